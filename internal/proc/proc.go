@@ -1,0 +1,289 @@
+// Package proc is the one place that starts processes. Every child gets its own
+// session and process group, is interrupted, given a grace and then killed with
+// its whole group, can never hold its starter by an inherited pipe, and keeps its exit code.
+package proc
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// pipeDelay is how long after the child's own exit its output pipes may stay
+// open in the hands of a grandchild before they are closed on it.
+const pipeDelay = 500 * time.Millisecond
+
+// Credential is the user a child runs as. The zero value keeps the caller's.
+type Credential struct {
+	UID, GID uint32
+	Groups   []uint32
+}
+
+// Spec describes a child. Path look-up follows Env's PATH when Env has one,
+// else the caller's.
+type Spec struct {
+	Argv []string
+	Dir  string
+	// Env is the whole environment; nil inherits the caller's.
+	Env []string
+	// User drops to another user, for good: the child also gets no_new_privs, so
+	// that no setuid program brings privileges back.
+	User *Credential
+	// Stdin nil is /dev/null.
+	Stdin io.Reader
+	// Stdout and Stderr nil are /dev/null. An *os.File is handed to the child
+	// itself; any other writer is fed through a pipe that is cut pipeDelay after
+	// the child's exit.
+	Stdout, Stderr io.Writer
+	// StopSignal starts the stop sequence when ctx ends; 0 is SIGTERM.
+	StopSignal syscall.Signal
+	// Grace between StopSignal and SIGKILL; 0 kills at once.
+	Grace time.Duration
+	// ExtraFiles become descriptors 3 and up in the child.
+	ExtraFiles []*os.File
+	// OOMScoreAdj raises (never lowers) the child's chance to be the one the
+	// kernel kills when memory runs out.
+	OOMScoreAdj int
+}
+
+// Process is a started child.
+type Process struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+	err  error
+}
+
+// ExitError reports a child that ran and did not exit with 0.
+type ExitError struct {
+	Argv0 string
+	// Code is the exit status, or 128+n after signal n.
+	Code   int
+	Signal syscall.Signal // 0 unless a signal ended it
+	Stderr string         // end of the standard error, when it was captured
+}
+
+func (e *ExitError) Error() string {
+	s := fmt.Sprintf("%s: exit status %d", e.Argv0, e.Code)
+	if e.Signal != 0 {
+		s = fmt.Sprintf("%s: ended by signal %s", e.Argv0, e.Signal)
+	}
+	if t := strings.TrimSpace(e.Stderr); t != "" {
+		s += ": " + t
+	}
+	return s
+}
+
+// Start starts the child. When ctx ends, the child's group gets StopSignal and,
+// after Grace, SIGKILL. The caller must call Wait.
+func Start(ctx context.Context, s Spec) (*Process, error) {
+	if len(s.Argv) == 0 {
+		return nil, errors.New("start process: empty command")
+	}
+	path, err := lookPath(s.Argv[0], s.Env)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
+	}
+	// Cancellation is ours (group, grace), so the command does not get ctx.
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), path)
+	cmd.Args = s.Argv
+	cmd.Dir, cmd.Env = s.Dir, s.Env
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.Stdin, s.Stdout, s.Stderr
+	cmd.ExtraFiles = s.ExtraFiles
+	cmd.WaitDelay = pipeDelay
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if s.User != nil {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: s.User.UID, Gid: s.User.GID, Groups: s.User.Groups}
+	}
+	start := cmd.Start
+	if s.User != nil {
+		start = func() error { return startNoNewPrivs(cmd) }
+	}
+	if err := start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
+	}
+	if s.OOMScoreAdj > 0 {
+		// Best effort: a kernel that refuses leaves the default, which is correct too.
+		_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid), fmt.Appendf(nil, "%d", s.OOMScoreAdj), 0)
+	}
+	p := &Process{cmd: cmd, done: make(chan struct{})}
+	go func() {
+		p.err = p.result(cmd.Wait(), s.Argv[0])
+		close(p.done)
+	}()
+	go p.stopWith(ctx, s)
+	return p, nil
+}
+
+// startNoNewPrivs starts cmd from a thread of its own that has given up new
+// privileges: the flag is a thread's, is inherited by fork and cannot be taken back, so the thread
+// is thrown away (a goroutine that ends locked takes its thread with it).
+func startNoNewPrivs(cmd *exec.Cmd) error {
+	errc := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			errc <- fmt.Errorf("set no_new_privs: %w", err)
+			return
+		}
+		errc <- cmd.Start()
+	}()
+	return <-errc
+}
+
+func (p *Process) stopWith(ctx context.Context, s Spec) {
+	select {
+	case <-p.done:
+		return
+	case <-ctx.Done():
+	}
+	if s.Grace > 0 {
+		sig := s.StopSignal
+		if sig == 0 {
+			sig = syscall.SIGTERM
+		}
+		p.Signal(sig)
+		t := time.NewTimer(s.Grace)
+		defer t.Stop()
+		select {
+		case <-p.done:
+		case <-t.C:
+		}
+	}
+	// The leader may be gone while its group lives on.
+	p.Signal(syscall.SIGKILL)
+}
+
+func (p *Process) result(err error, argv0 string) error {
+	var ee *exec.ExitError
+	switch {
+	case err == nil, errors.Is(err, exec.ErrWaitDelay):
+		// A grandchild still held the pipe: the child itself exited with 0.
+		if st := p.cmd.ProcessState; st != nil && !st.Success() {
+			break
+		}
+		return nil
+	case errors.As(err, &ee):
+	case p.cmd.ProcessState == nil:
+		return fmt.Errorf("wait for %s: %w", argv0, err)
+	}
+	st, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if !ok {
+		return fmt.Errorf("wait for %s: %w", argv0, err)
+	}
+	if p.cmd.ProcessState.Success() {
+		// The child did well, copying its output did not (the sink failed).
+		return fmt.Errorf("read output of %s: %w", argv0, err)
+	}
+	x := &ExitError{Argv0: argv0, Code: st.ExitStatus()}
+	if st.Signaled() {
+		x.Signal, x.Code = st.Signal(), 128+int(st.Signal())
+	}
+	return x
+}
+
+// PID is the child's process id, which is also its group's and session's.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Done is closed when the child has exited and its output has been read.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Wait waits for the child's end: nil for exit status 0, *ExitError for
+// another one, any other error when it could not be waited for.
+func (p *Process) Wait() error {
+	<-p.done
+	return p.err
+}
+
+// Signal sends sig to the child's process group. A group that is gone is no error.
+func (p *Process) Signal(sig syscall.Signal) { _ = syscall.Kill(-p.cmd.Process.Pid, sig) }
+
+// Run starts the child and waits for it.
+func Run(ctx context.Context, s Spec) error {
+	p, err := Start(ctx, s)
+	if err != nil {
+		return err
+	}
+	err = p.Wait()
+	if ctx.Err() != nil && err != nil {
+		return fmt.Errorf("%s: %w", s.Argv[0], errors.Join(context.Cause(ctx), err))
+	}
+	return err
+}
+
+// captureLimit bounds what Output keeps, in bytes.
+const captureLimit = 16 << 20
+
+// Output runs the child and returns its standard output; the end of its
+// standard error goes into the error. More than captureLimit bytes is an error.
+func Output(ctx context.Context, s Spec) ([]byte, error) {
+	out := &limited{max: captureLimit}
+	tail := NewTail(4 << 10)
+	s.Stdout = out
+	if s.Stderr == nil {
+		s.Stderr = tail
+	}
+	err := Run(ctx, s)
+	var ee *ExitError
+	if errors.As(err, &ee) {
+		ee.Stderr = tail.String()
+	}
+	if out.over {
+		return nil, fmt.Errorf("%s: more than %d bytes of output", s.Argv[0], captureLimit)
+	}
+	return out.buf.Bytes(), err
+}
+
+// ExitCode is the exit code in err: 0 for nil, -1 when err holds none.
+func ExitCode(err error) int {
+	var ee *ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &ee):
+		return ee.Code
+	}
+	return -1
+}
+
+type limited struct {
+	buf  bytes.Buffer
+	max  int
+	over bool
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if room := l.max - l.buf.Len(); len(p) > room {
+		l.over = true
+		l.buf.Write(p[:room])
+		return len(p), nil // keep draining: a full pipe would hang the child
+	}
+	return l.buf.Write(p)
+}
+
+func lookPath(name string, env []string) (string, error) {
+	if strings.ContainsRune(name, '/') || env == nil {
+		return exec.LookPath(name)
+	}
+	for _, kv := range env {
+		if dirs, ok := strings.CutPrefix(kv, "PATH="); ok {
+			for _, d := range strings.Split(dirs, ":") {
+				p := d + "/" + name
+				if st, err := os.Stat(p); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
+					return p, nil
+				}
+			}
+			return "", exec.ErrNotFound
+		}
+	}
+	return exec.LookPath(name)
+}

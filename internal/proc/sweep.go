@@ -1,0 +1,77 @@
+package proc
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// sweepRounds bounds Sweep: a process that forks as fast as it is killed loses
+// the race well within it, because every round kills all that exist.
+const sweepRounds = 50
+
+// Sweep kills every process of uid (real or effective) but the caller, until
+// none is left or the rounds are used up, and reports how many remain. Tool shells of agents
+// open sessions of their own, so that killing the agent's group is not enough.
+func Sweep(uid uint32) (left int) {
+	for range sweepRounds {
+		pids := OfUser(uid)
+		if len(pids) == 0 {
+			return 0
+		}
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return len(OfUser(uid))
+}
+
+// OfUser lists the processes of uid in the caller's PID namespace that are not
+// zombies, without the caller. Processes of inner containers share the uid (root
+// in them is the sandbox user) but not the namespace: they are the inner engine's to stop.
+func OfUser(uid uint32) []int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	own, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		status, err := os.ReadFile("/proc/" + e.Name() + "/status")
+		if err != nil {
+			continue // gone meanwhile
+		}
+		if ns, err := os.Readlink("/proc/" + e.Name() + "/ns/pid"); err == nil && ns != own {
+			continue
+		}
+		if owns(string(status), uid) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func owns(status string, uid uint32) bool {
+	want := strconv.FormatUint(uint64(uid), 10)
+	mine := false
+	for line := range strings.Lines(status) {
+		f := strings.Fields(line)
+		switch {
+		case len(f) > 1 && f[0] == "State:" && f[1] == "Z":
+			return false
+		case len(f) > 2 && f[0] == "Uid:":
+			mine = f[1] == want || f[2] == want
+		}
+	}
+	return mine
+}

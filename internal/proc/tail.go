@@ -1,0 +1,42 @@
+package proc
+
+import "sync"
+
+// Tail is a writer that keeps the last bytes written to it. It is safe for
+// concurrent use and never fails.
+type Tail struct {
+	mu   sync.Mutex
+	buf  []byte
+	max  int
+	lost bool
+}
+
+// NewTail returns a Tail of max bytes.
+func NewTail(max int) *Tail { return &Tail{max: max} }
+
+func (t *Tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := len(p)
+	if n >= t.max {
+		t.lost = t.lost || n > t.max || len(t.buf) > 0
+		t.buf = append(t.buf[:0], p[n-t.max:]...)
+		return n, nil
+	}
+	if over := len(t.buf) + n - t.max; over > 0 {
+		t.lost = true
+		t.buf = append(t.buf[:0], t.buf[over:]...)
+	}
+	t.buf = append(t.buf, p...)
+	return n, nil
+}
+
+// String returns what is kept, with a mark in front when something was dropped.
+func (t *Tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.lost {
+		return "[…] " + string(t.buf)
+	}
+	return string(t.buf)
+}

@@ -1,0 +1,59 @@
+package workorder
+
+import "time"
+
+// Where host and guest meet in the box's file system.
+const (
+	// OutDir holds all that leaves the box by copying; the host copies it out
+	// when the container has stopped.
+	OutDir = "/var/lib/sandbox-agent/out"
+	// ImageInbox is where the host puts image archives the guest asked for: the
+	// archive as <name>.tar, and when that is complete an empty <name>.tar.done
+	// (or <name>.tar.failed with the reason as its content).
+	ImageInbox = "/var/lib/sandbox-agent/inbox"
+	// CacheDir is where the layer cache volume is mounted.
+	CacheDir = "/var/lib/sandbox-agent/cache"
+	// DataRoot is the inner engine's data root, a volume of its own.
+	DataRoot = "/var/lib/docker"
+	// Workspace is the clone, at a fixed path because agents key their
+	// sessions by it.
+	Workspace = "/workspace"
+
+	ResultFile   = "result.json"
+	EventsFile   = "events.jsonl"
+	OrderFile    = "workorder.json"
+	LogsDir      = "logs"
+	EvidenceDir  = "evidence"
+	BundleFile   = "work.bundle" // written when the branch could not be pushed
+	SandboxUser  = "sandbox"
+	SandboxHome  = "/home/sandbox"
+	EntrypointIn = "/usr/local/bin/entrypoint"
+)
+
+// Labels of everything the CLI makes on the engine.
+const (
+	LabelTask    = "sandbox-agent.task"
+	LabelOwner   = "sandbox-agent.owner"
+	LabelProject = "sandbox-agent.project"
+)
+
+// The shutdown budget. The outer engine sends SIGTERM and, StopGrace later,
+// SIGKILL. Within it the guest stops the agent, saves the work, writes the
+// result and only then thinks of containers. TestShutdownBudget adds it up.
+const (
+	// StopGrace is what `docker stop` grants when the user says nothing, and the
+	// smallest grace a run is guaranteed to land in.
+	StopGrace = 10 * time.Second
+	// AgentGrace is what the agent has between the request to stop and SIGKILL.
+	AgentGrace = 2 * time.Second
+	// LandGrace bounds commit, push and result.
+	LandGrace = 6 * time.Second
+	// EngineGrace bounds the inner engine's end, after the result is safe.
+	EngineGrace = 1 * time.Second
+	// ExitReserve is left for PID 1 to notice, reap and exit.
+	ExitReserve = 1 * time.Second
+)
+
+// OrderDeadline bounds PID 1's wait for the order on standard input: the CLI
+// writes it as soon as the container runs, so a longer silence means it died.
+const OrderDeadline = 30 * time.Second

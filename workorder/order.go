@@ -1,0 +1,334 @@
+package workorder
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"path"
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Mode says what the run is asked to do with the branch.
+type Mode string
+
+// ModeCreate starts a new task on a new branch. It is the only mode this
+// version carries out; an order with another one is refused.
+const ModeCreate Mode = "create"
+
+// NetworkMode is the outbound network policy of the box.
+type NetworkMode string
+
+// NetworkFull is unrestricted outbound network. It is the only policy this
+// version enforces; an order that asks for another one is refused, because a
+// policy that is accepted and not enforced is worse than none.
+const NetworkFull NetworkMode = "full"
+
+// Order is the work order: everything the guest has to know to do the task,
+// except secrets, which travel beside it in an Envelope and are never written to disk.
+type Order struct {
+	Version int    `json:"version"`
+	TaskID  string `json:"task_id"`
+	Mode    Mode   `json:"mode"`
+	Project string `json:"project"`
+	// Task is the prompt, byte for byte as the user gave it. It is data: no
+	// part of the system interprets it. Always valid UTF-8 without NUL.
+	Task string `json:"task"`
+
+	// Repo is the repository as the user named it (URL or host path), without
+	// credentials. Empty: the task has no repository, and no branch.
+	Repo string `json:"repo"`
+	// CloneURL is where the guest fetches and pushes. It equals Repo for a
+	// remote repository and is a served URL for one that lies on the host.
+	CloneURL string `json:"clone_url"`
+	// Branch is the base branch. Empty: the remote's default branch.
+	Branch string `json:"branch"`
+	// TargetBranch receives the work: agent/<task id>-<slug>.
+	TargetBranch string `json:"target_branch"`
+
+	Supabase bool              `json:"supabase,omitempty"`
+	Services []Service         `json:"services,omitempty"`
+	Env      map[string]string `json:"env,omitempty"`
+	// SecretNames lists the environment names whose values arrive in
+	// Envelope.Secrets; both sides compare it, so that a lost secret is an error.
+	SecretNames []string  `json:"secret_names,omitempty"`
+	Packages    []string  `json:"packages,omitempty"`
+	Setup       []string  `json:"setup,omitempty"`
+	Validate    []Command `json:"validate,omitempty"`
+	Dev         *Dev      `json:"dev,omitempty"`
+	Harness     Harness   `json:"harness"`
+
+	// MaxBudgetUSD caps what the agent may spend, in US dollars. Nil: no cap.
+	MaxBudgetUSD *float64 `json:"max_budget_usd,omitempty"`
+	// TimeoutMinutes caps the wall clock from the order's arrival to the start
+	// of the landing, in minutes; fractions count.
+	TimeoutMinutes float64 `json:"timeout_minutes"`
+
+	PR      *PullRequest `json:"pr,omitempty"`
+	Network Network      `json:"network"`
+	Limits  Limits       `json:"limits"`
+
+	// PushInterval and CheckpointInterval are the periods, in seconds, between
+	// pushes of committed work and snapshots of uncommitted work. 0: the default.
+	PushIntervalSeconds       float64 `json:"push_interval_seconds,omitempty"`
+	CheckpointIntervalSeconds float64 `json:"checkpoint_interval_seconds,omitempty"`
+
+	// Author signs the commits made by and for the agent.
+	Author Identity `json:"author"`
+	// HostImages names the service images that the host can stream into the box
+	// on request (Event ImageRequest), so that no registry is needed for them.
+	HostImages []string `json:"host_images,omitempty"`
+	// MTU of the network the box is on, in bytes. 0: the guest reads its own.
+	MTU int `json:"mtu,omitempty"`
+}
+
+// Service is a container of the inner engine that the task needs.
+type Service struct {
+	Name    string            `json:"name"`
+	Image   string            `json:"image"`
+	Command []string          `json:"command,omitempty"`
+	Env     map[string]string `json:"env,omitempty"`
+	// Ports are container ports, "6379" or "53/udp". The first TCP port is what
+	// readiness is judged by when there is no healthcheck.
+	Ports       []string     `json:"ports,omitempty"`
+	Healthcheck *Healthcheck `json:"healthcheck,omitempty"`
+	// Volumes are "name:/path" (a volume of the inner engine, gone with the box).
+	Volumes []string `json:"volumes,omitempty"`
+	// StartTimeoutSeconds bounds creation to readiness. 0: DefaultServiceStart.
+	StartTimeoutSeconds float64 `json:"start_timeout_seconds,omitempty"`
+}
+
+// Healthcheck is a command run inside the service's container.
+type Healthcheck struct {
+	// Test is argv; a single element is run by the container's shell.
+	Test            []string `json:"test"`
+	IntervalSeconds float64  `json:"interval_seconds,omitempty"`
+	TimeoutSeconds  float64  `json:"timeout_seconds,omitempty"`
+	Retries         int      `json:"retries,omitempty"`
+}
+
+// Command is a named shell command.
+type Command struct {
+	Name string `json:"name"`
+	Run  string `json:"run"`
+}
+
+// Dev is the development server of the project.
+type Dev struct {
+	Command string `json:"command"`
+	Port    int    `json:"port"`
+}
+
+// Harness selects and configures the adapter to the inner agent.
+type Harness struct {
+	Name    string   `json:"name"`
+	Command []string `json:"command,omitempty"` // only for the command harness
+	Model   string   `json:"model,omitempty"`
+	Args    []string `json:"args,omitempty"`
+	Version string   `json:"version,omitempty"`
+}
+
+// PullRequest describes the pull request to open after landing.
+type PullRequest struct {
+	Labels    []string `json:"labels,omitempty"`
+	Draft     bool     `json:"draft,omitempty"`
+	Reviewers []string `json:"reviewers,omitempty"`
+	Base      string   `json:"base,omitempty"`
+}
+
+// Network is the outbound policy of the box.
+type Network struct {
+	Mode  NetworkMode `json:"mode"`
+	Allow []string    `json:"allow,omitempty"`
+}
+
+// Limits bound the outer container. Zero: no limit.
+type Limits struct {
+	MemoryBytes int64   `json:"memory_bytes,omitempty"`
+	CPUs        float64 `json:"cpus,omitempty"`
+	PIDs        int64   `json:"pids,omitempty"`
+}
+
+// Identity is a git author.
+type Identity struct {
+	Name  string `json:"name"`
+	Email string `json:"email"`
+}
+
+// GitCredential opens the remote. Either Token (with an optional Username) for
+// HTTP, or SSHKey (a PEM private key) for SSH.
+type GitCredential struct {
+	Username   string `json:"username,omitempty"`
+	Token      string `json:"token,omitempty"`
+	SSHKey     string `json:"ssh_key,omitempty"`
+	KnownHosts string `json:"known_hosts,omitempty"`
+}
+
+// Envelope is the one document that PID 1 reads on standard input.
+type Envelope struct {
+	Order   Order             `json:"order"`
+	Secrets map[string]string `json:"secrets,omitempty"`
+	Git     *GitCredential    `json:"git,omitempty"`
+}
+
+// MaxEnvelope bounds what PID 1 reads, in bytes. The largest part is the task
+// text, whose own bound is MaxTask; JSON escapes a byte in at most six.
+const (
+	MaxTask     = 4 << 20
+	MaxEnvelope = 6*MaxTask + 4<<20
+)
+
+// Defaults that both sides rely on.
+const (
+	DefaultTimeout      = 30 * time.Minute
+	DefaultServiceStart = 60 * time.Second
+)
+
+// Timeout is the wall-clock budget of the run.
+func (o *Order) Timeout() time.Duration {
+	if o.TimeoutMinutes <= 0 {
+		return DefaultTimeout
+	}
+	return time.Duration(o.TimeoutMinutes * float64(time.Minute))
+}
+
+// StartTimeout is the bound on the service's way from creation to ready.
+func (s *Service) StartTimeout() time.Duration {
+	if s.StartTimeoutSeconds <= 0 {
+		return DefaultServiceStart
+	}
+	return time.Duration(s.StartTimeoutSeconds * float64(time.Second))
+}
+
+// DecodeEnvelope reads exactly one envelope, strictly, and validates the order.
+// It reads to the first complete document and does not wait for the end of r.
+func DecodeEnvelope(r io.Reader) (*Envelope, error) {
+	dec := json.NewDecoder(io.LimitReader(r, MaxEnvelope))
+	dec.DisallowUnknownFields()
+	var e Envelope
+	if err := dec.Decode(&e); err != nil {
+		return nil, fmt.Errorf("read work order: %w", err)
+	}
+	if err := e.Order.Check(); err != nil {
+		return nil, err
+	}
+	for _, n := range e.Order.SecretNames {
+		if _, ok := e.Secrets[n]; !ok {
+			return nil, fmt.Errorf("work order names the secret %s but does not carry it", n)
+		}
+	}
+	return &e, nil
+}
+
+// DecodeOrder reads an order strictly from a complete document.
+func DecodeOrder(b []byte) (*Order, error) {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	var o Order
+	if err := dec.Decode(&o); err != nil {
+		return nil, fmt.Errorf("read work order: %w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("read work order: more follows after the document")
+	}
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	return &o, nil
+}
+
+var (
+	serviceName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,62}$`)
+	envName     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+)
+
+// ValidServiceName reports whether s can name a service (a host name label set
+// in lower case, as it must resolve by DNS).
+func ValidServiceName(s string) bool { return serviceName.MatchString(s) }
+
+// ValidEnvName reports whether s can name an environment variable.
+func ValidEnvName(s string) bool { return envName.MatchString(s) }
+
+// Check verifies what both sides rely on and reports every mistake at once.
+func (o *Order) Check() error {
+	var errs []error
+	bad := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
+	if o.Version != Version {
+		// Nothing else can be trusted in a document of another version.
+		return fmt.Errorf("work order has version %d, this program reads version %d: use a CLI and an image of the same release", o.Version, Version)
+	}
+	if !ValidTaskID(o.TaskID) {
+		bad("task_id %q is not T- and 8 of 0-9A-Z", o.TaskID)
+	}
+	if o.Mode != ModeCreate {
+		bad("mode %q is not known (known: %s)", o.Mode, ModeCreate)
+	}
+	switch {
+	case strings.TrimSpace(o.Task) == "":
+		bad("task is empty")
+	case len(o.Task) > MaxTask:
+		bad("task has %d bytes, the limit is %d", len(o.Task), MaxTask)
+	case !utf8.ValidString(o.Task) || strings.ContainsRune(o.Task, 0):
+		bad("task is not text: it must be UTF-8 without NUL bytes")
+	}
+	if o.Repo != "" {
+		if o.CloneURL == "" {
+			bad("clone_url is missing")
+		}
+		if !ValidRefName(o.TargetBranch) {
+			bad("target_branch %q is not a valid branch name", o.TargetBranch)
+		}
+		if o.Branch != "" && !ValidRefName(o.Branch) {
+			bad("branch %q is not a valid branch name", o.Branch)
+		}
+		if o.Branch == o.TargetBranch {
+			bad("branch and target_branch are both %q: the base branch is never written", o.Branch)
+		}
+	}
+	if o.Harness.Name == "" {
+		bad("harness is missing")
+	}
+	if o.Network.Mode != NetworkFull {
+		bad("network %q is not supported by this version (supported: %s)", o.Network.Mode, NetworkFull)
+	}
+	if o.MaxBudgetUSD != nil && (*o.MaxBudgetUSD <= 0 || math.IsNaN(*o.MaxBudgetUSD) || math.IsInf(*o.MaxBudgetUSD, 0)) {
+		bad("max_budget_usd %v is not a positive number", *o.MaxBudgetUSD)
+	}
+	if o.TimeoutMinutes <= 0 || math.IsNaN(o.TimeoutMinutes) || math.IsInf(o.TimeoutMinutes, 0) {
+		bad("timeout_minutes %v is not a positive number", o.TimeoutMinutes)
+	}
+	seen := map[string]bool{}
+	for i := range o.Services {
+		s := &o.Services[i]
+		if !ValidServiceName(s.Name) {
+			bad("service name %q is not a host name", s.Name)
+		}
+		if seen[s.Name] {
+			bad("service %q is given twice", s.Name)
+		}
+		seen[s.Name] = true
+		if s.Image == "" {
+			bad("service %q has no image", s.Name)
+		}
+		for _, v := range s.Volumes {
+			name, target, ok := strings.Cut(v, ":")
+			if !ok || strings.ContainsAny(name, "/\\") || name == "" || !path.IsAbs(target) {
+				bad("service %q: volume %q is not name:/path: the box has no host folder to bind", s.Name, v)
+			}
+		}
+	}
+	for k := range o.Env {
+		if !ValidEnvName(k) {
+			bad("environment name %q is not valid", k)
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("work order is invalid: %w", errors.Join(errs...))
+}

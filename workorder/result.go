@@ -1,0 +1,187 @@
+package workorder
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Result is the record of one attempt. Every ending produces one.
+type Result struct {
+	Version   int     `json:"version"`
+	TaskID    string  `json:"task_id"`
+	Project   string  `json:"project"`
+	Mode      Mode    `json:"mode"`
+	Status    Status  `json:"status"`
+	EndedBy   EndedBy `json:"ended_by"`
+	Reason    string  `json:"reason"` // one sentence for a human; empty on success
+	Resumable bool    `json:"resumable"`
+	// NextCommand is what the user would most likely run next.
+	NextCommand string    `json:"next_command"`
+	StartedAt   time.Time `json:"started_at"`
+	DurationMS  int64     `json:"duration_ms"`
+
+	Repo       string   `json:"repo"`
+	BaseBranch string   `json:"base_branch"`
+	Branch     string   `json:"branch"` // empty when nothing was pushed
+	BaseSHA    string   `json:"base_sha"`
+	HeadSHA    string   `json:"head_sha"`
+	Pushed     bool     `json:"pushed"`
+	Commits    []Commit `json:"commits"`
+
+	Steps      []Step       `json:"steps"`
+	Agent      Agent        `json:"agent"`
+	Usage      Usage        `json:"usage"`
+	Validation []Validation `json:"validation"`
+	Services   []ServiceEnd `json:"services"`
+	Evidence   []Evidence   `json:"evidence"`
+	PR         *PR          `json:"pr"`
+	Image      Image        `json:"image"`
+	Host       Host         `json:"host"`
+	Warnings   []string     `json:"warnings"`
+}
+
+// Commit is one commit of the branch that the base does not have.
+type Commit struct {
+	SHA     string `json:"sha"`
+	Subject string `json:"subject"`
+	Author  string `json:"author"`
+}
+
+// StepStatus is how a step ended.
+type StepStatus string
+
+// Step endings.
+const (
+	StepDone    StepStatus = "done"
+	StepFailed  StepStatus = "failed"
+	StepSkipped StepStatus = "skipped"
+	StepRunning StepStatus = "running" // only seen in partial results
+)
+
+// Step is one named phase of the run, in the order of starting.
+type Step struct {
+	Name       string     `json:"name"`
+	Status     StepStatus `json:"status"`
+	StartedAt  time.Time  `json:"started_at"`
+	DurationMS int64      `json:"duration_ms"`
+	// Error says what failed; for a skipped step it says why it was skipped.
+	Error string `json:"error"`
+	// ExitCode of the command that decided the step; nil when no command did.
+	ExitCode *int `json:"exit_code"`
+}
+
+// Agent is what is known of the inner agent.
+type Agent struct {
+	Harness   string `json:"harness"`
+	Version   string `json:"version"`
+	Model     string `json:"model"`
+	ExitCode  *int   `json:"exit_code"` // nil: it never ran
+	SessionID string `json:"session_id"`
+	Turns     int    `json:"turns"`
+	Final     string `json:"final"` // its last words, shortened
+}
+
+// Usage is what the agent consumed. CostUSD is null when it is not known,
+// which is not the same as zero.
+type Usage struct {
+	CostUSD *float64 `json:"cost_usd"`
+	// CostSource says who computed the cost: "harness" or "" when it is unknown.
+	CostSource       string `json:"cost_source"`
+	InputTokens      int64  `json:"input_tokens"`  // without cached ones
+	OutputTokens     int64  `json:"output_tokens"` // with reasoning
+	CacheReadTokens  int64  `json:"cache_read_tokens"`
+	CacheWriteTokens int64  `json:"cache_write_tokens"`
+}
+
+// Validation is one validate command, run by us after the agent.
+type Validation struct {
+	Name       string `json:"name"`
+	Command    string `json:"command"`
+	Passed     bool   `json:"passed"`
+	ExitCode   int    `json:"exit_code"`
+	DurationMS int64  `json:"duration_ms"`
+	// Log is the path of the full output, relative to the result's folder.
+	Log string `json:"log"`
+	// Tail is the end of the output, for a reader without the folder.
+	Tail string `json:"tail"`
+}
+
+// ServiceEnd is a service's state as last seen.
+type ServiceEnd struct {
+	Name    string `json:"name"`
+	Image   string `json:"image"`
+	State   string `json:"state"` // ready | exited | unhealthy | failed
+	ReadyMS int64  `json:"ready_ms"`
+	Log     string `json:"log"`  // path, relative to the result's folder
+	Tail    string `json:"tail"` // end of its log, when it failed
+}
+
+// Evidence is a file beside the result.
+type Evidence struct {
+	Name string `json:"name"`
+	Path string `json:"path"`
+	Kind string `json:"kind"`
+}
+
+// PR is the pull request of the branch.
+type PR struct {
+	Number int    `json:"number"`
+	URL    string `json:"url"`
+	State  string `json:"state"`
+}
+
+// Image is the image that the box was made of.
+type Image struct {
+	ID     string `json:"id"`
+	Digest string `json:"digest"`
+	Name   string `json:"name"`
+}
+
+// Host says how the box was held.
+type Host struct {
+	Isolation     string `json:"isolation"`
+	OCIRuntime    string `json:"oci_runtime"`
+	StorageDriver string `json:"storage_driver"` // empty when the inner engine never started
+	CgroupVersion int    `json:"cgroup_version"`
+	EngineVersion string `json:"engine_version"` // of the outer engine
+	InnerVersion  string `json:"inner_version"`  // of the inner engine
+	Kernel        string `json:"kernel"`
+}
+
+// DecodeResult reads a result leniently: a newer guest may say more.
+func DecodeResult(b []byte) (*Result, error) {
+	var r Result
+	if err := json.Unmarshal(b, &r); err != nil {
+		return nil, fmt.Errorf("read result: %w", err)
+	}
+	if r.Version != Version {
+		return nil, fmt.Errorf("result has version %d, this program reads version %d", r.Version, Version)
+	}
+	return &r, nil
+}
+
+// Encode writes the result as indented JSON with a final newline. Lists that
+// are empty are written as [], so that a script can always iterate.
+func (r *Result) Encode() ([]byte, error) {
+	c := *r
+	c.Version = Version
+	c.Commits = orEmpty(c.Commits)
+	c.Steps = orEmpty(c.Steps)
+	c.Validation = orEmpty(c.Validation)
+	c.Services = orEmpty(c.Services)
+	c.Evidence = orEmpty(c.Evidence)
+	c.Warnings = orEmpty(c.Warnings)
+	b, err := json.MarshalIndent(&c, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("write result: %w", err)
+	}
+	return append(b, '\n'), nil
+}
+
+func orEmpty[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}

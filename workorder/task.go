@@ -1,0 +1,87 @@
+package workorder
+
+import (
+	"crypto/rand"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	taskAlphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	// maxSlug bounds the readable tail of a branch name, in bytes: long enough
+	// for a handful of words, short enough for every forge's user interface.
+	maxSlug = 24
+)
+
+var taskID = regexp.MustCompile(`^T-[0-9A-Z]{8}$`)
+
+// NewTaskID returns a random task id: T- and 8 characters of 0-9A-Z (41 bits).
+func NewTaskID() string {
+	// 252 is the largest multiple of 36 below 256: higher bytes are thrown away,
+	// so that every character is equally likely.
+	id := make([]byte, 0, 8)
+	var b [16]byte
+	for len(id) < 8 {
+		rand.Read(b[:]) // never fails: crypto/rand aborts the program instead
+		for _, c := range b {
+			if c < 252 && len(id) < 8 {
+				id = append(id, taskAlphabet[c%36])
+			}
+		}
+	}
+	return "T-" + string(id)
+}
+
+// ValidTaskID reports whether s has the form of a task id.
+func ValidTaskID(s string) bool { return taskID.MatchString(s) }
+
+// Branch returns the task's branch, agent/<id>-<slug>, or agent/<id> when the
+// task has no ASCII letter or digit to make a slug of.
+func Branch(id, task string) string {
+	if s := Slug(task); s != "" {
+		return "agent/" + id + "-" + s
+	}
+	return "agent/" + id
+}
+
+// Slug shortens a task to whole words of [a-z0-9] joined by dashes, at most
+// maxSlug bytes. It is empty when nothing of the task can be kept.
+func Slug(task string) string {
+	var b strings.Builder
+	for _, w := range strings.FieldsFunc(strings.ToLower(task), func(r rune) bool {
+		return r >= utf8.RuneSelf || !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9')
+	}) {
+		if b.Len() == 0 {
+			b.WriteString(w[:min(len(w), maxSlug)])
+			continue
+		}
+		if b.Len()+1+len(w) > maxSlug {
+			break
+		}
+		b.WriteByte('-')
+		b.WriteString(w)
+	}
+	return b.String()
+}
+
+// ValidRefName reports whether s can name a branch, by the rules of
+// git-check-ref-format(1) for refs/heads/<s>, and is not an option.
+func ValidRefName(s string) bool {
+	if s == "" || len(s) > 250 || s == "@" || strings.HasPrefix(s, "-") || strings.HasPrefix(s, "/") ||
+		strings.HasSuffix(s, "/") || strings.HasSuffix(s, ".") ||
+		strings.Contains(s, "..") || strings.Contains(s, "//") || strings.Contains(s, "@{") {
+		return false
+	}
+	for _, part := range strings.Split(s, "/") {
+		if strings.HasPrefix(part, ".") || strings.HasSuffix(part, ".lock") {
+			return false
+		}
+	}
+	for _, r := range s {
+		if r < 0x20 || r == 0x7f || strings.ContainsRune(" ~^:?*[\\", r) {
+			return false
+		}
+	}
+	return utf8.ValidString(s)
+}
