@@ -1,0 +1,81 @@
+package git
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Auth is a credential for one remote. The token is in no argument, no
+// environment and no file: git's credential helper reads it from a descriptor
+// that only this git process and its children have.
+type Auth struct {
+	URL      string // the remote that the credential is for
+	Username string // for HTTP; "" is DefaultUsername
+	Token    string // for HTTP
+	// SSHKeyFile and KnownHostsFile are paths on a memory-backed file system,
+	// readable by the caller only: ssh closes inherited descriptors.
+	SSHKeyFile     string
+	KnownHostsFile string
+}
+
+// DefaultUsername goes with a token when none is given. GitHub, GitLab and
+// Gitea take any name beside a token; this is GitHub's documented one.
+const DefaultUsername = "x-access-token"
+
+// sshTimeoutSeconds bounds a connection attempt.
+const sshTimeoutSeconds = 15
+
+// helper answers `get` only. git asks it only for the URL that the configuration key below names, so
+// that a redirect to another host gets no credential. /dev/fd/3 is a sealed memory file: opened anew it reads from the start, however often git asks.
+const helper = `!f() { test "$1" = get && cat /dev/fd/3; }; f`
+
+func (a *Auth) prepare() (conf, env []string, f *os.File, err error) {
+	if a.SSHKeyFile != "" {
+		// -F: no configuration of any user; IdentitiesOnly: this key and no other.
+		cmd := []string{
+			"ssh", "-F", "/dev/null", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes",
+			"-o", fmt.Sprintf("ConnectTimeout=%d", sshTimeoutSeconds), "-i", a.SSHKeyFile,
+		}
+		if a.KnownHostsFile != "" {
+			cmd = append(cmd, "-o", "StrictHostKeyChecking=yes", "-o", "UserKnownHostsFile="+a.KnownHostsFile)
+		} else {
+			// Without a known host there is nothing to compare with; accept the
+			// first key and hold on to it for the length of the run.
+			cmd = append(cmd, "-o", "StrictHostKeyChecking=accept-new", "-o", "UserKnownHostsFile="+a.SSHKeyFile+".known_hosts")
+		}
+		return nil, []string{"GIT_SSH_COMMAND=" + strings.Join(cmd, " "), "GIT_SSH_VARIANT=ssh"}, nil, nil
+	}
+	if a.Token == "" {
+		return nil, nil, nil, nil
+	}
+	u, err := url.Parse(a.URL)
+	if err != nil || u.Host == "" {
+		return nil, nil, nil, fmt.Errorf("a token needs an HTTP remote, this one is %q", a.URL)
+	}
+	user := a.Username
+	if user == "" {
+		user = DefaultUsername
+	}
+	if strings.ContainsAny(user+a.Token, "\n\x00") {
+		return nil, nil, nil, fmt.Errorf("the git credential for %s contains a line break", u.Host)
+	}
+	fd, err := unix.MemfdCreate("git-credential", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("make memory file for the git credential: %w", err)
+	}
+	f = os.NewFile(uintptr(fd), "git-credential")
+	if _, err := fmt.Fprintf(f, "username=%s\npassword=%s\n", user, a.Token); err != nil {
+		f.Close()
+		return nil, nil, nil, fmt.Errorf("write git credential: %w", err)
+	}
+	key := u.Scheme + "://" + u.Host
+	return []string{
+		"-c", "credential." + key + ".helper=" + helper,
+		// A slow or dead remote is an error, not a wait: less than 100 bytes/s for 20 s.
+		"-c", "http.lowSpeedLimit=100", "-c", "http.lowSpeedTime=20",
+	}, nil, f, nil
+}

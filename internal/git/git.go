@@ -1,0 +1,206 @@
+// Package git runs the git binary, typed and with nothing inherited. It knows
+// two kinds of callers and keeps them apart: Trusted repositories (made and
+// configured by us, run with our rights and possibly a credential) and work
+// trees of the agent (run as the agent's user, never with a credential).
+//
+// In both, hooks are off, no terminal is ever asked, and values from outside go behind "--" or are checked before.
+package git
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+// Repo is a repository and the way git is run in it.
+type Repo struct {
+	// Dir is the work tree, or the bare repository itself.
+	Dir string
+	// Bare says that Dir is a repository without a work tree. Such a repository
+	// is ours: system and user configuration are not read.
+	Bare bool
+	// User runs git as another user; nil is the caller.
+	User *proc.Credential
+	// Env is added to the minimal environment, for example the agent's identity.
+	Env []string
+	// Auth opens the remote; nil for none.
+	Auth *Auth
+}
+
+// stopGrace is what git has to remove its lock files after SIGTERM.
+const stopGrace = 2 * time.Second
+
+// hardened is the configuration of every call. hooksPath and fsmonitor are the
+// ways in which a repository can name a program that git then runs; ext:: and file:: remotes are others.
+var hardened = []string{
+	"-c", "core.hooksPath=/dev/null",
+	"-c", "core.fsmonitor=false",
+	"-c", "protocol.ext.allow=never",
+	"-c", "gc.auto=0",
+	"-c", "maintenance.auto=false",
+	"-c", "credential.helper=",
+	"-c", "advice.detachedHead=false",
+}
+
+// Output runs git and returns its standard output.
+func (r Repo) Output(ctx context.Context, args ...string) ([]byte, error) {
+	return r.output(ctx, args)
+}
+
+// Run runs git for its effect.
+func (r Repo) Run(ctx context.Context, args ...string) error {
+	_, err := r.output(ctx, args)
+	return err
+}
+
+func (r Repo) output(ctx context.Context, args []string) ([]byte, error) {
+	argv := append([]string{"git"}, hardened...)
+	env := r.environ()
+	var files []*os.File
+	if r.Auth != nil {
+		conf, authEnv, f, err := r.Auth.prepare()
+		if err != nil {
+			return nil, fmt.Errorf("git %s: %w", verb(args), err)
+		}
+		argv = append(argv, conf...)
+		env = append(env, authEnv...)
+		if f != nil {
+			defer f.Close()
+			files = append(files, f)
+		}
+	}
+	if r.Bare {
+		argv = append(argv, "--git-dir", r.Dir)
+	}
+	spec := proc.Spec{
+		Argv: append(argv, args...), Dir: r.Dir, Env: env, User: r.User,
+		Grace: stopGrace, ExtraFiles: files,
+	}
+	out, err := proc.Output(ctx, spec)
+	if err != nil {
+		return out, explain(verb(args), err)
+	}
+	return out, nil
+}
+
+func (r Repo) environ() []string {
+	env := []string{
+		"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8", "GIT_TERMINAL_PROMPT=0",
+		"GIT_ASKPASS=/bin/false", "SSH_ASKPASS=/bin/false", "GIT_OPTIONAL_LOCKS=0",
+	}
+	// Proxies and extra certificates are the machine's, not a user's.
+	for _, k := range []string{"http_proxy", "https_proxy", "no_proxy", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "GIT_SSL_CAINFO"} {
+		if v, ok := os.LookupEnv(k); ok {
+			env = append(env, k+"="+v)
+		}
+	}
+	if r.Bare {
+		env = append(env, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "HOME=/nonexistent")
+	}
+	return append(env, r.Env...)
+}
+
+// Kind classifies a failure of git by what the user has to do about it.
+type Kind string
+
+// The kinds.
+const (
+	KindOther       Kind = "other"
+	KindAuth        Kind = "authentication" // credential missing or wrong
+	KindUnreachable Kind = "unreachable"    // name, route or connection
+	KindNotFound    Kind = "not found"      // no such repository or branch
+	KindRejected    Kind = "rejected"       // the remote has something else there
+)
+
+// Error is a failed git command.
+type Error struct {
+	Verb string
+	Kind Kind
+	Err  error
+}
+
+func (e *Error) Error() string {
+	msg := fmt.Sprintf("git %s: %v", e.Verb, e.Err)
+	switch e.Kind {
+	case KindAuth:
+		return msg + "; check the token (SANDBOX_AGENT_GIT_TOKEN) or key and its rights on the repository"
+	case KindUnreachable:
+		return msg + "; check the address and the network"
+	default:
+		return msg
+	}
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// KindOf is the kind of a failure returned by this package.
+func KindOf(err error) Kind {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Kind
+	}
+	return KindOther
+}
+
+// signs maps what git and ssh print (LC_ALL=C) to kinds, first match wins.
+var signs = []struct {
+	text string
+	kind Kind
+}{
+	{"Authentication failed", KindAuth},
+	{"could not read Username", KindAuth},
+	{"could not read Password", KindAuth},
+	{"Permission denied", KindAuth},
+	{"Host key verification failed", KindAuth},
+	{"returned error: 401", KindAuth},
+	{"returned error: 403", KindAuth},
+	{"returned error: 404", KindNotFound},
+	{"not found", KindNotFound},
+	{"does not appear to be a git repository", KindNotFound},
+	{"Could not resolve host", KindUnreachable},
+	{"Couldn't connect to server", KindUnreachable},
+	{"Failed to connect", KindUnreachable},
+	{"Connection refused", KindUnreachable},
+	{"Connection timed out", KindUnreachable},
+	{"Operation timed out", KindUnreachable},
+	{"unable to access", KindUnreachable},
+	{"stale info", KindRejected},
+	{"[rejected]", KindRejected},
+	{"[remote rejected]", KindRejected},
+	{"Could not read from remote repository", KindUnreachable},
+}
+
+func explain(verb string, err error) error {
+	e := &Error{Verb: verb, Kind: KindOther, Err: err}
+	msg := err.Error()
+	for _, s := range signs {
+		if strings.Contains(msg, s.text) {
+			e.Kind = s.kind
+			break
+		}
+	}
+	return e
+}
+
+// verb is the git sub-command in args, for messages.
+func verb(args []string) string {
+	for i := 0; i < len(args); i++ {
+		if args[i] == "-c" || args[i] == "-C" {
+			i++
+			continue
+		}
+		if !strings.HasPrefix(args[i], "-") {
+			return args[i]
+		}
+	}
+	return strings.Join(args, " ")
+}
+
+func exitedWith(err error, code int) bool {
+	return err != nil && proc.ExitCode(err) == code
+}

@@ -1,0 +1,88 @@
+package git
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+)
+
+// Head is the commit that HEAD names, or "" on an unborn branch.
+func (r Repo) Head(ctx context.Context) (string, error) { return r.Resolve(ctx, "HEAD") }
+
+// Resolve is the commit that a full ref name or HEAD names, or "" when there is none.
+func (r Repo) Resolve(ctx context.Context, ref string) (string, error) {
+	out, err := r.Output(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")
+	if err != nil {
+		if len(bytes.TrimSpace(out)) == 0 && exitedWith(err, 1) {
+			return "", nil
+		}
+		return "", err
+	}
+	sha := strings.TrimSpace(string(out))
+	if !ValidSHA(sha) {
+		return "", fmt.Errorf("git rev-parse %s: %q is not a commit id", ref, sha)
+	}
+	return sha, nil
+}
+
+// ValidSHA reports whether s is a full commit id (SHA-1 or SHA-256).
+func ValidSHA(s string) bool {
+	if len(s) != 40 && len(s) != 64 {
+		return false
+	}
+	return strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// Dirty reports whether the work tree or the index differ from HEAD, untracked
+// files that are not ignored included.
+func (r Repo) Dirty(ctx context.Context) (bool, error) {
+	out, err := r.Output(ctx, "status", "--porcelain", "-z", "--untracked-files=normal", "--ignore-submodules=dirty")
+	return len(out) > 0, err
+}
+
+// IsAncestor reports whether commit a is reachable from commit b.
+func (r Repo) IsAncestor(ctx context.Context, a, b string) (bool, error) {
+	err := r.Run(ctx, "merge-base", "--is-ancestor", a, b)
+	if exitedWith(err, 1) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Commit is one commit of a log.
+type Commit struct{ SHA, Subject, Author string }
+
+// Log lists the commits of head that base does not have, newest first, at most limit.
+func (r Repo) Log(ctx context.Context, base, head string, limit int) ([]Commit, error) {
+	args := []string{"log", "-z", "--format=%H%x01%s%x01%an", fmt.Sprintf("--max-count=%d", limit), head}
+	if base != "" {
+		args = append(args, "^"+base)
+	}
+	out, err := r.Output(ctx, append(args, "--")...)
+	if err != nil {
+		return nil, err
+	}
+	var cs []Commit
+	for rec := range strings.SplitSeq(string(out), "\x00") {
+		if f := strings.SplitN(strings.TrimPrefix(rec, "\n"), "\x01", 3); len(f) == 3 {
+			cs = append(cs, Commit{SHA: f[0], Subject: strings.ToValidUTF8(f[1], "\uFFFD"), Author: strings.ToValidUTF8(f[2], "\uFFFD")})
+		}
+	}
+	return cs, nil
+}
+
+// DefaultBranch asks the remote which branch its HEAD names; "" when it says none.
+func (r Repo) DefaultBranch(ctx context.Context, url string) (string, error) {
+	out, err := r.Output(ctx, "ls-remote", "--symref", "--", url, "HEAD")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(out)) {
+		if ref, ok := strings.CutPrefix(line, "ref: refs/heads/"); ok {
+			name, _, _ := strings.Cut(ref, "\t")
+			return name, nil
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,166 @@
+// Package gateway is the agent's way out of the box. In this version it is one
+// route: reading the task's remote with git, without a credential.
+//
+// The agent's git is told, at system scope, to go to the gateway instead of the
+// remote. The gateway fetches into the trusted mirror with the credential and
+// serves the mirror, read-only. That works the same for HTTP and SSH remotes, and a push to it is refused with
+// the reason.
+package gateway
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+const (
+	// refreshEvery is how stale the mirror may be for one git command: it asks
+	// for the refs once or twice within a moment.
+	refreshEvery = 2 * time.Second
+	// refreshTime bounds the fetch from the remote.
+	refreshTime = 5 * time.Minute
+	// headerTime bounds the reading of a request's header.
+	headerTime = 10 * time.Second
+
+	prefix = "/origin"
+)
+
+// Git serves the mirror of the task's remote on loopback.
+type Git struct {
+	Remote  string // the remote's URL, as the agent knows it
+	Mirror  string // bare repository
+	Refresh func(context.Context) error
+	Log     *slog.Logger
+
+	mu      sync.Mutex
+	fetched time.Time
+	srv     *http.Server
+}
+
+// Start listens on a free loopback port and returns the base URL that stands
+// for Remote. Stop must be called.
+func (g *Git) Start(ctx context.Context) (string, error) {
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("start git gateway: %w", err)
+	}
+	g.fetched = time.Now() // the clone has just been made
+	g.srv = &http.Server{Handler: g, ReadHeaderTimeout: headerTime, BaseContext: func(net.Listener) context.Context { return ctx }}
+	go func() {
+		if err := g.srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			g.Log.Error("git gateway ended", "error", err)
+		}
+	}()
+	return "http://" + ln.Addr().String() + prefix, nil
+}
+
+// Stop ends the gateway at once.
+func (g *Git) Stop() {
+	if g.srv != nil {
+		_ = g.srv.Close()
+	}
+}
+
+const pushRefused = "pushes are made by the box, not by the agent: commit your work, it is pushed to the task's branch for you\n"
+
+func (g *Git) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	rest, ok := strings.CutPrefix(r.URL.Path, prefix)
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	rest = strings.TrimPrefix(strings.TrimPrefix(rest, ".git"), "/")
+	switch {
+	case r.URL.Query().Get("service") == "git-receive-pack" || strings.HasSuffix(rest, "git-receive-pack"):
+		http.Error(w, pushRefused, http.StatusForbidden)
+	case r.Method == http.MethodGet && rest == "info/refs" && r.URL.Query().Get("service") == "git-upload-pack":
+		g.refs(w, r)
+	case r.Method == http.MethodPost && rest == "git-upload-pack":
+		g.uploadPack(w, r)
+	case !strings.HasPrefix(r.URL.Path, prefix+"/") && r.Method == http.MethodGet && strings.HasPrefix(g.Remote, "http"):
+		// Another repository whose URL only begins like ours: git's insteadOf
+		// matches prefixes. Send it where it wanted to go, without a credential.
+		http.Redirect(w, r, g.Remote+strings.TrimPrefix(r.URL.RequestURI(), prefix), http.StatusFound)
+	default:
+		http.Error(w, "only `git fetch` from the task's own remote is possible here\n", http.StatusForbidden)
+	}
+}
+
+func (g *Git) refs(w http.ResponseWriter, r *http.Request) {
+	if err := g.refresh(r.Context()); err != nil {
+		g.Log.Warn("fetch for the agent", "error", err)
+		http.Error(w, fmt.Sprintf("the box could not fetch from %s: %v\n", g.Remote, err), http.StatusBadGateway)
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
+	w.Header().Set("Cache-Control", "no-cache")
+	if !strings.Contains(r.Header.Get("Git-Protocol"), "version=2") {
+		_, _ = io.WriteString(w, "001e# service=git-upload-pack\n0000")
+	}
+	g.run(w, r, nil, "--advertise-refs")
+}
+
+func (g *Git) uploadPack(w http.ResponseWriter, r *http.Request) {
+	body := io.Reader(r.Body)
+	if r.Header.Get("Content-Encoding") == "gzip" {
+		z, err := gzip.NewReader(r.Body)
+		if err != nil {
+			http.Error(w, "bad gzip body\n", http.StatusBadRequest)
+			return
+		}
+		body = z
+	}
+	w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
+	w.Header().Set("Cache-Control", "no-cache")
+	g.run(w, r, body)
+}
+
+func (g *Git) run(w http.ResponseWriter, r *http.Request, body io.Reader, opts ...string) {
+	argv := append([]string{"git", "-c", "uploadpack.allowFilter=true", "upload-pack", "--stateless-rpc"}, opts...)
+	tail := proc.NewTail(1 << 10)
+	err := proc.Run(r.Context(), proc.Spec{
+		Argv: append(argv, g.Mirror), Stdin: body, Stdout: w, Stderr: tail, Dir: g.Mirror,
+		Env: []string{
+			"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8", "HOME=/nonexistent",
+			"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_PROTOCOL=" + protocol(r),
+		},
+	})
+	if err != nil && r.Context().Err() == nil {
+		g.Log.Warn("serve git to the agent", "error", err, "stderr", tail.String())
+	}
+}
+
+// protocol passes on the version a client asks for, and nothing else.
+func protocol(r *http.Request) string {
+	switch v := r.Header.Get("Git-Protocol"); v {
+	case "version=1", "version=2":
+		return v
+	}
+	return ""
+}
+
+func (g *Git) refresh(ctx context.Context) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if time.Since(g.fetched) < refreshEvery {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, refreshTime)
+	defer cancel()
+	if err := g.Refresh(ctx); err != nil {
+		return err
+	}
+	g.fetched = time.Now()
+	return nil
+}

@@ -1,0 +1,181 @@
+// Package initd is PID 1 of the box. It reads the work order, forks boot,
+// forwards signals and reaps; nothing else, because what it does not do cannot
+// fail. When boot dies or hangs at a stop, it forks rescue, whose only job is
+// the last push and a result.
+//
+// It owns wait4(-1). No other code may run in its process that starts children:
+// a wait for any child steals the exit codes of everybody else's.
+package initd
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Init is PID 1.
+type Init struct {
+	Order   io.Reader // the work order, in a container standard input
+	Stdout  *os.File
+	Stderr  *os.File
+	Log     *slog.Logger
+	Self    string // this program, run as `Self boot` and `Self rescue`
+	Signals <-chan os.Signal
+	// Done reports whether a final result exists.
+	Done func() bool
+}
+
+// rescueGrace is kept of the stop grace for rescue when boot does not end by
+// itself: a push of what is committed, and the result.
+const rescueGrace = 3 * time.Second
+
+// rescueLimit bounds rescue when nobody waits with a SIGKILL.
+const rescueLimit = 60 * time.Second
+
+
+type exit struct {
+	pid  int
+	code int
+}
+
+// Run is the life of PID 1; it returns the container's exit code.
+func (i *Init) Run() int {
+	exits := make(chan exit)
+	go reap(exits)
+
+	order, err := i.readOrder()
+	if err != nil {
+		i.Log.Error("no work order", "error", err)
+		return i.rescue(nil, exits, fmt.Sprintf("the work order did not arrive: %v", err))
+	}
+	boot, err := i.fork("boot", order)
+	if err != nil {
+		i.Log.Error("start boot", "error", err)
+		return workorder.ExitBox
+	}
+	var stopped <-chan time.Time
+	reason := "boot ended without a result"
+	for {
+		select {
+		case s := <-i.Signals:
+			sig, ok := s.(syscall.Signal)
+			if !ok {
+				continue
+			}
+			_ = syscall.Kill(boot, sig)
+			if stopped == nil {
+				stopped = time.After(workorder.StopGrace - workorder.ExitReserve - rescueGrace)
+			}
+		case <-stopped:
+			i.Log.Error("boot does not end; killing it")
+			reason = "boot did not end in time after a stop signal"
+			_ = syscall.Kill(boot, syscall.SIGKILL)
+			stopped = make(chan time.Time)
+		case e := <-exits:
+			if e.pid != boot {
+				continue
+			}
+			if i.Done() {
+				return e.code
+			}
+			i.Log.Error("boot ended without a result", "exit_code", e.code)
+			return i.rescue(order, exits, fmt.Sprintf("%s (exit code %d)", reason, e.code))
+		}
+	}
+}
+
+// readOrder reads the document to its end, within workorder.OrderDeadline.
+func (i *Init) readOrder() ([]byte, error) {
+	type read struct {
+		b   []byte
+		err error
+	}
+	c := make(chan read, 1)
+	go func() {
+		b, err := io.ReadAll(io.LimitReader(i.Order, workorder.MaxEnvelope+1))
+		c <- read{b, err}
+	}()
+	select {
+	case r := <-c:
+		switch {
+		case r.err != nil:
+			return nil, fmt.Errorf("read standard input: %w", r.err)
+		case len(bytes.TrimSpace(r.b)) == 0:
+			return nil, errors.New("standard input is empty; start boxes with `sandbox-agent create`")
+		}
+		return r.b, nil
+	case <-time.After(workorder.OrderDeadline):
+		return nil, fmt.Errorf("nothing on standard input within %s", workorder.OrderDeadline)
+	}
+}
+
+// rescue forks the last line of defence and waits for it.
+func (i *Init) rescue(order []byte, exits <-chan exit, reason string) int {
+	pid, err := i.fork("rescue", order, "SANDBOX_AGENT_RESCUE_REASON="+reason)
+	if err != nil {
+		i.Log.Error("start rescue", "error", err)
+		return workorder.ExitBox
+	}
+	limit := time.After(rescueLimit)
+	for {
+		select {
+		case e := <-exits:
+			if e.pid == pid {
+				return e.code
+			}
+		case <-limit:
+			i.Log.Error("rescue does not end")
+			return workorder.ExitBox
+		}
+	}
+}
+
+// fork starts a role of this program with the order on its standard input.
+func (i *Init) fork(role string, order []byte, env ...string) (pid int, err error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return 0, err
+	}
+	// os.StartProcess and never Wait: the reaper owns all waits.
+	p, err := os.StartProcess(i.Self, []string{"entrypoint", role}, &os.ProcAttr{
+		Env: append(os.Environ(), env...), Files: []*os.File{r, i.Stdout, i.Stderr},
+		Sys: &syscall.SysProcAttr{Setpgid: true},
+	})
+	_ = r.Close()
+	if err != nil {
+		_ = w.Close()
+		return 0, fmt.Errorf("start %s: %w", role, err)
+	}
+	go func() {
+		defer w.Close()
+		_, _ = w.Write(order) // a child that died has no use for it
+	}()
+	pid = p.Pid
+	_ = p.Release()
+	return pid, nil
+}
+
+// reap waits for every child for ever and reports each end.
+func reap(exits chan<- exit) {
+	for {
+		var ws syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &ws, 0, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case errors.Is(err, syscall.ECHILD):
+			// No child at the moment (before the first fork, or after the last).
+			time.Sleep(5 * time.Millisecond)
+		case err == nil && ws.Exited():
+			exits <- exit{pid, ws.ExitStatus()}
+		case err == nil && ws.Signaled():
+			exits <- exit{pid, 128 + int(ws.Signal())}
+		}
+	}
+}

@@ -1,0 +1,335 @@
+// Package record keeps the run's record inside the box: it numbers and writes
+// the events, accumulates the result, and makes sure that a result can be
+// written by whoever is left when the run ends (boot, or rescue after boot died).
+//
+// Everything that leaves through it has been redacted.
+package record
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// queueLength bounds the events that wait for a slow reader of the
+	// container's output. When the engine is gone its pipe fills up; the run must go on, so
+	// further events are then only in the box's own copy of the record.
+	queueLength = 8192
+	// fileLimit bounds that copy, in bytes: a flood must not fill the disk.
+	// The result is always written, whatever its size.
+	fileLimit = 64 << 20
+)
+
+// Masker removes secrets from text.
+type Masker interface{ String(s string) string }
+
+// Recorder is the record of one run. Its methods are safe for concurrent use.
+type Recorder struct {
+	out   string // folder that leaves the box
+	state string // folder of the partial result
+	mask  Masker
+
+	mu      sync.Mutex
+	seq     int64
+	result  workorder.Result
+	file    *os.File
+	written int64
+	dropped int64
+	closed  bool
+
+	queue   chan []byte
+	drained chan struct{}
+	now     func() time.Time
+}
+
+// Options configures a Recorder.
+type Options struct {
+	OutDir   string    // workorder.OutDir
+	StateDir string    // partial result, for rescue; never leaves the box
+	Stream   io.Writer // the container's standard output
+	Mask     Masker    // nil: nothing is secret
+	Now      func() time.Time
+}
+
+const partialFile = "result.partial.json"
+
+// New opens the record. An existing one in the same folders is continued: the
+// numbering goes on and the partial result is taken over.
+func New(o Options) (*Recorder, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	for _, d := range []string{o.OutDir, filepath.Join(o.OutDir, workorder.LogsDir), filepath.Join(o.OutDir, workorder.EvidenceDir), o.StateDir} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return nil, fmt.Errorf("open record: %w", err)
+		}
+	}
+	f, err := os.OpenFile(filepath.Join(o.OutDir, workorder.EventsFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open record: %w", err)
+	}
+	r := &Recorder{
+		out: o.OutDir, state: o.StateDir, mask: o.Mask, file: f, now: o.Now,
+		queue: make(chan []byte, queueLength), drained: make(chan struct{}),
+	}
+	r.result = workorder.Result{Version: workorder.Version, StartedAt: o.Now().UTC()}
+	if b, err := os.ReadFile(filepath.Join(o.StateDir, partialFile)); err == nil {
+		var p partial
+		if json.Unmarshal(b, &p) == nil {
+			r.result, r.seq = p.Result, p.Seq
+		}
+	}
+	go r.stream(o.Stream)
+	return r, nil
+}
+
+// partial is what rescue needs to know; Seq is the last event's number at the
+// time of writing, plus a reserve for events that were written after it.
+type partial struct {
+	Seq    int64            `json:"seq"`
+	Result workorder.Result `json:"result"`
+}
+
+func (r *Recorder) stream(w io.Writer) {
+	defer close(r.drained)
+	for line := range r.queue {
+		if _, err := w.Write(line); err != nil {
+			// Nobody reads any more; the copy in the box has it all.
+			for range r.queue {
+			}
+			return
+		}
+	}
+}
+
+// SetMask sets the masker once the secrets are known.
+func (r *Recorder) SetMask(m Masker) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mask = m
+}
+
+// Emit numbers, masks and writes an event. It never blocks on the reader.
+func (r *Recorder) Emit(e workorder.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.emit(e)
+}
+
+func (r *Recorder) emit(e workorder.Event) {
+	if r.closed {
+		return
+	}
+	e.Seq, e.Time = r.seq+1, r.now().UTC()
+	if r.mask != nil {
+		e.Text, e.Name, e.Path = r.mask.String(e.Text), r.mask.String(e.Name), r.mask.String(e.Path)
+	}
+	if len(e.Text) > workorder.MaxEventText {
+		e.Text = cut(e.Text, workorder.MaxEventText)
+	}
+	line, err := json.Marshal(e)
+	if err != nil {
+		return // an Event is plain data: this cannot happen
+	}
+	line = append(line, '\n')
+	r.seq++
+	if e.Type == workorder.EventResult || r.written < fileLimit {
+		n, _ := r.file.Write(line) // a full disk must not end the run
+		r.written += int64(n)
+	}
+	select {
+	case r.queue <- line:
+	default:
+		r.dropped++
+	}
+}
+
+// cut shortens s to at most n bytes at a rune's edge and says so.
+func cut(s string, n int) string {
+	const mark = " […]"
+	n -= len(mark)
+	for n > 0 && s[n]&0xC0 == 0x80 {
+		n--
+	}
+	return s[:n] + mark
+}
+
+// Update changes the result under the lock and saves the partial result.
+func (r *Recorder) Update(f func(*workorder.Result)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f(&r.result)
+	r.save()
+}
+
+// Result is a copy of the result as it stands; its lists are not shared.
+func (r *Recorder) Result() workorder.Result {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.result
+	c.Steps, c.Services, c.Warnings = slices.Clone(c.Steps), slices.Clone(c.Services), slices.Clone(c.Warnings)
+	return c
+}
+
+// save writes the partial result. It is best effort: it only helps rescue.
+func (r *Recorder) save() {
+	b, err := json.Marshal(partial{Seq: r.seq, Result: r.result})
+	if err == nil {
+		_ = writeAtomic(filepath.Join(r.state, partialFile), b, false)
+	}
+}
+
+// Warn records a warning in the events and the result.
+func (r *Recorder) Warn(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.emit(workorder.Event{Type: workorder.EventWarning, Text: text})
+	r.result.Warnings = append(r.result.Warnings, r.masked(text))
+}
+
+func (r *Recorder) masked(s string) string {
+	if r.mask == nil {
+		return s
+	}
+	return r.mask.String(s)
+}
+
+// Declare puts the steps into the result in their order, before any starts.
+func (r *Recorder) Declare(names ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, n := range names {
+		r.result.Steps = append(r.result.Steps, workorder.Step{Name: n, Status: workorder.StepSkipped, Error: "not reached"})
+	}
+}
+
+// StepStarted records the start of a declared step.
+func (r *Recorder) StepStarted(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.step(name)
+	*s = workorder.Step{Name: name, Status: workorder.StepRunning, StartedAt: r.now().UTC()}
+	r.emit(workorder.Event{Type: workorder.EventStepStarted, Name: name})
+	r.save()
+}
+
+// StepFinished records the end of a step: nil is done, a *Skip is skipped,
+// anything else failed. exitCode may be nil.
+func (r *Recorder) StepFinished(name string, err error, exitCode *int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.step(name)
+	s.ExitCode = exitCode
+	if !s.StartedAt.IsZero() {
+		s.DurationMS = r.now().Sub(s.StartedAt).Milliseconds()
+	}
+	var skip *Skip
+	switch {
+	case err == nil:
+		s.Status, s.Error = workorder.StepDone, ""
+	case asSkip(err, &skip):
+		s.Status, s.Error = workorder.StepSkipped, skip.Reason
+	default:
+		s.Status, s.Error = workorder.StepFailed, r.masked(err.Error())
+	}
+	r.emit(workorder.Event{
+		Type: workorder.EventStepFinished, Name: name, Status: string(s.Status),
+		DurationMS: s.DurationMS, Text: s.Error, ExitCode: exitCode,
+	})
+	r.save()
+}
+
+func (r *Recorder) step(name string) *workorder.Step {
+	for i := range r.result.Steps {
+		if r.result.Steps[i].Name == name {
+			return &r.result.Steps[i]
+		}
+	}
+	r.result.Steps = append(r.result.Steps, workorder.Step{Name: name})
+	return &r.result.Steps[len(r.result.Steps)-1]
+}
+
+// Skip is the "error" of a step that had nothing to do.
+type Skip struct{ Reason string }
+
+func (s *Skip) Error() string { return "skipped: " + s.Reason }
+
+func asSkip(err error, to **Skip) bool {
+	//nolint:errorlint // a skip is a value returned by the step itself, never wrapped
+	s, ok := err.(*Skip)
+	*to = s
+	return ok
+}
+
+// flushTime bounds the wait for a reader of the last events.
+const flushTime = 2 * time.Second
+
+// Finish writes result.json atomically, emits the result event and waits, for a bounded time, until the
+// stream has taken it. The Recorder is closed; the first call wins.
+func (r *Recorder) Finish(final func(*workorder.Result)) error {
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return nil
+	}
+	final(&r.result)
+	res := &r.result
+	res.DurationMS = r.now().Sub(res.StartedAt).Milliseconds()
+	res.Resumable = res.Status.Resumable()
+	for i := range res.Steps {
+		if s := &res.Steps[i]; s.Status == workorder.StepRunning {
+			s.Status, s.Error = workorder.StepFailed, "the run ended in this step"
+			s.DurationMS = r.now().Sub(s.StartedAt).Milliseconds()
+		}
+	}
+	if r.dropped > 0 {
+		res.Warnings = append(res.Warnings, fmt.Sprintf("%d events were not streamed because nobody read them; %s has them", r.dropped, workorder.EventsFile))
+	}
+	res.Reason = r.masked(res.Reason)
+	b, err := res.Encode()
+	if err == nil {
+		err = writeAtomic(filepath.Join(r.out, workorder.ResultFile), b, true)
+	}
+	r.emit(workorder.Event{Type: workorder.EventResult, Status: string(res.Status), Result: res})
+	r.closed = true
+	_ = r.file.Sync()
+	_ = r.file.Close()
+	close(r.queue)
+	r.mu.Unlock()
+	select {
+	case <-r.drained:
+	case <-time.After(flushTime):
+	}
+	return err
+}
+
+// writeAtomic replaces path in one step, so that no reader ever sees half of it.
+func writeAtomic(path string, b []byte, durable bool) error {
+	tmp := path + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
+	}
+	_, err = f.Write(b)
+	if err == nil && durable {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
+	}
+	return nil
+}
