@@ -1,0 +1,77 @@
+# Users' view of the browser, and the record of what is inside.
+. /tmp/build/lib.sh
+
+browsers=/opt/playwright/browsers
+driver=/opt/playwright/driver/package
+chrome=
+if [ -x /usr/bin/chromium ]; then
+	chrome=/usr/bin/chromium
+else
+	for f in /opt/playwright/bundled/chromium-*/chrome-linux*/chrome; do
+		[ -x "$f" ] && chrome=$f
+	done
+fi
+mkdir -p $browsers
+if [ -n "$chrome" ]; then
+	# The box is the sandbox: Chromium's own needs user namespaces or a setuid
+	# helper, and the agent has neither. Shared memory in a container is small.
+	printf '#!/bin/sh\nexec %s --no-sandbox --disable-dev-shm-usage "$@"\n' "$chrome" >/usr/local/bin/chromium
+	chmod 755 /usr/local/bin/chromium
+	ln -s chromium /usr/local/bin/google-chrome
+	# Every Playwright release looks for a revision of its own. All of them find
+	# this one browser, whichever release a project brings: one folder in every layout
+	# in use since 1.40, and a link for each revision.
+	mkdir -p $browsers/.chromium $browsers/.ffmpeg
+	for d in chrome-linux chrome-linux64 chrome-headless-shell-linux64 chrome-headless-shell-linux-arm64; do
+		mkdir $browsers/.chromium/$d
+		for n in chrome headless_shell chrome-headless-shell; do
+			ln -s /usr/local/bin/chromium $browsers/.chromium/$d/$n
+		done
+	done
+	ln -s /usr/bin/ffmpeg $browsers/.ffmpeg/ffmpeg-linux
+	# What "playwright install" takes as its own complete download.
+	touch $browsers/.chromium/INSTALLATION_COMPLETE $browsers/.ffmpeg/INSTALLATION_COMPLETE
+	r=1080
+	while [ $r -le 1400 ]; do
+		ln -s .chromium $browsers/chromium-$r
+		ln -s .chromium $browsers/chromium_headless_shell-$r
+		r=$((r + 1))
+	done
+	r=1009
+	while [ $r -le 1030 ]; do
+		ln -s .ffmpeg $browsers/ffmpeg-$r
+		r=$((r + 1))
+	done
+else
+	missing chromium "$(cat /opt/playwright/bundled/failed 2>/dev/null || echo 'the distribution has none')"
+fi
+# "playwright install" locks the folder even when it has nothing to do.
+chown sandbox:sandbox $browsers
+
+git lfs install --system --skip-repo
+chown -R sandbox:sandbox /home/sandbox /workspace
+
+first() { "$@" 2>/dev/null | head -n 1 | tr -d '\r'; }
+deb() { dpkg-query -W -f '${Version}' "$1" 2>/dev/null || true; }
+mkdir -p /usr/share/sandbox-agent/missing
+missing_json=$(cd /usr/share/sandbox-agent/missing && for f in *; do
+	[ -f "$f" ] && jq -n --arg k "$f" --rawfile v "$f" '{($k): ($v | rtrimstr("\n"))}'
+done | jq -s 'add // {}')
+jq -n --arg id "$ID" --arg v "$VERSION_ID" --arg arch "$(dpkg --print-architecture)" --argjson missing "$missing_json" \
+	--arg docker "$(first dockerd --version)" --arg containerd "$(first containerd --version)" \
+	--arg runc "$(first runc --version)" --arg crun "$(first crun --version)" \
+	--arg buildx "$(first docker buildx version)" --arg compose "$(first docker compose version --short)" \
+	--arg fuse "$(deb fuse-overlayfs)" --arg git "$(first git --version)" --arg node "$(first node --version)" \
+	--arg npm "$(first npm --version)" --arg python "$(first python3 --version)" --arg gcc "$(first gcc -dumpfullversion)" \
+	--arg tmux "$(first tmux -V)" --arg chromium "$([ -z "$chrome" ] || first "$chrome" --version --no-sandbox)" \
+	--arg ffmpeg "$(deb ffmpeg)" --arg playwright "$(jq -r .version $driver/package.json)" \
+	--arg ab "$(first agent-browser --version)" --arg claude "$(first env HOME=/tmp claude --version)" \
+	--arg supabase "$(first env HOME=/tmp supabase --version)" '
+	{base: ($id + " " + $v), arch: $arch,
+	 contents: ({dockerd: $docker, containerd: $containerd, runc: $runc, crun: $crun, buildx: $buildx, compose: $compose,
+	  "fuse-overlayfs": $fuse, git: $git, node: $node, npm: $npm, python: $python, gcc: $gcc, tmux: $tmux, chromium: $chromium,
+	  ffmpeg: $ffmpeg, "playwright-core": $playwright, "agent-browser": $ab, "claude-code": $claude, supabase: $supabase}
+	  | with_entries(select(.value != ""))),
+	 missing: $missing}' >/usr/share/sandbox-agent/image.json
+rm -rf /usr/share/sandbox-agent/missing /tmp/build /tmp/.[!.]* /root/.cache /root/.npm
+cat /usr/share/sandbox-agent/image.json

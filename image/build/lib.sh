@@ -1,0 +1,21 @@
+# Shared by the build steps of the image.
+set -eu
+umask 022
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
+
+# install NAME...: packages of the distribution, nothing recommended, no lists left.
+install() {
+	apt-get update -q
+	apt-get install -q -y --no-install-recommends "$@"
+	rm -rf /var/lib/apt/lists/* /var/cache/apt/archives/*.deb /var/log/apt/* /var/log/dpkg.log /var/log/alternatives.log
+}
+
+# missing NAME REASON: records that an optional part is not in this image. The CLI
+# turns the printed line into a warning, finish.sh writes the file into image.json.
+missing() {
+	mkdir -p /usr/share/sandbox-agent/missing
+	printf '%s\n' "$2" >"/usr/share/sandbox-agent/missing/$1"
+	printf 'not in this image: %s: %s\n' "$1" "$2"
+}
+
+. /etc/os-release

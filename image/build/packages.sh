@@ -1,0 +1,79 @@
+# What comes from the npm registry goes to /out, in the layout of the image.
+. /tmp/build/lib.sh
+
+registry=$(sed -n 's/^registry=//p' /tmp/host/npmrc)
+export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt
+case $(dpkg --print-architecture) in
+amd64) arch=x64 ;;
+arm64) arch=arm64 ;;
+*)
+	echo "no packages for the architecture $(dpkg --print-architecture)" >&2
+	exit 1
+	;;
+esac
+lock=/tmp/packages/package-lock.json
+
+# tarball NAME DIR: one package of the lock, verified and unpacked, without npm.
+tarball() {
+	version=$(jq -r --arg p "node_modules/$1" '.packages[$p].version' $lock)
+	want=$(jq -r --arg p "node_modules/$1" '.packages[$p].integrity' $lock)
+	curl -fsSL --retry 3 --connect-timeout 20 --max-time 600 -o /tmp/p.tgz "${registry%/}/$1/-/${1##*/}-$version.tgz"
+	got=sha512-$(openssl dgst -sha512 -binary /tmp/p.tgz | base64 -w0)
+	if [ "$got" != "$want" ]; then
+		echo "$1 $version: integrity is $got, the lock says $want" >&2
+		exit 1
+	fi
+	mkdir -p "$2"
+	tar -xzf /tmp/p.tgz -C "$2" --strip-components=1
+	rm /tmp/p.tgz
+}
+
+if [ -n "$registry" ]; then
+	tarball node-linux-$arch /tmp/boot/node
+	tarball npm /tmp/boot/npm
+	npm() { /tmp/boot/node/bin/node /tmp/boot/npm/bin/npm-cli.js "$@"; }
+else
+	# Nobody told us the registry: the distribution's npm knows its own default.
+	install npm
+fi
+cd /tmp/packages
+npm ci --ignore-scripts --no-audit --no-fund --force --cache /tmp/npm-cache ${registry:+--registry "$registry"}
+rm -rf /tmp/npm-cache
+m=/tmp/packages/node_modules
+
+mkdir -p /out/usr/local/bin /out/usr/local/lib/node_modules /out/usr/local/etc /out/opt/playwright/driver
+mv $m/node-linux-$arch/bin/node /out/usr/local/bin/node
+mv $m/npm /out/usr/local/lib/node_modules/npm
+rm -rf /out/usr/local/lib/node_modules/npm/docs /out/usr/local/lib/node_modules/npm/man
+ln -s ../lib/node_modules/npm/bin/npm-cli.js /out/usr/local/bin/npm
+ln -s ../lib/node_modules/npm/bin/npx-cli.js /out/usr/local/bin/npx
+mv $m/@anthropic-ai/claude-code-linux-$arch/claude /out/usr/local/bin/claude
+mv $m/playwright-core /out/opt/playwright/driver/package
+# Static, so one binary serves both C libraries; the package holds seven platforms.
+mv $m/agent-browser/bin/agent-browser-linux-musl-$arch /out/usr/local/bin/agent-browser
+if [ -d $m/@supabase/cli-linux-$arch ]; then
+	mv $m/@supabase/cli-linux-$arch/bin/* /out/usr/local/bin/
+else
+	mkdir -p /out/usr/share/sandbox-agent/missing
+	echo "the registry has no @supabase/cli-linux-$arch" >/out/usr/share/sandbox-agent/missing/supabase
+	echo "not in this image: supabase: the registry has no @supabase/cli-linux-$arch"
+fi
+chmod 755 /out/usr/local/bin/*
+
+# npm in the box: the host's registry when it is not npm's own default, and
+# "install -g" into the home folder, as nobody is root there.
+own=$(/out/usr/local/bin/node /out/usr/local/lib/node_modules/npm/bin/npm-cli.js config get registry --userconfig /dev/null)
+{
+	# shellcheck disable=SC2016 # npm expands it
+	echo 'prefix=${HOME}/.local'
+	printf 'audit=false\nfund=false\nupdate-notifier=false\n'
+	[ -z "$registry" ] || [ "${registry%/}" = "${own%/}" ] || echo "registry=$registry"
+} >/out/usr/local/etc/npmrc
+
+if [ "$ID" = ubuntu ]; then
+	# Playwright's own build: the same version as the driver.
+	mkdir -p /out/opt/playwright/bundled
+	PLAYWRIGHT_BROWSERS_PATH=/out/opt/playwright/bundled timeout 600 /out/usr/local/bin/node \
+		/out/opt/playwright/driver/package/cli.js install --no-shell chromium ||
+		echo "Playwright's download host did not answer" >/out/opt/playwright/bundled/failed
+fi

@@ -1,0 +1,48 @@
+# The distribution's part: inner engine, tools, languages.
+. /tmp/build/lib.sh
+
+# The box is thrown away: fsync buys nothing, documentation only costs space.
+cat >/etc/dpkg/dpkg.cfg.d/sandbox-agent <<'EOF'
+force-unsafe-io
+path-exclude=/usr/share/doc/*
+path-exclude=/usr/share/man/*
+path-exclude=/usr/share/info/*
+path-exclude=/usr/share/locale/*
+path-exclude=/usr/share/lintian/*
+EOF
+cat >/etc/apt/apt.conf.d/90sandbox-agent <<'EOF'
+Acquire::Retries "3";
+Acquire::Languages "none";
+Acquire::http::Timeout "30";
+Acquire::https::Timeout "30";
+EOF
+# Services must not start in a build.
+printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
+chmod 755 /usr/sbin/policy-rc.d
+
+case $ID in
+ubuntu) docker="docker.io docker-buildx docker-compose-v2" ;;
+debian) docker="docker.io docker-cli docker-buildx docker-compose" ;;
+*)
+	echo "base system $ID is not supported: use Ubuntu 24.04 or Debian 13" >&2
+	exit 1
+	;;
+esac
+# shellcheck disable=SC2086 # a list of packages
+install $docker containerd runc crun fuse-overlayfs iptables nftables iproute2 iputils-ping \
+	ca-certificates curl wget jq ripgrep git git-lfs openssh-client gnupg tmux procps psmisc lsof less file patch \
+	xz-utils zip unzip bzip2 zstd rsync tzdata netcat-openbsd sqlite3 \
+	build-essential pkg-config python3 python3-pip python3-venv python3-dev python-is-python3
+update-ca-certificates
+
+# One id for the user on every base: Ubuntu's image has a user of its own there.
+if old=$(getent passwd 1000 | cut -d: -f1) && [ -n "$old" ]; then
+	userdel -r "$old" 2>/dev/null || userdel "$old"
+fi
+groupadd -g 1000 sandbox
+useradd -u 1000 -g 1000 -m -d /home/sandbox -s /bin/bash -c 'agent of the box' sandbox
+# Root of an inner container is the user sandbox (dockerd --userns-remap).
+printf 'sandbox:1000:1\nsandbox:100000:65535\n' | tee /etc/subuid >/etc/subgid
+mkdir -p /workspace /var/lib/sandbox-agent
+chown 1000:1000 /workspace
+rm -rf /etc/init.d/docker /lib/systemd/system/docker.* /lib/systemd/system/containerd.service

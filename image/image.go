@@ -1,0 +1,120 @@
+// Package image holds what the image of a box is made of, embedded in the CLI:
+// the Dockerfile, its build steps, the files of the root file system, and the guest's binary. It
+// knows how to pack them as a build context and how to name their content, and
+// nothing of engines.
+package image
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+)
+
+//go:embed Dockerfile build packages rootfs
+var files embed.FS
+
+// The folder always holds a file, so that a clean clone compiles.
+//
+//go:embed entrypoint
+var binaries embed.FS
+
+// ErrNoEntrypoint is returned by a CLI that does not carry the guest's binary.
+var ErrNoEntrypoint = errors.New("this CLI was built without the guest's binary")
+
+// maxEntrypoint bounds the unpacked binary; the real one has a tenth of it.
+const maxEntrypoint = 256 << 20
+
+// hashLength is how much of a content hash a name carries: 48 bits tell the
+// images of one machine apart, and a name has to be read by people.
+const hashLength = 12
+
+// Host is what the build takes from the host to reach its archives.
+type Host struct {
+	// CAs are certificates (PEM) that the image trusts beside the distribution's.
+	CAs map[string][]byte
+	// Registry is the URL of the npm registry; empty: npm's own default.
+	Registry string
+}
+
+// Source is the content of an image for one architecture.
+type Source struct {
+	files      fs.FS
+	entrypoint []byte
+}
+
+// New returns the embedded source for arch, named as Go names it.
+func New(arch string) (*Source, error) {
+	entrypoint, err := unpack(binaries, arch)
+	if err != nil {
+		return nil, err
+	}
+	return &Source{files: files, entrypoint: entrypoint}, nil
+}
+
+func unpack(from fs.FS, arch string) ([]byte, error) {
+	name := "entrypoint/entrypoint-linux-" + arch + ".gz"
+	b, err := fs.ReadFile(from, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w for linux/%s: build it with `make build`", ErrNoEntrypoint, arch)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the guest's binary: %w", err)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(b))
+	if err != nil {
+		return nil, fmt.Errorf("unpack the guest's binary %s: %w", name, err)
+	}
+	out, err := io.ReadAll(io.LimitReader(z, maxEntrypoint))
+	if err != nil {
+		return nil, fmt.Errorf("unpack the guest's binary %s: %w", name, err)
+	}
+	return out, nil
+}
+
+// Hash names the content. What a host adds is not part of it: two hosts build
+// the same image in their own ways.
+func (s *Source) Hash() (string, error) {
+	h := sha256.New()
+	err := s.walk(func(name string, b []byte, _ int64) error {
+		fmt.Fprintf(h, "%d %s %d\n", len(name), name, len(b))
+		h.Write(b)
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil))[:hashLength], nil
+}
+
+// walk visits every file of the source in a fixed order.
+func (s *Source) walk(visit func(name string, content []byte, mode int64) error) error {
+	var names []string
+	err := fs.WalkDir(s.files, ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			names = append(names, name)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("list the image's files: %w", err)
+	}
+	slices.SortFunc(names, strings.Compare)
+	for _, name := range names {
+		b, err := fs.ReadFile(s.files, name)
+		if err != nil {
+			return fmt.Errorf("read the image's files: %w", err)
+		}
+		if err := visit(name, b, 0o644); err != nil {
+			return err
+		}
+	}
+	return visit("entrypoint/entrypoint", s.entrypoint, 0o755)
+}
