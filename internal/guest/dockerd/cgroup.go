@@ -1,0 +1,185 @@
+package dockerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	cgroupRoot = "/sys/fs/cgroup"
+	// nestRounds bounds the race with processes that enter the root group (by
+	// exec into the box) between the move and the enabling of controllers.
+	nestRounds = 50
+	nestPause  = 5 * time.Millisecond
+)
+
+// cgroupState says which hierarchy the box has and what was done to it.
+type cgroupState struct {
+	version int
+	note    string
+}
+
+// prepareCgroups lets inner containers have groups of their own.
+func (s system) prepareCgroups(ctx context.Context) (cgroupState, error) {
+	all, err := s.mounts()
+	if err != nil {
+		return cgroupState{}, err
+	}
+	version, found := 1, false
+	var locked []mountPoint
+	for _, m := range all {
+		switch {
+		case m.fstype == "cgroup2" && m.path == cgroupRoot:
+			version, found = 2, true
+		case m.fstype == "cgroup", m.fstype == "cgroup2":
+			found = true
+		default:
+			continue
+		}
+		if m.readOnly() {
+			locked = append(locked, m)
+		}
+	}
+	if !found {
+		return cgroupState{}, errors.New("no cgroup hierarchy is mounted in the box: inner containers cannot be made; start the box on an engine that mounts /sys/fs/cgroup")
+	}
+	for _, m := range locked {
+		if err := s.remountRW(m); err != nil {
+			return cgroupState{version: version}, err
+		}
+	}
+	did := "already writable"
+	if len(locked) > 0 {
+		did = fmt.Sprintf("%d mounts made writable", len(locked))
+	}
+	if version == 1 {
+		return cgroupState{1, "cgroup v1: " + did + ", nothing to nest"}, nil
+	}
+	nested, err := s.nest(ctx)
+	return cgroupState{2, "cgroup v2: " + did + ", " + nested}, err
+}
+
+// nest moves every process out of the root group and enables its controllers for
+// children: a v2 group that has processes cannot hand controllers on, and inner containers
+// would end in "cannot enter cgroupv2 … it is in an invalid state".
+func (s system) nest(ctx context.Context) (string, error) {
+	root := s.path(cgroupRoot)
+	if own, err := os.ReadFile(s.path("/proc/self/cgroup")); err == nil {
+		for line := range strings.Lines(string(own)) {
+			if p, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok && p != "/" && p != "/init" {
+				return "", fmt.Errorf("the box sees the host's cgroup tree (it is in %s): start it with --cgroupns private", p)
+			}
+		}
+	}
+	have, err := words(filepath.Join(root, "cgroup.controllers"))
+	if err != nil {
+		return "", fmt.Errorf("read cgroup controllers: %w", err)
+	}
+	on, err := words(filepath.Join(root, "cgroup.subtree_control"))
+	if err != nil {
+		return "", fmt.Errorf("read enabled cgroup controllers: %w", err)
+	}
+	if len(missing(have, on)) == 0 {
+		return "controllers already enabled", nil
+	}
+	if err := os.MkdirAll(filepath.Join(root, "init"), 0o755); err != nil {
+		return "", fmt.Errorf("make cgroup for the box's processes: %w", err)
+	}
+	var last error
+	for range nestRounds {
+		if err := moveAll(root); err != nil {
+			return "", err
+		}
+		if last = enable(root, missing(have, on)); last == nil {
+			return fmt.Sprintf("processes moved, %d controllers enabled", len(have)), nil
+		}
+		select {
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		case <-time.After(nestPause):
+		}
+	}
+	return "", fmt.Errorf("enable cgroup controllers in %d rounds: %w: something keeps entering the box's root group", nestRounds, last)
+}
+
+func moveAll(root string) error {
+	pids, err := words(filepath.Join(root, "cgroup.procs"))
+	if err != nil {
+		return fmt.Errorf("list processes of the root cgroup: %w", err)
+	}
+	for _, p := range pids {
+		if p == "0" {
+			continue // not of our PID namespace: it cannot be named, let alone moved
+		}
+		err := os.WriteFile(filepath.Join(root, "init", "cgroup.procs"), []byte(p), 0)
+		if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EINVAL) { // gone, or a kernel thread
+			return fmt.Errorf("move process %s out of the root cgroup: %w", p, err)
+		}
+	}
+	return nil
+}
+
+func enable(root string, controllers []string) error {
+	return os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+"+strings.Join(controllers, " +")), 0)
+}
+
+func words(file string) ([]string, error) {
+	b, err := os.ReadFile(file)
+	return strings.Fields(string(b)), err
+}
+
+func missing(want, have []string) []string {
+	var m []string
+	for _, w := range want {
+		found := false
+		for _, h := range have {
+			found = found || h == w
+		}
+		if !found {
+			m = append(m, w)
+		}
+	}
+	return m
+}
+
+// checkPrivileges turns the three ways in which a box is commonly started wrong
+// into an error that says what to add.
+func (s system) checkPrivileges() error {
+	b, err := os.ReadFile(s.path("/proc/self/status"))
+	if err != nil {
+		return fmt.Errorf("read own privileges: %w", err)
+	}
+	var errs []error
+	for line := range strings.Lines(string(b)) {
+		k, v, _ := strings.Cut(line, ":")
+		if k != "CapEff" {
+			continue
+		}
+		caps, err := strconv.ParseUint(strings.TrimSpace(v), 16, 64)
+		if err != nil {
+			return fmt.Errorf("read own capabilities: %w", err)
+		}
+		for _, c := range []struct {
+			bit  uint
+			name string
+		}{{unix.CAP_SYS_ADMIN, "SYS_ADMIN"}, {unix.CAP_NET_ADMIN, "NET_ADMIN"}, {unix.CAP_MKNOD, "MKNOD"}, {unix.CAP_SETUID, "SETUID"}} {
+			if caps&(1<<c.bit) == 0 {
+				errs = append(errs, fmt.Errorf("the box lacks a capability that its own engine needs: start it with --cap-add %s", c.name))
+			}
+		}
+	}
+	// runc gives every container a session keyring of its own; the engine's
+	// default seccomp profile forbids that even to a box with SYS_ADMIN.
+	if _, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false); errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
+		errs = append(errs, errors.New("the box's seccomp profile forbids keyctl, so inner containers cannot start: start it with --security-opt seccomp=unconfined"))
+	}
+	return errors.Join(errs...)
+}

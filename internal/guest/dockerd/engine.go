@@ -1,0 +1,226 @@
+package dockerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"sync"
+
+	"github.com/docker/docker/client"
+)
+
+// Home decides where the data root lies. The engine uses DataRoot as it is when
+// Config has none.
+type Home interface {
+	// Trial is the folder on whose file system the layers would lie.
+	Trial() string
+	// Prepare mounts the data root for driver onto Config.DataRoot. It is called
+	// once, before anything of the data root is touched. uid and gid own the
+	// files of inner root.
+	Prepare(ctx context.Context, driver string, uid, gid int) error
+}
+
+// Config describes the engine. Paths are those in the box.
+type Config struct {
+	// Root is put before every path of the machine that is read or prepared;
+	// empty in the box.
+	Root string
+	// DataRoot holds images and containers; it should be a volume.
+	DataRoot string
+	// RunDir is for pid files and sockets; it becomes a fresh memory-backed folder.
+	RunDir string
+	// LogDir receives dockerd.log and containerd.log.
+	LogDir string
+	// Socket is where clients connect; it belongs to root and SocketGID, 0660.
+	Socket    string
+	SocketGID int
+	// RemapUser is the user that root in inner containers is; empty: real root.
+	RemapUser string
+	// MTU of inner networks. 0: that of the box's default route.
+	MTU int
+	// DNS says whether inner containers ask the box's own resolver (they then
+	// know the names given to Resolve). Off, they are told the box's upstream.
+	DNS bool
+	// Home may place the data root; nil: DataRoot as it is.
+	Home Home
+	// Trials are the storage drivers to try; nil: RealTrials.
+	Trials []Trial
+	Log    *slog.Logger
+}
+
+// DefaultRunDir and DefaultLogDir are where the image expects them.
+const (
+	DefaultRunDir = "/run/sandbox-agent-engine"
+	DefaultLogDir = "/var/log"
+	DefaultSocket = "/var/run/docker.sock"
+)
+
+// Info is what is known of the engine; Driver is empty until it was started.
+type Info struct {
+	Driver        string
+	Version       string
+	Runtime       string // default OCI runtime
+	CgroupVersion int
+	Pool          netip.Prefix // every address of inner containers
+	MTU           int
+	// Notes say what was prepared and what was not possible, in order.
+	Notes []string
+}
+
+// Engine is the inner Docker engine. All methods are safe for concurrent use.
+type Engine struct {
+	cfg Config
+	sys system
+	cli *client.Client
+
+	sock *socket
+
+	startOnce sync.Once
+	startErr  error
+	started   chan struct{} // closed when Start is through
+
+	mu       sync.Mutex
+	info     Info
+	plan     plan
+	lock     *os.File
+	dns      *resolver
+	names    map[string]netip.Addr
+	daemons  daemons
+	stopping bool
+	stopOnce sync.Once
+
+	done     chan struct{} // closed when the engine is over for good
+	doneOnce sync.Once
+	doneErr  error
+}
+
+// New returns an engine that does not exist yet.
+func New(cfg Config) (*Engine, error) {
+	if cfg.RunDir == "" {
+		cfg.RunDir = DefaultRunDir
+	}
+	if cfg.LogDir == "" {
+		cfg.LogDir = DefaultLogDir
+	}
+	if cfg.Socket == "" {
+		cfg.Socket = DefaultSocket
+	}
+	if cfg.Trials == nil {
+		cfg.Trials = RealTrials()
+	}
+	cli, err := client.NewClientWithOpts(client.WithHost("unix://"+cfg.Socket), client.WithAPIVersionNegotiation())
+	if err != nil {
+		return nil, fmt.Errorf("make client of the inner engine: %w", err)
+	}
+	return &Engine{
+		cfg: cfg, sys: realSystem(cfg.Root), cli: cli,
+		started: make(chan struct{}), done: make(chan struct{}),
+	}, nil
+}
+
+// Listen makes the socket. From here on clients can connect; they wait until
+// the engine is up.
+func (e *Engine) Listen(ctx context.Context) error {
+	s, err := listen(ctx, e.cfg.Socket, e.cfg.SocketGID)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.sock = s
+	return nil
+}
+
+// StartOnDemand starts the engine when the first client has connected. It
+// returns when it was started, ctx ended or the engine was stopped.
+func (e *Engine) StartOnDemand(ctx context.Context) error {
+	e.mu.Lock()
+	s := e.sock
+	e.mu.Unlock()
+	if s == nil {
+		return errors.New("start inner engine on demand: it does not listen")
+	}
+	if err := s.waitClient(ctx); err != nil {
+		return err
+	}
+	return e.Start(ctx)
+}
+
+// Start starts the engine and waits until it answers. Every call returns the
+// outcome of the first one. A failed start closes the socket, so that nobody waits for nothing.
+func (e *Engine) Start(ctx context.Context) error {
+	e.startOnce.Do(func() {
+		defer close(e.started)
+		if e.startErr = e.start(ctx); e.startErr != nil {
+			e.startErr = fmt.Errorf("start inner engine: %w", e.startErr)
+			e.finish(e.startErr)
+		}
+	})
+	return e.startErr
+}
+
+// Started is closed when Start is through, whatever came of it.
+func (e *Engine) Started() <-chan struct{} { return e.started }
+
+// Client talks to the engine; its calls wait while the engine is not up.
+func (e *Engine) Client() *client.Client { return e.cli }
+
+// Info is a copy of what is known so far.
+func (e *Engine) Info() Info {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	i := e.info
+	i.Notes = append([]string(nil), i.Notes...)
+	return i
+}
+
+// Resolve makes names known to every inner container, whatever network it is
+// on. It has no effect without Config.DNS.
+func (e *Engine) Resolve(names map[string]netip.Addr) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.names = names
+	if e.dns != nil {
+		e.dns.set(names)
+	}
+}
+
+// Done is closed when the engine is over for good: stopped, not startable, or
+// crashed more often than it is restarted. Err then says which.
+func (e *Engine) Done() <-chan struct{} { return e.done }
+
+// Err is why the engine is over, with the end of its log; nil while it lives and
+// after an orderly Stop.
+func (e *Engine) Err() error {
+	select {
+	case <-e.done:
+		return e.doneErr
+	default:
+		return nil
+	}
+}
+
+func (e *Engine) finish(err error) {
+	e.doneOnce.Do(func() {
+		e.doneErr = err
+		e.mu.Lock()
+		s, dns := e.sock, e.dns
+		e.mu.Unlock()
+		if s != nil {
+			s.close()
+		}
+		if dns != nil {
+			dns.close()
+		}
+		close(e.done)
+	})
+}
+
+func (e *Engine) note(format string, a ...any) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.info.Notes = append(e.info.Notes, fmt.Sprintf(format, a...))
+}

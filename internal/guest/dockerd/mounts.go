@@ -1,0 +1,137 @@
+package dockerd
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// system is the machine as this package touches it; tests redirect the paths
+// and record the mounts.
+type system struct {
+	root    string // prefix of every path; "" is /
+	mount   func(source, target, fstype string, flags uintptr, data string) error
+	unmount func(target string, flags int) error
+}
+
+func realSystem(root string) system {
+	return system{root: root, mount: unix.Mount, unmount: unix.Unmount}
+}
+
+// path is p below the root.
+func (s system) path(p string) string {
+	if s.root == "" {
+		return p
+	}
+	return filepath.Join(s.root, p)
+}
+
+// mountPoint is one line of /proc/self/mountinfo.
+type mountPoint struct {
+	path, fstype string
+	options      []string // of this mount, not of the file system below it
+}
+
+func (m mountPoint) readOnly() bool { return slices.Contains(m.options, "ro") }
+
+// flags are the options that a bind remount has to repeat, because it replaces all of them.
+func (m mountPoint) flags() uintptr {
+	var f uintptr
+	for name, bit := range map[string]uintptr{
+		"nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC,
+		"noatime": unix.MS_NOATIME, "nodiratime": unix.MS_NODIRATIME, "relatime": unix.MS_RELATIME,
+	} {
+		if slices.Contains(m.options, name) {
+			f |= bit
+		}
+	}
+	return f
+}
+
+func (s system) mounts() ([]mountPoint, error) {
+	b, err := os.ReadFile(s.path("/proc/self/mountinfo"))
+	if err != nil {
+		return nil, fmt.Errorf("read the mount table: %w", err)
+	}
+	return parseMounts(b), nil
+}
+
+func parseMounts(b []byte) []mountPoint {
+	var all []mountPoint
+	sc := bufio.NewScanner(bytes.NewReader(b))
+	sc.Buffer(nil, 1<<20) // an overlay's options name every lower folder
+	for sc.Scan() {
+		f := strings.Fields(sc.Text())
+		dash := slices.Index(f, "-")
+		if len(f) < 6 || dash < 6 || dash+1 >= len(f) {
+			continue
+		}
+		all = append(all, mountPoint{
+			path: unescape.Replace(f[4]), options: strings.Split(f[5], ","), fstype: f[dash+1],
+		})
+	}
+	return all
+}
+
+// unescape undoes the kernel's escapes in mountinfo.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+// remountRW makes one mount writable. Only a bind remount works in a container
+// without full privileges: a plain one addresses the file system, which is busy.
+func (s system) remountRW(m mountPoint) error {
+	if err := s.mount("", s.path(m.path), "", unix.MS_REMOUNT|unix.MS_BIND|m.flags(), ""); err != nil {
+		return fmt.Errorf("make %s writable: %w: start the box with --cap-add SYS_ADMIN and --security-opt apparmor=unconfined", m.path, err)
+	}
+	return nil
+}
+
+// prepareMounts makes writable what the engine writes to and shares the mount
+// tree, so that binds with propagation work in inner containers.
+func (s system) prepareMounts() ([]string, error) {
+	all, err := s.mounts()
+	if err != nil {
+		return nil, err
+	}
+	var notes []string
+	for _, m := range all {
+		// Bridge and forwarding settings lie in /proc/sys, bridge attributes in /sys.
+		if (m.path == "/proc/sys" || m.path == "/sys") && m.readOnly() {
+			if err := s.remountRW(m); err != nil {
+				return notes, err
+			}
+			notes = append(notes, m.path+" made writable")
+		}
+	}
+	if err := s.mount("", s.path("/"), "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
+		return notes, fmt.Errorf("share the mount tree: %w: start the box with --cap-add SYS_ADMIN and --security-opt apparmor=unconfined", err)
+	}
+	return notes, nil
+}
+
+// freshDir puts an empty memory-backed folder at p. The engine's pid files and
+// sockets of a former life would name processes that exist again in a new PID namespace.
+func (s system) freshDir(p string, mode os.FileMode) error {
+	dir := s.path(p)
+	all, err := s.mounts()
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(all, func(m mountPoint) bool { return m.path == p }) {
+		if err := s.unmount(dir, unix.MNT_DETACH); err != nil {
+			return fmt.Errorf("drop stale %s: %w", p, err)
+		}
+	}
+	if err := os.MkdirAll(dir, mode); err != nil {
+		return err
+	}
+	if err := s.mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("mode=%o", mode.Perm())); err != nil {
+		return fmt.Errorf("mount a fresh %s: %w: start the box with --cap-add SYS_ADMIN", p, err)
+	}
+	return nil
+}

@@ -1,0 +1,167 @@
+package dockerd
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+// natTimeout bounds the one firewall rule; the tools answer in milliseconds and
+// can hang on a lock that another process holds.
+const natTimeout = 5 * time.Second
+
+// route is one line of the kernel's routing table.
+type route struct {
+	device string
+	prefix netip.Prefix
+}
+
+// routes reads the IPv4 routing table of the box.
+func (s system) routes() ([]route, error) {
+	b, err := os.ReadFile(s.path("/proc/net/route"))
+	if err != nil {
+		return nil, fmt.Errorf("read routes: %w", err)
+	}
+	var all []route
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		if len(f) < 8 || f[0] == "Iface" {
+			continue
+		}
+		dst, err1 := hexAddr(f[1])
+		mask, err2 := hexAddr(f[7])
+		if err1 != nil || err2 != nil {
+			continue
+		}
+		m := mask.As4()
+		ones, _ := net.IPMask(m[:]).Size()
+		all = append(all, route{device: f[0], prefix: netip.PrefixFrom(dst, ones)})
+	}
+	return all, nil
+}
+
+func hexAddr(s string) (netip.Addr, error) {
+	b, err := hex.DecodeString(s)
+	if err != nil || len(b) != 4 {
+		return netip.Addr{}, fmt.Errorf("%q is not an address", s)
+	}
+	var a [4]byte
+	// The kernel prints the address as a number in its own byte order.
+	binary.BigEndian.PutUint32(a[:], binary.NativeEndian.Uint32(b))
+	return netip.AddrFrom4(a), nil
+}
+
+// addresses are the ranges of the inner engine.
+type addresses struct {
+	all    netip.Prefix // everything below, what is masqueraded
+	bridge netip.Prefix // docker0, with the gateway's address
+	pool   netip.Prefix // networks made later, /24 each
+}
+
+// chooseAddresses picks ranges that hide nothing the box can reach. Only what is
+// routed or named in the box is visible from here, so 172.16/12 and 192.168/16, where engines, home
+// and office networks live, are never taken.
+func chooseAddresses(taken []netip.Prefix) (addresses, error) {
+	var candidates []netip.Prefix
+	for i := range 40 {
+		candidates = append(candidates, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(213 + i), 0, 0}), 16))
+	}
+	for _, second := range []byte{18, 19} { // reserved for benchmarks: routed nowhere
+		candidates = append(candidates, netip.PrefixFrom(netip.AddrFrom4([4]byte{198, second, 0, 0}), 16))
+	}
+	for _, c := range candidates {
+		free := true
+		for _, t := range taken {
+			free = free && !(t.Bits() > 0 && t.Overlaps(c))
+		}
+		if !free {
+			continue
+		}
+		a := c.Addr().As4()
+		return addresses{
+			all:    c,
+			bridge: netip.PrefixFrom(netip.AddrFrom4([4]byte{a[0], a[1], 0, 1}), 24),
+			pool:   netip.PrefixFrom(netip.AddrFrom4([4]byte{a[0], a[1], 128, 0}), 17),
+		}, nil
+	}
+	return addresses{}, errors.New("every address range for the inner engine is routed elsewhere: remove a route of the box")
+}
+
+// nameservers are the resolvers of the box, loopback ones included: the box
+// itself can reach them, inner containers cannot.
+func (s system) nameservers() []netip.Addr {
+	b, err := os.ReadFile(s.path("/etc/resolv.conf"))
+	if err != nil {
+		return nil
+	}
+	var all []netip.Addr
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "nameserver" {
+			if a, err := netip.ParseAddr(f[1]); err == nil {
+				all = append(all, a)
+			}
+		}
+	}
+	return all
+}
+
+// mtu is that of the interface with the default route; 0 when there is none.
+func (s system) mtu(routes []route) int {
+	for _, r := range routes {
+		if r.prefix.Bits() != 0 {
+			continue
+		}
+		b, err := os.ReadFile(s.path("/sys/class/net/" + r.device + "/mtu"))
+		if err != nil {
+			return 0
+		}
+		n, _ := strconv.Atoi(strings.TrimSpace(string(b)))
+		return n
+	}
+	return 0
+}
+
+// forward lets the kernel route for inner containers.
+func (s system) forward() error {
+	p := s.path("/proc/sys/net/ipv4/ip_forward")
+	if b, err := os.ReadFile(p); err == nil && strings.TrimSpace(string(b)) == "1" {
+		return nil
+	}
+	if err := os.WriteFile(p, []byte("1"), 0); err != nil {
+		return fmt.Errorf("switch on forwarding: %w: start the box with --security-opt systempaths=unconfined", err)
+	}
+	return nil
+}
+
+// masquerade gives inner containers the way out, with one rule where the daemon
+// would fork iptables 58 times before it is ready. It tries the tools that the image may have.
+func masquerade(ctx context.Context, inner netip.Prefix) error {
+	ctx, cancel := context.WithTimeout(ctx, natTimeout)
+	defer cancel()
+	n := inner.String()
+	rule := []string{"-w", "2", "-t", "nat", "-A", "POSTROUTING", "-s", n, "!", "-d", n, "-j", "MASQUERADE"}
+	tries := [][]string{
+		append([]string{"iptables"}, rule...),
+		append([]string{"iptables-legacy"}, rule...),
+		{"nft", fmt.Sprintf("table ip sandbox_agent { chain postrouting { type nat hook postrouting priority srcnat; ip saddr %s ip daddr != %s masquerade; }; }", n, n)},
+	}
+	var errs []error
+	for _, argv := range tries {
+		_, err := proc.Output(ctx, proc.Spec{Argv: argv})
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return fmt.Errorf("masquerade inner containers (they have no way out without it): %w", errors.Join(errs...))
+}

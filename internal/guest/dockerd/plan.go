@@ -1,0 +1,128 @@
+package dockerd
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// plan is all that decides how the daemons are started.
+type plan struct {
+	version  string
+	driver   string
+	runtime  string
+	remap    string
+	dataRoot string
+	runDir   string
+	addr     addresses
+	mtu      int
+	dns      []string
+}
+
+// major is the release number of a version such as "26.1.5+dfsg1"; 0 when there is none.
+func major(version string) int {
+	n, _, _ := strings.Cut(version, ".")
+	i, _ := strconv.Atoi(n)
+	return i
+}
+
+func (p plan) containerdSocket() string { return filepath.Join(p.runDir, "containerd.sock") }
+func (p plan) configFile() string       { return filepath.Join(p.runDir, "daemon.json") }
+
+// config is the daemon's configuration file: it keeps out whatever
+// /etc/docker/daemon.json the image has, which could contradict the flags.
+func (p plan) config() string {
+	if major(p.version) >= 23 {
+		// The image store of containerd can neither shift owners nor use layers of a
+		// cache; 29 would choose it by default.
+		return `{"features":{"containerd-snapshotter":false}}` + "\n"
+	}
+	return "{}\n"
+}
+
+// dockerd is the daemon's command line.
+func (p plan) dockerd() []string {
+	a := []string{
+		"dockerd", "-H", "fd://",
+		"--config-file", p.configFile(),
+		"--containerd", p.containerdSocket(),
+		"--data-root", p.dataRoot,
+		"--exec-root", filepath.Join(p.runDir, "docker"),
+		"--pidfile", filepath.Join(p.runDir, "docker.pid"),
+		"-s", p.driver,
+		// One rule of ours replaces what takes most of the daemon's start; the proxy
+		// then has to serve published ports.
+		"--iptables=false", "--ip6tables=false", "--userland-proxy=true",
+		"--bip", p.addr.bridge.String(),
+		"--default-address-pool", fmt.Sprintf("base=%s,size=24", p.addr.pool),
+		"--log-driver", "local", "--log-opt", "max-size=10m", "--log-opt", "max-file=2",
+		// Services outlive a crash of the daemon, which is restarted behind the socket.
+		"--live-restore",
+	}
+	if p.remap != "" {
+		a = append(a, "--userns-remap", p.remap)
+	}
+	if p.mtu > 0 {
+		a = append(a, "--mtu", strconv.Itoa(p.mtu))
+		if major(p.version) >= 24 {
+			a = append(a, "--default-network-opt", fmt.Sprintf("bridge=com.docker.network.driver.mtu=%d", p.mtu))
+		}
+	}
+	for _, d := range p.dns {
+		a = append(a, "--dns", d)
+	}
+	if p.runtime != "" {
+		a = append(a, "--add-runtime", p.runtime+"="+runtimePath(p.runtime), "--default-runtime", p.runtime)
+	}
+	if m := major(p.version); m > 0 && m < 23 {
+		// Its default of -500 needs CAP_SYS_RESOURCE, which not every host can give.
+		a = append(a, "--oom-score-adjust", "0")
+	}
+	return a
+}
+
+func runtimePath(name string) string {
+	for _, d := range strings.Split(daemonPath, ":") {
+		if st, err := os.Stat(filepath.Join(d, name)); err == nil && st.Mode().IsRegular() {
+			return filepath.Join(d, name)
+		}
+	}
+	return name
+}
+
+const daemonPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// containerdConfig keeps containerd to what dockerd needs of it. Its root is in
+// the data root: on the box's own union file system it could not make snapshots.
+func (p plan) containerdConfig() string {
+	return fmt.Sprintf(`version = 2
+root = %q
+state = %q
+disabled_plugins = [
+  "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime",
+  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs",
+  "io.containerd.snapshotter.v1.blockfile", "io.containerd.snapshotter.v1.erofs",
+  "io.containerd.nri.v1.nri",
+]
+[grpc]
+  address = %q
+  uid = 0
+  gid = 0
+`, filepath.Join(p.dataRoot, "containerd", "daemon"), filepath.Join(p.runDir, "containerd"), p.containerdSocket())
+}
+
+// environment of the daemons: what they need and nothing of the task.
+func environment(all []string) []string {
+	env := []string{"PATH=" + daemonPath, "HOME=/root"}
+	for _, kv := range all {
+		k, _, _ := strings.Cut(kv, "=")
+		switch strings.ToUpper(k) {
+		case "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR":
+			env = append(env, kv)
+		}
+	}
+	return env
+}

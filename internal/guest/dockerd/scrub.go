@@ -1,0 +1,164 @@
+package dockerd
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	lockFile = ".sandbox-agent.lock"
+	trashDir = ".sandbox-agent.trash"
+	// minFree is below what even the engine's own databases cannot be relied
+	// on: network creation fails half-way on a full disk and the next start with it.
+	minFree = 64 << 20
+	lowFree = 2 << 30
+)
+
+// lockRoot takes the data root for this engine alone, for the life of the
+// returned file. dockerd itself has no such lock: a second daemon on one data root waits for
+// its databases for ever, or, when those were "cleaned", destroys the layers.
+func lockRoot(root string) (*os.File, error) {
+	if err := os.MkdirAll(root, 0o711); err != nil {
+		return nil, fmt.Errorf("make data root: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(root, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock data root: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("data root %s is in use by another engine: give this box a volume of its own", root)
+		}
+		return nil, fmt.Errorf("lock data root: %w", err)
+	}
+	return f, nil
+}
+
+// checkSpace refuses a full disk and mentions a nearly full one.
+func checkSpace(root string) (note string, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(root, &st); err != nil {
+		return "", fmt.Errorf("look at the free space of %s: %w", root, err)
+	}
+	free := st.Bavail * uint64(st.Bsize)
+	switch {
+	case free < minFree:
+		return "", fmt.Errorf("%s has %d MiB free, the inner engine needs at least %d: free space on the host's Docker disk", root, free>>20, minFree>>20)
+	case free < lowFree:
+		return fmt.Sprintf("%s has only %d MiB free", root, free>>20), nil
+	}
+	return "", nil
+}
+
+// remapped matches the data root that userns-remap puts inside the data root.
+var remapped = regexp.MustCompile(`^[0-9]+\.[0-9]+$`)
+
+// scrub removes all state of former runs but image layers: containers (which
+// would start again), networks and names in use, volumes with another task's data, half-loaded
+// layers. The caller holds the lock. What is removed is only moved aside; the
+// returned function deletes it and may run later.
+func scrub(root string) (empty func() error, err error) {
+	trash := filepath.Join(root, trashDir)
+	empty = func() error { return os.RemoveAll(trash) }
+	roots := []string{root}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return empty, fmt.Errorf("scrub data root: %w", err)
+	}
+	for _, e := range entries {
+		if e.IsDir() && remapped.MatchString(e.Name()) {
+			roots = append(roots, filepath.Join(root, e.Name()))
+		}
+	}
+	if err := os.MkdirAll(trash, 0o700); err != nil {
+		return empty, fmt.Errorf("scrub data root: %w", err)
+	}
+	s := scrubber{trash: trash}
+	for _, r := range roots {
+		s.state(r)
+		drivers, _ := filepath.Glob(filepath.Join(r, "image", "*", "layerdb"))
+		for _, db := range drivers {
+			s.layers(r, filepath.Base(filepath.Dir(db)), db)
+		}
+	}
+	if s.err != nil {
+		return empty, fmt.Errorf("scrub data root: %w", s.err)
+	}
+	return empty, nil
+}
+
+type scrubber struct {
+	trash string
+	n     int
+	err   error
+}
+
+// drop moves p out of the way. What is not there needs no dropping.
+func (s *scrubber) drop(p string) {
+	s.n++
+	err := os.Rename(p, filepath.Join(s.trash, fmt.Sprintf("%d-%d", os.Getpid(), s.n)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if err != nil {
+		// A former trash of the same pid, or a mount point: delete in place.
+		err = os.RemoveAll(p)
+	}
+	s.err = errors.Join(s.err, err)
+}
+
+func (s *scrubber) state(root string) {
+	for _, p := range []string{"network", "containers", "volumes", "swarm", "runtimes", "plugins/tmp", "tmp", "containerd"} {
+		s.drop(filepath.Join(root, p))
+	}
+	trials, _ := filepath.Glob(filepath.Join(root, trialPrefix+"*"))
+	for _, p := range trials {
+		s.drop(p)
+	}
+}
+
+// layers drops every layer folder that no complete image layer refers to:
+// those of containers and those that were being loaded.
+func (s *scrubber) layers(root, driver, db string) {
+	s.drop(filepath.Join(db, "mounts"))
+	s.drop(filepath.Join(db, "tmp"))
+	keep := map[string]bool{"l": true}
+	ids, err := filepath.Glob(filepath.Join(db, "*", "*", "cache-id"))
+	s.err = errors.Join(s.err, err)
+	for _, f := range ids {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			s.err = errors.Join(s.err, err)
+			return // an unreadable record must not cost a layer
+		}
+		keep[strings.TrimSpace(string(b))] = true
+	}
+	home := filepath.Join(root, driver)
+	if driver == VFS {
+		home = filepath.Join(home, "dir")
+	}
+	layers, err := os.ReadDir(home)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.err = errors.Join(s.err, err)
+	}
+	for _, l := range layers {
+		if !keep[l.Name()] {
+			s.drop(filepath.Join(home, l.Name()))
+		}
+	}
+	links, _ := os.ReadDir(filepath.Join(home, "l"))
+	for _, l := range links {
+		p := filepath.Join(home, "l", l.Name())
+		if _, err := os.Stat(p); errors.Is(err, fs.ErrNotExist) {
+			s.err = errors.Join(s.err, os.Remove(p))
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package dockerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// socket is the listening socket that is handed to one daemon after the other.
+type socket struct {
+	l    *net.UnixListener
+	file *os.File // a duplicate without close-on-exec semantics of its own, for the child
+	path string
+}
+
+func listen(ctx context.Context, path string, gid int) (*socket, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("remove stale docker socket: %w", err)
+	}
+	var lc net.ListenConfig
+	any, err := lc.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("make docker socket: %w", err)
+	}
+	l, ok := any.(*net.UnixListener)
+	if !ok {
+		any.Close()
+		return nil, fmt.Errorf("make docker socket: got a %T", any)
+	}
+	// Owner first: with the mode first, the old group could open it for a moment.
+	if err := errors.Join(os.Chown(path, -1, gid), os.Chmod(path, 0o660)); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("hand docker socket to group %d: %w", gid, err)
+	}
+	f, err := l.File()
+	if err != nil {
+		l.Close()
+		return nil, fmt.Errorf("duplicate docker socket: %w", err)
+	}
+	return &socket{l: l, file: f, path: path}, nil
+}
+
+// waitClient waits for a connection without accepting it: the daemon does that.
+func (s *socket) waitClient(ctx context.Context) error {
+	rc, err := s.l.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("watch docker socket: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = s.l.SetDeadline(time.Now()) })
+	defer stop()
+	err = rc.Read(func(fd uintptr) bool {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(p, 0)
+		return err == nil && n > 0
+	})
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("watch docker socket: %w", err)
+	}
+	return nil
+}
+
+// close ends listening; waiting and later clients are refused.
+func (s *socket) close() {
+	_ = s.l.Close() // removes the path, too
+	_ = s.file.Close()
+}
