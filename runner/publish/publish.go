@@ -8,7 +8,7 @@
 // Hooks, configuration, filters and remotes of the work tree therefore cannot
 // matter, and the credential never meets the agent's files. Only the task's own branch can be pushed.
 //
-// Order of calls: Fetch, Checkout, then Land any number of times. Not safe for concurrent use.
+// Order of calls: Fetch, Checkout, then Commit and Land any number of times. Not safe for concurrent use.
 package publish
 
 import (
@@ -153,14 +153,10 @@ type Landed struct {
 	Err error
 }
 
-// Land commits what is uncommitted (as the agent's user, hooks off), pushes the
-// task's branch, and writes a bundle to bundlePath when it cannot be pushed. It may be called
-// again: a branch that is already there is not pushed twice.
-func (p *Publisher) Land(ctx context.Context, base, message, bundlePath string) Landed {
+// Land pushes the task's branch and writes a bundle to bundlePath when it
+// cannot be pushed. It may be called again: a branch that is already there is not pushed twice.
+func (p *Publisher) Land(ctx context.Context, base, bundlePath string) Landed {
 	var l Landed
-	if err := p.commitLeftovers(ctx, message); err != nil {
-		l.Warnings = append(l.Warnings, fmt.Sprintf("uncommitted work could not be committed: %v", err))
-	}
 	head, warning, err := p.head(ctx, base)
 	if warning != "" {
 		l.Warnings = append(l.Warnings, warning)
@@ -195,7 +191,9 @@ func (p *Publisher) Land(ctx context.Context, base, message, bundlePath string) 
 	return l
 }
 
-func (p *Publisher) commitLeftovers(ctx context.Context, message string) error {
+// Commit commits what the agent left uncommitted, untracked files that are not
+// ignored included, as the agent's user and with hooks off. Nothing to commit is no error.
+func (p *Publisher) Commit(ctx context.Context, message string) error {
 	t := p.tree()
 	dirty, err := t.Dirty(ctx)
 	if err != nil || !dirty {

@@ -1,0 +1,270 @@
+// Package boot is the trusted, root part of a run: it prepares the box, brings
+// up what the order asks for, hands over to the task's code as user sandbox,
+// and lands the work however the run ends.
+//
+// Boot decides the order of things and what an ending means. How an engine
+// starts, an agent runs or a branch is pushed is behind the interfaces of this
+// file, whose implementations cmd/entrypoint brings together.
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Engine is the inner Docker engine. Calls come in the order of the methods;
+// Start may be called by more than one and starts once.
+type Engine interface {
+	// Prepare makes the box able to nest containers (mounts, cgroups).
+	Prepare(ctx context.Context) error
+	// Listen makes the socket exist. Clients that connect wait until the engine runs.
+	Listen(ctx context.Context) error
+	// Start starts the engine and returns when it answers.
+	Start(ctx context.Context) error
+	// StartOnDemand starts it at the first connection. It returns at once.
+	StartOnDemand(ctx context.Context)
+	// Describe fills in what the result says about the engine.
+	Describe(*workorder.Host)
+	// Stop ends all containers and the engine, within ctx. It is safe to call at any time.
+	Stop(ctx context.Context)
+}
+
+// Services are the containers that the task needs.
+type Services interface {
+	// Up creates them all and returns when all are ready; the error names every one that is not.
+	Up(ctx context.Context) error
+	// Supabase brings up the Supabase stack of the workspace and returns its variables.
+	Supabase(ctx context.Context) (map[string]string, error)
+	// Ends says how each service was last seen.
+	Ends() []workorder.ServiceEnd
+}
+
+// Repository brings the repository in and the work out.
+type Repository interface {
+	// Clone makes the work tree; it returns the base branch and commit.
+	Clone(ctx context.Context) (base, sha string, err error)
+	// Commit commits what is uncommitted. Nothing to commit is no error.
+	Commit(ctx context.Context, message string) error
+	// Land pushes the branch and reports. It may be called again.
+	Land(ctx context.Context, baseSHA string) Landing
+	// Close ends what Clone started for the length of the run.
+	Close()
+}
+
+// Landing is what a landing did.
+type Landing struct {
+	Head     string
+	Commits  []workorder.Commit
+	Pushed   bool
+	Bundle   string // file that holds the work because it could not be pushed
+	Warnings []string
+	Err      error
+}
+
+// Task runs the code of the repository and the agent as user sandbox.
+type Task interface {
+	// Shell runs one command of the project; name is used for its log.
+	Shell(ctx context.Context, name, command string) (exitCode int, tail string, err error)
+	// Agent runs the harness to its end.
+	Agent(ctx context.Context) AgentEnd
+	// Validate runs every validate command.
+	Validate(ctx context.Context) []workorder.Validation
+	// Verdict judges a run that came to its own end.
+	Verdict(a AgentEnd, v []workorder.Validation, changed bool) (workorder.Status, workorder.EndedBy, string)
+	// Setenv adds a variable for all later commands and the agent.
+	Setenv(name, value string)
+}
+
+// AgentEnd is how the agent's process ended. Status is empty when it ended by
+// itself, well or not; the verdict follows later.
+type AgentEnd struct {
+	Agent   workorder.Agent
+	Usage   workorder.Usage
+	Status  workorder.Status
+	EndedBy workorder.EndedBy
+	Reason  string
+	Failed  bool // it says, or its exit says, that it did not succeed
+}
+
+// Box is one run inside the box.
+type Box struct {
+	Order    *workorder.Order
+	Rec      *record.Recorder
+	Log      *slog.Logger
+	Engine   Engine
+	Services Services
+	Repo     Repository
+	Task     Task
+	Space    *workspace.Workspace
+	// Signals delivers SIGTERM and SIGINT.
+	Signals <-chan os.Signal
+
+	base, baseSHA string
+	cloned        bool
+	committed     bool // the agent's leftovers are committed
+}
+
+// Causes of an early ending, carried by the run's context.
+var (
+	ErrInterrupted = errors.New("a stop signal arrived")
+	ErrTimeout     = errors.New("the time limit was reached")
+)
+
+const (
+	// landTime bounds a landing that nobody waits for with a SIGKILL. A large
+	// push over a slow line takes minutes; longer means that it is stuck.
+	landTime = 5 * time.Minute
+)
+
+// Run is the whole run; it returns the exit code of the container.
+func (b *Box) Run(ctx context.Context) int {
+	start := time.Now()
+	steps := b.steps()
+	names := make([]string, 0, len(steps)+4)
+	for _, s := range steps {
+		names = append(names, s.name)
+	}
+	b.Rec.Declare(append(names, "agent", "validate", "push")...)
+
+	run, cancel := context.WithDeadlineCause(ctx, start.Add(b.Order.Timeout()), fmt.Errorf("%w (timeout_minutes: %g)", ErrTimeout, b.Order.TimeoutMinutes))
+	defer cancel()
+	run, interrupt := context.WithCancelCause(run)
+	defer interrupt(nil)
+	land, hurry := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer hurry(nil)
+	go b.watchSignals(interrupt, hurry)
+
+	end := b.work(run, steps)
+	landing := b.land(land, run, &end)
+	code := b.finish(end, landing)
+
+	undo, stop := context.WithTimeout(context.WithoutCancel(ctx), workorder.EngineGrace)
+	defer stop()
+	undoSteps(undo, steps)
+	return code
+}
+
+// watchSignals turns the first signal into an interruption, after which the
+// landing has workorder.LandGrace, and the second into its immediate end.
+func (b *Box) watchSignals(interrupt, hurry context.CancelCauseFunc) {
+	s, ok := <-b.Signals
+	if !ok {
+		return
+	}
+	interrupt(fmt.Errorf("%w (%s)", ErrInterrupted, s))
+	select {
+	case <-b.Signals:
+		hurry(errors.New("a second signal arrived"))
+	case <-time.After(workorder.AgentGrace + workorder.LandGrace):
+		hurry(errors.New("the time for landing is used up"))
+	}
+}
+
+// ending is why and how the run ended, before landing.
+type ending struct {
+	status  workorder.Status
+	by      workorder.EndedBy
+	reason  string
+	agent   AgentEnd
+	ran     bool // the agent ran
+	checks  []workorder.Validation
+	verdict bool // status is decided by Task.Verdict after landing
+}
+
+func (b *Box) work(ctx context.Context, steps []step) ending {
+	if err := runSteps(ctx, b.Rec, steps); err != nil {
+		return b.bootFailed(ctx, err)
+	}
+	if ctx.Err() != nil {
+		return cutShort(ctx)
+	}
+	e := ending{ran: true}
+	b.Rec.StepStarted("agent")
+	e.agent = b.Task.Agent(ctx)
+	b.Rec.Update(func(r *workorder.Result) { r.Agent, r.Usage = e.agent.Agent, e.agent.Usage })
+	var agentErr error
+	if e.agent.Failed || e.agent.Status != "" {
+		agentErr = errors.New(e.agent.Reason)
+	}
+	b.Rec.StepFinished("agent", agentErr, e.agent.Agent.ExitCode)
+	if ctx.Err() == nil {
+		// Before validation, whose own droppings are not the agent's work.
+		b.commit(ctx)
+	}
+	if ctx.Err() != nil {
+		cut := cutShort(ctx)
+		e.status, e.by, e.reason = cut.status, cut.by, cut.reason
+		return e
+	}
+	if len(b.Order.Validate) == 0 {
+		b.Rec.StepFinished("validate", &record.Skip{Reason: "the project has no validate commands"}, nil)
+	} else {
+		e.checks = b.validate(ctx)
+	}
+	switch {
+	case ctx.Err() != nil:
+		cut := cutShort(ctx)
+		e.status, e.by, e.reason = cut.status, cut.by, cut.reason
+	case e.agent.Status != "":
+		e.status, e.by, e.reason = e.agent.Status, e.agent.EndedBy, e.agent.Reason
+	default:
+		e.verdict = true
+	}
+	return e
+}
+
+func (b *Box) validate(ctx context.Context) []workorder.Validation {
+	b.Rec.StepStarted("validate")
+	checks := b.Task.Validate(ctx)
+	b.Rec.Update(func(r *workorder.Result) { r.Validation = checks })
+	var failed []string
+	for _, c := range checks {
+		if !c.Passed {
+			failed = append(failed, fmt.Sprintf("%s exited with %d", c.Name, c.ExitCode))
+		}
+	}
+	var err error
+	if len(failed) > 0 {
+		err = errors.New(strings.Join(failed, "; "))
+	}
+	b.Rec.StepFinished("validate", err, nil)
+	return checks
+}
+
+// bootFailed says what a failed step means for the run.
+func (b *Box) bootFailed(ctx context.Context, err error) ending {
+	if errors.Is(context.Cause(ctx), ErrInterrupted) || errors.Is(context.Cause(ctx), ErrTimeout) {
+		return cutShort(ctx)
+	}
+	e := ending{status: workorder.StatusError, by: workorder.ByBox, reason: err.Error()}
+	var se *stepError
+	if !errors.As(err, &se) {
+		return e
+	}
+	switch se.step {
+	case stepClone:
+		e.by = workorder.ByGit
+	case stepServices, stepSupabase:
+		e.status, e.by = workorder.StatusFailed, workorder.ByServices
+	case stepEnv, stepPackages, stepSetup:
+		e.status, e.by = workorder.StatusFailed, workorder.BySetup
+	}
+	return e
+}
+
+func cutShort(ctx context.Context) ending {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, ErrTimeout) {
+		return ending{status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: cause.Error()}
+	}
+	return ending{status: workorder.StatusInterrupted, by: workorder.BySignal, reason: cause.Error()}
+}

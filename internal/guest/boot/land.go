@@ -1,0 +1,120 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const leftoverMessage = "sandbox-agent: keep uncommitted work\n\nThe agent left these changes uncommitted when the run ended; they were\ncommitted for it so that nothing is lost.\n"
+
+// commit commits the agent's leftovers. What cannot be committed is a warning:
+// the commits there are have to land all the same.
+func (b *Box) commit(ctx context.Context) {
+	if !b.cloned {
+		return
+	}
+	if err := b.Repo.Commit(ctx, leftoverMessage); err != nil {
+		b.Rec.Warn(fmt.Sprintf("uncommitted work could not be committed: %v", err))
+		return
+	}
+	b.committed = true
+}
+
+// land pushes the work, whatever the ending was. land is cancelled by a second
+// signal and, after a first one, when workorder.LandGrace is over.
+func (b *Box) land(land, run context.Context, e *ending) Landing {
+	skip := ""
+	switch {
+	case b.Order.Repo == "":
+		skip = "the task has no repository"
+	case !b.cloned:
+		skip = "there is no clone"
+	case !e.ran:
+		skip = "the agent never ran"
+	}
+	if skip != "" {
+		b.Rec.StepFinished(stepPush, &record.Skip{Reason: skip}, nil)
+		return Landing{Head: b.baseSHA}
+	}
+	limit := landTime
+	if errors.Is(context.Cause(run), ErrInterrupted) {
+		limit = workorder.LandGrace
+	}
+	ctx, cancel := context.WithTimeoutCause(land, limit, fmt.Errorf("landing took longer than %s", limit))
+	defer cancel()
+	b.Rec.StepStarted(stepPush)
+	if !b.committed {
+		b.commit(ctx)
+	}
+	l := b.Repo.Land(ctx, b.baseSHA)
+	for _, w := range l.Warnings {
+		b.Rec.Warn(w)
+	}
+	var err error = l.Err
+	if err == nil && len(l.Commits) == 0 {
+		err = &record.Skip{Reason: "no changes"}
+	}
+	b.Rec.StepFinished(stepPush, err, nil)
+	return l
+}
+
+// finish decides the verdict, writes the result and returns the exit code.
+func (b *Box) finish(e ending, l Landing) int {
+	if e.verdict {
+		e.status, e.by, e.reason = b.Task.Verdict(e.agent, e.checks, len(l.Commits) > 0 || b.Order.Repo == "")
+	}
+	if l.Err != nil {
+		// Work that is not on the remote is the worst news, except where the run
+		// had failed before; then it is added.
+		why := l.Err.Error()
+		if l.Bundle != "" {
+			why += "; the commits are kept in " + filepath.Base(l.Bundle)
+		}
+		switch e.status {
+		case workorder.StatusSuccess, workorder.StatusNoChanges:
+			e.status, e.by, e.reason = workorder.StatusError, workorder.ByGit, why
+		default:
+			e.reason = strings.TrimPrefix(e.reason+"; "+why, "; ")
+		}
+	}
+	err := b.Rec.Finish(func(r *workorder.Result) {
+		r.Status, r.EndedBy, r.Reason = e.status, e.by, e.reason
+		r.Validation = e.checks
+		r.Commits, r.Pushed = l.Commits, l.Pushed
+		r.BaseBranch, r.BaseSHA, r.HeadSHA = b.base, b.baseSHA, l.Head
+		if l.Pushed {
+			r.Branch = b.Order.TargetBranch
+		}
+		if b.Services != nil {
+			r.Services = b.Services.Ends()
+		}
+		b.Engine.Describe(&r.Host)
+		r.NextCommand = nextCommand(b.Order, r)
+		if l.Bundle != "" {
+			r.Evidence = append(r.Evidence, workorder.Evidence{Name: "commits that could not be pushed", Path: filepath.Base(l.Bundle), Kind: "git-bundle"})
+		}
+	})
+	if err != nil {
+		b.Log.Error("write result", "error", err)
+	}
+	return workorder.ExitCode(e.status, e.by)
+}
+
+// nextCommand is what the user would most likely do next.
+func nextCommand(o *workorder.Order, r *workorder.Result) string {
+	base := r.BaseBranch
+	switch {
+	case r.Pushed && o.Repo == o.CloneURL:
+		return fmt.Sprintf("git fetch %s %s && git diff %s...FETCH_HEAD", o.Repo, r.Branch, base)
+	case r.Pushed:
+		return fmt.Sprintf("git -C %s diff %s...%s", o.Repo, base, r.Branch)
+	default:
+		return "sandbox-agent logs " + o.TaskID
+	}
+}

@@ -1,0 +1,181 @@
+package boot
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// The names of the steps, in the order in which the result lists them.
+const (
+	stepBox      = "box"
+	stepDocker   = "docker"
+	stepClone    = "clone"
+	stepServices = "services"
+	stepPackages = "packages"
+	stepSupabase = "supabase"
+	stepEnv      = "env"
+	stepSetup    = "setup"
+	stepPush     = "push"
+)
+
+// The budgets are bounds for something that hangs, not expectations: each is
+// several times what the slowest machine we know needs.
+const (
+	boxBudget      = 15 * time.Second
+	dockerBudget   = 60 * time.Second
+	cloneBudget    = 10 * time.Minute // a large repository over a slow line
+	servicesBudget = 15 * time.Minute // pulling a gigabyte; readiness has its own bound
+	packagesBudget = 10 * time.Minute
+	supabaseBudget = 15 * time.Minute
+	envBudget      = 15 * time.Second
+)
+
+// steps is the plan of boot. Clone, docker and packages do not depend on each
+// other and run at the same time.
+func (b *Box) steps() []step {
+	o := b.Order
+	needsDocker := len(o.Services) > 0 || o.Supabase
+	return []step{
+		{
+			name: stepBox, does: "mounts, cgroups and the Docker socket", budget: boxBudget,
+			run: b.prepare,
+		},
+		{
+			name: stepDocker, does: "start the inner Docker engine", after: []string{stepBox}, budget: dockerBudget,
+			skip: func() string {
+				if !needsDocker {
+					return "nothing declared needs it; it starts when the agent first uses Docker"
+				}
+				return ""
+			},
+			run:  b.Engine.Start,
+			undo: b.Engine.Stop,
+		},
+		{
+			name: stepClone, does: "fetch the repository and check out the task's branch", after: []string{stepBox}, budget: cloneBudget,
+			skip: func() string {
+				if o.Repo == "" {
+					return "the task has no repository"
+				}
+				return ""
+			},
+			run:  b.clone,
+			undo: func(context.Context) { b.Repo.Close() },
+		},
+		{
+			name: stepServices, does: "create the services and wait until they are healthy", after: []string{stepDocker}, budget: servicesBudget,
+			skip: func() string {
+				if len(o.Services) == 0 {
+					return "the project declares none"
+				}
+				return ""
+			},
+			run: b.Services.Up,
+		},
+		{
+			name: stepPackages, does: "install packages of the distribution", after: []string{stepBox}, budget: packagesBudget,
+			skip: func() string {
+				if len(o.Packages) == 0 {
+					return "the project declares none"
+				}
+				return ""
+			},
+			run: func(ctx context.Context) error { return b.Space.Install(ctx, o.Packages) },
+		},
+		{
+			name: stepSupabase, does: "start the Supabase stack", after: []string{stepClone, stepServices}, budget: supabaseBudget,
+			skip: func() string {
+				if !o.Supabase {
+					return "the project does not ask for it"
+				}
+				return ""
+			},
+			run: b.supabase,
+		},
+		{
+			name: stepEnv, does: "write .env", after: []string{stepClone, stepSupabase}, budget: envBudget,
+			skip: func() string {
+				if o.Repo == "" || len(o.Env) == 0 && !o.Supabase {
+					return "there is nothing to write"
+				}
+				return ""
+			},
+			run: b.writeEnv,
+		},
+		{
+			name: stepSetup, does: "run the project's setup commands as user sandbox", after: []string{stepEnv, stepServices, stepPackages},
+			skip: func() string {
+				if len(o.Setup) == 0 {
+					return "the project has no setup commands"
+				}
+				return ""
+			},
+			run: b.setup,
+		},
+	}
+}
+
+func (b *Box) prepare(ctx context.Context) error {
+	if err := b.Engine.Prepare(ctx); err != nil {
+		return err
+	}
+	if err := b.Space.Make(); err != nil {
+		return err
+	}
+	if err := b.Engine.Listen(ctx); err != nil {
+		return err
+	}
+	if len(b.Order.Services) == 0 && !b.Order.Supabase {
+		// Its life is the box's, not the step's, whose context ends with it.
+		b.Engine.StartOnDemand(context.WithoutCancel(ctx))
+	}
+	return nil
+}
+
+func (b *Box) clone(ctx context.Context) error {
+	base, sha, err := b.Repo.Clone(ctx)
+	if err != nil {
+		return err
+	}
+	b.base, b.baseSHA, b.cloned = base, sha, true
+	return nil
+}
+
+func (b *Box) supabase(ctx context.Context) error {
+	env, err := b.Services.Supabase(ctx)
+	if err != nil {
+		return err
+	}
+	for k, v := range env {
+		if _, own := b.Order.Env[k]; !own { // what the project says wins
+			b.Order.Env[k] = v
+			b.Task.Setenv(k, v)
+		}
+	}
+	return nil
+}
+
+func (b *Box) writeEnv(ctx context.Context) error {
+	warning, err := b.Space.WriteEnvFile(ctx, b.Order.Env)
+	if warning != "" {
+		b.Rec.Warn(warning)
+	}
+	return err
+}
+
+func (b *Box) setup(ctx context.Context) error {
+	for i, command := range b.Order.Setup {
+		code, tail, err := b.Task.Shell(ctx, fmt.Sprintf("setup-%d", i+1), command)
+		if err != nil {
+			return fmt.Errorf("run %q: %w", command, err)
+		}
+		if code != 0 {
+			return &commandError{command: command, code: code, tail: tail}
+		}
+	}
+	return nil
+}
+
+// Plan is the text of the steps.
+func (b *Box) Plan() string { return planText(b.steps()) }

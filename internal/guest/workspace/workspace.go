@@ -1,0 +1,143 @@
+// Package workspace prepares what surrounds the work tree: git's system
+// configuration, the generated .env and packages of the distribution.
+//
+// Files inside the work tree are only ever touched as the agent's user: the
+// repository decides what lies there, a symbolic link included.
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Workspace is the folder that the task works in.
+type Workspace struct {
+	Dir  string
+	User *proc.Credential // nil: the caller
+	Home string
+	// GitConfig is git's system-wide file. At system scope because root's own
+	// configuration is not the agent's: --global would write to the wrong home.
+	GitConfig string
+	LogDir    string
+}
+
+// Make creates the empty folder for the user.
+func (w *Workspace) Make() error {
+	if err := os.MkdirAll(w.Dir, 0o755); err != nil {
+		return fmt.Errorf("make workspace: %w", err)
+	}
+	if w.User != nil {
+		if err := os.Chown(w.Dir, int(w.User.UID), int(w.User.GID)); err != nil {
+			return fmt.Errorf("make workspace: %w", err)
+		}
+	}
+	return nil
+}
+
+// ConfigureGit appends to the system-wide configuration: the given folders are
+// safe whoever owns them, the identity of commits, and where reads of remote really go.
+func (w *Workspace) ConfigureGit(id workorder.Identity, safe []string, remote, insteadBy string) error {
+	var b strings.Builder
+	b.WriteString("[safe]\n")
+	for _, d := range safe {
+		fmt.Fprintf(&b, "\tdirectory = %s\n", quote(d))
+	}
+	fmt.Fprintf(&b, "[user]\n\tname = %s\n\temail = %s\n", quote(id.Name), quote(id.Email))
+	if insteadBy != "" {
+		fmt.Fprintf(&b, "[url %s]\n\tinsteadOf = %s\n", quote(insteadBy), quote(remote))
+	}
+	f, err := os.OpenFile(w.GitConfig, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return fmt.Errorf("configure git: %w", err)
+	}
+	_, err = f.WriteString(b.String())
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("configure git: %w", err)
+	}
+	return nil
+}
+
+// quote writes a value of git's configuration syntax.
+func quote(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`).Replace(s) + `"`
+}
+
+const envFile = ".env"
+
+// WriteEnvFile writes the variables to .env and tells git to ignore it. A .env
+// that exists (the repository tracks one) is left alone and said so: written, its values would end up in a commit.
+func (w *Workspace) WriteEnvFile(ctx context.Context, env map[string]string) (warning string, err error) {
+	if _, err := os.Lstat(filepath.Join(w.Dir, envFile)); err == nil {
+		return "the repository has a .env of its own: it is not overwritten; the variables are in the environment of every command", nil
+	}
+	// noclobber opens with O_EXCL, which does not follow a link.
+	if err := w.feed(ctx, "umask 077; set -C; cat >"+envFile, DotEnv(env)); err != nil {
+		return "", fmt.Errorf("write .env: %w", err)
+	}
+	if err := w.feed(ctx, "mkdir -p .git/info && cat >>.git/info/exclude", "/"+envFile+"\n"); err != nil {
+		return "", fmt.Errorf("keep .env out of git: %w", err)
+	}
+	return "", nil
+}
+
+func (w *Workspace) feed(ctx context.Context, script, input string) error {
+	_, err := proc.Output(ctx, proc.Spec{
+		Argv: []string{"/bin/sh", "-c", script}, Dir: w.Dir, User: w.User,
+		Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.Home}, Stdin: strings.NewReader(input),
+	})
+	return err
+}
+
+// DotEnv is the content of a .env file that the common readers (dotenv of
+// Node, Python and Ruby, compose, and a shell's `set -a; . .env`) understand alike.
+func DotEnv(env map[string]string) string {
+	var b strings.Builder
+	b.WriteString("# written by sandbox-agent, not part of the repository\n")
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		fmt.Fprintf(&b, "%s=%s\n", k, dotEnvValue(env[k]))
+	}
+	return b.String()
+}
+
+func dotEnvValue(v string) string {
+	special := func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_./:@%+,=-", r))
+	}
+	switch {
+	case strings.IndexFunc(v, special) < 0:
+		return v
+	case !strings.ContainsAny(v, "'\n\r"):
+		return "'" + v + "'"
+	default:
+		return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`", "\n", `\n`, "\r", `\r`).Replace(v) + `"`
+	}
+}
+
+// Install installs packages of the distribution, as root. Their names come from the
+// project file, which the user wrote.
+func (w *Workspace) Install(ctx context.Context, packages []string) error {
+	log, err := os.Create(filepath.Join(w.LogDir, "packages.log"))
+	if err != nil {
+		return fmt.Errorf("install packages: %w", err)
+	}
+	defer log.Close()
+	env := append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8")
+	for _, argv := range [][]string{
+		{"apt-get", "update", "-q"},
+		append([]string{"apt-get", "install", "-q", "-y", "--no-install-recommends", "--"}, packages...),
+	} {
+		if err := proc.Run(ctx, proc.Spec{Argv: argv, Env: env, Stdout: log, Stderr: log}); err != nil {
+			return fmt.Errorf("install %s (see logs/packages.log): %w", strings.Join(packages, ", "), err)
+		}
+	}
+	return nil
+}
