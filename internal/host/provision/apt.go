@@ -1,0 +1,178 @@
+package provision
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// archive is a package archive that serves one or more suites.
+type archive struct {
+	uri        string
+	suites     []string
+	components []string
+	signedBy   string
+	trusted    bool
+}
+
+// parseSources reads the binary archives out of apt's files, by name: *.list
+// has one line each, *.sources has stanzas. Only http and https can be passed on.
+func parseSources(files map[string]string) []archive {
+	var all []archive
+	for _, name := range sortedKeys(files) {
+		if strings.HasSuffix(name, ".sources") {
+			all = append(all, parseStanzas(files[name])...)
+		} else {
+			all = append(all, parseLines(files[name])...)
+		}
+	}
+	return slices.DeleteFunc(all, func(a archive) bool {
+		u, err := url.Parse(a.uri)
+		return err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == ""
+	})
+}
+
+func parseLines(text string) []archive {
+	var all []archive
+	for line := range strings.Lines(text) {
+		line, _, _ = strings.Cut(line, "#")
+		rest, ok := strings.CutPrefix(strings.TrimSpace(line), "deb")
+		if !ok || rest == "" || (rest[0] != ' ' && rest[0] != '\t') {
+			continue
+		}
+		var a archive
+		rest = strings.TrimSpace(rest)
+		if options, after, ok := strings.Cut(rest, "]"); ok && strings.HasPrefix(options, "[") {
+			rest = after
+			for _, o := range strings.Fields(options[1:]) {
+				k, v, _ := strings.Cut(o, "=")
+				a.option(k, v)
+			}
+		}
+		f := strings.Fields(rest)
+		if len(f) < 2 {
+			continue
+		}
+		a.uri, a.suites, a.components = f[0], f[1:2], f[2:]
+		all = append(all, a)
+	}
+	return all
+}
+
+func parseStanzas(text string) []archive {
+	var all []archive
+	for _, stanza := range strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n\n") {
+		fields := map[string]string{}
+		last := ""
+		for line := range strings.Lines(stanza) {
+			switch {
+			case strings.HasPrefix(line, "#"):
+			case line[0] == ' ' || line[0] == '\t':
+				fields[last] += " " + strings.TrimSpace(line)
+			default:
+				k, v, _ := strings.Cut(line, ":")
+				last = strings.ToLower(strings.TrimSpace(k))
+				fields[last] = strings.TrimSpace(v)
+			}
+		}
+		if !slices.Contains(strings.Fields(fields["types"]), "deb") || strings.EqualFold(fields["enabled"], "no") {
+			continue
+		}
+		for _, uri := range strings.Fields(fields["uris"]) {
+			a := archive{uri: uri, suites: strings.Fields(fields["suites"]), components: strings.Fields(fields["components"])}
+			a.option("signed-by", fields["signed-by"])
+			a.option("trusted", fields["trusted"])
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+func (a *archive) option(k, v string) {
+	switch strings.ToLower(k) {
+	case "signed-by":
+		// A key inside the file cannot be named by path; the keyring's own serves.
+		if strings.HasPrefix(v, "/") && !strings.ContainsAny(v, " ,") {
+			a.signedBy = v
+		}
+	case "trusted":
+		a.trusted = v == "yes"
+	}
+}
+
+// plan is how a base is made from this machine's archives.
+type plan struct {
+	distro  string // debian or ubuntu
+	suite   string
+	mirror  string
+	keyring string // empty: debootstrap's own choice
+	trusted bool
+	sources string // the base's sources.list
+}
+
+var errNoArchive = errors.New("this machine's apt sources name no package archive of Debian or Ubuntu")
+
+// planBase chooses the suite and finds the archives that serve it: the same hosts
+// that serve this machine's own release. osID and codename are those of os-release.
+func planBase(osID string, like []string, codename string, all []archive) (plan, error) {
+	p := plan{distro: "debian", suite: "trixie"}
+	components := "main"
+	if osID == "ubuntu" || slices.Contains(like, "ubuntu") {
+		p.distro, p.suite, components = "ubuntu", "noble", "main universe"
+	} else if osID != "debian" && !slices.Contains(like, "debian") {
+		return plan{}, fmt.Errorf("a base can be made on Debian and Ubuntu only, this machine is %s", osID)
+	}
+	main, ok := findMain(all, p.distro, codename)
+	if !ok {
+		return plan{}, errNoArchive
+	}
+	p.mirror, p.keyring, p.trusted = strings.TrimRight(main.uri, "/"), main.signedBy, main.trusted
+	option := ""
+	if main.trusted {
+		option = "[trusted=yes] "
+	}
+	line := func(uri, suite string) {
+		p.sources += fmt.Sprintf("deb %s%s %s %s\n", option, strings.TrimRight(uri, "/"), suite, components)
+	}
+	line(main.uri, p.suite)
+	line(main.uri, p.suite+"-updates")
+	if security, ok := findSuite(all, codename+"-security"); ok {
+		line(security.uri, p.suite+"-security")
+	}
+	return p, nil
+}
+
+// findMain finds the archive that serves the release itself. A host on a rolling
+// release names no codename: then the archive's usual path tells.
+func findMain(all []archive, distro, codename string) (archive, bool) {
+	if codename != "" {
+		if a, ok := findSuite(all, codename); ok && slices.Contains(a.components, "main") {
+			return a, true
+		}
+	}
+	for _, a := range all {
+		if strings.HasSuffix(strings.TrimRight(a.uri, "/"), "/"+distro) && slices.Contains(a.components, "main") {
+			return a, true
+		}
+	}
+	return archive{}, false
+}
+
+// findSuite finds an archive by suite, a distribution's own before third parties',
+// which use the codename too: its suites or path are the usual ones.
+func findSuite(all []archive, suite string) (archive, bool) {
+	match := slices.DeleteFunc(slices.Clone(all), func(a archive) bool {
+		return !slices.Contains(a.suites, suite) || !slices.Contains(a.components, "main")
+	})
+	for _, a := range match {
+		if strings.Contains(a.uri, "debian") || strings.Contains(a.uri, "ubuntu") {
+			return a, true
+		}
+	}
+	if len(match) > 0 {
+		return match[0], true
+	}
+	return archive{}, false
+}

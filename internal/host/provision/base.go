@@ -1,0 +1,134 @@
+package provision
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/filters"
+	imagetypes "github.com/docker/docker/api/types/image"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// registryBase is the base where a registry answers.
+	registryBase = "ubuntu:24.04"
+	// baseRepository is the name of bases made from a package archive, and of
+	// any base that an administrator puts there by `docker tag`.
+	baseRepository = "sandbox-agent/base"
+	// answerDeadline is what a registry has to say its first word: long enough
+	// for a slow one, short enough not to be felt where packets are dropped.
+	answerDeadline = 20 * time.Second
+)
+
+// base returns the image to build on: one made or tagged here before, else the
+// registry's, else one made from the package archive.
+func (b *builder) base(ctx context.Context, host host) (string, error) {
+	found, err := b.localBase(ctx)
+	if err != nil || found != "" {
+		return found, err
+	}
+	pullErr := b.pull(ctx)
+	if pullErr == nil {
+		return registryBase, nil
+	}
+	if ctx.Err() != nil {
+		return "", fmt.Errorf("pull %s: %w", registryBase, context.Cause(ctx))
+	}
+	b.warn("%s: %v; making a base from the package archive instead", registryBase, pullErr)
+	name, err := b.bootstrap(ctx, host)
+	if err == nil {
+		return name, nil
+	}
+	return "", fault.New(workorder.ExitBox, fmt.Errorf("no base for the image: %w; %w", pullErr, err),
+		fmt.Sprintf("give the engine a way to a registry, or load an Ubuntu 24.04 or Debian 13 base by hand and name it: docker tag BASE %s:local", baseRepository))
+}
+
+func (b *builder) localBase(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, askDeadline)
+	defer cancel()
+	sum, err := b.engine.ImageList(ctx, imagetypes.ListOptions{Filters: filters.NewArgs(filters.Arg("reference", baseRepository))})
+	if err != nil {
+		return "", fmt.Errorf("list base images: %w", err)
+	}
+	var newest imagetypes.Summary
+	for _, s := range sum {
+		if len(s.RepoTags) > 0 && s.Created >= newest.Created {
+			newest = s
+		}
+	}
+	if len(newest.RepoTags) > 0 {
+		return newest.RepoTags[0], nil
+	}
+	switch _, err := b.engine.ImageInspect(ctx, registryBase); {
+	case err == nil:
+		return registryBase, nil
+	case cerrdefs.IsNotFound(err):
+		return "", nil
+	default:
+		return "", fmt.Errorf("inspect image %s: %w", registryBase, err)
+	}
+}
+
+// Why a base could not be pulled.
+var (
+	errUnreachable = errors.New("the registry does not answer")
+	errDenied      = errors.New("the registry refused")
+)
+
+// pull fetches the registry's base. Its first word is due soon; the rest may
+// take as long as the whole build.
+func (b *builder) pull(ctx context.Context) error {
+	b.say("pulling %s", registryBase)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	first := time.AfterFunc(answerDeadline, func() {
+		cancel(fmt.Errorf("%w within %s", errUnreachable, answerDeadline))
+	})
+	defer first.Stop()
+	body, err := b.engine.ImagePull(ctx, registryBase, imagetypes.PullOptions{Platform: "linux/" + b.arch})
+	if err != nil {
+		return classify(orCause(ctx, err))
+	}
+	defer body.Close() //nolint:errcheck // read to its end or given up
+	return classify(orCause(ctx, drain(body, func() { first.Stop() })))
+}
+
+// drain reads progress messages to their end; the first one is told to answered.
+func drain(r io.Reader, answered func()) error {
+	dec := json.NewDecoder(r)
+	for {
+		var m message
+		switch err := dec.Decode(&m); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read the engine's progress: %w", err)
+		case m.Error != "":
+			return errors.New(strings.TrimSpace(m.Error))
+		}
+		answered()
+	}
+}
+
+// classify tells a registry that refuses from one that is not there; the engine
+// only gives words.
+func classify(err error) error {
+	if err == nil || errors.Is(err, errUnreachable) {
+		return err
+	}
+	text := strings.ToLower(err.Error())
+	for _, word := range []string{"unauthorized", "denied", "toomanyrequests", "forbidden", "not found", "manifest unknown", "403"} {
+		if strings.Contains(text, word) {
+			return fmt.Errorf("%w: %w", errDenied, err)
+		}
+	}
+	return fmt.Errorf("%w: %w", errUnreachable, err)
+}

@@ -1,0 +1,181 @@
+package provision
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/docker/docker/api/types/build"
+	"github.com/docker/docker/api/types/filters"
+	imagetypes "github.com/docker/docker/api/types/image"
+
+	"github.com/sandbox-agent/sandbox-agent/image"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// StepImage is the name of the events' step.
+const StepImage = "image"
+
+// missingMark starts a line of the build that names an optional part which
+// could not be had; build/lib.sh prints it.
+const missingMark = "not in this image: "
+
+// tailBytes is how much of a failed build's output its error shows.
+const tailBytes = 3 << 10
+
+// builder builds the default image once.
+type builder struct {
+	engine Engine
+	src    *image.Source
+	name   string
+	hash   string
+	arch   string
+	o      Options
+}
+
+func (b *builder) run(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, buildDeadline,
+		fmt.Errorf("the image was not built within %s", buildDeadline))
+	defer cancel()
+	start := time.Now()
+	b.emit(workorder.Event{Type: workorder.EventStepStarted, Name: StepImage, Text: b.name})
+	defer func() {
+		e := workorder.Event{Type: workorder.EventStepFinished, Name: StepImage, Status: string(workorder.StepDone), DurationMS: time.Since(start).Milliseconds()}
+		if err != nil {
+			e.Status, e.Text = string(workorder.StepFailed), firstLine(err.Error())
+		}
+		b.emit(e)
+	}()
+	host := readHost(ctx)
+	base, err := b.base(ctx, host)
+	if err != nil {
+		return err
+	}
+	return b.build(ctx, base, host)
+}
+
+func (b *builder) emit(e workorder.Event) {
+	e.Time = time.Now()
+	if len(e.Text) > workorder.MaxEventText {
+		e.Text = strings.ToValidUTF8(e.Text[:workorder.MaxEventText], "")
+	}
+	b.o.Progress(e)
+}
+
+func (b *builder) say(format string, a ...any) {
+	b.emit(workorder.Event{Type: workorder.EventOutput, Name: StepImage, Text: fmt.Sprintf(format, a...)})
+}
+
+func (b *builder) warn(format string, a ...any) {
+	b.emit(workorder.Event{Type: workorder.EventWarning, Name: StepImage, Text: fmt.Sprintf(format, a...)})
+}
+
+func (b *builder) build(ctx context.Context, base string, host host) error {
+	args := map[string]*string{"BASE": &base}
+	for k, v := range host.proxies {
+		args[k] = &v
+	}
+	pr, pw := io.Pipe()
+	go func() {
+		pw.CloseWithError(b.src.WriteContext(pw, image.Host{CAs: host.cas, Registry: host.registry}))
+	}()
+	defer pr.Close() //nolint:errcheck // only unblocks the writer when the engine stopped reading
+	res, err := b.engine.ImageBuild(ctx, pr, build.ImageBuildOptions{
+		Tags:        []string{b.name},
+		Dockerfile:  "Dockerfile",
+		BuildArgs:   args,
+		NoCache:     b.o.Rebuild,
+		Remove:      true,
+		ForceRemove: true,
+		Version:     build.BuilderV1,
+		Labels:      map[string]string{LabelHash: b.hash, LabelVersion: b.o.Version},
+	})
+	if err != nil {
+		return fault.New(workorder.ExitBox, fmt.Errorf("build image %s: %w", b.name, orCause(ctx, err)), "")
+	}
+	defer res.Body.Close() //nolint:errcheck // read to its end or given up
+	tail := proc.NewTail(tailBytes)
+	if err := b.follow(res.Body, tail); err != nil {
+		return fault.New(workorder.ExitBox,
+			fmt.Errorf("build image %s: %w\nlast output:\n%s", b.name, orCause(ctx, err), strings.TrimRight(tail.String(), "\n")),
+			"the build needs the distribution's package archive and the npm registry: check network, proxy and CA certificates of this machine, then run `sandbox-agent image build`")
+	}
+	return nil
+}
+
+// message is one of the engine's progress messages, as far as it is used here.
+type message struct {
+	Stream string `json:"stream"`
+	Status string `json:"status"`
+	Error  string `json:"error"`
+}
+
+// stepLine is how the classic builder announces an instruction.
+var stepLine = regexp.MustCompile(`^Step (\d+)/(\d+) : (.+)`)
+
+// follow reads the builder's messages, reports one event per instruction, and
+// keeps the output's end in tail.
+func (b *builder) follow(r io.Reader, tail io.Writer) error {
+	dec := json.NewDecoder(r)
+	for {
+		var m message
+		if err := dec.Decode(&m); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("read the build's output: %w", err)
+		}
+		if m.Error != "" {
+			return errors.New(strings.TrimSpace(m.Error))
+		}
+		for line := range strings.Lines(m.Stream) {
+			line = strings.TrimRight(line, "\r\n")
+			_, _ = io.WriteString(tail, line+"\n") // a Tail never fails
+			if f := stepLine.FindStringSubmatch(line); f != nil {
+				b.say("[%s/%s] %s", f[1], f[2], f[3])
+			} else if what, ok := strings.CutPrefix(line, missingMark); ok {
+				b.warn("%s%s", missingMark, what)
+			}
+		}
+	}
+}
+
+func list(ctx context.Context, engine Engine) ([]Built, error) {
+	sum, err := engine.ImageList(ctx, imagetypes.ListOptions{Filters: filters.NewArgs(filters.Arg("label", LabelHash))})
+	if err != nil {
+		return nil, fmt.Errorf("list the images of boxes: %w", err)
+	}
+	var out []Built
+	for _, s := range sum {
+		b := Built{ID: s.ID, Hash: s.Labels[LabelHash], Version: s.Labels[LabelVersion], Created: time.Unix(s.Created, 0), Bytes: s.Size}
+		for _, t := range s.RepoTags {
+			if strings.HasPrefix(t, Repository+":") {
+				b.Name = t
+				break
+			}
+		}
+		out = append(out, b)
+	}
+	slices.SortFunc(out, func(x, y Built) int { return y.Created.Compare(x.Created) })
+	return out, nil
+}
+
+// orCause prefers the reason why ctx ended over the error that its end made.
+func orCause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}

@@ -1,0 +1,98 @@
+package provision
+
+import (
+	"context"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+// caFolder is where Debian and Ubuntu keep the certificates an administrator added.
+const caFolder = "/usr/local/share/ca-certificates"
+
+// npmDeadline bounds asking npm for its registry; it starts in under a second.
+const npmDeadline = 10 * time.Second
+
+// host is what this machine needs to reach its archives. A build in a container
+// needs the same.
+type host struct {
+	cas      map[string][]byte
+	registry string
+	proxies  map[string]string
+}
+
+func readHost(ctx context.Context) host {
+	return host{
+		cas:      certificates(caFolder),
+		registry: withoutUser(registry(ctx, os.Getenv)),
+		proxies:  proxies(os.Environ()),
+	}
+}
+
+// certificates reads the *.crt files under dir. A file that cannot be read is left
+// out: the build then fails on the connection that needed it, with a clear message.
+func certificates(dir string) map[string][]byte {
+	found := map[string][]byte{}
+	// The folder may have sub-folders; the image's has none, so names are flattened.
+	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".crt" {
+			return nil
+		}
+		rel, err := filepath.Rel(dir, path)
+		if err != nil {
+			return nil
+		}
+		if b, err := os.ReadFile(path); err == nil {
+			found[strings.ReplaceAll(rel, string(filepath.Separator), "-")] = b
+		}
+		return nil
+	})
+	return found
+}
+
+// registry is the npm registry this machine uses: npm's own variable, else what
+// npm says. Empty when nobody knows; the image's build then finds out by itself.
+func registry(ctx context.Context, getenv func(string) string) string {
+	for _, k := range []string{"npm_config_registry", "NPM_CONFIG_REGISTRY"} {
+		if v := getenv(k); v != "" {
+			return v
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, npmDeadline)
+	defer cancel()
+	out, err := proc.Output(ctx, proc.Spec{Argv: []string{"npm", "config", "get", "registry"}, Dir: os.TempDir()})
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// withoutUser takes the credentials out of a URL: they would stay in the image.
+func withoutUser(s string) string {
+	u, err := url.Parse(s)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return ""
+	}
+	u.User = nil
+	return u.String()
+}
+
+// proxies selects the variables that the builder knows as build arguments and
+// leaves out of the image and its history.
+func proxies(environ []string) map[string]string {
+	found := map[string]string{}
+	for _, kv := range environ {
+		k, v, _ := strings.Cut(kv, "=")
+		switch strings.ToLower(k) {
+		case "http_proxy", "https_proxy", "no_proxy", "ftp_proxy", "all_proxy":
+			if v != "" {
+				found[k] = v
+			}
+		}
+	}
+	return found
+}

@@ -1,0 +1,191 @@
+// Package provision makes sure that the image of the box is on the engine. The
+// default image is named after its content and built when it is missing; an image the user
+// named is never built over. Where no registry answers, the base comes from the
+// distribution's package archive by the same call.
+package provision
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/build"
+	imagetypes "github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/system"
+	"github.com/docker/docker/client"
+
+	"github.com/sandbox-agent/sandbox-agent/image"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// Repository is the name of the images made here, without the tag.
+	Repository = "sandbox-agent"
+	// LabelHash and LabelVersion mark them.
+	LabelHash    = "sandbox-agent.image.hash"
+	LabelVersion = "sandbox-agent.image.version"
+)
+
+const (
+	// askDeadline bounds a question that the engine answers from memory.
+	askDeadline = 15 * time.Second
+	// buildDeadline bounds one build: some 800 MB of packages on a slow line.
+	buildDeadline = 40 * time.Minute
+)
+
+// Engine is what provisioning asks of the Docker API; *client.Client has it.
+type Engine interface {
+	Info(ctx context.Context) (system.Info, error)
+	ImageInspect(ctx context.Context, ref string, o ...client.ImageInspectOption) (imagetypes.InspectResponse, error)
+	ImageList(ctx context.Context, o imagetypes.ListOptions) ([]imagetypes.Summary, error)
+	ImageBuild(ctx context.Context, buildContext io.Reader, o build.ImageBuildOptions) (build.ImageBuildResponse, error)
+	ImagePull(ctx context.Context, ref string, o imagetypes.PullOptions) (io.ReadCloser, error)
+	ImageImport(ctx context.Context, src imagetypes.ImportSource, ref string, o imagetypes.ImportOptions) (io.ReadCloser, error)
+}
+
+// Options select the image.
+type Options struct {
+	// Image is a name that the user chose; empty is the default image.
+	Image string
+	// Version of the CLI, part of the default image's name.
+	Version string
+	// Arch of the engine as Go names it; empty: the engine is asked.
+	Arch string
+	// Rebuild builds the default image even if it is there, without the cache.
+	Rebuild bool
+	// StateDir holds the lock by which two processes build once.
+	StateDir string
+	// Progress gets the events of a build; nil drops them. None when nothing is built.
+	Progress func(workorder.Event)
+}
+
+// Ensure returns the image, which it builds when it is the default one and missing.
+func Ensure(ctx context.Context, engine Engine, o Options) (workorder.Image, error) {
+	if o.Progress == nil {
+		o.Progress = func(workorder.Event) {}
+	}
+	if o.Image != "" && o.Rebuild {
+		return workorder.Image{}, fault.New(workorder.ExitUsage,
+			fmt.Errorf("image %s is not built by this program", o.Image), "leave the image out to build the default one")
+	}
+	if o.Image != "" {
+		return custom(ctx, engine, o.Image)
+	}
+	arch, err := architecture(ctx, engine, o.Arch)
+	if err != nil {
+		return workorder.Image{}, err
+	}
+	src, err := image.New(arch)
+	if err != nil {
+		return workorder.Image{}, fault.New(workorder.ExitBox, err, "or name an image that exists: --image NAME")
+	}
+	hash, err := src.Hash()
+	if err != nil {
+		return workorder.Image{}, err
+	}
+	name := DefaultName(o.Version, hash)
+	if !o.Rebuild {
+		if img, err := inspect(ctx, engine, name); !cerrdefs.IsNotFound(err) {
+			return img, err
+		}
+	}
+	unlock, waited, err := lock(ctx, o.StateDir, o.Progress)
+	if err != nil {
+		return workorder.Image{}, err
+	}
+	defer unlock()
+	// Who had to wait finds what the other one built.
+	if !o.Rebuild || waited {
+		if img, err := inspect(ctx, engine, name); !cerrdefs.IsNotFound(err) {
+			return img, err
+		}
+	}
+	b := builder{engine: engine, src: src, name: name, hash: hash, arch: arch, o: o}
+	if err := b.run(ctx); err != nil {
+		return workorder.Image{}, err
+	}
+	return inspect(ctx, engine, name)
+}
+
+// DefaultName is the name of the default image. A version that cannot be in a
+// tag (a development build's, say) is made to fit.
+func DefaultName(version, hash string) string {
+	fit := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '_', r == '-':
+			return r
+		}
+		return '-'
+	}, version)
+	// A tag may not start with these, and has at most 128 characters.
+	fit = strings.TrimLeft(fit, ".-")
+	const maxVersion = 100
+	fit = fit[:min(len(fit), maxVersion)]
+	if fit == "" {
+		fit = "dev"
+	}
+	return Repository + ":" + fit + "-" + hash
+}
+
+func custom(ctx context.Context, engine Engine, name string) (workorder.Image, error) {
+	img, err := inspect(ctx, engine, name)
+	if cerrdefs.IsNotFound(err) {
+		return img, fault.New(workorder.ExitBox, fmt.Errorf("image %s is not on the engine", name),
+			fmt.Sprintf("a custom image is never built or fetched by itself: run `docker pull %s`, build it, or remove `image:` to use the default image", name))
+	}
+	return img, err
+}
+
+func inspect(ctx context.Context, engine Engine, name string) (workorder.Image, error) {
+	ctx, cancel := context.WithTimeout(ctx, askDeadline)
+	defer cancel()
+	r, err := engine.ImageInspect(ctx, name)
+	if err != nil {
+		return workorder.Image{}, fmt.Errorf("inspect image %s: %w", name, err)
+	}
+	img := workorder.Image{Name: name, ID: r.ID}
+	if len(r.RepoDigests) > 0 {
+		img.Digest = r.RepoDigests[0]
+	}
+	return img, nil
+}
+
+func architecture(ctx context.Context, engine Engine, given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askDeadline)
+	defer cancel()
+	info, err := engine.Info(ctx)
+	if err != nil {
+		return "", fmt.Errorf("ask the engine for its architecture: %w", err)
+	}
+	switch info.Architecture {
+	case "x86_64", "amd64":
+		return "amd64", nil
+	case "aarch64", "arm64":
+		return "arm64", nil
+	}
+	return "", fault.New(workorder.ExitBox, fmt.Errorf("the engine's architecture %q has no image", info.Architecture), "use an engine on amd64 or arm64")
+}
+
+// Built is an image made here.
+type Built struct {
+	ID      string
+	Name    string // empty when another image took its name
+	Hash    string
+	Version string
+	Created time.Time
+	Bytes   int64
+}
+
+// List returns the images made here, newest first, so that old ones can be removed.
+func List(ctx context.Context, engine Engine) ([]Built, error) {
+	ctx, cancel := context.WithTimeout(ctx, askDeadline)
+	defer cancel()
+	return list(ctx, engine)
+}
