@@ -1,0 +1,130 @@
+package projects
+
+import (
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// bind fills the project from its decoded tree.
+func bind(p *Project) {
+	r := p.tree
+	p.Name = r.get("name").str()
+	p.Repo = absRepo(r.get("repo").str(), p.Dir, p.options.Home)
+	p.Branch = r.get("branch").str()
+	p.Supabase = r.get("supabase").bool()
+	p.Services = bindServices(r.get("services"))
+	p.Env = r.either("env").texts()
+	p.Secrets = bindSecrets(r.get("secrets"), p.Dir, p.options.Home)
+	p.Packages = r.get("packages").strs()
+	p.Setup = r.get("lifecycle").get("setup").strs()
+	p.Validate = nil
+	for _, f := range r.either("validate").entries() {
+		p.Validate = append(p.Validate, workorder.Command{Name: f.name, Run: f.text})
+	}
+	p.Dev = nil
+	if d := r.either("dev"); d != nil {
+		p.Dev = &workorder.Dev{Command: d.get("command").str(), Port: int(d.get("port").number())}
+	}
+	p.Harness = bindHarness(r.get("harness"))
+	p.MaxBudgetUSD = nil
+	if b := r.get("max_budget_usd"); b != nil {
+		p.MaxBudgetUSD = new(b.num)
+	}
+	p.TimeoutMinutes = r.get("timeout_minutes").number()
+	p.PR = nil
+	if pr := r.get("pr"); pr != nil {
+		p.PR = &workorder.PullRequest{
+			Labels: pr.get("labels").strs(), Draft: pr.get("draft").bool(),
+			Reviewers: pr.get("reviewers").strs(), Base: pr.get("base").str(),
+		}
+	}
+	n := r.get("network")
+	p.Network = workorder.Network{Mode: workorder.NetworkMode(n.str()), Allow: n.get("allow").strs()}
+	if m := n.get("mode"); m != nil {
+		p.Network.Mode = workorder.NetworkMode(m.text)
+	}
+	l := r.get("limits")
+	p.Limits = workorder.Limits{
+		MemoryBytes: int64(l.get("memory").number()), CPUs: l.get("cpus").number(), PIDs: int64(l.get("pids").number()),
+	}
+	p.Isolation = r.get("isolation").str()
+	p.OCIRuntime = r.get("oci_runtime").str()
+	p.Image = r.get("image").str()
+	p.PushIntervalSeconds = r.get("push_interval").number()
+	p.CheckpointIntervalSeconds = r.get("checkpoint_interval").number()
+}
+
+func bindServices(v *value) []workorder.Service {
+	var all []workorder.Service
+	for _, f := range v.entries() {
+		s := workorder.Service{
+			Name: f.name, Image: f.get("image").str(), Command: f.get("command").argv(),
+			Env: f.get("env").texts(), Ports: f.get("ports").strs(), Volumes: f.get("volumes").strs(),
+			StartTimeoutSeconds: f.get("start_timeout").number(),
+		}
+		if h := f.get("healthcheck"); h != nil {
+			s.Healthcheck = &workorder.Healthcheck{
+				Test: healthTest(h.get("test")), IntervalSeconds: h.get("interval").number(),
+				TimeoutSeconds: h.get("timeout").number(), Retries: int(h.get("retries").number()),
+			}
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// argv is a command as arguments: a text goes to the shell.
+func (v *value) argv() []string {
+	switch {
+	case v == nil:
+		return nil
+	case v.schema.kind == text:
+		return []string{"sh", "-c", v.text}
+	}
+	return v.strs()
+}
+
+// healthTest is a healthcheck as the order has it: one element is for the
+// shell, several are arguments. Compose's leading CMD and CMD-SHELL are understood.
+func healthTest(v *value) []string {
+	if v == nil {
+		return nil
+	}
+	if v.schema.kind == text {
+		return []string{v.text}
+	}
+	t := v.strs()
+	if len(t) < 2 {
+		return t
+	}
+	switch t[0] {
+	case "CMD":
+		return t[1:]
+	case "CMD-SHELL":
+		return []string{strings.Join(t[1:], " ")}
+	}
+	return t
+}
+
+func bindSecrets(v *value, dir, home string) []Secret {
+	var all []Secret
+	for _, f := range v.entries() {
+		scheme, target, _ := strings.Cut(f.text, "://")
+		if scheme == SecretFile {
+			target = absPath(target, dir, home)
+		}
+		all = append(all, Secret{Name: f.name, Scheme: scheme, Target: target})
+	}
+	return all
+}
+
+func bindHarness(v *value) workorder.Harness {
+	if v == nil || v.schema.kind == text {
+		return workorder.Harness{Name: v.str()}
+	}
+	return workorder.Harness{
+		Name: v.get("name").str(), Command: v.get("command").argv(), Model: v.get("model").str(),
+		Args: v.get("args").strs(), Version: v.get("version").str(),
+	}
+}

@@ -1,0 +1,155 @@
+package projects
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+func checkRepo(d *decoder, v *value) {
+	if _, f := repoTransport(v.text); f != nil {
+		if before, _, ok := strings.Cut(v.text, "@"); ok {
+			_, user, _ := strings.Cut(before, "://")
+			d.src.hide(strings.ReplaceAll(user, ":", "\n"))
+			d.src.hide(before)
+		}
+		d.report(v.node, f.code, f.hint, "%s", f.message)
+	}
+}
+
+func checkBranch(d *decoder, v *value) {
+	if !workorder.ValidRefName(v.text) {
+		d.report(v.node, codeValue, "compare with git check-ref-format", "%s %q is not a valid branch name", v.path, v.text)
+	}
+}
+
+func validServiceName(s string) bool {
+	return workorder.ValidServiceName(s) && s != "localhost" && !strings.HasPrefix(s, "host.docker.")
+}
+
+func checkPort(d *decoder, v *value) {
+	if strings.Contains(v.text, ":") {
+		inner := v.text[strings.LastIndex(v.text, ":")+1:]
+		d.report(v.node, codeValue, fmt.Sprintf("write %q: the service is reached by its name, nothing is published", inner), "%s %q is not a container port", v.path, v.text)
+		return
+	}
+	num, _, _ := strings.Cut(v.text, "/")
+	if n, err := strconv.Atoi(num); err != nil || n > maxPort || !portSpec.MatchString(v.text) {
+		d.report(v.node, codeValue, "write 6379 or 53/udp", "%s %q is not a port", v.path, v.text)
+	}
+}
+
+var windowsPath = regexp.MustCompile(`^[A-Za-z]:\\`)
+
+func checkVolume(d *decoder, v *value) {
+	name, target, two := strings.Cut(v.text, ":")
+	switch {
+	case strings.Contains(v.text, "docker.sock"):
+		d.report(v.node, codeHostMount, "remove it: commands in the sandbox reach the sandbox's own Docker daemon as it is",
+			"%s asks for a Docker socket; the host's is never given to a sandbox", v.path)
+	case strings.ContainsAny(name, `/\~$`) && two, strings.HasPrefix(name, "."), windowsPath.MatchString(v.text):
+		d.report(v.node, codeHostMount, "use a volume, name:/path, and fill it in setup; the repository is at "+workorder.Workspace,
+			"%s %q binds a host folder; the sandbox has none", v.path, v.text)
+	case !two:
+		d.report(v.node, codeValue, "write name:/path", "%s %q is not name:/path", v.path, v.text)
+	case !projectName.MatchString(name), !path.IsAbs(target), strings.ContainsAny(target, ": \t"):
+		d.report(v.node, codeValue, "write name:/path, without options", "%s %q is not name:/path", v.path, v.text)
+	}
+}
+
+// checkArgv refuses empty commands and what compose writes where it means
+// something else.
+func checkArgv(d *decoder, v *value) {
+	if len(v.items) == 0 {
+		d.report(v.node, codeValue, "write a text for the shell, or a list of arguments", "%s is empty", v.path)
+		return
+	}
+	switch first := v.items[0].text; {
+	case strings.TrimSpace(first) == "":
+		d.report(v.node, codeValue, "", "%s has no program", v.path)
+	case strings.HasSuffix(v.path, "healthcheck.test") && first == "NONE":
+		d.report(v.node, codeUnsupported, "leave healthcheck out and name a port, or give a command", "%s NONE is not supported", v.path)
+	case strings.HasSuffix(v.path, "healthcheck.test") && (first == "CMD" || first == "CMD-SHELL") && len(v.items) == 1:
+		d.report(v.node, codeValue, "", "%s has no command after %s", v.path, first)
+	}
+}
+
+// secretSchemes are where a secret may be read from.
+const (
+	SecretEnv  = "env"
+	SecretFile = "file"
+	SecretCmd  = "cmd"
+)
+
+func checkSecret(d *decoder, v *value) {
+	name := strings.TrimPrefix(v.path, "secrets.")
+	scheme, target, ok := strings.Cut(v.text, "://")
+	switch {
+	case !ok || scheme != SecretEnv && scheme != SecretFile && scheme != SecretCmd:
+		// It may be the secret itself: it must not appear anywhere.
+		d.src.hide(v.text)
+		d.report(v.node, codeSecret, fmt.Sprintf("write %s: env://%s and export %s, or use file://PATH or cmd://COMMAND", name, name, name),
+			"secret %s is not a reference, and a value is never read from a project file", name)
+	case strings.TrimSpace(target) == "":
+		d.report(v.node, codeValue, "", "secret %s refers to nothing", name)
+	case scheme == SecretEnv && !workorder.ValidEnvName(target):
+		d.report(v.node, codeValue, "write env://NAME", "secret %s does not name an environment variable", name)
+	}
+}
+
+func checkHarness(d *decoder, v *value) {
+	name, command := v.text, v.get("command")
+	if v.schema.kind == object {
+		name = v.get("name").str()
+	}
+	switch {
+	case name == HarnessCommand && command == nil:
+		d.report(v.node, codeMissing, "write harness: {name: command, command: ./agent.sh}", "the command harness needs a command")
+	case name != "" && name != HarnessCommand && command != nil:
+		d.report(command.node, codeConflict, "use `name: command`, or pass `args`", "harness.command is only for the command harness, not for %s", name)
+	}
+}
+
+func checkNetwork(d *decoder, v *value) {
+	if allow := v.get("allow"); allow != nil && v.get("mode").str() == string(workorder.NetworkFull) {
+		d.report(allow.node, codeConflict, "remove allow: mode full already allows everything", "network.allow has no meaning with mode full")
+	}
+}
+
+// checkFile reports what concerns several keys of the file.
+func checkFile(d *decoder, root *value) {
+	cycle := root.get("lifecycle")
+	for _, name := range []string{"env", "validate", "dev"} {
+		top, low := root.get(name), cycle.get(name)
+		if top == nil || low == nil || top.equal(low, name == "validate") {
+			continue
+		}
+		d.report(low.node, codeConflict, "keep one of the two",
+			"%s is given at the top (line %d) and under lifecycle (line %d) with different values", name, top.node.Line, low.node.Line)
+	}
+	env := root.either("env")
+	for _, s := range root.get("secrets").entries() {
+		if e := env.get(s.name); e != nil {
+			d.report(s.key, codeConflict, "remove it from env", "%s is in secrets and in env (line %d)", s.name, e.node.Line)
+		}
+	}
+}
+
+// either returns a key that may stand at the top or under lifecycle.
+func (v *value) either(name string) *value {
+	if top := v.get(name); top != nil {
+		return top
+	}
+	return v.get("lifecycle").get(name)
+}
+
+func (v *value) entries() []field {
+	if v == nil {
+		return nil
+	}
+	return v.fields
+}

@@ -1,0 +1,190 @@
+package projects
+
+import (
+	"regexp"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Harnesses of this version, and the ones that are planned.
+const (
+	HarnessClaudeCode = "claude-code"
+	HarnessCommand    = "command"
+)
+
+// Ways the box is held.
+const (
+	IsolationConfined   = "confined"
+	IsolationPrivileged = "privileged"
+)
+
+var (
+	projectName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+	// imageRef accepts [host[:port]/]path[:tag][@digest], loosely: the engine has
+	// the last word, the check is there to catch slips and options.
+	imageRef    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}$`)
+	runtimeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$`)
+	packageName = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+(:[a-z0-9]+)?(=[A-Za-z0-9.+:~-]+)?$`)
+	plainWord   = regexp.MustCompile(`^[^-\s][^\s]*$`)
+	portSpec    = regexp.MustCompile(`^[1-9][0-9]{0,4}(/(tcp|udp))?$`)
+)
+
+const (
+	maxPort = 65535
+	// maxMinutes keeps a timeout representable as a duration: a year is longer
+	// than any run.
+	maxMinutes = 365 * 24 * 60
+)
+
+// definition is the project file. The order is the one of documentation and of
+// `project show`.
+func definition() *schema {
+	env := func() *schema {
+		return &schema{
+			kind: mapping,
+			doc:  "Environment of setup, agent, validate and dev commands, also written to the generated .env. Values are kept as written.",
+			item: &schema{kind: text, doc: "Value, kept as written: 1.10 stays 1.10.", allowEmpty: true}, names: workorder.ValidEnvName,
+			namesRule: "letters, digits and _, not starting with a digit",
+		}
+	}
+	validate := func() *schema {
+		return &schema{
+			kind: mapping, doc: "Named commands that judge the agent's work, run after it in the order of the file.",
+			item:      &schema{kind: text, doc: "Shell command; exit code 0 passes."},
+			names:     projectName.MatchString,
+			namesRule: "letters, digits, dot, dash and _, at most 63",
+		}
+	}
+	dev := func() *schema {
+		return &schema{kind: object, doc: "Development server, for looking at the work in a browser.", keys: []key{
+			{name: "command", required: true, slips: []string{"cmd", "run"}, schema: &schema{kind: text, doc: "Shell command that starts it.", examples: []string{"npm run dev"}}},
+			{name: "port", required: true, schema: &schema{kind: integer, max: maxPort, doc: "TCP port it listens on.", examples: []string{"3000"}}},
+		}}
+	}
+	return &schema{kind: object, doc: "Project file of sandbox-agent.", keys: []key{
+		{name: "name", required: true, schema: &schema{
+			kind: text, doc: "Name of the project.", pattern: projectName,
+			rule: "letters, digits, dot, dash and _, at most 63, starting with a letter or digit", examples: []string{"my-saas-app"},
+		}},
+		{name: "repo", slips: []string{"repository", "git", "url"}, schema: &schema{
+			kind: text, doc: "Repository to work on: an https or ssh URL, user@host:path, or a folder (relative to this file). Without it the task has no repository and makes no branch.",
+			check: checkRepo, examples: []string{"https://github.com/myorg/my-saas-app", "git@github.com:myorg/my-saas-app.git", "."},
+		}},
+		{name: "branch", slips: []string{"base"}, schema: &schema{
+			kind: text, doc: "Base branch the work starts from. Default: the repository's default branch.",
+			check: checkBranch, examples: []string{"main"},
+		}},
+		{name: "supabase", schema: &schema{kind: boolean, def: "false", doc: "Start a complete local Supabase stack in the sandbox and export DATABASE_URL and the rest."}},
+		{name: "services", slips: []string{"containers"}, schema: services(env)},
+		{name: "env", slips: []string{"environment", "variables"}, schema: env()},
+		{name: "secrets", schema: &schema{
+			kind: mapping, doc: "Environment variables whose values are read on the host at start: NAME: reference. A value itself is refused.",
+			names: workorder.ValidEnvName, namesRule: "letters, digits and _, not starting with a digit",
+			item: &schema{
+				kind: text, doc: "env://VARIABLE, file://PATH (relative to this file, ~ allowed) or cmd://COMMAND.",
+				check: checkSecret, examples: []string{"env://STRIPE_KEY", "file://~/.config/stripe/key", "cmd://pass show stripe"},
+			},
+		}},
+		{name: "packages", slips: []string{"apt"}, schema: &schema{
+			kind: list, doc: "Distribution packages to install in the sandbox before setup.",
+			item: &schema{kind: text, doc: "Package name, optionally =version.", pattern: packageName, rule: "a package name such as libpq-dev"},
+		}},
+		{name: "lifecycle", schema: &schema{kind: object, doc: "Commands around the agent's work.", keys: []key{
+			{name: "setup", slips: []string{"install", "before"}, schema: &schema{
+				kind: list, doc: "Shell commands run in order as the user sandbox when the services are up, before the agent. The first that fails ends the run.",
+				item: &schema{kind: text, doc: "Shell command.", examples: []string{"npm ci"}},
+			}},
+			{name: "env", schema: env()},
+			{name: "validate", slips: []string{"test", "tests", "checks"}, schema: validate()},
+			{name: "dev", schema: dev()},
+		}}},
+		{name: "validate", slips: []string{"tests", "checks"}, schema: validate()},
+		{name: "dev", schema: dev()},
+		{name: "harness", slips: []string{"agent"}, schema: harness()},
+		{name: "max_budget_usd", slips: []string{"budget", "max_budget", "budget_usd"}, schema: &schema{kind: number, doc: "What the agent may spend, in US dollars; fractions count. Default: no cap.", examples: []string{"5.0"}}},
+		{name: "timeout_minutes", slips: []string{"timeout"}, schema: &schema{kind: number, def: "30", max: maxMinutes, doc: "Wall-clock limit of the run, in minutes; fractions count."}},
+		{name: "pr", slips: []string{"pull_request"}, schema: pullRequest()},
+		{name: "network", schema: network()},
+		{name: "limits", slips: []string{"resources"}, schema: &schema{kind: object, doc: "Limits of the whole sandbox. Default: none.", keys: []key{
+			{name: "memory", slips: []string{"mem"}, schema: &schema{kind: size, doc: "Memory.", examples: []string{"4g", "512m"}}},
+			{name: "cpus", slips: []string{"cpu"}, schema: &schema{kind: number, doc: "Processors; fractions count.", examples: []string{"1.5"}}},
+			{name: "pids", schema: &schema{kind: integer, doc: "Processes and threads.", examples: []string{"4096"}}},
+		}}},
+		{name: "isolation", schema: &schema{kind: text, def: IsolationConfined, enum: []string{IsolationConfined, IsolationPrivileged}, doc: "How the sandbox is held: confined (capability list, no host devices) or privileged (classic --privileged)."}},
+		{name: "oci_runtime", slips: []string{"runtime"}, schema: &schema{kind: text, doc: "OCI runtime of the engine, such as sysbox-runc, kata or runsc. Default: the engine's own.", pattern: runtimeName, rule: "the name of a runtime the engine knows"}},
+		{name: "image", schema: &schema{kind: text, doc: "Image of the sandbox. A custom image must exist; it is never built over. Default: the image built by the CLI.", pattern: imageRef, rule: "an image reference such as name:tag"}},
+		{name: "push_interval", schema: &schema{kind: duration, doc: "Time between pushes of committed work.", examples: []string{"2m"}}},
+		{name: "checkpoint_interval", schema: &schema{kind: duration, doc: "Time between snapshots of uncommitted work; the most that a sudden end can cost.", examples: []string{"60s"}}},
+	}}
+}
+
+func services(env func() *schema) *schema {
+	volume := &schema{kind: text, doc: "name:/path, a volume that is gone with the sandbox. Host folders do not exist there.", check: checkVolume, examples: []string{"data:/var/lib/postgresql/data"}}
+	serviceEnv := env()
+	serviceEnv.doc = "Environment of the container, kept as written."
+	return &schema{
+		kind: mapping, doc: "Containers the task needs, in the sandbox's own Docker. Each is reachable by its name.",
+		names: validServiceName, namesRule: "a host name in lower case such as redis, at most 63 characters",
+		item: &schema{kind: object, doc: "A service.", keys: []key{
+			{name: "image", required: true, schema: &schema{kind: text, doc: "Image reference.", pattern: imageRef, rule: "an image reference such as redis:7-alpine", examples: []string{"redis:7-alpine"}}},
+			{name: "command", slips: []string{"cmd", "args", "entrypoint"}, schema: argv("Command of the container instead of the image's.")},
+			{name: "env", slips: []string{"environment"}, schema: serviceEnv},
+			{name: "ports", slips: []string{"expose", "port"}, schema: &schema{
+				kind: list, doc: "Container ports. The first TCP port says when the service is ready, if it has no healthcheck. Nothing is published on the host.",
+				item: &schema{kind: text, doc: "Port, or port/udp.", check: checkPort, examples: []string{"6379", "53/udp"}},
+			}},
+			{name: "healthcheck", schema: &schema{kind: object, doc: "Says when the service is ready. Default: the image's own, else the first port.", keys: []key{
+				{name: "test", required: true, slips: []string{"command", "cmd"}, schema: argv("Command run in the container; a text is run by its shell, a list as it is.")},
+				{name: "interval", schema: &schema{kind: duration, doc: "Time between tries.", examples: []string{"2s"}}},
+				{name: "timeout", schema: &schema{kind: duration, doc: "Time one try may take.", examples: []string{"5s"}}},
+				{name: "retries", schema: &schema{kind: integer, max: 1000, doc: "Failures in a row that make it unhealthy.", examples: []string{"10"}}},
+			}}},
+			{name: "volumes", slips: []string{"volume", "mounts"}, schema: &schema{kind: list, doc: "Volumes of the container.", item: volume}},
+			{name: "start_timeout", slips: []string{"start_period", "timeout"}, schema: &schema{kind: duration, def: "60s", doc: "Time from creation to ready; then the run ends with the service's log."}},
+		}},
+	}
+}
+
+// argv is a command as a shell text or as a list of arguments.
+func argv(doc string) *schema {
+	return &schema{
+		kind: list, doc: doc, item: &schema{kind: text, doc: "Argument.", allowEmpty: true}, check: checkArgv,
+		alt: &schema{kind: text, doc: doc},
+	}
+}
+
+func harness() *schema {
+	name := &schema{kind: text, doc: "The inner agent.", enum: []string{HarnessClaudeCode, HarnessCommand}, later: []string{"codex", "opencode"}}
+	short := *name
+	short.check = checkHarness
+	return &schema{
+		kind: object, doc: "The inner agent: its name, or a mapping. Default: " + HarnessClaudeCode + ".", alt: &short, def: HarnessClaudeCode, check: checkHarness,
+		keys: []key{
+			{name: "name", required: true, schema: name},
+			{name: "command", slips: []string{"cmd", "run"}, schema: argv("Program of the command harness: a text for sh -c, or a list of arguments. It gets the task on standard input and in the file SANDBOX_AGENT_PROMPT_FILE.")},
+			{name: "model", schema: &schema{kind: text, doc: "Model, as the harness names it.", pattern: plainWord, rule: "a word that is no option"}},
+			{name: "args", slips: []string{"arguments", "flags"}, schema: &schema{kind: list, doc: "More arguments for the harness.", item: &schema{kind: text, doc: "Argument.", allowEmpty: true}}},
+			{name: "version", schema: &schema{kind: text, doc: "Version of the harness that must be used.", pattern: plainWord, rule: "a word that is no option"}},
+		},
+	}
+}
+
+func pullRequest() *schema {
+	return &schema{kind: object, doc: "Open a pull request when the branch is pushed.", keys: []key{
+		{name: "labels", slips: []string{"label"}, schema: &schema{kind: list, doc: "Labels.", item: &schema{kind: text, doc: "Label."}}},
+		{name: "draft", schema: &schema{kind: boolean, def: "false", doc: "Open it as a draft."}},
+		{name: "reviewers", slips: []string{"reviewer"}, schema: &schema{kind: list, doc: "Users or org/team to ask for a review.", item: &schema{kind: text, doc: "User or team.", pattern: plainWord, rule: "a user or team name"}}},
+		{name: "base", schema: &schema{kind: text, doc: "Branch to merge into. Default: the base branch.", check: checkBranch}},
+	}}
+}
+
+func network() *schema {
+	mode := &schema{kind: text, def: string(workorder.NetworkFull), enum: []string{string(workorder.NetworkFull)}, later: []string{"restricted", "none"}, doc: "Outbound network policy. This version enforces only full."}
+	return &schema{
+		kind: object, doc: "Outbound network: a mode, or a mapping.", alt: mode, def: string(workorder.NetworkFull), check: checkNetwork,
+		keys: []key{
+			{name: "mode", required: true, schema: mode},
+			{name: "allow", schema: &schema{kind: list, doc: "Host names that may be reached when mode is restricted.", item: &schema{kind: text, doc: "Host name."}}},
+		},
+	}
+}

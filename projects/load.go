@@ -1,0 +1,273 @@
+package projects
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/diag"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// DefaultFile is the project file of the folder it lies in.
+const DefaultFile = ".sandbox-agent.yaml"
+
+// maxFile bounds a project file, which is written by hand.
+const maxFile = 1 << 20
+
+// builtin is how places of the shipped examples are shown.
+const builtin = "built-in:"
+
+// LoadOptions says where projects are looked for.
+type LoadOptions struct {
+	// Dir is the folder the user is in; relative paths start there.
+	Dir string
+	// Folders are further project folders, in order of precedence.
+	Folders []string
+	// UserDir is the user's project folder; empty: none.
+	UserDir string
+	// Home is what ~ stands for.
+	Home string
+}
+
+// SystemOptions reads the options from the process: working folder, home,
+// SANDBOX_AGENT_PROJECTS (a list of folders) and the user's configuration folder.
+func SystemOptions() (LoadOptions, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return LoadOptions{}, fmt.Errorf("find the current folder: %w", err)
+	}
+	o := LoadOptions{Dir: dir, Folders: filepath.SplitList(os.Getenv("SANDBOX_AGENT_PROJECTS"))}
+	// Both may be missing, as in a minimal container: then ~ and the user's folder mean nothing.
+	o.Home, _ = os.UserHomeDir()
+	if c, err := os.UserConfigDir(); err == nil {
+		o.UserDir = filepath.Join(c, "sandbox-agent", "projects")
+	}
+	return o, nil
+}
+
+// NotFoundError says that there is no such project.
+type NotFoundError struct {
+	Ref    string
+	Looked []string // places that were tried
+	Near   []string // names that exist, nearest first
+}
+
+func (e *NotFoundError) Error() string {
+	var b strings.Builder
+	if e.Ref == "" {
+		b.WriteString("no project given, and there is none in this folder")
+	} else {
+		fmt.Fprintf(&b, "project %q not found", e.Ref)
+	}
+	if len(e.Looked) > 0 {
+		b.WriteString("; looked for " + strings.Join(e.Looked, ", "))
+	}
+	if len(e.Near) > 0 {
+		b.WriteString("; known projects: " + strings.Join(e.Near, ", "))
+	} else {
+		b.WriteString("; make one with `sandbox-agent project init`")
+	}
+	return b.String()
+}
+
+// ExitCode is the exit code of the CLI for this error.
+func (e *NotFoundError) ExitCode() int { return workorder.ExitNoProject }
+
+// Load finds, reads and checks a project. ref is a path (it contains a
+// separator or ends in .yaml or .yml), a name, or empty for the project of the
+// current folder. The error is a *NotFoundError or an *InvalidError where it is one.
+func Load(ref string, opts LoadOptions) (*Project, error) {
+	file, content, err := find(ref, opts)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(file, content, opts)
+}
+
+// Parse checks the content of a project file; file is its place as shown.
+func Parse(file string, content []byte, opts LoadOptions) (*Project, error) {
+	p := &Project{File: file, Dir: folderOf(file, opts.Dir), options: opts}
+	var problems diag.List
+	p.tree, problems = parse(file, content)
+	if len(problems) > 0 {
+		return nil, &InvalidError{File: file, Problems: problems}
+	}
+	bind(p)
+	return p, nil
+}
+
+// folderOf is where relative paths in a project file start.
+func folderOf(file, dir string) string {
+	if strings.HasPrefix(file, builtin) {
+		return dir
+	}
+	return filepath.Dir(absPath(file, dir, ""))
+}
+
+// parse decodes a document. The tree is only complete when there are no problems.
+func parse(file string, content []byte) (*value, diag.List) {
+	src := newSource(file, string(content))
+	d := &decoder{src: src, root: definition()}
+	doc := d.document(content)
+	if doc == nil {
+		return nil, d.found()
+	}
+	root := d.decode(d.root, doc, doc, "")
+	if root != nil {
+		checkFile(d, root)
+	}
+	return root, d.found()
+}
+
+// document parses the YAML and returns its only document.
+func (d *decoder) document(content []byte) *yaml.Node {
+	start := &yaml.Node{Line: 1, Column: 1}
+	if len(content) > maxFile {
+		d.report(start, codeTooLarge, "", "the file is larger than %d KiB", maxFile>>10)
+		return nil
+	}
+	if p := findUnreadable(d.src, content); p != nil {
+		d.problems = append(d.problems, *p)
+		return nil
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(content))
+	var doc, more yaml.Node
+	switch err := dec.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		d.report(start, codeEmpty, "start with `sandbox-agent project init`", "the file is empty")
+		return nil
+	case err != nil:
+		d.problems = append(d.problems, syntaxProblem(d.src, content, err))
+		return nil
+	}
+	switch err := dec.Decode(&more); {
+	case errors.Is(err, io.EOF):
+	case err != nil:
+		d.problems = append(d.problems, syntaxProblem(d.src, content, err))
+		return nil
+	default:
+		d.report(&more, codeDocuments, "keep one document: remove the line ---", "a project file holds one YAML document, here begins another")
+	}
+	if len(doc.Content) == 0 || isNull(doc.Content[0]) {
+		d.report(start, codeEmpty, "start with `sandbox-agent project init`", "the file is empty")
+		return nil
+	}
+	return doc.Content[0]
+}
+
+// find returns the file a reference means, and its content.
+func find(ref string, opts LoadOptions) (string, []byte, error) {
+	if ref == "" {
+		return findPath(DefaultFile, "", opts)
+	}
+	if isPath(ref) {
+		return findPath(ref, ref, opts)
+	}
+	var looked []string
+	for _, c := range candidates(ref, opts) {
+		content, err := readFile(c, opts)
+		if errors.Is(err, fs.ErrNotExist) {
+			looked = append(looked, c)
+			continue
+		}
+		if err != nil {
+			return "", nil, fmt.Errorf("read project file %s: %w", c, err)
+		}
+		return c, content, nil
+	}
+	// The project file of this folder answers to the name it gives itself.
+	if content, err := readFile(DefaultFile, opts); err == nil && nameOf(content) == ref {
+		return DefaultFile, content, nil
+	}
+	looked = append(looked, DefaultFile+" (by its name)")
+	if content, err := Example(ref); err == nil {
+		return builtin + ref, content, nil
+	}
+	return "", nil, &NotFoundError{Ref: ref, Looked: looked, Near: near(ref, opts)}
+}
+
+func isPath(ref string) bool {
+	return strings.ContainsAny(ref, `/\`) || strings.HasSuffix(ref, ".yaml") || strings.HasSuffix(ref, ".yml") || ref == "." || ref == ".."
+}
+
+func findPath(path, ref string, opts LoadOptions) (string, []byte, error) {
+	full := absPath(path, opts.Dir, opts.Home)
+	if st, err := os.Stat(full); err == nil && st.IsDir() {
+		path = filepath.Join(path, DefaultFile)
+	}
+	content, err := readFile(path, opts)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", nil, &NotFoundError{Ref: ref, Looked: []string{path}, Near: near(ref, opts)}
+	case err != nil:
+		return "", nil, fmt.Errorf("read project file %s: %w", path, err)
+	}
+	return path, content, nil
+}
+
+// candidates are the places a name may be found at, best first.
+func candidates(name string, opts LoadOptions) []string {
+	var all []string
+	for _, dir := range folders(opts) {
+		for _, ext := range []string{".yaml", ".yml"} {
+			all = append(all, filepath.Join(dir, name+ext))
+		}
+	}
+	return all
+}
+
+func folders(opts LoadOptions) []string {
+	dirs := append([]string{".sandbox-agent", "projects"}, opts.Folders...)
+	if opts.UserDir != "" {
+		dirs = append(dirs, opts.UserDir)
+	}
+	return slices.DeleteFunc(dirs, func(d string) bool { return d == "" })
+}
+
+// near lists the projects that exist, the nearest name first.
+func near(ref string, opts LoadOptions) []string {
+	names := ExampleNames()
+	for _, dir := range folders(opts) {
+		// A folder that is not there has no projects.
+		entries, _ := os.ReadDir(absPath(dir, opts.Dir, opts.Home))
+		for _, e := range entries {
+			if n := e.Name(); strings.HasSuffix(n, ".yaml") || strings.HasSuffix(n, ".yml") {
+				names = append(names, strings.TrimSuffix(strings.TrimSuffix(n, ".yaml"), ".yml"))
+			}
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if best := diag.Nearest(ref, names); best != "" {
+		names = append([]string{best}, slices.DeleteFunc(names, func(n string) bool { return n == best })...)
+	}
+	const enough = 8 // names in an error message
+	return names[:min(len(names), enough)]
+}
+
+func readFile(path string, opts LoadOptions) ([]byte, error) {
+	f, err := os.Open(absPath(path, opts.Dir, opts.Home))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxFile+1))
+}
+
+// nameOf reads the name of a project that may be broken otherwise.
+func nameOf(content []byte) string {
+	var n struct{ Name string }
+	if len(content) > maxFile || yaml.Unmarshal(content, &n) != nil {
+		return ""
+	}
+	return n.Name
+}

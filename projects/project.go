@@ -1,0 +1,231 @@
+package projects
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/diag"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Project is a project file with its defaults applied.
+type Project struct {
+	// File is where it was read from, as shown to the user; Dir is the folder its
+	// relative paths start from.
+	File, Dir string
+
+	Name     string
+	Repo     string // a URL, or an absolute path
+	Branch   string
+	Supabase bool
+	Services []workorder.Service
+	Env      map[string]string
+	Secrets  []Secret
+	Packages []string
+	Setup    []string
+	Validate []workorder.Command
+	Dev      *workorder.Dev
+	Harness  workorder.Harness
+
+	MaxBudgetUSD   *float64
+	TimeoutMinutes float64
+	PR             *workorder.PullRequest
+	Network        workorder.Network
+	Limits         workorder.Limits
+
+	PushIntervalSeconds       float64
+	CheckpointIntervalSeconds float64
+
+	// What the launcher needs and the order does not carry.
+	Isolation  string
+	OCIRuntime string // empty: the engine's default
+	Image      string // empty: the image the CLI builds
+
+	options LoadOptions
+	tree    *value
+}
+
+// Secret says where the host finds the value of an environment variable.
+type Secret struct {
+	Name string
+	// Scheme is SecretEnv, SecretFile or SecretCmd.
+	Scheme string
+	// Target is a variable, an absolute path, or a shell command.
+	Target string
+}
+
+// OptionError is a value from outside the file (a flag, the environment) that
+// the project cannot have.
+type OptionError struct{ Name, Message, Hint string }
+
+func (e *OptionError) Error() string {
+	if e.Hint == "" {
+		return fmt.Sprintf("%s: %s", e.Name, e.Message)
+	}
+	return fmt.Sprintf("%s: %s (hint: %s)", e.Name, e.Message, e.Hint)
+}
+
+// ExitCode is the exit code of the CLI for this error.
+func (e *OptionError) ExitCode() int { return workorder.ExitUsage }
+
+// Override replaces the value of a top-level key by one from outside the file,
+// with the same checks. source names where it comes from, for messages and for
+// `project show --effective`: a flag or a variable. Keys that hold a list or a
+// mapping without a short form cannot be replaced.
+func (p *Project) Override(name, val, source string) error {
+	root := definition()
+	k, ok := root.find(name)
+	if !ok {
+		return fmt.Errorf("override project key %q: there is no such key", name)
+	}
+	d := &decoder{src: newSource(source, ""), root: root, origin: source}
+	n := &yaml.Node{Kind: yaml.ScalarNode, Value: val}
+	old := p.tree.get(name)
+	var v *value
+	if have := old.get("name"); name == "harness" && have != nil && val == have.text {
+		return nil // the same harness by name keeps the mapping's command and model
+	}
+	v = d.decode(k.schema, n, n, name)
+	if problems := d.found(); len(problems) > 0 {
+		first := problems[0]
+		return &OptionError{Name: source, Message: first.Message, Hint: first.Hint}
+	}
+	p.tree.set(name, v)
+	dir := p.Dir
+	if name == "repo" {
+		// A path on the command line starts from where the user is.
+		dir = p.options.Dir
+		v.text = absRepo(v.text, dir, p.options.Home)
+	}
+	bind(p)
+	return nil
+}
+
+// SecretNames lists the names of the secrets, sorted.
+func (p *Project) SecretNames() []string {
+	var names []string
+	for _, s := range p.Secrets {
+		names = append(names, s.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Transport says how the repository is reached.
+func (p *Project) Transport() Transport {
+	t, _ := repoTransport(p.Repo) // it was checked when it was read
+	return t
+}
+
+// DefaultAuthor signs commits when the caller names nobody: an address that
+// cannot be anybody's.
+func DefaultAuthor() workorder.Identity {
+	return workorder.Identity{Name: "sandbox-agent", Email: "sandbox-agent@localhost"}
+}
+
+// OrderInput is what a task adds to its project.
+type OrderInput struct {
+	// TaskID empty: a new one.
+	TaskID string
+	Task   string
+	// Mode empty: create.
+	Mode workorder.Mode
+	// TargetBranch empty: made of the task. Ignored without a repository.
+	TargetBranch string
+	// Author zero: DefaultAuthor.
+	Author workorder.Identity
+}
+
+// Order builds the work order. CloneURL is set for a remote repository; for one
+// on the host it is empty, and filled by who serves it.
+func (p *Project) Order(in OrderInput) (workorder.Order, error) {
+	o := workorder.Order{
+		Version: workorder.Version, TaskID: in.TaskID, Mode: in.Mode, Project: p.Name, Task: in.Task,
+		Repo: p.Repo, Branch: p.Branch, TargetBranch: in.TargetBranch,
+		Supabase: p.Supabase, Services: slices.Clone(p.Services), Env: maps.Clone(p.Env), SecretNames: p.SecretNames(),
+		Packages: slices.Clone(p.Packages), Setup: slices.Clone(p.Setup), Validate: slices.Clone(p.Validate),
+		Dev: p.Dev, Harness: p.Harness, MaxBudgetUSD: p.MaxBudgetUSD, TimeoutMinutes: p.TimeoutMinutes,
+		PR: p.PR, Network: p.Network, Limits: p.Limits,
+		PushIntervalSeconds: p.PushIntervalSeconds, CheckpointIntervalSeconds: p.CheckpointIntervalSeconds,
+		Author: in.Author,
+	}
+	if o.TaskID == "" {
+		o.TaskID = workorder.NewTaskID()
+	}
+	if o.Mode == "" {
+		o.Mode = workorder.ModeCreate
+	}
+	if o.Author == (workorder.Identity{}) {
+		o.Author = DefaultAuthor()
+	}
+	switch {
+	case o.Repo == "":
+		o.Branch, o.TargetBranch, o.PR = "", "", nil
+	case o.TargetBranch == "":
+		o.TargetBranch = workorder.Branch(o.TaskID, o.Task)
+	}
+	if p.Transport() == TransportHTTP || p.Transport() == TransportSSH {
+		o.CloneURL = p.Repo
+	}
+	checked := o
+	if checked.CloneURL == "" {
+		// Known only when the repository is served; all the rest is checked now.
+		checked.CloneURL = o.Repo
+	}
+	if err := checked.Check(); err != nil {
+		return workorder.Order{}, err
+	}
+	return o, nil
+}
+
+// absRepo makes a path absolute and leaves URLs alone.
+func absRepo(repo, dir, home string) string {
+	if t, f := repoTransport(repo); f != nil || t != TransportLocal {
+		return repo
+	}
+	return absPath(strings.TrimPrefix(strings.TrimPrefix(repo, "file://localhost"), "file://"), dir, home)
+}
+
+func absPath(p, dir, home string) string {
+	if p == "~" || strings.HasPrefix(p, "~/") {
+		p = filepath.Join(home, strings.TrimPrefix(p, "~"))
+	}
+	if !filepath.IsAbs(p) {
+		p = filepath.Join(dir, p)
+	}
+	return filepath.Clean(p)
+}
+
+// InvalidError is a project file with problems.
+type InvalidError struct {
+	File     string
+	Problems diag.List
+}
+
+func (e *InvalidError) Error() string {
+	s := e.Problems.Sorted()
+	if len(s) == 0 {
+		return "project file " + e.File + " is invalid"
+	}
+	if len(s) == 1 {
+		return s[0].String()
+	}
+	return fmt.Sprintf("%s (and %d more: see `project validate`)", s[0], len(s)-1)
+}
+
+// ExitCode is the exit code of the CLI for this error.
+func (e *InvalidError) ExitCode() int { return workorder.ExitInvalid }
+
+// Problems returns the problems an error carries, if it is about a project file.
+func Problems(err error) (diag.List, bool) {
+	if e, ok := errors.AsType[*InvalidError](err); ok {
+		return e.Problems, true
+	}
+	return nil, false
+}

@@ -1,0 +1,125 @@
+package projects
+
+import (
+	"regexp"
+	"strings"
+)
+
+const masked = "***"
+
+// source is the text of a project file, prepared for excerpts: nothing in it
+// that is or looks like a secret is left. It works on lines and not on nodes, so
+// that a file that is no YAML is as safe to show as one that is.
+type source struct {
+	name  string
+	lines []string
+	// hidden are texts found to be secret while decoding; they are masked in
+	// every message and excerpt.
+	hidden []string
+}
+
+func newSource(name, content string) *source {
+	return &source{name: name, lines: maskLines(strings.Split(content, "\n"))}
+}
+
+// line is the line with this number as it may be shown.
+func (s *source) line(n int) string {
+	if n < 1 || n > len(s.lines) {
+		return ""
+	}
+	return s.clean(strings.TrimSuffix(s.lines[n-1], "\r"))
+}
+
+// clean masks what is known or looks like a secret in a text.
+func (s *source) clean(t string) string {
+	for _, h := range s.hidden {
+		t = strings.ReplaceAll(t, h, masked)
+	}
+	return maskTokens(t)
+}
+
+// shortestHidden keeps masking from eating every "a" of a message; a literal
+// shorter than that is still cut out of its own line by maskLines.
+const shortestHidden = 4
+
+// hide makes a value, or each line of it, disappear from what is shown.
+func (s *source) hide(v string) {
+	for l := range strings.SplitSeq(v, "\n") {
+		if l = strings.TrimSpace(l); len(l) >= shortestHidden {
+			s.hidden = append(s.hidden, l)
+		}
+	}
+}
+
+var (
+	// token matches well-known forms of credentials.
+	token = regexp.MustCompile(`sk-ant-[A-Za-z0-9_-]{4,}|sk-(?:proj|svcacct)-[A-Za-z0-9_-]{8,}|gh[pousr]_[A-Za-z0-9]{8,}|` +
+		`github_pat_[A-Za-z0-9_]{8,}|glpat-[A-Za-z0-9_-]{8,}|xox[abprs]-[A-Za-z0-9-]{8,}|(?:AKIA|ASIA)[0-9A-Z]{12,}|` +
+		`-----BEGIN [A-Z ]*PRIVATE KEY-----`)
+	userinfo   = regexp.MustCompile(`://[^/@\s"']+@`)
+	sshUser    = regexp.MustCompile(`^://[A-Za-z0-9._-]+@$`)
+	reference  = regexp.MustCompile(`^["']?(env|file|cmd)://`)
+	secretsKey = regexp.MustCompile(`(?i)(?:^|[\s{,?-])["']?secre[a-z]*["']?\s*:`)
+	secretLike = regexp.MustCompile(`(?i)["']?\b[a-z0-9_.-]*(?:password|passwd|token|api_?key|secret|private_?key|credential)[a-z0-9_.-]*["']?\s*:\s*`)
+	entryKey   = regexp.MustCompile(`^(\s*(?:\?\s+)?["']?[A-Za-z_][A-Za-z0-9_.-]*["']?\s*:(?:\s+|$))(.*)$`)
+)
+
+// maskTokens masks credentials by their form alone.
+func maskTokens(t string) string {
+	t = token.ReplaceAllString(t, masked)
+	return userinfo.ReplaceAllStringFunc(t, func(u string) string {
+		if sshUser.MatchString(u) && len(u) <= len("://git@")+12 && !token.MatchString(u) {
+			// A short plain user, as in ssh://git@host: needed to make sense of the line.
+			return u
+		}
+		return "://" + masked + "@"
+	})
+}
+
+// maskLines masks the values below every `secrets:` and behind every key that
+// sounds like a credential. References stay: they are what belongs there.
+func maskLines(lines []string) []string {
+	out := make([]string, len(lines))
+	block := -1 // indentation of the secrets key whose block the line is in
+	inKey := false
+	for i, l := range lines {
+		indent := len(l) - len(strings.TrimLeft(l, " \t"))
+		if block >= 0 && strings.TrimSpace(l) != "" && indent <= block {
+			block = -1
+		}
+		inKey = inKey && !strings.Contains(l, "-----END")
+		switch at := secretsKey.FindStringIndex(l); {
+		case inKey:
+			out[i] = l[:indent] + masked
+		case block >= 0:
+			out[i] = maskEntry(l, indent)
+		case at != nil:
+			block = indent
+			out[i] = l[:at[1]]
+			if rest := strings.TrimSpace(l[at[1]:]); rest != "" && !strings.HasPrefix(rest, "#") {
+				out[i] += " " + masked
+			}
+		default:
+			out[i] = l
+			if at := secretLike.FindStringIndex(l); at != nil && !reference.MatchString(l[at[1]:]) && at[1] < len(l) {
+				out[i] = l[:at[1]] + masked
+			}
+		}
+		inKey = inKey || strings.Contains(l, "-----BEGIN")
+	}
+	return out
+}
+
+// maskEntry masks a line of a secrets block unless it holds a reference.
+func maskEntry(l string, indent int) string {
+	m := entryKey.FindStringSubmatch(l)
+	switch {
+	case strings.TrimSpace(l) == "":
+		return l
+	case m == nil:
+		return l[:indent] + masked
+	case m[2] == "" || reference.MatchString(m[2]):
+		return l
+	}
+	return m[1] + masked
+}
