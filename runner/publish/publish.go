@@ -257,7 +257,7 @@ func (p *Publisher) push(ctx context.Context, outbox git.Repo, head string) erro
 			case <-time.After(pushPause):
 			}
 		}
-		err = p.authed(outbox).Run(ctx, "push", "--quiet", "--porcelain", "--no-verify", "--", p.Order.CloneURL, head+":"+ref)
+		err = p.authed(outbox).Run(ctx, "push", "--quiet", "--no-verify", "--", p.Order.CloneURL, head+":"+ref)
 		if err == nil {
 			p.Emit(workorder.Event{Type: workorder.EventPush, Name: p.Order.TargetBranch, Status: "ok", Text: head})
 			return nil

@@ -1,0 +1,119 @@
+// Package gittest serves bare repositories over smart HTTP with basic
+// authentication, by the real `git http-backend`. It is for tests only.
+package gittest
+
+import (
+	"crypto/subtle"
+	"io"
+	"net/http"
+	"net/http/cgi"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+// Server is a forge as far as git sees it.
+type Server struct {
+	*httptest.Server
+	Root  string // folder of the bare repositories
+	Token string // password of every user
+	Down  atomic.Bool
+	// Receives counts the pushes that were let in.
+	Receives atomic.Int32
+}
+
+// New starts a server that ends with the test. listen is the address to listen
+// on, "" for a loopback one.
+func New(t testing.TB, token string) *Server {
+	t.Helper()
+	s := &Server{Root: t.TempDir(), Token: token}
+	s.Server = httptest.NewServer(s)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// Create makes a bare repository with one commit on main of the given files and returns its URL.
+func (s *Server) Create(t testing.TB, name string, files map[string]string) string {
+	t.Helper()
+	work := t.TempDir()
+	for path, content := range files {
+		full := filepath.Join(work, path)
+		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(full, []byte(content), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	Git(t, work, "init", "-q", "-b", "main")
+	Git(t, work, "add", "-A")
+	Git(t, work, "commit", "-q", "--allow-empty", "-m", "first")
+	Git(t, work, "clone", "-q", "--bare", work, filepath.Join(s.Root, name))
+	Git(t, filepath.Join(s.Root, name), "config", "http.receivepack", "true")
+	return s.URL + "/" + name
+}
+
+// Repo is the bare repository as the server has it.
+func (s *Server) Repo(name string) git.Repo {
+	return git.Repo{Dir: filepath.Join(s.Root, name), Bare: true}
+}
+
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.Down.Load() {
+		http.Error(w, "down", http.StatusServiceUnavailable)
+		return
+	}
+	_, pass, _ := r.BasicAuth()
+	if subtle.ConstantTimeCompare([]byte(pass), []byte(s.Token)) != 1 {
+		w.Header().Set("WWW-Authenticate", `Basic realm="git"`)
+		http.Error(w, "who are you", http.StatusUnauthorized)
+		return
+	}
+	if strings.HasSuffix(r.URL.Path, "/git-receive-pack") {
+		s.Receives.Add(1)
+	}
+	// net/http/cgi refuses chunked bodies, which git uses above 1 MiB.
+	body, err := os.CreateTemp("", "gittest-*")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	defer os.Remove(body.Name())
+	defer body.Close()
+	n, err := io.Copy(body, r.Body)
+	if err == nil {
+		_, err = body.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	r.Body, r.ContentLength, r.TransferEncoding = body, n, nil
+	h := cgi.Handler{
+		Path: "/usr/bin/git", Args: []string{"http-backend"}, Dir: s.Root, Stderr: io.Discard,
+		Env: []string{"GIT_PROJECT_ROOT=" + s.Root, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=test", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1"},
+	}
+	h.ServeHTTP(w, r)
+}
+
+// Git runs git in dir with a fixed identity and returns its trimmed output.
+func Git(t testing.TB, dir string, args ...string) string {
+	t.Helper()
+	out, err := proc.Output(t.Context(), proc.Spec{
+		Argv: append([]string{"git"}, args...), Dir: dir,
+		Env: []string{
+			"PATH=" + os.Getenv("PATH"), "HOME=" + os.TempDir(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0",
+			"GIT_AUTHOR_NAME=Ann", "GIT_AUTHOR_EMAIL=ann@example.org", "GIT_COMMITTER_NAME=Ann", "GIT_COMMITTER_EMAIL=ann@example.org",
+		},
+	})
+	if err != nil {
+		t.Fatalf("git %v: %v", args, err)
+	}
+	return strings.TrimSpace(string(out))
+}

@@ -1,0 +1,297 @@
+package publish
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	token  = "t0ken-of-the-test"
+	target = "agent/T-A1B2C3D4-x"
+)
+
+type fixture struct {
+	*Publisher
+	srv    *gittest.Server
+	base   string
+	bundle string
+	events []workorder.Event
+}
+
+// newFixture is a publisher whose work tree is checked out.
+func newFixture(t *testing.T, files map[string]string) *fixture {
+	t.Helper()
+	if files == nil {
+		files = map[string]string{"README": "hello\n"}
+	}
+	srv := gittest.New(t, token)
+	url := srv.Create(t, "r.git", files)
+	f := &fixture{srv: srv, bundle: filepath.Join(t.TempDir(), "work.bundle")}
+	f.Publisher = &Publisher{
+		Order: &workorder.Order{
+			Repo: url, CloneURL: url, TaskID: "T-A1B2C3D4", TargetBranch: target,
+			Author: workorder.Identity{Name: "Agent", Email: "agent@example.org"},
+		},
+		Dir: t.TempDir(), Workspace: filepath.Join(t.TempDir(), "ws"), Home: t.TempDir(),
+		Auth: &git.Auth{URL: url, Token: token},
+		Emit: func(e workorder.Event) { f.events = append(f.events, e) },
+	}
+	if err := os.Mkdir(f.Workspace, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	base, sha, err := f.Fetch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if base != "main" {
+		t.Fatalf("default branch %q, want main", base)
+	}
+	if err := f.Checkout(t.Context(), base, sha); err != nil {
+		t.Fatal(err)
+	}
+	f.base = sha
+	return f
+}
+
+func (f *fixture) write(t *testing.T, name, content string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(f.Workspace, name), []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *fixture) land(t *testing.T) Landed {
+	t.Helper()
+	if err := f.Commit(t.Context(), "leftovers"); err != nil {
+		t.Fatal(err)
+	}
+	return f.Land(t.Context(), f.base, f.bundle)
+}
+
+func (f *fixture) remote(t *testing.T, ref string) string {
+	t.Helper()
+	sha, err := f.srv.Repo("r.git").Resolve(t.Context(), ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sha
+}
+
+func TestLandPushesCommitsAndLeftovers(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.write(t, "a", "1")
+	gittest.Git(t, f.Workspace, "add", "a")
+	gittest.Git(t, f.Workspace, "commit", "-q", "-m", "by the agent")
+	f.write(t, "b c\n\"ü", "2")
+	l := f.land(t)
+	if l.Err != nil || !l.Pushed || len(l.Commits) != 2 || l.Commits[0].Subject != "leftovers" || l.Commits[0].Author != "Agent" {
+		t.Fatalf("got %+v", l)
+	}
+	if got := f.remote(t, "refs/heads/"+target); got != l.Head {
+		t.Errorf("the remote has %s, want %s", got, l.Head)
+	}
+	if got := f.remote(t, "refs/heads/main"); got != f.base {
+		t.Errorf("the base branch moved to %s", got)
+	}
+	again := f.land(t)
+	if again.Err != nil || again.Head != l.Head {
+		t.Errorf("second landing: %+v", again)
+	}
+}
+
+func TestNothingToLand(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	l := f.land(t)
+	if l.Err != nil || l.Pushed || l.Head != f.base || len(l.Commits) != 0 {
+		t.Errorf("got %+v", l)
+	}
+	if got := f.remote(t, "refs/heads/"+target); got != "" {
+		t.Errorf("an empty branch was pushed: %s", got)
+	}
+}
+
+// What the work tree's own configuration names must not run, and the credential must not lie in it.
+func TestHostileWorkTree(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	marker := filepath.Join(t.TempDir(), "ran")
+	evil := "#!/bin/sh\ntouch " + marker + "\n"
+	hooks := filepath.Join(f.Workspace, ".git/hooks")
+	if err := os.MkdirAll(hooks, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range []string{"pre-commit", "post-commit", "pre-push", "reference-transaction", "commit-msg"} {
+		if err := os.WriteFile(filepath.Join(hooks, h), []byte(evil), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script := filepath.Join(hooks, "evil")
+	if err := os.WriteFile(script, []byte(evil), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	gittest.Git(t, f.Workspace, "config", "core.fsmonitor", script)
+	gittest.Git(t, f.Workspace, "config", "remote.origin.url", "ext::"+script)
+	gittest.Git(t, f.Workspace, "config", "core.sshCommand", script)
+	gittest.Git(t, f.Workspace, "config", "credential.helper", "!"+script)
+	gittest.Git(t, f.Workspace, "config", "url."+f.srv.URL+"/other.git.insteadOf", f.Order.CloneURL)
+	f.write(t, "a", "1")
+	if l := f.land(t); l.Err != nil || !l.Pushed {
+		t.Fatalf("got %+v", l)
+	}
+	if _, err := os.Stat(marker); err == nil {
+		t.Error("a program named by the work tree ran")
+	}
+	for _, dir := range []string{f.Workspace, f.Dir} {
+		err := filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			b, err := os.ReadFile(p)
+			if strings.Contains(string(b), token) {
+				t.Errorf("the token lies in %s", p)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAgentThatLeavesItsBranch(t *testing.T) {
+	t.Parallel()
+	commit := func(t *testing.T, f *fixture, name string) string {
+		t.Helper()
+		f.write(t, name, name)
+		gittest.Git(t, f.Workspace, "add", "-A")
+		gittest.Git(t, f.Workspace, "commit", "-q", "-m", name)
+		return gittest.Git(t, f.Workspace, "rev-parse", "HEAD")
+	}
+	for name, tc := range map[string]struct {
+		act     func(*testing.T, *fixture) (want string)
+		warning string
+	}{
+		"commits on main": {func(t *testing.T, f *fixture) string {
+			gittest.Git(t, f.Workspace, "checkout", "-q", "main")
+			return commit(t, f, "on-main")
+		}, ""},
+		"returns to main": {func(t *testing.T, f *fixture) string {
+			sha := commit(t, f, "work")
+			gittest.Git(t, f.Workspace, "checkout", "-q", "main")
+			return sha
+		}, ""},
+		"detached": {func(t *testing.T, f *fixture) string {
+			gittest.Git(t, f.Workspace, "checkout", "-q", "--detach")
+			return commit(t, f, "detached")
+		}, ""},
+		"deletes its branch": {func(t *testing.T, f *fixture) string {
+			gittest.Git(t, f.Workspace, "checkout", "-q", "main")
+			gittest.Git(t, f.Workspace, "branch", "-q", "-D", target)
+			return commit(t, f, "elsewhere")
+		}, "removed the branch"},
+		"parts": {func(t *testing.T, f *fixture) string {
+			sha := commit(t, f, "work")
+			gittest.Git(t, f.Workspace, "checkout", "-q", "main")
+			commit(t, f, "other")
+			return sha
+		}, "is not part of"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, nil)
+			want := tc.act(t, f)
+			l := f.land(t)
+			if l.Err != nil || l.Head != want || f.remote(t, "refs/heads/"+target) != want {
+				t.Errorf("landed %+v, want %s", l, want)
+			}
+			if f.remote(t, "refs/heads/main") != f.base {
+				t.Error("the remote's main moved")
+			}
+			if has := slices.ContainsFunc(l.Warnings, func(w string) bool { return strings.Contains(w, tc.warning) }); tc.warning != "" && !has {
+				t.Errorf("warnings %q, want one with %q", l.Warnings, tc.warning)
+			}
+		})
+	}
+}
+
+func TestRemoteDownLeavesABundle(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.write(t, "a", "1")
+	f.srv.Down.Store(true)
+	l := f.land(t)
+	if l.Err == nil || l.Pushed || l.Bundle != f.bundle {
+		t.Fatalf("got %+v", l)
+	}
+	clone := t.TempDir()
+	gittest.Git(t, clone, "clone", "-q", f.mirrorDir(), "c")
+	gittest.Git(t, filepath.Join(clone, "c"), "fetch", "-q", f.bundle, "refs/heads/"+target+":refs/heads/kept")
+	if got := gittest.Git(t, filepath.Join(clone, "c"), "rev-parse", "kept"); got != l.Head {
+		t.Errorf("the bundle has %s, want %s", got, l.Head)
+	}
+}
+
+func TestForeignBranchIsNotOverwritten(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	other := gittest.Git(t, f.srv.Root+"/r.git", "commit-tree", "-m", "other", "HEAD^{tree}")
+	gittest.Git(t, f.srv.Root+"/r.git", "update-ref", "refs/heads/"+target, other)
+	f.write(t, "a", "1")
+	l := f.land(t)
+	if git.KindOf(l.Err) != git.KindRejected || l.Bundle == "" {
+		t.Errorf("got %+v (kind %s)", l, git.KindOf(l.Err))
+	}
+	if got := f.remote(t, "refs/heads/"+target); got != other {
+		t.Errorf("the branch became %s", got)
+	}
+}
+
+func TestFetchFailures(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		change func(*fixture)
+		kind   git.Kind
+	}{
+		"wrong token":    {func(f *fixture) { f.Auth.Token = "wrong" }, git.KindAuth},
+		"no token":       {func(f *fixture) { f.Auth = nil }, git.KindAuth},
+		"missing branch": {func(f *fixture) { f.Order.Branch = "nope" }, git.KindNotFound},
+		"missing repo":   {func(f *fixture) { f.Order.CloneURL += "x" }, git.KindNotFound},
+		"unreachable":    {func(f *fixture) { f.Order.CloneURL, f.Auth = "http://127.0.0.1:1/r.git", nil }, git.KindUnreachable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, nil)
+			f.Dir = t.TempDir()
+			tc.change(f)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if _, _, err := f.Fetch(ctx); git.KindOf(err) != tc.kind {
+				t.Errorf("kind %q (%v), want %q", git.KindOf(err), err, tc.kind)
+			} else if strings.Contains(err.Error(), token) {
+				t.Errorf("the error tells the token: %v", err)
+			}
+		})
+	}
+}
+
+func TestEmptyRemote(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	gittest.Git(t, f.srv.Root, "init", "-q", "--bare", "empty.git")
+	f.Order.CloneURL = f.srv.URL + "/empty.git"
+	f.Dir = t.TempDir()
+	if _, _, err := f.Fetch(t.Context()); git.KindOf(err) != git.KindNotFound {
+		t.Errorf("got %v", err)
+	}
+}

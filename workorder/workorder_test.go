@@ -1,0 +1,204 @@
+package workorder
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func validOrder() Order {
+	return Order{
+		Version: Version, TaskID: "T-A1B2C3D4", Mode: ModeCreate, Project: "p", Task: "do it",
+		Repo: "https://example.org/a.git", CloneURL: "https://example.org/a.git", Branch: "main",
+		TargetBranch: "agent/T-A1B2C3D4-do-it", Harness: Harness{Name: "command", Command: []string{"true"}},
+		TimeoutMinutes: 0.5, Network: Network{Mode: NetworkFull},
+	}
+}
+
+func TestOrderRoundTrip(t *testing.T) {
+	t.Parallel()
+	o := validOrder()
+	o.Task = "$(touch /tmp/pwn) \"x\"\n-é\t\u2028 </script>"
+	b, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := DecodeOrder(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(*got, o) {
+		t.Errorf("got %+v, want %+v", *got, o)
+	}
+}
+
+func TestDecodeIsStrict(t *testing.T) {
+	t.Parallel()
+	b, err := json.Marshal(validOrder())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, doc := range map[string]string{
+		"unknown field": strings.Replace(string(b), `"task":`, `"tusk":1,"task":`, 1),
+		"second doc":    string(b) + "{}",
+		"truncated":     string(b[:len(b)/2]),
+		"other version": strings.Replace(string(b), `"version":1`, `"version":2`, 1),
+		"empty":         "",
+	} {
+		if _, err := DecodeOrder([]byte(doc)); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func TestCheckReportsEveryMistake(t *testing.T) {
+	t.Parallel()
+	o := validOrder()
+	o.TaskID, o.Task, o.TargetBranch, o.Harness.Name = "T-x", "a\x00b", "-x", ""
+	o.Network.Mode, o.TimeoutMinutes, o.Mode = "none", -1, "fix"
+	budget := 0.0
+	o.MaxBudgetUSD = &budget
+	o.Services = []Service{{Name: "Redis", Image: ""}, {Name: "a", Image: "i", Volumes: []string{"/etc:/x"}}, {Name: "a", Image: "i"}}
+	o.Env = map[string]string{"A-B": ""}
+	err := o.Check()
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{
+		"task_id", "NUL", "target_branch", "harness", "network", "timeout_minutes", "mode", "max_budget_usd",
+		`service name "Redis"`, "has no image", "/etc:/x", `service "a" is given twice`, "A-B",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not mention %q:\n%v", want, err)
+		}
+	}
+}
+
+func TestEnvelopeNeedsItsSecrets(t *testing.T) {
+	t.Parallel()
+	e := Envelope{Order: validOrder()}
+	e.Order.SecretNames = []string{"API_KEY"}
+	b, err := json.Marshal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := DecodeEnvelope(strings.NewReader(string(b))); err == nil || !strings.Contains(err.Error(), "API_KEY") {
+		t.Errorf("lost secret: got %v", err)
+	}
+	e.Secrets = map[string]string{"API_KEY": "s"}
+	if b, err = json.Marshal(e); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := DecodeEnvelope(strings.NewReader(string(b))); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBranch(t *testing.T) {
+	t.Parallel()
+	for task, want := range map[string]string{
+		"Add pagination to the users API endpoint": "agent/T-A1B2C3D4-add-pagination-to-the",
+		"日本語のみ":                                    "agent/T-A1B2C3D4",
+		"  --fix: it's (now)":                      "agent/T-A1B2C3D4-fix-it-s-now",
+		strings.Repeat("x", 100):                   "agent/T-A1B2C3D4-" + strings.Repeat("x", maxSlug),
+		"naïve":                                    "agent/T-A1B2C3D4-na-ve",
+		"a" + strings.Repeat("/", 9):               "agent/T-A1B2C3D4-a",
+	} {
+		got := Branch("T-A1B2C3D4", task)
+		if got != want || !ValidRefName(got) {
+			t.Errorf("Branch(%q) = %q, want %q", task, got, want)
+		}
+	}
+}
+
+func TestTaskIDsDiffer(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for range 1000 {
+		id := NewTaskID()
+		if !ValidTaskID(id) || seen[id] {
+			t.Fatalf("id %q is invalid or comes twice", id)
+		}
+		seen[id] = true
+	}
+}
+
+func TestRefNames(t *testing.T) {
+	t.Parallel()
+	for _, s := range []string{"main", "feature/x", "agent/T-A1B2C3D4-x", "é", "a.b"} {
+		if !ValidRefName(s) {
+			t.Errorf("%q refused", s)
+		}
+	}
+	for _, s := range []string{"", "-x", "/x", "x/", "a..b", "a//b", "a b", "a~b", "a^b", "a:b", "a\\b", "a*", "a.lock", ".a", "a/.b", "a.", "@", "a@{b", "a\x7f", "a[b"} {
+		if ValidRefName(s) {
+			t.Errorf("%q accepted", s)
+		}
+	}
+}
+
+// The parts of a stop have to fit into what the engine grants.
+func TestShutdownBudget(t *testing.T) {
+	t.Parallel()
+	if sum := AgentGrace + LandGrace + EngineGrace + ExitReserve; sum > StopGrace {
+		t.Errorf("agent %s + landing %s + engine %s + exit %s = %s, more than the stop grace %s",
+			AgentGrace, LandGrace, EngineGrace, ExitReserve, sum, StopGrace)
+	}
+}
+
+func TestEveryStatusHasAnExitCode(t *testing.T) {
+	t.Parallel()
+	want := map[Status]int{
+		StatusSuccess: 0, StatusNoChanges: 0, StatusPlanned: 0, StatusFailed: 10, StatusInterrupted: 11, StatusParked: 11,
+		StatusTimeout: 12, StatusBudgetExceeded: 13, StatusError: 1, StatusLost: 5,
+	}
+	for _, s := range Statuses() {
+		if got := ExitCode(s, ByAgent); got != want[s] {
+			t.Errorf("ExitCode(%s, agent) = %d, want %d", s, got, want[s])
+		}
+	}
+	for by, code := range map[EndedBy]int{ByGit: 7, ByOrder: 6, ByBox: 5, ByHost: 5} {
+		if got := ExitCode(StatusError, by); got != code {
+			t.Errorf("ExitCode(error, %s) = %d, want %d", by, got, code)
+		}
+	}
+	if got := ExitCode(StatusFailed, ByServices); got != 5 {
+		t.Errorf("ExitCode(failed, services) = %d, want 5", got)
+	}
+}
+
+func TestResultListsAreNeverNull(t *testing.T) {
+	t.Parallel()
+	b, err := (&Result{Status: StatusSuccess}).Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m map[string]any
+	if err := json.Unmarshal(b, &m); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range []string{"commits", "steps", "validation", "evidence", "services", "warnings"} {
+		if _, ok := m[k].([]any); !ok {
+			t.Errorf("%s is %v, want a list", k, m[k])
+		}
+	}
+	if m["usage"].(map[string]any)["cost_usd"] != nil {
+		t.Error("an unknown cost is not null")
+	}
+}
+
+func FuzzDecodeEnvelope(f *testing.F) {
+	b, err := json.Marshal(Envelope{Order: validOrder()})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add([]byte(`{"order":{"version":1}}`))
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		e, err := DecodeEnvelope(strings.NewReader(string(doc)))
+		if err == nil && e.Order.Check() != nil {
+			t.Errorf("accepted an order that does not pass its own check: %q", doc)
+		}
+	})
+}
