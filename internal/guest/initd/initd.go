@@ -39,7 +39,6 @@ const rescueGrace = 3 * time.Second
 // rescueLimit bounds rescue when nobody waits with a SIGKILL.
 const rescueLimit = 60 * time.Second
 
-
 type exit struct {
 	pid  int
 	code int

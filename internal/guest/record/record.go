@@ -6,6 +6,7 @@
 package record
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -84,15 +85,39 @@ func New(o Options) (*Recorder, error) {
 	if b, err := os.ReadFile(filepath.Join(o.StateDir, partialFile)); err == nil {
 		var p partial
 		if json.Unmarshal(b, &p) == nil {
-			r.result, r.seq = p.Result, p.Seq
+			r.result, r.seq = p.Result, max(p.Seq, lastSeq(f.Name()))
 		}
 	}
 	go r.stream(o.Stream)
 	return r, nil
 }
 
-// partial is what rescue needs to know; Seq is the last event's number at the
-// time of writing, plus a reserve for events that were written after it.
+// lastSeq is the number of the last whole event in a file of events, 0 when there is none.
+func lastSeq(path string) int64 {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return 0
+	}
+	// The last event is no longer than its text, escaped, and some fields.
+	b := make([]byte, min(st.Size(), 16*workorder.MaxEventText))
+	if _, err := f.ReadAt(b, st.Size()-int64(len(b))); err != nil {
+		return 0
+	}
+	var seq int64
+	for line := range bytes.Lines(b) {
+		if e, err := workorder.DecodeEvent(line); err == nil {
+			seq = max(seq, e.Seq)
+		}
+	}
+	return seq
+}
+
+// partial is what rescue needs to know.
 type partial struct {
 	Seq    int64            `json:"seq"`
 	Result workorder.Result `json:"result"`

@@ -1,0 +1,117 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+// agentGit runs git the way the agent's is configured, and returns what it prints.
+func agentGit(t *testing.T, config string, args ...string) (string, error) {
+	t.Helper()
+	tail := proc.NewTail(4 << 10)
+	err := proc.Run(t.Context(), proc.Spec{
+		Argv: append([]string{"git"}, args...), Stdout: tail, Stderr: tail,
+		Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GIT_CONFIG_SYSTEM=" + config, "GIT_TERMINAL_PROMPT=0"},
+	})
+	return tail.String(), err
+}
+
+func TestAgentReadsTheRemoteWithoutACredential(t *testing.T) {
+	t.Parallel()
+	srv := gittest.New(t, "secret-token")
+	url := srv.Create(t, "r.git", map[string]string{"a": "1"})
+	mirror := filepath.Join(t.TempDir(), "mirror.git")
+	gittest.Git(t, ".", "clone", "-q", "--mirror", filepath.Join(srv.Root, "r.git"), mirror)
+	var fail error
+	g := &Git{
+		Remote: url, Mirror: mirror, Log: slog.New(slog.DiscardHandler),
+		Refresh: func(context.Context) error {
+			if fail == nil {
+				gittest.Git(t, mirror, "fetch", "-q", "--prune", filepath.Join(srv.Root, "r.git"), "+refs/heads/*:refs/heads/*")
+			}
+			return fail
+		},
+	}
+	by, err := g.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Stop()
+	config := filepath.Join(t.TempDir(), "gitconfig")
+	if err := os.WriteFile(config, []byte("[url \""+by+"\"]\n\tinsteadOf = "+url+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+
+	out, err := agentGit(t, config, "ls-remote", url)
+	if err != nil || !strings.Contains(out, "refs/heads/main") {
+		t.Fatalf("ls-remote: %v: %s", err, out)
+	}
+
+	// What is new on the remote is seen, and comes with a fetch and a clone.
+	sha := gittest.Git(t, filepath.Join(srv.Root, "r.git"), "commit-tree", "-m", "new", "HEAD^{tree}")
+	gittest.Git(t, filepath.Join(srv.Root, "r.git"), "update-ref", "refs/heads/new", sha)
+	g.mu.Lock()
+	g.fetched = g.fetched.Add(-2 * refreshEvery)
+	g.mu.Unlock()
+	clone := filepath.Join(t.TempDir(), "c")
+	if out, err := agentGit(t, config, "clone", "-q", url, clone); err != nil {
+		t.Fatalf("clone: %v: %s", err, out)
+	}
+	if got := gittest.Git(t, clone, "rev-parse", "origin/new"); got != sha {
+		t.Errorf("cloned %s, want %s", got, sha)
+	}
+
+	if out, err := agentGit(t, config, "-C", clone, "push", "origin", "HEAD:refs/heads/x"); err == nil {
+		t.Errorf("a push went through: %s", out)
+	}
+	resp, err := http.Get(by + "/info/refs?service=git-receive-pack") //nolint:noctx // a test's request to loopback
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusForbidden {
+		t.Errorf("receive-pack: status %d, want 403", resp.StatusCode)
+	}
+
+	fail = errors.New("the remote is gone")
+	g.mu.Lock()
+	g.fetched = g.fetched.Add(-2 * refreshEvery)
+	g.mu.Unlock()
+	if _, err := agentGit(t, config, "ls-remote", url); err == nil {
+		t.Error("stale refs are served as if they were the remote's")
+	}
+}
+
+// insteadOf matches prefixes: a sibling repository is sent back to its own address.
+func TestSiblingRepositoryIsNotSwallowed(t *testing.T) {
+	t.Parallel()
+	srv := gittest.New(t, "")
+	url := srv.Create(t, "r", map[string]string{"a": "1"})
+	srv.Create(t, "r-two", map[string]string{"b": "2"})
+	g := &Git{Remote: url, Mirror: filepath.Join(srv.Root, "r"), Log: slog.New(slog.DiscardHandler), Refresh: func(context.Context) error { return nil }}
+	by, err := g.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Stop()
+	config := filepath.Join(t.TempDir(), "gitconfig")
+	if err := os.WriteFile(config, []byte("[url \""+by+"\"]\n\tinsteadOf = "+url+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	clone := filepath.Join(t.TempDir(), "c")
+	if out, err := agentGit(t, config, "clone", "-q", url+"-two", clone); err != nil {
+		t.Fatalf("clone: %v: %s", err, out)
+	}
+	if _, err := os.Stat(filepath.Join(clone, "b")); err != nil {
+		t.Error("another repository was cloned")
+	}
+}

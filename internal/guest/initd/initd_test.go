@@ -1,0 +1,188 @@
+package initd
+
+import (
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+// The test binary plays all roles: init in a process of its own, because a
+// wait for any child must not run beside the test's own children, and boot and rescue as init's children.
+func TestMain(m *testing.M) {
+	switch {
+	case len(os.Args) > 1 && os.Args[0] == "entrypoint":
+		os.Exit(role(os.Args[1]))
+	case os.Getenv("INITD_TEST") == "init":
+		os.Exit(playInit())
+	}
+	os.Exit(m.Run())
+}
+
+func playInit() int {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	i := Init{
+		Order: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Log: slog.New(slog.DiscardHandler),
+		Self: "/proc/self/exe", Signals: signals,
+		Done: func() bool {
+			_, err := os.Stat(os.Getenv("INITD_RESULT"))
+			return err == nil
+		},
+	}
+	return i.Run()
+}
+
+// role is what a scripted boot does: the order is the script.
+func role(name string) int {
+	order, err := io.ReadAll(os.Stdin)
+	if err != nil {
+		return 99
+	}
+	say := func(s string) { _, _ = os.Stdout.WriteString(name + ": " + s + "\n") }
+	done := func() { _ = os.WriteFile(os.Getenv("INITD_RESULT"), nil, 0o600) }
+	if name == "rescue" {
+		say(os.Getenv("SANDBOX_AGENT_RESCUE_REASON") + " order=" + strconv.Itoa(len(order)))
+		return 5
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	script, _, _ := strings.Cut(string(order), "\n")
+	switch verb, arg, _ := strings.Cut(script, " "); verb {
+	case "exit":
+		done()
+		code, err := strconv.Atoi(arg)
+		if err != nil {
+			return 99
+		}
+		return code
+	case "die":
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	case "orphans":
+		// Children that outlive boot, and boot's own exit codes beside them.
+		for i := range 100 {
+			p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", "(sleep 0.05 &) ; exit 3"}, &os.ProcAttr{})
+			if err != nil {
+				return 99
+			}
+			st, err := p.Wait()
+			if err != nil || st.ExitCode() != 3 {
+				say("lost exit code of child " + strconv.Itoa(i))
+				return 98
+			}
+		}
+		done()
+		return 0
+	case "wait":
+		say("ready")
+		<-signals
+		say("got the signal")
+		done()
+		return 11
+	case "hang":
+		signal.Ignore(syscall.SIGTERM)
+		say("ready")
+		time.Sleep(time.Hour)
+	}
+	return 99
+}
+
+type started struct {
+	*proc.Process
+	out *proc.Tail
+}
+
+func start(t *testing.T, order string) started {
+	t.Helper()
+	tail := proc.NewTail(64 << 10)
+	p, err := proc.Start(t.Context(), proc.Spec{
+		Argv: []string{"/proc/self/exe"}, Stdin: strings.NewReader(order), Stdout: tail, Stderr: os.Stderr,
+		Env: append(os.Environ(), "INITD_TEST=init", "INITD_RESULT="+filepath.Join(t.TempDir(), "result.json")),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return started{p, tail}
+}
+
+func (s started) waitFor(t *testing.T, text string) {
+	t.Helper()
+	for range 1000 {
+		if strings.Contains(s.out.String(), text) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("no %q in %q", text, s.out.String())
+}
+
+func TestBootsExitCodeIsTheContainers(t *testing.T) {
+	t.Parallel()
+	for _, code := range []int{0, 10, 13} {
+		p := start(t, "exit "+strconv.Itoa(code)+"\n")
+		if got := proc.ExitCode(p.Wait()); got != code {
+			t.Errorf("exit code %d, want %d: %s", got, code, p.out)
+		}
+	}
+}
+
+func TestNoExitCodeIsLost(t *testing.T) {
+	t.Parallel()
+	p := start(t, "orphans\n")
+	if got := proc.ExitCode(p.Wait()); got != 0 {
+		t.Errorf("exit code %d: %s", got, p.out)
+	}
+}
+
+func TestDeadBootIsRescued(t *testing.T) {
+	t.Parallel()
+	p := start(t, "die\n")
+	if got := proc.ExitCode(p.Wait()); got != 5 {
+		t.Errorf("exit code %d, want rescue's", got)
+	}
+	if want := "rescue: boot ended without a result (exit code 137) order=4"; !strings.Contains(p.out.String(), want) {
+		t.Errorf("got %q, want %q", p.out, want)
+	}
+}
+
+func TestNoOrder(t *testing.T) {
+	t.Parallel()
+	p := start(t, "")
+	if got := proc.ExitCode(p.Wait()); got != 5 || !strings.Contains(p.out.String(), "standard input is empty") {
+		t.Errorf("exit code %d: %s", got, p.out)
+	}
+}
+
+func TestSignalReachesBoot(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		p := start(t, "wait\n")
+		p.waitFor(t, "ready")
+		// To init alone: it has to pass the signal on to boot, which is in a group of its own.
+		if err := syscall.Kill(p.PID(), sig); err != nil {
+			t.Fatal(err)
+		}
+		if got := proc.ExitCode(p.Wait()); got != 11 || !strings.Contains(p.out.String(), "got the signal") {
+			t.Errorf("%s: exit code %d: %s", sig, got, p.out)
+		}
+	}
+}
+
+// A boot that ignores the stop is killed in time for rescue to land.
+func TestHangingBootIsKilledAndRescued(t *testing.T) {
+	t.Parallel()
+	p := start(t, "hang\n")
+	p.waitFor(t, "ready")
+	p.Signal(syscall.SIGTERM)
+	if got := proc.ExitCode(p.Wait()); got != 5 || !strings.Contains(p.out.String(), "did not end in time") {
+		t.Errorf("exit code %d: %s", got, p.out)
+	}
+}

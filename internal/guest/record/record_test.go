@@ -1,0 +1,178 @@
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// syncBuffer is a bytes.Buffer that the recorder's stream may share with the test.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) events(t *testing.T) []workorder.Event {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var es []workorder.Event
+	for line := range strings.Lines(s.b.String()) {
+		e, err := workorder.DecodeEvent([]byte(line))
+		if err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		es = append(es, e)
+	}
+	return es
+}
+
+type mask struct{ secret string }
+
+func (m mask) String(s string) string { return strings.ReplaceAll(s, m.secret, "***") }
+
+func open(t *testing.T, stream *syncBuffer, out, state string) *Recorder {
+	t.Helper()
+	r, err := New(Options{OutDir: out, StateDir: state, Stream: stream, Mask: mask{"s3cret"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestRecordOfARun(t *testing.T) {
+	t.Parallel()
+	var stream syncBuffer
+	out := t.TempDir()
+	r := open(t, &stream, out, t.TempDir())
+	r.Declare("one", "two", "three")
+	r.StepStarted("two")
+	code := 7
+	r.StepFinished("two", errors.New("s3cret failed"), &code)
+	r.StepFinished("one", &Skip{Reason: "nothing to do"}, nil)
+	r.StepStarted("three")
+	r.Emit(workorder.Event{Type: workorder.EventAgentText, Text: strings.Repeat("é", workorder.MaxEventText)})
+	if err := r.Finish(func(res *workorder.Result) { res.Status, res.Reason = workorder.StatusFailed, "because s3cret" }); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Finish(func(*workorder.Result) { t.Error("finished twice") }); err != nil {
+		t.Fatal(err)
+	}
+
+	b, err := os.ReadFile(filepath.Join(out, workorder.ResultFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := workorder.DecodeResult(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(res.Steps) != 3 || res.Steps[0].Status != workorder.StepSkipped || res.Steps[1].Status != workorder.StepFailed ||
+		*res.Steps[1].ExitCode != 7 || res.Steps[2].Status != workorder.StepFailed || res.Reason != "because ***" {
+		t.Errorf("got %s", b)
+	}
+	events := stream.events(t)
+	for i, e := range events {
+		if e.Seq != int64(i+1) {
+			t.Errorf("event %d has seq %d", i, e.Seq)
+		}
+		if strings.Contains(e.Text, "s3cret") || len(e.Text) > workorder.MaxEventText || strings.ContainsRune(e.Text, '\uFFFD') {
+			t.Errorf("text of event %d: %.40q, %d bytes", i, e.Text, len(e.Text))
+		}
+	}
+	last := events[len(events)-1]
+	if last.Type != workorder.EventResult || last.Result == nil || last.Result.Status != workorder.StatusFailed {
+		t.Errorf("last event %+v", last)
+	}
+	file, err := os.ReadFile(filepath.Join(out, workorder.EventsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(file) != stream.b.String() {
+		t.Error("the copy in the box differs from the stream")
+	}
+}
+
+// Rescue goes on where boot stopped: numbers and steps.
+func TestRecordIsContinued(t *testing.T) {
+	t.Parallel()
+	var stream syncBuffer
+	out, state := t.TempDir(), t.TempDir()
+	first := open(t, &stream, out, state)
+	first.Declare("one")
+	first.StepStarted("one")
+	first.Emit(workorder.Event{Type: workorder.EventWarning, Text: "after the last save"})
+
+	var second syncBuffer
+	r := open(t, &second, out, state)
+	if err := r.Finish(func(res *workorder.Result) { res.Status = workorder.StatusError }); err != nil {
+		t.Fatal(err)
+	}
+	last := second.events(t)[0]
+	if len(last.Result.Steps) != 1 || last.Result.Steps[0].Status != workorder.StepFailed {
+		t.Errorf("steps %+v", last.Result.Steps)
+	}
+	if want := int64(3); last.Seq != want {
+		t.Errorf("the record goes on with %d, want %d", last.Seq, want)
+	}
+}
+
+// stuck is a reader that never reads, like the pipe of an engine that is gone.
+type stuck struct{ release chan struct{} }
+
+func (s stuck) Write(p []byte) (int, error) {
+	<-s.release
+	return len(p), nil
+}
+
+func TestStuckReaderDoesNotStopTheRun(t *testing.T) {
+	t.Parallel()
+	out := t.TempDir()
+	s := stuck{make(chan struct{})}
+	defer close(s.release)
+	r, err := New(Options{OutDir: out, StateDir: t.TempDir(), Stream: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() {
+		for range queueLength + 100 {
+			r.Emit(workorder.Event{Type: workorder.EventOutput, Text: "x"})
+		}
+		done <- r.Finish(func(*workorder.Result) {})
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("blocked on the reader")
+	}
+	b, err := os.ReadFile(filepath.Join(out, workorder.ResultFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var res workorder.Result
+	if err := json.Unmarshal(b, &res); err != nil || len(res.Warnings) != 1 {
+		t.Errorf("warnings %q, %v", res.Warnings, err)
+	}
+	file, err := os.ReadFile(filepath.Join(out, workorder.EventsFile))
+	if err != nil || bytes.Count(file, []byte("\n")) != queueLength+101 {
+		t.Errorf("%d lines in the box's copy, want %d (%v)", bytes.Count(file, []byte("\n")), queueLength+101, err)
+	}
+}
