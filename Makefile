@@ -1,0 +1,94 @@
+# Targets with a description are listed by `make help`.
+SHELL := /bin/sh
+# The distribution's Go lies beside PATH when need.sh installed a versioned one.
+export PATH := $(PATH):/usr/local/go/bin:$(lastword $(sort $(wildcard /usr/lib/go-*/bin)))
+
+GO        ?= go
+# The boxes' architectures that the CLI carries a guest binary for.
+ARCHES    ?= $(shell $(GO) env GOARCH 2>/dev/null)
+OUT       := bin
+TOOLS     := .cache/bin
+GOLANGCI  := $(TOOLS)/golangci-lint-v2.15.0
+
+# The guest's binary is the same for the same source, whatever the commit: its
+# content is part of the image's name.
+GUEST_FLAGS := -trimpath -buildvcs=false -ldflags "-s -w"
+HOST_FLAGS  := -trimpath -ldflags "-s -w"
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: need-build $(ARCHES:%=entrypoint-%) ## build bin/sandbox-agent and bin/entrypoint
+	CGO_ENABLED=0 $(GO) build $(HOST_FLAGS) -o $(OUT)/sandbox-agent ./cmd/sandbox-agent
+
+.PHONY: need-build
+need-build:
+	@./scripts/need.sh build
+
+# Compressed for the CLI to embed; bin/entrypoint is the last architecture built.
+entrypoint-%: need-build
+	@mkdir -p $(OUT)
+	CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build $(GUEST_FLAGS) -o $(OUT)/entrypoint ./cmd/entrypoint
+	gzip -9 -n -c $(OUT)/entrypoint >image/entrypoint/entrypoint-linux-$*.gz.new
+	mv image/entrypoint/entrypoint-linux-$*.gz.new image/entrypoint/entrypoint-linux-$*.gz
+
+.PHONY: image
+image: build ## build the box's image on the engine
+	./$(OUT)/sandbox-agent image build
+
+.PHONY: test
+test: ## all tests; installs what is missing and starts an engine if none answers
+	MAKE="$(MAKE)" ./scripts/test.sh
+
+.PHONY: unit
+unit: ## tests that need no engine, no network and no root
+	$(GO) test -race ./...
+
+.PHONY: e2e
+e2e: build ## tests on the engine that is running
+	$(GO) test -tags e2e -count=1 -p 1 -timeout 35m $$(grep -rl --include='*_test.go' '^//go:build e2e' . | xargs -r -n 1 dirname | sort -u)
+
+.PHONY: demo
+demo: ## a whole task on a sample repository: no account, no key
+	MAKE="$(MAKE)" ./scripts/demo.sh
+
+.PHONY: bench
+bench: build ## times and memory of a run, as medians
+	./scripts/bench.sh
+
+.PHONY: check
+check: fmt-check vet lint unit tidy-check ## what a change has to pass besides `make test`
+
+.PHONY: fmt
+fmt: $(GOLANGCI) ## format the Go files
+	$(GOLANGCI) fmt ./...
+
+.PHONY: fmt-check
+fmt-check: $(GOLANGCI)
+	$(GOLANGCI) fmt --diff ./...
+
+.PHONY: vet
+vet:
+	$(GO) vet ./...
+	$(GO) vet -tags e2e ./...
+
+.PHONY: lint
+lint: $(GOLANGCI) ## the linters of .golangci.yml
+	$(GOLANGCI) run ./...
+	$(GOLANGCI) run --build-tags e2e ./...
+
+.PHONY: tidy-check
+tidy-check:
+	$(GO) mod tidy -diff
+
+.PHONY: install-tools
+install-tools: $(GOLANGCI) ## build the linter at its pinned version
+$(GOLANGCI):
+	GOBIN=$(CURDIR)/$(TOOLS) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+	mv $(TOOLS)/golangci-lint $@
+
+.PHONY: clean
+clean: ## remove what was built here (images and volumes stay: sandbox-agent gc)
+	rm -rf $(OUT) $(TOOLS) image/entrypoint/*.gz

@@ -1,0 +1,85 @@
+#!/bin/sh
+# need.sh build|test|engine|base ...: installs what is missing for that purpose, from the
+# distribution's packages. With everything there it does nothing and needs no root.
+set -eu
+cd "$(dirname "$0")/.."
+
+packages=
+want() { # want COMMAND PACKAGE
+	command -v "$1" >/dev/null || packages="$packages $2"
+}
+
+die() {
+	echo "need.sh: $*" >&2
+	exit 1
+}
+
+# Go of the version that go.mod asks for; any Go since 1.21 fetches it by itself.
+go_works() { command -v go >/dev/null && go env GOVERSION >/dev/null 2>&1; }
+
+go_package() {
+	for v in 1.27 1.26 1.25 1.24 1.23 1.22 1.21; do
+		if apt-cache show "golang-$v-go" >/dev/null 2>&1; then
+			echo "golang-$v-go"
+			return
+		fi
+	done
+	echo golang-go
+}
+
+go_hint="install Go $(sed -n 's/^go //p' go.mod) or newer (or any Go since 1.21 with GOTOOLCHAIN=auto), put its bin folder on PATH and try again"
+need_go=
+for purpose; do
+	case $purpose in
+	build)
+		want git git
+		want gzip gzip
+		go_works || need_go=1
+		;;
+	test)
+		want git git
+		want gcc gcc # the race detector links with it
+		[ -e /usr/include/stdlib.h ] || packages="$packages libc6-dev"
+		want ssh openssh-client
+		;;
+	engine)
+		want dockerd docker.io
+		want docker docker-cli
+		want iptables iptables
+		want flock util-linux
+		[ -e /etc/ssl/certs/ca-certificates.crt ] || packages="$packages ca-certificates"
+		;;
+	base) want debootstrap debootstrap ;; # a base image where no registry answers
+	*) die "unknown purpose $purpose" ;;
+	esac
+done
+[ -n "$packages$need_go" ] || exit 0
+
+if ! command -v apt-get >/dev/null; then
+	[ -z "$need_go" ] || die "Go is missing or too old: $go_hint"
+	die "missing:$packages: install them with this system's package manager"
+fi
+[ "$(id -u)" = 0 ] || die "missing:$packages${need_go:+ go}: run as root, or install them by hand"
+
+export DEBIAN_FRONTEND=noninteractive
+echo "need.sh: installing$packages${need_go:+ go}" >&2
+# The deadline is for a mirror that stalls; a download of 300 MB passes on a slow line.
+timeout 300 apt-get update -q >&2
+[ -z "$need_go" ] || packages="$packages $(go_package)"
+# docker.io holds the client too on older releases.
+apt-cache show docker-cli >/dev/null 2>&1 || packages=$(echo "$packages" | sed 's/docker-cli/docker.io/')
+# An installed engine must not start by itself: who starts it has to stop it.
+policy=
+if [ ! -e /usr/sbin/policy-rc.d ]; then
+	policy=/usr/sbin/policy-rc.d
+	trap 'rm -f "$policy"' EXIT
+	printf '#!/bin/sh\nexit 101\n' >$policy
+	chmod 755 $policy
+fi
+# shellcheck disable=SC2086 # a list of packages
+timeout 1200 apt-get install -q -y --no-install-recommends $packages >&2
+if [ -n "$need_go" ]; then
+	PATH=$PATH:$(ls -d /usr/lib/go-*/bin 2>/dev/null | sort -V | tail -n 1)
+	export PATH
+	go_works || die "the distribution's Go is too old for this module: $go_hint"
+fi

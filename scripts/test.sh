@@ -1,0 +1,30 @@
+#!/bin/sh
+# Everything `make test` does: what is missing is installed, the engine started if
+# none answers, and stopped again if it was started here, however this ends.
+set -eu
+cd "$(dirname "$0")/.."
+
+e2e_deadline=35m # one build of the image and every test, on two cores
+
+./scripts/need.sh build test
+trap './scripts/engine.sh stop' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+./scripts/engine.sh start
+# Only needed where no registry answers, so that its absence is no error here.
+./scripts/need.sh base || true
+
+"${MAKE:-make}" build
+echo "== go vet"
+go vet ./...
+echo "== unit tests, with the race detector"
+go test -race -timeout 10m ./...
+echo "== image"
+./bin/sandbox-agent image build
+# Packages with tests that need an engine.
+e2e=$(grep -rl --include='*_test.go' '^//go:build e2e' . | xargs -r -n 1 dirname | sort -u)
+if [ -n "$e2e" ]; then
+	echo "== tests on the engine"
+	# shellcheck disable=SC2086 # a list of packages
+	go test -tags e2e -count=1 -p 1 -timeout $e2e_deadline $e2e
+fi
