@@ -14,9 +14,9 @@ import (
 
 // The storage drivers, best first.
 const (
-	Overlay2     = "overlay2"
-	FuseOverlay  = "fuse-overlayfs"
-	VFS          = "vfs"
+	Overlay2    = "overlay2"
+	FuseOverlay = "fuse-overlayfs"
+	VFS         = "vfs"
 
 	trialPrefix  = ".trial-"
 	trialTimeout = 5 * time.Second // a mount takes milliseconds; a FUSE server that hangs must not hang the box

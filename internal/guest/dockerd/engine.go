@@ -17,10 +17,10 @@ import (
 type Home interface {
 	// Trial is the folder on whose file system the layers would lie.
 	Trial() string
-	// Prepare mounts the data root for driver onto Config.DataRoot. It is called
-	// once, before anything of the data root is touched. uid and gid own the
-	// files of inner root.
-	Prepare(ctx context.Context, driver string, uid, gid int) error
+	// Prepare mounts the data root for driver onto Config.DataRoot, or reports
+	// that DataRoot has to be used as it is, and why. It is called once, before
+	// anything of the data root is touched. uid and gid own the files of inner root.
+	Prepare(ctx context.Context, driver string, uid, gid int) (placed bool, note string, err error)
 }
 
 // Config describes the engine. Paths are those in the box.
@@ -81,6 +81,7 @@ type Engine struct {
 	startOnce sync.Once
 	startErr  error
 	started   chan struct{} // closed when Start is through
+	halt      chan struct{} // closed by Stop
 
 	mu       sync.Mutex
 	info     Info
@@ -89,7 +90,6 @@ type Engine struct {
 	dns      *resolver
 	names    map[string]netip.Addr
 	daemons  daemons
-	stopping bool
 	stopOnce sync.Once
 
 	done     chan struct{} // closed when the engine is over for good
@@ -117,7 +117,7 @@ func New(cfg Config) (*Engine, error) {
 	}
 	return &Engine{
 		cfg: cfg, sys: realSystem(cfg.Root), cli: cli,
-		started: make(chan struct{}), done: make(chan struct{}),
+		started: make(chan struct{}), halt: make(chan struct{}), done: make(chan struct{}),
 	}, nil
 }
 
@@ -154,8 +154,18 @@ func (e *Engine) StartOnDemand(ctx context.Context) error {
 func (e *Engine) Start(ctx context.Context) error {
 	e.startOnce.Do(func() {
 		defer close(e.started)
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		go func() {
+			select {
+			case <-e.halt:
+				cancel(errors.New("the engine was told to stop"))
+			case <-ctx.Done():
+			}
+		}()
 		if e.startErr = e.start(ctx); e.startErr != nil {
 			e.startErr = fmt.Errorf("start inner engine: %w", e.startErr)
+			e.abort()
 			e.finish(e.startErr)
 		}
 	})

@@ -24,14 +24,14 @@ func listen(ctx context.Context, path string, gid int) (*socket, error) {
 		return nil, fmt.Errorf("remove stale docker socket: %w", err)
 	}
 	var lc net.ListenConfig
-	any, err := lc.Listen(ctx, "unix", path)
+	ln, err := lc.Listen(ctx, "unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("make docker socket: %w", err)
 	}
-	l, ok := any.(*net.UnixListener)
+	l, ok := ln.(*net.UnixListener)
 	if !ok {
-		any.Close()
-		return nil, fmt.Errorf("make docker socket: got a %T", any)
+		ln.Close()
+		return nil, fmt.Errorf("make docker socket: got a %T", ln)
 	}
 	// Owner first: with the mode first, the old group could open it for a moment.
 	if err := errors.Join(os.Chown(path, -1, gid), os.Chmod(path, 0o660)); err != nil {

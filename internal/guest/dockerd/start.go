@@ -115,20 +115,24 @@ func (e *Engine) prepareDataRoot(ctx context.Context) (driver string, err error)
 	if e.cfg.Home != nil {
 		trial = e.cfg.Home.Trial()
 	}
-	driver, reasons, err := ChooseDriver(ctx, trial, e.cfg.Trials)
-	for _, r := range reasons {
-		e.note("%s", r)
-	}
-	if err != nil {
-		return "", errors.Join(append([]error{err}, asErrors(reasons)...)...)
+	if driver, err = e.chooseDriver(ctx, trial); err != nil {
+		return "", err
 	}
 	if e.cfg.Home != nil {
 		uid, gid, err := e.sys.remapIDs(e.cfg.RemapUser)
 		if err != nil {
 			return "", err
 		}
-		if err := e.cfg.Home.Prepare(ctx, driver, uid, gid); err != nil {
+		placed, note, err := e.cfg.Home.Prepare(ctx, driver, uid, gid)
+		if err != nil {
 			return "", fmt.Errorf("place data root: %w", err)
+		}
+		e.note("%s", note)
+		if !placed && trial != root {
+			// Another file system, another answer.
+			if driver, err = e.chooseDriver(ctx, root); err != nil {
+				return "", err
+			}
 		}
 	}
 	lock, err := lockRoot(root)
@@ -152,6 +156,17 @@ func (e *Engine) prepareDataRoot(ctx context.Context) (driver string, err error)
 		e.note("%s", note)
 	}
 	return driver, err
+}
+
+func (e *Engine) chooseDriver(ctx context.Context, dir string) (string, error) {
+	driver, reasons, err := ChooseDriver(ctx, dir, e.cfg.Trials)
+	for _, r := range reasons {
+		e.note("%s", r)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, strings.Join(reasons, "; "))
+	}
+	return driver, nil
 }
 
 // prepareNetwork chooses addresses and opens the resolver; the firewall rule is
@@ -262,6 +277,9 @@ func (e *Engine) startContainerd(ctx context.Context) error {
 	if err := os.WriteFile(conf, []byte(p.containerdConfig()), 0o600); err != nil {
 		return fmt.Errorf("configure containerd: %w", err)
 	}
+	if err := e.haltedErr(); err != nil {
+		return err
+	}
 	d, err := spawn(ctx, "containerd", e.cfg.LogDir, proc.Spec{
 		Argv: []string{"containerd", "--config", conf},
 		Env:  environment(os.Environ()),
@@ -300,6 +318,9 @@ func (e *Engine) startDockerd(ctx context.Context) error {
 	// A daemon takes the socket over when LISTEN_PID is its own pid, which only
 	// the process itself knows.
 	argv := append([]string{"/bin/sh", "-c", `LISTEN_PID=$$ exec "$@"`, "sh"}, p.dockerd()...)
+	if err := e.haltedErr(); err != nil {
+		return err
+	}
 	d, err := spawn(ctx, "dockerd", e.cfg.LogDir, proc.Spec{
 		Argv: argv, Env: append(environment(os.Environ()), "LISTEN_FDS=1"), ExtraFiles: []*os.File{s.file},
 	})
@@ -321,11 +342,3 @@ type result[T any] struct {
 }
 
 func resultOf[T any](v T, err error) result[T] { return result[T]{v, err} }
-
-func asErrors(s []string) []error {
-	var errs []error
-	for _, r := range s {
-		errs = append(errs, errors.New(r))
-	}
-	return errs
-}

@@ -2,8 +2,10 @@ package dockerd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
@@ -29,10 +31,7 @@ func (e *Engine) watch(ctx context.Context) {
 			dead = d.containerd
 		}
 		err := dead.exited()
-		e.mu.Lock()
-		stopping := e.stopping
-		e.mu.Unlock()
-		if stopping {
+		if e.haltedErr() != nil {
 			return
 		}
 		e.cfg.Log.Error("inner engine", "err", err)
@@ -56,17 +55,40 @@ func (e *Engine) restart(ctx context.Context, dead *daemon) error {
 	return e.startDockerd(ctx)
 }
 
+// haltedErr says that nothing may be started any more.
+func (e *Engine) haltedErr() error {
+	select {
+	case <-e.halt:
+		return errors.New("the engine was told to stop")
+	default:
+		return nil
+	}
+}
+
+// abort kills what a failed start left.
+func (e *Engine) abort() {
+	e.mu.Lock()
+	d := e.daemons
+	e.mu.Unlock()
+	for _, d := range []*daemon{d.dockerd, d.containerd} {
+		if d != nil {
+			d.p.Signal(syscall.SIGKILL)
+		}
+	}
+}
+
 // Stop ends the engine within workorder.EngineGrace or ctx, whichever is
 // shorter: containers are killed, not asked (one that ignores SIGTERM costs ten seconds), because
-// what they hold is gone with the box. It returns what had to be forced.
+// what they hold is gone with the box.
 func (e *Engine) Stop(ctx context.Context) {
 	e.stopOnce.Do(func() {
+		close(e.halt)
+		ctx, cancel := context.WithTimeout(ctx, workorder.EngineGrace)
+		defer cancel()
+		e.settle(ctx)
 		e.mu.Lock()
-		e.stopping = true
 		d, lock := e.daemons, e.lock
 		e.mu.Unlock()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), workorder.EngineGrace)
-		defer cancel()
 		if d.dockerd != nil {
 			// Half of the time is the daemons' own.
 			kctx, kcancel := context.WithTimeout(ctx, workorder.EngineGrace/2)
@@ -80,6 +102,22 @@ func (e *Engine) Stop(ctx context.Context) {
 			_ = lock.Close() // frees the data root
 		}
 	})
+}
+
+// settle makes sure that no start is under way or will come.
+func (e *Engine) settle(ctx context.Context) {
+	settled := make(chan struct{})
+	go func() {
+		defer close(settled)
+		e.startOnce.Do(func() {
+			e.startErr = e.haltedErr()
+			close(e.started)
+		})
+	}()
+	select {
+	case <-settled:
+	case <-ctx.Done():
+	}
 }
 
 func (e *Engine) killContainers(ctx context.Context) {

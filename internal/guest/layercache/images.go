@@ -1,0 +1,196 @@
+package layercache
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/distribution/reference"
+)
+
+// tree is a data root's image store: the seed's or a run's.
+type tree struct{ root string }
+
+func (t tree) layers(p ...string) string {
+	return filepath.Join(append([]string{t.root, driver}, p...)...)
+}
+
+func (t tree) meta(p ...string) string {
+	return filepath.Join(append([]string{t.root, "image", driver}, p...)...)
+}
+func (t tree) record(chain string) string { return t.meta("layerdb", "sha256", chain) }
+func (t tree) config(image string) string { return t.meta("imagedb", "content", "sha256", image) }
+
+// cacheID is the folder of a layer, "" when the tree does not have the layer.
+func (t tree) cacheID(chain string) string {
+	b, err := os.ReadFile(filepath.Join(t.record(chain), "cache-id"))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// repositories is the engine's list of names: repository -> reference -> image id.
+type repositories struct {
+	Repositories map[string]map[string]string
+}
+
+func (t tree) names() (repositories, error) {
+	r := repositories{Repositories: map[string]map[string]string{}}
+	b, err := os.ReadFile(t.meta("repositories.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(b, &r); err != nil {
+		return r, fmt.Errorf("read image names: %w", err)
+	}
+	return r, nil
+}
+
+func (t tree) setNames(r repositories) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return writeFile(t.meta("repositories.json"), b, 0o600)
+}
+
+// add takes over the names of from, whose meaning wins.
+func (r repositories) add(from repositories) {
+	for repo, refs := range from.Repositories {
+		if r.Repositories[repo] == nil {
+			r.Repositories[repo] = map[string]string{}
+		}
+		maps.Copy(r.Repositories[repo], refs)
+	}
+}
+
+// only keeps the repositories of the wanted images.
+func (r repositories) only(images []string) repositories {
+	out := repositories{Repositories: map[string]map[string]string{}}
+	for _, name := range images {
+		ref, err := reference.ParseNormalizedNamed(name)
+		if err != nil {
+			continue // the engine will say so better when it is asked for the image
+		}
+		want := reference.FamiliarString(reference.TagNameOnly(ref))
+		repo := reference.FamiliarName(ref)
+		id, ok := r.Repositories[repo][want]
+		if !ok {
+			continue
+		}
+		out.Repositories[repo] = map[string]string{}
+		for ref, other := range r.Repositories[repo] {
+			if other == id { // with its digests
+				out.Repositories[repo][ref] = id
+			}
+		}
+	}
+	return out
+}
+
+// ids are the images that have a name, without algorithm, each once.
+func (r repositories) ids() []string {
+	set := map[string]bool{}
+	for _, refs := range r.Repositories {
+		for _, id := range refs {
+			set[strings.TrimPrefix(id, "sha256:")] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(set))
+}
+
+// layer is one layer of an image by its content and by its place in the chain.
+type layer struct {
+	diff  string // digest of the content, without algorithm
+	chain string // digest of the content and all below it
+}
+
+// chain lists an image's layers from the bottom.
+func (t tree) chain(image string) ([]layer, error) {
+	b, err := os.ReadFile(t.config(image))
+	if err != nil {
+		return nil, err
+	}
+	var config struct {
+		RootFS struct {
+			DiffIDs []string `json:"diff_ids"`
+		} `json:"rootfs"`
+	}
+	if err := json.Unmarshal(b, &config); err != nil {
+		return nil, fmt.Errorf("read configuration of image %s: %w", image, err)
+	}
+	var all []layer
+	parent := ""
+	for _, d := range config.RootFS.DiffIDs {
+		id := d
+		if parent != "" {
+			sum := sha256.Sum256([]byte(parent + " " + d))
+			id = "sha256:" + hex.EncodeToString(sum[:])
+		}
+		parent = id
+		all = append(all, layer{diff: strings.TrimPrefix(d, "sha256:"), chain: strings.TrimPrefix(id, "sha256:")})
+	}
+	return all, nil
+}
+
+// describe copies what the engine knows of an image beside its layers. The
+// configuration comes last: it is what makes the image exist.
+func describe(from, to tree, image string, layers []layer) error {
+	for _, p := range []string{"imagedb/content/sha256", "imagedb/metadata/sha256", "layerdb/sha256", "distribution/diffid-by-digest/sha256", "distribution/v2metadata-by-diffid/sha256"} {
+		if err := os.MkdirAll(to.meta(p), 0o700); err != nil {
+			return err
+		}
+	}
+	for _, l := range layers {
+		if err := describeSource(from, to, l); err != nil {
+			return err
+		}
+	}
+	extra, err := os.ReadDir(from.meta("imagedb", "metadata", "sha256", image))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range extra {
+		p := filepath.Join("imagedb", "metadata", "sha256", image)
+		if err := errors.Join(mkdirs(to.meta(p)), copyFile(from.meta(p, e.Name()), to.meta(p, e.Name()))); err != nil {
+			return err
+		}
+	}
+	return copyFile(from.config(image), to.config(image))
+}
+
+// describeSource copies which registry has a layer under which digest; layers
+// that were loaded have none.
+func describeSource(from, to tree, l layer) error {
+	src := filepath.Join("distribution", "v2metadata-by-diffid", "sha256", l.diff)
+	b, err := os.ReadFile(from.meta(src))
+	if err != nil {
+		return nil
+	}
+	if err := copyFile(from.meta(src), to.meta(src)); err != nil {
+		return err
+	}
+	var sources []struct{ Digest string }
+	if json.Unmarshal(b, &sources) != nil {
+		return nil
+	}
+	for _, s := range sources {
+		d := filepath.Join("distribution", "diffid-by-digest", "sha256", strings.TrimPrefix(s.Digest, "sha256:"))
+		if err := copyFile(from.meta(d), to.meta(d)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}

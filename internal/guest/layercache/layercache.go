@@ -1,0 +1,338 @@
+// Package layercache keeps image layers on a volume that all boxes of a host
+// share, so that a service image is pulled once.
+//
+// A data root belongs to one engine; what can be shared are finished layers, which never
+// change. The volume therefore holds a seed (finished layers and what describes them) and, per
+// box, a private data root in which the layers of the wanted images are
+// symbolic links into the seed. Every box starts without containers, networks
+// and volumes by construction, and any number run at once. New layers move into the
+// seed by exchanging folder and link in one system call, while containers run on them.
+//
+// Layout, below <volume>/v1/<driver>-<uid>.<gid> (owners inside layers are
+// shifted by the ids, so layers of other ids do not fit):
+//
+//	lock            exclusive while changing the seed or the list of runs, shared while linking
+//	seed/           <driver>/ and image/<driver>/ as in a data root
+//	runs/<id>/      lock (held by the box for life) and data/ (its data root)
+//	trash/          on its way to deletion
+//
+// A box that is killed leaves nothing that is referred to: its locks are gone
+// with it, its run folder is removed by the next box, and a layer half-way into the seed has
+// no record, which is written last.
+//
+// Untrusted code must not run before Seal: it takes the writable view of the
+// volume out of the box, so that only read-only layers remain.
+//
+// The order of writes is safe against killed boxes, not against a host that
+// loses power with unwritten pages.
+package layercache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	format = "v1"
+	driver = "overlay2" // the only driver whose layers are folders that a link can stand for
+	// lockTimeout bounds the wait for another box that links or publishes
+	// (milliseconds); after it the box does without the cache.
+	lockTimeout = 5 * time.Second
+	lockPause   = 5 * time.Millisecond
+	// lowDisk is when a seed that nobody uses is emptied, in bytes free.
+	lowDisk = 4 << 30
+)
+
+// Config describes the cache of one box.
+type Config struct {
+	// Dir is where the volume is mounted; when nothing is, the box does without.
+	Dir string
+	// View is where the box sees the seed read-only.
+	View string
+	// DataRoot is what the private data root is mounted over.
+	DataRoot string
+	// ID names the run, unique among the boxes of the host.
+	ID string
+	// Images are the ones whose layers the box will need. All links every image.
+	Images []string
+	All    bool
+	Log    *slog.Logger
+	// Mounts is how mounts are made; nil: for real. Tests have no right to.
+	Mounts Mounts
+}
+
+// Mounts are the mount operations of the cache.
+type Mounts interface {
+	IsMount(path string) bool
+	Bind(source, target string, readOnly bool) error
+	Detach(target string) error
+}
+
+// DefaultView is where the image expects the seed.
+const DefaultView = "/var/lib/sandbox-agent/layers"
+
+// Cache is the cache as one box uses it. The methods are called one after the other.
+type Cache struct {
+	cfg     Config
+	base    string   // folder of this driver and these ids
+	lock    *os.File // base/lock, not held
+	runLock *os.File // held for life
+	ids     string   // uid.gid, or "" without remapping
+	placed  bool
+	sealed  bool
+}
+
+// New returns the cache; nothing is touched yet.
+func New(cfg Config) *Cache {
+	if cfg.View == "" {
+		cfg.View = DefaultView
+	}
+	if cfg.Mounts == nil {
+		cfg.Mounts = kernel{}
+	}
+	return &Cache{cfg: cfg}
+}
+
+// Trial is the folder whose file system will hold the layers.
+func (c *Cache) Trial() string {
+	if c.cfg.Dir != "" && c.cfg.Mounts.IsMount(c.cfg.Dir) {
+		return c.cfg.Dir
+	}
+	return c.cfg.DataRoot
+}
+
+// Prepare mounts a data root that has the wanted images over DataRoot. When
+// that is not possible it says why and leaves DataRoot alone: the cache is worth
+// time, never a run.
+func (c *Cache) Prepare(ctx context.Context, drv string, uid, gid int) (placed bool, note string, err error) {
+	switch {
+	case c.cfg.Dir == "" || !c.cfg.Mounts.IsMount(c.cfg.Dir):
+		return false, "layer cache: none, no volume is mounted", nil
+	case drv != driver:
+		return false, fmt.Sprintf("layer cache: not with the storage driver %s", drv), nil
+	}
+	start := time.Now()
+	n, err := c.place(ctx, uid, gid)
+	if err != nil {
+		c.drop()
+		if ctx.Err() != nil {
+			return false, "", context.Cause(ctx)
+		}
+		return false, fmt.Sprintf("layer cache: not used: %v", err), nil
+	}
+	c.placed = true
+	return true, fmt.Sprintf("layer cache: %d layers linked in %s", n, time.Since(start).Round(time.Millisecond)), nil
+}
+
+func (c *Cache) place(ctx context.Context, uid, gid int) (int, error) {
+	c.base = filepath.Join(c.cfg.Dir, format, driver+"-"+strconv.Itoa(uid)+"."+strconv.Itoa(gid))
+	if uid != 0 || gid != 0 {
+		c.ids = fmt.Sprintf("%d.%d", uid, gid)
+	}
+	// The volume is closed to everyone but root: layers belong to the user that
+	// the agent runs as.
+	if err := errors.Join(os.Chmod(c.cfg.Dir, 0o700), mkdirs(c.base, c.seed(), c.path("runs"), c.path("trash"))); err != nil {
+		return 0, err
+	}
+	var err error
+	if c.lock, err = os.OpenFile(c.path("lock"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		return 0, err
+	}
+	if err := c.locked(ctx, unix.LOCK_EX, c.register); err != nil {
+		return 0, err
+	}
+	n := 0
+	if err := c.locked(ctx, unix.LOCK_SH, func() error { n, err = c.link(); return err }); err != nil {
+		return 0, err
+	}
+	if err := c.cfg.Mounts.Bind(c.seed(), c.cfg.View, true); err != nil {
+		return 0, err
+	}
+	if err := c.cfg.Mounts.Bind(c.data(), c.cfg.DataRoot, false); err != nil {
+		_ = c.cfg.Mounts.Detach(c.cfg.View) // the error that matters is the other one
+		return 0, err
+	}
+	trash, err := os.OpenRoot(c.path("trash"))
+	if err != nil {
+		return 0, err
+	}
+	go c.emptyTrash(trash)
+	return n, nil
+}
+
+// register clears away dead runs and makes this one. The list of runs is locked.
+func (c *Cache) register() error {
+	alive, err := c.reap()
+	if err != nil {
+		return err
+	}
+	if !alive {
+		if err := c.emptyWhenLow(); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(c.run(), 0o700); err != nil {
+		return err
+	}
+	// Nobody sees the folder before it is locked: both happen under c.lock.
+	if c.runLock, err = lockFile(filepath.Join(c.run(), "lock")); err != nil {
+		return err
+	}
+	// Inner root, who is not root here, passes through the data root.
+	if err := errors.Join(os.Mkdir(c.data(), 0o711), os.Chmod(c.data(), 0o711)); err != nil {
+		return err
+	}
+	return c.canExchange()
+}
+
+// reap moves the folders of runs whose box is gone to the trash and reports
+// whether any other run lives.
+func (c *Cache) reap() (alive bool, err error) {
+	runs, err := os.ReadDir(c.path("runs"))
+	if err != nil {
+		return false, err
+	}
+	for _, r := range runs {
+		dir := c.path("runs", r.Name())
+		f, err := lockFile(filepath.Join(dir, "lock"))
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			alive = true
+			continue
+		}
+		if err != nil {
+			return alive, err
+		}
+		err = c.discard(dir)
+		f.Close()
+		if err != nil {
+			return alive, err
+		}
+	}
+	return alive, nil
+}
+
+// emptyWhenLow throws the seed away when the disk is nearly full and nobody
+// else uses it: a cache is the first thing a full disk can do without.
+func (c *Cache) emptyWhenLow() error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(c.base, &st); err != nil {
+		return err
+	}
+	if st.Bavail*uint64(st.Bsize) >= lowDisk {
+		return nil
+	}
+	c.cfg.Log.Warn("layer cache: emptied, the disk is nearly full")
+	if err := c.discard(c.seed()); err != nil {
+		return err
+	}
+	return mkdirs(c.seed())
+}
+
+// canExchange makes sure that the file system can do what Publish needs.
+func (c *Cache) canExchange() error {
+	a, b := filepath.Join(c.run(), "a"), filepath.Join(c.run(), "b")
+	if err := errors.Join(os.Mkdir(a, 0o700), os.Symlink("x", b)); err != nil {
+		return err
+	}
+	if err := exchange(a, b); err != nil {
+		return fmt.Errorf("exchange folder and link: %w", err)
+	}
+	return errors.Join(os.Remove(a), os.Remove(b))
+}
+
+// Seal takes the writable view of the volume away. From here on the box sees
+// the seed read-only, and its own data root.
+func (c *Cache) Seal() error {
+	if c.cfg.Dir == "" || c.sealed || !c.cfg.Mounts.IsMount(c.cfg.Dir) {
+		return nil
+	}
+	if err := c.cfg.Mounts.Detach(c.cfg.Dir); err != nil {
+		return fmt.Errorf("close layer cache: %w", err)
+	}
+	c.sealed = true
+	return nil
+}
+
+// Placed reports whether the cache is in use.
+func (c *Cache) Placed() bool { return c.placed }
+
+// drop undoes a placement that did not work out.
+func (c *Cache) drop() {
+	if c.runLock != nil {
+		_ = c.discard(c.run()) // else the next box does it
+		_ = c.runLock.Close()
+		c.runLock = nil
+	}
+	if c.lock != nil {
+		_ = c.lock.Close()
+		c.lock = nil
+	}
+}
+
+func (c *Cache) discard(path string) error {
+	return os.Rename(path, c.path("trash", filepath.Base(path)+"-"+strconv.FormatInt(time.Now().UnixNano(), 36)))
+}
+
+// emptyTrash goes on after Seal: it has the folder open.
+func (c *Cache) emptyTrash(trash *os.Root) {
+	defer trash.Close()
+	entries, err := fs.ReadDir(trash.FS(), ".")
+	for _, e := range entries {
+		err = errors.Join(err, trash.RemoveAll(e.Name()))
+	}
+	if err != nil {
+		c.cfg.Log.Warn("layer cache: delete what dead boxes left", "err", err)
+	}
+}
+
+func (c *Cache) path(p ...string) string { return filepath.Join(append([]string{c.base}, p...)...) }
+func (c *Cache) seed() string            { return c.path("seed") }
+func (c *Cache) run() string             { return c.path("runs", c.cfg.ID) }
+func (c *Cache) data() string            { return filepath.Join(c.run(), "data") }
+
+// store is the engine's folder in the data root, shifted by the ids.
+func (c *Cache) store() string { return filepath.Join(c.data(), c.ids) }
+
+// locked runs f under the lock of the cache.
+func (c *Cache) locked(ctx context.Context, how int, f func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
+	defer cancel()
+	for {
+		err := unix.Flock(int(c.lock.Fd()), how|unix.LOCK_NB)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return fmt.Errorf("lock: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("another box holds the lock for %s: %w", lockTimeout, context.Cause(ctx))
+		case <-time.After(lockPause):
+		}
+	}
+	defer func() { _ = unix.Flock(int(c.lock.Fd()), unix.LOCK_UN) }()
+	return f()
+}
+
+// lockFile takes the lock of a run, or says EWOULDBLOCK.
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}

@@ -1,0 +1,135 @@
+package layercache
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// link gives the run's data root the wanted images and reports the layers
+// linked. The seed is locked, shared.
+func (c *Cache) link() (int, error) {
+	seed, run := tree{c.seed()}, tree{c.store()}
+	names, err := seed.names()
+	if err != nil {
+		return 0, err
+	}
+	if !c.cfg.All {
+		names = names.only(c.cfg.Images)
+	}
+	if len(names.Repositories) == 0 {
+		return 0, nil
+	}
+	if c.ids != "" {
+		if err := mkdirLike(c.path("seed", driver), c.store()); err != nil {
+			return 0, err
+		}
+	}
+	if err := c.skeleton(seed, run); err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, image := range names.ids() {
+		layers, err := seed.chain(image)
+		if err != nil {
+			return n, err
+		}
+		for _, l := range layers {
+			did, err := c.linkLayer(seed, run, l.chain)
+			if err != nil {
+				return n, fmt.Errorf("link layer %s: %w", l.chain, err)
+			}
+			if did {
+				n++
+			}
+		}
+		if err := describe(seed, run, image, layers); err != nil {
+			return n, fmt.Errorf("link image %s: %w", image, err)
+		}
+	}
+	return n, run.setNames(names)
+}
+
+// skeleton makes the folders that layers lie in, as the engine made them.
+func (c *Cache) skeleton(from, to tree) error {
+	return errors.Join(
+		mkdirLike(from.layers(), to.layers()),
+		mkdirLike(from.layers("l"), to.layers("l")),
+		os.MkdirAll(to.meta("layerdb", "sha256"), 0o700),
+	)
+}
+
+// linkLayer makes a layer folder whose content is a link to the seed's. The
+// folder itself is real: the engine writes into it.
+func (c *Cache) linkLayer(seed, run tree, chain string) (bool, error) {
+	if run.cacheID(chain) != "" {
+		return false, nil
+	}
+	id := seed.cacheID(chain)
+	if id == "" {
+		return false, errors.New("the seed has no such layer")
+	}
+	if err := mkdirLike(seed.layers(id), run.layers(id)); err != nil {
+		return false, err
+	}
+	if err := os.Symlink(c.view(id), run.layers(id, "diff")); err != nil {
+		return false, err
+	}
+	for _, f := range []string{"link", "lower", "committed"} {
+		if err := copyFile(seed.layers(id, f), run.layers(id, f)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return false, err
+		}
+	}
+	if err := linkName(run, id); err != nil {
+		return false, err
+	}
+	if _, err := os.Lstat(run.layers(id, "lower")); err == nil {
+		if err := os.Mkdir(run.layers(id, "work"), 0o700); err != nil {
+			return false, err
+		}
+	}
+	return true, copyRecord(seed.record(chain), run.record(chain), filepath.Join(c.cfg.View, "image", driver, "layerdb", "sha256", chain))
+}
+
+// view is where the box sees a layer's content of the seed.
+func (c *Cache) view(id string) string { return filepath.Join(c.cfg.View, driver, id, "diff") }
+
+// linkName makes the short name by which other layers refer to this one.
+func linkName(t tree, id string) error {
+	name, err := os.ReadFile(t.layers(id, "link"))
+	if err != nil {
+		return err
+	}
+	err = os.Symlink(filepath.Join("..", id, "diff"), t.layers("l", string(name)))
+	if errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	return err
+}
+
+// copyRecord makes the record of a layer. When the big file in it can be
+// reached below view, a link to it is enough.
+func copyRecord(from, to, view string) error {
+	const big = "tar-split.json.gz"
+	tmp := filepath.Join(filepath.Dir(filepath.Dir(to)), "tmp", filepath.Base(to))
+	if err := errors.Join(os.RemoveAll(tmp), os.MkdirAll(tmp, 0o700)); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		dst := filepath.Join(tmp, e.Name())
+		if e.Name() == big && view != "" {
+			err = os.Symlink(filepath.Join(view, big), dst)
+		} else {
+			err = copyFile(filepath.Join(from, e.Name()), dst)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return os.Rename(tmp, to)
+}

@@ -1,0 +1,128 @@
+package layercache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Publish moves the layers that this run pulled or loaded into the seed and
+// reports how many. Containers may run on them. It must be called before untrusted code
+// runs, because from then on the run's layers can no longer be trusted.
+func (c *Cache) Publish(ctx context.Context) (int, error) {
+	if !c.placed || c.sealed {
+		return 0, nil
+	}
+	n := 0
+	err := c.locked(ctx, unix.LOCK_EX, func() error {
+		var err error
+		n, err = c.publish()
+		return err
+	})
+	if err != nil {
+		return n, fmt.Errorf("publish layers: %w", err)
+	}
+	return n, nil
+}
+
+func (c *Cache) publish() (int, error) {
+	seed, run := tree{c.seed()}, tree{c.store()}
+	fresh, err := run.names()
+	if err != nil || len(fresh.Repositories) == 0 {
+		return 0, err
+	}
+	if err := errors.Join(mkdirLike(run.layers(), seed.layers()), mkdirLike(run.layers("l"), seed.layers("l")), os.MkdirAll(seed.meta("layerdb", "sha256"), 0o700)); err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, image := range fresh.ids() {
+		layers, err := run.chain(image)
+		if err != nil {
+			return n, err
+		}
+		parent := ""
+		for _, l := range layers {
+			did, err := c.publishLayer(seed, run, l.chain, parent)
+			if err != nil {
+				return n, fmt.Errorf("layer %s: %w", l.chain, err)
+			}
+			if did {
+				n++
+			}
+			parent = l.chain
+		}
+		if err := describe(run, seed, image, layers); err != nil {
+			return n, fmt.Errorf("image %s: %w", image, err)
+		}
+	}
+	known, err := seed.names()
+	if err != nil {
+		return n, err
+	}
+	known.add(fresh)
+	return n, seed.setNames(known)
+}
+
+// publishLayer moves one layer. The record, which makes it exist, comes last;
+// a layer without one is never looked at.
+func (c *Cache) publishLayer(seed, run tree, chain, parent string) (bool, error) {
+	if seed.cacheID(chain) != "" {
+		return false, nil
+	}
+	id := run.cacheID(chain)
+	if id == "" {
+		return false, errors.New("the engine has no record of it")
+	}
+	if st, err := os.Lstat(run.layers(id, "diff")); err != nil || !st.IsDir() {
+		return false, errors.Join(errors.New("its folder has been moved already"), err)
+	}
+	// What a box that died here left under this very name is not referred to.
+	if err := os.RemoveAll(seed.layers(id)); err != nil {
+		return false, err
+	}
+	if err := mkdirLike(run.layers(id), seed.layers(id)); err != nil {
+		return false, err
+	}
+	for _, f := range []string{"link", "committed"} {
+		if err := copyFile(run.layers(id, f), seed.layers(id, f)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return false, err
+		}
+	}
+	if err := writeLower(seed, id, parent); err != nil {
+		return false, err
+	}
+	if err := linkName(seed, id); err != nil {
+		return false, err
+	}
+	// First a link that leads nowhere yet, then the swap: the run sees the folder
+	// at every moment, through the link from then on.
+	if err := os.Symlink(c.view(id), seed.layers(id, "diff")); err != nil {
+		return false, err
+	}
+	if err := exchange(run.layers(id, "diff"), seed.layers(id, "diff")); err != nil {
+		return false, err
+	}
+	return true, copyRecord(run.record(chain), seed.record(chain), "")
+}
+
+// writeLower names the layers below, by the seed's names for them: another box
+// may have published the same parent first, under another folder.
+func writeLower(seed tree, id, parent string) error {
+	if parent == "" {
+		return nil
+	}
+	pid := seed.cacheID(parent)
+	name, err := os.ReadFile(seed.layers(pid, "link"))
+	if err != nil {
+		return err
+	}
+	lower := "l/" + string(name)
+	rest, err := os.ReadFile(seed.layers(pid, "lower"))
+	if err == nil && len(rest) > 0 {
+		lower += ":" + string(rest)
+	}
+	return writeFile(seed.layers(id, "lower"), []byte(lower), 0o600)
+}

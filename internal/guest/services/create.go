@@ -1,0 +1,152 @@
+package services
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/go-connections/nat"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// create makes and starts the container and learns its address.
+func (s *Stack) create(ctx context.Context, u *unit) error {
+	conf, host, err := containerOf(u.spec, s.cfg.TaskID)
+	if err != nil {
+		return err
+	}
+	nets := &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
+		NetworkName(s.cfg.TaskID): {Aliases: []string{u.spec.Name}},
+	}}
+	r, err := s.cfg.Client.ContainerCreate(ctx, conf, host, nets, nil, u.name)
+	if err != nil {
+		return fmt.Errorf("create container: %w", cause(ctx, err))
+	}
+	u.id = r.ID
+	if err := s.cfg.Client.ContainerStart(ctx, u.id, container.StartOptions{}); err != nil {
+		return fmt.Errorf("start container: %w", cause(ctx, err))
+	}
+	in, err := s.cfg.Client.ContainerInspect(ctx, u.id)
+	if err != nil {
+		return fmt.Errorf("inspect container: %w", cause(ctx, err))
+	}
+	if e := in.NetworkSettings.Networks[NetworkName(s.cfg.TaskID)]; e != nil && e.IPAddress != "" {
+		if u.ip, err = netip.ParseAddr(e.IPAddress); err != nil {
+			return fmt.Errorf("read container's address: %w", err)
+		}
+	}
+	// A container that has ended already has no address; ready says how it ended.
+	return nil
+}
+
+// containerOf is the container of a service.
+func containerOf(spec workorder.Service, taskID string) (*container.Config, *container.HostConfig, error) {
+	ports := nat.PortSet{}
+	for _, p := range spec.Ports {
+		port, err := parsePort(p)
+		if err != nil {
+			return nil, nil, err
+		}
+		ports[port] = struct{}{}
+	}
+	conf := &container.Config{
+		Image: spec.Image, Env: env(spec.Env), Cmd: spec.Command, Hostname: hostname(spec.Name),
+		ExposedPorts: ports, Healthcheck: healthcheck(spec.Healthcheck),
+		Labels: map[string]string{workorder.LabelTask: taskID},
+	}
+	host := &container.HostConfig{
+		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
+		LogConfig:     container.LogConfig{Type: "local", Config: map[string]string{"max-size": "10m", "max-file": "2"}},
+	}
+	for _, v := range spec.Volumes {
+		name, target, ok := strings.Cut(v, ":")
+		if !ok || strings.ContainsAny(name, `/\`) || name == "" {
+			return nil, nil, fmt.Errorf("volume %q is not name:/path", v)
+		}
+		target, mode, _ := strings.Cut(target, ":")
+		host.Mounts = append(host.Mounts, mount.Mount{
+			Type: mount.TypeVolume, Source: name, Target: target, ReadOnly: mode == "ro",
+		})
+	}
+	return conf, host, nil
+}
+
+// parsePort reads "6379" or "53/udp". A published form "8080:80" names the
+// container's port last; nothing is published, containers are reached at their own address.
+func parsePort(s string) (nat.Port, error) {
+	if i := strings.LastIndex(s, ":"); i >= 0 {
+		s = s[i+1:]
+	}
+	number, proto, ok := strings.Cut(s, "/")
+	if !ok {
+		proto = "tcp"
+	}
+	p, err := nat.NewPort(proto, number)
+	if err != nil {
+		return "", fmt.Errorf("port %q: %w", s, err)
+	}
+	if p.Int() < 1 || p.Int() > 65535 || strings.Contains(number, "-") {
+		return "", fmt.Errorf("port %q is not a number from 1 to 65535", s)
+	}
+	return p, nil
+}
+
+// hostname keeps names that the kernel would refuse out of the container.
+func hostname(name string) string {
+	if len(name) > 63 {
+		return name[:63]
+	}
+	return name
+}
+
+const (
+	// A healthcheck that names no period is asked often: the first answer gates the
+	// run, and the engine's own default of 30 s would be waited out in full.
+	defaultInterval = time.Second
+	defaultTimeout  = 10 * time.Second
+	defaultRetries  = 30
+)
+
+func healthcheck(h *workorder.Healthcheck) *container.HealthConfig {
+	if h == nil || len(h.Test) == 0 {
+		return nil
+	}
+	test := h.Test
+	switch {
+	case test[0] == "NONE" || test[0] == "CMD" || test[0] == "CMD-SHELL":
+	case len(test) == 1:
+		test = []string{"CMD-SHELL", test[0]}
+	default:
+		test = append([]string{"CMD"}, test...)
+	}
+	c := &container.HealthConfig{Test: test, Interval: defaultInterval, Timeout: defaultTimeout, Retries: defaultRetries}
+	if h.IntervalSeconds > 0 {
+		c.Interval = seconds(h.IntervalSeconds)
+	}
+	if h.TimeoutSeconds > 0 {
+		c.Timeout = seconds(h.TimeoutSeconds)
+	}
+	if h.Retries > 0 {
+		c.Retries = h.Retries
+	}
+	return c
+}
+
+// seconds is at least the engine's smallest duration.
+func seconds(s float64) time.Duration {
+	return max(time.Millisecond, time.Duration(s*float64(time.Second)))
+}
+
+// cause puts the reason for which ctx ended in the place of its bare error.
+func cause(ctx context.Context, err error) error {
+	if ctx.Err() != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
+		return context.Cause(ctx)
+	}
+	return err
+}

@@ -1,0 +1,259 @@
+package services
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/pkg/stdcopy"
+	"github.com/docker/go-connections/nat"
+)
+
+const (
+	// portPause is between two tries of a port: short, because the run waits for it.
+	portPause = 15 * time.Millisecond
+	// dialTimeout bounds one try: the address is on a bridge of this box.
+	dialTimeout = time.Second
+	// healthPause is between two looks at a container's own health.
+	healthPause = 50 * time.Millisecond
+	// probeTimeout bounds one run of the healthcheck's command by us.
+	probeTimeout = 10 * time.Second
+	// statePause is between two looks for a container that ended while its port is tried.
+	statePause = 100 * time.Millisecond
+	// settled is how long a service without port and healthcheck has to run to be
+	// taken for started: most that fail do so at once.
+	settled = time.Second
+)
+
+// endedError reports a container that ended before or after it was ready.
+type endedError struct {
+	code int
+	oom  bool
+	why  string
+}
+
+func (e *endedError) Error() string {
+	switch {
+	case e.oom:
+		return "its container was killed: out of memory"
+	case e.why != "":
+		return fmt.Sprintf("its container exited with code %d: %s", e.code, e.why)
+	}
+	return fmt.Sprintf("its container exited with code %d", e.code)
+}
+
+// unhealthyError reports a healthcheck that gave up.
+type unhealthyError struct{ output string }
+
+func (e *unhealthyError) Error() string {
+	if e.output == "" {
+		return "its healthcheck says unhealthy"
+	}
+	return "its healthcheck says unhealthy: " + e.output
+}
+
+// ready waits for the service and says by what it was judged.
+func (s *Stack) ready(ctx context.Context, u *unit) (string, error) {
+	in, err := s.look(ctx, u)
+	if err != nil {
+		return "", err
+	}
+	if in.State.Health != nil && in.State.Health.Status != container.NoHealthcheck {
+		return "healthcheck", s.healthy(ctx, u)
+	}
+	if port, ok := firstTCP(u, in); ok {
+		return "port " + port, s.accepts(ctx, u, port)
+	}
+	return "running", s.settles(ctx, u)
+}
+
+// look inspects the container and fails when it does not run.
+func (s *Stack) look(ctx context.Context, u *unit) (container.InspectResponse, error) {
+	in, err := s.cfg.Client.ContainerInspect(ctx, u.id)
+	if err != nil {
+		return in, cause(ctx, fmt.Errorf("inspect container: %w", err))
+	}
+	if st := in.State; !st.Running && st.Status != container.StateCreated {
+		return in, &endedError{code: st.ExitCode, oom: st.OOMKilled, why: st.Error}
+	}
+	return in, nil
+}
+
+// healthy waits until the healthcheck passes. The engine looks for the first
+// time after a whole period, 30 s by default; the same command is therefore also
+// run by us until it passes once. That it failed for good is the engine's word.
+func (s *Stack) healthy(ctx context.Context, u *unit) error {
+	last := ""
+	for {
+		in, err := s.look(ctx, u)
+		if err != nil {
+			return err
+		}
+		if h := in.State.Health; h != nil {
+			if n := len(h.Log); n > 0 {
+				last = h.Log[n-1].Output
+			}
+			switch h.Status {
+			case container.Healthy:
+				return nil
+			case container.Unhealthy:
+				return &unhealthyError{output: last}
+			}
+		}
+		ok, out := s.probe(ctx, u, in)
+		if ok {
+			return nil
+		}
+		if out != "" {
+			last = out
+		}
+		if err := pause(ctx, healthPause); err != nil {
+			return fmt.Errorf("%w: its healthcheck last said: %s", err, last)
+		}
+	}
+}
+
+// probe runs the healthcheck's command once.
+func (s *Stack) probe(ctx context.Context, u *unit, in container.InspectResponse) (ok bool, output string) {
+	argv := healthArgv(in.Config)
+	if argv == nil {
+		return false, ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	x, err := s.cfg.Client.ContainerExecCreate(ctx, u.id, container.ExecOptions{Cmd: argv, AttachStdout: true, AttachStderr: true})
+	if err != nil {
+		return false, err.Error()
+	}
+	at, err := s.cfg.Client.ContainerExecAttach(ctx, x.ID, container.ExecAttachOptions{})
+	if err != nil {
+		return false, err.Error()
+	}
+	stop := context.AfterFunc(ctx, at.Close) // a command that hangs holds the stream
+	defer stop()
+	defer at.Close()
+	var b strings.Builder
+	w := &capped{w: &b, left: maxTail}
+	_, _ = stdcopy.StdCopy(w, w, at.Reader) // the exit code is what counts
+	st, err := s.cfg.Client.ContainerExecInspect(ctx, x.ID)
+	if err != nil {
+		return false, err.Error()
+	}
+	return !st.Running && st.ExitCode == 0, strings.TrimSpace(b.String())
+}
+
+// healthArgv is the healthcheck as a command line; nil when there is none.
+func healthArgv(c *container.Config) []string {
+	if c == nil || c.Healthcheck == nil || len(c.Healthcheck.Test) < 2 {
+		return nil
+	}
+	test := c.Healthcheck.Test
+	switch test[0] {
+	case "CMD":
+		return test[1:]
+	case "CMD-SHELL":
+		shell := []string{"/bin/sh", "-c"}
+		if len(c.Shell) > 0 {
+			shell = c.Shell
+		}
+		return append(slices.Clone(shell), test[1])
+	}
+	return nil
+}
+
+// firstTCP is the port to judge by: the first declared one, else the lowest that
+// the image exposes.
+func firstTCP(u *unit, in container.InspectResponse) (string, bool) {
+	for _, p := range u.spec.Ports {
+		if port, err := parsePort(p); err == nil && port.Proto() == "tcp" {
+			return port.Port(), true
+		}
+	}
+	if len(u.spec.Ports) > 0 || in.Config == nil {
+		return "", false
+	}
+	var exposed []int
+	for p := range in.Config.ExposedPorts {
+		if port := nat.Port(p); port.Proto() == "tcp" {
+			exposed = append(exposed, port.Int())
+		}
+	}
+	if len(exposed) == 0 {
+		return "", false
+	}
+	return strconv.Itoa(slices.Min(exposed)), true
+}
+
+// accepts waits until the port accepts a connection.
+func (s *Stack) accepts(ctx context.Context, u *unit, port string) error {
+	d := net.Dialer{Timeout: dialTimeout}
+	looked := time.Now()
+	for {
+		if u.ip.IsValid() {
+			c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(u.ip.String(), port))
+			if err == nil {
+				return c.Close()
+			}
+		}
+		if time.Since(looked) >= statePause || !u.ip.IsValid() {
+			if _, err := s.look(ctx, u); err != nil {
+				return err
+			}
+			looked = time.Now()
+		}
+		if err := pause(ctx, portPause); err != nil {
+			return fmt.Errorf("%w: port %s does not accept connections", err, port)
+		}
+	}
+}
+
+func (s *Stack) settles(ctx context.Context, u *unit) error {
+	for until := time.Now().Add(settled); time.Now().Before(until); {
+		if err := pause(ctx, statePause); err != nil {
+			return err
+		}
+		if _, err := s.look(ctx, u); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// explain puts the end of the service's log into its failure.
+func (s *Stack) explain(ctx context.Context, u *unit, err error) error {
+	state := stateFailed
+	switch {
+	case errorsAs[*endedError](err):
+		state = stateExited
+	case errorsAs[*unhealthyError](err):
+		state = stateUnhealthy
+	}
+	tail := s.logTail(ctx, u)
+	u.mu.Lock()
+	u.state, u.tail = state, tail
+	u.mu.Unlock()
+	if tail == "" {
+		return fmt.Errorf("%w; it wrote no log", err)
+	}
+	return fmt.Errorf("%w; end of its log:\n%s", err, tail)
+}
+
+func errorsAs[T error](err error) bool {
+	var t T
+	return errors.As(err, &t)
+}

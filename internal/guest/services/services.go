@@ -1,0 +1,228 @@
+// Package services brings up the containers that a task needs, next to the
+// agent, on a network of their own: all at once, each gated by its health, every failure
+// told with the end of the service's log. It watches them while the run lasts.
+package services
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/client"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// apiTimeout bounds calls that are not bounded by the service's own time: making
+// a network or a container takes tens of milliseconds on a loaded machine.
+const apiTimeout = 30 * time.Second
+
+// The states of a service, as in workorder.ServiceEnd.
+const (
+	stateReady     = "ready"
+	stateExited    = "exited"
+	stateUnhealthy = "unhealthy"
+	stateFailed    = "failed"
+)
+
+// Config says what to bring up and where to tell about it.
+type Config struct {
+	Client   *client.Client
+	Services []workorder.Service
+	TaskID   string
+	MTU      int
+	Emit     func(workorder.Event)
+	// LogDir receives service-<name>.log; LogRel is the same folder relative to
+	// the result's.
+	LogDir, LogRel string
+	// Inbox is where the host puts image archives.
+	Inbox string
+	// HostImages are the images the host can hand over.
+	HostImages []string
+	// HostImageIDs are the host's ids of them. An image that is there already and
+	// came from the host under another id is asked for again.
+	HostImageIDs map[string]string
+	Log          *slog.Logger
+}
+
+// Stack is the set of running services.
+type Stack struct {
+	cfg     Config
+	network string // id
+	units   []*unit
+
+	stopWatch context.CancelFunc
+	watched   sync.WaitGroup
+	died      chan struct{}
+	diedOnce  sync.Once
+}
+
+// unit is one service on its way.
+type unit struct {
+	spec      workorder.Service
+	name      string // of the container
+	id        string
+	ip        netip.Addr
+	started   time.Time
+	logCancel context.CancelFunc
+
+	mu      sync.Mutex
+	state   string
+	readyMS int64
+	tail    string
+}
+
+// containerName is the service's name where the engine takes it: it wants two
+// characters and else makes a name up. The alias on the network is the service's in any case.
+func containerName(service string) string {
+	if len(service) < 2 {
+		return ""
+	}
+	return service
+}
+
+// NetworkName is the network of a task's services; containers that the agent
+// starts can join it by this name.
+func NetworkName(taskID string) string { return "sandbox-agent-" + taskID }
+
+// Up brings every service up and returns when all are ready or have failed. The
+// stack is returned in both cases, for Ends and Down; the error names every
+// service that failed.
+func Up(ctx context.Context, cfg Config) (*Stack, error) {
+	s := &Stack{cfg: cfg, died: make(chan struct{}), stopWatch: func() {}}
+	for _, spec := range cfg.Services {
+		s.units = append(s.units, &unit{spec: spec, name: containerName(spec.Name), state: stateFailed})
+	}
+	if len(s.units) == 0 {
+		return s, nil
+	}
+	img := newImages(cfg)
+	// The images do not need the network, nor the network the images.
+	netErr := make(chan error, 1)
+	go func() { netErr <- s.makeNetwork(ctx) }()
+	ready := sync.OnceValue(func() error { return <-netErr })
+
+	errs := make([]error, len(s.units))
+	var wg sync.WaitGroup
+	for i, u := range s.units {
+		wg.Go(func() {
+			if err := s.up(ctx, u, img, ready); err != nil {
+				errs[i] = fmt.Errorf("service %s: %w", u.spec.Name, err)
+				s.emit(u, "failed", err.Error())
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(append(errs, ready())...); err != nil {
+		return s, err
+	}
+	s.watch(ctx)
+	return s, nil
+}
+
+func (s *Stack) makeNetwork(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	opts := network.CreateOptions{
+		Driver: "bridge",
+		Labels: map[string]string{workorder.LabelTask: s.cfg.TaskID},
+	}
+	if s.cfg.MTU > 0 {
+		opts.Options = map[string]string{"com.docker.network.driver.mtu": strconv.Itoa(s.cfg.MTU)}
+	}
+	r, err := s.cfg.Client.NetworkCreate(ctx, NetworkName(s.cfg.TaskID), opts)
+	if err != nil {
+		return fmt.Errorf("make network of the services: %w", err)
+	}
+	s.network = r.ID
+	return nil
+}
+
+// up takes one service all the way to ready.
+func (s *Stack) up(ctx context.Context, u *unit, img *images, network func() error) error {
+	u.started = time.Now()
+	if err := img.ensure(ctx, u.spec.Image, func(state, text string) { s.emit(u, state, text) }); err != nil {
+		return err
+	}
+	if err := network(); err != nil {
+		return err
+	}
+	// The image's way here has its own bounds; the service's clock starts now.
+	limit := u.spec.StartTimeout()
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not ready after %s", limit))
+	defer cancel()
+	s.emit(u, "starting", "")
+	u.started = time.Now()
+	if err := s.create(ctx, u); err != nil {
+		return err
+	}
+	s.follow(ctx, u)
+	s.emit(u, "started", "")
+	how, err := s.ready(ctx, u)
+	if err != nil {
+		return s.explain(ctx, u, err)
+	}
+	u.mu.Lock()
+	u.state, u.readyMS = stateReady, time.Since(u.started).Milliseconds()
+	u.mu.Unlock()
+	s.emit(u, "ready", how)
+	return nil
+}
+
+func (s *Stack) emit(u *unit, status, text string) {
+	s.cfg.Emit(workorder.Event{
+		Type: workorder.EventService, Name: u.spec.Name, Status: status, Text: shorten(text),
+		DurationMS: time.Since(u.started).Milliseconds(),
+	})
+}
+
+func shorten(s string) string {
+	if len(s) <= workorder.MaxEventText {
+		return s
+	}
+	return s[:workorder.MaxEventText]
+}
+
+// Hosts are the addresses of the services by name.
+func (s *Stack) Hosts() map[string]netip.Addr {
+	hosts := map[string]netip.Addr{}
+	for _, u := range s.units {
+		if u.ip.IsValid() {
+			hosts[u.spec.Name] = u.ip
+		}
+	}
+	return hosts
+}
+
+// Ends are the services as last seen.
+func (s *Stack) Ends() []workorder.ServiceEnd {
+	var ends []workorder.ServiceEnd
+	for _, u := range s.units {
+		u.mu.Lock()
+		ends = append(ends, workorder.ServiceEnd{
+			Name: u.spec.Name, Image: u.spec.Image, State: u.state, ReadyMS: u.readyMS,
+			Log: s.logRel(u), Tail: u.tail,
+		})
+		u.mu.Unlock()
+	}
+	return ends
+}
+
+// Died is closed when a service that was ready has ended by itself; Ends says which.
+func (s *Stack) Died() <-chan struct{} { return s.died }
+
+// env is a container's environment, in a stable order.
+func env(m map[string]string) []string {
+	var e []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		e = append(e, k+"="+m[k])
+	}
+	return e
+}
