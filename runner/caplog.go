@@ -1,0 +1,93 @@
+package runner
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+)
+
+// What a log keeps of an output that is larger, in bytes: the beginning says
+// what was started and how, the end says how it went.
+const (
+	logHead = 8 << 20
+	logTail = 8 << 20
+)
+
+// maxAlign bounds the search for the beginning of a line after what was dropped.
+const maxAlign = 64 << 10
+
+// capLog is a log file of bounded size: the first head bytes, and of the rest
+// the last tail bytes. The tail is a ring in the file itself, so that memory stays small and
+// a killed writer still leaves both parts; Close puts the ring in order. Write
+// never fails, because a full disk must not stop the process that is logged.
+type capLog struct {
+	mu         sync.Mutex
+	f          *os.File
+	head, tail int64
+	n          int64 // bytes written to us
+	err        error // the first one
+}
+
+func newCapLog(path string, head, tail int64) (*capLog, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("create log: %w", err)
+	}
+	return &capLog{f: f, head: head, tail: tail}, nil
+}
+
+func (l *capLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	total := len(p)
+	if room := l.head - l.n; room > 0 {
+		k := min(room, int64(len(p)))
+		l.writeAt(p[:k], l.n)
+		l.n, p = l.n+k, p[k:]
+	}
+	if skip := int64(len(p)) - l.tail; skip > 0 {
+		l.n, p = l.n+skip, p[skip:]
+	}
+	for len(p) > 0 {
+		at := (l.n - l.head) % l.tail
+		k := min(l.tail-at, int64(len(p)))
+		l.writeAt(p[:k], l.head+at)
+		l.n, p = l.n+k, p[k:]
+	}
+	return total, nil
+}
+
+func (l *capLog) writeAt(p []byte, at int64) {
+	if _, err := l.f.WriteAt(p, at); err != nil && l.err == nil {
+		l.err = err
+	}
+}
+
+// Close orders the file and closes it. Its error is the first of all.
+func (l *capLog) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if dropped := l.n - l.head - l.tail; dropped > 0 && l.err == nil {
+		l.err = l.order(dropped)
+	}
+	return errors.Join(l.err, l.f.Close())
+}
+
+func (l *capLog) order(dropped int64) error {
+	ring := make([]byte, l.tail)
+	if _, err := l.f.ReadAt(ring, l.head); err != nil {
+		return err
+	}
+	at := (l.n - l.head) % l.tail
+	ring = append(ring[at:len(ring):len(ring)], ring[:at]...)
+	if i := bytes.IndexByte(ring[:min(len(ring), maxAlign)], '\n'); i >= 0 {
+		ring, dropped = ring[i+1:], dropped+int64(i)+1
+	}
+	mark := fmt.Sprintf("\n[%d bytes of output were dropped here]\n", dropped)
+	if _, err := l.f.WriteAt(append([]byte(mark), ring...), l.head); err != nil {
+		return err
+	}
+	return l.f.Truncate(l.head + int64(len(mark)+len(ring)))
+}

@@ -1,0 +1,245 @@
+package harness
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"syscall"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const commandName = "command"
+
+type command struct{}
+
+func (command) Name() string { return commandName }
+
+func (command) Command(r Run) (Command, error) {
+	spec := r.Order.Harness
+	argv := append([]string(nil), spec.Command...)
+	switch {
+	case len(argv) == 0 || strings.TrimSpace(argv[0]) == "":
+		return Command{}, errors.New("harness command: harness.command is empty: give the program to run")
+	case len(argv) == 1 && len(spec.Args) == 0:
+		argv = []string{"sh", "-c", argv[0]}
+	case len(argv) == 1:
+		argv = append([]string{"sh", "-c", argv[0] + ` "$@"`, "sh"}, spec.Args...)
+	default:
+		argv = append(argv, spec.Args...)
+	}
+	env := []string{
+		"SANDBOX_AGENT_PROMPT_FILE=" + r.PromptFile,
+		"SANDBOX_AGENT_TASK_ID=" + r.Order.TaskID,
+		"SANDBOX_AGENT_MODE=" + string(r.Order.Mode),
+		"SANDBOX_AGENT_WORKSPACE=" + r.Workspace,
+	}
+	if spec.Model != "" {
+		env = append(env, "SANDBOX_AGENT_MODEL="+spec.Model)
+	}
+	return Command{Argv: argv, Env: env, Stop: []syscall.Signal{syscall.SIGTERM}}, nil
+}
+
+func (command) Parser(r Run) Parser {
+	return &commandParser{claude: claudeParser{want: r.Order.Harness}}
+}
+
+// commandParser understands the schema in the package comment.
+type commandParser struct {
+	usage     workorder.Usage // last agent.usage
+	steps     workorder.Usage // sum of step_finish
+	nsteps    int
+	lastError string
+	final     string
+	session   string
+	claude    claudeParser // for scripts around that CLI
+}
+
+func (p *commandParser) Line(line []byte) ([]workorder.Event, bool) {
+	o, ok := object(line)
+	if !ok {
+		return nil, false
+	}
+	typ := field[string](o, "type")
+	switch typ {
+	case "system", "assistant", "user", "result", "stream_event":
+		if field[string](o, "session_id") == "" {
+			return nil, false
+		}
+		ev, ok := p.claude.object(typ, o)
+		for i := range ev {
+			if ev[i].Usage != nil {
+				ev[i].Usage = p.total()
+			}
+		}
+		return ev, ok
+	case "step_start", "text", "tool_use", "step_finish", "error":
+		if s := field[string](o, "sessionID"); s != "" {
+			p.session = s
+		}
+		return p.opencode(typ, o), true
+	case string(workorder.EventAgentText), string(workorder.EventAgentTool), string(workorder.EventAgentToolResult),
+		string(workorder.EventAgentUsage), string(workorder.EventAgentError):
+		return p.own(workorder.EventType(typ), o), true
+	}
+	return nil, false
+}
+
+func (p *commandParser) own(typ workorder.EventType, o map[string]json.RawMessage) []workorder.Event {
+	e := workorder.Event{Type: typ, Text: field[string](o, "text")}
+	switch typ {
+	case workorder.EventAgentText:
+		p.final = e.Text
+	case workorder.EventAgentTool:
+		e.Name, e.ID = field[string](o, "name"), field[string](o, "id")
+		if e.Text == "" {
+			e.Text = toolText(o["input"])
+		}
+	case workorder.EventAgentToolResult:
+		e.ID, e.Status = field[string](o, "id"), "ok"
+		if field[string](o, "status") == "error" {
+			e.Status = "error"
+		}
+	case workorder.EventAgentError:
+		p.lastError = e.Text
+	case workorder.EventAgentUsage:
+		// Decoded over the former totals, so that absent fields keep their value;
+		// over a copy of the cost, because events that are out share the former one.
+		u := p.usage
+		if u.CostUSD != nil {
+			u.CostUSD = new(*u.CostUSD)
+		}
+		if raw, ok := o["usage"]; ok && json.Unmarshal(raw, &u) == nil && sane(u) {
+			p.usage = u
+		}
+		e.Usage = p.total()
+	}
+	return []workorder.Event{e}
+}
+
+// sane refuses negative numbers: a total that can sink would get an agent
+// around its budget.
+func sane(u workorder.Usage) bool {
+	return (u.CostUSD == nil || *u.CostUSD >= 0) && u.InputTokens >= 0 && u.OutputTokens >= 0 &&
+		u.CacheReadTokens >= 0 && u.CacheWriteTokens >= 0
+}
+
+func (p *commandParser) opencode(typ string, o map[string]json.RawMessage) []workorder.Event {
+	part := o
+	if inner := field[map[string]json.RawMessage](o, "part"); inner != nil {
+		part = inner
+	}
+	switch typ {
+	case "text":
+		p.final = field[string](part, "text")
+		return []workorder.Event{{Type: workorder.EventAgentText, Text: p.final}}
+	case "tool_use":
+		return opencodeTool(part)
+	case "step_finish":
+		p.addStep(part)
+		return []workorder.Event{{Type: workorder.EventAgentUsage, Usage: p.total()}}
+	case "error":
+		p.lastError = opencodeError(o)
+		return []workorder.Event{{Type: workorder.EventAgentError, Text: p.lastError}}
+	}
+	return nil
+}
+
+func opencodeTool(part map[string]json.RawMessage) []workorder.Event {
+	state := field[map[string]json.RawMessage](part, "state")
+	id := field[string](part, "callID")
+	input := state["input"]
+	if input == nil {
+		input = part["input"]
+	}
+	ev := []workorder.Event{{Type: workorder.EventAgentTool, ID: id, Name: field[string](part, "tool"), Text: toolText(input)}}
+	switch field[string](state, "status") {
+	case "completed":
+		ev = append(ev, workorder.Event{Type: workorder.EventAgentToolResult, ID: id, Status: "ok", Text: field[string](state, "output")})
+	case "error":
+		ev = append(ev, workorder.Event{Type: workorder.EventAgentToolResult, ID: id, Status: "error", Text: field[string](state, "error")})
+	}
+	return ev
+}
+
+func opencodeError(o map[string]json.RawMessage) string {
+	e := field[map[string]json.RawMessage](o, "error")
+	data := field[map[string]json.RawMessage](e, "data")
+	for _, s := range []string{
+		field[string](data, "message"), field[string](e, "message"), field[string](e, "name"),
+		field[string](o, "error"), field[string](o, "message"), field[string](o, "text"),
+	} {
+		if s != "" {
+			return s
+		}
+	}
+	return "error without a message"
+}
+
+func (p *commandParser) addStep(part map[string]json.RawMessage) {
+	p.nsteps++
+	type tokens struct {
+		Input, Output, Reasoning int64
+		Cache                    struct{ Read, Write int64 }
+	}
+	t := field[tokens](part, "tokens")
+	step := workorder.Usage{
+		InputTokens: t.Input, OutputTokens: t.Output + t.Reasoning,
+		CacheReadTokens: t.Cache.Read, CacheWriteTokens: t.Cache.Write,
+		CostUSD: field[*float64](part, "cost"),
+	}
+	if sane(step) && t.Output >= 0 && t.Reasoning >= 0 {
+		p.steps = add(p.steps, step)
+	}
+}
+
+// total is what the agent has used so far.
+func (p *commandParser) total() *workorder.Usage {
+	u := add(add(p.usage, p.steps), p.claude.usage())
+	u.CostSource = ""
+	if u.CostUSD != nil {
+		u.CostSource = costByHarness
+	}
+	return &u
+}
+
+func (p *commandParser) Halt() string { return p.claude.Halt() }
+
+func (p *commandParser) End(e Exit) Outcome {
+	out := Outcome{Verdict: Succeeded}
+	if p.claude.results > 0 {
+		out = p.claude.End(Exit{})
+	}
+	out.Usage = *p.total()
+	if out.Final == "" {
+		out.Final = p.final
+	}
+	if out.SessionID == "" {
+		out.SessionID = p.session
+	}
+	out.Turns += p.nsteps
+	if (e.Code != 0 || e.Signal != "") && out.Verdict == Succeeded {
+		out.Verdict = Failed
+		out.Reason = because("the agent's command "+howItEnded(e), p.lastError, lastLine(e.Stderr))
+	}
+	return out
+}
+
+// costByHarness is the source of a cost that the agent itself computed.
+const costByHarness = "harness"
+
+// add sums two usages. The cost is unknown only when both are.
+func add(a, b workorder.Usage) workorder.Usage {
+	a.InputTokens += b.InputTokens
+	a.OutputTokens += b.OutputTokens
+	a.CacheReadTokens += b.CacheReadTokens
+	a.CacheWriteTokens += b.CacheWriteTokens
+	switch {
+	case a.CostUSD == nil:
+		a.CostUSD = b.CostUSD
+	case b.CostUSD != nil:
+		sum := *a.CostUSD + *b.CostUSD
+		a.CostUSD = &sum
+	}
+	return a
+}

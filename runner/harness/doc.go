@@ -1,0 +1,47 @@
+// Package harness adapts inner agents: it says how one is started and stopped,
+// and understands what it prints. It starts nothing and opens no file; package runner
+// does. Parsers are pure and never fail, so that recorded streams are their tests.
+//
+// # command
+//
+// Runs any program. harness.command is an argument list, or a single string
+// that runs by sh -c; harness.args follow as arguments. The prompt is on standard input and, byte for byte,
+// in the file that SANDBOX_AGENT_PROMPT_FILE names (readable by the agent's
+// user only, outside the workspace, gone after the run). SANDBOX_AGENT_TASK_ID,
+// SANDBOX_AGENT_MODE, SANDBOX_AGENT_WORKSPACE and, when harness.model is set, SANDBOX_AGENT_MODEL
+// are set as well. Exit code 0 is success, any other is failure.
+//
+// A line of standard output that is one JSON object with a known "type" is an
+// event. Every other line, JSON or not, is text and is kept as such. Known are:
+//
+//	{"type":"agent.text","text":"…"}                      what the agent says
+//	{"type":"agent.tool","id":"1","name":"Bash","text":"ls"}   a tool call; "input":{…} may stand for text
+//	{"type":"agent.tool_result","id":"1","status":"ok","text":"…"}   status: ok or error
+//	{"type":"agent.usage","usage":{"cost_usd":0.12,"input_tokens":1,"output_tokens":2,
+//	   "cache_read_tokens":3,"cache_write_tokens":4}}     totals of the run so far
+//	{"type":"agent.error","text":"…"}                     does not end the run; explains a failing exit code
+//
+// agent.usage REPLACES what was known: it carries totals. input_tokens excludes
+// cached ones, output_tokens includes reasoning; fields that are absent keep their value.
+//
+// The JSON lines of "opencode run --format json" are known too: step_start,
+// text, tool_use, error and
+//
+//	{"type":"step_finish","part":{"reason":"stop","cost":0.01,"tokens":{"input":1,"output":2,
+//	   "reasoning":3,"cache":{"read":4,"write":5}}}}
+//
+// whose fields may also stand beside "type", without "part". Each step_finish
+// ADDS to the totals: it carries one step. A program should use one of the two ways; when it uses both,
+// the sum of the steps is added to the last agent.usage.
+//
+// Lines of Claude Code's stream-json (type system, assistant, user, result or
+// stream_event, with a session_id) are understood as below, so that a script around
+// that program loses nothing.
+//
+// # claude-code
+//
+// Runs the Claude Code CLI headless with stream-json, under a session id of our
+// choice, and takes text, tool calls, cost, tokens, turns and verdict from the
+// stream. The exit code alone is never the verdict: the CLI exits with 0 after an interrupt and
+// reports API failures as subtype "success", so is_error is read first.
+package harness

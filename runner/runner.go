@@ -1,0 +1,147 @@
+package runner
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/redact"
+	"github.com/sandbox-agent/sandbox-agent/runner/harness"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// The causes with which a caller ends the context of a run. Any other end of
+// the context counts as ErrInterrupted, a plain deadline as ErrTimeout.
+var (
+	ErrTimeout     = errors.New("timeout_minutes ran out")
+	ErrInterrupted = errors.New("stopped from outside")
+)
+
+// oomScore makes the kernel take the agent's processes and not ours when memory
+// runs out: the work can only be saved by a living boot. Half of the scale puts
+// them before any process of ours, and leaves their own order of size in force.
+const oomScore = 500
+
+// Config is what all parts of a run share.
+type Config struct {
+	Order     *workorder.Order
+	Workspace string
+	Home      string
+	// OutDir receives logs/. It must not be writable by User.
+	OutDir string
+	// User is whom everything runs as; nil is the caller.
+	User *proc.Credential
+	// Env is the complete environment of all commands.
+	Env []string
+	// Emit takes events without Seq and Time. It must be safe for concurrent use.
+	Emit   func(workorder.Event)
+	Redact *redact.Set
+
+	bounds *bounds // nil: the defaults; tests shrink them
+}
+
+// bounds are the limits that a test cannot wait for or fill.
+type bounds struct {
+	logHead, logTail int64
+	commandTimeout   time.Duration
+	oomFiles         []string
+}
+
+func (c *Config) limits() bounds {
+	if c.bounds != nil {
+		return *c.bounds
+	}
+	return bounds{logHead: logHead, logTail: logTail, commandTimeout: ValidateTimeout, oomFiles: oomFiles()}
+}
+
+// Check reports what is missing to start the agent: an unknown harness, an empty
+// command, no model key. It has no side effects and belongs before everything that takes time.
+func Check(o *workorder.Order, env []string) error {
+	h, err := harness.For(o.Harness.Name)
+	if err != nil {
+		return err
+	}
+	_, err = h.Command(harness.Run{Order: o, Env: env, SessionID: newUUID()})
+	return err
+}
+
+// emit sends an event with its text redacted and shortened, in that order.
+func (c *Config) emit(e workorder.Event) {
+	e.Text = c.text(e.Text)
+	e.Name = c.Redact.String(e.Name)
+	c.Emit(e)
+}
+
+// redactWindow bounds what is looked at of a text that will be cut to
+// MaxEventText, in bytes: far more than a secret that begins before the cut can have.
+const redactWindow = 16 * workorder.MaxEventText
+
+func (c *Config) text(s string) string {
+	return cut(c.Redact.String(s[:min(len(s), redactWindow)]), workorder.MaxEventText)
+}
+
+// cut shortens s to max bytes at a rune's border.
+func cut(s string, max int) string {
+	const mark = " […]"
+	if len(s) <= max {
+		return s
+	}
+	n := max - len(mark)
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + mark
+}
+
+// env is the environment of a child: ours, HOME, and what is added, where the
+// later wins.
+func (c *Config) env(add ...string) []string {
+	env := slices.Clone(c.Env)
+	if c.Home != "" && !slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "HOME=") }) {
+		env = append(env, "HOME="+c.Home)
+	}
+	if env == nil {
+		env = []string{} // nil would inherit ours, which holds what children must not see
+	}
+	return append(env, add...)
+}
+
+// logFile creates OutDir/<name> and returns the sink for it.
+func (c *Config) logFile(name string) (*capLog, error) {
+	path := filepath.Join(c.OutDir, filepath.FromSlash(name))
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("create log folder: %w", err)
+	}
+	b := c.limits()
+	return newCapLog(path, b.logHead, b.logTail)
+}
+
+// stopped classifies the end of ctx; nil when it has not ended.
+func stopped(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	switch {
+	case cause == nil:
+		return nil
+	case errors.Is(cause, ErrTimeout), errors.Is(cause, context.DeadlineExceeded):
+		return ErrTimeout
+	case errors.Is(cause, errBudget), errors.Is(cause, errHalt):
+		return cause
+	}
+	return ErrInterrupted
+}
+
+// newUUID returns a random UUID of version 4.
+func newUUID() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails: crypto/rand aborts the program instead
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}

@@ -1,0 +1,166 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// ValidateTimeout bounds one validate command: most test suites end within it,
+// and a hanging one must leave time for the others and for the landing. The
+// run's own timeout applies as well.
+const ValidateTimeout = 10 * time.Minute
+
+// exitTimeout is the exit code of a command that was stopped at its own
+// deadline, as timeout(1) has it.
+const exitTimeout = 124
+
+// exitNotRun is the exit code of a command that never ran.
+const exitNotRun = -1
+
+// ShellCommand is one command of setup or validation.
+type ShellCommand struct {
+	Name string // in events
+	Run  string // for bash -c
+	Log  string // path of the full output, relative to Config.OutDir
+}
+
+// ShellResult is how it ended.
+type ShellResult struct {
+	ExitCode int // exitNotRun when it could not be started
+	Duration time.Duration
+	Tail     string // end of the output
+	// Err is nil after exit code 0, and else says what happened.
+	Err error
+	// Warning tells of an incomplete log.
+	Warning string
+}
+
+// Shell runs one command as the user in the workspace. What it starts in the
+// background and detaches stays, so that setup can start servers.
+func Shell(ctx context.Context, c Config, cmd ShellCommand) ShellResult {
+	began := time.Now()
+	r := c.shell(ctx, cmd)
+	r.Duration = time.Since(began)
+	return r
+}
+
+func (c *Config) shell(ctx context.Context, cmd ShellCommand) ShellResult {
+	log, err := c.logFile(cmd.Log)
+	if err != nil {
+		return ShellResult{ExitCode: exitNotRun, Err: err}
+	}
+	tail := proc.NewTail(tailSize)
+	output := newFlow(c.emit, cmd.Log, func(text string) workorder.Event {
+		return workorder.Event{Type: workorder.EventOutput, Name: cmd.Name, Text: text}
+	})
+	lines := &lineWriter{line: func(line []byte, _ int64) {
+		if len(line) > 0 && output.allow(len(line)) {
+			c.emit(workorder.Event{Type: workorder.EventOutput, Name: cmd.Name, Text: string(line[:min(len(line), redactWindow)])})
+		}
+	}}
+	clean := c.Redact.Writer(io.MultiWriter(log, tail))
+	// One writer for both streams, so that their lines stay in order.
+	sink := io.MultiWriter(clean, lines)
+	p, err := proc.Start(ctx, proc.Spec{
+		Argv: []string{"bash", "-c", cmd.Run}, Dir: c.Workspace, Env: c.env(), User: c.User,
+		Stdout: sink, Stderr: sink,
+		StopSignal: syscall.SIGTERM, Grace: workorder.AgentGrace, OOMScoreAdj: oomScore,
+	})
+	if err == nil {
+		err = p.Wait()
+	}
+	lines.Close()
+	output.close()
+	r := ShellResult{ExitCode: proc.ExitCode(err)}
+	if cerr := errors.Join(clean.Close(), log.Close()); cerr != nil {
+		r.Warning = c.text(fmt.Sprintf("%s is incomplete: %v", cmd.Log, cerr))
+	}
+	r.Tail = tail.String()
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		r.Err = fmt.Errorf("%s was stopped: %w", cmd.Name, errors.Join(context.Cause(ctx), err))
+	default:
+		r.Err = fmt.Errorf("%s: %w", cmd.Name, err)
+	}
+	return r
+}
+
+// Validate runs all the order's validate commands in order, whatever the ones
+// before did. Those that the end of ctx keeps from running are in the result as not passed.
+func Validate(ctx context.Context, c Config) []workorder.Validation {
+	var out []workorder.Validation
+	used := map[string]bool{}
+	for _, v := range c.Order.Validate {
+		log := workorder.LogsDir + "/validate-" + fileName(v.Name, used) + ".log"
+		out = append(out, c.validate(ctx, v, log))
+	}
+	return out
+}
+
+func (c *Config) validate(ctx context.Context, v workorder.Command, log string) workorder.Validation {
+	res := workorder.Validation{Name: v.Name, Command: c.Redact.String(v.Run), Log: log}
+	if ctx.Err() != nil {
+		res.ExitCode, res.Log, res.Tail = exitNotRun, "", "not run: "+context.Cause(ctx).Error()
+		return res
+	}
+	c.emit(workorder.Event{Type: workorder.EventValidateStarted, Name: v.Name, Text: v.Run})
+	limit := c.limits().commandTimeout
+	errSlow := fmt.Errorf("it took longer than %v", limit)
+	vctx, cancel := context.WithTimeoutCause(ctx, limit, errSlow)
+	defer cancel()
+	var others *bystanders
+	if c.User != nil {
+		others = lookAround(c.User.UID)
+	}
+	r := Shell(vctx, *c, ShellCommand{Name: v.Name, Run: v.Run, Log: log})
+	if others != nil {
+		others.sweep() // a server left by one command must not answer the tests of the next
+	}
+	res.ExitCode, res.DurationMS, res.Tail = r.ExitCode, r.Duration.Milliseconds(), r.Tail
+	res.Passed = r.Err == nil
+	switch {
+	case res.Passed:
+	case errors.Is(context.Cause(vctx), errSlow):
+		res.ExitCode = exitTimeout
+		res.Tail += fmt.Sprintf("\n[stopped: %v]", errSlow)
+	case ctx.Err() != nil:
+		res.Tail += fmt.Sprintf("\n[stopped: %v]", context.Cause(ctx))
+	case r.ExitCode == exitNotRun:
+		res.Tail = c.text(r.Err.Error())
+	}
+	status := "passed"
+	if !res.Passed {
+		status = "failed"
+	}
+	c.emit(workorder.Event{
+		Type: workorder.EventValidateFinished, Name: v.Name, Status: status,
+		ExitCode: &res.ExitCode, DurationMS: res.DurationMS,
+	})
+	return res
+}
+
+var notInFileName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+
+// fileName makes a file name of a command's name, different from those used.
+func fileName(name string, used map[string]bool) string {
+	base := cut(strings.TrimLeft(notInFileName.ReplaceAllString(name, "_"), "."), 100)
+	if base == "" {
+		base = "_"
+	}
+	n := base
+	for i := 2; used[n]; i++ {
+		n = fmt.Sprintf("%s-%d", base, i)
+	}
+	used[n] = true
+	return n
+}

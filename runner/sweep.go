@@ -1,0 +1,113 @@
+package runner
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+// Rounds and pause of a sweep: a process that forks as fast as it is killed
+// loses well within them, because every round kills all that exist.
+const (
+	sweepRounds = 50
+	sweepPause  = 10 * time.Millisecond
+)
+
+// bystanders are the user's processes that were there before a command began:
+// servers that setup started in the background. A process is one of them when it was there,
+// shares a session with one that was, or descends from one. A newcomer can get
+// into none of these: sessions cannot be joined and parents not chosen.
+type bystanders struct {
+	uid      uint32
+	began    map[int]string // pid → start time, so that a reused pid is told apart
+	sessions map[int]bool
+}
+
+func lookAround(uid uint32) *bystanders {
+	b := &bystanders{uid: uid, began: map[int]string{}, sessions: map[int]bool{}}
+	for _, pid := range proc.OfUser(uid) {
+		if st, err := readStat(pid); err == nil {
+			b.began[pid] = st.began
+			b.sessions[st.session] = true
+		}
+	}
+	return b
+}
+
+// sweep kills every process of the user that is no bystander and reports how
+// many withstood. Killing the command's group is not enough: tool shells of agents open
+// sessions of their own.
+func (b *bystanders) sweep() (left int) {
+	for range sweepRounds {
+		left = 0
+		for _, pid := range proc.OfUser(b.uid) {
+			if !b.includes(pid) {
+				left++
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+		if left == 0 {
+			return 0
+		}
+		time.Sleep(sweepPause)
+	}
+	return left
+}
+
+// maxAncestors bounds the walk to the top of the process tree.
+const maxAncestors = 64
+
+func (b *bystanders) includes(pid int) bool {
+	for range maxAncestors {
+		st, err := readStat(pid)
+		if err != nil {
+			return false
+		}
+		if began, ok := b.began[pid]; ok && began == st.began || b.sessions[st.session] {
+			return true
+		}
+		if st.parent <= 1 {
+			return false
+		}
+		pid = st.parent
+	}
+	return false
+}
+
+type stat struct {
+	parent, session int
+	began           string
+}
+
+func readStat(pid int) (stat, error) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return stat{}, err
+	}
+	return parseStat(b)
+}
+
+// parseStat reads /proc/<pid>/stat. The second field is the program's name in
+// brackets and may contain anything, so the fields count from its last bracket.
+func parseStat(b []byte) (stat, error) {
+	i := bytes.LastIndexByte(b, ')')
+	f := strings.Fields(string(b[i+1:]))
+	if i < 0 || len(f) < 20 {
+		return stat{}, fmt.Errorf("process state %q has too few fields", b)
+	}
+	parent, err := strconv.Atoi(f[1])
+	if err != nil {
+		return stat{}, fmt.Errorf("read parent: %w", err)
+	}
+	session, err := strconv.Atoi(f[3])
+	if err != nil {
+		return stat{}, fmt.Errorf("read session: %w", err)
+	}
+	return stat{parent: parent, session: session, began: f[19]}, nil
+}

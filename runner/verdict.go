@@ -1,0 +1,95 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/runner/harness"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Ending is how something ended, in the words of the result.
+type Ending struct {
+	Status  workorder.Status
+	EndedBy workorder.EndedBy
+	Reason  string // one sentence; empty on success
+}
+
+type agentFacts struct {
+	cause   error // why the agent was stopped; nil when it ended by itself
+	exit    harness.Exit
+	outcome harness.Outcome
+	oom     bool
+	budget  *float64
+	spent   float64
+	halt    string
+}
+
+// agentEnding judges the agent. What was done to it goes before what it says:
+// an agent that was stopped may still exit with 0.
+func agentEnding(f agentFacts) Ending {
+	spent := f.spent
+	if f.outcome.Usage.CostUSD != nil {
+		spent = max(spent, *f.outcome.Usage.CostUSD)
+	}
+	overBudget := f.budget != nil && spent > *f.budget
+	switch {
+	case errors.Is(f.cause, ErrInterrupted):
+		return Ending{workorder.StatusInterrupted, workorder.BySignal, "the run was stopped from outside while the agent worked"}
+	case errors.Is(f.cause, ErrTimeout):
+		return Ending{workorder.StatusTimeout, workorder.ByTimeout, "timeout_minutes ran out while the agent worked"}
+	case errors.Is(f.cause, errBudget), overBudget:
+		return Ending{workorder.StatusBudgetExceeded, workorder.ByBudget, fmt.Sprintf("the agent spent $%.4g, max_budget_usd is $%.4g", spent, *f.budget)}
+	case f.outcome.Verdict == harness.Budget:
+		return Ending{workorder.StatusBudgetExceeded, workorder.ByBudget, f.outcome.Reason}
+	case errors.Is(f.cause, errHalt):
+		return Ending{workorder.StatusFailed, workorder.ByAgent, f.halt}
+	case f.outcome.Verdict == harness.Succeeded:
+		return Ending{Status: workorder.StatusSuccess, EndedBy: workorder.ByAgent}
+	case f.oom && (f.exit.Signal == "SIGKILL" || f.exit.Code == 137):
+		return Ending{workorder.StatusFailed, workorder.ByAgent, "the kernel killed the agent because the box ran out of memory: raise limits.memory"}
+	case f.oom:
+		return Ending{workorder.StatusFailed, workorder.ByAgent, f.outcome.Reason + " (the box ran out of memory meanwhile: raise limits.memory)"}
+	}
+	return Ending{workorder.StatusFailed, workorder.ByAgent, f.outcome.Reason}
+}
+
+// Facts are what the verdict on a run is drawn from, when agent and validation are over.
+type Facts struct {
+	Agent      AgentOutcome
+	Validation []workorder.Validation
+	// HasRepo and Commits: the number of commits that the base lacks, ours included.
+	HasRepo bool
+	Commits int
+	// Cause is context.Cause of the run at the end of validation; nil while it lives.
+	Cause error
+}
+
+// Verdict judges the run up to the push, which may still turn it into an error.
+func Verdict(f Facts) Ending {
+	if f.Agent.Status != workorder.StatusSuccess {
+		return f.Agent.Ending
+	}
+	var failed []string
+	for _, v := range f.Validation {
+		if !v.Passed {
+			failed = append(failed, fmt.Sprintf("%s (exit %d)", v.Name, v.ExitCode))
+		}
+	}
+	switch {
+	case len(failed) > 0 && f.Cause != nil:
+		// It may be the end of the run that made them fail.
+		if errors.Is(f.Cause, ErrTimeout) {
+			return Ending{workorder.StatusTimeout, workorder.ByTimeout, "timeout_minutes ran out during validation"}
+		}
+		return Ending{workorder.StatusInterrupted, workorder.BySignal, "the run was stopped from outside during validation"}
+	case len(failed) > 0:
+		return Ending{workorder.StatusFailed, workorder.ByValidation, "validation failed: " + strings.Join(failed, ", ")}
+	case f.HasRepo && f.Commits == 0 && f.Agent.Denials > 0:
+		return Ending{workorder.StatusFailed, workorder.ByAgent, fmt.Sprintf("the agent changed nothing: %d of its tool calls were denied", f.Agent.Denials)}
+	case f.HasRepo && f.Commits == 0:
+		return Ending{workorder.StatusNoChanges, workorder.ByAgent, "the agent finished and changed nothing"}
+	}
+	return Ending{Status: workorder.StatusSuccess, EndedBy: workorder.ByAgent}
+}
