@@ -1,0 +1,132 @@
+package render
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+type plainRenderer struct {
+	w     io.Writer
+	o     Options
+	start time.Time
+	gap   gap
+}
+
+// NewPlain prints one line per event, with the time since the first.
+func NewPlain(w io.Writer, o Options) Renderer { return &plainRenderer{w: w, o: o} }
+
+func (r *plainRenderer) Event(e workorder.Event) {
+	at := e.Time
+	if at.IsZero() {
+		at = r.o.now()
+	}
+	if r.start.IsZero() {
+		r.start = at
+	}
+	lost := r.gap.next(e.Seq)
+	text := plainText(e)
+	if lost > 0 {
+		text = fmt.Sprintf("(%d events are missing here) %s", lost, text)
+	}
+	if text == "" {
+		return
+	}
+	since := max(at.Sub(r.start), 0)
+	_, _ = fmt.Fprintf(r.w, "[%8.1fs] %s\n", since.Seconds(), text) // a reader that has gone away is no error
+}
+
+func (r *plainRenderer) Close() {}
+
+// gap notices missing numbers. Events of the host have none.
+type gap struct{ last int64 }
+
+func (g *gap) next(seq int64) (lost int64) {
+	if seq <= 0 {
+		return 0
+	}
+	if g.last > 0 && seq > g.last+1 {
+		lost = seq - g.last - 1
+	}
+	g.last = max(g.last, seq)
+	return lost
+}
+
+// plainText says an event in one line; empty: there is nothing to say.
+func plainText(e workorder.Event) string {
+	name, text, status := oneLine(e.Name), oneLine(e.Text), oneLine(e.Status)
+	switch e.Type {
+	case workorder.EventReady:
+		return words("box ready", text)
+	case workorder.EventStepStarted:
+		return name + ": started"
+	case workorder.EventStepFinished:
+		return name + ": " + words(status, exit(e), spent(e), text)
+	case workorder.EventService:
+		return "service " + name + ": " + words(status, spent(e), text)
+	case workorder.EventImageRequest:
+		return "image " + name + ": asked from the host"
+	case workorder.EventAgentStarted:
+		return "agent: started " + words(name, text)
+	case workorder.EventAgentText:
+		return "agent: " + text
+	case workorder.EventAgentTool:
+		return "agent: tool " + words(name, text)
+	case workorder.EventAgentToolResult:
+		return "agent: tool result " + words(status, text)
+	case workorder.EventAgentOutput:
+		return "agent " + name + ": " + text
+	case workorder.EventAgentUsage:
+		if e.Usage == nil {
+			return ""
+		}
+		return words("agent: usage", usage(*e.Usage))
+	case workorder.EventAgentError:
+		return "agent: error: " + text
+	case workorder.EventAgentFinished:
+		return "agent: finished " + words(exit(e), spent(e), text)
+	case workorder.EventValidateStarted:
+		return "validate " + name + ": " + words("started", text)
+	case workorder.EventValidateFinished:
+		return "validate " + name + ": " + words(status, exit(e), spent(e), text)
+	case workorder.EventOutput:
+		return name + " | " + text
+	case workorder.EventPush:
+		return "push " + shortRef(e.Name) + ": " + words(status, short(e.Text))
+	case workorder.EventWarning:
+		return "warning: " + text
+	case workorder.EventResult:
+		if e.Result == nil {
+			return "result"
+		}
+		return "result: " + words(string(e.Result.Status), oneLine(e.Result.Reason))
+	}
+	return words(oneLine(string(e.Type)), name, status, text)
+}
+
+func words(parts ...string) string {
+	var kept []string
+	for _, p := range parts {
+		if p != "" {
+			kept = append(kept, p)
+		}
+	}
+	return strings.Join(kept, " ")
+}
+
+func exit(e workorder.Event) string {
+	if e.ExitCode == nil {
+		return ""
+	}
+	return fmt.Sprintf("exit %d", *e.ExitCode)
+}
+
+func spent(e workorder.Event) string {
+	if e.DurationMS <= 0 {
+		return ""
+	}
+	return "(" + took(millis(e.DurationMS)) + ")"
+}

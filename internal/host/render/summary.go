@@ -1,0 +1,216 @@
+package render
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// SummaryOptions say what the summary can show.
+type SummaryOptions struct {
+	Color bool
+	Width int // 0: 80
+	// Dir is where the result lies; empty: not said.
+	Dir string
+}
+
+// maxShown bounds lists; the result has all of it.
+const maxShown = 20
+
+// Summary prints what came of a run.
+func Summary(w io.Writer, r *workorder.Result, o SummaryOptions) {
+	if r == nil {
+		return
+	}
+	if o.Width <= 0 {
+		o.Width = defaultWidth
+	}
+	s := &summary{o: o, p: paint(o.Color)}
+	s.title(r)
+	s.repository(r)
+	s.checks(r)
+	s.agent(r)
+	s.time(r)
+	s.services(r)
+	for i, t := range r.Warnings {
+		if i == maxShown {
+			s.row("", fmt.Sprintf("and %d more warnings", len(r.Warnings)-i))
+			break
+		}
+		s.text("warning", t, yellow)
+	}
+	for i, e := range r.Evidence {
+		if i == maxShown {
+			break
+		}
+		s.row(label(i, "evidence"), words(oneLine(e.Name), oneLine(e.Path)))
+	}
+	if o.Dir != "" {
+		s.row("result", oneLine(o.Dir))
+	}
+	if r.NextCommand != "" {
+		s.row("next", s.p.as(bold, oneLine(r.NextCommand)))
+	}
+	_, _ = io.WriteString(w, s.b.String()) // a reader that has gone away is no error
+}
+
+type summary struct {
+	b strings.Builder
+	o SummaryOptions
+	p paint
+}
+
+const labelWidth = 11
+
+// row is a label and what belongs to it, on one line that is never cut: paths
+// and commands are there to be copied.
+func (s *summary) row(name, text string) {
+	if text != "" {
+		fmt.Fprintf(&s.b, "  %s%s\n", s.p.as(dim, fmt.Sprintf("%-*s", labelWidth, name)), text)
+	}
+}
+
+// text is a row of prose, wrapped.
+func (s *summary) text(name, text, color string) {
+	for i, l := range wrap(Clean(text), s.o.Width-labelWidth-3, maxTextLines) {
+		if color != "" {
+			l = s.p.as(color, l)
+		}
+		s.row(label(i, name), l)
+	}
+}
+
+func label(i int, name string) string {
+	if i == 0 {
+		return name
+	}
+	return ""
+}
+
+func (s *summary) title(r *workorder.Result) {
+	mark, color := "✗", red
+	switch r.Status {
+	case workorder.StatusSuccess, workorder.StatusNoChanges, workorder.StatusPlanned:
+		mark, color = "✓", green
+	case workorder.StatusInterrupted, workorder.StatusParked, workorder.StatusTimeout, workorder.StatusBudgetExceeded:
+		mark, color = "!", yellow
+	}
+	fmt.Fprintf(&s.b, "\n%s\n", words(s.p.as(color, mark+" "+oneLine(string(r.Status))), s.p.as(bold, oneLine(r.TaskID)),
+		oneLine(r.Project), "in "+took(millis(r.DurationMS))))
+	reason := r.Reason
+	if reason == "" && r.Status == workorder.StatusFailed {
+		reason = "ended by " + string(r.EndedBy)
+	}
+	if reason != "" {
+		s.text("reason", reason, "")
+	}
+}
+
+func (s *summary) repository(r *workorder.Result) {
+	if r.Repo == "" && r.Branch == "" {
+		return
+	}
+	branch := oneLine(r.Branch)
+	switch {
+	case branch == "":
+		branch = "none"
+	case !r.Pushed:
+		branch += s.p.as(yellow, " (not pushed)")
+	}
+	if r.BaseBranch != "" {
+		branch += s.p.as(dim, " from "+words(oneLine(r.BaseBranch), short(r.BaseSHA)))
+	}
+	s.row("branch", branch)
+	for i, c := range r.Commits {
+		if i == maxShown {
+			s.row("", fmt.Sprintf("and %d more", len(r.Commits)-i))
+			break
+		}
+		s.row(label(i, "commits"), short(c.SHA)+" "+cut(oneLine(c.Subject), s.o.Width-labelWidth-14))
+	}
+	if r.PR != nil {
+		s.row("pull req.", words(fmt.Sprintf("#%d", r.PR.Number), oneLine(r.PR.State), oneLine(r.PR.URL)))
+	}
+}
+
+func (s *summary) checks(r *workorder.Result) {
+	wide := 0
+	for _, v := range r.Validation {
+		wide = min(max(wide, columns(oneLine(v.Name))), 24)
+	}
+	for i, v := range r.Validation {
+		mark := s.p.as(green, "✓")
+		if !v.Passed {
+			mark = s.p.as(red, "✗")
+		}
+		name := cut(oneLine(v.Name), 24)
+		name += strings.Repeat(" ", max(0, wide-columns(name)))
+		s.row(label(i, "validation"), fmt.Sprintf("%s %s  exit %-3d  %7s  %s", mark, name, v.ExitCode,
+			took(millis(v.DurationMS)), s.p.as(dim, oneLine(v.Log))))
+		if !v.Passed {
+			s.tail(v.Tail)
+		}
+	}
+}
+
+func (s *summary) services(r *workorder.Result) {
+	for _, v := range r.Services {
+		if v.State == "ready" {
+			continue
+		}
+		s.row("service", s.p.as(red, words(oneLine(v.Name), oneLine(v.State)))+" "+oneLine(v.Log))
+		s.tail(v.Tail)
+	}
+}
+
+// tail shows the end of a log.
+func (s *summary) tail(t string) {
+	const lines = 8
+	all := strings.Split(strings.TrimRight(Clean(t), "\n"), "\n")
+	for _, l := range all[max(0, len(all)-lines):] {
+		if strings.TrimSpace(l) != "" {
+			s.row("", s.p.as(dim, "| "+cut(l, s.o.Width-labelWidth-5)))
+		}
+	}
+}
+
+func (s *summary) agent(r *workorder.Result) {
+	if r.Agent.Harness == "" {
+		return
+	}
+	turns := ""
+	if r.Agent.Turns > 0 {
+		turns = fmt.Sprintf("%d turns", r.Agent.Turns)
+	}
+	code := ""
+	if r.Agent.ExitCode != nil && *r.Agent.ExitCode != 0 {
+		code = fmt.Sprintf("exit %d", *r.Agent.ExitCode)
+	}
+	s.row("agent", join(" · ", words(oneLine(r.Agent.Harness), oneLine(r.Agent.Version)), oneLine(r.Agent.Model), turns, code))
+	s.row("cost", usage(r.Usage))
+}
+
+// time is the time of each step that took any.
+func (s *summary) time(r *workorder.Result) {
+	const notable = 10 * time.Millisecond
+	var parts []string
+	for _, st := range r.Steps {
+		if d := millis(st.DurationMS); st.Status != workorder.StepSkipped && d >= notable {
+			parts = append(parts, oneLine(st.Name)+" "+took(d))
+		}
+	}
+	s.text("time", strings.Join(parts, " · "), "")
+}
+
+func join(by string, parts ...string) string {
+	var kept []string
+	for _, p := range parts {
+		if p != "" {
+			kept = append(kept, p)
+		}
+	}
+	return strings.Join(kept, by)
+}

@@ -1,0 +1,359 @@
+package render
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// tickEvery is how often running times move: often enough to look alive.
+	tickEvery = 100 * time.Millisecond
+	// drawEvery bounds repaints when events flood in: no eye sees more.
+	drawEvery = 40 * time.Millisecond
+	// maxPending lines are held back between two repaints.
+	maxPending = 64
+	// maxTasks bounds what is remembered as running, whatever the events say.
+	maxTasks = 64
+	// maxLive bounds the live part, so that it fits small terminals.
+	maxLive = 10
+	// keepOutput lines of a running command are kept to be shown when it fails,
+	// liveOutput of them while it runs.
+	keepOutput = 12
+	liveOutput = 2
+	// maxTextLines bounds one thing the agent says; the record has all of it.
+	maxTextLines = 16
+)
+
+// task is something that runs now.
+type task struct {
+	kind, name string
+	started    time.Time
+	note       string   // what it is doing
+	output     []string // its last lines
+}
+
+// Kinds of tasks. Names are unique within a kind.
+const (
+	kindStep     = "step"
+	kindService  = "service"
+	kindAgent    = "agent"
+	kindValidate = "validate"
+)
+
+// ttyRenderer prints what is finished for good and keeps what runs in a live
+// part below it. The lock is between events and the ticker.
+type ttyRenderer struct {
+	mu      sync.Mutex
+	o       Options
+	screen  screen
+	tasks   []*task
+	usage   string
+	gap     gap
+	drawn   time.Time
+	pending []string
+	closed  bool
+	stop    chan struct{}
+	stopped sync.WaitGroup
+}
+
+// NewTTY shows a run on a terminal.
+func NewTTY(w io.Writer, o Options) Renderer {
+	r := &ttyRenderer{o: o, screen: screen{w: w}, stop: make(chan struct{})}
+	tick, end := o.Tick, func() {}
+	if tick == nil {
+		t := time.NewTicker(tickEvery)
+		tick, end = t.C, t.Stop
+	}
+	r.stopped.Go(func() {
+		defer end()
+		for {
+			select {
+			case <-r.stop:
+				return
+			case <-tick:
+				r.repaint()
+			}
+		}
+	})
+	return r
+}
+
+func (r *ttyRenderer) Close() {
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return
+	}
+	r.closed = true
+	r.tasks = nil
+	r.draw()
+	r.mu.Unlock()
+	close(r.stop)
+	r.stopped.Wait()
+}
+
+func (r *ttyRenderer) repaint() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed && (len(r.pending) > 0 || len(r.tasks) > 0 || r.screen.live()) {
+		r.draw()
+	}
+}
+
+func (r *ttyRenderer) Event(e workorder.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
+	if lost := r.gap.next(e.Seq); lost > 0 {
+		r.print(yellow, "! ", fmt.Sprintf("%d events are missing here", lost), 1)
+	}
+	r.apply(e)
+	if now := r.o.now(); now.Sub(r.drawn) >= drawEvery || len(r.pending) >= maxPending {
+		r.draw()
+	}
+}
+
+// apply changes the state and prints what is final.
+func (r *ttyRenderer) apply(e workorder.Event) {
+	name, text := oneLine(e.Name), oneLine(e.Text)
+	switch e.Type {
+	case workorder.EventStepStarted:
+		r.begin(kindStep, name, e.Time)
+	case workorder.EventStepFinished:
+		r.finish(kindStep, name, e, workorder.StepStatus(e.Status))
+	case workorder.EventValidateStarted:
+		r.begin(kindValidate, name, e.Time).note = text
+	case workorder.EventValidateFinished:
+		status := workorder.StepDone
+		if e.Status != "passed" {
+			status = workorder.StepFailed
+		}
+		r.finish(kindValidate, name, e, status)
+	case workorder.EventService:
+		r.service(e, name, text)
+	case workorder.EventOutput:
+		if t := r.outputOf(name); t != nil {
+			t.output = append(t.output[max(0, len(t.output)-keepOutput+1):], text)
+		}
+	case workorder.EventPush:
+		if e.Status == "error" {
+			r.print(yellow, "! ", "push "+shortRef(e.Name)+": "+text, 3)
+		} else {
+			r.print(dim, "↑ ", "pushed "+words(shortRef(e.Name), short(e.Text)), 1)
+		}
+	case workorder.EventWarning:
+		r.print(yellow, "! ", Clean(e.Text), maxTextLines)
+	case workorder.EventResult:
+		r.tasks = nil
+	case workorder.EventReady, workorder.EventImageRequest:
+		// Said by the steps and services themselves.
+	default:
+		if strings.HasPrefix(string(e.Type), "agent.") {
+			r.agent(e, name, text)
+		} else if said := plainText(e); said != "" {
+			r.print(dim, "  ", said, 1)
+		}
+	}
+}
+
+func (r *ttyRenderer) agent(e workorder.Event, name, text string) {
+	switch e.Type {
+	case workorder.EventAgentStarted:
+		r.begin(kindAgent, kindAgent, e.Time)
+		r.print(bold, "● ", words("agent", name, text), 1)
+	case workorder.EventAgentText:
+		r.print("", "  ", Clean(e.Text), maxTextLines)
+	case workorder.EventAgentTool:
+		r.note(words(name, text))
+		r.print(cyan, "  → ", words(name, text), 1)
+	case workorder.EventAgentToolResult:
+		r.note("")
+		if e.Status == "error" {
+			r.print(red, "    ✗ ", text, 2)
+		}
+	case workorder.EventAgentOutput:
+		r.print(dim, "  | ", text, 2)
+	case workorder.EventAgentUsage:
+		if e.Usage != nil {
+			r.usage = usage(*e.Usage)
+		}
+	case workorder.EventAgentError:
+		r.print(red, "✗ ", "agent: "+text, maxTextLines)
+	case workorder.EventAgentFinished:
+		r.end(kindAgent, kindAgent)
+		mark, color := "✓ ", green
+		if e.ExitCode != nil && *e.ExitCode != 0 {
+			mark, color = "✗ ", red
+		}
+		r.print(color, mark, words("agent finished", exit(e), spent(e)), 1)
+	default:
+		if said := plainText(e); said != "" {
+			r.print(dim, "  ", said, 1)
+		}
+	}
+}
+
+func (r *ttyRenderer) service(e workorder.Event, name, text string) {
+	switch e.Status {
+	case "ready":
+		r.end(kindService, name)
+		r.print(green, "✓ ", words("service", name, "ready", spent(e)), 1)
+	case "failed":
+		r.end(kindService, name)
+		r.print(red, "✗ ", words("service", name, "failed", spent(e), text), maxTextLines)
+	default:
+		t := r.find(kindService, name)
+		if t == nil {
+			t = r.begin(kindService, name, e.Time)
+		}
+		t.note = words(oneLine(e.Status), text)
+	}
+}
+
+// finish prints a step's or check's ending, and its last output if it failed.
+func (r *ttyRenderer) finish(kind, name string, e workorder.Event, status workorder.StepStatus) {
+	t := r.end(kind, name)
+	label := name
+	if kind == kindValidate {
+		label = "validate " + name
+	}
+	text := oneLine(e.Text)
+	switch status {
+	case workorder.StepFailed:
+		r.print(red, "✗ ", words(label, exit(e), spent(e), text), maxTextLines)
+		if t != nil {
+			for _, l := range t.output {
+				r.print(dim, "    ", l, 1)
+			}
+		}
+	case workorder.StepSkipped:
+		r.print(dim, "- ", words(label, "skipped:", text), 2)
+	default:
+		r.print(green, "✓ ", words(label, spent(e), text), 2)
+	}
+}
+
+func (r *ttyRenderer) find(kind, name string) *task {
+	for _, t := range r.tasks {
+		if t.kind == kind && t.name == name {
+			return t
+		}
+	}
+	return nil
+}
+
+// outputOf is the task whose output a line is: events name the step or check.
+func (r *ttyRenderer) outputOf(name string) *task {
+	if t := r.find(kindValidate, name); t != nil {
+		return t
+	}
+	return r.find(kindStep, name)
+}
+
+func (r *ttyRenderer) note(s string) {
+	if t := r.find(kindAgent, kindAgent); t != nil {
+		t.note = s
+	}
+}
+
+// begin remembers a task as running. A record that is read late has its
+// beginnings in the past; a time from the future is a clock that differs.
+func (r *ttyRenderer) begin(kind, name string, at time.Time) *task {
+	r.end(kind, name)
+	now := r.o.now()
+	if at.IsZero() || at.After(now) {
+		at = now
+	}
+	if len(r.tasks) >= maxTasks {
+		r.tasks = slices.Delete(r.tasks, 0, 1)
+	}
+	t := &task{kind: kind, name: name, started: at}
+	r.tasks = append(r.tasks, t)
+	return t
+}
+
+func (r *ttyRenderer) end(kind, name string) *task {
+	t := r.find(kind, name)
+	if t != nil {
+		r.tasks = slices.DeleteFunc(r.tasks, func(o *task) bool { return o == t })
+	}
+	return t
+}
+
+// print adds lines that stay. The text is cleaned by the caller.
+func (r *ttyRenderer) print(color, mark, text string, limit int) {
+	p := paint(r.o.Color)
+	room := r.o.width() - 1 - columns(mark)
+	lines := wrap(text, room, limit)
+	if limit == 1 {
+		lines = []string{cut(text, room)}
+	}
+	for i, l := range lines {
+		lead := mark
+		if i > 0 {
+			lead = strings.Repeat(" ", columns(mark))
+		}
+		switch color {
+		case red, yellow, dim:
+			r.pending = append(r.pending, p.as(color, lead+l))
+		case "":
+			r.pending = append(r.pending, lead+l)
+		default:
+			r.pending = append(r.pending, p.as(color, lead)+l)
+		}
+	}
+}
+
+func (r *ttyRenderer) draw() {
+	r.drawn = r.o.now()
+	r.screen.draw(r.pending, r.liveLines(), r.o.width())
+	r.pending = r.pending[:0]
+}
+
+// liveLines is the live part now.
+func (r *ttyRenderer) liveLines() []string {
+	p := paint(r.o.Color)
+	now, width := r.o.now(), r.o.width()-1
+	limit := maxLive
+	if r.o.Height != nil {
+		if h := r.o.Height(); h > 0 {
+			limit = max(1, min(maxLive, h-2))
+		}
+	}
+	spin := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")[now.UnixMilli()/tickEvery.Milliseconds()%10]
+	var lines []string
+	for i, t := range r.tasks {
+		if len(lines) >= limit-1 && i < len(r.tasks)-1 {
+			lines = append(lines, p.as(dim, cut(fmt.Sprintf("  and %d more", len(r.tasks)-i), width)))
+			break
+		}
+		label := t.name
+		if t.kind != kindStep && t.kind != kindAgent {
+			label = t.kind + " " + t.name
+		}
+		rest := t.note
+		if t.kind == kindAgent && r.usage != "" {
+			rest = words(r.usage, rest)
+		}
+		head := cut(fmt.Sprintf("%s %s", label, elapsed(now.Sub(t.started))), width-2)
+		tail := cut(rest, width-4-columns(head))
+		if tail != "" {
+			tail = "  " + p.as(dim, tail)
+		}
+		lines = append(lines, p.as(cyan, string(spin))+" "+head+tail)
+		for _, l := range t.output[max(0, len(t.output)-liveOutput):] {
+			if len(lines) < limit {
+				lines = append(lines, p.as(dim, "    "+cut(l, width-4)))
+			}
+		}
+	}
+	return lines
+}
