@@ -28,7 +28,7 @@ func (r *plainRenderer) Event(e workorder.Event) {
 		r.start = at
 	}
 	lost := r.gap.next(e.Seq)
-	text := plainText(e)
+	text := plainText(bounded(e))
 	if lost > 0 {
 		text = fmt.Sprintf("(%d events are missing here) %s", lost, text)
 	}
@@ -40,6 +40,17 @@ func (r *plainRenderer) Event(e workorder.Event) {
 }
 
 func (r *plainRenderer) Close() {}
+
+// bounded cuts texts that are longer than the contract allows: what a broken
+// guest sends must not cost more than what a sound one sends.
+func bounded(e workorder.Event) workorder.Event {
+	for _, s := range []*string{&e.Name, &e.Text, &e.Status} {
+		if len(*s) > 2*workorder.MaxEventText {
+			*s = (*s)[:2*workorder.MaxEventText]
+		}
+	}
+	return e
+}
 
 // gap notices missing numbers. Events of the host have none.
 type gap struct{ last int64 }
@@ -64,6 +75,9 @@ func plainText(e workorder.Event) string {
 	case workorder.EventStepStarted:
 		return name + ": started"
 	case workorder.EventStepFinished:
+		if status == string(workorder.StepSkipped) {
+			return name + ": skipped: " + text
+		}
 		return name + ": " + words(status, exit(e), spent(e), text)
 	case workorder.EventService:
 		return "service " + name + ": " + words(status, spent(e), text)

@@ -115,7 +115,7 @@ func (r *ttyRenderer) Event(e workorder.Event) {
 	if lost := r.gap.next(e.Seq); lost > 0 {
 		r.print(yellow, "! ", fmt.Sprintf("%d events are missing here", lost), 1)
 	}
-	r.apply(e)
+	r.apply(bounded(e))
 	if now := r.o.now(); now.Sub(r.drawn) >= drawEvery || len(r.pending) >= maxPending {
 		r.draw()
 	}
@@ -189,11 +189,11 @@ func (r *ttyRenderer) agent(e workorder.Event, name, text string) {
 		r.print(red, "✗ ", "agent: "+text, maxTextLines)
 	case workorder.EventAgentFinished:
 		r.end(kindAgent, kindAgent)
-		mark, color := "✓ ", green
+		mark, color, code := "✓ ", green, ""
 		if e.ExitCode != nil && *e.ExitCode != 0 {
-			mark, color = "✗ ", red
+			mark, color, code = "✗ ", red, exit(e)
 		}
-		r.print(color, mark, words("agent finished", exit(e), spent(e)), 1)
+		r.print(color, mark, words("agent finished", code, spent(e), text), 2)
 	default:
 		if said := plainText(e); said != "" {
 			r.print(dim, "  ", said, 1)

@@ -1,0 +1,344 @@
+package render_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+var update = flag.Bool("update", false, "write golden files anew")
+
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v (write it with -update)", err)
+	}
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("%s differs (-want +got):\n%s", file, d)
+	}
+}
+
+func events(t *testing.T) []workorder.Event {
+	t.Helper()
+	f, err := os.Open("testdata/run.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var all []workorder.Event
+	for s := bufio.NewScanner(f); s.Scan(); {
+		e, err := workorder.DecodeEvent(s.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// clock is set by the test to the time of each event.
+type clock struct{ t time.Time }
+
+func (c *clock) now() time.Time { return c.t }
+
+func TestPlain(t *testing.T) {
+	var b bytes.Buffer
+	r := render.New(render.Plain, &b, render.Options{})
+	for _, e := range events(t) {
+		r.Event(e)
+	}
+	r.Close()
+	golden(t, "testdata/run.plain", b.String())
+}
+
+func TestJSON(t *testing.T) {
+	var b bytes.Buffer
+	r := render.New(render.JSON, &b, render.Options{})
+	all := events(t)
+	for _, e := range all {
+		r.Event(e)
+	}
+	r.Event(workorder.Event{Seq: 99, Type: "x", Text: "<&>\u009b2J\x7f\u2028 é"})
+	r.Close()
+	lines := strings.Split(strings.TrimSpace(b.String()), "\n")
+	if len(lines) != len(all)+1 {
+		t.Fatalf("%d lines for %d events", len(lines), len(all)+1)
+	}
+	for i, e := range all {
+		back, err := workorder.DecodeEvent([]byte(lines[i]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(e, back); d != "" {
+			t.Error(d)
+		}
+	}
+	last := lines[len(lines)-1]
+	if strings.ContainsAny(last, "\u009b\x7f") || !strings.Contains(last, "<&>") {
+		t.Errorf("unsafe or escaped text: %q", last)
+	}
+	if back, err := workorder.DecodeEvent([]byte(last)); err != nil || back.Text != "<&>\u009b2J\x7f\u2028 é" {
+		t.Errorf("text changed: %q, %v", back.Text, err)
+	}
+}
+
+// TestTTY plays the run on a terminal and takes its picture at some events.
+func TestTTY(t *testing.T) {
+	for _, width := range []int{80, 40} {
+		term := newTerminal(width)
+		c := &clock{}
+		r := render.New(render.TTY, term, render.Options{
+			Now: c.now, Tick: make(chan time.Time), Width: func() int { return width },
+		})
+		var pictures strings.Builder
+		for _, e := range events(t) {
+			// Far enough apart that every event is painted.
+			c.t = c.t.Add(50 * time.Millisecond)
+			if e.Time.After(c.t) {
+				c.t = e.Time
+			}
+			r.Event(e)
+			switch e.Seq {
+			case 7, 13, 19, 26:
+				fmt.Fprintf(&pictures, "--- after event %d\n%s", e.Seq, term)
+			}
+		}
+		r.Close()
+		r.Close()
+		fmt.Fprintf(&pictures, "--- closed\n%s", term)
+		golden(t, fmt.Sprintf("testdata/run.tty%d", width), pictures.String())
+	}
+}
+
+func TestTTYColor(t *testing.T) {
+	var b bytes.Buffer
+	term := newTerminal(80)
+	c := &clock{}
+	r := render.New(render.TTY, &both{&b, term}, render.Options{Color: true, Now: c.now, Tick: make(chan time.Time)})
+	for _, e := range events(t) {
+		c.t = e.Time.Add(time.Second)
+		r.Event(e)
+	}
+	r.Close()
+	if !strings.Contains(b.String(), "\x1b[32m✓ \x1b[0mclone") {
+		t.Errorf("no colour in %q", b.String())
+	}
+	if strings.Contains(b.String(), "owned") || strings.Contains(b.String(), "\x1b]") || strings.Contains(b.String(), "\x1b[2J") {
+		t.Error("the agent's escape sequences reached the terminal")
+	}
+}
+
+type both struct {
+	a, b interface{ Write([]byte) (int, error) }
+}
+
+func (w *both) Write(p []byte) (int, error) {
+	_, _ = w.a.Write(p)
+	return w.b.Write(p)
+}
+
+// TestTTYResize: the live part leaves nothing behind when the terminal narrows.
+func TestTTYResize(t *testing.T) {
+	term := newTerminal(80)
+	width := 80
+	c := &clock{t: time.Unix(1000, 0)}
+	r := render.New(render.TTY, term, render.Options{Now: c.now, Tick: make(chan time.Time), Width: func() int { return width }})
+	send := func(e workorder.Event) {
+		c.t = c.t.Add(time.Second)
+		e.Time = c.t
+		r.Event(e)
+	}
+	send(workorder.Event{Type: workorder.EventStepFinished, Name: "clone", Status: "done"})
+	send(workorder.Event{Type: workorder.EventStepStarted, Name: "setup"})
+	send(workorder.Event{Type: workorder.EventOutput, Name: "setup", Text: strings.Repeat("long output ", 10)})
+	width = 30
+	term.resize(30)
+	send(workorder.Event{Type: workorder.EventOutput, Name: "setup", Text: "short"})
+	send(workorder.Event{Type: workorder.EventStepFinished, Name: "setup", Status: "done", DurationMS: 3000})
+	r.Close()
+	if d := cmp.Diff("✓ clone\n✓ setup (3.0s)\n", term.String()); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestTTYTick: running times move without events, and a tick repaints what a
+// flood of events held back.
+func TestTTYTick(t *testing.T) {
+	tick := make(chan time.Time)
+	pictures := make(chan string, 100)
+	c := &clock{t: time.Unix(1000, 0)}
+	r := render.New(render.TTY, writerFunc(func(p []byte) (int, error) {
+		pictures <- string(p)
+		return len(p), nil
+	}), render.Options{Now: c.now, Tick: tick})
+	r.Event(workorder.Event{Type: workorder.EventStepStarted, Name: "clone", Time: c.t})
+	if p := <-pictures; !strings.Contains(p, "clone 0.0s") {
+		t.Errorf("first picture %q", p)
+	}
+	r.Event(workorder.Event{Type: workorder.EventWarning, Text: "held back", Time: c.t})
+	select {
+	case p := <-pictures:
+		t.Errorf("painted twice at the same instant: %q", p)
+	default:
+	}
+	c.t = c.t.Add(2500 * time.Millisecond)
+	tick <- c.t
+	if p := <-pictures; !strings.Contains(p, "clone 2.5s") || !strings.Contains(p, "held back") {
+		t.Errorf("second picture %q", p)
+	}
+	r.Close()
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// TestNothingBreaks sends nonsense to every renderer.
+func TestNothingBreaks(t *testing.T) {
+	nasty := []string{"", "\x1b", "\x1b[", "\x1b]", "\u009b", "\xff\xfe", "\r", "\n\n", "\t", strings.Repeat("x", 20_000), "漢字\u0301\u202e", "\x1b[31"}
+	types := []workorder.EventType{"", "agent.", "agent.new", "\x1b[2J"}
+	for _, e := range events(t) {
+		types = append(types, e.Type)
+	}
+	for _, m := range []render.Mode{render.Plain, render.TTY, render.JSON} {
+		for _, width := range []int{0, 1, 3, 80} {
+			var b bytes.Buffer
+			c := &clock{}
+			r := render.New(m, &b, render.Options{Now: c.now, Tick: make(chan time.Time), Width: func() int { return width }, Height: func() int { return width }})
+			for i, typ := range types {
+				for j, s := range nasty {
+					c.t = c.t.Add(time.Second)
+					r.Event(workorder.Event{Seq: int64(i*1000 - j), Type: typ, Name: s, Text: s, Status: s, ID: s, DurationMS: int64(-j)})
+				}
+			}
+			for i := range 1000 {
+				r.Event(workorder.Event{Type: workorder.EventStepStarted, Name: fmt.Sprint("step", i)})
+			}
+			r.Close()
+			r.Event(workorder.Event{Type: workorder.EventWarning, Text: "after the end"})
+			for _, bad := range []string{"\x1b]", "\x1b[2J", "\u009b", "\u202e", "\xff"} {
+				if m != render.JSON && strings.Contains(b.String(), bad) {
+					t.Errorf("mode %d lets %q through", m, bad)
+				}
+			}
+		}
+	}
+}
+
+func TestReaderGone(t *testing.T) {
+	for _, m := range []render.Mode{render.Plain, render.TTY, render.JSON} {
+		r := render.New(m, writerFunc(func([]byte) (int, error) { return 0, errors.New("gone") }), render.Options{Tick: make(chan time.Time)})
+		for _, e := range events(t) {
+			r.Event(e)
+		}
+		r.Close()
+	}
+}
+
+func TestClean(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain":                             "plain",
+		"a\x1b[31mred\x1b[0mb":              "aredb",
+		"\x1b]0;title\x07x":                 "x",
+		"\x1b]8;;http://x\x1b\\y":           "y",
+		"\x1b]never ends":                   "",
+		"\u009b31mx\u009d0;t\u009cz":        "xz",
+		"\x1b(Bx\x1bcy\x1b":                 "xy",
+		"10%\r50%\r100%\r\nnext":            "100%\nnext",
+		"a\tb":                              "a    b",
+		"bell\x07 nul\x00 del\x7f":          "bell\ufffd nul\ufffd del\ufffd",
+		"\u202eevil\u2066":                  "\ufffdevil\ufffd",
+		"bad \xff\x9b2J":                    "bad \ufffd\ufffd2J",
+		"漢字 é 🎉":                            "漢字 é 🎉",
+		"\x1bPq#0;2;0;0;0\x1b\\after":       "after",
+		"\x1b[38;5;196mc\x1b[K\x1b[1;1Hd\n": "cd\n",
+	} {
+		if got := render.Clean(in); got != want {
+			t.Errorf("Clean(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func FuzzClean(f *testing.F) {
+	for _, s := range []string{"\x1b[31m", "\u009b", "a\r\nb", "\x1b]0;x\x07", "\xc2\x9b\xc2"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		for _, r := range render.Clean(s) {
+			if r < 0x20 && r != '\n' || r >= 0x7f && r <= 0x9f {
+				t.Fatalf("Clean(%q) keeps %U", s, r)
+			}
+		}
+	})
+}
+
+func TestUseColor(t *testing.T) {
+	env := func(kv ...string) func(string) string {
+		return func(k string) string {
+			if len(kv) == 2 && kv[0] == k {
+				return kv[1]
+			}
+			return ""
+		}
+	}
+	if !render.UseColor(true, env()) || render.UseColor(false, env()) || render.UseColor(true, env("NO_COLOR", "1")) || render.UseColor(true, env("TERM", "dumb")) {
+		t.Error("colour is used where it must not be, or not where it may")
+	}
+}
+
+func TestSummary(t *testing.T) {
+	one, zero := 1, 0
+	cost := 0.4212
+	failed := &workorder.Result{
+		TaskID: "T-A1B2C3D4", Project: "my-saas-app", Status: workorder.StatusFailed, EndedBy: workorder.ByValidation,
+		Reason: "validation failed: lint", NextCommand: "sandbox-agent logs T-A1B2C3D4", DurationMS: 72_345,
+		Repo: "https://github.com/myorg/my-saas-app", BaseBranch: "main", Branch: "agent/T-A1B2C3D4-add-pagination",
+		BaseSHA: "0123456789abcdef0123456789abcdef01234567", HeadSHA: "1", Pushed: true,
+		Commits: []workorder.Commit{
+			{SHA: "1111111111111111111111111111111111111111", Subject: "Add pagination to the users API"},
+			{SHA: "2222222222222222222222222222222222222222", Subject: "\x1b[31mA subject that is far too long to be shown in a summary of eighty columns, by any measure"},
+		},
+		Steps: []workorder.Step{
+			{Name: "engine", Status: workorder.StepDone, DurationMS: 700}, {Name: "clone", Status: workorder.StepDone, DurationMS: 400},
+			{Name: "packages", Status: workorder.StepSkipped}, {Name: "services", Status: workorder.StepDone, DurationMS: 1700},
+			{Name: "agent", Status: workorder.StepDone, DurationMS: 62_000}, {Name: "validate", Status: workorder.StepFailed, DurationMS: 4200},
+		},
+		Agent: workorder.Agent{Harness: "claude-code", Version: "2.1.0", Model: "opus", ExitCode: &zero, Turns: 7},
+		Usage: workorder.Usage{CostUSD: &cost, CostSource: "harness", InputTokens: 1234, OutputTokens: 567, CacheReadTokens: 1_234_567},
+		Validation: []workorder.Validation{
+			{Name: "test", Passed: true, DurationMS: 3200, Log: "logs/validate-test.log"},
+			{Name: "typecheck", Passed: false, ExitCode: 2, DurationMS: 1000, Log: "logs/validate-typecheck.log", Tail: "one\ntwo\x1b[2J\n"},
+		},
+		Services: []workorder.ServiceEnd{{Name: "redis", State: "ready"}, {Name: "db", State: "exited", Log: "logs/db.log", Tail: "no space"}},
+		PR:       &workorder.PR{Number: 7, State: "draft", URL: "https://github.com/myorg/my-saas-app/pull/7"},
+		Evidence: []workorder.Evidence{{Name: "screenshot", Path: "evidence/page.png"}},
+		Warnings: []string{"the storage driver is vfs, which is slow: " + strings.Repeat("very ", 20) + "slow"},
+	}
+	crashed := &workorder.Result{
+		TaskID: "T-00000000", Status: workorder.StatusError, EndedBy: workorder.ByGit, Repo: "/x", DurationMS: 900,
+		Reason: "clone: authentication failed", Agent: workorder.Agent{Harness: "command", ExitCode: &one},
+	}
+	bare := &workorder.Result{TaskID: "T-00000001", Status: workorder.StatusSuccess}
+	var b bytes.Buffer
+	for _, r := range []*workorder.Result{failed, crashed, bare, nil} {
+		render.Summary(&b, r, render.SummaryOptions{Dir: "/home/me/.local/state/sandbox-agent/T-A1B2C3D4", Width: 80})
+	}
+	golden(t, "testdata/summary", b.String())
+}
