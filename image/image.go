@@ -56,7 +56,12 @@ func New(arch string) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Source{files: files, entrypoint: entrypoint}, nil
+	return From(files, entrypoint), nil
+}
+
+// From returns the source made of other files, laid out as here.
+func From(files fs.FS, entrypoint []byte) *Source {
+	return &Source{files: files, entrypoint: entrypoint}
 }
 
 func unpack(from fs.FS, arch string) ([]byte, error) {
@@ -84,7 +89,7 @@ func unpack(from fs.FS, arch string) ([]byte, error) {
 func (s *Source) Hash() (string, error) {
 	h := sha256.New()
 	err := s.walk(func(name string, b []byte, _ int64) error {
-		fmt.Fprintf(h, "%d %s %d\n", len(name), name, len(b))
+		h.Write(fmt.Appendf(nil, "%d %s %d\n", len(name), name, len(b)))
 		h.Write(b)
 		return nil
 	})

@@ -46,7 +46,7 @@ func parseLines(text string) []archive {
 		rest = strings.TrimSpace(rest)
 		if options, after, ok := strings.Cut(rest, "]"); ok && strings.HasPrefix(options, "[") {
 			rest = after
-			for _, o := range strings.Fields(options[1:]) {
+			for o := range strings.FieldsSeq(options[1:]) {
 				k, v, _ := strings.Cut(o, "=")
 				a.option(k, v)
 			}
@@ -63,7 +63,7 @@ func parseLines(text string) []archive {
 
 func parseStanzas(text string) []archive {
 	var all []archive
-	for _, stanza := range strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n\n") {
+	for stanza := range strings.SplitSeq(strings.ReplaceAll(text, "\r\n", "\n"), "\n\n") {
 		fields := map[string]string{}
 		last := ""
 		for line := range strings.Lines(stanza) {
@@ -80,7 +80,7 @@ func parseStanzas(text string) []archive {
 		if !slices.Contains(strings.Fields(fields["types"]), "deb") || strings.EqualFold(fields["enabled"], "no") {
 			continue
 		}
-		for _, uri := range strings.Fields(fields["uris"]) {
+		for uri := range strings.FieldsSeq(fields["uris"]) {
 			a := archive{uri: uri, suites: strings.Fields(fields["suites"]), components: strings.Fields(fields["components"])}
 			a.option("signed-by", fields["signed-by"])
 			a.option("trusted", fields["trusted"])

@@ -8,7 +8,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
+	"regexp"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -22,10 +22,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
+// Repository is the name of the images made here, without the tag.
+const Repository = "sandbox-agent"
+
+// Labels of the images made here.
 const (
-	// Repository is the name of the images made here, without the tag.
-	Repository = "sandbox-agent"
-	// LabelHash and LabelVersion mark them.
 	LabelHash    = "sandbox-agent.image.hash"
 	LabelVersion = "sandbox-agent.image.version"
 )
@@ -83,6 +84,11 @@ func Ensure(ctx context.Context, engine Engine, o Options) (workorder.Image, err
 	if err != nil {
 		return workorder.Image{}, fault.New(workorder.ExitBox, err, "or name an image that exists: --image NAME")
 	}
+	return ensure(ctx, engine, o, src, arch)
+}
+
+// ensure is Ensure for the default image made of src.
+func ensure(ctx context.Context, engine Engine, o Options, src *image.Source, arch string) (workorder.Image, error) {
 	hash, err := src.Hash()
 	if err != nil {
 		return workorder.Image{}, err
@@ -111,24 +117,17 @@ func Ensure(ctx context.Context, engine Engine, o Options) (workorder.Image, err
 	return inspect(ctx, engine, name)
 }
 
-// DefaultName is the name of the default image. A version that cannot be in a
-// tag (a development build's, say) is made to fit.
+// release matches the version of a release; what Go makes up for a commit in
+// between (a date and a commit id) does not.
+var release = regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)[0-9.]*)?$`)
+
+// DefaultName is the name of the default image. Its content decides; the version
+// is for people, and only a release's says something to them.
 func DefaultName(version, hash string) string {
-	fit := strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '_', r == '-':
-			return r
-		}
-		return '-'
-	}, version)
-	// A tag may not start with these, and has at most 128 characters.
-	fit = strings.TrimLeft(fit, ".-")
-	const maxVersion = 100
-	fit = fit[:min(len(fit), maxVersion)]
-	if fit == "" {
-		fit = "dev"
+	if !release.MatchString(version) {
+		version = "dev"
 	}
-	return Repository + ":" + fit + "-" + hash
+	return Repository + ":" + version + "-" + hash
 }
 
 func custom(ctx context.Context, engine Engine, name string) (workorder.Image, error) {

@@ -1,0 +1,157 @@
+//go:build e2e
+
+package provision
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+	imagetypes "github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/client"
+	"github.com/docker/docker/pkg/stdcopy"
+
+	"github.com/sandbox-agent/sandbox-agent/image"
+	"github.com/sandbox-agent/sandbox-agent/internal/version"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+func engineClient(t *testing.T) *client.Client {
+	t.Helper()
+	c, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func defaultImage(t *testing.T, c *client.Client) workorder.Image {
+	t.Helper()
+	img, err := Ensure(t.Context(), c, Options{
+		Version: version.String(), StateDir: t.TempDir(),
+		Progress: func(e workorder.Event) { t.Log(e.Type, e.Status, e.Text) },
+	})
+	if errors.Is(err, image.ErrNoEntrypoint) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+// TestE2EDefaultImage builds the image when it is missing and uses what it
+// promises, as the user of the agent.
+func TestE2EDefaultImage(t *testing.T) {
+	c := engineClient(t)
+	img := defaultImage(t, c)
+	again, err := Ensure(t.Context(), c, Options{Version: version.String(), StateDir: t.TempDir(), Progress: func(e workorder.Event) {
+		t.Errorf("an image that is there caused the event %s %s", e.Type, e.Text)
+	}})
+	if err != nil || again != img {
+		t.Errorf("second time: %+v, %v", again, err)
+	}
+	built, err := List(t.Context(), c)
+	if err != nil || len(built) == 0 {
+		t.Errorf("List = %v, %v", built, err)
+	}
+	for name, script := range map[string]string{
+		"user":     `test "$(id -un):$(id -u):$(id -g):$HOME" = sandbox:1000:1000:/home/sandbox; test -w /workspace; ! command -v sudo`,
+		"tools":    `for c in git rg tmux jq curl gcc make pip npx ssh docker; do command -v $c || exit 1; done; docker compose version; docker buildx version`,
+		"node":     `test "$(node -p 'process.versions.node.split(".")[0] >= 22')" = true; npm --version`,
+		"python":   `python3 -m venv /tmp/v; /tmp/v/bin/python -c 'import ssl, sqlite3'`,
+		"claude":   `claude --version | grep -F "$(jq -r '.contents["claude-code"]' /usr/share/sandbox-agent/image.json)"`,
+		"git":      `git config --system safe.directory | grep -x /workspace; test "$GIT_TERMINAL_PROMPT" = 0`,
+		"subids":   `grep -x sandbox:1000:1 /etc/subuid; grep -x sandbox:100000:65535 /etc/subgid`,
+		"engine":   `command -v dockerd containerd runc crun fuse-overlayfs iptables`,
+		"supabase": `if jq -e '.missing | has("supabase")' /usr/share/sandbox-agent/image.json; then exit 0; fi; supabase --version`,
+		"playwright": `cat >/tmp/s.js <<'EOF'
+const { chromium } = require('/opt/playwright/driver/package');
+(async () => {
+	const browser = await chromium.launch();
+	const context = await browser.newContext({ recordVideo: { dir: '/tmp/video' } });
+	const page = await context.newPage();
+	await page.setContent('<h1>hello</h1>');
+	await page.screenshot({ path: '/tmp/a.png' });
+	await context.close();
+	await browser.close();
+})();
+EOF
+timeout 60 node /tmp/s.js; file /tmp/a.png | grep 'PNG image'; file /tmp/video/*.webm | grep WebM`,
+		"agent-browser": `timeout 60 agent-browser open 'data:text/html,<button>go</button>'; timeout 20 agent-browser snapshot -i | grep -F 'button "go"'
+timeout 20 agent-browser screenshot /tmp/b.png; file /tmp/b.png | grep 'PNG image'; timeout 20 agent-browser close`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, code := asSandbox(t, c, img.Name, "set -e\n"+script)
+			if code != 0 {
+				t.Errorf("exit code %d:\n%s", code, out)
+			}
+		})
+	}
+}
+
+func asSandbox(t *testing.T, c *client.Client, img, script string) (string, int64) {
+	t.Helper()
+	ctx := t.Context()
+	created, err := c.ContainerCreate(ctx, &container.Config{
+		Image: img, User: "1000:1000", Entrypoint: []string{"sh", "-c", script}, Env: []string{"HOME=/home/sandbox"},
+	}, nil, nil, nil, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// The test's own context has ended by now.
+		if err := c.ContainerRemove(context.WithoutCancel(ctx), created.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
+			t.Error(err)
+		}
+	})
+	done, failed := c.ContainerWait(ctx, created.ID, container.WaitConditionNextExit)
+	if err := c.ContainerStart(ctx, created.ID, container.StartOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var code int64
+	select {
+	case end := <-done:
+		code = end.StatusCode
+	case err := <-failed:
+		t.Fatal(err)
+	}
+	logs, err := c.ContainerLogs(ctx, created.ID, container.LogsOptions{ShowStdout: true, ShowStderr: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer logs.Close()
+	var out bytes.Buffer
+	if _, err := stdcopy.StdCopy(&out, &out, logs); err != nil {
+		t.Fatal(err)
+	}
+	return out.String(), code
+}
+
+// TestE2EBootstrap makes a base from the package archive that this machine uses.
+func TestE2EBootstrap(t *testing.T) {
+	if _, err := planHere(); err != nil {
+		t.Skip(err)
+	}
+	c := engineClient(t)
+	before, err := (&builder{engine: c}).localBase(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.HasPrefix(before, baseRepository) {
+		t.Skip("a base is there already: the build of the default image made or found it")
+	}
+	b := &builder{engine: c, arch: runtime.GOARCH, o: Options{StateDir: t.TempDir(), Progress: func(workorder.Event) {}}}
+	name, err := b.bootstrap(t.Context(), readHost(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.ImageRemove(t.Context(), name, imagetypes.RemoveOptions{}); err != nil {
+		t.Error(err)
+	}
+}
