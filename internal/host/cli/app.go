@@ -1,0 +1,197 @@
+// Package cli is the command line: it reads flags and environment, calls the
+// packages that do the work and says how it went. A command is a struct of options, a
+// constructor and a run function; nothing is contacted before its run function.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/diag"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// App is what commands are given: streams, environment and the ways to reach
+// the world, so that tests run the same commands on other ones.
+type App struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	Getenv         func(string) string
+	// Hard is closed when the user insists on stopping (the second signal).
+	Hard <-chan struct{}
+	// Executable is this program, to start the companion with.
+	Executable func() (string, error)
+	// Open connects to the engine the environment names. It contacts nothing yet.
+	Open func() (*Backend, error)
+
+	debug bool
+}
+
+// Backend is an engine with what the commands need around it.
+type Backend struct {
+	Engine engine.Engine
+	Images Images
+	// Companion is what the companion uses of the same engine.
+	Companion companion.Engine
+	// Leftovers is nil for an engine that has none.
+	Leftovers Leftovers
+}
+
+// Images is the care for the box's image.
+type Images interface {
+	launch.Images
+	// Build builds the default image; again and without the cache with rebuild.
+	Build(ctx context.Context, rebuild bool, progress func(workorder.Event)) (workorder.Image, error)
+	// List returns the images built here, newest first.
+	List(ctx context.Context) ([]BuiltImage, error)
+	// Remove removes one of them.
+	Remove(ctx context.Context, id string) error
+}
+
+// BuiltImage is an image that the CLI built.
+type BuiltImage struct {
+	ID      string `json:"id"`
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Created string `json:"created"`
+	Bytes   int64  `json:"bytes"`
+	Current bool   `json:"current"` // what a run would use now
+}
+
+// Leftovers is what a run can leave on an engine beside its container.
+type Leftovers interface {
+	// Volumes lists the unused volumes that carry the label.
+	Volumes(ctx context.Context, label string) ([]string, error)
+	RemoveVolume(ctx context.Context, name string) error
+}
+
+// Main runs the command line and returns the exit code.
+func Main(ctx context.Context, a *App, args []string) int {
+	root := newRootCmd(a)
+	root.SetArgs(args)
+	root.SetIn(a.Stdin)
+	root.SetOut(a.Stdout)
+	root.SetErr(a.Stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	var end *ending
+	if errors.As(err, &end) {
+		return end.code
+	}
+	if err == nil {
+		return workorder.ExitOK
+	}
+	code := exitCode(err)
+	a.printError(err, code, wantsJSON(cmd))
+	return code
+}
+
+// ending carries an exit code for which everything has been said already.
+type ending struct{ code int }
+
+func (e *ending) Error() string { return fmt.Sprintf("exit %d", e.code) }
+
+// exitCode reads the class off an error.
+func exitCode(err error) int {
+	var coded interface{ ExitCode() int }
+	var ambiguous *store.AmbiguousError
+	switch {
+	case errors.As(err, &coded):
+		return coded.ExitCode()
+	case errors.Is(err, store.ErrNotFound):
+		return workorder.ExitNotFound
+	case errors.As(err, &ambiguous):
+		return workorder.ExitUsage
+	}
+	if c := fault.Code(err); c != workorder.ExitGeneral {
+		return c
+	}
+	if errors.Is(err, engine.ErrUnavailable) || errors.Is(err, engine.ErrIsolation) {
+		return workorder.ExitBox
+	}
+	return workorder.ExitGeneral
+}
+
+func (a *App) printError(err error, code int, asJSON bool) {
+	list, positioned := projects.Problems(err)
+	hint := fault.Hint(err)
+	if hint == "" && errors.Is(err, engine.ErrUnavailable) {
+		hint = "start the Docker engine, or point DOCKER_HOST at one that runs"
+	}
+	if asJSON {
+		b, _ := json.Marshal(struct { // strings and numbers always encode
+			Error    string    `json:"error"`
+			Hint     string    `json:"hint,omitempty"`
+			ExitCode int       `json:"exit_code"`
+			Problems diag.List `json:"problems,omitempty"`
+		}{err.Error(), hint, code, list})
+		fmt.Fprintln(a.Stderr, string(b))
+		return
+	}
+	if positioned {
+		if perr := list.Print(a.Stderr, diag.Style{Color: a.color(a.Stderr)}); perr == nil {
+			return
+		}
+	}
+	fmt.Fprintln(a.Stderr, "error: "+strings.TrimRight(err.Error(), "\n"))
+	if hint != "" {
+		fmt.Fprintln(a.Stderr, "hint: "+hint)
+	}
+}
+
+func wantsJSON(cmd *cobra.Command) bool {
+	if cmd == nil {
+		return false
+	}
+	f := cmd.Flags().Lookup("json")
+	return f != nil && f.Value.String() == "true"
+}
+
+// usage marks an error as the command line's own.
+func usage(format string, v ...any) error {
+	return fault.New(workorder.ExitUsage, fmt.Errorf(format, v...), "")
+}
+
+func (a *App) log() *slog.Logger {
+	level := slog.LevelWarn
+	if a.debug {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level}))
+}
+
+func (a *App) store() (*store.Store, error) {
+	dir, err := store.DefaultDir(a.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	return store.New(dir), nil
+}
+
+// open connects to the engine.
+func (a *App) open() (*Backend, error) {
+	b, err := a.Open()
+	if err != nil {
+		return nil, fault.New(workorder.ExitBox, err, "check DOCKER_HOST and the docker context")
+	}
+	return b, nil
+}
+
+func (a *App) json(v any) error {
+	e := json.NewEncoder(a.Stdout)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}

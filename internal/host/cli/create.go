@@ -1,0 +1,363 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+type createOptions struct {
+	project, projectsDir     string
+	task, taskFile, taskID   string
+	repo, branch             string
+	isolation, ociRuntime    string
+	image, harness           string
+	timeoutMinutes, budget   string
+	out                      string
+	dryRun, detach, json     bool
+	keep                     bool
+	sources                  map[string]string // flag name -> where its value came from
+	taskSet, taskFileSet, in bool
+}
+
+// settings are the flags that also have an environment variable, and the
+// project key they override ("" when they override none).
+var settings = []struct{ flag, key string }{
+	{"project", ""}, {"projects-dir", ""}, {"repo", "repo"}, {"branch", "branch"}, {"isolation", "isolation"},
+	{"oci-runtime", "oci_runtime"}, {"image", "image"}, {"harness", "harness"}, {"timeout-minutes", "timeout_minutes"},
+	{"max-budget-usd", "max_budget_usd"}, {"out", ""}, {"keep", ""}, {"detach", ""},
+}
+
+func newCreateCmd(a *App) *cobra.Command {
+	o := &createOptions{}
+	cmd := &cobra.Command{
+		Use:   "create [flags]",
+		Short: "Run a task in a new box and land its branch",
+		Long: `Create runs one task: it starts a box, clones the repository in it, brings up the
+project's services, runs the agent, validates what it did, pushes the branch and
+removes the box. The result lies in the state folder (or --out) when it is done.
+
+Interrupt once to stop gracefully (the work so far is pushed), twice to kill.
+Every flag of a setting can be given as SANDBOX_AGENT_<FLAG>; flag > environment
+> project file > default.`,
+		Example: `  sandbox-agent create --project my-app --task "Add pagination to the users API"
+  sandbox-agent create --repo . --task-file task.md
+  echo "Fix the flaky test" | sandbox-agent create -p ./project.yaml --task -
+  sandbox-agent create -p my-app --task "..." --dry-run`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && args[0] == "-" {
+				o.in = true
+				return nil
+			}
+			return noArgs(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.taskSet, o.taskFileSet = cmd.Flags().Changed("task"), cmd.Flags().Changed("task-file")
+			var err error
+			if o.sources, err = fromEnvironment(cmd.Flags(), a.Getenv); err != nil {
+				return err
+			}
+			return a.runCreate(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVarP(&o.project, "project", "p", "", "project name, or path of a project file (default: .sandbox-agent.yaml)")
+	f.StringVarP(&o.task, "task", "t", "", "what the agent is asked to do; - reads standard input")
+	f.StringVar(&o.taskFile, "task-file", "", "file with the task; - reads standard input")
+	f.StringVar(&o.repo, "repo", "", "repository: a URL, or a path on this machine")
+	f.StringVar(&o.branch, "branch", "", "branch to start from")
+	f.StringVar(&o.taskID, "task-id", "", "task id (default: a new one)")
+	f.StringVar(&o.harness, "harness", "", "agent to run")
+	f.StringVar(&o.timeoutMinutes, "timeout-minutes", "", "wall-clock limit; fractions count")
+	f.StringVar(&o.budget, "max-budget-usd", "", "what the agent may spend, in US dollars")
+	f.StringVar(&o.image, "image", "", "image of the box (default: built by this program)")
+	f.StringVar(&o.isolation, "isolation", "", "how the box is held: confined or privileged")
+	f.StringVar(&o.ociRuntime, "oci-runtime", "", "OCI runtime of the engine, such as sysbox-runc, kata, runsc")
+	f.StringVar(&o.out, "out", "", "folder for the output, DIR/T-XXXXXXXX (default: the state folder)")
+	f.StringVar(&o.projectsDir, "projects-dir", "", "further folder to look for projects in")
+	f.BoolVar(&o.keep, "keep", false, "keep the stopped container for a look inside")
+	f.BoolVarP(&o.detach, "detach", "d", false, "print the task id and return once the box has its order")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print the work order (stdout) and the plan (stderr), start nothing")
+	f.BoolVar(&o.json, "json", false, "print events as JSON lines")
+	return cmd
+}
+
+// fromEnvironment gives every setting that was not given as a flag the value of
+// its variable, and returns where each value came from.
+func fromEnvironment(f *pflag.FlagSet, getenv func(string) string) (map[string]string, error) {
+	sources := map[string]string{}
+	for _, s := range settings {
+		fl := f.Lookup(s.flag)
+		if fl == nil {
+			continue
+		}
+		if fl.Changed {
+			sources[s.flag] = "--" + s.flag
+			continue
+		}
+		name := envName(s.flag)
+		v := getenv(name)
+		if v == "" {
+			continue
+		}
+		if err := fl.Value.Set(v); err != nil {
+			return nil, usage("%s=%s: %w", name, v, err)
+		}
+		sources[s.flag] = name
+	}
+	return sources, nil
+}
+
+func envName(flag string) string {
+	b := []byte("SANDBOX_AGENT_" + flag)
+	for i, c := range b {
+		switch {
+		case c == '-':
+			b[i] = '_'
+		case c >= 'a' && c <= 'z':
+			b[i] = c - 'a' + 'A'
+		}
+	}
+	return string(b)
+}
+
+// resolved is a job with what the project says beside it.
+type resolved struct {
+	job     *launch.Job
+	project *projects.Project
+	local   *localrepo.Repo
+}
+
+func (a *App) runCreate(ctx context.Context, o *createOptions) error {
+	task, err := a.taskText(o)
+	if err != nil {
+		return err
+	}
+	r, err := a.resolve(ctx, o, task)
+	if err != nil {
+		return err
+	}
+	if o.dryRun {
+		return a.dryRun(r)
+	}
+	find := credentials.New(a.Getenv)
+	if r.job.Secrets, err = find.Secrets(ctx, r.project.Secrets); err != nil {
+		return err
+	}
+	if r.local == nil && r.job.Order.Repo != "" {
+		if r.job.Git, err = find.Git(ctx, r.job.Order.CloneURL); err != nil {
+			return err
+		}
+	}
+	st, err := a.store()
+	if err != nil {
+		return err
+	}
+	be, err := a.open()
+	if err != nil {
+		return err
+	}
+	r.job.Owner = owner(st.Dir())
+	view := a.newView(o.json)
+	view.begin(r)
+	l := a.launcher(be, st, view.event)
+	l.Remote = find
+	res, err := l.Run(ctx, a.Hard, r.job)
+	view.end(res, r.job)
+	if err != nil {
+		return err
+	}
+	if res == nil {
+		return nil
+	}
+	if code := workorder.ExitCode(res.Status, res.EndedBy); code != 0 {
+		return &ending{code}
+	}
+	return nil
+}
+
+// launcher wires a launcher for this app.
+func (a *App) launcher(be *Backend, st *store.Store, show func(workorder.Event)) *launch.Launcher {
+	return &launch.Launcher{
+		Engine: be.Engine, Store: st, Images: be.Images, Log: a.log(), Show: show,
+		ImportBundle: localrepo.ImportBundle,
+		StartCompanion: func(ctx context.Context, cfg companion.Config) (companion.Ready, error) {
+			exe, err := a.Executable()
+			if err != nil {
+				return companion.Ready{}, fmt.Errorf("find this program: %w", err)
+			}
+			return companion.Start(ctx, exe, []string{companionCommand}, cfg)
+		},
+	}
+}
+
+// taskText returns the task byte for byte.
+func (a *App) taskText(o *createOptions) (string, error) {
+	given := 0
+	for _, g := range []bool{o.taskSet, o.taskFileSet, o.in} {
+		if g {
+			given++
+		}
+	}
+	switch {
+	case given == 0:
+		return "", fault.New(workorder.ExitUsage, errors.New("no task given"), "give --task TEXT, --task-file FILE, or - to read it from standard input")
+	case given > 1:
+		return "", usage("give the task once: --task, --task-file or -")
+	}
+	var text []byte
+	var err error
+	switch {
+	case o.in || o.taskSet && o.task == "-" || o.taskFileSet && o.taskFile == "-":
+		if text, err = io.ReadAll(io.LimitReader(a.Stdin, workorder.MaxTask+1)); err != nil {
+			return "", fmt.Errorf("read the task from standard input: %w", err)
+		}
+	case o.taskFileSet:
+		f, err := os.Open(o.taskFile)
+		if err != nil {
+			return "", usage("read the task: %w", err)
+		}
+		defer f.Close()
+		if text, err = io.ReadAll(io.LimitReader(f, workorder.MaxTask+1)); err != nil {
+			return "", usage("read the task: %w", err)
+		}
+	default:
+		text = []byte(o.task)
+	}
+	switch {
+	case len(text) > workorder.MaxTask:
+		return "", usage("the task has more than %d bytes", workorder.MaxTask)
+	case !utf8.Valid(text):
+		return "", usage("the task is not valid UTF-8 text")
+	}
+	for _, b := range text {
+		if b == 0 {
+			return "", usage("the task contains a NUL byte")
+		}
+	}
+	if strings.TrimSpace(string(text)) == "" {
+		return "", usage("the task is empty")
+	}
+	return string(text), nil
+}
+
+// resolve turns options into a job, without contacting anything.
+func (a *App) resolve(ctx context.Context, o *createOptions, task string) (*resolved, error) {
+	if o.taskID != "" && !workorder.ValidTaskID(o.taskID) {
+		return nil, usage("--task-id %q is not T- and 8 of 0-9A-Z", o.taskID)
+	}
+	p, err := a.loadProject(o)
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]string{
+		"repo": o.repo, "branch": o.branch, "isolation": o.isolation, "oci-runtime": o.ociRuntime, "image": o.image,
+		"harness": o.harness, "timeout-minutes": o.timeoutMinutes, "max-budget-usd": o.budget,
+	}
+	for _, s := range settings {
+		src, given := o.sources[s.flag]
+		if s.key == "" || !given {
+			continue
+		}
+		if err := p.Override(s.key, values[s.flag], src); err != nil {
+			return nil, err
+		}
+	}
+	r := &resolved{project: p}
+	if p.Transport() == projects.TransportLocal {
+		if r.local, err = localrepo.Open(ctx, p.Repo); err != nil {
+			return nil, err
+		}
+		base, err := r.local.Base(ctx, p.Branch)
+		if err != nil {
+			return nil, err
+		}
+		p.Repo, p.Branch = r.local.Path, base
+	}
+	order, err := p.Order(projects.OrderInput{TaskID: o.taskID, Task: task})
+	if err != nil {
+		return nil, fault.New(workorder.ExitInvalid, err, "")
+	}
+	r.job = &launch.Job{
+		Order: order, Image: p.Image, Isolation: p.Isolation, OCIRuntime: p.OCIRuntime, Keep: o.keep, Detach: o.detach,
+	}
+	if r.local != nil {
+		r.job.LocalRepo = r.local.Path
+	}
+	if o.out != "" {
+		if r.job.OutDir, err = filepath.Abs(o.out); err != nil {
+			return nil, fmt.Errorf("find output folder: %w", err)
+		}
+	}
+	return r, nil
+}
+
+// loadProject finds the project: the one named, else the file in the local
+// repository that was named, else the one in the current folder.
+func (a *App) loadProject(o *createOptions) (*projects.Project, error) {
+	opts, err := projects.SystemOptions()
+	if err != nil {
+		return nil, err
+	}
+	if o.projectsDir != "" {
+		opts.Folders = append([]string{o.projectsDir}, opts.Folders...)
+	}
+	ref := o.project
+	if ref == "" && o.repo != "" {
+		if t, err := projects.RepoTransport(o.repo); err == nil && t == projects.TransportLocal {
+			in := filepath.Join(o.repo, projects.DefaultFile)
+			if _, err := os.Stat(in); err == nil {
+				if ref, err = filepath.Abs(in); err != nil {
+					return nil, fmt.Errorf("find project file: %w", err)
+				}
+			}
+		}
+	}
+	return projects.Load(ref, opts)
+}
+
+func (a *App) dryRun(r *resolved) error {
+	enc := json.NewEncoder(a.Stdout)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(r.job.Order); err != nil {
+		return err
+	}
+	_, err := io.WriteString(a.Stderr, launch.PlanText(r.job))
+	return err
+}
+
+// owner names whose boxes these are: the user, the machine and the state folder
+// that knows them.
+func owner(stateDir string) string {
+	name := strconv.Itoa(os.Getuid())
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	return name + "@" + host + ":" + stateDir
+}

@@ -1,0 +1,195 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// neverStarted is the age at which a box that was created and not started has
+// certainly lost its CLI.
+const neverStarted = 5 * time.Minute
+
+type gcOptions struct{ dryRun, images, json bool }
+
+func newGcCmd(a *App) *cobra.Command {
+	o := &gcOptions{}
+	cmd := &cobra.Command{
+		Use: "gc", Short: "Collect finished boxes and remove what dead commands left", Args: noArgs,
+		Long: `Gc collects the results of boxes that have ended, removes them with their volumes,
+ends companions whose box is gone, and with --images removes images of older versions.
+A box that runs, and a task that another command follows, is left alone.`,
+		Example: "  sandbox-agent gc --dry-run\n  sandbox-agent gc --images",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.runGc(cmd.Context(), o) },
+	}
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only say what would be done")
+	cmd.Flags().BoolVar(&o.images, "images", false, "also remove images built by other versions")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON list of what was done")
+	return cmd
+}
+
+// gcAction is one thing that was (or would be) done.
+type gcAction struct {
+	Action string `json:"action"`
+	Target string `json:"target"`
+	Error  string `json:"error,omitempty"`
+}
+
+// collector carries out one gc.
+type collector struct {
+	a       *App
+	o       *gcOptions
+	st      *store.Store
+	be      *Backend
+	l       *launch.Launcher
+	actions []gcAction
+	errs    []error
+}
+
+func (a *App) runGc(ctx context.Context, o *gcOptions) error {
+	st, err := a.store()
+	if err != nil {
+		return err
+	}
+	be, err := a.open()
+	if err != nil {
+		return err
+	}
+	c := &collector{a: a, o: o, st: st, be: be, l: a.launcher(be, st, nil), actions: []gcAction{}}
+	boxes, err := be.Engine.Boxes(ctx, map[string]string{workorder.LabelOwner: owner(st.Dir())})
+	if err != nil {
+		return err
+	}
+	byTask := map[string]engine.Box{}
+	for _, b := range boxes {
+		byTask[b.Labels[workorder.LabelTask]] = b
+	}
+	records, err := st.List()
+	if err != nil {
+		c.errs = append(c.errs, err)
+	}
+	for _, r := range records {
+		c.task(ctx, r, byTask)
+		delete(byTask, r.TaskID)
+	}
+	for _, b := range byTask {
+		c.stray(ctx, b)
+	}
+	c.volumes(ctx)
+	if o.images {
+		c.images(ctx)
+	}
+	return c.report()
+}
+
+// do carries out an action unless only its name is asked for.
+func (c *collector) do(action, target string, fn func() error) {
+	act := gcAction{Action: action, Target: target}
+	if !c.o.dryRun {
+		if err := fn(); err != nil {
+			act.Error = err.Error()
+			c.errs = append(c.errs, fmt.Errorf("%s %s: %w", action, target, err))
+		}
+	}
+	c.actions = append(c.actions, act)
+}
+
+// task collects a finished task of ours. Whoever follows it holds its lock.
+func (c *collector) task(ctx context.Context, r *store.Record, boxes map[string]engine.Box) {
+	box, here := boxes[r.TaskID]
+	if r.Collected && (!here || r.Keep) || here && box.Live() {
+		return
+	}
+	lock, err := c.st.TryLock(r.TaskID)
+	if err != nil {
+		if !errors.Is(err, store.ErrLocked) && !errors.Is(err, store.ErrNotFound) {
+			c.errs = append(c.errs, err)
+		}
+		return
+	}
+	defer lock.Unlock()
+	fresh, err := c.st.Load(r.TaskID)
+	switch {
+	case err != nil:
+		c.errs = append(c.errs, err)
+	case !fresh.Collected:
+		c.do("collect", r.TaskID, func() error {
+			_, err := c.l.Collect(ctx, fresh)
+			return err
+		})
+	case here && !fresh.Keep:
+		c.do("remove box", r.TaskID, func() error { return c.be.Engine.Remove(ctx, box.ID) })
+	}
+	if p := fresh.Companion; fresh.Collected && p.Alive() {
+		c.do("end companion", r.TaskID, func() error { return unix.Kill(p.PID, unix.SIGTERM) })
+	}
+}
+
+// stray removes an ended box of ours that has no record any more.
+func (c *collector) stray(ctx context.Context, b engine.Box) {
+	if b.Live() || b.State == "created" && time.Since(b.Created) < neverStarted {
+		return
+	}
+	c.do("remove box", b.Name, func() error { return c.be.Engine.Remove(ctx, b.ID) })
+}
+
+func (c *collector) volumes(ctx context.Context) {
+	if c.be.Leftovers == nil {
+		return
+	}
+	names, err := c.be.Leftovers.Volumes(ctx, workorder.LabelOwner+"="+owner(c.st.Dir()))
+	if err != nil {
+		c.errs = append(c.errs, err)
+	}
+	for _, n := range names {
+		c.do("remove volume", n, func() error { return c.be.Leftovers.RemoveVolume(ctx, n) })
+	}
+}
+
+func (c *collector) images(ctx context.Context) {
+	list, err := c.be.Images.List(ctx)
+	if err != nil {
+		c.errs = append(c.errs, err)
+	}
+	for _, img := range list {
+		if img.Current {
+			continue
+		}
+		name := img.Name
+		if name == "" {
+			name = img.ID
+		}
+		c.do("remove image", name, func() error { return c.be.Images.Remove(ctx, img.ID) })
+	}
+}
+
+func (c *collector) report() error {
+	if c.o.json {
+		if err := c.a.json(c.actions); err != nil {
+			return err
+		}
+		return errors.Join(c.errs...)
+	}
+	would := ""
+	if c.o.dryRun {
+		would = "would "
+	}
+	for _, act := range c.actions {
+		if act.Error == "" {
+			fmt.Fprintf(c.a.Stdout, "%s%s %s\n", would, act.Action, act.Target)
+		}
+	}
+	if len(c.actions) == 0 {
+		fmt.Fprintln(c.a.Stdout, "nothing to do")
+	}
+	return errors.Join(c.errs...)
+}

@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/version"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const rootLong = `sandbox-agent hands a repository and a task to a coding agent and gives back a
+branch and proof, from a throw-away Docker-in-Docker box.
+
+Exit codes: 0 done · 1 general · 2 task not found · 3 project not found ·
+5 the box did not start · 6 project or order invalid · 7 git ·
+10 the task failed (agent or validation) · 11 interrupted · 12 timeout ·
+13 budget · 64 usage.`
+
+func newRootCmd(a *App) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "sandbox-agent",
+		Short: "Run coding agents in throw-away Docker-in-Docker boxes",
+		Long:  rootLong,
+		Example: `  sandbox-agent create --project my-app --task "Add pagination to the users API"
+  sandbox-agent ps
+  sandbox-agent result T-A1B2C3D4`,
+		Version:       version.String(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          noArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.PersistentFlags().BoolVar(&a.debug, "debug", false, "log what is done, on standard error")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fault.New(workorder.ExitUsage, err, "see `"+cmd.CommandPath()+" --help`")
+	})
+	root.CompletionOptions.HiddenDefaultCmd = false
+	root.AddCommand(
+		newCreateCmd(a), newPsCmd(a), newLogsCmd(a), newResultCmd(a), newStopCmd(a), newRmCmd(a), newGcCmd(a),
+		newDoctorCmd(a), newImageCmd(a), newVersionCmd(a), newCompanionCmd(a),
+	)
+	return root
+}
+
+// noArgs names what was not understood; the library's own words do not.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if cmd.HasSubCommands() {
+		hint := "see `" + cmd.CommandPath() + " --help`"
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			hint = "did you mean " + strings.Join(near, " or ") + "?"
+		}
+		return fault.New(workorder.ExitUsage, fmt.Errorf("unknown command %q for %s", args[0], cmd.CommandPath()), hint)
+	}
+	return fault.New(workorder.ExitUsage, fmt.Errorf("%s takes no argument %q", cmd.CommandPath(), args[0]), "see `"+cmd.CommandPath()+" --help`")
+}
+
+// oneTask accepts exactly one task id.
+func oneTask(cmd *cobra.Command, args []string) error {
+	if len(args) == 1 {
+		return nil
+	}
+	return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one task id, got %d", cmd.CommandPath(), len(args)), "`sandbox-agent ps --all` lists them")
+}

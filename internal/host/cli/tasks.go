@@ -1,0 +1,460 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// recent is how many finished tasks `ps` shows without --all.
+	recent = 10
+	// engineWait bounds what `ps` waits for an engine that does not answer: the
+	// list of what is known is useful without it.
+	engineWait = 5 * time.Second
+)
+
+// taskState is a row of `ps`.
+type taskState struct {
+	TaskID    string            `json:"task_id"`
+	Project   string            `json:"project"`
+	Status    string            `json:"status"` // running, finished (not collected), unknown, or a result's status
+	Step      string            `json:"step"`
+	Task      string            `json:"task"`
+	Branch    string            `json:"branch"`
+	CreatedAt time.Time         `json:"created_at"`
+	Dir       string            `json:"dir"`
+	Container string            `json:"container"`
+	EndedBy   workorder.EndedBy `json:"ended_by,omitempty"`
+}
+
+type psOptions struct{ all, json bool }
+
+func newPsCmd(a *App) *cobra.Command {
+	o := &psOptions{}
+	cmd := &cobra.Command{
+		Use: "ps", Aliases: []string{"list", "ls"}, Short: "List running and recent tasks", Args: noArgs,
+		Example: "  sandbox-agent ps\n  sandbox-agent ps --all --json",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.runPs(cmd.Context(), o) },
+	}
+	cmd.Flags().BoolVarP(&o.all, "all", "a", false, "all tasks that the state folder knows")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON list")
+	return cmd
+}
+
+func (a *App) runPs(ctx context.Context, o *psOptions) error {
+	st, err := a.store()
+	if err != nil {
+		return err
+	}
+	records, err := st.List()
+	if err != nil {
+		a.log().Warn("read state folder", "error", err)
+	}
+	boxes, engineErr := a.boxes(ctx, st)
+	rows := []taskState{}
+	finished := 0
+	for _, r := range records {
+		if r.Collected {
+			if finished++; finished > recent && !o.all {
+				continue
+			}
+		}
+		rows = append(rows, state(r, boxes, engineErr))
+	}
+	if o.json {
+		return a.json(rows)
+	}
+	if engineErr != nil {
+		fmt.Fprintln(a.Stderr, "warning: "+engineErr.Error())
+	}
+	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "TASK\tPROJECT\tSTATUS\tAGE\tSTEP\tDESCRIPTION")
+	for _, r := range rows {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.TaskID, render.Clean(r.Project), r.Status, age(time.Since(r.CreatedAt)), render.Clean(r.Step), clip(render.Clean(r.Task)))
+	}
+	return w.Flush()
+}
+
+func clip(s string) string {
+	const most = 50
+	if r := []rune(s); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return s
+}
+
+func age(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// boxes lists the engine's boxes by task, with the step each is in.
+func (a *App) boxes(ctx context.Context, st *store.Store) (map[string]boxState, error) {
+	ctx, cancel := context.WithTimeout(ctx, engineWait)
+	defer cancel()
+	be, err := a.open()
+	if err != nil {
+		return nil, err
+	}
+	list, err := be.Engine.Boxes(ctx, map[string]string{workorder.LabelOwner: owner(st.Dir())})
+	if err != nil {
+		return nil, err
+	}
+	m := map[string]boxState{}
+	for _, b := range list {
+		s := boxState{Box: b}
+		if b.Live() {
+			_ = be.Engine.Logs(ctx, b.ID, engine.LogOptions{Stdout: &lineSink{fn: func(line []byte) { // the step is a nicety
+				if e, err := workorder.DecodeEvent(line); err == nil && e.Type == workorder.EventStepStarted {
+					s.step = e.Name
+				}
+			}}})
+		}
+		m[b.Labels[workorder.LabelTask]] = s
+	}
+	return m, nil
+}
+
+type boxState struct {
+	engine.Box
+	step string
+}
+
+// lineSink calls fn for every line; overlong ones are cut in pieces, which no reader takes for an event.
+type lineSink struct {
+	fn  func([]byte)
+	buf []byte
+}
+
+func (l *lineSink) Write(p []byte) (int, error) {
+	const most = 1 << 20
+	n := len(p)
+	for {
+		i := bytes.IndexByte(p, '\n')
+		if i < 0 {
+			break
+		}
+		l.fn(append(l.buf, p[:i]...))
+		l.buf, p = l.buf[:0], p[i+1:]
+	}
+	if len(l.buf)+len(p) > most {
+		l.buf = l.buf[:0]
+		return n, nil
+	}
+	l.buf = append(l.buf, p...)
+	return n, nil
+}
+
+func state(r *store.Record, boxes map[string]boxState, engineErr error) taskState {
+	s := taskState{
+		TaskID: r.TaskID, Project: r.Project, Task: r.Task, Branch: r.TargetBranch, CreatedAt: r.CreatedAt, Dir: r.Dir,
+		Container: r.Box, EndedBy: r.EndedBy,
+	}
+	b, here := boxes[r.TaskID]
+	switch {
+	case r.Collected:
+		s.Status = string(r.Status)
+	case engineErr != nil:
+		s.Status = "unknown"
+	case here && b.Live():
+		s.Status, s.Step = "running", b.step
+	case here:
+		s.Status = "finished"
+	case r.Box == "":
+		s.Status = "starting"
+	default:
+		s.Status = string(workorder.StatusLost)
+	}
+	return s
+}
+
+type logsOptions struct{ follow, json bool }
+
+func newLogsCmd(a *App) *cobra.Command {
+	o := &logsOptions{}
+	cmd := &cobra.Command{
+		Use: "logs TASK", Short: "Show what happened in a task, or follow it", Args: oneTask,
+		Example: "  sandbox-agent logs T-A1B2C3D4\n  sandbox-agent logs -f A1B2",
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.runLogs(cmd.Context(), args[0], o) },
+	}
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "follow to the end, and collect the result")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print events as JSON lines")
+	return cmd
+}
+
+func (a *App) runLogs(ctx context.Context, id string, o *logsOptions) error {
+	st, rec, err := a.task(id)
+	if err != nil {
+		return err
+	}
+	view := a.newView(o.json)
+	defer view.r.Close()
+	if rec.Collected {
+		return launch.Events(rec.Dir, view.event)
+	}
+	be, err := a.open()
+	if err != nil {
+		return err
+	}
+	l := a.launcher(be, st, view.event)
+	if !o.follow {
+		return l.Replay(ctx, rec)
+	}
+	res, err := l.Watch(ctx, rec)
+	view.r.Close()
+	if res != nil && !o.json {
+		a.summary(res, rec.Dir)
+	}
+	return err
+}
+
+type resultOptions struct{ json, path bool }
+
+func newResultCmd(a *App) *cobra.Command {
+	o := &resultOptions{}
+	cmd := &cobra.Command{
+		Use: "result TASK", Short: "Show the result of a task, collecting it if needed", Args: oneTask,
+		Example: "  sandbox-agent result T-A1B2C3D4\n  sandbox-agent result A1B2 --json | jq .status\n  ls $(sandbox-agent result A1B2 --path)",
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.runResult(cmd.Context(), args[0], o) },
+	}
+	cmd.Flags().BoolVar(&o.json, "json", false, "print result.json")
+	cmd.Flags().BoolVar(&o.path, "path", false, "print the folder of the output")
+	cmd.MarkFlagsMutuallyExclusive("json", "path")
+	return cmd
+}
+
+func (a *App) runResult(ctx context.Context, id string, o *resultOptions) error {
+	st, rec, err := a.task(id)
+	if err != nil {
+		return err
+	}
+	if !rec.Collected {
+		if rec, err = a.collect(ctx, st, rec); err != nil {
+			return err
+		}
+	}
+	if o.path {
+		fmt.Fprintln(a.Stdout, rec.Dir)
+		return nil
+	}
+	b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.ResultFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fault.New(workorder.ExitNotFound, fmt.Errorf("the output of %s is no longer in %s", rec.TaskID, rec.Dir), "`sandbox-agent rm "+rec.TaskID+"` forgets the task")
+	}
+	if err != nil {
+		return fmt.Errorf("read result: %w", err)
+	}
+	if o.json {
+		_, err := a.Stdout.Write(b)
+		return err
+	}
+	res, err := workorder.DecodeResult(b)
+	if err != nil {
+		return err
+	}
+	a.summary(res, rec.Dir)
+	return nil
+}
+
+func (a *App) summary(res *workorder.Result, dir string) {
+	w, _ := termSize(a.Stdout)
+	render.Summary(a.Stdout, res, render.SummaryOptions{Color: a.color(a.Stdout), Width: w, Dir: dir})
+}
+
+// collect brings home a task whose own CLI is gone.
+func (a *App) collect(ctx context.Context, st *store.Store, rec *store.Record) (*store.Record, error) {
+	lock, err := st.TryLock(rec.TaskID)
+	if errors.Is(err, store.ErrLocked) {
+		return nil, running(rec.TaskID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Unlock()
+	// Its former follower may have finished between our look and our lock.
+	if rec, err = st.Load(rec.TaskID); err != nil || rec.Collected {
+		return rec, err
+	}
+	be, err := a.open()
+	if err != nil {
+		return nil, err
+	}
+	_, err = a.launcher(be, st, nil).Collect(ctx, rec)
+	if errors.Is(err, launch.ErrRunning) {
+		return nil, running(rec.TaskID)
+	}
+	return rec, err
+}
+
+func running(id string) error {
+	return fault.New(workorder.ExitGeneral, fmt.Errorf("task %s is still running", id), "follow it with `sandbox-agent logs -f "+id+"`")
+}
+
+type stopOptions struct {
+	timeout time.Duration
+	json    bool
+}
+
+func newStopCmd(a *App) *cobra.Command {
+	o := &stopOptions{}
+	cmd := &cobra.Command{
+		Use: "stop TASK", Short: "Stop a task; the work so far is pushed", Args: oneTask,
+		Long:    "Stop asks the box to end: the agent is stopped, its work is saved and pushed, and the\nresult is collected. What has not ended after --timeout is killed.",
+		Example: "  sandbox-agent stop T-A1B2C3D4\n  sandbox-agent stop A1B2 --timeout 30s",
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.runStop(cmd.Context(), args[0], o) },
+	}
+	cmd.Flags().DurationVar(&o.timeout, "timeout", workorder.StopGrace, "how long the box may take to land (0 kills it)")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print the task's state as JSON")
+	return cmd
+}
+
+func (a *App) runStop(ctx context.Context, id string, o *stopOptions) error {
+	if o.timeout < 0 {
+		return usage("--timeout %s is negative", o.timeout)
+	}
+	st, rec, err := a.task(id)
+	if err != nil {
+		return err
+	}
+	if !rec.Collected {
+		be, err := a.open()
+		if err != nil {
+			return err
+		}
+		l := a.launcher(be, st, nil)
+		if err := l.Stop(ctx, rec.TaskID, o.timeout); err != nil {
+			return err
+		}
+		if rec, err = a.settle(ctx, st, l, rec); err != nil {
+			return err
+		}
+	}
+	if o.json {
+		return a.json(state(rec, nil, nil))
+	}
+	fmt.Fprintf(a.Stdout, "%s %s\n", rec.TaskID, rec.Status)
+	return nil
+}
+
+// settleTimeout bounds the wait for another process to collect a box that has ended.
+const settleTimeout = 60 * time.Second
+
+// settle waits until the ended task is collected: by its own CLI when that
+// lives, else by us.
+func (a *App) settle(ctx context.Context, st *store.Store, l *launch.Launcher, rec *store.Record) (*store.Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	for {
+		lock, err := st.TryLock(rec.TaskID)
+		switch {
+		case err == nil:
+			fresh, err := st.Load(rec.TaskID)
+			if err == nil && !fresh.Collected {
+				_, err = l.Collect(ctx, fresh)
+			}
+			lock.Unlock()
+			return fresh, err
+		case !errors.Is(err, store.ErrLocked):
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for the other command to collect %s: %w", rec.TaskID, ctx.Err())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+type rmOptions struct{ force bool }
+
+func newRmCmd(a *App) *cobra.Command {
+	o := &rmOptions{}
+	cmd := &cobra.Command{
+		Use: "rm TASK...", Short: "Forget tasks and delete their output",
+		Long:    "Rm deletes what is known of a task: its record and its output folder. A box that still\nruns is only removed with --force; the branch it pushed stays.",
+		Example: "  sandbox-agent rm T-A1B2C3D4\n  sandbox-agent rm --force A1B2",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, id := range args {
+				if err := a.runRm(cmd.Context(), id, o); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return oneTask(cmd, args)
+		}
+		return nil
+	}
+	cmd.Flags().BoolVarP(&o.force, "force", "f", false, "also kill a box that runs")
+	return cmd
+}
+
+func (a *App) runRm(ctx context.Context, id string, o *rmOptions) error {
+	st, rec, err := a.task(id)
+	if err != nil {
+		return err
+	}
+	if !rec.Collected || rec.Keep {
+		be, err := a.open()
+		if err != nil {
+			return err
+		}
+		l := a.launcher(be, st, nil)
+		if err := l.Discard(ctx, rec, o.force); err != nil {
+			if errors.Is(err, launch.ErrRunning) {
+				return fault.New(workorder.ExitGeneral, err, "stop it first (`sandbox-agent stop "+rec.TaskID+"`) or use --force")
+			}
+			return err
+		}
+		if !rec.Collected {
+			// Its own CLI, if it lives, collects now; the folder goes after it.
+			if _, err := a.settle(ctx, st, l, rec); err != nil {
+				return err
+			}
+		}
+	}
+	if err := st.Remove(rec); err != nil {
+		return err
+	}
+	fmt.Fprintln(a.Stdout, rec.TaskID)
+	return nil
+}
+
+// task finds a task by id or prefix.
+func (a *App) task(id string) (*store.Store, *store.Record, error) {
+	st, err := a.store()
+	if err != nil {
+		return nil, nil, err
+	}
+	rec, err := st.Find(id)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil, fault.New(workorder.ExitNotFound, err, "`sandbox-agent ps --all` lists the tasks of "+st.Dir())
+	}
+	return st, rec, err
+}

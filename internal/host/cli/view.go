@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/term"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// view shows a run on standard output: live on a terminal, as plain lines
+// elsewhere, as JSON lines when asked.
+type view struct {
+	a    *App
+	json bool
+	r    render.Renderer
+}
+
+func (a *App) newView(asJSON bool) *view {
+	mode, tty := render.Plain, isTerminal(a.Stdout)
+	o := render.Options{Color: a.color(a.Stdout)}
+	switch {
+	case asJSON:
+		mode = render.JSON
+	case tty && a.Getenv("TERM") != "dumb":
+		mode = render.TTY
+		o.Width, o.Height = func() int { w, _ := termSize(a.Stdout); return w }, func() int { _, h := termSize(a.Stdout); return h }
+	}
+	return &view{a: a, json: asJSON, r: render.New(mode, a.Stdout, o)}
+}
+
+func (v *view) event(e workorder.Event) { v.r.Event(e) }
+
+// begin says what is started, and what of the user's tree is not part of it.
+func (v *view) begin(r *resolved) {
+	o := &r.job.Order
+	if !v.json && !r.job.Detach {
+		where := ""
+		if o.Repo != "" {
+			where = " on " + render.Clean(credentials.Redacted(o.Repo))
+		}
+		fmt.Fprintf(v.a.Stdout, "%s  %s%s\n", o.TaskID, render.Clean(o.Project), where)
+	}
+	if r.local != nil && r.local.Dirty {
+		v.r.Event(workorder.Event{Type: workorder.EventWarning, Text: "uncommitted changes in " + r.local.Path + " are not part of the run: it starts from the last commit of " + o.Branch})
+	}
+}
+
+// end prints what came of it.
+func (v *view) end(res *workorder.Result, job *launch.Job) {
+	v.r.Close()
+	switch {
+	case v.json:
+	case res == nil && job.Detach:
+		fmt.Fprintln(v.a.Stdout, job.Order.TaskID)
+	case res != nil:
+		dir := filepath.Join(job.OutDir, res.TaskID)
+		if job.OutDir == "" {
+			dir = ""
+			if st, err := v.a.store(); err == nil {
+				dir = st.TaskDir(res.TaskID)
+			}
+		}
+		v.a.summary(res, dir)
+	}
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+func termSize(w io.Writer) (width, height int) {
+	if f, ok := w.(*os.File); ok {
+		if w, h, err := term.GetSize(int(f.Fd())); err == nil {
+			return w, h
+		}
+	}
+	return 0, 0
+}
+
+func (a *App) color(w io.Writer) bool { return render.UseColor(isTerminal(w), a.Getenv) }

@@ -1,0 +1,175 @@
+// Package companion is the detached process beside a run: it serves the local
+// repository to the box and hands it images the engine already has. It lives exactly as long
+// as the box's container, so that a CLI that is killed takes nothing from the run.
+package companion
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+const (
+	// LogFile is the companion's log in the task's folder.
+	LogFile = "companion.log"
+	// startTimeout bounds the wait for the companion to listen.
+	startTimeout = 15 * time.Second
+	// headerTimeout keeps a client that connects and says nothing from holding a connection.
+	headerTimeout = 30 * time.Second
+)
+
+// Config is what a companion is told, on its standard input.
+type Config struct {
+	TaskID       string   `json:"task_id"`
+	Dir          string   `json:"dir"` // the task's folder
+	Repo         string   `json:"repo,omitempty"`
+	TargetBranch string   `json:"target_branch,omitempty"`
+	Listen       string   `json:"listen"`
+	Images       []string `json:"images,omitempty"`
+	Token        string   `json:"token"`
+}
+
+// Ready is what a companion answers once it listens.
+type Ready struct {
+	PID   int    `json:"pid"`
+	Port  int    `json:"port"`
+	Token string `json:"-"`
+	Error string `json:"error,omitempty"`
+}
+
+// Start starts a companion with the program exe, which must run Serve for argv.
+func Start(ctx context.Context, exe string, argv []string, cfg Config) (Ready, error) {
+	cfg.Token = rand.Text()
+	in, err := json.Marshal(cfg)
+	if err != nil {
+		return Ready{}, err
+	}
+	log, err := os.OpenFile(filepath.Join(cfg.Dir, LogFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return Ready{}, fmt.Errorf("open companion log: %w", err)
+	}
+	defer log.Close()
+	// Real pipes: a copying goroutine of this process would die with it.
+	inR, inW, err := os.Pipe()
+	if err != nil {
+		return Ready{}, err
+	}
+	outR, outW, err := os.Pipe()
+	if err != nil {
+		inR.Close()
+		inW.Close()
+		return Ready{}, err
+	}
+	defer outR.Close()
+	// It must outlive this command, so it does not get its context.
+	p, err := proc.Start(context.WithoutCancel(ctx), proc.Spec{
+		Argv: append([]string{exe}, argv...), Dir: "/", Stdin: inR, Stdout: outW, Stderr: log,
+	})
+	inR.Close()
+	outW.Close()
+	if err != nil {
+		inW.Close()
+		return Ready{}, err
+	}
+	_, err = inW.Write(append(in, '\n'))
+	if err = errors.Join(err, inW.Close()); err == nil {
+		var r Ready
+		if r, err = readReady(ctx, outR); err == nil {
+			r.PID, r.Token = p.PID(), cfg.Token
+			return r, nil
+		}
+	}
+	p.Signal(9)
+	return Ready{}, err
+}
+
+func readReady(ctx context.Context, r *os.File) (Ready, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { r.Close() })
+	defer stop()
+	line, err := bufio.NewReader(r).ReadBytes('\n')
+	if err != nil {
+		return Ready{}, fmt.Errorf("it ended or said nothing for %s: %w", startTimeout, err)
+	}
+	var ready Ready
+	if err := json.Unmarshal(line, &ready); err != nil {
+		return Ready{}, err
+	}
+	if ready.Error != "" {
+		return Ready{}, errors.New(ready.Error)
+	}
+	return ready, nil
+}
+
+// Serve is the companion: it reads its configuration from in, answers on out
+// and returns when the box has ended or ctx does.
+func Serve(ctx context.Context, in io.Reader, out io.WriteCloser, eng Engine, log *slog.Logger) error {
+	var cfg Config
+	if err := json.NewDecoder(in).Decode(&cfg); err != nil {
+		return fmt.Errorf("read companion configuration: %w", err)
+	}
+	log = log.With("task", cfg.TaskID)
+	ready := Ready{PID: os.Getpid()}
+	srv, err := listen(ctx, cfg, &ready, log)
+	if err != nil {
+		ready.Error = err.Error()
+	}
+	// The CLI may be gone by now; the run does not need it.
+	_ = json.NewEncoder(out).Encode(ready)
+	out.Close()
+	if err != nil {
+		return err
+	}
+	if srv != nil {
+		defer srv.Close()
+	}
+	w := &watcher{eng: eng, cfg: cfg, log: log}
+	err = w.run(ctx)
+	log.Info("ends", "error", err)
+	return err
+}
+
+func listen(ctx context.Context, cfg Config, ready *Ready, log *slog.Logger) (*http.Server, error) {
+	if cfg.Repo == "" {
+		return nil, nil
+	}
+	h, err := localrepo.NewHandler(localrepo.Options{
+		Repo: cfg.Repo, Token: cfg.Token, TaskID: cfg.TaskID, TargetBranch: cfg.TargetBranch, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen for the box on %s: %w", cfg.Listen, err)
+	}
+	addr, ok := ln.Addr().(*net.TCPAddr)
+	if !ok {
+		ln.Close()
+		return nil, fmt.Errorf("listen for the box on %s: no port", cfg.Listen)
+	}
+	ready.Port = addr.Port
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+	go func() {
+		if err := srv.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			log.Error("serve the repository", "error", err)
+		}
+	}()
+	log.Info("serves the repository", "repo", cfg.Repo, "address", ln.Addr().String())
+	return srv, nil
+}

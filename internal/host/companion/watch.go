@@ -1,0 +1,218 @@
+package companion
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// appearTimeout is how long a box may take to be created once its companion
+	// runs: the CLI starts it right after, a longer silence means that it died.
+	appearTimeout = 3 * time.Minute
+	// engineGone is how long the companion serves on without an engine: longer
+	// than the CLI waits, so that a restart of the engine costs no push.
+	engineGone = 2 * time.Minute
+	pollPause  = 200 * time.Millisecond
+	// listTimeout bounds one question to the engine.
+	listTimeout = 15 * time.Second
+	// saveTimeout bounds one image: gigabytes on a slow disk.
+	saveTimeout = 15 * time.Minute
+)
+
+// Engine is what a companion needs of the engine.
+type Engine interface {
+	Boxes(ctx context.Context, labels map[string]string) ([]engine.Box, error)
+	Logs(ctx context.Context, id string, o engine.LogOptions) error
+	// SaveImage streams an image as a docker archive.
+	SaveImage(ctx context.Context, ref string) (io.ReadCloser, error)
+	// CopyIn unpacks a tar stream into an existing folder of the box.
+	CopyIn(ctx context.Context, id, dir string, tarball io.Reader) error
+}
+
+type watcher struct {
+	eng  Engine
+	cfg  Config
+	log  *slog.Logger
+	last int64
+	at   time.Time
+	jobs sync.WaitGroup
+}
+
+// run returns when the box has ended, never came, or the engine is gone for good.
+func (w *watcher) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer w.jobs.Wait()
+	defer cancel()
+	begun, down := time.Now(), time.Time{}
+	seen := false
+	for {
+		box, err := w.box(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			if down.IsZero() {
+				down = time.Now()
+				w.log.Warn("engine does not answer", "error", err)
+			}
+			if time.Since(down) > engineGone {
+				return fmt.Errorf("the engine has not answered for %s: %w", engineGone, err)
+			}
+		case box == nil && seen:
+			return nil
+		case box == nil || box.State == "created":
+			down = time.Time{}
+			if time.Since(begun) > appearTimeout {
+				return fmt.Errorf("no box has started for %s", appearTimeout)
+			}
+		case !box.Live():
+			return nil
+		default:
+			seen, down = true, time.Time{}
+			if err := w.follow(ctx, box.ID); err != nil && ctx.Err() == nil {
+				w.log.Warn("follow the box", "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pollPause):
+		}
+	}
+}
+
+func (w *watcher) box(ctx context.Context) (*engine.Box, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	boxes, err := w.eng.Boxes(ctx, map[string]string{workorder.LabelTask: w.cfg.TaskID})
+	if err != nil || len(boxes) == 0 {
+		return nil, err
+	}
+	return &boxes[0], nil
+}
+
+// follow reads the box's events until its stream ends, which it does with the box.
+func (w *watcher) follow(ctx context.Context, id string) error {
+	lines := &lineWriter{fn: func(b []byte) {
+		if len(w.cfg.Images) == 0 || !bytes.Contains(b, []byte(workorder.EventImageRequest)) {
+			return
+		}
+		e, err := workorder.DecodeEvent(b)
+		if err != nil || e.Type != workorder.EventImageRequest || e.Seq <= w.last {
+			return
+		}
+		w.last, w.at = e.Seq, e.Time
+		w.jobs.Go(func() { w.answer(ctx, id, e) })
+	}}
+	return w.eng.Logs(ctx, id, engine.LogOptions{Follow: true, Since: w.at, Stdout: lines})
+}
+
+// answer puts the image into the box, or the reason why not.
+func (w *watcher) answer(ctx context.Context, id string, e workorder.Event) {
+	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	defer cancel()
+	begun := time.Now()
+	dir, name := path.Split(e.Path)
+	if path.Clean(dir) != workorder.ImageInbox || name == "" || name != path.Base(e.Path) {
+		w.log.Warn("image request for a place that is not the inbox", "path", e.Path)
+		return
+	}
+	err := w.deliver(ctx, id, e.Name, name)
+	mark, text := name+".done", ""
+	if err != nil {
+		mark, text = name+".failed", err.Error()
+	}
+	err = errors.Join(err, w.eng.CopyIn(ctx, id, workorder.ImageInbox, bytes.NewReader(tarball(mark, []byte(text)))))
+	w.log.Info("image request", "image", e.Name, "ms", time.Since(begun).Milliseconds(), "error", err)
+}
+
+func (w *watcher) deliver(ctx context.Context, id, ref, name string) error {
+	// Only what was offered: the box does not choose from the engine's store.
+	if !slices.Contains(w.cfg.Images, ref) {
+		return fmt.Errorf("image %s was not offered to this box", ref)
+	}
+	img, err := w.eng.SaveImage(ctx, ref)
+	if err != nil {
+		return err
+	}
+	defer img.Close()
+	// The archive API needs the size in front, which a save does not tell.
+	f, err := os.CreateTemp(w.cfg.Dir, ".image-*")
+	if err != nil {
+		return fmt.Errorf("keep image %s: %w", ref, err)
+	}
+	defer f.Close()
+	if err := os.Remove(f.Name()); err != nil { // nothing is left behind, however this ends
+		return fmt.Errorf("keep image %s: %w", filepath.Base(f.Name()), err)
+	}
+	size, err := io.Copy(f, img)
+	if err != nil {
+		return fmt.Errorf("save image %s: %w", ref, err)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	pr, pw := io.Pipe()
+	go func() {
+		tw := tar.NewWriter(pw)
+		err := tw.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: size, Typeflag: tar.TypeReg})
+		if err == nil {
+			_, err = io.Copy(tw, f)
+		}
+		pw.CloseWithError(errors.Join(err, tw.Close()))
+	}()
+	err = w.eng.CopyIn(ctx, id, workorder.ImageInbox, pr)
+	pr.CloseWithError(io.ErrClosedPipe) // ends the writer when the engine stopped reading
+	return err
+}
+
+func tarball(name string, content []byte) []byte {
+	var b bytes.Buffer
+	tw := tar.NewWriter(&b)
+	// A buffer takes every write.
+	_ = tw.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(content)), Typeflag: tar.TypeReg})
+	_, _ = tw.Write(content)
+	_ = tw.Close()
+	return b.Bytes()
+}
+
+// lineLimit bounds a line that is looked at: a request is a few hundred bytes.
+const lineLimit = 64 << 10
+
+// lineWriter calls fn for every line that is not overlong.
+type lineWriter struct {
+	fn   func([]byte)
+	buf  []byte
+	skip bool
+}
+
+func (l *lineWriter) Write(p []byte) (int, error) {
+	n := len(p)
+	for {
+		i := bytes.IndexByte(p, '\n')
+		if i < 0 {
+			break
+		}
+		if !l.skip {
+			l.fn(append(l.buf, p[:i]...))
+		}
+		l.buf, l.skip, p = l.buf[:0], false, p[i+1:]
+	}
+	if l.skip = l.skip || len(l.buf)+len(p) > lineLimit; !l.skip {
+		l.buf = append(l.buf, p...)
+	}
+	return n, nil
+}

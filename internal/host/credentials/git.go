@@ -1,0 +1,172 @@
+// Package credentials finds what opens the remote repository and what the
+// project calls by reference, at the last moment, and checks the remote with it before anything
+// is started. It keeps nothing and prints nothing.
+package credentials
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// helperTimeout bounds the programs that are asked for a token: each may talk to
+// a key ring, none may wait for a person.
+const helperTimeout = 10 * time.Second
+
+// Finder looks for credentials.
+type Finder struct {
+	Getenv func(string) string
+	// Run starts a program and returns its output; tests replace it.
+	Run func(ctx context.Context, argv []string, stdin string) (string, error)
+}
+
+// New returns a Finder for the process's own environment.
+func New(getenv func(string) string) *Finder { return &Finder{Getenv: getenv, Run: run} }
+
+func run(ctx context.Context, argv []string, stdin string) (string, error) {
+	env := append(os.Environ(), "GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "SSH_ASKPASS=", "GH_PROMPT_DISABLED=1", "GCM_INTERACTIVE=never")
+	out, err := proc.Output(ctx, proc.Spec{Argv: argv, Env: env, Stdin: strings.NewReader(stdin)})
+	return string(out), err
+}
+
+// Git finds the credential for a remote, nil when there is none: the remote may
+// be public. The order: SANDBOX_AGENT_GIT_TOKEN; GH_TOKEN or GITHUB_TOKEN; gh; the host's
+// git credential helper. A token of the GitHub family goes to GitHub only.
+func (f *Finder) Git(ctx context.Context, remote string) (*workorder.GitCredential, error) {
+	if key, ok := sshRemote(remote); ok {
+		return f.ssh(key)
+	}
+	u, err := url.Parse(remote)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, nil
+	}
+	if t := f.Getenv("SANDBOX_AGENT_GIT_TOKEN"); t != "" {
+		return token(f.Getenv("SANDBOX_AGENT_GIT_USERNAME"), t), nil
+	}
+	if f.isGitHub(u.Host) {
+		for _, name := range []string{"GH_TOKEN", "GITHUB_TOKEN"} {
+			if t := f.Getenv(name); t != "" {
+				return token("", t), nil
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, helperTimeout)
+	defer cancel()
+	if u.Scheme == "https" {
+		if out, err := f.Run(ctx, []string{"gh", "auth", "token", "--hostname", u.Host}, ""); err == nil && strings.TrimSpace(out) != "" {
+			return token("", strings.TrimSpace(out)), nil
+		}
+	}
+	return f.helper(ctx, u), nil
+}
+
+// token builds a credential; every forge accepts this user name with a token.
+func token(user, t string) *workorder.GitCredential {
+	if user == "" {
+		user = "x-access-token"
+	}
+	return &workorder.GitCredential{Username: user, Token: strings.TrimSpace(t)}
+}
+
+// isGitHub reports whether GH_TOKEN is meant for the host: github.com, or the
+// host that the user named to the gh tool. It is never sent anywhere else.
+func (f *Finder) isGitHub(host string) bool {
+	host = strings.ToLower(host)
+	return host == "github.com" || host != "" && host == strings.ToLower(f.Getenv("GH_HOST"))
+}
+
+// helper asks the host's own git credential helpers, which never may prompt.
+// Having none is the common case and no error.
+func (f *Finder) helper(ctx context.Context, u *url.URL) *workorder.GitCredential {
+	ask := fmt.Sprintf("protocol=%s\nhost=%s\n", u.Scheme, u.Host)
+	if p := strings.TrimPrefix(u.Path, "/"); p != "" {
+		ask += "path=" + p + "\n"
+	}
+	if n := u.User.Username(); n != "" {
+		ask += "username=" + n + "\n"
+	}
+	out, err := f.Run(ctx, []string{"git", "credential", "fill"}, ask+"\n")
+	if err != nil {
+		return nil
+	}
+	var user, pass string
+	for line := range strings.Lines(out) {
+		k, v, _ := strings.Cut(strings.TrimRight(line, "\r\n"), "=")
+		switch k {
+		case "username":
+			user = v
+		case "password":
+			pass = v
+		}
+	}
+	if pass == "" {
+		return nil
+	}
+	return token(user, pass)
+}
+
+// sshRemote reports whether the remote is reached by SSH, and its host.
+func sshRemote(remote string) (host string, ok bool) {
+	if u, err := url.Parse(remote); err == nil && (u.Scheme == "ssh" || u.Scheme == "git+ssh") {
+		return u.Host, true
+	}
+	// user@host:path, unless it is a path or another URL.
+	at, path, found := strings.Cut(remote, ":")
+	if !found || strings.Contains(at, "/") || strings.HasPrefix(path, "//") {
+		return "", false
+	}
+	_, host, _ = strings.Cut(at, "@")
+	if host == "" {
+		host = at
+	}
+	return host, true
+}
+
+// identities are ssh's own defaults, in its order.
+var identities = []string{"id_rsa", "id_ecdsa", "id_ed25519"}
+
+func (f *Finder) ssh(host string) (*workorder.GitCredential, error) {
+	home := filepath.Join(f.Getenv("HOME"), ".ssh")
+	paths := []string{f.Getenv("SANDBOX_AGENT_SSH_KEY")}
+	if paths[0] == "" {
+		paths = nil
+		for _, n := range identities {
+			paths = append(paths, filepath.Join(home, n))
+		}
+	}
+	for _, p := range paths {
+		key, err := os.ReadFile(p)
+		if errors.Is(err, os.ErrNotExist) && f.Getenv("SANDBOX_AGENT_SSH_KEY") == "" {
+			continue
+		}
+		if err != nil {
+			return nil, fault.New(workorder.ExitGit, fmt.Errorf("read SSH key: %w", err), "SANDBOX_AGENT_SSH_KEY names a private key file")
+		}
+		if err := checkKey(p, key); err != nil {
+			return nil, err
+		}
+		c := &workorder.GitCredential{SSHKey: string(key)}
+		known := f.Getenv("SANDBOX_AGENT_SSH_KNOWN_HOSTS")
+		if known == "" {
+			known = filepath.Join(home, "known_hosts")
+		}
+		b, err := os.ReadFile(known)
+		if err != nil {
+			return nil, fault.New(workorder.ExitGit, fmt.Errorf("read known SSH hosts: %w", err),
+				"the host's key must be known before anything is sent to it: ssh-keyscan "+host+" >> "+known+", after checking it")
+		}
+		c.KnownHosts = string(b)
+		return c, nil
+	}
+	return nil, fault.New(workorder.ExitGit, fmt.Errorf("remote %s needs an SSH key and there is none in %s", host, home),
+		"set SANDBOX_AGENT_SSH_KEY to a private key file (keys that live only in an ssh agent cannot enter the box)")
+}

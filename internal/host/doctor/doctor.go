@@ -1,0 +1,251 @@
+// Package doctor finds out what this machine can do for runs, and what to do
+// about what it cannot. It changes nothing that stays.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+// Status is the verdict of a check.
+type Status string
+
+// Verdicts. Only Fail means that runs will not work.
+const (
+	OK   Status = "ok"
+	Warn Status = "warn"
+	Fail Status = "fail"
+)
+
+// Check is one thing that was looked at.
+type Check struct {
+	Name    string `json:"name"`
+	Status  Status `json:"status"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+const (
+	// toolTimeout bounds asking a program for its version.
+	toolTimeout = 10 * time.Second
+	// probeTimeout bounds a throw-away container.
+	probeTimeout = 60 * time.Second
+	// A run needs room for the image's layers, an inner engine and a clone.
+	diskWarn = 10 << 30
+	diskFail = 2 << 30
+)
+
+// Doctor looks at a machine.
+type Doctor struct {
+	Engine    engine.Engine // nil: OpenError says why
+	OpenError error
+	// Images returns the names of the default images that are there.
+	Images   func(context.Context) ([]string, error)
+	StateDir string
+	Owner    string
+}
+
+// Prober is the optional ability of an engine to run a command in a throw-away
+// box that is held like a real one. It returns the command's output; the error is the
+// engine's when the box could not be started.
+type Prober interface {
+	Probe(ctx context.Context, spec engine.BoxSpec, argv []string) (string, error)
+}
+
+// Run makes all checks, in the order in which a run would meet the problems.
+func (d *Doctor) Run(ctx context.Context) []Check {
+	var list []Check
+	add := func(c Check) { list = append(list, c) }
+	info, ok := d.engine(ctx, add)
+	if ok {
+		d.boxes(ctx, info, add)
+	}
+	d.disk("state folder", existing(d.StateDir), add)
+	if ok && info.Local && info.RootDir != "" {
+		d.disk("engine's disk", existing(info.RootDir), add)
+	}
+	d.tool(ctx, "git", []string{"git", "--version"}, Fail, "install git: local repositories and credentials need it", add)
+	d.tool(ctx, "gh", []string{"gh", "--version"}, OK, "", add)
+	return list
+}
+
+func (d *Doctor) engine(ctx context.Context, add func(Check)) (engine.Info, bool) {
+	if d.Engine == nil {
+		add(Check{"engine", Fail, d.OpenError.Error(), "check DOCKER_HOST and the docker context"})
+		return engine.Info{}, false
+	}
+	info, err := d.Engine.Info(ctx)
+	if err != nil {
+		add(Check{"engine", Fail, err.Error(), "start the Docker engine, or point DOCKER_HOST at one that runs"})
+		return info, false
+	}
+	add(Check{"engine", OK, fmt.Sprintf("%s at %s (API %s, %s %s)", info.Version, info.Host, info.APIVersion, info.OSType, info.Arch), ""})
+	if info.OSType != "linux" {
+		add(Check{"containers", Fail, "the engine runs " + info.OSType + " containers", "a box needs Linux containers"})
+		return info, false
+	}
+	add(Check{"cgroup", OK, fmt.Sprintf("version %d", info.CgroupVersion), ""})
+	if info.Rootless {
+		add(Check{"rootless", Warn, "the engine is rootless: an inner engine may not start in it", "use an engine that runs as root, or one with an OCI runtime made for nesting (sysbox-runc)"})
+	}
+	return info, true
+}
+
+// boxes makes throw-away containers of the box's image.
+func (d *Doctor) boxes(ctx context.Context, info engine.Info, add func(Check)) {
+	names, err := d.Images(ctx)
+	switch {
+	case err != nil:
+		add(Check{"image", Warn, err.Error(), ""})
+		return
+	case len(names) == 0:
+		add(Check{"image", Warn, "the default image is not built yet", "it is built by the first run, or now: sandbox-agent image build"})
+		return
+	}
+	add(Check{"image", OK, names[0], ""})
+	p, ok := d.Engine.(Prober)
+	if !ok {
+		return
+	}
+	for _, iso := range []string{engine.IsolationConfined, engine.IsolationPrivileged} {
+		out, err := d.probe(ctx, p, info, names[0], iso, []string{"/bin/sh", "-c", "grep CapEff /proc/self/status; test -c /dev/fuse && echo fuse"})
+		c := Check{Name: "isolation " + iso, Status: OK, Message: describe(out)}
+		if err != nil {
+			c.Status, c.Message = Warn, err.Error()
+			c.Hint = "use the other one: --isolation " + other(iso)
+			if iso == engine.IsolationConfined {
+				c.Status = Fail
+			}
+		}
+		add(c)
+	}
+	add(d.reach(ctx, p, info, names[0]))
+}
+
+func other(iso string) string {
+	if iso == engine.IsolationConfined {
+		return engine.IsolationPrivileged
+	}
+	return engine.IsolationConfined
+}
+
+func describe(out string) string {
+	caps := "unknown"
+	for line := range strings.Lines(out) {
+		if v, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			caps = strings.TrimSpace(v)
+		}
+	}
+	s := "works, capabilities " + caps
+	if strings.Contains(out, "fuse\n") {
+		return s + ", /dev/fuse"
+	}
+	return s + ", no /dev/fuse"
+}
+
+func (d *Doctor) probe(ctx context.Context, p Prober, info engine.Info, image, iso string, argv []string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	fuse := false
+	if info.Local {
+		_, err := os.Stat("/dev/fuse")
+		fuse = err == nil
+	}
+	return p.Probe(ctx, engine.BoxSpec{
+		Image: image, Isolation: iso, Fuse: fuse, CgroupV2: info.CgroupVersion == 2,
+		// No task label: a probe is not a box that anybody collects.
+		Labels: map[string]string{"sandbox-agent.probe": d.Owner},
+	}, argv)
+}
+
+// reach checks that a box can open a connection to this process, as it must to
+// fetch a local repository. A firewall on the host is what usually forbids it.
+func (d *Doctor) reach(ctx context.Context, p Prober, info engine.Info, image string) Check {
+	const word = "sandbox-agent-was-reached"
+	addr := "127.0.0.1:0"
+	if info.Local && info.Gateway != "" {
+		addr = info.Gateway + ":0"
+	}
+	c := Check{Name: "local repository", Status: OK, Message: "a box reaches this machine at " + strings.TrimSuffix(addr, ":0")}
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		c.Status, c.Message, c.Hint = Warn, err.Error(), "--repo PATH will not work; push the repository and give its URL"
+		return c
+	}
+	defer ln.Close()
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, word+"\n")
+			conn.Close()
+		}
+	}()
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	if err == nil {
+		var out string
+		out, err = d.probe(ctx, p, info, image, engine.IsolationConfined, []string{"/bin/bash", "-c", "exec 3<>/dev/tcp/host.docker.internal/" + port + " && timeout 5 cat <&3"})
+		if err == nil && !strings.Contains(out, word) {
+			err = errors.New("no answer: " + strings.TrimSpace(out))
+		}
+	}
+	if err != nil {
+		c.Status, c.Message = Warn, "a box cannot reach this machine at "+addr+": "+err.Error()
+		c.Hint = "allow connections from the docker bridge in the firewall (for example: iptables -I INPUT -i docker0 -j ACCEPT)"
+	}
+	return c
+}
+
+func (d *Doctor) disk(name, dir string, add func(Check)) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		add(Check{name, Warn, fmt.Sprintf("%s: %v", dir, err), ""})
+		return
+	}
+	free := int64(st.Bavail) * st.Bsize
+	c := Check{name, OK, fmt.Sprintf("%d GB free at %s", free>>30, dir), ""}
+	switch {
+	case free < diskFail:
+		c.Status, c.Hint = Fail, "free some space: sandbox-agent gc --images, docker system prune"
+	case free < diskWarn:
+		c.Status, c.Hint = Warn, "a run can need several gigabytes: sandbox-agent gc --images frees some"
+	}
+	add(c)
+}
+
+// existing is the nearest parent of dir that is there.
+func existing(dir string) string {
+	for {
+		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
+			return dir
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+func (d *Doctor) tool(ctx context.Context, name string, argv []string, missing Status, hint string, add func(Check)) {
+	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
+	defer cancel()
+	out, err := proc.Output(ctx, proc.Spec{Argv: argv})
+	if err != nil {
+		add(Check{name, missing, "not there", hint})
+		return
+	}
+	first, _, _ := strings.Cut(string(out), "\n")
+	add(Check{name, OK, first, ""})
+}

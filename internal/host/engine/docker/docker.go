@@ -1,0 +1,291 @@
+// Package docker runs boxes on a Docker engine, by its API and never by its
+// command line.
+package docker
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/client"
+	"github.com/docker/docker/pkg/stdcopy"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+)
+
+const (
+	// pingTimeout bounds the first contact: a socket that accepts and never
+	// answers must not hold the user.
+	pingTimeout = 10 * time.Second
+	// removeTimeout bounds cleaning up after a failed start.
+	removeTimeout = 30 * time.Second
+	// stopSlack is what the engine may need beyond the grace to report a stop.
+	stopSlack = 20 * time.Second
+)
+
+// Engine is a Docker engine.
+type Engine struct {
+	c    *client.Client
+	host string
+}
+
+var _ engine.Engine = (*Engine)(nil)
+
+// New returns the engine that the docker command would use. It does not contact it.
+func New(getenv func(string) string) (*Engine, error) {
+	ep, err := currentEndpoint(getenv)
+	if err != nil {
+		return nil, err
+	}
+	if strings.HasPrefix(ep.host, "ssh://") {
+		return nil, fmt.Errorf("engine %s: ssh endpoints are not supported: forward the socket (ssh -L) and set DOCKER_HOST to it", ep.host)
+	}
+	opts := []client.Opt{client.WithAPIVersionNegotiation()}
+	if ep.tlsDir != "" {
+		opts = append(opts, client.WithTLSClientConfig(
+			filepath.Join(ep.tlsDir, "ca.pem"), filepath.Join(ep.tlsDir, "cert.pem"), filepath.Join(ep.tlsDir, "key.pem")))
+	}
+	if ep.host != "" {
+		opts = append(opts, client.WithHost(ep.host))
+	}
+	c, err := client.NewClientWithOpts(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("set up engine client: %w", err)
+	}
+	return &Engine{c: c, host: c.DaemonHost()}, nil
+}
+
+// Client is the API client, for what is no business of boxes (building images).
+func (e *Engine) Client() *client.Client { return e.c }
+
+// Close drops idle connections.
+func (e *Engine) Close() error { return e.c.Close() }
+
+// Info implements engine.Engine.
+func (e *Engine) Info(ctx context.Context) (engine.Info, error) {
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	if _, err := e.c.Ping(ctx); err != nil {
+		return engine.Info{}, e.wrap("contact engine", err)
+	}
+	i, err := e.c.Info(ctx)
+	if err != nil {
+		return engine.Info{}, e.wrap("ask engine for its properties", err)
+	}
+	v, _ := strconv.Atoi(i.CgroupVersion)
+	info := engine.Info{
+		ID: i.ID, Version: i.ServerVersion, APIVersion: e.c.ClientVersion(), OSType: i.OSType, Arch: i.Architecture,
+		Kernel: i.KernelVersion, OperatingSys: i.OperatingSystem, CgroupVersion: v, Host: e.host, RootDir: i.DockerRootDir,
+		Local: e.local(i.KernelVersion),
+		Rootless: slices.ContainsFunc(i.SecurityOptions, func(s string) bool {
+			return strings.Contains(s, "rootless")
+		}),
+	}
+	for name := range i.Runtimes {
+		info.Runtimes = append(info.Runtimes, name)
+	}
+	slices.Sort(info.Runtimes)
+	info.Gateway = e.gateway(ctx)
+	return info, nil
+}
+
+// local reports whether the engine shares this machine's kernel: a Docker
+// Desktop socket is local too, but its boxes run in a virtual machine.
+func (e *Engine) local(kernel string) bool {
+	if !strings.HasPrefix(e.host, "unix://") {
+		return false
+	}
+	b, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	return err == nil && strings.TrimSpace(string(b)) == kernel
+}
+
+func (e *Engine) gateway(ctx context.Context) string {
+	n, err := e.c.NetworkInspect(ctx, "bridge", network.InspectOptions{})
+	if err != nil {
+		return ""
+	}
+	for _, c := range n.IPAM.Config {
+		if c.Gateway != "" && !strings.Contains(c.Gateway, ":") {
+			return c.Gateway
+		}
+	}
+	return ""
+}
+
+// Run implements engine.Engine.
+func (e *Engine) Run(ctx context.Context, spec engine.BoxSpec, stdin io.Reader) (string, error) {
+	cfg, hc, err := hostConfig(spec)
+	if err != nil {
+		return "", err
+	}
+	made, err := e.c.ContainerCreate(ctx, cfg, hc, nil, nil, spec.Name)
+	if err != nil {
+		if cerrdefs.IsNotFound(err) {
+			return "", fmt.Errorf("create box: image %s: %w", spec.Image, engine.ErrNotFound)
+		}
+		return "", e.startError("create box", spec, err)
+	}
+	if err := e.start(ctx, made.ID, stdin); err != nil {
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+		defer cancel()
+		return "", errors.Join(e.startError("start box", spec, err), e.Remove(clean, made.ID))
+	}
+	return made.ID, nil
+}
+
+func (e *Engine) start(ctx context.Context, id string, stdin io.Reader) error {
+	// Attached before the start: what the box reads cannot be missed.
+	att, err := e.c.ContainerAttach(ctx, id, container.AttachOptions{Stream: true, Stdin: true})
+	if err != nil {
+		return err
+	}
+	defer att.Close()
+	if err := e.c.ContainerStart(ctx, id, container.StartOptions{}); err != nil {
+		return err
+	}
+	// A box that dies without reading would block the write for ever.
+	stop := context.AfterFunc(ctx, att.Close)
+	defer stop()
+	if _, err := io.Copy(att.Conn, stdin); err != nil {
+		return fmt.Errorf("hand over the work order: %w", err)
+	}
+	if err := att.CloseWrite(); err != nil {
+		return fmt.Errorf("hand over the work order: %w", err)
+	}
+	// The stream ends when the engine has passed everything on; closing it
+	// earlier can cut the tail of a large order.
+	_, _ = io.Copy(io.Discard, att.Reader)
+	return nil
+}
+
+// Logs implements engine.Engine.
+func (e *Engine) Logs(ctx context.Context, id string, o engine.LogOptions) error {
+	lo := container.LogsOptions{ShowStdout: o.Stdout != nil, ShowStderr: o.Stderr != nil, Follow: o.Follow}
+	if !o.Since.IsZero() {
+		lo.Since = fmt.Sprintf("%d.%09d", o.Since.Unix(), o.Since.Nanosecond())
+	}
+	r, err := e.c.ContainerLogs(ctx, id, lo)
+	if err != nil {
+		return e.wrap("read the box's output", err)
+	}
+	defer r.Close()
+	_, err = stdcopy.StdCopy(orDiscard(o.Stdout), orDiscard(o.Stderr), bufio.NewReaderSize(r, 64<<10))
+	if err != nil {
+		return fmt.Errorf("read the box's output: %w", err)
+	}
+	return nil
+}
+
+func orDiscard(w io.Writer) io.Writer {
+	if w == nil {
+		return io.Discard
+	}
+	return w
+}
+
+// Boxes implements engine.Engine.
+func (e *Engine) Boxes(ctx context.Context, labels map[string]string) ([]engine.Box, error) {
+	f := filters.NewArgs()
+	for k, v := range labels {
+		if v == "" {
+			f.Add("label", k)
+		} else {
+			f.Add("label", k+"="+v)
+		}
+	}
+	list, err := e.c.ContainerList(ctx, container.ListOptions{All: true, Filters: f})
+	if err != nil {
+		return nil, e.wrap("list boxes", err)
+	}
+	boxes := make([]engine.Box, 0, len(list))
+	for _, c := range list {
+		b := engine.Box{ID: c.ID, Labels: c.Labels, State: c.State, Status: c.Status, Created: time.Unix(c.Created, 0)}
+		if len(c.Names) > 0 {
+			b.Name = strings.TrimPrefix(c.Names[0], "/")
+		}
+		boxes = append(boxes, b)
+	}
+	return boxes, nil
+}
+
+// CopyOut implements engine.Engine.
+func (e *Engine) CopyOut(ctx context.Context, id, path string) (io.ReadCloser, error) {
+	r, _, err := e.c.CopyFromContainer(ctx, id, path)
+	if err != nil {
+		return nil, e.wrap("copy "+path+" out of the box", err)
+	}
+	return r, nil
+}
+
+// Stop implements engine.Engine.
+func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, grace+stopSlack)
+	defer cancel()
+	var err error
+	if grace <= 0 {
+		err = e.c.ContainerKill(ctx, id, "KILL")
+	} else {
+		secs := int((grace + time.Second - 1) / time.Second)
+		err = e.c.ContainerStop(ctx, id, container.StopOptions{Timeout: &secs})
+	}
+	if err == nil || cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "not running") {
+		return nil
+	}
+	return e.wrap("stop box", err)
+}
+
+// Remove implements engine.Engine.
+func (e *Engine) Remove(ctx context.Context, id string) error {
+	err := e.c.ContainerRemove(ctx, id, container.RemoveOptions{RemoveVolumes: true, Force: true})
+	if err == nil || cerrdefs.IsNotFound(err) {
+		return nil
+	}
+	if cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "already in progress") {
+		return nil
+	}
+	return e.wrap("remove box", err)
+}
+
+func (e *Engine) wrap(doing string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case client.IsErrConnectionFailed(err), errors.Is(err, context.DeadlineExceeded), isRefused(err):
+		return fmt.Errorf("%s at %s: %w: %w", doing, e.host, engine.ErrUnavailable, err)
+	case cerrdefs.IsNotFound(err):
+		return fmt.Errorf("%s: %w: %w", doing, engine.ErrNotFound, err)
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// isRefused recognises a connection that broke or was never made under the
+// wordings that do not come typed through the client.
+func isRefused(err error) bool {
+	s := err.Error()
+	return strings.Contains(s, "connection refused") || strings.Contains(s, "connection reset") ||
+		strings.Contains(s, "EOF") || strings.Contains(s, "permission denied while trying to connect")
+}
+
+// startError names the isolation when the runtime refused what it asks for: the
+// words are runc's and the engine's, seen on hosts whose own capability set is reduced.
+func (e *Engine) startError(doing string, s engine.BoxSpec, err error) error {
+	msg := err.Error()
+	for _, sign := range []string{"unable to apply caps", "unknown or invalid runtime name", "unknown runtime specified", "apply apparmor", "invalid security option", "unknown security option", "gathering device information", "error setting cgroup", "userns"} {
+		if strings.Contains(msg, sign) {
+			return fmt.Errorf("%s: %w: %w", doing, engine.ErrIsolation, err)
+		}
+	}
+	return e.wrap(doing, err)
+}

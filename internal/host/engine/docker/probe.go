@@ -1,0 +1,75 @@
+package docker
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/volume"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+)
+
+// Probe runs a command in a throw-away box that is held like a real one.
+func (e *Engine) Probe(ctx context.Context, spec engine.BoxSpec, argv []string) (string, error) {
+	cfg, hc, err := hostConfig(spec)
+	if err != nil {
+		return "", err
+	}
+	cfg.Entrypoint, cfg.Cmd = argv, nil
+	cfg.OpenStdin, cfg.StdinOnce, cfg.AttachStdin = false, false, false
+	made, err := e.c.ContainerCreate(ctx, cfg, hc, nil, nil, "")
+	if err != nil {
+		return "", e.startError("create box", spec, err)
+	}
+	defer func() {
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+		defer cancel()
+		_ = e.Remove(clean, made.ID) // gc finds what is left by its label
+	}()
+	done, errs := e.c.ContainerWait(ctx, made.ID, container.WaitConditionNextExit)
+	if err := e.c.ContainerStart(ctx, made.ID, container.StartOptions{}); err != nil {
+		return "", e.startError("start box", spec, err)
+	}
+	var code int64
+	select {
+	case r := <-done:
+		code = r.StatusCode
+	case err := <-errs:
+		return "", e.wrap("wait for box", err)
+	case <-ctx.Done():
+		return "", fmt.Errorf("wait for box: %w", ctx.Err())
+	}
+	var out bytes.Buffer
+	if err := e.Logs(ctx, made.ID, engine.LogOptions{Stdout: &out, Stderr: &out}); err != nil {
+		return "", err
+	}
+	if code != 0 && strings.TrimSpace(out.String()) != "" {
+		return out.String(), fmt.Errorf("exit status %d: %s", code, strings.TrimSpace(out.String()))
+	}
+	return out.String(), nil
+}
+
+// Volumes lists the unused volumes that carry the label.
+func (e *Engine) Volumes(ctx context.Context, label string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute) // the engine sizes nothing here, but walks its store
+	defer cancel()
+	r, err := e.c.VolumeList(ctx, volume.ListOptions{Filters: filters.NewArgs(filters.Arg("label", label), filters.Arg("dangling", "true"))})
+	if err != nil {
+		return nil, e.wrap("list volumes", err)
+	}
+	var names []string
+	for _, v := range r.Volumes {
+		names = append(names, v.Name)
+	}
+	return names, nil
+}
+
+// RemoveVolume removes an unused volume.
+func (e *Engine) RemoveVolume(ctx context.Context, name string) error {
+	return e.wrap("remove volume "+name, e.c.VolumeRemove(ctx, name, false))
+}

@@ -1,0 +1,84 @@
+package docker
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// stopReserve is added to the box's own stop timeout beyond the guaranteed
+// grace: a plain `docker stop` or a shutdown of the engine must not cut a landing short.
+const stopReserve = 20 * time.Second
+
+// defaultPIDs bounds a fork bomb when the project sets no limit: far above what
+// a build with an inner engine needs, far below a kernel's pid_max.
+const defaultPIDs = 16384
+
+// confinedCaps is what a confined box holds beyond the engine's default set:
+// mounts (inner storage driver, namespaces) and the inner network.
+var confinedCaps = []string{"NET_ADMIN", "SYS_ADMIN"}
+
+// confinedSecurity lifts the filters that forbid what an inner engine does all
+// the time. What holds the box is its capability set and device cgroup.
+var confinedSecurity = []string{"apparmor=unconfined", "seccomp=unconfined", "systempaths=unconfined"}
+
+// hostConfig translates a spec. It is pure: what a box may do is read off its
+// golden test. No bind mount is ever made.
+func hostConfig(s engine.BoxSpec) (*container.Config, *container.HostConfig, error) {
+	stop := int((workorder.StopGrace + stopReserve) / time.Second)
+	cfg := &container.Config{
+		Image:       s.Image,
+		Labels:      s.Labels,
+		OpenStdin:   true,
+		StdinOnce:   true,
+		AttachStdin: true,
+		StopTimeout: &stop,
+	}
+	pids := s.Limits.PIDs
+	if pids == 0 {
+		pids = defaultPIDs
+	}
+	hc := &container.HostConfig{
+		Runtime:    s.OCIRuntime,
+		ExtraHosts: []string{"host.docker.internal:host-gateway"},
+		// The record of the run: it must be readable again by any later CLI,
+		// which not every log driver can do.
+		LogConfig:     container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "256m", "max-file": "2"}},
+		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
+		Resources: container.Resources{
+			Memory:    s.Limits.MemoryBytes,
+			NanoCPUs:  int64(s.Limits.CPUs * 1e9),
+			PidsLimit: &pids,
+		},
+	}
+	// Anonymous: it goes with the box. Made here and not by the image's VOLUME, so
+	// that it carries our labels should the box be removed without it.
+	hc.Mounts = []mount.Mount{{
+		Type: mount.TypeVolume, Target: workorder.DataRoot, VolumeOptions: &mount.VolumeOptions{Labels: s.Labels},
+	}}
+	if s.CacheVolume != "" {
+		hc.Mounts = append(hc.Mounts, mount.Mount{Type: mount.TypeVolume, Source: s.CacheVolume, Target: workorder.CacheDir})
+	}
+	if s.CgroupV2 {
+		hc.CgroupnsMode = container.CgroupnsModePrivate
+	}
+	switch s.Isolation {
+	case engine.IsolationConfined:
+		hc.CapAdd = slices.Clone(confinedCaps)
+		hc.SecurityOpt = slices.Clone(confinedSecurity)
+		if s.Fuse {
+			hc.Devices = []container.DeviceMapping{{PathOnHost: "/dev/fuse", PathInContainer: "/dev/fuse", CgroupPermissions: "rwm"}}
+		}
+	case engine.IsolationPrivileged:
+		hc.Privileged = true
+	default:
+		return nil, nil, fmt.Errorf("isolation %q is not known: use %s or %s", s.Isolation, engine.IsolationConfined, engine.IsolationPrivileged)
+	}
+	return cfg, hc, nil
+}

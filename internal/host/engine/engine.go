@@ -1,0 +1,119 @@
+// Package engine is what the host asks of the program that runs boxes. The
+// interface is small so that another engine than Docker, and a fake one, can
+// fulfil it; what only some callers need (image archives, copying in) is an
+// optional interface at that caller. It knows nothing of orders and results.
+package engine
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Engine runs boxes. All methods may be called concurrently. Errors are typed
+// by the sentinels below where a caller decides by them.
+type Engine interface {
+	// Info asks the engine about itself; it is the first call and the one that
+	// tells ErrUnavailable apart from everything else.
+	Info(ctx context.Context) (Info, error)
+	// Run creates the box, starts it, writes stdin to its standard input and
+	// closes that. When it returns an error no container is left behind.
+	Run(ctx context.Context, spec BoxSpec, stdin io.Reader) (id string, err error)
+	// Logs copies the box's output to o.Stdout and o.Stderr. With o.Follow it
+	// returns nil when the box has ended.
+	Logs(ctx context.Context, id string, o LogOptions) error
+	// Boxes lists the boxes, running or not, that carry all the labels.
+	Boxes(ctx context.Context, labels map[string]string) ([]Box, error)
+	// CopyOut returns a folder of the box as a tar stream whose names start with
+	// the folder's base name. The box may be running or stopped.
+	CopyOut(ctx context.Context, id, path string) (io.ReadCloser, error)
+	// Stop sends SIGTERM and, when grace has passed, SIGKILL; with a grace of 0
+	// it kills at once. A stopped or absent box is no error.
+	Stop(ctx context.Context, id string, grace time.Duration) error
+	// Remove ends the box if needed and removes it with its anonymous volumes. An
+	// absent box is no error.
+	Remove(ctx context.Context, id string) error
+}
+
+// What callers branch on.
+var (
+	// ErrUnavailable: the engine does not answer.
+	ErrUnavailable = errors.New("the engine does not answer")
+	// ErrNotFound: the engine has no such box, image or path.
+	ErrNotFound = errors.New("not found on the engine")
+	// ErrIsolation: the engine cannot give what the chosen isolation needs.
+	ErrIsolation = errors.New("the engine cannot give this isolation")
+)
+
+// The ways a box can be held.
+const (
+	IsolationConfined   = "confined"
+	IsolationPrivileged = "privileged"
+)
+
+// BoxSpec describes a box.
+type BoxSpec struct {
+	Name       string
+	Image      string
+	Labels     map[string]string
+	Isolation  string // IsolationConfined or IsolationPrivileged
+	OCIRuntime string // empty: the engine's default
+	Limits     workorder.Limits
+	// CacheVolume is mounted at workorder.CacheDir. Empty: none.
+	CacheVolume string
+	// Fuse says that the engine's machine has /dev/fuse.
+	Fuse bool
+	// CgroupV2 says that the engine's machine uses the unified hierarchy.
+	CgroupV2 bool
+}
+
+// Info is what is known of an engine.
+type Info struct {
+	ID            string
+	Version       string
+	APIVersion    string
+	OSType        string
+	Arch          string
+	Kernel        string
+	OperatingSys  string
+	CgroupVersion int
+	Runtimes      []string
+	// Gateway is the address of the engine's machine on the network of the
+	// boxes, empty when the engine does not tell.
+	Gateway string
+	// Local says that the engine runs on this machine and kernel.
+	Local    bool
+	Host     string // where the engine is reached
+	RootDir  string
+	Rootless bool
+}
+
+// Box is a container of ours.
+type Box struct {
+	ID      string
+	Name    string
+	Labels  map[string]string
+	State   string // created, running, exited, dead, ...
+	Status  string // the engine's own words
+	Created time.Time
+}
+
+// Live reports whether the box still runs (or is just being started).
+func (b Box) Live() bool {
+	switch b.State {
+	case "running", "paused", "restarting":
+		return true
+	}
+	return false
+}
+
+// LogOptions selects from a box's output.
+type LogOptions struct {
+	Follow bool
+	Since  time.Time // zero: from the start
+	// Stdout and Stderr may be nil: that stream is not asked for.
+	Stdout, Stderr io.Writer
+}

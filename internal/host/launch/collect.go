@@ -1,0 +1,369 @@
+package launch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// collectTimeout bounds copying out and removing: evidence can be gigabytes,
+	// a stuck engine must not be waited for without end.
+	collectTimeout = 10 * time.Minute
+	// companionExit is how long the companion is given to notice the box's end.
+	companionExit = 3 * time.Second
+	// boxLogTail bounds what is kept of the guest's own log, in bytes.
+	boxLogTail = 8 << 20
+	boxLog     = "box.log"
+)
+
+// ErrRunning is returned by Collect for a box that has not ended.
+var ErrRunning = errors.New("the run has not ended")
+
+// finish follows the box to its end and collects it.
+func (l *Launcher) finish(ctx context.Context, hard <-chan struct{}, rec *store.Record) (*workorder.Result, error) {
+	out, err := openRecorder(rec.Dir, l.show)
+	if err != nil {
+		return nil, err
+	}
+	// Following outlives the user's wish to stop: a stop has a result too.
+	base := context.WithoutCancel(ctx)
+	followCtx, cancel := context.WithCancel(base)
+	stopped := make(chan stopKind, 1)
+	go func() { stopped <- l.stopper(followCtx, ctx, hard, rec) }()
+	_, err = l.follow(followCtx, rec.TaskID, out)
+	cancel()
+	kind := <-stopped
+	if err = errors.Join(err, out.Close()); err != nil {
+		// The box may live on: what is known now is written, and a later
+		// collection replaces it.
+		res := synthesise(rec, l.recorded(rec), workorder.StatusLost, workorder.ByHost, err.Error(), l.now())
+		return l.publish(rec, res), errors.Join(err, writeResult(rec, res))
+	}
+	return l.collect(base, rec, kind)
+}
+
+type stopKind int
+
+const (
+	notStopped stopKind = iota
+	stoppedSoftly
+	killed
+	overdue
+)
+
+// stopper turns the user's signals, and a run that outlives its own timeout,
+// into stops of the box. It returns when followCtx ends.
+func (l *Launcher) stopper(followCtx, userCtx context.Context, hard <-chan struct{}, rec *store.Record) stopKind {
+	late := time.NewTimer(max(0, rec.Deadline.Sub(l.now())))
+	defer late.Stop()
+	kind := notStopped
+	soft := userCtx.Done()
+	done := make(chan struct{}, 2) // at most two stops are ever asked for
+	pending := 0
+	stop := func(grace time.Duration) {
+		pending++
+		go func() {
+			defer func() { done <- struct{}{} }()
+			if err := l.stopBox(followCtx, rec.TaskID, grace); err != nil && followCtx.Err() == nil {
+				l.Log.Warn("stop the box", "task", rec.TaskID, "error", err)
+			}
+		}()
+	}
+	for kind != killed {
+		select {
+		case <-followCtx.Done():
+			for range pending {
+				<-done
+			}
+			return kind
+		case <-soft:
+			soft, kind = nil, stoppedSoftly
+			l.show(workorder.Event{Time: l.now(), Type: workorder.EventWarning, Text: "stopping: the agent is ended and its work saved; interrupt again to kill the box at once"})
+			stop(workorder.StopGrace)
+		case <-late.C:
+			if kind == notStopped {
+				kind, soft = overdue, nil
+				l.show(workorder.Event{Time: l.now(), Type: workorder.EventWarning, Text: "the run outlived its timeout and is stopped from outside"})
+				stop(workorder.StopGrace)
+			}
+		case <-hard:
+			kind = killed
+			stop(0)
+		}
+	}
+	<-followCtx.Done()
+	for range pending {
+		<-done
+	}
+	return kind
+}
+
+func (l *Launcher) stopBox(ctx context.Context, taskID string, grace time.Duration) error {
+	box, err := l.box(ctx, taskID)
+	if err != nil || box == nil {
+		return err
+	}
+	return l.Engine.Stop(ctx, box.ID, grace)
+}
+
+// Stop ends a run gracefully within grace, or at once with a grace of 0.
+func (l *Launcher) Stop(ctx context.Context, taskID string, grace time.Duration) error {
+	return l.stopBox(ctx, taskID, grace)
+}
+
+// Attach follows a run that another process started, or collects one that has
+// ended. Signals do not stop the run: whoever attaches may leave again.
+func (l *Launcher) Attach(ctx context.Context, rec *store.Record) (*workorder.Result, error) {
+	out, err := openRecorder(rec.Dir, l.show)
+	if err != nil {
+		return nil, err
+	}
+	_, err = l.follow(ctx, rec.TaskID, out)
+	if err = errors.Join(err, out.Close()); err != nil {
+		return nil, err
+	}
+	return l.collect(context.WithoutCancel(ctx), rec, notStopped)
+}
+
+// Collect brings home a box that has ended. The caller holds the task's lock.
+func (l *Launcher) Collect(ctx context.Context, rec *store.Record) (*workorder.Result, error) {
+	box, err := l.box(ctx, rec.TaskID)
+	switch {
+	case errors.Is(err, engine.ErrUnavailable):
+		return nil, fault.New(workorder.ExitBox, err, "the result is collected when the engine answers again")
+	case err != nil:
+		return nil, err
+	case box != nil && box.Live():
+		return nil, fmt.Errorf("task %s: %w", rec.TaskID, ErrRunning)
+	}
+	if rec.Box == "" && box == nil {
+		return l.neverStarted(rec)
+	}
+	out, err := openRecorder(rec.Dir, l.show)
+	if err != nil {
+		return nil, err
+	}
+	if box != nil {
+		_, err = l.follow(ctx, rec.TaskID, out)
+	}
+	if err = errors.Join(err, out.Close()); err != nil {
+		return nil, err
+	}
+	return l.collect(ctx, rec, notStopped)
+}
+
+// neverStarted ends the record of a CLI that died before it made a box.
+func (l *Launcher) neverStarted(rec *store.Record) (*workorder.Result, error) {
+	res := synthesise(rec, l.recorded(rec), workorder.StatusLost, workorder.ByHost, "the command was ended before it started a box", l.now())
+	l.done(rec, res)
+	return res, errors.Join(writeResult(rec, res), l.Store.Save(rec))
+}
+
+// collect copies the output of an ended box, completes the result and removes the box.
+func (l *Launcher) collect(ctx context.Context, rec *store.Record, kind stopKind) (*workorder.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, collectTimeout)
+	defer cancel()
+	box, err := l.box(ctx, rec.TaskID)
+	if err != nil {
+		return nil, err
+	}
+	var warnings []string
+	var res *workorder.Result
+	if box != nil {
+		raw, err := l.copyOut(ctx, box.ID, rec.Dir)
+		if err != nil {
+			warnings = append(warnings, "copy the output out of the box: "+err.Error())
+		}
+		if raw != nil {
+			if res, err = workorder.DecodeResult(raw); err != nil {
+				warnings = append(warnings, err.Error())
+			}
+		}
+		if err := l.saveBoxLog(ctx, box.ID, rec.Dir); err != nil {
+			warnings = append(warnings, err.Error())
+		}
+	}
+	if res == nil {
+		res = l.recordedResult(rec)
+	}
+	if res == nil {
+		res = l.lost(rec, box, kind)
+		l.show(workorder.Event{Time: l.now(), Type: workorder.EventResult, Result: res})
+	}
+	complete(res, rec)
+	warnings = append(warnings, l.bundle(ctx, rec, res)...)
+	res.Warnings = append(res.Warnings, warnings...)
+	if err := writeResult(rec, res); err != nil {
+		return res, err // the box stays: it holds the only copy
+	}
+	if box != nil && !rec.Keep {
+		if err := l.Engine.Remove(ctx, box.ID); err != nil {
+			return res, err
+		}
+	}
+	l.endCompanion(ctx, rec)
+	l.done(rec, res)
+	return res, l.Store.Save(rec)
+}
+
+func (l *Launcher) copyOut(ctx context.Context, id, dir string) ([]byte, error) {
+	r, err := l.Engine.CopyOut(ctx, id, workorder.OutDir)
+	if errors.Is(err, engine.ErrNotFound) {
+		return nil, nil // ended before it wrote anything
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return unpack(r, dir)
+}
+
+// saveBoxLog keeps the guest's own log beside the run's logs.
+func (l *Launcher) saveBoxLog(ctx context.Context, id, dir string) error {
+	var tail tail
+	if err := l.Engine.Logs(ctx, id, engine.LogOptions{Stderr: &tail}); err != nil {
+		return err
+	}
+	if tail.Len() == 0 {
+		return nil
+	}
+	logs := filepath.Join(dir, workorder.LogsDir)
+	if err := os.MkdirAll(logs, 0o755); err != nil {
+		return fmt.Errorf("keep the box's log: %w", err)
+	}
+	return store.WriteFile(filepath.Join(logs, boxLog), tail.Bytes(), 0o644)
+}
+
+// tail keeps the end of what is written to it.
+type tail struct{ bytes.Buffer }
+
+func (t *tail) Write(p []byte) (int, error) {
+	n, err := t.Buffer.Write(p)
+	if over := t.Len() - 2*boxLogTail; over > 0 {
+		t.Next(t.Len() - boxLogTail)
+	}
+	return n, err
+}
+
+// recordedResult is the one in the run's last event: it arrives even when the
+// box's file system does not.
+func (l *Launcher) recordedResult(rec *store.Record) *workorder.Result {
+	var res *workorder.Result
+	if err := Events(rec.Dir, func(e workorder.Event) {
+		if e.Type == workorder.EventResult && e.Result != nil {
+			res = e.Result
+		}
+	}); err != nil {
+		l.Log.Warn("read the record of the run", "task", rec.TaskID, "error", err)
+	}
+	return res
+}
+
+func (l *Launcher) recorded(rec *store.Record) func(func(workorder.Event)) error {
+	return func(fn func(workorder.Event)) error { return Events(rec.Dir, fn) }
+}
+
+func (l *Launcher) lost(rec *store.Record, box *engine.Box, kind stopKind) *workorder.Result {
+	where := lastStep(l.recorded(rec))
+	status, by := workorder.StatusLost, workorder.ByHost
+	reason := "the box vanished " + where
+	if box != nil {
+		reason = fmt.Sprintf("the box ended without a result %s (%s)", where, box.Status)
+	}
+	if kind == killed {
+		status, by, reason = workorder.StatusInterrupted, workorder.BySignal, "killed on request "+where
+	}
+	return synthesise(rec, l.recorded(rec), status, by, reason, l.now())
+}
+
+// bundle imports work that the box could not push into the local repository.
+func (l *Launcher) bundle(ctx context.Context, rec *store.Record, res *workorder.Result) []string {
+	path := filepath.Join(rec.Dir, workorder.BundleFile)
+	if _, err := os.Stat(path); err != nil {
+		return nil
+	}
+	if rec.LocalRepo == "" || l.ImportBundle == nil || res.Pushed {
+		return []string{"work that could not be pushed is in " + path + ": git fetch it into a clone"}
+	}
+	if err := l.ImportBundle(ctx, rec.LocalRepo, path, rec.TaskID, rec.TargetBranch); err != nil {
+		return []string{fmt.Sprintf("import %s into %s: %v", path, rec.LocalRepo, err)}
+	}
+	res.Branch, res.Pushed = rec.TargetBranch, true
+	return []string{"the branch was not pushed by the box; it was imported into " + rec.LocalRepo + " from its bundle"}
+}
+
+// complete adds what only the host knows.
+func complete(res *workorder.Result, rec *store.Record) {
+	res.TaskID = rec.TaskID
+	if rec.Image.ID != "" {
+		res.Image = rec.Image
+	}
+	h := rec.Host
+	res.Host.Isolation, res.Host.OCIRuntime, res.Host.EngineVersion = h.Isolation, h.OCIRuntime, h.EngineVersion
+	if res.Host.CgroupVersion == 0 {
+		res.Host.CgroupVersion = h.CgroupVersion
+	}
+	// The box knows a local repository only by the address it was served at.
+	res.Repo = rec.Repo
+	res.Steps = append(append([]workorder.Step{}, rec.Steps...), res.Steps...)
+}
+
+func (l *Launcher) done(rec *store.Record, res *workorder.Result) {
+	rec.Collected, rec.Status, rec.EndedBy, rec.Reason = true, res.Status, res.EndedBy, res.Reason
+	rec.FinishedAt = l.now().UTC()
+}
+
+// publish shows a result that the host made.
+func (l *Launcher) publish(rec *store.Record, res *workorder.Result) *workorder.Result {
+	complete(res, rec)
+	l.show(workorder.Event{Time: l.now(), Type: workorder.EventResult, Result: res})
+	return res
+}
+
+// stillborn ends a run for which no box was started.
+func (l *Launcher) stillborn(ctx context.Context, rec *store.Record, cause error) (*workorder.Result, error) {
+	status, by := workorder.StatusError, workorder.ByBox
+	switch {
+	case ctx.Err() != nil:
+		status, by = workorder.StatusInterrupted, workorder.BySignal
+		cause = fault.New(workorder.ExitInterrupted, fmt.Errorf("interrupted before the box was started: %w", cause), "")
+	case fault.Code(cause) == workorder.ExitGit:
+		by = workorder.ByGit
+	case fault.Code(cause) == workorder.ExitInvalid:
+		by = workorder.ByOrder
+	}
+	res := synthesise(rec, func(func(workorder.Event)) error { return nil }, status, by, cause.Error(), l.now())
+	res = l.publish(rec, res)
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), collectTimeout)
+	defer cancel()
+	l.endCompanion(clean, rec)
+	l.done(rec, res)
+	return res, errors.Join(cause, writeResult(rec, res), l.Store.Save(rec))
+}
+
+func writeResult(rec *store.Record, res *workorder.Result) error {
+	b, err := res.Encode()
+	if err != nil {
+		return err
+	}
+	return store.WriteFile(filepath.Join(rec.Dir, workorder.ResultFile), b, 0o644)
+}
+
+// ReadResult reads the result of a collected task.
+func ReadResult(rec *store.Record) (*workorder.Result, error) {
+	b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.ResultFile))
+	if err != nil {
+		return nil, fmt.Errorf("read result: %w", err)
+	}
+	return workorder.DecodeResult(b)
+}

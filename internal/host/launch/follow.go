@@ -1,0 +1,80 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// engineGone is how long an engine that stopped answering is waited for: a
+	// restart of the engine takes seconds, a person should not wait longer than this.
+	engineGone = 30 * time.Second
+	// reconnectPause keeps a stream that breaks at once from being asked for in a loop.
+	reconnectPause = 300 * time.Millisecond
+	// listTimeout bounds one question about a box's state.
+	listTimeout = 15 * time.Second
+)
+
+// follow records the box's events until it has ended, over broken streams and
+// restarts of the engine. The returned box is the ended one, nil when it is gone.
+func (l *Launcher) follow(ctx context.Context, taskID string, rec *recorder) (*engine.Box, error) {
+	var downSince time.Time
+	for {
+		box, err := l.box(ctx, taskID)
+		switch {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case errors.Is(err, engine.ErrUnavailable):
+			if downSince.IsZero() {
+				downSince = l.now()
+				l.Log.Warn("the engine stopped answering", "task", taskID, "error", err)
+			}
+			if l.now().Sub(downSince) > l.engineGone() {
+				return nil, fault.New(workorder.ExitBox, fmt.Errorf("follow task %s: the engine has not answered for %s: %w", taskID, l.engineGone(), err),
+					"the run is not forgotten: when the engine is back, `sandbox-agent result "+taskID+"` collects it")
+			}
+		case err != nil:
+			return nil, err
+		case box == nil:
+			return nil, nil
+		case !box.Live():
+			rec.restart()
+			err := l.Engine.Logs(ctx, box.ID, engine.LogOptions{Since: rec.at, Stdout: rec})
+			return box, errors.Join(err, rec.err)
+		default:
+			downSince = time.Time{}
+			rec.restart()
+			err := l.Engine.Logs(ctx, box.ID, engine.LogOptions{Follow: true, Since: rec.at, Stdout: rec})
+			if rec.err != nil {
+				return nil, fmt.Errorf("write the record of the run: %w", rec.err)
+			}
+			if err == nil {
+				// The stream ends a moment before the state says so.
+				if box, err := l.box(ctx, taskID); err == nil && box != nil && !box.Live() {
+					return box, nil
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(reconnectPause):
+		}
+	}
+}
+
+// box finds the task's container; nil when there is none.
+func (l *Launcher) box(ctx context.Context, taskID string) (*engine.Box, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	boxes, err := l.Engine.Boxes(ctx, map[string]string{workorder.LabelTask: taskID})
+	if err != nil || len(boxes) == 0 {
+		return nil, err
+	}
+	return &boxes[0], nil
+}

@@ -1,0 +1,359 @@
+// Package launch takes a resolved job through its life on the host: checks that
+// fail before a container exists, one box, its events as they come, the output copied
+// out, the box removed. What it begins, any later process can finish: all state is in the
+// engine's labels and in the state folder. It prints nothing.
+package launch
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// startTimeout bounds creating and starting a container: on a loaded machine
+	// it takes seconds, and an engine that needs longer is stuck.
+	startTimeout = 2 * time.Minute
+	// landingReserve is what a run may take beyond its own timeout (boot before
+	// the clock starts, landing after it ends) until the host stops it from outside.
+	landingReserve = 5 * time.Minute
+	// cacheVolume is shared by all boxes of an engine; the guest locks what it uses.
+	cacheVolume = "sandbox-agent-cache"
+)
+
+// Images makes sure that the image of the box is on the engine.
+type Images interface {
+	// Ensure returns the image's identity. It builds the CLI's own image when it
+	// is missing, and never builds over a name the user chose.
+	Ensure(ctx context.Context, name string, progress func(workorder.Event)) (workorder.Image, error)
+}
+
+// ImageChecker is the optional ability of an engine to tell which images it has.
+type ImageChecker interface {
+	HasImage(ctx context.Context, ref string) (bool, error)
+}
+
+// Remote answers for the repository before a container is started for it.
+type Remote interface {
+	// Check verifies that the repository answers, accepts the credential and has
+	// the branch (any branch when it is empty).
+	Check(ctx context.Context, url, branch string, cred *workorder.GitCredential) error
+}
+
+// Launcher carries out jobs.
+type Launcher struct {
+	Engine engine.Engine
+	Store  *store.Store
+	Images Images
+	Remote Remote
+	// StartCompanion starts the detached process that serves what lies on this machine.
+	StartCompanion func(context.Context, companion.Config) (companion.Ready, error)
+	// ImportBundle brings work that could not be pushed into a local repository.
+	ImportBundle func(ctx context.Context, repo, bundle, taskID, branch string) error
+	Log          *slog.Logger
+	// Show is called for every event, the host's own (Seq 0) included, from one
+	// goroutine at a time.
+	Show func(workorder.Event)
+	Now  func() time.Time
+	// EngineGone overrides how long an engine that is away is waited for.
+	EngineGone time.Duration
+}
+
+// Job is everything a run needs.
+type Job struct {
+	Order   workorder.Order
+	Secrets map[string]string
+	Git     *workorder.GitCredential
+	// LocalRepo is the top of a repository on this machine; empty for a remote one.
+	LocalRepo  string
+	Image      string
+	Isolation  string
+	OCIRuntime string
+	Owner      string
+	OutDir     string // parent of the task's output folder; empty: the state folder
+	Keep       bool
+	Detach     bool
+}
+
+func (l *Launcher) now() time.Time {
+	if l.Now != nil {
+		return l.Now()
+	}
+	return time.Now()
+}
+
+func (l *Launcher) engineGone() time.Duration {
+	if l.EngineGone > 0 {
+		return l.EngineGone
+	}
+	return engineGone
+}
+
+func (l *Launcher) show(e workorder.Event) {
+	if l.Show != nil {
+		l.Show(e)
+	}
+}
+
+// Run carries out the job. When ctx ends the run is stopped gracefully and still
+// followed to its result; when hard is closed the box is killed. The error says that we
+// failed; how the task ended is in the result. Every run that got as far as a record has a result.
+func (l *Launcher) Run(ctx context.Context, hard <-chan struct{}, job *Job) (*workorder.Result, error) {
+	o := &job.Order
+	checked := *o
+	if job.LocalRepo != "" {
+		checked.CloneURL = job.LocalRepo // the real one is known when it is served
+	}
+	if err := checked.Check(); err != nil {
+		return nil, fault.New(workorder.ExitInvalid, err, "")
+	}
+	rec := l.newRecord(job)
+	if err := l.Store.Create(rec); err != nil {
+		return nil, err
+	}
+	lock, err := l.Store.TryLock(o.TaskID)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Unlock()
+	if err := l.begin(ctx, job, rec); err != nil {
+		return l.stillborn(ctx, rec, err)
+	}
+	if job.Detach {
+		return nil, nil
+	}
+	return l.finish(ctx, hard, rec)
+}
+
+func (l *Launcher) newRecord(job *Job) *store.Record {
+	o := &job.Order
+	rec := &store.Record{
+		TaskID: o.TaskID, Project: o.Project, Task: shorten(o.Task), CreatedAt: l.now().UTC(),
+		Keep: job.Keep, LocalRepo: job.LocalRepo, TargetBranch: o.TargetBranch, Harness: o.Harness.Name,
+		Mode: o.Mode, Repo: o.Repo, Branch: o.Branch, Limits: o.Limits,
+		Host: workorder.Host{Isolation: job.Isolation, OCIRuntime: job.OCIRuntime},
+	}
+	if job.OutDir != "" {
+		rec.Dir = filepath.Join(job.OutDir, o.TaskID)
+	}
+	return rec
+}
+
+// begin does everything up to the moment the box has its order.
+func (l *Launcher) begin(ctx context.Context, job *Job, rec *store.Record) error {
+	o := &job.Order
+	if err := l.saveOrder(rec, o); err != nil {
+		return err
+	}
+	var info engine.Info
+	err := l.step(rec, "preflight", func() error {
+		var err error
+		if info, err = l.preflight(ctx, job); err != nil {
+			return err
+		}
+		o.HostImages = l.hostImages(ctx, o.Services)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	rec.Engine, rec.Host.EngineVersion, rec.Host.CgroupVersion = info.Host, info.Version, info.CgroupVersion
+	err = l.step(rec, "image", func() error {
+		img, err := l.Images.Ensure(ctx, job.Image, l.show)
+		rec.Image = img
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	rec.Box = "sandbox-agent-" + rec.TaskID
+	rec.Deadline = l.now().Add(o.Timeout() + landingReserve).UTC()
+	return l.step(rec, "box", func() error { return l.start(ctx, job, rec, info) })
+}
+
+func (l *Launcher) start(ctx context.Context, job *Job, rec *store.Record, info engine.Info) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := l.companionFor(ctx, job, rec, info); err != nil {
+		return err
+	}
+	// Saved before the box exists: whoever finds the box finds the record.
+	if err := l.Store.Save(rec); err != nil {
+		return err
+	}
+	if err := l.saveOrder(rec, &job.Order); err != nil {
+		return err
+	}
+	env, err := json.Marshal(workorder.Envelope{Order: job.Order, Secrets: job.Secrets, Git: job.Git})
+	if err != nil {
+		return fmt.Errorf("write the work order: %w", err)
+	}
+	_, err = l.Engine.Run(ctx, boxSpec(job, rec, info), bytes.NewReader(append(env, '\n')))
+	switch {
+	case errors.Is(err, engine.ErrIsolation):
+		return fault.New(workorder.ExitBox, err, isolationHint(job))
+	case err != nil:
+		return fault.New(workorder.ExitBox, err, "`sandbox-agent doctor` tells what this engine can do")
+	}
+	return nil
+}
+
+func isolationHint(job *Job) string {
+	switch {
+	case job.OCIRuntime != "":
+		return "the engine must have the OCI runtime " + job.OCIRuntime + "; without --oci-runtime its default one is used"
+	case job.Isolation == engine.IsolationPrivileged:
+		return "this engine cannot give a privileged box; ask for what it has: --isolation confined"
+	}
+	return "`sandbox-agent doctor` tells which --isolation this engine can give (confined, privileged)"
+}
+
+// boxSpec is the box a job gets.
+func boxSpec(job *Job, rec *store.Record, info engine.Info) engine.BoxSpec {
+	return engine.BoxSpec{
+		Name:  rec.Box,
+		Image: cmp.Or(rec.Image.Name, job.Image),
+		Labels: map[string]string{
+			workorder.LabelTask: rec.TaskID, workorder.LabelOwner: job.Owner, workorder.LabelProject: rec.Project,
+		},
+		Isolation: job.Isolation, OCIRuntime: job.OCIRuntime, Limits: job.Order.Limits, CacheVolume: cacheVolume,
+		Fuse: hasFuse(info), CgroupV2: info.CgroupVersion == 2,
+	}
+}
+
+// hasFuse: the virtual machines of desktop engines have the device; of a remote
+// engine nothing is known, and naming a device that is missing would end the start.
+func hasFuse(info engine.Info) bool {
+	if info.Local {
+		_, err := os.Stat("/dev/fuse")
+		return err == nil
+	}
+	return strings.Contains(info.OperatingSys, "Docker Desktop")
+}
+
+func (l *Launcher) preflight(ctx context.Context, job *Job) (engine.Info, error) {
+	o := &job.Order
+	remote := make(chan error, 1)
+	go func() {
+		// A local repository was examined when the job was resolved.
+		if o.Repo == "" || job.LocalRepo != "" {
+			remote <- nil
+			return
+		}
+		remote <- l.Remote.Check(ctx, o.CloneURL, o.Branch, job.Git)
+	}()
+	info, err := l.Engine.Info(ctx)
+	if err != nil {
+		err = fault.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
+	} else if info.OSType != "" && info.OSType != "linux" {
+		err = fault.New(workorder.ExitBox, fmt.Errorf("the engine at %s runs %s containers", info.Host, info.OSType), "a box needs Linux containers")
+	}
+	if err == nil && job.LocalRepo != "" && !reachesUs(info) {
+		err = fault.New(workorder.ExitBox, fmt.Errorf("the engine at %s is on another machine and cannot reach the repository %s", info.Host, job.LocalRepo),
+			"push the repository to a remote and give --repo URL")
+	}
+	// Both are awaited: no goroutine outlives the call, and the engine's error wins.
+	return info, errors.Join(err, <-remote)
+}
+
+// reachesUs reports whether boxes of the engine can open connections to this process.
+func reachesUs(info engine.Info) bool {
+	if info.Local || strings.HasPrefix(info.Host, "unix://") || strings.HasPrefix(info.Host, "npipe://") {
+		return true
+	}
+	u, err := url.Parse(info.Host)
+	return err == nil && (u.Hostname() == "localhost" || u.Hostname() == "127.0.0.1")
+}
+
+// hostImages lists the service images that the engine can hand to the box.
+func (l *Launcher) hostImages(ctx context.Context, services []workorder.Service) []string {
+	ic, ok := l.Engine.(ImageChecker)
+	if !ok {
+		return nil
+	}
+	var have []string
+	for i := range services {
+		ref := services[i].Image
+		if slices.Contains(have, ref) {
+			continue
+		}
+		// An engine that cannot answer costs the short cut, not the run.
+		if yes, err := ic.HasImage(ctx, ref); err == nil && yes {
+			have = append(have, ref)
+		}
+	}
+	return have
+}
+
+func (l *Launcher) companionFor(ctx context.Context, job *Job, rec *store.Record, info engine.Info) error {
+	o := &job.Order
+	if job.LocalRepo == "" && len(o.HostImages) == 0 {
+		return nil
+	}
+	cfg := companion.Config{
+		TaskID: rec.TaskID, Dir: l.Store.TaskDir(rec.TaskID), Images: o.HostImages,
+		Repo: job.LocalRepo, TargetBranch: o.TargetBranch, Listen: "127.0.0.1:0",
+	}
+	if info.Local && info.Gateway != "" {
+		cfg.Listen = info.Gateway + ":0"
+	}
+	ready, err := l.StartCompanion(ctx, cfg)
+	if err != nil {
+		return fault.New(workorder.ExitBox, fmt.Errorf("start companion: %w", err), "its log is "+filepath.Join(cfg.Dir, companion.LogFile))
+	}
+	rec.Companion = store.ProcessOf(ready.PID)
+	if job.LocalRepo != "" {
+		o.CloneURL = fmt.Sprintf("http://host.docker.internal:%d/repo.git", ready.Port)
+		job.Git = &workorder.GitCredential{Username: "sandbox", Token: ready.Token}
+	}
+	return nil
+}
+
+// step runs one of the host's own steps with its events and its record.
+func (l *Launcher) step(rec *store.Record, name string, do func() error) error {
+	s := workorder.Step{Name: name, Status: workorder.StepDone, StartedAt: l.now().UTC()}
+	l.show(workorder.Event{Time: s.StartedAt, Type: workorder.EventStepStarted, Name: name})
+	err := do()
+	end := l.now()
+	s.DurationMS = end.Sub(s.StartedAt).Milliseconds()
+	if err != nil {
+		s.Status, s.Error = workorder.StepFailed, err.Error()
+	}
+	rec.Steps = append(rec.Steps, s)
+	l.show(workorder.Event{Time: end, Type: workorder.EventStepFinished, Name: name, Status: string(s.Status), DurationMS: s.DurationMS, Text: s.Error})
+	return err
+}
+
+func (l *Launcher) saveOrder(rec *store.Record, o *workorder.Order) error {
+	b, err := json.MarshalIndent(o, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write the work order: %w", err)
+	}
+	return store.WriteFile(filepath.Join(rec.Dir, workorder.OrderFile), append(b, '\n'), 0o600)
+}
+
+// shorten makes a list entry of a task.
+func shorten(task string) string {
+	const most = 120
+	r := []rune(strings.Join(strings.Fields(task), " "))
+	if len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return string(r)
+}

@@ -1,0 +1,86 @@
+package launch
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// synthesise makes the result of a run that left none, out of its events.
+func synthesise(rec *store.Record, events func(func(workorder.Event)) error, status workorder.Status, by workorder.EndedBy, reason string, now time.Time) *workorder.Result {
+	res := &workorder.Result{
+		TaskID: rec.TaskID, Project: rec.Project, Mode: cmp.Or(rec.Mode, workorder.ModeCreate),
+		Status: status, EndedBy: by, Reason: reason, Resumable: status.Resumable(),
+		NextCommand: "sandbox-agent logs " + rec.TaskID,
+		StartedAt:   rec.CreatedAt, Repo: rec.Repo, BaseBranch: rec.Branch,
+		Agent: workorder.Agent{Harness: rec.Harness},
+	}
+	open := map[string]int{}
+	err := events(func(e workorder.Event) {
+		now = e.Time
+		applyEvent(res, rec, e, open)
+	})
+	if err != nil {
+		res.Warnings = append(res.Warnings, err.Error())
+	}
+	for i := range res.Steps {
+		if s := &res.Steps[i]; s.Status == workorder.StepRunning {
+			s.DurationMS = max(0, now.Sub(s.StartedAt).Milliseconds())
+		}
+	}
+	res.DurationMS = max(0, now.Sub(rec.CreatedAt).Milliseconds())
+	return res
+}
+
+func applyEvent(res *workorder.Result, rec *store.Record, e workorder.Event, open map[string]int) {
+	switch e.Type {
+	case workorder.EventStepStarted:
+		open[e.Name] = len(res.Steps)
+		res.Steps = append(res.Steps, workorder.Step{Name: e.Name, Status: workorder.StepRunning, StartedAt: e.Time})
+	case workorder.EventStepFinished:
+		i, ok := open[e.Name]
+		if !ok {
+			// Skipped steps never start.
+			i = len(res.Steps)
+			res.Steps = append(res.Steps, workorder.Step{Name: e.Name, StartedAt: e.Time})
+		}
+		s := &res.Steps[i]
+		s.Status, s.DurationMS, s.Error, s.ExitCode = workorder.StepStatus(e.Status), e.DurationMS, e.Text, e.ExitCode
+	case workorder.EventAgentStarted:
+		res.Agent.Harness, res.Agent.Version = cmp.Or(e.Name, res.Agent.Harness), e.Text
+	case workorder.EventAgentFinished:
+		res.Agent.ExitCode = e.ExitCode
+	case workorder.EventAgentUsage:
+		if e.Usage != nil {
+			res.Usage = *e.Usage
+		}
+	case workorder.EventValidateFinished:
+		v := workorder.Validation{Name: e.Name, Passed: e.Status == "passed", DurationMS: e.DurationMS}
+		if e.ExitCode != nil {
+			v.ExitCode = *e.ExitCode
+		}
+		res.Validation = append(res.Validation, v)
+	case workorder.EventPush:
+		if e.Status == "ok" && e.Name == "refs/heads/"+rec.TargetBranch {
+			res.Branch, res.HeadSHA, res.Pushed = rec.TargetBranch, e.Text, true
+		}
+	case workorder.EventWarning:
+		res.Warnings = append(res.Warnings, e.Text)
+	}
+}
+
+// lastStep names where the run was, for the reason of a lost one.
+func lastStep(events func(func(workorder.Event)) error) string {
+	name := ""
+	if err := events(func(e workorder.Event) {
+		if e.Type == workorder.EventStepStarted {
+			name = e.Name
+		}
+	}); err != nil || name == "" {
+		return "before its first step"
+	}
+	return fmt.Sprintf("in step %s", name)
+}

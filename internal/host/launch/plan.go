@@ -1,0 +1,119 @@
+package launch
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// PlanText says what a job will do, in the order it will be done. It is pure:
+// the same job gives the same text.
+func PlanText(job *Job) string {
+	o := &job.Order
+	var b strings.Builder
+	line := func(name, format string, a ...any) {
+		fmt.Fprintf(&b, "  %-12s %s\n", name, fmt.Sprintf(format, a...))
+	}
+	fmt.Fprintf(&b, "plan for %s (%s)\n", o.TaskID, cmp.Or(o.Project, "no project"))
+	line("check", "%s", checks(job))
+	line("image", "%s", cmp.Or(job.Image, "the default image, built when it is missing"))
+	line("box", "%s", box(job))
+	if job.LocalRepo != "" {
+		line("serve", "%s to the box, over authenticated HTTP, for the length of the run", job.LocalRepo)
+	}
+	if o.Repo != "" {
+		line("clone", "%s at %s", o.Repo, cmp.Or(o.Branch, "its default branch"))
+	}
+	for i := range o.Services {
+		line("service", "%s from %s", o.Services[i].Name, o.Services[i].Image)
+	}
+	if o.Supabase {
+		line("service", "supabase")
+	}
+	if len(o.Env)+len(o.SecretNames) > 0 {
+		var names []string
+		for k := range o.Env {
+			names = append(names, k)
+		}
+		names = append(names, o.SecretNames...)
+		slices.Sort(names)
+		line("env", "%s", strings.Join(names, " "))
+	}
+	if len(o.Packages) > 0 {
+		line("packages", "%s", strings.Join(o.Packages, " "))
+	}
+	for _, c := range o.Setup {
+		line("setup", "%s", oneLine(c))
+	}
+	line("agent", "%s, at most %s%s", o.Harness.Name, o.Timeout(), budget(o))
+	for _, v := range o.Validate {
+		line("validate", "%s: %s", v.Name, oneLine(v.Run))
+	}
+	if o.Repo != "" {
+		line("push", "%s", o.TargetBranch)
+	} else {
+		line("push", "nothing: the task has no repository")
+	}
+	line("collect", "result, record, logs and evidence into %s", outText(job))
+	if job.Keep {
+		line("keep", "the stopped container")
+	} else {
+		line("remove", "the container and its volumes")
+	}
+	return b.String()
+}
+
+func checks(job *Job) string {
+	switch {
+	case job.Order.Repo == "":
+		return "the engine answers"
+	case job.LocalRepo != "":
+		return "the engine answers and can reach this machine"
+	}
+	return "the engine answers; the remote answers, takes the credential and has the branch"
+}
+
+func box(job *Job) string {
+	s := job.Isolation
+	if job.OCIRuntime != "" {
+		s += ", OCI runtime " + job.OCIRuntime
+	}
+	l := job.Order.Limits
+	if l.MemoryBytes > 0 {
+		s += fmt.Sprintf(", memory %d MiB", l.MemoryBytes>>20)
+	}
+	if l.CPUs > 0 {
+		s += fmt.Sprintf(", %g CPUs", l.CPUs)
+	}
+	if l.PIDs > 0 {
+		s += fmt.Sprintf(", %d processes", l.PIDs)
+	}
+	return s + ", network " + string(job.Order.Network.Mode) + ", no bind mounts"
+}
+
+func budget(o *workorder.Order) string {
+	if o.MaxBudgetUSD == nil {
+		return ""
+	}
+	return fmt.Sprintf(" and %g USD", *o.MaxBudgetUSD)
+}
+
+func outText(job *Job) string {
+	if job.OutDir == "" {
+		return "the state folder"
+	}
+	return filepath.Join(job.OutDir, job.Order.TaskID)
+}
+
+// oneLine shows a command that may have several lines.
+func oneLine(s string) string {
+	s = strings.TrimSpace(s)
+	if first, _, more := strings.Cut(s, "\n"); more {
+		return first + " …"
+	}
+	return s
+}

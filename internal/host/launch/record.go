@@ -1,0 +1,147 @@
+package launch
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// maxLine bounds one line of the record. The largest event carries a whole
+// result; a longer line is dropped, so that memory stays bounded whatever the box prints.
+const maxLine = 16 << 20
+
+// recorder writes the run's events to events.jsonl as they arrive, each once,
+// and shows them. It can be opened again on the file of a dead predecessor.
+type recorder struct {
+	f       *os.File  // nil: only shown
+	last    int64     // highest Seq in the file
+	at      time.Time // of that event
+	result  *workorder.Result
+	show    func(workorder.Event)
+	partial []byte
+	dropped bool
+	err     error
+}
+
+func openRecorder(dir string, show func(workorder.Event)) (*recorder, error) {
+	f, err := os.OpenFile(filepath.Join(dir, workorder.EventsFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the record of the run: %w", err)
+	}
+	r := &recorder{f: f, show: func(workorder.Event) {}}
+	end, err := readEvents(f, r.note)
+	if err == nil {
+		// What follows the last whole line was cut off by the writer's death.
+		err = f.Truncate(end)
+	}
+	if err == nil {
+		_, err = f.Seek(end, io.SeekStart)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("read the record of the run: %w", err)
+	}
+	if show != nil {
+		r.show = show
+	}
+	return r, nil
+}
+
+// note remembers what a restart and the result need to know.
+func (r *recorder) note(e workorder.Event) {
+	if e.Seq > r.last {
+		r.last, r.at = e.Seq, e.Time
+	}
+	if e.Type == workorder.EventResult && e.Result != nil {
+		r.result = e.Result
+	}
+}
+
+// Write takes any piece of the box's standard output.
+func (r *recorder) Write(p []byte) (int, error) {
+	n := len(p)
+	for {
+		i := bytes.IndexByte(p, '\n')
+		if i < 0 {
+			break
+		}
+		r.line(append(r.partial, p[:i]...))
+		r.partial, p = r.partial[:0], p[i+1:]
+	}
+	if len(r.partial)+len(p) > maxLine {
+		r.dropped, r.partial = true, r.partial[:0]
+		return n, r.err
+	}
+	r.partial = append(r.partial, p...)
+	return n, r.err
+}
+
+// restart forgets half a line: the next stream begins with a whole one.
+func (r *recorder) restart() { r.partial, r.dropped = r.partial[:0], false }
+
+func (r *recorder) line(b []byte) {
+	if r.dropped {
+		r.dropped = false
+		return
+	}
+	e, err := workorder.DecodeEvent(b)
+	if err != nil || e.Seq <= r.last || e.Type == "" {
+		return // not an event, or one we have
+	}
+	r.note(e)
+	if r.err == nil && r.f != nil {
+		_, r.err = r.f.Write(append(b, '\n'))
+	}
+	r.show(e)
+}
+
+func (r *recorder) Close() error {
+	err := errors.Join(r.err, r.f.Sync(), r.f.Close())
+	if err != nil {
+		return fmt.Errorf("write the record of the run: %w", err)
+	}
+	return nil
+}
+
+// readEvents calls fn for every whole line of r and returns where the last one ends.
+func readEvents(r io.Reader, fn func(workorder.Event)) (end int64, err error) {
+	br := bufio.NewReaderSize(r, 64<<10)
+	for {
+		line, err := br.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return end, nil
+		}
+		if err != nil {
+			return end, err
+		}
+		end += int64(len(line))
+		if e, err := workorder.DecodeEvent(line); err == nil && e.Type != "" {
+			fn(e)
+		}
+	}
+}
+
+// Events calls fn for every event recorded in the task's output folder. A
+// missing record has none.
+func Events(dir string, fn func(workorder.Event)) error {
+	f, err := os.Open(filepath.Join(dir, workorder.EventsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the record of the run: %w", err)
+	}
+	defer f.Close()
+	if _, err := readEvents(f, fn); err != nil {
+		return fmt.Errorf("read the record of the run: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Replay shows what has happened so far in a run that is not collected, without
+// touching its record: its own CLI may be writing it.
+func (l *Launcher) Replay(ctx context.Context, rec *store.Record) error {
+	mem := &recorder{show: l.show}
+	box, err := l.box(ctx, rec.TaskID)
+	if err != nil {
+		return err
+	}
+	if box == nil {
+		return Events(rec.Dir, l.show)
+	}
+	return l.Engine.Logs(ctx, box.ID, engine.LogOptions{Stdout: mem})
+}
+
+// Watch follows a run to its end from any process. Whoever holds the task's
+// lock records and collects; another one only watches, and takes over when the holder dies.
+func (l *Launcher) Watch(ctx context.Context, rec *store.Record) (*workorder.Result, error) {
+	seen := &watcher{show: l.show}
+	w := *l
+	w.Show = seen.event
+	for {
+		lock, err := l.Store.TryLock(rec.TaskID)
+		if err == nil {
+			res, err := w.take(ctx, rec.TaskID)
+			lock.Unlock()
+			return res, err
+		}
+		if !errors.Is(err, store.ErrLocked) {
+			return nil, err
+		}
+		if err := w.peek(ctx, rec.TaskID); err != nil {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(reconnectPause):
+		}
+	}
+}
+
+// take follows and collects as the holder of the lock.
+func (l *Launcher) take(ctx context.Context, id string) (*workorder.Result, error) {
+	rec, err := l.Store.Load(id)
+	if err != nil {
+		return nil, err
+	}
+	// What a former holder recorded has not been seen by this watcher.
+	if err := Events(rec.Dir, l.show); err != nil {
+		return nil, err
+	}
+	if rec.Collected {
+		return ReadResult(rec)
+	}
+	box, err := l.box(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if box != nil && box.State != "created" {
+		return l.Attach(ctx, rec)
+	}
+	return l.Collect(ctx, rec)
+}
+
+// peek shows the box's events while another process holds the lock.
+func (l *Launcher) peek(ctx context.Context, id string) error {
+	box, err := l.box(ctx, id)
+	if err != nil || box == nil {
+		return err
+	}
+	err = l.Engine.Logs(ctx, box.ID, engine.LogOptions{Follow: true, Stdout: &recorder{show: l.show}})
+	if errors.Is(err, engine.ErrNotFound) {
+		return nil // collected and removed meanwhile
+	}
+	return err
+}
+
+// watcher shows every event once, however often it is read.
+type watcher struct {
+	show func(workorder.Event)
+	last int64
+}
+
+func (w *watcher) event(e workorder.Event) {
+	if e.Seq > 0 {
+		if e.Seq <= w.last {
+			return
+		}
+		w.last = e.Seq
+	}
+	if w.show != nil {
+		w.show(e)
+	}
+}
+
+// Discard removes the box of a task. A live one is only removed by force.
+func (l *Launcher) Discard(ctx context.Context, rec *store.Record, force bool) error {
+	box, err := l.box(ctx, rec.TaskID)
+	if err != nil || box == nil {
+		return err
+	}
+	if box.Live() && !force {
+		return fmt.Errorf("task %s: %w", rec.TaskID, ErrRunning)
+	}
+	return l.Engine.Remove(ctx, box.ID)
+}

@@ -1,0 +1,172 @@
+package localrepo
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+const (
+	uploadPack  = "git-upload-pack"
+	receivePack = "git-receive-pack"
+	// serviceTimeout bounds one request: a clone of gigabytes over the bridge.
+	serviceTimeout = 30 * time.Minute
+	// serviceGrace lets git drop its quarantine when a client goes away.
+	serviceGrace = 2 * time.Second
+)
+
+// Options say what is served to whom.
+type Options struct {
+	Repo         string // Repo.Path
+	Token        string // the password; the user name does not count
+	TaskID       string
+	TargetBranch string
+	Log          *slog.Logger
+}
+
+// handler speaks smart HTTP by running git's two services itself. That is less
+// than `git http-backend` does, on purpose: no path of the client's ever reaches the file system, bodies
+// of any length stream without a CGI in between, and what is pushed is known before git sees it.
+type handler struct{ o Options }
+
+// NewHandler serves the repository at /repo.git.
+func NewHandler(o Options) (http.Handler, error) {
+	if o.Repo == "" || o.Token == "" || o.TaskID == "" || o.TargetBranch == "" {
+		return nil, errors.New("serve repository: repository, token, task and branch are all needed")
+	}
+	h := &handler{o}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /repo.git/info/refs", h.refs)
+	mux.HandleFunc("POST /repo.git/"+uploadPack, h.upload)
+	mux.HandleFunc("POST /repo.git/"+receivePack, h.receive)
+	return h.auth(mux), nil
+}
+
+func (h *handler) auth(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, pass, _ := r.BasicAuth()
+		if subtle.ConstantTimeCompare([]byte(pass), []byte(h.o.Token)) != 1 {
+			w.Header().Set("WWW-Authenticate", `Basic realm="sandbox-agent"`)
+			http.Error(w, "this repository is served to one run only", http.StatusUnauthorized)
+			return
+		}
+		w.Header().Set("Cache-Control", "no-cache, max-age=0, must-revalidate")
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (h *handler) refs(w http.ResponseWriter, r *http.Request) {
+	service := r.URL.Query().Get("service")
+	if service != uploadPack && service != receivePack {
+		http.Error(w, "only smart HTTP is served", http.StatusForbidden)
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-"+service+"-advertisement")
+	if !strings.Contains(r.Header.Get("Git-Protocol"), "version=2") || service == receivePack {
+		_, _ = io.WriteString(w, pkt("# service="+service+"\n")+"0000")
+	}
+	h.run(w, r, service, nil, "--advertise-refs")
+}
+
+func (h *handler) upload(w http.ResponseWriter, r *http.Request) {
+	body, err := body(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-"+uploadPack+"-result")
+	h.run(w, r, uploadPack, body)
+}
+
+func (h *handler) receive(w http.ResponseWriter, r *http.Request) {
+	raw, err := body(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	in := bufio.NewReaderSize(raw, 64<<10)
+	head, cmds, err := readCommands(in)
+	if err != nil {
+		http.Error(w, "read push: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-"+receivePack+"-result")
+	if bad := cmds.forbidden(h.o.TaskID, h.o.TargetBranch); len(bad) > 0 {
+		h.o.Log.Warn("push refused", "refs", bad)
+		// Read to the end first: git reports a connection that closes while it
+		// still sends as a network error.
+		_, _ = io.Copy(io.Discard, in)
+		_, _ = io.WriteString(w, cmds.refusal(bad))
+		return
+	}
+	h.run(w, r, receivePack, io.MultiReader(strings.NewReader(head), in))
+	h.o.Log.Info("push", "refs", cmds.refs)
+}
+
+// body is the request's content, unpacked when the client compressed it.
+func body(r *http.Request) (io.Reader, error) {
+	switch enc := r.Header.Get("Content-Encoding"); enc {
+	case "":
+		return r.Body, nil
+	case "gzip", "x-gzip":
+		z, err := gzip.NewReader(r.Body)
+		if err != nil {
+			return nil, fmt.Errorf("unpack request: %w", err)
+		}
+		return z, nil
+	default:
+		return nil, fmt.Errorf("content encoding %q is not known", enc)
+	}
+}
+
+// gitProtocol is what a client may ask for in Git-Protocol: it becomes an
+// environment variable of git.
+var gitProtocol = regexp.MustCompile(`^[a-z0-9=:.]{1,64}$`)
+
+// servicePolicy overrides the repository's own configuration: the command line
+// is the last word. A push may rewind the run's own refs (checkpoints do), never a checked-out branch.
+var servicePolicy = []string{
+	"-c", "receive.denyCurrentBranch=refuse", "-c", "receive.denyNonFastForwards=false", "-c", "receive.denyDeletes=false",
+	"-c", "uploadpack.allowFilter=true", "-c", "receive.unpackLimit=1", "-c", "receive.maxInputSize=0",
+}
+
+func (h *handler) run(w http.ResponseWriter, r *http.Request, service string, in io.Reader, flags ...string) {
+	ctx, cancel := context.WithTimeout(r.Context(), serviceTimeout)
+	defer cancel()
+	argv := append(append([]string{"git"}, hardened...), servicePolicy...)
+	argv = append(argv, strings.TrimPrefix(service, "git-"), "--stateless-rpc")
+	argv = append(append(argv, flags...), h.o.Repo)
+	env := gitEnv()
+	if p := r.Header.Get("Git-Protocol"); gitProtocol.MatchString(p) {
+		env = append(env, "GIT_PROTOCOL="+p)
+	}
+	tail := proc.NewTail(4 << 10)
+	err := proc.Run(ctx, proc.Spec{
+		Argv: argv, Dir: h.o.Repo, Env: env, Stdin: in, Stdout: flushWriter{w}, Stderr: tail, Grace: serviceGrace,
+	})
+	if err != nil && r.Context().Err() == nil {
+		h.o.Log.Warn("git service", "service", service, "error", err, "stderr", tail.String())
+	}
+}
+
+// flushWriter sends what git says at once: progress, and the end of a long push.
+type flushWriter struct{ w http.ResponseWriter }
+
+func (f flushWriter) Write(p []byte) (int, error) {
+	n, err := f.w.Write(p)
+	if fl, ok := f.w.(http.Flusher); ok && err == nil {
+		fl.Flush()
+	}
+	return n, err
+}

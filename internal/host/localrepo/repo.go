@@ -1,0 +1,166 @@
+// Package localrepo makes a repository on this machine the remote of a run: it
+// examines the repository, serves it to the box over authenticated smart HTTP, and
+// brings home work that could not be pushed. The box may read every ref and write the
+// run's own refs only; no hook of the repository runs for it and no checked-out branch moves.
+package localrepo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// gitTimeout bounds a question to a repository on disk; `status` of a large
+// tree on a cold disk is the slowest.
+const gitTimeout = 60 * time.Second
+
+// Repo is a repository on this machine.
+type Repo struct {
+	// Path is the top of the work tree, or the repository itself when bare.
+	Path string
+	Bare bool
+	// Head is the checked-out branch; empty when HEAD is detached.
+	Head string
+	// Dirty says that the work tree has changes that are not committed.
+	Dirty bool
+	// Empty says that there is no commit yet.
+	Empty bool
+}
+
+// Open examines the repository that path lies in.
+func Open(ctx context.Context, path string) (*Repo, error) {
+	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
+	defer cancel()
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("open repository %s: %w", path, err)
+	}
+	st, err := os.Stat(abs)
+	if err != nil {
+		return nil, fault.New(workorder.ExitGit, fmt.Errorf("open repository: %w", err), "give a folder inside a git repository, or a URL")
+	}
+	if !st.IsDir() {
+		return nil, fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: not a folder", path), "give a folder inside a git repository, or a URL")
+	}
+	out, err := gitOut(ctx, abs, "rev-parse", "--is-bare-repository", "--absolute-git-dir")
+	if err != nil {
+		return nil, fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), openHint(err))
+	}
+	bare, gitDir, _ := strings.Cut(strings.TrimSpace(out), "\n")
+	r := &Repo{Path: gitDir, Bare: bare == "true"}
+	if !r.Bare {
+		top, err := gitOut(ctx, abs, "rev-parse", "--show-toplevel")
+		if err != nil {
+			return nil, fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), "give the work tree, not its .git folder")
+		}
+		r.Path = strings.TrimSuffix(top, "\n")
+	}
+	if head, err := gitOut(ctx, r.Path, "symbolic-ref", "--quiet", "--short", "HEAD"); err == nil {
+		r.Head = strings.TrimSpace(head)
+	}
+	if _, err := gitOut(ctx, r.Path, "rev-parse", "--verify", "--quiet", "HEAD^{commit}"); err != nil {
+		r.Empty = true
+	}
+	if !r.Bare {
+		changes, err := gitOut(ctx, r.Path, "status", "--porcelain", "-z")
+		if err != nil {
+			return nil, fault.New(workorder.ExitGit, fmt.Errorf("examine repository %s: %w", r.Path, err), "")
+		}
+		r.Dirty = changes != ""
+	}
+	return r, nil
+}
+
+func openHint(err error) string {
+	if strings.Contains(err.Error(), "dubious ownership") {
+		return "the folder belongs to another user: git config --global --add safe.directory PATH, if you trust it"
+	}
+	return "give a folder inside a git repository (git init makes one), or a URL"
+}
+
+// Base verifies that a run can start from branch (empty: the checked-out one)
+// and returns its name.
+func (r *Repo) Base(ctx context.Context, branch string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
+	defer cancel()
+	if r.Empty && (branch == "" || branch == r.Head) {
+		return "", fault.New(workorder.ExitGit, fmt.Errorf("repository %s has no commit", r.Path), "commit something first: a run starts from a commit")
+	}
+	if branch == "" {
+		if r.Head == "" {
+			return "", fault.New(workorder.ExitGit, fmt.Errorf("repository %s has no branch checked out (HEAD is detached)", r.Path), "name the branch to start from: --branch NAME")
+		}
+		branch = r.Head
+	}
+	if _, err := gitOut(ctx, r.Path, "rev-parse", "--verify", "--quiet", "refs/heads/"+branch+"^{commit}"); err != nil {
+		return "", fault.New(workorder.ExitGit, fmt.Errorf("repository %s has no branch %q", r.Path, branch), r.branchHint(ctx))
+	}
+	return branch, nil
+}
+
+func (r *Repo) branchHint(ctx context.Context) string {
+	out, err := gitOut(ctx, r.Path, "for-each-ref", "--count=8", "--sort=-committerdate", "--format=%(refname:short)", "refs/heads")
+	if err != nil || strings.TrimSpace(out) == "" {
+		return "it has no branches"
+	}
+	return "it has: " + strings.Join(strings.Fields(out), ", ")
+}
+
+// ImportBundle brings the run's branch from a bundle into the repository. The
+// branch must not exist there or must be an ancestor.
+func ImportBundle(ctx context.Context, repo, bundle, taskID, branch string) error {
+	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
+	defer cancel()
+	heads, err := gitOut(ctx, repo, "bundle", "list-heads", bundle)
+	if err != nil {
+		return fmt.Errorf("read bundle: %w", err)
+	}
+	var specs []string
+	for line := range strings.Lines(heads) {
+		_, ref, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch {
+		case allowedRef(ref, taskID, branch):
+			specs = append(specs, ref+":"+ref)
+		case ref == "HEAD" && !strings.Contains(heads, "refs/heads/"+branch):
+			specs = append(specs, "HEAD:refs/heads/"+branch)
+		}
+	}
+	if len(specs) == 0 {
+		return errors.New("the bundle holds no ref of this run")
+	}
+	_, err = gitOut(ctx, repo, append([]string{"fetch", "--no-tags", "--no-auto-gc", "--no-write-fetch-head", "--", bundle}, specs...)...)
+	return err
+}
+
+// hardened keeps what the repository's configuration can make git do away from
+// commands we run in it: no hooks, no watchers, no background work.
+var hardened = []string{
+	"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
+	"-c", "receive.autogc=false", "-c", "protocol.ext.allow=never",
+}
+
+func gitOut(ctx context.Context, dir string, args ...string) (string, error) {
+	argv := append(append([]string{"git"}, hardened...), args...)
+	out, err := proc.Output(ctx, proc.Spec{Argv: argv, Dir: dir, Env: gitEnv()})
+	return string(out), err
+}
+
+// gitEnv is the environment without what would point git elsewhere than at the
+// folder it is run in (a hook or an alias that called us exports GIT_DIR and more).
+func gitEnv() []string {
+	env := []string{"GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "LC_ALL=C"}
+	for _, kv := range os.Environ() {
+		if k, _, _ := strings.Cut(kv, "="); !strings.HasPrefix(k, "GIT_") && k != "LC_ALL" && k != "LANGUAGE" || k == "GIT_CONFIG_GLOBAL" || k == "GIT_CONFIG_NOSYSTEM" {
+			env = append(env, kv)
+		}
+	}
+	return env
+}

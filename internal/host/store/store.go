@@ -1,0 +1,287 @@
+// Package store keeps what the host knows of tasks: a state folder with one
+// folder per task, in which the run's output lies too unless the user chose another
+// place for it. Whatever is written is complete or absent, never half; whoever collects
+// a task holds its lock. It knows no engine.
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	recordFile = "task.json"
+	lockFile   = "lock"
+)
+
+// Store is a state folder.
+type Store struct{ dir string }
+
+// Record is what the host remembers of a task beside the run's own output.
+type Record struct {
+	TaskID    string    `json:"task_id"`
+	Project   string    `json:"project"`
+	Task      string    `json:"task"` // shortened
+	CreatedAt time.Time `json:"created_at"`
+	// Dir is where the run's output lies.
+	Dir string `json:"dir"`
+	// Box is the container's name; empty until one is about to be made.
+	Box    string `json:"box,omitempty"`
+	Engine string `json:"engine,omitempty"` // where that engine is reached
+	Keep   bool   `json:"keep,omitempty"`
+	// Deadline is when the run must have ended by its own timeout.
+	Deadline time.Time `json:"deadline,omitzero"`
+	// LocalRepo is the repository on this machine that the run works for.
+	LocalRepo    string `json:"local_repo,omitempty"`
+	TargetBranch string `json:"target_branch,omitempty"`
+	// Collected says that the output is complete and the box is gone.
+	Collected  bool              `json:"collected"`
+	Status     workorder.Status  `json:"status,omitempty"`
+	EndedBy    workorder.EndedBy `json:"ended_by,omitempty"`
+	FinishedAt time.Time         `json:"finished_at,omitzero"`
+	Companion  *Process          `json:"companion,omitempty"`
+	Host       workorder.Host    `json:"host"`
+	Image      workorder.Image   `json:"image"`
+	Harness    string            `json:"harness,omitempty"`
+	Mode       workorder.Mode    `json:"mode,omitempty"`
+	Repo       string            `json:"repo,omitempty"`
+	Branch     string            `json:"branch,omitempty"`
+	Reason     string            `json:"reason,omitempty"`
+	// Steps are the host\'s own steps before the first one of the box.
+	Steps  []workorder.Step `json:"steps,omitempty"`
+	Limits workorder.Limits `json:"limits"`
+}
+
+// Process names a process so that a reused process id is not mistaken for it.
+type Process struct {
+	PID   int    `json:"pid"`
+	Start string `json:"start"` // start time as the kernel counts it
+}
+
+// ErrNotFound is returned for a task that the state folder does not know.
+var ErrNotFound = errors.New("task not found")
+
+// AmbiguousError is returned for a prefix that several tasks share.
+type AmbiguousError struct {
+	Prefix string
+	IDs    []string
+}
+
+func (e *AmbiguousError) Error() string {
+	return fmt.Sprintf("task %s is not unique: %s", e.Prefix, strings.Join(e.IDs, ", "))
+}
+
+// DefaultDir is the state folder by the environment.
+func DefaultDir(getenv func(string) string) (string, error) {
+	if d := getenv("SANDBOX_AGENT_STATE_DIR"); d != "" {
+		return filepath.Abs(d)
+	}
+	if d := getenv("XDG_STATE_HOME"); filepath.IsAbs(d) {
+		return filepath.Join(d, "sandbox-agent"), nil
+	}
+	home := getenv("HOME")
+	if home == "" {
+		return "", errors.New("find state folder: HOME is not set: set SANDBOX_AGENT_STATE_DIR")
+	}
+	return filepath.Join(home, ".local", "state", "sandbox-agent"), nil
+}
+
+// New returns the store in dir, which is made when something is first written.
+func New(dir string) *Store { return &Store{dir: dir} }
+
+// Dir is the state folder.
+func (s *Store) Dir() string { return s.dir }
+
+// TaskDir is the task's own folder in the state folder.
+func (s *Store) TaskDir(id string) string { return filepath.Join(s.dir, id) }
+
+// Create makes the task's folder and its first record. An existing task is an error.
+func (s *Store) Create(r *Record) error {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return fmt.Errorf("make state folder: %w", err)
+	}
+	if err := os.Mkdir(s.TaskDir(r.TaskID), 0o700); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("task %s exists already: choose another --task-id or remove it (sandbox-agent rm %s)", r.TaskID, r.TaskID)
+		}
+		return fmt.Errorf("make task folder: %w", err)
+	}
+	if r.Dir == "" {
+		r.Dir = s.TaskDir(r.TaskID)
+	} else if err := os.MkdirAll(r.Dir, 0o755); err != nil {
+		return fmt.Errorf("make output folder: %w", err)
+	}
+	return s.Save(r)
+}
+
+// Save writes the record.
+func (s *Store) Save(r *Record) error {
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write task record: %w", err)
+	}
+	return WriteFile(filepath.Join(s.TaskDir(r.TaskID), recordFile), append(b, '\n'), 0o600)
+}
+
+// Load reads the record of a task.
+func (s *Store) Load(id string) (*Record, error) {
+	b, err := os.ReadFile(filepath.Join(s.TaskDir(id), recordFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read task record: %w", err)
+	}
+	var r Record
+	if err := json.Unmarshal(b, &r); err != nil {
+		return nil, fmt.Errorf("read task record of %s: %w", id, err)
+	}
+	return &r, nil
+}
+
+// List returns all tasks, the newest first. A folder whose record cannot be
+// read is reported in the error beside the ones that can.
+func (s *Store) List() ([]*Record, error) {
+	entries, err := os.ReadDir(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read state folder: %w", err)
+	}
+	var (
+		list []*Record
+		errs []error
+	)
+	for _, e := range entries {
+		if !workorder.ValidTaskID(e.Name()) {
+			continue
+		}
+		r, err := s.Load(e.Name())
+		switch {
+		case errors.Is(err, ErrNotFound):
+			// Being made or being removed, or an --out folder placed in here.
+		case err != nil:
+			errs = append(errs, err)
+		default:
+			list = append(list, r)
+		}
+	}
+	slices.SortFunc(list, func(a, b *Record) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	return list, errors.Join(errs...)
+}
+
+// Find resolves a task id or a unique prefix of one, with or without "T-", in
+// any letter case.
+func (s *Store) Find(prefix string) (*Record, error) {
+	p := strings.ToUpper(strings.TrimSpace(prefix))
+	if !strings.HasPrefix(p, "T-") {
+		p = "T-" + p
+	}
+	if workorder.ValidTaskID(p) {
+		return s.Load(p)
+	}
+	list, err := s.List()
+	if err != nil && len(list) == 0 {
+		return nil, err
+	}
+	var hits []*Record
+	for _, r := range list {
+		if len(p) > len("T-") && strings.HasPrefix(r.TaskID, p) {
+			hits = append(hits, r)
+		}
+	}
+	switch len(hits) {
+	case 0:
+		return nil, fmt.Errorf("%w: %s", ErrNotFound, prefix)
+	case 1:
+		return hits[0], nil
+	}
+	e := &AmbiguousError{Prefix: prefix}
+	for _, r := range hits {
+		e.IDs = append(e.IDs, r.TaskID)
+	}
+	return nil, e
+}
+
+// Remove deletes the task: its folder in the state folder and, when the output
+// lies elsewhere, only what the run put there.
+func (s *Store) Remove(r *Record) error {
+	var errs []error
+	if r.Dir != "" && r.Dir != s.TaskDir(r.TaskID) && filepath.Base(r.Dir) == r.TaskID {
+		errs = append(errs, os.RemoveAll(r.Dir))
+	}
+	errs = append(errs, os.RemoveAll(s.TaskDir(r.TaskID)))
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove task %s: %w", r.TaskID, err)
+	}
+	return nil
+}
+
+// Lock is the right to collect a task. The kernel gives it back when its holder dies.
+type Lock struct{ f *os.File }
+
+// ErrLocked is returned while another process collects the task.
+var ErrLocked = errors.New("another process follows this task")
+
+// TryLock takes the task's lock, or returns ErrLocked.
+func (s *Store) TryLock(id string) (*Lock, error) {
+	f, err := os.OpenFile(filepath.Join(s.TaskDir(id), lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock task %s: %w", id, err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("task %s: %w", id, ErrLocked)
+		}
+		return nil, fmt.Errorf("lock task %s: %w", id, err)
+	}
+	return &Lock{f: f}, nil
+}
+
+// Unlock gives the lock back.
+func (l *Lock) Unlock() { l.f.Close() }
+
+// WriteFile writes a file atomically and durably: a reader, also after a crash
+// of the machine, sees the old content or the new one.
+func WriteFile(path string, b []byte, mode fs.FileMode) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			os.Remove(f.Name())
+			err = fmt.Errorf("write %s: %w", path, err)
+		}
+	}()
+	if _, err = f.Write(b); err != nil {
+		return err
+	}
+	if err = f.Chmod(mode); err != nil {
+		return err
+	}
+	if err = f.Sync(); err != nil {
+		return err
+	}
+	if err = f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
