@@ -14,8 +14,10 @@ func checkRepo(d *decoder, v *value) {
 	if _, f := repoTransport(v.text); f != nil {
 		if before, _, ok := strings.Cut(v.text, "@"); ok {
 			_, user, _ := strings.Cut(before, "://")
-			d.src.hide(strings.ReplaceAll(user, ":", "\n"))
-			d.src.hide(before)
+			if _, password, ok := strings.Cut(user, ":"); ok {
+				user = password
+			}
+			d.src.hide(user)
 		}
 		d.report(v.node, f.code, f.hint, "%s", f.message)
 	}

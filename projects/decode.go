@@ -67,9 +67,9 @@ func (d *decoder) found() diag.List {
 	return d.problems.Sorted()
 }
 
-// spend counts a value; it is false when there are too many.
-func (d *decoder) spend(at *yaml.Node) bool {
-	d.values++
+// spend counts n values; it is false when there are too many.
+func (d *decoder) spend(at *yaml.Node, n int) bool {
+	d.values += n
 	if d.values > maxValues && !d.full {
 		d.full = true
 		d.report(at, codeTooLarge, "use fewer aliases", "the file holds more than %d values when its aliases are expanded", maxValues)
@@ -83,7 +83,7 @@ func (d *decoder) decode(s *schema, n, at *yaml.Node, path string) *value {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
-	if n == nil || !d.spend(at) {
+	if n == nil || !d.spend(at, 1) {
 		return nil
 	}
 	v := &value{schema: s, node: n, path: path, origin: d.origin}
@@ -311,7 +311,7 @@ func (d *decoder) merge(n *yaml.Node, depth int) []pair {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
-	if n == nil || !d.spend(n) {
+	if n == nil || !d.spend(n, 1) {
 		return nil
 	}
 	switch {
@@ -319,7 +319,7 @@ func (d *decoder) merge(n *yaml.Node, depth int) []pair {
 		d.report(n, codeTooLarge, "do not merge a mapping into itself", "merge keys are nested more than %d deep", maxMerge)
 	case n.Kind == yaml.MappingNode:
 		p := d.pairs(n, depth+1)
-		d.values += len(p)
+		d.spend(n, len(p))
 		return p
 	case n.Kind == yaml.SequenceNode:
 		var all []pair

@@ -64,6 +64,9 @@ var (
 	entryKey   = regexp.MustCompile(`^(\s*(?:\?\s+)?["']?[A-Za-z_][A-Za-z0-9_.-]*["']?\s*:(?:\s+|$))(.*)$`)
 )
 
+// LooksSecret reports whether a text contains a credential of a well-known form.
+func LooksSecret(s string) bool { return token.MatchString(s) }
+
 // maskTokens masks credentials by their form alone.
 func maskTokens(t string) string {
 	t = token.ReplaceAllString(t, masked)
