@@ -63,7 +63,7 @@ const (
 type Step struct {
 	Name       string     `json:"name"`
 	Status     StepStatus `json:"status"`
-	StartedAt  time.Time  `json:"started_at"`
+	StartedAt  time.Time  `json:"started_at,omitzero"`
 	DurationMS int64      `json:"duration_ms"`
 	// Error says what failed; for a skipped step it says why it was skipped.
 	Error string `json:"error"`
@@ -161,10 +161,10 @@ func DecodeResult(b []byte) (*Result, error) {
 	return &r, nil
 }
 
-// Encode writes the result as indented JSON with a final newline. Lists that
-// are empty are written as [], so that a script can always iterate.
-func (r *Result) Encode() ([]byte, error) {
-	c := *r
+// MarshalJSON writes lists that are empty as [], so that a script can always iterate.
+func (r Result) MarshalJSON() ([]byte, error) {
+	type plain Result // without this method
+	c := plain(r)
 	c.Version = Version
 	c.Commits = orEmpty(c.Commits)
 	c.Steps = orEmpty(c.Steps)
@@ -172,7 +172,12 @@ func (r *Result) Encode() ([]byte, error) {
 	c.Services = orEmpty(c.Services)
 	c.Evidence = orEmpty(c.Evidence)
 	c.Warnings = orEmpty(c.Warnings)
-	b, err := json.MarshalIndent(&c, "", "  ")
+	return json.Marshal(c)
+}
+
+// Encode writes the result as indented JSON with a final newline.
+func (r *Result) Encode() ([]byte, error) {
+	b, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("write result: %w", err)
 	}

@@ -1,3 +1,84 @@
+// Command entrypoint is the one program of the image. Its first argument says
+// which role of the box it plays:
+//
+//	init     PID 1: reads the work order, forks boot, forwards signals, reaps
+//	boot     the trusted part of the run; --plan prints its steps
+//	rescue   the last push and a result, after boot died
+//	version  prints the version
+//
+// It only wires: what the roles do is in internal/guest and runner.
 package main
 
-func main() {}
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
+	"github.com/sandbox-agent/sandbox-agent/internal/version"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+func main() {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	os.Exit(run(context.Background(), log, os.Args[1:]))
+}
+
+func run(ctx context.Context, log *slog.Logger, args []string) int {
+	role := ""
+	if len(args) > 0 {
+		role, args = args[0], args[1:]
+	}
+	switch role {
+	case "init":
+		return runInit(log)
+	case "boot":
+		if len(args) == 1 && args[0] == "--plan" {
+			return printPlan(ctx, log)
+		}
+		return runBoot(ctx, log)
+	case "rescue":
+		return runRescue(ctx, log, os.Getenv("SANDBOX_AGENT_RESCUE_REASON"))
+	case "version", "--version":
+		fmt.Println(version.Get().Version)
+		return workorder.ExitOK
+	}
+	fmt.Fprintln(os.Stderr, "usage: entrypoint init | boot [--plan] | rescue | version\n"+
+		"This program is the inside of a box; start boxes with `sandbox-agent create`.")
+	return workorder.ExitUsage
+}
+
+func runInit(log *slog.Logger) int {
+	// First of all: the kernel drops signals to PID 1 that have no handler.
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
+	i := initd.Init{
+		Order: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Log: log, Self: "/proc/self/exe", Signals: signals,
+		Done: func() bool {
+			_, err := os.Stat(filepath.Join(workorder.OutDir, workorder.ResultFile))
+			return !errors.Is(err, os.ErrNotExist)
+		},
+	}
+	return i.Run()
+}
+
+// printPlan prints the steps that the order on standard input leads to.
+func printPlan(ctx context.Context, log *slog.Logger) int {
+	env, err := workorder.DecodeEnvelope(os.Stdin)
+	if err != nil {
+		log.Error("print plan", "error", err)
+		return workorder.ExitInvalid
+	}
+	b, err := newBox(ctx, log, env, nil, nil)
+	if err != nil {
+		log.Error("print plan", "error", err)
+		return workorder.ExitBox
+	}
+	fmt.Print(b.Plan())
+	return workorder.ExitOK
+}

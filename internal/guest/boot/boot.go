@@ -21,17 +21,15 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Engine is the inner Docker engine. Calls come in the order of the methods;
-// Start may be called by more than one and starts once.
+// Engine is the inner Docker engine. Listen comes first; Start may be called by
+// more than one and starts once.
 type Engine interface {
-	// Prepare makes the box able to nest containers (mounts, cgroups).
-	Prepare(ctx context.Context) error
 	// Listen makes the socket exist. Clients that connect wait until the engine runs.
 	Listen(ctx context.Context) error
 	// Start starts the engine and returns when it answers.
 	Start(ctx context.Context) error
-	// StartOnDemand starts it at the first connection. It returns at once.
-	StartOnDemand(ctx context.Context)
+	// StartOnDemand waits for the first client and starts the engine then.
+	StartOnDemand(ctx context.Context) error
 	// Describe fills in what the result says about the engine.
 	Describe(*workorder.Host)
 	// Stop ends all containers and the engine, within ctx. It is safe to call at any time.
@@ -78,21 +76,20 @@ type Task interface {
 	Agent(ctx context.Context) AgentEnd
 	// Validate runs every validate command.
 	Validate(ctx context.Context) []workorder.Validation
-	// Verdict judges a run that came to its own end.
-	Verdict(a AgentEnd, v []workorder.Validation, changed bool) (workorder.Status, workorder.EndedBy, string)
+	// Verdict judges the run from the agent's end, the validation and the number
+	// of commits. cause is why the run was cut short, or nil.
+	Verdict(checks []workorder.Validation, commits int, cause error) (workorder.Status, workorder.EndedBy, string)
 	// Setenv adds a variable for all later commands and the agent.
 	Setenv(name, value string)
 }
 
-// AgentEnd is how the agent's process ended. Status is empty when it ended by
-// itself, well or not; the verdict follows later.
+// AgentEnd is how the agent ended, before the verdict on the run.
 type AgentEnd struct {
-	Agent   workorder.Agent
-	Usage   workorder.Usage
-	Status  workorder.Status
-	EndedBy workorder.EndedBy
-	Reason  string
-	Failed  bool // it says, or its exit says, that it did not succeed
+	Agent    workorder.Agent
+	Usage    workorder.Usage
+	Status   workorder.Status // success: it did its part
+	Reason   string
+	Warnings []string
 }
 
 // Box is one run inside the box.
@@ -108,9 +105,9 @@ type Box struct {
 	// Signals delivers SIGTERM and SIGINT.
 	Signals <-chan os.Signal
 
-	base, baseSHA string
-	cloned        bool
-	committed     bool // the agent's leftovers are committed
+	baseSHA   string
+	cloned    bool
+	committed bool // the agent's leftovers are committed
 }
 
 // Causes of an early ending, carried by the run's context.
@@ -118,6 +115,18 @@ var (
 	ErrInterrupted = errors.New("a stop signal arrived")
 	ErrTimeout     = errors.New("the time limit was reached")
 )
+
+// timeoutCause is ErrTimeout with the limit. It is a deadline to everybody who
+// does not know ErrTimeout.
+type timeoutCause struct{ minutes float64 }
+
+func (e timeoutCause) Error() string {
+	return fmt.Sprintf("%v (timeout_minutes: %g)", ErrTimeout, e.minutes)
+}
+
+func (e timeoutCause) Is(target error) bool {
+	return target == ErrTimeout || target == context.DeadlineExceeded //nolint:errorlint // Is is called for each error of a chain
+}
 
 const (
 	// landTime bounds a landing that nobody waits for with a SIGKILL. A large
@@ -135,7 +144,7 @@ func (b *Box) Run(ctx context.Context) int {
 	}
 	b.Rec.Declare(append(names, "agent", "validate", "push")...)
 
-	run, cancel := context.WithDeadlineCause(ctx, start.Add(b.Order.Timeout()), fmt.Errorf("%w (timeout_minutes: %g)", ErrTimeout, b.Order.TimeoutMinutes))
+	run, cancel := context.WithDeadlineCause(ctx, start.Add(b.Order.Timeout()), timeoutCause{b.Order.TimeoutMinutes})
 	defer cancel()
 	run, interrupt := context.WithCancelCause(run)
 	defer interrupt(nil)
@@ -171,13 +180,12 @@ func (b *Box) watchSignals(interrupt, hurry context.CancelCauseFunc) {
 
 // ending is why and how the run ended, before landing.
 type ending struct {
-	status  workorder.Status
-	by      workorder.EndedBy
-	reason  string
-	agent   AgentEnd
-	ran     bool // the agent ran
-	checks  []workorder.Validation
-	verdict bool // status is decided by Task.Verdict after landing
+	status workorder.Status // "": the verdict follows when the commits are known
+	by     workorder.EndedBy
+	reason string
+	ran    bool // the agent ran
+	checks []workorder.Validation
+	cause  error // why the run was cut short
 }
 
 func (b *Box) work(ctx context.Context, steps []step) ending {
@@ -188,38 +196,41 @@ func (b *Box) work(ctx context.Context, steps []step) ending {
 		return cutShort(ctx)
 	}
 	e := ending{ran: true}
-	b.Rec.StepStarted("agent")
-	e.agent = b.Task.Agent(ctx)
-	b.Rec.Update(func(r *workorder.Result) { r.Agent, r.Usage = e.agent.Agent, e.agent.Usage })
-	var agentErr error
-	if e.agent.Failed || e.agent.Status != "" {
-		agentErr = errors.New(e.agent.Reason)
-	}
-	b.Rec.StepFinished("agent", agentErr, e.agent.Agent.ExitCode)
+	agent := b.agent(ctx)
 	if ctx.Err() == nil {
 		// Before validation, whose own droppings are not the agent's work.
 		b.commit(ctx)
 	}
-	if ctx.Err() != nil {
-		cut := cutShort(ctx)
-		e.status, e.by, e.reason = cut.status, cut.by, cut.reason
-		return e
-	}
-	if len(b.Order.Validate) == 0 {
+	switch {
+	case len(b.Order.Validate) == 0:
 		b.Rec.StepFinished("validate", &record.Skip{Reason: "the project has no validate commands"}, nil)
-	} else {
+	case ctx.Err() != nil:
+		b.Rec.StepFinished("validate", &record.Skip{Reason: context.Cause(ctx).Error()}, nil)
+		if agent.Status == workorder.StatusSuccess {
+			// It finished in the very moment of the end; unproven is not success.
+			cut := cutShort(ctx)
+			e.status, e.by, e.reason = cut.status, cut.by, cut.reason
+		}
+	default:
 		e.checks = b.validate(ctx)
 	}
-	switch {
-	case ctx.Err() != nil:
-		cut := cutShort(ctx)
-		e.status, e.by, e.reason = cut.status, cut.by, cut.reason
-	case e.agent.Status != "":
-		e.status, e.by, e.reason = e.agent.Status, e.agent.EndedBy, e.agent.Reason
-	default:
-		e.verdict = true
-	}
+	e.cause = context.Cause(ctx)
 	return e
+}
+
+func (b *Box) agent(ctx context.Context) AgentEnd {
+	b.Rec.StepStarted("agent")
+	end := b.Task.Agent(ctx)
+	b.Rec.Update(func(r *workorder.Result) { r.Agent, r.Usage = end.Agent, end.Usage })
+	for _, w := range end.Warnings {
+		b.Rec.Warn(w)
+	}
+	var err error
+	if end.Status != workorder.StatusSuccess {
+		err = errors.New(end.Reason)
+	}
+	b.Rec.StepFinished("agent", err, end.Agent.ExitCode)
+	return end
 }
 
 func (b *Box) validate(ctx context.Context) []workorder.Validation {

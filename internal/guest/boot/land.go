@@ -11,7 +11,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-const leftoverMessage = "sandbox-agent: keep uncommitted work\n\nThe agent left these changes uncommitted when the run ended; they were\ncommitted for it so that nothing is lost.\n"
+// LeftoverMessage is the message of the commit that keeps the agent's uncommitted work.
+const LeftoverMessage = "sandbox-agent: keep uncommitted work\n\nThe agent left these changes uncommitted when the run ended; they were\ncommitted for it so that nothing is lost.\n"
 
 // commit commits the agent's leftovers. What cannot be committed is a warning:
 // the commits there are have to land all the same.
@@ -19,7 +20,7 @@ func (b *Box) commit(ctx context.Context) {
 	if !b.cloned {
 		return
 	}
-	if err := b.Repo.Commit(ctx, leftoverMessage); err != nil {
+	if err := b.Repo.Commit(ctx, LeftoverMessage); err != nil {
 		b.Rec.Warn(fmt.Sprintf("uncommitted work could not be committed: %v", err))
 		return
 	}
@@ -54,7 +55,7 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 	}
 	l := b.Repo.Land(ctx, b.baseSHA)
 	for _, w := range l.Warnings {
-		b.Rec.Warn(w)
+		b.Rec.Emit(workorder.Event{Type: workorder.EventWarning, Text: w})
 	}
 	var err error = l.Err
 	if err == nil && len(l.Commits) == 0 {
@@ -66,8 +67,8 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 
 // finish decides the verdict, writes the result and returns the exit code.
 func (b *Box) finish(e ending, l Landing) int {
-	if e.verdict {
-		e.status, e.by, e.reason = b.Task.Verdict(e.agent, e.checks, len(l.Commits) > 0 || b.Order.Repo == "")
+	if e.status == "" {
+		e.status, e.by, e.reason = b.Task.Verdict(e.checks, len(l.Commits), e.cause)
 	}
 	if l.Err != nil {
 		// Work that is not on the remote is the worst news, except where the run
@@ -86,24 +87,32 @@ func (b *Box) finish(e ending, l Landing) int {
 	err := b.Rec.Finish(func(r *workorder.Result) {
 		r.Status, r.EndedBy, r.Reason = e.status, e.by, e.reason
 		r.Validation = e.checks
-		r.Commits, r.Pushed = l.Commits, l.Pushed
-		r.BaseBranch, r.BaseSHA, r.HeadSHA = b.base, b.baseSHA, l.Head
-		if l.Pushed {
-			r.Branch = b.Order.TargetBranch
-		}
 		if b.Services != nil {
 			r.Services = b.Services.Ends()
 		}
 		b.Engine.Describe(&r.Host)
+		Landed(r, l)
 		r.NextCommand = nextCommand(b.Order, r)
-		if l.Bundle != "" {
-			r.Evidence = append(r.Evidence, workorder.Evidence{Name: "commits that could not be pushed", Path: filepath.Base(l.Bundle), Kind: "git-bundle"})
-		}
 	})
 	if err != nil {
 		b.Log.Error("write result", "error", err)
 	}
 	return workorder.ExitCode(e.status, e.by)
+}
+
+// Landed puts what a landing did into the result.
+func Landed(r *workorder.Result, l Landing) {
+	r.Commits, r.Pushed = l.Commits, l.Pushed
+	if l.Head != "" {
+		r.HeadSHA = l.Head
+	}
+	if !l.Pushed {
+		r.Branch = ""
+	}
+	r.Warnings = append(r.Warnings, l.Warnings...)
+	if l.Bundle != "" {
+		r.Evidence = append(r.Evidence, workorder.Evidence{Name: "commits that could not be pushed", Path: filepath.Base(l.Bundle), Kind: "git-bundle"})
+	}
 }
 
 // nextCommand is what the user would most likely do next.

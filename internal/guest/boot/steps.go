@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // The names of the steps, in the order in which the result lists them.
@@ -38,7 +40,7 @@ func (b *Box) steps() []step {
 	needsDocker := len(o.Services) > 0 || o.Supabase
 	return []step{
 		{
-			name: stepBox, does: "mounts, cgroups and the Docker socket", budget: boxBudget,
+			name: stepBox, does: "the workspace and the Docker socket", budget: boxBudget,
 			run: b.prepare,
 		},
 		{
@@ -117,9 +119,6 @@ func (b *Box) steps() []step {
 }
 
 func (b *Box) prepare(ctx context.Context) error {
-	if err := b.Engine.Prepare(ctx); err != nil {
-		return err
-	}
 	if err := b.Space.Make(); err != nil {
 		return err
 	}
@@ -128,9 +127,17 @@ func (b *Box) prepare(ctx context.Context) error {
 	}
 	if len(b.Order.Services) == 0 && !b.Order.Supabase {
 		// Its life is the box's, not the step's, whose context ends with it.
-		b.Engine.StartOnDemand(context.WithoutCancel(ctx))
+		go b.startOnDemand(context.WithoutCancel(ctx))
 	}
 	return nil
+}
+
+// startOnDemand starts the engine for the agent's first docker command. The
+// client that waits sees its connection close when that fails; the reason is a warning of the run.
+func (b *Box) startOnDemand(ctx context.Context) {
+	if err := b.Engine.StartOnDemand(ctx); err != nil {
+		b.Rec.Warn(fmt.Sprintf("the inner Docker engine did not start: %v", err))
+	}
 }
 
 func (b *Box) clone(ctx context.Context) error {
@@ -138,7 +145,12 @@ func (b *Box) clone(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.base, b.baseSHA, b.cloned = base, sha, true
+	b.cloned = true
+	b.baseSHA = sha
+	b.Rec.Update(func(r *workorder.Result) {
+		// rescue needs to know, when this process dies.
+		r.BaseBranch, r.BaseSHA, r.HeadSHA, r.Branch = base, sha, sha, b.Order.TargetBranch
+	})
 	return nil
 }
 

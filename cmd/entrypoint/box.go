@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/redact"
+	"github.com/sandbox-agent/sandbox-agent/internal/version"
+	"github.com/sandbox-agent/sandbox-agent/runner"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// paths are the places of the box that are no part of the contract.
+type paths struct {
+	out   string // leaves the box
+	state string // partial result; root only
+	git   string // our repositories; the agent may read them
+	ssh   string // SSH key; memory-backed, root only
+}
+
+func boxPaths() paths {
+	return paths{
+		out: workorder.OutDir, state: "/var/lib/sandbox-agent/state",
+		git: "/var/lib/sandbox-agent/git", ssh: "/dev/shm/sandbox-agent-ssh",
+	}
+}
+
+// runBoot is the trusted part of the run.
+func runBoot(ctx context.Context, log *slog.Logger) int {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	rec, err := openRecord(os.Stdout)
+	if err != nil {
+		log.Error("boot", "error", err)
+		return workorder.ExitBox
+	}
+	env, err := workorder.DecodeEnvelope(os.Stdin)
+	if err != nil {
+		return fail(log, rec, workorder.ByOrder, err)
+	}
+	mask := secrets(env)
+	rec.SetMask(mask)
+	describe(rec, &env.Order)
+	rec.Emit(workorder.Event{Type: workorder.EventReady, Text: version.Get().Version})
+	b, err := newBox(ctx, log, env, rec, mask)
+	if err != nil {
+		return fail(log, rec, workorder.ByOrder, err)
+	}
+	b.Signals = signals
+	return b.Run(ctx)
+}
+
+func openRecord(stream io.Writer) (*record.Recorder, error) {
+	p := boxPaths()
+	if err := os.MkdirAll(p.state, 0o700); err != nil {
+		return nil, fmt.Errorf("open record: %w", err)
+	}
+	return record.New(record.Options{OutDir: p.out, StateDir: p.state, Stream: stream})
+}
+
+// describe puts what the order says into the result, so that every ending has it.
+func describe(rec *record.Recorder, o *workorder.Order) {
+	rec.Update(func(r *workorder.Result) {
+		r.TaskID, r.Project, r.Mode, r.Repo, r.BaseBranch = o.TaskID, o.Project, o.Mode, o.Repo, o.Branch
+		r.Agent.Harness, r.Agent.Model = o.Harness.Name, o.Harness.Model
+		var u unix.Utsname
+		if unix.Uname(&u) == nil {
+			r.Host.Kernel = unix.ByteSliceToString(u.Release[:])
+		}
+	})
+}
+
+// fail ends a run that could not begin.
+func fail(log *slog.Logger, rec *record.Recorder, by workorder.EndedBy, err error) int {
+	log.Error("boot", "error", err)
+	if werr := rec.Finish(func(r *workorder.Result) {
+		r.Status, r.EndedBy, r.Reason = workorder.StatusError, by, err.Error()
+	}); werr != nil {
+		log.Error("write result", "error", werr)
+	}
+	return workorder.ExitCode(workorder.StatusError, by)
+}
+
+// secrets is everything that must not leave the box in text.
+func secrets(env *workorder.Envelope) *redact.Set {
+	values := make(map[string]string, len(env.Secrets)+2)
+	for k, v := range env.Secrets {
+		values[k] = v
+	}
+	if g := env.Git; g != nil {
+		values["git-token"], values["ssh-key"] = g.Token, g.SSHKey
+	}
+	return redact.Named(values)
+}
+
+// newBox brings the parts together. rec and mask are nil when only the plan is wanted.
+func newBox(ctx context.Context, log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mask *redact.Set) (*boot.Box, error) {
+	p, o := boxPaths(), &env.Order
+	if o.Env == nil {
+		o.Env = map[string]string{}
+	}
+	cred, err := sandboxUser()
+	if err != nil {
+		return nil, err
+	}
+	space := &workspace.Workspace{
+		Dir: workorder.Workspace, User: cred, Home: workorder.SandboxHome,
+		GitConfig: "/etc/gitconfig", LogDir: filepath.Join(p.out, workorder.LogsDir),
+	}
+	emit := func(workorder.Event) {}
+	if rec != nil {
+		emit = rec.Emit
+	}
+	t := &task{cfg: runner.Config{
+		Order: o, Workspace: space.Dir, Home: space.Home, OutDir: p.out, User: cred, Env: agentEnv(env), Emit: emit, Redact: mask,
+	}}
+	if err := runner.Check(o, t.cfg.Env); err != nil {
+		return nil, err
+	}
+	eng, err := newEngine(log, o, cred)
+	if err != nil {
+		return nil, err
+	}
+	return &boot.Box{
+		Order: o, Rec: rec, Log: log, Space: space, Task: t, Engine: eng,
+		Services: &serviceStack{engine: eng, order: o, task: t, emit: emit, log: log, logs: space.LogDir},
+		Repo:     newRepository(log, env, p, space, emit),
+	}, nil
+}
+
+// sandboxUser is whom the task's code runs as.
+func sandboxUser() (*proc.Credential, error) {
+	u, err := user.Lookup(workorder.SandboxUser)
+	if err != nil {
+		return nil, fmt.Errorf("this image has no user %s: %w", workorder.SandboxUser, err)
+	}
+	uid, uerr := strconv.ParseUint(u.Uid, 10, 32)
+	gid, gerr := strconv.ParseUint(u.Gid, 10, 32)
+	if err := errors.Join(uerr, gerr); err != nil {
+		return nil, fmt.Errorf("user %s: %w", workorder.SandboxUser, err)
+	}
+	return &proc.Credential{UID: uint32(uid), GID: uint32(gid), Groups: []uint32{uint32(gid)}}, nil
+}
+
+// agentEnv is the whole environment of the task's code: what the image sets,
+// who the user is, the project's variables and the secrets, the later winning.
+func agentEnv(env *workorder.Envelope) []string {
+	o := &env.Order
+	merged := map[string]string{}
+	for _, kv := range os.Environ() {
+		for i := range kv {
+			if kv[i] == '=' && i > 0 {
+				merged[kv[:i]] = kv[i+1:]
+				break
+			}
+		}
+	}
+	for k, v := range map[string]string{
+		"HOME": workorder.SandboxHome, "USER": workorder.SandboxUser, "LOGNAME": workorder.SandboxUser,
+		"SHELL": "/bin/bash", "LANG": "C.UTF-8", "TERM": "dumb", "CI": "1", "PWD": workorder.Workspace,
+		"GIT_TERMINAL_PROMPT": "0",
+		"GIT_AUTHOR_NAME":     o.Author.Name, "GIT_AUTHOR_EMAIL": o.Author.Email,
+		"GIT_COMMITTER_NAME": o.Author.Name, "GIT_COMMITTER_EMAIL": o.Author.Email,
+		"SANDBOX_AGENT_TASK_ID": o.TaskID, "SANDBOX_AGENT_MODE": string(o.Mode), "SANDBOX_AGENT_WORKSPACE": workorder.Workspace,
+	} {
+		merged[k] = v
+	}
+	for k, v := range o.Env {
+		merged[k] = v
+	}
+	for k, v := range env.Secrets {
+		merged[k] = v
+	}
+	list := make([]string, 0, len(merged))
+	for k, v := range merged {
+		list = append(list, k+"="+v)
+	}
+	return list
+}

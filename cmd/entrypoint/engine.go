@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/dockerd"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/layercache"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/services"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// innerEngine is dockerd with the layer cache, as boot sees it.
+type innerEngine struct {
+	*dockerd.Engine
+	cache *layercache.Cache
+}
+
+func newEngine(log *slog.Logger, o *workorder.Order, cred *proc.Credential) (*innerEngine, error) {
+	var images []string
+	for _, s := range o.Services {
+		images = append(images, s.Image)
+	}
+	cache := layercache.New(layercache.Config{
+		Dir: workorder.CacheDir, DataRoot: workorder.DataRoot, ID: o.TaskID, Images: images,
+		// Without declared services nobody knows which images will be wanted.
+		All: len(o.Services) == 0, Log: log,
+	})
+	eng, err := dockerd.New(dockerd.Config{
+		DataRoot: workorder.DataRoot, SocketGID: int(cred.GID), RemapUser: workorder.SandboxUser,
+		LogDir: filepath.Join(workorder.OutDir, workorder.LogsDir), MTU: o.MTU, DNS: true, Home: cache, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &innerEngine{Engine: eng, cache: cache}, nil
+}
+
+// StartOnDemand also closes the cache: whoever connects first is untrusted code.
+func (e *innerEngine) StartOnDemand(ctx context.Context) error {
+	return errors.Join(e.Engine.StartOnDemand(ctx), e.cache.Seal())
+}
+
+func (e *innerEngine) Describe(h *workorder.Host) {
+	i := e.Info()
+	h.StorageDriver, h.InnerVersion, h.CgroupVersion = i.Driver, i.Version, i.CgroupVersion
+}
+
+// serviceStack is services as boot sees it.
+type serviceStack struct {
+	engine *innerEngine
+	order  *workorder.Order
+	task   *task
+	emit   func(workorder.Event)
+	log    *slog.Logger
+	logs   string
+
+	stack *services.Stack
+}
+
+func (s *serviceStack) Up(ctx context.Context) error {
+	info := s.engine.Info()
+	var err error
+	s.stack, err = services.Up(ctx, services.Config{
+		Client: s.engine.Client(), Services: s.order.Services, TaskID: s.order.TaskID, MTU: info.MTU, Emit: s.emit,
+		LogDir: s.logs, LogRel: workorder.LogsDir, Inbox: workorder.ImageInbox, HostImages: s.order.HostImages, Log: s.log,
+	})
+	if err != nil {
+		return err
+	}
+	// The agent is not on the services' network, so it resolves them by the
+	// hosts file; inner containers ask the box's resolver.
+	names := s.stack.Hosts()
+	s.engine.Resolve(names)
+	if err := services.WriteHosts("/etc/hosts", names); err != nil {
+		return err
+	}
+	// The cache is a saving, not a need: the run goes on without.
+	if _, err := s.engine.cache.Publish(ctx); err != nil {
+		s.log.Warn("layer cache", "error", err)
+	}
+	if err := s.engine.cache.Seal(); err != nil {
+		s.log.Warn("layer cache", "error", err)
+	}
+	return nil
+}
+
+func (s *serviceStack) Supabase(ctx context.Context) (map[string]string, error) {
+	return nil, errors.New("supabase is not wired yet")
+}
+
+func (s *serviceStack) Ends() []workorder.ServiceEnd {
+	if s.stack == nil {
+		return nil
+	}
+	return s.stack.Ends()
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/gateway"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
+	"github.com/sandbox-agent/sandbox-agent/runner/publish"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// repository brings publish, the git gateway and the workspace together as boot.Repository.
+type repository struct {
+	pub   *publish.Publisher
+	gate  *gateway.Git
+	space *workspace.Workspace
+	env   *workorder.Envelope
+	out   string // folder that leaves the box
+	ssh   string // folder for the SSH key
+}
+
+func newRepository(log *slog.Logger, env *workorder.Envelope, p paths, space *workspace.Workspace, emit func(workorder.Event)) *repository {
+	pub := &publish.Publisher{
+		Order: &env.Order, Dir: p.git, Workspace: space.Dir, User: space.User, Home: space.Home, Emit: emit,
+	}
+	return &repository{
+		env: env, pub: pub, space: space, out: p.out, ssh: p.ssh,
+		gate: &gateway.Git{Remote: env.Order.CloneURL, Mirror: pub.Mirror().Dir, Refresh: pub.Refresh, Log: log},
+	}
+}
+
+// authenticate prepares the credential, once /run is the box's own.
+func (r *repository) authenticate() (err error) {
+	r.pub.Auth, err = gitAuth(r.env, r.ssh)
+	return err
+}
+
+// gitAuth makes git's view of the credential. An SSH key has to be a file for
+// ssh; it lies on the box's memory-backed /run, for root only.
+func gitAuth(env *workorder.Envelope, sshDir string) (*git.Auth, error) {
+	c := env.Git
+	if c == nil {
+		return nil, nil
+	}
+	a := &git.Auth{URL: env.Order.CloneURL, Username: c.Username, Token: c.Token}
+	for _, f := range []struct {
+		name, content string
+		path          *string
+	}{{"key", c.SSHKey, &a.SSHKeyFile}, {"known_hosts", c.KnownHosts, &a.KnownHostsFile}} {
+		if f.content == "" {
+			continue
+		}
+		*f.path = filepath.Join(sshDir, f.name)
+		if err := os.MkdirAll(sshDir, 0o700); err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(*f.path, []byte(f.content), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+func (r *repository) Clone(ctx context.Context) (base, sha string, err error) {
+	if err := r.authenticate(); err != nil {
+		return "", "", err
+	}
+	if base, sha, err = r.pub.Fetch(ctx); err != nil {
+		return "", "", err
+	}
+	// The gateway outlives the step that starts it.
+	by, err := r.gate.Start(context.WithoutCancel(ctx))
+	if err != nil {
+		return "", "", err
+	}
+	if err := r.space.ConfigureGit(r.pub.Order.Author, []string{r.space.Dir, r.pub.Mirror().Dir}, r.pub.Order.CloneURL, by); err != nil {
+		return "", "", err
+	}
+	return base, sha, r.pub.Checkout(ctx, base, sha)
+}
+
+func (r *repository) Commit(ctx context.Context, message string) error {
+	return r.pub.Commit(ctx, message)
+}
+
+func (r *repository) Land(ctx context.Context, baseSHA string) boot.Landing {
+	return boot.Landing(r.pub.Land(ctx, baseSHA, filepath.Join(r.out, workorder.BundleFile)))
+}
+
+func (r *repository) Close() { r.gate.Stop() }
+
+// rescue lands for a boot that died.
+func (r *repository) rescue(ctx context.Context, baseSHA string) boot.Landing {
+	if err := r.authenticate(); err != nil {
+		return boot.Landing{Err: err}
+	}
+	var warnings []string
+	if err := r.Commit(ctx, boot.LeftoverMessage); err != nil {
+		warnings = append(warnings, "uncommitted work could not be committed: "+err.Error())
+	}
+	l := r.Land(ctx, baseSHA)
+	l.Warnings = append(l.Warnings, warnings...)
+	return l
+}

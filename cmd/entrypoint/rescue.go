@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// runRescue lands what boot could not: it commits and pushes when there is a
+// clone, and writes the result in any case.
+func runRescue(ctx context.Context, log *slog.Logger, reason string) int {
+	rec, err := openRecord(os.Stdout)
+	if err != nil {
+		log.Error("rescue", "error", err)
+		return workorder.ExitBox
+	}
+	raw, err := io.ReadAll(os.Stdin)
+	if err != nil || len(raw) == 0 {
+		return rescueEnd(log, rec.Finish, reason, boot.Landing{})
+	}
+	env, err := workorder.DecodeEnvelope(bytes.NewReader(raw))
+	if err != nil {
+		return rescueEnd(log, rec.Finish, reason+"; "+err.Error(), boot.Landing{})
+	}
+	rec.SetMask(secrets(env))
+	before := rec.Result()
+	cred, err := sandboxUser()
+	if err != nil || before.BaseSHA == "" {
+		return rescueEnd(log, rec.Finish, reason, boot.Landing{})
+	}
+	// The agent may outlive boot, and would go on writing.
+	proc.Sweep(cred.UID)
+	p := boxPaths()
+	repo := newRepository(log, env, p, &workspace.Workspace{Dir: workorder.Workspace, User: cred, Home: workorder.SandboxHome}, rec.Emit)
+	ctx, cancel := context.WithTimeout(ctx, workorder.LandGrace)
+	defer cancel()
+	return rescueEnd(log, rec.Finish, reason, repo.rescue(ctx, before.BaseSHA))
+}
+
+func rescueEnd(log *slog.Logger, finish func(func(*workorder.Result)) error, reason string, l boot.Landing) int {
+	err := finish(func(r *workorder.Result) {
+		boot.Landed(r, l)
+		r.Status, r.EndedBy, r.Reason = workorder.StatusError, workorder.ByBox, reason
+		if l.Err != nil {
+			r.Reason += "; " + l.Err.Error()
+		}
+	})
+	if err != nil {
+		log.Error("rescue: write result", "error", err)
+	}
+	return workorder.ExitCode(workorder.StatusError, workorder.ByBox)
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"context"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
+	"github.com/sandbox-agent/sandbox-agent/runner"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// task is the runner as boot sees it.
+type task struct {
+	cfg   runner.Config
+	agent runner.AgentOutcome
+}
+
+func (t *task) Shell(ctx context.Context, name, command string) (exitCode int, tail string, err error) {
+	r := runner.Shell(ctx, t.cfg, runner.ShellCommand{Name: name, Run: command, Log: workorder.LogsDir + "/" + name + ".log"})
+	if r.ExitCode > 0 {
+		return r.ExitCode, r.Tail, nil // the command's own failure, not ours
+	}
+	return r.ExitCode, r.Tail, r.Err
+}
+
+func (t *task) Agent(ctx context.Context) boot.AgentEnd {
+	t.agent = runner.Agent(ctx, t.cfg)
+	a := t.agent
+	return boot.AgentEnd{Agent: a.Agent, Usage: a.Usage, Status: a.Status, Reason: a.Reason, Warnings: a.Warnings}
+}
+
+func (t *task) Validate(ctx context.Context) []workorder.Validation {
+	return runner.Validate(ctx, t.cfg)
+}
+
+func (t *task) Verdict(checks []workorder.Validation, commits int, cause error) (workorder.Status, workorder.EndedBy, string) {
+	e := runner.Verdict(runner.Facts{Agent: t.agent, Validation: checks, HasRepo: t.cfg.Order.Repo != "", Commits: commits, Cause: cause})
+	return e.Status, e.EndedBy, e.Reason
+}
+
+func (t *task) Setenv(name, value string) { t.cfg.Env = append(t.cfg.Env, name+"="+value) }

@@ -1,0 +1,358 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// fake plays every part around boot; a test scripts it by replacing functions.
+type fake struct {
+	mu    sync.Mutex
+	calls []string
+
+	start    func(context.Context) error
+	up       func(context.Context) error
+	clone    func(context.Context) error
+	shell    func(command string) (int, string, error)
+	agent    func(context.Context) AgentEnd
+	validate func() []workorder.Validation
+	land     func(context.Context) Landing
+}
+
+func (f *fake) did(what string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, what)
+}
+
+func (f *fake) called(what string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Contains(f.calls, what)
+}
+
+func (f *fake) Listen(context.Context) error { f.did("listen"); return nil }
+func (f *fake) Start(ctx context.Context) error {
+	f.did("start")
+	if f.start != nil {
+		return f.start(ctx)
+	}
+	return nil
+}
+func (f *fake) StartOnDemand(context.Context) error { return nil }
+func (f *fake) Describe(h *workorder.Host)          { h.StorageDriver = "overlay2" }
+func (f *fake) Stop(context.Context)                { f.did("stop") }
+
+func (f *fake) Up(ctx context.Context) error {
+	f.did("up")
+	if f.up != nil {
+		return f.up(ctx)
+	}
+	return nil
+}
+func (f *fake) Supabase(context.Context) (map[string]string, error) { return nil, nil }
+func (f *fake) Ends() []workorder.ServiceEnd                        { return nil }
+
+func (f *fake) Clone(ctx context.Context) (base, sha string, err error) {
+	f.did("clone")
+	if f.clone != nil {
+		if err := f.clone(ctx); err != nil {
+			return "", "", err
+		}
+	}
+	return "main", "b0", nil
+}
+func (f *fake) Commit(context.Context, string) error { f.did("commit"); return nil }
+func (f *fake) Land(ctx context.Context, base string) Landing {
+	f.did("land")
+	if f.land != nil {
+		return f.land(ctx)
+	}
+	return Landing{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Pushed: true}
+}
+func (f *fake) Close() { f.did("close") }
+
+func (f *fake) Shell(_ context.Context, name, command string) (int, string, error) {
+	f.did(name)
+	if f.shell != nil {
+		return f.shell(command)
+	}
+	return 0, "", nil
+}
+func (f *fake) Agent(ctx context.Context) AgentEnd {
+	f.did("agent")
+	if f.agent != nil {
+		return f.agent(ctx)
+	}
+	return AgentEnd{Status: workorder.StatusSuccess}
+}
+func (f *fake) Validate(context.Context) []workorder.Validation {
+	f.did("validate")
+	if f.validate != nil {
+		return f.validate()
+	}
+	return nil
+}
+
+// Verdict is the runner's affair; here it only has to be asked.
+func (f *fake) Verdict(checks []workorder.Validation, commits int, cause error) (workorder.Status, workorder.EndedBy, string) {
+	switch {
+	case cause != nil:
+		return workorder.StatusInterrupted, workorder.BySignal, cause.Error()
+	case slices.ContainsFunc(checks, func(v workorder.Validation) bool { return !v.Passed }):
+		return workorder.StatusFailed, workorder.ByValidation, "validation"
+	case commits == 0:
+		return workorder.StatusNoChanges, workorder.ByAgent, ""
+	}
+	return workorder.StatusSuccess, workorder.ByAgent, ""
+}
+func (f *fake) Setenv(string, string) {}
+
+func order() *workorder.Order {
+	return &workorder.Order{
+		TaskID: "T-A1B2C3D4", Repo: "https://x/r", CloneURL: "https://x/r", TargetBranch: "agent/T-A1B2C3D4-x", TimeoutMinutes: 1,
+		Services: []workorder.Service{{Name: "redis", Image: "redis"}}, Setup: []string{"one", "two"},
+		Validate: []workorder.Command{{Name: "test", Run: "true"}},
+	}
+}
+
+type run struct {
+	code    int
+	result  *workorder.Result
+	signals chan os.Signal
+}
+
+func play(t *testing.T, f *fake, o *workorder.Order, signals chan os.Signal) run {
+	t.Helper()
+	out := t.TempDir()
+	rec, err := record.New(record.Options{OutDir: out, StateDir: t.TempDir(), Stream: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if signals == nil {
+		signals = make(chan os.Signal, 2)
+	}
+	b := &Box{
+		Order: o, Rec: rec, Log: slog.New(slog.DiscardHandler), Engine: f, Services: f, Repo: f, Task: f, Signals: signals,
+		Space: &workspace.Workspace{Dir: filepath.Join(t.TempDir(), "ws")},
+	}
+	r := run{code: b.Run(t.Context()), signals: signals}
+	raw, err := os.ReadFile(filepath.Join(out, workorder.ResultFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.result, err = workorder.DecodeResult(raw); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r run) steps() map[string]workorder.StepStatus {
+	m := map[string]workorder.StepStatus{}
+	for _, s := range r.result.Steps {
+		m[s.Name] = s.Status
+	}
+	return m
+}
+
+func TestWholeRun(t *testing.T) {
+	t.Parallel()
+	f := &fake{}
+	r := play(t, f, order(), nil)
+	if r.code != workorder.ExitOK || r.result.Status != workorder.StatusSuccess || r.result.Branch != "agent/T-A1B2C3D4-x" || r.result.HeadSHA != "h1" {
+		t.Errorf("code %d, %+v", r.code, r.result)
+	}
+	var names []string
+	for _, s := range r.result.Steps {
+		names = append(names, s.Name)
+	}
+	want := []string{"box", "docker", "clone", "services", "packages", "supabase", "env", "setup", "agent", "validate", "push"}
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Errorf("steps (-want +got):\n%s", diff)
+	}
+	tail := f.calls[slices.Index(f.calls, "setup-1"):]
+	if diff := cmp.Diff([]string{"setup-1", "setup-2", "agent", "commit", "validate", "land", "close", "stop"}, tail); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+}
+
+// The clone must not wait for the engine, nor the engine for the clone.
+func TestCloneAndEngineStartTogether(t *testing.T) {
+	t.Parallel()
+	cloning, starting := make(chan struct{}), make(chan struct{})
+	f := &fake{
+		clone: func(ctx context.Context) error {
+			close(cloning)
+			select {
+			case <-starting:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		},
+		start: func(ctx context.Context) error {
+			close(starting)
+			select {
+			case <-cloning:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		},
+	}
+	if r := play(t, f, order(), nil); r.code != workorder.ExitOK {
+		t.Errorf("code %d: %s", r.code, r.result.Reason)
+	}
+}
+
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	boom := errors.New("boom")
+	for name, tc := range map[string]struct {
+		fake   *fake
+		status workorder.Status
+		by     workorder.EndedBy
+		code   int
+		failed string // step
+		agent  bool
+	}{
+		"engine":   {&fake{start: func(context.Context) error { return boom }}, workorder.StatusError, workorder.ByBox, 5, "docker", false},
+		"clone":    {&fake{clone: func(context.Context) error { return boom }}, workorder.StatusError, workorder.ByGit, 7, "clone", false},
+		"services": {&fake{up: func(context.Context) error { return boom }}, workorder.StatusFailed, workorder.ByServices, 5, "services", false},
+		"setup":    {&fake{shell: func(c string) (int, string, error) { return 7, "no such file", nil }}, workorder.StatusFailed, workorder.BySetup, 10, "setup", false},
+		"validation": {&fake{validate: func() []workorder.Validation {
+			return []workorder.Validation{{Name: "test", ExitCode: 1}}
+		}}, workorder.StatusFailed, workorder.ByValidation, 10, "validate", true},
+		"push": {&fake{land: func(context.Context) Landing {
+			return Landing{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Bundle: "/out/work.bundle", Err: boom}
+		}}, workorder.StatusError, workorder.ByGit, 7, "push", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := play(t, tc.fake, order(), nil)
+			if r.code != tc.code || r.result.Status != tc.status || r.result.EndedBy != tc.by {
+				t.Errorf("got code %d, %s by %s; want %d, %s by %s", r.code, r.result.Status, r.result.EndedBy, tc.code, tc.status, tc.by)
+			}
+			if got := r.steps()[tc.failed]; got != workorder.StepFailed {
+				t.Errorf("step %s is %s", tc.failed, got)
+			}
+			if got := tc.fake.called("agent"); got != tc.agent {
+				t.Errorf("agent ran: %v, want %v", got, tc.agent)
+			}
+			if r.result.Reason == "" {
+				t.Error("no reason")
+			}
+			if !tc.fake.called("stop") {
+				t.Error("the engine was not stopped")
+			}
+		})
+	}
+}
+
+func TestSetupReportsTheExitCode(t *testing.T) {
+	t.Parallel()
+	f := &fake{shell: func(c string) (int, string, error) {
+		if c == "one" {
+			return 7, "missing tool", nil
+		}
+		return 0, "", nil
+	}}
+	r := play(t, f, order(), nil)
+	i := slices.IndexFunc(r.result.Steps, func(s workorder.Step) bool { return s.Name == "setup" })
+	if s := r.result.Steps[i]; s.ExitCode == nil || *s.ExitCode != 7 || !strings.Contains(s.Error, "missing tool") {
+		t.Errorf("setup step %+v", s)
+	}
+	if f.called("setup-2") {
+		t.Error("setup went on after a failure")
+	}
+}
+
+func TestSignalLandsTheWork(t *testing.T) {
+	t.Parallel()
+	signals := make(chan os.Signal, 2)
+	f := &fake{}
+	f.agent = func(ctx context.Context) AgentEnd {
+		signals <- syscall.SIGTERM
+		<-ctx.Done()
+		return AgentEnd{Status: workorder.StatusInterrupted, Reason: "stopped"}
+	}
+	r := play(t, f, order(), signals)
+	if r.code != workorder.ExitInterrupted || r.result.Status != workorder.StatusInterrupted || !r.result.Pushed || !r.result.Resumable {
+		t.Errorf("code %d, %+v", r.code, r.result)
+	}
+	if !f.called("commit") || f.called("validate") {
+		t.Errorf("calls %q", f.calls)
+	}
+}
+
+func TestSecondSignalSkipsToTheResult(t *testing.T) {
+	t.Parallel()
+	signals := make(chan os.Signal, 2)
+	f := &fake{}
+	f.agent = func(ctx context.Context) AgentEnd {
+		signals <- syscall.SIGTERM
+		<-ctx.Done()
+		return AgentEnd{Status: workorder.StatusInterrupted, Reason: "stopped"}
+	}
+	f.land = func(ctx context.Context) Landing {
+		signals <- syscall.SIGTERM
+		<-ctx.Done()
+		return Landing{Head: "h1", Err: context.Cause(ctx)}
+	}
+	r := play(t, f, order(), signals)
+	if r.code != workorder.ExitInterrupted || !strings.Contains(r.result.Reason, "second signal") {
+		t.Errorf("code %d, reason %q", r.code, r.result.Reason)
+	}
+}
+
+func TestTimeoutInSetup(t *testing.T) {
+	t.Parallel()
+	o := order()
+	o.TimeoutMinutes = 0.001
+	f := &fake{}
+	f.up = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	r := play(t, f, o, nil)
+	if r.code != workorder.ExitTimeout || r.result.Status != workorder.StatusTimeout || !strings.Contains(r.result.Reason, "0.001") {
+		t.Errorf("code %d, %s: %q", r.code, r.result.Status, r.result.Reason)
+	}
+}
+
+func TestTaskWithoutRepository(t *testing.T) {
+	t.Parallel()
+	f := &fake{land: func(context.Context) Landing { t.Error("landed"); return Landing{} }}
+	r := play(t, f, &workorder.Order{TaskID: "T-A1B2C3D4", TimeoutMinutes: 1}, nil)
+	if f.called("clone") || f.called("start") || r.steps()["push"] != workorder.StepSkipped {
+		t.Errorf("calls %q, steps %v", f.calls, r.steps())
+	}
+}
+
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	f := &fake{}
+	o := order()
+	o.Services = nil
+	got := (&Box{Order: o, Engine: f, Services: f, Repo: f, Task: f, Space: &workspace.Workspace{}}).Plan()
+	for _, want := range []string{
+		"docker    start the inner Docker engine\n          after box\n          budget 1m0s\n          skipped: nothing declared needs it; it starts when the agent first uses Docker\n",
+		"setup     run the project's setup commands as user sandbox\n          after env, services, packages\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the plan lacks\n%s\nin\n%s", want, got)
+		}
+	}
+}
