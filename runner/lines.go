@@ -83,6 +83,7 @@ type flow struct {
 	// note makes the event that says how many were left out.
 	note func(text string) workorder.Event
 	log  string // where all of it is
+	now  func() time.Time
 
 	mu      sync.Mutex
 	tokens  float64
@@ -92,7 +93,7 @@ type flow struct {
 }
 
 func newFlow(emit func(workorder.Event), log string, note func(string) workorder.Event) *flow {
-	return &flow{emit: emit, log: log, note: note, tokens: flowBurst, left: flowTotal, last: time.Now()}
+	return &flow{emit: emit, log: log, note: note, now: time.Now, tokens: flowBurst, left: flowTotal, last: time.Now()}
 }
 
 // allow reports whether an event with so many bytes of text may be sent. Once
@@ -101,7 +102,7 @@ func newFlow(emit func(workorder.Event), log string, note func(string) workorder
 func (f *flow) allow(size int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now := time.Now()
+	now := f.now()
 	f.tokens = min(flowBurst, f.tokens+flowRate*now.Sub(f.last).Seconds())
 	f.last = now
 	need := 1.0

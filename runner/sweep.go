@@ -83,6 +83,7 @@ func (b *bystanders) includes(pid int) bool {
 type stat struct {
 	parent, session int
 	began           string
+	zombie          bool
 }
 
 func readStat(pid int) (stat, error) {
@@ -109,5 +110,5 @@ func parseStat(b []byte) (stat, error) {
 	if err != nil {
 		return stat{}, fmt.Errorf("read session: %w", err)
 	}
-	return stat{parent: parent, session: session, began: f[19]}, nil
+	return stat{parent: parent, session: session, began: f[19], zombie: f[0] == "Z"}, nil
 }

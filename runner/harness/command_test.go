@@ -1,0 +1,170 @@
+package harness
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+func TestFor(t *testing.T) {
+	for _, n := range Names() {
+		h, err := For(n)
+		if err != nil || h.Name() != n {
+			t.Errorf("%s: %v", n, err)
+		}
+	}
+	if _, err := For("clippy"); err == nil || !strings.Contains(err.Error(), "claude-code, command") {
+		t.Errorf("an unknown harness must list the known ones: %v", err)
+	}
+}
+
+func TestCommandArgv(t *testing.T) {
+	for name, c := range map[string]struct {
+		spec workorder.Harness
+		want []string
+	}{
+		"string":           {workorder.Harness{Command: []string{"echo $X | cat"}}, []string{"sh", "-c", "echo $X | cat"}},
+		"string with args": {workorder.Harness{Command: []string{"run.sh"}, Args: []string{"a b"}}, []string{"sh", "-c", `run.sh "$@"`, "sh", "a b"}},
+		"list":             {workorder.Harness{Command: []string{"a", "$X"}, Args: []string{"b"}}, []string{"a", "$X", "b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := command{}.Command(Run{Order: &workorder.Order{Harness: c.spec}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(c.want, got.Argv); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+	if _, err := (command{}).Command(Run{Order: &workorder.Order{Harness: workorder.Harness{Command: []string{" "}}}}); err == nil {
+		t.Error("an empty command must be refused")
+	}
+}
+
+// run feeds lines and returns the parser and the events.
+func run(t *testing.T, lines ...string) (*commandParser, []workorder.Event) {
+	t.Helper()
+	p := &commandParser{}
+	var all []workorder.Event
+	for _, l := range lines {
+		ev, _ := p.Line([]byte(l))
+		all = append(all, ev...)
+	}
+	return p, all
+}
+
+func TestCommandOwnEvents(t *testing.T) {
+	p, ev := run(t,
+		`{"type":"agent.text","text":"hello"}`,
+		`{"type":"agent.tool","id":"1","name":"Bash","input":{"command":"ls -l"}}`,
+		`  {"type":"agent.tool_result","id":"1","status":"error","text":"no"}`,
+		`{"type":"agent.usage","usage":{"cost_usd":0.5,"input_tokens":10,"cost_source":"lies"}}`,
+		`{"type":"agent.usage","usage":{"cost_usd":0.75,"output_tokens":3}}`,
+		`{"type":"agent.error","text":"oops"}`,
+	)
+	half, threeQuarters := 0.5, 0.75
+	want := []workorder.Event{
+		{Type: "agent.text", Text: "hello"},
+		{Type: "agent.tool", ID: "1", Name: "Bash", Text: "ls -l"},
+		{Type: "agent.tool_result", ID: "1", Status: "error", Text: "no"},
+		{Type: "agent.usage", Usage: &workorder.Usage{CostUSD: &half, CostSource: "harness", InputTokens: 10}},
+		{Type: "agent.usage", Usage: &workorder.Usage{CostUSD: &threeQuarters, CostSource: "harness", InputTokens: 10, OutputTokens: 3}},
+		{Type: "agent.error", Text: "oops"},
+	}
+	if d := cmp.Diff(want, ev); d != "" {
+		t.Error(d)
+	}
+	if o := p.End(Exit{Code: 3}); o.Verdict != Failed || !strings.Contains(o.Reason, "exited with 3: oops") {
+		t.Errorf("got %+v", o)
+	}
+	if o := p.End(Exit{}); o.Verdict != Succeeded || o.Final != "hello" {
+		t.Errorf("got %+v", o)
+	}
+}
+
+// TestCommandSteps: usage of steps adds up, with and without "part".
+func TestCommandSteps(t *testing.T) {
+	p, _ := run(t,
+		`{"type":"step_finish","cost":0.25,"tokens":{"input":1,"output":2,"reasoning":3,"cache":{"read":4,"write":5}}}`,
+		`{"type":"step_finish","sessionID":"ses","part":{"cost":0.5,"reason":"stop","tokens":{"input":10,"output":20,"reasoning":30,"cache":{"read":40,"write":50}}}}`,
+		`{"type":"step_finish","part":{"cost":-100}}`,
+	)
+	cost := 0.75
+	want := workorder.Usage{CostUSD: &cost, CostSource: "harness", InputTokens: 11, OutputTokens: 55, CacheReadTokens: 44, CacheWriteTokens: 55}
+	o := p.End(Exit{})
+	if d := cmp.Diff(want, o.Usage); d != "" {
+		t.Error(d)
+	}
+	if o.SessionID != "ses" || o.Turns != 3 {
+		t.Errorf("got %+v", o)
+	}
+}
+
+func TestCommandTakesGarbageAsText(t *testing.T) {
+	for _, line := range []string{
+		"", "hello", "{", "{}", "[1]", "null", `{"type":1}`, `{"type":"result"}`, `{"type":"ready"}`, `{"type":"unknown","x":1}`,
+		`{"type":"agent.text"} trailing`, "\x00\xff{", `{"type":"agent.finished"}`, `{"type":"push"}`,
+	} {
+		p := &commandParser{}
+		if ev, ok := p.Line([]byte(line)); ok || ev != nil {
+			t.Errorf("%q was understood as %v", line, ev)
+		}
+	}
+	// Known types with fields of the wrong type must do no harm.
+	p, _ := run(t, `{"type":"agent.usage","usage":"much"}`, `{"type":"agent.usage"}`, `{"type":"agent.usage","usage":{"cost_usd":-1}}`,
+		`{"type":"step_finish","part":[],"cost":"x","tokens":3}`, `{"type":"tool_use","part":7}`, `{"type":"error","error":5}`,
+		`{"type":"agent.text","text":{}}`, `{"type":"assistant","session_id":"s","message":"x"}`, `{"type":"user","session_id":"s","message":{"content":[{"type":"tool_result","content":7}]}}`)
+	if o := p.End(Exit{}); o.Usage != (workorder.Usage{}) || o.Verdict != Succeeded {
+		t.Errorf("got %+v", o)
+	}
+}
+
+func TestCommandAroundClaude(t *testing.T) {
+	p := &commandParser{}
+	replay(t, p, "testdata/budget.jsonl", Exit{Code: 1})
+	o := p.End(Exit{})
+	if o.Verdict != Budget || o.Usage.CostUSD == nil || *o.Usage.CostUSD != 0.015 || o.SessionID == "" {
+		t.Errorf("got %+v", o)
+	}
+}
+
+func TestOpencodeRecordings(t *testing.T) {
+	for name, exit := range map[string]Exit{"commit": {}, "api_401": {Code: 1}, "sigint": {Code: 130}} {
+		t.Run(name, func(t *testing.T) {
+			got := replay(t, &commandParser{}, "testdata/opencode/"+name+".jsonl", exit)
+			golden(t, "testdata/opencode/"+name+".golden", got)
+		})
+	}
+}
+
+func TestHowItEnded(t *testing.T) {
+	for want, e := range map[string]Exit{
+		"ended by SIGSEGV":                {Code: 139, Signal: "SIGSEGV"},
+		"exited with 139 (128 + SIGSEGV)": {Code: 139},
+		"exited with 255":                 {Code: 255},
+		"exited with 2":                   {Code: 2},
+	} {
+		if got := howItEnded(e); got != want {
+			t.Errorf("%+v: %q, want %q", e, got, want)
+		}
+	}
+}
+
+func FuzzParsers(f *testing.F) {
+	for _, s := range []string{`{"type":"result","session_id":"s"}`, `{"type":"step_finish","part":{}}`, `{"type":"agent.usage","usage":{}}`, "x"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		for _, p := range []Parser{&claudeParser{}, &commandParser{}} {
+			p.Line(line)
+			p.Halt()
+			if o := p.End(Exit{}); !sane(o.Usage) {
+				t.Errorf("usage %+v", o.Usage)
+			}
+		}
+	})
+}

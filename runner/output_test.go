@@ -1,0 +1,134 @@
+package runner
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+func TestCapLog(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		size := r.IntN(200)
+		data := make([]byte, size)
+		for i := range data {
+			data[i] = byte('a' + i%26)
+		}
+		path := filepath.Join(t.TempDir(), "log")
+		l, err := newCapLog(path, 40, 30)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rest := data; len(rest) > 0; {
+			n := 1 + r.IntN(len(rest))
+			if k, err := l.Write(rest[:n]); k != n || err != nil {
+				t.Fatalf("wrote %d, %v", k, err)
+			}
+			rest = rest[n:]
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		want := string(data)
+		if size > 70 {
+			want = fmt.Sprintf("%s\n[%d bytes of output were dropped here]\n%s", data[:40], size-70, data[size-30:])
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != want {
+			t.Fatalf("%d bytes: got %q, want %q (%v)", size, got, want, err)
+		}
+	}
+}
+
+func TestCapLogGoesOnAtALine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	l, err := newCapLog(path, 4, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(l, "one\ntwo\nthree\nfour\nfive\n") // the ring holds "four\nfive\n" after the cut
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(path)
+	if err != nil || !strings.HasSuffix(string(got), "dropped here]\nfive\n") {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+func TestLines(t *testing.T) {
+	const text = "one\r\n\ntwo\nthree"
+	for n := 1; n < len(text); n++ {
+		var got []string
+		w := &lineWriter{line: func(l []byte, _ int64) { got = append(got, string(l)) }}
+		for i := 0; i < len(text); i += n {
+			fmt.Fprint(w, text[i:min(i+n, len(text))])
+		}
+		w.Close()
+		if !slices.Equal(got, []string{"one", "", "two", "three"}) {
+			t.Errorf("pieces of %d: %q", n, got)
+		}
+	}
+}
+
+func TestLongLines(t *testing.T) {
+	type line struct{ kept, lost int64 }
+	var got []line
+	w := &lineWriter{line: func(l []byte, lost int64) { got = append(got, line{int64(len(l)), lost}) }}
+	for range 5 {
+		fmt.Fprint(w, strings.Repeat("x", maxLine/2))
+	}
+	fmt.Fprint(w, "\nshort\n"+strings.Repeat("y", maxLine+7)+"\n")
+	want := []line{{maxLine, maxLine / 2 * 3}, {5, 0}, {maxLine, 7}}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if cap(w.buf) > keptLine {
+		t.Errorf("a buffer of %d bytes is kept", cap(w.buf))
+	}
+}
+
+func TestFlow(t *testing.T) {
+	var sent []string
+	f := newFlow(func(e workorder.Event) { sent = append(sent, e.Text) }, "the.log", func(s string) workorder.Event { return workorder.Event{Text: s} })
+	clock := f.last
+	f.now = func() time.Time { return clock }
+	n := 0
+	for range 3 * flowBurst {
+		if f.allow(10) {
+			n++
+		}
+	}
+	if n != flowBurst || len(sent) != 0 {
+		t.Errorf("%d events passed, notes %q", n, sent)
+	}
+	clock = clock.Add(10 * time.Second)
+	if !f.allow(10) || len(sent) != 1 || sent[0] != fmt.Sprintf("[%d more not shown here, see the.log]", 2*flowBurst) {
+		t.Errorf("after a pause: %q", sent)
+	}
+	f.left = 5
+	if f.allow(10) {
+		t.Error("the total is not bounded")
+	}
+	f.close()
+	f.close()
+	if len(sent) != 2 {
+		t.Errorf("at the end: %q", sent)
+	}
+}
+
+func TestCut(t *testing.T) {
+	for _, s := range []string{"", "abc", strings.Repeat("ä", 50), strings.Repeat("x", 20), strings.Repeat("x", 21)} {
+		got := cut(s, 20)
+		if len(got) > 20 || !utf8.ValidString(got) || len(s) <= 20 && got != s {
+			t.Errorf("%q was cut to %q", s, got)
+		}
+	}
+}
