@@ -1,0 +1,195 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/diag"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/projects/scaffold"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+func newProjectCmd(a *App) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "project", Short: "Write, check and show project files", Args: noArgs,
+		Long: `A project file says what a task's sandbox has to know about a repository:
+where it is, which services it needs, how to set it up and how to judge the work.
+
+A project is named by a path, or by a name that is looked for in
+./.sandbox-agent/, ./projects/, the folders in SANDBOX_AGENT_PROJECTS, the
+user's configuration folder under sandbox-agent/projects/, and the shipped
+examples. Without a name, ./.sandbox-agent.yaml is meant.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newProjectInitCmd(a), newProjectValidateCmd(a), newProjectShowCmd(a), newProjectSchemaCmd(a))
+	return cmd
+}
+
+type projectInitOptions struct {
+	force, print bool
+	output       string
+}
+
+func newProjectInitCmd(a *App) *cobra.Command {
+	o := &projectInitOptions{}
+	cmd := &cobra.Command{
+		Use: "init", Short: "Write a project file for the current folder", Args: noArgs,
+		Long: `Looks at the current folder (package.json, go.mod, pyproject.toml,
+requirements.txt, Makefile, compose files) and writes a commented project file.
+It runs nothing, and never replaces a file without --force.`,
+		Example: `  sandbox-agent project init
+  sandbox-agent project init --print
+  sandbox-agent project init --output projects/my-app.yaml`,
+		RunE: func(*cobra.Command, []string) error { return a.runProjectInit(o) },
+	}
+	cmd.Flags().BoolVar(&o.force, "force", false, "replace the file if it exists")
+	cmd.Flags().BoolVar(&o.print, "print", false, "print it and write nothing")
+	cmd.Flags().StringVarP(&o.output, "output", "o", projects.DefaultFile, "file to write")
+	return cmd
+}
+
+func (a *App) runProjectInit(o *projectInitOptions) error {
+	opts, err := projects.SystemOptions()
+	if err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(opts.Dir)
+	if err != nil {
+		return fmt.Errorf("look at the current folder: %w", err)
+	}
+	defer root.Close()
+	draft := scaffold.Detect(root.FS(), filepath.Base(opts.Dir))
+	text := draft.YAML()
+	if o.print {
+		_, err := fmt.Fprint(a.Stdout, text)
+		return err
+	}
+	mode := os.O_WRONLY | os.O_CREATE | os.O_EXCL
+	if o.force {
+		mode = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+	}
+	f, err := os.OpenFile(o.output, mode, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return fault.New(workorder.ExitGeneral, fmt.Errorf("%s exists already", o.output), "edit it, or replace it with --force")
+	}
+	if err != nil {
+		return fmt.Errorf("write project file: %w", err)
+	}
+	if _, err = f.WriteString(text); err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("write project file %s: %w", o.output, err)
+	}
+	found := "nothing it knows"
+	if len(draft.Found) > 0 {
+		found = strings.Join(draft.Found, ", ")
+	}
+	fmt.Fprintf(a.Stdout, "wrote %s (found: %s)\nnext: look it over, then sandbox-agent create --task \"...\"\n", o.output, found)
+	return nil
+}
+
+func newProjectValidateCmd(a *App) *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use: "validate [FILE|NAME]...", Short: "Check project files and print every mistake",
+		Long: `Prints every mistake of every file with its place, a code and a hint.
+Exit code 6 when there are any, 3 when there is no such project.`,
+		Example: `  sandbox-agent project validate
+  sandbox-agent project validate my-saas-app
+  sandbox-agent project validate --json projects/*.yaml`,
+		RunE: func(_ *cobra.Command, args []string) error { return a.runProjectValidate(args, asJSON) },
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the mistakes as a JSON list")
+	return cmd
+}
+
+func (a *App) runProjectValidate(refs []string, asJSON bool) error {
+	opts, err := projects.SystemOptions()
+	if err != nil {
+		return err
+	}
+	if len(refs) == 0 {
+		refs = []string{""}
+	}
+	all := diag.List{}
+	var other error
+	for _, ref := range refs {
+		p, err := projects.Load(ref, opts)
+		list, positioned := projects.Problems(err)
+		switch {
+		case positioned:
+			all = append(all, list...)
+		case err != nil:
+			// The other files are still worth checking.
+			other = errors.Join(other, err)
+		case !asJSON:
+			fmt.Fprintf(a.Stdout, "%s: ok\n", diag.Printable(p.File))
+		}
+	}
+	if asJSON {
+		if err := a.json(all.Sorted()); err != nil {
+			return err
+		}
+	} else if err := all.Print(a.Stdout, diag.Style{Color: a.color(a.Stdout)}); err != nil {
+		return err
+	}
+	switch {
+	case other != nil:
+		return other
+	case len(all) > 0:
+		return &ending{workorder.ExitInvalid}
+	}
+	return nil
+}
+
+func newProjectShowCmd(a *App) *cobra.Command {
+	effective := false
+	cmd := &cobra.Command{
+		Use: "show [FILE|NAME]", Short: "Print a project as it is understood", Args: cobra.MaximumNArgs(1),
+		Long: `Prints the project as YAML. With --effective also what was not written: the
+defaults, and behind each value where it comes from.`,
+		Example: `  sandbox-agent project show
+  sandbox-agent project show --effective my-saas-app`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			opts, err := projects.SystemOptions()
+			if err != nil {
+				return err
+			}
+			p, err := projects.Load(strings.Join(args, ""), opts)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprint(a.Stdout, p.Show(effective))
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&effective, "effective", false, "add defaults and where each value comes from")
+	return cmd
+}
+
+func newProjectSchemaCmd(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "schema", Short: "Print the JSON Schema of project files, for editors", Args: noArgs,
+		Long: `Prints a JSON Schema (draft 2020-12). An editor with a YAML language server
+uses it when the first line of a project file is
+  # yaml-language-server: $schema=./sandbox-agent.schema.json`,
+		Example: "  sandbox-agent project schema > sandbox-agent.schema.json",
+		RunE: func(*cobra.Command, []string) error {
+			b, err := projects.JSONSchema()
+			if err != nil {
+				return err
+			}
+			_, err = a.Stdout.Write(b)
+			return err
+		},
+	}
+}
