@@ -184,7 +184,7 @@ func (a *App) runCreate(ctx context.Context, o *createOptions) error {
 	l := a.launcher(be, st, view.event)
 	l.Remote = find
 	res, err := l.Run(ctx, a.Hard, r.job)
-	view.end(res, r.job)
+	view.end(res, r.job, err)
 	if err != nil {
 		return err
 	}

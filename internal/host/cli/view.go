@@ -35,7 +35,19 @@ func (a *App) newView(asJSON bool) *view {
 	return &view{a: a, json: asJSON, r: render.New(mode, a.Stdout, o)}
 }
 
-func (v *view) event(e workorder.Event) { v.r.Event(e) }
+// event shows an event. The host's own events say why something failed; people
+// read that once, in the error or in the summary that follows.
+func (v *view) event(e workorder.Event) {
+	if e.Seq == 0 && !v.json {
+		switch e.Type {
+		case workorder.EventResult:
+			return
+		case workorder.EventStepFinished:
+			e.Text = ""
+		}
+	}
+	v.r.Event(e)
+}
 
 // begin says what is started, and what of the user's tree is not part of it.
 func (v *view) begin(r *resolved) {
@@ -52,11 +64,12 @@ func (v *view) begin(r *resolved) {
 	}
 }
 
-// end prints what came of it.
-func (v *view) end(res *workorder.Result, job *launch.Job) {
+// end prints what came of it. After an error of ours there is no more to say
+// than the error.
+func (v *view) end(res *workorder.Result, job *launch.Job, err error) {
 	v.r.Close()
 	switch {
-	case v.json:
+	case v.json || err != nil:
 	case res == nil && job.Detach:
 		fmt.Fprintln(v.a.Stdout, job.Order.TaskID)
 	case res != nil:

@@ -211,7 +211,7 @@ func (l *Launcher) collect(ctx context.Context, rec *store.Record, kind stopKind
 			return res, err
 		}
 	}
-	l.endCompanion(ctx, rec)
+	l.endCompanion(ctx, rec, box != nil)
 	l.done(rec, res)
 	return res, l.Store.Save(rec)
 }
@@ -346,7 +346,7 @@ func (l *Launcher) stillborn(ctx context.Context, rec *store.Record, cause error
 	res = l.publish(rec, res)
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), collectTimeout)
 	defer cancel()
-	l.endCompanion(clean, rec)
+	l.endCompanion(clean, rec, false)
 	l.done(rec, res)
 	return res, errors.Join(cause, writeResult(rec, res), l.Store.Save(rec))
 }

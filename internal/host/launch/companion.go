@@ -14,12 +14,12 @@ const companionPoll = 20 * time.Millisecond
 
 // endCompanion waits for the companion to notice that the box is gone, and ends
 // it when it does not. It leaves with the box by itself; this makes sure.
-func (l *Launcher) endCompanion(ctx context.Context, rec *store.Record) {
+func (l *Launcher) endCompanion(ctx context.Context, rec *store.Record, hadBox bool) {
 	p := rec.Companion
 	if p == nil {
 		return
 	}
-	if rec.Box == "" || !waitGone(ctx, p, companionExit) {
+	if !hadBox || !waitGone(ctx, p, companionExit) {
 		_ = unix.Kill(p.PID, unix.SIGTERM)
 		if !waitGone(ctx, p, companionExit) && p.Alive() {
 			_ = unix.Kill(p.PID, unix.SIGKILL)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -117,8 +118,15 @@ func (e *Engine) gateway(ctx context.Context) string {
 		return ""
 	}
 	for _, c := range n.IPAM.Config {
-		if c.Gateway != "" && !strings.Contains(c.Gateway, ":") {
+		if a, err := netip.ParseAddr(c.Gateway); err == nil && a.Is4() {
 			return c.Gateway
+		}
+	}
+	// An engine that was not given a gateway does not list the one it took: it is
+	// the first address of the subnet.
+	for _, c := range n.IPAM.Config {
+		if p, err := netip.ParsePrefix(c.Subnet); err == nil && p.Addr().Is4() {
+			return p.Masked().Addr().Next().String()
 		}
 	}
 	return ""

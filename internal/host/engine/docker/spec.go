@@ -26,7 +26,7 @@ var confinedCaps = []string{"NET_ADMIN", "SYS_ADMIN"}
 
 // confinedSecurity lifts the filters that forbid what an inner engine does all
 // the time. What holds the box is its capability set and device cgroup.
-var confinedSecurity = []string{"apparmor=unconfined", "seccomp=unconfined", "systempaths=unconfined"}
+var confinedSecurity = []string{"apparmor=unconfined", "seccomp=unconfined"}
 
 // hostConfig translates a spec. It is pure: what a box may do is read off its
 // golden test. No bind mount is ever made.
@@ -72,6 +72,8 @@ func hostConfig(s engine.BoxSpec) (*container.Config, *container.HostConfig, err
 	case engine.IsolationConfined:
 		hc.CapAdd = slices.Clone(confinedCaps)
 		hc.SecurityOpt = slices.Clone(confinedSecurity)
+		// What the docker command calls systempaths=unconfined: empty, not absent.
+		hc.MaskedPaths, hc.ReadonlyPaths = []string{}, []string{}
 		if s.Fuse {
 			hc.Devices = []container.DeviceMapping{{PathOnHost: "/dev/fuse", PathInContainer: "/dev/fuse", CgroupPermissions: "rwm"}}
 		}
