@@ -167,10 +167,12 @@ func (s system) checkPrivileges() error {
 		if err != nil {
 			return fmt.Errorf("read own capabilities: %w", err)
 		}
+		// SYS_PTRACE: the OCI runtime opens the namespaces of a process that lives in
+		// another user namespace when root is remapped.
 		for _, c := range []struct {
 			bit  uint
 			name string
-		}{{unix.CAP_SYS_ADMIN, "SYS_ADMIN"}, {unix.CAP_NET_ADMIN, "NET_ADMIN"}, {unix.CAP_MKNOD, "MKNOD"}, {unix.CAP_SETUID, "SETUID"}} {
+		}{{unix.CAP_SYS_ADMIN, "SYS_ADMIN"}, {unix.CAP_NET_ADMIN, "NET_ADMIN"}, {unix.CAP_MKNOD, "MKNOD"}, {unix.CAP_SETUID, "SETUID"}, {unix.CAP_SYS_PTRACE, "SYS_PTRACE"}} {
 			if caps&(1<<c.bit) == 0 {
 				errs = append(errs, fmt.Errorf("the box lacks a capability that its own engine needs: start it with --cap-add %s", c.name))
 			}

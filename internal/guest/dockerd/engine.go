@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/docker/docker/client"
 )
@@ -58,6 +59,9 @@ const (
 	DefaultSocket = "/var/run/docker.sock"
 )
 
+// errHalted is why nothing is started any more.
+var errHalted = errors.New("the engine was told to stop")
+
 // Info is what is known of the engine; Driver is empty until it was started.
 type Info struct {
 	Driver        string
@@ -66,6 +70,8 @@ type Info struct {
 	CgroupVersion int
 	Pool          netip.Prefix // every address of inner containers
 	MTU           int
+	// Ready is what dockerd took from its fork to its first answer.
+	Ready time.Duration
 	// Notes say what was prepared and what was not possible, in order.
 	Notes []string
 }
@@ -143,7 +149,9 @@ func (e *Engine) StartOnDemand(ctx context.Context) error {
 	if s == nil {
 		return errors.New("start inner engine on demand: it does not listen")
 	}
-	if err := s.waitClient(ctx); err != nil {
+	wctx, cancel := e.untilHalt(ctx)
+	defer cancel()
+	if err := s.waitClient(wctx); err != nil {
 		return err
 	}
 	return e.Start(ctx)
@@ -154,15 +162,8 @@ func (e *Engine) StartOnDemand(ctx context.Context) error {
 func (e *Engine) Start(ctx context.Context) error {
 	e.startOnce.Do(func() {
 		defer close(e.started)
-		ctx, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		go func() {
-			select {
-			case <-e.halt:
-				cancel(errors.New("the engine was told to stop"))
-			case <-ctx.Done():
-			}
-		}()
+		ctx, cancel := e.untilHalt(ctx)
+		defer cancel()
 		if e.startErr = e.start(ctx); e.startErr != nil {
 			e.startErr = fmt.Errorf("start inner engine: %w", e.startErr)
 			e.abort()
@@ -170,6 +171,19 @@ func (e *Engine) Start(ctx context.Context) error {
 		}
 	})
 	return e.startErr
+}
+
+// untilHalt is ctx that also ends with Stop.
+func (e *Engine) untilHalt(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-e.halt:
+			cancel(errHalted)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
 }
 
 // Started is closed when Start is through, whatever came of it.

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,7 +14,7 @@ import (
 // socket is the listening socket that is handed to one daemon after the other.
 type socket struct {
 	l    *net.UnixListener
-	file *os.File // a duplicate without close-on-exec semantics of its own, for the child
+	file *os.File // a duplicate, for the child
 	path string
 }
 
@@ -52,17 +51,32 @@ func (s *socket) waitClient(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("watch docker socket: %w", err)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = s.l.SetDeadline(time.Now()) })
-	defer stop()
-	err = rc.Read(func(fd uintptr) bool {
-		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		n, err := unix.Poll(p, 0)
-		return err == nil && n > 0
+	r, w, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("watch docker socket: %w", err)
+	}
+	defer r.Close()
+	stop := context.AfterFunc(ctx, func() { w.Close() }) // wakes the poll
+	defer func() {
+		if stop() {
+			w.Close()
+		}
+	}()
+	wake := int32(r.Fd())
+	var perr error
+	err = rc.Control(func(fd uintptr) {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: wake}}
+		for {
+			_, perr = unix.Poll(p, -1)
+			if !errors.Is(perr, unix.EINTR) {
+				return
+			}
+		}
 	})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err != nil {
+	if err := errors.Join(err, perr); err != nil {
 		return fmt.Errorf("watch docker socket: %w", err)
 	}
 	return nil

@@ -139,6 +139,10 @@ func (e *Engine) prepareDataRoot(ctx context.Context) (driver string, err error)
 	if err != nil {
 		return "", err
 	}
+	// Inner root is not root here and has to pass through; packages make the folder 0710.
+	if err := os.Chmod(root, 0o711); err != nil {
+		return "", fmt.Errorf("open data root to inner root: %w", err)
+	}
 	e.mu.Lock()
 	e.lock = lock
 	e.mu.Unlock()
@@ -321,6 +325,7 @@ func (e *Engine) startDockerd(ctx context.Context) error {
 	if err := e.haltedErr(); err != nil {
 		return err
 	}
+	begin := time.Now()
 	d, err := spawn(ctx, "dockerd", e.cfg.LogDir, proc.Spec{
 		Argv: argv, Env: append(environment(os.Environ()), "LISTEN_FDS=1"), ExtraFiles: []*os.File{s.file},
 	})
@@ -330,10 +335,14 @@ func (e *Engine) startDockerd(ctx context.Context) error {
 	e.mu.Lock()
 	e.daemons.dockerd = d
 	e.mu.Unlock()
-	return d.until(ctx, readyTimeout, func(ctx context.Context) error {
+	err = d.until(ctx, readyTimeout, func(ctx context.Context) error {
 		_, err := e.cli.Ping(ctx) // blocks until the daemon accepts
 		return err
 	})
+	e.mu.Lock()
+	e.info.Ready = time.Since(begin)
+	e.mu.Unlock()
+	return err
 }
 
 type result[T any] struct {

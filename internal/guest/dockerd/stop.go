@@ -2,7 +2,6 @@ package dockerd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"syscall"
@@ -59,7 +58,7 @@ func (e *Engine) restart(ctx context.Context, dead *daemon) error {
 func (e *Engine) haltedErr() error {
 	select {
 	case <-e.halt:
-		return errors.New("the engine was told to stop")
+		return errHalted
 	default:
 		return nil
 	}

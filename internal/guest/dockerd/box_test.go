@@ -1,0 +1,633 @@
+//go:build boxtest
+
+// The tests of this file run as root inside a box (see the capabilities in
+// ARCHITECTURE.md), with a volume on /var/lib/docker and, for the cache, one on /cache. They are
+// compiled on the host (go test -c -tags boxtest) and copied in. BOXTEST_IMAGES
+// names a folder with redis.tar, an image h-d-redis or the one in BOXTEST_REDIS
+// that serves Redis on 6379.
+package dockerd_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/client"
+	"github.com/docker/docker/pkg/stdcopy"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/dockerd"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/layercache"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/services"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// patience bounds every wait of these tests; it is no measure of speed.
+const patience = 3 * time.Minute
+
+func boxCtx(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func boxConfig(t *testing.T, name string) dockerd.Config {
+	t.Helper()
+	// The volume is as the image has the folder, which inner root may not pass.
+	if err := os.Chmod("/var/lib/docker", 0o711); err != nil {
+		t.Fatal(err)
+	}
+	logs := filepath.Join("/tmp", "logs-"+name)
+	if err := os.MkdirAll(logs, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dockerd.Config{
+		DataRoot: "/var/lib/docker/" + name, RunDir: "/run/engine-" + name, LogDir: logs,
+		Socket: "/run/" + name + ".sock", SocketGID: 1000, RemapUser: "sandbox", DNS: true,
+		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+}
+
+func start(t *testing.T, cfg dockerd.Config) *dockerd.Engine {
+	t.Helper()
+	ctx := boxCtx(t)
+	e, err := dockerd.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Listen(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		begin := time.Now()
+		e.Stop(context.WithoutCancel(ctx))
+		t.Logf("stopped in %s", time.Since(begin).Round(time.Millisecond))
+		deleteBridge(t)
+	})
+	begin := time.Now()
+	if err := e.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("ready in %s: %+v", time.Since(begin).Round(time.Millisecond), e.Info())
+	return e
+}
+
+func deleteBridge(t *testing.T) {
+	_ = proc.Run(context.WithoutCancel(t.Context()), proc.Spec{Argv: []string{"ip", "link", "del", "docker0"}})
+}
+
+func redisImage() string {
+	if s := os.Getenv("BOXTEST_REDIS"); s != "" {
+		return s
+	}
+	return "h-d-redis:latest"
+}
+
+func load(t *testing.T, cli *client.Client) {
+	t.Helper()
+	f := openImage(t)
+	defer f.Close()
+	r, err := cli.ImageLoad(boxCtx(t), f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	if err != nil || bytes.Contains(b, []byte("errorDetail")) {
+		t.Fatalf("load: %v %s", err, b)
+	}
+}
+
+func openImage(t *testing.T) *os.File {
+	t.Helper()
+	dir := os.Getenv("BOXTEST_IMAGES")
+	if dir == "" {
+		t.Skip("BOXTEST_IMAGES is not set")
+	}
+	f, err := os.Open(filepath.Join(dir, "redis.tar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// run runs a command in a container and returns its output and exit code.
+func run(t *testing.T, cli *client.Client, host *container.HostConfig, argv ...string) (string, int) {
+	t.Helper()
+	ctx := boxCtx(t)
+	r, err := cli.ContainerCreate(ctx, &container.Config{Image: redisImage(), Cmd: argv, Entrypoint: []string{}}, host, nil, nil, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cli.ContainerRemove(ctx, r.ID, container.RemoveOptions{Force: true})
+	if err := cli.ContainerStart(ctx, r.ID, container.StartOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	wait, errs := cli.ContainerWait(ctx, r.ID, container.WaitConditionNotRunning)
+	code := 0
+	select {
+	case w := <-wait:
+		code = int(w.StatusCode)
+	case err := <-errs:
+		t.Fatal(err)
+	}
+	logs, err := cli.ContainerLogs(ctx, r.ID, container.LogsOptions{ShowStdout: true, ShowStderr: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer logs.Close()
+	var b bytes.Buffer
+	_, _ = stdcopy.StdCopy(&b, &b, logs)
+	return b.String(), code
+}
+
+func TestStartOverlay(t *testing.T) {
+	e := start(t, boxConfig(t, "overlay"))
+	if d := e.Info().Driver; d != dockerd.Overlay2 {
+		t.Fatalf("driver %q, notes %q", d, e.Info().Notes)
+	}
+	load(t, e.Client())
+	out, code := run(t, e.Client(), &container.HostConfig{Resources: container.Resources{Memory: 64 << 20}}, "sh", "-c", "cat /proc/self/uid_map; ip -o link 2>/dev/null; cat /sys/class/net/eth0/mtu")
+	t.Log(out)
+	if code != 0 || !strings.Contains(out, "1000") {
+		t.Fatalf("code %d", code)
+	}
+	st, err := os.Stat("/run/overlay.sock")
+	if err != nil || st.Mode().Perm() != 0o660 || st.Sys().(*syscall.Stat_t).Gid != 1000 {
+		t.Fatalf("socket: %v %v", st, err)
+	}
+}
+
+func TestOutbound(t *testing.T) {
+	e := start(t, boxConfig(t, "outbound"))
+	load(t, e.Client())
+	e.Resolve(map[string]netip.Addr{"some-service": netip.MustParseAddr("10.213.200.7")})
+	out, _ := run(t, e.Client(), nil, "sh", "-c", "cat /etc/resolv.conf; getent hosts some-service; getent hosts deb.debian.org")
+	t.Log(out)
+	if !strings.Contains(out, "10.213.200.7") {
+		t.Error("the default bridge does not know the service")
+	}
+	out, code := run(t, e.Client(), nil, "bash", "-c", "exec 3<>/dev/tcp/deb.debian.org/80 && printf 'HEAD / HTTP/1.0\\r\\nHost: deb.debian.org\\r\\n\\r\\n' >&3 && head -1 <&3")
+	t.Log(out, code)
+	if os.Getenv("BOXTEST_OFFLINE") == "" && code != 0 {
+		t.Error("no way out of an inner container")
+	}
+}
+
+func TestRemapOwnership(t *testing.T) {
+	e := start(t, boxConfig(t, "remap"))
+	load(t, e.Client())
+	ws := filepath.Join("/tmp", "ws-remap")
+	if err := os.MkdirAll(ws, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(ws, 1000, 1000); err != nil {
+		t.Fatal(err)
+	}
+	out, code := run(t, e.Client(), &container.HostConfig{Binds: []string{ws + ":/ws"}}, "sh", "-c", "id -u; echo x >/ws/file")
+	if code != 0 {
+		t.Fatalf("write: %d %s", code, out)
+	}
+	st, err := os.Stat(filepath.Join(ws, "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := st.Sys().(*syscall.Stat_t); s.Uid != 1000 || s.Gid != 1000 {
+		t.Fatalf("owner %d:%d", s.Uid, s.Gid)
+	}
+	if out, code := run(t, e.Client(), &container.HostConfig{Binds: []string{"/etc:/x"}}, "sh", "-c", "echo bad >/x/passwd-of-the-box"); code == 0 {
+		t.Fatalf("inner root wrote to /etc: %s", out)
+	}
+	r, err := e.Client().ContainerCreate(boxCtx(t), &container.Config{Image: redisImage()}, &container.HostConfig{Privileged: true}, nil, nil, "")
+	if err == nil {
+		err = e.Client().ContainerStart(boxCtx(t), r.ID, container.StartOptions{})
+	}
+	if err == nil {
+		t.Fatal("a privileged inner container was started")
+	}
+	t.Log(err)
+}
+
+func TestFuseFallback(t *testing.T) {
+	cfg := boxConfig(t, "fuse")
+	cfg.Trials = dockerd.RealTrials()
+	cfg.Trials[0].Try = func(context.Context, string) error { return fmt.Errorf("mount overlay: invalid argument") }
+	e := start(t, cfg)
+	if e.Info().Driver != dockerd.FuseOverlay {
+		t.Fatalf("%+v", e.Info())
+	}
+	load(t, e.Client())
+	if out, code := run(t, e.Client(), nil, "sh", "-c", "mv /etc/hostname /tmp/ ; echo ok; rm -r /usr/share/doc; ls /usr/share"); code != 0 {
+		t.Fatal(out)
+	}
+}
+
+// The box's own root is an overlay, on which the kernel refuses another one.
+func TestFuseOnTheBoxRoot(t *testing.T) {
+	cfg := boxConfig(t, "onroot")
+	cfg.DataRoot = "/data-on-root"
+	e := start(t, cfg)
+	if e.Info().Driver != dockerd.FuseOverlay || !strings.Contains(strings.Join(e.Info().Notes, "\n"), "overlay2 does not work") {
+		t.Fatalf("%+v", e.Info())
+	}
+}
+
+func TestVfsFallback(t *testing.T) {
+	cfg := boxConfig(t, "vfs")
+	cfg.Trials = dockerd.RealTrials()[2:]
+	e := start(t, cfg)
+	if e.Info().Driver != dockerd.VFS {
+		t.Fatalf("%+v", e.Info())
+	}
+	load(t, e.Client())
+	if out, code := run(t, e.Client(), nil, "true"); code != 0 {
+		t.Fatal(out)
+	}
+}
+
+func TestLazyStart(t *testing.T) {
+	ctx := boxCtx(t)
+	e, err := dockerd.New(boxConfig(t, "lazy"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Listen(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer deleteBridge(t)
+	defer e.Stop(ctx)
+	done := make(chan error, 1)
+	go func() { done <- e.StartOnDemand(ctx) }()
+	select {
+	case err := <-done:
+		t.Fatalf("started without a client: %v", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	begin := time.Now()
+	if err := proc.Run(ctx, proc.Spec{Argv: []string{"docker", "-H", "unix:///run/lazy.sock", "version"}, User: &proc.Credential{UID: 1000, GID: 1000}, Stdout: t.Output(), Stderr: t.Output()}); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("first answer to uid 1000 after %s", time.Since(begin).Round(time.Millisecond))
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestStopBeforeStart(t *testing.T) {
+	ctx := boxCtx(t)
+	e, err := dockerd.New(boxConfig(t, "never"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Listen(ctx); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- e.StartOnDemand(ctx) }()
+	e.Stop(ctx)
+	if err := <-done; err == nil {
+		t.Fatal("started after the stop")
+	}
+	<-e.Done()
+}
+
+func TestDaemonCrash(t *testing.T) {
+	e := start(t, boxConfig(t, "crash"))
+	load(t, e.Client())
+	ctx := boxCtx(t)
+	r, err := e.Client().ContainerCreate(ctx, &container.Config{Image: redisImage()}, nil, nil, nil, "survivor")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Client().ContainerStart(ctx, r.ID, container.StartOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	before, err := e.Client().ContainerInspect(ctx, r.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	killDaemon(t, "crash")
+	begin := time.Now()
+	after, err := retryInspect(ctx, e.Client(), r.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("answered %s after the crash", time.Since(begin).Round(time.Millisecond))
+	if !after.State.Running || after.State.Pid != before.State.Pid {
+		t.Fatalf("the service did not live on: %+v", after.State)
+	}
+	killDaemon(t, "crash")
+	select {
+	case <-e.Done():
+	case <-ctx.Done():
+		t.Fatal("the second crash did not end the engine")
+	}
+	if e.Err() == nil || !strings.Contains(e.Err().Error(), "end of its log") {
+		t.Fatalf("%v", e.Err())
+	}
+	if _, err := net.Dial("unix", "/run/crash.sock"); err == nil {
+		t.Fatal("clients would wait for ever")
+	}
+}
+
+func retryInspect(ctx context.Context, cli *client.Client, id string) (container.InspectResponse, error) {
+	for {
+		in, err := cli.ContainerInspect(ctx, id) // the connection to the dead daemon breaks once
+		if err == nil || ctx.Err() != nil {
+			return in, err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func killDaemon(t *testing.T, name string) {
+	t.Helper()
+	b, err := os.ReadFile("/run/engine-" + name + "/docker.pid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Sscan(string(b), &pid); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for syscall.Kill(pid, 0) == nil {
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func TestSecondEngineIsRefused(t *testing.T) {
+	start(t, boxConfig(t, "twice"))
+	cfg := boxConfig(t, "twice")
+	cfg.RunDir, cfg.Socket = "/run/engine-other", "/run/other.sock"
+	e, err := dockerd.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := boxCtx(t)
+	if err := e.Listen(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Start(ctx); err == nil || !strings.Contains(err.Error(), "in use by another engine") {
+		t.Fatalf("%v", err)
+	}
+}
+
+// TestDirtyRoot leaves a data root as a killed box does and starts on it again.
+func TestDirtyRoot(t *testing.T) {
+	for round := range 3 {
+		t.Run(fmt.Sprint(round), func(t *testing.T) {
+			cfg := boxConfig(t, "dirty")
+			e := start(t, cfg)
+			ctx := boxCtx(t)
+			if round == 0 {
+				load(t, e.Client())
+			}
+			stack, err := services.Up(ctx, stackConfig(t, e, workorder.Service{Name: "redis", Image: redisImage(), Volumes: []string{"data:/var/lib/redis"}}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stack.Down(ctx)
+			all, err := e.Client().ContainerList(ctx, container.ListOptions{All: true})
+			if err != nil || len(all) != 1 {
+				t.Fatalf("%d containers, %v", len(all), err)
+			}
+			if _, err := e.Client().ContainerCreate(ctx, &container.Config{Image: redisImage()}, &container.HostConfig{RestartPolicy: container.RestartPolicy{Name: "always"}}, nil, nil, "ghost"); err != nil {
+				t.Fatal(err)
+			}
+			if err := e.Client().ContainerStart(ctx, "ghost", container.StartOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			du(t, cfg.DataRoot)
+		})
+	}
+}
+
+func du(t *testing.T, dir string) {
+	out, err := proc.Output(boxCtx(t), proc.Spec{Argv: []string{"sh", "-c", "du -sm " + dir + "; ls " + dir + "/1000.1000/overlay2 | wc -l"}})
+	t.Logf("%s %v", out, err)
+}
+
+func stackConfig(t *testing.T, e *dockerd.Engine, list ...workorder.Service) services.Config {
+	dir := t.TempDir()
+	return services.Config{
+		Client: e.Client(), Services: list, TaskID: "T-BOXTEST0", MTU: e.Info().MTU,
+		LogDir: dir, LogRel: "logs", Inbox: filepath.Join(dir, "inbox"),
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Emit: func(ev workorder.Event) {
+			t.Logf("event %s %s %s %dms %s", ev.Type, ev.Name, ev.Status, ev.DurationMS, ev.Text)
+		},
+	}
+}
+
+func TestServices(t *testing.T) {
+	e := start(t, boxConfig(t, "services"))
+	load(t, e.Client())
+	ctx := boxCtx(t)
+	begin := time.Now()
+	stack, err := services.Up(ctx, stackConfig(t, e,
+		workorder.Service{Name: "redis", Image: redisImage()},
+		workorder.Service{Name: "cache", Image: redisImage(), Ports: []string{"6379"}},
+		workorder.Service{Name: "checked", Image: redisImage(), Healthcheck: &workorder.Healthcheck{Test: []string{"redis-cli ping"}, IntervalSeconds: 30}},
+	))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("up in %s", time.Since(begin).Round(time.Millisecond))
+	hosts := filepath.Join(t.TempDir(), "hosts")
+	if err := services.WriteHosts(hosts, stack.Hosts()); err != nil {
+		t.Fatal(err)
+	}
+	b, _ := os.ReadFile(hosts)
+	t.Logf("%s", b)
+	e.Resolve(stack.Hosts())
+	// By name from the default bridge and from the services' own network.
+	for _, mode := range []container.NetworkMode{"bridge", container.NetworkMode(services.NetworkName("T-BOXTEST0"))} {
+		out, code := run(t, e.Client(), &container.HostConfig{NetworkMode: mode}, "redis-cli", "-h", "redis", "ping")
+		if code != 0 || !strings.Contains(out, "PONG") {
+			t.Errorf("from %s: %d %s", mode, code, out)
+		}
+	}
+	if err := e.Client().ContainerKill(ctx, "cache", "KILL"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-stack.Died():
+	case <-ctx.Done():
+		t.Fatal("the death of a service was not noticed")
+	}
+	for _, end := range stack.Ends() {
+		t.Logf("%+v", end)
+	}
+	if err := stack.Down(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestServicesThatFail(t *testing.T) {
+	e := start(t, boxConfig(t, "failing"))
+	load(t, e.Client())
+	cfg := stackConfig(t, e,
+		workorder.Service{Name: "exits", Image: redisImage(), Command: []string{"sh", "-c", "echo no license; exit 3"}},
+		workorder.Service{Name: "sick", Image: redisImage(), Healthcheck: &workorder.Healthcheck{Test: []string{"sh", "-c", "echo very sick; exit 1"}, IntervalSeconds: 0.2, Retries: 3}},
+		workorder.Service{Name: "deaf", Image: redisImage(), Ports: []string{"6380"}, StartTimeoutSeconds: 1.5},
+		workorder.Service{Name: "absent", Image: "registry.invalid/nothing/here:1"},
+		workorder.Service{Name: "fine", Image: redisImage()},
+	)
+	stack, err := services.Up(boxCtx(t), cfg)
+	if err == nil {
+		t.Fatal("no error")
+	}
+	t.Log(err)
+	for _, want := range []string{"service exits", "no license", "code 3", "service sick", "very sick", "service deaf", "6380", "service absent", "registry.invalid/nothing/here:1"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not say %q", want)
+		}
+	}
+	if strings.Contains(err.Error(), "service fine") {
+		t.Error("a good service is blamed")
+	}
+	b, _ := os.ReadFile(filepath.Join(cfg.LogDir, "service-exits.log"))
+	if !strings.Contains(string(b), "no license") {
+		t.Errorf("log: %q", b)
+	}
+	if err := stack.Down(boxCtx(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHostImage plays the host: it answers an image request.
+func TestHostImage(t *testing.T) {
+	e := start(t, boxConfig(t, "hostimage"))
+	src := openImage(t)
+	src.Close()
+	cfg := stackConfig(t, e, workorder.Service{Name: "redis", Image: redisImage()}, workorder.Service{Name: "gone", Image: "gone:1"})
+	cfg.HostImages = []string{redisImage(), "gone:1"}
+	emit := cfg.Emit
+	cfg.Emit = func(ev workorder.Event) {
+		emit(ev)
+		if ev.Type != workorder.EventImageRequest {
+			return
+		}
+		go func() {
+			if ev.Name == "gone:1" {
+				_ = os.WriteFile(ev.Path+".failed", []byte("it was removed\n"), 0o600)
+				return
+			}
+			_ = proc.Run(boxCtx(t), proc.Spec{Argv: []string{"cp", src.Name(), ev.Path}})
+			_ = os.WriteFile(ev.Path+".done", nil, 0o600)
+		}()
+	}
+	_, err := services.Up(boxCtx(t), cfg)
+	if err == nil || !strings.Contains(err.Error(), "it was removed") || strings.Contains(err.Error(), "service redis") {
+		t.Fatalf("%v", err)
+	}
+}
+
+// TestCache needs an own volume on /cache.
+func TestTwoBoxesOneCache(t *testing.T) {
+	if os.Getenv("BOXTEST_CACHE") == "" {
+		t.Skip("BOXTEST_CACHE is not set")
+	}
+	warm := os.Getenv("BOXTEST_WARM") != ""
+	cfg := boxConfig(t, "cached")
+	lc := layercache.New(layercache.Config{
+		Dir: os.Getenv("BOXTEST_CACHE"), View: "/var/lib/layers", DataRoot: cfg.DataRoot, ID: os.Getenv("BOXTEST_ID"),
+		Images: []string{redisImage()}, Log: cfg.Log,
+	})
+	cfg.Home = lc
+	e := start(t, cfg)
+	if !lc.Placed() {
+		t.Fatalf("%q", e.Info().Notes)
+	}
+	ctx := boxCtx(t)
+	_, err := e.Client().ImageInspect(ctx, redisImage())
+	if warm != (err == nil) {
+		t.Fatalf("warm %v, image: %v", warm, err)
+	}
+	if !warm {
+		load(t, e.Client())
+	}
+	stack, err := services.Up(ctx, stackConfig(t, e, workorder.Service{Name: "redis", Image: redisImage()}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	n, err := lc.Publish(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("published %d layers in %s", n, time.Since(begin))
+	if (n > 0) == warm {
+		t.Errorf("published %d layers", n)
+	}
+	if err := lc.Seal(); err != nil {
+		t.Fatal(err)
+	}
+	// The box still works on moved and on linked layers, and cannot change them.
+	if out, code := run(t, e.Client(), nil, "sh", "-c", "rm /etc/debian_version && echo x >/etc/new && redis-cli --version"); code != 0 {
+		t.Fatal(out)
+	}
+	if out, code := run(t, e.Client(), &container.HostConfig{Binds: []string{"/var/lib/layers:/x"}}, "sh", "-c", "ls /x/overlay2/*; touch /x/y"); code == 0 {
+		t.Fatal(out)
+	}
+	layers, _ := filepath.Glob("/var/lib/layers/overlay2/*/diff")
+	if len(layers) == 0 {
+		t.Fatal("no layers in view")
+	}
+	if err := os.WriteFile(filepath.Join(layers[0], "poison"), nil, 0o600); err == nil {
+		t.Fatal("the layers can be written to")
+	}
+	if _, code := run(t, e.Client(), &container.HostConfig{Binds: []string{layers[0] + ":/x"}}, "touch", "/x/poison"); code == 0 {
+		t.Fatal("an inner container can write to shared layers")
+	}
+	if os.Getenv("BOXTEST_HANG") != "" {
+		fmt.Println("HANGING")
+		select {}
+	}
+	if err := stack.Down(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStopWithDeafServices stops containers that ignore SIGTERM.
+func TestStopWithDeafServices(t *testing.T) {
+	e := start(t, boxConfig(t, "deaf"))
+	load(t, e.Client())
+	ctx := boxCtx(t)
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			r, err := e.Client().ContainerCreate(ctx, &container.Config{Image: redisImage(), Cmd: []string{"sleep", "1000"}}, nil, nil, nil, "")
+			if err == nil {
+				err = e.Client().ContainerStart(ctx, r.ID, container.StartOptions{})
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	e.Stop(ctx)
+	<-e.Done()
+	if e.Err() != nil {
+		t.Fatal(e.Err())
+	}
+	b, err := os.ReadFile("/tmp/logs-deaf/dockerd.log")
+	if err != nil || !bytes.Contains(b, []byte("Daemon shutdown complete")) {
+		t.Errorf("no orderly end in the log: %v", err)
+	}
+}
