@@ -73,9 +73,8 @@ func (e *NotFoundError) Error() string {
 	}
 	if len(e.Near) > 0 {
 		b.WriteString("; known projects: " + strings.Join(e.Near, ", "))
-	} else {
-		b.WriteString("; make one with `sandbox-agent project init`")
 	}
+	b.WriteString("; make one with `sandbox-agent project init`")
 	return b.String()
 }
 

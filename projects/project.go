@@ -86,23 +86,19 @@ func (p *Project) Override(name, val, source string) error {
 	}
 	d := &decoder{src: newSource(source, ""), root: root, origin: source}
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: val}
-	old := p.tree.get(name)
-	var v *value
-	if have := old.get("name"); name == "harness" && have != nil && val == have.text {
+	if name == "harness" && val == p.Harness.Name {
 		return nil // the same harness by name keeps the mapping's command and model
 	}
-	v = d.decode(k.schema, n, n, name)
+	v := d.decode(k.schema, n, n, name)
 	if problems := d.found(); len(problems) > 0 {
 		first := problems[0]
 		return &OptionError{Name: source, Message: first.Message, Hint: first.Hint}
 	}
-	p.tree.set(name, v)
-	dir := p.Dir
 	if name == "repo" {
 		// A path on the command line starts from where the user is.
-		dir = p.options.Dir
-		v.text = absRepo(v.text, dir, p.options.Home)
+		v.text = absRepo(v.text, p.options.Dir, p.options.Home)
 	}
+	p.tree.set(name, v)
 	bind(p)
 	return nil
 }
