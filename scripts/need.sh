@@ -64,20 +64,27 @@ fi
 export DEBIAN_FRONTEND=noninteractive
 echo "need.sh: installing$packages${need_go:+ go}" >&2
 # The deadline is for a mirror that stalls; a download of 300 MB passes on a slow line.
-timeout 300 apt-get update -q >&2
+log=$(mktemp)
+quietly() {
+	"$@" >"$log" 2>&1 && return 0
+	tail -n 30 "$log" >&2
+	die "$* failed"
+}
+quietly timeout 300 apt-get update -q
 [ -z "$need_go" ] || packages="$packages $(go_package)"
 # docker.io holds the client too on older releases.
 apt-cache show docker-cli >/dev/null 2>&1 || packages=$(echo "$packages" | sed 's/docker-cli/docker.io/')
 # An installed engine must not start by itself: who starts it has to stop it.
 policy=
+trap 'rm -f "$log"' EXIT
 if [ ! -e /usr/sbin/policy-rc.d ]; then
 	policy=/usr/sbin/policy-rc.d
-	trap 'rm -f "$policy"' EXIT
+	trap 'rm -f "$policy" "$log"' EXIT
 	printf '#!/bin/sh\nexit 101\n' >$policy
 	chmod 755 $policy
 fi
 # shellcheck disable=SC2086 # a list of packages
-timeout 1200 apt-get install -q -y --no-install-recommends $packages >&2
+quietly timeout 1200 apt-get install -q -y --no-install-recommends $packages
 if [ -n "$need_go" ]; then
 	PATH=$PATH:$(ls -d /usr/lib/go-*/bin 2>/dev/null | sort -V | tail -n 1)
 	export PATH

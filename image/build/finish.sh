@@ -43,7 +43,7 @@ if [ -n "$chrome" ]; then
 		r=$((r + 1))
 	done
 else
-	missing chromium "$(cat /opt/playwright/bundled/failed 2>/dev/null || echo 'the distribution has none')"
+	[ -e /usr/share/sandbox-agent/missing/chromium ] || missing chromium "the distribution has none"
 fi
 # "playwright install" locks the folder even when it has nothing to do.
 chown sandbox:sandbox $browsers
@@ -73,5 +73,5 @@ jq -n --arg id "$ID" --arg v "$VERSION_ID" --arg arch "$(dpkg --print-architectu
 	  ffmpeg: $ffmpeg, "playwright-core": $playwright, "agent-browser": $ab, "claude-code": $claude, supabase: $supabase}
 	  | with_entries(select(.value != ""))),
 	 missing: $missing}' >/usr/share/sandbox-agent/image.json
-rm -rf /usr/share/sandbox-agent/missing /tmp/build /tmp/.[!.]* /root/.cache /root/.npm
+rm -rf /usr/share/sandbox-agent/missing /tmp/build /tmp/packages /tmp/host /tmp/.[!.]* /root/.cache /root/.npm
 cat /usr/share/sandbox-agent/image.json

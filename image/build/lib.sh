@@ -7,7 +7,7 @@ export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
 install() {
 	apt-get update -q
 	apt-get install -q -y --no-install-recommends "$@"
-	rm -rf /var/lib/apt/lists/* /var/cache/apt/archives/*.deb /var/log/apt/* /var/log/dpkg.log /var/log/alternatives.log
+	rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/*-old /var/log/apt/* /var/log/dpkg.log /var/log/alternatives.log
 }
 
 # missing NAME REASON: records that an optional part is not in this image. The CLI

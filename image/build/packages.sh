@@ -1,4 +1,5 @@
-# What comes from the npm registry goes to /out, in the layout of the image.
+# What comes from the npm registry, verified against the lock's sha512: Node,
+# npm, Claude Code, the Supabase CLI, agent-browser, Playwright's driver.
 . /tmp/build/lib.sh
 
 registry=$(sed -n 's/^registry=//p' /tmp/host/npmrc)
@@ -37,43 +38,47 @@ else
 	install npm
 fi
 cd /tmp/packages
-npm ci --ignore-scripts --no-audit --no-fund --force --cache /tmp/npm-cache ${registry:+--registry "$registry"}
-rm -rf /tmp/npm-cache
+npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --force --cache /tmp/npm-cache ${registry:+--registry "$registry"}
 m=/tmp/packages/node_modules
 
-mkdir -p /out/usr/local/bin /out/usr/local/lib/node_modules /out/usr/local/etc /out/opt/playwright/driver
-mv $m/node-linux-$arch/bin/node /out/usr/local/bin/node
-mv $m/npm /out/usr/local/lib/node_modules/npm
-rm -rf /out/usr/local/lib/node_modules/npm/docs /out/usr/local/lib/node_modules/npm/man
-ln -s ../lib/node_modules/npm/bin/npm-cli.js /out/usr/local/bin/npm
-ln -s ../lib/node_modules/npm/bin/npx-cli.js /out/usr/local/bin/npx
-mv $m/@anthropic-ai/claude-code-linux-$arch/claude /out/usr/local/bin/claude
-mv $m/playwright-core /out/opt/playwright/driver/package
+mkdir -p /usr/local/lib/node_modules /usr/local/etc /opt/playwright/driver
+mv $m/node-linux-$arch/bin/node /usr/local/bin/node
+mv $m/npm /usr/local/lib/node_modules/npm
+rm -rf /usr/local/lib/node_modules/npm/docs /usr/local/lib/node_modules/npm/man
+ln -s ../lib/node_modules/npm/bin/npm-cli.js /usr/local/bin/npm
+ln -s ../lib/node_modules/npm/bin/npx-cli.js /usr/local/bin/npx
+mv $m/@anthropic-ai/claude-code-linux-$arch/claude /usr/local/bin/claude
+mv $m/playwright-core /opt/playwright/driver/package
 # Static, so one binary serves both C libraries; the package holds seven platforms.
-mv $m/agent-browser/bin/agent-browser-linux-musl-$arch /out/usr/local/bin/agent-browser
+mv $m/agent-browser/bin/agent-browser-linux-musl-$arch /usr/local/bin/agent-browser
+# An optional dependency: npm goes on without it.
 if [ -d $m/@supabase/cli-linux-$arch ]; then
-	mv $m/@supabase/cli-linux-$arch/bin/* /out/usr/local/bin/
+	mv $m/@supabase/cli-linux-$arch/bin/* /usr/local/bin/
 else
-	mkdir -p /out/usr/share/sandbox-agent/missing
-	echo "the registry has no @supabase/cli-linux-$arch" >/out/usr/share/sandbox-agent/missing/supabase
-	echo "not in this image: supabase: the registry has no @supabase/cli-linux-$arch"
+	missing supabase "the registry has no @supabase/cli-linux-$arch"
 fi
-chmod 755 /out/usr/local/bin/*
+chown -R root:root /usr/local /opt/playwright
+chmod 755 /usr/local/bin/*
+
+if [ -z "$registry" ]; then
+	apt-get purge -q -y --autoremove npm nodejs
+fi
 
 # npm in the box: the host's registry when it is not npm's own default, and
 # "install -g" into the home folder, as nobody is root there.
-own=$(/out/usr/local/bin/node /out/usr/local/lib/node_modules/npm/bin/npm-cli.js config get registry --userconfig /dev/null)
+own=$(/usr/local/bin/npm config get registry --userconfig /dev/null)
 {
 	# shellcheck disable=SC2016 # npm expands it
 	echo 'prefix=${HOME}/.local'
 	printf 'audit=false\nfund=false\nupdate-notifier=false\n'
 	[ -z "$registry" ] || [ "${registry%/}" = "${own%/}" ] || echo "registry=$registry"
-} >/out/usr/local/etc/npmrc
+} >/usr/local/etc/npmrc
 
 if [ "$ID" = ubuntu ]; then
 	# Playwright's own build: the same version as the driver.
-	mkdir -p /out/opt/playwright/bundled
-	PLAYWRIGHT_BROWSERS_PATH=/out/opt/playwright/bundled timeout 600 /out/usr/local/bin/node \
-		/out/opt/playwright/driver/package/cli.js install --no-shell chromium ||
-		echo "Playwright's download host did not answer" >/out/opt/playwright/bundled/failed
+	mkdir -p /opt/playwright/bundled
+	PLAYWRIGHT_BROWSERS_PATH=/opt/playwright/bundled timeout 600 /usr/local/bin/node \
+		/opt/playwright/driver/package/cli.js install --no-shell chromium ||
+		missing chromium "Playwright's download host did not answer"
 fi
+rm -rf /tmp/packages/node_modules /tmp/npm-cache /tmp/boot /root/.npm /root/.cache

@@ -132,3 +132,25 @@ func classify(err error) error {
 	}
 	return fmt.Errorf("%w: %w", errUnreachable, err)
 }
+
+// EnsureBase returns the name of the base that the default image is built on, and
+// makes it when there is none. Small images of services can be built on it too:
+// its package sources are ones that answer here.
+func EnsureBase(ctx context.Context, engine Engine, o Options) (string, error) {
+	if o.Progress == nil {
+		o.Progress = func(workorder.Event) {}
+	}
+	arch, err := architecture(ctx, engine, o.Arch)
+	if err != nil {
+		return "", err
+	}
+	unlock, _, err := lock(ctx, o.StateDir, o.Progress)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	ctx, cancel := context.WithTimeoutCause(ctx, buildDeadline, fmt.Errorf("the base was not made within %s", buildDeadline))
+	defer cancel()
+	b := builder{engine: engine, arch: arch, o: o}
+	return b.base(ctx, readHost(ctx))
+}

@@ -139,12 +139,22 @@ func (b *builder) follow(r io.Reader, tail io.Writer) error {
 			line = strings.TrimRight(line, "\r\n")
 			_, _ = io.WriteString(tail, line+"\n") // a Tail never fails
 			if f := stepLine.FindStringSubmatch(line); f != nil {
-				b.say("[%s/%s] %s", f[1], f[2], f[3])
+				b.say("[%s/%s] %s", f[1], f[2], short(f[3]))
 			} else if what, ok := strings.CutPrefix(line, missingMark); ok {
 				b.warn("%s%s", missingMark, what)
 			}
 		}
 	}
+}
+
+// short is an instruction on one line of usual width.
+func short(s string) string {
+	const width = 100
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > width {
+		s = strings.ToValidUTF8(s[:width], "") + " …"
+	}
+	return s
 }
 
 func list(ctx context.Context, engine Engine) ([]Built, error) {
