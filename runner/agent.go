@@ -116,7 +116,7 @@ func (a *agentRun) wait(ctx context.Context) AgentOutcome {
 	if err != nil {
 		return a.notStarted(workorder.ByBox, fmt.Errorf("open prompt: %w", err))
 	}
-	defer stdin.Close()
+	defer func() { _ = stdin.Close() }()
 	outLog, err := a.logFile(AgentStdout)
 	if err != nil {
 		return a.notStarted(workorder.ByBox, err)
@@ -143,7 +143,7 @@ func (a *agentRun) wait(ctx context.Context) AgentOutcome {
 	var waitErr, cause error
 	var left int
 	if startErr == nil {
-		waitErr, cause, left = a.watch(ctx, p, others)
+		left, cause, waitErr = a.watch(ctx, p, others)
 	}
 	outLines.Close()
 	errLines.Close()
@@ -169,7 +169,7 @@ func (a *agentRun) wait(ctx context.Context) AgentOutcome {
 
 // watch waits for the process, sees to the later signals of the stop sequence,
 // and removes what the agent leaves.
-func (a *agentRun) watch(ctx context.Context, p *proc.Process, others *bystanders) (waitErr, cause error, left int) {
+func (a *agentRun) watch(ctx context.Context, p *proc.Process, others *bystanders) (left int, cause, waitErr error) {
 	var signals sync.WaitGroup
 	signals.Go(func() { a.escalate(ctx, p) })
 	waitErr = p.Wait()
@@ -180,7 +180,7 @@ func (a *agentRun) watch(ctx context.Context, p *proc.Process, others *bystander
 	if others != nil {
 		left = others.sweep()
 	}
-	return waitErr, cause, left
+	return left, cause, waitErr
 }
 
 // escalate sends the second and later stop signals, evenly over the grace.

@@ -46,7 +46,7 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if m.status != 0 {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(m.status)
-		fmt.Fprint(w, `{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}`)
+		_, _ = fmt.Fprint(w, `{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}`)
 		return
 	}
 	var req struct {
@@ -81,7 +81,7 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		{"type": "message_stop"},
 	} {
 		b, _ := json.Marshal(e)
-		fmt.Fprintf(w, "event: %s\ndata: %s\n\n", e["type"], b)
+		_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", e["type"], b)
 	}
 }
 

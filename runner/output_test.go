@@ -53,7 +53,7 @@ func TestCapLogGoesOnAtALine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprint(l, "one\ntwo\nthree\nfour\nfive\n") // the ring holds "four\nfive\n" after the cut
+	_, _ = fmt.Fprint(l, "one\ntwo\nthree\nfour\nfive\n") // the ring holds "four\nfive\n" after the cut
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestLines(t *testing.T) {
 		var got []string
 		w := &lineWriter{line: func(l []byte, _ int64) { got = append(got, string(l)) }}
 		for i := 0; i < len(text); i += n {
-			fmt.Fprint(w, text[i:min(i+n, len(text))])
+			_, _ = fmt.Fprint(w, text[i:min(i+n, len(text))])
 		}
 		w.Close()
 		if !slices.Equal(got, []string{"one", "", "two", "three"}) {
@@ -83,9 +83,9 @@ func TestLongLines(t *testing.T) {
 	var got []line
 	w := &lineWriter{line: func(l []byte, lost int64) { got = append(got, line{int64(len(l)), lost}) }}
 	for range 5 {
-		fmt.Fprint(w, strings.Repeat("x", maxLine/2))
+		_, _ = fmt.Fprint(w, strings.Repeat("x", maxLine/2))
 	}
-	fmt.Fprint(w, "\nshort\n"+strings.Repeat("y", maxLine+7)+"\n")
+	_, _ = fmt.Fprint(w, "\nshort\n"+strings.Repeat("y", maxLine+7)+"\n")
 	want := []line{{maxLine, maxLine / 2 * 3}, {5, 0}, {maxLine, 7}}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)

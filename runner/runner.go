@@ -88,13 +88,13 @@ func (c *Config) text(s string) string {
 	return cut(c.Redact.String(s[:min(len(s), redactWindow)]), workorder.MaxEventText)
 }
 
-// cut shortens s to max bytes at a rune's border.
-func cut(s string, max int) string {
+// cut shortens s to size bytes at a rune's border.
+func cut(s string, size int) string {
 	const mark = " […]"
-	if len(s) <= max {
+	if len(s) <= size {
 		return s
 	}
-	n := max - len(mark)
+	n := size - len(mark)
 	for n > 0 && !utf8.RuneStart(s[n]) {
 		n--
 	}

@@ -22,7 +22,7 @@ func (a *agentRun) keepTranscript(rec harness.Recorder) (cost *float64, err erro
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	names, err := fs.Glob(root.FS(), rec.Transcript(a.run))
 	if err != nil || len(names) == 0 {
 		return nil, err // an agent that failed early has none
@@ -31,7 +31,7 @@ func (a *agentRun) keepTranscript(rec harness.Recorder) (cost *float64, err erro
 	if err != nil {
 		return nil, err
 	}
-	defer src.Close()
+	defer func() { _ = src.Close() }()
 	if st, err := src.Stat(); err != nil || !st.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a regular file", names[0])
 	}

@@ -151,17 +151,17 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-func split(t testing.TB, s *Set, text string, n int) string {
-	t.Helper()
+func split(tb testing.TB, s *Set, text string, n int) string {
+	tb.Helper()
 	var out bytes.Buffer
 	w := s.Writer(&out)
 	for i := 0; i < len(text); i += n {
 		if _, err := io.WriteString(w, text[i:min(i+n, len(text))]); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	if err := w.Close(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return out.String()
 }
