@@ -5,6 +5,7 @@ package gittest
 import (
 	"crypto/subtle"
 	"io"
+	"net"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -28,12 +29,24 @@ type Server struct {
 	Receives atomic.Int32
 }
 
-// New starts a server that ends with the test. listen is the address to listen
-// on, "" for a loopback one.
+// New starts a server on loopback that ends with the test.
 func New(t testing.TB, token string) *Server {
 	t.Helper()
+	return NewAt(t, token, "127.0.0.1")
+}
+
+// NewAt starts a server on an address of this machine, so that containers reach it.
+func NewAt(t testing.TB, token, host string) *Server {
+	t.Helper()
+	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	s := &Server{Root: t.TempDir(), Token: token}
-	s.Server = httptest.NewServer(s)
+	s.Server = httptest.NewUnstartedServer(s)
+	_ = s.Listener.Close()
+	s.Listener = ln
+	s.Start()
 	t.Cleanup(s.Close)
 	return s
 }

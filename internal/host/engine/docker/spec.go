@@ -21,8 +21,9 @@ const stopReserve = 20 * time.Second
 const defaultPIDs = 16384
 
 // confinedCaps is what a confined box holds beyond the engine's default set:
-// mounts (inner storage driver, namespaces) and the inner network.
-var confinedCaps = []string{"NET_ADMIN", "SYS_ADMIN"}
+// mounts (inner storage driver, namespaces), the inner network, and the right to
+// enter the namespaces of inner containers, which run as another user.
+var confinedCaps = []string{"NET_ADMIN", "SYS_ADMIN", "SYS_PTRACE"}
 
 // confinedSecurity lifts the filters that forbid what an inner engine does all
 // the time. What holds the box is its capability set and device cgroup.

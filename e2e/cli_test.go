@@ -1,0 +1,197 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// cliLimit bounds one call of the program; a run that needs longer hangs.
+const cliLimit = 4 * time.Minute
+
+// user is somebody with a state folder and an environment of their own.
+type user struct {
+	t     *testing.T
+	state string
+	env   []string
+	dir   string
+}
+
+func newUser(t *testing.T, env ...string) *user {
+	t.Helper()
+	u := &user{t: t, state: t.TempDir(), dir: t.TempDir()}
+	u.env = append([]string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "SANDBOX_AGENT_STATE_DIR=" + u.state, "LC_ALL=C.UTF-8",
+		"DOCKER_HOST=" + os.Getenv("DOCKER_HOST"),
+	}, env...)
+	return u
+}
+
+// call is one finished call of the program.
+type call struct {
+	code   int
+	stdout string
+	stderr string
+}
+
+// run calls the program and waits for it.
+func (u *user) run(stdin string, args ...string) call {
+	u.t.Helper()
+	p := u.start(stdin, args...)
+	return p.wait()
+}
+
+type started struct {
+	*proc.Process
+	t           *testing.T
+	args        []string
+	out, errOut *syncBuffer
+	cancel      context.CancelFunc
+}
+
+// start calls the program and returns at once.
+func (u *user) start(stdin string, args ...string) *started {
+	u.t.Helper()
+	ctx, cancel := context.WithTimeoutCause(u.t.Context(), cliLimit, errors.New("the call took longer than "+cliLimit.String()))
+	s := &started{t: u.t, args: args, out: &syncBuffer{}, errOut: &syncBuffer{}, cancel: cancel}
+	var err error
+	s.Process, err = proc.Start(ctx, proc.Spec{
+		Argv: append([]string{bin}, args...), Dir: u.dir, Env: u.env, Stdin: strings.NewReader(stdin), Stdout: s.out, Stderr: s.errOut,
+	})
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	u.t.Cleanup(cancel)
+	return s
+}
+
+func (s *started) wait() call {
+	s.t.Helper()
+	err := s.Wait()
+	s.cancel()
+	c := call{code: proc.ExitCode(err), stdout: s.out.String(), stderr: s.errOut.String()}
+	s.t.Logf("sandbox-agent %s\nexit code %d\n%s%s", strings.Join(s.args, " "), c.code, c.stdout, c.stderr)
+	return c
+}
+
+// waitFor waits until the program has printed text (on either stream).
+func (s *started) waitFor(text string) {
+	s.t.Helper()
+	for range 1200 {
+		if strings.Contains(s.out.String(), text) || strings.Contains(s.errOut.String(), text) {
+			return
+		}
+		select {
+		case <-s.Done():
+			s.t.Fatalf("ended without %q:\n%s%s", text, s.out, s.errOut)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	s.t.Fatalf("no %q within two minutes:\n%s%s", text, s.out, s.errOut)
+}
+
+var taskID = regexp.MustCompile(`T-[0-9A-Z]{8}`)
+
+// task is the id of the task that the output names first.
+func (c call) task(t *testing.T) string {
+	t.Helper()
+	id := taskID.FindString(c.stdout + c.stderr)
+	if id == "" {
+		t.Fatalf("no task id in %q %q", c.stdout, c.stderr)
+	}
+	return id
+}
+
+// result reads a task's result from the state folder, and checks that nothing of the task is left on the engine.
+func (u *user) result(id string) *workorder.Result {
+	u.t.Helper()
+	dir := filepath.Join(u.state, "tasks", id)
+	c := u.run("", "result", id, "--path")
+	if c.code == 0 && strings.TrimSpace(c.stdout) != "" {
+		dir = strings.TrimSpace(c.stdout)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, workorder.ResultFile))
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	r, err := workorder.DecodeResult(b)
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	if left := ours(u.t, id); len(left) != 0 {
+		u.t.Errorf("a container of %s is left: %s", id, left[0].Status)
+	}
+	return r
+}
+
+// project writes a project file into the user's folder and returns its path.
+func (u *user) project(yaml string) string {
+	u.t.Helper()
+	path := filepath.Join(u.t.TempDir(), "project.yaml")
+	if err := os.WriteFile(path, []byte(yaml), 0o644); err != nil {
+		u.t.Fatal(err)
+	}
+	return path
+}
+
+// repo makes a local repository with the given files on main.
+func (u *user) repo(files map[string]string) string {
+	u.t.Helper()
+	dir := u.t.TempDir()
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			u.t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+			u.t.Fatal(err)
+		}
+	}
+	gittest.Git(u.t, dir, "init", "-q", "-b", "main")
+	gittest.Git(u.t, dir, "add", "-A")
+	gittest.Git(u.t, dir, "commit", "-q", "--allow-empty", "-m", "first")
+	return dir
+}
+
+// step is the named step of a result.
+func step(t *testing.T, r *workorder.Result, name string) workorder.Step {
+	t.Helper()
+	for _, s := range r.Steps {
+		if s.Name == name {
+			return s
+		}
+	}
+	t.Fatalf("the result has no step %s: %+v", name, r.Steps)
+	return workorder.Step{}
+}
+
+// syncBuffer is a buffer that is read while the program writes.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}

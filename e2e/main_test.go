@@ -1,0 +1,202 @@
+//go:build e2e
+
+// Package e2e runs the built CLI against a real engine: real boxes, real inner
+// engines, real git servers. Every test starts the program as a user would and
+// looks at what a user would see: exit code, output, files, the remote, the engine.
+//
+// It needs bin/sandbox-agent (make build), a Docker engine and root. `make test`
+// provides all of it.
+package e2e
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/build"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/api/types/volume"
+	"github.com/docker/docker/client"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
+	"github.com/sandbox-agent/sandbox-agent/internal/version"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Images of services, built once from the same base as the box, because no
+// registry can be counted on.
+const (
+	redisImage    = "sandbox-agent-e2e/redis"
+	postgresImage = "sandbox-agent-e2e/postgres"
+)
+
+// bin is the program under test; eng is the engine it uses.
+var (
+	bin string
+	eng *client.Client
+)
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (int, error) {
+	ctx := context.Background()
+	var err error
+	if bin, err = filepath.Abs("../bin/sandbox-agent"); err != nil {
+		return 1, err
+	}
+	if _, err := os.Stat(bin); err != nil {
+		return 1, fmt.Errorf("%w; run `make build` first", err)
+	}
+	if eng, err = client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()); err != nil {
+		return 1, err
+	}
+	before, err := inventory(ctx)
+	if err != nil {
+		return 1, fmt.Errorf("no engine answers: %w", err)
+	}
+	if err := serviceImages(ctx); err != nil {
+		return 1, err
+	}
+	code := m.Run()
+	after, err := inventory(ctx)
+	if err != nil {
+		return code, err
+	}
+	if leaked := after.minus(before); leaked != "" {
+		return code, fmt.Errorf("left behind on the engine:\n%s", leaked)
+	}
+	return code, nil
+}
+
+// things are what a run could leave on the engine.
+type things map[string]string
+
+func inventory(ctx context.Context) (things, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	got := things{}
+	cs, err := eng.ContainerList(ctx, container.ListOptions{All: true})
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range cs {
+		got["container "+c.ID] = strings.Join(c.Names, ",") + " " + c.Status
+	}
+	vs, err := eng.VolumeList(ctx, volume.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range vs.Volumes {
+		// The layer cache is meant to stay.
+		if v.Name != "sandbox-agent-cache" {
+			got["volume "+v.Name] = v.CreatedAt
+		}
+	}
+	ns, err := eng.NetworkList(ctx, network.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range ns {
+		got["network "+n.ID] = n.Name
+	}
+	return got, nil
+}
+
+func (t things) minus(other things) string {
+	var b strings.Builder
+	for k, v := range t {
+		if _, ok := other[k]; !ok {
+			fmt.Fprintf(&b, "  %s (%s)\n", k, v)
+		}
+	}
+	return b.String()
+}
+
+// serviceImages builds the images of services that tests use.
+func serviceImages(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "sandbox-agent-e2e-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	base, err := provision.EnsureBase(ctx, eng, provision.Options{Version: version.Get().Version, StateDir: dir})
+	if err != nil {
+		return fmt.Errorf("base of the service images: %w", err)
+	}
+	const install = "RUN apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends %s && rm -rf /var/lib/apt/lists/*\n"
+	for name, dockerfile := range map[string]string{
+		redisImage: fmt.Sprintf(install, "redis-server") +
+			"EXPOSE 6379\nCMD [\"redis-server\", \"--protected-mode\", \"no\", \"--save\", \"\", \"--appendonly\", \"no\"]\n",
+		// Like the official image: a data directory that is made at the first start, root first.
+		postgresImage: fmt.Sprintf(install, "postgresql") +
+			"EXPOSE 5432\nSTOPSIGNAL SIGINT\n" +
+			"CMD [\"sh\", \"-ec\", \"cd /tmp; B=$(ls -d /usr/lib/postgresql/*/bin); D=/var/lib/postgresql/e2e; " +
+			"[ -d $D ] || su postgres -c \\\"$B/initdb -A trust -N -D $D\\\" >/dev/null; echo host all all all trust >>$D/pg_hba.conf; " +
+			"exec su postgres -c \\\"exec $B/postgres -D $D -c listen_addresses='*' -c fsync=off\\\"\"]\n",
+	} {
+		if _, err := eng.ImageInspect(ctx, name); err == nil {
+			continue
+		}
+		if err := buildImage(ctx, name, "FROM "+base+"\n"+dockerfile); err != nil {
+			return fmt.Errorf("image %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func buildImage(ctx context.Context, name, dockerfile string) error {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	if err := w.WriteHeader(&tar.Header{Name: "Dockerfile", Mode: 0o644, Size: int64(len(dockerfile))}); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(w, dockerfile); err != nil {
+		return err
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	r, err := eng.ImageBuild(ctx, &b, build.ImageBuildOptions{Tags: []string{name}, Remove: true, ForceRemove: true, NetworkMode: "host"})
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	out, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	if bytes.Contains(out, []byte(`"errorDetail"`)) {
+		return fmt.Errorf("build failed: %s", out[max(0, len(out)-2000):])
+	}
+	return nil
+}
+
+// ours lists the containers of a task.
+func ours(t *testing.T, id string) []container.Summary {
+	t.Helper()
+	cs, err := eng.ContainerList(t.Context(), container.ListOptions{
+		All: true, Filters: filters.NewArgs(filters.Arg("label", workorder.LabelTask+"="+id)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cs
+}
