@@ -1,0 +1,489 @@
+package dockerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sys/unix"
+)
+
+// fakeSystem is a machine of files; its mounts are recorded.
+func fakeSystem(t *testing.T, files map[string]string) (system, *[]string) {
+	t.Helper()
+	root := t.TempDir()
+	for p, text := range files {
+		write(t, filepath.Join(root, p), text)
+	}
+	var done []string
+	return system{
+		root: root,
+		mount: func(source, target, fstype string, flags uintptr, data string) error {
+			done = append(done, strings.TrimSpace(fmt.Sprintf("mount %s %s %#x %s", strings.TrimPrefix(target, root), fstype, flags, data)))
+			return nil
+		},
+		unmount: func(target string, _ int) error {
+			done = append(done, "unmount "+strings.TrimPrefix(target, root))
+			return nil
+		},
+	}, &done
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+const v1Mounts = `700 600 0:50 / / rw,relatime - overlay overlay rw,lowerdir=/a
+701 700 0:51 / /sys ro,nosuid,nodev,noexec,relatime - sysfs sysfs ro
+702 701 0:52 / /sys/fs/cgroup rw,nosuid - tmpfs tmpfs rw
+703 702 0:53 /x /sys/fs/cgroup/memory ro,nosuid,nodev,noexec,relatime master:9 - cgroup cgroup rw,memory
+704 702 0:54 /x /sys/fs/cgroup/a\040b rw,nosuid - cgroup cgroup rw,cpu
+`
+
+func TestPrepareV1(t *testing.T) {
+	s, done := fakeSystem(t, map[string]string{"/proc/self/mountinfo": v1Mounts})
+	if _, err := s.prepareMounts(); err != nil {
+		t.Fatal(err)
+	}
+	cg, err := s.prepareCgroups(t.Context())
+	if err != nil || cg.version != 1 || !strings.Contains(cg.note, "1 mounts made writable") {
+		t.Fatalf("%+v %v", cg, err)
+	}
+	const keep = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_RELATIME | unix.MS_REMOUNT | unix.MS_BIND
+	want := []string{
+		fmt.Sprintf("mount /sys  %#x", keep), fmt.Sprintf("mount   %#x", unix.MS_SHARED|unix.MS_REC),
+		fmt.Sprintf("mount /sys/fs/cgroup/memory  %#x", keep),
+	}
+	if diff := cmp.Diff(want, *done); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPrepareNeedsNothing(t *testing.T) {
+	s, done := fakeSystem(t, map[string]string{"/proc/self/mountinfo": "703 702 0:53 /x /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"})
+	cg, err := s.prepareCgroups(t.Context())
+	if err != nil || len(*done) != 0 || cg.note != "cgroup v1: already writable, nothing to nest" {
+		t.Fatalf("%+v %v %q", cg, err, *done)
+	}
+}
+
+func TestPrepareWithoutCgroups(t *testing.T) {
+	s, _ := fakeSystem(t, map[string]string{"/proc/self/mountinfo": "1 2 0:1 / / rw - ext4 /dev/x rw\n"})
+	if _, err := s.prepareCgroups(t.Context()); err == nil {
+		t.Fatal("no error")
+	}
+}
+
+const v2Mount = "703 702 0:53 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup rw\n"
+
+func TestNest(t *testing.T) {
+	files := map[string]string{
+		"/proc/self/mountinfo": v2Mount, "/proc/self/cgroup": "0::/\n",
+		"/sys/fs/cgroup/cgroup.controllers": "cpu memory pids\n", "/sys/fs/cgroup/cgroup.subtree_control": "cpu\n",
+		"/sys/fs/cgroup/cgroup.procs": "1\n0\n17\n",
+	}
+	s, _ := fakeSystem(t, files)
+	cg, err := s.prepareCgroups(t.Context())
+	if err != nil || cg.version != 2 {
+		t.Fatalf("%+v %v", cg, err)
+	}
+	for p, want := range map[string]string{"init/cgroup.procs": "17", "cgroup.subtree_control": "+memory +pids"} {
+		if b, err := os.ReadFile(s.path("/sys/fs/cgroup/" + p)); err != nil || string(b) != want {
+			t.Errorf("%s: %q %v", p, b, err)
+		}
+	}
+}
+
+func TestNestIsDoneAlready(t *testing.T) {
+	s, _ := fakeSystem(t, map[string]string{
+		"/proc/self/mountinfo": v2Mount, "/sys/fs/cgroup/cgroup.controllers": "cpu", "/sys/fs/cgroup/cgroup.subtree_control": "cpu",
+	})
+	cg, err := s.prepareCgroups(t.Context())
+	if err != nil || !strings.Contains(cg.note, "already enabled") || exists(s.path("/sys/fs/cgroup/init")) {
+		t.Fatalf("%+v %v", cg, err)
+	}
+}
+
+func TestNestGivesUp(t *testing.T) {
+	s, _ := fakeSystem(t, map[string]string{
+		"/proc/self/mountinfo": v2Mount, "/sys/fs/cgroup/cgroup.controllers": "cpu", "/sys/fs/cgroup/cgroup.procs": "",
+	})
+	if err := os.Mkdir(s.path("/sys/fs/cgroup/cgroup.subtree_control"), 0o755); err != nil { // never writable
+		t.Fatal(err)
+	}
+	if _, err := s.prepareCgroups(t.Context()); err == nil {
+		t.Fatal("no error")
+	}
+}
+
+func TestNestNeedsAPrivateNamespace(t *testing.T) {
+	s, _ := fakeSystem(t, map[string]string{"/proc/self/mountinfo": v2Mount, "/proc/self/cgroup": "0::/system.slice/docker-1.scope\n"})
+	if _, err := s.prepareCgroups(t.Context()); err == nil || !strings.Contains(err.Error(), "--cgroupns private") {
+		t.Fatalf("%v", err)
+	}
+}
+
+func TestCheckPrivileges(t *testing.T) {
+	s, _ := fakeSystem(t, map[string]string{"/proc/self/status": "Name:\tx\nCapEff:\t00000000a80425fb\n"})
+	err := s.checkPrivileges()
+	for _, want := range []string{"--cap-add SYS_ADMIN", "--cap-add NET_ADMIN", "--cap-add SYS_PTRACE"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %s", err, want)
+		}
+	}
+	if strings.Contains(err.Error(), "MKNOD") {
+		t.Error("MKNOD is there")
+	}
+}
+
+func TestChooseDriver(t *testing.T) {
+	var asked []string
+	trial := func(driver string, err error) Trial {
+		return Trial{driver, func(_ context.Context, dir string) error {
+			asked = append(asked, driver)
+			if st, serr := os.Stat(dir); serr != nil || !st.IsDir() {
+				t.Errorf("no folder for %s", driver)
+			}
+			write(t, filepath.Join(dir, "left", "behind"), "x")
+			return err
+		}}
+	}
+	bad := errors.New("invalid argument")
+	for _, c := range []struct {
+		trials  []Trial
+		want    string
+		reasons int
+	}{
+		{[]Trial{trial(Overlay2, nil), trial(VFS, nil)}, Overlay2, 0},
+		{[]Trial{trial(Overlay2, bad), trial(FuseOverlay, bad), trial(VFS, nil)}, VFS, 2},
+		{[]Trial{trial(Overlay2, bad)}, "", 1},
+	} {
+		dir := t.TempDir()
+		got, reasons, err := ChooseDriver(t.Context(), dir, c.trials)
+		if got != c.want || len(reasons) != c.reasons || (err != nil) != (c.want == "") {
+			t.Errorf("%q %q %v", got, reasons, err)
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+			t.Errorf("the trial left %v", left)
+		}
+	}
+	if want := []string{Overlay2, Overlay2, FuseOverlay, VFS, Overlay2}; !slices.Equal(asked, want) {
+		t.Errorf("asked %q", asked)
+	}
+}
+
+func TestLockRoot(t *testing.T) {
+	root := t.TempDir()
+	f, err := lockRoot(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lockRoot(root); err == nil || !strings.Contains(err.Error(), "in use by another engine") {
+		t.Fatalf("%v", err)
+	}
+	f.Close()
+	if f, err = lockRoot(root); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+}
+
+func TestScrub(t *testing.T) {
+	root := t.TempDir()
+	for _, r := range []string{"", "1000.1000"} {
+		at := func(p string) string { return filepath.Join(root, r, p) }
+		for _, p := range []string{
+			"network/files/local-kv.db", "containers/abc/config.json", "volumes/data/x", "volumes/metadata.db", "swarm/x", "containerd/daemon/x",
+			"overlay2/kept/diff/f", "overlay2/container/diff/f", "overlay2/container-init/diff/f", "overlay2/half/diff/f", "overlay2/l/x",
+			"image/overlay2/layerdb/mounts/abc/mount-id", "image/overlay2/layerdb/tmp/x", "image/overlay2/imagedb/content/sha256/i",
+			"image/overlay2/repositories.json", ".trial-1/lower/x", "buildkit/x",
+		} {
+			write(t, at(p), "x")
+		}
+		write(t, at("image/overlay2/layerdb/sha256/c1/cache-id"), "kept\n")
+		for link, to := range map[string]string{"GOOD": "../kept/diff", "DEAD": "../container/diff"} {
+			if err := os.Symlink(to, at("overlay2/l/"+link)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	empty, err := scrub(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := empty(); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []string{"", "1000.1000"} {
+		for p, want := range map[string]bool{
+			"network": false, "containers": false, "volumes": false, "swarm": false, "containerd": false, ".trial-1": false,
+			"overlay2/kept/diff/f": true, "overlay2/container": false, "overlay2/container-init": false, "overlay2/half": false,
+			"overlay2/l/GOOD": true, "overlay2/l/DEAD": false, "image/overlay2/layerdb/mounts": false, "image/overlay2/layerdb/tmp": false,
+			"image/overlay2/imagedb/content/sha256/i": true, "image/overlay2/repositories.json": true, "buildkit/x": true, trashDir: false,
+		} {
+			if exists(filepath.Join(root, r, p)) != want {
+				t.Errorf("%s: there %v, want %v", filepath.Join(r, p), !want, want)
+			}
+		}
+	}
+	if _, err := scrub(t.TempDir()); err != nil {
+		t.Errorf("a fresh data root: %v", err)
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	p := netip.MustParsePrefix
+	for _, c := range []struct {
+		taken []netip.Prefix
+		want  string
+	}{
+		{[]netip.Prefix{p("0.0.0.0/0"), p("172.17.0.0/16")}, "10.213.0.0/16"},
+		{[]netip.Prefix{p("10.213.4.5/32")}, "10.214.0.0/16"},
+		{[]netip.Prefix{p("10.0.0.0/8"), p("fd00::/8")}, "198.18.0.0/16"},
+	} {
+		got, err := chooseAddresses(c.taken)
+		if err != nil || got.all.String() != c.want || !got.all.Contains(got.bridge.Addr()) || !got.all.Overlaps(got.pool) || got.bridge.Overlaps(got.pool) {
+			t.Errorf("%v: %+v %v", c.taken, got, err)
+		}
+	}
+	if _, err := chooseAddresses([]netip.Prefix{p("10.0.0.0/8"), p("198.18.0.0/15")}); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestReadNetwork(t *testing.T) {
+	s, _ := fakeSystem(t, map[string]string{
+		"/proc/net/route": "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n" +
+			"eth0\t00000000\t010011AC\t0003\t0\t0\t0\t00000000\t0\t0\t0\neth0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n",
+		"/sys/class/net/eth0/mtu": "1400\n", "/etc/resolv.conf": "# x\nsearch a.b\nnameserver 127.0.0.11\nnameserver nonsense\nnameserver fd00::1\n",
+		"/etc/subuid": "other:5:1\nsandbox:1000:1\nsandbox:100000:65535\n", "/etc/subgid": "sandbox:1001:1\n",
+	})
+	routes, err := s.routes()
+	if err != nil || len(routes) != 2 || routes[1].prefix.String() != "172.17.0.0/16" || routes[0].prefix.Bits() != 0 {
+		t.Errorf("%v %v", routes, err)
+	}
+	if m := s.mtu(routes); m != 1400 {
+		t.Errorf("mtu %d", m)
+	}
+	if ns := s.nameservers(); len(ns) != 2 || ns[0].String() != "127.0.0.11" {
+		t.Errorf("%v", ns)
+	}
+	if uid, gid, err := s.remapIDs("sandbox"); uid != 1000 || gid != 1001 || err != nil {
+		t.Errorf("%d %d %v", uid, gid, err)
+	}
+	if _, _, err := s.remapIDs("nobody"); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestPlanByVersion(t *testing.T) {
+	addr, err := chooseAddresses(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		version     string
+		has, hasNot []string
+		config      string
+	}{
+		{"20.10.24+dfsg1", []string{"--oom-score-adjust 0", "--mtu 1400"}, []string{"default-network-opt"}, "{}\n"},
+		{"26.1.5+dfsg1", []string{"--default-network-opt bridge=com.docker.network.driver.mtu=1400"}, []string{"oom-score"}, "containerd-snapshotter"},
+		{"29.0.0", []string{"-s overlay2", "--userns-remap sandbox", "--iptables=false"}, []string{"oom-score"}, "containerd-snapshotter"},
+	} {
+		p := plan{version: c.version, driver: Overlay2, remap: "sandbox", dataRoot: "/d", runDir: "/r", addr: addr, mtu: 1400, dns: []string{"10.213.0.1"}}
+		line := strings.Join(p.dockerd(), " ")
+		for _, w := range append(c.has, "--bip 10.213.0.1/24", "base=10.213.128.0/17,size=24", "--dns 10.213.0.1", "-H fd://") {
+			if !strings.Contains(line, w) {
+				t.Errorf("%s: %s lacks %q", c.version, line, w)
+			}
+		}
+		for _, w := range c.hasNot {
+			if strings.Contains(line, w) {
+				t.Errorf("%s: %s has %q", c.version, line, w)
+			}
+		}
+		if !strings.Contains(p.config(), c.config) {
+			t.Errorf("%s: %s", c.version, p.config())
+		}
+	}
+}
+
+func TestParseVersion(t *testing.T) {
+	if v, err := parseVersion("Docker version 26.1.5+dfsg1, build a72d7cd\n"); v != "26.1.5+dfsg1" || err != nil {
+		t.Errorf("%q %v", v, err)
+	}
+	if _, err := parseVersion("command not understood"); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestEnvironmentHoldsNoSecrets(t *testing.T) {
+	got := environment([]string{"PATH=/x", "https_proxy=http://p", "ANTHROPIC_API_KEY=k", "SSL_CERT_FILE=/c"})
+	want := []string{"PATH=" + daemonPath, "HOME=/root", "https_proxy=http://p", "SSL_CERT_FILE=/c"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestCutLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	write(t, path, strings.Repeat("old line\n", keepLog/4)+"last line\n")
+	if err := cutLog(path); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil || len(b) > keepLog+64 || !strings.HasSuffix(string(b), "last line\n") || !strings.HasPrefix(string(b), "[…]") {
+		t.Errorf("%d bytes, %v", len(b), err)
+	}
+}
+
+func newTestEngine(t *testing.T) *Engine {
+	t.Helper()
+	e, err := New(Config{Socket: filepath.Join(t.TempDir(), "d.sock"), SocketGID: os.Getgid(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestListen(t *testing.T) {
+	e := newTestEngine(t)
+	st, err := os.Stat(e.cfg.Socket)
+	if err != nil || st.Mode().Perm() != 0o660 {
+		t.Fatalf("%v %v", st, err)
+	}
+	waited := make(chan error, 1)
+	go func() { waited <- e.sock.waitClient(t.Context()) }()
+	c, err := net.Dial("unix", e.cfg.Socket) // nobody accepts, the client is connected all the same
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := <-waited; err != nil {
+		t.Fatal(err)
+	}
+	e.Stop(t.Context())
+	if exists(e.cfg.Socket) {
+		t.Error("the socket is still there")
+	}
+}
+
+func TestStopEndsTheWaitForAClient(t *testing.T) {
+	e := newTestEngine(t)
+	errc := make(chan error, 1)
+	go func() { errc <- e.StartOnDemand(t.Context()) }()
+	e.Stop(t.Context())
+	if err := <-errc; !errors.Is(err, errHalted) {
+		t.Errorf("%v", err)
+	}
+	<-e.Done()
+	<-e.Started()
+	if err := e.Start(t.Context()); !errors.Is(err, errHalted) {
+		t.Errorf("%v", err)
+	}
+	if e.Err() != nil {
+		t.Errorf("an orderly stop has no error: %v", e.Err())
+	}
+}
+
+// A start that fails must not leave clients waiting.
+func TestFailedStartClosesTheSocket(t *testing.T) {
+	s, _ := fakeSystem(t, map[string]string{"/proc/self/status": "CapEff:\t0000000000000000\n"})
+	e := newTestEngine(t)
+	e.sys = s
+	if err := e.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "--cap-add") {
+		t.Fatalf("%v", err)
+	}
+	<-e.Done()
+	if e.Err() == nil || exists(e.cfg.Socket) {
+		t.Errorf("%v", e.Err())
+	}
+}
+
+func TestResolver(t *testing.T) {
+	r, err := listenDNS(t.Context(), netip.MustParseAddr("127.0.0.1"), 0, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	r.set(map[string]netip.Addr{"Redis": netip.MustParseAddr("10.213.128.2")})
+	to := netip.MustParseAddrPort(r.udp.LocalAddr().String())
+	for _, network := range []string{"udp", "tcp"} {
+		for _, c := range []struct {
+			kind dnsmessage.Type
+			want int
+		}{{dnsmessage.TypeA, 1}, {dnsmessage.TypeAAAA, 0}} {
+			a, err := exchange(t.Context(), network, to, query(t, "rEdis.", c.kind))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var m dnsmessage.Message
+			if err := m.Unpack(a); err != nil || len(m.Answers) != c.want || m.RCode != dnsmessage.RCodeSuccess || m.ID != 7 {
+				t.Errorf("%s %s: %+v %v", network, c.kind, m, err)
+			}
+		}
+	}
+	if got := r.own(query(t, "elsewhere.", dnsmessage.TypeA)); got != nil {
+		t.Error("answered for a name that is not ours")
+	}
+	if got := r.own([]byte("nonsense")); got != nil {
+		t.Error("answered nonsense")
+	}
+}
+
+func query(t *testing.T, name string, kind dnsmessage.Type) []byte {
+	t.Helper()
+	m := dnsmessage.Message{
+		Header:    dnsmessage.Header{ID: 7, RecursionDesired: true},
+		Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName(name), Type: kind, Class: dnsmessage.ClassINET}},
+	}
+	b, err := m.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// A daemon that dies while it is waited for is reported at once, with its log.
+func TestDaemonThatDies(t *testing.T) {
+	dir := t.TempDir()
+	d, err := spawn(t.Context(), "dockerd", dir, specOf("sh", "-c", "echo cannot open database >&2; exit 3"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = d.until(t.Context(), time.Hour, func(ctx context.Context) error {
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	if err == nil || !strings.Contains(err.Error(), "cannot open database") || !strings.Contains(err.Error(), "exit status 3") {
+		t.Errorf("%v", err)
+	}
+}
+
+func specOf(argv ...string) proc.Spec { return proc.Spec{Argv: argv} }

@@ -1,0 +1,336 @@
+package layercache
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// flat stands for the kernel's mounts where there is no right to make any: a
+// bind is a symbolic link.
+type flat struct{}
+
+func (flat) IsMount(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func (flat) Bind(source, target string, _ bool) error {
+	_ = os.Remove(target)
+	return os.Symlink(source, target)
+}
+
+func (flat) Detach(string) error { return nil }
+
+type box struct {
+	*Cache
+	t     *testing.T
+	store tree
+}
+
+func newBox(t *testing.T, dir, id string, images ...string) *box {
+	t.Helper()
+	// One view for all boxes, as in boxes, where it is the same path of each.
+	c := New(Config{
+		Dir: dir, View: filepath.Join(filepath.Dir(dir), "view"), DataRoot: filepath.Join(t.TempDir(), "root"), ID: id,
+		Images: images, Log: slog.New(slog.DiscardHandler), Mounts: flat{},
+	})
+	placed, note, err := c.Prepare(t.Context(), driver, 1000, 1000)
+	if err != nil || !placed {
+		t.Fatal(placed, note, err)
+	}
+	return &box{Cache: c, t: t, store: tree{c.store()}}
+}
+
+func (b *box) die() { b.runLock.Close(); b.lock.Close() }
+
+func digest(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:])
+}
+
+func (b *box) write(text string, path string) {
+	b.t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// engineLoads does what the engine does when it gets an image.
+func (b *box) engineLoads(name string, layers ...string) {
+	b.t.Helper()
+	tr := b.store
+	var diffs []string
+	parent, lower := "", ""
+	for _, content := range layers {
+		diff := "sha256:" + digest(content)
+		diffs = append(diffs, diff)
+		chain := diff
+		if parent != "" {
+			chain = "sha256:" + digest(parent+" "+diff)
+		}
+		hexChain := strings.TrimPrefix(chain, "sha256:")
+		if tr.cacheID(hexChain) == "" {
+			id := digest(b.cfg.ID + content)
+			link := strings.ToUpper(id[:26])
+			b.write(content, tr.layers(id, "diff", "file"))
+			b.write(link, tr.layers(id, "link"))
+			b.write("", tr.layers(id, "committed"))
+			if lower != "" {
+				b.write(lower, tr.layers(id, "lower"))
+			}
+			if err := os.MkdirAll(tr.layers("l"), 0o755); err != nil {
+				b.t.Fatal(err)
+			}
+			if err := linkName(tr, id); err != nil {
+				b.t.Fatal(err)
+			}
+			b.write(id, filepath.Join(tr.record(hexChain), "cache-id"))
+			b.write(diff, filepath.Join(tr.record(hexChain), "diff"))
+			b.write("gz", filepath.Join(tr.record(hexChain), "tar-split.json.gz"))
+		}
+		link, err := os.ReadFile(tr.layers(tr.cacheID(hexChain), "link"))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if lower == "" {
+			lower = "l/" + string(link)
+		} else {
+			lower = "l/" + string(link) + ":" + lower
+		}
+		parent = chain
+	}
+	config, err := json.Marshal(map[string]any{"rootfs": map[string]any{"diff_ids": diffs}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	id := digest(string(config))
+	b.write(string(config), tr.config(id))
+	names, err := tr.names()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	repo, _, _ := strings.Cut(name, ":")
+	names.add(repositories{map[string]map[string]string{repo: {name: "sha256:" + id}}})
+	if err := tr.setNames(names); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// content reads an image as overlay mounts would: through the short names.
+func (b *box) content(name string) ([]string, error) {
+	names, err := b.store.names()
+	if err != nil {
+		return nil, err
+	}
+	repo, _, _ := strings.Cut(name, ":")
+	id, ok := names.Repositories[repo][name]
+	if !ok {
+		return nil, fmt.Errorf("no image %s", name)
+	}
+	layers, err := b.store.chain(strings.TrimPrefix(id, "sha256:"))
+	if err != nil {
+		return nil, err
+	}
+	top := b.store.cacheID(layers[len(layers)-1].chain)
+	link, err := os.ReadFile(b.store.layers(top, "link"))
+	if err != nil {
+		return nil, err
+	}
+	paths := []string{"l/" + string(link)}
+	if lower, err := os.ReadFile(b.store.layers(top, "lower")); err == nil {
+		paths = append(paths, strings.Split(string(lower), ":")...)
+	}
+	var out []string
+	for _, p := range paths {
+		text, err := os.ReadFile(b.store.layers(p, "file"))
+		if err != nil {
+			return nil, err
+		}
+		out = append([]string{string(text)}, out...)
+	}
+	return out, nil
+}
+
+func (b *box) wantContent(name string, want ...string) {
+	b.t.Helper()
+	got, err := b.content(name)
+	if err != nil || strings.Join(got, " ") != strings.Join(want, " ") {
+		b.t.Fatalf("%s: %q %v, want %q", name, got, err, want)
+	}
+}
+
+func (b *box) publish1(want int) {
+	b.t.Helper()
+	n, err := b.Publish(b.t.Context())
+	if err != nil || n != want {
+		b.t.Fatalf("published %d layers, want %d: %v", n, want, err)
+	}
+}
+
+func cacheDir(t *testing.T) string {
+	dir := filepath.Join(t.TempDir(), "cache")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestPublishAndLink(t *testing.T) {
+	dir := cacheDir(t)
+	a := newBox(t, dir, "a", "redis:7")
+	a.engineLoads("redis:7", "base", "redis")
+	a.publish1(2)
+	a.wantContent("redis:7", "base", "redis") // moved under the running box
+	a.publish1(0)
+
+	b := newBox(t, dir, "b", "docker.io/library/redis:7")
+	b.wantContent("redis:7", "base", "redis")
+	b.engineLoads("app:1", "base", "redis", "app")
+	b.publish1(1)
+
+	c := newBox(t, dir, "c", "app:1")
+	c.wantContent("app:1", "base", "redis", "app")
+	if _, err := c.content("redis:7"); err == nil {
+		t.Error("an image that nobody asked for was linked")
+	}
+}
+
+// Two boxes load the same parent at once: the second one's layer must refer to
+// the parent that was published.
+func TestSameLayersTwice(t *testing.T) {
+	dir := cacheDir(t)
+	a, b := newBox(t, dir, "a"), newBox(t, dir, "b")
+	a.engineLoads("one:1", "base", "one")
+	b.engineLoads("two:1", "base", "two")
+	a.publish1(2)
+	b.publish1(1)
+	b.wantContent("two:1", "base", "two")
+	a.die()
+	b.die()
+	c := newBox(t, dir, "c", "one:1", "two:1")
+	c.wantContent("one:1", "base", "one")
+	c.wantContent("two:1", "base", "two")
+	if runs, err := os.ReadDir(c.path("runs")); err != nil || len(runs) != 1 {
+		t.Errorf("%d runs, %v", len(runs), err)
+	}
+}
+
+// A box dies after the exchange and before the record.
+func TestDeathWhilePublishing(t *testing.T) {
+	dir := cacheDir(t)
+	a := newBox(t, dir, "a")
+	a.engineLoads("redis:7", "base")
+	chain := digest("base")
+	if err := os.Chmod(a.path("seed"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// The record's place is taken by a file, so that publishing stops right there.
+	a.write("", filepath.Join(a.seed(), "image", driver, "layerdb", "tmp"))
+	if _, err := a.Publish(t.Context()); err == nil {
+		t.Fatal("published")
+	}
+	a.wantContent("redis:7", "base") // it lives on its own
+	if _, err := a.Publish(t.Context()); err == nil || !strings.Contains(err.Error(), "moved already") {
+		t.Fatalf("a second try must leave the moved layer alone: %v", err)
+	}
+	a.wantContent("redis:7", "base")
+	if err := os.Remove(filepath.Join(a.seed(), "image", driver, "layerdb", "tmp")); err != nil {
+		t.Fatal(err)
+	}
+	a.die()
+	b := newBox(t, dir, "b", "redis:7")
+	if (tree{b.seed()}).cacheID(chain) != "" {
+		t.Fatal("half a layer is referred to")
+	}
+	b.engineLoads("redis:7", "base")
+	b.publish1(1)
+	newBox(t, dir, "c", "redis:7").wantContent("redis:7", "base")
+}
+
+func TestRunsOfTheLivingAreKept(t *testing.T) {
+	dir := cacheDir(t)
+	a := newBox(t, dir, "a")
+	a.engineLoads("redis:7", "base")
+	b := newBox(t, dir, "b")
+	a.wantContent("redis:7", "base")
+	a.die()
+	c := newBox(t, dir, "c")
+	if _, err := os.Stat(a.run()); err == nil {
+		t.Error("the dead box's folder is still there")
+	}
+	for _, live := range []*box{b, c} {
+		if _, err := os.Stat(live.run()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestManyBoxesAtOnce(t *testing.T) {
+	dir := cacheDir(t)
+	var wg sync.WaitGroup
+	boxes := make([]*box, 8)
+	for i := range boxes {
+		boxes[i] = newBox(t, dir, fmt.Sprint("box", i))
+		boxes[i].engineLoads("app:"+fmt.Sprint(i), "base", "shared", fmt.Sprint("own", i))
+	}
+	for _, b := range boxes {
+		wg.Go(func() {
+			if _, err := b.Publish(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for i := range boxes {
+		name := fmt.Sprint("app:", i)
+		newBox(t, dir, fmt.Sprint("later", i), name).wantContent(name, "base", "shared", fmt.Sprint("own", i))
+	}
+}
+
+func TestWithout(t *testing.T) {
+	dir := cacheDir(t)
+	for _, c := range []struct {
+		name, dir, driver, want string
+	}{
+		{"no volume", filepath.Join(dir, "absent"), driver, "no volume"},
+		{"other driver", dir, "vfs", "vfs"},
+	} {
+		cache := New(Config{Dir: c.dir, DataRoot: t.TempDir(), ID: "x", Log: slog.New(slog.DiscardHandler), Mounts: flat{}})
+		placed, note, err := cache.Prepare(t.Context(), c.driver, 0, 0)
+		if placed || err != nil || !strings.Contains(note, c.want) {
+			t.Errorf("%s: %v %q %v", c.name, placed, note, err)
+		}
+		if n, err := cache.Publish(t.Context()); n != 0 || err != nil {
+			t.Errorf("%s: publish %d %v", c.name, n, err)
+		}
+	}
+}
+
+// A box that holds the lock for ever costs the cache, not the run.
+func TestBusyLock(t *testing.T) {
+	dir := cacheDir(t)
+	a := newBox(t, dir, "a")
+	if err := unix.Flock(int(a.lock.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(fmt.Errorf("told to stop"))
+	c := New(Config{Dir: dir, View: filepath.Join(t.TempDir(), "view"), DataRoot: t.TempDir(), ID: "b", Log: slog.New(slog.DiscardHandler), Mounts: flat{}})
+	if placed, _, err := c.Prepare(ctx, driver, 1000, 1000); placed || err == nil || !strings.Contains(err.Error(), "told to stop") {
+		t.Errorf("%v %v", placed, err)
+	}
+}

@@ -1,0 +1,270 @@
+package services
+
+import (
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/go-connections/nat"
+	"github.com/google/go-cmp/cmp"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+func TestHostsText(t *testing.T) {
+	names := map[string]netip.Addr{"redis": netip.MustParseAddr("10.1.0.2"), "db": netip.MustParseAddr("10.1.0.3")}
+	path := filepath.Join(t.TempDir(), "hosts")
+	if err := os.WriteFile(path, []byte("127.0.0.1\tlocalhost\n172.17.0.2 box"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "127.0.0.1\tlocalhost\n172.17.0.2 box\n10.1.0.3\tdb # sandbox-agent service\n10.1.0.2\tredis # sandbox-agent service\n"
+	for range 2 { // the second time replaces the first
+		if err := WriteHosts(path, names); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, string(got)); diff != "" {
+			t.Fatal(diff)
+		}
+	}
+	if err := WriteHosts(path, nil); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(path)
+	if err != nil || string(got) != "127.0.0.1\tlocalhost\n172.17.0.2 box\n" {
+		t.Fatalf("%q %v", got, err)
+	}
+	after, err := os.Stat(path)
+	if err != nil || !os.SameFile(before, after) {
+		t.Fatal("the file was replaced, which a mounted file cannot be")
+	}
+}
+
+func TestContainerOf(t *testing.T) {
+	conf, host, err := containerOf(workorder.Service{
+		Name: "db", Image: "postgres:15", Command: []string{"postgres", "-c", "fsync=off"},
+		Env: map[string]string{"B": "2", "A": "1=1"}, Ports: []string{"5432", "8080:53/udp"},
+		Volumes:     []string{"data:/var/lib/postgresql:ro"},
+		Healthcheck: &workorder.Healthcheck{Test: []string{"pg_isready"}, Retries: 3},
+	}, "T-00000000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"A=1=1", "B=2"}, conf.Env); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(nat.PortSet{"5432/tcp": {}, "53/udp": {}}, conf.ExposedPorts); diff != "" {
+		t.Error(diff)
+	}
+	want := &container.HealthConfig{Test: []string{"CMD-SHELL", "pg_isready"}, Interval: time.Second, Timeout: 10 * time.Second, Retries: 3}
+	if diff := cmp.Diff(want, conf.Healthcheck); diff != "" {
+		t.Error(diff)
+	}
+	if m := host.Mounts[0]; m.Source != "data" || m.Target != "/var/lib/postgresql" || !m.ReadOnly || len(host.Binds) > 0 {
+		t.Errorf("%+v", m)
+	}
+	for _, bad := range []workorder.Service{
+		{Name: "x", Volumes: []string{"/var/run/docker.sock:/var/run/docker.sock"}},
+		{Name: "x", Volumes: []string{"data"}},
+		{Name: "x", Ports: []string{"http"}},
+		{Name: "x", Ports: []string{"70000"}},
+		{Name: "x", Ports: []string{"1-9"}},
+	} {
+		if _, _, err := containerOf(bad, "T-00000000"); err == nil {
+			t.Errorf("%+v is accepted", bad)
+		}
+	}
+}
+
+func TestFirstTCP(t *testing.T) {
+	exposing := container.InspectResponse{Config: &container.Config{ExposedPorts: nat.PortSet{"9001/tcp": {}, "9000/tcp": {}, "53/udp": {}}}}
+	for _, c := range []struct {
+		ports []string
+		in    container.InspectResponse
+		want  string
+	}{
+		{[]string{"53/udp", "8080", "9090"}, exposing, "8080"},
+		{nil, exposing, "9000"},
+		{[]string{"53/udp"}, exposing, ""},
+		{nil, container.InspectResponse{}, ""},
+	} {
+		got, ok := firstTCP(&unit{spec: workorder.Service{Ports: c.ports}}, c.in)
+		if got != c.want || ok != (c.want != "") {
+			t.Errorf("%q: got %q", c.ports, got)
+		}
+	}
+}
+
+func TestHealthArgv(t *testing.T) {
+	for _, c := range []struct {
+		conf *container.Config
+		want []string
+	}{
+		{nil, nil},
+		{&container.Config{}, nil},
+		{&container.Config{Healthcheck: &container.HealthConfig{Test: []string{"NONE"}}}, nil},
+		{&container.Config{Healthcheck: &container.HealthConfig{Test: []string{"CMD", "a", "b c"}}}, []string{"a", "b c"}},
+		{&container.Config{Healthcheck: &container.HealthConfig{Test: []string{"CMD-SHELL", "a || b"}}}, []string{"/bin/sh", "-c", "a || b"}},
+		{&container.Config{Shell: []string{"bash", "-ec"}, Healthcheck: &container.HealthConfig{Test: []string{"CMD-SHELL", "a"}}}, []string{"bash", "-ec", "a"}},
+	} {
+		if diff := cmp.Diff(c.want, healthArgv(c.conf)); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+func TestOffered(t *testing.T) {
+	i := newImages(Config{HostImages: []string{"redis:7", "docker.io/library/postgres:15"}})
+	for name, want := range map[string]string{
+		"redis:7": "redis:7", "docker.io/library/redis:7": "redis:7", "redis": "", "postgres:15": "docker.io/library/postgres:15", "ghcr.io/a/redis:7": "", "Not A Name": "",
+	} {
+		if got := i.offered(name); got != want {
+			t.Errorf("%s: got %q", name, got)
+		}
+	}
+}
+
+func TestWaitInbox(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "1.tar")
+	if err := os.WriteFile(path+".failed", []byte("no such image\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := waitInbox(t.Context(), path); err == nil || !strings.Contains(err.Error(), "no such image") {
+		t.Fatalf("%v", err)
+	}
+	if err := os.WriteFile(path+".done", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := waitInbox(t.Context(), path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestMessages(t *testing.T) {
+	var got []string
+	err := messages(strings.NewReader(`{"status":"Downloading","id":"ab","progressDetail":{"current":2000000,"total":9000000}}
+{"status":"Done"}
+{"errorDetail":{"message":"unauthorized"},"error":"unauthorized"}`), func(l string) { got = append(got, l) })
+	if err == nil || err.Error() != "unauthorized" {
+		t.Errorf("%v", err)
+	}
+	if diff := cmp.Diff([]string{"ab: Downloading 2 of 9 MB", "Done"}, got); diff != "" {
+		t.Error(diff)
+	}
+	if err := messages(strings.NewReader(`{"status":"Do`), func(string) {}); err == nil {
+		t.Error("a stream that breaks off is no success")
+	}
+}
+
+func TestUpWithoutServices(t *testing.T) {
+	s, err := Up(t.Context(), Config{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Hosts()) != 0 || len(s.Ends()) != 0 || s.Down(t.Context()) != nil {
+		t.Error("nothing should be there")
+	}
+}
+
+const fakeSupabase = `#!/bin/sh
+echo "$@ in $(pwd) as $HOME" >>"$LOG"
+case "$3" in
+init) mkdir -p supabase && touch supabase/config.toml ;;
+start) echo Pulling images; [ -z "$FAIL" ] || { echo "port 54322 is taken" >&2; exit 4; } ;;
+status) echo "Stopped services: [x]" >&2; printf 'API_URL="http://127.0.0.1:54321"\nDB_URL="postgresql://postgres:p\\"w@127.0.0.1:54322/postgres"\nANON_KEY="anon"\nSERVICE_ROLE_KEY=role\nnoise here\n' ;;
+esac
+`
+
+func fakeCLI(t *testing.T, fail string) (SupabaseConfig, *[]workorder.Event) {
+	t.Helper()
+	bin, scratch, ws, logs := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "supabase"), []byte(fakeSupabase), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var events []workorder.Event
+	return SupabaseConfig{
+		Dir: ws, Scratch: scratch, LogDir: logs, LogRel: "logs",
+		Env: []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "HOME=/h", "FAIL=" + fail, "LOG=" + filepath.Join(logs, "calls")},
+		Emit: func(e workorder.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			events = append(events, e)
+		},
+	}, &events
+}
+
+func TestSupabase(t *testing.T) {
+	cfg, events := fakeCLI(t, "")
+	s, err := UpSupabase(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"SUPABASE_URL": "http://127.0.0.1:54321", "DATABASE_URL": `postgresql://postgres:p"w@127.0.0.1:54322/postgres`,
+		"SUPABASE_DB_URL":   `postgresql://postgres:p"w@127.0.0.1:54322/postgres`,
+		"SUPABASE_ANON_KEY": "anon", "SUPABASE_SERVICE_ROLE_KEY": "role",
+	}
+	if diff := cmp.Diff(want, s.Env); diff != "" {
+		t.Error(diff)
+	}
+	if s.End.State != stateReady || (*events)[len(*events)-1].Status != "ready" {
+		t.Errorf("%+v", s.End)
+	}
+	calls, err := os.ReadFile(filepath.Join(cfg.LogDir, "calls"))
+	if err != nil || strings.Count(string(calls), "in "+cfg.Scratch) != 3 {
+		t.Errorf("%s %v", calls, err)
+	}
+	if _, err := os.Stat(filepath.Join(cfg.Dir, "supabase")); !errors.Is(err, os.ErrNotExist) {
+		t.Error("the repository was changed")
+	}
+	log, err := os.ReadFile(filepath.Join(cfg.LogDir, "service-supabase.log"))
+	if err != nil || !strings.Contains(string(log), "Pulling images") {
+		t.Errorf("%s %v", log, err)
+	}
+}
+
+func TestSupabaseUsesTheRepositorysConfiguration(t *testing.T) {
+	cfg, _ := fakeCLI(t, "")
+	if err := os.Mkdir(filepath.Join(cfg.Dir, "supabase"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(cfg.Dir, "supabase", "config.toml"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := UpSupabase(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	calls, err := os.ReadFile(filepath.Join(cfg.LogDir, "calls"))
+	if err != nil || strings.Contains(string(calls), "init") || !strings.Contains(string(calls), "start in "+cfg.Dir) {
+		t.Errorf("%s %v", calls, err)
+	}
+}
+
+func TestSupabaseFails(t *testing.T) {
+	cfg, events := fakeCLI(t, "1")
+	s, err := UpSupabase(t.Context(), cfg)
+	if err == nil || !strings.Contains(err.Error(), "port 54322 is taken") || !strings.Contains(err.Error(), "exit status 4") {
+		t.Errorf("%v", err)
+	}
+	if s.End.State != stateFailed || !strings.Contains(s.End.Tail, "54322") || (*events)[len(*events)-1].Status != "failed" {
+		t.Errorf("%+v", s.End)
+	}
+	cfg.Env = []string{"PATH=/nowhere"}
+	if _, err := UpSupabase(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "no Supabase CLI") {
+		t.Errorf("%v", err)
+	}
+}

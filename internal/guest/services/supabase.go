@@ -1,0 +1,196 @@
+package services
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// supabaseTimeout bounds the start: about ten images of three gigabytes
+	// together come from a registry the first time.
+	supabaseTimeout = 20 * time.Minute
+	// supabaseQuery bounds the CLI's short commands.
+	supabaseQuery = time.Minute
+	supabaseGrace = 2 * time.Second
+	supabaseName  = "supabase"
+)
+
+// SupabaseConfig says where and as whom the Supabase CLI runs.
+type SupabaseConfig struct {
+	// Dir is the workspace. Scratch is used in its place when the workspace has
+	// no supabase/config.toml: the stack then comes up with the CLI's defaults and the
+	// repository stays as it is.
+	Dir, Scratch string
+	User         *proc.Credential
+	// Env is the CLI's whole environment, with PATH and HOME.
+	Env            []string
+	LogDir, LogRel string
+	Emit           func(workorder.Event)
+}
+
+// Supabase is a running Supabase stack.
+type Supabase struct {
+	// Env are the variables that the project's commands get.
+	Env map[string]string
+	End workorder.ServiceEnd
+}
+
+// UpSupabase starts the stack with the Supabase CLI, which drives the inner engine, and
+// returns what it exports. The result is never nil; its End is for the record.
+func UpSupabase(ctx context.Context, cfg SupabaseConfig) (*Supabase, error) {
+	start := time.Now()
+	s := &Supabase{End: workorder.ServiceEnd{
+		Name: supabaseName, Image: "supabase CLI", State: stateFailed, Log: filepath.Join(cfg.LogRel, "service-supabase.log"),
+	}}
+	emit := func(status, text string) {
+		cfg.Emit(workorder.Event{
+			Type: workorder.EventService, Name: supabaseName, Status: status, Text: shorten(text),
+			DurationMS: time.Since(start).Milliseconds(),
+		})
+	}
+	emit("starting", "")
+	tail := proc.NewTail(maxTail)
+	env, err := startSupabase(ctx, cfg, tail, func(line string) { emit("starting", line) })
+	if err != nil {
+		s.End.Tail = tail.String()
+		err = fmt.Errorf("supabase: %w", err)
+		emit("failed", err.Error())
+		return s, err
+	}
+	s.Env = env
+	s.End.State, s.End.ReadyMS = stateReady, time.Since(start).Milliseconds()
+	emit("ready", env["SUPABASE_URL"])
+	return s, nil
+}
+
+func startSupabase(ctx context.Context, cfg SupabaseConfig, tail *proc.Tail, tell func(string)) (map[string]string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, supabaseTimeout, fmt.Errorf("not started after %s", supabaseTimeout))
+	defer cancel()
+	f, err := os.OpenFile(filepath.Join(cfg.LogDir, "service-supabase.log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open log: %w", err)
+	}
+	defer f.Close()
+	log := &capped{w: f, left: maxServiceLog}
+	dir := cfg.Dir
+	if _, err := os.Stat(filepath.Join(dir, "supabase", "config.toml")); errors.Is(err, os.ErrNotExist) {
+		dir = cfg.Scratch
+		tell("the repository has no supabase/config.toml: using the CLI's defaults")
+		if _, err := supabase(ctx, cfg, dir, log, "init"); err != nil {
+			return nil, err
+		}
+	}
+	lines := newLines(tell)
+	err = proc.Run(ctx, spec(cfg, dir, io.MultiWriter(log, tail, lines), "start"))
+	if err != nil {
+		return nil, fmt.Errorf("%w; end of its output:\n%s", absent(err), tail)
+	}
+	out, err := supabase(ctx, cfg, dir, log, "status", "-o", "env")
+	if err != nil {
+		return nil, err
+	}
+	env := supabaseEnv(out)
+	if env["DATABASE_URL"] == "" {
+		return nil, errors.New("its status names no DB_URL, so DATABASE_URL cannot be set: is this CLI a supported version?")
+	}
+	return env, nil
+}
+
+func spec(cfg SupabaseConfig, dir string, out io.Writer, args ...string) proc.Spec {
+	return proc.Spec{
+		Argv: append([]string{"supabase", "--workdir", dir}, args...), Dir: dir, Env: cfg.Env, User: cfg.User,
+		Stdout: out, Stderr: out, Grace: supabaseGrace,
+	}
+}
+
+// supabase runs one of the CLI's short commands.
+func supabase(ctx context.Context, cfg SupabaseConfig, dir string, log io.Writer, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, supabaseQuery)
+	defer cancel()
+	tail := proc.NewTail(maxTail)
+	s := spec(cfg, dir, nil, args...)
+	s.Stderr = io.MultiWriter(log, tail)
+	out, err := proc.Output(ctx, s)
+	if err != nil {
+		return nil, fmt.Errorf("supabase %s: %w: %s", args[0], absent(err), strings.TrimSpace(tail.String()))
+	}
+	return out, nil
+}
+
+// absent says what to do when the image has no Supabase CLI.
+func absent(err error) error {
+	if proc.ExitCode(err) == -1 && strings.Contains(err.Error(), "not found") {
+		return fmt.Errorf("the project asks for supabase: true, and the image has no Supabase CLI: use an image that has `supabase` on its PATH: %w", err)
+	}
+	return err
+}
+
+// supabaseEnv reads NAME="value" lines and gives every value a name of its own, and the
+// database the one that programs expect.
+func supabaseEnv(out []byte) map[string]string {
+	env := map[string]string{}
+	sc := bufio.NewScanner(bytes.NewReader(out))
+	for sc.Scan() {
+		k, v, ok := strings.Cut(strings.TrimSpace(sc.Text()), "=")
+		if !ok || !workorder.ValidEnvName(k) {
+			continue
+		}
+		if u, err := strconv.Unquote(v); err == nil {
+			v = u
+		}
+		switch k {
+		case "DB_URL":
+			env["DATABASE_URL"] = v
+			env["SUPABASE_DB_URL"] = v
+		case "API_URL":
+			env["SUPABASE_URL"] = v
+		default:
+			env["SUPABASE_"+strings.TrimPrefix(k, "SUPABASE_")] = v
+		}
+	}
+	return env
+}
+
+// lines calls tell for whole lines, at most one in progressPause.
+type lines struct {
+	tell func(string)
+	rest []byte
+	last time.Time
+}
+
+func newLines(tell func(string)) *lines { return &lines{tell: tell} }
+
+// maxLine bounds a line that never ends.
+const maxLine = 64 << 10
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.rest = append(l.rest, p...)
+	for {
+		i := bytes.IndexAny(l.rest, "\n\r")
+		if i < 0 {
+			break
+		}
+		line := strings.TrimSpace(string(l.rest[:i]))
+		l.rest = l.rest[i+1:]
+		if line != "" && time.Since(l.last) >= progressPause {
+			l.last = time.Now()
+			l.tell(line)
+		}
+	}
+	if len(l.rest) > maxLine {
+		l.rest = nil
+	}
+	return len(p), nil
+}
