@@ -1,9 +1,9 @@
 package projects_test
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -32,7 +32,7 @@ func FuzzParse(f *testing.F) {
 			if !ok || len(list) == 0 {
 				t.Fatalf("an error without problems: %v", err)
 			}
-			lines := bytes.Count(content, []byte("\n")) + 1
+			lines := len(regexp.MustCompile("\r\n|[\n\r\u0085\u2028\u2029]").Split(string(content), -1))
 			for _, q := range list {
 				if q.Code == "" || q.Message == "" || q.Line < 1 || q.Col < 1 || q.Line > lines {
 					t.Fatalf("a problem without its place (of %d lines): %+v", lines, q)

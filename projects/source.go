@@ -19,15 +19,20 @@ type source struct {
 }
 
 func newSource(name, content string) *source {
-	return &source{name: name, lines: maskLines(strings.Split(content, "\n"))}
+	return &source{name: name, lines: maskLines(splitLines(content))}
 }
+
+// lineBreaks are what YAML counts as the end of a line.
+var lineBreaks = regexp.MustCompile("\r\n|[\n\r\u0085\u2028\u2029]")
+
+func splitLines(content string) []string { return lineBreaks.Split(content, -1) }
 
 // line is the line with this number as it may be shown.
 func (s *source) line(n int) string {
 	if n < 1 || n > len(s.lines) {
 		return ""
 	}
-	return s.clean(strings.TrimSuffix(s.lines[n-1], "\r"))
+	return s.clean(s.lines[n-1])
 }
 
 // clean masks what is known or looks like a secret in a text.

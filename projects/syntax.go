@@ -26,7 +26,8 @@ func findUnreadable(src *source, content []byte) *diag.Problem {
 			return &diag.Problem{File: src.name, Line: line, Col: col, Code: codeSyntax, Message: "the file is not UTF-8 text", Hint: "save it as UTF-8"}
 		case r < 0x20 && r != '\n' && r != '\r' && r != '\t' || r == 0x7f:
 			return &diag.Problem{File: src.name, Line: line, Col: col, Code: codeSyntax, Message: "control character in the file", Hint: "remove it", Source: src.line(line)}
-		case r == '\n':
+		case r == '\r' && bytes.HasPrefix(rest, []byte("\r\n")):
+		case strings.ContainsRune("\n\r\u0085\u2028\u2029", r):
 			line, col = line+1, 0
 		}
 		col++
@@ -86,18 +87,16 @@ func syntaxHint(message, line string) string {
 
 // failingLine returns the first line whose prefix of the file fails with this message.
 func failingLine(content []byte, message string) int {
-	lines := bytes.SplitAfter(content, []byte("\n"))
-	ends := make([]int, len(lines))
-	at := 0
-	for i, l := range lines {
-		at += len(l)
-		ends[i] = at
+	var ends []int
+	for _, at := range lineBreaks.FindAllIndex(content, -1) {
+		ends = append(ends, at[1])
 	}
-	n := sort.Search(len(lines), func(i int) bool {
+	ends = append(ends, len(content))
+	n := sort.Search(len(ends), func(i int) bool {
 		err := readAll(content[:ends[i]])
 		return err != nil && strings.Contains(err.Error(), message)
 	})
-	return min(n+1, len(lines))
+	return min(n+1, len(ends))
 }
 
 // readAll reads every document and returns the first error.
@@ -118,7 +117,7 @@ func lineOf(content []byte, what string) int {
 	if i < 0 {
 		return 1
 	}
-	return 1 + bytes.Count(content[:i], []byte("\n"))
+	return len(splitLines(string(content[:i])))
 }
 
 func between(s, quote string) string {
