@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -86,7 +87,7 @@ func TestJSON(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(e, back); d != "" {
+		if d := cmp.Diff(e, back, cmpopts.EquateEmpty()); d != "" {
 			t.Error(d)
 		}
 	}
