@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/volume"
 	"github.com/docker/docker/client"
 	"github.com/docker/docker/pkg/stdcopy"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/dockerd"
@@ -629,5 +630,47 @@ func TestStopWithDeafServices(t *testing.T) {
 	b, err := os.ReadFile("/tmp/logs-deaf/dockerd.log")
 	if err != nil || !bytes.Contains(b, []byte("Daemon shutdown complete")) {
 		t.Errorf("no orderly end in the log: %v", err)
+	}
+}
+
+// TestKillNineAndRestart is run twice on one volume: with BOXTEST_HANG the box
+// fills the data root and waits for its death; without, it finds what was left.
+func TestKillNineAndRestart(t *testing.T) {
+	dirty := os.Getenv("BOXTEST_HANG") != ""
+	cfg := boxConfig(t, "killed")
+	e := start(t, cfg)
+	ctx := boxCtx(t)
+	all, err := e.Client().ContainerList(ctx, container.ListOptions{All: true})
+	if err != nil || len(all) != 0 {
+		t.Fatalf("containers of a former life: %v %v", all, err)
+	}
+	vols, err := e.Client().VolumeList(ctx, volume.ListOptions{})
+	if err != nil || len(vols.Volumes) != 0 {
+		t.Fatalf("volumes of a former life: %v %v", vols.Volumes, err)
+	}
+	if _, err := e.Client().ImageInspect(ctx, redisImage()); err != nil {
+		if !dirty {
+			t.Fatalf("the image did not survive: %v", err)
+		}
+		load(t, e.Client())
+	}
+	stack, err := services.Up(ctx, stackConfig(t, e, workorder.Service{Name: "redis", Image: redisImage(), Volumes: []string{"data:/var/lib/redis"}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := e.Client().ContainerCreate(ctx, &container.Config{Image: redisImage()}, &container.HostConfig{RestartPolicy: container.RestartPolicy{Name: "always"}}, nil, nil, "ghost")
+	if err == nil {
+		err = e.Client().ContainerStart(ctx, r.ID, container.StartOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	du(t, cfg.DataRoot)
+	if dirty {
+		fmt.Println("HANGING")
+		<-t.Context().Done()
+	}
+	if err := stack.Down(ctx); err != nil {
+		t.Error(err)
 	}
 }
