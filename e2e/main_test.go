@@ -91,29 +91,36 @@ func inventory(ctx context.Context) (things, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	got := things{}
-	cs, err := eng.ContainerList(ctx, container.ListOptions{All: true})
+	label := filters.NewArgs(filters.Arg("label", workorder.LabelTask))
+	cs, err := eng.ContainerList(ctx, container.ListOptions{All: true, Filters: label})
 	if err != nil {
 		return nil, err
 	}
 	for _, c := range cs {
 		got["container "+c.ID] = strings.Join(c.Names, ",") + " " + c.Status
 	}
-	vs, err := eng.VolumeList(ctx, volume.ListOptions{})
+	vs, err := eng.VolumeList(ctx, volume.ListOptions{Filters: label})
 	if err != nil {
 		return nil, err
 	}
 	for _, v := range vs.Volumes {
-		// The layer cache is meant to stay.
-		if v.Name != "sandbox-agent-cache" {
-			got["volume "+v.Name] = v.CreatedAt
-		}
+		got["volume "+v.Name] = v.CreatedAt
 	}
-	ns, err := eng.NetworkList(ctx, network.ListOptions{})
+	ns, err := eng.NetworkList(ctx, network.ListOptions{Filters: label})
 	if err != nil {
 		return nil, err
 	}
 	for _, n := range ns {
 		got["network "+n.ID] = n.Name
+	}
+	pids, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range pids {
+		if cmdline, err := os.ReadFile(p); err == nil && strings.HasPrefix(string(cmdline), bin+"\x00") {
+			got["process "+filepath.Dir(p)] = strings.ReplaceAll(string(cmdline), "\x00", " ")
+		}
 	}
 	return got, nil
 }

@@ -16,8 +16,8 @@ type task struct {
 
 func (t *task) Shell(ctx context.Context, name, command string) (exitCode int, tail string, err error) {
 	r := runner.Shell(ctx, t.cfg, runner.ShellCommand{Name: name, Run: command, Log: workorder.LogsDir + "/" + name + ".log"})
-	if r.ExitCode > 0 {
-		return r.ExitCode, r.Tail, nil // the command's own failure, not ours
+	if r.ExitCode > 0 && ctx.Err() == nil {
+		return r.ExitCode, r.Tail, nil // the command's own failure, not a stop
 	}
 	return r.ExitCode, r.Tail, r.Err
 }

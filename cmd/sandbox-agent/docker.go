@@ -45,6 +45,10 @@ func (i images) Build(ctx context.Context, rebuild bool, progress func(workorder
 	return provision.Ensure(ctx, i.e.Client(), o)
 }
 
+func (i images) Derive(ctx context.Context, name string, dockerfile []byte, progress func(workorder.Event)) error {
+	return provision.EnsureDerived(ctx, i.e.Client(), i.options("", progress), name, dockerfile)
+}
+
 func (i images) List(ctx context.Context) ([]cli.BuiltImage, error) {
 	list, err := provision.List(ctx, i.e.Client())
 	if err != nil {

@@ -55,6 +55,8 @@ type Images interface {
 	launch.Images
 	// Build builds the default image; again and without the cache with rebuild.
 	Build(ctx context.Context, rebuild bool, progress func(workorder.Event)) (workorder.Image, error)
+	// Derive builds the image name on the default image's base when it is missing.
+	Derive(ctx context.Context, name string, dockerfile []byte, progress func(workorder.Event)) error
 	// List returns the images built here, newest first.
 	List(ctx context.Context) ([]BuiltImage, error)
 	// Remove removes one of them.

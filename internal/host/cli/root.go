@@ -39,8 +39,8 @@ func newRootCmd(a *App) *cobra.Command {
 	})
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(
-		newCreateCmd(a), newPsCmd(a), newLogsCmd(a), newResultCmd(a), newStopCmd(a), newRmCmd(a), newGcCmd(a),
-		newDoctorCmd(a), newImageCmd(a), newVersionCmd(a), newCompanionCmd(a),
+		newCreateCmd(a), newDemoCmd(a), newPsCmd(a), newLogsCmd(a), newResultCmd(a), newStopCmd(a), newRmCmd(a), newGcCmd(a),
+		newProjectCmd(a), newDoctorCmd(a), newImageCmd(a), newVersionCmd(a), newCompanionCmd(a),
 	)
 	return root
 }

@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/projects/demo"
+)
+
+type demoOptions struct {
+	json bool
+}
+
+func newDemoCmd(a *App) *cobra.Command {
+	o := &demoOptions{}
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Run a whole task on a sample repository: no account, no key",
+		Long: `Demo runs one whole task: a small repository with a service (Redis), a test that
+fails, and a scripted agent that mends the code. It needs a Docker engine and
+nothing else: no account, no key, no model. What is missing (the box's image, the
+service's image) is built first; that takes some minutes once.
+
+The sample repository lies in the state folder afterwards, with the agent's
+branch in it. Every call begins with a fresh one.`,
+		Example: "  sandbox-agent demo\n  sandbox-agent demo --json",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.runDemo(cmd.Context(), o) },
+	}
+	cmd.Flags().BoolVar(&o.json, "json", false, "print events as JSON lines")
+	return cmd
+}
+
+func (a *App) runDemo(ctx context.Context, o *demoOptions) error {
+	st, err := a.store()
+	if err != nil {
+		return err
+	}
+	be, err := a.open()
+	if err != nil {
+		return err
+	}
+	repo, project, err := writeDemo(ctx, filepath.Join(st.Dir(), "demo"))
+	if err != nil {
+		return fmt.Errorf("prepare the sample repository: %w", err)
+	}
+	dockerfile, err := demo.ServiceDockerfile()
+	if err != nil {
+		return err
+	}
+	view := a.newView(o.json)
+	err = be.Images.Derive(ctx, demo.ServiceImage, dockerfile, view.event)
+	view.r.Close()
+	if err != nil {
+		return err
+	}
+	create := &createOptions{
+		project: project, repo: repo, task: demo.Task, taskSet: true, json: o.json,
+		sources: map[string]string{"repo": "demo"},
+	}
+	if err := a.runCreate(ctx, create); err != nil || o.json {
+		return err
+	}
+	return a.showDiff(ctx, repo)
+}
+
+// writeDemo makes a fresh sample repository with one commit, and the project file beside it.
+func writeDemo(ctx context.Context, dir string) (repo, project string, err error) {
+	repo, project = filepath.Join(dir, "repo"), filepath.Join(dir, "project.yaml")
+	if err := os.RemoveAll(repo); err != nil {
+		return "", "", err
+	}
+	files, err := demo.Repository()
+	if err != nil {
+		return "", "", err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", "", err
+	}
+	if err := os.CopyFS(repo, files); err != nil {
+		return "", "", err
+	}
+	yaml, err := demo.Project()
+	if err != nil {
+		return "", "", err
+	}
+	if err := os.WriteFile(project, yaml, 0o644); err != nil {
+		return "", "", err
+	}
+	r := git.Repo{Dir: repo, Env: []string{
+		"GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=Demo", "GIT_AUTHOR_EMAIL=demo@example.org",
+		"GIT_COMMITTER_NAME=Demo", "GIT_COMMITTER_EMAIL=demo@example.org",
+	}}
+	for _, args := range [][]string{
+		{"init", "--quiet", "--template=", "--initial-branch=main"},
+		{"add", "--all"},
+		{"commit", "--quiet", "--no-gpg-sign", "--message", "Count visits"},
+	} {
+		if err := r.Run(ctx, args...); err != nil {
+			return "", "", err
+		}
+	}
+	return repo, project, nil
+}
+
+// showDiff prints what the agent's branch, the only other one, changes.
+func (a *App) showDiff(ctx context.Context, repo string) error {
+	r := git.Repo{Dir: repo, Env: []string{"GIT_CONFIG_GLOBAL=/dev/null"}}
+	refs, err := r.Output(ctx, "for-each-ref", "--format=%(refname)", "refs/heads/agent/")
+	if err != nil {
+		return err
+	}
+	for ref := range strings.FieldsSeq(string(refs)) {
+		diff, err := r.Output(ctx, "diff", "--no-ext-diff", "--no-textconv", "main..."+ref, "--")
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(a.Stdout)
+		for line := range strings.Lines(string(diff)) {
+			fmt.Fprintln(a.Stdout, render.Clean(strings.TrimSuffix(line, "\n")))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package provision
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/build"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// EnsureDerived makes the image name from a Dockerfile whose build argument BASE
+// is the default image's base. An image of that name that is there is used as it is.
+func EnsureDerived(ctx context.Context, engine Engine, o Options, name string, dockerfile []byte) error {
+	if _, err := inspect(ctx, engine, name); !cerrdefs.IsNotFound(err) {
+		return err
+	}
+	base, err := EnsureBase(ctx, engine, o)
+	if err != nil {
+		return err
+	}
+	if o.Progress == nil {
+		o.Progress = func(workorder.Event) {}
+	}
+	b := builder{engine: engine, name: name, o: o}
+	ctx, cancel := context.WithTimeoutCause(ctx, buildDeadline, fmt.Errorf("the image was not built within %s", buildDeadline))
+	defer cancel()
+	start := time.Now()
+	b.emit(workorder.Event{Type: workorder.EventStepStarted, Name: StepImage, Text: name})
+	err = b.derive(ctx, base, dockerfile)
+	e := workorder.Event{Type: workorder.EventStepFinished, Name: StepImage, Status: string(workorder.StepDone), DurationMS: time.Since(start).Milliseconds()}
+	if err != nil {
+		e.Status, e.Text = string(workorder.StepFailed), firstLine(err.Error())
+	}
+	b.emit(e)
+	return err
+}
+
+func (b *builder) derive(ctx context.Context, base string, dockerfile []byte) error {
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	if err := w.WriteHeader(&tar.Header{Name: "Dockerfile", Mode: 0o644, Size: int64(len(dockerfile))}); err != nil {
+		return fmt.Errorf("build image %s: %w", b.name, err)
+	}
+	if _, err := w.Write(dockerfile); err != nil {
+		return fmt.Errorf("build image %s: %w", b.name, err)
+	}
+	if err := w.Close(); err != nil {
+		return fmt.Errorf("build image %s: %w", b.name, err)
+	}
+	args := map[string]*string{"BASE": &base}
+	for k, v := range readHost(ctx).proxies {
+		args[k] = &v
+	}
+	res, err := b.engine.ImageBuild(ctx, &buf, build.ImageBuildOptions{
+		Tags: []string{b.name}, BuildArgs: args, Remove: true, ForceRemove: true, Version: build.BuilderV1,
+	})
+	if err != nil {
+		return fault.New(workorder.ExitBox, fmt.Errorf("build image %s: %w", b.name, orCause(ctx, err)), "")
+	}
+	defer res.Body.Close() //nolint:errcheck // read to its end or given up
+	tail := proc.NewTail(tailBytes)
+	if err := b.follow(res.Body, tail); err != nil {
+		return fault.New(workorder.ExitBox,
+			fmt.Errorf("build image %s: %w\nlast output:\n%s", b.name, orCause(ctx, err), strings.TrimRight(tail.String(), "\n")),
+			"the build needs the distribution's package archive: check network and proxy of this machine")
+	}
+	return nil
+}
