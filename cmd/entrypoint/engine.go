@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/dockerd"
@@ -58,7 +60,8 @@ type serviceStack struct {
 	log    *slog.Logger
 	logs   string
 
-	stack *services.Stack
+	stack    *services.Stack
+	supabase *services.Supabase
 }
 
 func (s *serviceStack) Up(ctx context.Context) error {
@@ -89,12 +92,27 @@ func (s *serviceStack) Up(ctx context.Context) error {
 }
 
 func (s *serviceStack) Supabase(ctx context.Context) (map[string]string, error) {
-	return nil, errors.New("supabase is not wired yet")
+	cfg := s.task.cfg
+	// No untrusted code has run yet, so nobody can have put anything else there.
+	scratch := filepath.Join(cfg.Home, ".supabase-stack")
+	err := errors.Join(os.MkdirAll(scratch, 0o700), os.Chown(scratch, int(cfg.User.UID), int(cfg.User.GID)))
+	if err != nil {
+		return nil, fmt.Errorf("start supabase: %w", err)
+	}
+	s.supabase, err = services.UpSupabase(ctx, services.SupabaseConfig{
+		Dir: cfg.Workspace, Scratch: scratch, User: cfg.User, Env: cfg.Env,
+		LogDir: s.logs, LogRel: workorder.LogsDir, Emit: s.emit,
+	})
+	return s.supabase.Env, err
 }
 
 func (s *serviceStack) Ends() []workorder.ServiceEnd {
-	if s.stack == nil {
-		return nil
+	var ends []workorder.ServiceEnd
+	if s.stack != nil {
+		ends = s.stack.Ends()
 	}
-	return s.stack.Ends()
+	if s.supabase != nil {
+		ends = append(ends, s.supabase.End)
+	}
+	return ends
 }

@@ -29,7 +29,7 @@ const (
 	cloneBudget    = 10 * time.Minute // a large repository over a slow line
 	servicesBudget = 15 * time.Minute // pulling a gigabyte; readiness has its own bound
 	packagesBudget = 10 * time.Minute
-	supabaseBudget = 15 * time.Minute
+	supabaseBudget = 25 * time.Minute // three gigabytes of images the first time
 	envBudget      = 15 * time.Second
 )
 
