@@ -1,7 +1,6 @@
 package dockerd
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -258,17 +257,6 @@ func parseVersion(s string) (string, error) {
 		return "", fmt.Errorf("dockerd names no version: %q", s)
 	}
 	return v, nil
-}
-
-// chooseRuntime prefers crun, a quarter faster per container, when it runs here.
-func (e *Engine) chooseRuntime(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	out, err := proc.Output(ctx, proc.Spec{Argv: []string{"crun", "--version"}, Env: environment(os.Environ())})
-	if err != nil || !bytes.Contains(out, []byte("crun version")) {
-		return ""
-	}
-	return "crun"
 }
 
 // startContainerd starts containerd and waits until it listens. dockerd would
