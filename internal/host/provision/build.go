@@ -21,7 +21,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// StepImage is the name of the events' step.
+// StepImage is the step that the events belong to; who calls Ensure starts and
+// finishes it.
 const StepImage = "image"
 
 // missingMark starts a line of the build that names an optional part which
@@ -41,19 +42,11 @@ type builder struct {
 	o      Options
 }
 
-func (b *builder) run(ctx context.Context) (err error) {
+func (b *builder) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, buildDeadline,
 		fmt.Errorf("the image was not built within %s", buildDeadline))
 	defer cancel()
-	start := time.Now()
-	b.emit(workorder.Event{Type: workorder.EventStepStarted, Name: StepImage, Text: b.name})
-	defer func() {
-		e := workorder.Event{Type: workorder.EventStepFinished, Name: StepImage, Status: string(workorder.StepDone), DurationMS: time.Since(start).Milliseconds()}
-		if err != nil {
-			e.Status, e.Text = string(workorder.StepFailed), firstLine(err.Error())
-		}
-		b.emit(e)
-	}()
+	b.say("building %s", b.name)
 	host := readHost(ctx)
 	base, err := b.base(ctx, host)
 	if err != nil {
@@ -79,25 +72,31 @@ func (b *builder) warn(format string, a ...any) {
 }
 
 func (b *builder) build(ctx context.Context, base string, host host) error {
-	args := map[string]*string{"BASE": &base}
-	for k, v := range host.proxies {
-		args[k] = &v
-	}
 	pr, pw := io.Pipe()
+	defer pr.Close() //nolint:errcheck // only unblocks the writer when the engine stopped reading
 	go func() {
 		pw.CloseWithError(b.src.WriteContext(pw, image.Host{CAs: host.cas, Registry: host.registry}))
 	}()
-	defer pr.Close() //nolint:errcheck // only unblocks the writer when the engine stopped reading
-	res, err := b.engine.ImageBuild(ctx, pr, build.ImageBuildOptions{
-		Tags:        []string{b.name},
-		Dockerfile:  "Dockerfile",
-		BuildArgs:   args,
-		NoCache:     b.o.Rebuild,
-		Remove:      true,
-		ForceRemove: true,
-		Version:     build.BuilderV1,
-		Labels:      map[string]string{LabelHash: b.hash, LabelVersion: b.o.Version},
+	return b.submit(ctx, pr, build.ImageBuildOptions{
+		BuildArgs: buildArgs(base, host.proxies),
+		NoCache:   b.o.Rebuild,
+		Labels:    map[string]string{LabelHash: b.hash, LabelVersion: b.o.Version},
 	})
+}
+
+func buildArgs(base string, proxies map[string]string) map[string]*string {
+	args := map[string]*string{"BASE": &base}
+	for k, v := range proxies {
+		args[k] = &v
+	}
+	return args
+}
+
+// submit has the engine build the context under the builder's name.
+func (b *builder) submit(ctx context.Context, buildContext io.Reader, o build.ImageBuildOptions) error {
+	o.Tags, o.Version = []string{b.name}, build.BuilderV1
+	o.Remove, o.ForceRemove = true, true
+	res, err := b.engine.ImageBuild(ctx, buildContext, o)
 	if err != nil {
 		return fault.New(workorder.ExitBox, fmt.Errorf("build image %s: %w", b.name, orCause(ctx, err)), "")
 	}
@@ -106,7 +105,7 @@ func (b *builder) build(ctx context.Context, base string, host host) error {
 	if err := b.follow(res.Body, tail); err != nil {
 		return fault.New(workorder.ExitBox,
 			fmt.Errorf("build image %s: %w\nlast output:\n%s", b.name, orCause(ctx, err), strings.TrimRight(tail.String(), "\n")),
-			"the build needs the distribution's package archive and the npm registry: check network, proxy and CA certificates of this machine, then run `sandbox-agent image build`")
+			"a build needs the distribution's package archive and the npm registry: check network, proxy and CA certificates of this machine, then try again")
 	}
 	return nil
 }
@@ -183,9 +182,4 @@ func orCause(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	return err
-}
-
-func firstLine(s string) string {
-	line, _, _ := strings.Cut(s, "\n")
-	return line
 }

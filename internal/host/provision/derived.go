@@ -5,14 +5,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/build"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -37,7 +34,7 @@ func EnsureDerived(ctx context.Context, engine Engine, o Options, name string, d
 	err = b.derive(ctx, base, dockerfile)
 	e := workorder.Event{Type: workorder.EventStepFinished, Name: StepImage, Status: string(workorder.StepDone), DurationMS: time.Since(start).Milliseconds()}
 	if err != nil {
-		e.Status, e.Text = string(workorder.StepFailed), firstLine(err.Error())
+		e.Status, e.Text = string(workorder.StepFailed), err.Error()
 	}
 	b.emit(e)
 	return err
@@ -55,22 +52,5 @@ func (b *builder) derive(ctx context.Context, base string, dockerfile []byte) er
 	if err := w.Close(); err != nil {
 		return fmt.Errorf("build image %s: %w", b.name, err)
 	}
-	args := map[string]*string{"BASE": &base}
-	for k, v := range readHost(ctx).proxies {
-		args[k] = &v
-	}
-	res, err := b.engine.ImageBuild(ctx, &buf, build.ImageBuildOptions{
-		Tags: []string{b.name}, BuildArgs: args, Remove: true, ForceRemove: true, Version: build.BuilderV1,
-	})
-	if err != nil {
-		return fault.New(workorder.ExitBox, fmt.Errorf("build image %s: %w", b.name, orCause(ctx, err)), "")
-	}
-	defer res.Body.Close() //nolint:errcheck // read to its end or given up
-	tail := proc.NewTail(tailBytes)
-	if err := b.follow(res.Body, tail); err != nil {
-		return fault.New(workorder.ExitBox,
-			fmt.Errorf("build image %s: %w\nlast output:\n%s", b.name, orCause(ctx, err), strings.TrimRight(tail.String(), "\n")),
-			"the build needs the distribution's package archive: check network and proxy of this machine")
-	}
-	return nil
+	return b.submit(ctx, &buf, build.ImageBuildOptions{BuildArgs: buildArgs(base, readHost(ctx).proxies)})
 }

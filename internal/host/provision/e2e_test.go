@@ -125,7 +125,7 @@ func asSandbox(t *testing.T, c *client.Client, img, script string) (string, int6
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer logs.Close()
+	defer logs.Close() //nolint:errcheck // read to its end
 	var out bytes.Buffer
 	if _, err := stdcopy.StdCopy(&out, &out, logs); err != nil {
 		t.Fatal(err)
