@@ -280,8 +280,14 @@ func (l *Launcher) lost(rec *store.Record, box *engine.Box, kind stopKind) *work
 	if box != nil {
 		reason = fmt.Sprintf("the box ended without a result %s (%s)", where, box.Status)
 	}
-	if kind == killed {
+	switch kind {
+	case killed:
 		status, by, reason = workorder.StatusInterrupted, workorder.BySignal, "killed on request "+where
+	case stoppedSoftly:
+		status, by, reason = workorder.StatusInterrupted, workorder.BySignal, "stopped on request; "+reason
+	case overdue:
+		status, by, reason = workorder.StatusTimeout, workorder.ByHost, "stopped from outside, long after its timeout; "+reason
+	case notStopped:
 	}
 	return synthesise(rec, l.recorded(rec), status, by, reason, l.now())
 }
@@ -312,6 +318,10 @@ func complete(res *workorder.Result, rec *store.Record) {
 	res.Host.Isolation, res.Host.OCIRuntime, res.Host.EngineVersion = h.Isolation, h.OCIRuntime, h.EngineVersion
 	if res.Host.CgroupVersion == 0 {
 		res.Host.CgroupVersion = h.CgroupVersion
+	}
+	// The run began with the command, not with the box.
+	if lead := res.StartedAt.Sub(rec.CreatedAt); lead > 0 && lead < startTimeout+collectTimeout {
+		res.StartedAt, res.DurationMS = rec.CreatedAt, res.DurationMS+lead.Milliseconds()
 	}
 	// The box knows a local repository only by the address it was served at.
 	res.Repo = rec.Repo

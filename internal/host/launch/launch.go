@@ -184,7 +184,7 @@ func (l *Launcher) begin(ctx context.Context, job *Job, rec *store.Record) error
 	}
 	rec.Box = "sandbox-agent-" + rec.TaskID
 	rec.Deadline = l.now().Add(o.Timeout() + landingReserve).UTC()
-	return l.step(rec, "box", func() error { return l.start(ctx, job, rec, info) })
+	return l.step(rec, "start", func() error { return l.start(ctx, job, rec, info) })
 }
 
 func (l *Launcher) start(ctx context.Context, job *Job, rec *store.Record, info engine.Info) error {
