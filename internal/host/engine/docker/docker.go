@@ -289,7 +289,7 @@ func isRefused(err error) bool {
 // startError names the isolation when the runtime refused what it asks for: the
 // words are runc's and the engine's, seen on hosts whose own capability set is reduced.
 func (e *Engine) startError(doing string, s engine.BoxSpec, err error) error {
-	msg := err.Error()
+	msg := strings.ToLower(err.Error()) // engines differ in the first letter
 	for _, sign := range []string{"unable to apply caps", "unknown or invalid runtime name", "unknown runtime specified", "apply apparmor", "invalid security option", "unknown security option", "gathering device information", "error setting cgroup", "userns"} {
 		if strings.Contains(msg, sign) {
 			return fmt.Errorf("%s: %w: %w", doing, engine.ErrIsolation, err)

@@ -1,0 +1,349 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/api/types/volume"
+	"github.com/docker/docker/client"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// newCarefulUser is a user at whose end nothing of theirs may be left: no
+// container, no volume of one, no process of the program.
+func newCarefulUser(t *testing.T, env ...string) *user {
+	t.Helper()
+	u := newUser(t, env...)
+	t.Cleanup(func() { u.noneLeft(eng) })
+	return u
+}
+
+// noneLeft checks that nothing on the engine carries the user's label and that
+// no process of theirs lives.
+func (u *user) noneLeft(c *client.Client) {
+	u.t.Helper()
+	ctx := context.WithoutCancel(u.t.Context()) // which has ended when clean-up runs
+	label := filters.NewArgs(filters.Arg("label", workorder.LabelOwner))
+	mine := func(labels map[string]string) bool {
+		return strings.HasSuffix(labels[workorder.LabelOwner], ":"+u.state)
+	}
+	cs, err := c.ContainerList(ctx, container.ListOptions{All: true, Filters: label})
+	for _, b := range cs {
+		if mine(b.Labels) {
+			u.t.Errorf("container %s is left: %s", b.Names, b.Status)
+		}
+	}
+	vs, verr := c.VolumeList(ctx, volume.ListOptions{Filters: label})
+	for _, v := range vs.Volumes {
+		if mine(v.Labels) {
+			u.t.Errorf("volume %s is left", v.Name)
+		}
+	}
+	ns, nerr := c.NetworkList(ctx, network.ListOptions{Filters: label})
+	for _, n := range ns {
+		if mine(n.Labels) {
+			u.t.Errorf("network %s is left", n.Name)
+		}
+	}
+	if err := errors.Join(err, verr, nerr); err != nil {
+		u.t.Error(err)
+	}
+	for pid, cmdline := range u.processes() {
+		u.t.Errorf("process %s is left: %s", pid, cmdline)
+	}
+}
+
+// processes are the living processes of the program that use the user's state
+// folder, by process id.
+func (u *user) processes() map[string]string {
+	u.t.Helper()
+	list, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, p := range list {
+		cmdline, err := os.ReadFile(p + "/cmdline")
+		if err != nil || !strings.HasPrefix(string(cmdline), bin+"\x00") {
+			continue
+		}
+		env, err := os.ReadFile(p + "/environ")
+		if err == nil && strings.Contains("\x00"+string(env), "\x00SANDBOX_AGENT_STATE_DIR="+u.state+"\x00") {
+			got[filepath.Base(p)] = strings.ReplaceAll(string(cmdline), "\x00", " ")
+		}
+	}
+	return got
+}
+
+// scripted is a project whose agent is a shell script. The project has
+// whatever else head declares.
+func scripted(head, script string) string {
+	var b strings.Builder
+	b.WriteString("name: e2e\n" + strings.TrimPrefix(head, "\n") + "harness:\n  name: command\n  command: |\n")
+	for line := range strings.Lines(strings.TrimPrefix(script, "\n")) {
+		b.WriteString("    " + line)
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+// A failure is one way to be let down, and what has to be said about it.
+type failure struct {
+	name string
+	// head is the project above its harness, yaml a whole project instead.
+	head, yaml string
+	args       []string
+	env        []string
+	code       int
+	// says are parts of the message, hint of what to do.
+	says []string
+	// status and by are the result's; none when no run was begun.
+	status workorder.Status
+	by     workorder.EndedBy
+	check  func(t *testing.T, r *workorder.Result)
+}
+
+func (f *failure) run(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t, f.env...)
+	yaml := f.yaml
+	if yaml == "" {
+		yaml = scripted(f.head, "echo never >/workspace/never\necho the agent ran")
+	}
+	args := []string{"create", "--task", "x"}
+	if !slices.Contains(f.args, "-p") {
+		args = append(args, "-p", u.project(yaml))
+	}
+	c := u.run("", append(args, f.args...)...)
+	if c.code != f.code {
+		t.Errorf("exit code %d, want %d", c.code, f.code)
+	}
+	said := c.stdout + c.stderr
+	for _, want := range f.says {
+		if !strings.Contains(said, want) {
+			t.Errorf("it does not say %q", want)
+		}
+	}
+	if strings.Contains(said, "goroutine ") || strings.Contains(said, "%!") {
+		t.Error("it says what only a programmer understands")
+	}
+	if f.status == "" {
+		if id := taskID.FindString(said); id != "" {
+			t.Errorf("a run was begun: %s", id)
+		}
+		if strings.Count(c.stderr, "error: ") > 1 && !strings.Contains(c.stderr, "project.yaml:") {
+			t.Error("it says more than one error")
+		}
+		return
+	}
+	// What the program itself could not do is an error with a hint; how a task
+	// ended is in the summary.
+	if n := strings.Count("\n"+c.stderr, "\nerror: "); n > 1 {
+		t.Errorf("it says %d errors", n)
+	} else if n == 1 && !strings.Contains(c.stderr, "\nhint: ") {
+		t.Error("the error comes without a hint")
+	}
+	r := u.result(c.task(t))
+	if r.Status != f.status || r.EndedBy != f.by || r.Reason == "" {
+		t.Errorf("the result says %s by %s (%s), want %s by %s", r.Status, r.EndedBy, r.Reason, f.status, f.by)
+	}
+	if strings.Contains(said, "the agent ran") {
+		t.Error("the agent was started all the same")
+	}
+	if f.check != nil {
+		f.check(t, r)
+	}
+}
+
+// What is wrong with the input is found before anything is started.
+func TestBadInput(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, f := range []failure{
+		{
+			name: "YAML that is none", yaml: "name: x\nservices:\n  redis: {image: [\n", code: workorder.ExitInvalid,
+			says: []string{"project.yaml:"},
+		},
+		{
+			name: "every mistake at once", code: workorder.ExitInvalid,
+			yaml: "name: x\nservces: {}\nharness: comand\ntimeout_minutes: -1\nenv:\n  A-B: x\nsecrets:\n  KEY: abc\n",
+			says: []string{"project.yaml:2:", "services", "project.yaml:3:", "command", "project.yaml:4:", "project.yaml:6:", "project.yaml:8:", "env://"},
+		},
+		{name: "unknown harness", yaml: "name: x\nharness: claud-code\n", code: workorder.ExitInvalid, says: []string{"claud-code", "claude-code", "project.yaml:2:10"}},
+		{name: "unknown harness by flag", args: []string{"--harness", "nobody"}, code: workorder.ExitUsage, says: []string{"nobody", "--harness", "claude-code"}},
+		{name: "policy that is not enforced", head: "network: none\n", code: workorder.ExitInvalid, says: []string{"none", "full"}},
+		{name: "unknown project", args: []string{"-p", "no-such-project"}, code: workorder.ExitNoProject, says: []string{"no-such-project", "known projects", "project init"}},
+		{name: "missing project file", args: []string{"-p", dir + "/none.yaml"}, code: workorder.ExitNoProject, says: []string{"none.yaml", "project init"}},
+		{name: "folder that is no repository", args: []string{"--repo", dir}, code: workorder.ExitGit, says: []string{dir, "hint: "}},
+		{name: "missing secret", head: "secrets:\n  KEY: env://E2E_NOT_SET\n", code: workorder.ExitInvalid, says: []string{"KEY", "E2E_NOT_SET"}},
+		{name: "empty task", args: []string{"--task", " "}, code: workorder.ExitUsage, says: []string{"task"}},
+		{name: "unknown flag", args: []string{"--tsk", "x"}, code: workorder.ExitUsage, says: []string{"--tsk"}},
+		{name: "bad number", args: []string{"--timeout-minutes", "soon"}, code: workorder.ExitUsage, says: []string{"soon", "--timeout-minutes"}},
+	} {
+		t.Run(f.name, f.run)
+	}
+}
+
+// A remote that does not let us in costs no container.
+func TestRemoteThatDoesNotServe(t *testing.T) {
+	t.Parallel()
+	const token = "right-token-0123456789"
+	srv := gittest.NewAt(t, token, hostAddress(t))
+	url := srv.Create(t, "app.git", map[string]string{"a": "1"})
+	right := []string{"SANDBOX_AGENT_GIT_TOKEN=" + token}
+	for _, f := range []failure{
+		{
+			name: "unreachable", head: "repo: http://127.0.0.1:1/app.git\n", code: workorder.ExitGit, env: right,
+			says: []string{"127.0.0.1:1", "hint: "}, status: workorder.StatusError, by: workorder.ByGit,
+		},
+		{
+			name: "wrong token", head: "repo: " + url + "\n", code: workorder.ExitGit, env: []string{"SANDBOX_AGENT_GIT_TOKEN=wrong-token-987654321"},
+			says: []string{"refused the credential", "hint: "}, status: workorder.StatusError, by: workorder.ByGit,
+			check: func(t *testing.T, r *workorder.Result) {
+				if strings.Contains(r.Reason, "wrong-token") {
+					t.Error("the reason holds the token")
+				}
+			},
+		},
+		{
+			name: "missing branch", head: "repo: " + url + "\nbranch: nowhere\n", code: workorder.ExitGit, env: right,
+			says: []string{`no branch "nowhere"`, "main"}, status: workorder.StatusError, by: workorder.ByGit,
+		},
+		{
+			name: "missing repository", head: "repo: " + srv.URL + "/none.git\n", code: workorder.ExitGit, env: right,
+			says: []string{"none.git", "hint: "}, status: workorder.StatusError, by: workorder.ByGit,
+		},
+	} {
+		t.Run(f.name, f.run)
+	}
+}
+
+func TestMissingBranchOfALocalRepository(t *testing.T) {
+	t.Parallel()
+	repo := newUser(t).repo(map[string]string{"a": "1"})
+	f := failure{
+		args: []string{"--repo", repo, "--branch", "nowhere"}, code: workorder.ExitGit, says: []string{"nowhere", "hint: "},
+	}
+	t.Run("branch", f.run)
+}
+
+// What the box needs and is not there.
+func TestMissingGround(t *testing.T) {
+	t.Parallel()
+	for _, f := range []failure{
+		{
+			name: "custom image", head: "image: sandbox-agent-e2e/none:1\n", code: workorder.ExitBox,
+			says: []string{"sandbox-agent-e2e/none:1", "never built", "hint: "}, status: workorder.StatusError, by: workorder.ByBox,
+		},
+		{
+			name: "no engine", env: []string{"DOCKER_HOST=unix:///nowhere/docker.sock"}, code: workorder.ExitBox,
+			says: []string{"/nowhere/docker.sock", "hint: start the Docker engine"}, status: workorder.StatusError, by: workorder.ByBox,
+		},
+		{
+			name: "no engine at an address", env: []string{"DOCKER_HOST=tcp://127.0.0.1:1"}, code: workorder.ExitBox,
+			says: []string{"127.0.0.1:1", "hint: start the Docker engine"}, status: workorder.StatusError, by: workorder.ByBox,
+		},
+		{
+			name: "OCI runtime", head: "oci_runtime: no-such-runtime\n", code: workorder.ExitBox,
+			says: []string{"no-such-runtime", "hint: the engine must have the OCI runtime"}, status: workorder.StatusError, by: workorder.ByBox,
+		},
+	} {
+		t.Run(f.name, f.run)
+	}
+	if _, err := eng.ImageInspect(t.Context(), "sandbox-agent-e2e/none:1"); err == nil {
+		t.Error("the missing custom image was made")
+	}
+}
+
+// A service that is not there ends the run with the reason and its log.
+func TestServicesThatFail(t *testing.T) {
+	t.Parallel()
+	service := func(rest string) string {
+		return "services:\n  store:\n" + rest
+	}
+	failed := func(state, log string) func(*testing.T, *workorder.Result) {
+		return func(t *testing.T, r *workorder.Result) {
+			t.Helper()
+			if s := step(t, r, "services"); s.Status != workorder.StepFailed {
+				t.Errorf("step services is %s", s.Status)
+			}
+			if len(r.Services) != 1 || r.Services[0].State != state || !strings.Contains(r.Services[0].Tail, log) {
+				t.Errorf("services %+v, want %s with %q in the log", r.Services, state, log)
+			}
+			if !strings.Contains(r.Reason, "store") {
+				t.Errorf("the reason %q does not name the service", r.Reason)
+			}
+		}
+	}
+	for _, f := range []failure{
+		{
+			name: "exits at once", head: service("    image: " + redisImage + "\n    command: [sh, -c, echo boom-42; exit 3]\n    ports: [6379]\n"),
+			code: workorder.ExitBox, says: []string{"boom-42", "store"}, status: workorder.StatusFailed, by: workorder.ByServices, check: failed("exited", "boom-42"),
+		},
+		{
+			name: "never healthy",
+			head: service("    image: " + redisImage + "\n    healthcheck:\n      test: \"false\"\n      interval: 500ms\n      retries: 2\n    start_timeout: 10s\n"),
+			code: workorder.ExitBox, says: []string{"store"}, status: workorder.StatusFailed, by: workorder.ByServices, check: failed("unhealthy", "Ready to accept"),
+		},
+		{
+			name: "never listens", head: service("    image: " + redisImage + "\n    command: [sh, -c, echo waiting-77; sleep 600]\n    ports: [6379]\n    start_timeout: 2s\n"),
+			code: workorder.ExitBox, says: []string{"store", "not ready after 2s"}, status: workorder.StatusFailed, by: workorder.ByServices, check: failed("failed", "waiting-77"),
+		},
+		{
+			name: "missing image", head: service("    image: sandbox-agent-e2e.invalid/none:1\n"), code: workorder.ExitBox,
+			says: []string{"sandbox-agent-e2e.invalid/none:1"}, status: workorder.StatusFailed, by: workorder.ByServices, check: failed("failed", ""),
+		},
+	} {
+		t.Run(f.name, f.run)
+	}
+}
+
+// What the project asks to be run before the agent, and the agent itself.
+func TestCommandsThatFail(t *testing.T) {
+	t.Parallel()
+	setupFails := func(code int) func(*testing.T, *workorder.Result) {
+		return func(t *testing.T, r *workorder.Result) {
+			t.Helper()
+			s := step(t, r, "setup")
+			if s.Status != workorder.StepFailed || s.ExitCode == nil || *s.ExitCode != code {
+				t.Errorf("step setup %+v, want exit code %d", s, code)
+			}
+		}
+	}
+	for _, f := range []failure{
+		{
+			name: "setup", head: "lifecycle:\n  setup:\n    - \"true\"\n    - echo said-before; exit 7\n    - touch /tmp/third\n", code: workorder.ExitTaskFailed,
+			says: []string{"said-before", "7"}, status: workorder.StatusFailed, by: workorder.BySetup, check: setupFails(7),
+		},
+		{
+			name: "setup killed", head: "lifecycle:\n  setup: ['kill -9 $$']\n", code: workorder.ExitTaskFailed,
+			status: workorder.StatusFailed, by: workorder.BySetup, check: setupFails(137),
+		},
+		{
+			name: "missing package", head: "packages: [sandbox-agent-no-such-package]\n", code: workorder.ExitTaskFailed,
+			says: []string{"sandbox-agent-no-such-package"}, status: workorder.StatusFailed, by: workorder.BySetup,
+		},
+		{
+			name: "agent that is not there", yaml: "name: e2e\nharness:\n  name: command\n  command: [no-such-agent, run]\n", code: workorder.ExitTaskFailed,
+			says: []string{"no-such-agent"}, status: workorder.StatusFailed, by: workorder.ByAgent,
+		},
+		{
+			name: "setup beyond the time limit", head: "timeout_minutes: 0.03\nlifecycle:\n  setup: [sleep 600]\n", code: workorder.ExitTimeout,
+			says: []string{"timeout_minutes"}, status: workorder.StatusTimeout, by: workorder.ByTimeout,
+		},
+	} {
+		t.Run(f.name, f.run)
+	}
+}

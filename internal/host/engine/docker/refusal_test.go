@@ -1,0 +1,26 @@
+package docker
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+)
+
+// What engines and runtimes were seen to say when they cannot hold a box as asked.
+func TestRefusalsOfTheIsolation(t *testing.T) {
+	t.Parallel()
+	e := &Engine{}
+	for _, said := range []string{
+		"Error response from daemon: Unknown runtime specified no-such-runtime",
+		"Error response from daemon: unknown or invalid runtime name: no-such-runtime",
+		"OCI runtime create failed: runc create failed: unable to start container process: unable to apply caps: operation not permitted: unknown",
+	} {
+		if err := e.startError("start box", engine.BoxSpec{}, errors.New(said)); !errors.Is(err, engine.ErrIsolation) {
+			t.Errorf("%q is not taken for a refusal", said)
+		}
+	}
+	if err := e.startError("start box", engine.BoxSpec{}, errors.New("no space left on device")); errors.Is(err, engine.ErrIsolation) {
+		t.Error("a full disk is taken for a refusal")
+	}
+}
