@@ -15,6 +15,8 @@ import (
 // fastRuntime starts a container in three quarters of the default's time.
 const fastRuntime = "crun"
 
+const trialName = "sandbox-agent-trial"
+
 // chooseRuntime prefers the fast OCI runtime when it really runs a container
 // here; "" leaves the daemon its own choice. It refuses some cgroup set-ups that the default accepts,
 // which no version number tells.
@@ -59,18 +61,31 @@ func tryRuntime(ctx context.Context, name, bundle string, uid, gid int) (err err
 		return fmt.Errorf("make trial container: %w", err)
 	}
 	_, err = proc.Output(ctx, proc.Spec{
-		Argv: []string{name, "--root", filepath.Join(bundle, "state"), "run", "--bundle", bundle, "sandbox-agent-trial"},
+		Argv: []string{name, "--root", filepath.Join(bundle, "state"), "run", "--bundle", bundle, trialName},
 		Env:  environment(os.Environ()),
 	})
+	if err != nil {
+		dropTrialCgroups()
+	}
 	return err
 }
 
-// trialContainer is an OCI configuration with what can go wrong: a user
-// namespace and a memory limit.
+// dropTrialCgroups removes the groups of a trial that ended half-way.
+func dropTrialCgroups() {
+	for _, pattern := range []string{"/*/", "/"} {
+		dirs, _ := filepath.Glob(cgroupRoot + pattern + trialName)
+		for _, d := range dirs {
+			_ = os.Remove(d) // an empty group does no harm either
+		}
+	}
+}
+
+// trialContainer is an OCI configuration with what inner containers have and
+// what can go wrong: a user namespace and a control group.
 func trialContainer(uid, gid int) map[string]any {
 	type m = map[string]any
 	spaces := []m{{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}}
-	linux := m{"cgroupsPath": "/sandbox-agent-trial", "resources": m{"memory": m{"limit": 64 << 20}}}
+	linux := m{"cgroupsPath": "/" + trialName}
 	if uid != 0 || gid != 0 {
 		spaces = append(spaces, m{"type": "user"})
 		linux["uidMappings"] = []m{{"containerID": 0, "hostID": uid, "size": 1}}
