@@ -64,9 +64,7 @@ func currentContext(dir string) (string, error) {
 }
 
 func contextEndpoint(dir, name string) (endpoint, error) {
-	// The docker command stores a context under the digest of its name.
-	sum := sha256.Sum256([]byte(name))
-	id := hex.EncodeToString(sum[:])
+	id := digest(name)
 	b, err := os.ReadFile(filepath.Join(dir, "contexts", "meta", id, "meta.json"))
 	if err != nil {
 		return endpoint{}, fmt.Errorf("read docker context %q: %w", name, err)
@@ -89,4 +87,10 @@ func contextEndpoint(dir, name string) (endpoint, error) {
 		e.tlsDir = tls
 	}
 	return e, nil
+}
+
+// digest is the folder name under which the docker command keeps a context.
+func digest(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return hex.EncodeToString(sum[:])
 }

@@ -1,0 +1,105 @@
+package docker
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func TestHostConfig(t *testing.T) {
+	base := engine.BoxSpec{
+		Name: "sandbox-agent-T-A1B2C3D4", Image: "sandbox-agent:1", CacheVolume: "sandbox-agent-cache",
+		Labels: map[string]string{workorder.LabelTask: "T-A1B2C3D4", workorder.LabelOwner: "me@here:/state", workorder.LabelProject: "p"},
+	}
+	for name, change := range map[string]func(*engine.BoxSpec){
+		"confined": func(s *engine.BoxSpec) { s.Isolation, s.Fuse = engine.IsolationConfined, true },
+		"confined-v2-limits": func(s *engine.BoxSpec) {
+			s.Isolation, s.CgroupV2 = engine.IsolationConfined, true
+			s.Limits = workorder.Limits{MemoryBytes: 4 << 30, CPUs: 1.5, PIDs: 512}
+		},
+		"privileged":  func(s *engine.BoxSpec) { s.Isolation = engine.IsolationPrivileged },
+		"oci-runtime": func(s *engine.BoxSpec) { s.Isolation, s.OCIRuntime = engine.IsolationConfined, "sysbox-runc" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := base
+			change(&s)
+			cfg, hc, err := hostConfig(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := json.MarshalIndent(struct {
+				Config     *container.Config
+				HostConfig *container.HostConfig
+			}{cfg, hc}, "", "  ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join("testdata", "golden", name+".json")
+			if *update {
+				if err := os.WriteFile(file, append(got, '\n'), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(string(want), string(got)+"\n"); d != "" {
+				t.Errorf("what the box may do has changed (-want +got):\n%s", d)
+			}
+			if len(hc.Binds) != 0 {
+				t.Errorf("binds: %v", hc.Binds)
+			}
+		})
+	}
+	if _, _, err := hostConfig(engine.BoxSpec{Isolation: "loose"}); err == nil {
+		t.Error("an isolation that is not known was taken")
+	}
+}
+
+func TestCurrentEndpoint(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, content string) {
+		t.Helper()
+		p := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(p, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("config.json", `{"currentContext":"far"}`)
+	write(filepath.Join("contexts", "meta", digest("far"), "meta.json"), `{"Name":"far","Endpoints":{"docker":{"Host":"tcp://far:2376"}}}`)
+	write(filepath.Join("contexts", "tls", digest("far"), "docker", "ca.pem"), "x")
+	for _, c := range []struct {
+		name string
+		env  map[string]string
+		want endpoint
+		bad  bool
+	}{
+		{"nothing set", map[string]string{"HOME": t.TempDir()}, endpoint{}, false},
+		{"DOCKER_HOST wins", map[string]string{"DOCKER_CONFIG": dir, "DOCKER_HOST": "unix:///x.sock"}, endpoint{host: "unix:///x.sock"}, false},
+		{"current context", map[string]string{"DOCKER_CONFIG": dir}, endpoint{"tcp://far:2376", filepath.Join(dir, "contexts", "tls", digest("far"), "docker")}, false},
+		{"default context by name", map[string]string{"DOCKER_CONFIG": dir, "DOCKER_CONTEXT": "default"}, endpoint{}, false},
+		{"absent context", map[string]string{"DOCKER_CONFIG": dir, "DOCKER_CONTEXT": "none"}, endpoint{}, true},
+		{"TLS by environment", map[string]string{"DOCKER_HOST": "tcp://x:2376", "DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": "/certs"}, endpoint{"tcp://x:2376", "/certs"}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := currentEndpoint(func(k string) string { return c.env[k] })
+			if (err != nil) != c.bad || got != c.want {
+				t.Errorf("got %+v, %v", got, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,427 @@
+// Package enginetest has what tests of engines share: a fake engine whose boxes
+// are Go functions, and the suite that every engine has to pass.
+package enginetest
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+)
+
+// Box is what a fake box's program sees.
+type Box struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	// Stopped is closed by SIGTERM, Killed by SIGKILL.
+	Stopped, Killed <-chan struct{}
+	c               *container
+}
+
+// WriteFile puts a file into the box's file system.
+func (b *Box) WriteFile(name string, content []byte) {
+	b.c.mu.Lock()
+	defer b.c.mu.Unlock()
+	b.c.files[name] = content
+}
+
+// ReadFile reads a file of the box, such as one that was copied in.
+func (b *Box) ReadFile(name string) ([]byte, bool) {
+	b.c.mu.Lock()
+	defer b.c.mu.Unlock()
+	content, ok := b.c.files[name]
+	return content, ok
+}
+
+// Program is what runs in a box; it returns the exit code.
+type Program func(*Box) int
+
+// Fake is an engine in memory.
+type Fake struct {
+	// Programs by image name.
+	Programs map[string]Program
+	// Images that can be saved, by name.
+	Images  map[string][]byte
+	Details engine.Info
+
+	mu    sync.Mutex
+	boxes map[string]*container
+	next  int
+	down  chan struct{} // closed while the engine is away
+	cut   chan struct{} // closed to break the streams that are open
+}
+
+var _ engine.Engine = (*Fake)(nil)
+
+// NewFake returns an engine that runs the programs.
+func NewFake(programs map[string]Program) *Fake {
+	return &Fake{
+		Programs: programs, boxes: map[string]*container{}, cut: make(chan struct{}),
+		Details: engine.Info{ID: "fake", Version: "1.0", OSType: "linux", CgroupVersion: 2, Host: "unix:///fake.sock", Runtimes: []string{"runc"}},
+	}
+}
+
+type container struct {
+	engine.Box
+	spec       engine.BoxSpec
+	mu         sync.Mutex
+	grown      *sync.Cond
+	out        []chunk
+	files      map[string][]byte
+	stop, kill chan struct{}
+	stopping   sync.Once
+	killing    sync.Once
+	done       chan struct{}
+}
+
+type chunk struct {
+	at  time.Time
+	err bool
+	b   []byte
+}
+
+// SetDown makes the engine go away, breaking all streams, or come back.
+func (f *Fake) SetDown(down bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case down && f.down == nil:
+		f.down = make(chan struct{})
+		close(f.cut)
+		f.cut = make(chan struct{})
+	case !down:
+		f.down = nil
+	}
+}
+
+// Break cuts the streams that are open now; the engine stays.
+func (f *Fake) Break() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	close(f.cut)
+	f.cut = make(chan struct{})
+}
+
+// Count is the number of boxes that exist.
+func (f *Fake) Count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.boxes)
+}
+
+func (f *Fake) up() error {
+	if f.down != nil {
+		return fmt.Errorf("fake: %w", engine.ErrUnavailable)
+	}
+	return nil
+}
+
+func (f *Fake) get(id string) (*container, chan struct{}, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.up(); err != nil {
+		return nil, nil, err
+	}
+	c, ok := f.boxes[id]
+	if !ok {
+		return nil, nil, fmt.Errorf("box %s: %w", id, engine.ErrNotFound)
+	}
+	return c, f.cut, nil
+}
+
+// Info implements engine.Engine.
+func (f *Fake) Info(context.Context) (engine.Info, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.Details, f.up()
+}
+
+// Run implements engine.Engine.
+func (f *Fake) Run(ctx context.Context, spec engine.BoxSpec, stdin io.Reader) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.up(); err != nil {
+		return "", err
+	}
+	prog, ok := f.Programs[spec.Image]
+	if !ok {
+		return "", fmt.Errorf("image %s: %w", spec.Image, engine.ErrNotFound)
+	}
+	if spec.OCIRuntime != "" && !slices.Contains(f.Details.Runtimes, spec.OCIRuntime) {
+		return "", fmt.Errorf("runtime %s: %w", spec.OCIRuntime, engine.ErrIsolation)
+	}
+	for _, c := range f.boxes {
+		if c.Name == spec.Name {
+			return "", fmt.Errorf("create box: the name %s is in use", spec.Name)
+		}
+	}
+	in, err := io.ReadAll(stdin)
+	if err != nil {
+		return "", err
+	}
+	f.next++
+	c := &container{
+		Box: engine.Box{
+			ID: fmt.Sprintf("box-%d", f.next), Name: spec.Name, Labels: maps.Clone(spec.Labels), State: "running", Status: "Up", Created: time.Now(),
+		},
+		spec: spec, files: map[string][]byte{}, stop: make(chan struct{}), kill: make(chan struct{}), done: make(chan struct{}),
+	}
+	c.grown = sync.NewCond(&c.mu)
+	f.boxes[c.ID] = c
+	go f.live(c, prog, in)
+	return c.ID, ctx.Err()
+}
+
+func (f *Fake) live(c *container, prog Program, in []byte) {
+	code := make(chan int, 1)
+	go func() {
+		code <- prog(&Box{
+			Stdin: bytes.NewReader(in), Stdout: sink{c, false}, Stderr: sink{c, true}, Stopped: c.stop, Killed: c.kill, c: c,
+		})
+	}()
+	exit := 137
+	select {
+	case exit = <-code:
+	case <-c.kill:
+	}
+	f.mu.Lock()
+	c.State, c.Status = "exited", fmt.Sprintf("Exited (%d)", exit)
+	f.mu.Unlock()
+	c.mu.Lock()
+	close(c.done)
+	c.grown.Broadcast()
+	c.mu.Unlock()
+}
+
+type sink struct {
+	c   *container
+	err bool
+}
+
+func (s sink) Write(p []byte) (int, error) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	select {
+	case <-s.c.done: // a program that outlives its box says nothing
+	default:
+		s.c.out = append(s.c.out, chunk{time.Now(), s.err, bytes.Clone(p)})
+		s.c.grown.Broadcast()
+	}
+	return len(p), nil
+}
+
+// Logs implements engine.Engine.
+func (f *Fake) Logs(ctx context.Context, id string, o engine.LogOptions) error {
+	c, cut, err := f.get(id)
+	if err != nil {
+		return err
+	}
+	wake := func() { c.mu.Lock(); c.grown.Broadcast(); c.mu.Unlock() }
+	defer context.AfterFunc(ctx, wake)()
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		select {
+		case <-cut:
+			wake()
+		case <-over:
+		}
+	}()
+	for i := 0; ; i++ {
+		ch, state := c.chunk(ctx, i, o.Follow, cut)
+		switch {
+		case state == streamCut:
+			return errors.New("read the box's output: unexpected EOF")
+		case state == streamCancelled:
+			return ctx.Err()
+		case state == streamEnd:
+			return nil
+		case ch.at.Before(o.Since):
+		default:
+			w := o.Stdout
+			if ch.err {
+				w = o.Stderr
+			}
+			if w != nil {
+				if _, err := w.Write(ch.b); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+type streamState int
+
+const (
+	streamChunk streamState = iota
+	streamEnd
+	streamCut
+	streamCancelled
+)
+
+// chunk waits for the i-th piece of output.
+func (c *container) chunk(ctx context.Context, i int, follow bool, cut <-chan struct{}) (chunk, streamState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		select {
+		case <-cut:
+			return chunk{}, streamCut
+		default:
+		}
+		if ctx.Err() != nil {
+			return chunk{}, streamCancelled
+		}
+		if i < len(c.out) {
+			return c.out[i], streamChunk
+		}
+		select {
+		case <-c.done:
+			return chunk{}, streamEnd
+		default:
+		}
+		if !follow {
+			return chunk{}, streamEnd
+		}
+		c.grown.Wait()
+	}
+}
+
+// Boxes implements engine.Engine.
+func (f *Fake) Boxes(_ context.Context, labels map[string]string) ([]engine.Box, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.up(); err != nil {
+		return nil, err
+	}
+	var list []engine.Box
+next:
+	for _, c := range f.boxes {
+		for k, v := range labels {
+			if have, ok := c.Labels[k]; !ok || v != "" && have != v {
+				continue next
+			}
+		}
+		list = append(list, c.Box)
+	}
+	return list, nil
+}
+
+// CopyOut implements engine.Engine.
+func (f *Fake) CopyOut(_ context.Context, id, dir string) (io.ReadCloser, error) {
+	c, _, err := f.get(id)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var b bytes.Buffer
+	tw := tar.NewWriter(&b)
+	found := false
+	for _, name := range slices.Sorted(maps.Keys(c.files)) {
+		rest, ok := strings.CutPrefix(name, dir+"/")
+		if !ok {
+			continue
+		}
+		found = true
+		content := c.files[name]
+		if err := tw.WriteHeader(&tar.Header{Name: path.Base(dir) + "/" + rest, Mode: 0o644, Size: int64(len(content)), Typeflag: tar.TypeReg}); err != nil {
+			return nil, err
+		}
+		if _, err := tw.Write(content); err != nil {
+			return nil, err
+		}
+	}
+	if !found {
+		return nil, fmt.Errorf("copy %s: %w", dir, engine.ErrNotFound)
+	}
+	return io.NopCloser(&b), tw.Close()
+}
+
+// CopyIn unpacks a tar stream into a folder of the box.
+func (f *Fake) CopyIn(_ context.Context, id, dir string, tarball io.Reader) error {
+	c, _, err := f.get(id)
+	if err != nil {
+		return err
+	}
+	tr := tar.NewReader(tarball)
+	for {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		content, err := io.ReadAll(tr)
+		if err != nil {
+			return err
+		}
+		c.mu.Lock()
+		c.files[path.Join(dir, h.Name)] = content
+		c.mu.Unlock()
+	}
+}
+
+// HasImage reports whether the image can be saved.
+func (f *Fake) HasImage(_ context.Context, ref string) (bool, error) {
+	_, ok := f.Images[ref]
+	return ok, nil
+}
+
+// SaveImage streams an image.
+func (f *Fake) SaveImage(_ context.Context, ref string) (io.ReadCloser, error) {
+	b, ok := f.Images[ref]
+	if !ok {
+		return nil, fmt.Errorf("image %s: %w", ref, engine.ErrNotFound)
+	}
+	return io.NopCloser(bytes.NewReader(b)), nil
+}
+
+// Stop implements engine.Engine.
+func (f *Fake) Stop(ctx context.Context, id string, grace time.Duration) error {
+	c, _, err := f.get(id)
+	if errors.Is(err, engine.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if grace > 0 {
+		c.stopping.Do(func() { close(c.stop) })
+		t := time.NewTimer(grace)
+		defer t.Stop()
+		select {
+		case <-c.done:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.C:
+		}
+	}
+	c.killing.Do(func() { close(c.kill) })
+	<-c.done
+	return nil
+}
+
+// Remove implements engine.Engine.
+func (f *Fake) Remove(ctx context.Context, id string) error {
+	if err := f.Stop(ctx, id, 0); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.boxes, id)
+	return nil
+}
