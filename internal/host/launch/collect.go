@@ -59,6 +59,7 @@ const (
 	stoppedSoftly
 	killed
 	overdue
+	foundEnded // nobody watched it end
 )
 
 // stopper turns the user's signals, and a run that outlives its own timeout,
@@ -159,7 +160,7 @@ func (l *Launcher) Collect(ctx context.Context, rec *store.Record) (*workorder.R
 	if err = errors.Join(err, out.Close()); err != nil {
 		return nil, err
 	}
-	return l.collect(ctx, rec, notStopped)
+	return l.collect(ctx, rec, foundEnded)
 }
 
 // neverStarted ends the record of a CLI that died before it made a box.
@@ -275,7 +276,7 @@ func (l *Launcher) recorded(rec *store.Record) func(func(workorder.Event)) error
 
 func (l *Launcher) lost(rec *store.Record, box *engine.Box, kind stopKind) *workorder.Result {
 	where := lastStep(l.recorded(rec))
-	status, by := workorder.StatusLost, workorder.ByHost
+	status, by, end := workorder.StatusLost, workorder.ByHost, l.now()
 	reason := "the box vanished " + where
 	if box != nil {
 		reason = fmt.Sprintf("the box ended without a result %s (%s)", where, box.Status)
@@ -288,8 +289,10 @@ func (l *Launcher) lost(rec *store.Record, box *engine.Box, kind stopKind) *work
 	case overdue:
 		status, by, reason = workorder.StatusTimeout, workorder.ByHost, "stopped from outside, long after its timeout; "+reason
 	case notStopped:
+	case foundEnded:
+		end = time.Time{}
 	}
-	return synthesise(rec, l.recorded(rec), status, by, reason, l.now())
+	return synthesise(rec, l.recorded(rec), status, by, reason, end)
 }
 
 // bundle imports work that the box could not push into the local repository.

@@ -135,6 +135,9 @@ func (l *Launcher) Run(ctx context.Context, hard <-chan struct{}, job *Job) (*wo
 	if err := l.begin(ctx, job, rec); err != nil {
 		return l.stillborn(ctx, rec, err)
 	}
+	if err := l.Store.Save(rec); err != nil {
+		return nil, err
+	}
 	if job.Detach {
 		return nil, nil
 	}

@@ -9,8 +9,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// synthesise makes the result of a run that left none, out of its events.
-func synthesise(rec *store.Record, events func(func(workorder.Event)) error, status workorder.Status, by workorder.EndedBy, reason string, now time.Time) *workorder.Result {
+// synthesise makes the result of a run that left none, out of its events. The
+// run ended at end, or with its last event when that is zero (nobody was there).
+func synthesise(rec *store.Record, events func(func(workorder.Event)) error, status workorder.Status, by workorder.EndedBy, reason string, end time.Time) *workorder.Result {
 	res := &workorder.Result{
 		TaskID: rec.TaskID, Project: rec.Project, Mode: cmp.Or(rec.Mode, workorder.ModeCreate),
 		Status: status, EndedBy: by, Reason: reason, Resumable: status.Resumable(),
@@ -19,19 +20,23 @@ func synthesise(rec *store.Record, events func(func(workorder.Event)) error, sta
 		Agent: workorder.Agent{Harness: rec.Harness},
 	}
 	open := map[string]int{}
+	last := rec.CreatedAt
 	err := events(func(e workorder.Event) {
-		now = e.Time
+		last = e.Time
 		applyEvent(res, rec, e, open)
 	})
 	if err != nil {
 		res.Warnings = append(res.Warnings, err.Error())
 	}
+	if end.IsZero() {
+		end = last
+	}
 	for i := range res.Steps {
 		if s := &res.Steps[i]; s.Status == workorder.StepRunning {
-			s.DurationMS = max(0, now.Sub(s.StartedAt).Milliseconds())
+			s.DurationMS = max(0, end.Sub(s.StartedAt).Milliseconds())
 		}
 	}
-	res.DurationMS = max(0, now.Sub(rec.CreatedAt).Milliseconds())
+	res.DurationMS = max(0, end.Sub(rec.CreatedAt).Milliseconds())
 	return res
 }
 
