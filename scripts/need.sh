@@ -17,14 +17,22 @@ die() {
 # Go of the version that go.mod asks for; any Go since 1.21 fetches it by itself.
 go_works() { command -v go >/dev/null && go env GOVERSION >/dev/null 2>&1; }
 
+# The distribution's Go, or a newer one beside it where that is older than 1.21.
 go_package() {
-	for v in 1.27 1.26 1.25 1.24 1.23 1.22 1.21; do
+	case $(apt-cache show golang-go 2>/dev/null | sed -n 's/^Version: 2:1\.\([0-9]*\).*/\1/p' | sort -rn | head -n 1) in
+	"" | ? | 1? | 20) ;;
+	*)
+		echo golang-go
+		return
+		;;
+	esac
+	for v in 1.26 1.25 1.24 1.23 1.22 1.21; do
 		if apt-cache show "golang-$v-go" >/dev/null 2>&1; then
 			echo "golang-$v-go"
 			return
 		fi
 	done
-	echo golang-go
+	die "Go is missing or too old: $go_hint"
 }
 
 go_hint="install Go $(sed -n 's/^go //p' go.mod) or newer (or any Go since 1.21 with GOTOOLCHAIN=auto), put its bin folder on PATH and try again"
@@ -41,6 +49,7 @@ for purpose; do
 		want gcc gcc # the race detector links with it
 		[ -e /usr/include/stdlib.h ] || packages="$packages libc6-dev"
 		want ssh openssh-client
+		[ -x /usr/sbin/sshd ] || packages="$packages openssh-server" # not on every PATH
 		;;
 	engine)
 		want dockerd docker.io
@@ -86,7 +95,8 @@ fi
 # shellcheck disable=SC2086 # a list of packages
 quietly timeout 1200 apt-get install -q -y --no-install-recommends $packages
 if [ -n "$need_go" ]; then
-	PATH=$PATH:$(ls -d /usr/lib/go-*/bin 2>/dev/null | sort -V | tail -n 1)
-	export PATH
+	# A versioned package is not on PATH.
+	newest=$(ls -d /usr/lib/go-*/bin/go 2>/dev/null | sort -V | tail -n 1)
+	if ! command -v go >/dev/null && [ -n "$newest" ]; then ln -s "$newest" /usr/local/bin/go; fi
 	go_works || die "the distribution's Go is too old for this module: $go_hint"
 fi

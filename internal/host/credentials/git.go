@@ -42,8 +42,8 @@ func run(ctx context.Context, argv []string, stdin string) (string, error) {
 // be public. The order: SANDBOX_AGENT_GIT_TOKEN; GH_TOKEN or GITHUB_TOKEN; gh; the host's
 // git credential helper. A token of the GitHub family goes to GitHub only.
 func (f *Finder) Git(ctx context.Context, remote string) (*workorder.GitCredential, error) {
-	if key, ok := sshRemote(remote); ok {
-		return f.ssh(key)
+	if host, ok := sshRemote(remote); ok {
+		return f.ssh(remote, host)
 	}
 	u, err := url.Parse(remote)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" {
@@ -134,7 +134,7 @@ func sshRemote(remote string) (host string, ok bool) {
 // identities are ssh's own defaults, in its order.
 var identities = []string{"id_rsa", "id_ecdsa", "id_ed25519"}
 
-func (f *Finder) ssh(host string) (*workorder.GitCredential, error) {
+func (f *Finder) ssh(remote, host string) (*workorder.GitCredential, error) {
 	home := filepath.Join(f.Getenv("HOME"), ".ssh")
 	paths := []string{f.Getenv("SANDBOX_AGENT_SSH_KEY")}
 	if paths[0] == "" {
@@ -162,7 +162,7 @@ func (f *Finder) ssh(host string) (*workorder.GitCredential, error) {
 		b, err := os.ReadFile(known)
 		if err != nil {
 			return nil, fault.New(workorder.ExitGit, fmt.Errorf("read known SSH hosts: %w", err),
-				"the host's key must be known before anything is sent to it: ssh-keyscan "+host+" >> "+known+", after checking it")
+				"the host's key must be known before anything is sent to it: "+keyscan(remote)+" >> "+known+", after checking it")
 		}
 		c.KnownHosts = string(b)
 		return c, nil

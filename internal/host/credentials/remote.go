@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -14,9 +13,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
-	gitssh "github.com/go-git/go-git/v5/plumbing/transport/ssh"
 	"github.com/go-git/go-git/v5/storage/memory"
-	"golang.org/x/crypto/ssh"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -36,8 +33,7 @@ func (f *Finder) Check(ctx context.Context, remote, branch string, cred *workord
 	if err != nil {
 		return fault.New(workorder.ExitGit, fmt.Errorf("open remote %s: %w", shown, err), "")
 	}
-	r := git.NewRemote(memory.NewStorage(), &config.RemoteConfig{Name: "origin", URLs: []string{remote}})
-	refs, err := r.ListContext(ctx, &git.ListOptions{Auth: auth})
+	refs, err := list(ctx, remote, auth)
 	if err != nil {
 		return explain(ctx, shown, cred, err)
 	}
@@ -61,7 +57,33 @@ func (f *Finder) Check(ctx context.Context, remote, branch string, cred *workord
 	return fault.New(workorder.ExitGit, fmt.Errorf("remote %s has no branch %q", shown, branch), hint)
 }
 
+// list reads the remote's refs. The library gives no context to the handshake
+// of an SSH connection, so a server that accepts and says nothing is left behind here.
+func list(ctx context.Context, remote string, auth transport.AuthMethod) ([]*plumbing.Reference, error) {
+	type answer struct {
+		refs []*plumbing.Reference
+		err  error
+	}
+	c := make(chan answer, 1)
+	go func() {
+		r := git.NewRemote(memory.NewStorage(), &config.RemoteConfig{Name: "origin", URLs: []string{remote}})
+		refs, err := r.ListContext(ctx, &git.ListOptions{Auth: auth})
+		c <- answer{refs, err}
+	}()
+	select {
+	case a := <-c:
+		return a.refs, a.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 func explain(ctx context.Context, shown string, cred *workorder.GitCredential, err error) error {
+	if cred != nil && cred.SSHKey != "" {
+		if sshErr := explainSSH(shown, err); sshErr != nil {
+			return sshErr
+		}
+	}
 	hint := "check the address and the network"
 	switch {
 	case errors.Is(err, transport.ErrEmptyRemoteRepository):
@@ -86,51 +108,9 @@ func authMethod(remote string, cred *workorder.GitCredential) (transport.AuthMet
 	case cred == nil:
 		return nil, nil
 	case cred.SSHKey != "":
-		ep, err := transport.NewEndpoint(remote)
-		if err != nil {
-			return nil, err
-		}
-		user := ep.User
-		if user == "" {
-			user = "git"
-		}
-		keys, err := gitssh.NewPublicKeys(user, []byte(cred.SSHKey), "")
-		if err != nil {
-			return nil, fmt.Errorf("read SSH key: %w", err)
-		}
-		if keys.HostKeyCallback, err = knownHosts(cred.KnownHosts); err != nil {
-			return nil, err
-		}
-		return keys, nil
+		return sshAuth(remote, cred)
 	}
 	return &githttp.BasicAuth{Username: cred.Username, Password: cred.Token}, nil
-}
-
-// knownHosts needs a file, as that is all the library reads.
-func knownHosts(content string) (ssh.HostKeyCallback, error) {
-	f, err := os.CreateTemp("", "known_hosts-*")
-	if err != nil {
-		return nil, fmt.Errorf("check SSH hosts: %w", err)
-	}
-	defer os.Remove(f.Name())
-	_, err = f.WriteString(content)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, fmt.Errorf("check SSH hosts: %w", err)
-	}
-	return gitssh.NewKnownHostsCallback(f.Name())
-}
-
-func checkKey(path string, key []byte) error {
-	_, err := ssh.ParsePrivateKey(key)
-	var locked *ssh.PassphraseMissingError
-	if errors.As(err, &locked) {
-		return fault.New(workorder.ExitGit, fmt.Errorf("SSH key %s is protected by a passphrase", path),
-			"nobody can type it in the box: make a deploy key without one and set SANDBOX_AGENT_SSH_KEY to it")
-	}
-	if err != nil {
-		return fault.New(workorder.ExitGit, fmt.Errorf("SSH key %s: %w", path, err), "SANDBOX_AGENT_SSH_KEY names a private key file")
-	}
-	return nil
 }
 
 // Redacted is the remote without what a URL can carry of a credential.

@@ -1,0 +1,116 @@
+package credentials
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	gitssh "github.com/go-git/go-git/v5/plumbing/transport/ssh"
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/knownhosts"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// sshPort is where SSH listens when the remote does not say.
+const sshPort = 22
+
+func sshAuth(remote string, cred *workorder.GitCredential) (transport.AuthMethod, error) {
+	ep, err := transport.NewEndpoint(remote)
+	if err != nil {
+		return nil, err
+	}
+	user := ep.User
+	if user == "" {
+		user = "git"
+	}
+	keys, err := gitssh.NewPublicKeys(user, []byte(cred.SSHKey), "")
+	if err != nil {
+		return nil, fmt.Errorf("read SSH key: %w", err)
+	}
+	port := ep.Port
+	if port <= 0 {
+		port = sshPort
+	}
+	keys.HostKeyCallbackHelper, err = knownHosts(cred.KnownHosts, net.JoinHostPort(ep.Host, strconv.Itoa(port)))
+	if err != nil {
+		return nil, err
+	}
+	return keys, nil
+}
+
+// knownHosts accepts the keys that content has for the host. A server has keys
+// of several kinds and known_hosts often one of them: like ssh, the client has to ask for that
+// kind, or it is shown another one and takes it for a forgery.
+func knownHosts(content, host string) (h gitssh.HostKeyCallbackHelper, err error) {
+	// A file, as that is all the library reads.
+	f, err := os.CreateTemp("", "known_hosts-*")
+	if err != nil {
+		return h, fmt.Errorf("check SSH hosts: %w", err)
+	}
+	defer os.Remove(f.Name())
+	_, err = f.WriteString(content)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return h, fmt.Errorf("check SSH hosts: %w", err)
+	}
+	db, err := gitssh.NewKnownHostsDb(f.Name())
+	if err != nil {
+		// The library names the file by its path here, which is gone by then.
+		return h, fmt.Errorf("read known SSH hosts: %s", strings.ReplaceAll(err.Error(), f.Name(), "known_hosts"))
+	}
+	return gitssh.HostKeyCallbackHelper{HostKeyCallback: db.HostKeyCallback(), HostKeyAlgorithms: db.HostKeyAlgorithms(host)}, nil
+}
+
+// explainSSH says what is wrong between the two keys, nil when it is something else.
+func explainSSH(shown string, err error) error {
+	var key *knownhosts.KeyError
+	if errors.As(err, &key) {
+		if len(key.Want) == 0 {
+			return fault.New(workorder.ExitGit, fmt.Errorf("remote %s: its SSH host key is not known", shown),
+				"nothing is sent to a host that is not known: add it with `"+keyscan(shown)+"` to ~/.ssh/known_hosts (or to the file that SANDBOX_AGENT_SSH_KNOWN_HOSTS names), after checking it")
+		}
+		return fault.New(workorder.ExitGit, fmt.Errorf("remote %s: its SSH host key differs from the known one", shown),
+			"either the host has a new key or somebody is in between: ask who runs it before you change known_hosts")
+	}
+	var revoked *knownhosts.RevokedError
+	if errors.As(err, &revoked) {
+		return fault.New(workorder.ExitGit, fmt.Errorf("remote %s: its SSH host key is marked as revoked", shown), "ask who runs the host for its key")
+	}
+	// The library has no type for a server that takes none of our keys.
+	if strings.Contains(err.Error(), "ssh: unable to authenticate") {
+		return fault.New(workorder.ExitGit, fmt.Errorf("remote %s refused the SSH key", shown),
+			"check that the public key may read and write this repository; SANDBOX_AGENT_SSH_KEY names another private key")
+	}
+	return nil
+}
+
+// keyscan is the command that prints the host's keys.
+func keyscan(remote string) string {
+	host, _ := sshRemote(remote)
+	if u, err := url.Parse(remote); err == nil && u.Hostname() != "" {
+		host = u.Hostname()
+		if u.Port() != "" {
+			host = "-p " + u.Port() + " " + host
+		}
+	}
+	return "ssh-keyscan " + host
+}
+
+func checkKey(path string, key []byte) error {
+	_, err := ssh.ParsePrivateKey(key)
+	var locked *ssh.PassphraseMissingError
+	if errors.As(err, &locked) {
+		return fault.New(workorder.ExitGit, fmt.Errorf("SSH key %s is protected by a passphrase", path),
+			"nobody can type it in the box: make a deploy key without one and set SANDBOX_AGENT_SSH_KEY to it")
+	}
+	if err != nil {
+		return fault.New(workorder.ExitGit, fmt.Errorf("SSH key %s: %w", path, err), "SANDBOX_AGENT_SSH_KEY names a private key file")
+	}
+	return nil
+}
