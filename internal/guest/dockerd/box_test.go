@@ -10,6 +10,7 @@ package dockerd_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -97,7 +98,11 @@ func redisImage() string {
 
 func load(t *testing.T, cli *client.Client) {
 	t.Helper()
-	f := openImage(t)
+	loadFrom(t, cli, openImage(t))
+}
+
+func loadFrom(t *testing.T, cli *client.Client, f *os.File) {
+	t.Helper()
 	defer f.Close()
 	r, err := cli.ImageLoad(boxCtx(t), f)
 	if err != nil {
@@ -673,4 +678,59 @@ func TestKillNineAndRestart(t *testing.T) {
 	if err := stack.Down(ctx); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestSupabaseCLI runs the real CLI where the image has one. Its images come
+// from a registry only; without one the failure has to be short and clear.
+func TestSupabaseCLI(t *testing.T) {
+	if os.Getenv("BOXTEST_SUPABASE") == "" {
+		t.Skip("BOXTEST_SUPABASE is not set: without a registry the CLI tries for a minute")
+	}
+	e := start(t, boxConfig(t, "supa"))
+	scratch := filepath.Join(t.TempDir(), "scratch")
+	if err := errors.Join(os.Mkdir(scratch, 0o755), os.Chown(scratch, 1000, 1000), os.Chmod(filepath.Dir(scratch), 0o755), os.Chmod(filepath.Dir(filepath.Dir(scratch)), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	s, err := services.UpSupabase(boxCtx(t), services.SupabaseConfig{
+		Dir: "/nowhere", Scratch: scratch, User: &proc.Credential{UID: 1000, GID: 1000}, LogDir: t.TempDir(), LogRel: "logs",
+		Env:  []string{"PATH=" + os.Getenv("PATH"), "HOME=/home/sandbox", "DOCKER_HOST=unix:///run/supa.sock"},
+		Emit: func(ev workorder.Event) { t.Logf("%+v", ev) },
+	})
+	t.Logf("%+v %v", s, err)
+	if err == nil && s.Env["DATABASE_URL"] == "" {
+		t.Fatal("no DATABASE_URL")
+	}
+	if e.Err() != nil {
+		t.Fatal(e.Err())
+	}
+}
+
+// TestPostgres has a service with a user of its own and data on a volume, both
+// shifted by the remapping. It needs pg.tar, an image h-d-pg or BOXTEST_PG.
+func TestPostgres(t *testing.T) {
+	f, err := os.Open(filepath.Join(os.Getenv("BOXTEST_IMAGES"), "pg.tar"))
+	if err != nil {
+		t.Skip(err)
+	}
+	image := "h-d-pg:latest"
+	if s := os.Getenv("BOXTEST_PG"); s != "" {
+		image = s
+	}
+	e := start(t, boxConfig(t, "postgres"))
+	loadFrom(t, e.Client(), f)
+	load(t, e.Client())
+	ctx := boxCtx(t)
+	begin := time.Now()
+	stack, err := services.Up(ctx, stackConfig(t, e,
+		workorder.Service{Name: "db", Image: image, Volumes: []string{"data:/var/lib/postgresql"}},
+		workorder.Service{Name: "redis", Image: redisImage()},
+	))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("up in %s", time.Since(begin).Round(time.Millisecond))
+	begin = time.Now()
+	e.Stop(ctx)
+	t.Logf("stopped in %s", time.Since(begin).Round(time.Millisecond))
+	_ = stack.Down(ctx) // the engine is gone already; it must not hang
 }

@@ -65,7 +65,10 @@ type Config struct {
 	// Images are the ones whose layers the box will need. All links every image.
 	Images []string
 	All    bool
-	Log    *slog.Logger
+	// ReadOnly closes the writable view as soon as the data root is placed: for an
+	// engine that is started by untrusted code, of which nothing is published.
+	ReadOnly bool
+	Log      *slog.Logger
 	// Mounts is how mounts are made; nil: for real. Tests have no right to.
 	Mounts Mounts
 }
@@ -130,6 +133,11 @@ func (c *Cache) Prepare(ctx context.Context, drv string, uid, gid int) (placed b
 		return false, fmt.Sprintf("layer cache: not used: %v", err), nil
 	}
 	c.placed = true
+	if c.cfg.ReadOnly {
+		if err := c.Seal(); err != nil {
+			return true, "", err // an open cache must not meet untrusted code
+		}
+	}
 	return true, fmt.Sprintf("layer cache: %d layers linked in %s", n, time.Since(start).Round(time.Millisecond)), nil
 }
 

@@ -65,7 +65,7 @@ func UpSupabase(ctx context.Context, cfg SupabaseConfig) (*Supabase, error) {
 	env, err := startSupabase(ctx, cfg, tail, func(line string) { emit("starting", line) })
 	if err != nil {
 		s.End.Tail = tail.String()
-		err = fmt.Errorf("supabase: %w", err)
+		err = fmt.Errorf("start supabase: %w", err)
 		emit("failed", err.Error())
 		return s, err
 	}
