@@ -290,10 +290,21 @@ func isRefused(err error) bool {
 // words are runc's and the engine's, seen on hosts whose own capability set is reduced.
 func (e *Engine) startError(doing string, s engine.BoxSpec, err error) error {
 	msg := strings.ToLower(err.Error()) // engines differ in the first letter
-	for _, sign := range []string{"unable to apply caps", "unknown or invalid runtime name", "unknown runtime specified", "apply apparmor", "invalid security option", "unknown security option", "gathering device information", "error setting cgroup", "userns"} {
-		if strings.Contains(msg, sign) {
-			return fmt.Errorf("%s: %w: %w", doing, engine.ErrIsolation, err)
+	for _, sign := range refusals {
+		if !strings.Contains(msg, sign) {
+			continue
 		}
+		how := "--isolation " + s.Isolation
+		if s.OCIRuntime != "" {
+			how += " --oci-runtime " + s.OCIRuntime
+		}
+		return fmt.Errorf("%s: %w (%s): %w", doing, engine.ErrIsolation, how, err)
 	}
 	return e.wrap(doing, err)
+}
+
+var refusals = []string{
+	"unable to apply caps", "unknown or invalid runtime name", "unknown runtime specified", "apply apparmor",
+	"invalid security option", "unknown security option", "invalid --security-opt", "gathering device information",
+	"error setting cgroup", "privileged mode is incompatible",
 }

@@ -1,0 +1,460 @@
+package launch_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const image = "box"
+
+type images struct{ err error }
+
+func (i images) Ensure(_ context.Context, name string, _ func(workorder.Event)) (workorder.Image, error) {
+	return workorder.Image{ID: "sha256:1", Name: name}, i.err
+}
+
+type remote struct{ err error }
+
+func (r remote) Check(context.Context, string, string, *workorder.GitCredential) error { return r.err }
+
+// guest is a scripted box: what a real one says, without doing it.
+type guest struct {
+	b   *enginetest.Box
+	env *workorder.Envelope
+	seq int64
+}
+
+func newGuest(b *enginetest.Box) *guest {
+	g := &guest{b: b}
+	env, err := workorder.DecodeEnvelope(b.Stdin)
+	if err != nil {
+		fmt.Fprintln(b.Stderr, err)
+		return g
+	}
+	g.env = env
+	g.say(workorder.Event{Type: workorder.EventReady})
+	return g
+}
+
+func (g *guest) say(e workorder.Event) {
+	g.seq++
+	e.Seq, e.Time = g.seq, time.Now()
+	line, err := json.Marshal(e)
+	if err != nil {
+		panic(err)
+	}
+	// In two pieces: no reader may take a write for a line.
+	_, _ = g.b.Stdout.Write(line[:len(line)/2])
+	_, _ = g.b.Stdout.Write(append(line[len(line)/2:], '\n'))
+}
+
+func (g *guest) end(s workorder.Status, by workorder.EndedBy) int {
+	r := &workorder.Result{TaskID: g.env.Order.TaskID, Status: s, EndedBy: by, StartedAt: time.Now()}
+	b, err := r.Encode()
+	if err != nil {
+		panic(err)
+	}
+	g.b.WriteFile(workorder.OutDir+"/"+workorder.ResultFile, b)
+	g.b.WriteFile(workorder.OutDir+"/logs/agent.log", []byte("the agent's log"))
+	g.b.WriteFile(workorder.OutDir+"/task.json", []byte("forged"))
+	g.say(workorder.Event{Type: workorder.EventResult, Result: r})
+	return workorder.ExitCode(s, by)
+}
+
+func happy(b *enginetest.Box) int {
+	g := newGuest(b)
+	g.say(workorder.Event{Type: workorder.EventStepStarted, Name: "clone"})
+	g.say(workorder.Event{Type: workorder.EventStepFinished, Name: "clone", Status: "done"})
+	fmt.Fprintln(b.Stderr, "the guest's own log")
+	return g.end(workorder.StatusSuccess, workorder.ByAgent)
+}
+
+// fixture is a launcher on a fake engine.
+type fixture struct {
+	*launch.Launcher
+	fake *enginetest.Fake
+	mu   sync.Mutex
+	seen []workorder.Event
+	// ready gets a value for every event that is shown.
+	ready chan workorder.Event
+}
+
+func setup(t *testing.T, p enginetest.Program) *fixture {
+	t.Helper()
+	f := &fixture{fake: enginetest.NewFake(map[string]enginetest.Program{image: p}), ready: make(chan workorder.Event, 1000)}
+	f.Launcher = f.launcher(t, store.New(t.TempDir()))
+	return f
+}
+
+func (f *fixture) launcher(t *testing.T, st *store.Store) *launch.Launcher {
+	t.Helper()
+	return &launch.Launcher{
+		Engine: f.fake, Store: st, Images: images{}, Remote: remote{}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		EngineGone: 2 * time.Second,
+		Show: func(e workorder.Event) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.seen = append(f.seen, e)
+			f.ready <- e
+		},
+		StartCompanion: func(context.Context, companion.Config) (companion.Ready, error) {
+			return companion.Ready{}, errors.New("no companion in this test")
+		},
+	}
+}
+
+// waitFor blocks until an event of the type is shown.
+func (f *fixture) waitFor(t *testing.T, typ workorder.EventType) {
+	t.Helper()
+	for {
+		select {
+		case e := <-f.ready:
+			if e.Type == typ {
+				return
+			}
+		case <-t.Context().Done():
+			t.Fatal("the test ended first")
+		}
+	}
+}
+
+func (f *fixture) seqs() (s []int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range f.seen {
+		if e.Seq > 0 {
+			s = append(s, e.Seq)
+		}
+	}
+	return s
+}
+
+func job() *launch.Job {
+	id := workorder.NewTaskID()
+	return &launch.Job{
+		Image: image, Isolation: engine.IsolationConfined, Owner: "test", Secrets: map[string]string{"KEY": "cnry123"},
+		Git: &workorder.GitCredential{Token: "cnry456"},
+		Order: workorder.Order{
+			Version: workorder.Version, TaskID: id, Mode: workorder.ModeCreate, Project: "p", Task: "do it", SecretNames: []string{"KEY"},
+			Repo: "https://git.example/r.git", CloneURL: "https://git.example/r.git", TargetBranch: workorder.Branch(id, "do it"),
+			Harness: workorder.Harness{Name: "command"}, TimeoutMinutes: 1, Network: workorder.Network{Mode: workorder.NetworkFull},
+		},
+	}
+}
+
+// onDisk reads what the run left, and fails when it is not whole.
+func onDisk(t *testing.T, st *store.Store, id string) (*store.Record, *workorder.Result) {
+	t.Helper()
+	rec, err := st.Load(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := launch.ReadResult(rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec, res
+}
+
+func TestRun(t *testing.T) {
+	f := setup(t, happy)
+	j := job()
+	j.OutDir = t.TempDir()
+	res, err := f.Run(t.Context(), nil, j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Status != workorder.StatusSuccess || res.Host.Isolation != "confined" || res.Image.ID != "sha256:1" || res.Repo != j.Order.Repo {
+		t.Errorf("result = %+v", res)
+	}
+	var names []string
+	for _, s := range res.Steps {
+		names = append(names, s.Name)
+	}
+	if got := strings.Join(names, " "); got != "preflight image start" {
+		t.Errorf("steps = %s", got)
+	}
+	rec, _ := onDisk(t, f.Store, j.Order.TaskID)
+	if !rec.Collected || rec.Status != workorder.StatusSuccess {
+		t.Errorf("record = %+v", rec)
+	}
+	if want := []int64{1, 2, 3, 4}; !slices.Equal(f.seqs(), want) {
+		t.Errorf("events shown: %v, want %v", f.seqs(), want)
+	}
+	for _, name := range []string{"result.json", "events.jsonl", "workorder.json", "logs/agent.log", "logs/box.log"} {
+		b, err := os.ReadFile(filepath.Join(j.OutDir, j.Order.TaskID, name))
+		if err != nil {
+			t.Error(err)
+		}
+		if strings.Contains(string(b), "cnry") {
+			t.Errorf("%s holds a secret", name)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(j.OutDir, j.Order.TaskID, "task.json")); err == nil {
+		t.Error("the box wrote a file of the host's")
+	}
+	if f.fake.Count() != 0 {
+		t.Error("the box is left")
+	}
+	if _, err := f.Run(t.Context(), nil, j); err == nil {
+		t.Error("the same task id was taken twice")
+	}
+}
+
+func TestBadGround(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*fixture, *launch.Job)
+		code   int
+		by     workorder.EndedBy
+	}{
+		"engine away": {func(f *fixture, _ *launch.Job) { f.fake.SetDown(true) }, workorder.ExitBox, workorder.ByBox},
+		"remote refuses": {func(f *fixture, _ *launch.Job) {
+			f.Remote = remote{fault.New(workorder.ExitGit, errors.New("refused"), "")}
+		}, workorder.ExitGit, workorder.ByGit},
+		"image missing": {func(f *fixture, _ *launch.Job) {
+			f.Images = images{fault.New(workorder.ExitBox, errors.New("no image"), "")}
+		}, workorder.ExitBox, workorder.ByBox},
+		"runtime missing": {func(_ *fixture, j *launch.Job) { j.OCIRuntime = "kata" }, workorder.ExitBox, workorder.ByBox},
+		"engine far from a local repository": {func(f *fixture, j *launch.Job) {
+			f.fake.Details.Host, j.LocalRepo = "tcp://elsewhere:2375", "/src"
+		}, workorder.ExitBox, workorder.ByBox},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := setup(t, happy)
+			j := job()
+			c.change(f, j)
+			_, err := f.Run(t.Context(), nil, j)
+			if fault.Code(err) != c.code {
+				t.Errorf("error %v has code %d, want %d", err, fault.Code(err), c.code)
+			}
+			f.fake.SetDown(false)
+			rec, res := onDisk(t, f.Store, j.Order.TaskID)
+			if res.Status != workorder.StatusError || res.EndedBy != c.by || res.Reason == "" || !rec.Collected {
+				t.Errorf("result = %+v", res)
+			}
+			if f.fake.Count() != 0 {
+				t.Error("a box is left")
+			}
+		})
+	}
+}
+
+func TestStop(t *testing.T) {
+	f := setup(t, func(b *enginetest.Box) int {
+		g := newGuest(b)
+		<-b.Stopped
+		return g.end(workorder.StatusInterrupted, workorder.BySignal)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		f.waitFor(t, workorder.EventReady)
+		cancel()
+	}()
+	j := job()
+	res, err := f.Run(ctx, nil, j)
+	if err != nil || res.Status != workorder.StatusInterrupted || f.fake.Count() != 0 {
+		t.Errorf("result %+v, error %v, %d boxes left", res, err, f.fake.Count())
+	}
+}
+
+func TestKill(t *testing.T) {
+	f := setup(t, func(b *enginetest.Box) int {
+		newGuest(b).say(workorder.Event{Type: workorder.EventStepStarted, Name: "agent"})
+		<-b.Killed
+		return 137
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	hard := make(chan struct{})
+	go func() {
+		f.waitFor(t, workorder.EventStepStarted) // one of the host's own: the order does not matter
+		f.waitFor(t, workorder.EventReady)
+		cancel()
+		close(hard)
+	}()
+	j := job()
+	res, err := f.Run(ctx, hard, j)
+	if err != nil || res.Status != workorder.StatusInterrupted || res.EndedBy != workorder.BySignal || !strings.Contains(res.Reason, "killed on request") {
+		t.Errorf("result %+v, error %v", res, err)
+	}
+	if f.fake.Count() != 0 {
+		t.Error("the box is left")
+	}
+}
+
+func TestLost(t *testing.T) {
+	f := setup(t, func(b *enginetest.Box) int {
+		g := newGuest(b)
+		g.say(workorder.Event{Type: workorder.EventStepStarted, Name: "agent"})
+		g.say(workorder.Event{Type: workorder.EventPush, Name: "refs/heads/" + g.env.Order.TargetBranch, Status: "ok", Text: "abc"})
+		_, _ = b.Stdout.Write([]byte(`{"seq":99,"type":"result","resu`)) // cut off
+		return 137
+	})
+	j := job()
+	res, err := f.Run(t.Context(), nil, j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Status != workorder.StatusLost || !strings.Contains(res.Reason, "in step agent") || !res.Resumable || res.HeadSHA != "abc" || !res.Pushed {
+		t.Errorf("result = %+v", res)
+	}
+	if last := res.Steps[len(res.Steps)-1]; last.Name != "agent" || last.Status != workorder.StepRunning {
+		t.Errorf("last step = %+v", last)
+	}
+	if _, disk := onDisk(t, f.Store, j.Order.TaskID); disk.Status != workorder.StatusLost {
+		t.Errorf("on disk: %+v", disk)
+	}
+}
+
+// TestBrokenStream: every event is recorded once, however often the stream breaks.
+func TestBrokenStream(t *testing.T) {
+	const n = 300
+	var f *fixture
+	f = setup(t, func(b *enginetest.Box) int {
+		g := newGuest(b)
+		for i := range n {
+			g.say(workorder.Event{Type: workorder.EventAgentText, Text: fmt.Sprint(i)})
+			if i%100 == 50 {
+				f.fake.Break()
+			}
+		}
+		return g.end(workorder.StatusSuccess, workorder.ByAgent)
+	})
+	j := job()
+	if _, err := f.Run(t.Context(), nil, j); err != nil {
+		t.Fatal(err)
+	}
+	rec, _ := onDisk(t, f.Store, j.Order.TaskID)
+	var got []int64
+	if err := launch.Events(rec.Dir, func(e workorder.Event) { got = append(got, e.Seq) }); err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != n+2 || !slices.IsSorted(got) || !slices.Equal(got, slices.Compact(slices.Clone(got))) || !slices.Equal(got, f.seqs()) {
+		t.Errorf("recorded %d events, shown %d, want %d", len(got), len(f.seqs()), n+2)
+	}
+}
+
+func TestEngineDies(t *testing.T) {
+	on := make(chan struct{})
+	f := setup(t, func(b *enginetest.Box) int {
+		g := newGuest(b)
+		<-on
+		return g.end(workorder.StatusSuccess, workorder.ByAgent)
+	})
+	go func() {
+		f.waitFor(t, workorder.EventReady)
+		f.fake.SetDown(true)
+	}()
+	j := job()
+	f.EngineGone = 500 * time.Millisecond
+	_, err := f.Run(t.Context(), nil, j)
+	if fault.Code(err) != workorder.ExitBox || !errors.Is(err, engine.ErrUnavailable) {
+		t.Errorf("error = %v", err)
+	}
+	rec, res := onDisk(t, f.Store, j.Order.TaskID)
+	if rec.Collected || res.Status != workorder.StatusLost {
+		t.Errorf("collected %v, result %+v", rec.Collected, res)
+	}
+	if _, err := f.Collect(t.Context(), rec); !errors.Is(err, engine.ErrUnavailable) {
+		t.Errorf("collect without an engine: %v", err)
+	}
+	f.fake.SetDown(false)
+	if _, err := f.Collect(t.Context(), rec); !errors.Is(err, launch.ErrRunning) {
+		t.Errorf("collect a box that runs: %v", err)
+	}
+	close(on)
+	if res, err = f.Watch(t.Context(), rec); err != nil || res.Status != workorder.StatusSuccess {
+		t.Errorf("after the engine is back: %+v, %v", res, err)
+	}
+	if rec, res := onDisk(t, f.Store, j.Order.TaskID); !rec.Collected || res.Status != workorder.StatusSuccess {
+		t.Errorf("on disk: %+v %+v", rec, res)
+	}
+	if f.fake.Count() != 0 {
+		t.Error("the box is left")
+	}
+}
+
+// TestDetached: another process finds, follows and collects the run, and two of
+// them do not get into each other's way.
+func TestDetached(t *testing.T) {
+	on := make(chan struct{})
+	f := setup(t, func(b *enginetest.Box) int {
+		g := newGuest(b)
+		<-on
+		g.say(workorder.Event{Type: workorder.EventAgentText, Text: "later"})
+		return g.end(workorder.StatusFailed, workorder.ByValidation)
+	})
+	j := job()
+	j.Detach = true
+	if res, err := f.Run(t.Context(), nil, j); res != nil || err != nil {
+		t.Fatal(res, err)
+	}
+	rec, err := f.Store.Load(j.Order.TaskID)
+	if err != nil || rec.Collected || rec.Box == "" {
+		t.Fatalf("record %+v, %v", rec, err)
+	}
+	var followers sync.WaitGroup
+	var statuses [2]workorder.Status
+	for i := range statuses {
+		l := f.launcher(t, store.New(f.Store.Dir()))
+		l.Show = nil
+		followers.Go(func() {
+			if res, err := l.Watch(t.Context(), rec); err != nil {
+				t.Error(err)
+			} else {
+				statuses[i] = res.Status
+			}
+		})
+	}
+	close(on)
+	followers.Wait()
+	if statuses != [2]workorder.Status{workorder.StatusFailed, workorder.StatusFailed} {
+		t.Errorf("followers got %v", statuses)
+	}
+	if f.fake.Count() != 0 {
+		t.Error("the box is left")
+	}
+}
+
+func TestBundle(t *testing.T) {
+	f := setup(t, func(b *enginetest.Box) int {
+		g := newGuest(b)
+		b.WriteFile(workorder.OutDir+"/"+workorder.BundleFile, []byte("bundle"))
+		return g.end(workorder.StatusError, workorder.ByGit)
+	})
+	f.StartCompanion = func(context.Context, companion.Config) (companion.Ready, error) {
+		return companion.Ready{PID: 1 << 30, Port: 1, Token: "t"}, nil
+	}
+	var imported []string
+	f.ImportBundle = func(_ context.Context, repo, _, _, branch string) error {
+		imported = append(imported, repo, branch)
+		return nil
+	}
+	j := job()
+	j.LocalRepo, j.Order.Repo, j.Order.CloneURL = "/src", "/src", ""
+	res, err := f.Run(t.Context(), nil, j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(imported, []string{"/src", j.Order.TargetBranch}) || res.Branch != j.Order.TargetBranch || !res.Pushed || len(res.Warnings) == 0 {
+		t.Errorf("imported %v, result %+v", imported, res)
+	}
+}
