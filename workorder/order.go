@@ -83,6 +83,9 @@ type Order struct {
 	// HostImages names the service images that the host can stream into the box
 	// on request (Event ImageRequest), so that no registry is needed for them.
 	HostImages []string `json:"host_images,omitempty"`
+	// HostImageIDs are the host's ids of those images, by the same names, so that
+	// the guest's cache does not hide an image that was built again.
+	HostImageIDs map[string]string `json:"host_image_ids,omitempty"`
 	// MTU of the network the box is on, in bytes. 0: the guest reads its own.
 	MTU int `json:"mtu,omitempty"`
 }
