@@ -2,7 +2,10 @@ package services
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -12,6 +15,7 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/client"
 	"github.com/docker/go-connections/nat"
 	"github.com/google/go-cmp/cmp"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -265,6 +269,71 @@ func TestSupabaseFails(t *testing.T) {
 	}
 	cfg.Env = []string{"PATH=/nowhere"}
 	if _, err := UpSupabase(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "no Supabase CLI") {
+		t.Errorf("%v", err)
+	}
+}
+
+// fakeEngine has one image and knows how to load another.
+func fakeEngine(t *testing.T, id string, loaded *bool) *client.Client {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/images/load"):
+			*loaded = true
+			fmt.Fprint(w, `{"stream":"Loaded image"}`)
+		case strings.HasSuffix(r.URL.Path, "/images/redis:7/json"):
+			fmt.Fprintf(w, `{"Id":%q}`, id)
+		default:
+			http.Error(w, `{"message":"no such image"}`, http.StatusNotFound)
+		}
+	}))
+	t.Cleanup(srv.Close)
+	cli, err := client.NewClientWithOpts(client.WithHost("tcp://"+srv.Listener.Addr().String()), client.WithVersion("1.45"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cli
+}
+
+func TestEnsurePrefersTheHostsImage(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		ids  map[string]string
+		want bool
+	}{
+		{"same", map[string]string{"redis:7": "sha256:here"}, false},
+		{"rebuilt on the host", map[string]string{"redis:7": "sha256:newer"}, true},
+		{"the host does not say", nil, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			loaded := false
+			cfg := Config{
+				Client: fakeEngine(t, "sha256:here", &loaded), Inbox: t.TempDir(), HostImages: []string{"redis:7"}, HostImageIDs: c.ids,
+				Emit: func(e workorder.Event) {
+					for _, f := range []string{e.Path, e.Path + ".done"} {
+						if err := os.WriteFile(f, nil, 0o600); err != nil {
+							t.Error(err)
+						}
+					}
+				},
+			}
+			if err := newImages(cfg).ensure(t.Context(), "redis:7", func(string, string) {}); err != nil {
+				t.Fatal(err)
+			}
+			if loaded != c.want {
+				t.Errorf("loaded: %v", loaded)
+			}
+			if left, err := os.ReadDir(cfg.Inbox); err != nil || len(left) != 0 {
+				t.Errorf("left in the inbox: %v", left)
+			}
+		})
+	}
+}
+
+func TestPullOfWhatIsNowhere(t *testing.T) {
+	loaded := false
+	err := newImages(Config{Client: fakeEngine(t, "", &loaded)}).ensure(t.Context(), "no/where:1", func(string, string) {})
+	if err == nil || !strings.Contains(err.Error(), "no/where:1") || !strings.Contains(err.Error(), "no such image") {
 		t.Errorf("%v", err)
 	}
 }

@@ -118,7 +118,7 @@ func (s *Stack) Down(ctx context.Context) error {
 			u.logCancel()
 		}
 	}
-	s.watched.Wait()
+	s.waitWatchers(ctx)
 	var netErr error
 	if s.network != "" {
 		if err := s.cfg.Client.NetworkRemove(ctx, s.network); err != nil {
@@ -126,4 +126,18 @@ func (s *Stack) Down(ctx context.Context) error {
 		}
 	}
 	return errors.Join(append(errs, netErr)...)
+}
+
+// waitWatchers waits for the followers of logs and events; one may hang on an
+// engine that does.
+func (s *Stack) waitWatchers(ctx context.Context) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.watched.Wait()
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
 }
