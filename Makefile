@@ -1,11 +1,13 @@
 # Targets with a description are listed by `make help`.
 SHELL := /bin/sh
-# The distribution's Go lies beside PATH when need.sh installed a versioned one.
-export PATH := $(PATH):/usr/local/go/bin:$(lastword $(sort $(wildcard /usr/lib/go-*/bin)))
+# Where Go's own installer puts it, for those who never touched their PATH.
+export PATH := $(PATH):/usr/local/go/bin
+# An older Go fetches the version that go.mod asks for; distributions turn that off.
+export GOTOOLCHAIN ?= auto
 
 GO        ?= go
 # The boxes' architectures that the CLI carries a guest binary for.
-ARCHES    ?= $(shell $(GO) env GOARCH 2>/dev/null)
+ARCHES    ?= $(subst x86_64,amd64,$(subst aarch64,arm64,$(shell uname -m)))
 OUT       := bin
 TOOLS     := .cache/bin
 GOLANGCI  := $(TOOLS)/golangci-lint-v2.15.0
@@ -55,8 +57,8 @@ demo: ## a whole task on a sample repository: no account, no key
 	MAKE="$(MAKE)" ./scripts/demo.sh
 
 .PHONY: bench
-bench: build ## times and memory of a run, as medians
-	./scripts/bench.sh
+bench: build ## times of a run on the running engine: medians and ratios
+	$(GO) run ./scripts/bench
 
 .PHONY: check
 check: fmt-check vet lint unit tidy-check ## what a change has to pass besides `make test`
