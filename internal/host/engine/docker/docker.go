@@ -30,6 +30,9 @@ const (
 	// pingTimeout bounds the first contact: a socket that accepts and never
 	// answers must not hold the user.
 	pingTimeout = 10 * time.Second
+	// createTimeout bounds making a container, which nothing else ends: on a
+	// loaded machine it takes seconds, an engine that needs longer is stuck.
+	createTimeout = 2 * time.Minute
 	// removeTimeout bounds cleaning up after a failed start.
 	removeTimeout = 30 * time.Second
 	// stopSlack is what the engine may need beyond the grace to report a stop.
@@ -138,7 +141,10 @@ func (e *Engine) Run(ctx context.Context, spec engine.BoxSpec, stdin io.Reader) 
 	if err != nil {
 		return "", err
 	}
-	made, err := e.c.ContainerCreate(ctx, cfg, hc, nil, nil, spec.Name)
+	// Not to be cancelled: the engine would go on, and make a container whose id nobody knows.
+	create, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
+	defer cancel()
+	made, err := e.c.ContainerCreate(create, cfg, hc, nil, nil, spec.Name)
 	if err != nil {
 		if cerrdefs.IsNotFound(err) {
 			return "", fmt.Errorf("create box: image %s: %w", spec.Image, engine.ErrNotFound)

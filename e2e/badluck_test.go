@@ -1,0 +1,377 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// busy is the part of an agent that has committed, left something uncommitted
+// and works on until somebody stops it. What it prints shows in the CLI's output.
+const busy = `
+echo committed >committed && git add committed && git commit -qm "agent's commit"
+echo uncommitted >uncommitted
+echo agent-is-busy
+`
+
+// deaf goes on for ever and does not hear SIGTERM or SIGINT.
+const deaf = `
+trap "" TERM INT
+while :; do sleep 1; done
+`
+
+// landed checks that what busy made is on the run's branch.
+func landed(t *testing.T, repo string, r *workorder.Result) {
+	t.Helper()
+	if !r.Pushed || r.Branch == "" {
+		t.Errorf("the work did not land: pushed %v, branch %q, %s", r.Pushed, r.Branch, r.Reason)
+		return
+	}
+	if got := gittest.Git(t, repo, "show", r.Branch+":committed"); got != "committed" {
+		t.Errorf("committed work: %q", got)
+	}
+	if got := gittest.Git(t, repo, "show", r.Branch+":uncommitted"); got != "uncommitted" {
+		t.Errorf("uncommitted work: %q", got)
+	}
+	if got := gittest.Git(t, repo, "rev-parse", r.Branch); got != r.HeadSHA {
+		t.Errorf("the branch is at %s, the result says %s", got, r.HeadSHA)
+	}
+}
+
+// peak is the most memory that a process held so far, in bytes; 0 when it is gone.
+func peak(pid int) int64 {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "VmHWM:" {
+			kb, err := strconv.ParseInt(f[1], 10, 64)
+			if err != nil {
+				return 0
+			}
+			return kb << 10
+		}
+	}
+	return 0
+}
+
+// Whatever the agent prints, the run ends, the logs stay small and the
+// processes on this machine stay small.
+func TestFloods(t *testing.T) {
+	t.Parallel()
+	const (
+		memoryLimit = 160 << 20
+		outputLimit = 200 << 20 // what is kept of 400 MB of output and its events
+	)
+	for name, script := range map[string]string{
+		"lines":    "head -c 200000000 /dev/zero | tr '\\0' x | fold -w 120\necho >&2 the-end",
+		"one line": "head -c 200000000 /dev/zero | tr '\\0' x\necho >&2 the-end",
+		"events":   `yes '{"type":"agent.text","text":"` + strings.Repeat("y", 1000) + `"}' | head -c 200000000` + "\necho >&2 the-end",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := newCarefulUser(t)
+			s := u.start("", "create", "--task", "x", "-p", u.project(scripted("", script)))
+			var most int64
+			for running := true; running; {
+				most = max(most, peak(s.PID()))
+				select {
+				case <-s.Done():
+					running = false
+				case <-time.After(20 * time.Millisecond):
+				}
+			}
+			c := s.wait()
+			r := u.result(c.task(t))
+			if c.code != 0 || r.Status != workorder.StatusSuccess {
+				t.Fatalf("exit code %d, %s: %s", c.code, r.Status, r.Reason)
+			}
+			if most == 0 || most > memoryLimit {
+				t.Errorf("the CLI held %d MB, want at most %d", most>>20, memoryLimit>>20)
+			}
+			var kept int64
+			err := filepath.WalkDir(filepath.Dir(resultPath(t, u, r.TaskID)), func(_ string, d fs.DirEntry, err error) error {
+				if err != nil || d.IsDir() {
+					return err
+				}
+				info, err := d.Info()
+				if err == nil {
+					kept += info.Size()
+				}
+				return err
+			})
+			if err != nil || kept > outputLimit {
+				t.Errorf("%d MB of output were kept (%v)", kept>>20, err)
+			}
+			t.Logf("CLI peak %d MB, kept %d MB, printed %d KB", most>>20, kept>>20, (len(c.stdout)+len(c.stderr))>>10)
+			if b, err := os.ReadFile(filepath.Join(filepath.Dir(resultPath(t, u, r.TaskID)), "logs/agent.stderr.log")); err != nil || !strings.Contains(string(b), "the-end") {
+				t.Errorf("the end of the other stream is lost: %q, %v", b, err)
+			}
+		})
+	}
+}
+
+// Agents that behave badly, and how their runs end. All start with busy, so
+// that there is work to land.
+func TestAgentsThatMisbehave(t *testing.T) {
+	t.Parallel()
+	for _, a := range []struct {
+		name, head, script string
+		code               int
+		status             workorder.Status
+		by                 workorder.EndedBy
+		reason             string
+	}{
+		{
+			name: "crash", script: "kill -SEGV $$", code: workorder.ExitTaskFailed,
+			status: workorder.StatusFailed, by: workorder.ByAgent, reason: "SIGSEGV",
+		},
+		{
+			name: "kills all it can", script: "kill -9 -1", code: workorder.ExitTaskFailed,
+			status: workorder.StatusFailed, by: workorder.ByAgent, reason: "SIGKILL",
+		},
+		{
+			name: "holds stdout open", status: workorder.StatusSuccess, by: workorder.ByAgent,
+			script: "setsid sh -c 'trap \"\" TERM HUP INT; exec sleep 600' &\nsetsid -f sleep 600\nexit 0",
+		},
+		{
+			name: "zombies", status: workorder.StatusSuccess, by: workorder.ByAgent,
+			// Children whose parent is gone at once: PID 1 inherits and reaps them.
+			head: "validate:\n  reaped: test \"$(cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z ')\" -lt 20\n" +
+				"  swept: test -z \"$(pgrep -f '[s]leep 600')\"\n",
+			script: "for i in $(seq 400); do (sleep 0.2 & setsid -f true); done\nfor i in $(seq 50); do setsid -f sleep 600; done\nsleep 1",
+		},
+		{
+			name: "fork bomb", head: "timeout_minutes: 0.15\nlimits:\n  pids: 200\n", code: workorder.ExitTimeout,
+			script: "bomb() { bomb | bomb & }\nwhile :; do bomb; done 2>/dev/null",
+			status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: "timeout_minutes",
+		},
+		{
+			name: "memory", head: "limits:\n  memory: 400m\n", code: workorder.ExitTaskFailed,
+			script: "python3 -c 'x = bytearray(2 << 30)'",
+			status: workorder.StatusFailed, by: workorder.ByAgent, reason: "memory",
+		},
+		{
+			name: "deaf at its time limit", head: "timeout_minutes: 0.1\n", script: deaf, code: workorder.ExitTimeout,
+			status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: "timeout_minutes",
+		},
+		{
+			name: "deaf over budget", head: "max_budget_usd: 1\n", code: workorder.ExitBudget,
+			script: `printf '{"type":"agent.usage","usage":{"cost_usd":0.5}}\n{"type":"agent.usage","usage":{"cost_usd":1.25,"input_tokens":10}}\n'` + deaf,
+			status: workorder.StatusBudgetExceeded, by: workorder.ByBudget, reason: "1.25",
+		},
+		{
+			name: "hostile repository", status: workorder.StatusSuccess, by: workorder.ByAgent,
+			script: "mkdir -p .git/hooks; for h in pre-commit commit-msg pre-push post-commit reference-transaction; do printf '#!/bin/sh\\nsleep 600\\n' >.git/hooks/$h; chmod +x .git/hooks/$h; done\n" +
+				"git config core.fsmonitor 'sleep 600'; git config core.sshCommand false; git config remote.origin.url https://nowhere.invalid/x",
+		},
+		{
+			name: "locked index", script: "touch .git/index.lock .git/HEAD.lock", status: workorder.StatusSuccess, by: workorder.ByAgent,
+		},
+	} {
+		t.Run(a.name, func(t *testing.T) {
+			t.Parallel()
+			u := newCarefulUser(t)
+			repo := u.repo(map[string]string{"README": "x"})
+			c := u.run("", "create", "--task", "x", "--repo", repo, "-p", u.project(scripted(a.head, busy+a.script)))
+			r := u.result(c.task(t))
+			if c.code != a.code || r.Status != a.status || r.EndedBy != a.by || !strings.Contains(r.Reason, a.reason) {
+				t.Errorf("exit code %d, %s by %s (%s), want %d, %s by %s with %q", c.code, r.Status, r.EndedBy, r.Reason, a.code, a.status, a.by, a.reason)
+			}
+			for _, v := range r.Validation {
+				if !v.Passed {
+					t.Errorf("validate %s: exit code %d %s", v.Name, v.ExitCode, v.Tail)
+				}
+			}
+			landed(t, repo, r)
+		})
+	}
+}
+
+// working is a run whose agent has done its work and waits.
+type working struct {
+	*started
+	u    *user
+	repo string
+	id   string
+}
+
+// work starts a run on a local repository and waits until its agent is busy.
+// The script goes on from there.
+func work(t *testing.T, script string, args ...string) *working {
+	t.Helper()
+	u := newCarefulUser(t)
+	return u.work(script, args...)
+}
+
+func (u *user) work(script string, args ...string) *working {
+	u.t.Helper()
+	w := &working{u: u, repo: u.repo(map[string]string{"README": "x"})}
+	w.started = u.start("", append([]string{
+		"create", "--task", "x", "--repo", w.repo, "-p", u.project(scripted("", busy+script)),
+	}, args...)...)
+	w.waitFor("agent-is-busy")
+	w.id = taskID.FindString(w.out.String() + w.errOut.String())
+	return w
+}
+
+// end checks how the run ended and returns its result.
+func (w *working) end(code int, status workorder.Status, by workorder.EndedBy) *workorder.Result {
+	w.t.Helper()
+	if c := w.wait(); c.code != code {
+		w.t.Errorf("exit code %d, want %d", c.code, code)
+	}
+	r := w.u.result(w.id)
+	if r.Status != status || r.EndedBy != by {
+		w.t.Errorf("%s by %s (%s), want %s by %s", r.Status, r.EndedBy, r.Reason, status, by)
+	}
+	return r
+}
+
+// box is the run's container.
+func (w *working) box() string {
+	w.t.Helper()
+	cs := ours(w.t, w.id)
+	if len(cs) != 1 {
+		w.t.Fatalf("%d containers of %s", len(cs), w.id)
+	}
+	return cs[0].ID
+}
+
+// boot is the process id of boot on this machine.
+func (w *working) boot() int {
+	w.t.Helper()
+	top, err := eng.ContainerTop(w.t.Context(), w.box(), []string{"-eo", "pid,args"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, p := range top.Processes {
+		if strings.HasSuffix(strings.Join(p[1:], " "), "entrypoint boot") {
+			pid, err := strconv.Atoi(p[0])
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			return pid
+		}
+	}
+	w.t.Fatalf("no boot among %v", top.Processes)
+	return 0
+}
+
+func TestStop(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]string{"obedient": "exec sleep 600", "deaf": deaf} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := work(t, script)
+			if c := w.u.run("", "stop", w.id); c.code != 0 || !strings.Contains(c.stdout, "interrupted") {
+				t.Errorf("stop: exit code %d, %s", c.code, c.stdout)
+			}
+			landed(t, w.repo, w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal))
+		})
+	}
+}
+
+func TestInterruptOnce(t *testing.T) {
+	t.Parallel()
+	w := work(t, deaf)
+	w.Signal(syscall.SIGINT)
+	landed(t, w.repo, w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal))
+}
+
+// Who insists is obeyed at once; what was committed is not promised then.
+func TestInterruptTwice(t *testing.T) {
+	t.Parallel()
+	w := work(t, deaf)
+	w.Signal(syscall.SIGINT)
+	w.waitFor("interrupt again")
+	w.Signal(syscall.SIGINT)
+	w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal)
+}
+
+// An interruption before there is a box leaves none.
+func TestInterruptWhileStarting(t *testing.T) {
+	t.Parallel()
+	for _, moment := range []string{"preflight: started", "start: started", "box ready"} {
+		t.Run(moment, func(t *testing.T) {
+			t.Parallel()
+			u := newCarefulUser(t)
+			repo := u.repo(map[string]string{"README": "x"})
+			s := u.start("", "create", "--task", "x", "--repo", repo, "-p", u.project(scripted("", "sleep 600")))
+			s.waitFor(moment)
+			s.Signal(syscall.SIGINT)
+			c := s.wait()
+			if r := u.result(c.task(t)); c.code != workorder.ExitInterrupted || r.Status != workorder.StatusInterrupted {
+				t.Errorf("exit code %d, %s: %s", c.code, r.Status, r.Reason)
+			}
+		})
+	}
+}
+
+// The box is killed: all that was in it is gone, the run is not.
+func TestBoxKilled(t *testing.T) {
+	t.Parallel()
+	w := work(t, "sleep 600")
+	if err := eng.ContainerKill(t.Context(), w.box(), "KILL"); err != nil {
+		t.Fatal(err)
+	}
+	r := w.end(workorder.ExitBox, workorder.StatusLost, workorder.ByHost)
+	if !r.Resumable || !strings.Contains(r.Reason, "agent") || step(t, r, "agent").Status != workorder.StepRunning {
+		t.Errorf("the result does not say where it was: %+v", r)
+	}
+}
+
+// The box is removed under the CLI.
+func TestBoxRemoved(t *testing.T) {
+	t.Parallel()
+	w := work(t, "sleep 600")
+	if err := eng.ContainerRemove(t.Context(), w.box(), container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
+		t.Fatal(err)
+	}
+	w.end(workorder.ExitBox, workorder.StatusLost, workorder.ByHost)
+}
+
+// Boot dies in the middle of the agent's work: rescue saves it.
+func TestBootKilled(t *testing.T) {
+	t.Parallel()
+	w := work(t, "sleep 600")
+	if err := syscall.Kill(w.boot(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	r := w.end(workorder.ExitBox, workorder.StatusError, workorder.ByBox)
+	landed(t, w.repo, r)
+	if !strings.Contains(r.Reason, "boot") {
+		t.Errorf("reason %q", r.Reason)
+	}
+}
+
+// Boot hangs, and the user wants to stop: PID 1 sees to it.
+func TestBootHangsAtStop(t *testing.T) {
+	t.Parallel()
+	w := work(t, "sleep 600")
+	if err := syscall.Kill(w.boot(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if c := w.u.run("", "stop", w.id); c.code != 0 {
+		t.Errorf("stop: exit code %d", c.code)
+	}
+	c := w.wait()
+	r := w.u.result(w.id)
+	if c.code != workorder.ExitCode(r.Status, r.EndedBy) || c.code == 0 {
+		t.Errorf("exit code %d, %s by %s", c.code, r.Status, r.EndedBy)
+	}
+	landed(t, w.repo, r)
+}
