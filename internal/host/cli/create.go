@@ -154,21 +154,19 @@ func (a *App) runCreate(ctx context.Context, o *createOptions) error {
 	if err != nil {
 		return err
 	}
-	r, err := a.resolve(ctx, o, task)
-	if err != nil {
-		return err
+	if o.taskID == "" {
+		o.taskID = workorder.NewTaskID()
 	}
-	if o.dryRun {
+	r, err := a.resolve(ctx, o, task)
+	if err == nil && o.dryRun {
 		return a.dryRun(r)
 	}
 	find := credentials.New(a.Getenv)
-	if r.job.Secrets, err = find.Secrets(ctx, r.project.Secrets); err != nil {
-		return err
+	if err == nil {
+		err = findSecrets(ctx, find, r)
 	}
-	if r.local == nil && r.job.Order.Repo != "" {
-		if r.job.Git, err = find.Git(ctx, r.job.Order.CloneURL); err != nil {
-			return err
-		}
+	if err != nil {
+		return a.reject(ctx, o, err)
 	}
 	st, err := a.store()
 	if err != nil {
@@ -195,6 +193,42 @@ func (a *App) runCreate(ctx context.Context, o *createOptions) error {
 		return &ending{code}
 	}
 	return nil
+}
+
+// findSecrets fetches at the last moment what must not be in the order.
+func findSecrets(ctx context.Context, find *credentials.Finder, r *resolved) (err error) {
+	if r.job.Secrets, err = find.Secrets(ctx, r.project.Secrets); err != nil {
+		return err
+	}
+	if r.local == nil && r.job.Order.Repo != "" {
+		r.job.Git, err = find.Git(ctx, r.job.Order.CloneURL)
+	}
+	return err
+}
+
+// reject leaves a result for a run that could not be resolved. A mistake on the
+// command line is not a run, and neither is a rehearsal.
+func (a *App) reject(ctx context.Context, o *createOptions, cause error) error {
+	code := exitCode(cause)
+	if code == workorder.ExitUsage || o.dryRun {
+		return cause
+	}
+	st, err := a.store()
+	if err != nil {
+		return cause
+	}
+	var out string
+	if o.out != "" {
+		if out, err = filepath.Abs(o.out); err != nil {
+			return cause
+		}
+	}
+	show := func(workorder.Event) {}
+	if o.json {
+		show = a.newView(true).event
+	}
+	l := a.launcher(&Backend{}, st, show)
+	return l.Reject(ctx, o.taskID, o.project, out, fault.New(code, cause, fault.Hint(cause)))
 }
 
 // launcher wires a launcher for this app.

@@ -242,11 +242,13 @@ func newResultCmd(a *App) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&o.json, "json", false, "print result.json")
 	cmd.Flags().BoolVar(&o.path, "path", false, "print the folder of the output")
-	cmd.MarkFlagsMutuallyExclusive("json", "path")
 	return cmd
 }
 
 func (a *App) runResult(ctx context.Context, id string, o *resultOptions) error {
+	if o.json && o.path {
+		return usage("give --json or --path, not both")
+	}
 	st, rec, err := a.task(id)
 	if err != nil {
 		return err

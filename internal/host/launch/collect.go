@@ -352,7 +352,7 @@ func (l *Launcher) stillborn(ctx context.Context, rec *store.Record, cause error
 		cause = fault.New(workorder.ExitInterrupted, fmt.Errorf("interrupted before the box was started: %w", cause), "")
 	case fault.Code(cause) == workorder.ExitGit:
 		by = workorder.ByGit
-	case fault.Code(cause) == workorder.ExitInvalid:
+	case fault.Code(cause) == workorder.ExitInvalid, fault.Code(cause) == workorder.ExitNoProject:
 		by = workorder.ByOrder
 	}
 	res := synthesise(rec, func(func(workorder.Event)) error { return nil }, status, by, cause.Error(), l.now())
@@ -362,6 +362,20 @@ func (l *Launcher) stillborn(ctx context.Context, rec *store.Record, cause error
 	l.endCompanion(clean, rec, false)
 	l.done(rec, res)
 	return res, errors.Join(cause, writeResult(rec, res), l.Store.Save(rec))
+}
+
+// Reject records a run that could not even be resolved, so that a script finds a
+// result for it too. It returns cause, joined with what went wrong in recording.
+func (l *Launcher) Reject(ctx context.Context, taskID, project, outDir string, cause error) error {
+	rec := &store.Record{TaskID: taskID, Project: project, CreatedAt: l.now().UTC(), Mode: workorder.ModeCreate}
+	if outDir != "" {
+		rec.Dir = filepath.Join(outDir, taskID)
+	}
+	if err := l.Store.Create(rec); err != nil {
+		return errors.Join(cause, err)
+	}
+	_, err := l.stillborn(ctx, rec, cause)
+	return err
 }
 
 func writeResult(rec *store.Record, res *workorder.Result) error {

@@ -47,9 +47,10 @@ func unpack(r io.Reader, dir string) (result []byte, err error) {
 			return result, err
 		}
 		// The engine puts the folder's own name in front.
-		_, name, _ := strings.Cut(path.Clean(h.Name), "/")
+		whole := strings.TrimSuffix(h.Name, "/")
+		_, name, _ := strings.Cut(whole, "/")
 		top, _, _ := strings.Cut(name, "/")
-		if name == "" || reserved[top] || strings.HasPrefix(top, ".") || !fs.ValidPath(name) {
+		if !fs.ValidPath(whole) || name == "" || reserved[top] || strings.HasPrefix(top, ".") {
 			continue
 		}
 		switch {

@@ -1,0 +1,88 @@
+package cli_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/cli"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/docker"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"sandbox-agent": func() {
+		app := &cli.App{
+			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Executable: os.Executable,
+			Open: func() (*cli.Backend, error) {
+				e, err := docker.New(os.Getenv)
+				if err != nil {
+					return nil, err
+				}
+				return &cli.Backend{Engine: e, Images: noImages{}, Companion: e, Leftovers: e}, nil
+			},
+		}
+		os.Exit(cli.Main(context.Background(), app, os.Args[1:]))
+	}})
+}
+
+// TestScripts runs the command line where no engine answers.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("HOME", e.WorkDir)
+			e.Setenv("DOCKER_HOST", "unix://"+e.WorkDir+"/none.sock")
+			e.Setenv("SANDBOX_AGENT_STATE_DIR", e.WorkDir+"/state")
+			e.Setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+			e.Setenv("GIT_CONFIG_NOSYSTEM", "1")
+			for _, who := range []string{"AUTHOR", "COMMITTER"} {
+				e.Setenv("GIT_"+who+"_NAME", "t")
+				e.Setenv("GIT_"+who+"_EMAIL", "t@t")
+			}
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+	})
+}
+
+// exits runs a command that has to end with the given exit code.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits code command...")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	code := "0"
+	if err != nil {
+		var coded interface{ ExitCode() int }
+		if !errors.As(err, &coded) {
+			ts.Fatalf("%v", err)
+		}
+		code = strconv.Itoa(coded.ExitCode())
+	}
+	if code != args[0] {
+		ts.Fatalf("exit code %s, want %s", code, args[0])
+	}
+}
+
+type noImages struct{}
+
+func (noImages) Ensure(context.Context, string, func(workorder.Event)) (workorder.Image, error) {
+	return workorder.Image{}, engine.ErrUnavailable
+}
+
+func (noImages) Build(context.Context, bool, func(workorder.Event)) (workorder.Image, error) {
+	return workorder.Image{}, engine.ErrUnavailable
+}
+func (noImages) Derive(context.Context, string, []byte, func(workorder.Event)) error {
+	return engine.ErrUnavailable
+}
+func (noImages) List(context.Context) ([]cli.BuiltImage, error) { return nil, engine.ErrUnavailable }
+func (noImages) Remove(context.Context, string) error           { return engine.ErrUnavailable }

@@ -1,0 +1,155 @@
+package launch
+
+import (
+	"archive/tar"
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func TestPlanText(t *testing.T) {
+	budget := 2.5
+	full := &Job{
+		Image: "", Isolation: "confined", LocalRepo: "/home/me/shop",
+		Order: workorder.Order{
+			TaskID: "T-A1B2C3D4", Project: "shop", Task: "x", Repo: "/home/me/shop", Branch: "main",
+			TargetBranch: "agent/T-A1B2C3D4-x", Services: []workorder.Service{{Name: "redis", Image: "redis:7"}}, Supabase: true,
+			Env: map[string]string{"B": "2"}, SecretNames: []string{"A_KEY"}, Packages: []string{"jq"}, Setup: []string{"make\nmake all"},
+			Validate: []workorder.Command{{Name: "test", Run: "go test ./..."}}, Harness: workorder.Harness{Name: "claude-code"},
+			MaxBudgetUSD: &budget, TimeoutMinutes: 1.5, Network: workorder.Network{Mode: workorder.NetworkFull},
+			Limits: workorder.Limits{MemoryBytes: 2 << 30, CPUs: 1.5, PIDs: 100},
+		},
+	}
+	bare := &Job{
+		Image: "mine:1", Isolation: "privileged", OCIRuntime: "kata", OutDir: "/out", Keep: true,
+		Order: workorder.Order{TaskID: "T-00000000", Harness: workorder.Harness{Name: "command"}, TimeoutMinutes: 30, Network: workorder.Network{Mode: workorder.NetworkFull}},
+	}
+	for name, job := range map[string]*Job{"full": full, "bare": bare} {
+		got := PlanText(job)
+		file := filepath.Join("testdata", "plan-"+name+".txt")
+		if *update {
+			if err := os.MkdirAll("testdata", 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(string(want), got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+	}
+}
+
+// TestUnpack: the archive comes from a box that an agent was root in for all we know.
+func TestUnpack(t *testing.T) {
+	dir := t.TempDir()
+	outside := filepath.Join(t.TempDir(), "outside")
+	if err := os.Symlink(filepath.Dir(outside), filepath.Join(dir, "way-out")); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	tw := tar.NewWriter(&b)
+	add := func(h tar.Header, content string) {
+		t.Helper()
+		h.Size, h.Mode = int64(len(content)), 0o777
+		if err := tw.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tw.Write([]byte(content)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := func(name, content string) { add(tar.Header{Name: name, Typeflag: tar.TypeReg}, content) }
+	add(tar.Header{Name: "out/", Typeflag: tar.TypeDir}, "")
+	file("out/result.json", "the result")
+	file("out/logs/a.log", "log")
+	file("out/evidence/deep/x.png", "png")
+	file("out/events.jsonl", "forged")
+	file("out/workorder.json", "forged")
+	file("out/task.json", "forged")
+	file("out/.hidden", "x")
+	file("out/../../escape", "x")
+	file("/out/../escape2", "x")
+	add(tar.Header{Name: "out/link", Typeflag: tar.TypeSymlink, Linkname: outside}, "")
+	add(tar.Header{Name: "out/hard", Typeflag: tar.TypeLink, Linkname: "/etc/passwd"}, "")
+	add(tar.Header{Name: "out/dev", Typeflag: tar.TypeBlock}, "")
+	if err := tw.Close(); err != nil {
+		t.Fatal(err)
+	}
+	res, err := unpack(&b, dir)
+	if err != nil || string(res) != "the result" {
+		t.Errorf("result %q, %v", res, err)
+	}
+	var got []string
+	if err := filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
+		if rel, rerr := filepath.Rel(dir, p); err == nil && rerr == nil && !d.IsDir() {
+			got = append(got, rel)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "evidence/deep/x.png logs/a.log way-out"; strings.Join(got, " ") != want {
+		t.Errorf("unpacked %v, want %s", got, want)
+	}
+	b.Reset()
+	tw = tar.NewWriter(&b)
+	file("out/way-out/outside", "x")
+	if err := tw.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unpack(&b, dir); err == nil {
+		t.Error("wrote through a link that leads out")
+	}
+	if _, err := os.Stat(outside); err == nil {
+		t.Error("a file was written outside")
+	}
+}
+
+// TestRecorder: a recorder opened on what a killed one left goes on after its
+// last whole line.
+func TestRecorder(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, workorder.EventsFile)
+	one, two := `{"seq":1,"time":"2026-01-01T00:00:00Z","type":"ready"}`+"\n", `{"seq":2,"time":"2026-01-01T00:00:01Z","type":"warning","text":"x"}`+"\n"
+	if err := os.WriteFile(file, []byte(one+two[:20]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var shown []int64
+	r, err := openRecorder(dir, func(e workorder.Event) { shown = append(shown, e.Seq) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []string{one, "not an event\n", two[:5], two[5:], two, strings.Repeat("x", maxLine+1), "y\n", `{"seq":3,"type":"warning"}` + "\n", `{"seq":4,`} {
+		if _, err := r.Write([]byte(s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := one + two + `{"seq":3,"type":"warning"}` + "\n"; string(got) != want {
+		t.Errorf("record is %q", got)
+	}
+	if len(shown) != 2 || shown[0] != 2 || shown[1] != 3 {
+		t.Errorf("shown %v", shown)
+	}
+}
