@@ -35,6 +35,10 @@ const (
 	createTimeout = 2 * time.Minute
 	// removeTimeout bounds cleaning up after a failed start.
 	removeTimeout = 30 * time.Second
+	// handOverTime bounds the wait for the engine's word that it has passed the
+	// order on. It usually comes at once, but an engine that was slow to take up the
+	// attachment gives it when the box ends.
+	handOverTime = time.Second
 	// stopSlack is what the engine may need beyond the grace to report a stop.
 	stopSlack = 20 * time.Second
 )
@@ -178,8 +182,10 @@ func (e *Engine) start(ctx context.Context, id string, stdin io.Reader) error {
 	if err := att.CloseWrite(); err != nil {
 		return fmt.Errorf("hand over the work order: %w", err)
 	}
-	// The stream ends when the engine has passed everything on; closing it
-	// earlier can cut the tail of a large order.
+	// The stream ends when the engine has passed everything on. Closing it
+	// earlier loses nothing on a socket; a proxy in between may cut the tail of a large order.
+	done := time.AfterFunc(handOverTime, att.Close)
+	defer done.Stop()
 	_, _ = io.Copy(io.Discard, att.Reader)
 	return nil
 }
