@@ -729,8 +729,14 @@ func TestPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("up in %s", time.Since(begin).Round(time.Millisecond))
+	stack.Unwatch()
 	begin = time.Now()
 	e.Stop(ctx)
 	t.Logf("stopped in %s", time.Since(begin).Round(time.Millisecond))
+	for _, end := range stack.Ends() {
+		if end.State != "ready" {
+			t.Errorf("the stop is taken for a failure: %+v", end)
+		}
+	}
 	_ = stack.Down(ctx) // the engine is gone already; it must not hang
 }

@@ -1,6 +1,7 @@
 package dockerd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -152,7 +153,7 @@ func (e *Engine) StartOnDemand(ctx context.Context) error {
 	wctx, cancel := e.untilHalt(ctx)
 	defer cancel()
 	if err := s.waitClient(wctx); err != nil {
-		return err
+		return cmp.Or(e.haltedErr(), err) // Stop closes the socket under the wait
 	}
 	return e.Start(ctx)
 }

@@ -95,10 +95,22 @@ func (s *Stack) recheck(ctx context.Context, u *unit) {
 	}
 }
 
+// Unwatch stops following events and logs; Ends stays as it is from here on. It has to be
+// called before the engine is stopped: else the services' end looks like a
+// failure, and the engine waits for the streams to be closed.
+func (s *Stack) Unwatch() {
+	s.stopWatch()
+	for _, u := range s.units {
+		if u.logCancel != nil {
+			u.logCancel()
+		}
+	}
+}
+
 // Down removes the services with their volumes, all at once, within ctx. It is
 // tidying: what it leaves goes with the box.
 func (s *Stack) Down(ctx context.Context) error {
-	s.stopWatch()
+	s.Unwatch()
 	errs := make([]error, len(s.units))
 	var wg sync.WaitGroup
 	for i, u := range s.units {
@@ -113,11 +125,6 @@ func (s *Stack) Down(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
-	for _, u := range s.units {
-		if u.logCancel != nil {
-			u.logCancel()
-		}
-	}
 	s.waitWatchers(ctx)
 	var netErr error
 	if s.network != "" {
