@@ -1,0 +1,132 @@
+package store_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+)
+
+func TestFind(t *testing.T) {
+	s := store.New(t.TempDir())
+	if list, err := s.List(); err != nil || len(list) != 0 {
+		t.Errorf("empty store: %v, %v", list, err)
+	}
+	for i, id := range []string{"T-AAAA0001", "T-AAAA0002", "T-BBBB0001"} {
+		if err := s.Create(&store.Record{TaskID: id, CreatedAt: time.Unix(int64(i), 0)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Create(&store.Record{TaskID: "T-BBBB0001"}); err == nil {
+		t.Error("the same task was made twice")
+	}
+	for in, want := range map[string]string{"T-AAAA0001": "T-AAAA0001", "t-b": "T-BBBB0001", "bbbb": "T-BBBB0001", "AAAA0002": "T-AAAA0002"} {
+		if r, err := s.Find(in); err != nil || r.TaskID != want {
+			t.Errorf("Find(%q) = %v, %v", in, r, err)
+		}
+	}
+	var several *store.AmbiguousError
+	if _, err := s.Find("aaaa"); !errors.As(err, &several) || len(several.IDs) != 2 {
+		t.Errorf("prefix of two: %v", err)
+	}
+	for _, in := range []string{"", "T-", "C", "T-CCCC0001", "../x"} {
+		if _, err := s.Find(in); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("Find(%q): %v", in, err)
+		}
+	}
+	list, err := s.List()
+	if err != nil || len(list) != 3 || list[0].TaskID != "T-BBBB0001" {
+		t.Errorf("list %v, %v: not the newest first", list, err)
+	}
+	if err := os.WriteFile(filepath.Join(s.TaskDir("T-AAAA0001"), "task.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := s.List(); err == nil || len(list) != 2 {
+		t.Errorf("with a broken record: %v, %v", list, err)
+	}
+}
+
+func TestRemove(t *testing.T) {
+	s, out := store.New(t.TempDir()), t.TempDir()
+	r := &store.Record{TaskID: "T-AAAA0001", Dir: filepath.Join(out, "T-AAAA0001")}
+	if err := s.Create(r); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(out, "mine"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Remove(r); err != nil {
+		t.Fatal(err)
+	}
+	for _, gone := range []string{r.Dir, s.TaskDir(r.TaskID)} {
+		if _, err := os.Stat(gone); err == nil {
+			t.Errorf("%s is left", gone)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(out, "mine")); err != nil {
+		t.Error("a file that is not the run's was removed")
+	}
+	// A record that was tampered with does not name what is deleted.
+	keep := t.TempDir()
+	if err := s.Remove(&store.Record{TaskID: "T-AAAA0002", Dir: keep}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(keep); err != nil {
+		t.Error("a folder without the task's name was removed")
+	}
+}
+
+func TestLock(t *testing.T) {
+	s := store.New(t.TempDir())
+	if _, err := s.TryLock("T-AAAA0001"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("absent task: %v", err)
+	}
+	if err := s.Create(&store.Record{TaskID: "T-AAAA0001"}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := s.TryLock("T-AAAA0001")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.TryLock("T-AAAA0001"); !errors.Is(err, store.ErrLocked) {
+		t.Errorf("second lock: %v", err)
+	}
+	l.Unlock()
+	if l, err = s.TryLock("T-AAAA0001"); err != nil {
+		t.Fatal(err)
+	}
+	l.Unlock()
+}
+
+func TestDefaultDir(t *testing.T) {
+	for _, c := range []struct {
+		env  map[string]string
+		want string
+	}{
+		{map[string]string{"SANDBOX_AGENT_STATE_DIR": "/a", "XDG_STATE_HOME": "/b", "HOME": "/c"}, "/a"},
+		{map[string]string{"XDG_STATE_HOME": "/b", "HOME": "/c"}, "/b/sandbox-agent"},
+		{map[string]string{"XDG_STATE_HOME": "relative", "HOME": "/c"}, "/c/.local/state/sandbox-agent"},
+	} {
+		if got, err := store.DefaultDir(func(k string) string { return c.env[k] }); err != nil || got != c.want {
+			t.Errorf("%v: %q, %v", c.env, got, err)
+		}
+	}
+	if _, err := store.DefaultDir(func(string) string { return "" }); err == nil {
+		t.Error("no home and no error")
+	}
+}
+
+func TestProcess(t *testing.T) {
+	me := store.ProcessOf(os.Getpid())
+	if !me.Alive() {
+		t.Error("this process is not alive")
+	}
+	reused := *me
+	reused.Start += "1"
+	if reused.Alive() || (*store.Process)(nil).Alive() || (&store.Process{PID: 1 << 30}).Alive() {
+		t.Error("a process that is not there is alive")
+	}
+}
