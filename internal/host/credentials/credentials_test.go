@@ -1,0 +1,185 @@
+package credentials_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// finder has an environment and programs that answer by their argv.
+func finder(env, programs map[string]string) *credentials.Finder {
+	return &credentials.Finder{
+		Getenv: func(k string) string { return env[k] },
+		Run: func(_ context.Context, argv []string, stdin string) (string, error) {
+			if out, ok := programs[strings.Join(argv, " ")]; ok {
+				return out, nil
+			}
+			return "", errors.New("exit status 1")
+		},
+	}
+}
+
+// TestWhoGetsWhichToken: a token goes where its owner meant it to go, and nowhere else.
+func TestWhoGetsWhichToken(t *testing.T) {
+	t.Parallel()
+	fill := map[string]string{"git credential fill": "protocol=https\nhost=x\nusername=me\npassword=stored=1\n"}
+	for _, c := range []struct {
+		name, url  string
+		env, progs map[string]string
+		want       string // user:token; empty: none
+	}{
+		{"ours goes anywhere", "https://git.example/r.git", map[string]string{"SANDBOX_AGENT_GIT_TOKEN": "a", "GH_TOKEN": "b"}, nil, "x-access-token:a"},
+		{"ours first", "https://github.com/o/r", map[string]string{"SANDBOX_AGENT_GIT_TOKEN": "a", "GH_TOKEN": "b"}, nil, "x-access-token:a"},
+		{"GH_TOKEN to GitHub", "https://github.com/o/r", map[string]string{"GH_TOKEN": "b", "GITHUB_TOKEN": "c"}, nil, "x-access-token:b"},
+		{"GITHUB_TOKEN to GitHub", "https://GitHub.com/o/r", map[string]string{"GITHUB_TOKEN": "c"}, nil, "x-access-token:c"},
+		{"GH_TOKEN to nobody else", "https://git.example/r.git", map[string]string{"GH_TOKEN": "b", "GITHUB_TOKEN": "c"}, nil, ""},
+		{"nor to a look-alike", "https://github.com.evil.example/r.git", map[string]string{"GH_TOKEN": "b"}, nil, ""},
+		{"GH_HOST is the user's word", "https://ghe.corp/o/r", map[string]string{"GH_TOKEN": "b", "GH_HOST": "ghe.corp"}, nil, "x-access-token:b"},
+		{"gh", "https://github.com/o/r", nil, map[string]string{"gh auth token --hostname github.com": "g\n"}, "x-access-token:g"},
+		{"helper", "https://git.example/r.git", nil, fill, "me:stored=1"},
+		{"none", "https://git.example/r.git", nil, nil, ""},
+		{"no URL", "/some/path", map[string]string{"SANDBOX_AGENT_GIT_TOKEN": "a"}, fill, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := finder(c.env, c.progs).Git(t.Context(), c.url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := ""
+			if got != nil {
+				s = got.Username + ":" + got.Token
+			}
+			if s != c.want {
+				t.Errorf("got %q, want %q", s, c.want)
+			}
+		})
+	}
+}
+
+func TestSecrets(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte("from file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := finder(map[string]string{"SRC": "from env"}, map[string]string{"sh -c pass show x": "from command\n", "sh -c true": "\n", "sh -c nul": "a\x00b"})
+	got, err := f.Secrets(t.Context(), []projects.Secret{
+		{Name: "A", Scheme: projects.SecretEnv, Target: "SRC"},
+		{Name: "B", Scheme: projects.SecretFile, Target: file},
+		{Name: "C", Scheme: projects.SecretCmd, Target: "pass show x"},
+	})
+	if err != nil || got["A"] != "from env" || got["B"] != "from file" || got["C"] != "from command" {
+		t.Errorf("got %v, %v", got, err)
+	}
+	_, err = f.Secrets(t.Context(), []projects.Secret{
+		{Name: "A", Scheme: projects.SecretEnv, Target: "ABSENT"},
+		{Name: "B", Scheme: projects.SecretFile, Target: file + ".absent"},
+		{Name: "C", Scheme: projects.SecretCmd, Target: "false"},
+		{Name: "D", Scheme: projects.SecretCmd, Target: "true"},
+		{Name: "E", Scheme: projects.SecretCmd, Target: "nul"},
+		{Name: "F", Scheme: projects.SecretFile, Target: t.TempDir()},
+		{Name: "G", Scheme: projects.SecretEnv, Target: "SRC"},
+	})
+	if fault.Code(err) != workorder.ExitInvalid {
+		t.Fatalf("error %v", err)
+	}
+	for _, name := range []string{"A", "B", "C", "D", "E", "F"} {
+		if !strings.Contains(err.Error(), "secret "+name+":") {
+			t.Errorf("%s is not reported: %v", name, err)
+		}
+	}
+	if strings.Contains(err.Error(), "from env") || strings.Contains(err.Error(), "secret G") {
+		t.Errorf("the error says too much: %v", err)
+	}
+}
+
+// advertisement is what a server with one branch answers.
+func advertisement() string {
+	pkt := func(s string) string { return fmt.Sprintf("%04x%s", len(s)+4, s) }
+	sha := strings.Repeat("1", 40)
+	return pkt("# service=git-upload-pack\n") + "0000" + pkt(sha+" HEAD\x00symref=HEAD:refs/heads/main agent=x\n") + pkt(sha+" refs/heads/main\n") + "0000"
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, pass, _ := r.BasicAuth()
+		switch {
+		case strings.HasPrefix(r.URL.Path, "/private") && pass != "good":
+			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		case strings.HasPrefix(r.URL.Path, "/absent"):
+			w.WriteHeader(http.StatusNotFound)
+		default:
+			w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
+			_, _ = io.WriteString(w, advertisement())
+		}
+	}))
+	t.Cleanup(s.Close)
+	// A port that was ours a moment ago and that nobody listens on.
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := "http://" + ln.Addr().String() + "/r.git"
+	ln.Close()
+	good, bad := &workorder.GitCredential{Username: "x", Token: "good"}, &workorder.GitCredential{Username: "x", Token: "cnry123"}
+	for _, c := range []struct {
+		name, url, branch string
+		cred              *workorder.GitCredential
+		want              string // part of the error; empty: none
+	}{
+		{"public", s.URL + "/public.git", "main", nil, ""},
+		{"any branch", s.URL + "/public.git", "", nil, ""},
+		{"private", s.URL + "/private.git", "main", good, ""},
+		{"wrong token", s.URL + "/private.git", "main", bad, "refused the credential"},
+		{"no token", s.URL + "/private.git", "main", nil, "asks for a credential"},
+		{"no such branch", s.URL + "/public.git", "dev", nil, `has no branch "dev"`},
+		{"no such repository", s.URL + "/absent.git", "main", nil, "repository not found"},
+		{"nobody there", closed, "main", nil, "connection refused"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			err := credentials.New(os.Getenv).Check(t.Context(), c.url, c.branch, c.cred)
+			if c.want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if fault.Code(err) != workorder.ExitGit || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error()+fault.Hint(err), "cnry") {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+// TestCheckIsBounded: a server that accepts and never answers does not hold the user.
+func TestCheckIsBounded(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := credentials.New(os.Getenv).Check(ctx, "http://"+ln.Addr().String()+"/r.git", "main", nil); fault.Code(err) != workorder.ExitGit {
+		t.Errorf("error %v", err)
+	}
+}
