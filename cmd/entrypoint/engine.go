@@ -26,10 +26,14 @@ func newEngine(log *slog.Logger, o *workorder.Order, cred *proc.Credential) (*in
 	for _, s := range o.Services {
 		images = append(images, s.Image)
 	}
+	lazy := len(o.Services) == 0 && !o.Supabase
 	cache := layercache.New(layercache.Config{
 		Dir: workorder.CacheDir, DataRoot: workorder.DataRoot, ID: o.TaskID, Images: images,
-		// Without declared services nobody knows which images will be wanted.
-		All: len(o.Services) == 0, Log: log,
+		// Without declared services nobody knows which images will be wanted; the
+		// Supabase CLI has a list of its own.
+		All: lazy || o.Supabase,
+		// Whoever starts an engine by connecting to it is untrusted code.
+		ReadOnly: lazy, Log: log,
 	})
 	eng, err := dockerd.New(dockerd.Config{
 		DataRoot: workorder.DataRoot, SocketGID: int(cred.GID), RemapUser: workorder.SandboxUser,
@@ -39,11 +43,6 @@ func newEngine(log *slog.Logger, o *workorder.Order, cred *proc.Credential) (*in
 		return nil, err
 	}
 	return &innerEngine{Engine: eng, cache: cache}, nil
-}
-
-// StartOnDemand also closes the cache: whoever connects first is untrusted code.
-func (e *innerEngine) StartOnDemand(ctx context.Context) error {
-	return errors.Join(e.Engine.StartOnDemand(ctx), e.cache.Seal())
 }
 
 func (e *innerEngine) Describe(h *workorder.Host) {
@@ -69,7 +68,7 @@ func (s *serviceStack) Up(ctx context.Context) error {
 	var err error
 	s.stack, err = services.Up(ctx, services.Config{
 		Client: s.engine.Client(), Services: s.order.Services, TaskID: s.order.TaskID, MTU: info.MTU, Emit: s.emit,
-		LogDir: s.logs, LogRel: workorder.LogsDir, Inbox: workorder.ImageInbox, HostImages: s.order.HostImages, Log: s.log,
+		LogDir: s.logs, LogRel: workorder.LogsDir, Inbox: workorder.ImageInbox, HostImages: s.order.HostImages, HostImageIDs: s.order.HostImageIDs, Log: s.log,
 	})
 	if err != nil {
 		return err
@@ -81,14 +80,19 @@ func (s *serviceStack) Up(ctx context.Context) error {
 	if err := services.WriteHosts("/etc/hosts", names); err != nil {
 		return err
 	}
-	// The cache is a saving, not a need: the run goes on without.
-	if _, err := s.engine.cache.Publish(ctx); err != nil {
-		s.log.Warn("layer cache", "error", err)
-	}
-	if err := s.engine.cache.Seal(); err != nil {
-		s.log.Warn("layer cache", "error", err)
+	if !s.order.Supabase {
+		s.keepLayers(ctx)
 	}
 	return nil
+}
+
+// keepLayers publishes what was pulled or loaded, and closes the cache before
+// untrusted code runs. The cache is a saving, not a need: the run goes on without.
+func (s *serviceStack) keepLayers(ctx context.Context) {
+	_, err := s.engine.cache.Publish(ctx)
+	if err := errors.Join(err, s.engine.cache.Seal()); err != nil {
+		s.log.Warn("layer cache", "error", err)
+	}
 }
 
 func (s *serviceStack) Supabase(ctx context.Context) (map[string]string, error) {
@@ -103,7 +107,16 @@ func (s *serviceStack) Supabase(ctx context.Context) (map[string]string, error) 
 		Dir: cfg.Workspace, Scratch: scratch, User: cfg.User, Env: cfg.Env,
 		LogDir: s.logs, LogRel: workorder.LogsDir, Emit: s.emit,
 	})
+	if err == nil {
+		s.keepLayers(ctx)
+	}
 	return s.supabase.Env, err
+}
+
+func (s *serviceStack) Unwatch() {
+	if s.stack != nil {
+		s.stack.Unwatch()
+	}
 }
 
 func (s *serviceStack) Ends() []workorder.ServiceEnd {

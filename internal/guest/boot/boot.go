@@ -44,6 +44,8 @@ type Services interface {
 	Supabase(ctx context.Context) (map[string]string, error)
 	// Ends says how each service was last seen.
 	Ends() []workorder.ServiceEnd
+	// Unwatch stops looking after them: from here on their end is no failure.
+	Unwatch()
 }
 
 // Repository brings the repository in and the work out.

@@ -67,6 +67,7 @@ func (f *fake) Up(ctx context.Context) error {
 }
 func (f *fake) Supabase(context.Context) (map[string]string, error) { return nil, nil }
 func (f *fake) Ends() []workorder.ServiceEnd                        { return nil }
+func (f *fake) Unwatch()                                            { f.did("unwatch") }
 
 func (f *fake) Clone(ctx context.Context) (base, sha string, err error) {
 	f.did("clone")
@@ -186,7 +187,7 @@ func TestWholeRun(t *testing.T) {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
 	tail := f.calls[slices.Index(f.calls, "setup-1"):]
-	if diff := cmp.Diff([]string{"setup-1", "setup-2", "agent", "commit", "validate", "land", "close", "stop"}, tail); diff != "" {
+	if diff := cmp.Diff([]string{"setup-1", "setup-2", "agent", "commit", "validate", "land", "unwatch", "close", "stop"}, tail); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 }

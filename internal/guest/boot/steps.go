@@ -73,7 +73,8 @@ func (b *Box) steps() []step {
 				}
 				return ""
 			},
-			run: b.Services.Up,
+			run:  b.Services.Up,
+			undo: func(context.Context) { b.Services.Unwatch() },
 		},
 		{
 			name: stepPackages, does: "install packages of the distribution", after: []string{stepBox}, budget: packagesBudget,
