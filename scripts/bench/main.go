@@ -47,7 +47,7 @@ func run(ctx context.Context, cli string, rounds int) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
+	defer os.RemoveAll(dir) // a temporary folder
 	out, err := proc.Output(ctx, proc.Spec{Argv: []string{cli, "image", "build"}})
 	if err != nil {
 		return fmt.Errorf("build the image: %w", err)
@@ -109,20 +109,20 @@ func (b *bench) prepare(ctx context.Context) error {
 		return err
 	}
 	// Images that the tests on the engine leave behind; without them that part is left out.
-	var services string
+	var services strings.Builder
 	for name, port := range map[string]int{"redis": 6379, "postgres": 5432} {
 		image := "sandbox-agent-e2e/" + name
 		if _, err := proc.Output(ctx, proc.Spec{Argv: []string{"docker", "image", "inspect", image}}); err != nil {
 			continue
 		}
 		b.services = append(b.services, name)
-		services += fmt.Sprintf("  %s: {image: %s, ports: [%d]}\n", name, image, port)
+		fmt.Fprintf(&services, "  %s: {image: %s, ports: [%d]}\n", name, image, port)
 	}
-	if services == "" {
+	if services.Len() == 0 {
 		fmt.Println("no images of services on the engine (make e2e builds them): measuring without")
 		return nil
 	}
-	return os.WriteFile(filepath.Join(b.dir, "services.yaml"), []byte(project+"services:\n"+services), 0o644)
+	return os.WriteFile(filepath.Join(b.dir, "services.yaml"), []byte(project+"services:\n"+services.String()), 0o644)
 }
 
 // round runs each measurement once, so that the machine's drift hits all alike.

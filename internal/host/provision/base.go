@@ -97,7 +97,7 @@ func (b *builder) pull(ctx context.Context) error {
 	if err != nil {
 		return classify(orCause(ctx, err))
 	}
-	defer body.Close() //nolint:errcheck // read to its end or given up
+	defer body.Close() // read to its end or given up
 	return classify(orCause(ctx, drain(body, func() { first.Stop() })))
 }
 

@@ -42,7 +42,7 @@ func (b *builder) bootstrap(ctx context.Context, host host) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("make a base: %w", err)
 	}
-	defer os.RemoveAll(root) //nolint:errcheck // what is left is in the state folder's temporary names
+	defer os.RemoveAll(root) // what is left is in the state folder's temporary names
 	// The state folder may be private; apt in the base works as a user of its own.
 	if err := os.Chmod(root, 0o755); err != nil {
 		return "", fmt.Errorf("make a base: %w", err)
@@ -112,7 +112,7 @@ func prepare(root, sources string) error {
 
 func (b *builder) importFolder(ctx context.Context, root, name string) error {
 	pr, pw := io.Pipe()
-	defer pr.Close() //nolint:errcheck // only ends tar when the engine stopped reading
+	defer pr.Close() // only ends tar when the engine stopped reading
 	tail := proc.NewTail(tailBytes)
 	tar, err := proc.Start(ctx, proc.Spec{Argv: []string{"tar", "--numeric-owner", "-C", root, "-c", "."}, Stdout: pw, Stderr: tail})
 	if err != nil {
@@ -124,7 +124,7 @@ func (b *builder) importFolder(ctx context.Context, root, name string) error {
 	if err != nil {
 		return orCause(ctx, err)
 	}
-	defer body.Close() //nolint:errcheck // read to its end or given up
+	defer body.Close() // read to its end or given up
 	return orCause(ctx, drain(body, func() {}))
 }
 

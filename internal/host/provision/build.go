@@ -73,7 +73,7 @@ func (b *builder) warn(format string, a ...any) {
 
 func (b *builder) build(ctx context.Context, base string, host host) error {
 	pr, pw := io.Pipe()
-	defer pr.Close() //nolint:errcheck // only unblocks the writer when the engine stopped reading
+	defer pr.Close() // only unblocks the writer when the engine stopped reading
 	go func() {
 		pw.CloseWithError(b.src.WriteContext(pw, image.Host{CAs: host.cas, Registry: host.registry}))
 	}()
@@ -100,7 +100,7 @@ func (b *builder) submit(ctx context.Context, buildContext io.Reader, o build.Im
 	if err != nil {
 		return fault.New(workorder.ExitBox, fmt.Errorf("build image %s: %w", b.name, orCause(ctx, err)), "")
 	}
-	defer res.Body.Close() //nolint:errcheck // read to its end or given up
+	defer res.Body.Close() // read to its end or given up
 	tail := proc.NewTail(tailBytes)
 	if err := b.follow(res.Body, tail); err != nil {
 		return fault.New(workorder.ExitBox,

@@ -132,7 +132,7 @@ func asSandbox(t *testing.T, c *client.Client, img, script string) (string, int6
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer logs.Close() //nolint:errcheck // read to its end
+	defer logs.Close() // read to its end
 	var out bytes.Buffer
 	if _, err := stdcopy.StdCopy(&out, &out, logs); err != nil {
 		t.Fatal(err)
