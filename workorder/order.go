@@ -80,12 +80,10 @@ type Order struct {
 
 	// Author signs the commits made by and for the agent.
 	Author Identity `json:"author"`
-	// HostImages names the service images that the host can stream into the box
-	// on request (Event ImageRequest), so that no registry is needed for them.
-	HostImages []string `json:"host_images,omitempty"`
-	// HostImageIDs are the host's ids of those images, by the same names, so that
-	// the guest's cache does not hide an image that was built again.
-	HostImageIDs map[string]string `json:"host_image_ids,omitempty"`
+	// HostImages are the service images that the host can stream into the box on
+	// request (Event ImageRequest), so that no registry is needed for them: the
+	// host's id by name. A cached image of another id is an older one.
+	HostImages map[string]string `json:"host_images,omitempty"`
 	// MTU of the network the box is on, in bytes. 0: the guest reads its own.
 	MTU int `json:"mtu,omitempty"`
 }

@@ -68,7 +68,7 @@ func (s *serviceStack) Up(ctx context.Context) error {
 	var err error
 	s.stack, err = services.Up(ctx, services.Config{
 		Client: s.engine.Client(), Services: s.order.Services, TaskID: s.order.TaskID, MTU: info.MTU, Emit: s.emit,
-		LogDir: s.logs, LogRel: workorder.LogsDir, Inbox: workorder.ImageInbox, HostImages: s.order.HostImages, HostImageIDs: s.order.HostImageIDs, Log: s.log,
+		LogDir: s.logs, LogRel: workorder.LogsDir, Inbox: workorder.ImageInbox, HostImages: s.order.HostImages, Log: s.log,
 	})
 	if err != nil {
 		return err

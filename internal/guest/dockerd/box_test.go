@@ -521,7 +521,7 @@ func TestHostImage(t *testing.T) {
 	src := openImage(t)
 	src.Close()
 	cfg := stackConfig(t, e, workorder.Service{Name: "redis", Image: redisImage()}, workorder.Service{Name: "gone", Image: "gone:1"})
-	cfg.HostImages = []string{redisImage(), "gone:1"}
+	cfg.HostImages = map[string]string{redisImage(): "", "gone:1": ""}
 	emit := cfg.Emit
 	cfg.Emit = func(ev workorder.Event) {
 		emit(ev)

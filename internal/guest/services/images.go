@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -68,11 +67,12 @@ func (i *images) ensure(ctx context.Context, name string, tell func(state, text 
 // offered is the name under which the host offers the image, "" when it does not.
 func (i *images) offered(name string) string {
 	want := normal(name)
-	k := slices.IndexFunc(i.cfg.HostImages, func(h string) bool { return normal(h) == want })
-	if k < 0 {
-		return ""
+	for h := range i.cfg.HostImages {
+		if normal(h) == want {
+			return h
+		}
 	}
-	return i.cfg.HostImages[k]
+	return ""
 }
 
 func normal(name string) string {
@@ -95,7 +95,7 @@ func (i *images) present(ctx context.Context, name, offered string) (bool, error
 	case err != nil:
 		return false, fmt.Errorf("look for image %s: %w", name, err)
 	}
-	id := i.cfg.HostImageIDs[offered]
+	id := i.cfg.HostImages[offered]
 	return offered == "" || id == "" || id == in.ID, nil
 }
 

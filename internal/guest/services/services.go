@@ -44,12 +44,10 @@ type Config struct {
 	LogDir, LogRel string
 	// Inbox is where the host puts image archives.
 	Inbox string
-	// HostImages are the images the host can hand over.
-	HostImages []string
-	// HostImageIDs are the host's ids of them. An image that is there already and
-	// came from the host under another id is asked for again.
-	HostImageIDs map[string]string
-	Log          *slog.Logger
+	// HostImages are the images the host can hand over, with its ids ("" when it
+	// does not say). An image that is there already under another id is asked for again.
+	HostImages map[string]string
+	Log        *slog.Logger
 }
 
 // Stack is the set of running services.

@@ -131,7 +131,7 @@ func TestHealthArgv(t *testing.T) {
 }
 
 func TestOffered(t *testing.T) {
-	i := newImages(Config{HostImages: []string{"redis:7", "docker.io/library/postgres:15"}})
+	i := newImages(Config{HostImages: map[string]string{"redis:7": "", "docker.io/library/postgres:15": ""}})
 	for name, want := range map[string]string{
 		"redis:7": "redis:7", "docker.io/library/redis:7": "redis:7", "redis": "", "postgres:15": "docker.io/library/postgres:15", "ghcr.io/a/redis:7": "", "Not A Name": "",
 	} {
@@ -303,12 +303,12 @@ func TestEnsurePrefersTheHostsImage(t *testing.T) {
 	}{
 		{"same", map[string]string{"redis:7": "sha256:here"}, false},
 		{"rebuilt on the host", map[string]string{"redis:7": "sha256:newer"}, true},
-		{"the host does not say", nil, false},
+		{"the host does not say", map[string]string{"redis:7": ""}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			loaded := false
 			cfg := Config{
-				Client: fakeEngine(t, "sha256:here", &loaded), Inbox: t.TempDir(), HostImages: []string{"redis:7"}, HostImageIDs: c.ids,
+				Client: fakeEngine(t, "sha256:here", &loaded), Inbox: t.TempDir(), HostImages: c.ids,
 				Emit: func(e workorder.Event) {
 					for _, f := range []string{e.Path, e.Path + ".done"} {
 						if err := os.WriteFile(f, nil, 0o600); err != nil {

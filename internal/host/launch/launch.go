@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -46,7 +47,8 @@ type Images interface {
 
 // ImageChecker is the optional ability of an engine to tell which images it has.
 type ImageChecker interface {
-	HasImage(ctx context.Context, ref string) (bool, error)
+	// ImageID is "" for an image that the engine does not have.
+	ImageID(ctx context.Context, ref string) (string, error)
 }
 
 // Remote answers for the repository before a container is started for it.
@@ -176,6 +178,7 @@ func (l *Launcher) begin(ctx context.Context, job *Job, rec *store.Record) error
 	if err != nil {
 		return err
 	}
+	o.MTU = outerMTU(info)
 	rec.Engine, rec.Host.EngineVersion, rec.Host.CgroupVersion = info.Host, info.Version, info.CgroupVersion
 	err = l.step(rec, "image", func() error {
 		img, err := l.Images.Ensure(ctx, job.Image, l.show)
@@ -285,20 +288,17 @@ func reachesUs(info engine.Info) bool {
 }
 
 // hostImages lists the service images that the engine can hand to the box.
-func (l *Launcher) hostImages(ctx context.Context, services []workorder.Service) []string {
+func (l *Launcher) hostImages(ctx context.Context, services []workorder.Service) map[string]string {
 	ic, ok := l.Engine.(ImageChecker)
 	if !ok {
 		return nil
 	}
-	var have []string
+	have := map[string]string{}
 	for i := range services {
 		ref := services[i].Image
-		if slices.Contains(have, ref) {
-			continue
-		}
 		// An engine that cannot answer costs the short cut, not the run.
-		if yes, err := ic.HasImage(ctx, ref); err == nil && yes {
-			have = append(have, ref)
+		if id, err := ic.ImageID(ctx, ref); err == nil && id != "" {
+			have[ref] = id
 		}
 	}
 	return have
@@ -310,7 +310,7 @@ func (l *Launcher) companionFor(ctx context.Context, job *Job, rec *store.Record
 		return nil
 	}
 	cfg := companion.Config{
-		TaskID: rec.TaskID, Dir: l.Store.TaskDir(rec.TaskID), Images: o.HostImages,
+		TaskID: rec.TaskID, Dir: l.Store.TaskDir(rec.TaskID), Images: slices.Sorted(maps.Keys(o.HostImages)),
 		Repo: job.LocalRepo, TargetBranch: o.TargetBranch, Listen: "127.0.0.1:0",
 	}
 	if info.Local && info.Gateway != "" {

@@ -125,7 +125,7 @@ func buildEcho(t *testing.T, e *Engine, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := e.HasImage(t.Context(), name); err != nil || !ok {
+	if id, err := e.ImageID(t.Context(), name); err != nil || id == "" {
 		t.Fatalf("build: %v\n%s", err, said)
 	}
 	t.Cleanup(func() {

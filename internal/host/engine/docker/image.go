@@ -8,18 +8,18 @@ import (
 	"github.com/docker/docker/api/types/container"
 )
 
-// HasImage reports whether the engine has the image.
-func (e *Engine) HasImage(ctx context.Context, ref string) (bool, error) {
+// ImageID is the id of an image the engine has, "" when it has none of the name.
+func (e *Engine) ImageID(ctx context.Context, ref string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
-	_, err := e.c.ImageInspect(ctx, ref)
+	in, err := e.c.ImageInspect(ctx, ref)
 	switch {
 	case err == nil:
-		return true, nil
+		return in.ID, nil
 	case cerrdefs.IsNotFound(err), cerrdefs.IsInvalidArgument(err):
-		return false, nil
+		return "", nil
 	}
-	return false, e.wrap("look for image "+ref, err)
+	return "", e.wrap("look for image "+ref, err)
 }
 
 // SaveImage streams an image as a docker archive.

@@ -374,10 +374,12 @@ func (f *Fake) CopyIn(_ context.Context, id, dir string, tarball io.Reader) erro
 	}
 }
 
-// HasImage reports whether the image can be saved.
-func (f *Fake) HasImage(_ context.Context, ref string) (bool, error) {
-	_, ok := f.Images[ref]
-	return ok, nil
+// ImageID makes up an id for an image that can be saved.
+func (f *Fake) ImageID(_ context.Context, ref string) (string, error) {
+	if _, ok := f.Images[ref]; !ok {
+		return "", nil
+	}
+	return "sha256:" + ref, nil
 }
 
 // SaveImage streams an image.

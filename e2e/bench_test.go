@@ -1,0 +1,219 @@
+//go:build e2e && bench
+
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// rounds of every measurement. The kinds are interleaved, so that a machine
+// that gets slower meanwhile slows all of them.
+const rounds = 7
+
+// TestBench prints what a run costs beside the floor that no program can
+// undercut, measured in the same minutes. It asserts nothing about time.
+func TestBench(t *testing.T) {
+	b := &bench{u: newUser(t), samples: map[string][]time.Duration{}}
+	b.t = t
+	b.repo = b.u.repo(map[string]string{"a": "1"})
+	b.plain = b.u.project("name: bench\nharness: {name: command, command: \"true\"}\n")
+	b.stack = b.u.project("name: bench\nservices:\n  redis: {image: " + redisImage + "}\n  postgres: {image: " + postgresImage + "}\nharness: {name: command, command: \"true\"}\n")
+	// The first runs make the image and warm the layer cache.
+	img := b.u.result(b.create("", b.plain).TaskID).Image.Name
+	b.create("", b.stack)
+	for range rounds {
+		b.floor(img)
+		b.help()
+		b.create("plain", b.plain)
+		b.create("stack", b.stack)
+	}
+	b.idle()
+	b.print()
+}
+
+type bench struct {
+	t                  *testing.T
+	u                  *user
+	repo, plain, stack string
+	samples            map[string][]time.Duration
+
+	memory []string
+}
+
+func (b *bench) add(name string, d time.Duration) {
+	if name != "" {
+		b.samples[name] = append(b.samples[name], d)
+	}
+}
+
+func (b *bench) timed(argv ...string) time.Duration {
+	b.t.Helper()
+	start := time.Now()
+	if _, err := proc.Output(b.t.Context(), proc.Spec{Argv: argv}); err != nil {
+		b.t.Fatal(err)
+	}
+	return time.Since(start)
+}
+
+func (b *bench) floor(img string) {
+	b.add("F", b.timed("docker", "run", "--rm", "--entrypoint", "true", img))
+}
+
+func (b *bench) help() { b.add("help", b.timed(bin, "--help")) }
+
+// create runs a whole task and notes when the agent's first event arrived.
+func (b *bench) create(name, project string) *workorder.Result {
+	b.t.Helper()
+	first := &firstEvent{start: time.Now()}
+	err := proc.Run(b.t.Context(), proc.Spec{
+		Argv: []string{bin, "create", "--json", "--project", project, "--repo", b.repo, "--task", "nothing"},
+		Env:  b.u.env, Stdout: first, Stderr: os.Stderr,
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	total := time.Since(first.start)
+	if first.at == 0 || first.result == nil {
+		b.t.Fatalf("no event of the agent, or no result")
+	}
+	if name == "" {
+		return first.result
+	}
+	b.add(name+" first event", first.at)
+	b.add(name+" create", total)
+	for _, s := range first.result.Steps {
+		b.add(name+" step "+s.Name, time.Duration(s.DurationMS)*time.Millisecond)
+	}
+	var services time.Duration
+	for _, s := range first.result.Services {
+		services = max(services, time.Duration(s.ReadyMS)*time.Millisecond)
+	}
+	b.add(name+" services ready", services)
+	return first.result
+}
+
+type firstEvent struct {
+	start  time.Time
+	at     time.Duration
+	rest   []byte
+	result *workorder.Result
+}
+
+func (f *firstEvent) Write(p []byte) (int, error) {
+	f.rest = append(f.rest, p...)
+	for {
+		line, rest, ok := bytes.Cut(f.rest, []byte("\n"))
+		if !ok {
+			return len(p), nil
+		}
+		f.rest = rest
+		e, err := workorder.DecodeEvent(line)
+		switch {
+		case err != nil:
+		case e.Type == workorder.EventAgentStarted && f.at == 0:
+			f.at = time.Since(f.start)
+		case e.Type == workorder.EventResult:
+			f.result = e.Result
+		}
+	}
+}
+
+// idle reads the memory of the guest's processes while the agent does nothing.
+func (b *bench) idle() {
+	project := b.u.project("name: idle\nharness: {name: command, command: \"echo waiting; sleep 60\"}\n")
+	s := b.u.start("", "create", "--project", project, "--repo", b.repo, "--task", "idle")
+	s.waitFor("waiting")
+	time.Sleep(time.Second)
+	matches, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, m := range matches {
+		cmdline, err := os.ReadFile(m)
+		argv := strings.Split(string(cmdline), "\x00")
+		if err != nil || len(argv) < 2 || !strings.HasSuffix(argv[0], "entrypoint") {
+			continue
+		}
+		if kib := rss(filepath.Dir(m)); kib > 0 {
+			b.memory = append(b.memory, fmt.Sprintf("entrypoint %s: %.1f MiB resident", argv[1], float64(kib)/1024))
+		}
+	}
+	id := (call{stdout: s.out.String()}).task(b.t)
+	b.u.run("", "stop", id)
+	s.wait()
+}
+
+func rss(dir string) int {
+	f, err := os.Open(dir + "/status")
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		if v, ok := strings.CutPrefix(sc.Text(), "VmRSS:"); ok {
+			n, err := strconv.Atoi(strings.Fields(v)[0])
+			if err == nil {
+				return n
+			}
+		}
+	}
+	return 0
+}
+
+func median(d []time.Duration) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	d = slices.Sorted(slices.Values(d))
+	return d[len(d)/2]
+}
+
+func (b *bench) print() {
+	m := func(name string) time.Duration { return median(b.samples[name]) }
+	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	floor, clone := m("F"), m("plain step clone")
+	d, s := m("stack step docker"), m("stack services ready")
+	fmt.Fprintf(w, "what (median of %d)\tms\tmin\tmax\t× F\ttarget ms\n", rounds)
+	row := func(label, name string, target time.Duration) {
+		all := slices.Sorted(slices.Values(b.samples[name]))
+		if len(all) == 0 {
+			return
+		}
+		goal := ""
+		if target > 0 {
+			goal = ms(target)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.2f\t%s\n", label, ms(median(all)), ms(all[0]), ms(all[len(all)-1]), float64(median(all))/float64(floor), goal)
+	}
+	row("F: docker run --rm IMAGE true", "F", 0)
+	row("no services: command to the agent's first event", "plain first event", floor+clone+500*time.Millisecond)
+	row("no services: whole create", "plain create", floor+2500*time.Millisecond)
+	row("D: step docker, fork to ready with layers linked", "stack step docker", 0)
+	row("S: redis and postgres, create to ready", "stack services ready", 0)
+	row("redis and postgres: command to the agent's first event", "stack first event", floor+d+s+500*time.Millisecond)
+	row("redis and postgres: whole create", "stack create", 0)
+	row("sandbox-agent --help", "help", 50*time.Millisecond)
+	for _, name := range []string{"plain", "stack"} {
+		for _, st := range []string{"box", "docker", "clone", "services", "agent", "push"} {
+			row(name+": step "+st, name+" step "+st, 0)
+		}
+	}
+	_ = w.Flush()
+	for _, line := range b.memory {
+		fmt.Println(line + " (target 40 MiB)")
+	}
+}

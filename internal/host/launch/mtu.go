@@ -1,0 +1,41 @@
+package launch
+
+import (
+	"net"
+	"os"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+)
+
+// bridgeMTU is what an engine gives its default network when nothing is set.
+const bridgeMTU = 1500
+
+// outerMTU is the MTU that packets of the box meet on their way out, when it is
+// smaller than what the box's own interface shows: behind a tunnel the larger one makes
+// downloads hang. 0 when nothing is known or nothing is to be said.
+func outerMTU(info engine.Info) int {
+	if !info.Local {
+		return 0
+	}
+	routes, err := os.ReadFile("/proc/net/route")
+	if err != nil {
+		return 0
+	}
+	i, err := net.InterfaceByName(defaultRoute(string(routes)))
+	if err != nil || i.MTU >= bridgeMTU {
+		return 0
+	}
+	return i.MTU
+}
+
+// defaultRoute is the interface of the route to everywhere in the kernel's table.
+func defaultRoute(table string) string {
+	for line := range strings.Lines(table) {
+		// Interface, destination, gateway, flags, ..., mask.
+		if f := strings.Fields(line); len(f) > 7 && f[1] == "00000000" && f[7] == "00000000" {
+			return f[0]
+		}
+	}
+	return ""
+}
