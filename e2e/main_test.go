@@ -28,6 +28,7 @@ import (
 	"github.com/docker/docker/client"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -71,6 +72,10 @@ func run(m *testing.M) (int, error) {
 		return 1, fmt.Errorf("no engine answers: %w", err)
 	}
 	if err := serviceImages(ctx); err != nil {
+		return 1, err
+	}
+	// Once, here: tests that run at the same time would each build it.
+	if err := boxImage(ctx); err != nil {
 		return 1, err
 	}
 	code := m.Run()
@@ -133,6 +138,16 @@ func (t things) minus(other things) string {
 		}
 	}
 	return b.String()
+}
+
+// boxImage builds the box's image when it is missing.
+func boxImage(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 40*time.Minute)
+	defer cancel()
+	if err := proc.Run(ctx, proc.Spec{Argv: []string{bin, "image", "build"}, Stdout: os.Stderr, Stderr: os.Stderr}); err != nil {
+		return fmt.Errorf("build the box's image: %w", err)
+	}
+	return nil
 }
 
 // serviceImages builds the images of services that tests use.

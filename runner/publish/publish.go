@@ -199,9 +199,7 @@ func (p *Publisher) Commit(ctx context.Context, message string) error {
 	if err != nil || !dirty {
 		return err
 	}
-	// A lock file left by a git that was killed with the agent blocks add; the
-	// agent is gone, so nobody holds it.
-	_ = os.Remove(filepath.Join(p.Workspace, ".git/index.lock"))
+	p.unlock(ctx)
 	if err := t.Run(ctx, "add", "--all"); err != nil {
 		return err
 	}
@@ -214,6 +212,16 @@ func (p *Publisher) Commit(ctx context.Context, message string) error {
 		return nil
 	}
 	return err
+}
+
+// unlock removes the lock files of a git that was killed with the agent: of the
+// index, of HEAD, of a branch. The agent is gone, so nobody holds them; each would block the commit. It is
+// done as the agent, whose folder may lead anywhere. A failure shows in the commit.
+func (p *Publisher) unlock(ctx context.Context) {
+	_ = proc.Run(ctx, proc.Spec{
+		Argv: []string{"find", ".git", "-path", ".git/objects", "-prune", "-o", "-name", "*.lock", "-type", "f", "-exec", "rm", "-f", "{}", "+"},
+		Dir:  p.Workspace, User: p.User,
+	})
 }
 
 // head decides which commit is the work: the task branch's or HEAD's, whichever

@@ -169,6 +169,21 @@ func TestHostileWorkTree(t *testing.T) {
 	}
 }
 
+// A git that is killed with the agent leaves the locks it held.
+func TestLeftLocksDoNotKeepTheWork(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.write(t, "a", "1")
+	for _, lock := range []string{"index.lock", "HEAD.lock", "config.lock", "refs/heads/" + target + ".lock"} {
+		if err := os.WriteFile(filepath.Join(f.Workspace, ".git", lock), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if l := f.land(t); l.Err != nil || !l.Pushed || len(l.Commits) != 1 {
+		t.Fatalf("got %+v", l)
+	}
+}
+
 func TestAgentThatLeavesItsBranch(t *testing.T) {
 	t.Parallel()
 	commit := func(t *testing.T, f *fixture, name string) string {
