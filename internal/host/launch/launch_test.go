@@ -352,6 +352,15 @@ func TestBrokenStream(t *testing.T) {
 	}
 }
 
+func TestStuckStream(t *testing.T) {
+	f := setup(t, happy)
+	f.fake.StuckStreams = true
+	res, err := f.Run(t.Context(), nil, job())
+	if err != nil || res == nil || res.Status != workorder.StatusSuccess {
+		t.Fatalf("%+v, %v", res, err)
+	}
+}
+
 func TestEngineDies(t *testing.T) {
 	on := make(chan struct{})
 	f := setup(t, func(b *enginetest.Box) int {

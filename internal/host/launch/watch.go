@@ -81,9 +81,9 @@ func (l *Launcher) peek(ctx context.Context, id string) error {
 	if err != nil || box == nil {
 		return err
 	}
-	err = l.Engine.Logs(ctx, box.ID, engine.LogOptions{Follow: true, Stdout: &recorder{show: l.show}})
-	if errors.Is(err, engine.ErrNotFound) {
-		return nil // collected and removed meanwhile
+	err = l.stream(ctx, id, engine.LogOptions{Follow: true, Stdout: &recorder{show: l.show}})
+	if errors.Is(err, engine.ErrNotFound) || errors.Is(err, errStuck) {
+		return nil // collected and removed meanwhile, or about to be
 	}
 	return err
 }

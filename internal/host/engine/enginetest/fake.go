@@ -53,6 +53,8 @@ type Fake struct {
 	// Images that can be saved, by name.
 	Images  map[string][]byte
 	Details engine.Info
+	// StuckStreams makes followed streams outlive their box, as engines do now and then.
+	StuckStreams bool
 
 	mu    sync.Mutex
 	boxes map[string]*container
@@ -239,6 +241,10 @@ func (f *Fake) Logs(ctx context.Context, id string, o engine.LogOptions) error {
 	}()
 	for i := 0; ; i++ {
 		ch, state := c.chunk(ctx, i, o.Follow, cut)
+		if state == streamEnd && o.Follow && f.StuckStreams {
+			<-ctx.Done()
+			return ctx.Err()
+		}
 		switch {
 		case state == streamCut:
 			return errors.New("read the box's output: unexpected EOF")
