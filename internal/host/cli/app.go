@@ -88,8 +88,7 @@ func Main(ctx context.Context, a *App, args []string) int {
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
 	cmd, err := root.ExecuteContextC(ctx)
-	var end *ending
-	if errors.As(err, &end) {
+	if end, ok := errors.AsType[*ending](err); ok {
 		return end.code
 	}
 	if err == nil {

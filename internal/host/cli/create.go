@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -43,9 +44,19 @@ type createOptions struct {
 // settings are the flags that also have an environment variable, and the
 // project key they override ("" when they override none).
 var settings = []struct{ flag, key string }{
-	{"project", ""}, {"projects-dir", ""}, {"repo", "repo"}, {"branch", "branch"}, {"isolation", "isolation"},
-	{"oci-runtime", "oci_runtime"}, {"image", "image"}, {"harness", "harness"}, {"timeout-minutes", "timeout_minutes"},
-	{"max-budget-usd", "max_budget_usd"}, {"out", ""}, {"keep", ""}, {"detach", ""},
+	{"project", ""},
+	{"projects-dir", ""},
+	{"repo", "repo"},
+	{"branch", "branch"},
+	{"isolation", "isolation"},
+	{"oci-runtime", "oci_runtime"},
+	{"image", "image"},
+	{"harness", "harness"},
+	{"timeout-minutes", "timeout_minutes"},
+	{"max-budget-usd", "max_budget_usd"},
+	{"out", ""},
+	{"keep", ""},
+	{"detach", ""},
 }
 
 func newCreateCmd(a *App) *cobra.Command {
@@ -285,10 +296,8 @@ func (a *App) taskText(o *createOptions) (string, error) {
 	case !utf8.Valid(text):
 		return "", usage("the task is not valid UTF-8 text")
 	}
-	for _, b := range text {
-		if b == 0 {
-			return "", usage("the task contains a NUL byte")
-		}
+	if slices.Contains(text, 0) {
+		return "", usage("the task contains a NUL byte")
 	}
 	if strings.TrimSpace(string(text)) == "" {
 		return "", usage("the task is empty")

@@ -81,8 +81,10 @@ func (noImages) Ensure(context.Context, string, func(workorder.Event)) (workorde
 func (noImages) Build(context.Context, bool, func(workorder.Event)) (workorder.Image, error) {
 	return workorder.Image{}, engine.ErrUnavailable
 }
+
 func (noImages) Derive(context.Context, string, []byte, func(workorder.Event)) error {
 	return engine.ErrUnavailable
 }
+
 func (noImages) List(context.Context) ([]cli.BuiltImage, error) { return nil, engine.ErrUnavailable }
 func (noImages) Remove(context.Context, string) error           { return engine.ErrUnavailable }

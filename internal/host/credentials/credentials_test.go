@@ -24,7 +24,7 @@ import (
 func finder(env, programs map[string]string) *credentials.Finder {
 	return &credentials.Finder{
 		Getenv: func(k string) string { return env[k] },
-		Run: func(_ context.Context, argv []string, stdin string) (string, error) {
+		Run: func(_ context.Context, argv []string, _ string) (string, error) {
 			if out, ok := programs[strings.Join(argv, " ")]; ok {
 				return out, nil
 			}
@@ -132,7 +132,7 @@ func TestCheck(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	// A port that was ours a moment ago and that nobody listens on.
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestCheck(t *testing.T) {
 // TestCheckIsBounded: a server that accepts and never answers does not hold the user.
 func TestCheckIsBounded(t *testing.T) {
 	t.Parallel()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

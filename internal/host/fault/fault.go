@@ -34,8 +34,7 @@ func Code(err error) int {
 	if err == nil {
 		return workorder.ExitOK
 	}
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
 	return workorder.ExitGeneral
@@ -43,8 +42,7 @@ func Code(err error) int {
 
 // Hint is the hint in err, or empty.
 func Hint(err error) string {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Hint
 	}
 	return ""

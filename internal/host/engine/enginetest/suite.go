@@ -13,12 +13,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 )
 
+const echoFile = "kept"
+
 // Echo is the program that the suite expects under the spec's image: it copies
 // its standard input to standard output, says "noise" on standard error, writes "kept" to
 // /out/file, waits for SIGTERM if the input says "wait", and exits with 7.
-const echoFile = "kept"
-
-// Echo is that program for a fake.
 func Echo(b *Box) int {
 	in, err := io.ReadAll(b.Stdin)
 	if err != nil {
@@ -37,104 +36,122 @@ func Echo(b *Box) int {
 // its labels identify the boxes of this run and nothing else.
 func Conformance(t *testing.T, e engine.Engine, spec engine.BoxSpec) {
 	t.Helper()
-	start := func(t *testing.T, input string) string {
-		t.Helper()
-		id, err := e.Run(t.Context(), spec, strings.NewReader(input))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := e.Remove(context.WithoutCancel(t.Context()), id); err != nil {
-				t.Error(err)
-			}
-		})
-		return id
-	}
-	gone := func(t *testing.T, id string) {
-		t.Helper()
-		if err := e.Remove(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
-	}
+	s := suite{e, spec}
 	t.Run("info", func(t *testing.T) {
 		if i, err := e.Info(t.Context()); err != nil || i.OSType != "linux" {
 			t.Errorf("Info = %+v, %v", i, err)
 		}
 	})
-	t.Run("output and end", func(t *testing.T) {
-		// More than a pipe holds, so that a write that is cut short shows.
-		input := strings.Repeat("0123456789abcdef", 20_000) + "\n"
-		id := start(t, input)
-		var out, noise bytes.Buffer
-		if err := e.Logs(t.Context(), id, engine.LogOptions{Follow: true, Stdout: &out, Stderr: &noise}); err != nil {
-			t.Fatal(err)
-		}
-		if out.String() != input || noise.String() != "noise\n" {
-			t.Errorf("got %d and %d bytes of output", out.Len(), noise.Len())
-		}
-		box := await(t, e, spec)
-		if box.ID != id || box.Name != spec.Name {
-			t.Errorf("box is %+v", box)
-		}
-		r, err := e.CopyOut(t.Context(), id, "/out")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Close()
-		checkArchive(t, r)
-		if _, err := e.CopyOut(t.Context(), id, "/absent"); !errors.Is(err, engine.ErrNotFound) {
-			t.Errorf("copy of an absent folder: %v", err)
-		}
-		gone(t, id)
-	})
-	t.Run("stop", func(t *testing.T) {
-		id := start(t, "wait\n")
-		var out lineSeen
-		if err := e.Logs(t.Context(), id, engine.LogOptions{Follow: true, Stdout: &out}); err == nil || !errors.Is(err, errSeen) {
-			t.Fatalf("follow: %v", err)
-		}
-		if err := e.Stop(t.Context(), id, 20*time.Second); err != nil {
-			t.Fatal(err)
-		}
-		if box := await(t, e, spec); !strings.Contains(box.Status, "(7)") {
-			t.Errorf("the box was not allowed to end by itself: %s", box.Status)
-		}
-		if err := e.Stop(t.Context(), id, time.Second); err != nil {
-			t.Errorf("stop a stopped box: %v", err)
-		}
-		gone(t, id)
-	})
-	t.Run("absent", func(t *testing.T) {
-		id := start(t, "x\n")
-		gone(t, id)
-		if err := e.Remove(t.Context(), id); err != nil {
-			t.Errorf("remove an absent box: %v", err)
-		}
-		if err := e.Stop(t.Context(), id, time.Second); err != nil {
-			t.Errorf("stop an absent box: %v", err)
-		}
-		if err := e.Logs(t.Context(), id, engine.LogOptions{Stdout: io.Discard}); !errors.Is(err, engine.ErrNotFound) {
-			t.Errorf("logs of an absent box: %v", err)
-		}
-		if boxes, err := e.Boxes(t.Context(), spec.Labels); err != nil || len(boxes) != 0 {
-			t.Errorf("boxes = %v, %v", boxes, err)
+	t.Run("output and end", s.outputAndEnd)
+	t.Run("stop", s.stop)
+	t.Run("absent", s.absent)
+	t.Run("what cannot be had", s.refused)
+}
+
+type suite struct {
+	e    engine.Engine
+	spec engine.BoxSpec
+}
+
+func (s suite) start(t *testing.T, input string) string {
+	t.Helper()
+	id, err := s.e.Run(t.Context(), s.spec, strings.NewReader(input))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.e.Remove(context.WithoutCancel(t.Context()), id); err != nil {
+			t.Error(err)
 		}
 	})
-	t.Run("what cannot be had", func(t *testing.T) {
-		bad := spec
-		bad.Image = "sandbox-agent-test/absent:1"
-		if _, err := e.Run(t.Context(), bad, strings.NewReader("x")); !errors.Is(err, engine.ErrNotFound) {
-			t.Errorf("absent image: %v", err)
-		}
-		bad = spec
-		bad.OCIRuntime = "absent-runtime"
-		if _, err := e.Run(t.Context(), bad, strings.NewReader("x")); !errors.Is(err, engine.ErrIsolation) {
-			t.Errorf("absent runtime: %v", err)
-		}
-		if boxes, err := e.Boxes(t.Context(), spec.Labels); err != nil || len(boxes) != 0 {
-			t.Errorf("left behind: %v, %v", boxes, err)
-		}
-	})
+	return id
+}
+
+func (s suite) remove(t *testing.T, id string) {
+	t.Helper()
+	if err := s.e.Remove(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s suite) none(t *testing.T) {
+	t.Helper()
+	if boxes, err := s.e.Boxes(t.Context(), s.spec.Labels); err != nil || len(boxes) != 0 {
+		t.Errorf("boxes = %v, %v, want none", boxes, err)
+	}
+}
+
+func (s suite) outputAndEnd(t *testing.T) {
+	// More than a pipe holds, so that a write that is cut short shows.
+	input := strings.Repeat("0123456789abcdef", 20_000) + "\n"
+	id := s.start(t, input)
+	var out, noise bytes.Buffer
+	if err := s.e.Logs(t.Context(), id, engine.LogOptions{Follow: true, Stdout: &out, Stderr: &noise}); err != nil {
+		t.Fatal(err)
+	}
+	if out.String() != input || noise.String() != "noise\n" {
+		t.Errorf("got %d and %d bytes of output", out.Len(), noise.Len())
+	}
+	box := await(t, s.e, s.spec)
+	if box.ID != id || box.Name != s.spec.Name {
+		t.Errorf("box is %+v", box)
+	}
+	r, err := s.e.CopyOut(t.Context(), id, "/out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	checkArchive(t, r)
+	if _, err := s.e.CopyOut(t.Context(), id, "/absent"); !errors.Is(err, engine.ErrNotFound) {
+		t.Errorf("copy of an absent folder: %v", err)
+	}
+	s.remove(t, id)
+}
+
+func (s suite) stop(t *testing.T) {
+	id := s.start(t, "wait\n")
+	if err := s.e.Logs(t.Context(), id, engine.LogOptions{Follow: true, Stdout: lineSeen{}}); !errors.Is(err, errSeen) {
+		t.Fatalf("follow: %v", err)
+	}
+	if err := s.e.Stop(t.Context(), id, 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if box := await(t, s.e, s.spec); !strings.Contains(box.Status, "(7)") {
+		t.Errorf("the box was not allowed to end by itself: %s", box.Status)
+	}
+	if err := s.e.Stop(t.Context(), id, time.Second); err != nil {
+		t.Errorf("stop a stopped box: %v", err)
+	}
+	s.remove(t, id)
+}
+
+func (s suite) absent(t *testing.T) {
+	id := s.start(t, "x\n")
+	s.remove(t, id)
+	if err := s.e.Remove(t.Context(), id); err != nil {
+		t.Errorf("remove an absent box: %v", err)
+	}
+	if err := s.e.Stop(t.Context(), id, time.Second); err != nil {
+		t.Errorf("stop an absent box: %v", err)
+	}
+	if err := s.e.Logs(t.Context(), id, engine.LogOptions{Stdout: io.Discard}); !errors.Is(err, engine.ErrNotFound) {
+		t.Errorf("logs of an absent box: %v", err)
+	}
+	s.none(t)
+}
+
+func (s suite) refused(t *testing.T) {
+	bad := s.spec
+	bad.Image = "sandbox-agent-test/absent:1"
+	if _, err := s.e.Run(t.Context(), bad, strings.NewReader("x")); !errors.Is(err, engine.ErrNotFound) {
+		t.Errorf("absent image: %v", err)
+	}
+	bad = s.spec
+	bad.OCIRuntime = "absent-runtime"
+	if _, err := s.e.Run(t.Context(), bad, strings.NewReader("x")); !errors.Is(err, engine.ErrIsolation) {
+		t.Errorf("absent runtime: %v", err)
+	}
+	s.none(t)
 }
 
 // await waits until the box has ended: the state follows the end of the stream.

@@ -1,0 +1,334 @@
+package localrepo_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	id     = "T-A1B2C3D4"
+	branch = "agent/T-A1B2C3D4-do-it"
+	token  = "s3cret"
+)
+
+// git runs git with a configuration of its own and returns what it said.
+func git(t *testing.T, dir string, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	err := proc.Run(t.Context(), proc.Spec{
+		Argv: append([]string{"git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "init.defaultBranch=main", "-c", "http.postBuffer=65536"}, args...), Dir: dir,
+		Env:    append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "LC_ALL=C"),
+		Stdout: &out, Stderr: &out,
+	})
+	return strings.TrimSpace(out.String()), err
+}
+
+func must(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	out, err := git(t, dir, args...)
+	if err != nil {
+		t.Fatalf("git %v: %v\n%s", args, err, out)
+	}
+	return out
+}
+
+// authorised adds the credential the way a box does: not in the URL.
+func authorised(tok string, args ...string) []string {
+	return append([]string{"-c", "http.extraHeader=Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("sandbox:"+tok))}, args...)
+}
+
+func repository(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	must(t, dir, "init", "-q")
+	write(t, filepath.Join(dir, "file"), []byte("one\n"))
+	must(t, dir, "add", ".")
+	must(t, dir, "commit", "-qm", "one")
+	return dir
+}
+
+func write(t *testing.T, path string, b []byte) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func serve(t *testing.T, repo string) string {
+	t.Helper()
+	h, err := localrepo.NewHandler(localrepo.Options{Repo: repo, Token: token, TaskID: id, TargetBranch: branch, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s.URL + "/repo.git"
+}
+
+func clone(t *testing.T, url string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "clone")
+	must(t, "/", authorised(token, "clone", "-q", url, dir)...)
+	return dir
+}
+
+func commit(t *testing.T, dir, name string, content []byte) string {
+	t.Helper()
+	write(t, filepath.Join(dir, name), content)
+	must(t, dir, "add", ".")
+	must(t, dir, "commit", "-qm", name)
+	return must(t, dir, "rev-parse", "HEAD")
+}
+
+func TestCloneAndPush(t *testing.T) {
+	t.Parallel()
+	repo := repository(t)
+	url := serve(t, repo)
+	dir := clone(t, url)
+	// Far above what git sends in one piece, so the push is chunked.
+	blob := make([]byte, 30<<20)
+	_, _ = rand.Read(blob)
+	sha := commit(t, dir, "big", blob)
+	must(t, dir, authorised(token, "push", "-q", "origin", "HEAD:refs/heads/"+branch)...)
+	if got := must(t, repo, "rev-parse", branch); got != sha {
+		t.Errorf("the branch is at %s, want %s", got, sha)
+	}
+	if got := must(t, repo, "status", "--porcelain"); got != "" {
+		t.Errorf("the user's tree changed: %s", got)
+	}
+	// A checkpoint is rewound again and again.
+	for _, name := range []string{"a", "b"} {
+		must(t, dir, "checkout", "-q", "--detach", "origin/main")
+		want := commit(t, dir, name, []byte(name))
+		must(t, dir, authorised(token, "push", "-qf", "origin", "HEAD:refs/sandbox-agent/"+id+"/checkpoint")...)
+		if got := must(t, repo, "rev-parse", "refs/sandbox-agent/"+id+"/checkpoint"); got != want {
+			t.Errorf("checkpoint is at %s, want %s", got, want)
+		}
+	}
+	// A shallow clone, and a fetch of what is new.
+	shallow := filepath.Join(t.TempDir(), "shallow")
+	must(t, "/", authorised(token, "clone", "-q", "--depth", "1", "--no-single-branch", url, shallow)...)
+	must(t, dir, authorised(token, "-c", "protocol.version=0", "fetch", "-q", "origin")...)
+}
+
+func TestForbiddenRefs(t *testing.T) {
+	t.Parallel()
+	repo := repository(t)
+	before := must(t, repo, "for-each-ref")
+	dir := clone(t, serve(t, repo))
+	commit(t, dir, "x", []byte("x"))
+	for _, ref := range []string{
+		"refs/heads/main", "refs/heads/" + branch + "x", "refs/heads/" + branch + "/x", "refs/heads/agent/T-00000000-x", "refs/tags/v1",
+		"refs/sandbox-agent/T-00000000/checkpoint", "refs/sandbox-agent/" + id,
+	} {
+		out, err := git(t, dir, authorised(token, "push", "origin", "HEAD:"+ref)...)
+		if err == nil || !strings.Contains(out, "this run may only push its own branch") {
+			t.Errorf("push to %s: %v\n%s", ref, err, out)
+		}
+	}
+	// One forbidden ref forbids the push.
+	if out, err := git(t, dir, authorised(token, "push", "origin", "HEAD:refs/heads/"+branch, "HEAD:refs/heads/main")...); err == nil {
+		t.Errorf("a mixed push was taken: %s", out)
+	}
+	if out, err := git(t, dir, authorised(token, "push", "origin", ":refs/heads/main")...); err == nil {
+		t.Errorf("the base branch was deleted: %s", out)
+	}
+	if after := must(t, repo, "for-each-ref"); after != before {
+		t.Errorf("refs changed:\n%s\n%s", before, after)
+	}
+}
+
+// TestCheckedOut: a target branch that the user has checked out is not moved
+// below the work tree.
+func TestCheckedOut(t *testing.T) {
+	t.Parallel()
+	repo := repository(t)
+	must(t, repo, "checkout", "-qb", branch)
+	must(t, repo, "config", "receive.denyCurrentBranch", "updateInstead")
+	dir := clone(t, serve(t, repo))
+	commit(t, dir, "x", []byte("x"))
+	if out, err := git(t, dir, authorised(token, "push", "origin", "HEAD:refs/heads/"+branch)...); err == nil {
+		t.Errorf("the checked-out branch was moved: %s", out)
+	}
+}
+
+// TestUsersHooks: neither hooks nor configuration of the repository run programs for a push.
+func TestUsersHooks(t *testing.T) {
+	t.Parallel()
+	repo := repository(t)
+	mark := filepath.Join(t.TempDir(), "ran")
+	for _, hook := range []string{"pre-receive", "update", "post-receive", "post-update", "reference-transaction", "push-to-checkout"} {
+		write(t, filepath.Join(repo, ".git", "hooks", hook), []byte("#!/bin/sh\necho "+hook+" >>"+mark+"\n"))
+	}
+	must(t, repo, "config", "core.fsmonitor", "touch "+mark)
+	must(t, repo, "config", "uploadpack.packObjectsHook", "touch "+mark)
+	dir := clone(t, serve(t, repo))
+	commit(t, dir, "x", []byte("x"))
+	must(t, dir, authorised(token, "push", "-q", "origin", "HEAD:refs/heads/"+branch)...)
+	if b, err := os.ReadFile(mark); err == nil {
+		t.Errorf("ran: %s", b)
+	}
+}
+
+func TestWrongToken(t *testing.T) {
+	t.Parallel()
+	url := serve(t, repository(t))
+	for _, tok := range []string{"", "wrong", token + "x"} {
+		if out, err := git(t, "/", authorised(tok, "ls-remote", url)...); err == nil {
+			t.Errorf("token %q was taken: %s", tok, out)
+		}
+	}
+	for _, path := range []string{"/HEAD", "/objects/info/packs", "/../repo.git/HEAD", "/info/refs", "/info/refs?service=git-upload-archive"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.SetBasicAuth("x", token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			t.Errorf("GET %s: %s", path, resp.Status)
+		}
+	}
+}
+
+// TestCompressedRequest: git compresses long lists of wants.
+func TestCompressedRequest(t *testing.T) {
+	t.Parallel()
+	repo := repository(t)
+	url := serve(t, repo)
+	var body bytes.Buffer
+	z := gzip.NewWriter(&body)
+	head := must(t, repo, "rev-parse", "HEAD")
+	_, _ = io.WriteString(z, "0032want "+head+"\n00000009done\n")
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/git-upload-pack", &body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.SetBasicAuth("x", token)
+	req.Header.Set("Content-Encoding", "gzip")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || !bytes.Contains(b, []byte("PACK")) {
+		t.Errorf("answer %q, %v", b, err)
+	}
+}
+
+func TestOpen(t *testing.T) {
+	t.Parallel()
+	repo := repository(t)
+	sub := filepath.Join(repo, "a", "b")
+	if err := os.MkdirAll(sub, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	bare := filepath.Join(t.TempDir(), "bare.git")
+	must(t, "/", "clone", "-q", "--bare", repo, bare)
+	tree := filepath.Join(t.TempDir(), "tree")
+	must(t, repo, "worktree", "add", "-q", "-b", "side", tree)
+	empty := t.TempDir()
+	must(t, empty, "init", "-q")
+	detached := filepath.Join(t.TempDir(), "detached")
+	must(t, "/", "clone", "-q", repo, detached)
+	must(t, detached, "checkout", "-q", "--detach")
+	dirty := filepath.Join(t.TempDir(), "dirty")
+	must(t, "/", "clone", "-q", repo, dirty)
+	write(t, filepath.Join(dirty, "new"), nil)
+	for _, c := range []struct {
+		name, path string
+		want       localrepo.Repo
+		base       string // of no branch given; empty: an error
+	}{
+		{"folder inside", sub, localrepo.Repo{Path: repo, Head: "main"}, "main"},
+		{"bare", bare, localrepo.Repo{Path: bare, Bare: true, Head: "main"}, "main"},
+		{"linked work tree", tree, localrepo.Repo{Path: tree, Head: "side"}, "side"},
+		{"no commit", empty, localrepo.Repo{Path: empty, Head: "main", Empty: true}, ""},
+		{"detached", detached, localrepo.Repo{Path: detached}, ""},
+		{"uncommitted changes", dirty, localrepo.Repo{Path: dirty, Head: "main", Dirty: true}, "main"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r, err := localrepo.Open(t.Context(), c.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if *r != c.want {
+				t.Errorf("got %+v, want %+v", *r, c.want)
+			}
+			base, err := r.Base(t.Context(), "")
+			if base != c.base || (err != nil) != (c.base == "") {
+				t.Errorf("base %q, %v", base, err)
+			}
+			if _, err := r.Base(t.Context(), "absent"); fault.Code(err) != workorder.ExitGit {
+				t.Errorf("absent branch: %v", err)
+			}
+			if c.base != "" {
+				clone(t, serve(t, r.Path))
+			}
+		})
+	}
+	for _, path := range []string{t.TempDir(), filepath.Join(repo, "file"), "/does/not/exist"} {
+		if _, err := localrepo.Open(t.Context(), path); fault.Code(err) != workorder.ExitGit {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+func TestImportBundle(t *testing.T) {
+	t.Parallel()
+	repo := repository(t)
+	dir := clone(t, serve(t, repo))
+	must(t, dir, "checkout", "-qb", branch)
+	sha := commit(t, dir, "x", []byte("x"))
+	must(t, dir, "branch", "main2")
+	bundle := filepath.Join(t.TempDir(), "work.bundle")
+	must(t, dir, "bundle", "create", "-q", bundle, "main..."+branch, "main..main2")
+	if err := localrepo.ImportBundle(t.Context(), repo, bundle, id, branch); err != nil {
+		t.Fatal(err)
+	}
+	if got := must(t, repo, "rev-parse", branch); got != sha {
+		t.Errorf("imported %s, want %s", got, sha)
+	}
+	if out, err := git(t, repo, "rev-parse", "--verify", "-q", "main2"); err == nil {
+		t.Errorf("a ref that is not the run's came along: %s", out)
+	}
+	other := filepath.Join(t.TempDir(), "other.bundle")
+	must(t, dir, "bundle", "create", "-q", other, "main2")
+	if err := localrepo.ImportBundle(t.Context(), repo, other, id, branch); err == nil {
+		t.Error("a bundle without a ref of the run was taken")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := localrepo.ImportBundle(ctx, repo, bundle, id, branch); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
