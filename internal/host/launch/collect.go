@@ -40,7 +40,7 @@ func (l *Launcher) finish(ctx context.Context, hard <-chan struct{}, rec *store.
 	followCtx, cancel := context.WithCancel(base)
 	stopped := make(chan stopKind, 1)
 	go func() { stopped <- l.stopper(followCtx, ctx, hard, rec) }()
-	_, err = l.follow(followCtx, rec.TaskID, out)
+	err = l.follow(followCtx, rec.TaskID, out)
 	cancel()
 	kind := <-stopped
 	if err = errors.Join(err, out.Close()); err != nil {
@@ -129,7 +129,7 @@ func (l *Launcher) Attach(ctx context.Context, rec *store.Record) (*workorder.Re
 	if err != nil {
 		return nil, err
 	}
-	_, err = l.follow(ctx, rec.TaskID, out)
+	err = l.follow(ctx, rec.TaskID, out)
 	if err = errors.Join(err, out.Close()); err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func (l *Launcher) Collect(ctx context.Context, rec *store.Record) (*workorder.R
 		return nil, err
 	}
 	if box != nil {
-		_, err = l.follow(ctx, rec.TaskID, out)
+		err = l.follow(ctx, rec.TaskID, out)
 	}
 	if err = errors.Join(err, out.Close()); err != nil {
 		return nil, err

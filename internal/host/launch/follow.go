@@ -26,42 +26,42 @@ const (
 )
 
 // follow records the box's events until it has ended, over broken streams and
-// restarts of the engine. The returned box is the ended one, nil when it is gone.
-func (l *Launcher) follow(ctx context.Context, taskID string, rec *recorder) (*engine.Box, error) {
+// restarts of the engine. A box that is gone has ended too.
+func (l *Launcher) follow(ctx context.Context, taskID string, rec *recorder) error {
 	var downSince time.Time
 	for {
 		box, err := l.box(ctx, taskID)
 		switch {
 		case ctx.Err() != nil:
-			return nil, context.Cause(ctx)
+			return context.Cause(ctx)
 		case errors.Is(err, engine.ErrUnavailable):
 			if downSince.IsZero() {
 				downSince = l.now()
 				l.Log.Warn("the engine stopped answering", "task", taskID, "error", err)
 			}
 			if l.now().Sub(downSince) > l.engineGone() {
-				return nil, fault.New(workorder.ExitBox, fmt.Errorf("follow task %s: the engine has not answered for %s: %w", taskID, l.engineGone(), err),
+				return fault.New(workorder.ExitBox, fmt.Errorf("follow task %s: the engine has not answered for %s: %w", taskID, l.engineGone(), err),
 					"the run is not forgotten: when the engine is back, `sandbox-agent result "+taskID+"` collects it")
 			}
 		case err != nil:
-			return nil, err
+			return err
 		case box == nil:
-			return nil, nil
+			return nil
 		case !box.Live():
 			rec.restart()
 			err := l.Engine.Logs(ctx, box.ID, engine.LogOptions{Since: rec.at, Stdout: rec})
-			return box, errors.Join(err, rec.err)
+			return errors.Join(err, rec.err)
 		default:
 			downSince = time.Time{}
 			rec.restart()
 			err := l.stream(ctx, taskID, engine.LogOptions{Follow: true, Since: rec.at, Stdout: rec})
 			if rec.err != nil {
-				return nil, fmt.Errorf("write the record of the run: %w", rec.err)
+				return fmt.Errorf("write the record of the run: %w", rec.err)
 			}
 			if err == nil {
 				// The stream ends a moment before the state says so.
 				if box, err := l.box(ctx, taskID); err == nil && box != nil && !box.Live() {
-					return box, nil
+					return nil
 				}
 			}
 		}
