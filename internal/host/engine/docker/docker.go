@@ -284,7 +284,7 @@ func (e *Engine) wrap(doing string, err error) error {
 		return nil
 	case client.IsErrConnectionFailed(err), errors.Is(err, context.DeadlineExceeded), isRefused(err):
 		return fmt.Errorf("%s at %s: %w: %w", doing, e.host, engine.ErrUnavailable, err)
-	case cerrdefs.IsNotFound(err):
+	case cerrdefs.IsNotFound(err), strings.Contains(err.Error(), "dead or marked for removal"):
 		return fmt.Errorf("%s: %w: %w", doing, engine.ErrNotFound, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
