@@ -315,7 +315,7 @@ func TestPlanByVersion(t *testing.T) {
 	} {
 		p := plan{version: c.version, driver: Overlay2, remap: "sandbox", dataRoot: "/d", runDir: "/r", addr: addr, mtu: 1400, dns: []string{"10.213.0.1"}}
 		line := strings.Join(p.dockerd(), " ")
-		for _, w := range append(c.has, "--bip 10.213.0.1/24", "base=10.213.128.0/17,size=24", "--dns 10.213.0.1", "-H fd://") {
+		for _, w := range append(c.has, "--bip 10.213.0.1/24", "base=10.213.128.0/17,size=24", "--dns 10.213.0.1", "-H fd://", "--default-cgroupns-mode private") {
 			if !strings.Contains(line, w) {
 				t.Errorf("%s: %s lacks %q", c.version, line, w)
 			}

@@ -58,6 +58,9 @@ func (p plan) dockerd() []string {
 		"--bip", p.addr.bridge.String(),
 		"--default-address-pool", fmt.Sprintf("base=%s,size=24", p.addr.pool),
 		"--log-driver", "local", "--log-opt", "max-size=10m", "--log-opt", "max-file=2",
+		// On cgroup v1 the default is the box's own tree: an inner container would
+		// see its neighbours, and crun would show it no memory limit.
+		"--default-cgroupns-mode", "private",
 		// Services outlive a crash of the daemon, which is restarted behind the socket.
 		"--live-restore",
 	}

@@ -81,10 +81,10 @@ func dropTrialCgroups() {
 }
 
 // trialContainer is an OCI configuration with what inner containers have and
-// what can go wrong: a user namespace and a control group.
+// what can go wrong: a user namespace, a control group and a namespace of it.
 func trialContainer(uid, gid int) map[string]any {
 	type m = map[string]any
-	spaces := []m{{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}}
+	spaces := []m{{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}, {"type": "cgroup"}}
 	linux := m{"cgroupsPath": "/" + trialName}
 	if uid != 0 || gid != 0 {
 		spaces = append(spaces, m{"type": "user"})

@@ -1,0 +1,3 @@
+FROM base
+ARG URL
+RUN wget -q -O /tmp/page "$URL" && grep -q x /tmp/page
