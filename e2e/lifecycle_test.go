@@ -1,0 +1,397 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// The CLI is killed at several moments; another process finishes the run, and
+// nothing is lost of it.
+func TestCLIKilled(t *testing.T) {
+	t.Parallel()
+	for _, k := range []struct {
+		moment string
+		// begun: the box has its order, so the run goes on by itself.
+		begun bool
+	}{
+		{moment: "preflight: started"}, {moment: "image: started"}, {moment: "start: started"},
+		{"box ready", true}, {"clone: started", true}, {"agent: started", true}, {"stdout: agent-is-busy", true}, {"push: started", true}, {"result:", true},
+	} {
+		t.Run(k.moment, func(t *testing.T) {
+			t.Parallel()
+			u := newCarefulUser(t)
+			repo := u.repo(map[string]string{"README": "x"})
+			s := u.start("", "create", "--task", "x", "--repo", repo, "-p", u.project(scripted("", busy+"sleep 2")))
+			s.waitFor(k.moment)
+			s.Signal(syscall.SIGKILL)
+			id := s.wait().task(t)
+			if c := u.run("", "ps"); c.code != 0 || !strings.Contains(c.stdout, id) {
+				t.Errorf("ps: exit code %d", c.code)
+			}
+			if c := u.run("", "logs", "-f", id); c.code != 0 {
+				t.Errorf("logs -f: exit code %d", c.code)
+			}
+			c := u.run("", "result", id, "--json")
+			if c.code != 0 {
+				t.Fatalf("result: exit code %d", c.code)
+			}
+			r := u.result(id)
+			switch {
+			case r.Status == workorder.StatusSuccess:
+				landed(t, repo, r)
+			case k.begun:
+				t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reason)
+			case r.Status != workorder.StatusLost && r.Status != workorder.StatusError:
+				t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reason)
+			}
+			if c := u.run("", "gc"); c.code != 0 {
+				t.Errorf("gc: exit code %d", c.code)
+			}
+		})
+	}
+}
+
+// The repository cannot be reached any more when the run lands: the work is in
+// the box's bundle, and whoever asks for the result brings it home.
+func TestCLIAndCompanionKilled(t *testing.T) {
+	t.Parallel()
+	w := work(t, "until test -e /tmp/go-on; do sleep 0.1; done")
+	w.Signal(syscall.SIGKILL)
+	w.wait()
+	box := w.box()
+	for pid, cmdline := range w.u.processes() {
+		if err := proc.Run(t.Context(), proc.Spec{Argv: []string{"kill", "-9", pid}}); err != nil {
+			t.Errorf("kill %s: %v", cmdline, err)
+		}
+	}
+	e, err := eng.ContainerExecCreate(t.Context(), box, container.ExecOptions{Cmd: []string{"touch", "/tmp/go-on"}})
+	if err == nil {
+		err = eng.ContainerExecStart(t.Context(), e.ID, container.ExecStartOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, errs := eng.ContainerWait(t.Context(), box, container.WaitConditionNotRunning)
+	select {
+	case <-done:
+	case err := <-errs:
+		t.Fatal(err)
+	}
+	if c := w.u.run("", "result", w.id); c.code != 0 {
+		t.Errorf("result: exit code %d", c.code)
+	}
+	landed(t, w.repo, w.u.result(w.id))
+}
+
+// Detached: the id, and no more; everything else from other processes.
+func TestDetach(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	repo := u.repo(map[string]string{"README": "x"})
+	c := u.run("", "create", "--detach", "--task", "x", "--repo", repo, "-p", u.project(scripted("", busy+"sleep 4")))
+	id := strings.TrimSpace(lastLine(c.stdout))
+	if c.code != 0 || !workorder.ValidTaskID(id) {
+		t.Fatalf("exit code %d, printed %q", c.code, c.stdout)
+	}
+	if c := u.run("", "result", id); c.code == 0 || !strings.Contains(c.stderr, "still running") || !strings.Contains(c.stderr, "hint: ") {
+		t.Errorf("result of a run that goes on: exit code %d", c.code)
+	}
+	if c := u.run("", "rm", id); c.code == 0 {
+		t.Error("rm removed a run that goes on")
+	}
+	if c := u.run("", "gc"); c.code != 0 || strings.Contains(c.stdout, id) {
+		t.Errorf("gc touched a run that goes on: %s", c.stdout)
+	}
+	rows := u.ps()
+	if len(rows) != 1 || rows[0].TaskID != id || rows[0].Status != "running" {
+		t.Errorf("ps: %+v", rows)
+	}
+	follow := u.run("", "logs", "-f", id[2:6])
+	if follow.code != 0 || !strings.Contains(follow.stdout, "agent-is-busy") || !strings.Contains(follow.stdout, "success") {
+		t.Errorf("logs -f: exit code %d", follow.code)
+	}
+	landed(t, repo, u.result(id))
+	if rows := u.ps(); len(rows) != 1 || rows[0].Status != "success" {
+		t.Errorf("ps: %+v", rows)
+	}
+	if c := u.run("", "logs", strings.ToLower(id)); c.code != 0 || strings.Count(c.stdout, "agent-is-busy") != 1 {
+		t.Errorf("logs afterwards: exit code %d", c.code)
+	}
+	if c := u.run("", "rm", id); c.code != 0 {
+		t.Errorf("rm: exit code %d", c.code)
+	}
+	if c := u.run("", "result", id); c.code != workorder.ExitNotFound || !strings.Contains(c.stderr, "hint: ") {
+		t.Errorf("result of a task that is not known: exit code %d", c.code)
+	}
+}
+
+// A detached run that nobody follows is collected by gc.
+func TestGCCollects(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	repo := u.repo(map[string]string{"README": "x"})
+	create := func(script string) string {
+		c := u.run("", "create", "--detach", "--task", "x", "--repo", repo, "-p", u.project(scripted("", script)))
+		return strings.TrimSpace(lastLine(c.stdout))
+	}
+	short, long := create(busy), create(busy+"sleep 600")
+	done, errs := eng.ContainerWait(t.Context(), "sandbox-agent-"+short, container.WaitConditionNotRunning)
+	select {
+	case <-done:
+	case err := <-errs:
+		t.Fatal(err)
+	}
+	if c := u.run("", "gc", "--dry-run"); c.code != 0 || !strings.Contains(c.stdout, "would collect "+short) || strings.Contains(c.stdout, long) {
+		t.Errorf("gc --dry-run: exit code %d, %s", c.code, c.stdout)
+	}
+	if len(ours(t, short)) != 1 {
+		t.Error("gc --dry-run removed a box")
+	}
+	if c := u.run("", "gc"); c.code != 0 || !strings.Contains(c.stdout, "collect "+short) {
+		t.Errorf("gc: exit code %d, %s", c.code, c.stdout)
+	}
+	landed(t, repo, u.result(short))
+	if cs := ours(t, long); len(cs) != 1 || cs[0].State != "running" {
+		t.Errorf("gc ended a box that works: %+v", cs)
+	}
+	if c := u.run("", "rm", "--force", long); c.code != 0 {
+		t.Errorf("rm --force: exit code %d", c.code)
+	}
+}
+
+// A kept box is for looking inside, and rm is its end.
+func TestKeep(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	c := u.run("", "create", "--keep", "--task", "x", "-p", u.project(scripted("", "echo here >kept")))
+	id := c.task(t)
+	cs := ours(t, id)
+	if c.code != 0 || len(cs) != 1 || cs[0].State != "exited" {
+		t.Fatalf("exit code %d, containers %+v", c.code, cs)
+	}
+	if _, err := eng.ContainerStatPath(t.Context(), cs[0].ID, workorder.Workspace+"/kept"); err != nil {
+		t.Error(err)
+	}
+	if c := u.run("", "gc"); c.code != 0 || len(ours(t, id)) != 1 {
+		t.Errorf("gc removed what was to be kept: %s", c.stdout)
+	}
+	if c := u.run("", "rm", id); c.code != 0 || len(ours(t, id)) != 0 {
+		t.Errorf("rm: exit code %d, %d containers left", c.code, len(ours(t, id)))
+	}
+}
+
+// With --json standard output is the record, line by line, to the result.
+func TestJSONLines(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	for name, script := range map[string]string{"success": busy, "failed": busy + "exit 3"} {
+		repo := u.repo(map[string]string{"README": "x"})
+		c := u.run("", "create", "--json", "--task", "x", "--repo", repo, "-p", u.project(scripted("", script)))
+		lines := strings.Split(strings.TrimSuffix(c.stdout, "\n"), "\n")
+		var seq int64
+		for i, line := range lines {
+			e, err := workorder.DecodeEvent([]byte(line))
+			if err != nil || e.Type == "" || e.Time.IsZero() {
+				t.Fatalf("line %d is no event: %q (%v)", i, line, err)
+			}
+			if e.Seq != 0 {
+				if e.Seq != seq+1 {
+					t.Errorf("event %d comes after %d", e.Seq, seq)
+				}
+				seq = e.Seq
+			}
+			if last := i == len(lines)-1; last != (e.Type == workorder.EventResult) {
+				t.Errorf("line %d of %d is a %s", i, len(lines), e.Type)
+			} else if last && (e.Result == nil || string(e.Result.Status) != name || c.code != workorder.ExitCode(e.Result.Status, e.Result.EndedBy)) {
+				t.Errorf("exit code %d, the last line is %q", c.code, line)
+			}
+		}
+		if strings.Contains(c.stderr, "goroutine ") {
+			t.Error(c.stderr)
+		}
+	}
+	// What never becomes a run says so in JSON too.
+	c := u.run("", "create", "--json", "--task", "x", "-p", "no-such-project")
+	var said struct {
+		Error    string `json:"error"`
+		ExitCode int    `json:"exit_code"`
+	}
+	if err := json.Unmarshal([]byte(lastLine(c.stderr)), &said); err != nil || said.ExitCode != c.code || said.Error == "" {
+		t.Errorf("exit code %d, %q (%v)", c.code, c.stderr, err)
+	}
+}
+
+// A rehearsal prints the order that would be obeyed and touches nothing.
+func TestDryRun(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t, "DOCKER_HOST=unix:///nowhere/docker.sock")
+	project := u.project(scripted("services:\n  redis:\n    image: redis:7\n", "true"))
+	ids := make(chan string)
+	const parallel = 10
+	for range parallel {
+		s := u.start("", "create", "--dry-run", "--task", "the task", "-p", project)
+		go func() {
+			<-s.Done()
+			o, err := workorder.DecodeOrder([]byte(s.out.String()))
+			if err != nil || o.Task != "the task" || len(o.Services) != 1 || o.Check() != nil {
+				t.Errorf("%v in %q %s", err, s.out, s.errOut)
+				ids <- ""
+				return
+			}
+			ids <- o.TaskID
+		}()
+	}
+	seen := map[string]bool{}
+	for range parallel {
+		seen[<-ids] = true
+	}
+	if len(seen) != parallel {
+		t.Errorf("%d runs have the ids %v", parallel, seen)
+	}
+	if entries, err := os.ReadDir(u.state); err != nil || len(entries) != 0 {
+		t.Errorf("the state folder has %v (%v)", entries, err)
+	}
+}
+
+// Two runs at once share the layers of the same service image; a later one
+// needs no transfer of it; other projects have the same box.
+func TestRunsShareImages(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	withRedis := u.project(scripted("services:\n  redis:\n    image: "+redisImage+"\n", "printf 'PING\\r\\nQUIT\\r\\n' | nc redis 6379 | grep PONG"))
+	plain := u.project(strings.Replace(scripted("validate:\n  go: \"true\"\n", "true"), "name: e2e", "name: other", 1))
+	first := u.start("", "create", "--json", "--task", "x", "-p", withRedis)
+	second := u.start("", "create", "--json", "--task", "x", "-p", withRedis)
+	third := u.start("", "create", "--json", "--task", "x", "-p", plain)
+	images := map[string]bool{}
+	for _, s := range []*started{first, second, third} {
+		c := s.wait()
+		r := u.result(c.task(t))
+		if c.code != 0 {
+			t.Errorf("exit code %d, %s: %s", c.code, r.Status, r.Reason)
+		}
+		images[r.Image.ID] = true
+	}
+	if len(images) != 1 || images[""] {
+		t.Errorf("the projects ran in the images %v", images)
+	}
+	c := u.run("", "create", "--json", "--task", "x", "-p", withRedis)
+	if c.code != 0 {
+		t.Errorf("exit code %d", c.code)
+	}
+	if strings.Contains(c.stdout, `"type":"image.request"`) {
+		t.Error("the image was transferred again")
+	}
+}
+
+// The output goes where the user says, complete and in the layout that scripts know.
+func TestOutFolder(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	out := filepath.Join(t.TempDir(), "deep", "out")
+	repo := u.repo(map[string]string{"README": "x"})
+	c := u.run("", "create", "--out", out, "--task", "x", "--repo", repo, "-p", u.project(scripted("validate:\n  a: echo checked\n", busy)))
+	id := c.task(t)
+	for _, name := range []string{workorder.ResultFile, workorder.EventsFile, workorder.OrderFile, "logs/agent.stdout.log", "logs/validate-a.log", workorder.EvidenceDir} {
+		if _, err := os.Stat(filepath.Join(out, id, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	b, err := os.ReadFile(filepath.Join(out, id, workorder.OrderFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := workorder.DecodeOrder(b); err != nil {
+		t.Error(err)
+	}
+	if got := filepath.Dir(resultPath(t, u, id)); got != filepath.Join(out, id) {
+		t.Errorf("result --path says %s", got)
+	}
+	landed(t, repo, u.result(id))
+	if c := u.run("", "rm", id); c.code != 0 {
+		t.Errorf("rm: exit code %d", c.code)
+	}
+	if entries, err := os.ReadDir(out); err != nil || len(entries) != 0 {
+		t.Errorf("rm left %v (%v)", entries, err)
+	}
+	if got := gittest.Git(t, repo, "branch", "--list", "agent/*"); got == "" {
+		t.Error("rm took the branch")
+	}
+}
+
+// What the program starts never keeps its reader waiting.
+func TestPipedOutput(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	repo := u.repo(map[string]string{"README": "x"})
+	pipe := func(tail string, args ...string) string {
+		t.Helper()
+		b, err := proc.Output(t.Context(), proc.Spec{
+			Argv: append([]string{"sh", "-c", `"$@" | ` + tail, "sh", bin}, args...), Dir: u.dir, Env: u.env,
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		return string(b)
+	}
+	project := u.project(scripted("services:\n  redis:\n    image: "+redisImage+"\n", busy+"sleep 1"))
+	id := strings.TrimSpace(lastLine(pipe("cat", "create", "-d", "--task", "x", "--repo", repo, "-p", project)))
+	if rows := u.ps(); len(rows) != 1 || rows[0].Status != "running" {
+		t.Errorf("the pipe ended with the run: %+v", rows)
+	}
+	// A reader that leaves ends the reading, not the run.
+	pipe("head -n 1", "logs", "-f", id)
+	pipe("cat", "logs", "-f", id)
+	landed(t, repo, u.result(id))
+	if got := pipe("cat", "create", "--task", "x", "-p", u.project(scripted("", "true"))); !strings.Contains(got, "success") {
+		t.Errorf("printed %q", got)
+	}
+}
+
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	if c := u.run("", "doctor"); c.code != 0 || !strings.Contains(c.stdout, "confined") {
+		t.Errorf("exit code %d", c.code)
+	}
+	nowhere := newUser(t, "DOCKER_HOST=unix:///nowhere/docker.sock")
+	if c := nowhere.run("", "doctor"); c.code == 0 || !strings.Contains(c.stdout+c.stderr, "hint: ") {
+		t.Errorf("without an engine: exit code %d", c.code)
+	}
+	if c := u.run("", "stop", "T-00000000"); c.code != workorder.ExitNotFound {
+		t.Errorf("stop of nothing: exit code %d", c.code)
+	}
+}
+
+// psRow is what scripts read of `ps --json`.
+type psRow struct {
+	TaskID string `json:"task_id"`
+	Status string `json:"status"`
+}
+
+func (u *user) ps() []psRow {
+	u.t.Helper()
+	c := u.run("", "ps", "--json")
+	var rows []psRow
+	if err := json.Unmarshal([]byte(c.stdout), &rows); err != nil || c.code != 0 {
+		u.t.Fatalf("ps --json: exit code %d, %v", c.code, err)
+	}
+	return rows
+}
+
+func lastLine(s string) string {
+	s = strings.TrimSuffix(s, "\n")
+	return s[strings.LastIndexByte(s, '\n')+1:]
+}
