@@ -150,6 +150,9 @@ func boxImage(ctx context.Context) error {
 	return nil
 }
 
+// aptInstall is the line of a Dockerfile that installs packages.
+const aptInstall = "RUN apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends %s && rm -rf /var/lib/apt/lists/*\n"
+
 // serviceImages builds the images of services that tests use.
 func serviceImages(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
@@ -163,12 +166,11 @@ func serviceImages(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("base of the service images: %w", err)
 	}
-	const install = "RUN apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends %s && rm -rf /var/lib/apt/lists/*\n"
 	for name, dockerfile := range map[string]string{
-		redisImage: fmt.Sprintf(install, "redis-server") +
+		redisImage: fmt.Sprintf(aptInstall, "redis-server") +
 			"EXPOSE 6379\nCMD [\"redis-server\", \"--protected-mode\", \"no\", \"--save\", \"\", \"--appendonly\", \"no\"]\n",
 		// Like the official image: a data directory that is made at the first start, root first.
-		postgresImage: fmt.Sprintf(install, "postgresql") +
+		postgresImage: fmt.Sprintf(aptInstall, "postgresql") +
 			"EXPOSE 5432\nSTOPSIGNAL SIGINT\n" +
 			"CMD [\"sh\", \"-ec\", \"cd /tmp; B=$(ls -d /usr/lib/postgresql/*/bin); D=/var/lib/postgresql/e2e; " +
 			"[ -d $D ] || su postgres -c \\\"$B/initdb -A trust -N -D $D\\\" >/dev/null; echo host all all all trust >>$D/pg_hba.conf; " +
@@ -186,16 +188,7 @@ func serviceImages(ctx context.Context) error {
 
 func buildImage(ctx context.Context, name, dockerfile string) error {
 	var b bytes.Buffer
-	w := tar.NewWriter(&b)
-	if err := w.WriteHeader(&tar.Header{Name: "Dockerfile", Mode: 0o644, Size: int64(len(dockerfile))}); err != nil {
-		return err
-	}
-	if _, err := io.WriteString(w, dockerfile); err != nil {
-		return err
-	}
-	if err := w.Close(); err != nil {
-		return err
-	}
+	writeTar(&b, "Dockerfile", 0o644, []byte(dockerfile))
 	r, err := eng.ImageBuild(ctx, &b, build.ImageBuildOptions{Tags: []string{name}, Remove: true, ForceRemove: true, NetworkMode: "host"})
 	if err != nil {
 		return err
@@ -221,4 +214,12 @@ func ours(t *testing.T, id string) []container.Summary {
 		t.Fatal(err)
 	}
 	return cs
+}
+
+// writeTar writes an archive of one file; writing to memory cannot fail.
+func writeTar(b *bytes.Buffer, name string, mode int64, content []byte) {
+	w := tar.NewWriter(b)
+	_ = w.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: int64(len(content))})
+	_, _ = w.Write(content)
+	_ = w.Close()
 }

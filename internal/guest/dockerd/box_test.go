@@ -89,12 +89,8 @@ func deleteBridge(t *testing.T) {
 	_ = proc.Run(context.WithoutCancel(t.Context()), proc.Spec{Argv: []string{"ip", "link", "del", "docker0"}})
 }
 
-func redisImage() string {
-	if s := os.Getenv("BOXTEST_REDIS"); s != "" {
-		return s
-	}
-	return "h-d-redis:latest"
-}
+// redisImage is the name of the image in redis.tar.
+func redisImage() string { return os.Getenv("BOXTEST_REDIS") }
 
 func load(t *testing.T, cli *client.Client) {
 	t.Helper()
@@ -706,16 +702,13 @@ func TestSupabaseCLI(t *testing.T) {
 }
 
 // TestPostgres has a service with a user of its own and data on a volume, both
-// shifted by the remapping. It needs pg.tar, an image h-d-pg or BOXTEST_PG.
+// shifted by the remapping. It needs pg.tar with the image BOXTEST_PG.
 func TestPostgres(t *testing.T) {
 	f, err := os.Open(filepath.Join(os.Getenv("BOXTEST_IMAGES"), "pg.tar"))
 	if err != nil {
 		t.Skip(err)
 	}
-	image := "h-d-pg:latest"
-	if s := os.Getenv("BOXTEST_PG"); s != "" {
-		image = s
-	}
+	image := os.Getenv("BOXTEST_PG")
 	e := start(t, boxConfig(t, "postgres"))
 	loadFrom(t, e.Client(), f)
 	load(t, e.Client())

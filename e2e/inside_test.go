@@ -1,0 +1,249 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/volume"
+	"github.com/docker/docker/pkg/stdcopy"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+// insideLimit bounds one box of the tests that run inside.
+const insideLimit = 8 * time.Minute
+
+// inside runs tests that have to run as root in a box, compiled here.
+type inside struct {
+	t      *testing.T
+	image  string
+	binary []byte
+	images string // folder with archives of service images
+}
+
+// insideOnce compiles the tests and saves the images once for all tests of this file.
+var insideOnce = sync.OnceValues(func() (*inside, error) {
+	dir, err := os.MkdirTemp("", "sandbox-agent-inside-")
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), insideLimit)
+	defer cancel()
+	binary := filepath.Join(dir, "box.test")
+	_, err = proc.Output(ctx, proc.Spec{
+		Argv: []string{"go", "test", "-c", "-tags", "boxtest", "-o", binary, "../internal/guest/dockerd"},
+		Env:  append(os.Environ(), "CGO_ENABLED=0"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	in := &inside{images: dir}
+	if in.binary, err = os.ReadFile(binary); err != nil {
+		return nil, err
+	}
+	for file, name := range map[string]string{"redis.tar": redisImage, "pg.tar": postgresImage} {
+		r, err := eng.ImageSave(ctx, []string{name})
+		if err != nil {
+			return nil, err
+		}
+		f, err := os.Create(filepath.Join(dir, file))
+		if err != nil {
+			return nil, err
+		}
+		if _, err := io.Copy(f, r); err != nil {
+			return nil, err
+		}
+		if err := f.Close(); err != nil {
+			return nil, err
+		}
+	}
+	out, err := proc.Output(ctx, proc.Spec{Argv: []string{bin, "image", "build"}})
+	if err != nil {
+		return nil, err
+	}
+	fields := strings.Fields(string(out))
+	in.image = fields[len(fields)-1]
+	return in, nil
+})
+
+func newInside(t *testing.T) *inside {
+	t.Helper()
+	in, err := insideOnce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := *in
+	c.t = t
+	return &c
+}
+
+// box is a container that runs the tests.
+type box struct {
+	*inside
+	id  string
+	out *syncBuffer
+}
+
+// create makes a box like the launcher's, with the test binary in place of the entrypoint.
+func (in *inside) create(mounts []string, env []string, args ...string) *box {
+	in.t.Helper()
+	ctx := in.t.Context()
+	r, err := eng.ContainerCreate(ctx, &container.Config{
+		Image: in.image, Entrypoint: []string{"/box.test"}, Cmd: append([]string{"-test.v"}, args...),
+		Env: append([]string{
+			"BOXTEST_IMAGES=/images", "BOXTEST_REDIS=" + redisImage, "BOXTEST_PG=" + postgresImage, "BOXTEST_OFFLINE=1",
+		}, env...),
+	}, &container.HostConfig{
+		CapAdd: []string{"SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE"}, SecurityOpt: []string{"seccomp=unconfined", "apparmor=unconfined"},
+		MaskedPaths: []string{}, ReadonlyPaths: []string{},
+		Binds:     append([]string{in.images + ":/images:ro"}, mounts...),
+		Resources: container.Resources{Devices: []container.DeviceMapping{{PathOnHost: "/dev/fuse", PathInContainer: "/dev/fuse", CgroupPermissions: "rwm"}}},
+		// The tests are an ordinary program; somebody has to reap.
+		Init: new(true),
+	}, nil, nil, "")
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	b := &box{inside: in, id: r.ID, out: &syncBuffer{}}
+	in.t.Cleanup(func() {
+		ctx := context.WithoutCancel(in.t.Context())
+		if err := eng.ContainerRemove(ctx, b.id, container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
+			in.t.Error(err)
+		}
+	})
+	if err := eng.CopyToContainer(ctx, b.id, "/", tarOf("box.test", in.binary), container.CopyToContainerOptions{}); err != nil {
+		in.t.Fatal(err)
+	}
+	b.start()
+	return b
+}
+
+func (b *box) start() {
+	b.t.Helper()
+	ctx := b.t.Context()
+	if err := eng.ContainerStart(ctx, b.id, container.StartOptions{}); err != nil {
+		b.t.Fatal(err)
+	}
+	logs, err := eng.ContainerLogs(ctx, b.id, container.LogsOptions{ShowStdout: true, ShowStderr: true, Follow: true})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	go func() {
+		defer logs.Close()
+		_, _ = stdcopy.StdCopy(b.out, b.out, logs)
+	}()
+}
+
+func (b *box) wait() int {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), insideLimit)
+	defer cancel()
+	done, errs := eng.ContainerWait(ctx, b.id, container.WaitConditionNotRunning)
+	select {
+	case w := <-done:
+		return int(w.StatusCode)
+	case err := <-errs:
+		b.t.Fatalf("%v\n%s", err, b.out)
+	}
+	return -1
+}
+
+// passed waits for the end and checks that every test ran and passed.
+func (b *box) passed() {
+	b.t.Helper()
+	code := b.wait()
+	b.t.Log(b.out)
+	if code != 0 {
+		b.t.Errorf("exit code %d", code)
+	}
+	if skipped := regexp.MustCompile(`(?m)^--- SKIP: .*$`).FindAllString(b.out.String(), -1); len(skipped) > 0 {
+		b.t.Errorf("skipped: %q", skipped)
+	}
+}
+
+// killWhenHanging kills the box once its test has done its work and waits.
+func (b *box) killWhenHanging() {
+	b.t.Helper()
+	for range 1200 {
+		if strings.Contains(b.out.String(), "HANGING") {
+			if err := eng.ContainerKill(b.t.Context(), b.id, "KILL"); err != nil {
+				b.t.Fatal(err)
+			}
+			b.wait()
+			return
+		}
+		if strings.Contains(b.out.String(), "--- FAIL") {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	b.t.Fatalf("the box never got to the end of its work:\n%s", b.out)
+}
+
+func newVolume(t *testing.T) string {
+	t.Helper()
+	v, err := eng.VolumeCreate(t.Context(), volume.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := eng.VolumeRemove(context.WithoutCancel(t.Context()), v.Name, true); err != nil {
+			t.Error(err)
+		}
+	})
+	return v.Name
+}
+
+// The inner engine in a confined box: drivers, ownership, crash, services, stop.
+func TestInnerEngine(t *testing.T) {
+	in := newInside(t)
+	in.create(nil, nil, "-test.skip", "^(TestKillNineAndRestart|TestTwoBoxesOneCache|TestSupabaseCLI)$").passed()
+}
+
+// A box that is killed leaves nothing on its data root that the next one stumbles over.
+func TestKilledBoxes(t *testing.T) {
+	in := newInside(t)
+	data := newVolume(t) + ":/var/lib/docker"
+	run := []string{"-test.run", "^TestKillNineAndRestart$"}
+	for range 2 {
+		in.create([]string{data}, []string{"BOXTEST_HANG=1"}, run...).killWhenHanging()
+	}
+	again := in.create([]string{data}, []string{"BOXTEST_HANG=1"}, run...)
+	again.killWhenHanging()
+	again.out = &syncBuffer{}
+	again.start() // the same container
+	again.killWhenHanging()
+	in.create([]string{data}, nil, run...).passed()
+}
+
+// Boxes share layers, at the same time and after one of them was killed, and none can change them.
+func TestSharedLayers(t *testing.T) {
+	in := newInside(t)
+	cache := newVolume(t) + ":/cache"
+	run := []string{"-test.run", "^TestTwoBoxesOneCache$"}
+	env := func(id string, more ...string) []string {
+		return append([]string{"BOXTEST_CACHE=/cache", "BOXTEST_ID=" + id}, more...)
+	}
+	in.create([]string{cache}, env("cold", "BOXTEST_HANG=1"), run...).killWhenHanging()
+	one := in.create([]string{cache}, env("one", "BOXTEST_WARM=1"), run...)
+	two := in.create([]string{cache}, env("two", "BOXTEST_WARM=1"), run...)
+	one.passed()
+	two.passed()
+}
+
+func tarOf(name string, content []byte) io.Reader {
+	var b bytes.Buffer
+	writeTar(&b, name, 0o755, content)
+	return &b
+}
