@@ -144,7 +144,8 @@ func TestEverything(t *testing.T) {
 		t.Error(d)
 	}
 	secrets := []projects.Secret{
-		{Name: "STRIPE_KEY", Scheme: "env", Target: "STRIPE_TEST_KEY"}, {Name: "LICENCE", Scheme: "file", Target: "/src/licence.txt"},
+		{Name: "STRIPE_KEY", Scheme: "env", Target: "STRIPE_TEST_KEY"},
+		{Name: "LICENCE", Scheme: "file", Target: "/src/licence.txt"},
 		{Name: "OTHER", Scheme: "cmd", Target: "pass show other"},
 	}
 	if d := cmp.Diff(secrets, p.Secrets); d != "" {

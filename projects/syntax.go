@@ -113,11 +113,11 @@ func readAll(content []byte) error {
 }
 
 func lineOf(content []byte, what string) int {
-	i := bytes.Index(content, []byte(what))
-	if i < 0 {
+	before, _, ok := bytes.Cut(content, []byte(what))
+	if !ok {
 		return 1
 	}
-	return len(splitLines(string(content[:i])))
+	return len(splitLines(string(before)))
 }
 
 func between(s, quote string) string {

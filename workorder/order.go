@@ -257,79 +257,65 @@ func ValidEnvName(s string) bool { return envName.MatchString(s) }
 
 // Check verifies what both sides rely on and reports every mistake at once.
 func (o *Order) Check() error {
-	var errs []error
-	bad := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
 	if o.Version != Version {
 		// Nothing else can be trusted in a document of another version.
 		return fmt.Errorf("work order has version %d, this program reads version %d: use a CLI and an image of the same release", o.Version, Version)
 	}
-	if !ValidTaskID(o.TaskID) {
-		bad("task_id %q is not T- and 8 of 0-9A-Z", o.TaskID)
-	}
-	if o.Mode != ModeCreate {
-		bad("mode %q is not known (known: %s)", o.Mode, ModeCreate)
-	}
-	switch {
-	case strings.TrimSpace(o.Task) == "":
-		bad("task is empty")
-	case len(o.Task) > MaxTask:
-		bad("task has %d bytes, the limit is %d", len(o.Task), MaxTask)
-	case !utf8.ValidString(o.Task) || strings.ContainsRune(o.Task, 0):
-		bad("task is not text: it must be UTF-8 without NUL bytes")
-	}
+	var c check
+	c.that(ValidTaskID(o.TaskID), "task_id %q is not T- and 8 of 0-9A-Z", o.TaskID)
+	c.that(o.Mode == ModeCreate, "mode %q is not known (known: %s)", o.Mode, ModeCreate)
+	c.that(strings.TrimSpace(o.Task) != "", "task is empty")
+	c.that(len(o.Task) <= MaxTask, "task has %d bytes, the limit is %d", len(o.Task), MaxTask)
+	c.that(utf8.ValidString(o.Task) && !strings.ContainsRune(o.Task, 0), "task is not text: it must be UTF-8 without NUL bytes")
 	if o.Repo != "" {
-		if o.CloneURL == "" {
-			bad("clone_url is missing")
-		}
-		if !ValidRefName(o.TargetBranch) {
-			bad("target_branch %q is not a valid branch name", o.TargetBranch)
-		}
-		if o.Branch != "" && !ValidRefName(o.Branch) {
-			bad("branch %q is not a valid branch name", o.Branch)
-		}
-		if o.Branch == o.TargetBranch {
-			bad("branch and target_branch are both %q: the base branch is never written", o.Branch)
-		}
+		o.checkRepo(&c)
 	}
-	if o.Harness.Name == "" {
-		bad("harness is missing")
+	c.that(o.Harness.Name != "", "harness is missing")
+	c.that(o.Network.Mode == NetworkFull, "network %q is not supported by this version (supported: %s)", o.Network.Mode, NetworkFull)
+	if o.MaxBudgetUSD != nil {
+		c.that(positive(*o.MaxBudgetUSD), "max_budget_usd %v is not a positive number", *o.MaxBudgetUSD)
 	}
-	if o.Network.Mode != NetworkFull {
-		bad("network %q is not supported by this version (supported: %s)", o.Network.Mode, NetworkFull)
+	c.that(positive(o.TimeoutMinutes), "timeout_minutes %v is not a positive number", o.TimeoutMinutes)
+	o.checkServices(&c)
+	for k := range o.Env {
+		c.that(ValidEnvName(k), "environment name %q is not valid", k)
 	}
-	if o.MaxBudgetUSD != nil && (*o.MaxBudgetUSD <= 0 || math.IsNaN(*o.MaxBudgetUSD) || math.IsInf(*o.MaxBudgetUSD, 0)) {
-		bad("max_budget_usd %v is not a positive number", *o.MaxBudgetUSD)
+	if len(c.errs) == 0 {
+		return nil
 	}
-	if o.TimeoutMinutes <= 0 || math.IsNaN(o.TimeoutMinutes) || math.IsInf(o.TimeoutMinutes, 0) {
-		bad("timeout_minutes %v is not a positive number", o.TimeoutMinutes)
+	return fmt.Errorf("work order is invalid: %w", errors.Join(c.errs...))
+}
+
+// check collects what does not hold.
+type check struct{ errs []error }
+
+func (c *check) that(ok bool, format string, a ...any) {
+	if !ok {
+		c.errs = append(c.errs, fmt.Errorf(format, a...))
 	}
+}
+
+func positive(f float64) bool { return f > 0 && !math.IsInf(f, 0) && !math.IsNaN(f) }
+
+func (o *Order) checkRepo(c *check) {
+	c.that(o.CloneURL != "", "clone_url is missing")
+	c.that(ValidRefName(o.TargetBranch), "target_branch %q is not a valid branch name", o.TargetBranch)
+	c.that(o.Branch == "" || ValidRefName(o.Branch), "branch %q is not a valid branch name", o.Branch)
+	c.that(o.Branch != o.TargetBranch, "branch and target_branch are both %q: the base branch is never written", o.Branch)
+}
+
+func (o *Order) checkServices(c *check) {
 	seen := map[string]bool{}
 	for i := range o.Services {
 		s := &o.Services[i]
-		if !ValidServiceName(s.Name) {
-			bad("service name %q is not a host name", s.Name)
-		}
-		if seen[s.Name] {
-			bad("service %q is given twice", s.Name)
-		}
+		c.that(ValidServiceName(s.Name), "service name %q is not a host name", s.Name)
+		c.that(!seen[s.Name], "service %q is given twice", s.Name)
 		seen[s.Name] = true
-		if s.Image == "" {
-			bad("service %q has no image", s.Name)
-		}
+		c.that(s.Image != "", "service %q has no image", s.Name)
 		for _, v := range s.Volumes {
 			name, target, ok := strings.Cut(v, ":")
-			if !ok || strings.ContainsAny(name, "/\\") || name == "" || !path.IsAbs(target) {
-				bad("service %q: volume %q is not name:/path: the box has no host folder to bind", s.Name, v)
-			}
+			c.that(ok && name != "" && !strings.ContainsAny(name, "/\\") && path.IsAbs(target),
+				"service %q: volume %q is not name:/path: the box has no host folder to bind", s.Name, v)
 		}
 	}
-	for k := range o.Env {
-		if !ValidEnvName(k) {
-			bad("environment name %q is not valid", k)
-		}
-	}
-	if len(errs) == 0 {
-		return nil
-	}
-	return fmt.Errorf("work order is invalid: %w", errors.Join(errs...))
 }

@@ -50,7 +50,7 @@ func Branch(id, task string) string {
 func Slug(task string) string {
 	var b strings.Builder
 	for _, w := range strings.FieldsFunc(strings.ToLower(task), func(r rune) bool {
-		return r >= utf8.RuneSelf || !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9')
+		return r >= utf8.RuneSelf || ((r < 'a' || r > 'z') && (r < '0' || r > '9'))
 	}) {
 		if b.Len() == 0 {
 			b.WriteString(w[:min(len(w), maxSlug)])
@@ -73,7 +73,7 @@ func ValidRefName(s string) bool {
 		strings.Contains(s, "..") || strings.Contains(s, "//") || strings.Contains(s, "@{") {
 		return false
 	}
-	for _, part := range strings.Split(s, "/") {
+	for part := range strings.SplitSeq(s, "/") {
 		if strings.HasPrefix(part, ".") || strings.HasSuffix(part, ".lock") {
 			return false
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
 	"os/user"
@@ -57,7 +58,7 @@ func runBoot(ctx context.Context, log *slog.Logger) int {
 	rec.SetMask(mask)
 	describe(rec, &env.Order)
 	rec.Emit(workorder.Event{Type: workorder.EventReady, Text: version.Get().Version})
-	b, err := newBox(ctx, log, env, rec, mask)
+	b, err := newBox(log, env, rec, mask)
 	if err != nil {
 		return fail(log, rec, workorder.ByOrder, err)
 	}
@@ -99,9 +100,7 @@ func fail(log *slog.Logger, rec *record.Recorder, by workorder.EndedBy, err erro
 // secrets is everything that must not leave the box in text.
 func secrets(env *workorder.Envelope) *redact.Set {
 	values := make(map[string]string, len(env.Secrets)+2)
-	for k, v := range env.Secrets {
-		values[k] = v
-	}
+	maps.Copy(values, env.Secrets)
 	if g := env.Git; g != nil {
 		values["git-token"], values["ssh-key"] = g.Token, g.SSHKey
 	}
@@ -109,7 +108,7 @@ func secrets(env *workorder.Envelope) *redact.Set {
 }
 
 // newBox brings the parts together. rec and mask are nil when only the plan is wanted.
-func newBox(ctx context.Context, log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mask *redact.Set) (*boot.Box, error) {
+func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mask *redact.Set) (*boot.Box, error) {
 	p, o := boxPaths(), &env.Order
 	if o.Env == nil {
 		o.Env = map[string]string{}
@@ -170,22 +169,16 @@ func agentEnv(env *workorder.Envelope) []string {
 			}
 		}
 	}
-	for k, v := range map[string]string{
+	maps.Copy(merged, map[string]string{
 		"HOME": workorder.SandboxHome, "USER": workorder.SandboxUser, "LOGNAME": workorder.SandboxUser,
 		"SHELL": "/bin/bash", "LANG": "C.UTF-8", "TERM": "dumb", "CI": "1", "PWD": workorder.Workspace,
 		"GIT_TERMINAL_PROMPT": "0",
 		"GIT_AUTHOR_NAME":     o.Author.Name, "GIT_AUTHOR_EMAIL": o.Author.Email,
 		"GIT_COMMITTER_NAME": o.Author.Name, "GIT_COMMITTER_EMAIL": o.Author.Email,
 		"SANDBOX_AGENT_TASK_ID": o.TaskID, "SANDBOX_AGENT_MODE": string(o.Mode), "SANDBOX_AGENT_WORKSPACE": workorder.Workspace,
-	} {
-		merged[k] = v
-	}
-	for k, v := range o.Env {
-		merged[k] = v
-	}
-	for k, v := range env.Secrets {
-		merged[k] = v
-	}
+	})
+	maps.Copy(merged, o.Env)
+	maps.Copy(merged, env.Secrets)
 	list := make([]string, 0, len(merged))
 	for k, v := range merged {
 		list = append(list, k+"="+v)

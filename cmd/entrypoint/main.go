@@ -39,7 +39,7 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 		return runInit(log)
 	case "boot":
 		if len(args) == 1 && args[0] == "--plan" {
-			return printPlan(ctx, log)
+			return printPlan(log)
 		}
 		return runBoot(ctx, log)
 	case "rescue":
@@ -68,13 +68,13 @@ func runInit(log *slog.Logger) int {
 }
 
 // printPlan prints the steps that the order on standard input leads to.
-func printPlan(ctx context.Context, log *slog.Logger) int {
+func printPlan(log *slog.Logger) int {
 	env, err := workorder.DecodeEnvelope(os.Stdin)
 	if err != nil {
 		log.Error("print plan", "error", err)
 		return workorder.ExitInvalid
 	}
-	b, err := newBox(ctx, log, env, nil, nil)
+	b, err := newBox(log, env, nil, nil)
 	if err != nil {
 		log.Error("print plan", "error", err)
 		return workorder.ExitBox

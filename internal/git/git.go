@@ -140,8 +140,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // KindOf is the kind of a failure returned by this package.
 func KindOf(err error) Kind {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
 	}
 	return KindOther

@@ -233,8 +233,7 @@ func Output(ctx context.Context, s Spec) ([]byte, error) {
 		s.Stderr = tail
 	}
 	err := Run(ctx, s)
-	var ee *ExitError
-	if errors.As(err, &ee) {
+	if ee, ok := errors.AsType[*ExitError](err); ok {
 		ee.Stderr = tail.String()
 	}
 	if out.over {
@@ -276,7 +275,7 @@ func lookPath(name string, env []string) (string, error) {
 	}
 	for _, kv := range env {
 		if dirs, ok := strings.CutPrefix(kv, "PATH="); ok {
-			for _, d := range strings.Split(dirs, ":") {
+			for d := range strings.SplitSeq(dirs, ":") {
 				p := d + "/" + name
 				if st, err := os.Stat(p); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
 					return p, nil

@@ -7,23 +7,23 @@ import "sync"
 type Tail struct {
 	mu   sync.Mutex
 	buf  []byte
-	max  int
+	size int
 	lost bool
 }
 
-// NewTail returns a Tail of max bytes.
-func NewTail(max int) *Tail { return &Tail{max: max} }
+// NewTail returns a Tail of size bytes.
+func NewTail(size int) *Tail { return &Tail{size: size} }
 
 func (t *Tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := len(p)
-	if n >= t.max {
-		t.lost = t.lost || n > t.max || len(t.buf) > 0
-		t.buf = append(t.buf[:0], p[n-t.max:]...)
+	if n >= t.size {
+		t.lost = t.lost || n > t.size || len(t.buf) > 0
+		t.buf = append(t.buf[:0], p[n-t.size:]...)
 		return n, nil
 	}
-	if over := len(t.buf) + n - t.max; over > 0 {
+	if over := len(t.buf) + n - t.size; over > 0 {
 		t.lost = true
 		t.buf = append(t.buf[:0], t.buf[over:]...)
 	}

@@ -198,24 +198,29 @@ func TestAgentThatLeavesItsBranch(t *testing.T) {
 		warning string
 	}{
 		"commits on main": {func(t *testing.T, f *fixture) string {
+			t.Helper()
 			gittest.Git(t, f.Workspace, "checkout", "-q", "main")
 			return commit(t, f, "on-main")
 		}, ""},
 		"returns to main": {func(t *testing.T, f *fixture) string {
+			t.Helper()
 			sha := commit(t, f, "work")
 			gittest.Git(t, f.Workspace, "checkout", "-q", "main")
 			return sha
 		}, ""},
 		"detached": {func(t *testing.T, f *fixture) string {
+			t.Helper()
 			gittest.Git(t, f.Workspace, "checkout", "-q", "--detach")
 			return commit(t, f, "detached")
 		}, ""},
 		"deletes its branch": {func(t *testing.T, f *fixture) string {
+			t.Helper()
 			gittest.Git(t, f.Workspace, "checkout", "-q", "main")
 			gittest.Git(t, f.Workspace, "branch", "-q", "-D", target)
 			return commit(t, f, "elsewhere")
 		}, "removed the branch"},
 		"parts": {func(t *testing.T, f *fixture) string {
+			t.Helper()
 			sha := commit(t, f, "work")
 			gittest.Git(t, f.Workspace, "checkout", "-q", "main")
 			commit(t, f, "other")

@@ -30,45 +30,45 @@ type Server struct {
 }
 
 // New starts a server on loopback that ends with the test.
-func New(t testing.TB, token string) *Server {
-	t.Helper()
-	return NewAt(t, token, "127.0.0.1")
+func New(tb testing.TB, token string) *Server {
+	tb.Helper()
+	return NewAt(tb, token, "127.0.0.1")
 }
 
 // NewAt starts a server on an address of this machine, so that containers reach it.
-func NewAt(t testing.TB, token, host string) *Server {
-	t.Helper()
-	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(host, "0"))
+func NewAt(tb testing.TB, token, host string) *Server {
+	tb.Helper()
+	ln, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	s := &Server{Root: t.TempDir(), Token: token}
+	s := &Server{Root: tb.TempDir(), Token: token}
 	s.Server = httptest.NewUnstartedServer(s)
 	_ = s.Listener.Close()
 	s.Listener = ln
 	s.Start()
-	t.Cleanup(s.Close)
+	tb.Cleanup(s.Close)
 	return s
 }
 
 // Create makes a bare repository with one commit on main of the given files and returns its URL.
-func (s *Server) Create(t testing.TB, name string, files map[string]string) string {
-	t.Helper()
-	work := t.TempDir()
+func (s *Server) Create(tb testing.TB, name string, files map[string]string) string {
+	tb.Helper()
+	work := tb.TempDir()
 	for path, content := range files {
 		full := filepath.Join(work, path)
 		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		if err := os.WriteFile(full, []byte(content), 0o755); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
-	Git(t, work, "init", "-q", "-b", "main")
-	Git(t, work, "add", "-A")
-	Git(t, work, "commit", "-q", "--allow-empty", "-m", "first")
-	Git(t, work, "clone", "-q", "--bare", work, filepath.Join(s.Root, name))
-	Git(t, filepath.Join(s.Root, name), "config", "http.receivepack", "true")
+	Git(tb, work, "init", "-q", "-b", "main")
+	Git(tb, work, "add", "-A")
+	Git(tb, work, "commit", "-q", "--allow-empty", "-m", "first")
+	Git(tb, work, "clone", "-q", "--bare", work, filepath.Join(s.Root, name))
+	Git(tb, filepath.Join(s.Root, name), "config", "http.receivepack", "true")
 	return s.URL + "/" + name
 }
 
@@ -116,9 +116,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // Git runs git in dir with a fixed identity and returns its trimmed output.
-func Git(t testing.TB, dir string, args ...string) string {
-	t.Helper()
-	out, err := proc.Output(t.Context(), proc.Spec{
+func Git(tb testing.TB, dir string, args ...string) string {
+	tb.Helper()
+	out, err := proc.Output(tb.Context(), proc.Spec{
 		Argv: append([]string{"git"}, args...), Dir: dir,
 		Env: []string{
 			"PATH=" + os.Getenv("PATH"), "HOME=" + os.TempDir(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0",
@@ -126,7 +126,7 @@ func Git(t testing.TB, dir string, args ...string) string {
 		},
 	})
 	if err != nil {
-		t.Fatalf("git %v: %v", args, err)
+		tb.Fatalf("git %v: %v", args, err)
 	}
 	return strings.TrimSpace(string(out))
 }

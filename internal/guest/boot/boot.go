@@ -127,7 +127,7 @@ func (e timeoutCause) Error() string {
 }
 
 func (e timeoutCause) Is(target error) bool {
-	return target == ErrTimeout || target == context.DeadlineExceeded //nolint:errorlint // Is is called for each error of a chain
+	return target == ErrTimeout || target == context.DeadlineExceeded
 }
 
 const (

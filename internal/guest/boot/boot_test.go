@@ -79,7 +79,7 @@ func (f *fake) Clone(ctx context.Context) (base, sha string, err error) {
 	return "main", "b0", nil
 }
 func (f *fake) Commit(context.Context, string) error { f.did("commit"); return nil }
-func (f *fake) Land(ctx context.Context, base string) Landing {
+func (f *fake) Land(ctx context.Context, _ string) Landing {
 	f.did("land")
 	if f.land != nil {
 		return f.land(ctx)
@@ -95,6 +95,7 @@ func (f *fake) Shell(_ context.Context, name, command string) (int, string, erro
 	}
 	return 0, "", nil
 }
+
 func (f *fake) Agent(ctx context.Context) AgentEnd {
 	f.did("agent")
 	if f.agent != nil {
@@ -102,6 +103,7 @@ func (f *fake) Agent(ctx context.Context) AgentEnd {
 	}
 	return AgentEnd{Status: workorder.StatusSuccess}
 }
+
 func (f *fake) Validate(context.Context) []workorder.Validation {
 	f.did("validate")
 	if f.validate != nil {
@@ -235,7 +237,7 @@ func TestFailures(t *testing.T) {
 		"engine":   {&fake{start: func(context.Context) error { return boom }}, workorder.StatusError, workorder.ByBox, 5, "docker", false},
 		"clone":    {&fake{clone: func(context.Context) error { return boom }}, workorder.StatusError, workorder.ByGit, 7, "clone", false},
 		"services": {&fake{up: func(context.Context) error { return boom }}, workorder.StatusFailed, workorder.ByServices, 5, "services", false},
-		"setup":    {&fake{shell: func(c string) (int, string, error) { return 7, "no such file", nil }}, workorder.StatusFailed, workorder.BySetup, 10, "setup", false},
+		"setup":    {&fake{shell: func(string) (int, string, error) { return 7, "no such file", nil }}, workorder.StatusFailed, workorder.BySetup, 10, "setup", false},
 		"validation": {&fake{validate: func() []workorder.Validation {
 			return []workorder.Validation{{Name: "test", ExitCode: 1}}
 		}}, workorder.StatusFailed, workorder.ByValidation, 10, "validate", true},

@@ -57,7 +57,7 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 	for _, w := range l.Warnings {
 		b.Rec.Emit(workorder.Event{Type: workorder.EventWarning, Text: w})
 	}
-	var err error = l.Err
+	err := l.Err
 	if err == nil && len(l.Commits) == 0 {
 		err = &record.Skip{Reason: "no changes"}
 	}

@@ -30,7 +30,7 @@ func fakeSystem(t *testing.T, files map[string]string) (system, *[]string) {
 	var done []string
 	return system{
 		root: root,
-		mount: func(source, target, fstype string, flags uintptr, data string) error {
+		mount: func(_, target, fstype string, flags uintptr, data string) error {
 			done = append(done, strings.TrimSpace(fmt.Sprintf("mount %s %s %#x %s", strings.TrimPrefix(target, root), fstype, flags, data)))
 			return nil
 		},
@@ -380,7 +380,7 @@ func TestListen(t *testing.T) {
 	}
 	waited := make(chan error, 1)
 	go func() { waited <- e.sock.waitClient(t.Context()) }()
-	c, err := net.Dial("unix", e.cfg.Socket) // nobody accepts, the client is connected all the same
+	c, err := (&net.Dialer{}).DialContext(t.Context(), "unix", e.cfg.Socket) // nobody accepts, the client is connected all the same
 	if err != nil {
 		t.Fatal(err)
 	}

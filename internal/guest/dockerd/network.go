@@ -82,7 +82,7 @@ func chooseAddresses(taken []netip.Prefix) (addresses, error) {
 	for _, c := range candidates {
 		free := true
 		for _, t := range taken {
-			free = free && !(t.Bits() > 0 && t.Overlaps(c))
+			free = free && (t.Bits() <= 0 || !t.Overlaps(c))
 		}
 		if !free {
 			continue

@@ -87,7 +87,7 @@ func (p plan) dockerd() []string {
 }
 
 func runtimePath(name string) string {
-	for _, d := range strings.Split(daemonPath, ":") {
+	for d := range strings.SplitSeq(daemonPath, ":") {
 		if st, err := os.Stat(filepath.Join(d, name)); err == nil && st.Mode().IsRegular() {
 			return filepath.Join(d, name)
 		}

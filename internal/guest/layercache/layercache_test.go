@@ -182,6 +182,7 @@ func (b *box) publish1(want int) {
 }
 
 func cacheDir(t *testing.T) string {
+	t.Helper()
 	dir := filepath.Join(t.TempDir(), "cache")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -65,7 +66,7 @@ func (c *capped) Write(p []byte) (int, error) {
 	b := p[:min(len(p), c.left)]
 	c.left -= len(b)
 	if c.left == 0 {
-		b = append(b[:len(b):len(b)], "\n[…] the rest was dropped\n"...)
+		b = append(slices.Clip(b), "\n[…] the rest was dropped\n"...)
 	}
 	if _, err := c.w.Write(b); err != nil {
 		return 0, err

@@ -47,7 +47,10 @@ func (s *Stack) followEvents(ctx context.Context) {
 	}
 	for {
 		select {
-		case <-errs:
+		case err := <-errs:
+			if ctx.Err() == nil {
+				s.cfg.Log.Warn("services are no longer watched", "error", err)
+			}
 			return
 		case m := <-msgs:
 			for _, u := range s.units {

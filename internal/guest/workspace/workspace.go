@@ -110,7 +110,7 @@ func DotEnv(env map[string]string) string {
 
 func dotEnvValue(v string) string {
 	special := func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_./:@%+,=-", r))
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("_./:@%+,=-", r)
 	}
 	switch {
 	case strings.IndexFunc(v, special) < 0:

@@ -69,8 +69,7 @@ func knownHosts(content, host string) (h gitssh.HostKeyCallbackHelper, err error
 
 // explainSSH says what is wrong between the two keys, nil when it is something else.
 func explainSSH(shown string, err error) error {
-	var key *knownhosts.KeyError
-	if errors.As(err, &key) {
+	if key, ok := errors.AsType[*knownhosts.KeyError](err); ok {
 		if len(key.Want) == 0 {
 			return fault.New(workorder.ExitGit, fmt.Errorf("remote %s: its SSH host key is not known", shown),
 				"nothing is sent to a host that is not known: add it with `"+keyscan(shown)+"` to ~/.ssh/known_hosts (or to the file that SANDBOX_AGENT_SSH_KNOWN_HOSTS names), after checking it")
@@ -78,8 +77,7 @@ func explainSSH(shown string, err error) error {
 		return fault.New(workorder.ExitGit, fmt.Errorf("remote %s: its SSH host key differs from the known one", shown),
 			"either the host has a new key or somebody is in between: ask who runs it before you change known_hosts")
 	}
-	var revoked *knownhosts.RevokedError
-	if errors.As(err, &revoked) {
+	if _, ok := errors.AsType[*knownhosts.RevokedError](err); ok {
 		return fault.New(workorder.ExitGit, fmt.Errorf("remote %s: its SSH host key is marked as revoked", shown), "ask who runs the host for its key")
 	}
 	// The library has no type for a server that takes none of our keys.
@@ -104,8 +102,7 @@ func keyscan(remote string) string {
 
 func checkKey(path string, key []byte) error {
 	_, err := ssh.ParsePrivateKey(key)
-	var locked *ssh.PassphraseMissingError
-	if errors.As(err, &locked) {
+	if _, ok := errors.AsType[*ssh.PassphraseMissingError](err); ok {
 		return fault.New(workorder.ExitGit, fmt.Errorf("SSH key %s is protected by a passphrase", path),
 			"nobody can type it in the box: make a deploy key without one and set SANDBOX_AGENT_SSH_KEY to it")
 	}
