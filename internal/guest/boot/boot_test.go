@@ -344,6 +344,16 @@ func TestTaskWithoutRepository(t *testing.T) {
 	}
 }
 
+func TestKeysWithoutEffectAreSaid(t *testing.T) {
+	t.Parallel()
+	o := order()
+	o.PR, o.Dev, o.PushIntervalSeconds = &workorder.PullRequest{}, &workorder.Dev{}, 2
+	r := play(t, &fake{}, o, nil)
+	if want := "dev, pr, push_interval"; len(r.result.Warnings) != 1 || !strings.Contains(r.result.Warnings[0], want) {
+		t.Errorf("warnings %q, want one with %q", r.result.Warnings, want)
+	}
+}
+
 func TestPlan(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
