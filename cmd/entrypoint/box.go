@@ -12,6 +12,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -162,11 +163,8 @@ func agentEnv(env *workorder.Envelope) []string {
 	o := &env.Order
 	merged := map[string]string{}
 	for _, kv := range os.Environ() {
-		for i := range kv {
-			if kv[i] == '=' && i > 0 {
-				merged[kv[:i]] = kv[i+1:]
-				break
-			}
+		if k, v, ok := strings.Cut(kv, "="); ok {
+			merged[k] = v
 		}
 	}
 	maps.Copy(merged, map[string]string{

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+func TestAgentEnv(t *testing.T) {
+	t.Setenv("FROM_THE_IMAGE", "1")
+	t.Setenv("HOME", "/root")
+	t.Setenv("SANDBOX_AGENT_RESCUE_REASON", "x")
+	env := agentEnv(&workorder.Envelope{
+		Order: workorder.Order{
+			TaskID: "T-A1B2C3D4", Env: map[string]string{"A": "project", "KEY": "project", "CI": ""},
+			Author: workorder.Identity{Name: "Agent", Email: "a@example.org"},
+		},
+		Secrets: map[string]string{"KEY": "secret"},
+		Git:     &workorder.GitCredential{Token: "the-git-token"},
+	})
+	for _, want := range []string{
+		"FROM_THE_IMAGE=1", "HOME=/home/sandbox", "USER=sandbox", "A=project", "KEY=secret", "CI=", "GIT_TERMINAL_PROMPT=0",
+		"GIT_AUTHOR_NAME=Agent", "GIT_COMMITTER_EMAIL=a@example.org", "SANDBOX_AGENT_TASK_ID=T-A1B2C3D4", "SANDBOX_AGENT_WORKSPACE=/workspace",
+	} {
+		if !slices.Contains(env, want) {
+			t.Errorf("%s is missing", want)
+		}
+	}
+	names := map[string]bool{}
+	for _, kv := range env {
+		name, value, _ := strings.Cut(kv, "=")
+		if names[name] {
+			t.Errorf("%s is there twice", name)
+		}
+		names[name] = true
+		if value == "the-git-token" {
+			t.Errorf("%s is the git token", name)
+		}
+	}
+}
+
+func TestSecretsAreMasked(t *testing.T) {
+	t.Parallel()
+	mask := secrets(&workorder.Envelope{
+		Secrets: map[string]string{"KEY": "value-of-the-key"},
+		Git:     &workorder.GitCredential{Token: "value-of-the-token", SSHKey: "-----BEGIN KEY-----\nbGluZSBvZiB0aGUga2V5Cg\n-----END KEY-----\n"},
+	})
+	got := mask.String("a value-of-the-key b value-of-the-token c bGluZSBvZiB0aGUga2V5Cg")
+	if want := "a [redacted:KEY] b [redacted:git-token] c [redacted:ssh-key]"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
