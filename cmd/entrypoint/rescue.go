@@ -37,6 +37,9 @@ func runRescue(ctx context.Context, log *slog.Logger, reason string) int {
 	}
 	// The agent may outlive boot, and would go on writing.
 	proc.Sweep(cred.UID)
+	if err := rec.ReleaseForLanding(); err != nil {
+		log.Warn("rescue", "error", err)
+	}
 	p := boxPaths()
 	repo := newRepository(log, env, p, &workspace.Workspace{Dir: workorder.Workspace, User: cred, Home: workorder.SandboxHome}, rec.Emit)
 	ctx, cancel := context.WithTimeout(ctx, workorder.LandGrace)

@@ -50,6 +50,9 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 	ctx, cancel := context.WithTimeoutCause(land, limit, fmt.Errorf("landing took longer than %s", limit))
 	defer cancel()
 	b.Rec.StepStarted(stepPush)
+	if err := b.Rec.ReleaseForLanding(); err != nil {
+		b.Rec.Warn(err.Error())
+	}
 	if !b.committed {
 		b.commit(ctx)
 	}

@@ -88,6 +88,7 @@ func New(o Options) (*Recorder, error) {
 			r.result, r.seq = p.Result, max(p.Seq, lastSeq(f.Name()))
 		}
 	}
+	r.keepReserve()
 	go r.stream(o.Stream)
 	return r, nil
 }
@@ -305,6 +306,7 @@ func (r *Recorder) Finish(final func(*workorder.Result)) error {
 		r.mu.Unlock()
 		return nil
 	}
+	r.releaseAll()
 	final(&r.result)
 	res := &r.result
 	res.DurationMS = r.now().Sub(res.StartedAt).Milliseconds()

@@ -176,3 +176,38 @@ func TestStuckReaderDoesNotStopTheRun(t *testing.T) {
 		t.Errorf("%d lines in the box's copy, want %d (%v)", bytes.Count(file, []byte("\n")), queueLength+101, err)
 	}
 }
+
+// The reserve is there while the agent works, smaller for landing, gone for the result.
+func TestReserve(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	r := open(t, &syncBuffer{}, t.TempDir(), state)
+	size := func() int64 {
+		t.Helper()
+		st, err := os.Stat(filepath.Join(state, reserveFile))
+		if errors.Is(err, os.ErrNotExist) {
+			return 0
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Size()
+	}
+	for _, want := range []int64{landReserve + resultReserve, resultReserve, 0} {
+		if got := size(); got != want {
+			t.Errorf("%d bytes are reserved, want %d", got, want)
+		}
+		var err error
+		if want > resultReserve {
+			err = r.ReleaseForLanding()
+		} else {
+			err = r.Finish(func(*workorder.Result) {})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.ReleaseForLanding(); err != nil {
+		t.Error(err)
+	}
+}

@@ -235,9 +235,30 @@ func (e *Engine) Boxes(ctx context.Context, labels map[string]string) ([]engine.
 		if len(c.Names) > 0 {
 			b.Name = strings.TrimPrefix(c.Names[0], "/")
 		}
+		if b.Live() {
+			if err := e.refresh(ctx, &b); cerrdefs.IsNotFound(err) {
+				continue // removed meanwhile
+			} else if err != nil {
+				return nil, e.wrap("inspect box", err)
+			}
+		}
 		boxes = append(boxes, b)
 	}
 	return boxes, nil
+}
+
+// refresh asks again after a box that is listed as alive: what an engine lists
+// it has written to disk before, so that with a full one it lists ended containers as running for ever.
+func (e *Engine) refresh(ctx context.Context, b *engine.Box) error {
+	c, err := e.c.ContainerInspect(ctx, b.ID)
+	if err != nil {
+		return err
+	}
+	if c.ContainerJSONBase != nil && c.State != nil && c.State.Status != b.State {
+		b.State = c.State.Status
+		b.Status = fmt.Sprintf("%s (%d)", c.State.Status, c.State.ExitCode)
+	}
+	return nil
 }
 
 // CopyOut implements engine.Engine.

@@ -1,0 +1,52 @@
+package record
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// An agent can fill the disk. Landing and the result need some of it, so that
+// much is taken at the start and given back when the agent is gone.
+const (
+	reserveFile = "reserve"
+	// landReserve is for the commit and the packing of an ordinary change,
+	// resultReserve for the result and what of the events is still to come.
+	landReserve   = 12 << 20
+	resultReserve = 4 << 20
+)
+
+// keepReserve takes the space, once. A disk that has no such space left to
+// begin with is no reason not to try the run.
+func (r *Recorder) keepReserve() {
+	f, err := os.OpenFile(filepath.Join(r.state, reserveFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	err = unix.Fallocate(int(f.Fd()), 0, 0, landReserve+resultReserve)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		zeros := make([]byte, 1<<20)
+		for range (landReserve + resultReserve) / len(zeros) {
+			if _, err := f.Write(zeros); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// ReleaseForLanding gives back what landing may use. Call it when the agent and
+// all it started are gone: they would take it at once.
+func (r *Recorder) ReleaseForLanding() error {
+	err := os.Truncate(filepath.Join(r.state, reserveFile), resultReserve)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("release reserved disk space: %w", err)
+	}
+	return nil
+}
+
+// releaseAll gives back the rest.
+func (r *Recorder) releaseAll() { _ = os.Remove(filepath.Join(r.state, reserveFile)) }
