@@ -220,7 +220,7 @@ func (b *Box) work(ctx context.Context, steps []step) ending {
 	agent := b.agent(ctx)
 	if ctx.Err() == nil {
 		// Before validation, whose own droppings are not the agent's work.
-		b.commit(ctx)
+		_ = b.commit(ctx) // landing tries again, with more room on a full disk, and says so
 	}
 	switch {
 	case len(b.Order.Validate) == 0:

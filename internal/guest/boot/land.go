@@ -14,17 +14,14 @@ import (
 // LeftoverMessage is the message of the commit that keeps the agent's uncommitted work.
 const LeftoverMessage = "sandbox-agent: keep uncommitted work\n\nThe agent left these changes uncommitted when the run ended; they were\ncommitted for it so that nothing is lost.\n"
 
-// commit commits the agent's leftovers. What cannot be committed is a warning:
-// the commits there are have to land all the same.
-func (b *Box) commit(ctx context.Context) {
+// commit commits the agent's leftovers.
+func (b *Box) commit(ctx context.Context) error {
 	if !b.cloned {
-		return
+		return nil
 	}
-	if err := b.Repo.Commit(ctx, LeftoverMessage); err != nil {
-		b.Rec.Warn(fmt.Sprintf("uncommitted work could not be committed: %v", err))
-		return
-	}
-	b.committed = true
+	err := b.Repo.Commit(ctx, LeftoverMessage)
+	b.committed = err == nil
+	return err
 }
 
 // land pushes the work, whatever the ending was. land is cancelled by a second
@@ -54,7 +51,11 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 		b.Rec.Warn(err.Error())
 	}
 	if !b.committed {
-		b.commit(ctx)
+		// What cannot be committed is a warning: the commits there are have to
+		// land all the same.
+		if err := b.commit(ctx); err != nil {
+			b.Rec.Warn(fmt.Sprintf("uncommitted work could not be committed: %v", err))
+		}
 	}
 	l := b.Repo.Land(ctx, b.baseSHA)
 	for _, w := range l.Warnings {

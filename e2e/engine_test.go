@@ -1,0 +1,358 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/client"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/version"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// cable is a way to the engine that can be cut: what the program sees is an
+// engine that is gone, what the box sees is nothing at all.
+type cable struct {
+	path string
+	mu   sync.Mutex
+	ln   net.Listener
+	open map[net.Conn]bool
+}
+
+func newCable(t *testing.T) *cable {
+	t.Helper()
+	c := &cable{path: filepath.Join(shortDir(t), "docker.sock")}
+	c.join(t)
+	t.Cleanup(c.cut)
+	return c
+}
+
+// host is the value of DOCKER_HOST.
+func (c *cable) host() string { return "unix://" + c.path }
+
+func (c *cable) join(t *testing.T) {
+	t.Helper()
+	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", c.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.mu.Lock()
+	c.ln, c.open = ln, map[net.Conn]bool{}
+	c.mu.Unlock()
+	go func() {
+		for {
+			near, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go c.carry(t.Context(), near)
+		}
+	}()
+}
+
+func (c *cable) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ln.Close()
+	for conn := range c.open {
+		conn.Close()
+	}
+}
+
+func (c *cable) carry(ctx context.Context, near net.Conn) {
+	defer near.Close()
+	network, address, ok := strings.Cut(eng.DaemonHost(), "://")
+	if !ok {
+		return
+	}
+	far, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil {
+		return
+	}
+	defer far.Close()
+	c.mu.Lock()
+	c.open[near], c.open[far] = true, true
+	c.mu.Unlock()
+	var both sync.WaitGroup
+	for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
+		both.Go(func() {
+			_, _ = io.Copy(way[0], way[1]) // either end may be cut
+			if half, ok := way[0].(*net.UnixConn); ok {
+				_ = half.CloseWrite()
+			}
+		})
+	}
+	both.Wait()
+}
+
+// shortDir is a folder whose path leaves room for a socket's name.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sa-e2e-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// The engine is away for a moment: the run does not notice.
+func TestEngineAwayForAMoment(t *testing.T) {
+	t.Parallel()
+	c := newCable(t)
+	w := newCarefulUser(t, "DOCKER_HOST="+c.host()).work("sleep 4\necho after-the-cut")
+	c.cut()
+	w.waitFor("stopped answering")
+	c.join(t)
+	landed(t, w.repo, w.end(0, workorder.StatusSuccess, workorder.ByAgent))
+	if got := w.out.String(); strings.Count(got, "agent-is-busy") != 1 || strings.Count(got, "after-the-cut") != 1 {
+		t.Errorf("events are lost or doubled:\n%s", got)
+	}
+}
+
+// The engine is away for good: the run is given up in bounded time, with a
+// result; when the engine is back, nothing was lost.
+func TestEngineAwayForGood(t *testing.T) {
+	t.Parallel()
+	c := newCable(t)
+	w := newCarefulUser(t, "DOCKER_HOST="+c.host()).work("sleep 2")
+	c.cut()
+	end := w.wait()
+	if end.code != workorder.ExitBox || !strings.Contains(end.stderr, "has not answered") || !strings.Contains(end.stderr, "hint: ") {
+		t.Errorf("exit code %d", end.code)
+	}
+	if r := w.u.plainResult(w.id); r.Status != workorder.StatusLost || r.EndedBy != workorder.ByHost {
+		t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reason)
+	}
+	if p := w.u.run("", "ps"); p.code != 0 || !strings.Contains(p.stdout, "unknown") {
+		t.Errorf("ps without an engine: exit code %d", p.code)
+	}
+	if p := w.u.run("", "result", w.id); p.code != workorder.ExitBox {
+		t.Errorf("result without an engine: exit code %d", p.code)
+	}
+	c.join(t)
+	if p := w.u.run("", "result", w.id); p.code != 0 {
+		t.Errorf("result: exit code %d", p.code)
+	}
+	r := w.u.result(w.id)
+	if r.Status != workorder.StatusSuccess {
+		t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reason)
+	}
+	landed(t, w.repo, r)
+}
+
+// ownEngine is an engine of the test's own, on a disk of its own.
+type ownEngine struct {
+	*client.Client
+	t    *testing.T
+	dir  string
+	argv []string
+	p    *proc.Process
+}
+
+const ownBox = "sandbox-agent-e2e/box"
+
+// newOwnEngine starts an engine whose disk holds size bytes, in memory, with a
+// small image of the box on it. Its network reaches this machine and no further.
+func newOwnEngine(t *testing.T, size int64) *ownEngine {
+	t.Helper()
+	smallBox(t)
+	e := &ownEngine{t: t, dir: shortDir(t)}
+	data := filepath.Join(e.dir, "data")
+	if err := os.Mkdir(data, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("none", data, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(data, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	bridge := fmt.Sprintf("sa%d", os.Getpid())
+	e.ip("link", "add", bridge, "type", "bridge")
+	t.Cleanup(func() { e.ip("link", "del", bridge) })
+	e.ip("addr", "add", "10.213.7.1/24", "dev", bridge)
+	e.ip("link", "set", bridge, "up")
+	e.argv = []string{
+		"dockerd", "--data-root", data, "--exec-root", filepath.Join(e.dir, "exec"), "--pidfile", filepath.Join(e.dir, "pid"),
+		"-H", e.host(), "--bridge", bridge, "--iptables=false", "--ip-forward=false", "--ip-masq=false", "--userland-proxy=false",
+	}
+	var err error
+	if e.Client, err = client.NewClientWithOpts(client.WithHost(e.host()), client.WithAPIVersionNegotiation()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		e.stop()
+		e.Close()
+	})
+	e.start()
+	img, err := eng.ImageSave(t.Context(), []string{ownBox})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer img.Close()
+	loaded, err := e.ImageLoad(t.Context(), img)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer loaded.Body.Close()
+	if b, err := io.ReadAll(loaded.Body); err != nil || bytes.Contains(b, []byte(`"error"`)) {
+		t.Fatalf("load %s: %s %v", ownBox, b, err)
+	}
+	return e
+}
+
+func (e *ownEngine) ip(args ...string) {
+	e.t.Helper()
+	if _, err := proc.Output(context.WithoutCancel(e.t.Context()), proc.Spec{Argv: append([]string{"ip"}, args...)}); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+func (e *ownEngine) host() string { return "unix://" + filepath.Join(e.dir, "docker.sock") }
+
+func (e *ownEngine) start() {
+	e.t.Helper()
+	log, err := os.OpenFile(filepath.Join(e.dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	defer log.Close()
+	// Its end is kill's, also when the test's time is up.
+	e.p, err = proc.Start(context.WithoutCancel(e.t.Context()), proc.Spec{Argv: e.argv, Stdout: log, Stderr: log})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	for range 300 {
+		if _, err = e.Ping(e.t.Context()); err == nil {
+			return
+		}
+		select {
+		case <-e.p.Done():
+			b, rerr := os.ReadFile(log.Name())
+			e.t.Fatalf("the engine ended: %s", errors.Join(err, rerr, errors.New(string(b))))
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	e.t.Fatalf("the engine does not answer: %v", err)
+}
+
+// kill is a sudden end of the engine and its containerd. Its containers live on.
+func (e *ownEngine) kill() {
+	e.t.Helper()
+	e.p.Signal(syscall.SIGKILL)
+	<-e.p.Done()
+	// The next engine would take a containerd that nobody has reaped for a living one.
+	if err := os.Remove(filepath.Join(e.dir, "exec/containerd/containerd.pid")); err != nil {
+		e.t.Error(err)
+	}
+}
+
+// stop ends the engine and what runs on it.
+func (e *ownEngine) stop() {
+	e.p.Signal(syscall.SIGTERM)
+	select {
+	case <-e.p.Done():
+	case <-time.After(30 * time.Second): // it grants containers 15
+		e.p.Signal(syscall.SIGKILL)
+		<-e.p.Done()
+	}
+}
+
+// smallBox makes an image with no more of the box than a shell, git and its program.
+func smallBox(t *testing.T) {
+	t.Helper()
+	u := newUser(t)
+	c := u.run("", "image", "build")
+	if c.code != 0 {
+		t.Fatalf("image build: exit code %d", c.code)
+	}
+	base, err := provision.EnsureBase(t.Context(), eng, provision.Options{Version: version.Get().Version, StateDir: u.state})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := buildImage(t.Context(), ownBox, "FROM "+base+"\n"+fmt.Sprintf(aptInstall, "git ca-certificates procps")+
+		"RUN groupadd -g 1000 sandbox && useradd -u 1000 -g 1000 -m -s /bin/bash sandbox\n"+
+		"COPY --from="+lastLine(c.stdout)+" "+workorder.EntrypointIn+" "+workorder.EntrypointIn+"\n"+
+		"ENTRYPOINT [\""+workorder.EntrypointIn+"\", \"init\"]\n"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The engine is killed under a run. When it comes back it ends what it finds,
+// as it would before a restart: the run lands.
+func TestEngineKilled(t *testing.T) {
+	e := newOwnEngine(t, 1<<30)
+	u := newUser(t, "DOCKER_HOST="+e.host())
+	w := u.work("sleep 600", "--image", ownBox)
+	e.kill()
+	w.waitFor("stopped answering")
+	e.start()
+	c := w.wait()
+	r := u.plainResult(w.id)
+	if r.Status != workorder.StatusInterrupted || c.code != workorder.ExitInterrupted {
+		t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reason)
+	}
+	landed(t, w.repo, r)
+	u.noneLeft(e.Client)
+}
+
+// plainResult reads the result where it lies; the user's engine is not the tests'.
+func (u *user) plainResult(id string) *workorder.Result {
+	u.t.Helper()
+	b, err := os.ReadFile(filepath.Join(u.state, id, workorder.ResultFile))
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	r, err := workorder.DecodeResult(b)
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	return r
+}
+
+// The agent fills the disk that everything of the box lies on.
+func TestFullDisk(t *testing.T) {
+	e := newOwnEngine(t, 700<<20)
+	u := newUser(t, "DOCKER_HOST="+e.host())
+	for name, fill := range map[string]string{
+		"outside the repository": "/tmp/fill", "in the repository": "fill",
+	} {
+		t.Run(name, func(t *testing.T) {
+			repo := u.repo(map[string]string{"README": "x"})
+			c := u.run("", "create", "--image", ownBox, "--task", "x", "--repo", repo, "-p", u.project(scripted("", busy+
+				"dd if=/dev/zero bs=1M of="+fill+" 2>&1 | tail -n 3\ncat /dev/zero >>"+fill+"\nexit 3")))
+			r := u.plainResult(c.task(t))
+			if c.code != workorder.ExitTaskFailed || r.Status != workorder.StatusFailed || r.EndedBy != workorder.ByAgent {
+				t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reason)
+			}
+			if fill == "fill" {
+				// More than there was room for: what was committed lands, the rest is said to be lost.
+				if got := gittest.Git(t, repo, "show", r.Branch+":committed"); got != "committed" || len(r.Warnings) == 0 {
+					t.Errorf("committed work: %q, warnings %q", got, r.Warnings)
+				}
+			} else {
+				landed(t, repo, r)
+			}
+			u.noneLeft(e.Client)
+		})
+	}
+}
