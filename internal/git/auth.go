@@ -5,8 +5,6 @@ import (
 	"net/url"
 	"os"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // Auth is a credential for one remote. The token is in no argument, no
@@ -30,7 +28,7 @@ const DefaultUsername = "x-access-token"
 const sshTimeoutSeconds = 15
 
 // helper answers `get` only. git asks it only for the URL that the configuration key below names, so
-// that a redirect to another host gets no credential. /dev/fd/3 is a sealed memory file: opened anew it reads from the start, however often git asks.
+// that a redirect to another host gets no credential. /dev/fd/3 is a memory file: opened anew it reads from the start, however often git asks.
 const helper = `!f() { test "$1" = get && cat /dev/fd/3; }; f`
 
 func (a *Auth) prepare() (conf, env []string, f *os.File, err error) {
@@ -63,11 +61,9 @@ func (a *Auth) prepare() (conf, env []string, f *os.File, err error) {
 	if strings.ContainsAny(user+a.Token, "\n\x00") {
 		return nil, nil, nil, fmt.Errorf("the git credential for %s contains a line break", u.Host)
 	}
-	fd, err := unix.MemfdCreate("git-credential", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return nil, nil, nil, fmt.Errorf("make memory file for the git credential: %w", err)
+	if f, err = memoryFile("git-credential"); err != nil {
+		return nil, nil, nil, err
 	}
-	f = os.NewFile(uintptr(fd), "git-credential")
 	if _, err := fmt.Fprintf(f, "username=%s\npassword=%s\n", user, a.Token); err != nil {
 		f.Close()
 		return nil, nil, nil, fmt.Errorf("write git credential: %w", err)

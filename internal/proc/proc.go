@@ -11,12 +11,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // pipeDelay is how long after the child's own exit its output pipes may stay
@@ -122,22 +119,6 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	}()
 	go p.stopWith(ctx, s)
 	return p, nil
-}
-
-// startNoNewPrivs starts cmd from a thread of its own that has given up new
-// privileges: the flag is a thread's, is inherited by fork and cannot be taken back, so the thread
-// is thrown away (a goroutine that ends locked takes its thread with it).
-func startNoNewPrivs(cmd *exec.Cmd) error {
-	errc := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-			errc <- fmt.Errorf("set no_new_privs: %w", err)
-			return
-		}
-		errc <- cmd.Start()
-	}()
-	return <-errc
 }
 
 func (p *Process) stopWith(ctx context.Context, s Spec) {

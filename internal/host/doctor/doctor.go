@@ -217,7 +217,7 @@ func (d *Doctor) disk(name, dir string, add func(Check)) {
 		add(Check{name, Warn, fmt.Sprintf("%s: %v", dir, err), ""})
 		return
 	}
-	free := int64(st.Bavail) * st.Bsize
+	free := int64(st.Bavail) * int64(st.Bsize)
 	c := Check{name, OK, fmt.Sprintf("%d GB free at %s", free>>30, dir), ""}
 	switch {
 	case free < diskFail:

@@ -1,0 +1,17 @@
+package git
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// memoryFile is a file without a name, in memory only.
+func memoryFile(name string) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make memory file %s: %w", name, err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}

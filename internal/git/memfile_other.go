@@ -1,0 +1,13 @@
+//go:build !linux
+
+package git
+
+import (
+	"errors"
+	"os"
+)
+
+// memoryFile has no equivalent here; only the guest, which is Linux, holds a credential.
+func memoryFile(string) (*os.File, error) {
+	return nil, errors.New("git credentials are only supported on Linux")
+}
