@@ -179,6 +179,16 @@ func TestAgentsThatMisbehave(t *testing.T) {
 				"git config core.fsmonitor 'sleep 600'; git config core.sshCommand false; git config remote.origin.url https://nowhere.invalid/x",
 		},
 		{
+			name: "tampers", status: workorder.StatusSuccess, by: workorder.ByAgent,
+			script: "kill -9 1 2>/dev/null; pkill -9 entrypoint; for d in out state inbox cache git; do\n" +
+				"  touch /var/lib/sandbox-agent/$d/x 2>/dev/null && exit 9\n  mv /var/lib/sandbox-agent/$d /tmp/$d 2>/dev/null && exit 9\ndone\n" +
+				"grep -c . /proc/1/environ 2>/dev/null && exit 8\nexit 0",
+		},
+		{
+			name: "validation beyond the time limit", head: "timeout_minutes: 0.08\nvalidate:\n  long: trap '' TERM; sleep 600; sleep 600\n", script: "true",
+			code: workorder.ExitTimeout, status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: "timeout_minutes",
+		},
+		{
 			name: "locked index", script: "touch .git/index.lock .git/HEAD.lock", status: workorder.StatusSuccess, by: workorder.ByAgent,
 		},
 	} {
@@ -192,7 +202,7 @@ func TestAgentsThatMisbehave(t *testing.T) {
 				t.Errorf("exit code %d, %s by %s (%s), want %d, %s by %s with %q", c.code, r.Status, r.EndedBy, r.Reason, a.code, a.status, a.by, a.reason)
 			}
 			for _, v := range r.Validation {
-				if !v.Passed {
+				if !v.Passed && a.by != workorder.ByTimeout {
 					t.Errorf("validate %s: exit code %d %s", v.Name, v.ExitCode, v.Tail)
 				}
 			}
@@ -331,6 +341,66 @@ func TestBoxKilled(t *testing.T) {
 	r := w.end(workorder.ExitBox, workorder.StatusLost, workorder.ByHost)
 	if !r.Resumable || !strings.Contains(r.Reason, "agent") || step(t, r, "agent").Status != workorder.StepRunning {
 		t.Errorf("the result does not say where it was: %+v", r)
+	}
+}
+
+// The agent throws its repository away: there is nothing to land, and the run says so.
+func TestRepositoryDeleted(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]string{
+		"history": "rm -rf .git", "everything": "rm -rf /workspace/* /workspace/.[!.]*",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := newCarefulUser(t)
+			repo := u.repo(map[string]string{"README": "x"})
+			c := u.run("", "create", "--task", "x", "--repo", repo, "-p", u.project(scripted("", busy+script)))
+			r := u.result(c.task(t))
+			if c.code == 0 || r.Status == workorder.StatusSuccess || r.Reason == "" || c.code != workorder.ExitCode(r.Status, r.EndedBy) {
+				t.Errorf("exit code %d, %s by %s: %s, pushed %v", c.code, r.Status, r.EndedBy, r.Reason, r.Pushed)
+			}
+			if got := gittest.Git(t, repo, "rev-parse", "main"); r.BaseSHA != got {
+				t.Errorf("main is at %s", got)
+			}
+		})
+	}
+}
+
+// Somebody else stops the box, with the engine's own means.
+func TestBoxStoppedFromOutside(t *testing.T) {
+	t.Parallel()
+	w := work(t, deaf)
+	if err := eng.ContainerStop(t.Context(), w.box(), container.StopOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	landed(t, w.repo, w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal))
+}
+
+// A box that was frozen can be stopped all the same.
+func TestStopOfAFrozenBox(t *testing.T) {
+	t.Parallel()
+	w := work(t, "sleep 600")
+	if err := eng.ContainerPause(t.Context(), w.box()); err != nil {
+		t.Fatal(err)
+	}
+	if c := w.u.run("", "stop", w.id); c.code != 0 {
+		t.Errorf("stop: exit code %d", c.code)
+	}
+	c := w.wait()
+	if r := w.u.result(w.id); c.code == 0 || c.code != workorder.ExitCode(r.Status, r.EndedBy) {
+		t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reason)
+	}
+}
+
+func TestStopAtOnce(t *testing.T) {
+	t.Parallel()
+	w := work(t, deaf)
+	if c := w.u.run("", "stop", "--timeout", "0", w.id); c.code != 0 {
+		t.Errorf("stop: exit code %d", c.code)
+	}
+	c := w.wait()
+	if r := w.u.result(w.id); c.code == 0 || c.code != workorder.ExitCode(r.Status, r.EndedBy) {
+		t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reason)
 	}
 }
 

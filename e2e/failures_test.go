@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
@@ -60,7 +61,16 @@ func (u *user) noneLeft(c *client.Client) {
 	if err := errors.Join(err, verr, nerr); err != nil {
 		u.t.Error(err)
 	}
-	for pid, cmdline := range u.processes() {
+	// A companion that lost its CLI takes a moment to be sure of it.
+	left := u.processes()
+	for range 150 {
+		if len(left) == 0 {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+		left = u.processes()
+	}
+	for pid, cmdline := range left {
 		u.t.Errorf("process %s is left: %s", pid, cmdline)
 	}
 }
@@ -140,9 +150,10 @@ func (f *failure) run(t *testing.T) {
 		t.Error("it says what only a programmer understands")
 	}
 	if f.status == "" {
-		if id := taskID.FindString(said); id != "" {
-			t.Errorf("a run was begun: %s", id)
+		if strings.Contains(said, "preflight") {
+			t.Error("a run was begun")
 		}
+		u.rejected(f.code)
 		if strings.Count(c.stderr, "error: ") > 1 && !strings.Contains(c.stderr, "project.yaml:") {
 			t.Error("it says more than one error")
 		}
@@ -164,6 +175,25 @@ func (f *failure) run(t *testing.T) {
 	}
 	if f.check != nil {
 		f.check(t, r)
+	}
+}
+
+// rejected checks that a run that could not be resolved has a result all the
+// same, and that a slip on the command line has none.
+func (u *user) rejected(code int) {
+	u.t.Helper()
+	rows := u.ps()
+	if code == workorder.ExitUsage {
+		if len(rows) != 0 {
+			u.t.Errorf("a slip on the command line became the tasks %+v", rows)
+		}
+		return
+	}
+	if len(rows) != 1 {
+		u.t.Fatalf("tasks %+v, want one with the result", rows)
+	}
+	if r := u.result(rows[0].TaskID); r.Status != workorder.StatusError || r.Reason == "" {
+		u.t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reason)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/docker/docker/api/types/container"
 
@@ -55,6 +56,37 @@ func TestCLIKilled(t *testing.T) {
 				t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reason)
 			case r.Status != workorder.StatusLost && r.Status != workorder.StatusError:
 				t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reason)
+			}
+			if c := u.run("", "gc"); c.code != 0 {
+				t.Errorf("gc: exit code %d", c.code)
+			}
+		})
+	}
+}
+
+// The CLI is killed at any moment of a start, not only where it prints
+// something: what is left is always found and cleared away.
+func TestCLIKilledAnyWhen(t *testing.T) {
+	t.Parallel()
+	for i := range 16 {
+		after := time.Duration(i) * 60 * time.Millisecond
+		t.Run(after.String(), func(t *testing.T) {
+			t.Parallel()
+			u := newCarefulUser(t)
+			repo := u.repo(map[string]string{"README": "x"})
+			s := u.start("", "create", "--task", "x", "--repo", repo, "-p", u.project(scripted("", busy)))
+			time.Sleep(after)
+			s.Signal(syscall.SIGKILL)
+			s.wait()
+			for _, row := range u.ps() {
+				if c := u.run("", "logs", "-f", row.TaskID); c.code != 0 {
+					t.Errorf("logs -f: exit code %d", c.code)
+				}
+				if r := u.result(row.TaskID); r.Status != workorder.StatusSuccess && r.Status != workorder.StatusLost && r.Status != workorder.StatusError {
+					t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reason)
+				} else if r.Status == workorder.StatusSuccess {
+					landed(t, repo, r)
+				}
 			}
 			if c := u.run("", "gc"); c.code != 0 {
 				t.Errorf("gc: exit code %d", c.code)
@@ -355,6 +387,10 @@ func TestPipedOutput(t *testing.T) {
 	pipe("head -n 1", "logs", "-f", id)
 	pipe("cat", "logs", "-f", id)
 	landed(t, repo, u.result(id))
+	// One that leaves at once ends the command, as with any other; what had begun is found.
+	id = taskID.FindString(pipe("head -n 1", "create", "--task", "x", "--repo", repo, "-p", project))
+	pipe("cat", "logs", "-f", id)
+	u.result(id)
 	if got := pipe("cat", "create", "--task", "x", "-p", u.project(scripted("", "true"))); !strings.Contains(got, "success") {
 		t.Errorf("printed %q", got)
 	}

@@ -125,8 +125,10 @@ func (c *Config) logFile(name string) (*capLog, error) {
 }
 
 // stopped classifies the end of ctx; nil when it has not ended.
-func stopped(ctx context.Context) error {
-	cause := context.Cause(ctx)
+func stopped(ctx context.Context) error { return classify(context.Cause(ctx)) }
+
+// classify says which of our words a context's cause is.
+func classify(cause error) error {
 	switch {
 	case cause == nil:
 		return nil

@@ -133,6 +133,7 @@ func TestVerdict(t *testing.T) {
 		"validation":             {Facts{Agent: good, HasRepo: true, Commits: 1, Validation: []workorder.Validation{pass, fail}}, workorder.StatusFailed, workorder.ByValidation, "test (exit 3)"},
 		"validation and nothing": {Facts{Agent: good, HasRepo: true, Validation: []workorder.Validation{fail}}, workorder.StatusFailed, workorder.ByValidation, "test (exit 3)"},
 		"timeout in validation":  {Facts{Agent: good, HasRepo: true, Validation: []workorder.Validation{fail}, Cause: ErrTimeout}, workorder.StatusTimeout, workorder.ByTimeout, "during validation"},
+		"deadline in validation": {Facts{Agent: good, HasRepo: true, Validation: []workorder.Validation{fail}, Cause: context.DeadlineExceeded}, workorder.StatusTimeout, workorder.ByTimeout, "during validation"},
 		"signal in validation":   {Facts{Agent: good, HasRepo: true, Validation: []workorder.Validation{fail}, Cause: errors.New("x")}, workorder.StatusInterrupted, workorder.BySignal, "during validation"},
 		"signal after all":       {Facts{Agent: good, HasRepo: true, Commits: 1, Validation: []workorder.Validation{pass}, Cause: ErrInterrupted}, workorder.StatusSuccess, workorder.ByAgent, ""},
 		"agent first": {

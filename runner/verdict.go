@@ -80,7 +80,7 @@ func Verdict(f Facts) Ending {
 	switch {
 	case len(failed) > 0 && f.Cause != nil:
 		// It may be the end of the run that made them fail.
-		if errors.Is(f.Cause, ErrTimeout) {
+		if errors.Is(classify(f.Cause), ErrTimeout) {
 			return Ending{workorder.StatusTimeout, workorder.ByTimeout, "timeout_minutes ran out during validation"}
 		}
 		return Ending{workorder.StatusInterrupted, workorder.BySignal, "the run was stopped from outside during validation"}

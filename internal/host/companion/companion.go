@@ -40,6 +40,8 @@ type Config struct {
 	Listen       string   `json:"listen"`
 	Images       []string `json:"images,omitempty"`
 	Token        string   `json:"token"`
+	// Parent is the process that starts the box; 0 when nobody tells.
+	Parent int `json:"parent,omitempty"`
 }
 
 // Ready is what a companion answers once it listens.
@@ -52,7 +54,7 @@ type Ready struct {
 
 // Start starts a companion with the program exe, which must run Serve for argv.
 func Start(ctx context.Context, exe string, argv []string, cfg Config) (Ready, error) {
-	cfg.Token = rand.Text()
+	cfg.Token, cfg.Parent = rand.Text(), os.Getpid()
 	in, err := json.Marshal(cfg)
 	if err != nil {
 		return Ready{}, err

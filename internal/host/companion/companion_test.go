@@ -169,3 +169,13 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 		t.Error("a program that says nothing was taken for a companion")
 	}
 }
+
+// A companion whose CLI was killed before there was a box does not wait for one.
+func TestOrphan(t *testing.T) {
+	t.Parallel()
+	notOurs := os.Getpid() // nobody is their own parent
+	_, end := serve(t, enginetest.NewFake(nil), companion.Config{TaskID: id, Dir: t.TempDir(), Parent: notOurs})
+	if err := <-end; err == nil || !strings.Contains(err.Error(), "died") {
+		t.Errorf("ended with %v", err)
+	}
+}

@@ -23,6 +23,9 @@ const (
 	// appearTimeout is how long a box may take to be created once its companion
 	// runs: the CLI starts it right after, a longer silence means that it died.
 	appearTimeout = 3 * time.Minute
+	// orphanTimeout is the same when the CLI has died for certain: what it asked
+	// of the engine may still be on its way.
+	orphanTimeout = 3 * time.Second
 	// engineGone is how long the companion serves on without an engine: longer
 	// than the CLI waits, so that a restart of the engine costs no push.
 	engineGone = 2 * time.Minute
@@ -57,7 +60,7 @@ func (w *watcher) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer w.jobs.Wait()
 	defer cancel()
-	begun, down := time.Now(), time.Time{}
+	begun, down, orphan := time.Now(), time.Time{}, time.Time{}
 	seen := false
 	for {
 		box, err := w.box(ctx)
@@ -78,6 +81,12 @@ func (w *watcher) run(ctx context.Context) error {
 			down = time.Time{}
 			if time.Since(begun) > appearTimeout {
 				return fmt.Errorf("no box has started for %s", appearTimeout)
+			}
+			if orphan.IsZero() && w.cfg.Parent != 0 && os.Getppid() != w.cfg.Parent {
+				orphan = time.Now()
+			}
+			if !orphan.IsZero() && time.Since(orphan) > orphanTimeout {
+				return errors.New("the command that was to start the box has died")
 			}
 		case !box.Live():
 			return nil
