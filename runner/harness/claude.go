@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 const claudeName = "claude-code"
@@ -143,7 +145,7 @@ func (claude) Cost(line []byte) (float64, bool) {
 		return 0, false
 	}
 	usd := field[*float64](o, "totalCostUSD")
-	if usd == nil || *usd < 0 {
+	if usd == nil || !sane(workorder.Usage{CostUSD: usd}) {
 		return 0, false
 	}
 	return *usd, true

@@ -194,7 +194,9 @@ func (p *claudeParser) streamEvent(o map[string]json.RawMessage) []workorder.Eve
 	if field[string](e, "type") != "message_delta" {
 		return nil
 	}
-	p.live = add(p.live, field[claudeTokens](e, "usage").usage())
+	if u := field[claudeTokens](e, "usage").usage(); sane(u) {
+		p.live = add(p.live, u)
+	}
 	u := p.usage()
 	return []workorder.Event{{Type: workorder.EventAgentUsage, Usage: &u}}
 }
@@ -229,11 +231,17 @@ func (p *claudeParser) result(o map[string]json.RawMessage) []workorder.Event {
 // account takes tokens from the per-model tables: the plain usage leaves
 // sub-agents out, and is all zero in some results.
 func (p *claudeParser) account(o map[string]json.RawMessage) {
-	perModel := func(key string) (u workorder.Usage, cost float64, ok bool) {
+	perModel := func(key string) (u workorder.Usage, ok bool) {
 		table := field[map[string]claudeModel](o, key)
+		u.CostUSD = new(float64)
 		for name, m := range table {
-			u = add(u, workorder.Usage{InputTokens: m.Input, OutputTokens: m.Output, CacheReadTokens: m.CacheRead, CacheWriteTokens: m.CacheWrite})
-			cost += m.Cost
+			one := workorder.Usage{
+				InputTokens: m.Input, OutputTokens: m.Output, CacheReadTokens: m.CacheRead, CacheWriteTokens: m.CacheWrite, CostUSD: &m.Cost,
+			}
+			if !sane(one) {
+				continue
+			}
+			u = add(u, one)
 			if m.CostBasis == "unknown" {
 				if p.estimated == nil {
 					p.estimated = map[string]bool{}
@@ -241,21 +249,22 @@ func (p *claudeParser) account(o map[string]json.RawMessage) {
 				p.estimated[name] = true
 			}
 		}
-		return u, cost, table != nil
+		return u, table != nil
 	}
-	all, _, ok := perModel("modelUsage")
+	all, ok := perModel("modelUsage")
 	if !ok {
 		all = field[claudeTokens](o, "usage").usage()
 	}
 	all.CostUSD = field[*float64](o, "total_cost_usd")
-	p.inAll = all
+	if sane(all) {
+		p.inAll = all
+	}
 
-	since, cost, ok := perModel("model_usage_since_last_result")
+	since, ok := perModel("model_usage_since_last_result")
 	if !ok {
 		p.cannotAdd = true
 		return
 	}
-	since.CostUSD = &cost
 	p.added = add(p.added, since)
 }
 
@@ -266,9 +275,6 @@ func (p *claudeParser) usage() workorder.Usage {
 		u = p.live
 	case p.cannotAdd:
 		u = p.inAll
-	}
-	if !sane(u) {
-		u = workorder.Usage{}
 	}
 	if u.CostUSD != nil {
 		u.CostSource = costByHarness

@@ -117,11 +117,25 @@ func (p *commandParser) own(typ workorder.EventType, o map[string]json.RawMessag
 	return []workorder.Event{e}
 }
 
-// sane refuses negative numbers: a total that can sink would get an agent
-// around its budget.
+// More than these no run can use. They keep sums finite: a cost that is not
+// finite has no JSON form, and would take the whole result with it.
+const (
+	maxCost   = 1e9     // dollars
+	maxTokens = 1 << 50 // exact in every reader's floating-point numbers, too
+)
+
+// sane refuses negative numbers, because a total that can sink would get an
+// agent around its budget, and numbers that no run can reach.
 func sane(u workorder.Usage) bool {
-	return (u.CostUSD == nil || *u.CostUSD >= 0) && u.InputTokens >= 0 && u.OutputTokens >= 0 &&
-		u.CacheReadTokens >= 0 && u.CacheWriteTokens >= 0
+	if u.CostUSD != nil && !(*u.CostUSD >= 0 && *u.CostUSD <= maxCost) { // this form refuses NaN as well
+		return false
+	}
+	for _, n := range []int64{u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens} {
+		if n < 0 || n > maxTokens {
+			return false
+		}
+	}
+	return true
 }
 
 func (p *commandParser) opencode(typ string, o map[string]json.RawMessage) []workorder.Event {
@@ -188,7 +202,8 @@ func (p *commandParser) addStep(part map[string]json.RawMessage) {
 		CacheReadTokens: t.Cache.Read, CacheWriteTokens: t.Cache.Write,
 		CostUSD: field[*float64](part, "cost"),
 	}
-	if sane(step) && t.Output >= 0 && t.Reasoning >= 0 {
+	// The parts of a sum are looked at, too: two huge ones make a negative sum.
+	if sane(step) && sane(workorder.Usage{InputTokens: t.Output, OutputTokens: t.Reasoning}) {
 		p.steps = add(p.steps, step)
 	}
 }
@@ -228,17 +243,18 @@ func (p *commandParser) End(e Exit) Outcome {
 // costByHarness is the source of a cost that the agent itself computed.
 const costByHarness = "harness"
 
-// add sums two usages. The cost is unknown only when both are.
+// add sums two sane usages; the sum stays sane. The cost is unknown only when
+// both are.
 func add(a, b workorder.Usage) workorder.Usage {
-	a.InputTokens += b.InputTokens
-	a.OutputTokens += b.OutputTokens
-	a.CacheReadTokens += b.CacheReadTokens
-	a.CacheWriteTokens += b.CacheWriteTokens
+	a.InputTokens = min(a.InputTokens+b.InputTokens, maxTokens)
+	a.OutputTokens = min(a.OutputTokens+b.OutputTokens, maxTokens)
+	a.CacheReadTokens = min(a.CacheReadTokens+b.CacheReadTokens, maxTokens)
+	a.CacheWriteTokens = min(a.CacheWriteTokens+b.CacheWriteTokens, maxTokens)
 	switch {
 	case a.CostUSD == nil:
 		a.CostUSD = b.CostUSD
 	case b.CostUSD != nil:
-		sum := *a.CostUSD + *b.CostUSD
+		sum := min(*a.CostUSD+*b.CostUSD, maxCost)
 		a.CostUSD = &sum
 	}
 	return a

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -167,4 +168,35 @@ func FuzzParsers(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestUsageStaysEncodable: whatever an agent claims to have used, the result
+// that carries it can be written.
+func TestUsageStaysEncodable(t *testing.T) {
+	claude := func(model string) string {
+		return `{"type":"result","session_id":"s","total_cost_usd":1e308,"modelUsage":` + model + `,"model_usage_since_last_result":` + model + `}`
+	}
+	for name, line := range map[string]string{
+		"cost of steps":    `{"type":"step_finish","part":{"cost":1e308}}`,
+		"tokens of steps":  `{"type":"step_finish","part":{"tokens":{"input":9223372036854775807,"output":9223372036854775807,"reasoning":9223372036854775807}}}`,
+		"largest steps":    `{"type":"step_finish","part":{"cost":1e9,"tokens":{"input":1125899906842624}}}`,
+		"totals":           `{"type":"agent.usage","usage":{"cost_usd":1e308,"input_tokens":9223372036854775807}}`,
+		"claude, a model":  claude(`{"m":{"inputTokens":9223372036854775807,"costUSD":1e308}}`),
+		"claude, two":      claude(`{"m":{"outputTokens":1125899906842624,"costUSD":1e9},"n":{"outputTokens":1125899906842624,"costUSD":1e9}}`),
+		"claude, a stream": `{"type":"stream_event","session_id":"s","event":{"type":"message_delta","usage":{"output_tokens":9223372036854775807}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, events := run(t, line, line, line)
+			for _, e := range events {
+				if _, err := json.Marshal(e); err != nil || e.Usage != nil && !sane(*e.Usage) {
+					t.Errorf("event %+v: %v", e, err)
+				}
+			}
+			out := p.End(Exit{})
+			res := workorder.Result{Usage: out.Usage}
+			if _, err := res.Encode(); err != nil || !sane(out.Usage) {
+				t.Errorf("usage %+v: %v", out.Usage, err)
+			}
+		})
+	}
 }

@@ -322,6 +322,13 @@ func (r *Recorder) Finish(final func(*workorder.Result)) error {
 	}
 	res.Reason = r.masked(res.Reason)
 	b, err := res.Encode()
+	if err != nil {
+		// Of all fields only the cost, which is the agent's word, can be a value that
+		// JSON has no form for. A result without it is better than none.
+		res.Usage.CostUSD, res.Usage.CostSource = nil, ""
+		res.Warnings = append(res.Warnings, "the agent's cost was left out: "+err.Error())
+		b, err = res.Encode()
+	}
 	if err == nil {
 		err = writeAtomic(filepath.Join(r.out, workorder.ResultFile), b, true)
 	}

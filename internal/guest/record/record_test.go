@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -209,5 +210,30 @@ func TestReserve(t *testing.T) {
 	}
 	if err := r.ReleaseForLanding(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A result is written whatever the agent made of its usage.
+func TestResultWithoutAFormForItsCost(t *testing.T) {
+	t.Parallel()
+	var stream syncBuffer
+	out := t.TempDir()
+	r := open(t, &stream, out, t.TempDir())
+	err := r.Finish(func(res *workorder.Result) {
+		res.Status, res.Usage = workorder.StatusSuccess, workorder.Usage{CostUSD: new(math.Inf(1)), InputTokens: 7}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(out, workorder.ResultFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := workorder.DecodeResult(b)
+	if err != nil || res.Usage.CostUSD != nil || res.Usage.InputTokens != 7 || len(res.Warnings) != 1 {
+		t.Errorf("got %s, %v", b, err)
+	}
+	if events := stream.events(t); len(events) != 1 || events[0].Type != workorder.EventResult {
+		t.Errorf("events %+v", events)
 	}
 }
