@@ -46,13 +46,26 @@ const (
 	StopGrace = 10 * time.Second
 	// AgentGrace is what the agent has between the request to stop and SIGKILL.
 	AgentGrace = 2 * time.Second
-	// LandGrace bounds commit, push and result.
-	LandGrace = 6 * time.Second
+	// LandGrace bounds commit and push.
+	LandGrace = 4 * time.Second
+	// BundleGrace bounds keeping the commits as a file when they could not be pushed.
+	BundleGrace = time.Second
+	// BootReserve is for boot to write the result, before PID 1 takes it for hung.
+	BootReserve = 500 * time.Millisecond
+	// RescueGrace is what is left for rescue when boot hangs.
+	RescueGrace = 2 * time.Second
 	// EngineGrace bounds the inner engine's end, after the result is safe.
 	EngineGrace = 1 * time.Second
 	// ExitReserve is left for PID 1 to notice, reap and exit.
-	ExitReserve = 1 * time.Second
+	ExitReserve = 500 * time.Millisecond
+
+	// LandLimit bounds a landing that nobody waits for with a SIGKILL. A large
+	// push over a slow line takes minutes; longer means that it is stuck.
+	LandLimit = 5 * time.Minute
 )
+
+// BranchRef is the full name of a branch, as push events carry it.
+func BranchRef(branch string) string { return "refs/heads/" + branch }
 
 // OrderDeadline bounds PID 1's wait for the order on standard input: the CLI
 // writes it as soon as the container runs, so a longer silence means it died.

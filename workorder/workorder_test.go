@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 func validOrder() Order {
@@ -141,9 +142,17 @@ func TestRefNames(t *testing.T) {
 // The parts of a stop have to fit into what the engine grants.
 func TestShutdownBudget(t *testing.T) {
 	t.Parallel()
-	if sum := AgentGrace + LandGrace + EngineGrace + ExitReserve; sum > StopGrace {
-		t.Errorf("agent %s + landing %s + engine %s + exit %s = %s, more than the stop grace %s",
-			AgentGrace, LandGrace, EngineGrace, ExitReserve, sum, StopGrace)
+	for name, parts := range map[string][]time.Duration{
+		"a landing that cannot push, then the engine": {AgentGrace, LandGrace, BundleGrace, EngineGrace, ExitReserve},
+		"a boot that hangs, then rescue":              {AgentGrace, LandGrace, BundleGrace, BootReserve, RescueGrace, ExitReserve},
+	} {
+		var sum time.Duration
+		for _, p := range parts {
+			sum += p
+		}
+		if sum > StopGrace {
+			t.Errorf("%s: %s make %s, more than the stop grace %s", name, parts, sum, StopGrace)
+		}
 	}
 }
 

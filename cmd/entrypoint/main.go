@@ -43,7 +43,7 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 		}
 		return runBoot(ctx, log)
 	case "rescue":
-		return runRescue(ctx, log, os.Getenv("SANDBOX_AGENT_RESCUE_REASON"))
+		return runRescue(ctx, log)
 	case "version", "--version":
 		fmt.Println(version.Get().Version)
 		return workorder.ExitOK

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
@@ -34,14 +35,14 @@ func newRepository(log *slog.Logger, env *workorder.Envelope, p paths, space *wo
 	}
 }
 
-// authenticate prepares the credential, once /run is the box's own.
+// authenticate prepares the credential, before untrusted code runs.
 func (r *repository) authenticate() (err error) {
 	r.pub.Auth, err = gitAuth(r.env, r.ssh)
 	return err
 }
 
 // gitAuth makes git's view of the credential. An SSH key has to be a file for
-// ssh; it lies on the box's memory-backed /run, for root only.
+// ssh; it lies in the box's memory, for root only.
 func gitAuth(env *workorder.Envelope, sshDir string) (*git.Auth, error) {
 	c := env.Git
 	if c == nil {
@@ -89,21 +90,41 @@ func (r *repository) Commit(ctx context.Context, message string) error {
 }
 
 func (r *repository) Land(ctx context.Context, baseSHA string) boot.Landing {
-	return boot.Landing(r.pub.Land(ctx, baseSHA, filepath.Join(r.out, workorder.BundleFile)))
+	l := r.pub.Land(ctx, baseSHA, filepath.Join(r.out, workorder.BundleFile))
+	return boot.Landing{Head: l.Head, Commits: l.Commits, Pushed: l.Pushed, Bundle: l.Bundle, Warnings: l.Warnings, Err: l.Err}
 }
 
 func (r *repository) Close() { r.gate.Stop() }
 
+// leftArchive is the archive's place in the output.
+const leftArchive = workorder.EvidenceDir + "/uncommitted.tar.gz"
+
+func (r *repository) Archive(ctx context.Context) (string, error) {
+	if err := r.pub.Archive(ctx, filepath.Join(r.out, leftArchive)); err != nil {
+		return "", err
+	}
+	return leftArchive, nil
+}
+
 // rescue lands for a boot that died.
-func (r *repository) rescue(ctx context.Context, baseSHA string) boot.Landing {
+func (r *repository) rescue(ctx context.Context, baseSHA string, commit bool) boot.Landing {
 	if err := r.authenticate(); err != nil {
 		return boot.Landing{Err: err}
 	}
-	var warnings []string
-	if err := r.Commit(ctx, boot.LeftoverMessage); err != nil {
-		warnings = append(warnings, "uncommitted work could not be committed: "+err.Error())
+	var left error
+	if commit {
+		d, _ := ctx.Deadline()
+		slice, cancel := context.WithTimeout(ctx, time.Until(d)/2)
+		left = r.Commit(slice, boot.LeftoverMessage)
+		cancel()
 	}
 	l := r.Land(ctx, baseSHA)
-	l.Warnings = append(l.Warnings, warnings...)
+	if left != nil {
+		l.Warnings = append(l.Warnings, left.Error())
+		var err error
+		if l.Archive, err = r.Archive(ctx); err != nil {
+			l.Warnings = append(l.Warnings, err.Error())
+		}
+	}
 	return l
 }

@@ -6,8 +6,11 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -15,7 +18,12 @@ import (
 
 // runRescue lands what boot could not: it commits and pushes when there is a
 // clone, and writes the result in any case.
-func runRescue(ctx context.Context, log *slog.Logger, reason string) int {
+func runRescue(ctx context.Context, log *slog.Logger) int {
+	reason := os.Getenv(initd.RescueReason)
+	limit, err := time.ParseDuration(os.Getenv(initd.RescueLimit))
+	if err != nil {
+		limit = workorder.RescueGrace
+	}
 	rec, err := openRecord(os.Stdout)
 	if err != nil {
 		log.Error("rescue", "error", err)
@@ -32,7 +40,7 @@ func runRescue(ctx context.Context, log *slog.Logger, reason string) int {
 	rec.SetMask(secrets(env))
 	before := rec.Result()
 	cred, err := sandboxUser()
-	if err != nil || before.BaseSHA == "" {
+	if err != nil || before.BaseSHA == "" || !reached(&before, "agent") {
 		return rescueEnd(log, rec.Finish, reason, boot.Landing{})
 	}
 	// The agent may outlive boot, and would go on writing.
@@ -40,11 +48,16 @@ func runRescue(ctx context.Context, log *slog.Logger, reason string) int {
 	if err := rec.ReleaseForLanding(); err != nil {
 		log.Warn("rescue", "error", err)
 	}
-	p := boxPaths()
-	repo := newRepository(log, env, p, &workspace.Workspace{Dir: workorder.Workspace, User: cred, Home: workorder.SandboxHome}, rec.Emit)
-	ctx, cancel := context.WithTimeout(ctx, workorder.LandGrace)
+	repo := newRepository(log, env, boxPaths(), &workspace.Workspace{Dir: workorder.Workspace, User: cred, Home: workorder.SandboxHome}, rec.Emit)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return rescueEnd(log, rec.Finish, reason, repo.rescue(ctx, before.BaseSHA))
+	// Once validation has begun, what is uncommitted is its own.
+	return rescueEnd(log, rec.Finish, reason, repo.rescue(ctx, before.BaseSHA, !reached(&before, "validate")))
+}
+
+// reached reports whether the step had begun.
+func reached(r *workorder.Result, step string) bool {
+	return slices.ContainsFunc(r.Steps, func(s workorder.Step) bool { return s.Name == step && !s.StartedAt.IsZero() })
 }
 
 func rescueEnd(log *slog.Logger, finish func(func(*workorder.Result)) error, reason string, l boot.Landing) int {

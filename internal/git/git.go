@@ -176,6 +176,11 @@ var signs = []struct {
 
 func explain(verb string, err error) error {
 	e := &Error{Verb: verb, Kind: KindOther, Err: err}
+	switch verb {
+	case "fetch", "push", "ls-remote", "clone":
+	default:
+		return e // a "permission denied" of a local command is no matter of credentials
+	}
 	msg := err.Error()
 	for _, s := range signs {
 		if strings.Contains(msg, s.text) {

@@ -6,19 +6,18 @@
 //	         objects. Commit ids that git, run as the agent's user, reports are pushed from here.
 //
 // Hooks, configuration, filters and remotes of the work tree therefore cannot
-// matter, and the credential never meets the agent's files. Only the task's own branch can be pushed.
+// matter, and the credential never meets the agent's files. Only the task's own refs are pushed:
+// its branch, and refs/sandbox-agent/<id>/* for what the agent committed elsewhere.
 //
-// Order of calls: Fetch, Checkout, then Commit and Land any number of times. Not safe for concurrent use.
+// Order of calls: Fetch, Checkout, then Commit, Land and Archive any number of
+// times. Not safe for concurrent use, except Refresh.
 package publish
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
-	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -35,16 +34,6 @@ type Publisher struct {
 	Auth      *git.Auth        // nil: the remote needs none
 	Emit      func(workorder.Event)
 }
-
-// Bounds of single operations. The whole landing is bounded by the caller's context.
-const (
-	// pushTries and pushPause: a remote that restarts is back within seconds;
-	// one that is really down must not eat the time the result needs.
-	pushTries = 3
-	pushPause = 700 * time.Millisecond
-	// maxCommits bounds the list in the result.
-	maxCommits = 200
-)
 
 func (p *Publisher) mirrorDir() string { return filepath.Join(p.Dir, "mirror.git") }
 func (p *Publisher) outboxDir() string { return filepath.Join(p.Dir, "outbox.git") }
@@ -139,168 +128,4 @@ func (p *Publisher) Checkout(ctx context.Context, base, sha string) error {
 		return fmt.Errorf("prepare outbox: %w", err)
 	}
 	return nil
-}
-
-// Landed says what a landing did.
-type Landed struct {
-	Head    string // commit that is, or should be, on the branch; equals base when there is nothing
-	Commits []workorder.Commit
-	Pushed  bool
-	// Bundle is the file that holds the commits because they could not be pushed.
-	Bundle   string
-	Warnings []string
-	// Err is why the work is not on the remote; Bundle may still hold it.
-	Err error
-}
-
-// Land pushes the task's branch and writes a bundle to bundlePath when it
-// cannot be pushed. It may be called again: a branch that is already there is not pushed twice.
-func (p *Publisher) Land(ctx context.Context, base, bundlePath string) Landed {
-	var l Landed
-	head, warning, err := p.head(ctx, base)
-	if warning != "" {
-		l.Warnings = append(l.Warnings, warning)
-	}
-	if err != nil {
-		l.Err = fmt.Errorf("read the work tree's commits: %w", err)
-		return l
-	}
-	l.Head = head
-	if head == base {
-		return l
-	}
-	outbox := git.Repo{Dir: p.outboxDir(), Bare: true}
-	cs, err := outbox.Log(ctx, base, head, maxCommits)
-	if err != nil {
-		l.Err = fmt.Errorf("read the work tree's commits: %w", err)
-		return l
-	}
-	for _, c := range cs {
-		l.Commits = append(l.Commits, workorder.Commit(c))
-	}
-	if err := p.push(ctx, outbox, head); err != nil {
-		l.Err = err
-		if berr := p.bundle(ctx, outbox, base, head, bundlePath); berr != nil {
-			l.Err = errors.Join(l.Err, berr)
-		} else {
-			l.Bundle = bundlePath
-		}
-		return l
-	}
-	l.Pushed = true
-	return l
-}
-
-// Commit commits what the agent left uncommitted, untracked files that are not
-// ignored included, as the agent's user and with hooks off. Nothing to commit is no error.
-func (p *Publisher) Commit(ctx context.Context, message string) error {
-	t := p.tree()
-	dirty, err := t.Dirty(ctx)
-	if err != nil || !dirty {
-		return err
-	}
-	p.unlock(ctx)
-	if err := t.Run(ctx, "add", "--all"); err != nil {
-		return err
-	}
-	err = t.Run(ctx, "commit", "--quiet", "--no-verify", "--no-gpg-sign", "--message", message)
-	if err == nil {
-		return nil
-	}
-	// Only ignored submodule dirt: nothing to commit is no failure.
-	if again, derr := t.Dirty(ctx); derr == nil && !again {
-		return nil
-	}
-	return err
-}
-
-// unlock removes the lock files of a git that was killed with the agent: of the
-// index, of HEAD, of a branch. The agent is gone, so nobody holds them; each would block the commit. It is
-// done as the agent, whose folder may lead anywhere. A failure shows in the commit.
-func (p *Publisher) unlock(ctx context.Context) {
-	_ = proc.Run(ctx, proc.Spec{
-		Argv: []string{"find", ".git", "-path", ".git/objects", "-prune", "-o", "-name", "*.lock", "-type", "f", "-exec", "rm", "-f", "{}", "+"},
-		Dir:  p.Workspace, User: p.User,
-	})
-}
-
-// head decides which commit is the work: the task branch's or HEAD's, whichever
-// contains the other. The agent may have switched branches; where the two have
-// parted, the task branch is what was asked for.
-func (p *Publisher) head(ctx context.Context, base string) (sha, warning string, err error) {
-	t := p.tree()
-	at, err := t.Head(ctx)
-	if err != nil {
-		return "", "", err
-	}
-	branch, err := t.Resolve(ctx, "refs/heads/"+p.Order.TargetBranch)
-	if err != nil {
-		return "", "", err
-	}
-	switch {
-	case at == "" && branch == "":
-		return base, "the work tree has no commit any more; nothing is pushed", nil
-	case at == "" || at == branch:
-		return branch, "", nil
-	case branch == "":
-		return at, fmt.Sprintf("the agent removed the branch %s; its HEAD is pushed under that name", p.Order.TargetBranch), nil
-	}
-	if inHead, err := t.IsAncestor(ctx, branch, at); err != nil || inHead {
-		return at, "", err
-	}
-	if inBranch, err := t.IsAncestor(ctx, at, branch); err != nil || inBranch {
-		return branch, "", err
-	}
-	return branch, fmt.Sprintf("the agent left HEAD at %.12s, which is not part of %s; the branch is pushed, HEAD is not", at, p.Order.TargetBranch), nil
-}
-
-func (p *Publisher) push(ctx context.Context, outbox git.Repo, head string) error {
-	ref := "refs/heads/" + p.Order.TargetBranch
-	var err error
-	for try := range pushTries {
-		if try > 0 {
-			select {
-			case <-ctx.Done():
-				return err
-			case <-time.After(pushPause):
-			}
-		}
-		err = p.authed(outbox).Run(ctx, "push", "--quiet", "--no-verify", "--", p.Order.CloneURL, head+":"+ref)
-		if err == nil {
-			p.Emit(workorder.Event{Type: workorder.EventPush, Name: p.Order.TargetBranch, Status: "ok", Text: head})
-			return nil
-		}
-		p.Emit(workorder.Event{Type: workorder.EventPush, Name: p.Order.TargetBranch, Status: "error", Text: err.Error()})
-		if k := git.KindOf(err); k == git.KindAuth || k == git.KindRejected || ctx.Err() != nil {
-			break // trying again cannot help
-		}
-	}
-	return fmt.Errorf("push %s to %s: %w", p.Order.TargetBranch, p.Order.Repo, err)
-}
-
-// bundle keeps what could not be pushed as a file that `git fetch` reads.
-func (p *Publisher) bundle(ctx context.Context, outbox git.Repo, base, head, path string) error {
-	// The push may have used up the deadline; the bundle is local and short.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bundleTime)
-	defer cancel()
-	ref := "refs/heads/" + p.Order.TargetBranch
-	if err := outbox.Run(ctx, "update-ref", ref, head); err != nil {
-		return fmt.Errorf("keep the work as a bundle: %w", err)
-	}
-	if err := outbox.Run(ctx, "bundle", "create", "--quiet", path, ref, "^"+base); err != nil {
-		return fmt.Errorf("keep the work as a bundle: %w", err)
-	}
-	return nil
-}
-
-// bundleTime is enough to pack some hundred megabytes.
-const bundleTime = 20 * time.Second
-
-// Diff is the change of head against base as text, for a human, at most limit bytes.
-func (p *Publisher) Diff(ctx context.Context, base, head string, limit int) (string, error) {
-	out, err := git.Repo{Dir: p.outboxDir(), Bare: true}.Output(ctx, "diff", "--stat", "--patch", "--no-ext-diff", "--no-textconv", base, head, "--")
-	if len(out) > limit {
-		out = append(out[:limit], "\n[…]\n"...)
-	}
-	return strings.ToValidUTF8(string(out), "\uFFFD"), err
 }

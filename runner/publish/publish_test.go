@@ -2,6 +2,9 @@ package publish
 
 import (
 	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +14,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -314,4 +318,148 @@ func TestEmptyRemote(t *testing.T) {
 	if _, _, err := f.Fetch(t.Context()); git.KindOf(err) != git.KindNotFound {
 		t.Errorf("got %v", err)
 	}
+}
+
+// One path that git cannot add must not cost the rest.
+func TestWhatCannotBeAddedDoesNotKeepTheRestBack(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.write(t, "a", "1")
+	gittest.Git(t, f.Workspace, "init", "-q", "embedded")
+	if err := os.WriteFile(filepath.Join(f.Workspace, "embedded/file"), []byte("precious"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	err := f.Commit(t.Context(), "leftovers")
+	var left *LeftError
+	if !errors.As(err, &left) || !slices.Equal(left.Paths, []string{"embedded/"}) {
+		t.Fatalf("got %v, want embedded/ to be named", err)
+	}
+	l := f.Land(t.Context(), f.base, f.bundle)
+	if l.Err != nil || !l.Pushed || gittest.Git(t, f.srv.Root+"/r.git", "show", l.Head+":a") != "1" {
+		t.Errorf("landed %+v", l)
+	}
+	archive := filepath.Join(t.TempDir(), "left.tar.gz")
+	if err := f.Archive(t.Context(), archive); err != nil {
+		t.Fatal(err)
+	}
+	if got := untar(t, archive, "embedded/file"); got != "precious" {
+		t.Errorf("the archive has %q", got)
+	}
+}
+
+func TestRemovedRepositoryIsArchived(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.write(t, "a", "precious")
+	if err := os.RemoveAll(filepath.Join(f.Workspace, ".git")); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Commit(t.Context(), "leftovers"); err == nil {
+		t.Error("committed without a repository")
+	}
+	if l := f.Land(t.Context(), f.base, f.bundle); l.Err == nil {
+		t.Errorf("landed %+v", l)
+	}
+	archive := filepath.Join(t.TempDir(), "left.tar.gz")
+	if err := f.Archive(t.Context(), archive); err != nil {
+		t.Fatal(err)
+	}
+	if got := untar(t, archive, "./a"); got != "precious" {
+		t.Errorf("the archive has %q", got)
+	}
+}
+
+func untar(t *testing.T, archive, name string) string {
+	t.Helper()
+	out, err := proc.Output(t.Context(), proc.Spec{Argv: []string{"tar", "-xzOf", archive, name}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+func TestBranchesOfTheAgentsOwn(t *testing.T) {
+	t.Parallel()
+	commit := func(t *testing.T, f *fixture, branch, name string) string {
+		t.Helper()
+		gittest.Git(t, f.Workspace, "checkout", "-q", "-B", branch)
+		f.write(t, name, name)
+		gittest.Git(t, f.Workspace, "add", "-A")
+		gittest.Git(t, f.Workspace, "commit", "-q", "-m", name)
+		sha := gittest.Git(t, f.Workspace, "rev-parse", "HEAD")
+		gittest.Git(t, f.Workspace, "checkout", "-q", target)
+		return sha
+	}
+	t.Run("the only work", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture(t, nil)
+		want := commit(t, f, "feature/x", "a")
+		l := f.land(t)
+		if l.Err != nil || l.Head != want || f.remote(t, workorder.BranchRef(target)) != want || len(l.Warnings) != 1 {
+			t.Errorf("landed %+v, want %s with one warning", l, want)
+		}
+	})
+	t.Run("beside the task's branch", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture(t, nil)
+		other := commit(t, f, "feature/x", "a")
+		f.write(t, "b", "b")
+		l := f.land(t)
+		if l.Err != nil || len(l.Commits) != 1 || len(l.Warnings) != 1 {
+			t.Errorf("landed %+v", l)
+		}
+		if got := f.remote(t, "refs/sandbox-agent/T-A1B2C3D4/heads/feature/x"); got != other {
+			t.Errorf("the other branch is kept as %q, want %s", got, other)
+		}
+	})
+}
+
+func TestEmbeddedRepositoryIsSaid(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	gittest.Git(t, f.Workspace, "init", "-q", "sub")
+	gittest.Git(t, filepath.Join(f.Workspace, "sub"), "commit", "-q", "--allow-empty", "-m", "x")
+	l := f.land(t)
+	if l.Err != nil || !slices.ContainsFunc(l.Warnings, func(w string) bool { return strings.HasPrefix(w, "sub is a repository of its own") }) {
+		t.Errorf("landed %+v", l)
+	}
+}
+
+func TestBranchBehindTheBase(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	gittest.Git(t, f.srv.Root+"/r.git", "update-ref", "refs/heads/main", gittest.Git(t, f.srv.Root+"/r.git", "commit-tree", "-p", "HEAD", "-m", "second", "HEAD^{tree}"))
+	base, sha, err := f.Fetch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Workspace = t.TempDir()
+	if err := f.Checkout(t.Context(), base, sha); err != nil {
+		t.Fatal(err)
+	}
+	f.base = sha
+	gittest.Git(t, f.Workspace, "reset", "-q", "--hard", "HEAD~1")
+	if l := f.land(t); l.Err != nil || l.Pushed || l.Head != sha || f.remote(t, workorder.BranchRef(target)) != "" {
+		t.Errorf("landed %+v", l)
+	}
+}
+
+// A remote that accepts and never answers costs the push, not the commits.
+func TestHangingRemoteLeavesABundle(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.write(t, "a", "1")
+	if err := f.Commit(t.Context(), "x"); err != nil {
+		t.Fatal(err)
+	}
+	hang := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer hang.Close()
+	f.Order.CloneURL = hang.URL
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	l := f.Land(ctx, f.base, f.bundle)
+	if l.Err == nil || l.Bundle == "" || len(l.Commits) != 1 {
+		t.Fatalf("landed %+v", l)
+	}
+	gittest.Git(t, f.Workspace, "bundle", "verify", "-q", f.bundle)
 }

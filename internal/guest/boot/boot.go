@@ -53,8 +53,11 @@ type Services interface {
 type Repository interface {
 	// Clone makes the work tree; it returns the base branch and commit.
 	Clone(ctx context.Context) (base, sha string, err error)
-	// Commit commits what is uncommitted. Nothing to commit is no error.
+	// Commit commits what is uncommitted, as far as it can; the error says what is
+	// left. Nothing to commit is no error.
 	Commit(ctx context.Context, message string) error
+	// Archive keeps what Commit left as a file of the output and returns its path there.
+	Archive(ctx context.Context) (path string, err error)
 	// Land pushes the branch and reports. It may be called again.
 	Land(ctx context.Context, baseSHA string) Landing
 	// Close ends what Clone started for the length of the run.
@@ -67,6 +70,7 @@ type Landing struct {
 	Commits  []workorder.Commit
 	Pushed   bool
 	Bundle   string // file that holds the work because it could not be pushed
+	Archive  string // file of the output that holds what could not be committed
 	Warnings []string
 	Err      error
 }
@@ -110,7 +114,8 @@ type Box struct {
 
 	baseSHA   string
 	cloned    bool
-	committed bool // the agent's leftovers are committed
+	committed bool  // the agent's leftovers are committed
+	left      error // names those that cannot be
 }
 
 // Causes of an early ending, carried by the run's context.
@@ -130,12 +135,6 @@ func (e timeoutCause) Error() string {
 func (e timeoutCause) Is(target error) bool {
 	return target == ErrTimeout || target == context.DeadlineExceeded
 }
-
-const (
-	// landTime bounds a landing that nobody waits for with a SIGKILL. A large
-	// push over a slow line takes minutes; longer means that it is stuck.
-	landTime = 5 * time.Minute
-)
 
 // Run is the whole run; it returns the exit code of the container.
 func (b *Box) Run(ctx context.Context) int {

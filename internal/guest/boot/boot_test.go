@@ -32,6 +32,7 @@ type fake struct {
 	agent    func(context.Context) AgentEnd
 	validate func() []workorder.Validation
 	land     func(context.Context) Landing
+	commit   func(context.Context) error
 }
 
 func (f *fake) did(what string) {
@@ -78,7 +79,17 @@ func (f *fake) Clone(ctx context.Context) (base, sha string, err error) {
 	}
 	return "main", "b0", nil
 }
-func (f *fake) Commit(context.Context, string) error { f.did("commit"); return nil }
+func (f *fake) Commit(ctx context.Context, _ string) error {
+	f.did("commit")
+	if f.commit != nil {
+		return f.commit(ctx)
+	}
+	return nil
+}
+func (f *fake) Archive(context.Context) (string, error) {
+	f.did("archive")
+	return "evidence/left.tar.gz", nil
+}
 func (f *fake) Land(ctx context.Context, _ string) Landing {
 	f.did("land")
 	if f.land != nil {
@@ -320,6 +331,41 @@ func TestSecondSignalSkipsToTheResult(t *testing.T) {
 	r := play(t, f, order(), signals)
 	if r.code != workorder.ExitInterrupted || !strings.Contains(r.result.Reason, "second signal") {
 		t.Errorf("code %d, reason %q", r.code, r.result.Reason)
+	}
+}
+
+// What cannot be committed is kept as files, and the commits land.
+func TestCommitThatFails(t *testing.T) {
+	t.Parallel()
+	f := &fake{commit: func(context.Context) error { return errors.New("could not commit sub/") }}
+	r := play(t, f, order(), nil)
+	if !f.called("land") || !f.called("archive") || r.result.Status != workorder.StatusSuccess || len(r.result.Evidence) != 1 {
+		t.Errorf("calls %q, %+v", f.calls, r.result)
+	}
+	f = &fake{commit: f.commit, land: func(context.Context) Landing { return Landing{Head: "b0"} }}
+	if r := play(t, f, order(), nil); r.result.Status != workorder.StatusError || r.code != workorder.ExitGit {
+		t.Errorf("nothing but uncommittable work: %s, exit code %d", r.result.Status, r.code)
+	}
+}
+
+// A commit that eats its time leaves some for the commits that exist.
+func TestSlowCommitLeavesTimeToLand(t *testing.T) {
+	t.Parallel()
+	signals := make(chan os.Signal, 2)
+	f := &fake{commit: func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }}
+	f.agent = func(ctx context.Context) AgentEnd {
+		signals <- syscall.SIGTERM
+		<-ctx.Done()
+		return AgentEnd{Status: workorder.StatusInterrupted, Reason: "stopped"}
+	}
+	f.land = func(ctx context.Context) Landing {
+		if ctx.Err() != nil {
+			return Landing{Err: ctx.Err()}
+		}
+		return Landing{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Pushed: true}
+	}
+	if r := play(t, f, order(), signals); !r.result.Pushed {
+		t.Errorf("%+v", r.result)
 	}
 }
 

@@ -20,6 +20,14 @@ func (b *Box) commit(ctx context.Context) error {
 		return nil
 	}
 	err := b.Repo.Commit(ctx, LeftoverMessage)
+	// What git cannot add now it cannot add later either; trying again after
+	// validation would only commit what that dropped.
+	var partly interface{ Left() []string }
+	b.left = nil
+	if errors.As(err, &partly) {
+		b.left, b.committed = err, true
+		return nil
+	}
 	b.committed = err == nil
 	return err
 }
@@ -40,7 +48,7 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 		b.Rec.StepFinished(stepPush, &record.Skip{Reason: skip}, nil)
 		return Landing{Head: b.baseSHA}
 	}
-	limit := landTime
+	limit := workorder.LandLimit
 	if errors.Is(context.Cause(run), ErrInterrupted) {
 		limit = workorder.LandGrace
 	}
@@ -50,14 +58,24 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 	if err := b.Rec.ReleaseForLanding(); err != nil {
 		b.Rec.Warn(err.Error())
 	}
+	left := b.left
 	if !b.committed {
-		// What cannot be committed is a warning: the commits there are have to
-		// land all the same.
-		if err := b.commit(ctx); err != nil {
-			b.Rec.Warn(fmt.Sprintf("uncommitted work could not be committed: %v", err))
+		// A slice of its own: the commits there are have to land, however long it
+		// takes to find out what else there is.
+		slice, done := context.WithTimeoutCause(ctx, limit/2, fmt.Errorf("not done within %s", limit/2))
+		if left = b.commit(slice); left == nil {
+			left = b.left
 		}
+		done()
 	}
 	l := b.Repo.Land(ctx, b.baseSHA)
+	if left != nil {
+		l.Warnings = append(l.Warnings, left.Error())
+		var err error
+		if l.Archive, err = b.Repo.Archive(ctx); err != nil {
+			l.Warnings = append(l.Warnings, err.Error())
+		}
+	}
 	for _, w := range l.Warnings {
 		b.Rec.Emit(workorder.Event{Type: workorder.EventWarning, Text: w})
 	}
@@ -73,6 +91,10 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 func (b *Box) finish(e ending, l Landing) int {
 	if e.status == "" {
 		e.status, e.by, e.reason = b.Task.Verdict(e.checks, len(l.Commits), e.cause)
+	}
+	if l.Archive != "" && e.status == workorder.StatusNoChanges {
+		// There are changes, they are only not in git.
+		e.status, e.by, e.reason = workorder.StatusError, workorder.ByGit, "the agent's changes could not be committed; they are kept in "+l.Archive
 	}
 	if l.Err != nil {
 		// Work that is not on the remote is the worst news, except where the run
@@ -116,6 +138,9 @@ func Landed(r *workorder.Result, l Landing) {
 	r.Warnings = append(r.Warnings, l.Warnings...)
 	if l.Bundle != "" {
 		r.Evidence = append(r.Evidence, workorder.Evidence{Name: "commits that could not be pushed", Path: filepath.Base(l.Bundle), Kind: "git-bundle"})
+	}
+	if l.Archive != "" {
+		r.Evidence = append(r.Evidence, workorder.Evidence{Name: "files that could not be committed", Path: l.Archive, Kind: "tar+gzip"})
 	}
 }
 

@@ -32,12 +32,12 @@ type Init struct {
 	Done func() bool
 }
 
-// rescueGrace is kept of the stop grace for rescue when boot does not end by
-// itself: a push of what is committed, and the result.
-const rescueGrace = 3 * time.Second
+// bootGrace is what boot has from a stop signal to its result. Only then is it
+// taken for hung: a landing that is slow must not be cut short by its own helper.
+const bootGrace = workorder.AgentGrace + workorder.LandGrace + workorder.BundleGrace + workorder.BootReserve
 
-// rescueLimit bounds rescue when nobody waits with a SIGKILL.
-const rescueLimit = 60 * time.Second
+// rescueReserve is for rescue to end after its own limit.
+const rescueReserve = 10 * time.Second
 
 type exit struct {
 	pid  int
@@ -52,7 +52,7 @@ func (i *Init) Run() int {
 	order, err := i.readOrder()
 	if err != nil {
 		i.Log.Error("no work order", "error", err)
-		return i.rescue(nil, exits, fmt.Sprintf("the work order did not arrive: %v", err))
+		return i.rescue(nil, exits, workorder.RescueGrace, fmt.Sprintf("the work order did not arrive: %v", err))
 	}
 	boot, err := i.fork("boot", order)
 	if err != nil {
@@ -60,7 +60,7 @@ func (i *Init) Run() int {
 		return workorder.ExitBox
 	}
 	var stopped <-chan time.Time
-	reason := "boot ended without a result"
+	reason, late := "boot ended without a result", false
 	for {
 		select {
 		case s := <-i.Signals:
@@ -70,9 +70,15 @@ func (i *Init) Run() int {
 			}
 			_ = syscall.Kill(boot, sig)
 			if stopped == nil {
-				stopped = time.After(workorder.StopGrace - workorder.ExitReserve - rescueGrace)
+				stopped = time.After(bootGrace)
 			}
 		case <-stopped:
+			if i.Done() && !late {
+				// The result is safe; what is left is the inner engine's end.
+				late = true
+				stopped = time.After(workorder.EngineGrace)
+				continue
+			}
 			i.Log.Error("boot does not end; killing it")
 			reason = "boot did not end in time after a stop signal"
 			_ = syscall.Kill(boot, syscall.SIGKILL)
@@ -85,7 +91,11 @@ func (i *Init) Run() int {
 				return e.code
 			}
 			i.Log.Error("boot ended without a result", "exit_code", e.code)
-			return i.rescue(order, exits, fmt.Sprintf("%s (exit code %d)", reason, e.code))
+			limit := workorder.LandLimit
+			if stopped != nil {
+				limit = workorder.RescueGrace
+			}
+			return i.rescue(order, exits, limit, fmt.Sprintf("%s (exit code %d)", reason, e.code))
 		}
 	}
 }
@@ -115,21 +125,28 @@ func (i *Init) readOrder() ([]byte, error) {
 	}
 }
 
-// rescue forks the last line of defence and waits for it.
-func (i *Init) rescue(order []byte, exits <-chan exit, reason string) int {
-	pid, err := i.fork("rescue", order, "SANDBOX_AGENT_RESCUE_REASON="+reason)
+// RescueReason and RescueLimit tell rescue, by its environment, why it was
+// started and how long it has.
+const (
+	RescueReason = "SANDBOX_AGENT_RESCUE_REASON"
+	RescueLimit  = "SANDBOX_AGENT_RESCUE_LIMIT"
+)
+
+// rescue forks the last line of defence, which has limit to land, and waits for it.
+func (i *Init) rescue(order []byte, exits <-chan exit, limit time.Duration, reason string) int {
+	pid, err := i.fork("rescue", order, RescueReason+"="+reason, RescueLimit+"="+limit.String())
 	if err != nil {
 		i.Log.Error("start rescue", "error", err)
 		return workorder.ExitBox
 	}
-	limit := time.After(rescueLimit)
+	over := time.After(limit + rescueReserve)
 	for {
 		select {
 		case e := <-exits:
 			if e.pid == pid {
 				return e.code
 			}
-		case <-limit:
+		case <-over:
 			i.Log.Error("rescue does not end")
 			return workorder.ExitBox
 		}

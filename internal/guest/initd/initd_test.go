@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // The test binary plays all roles: init in a process of its own, because a
@@ -86,6 +87,13 @@ func role(name string) int {
 		<-signals
 		say("got the signal")
 		done()
+		return 11
+	case "slow":
+		say("ready")
+		<-signals
+		time.Sleep(bootGrace - workorder.BootReserve)
+		done()
+		time.Sleep(workorder.EngineGrace)
 		return 11
 	case "hang":
 		signal.Ignore(syscall.SIGTERM)
@@ -173,6 +181,19 @@ func TestSignalReachesBoot(t *testing.T) {
 		if got := proc.ExitCode(p.Wait()); got != 11 || !strings.Contains(p.out.String(), "got the signal") {
 			t.Errorf("%s: exit code %d: %s", sig, got, p.out)
 		}
+	}
+}
+
+// A landing that needs all of its time is not cut short.
+func TestSlowLandingIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	p := start(t, "slow\n")
+	p.waitFor(t, "ready")
+	if err := syscall.Kill(p.PID(), syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if got := proc.ExitCode(p.Wait()); got != 11 {
+		t.Errorf("exit code %d: %s", got, p.out)
 	}
 }
 
