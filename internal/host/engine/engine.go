@@ -27,8 +27,8 @@ type Engine interface {
 	Logs(ctx context.Context, id string, o LogOptions) error
 	// Boxes lists the boxes, running or not, that carry all the labels.
 	Boxes(ctx context.Context, labels map[string]string) ([]Box, error)
-	// CopyOut returns a folder of the box as a tar stream whose names start with
-	// the folder's base name. The box may be running or stopped.
+	// CopyOut returns a folder or file of the box as a tar stream whose names start
+	// with its base name. The box may be running or stopped.
 	CopyOut(ctx context.Context, id, path string) (io.ReadCloser, error)
 	// Stop sends SIGTERM and, when grace has passed, SIGKILL; with a grace of 0
 	// it kills at once. A stopped or absent box is no error.

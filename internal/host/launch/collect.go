@@ -1,7 +1,6 @@
 package launch
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,9 +20,6 @@ const (
 	collectTimeout = 10 * time.Minute
 	// companionExit is how long the companion is given to notice the box's end.
 	companionExit = 3 * time.Second
-	// boxLogTail bounds what is kept of the guest's own log, in bytes.
-	boxLogTail = 8 << 20
-	boxLog     = "box.log"
 )
 
 // ErrRunning is returned by Collect for a box that has not ended.
@@ -178,19 +174,15 @@ func (l *Launcher) collect(ctx context.Context, rec *store.Record, kind stopKind
 	if err != nil {
 		return nil, err
 	}
-	var warnings []string
-	var res *workorder.Result
+	var out output
+	var copyErr error
 	if box != nil {
-		raw, err := l.copyOut(ctx, box.ID, rec.Dir)
-		if err != nil {
-			warnings = append(warnings, "copy the output out of the box: "+err.Error())
-		}
-		if raw != nil {
-			if res, err = workorder.DecodeResult(raw); err != nil {
-				warnings = append(warnings, err.Error())
-			}
-		}
-		if err := l.saveBoxLog(ctx, box.ID, rec.Dir); err != nil {
+		out, copyErr = l.copyOut(ctx, box.ID, rec.Dir)
+	}
+	warnings := out.warnings
+	var res *workorder.Result
+	if out.result != nil {
+		if res, err = workorder.DecodeResult(out.result); err != nil {
 			warnings = append(warnings, err.Error())
 		}
 	}
@@ -202,6 +194,13 @@ func (l *Launcher) collect(ctx context.Context, rec *store.Record, kind stopKind
 		l.show(workorder.Event{Time: l.now(), Type: workorder.EventResult, Result: res})
 	}
 	complete(res, rec)
+	if copyErr != nil {
+		// The box holds the only copy of something: what is known now is written,
+		// and the next collection replaces it.
+		err := keptBox(rec, copyErr)
+		res.Warnings = append(append(res.Warnings, warnings...), err.Error())
+		return res, errors.Join(err, writeResult(rec, res))
+	}
 	warnings = append(warnings, l.bundle(ctx, rec, res)...)
 	res.Warnings = append(res.Warnings, warnings...)
 	if err := writeResult(rec, res); err != nil {
@@ -215,45 +214,6 @@ func (l *Launcher) collect(ctx context.Context, rec *store.Record, kind stopKind
 	l.endCompanion(ctx, rec, box != nil)
 	l.done(rec, res)
 	return res, l.Store.Save(rec)
-}
-
-func (l *Launcher) copyOut(ctx context.Context, id, dir string) ([]byte, error) {
-	r, err := l.Engine.CopyOut(ctx, id, workorder.OutDir)
-	if errors.Is(err, engine.ErrNotFound) {
-		return nil, nil // ended before it wrote anything
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	return unpack(r, dir)
-}
-
-// saveBoxLog keeps the guest's own log beside the run's logs.
-func (l *Launcher) saveBoxLog(ctx context.Context, id, dir string) error {
-	var tail tail
-	if err := l.Engine.Logs(ctx, id, engine.LogOptions{Stderr: &tail}); err != nil {
-		return err
-	}
-	if tail.Len() == 0 {
-		return nil
-	}
-	logs := filepath.Join(dir, workorder.LogsDir)
-	if err := os.MkdirAll(logs, 0o755); err != nil {
-		return fmt.Errorf("keep the box's log: %w", err)
-	}
-	return store.WriteFile(filepath.Join(logs, boxLog), tail.Bytes(), 0o644)
-}
-
-// tail keeps the end of what is written to it.
-type tail struct{ bytes.Buffer }
-
-func (t *tail) Write(p []byte) (int, error) {
-	n, err := t.Buffer.Write(p)
-	if over := t.Len() - 2*boxLogTail; over > 0 {
-		t.Next(t.Len() - boxLogTail)
-	}
-	return n, err
 }
 
 // recordedResult is the one in the run's last event: it arrives even when the

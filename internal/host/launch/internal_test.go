@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -82,6 +83,7 @@ func TestUnpack(t *testing.T) {
 	file("out/workorder.json", "forged")
 	file("out/task.json", "forged")
 	file("out/.hidden", "x")
+	file("out/logs/a.log/below-a-file", "x")
 	file("out/../../escape", "x")
 	file("/out/../escape2", "x")
 	add(tar.Header{Name: "out/link", Typeflag: tar.TypeSymlink, Linkname: outside}, "")
@@ -90,9 +92,16 @@ func TestUnpack(t *testing.T) {
 	if err := tw.Close(); err != nil {
 		t.Fatal(err)
 	}
-	res, err := unpack(&b, dir)
-	if err != nil || string(res) != "the result" {
-		t.Errorf("result %q, %v", res, err)
+	in, err := newIntake(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := in.folder(&b); err != nil || string(in.result) != "the result" {
+		t.Errorf("result %q, %v", in.result, err)
+	}
+	in.Close()
+	if len(in.warnings) != 1 || !strings.Contains(in.warnings[0], "1 files") {
+		t.Errorf("warnings = %q", in.warnings)
 	}
 	var got []string
 	if err := filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
@@ -112,11 +121,39 @@ func TestUnpack(t *testing.T) {
 	if err := tw.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := unpack(&b, dir); err == nil {
+	if in, err = newIntake(dir); err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if err := in.folder(&b); err == nil {
 		t.Error("wrote through a link that leads out")
 	}
 	if _, err := os.Stat(outside); err == nil {
 		t.Error("a file was written outside")
+	}
+}
+
+// TestUnpackBounds: a box cannot fill the host's folders with names either.
+func TestUnpackBounds(t *testing.T) {
+	var b bytes.Buffer
+	tw := tar.NewWriter(&b)
+	for i := range 4 {
+		if err := tw.WriteHeader(&tar.Header{Name: fmt.Sprintf("out/%d", i), Typeflag: tar.TypeReg}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := t.TempDir()
+	in, err := newIntake(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	in.entries = 2
+	if err := in.folder(&b); err != nil || len(in.warnings) != 1 {
+		t.Errorf("%v, warnings %q", err, in.warnings)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
+		t.Errorf("%d files, %v", len(left), err)
 	}
 }
 

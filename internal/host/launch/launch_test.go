@@ -13,7 +13,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
@@ -440,6 +443,53 @@ func TestDetached(t *testing.T) {
 	}
 	if f.fake.Count() != 0 {
 		t.Error("the box is left")
+	}
+}
+
+// fullDisk is an engine whose archives break off while they are copied.
+type fullDisk struct {
+	*enginetest.Fake
+	full bool
+}
+
+func (e *fullDisk) CopyOut(ctx context.Context, id, name string) (io.ReadCloser, error) {
+	r, err := e.Fake.CopyOut(ctx, id, name)
+	if err == nil && e.full && name == workorder.OutDir {
+		return io.NopCloser(io.MultiReader(io.LimitReader(r, 700), iotest.ErrReader(unix.ENOSPC))), nil
+	}
+	return r, err
+}
+
+// TestCopyFails: a box is not removed before all of its output is here.
+func TestCopyFails(t *testing.T) {
+	f := setup(t, func(b *enginetest.Box) int {
+		b.WriteFile(workorder.OutDir+"/"+workorder.BundleFile, []byte("bundle"))
+		return happy(b)
+	})
+	eng := &fullDisk{f.fake, true}
+	f.Engine = eng
+	j := job()
+	_, err := f.Run(t.Context(), nil, j)
+	if !errors.Is(err, unix.ENOSPC) || !strings.Contains(fault.Hint(err), "result "+j.Order.TaskID) {
+		t.Errorf("error %v, hint %q", err, fault.Hint(err))
+	}
+	rec, _ := onDisk(t, f.Store, j.Order.TaskID)
+	if rec.Collected || f.fake.Count() != 1 {
+		t.Errorf("collected %v, %d boxes", rec.Collected, f.fake.Count())
+	}
+	if b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.BundleFile)); string(b) != "bundle" {
+		t.Errorf("the work is not here: %q, %v", b, err)
+	}
+	eng.full = false
+	if _, err := f.Collect(t.Context(), rec); err != nil {
+		t.Fatal(err)
+	}
+	rec, res := onDisk(t, f.Store, j.Order.TaskID)
+	if !rec.Collected || res.Status != workorder.StatusSuccess || f.fake.Count() != 0 {
+		t.Errorf("record %+v, result %+v", rec, res)
+	}
+	if _, err := os.Stat(filepath.Join(rec.Dir, "logs", "agent.log")); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -10,72 +10,152 @@ import (
 	"path"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// maxUnpack bounds what is copied out of a box, in bytes: evidence is written
-// with the agent's help, and a full disk of the host is not for it to decide.
-const maxUnpack = 4 << 30
-
-// maxResult bounds result.json, in bytes.
-const maxResult = 64 << 20
+const (
+	// maxUnpack bounds what is copied out of a box, in bytes, and maxEntries in
+	// files and folders: evidence is written with the agent's help, and a full disk of
+	// the host is not for it to decide.
+	maxUnpack  = 4 << 30
+	maxEntries = 100_000
+	// maxResult bounds result.json, in bytes.
+	maxResult = 64 << 20
+)
 
 // reserved are the names in a task's folder that are the host's own; the
 // box cannot replace them.
 var reserved = map[string]bool{
-	workorder.EventsFile: true, workorder.OrderFile: true, "task.json": true, "lock": true,
-	"companion.log": true, "tmp": true,
+	workorder.OrderFile: true, "task.json": true, "lock": true, "companion.log": true, "tmp": true,
 }
 
-// unpack writes a tar of the box's output folder into dir and returns the content
-// of its result file instead of writing it. Only plain files and folders are
-// taken, and nothing can leave dir: the archive comes from an untrusted box.
-func unpack(r io.Reader, dir string) (result []byte, err error) {
+// intake writes what comes out of a box into the task's folder. Only plain files
+// and folders are taken, and nothing can leave the folder: the archives come from an
+// untrusted box. What the box is to blame for is skipped with a warning, as it would
+// fail again; what fails on this machine is an error.
+type intake struct {
+	root    *os.Root
+	left    int64
+	entries int
+	// taken are files that need not be read twice.
+	taken    map[string]bool
+	result   []byte // the content of the result file, which is not written
+	skipped  int
+	first    error // why the first was
+	warnings []string
+}
+
+func newIntake(dir string) (*intake, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open the task's folder: %w", err)
 	}
-	defer root.Close()
+	return &intake{root: root, left: maxUnpack, entries: maxEntries, taken: map[string]bool{}}, nil
+}
+
+func (in *intake) Close() {
+	if in.skipped > 0 {
+		in.warnings = append(in.warnings, fmt.Sprintf("%d files of the box's output cannot be kept here, the first: %v", in.skipped, in.first))
+		in.skipped = 0
+	}
+	in.root.Close()
+}
+
+// errBounds ends an intake that has no room for more.
+var errBounds = errors.New("bounds reached")
+
+// folder takes a tar of the box's output folder, whose own name the engine puts in front.
+func (in *intake) folder(r io.Reader) error {
+	err := in.each(r, func(h *tar.Header, tr io.Reader) error {
+		_, name, _ := strings.Cut(strings.TrimSuffix(h.Name, "/"), "/")
+		return in.entry(h, name, tr)
+	})
+	if errors.Is(err, errBounds) {
+		return nil
+	}
+	return err
+}
+
+// file takes a tar of a single file of the output folder.
+func (in *intake) file(r io.Reader, name string) error {
+	err := in.each(r, func(h *tar.Header, tr io.Reader) error {
+		if h.Typeflag != tar.TypeReg || h.Name != name {
+			return nil
+		}
+		err := in.entry(h, name, tr)
+		in.taken[name] = err == nil
+		return err
+	})
+	if errors.Is(err, errBounds) {
+		return nil
+	}
+	return err
+}
+
+func (in *intake) each(r io.Reader, fn func(*tar.Header, io.Reader) error) error {
 	tr := tar.NewReader(r)
-	left := int64(maxUnpack)
 	for {
 		h, err := tr.Next()
 		if errors.Is(err, io.EOF) {
-			return result, nil
+			return nil
 		}
 		if err != nil {
-			return result, err
+			return err
 		}
-		// The engine puts the folder's own name in front.
-		whole := strings.TrimSuffix(h.Name, "/")
-		_, name, _ := strings.Cut(whole, "/")
-		top, _, _ := strings.Cut(name, "/")
-		if !fs.ValidPath(whole) || name == "" || reserved[top] || strings.HasPrefix(top, ".") {
-			continue
+		if in.entries--; in.entries < 0 {
+			in.warnings = append(in.warnings, fmt.Sprintf("output of the box has more than %d files: %q and what follows is not copied", maxEntries, h.Name))
+			return errBounds
 		}
-		switch {
-		case h.Typeflag == tar.TypeDir:
-			err = root.MkdirAll(name, 0o755)
-		case h.Typeflag != tar.TypeReg:
-		case name == workorder.ResultFile:
-			result, err = io.ReadAll(io.LimitReader(tr, maxResult))
-		case h.Size > left:
-			return result, fmt.Errorf("output of the box is larger than %d bytes: %s and what follows is not copied", int64(maxUnpack), name)
-		default:
-			left -= h.Size
-			err = writeEntry(root, name, tr)
-		}
-		if err != nil {
-			return result, err
+		if err := fn(h, tr); err != nil {
+			return err
 		}
 	}
 }
 
-func writeEntry(root *os.Root, name string, r io.Reader) error {
-	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
+func (in *intake) entry(h *tar.Header, name string, r io.Reader) error {
+	top, _, _ := strings.Cut(name, "/")
+	if !fs.ValidPath(strings.TrimSuffix(h.Name, "/")) || name == "" || reserved[top] || strings.HasPrefix(top, ".") || in.taken[name] {
+		return nil
+	}
+	switch {
+	case h.Typeflag == tar.TypeDir:
+		return in.blame(in.root.MkdirAll(name, 0o755))
+	case h.Typeflag != tar.TypeReg || top == workorder.EventsFile:
+		return nil
+	case name == workorder.ResultFile:
+		b, err := io.ReadAll(io.LimitReader(r, maxResult))
+		if err == nil {
+			in.result = b
+		}
+		return err
+	case h.Size > in.left:
+		in.warnings = append(in.warnings, fmt.Sprintf("output of the box is larger than %d bytes: %q and what follows is not copied", int64(maxUnpack), name))
+		return errBounds
+	}
+	in.left -= h.Size
+	return in.blame(in.write(name, r))
+}
+
+// blame tells the box's mistakes (a name too long, a file below a file) from the host's.
+func (in *intake) blame(err error) error {
+	for _, theirs := range []unix.Errno{unix.ENOTDIR, unix.EISDIR, unix.EEXIST, unix.ENAMETOOLONG, unix.EINVAL, unix.EILSEQ} {
+		if errors.Is(err, theirs) {
+			if in.skipped++; in.skipped == 1 {
+				in.first = err
+			}
+			return nil
+		}
+	}
+	return err
+}
+
+func (in *intake) write(name string, r io.Reader) error {
+	if err := in.root.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return err
 	}
-	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	f, err := in.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
 	}

@@ -336,13 +336,12 @@ func (f *Fake) CopyOut(_ context.Context, id, dir string) (io.ReadCloser, error)
 	tw := tar.NewWriter(&b)
 	found := false
 	for _, name := range slices.Sorted(maps.Keys(c.files)) {
-		rest, ok := strings.CutPrefix(name, dir+"/")
-		if !ok {
+		if name != dir && !strings.HasPrefix(name, dir+"/") {
 			continue
 		}
 		found = true
 		content := c.files[name]
-		if err := tw.WriteHeader(&tar.Header{Name: path.Base(dir) + "/" + rest, Mode: 0o644, Size: int64(len(content)), Typeflag: tar.TypeReg}); err != nil {
+		if err := tw.WriteHeader(&tar.Header{Name: path.Base(dir) + strings.TrimPrefix(name, dir), Mode: 0o644, Size: int64(len(content)), Typeflag: tar.TypeReg}); err != nil {
 			return nil, err
 		}
 		if _, err := tw.Write(content); err != nil {

@@ -101,7 +101,13 @@ func (s suite) outputAndEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	checkArchive(t, r)
+	checkArchive(t, r, "out/file")
+	single, err := s.e.CopyOut(t.Context(), id, "/out/file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer single.Close()
+	checkArchive(t, single, "file")
 	if _, err := s.e.CopyOut(t.Context(), id, "/absent"); !errors.Is(err, engine.ErrNotFound) {
 		t.Errorf("copy of an absent folder: %v", err)
 	}
@@ -174,18 +180,18 @@ func await(t *testing.T, e engine.Engine, spec engine.BoxSpec) engine.Box {
 	return engine.Box{}
 }
 
-func checkArchive(t *testing.T, r io.Reader) {
+func checkArchive(t *testing.T, r io.Reader, name string) {
 	t.Helper()
 	tr := tar.NewReader(r)
 	for {
 		h, err := tr.Next()
 		if err != nil {
-			t.Fatalf("out/file is not in the archive: %v", err)
+			t.Fatalf("%s is not in the archive: %v", name, err)
 		}
-		if h.Name == "out/file" {
+		if h.Name == name {
 			b, err := io.ReadAll(tr)
 			if err != nil || string(b) != echoFile {
-				t.Errorf("out/file = %q, %v", b, err)
+				t.Errorf("%s = %q, %v", name, b, err)
 			}
 			return
 		}

@@ -1,0 +1,111 @@
+package launch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// boxLogTail bounds what is kept of the guest's own log, in bytes.
+	boxLogTail = 8 << 20
+	boxLog     = "box.log"
+)
+
+// output is what was copied out of a box.
+type output struct {
+	result   []byte // nil: the box left none
+	warnings []string
+}
+
+// copyOut brings the box's output into the task's folder. After an error the box
+// still holds the only copy of something.
+func (l *Launcher) copyOut(ctx context.Context, id, dir string) (output, error) {
+	in, err := newIntake(dir)
+	if err != nil {
+		return output{}, err
+	}
+	err = l.empty(ctx, id, in)
+	in.Close()
+	out := output{in.result, in.warnings}
+	if err != nil {
+		return out, err
+	}
+	return out, l.saveBoxLog(ctx, id, dir, &out)
+}
+
+// empty takes everything that the box left.
+func (l *Launcher) empty(ctx context.Context, id string, in *intake) error {
+	// First what counts most: a disk that fills up costs logs, not the work.
+	for _, name := range []string{workorder.ResultFile, workorder.BundleFile} {
+		err := l.read(ctx, id, path.Join(workorder.OutDir, name), func(r io.Reader) error { return in.file(r, name) })
+		if err != nil {
+			return err
+		}
+	}
+	return l.read(ctx, id, workorder.OutDir, in.folder)
+}
+
+// read hands an archive of the box's to fn. One that is not there is none.
+func (l *Launcher) read(ctx context.Context, id, name string, fn func(io.Reader) error) error {
+	r, err := l.Engine.CopyOut(ctx, id, name)
+	if errors.Is(err, engine.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return fn(r)
+}
+
+// saveBoxLog keeps the guest's own log beside the run's logs.
+func (l *Launcher) saveBoxLog(ctx context.Context, id, dir string, out *output) error {
+	var tail tail
+	if err := l.Engine.Logs(ctx, id, engine.LogOptions{Stderr: &tail}); errors.Is(err, engine.ErrUnavailable) {
+		return err
+	} else if err != nil {
+		// An engine that cannot read a log now never can.
+		out.warnings = append(out.warnings, err.Error())
+	}
+	if tail.Len() == 0 {
+		return nil
+	}
+	logs := filepath.Join(dir, workorder.LogsDir)
+	if err := os.MkdirAll(logs, 0o755); err != nil {
+		return fmt.Errorf("keep the box's log: %w", err)
+	}
+	return store.WriteFile(filepath.Join(logs, boxLog), tail.Bytes(), 0o644)
+}
+
+// tail keeps the end of what is written to it, moving it rarely: the log of a box
+// is far longer than what is kept of it.
+type tail struct{ bytes.Buffer }
+
+func (t *tail) Write(p []byte) (int, error) {
+	n, err := t.Buffer.Write(p)
+	if over := t.Len() - 2*boxLogTail; over > 0 {
+		t.Next(t.Len() - boxLogTail)
+	}
+	return n, err
+}
+
+// keptBox says that an output could not be copied, and how it still can.
+func keptBox(rec *store.Record, err error) error {
+	code := workorder.ExitGeneral
+	if errors.Is(err, engine.ErrUnavailable) {
+		code = workorder.ExitBox
+	}
+	return fault.New(code, fmt.Errorf("copy the output of task %s out of its box: %w", rec.TaskID, err),
+		"the box is kept with all of it: when the cause is mended, `sandbox-agent result "+rec.TaskID+"` collects it")
+}
