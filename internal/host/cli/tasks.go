@@ -328,7 +328,7 @@ func newStopCmd(a *App) *cobra.Command {
 		Example: "  sandbox-agent stop T-A1B2C3D4\n  sandbox-agent stop A1B2 --timeout 30s",
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.runStop(cmd.Context(), args[0], o) },
 	}
-	cmd.Flags().DurationVar(&o.timeout, "timeout", workorder.StopGrace, "how long the box may take to land (0 kills it)")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", engine.StopTimeout, "how long the box may take to land (0 kills it)")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the task's state as JSON")
 	return cmd
 }

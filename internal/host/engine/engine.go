@@ -48,6 +48,11 @@ var (
 	ErrIsolation = errors.New("the engine cannot give this isolation")
 )
 
+// StopTimeout is what a box has to end when nobody says otherwise, whoever stops
+// it: the engine at its own shutdown, `docker stop`, or the CLI. It is more than
+// the guaranteed grace, so that none of them cuts a landing short.
+const StopTimeout = workorder.StopGrace + 20*time.Second
+
 // The ways a box can be held.
 const (
 	IsolationConfined   = "confined"

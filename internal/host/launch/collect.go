@@ -86,12 +86,12 @@ func (l *Launcher) stopper(followCtx, userCtx context.Context, hard <-chan struc
 		case <-soft:
 			soft, kind = nil, stoppedSoftly
 			l.show(workorder.Event{Time: l.now(), Type: workorder.EventWarning, Text: "stopping: the agent is ended and its work saved; interrupt again to kill the box at once"})
-			stop(workorder.StopGrace)
+			stop(engine.StopTimeout)
 		case <-late.C:
 			if kind == notStopped {
 				kind, soft = overdue, nil
 				l.show(workorder.Event{Time: l.now(), Type: workorder.EventWarning, Text: "the run outlived its timeout and is stopped from outside"})
-				stop(workorder.StopGrace)
+				stop(engine.StopTimeout)
 			}
 		case <-hard:
 			kind = killed

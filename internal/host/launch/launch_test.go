@@ -277,6 +277,10 @@ func TestStop(t *testing.T) {
 	if err != nil || res.Status != workorder.StatusInterrupted || f.fake.Count() != 0 {
 		t.Errorf("result %+v, error %v, %d boxes left", res, err, f.fake.Count())
 	}
+	// The engine prefers the caller's grace to the box's own stop timeout.
+	if stops := f.fake.Stops(); len(stops) == 0 || stops[0] < engine.StopTimeout {
+		t.Errorf("the box was granted %v, less than its own %v", stops, engine.StopTimeout)
+	}
 }
 
 func TestKill(t *testing.T) {

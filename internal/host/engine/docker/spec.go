@@ -12,10 +12,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// stopReserve is added to the box's own stop timeout beyond the guaranteed
-// grace: a plain `docker stop` or a shutdown of the engine must not cut a landing short.
-const stopReserve = 20 * time.Second
-
 // defaultPIDs bounds a fork bomb when the project sets no limit: far above what
 // a build with an inner engine needs, far below a kernel's pid_max.
 const defaultPIDs = 16384
@@ -32,7 +28,7 @@ var confinedSecurity = []string{"apparmor=unconfined", "seccomp=unconfined"}
 // hostConfig translates a spec. It is pure: what a box may do is read off its
 // golden test. No bind mount is ever made.
 func hostConfig(s engine.BoxSpec) (*container.Config, *container.HostConfig, error) {
-	stop := int((workorder.StopGrace + stopReserve) / time.Second)
+	stop := int(engine.StopTimeout / time.Second)
 	cfg := &container.Config{
 		Image:       s.Image,
 		Labels:      s.Labels,

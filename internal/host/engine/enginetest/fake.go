@@ -61,6 +61,7 @@ type Fake struct {
 	next  int
 	down  chan struct{} // closed while the engine is away
 	cut   chan struct{} // closed to break the streams that are open
+	stops []time.Duration
 }
 
 var _ engine.Engine = (*Fake)(nil)
@@ -119,6 +120,13 @@ func (f *Fake) Count() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.boxes)
+}
+
+// Stops lists the graces that were asked for.
+func (f *Fake) Stops() []time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.stops)
 }
 
 func (f *Fake) up() error {
@@ -405,6 +413,9 @@ func (f *Fake) Stop(ctx context.Context, id string, grace time.Duration) error {
 	if err != nil {
 		return err
 	}
+	f.mu.Lock()
+	f.stops = append(f.stops, grace)
+	f.mu.Unlock()
 	if grace > 0 {
 		c.stopping.Do(func() { close(c.stop) })
 		t := time.NewTimer(grace)
