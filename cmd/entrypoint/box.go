@@ -46,6 +46,7 @@ func boxPaths() paths {
 func runBoot(ctx context.Context, log *slog.Logger) int {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	proc.KeepThreads(bootThreads)
 	rec, err := openRecord(os.Stdout)
 	if err != nil {
 		log.Error("boot", "error", err)

@@ -20,6 +20,7 @@ import (
 	"syscall"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -53,18 +54,35 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 	return workorder.ExitUsage
 }
 
+// Threads that are there before the agent is, which can use up all that a box
+// may have. The numbers are several times what was seen in use.
+const (
+	initThreads = 12
+	bootThreads = 32
+)
+
 func runInit(log *slog.Logger) int {
 	// First of all: the kernel drops signals to PID 1 that have no handler.
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
+	proc.KeepThreads(initThreads)
 	i := initd.Init{
 		Order: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Log: log, Self: "/proc/self/exe", Signals: signals,
 		Done: func() bool {
 			_, err := os.Stat(filepath.Join(workorder.OutDir, workorder.ResultFile))
 			return !errors.Is(err, os.ErrNotExist)
 		},
+		KillAll: killAll,
 	}
 	return i.Run()
+}
+
+// killAll kills whatever else there is. Only PID 1 may: of another process,
+// "all" would be the machine's.
+func killAll() {
+	if os.Getpid() == 1 {
+		_ = syscall.Kill(-1, syscall.SIGKILL)
+	}
 }
 
 // printPlan prints the steps that the order on standard input leads to.

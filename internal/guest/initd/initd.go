@@ -30,6 +30,9 @@ type Init struct {
 	Signals <-chan os.Signal
 	// Done reports whether a final result exists.
 	Done func() bool
+	// KillAll kills every other process of the box: when boot has died, what is
+	// left may be what killed it, and would not let rescue start. Nil: nothing is killed.
+	KillAll func()
 }
 
 // bootGrace is what boot has from a stop signal to its result. Only then is it
@@ -38,6 +41,13 @@ const bootGrace = workorder.AgentGrace + workorder.LandGrace + workorder.BundleG
 
 // rescueReserve is for rescue to end after its own limit.
 const rescueReserve = 10 * time.Second
+
+// A box without a free process gets some back within a moment after KillAll;
+// the tries are bounded well below what a stop leaves for rescue.
+const (
+	forkTries = 20
+	forkPause = 50 * time.Millisecond
+)
 
 type exit struct {
 	pid  int
@@ -149,6 +159,18 @@ func (i *Init) rescue(order []byte, exits <-chan exit, limit time.Duration, reas
 		case <-over:
 			i.Log.Error("rescue does not end")
 			return workorder.ExitBox
+		}
+	}
+}
+
+// drain takes what the reaper reports for a while.
+func drain(exits <-chan exit, most time.Duration) {
+	limit := time.After(most)
+	for {
+		select {
+		case <-exits:
+		case <-limit:
+			return
 		}
 	}
 }

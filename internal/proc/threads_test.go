@@ -1,0 +1,19 @@
+package proc
+
+import (
+	"os"
+	"testing"
+)
+
+func TestKeepThreads(t *testing.T) {
+	t.Parallel()
+	const n = 40
+	KeepThreads(n)
+	list, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list) < n {
+		t.Errorf("%d threads are there, want at least %d", len(list), n)
+	}
+}
