@@ -79,7 +79,8 @@ func TestUnpack(t *testing.T) {
 	file("out/result.json", "the result")
 	file("out/logs/a.log", "log")
 	file("out/evidence/deep/x.png", "png")
-	file("out/events.jsonl", "forged")
+	file("out/events.jsonl", "no event\n"+`{"seq":2,"type":"warning","text":"lost on the way"}`+"\n")
+	file("out/events.jsonl/x", "below a file")
 	file("out/workorder.json", "forged")
 	file("out/task.json", "forged")
 	file("out/.hidden", "x")
@@ -100,7 +101,7 @@ func TestUnpack(t *testing.T) {
 		t.Errorf("result %q, %v", in.result, err)
 	}
 	in.Close()
-	if len(in.warnings) != 1 || !strings.Contains(in.warnings[0], "1 files") {
+	if len(in.warnings) != 1 || !strings.Contains(in.warnings[0], "2 files") {
 		t.Errorf("warnings = %q", in.warnings)
 	}
 	var got []string
@@ -112,7 +113,7 @@ func TestUnpack(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if want := "evidence/deep/x.png logs/a.log way-out"; strings.Join(got, " ") != want {
+	if want := "events.jsonl evidence/deep/x.png logs/a.log way-out"; strings.Join(got, " ") != want {
 		t.Errorf("unpacked %v, want %s", got, want)
 	}
 	b.Reset()
@@ -154,6 +155,50 @@ func TestUnpackBounds(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
 		t.Errorf("%d files, %v", len(left), err)
+	}
+}
+
+// TestMergeEvents: what the stream lost is in the box's own copy.
+func TestMergeEvents(t *testing.T) {
+	event := func(seq int, text string) string {
+		return fmt.Sprintf(`{"seq":%d,"type":"warning","text":%q}`, seq, text) + "\n"
+	}
+	long := `{"seq":8,"type":"warning","text":"` + strings.Repeat("x", maxLine) + "\"}\n"
+	for name, c := range map[string]struct{ have, box, want string }{
+		"a gap and an end": {
+			event(1, "a") + event(4, "d"), event(1, "A") + event(2, "B") + event(3, "C") + event(4, "D") + event(5, "E"),
+			event(1, "a") + event(2, "B") + event(3, "C") + event(4, "d") + event(5, "E"),
+		},
+		"no record":      {"", event(1, "A"), event(1, "A")},
+		"nothing new":    {event(1, "a"), event(1, "A"), event(1, "a")},
+		"fewer than had": {event(1, "a") + event(2, "b"), event(2, "B"), event(1, "a") + event(2, "b")},
+		"hostile": {
+			event(7, "g"), "junk\n" + event(3, "C") + event(2, "out of order") + event(-1, "no") + long + event(9, "I") + `{"seq":10,`,
+			event(3, "C") + event(7, "g") + event(9, "I"),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			file := filepath.Join(dir, workorder.EventsFile)
+			if err := os.WriteFile(file, []byte(c.have), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			root, err := os.OpenRoot(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer root.Close()
+			if err := mergeEvents(root, strings.NewReader(c.box)); err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(file)
+			if d := cmp.Diff(c.want, string(got)); err != nil || d != "" {
+				t.Errorf("%v (-want +got):\n%s", err, d)
+			}
+			if left, _ := os.ReadDir(dir); len(left) != 1 {
+				t.Errorf("%d files are left", len(left))
+			}
+		})
 	}
 }
 

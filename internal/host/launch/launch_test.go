@@ -359,6 +359,26 @@ func TestBrokenStream(t *testing.T) {
 	}
 }
 
+// TestLostOnTheWay: what the stream lost comes with the box's own copy of the record.
+func TestLostOnTheWay(t *testing.T) {
+	f := setup(t, func(b *enginetest.Box) int {
+		g := newGuest(b)
+		g.seq++ // dropped: nobody read the stream
+		line := `{"seq":2,"type":"warning","text":"dropped"}` + "\n"
+		b.WriteFile(workorder.OutDir+"/"+workorder.EventsFile, []byte(line))
+		return g.end(workorder.StatusSuccess, workorder.ByAgent)
+	})
+	j := job()
+	if _, err := f.Run(t.Context(), nil, j); err != nil {
+		t.Fatal(err)
+	}
+	rec, _ := onDisk(t, f.Store, j.Order.TaskID)
+	var got []int64
+	if err := launch.Events(rec.Dir, func(e workorder.Event) { got = append(got, e.Seq) }); err != nil || !slices.Equal(got, []int64{1, 2, 3}) {
+		t.Errorf("recorded %v, %v", got, err)
+	}
+}
+
 func TestStuckStream(t *testing.T) {
 	f := setup(t, happy)
 	f.fake.StuckStreams = true

@@ -122,7 +122,7 @@ func (in *intake) entry(h *tar.Header, name string, r io.Reader) error {
 	switch {
 	case h.Typeflag == tar.TypeDir:
 		return in.blame(in.root.MkdirAll(name, 0o755))
-	case h.Typeflag != tar.TypeReg || top == workorder.EventsFile:
+	case h.Typeflag != tar.TypeReg:
 		return nil
 	case name == workorder.ResultFile:
 		b, err := io.ReadAll(io.LimitReader(r, maxResult))
@@ -135,6 +135,9 @@ func (in *intake) entry(h *tar.Header, name string, r io.Reader) error {
 		return errBounds
 	}
 	in.left -= h.Size
+	if name == workorder.EventsFile {
+		return mergeEvents(in.root, r)
+	}
 	return in.blame(in.write(name, r))
 }
 
