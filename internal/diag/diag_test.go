@@ -71,7 +71,7 @@ func TestColor(t *testing.T) {
 func TestNearest(t *testing.T) {
 	keys := []string{"name", "repo", "branch", "services", "lifecycle", "validate"}
 	for in, want := range map[string]string{
-		"name": "name", "service": "services", "Services": "services", "lifecylce": "lifecycle",
+		"nmae": "name", "service": "services", "Services": "services", "lifecylce": "lifecycle",
 		"repository": "", "x": "", "": "", "NAME": "name", "valdate": "validate", strings.Repeat("a", 5000): "",
 	} {
 		if got := diag.Nearest(in, keys); got != want {

@@ -72,14 +72,14 @@ func TestProjectInit(t *testing.T) {
 func TestProjectValidate(t *testing.T) {
 	t.Chdir(t.TempDir())
 	t.Setenv("HOME", t.TempDir())
-	write(t, "projects/bad.yaml", "name: x\nsecrets: {A: hunter2}\n")
+	write(t, "projects/bad.yaml", "nmae: x\nsecrets: {A: hunter2}\n")
 	write(t, "good.yaml", "name: good\n")
 	code, out, errs := project(t, "validate", "good.yaml", "bad")
 	if code != workorder.ExitInvalid || errs != "" {
 		t.Errorf("exit %d, %s", code, errs)
 	}
 	for _, want := range []string{
-		"good.yaml: ok\n", "projects/bad.yaml:1:1: error[unknown-key]: unknown key \"name\"\n  | name: x\n  | ^\n  hint: did you mean \"name\"?\n",
+		"good.yaml: ok\n", "projects/bad.yaml:1:1: error[unknown-key]: unknown key \"nmae\"\n  | nmae: x\n  | ^\n  hint: did you mean \"name\"?\n",
 		"projects/bad.yaml:2:14: error[secret-value]:",
 	} {
 		if !strings.Contains(out, want) {
