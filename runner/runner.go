@@ -51,6 +51,7 @@ type Config struct {
 // bounds are the limits that a test cannot wait for or fill.
 type bounds struct {
 	logHead, logTail int64
+	background       int
 	commandTimeout   time.Duration
 	oomFiles         []string
 }
@@ -59,7 +60,7 @@ func (c *Config) limits() bounds {
 	if c.bounds != nil {
 		return *c.bounds
 	}
-	return bounds{logHead: logHead, logTail: logTail, commandTimeout: ValidateTimeout, oomFiles: oomFiles()}
+	return bounds{logHead: logHead, logTail: logTail, background: backgroundLog, commandTimeout: ValidateTimeout, oomFiles: oomFiles()}
 }
 
 // Check reports what is missing to start the agent: an unknown harness, an empty
@@ -114,9 +115,13 @@ func (c *Config) env(add ...string) []string {
 	return append(env, add...)
 }
 
+func (c *Config) logPath(name string) string {
+	return filepath.Join(c.OutDir, filepath.FromSlash(name))
+}
+
 // logFile creates OutDir/<name> and returns the sink for it.
 func (c *Config) logFile(name string) (*capLog, error) {
-	path := filepath.Join(c.OutDir, filepath.FromSlash(name))
+	path := c.logPath(name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("create log folder: %w", err)
 	}

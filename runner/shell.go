@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"os"
 	"regexp"
 	"strings"
 	"syscall"
@@ -45,7 +45,8 @@ type ShellResult struct {
 }
 
 // Shell runs one command as the user in the workspace. What it starts in the
-// background and detaches stays, so that setup can start servers.
+// background and detaches stays, so that setup can start servers; what those print
+// is read for as long as they live (see shellOutput).
 func Shell(ctx context.Context, c Config, cmd ShellCommand) ShellResult {
 	began := time.Now()
 	r := c.shell(ctx, cmd)
@@ -54,37 +55,28 @@ func Shell(ctx context.Context, c Config, cmd ShellCommand) ShellResult {
 }
 
 func (c *Config) shell(ctx context.Context, cmd ShellCommand) ShellResult {
-	log, err := c.logFile(cmd.Log)
+	read, write, err := c.pipe()
 	if err != nil {
-		return ShellResult{ExitCode: exitNotRun, Err: err}
+		return ShellResult{ExitCode: exitNotRun, Err: fmt.Errorf("%s: %w", cmd.Name, err)}
 	}
-	tail := proc.NewTail(tailSize)
-	output := newFlow(c.emit, cmd.Log, func(text string) workorder.Event {
-		return workorder.Event{Type: workorder.EventOutput, Name: cmd.Name, Text: text}
-	})
-	lines := &lineWriter{line: func(line []byte, _ int64) {
-		if len(line) > 0 && output.allow(len(line)) {
-			c.emit(workorder.Event{Type: workorder.EventOutput, Name: cmd.Name, Text: string(line[:min(len(line), redactWindow)])})
-		}
-	}}
-	clean := c.Redact.Writer(io.MultiWriter(log, tail))
-	// One writer for both streams, so that their lines stay in order.
-	sink := io.MultiWriter(clean, lines)
+	out, err := c.newShellOutput(cmd, read)
+	if err != nil {
+		return ShellResult{ExitCode: exitNotRun, Err: errors.Join(err, read.Close(), write.Close())}
+	}
 	p, err := proc.Start(ctx, proc.Spec{
 		Argv: []string{"bash", "-c", cmd.Run}, Dir: c.Workspace, Env: c.env(), User: c.User,
-		Stdout: sink, Stderr: sink,
+		Stdout: write, Stderr: write,
 		StopSignal: syscall.SIGTERM, Grace: workorder.AgentGrace, OOMScoreAdj: oomScore,
 	})
+	_ = write.Close() // the child has its own
 	if err == nil {
 		err = p.Wait()
 	}
-	lines.Close()
-	output.close()
 	r := ShellResult{ExitCode: proc.ExitCode(err)}
-	if cerr := errors.Join(clean.Close(), log.Close()); cerr != nil {
-		r.Warning = c.text(fmt.Sprintf("%s is incomplete: %v", cmd.Log, cerr))
+	tail, oerr := out.ended()
+	if r.Tail = tail; oerr != nil {
+		r.Warning = c.text(fmt.Sprintf("%s is incomplete: %v", cmd.Log, oerr))
 	}
-	r.Tail = tail.String()
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
@@ -93,6 +85,22 @@ func (c *Config) shell(ctx context.Context, cmd ShellCommand) ShellResult {
 		r.Err = fmt.Errorf("%s: %w", cmd.Name, err)
 	}
 	return r
+}
+
+// pipe makes the one pipe of a command's both streams, so that their lines stay
+// in order. It belongs to the user: the kernel lets only the owner of a pipe open it
+// by name, as scripts do with /dev/stderr.
+func (c *Config) pipe() (read, write *os.File, err error) {
+	if read, write, err = os.Pipe(); err != nil {
+		return nil, nil, fmt.Errorf("make pipe: %w", err)
+	}
+	if c.User == nil {
+		return read, write, nil
+	}
+	if err := write.Chown(int(c.User.UID), int(c.User.GID)); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("make pipe: %w", err), read.Close(), write.Close())
+	}
+	return read, write, nil
 }
 
 // Validate runs all the order's validate commands in order, whatever the ones

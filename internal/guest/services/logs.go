@@ -3,16 +3,14 @@ package services
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/pkg/stdcopy"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
 const (
@@ -45,33 +43,9 @@ func (s *Stack) follow(ctx context.Context, u *unit) {
 			return
 		}
 		defer r.Close()
-		w := &capped{w: f, left: maxServiceLog}
+		w := proc.NewHead(f, maxServiceLog)
 		_, _ = stdcopy.StdCopy(w, w, r) // ends with the container or with the engine
 	})
-}
-
-// capped writes the first bytes and says once that it drops the rest.
-type capped struct {
-	mu   sync.Mutex
-	w    io.Writer
-	left int
-}
-
-func (c *capped) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.left <= 0 {
-		return len(p), nil
-	}
-	b := p[:min(len(p), c.left)]
-	c.left -= len(b)
-	if c.left == 0 {
-		b = append(slices.Clip(b), "\n[…] the rest was dropped\n"...)
-	}
-	if _, err := c.w.Write(b); err != nil {
-		return 0, err
-	}
-	return len(p), nil
 }
 
 // logTail is the end of the service's output.

@@ -13,6 +13,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/pkg/stdcopy"
 	"github.com/docker/go-connections/nat"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
 const (
@@ -139,7 +140,7 @@ func (s *Stack) probe(ctx context.Context, u *unit, in container.InspectResponse
 	defer stop()
 	defer at.Close()
 	var b strings.Builder
-	w := &capped{w: &b, left: maxTail}
+	w := proc.NewHead(&b, maxTail)
 	_, _ = stdcopy.StdCopy(w, w, at.Reader) // the exit code is what counts
 	st, err := s.cfg.Client.ContainerExecInspect(ctx, x.ID)
 	if err != nil {

@@ -83,7 +83,7 @@ func startSupabase(ctx context.Context, cfg SupabaseConfig, tail *proc.Tail, tel
 		return nil, fmt.Errorf("open log: %w", err)
 	}
 	defer f.Close()
-	log := &capped{w: f, left: maxServiceLog}
+	log := proc.NewHead(f, maxServiceLog)
 	dir := cfg.Dir
 	if _, err := os.Stat(filepath.Join(dir, "supabase", "config.toml")); errors.Is(err, os.ErrNotExist) {
 		dir = cfg.Scratch
