@@ -176,16 +176,16 @@ func (a *App) runCreate(ctx context.Context, o *createOptions) error {
 	if err == nil {
 		err = findSecrets(ctx, find, r)
 	}
+	var st *store.Store
+	if err == nil {
+		st, err = a.store()
+	}
+	var be *Backend
+	if err == nil {
+		be, err = a.open()
+	}
 	if err != nil {
 		return a.reject(ctx, o, err)
-	}
-	st, err := a.store()
-	if err != nil {
-		return err
-	}
-	be, err := a.open()
-	if err != nil {
-		return err
 	}
 	r.job.Owner = owner(st.Dir())
 	view := a.newView(o.json)

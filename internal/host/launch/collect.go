@@ -29,7 +29,7 @@ var ErrRunning = errors.New("the run has not ended")
 func (l *Launcher) finish(ctx context.Context, hard <-chan struct{}, rec *store.Record) (*workorder.Result, error) {
 	out, err := openRecorder(rec.Dir, l.show)
 	if err != nil {
-		return nil, err
+		return l.unfollowed(rec, err)
 	}
 	// Following outlives the user's wish to stop: a stop has a result too.
 	base := context.WithoutCancel(ctx)
@@ -40,12 +40,16 @@ func (l *Launcher) finish(ctx context.Context, hard <-chan struct{}, rec *store.
 	cancel()
 	kind := <-stopped
 	if err = errors.Join(err, out.Close()); err != nil {
-		// The box may live on: what is known now is written, and a later
-		// collection replaces it.
-		res := synthesise(rec, l.recorded(rec), workorder.StatusLost, workorder.ByHost, err.Error(), l.now())
-		return l.publish(rec, res), errors.Join(err, writeResult(rec, res))
+		return l.unfollowed(rec, err)
 	}
 	return l.collect(base, rec, kind)
+}
+
+// unfollowed is the result of a run whose box may live on unseen: what is known
+// now is written, and a later collection replaces it.
+func (l *Launcher) unfollowed(rec *store.Record, err error) (*workorder.Result, error) {
+	res := synthesise(rec, l.recorded(rec), workorder.StatusLost, workorder.ByHost, err.Error(), l.now())
+	return l.publish(rec, res), errors.Join(err, writeResult(rec, res))
 }
 
 type stopKind int
@@ -331,10 +335,12 @@ func (l *Launcher) Reject(ctx context.Context, taskID, project, outDir string, c
 	if outDir != "" {
 		rec.Dir = filepath.Join(outDir, taskID)
 	}
-	if err := l.Store.Create(rec); err != nil {
+	lock, noDir, err := l.record(rec)
+	if err != nil {
 		return errors.Join(cause, err)
 	}
-	_, err := l.stillborn(ctx, rec, cause)
+	defer lock.Unlock()
+	_, err = l.stillborn(ctx, rec, errors.Join(cause, noDir))
 	return err
 }
 

@@ -122,28 +122,49 @@ func (l *Launcher) Run(ctx context.Context, hard <-chan struct{}, job *Job) (*wo
 	if job.LocalRepo != "" {
 		checked.CloneURL = job.LocalRepo // the real one is known when it is served
 	}
-	if err := checked.Check(); err != nil {
-		return nil, fault.New(workorder.ExitInvalid, err, "")
+	cause := checked.Check()
+	if cause != nil {
+		cause = fault.New(workorder.ExitInvalid, cause, "")
+	}
+	if !workorder.ValidTaskID(o.TaskID) {
+		return nil, cause // no folder can have that name
 	}
 	rec := l.newRecord(job)
-	if err := l.Store.Create(rec); err != nil {
-		return nil, err
-	}
-	lock, err := l.Store.TryLock(o.TaskID)
+	lock, noDir, err := l.record(rec)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(cause, err)
 	}
 	defer lock.Unlock()
-	if err := l.begin(ctx, job, rec); err != nil {
-		return l.stillborn(ctx, rec, err)
+	if cause = errors.Join(cause, noDir); cause == nil {
+		cause = l.begin(ctx, job, rec)
+	}
+	if cause != nil {
+		return l.stillborn(ctx, rec, cause)
 	}
 	if err := l.Store.Save(rec); err != nil {
-		return nil, err
+		// The box runs, and what was saved before its start is enough to find it.
+		l.Log.Warn("save the record of the task", "task", rec.TaskID, "error", err)
 	}
 	if job.Detach {
 		return nil, nil
 	}
 	return l.finish(ctx, hard, rec)
+}
+
+// record makes the task's record and takes its lock. A run whose output folder
+// cannot be made is recorded in the state folder: noDir says why it goes no further.
+func (l *Launcher) record(rec *store.Record) (lock *store.Lock, noDir, err error) {
+	elsewhere := rec.Dir != ""
+	lock, err = l.Store.Create(rec)
+	if err == nil || !elsewhere || errors.Is(err, store.ErrExists) {
+		return lock, nil, err
+	}
+	rec.Dir = ""
+	lock, again := l.Store.Create(rec)
+	if again != nil {
+		return nil, nil, err
+	}
+	return lock, err, nil
 }
 
 func (l *Launcher) newRecord(job *Job) *store.Record {

@@ -236,6 +236,7 @@ func TestBadGround(t *testing.T) {
 		"image missing": {func(f *fixture, _ *launch.Job) {
 			f.Images = images{fault.New(workorder.ExitBox, errors.New("no image"), "")}
 		}, workorder.ExitBox, workorder.ByBox},
+		"order invalid":   {func(_ *fixture, j *launch.Job) { j.Order.TargetBranch = ".." }, workorder.ExitInvalid, workorder.ByOrder},
 		"runtime missing": {func(_ *fixture, j *launch.Job) { j.OCIRuntime = "kata" }, workorder.ExitBox, workorder.ByBox},
 		"engine far from a local repository": {func(f *fixture, j *launch.Job) {
 			f.fake.Details.Host, j.LocalRepo = "tcp://elsewhere:2375", "/src"

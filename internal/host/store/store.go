@@ -58,7 +58,7 @@ type Record struct {
 	Repo       string            `json:"repo,omitempty"`
 	Branch     string            `json:"branch,omitempty"`
 	Reason     string            `json:"reason,omitempty"`
-	// Steps are the host\'s own steps before the first one of the box.
+	// Steps are the host's own steps before the first one of the box.
 	Steps  []workorder.Step `json:"steps,omitempty"`
 	Limits workorder.Limits `json:"limits"`
 }
@@ -106,23 +106,43 @@ func (s *Store) Dir() string { return s.dir }
 // TaskDir is the task's own folder in the state folder.
 func (s *Store) TaskDir(id string) string { return filepath.Join(s.dir, id) }
 
-// Create makes the task's folder and its first record. An existing task is an error.
-func (s *Store) Create(r *Record) error {
+// ErrExists is returned for a task id that is taken.
+var ErrExists = errors.New("the task exists already")
+
+// Create makes the task's folder and its first record, and returns the task's
+// lock: nobody ever sees the record of a run that nobody holds. After an error
+// nothing is left, except of an existing task, which is not touched.
+func (s *Store) Create(r *Record) (made *Lock, err error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return fmt.Errorf("make state folder: %w", err)
+		return nil, fmt.Errorf("make state folder: %w", err)
 	}
 	if err := os.Mkdir(s.TaskDir(r.TaskID), 0o700); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("task %s exists already: choose another --task-id or remove it (sandbox-agent rm %s)", r.TaskID, r.TaskID)
+			return nil, fmt.Errorf("task %s: %w: choose another --task-id or remove it (sandbox-agent rm %s)", r.TaskID, ErrExists, r.TaskID)
 		}
-		return fmt.Errorf("make task folder: %w", err)
+		return nil, fmt.Errorf("make task folder: %w", err)
+	}
+	lock, err := s.TryLock(r.TaskID)
+	defer func() {
+		if err != nil {
+			_ = os.RemoveAll(s.TaskDir(r.TaskID)) // what cannot be written may not go away either
+			if lock != nil {
+				lock.Unlock()
+			}
+		}
+	}()
+	if err != nil {
+		return nil, err
 	}
 	if r.Dir == "" {
 		r.Dir = s.TaskDir(r.TaskID)
 	} else if err := os.MkdirAll(r.Dir, 0o755); err != nil {
-		return fmt.Errorf("make output folder: %w", err)
+		return nil, fmt.Errorf("make output folder: %w", err)
 	}
-	return s.Save(r)
+	if err := s.Save(r); err != nil {
+		return nil, err
+	}
+	return lock, nil
 }
 
 // Save writes the record.

@@ -16,11 +16,16 @@ func TestFind(t *testing.T) {
 		t.Errorf("empty store: %v, %v", list, err)
 	}
 	for i, id := range []string{"T-AAAA0001", "T-AAAA0002", "T-BBBB0001"} {
-		if err := s.Create(&store.Record{TaskID: id, CreatedAt: time.Unix(int64(i), 0)}); err != nil {
+		lock, err := s.Create(&store.Record{TaskID: id, CreatedAt: time.Unix(int64(i), 0)})
+		if err != nil {
 			t.Fatal(err)
 		}
+		if _, err := s.TryLock(id); !errors.Is(err, store.ErrLocked) {
+			t.Errorf("a new task is nobody's: %v", err)
+		}
+		lock.Unlock()
 	}
-	if err := s.Create(&store.Record{TaskID: "T-BBBB0001"}); err == nil {
+	if _, err := s.Create(&store.Record{TaskID: "T-BBBB0001"}); !errors.Is(err, store.ErrExists) {
 		t.Error("the same task was made twice")
 	}
 	for in, want := range map[string]string{"T-AAAA0001": "T-AAAA0001", "t-b": "T-BBBB0001", "bbbb": "T-BBBB0001", "AAAA0002": "T-AAAA0002"} {
@@ -52,7 +57,7 @@ func TestFind(t *testing.T) {
 func TestRemove(t *testing.T) {
 	s, out := store.New(t.TempDir()), t.TempDir()
 	r := &store.Record{TaskID: "T-AAAA0001", Dir: filepath.Join(out, "T-AAAA0001")}
-	if err := s.Create(r); err != nil {
+	if _, err := s.Create(r); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(out, "mine"), nil, 0o600); err != nil {
@@ -84,10 +89,7 @@ func TestLock(t *testing.T) {
 	if _, err := s.TryLock("T-AAAA0001"); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("absent task: %v", err)
 	}
-	if err := s.Create(&store.Record{TaskID: "T-AAAA0001"}); err != nil {
-		t.Fatal(err)
-	}
-	l, err := s.TryLock("T-AAAA0001")
+	l, err := s.Create(&store.Record{TaskID: "T-AAAA0001"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,5 +130,19 @@ func TestProcess(t *testing.T) {
 	reused.Start += "1"
 	if reused.Alive() || (*store.Process)(nil).Alive() || (&store.Process{PID: 1 << 30}).Alive() {
 		t.Error("a process that is not there is alive")
+	}
+}
+
+func TestCreateLeavesNothing(t *testing.T) {
+	s := store.New(t.TempDir())
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Create(&store.Record{TaskID: "T-AAAA0001", Dir: filepath.Join(file, "T-AAAA0001")}); err == nil {
+		t.Fatal("a folder was made below a file")
+	}
+	if _, err := s.Create(&store.Record{TaskID: "T-AAAA0001"}); err != nil {
+		t.Errorf("the id is taken by nothing: %v", err)
 	}
 }
