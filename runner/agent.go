@@ -82,6 +82,9 @@ func Agent(ctx context.Context, c Config) AgentOutcome {
 	if err != nil {
 		return c.notStarted(workorder.ByOrder, err)
 	}
+	if err := c.checkVersion(ctx, h); err != nil {
+		return c.notStarted(workorder.ByOrder, err)
+	}
 	c.emit(workorder.Event{Type: workorder.EventAgentStarted, Name: h.Name(), Text: c.Order.Harness.Version})
 
 	actx, stop := context.WithCancelCause(ctx)
@@ -97,8 +100,12 @@ func Agent(ctx context.Context, c Config) AgentOutcome {
 		return workorder.Event{Type: workorder.EventAgentText, Text: text}
 	})
 	out := a.wait(actx)
+	exit := out.Agent.ExitCode
+	if exit != nil && *exit == 0 && out.Status != workorder.StatusSuccess {
+		exit = nil // an agent may exit with 0 after it was stopped; that is not how it ended
+	}
 	c.emit(workorder.Event{
-		Type: workorder.EventAgentFinished, Name: h.Name(), Status: string(out.Status), ExitCode: out.Agent.ExitCode,
+		Type: workorder.EventAgentFinished, Name: h.Name(), Status: string(out.Status), ExitCode: exit,
 		DurationMS: time.Since(began).Milliseconds(), Text: out.Reason,
 	})
 	return out

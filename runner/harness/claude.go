@@ -131,7 +131,10 @@ func pinServer(env []string) (string, error) {
 	return string(b), nil
 }
 
-func (claude) Parser(r Run) Parser { return &claudeParser{want: r.Order.Harness} }
+func (claude) Parser(Run) Parser { return &claudeParser{} }
+
+// VersionCommand prints, for example, "2.1.5 (Claude Code)".
+func (claude) VersionCommand() []string { return []string{"claude", "--version"} }
 
 // Transcript is the CLI's own record of the session.
 func (claude) Transcript(r Run) string {

@@ -3,6 +3,7 @@ package harness
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -11,7 +12,6 @@ import (
 // claudeParser reads stream-json. Fields differ between versions of the CLI, so
 // each is optional and read leniently.
 type claudeParser struct {
-	want    workorder.Harness
 	session string
 	model   string
 	version string
@@ -216,17 +216,21 @@ func (p *claudeParser) result(o map[string]json.RawMessage) []workorder.Event {
 	p.last = claudeResult{
 		isError: field[bool](o, "is_error"), subtype: field[string](o, "subtype"),
 		terminal: field[string](o, "terminal_reason"), apiStatus: field[int](o, "api_error_status"),
-		text: field[string](o, "result"), errors: field[[]string](o, "errors"),
+		text: field[string](o, "result"), errors: slices.DeleteFunc(field[[]string](o, "errors"), internalNote),
 		denials: len(field[[]json.RawMessage](o, "permission_denials")),
 	}
 	p.account(o)
 	u := p.usage()
 	ev := []workorder.Event{{Type: workorder.EventAgentUsage, Usage: &u}}
-	if p.last.isError {
+	if p.last.isError && p.halt == "" { // what we stopped it for has been said, and is all there is to say
 		ev = append(ev, workorder.Event{Type: workorder.EventAgentError, Text: p.last.reason()})
 	}
 	return ev
 }
+
+// internalNote tells the notes that the CLI leaves for its own developers after an
+// interruption from errors for its user.
+func internalNote(s string) bool { return strings.HasPrefix(s, "[ede_diagnostic]") }
 
 // account takes tokens from the per-model tables: the plain usage leaves
 // sub-agents out, and is all zero in some results.
@@ -310,9 +314,6 @@ func (p *claudeParser) warnings() []string {
 	var w []string
 	for name := range p.estimated {
 		w = append(w, fmt.Sprintf("the cost is an estimate: claude-code has no price for model %q", name))
-	}
-	if v := p.want.Version; v != "" && p.version != "" && v != p.version {
-		w = append(w, fmt.Sprintf("the project asks for claude-code %s, the image has %s", v, p.version))
 	}
 	return w
 }

@@ -260,3 +260,24 @@ func TestClaudeTranscriptCost(t *testing.T) {
 		}
 	}
 }
+
+// TestClaudeAfterAWrongKey: after we stopped it, the CLI writes a result of its
+// own, with notes for its developers. Who follows the run has read the reason by then.
+func TestClaudeAfterAWrongKey(t *testing.T) {
+	p := &claudeParser{}
+	var errs []string
+	for _, line := range []string{
+		`{"type":"system","subtype":"api_retry","attempt":1,"max_retries":8,"error_status":401,"error":"authentication_failed","session_id":"s"}`,
+		`{"type":"result","subtype":"error_during_execution","is_error":true,"session_id":"s","errors":["[ede_diagnostic] result_type=user"]}`,
+	} {
+		events, _ := p.Line([]byte(line))
+		for _, e := range events {
+			if e.Type == workorder.EventAgentError {
+				errs = append(errs, e.Text)
+			}
+		}
+	}
+	if len(errs) != 1 || !strings.Contains(errs[0], "refused the key") || p.End(Exit{}).Reason != errs[0] {
+		t.Errorf("errors %q, reason %q", errs, p.End(Exit{}).Reason)
+	}
+}

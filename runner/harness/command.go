@@ -19,6 +19,8 @@ func (command) Command(r Run) (Command, error) {
 	spec := r.Order.Harness
 	argv := append([]string(nil), spec.Command...)
 	switch {
+	case spec.Version != "":
+		return Command{}, errors.New("harness command: harness.version cannot be checked for a program that we do not know: remove it, or let the command check it")
 	case len(argv) == 0 || strings.TrimSpace(argv[0]) == "":
 		return Command{}, errors.New("harness command: harness.command is empty: give the program to run")
 	case len(argv) == 1 && len(spec.Args) == 0:
@@ -40,9 +42,7 @@ func (command) Command(r Run) (Command, error) {
 	return Command{Argv: argv, Env: env, Stop: []syscall.Signal{syscall.SIGTERM}}, nil
 }
 
-func (command) Parser(r Run) Parser {
-	return &commandParser{claude: claudeParser{want: r.Order.Harness}}
-}
+func (command) Parser(Run) Parser { return &commandParser{} }
 
 // commandParser understands the schema in the package comment.
 type commandParser struct {

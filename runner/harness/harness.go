@@ -44,6 +44,12 @@ type Harness interface {
 	Parser(Run) Parser
 }
 
+// Versioner is a Harness whose program can be asked for its version.
+type Versioner interface {
+	// VersionCommand prints the version as its first word.
+	VersionCommand() []string
+}
+
 // Recorder is a Harness whose agent leaves a transcript.
 type Recorder interface {
 	// Transcript is a slash-separated glob of it, relative to Run.Home.

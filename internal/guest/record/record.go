@@ -253,6 +253,9 @@ func (r *Recorder) StepFinished(name string, err error, exitCode *int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.step(name)
+	if err != nil && exitCode != nil && *exitCode == 0 {
+		exitCode = nil // it is not what decided the step: an agent that was stopped may exit with 0
+	}
 	s.ExitCode = exitCode
 	if !s.StartedAt.IsZero() {
 		s.DurationMS = r.now().Sub(s.StartedAt).Milliseconds()

@@ -237,3 +237,18 @@ func TestResultWithoutAFormForItsCost(t *testing.T) {
 		t.Errorf("events %+v", events)
 	}
 }
+
+// An exit code of 0 explains no failure.
+func TestFailedStepWithExitCodeZero(t *testing.T) {
+	t.Parallel()
+	var stream syncBuffer
+	r := open(t, &stream, t.TempDir(), t.TempDir())
+	r.StepStarted("agent")
+	r.StepFinished("agent", errors.New("was stopped"), new(int))
+	if got := r.Result().Steps[0]; got.ExitCode != nil || got.Status != workorder.StepFailed {
+		t.Errorf("got %+v", got)
+	}
+	if err := r.Finish(func(*workorder.Result) {}); err != nil {
+		t.Fatal(err)
+	}
+}
