@@ -29,9 +29,8 @@ func newEngine(log *slog.Logger, o *workorder.Order, cred *proc.Credential) (*in
 	lazy := len(o.Services) == 0 && !o.Supabase
 	cache := layercache.New(layercache.Config{
 		Dir: workorder.CacheDir, DataRoot: workorder.DataRoot, ID: o.TaskID, Images: images,
-		// Without declared services nobody knows which images will be wanted; the
-		// Supabase CLI has a list of its own.
-		All: lazy || o.Supabase,
+		// Without declared services nobody knows which images will be wanted.
+		All: lazy,
 		// Whoever starts an engine by connecting to it is untrusted code.
 		ReadOnly: lazy, Log: log,
 	})
@@ -80,14 +79,13 @@ func (s *serviceStack) Up(ctx context.Context) error {
 	if err := services.WriteHosts("/etc/hosts", names); err != nil {
 		return err
 	}
-	if !s.order.Supabase {
-		s.keepLayers(ctx)
-	}
+	s.keepLayers(ctx)
 	return nil
 }
 
 // keepLayers publishes what was pulled or loaded, and closes the cache before
 // untrusted code runs. The cache is a saving, not a need: the run goes on without.
+// It does nothing when the cache is closed already.
 func (s *serviceStack) keepLayers(ctx context.Context) {
 	_, err := s.engine.cache.Publish(ctx)
 	if err := errors.Join(err, s.engine.cache.Seal()); err != nil {
@@ -95,7 +93,10 @@ func (s *serviceStack) keepLayers(ctx context.Context) {
 	}
 }
 
+// Supabase starts the stack. Its CLI acts on the repository's configuration, so
+// the cache is closed first: the stack's images are not kept for other boxes.
 func (s *serviceStack) Supabase(ctx context.Context) (map[string]string, error) {
+	s.keepLayers(ctx)
 	cfg := s.task.cfg
 	// No untrusted code has run yet, so nobody can have put anything else there.
 	scratch := filepath.Join(cfg.Home, ".supabase-stack")
@@ -107,9 +108,6 @@ func (s *serviceStack) Supabase(ctx context.Context) (map[string]string, error) 
 		Dir: cfg.Workspace, Scratch: scratch, User: cfg.User, Env: cfg.Env,
 		LogDir: s.logs, LogRel: workorder.LogsDir, Emit: s.emit,
 	})
-	if err == nil {
-		s.keepLayers(ctx)
-	}
 	return s.supabase.Env, err
 }
 

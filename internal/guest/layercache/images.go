@@ -90,7 +90,9 @@ func (r repositories) only(images []string) repositories {
 		if !ok {
 			continue
 		}
-		out.Repositories[repo] = map[string]string{}
+		if out.Repositories[repo] == nil { // two tags of one repository are wanted
+			out.Repositories[repo] = map[string]string{}
+		}
 		for ref, other := range r.Repositories[repo] {
 			if other == id { // with its digests
 				out.Repositories[repo][ref] = id

@@ -62,7 +62,8 @@ type Config struct {
 	DataRoot string
 	// ID names the run, unique among the boxes of the host.
 	ID string
-	// Images are the ones whose layers the box will need. All links every image.
+	// Images are the ones whose layers the box will need; no others are published.
+	// All links every image.
 	Images []string
 	All    bool
 	// ReadOnly closes the writable view as soon as the data root is placed: for an
@@ -269,9 +270,6 @@ func (c *Cache) Seal() error {
 	c.sealed = true
 	return nil
 }
-
-// Placed reports whether the cache is in use.
-func (c *Cache) Placed() bool { return c.placed }
 
 // drop undoes a placement that did not work out.
 func (c *Cache) drop() {

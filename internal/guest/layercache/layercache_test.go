@@ -69,6 +69,13 @@ func (b *box) write(text string, path string) {
 	}
 }
 
+// declares makes the engine load an image that the run declares.
+func (b *box) declares(name string, layers ...string) {
+	b.t.Helper()
+	b.cfg.Images = append(b.cfg.Images, name)
+	b.engineLoads(name, layers...)
+}
+
 // engineLoads does what the engine does when it gets an image.
 func (b *box) engineLoads(name string, layers ...string) {
 	b.t.Helper()
@@ -193,14 +200,14 @@ func cacheDir(t *testing.T) string {
 func TestPublishAndLink(t *testing.T) {
 	dir := cacheDir(t)
 	a := newBox(t, dir, "a", "redis:7")
-	a.engineLoads("redis:7", "base", "redis")
+	a.declares("redis:7", "base", "redis")
 	a.publish1(2)
 	a.wantContent("redis:7", "base", "redis") // moved under the running box
 	a.publish1(0)
 
 	b := newBox(t, dir, "b", "docker.io/library/redis:7")
 	b.wantContent("redis:7", "base", "redis")
-	b.engineLoads("app:1", "base", "redis", "app")
+	b.declares("app:1", "base", "redis", "app")
 	b.publish1(1)
 
 	c := newBox(t, dir, "c", "app:1")
@@ -215,8 +222,8 @@ func TestPublishAndLink(t *testing.T) {
 func TestSameLayersTwice(t *testing.T) {
 	dir := cacheDir(t)
 	a, b := newBox(t, dir, "a"), newBox(t, dir, "b")
-	a.engineLoads("one:1", "base", "one")
-	b.engineLoads("two:1", "base", "two")
+	a.declares("one:1", "base", "one")
+	b.declares("two:1", "base", "two")
 	a.publish1(2)
 	b.publish1(1)
 	b.wantContent("two:1", "base", "two")
@@ -234,7 +241,7 @@ func TestSameLayersTwice(t *testing.T) {
 func TestDeathWhilePublishing(t *testing.T) {
 	dir := cacheDir(t)
 	a := newBox(t, dir, "a")
-	a.engineLoads("redis:7", "base")
+	a.declares("redis:7", "base")
 	chain := digest("base")
 	if err := os.Chmod(a.path("seed"), 0o700); err != nil {
 		t.Fatal(err)
@@ -257,7 +264,7 @@ func TestDeathWhilePublishing(t *testing.T) {
 	if (tree{b.seed()}).cacheID(chain) != "" {
 		t.Fatal("half a layer is referred to")
 	}
-	b.engineLoads("redis:7", "base")
+	b.declares("redis:7", "base")
 	b.publish1(1)
 	newBox(t, dir, "c", "redis:7").wantContent("redis:7", "base")
 }
@@ -265,7 +272,7 @@ func TestDeathWhilePublishing(t *testing.T) {
 func TestRunsOfTheLivingAreKept(t *testing.T) {
 	dir := cacheDir(t)
 	a := newBox(t, dir, "a")
-	a.engineLoads("redis:7", "base")
+	a.declares("redis:7", "base")
 	b := newBox(t, dir, "b")
 	a.wantContent("redis:7", "base")
 	a.die()
@@ -286,7 +293,7 @@ func TestManyBoxesAtOnce(t *testing.T) {
 	boxes := make([]*box, 8)
 	for i := range boxes {
 		boxes[i] = newBox(t, dir, fmt.Sprint("box", i))
-		boxes[i].engineLoads("app:"+fmt.Sprint(i), "base", "shared", fmt.Sprint("own", i))
+		boxes[i].declares("app:"+fmt.Sprint(i), "base", "shared", fmt.Sprint("own", i))
 	}
 	for _, b := range boxes {
 		wg.Go(func() {
@@ -333,5 +340,29 @@ func TestBusyLock(t *testing.T) {
 	c := New(Config{Dir: dir, View: filepath.Join(t.TempDir(), "view"), DataRoot: t.TempDir(), ID: "b", Log: slog.New(slog.DiscardHandler), Mounts: flat{}})
 	if placed, _, err := c.Prepare(ctx, driver, 1000, 1000); placed || err == nil || !strings.Contains(err.Error(), "told to stop") {
 		t.Errorf("%v %v", placed, err)
+	}
+}
+
+// Code of the repository can name any image in its own engine. What the run did
+// not declare reaches no other box, nor does another meaning of a name it has.
+func TestOnlyDeclaredImagesArePublished(t *testing.T) {
+	dir := cacheDir(t)
+	a := newBox(t, dir, "a")
+	a.declares("redis:7", "base", "redis")
+	a.declares("redis:6", "base", "older")
+	a.publish1(3)
+
+	b := newBox(t, dir, "b")
+	b.declares("app:1", "app")
+	b.engineLoads("redis:7", "evil")
+	b.engineLoads("other:1", "base", "other")
+	b.publish1(1)
+
+	c := newBox(t, dir, "c", "redis:7", "redis:6", "app:1", "other:1")
+	c.wantContent("redis:7", "base", "redis")
+	c.wantContent("redis:6", "base", "older")
+	c.wantContent("app:1", "app")
+	if got, err := c.content("other:1"); err == nil {
+		t.Errorf("an image that no run declared was published: %q", got)
 	}
 }

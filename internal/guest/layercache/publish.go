@@ -9,9 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Publish moves the layers that this run pulled or loaded into the seed and
-// reports how many. Containers may run on them. It must be called before untrusted code
-// runs, because from then on the run's layers can no longer be trusted.
+// Publish moves the layers of Config.Images that this run pulled or loaded into
+// the seed and reports how many. Containers may run on them. It must be called before untrusted code
+// runs, because from then on the run's layers can no longer be trusted. Images of
+// other names stay the run's own: the boxes to come believe the seed's names.
 func (c *Cache) Publish(ctx context.Context) (int, error) {
 	if !c.placed || c.sealed {
 		return 0, nil
@@ -30,7 +31,8 @@ func (c *Cache) Publish(ctx context.Context) (int, error) {
 
 func (c *Cache) publish() (int, error) {
 	seed, run := tree{c.seed()}, tree{c.store()}
-	fresh, err := run.names()
+	all, err := run.names()
+	fresh := all.only(c.cfg.Images)
 	if err != nil || len(fresh.Repositories) == 0 {
 		return 0, err
 	}
