@@ -43,6 +43,13 @@ const (
 	ByHost       EndedBy = "host"       // the container vanished or the engine died
 )
 
+// Endings lists everything that can end a run.
+func Endings() []EndedBy {
+	return []EndedBy{
+		ByAgent, ByValidation, BySetup, ByServices, ByGit, ByBox, ByOrder, BySignal, ByTimeout, ByBudget, ByHost,
+	}
+}
+
 // The exit codes of the CLI and of the box, in one table.
 const (
 	ExitOK          = 0

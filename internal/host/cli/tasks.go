@@ -213,7 +213,7 @@ func (a *App) runLogs(ctx context.Context, id string, o *logsOptions) error {
 	view := a.newView(o.json)
 	defer view.r.Close()
 	if rec.Collected {
-		return launch.Events(rec.Dir, view.event)
+		return launch.Events(rec.Dir, launch.Judged(rec, view.event))
 	}
 	be, err := a.open()
 	if err != nil {

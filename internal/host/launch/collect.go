@@ -27,7 +27,7 @@ var ErrRunning = errors.New("the run has not ended")
 
 // finish follows the box to its end and collects it.
 func (l *Launcher) finish(ctx context.Context, hard <-chan struct{}, rec *store.Record) (*workorder.Result, error) {
-	out, err := openRecorder(rec.Dir, l.show)
+	out, err := openRecorder(rec.Dir, Judged(rec, l.show))
 	if err != nil {
 		return l.unfollowed(rec, err)
 	}
@@ -125,7 +125,7 @@ func (l *Launcher) Stop(ctx context.Context, taskID string, grace time.Duration)
 // Attach follows a run that another process started, or collects one that has
 // ended. Signals do not stop the run: whoever attaches may leave again.
 func (l *Launcher) Attach(ctx context.Context, rec *store.Record) (*workorder.Result, error) {
-	out, err := openRecorder(rec.Dir, l.show)
+	out, err := openRecorder(rec.Dir, Judged(rec, l.show))
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func (l *Launcher) Collect(ctx context.Context, rec *store.Record) (*workorder.R
 	if rec.Box == "" && box == nil {
 		return l.neverStarted(rec)
 	}
-	out, err := openRecorder(rec.Dir, l.show)
+	out, err := openRecorder(rec.Dir, Judged(rec, l.show))
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +193,9 @@ func (l *Launcher) collect(ctx context.Context, rec *store.Record, kind stopKind
 	if res == nil {
 		res = l.recordedResult(rec)
 	}
-	if res == nil {
+	if res != nil {
+		judge(res, rec)
+	} else {
 		res = l.lost(rec, box, kind)
 		l.show(workorder.Event{Time: l.now(), Type: workorder.EventResult, Result: res})
 	}
@@ -272,12 +274,12 @@ func (l *Launcher) bundle(ctx context.Context, rec *store.Record, res *workorder
 		return []string{fmt.Sprintf("import %s into %s: %v", path, rec.LocalRepo, err)}
 	}
 	res.Branch, res.Pushed = rec.TargetBranch, true
+	res.NextCommand = nextCommand(rec, res)
 	return []string{"the branch was not pushed by the box; it was imported into " + rec.LocalRepo + " from its bundle"}
 }
 
 // complete adds what only the host knows.
 func complete(res *workorder.Result, rec *store.Record) {
-	res.TaskID = rec.TaskID
 	if rec.Image.ID != "" {
 		res.Image = rec.Image
 	}
@@ -290,8 +292,6 @@ func complete(res *workorder.Result, rec *store.Record) {
 	if lead := res.StartedAt.Sub(rec.CreatedAt); lead > 0 && lead < startTimeout+collectTimeout {
 		res.StartedAt, res.DurationMS = rec.CreatedAt, res.DurationMS+lead.Milliseconds()
 	}
-	// The box knows a local repository only by the address it was served at.
-	res.Repo = rec.Repo
 	res.Steps = append(append([]workorder.Step{}, rec.Steps...), res.Steps...)
 }
 

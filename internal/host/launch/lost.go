@@ -15,8 +15,7 @@ func synthesise(rec *store.Record, events func(func(workorder.Event)) error, sta
 	res := &workorder.Result{
 		TaskID: rec.TaskID, Project: rec.Project, Mode: cmp.Or(rec.Mode, workorder.ModeCreate),
 		Status: status, EndedBy: by, Reason: reason, Resumable: status.Resumable(),
-		NextCommand: "sandbox-agent logs " + rec.TaskID,
-		StartedAt:   rec.CreatedAt, Repo: rec.Repo, BaseBranch: rec.Branch,
+		StartedAt: rec.CreatedAt, Repo: rec.Repo, BaseBranch: rec.Branch,
 		Agent: workorder.Agent{Harness: rec.Harness},
 	}
 	open := map[string]int{}
@@ -37,6 +36,7 @@ func synthesise(rec *store.Record, events func(func(workorder.Event)) error, sta
 		}
 	}
 	res.DurationMS = max(0, end.Sub(rec.CreatedAt).Milliseconds())
+	res.NextCommand = nextCommand(rec, res)
 	return res
 }
 
@@ -69,7 +69,7 @@ func applyEvent(res *workorder.Result, rec *store.Record, e workorder.Event, ope
 		}
 		res.Validation = append(res.Validation, v)
 	case workorder.EventPush:
-		if e.Status == "ok" && e.Name == "refs/heads/"+rec.TargetBranch {
+		if e.Status == "ok" && e.Name == workorder.BranchRef(rec.TargetBranch) {
 			res.Branch, res.HeadSHA, res.Pushed = rec.TargetBranch, e.Text, true
 		}
 	case workorder.EventWarning:

@@ -14,15 +14,15 @@ import (
 // Replay shows what has happened so far in a run that is not collected, without
 // touching its record: its own CLI may be writing it.
 func (l *Launcher) Replay(ctx context.Context, rec *store.Record) error {
-	mem := &recorder{show: l.show}
+	show := Judged(rec, l.show)
 	box, err := l.box(ctx, rec.TaskID)
 	if err != nil {
 		return err
 	}
 	if box == nil {
-		return Events(rec.Dir, l.show)
+		return Events(rec.Dir, show)
 	}
-	return l.Engine.Logs(ctx, box.ID, engine.LogOptions{Stdout: mem})
+	return l.Engine.Logs(ctx, box.ID, engine.LogOptions{Stdout: &recorder{show: show}})
 }
 
 // Watch follows a run to its end from any process. Whoever holds the task's
@@ -41,7 +41,7 @@ func (l *Launcher) Watch(ctx context.Context, rec *store.Record) (*workorder.Res
 		if !errors.Is(err, store.ErrLocked) {
 			return nil, err
 		}
-		if err := w.peek(ctx, rec.TaskID); err != nil {
+		if err := w.peek(ctx, rec); err != nil {
 			return nil, err
 		}
 		select {
@@ -59,7 +59,7 @@ func (l *Launcher) take(ctx context.Context, id string) (*workorder.Result, erro
 		return nil, err
 	}
 	// What a former holder recorded has not been seen by this watcher.
-	if err := Events(rec.Dir, l.show); err != nil {
+	if err := Events(rec.Dir, Judged(rec, l.show)); err != nil {
 		return nil, err
 	}
 	if rec.Collected {
@@ -76,12 +76,12 @@ func (l *Launcher) take(ctx context.Context, id string) (*workorder.Result, erro
 }
 
 // peek shows the box's events while another process holds the lock.
-func (l *Launcher) peek(ctx context.Context, id string) error {
-	box, err := l.box(ctx, id)
+func (l *Launcher) peek(ctx context.Context, rec *store.Record) error {
+	box, err := l.box(ctx, rec.TaskID)
 	if err != nil || box == nil {
 		return err
 	}
-	err = l.stream(ctx, id, engine.LogOptions{Follow: true, Stdout: &recorder{show: l.show}})
+	err = l.stream(ctx, rec.TaskID, engine.LogOptions{Follow: true, Stdout: &recorder{show: Judged(rec, l.show)}})
 	if errors.Is(err, engine.ErrNotFound) || errors.Is(err, errStuck) {
 		return nil // collected and removed meanwhile, or about to be
 	}

@@ -1,0 +1,96 @@
+package launch
+
+import (
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// judge takes from a box's result only what a box can know: it may have been
+// written by an agent that broke out of its user. Names that scripts act on are the order's,
+// words outside the contract are an error of the box.
+func judge(res *workorder.Result, rec *store.Record) {
+	if s := res.Status; !slices.Contains(workorder.Statuses(), s) || s == workorder.StatusLost {
+		res.Status, res.EndedBy = workorder.StatusError, workorder.ByBox
+		res.Reason = strings.TrimSuffix(fmt.Sprintf("the box gave a result with the status %q: %s", s, res.Reason), ": ")
+	}
+	if !slices.Contains(workorder.Endings(), res.EndedBy) {
+		res.EndedBy = workorder.ByBox
+	}
+	res.TaskID, res.Project, res.Mode, res.Resumable = rec.TaskID, rec.Project, rec.Mode, res.Status.Resumable()
+	// The box knows a local repository only by the address it was served at.
+	res.Repo = rec.Repo
+	if rec.Branch != "" || !workorder.ValidRefName(res.BaseBranch) {
+		res.BaseBranch = rec.Branch
+	}
+	if res.Branch != "" && res.Branch != rec.TargetBranch {
+		res.Warnings = append(res.Warnings, fmt.Sprintf("the box names a branch that is not this task's: %q", res.Branch))
+		res.Branch = ""
+	}
+	res.Pushed = res.Pushed && res.Branch != ""
+	for _, sha := range []*string{&res.BaseSHA, &res.HeadSHA} {
+		if !git.ValidSHA(*sha) {
+			*sha = ""
+		}
+	}
+	localPaths(res)
+	res.NextCommand = nextCommand(rec, res)
+}
+
+// Judged shows events of the box; a result as it is written, not as it was sent.
+func Judged(rec *store.Record, show func(workorder.Event)) func(workorder.Event) {
+	return func(e workorder.Event) {
+		if e.Type == workorder.EventResult && e.Result != nil && e.Seq > 0 {
+			res := *e.Result
+			judge(&res, rec)
+			e.Result, e.Status = &res, string(res.Status)
+		}
+		show(e)
+	}
+}
+
+// localPaths drops paths that lead out of the result's folder.
+func localPaths(res *workorder.Result) {
+	inside := func(p string) bool { return p == "" || fs.ValidPath(p) }
+	for i := range res.Validation {
+		if v := &res.Validation[i]; !inside(v.Log) {
+			v.Log = ""
+		}
+	}
+	for i := range res.Services {
+		if s := &res.Services[i]; !inside(s.Log) {
+			s.Log = ""
+		}
+	}
+	res.Evidence = slices.DeleteFunc(res.Evidence, func(e workorder.Evidence) bool { return !inside(e.Path) })
+}
+
+// nextCommand is what the user would most likely run next, ready to be pasted
+// into a shell.
+func nextCommand(rec *store.Record, res *workorder.Result) string {
+	from := res.BaseBranch
+	if from == "" {
+		from = res.BaseSHA
+	}
+	switch {
+	case !res.Pushed || from == "":
+		return "sandbox-agent logs " + rec.TaskID
+	case rec.LocalRepo != "":
+		return fmt.Sprintf("git -C %s diff %s", quote(rec.LocalRepo), quote(from+"..."+res.Branch))
+	}
+	return fmt.Sprintf("git fetch %s %s && git diff %s", quote(rec.Repo), quote(res.Branch), quote(from+"...FETCH_HEAD"))
+}
+
+// quote makes one word of a shell out of s.
+func quote(s string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:@%+,=-"
+	if s != "" && strings.Trim(s, plain) == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
