@@ -29,9 +29,6 @@ const (
 	fileLimit = 64 << 20
 )
 
-// Masker removes secrets from text.
-type Masker interface{ String(s string) string }
-
 // Recorder is the record of one run. Its methods are safe for concurrent use.
 type Recorder struct {
 	out   string // folder that leaves the box
@@ -155,12 +152,8 @@ func (r *Recorder) emit(e workorder.Event) {
 		return
 	}
 	e.Seq, e.Time = r.seq+1, r.now().UTC()
-	if r.mask != nil {
-		e.Text, e.Name, e.Path = r.mask.String(e.Text), r.mask.String(e.Name), r.mask.String(e.Path)
-	}
-	if len(e.Text) > workorder.MaxEventText {
-		e.Text = cut(e.Text, workorder.MaxEventText)
-	}
+	e.Text, e.Name, e.Path, e.ID = r.masked(e.Text), r.masked(e.Name), r.masked(e.Path), r.masked(e.ID)
+	e.Text, e.Name, e.ID = cut(e.Text, workorder.MaxEventText), cut(e.Name, maxName), cut(e.ID, maxName)
 	line, err := json.Marshal(e)
 	if err != nil {
 		return // an Event is plain data: this cannot happen
@@ -178,9 +171,16 @@ func (r *Recorder) emit(e workorder.Event) {
 	}
 }
 
+// maxName bounds the name and id of an event, in bytes: some are the agent's
+// words, and the longest of ours is an image's reference.
+const maxName = 1 << 10
+
 // cut shortens s to at most n bytes at a rune's edge and says so.
 func cut(s string, n int) string {
 	const mark = " […]"
+	if len(s) <= n {
+		return s
+	}
 	n -= len(mark)
 	for n > 0 && s[n]&0xC0 == 0x80 {
 		n--
@@ -323,7 +323,7 @@ func (r *Recorder) Finish(final func(*workorder.Result)) error {
 	if r.dropped > 0 {
 		res.Warnings = append(res.Warnings, fmt.Sprintf("%d events were not streamed because nobody read them; %s has them", r.dropped, workorder.EventsFile))
 	}
-	res.Reason = r.masked(res.Reason)
+	maskResult(res, r.mask)
 	b, err := res.Encode()
 	if err != nil {
 		// Of all fields only the cost, which is the agent's word, can be a value that

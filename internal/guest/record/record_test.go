@@ -252,3 +252,41 @@ func TestFailedStepWithExitCodeZero(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Nothing in the result shows a secret, whoever put it there; what programs go by stays.
+func TestResultIsMasked(t *testing.T) {
+	t.Parallel()
+	var stream syncBuffer
+	out := t.TempDir()
+	r := open(t, &stream, out, t.TempDir())
+	r.Emit(workorder.Event{Type: workorder.EventAgentTool, ID: "s3cret", Name: strings.Repeat("n", 1<<20)})
+	err := r.Finish(func(res *workorder.Result) {
+		res.Status, res.EndedBy, res.TaskID = "s3cret", "s3cret", "T-s3cret"
+		res.Reason, res.NextCommand, res.HeadSHA = "a s3cret", "git s3cret", "s3cret"
+		res.Commits = []workorder.Commit{{SHA: "s3cret", Subject: "add s3cret \"x\" & <y>", Author: "s3cret"}}
+		res.Services = []workorder.ServiceEnd{{Name: "db", Log: "logs/s3cret", Tail: "password s3cret\n"}}
+		res.Warnings = []string{"landing: s3cret"}
+		res.PR = &workorder.PR{URL: "https://s3cret@x"}
+		res.Agent.Final = "s3cret"
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(out, workorder.ResultFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := workorder.DecodeResult(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(b), "s3cret"); n != 6 || res.Status != "s3cret" || res.TaskID != "T-s3cret" || res.Services[0].Log != "logs/s3cret" {
+		t.Errorf("the secret is there %d times:\n%s", n, b)
+	}
+	if res.Commits[0].Subject != `add *** "x" & <y>` || res.PR.URL != "https://***@x" {
+		t.Errorf("got %+v, %+v", res.Commits, res.PR)
+	}
+	if e := stream.events(t); e[0].ID != "***" || len(e[0].Name) > maxName || e[1].Result.Commits[0].Subject != res.Commits[0].Subject {
+		t.Errorf("events %+v", e)
+	}
+}
