@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -138,7 +140,7 @@ func (a *App) printError(err error, code int, asJSON bool) {
 			ExitCode int       `json:"exit_code"`
 			Problems diag.List `json:"problems,omitempty"`
 		}{err.Error(), hint, code, list})
-		fmt.Fprintln(a.Stderr, string(b))
+		fmt.Fprintln(a.Stderr, string(render.EscapeControls(b)))
 		return
 	}
 	if positioned {
@@ -146,9 +148,10 @@ func (a *App) printError(err error, code int, asJSON bool) {
 			return
 		}
 	}
-	fmt.Fprintln(a.Stderr, "error: "+strings.TrimRight(err.Error(), "\n"))
+	// What a git server, a registry or a build said is in there.
+	fmt.Fprintln(a.Stderr, "error: "+render.Clean(strings.TrimRight(err.Error(), "\n")))
 	if hint != "" {
-		fmt.Fprintln(a.Stderr, "hint: "+hint)
+		fmt.Fprintln(a.Stderr, "hint: "+render.Clean(hint))
 	}
 }
 
@@ -190,9 +193,15 @@ func (a *App) open() (*Backend, error) {
 	return b, nil
 }
 
+// json prints a document. What JSON allows bare and a terminal obeys is escaped.
 func (a *App) json(v any) error {
-	e := json.NewEncoder(a.Stdout)
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	return e.Encode(v)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	_, err := a.Stdout.Write(render.EscapeControls(b.Bytes()))
+	return err
 }

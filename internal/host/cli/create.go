@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -381,10 +380,7 @@ func (a *App) loadProject(o *createOptions) (*projects.Project, error) {
 }
 
 func (a *App) dryRun(r *resolved) error {
-	enc := json.NewEncoder(a.Stdout)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(r.job.Order); err != nil {
+	if err := a.json(r.job.Order); err != nil {
 		return err
 	}
 	_, err := io.WriteString(a.Stderr, launch.PlanText(r.job))

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -51,9 +52,9 @@ func (a *App) runDoctor(ctx context.Context, asJSON bool) error {
 	} else {
 		w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
 		for _, c := range checks {
-			fmt.Fprintf(w, "%s\t%s\t%s\n", c.Status, c.Name, c.Message)
+			fmt.Fprintf(w, "%s\t%s\t%s\n", c.Status, render.Clean(c.Name), render.Clean(c.Message))
 			if c.Hint != "" {
-				fmt.Fprintf(w, "\t\thint: %s\n", c.Hint)
+				fmt.Fprintf(w, "\t\thint: %s\n", render.Clean(c.Hint))
 			}
 		}
 		err = w.Flush()

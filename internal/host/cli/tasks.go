@@ -81,7 +81,7 @@ func (a *App) runPs(ctx context.Context, o *psOptions) error {
 		return a.json(rows)
 	}
 	if engineErr != nil {
-		fmt.Fprintln(a.Stderr, "warning: "+engineErr.Error())
+		fmt.Fprintln(a.Stderr, "warning: "+render.Clean(engineErr.Error()))
 	}
 	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "TASK\tPROJECT\tSTATUS\tAGE\tSTEP\tDESCRIPTION")
@@ -270,7 +270,7 @@ func (a *App) runResult(ctx context.Context, id string, o *resultOptions) error 
 		return fmt.Errorf("read result: %w", err)
 	}
 	if o.json {
-		_, err := a.Stdout.Write(b)
+		_, err := a.Stdout.Write(render.EscapeControls(b))
 		return err
 	}
 	res, err := workorder.DecodeResult(b)

@@ -27,14 +27,14 @@ func (r *jsonRenderer) Event(e workorder.Event) {
 			return
 		}
 	}
-	_, _ = r.w.Write(escapeControls(b.Bytes())) // a reader that has gone away is no error
+	_, _ = r.w.Write(EscapeControls(b.Bytes())) // a reader that has gone away is no error
 }
 
 func (r *jsonRenderer) Close() {}
 
-// escapeControls escapes what JSON allows bare and a terminal obeys: DEL and
+// EscapeControls escapes in JSON what it allows bare and a terminal obeys: DEL and
 // the eight-bit controls. They can only stand inside strings.
-func escapeControls(b []byte) []byte {
+func EscapeControls(b []byte) []byte {
 	if bytes.IndexByte(b, 0x7f) < 0 && bytes.IndexByte(b, 0xc2) < 0 {
 		return b
 	}
