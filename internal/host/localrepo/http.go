@@ -135,10 +135,21 @@ func body(r *http.Request) (io.Reader, error) {
 var gitProtocol = regexp.MustCompile(`^[a-z0-9=:.]{1,64}$`)
 
 // servicePolicy overrides the repository's own configuration: the command line
-// is the last word. A push may rewind the run's own refs (checkpoints do), never a checked-out branch.
-var servicePolicy = []string{
+// is the last word. A push may rewind the run's own refs (checkpoints do), never a checked-out
+// branch, and brings no object that would do harm where it is checked out.
+var servicePolicy = append(checked("receive"),
 	"-c", "receive.denyCurrentBranch=refuse", "-c", "receive.denyNonFastForwards=false", "-c", "receive.denyDeletes=false",
 	"-c", "uploadpack.allowFilter=true", "-c", "receive.unpackLimit=1", "-c", "receive.maxInputSize=0",
+)
+
+// checked makes git examine the objects that come in by what (receive, fetch). Old
+// tools wrote the faults that are let through: they are ugly, common and harmless.
+func checked(what string) []string {
+	args := []string{"-c", what + ".fsckObjects=true"}
+	for _, fault := range []string{"zeroPaddedFilemode", "missingSpaceBeforeDate", "badTimezone"} {
+		args = append(args, "-c", what+".fsck."+fault+"=warn")
+	}
+	return args
 }
 
 func (h *handler) run(w http.ResponseWriter, r *http.Request, service string, in io.Reader, flags ...string) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"io"
 	"log/slog"
@@ -331,4 +332,45 @@ func TestImportBundle(t *testing.T) {
 	if err := localrepo.ImportBundle(ctx, repo, bundle, id, branch); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
+}
+
+// TestHarmfulObjects: a tree can hold what no git makes, such as a folder .git
+// with hooks for whoever checks it out.
+func TestHarmfulObjects(t *testing.T) {
+	t.Parallel()
+	repo := repository(t)
+	dir := clone(t, serve(t, repo))
+	hash := func(kind string, content []byte) string {
+		t.Helper()
+		file := filepath.Join(t.TempDir(), "object")
+		write(t, file, content)
+		return must(t, dir, "hash-object", "-w", "--literally", "-t", kind, file)
+	}
+	tree := hash("tree", append([]byte("100644 .git\x00"), mustHex(t, hash("blob", []byte("x")))...))
+	bad := must(t, dir, "commit-tree", "-m", "x", "-p", "HEAD", tree)
+	if out, err := git(t, dir, authorised(token, "push", "origin", bad+":refs/heads/"+branch)...); err == nil {
+		t.Errorf("the push was taken: %s", out)
+	}
+	must(t, dir, "update-ref", "refs/heads/"+branch, bad)
+	bundle := filepath.Join(t.TempDir(), "work.bundle")
+	must(t, dir, "bundle", "create", "-q", bundle, "main.."+branch)
+	if err := localrepo.ImportBundle(t.Context(), repo, bundle, id, branch); err == nil {
+		t.Error("the bundle was taken")
+	}
+	if out, err := git(t, repo, "rev-parse", "--verify", "-q", branch); err == nil {
+		t.Errorf("the branch is there: %s", out)
+	}
+	// An ugly one of an old tool is not in the way.
+	zero := append([]byte("040000 d\x00"), mustHex(t, must(t, dir, "rev-parse", "HEAD^{tree}"))...)
+	ugly := must(t, dir, "commit-tree", "-m", "y", "-p", "HEAD", hash("tree", zero))
+	must(t, dir, authorised(token, "push", "-q", "origin", ugly+":refs/heads/"+branch)...)
+}
+
+func mustHex(t *testing.T, s string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }

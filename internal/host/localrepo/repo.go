@@ -123,21 +123,52 @@ func ImportBundle(ctx context.Context, repo, bundle, taskID, branch string) erro
 	if err != nil {
 		return fmt.Errorf("read bundle: %w", err)
 	}
-	var specs []string
+	// Into a repository of its own first: git examines what a fetch from a
+	// repository brings, what a bundle brings only since 2.46.
+	stage, err := os.MkdirTemp("", "sandbox-agent-import-")
+	if err != nil {
+		return fmt.Errorf("read bundle: %w", err)
+	}
+	defer os.RemoveAll(stage)
+	if err := borrow(ctx, stage, repo); err != nil {
+		return err
+	}
+	var out, in []string
 	for line := range strings.Lines(heads) {
 		_, ref, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch {
 		case allowedRef(ref, taskID, branch):
-			specs = append(specs, ref+":"+ref)
+			out, in = append(out, ref+":"+ref), append(in, ref+":"+ref)
 		case ref == "HEAD" && !strings.Contains(heads, "refs/heads/"+branch):
-			specs = append(specs, "HEAD:refs/heads/"+branch)
+			own := "refs/heads/" + branch
+			out, in = append(out, "HEAD:"+own), append(in, own+":"+own)
 		}
 	}
-	if len(specs) == 0 {
+	if len(out) == 0 {
 		return errors.New("the bundle holds no ref of this run")
 	}
-	_, err = gitOut(ctx, repo, append([]string{"fetch", "--no-tags", "--no-auto-gc", "--no-write-fetch-head", "--", bundle}, specs...)...)
+	fetch := []string{"fetch", "--no-tags", "--no-auto-gc", "--no-write-fetch-head", "--"}
+	if _, err := gitOut(ctx, stage, append(append(fetch, bundle), out...)...); err != nil {
+		return err
+	}
+	fetch = append(append(checked("fetch"), "-c", "protocol.file.allow=always"), fetch...)
+	_, err = gitOut(ctx, repo, append(append(fetch, stage), in...)...)
 	return err
+}
+
+// borrow makes dir a repository that has the objects of repo without a copy.
+func borrow(ctx context.Context, dir, repo string) error {
+	if _, err := gitOut(ctx, dir, "init", "-q", "--bare"); err != nil {
+		return err
+	}
+	objects, err := gitOut(ctx, repo, "rev-parse", "--git-path", "objects")
+	if err != nil {
+		return err
+	}
+	if !filepath.IsAbs(objects) {
+		objects = filepath.Join(repo, objects)
+	}
+	return os.WriteFile(filepath.Join(dir, "objects", "info", "alternates"), []byte(objects), 0o600)
 }
 
 // hardened keeps what the repository's configuration can make git do away from
