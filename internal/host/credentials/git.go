@@ -62,7 +62,7 @@ func (f *Finder) Git(ctx context.Context, remote string) (*workorder.GitCredenti
 	ctx, cancel := context.WithTimeout(ctx, helperTimeout)
 	defer cancel()
 	if u.Scheme == "https" {
-		if out, err := f.Run(ctx, []string{"gh", "auth", "token", "--hostname", u.Host}, ""); err == nil && strings.TrimSpace(out) != "" {
+		if out, err := f.Run(ctx, f.askGh(u.Host), ""); err == nil && strings.TrimSpace(out) != "" {
 			return token("", strings.TrimSpace(out)), nil
 		}
 	}
@@ -82,6 +82,17 @@ func token(user, t string) *workorder.GitCredential {
 func (f *Finder) isGitHub(host string) bool {
 	host = strings.ToLower(host)
 	return host == "github.com" || host != "" && host == strings.ToLower(f.Getenv("GH_HOST"))
+}
+
+// askGh is the command that asks the gh tool for a host's token. Of a host that is
+// not GitHub's, or the user's GH_HOST, only what gh has stored for it is wanted: its variables
+// for a server of the user's own would be handed to every host that a project names.
+func (f *Finder) askGh(host string) []string {
+	argv := []string{"gh", "auth", "token", "--hostname", host}
+	if f.isGitHub(host) || strings.HasSuffix(strings.ToLower(host), ".ghe.com") {
+		return argv
+	}
+	return append([]string{"env", "-u", "GH_ENTERPRISE_TOKEN", "-u", "GITHUB_ENTERPRISE_TOKEN"}, argv...)
 }
 
 // helper asks the host's own git credential helpers, which never may prompt.

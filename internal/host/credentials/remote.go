@@ -122,19 +122,3 @@ func Redacted(remote string) string {
 	u.User = nil
 	return u.String()
 }
-
-// Split takes a credential out of a URL: it must not be in an order, which is
-// written to disk. A user name alone is kept.
-func Split(remote string) (clean string, cred *workorder.GitCredential) {
-	u, err := url.Parse(remote)
-	if err != nil || u.User == nil || u.Scheme != "http" && u.Scheme != "https" {
-		return remote, nil
-	}
-	pass, ok := u.User.Password()
-	if !ok {
-		return remote, nil
-	}
-	cred = &workorder.GitCredential{Username: u.User.Username(), Token: pass}
-	u.User = nil
-	return u.String(), cred
-}
