@@ -19,7 +19,7 @@ import (
 // certainly lost its CLI.
 const neverStarted = 5 * time.Minute
 
-type gcOptions struct{ dryRun, images, json bool }
+type gcOptions struct{ dryRun, images, cache, json bool }
 
 func newGcCmd(a *App) *cobra.Command {
 	o := &gcOptions{}
@@ -27,12 +27,16 @@ func newGcCmd(a *App) *cobra.Command {
 		Use: "gc", Short: "Collect finished boxes and remove what dead commands left", Args: noArgs,
 		Long: `Gc collects the results of boxes that have ended, removes them with their volumes,
 ends companions whose box is gone, and with --images removes images of older versions.
-A box that runs, and a task that another command follows, is left alone.`,
-		Example: "  sandbox-agent gc --dry-run\n  sandbox-agent gc --images",
+A box that runs, and a task that another command follows, is left alone.
+
+With --cache it removes the layer cache too, the volume ` + launch.CacheVolume + ` that all
+boxes of the engine share: the next runs pull their images again. It is refused while a box runs.`,
+		Example: "  sandbox-agent gc --dry-run\n  sandbox-agent gc --images --cache",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.runGc(cmd.Context(), o) },
 	}
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only say what would be done")
 	cmd.Flags().BoolVar(&o.images, "images", false, "also remove images built by other versions")
+	cmd.Flags().BoolVar(&o.cache, "cache", false, "also remove the layer cache that boxes share")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON list of what was done")
 	return cmd
 }
@@ -87,6 +91,9 @@ func (a *App) runGc(ctx context.Context, o *gcOptions) error {
 	c.volumes(ctx)
 	if o.images {
 		c.images(ctx)
+	}
+	if o.cache {
+		c.cache(ctx)
 	}
 	return c.report()
 }
@@ -152,6 +159,30 @@ func (c *collector) volumes(ctx context.Context) {
 	}
 	for _, n := range names {
 		c.do("remove volume", n, func() error { return c.be.Leftovers.RemoveVolume(ctx, n) })
+	}
+}
+
+// cache removes the volume that all boxes of the engine share, whoever owns them.
+func (c *collector) cache(ctx context.Context) {
+	if c.be.Leftovers == nil {
+		return
+	}
+	boxes, err := c.be.Engine.Boxes(ctx, map[string]string{workorder.LabelTask: ""})
+	if err != nil {
+		c.errs = append(c.errs, err)
+		return
+	}
+	for _, b := range boxes {
+		if b.Live() {
+			c.errs = append(c.errs, fmt.Errorf("remove the layer cache: %s runs and uses it: stop it, or wait for its end", b.Name))
+			return
+		}
+	}
+	if !c.o.dryRun {
+		err = c.be.Leftovers.RemoveVolume(ctx, launch.CacheVolume)
+	}
+	if !errors.Is(err, engine.ErrNotFound) {
+		c.do("remove volume", launch.CacheVolume, func() error { return err })
 	}
 }
 

@@ -53,6 +53,10 @@ var (
 // the guaranteed grace, so that none of them cuts a landing short.
 const StopTimeout = workorder.StopGrace + 20*time.Second
 
+// LabelCache marks the volume of the layer cache, which is nobody's: all boxes
+// of an engine share it.
+const LabelCache = "sandbox-agent.cache"
+
 // The ways a box can be held.
 const (
 	IsolationConfined   = "confined"

@@ -34,9 +34,10 @@ const (
 	// landingReserve is what a run may take beyond its own timeout (boot before
 	// the clock starts, landing after it ends) until the host stops it from outside.
 	landingReserve = 5 * time.Minute
-	// cacheVolume is shared by all boxes of an engine; the guest locks what it uses.
-	cacheVolume = "sandbox-agent-cache"
 )
+
+// CacheVolume is shared by all boxes of an engine; the guest locks what it uses.
+const CacheVolume = "sandbox-agent-cache"
 
 // Images makes sure that the image of the box is on the engine.
 type Images interface {
@@ -259,7 +260,7 @@ func boxSpec(job *Job, rec *store.Record, info engine.Info) engine.BoxSpec {
 		Labels: map[string]string{
 			workorder.LabelTask: rec.TaskID, workorder.LabelOwner: job.Owner, workorder.LabelProject: rec.Project,
 		},
-		Isolation: job.Isolation, OCIRuntime: job.OCIRuntime, Limits: job.Order.Limits, CacheVolume: cacheVolume,
+		Isolation: job.Isolation, OCIRuntime: job.OCIRuntime, Limits: job.Order.Limits, CacheVolume: CacheVolume,
 		Fuse: hasFuse(info), CgroupV2: info.CgroupVersion == 2,
 	}
 }

@@ -60,7 +60,10 @@ func hostConfig(s engine.BoxSpec) (*container.Config, *container.HostConfig, err
 		Type: mount.TypeVolume, Target: workorder.DataRoot, VolumeOptions: &mount.VolumeOptions{Labels: s.Labels},
 	}}
 	if s.CacheVolume != "" {
-		hc.Mounts = append(hc.Mounts, mount.Mount{Type: mount.TypeVolume, Source: s.CacheVolume, Target: workorder.CacheDir})
+		hc.Mounts = append(hc.Mounts, mount.Mount{
+			Type: mount.TypeVolume, Source: s.CacheVolume, Target: workorder.CacheDir,
+			VolumeOptions: &mount.VolumeOptions{Labels: map[string]string{engine.LabelCache: "1"}},
+		})
 	}
 	if s.CgroupV2 {
 		hc.CgroupnsMode = container.CgroupnsModePrivate

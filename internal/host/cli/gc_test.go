@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+type volumes struct{ names []string }
+
+func (v *volumes) Volumes(context.Context, string) ([]string, error) { return nil, nil }
+
+func (v *volumes) RemoveVolume(_ context.Context, name string) error {
+	i := slices.Index(v.names, name)
+	if i < 0 {
+		return engine.ErrNotFound
+	}
+	v.names = slices.Delete(v.names, i, i+1)
+	return nil
+}
+
+// TestGcCache: the cache is every box's, also of other users of the engine.
+func TestGcCache(t *testing.T) {
+	t.Parallel()
+	fake := enginetest.NewFake(map[string]enginetest.Program{"x": func(b *enginetest.Box) int { <-b.Killed; return 0 }})
+	v := &volumes{names: []string{launch.CacheVolume, "mine"}}
+	var out, errs bytes.Buffer
+	dir := t.TempDir()
+	a := &App{
+		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(string) string { return dir },
+		Open: func() (*Backend, error) { return &Backend{Engine: fake, Leftovers: v}, nil },
+	}
+	id, err := fake.Run(t.Context(), engine.BoxSpec{Name: "theirs", Image: "x", Labels: map[string]string{workorder.LabelTask: "T-A1B2C3D4", workorder.LabelOwner: "else"}}, io.MultiReader())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code := Main(t.Context(), a, []string{"gc", "--cache"}); code == 0 || !strings.Contains(errs.String(), "theirs runs and uses it") || len(v.names) != 2 {
+		t.Errorf("exit %d, %s, %v", code, errs.String(), v.names)
+	}
+	if err := fake.Stop(t.Context(), id, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range []string{"gc", "gc --cache --dry-run"} {
+		if code := Main(t.Context(), a, strings.Fields(args)); code != 0 || len(v.names) != 2 {
+			t.Errorf("%s: exit %d, %v", args, code, v.names)
+		}
+	}
+	if code := Main(t.Context(), a, []string{"gc", "--cache"}); code != 0 || !slices.Equal(v.names, []string{"mine"}) {
+		t.Errorf("exit %d, %v", code, v.names)
+	}
+	out.Reset()
+	if code := Main(t.Context(), a, []string{"gc", "--cache"}); code != 0 || out.String() != "nothing to do\n" {
+		t.Errorf("exit %d, %s", code, out.String())
+	}
+}
