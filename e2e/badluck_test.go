@@ -32,6 +32,9 @@ trap "" TERM INT
 while :; do sleep 1; done
 `
 
+// bomb uses up every process that the box may have.
+const bomb = "exec python3 -c 'import os\nwhile True:\n  try: os.fork()\n  except OSError: pass\n'"
+
 // landed checks that what busy made is on the run's branch.
 func landed(t *testing.T, repo string, r *workorder.Result) {
 	t.Helper()
@@ -156,7 +159,7 @@ func TestAgentsThatMisbehave(t *testing.T) {
 		},
 		{
 			name: "fork bomb", head: "timeout_minutes: 0.1\nlimits:\n  pids: 200\n", code: workorder.ExitTimeout,
-			script: "exec python3 -c 'import os\nwhile True:\n  try: os.fork()\n  except OSError: pass\n'",
+			script: bomb,
 			status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: "timeout_minutes",
 		},
 		{
@@ -229,10 +232,13 @@ func work(t *testing.T, script string, args ...string) *working {
 
 func (u *user) work(script string, args ...string) *working {
 	u.t.Helper()
+	return u.workOn(scripted("", busy+script), args...)
+}
+
+func (u *user) workOn(yaml string, args ...string) *working {
+	u.t.Helper()
 	w := &working{u: u, repo: u.repo(map[string]string{"README": "x"})}
-	w.started = u.start("", append([]string{
-		"create", "--task", "x", "--repo", w.repo, "-p", u.project(scripted("", busy+script)),
-	}, args...)...)
+	w.started = u.start("", append([]string{"create", "--task", "x", "--repo", w.repo, "-p", u.project(yaml)}, args...)...)
 	w.waitFor("agent-is-busy")
 	w.id = taskID.FindString(w.out.String() + w.errOut.String())
 	return w
@@ -426,6 +432,23 @@ func TestBootKilled(t *testing.T) {
 	if !strings.Contains(r.Reason, "boot") {
 		t.Errorf("reason %q", r.Reason)
 	}
+}
+
+// The same, and the agent leaves no room for rescue.
+func TestBootKilledUnderAForkBomb(t *testing.T) {
+	t.Parallel()
+	w := newCarefulUser(t).workOn(scripted("limits:\n  pids: 200\n", busy+"sleep 1\n"+bomb))
+	boot := w.boot()
+	for range 100 {
+		if top, err := eng.ContainerTop(t.Context(), w.box(), nil); err == nil && len(top.Processes) > 150 {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err := syscall.Kill(boot, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	landed(t, w.repo, w.end(workorder.ExitBox, workorder.StatusError, workorder.ByBox))
 }
 
 // Boot hangs, and the user wants to stop: PID 1 sees to it.

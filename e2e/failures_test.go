@@ -242,6 +242,7 @@ func TestRemoteThatDoesNotServe(t *testing.T) {
 			name: "wrong token", head: "repo: " + url + "\n", code: workorder.ExitGit, env: []string{"SANDBOX_AGENT_GIT_TOKEN=wrong-token-987654321"},
 			says: []string{"refused the credential", "hint: "}, status: workorder.StatusError, by: workorder.ByGit,
 			check: func(t *testing.T, r *workorder.Result) {
+				t.Helper()
 				if strings.Contains(r.Reason, "wrong-token") {
 					t.Error("the reason holds the token")
 				}

@@ -27,8 +27,15 @@ func TestCLIKilled(t *testing.T) {
 		// begun: the box has its order, so the run goes on by itself.
 		begun bool
 	}{
-		{moment: "preflight: started"}, {moment: "image: started"}, {moment: "start: started"},
-		{"box ready", true}, {"clone: started", true}, {"agent: started", true}, {"stdout: agent-is-busy", true}, {"push: started", true}, {"result:", true},
+		{moment: "preflight: started"},
+		{moment: "image: started"},
+		{moment: "start: started"},
+		{"box ready", true},
+		{"clone: started", true},
+		{"agent: started", true},
+		{"stdout: agent-is-busy", true},
+		{"push: started", true},
+		{"result:", true},
 	} {
 		t.Run(k.moment, func(t *testing.T) {
 			t.Parallel()

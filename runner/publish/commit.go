@@ -12,7 +12,11 @@ import (
 )
 
 // LeftError says that some of the work tree could not be committed.
-type LeftError struct{ Paths []string }
+type LeftError struct {
+	Paths []string
+	// Full: the disk had no room for them.
+	Full bool
+}
 
 // Left are the paths that only Archive can keep.
 func (e *LeftError) Left() []string { return e.Paths }
@@ -25,6 +29,9 @@ func (e *LeftError) Error() string {
 	s := "could not commit " + strings.Join(named, ", ")
 	if more := len(e.Paths) - len(named); more > 0 {
 		s += fmt.Sprintf(" and %d more", more)
+	}
+	if e.Full {
+		return s + " (no space left on the disk)"
 	}
 	return s + " (a repository of its own without a commit, or not readable for the agent's user)"
 }
@@ -53,7 +60,8 @@ func (p *Publisher) Commit(ctx context.Context, message string) error {
 	case addErr == nil && commitErr != nil:
 		return commitErr
 	}
-	return &LeftError{Paths: left}
+	full := addErr != nil && strings.Contains(addErr.Error(), "No space left on device")
+	return &LeftError{Paths: left, Full: full}
 }
 
 // uncommitted lists the paths in which the work tree differs from HEAD.

@@ -219,7 +219,10 @@ func (b *Box) work(ctx context.Context, steps []step) ending {
 	agent := b.agent(ctx)
 	if ctx.Err() == nil {
 		// Before validation, whose own droppings are not the agent's work.
-		_ = b.commit(ctx) // landing tries again, with more room on a full disk, and says so
+		if err := b.Rec.ReleaseForLanding(); err != nil {
+			b.Rec.Warn(err.Error())
+		}
+		_ = b.commit(ctx) // landing tries again, and says so
 	}
 	switch {
 	case len(b.Order.Validate) == 0:

@@ -144,7 +144,17 @@ const (
 
 // rescue forks the last line of defence, which has limit to land, and waits for it.
 func (i *Init) rescue(order []byte, exits <-chan exit, limit time.Duration, reason string) int {
-	pid, err := i.fork("rescue", order, RescueReason+"="+reason, RescueLimit+"="+limit.String())
+	if i.KillAll != nil {
+		i.KillAll()
+	}
+	var pid int
+	var err error
+	for range forkTries {
+		if pid, err = i.fork("rescue", order, RescueReason+"="+reason, RescueLimit+"="+limit.String()); !errors.Is(err, syscall.EAGAIN) {
+			break
+		}
+		drain(exits, forkPause) // the killed give their places back when they are reaped
+	}
 	if err != nil {
 		i.Log.Error("start rescue", "error", err)
 		return workorder.ExitBox
