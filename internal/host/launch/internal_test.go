@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -253,6 +254,14 @@ func TestNextCommand(t *testing.T) {
 		if got := nextCommand(&c.rec, &c.res); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
+	}
+}
+
+// TestLongest: the host never ends a run that still keeps the guest's own bounds.
+func TestLongest(t *testing.T) {
+	o := &workorder.Order{TimeoutMinutes: 3}
+	if got := longest(o); got <= startTimeout+3*time.Minute+workorder.AgentGrace+workorder.LandLimit {
+		t.Errorf("stopped after %s", got)
 	}
 }
 

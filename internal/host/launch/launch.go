@@ -31,9 +31,9 @@ const (
 	// startTimeout bounds creating and starting a container: on a loaded machine
 	// it takes seconds, and an engine that needs longer is stuck.
 	startTimeout = 2 * time.Minute
-	// landingReserve is what a run may take beyond its own timeout (boot before
-	// the clock starts, landing after it ends) until the host stops it from outside.
-	landingReserve = 5 * time.Minute
+	// endReserve is for what the guest does after its own bounds on a loaded
+	// machine (the result, its containers), before the host stops it from outside.
+	endReserve = time.Minute
 )
 
 // CacheVolume is shared by all boxes of an engine; the guest locks what it uses.
@@ -211,8 +211,14 @@ func (l *Launcher) begin(ctx context.Context, job *Job, rec *store.Record) error
 		return err
 	}
 	rec.Box = "sandbox-agent-" + rec.TaskID
-	rec.Deadline = l.now().Add(o.Timeout() + landingReserve).UTC()
+	rec.Deadline = l.now().Add(longest(o)).UTC()
 	return l.step(rec, "start", func() error { return l.start(ctx, job, rec, info) })
+}
+
+// longest is what a run can take that keeps its own bounds: the clock of its
+// timeout starts with the box, and an ordinary landing follows when that has run out.
+func longest(o *workorder.Order) time.Duration {
+	return startTimeout + o.Timeout() + workorder.AgentGrace + workorder.LandLimit + endReserve
 }
 
 func (l *Launcher) start(ctx context.Context, job *Job, rec *store.Record, info engine.Info) error {
