@@ -131,6 +131,8 @@ func TestVerdict(t *testing.T) {
 		"denied, nothing done":   {Facts{Agent: denied, HasRepo: true}, workorder.StatusFailed, workorder.ByAgent, "2 of its tool calls were denied"},
 		"denied, something done": {Facts{Agent: denied, HasRepo: true, Commits: 1}, workorder.StatusSuccess, workorder.ByAgent, ""},
 		"validation":             {Facts{Agent: good, HasRepo: true, Commits: 1, Validation: []workorder.Validation{pass, fail}}, workorder.StatusFailed, workorder.ByValidation, "test (exit 3)"},
+		"validation, lost":       {Facts{Agent: good, HasRepo: true, Commits: 1, Validation: []workorder.Validation{fail}, Lost: []string{"service db failed"}}, workorder.StatusFailed, workorder.ByValidation, "test (exit 3); service db failed"},
+		"success, lost":          {Facts{Agent: good, HasRepo: true, Commits: 1, Lost: []string{"service db failed"}}, workorder.StatusSuccess, workorder.ByAgent, ""},
 		"validation and nothing": {Facts{Agent: good, HasRepo: true, Validation: []workorder.Validation{fail}}, workorder.StatusFailed, workorder.ByValidation, "test (exit 3)"},
 		"timeout in validation":  {Facts{Agent: good, HasRepo: true, Validation: []workorder.Validation{fail}, Cause: ErrTimeout}, workorder.StatusTimeout, workorder.ByTimeout, "during validation"},
 		"deadline in validation": {Facts{Agent: good, HasRepo: true, Validation: []workorder.Validation{fail}, Cause: context.DeadlineExceeded}, workorder.StatusTimeout, workorder.ByTimeout, "during validation"},

@@ -62,12 +62,25 @@ type Facts struct {
 	// HasRepo and Commits: the number of commits that the base lacks, ours included.
 	HasRepo bool
 	Commits int
+	// Lost says in a sentence each which services failed during the run: they may be
+	// why the rest failed.
+	Lost []string
 	// Cause is context.Cause of the run at the end of validation; nil while it lives.
 	Cause error
 }
 
 // Verdict judges the run up to the push, which may still turn it into an error.
 func Verdict(f Facts) Ending {
+	e := judge(f)
+	if e.Status != workorder.StatusSuccess {
+		for _, text := range f.Lost {
+			e.Reason = strings.TrimPrefix(e.Reason+"; "+text, "; ")
+		}
+	}
+	return e
+}
+
+func judge(f Facts) Ending {
 	if f.Agent.Status != workorder.StatusSuccess {
 		return f.Agent.Ending
 	}

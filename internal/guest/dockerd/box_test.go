@@ -428,7 +428,8 @@ func stackConfig(t *testing.T, e *dockerd.Engine, list ...workorder.Service) ser
 	return services.Config{
 		Client: e.Client(), Services: list, TaskID: "T-BOXTEST0", MTU: e.Info().MTU,
 		LogDir: dir, LogRel: "logs", Inbox: filepath.Join(dir, "inbox"),
-		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Log:  slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Lost: func(text string) { t.Log(text) },
 		Emit: func(ev workorder.Event) {
 			t.Logf("event %s %s %s %dms %s", ev.Type, ev.Name, ev.Status, ev.DurationMS, ev.Text)
 		},
@@ -440,11 +441,14 @@ func TestServices(t *testing.T) {
 	load(t, e.Client())
 	ctx := boxCtx(t)
 	begin := time.Now()
-	stack, err := services.Up(ctx, stackConfig(t, e,
+	lost := make(chan string, 1)
+	cfg := stackConfig(t, e,
 		workorder.Service{Name: "redis", Image: redisImage()},
 		workorder.Service{Name: "cache", Image: redisImage(), Ports: []string{"6379"}},
 		workorder.Service{Name: "checked", Image: redisImage(), Healthcheck: &workorder.Healthcheck{Test: []string{"redis-cli ping"}, IntervalSeconds: 30}},
-	))
+	)
+	cfg.Lost = func(text string) { lost <- text }
+	stack, err := services.Up(ctx, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -467,16 +471,17 @@ func TestServices(t *testing.T) {
 		t.Fatal(err)
 	}
 	select {
-	case <-stack.Died():
+	case text := <-lost:
+		if !strings.Contains(text, "service cache failed during the run") {
+			t.Error(text)
+		}
 	case <-ctx.Done():
 		t.Fatal("the death of a service was not noticed")
 	}
 	for _, end := range stack.Ends() {
 		t.Logf("%+v", end)
 	}
-	if err := stack.Down(ctx); err != nil {
-		t.Error(err)
-	}
+	stack.Unwatch()
 }
 
 func TestServicesThatFail(t *testing.T) {
@@ -506,9 +511,7 @@ func TestServicesThatFail(t *testing.T) {
 	if !strings.Contains(string(b), "no license") {
 		t.Errorf("log: %q", b)
 	}
-	if err := stack.Down(boxCtx(t)); err != nil {
-		t.Error(err)
-	}
+	stack.Unwatch()
 }
 
 // TestHostImage plays the host: it answers an image request.
@@ -600,9 +603,7 @@ func TestTwoBoxesOneCache(t *testing.T) {
 		fmt.Println("HANGING")
 		select {}
 	}
-	if err := stack.Down(ctx); err != nil {
-		t.Error(err)
-	}
+	stack.Unwatch()
 }
 
 // TestStopWithDeafServices stops containers that ignore SIGTERM.
@@ -671,9 +672,7 @@ func TestKillNineAndRestart(t *testing.T) {
 		fmt.Println("HANGING")
 		<-t.Context().Done()
 	}
-	if err := stack.Down(ctx); err != nil {
-		t.Error(err)
-	}
+	stack.Unwatch()
 }
 
 // TestSupabaseCLI runs the real CLI where the image has one. Its images come

@@ -403,7 +403,6 @@ func TestStopEndsTheWaitForAClient(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	<-e.Done()
-	<-e.Started()
 	if err := e.Start(t.Context()); !errors.Is(err, errHalted) {
 		t.Errorf("%v", err)
 	}
@@ -487,3 +486,17 @@ func TestDaemonThatDies(t *testing.T) {
 }
 
 func specOf(argv ...string) proc.Spec { return proc.Spec{Argv: argv} }
+
+// An engine that is gone for good while the run goes on is news, at its end it is not.
+func TestGivingUpIsToldOnce(t *testing.T) {
+	var told []string
+	e := newTestEngine(t)
+	e.cfg.Warn = func(text string) { told = append(told, text) }
+	e.giveUp(errors.New("the inner Docker engine ended again"))
+	<-e.Done()
+	e.Stop(t.Context())
+	e.giveUp(errors.New("killed"))
+	if len(told) != 1 || !strings.Contains(told[0], "ended again") || e.Err() == nil {
+		t.Errorf("told %q, err %v", told, e.Err())
+	}
+}

@@ -48,6 +48,9 @@ type Config struct {
 	DNS bool
 	// Home may place the data root; nil: DataRoot as it is.
 	Home Home
+	// Warn is told of an engine that ended by itself while the run goes on. It must
+	// be safe for concurrent use; nil: nobody wants to know.
+	Warn func(text string)
 	// Trials are the storage drivers to try; nil: RealTrials.
 	Trials []Trial
 	Log    *slog.Logger
@@ -87,7 +90,6 @@ type Engine struct {
 
 	startOnce sync.Once
 	startErr  error
-	started   chan struct{} // closed when Start is through
 	halt      chan struct{} // closed by Stop
 
 	mu       sync.Mutex
@@ -99,7 +101,10 @@ type Engine struct {
 	daemons  daemons
 	stopOnce sync.Once
 
-	done     chan struct{} // closed when the engine is over for good
+	// done is closed when the engine is over for good: stopped, not startable, or
+	// crashed more often than it is restarted. doneErr then says which, with the end of
+	// the log; it is nil after an orderly Stop.
+	done     chan struct{}
 	doneOnce sync.Once
 	doneErr  error
 }
@@ -118,13 +123,16 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.Trials == nil {
 		cfg.Trials = RealTrials()
 	}
+	if cfg.Warn == nil {
+		cfg.Warn = func(string) {}
+	}
 	cli, err := client.NewClientWithOpts(client.WithHost("unix://"+cfg.Socket), client.WithAPIVersionNegotiation())
 	if err != nil {
 		return nil, fmt.Errorf("make client of the inner engine: %w", err)
 	}
 	return &Engine{
 		cfg: cfg, sys: realSystem(cfg.Root), cli: cli,
-		started: make(chan struct{}), halt: make(chan struct{}), done: make(chan struct{}),
+		halt: make(chan struct{}), done: make(chan struct{}),
 	}, nil
 }
 
@@ -162,7 +170,6 @@ func (e *Engine) StartOnDemand(ctx context.Context) error {
 // outcome of the first one. A failed start closes the socket, so that nobody waits for nothing.
 func (e *Engine) Start(ctx context.Context) error {
 	e.startOnce.Do(func() {
-		defer close(e.started)
 		ctx, cancel := e.untilHalt(ctx)
 		defer cancel()
 		if e.startErr = e.start(ctx); e.startErr != nil {
@@ -187,9 +194,6 @@ func (e *Engine) untilHalt(ctx context.Context) (context.Context, context.Cancel
 	return ctx, func() { cancel(nil) }
 }
 
-// Started is closed when Start is through, whatever came of it.
-func (e *Engine) Started() <-chan struct{} { return e.started }
-
 // Client talks to the engine; its calls wait while the engine is not up.
 func (e *Engine) Client() *client.Client { return e.cli }
 
@@ -210,21 +214,6 @@ func (e *Engine) Resolve(names map[string]netip.Addr) {
 	e.names = names
 	if e.dns != nil {
 		e.dns.set(names)
-	}
-}
-
-// Done is closed when the engine is over for good: stopped, not startable, or
-// crashed more often than it is restarted. Err then says which.
-func (e *Engine) Done() <-chan struct{} { return e.done }
-
-// Err is why the engine is over, with the end of its log; nil while it lives and
-// after an orderly Stop.
-func (e *Engine) Err() error {
-	select {
-	case <-e.done:
-		return e.doneErr
-	default:
-		return nil
 	}
 }
 

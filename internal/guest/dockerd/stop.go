@@ -35,15 +35,24 @@ func (e *Engine) watch(ctx context.Context) {
 		}
 		e.cfg.Log.Error("inner engine", "err", err)
 		if restarts == maxRestarts {
-			e.finish(fmt.Errorf("the inner engine ended again after a restart: %w", err))
+			e.giveUp(fmt.Errorf("the inner Docker engine ended again after a restart: %w", err))
 			return
 		}
 		e.note("restarted: %v", err)
-		if err := e.restart(ctx, dead); err != nil {
-			e.finish(fmt.Errorf("restart inner engine: %w", err))
+		if rerr := e.restart(ctx, dead); rerr != nil {
+			e.giveUp(fmt.Errorf("the inner Docker engine could not be restarted: %w; it ended because: %w", rerr, err))
 			return
 		}
+		e.cfg.Warn(fmt.Sprintf("the inner Docker engine ended by itself and was restarted: %v", err))
 	}
+}
+
+// giveUp ends the engine for good. During Stop that is no news.
+func (e *Engine) giveUp(err error) {
+	if e.haltedErr() == nil {
+		e.cfg.Warn(err.Error())
+	}
+	e.finish(err)
 }
 
 func (e *Engine) restart(ctx context.Context, dead *daemon) error {
@@ -110,7 +119,6 @@ func (e *Engine) settle(ctx context.Context) {
 		defer close(settled)
 		e.startOnce.Do(func() {
 			e.startErr = e.haltedErr()
-			close(e.started)
 		})
 	}()
 	select {

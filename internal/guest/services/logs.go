@@ -2,7 +2,9 @@ package services
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/pkg/stdcopy"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/redact"
 )
 
 const (
@@ -27,25 +30,45 @@ func (s *Stack) logName(u *unit) string { return "service-" + u.spec.Name + ".lo
 
 func (s *Stack) logRel(u *unit) string { return filepath.Join(s.cfg.LogRel, s.logName(u)) }
 
+// logFile is the log of one service: the first maxServiceLog bytes of its output,
+// without secrets.
+type logFile struct {
+	io.WriteCloser // takes the secrets out
+	f              *os.File
+}
+
+// newLog creates a log. clean is nil where nothing is secret.
+func newLog(dir, name string, clean func(io.Writer) io.WriteCloser) (*logFile, error) {
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open log: %w", err)
+	}
+	if clean == nil {
+		clean = (*redact.Set)(nil).Writer
+	}
+	return &logFile{WriteCloser: clean(proc.NewHead(f, maxServiceLog)), f: f}, nil
+}
+
+func (l *logFile) Close() error { return errors.Join(l.WriteCloser.Close(), l.f.Close()) }
+
 // follow copies the service's output to its log file until it ends.
 func (s *Stack) follow(ctx context.Context, u *unit) {
-	f, err := os.OpenFile(filepath.Join(s.cfg.LogDir, s.logName(u)), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
+	log, err := newLog(s.cfg.LogDir, s.logName(u), s.cfg.Clean)
 	if err != nil {
 		s.cfg.Log.Warn("log of service", "service", u.spec.Name, "err", err)
 		return
 	}
 	ctx, u.logCancel = context.WithCancel(context.WithoutCancel(ctx))
-	s.watched.Go(func() {
-		defer f.Close()
+	go func() {
+		defer log.Close()
 		r, err := s.cfg.Client.ContainerLogs(ctx, u.id, container.LogsOptions{ShowStdout: true, ShowStderr: true, Follow: true})
 		if err != nil {
 			s.cfg.Log.Warn("log of service", "service", u.spec.Name, "err", err)
 			return
 		}
 		defer r.Close()
-		w := proc.NewHead(f, maxServiceLog)
-		_, _ = stdcopy.StdCopy(w, w, r) // ends with the container or with the engine
-	})
+		_, _ = stdcopy.StdCopy(log, log, r) // ends with the container or with the engine
+	}()
 }
 
 // logTail is the end of the service's output.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -39,9 +40,14 @@ type Config struct {
 	TaskID   string
 	MTU      int
 	Emit     func(workorder.Event)
+	// Lost is told in one sentence of a service that was ready and no longer is, at
+	// most once of each way. It must be safe for concurrent use.
+	Lost func(text string)
 	// LogDir receives service-<name>.log; LogRel is the same folder relative to
 	// the result's.
 	LogDir, LogRel string
+	// Clean takes secrets out of a log; nil: there are none.
+	Clean func(io.Writer) io.WriteCloser
 	// Inbox is where the host puts image archives.
 	Inbox string
 	// HostImages are the images the host can hand over, with its ids ("" when it
@@ -52,14 +58,10 @@ type Config struct {
 
 // Stack is the set of running services.
 type Stack struct {
-	cfg     Config
-	network string // id
-	units   []*unit
+	cfg   Config
+	units []*unit
 
 	stopWatch context.CancelFunc
-	watched   sync.WaitGroup
-	died      chan struct{}
-	diedOnce  sync.Once
 }
 
 // unit is one service on its way.
@@ -75,6 +77,7 @@ type unit struct {
 	state   string
 	readyMS int64
 	tail    string
+	told    string // state that Config.Lost knows of
 }
 
 // containerName is the service's name where the engine takes it: it wants two
@@ -91,10 +94,10 @@ func containerName(service string) string {
 func NetworkName(taskID string) string { return "sandbox-agent-" + taskID }
 
 // Up brings every service up and returns when all are ready or have failed. The
-// stack is returned in both cases, for Ends and Down; the error names every
+// stack is returned in both cases, for Ends and Unwatch; the error names every
 // service that failed.
 func Up(ctx context.Context, cfg Config) (*Stack, error) {
-	s := &Stack{cfg: cfg, died: make(chan struct{}), stopWatch: func() {}}
+	s := &Stack{cfg: cfg, stopWatch: func() {}}
 	for _, spec := range cfg.Services {
 		s.units = append(s.units, &unit{spec: spec, name: containerName(spec.Name), state: stateFailed})
 	}
@@ -135,11 +138,10 @@ func (s *Stack) makeNetwork(ctx context.Context) error {
 	if s.cfg.MTU > 0 {
 		opts.Options = map[string]string{"com.docker.network.driver.mtu": strconv.Itoa(s.cfg.MTU)}
 	}
-	r, err := s.cfg.Client.NetworkCreate(ctx, NetworkName(s.cfg.TaskID), opts)
+	_, err := s.cfg.Client.NetworkCreate(ctx, NetworkName(s.cfg.TaskID), opts)
 	if err != nil {
 		return fmt.Errorf("make network of the services: %w", err)
 	}
-	s.network = r.ID
 	return nil
 }
 
@@ -212,9 +214,6 @@ func (s *Stack) Ends() []workorder.ServiceEnd {
 	}
 	return ends
 }
-
-// Died is closed when a service that was ready has ended by itself; Ends says which.
-func (s *Stack) Died() <-chan struct{} { return s.died }
 
 // env is a container's environment, in a stable order.
 func env(m map[string]string) []string {

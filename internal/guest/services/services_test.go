@@ -3,12 +3,14 @@ package services
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +20,7 @@ import (
 	"github.com/docker/docker/client"
 	"github.com/docker/go-connections/nat"
 	"github.com/google/go-cmp/cmp"
+	"github.com/sandbox-agent/sandbox-agent/internal/redact"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -178,7 +181,7 @@ func TestUpWithoutServices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.Hosts()) != 0 || len(s.Ends()) != 0 || s.Down(t.Context()) != nil {
+	if len(s.Hosts()) != 0 || len(s.Ends()) != 0 {
 		t.Error("nothing should be there")
 	}
 }
@@ -335,5 +338,58 @@ func TestPullOfWhatIsNowhere(t *testing.T) {
 	err := newImages(Config{Client: fakeEngine(t, "", &loaded)}).ensure(t.Context(), "no/where:1", func(string, string) {})
 	if err == nil || !strings.Contains(err.Error(), "no/where:1") || !strings.Contains(err.Error(), "no such image") {
 		t.Errorf("%v", err)
+	}
+}
+
+// A service that ends while the agent works is told of, once, with how it ended.
+func TestServiceThatIsLost(t *testing.T) {
+	var state string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/logs") {
+			_, _ = w.Write(append([]byte{2, 0, 0, 0, 0, 0, 0, 9}, "no memory"...))
+			return
+		}
+		_, _ = fmt.Fprintf(w, `{"Id":"1","State":{%s}}`, state)
+	}))
+	t.Cleanup(srv.Close)
+	cli, err := client.NewClientWithOpts(client.WithHost("tcp://"+srv.Listener.Addr().String()), client.WithVersion("1.45"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lost []string
+	u := &unit{spec: workorder.Service{Name: "db"}, id: "1", state: stateReady}
+	s := &Stack{cfg: Config{Client: cli, Emit: func(workorder.Event) {}, Lost: func(text string) { lost = append(lost, text) }}, units: []*unit{u}}
+	for _, state = range []string{
+		`"Status":"running","Running":true`,
+		`"Status":"running","Running":true,"Health":{"Status":"unhealthy"}`,
+		`"Status":"running","Running":true,"Health":{"Status":"healthy"}`,
+		`"Status":"running","Running":true,"Health":{"Status":"unhealthy"}`,
+		`"Status":"exited","ExitCode":137`,
+		`"Status":"exited","ExitCode":137`,
+	} {
+		s.recheck(t.Context(), u)
+	}
+	want := []string{"service db failed during the run: its healthcheck says unhealthy", "service db failed during the run: its container exited with code 137"}
+	if !slices.Equal(lost, want) {
+		t.Errorf("told %q, want %q", lost, want)
+	}
+	if end := s.Ends()[0]; end.State != stateExited || end.Tail != "no memory" {
+		t.Errorf("end %+v", end)
+	}
+}
+
+func TestLogIsCleaned(t *testing.T) {
+	dir := t.TempDir()
+	log, err := newLog(dir, "x.log", redact.Named(map[string]string{"KEY": "s3cr3t-value"}).Writer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, werr := io.WriteString(log, "the s3cr3t-")
+	_, werr2 := io.WriteString(log, "value s3cr")
+	if err := errors.Join(werr, werr2, log.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "x.log")); err != nil || string(b) != "the [redacted:KEY] s3cr" {
+		t.Errorf("%q, %v", b, err)
 	}
 }

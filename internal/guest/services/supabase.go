@@ -37,7 +37,9 @@ type SupabaseConfig struct {
 	// Env is the CLI's whole environment, with PATH and HOME.
 	Env            []string
 	LogDir, LogRel string
-	Emit           func(workorder.Event)
+	// Clean takes secrets out of a log; nil: there are none.
+	Clean func(io.Writer) io.WriteCloser
+	Emit  func(workorder.Event)
 }
 
 // Supabase is a running Supabase stack.
@@ -78,12 +80,11 @@ func UpSupabase(ctx context.Context, cfg SupabaseConfig) (*Supabase, error) {
 func startSupabase(ctx context.Context, cfg SupabaseConfig, tail *proc.Tail, tell func(string)) (map[string]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, supabaseTimeout, fmt.Errorf("not started after %s", supabaseTimeout))
 	defer cancel()
-	f, err := os.OpenFile(filepath.Join(cfg.LogDir, "service-supabase.log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
+	log, err := newLog(cfg.LogDir, "service-supabase.log", cfg.Clean)
 	if err != nil {
-		return nil, fmt.Errorf("open log: %w", err)
+		return nil, err
 	}
-	defer f.Close()
-	log := proc.NewHead(f, maxServiceLog)
+	defer log.Close()
 	dir := cfg.Dir
 	if _, err := os.Stat(filepath.Join(dir, "supabase", "config.toml")); errors.Is(err, os.ErrNotExist) {
 		dir = cfg.Scratch

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -18,17 +17,17 @@ import (
 // engine is restarted, which takes a tenth of a second.
 const eventsPause = 200 * time.Millisecond
 
-// watch follows the services until Down.
+// watch follows the services until Unwatch.
 func (s *Stack) watch(ctx context.Context) {
 	ctx, s.stopWatch = context.WithCancel(context.WithoutCancel(ctx))
-	s.watched.Go(func() {
+	go func() {
 		for ctx.Err() == nil {
 			s.followEvents(ctx)
 			if pause(ctx, eventsPause) != nil {
 				return
 			}
 		}
-	})
+	}()
 }
 
 // followEvents reads the engine's events until the stream breaks. A look at every service
@@ -91,10 +90,14 @@ func (s *Stack) recheck(ctx context.Context, u *unit) {
 	tail := s.logTail(ctx, u)
 	u.mu.Lock()
 	u.tail = tail
+	news := u.told != state && u.told != stateExited
+	if news {
+		u.told = state
+	}
 	u.mu.Unlock()
 	s.emit(u, "failed", fmt.Sprintf("%v; end of its log:\n%s", err, tail))
-	if state == stateExited {
-		s.diedOnce.Do(func() { close(s.died) })
+	if news {
+		s.cfg.Lost(fmt.Sprintf("service %s failed during the run: %v", u.spec.Name, err))
 	}
 }
 
@@ -107,47 +110,5 @@ func (s *Stack) Unwatch() {
 		if u.logCancel != nil {
 			u.logCancel()
 		}
-	}
-}
-
-// Down removes the services with their volumes, all at once, within ctx. It is
-// tidying: what it leaves goes with the box.
-func (s *Stack) Down(ctx context.Context) error {
-	s.Unwatch()
-	errs := make([]error, len(s.units))
-	var wg sync.WaitGroup
-	for i, u := range s.units {
-		wg.Go(func() {
-			if u.id == "" {
-				return
-			}
-			err := s.cfg.Client.ContainerRemove(ctx, u.id, container.RemoveOptions{Force: true, RemoveVolumes: true})
-			if err != nil && !errdefs.IsNotFound(err) {
-				errs[i] = fmt.Errorf("remove service %s: %w", u.spec.Name, err)
-			}
-		})
-	}
-	wg.Wait()
-	s.waitWatchers(ctx)
-	var netErr error
-	if s.network != "" {
-		if err := s.cfg.Client.NetworkRemove(ctx, s.network); err != nil {
-			netErr = fmt.Errorf("remove network of the services: %w", err)
-		}
-	}
-	return errors.Join(append(errs, netErr)...)
-}
-
-// waitWatchers waits for the followers of logs and events; one may hang on an
-// engine that does.
-func (s *Stack) waitWatchers(ctx context.Context) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.watched.Wait()
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
 	}
 }
