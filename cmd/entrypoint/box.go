@@ -60,6 +60,9 @@ func runBoot(ctx context.Context, log *slog.Logger) int {
 	rec.SetMask(mask)
 	describe(rec, &env.Order)
 	rec.Emit(workorder.Event{Type: workorder.EventReady, Text: version.Get().Version})
+	if short := mask.Ignored(); len(short) > 0 {
+		rec.Warn(fmt.Sprintf("too short to be kept out of logs and events (fewer than %d characters): %s", redact.MinValue, strings.Join(short, ", ")))
+	}
 	b, err := newBox(log, env, rec, mask)
 	if err != nil {
 		return fail(log, rec, workorder.ByOrder, err)
@@ -121,11 +124,11 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	}
 	space := &workspace.Workspace{
 		Dir: workorder.Workspace, User: cred, Home: workorder.SandboxHome,
-		GitConfig: "/etc/gitconfig", LogDir: filepath.Join(p.out, workorder.LogsDir),
+		GitConfig: "/etc/gitconfig", LogDir: filepath.Join(p.out, workorder.LogsDir), Clean: mask.Writer,
 	}
-	emit := func(workorder.Event) {}
+	emit, warn := func(workorder.Event) {}, func(string) {}
 	if rec != nil {
-		emit = rec.Emit
+		emit, warn = rec.Emit, rec.Warn
 	}
 	t := &task{cfg: runner.Config{
 		Order: o, Workspace: space.Dir, Home: space.Home, OutDir: p.out, User: cred, Env: agentEnv(env), Emit: emit, Redact: mask,
@@ -133,13 +136,13 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	if err := runner.Check(o, t.cfg.Env); err != nil {
 		return nil, err
 	}
-	eng, err := newEngine(log, o, cred)
+	eng, err := newEngine(log, o, cred, warn, mask, space.LogDir)
 	if err != nil {
 		return nil, err
 	}
 	return &boot.Box{
 		Order: o, Rec: rec, Log: log, Space: space, Task: t, Engine: eng,
-		Services: &serviceStack{engine: eng, order: o, task: t, emit: emit, log: log, logs: space.LogDir},
+		Services: &serviceStack{engine: eng, order: o, task: t, emit: emit, warn: warn, clean: mask.Writer, log: log, logs: space.LogDir},
 		Repo:     newRepository(log, env, p, space, emit),
 	}, nil
 }

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/runner"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -50,5 +53,37 @@ func TestSecretsAreMasked(t *testing.T) {
 	got := mask.String("a value-of-the-key b value-of-the-token c bGluZSBvZiB0aGUga2V5Cg")
 	if want := "a [redacted:KEY] b [redacted:git-token] c [redacted:ssh-key]"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// The engine's programs write their logs themselves; what leaves the box is a
+// copy without secrets.
+func TestEngineLogsAreKeptWithoutSecrets(t *testing.T) {
+	t.Parallel()
+	from, to := t.TempDir(), t.TempDir()
+	if err := keepEngineLogs(from, to, nil); err != nil {
+		t.Errorf("an engine that never ran: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(from, "dockerd.log"), []byte("env value-of-the-key\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mask := secrets(&workorder.Envelope{Secrets: map[string]string{"KEY": "value-of-the-key"}})
+	if err := keepEngineLogs(from, to, mask); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(to, "dockerd.log")); err != nil || string(b) != "env [redacted:KEY]\n" {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+// A service that is lost is in the verdict on a run that failed.
+func TestVerdictNamesLostServices(t *testing.T) {
+	t.Parallel()
+	o := &workorder.Order{}
+	tk := &task{agent: runner.AgentOutcome{Ending: runner.Ending{Status: workorder.StatusFailed, EndedBy: workorder.ByAgent, Reason: "it gave up"}}}
+	tk.cfg.Order = o
+	tk.lose("service db failed during the run: its container exited with code 1")
+	if _, _, reason := tk.Verdict(nil, 0, nil); reason != "it gave up; service db failed during the run: its container exited with code 1" {
+		t.Errorf("reason %q", reason)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -12,6 +14,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/layercache"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/services"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/redact"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -19,9 +22,12 @@ import (
 type innerEngine struct {
 	*dockerd.Engine
 	cache *layercache.Cache
+	log   *slog.Logger
+	mask  *redact.Set
+	logs  string // folder that leaves the box
 }
 
-func newEngine(log *slog.Logger, o *workorder.Order, cred *proc.Credential) (*innerEngine, error) {
+func newEngine(log *slog.Logger, o *workorder.Order, cred *proc.Credential, warn func(string), mask *redact.Set, logs string) (*innerEngine, error) {
 	var images []string
 	for _, s := range o.Services {
 		images = append(images, s.Image)
@@ -36,12 +42,47 @@ func newEngine(log *slog.Logger, o *workorder.Order, cred *proc.Credential) (*in
 	})
 	eng, err := dockerd.New(dockerd.Config{
 		DataRoot: workorder.DataRoot, SocketGID: int(cred.GID), RemapUser: workorder.SandboxUser,
-		LogDir: filepath.Join(workorder.OutDir, workorder.LogsDir), MTU: o.MTU, DNS: true, Home: cache, Log: log,
+		MTU: o.MTU, DNS: true, Home: cache, Warn: warn, Log: log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &innerEngine{Engine: eng, cache: cache}, nil
+	return &innerEngine{Engine: eng, cache: cache, log: log, mask: mask, logs: logs}, nil
+}
+
+// Stop also puts the engine's logs to the run's.
+func (e *innerEngine) Stop(ctx context.Context) {
+	e.Engine.Stop(ctx)
+	if err := keepEngineLogs(dockerd.DefaultLogDir, e.logs, e.mask); err != nil {
+		e.log.Warn("keep logs of the inner engine", "error", err)
+	}
+}
+
+// keepEngineLogs copies the logs that the engine's programs write themselves,
+// without secrets. Those that there are none of yet are no error.
+func keepEngineLogs(from, to string, mask *redact.Set) error {
+	var errs []error
+	for _, name := range []string{"dockerd.log", "containerd.log"} {
+		if err := keepLog(filepath.Join(from, name), filepath.Join(to, name), mask); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func keepLog(from, to string, mask *redact.Set) error {
+	r, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	w, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	clean := mask.Writer(w)
+	_, err = io.Copy(clean, r)
+	return errors.Join(err, clean.Close(), w.Close())
 }
 
 func (e *innerEngine) Describe(h *workorder.Host) {
@@ -55,6 +96,8 @@ type serviceStack struct {
 	order  *workorder.Order
 	task   *task
 	emit   func(workorder.Event)
+	warn   func(string)
+	clean  func(io.Writer) io.WriteCloser
 	log    *slog.Logger
 	logs   string
 
@@ -67,7 +110,11 @@ func (s *serviceStack) Up(ctx context.Context) error {
 	var err error
 	s.stack, err = services.Up(ctx, services.Config{
 		Client: s.engine.Client(), Services: s.order.Services, TaskID: s.order.TaskID, MTU: info.MTU, Emit: s.emit,
-		LogDir: s.logs, LogRel: workorder.LogsDir, Inbox: workorder.ImageInbox, HostImages: s.order.HostImages, Log: s.log,
+		Lost: func(text string) {
+			s.warn(text)
+			s.task.lose(text)
+		},
+		LogDir: s.logs, LogRel: workorder.LogsDir, Clean: s.clean, Inbox: workorder.ImageInbox, HostImages: s.order.HostImages, Log: s.log,
 	})
 	if err != nil {
 		return err
@@ -106,7 +153,7 @@ func (s *serviceStack) Supabase(ctx context.Context) (map[string]string, error) 
 	}
 	s.supabase, err = services.UpSupabase(ctx, services.SupabaseConfig{
 		Dir: cfg.Workspace, Scratch: scratch, User: cfg.User, Env: cfg.Env,
-		LogDir: s.logs, LogRel: workorder.LogsDir, Emit: s.emit,
+		LogDir: s.logs, LogRel: workorder.LogsDir, Clean: s.clean, Emit: s.emit,
 	})
 	return s.supabase.Env, err
 }

@@ -6,10 +6,12 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/dockerd"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -37,7 +39,13 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 	if err != nil {
 		return rescueEnd(log, rec.Finish, reason+"; "+err.Error(), boot.Landing{})
 	}
-	rec.SetMask(secrets(env))
+	mask := secrets(env)
+	rec.SetMask(mask)
+	defer func() { // last, because it is worth the least
+		if err := keepEngineLogs(dockerd.DefaultLogDir, filepath.Join(boxPaths().out, workorder.LogsDir), mask); err != nil {
+			log.Warn("rescue: keep logs of the inner engine", "error", err)
+		}
+	}()
 	before := rec.Result()
 	cred, err := sandboxUser()
 	if err != nil || before.BaseSHA == "" || !reached(&before, "agent") {

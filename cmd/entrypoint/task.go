@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"sync"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/runner"
@@ -12,6 +13,16 @@ import (
 type task struct {
 	cfg   runner.Config
 	agent runner.AgentOutcome
+
+	mu   sync.Mutex
+	lost []string // what the services' watcher said
+}
+
+// lose notes a service that failed during the run.
+func (t *task) lose(text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lost = append(t.lost, text)
 }
 
 func (t *task) Shell(ctx context.Context, name, command string) (exitCode int, tail string, err error) {
@@ -33,7 +44,11 @@ func (t *task) Validate(ctx context.Context) []workorder.Validation {
 }
 
 func (t *task) Verdict(checks []workorder.Validation, commits int, cause error) (workorder.Status, workorder.EndedBy, string) {
-	e := runner.Verdict(runner.Facts{Agent: t.agent, Validation: checks, HasRepo: t.cfg.Order.Repo != "", Commits: commits, Cause: cause})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := runner.Verdict(runner.Facts{
+		Agent: t.agent, Validation: checks, HasRepo: t.cfg.Order.Repo != "", Commits: commits, Cause: cause, Lost: t.lost,
+	})
 	return e.Status, e.EndedBy, e.Reason
 }
 

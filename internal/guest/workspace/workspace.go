@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/redact"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -28,6 +30,8 @@ type Workspace struct {
 	// configuration is not the agent's: --global would write to the wrong home.
 	GitConfig string
 	LogDir    string
+	// Clean takes secrets out of a log; nil: there are none.
+	Clean func(io.Writer) io.WriteCloser
 }
 
 // Make creates the empty folder for the user.
@@ -125,10 +129,16 @@ func dotEnvValue(v string) string {
 // Install installs packages of the distribution, as root. Their names come from the
 // project file, which the user wrote.
 func (w *Workspace) Install(ctx context.Context, packages []string) error {
-	log, err := os.Create(filepath.Join(w.LogDir, "packages.log"))
+	f, err := os.Create(filepath.Join(w.LogDir, "packages.log"))
 	if err != nil {
 		return fmt.Errorf("install packages: %w", err)
 	}
+	defer f.Close()
+	clean := w.Clean
+	if clean == nil {
+		clean = (*redact.Set)(nil).Writer
+	}
+	log := clean(f)
 	defer log.Close()
 	env := append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8")
 	for _, argv := range [][]string{
