@@ -1,13 +1,13 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -127,45 +127,38 @@ func (a *App) boxes(ctx context.Context, st *store.Store) (map[string]boxState, 
 	for _, b := range list {
 		s := boxState{Box: b}
 		if b.Live() {
-			_ = be.Engine.Logs(ctx, b.ID, engine.LogOptions{Stdout: &lineSink{fn: func(line []byte) { // the step is a nicety
-				if e, err := workorder.DecodeEvent(line); err == nil && e.Type == workorder.EventStepStarted {
-					s.step = e.Name
-				}
-			}}})
+			s.step = lastStep(ctx, be.Engine, b.ID)
 		}
 		m[b.Labels[workorder.LabelTask]] = s
 	}
 	return m, nil
 }
 
+// stepTail is how many of the last events `ps` looks at for the step: a box that
+// has run for a day has printed hundreds of megabytes.
+const stepTail = 200
+
+// lastStep names the step that a box is in, as far as its last events tell.
+func lastStep(ctx context.Context, e engine.Engine, id string) string {
+	step := ""
+	lines := &engine.Lines{Limit: 1 << 20, Fn: func(line []byte) {
+		e, err := workorder.DecodeEvent(line)
+		kind, _, _ := strings.Cut(string(e.Type), ".")
+		switch {
+		case err != nil:
+		case e.Type == workorder.EventStepStarted:
+			step = e.Name
+		case kind == "agent", kind == "validate":
+			step = kind // its start may be far back
+		}
+	}}
+	_ = e.Logs(ctx, id, engine.LogOptions{Stdout: lines, Tail: stepTail}) // the step is a nicety
+	return step
+}
+
 type boxState struct {
 	engine.Box
 	step string
-}
-
-// lineSink calls fn for every line; overlong ones are cut in pieces, which no reader takes for an event.
-type lineSink struct {
-	fn  func([]byte)
-	buf []byte
-}
-
-func (l *lineSink) Write(p []byte) (int, error) {
-	const most = 1 << 20
-	n := len(p)
-	for {
-		i := bytes.IndexByte(p, '\n')
-		if i < 0 {
-			break
-		}
-		l.fn(append(l.buf, p[:i]...))
-		l.buf, p = l.buf[:0], p[i+1:]
-	}
-	if len(l.buf)+len(p) > most {
-		l.buf = l.buf[:0]
-		return n, nil
-	}
-	l.buf = append(l.buf, p...)
-	return n, nil
 }
 
 func state(r *store.Record, boxes map[string]boxState, engineErr error) taskState {
@@ -191,12 +184,19 @@ func state(r *store.Record, boxes map[string]boxState, engineErr error) taskStat
 	return s
 }
 
+// exitLeft is the exit code of following that was interrupted: what a shell says
+// of a program that SIGINT ended. ExitInterrupted would say that of the task.
+const exitLeft = 130
+
 type logsOptions struct{ follow, json bool }
 
 func newLogsCmd(a *App) *cobra.Command {
 	o := &logsOptions{}
 	cmd := &cobra.Command{
 		Use: "logs TASK", Short: "Show what happened in a task, or follow it", Args: oneTask,
+		Long: `Logs shows the events of a task so far, or with --follow those to come as well. When the
+task has ended, --follow collects its result. An interrupt only ends the following (exit code
+130): the task goes on. ` + "`sandbox-agent stop`" + ` ends a task.`,
 		Example: "  sandbox-agent logs T-A1B2C3D4\n  sandbox-agent logs -f A1B2",
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.runLogs(cmd.Context(), args[0], o) },
 	}
@@ -221,10 +221,17 @@ func (a *App) runLogs(ctx context.Context, id string, o *logsOptions) error {
 	}
 	l := a.launcher(be, st, view.event)
 	if !o.follow {
-		return l.Replay(ctx, rec)
+		err := l.Replay(ctx, rec)
+		if err != nil && ctx.Err() != nil {
+			return &ending{exitLeft}
+		}
+		return err
 	}
 	res, err := l.Watch(ctx, rec)
 	view.r.Close()
+	if err != nil && ctx.Err() != nil {
+		return &ending{exitLeft} // leaving is no error, and the task goes on
+	}
 	if res != nil && !o.json {
 		a.summary(res, rec.Dir)
 	}

@@ -58,6 +58,18 @@ func run(t *testing.T, fake *enginetest.Fake) string {
 	return box
 }
 
+// TestStuckStream: a companion ends with its box, also when the engine forgets to
+// end the box's output.
+func TestStuckStream(t *testing.T) {
+	fake := enginetest.NewFake(map[string]enginetest.Program{"box": func(*enginetest.Box) int { return 0 }})
+	fake.StuckStreams = true
+	run(t, fake)
+	_, end := serve(t, fake, companion.Config{TaskID: id, Dir: t.TempDir()})
+	if err := <-end; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestImages: what was offered is delivered and marked, what was not is refused,
 // and a place outside the inbox is not written at all.
 func TestImages(t *testing.T) {

@@ -30,16 +30,13 @@ const (
 	// than the CLI waits, so that a restart of the engine costs no push.
 	engineGone = 2 * time.Minute
 	pollPause  = 200 * time.Millisecond
-	// listTimeout bounds one question to the engine.
-	listTimeout = 15 * time.Second
 	// saveTimeout bounds one image: gigabytes on a slow disk.
 	saveTimeout = 15 * time.Minute
 )
 
 // Engine is what a companion needs of the engine.
 type Engine interface {
-	Boxes(ctx context.Context, labels map[string]string) ([]engine.Box, error)
-	Logs(ctx context.Context, id string, o engine.LogOptions) error
+	engine.Follower
 	// SaveImage streams an image as a docker archive.
 	SaveImage(ctx context.Context, ref string) (io.ReadCloser, error)
 	// CopyIn unpacks a tar stream into an existing folder of the box.
@@ -63,7 +60,7 @@ func (w *watcher) run(ctx context.Context) error {
 	begun, down, orphan := time.Now(), time.Time{}, time.Time{}
 	seen := false
 	for {
-		box, err := w.box(ctx)
+		box, err := engine.Find(ctx, w.eng, w.cfg.TaskID)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -103,19 +100,9 @@ func (w *watcher) run(ctx context.Context) error {
 	}
 }
 
-func (w *watcher) box(ctx context.Context) (*engine.Box, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	boxes, err := w.eng.Boxes(ctx, map[string]string{workorder.LabelTask: w.cfg.TaskID})
-	if err != nil || len(boxes) == 0 {
-		return nil, err
-	}
-	return &boxes[0], nil
-}
-
 // follow reads the box's events until its stream ends, which it does with the box.
 func (w *watcher) follow(ctx context.Context, id string) error {
-	lines := &lineWriter{fn: func(b []byte) {
+	lines := &engine.Lines{Limit: lineLimit, Fn: func(b []byte) {
 		if len(w.cfg.Images) == 0 || !bytes.Contains(b, []byte(workorder.EventImageRequest)) {
 			return
 		}
@@ -126,7 +113,7 @@ func (w *watcher) follow(ctx context.Context, id string) error {
 		w.last, w.at = e.Seq, e.Time
 		w.jobs.Go(func() { w.answer(ctx, id, e) })
 	}}
-	return w.eng.Logs(ctx, id, engine.LogOptions{Follow: true, Since: w.at, Stdout: lines})
+	return engine.Follow(ctx, w.eng, w.cfg.TaskID, engine.LogOptions{Since: w.at, Stdout: lines})
 }
 
 // answer puts the image into the box, or the reason why not.
@@ -200,28 +187,3 @@ func tarball(name string, content []byte) []byte {
 
 // lineLimit bounds a line that is looked at: a request is a few hundred bytes.
 const lineLimit = 64 << 10
-
-// lineWriter calls fn for every line that is not overlong.
-type lineWriter struct {
-	fn   func([]byte)
-	buf  []byte
-	skip bool
-}
-
-func (l *lineWriter) Write(p []byte) (int, error) {
-	n := len(p)
-	for {
-		i := bytes.IndexByte(p, '\n')
-		if i < 0 {
-			break
-		}
-		if !l.skip {
-			l.fn(append(l.buf, p[:i]...))
-		}
-		l.buf, l.skip, p = l.buf[:0], false, p[i+1:]
-	}
-	if l.skip = l.skip || len(l.buf)+len(p) > lineLimit; !l.skip {
-		l.buf = append(l.buf, p...)
-	}
-	return n, nil
-}

@@ -123,6 +123,7 @@ func (b Box) Live() bool {
 type LogOptions struct {
 	Follow bool
 	Since  time.Time // zero: from the start
+	Tail   int       // only the last lines; 0: all
 	// Stdout and Stderr may be nil: that stream is not asked for.
 	Stdout, Stderr io.Writer
 }

@@ -17,12 +17,6 @@ const (
 	engineGone = 30 * time.Second
 	// reconnectPause keeps a stream that breaks at once from being asked for in a loop.
 	reconnectPause = 300 * time.Millisecond
-	// statePoll is how often the box's state is looked at beside its stream, and
-	// streamGrace what a stream has to end by itself after the box.
-	statePoll   = 2 * time.Second
-	streamGrace = time.Second
-	// listTimeout bounds one question about a box's state.
-	listTimeout = 15 * time.Second
 )
 
 // follow records the box's events until it has ended, over broken streams and
@@ -54,7 +48,7 @@ func (l *Launcher) follow(ctx context.Context, taskID string, rec *recorder) err
 		default:
 			downSince = time.Time{}
 			rec.restart()
-			err := l.stream(ctx, taskID, engine.LogOptions{Follow: true, Since: rec.at, Stdout: rec})
+			err := engine.Follow(ctx, l.Engine, taskID, engine.LogOptions{Since: rec.at, Stdout: rec})
 			if rec.err != nil {
 				return fmt.Errorf("write the record of the run: %w", rec.err)
 			}
@@ -72,51 +66,7 @@ func (l *Launcher) follow(ctx context.Context, taskID string, rec *recorder) err
 	}
 }
 
-// stream follows the box's output to its end. An engine may forget to end the
-// stream of a container that has exited (20.10 does so now and then on a loaded
-// machine), so the box's state is looked at beside it; what the stream still held back is
-// read afterwards without following.
-func (l *Launcher) stream(ctx context.Context, taskID string, o engine.LogOptions) error {
-	box, err := l.box(ctx, taskID)
-	if err != nil || box == nil {
-		return err
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(statePoll):
-			}
-			if b, err := l.box(ctx, taskID); err == nil && (b == nil || !b.Live()) {
-				select {
-				case <-ctx.Done():
-				case <-time.After(streamGrace):
-					cancel(errStuck)
-				}
-				return
-			}
-		}
-	}()
-	err = l.Engine.Logs(ctx, box.ID, o)
-	if errors.Is(context.Cause(ctx), errStuck) {
-		return errStuck
-	}
-	return err
-}
-
-// errStuck ends a stream that outlived its box.
-var errStuck = errors.New("the engine did not end the box's output")
-
 // box finds the task's container; nil when there is none.
 func (l *Launcher) box(ctx context.Context, taskID string) (*engine.Box, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	boxes, err := l.Engine.Boxes(ctx, map[string]string{workorder.LabelTask: taskID})
-	if err != nil || len(boxes) == 0 {
-		return nil, err
-	}
-	return &boxes[0], nil
+	return engine.Find(ctx, l.Engine, taskID)
 }

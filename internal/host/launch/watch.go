@@ -81,8 +81,8 @@ func (l *Launcher) peek(ctx context.Context, rec *store.Record) error {
 	if err != nil || box == nil {
 		return err
 	}
-	err = l.stream(ctx, rec.TaskID, engine.LogOptions{Follow: true, Stdout: &recorder{show: Judged(rec, l.show)}})
-	if errors.Is(err, engine.ErrNotFound) || errors.Is(err, errStuck) {
+	err = engine.Follow(ctx, l.Engine, rec.TaskID, engine.LogOptions{Stdout: &recorder{show: Judged(rec, l.show)}})
+	if errors.Is(err, engine.ErrNotFound) || errors.Is(err, engine.ErrStuck) {
 		return nil // collected and removed meanwhile, or about to be
 	}
 	return err

@@ -196,6 +196,9 @@ func (e *Engine) Logs(ctx context.Context, id string, o engine.LogOptions) error
 	if !o.Since.IsZero() {
 		lo.Since = fmt.Sprintf("%d.%09d", o.Since.Unix(), o.Since.Nanosecond())
 	}
+	if o.Tail > 0 {
+		lo.Tail = strconv.Itoa(o.Tail)
+	}
 	r, err := e.c.ContainerLogs(ctx, id, lo)
 	if err != nil {
 		return e.wrap("read the box's output", err)

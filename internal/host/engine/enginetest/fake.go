@@ -236,6 +236,11 @@ func (f *Fake) Logs(ctx context.Context, id string, o engine.LogOptions) error {
 	if err != nil {
 		return err
 	}
+	if o.Tail > 0 && o.Stdout != nil {
+		last := &lastLines{w: o.Stdout, n: o.Tail}
+		defer last.flush()
+		o.Stdout = last
+	}
 	wake := func() { c.mu.Lock(); c.grown.Broadcast(); c.mu.Unlock() }
 	defer context.AfterFunc(ctx, wake)()
 	over := make(chan struct{})
@@ -273,6 +278,21 @@ func (f *Fake) Logs(ctx context.Context, id string, o engine.LogOptions) error {
 			}
 		}
 	}
+}
+
+// lastLines passes on the last lines of what is written to it.
+type lastLines struct {
+	bytes.Buffer
+	w io.Writer
+	n int
+}
+
+func (l *lastLines) flush() {
+	lines := bytes.SplitAfter(l.Bytes(), []byte("\n"))
+	if len(lines[len(lines)-1]) == 0 {
+		lines = lines[:len(lines)-1]
+	}
+	_, _ = l.w.Write(bytes.Join(lines[max(0, len(lines)-l.n):], nil))
 }
 
 type streamState int

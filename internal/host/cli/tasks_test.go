@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// onWrite calls fn after every write.
+type onWrite struct {
+	bytes.Buffer
+	fn func()
+}
+
+func (w *onWrite) Write(p []byte) (int, error) {
+	defer w.fn()
+	return w.Buffer.Write(p)
+}
+
+// detached is an app with one task whose box runs the program.
+func detached(t *testing.T, p enginetest.Program) (*App, *onWrite, *bytes.Buffer) {
+	t.Helper()
+	fake := enginetest.NewFake(map[string]enginetest.Program{"x": p})
+	dir := t.TempDir()
+	lock, err := store.New(dir).Create(&store.Record{TaskID: "T-A1B2C3D4", CreatedAt: time.Now(), Box: "box"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock.Unlock()
+	labels := map[string]string{workorder.LabelTask: "T-A1B2C3D4", workorder.LabelOwner: owner(dir)}
+	if _, err := fake.Run(t.Context(), engine.BoxSpec{Name: "box", Image: "x", Labels: labels}, strings.NewReader("")); err != nil {
+		t.Fatal(err)
+	}
+	out, errs := &onWrite{fn: func() {}}, &bytes.Buffer{}
+	return &App{
+		Stdin: strings.NewReader(""), Stdout: out, Stderr: errs, Getenv: func(name string) string {
+			return map[string]string{"SANDBOX_AGENT_STATE_DIR": dir}[name]
+		},
+		Open: func() (*Backend, error) { return &Backend{Engine: fake}, nil },
+	}, out, errs
+}
+
+// TestLeaveLogs: who leaves a task that goes on is not told of an error.
+func TestLeaveLogs(t *testing.T) {
+	t.Parallel()
+	a, out, errs := detached(t, func(b *enginetest.Box) int {
+		fmt.Fprintln(b.Stdout, `{"seq":1,"type":"ready","text":"1"}`)
+		<-b.Killed
+		return 0
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	out.fn = cancel
+	if code := Main(ctx, a, []string{"logs", "-f", "A1B2"}); code != 130 || errs.Len() > 0 {
+		t.Errorf("exit %d, %q", code, errs.String())
+	}
+}
+
+// TestPsStep: the step is found without reading all that a box has ever printed.
+func TestPsStep(t *testing.T) {
+	t.Parallel()
+	said := make(chan struct{})
+	a, out, errs := detached(t, func(b *enginetest.Box) int {
+		fmt.Fprintln(b.Stdout, `{"seq":1,"type":"step.started","name":"agent"}`)
+		for i := range 10 * stepTail {
+			fmt.Fprintf(b.Stdout, `{"seq":%d,"type":"agent.text","text":"x"}`+"\n", i+2)
+		}
+		close(said)
+		<-b.Killed
+		return 0
+	})
+	<-said
+	if code := Main(t.Context(), a, []string{"ps", "--json"}); code != 0 || !strings.Contains(out.String(), `"step": "agent"`) {
+		t.Errorf("exit %d, %s%s", code, out.String(), errs.String())
+	}
+}
