@@ -158,13 +158,8 @@ func describe(out string) string {
 func (d *Doctor) probe(ctx context.Context, p Prober, info engine.Info, image, iso string, argv []string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	fuse := false
-	if info.Local {
-		_, err := os.Stat("/dev/fuse")
-		fuse = err == nil
-	}
 	return p.Probe(ctx, engine.BoxSpec{
-		Image: image, Isolation: iso, Fuse: fuse, CgroupV2: info.CgroupVersion == 2,
+		Image: image, Isolation: iso, Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2,
 		// No task label: a probe is not a box that anybody collects.
 		Labels: map[string]string{"sandbox-agent.probe": d.Owner},
 	}, argv)
@@ -183,6 +178,9 @@ func (d *Doctor) reach(ctx context.Context, p Prober, info engine.Info, image st
 	ln, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
 		c.Status, c.Message, c.Hint = Warn, err.Error(), "--repo PATH will not work; push the repository and give its URL"
+		if info.Rootless {
+			c.Hint = engine.RootlessHint
+		}
 		return c
 	}
 	defer ln.Close()
@@ -206,6 +204,10 @@ func (d *Doctor) reach(ctx context.Context, p Prober, info engine.Info, image st
 	}
 	if err != nil {
 		c.Status, c.Message = Warn, "a box cannot reach this machine at "+addr+": "+err.Error()
+		if info.Rootless {
+			c.Hint = engine.RootlessHint
+			return c
+		}
 		c.Hint = "allow connections from the docker bridge in the firewall (for example: iptables -I INPUT -i docker0 -j ACCEPT)"
 	}
 	return c

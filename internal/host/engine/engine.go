@@ -8,6 +8,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -57,6 +59,10 @@ const StopTimeout = workorder.StopGrace + 20*time.Second
 // of an engine share it.
 const LabelCache = "sandbox-agent.cache"
 
+// RootlessHint is what to do when a box cannot reach this machine: the bridge of
+// a rootless engine lies in a network namespace of its own.
+const RootlessHint = "boxes of a rootless engine cannot reach this machine: push the repository and give its URL (--repo URL), or use an engine that runs as root"
+
 // The ways a box can be held.
 const (
 	IsolationConfined   = "confined"
@@ -98,6 +104,17 @@ type Info struct {
 	Host     string // where the engine is reached
 	RootDir  string
 	Rootless bool
+}
+
+// HasFuse reports whether a box can have /dev/fuse: the virtual machines of
+// desktop engines have the device; of a remote engine nothing is known, and naming
+// a device that is missing would end the start.
+func (i Info) HasFuse() bool {
+	if i.Local {
+		_, err := os.Stat("/dev/fuse")
+		return err == nil
+	}
+	return strings.Contains(i.OperatingSys, "Docker Desktop")
 }
 
 // Box is a container of ours.

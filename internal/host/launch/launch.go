@@ -14,7 +14,6 @@ import (
 	"log/slog"
 	"maps"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -267,18 +266,8 @@ func boxSpec(job *Job, rec *store.Record, info engine.Info) engine.BoxSpec {
 			workorder.LabelTask: rec.TaskID, workorder.LabelOwner: job.Owner, workorder.LabelProject: rec.Project,
 		},
 		Isolation: job.Isolation, OCIRuntime: job.OCIRuntime, Limits: job.Order.Limits, CacheVolume: CacheVolume,
-		Fuse: hasFuse(info), CgroupV2: info.CgroupVersion == 2,
+		Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2,
 	}
-}
-
-// hasFuse: the virtual machines of desktop engines have the device; of a remote
-// engine nothing is known, and naming a device that is missing would end the start.
-func hasFuse(info engine.Info) bool {
-	if info.Local {
-		_, err := os.Stat("/dev/fuse")
-		return err == nil
-	}
-	return strings.Contains(info.OperatingSys, "Docker Desktop")
 }
 
 func (l *Launcher) preflight(ctx context.Context, job *Job) (engine.Info, error) {
@@ -345,6 +334,9 @@ func (l *Launcher) companionFor(ctx context.Context, job *Job, rec *store.Record
 		cfg.Listen = info.Gateway + ":0"
 	}
 	ready, err := l.StartCompanion(ctx, cfg)
+	if err != nil && info.Rootless && job.LocalRepo != "" {
+		return fault.New(workorder.ExitBox, fmt.Errorf("start companion: %w", err), engine.RootlessHint)
+	}
 	if err != nil {
 		return fault.New(workorder.ExitBox, fmt.Errorf("start companion: %w", err), "its log is "+filepath.Join(cfg.Dir, companion.LogFile))
 	}

@@ -262,6 +262,18 @@ func TestBadGround(t *testing.T) {
 	}
 }
 
+// TestRootless: what is wrong is said, not only that an address cannot be listened on.
+func TestRootless(t *testing.T) {
+	f := setup(t, happy)
+	f.fake.Details.Rootless, f.fake.Details.Local, f.fake.Details.Gateway = true, true, "172.17.0.1"
+	j := job()
+	j.LocalRepo, j.Order.Repo, j.Order.CloneURL = "/src", "/src", ""
+	_, err := f.Run(t.Context(), nil, j)
+	if fault.Code(err) != workorder.ExitBox || fault.Hint(err) != engine.RootlessHint {
+		t.Errorf("%v: %s", err, fault.Hint(err))
+	}
+}
+
 func TestStop(t *testing.T) {
 	f := setup(t, func(b *enginetest.Box) int {
 		g := newGuest(b)
