@@ -22,8 +22,8 @@ const (
 	// failed), DurationMS since its start, Text.
 	EventService EventType = "service"
 	// EventImageRequest asks the host for an image it offered: Name (the
-	// reference), Path (where in the box the host has to put the archive:
-	// it copies to Path.part-* first and renames by copying Path.done, see ImageInbox).
+	// reference), Path (where in the box the host has to put the archive; the archive
+	// counts when Path.done is there, and Path.failed says why it does not come, see ImageInbox).
 	EventImageRequest EventType = "image.request"
 	// EventAgentStarted: Name (harness), Text (version).
 	EventAgentStarted EventType = "agent.started"
