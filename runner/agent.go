@@ -133,7 +133,7 @@ func (a *agentRun) wait(ctx context.Context) AgentOutcome {
 		return a.notStarted(workorder.ByBox, errors.Join(err, outLog.Close()))
 	}
 	outClean, errClean := a.Redact.Writer(outLog), a.Redact.Writer(io.MultiWriter(errLog, a.stderr))
-	outLines, errLines := &lineWriter{line: a.stdoutLine}, &lineWriter{line: a.stderrLine}
+	outLines, errLines := proc.NewLines(a.stdoutLine), proc.NewLines(a.stderrLine)
 
 	var others *bystanders
 	if a.User != nil {

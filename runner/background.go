@@ -36,7 +36,7 @@ type shellOutput struct {
 	kept  io.Writer // changes with the command's end
 	tail  *proc.Tail
 	clean io.WriteCloser // before kept
-	lines *lineWriter
+	lines *proc.Lines
 	flow  *flow
 	over  bool // the command has ended
 	err   error
@@ -54,11 +54,11 @@ func (c *Config) newShellOutput(cmd ShellCommand, r io.ReadCloser) (*shellOutput
 	o.flow = newFlow(c.emit, cmd.Log, func(text string) workorder.Event {
 		return workorder.Event{Type: workorder.EventOutput, Name: cmd.Name, Text: text}
 	})
-	o.lines = &lineWriter{line: func(line []byte, _ int64) {
+	o.lines = proc.NewLines(func(line []byte, _ int64) {
 		if len(line) > 0 && o.flow.allow(len(line)) {
 			c.emit(workorder.Event{Type: workorder.EventOutput, Name: cmd.Name, Text: string(line[:min(len(line), redactWindow)])})
 		}
-	}}
+	})
 	go func() {
 		defer close(o.closed)
 		_, err := io.Copy(o, r)
@@ -80,7 +80,7 @@ func (o *shellOutput) Write(p []byte) (int, error) {
 		o.err = err
 	}
 	if !o.over {
-		_, _ = o.lines.Write(p) // a lineWriter does not fail
+		_, _ = o.lines.Write(p) // Lines does not fail
 	}
 	return len(p), nil
 }

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,38 +59,6 @@ func TestCapLogGoesOnAtALine(t *testing.T) {
 	got, err := os.ReadFile(path)
 	if err != nil || !strings.HasSuffix(string(got), "dropped here]\nfive\n") {
 		t.Errorf("got %q, %v", got, err)
-	}
-}
-
-func TestLines(t *testing.T) {
-	const text = "one\r\n\ntwo\nthree"
-	for n := 1; n < len(text); n++ {
-		var got []string
-		w := &lineWriter{line: func(l []byte, _ int64) { got = append(got, string(l)) }}
-		for i := 0; i < len(text); i += n {
-			_, _ = fmt.Fprint(w, text[i:min(i+n, len(text))])
-		}
-		w.Close()
-		if !slices.Equal(got, []string{"one", "", "two", "three"}) {
-			t.Errorf("pieces of %d: %q", n, got)
-		}
-	}
-}
-
-func TestLongLines(t *testing.T) {
-	type line struct{ kept, lost int64 }
-	var got []line
-	w := &lineWriter{line: func(l []byte, lost int64) { got = append(got, line{int64(len(l)), lost}) }}
-	for range 5 {
-		_, _ = fmt.Fprint(w, strings.Repeat("x", maxLine/2))
-	}
-	_, _ = fmt.Fprint(w, "\nshort\n"+strings.Repeat("y", maxLine+7)+"\n")
-	want := []line{{maxLine, maxLine / 2 * 3}, {5, 0}, {maxLine, 7}}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-	if cap(w.buf) > keptLine {
-		t.Errorf("a buffer of %d bytes is kept", cap(w.buf))
 	}
 }
 

@@ -414,7 +414,7 @@ func TestFloodIsBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBox(t, `yes "$LINE" | head -c `+strconv.Itoa(floodBytes)+`; echo; echo the end; yes "$LINE" | head -c 20000000 >&2; exit 3`)
 			b.Env = append(b.Env, "LINE="+line)
-			b.Redact = redact.New("secret-value-of-some-length", "floodgate")
+			b.Redact = redact.Named(map[string]string{"A": "secret-value-of-some-length", "B": "floodgate"})
 			var before, after runtime.MemStats
 			runtime.GC()
 			runtime.ReadMemStats(&before)

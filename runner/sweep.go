@@ -6,17 +6,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
-)
-
-// Rounds and pause of a sweep: a process that forks as fast as it is killed
-// loses well within them, because every round kills all that exist.
-const (
-	sweepRounds = 50
-	sweepPause  = 10 * time.Millisecond
 )
 
 // bystanders are the user's processes that were there before a command began:
@@ -41,24 +32,8 @@ func lookAround(uid uint32) *bystanders {
 }
 
 // sweep kills every process of the user that is no bystander and reports how
-// many withstood. Killing the command's group is not enough: tool shells of agents open
-// sessions of their own.
-func (b *bystanders) sweep() (left int) {
-	for range sweepRounds {
-		left = 0
-		for _, pid := range proc.OfUser(b.uid) {
-			if !b.includes(pid) {
-				left++
-				_ = syscall.Kill(pid, syscall.SIGKILL)
-			}
-		}
-		if left == 0 {
-			return 0
-		}
-		time.Sleep(sweepPause)
-	}
-	return left
-}
+// many withstood.
+func (b *bystanders) sweep() (left int) { return proc.Sweep(b.uid, b.includes) }
 
 // maxAncestors bounds the walk to the top of the process tree.
 const maxAncestors = 64

@@ -46,7 +46,7 @@ func TestSweepSparesServersOfSetup(t *testing.T) {
 	if err := os.Chown(dir, uid, uid); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { proc.Sweep(uid) })
+	t.Cleanup(func() { proc.Sweep(uid, nil) })
 
 	// A server in the background that starts workers in sessions of their own.
 	setup := Shell(t.Context(), b.Config, ShellCommand{Name: "setup", Log: "logs/setup.log", Run: `

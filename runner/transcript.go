@@ -7,6 +7,7 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/runner/harness"
 )
 
@@ -40,11 +41,11 @@ func (a *agentRun) keepTranscript(rec harness.Recorder) (cost *float64, err erro
 		return nil, err
 	}
 	clean := a.Redact.Writer(log)
-	lines := &lineWriter{line: func(line []byte, _ int64) {
+	lines := proc.NewLines(func(line []byte, _ int64) {
 		if usd, ok := rec.Cost(line); ok {
 			cost = &usd
 		}
-	}}
+	})
 	_, err = io.Copy(io.MultiWriter(clean, lines), io.LimitReader(src, maxTranscript))
 	lines.Close()
 	for _, c := range []io.Closer{clean, log} {

@@ -52,7 +52,7 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 		return rescueEnd(log, rec.Finish, reason, boot.Landing{})
 	}
 	// The agent may outlive boot, and would go on writing.
-	proc.Sweep(cred.UID)
+	proc.Sweep(cred.UID, nil)
 	if err := rec.ReleaseForLanding(); err != nil {
 		log.Warn("rescue", "error", err)
 	}

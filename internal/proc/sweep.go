@@ -8,25 +8,32 @@ import (
 	"time"
 )
 
-// sweepRounds bounds Sweep: a process that forks as fast as it is killed loses
-// the race well within it, because every round kills all that exist.
-const sweepRounds = 50
+// Rounds and pause of a Sweep: a process that forks as fast as it is killed
+// loses well within them, because every round kills all that exist.
+const (
+	sweepRounds = 50
+	sweepPause  = 10 * time.Millisecond
+)
 
-// Sweep kills every process of uid (real or effective) but the caller, until
-// none is left or the rounds are used up, and reports how many remain. Tool shells of agents
-// open sessions of their own, so that killing the agent's group is not enough.
-func Sweep(uid uint32) (left int) {
+// Sweep kills every process of uid (real or effective) but the caller and those
+// to spare (nil: none), until none is left or the rounds are used up, and reports how
+// many withstood. Killing a command's group is not enough: tool shells of agents open
+// sessions of their own.
+func Sweep(uid uint32, spare func(pid int) bool) (left int) {
 	for range sweepRounds {
-		pids := OfUser(uid)
-		if len(pids) == 0 {
+		left = 0
+		for _, pid := range OfUser(uid) {
+			if spare == nil || !spare(pid) {
+				left++
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+		if left == 0 {
 			return 0
 		}
-		for _, pid := range pids {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(sweepPause)
 	}
-	return len(OfUser(uid))
+	return left
 }
 
 // OfUser lists the processes of uid in the caller's PID namespace that are not

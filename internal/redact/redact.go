@@ -39,15 +39,6 @@ type Set struct {
 	ignored []string
 }
 
-// New returns a set of values without names; each is replaced by [redacted].
-func New(values ...string) *Set {
-	b := newBuilder()
-	for _, v := range values {
-		b.add("", v)
-	}
-	return b.set()
-}
-
 // Named returns a set of values by name; each is replaced by [redacted:NAME].
 func Named(values map[string]string) *Set {
 	b := newBuilder()
@@ -97,12 +88,8 @@ func (b *builder) add(name, value string) {
 		}
 		return
 	}
-	mark := "[redacted]"
-	if name != "" {
-		mark = "[redacted:" + name + "]"
-	}
 	id := int32(len(b.marks))
-	b.marks = append(b.marks, []byte(mark))
+	b.marks = append(b.marks, []byte("[redacted:"+name+"]"))
 	for _, f := range forms(value) {
 		b.t.insert(f, id)
 	}

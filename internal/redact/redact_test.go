@@ -51,11 +51,11 @@ func TestBase64AtEveryAlignment(t *testing.T) {
 			for post := range 7 {
 				text := strings.Repeat("\xff", pre) + "correct-horse-battery" + strings.Repeat("\xfe", post)
 				got := s.String(enc.EncodeToString([]byte(text)))
-				if !strings.Contains(got, "[redacted]") {
+				if !strings.Contains(got, "[redacted:x]") {
 					t.Fatalf("%d bytes before, %d after: not found in %q", pre, post, got)
 				}
 				// What is left beside the mark are the neighbours and the few mixed characters.
-				if len(got)-len("[redacted]") > (pre+post)*8/6+8 {
+				if len(got)-len("[redacted:x]") > (pre+post)*8/6+8 {
 					t.Errorf("%d before, %d after: too much is left: %q", pre, post, got)
 				}
 			}
@@ -98,11 +98,11 @@ func TestOverlaps(t *testing.T) {
 		name, in, want string
 		values         []string
 	}{
-		{"twice in a row", "secretsecret", "[redacted][redacted]", []string{"secret"}},
-		{"overlapping chain is one mark", "abcabcabcabcab!", "[redacted]!", []string{"abcabca", "cabcab"}},
-		{"one within the other", "xx-secret-token-yy", "xx-[redacted]-yy", []string{"secret", "secret-token"}},
-		{"prefix that does not go on", "secret-toke", "[redacted]-toke", []string{"secret", "secret-token"}},
-		{"endless run", strings.Repeat("a", 1000), "[redacted]", []string{"aaaaaa"}},
+		{"twice in a row", "secretsecret", "[redacted:x][redacted:x]", []string{"secret"}},
+		{"overlapping chain is one mark", "abcabcabcabcab!", "[redacted:x]!", []string{"abcabca", "cabcab"}},
+		{"one within the other", "xx-secret-token-yy", "xx-[redacted:x]-yy", []string{"secret", "secret-token"}},
+		{"prefix that does not go on", "secret-toke", "[redacted:x]-toke", []string{"secret", "secret-token"}},
+		{"endless run", strings.Repeat("a", 1000), "[redacted:x]", []string{"aaaaaa"}},
 		{"partial at the end", "my secre", "my secre", []string{"secret"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -200,7 +200,7 @@ func FuzzSplit(f *testing.F) {
 				t.Fatalf("split at %d: %q, whole: %q", i, out.String(), whole.String())
 			}
 		}
-		rest := strings.ReplaceAll(whole.String(), "[redacted]", "\x00")
+		rest := strings.ReplaceAll(whole.String(), "[redacted:x]", "\x00")
 		for _, v := range []string{strings.TrimSpace(a), strings.TrimSpace(b)} {
 			if len(v) >= MinValue && !strings.Contains(v, "\x00") && strings.Contains(rest, v) {
 				t.Fatalf("%q is still in %q", v, rest)

@@ -83,11 +83,7 @@ func (s *Stack) logTail(ctx context.Context, u *unit) string {
 		return fmt.Sprintf("(log not readable: %v)", err)
 	}
 	defer r.Close()
-	var b strings.Builder
-	_, _ = stdcopy.StdCopy(&b, &b, r) // what was read is better than nothing
-	t := strings.TrimSpace(b.String())
-	if len(t) > maxTail {
-		t = "[…] " + t[len(t)-maxTail:]
-	}
-	return strings.ToValidUTF8(t, "�")
+	tail := proc.NewTail(maxTail)
+	_, _ = stdcopy.StdCopy(tail, tail, r) // what was read is better than nothing
+	return strings.ToValidUTF8(strings.TrimSpace(tail.String()), "�")
 }

@@ -93,7 +93,7 @@ func startSupabase(ctx context.Context, cfg SupabaseConfig, tail *proc.Tail, tel
 			return nil, err
 		}
 	}
-	lines := newLines(tell)
+	lines := progress(tell)
 	err = proc.Run(ctx, spec(cfg, dir, io.MultiWriter(log, tail, lines), "start"))
 	if err != nil {
 		return nil, fmt.Errorf("%w; end of its output:\n%s", absent(err), tail)
@@ -164,34 +164,15 @@ func supabaseEnv(out []byte) map[string]string {
 	return env
 }
 
-// lines calls tell for whole lines, at most one in progressPause.
-type lines struct {
-	tell func(string)
-	rest []byte
-	last time.Time
-}
-
-func newLines(tell func(string)) *lines { return &lines{tell: tell} }
-
-// maxLine bounds a line that never ends.
-const maxLine = 64 << 10
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.rest = append(l.rest, p...)
-	for {
-		i := bytes.IndexAny(l.rest, "\n\r")
-		if i < 0 {
-			break
+// progress calls tell with the last word of each line, at most once in
+// progressPause: a line that is drawn over and over is one.
+func progress(tell func(string)) *proc.Lines {
+	var last time.Time
+	return proc.NewLines(func(b []byte, _ int64) {
+		line := string(b[bytes.LastIndexByte(b, '\r')+1:])
+		if line = strings.TrimSpace(line); line != "" && time.Since(last) >= progressPause {
+			last = time.Now()
+			tell(line)
 		}
-		line := strings.TrimSpace(string(l.rest[:i]))
-		l.rest = l.rest[i+1:]
-		if line != "" && time.Since(l.last) >= progressPause {
-			l.last = time.Now()
-			l.tell(line)
-		}
-	}
-	if len(l.rest) > maxLine {
-		l.rest = nil
-	}
-	return len(p), nil
+	})
 }

@@ -1,72 +1,12 @@
 package runner
 
 import (
-	"bytes"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
-
-// maxLine bounds what is kept of one line, in bytes. Agents print whole files
-// and pictures as one JSON line; the events that matter (a result with its denied tool
-// calls) stay well below, and the rest of a longer line is in the log only.
-const maxLine = 4 << 20
-
-// keptLine is the buffer that is kept from line to line, in bytes; a larger one,
-// grown for one long line, is given back.
-const keptLine = 64 << 10
-
-// lineWriter cuts a stream into lines, without their ends, and never fails. A
-// line is passed on in one piece; what exceeds maxLine is counted, not kept.
-type lineWriter struct {
-	line func(line []byte, lost int64)
-	buf  []byte
-	lost int64
-}
-
-func (w *lineWriter) Write(p []byte) (int, error) {
-	n := len(p)
-	for len(p) > 0 {
-		i := bytes.IndexByte(p, '\n')
-		switch {
-		case i < 0:
-			w.keep(p)
-			return n, nil
-		case len(w.buf) == 0 && i <= maxLine:
-			w.line(trimCR(p[:i]), 0) // the whole line lies in p: no copy
-		default:
-			w.keep(p[:i])
-			w.flush()
-		}
-		p = p[i+1:]
-	}
-	return n, nil
-}
-
-func (w *lineWriter) keep(p []byte) {
-	room := min(maxLine-len(w.buf), len(p))
-	w.buf = append(w.buf, p[:room]...)
-	w.lost += int64(len(p) - room)
-}
-
-func (w *lineWriter) flush() {
-	w.line(trimCR(w.buf), w.lost)
-	w.buf, w.lost = w.buf[:0], 0
-	if cap(w.buf) > keptLine {
-		w.buf = nil
-	}
-}
-
-// Close passes on a last line without an end.
-func (w *lineWriter) Close() {
-	if len(w.buf) > 0 {
-		w.flush()
-	}
-}
-
-func trimCR(b []byte) []byte { return bytes.TrimSuffix(b, []byte{'\r'}) }
 
 // What one source may put into the record. A reader follows some ten lines a
 // second; the burst lets ordinary programs through whole, and the total keeps

@@ -1,0 +1,67 @@
+package proc
+
+import "bytes"
+
+// maxLine bounds what is kept of one line, in bytes. Agents print whole files
+// and pictures as one JSON line; their events that matter (a result with its denied tool
+// calls) stay well below, and the rest of a longer line is in the log only.
+const maxLine = 4 << 20
+
+// keptLine is the buffer that is kept from line to line, in bytes; a larger one,
+// grown for one long line, is given back.
+const keptLine = 64 << 10
+
+// Lines is a writer that cuts a stream into lines, without their ends, and never
+// fails. A line is passed on in one piece; what exceeds maxLine is counted, not kept.
+// It is not safe for concurrent use.
+type Lines struct {
+	line func(line []byte, lost int64)
+	buf  []byte
+	lost int64
+}
+
+// NewLines returns a Lines that calls line for each line. The bytes are valid
+// during the call; lost is the number of further ones.
+func NewLines(line func(line []byte, lost int64)) *Lines { return &Lines{line: line} }
+
+func (w *Lines) Write(p []byte) (int, error) {
+	n := len(p)
+	for len(p) > 0 {
+		i := bytes.IndexByte(p, '\n')
+		switch {
+		case i < 0:
+			w.keep(p)
+			return n, nil
+		case len(w.buf) == 0 && i <= maxLine:
+			w.line(trimCR(p[:i]), 0) // the whole line lies in p: no copy
+		default:
+			w.keep(p[:i])
+			w.flush()
+		}
+		p = p[i+1:]
+	}
+	return n, nil
+}
+
+func (w *Lines) keep(p []byte) {
+	room := min(maxLine-len(w.buf), len(p))
+	w.buf = append(w.buf, p[:room]...)
+	w.lost += int64(len(p) - room)
+}
+
+func (w *Lines) flush() {
+	w.line(trimCR(w.buf), w.lost)
+	w.buf, w.lost = w.buf[:0], 0
+	if cap(w.buf) > keptLine {
+		w.buf = nil
+	}
+}
+
+// Close passes on a last line without an end.
+func (w *Lines) Close() {
+	if len(w.buf) > 0 {
+		w.flush()
+	}
+}
+
+func trimCR(b []byte) []byte { return bytes.TrimSuffix(b, []byte{'\r'}) }
