@@ -79,6 +79,7 @@ func (f *fake) Clone(ctx context.Context) (base, sha string, err error) {
 	}
 	return "main", "b0", nil
 }
+
 func (f *fake) Commit(ctx context.Context, _ string) error {
 	f.did("commit")
 	if f.commit != nil {
@@ -86,10 +87,12 @@ func (f *fake) Commit(ctx context.Context, _ string) error {
 	}
 	return nil
 }
+
 func (f *fake) Archive(context.Context) (string, error) {
 	f.did("archive")
 	return "evidence/left.tar.gz", nil
 }
+
 func (f *fake) Land(ctx context.Context, _ string) Landing {
 	f.did("land")
 	if f.land != nil {
