@@ -12,10 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"net/url"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -268,84 +265,6 @@ func boxSpec(job *Job, rec *store.Record, info engine.Info) engine.BoxSpec {
 		Isolation: job.Isolation, OCIRuntime: job.OCIRuntime, Limits: job.Order.Limits, CacheVolume: CacheVolume,
 		Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2,
 	}
-}
-
-func (l *Launcher) preflight(ctx context.Context, job *Job) (engine.Info, error) {
-	o := &job.Order
-	remote := make(chan error, 1)
-	go func() {
-		// A local repository was examined when the job was resolved.
-		if o.Repo == "" || job.LocalRepo != "" {
-			remote <- nil
-			return
-		}
-		remote <- l.Remote.Check(ctx, o.CloneURL, o.Branch, job.Git)
-	}()
-	info, err := l.Engine.Info(ctx)
-	if err != nil {
-		err = fault.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
-	} else if info.OSType != "" && info.OSType != "linux" {
-		err = fault.New(workorder.ExitBox, fmt.Errorf("the engine at %s runs %s containers", info.Host, info.OSType), "a box needs Linux containers")
-	}
-	if err == nil && job.LocalRepo != "" && !reachesUs(info) {
-		err = fault.New(workorder.ExitBox, fmt.Errorf("the engine at %s is on another machine and cannot reach the repository %s", info.Host, job.LocalRepo),
-			"push the repository to a remote and give --repo URL")
-	}
-	// Both are awaited: no goroutine outlives the call, and the engine's error wins.
-	return info, errors.Join(err, <-remote)
-}
-
-// reachesUs reports whether boxes of the engine can open connections to this process.
-func reachesUs(info engine.Info) bool {
-	if info.Local || strings.HasPrefix(info.Host, "unix://") || strings.HasPrefix(info.Host, "npipe://") {
-		return true
-	}
-	u, err := url.Parse(info.Host)
-	return err == nil && (u.Hostname() == "localhost" || u.Hostname() == "127.0.0.1")
-}
-
-// hostImages lists the service images that the engine can hand to the box.
-func (l *Launcher) hostImages(ctx context.Context, services []workorder.Service) map[string]string {
-	ic, ok := l.Engine.(ImageChecker)
-	if !ok {
-		return nil
-	}
-	have := map[string]string{}
-	for i := range services {
-		ref := services[i].Image
-		// An engine that cannot answer costs the short cut, not the run.
-		if id, err := ic.ImageID(ctx, ref); err == nil && id != "" {
-			have[ref] = id
-		}
-	}
-	return have
-}
-
-func (l *Launcher) companionFor(ctx context.Context, job *Job, rec *store.Record, info engine.Info) error {
-	o := &job.Order
-	if job.LocalRepo == "" && len(o.HostImages) == 0 {
-		return nil
-	}
-	cfg := companion.Config{
-		TaskID: rec.TaskID, Dir: l.Store.TaskDir(rec.TaskID), Images: slices.Sorted(maps.Keys(o.HostImages)),
-		Repo: job.LocalRepo, TargetBranch: o.TargetBranch, Listen: "127.0.0.1:0",
-	}
-	if info.Local && info.Gateway != "" {
-		cfg.Listen = info.Gateway + ":0"
-	}
-	ready, err := l.StartCompanion(ctx, cfg)
-	if err != nil && info.Rootless && job.LocalRepo != "" {
-		return fault.New(workorder.ExitBox, fmt.Errorf("start companion: %w", err), engine.RootlessHint)
-	}
-	if err != nil {
-		return fault.New(workorder.ExitBox, fmt.Errorf("start companion: %w", err), "its log is "+filepath.Join(cfg.Dir, companion.LogFile))
-	}
-	rec.Companion = store.ProcessOf(ready.PID)
-	if job.LocalRepo != "" {
-		o.CloneURL = fmt.Sprintf("http://host.docker.internal:%d/repo.git", ready.Port)
-		job.Git = &workorder.GitCredential{Username: "sandbox", Token: ready.Token}
-	}
-	return nil
 }
 
 // step runs one of the host's own steps with its events and its record.

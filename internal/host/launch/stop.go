@@ -1,0 +1,80 @@
+package launch
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+type stopKind int
+
+const (
+	notStopped stopKind = iota
+	stoppedSoftly
+	killed
+	overdue
+	foundEnded // nobody watched it end
+)
+
+// stopper turns the user's signals, and a run that outlives its own timeout,
+// into stops of the box. It returns when followCtx ends.
+func (l *Launcher) stopper(followCtx, userCtx context.Context, hard <-chan struct{}, rec *store.Record) stopKind {
+	late := time.NewTimer(max(0, rec.Deadline.Sub(l.now())))
+	defer late.Stop()
+	kind := notStopped
+	soft := userCtx.Done()
+	done := make(chan struct{}, 2) // at most two stops are ever asked for
+	pending := 0
+	stop := func(grace time.Duration) {
+		pending++
+		go func() {
+			defer func() { done <- struct{}{} }()
+			if err := l.stopBox(followCtx, rec.TaskID, grace); err != nil && followCtx.Err() == nil {
+				l.Log.Warn("stop the box", "task", rec.TaskID, "error", err)
+			}
+		}()
+	}
+	for kind != killed {
+		select {
+		case <-followCtx.Done():
+			for range pending {
+				<-done
+			}
+			return kind
+		case <-soft:
+			soft, kind = nil, stoppedSoftly
+			l.show(workorder.Event{Time: l.now(), Type: workorder.EventWarning, Text: "stopping: the agent is ended and its work saved; interrupt again to kill the box at once"})
+			stop(engine.StopTimeout)
+		case <-late.C:
+			if kind == notStopped {
+				kind, soft = overdue, nil
+				l.show(workorder.Event{Time: l.now(), Type: workorder.EventWarning, Text: "the run outlived its timeout and is stopped from outside"})
+				stop(engine.StopTimeout)
+			}
+		case <-hard:
+			kind = killed
+			stop(0)
+		}
+	}
+	<-followCtx.Done()
+	for range pending {
+		<-done
+	}
+	return kind
+}
+
+func (l *Launcher) stopBox(ctx context.Context, taskID string, grace time.Duration) error {
+	box, err := l.box(ctx, taskID)
+	if err != nil || box == nil {
+		return err
+	}
+	return l.Engine.Stop(ctx, box.ID, grace)
+}
+
+// Stop ends a run gracefully within grace, or at once with a grace of 0.
+func (l *Launcher) Stop(ctx context.Context, taskID string, grace time.Duration) error {
+	return l.stopBox(ctx, taskID, grace)
+}
