@@ -1,0 +1,179 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// recent is how many finished tasks `ps` shows without --all.
+	recent = 10
+	// engineWait bounds what `ps` waits for an engine that does not answer: the
+	// list of what is known is useful without it.
+	engineWait = 5 * time.Second
+)
+
+// taskState is a row of `ps`.
+type taskState struct {
+	TaskID    string            `json:"task_id"`
+	Project   string            `json:"project"`
+	Status    string            `json:"status"` // running, finished (not collected), unknown, or a result's status
+	Step      string            `json:"step"`
+	Task      string            `json:"task"`
+	Branch    string            `json:"branch"`
+	CreatedAt time.Time         `json:"created_at"`
+	Dir       string            `json:"dir"`
+	Container string            `json:"container"`
+	EndedBy   workorder.EndedBy `json:"ended_by,omitempty"`
+}
+
+type psOptions struct{ all, json bool }
+
+func newPsCmd(a *App) *cobra.Command {
+	o := &psOptions{}
+	cmd := &cobra.Command{
+		Use: "ps", Aliases: []string{"list", "ls"}, Short: "List running and recent tasks", Args: noArgs,
+		Example: "  sandbox-agent ps\n  sandbox-agent ps --all --json",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.runPs(cmd.Context(), o) },
+	}
+	cmd.Flags().BoolVarP(&o.all, "all", "a", false, "all tasks that the state folder knows")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON list")
+	return cmd
+}
+
+func (a *App) runPs(ctx context.Context, o *psOptions) error {
+	st, err := a.store()
+	if err != nil {
+		return err
+	}
+	records, err := st.List()
+	if err != nil {
+		a.log().Warn("read state folder", "error", err)
+	}
+	boxes, engineErr := a.boxes(ctx, st)
+	rows := []taskState{}
+	finished := 0
+	for _, r := range records {
+		if r.Collected {
+			if finished++; finished > recent && !o.all {
+				continue
+			}
+		}
+		rows = append(rows, state(r, boxes, engineErr))
+	}
+	if o.json {
+		return a.json(rows)
+	}
+	if engineErr != nil {
+		fmt.Fprintln(a.Stderr, "warning: "+render.Clean(engineErr.Error()))
+	}
+	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "TASK\tPROJECT\tSTATUS\tAGE\tSTEP\tDESCRIPTION")
+	for _, r := range rows {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.TaskID, render.Clean(r.Project), r.Status, age(time.Since(r.CreatedAt)), render.Clean(r.Step), clip(render.Clean(r.Task)))
+	}
+	return w.Flush()
+}
+
+func clip(s string) string {
+	const most = 50
+	if r := []rune(s); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return s
+}
+
+func age(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// boxes lists the engine's boxes by task, with the step each is in.
+func (a *App) boxes(ctx context.Context, st *store.Store) (map[string]boxState, error) {
+	ctx, cancel := context.WithTimeout(ctx, engineWait)
+	defer cancel()
+	be, err := a.open()
+	if err != nil {
+		return nil, err
+	}
+	list, err := be.Engine.Boxes(ctx, map[string]string{workorder.LabelOwner: owner(st.Dir())})
+	if err != nil {
+		return nil, err
+	}
+	m := map[string]boxState{}
+	for _, b := range list {
+		s := boxState{Box: b}
+		if b.Live() {
+			s.step = lastStep(ctx, be.Engine, b.ID)
+		}
+		m[b.Labels[workorder.LabelTask]] = s
+	}
+	return m, nil
+}
+
+// stepTail is how many of the last events `ps` looks at for the step: a box that
+// has run for a day has printed hundreds of megabytes.
+const stepTail = 200
+
+// lastStep names the step that a box is in, as far as its last events tell.
+func lastStep(ctx context.Context, e engine.Engine, id string) string {
+	step := ""
+	lines := &engine.Lines{Limit: 1 << 20, Fn: func(line []byte) {
+		e, err := workorder.DecodeEvent(line)
+		kind, _, _ := strings.Cut(string(e.Type), ".")
+		switch {
+		case err != nil:
+		case e.Type == workorder.EventStepStarted:
+			step = e.Name
+		case kind == "agent", kind == "validate":
+			step = kind // its start may be far back
+		}
+	}}
+	_ = e.Logs(ctx, id, engine.LogOptions{Stdout: lines, Tail: stepTail}) // the step is a nicety
+	return step
+}
+
+type boxState struct {
+	engine.Box
+	step string
+}
+
+func state(r *store.Record, boxes map[string]boxState, engineErr error) taskState {
+	s := taskState{
+		TaskID: r.TaskID, Project: r.Project, Task: r.Task, Branch: r.TargetBranch, CreatedAt: r.CreatedAt, Dir: r.Dir,
+		Container: r.Box, EndedBy: r.EndedBy,
+	}
+	b, here := boxes[r.TaskID]
+	switch {
+	case r.Collected:
+		s.Status = string(r.Status)
+	case engineErr != nil:
+		s.Status = "unknown"
+	case here && b.Live():
+		s.Status, s.Step = "running", b.step
+	case here:
+		s.Status = "finished"
+	case r.Box == "":
+		s.Status = "starting"
+	default:
+		s.Status = string(workorder.StatusLost)
+	}
+	return s
+}
