@@ -140,6 +140,9 @@ func TestDetach(t *testing.T) {
 	u := newCarefulUser(t)
 	repo := u.repo(map[string]string{"README": "x"})
 	c := u.run("", "create", "--detach", "--task", "x", "--repo", repo, "-p", u.project(scripted("", busy+"sleep 4")))
+	if strings.TrimSpace(c.stdout) != c.task(t) {
+		t.Errorf("standard output is %q, want the task id alone", c.stdout)
+	}
 	id := strings.TrimSpace(lastLine(c.stdout))
 	if c.code != 0 || !workorder.ValidTaskID(id) {
 		t.Fatalf("exit code %d, printed %q", c.code, c.stdout)

@@ -103,7 +103,7 @@ func TestNest(t *testing.T) {
 	files := map[string]string{
 		"/proc/self/mountinfo": v2Mount, "/proc/self/cgroup": "0::/\n",
 		"/sys/fs/cgroup/cgroup.controllers": "cpu memory pids\n", "/sys/fs/cgroup/cgroup.subtree_control": "cpu\n",
-		"/sys/fs/cgroup/cgroup.procs": "1\n0\n17\n",
+		"/sys/fs/cgroup/cgroup.procs": "1\n0\n17\n", "/sys/fs/cgroup/init/cgroup.procs": "",
 	}
 	s, _ := fakeSystem(t, files)
 	cg, err := s.prepareCgroups(t.Context())

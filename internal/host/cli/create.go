@@ -187,7 +187,11 @@ func (a *App) runCreate(ctx context.Context, o *createOptions) error {
 		return a.reject(ctx, o, err)
 	}
 	r.job.Owner = owner(st.Dir())
-	view := a.newView(o.json)
+	out := a.Stdout
+	if o.detach && !o.json {
+		out = a.Stderr // a script takes the task id from standard output
+	}
+	view := a.newViewOn(out, o.json)
 	view.begin(r)
 	l := a.launcher(be, st, view.event)
 	l.Remote = find

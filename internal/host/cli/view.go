@@ -22,17 +22,20 @@ type view struct {
 	r    render.Renderer
 }
 
-func (a *App) newView(asJSON bool) *view {
-	mode, tty := render.Plain, isTerminal(a.Stdout)
-	o := render.Options{Color: a.color(a.Stdout)}
+func (a *App) newView(asJSON bool) *view { return a.newViewOn(a.Stdout, asJSON) }
+
+// newViewOn shows the run on w; a detached run's id is alone on standard output.
+func (a *App) newViewOn(w io.Writer, asJSON bool) *view {
+	mode, tty := render.Plain, isTerminal(w)
+	o := render.Options{Color: a.color(w)}
 	switch {
 	case asJSON:
 		mode = render.JSON
 	case tty && a.Getenv("TERM") != "dumb":
 		mode = render.TTY
-		o.Width, o.Height = func() int { w, _ := termSize(a.Stdout); return w }, func() int { _, h := termSize(a.Stdout); return h }
+		o.Width, o.Height = func() int { width, _ := termSize(w); return width }, func() int { _, height := termSize(w); return height }
 	}
-	return &view{a: a, json: asJSON, r: render.New(mode, a.Stdout, o)}
+	return &view{a: a, json: asJSON, r: render.New(mode, w, o)}
 }
 
 // event shows an event. The host's own events say why something failed; people

@@ -32,6 +32,11 @@ type recorder struct {
 }
 
 func openRecorder(dir string, show func(workorder.Event)) (*recorder, error) {
+	// A folder that was deleted meanwhile must not keep anybody from stopping or
+	// collecting the box.
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the output folder: %w", err)
+	}
 	f, err := os.OpenFile(filepath.Join(dir, workorder.EventsFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the record of the run: %w", err)
