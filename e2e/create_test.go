@@ -160,24 +160,6 @@ harness:
 	if got := gittest.Git(t, srv.Root+"/app.git", "show", r.Branch+":push.log"); !strings.Contains(got, "403") && !strings.Contains(got, "pushes are made by the box") {
 		t.Errorf("the agent's push said %q", got)
 	}
-	// Neither secret leaves the box: not in the output folder, not on the branch, not on the screen.
-	dir := filepath.Dir(resultPath(t, u, c.task(t)))
-	for _, secret := range []string{token, "k3y-of-the-canary-42"} {
-		if strings.Contains(c.stdout+c.stderr, secret) {
-			t.Errorf("the CLI printed %s", secret)
-		}
-		err := filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
-			if err != nil || d.IsDir() {
-				return err
-			}
-			b, err := os.ReadFile(p)
-			if strings.Contains(string(b), secret) {
-				t.Errorf("%s holds a secret", p)
-			}
-			return err
-		})
-		if err != nil {
-			t.Error(err)
-		}
-	}
+	// Neither secret leaves the box: not in the output folder, not on the screen.
+	nowhere(t, u, c, token, "k3y-of-the-canary-42")
 }

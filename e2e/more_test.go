@@ -5,6 +5,7 @@ package e2e
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -51,6 +52,30 @@ func TestBootPlan(t *testing.T) {
 	for _, want := range []string{"services  create the services", "after docker", "budget", "skipped: the task has no repository"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("the plan lacks %q:\n%s", want, out)
+		}
+	}
+}
+
+// nowhere checks that no secret is on the screen or in the run's folder.
+func nowhere(t *testing.T, u *user, c call, secrets ...string) {
+	t.Helper()
+	dir := filepath.Dir(resultPath(t, u, c.task(t)))
+	for _, secret := range secrets {
+		if strings.Contains(c.stdout+c.stderr, secret) {
+			t.Errorf("the CLI printed %s", secret)
+		}
+		err := filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			b, err := os.ReadFile(p)
+			if strings.Contains(string(b), secret) {
+				t.Errorf("%s holds a secret", p)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
 		}
 	}
 }

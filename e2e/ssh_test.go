@@ -240,27 +240,3 @@ harness:
 		})
 	}
 }
-
-// nowhere checks that no secret is on the screen or in the run's folder.
-func nowhere(t *testing.T, u *user, c call, secrets ...string) {
-	t.Helper()
-	dir := filepath.Dir(resultPath(t, u, c.task(t)))
-	for _, secret := range secrets {
-		if strings.Contains(c.stdout+c.stderr, secret) {
-			t.Errorf("the CLI printed %s", secret)
-		}
-		err := filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
-			if err != nil || d.IsDir() {
-				return err
-			}
-			b, err := os.ReadFile(p)
-			if strings.Contains(string(b), secret) {
-				t.Errorf("%s holds a secret", p)
-			}
-			return err
-		})
-		if err != nil {
-			t.Error(err)
-		}
-	}
-}
