@@ -85,6 +85,8 @@ func (r *repository) Clone(ctx context.Context) (base, sha string, err error) {
 	return base, sha, r.pub.Checkout(ctx, base, sha)
 }
 
+func (r *repository) Baseline(ctx context.Context) error { return r.pub.Baseline(ctx) }
+
 func (r *repository) Commit(ctx context.Context, message string) error {
 	return r.pub.Commit(ctx, message)
 }

@@ -30,6 +30,8 @@ type Repo struct {
 	Env []string
 	// Auth opens the remote; nil for none.
 	Auth *Auth
+	// Stdin is the standard input of every call.
+	Stdin string
 }
 
 // stopGrace is what git has to remove its lock files after SIGTERM.
@@ -79,7 +81,7 @@ func (r Repo) output(ctx context.Context, args []string) ([]byte, error) {
 	}
 	spec := proc.Spec{
 		Argv: append(argv, args...), Dir: r.Dir, Env: env, User: r.User,
-		Grace: stopGrace, ExtraFiles: files,
+		Grace: stopGrace, ExtraFiles: files, Stdin: strings.NewReader(r.Stdin),
 	}
 	out, err := proc.Output(ctx, spec)
 	if err != nil {

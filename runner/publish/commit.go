@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -50,13 +51,28 @@ func (p *Publisher) Commit(ctx context.Context, message string) error {
 	if ctx.Err() != nil {
 		return addErr
 	}
+	setup, err := p.baseline(ctx)
+	if err == nil {
+		err = p.unstage(ctx, setup)
+	}
+	if err != nil {
+		return err
+	}
+	staged, err := t.Output(ctx, "diff-index", "--cached", "--name-only", "-z", "HEAD")
+	if err != nil {
+		return err
+	}
+	if len(staged) == 0 && addErr == nil {
+		return nil // nothing but what setup left, or ignored dirt in submodules
+	}
 	commitErr := t.Run(ctx, "commit", "--quiet", "--no-verify", "--no-gpg-sign", "--message", message)
 	left, err := p.uncommitted(ctx)
+	left = slices.DeleteFunc(left, func(path string) bool { return slices.Contains(setup, path) })
 	switch {
 	case err != nil:
 		return errors.Join(addErr, commitErr, err)
 	case len(left) == 0:
-		return nil // also where there was nothing but ignored dirt in submodules
+		return nil
 	case addErr == nil && commitErr != nil:
 		return commitErr
 	}
@@ -66,7 +82,7 @@ func (p *Publisher) Commit(ctx context.Context, message string) error {
 
 // uncommitted lists the paths in which the work tree differs from HEAD.
 func (p *Publisher) uncommitted(ctx context.Context) ([]string, error) {
-	out, err := p.tree().Output(ctx, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal", "--ignore-submodules=dirty")
+	out, err := p.tree().Output(ctx, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=dirty")
 	if err != nil {
 		return nil, err
 	}

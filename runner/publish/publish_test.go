@@ -463,3 +463,33 @@ func TestHangingRemoteLeavesABundle(t *testing.T) {
 	}
 	gittest.Git(t, f.Workspace, "bundle", "verify", "-q", f.bundle)
 }
+
+// What setup wrote is not the agent's work, unless the agent changed it.
+func TestSetupsLeftoversAreNotTheAgents(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, map[string]string{"tracked": "1", "README": "x"})
+	f.write(t, "package-lock.json", "{}")
+	f.write(t, "touched-later", "setup")
+	f.write(t, "tracked", "changed by setup")
+	if err := f.Baseline(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if l := f.land(t); l.Err != nil || len(l.Commits) != 0 || len(l.Warnings) != 0 {
+		t.Fatalf("an agent that did nothing landed %+v", l)
+	}
+	f.write(t, "touched-later", "agent")
+	f.write(t, "new", "agent")
+	l := f.land(t)
+	if l.Err != nil || len(l.Commits) != 1 {
+		t.Fatalf("landed %+v", l)
+	}
+	if got := gittest.Git(t, f.Workspace, "diff", "--name-only", f.base, l.Head); got != "new\ntouched-later" {
+		t.Errorf("the commit has %q", got)
+	}
+	if b, err := os.ReadFile(filepath.Join(f.Workspace, "package-lock.json")); err != nil || string(b) != "{}" {
+		t.Errorf("setup's file is gone: %q, %v", b, err)
+	}
+	if got := gittest.Git(t, f.Workspace, "diff", "--cached", "--name-only"); got != "" {
+		t.Errorf("the index still has %q", got)
+	}
+}

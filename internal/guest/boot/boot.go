@@ -53,6 +53,8 @@ type Services interface {
 type Repository interface {
 	// Clone makes the work tree; it returns the base branch and commit.
 	Clone(ctx context.Context) (base, sha string, err error)
+	// Baseline notes what setup left in the work tree: it is not the agent's work.
+	Baseline(ctx context.Context) error
 	// Commit commits what is uncommitted, as far as it can; the error says what is
 	// left. Nothing to commit is no error.
 	Commit(ctx context.Context, message string) error

@@ -88,6 +88,7 @@ func (f *fake) Commit(ctx context.Context, _ string) error {
 	return nil
 }
 
+func (f *fake) Baseline(context.Context) error { f.did("baseline"); return nil }
 func (f *fake) Archive(context.Context) (string, error) {
 	f.did("archive")
 	return "evidence/left.tar.gz", nil
@@ -203,7 +204,7 @@ func TestWholeRun(t *testing.T) {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
 	tail := f.calls[slices.Index(f.calls, "setup-1"):]
-	if diff := cmp.Diff([]string{"setup-1", "setup-2", "agent", "commit", "validate", "land", "unwatch", "close", "stop"}, tail); diff != "" {
+	if diff := cmp.Diff([]string{"setup-1", "setup-2", "baseline", "agent", "commit", "validate", "land", "unwatch", "close", "stop"}, tail); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 }

@@ -187,6 +187,11 @@ func (b *Box) setup(ctx context.Context) error {
 			return &commandError{command: command, code: code, tail: tail}
 		}
 	}
+	if b.cloned {
+		if err := b.Repo.Baseline(ctx); err != nil {
+			b.Rec.Warn(fmt.Sprintf("what setup left in the work tree may be taken for the agent's work: %v", err))
+		}
+	}
 	return nil
 }
 

@@ -111,7 +111,8 @@ func (s *Stack) healthy(ctx context.Context, u *unit) error {
 		if ok {
 			return nil
 		}
-		if out != "" {
+		// A look that our own deadline cut off says nothing about the service.
+		if out != "" && ctx.Err() == nil {
 			last = out
 		}
 		if err := pause(ctx, healthPause); err != nil {
@@ -146,7 +147,10 @@ func (s *Stack) probe(ctx context.Context, u *unit, in container.InspectResponse
 	if err != nil {
 		return false, err.Error()
 	}
-	return !st.Running && st.ExitCode == 0, strings.TrimSpace(b.String())
+	if output = strings.TrimSpace(b.String()); output == "" && !st.Running {
+		output = fmt.Sprintf("(exit code %d, no output)", st.ExitCode)
+	}
+	return !st.Running && st.ExitCode == 0, output
 }
 
 // healthArgv is the healthcheck as a command line; nil when there is none.

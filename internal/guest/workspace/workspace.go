@@ -126,6 +126,9 @@ func dotEnvValue(v string) string {
 	}
 }
 
+// packagesTail is how much of apt's last words an error shows, in bytes.
+const packagesTail = 1 << 10
+
 // Install installs packages of the distribution, as root. Their names come from the
 // project file, which the user wrote.
 func (w *Workspace) Install(ctx context.Context, packages []string) error {
@@ -145,8 +148,9 @@ func (w *Workspace) Install(ctx context.Context, packages []string) error {
 		{"apt-get", "update", "-q"},
 		append([]string{"apt-get", "install", "-q", "-y", "--no-install-recommends", "--"}, packages...),
 	} {
-		if err := proc.Run(ctx, proc.Spec{Argv: argv, Env: env, Stdout: log, Stderr: log}); err != nil {
-			return fmt.Errorf("install %s (see logs/packages.log): %w", strings.Join(packages, ", "), err)
+		tail := proc.NewTail(packagesTail)
+		if err := proc.Run(ctx, proc.Spec{Argv: argv, Env: env, Stdout: log, Stderr: io.MultiWriter(log, tail)}); err != nil {
+			return fmt.Errorf("install %s: %w: %s", strings.Join(packages, ", "), err, strings.TrimSpace(tail.String()))
 		}
 	}
 	return nil
