@@ -203,10 +203,7 @@ func (a *App) runCreate(ctx context.Context, o *createOptions) error {
 	if res == nil {
 		return nil
 	}
-	if code := workorder.ExitCode(res.Status, res.EndedBy); code != 0 {
-		return &ending{code}
-	}
-	return nil
+	return ended(res.Status, res.EndedBy)
 }
 
 // findSecrets fetches at the last moment what must not be in the order.

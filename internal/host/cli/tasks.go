@@ -30,8 +30,9 @@ func newLogsCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "logs TASK", Short: "Show what happened in a task, or follow it", Args: oneTask,
 		Long: `Logs shows the events of a task so far, or with --follow those to come as well. When the
-task has ended, --follow collects its result. An interrupt only ends the following (exit code
-130): the task goes on. ` + "`sandbox-agent stop`" + ` ends a task.`,
+task has ended, --follow collects its result and ends with the task's exit code (see
+` + "`sandbox-agent --help`" + `), so that a script can wait for a detached task. An interrupt only ends
+the following (exit code 130): the task goes on. ` + "`sandbox-agent stop`" + ` ends a task.`,
 		Example: "  sandbox-agent logs T-A1B2C3D4\n  sandbox-agent logs -f A1B2",
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.runLogs(cmd.Context(), args[0], o) },
 	}
@@ -48,7 +49,11 @@ func (a *App) runLogs(ctx context.Context, id string, o *logsOptions) error {
 	view := a.newView(o.json)
 	defer view.r.Close()
 	if rec.Collected {
-		return launch.Events(rec.Dir, launch.Judged(rec, view.event))
+		err := launch.Events(rec.Dir, launch.Judged(rec, view.event))
+		if err == nil && o.follow {
+			return ended(rec.Status, rec.EndedBy)
+		}
+		return err
 	}
 	be, err := a.open()
 	if err != nil {
@@ -70,10 +75,21 @@ func (a *App) runLogs(ctx context.Context, id string, o *logsOptions) error {
 	if res != nil && !o.json {
 		a.summary(res, rec.Dir)
 	}
+	if res != nil && err == nil {
+		return ended(res.Status, res.EndedBy)
+	}
 	return err
 }
 
-type resultOptions struct{ json, path bool }
+// ended is the ending of a command that answers for a task: its exit code.
+func ended(s workorder.Status, by workorder.EndedBy) error {
+	if code := workorder.ExitCode(s, by); code != workorder.ExitOK {
+		return &ending{code}
+	}
+	return nil
+}
+
+type resultOptions struct{ json, path, exitStatus bool }
 
 func newResultCmd(a *App) *cobra.Command {
 	o := &resultOptions{}
@@ -84,43 +100,52 @@ func newResultCmd(a *App) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&o.json, "json", false, "print result.json")
 	cmd.Flags().BoolVar(&o.path, "path", false, "print the folder of the output")
+	cmd.Flags().BoolVar(&o.exitStatus, "exit-status", false, "end with the task's exit code")
 	return cmd
 }
 
 func (a *App) runResult(ctx context.Context, id string, o *resultOptions) error {
+	rec, err := a.showResult(ctx, id, o)
+	if err == nil && o.exitStatus {
+		return ended(rec.Status, rec.EndedBy)
+	}
+	return err
+}
+
+func (a *App) showResult(ctx context.Context, id string, o *resultOptions) (*store.Record, error) {
 	if o.json && o.path {
-		return usage("give --json or --path, not both")
+		return nil, usage("give --json or --path, not both")
 	}
 	st, rec, err := a.task(id)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !rec.Collected {
 		if rec, err = a.collect(ctx, st, rec); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if o.path {
 		fmt.Fprintln(a.Stdout, rec.Dir)
-		return nil
+		return rec, nil
 	}
 	b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.ResultFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fault.New(workorder.ExitNotFound, fmt.Errorf("the output of %s is no longer in %s", rec.TaskID, rec.Dir), "`sandbox-agent rm "+rec.TaskID+"` forgets the task")
+		return nil, fault.New(workorder.ExitNotFound, fmt.Errorf("the output of %s is no longer in %s", rec.TaskID, rec.Dir), "`sandbox-agent rm "+rec.TaskID+"` forgets the task")
 	}
 	if err != nil {
-		return fmt.Errorf("read result: %w", err)
+		return nil, fmt.Errorf("read result: %w", err)
 	}
 	if o.json {
 		_, err := a.Stdout.Write(render.EscapeControls(b))
-		return err
+		return rec, err
 	}
 	res, err := workorder.DecodeResult(b)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	a.summary(res, rec.Dir)
-	return nil
+	return rec, nil
 }
 
 func (a *App) summary(res *workorder.Result, dir string) {

@@ -81,3 +81,20 @@ func TestPsStep(t *testing.T) {
 		t.Errorf("exit %d, %s%s", code, out.String(), errs.String())
 	}
 }
+
+// TestExitOfTask: a script that waits for a detached task learns how it ended.
+func TestExitOfTask(t *testing.T) {
+	t.Parallel()
+	a, _, errs := detached(t, func(b *enginetest.Box) int {
+		fmt.Fprintln(b.Stdout, `{"seq":1,"type":"result","result":{"version":1,"task_id":"T-A1B2C3D4","status":"timeout","ended_by":"timeout"}}`)
+		return 12
+	})
+	for _, c := range []struct {
+		args string
+		want int
+	}{{"logs -f A1B2", workorder.ExitTimeout}, {"logs -f A1B2", workorder.ExitTimeout}, {"logs A1B2", 0}, {"result A1B2", 0}, {"result A1B2 --exit-status", workorder.ExitTimeout}} {
+		if code := Main(t.Context(), a, strings.Fields(c.args)); code != c.want {
+			t.Errorf("%s: exit %d, want %d: %s", c.args, code, c.want, errs.String())
+		}
+	}
+}
