@@ -3,6 +3,9 @@ package cli
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -27,7 +30,7 @@ const (
 type taskState struct {
 	TaskID    string            `json:"task_id"`
 	Project   string            `json:"project"`
-	Status    string            `json:"status"` // running, finished (not collected), unknown, or a result's status
+	Status    string            `json:"status"` // starting, running, collecting, unknown, or a result's status
 	Step      string            `json:"step"`
 	Task      string            `json:"task"`
 	Branch    string            `json:"branch"`
@@ -35,6 +38,8 @@ type taskState struct {
 	Dir       string            `json:"dir"`
 	Container string            `json:"container"`
 	EndedBy   workorder.EndedBy `json:"ended_by,omitempty"`
+	// Kept says that the stopped container is there for a look inside (--keep).
+	Kept bool `json:"kept,omitempty"`
 }
 
 type psOptions struct{ all, json bool }
@@ -62,14 +67,15 @@ func (a *App) runPs(ctx context.Context, o *psOptions) error {
 	}
 	boxes, engineErr := a.boxes(ctx, st)
 	rows := []taskState{}
-	finished := 0
+	finished, hidden := 0, 0
 	for _, r := range records {
 		if r.Collected {
 			if finished++; finished > recent && !o.all {
+				hidden++
 				continue
 			}
 		}
-		rows = append(rows, state(r, boxes, engineErr))
+		rows = append(rows, a.state(st, r, boxes, engineErr))
 	}
 	if o.json {
 		return a.json(rows)
@@ -77,12 +83,25 @@ func (a *App) runPs(ctx context.Context, o *psOptions) error {
 	if engineErr != nil {
 		fmt.Fprintln(a.Stderr, "warning: "+render.Clean(engineErr.Error()))
 	}
+	if len(rows) == 0 {
+		fmt.Fprintln(a.Stdout, "no tasks yet: `sandbox-agent create --help` tells how to start one")
+		return nil
+	}
 	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "TASK\tPROJECT\tSTATUS\tAGE\tSTEP\tDESCRIPTION")
 	for _, r := range rows {
+		if r.Kept {
+			r.Status += " (kept)"
+		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.TaskID, render.Clean(r.Project), r.Status, age(time.Since(r.CreatedAt)), render.Clean(r.Step), clip(render.Clean(r.Task)))
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if hidden > 0 {
+		fmt.Fprintf(a.Stdout, "and %d older ones: --all lists them\n", hidden)
+	}
+	return nil
 }
 
 func clip(s string) string {
@@ -120,9 +139,7 @@ func (a *App) boxes(ctx context.Context, st *store.Store) (map[string]boxState, 
 	m := map[string]boxState{}
 	for _, b := range list {
 		s := boxState{Box: b}
-		if b.Live() {
-			s.step = lastStep(ctx, be.Engine, b.ID)
-		}
+		s.step, s.ended = lastEvents(ctx, be.Engine, b.ID)
 		m[b.Labels[workorder.LabelTask]] = s
 	}
 	return m, nil
@@ -132,9 +149,9 @@ func (a *App) boxes(ctx context.Context, st *store.Store) (map[string]boxState, 
 // has run for a day has printed hundreds of megabytes.
 const stepTail = 200
 
-// lastStep names the step that a box is in, as far as its last events tell.
-func lastStep(ctx context.Context, e engine.Engine, id string) string {
-	step := ""
+// lastEvents tells the step that a box is in and how it ended, as far as its last
+// events tell.
+func lastEvents(ctx context.Context, e engine.Engine, id string) (step string, ended workorder.Status) {
 	lines := &engine.Lines{Limit: 1 << 20, Fn: func(line []byte) {
 		e, err := workorder.DecodeEvent(line)
 		kind, _, _ := strings.Cut(string(e.Type), ".")
@@ -144,21 +161,26 @@ func lastStep(ctx context.Context, e engine.Engine, id string) string {
 			step = e.Name
 		case kind == "agent", kind == "validate":
 			step = kind // its start may be far back
+		case e.Type == workorder.EventResult && e.Result != nil && slices.Contains(workorder.Statuses(), e.Result.Status):
+			ended = e.Result.Status
 		}
 	}}
-	_ = e.Logs(ctx, id, engine.LogOptions{Stdout: lines, Tail: stepTail}) // the step is a nicety
-	return step
+	_ = e.Logs(ctx, id, engine.LogOptions{Stdout: lines, Tail: stepTail}) // the list is useful without it
+	return step, ended
 }
 
 type boxState struct {
 	engine.Box
-	step string
+	step  string
+	ended workorder.Status
 }
 
-func state(r *store.Record, boxes map[string]boxState, engineErr error) taskState {
+// state is a row of `ps`. It looks and changes nothing: a task that has ended is
+// shown as what its collection will find.
+func (a *App) state(st *store.Store, r *store.Record, boxes map[string]boxState, engineErr error) taskState {
 	s := taskState{
 		TaskID: r.TaskID, Project: r.Project, Task: r.Task, Branch: r.TargetBranch, CreatedAt: r.CreatedAt, Dir: r.Dir,
-		Container: r.Box, EndedBy: r.EndedBy,
+		Container: r.Box, EndedBy: r.EndedBy, Kept: r.Collected && r.Keep,
 	}
 	b, here := boxes[r.TaskID]
 	switch {
@@ -168,10 +190,17 @@ func state(r *store.Record, boxes map[string]boxState, engineErr error) taskStat
 		s.Status = "unknown"
 	case here && b.Live():
 		s.Status, s.Step = "running", b.step
-	case here:
-		s.Status = "finished"
-	case r.Box == "":
+	case here && b.ended != "":
+		s.Status = string(b.ended)
+	case !here && st.Held(r.TaskID):
 		s.Status = "starting"
+		if _, err := os.Stat(filepath.Join(r.Dir, workorder.EventsFile)); err == nil {
+			s.Status = "collecting"
+		}
+	case here && b.State == "created" && st.Held(r.TaskID):
+		s.Status = "starting"
+	case st.Stopped(r.TaskID) != "":
+		s.Status = string(workorder.StatusInterrupted)
 	default:
 		s.Status = string(workorder.StatusLost)
 	}

@@ -222,7 +222,7 @@ func (a *App) runStop(ctx context.Context, id string, o *stopOptions) error {
 		}
 	}
 	if o.json {
-		return a.json(state(rec, nil, nil))
+		return a.json(a.state(st, rec, nil, nil))
 	}
 	fmt.Fprintf(a.Stdout, "%s %s\n", rec.TaskID, rec.Status)
 	return nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -95,6 +96,70 @@ func TestExitOfTask(t *testing.T) {
 	}{{"logs -f A1B2", workorder.ExitTimeout}, {"logs -f A1B2", workorder.ExitTimeout}, {"logs A1B2", 0}, {"result A1B2", 0}, {"result A1B2 --exit-status", workorder.ExitTimeout}} {
 		if code := Main(t.Context(), a, strings.Fields(c.args)); code != c.want {
 			t.Errorf("%s: exit %d, want %d: %s", c.args, code, c.want, errs.String())
+		}
+	}
+}
+
+// TestPsEnded: what nobody collected is shown as what it is, and what nobody
+// holds and has no box is lost, without a gc.
+func TestPsEnded(t *testing.T) {
+	t.Parallel()
+	a, out, errs := detached(t, func(b *enginetest.Box) int {
+		fmt.Fprintln(b.Stdout, `{"seq":1,"type":"result","result":{"version":1,"status":"failed","ended_by":"agent"}}`)
+		return 10
+	})
+	st, err := a.store()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"T-00000001", "T-00000002"} {
+		lock, err := st.Create(&store.Record{TaskID: id, CreatedAt: time.Now()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id == "T-00000001" {
+			lock.Unlock()
+		} else {
+			defer lock.Unlock()
+		}
+	}
+	for !strings.Contains(out.String(), "failed") && t.Context().Err() == nil {
+		out.Reset()
+		if code := Main(t.Context(), a, []string{"ps"}); code != 0 {
+			t.Fatalf("exit %d, %s", code, errs.String())
+		}
+	}
+	for _, want := range []string{`T-A1B2C3D4 .* failed`, `T-00000001 .* lost`, `T-00000002 .* starting`} {
+		if !regexp.MustCompile(want).MatchString(out.String()) {
+			t.Errorf("%s is not in\n%s", want, out.String())
+		}
+	}
+}
+
+// TestStopKills: a box that was killed on request was not lost, whoever collects it.
+func TestStopKills(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{"stop A1B2 --timeout 0": "killed on request", "rm -f A1B2": ""} {
+		said := make(chan struct{})
+		a, out, errs := detached(t, func(b *enginetest.Box) int {
+			fmt.Fprintln(b.Stdout, `{"seq":1,"type":"step.started","name":"agent"}`)
+			close(said)
+			<-b.Killed
+			return 137
+		})
+		<-said
+		if code := Main(t.Context(), a, strings.Fields(args)); code != 0 {
+			t.Errorf("%s: exit %d: %s", args, code, errs.String())
+		}
+		if want == "" {
+			continue
+		}
+		if !strings.Contains(out.String(), "T-A1B2C3D4 interrupted") {
+			t.Errorf("%s prints %q", args, out.String())
+		}
+		out.Reset()
+		if code := Main(t.Context(), a, []string{"result", "A1B2", "--exit-status"}); code != workorder.ExitInterrupted || !strings.Contains(out.String(), want) {
+			t.Errorf("exit %d: %s", code, out.String())
 		}
 	}
 }

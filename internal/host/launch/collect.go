@@ -177,7 +177,7 @@ func (l *Launcher) lost(rec *store.Record, box *engine.Box, kind stopKind) *work
 	if box != nil {
 		reason = fmt.Sprintf("the box ended without a result %s (%s)", where, box.Status)
 	}
-	switch kind {
+	switch l.asked(rec.TaskID, kind) {
 	case killed:
 		status, by, reason = workorder.StatusInterrupted, workorder.BySignal, "killed on request "+where
 	case stoppedSoftly:

@@ -74,7 +74,33 @@ func (l *Launcher) stopBox(ctx context.Context, taskID string, grace time.Durati
 	return l.Engine.Stop(ctx, box.ID, grace)
 }
 
-// Stop ends a run gracefully within grace, or at once with a grace of 0.
+// Stop ends a run gracefully within grace, or at once with a grace of 0. Whoever
+// collects it finds out that its end was asked for.
 func (l *Launcher) Stop(ctx context.Context, taskID string, grace time.Duration) error {
-	return l.stopBox(ctx, taskID, grace)
+	kind := store.StopSoft
+	if grace == 0 {
+		kind = store.StopKill
+	}
+	box, err := l.box(ctx, taskID)
+	if err != nil || box == nil || !box.Live() {
+		return err
+	}
+	if err := l.Store.NoteStop(taskID, kind); err != nil {
+		l.Log.Warn("note that the task is stopped", "task", taskID, "error", err)
+	}
+	return l.Engine.Stop(ctx, box.ID, grace)
+}
+
+// asked is the kind of an end that this process did not watch or cause.
+func (l *Launcher) asked(taskID string, kind stopKind) stopKind {
+	if kind == stoppedSoftly || kind == killed {
+		return kind
+	}
+	switch l.Store.Stopped(taskID) {
+	case store.StopKill:
+		return killed
+	case store.StopSoft:
+		return stoppedSoftly
+	}
+	return kind
 }

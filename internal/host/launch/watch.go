@@ -115,5 +115,10 @@ func (l *Launcher) Discard(ctx context.Context, rec *store.Record, force bool) e
 	if box.Live() && !force {
 		return fmt.Errorf("task %s: %w", rec.TaskID, ErrRunning)
 	}
+	if box.Live() {
+		if err := l.Store.NoteStop(rec.TaskID, store.StopKill); err != nil {
+			return err
+		}
+	}
 	return l.Engine.Remove(ctx, box.ID)
 }

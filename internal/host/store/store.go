@@ -23,6 +23,7 @@ import (
 const (
 	recordFile = "task.json"
 	lockFile   = "lock"
+	stopFile   = "stop"
 )
 
 // Store is a state folder.
@@ -272,6 +273,37 @@ func (s *Store) TryLock(id string) (*Lock, error) {
 		return nil, fmt.Errorf("lock task %s: %w", id, err)
 	}
 	return &Lock{f: f}, nil
+}
+
+// Held reports whether a process follows or collects the task now.
+func (s *Store) Held(id string) bool {
+	l, err := s.TryLock(id)
+	if err != nil {
+		return errors.Is(err, ErrLocked)
+	}
+	l.Unlock()
+	return false
+}
+
+// Stop is what a command asked of a run that another process may be following.
+type Stop string
+
+// The stops.
+const (
+	StopSoft Stop = "soft" // end in order
+	StopKill Stop = "kill" // end at once
+)
+
+// NoteStop remembers, before it happens, that the task's end is wanted. It lies
+// beside the record, which belongs to whoever holds the lock.
+func (s *Store) NoteStop(id string, kind Stop) error {
+	return WriteFile(filepath.Join(s.TaskDir(id), stopFile), []byte(kind), 0o600)
+}
+
+// Stopped is what was noted; empty: nobody asked.
+func (s *Store) Stopped(id string) Stop {
+	b, _ := os.ReadFile(filepath.Join(s.TaskDir(id), stopFile)) // one that cannot be read says nothing
+	return Stop(b)
 }
 
 // Unlock gives the lock back.
