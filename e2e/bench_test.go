@@ -102,6 +102,7 @@ func (b *bench) create(name, project string) *workorder.Result {
 		services = max(services, time.Duration(s.ReadyMS)*time.Millisecond)
 	}
 	b.add(name+" services ready", services)
+	b.add(name+" D", time.Duration(first.result.Host.InnerReadyMS)*time.Millisecond)
 	return first.result
 }
 
@@ -186,7 +187,7 @@ func (b *bench) print() {
 	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	floor, clone := m("F"), m("plain step clone")
-	d, s := m("stack step docker"), m("stack services ready")
+	d, s := m("stack D"), m("stack services ready")
 	fmt.Fprintf(w, "what (median of %d)\tms\tmin\tmax\t× F\ttarget ms\n", rounds)
 	row := func(label, name string, target time.Duration) {
 		all := slices.Sorted(slices.Values(b.samples[name]))
@@ -202,7 +203,7 @@ func (b *bench) print() {
 	row("F: docker run --rm IMAGE true", "F", 0)
 	row("no services: command to the agent's first event", "plain first event", floor+clone+500*time.Millisecond)
 	row("no services: whole create", "plain create", floor+2500*time.Millisecond)
-	row("D: step docker, fork to ready with layers linked", "stack step docker", 0)
+	row("D: inner daemon alone, fork to ready", "stack D", 0)
 	row("S: redis and postgres, create to ready", "stack services ready", 0)
 	row("redis and postgres: command to the agent's first event", "stack first event", floor+d+s+500*time.Millisecond)
 	row("redis and postgres: whole create", "stack create", 0)

@@ -10,6 +10,9 @@ type EventType string
 
 // The events. Each says which fields of Event it fills beside Seq and Time.
 const (
+	// EventTask is the host's first event of a run: ID (the task), Path (the folder of
+	// the output on the host), Name (the branch that will be pushed).
+	EventTask EventType = "task"
 	// EventReady: PID 1 has the order and boot runs. Before it, nothing may be
 	// executed in the box. Text: the guest's version.
 	EventReady EventType = "ready"

@@ -146,6 +146,7 @@ type Host struct {
 	CgroupVersion int    `json:"cgroup_version"`
 	EngineVersion string `json:"engine_version"` // of the outer engine
 	InnerVersion  string `json:"inner_version"`  // of the inner engine
+	InnerReadyMS  int64  `json:"inner_ready_ms"` // its daemon's way from fork to ready
 	Kernel        string `json:"kernel"`
 }
 

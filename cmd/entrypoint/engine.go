@@ -88,6 +88,7 @@ func keepLog(from, to string, mask *redact.Set) error {
 func (e *innerEngine) Describe(h *workorder.Host) {
 	i := e.Info()
 	h.StorageDriver, h.InnerVersion, h.CgroupVersion = i.Driver, i.Version, i.CgroupVersion
+	h.InnerReadyMS = i.Ready.Milliseconds()
 }
 
 // serviceStack is services as boot sees it.
