@@ -115,7 +115,7 @@ func exitCode(err error) int {
 		return coded.ExitCode()
 	case errors.Is(err, store.ErrNotFound):
 		return workorder.ExitNotFound
-	case errors.As(err, &ambiguous):
+	case errors.As(err, &ambiguous), errors.Is(err, store.ErrExists):
 		return workorder.ExitUsage
 	}
 	if c := fault.Code(err); c != workorder.ExitGeneral {
@@ -130,8 +130,12 @@ func exitCode(err error) int {
 func (a *App) printError(err error, code int, asJSON bool) {
 	list, positioned := projects.Problems(err)
 	hint := fault.Hint(err)
-	if hint == "" && errors.Is(err, engine.ErrUnavailable) {
+	switch {
+	case hint != "":
+	case errors.Is(err, engine.ErrUnavailable):
 		hint = "start the Docker engine, or point DOCKER_HOST at one that runs"
+	case errors.Is(err, store.ErrExists):
+		hint = "choose another --task-id, or forget that task with `sandbox-agent rm`"
 	}
 	if asJSON {
 		b, _ := json.Marshal(struct { // strings and numbers always encode

@@ -184,7 +184,7 @@ func (a *App) runCreate(ctx context.Context, o *createOptions) error {
 		be, err = a.open()
 	}
 	if err != nil {
-		return a.reject(ctx, o, err)
+		return a.reject(ctx, o, r, err)
 	}
 	r.job.Owner = owner(st.Dir())
 	out := a.Stdout
@@ -192,6 +192,7 @@ func (a *App) runCreate(ctx context.Context, o *createOptions) error {
 		out = a.Stderr // a script takes the task id from standard output
 	}
 	view := a.newViewOn(out, o.json)
+	view.told, view.stopping = true, func() bool { return ctx.Err() != nil }
 	view.begin(r)
 	l := a.launcher(be, st, view.event)
 	l.Remote = find
@@ -217,20 +218,22 @@ func findSecrets(ctx context.Context, find *credentials.Finder, r *resolved) (er
 	return err
 }
 
-// reject leaves a result for a run that could not be resolved. A mistake on the
-// command line is not a run, and neither is a rehearsal.
-func (a *App) reject(ctx context.Context, o *createOptions, cause error) error {
+// reject leaves a result for a run whose ground is bad. A mistake on the command
+// line or in the project file is not a run, and neither is a rehearsal.
+func (a *App) reject(ctx context.Context, o *createOptions, r *resolved, cause error) error {
 	code := exitCode(cause)
-	if code == workorder.ExitUsage || o.dryRun {
+	if o.dryRun || code == workorder.ExitUsage || code == workorder.ExitNoProject || r == nil && code == workorder.ExitInvalid {
 		return cause
 	}
 	st, err := a.store()
 	if err != nil {
 		return cause
 	}
-	var out string
-	if o.out != "" {
-		if out, err = filepath.Abs(o.out); err != nil {
+	job := &launch.Job{Order: workorder.Order{TaskID: o.taskID, Project: o.project, Mode: workorder.ModeCreate}}
+	if r != nil {
+		job = r.job
+	} else if o.out != "" {
+		if job.OutDir, err = filepath.Abs(o.out); err != nil {
 			return cause
 		}
 	}
@@ -239,7 +242,7 @@ func (a *App) reject(ctx context.Context, o *createOptions, cause error) error {
 		show = a.newView(true).event
 	}
 	l := a.launcher(&Backend{}, st, show)
-	return l.Reject(ctx, o.taskID, o.project, out, fault.New(code, cause, fault.Hint(cause)))
+	return l.Reject(ctx, job, fault.New(code, cause, fault.Hint(cause)))
 }
 
 // launcher wires a launcher for this app.
@@ -347,6 +350,9 @@ func (a *App) resolve(ctx context.Context, o *createOptions, task string) (*reso
 	}
 	if r.local != nil {
 		r.job.LocalRepo = r.local.Path
+		if r.local.Dirty {
+			r.job.Warnings = append(r.job.Warnings, "uncommitted changes in "+r.local.Path+" are not part of the run: it starts from the last commit of "+order.Branch)
+		}
 	}
 	if o.out != "" {
 		if r.job.OutDir, err = filepath.Abs(o.out); err != nil {

@@ -49,7 +49,7 @@ func (a *App) runLogs(ctx context.Context, id string, o *logsOptions) error {
 	view := a.newView(o.json)
 	defer view.r.Close()
 	if rec.Collected {
-		err := launch.Events(rec.Dir, launch.Judged(rec, view.event))
+		err := launch.Recorded(rec, view.event)
 		if err == nil && o.follow {
 			return ended(rec.Status, rec.EndedBy)
 		}
@@ -59,6 +59,7 @@ func (a *App) runLogs(ctx context.Context, id string, o *logsOptions) error {
 	if err != nil {
 		return err
 	}
+	view.told = o.follow
 	l := a.launcher(be, st, view.event)
 	if !o.follow {
 		err := l.Replay(ctx, rec)

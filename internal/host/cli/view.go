@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/term"
 
@@ -20,6 +21,10 @@ type view struct {
 	a    *App
 	json bool
 	r    render.Renderer
+	// told says that the summary, or the error, tells the reason in full at the end.
+	told bool
+	// stopping reports whether the user has ended the run; nil: that is not known.
+	stopping func() bool
 }
 
 func (a *App) newView(asJSON bool) *view { return a.newViewOn(a.Stdout, asJSON) }
@@ -38,21 +43,41 @@ func (a *App) newViewOn(w io.Writer, asJSON bool) *view {
 	return &view{a: a, json: asJSON, r: render.New(mode, w, o)}
 }
 
-// event shows an event. The host's own events say why something failed; people
-// read that once, in the error or in the summary that follows.
+// event shows an event. Why something failed is read once: in full at the end
+// where that follows, and here only by its beginning.
 func (v *view) event(e workorder.Event) {
-	if e.Seq == 0 && !v.json {
-		switch e.Type {
-		case workorder.EventResult:
-			return
-		case workorder.EventStepFinished:
+	if v.json {
+		v.r.Event(e)
+		return
+	}
+	switch e.Type {
+	case workorder.EventResult:
+		if v.told && e.Result != nil {
+			res := *e.Result
+			res.Reason, e.Result = "", &res
+		}
+	case workorder.EventStepFinished, workorder.EventService, workorder.EventAgentError, workorder.EventAgentFinished:
+		if e.Text = headline(e.Text); v.told && e.Seq == 0 {
 			e.Text = ""
 		}
+	}
+	if v.stopping != nil && v.stopping() {
+		e = render.CutShort(e)
 	}
 	v.r.Event(e)
 }
 
-// begin says what is started, and what of the user's tree is not part of it.
+// headline is the beginning of a text that is told elsewhere.
+func headline(s string) string {
+	const most = 120
+	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
+	if r := []rune(s); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return s
+}
+
+// begin says what is started.
 func (v *view) begin(r *resolved) {
 	o := &r.job.Order
 	if !v.json && !r.job.Detach {
@@ -61,9 +86,6 @@ func (v *view) begin(r *resolved) {
 			where = " on " + render.Clean(credentials.Redacted(o.Repo))
 		}
 		fmt.Fprintf(v.a.Stdout, "%s  %s%s\n", o.TaskID, render.Clean(o.Project), where)
-	}
-	if r.local != nil && r.local.Dirty {
-		v.r.Event(workorder.Event{Type: workorder.EventWarning, Text: "uncommitted changes in " + r.local.Path + " are not part of the run: it starts from the last commit of " + o.Branch})
 	}
 }
 

@@ -27,7 +27,8 @@ var ErrRunning = errors.New("the run has not ended")
 
 // finish follows the box to its end and collects it.
 func (l *Launcher) finish(ctx context.Context, hard <-chan struct{}, rec *store.Record) (*workorder.Result, error) {
-	out, err := openRecorder(rec.Dir, Judged(rec, l.show))
+	end := &held{show: Judged(rec, l.show)}
+	out, err := openRecorder(rec.Dir, end.event)
 	if err != nil {
 		return l.unfollowed(rec, err)
 	}
@@ -42,7 +43,39 @@ func (l *Launcher) finish(ctx context.Context, hard <-chan struct{}, rec *store.
 	if err = errors.Join(err, out.Close()); err != nil {
 		return l.unfollowed(rec, err)
 	}
-	return l.collect(base, rec, kind)
+	res, err := l.collect(base, rec, kind)
+	end.release(l, rec, res)
+	return res, err
+}
+
+// held keeps the last event of a run back until the result is whole: what the
+// box says of itself lacks what only the host knows.
+type held struct {
+	show func(workorder.Event)
+	last workorder.Event
+}
+
+func (h *held) event(e workorder.Event) {
+	if e.Type == workorder.EventResult {
+		h.last = e
+		return
+	}
+	h.show(e)
+}
+
+// release shows the last event with the result as it was written, or as the box
+// gave it when nothing could be written.
+func (h *held) release(l *Launcher, rec *store.Record, res *workorder.Result) {
+	switch {
+	case res != nil:
+		e := ending(h.last, rec, res)
+		if e.Time.IsZero() {
+			e.Time = l.now()
+		}
+		l.show(e)
+	case h.last.Type != "":
+		h.show(h.last)
+	}
 }
 
 // unfollowed is the result of a run whose box may live on unseen: what is known
@@ -55,15 +88,7 @@ func (l *Launcher) unfollowed(rec *store.Record, err error) (*workorder.Result, 
 // Attach follows a run that another process started, or collects one that has
 // ended. Signals do not stop the run: whoever attaches may leave again.
 func (l *Launcher) Attach(ctx context.Context, rec *store.Record) (*workorder.Result, error) {
-	out, err := openRecorder(rec.Dir, Judged(rec, l.show))
-	if err != nil {
-		return nil, err
-	}
-	err = l.follow(ctx, rec.TaskID, out)
-	if err = errors.Join(err, out.Close()); err != nil {
-		return nil, err
-	}
-	return l.collect(context.WithoutCancel(ctx), rec, notStopped)
+	return l.home(ctx, rec, true, notStopped)
 }
 
 // Collect brings home a box that has ended. The caller holds the task's lock.
@@ -80,17 +105,26 @@ func (l *Launcher) Collect(ctx context.Context, rec *store.Record) (*workorder.R
 	if rec.Box == "" && box == nil {
 		return l.neverStarted(rec)
 	}
-	out, err := openRecorder(rec.Dir, Judged(rec, l.show))
+	return l.home(ctx, rec, box != nil, foundEnded)
+}
+
+// home records what a box still says, if there is one, and collects it.
+func (l *Launcher) home(ctx context.Context, rec *store.Record, follow bool, kind stopKind) (*workorder.Result, error) {
+	l = l.noting(rec)
+	end := &held{show: Judged(rec, l.show)}
+	out, err := openRecorder(rec.Dir, end.event)
 	if err != nil {
 		return nil, err
 	}
-	if box != nil {
+	if follow {
 		err = l.follow(ctx, rec.TaskID, out)
 	}
 	if err = errors.Join(err, out.Close()); err != nil {
 		return nil, err
 	}
-	return l.collect(ctx, rec, foundEnded)
+	res, err := l.collect(context.WithoutCancel(ctx), rec, kind)
+	end.release(l, rec, res)
+	return res, err
 }
 
 // neverStarted ends the record of a CLI that died before it made a box.
@@ -125,9 +159,9 @@ func (l *Launcher) collect(ctx context.Context, rec *store.Record, kind stopKind
 	}
 	if res != nil {
 		judge(res, rec)
+		l.tellStop(res, rec.TaskID, kind)
 	} else {
 		res = l.lost(rec, box, kind)
-		l.show(workorder.Event{Time: l.now(), Type: workorder.EventResult, Result: res})
 	}
 	complete(res, rec)
 	if copyErr != nil {
@@ -233,7 +267,7 @@ func (l *Launcher) done(rec *store.Record, res *workorder.Result) {
 // publish shows a result that the host made.
 func (l *Launcher) publish(rec *store.Record, res *workorder.Result) *workorder.Result {
 	complete(res, rec)
-	l.show(workorder.Event{Time: l.now(), Type: workorder.EventResult, Result: res})
+	l.show(workorder.Event{Time: l.now(), Type: workorder.EventResult, Status: string(res.Status), Result: res})
 	return res
 }
 
@@ -243,7 +277,7 @@ func (l *Launcher) stillborn(ctx context.Context, rec *store.Record, cause error
 	switch {
 	case ctx.Err() != nil:
 		status, by = workorder.StatusInterrupted, workorder.BySignal
-		cause = fault.New(workorder.ExitInterrupted, fmt.Errorf("interrupted before the box was started: %w", cause), "")
+		cause = fault.New(workorder.ExitInterrupted, errors.New("you interrupted it before its box was started"), "")
 	case fault.Code(cause) == workorder.ExitGit:
 		by = workorder.ByGit
 	case fault.Code(cause) == workorder.ExitInvalid, fault.Code(cause) == workorder.ExitNoProject:
@@ -260,16 +294,15 @@ func (l *Launcher) stillborn(ctx context.Context, rec *store.Record, cause error
 
 // Reject records a run that could not even be resolved, so that a script finds a
 // result for it too. It returns cause, joined with what went wrong in recording.
-func (l *Launcher) Reject(ctx context.Context, taskID, project, outDir string, cause error) error {
-	rec := &store.Record{TaskID: taskID, Project: project, CreatedAt: l.now().UTC(), Mode: workorder.ModeCreate}
-	if outDir != "" {
-		rec.Dir = filepath.Join(outDir, taskID)
-	}
+func (l *Launcher) Reject(ctx context.Context, job *Job, cause error) error {
+	rec := l.newRecord(job)
 	lock, noDir, err := l.record(rec)
 	if err != nil {
 		return errors.Join(cause, err)
 	}
 	defer lock.Unlock()
+	l = l.noting(rec)
+	l.announce(job, rec)
 	_, err = l.stillborn(ctx, rec, errors.Join(cause, noDir))
 	return err
 }

@@ -88,6 +88,8 @@ type Job struct {
 	OutDir     string // parent of the task's output folder; empty: the state folder
 	Keep       bool
 	Detach     bool
+	// Warnings are what was found odd while the job was resolved.
+	Warnings []string
 }
 
 func (l *Launcher) now() time.Time {
@@ -132,6 +134,8 @@ func (l *Launcher) Run(ctx context.Context, hard <-chan struct{}, job *Job) (*wo
 		return nil, errors.Join(cause, err)
 	}
 	defer lock.Unlock()
+	l = l.noting(rec)
+	l.announce(job, rec)
 	if cause = errors.Join(cause, noDir); cause == nil {
 		cause = l.begin(ctx, job, rec)
 	}
@@ -146,6 +150,14 @@ func (l *Launcher) Run(ctx context.Context, hard <-chan struct{}, job *Job) (*wo
 		return nil, nil
 	}
 	return l.finish(ctx, hard, rec)
+}
+
+// announce says first of all what the task is called and where its output will lie.
+func (l *Launcher) announce(job *Job, rec *store.Record) {
+	l.show(workorder.Event{Time: l.now(), Type: workorder.EventTask, ID: rec.TaskID, Path: rec.Dir, Name: rec.TargetBranch})
+	for _, w := range job.Warnings {
+		l.show(workorder.Event{Time: l.now(), Type: workorder.EventWarning, Text: w})
+	}
 }
 
 // record makes the task's record and takes its lock. A run whose output folder
@@ -185,7 +197,7 @@ func (l *Launcher) begin(ctx context.Context, job *Job, rec *store.Record) error
 		return err
 	}
 	var info engine.Info
-	err := l.step(rec, "preflight", func() error {
+	err := l.step(ctx, rec, "preflight", func() error {
 		var err error
 		if info, err = l.preflight(ctx, job); err != nil {
 			return err
@@ -198,7 +210,7 @@ func (l *Launcher) begin(ctx context.Context, job *Job, rec *store.Record) error
 	}
 	o.MTU = outerMTU(info)
 	rec.Engine, rec.Host.EngineVersion, rec.Host.CgroupVersion = info.Host, info.Version, info.CgroupVersion
-	err = l.step(rec, "image", func() error {
+	err = l.step(ctx, rec, "image", func() error {
 		img, err := l.Images.Ensure(ctx, job.Image, l.show)
 		rec.Image = img
 		return err
@@ -208,7 +220,7 @@ func (l *Launcher) begin(ctx context.Context, job *Job, rec *store.Record) error
 	}
 	rec.Box = "sandbox-agent-" + rec.TaskID
 	rec.Deadline = l.now().Add(longest(o)).UTC()
-	return l.step(rec, "start", func() error { return l.start(ctx, job, rec, info) })
+	return l.step(ctx, rec, "start", func() error { return l.start(ctx, job, rec, info) })
 }
 
 // longest is what a run can take that keeps its own bounds: the clock of its
@@ -267,8 +279,11 @@ func boxSpec(job *Job, rec *store.Record, info engine.Info) engine.BoxSpec {
 	}
 }
 
+// cutShort is the error of a step that the user ended.
+const cutShort = "interrupted"
+
 // step runs one of the host's own steps with its events and its record.
-func (l *Launcher) step(rec *store.Record, name string, do func() error) error {
+func (l *Launcher) step(ctx context.Context, rec *store.Record, name string, do func() error) error {
 	s := workorder.Step{Name: name, Status: workorder.StepDone, StartedAt: l.now().UTC()}
 	l.show(workorder.Event{Time: s.StartedAt, Type: workorder.EventStepStarted, Name: name})
 	err := do()
@@ -276,6 +291,9 @@ func (l *Launcher) step(rec *store.Record, name string, do func() error) error {
 	s.DurationMS = end.Sub(s.StartedAt).Milliseconds()
 	if err != nil {
 		s.Status, s.Error = workorder.StepFailed, err.Error()
+		if ctx.Err() != nil {
+			s.Error = cutShort // what a client says of a request that was given up helps nobody
+		}
 	}
 	rec.Steps = append(rec.Steps, s)
 	l.show(workorder.Event{Time: end, Type: workorder.EventStepFinished, Name: name, Status: string(s.Status), DurationMS: s.DurationMS, Text: s.Error})

@@ -287,7 +287,7 @@ func TestStop(t *testing.T) {
 	}()
 	j := job()
 	res, err := f.Run(ctx, nil, j)
-	if err != nil || res.Status != workorder.StatusInterrupted || f.fake.Count() != 0 {
+	if err != nil || res.Status != workorder.StatusInterrupted || res.Reason != "you interrupted it" || f.fake.Count() != 0 {
 		t.Errorf("result %+v, error %v, %d boxes left", res, err, f.fake.Count())
 	}
 	// The engine prefers the caller's grace to the box's own stop timeout.
@@ -592,5 +592,61 @@ func TestBundle(t *testing.T) {
 	}
 	if !slices.Equal(imported, []string{"/src", j.Order.TargetBranch}) || res.Branch != j.Order.TargetBranch || !res.Pushed || len(res.Warnings) == 0 {
 		t.Errorf("imported %v, result %+v", imported, res)
+	}
+}
+
+// TestLastEvent: the last event carries the result that is on disk, and the
+// host's own events can be read when the run is over.
+func TestLastEvent(t *testing.T) {
+	for name, p := range map[string]enginetest.Program{
+		"box": happy, "host": func(b *enginetest.Box) int { newGuest(b); return 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := setup(t, p)
+			j := job()
+			j.Warnings = []string{"odd"}
+			if _, err := f.Run(t.Context(), nil, j); err != nil {
+				t.Fatal(err)
+			}
+			rec, disk := onDisk(t, f.Store, j.Order.TaskID)
+			want, err := disk.Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var logged []workorder.Event
+			if err := launch.Recorded(rec, func(e workorder.Event) { logged = append(logged, e) }); err != nil {
+				t.Fatal(err)
+			}
+			for _, events := range [][]workorder.Event{f.seen, logged} {
+				first, last := events[0], events[len(events)-1]
+				if first.Type != workorder.EventTask || first.ID != rec.TaskID || first.Path != rec.Dir || events[1].Text != "odd" {
+					t.Errorf("it begins with %+v, %+v", first, events[1])
+				}
+				if last.Type != workorder.EventResult || last.Status != string(disk.Status) || last.Result == nil || last.Time.IsZero() {
+					t.Fatalf("it ends with %+v", last)
+				}
+				if got, err := last.Result.Encode(); err != nil || string(got) != string(want) {
+					t.Errorf("the last event has %s (%v), the disk %s", got, err, want)
+				}
+			}
+			if len(logged) != len(f.seen) {
+				t.Errorf("%d events were shown, %d are recorded", len(f.seen), len(logged))
+			}
+		})
+	}
+}
+
+// TestInterruptedEarly: what a client says of a request that was given up is not told.
+func TestInterruptedEarly(t *testing.T) {
+	f := setup(t, happy)
+	ctx, cancel := context.WithCancel(t.Context())
+	f.Remote = remote{errors.New("Post http://x: context canceled")}
+	cancel()
+	j := job()
+	_, err := f.Run(ctx, nil, j)
+	_, res := onDisk(t, f.Store, j.Order.TaskID)
+	b, _ := res.Encode()
+	if fault.Code(err) != workorder.ExitInterrupted || strings.Contains(err.Error()+string(b), "Post") || !strings.HasPrefix(res.Reason, "you interrupted it") {
+		t.Errorf("%v: %s", err, b)
 	}
 }

@@ -104,3 +104,17 @@ func (l *Launcher) asked(taskID string, kind stopKind) stopKind {
 	}
 	return kind
 }
+
+// tellStop says of a run that landed after a stop who wanted it: the box knows
+// only of a signal.
+func (l *Launcher) tellStop(res *workorder.Result, taskID string, kind stopKind) {
+	if res.Status != workorder.StatusInterrupted {
+		return
+	}
+	switch {
+	case kind == stoppedSoftly:
+		res.Reason = "you interrupted it"
+	case l.asked(taskID, kind) == stoppedSoftly:
+		res.Reason = "stopped on request (sandbox-agent stop)"
+	}
+}

@@ -29,6 +29,7 @@ const (
 // box cannot replace them.
 var reserved = map[string]bool{
 	workorder.OrderFile: true, "task.json": true, "lock": true, "companion.log": true, "tmp": true,
+	ownEvents: true, "stop": true,
 }
 
 // intake writes what comes out of a box into the task's folder. Only plain files

@@ -14,7 +14,12 @@ import (
 // Replay shows what has happened so far in a run that is not collected, without
 // touching its record: its own CLI may be writing it.
 func (l *Launcher) Replay(ctx context.Context, rec *store.Record) error {
-	show := Judged(rec, l.show)
+	host, err := own(rec.Dir)
+	if err != nil {
+		return err
+	}
+	show, rest := among(host, Judged(rec, l.show))
+	defer rest()
 	box, err := l.box(ctx, rec.TaskID)
 	if err != nil {
 		return err
@@ -31,10 +36,13 @@ func (l *Launcher) Watch(ctx context.Context, rec *store.Record) (*workorder.Res
 	seen := &watcher{show: l.show}
 	w := *l
 	w.Show = seen.event
+	if err := seen.own(rec.Dir); err != nil {
+		return nil, err
+	}
 	for {
 		lock, err := l.Store.TryLock(rec.TaskID)
 		if err == nil {
-			res, err := w.take(ctx, rec.TaskID)
+			res, err := w.take(ctx, rec.TaskID, seen)
 			lock.Unlock()
 			return res, err
 		}
@@ -53,17 +61,20 @@ func (l *Launcher) Watch(ctx context.Context, rec *store.Record) (*workorder.Res
 }
 
 // take follows and collects as the holder of the lock.
-func (l *Launcher) take(ctx context.Context, id string) (*workorder.Result, error) {
+func (l *Launcher) take(ctx context.Context, id string, seen *watcher) (*workorder.Result, error) {
 	rec, err := l.Store.Load(id)
 	if err != nil {
 		return nil, err
 	}
 	// What a former holder recorded has not been seen by this watcher.
-	if err := Events(rec.Dir, Judged(rec, l.show)); err != nil {
+	end := &held{show: Judged(rec, l.show)}
+	if err := errors.Join(Events(rec.Dir, end.event), seen.own(rec.Dir)); err != nil {
 		return nil, err
 	}
 	if rec.Collected {
-		return ReadResult(rec)
+		res, err := ReadResult(rec)
+		end.release(l, rec, res)
+		return res, err
 	}
 	box, err := l.box(ctx, id)
 	if err != nil {
@@ -81,7 +92,7 @@ func (l *Launcher) peek(ctx context.Context, rec *store.Record) error {
 	if err != nil || box == nil {
 		return err
 	}
-	err = engine.Follow(ctx, l.Engine, rec.TaskID, engine.LogOptions{Stdout: &recorder{show: Judged(rec, l.show)}})
+	err = engine.Follow(ctx, l.Engine, rec.TaskID, engine.LogOptions{Stdout: &recorder{show: (&held{show: Judged(rec, l.show)}).event}})
 	if errors.Is(err, engine.ErrNotFound) || errors.Is(err, engine.ErrStuck) {
 		return nil // collected and removed meanwhile, or about to be
 	}
@@ -92,6 +103,19 @@ func (l *Launcher) peek(ctx context.Context, rec *store.Record) error {
 type watcher struct {
 	show func(workorder.Event)
 	last int64
+	host int // events of the host that were read
+}
+
+// own shows the host's own events that are new. Its ending is told by the result.
+func (w *watcher) own(dir string) error {
+	list, err := own(dir)
+	for _, e := range list[min(w.host, len(list)):] {
+		if e.Type != workorder.EventResult {
+			w.event(e)
+		}
+	}
+	w.host = len(list)
+	return err
 }
 
 func (w *watcher) event(e workorder.Event) {

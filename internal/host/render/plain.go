@@ -14,6 +14,7 @@ type plainRenderer struct {
 	o     Options
 	start time.Time
 	gap   gap
+	told  told
 }
 
 // NewPlain prints one line per event, with the time since the first.
@@ -32,7 +33,7 @@ func (r *plainRenderer) Event(e workorder.Event) {
 	if lost > 0 {
 		text = fmt.Sprintf("(%d events are missing here) %s", lost, text)
 	}
-	if text == "" {
+	if again := r.told.again(e) && lost == 0; again || text == "" {
 		return
 	}
 	since := max(at.Sub(r.start), 0)
@@ -70,6 +71,8 @@ func (g *gap) next(seq int64) (lost int64) {
 func plainText(e workorder.Event) string {
 	name, text, status := oneLine(e.Name), oneLine(e.Text), oneLine(e.Status)
 	switch e.Type {
+	case workorder.EventTask:
+		return ""
 	case workorder.EventReady:
 		return words("box ready", text)
 	case workorder.EventStepStarted:
@@ -101,7 +104,7 @@ func plainText(e workorder.Event) string {
 	case workorder.EventAgentError:
 		return "agent: error: " + text
 	case workorder.EventAgentFinished:
-		return "agent: finished " + words(exit(e), spent(e), text)
+		return "agent: finished " + words(status, exit(e), spent(e), text)
 	case workorder.EventValidateStarted:
 		return "validate " + name + ": " + words("started", text)
 	case workorder.EventValidateFinished:

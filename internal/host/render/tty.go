@@ -55,6 +55,7 @@ type ttyRenderer struct {
 	tasks   []*task
 	usage   string
 	gap     gap
+	told    told
 	drawn   time.Time
 	pending []string
 	closed  bool
@@ -124,16 +125,25 @@ func (r *ttyRenderer) Event(e workorder.Event) {
 // apply changes the state and prints what is final.
 func (r *ttyRenderer) apply(e workorder.Event) {
 	name, text := oneLine(e.Name), oneLine(e.Text)
+	again := r.told.again(e)
 	switch e.Type {
 	case workorder.EventStepStarted:
 		r.begin(kindStep, name, e.Time)
 	case workorder.EventStepFinished:
+		if again {
+			r.end(kindStep, name)
+			return
+		}
 		r.finish(kindStep, name, e, workorder.StepStatus(e.Status))
 	case workorder.EventValidateStarted:
 		r.begin(kindValidate, name, e.Time).note = text
 	case workorder.EventValidateFinished:
 		status := workorder.StepDone
-		if e.Status != "passed" {
+		switch e.Status {
+		case "passed":
+		case statusCut:
+			status = statusCut
+		default:
 			status = workorder.StepFailed
 		}
 		r.finish(kindValidate, name, e, status)
@@ -153,7 +163,10 @@ func (r *ttyRenderer) apply(e workorder.Event) {
 		r.print(yellow, "! ", Clean(e.Text), maxTextLines)
 	case workorder.EventResult:
 		r.tasks = nil
-	case workorder.EventReady, workorder.EventImageRequest:
+		if e.Result != nil && e.Result.Reason != "" {
+			r.print(bold, "  ", "result: "+words(oneLine(string(e.Result.Status)), Clean(e.Result.Reason)), maxTextLines)
+		}
+	case workorder.EventTask, workorder.EventReady, workorder.EventImageRequest:
 		// Said by the steps and services themselves.
 	default:
 		if strings.HasPrefix(string(e.Type), "agent.") {
@@ -192,6 +205,9 @@ func (r *ttyRenderer) agent(e workorder.Event, name, text string) {
 		mark, color, code := "✓ ", green, ""
 		if e.ExitCode != nil && *e.ExitCode != 0 {
 			mark, color, code = "✗ ", red, exit(e)
+		}
+		if e.Status == statusCut {
+			mark, color, code = "- ", yellow, statusCut
 		}
 		r.print(color, mark, words("agent finished", code, spent(e), text), 2)
 	default:
@@ -234,6 +250,8 @@ func (r *ttyRenderer) finish(kind, name string, e workorder.Event, status workor
 				r.print(dim, "    ", l, 1)
 			}
 		}
+	case statusCut:
+		r.print(yellow, "- ", words(label, statusCut, spent(e)), 1)
 	case workorder.StepSkipped:
 		r.print(dim, "- ", words(label, "skipped:", text), 2)
 	default:
@@ -330,9 +348,12 @@ func (r *ttyRenderer) liveLines() []string {
 	}
 	spin := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")[now.UnixMilli()/tickEvery.Milliseconds()%10]
 	var lines []string
-	for i, t := range r.tasks {
-		if len(lines) >= limit-1 && i < len(r.tasks)-1 {
-			lines = append(lines, p.as(dim, cut(fmt.Sprintf("  and %d more", len(r.tasks)-i), width)))
+	tasks := slices.DeleteFunc(slices.Clone(r.tasks), func(t *task) bool {
+		return t.kind == kindStep && slices.ContainsFunc(r.tasks, func(o *task) bool { return o.kind == t.name })
+	})
+	for i, t := range tasks {
+		if len(lines) >= limit-1 && i < len(tasks)-1 {
+			lines = append(lines, p.as(dim, cut(fmt.Sprintf("  and %d more", len(tasks)-i), width)))
 			break
 		}
 		label := t.name

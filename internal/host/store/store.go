@@ -119,7 +119,7 @@ func (s *Store) Create(r *Record) (made *Lock, err error) {
 	}
 	if err := os.Mkdir(s.TaskDir(r.TaskID), 0o700); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			return nil, fmt.Errorf("task %s: %w: choose another --task-id or remove it (sandbox-agent rm %s)", r.TaskID, ErrExists, r.TaskID)
+			return nil, fmt.Errorf("task %s: %w", r.TaskID, ErrExists)
 		}
 		return nil, fmt.Errorf("make task folder: %w", err)
 	}

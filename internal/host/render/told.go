@@ -1,0 +1,67 @@
+package render
+
+import "github.com/sandbox-agent/sandbox-agent/workorder"
+
+// statusCut is the status of something that the user's stop ended.
+const statusCut = "cut short"
+
+// CutShort shows an ending that failed as cut, which is what a stop by the user
+// does: it is not the work that failed. A push is not ended by a stop.
+func CutShort(e workorder.Event) workorder.Event {
+	bad := e.ExitCode != nil && *e.ExitCode != 0
+	switch e.Type {
+	case workorder.EventStepFinished:
+		bad = e.Status == string(workorder.StepFailed) && e.Name != "push"
+	case workorder.EventValidateFinished:
+		bad = e.Status == "failed"
+	case workorder.EventAgentFinished:
+	default:
+		return e
+	}
+	if bad {
+		e.Status, e.ExitCode, e.Text = statusCut, nil, ""
+	}
+	return e
+}
+
+// verdict is what was said of something.
+type verdict int
+
+const (
+	unsaid verdict = iota
+	good
+	bad
+)
+
+// told remembers what was said of the agent and of the checks: the steps of
+// these names would say it a second time.
+type told struct{ agent, validate verdict }
+
+// again notes the event and reports whether it only repeats what was said.
+func (t *told) again(e workorder.Event) bool {
+	switch e.Type {
+	case workorder.EventAgentFinished:
+		t.agent = good
+		if e.ExitCode != nil && *e.ExitCode != 0 || e.Status == statusCut {
+			t.agent = bad
+		}
+	case workorder.EventValidateFinished:
+		v := good
+		if e.Status != "passed" {
+			v = bad
+		}
+		t.validate = max(t.validate, v)
+	case workorder.EventStepStarted:
+		return e.Name == kindAgent || e.Name == kindValidate
+	case workorder.EventStepFinished:
+		said := unsaid
+		switch e.Name {
+		case kindAgent:
+			said = t.agent
+		case kindValidate:
+			said = t.validate
+		}
+		return said == bad || said == good && e.Status == string(workorder.StepDone)
+	}
+	return false
+}

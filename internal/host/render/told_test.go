@@ -1,0 +1,68 @@
+package render_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// TestToldOnce: the agent and the checks end once, and one line says so.
+func TestToldOnce(t *testing.T) {
+	t.Parallel()
+	one := 1
+	events := []workorder.Event{
+		{Type: workorder.EventStepStarted, Name: "agent"},
+		{Type: workorder.EventAgentStarted, Name: "command"},
+		{Type: workorder.EventAgentFinished, ExitCode: &one},
+		{Type: workorder.EventStepFinished, Name: "agent", Status: "failed", ExitCode: &one, Text: "again"},
+		{Type: workorder.EventStepStarted, Name: "validate"},
+		{Type: workorder.EventValidateStarted, Name: "test"},
+		{Type: workorder.EventValidateFinished, Name: "test", Status: "passed"},
+		{Type: workorder.EventStepFinished, Name: "validate", Status: "done", Text: "again"},
+		{Type: workorder.EventStepFinished, Name: "validate", Status: "failed", Text: "something else"},
+	}
+	for mode, want := range map[render.Mode][]string{
+		render.Plain: {"agent: started command", "agent: finished exit 1", "validate test: started", "validate test: passed", "validate: failed something else"},
+		render.TTY:   {"● agent command", "✗ agent finished exit 1", "✓ validate test", "✗ validate something else"},
+	} {
+		var b bytes.Buffer
+		r := render.New(mode, &b, render.Options{Tick: make(chan time.Time)})
+		for _, e := range events {
+			r.Event(e)
+		}
+		r.Close()
+		for _, w := range want {
+			if strings.Count(b.String(), w) != 1 {
+				t.Errorf("%q is not there once in\n%q", w, b.String())
+			}
+		}
+		if strings.Contains(b.String(), "again") {
+			t.Errorf("told twice:\n%s", b.String())
+		}
+	}
+}
+
+// TestCutShort: what the user stopped did not fail.
+func TestCutShort(t *testing.T) {
+	t.Parallel()
+	code := 143
+	for _, mode := range []render.Mode{render.Plain, render.TTY} {
+		var b bytes.Buffer
+		r := render.New(mode, &b, render.Options{Tick: make(chan time.Time)})
+		for _, e := range []workorder.Event{
+			{Type: workorder.EventStepFinished, Name: "setup", Status: "failed", Text: "signal"},
+			{Type: workorder.EventAgentFinished, ExitCode: &code},
+			{Type: workorder.EventStepFinished, Name: "agent", Status: "failed"},
+		} {
+			r.Event(render.CutShort(e))
+		}
+		r.Close()
+		if s := b.String(); strings.Count(s, "cut short") != 2 || strings.Contains(s, "failed") || strings.Contains(s, "143") {
+			t.Errorf("%s", s)
+		}
+	}
+}
