@@ -45,6 +45,19 @@ func checkPort(d *decoder, v *value) {
 	}
 }
 
+// The memory of a box: below the least its own engine does not start, and more
+// than the most is a slip of the unit.
+const (
+	leastMemory = 64 << 20
+	mostMemory  = 64 << 40
+)
+
+func checkMemory(d *decoder, v *value) {
+	if v.num < leastMemory || v.num > mostMemory {
+		d.report(v.node, codeValue, "write a size such as 8g", "%s %s is not between 64m and 64t", v.path, v.text)
+	}
+}
+
 var windowsPath = regexp.MustCompile(`^[A-Za-z]:\\`)
 
 func checkVolume(d *decoder, v *value) {

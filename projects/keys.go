@@ -106,7 +106,7 @@ func definition() *schema {
 		{name: "pr", slips: []string{"pull_request"}, schema: pullRequest()},
 		{name: "network", schema: network()},
 		{name: "limits", slips: []string{"resources"}, schema: &schema{kind: object, doc: "Limits of the whole sandbox. Default: none.", keys: []key{
-			{name: "memory", slips: []string{"mem"}, schema: &schema{kind: size, doc: "Memory.", examples: []string{"4g", "512m"}}},
+			{name: "memory", slips: []string{"mem"}, schema: &schema{kind: size, doc: "Memory, from 64m.", check: checkMemory, examples: []string{"4g", "512m"}}},
 			{name: "cpus", slips: []string{"cpu"}, schema: &schema{kind: number, doc: "Processors; fractions count.", examples: []string{"1.5"}}},
 			{name: "pids", schema: &schema{kind: integer, doc: "Processes and threads.", examples: []string{"4096"}}},
 		}}},

@@ -74,9 +74,11 @@ func (e *NotFoundError) Error() string {
 	if len(e.Near) > 0 {
 		b.WriteString("; known projects: " + strings.Join(e.Near, ", "))
 	}
-	b.WriteString("; make one with `sandbox-agent project init`")
 	return b.String()
 }
+
+// NotFoundHint is what to do about a project that is not found.
+const NotFoundHint = "make one with `sandbox-agent project init`"
 
 // ExitCode is the exit code of the CLI for this error.
 func (e *NotFoundError) ExitCode() int { return workorder.ExitNoProject }
@@ -166,7 +168,7 @@ func (d *decoder) document(content []byte) *yaml.Node {
 // find returns the file a reference means, and its content.
 func find(ref string, opts LoadOptions) (string, []byte, error) {
 	if ref == "" {
-		return findPath(DefaultFile, "", opts)
+		return findPath(upwards(opts.Dir), "", opts)
 	}
 	if isPath(ref) {
 		return findPath(ref, ref, opts)
@@ -192,6 +194,23 @@ func find(ref string, opts LoadOptions) (string, []byte, error) {
 		return builtin + ref, content, nil
 	}
 	return "", nil, &NotFoundError{Ref: ref, Looked: looked, Near: near(ref, opts)}
+}
+
+// upwards is the default project file as it is reached from dir: in it, or in a
+// folder above it, up to the top of the repository that dir lies in.
+func upwards(dir string) string {
+	name, found := DefaultFile, ""
+	for at := dir; ; at, name = filepath.Dir(at), filepath.Join("..", name) {
+		if _, err := os.Stat(filepath.Join(at, DefaultFile)); err == nil && found == "" {
+			found = name
+		}
+		if _, err := os.Stat(filepath.Join(at, ".git")); err == nil && found != "" {
+			return found
+		}
+		if at == filepath.Dir(at) {
+			return DefaultFile // no repository: only the folder itself counts
+		}
+	}
 }
 
 func isPath(ref string) bool {
@@ -232,9 +251,9 @@ func folders(opts LoadOptions) []string {
 	return slices.DeleteFunc(dirs, func(d string) bool { return d == "" })
 }
 
-// near lists the projects that exist, the nearest name first.
-func near(ref string, opts LoadOptions) []string {
-	names := ExampleNames()
+// Names lists the user's projects that can be named, sorted.
+func Names(opts LoadOptions) []string {
+	var names []string
 	for _, dir := range folders(opts) {
 		// A folder that is not there has no projects.
 		entries, _ := os.ReadDir(absPath(dir, opts.Dir, opts.Home))
@@ -245,7 +264,12 @@ func near(ref string, opts LoadOptions) []string {
 		}
 	}
 	slices.Sort(names)
-	names = slices.Compact(names)
+	return slices.Compact(names)
+}
+
+// near lists the projects that exist, the nearest name first.
+func near(ref string, opts LoadOptions) []string {
+	names := Names(opts)
 	if best := diag.Nearest(ref, names); best != "" {
 		names = append([]string{best}, slices.DeleteFunc(names, func(n string) bool { return n == best })...)
 	}

@@ -65,10 +65,7 @@ type Secret struct {
 type OptionError struct{ Name, Message, Hint string }
 
 func (e *OptionError) Error() string {
-	if e.Hint == "" {
-		return fmt.Sprintf("%s: %s", e.Name, e.Message)
-	}
-	return fmt.Sprintf("%s: %s (hint: %s)", e.Name, e.Message, e.Hint)
+	return fmt.Sprintf("%s: %s", e.Name, e.Message)
 }
 
 // ExitCode is the exit code of the CLI for this error.

@@ -127,16 +127,29 @@ func exitCode(err error) int {
 	return workorder.ExitGeneral
 }
 
+// hint is what to do about an error; empty: nothing is known.
+func hint(err error) string {
+	if h := fault.Hint(err); h != "" {
+		return h
+	}
+	var option *projects.OptionError
+	var missing *projects.NotFoundError
+	switch {
+	case errors.As(err, &option):
+		return option.Hint
+	case errors.As(err, &missing):
+		return projects.NotFoundHint
+	case errors.Is(err, engine.ErrUnavailable):
+		return "start the Docker engine, or point DOCKER_HOST at one that runs"
+	case errors.Is(err, store.ErrExists):
+		return "choose another --task-id, or forget that task with `sandbox-agent rm`"
+	}
+	return ""
+}
+
 func (a *App) printError(err error, code int, asJSON bool) {
 	list, positioned := projects.Problems(err)
-	hint := fault.Hint(err)
-	switch {
-	case hint != "":
-	case errors.Is(err, engine.ErrUnavailable):
-		hint = "start the Docker engine, or point DOCKER_HOST at one that runs"
-	case errors.Is(err, store.ErrExists):
-		hint = "choose another --task-id, or forget that task with `sandbox-agent rm`"
-	}
+	hint := hint(err)
 	if asJSON {
 		b, _ := json.Marshal(struct { // strings and numbers always encode
 			Error    string    `json:"error"`

@@ -21,6 +21,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -68,6 +69,7 @@ project's services, runs the agent, validates what it did, pushes the branch and
 removes the box. The result lies in the state folder (or --out) when it is done.
 
 Interrupt once to stop gracefully (the work so far is pushed), twice to kill.
+The exit code says how the task ended: ` + "`sandbox-agent --help`" + ` lists them.
 Every flag of a setting can be given as SANDBOX_AGENT_<FLAG>; flag > environment
 > project file > default.`,
 		Example: `  sandbox-agent create --project my-app --task "Add pagination to the users API"
@@ -110,6 +112,7 @@ Every flag of a setting can be given as SANDBOX_AGENT_<FLAG>; flag > environment
 	f.BoolVarP(&o.detach, "detach", "d", false, "print the task id and return once the box has its order")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the work order (stdout) and the plan (stderr), start nothing")
 	f.BoolVar(&o.json, "json", false, "print events as JSON lines")
+	completeFlags(cmd)
 	return cmd
 }
 
@@ -209,6 +212,9 @@ func (a *App) runCreate(ctx context.Context, o *createOptions) error {
 
 // findSecrets fetches at the last moment what must not be in the order.
 func findSecrets(ctx context.Context, find *credentials.Finder, r *resolved) (err error) {
+	if r.project.LacksKey() {
+		return fault.New(workorder.ExitInvalid, fmt.Errorf("the harness %s has no key: neither secrets nor env of the project give it one", r.project.Harness.Name), projects.NoKeyHint)
+	}
 	if r.job.Secrets, err = find.Secrets(ctx, r.project.Secrets); err != nil {
 		return err
 	}
@@ -350,8 +356,8 @@ func (a *App) resolve(ctx context.Context, o *createOptions, task string) (*reso
 	}
 	if r.local != nil {
 		r.job.LocalRepo = r.local.Path
-		if r.local.Dirty {
-			r.job.Warnings = append(r.job.Warnings, "uncommitted changes in "+r.local.Path+" are not part of the run: it starts from the last commit of "+order.Branch)
+		if names := uncommitted(r.local, p.File); names != "" {
+			r.job.Warnings = append(r.job.Warnings, "uncommitted changes in "+r.local.Path+" ("+names+") are not part of the run: it starts from the last commit of "+order.Branch)
 		}
 	}
 	if o.out != "" {
@@ -360,6 +366,26 @@ func (a *App) resolve(ctx context.Context, o *createOptions, task string) (*reso
 		}
 	}
 	return r, nil
+}
+
+// uncommitted names some of what the run will not see. The project file is read
+// where it lies, committed or not.
+func uncommitted(r *localrepo.Repo, projectFile string) string {
+	own := ""
+	if abs, err := filepath.Abs(projectFile); err == nil {
+		if real, err := filepath.EvalSymlinks(abs); err == nil {
+			abs = real
+		}
+		own, _ = filepath.Rel(r.Path, abs) // none: it lies elsewhere
+	}
+	names := slices.DeleteFunc(slices.Clone(r.Changed), func(n string) bool {
+		return n == own || strings.HasSuffix(n, "/") && strings.HasPrefix(own, n)
+	})
+	const enough = 3
+	if more := len(names) - enough; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:enough], ", "), more)
+	}
+	return strings.Join(names, ", ")
 }
 
 // loadProject finds the project: the one named, else the file in the local
@@ -390,6 +416,10 @@ func (a *App) dryRun(r *resolved) error {
 	if err := a.json(r.job.Order); err != nil {
 		return err
 	}
+	for _, w := range r.job.Warnings {
+		fmt.Fprintln(a.Stderr, "warning: "+render.Clean(w))
+	}
+	advise(a.Stderr, r.project)
 	_, err := io.WriteString(a.Stderr, launch.PlanText(r.job))
 	return err
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -93,7 +94,7 @@ func (a *App) runProjectInit(o *projectInitOptions) error {
 	if len(draft.Found) > 0 {
 		found = strings.Join(draft.Found, ", ")
 	}
-	fmt.Fprintf(a.Stdout, "wrote %s (found: %s)\nnext: look it over, then sandbox-agent create --task \"...\"\n", o.output, found)
+	fmt.Fprintf(a.Stdout, "wrote %s (found: %s)\nnext: look it over and commit it (git add %s), then sandbox-agent create --task \"...\"\n", o.output, found, o.output)
 	return nil
 }
 
@@ -133,6 +134,7 @@ func (a *App) runProjectValidate(refs []string, asJSON bool) error {
 			other = errors.Join(other, err)
 		case !asJSON:
 			fmt.Fprintf(a.Stdout, "%s: ok\n", diag.Printable(p.File))
+			advise(a.Stdout, p)
 		}
 	}
 	if asJSON {
@@ -149,6 +151,16 @@ func (a *App) runProjectValidate(refs []string, asJSON bool) error {
 		return &ending{workorder.ExitInvalid}
 	}
 	return nil
+}
+
+// advise says what is no mistake and may surprise.
+func advise(w io.Writer, p *projects.Project) {
+	if p.LacksKey() {
+		fmt.Fprintf(w, "warning: the harness %s has no key: create will refuse to start\nhint: %s\n", p.Harness.Name, projects.NoKeyHint)
+	}
+	if keys := p.Ignored(); len(keys) > 0 {
+		fmt.Fprintf(w, "warning: read and not acted on by this version: %s\n", strings.Join(keys, ", "))
+	}
 }
 
 func newProjectShowCmd(a *App) *cobra.Command {

@@ -52,6 +52,8 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	}
 	if cmd.HasSubCommands() {
 		hint := "see `" + cmd.CommandPath() + " --help`"
+		const slips = 2 // letters that a name may be off by
+		cmd.SuggestionsMinimumDistance = slips
 		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 			hint = "did you mean " + strings.Join(near, " or ") + "?"
 		}

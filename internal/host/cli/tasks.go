@@ -29,6 +29,7 @@ func newLogsCmd(a *App) *cobra.Command {
 	o := &logsOptions{}
 	cmd := &cobra.Command{
 		Use: "logs TASK", Short: "Show what happened in a task, or follow it", Args: oneTask,
+		ValidArgsFunction: a.completeTasks(false),
 		Long: `Logs shows the events of a task so far, or with --follow those to come as well. When the
 task has ended, --follow collects its result and ends with the task's exit code (see
 ` + "`sandbox-agent --help`" + `), so that a script can wait for a detached task. An interrupt only ends
@@ -74,7 +75,7 @@ func (a *App) runLogs(ctx context.Context, id string, o *logsOptions) error {
 		return &ending{exitLeft} // leaving is no error, and the task goes on
 	}
 	if res != nil && !o.json {
-		a.summary(res, rec.Dir)
+		a.summary(res, rec.Dir, keptBox(rec))
 	}
 	if res != nil && err == nil {
 		return ended(res.Status, res.EndedBy)
@@ -96,8 +97,9 @@ func newResultCmd(a *App) *cobra.Command {
 	o := &resultOptions{}
 	cmd := &cobra.Command{
 		Use: "result TASK", Short: "Show the result of a task, collecting it if needed", Args: oneTask,
-		Example: "  sandbox-agent result T-A1B2C3D4\n  sandbox-agent result A1B2 --json | jq .status\n  ls $(sandbox-agent result A1B2 --path)",
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.runResult(cmd.Context(), args[0], o) },
+		ValidArgsFunction: a.completeTasks(false),
+		Example:           "  sandbox-agent result T-A1B2C3D4\n  sandbox-agent result A1B2 --json | jq .status\n  ls $(sandbox-agent result A1B2 --path)",
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.runResult(cmd.Context(), args[0], o) },
 	}
 	cmd.Flags().BoolVar(&o.json, "json", false, "print result.json")
 	cmd.Flags().BoolVar(&o.path, "path", false, "print the folder of the output")
@@ -145,13 +147,21 @@ func (a *App) showResult(ctx context.Context, id string, o *resultOptions) (*sto
 	if err != nil {
 		return nil, err
 	}
-	a.summary(res, rec.Dir)
+	a.summary(res, rec.Dir, keptBox(rec))
 	return rec, nil
 }
 
-func (a *App) summary(res *workorder.Result, dir string) {
+func (a *App) summary(res *workorder.Result, dir, kept string) {
 	w, _ := termSize(a.Stdout)
-	render.Summary(a.Stdout, res, render.SummaryOptions{Color: a.color(a.Stdout), Width: w, Dir: dir})
+	render.Summary(a.Stdout, res, render.SummaryOptions{Color: a.color(a.Stdout), Width: w, Dir: dir, Kept: kept})
+}
+
+// keptBox is the container that was left for a look inside, or empty.
+func keptBox(rec *store.Record) string {
+	if rec.Keep {
+		return rec.Box
+	}
+	return ""
 }
 
 // collect brings home a task whose own CLI is gone.
@@ -192,9 +202,10 @@ func newStopCmd(a *App) *cobra.Command {
 	o := &stopOptions{}
 	cmd := &cobra.Command{
 		Use: "stop TASK", Short: "Stop a task; the work so far is pushed", Args: oneTask,
-		Long:    "Stop asks the box to end: the agent is stopped, its work is saved and pushed, and the\nresult is collected. What has not ended after --timeout is killed.",
-		Example: "  sandbox-agent stop T-A1B2C3D4\n  sandbox-agent stop A1B2 --timeout 30s",
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.runStop(cmd.Context(), args[0], o) },
+		ValidArgsFunction: a.completeTasks(false),
+		Long:              "Stop asks the box to end: the agent is stopped, its work is saved and pushed, and the\nresult is collected. What has not ended after --timeout is killed.",
+		Example:           "  sandbox-agent stop T-A1B2C3D4\n  sandbox-agent stop A1B2 --timeout 30s",
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.runStop(cmd.Context(), args[0], o) },
 	}
 	cmd.Flags().DurationVar(&o.timeout, "timeout", engine.StopTimeout, "how long the box may take to land (0 kills it)")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the task's state as JSON")
@@ -264,8 +275,9 @@ func newRmCmd(a *App) *cobra.Command {
 	o := &rmOptions{}
 	cmd := &cobra.Command{
 		Use: "rm TASK...", Short: "Forget tasks and delete their output",
-		Long:    "Rm deletes what is known of a task: its record and its output folder. A box that still\nruns is only removed with --force; the branch it pushed stays.",
-		Example: "  sandbox-agent rm T-A1B2C3D4\n  sandbox-agent rm --force A1B2",
+		ValidArgsFunction: a.completeTasks(true),
+		Long:              "Rm deletes what is known of a task: its record and its output folder. A box that still\nruns is only removed with --force; the branch it pushed stays.",
+		Example:           "  sandbox-agent rm T-A1B2C3D4\n  sandbox-agent rm --force A1B2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, id := range args {
 				if err := a.runRm(cmd.Context(), id, o); err != nil {

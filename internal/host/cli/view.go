@@ -105,7 +105,11 @@ func (v *view) end(res *workorder.Result, job *launch.Job, err error) {
 				dir = st.TaskDir(res.TaskID)
 			}
 		}
-		v.a.summary(res, dir)
+		kept := ""
+		if job.Keep {
+			kept = launch.BoxName(res.TaskID)
+		}
+		v.a.summary(res, dir, kept)
 	}
 }
 

@@ -92,6 +92,9 @@ type Job struct {
 	Warnings []string
 }
 
+// BoxName is the name of a task's container.
+func BoxName(taskID string) string { return "sandbox-agent-" + taskID }
+
 func (l *Launcher) now() time.Time {
 	if l.Now != nil {
 		return l.Now()
@@ -218,7 +221,7 @@ func (l *Launcher) begin(ctx context.Context, job *Job, rec *store.Record) error
 	if err != nil {
 		return err
 	}
-	rec.Box = "sandbox-agent-" + rec.TaskID
+	rec.Box = BoxName(rec.TaskID)
 	rec.Deadline = l.now().Add(longest(o)).UTC()
 	return l.step(ctx, rec, "start", func() error { return l.start(ctx, job, rec, info) })
 }

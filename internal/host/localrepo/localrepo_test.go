@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -274,7 +275,7 @@ func TestOpen(t *testing.T) {
 		{"linked work tree", tree, localrepo.Repo{Path: tree, Head: "side"}, "side"},
 		{"no commit", empty, localrepo.Repo{Path: empty, Head: "main", Empty: true}, ""},
 		{"detached", detached, localrepo.Repo{Path: detached}, ""},
-		{"uncommitted changes", dirty, localrepo.Repo{Path: dirty, Head: "main", Dirty: true}, "main"},
+		{"uncommitted changes", dirty, localrepo.Repo{Path: dirty, Head: "main", Changed: []string{"new"}}, "main"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -282,7 +283,7 @@ func TestOpen(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if *r != c.want {
+			if !reflect.DeepEqual(*r, c.want) {
 				t.Errorf("got %+v, want %+v", *r, c.want)
 			}
 			base, err := r.Base(t.Context(), "")

@@ -29,8 +29,9 @@ type Repo struct {
 	Bare bool
 	// Head is the checked-out branch; empty when HEAD is detached.
 	Head string
-	// Dirty says that the work tree has changes that are not committed.
-	Dirty bool
+	// Changed are the files of the work tree that are not committed as they are,
+	// relative to Path; a new folder ends in a slash.
+	Changed []string
 	// Empty says that there is no commit yet.
 	Empty bool
 }
@@ -74,9 +75,25 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 		if err != nil {
 			return nil, fault.New(workorder.ExitGit, fmt.Errorf("examine repository %s: %w", r.Path, err), "")
 		}
-		r.Dirty = changes != ""
+		r.Changed = changed(changes)
 	}
 	return r, nil
+}
+
+// changed reads the names from `git status --porcelain -z`.
+func changed(status string) (names []string) {
+	entries := strings.Split(status, "\x00")
+	for i := 0; i < len(entries); i++ {
+		const lead = len("XY ")
+		if len(entries[i]) <= lead {
+			continue
+		}
+		names = append(names, entries[i][lead:])
+		if strings.ContainsAny(entries[i][:lead], "RC") {
+			i++ // the name it had
+		}
+	}
+	return names
 }
 
 func openHint(err error) string {

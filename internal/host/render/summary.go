@@ -3,6 +3,8 @@ package render
 import (
 	"fmt"
 	"io"
+	"math"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -15,6 +17,8 @@ type SummaryOptions struct {
 	Width int // 0: 80
 	// Dir is where the result lies; empty: not said.
 	Dir string
+	// Kept is the stopped container that was left for a look inside; empty: none.
+	Kept string
 }
 
 // maxShown bounds lists; the result has all of it.
@@ -25,10 +29,10 @@ func Summary(w io.Writer, r *workorder.Result, o SummaryOptions) {
 	if r == nil {
 		return
 	}
+	s := &summary{o: o, p: paint(o.Color), room: o.Width - labelWidth - 3}
 	if o.Width <= 0 {
-		o.Width = defaultWidth
+		s.o.Width, s.room = defaultWidth, math.MaxInt // what is no terminal has lines of any length
 	}
-	s := &summary{o: o, p: paint(o.Color)}
 	s.title(r)
 	s.repository(r)
 	s.checks(r)
@@ -46,7 +50,13 @@ func Summary(w io.Writer, r *workorder.Result, o SummaryOptions) {
 		if i == maxShown {
 			break
 		}
-		s.row(label(i, "evidence"), words(oneLine(e.Name), oneLine(e.Path)))
+		s.row(label(i, "evidence"), words(oneLine(e.Name), s.path(e.Path)))
+	}
+	if o.Kept != "" {
+		kept := oneLine(o.Kept)
+		s.row("kept", "the stopped container "+kept)
+		s.row("", "look inside: docker cp "+kept+":"+workorder.Workspace+" .")
+		s.row("", "remove it:   sandbox-agent rm "+oneLine(r.TaskID))
 	}
 	if o.Dir != "" {
 		s.row("result", oneLine(o.Dir))
@@ -61,16 +71,44 @@ type summary struct {
 	b strings.Builder
 	o SummaryOptions
 	p paint
+	// room is the columns that a row has beside its label.
+	room int
 }
 
 const labelWidth = 11
 
-// row is a label and what belongs to it, on one line that is never cut: paths
-// and commands are there to be copied.
+// row is a label and what belongs to it. It is never cut, as paths and commands
+// are there to be copied; on a narrow terminal it continues below at a word.
 func (s *summary) row(name, text string) {
-	if text != "" {
-		fmt.Fprintf(&s.b, "  %s%s\n", s.p.as(dim, fmt.Sprintf("%-*s", labelWidth, name)), text)
+	if text == "" {
+		return
 	}
+	for i, l := range atWords(text, s.room) {
+		fmt.Fprintf(&s.b, "  %s%s\n", s.p.as(dim, fmt.Sprintf("%-*s", labelWidth, label(i, name))), strings.TrimRight(l, " "))
+	}
+}
+
+// atWords breaks a line at spaces only, colours counting for nothing.
+func atWords(text string, room int) []string {
+	lines, used := []string{}, 0
+	for i, word := range strings.Split(text, " ") {
+		w := columns(stripColor(word))
+		if i == 0 || used+1+w > room {
+			lines, used = append(lines, word), w
+			continue
+		}
+		lines[len(lines)-1] += " " + word
+		used += 1 + w
+	}
+	return lines
+}
+
+// path is where a file of the output lies, as it can be opened from anywhere.
+func (s *summary) path(p string) string {
+	if p == "" || s.o.Dir == "" || filepath.IsAbs(p) {
+		return oneLine(p)
+	}
+	return oneLine(filepath.Join(s.o.Dir, p))
 }
 
 // text is a row of prose, wrapped.
@@ -149,7 +187,7 @@ func (s *summary) checks(r *workorder.Result) {
 		name := cut(oneLine(v.Name), 24)
 		name += strings.Repeat(" ", max(0, wide-columns(name)))
 		s.row(label(i, "validation"), fmt.Sprintf("%s %s  exit %-3d  %7s  %s", mark, name, v.ExitCode,
-			took(millis(v.DurationMS)), s.p.as(dim, oneLine(v.Log))))
+			took(millis(v.DurationMS)), s.p.as(dim, s.path(v.Log))))
 		if !v.Passed {
 			s.tail(v.Tail)
 		}
@@ -161,7 +199,7 @@ func (s *summary) services(r *workorder.Result) {
 		if v.State == "ready" {
 			continue
 		}
-		s.row("service", s.p.as(red, words(oneLine(v.Name), oneLine(v.State)))+" "+oneLine(v.Log))
+		s.row("service", s.p.as(red, words(oneLine(v.Name), oneLine(v.State)))+" "+s.path(v.Log))
 		s.tail(v.Tail)
 	}
 }

@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/projects"
+)
+
+// completeTasks offers the tasks of the state folder, the newest first, with what
+// each was about. What cannot be read is not offered.
+func (a *App) completeTasks(several bool) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		const how = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+		st, err := a.store()
+		if err != nil || len(args) > 0 && !several {
+			return nil, how
+		}
+		records, _ := st.List()
+		typed = strings.ToUpper(typed)
+		var ids []cobra.Completion
+		for _, r := range records {
+			if slices.Contains(args, r.TaskID) || !strings.HasPrefix(r.TaskID, typed) && !strings.HasPrefix(r.TaskID, "T-"+typed) {
+				continue
+			}
+			ids = append(ids, cobra.CompletionWithDesc(r.TaskID, clip(render.Clean(r.Task))))
+		}
+		return ids, how
+	}
+}
+
+// completeFlags offers the values that flags of a run can have.
+func completeFlags(cmd *cobra.Command) {
+	for flag, values := range map[string][]string{
+		"harness":   {projects.HarnessClaudeCode, projects.HarnessCommand},
+		"isolation": {projects.IsolationConfined, projects.IsolationPrivileged},
+	} {
+		// It fails only for a flag that is not there.
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	_ = cmd.RegisterFlagCompletionFunc("project", func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		opts, err := projects.SystemOptions()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		return projects.Names(opts), cobra.ShellCompDirectiveDefault // a path is good as well
+	})
+}
