@@ -373,8 +373,8 @@ func (a *App) resolve(ctx context.Context, o *createOptions, task string) (*reso
 func uncommitted(r *localrepo.Repo, projectFile string) string {
 	own := ""
 	if abs, err := filepath.Abs(projectFile); err == nil {
-		if real, err := filepath.EvalSymlinks(abs); err == nil {
-			abs = real
+		if target, err := filepath.EvalSymlinks(abs); err == nil {
+			abs = target
 		}
 		own, _ = filepath.Rel(r.Path, abs) // none: it lies elsewhere
 	}

@@ -180,7 +180,8 @@ type boxState struct {
 func (a *App) state(st *store.Store, r *store.Record, boxes map[string]boxState, engineErr error) taskState {
 	s := taskState{
 		TaskID: r.TaskID, Project: r.Project, Task: r.Task, Branch: r.TargetBranch, CreatedAt: r.CreatedAt, Dir: r.Dir,
-		Container: r.Box, EndedBy: r.EndedBy, 	}
+		Container: r.Box, EndedBy: r.EndedBy,
+	}
 	b, here := boxes[r.TaskID]
 	s.Kept = r.Collected && r.Keep && here
 	switch {

@@ -104,7 +104,10 @@ func plainText(e workorder.Event) string {
 	case workorder.EventAgentError:
 		return "agent: error: " + text
 	case workorder.EventAgentFinished:
-		return "agent: finished " + words(status, exit(e), spent(e), text)
+		if status == statusCut {
+			return "agent: " + words(status, spent(e))
+		}
+		return "agent: finished " + words(exit(e), spent(e), text)
 	case workorder.EventValidateStarted:
 		return "validate " + name + ": " + words("started", text)
 	case workorder.EventValidateFinished:
