@@ -101,8 +101,8 @@ func (r *repository) Close() { r.gate.Stop() }
 // leftArchive is the archive's place in the output.
 const leftArchive = workorder.EvidenceDir + "/uncommitted.tar.gz"
 
-func (r *repository) Archive(ctx context.Context) (string, error) {
-	if err := r.pub.Archive(ctx, filepath.Join(r.out, leftArchive)); err != nil {
+func (r *repository) Archive(ctx context.Context, whole bool) (string, error) {
+	if err := r.pub.Archive(ctx, filepath.Join(r.out, leftArchive), whole); err != nil {
 		return "", err
 	}
 	return leftArchive, nil
@@ -121,12 +121,6 @@ func (r *repository) rescue(ctx context.Context, baseSHA string, commit bool) bo
 		cancel()
 	}
 	l := r.Land(ctx, baseSHA)
-	if left != nil {
-		l.Warnings = append(l.Warnings, left.Error())
-		var err error
-		if l.Archive, err = r.Archive(ctx); err != nil {
-			l.Warnings = append(l.Warnings, err.Error())
-		}
-	}
+	boot.Keep(ctx, r, &l, left)
 	return l
 }

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -21,6 +22,9 @@ import (
 type Repo struct {
 	// Dir is the work tree, or the bare repository itself.
 	Dir string
+	// Tree says that Dir is a work tree whose own configuration must not move it
+	// elsewhere (core.worktree, core.bare).
+	Tree bool
 	// Bare says that Dir is a repository without a work tree. Such a repository
 	// is ours: system and user configuration are not read.
 	Bare bool
@@ -76,8 +80,11 @@ func (r Repo) output(ctx context.Context, args []string) ([]byte, error) {
 			files = append(files, f)
 		}
 	}
-	if r.Bare {
+	switch {
+	case r.Bare:
 		argv = append(argv, "--git-dir", r.Dir)
+	case r.Tree:
+		argv = append(argv, "--git-dir", filepath.Join(r.Dir, ".git"), "--work-tree", r.Dir)
 	}
 	spec := proc.Spec{
 		Argv: append(argv, args...), Dir: r.Dir, Env: env, User: r.User,

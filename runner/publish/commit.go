@@ -8,8 +8,10 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // LeftError says that some of the work tree could not be committed.
@@ -41,13 +43,13 @@ func (e *LeftError) Error() string {
 // ignored included, as the agent's user and with hooks off. What cannot be added does not keep the
 // rest from being committed; it is named by a *LeftError. Nothing to commit is no error.
 func (p *Publisher) Commit(ctx context.Context, message string) error {
+	p.clear(ctx)
 	t := p.tree()
 	dirty, err := t.Dirty(ctx)
 	if err != nil || !dirty {
 		return err
 	}
-	p.unlock(ctx)
-	addErr := t.Run(ctx, "add", "--all", "--ignore-errors")
+	addErr := p.add(ctx)
 	if ctx.Err() != nil {
 		return addErr
 	}
@@ -95,26 +97,86 @@ func (p *Publisher) uncommitted(ctx context.Context) ([]string, error) {
 	return paths, nil
 }
 
-// unlock removes the lock files of a git that was killed with the agent: of the
-// index, of HEAD, of a branch. The agent is gone, so nobody holds them; each would block the commit. It is
-// done as the agent, whose folder may lead anywhere. A failure shows in the commit.
-func (p *Publisher) unlock(ctx context.Context) {
-	_ = proc.Run(ctx, proc.Spec{
-		Argv: []string{"find", ".git", "-path", ".git/objects", "-prune", "-o", "-name", "*.lock", "-type", "f", "-exec", "rm", "-f", "{}", "+"},
-		Dir:  p.Workspace, User: p.User,
-	})
+// add stages everything. A filter that the agent configured may hang: what has
+// not been added in half of the time is added without filters.
+func (p *Publisher) add(ctx context.Context) error {
+	first, cancel := ctx, func() {}
+	if d, ok := ctx.Deadline(); ok {
+		first, cancel = context.WithTimeout(ctx, time.Until(d)/2)
+	}
+	defer cancel()
+	t := p.tree()
+	err := t.Run(first, "add", "--all", "--ignore-errors")
+	if first.Err() == nil || ctx.Err() != nil {
+		return err
+	}
+	p.clear(ctx)
+	out, err := t.Output(ctx, "config", "--null", "--name-only", "--get-regexp", `^filter\..*\.(clean|process|required)$`)
+	if err != nil {
+		return fmt.Errorf("adding the files takes too long: %w", err)
+	}
+	var args []string
+	for name := range strings.SplitSeq(string(out), "\x00") {
+		switch {
+		case strings.HasSuffix(name, ".required"):
+			args = append(args, "-c", name+"=false")
+		case name != "":
+			args = append(args, "-c", name+"=")
+		}
+	}
+	return t.Run(ctx, append(args, "add", "--all", "--ignore-errors")...)
 }
+
+// clear takes away what would block git for ever or keep files from it: lock
+// files of a git that was killed with the agent (which is gone, so nobody holds them), pipes and sockets in .git that
+// git would wait on, and modes that shut out the agent's own user. It is done as
+// the agent, whose folders may lead anywhere. A failure shows in the commit.
+func (p *Publisher) clear(ctx context.Context) {
+	const script = `find .git ! -type f ! -type d ! -type l -delete
+find .git -path .git/objects -prune -o -name '*.lock' -type f -exec rm -f {} +
+find . -path ./.git -prune -o -type d ! -perm -u=rwx -exec chmod u+rwx {} \; -o -type f ! -perm -u=r -exec chmod u+r {} \;`
+	ctx, cancel := context.WithTimeout(ctx, clearTime)
+	defer cancel()
+	_ = proc.Run(ctx, proc.Spec{Argv: []string{"/bin/sh", "-c", script}, Dir: p.Workspace, User: p.User})
+}
+
+const (
+	// clearTime is enough to walk a million files.
+	clearTime = 20 * time.Second
+	// listTime bounds asking git for the list of files to archive: a repository
+	// that cannot say it in that time is archived whole.
+	listTime = 5 * time.Second
+	// archiveTime is enough to compress some hundred megabytes; a landing that is
+	// shorter than that has workorder.BundleGrace instead.
+	archiveTime = 60 * time.Second
+)
 
 // archiveLimit bounds an archive of what could not be committed, in bytes.
 const archiveLimit = 512 << 20
 
-// Archive keeps what Commit could not commit as a compressed tar file, or the
-// whole work tree without .git where git cannot tell. It reads the files as the agent's user.
-func (p *Publisher) Archive(ctx context.Context, path string) error {
-	paths, err := p.uncommitted(ctx)
-	if err != nil {
-		paths = []string{"."}
+// Archive keeps files as a compressed tar file: those that Commit could not
+// commit or, with whole and where git cannot tell, all of the work tree with .git. It reads them as
+// the agent's user, in time of its own: the landing's may be used up.
+func (p *Publisher) Archive(ctx context.Context, path string, whole bool) error {
+	limit := archiveTime
+	if d, ok := ctx.Deadline(); ok && time.Until(d) < archiveTime {
+		limit = workorder.BundleGrace
 	}
+	ctx = context.WithoutCancel(ctx)
+	paths := []string{"."}
+	if !whole {
+		list, cancel := context.WithTimeout(ctx, min(listTime, limit))
+		left, err := p.uncommitted(list)
+		cancel()
+		if err == nil {
+			if len(left) == 0 {
+				return errors.New("keep uncommitted files: there are none that can be named")
+			}
+			paths = left
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
 	if err != nil {
 		return fmt.Errorf("keep uncommitted files: %w", err)
@@ -122,11 +184,14 @@ func (p *Publisher) Archive(ctx context.Context, path string) error {
 	tail := proc.NewTail(1 << 10)
 	err = proc.Run(ctx, proc.Spec{
 		// What cannot be read even now is left out; the rest counts.
-		Argv: []string{"tar", "--create", "--gzip", "--exclude=./.git", "--ignore-failed-read", "--null", "--files-from=-"},
+		Argv: []string{"tar", "--create", "--gzip", "--ignore-failed-read", "--null", "--verbatim-files-from", "--files-from=-"},
 		Dir:  p.Workspace, User: p.User, Stdin: strings.NewReader(strings.Join(paths, "\x00")),
 		Stdout: &limitWriter{w: f, left: archiveLimit}, Stderr: tail,
 		Env: []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8"},
 	})
+	if proc.ExitCode(err) == 1 {
+		err = nil // a file changed while it was read: it is in, as far as it went
+	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		_ = os.Remove(path)
 		return fmt.Errorf("keep uncommitted files: %w: %s", err, strings.TrimSpace(tail.String()))

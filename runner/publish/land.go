@@ -57,8 +57,12 @@ func (p *Publisher) Land(ctx context.Context, base, bundlePath string) Landed {
 	outbox := git.Repo{Dir: p.outboxDir(), Bare: true}
 	local, cancel := context.WithTimeout(context.WithoutCancel(ctx), localTime)
 	defer cancel()
-	w, warnings, err := p.find(local, base)
-	l.Warnings = warnings
+	p.clear(local)
+	var w work
+	err := p.reconnect(local)
+	if err == nil {
+		w, l.Warnings, err = p.find(local, base)
+	}
 	if err == nil {
 		l.Head = w.head
 		var cs []git.Commit
@@ -139,6 +143,10 @@ func (p *Publisher) find(ctx context.Context, base string) (work, []string, erro
 		warnings = append(warnings, fmt.Sprintf("the agent left %s as it was and committed to %s; that is pushed", p.Order.TargetBranch, others[0].name))
 		w.head, others = others[0].sha, nil
 	}
+	if len(others) > maxRefs {
+		warnings = append(warnings, fmt.Sprintf("the agent made more than %d branches and tags beside the task's; the first %d are kept", maxRefs, maxRefs))
+		others = others[:maxRefs]
+	}
 	for _, o := range others {
 		keep := "refs/sandbox-agent/" + p.Order.TaskID + "/heads/" + o.name
 		warnings = append(warnings, fmt.Sprintf("the agent also committed to %s, which is not part of %s; it is kept as %s", o.name, p.Order.TargetBranch, keep))
@@ -150,9 +158,20 @@ func (p *Publisher) find(ctx context.Context, base string) (work, []string, erro
 // others lists the local branches, and HEAD where it is on none, whose commits
 // are neither part of the base nor of head.
 func (p *Publisher) others(ctx context.Context, base, head, at string) ([]ref, error) {
-	out, err := p.tree().Output(ctx, "for-each-ref", fmt.Sprintf("--count=%d", maxRefs), "--format=%(objectname) %(refname)", "--no-merged="+head, "refs/heads/")
+	// Tags and the stash hold work, too.
+	out, err := p.tree().Output(ctx, "for-each-ref", fmt.Sprintf("--count=%d", maxRefs+1), "--no-merged="+head,
+		"--format=%(if)%(*objectname)%(then)%(*objectname)%(else)%(objectname)%(end) %(refname)", "refs/heads/", "refs/tags/", "refs/stash")
 	if err != nil {
 		return nil, err
+	}
+	remote, err := p.Mirror().Output(ctx, "for-each-ref", "--format=%(if)%(*objectname)%(then)%(*objectname)%(else)%(objectname)%(end) %(refname)")
+	if err != nil {
+		return nil, err
+	}
+	// What the clone brought is no work of the agent's.
+	known := map[string]bool{}
+	for line := range strings.Lines(string(remote)) {
+		known[strings.TrimSpace(line)] = true
 	}
 	var refs []ref
 	seen := map[string]bool{base: true, head: true}
@@ -163,12 +182,10 @@ func (p *Publisher) others(ctx context.Context, base, head, at string) ([]ref, e
 		}
 	}
 	for line := range strings.Lines(string(out)) {
-		sha, name, _ := strings.Cut(strings.TrimSpace(line), " ")
-		// A branch of the remote that the clone brought is no work of the agent's.
-		if has, err := p.Mirror().Resolve(ctx, name); err == nil && has == sha {
-			continue
+		line = strings.TrimSpace(line)
+		if sha, name, _ := strings.Cut(line, " "); !known[line] {
+			add(strings.TrimPrefix(strings.TrimPrefix(name, "refs/heads/"), "refs/"), sha)
 		}
-		add(strings.TrimPrefix(name, "refs/heads/"), sha)
 	}
 	if at != "" && at != head {
 		if in, err := p.tree().IsAncestor(ctx, at, head); err != nil {
@@ -216,7 +233,11 @@ func (p *Publisher) push(ctx context.Context, outbox git.Repo, r ref) error {
 			break // trying again cannot help
 		}
 	}
-	return fmt.Errorf("push %s to %s: %w", strings.TrimPrefix(r.name, "refs/heads/"), p.Order.Repo, err)
+	name := strings.TrimPrefix(r.name, "refs/heads/")
+	if git.KindOf(err) == git.KindRejected {
+		return &git.Error{Verb: "push", Kind: git.KindRejected, Err: fmt.Errorf("the remote %s has a %s with other commits, or refuses it; it was left as it is", p.Order.Repo, name)}
+	}
+	return fmt.Errorf("push %s to %s: %w", name, p.Order.Repo, err)
 }
 
 // bundle keeps what could not be pushed as a file that `git fetch` reads.

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -48,7 +49,7 @@ func (p *Publisher) authed(r git.Repo) git.Repo {
 
 // tree is the agent's work tree, used as the agent.
 func (p *Publisher) tree() git.Repo {
-	return git.Repo{Dir: p.Workspace, User: p.User, Env: p.identity()}
+	return git.Repo{Dir: p.Workspace, Tree: true, User: p.User, Env: p.identity()}
 }
 
 func (p *Publisher) identity() []string {
@@ -108,6 +109,7 @@ func initBare(ctx context.Context, dir string) error {
 // its own cannot reach ours.
 func (p *Publisher) Checkout(ctx context.Context, base, sha string) error {
 	t := p.tree()
+	t.Tree = false // it is none yet
 	if err := t.Run(ctx, "clone", "--quiet", "--no-hardlinks", "--no-checkout", "--template=", "--branch", base,
 		"--", p.mirrorDir(), p.Workspace); err != nil {
 		return err
@@ -119,13 +121,32 @@ func (p *Publisher) Checkout(ctx context.Context, base, sha string) error {
 	if err := t.Run(ctx, "checkout", "--quiet", "--no-track", "-B", p.Order.TargetBranch, sha); err != nil {
 		return err
 	}
-	alternates := p.mirrorDir() + "/objects\n" + filepath.Join(p.Workspace, ".git/objects") + "\n"
+	return p.connect(filepath.Join(p.Workspace, ".git/objects"))
+}
+
+// connect makes the outbox see the mirror's objects and the work tree's.
+func (p *Publisher) connect(objects string) error {
 	info := filepath.Join(p.outboxDir(), "objects/info")
 	if err := os.MkdirAll(info, 0o755); err != nil {
 		return fmt.Errorf("prepare outbox: %w", err)
 	}
+	alternates := p.mirrorDir() + "/objects\n" + objects + "\n"
 	if err := os.WriteFile(filepath.Join(info, "alternates"), []byte(alternates), 0o644); err != nil {
 		return fmt.Errorf("prepare outbox: %w", err)
 	}
 	return nil
+}
+
+// reconnect follows the work tree's objects to where the agent may have moved
+// them (a .git that is a file, a separate git folder).
+func (p *Publisher) reconnect(ctx context.Context) error {
+	out, err := p.tree().Output(ctx, "rev-parse", "--path-format=absolute", "--git-path", "objects")
+	if err != nil {
+		return err
+	}
+	path := strings.TrimSuffix(string(out), "\n")
+	if !filepath.IsAbs(path) || strings.ContainsAny(path, "\n\"") {
+		return fmt.Errorf("the work tree's objects lie at %q", path)
+	}
+	return p.connect(path)
 }

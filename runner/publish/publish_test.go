@@ -339,7 +339,7 @@ func TestWhatCannotBeAddedDoesNotKeepTheRestBack(t *testing.T) {
 		t.Errorf("landed %+v", l)
 	}
 	archive := filepath.Join(t.TempDir(), "left.tar.gz")
-	if err := f.Archive(t.Context(), archive); err != nil {
+	if err := f.Archive(t.Context(), archive, false); err != nil {
 		t.Fatal(err)
 	}
 	if got := untar(t, archive, "embedded/file"); got != "precious" {
@@ -361,7 +361,7 @@ func TestRemovedRepositoryIsArchived(t *testing.T) {
 		t.Errorf("landed %+v", l)
 	}
 	archive := filepath.Join(t.TempDir(), "left.tar.gz")
-	if err := f.Archive(t.Context(), archive); err != nil {
+	if err := f.Archive(t.Context(), archive, false); err != nil {
 		t.Fatal(err)
 	}
 	if got := untar(t, archive, "./a"); got != "precious" {

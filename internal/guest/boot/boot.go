@@ -58,8 +58,9 @@ type Repository interface {
 	// Commit commits what is uncommitted, as far as it can; the error says what is
 	// left. Nothing to commit is no error.
 	Commit(ctx context.Context, message string) error
-	// Archive keeps what Commit left as a file of the output and returns its path there.
-	Archive(ctx context.Context) (path string, err error)
+	// Archive keeps what Commit left, or the whole work tree, as a file of the
+	// output and returns its path there. It has time of its own.
+	Archive(ctx context.Context, whole bool) (path string, err error)
 	// Land pushes the branch and reports. It may be called again.
 	Land(ctx context.Context, baseSHA string) Landing
 	// Close ends what Clone started for the length of the run.
@@ -73,6 +74,7 @@ type Landing struct {
 	Pushed   bool
 	Bundle   string // file that holds the work because it could not be pushed
 	Archive  string // file of the output that holds what could not be committed
+	Lost     bool   // something of the work could be kept nowhere
 	Warnings []string
 	Err      error
 }
@@ -100,6 +102,10 @@ type AgentEnd struct {
 	Reason   string
 	Warnings []string
 }
+
+// commitTime bounds the commit after the agent: a hundred thousand new files take
+// a minute, and what an agent can hang must not cost the validation its time.
+const commitTime = 3 * time.Minute
 
 // Box is one run inside the box.
 type Box struct {
@@ -224,7 +230,9 @@ func (b *Box) work(ctx context.Context, steps []step) ending {
 		if err := b.Rec.ReleaseForLanding(); err != nil {
 			b.Rec.Warn(err.Error())
 		}
-		_ = b.commit(ctx) // landing tries again, and says so
+		slice, done := context.WithTimeoutCause(ctx, commitTime, fmt.Errorf("not done within %s", commitTime))
+		_ = b.commit(slice) // landing tries again, and says so
+		done()
 	}
 	switch {
 	case len(b.Order.Validate) == 0:

@@ -33,6 +33,7 @@ type fake struct {
 	validate func() []workorder.Validation
 	land     func(context.Context) Landing
 	commit   func(context.Context) error
+	archive  error
 }
 
 func (f *fake) did(what string) {
@@ -89,9 +90,9 @@ func (f *fake) Commit(ctx context.Context, _ string) error {
 }
 
 func (f *fake) Baseline(context.Context) error { f.did("baseline"); return nil }
-func (f *fake) Archive(context.Context) (string, error) {
+func (f *fake) Archive(context.Context, bool) (string, error) {
 	f.did("archive")
-	return "evidence/left.tar.gz", nil
+	return "evidence/left.tar.gz", f.archive
 }
 
 func (f *fake) Land(ctx context.Context, _ string) Landing {
@@ -349,6 +350,20 @@ func TestCommitThatFails(t *testing.T) {
 	f = &fake{commit: f.commit, land: func(context.Context) Landing { return Landing{Head: "b0"} }}
 	if r := play(t, f, order(), nil); r.result.Status != workorder.StatusError || r.code != workorder.ExitGit {
 		t.Errorf("nothing but uncommittable work: %s, exit code %d", r.result.Status, r.code)
+	}
+	f = &fake{commit: f.commit, archive: errors.New("tar was killed")}
+	if r := play(t, f, order(), nil); r.result.Status != workorder.StatusError || !strings.Contains(r.result.Reason, "lost") {
+		t.Errorf("work that is nowhere: %s: %s", r.result.Status, r.result.Reason)
+	}
+}
+
+// Commits that can be read by nobody are kept with the whole work tree.
+func TestUnreadableRepositoryIsArchived(t *testing.T) {
+	t.Parallel()
+	f := &fake{land: func(context.Context) Landing { return Landing{Head: "b0", Err: errors.New("bad object")} }}
+	r := play(t, f, order(), nil)
+	if !f.called("archive") || len(r.result.Evidence) != 1 || r.code != workorder.ExitGit {
+		t.Errorf("calls %q, %+v", f.calls, r.result)
 	}
 }
 

@@ -69,13 +69,7 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 		done()
 	}
 	l := b.Repo.Land(ctx, b.baseSHA)
-	if left != nil {
-		l.Warnings = append(l.Warnings, left.Error())
-		var err error
-		if l.Archive, err = b.Repo.Archive(ctx); err != nil {
-			l.Warnings = append(l.Warnings, err.Error())
-		}
-	}
+	Keep(ctx, b.Repo, &l, left)
 	for _, w := range l.Warnings {
 		b.Rec.Emit(workorder.Event{Type: workorder.EventWarning, Text: w})
 	}
@@ -87,12 +81,32 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 	return l
 }
 
+// Keep archives what is in no commit that landed: the files that could not be
+// committed, or everything when the commits themselves could not be read.
+func Keep(ctx context.Context, repo Repository, l *Landing, left error) {
+	whole := l.Err != nil && l.Bundle == ""
+	if left == nil && !whole {
+		return
+	}
+	if left != nil {
+		l.Warnings = append(l.Warnings, left.Error())
+	}
+	var err error
+	if l.Archive, err = repo.Archive(ctx, whole); err != nil {
+		l.Archive, l.Lost = "", true
+		l.Warnings = append(l.Warnings, err.Error())
+	}
+}
+
 // finish decides the verdict, writes the result and returns the exit code.
 func (b *Box) finish(e ending, l Landing) int {
 	if e.status == "" {
 		e.status, e.by, e.reason = b.Task.Verdict(e.checks, len(l.Commits), e.cause)
 	}
-	if l.Archive != "" && e.status == workorder.StatusNoChanges {
+	switch {
+	case l.Lost && (e.status == workorder.StatusNoChanges || e.status == workorder.StatusSuccess):
+		e.status, e.by, e.reason = workorder.StatusError, workorder.ByGit, "changes of the agent's could neither be committed nor kept as files: they are lost"
+	case l.Archive != "" && e.status == workorder.StatusNoChanges:
 		// There are changes, they are only not in git.
 		e.status, e.by, e.reason = workorder.StatusError, workorder.ByGit, "the agent's changes could not be committed; they are kept in "+l.Archive
 	}
