@@ -305,7 +305,11 @@ func TestInterruptOnce(t *testing.T) {
 	t.Parallel()
 	w := work(t, deaf)
 	w.Signal(syscall.SIGINT)
-	landed(t, w.repo, w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal))
+	r := w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal)
+	landed(t, w.repo, r)
+	if r.Reason != "you interrupted it" {
+		t.Errorf("reason %q", r.Reason)
+	}
 }
 
 // Who insists is obeyed at once; what was committed is not promised then.
@@ -401,12 +405,12 @@ func TestStopOfAFrozenBox(t *testing.T) {
 func TestStopAtOnce(t *testing.T) {
 	t.Parallel()
 	w := work(t, deaf)
-	if c := w.u.run("", "stop", "--timeout", "0", w.id); c.code != 0 {
+	if c := w.u.run("", "stop", "--timeout", "0", w.id); c.code != 0 || !strings.Contains(c.stdout, "interrupted") {
 		t.Errorf("stop: exit code %d", c.code)
 	}
-	c := w.wait()
-	if r := w.u.result(w.id); c.code == 0 || c.code != workorder.ExitCode(r.Status, r.EndedBy) {
-		t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reason)
+	r := w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal)
+	if !strings.HasPrefix(r.Reason, "killed on request") {
+		t.Errorf("reason %q", r.Reason)
 	}
 }
 

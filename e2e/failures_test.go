@@ -153,7 +153,7 @@ func (f *failure) run(t *testing.T) {
 		if strings.Contains(said, "preflight") {
 			t.Error("a run was begun")
 		}
-		u.rejected(f.code)
+		u.rejected(f.code, strings.Contains(c.stderr, "project.yaml:"))
 		if strings.Count(c.stderr, "error: ") > 1 && !strings.Contains(c.stderr, "project.yaml:") {
 			t.Error("it says more than one error")
 		}
@@ -179,13 +179,13 @@ func (f *failure) run(t *testing.T) {
 }
 
 // rejected checks that a run that could not be resolved has a result all the
-// same, and that a slip on the command line has none.
-func (u *user) rejected(code int) {
+// same, and that a slip on the command line or in the project file has none.
+func (u *user) rejected(code int, inFile bool) {
 	u.t.Helper()
 	rows := u.ps()
-	if code == workorder.ExitUsage {
+	if code == workorder.ExitUsage || code == workorder.ExitNoProject || inFile {
 		if len(rows) != 0 {
-			u.t.Errorf("a slip on the command line became the tasks %+v", rows)
+			u.t.Errorf("a slip became the tasks %+v", rows)
 		}
 		return
 	}

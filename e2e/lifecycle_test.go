@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/container"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -35,7 +36,7 @@ func TestCLIKilled(t *testing.T) {
 		{"agent: started", true},
 		{"stdout: agent-is-busy", true},
 		{"push: started", true},
-		{"result:", true},
+		{"push: done", true},
 	} {
 		t.Run(k.moment, func(t *testing.T) {
 			t.Parallel()
@@ -48,14 +49,15 @@ func TestCLIKilled(t *testing.T) {
 			if c := u.run("", "ps"); c.code != 0 || !strings.Contains(c.stdout, id) {
 				t.Errorf("ps: exit code %d", c.code)
 			}
-			if c := u.run("", "logs", "-f", id); c.code != 0 {
-				t.Errorf("logs -f: exit code %d", c.code)
-			}
+			followed := u.run("", "logs", "-f", id)
 			c := u.run("", "result", id, "--json")
 			if c.code != 0 {
 				t.Fatalf("result: exit code %d", c.code)
 			}
 			r := u.result(id)
+			if want := workorder.ExitCode(r.Status, r.EndedBy); followed.code != want {
+				t.Errorf("logs -f: exit code %d, want %d", followed.code, want)
+			}
 			switch {
 			case r.Status == workorder.StatusSuccess:
 				landed(t, repo, r)
@@ -86,10 +88,11 @@ func TestCLIKilledAnyWhen(t *testing.T) {
 			s.Signal(syscall.SIGKILL)
 			s.wait()
 			for _, row := range u.ps() {
-				if c := u.run("", "logs", "-f", row.TaskID); c.code != 0 {
-					t.Errorf("logs -f: exit code %d", c.code)
+				followed, r := u.run("", "logs", "-f", row.TaskID), u.result(row.TaskID)
+				if want := workorder.ExitCode(r.Status, r.EndedBy); followed.code != want {
+					t.Errorf("logs -f: exit code %d, want %d", followed.code, want)
 				}
-				if r := u.result(row.TaskID); r.Status != workorder.StatusSuccess && r.Status != workorder.StatusLost && r.Status != workorder.StatusError {
+				if r.Status != workorder.StatusSuccess && r.Status != workorder.StatusLost && r.Status != workorder.StatusError {
 					t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reason)
 				} else if r.Status == workorder.StatusSuccess {
 					landed(t, repo, r)
@@ -223,6 +226,11 @@ func TestKeep(t *testing.T) {
 	if c.code != 0 || len(cs) != 1 || cs[0].State != "exited" {
 		t.Fatalf("exit code %d, containers %+v", c.code, cs)
 	}
+	for _, want := range []string{"docker cp sandbox-agent-" + id + ":", "sandbox-agent rm " + id} {
+		if !strings.Contains(c.stdout, want) {
+			t.Errorf("it does not say %q", want)
+		}
+	}
 	if _, err := eng.ContainerStatPath(t.Context(), cs[0].ID, workorder.Workspace+"/kept"); err != nil {
 		t.Error(err)
 	}
@@ -254,10 +262,17 @@ func TestJSONLines(t *testing.T) {
 				}
 				seq = e.Seq
 			}
+			if i == 0 && (e.Type != workorder.EventTask || e.ID != c.task(t) || e.Name != u.result(e.ID).Branch) {
+				t.Errorf("the first line is %q", line)
+			}
 			if last := i == len(lines)-1; last != (e.Type == workorder.EventResult) {
 				t.Errorf("line %d of %d is a %s", i, len(lines), e.Type)
 			} else if last && (e.Result == nil || string(e.Result.Status) != name || c.code != workorder.ExitCode(e.Result.Status, e.Result.EndedBy)) {
 				t.Errorf("exit code %d, the last line is %q", c.code, line)
+			} else if last {
+				if diff := cmp.Diff(u.result(e.Result.TaskID), e.Result); diff != "" || e.Status != name {
+					t.Errorf("the last line is not the result on disk: %s", diff)
+				}
 			}
 		}
 		if strings.Contains(c.stderr, "goroutine ") {
