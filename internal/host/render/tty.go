@@ -202,14 +202,14 @@ func (r *ttyRenderer) agent(e workorder.Event, name, text string) {
 		r.print(red, "✗ ", "agent: "+text, maxTextLines)
 	case workorder.EventAgentFinished:
 		r.end(kindAgent, kindAgent)
-		mark, color, code := "✓ ", green, ""
+		mark, color, ended, code := "✓ ", green, "finished", ""
 		if e.ExitCode != nil && *e.ExitCode != 0 {
 			mark, color, code = "✗ ", red, exit(e)
 		}
 		if e.Status == statusCut {
-			mark, color, code = "- ", yellow, statusCut
+			mark, color, ended = "- ", yellow, statusCut
 		}
-		r.print(color, mark, words("agent finished", code, spent(e), text), 2)
+		r.print(color, mark, words("agent", ended, code, spent(e), text), 2)
 	default:
 		if said := plainText(e); said != "" {
 			r.print(dim, "  ", said, 1)
