@@ -92,7 +92,7 @@ func TestReadmeCommands(t *testing.T) {
 	}
 	walk(root)
 	// Flags of other programs that the README mentions.
-	others := []string{"--privileged", "--userns"}
+	others := []string{"--privileged", "--userns", "--rm"}
 	for _, f := range regexp.MustCompile("--[a-z][a-z-]+").FindAllString(text, -1) {
 		if !slices.Contains(all, f) && !slices.Contains(others, f) {
 			t.Errorf("the README names the flag %s, which no command has", f)
