@@ -402,7 +402,7 @@ func TestDirtyRoot(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer stack.Down(ctx)
+			defer stack.Unwatch()
 			all, err := e.Client().ContainerList(ctx, container.ListOptions{All: true})
 			if err != nil || len(all) != 1 {
 				t.Fatalf("%d containers, %v", len(all), err)
@@ -730,5 +730,5 @@ func TestPostgres(t *testing.T) {
 			t.Errorf("the stop is taken for a failure: %+v", end)
 		}
 	}
-	_ = stack.Down(ctx) // the engine is gone already; it must not hang
+	stack.Unwatch() // the engine is gone already; it must not hang
 }
