@@ -34,14 +34,14 @@ type inside struct {
 
 // insideOnce compiles the tests and saves the images once for all tests of this file.
 var insideOnce = sync.OnceValues(func() (*inside, error) {
-	dir, err := os.MkdirTemp("", "sandbox-agent-inside-")
-	if err != nil {
+	dir := filepath.Join(scratch, "inside")
+	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), insideLimit)
 	defer cancel()
 	binary := filepath.Join(dir, "box.test")
-	_, err = proc.Output(ctx, proc.Spec{
+	_, err := proc.Output(ctx, proc.Spec{
 		Argv: []string{"go", "test", "-c", "-tags", "boxtest", "-o", binary, "../internal/guest/dockerd"},
 		Env:  append(os.Environ(), "CGO_ENABLED=0"),
 	})

@@ -40,10 +40,11 @@ const (
 	postgresImage = "sandbox-agent-e2e/postgres"
 )
 
-// bin is the program under test; eng is the engine it uses.
+// bin is the program under test; eng is the engine it uses; scratch is a folder
+// that is removed at the end.
 var (
-	bin string
-	eng *client.Client
+	bin, scratch string
+	eng          *client.Client
 )
 
 func TestMain(m *testing.M) {
@@ -58,6 +59,10 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) (int, error) {
 	ctx := context.Background()
 	var err error
+	if scratch, err = os.MkdirTemp("", "sandbox-agent-e2e-"); err != nil {
+		return 1, err
+	}
+	defer os.RemoveAll(scratch)
 	if bin, err = filepath.Abs("../bin/sandbox-agent"); err != nil {
 		return 1, err
 	}
@@ -157,12 +162,7 @@ const aptInstall = "RUN apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-
 func serviceImages(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
 	defer cancel()
-	dir, err := os.MkdirTemp("", "sandbox-agent-e2e-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	base, err := provision.EnsureBase(ctx, eng, provision.Options{Version: version.Get().Version, StateDir: dir})
+	base, err := provision.EnsureBase(ctx, eng, provision.Options{Version: version.Get().Version, StateDir: scratch})
 	if err != nil {
 		return fmt.Errorf("base of the service images: %w", err)
 	}

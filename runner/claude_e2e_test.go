@@ -15,6 +15,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -85,13 +86,31 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// claudeBox runs the real CLI (SANDBOX_AGENT_TEST_CLAUDE or the one in PATH) against m.
+// realClaude is the Claude Code program of the box's image.
+func realClaude(t *testing.T) string {
+	t.Helper()
+	output := func(argv ...string) string {
+		out, err := proc.Output(t.Context(), proc.Spec{Argv: argv})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fields := strings.Fields(string(out))
+		if len(fields) == 0 {
+			return ""
+		}
+		return fields[len(fields)-1]
+	}
+	id := output("docker", "create", output("../bin/sandbox-agent", "image", "build"))
+	path := filepath.Join(t.TempDir(), "claude")
+	defer output("docker", "rm", "-v", id)
+	output("docker", "cp", id+":/usr/local/bin/claude", path)
+	return path
+}
+
+// claudeBox runs the real CLI against m.
 func claudeBox(t *testing.T, m *model) *box {
 	t.Helper()
-	cli := os.Getenv("SANDBOX_AGENT_TEST_CLAUDE")
-	if cli == "" {
-		t.Skip("SANDBOX_AGENT_TEST_CLAUDE does not name the Claude Code program")
-	}
+	cli := realClaude(t)
 	m.keys = map[string]bool{}
 	srv := httptest.NewServer(m)
 	t.Cleanup(srv.Close)

@@ -8,8 +8,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// fakeClaude has a stand-in for the CLI.
-func fakeClaude(t *testing.T, script string) *box {
+// claudeScript has a stand-in for the CLI.
+func claudeScript(t *testing.T, script string) *box {
 	t.Helper()
 	b := newBox(t)
 	b.Order.Harness = workorder.Harness{Name: "claude-code"}
@@ -24,7 +24,7 @@ func fakeClaude(t *testing.T, script string) *box {
 func TestVersionThatMustBeUsed(t *testing.T) {
 	const script = `[ "$1" = --version ] && { echo "2.1.5 (Claude Code)"; exit; }; touch ran
 		echo '{"type":"result","subtype":"success","session_id":"s","result":"done"}'`
-	b := fakeClaude(t, script)
+	b := claudeScript(t, script)
 	b.Order.Harness.Version = "2.1.4"
 	check(t, Agent(t.Context(), b.Config), workorder.StatusError, workorder.ByOrder, "asks for version 2.1.4 (harness.version), this box has 2.1.5")
 	if exists(filepath.Join(b.Workspace, "ran")) || len(b.of(workorder.EventAgentStarted)) > 0 {
@@ -33,7 +33,7 @@ func TestVersionThatMustBeUsed(t *testing.T) {
 	b.Order.Harness.Version = "2.1.5"
 	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.ByAgent, "")
 
-	broken := fakeClaude(t, "echo no such luck >&2; exit 3")
+	broken := claudeScript(t, "echo no such luck >&2; exit 3")
 	broken.Order.Harness.Version = "2.1.5"
 	check(t, Agent(t.Context(), broken.Config), workorder.StatusError, workorder.ByOrder, "no such luck")
 
@@ -47,7 +47,7 @@ func TestVersionThatMustBeUsed(t *testing.T) {
 // TestStoppedAgentHasNoExitCode: one that exits with 0 because it was stopped
 // does not read "failed, exit 0".
 func TestStoppedAgentHasNoExitCode(t *testing.T) {
-	b := fakeClaude(t, `trap 'exit 0' INT
+	b := claudeScript(t, `trap 'exit 0' INT
 		echo '{"type":"system","subtype":"api_retry","error_status":401,"error":"authentication_failed","session_id":"s"}'
 		while :; do sleep 0.01; done`)
 	check(t, Agent(t.Context(), b.Config), workorder.StatusFailed, workorder.ByAgent, "refused the key")
