@@ -106,7 +106,7 @@ harness:
 	if got := show("left uncommitted"); got != "left" {
 		t.Errorf("uncommitted work: %q", got)
 	}
-	for _, path := range strings.SplitSeq(gittest.Git(t, repo, "ls-tree", "-r", "--name-only", r.Branch), "\n") {
+	for path := range strings.SplitSeq(gittest.Git(t, repo, "ls-tree", "-r", "--name-only", r.Branch), "\n") {
 		if path == ".env" {
 			t.Error(".env was committed")
 		}
