@@ -134,7 +134,11 @@ func TestCLIAndCompanionKilled(t *testing.T) {
 	if c := w.u.run("", "result", w.id); c.code != 0 {
 		t.Errorf("result: exit code %d", c.code)
 	}
-	landed(t, w.repo, w.u.result(w.id))
+	r := w.u.result(w.id)
+	landed(t, w.repo, r)
+	if r.Status != workorder.StatusSuccess {
+		t.Errorf("the work came home, the run is told as %s: %s", r.Status, r.Reason)
+	}
 }
 
 // Detached: the id, and no more; everything else from other processes.

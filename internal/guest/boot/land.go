@@ -105,7 +105,7 @@ func (b *Box) finish(e ending, l Landing) int {
 	}
 	switch {
 	case l.Lost && (e.status == workorder.StatusNoChanges || e.status == workorder.StatusSuccess):
-		e.status, e.by, e.reason = workorder.StatusError, workorder.ByGit, "changes of the agent's could neither be committed nor kept as files: they are lost"
+		e.status, e.by, e.reason = workorder.StatusError, workorder.ByAgent, "changes of the agent's could neither be committed nor kept as files: they are lost"
 	case l.Archive != "" && e.status == workorder.StatusNoChanges:
 		// There are changes, they are only not in git.
 		e.status, e.by, e.reason = workorder.StatusError, workorder.ByGit, "the agent's changes could not be committed; they are kept in "+l.Archive

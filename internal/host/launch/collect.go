@@ -238,6 +238,10 @@ func (l *Launcher) bundle(ctx context.Context, rec *store.Record, res *workorder
 		return []string{fmt.Sprintf("import %s into %s: %v", path, rec.LocalRepo, err)}
 	}
 	res.Branch, res.Pushed = rec.TargetBranch, true
+	if res.Status == workorder.StatusError && res.EndedBy == workorder.ByGit {
+		// The box says this of a run in which all went well but the push.
+		res.Status, res.EndedBy, res.Reason = workorder.StatusSuccess, workorder.ByAgent, ""
+	}
 	res.NextCommand = nextCommand(rec, res)
 	return []string{"the branch was not pushed by the box; it was imported into " + rec.LocalRepo + " from its bundle"}
 }
