@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -102,7 +103,7 @@ func (in *inside) create(mounts []string, env []string, args ...string) *box {
 	r, err := eng.ContainerCreate(ctx, &container.Config{
 		Image: in.image, Entrypoint: []string{"/box.test"}, Cmd: append([]string{"-test.v"}, args...),
 		Env: append([]string{
-			"BOXTEST_IMAGES=/images", "BOXTEST_REDIS=" + redisImage, "BOXTEST_PG=" + postgresImage, "BOXTEST_OFFLINE=1",
+			"BOXTEST_IMAGES=/images", "BOXTEST_REDIS=" + redisImage, "BOXTEST_PG=" + postgresImage,
 		}, env...),
 	}, &container.HostConfig{
 		CapAdd: []string{"SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE"}, SecurityOpt: []string{"seccomp=unconfined", "apparmor=unconfined"},
@@ -208,7 +209,29 @@ func newVolume(t *testing.T) string {
 // The inner engine in a confined box: drivers, ownership, crash, services, stop.
 func TestInnerEngine(t *testing.T) {
 	in := newInside(t)
-	in.create(nil, nil, "-test.skip", "^(TestKillNineAndRestart|TestTwoBoxesOneCache|TestSupabaseCLI)$").passed()
+	out := "BOXTEST_OUT=" + sayHello(t)
+	in.create(nil, []string{out}, "-test.skip", "^(TestKillNineAndRestart|TestTwoBoxesOneCache|TestSupabaseCLI)$").passed()
+}
+
+// sayHello listens on this machine's side of the bridge and greets whoever connects.
+func sayHello(t *testing.T) (address string) {
+	t.Helper()
+	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(hostAddress(t), "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "hello from outside\n")
+			_ = c.Close()
+		}
+	}()
+	return ln.Addr().String()
 }
 
 // A box that is killed leaves nothing on its data root that the next one stumbles over.
