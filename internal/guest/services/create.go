@@ -2,7 +2,6 @@ package services
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -145,7 +144,8 @@ func seconds(s float64) time.Duration {
 
 // cause puts the reason for which ctx ended in the place of its bare error.
 func cause(ctx context.Context, err error) error {
-	if ctx.Err() != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
+	// A call that our own deadline cut off: that says all, the engine's words nothing.
+	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err

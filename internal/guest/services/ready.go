@@ -93,6 +93,9 @@ func (s *Stack) healthy(ctx context.Context, u *unit) error {
 	last := ""
 	for {
 		in, err := s.look(ctx, u)
+		if err != nil && ctx.Err() != nil {
+			return fmt.Errorf("%w: its healthcheck last said: %s", err, last)
+		}
 		if err != nil {
 			return err
 		}
