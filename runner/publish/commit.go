@@ -44,6 +44,7 @@ func (e *LeftError) Error() string {
 // rest from being committed; it is named by a *LeftError. Nothing to commit is no error.
 func (p *Publisher) Commit(ctx context.Context, message string) error {
 	p.clear(ctx)
+	p.open(ctx)
 	t := p.tree()
 	dirty, err := t.Dirty(ctx)
 	if err != nil || !dirty {
@@ -127,17 +128,24 @@ func (p *Publisher) add(ctx context.Context) error {
 	return t.Run(ctx, append(args, "add", "--all", "--ignore-errors")...)
 }
 
-// clear takes away what would block git for ever or keep files from it: lock
-// files of a git that was killed with the agent (which is gone, so nobody holds them), pipes and sockets in .git that
-// git would wait on, and modes that shut out the agent's own user. It is done as
-// the agent, whose folders may lead anywhere. A failure shows in the commit.
+// clear takes away what would block git for ever: lock files of a git that was
+// killed with the agent (which is gone, so nobody holds them), and pipes and sockets in .git that
+// git would wait on. It looks at .git only, so it is short however large the work
+// tree is. It is done as the agent, whose folders may lead anywhere; a failure shows in what git says next.
 func (p *Publisher) clear(ctx context.Context) {
-	const script = `find .git ! -type f ! -type d ! -type l -delete
-find .git -path .git/objects -prune -o -name '*.lock' -type f -exec rm -f {} +
-find . -path ./.git -prune -o -type d ! -perm -u=rwx -exec chmod u+rwx {} \; -o -type f ! -perm -u=r -exec chmod u+r {} \;`
+	p.script(ctx, `find .git ! -type f ! -type d ! -type l -delete
+find .git -path .git/objects -prune -o -name '*.lock' -type f -exec rm -f {} +`)
+}
+
+// open gives the agent's own user back what its modes shut out.
+func (p *Publisher) open(ctx context.Context) {
+	p.script(ctx, `find . -path ./.git -prune -o -type d ! -perm -u=rwx -exec chmod u+rwx {} \; -o -type f ! -perm -u=r -exec chmod u+r {} \;`)
+}
+
+func (p *Publisher) script(ctx context.Context, text string) {
 	ctx, cancel := context.WithTimeout(ctx, clearTime)
 	defer cancel()
-	_ = proc.Run(ctx, proc.Spec{Argv: []string{"/bin/sh", "-c", script}, Dir: p.Workspace, User: p.User})
+	_ = proc.Run(ctx, proc.Spec{Argv: []string{"/bin/sh", "-c", text}, Dir: p.Workspace, User: p.User})
 }
 
 const (

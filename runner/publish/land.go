@@ -17,9 +17,11 @@ const (
 	// one that is really down must not eat the time the result needs.
 	pushTries = 3
 	pushPause = 700 * time.Millisecond
-	// localTime bounds looking at the repositories, which takes milliseconds: it
-	// must be possible even when the time for pushing is used up.
-	localTime = 2 * time.Second
+	// localTime bounds looking at the repositories, which takes milliseconds, or
+	// seconds with a million commits. It is apart from the time for pushing, and
+	// hurriedTime when there is little of that.
+	localTime   = 30 * time.Second
+	hurriedTime = 2 * time.Second
 	// bundleTime is enough to pack some hundred megabytes; a landing that is
 	// shorter than that has workorder.BundleGrace instead.
 	bundleTime = 20 * time.Second
@@ -55,9 +57,15 @@ type ref struct{ name, sha string }
 func (p *Publisher) Land(ctx context.Context, base, bundlePath string) Landed {
 	var l Landed
 	outbox := git.Repo{Dir: p.outboxDir(), Bare: true}
-	local, cancel := context.WithTimeout(context.WithoutCancel(ctx), localTime)
+	limit := localTime
+	if d, ok := ctx.Deadline(); ok && time.Until(d) < localTime {
+		limit = hurriedTime
+	}
+	clearing, cleared := context.WithTimeout(context.WithoutCancel(ctx), hurriedTime)
+	p.clear(clearing)
+	cleared()
+	local, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	p.clear(local)
 	var w work
 	err := p.reconnect(local)
 	if err == nil {
