@@ -31,8 +31,6 @@ func (p *Project) Ignored() (keys []string) {
 	}{
 		{"dev", p.Dev != nil},
 		{"pr", p.PR != nil},
-		{"push_interval", p.PushIntervalSeconds > 0},
-		{"checkpoint_interval", p.CheckpointIntervalSeconds > 0},
 	} {
 		if k.set {
 			keys = append(keys, k.name)

@@ -53,6 +53,7 @@ func bind(p *Project) {
 	p.Image = r.get("image").str()
 	p.PushIntervalSeconds = r.get("push_interval").number()
 	p.CheckpointIntervalSeconds = r.get("checkpoint_interval").number()
+	p.HangTimeoutSeconds = r.get("hang_timeout").number()
 }
 
 func bindServices(v *value) []workorder.Service {

@@ -113,8 +113,9 @@ func definition() *schema {
 		{name: "isolation", schema: &schema{kind: text, def: IsolationConfined, enum: []string{IsolationConfined, IsolationPrivileged}, doc: "How the sandbox is held: confined (capability list, no host devices) or privileged (classic --privileged)."}},
 		{name: "oci_runtime", slips: []string{"runtime"}, schema: &schema{kind: text, doc: "OCI runtime of the engine, such as sysbox-runc, kata or runsc. Default: the engine's own.", pattern: runtimeName, rule: "the name of a runtime the engine knows"}},
 		{name: "image", schema: &schema{kind: text, doc: "Image of the sandbox. A custom image must exist; it is never built over. Default: the image built by the CLI.", pattern: imageRef, rule: "an image reference such as name:tag"}},
-		{name: "push_interval", schema: &schema{kind: duration, doc: "Time between pushes of committed work.", examples: []string{"2m"}}},
-		{name: "checkpoint_interval", schema: &schema{kind: duration, doc: "Time between snapshots of uncommitted work; the most that a sudden end can cost.", examples: []string{"60s"}}},
+		{name: "push_interval", schema: &schema{kind: duration, def: "2m", doc: "Longest time between pushes of committed work; a commit is pushed within seconds.", examples: []string{"2m"}}},
+		{name: "checkpoint_interval", schema: &schema{kind: duration, def: "60s", doc: "Time between snapshots of uncommitted work; the most that a sudden end can cost.", examples: []string{"60s"}}},
+		{name: "hang_timeout", slips: []string{"watchdog", "idle_timeout"}, schema: &schema{kind: duration, def: "15m", doc: "An agent that for so long shows no sign of life (no event, no change in the tree, no work of its processes) is stopped; where its harness can, its session is resumed once.", examples: []string{"15m"}}},
 	}}
 }
 

@@ -134,9 +134,9 @@ func TestEverything(t *testing.T) {
 		PR:                  &workorder.PullRequest{Labels: []string{"agent"}, Draft: true, Reviewers: []string{"octocat", "myorg/team"}, Base: "main"},
 		Network:             workorder.Network{Mode: workorder.NetworkFull},
 		Limits:              workorder.Limits{MemoryBytes: 3 << 29, CPUs: 1.5, PIDs: 4096},
-		PushIntervalSeconds: 120, CheckpointIntervalSeconds: 30, Author: projects.DefaultAuthor(),
+		PushIntervalSeconds: 120, CheckpointIntervalSeconds: 30, HangTimeoutSeconds: 1200, AttemptID: "0123456789abcdef", Author: projects.DefaultAuthor(),
 	}
-	got, err := p.Order(projects.OrderInput{TaskID: "T-A1B2C3D4", Task: "-x\n$(id) é"})
+	got, err := p.Order(projects.OrderInput{TaskID: "T-A1B2C3D4", AttemptID: "0123456789abcdef", Task: "-x\n$(id) é"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestEverything(t *testing.T) {
 
 // TestSeed: the seed's file means the same with either indentation.
 func TestSeed(t *testing.T) {
-	in := projects.OrderInput{TaskID: "T-A1B2C3D4", Task: "Add pagination to the users API endpoint"}
+	in := projects.OrderInput{TaskID: "T-A1B2C3D4", AttemptID: "0123456789abcdef", Task: "Add pagination to the users API endpoint"}
 	nested, err := load(t, "testdata/ok/seed-nested.yaml").Order(in)
 	if err != nil {
 		t.Fatal(err)

@@ -41,6 +41,7 @@ type Project struct {
 
 	PushIntervalSeconds       float64
 	CheckpointIntervalSeconds float64
+	HangTimeoutSeconds        float64
 
 	// What the launcher needs and the order does not carry.
 	Isolation  string
@@ -127,6 +128,8 @@ type OrderInput struct {
 	// TaskID empty: a new one.
 	TaskID string
 	Task   string
+	// AttemptID empty: a new one.
+	AttemptID string
 	// Mode empty: create.
 	Mode workorder.Mode
 	// TargetBranch empty: made of the task. Ignored without a repository.
@@ -146,10 +149,14 @@ func (p *Project) Order(in OrderInput) (workorder.Order, error) {
 		Dev: p.Dev, Harness: p.Harness, MaxBudgetUSD: p.MaxBudgetUSD, TimeoutMinutes: p.TimeoutMinutes,
 		PR: p.PR, Network: p.Network, Limits: p.Limits,
 		PushIntervalSeconds: p.PushIntervalSeconds, CheckpointIntervalSeconds: p.CheckpointIntervalSeconds,
+		HangTimeoutSeconds: p.HangTimeoutSeconds, AttemptID: in.AttemptID,
 		Author: in.Author,
 	}
 	if o.TaskID == "" {
 		o.TaskID = workorder.NewTaskID()
+	}
+	if o.AttemptID == "" {
+		o.AttemptID = workorder.NewAttemptID()
 	}
 	if o.Mode == "" {
 		o.Mode = workorder.ModeCreate

@@ -52,6 +52,17 @@ const (
 	EventOutput EventType = "output"
 	// EventPush: Name (ref), Text (commit id or error), Status ok or error.
 	EventPush EventType = "push"
+	// EventCheckpoint: Name (ref), Text (commit id or error), Status ok or error,
+	// DurationMS of snapshot and push. Nothing is said when nothing changed.
+	EventCheckpoint EventType = "checkpoint"
+	// EventLease: Status acquired, waiting, lost or released; Text.
+	EventLease EventType = "lease"
+	// EventRestored: Text (commit id of the checkpoint or the branch), Status ok or error.
+	EventRestored EventType = "restored"
+	// EventNotice: Text that the agent was told, Status ok or error (it cannot be told).
+	EventNotice EventType = "notice"
+	// EventHang: Path (evidence in the output), Text, Status resumed or ended.
+	EventHang EventType = "hang"
 	// EventWarning: Text.
 	EventWarning EventType = "warning"
 	// EventResult: Result, the last event of every run that ends in order.

@@ -17,9 +17,15 @@ import (
 // Mode says what the run is asked to do with the branch.
 type Mode string
 
-// ModeCreate starts a new task on a new branch. It is the only mode this
-// version carries out; an order with another one is refused.
-const ModeCreate Mode = "create"
+// The modes that this version carries out; an order with another one is refused.
+const (
+	// ModeCreate starts a new task on a new branch. It is refused when the remote
+	// knows the task already.
+	ModeCreate Mode = "create"
+	// ModeContinue goes on with a task in a new box, from its branch and its last
+	// checkpoint. It is refused when the remote does not know the task.
+	ModeContinue Mode = "continue"
+)
 
 // NetworkMode is the outbound network policy of the box.
 type NetworkMode string
@@ -35,9 +41,17 @@ type Order struct {
 	Version int    `json:"version"`
 	TaskID  string `json:"task_id"`
 	Mode    Mode   `json:"mode"`
-	Project string `json:"project"`
+	// AttemptID names this box's try at the task: 16 hex digits, new for every box.
+	// It is the holder of the task's lease on the remote.
+	AttemptID string `json:"attempt_id,omitempty"`
+	// Ended lists attempts that the host knows to be over (their container is gone or
+	// has exited), so that a lease of theirs is not waited for.
+	Ended   []string `json:"ended,omitempty"`
+	Project string   `json:"project"`
 	// Task is the prompt, byte for byte as the user gave it. It is data: no
-	// part of the system interprets it. Always valid UTF-8 without NUL.
+	// part of the system interprets it. Always valid UTF-8 without NUL. In
+	// ModeContinue it may be empty (the remote knows the task); one that differs
+	// from what the remote knows is an addition to it.
 	Task string `json:"task"`
 
 	// Repo is the repository as the user named it (URL or host path), without
@@ -63,7 +77,8 @@ type Order struct {
 	Dev         *Dev      `json:"dev,omitempty"`
 	Harness     Harness   `json:"harness"`
 
-	// MaxBudgetUSD caps what the agent may spend, in US dollars. Nil: no cap.
+	// MaxBudgetUSD caps what the agent may spend on the task, in US dollars, all
+	// attempts together. Nil: no cap.
 	MaxBudgetUSD *float64 `json:"max_budget_usd,omitempty"`
 	// TimeoutMinutes caps the wall clock from the order's arrival to the start
 	// of the landing, in minutes; fractions count.
@@ -77,6 +92,9 @@ type Order struct {
 	// pushes of committed work and snapshots of uncommitted work. 0: the default.
 	PushIntervalSeconds       float64 `json:"push_interval_seconds,omitempty"`
 	CheckpointIntervalSeconds float64 `json:"checkpoint_interval_seconds,omitempty"`
+	// HangTimeoutSeconds is how long an agent may show no sign of life (no event, no
+	// change in the tree, no CPU or child progress) until it counts as hung. 0: the default.
+	HangTimeoutSeconds float64 `json:"hang_timeout_seconds,omitempty"`
 
 	// Author signs the commits made by and for the agent.
 	Author Identity `json:"author"`
@@ -188,7 +206,36 @@ const (
 const (
 	DefaultTimeout      = 30 * time.Minute
 	DefaultServiceStart = 60 * time.Second
+	// DefaultPushInterval and DefaultCheckpointInterval bound what a sudden end can
+	// cost. The second is the one that is promised.
+	DefaultPushInterval       = 2 * time.Minute
+	DefaultCheckpointInterval = time.Minute
+	// DefaultHangTimeout is longer than a model thinks about one answer without a
+	// sign of it: with ten minutes real sessions were cut.
+	DefaultHangTimeout = 15 * time.Minute
 )
+
+// PushInterval is the time between pushes of committed work.
+func (o *Order) PushInterval() time.Duration {
+	return seconds(o.PushIntervalSeconds, DefaultPushInterval)
+}
+
+// CheckpointInterval is the time between snapshots of uncommitted work.
+func (o *Order) CheckpointInterval() time.Duration {
+	return seconds(o.CheckpointIntervalSeconds, DefaultCheckpointInterval)
+}
+
+// HangTimeout is how long an agent may show no sign of life.
+func (o *Order) HangTimeout() time.Duration {
+	return seconds(o.HangTimeoutSeconds, DefaultHangTimeout)
+}
+
+func seconds(s float64, def time.Duration) time.Duration {
+	if s <= 0 {
+		return def
+	}
+	return time.Duration(s * float64(time.Second))
+}
 
 // Timeout is the wall-clock budget of the run.
 func (o *Order) Timeout() time.Duration {
@@ -200,10 +247,7 @@ func (o *Order) Timeout() time.Duration {
 
 // StartTimeout is the bound on the service's way from creation to ready.
 func (s *Service) StartTimeout() time.Duration {
-	if s.StartTimeoutSeconds <= 0 {
-		return DefaultServiceStart
-	}
-	return time.Duration(s.StartTimeoutSeconds * float64(time.Second))
+	return seconds(s.StartTimeoutSeconds, DefaultServiceStart)
 }
 
 // DecodeEnvelope reads exactly one envelope, strictly, and validates the order.
@@ -263,8 +307,10 @@ func (o *Order) Check() error {
 	}
 	var c check
 	c.that(ValidTaskID(o.TaskID), "task_id %q is not T- and 8 of 0-9A-Z", o.TaskID)
-	c.that(o.Mode == ModeCreate, "mode %q is not known (known: %s)", o.Mode, ModeCreate)
-	c.that(strings.TrimSpace(o.Task) != "", "task is empty")
+	c.that(o.Mode == ModeCreate || o.Mode == ModeContinue, "mode %q is not known (known: %s, %s)", o.Mode, ModeCreate, ModeContinue)
+	c.that(o.Mode != ModeContinue || o.Repo != "", "a task without a repository cannot be continued: nothing of it is kept")
+	c.that(ValidAttemptID(o.AttemptID), "attempt_id %q is not 16 hex digits", o.AttemptID)
+	c.that(o.Mode == ModeContinue || strings.TrimSpace(o.Task) != "", "task is empty")
 	c.that(len(o.Task) <= MaxTask, "task has %d bytes, the limit is %d", len(o.Task), MaxTask)
 	c.that(utf8.ValidString(o.Task) && !strings.ContainsRune(o.Task, 0), "task is not text: it must be UTF-8 without NUL bytes")
 	if o.Repo != "" {
@@ -276,6 +322,11 @@ func (o *Order) Check() error {
 		c.that(positive(*o.MaxBudgetUSD), "max_budget_usd %v is not a positive number", *o.MaxBudgetUSD)
 	}
 	c.that(positive(o.TimeoutMinutes), "timeout_minutes %v is not a positive number", o.TimeoutMinutes)
+	for name, v := range map[string]float64{
+		"push_interval_seconds": o.PushIntervalSeconds, "checkpoint_interval_seconds": o.CheckpointIntervalSeconds, "hang_timeout_seconds": o.HangTimeoutSeconds,
+	} {
+		c.that(v == 0 || positive(v), "%s %v is not a positive number", name, v)
+	}
 	o.checkServices(&c)
 	for k := range o.Env {
 		c.that(ValidEnvName(k), "environment name %q is not valid", k)

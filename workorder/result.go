@@ -8,14 +8,20 @@ import (
 
 // Result is the record of one attempt. Every ending produces one.
 type Result struct {
-	Version   int     `json:"version"`
-	TaskID    string  `json:"task_id"`
-	Project   string  `json:"project"`
-	Mode      Mode    `json:"mode"`
+	Version int    `json:"version"`
+	TaskID  string `json:"task_id"`
+	Project string `json:"project"`
+	Mode    Mode   `json:"mode"`
+	// Attempt counts the boxes of the task, this one included, from 1; 0 when the
+	// run ended before that was known.
+	Attempt   int     `json:"attempt"`
+	AttemptID string  `json:"attempt_id"`
 	Status    Status  `json:"status"`
 	EndedBy   EndedBy `json:"ended_by"`
 	Reason    string  `json:"reason"` // one sentence for a human; empty on success
 	Resumable bool    `json:"resumable"`
+	// ResumeAt is when a parked task can go on; nil when nobody knows.
+	ResumeAt *time.Time `json:"resume_at"`
 	// NextCommand is what the user would most likely run next.
 	NextCommand string    `json:"next_command"`
 	StartedAt   time.Time `json:"started_at"`
@@ -28,6 +34,11 @@ type Result struct {
 	HeadSHA    string   `json:"head_sha"`
 	Pushed     bool     `json:"pushed"`
 	Commits    []Commit `json:"commits"`
+	// Checkpoint is the last snapshot of uncommitted work on the remote; nil when
+	// there is none, or when all of it is in the branch.
+	Checkpoint *Checkpoint `json:"checkpoint"`
+	// Restored is what a continued attempt began with; nil when it did not get so far.
+	Restored *Restored `json:"restored"`
 
 	Steps      []Step       `json:"steps"`
 	Agent      Agent        `json:"agent"`
@@ -46,6 +57,26 @@ type Commit struct {
 	SHA     string `json:"sha"`
 	Subject string `json:"subject"`
 	Author  string `json:"author"`
+}
+
+// Checkpoint is a commit that holds the whole work tree at a moment. Its first
+// parent is the agent's HEAD of that moment.
+type Checkpoint struct {
+	SHA  string    `json:"sha"`
+	Tree string    `json:"tree"`
+	At   time.Time `json:"at"`
+}
+
+// Restored is the state that a continued attempt began with.
+type Restored struct {
+	Head       string `json:"head"`       // commit of the branch
+	Checkpoint string `json:"checkpoint"` // "": there was none
+	// Tree is the work tree's hash after restoring, compared with the checkpoint's.
+	Tree     string `json:"tree"`
+	Verified bool   `json:"verified"`
+	// Kept is the ref of a checkpoint that does not fit the branch any more (somebody
+	// pushed to it) and was left for the agent to look at.
+	Kept string `json:"kept"`
 }
 
 // StepStatus is how a step ended.

@@ -40,13 +40,17 @@ const (
 	BySignal     EndedBy = "signal"     // SIGTERM or SIGINT
 	ByTimeout    EndedBy = "timeout"    // wall clock
 	ByBudget     EndedBy = "budget"     // money
+	ByLimit      EndedBy = "limit"      // a usage limit of the model's provider
+	ByHang       EndedBy = "hang"       // the agent showed no sign of life
+	ByLease      EndedBy = "lease"      // another box works on the task
 	ByHost       EndedBy = "host"       // the container vanished or the engine died
 )
 
 // Endings lists everything that can end a run.
 func Endings() []EndedBy {
 	return []EndedBy{
-		ByAgent, ByValidation, BySetup, ByServices, ByGit, ByBox, ByOrder, BySignal, ByTimeout, ByBudget, ByHost,
+		ByAgent, ByValidation, BySetup, ByServices, ByGit, ByBox, ByOrder, BySignal, ByTimeout, ByBudget,
+		ByLimit, ByHang, ByLease, ByHost,
 	}
 }
 
@@ -85,7 +89,7 @@ func ExitCode(s Status, by EndedBy) int {
 		return ExitTaskFailed
 	case StatusError:
 		switch by {
-		case ByGit:
+		case ByGit, ByLease:
 			return ExitGit
 		case ByOrder:
 			return ExitInvalid
@@ -98,11 +102,18 @@ func ExitCode(s Status, by EndedBy) int {
 	return ExitGeneral
 }
 
-// Resumable reports whether starting again from the pushed branch makes sense.
-func (s Status) Resumable() bool {
+// Resumable reports whether going on from where the task was left makes sense
+// without anybody changing anything: the end came from outside of the task, or by a
+// fault that need not come again. A failed validation is the task's own answer, and an order
+// that is refused is refused again.
+func Resumable(s Status, by EndedBy) bool {
 	switch s {
 	case StatusInterrupted, StatusTimeout, StatusBudgetExceeded, StatusParked, StatusLost:
 		return true
+	case StatusError:
+		return by != ByOrder
+	case StatusFailed:
+		return by == ByAgent || by == ByHang || by == ByServices
 	}
 	return false
 }

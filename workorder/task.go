@@ -2,6 +2,7 @@ package workorder
 
 import (
 	"crypto/rand"
+	"encoding/hex"
 	"regexp"
 	"strings"
 	"unicode/utf8"
@@ -35,6 +36,18 @@ func NewTaskID() string {
 
 // ValidTaskID reports whether s has the form of a task id.
 func ValidTaskID(s string) bool { return taskID.MatchString(s) }
+
+var attemptID = regexp.MustCompile(`^[0-9a-f]{16}$`)
+
+// NewAttemptID returns a random name for one box's try at a task.
+func NewAttemptID() string {
+	var b [8]byte
+	rand.Read(b[:]) // never fails: crypto/rand aborts the program instead
+	return hex.EncodeToString(b[:])
+}
+
+// ValidAttemptID reports whether s has the form of an attempt id.
+func ValidAttemptID(s string) bool { return attemptID.MatchString(s) }
 
 // Branch returns the task's branch, agent/<id>-<slug>, or agent/<id> when the
 // task has no ASCII letter or digit to make a slug of.

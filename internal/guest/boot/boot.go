@@ -180,7 +180,6 @@ func (b *Box) Run(ctx context.Context) int {
 func ignored(o *workorder.Order) (keys []string) {
 	for key, set := range map[string]bool{
 		"pr": o.PR != nil, "dev": o.Dev != nil,
-		"push_interval": o.PushIntervalSeconds > 0, "checkpoint_interval": o.CheckpointIntervalSeconds > 0,
 	} {
 		if set {
 			keys = append(keys, key)

@@ -412,9 +412,9 @@ func TestTaskWithoutRepository(t *testing.T) {
 func TestKeysWithoutEffectAreSaid(t *testing.T) {
 	t.Parallel()
 	o := order()
-	o.PR, o.Dev, o.PushIntervalSeconds = &workorder.PullRequest{}, &workorder.Dev{}, 2
+	o.PR, o.Dev = &workorder.PullRequest{}, &workorder.Dev{}
 	r := play(t, &fake{}, o, nil)
-	if want := "dev, pr, push_interval"; len(r.result.Warnings) != 1 || !strings.Contains(r.result.Warnings[0], want) {
+	if want := "dev, pr"; len(r.result.Warnings) != 1 || !strings.Contains(r.result.Warnings[0], want) {
 		t.Errorf("warnings %q, want one with %q", r.result.Warnings, want)
 	}
 }

@@ -413,7 +413,9 @@ func (a *App) loadProject(o *createOptions) (*projects.Project, error) {
 }
 
 func (a *App) dryRun(r *resolved) error {
-	if err := a.json(r.job.Order); err != nil {
+	order := r.job.Order
+	order.AttemptID = "" // given to a box, and there is none
+	if err := a.json(order); err != nil {
 		return err
 	}
 	for _, w := range r.job.Warnings {

@@ -22,7 +22,7 @@ func judge(res *workorder.Result, rec *store.Record) {
 	if !slices.Contains(workorder.Endings(), res.EndedBy) {
 		res.EndedBy = workorder.ByBox
 	}
-	res.TaskID, res.Project, res.Mode, res.Resumable = rec.TaskID, rec.Project, rec.Mode, res.Status.Resumable()
+	res.TaskID, res.Project, res.Mode, res.Resumable = rec.TaskID, rec.Project, rec.Mode, workorder.Resumable(res.Status, res.EndedBy)
 	// The box knows a local repository only by the address it was served at.
 	res.Repo = rec.Repo
 	if rec.Branch != "" || !workorder.ValidRefName(res.BaseBranch) {

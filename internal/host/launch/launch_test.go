@@ -157,7 +157,7 @@ func job() *launch.Job {
 		Image: image, Isolation: engine.IsolationConfined, Owner: "test", Secrets: map[string]string{"KEY": "cnry123"},
 		Git: &workorder.GitCredential{Token: "cnry456"},
 		Order: workorder.Order{
-			Version: workorder.Version, TaskID: id, Mode: workorder.ModeCreate, Project: "p", Task: "do it", SecretNames: []string{"KEY"},
+			Version: workorder.Version, TaskID: id, Mode: workorder.ModeCreate, AttemptID: "0123456789abcdef", Project: "p", Task: "do it", SecretNames: []string{"KEY"},
 			Repo: "https://git.example/r.git", CloneURL: "https://git.example/r.git", TargetBranch: workorder.Branch(id, "do it"),
 			Harness: workorder.Harness{Name: "command"}, TimeoutMinutes: 1, Network: workorder.Network{Mode: workorder.NetworkFull},
 		},
@@ -555,7 +555,7 @@ func TestHostileResult(t *testing.T) {
 	_, res := onDisk(t, f.Store, j.Order.TaskID)
 	shown := f.seen[len(f.seen)-1]
 	for where, r := range map[string]*workorder.Result{"on disk": res, "shown": shown.Result} {
-		if r.Status != workorder.StatusError || r.EndedBy != workorder.ByBox || r.Resumable || r.TaskID != j.Order.TaskID || r.Project != "p" {
+		if r.Status != workorder.StatusError || r.EndedBy != workorder.ByBox || !r.Resumable || r.TaskID != j.Order.TaskID || r.Project != "p" {
 			t.Errorf("%s: %+v", where, r)
 		}
 		if r.Repo != j.Order.Repo || r.BaseBranch != "" || r.Branch != "" || r.Pushed || r.HeadSHA != "" || len(r.Warnings) == 0 {

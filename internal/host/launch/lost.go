@@ -14,7 +14,7 @@ import (
 func synthesise(rec *store.Record, events func(func(workorder.Event)) error, status workorder.Status, by workorder.EndedBy, reason string, end time.Time) *workorder.Result {
 	res := &workorder.Result{
 		TaskID: rec.TaskID, Project: rec.Project, Mode: cmp.Or(rec.Mode, workorder.ModeCreate),
-		Status: status, EndedBy: by, Reason: reason, Resumable: status.Resumable(),
+		Status: status, EndedBy: by, Reason: reason, Resumable: workorder.Resumable(status, by),
 		StartedAt: rec.CreatedAt, Repo: rec.Repo, BaseBranch: rec.Branch,
 		Agent: workorder.Agent{Harness: rec.Harness},
 	}

@@ -1,0 +1,150 @@
+package workorder
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// What the remote holds of a task beside its branch. A box may vanish, and the
+// machine that started it too; whoever has the task's id and the remote can go on.
+const (
+	// refRoot is outside refs/heads, so that forges list none of it as a branch.
+	refRoot = "refs/sandbox-agent/"
+	// StateFile is the one file in the tree of the state's commit.
+	StateFile = "state.json"
+)
+
+// TaskRefs is the folder of refs that belong to the task, ending in a slash.
+func TaskRefs(taskID string) string { return refRoot + taskID + "/" }
+
+// StateRef names the commit that holds the task's State. It changes by compare
+// and swap only, which is what makes it a lease.
+func StateRef(taskID string) string { return TaskRefs(taskID) + "state" }
+
+// CheckpointRef names the last snapshot of uncommitted work.
+func CheckpointRef(taskID string) string { return TaskRefs(taskID) + "checkpoint" }
+
+// KeptRef names work of the agent that is not part of the task's branch: a
+// branch or tag of its own, or commits that it rewrote.
+func KeptRef(taskID, name string) string { return TaskRefs(taskID) + "heads/" + name }
+
+// MaxAttempts bounds State.Attempts: the newest are kept.
+const MaxAttempts = 50
+
+// State is what the remote knows of a task. It is read leniently.
+type State struct {
+	Version      int       `json:"version"`
+	TaskID       string    `json:"task_id"`
+	Project      string    `json:"project"`
+	Task         string    `json:"task"` // what was asked for, byte for byte, secrets masked
+	TargetBranch string    `json:"target_branch"`
+	BaseBranch   string    `json:"base_branch"`
+	BaseSHA      string    `json:"base_sha"`
+	CreatedAt    time.Time `json:"created_at"`
+	// Lease is who works on the task; nil: nobody.
+	Lease *Lease `json:"lease"`
+	// Attempts are the boxes so far, oldest first.
+	Attempts []Attempt `json:"attempts"`
+}
+
+// Lease is the exclusive right to push to the task's refs. The holder renews it
+// every CheckpointInterval, or LeaseRenewal when that is longer. Whoever wants it watches
+// it for TTLSeconds on a clock of its own: clocks of two machines are never compared.
+type Lease struct {
+	AttemptID  string    `json:"attempt_id"`
+	Holder     string    `json:"holder"` // for people: the box's host name
+	RenewedAt  time.Time `json:"renewed_at"`
+	TTLSeconds float64   `json:"ttl_seconds"`
+}
+
+// LeaseRenewal is the longest time between two renewals, and LeaseMisses of them
+// in a row make a lease void: a remote that is away for a minute costs nobody the task.
+const (
+	LeaseRenewal = 30 * time.Second
+	LeaseMisses  = 4
+)
+
+// Attempt is one box's try, as the remote knows it.
+type Attempt struct {
+	ID     string `json:"id"`
+	Number int    `json:"number"` // from 1
+	Mode   Mode   `json:"mode"`
+	// Status is empty while it runs, and lost when a later attempt found it gone.
+	Status     Status     `json:"status"`
+	EndedBy    EndedBy    `json:"ended_by"`
+	Reason     string     `json:"reason"`
+	ResumeAt   *time.Time `json:"resume_at"`
+	StartedAt  time.Time  `json:"started_at"`
+	EndedAt    time.Time  `json:"ended_at,omitzero"`
+	HeadSHA    string     `json:"head_sha"`
+	Agent      Agent      `json:"agent"`
+	Usage      Usage      `json:"usage"`
+	Validation []string   `json:"validation"` // commands that failed
+}
+
+// SpentUSD is what all attempts together are known to have cost.
+func (s *State) SpentUSD() (usd float64) {
+	for i := range s.Attempts {
+		if c := s.Attempts[i].Usage.CostUSD; c != nil {
+			usd += *c
+		}
+	}
+	return usd
+}
+
+// Last is the newest attempt that was recorded; nil when there is none.
+func (s *State) Last() *Attempt {
+	if len(s.Attempts) == 0 {
+		return nil
+	}
+	return &s.Attempts[len(s.Attempts)-1]
+}
+
+// Find is the attempt of that id; nil when it is not known.
+func (s *State) Find(id string) *Attempt {
+	if i := slices.IndexFunc(s.Attempts, func(a Attempt) bool { return a.ID == id }); i >= 0 {
+		return &s.Attempts[i]
+	}
+	return nil
+}
+
+// maxState bounds a state, in bytes: a task text and its attempts.
+const maxState = 6*MaxTask + 4<<20
+
+// Encode writes the state as indented JSON, with the newest MaxAttempts attempts.
+func (s *State) Encode() ([]byte, error) {
+	c := *s
+	c.Version = Version
+	c.Attempts = orEmpty(c.Attempts[max(0, len(c.Attempts)-MaxAttempts):])
+	b, err := json.MarshalIndent(&c, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("write task state: %w", err)
+	}
+	return append(b, '\n'), nil
+}
+
+// DecodeState reads a task's state. It comes from a remote that others can write
+// to, so what names things is checked.
+func DecodeState(b []byte, taskID string) (*State, error) {
+	if len(b) > maxState {
+		return nil, fmt.Errorf("read task state: it has %d bytes, more than %d", len(b), maxState)
+	}
+	var s State
+	if err := json.Unmarshal(b, &s); err != nil {
+		return nil, fmt.Errorf("read task state: %w", err)
+	}
+	switch {
+	case s.Version != Version:
+		return nil, fmt.Errorf("task state has version %d, this program reads version %d", s.Version, Version)
+	case s.TaskID != taskID:
+		return nil, fmt.Errorf("task state is of %q, not of %s", s.TaskID, taskID)
+	case !ValidRefName(s.TargetBranch) || !strings.HasPrefix(s.TargetBranch, "agent/"+taskID):
+		return nil, fmt.Errorf("task state names the branch %q, which cannot be the one of %s", s.TargetBranch, taskID)
+	case s.BaseBranch != "" && !ValidRefName(s.BaseBranch):
+		return nil, fmt.Errorf("task state names the base branch %q", s.BaseBranch)
+	}
+	return &s, nil
+}
