@@ -50,6 +50,8 @@ const (
 	LandGrace = 4 * time.Second
 	// BundleGrace bounds keeping the commits as a file when they could not be pushed.
 	BundleGrace = time.Second
+	// ReleaseGrace bounds giving the task's lease back, after the result is safe.
+	ReleaseGrace = time.Second
 	// BootReserve is for boot to write the result, before PID 1 takes it for hung.
 	BootReserve = 500 * time.Millisecond
 	// RescueGrace is what is left for rescue when boot hangs.

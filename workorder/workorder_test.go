@@ -143,7 +143,7 @@ func TestRefNames(t *testing.T) {
 func TestShutdownBudget(t *testing.T) {
 	t.Parallel()
 	for name, parts := range map[string][]time.Duration{
-		"a landing that cannot push, then the engine": {AgentGrace, LandGrace, BundleGrace, EngineGrace, ExitReserve},
+		"a landing that cannot push, then the engine": {AgentGrace, LandGrace, BundleGrace, ReleaseGrace, EngineGrace, ExitReserve},
 		"a boot that hangs, then rescue":              {AgentGrace, LandGrace, BundleGrace, BootReserve, RescueGrace, ExitReserve},
 	} {
 		var sum time.Duration

@@ -83,6 +83,7 @@ func openRecord(stream io.Writer) (*record.Recorder, error) {
 func describe(rec *record.Recorder, o *workorder.Order) {
 	rec.Update(func(r *workorder.Result) {
 		r.TaskID, r.Project, r.Mode, r.Repo, r.BaseBranch = o.TaskID, o.Project, o.Mode, o.Repo, o.Branch
+		r.AttemptID = o.AttemptID
 		r.Agent.Harness, r.Agent.Model = o.Harness.Name, o.Harness.Model
 		var u unix.Utsname
 		if unix.Uname(&u) == nil {

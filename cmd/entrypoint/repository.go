@@ -67,23 +67,31 @@ func gitAuth(env *workorder.Envelope, sshDir string) (*git.Auth, error) {
 	return a, nil
 }
 
-func (r *repository) Clone(ctx context.Context) (base, sha string, err error) {
+func (r *repository) Clone(ctx context.Context) (boot.Cloned, error) {
 	if err := r.authenticate(); err != nil {
-		return "", "", err
+		return boot.Cloned{}, err
 	}
-	if base, sha, err = r.pub.Fetch(ctx); err != nil {
-		return "", "", err
+	base, sha, err := r.pub.Fetch(ctx)
+	if err != nil {
+		return boot.Cloned{}, err
 	}
 	// The gateway outlives the step that starts it.
 	by, err := r.gate.Start(context.WithoutCancel(ctx))
 	if err != nil {
-		return "", "", err
+		return boot.Cloned{}, err
 	}
 	if err := r.space.ConfigureGit(r.pub.Order.Author, []string{r.space.Dir, r.pub.Mirror().Dir}, r.pub.Order.CloneURL, by); err != nil {
-		return "", "", err
+		return boot.Cloned{}, err
 	}
-	return base, sha, r.pub.Checkout(ctx, base, sha)
+	return boot.Cloned{Base: base, BaseSHA: sha, Head: sha, Attempt: 1, State: &workorder.State{}}, r.pub.Checkout(ctx, base, sha)
 }
+
+func (r *repository) Save()                                            {}
+func (r *repository) Flush()                                           {}
+func (r *repository) Push()                                            {}
+func (r *repository) Settle(context.Context)                           {}
+func (r *repository) Lost() <-chan struct{}                            { return nil }
+func (r *repository) Release(context.Context, workorder.Attempt) error { return nil }
 
 func (r *repository) Baseline(ctx context.Context) error { return r.pub.Baseline(ctx) }
 
@@ -91,7 +99,7 @@ func (r *repository) Commit(ctx context.Context, message string) error {
 	return r.pub.Commit(ctx, message)
 }
 
-func (r *repository) Land(ctx context.Context, baseSHA string) boot.Landing {
+func (r *repository) Land(ctx context.Context, baseSHA string, _ boot.End) boot.Landing {
 	l := r.pub.Land(ctx, baseSHA, filepath.Join(r.out, workorder.BundleFile))
 	return boot.Landing{Head: l.Head, Commits: l.Commits, Pushed: l.Pushed, Bundle: l.Bundle, Warnings: l.Warnings, Err: l.Err}
 }
@@ -120,7 +128,7 @@ func (r *repository) rescue(ctx context.Context, baseSHA string, commit bool) bo
 		left = r.Commit(slice, boot.LeftoverMessage)
 		cancel()
 	}
-	l := r.Land(ctx, baseSHA)
+	l := r.Land(ctx, baseSHA, nil)
 	boot.Keep(ctx, r, &l, left)
 	return l
 }

@@ -33,6 +33,8 @@ func (t *task) Shell(ctx context.Context, name, command string) (exitCode int, t
 	return r.ExitCode, r.Tail, r.Err
 }
 
+func (t *task) Continue(boot.Cloned, string) {}
+
 func (t *task) Agent(ctx context.Context) boot.AgentEnd {
 	t.agent = runner.Agent(ctx, t.cfg)
 	a := t.agent

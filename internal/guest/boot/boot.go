@@ -22,87 +22,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Engine is the inner Docker engine. Listen comes first; Start may be called by
-// more than one and starts once.
-type Engine interface {
-	// Listen makes the socket exist. Clients that connect wait until the engine runs.
-	Listen(ctx context.Context) error
-	// Start starts the engine and returns when it answers.
-	Start(ctx context.Context) error
-	// StartOnDemand waits for the first client and starts the engine then.
-	StartOnDemand(ctx context.Context) error
-	// Describe fills in what the result says about the engine.
-	Describe(*workorder.Host)
-	// Stop ends all containers and the engine, within ctx. It is safe to call at any time.
-	Stop(ctx context.Context)
-}
-
-// Services are the containers that the task needs.
-type Services interface {
-	// Up creates them all and returns when all are ready; the error names every one that is not.
-	Up(ctx context.Context) error
-	// Supabase brings up the Supabase stack of the workspace and returns its variables.
-	Supabase(ctx context.Context) (map[string]string, error)
-	// Ends says how each service was last seen.
-	Ends() []workorder.ServiceEnd
-	// Unwatch stops looking after them: from here on their end is no failure.
-	Unwatch()
-}
-
-// Repository brings the repository in and the work out.
-type Repository interface {
-	// Clone makes the work tree; it returns the base branch and commit.
-	Clone(ctx context.Context) (base, sha string, err error)
-	// Baseline notes what setup left in the work tree: it is not the agent's work.
-	Baseline(ctx context.Context) error
-	// Commit commits what is uncommitted, as far as it can; the error says what is
-	// left. Nothing to commit is no error.
-	Commit(ctx context.Context, message string) error
-	// Archive keeps what Commit left, or the whole work tree, as a file of the
-	// output and returns its path there. It has time of its own.
-	Archive(ctx context.Context, whole bool) (path string, err error)
-	// Land pushes the branch and reports. It may be called again.
-	Land(ctx context.Context, baseSHA string) Landing
-	// Close ends what Clone started for the length of the run.
-	Close()
-}
-
-// Landing is what a landing did.
-type Landing struct {
-	Head     string
-	Commits  []workorder.Commit
-	Pushed   bool
-	Bundle   string // file that holds the work because it could not be pushed
-	Archive  string // file of the output that holds what could not be committed
-	Lost     bool   // something of the work could be kept nowhere
-	Warnings []string
-	Err      error
-}
-
-// Task runs the code of the repository and the agent as user sandbox.
-type Task interface {
-	// Shell runs one command of the project; name is used for its log.
-	Shell(ctx context.Context, name, command string) (exitCode int, tail string, err error)
-	// Agent runs the harness to its end.
-	Agent(ctx context.Context) AgentEnd
-	// Validate runs every validate command.
-	Validate(ctx context.Context) []workorder.Validation
-	// Verdict judges the run from the agent's end, the validation and the number
-	// of commits. cause is why the run was cut short, or nil.
-	Verdict(checks []workorder.Validation, commits int, cause error) (workorder.Status, workorder.EndedBy, string)
-	// Setenv adds a variable for all later commands and the agent.
-	Setenv(name, value string)
-}
-
-// AgentEnd is how the agent ended, before the verdict on the run.
-type AgentEnd struct {
-	Agent    workorder.Agent
-	Usage    workorder.Usage
-	Status   workorder.Status // success: it did its part
-	Reason   string
-	Warnings []string
-}
-
 // commitTime bounds the commit after the agent: a hundred thousand new files take
 // a minute, and what an agent can hang must not cost the validation its time.
 const commitTime = 3 * time.Minute
@@ -120,16 +39,17 @@ type Box struct {
 	// Signals delivers SIGTERM and SIGINT.
 	Signals <-chan os.Signal
 
-	baseSHA   string
-	cloned    bool
-	committed bool  // the agent's leftovers are committed
-	left      error // names those that cannot be
+	cloned    *Cloned // nil: there is no clone
+	committed bool    // the agent's leftovers are committed
+	left      error   // names those that cannot be
 }
 
 // Causes of an early ending, carried by the run's context.
 var (
 	ErrInterrupted = errors.New("a stop signal arrived")
 	ErrTimeout     = errors.New("the time limit was reached")
+	// ErrLease: what this box does from here on cannot be pushed.
+	ErrLease = errors.New("another box took the task over")
 )
 
 // timeoutCause is ErrTimeout with the limit. It is a deadline to everybody who
@@ -165,9 +85,10 @@ func (b *Box) Run(ctx context.Context) int {
 	defer hurry(nil)
 	go b.watchSignals(interrupt, hurry)
 
-	end := b.work(run, steps)
+	end := b.work(run, interrupt, steps)
 	landing := b.land(land, run, &end)
 	code := b.finish(end, landing)
+	b.release(land, run, landing.Head)
 
 	undo, stop := context.WithTimeout(context.WithoutCancel(ctx), workorder.EngineGrace)
 	defer stop()
@@ -190,13 +111,15 @@ func ignored(o *workorder.Order) (keys []string) {
 }
 
 // watchSignals turns the first signal into an interruption, after which the
-// landing has workorder.LandGrace, and the second into its immediate end.
+// landing has workorder.LandGrace, and the second into its immediate end. What the
+// agent has done so far is pushed while it is asked to stop.
 func (b *Box) watchSignals(interrupt, hurry context.CancelCauseFunc) {
 	s, ok := <-b.Signals
 	if !ok {
 		return
 	}
 	interrupt(fmt.Errorf("%w (%s)", ErrInterrupted, s))
+	b.Repo.Flush()
 	select {
 	case <-b.Signals:
 		hurry(errors.New("a second signal arrived"))
@@ -205,33 +128,32 @@ func (b *Box) watchSignals(interrupt, hurry context.CancelCauseFunc) {
 	}
 }
 
-// ending is why and how the run ended, before landing.
-type ending struct {
-	status workorder.Status // "": the verdict follows when the commits are known
-	by     workorder.EndedBy
-	reason string
-	ran    bool // the agent ran
-	checks []workorder.Validation
-	cause  error // why the run was cut short
-}
-
-func (b *Box) work(ctx context.Context, steps []step) ending {
+func (b *Box) work(ctx context.Context, interrupt context.CancelCauseFunc, steps []step) ending {
 	if err := runSteps(ctx, b.Rec, steps); err != nil {
 		return b.bootFailed(ctx, err)
 	}
 	if ctx.Err() != nil {
 		return cutShort(ctx)
 	}
+	if over := b.prepare(); over != nil {
+		return *over
+	}
+	if b.cloned != nil {
+		over := make(chan struct{})
+		defer close(over)
+		go func() {
+			select {
+			case <-b.Repo.Lost():
+				interrupt(ErrLease)
+			case <-over:
+			}
+		}()
+		b.Repo.Save()
+	}
 	e := ending{ran: true}
 	agent := b.agent(ctx)
 	if ctx.Err() == nil {
-		// Before validation, whose own droppings are not the agent's work.
-		if err := b.Rec.ReleaseForLanding(); err != nil {
-			b.Rec.Warn(err.Error())
-		}
-		slice, done := context.WithTimeoutCause(ctx, commitTime, fmt.Errorf("not done within %s", commitTime))
-		_ = b.commit(slice) // landing tries again, and says so
-		done()
+		b.keepAgentsWork(ctx)
 	}
 	switch {
 	case len(b.Order.Validate) == 0:
@@ -243,17 +165,78 @@ func (b *Box) work(ctx context.Context, steps []step) ending {
 			cut := cutShort(ctx)
 			e.status, e.by, e.reason = cut.status, cut.by, cut.reason
 		}
+	case agent.Status == workorder.StatusParked:
+		b.Rec.StepFinished("validate", &record.Skip{Reason: "the agent is not done"}, nil)
 	default:
 		e.checks = b.validate(ctx)
 	}
 	e.cause = context.Cause(ctx)
+	if errors.Is(e.cause, ErrLease) {
+		// What the agent was when it was stopped says nothing.
+		cut := cutShort(ctx)
+		e.status, e.by, e.reason = cut.status, cut.by, cut.reason
+	}
 	return e
+}
+
+// prepare makes the order what this attempt has to do, when the task has a
+// past. It returns an ending when there is nothing left to do it with.
+func (b *Box) prepare() *ending {
+	c := b.cloned
+	if c == nil || c.Restored == nil {
+		return nil
+	}
+	o := b.Order
+	added := ""
+	if c.State.Task != "" {
+		if o.Task != c.State.Task {
+			added = o.Task
+		}
+		o.Task = c.State.Task
+	}
+	if o.Task == "" {
+		return &ending{
+			status: workorder.StatusError, by: workorder.ByOrder,
+			reason: "the remote does not know what " + o.TaskID + " was asked to do: say it with --task",
+		}
+	}
+	if spent := c.State.SpentUSD(); o.MaxBudgetUSD != nil && spent > 0 {
+		left := *o.MaxBudgetUSD - spent
+		if left <= 0 {
+			return &ending{
+				status: workorder.StatusBudgetExceeded, by: workorder.ByBudget,
+				reason: fmt.Sprintf("the task has spent $%.4g in %d attempts, max_budget_usd is $%.4g for all of them: raise it to go on", spent, c.Attempt-1, *o.MaxBudgetUSD),
+			}
+		}
+		o.MaxBudgetUSD = &left
+	}
+	b.Task.Continue(*c, added)
+	return nil
+}
+
+// keepAgentsWork commits what the agent left, before validation, whose own
+// droppings are not the agent's work, and pushes it: validation can take long.
+func (b *Box) keepAgentsWork(ctx context.Context) {
+	if err := b.Rec.ReleaseForLanding(); err != nil {
+		b.Rec.Warn(err.Error())
+	}
+	if b.cloned == nil {
+		return
+	}
+	slice, done := context.WithTimeoutCause(ctx, commitTime, fmt.Errorf("not done within %s", commitTime))
+	defer done()
+	b.Repo.Settle(slice)
+	_ = b.commit(slice) // landing tries again, and says so
+	b.Repo.Push()
 }
 
 func (b *Box) agent(ctx context.Context) AgentEnd {
 	b.Rec.StepStarted("agent")
 	end := b.Task.Agent(ctx)
-	b.Rec.Update(func(r *workorder.Result) { r.Agent, r.Usage = end.Agent, end.Usage })
+	b.Rec.Update(func(r *workorder.Result) {
+		r.Agent, r.Usage, r.ResumeAt = end.Agent, end.Usage, end.ResumeAt
+		r.Evidence = append(r.Evidence, end.Evidence...)
+	})
 	for _, w := range end.Warnings {
 		b.Rec.Warn(w)
 	}
@@ -281,33 +264,4 @@ func (b *Box) validate(ctx context.Context) []workorder.Validation {
 	}
 	b.Rec.StepFinished("validate", err, nil)
 	return checks
-}
-
-// bootFailed says what a failed step means for the run.
-func (b *Box) bootFailed(ctx context.Context, err error) ending {
-	if errors.Is(context.Cause(ctx), ErrInterrupted) || errors.Is(context.Cause(ctx), ErrTimeout) {
-		return cutShort(ctx)
-	}
-	e := ending{status: workorder.StatusError, by: workorder.ByBox, reason: err.Error()}
-	var se *stepError
-	if !errors.As(err, &se) {
-		return e
-	}
-	switch se.step {
-	case stepClone:
-		e.by = workorder.ByGit
-	case stepServices, stepSupabase:
-		e.status, e.by = workorder.StatusFailed, workorder.ByServices
-	case stepEnv, stepPackages, stepSetup:
-		e.status, e.by = workorder.StatusFailed, workorder.BySetup
-	}
-	return e
-}
-
-func cutShort(ctx context.Context) ending {
-	cause := context.Cause(ctx)
-	if errors.Is(cause, ErrTimeout) {
-		return ending{status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: cause.Error()}
-	}
-	return ending{status: workorder.StatusInterrupted, by: workorder.BySignal, reason: cause.Error()}
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -34,6 +35,11 @@ type fake struct {
 	land     func(context.Context) Landing
 	commit   func(context.Context) error
 	archive  error
+	cloned   *Cloned // nil: of a new task
+	lost     chan struct{}
+	recorded *workorder.Attempt // by Land
+	released *workorder.Attempt
+	told     string // what Continue added
 }
 
 func (f *fake) did(what string) {
@@ -71,14 +77,34 @@ func (f *fake) Supabase(context.Context) (map[string]string, error) { return nil
 func (f *fake) Ends() []workorder.ServiceEnd                        { return nil }
 func (f *fake) Unwatch()                                            { f.did("unwatch") }
 
-func (f *fake) Clone(ctx context.Context) (base, sha string, err error) {
+func (f *fake) Clone(ctx context.Context) (Cloned, error) {
 	f.did("clone")
 	if f.clone != nil {
 		if err := f.clone(ctx); err != nil {
-			return "", "", err
+			return Cloned{}, err
 		}
 	}
-	return "main", "b0", nil
+	if f.cloned != nil {
+		return *f.cloned, nil
+	}
+	return Cloned{Base: "main", BaseSHA: "b0", Head: "b0", Attempt: 1, State: &workorder.State{}}, nil
+}
+
+func (f *fake) Save()                  { f.did("save") }
+func (f *fake) Flush()                 { f.did("flush") }
+func (f *fake) Push()                  { f.did("push") }
+func (f *fake) Settle(context.Context) { f.did("settle") }
+func (f *fake) Lost() <-chan struct{}  { return f.lost }
+
+func (f *fake) Release(_ context.Context, end workorder.Attempt) error {
+	f.did("release")
+	f.released = &end
+	return nil
+}
+
+func (f *fake) Continue(_ Cloned, added string) {
+	f.did("continue")
+	f.told = added
 }
 
 func (f *fake) Commit(ctx context.Context, _ string) error {
@@ -95,12 +121,17 @@ func (f *fake) Archive(context.Context, bool) (string, error) {
 	return "evidence/left.tar.gz", f.archive
 }
 
-func (f *fake) Land(ctx context.Context, _ string) Landing {
+func (f *fake) Land(ctx context.Context, _ string, end End) Landing {
 	f.did("land")
+	l := Landing{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Pushed: true}
 	if f.land != nil {
-		return f.land(ctx)
+		l = f.land(ctx)
 	}
-	return Landing{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Pushed: true}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a := end(l.Commits, l.Head)
+	f.recorded = &a
+	return l
 }
 func (f *fake) Close() { f.did("close") }
 
@@ -205,7 +236,7 @@ func TestWholeRun(t *testing.T) {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
 	tail := f.calls[slices.Index(f.calls, "setup-1"):]
-	if diff := cmp.Diff([]string{"setup-1", "setup-2", "baseline", "agent", "commit", "validate", "land", "unwatch", "close", "stop"}, tail); diff != "" {
+	if diff := cmp.Diff([]string{"setup-1", "setup-2", "baseline", "save", "agent", "settle", "commit", "push", "validate", "settle", "land", "release", "unwatch", "close", "stop"}, tail); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 }
@@ -314,7 +345,7 @@ func TestSignalLandsTheWork(t *testing.T) {
 	if r.code != workorder.ExitInterrupted || r.result.Status != workorder.StatusInterrupted || !r.result.Pushed || !r.result.Resumable {
 		t.Errorf("code %d, %+v", r.code, r.result)
 	}
-	if !f.called("commit") || f.called("validate") {
+	if !f.called("commit") || !f.called("flush") || f.called("validate") {
 		t.Errorf("calls %q", f.calls)
 	}
 }
@@ -432,5 +463,103 @@ func TestPlan(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("the plan lacks\n%s\nin\n%s", want, got)
 		}
+	}
+}
+
+// continued is the state of a task that has been tried once and has cost usd.
+func continued(usd float64) *Cloned {
+	return &Cloned{
+		Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, Commits: []workorder.Commit{{SHA: "h0"}},
+		Restored: &workorder.Restored{Head: "h0", Checkpoint: "c0", Tree: "t0", Verified: true},
+		State: &workorder.State{
+			Task: "first text", Attempts: []workorder.Attempt{
+				{ID: "a1", Number: 1, Status: workorder.StatusInterrupted, Usage: workorder.Usage{CostUSD: &usd}}, {ID: "a2", Number: 2},
+			},
+		},
+	}
+}
+
+func TestContinuedRun(t *testing.T) {
+	t.Parallel()
+	f := &fake{cloned: continued(1.5)}
+	o := order()
+	o.Mode, o.Task, o.AttemptID = workorder.ModeContinue, "and this", "a2"
+	o.MaxBudgetUSD = new(2.0)
+	r := play(t, f, o, nil)
+	if r.result.Status != workorder.StatusSuccess || r.result.Attempt != 2 || r.result.Restored == nil || r.result.Restored.Checkpoint != "c0" {
+		t.Errorf("result %+v", r.result)
+	}
+	if !f.called("continue") || f.told != "and this" || o.Task != "first text" || *o.MaxBudgetUSD != 0.5 {
+		t.Errorf("calls %q, told %q, task %q, budget %v", f.calls, f.told, o.Task, *o.MaxBudgetUSD)
+	}
+	if a := f.recorded; a == nil || a.Status != workorder.StatusSuccess || a.HeadSHA != "h1" || a.Number != 2 {
+		t.Errorf("recorded %+v", a)
+	}
+}
+
+func TestContinueThatCannot(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		cloned *Cloned
+		change func(*workorder.Order)
+		status workorder.Status
+		by     workorder.EndedBy
+	}{
+		"the budget is spent":   {continued(2.5), func(o *workorder.Order) { o.MaxBudgetUSD = new(2.5) }, workorder.StatusBudgetExceeded, workorder.ByBudget},
+		"nobody knows the task": {func() *Cloned { c := continued(0); c.State.Task = ""; return c }(), func(*workorder.Order) {}, workorder.StatusError, workorder.ByOrder},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := &fake{cloned: tc.cloned}
+			o := order()
+			o.Mode = workorder.ModeContinue
+			tc.change(o)
+			r := play(t, f, o, nil)
+			if r.result.Status != tc.status || r.result.EndedBy != tc.by || r.result.Reason == "" || f.called("agent") {
+				t.Errorf("%+v, calls %q", r.result, f.calls)
+			}
+			// What is on the remote is still said, and the lease is given back.
+			if c := r.result.Checkpoint; !r.result.Pushed || r.result.HeadSHA != "h0" || c == nil || c.SHA != "c0" || f.released == nil || f.released.Status != tc.status {
+				t.Errorf("%+v, released %+v", r.result, f.released)
+			}
+		})
+	}
+}
+
+type held struct{ error }
+
+func (held) EndedBy() workorder.EndedBy { return workorder.ByLease }
+
+func TestAnotherBoxHasTheTask(t *testing.T) {
+	t.Parallel()
+	f := &fake{clone: func(context.Context) error { return held{errors.New("held by x")} }}
+	r := play(t, f, order(), nil)
+	if r.result.Status != workorder.StatusError || r.result.EndedBy != workorder.ByLease || f.called("release") {
+		t.Errorf("%+v, calls %q", r.result, f.calls)
+	}
+	lost := &fake{lost: make(chan struct{})}
+	lost.agent = func(ctx context.Context) AgentEnd {
+		close(lost.lost)
+		<-ctx.Done()
+		return AgentEnd{Status: workorder.StatusInterrupted, Reason: "stopped"}
+	}
+	r = play(t, lost, order(), nil)
+	if r.result.Status != workorder.StatusError || r.result.EndedBy != workorder.ByLease || !strings.Contains(r.result.Reason, ErrLease.Error()) {
+		t.Errorf("%+v", r.result)
+	}
+}
+
+func TestParkedIsNotValidated(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	f := &fake{agent: func(context.Context) AgentEnd {
+		return AgentEnd{Status: workorder.StatusParked, Reason: "the limit", ResumeAt: &at}
+	}}
+	r := play(t, f, order(), nil)
+	if f.called("validate") || r.result.ResumeAt == nil || !r.result.ResumeAt.Equal(at) || !f.called("land") {
+		t.Errorf("calls %q, %+v", f.calls, r.result)
+	}
+	if f.recorded.ResumeAt == nil {
+		t.Error("the remote does not know when to go on")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -16,9 +17,6 @@ const LeftoverMessage = "sandbox-agent: keep uncommitted work\n\nThe agent left 
 
 // commit commits the agent's leftovers.
 func (b *Box) commit(ctx context.Context) error {
-	if !b.cloned {
-		return nil
-	}
 	err := b.Repo.Commit(ctx, LeftoverMessage)
 	// What git cannot add now it cannot add later either; trying again after
 	// validation would only commit what that dropped.
@@ -39,14 +37,14 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 	switch {
 	case b.Order.Repo == "":
 		skip = "the task has no repository"
-	case !b.cloned:
+	case b.cloned == nil:
 		skip = "there is no clone"
 	case !e.ran:
 		skip = "the agent never ran"
 	}
 	if skip != "" {
 		b.Rec.StepFinished(stepPush, &record.Skip{Reason: skip}, nil)
-		return Landing{Head: b.baseSHA}
+		return b.asItWas()
 	}
 	limit := workorder.LandLimit
 	if errors.Is(context.Cause(run), ErrInterrupted) {
@@ -58,6 +56,11 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 	if err := b.Rec.ReleaseForLanding(); err != nil {
 		b.Rec.Warn(err.Error())
 	}
+	// What is being pushed at this moment is most of what has to be: it is given
+	// most of the time, and what it leaves is little.
+	settle, settled := context.WithTimeout(ctx, limit*3/4)
+	b.Repo.Settle(settle)
+	settled()
 	left := b.left
 	if !b.committed {
 		// A slice of its own: the commits there are have to land, however long it
@@ -68,7 +71,12 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 		}
 		done()
 	}
-	l := b.Repo.Land(ctx, b.baseSHA)
+	l := b.Repo.Land(ctx, b.cloned.BaseSHA, func(commits []workorder.Commit, head string) workorder.Attempt {
+		r := b.Rec.Result()
+		r.Validation = e.checks
+		r.Status, r.EndedBy, r.Reason = b.judge(e, len(commits))
+		return AttemptOf(&r, head)
+	})
 	Keep(ctx, b.Repo, &l, left)
 	for _, w := range l.Warnings {
 		b.Rec.Emit(workorder.Event{Type: workorder.EventWarning, Text: w})
@@ -80,6 +88,49 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 	b.Rec.StepFinished(stepPush, err, nil)
 	return l
 }
+
+// asItWas is the landing of a run that changed nothing: the branch is as earlier
+// attempts left it.
+func (b *Box) asItWas() Landing {
+	c := b.cloned
+	if c == nil {
+		return Landing{}
+	}
+	l := Landing{Head: c.Head, Commits: c.Commits, Pushed: len(c.Commits) > 0}
+	if r := c.Restored; r != nil && r.Checkpoint != "" {
+		l.Checkpoint = &workorder.Checkpoint{SHA: r.Checkpoint, Tree: r.Tree}
+	}
+	return l
+}
+
+// judge is the verdict on a run with so many commits that are pushed.
+func (b *Box) judge(e *ending, commits int) (workorder.Status, workorder.EndedBy, string) {
+	if e.status != "" {
+		return e.status, e.by, e.reason
+	}
+	return b.Task.Verdict(e.checks, commits, e.cause)
+}
+
+// release gives the task's lease back; the run is over and its result safe.
+func (b *Box) release(land, run context.Context, head string) {
+	if b.cloned == nil {
+		return
+	}
+	limit := releaseTime
+	if errors.Is(context.Cause(run), ErrInterrupted) {
+		limit = workorder.ReleaseGrace
+	}
+	// Not part of land, whose time may be used up: this one is its own.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(land), limit)
+	defer cancel()
+	r := b.Rec.Result()
+	if err := b.Repo.Release(ctx, AttemptOf(&r, head)); err != nil {
+		b.Log.Warn("release the task's lease", "error", err)
+	}
+}
+
+// releaseTime bounds one small push that nobody waits for: the lease runs out by itself.
+const releaseTime = 15 * time.Second
 
 // Keep archives what is in no commit that landed: the files that could not be
 // committed, or everything when the commits themselves could not be read.
@@ -100,9 +151,7 @@ func Keep(ctx context.Context, repo Repository, l *Landing, left error) {
 
 // finish decides the verdict, writes the result and returns the exit code.
 func (b *Box) finish(e ending, l Landing) int {
-	if e.status == "" {
-		e.status, e.by, e.reason = b.Task.Verdict(e.checks, len(l.Commits), e.cause)
-	}
+	e.status, e.by, e.reason = b.judge(&e, len(l.Commits))
 	switch {
 	case l.Lost && (e.status == workorder.StatusNoChanges || e.status == workorder.StatusSuccess):
 		e.status, e.by, e.reason = workorder.StatusError, workorder.ByAgent, "changes of the agent's could neither be committed nor kept as files: they are lost"
@@ -142,7 +191,7 @@ func (b *Box) finish(e ending, l Landing) int {
 
 // Landed puts what a landing did into the result.
 func Landed(r *workorder.Result, l Landing) {
-	r.Commits, r.Pushed = l.Commits, l.Pushed
+	r.Commits, r.Pushed, r.Checkpoint = l.Commits, l.Pushed, l.Checkpoint
 	if l.Head != "" {
 		r.HeadSHA = l.Head
 	}
@@ -162,6 +211,8 @@ func Landed(r *workorder.Result, l Landing) {
 func nextCommand(o *workorder.Order, r *workorder.Result) string {
 	base := r.BaseBranch
 	switch {
+	case o.Repo != "" && workorder.Resumable(r.Status, r.EndedBy):
+		return "sandbox-agent continue " + o.TaskID
 	case r.Pushed && o.Repo == o.CloneURL:
 		return fmt.Sprintf("git fetch %s %s && git diff %s...FETCH_HEAD", o.Repo, r.Branch, base)
 	case r.Pushed:

@@ -41,7 +41,7 @@ func (b *Box) steps() []step {
 	return []step{
 		{
 			name: stepBox, does: "the workspace and the Docker socket", budget: boxBudget,
-			run: b.prepare,
+			run: b.makeBox,
 		},
 		{
 			name: stepDocker, does: "start the inner Docker engine", after: []string{stepBox}, budget: dockerBudget,
@@ -119,7 +119,7 @@ func (b *Box) steps() []step {
 	}
 }
 
-func (b *Box) prepare(ctx context.Context) error {
+func (b *Box) makeBox(ctx context.Context) error {
 	if err := b.Space.Make(); err != nil {
 		return err
 	}
@@ -142,15 +142,15 @@ func (b *Box) startOnDemand(ctx context.Context) {
 }
 
 func (b *Box) clone(ctx context.Context) error {
-	base, sha, err := b.Repo.Clone(ctx)
+	c, err := b.Repo.Clone(ctx)
 	if err != nil {
 		return err
 	}
-	b.cloned = true
-	b.baseSHA = sha
+	b.cloned = &c
 	b.Rec.Update(func(r *workorder.Result) {
 		// rescue needs to know, when this process dies.
-		r.BaseBranch, r.BaseSHA, r.HeadSHA, r.Branch = base, sha, sha, b.Order.TargetBranch
+		r.BaseBranch, r.BaseSHA, r.HeadSHA, r.Branch = c.Base, c.BaseSHA, c.Head, b.Order.TargetBranch
+		r.Attempt, r.Restored = c.Attempt, c.Restored
 	})
 	return nil
 }
@@ -187,7 +187,7 @@ func (b *Box) setup(ctx context.Context) error {
 			return &commandError{command: command, code: code, tail: tail}
 		}
 	}
-	if b.cloned {
+	if b.cloned != nil {
 		if err := b.Repo.Baseline(ctx); err != nil {
 			b.Rec.Warn(fmt.Sprintf("what setup left in the work tree may be taken for the agent's work: %v", err))
 		}

@@ -84,9 +84,9 @@ func (i *Init) Run() int {
 			}
 		case <-stopped:
 			if i.Done() && !late {
-				// The result is safe; what is left is the inner engine's end.
+				// The result is safe; what is left is the lease's and the inner engine's end.
 				late = true
-				stopped = time.After(workorder.EngineGrace)
+				stopped = time.After(workorder.ReleaseGrace + workorder.EngineGrace)
 				continue
 			}
 			i.Log.Error("boot does not end; killing it")

@@ -1,0 +1,69 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// ending is why and how the run ended, before landing.
+type ending struct {
+	status workorder.Status // "": the verdict follows when the commits are known
+	by     workorder.EndedBy
+	reason string
+	ran    bool // the agent ran
+	checks []workorder.Validation
+	cause  error // why the run was cut short
+}
+
+// bootFailed says what a failed step means for the run.
+func (b *Box) bootFailed(ctx context.Context, err error) ending {
+	if errors.Is(context.Cause(ctx), ErrInterrupted) || errors.Is(context.Cause(ctx), ErrTimeout) {
+		return cutShort(ctx)
+	}
+	e := ending{status: workorder.StatusError, by: workorder.ByBox, reason: err.Error()}
+	var se *stepError
+	if !errors.As(err, &se) {
+		return e
+	}
+	switch se.step {
+	case stepClone:
+		e.by = workorder.ByGit
+		var known EndedByer
+		if errors.As(err, &known) {
+			e.by = known.EndedBy()
+		}
+	case stepServices, stepSupabase:
+		e.status, e.by = workorder.StatusFailed, workorder.ByServices
+	case stepEnv, stepPackages, stepSetup:
+		e.status, e.by = workorder.StatusFailed, workorder.BySetup
+	}
+	return e
+}
+
+func cutShort(ctx context.Context) ending {
+	cause := context.Cause(ctx)
+	switch {
+	case errors.Is(cause, ErrTimeout):
+		return ending{status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: cause.Error()}
+	case errors.Is(cause, ErrLease):
+		return ending{status: workorder.StatusError, by: workorder.ByLease, reason: cause.Error()}
+	}
+	return ending{status: workorder.StatusInterrupted, by: workorder.BySignal, reason: cause.Error()}
+}
+
+// AttemptOf is the attempt as the remote is to know it, from what is known of the run.
+func AttemptOf(r *workorder.Result, head string) workorder.Attempt {
+	a := workorder.Attempt{
+		ID: r.AttemptID, Number: r.Attempt, Mode: r.Mode, Status: r.Status, EndedBy: r.EndedBy, Reason: r.Reason,
+		ResumeAt: r.ResumeAt, StartedAt: r.StartedAt, EndedAt: time.Now().UTC(), HeadSHA: head, Agent: r.Agent, Usage: r.Usage,
+	}
+	for _, v := range r.Validation {
+		if !v.Passed {
+			a.Validation = append(a.Validation, v.Name)
+		}
+	}
+	return a
+}

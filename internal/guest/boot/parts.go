@@ -1,0 +1,137 @@
+package boot
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Engine is the inner Docker engine. Listen comes first; Start may be called by
+// more than one and starts once.
+type Engine interface {
+	// Listen makes the socket exist. Clients that connect wait until the engine runs.
+	Listen(ctx context.Context) error
+	// Start starts the engine and returns when it answers.
+	Start(ctx context.Context) error
+	// StartOnDemand waits for the first client and starts the engine then.
+	StartOnDemand(ctx context.Context) error
+	// Describe fills in what the result says about the engine.
+	Describe(*workorder.Host)
+	// Stop ends all containers and the engine, within ctx. It is safe to call at any time.
+	Stop(ctx context.Context)
+}
+
+// Services are the containers that the task needs.
+type Services interface {
+	// Up creates them all and returns when all are ready; the error names every one that is not.
+	Up(ctx context.Context) error
+	// Supabase brings up the Supabase stack of the workspace and returns its variables.
+	Supabase(ctx context.Context) (map[string]string, error)
+	// Ends says how each service was last seen.
+	Ends() []workorder.ServiceEnd
+	// Unwatch stops looking after them: from here on their end is no failure.
+	Unwatch()
+}
+
+// Repository brings the repository in and the work out.
+type Repository interface {
+	// Clone takes the task's lease on the remote, which is renewed until Land or
+	// Release, and makes the work tree; for a continued task, as it was left.
+	// An error may tell by EndedByer what it means for the run.
+	Clone(ctx context.Context) (Cloned, error)
+	// Baseline notes what setup left in the work tree: it is not the agent's work.
+	Baseline(ctx context.Context) error
+	// Save begins to save the work tree and its commits from time to time.
+	Save()
+	// Flush saves at once, beside whatever goes on.
+	Flush()
+	// Settle ends Save: it waits for what is under way, as long as ctx allows.
+	// Commit may only be called after it.
+	Settle(ctx context.Context)
+	// Push pushes what is committed at once, and new commits from time to time,
+	// beside whatever goes on.
+	Push()
+	// Lost is closed when another box has the task's lease.
+	Lost() <-chan struct{}
+	// Commit commits what is uncommitted, as far as it can; the error says what is
+	// left. Nothing to commit is no error.
+	Commit(ctx context.Context, message string) error
+	// Archive keeps what Commit left, or the whole work tree, as a file of the
+	// output and returns its path there. It has time of its own.
+	Archive(ctx context.Context, whole bool) (path string, err error)
+	// Land pushes the branch and reports. It may be called again. end says how the
+	// attempt is to be recorded on the remote if the push succeeds.
+	Land(ctx context.Context, baseSHA string, end End) Landing
+	// Release records on the remote how the attempt ended, where Land has not, and
+	// gives the lease back.
+	Release(ctx context.Context, end workorder.Attempt) error
+	// Close ends what Clone started for the length of the run.
+	Close()
+}
+
+// End is how an attempt is recorded that has these commits.
+type End func(commits []workorder.Commit, head string) workorder.Attempt
+
+// EndedByer is implemented by errors that know what they mean for the run.
+type EndedByer interface{ EndedBy() workorder.EndedBy }
+
+// Cloned is what a run begins with.
+type Cloned struct {
+	Base, BaseSHA string
+	// Head is the branch's commit; BaseSHA for a new task.
+	Head string
+	// Attempt counts the boxes of the task, this one included.
+	Attempt int
+	// State is what the remote knows of the task; nil for a task without one.
+	State *workorder.State
+	// Restored is nil for a new task.
+	Restored *workorder.Restored
+	// Commits are those of earlier attempts, newest first.
+	Commits []workorder.Commit
+	// Changed are the paths that were restored and are in no commit.
+	Changed []string
+}
+
+// Landing is what a landing did.
+type Landing struct {
+	Head    string
+	Commits []workorder.Commit
+	Pushed  bool
+	Bundle  string // file that holds the work because it could not be pushed
+	Archive string // file of the output that holds what could not be committed
+	Lost    bool   // something of the work could be kept nowhere
+	// Checkpoint is still needed on the remote: it holds what the branch does not.
+	Checkpoint *workorder.Checkpoint
+	Warnings   []string
+	Err        error
+}
+
+// Task runs the code of the repository and the agent as user sandbox.
+type Task interface {
+	// Shell runs one command of the project; name is used for its log.
+	Shell(ctx context.Context, name, command string) (exitCode int, tail string, err error)
+	// Continue tells what earlier attempts left; it is called before Agent, for a
+	// continued task only. added is what the user asks for beyond the task.
+	Continue(c Cloned, added string)
+	// Agent runs the harness to its end.
+	Agent(ctx context.Context) AgentEnd
+	// Validate runs every validate command.
+	Validate(ctx context.Context) []workorder.Validation
+	// Verdict judges the run from the agent's end, the validation and the number
+	// of commits. cause is why the run was cut short, or nil.
+	Verdict(checks []workorder.Validation, commits int, cause error) (workorder.Status, workorder.EndedBy, string)
+	// Setenv adds a variable for all later commands and the agent.
+	Setenv(name, value string)
+}
+
+// AgentEnd is how the agent ended, before the verdict on the run.
+type AgentEnd struct {
+	Agent    workorder.Agent
+	Usage    workorder.Usage
+	Status   workorder.Status // success: it did its part
+	Reason   string
+	ResumeAt *time.Time // when a parked task can go on
+	Evidence []workorder.Evidence
+	Warnings []string
+}
