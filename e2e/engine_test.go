@@ -166,7 +166,11 @@ type ownEngine struct {
 	p    *proc.Process
 }
 
-const ownBox = "sandbox-agent-e2e/box"
+const (
+	ownBox = "sandbox-agent-e2e/box"
+	// ownEngineAddress is this machine as its boxes see it.
+	ownEngineAddress = "10.213.7.1"
+)
 
 // newOwnEngine starts an engine whose disk holds size bytes, in memory, with a
 // small image of the box on it. Its network reaches this machine and no further.
@@ -189,7 +193,7 @@ func newOwnEngine(t *testing.T, size int64) *ownEngine {
 	bridge := fmt.Sprintf("sa%d", os.Getpid())
 	e.ip("link", "add", bridge, "type", "bridge")
 	t.Cleanup(func() { e.ip("link", "del", bridge) })
-	e.ip("addr", "add", "10.213.7.1/24", "dev", bridge)
+	e.ip("addr", "add", ownEngineAddress+"/24", "dev", bridge)
 	e.ip("link", "set", bridge, "up")
 	e.argv = []string{
 		"dockerd", "--data-root", data, "--exec-root", filepath.Join(e.dir, "exec"), "--pidfile", filepath.Join(e.dir, "pid"),

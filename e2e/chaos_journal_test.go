@@ -1,0 +1,144 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// chaosAgent writes numbered files of random content and tells the journal of
+// each when it is written. It goes on from the files that are there. What it says is what is tested, so it
+// says nothing before it is true. Every fifth file is committed, the rest is not.
+const chaosAgent = `#!/bin/bash
+cd "$SANDBOX_AGENT_WORKSPACE" || exit 2
+record() {
+	blob=$(git hash-object -- "$1") || exit 3
+	exec 3<>"/dev/tcp/$JOURNAL_HOST/$JOURNAL_PORT" || exit 4
+	printf '%s\t%s\n' "$1" "$blob" >&3
+	read -r -t 5 -u 3 ok || exit 4
+	exec 3>&-
+}
+mkdir -p work || exit 3
+i=$(ls work | wc -l)
+echo "starts with $i files"
+while [ "$i" -lt "$FILES" ]; do
+	i=$((i + 1))
+	f="work/file  $i ü"
+	head -c $((RANDOM % 4000 + 50)) /dev/urandom >"$f" || exit 3
+	record "$f"
+	echo "$i" >counter || exit 3
+	record counter
+	echo "$i" >x.ignored
+	if [ $((i % 5)) = 0 ]; then
+		git add -A && git commit -q -m "$i files" || exit 3
+	fi
+	sleep 0.2
+done
+echo "all written"
+`
+
+// record is one line of the journal.
+type record struct {
+	path, blob string
+	at         time.Time
+}
+
+// journal is what the agent said that it had written, kept outside of every box.
+type journal struct {
+	host string
+	port int
+
+	mu   sync.Mutex
+	said []record
+}
+
+func newJournal(t *testing.T, address string) *journal {
+	t.Helper()
+	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(address, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := &journal{host: address}
+	if j.port, err = strconv.Atoi(port); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go j.take(c)
+		}
+	}()
+	return j
+}
+
+func (j *journal) take(c net.Conn) {
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	line, err := bufio.NewReader(c).ReadString('\n')
+	path, blob, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+	if err != nil || !ok {
+		return
+	}
+	j.mu.Lock()
+	j.said = append(j.said, record{path, blob, time.Now()})
+	j.mu.Unlock()
+	_, _ = c.Write([]byte("ok\n"))
+}
+
+// missing lists what was written before at and is not saved in that or a later
+// version, and how long before at the first of it was written. It forgets that: what is
+// lost is lost once. What was saved stays in the journal, and must never go away again.
+func (j *journal) missing(saved map[string]bool, at time.Time) (lost []string, since time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	open := map[string]time.Time{} // by path, the oldest version that is in no saved one
+	for _, r := range j.said {
+		switch {
+		case r.at.After(at):
+		case saved[r.path+" "+r.blob]:
+			delete(open, r.path)
+		case open[r.path].IsZero():
+			open[r.path] = r.at
+		}
+	}
+	for path, t := range open {
+		lost = append(lost, path)
+		since = max(since, at.Sub(t))
+	}
+	j.said = slices.DeleteFunc(j.said, func(r record) bool {
+		from, ok := open[r.path]
+		return ok && !r.at.Before(from) && !r.at.After(at)
+	})
+	return lost, since
+}
+
+// latestMissing lists the files whose last recorded version is not there.
+func (j *journal) latestMissing(there map[string]bool) (missing []string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	last := map[string]string{}
+	for _, r := range j.said {
+		last[r.path] = r.blob
+	}
+	for path, blob := range last {
+		if !there[path+" "+blob] {
+			missing = append(missing, path)
+		}
+	}
+	return missing
+}
