@@ -71,8 +71,10 @@ const (
 
 // BoxSpec describes a box.
 type BoxSpec struct {
-	Name       string
-	Image      string
+	Name  string
+	Image string
+	// Command replaces what the image starts, for boxes that have no work order.
+	Command    []string
 	Labels     map[string]string
 	Isolation  string // IsolationConfined or IsolationPrivileged
 	OCIRuntime string // empty: the engine's default

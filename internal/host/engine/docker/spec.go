@@ -37,6 +37,9 @@ func hostConfig(s engine.BoxSpec) (*container.Config, *container.HostConfig, err
 		AttachStdin: true,
 		StopTimeout: &stop,
 	}
+	if len(s.Command) > 0 {
+		cfg.Entrypoint = s.Command
+	}
 	pids := s.Limits.PIDs
 	if pids == 0 {
 		pids = defaultPIDs
