@@ -4,6 +4,7 @@
 //	init     PID 1: reads the work order, forks boot, forwards signals, reaps
 //	boot     the trusted part of the run; --plan prints its steps
 //	rescue   the last push and a result, after boot died
+//	cache    looks after the layer cache, in a box without a task
 //	version  prints the version
 //
 // It only wires: what the roles do is in internal/guest and runner.
@@ -45,11 +46,15 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 		return runBoot(ctx, log)
 	case "rescue":
 		return runRescue(ctx, log)
+	case "cache":
+		if len(args) == 1 {
+			return runCache(ctx, log, args[0])
+		}
 	case "version", "--version":
 		fmt.Println(version.Get().Version)
 		return workorder.ExitOK
 	}
-	fmt.Fprintln(os.Stderr, "usage: entrypoint init | boot [--plan] | rescue | version\n"+
+	fmt.Fprintln(os.Stderr, "usage: entrypoint init | boot [--plan] | rescue | cache VERB | version\n"+
 		"This program is the inside of a box; start boxes with `sandbox-agent create`.")
 	return workorder.ExitUsage
 }

@@ -13,12 +13,18 @@
 //
 //	lock            exclusive while changing the seed or the list of runs, shared while linking
 //	seed/           <driver>/ and image/<driver>/ as in a data root
-//	runs/<id>/      lock (held by the box for life) and data/ (its data root)
+//	used/<image>    empty; its time is when a box that declares the image last took it
+//	runs/<id>/      lock (held by the box for life), layers (those of the seed that it
+//	                runs on) and data/ (its data root)
 //	trash/          on its way to deletion
 //
 // A box that is killed leaves nothing that is referred to: its locks are gone
 // with it, its run folder is removed by the next box, and a layer half-way into the seed has
-// no record, which is written last.
+// no record, which is written last; the next publish and Prune remove it.
+//
+// What a live box runs on is never removed. Which layers those are is written
+// beside the box's lock, out of reach of untrusted code, before the box links a layer or
+// moves one into the seed, under the lock that Prune takes for itself alone.
 //
 // Untrusted code must not run before Seal: it takes the writable view of the
 // volume out of the box, so that only read-only layers remain.
@@ -87,10 +93,11 @@ const DefaultView = "/var/lib/sandbox-agent/layers"
 // Cache is the cache as one box uses it. The methods are called one after the other.
 type Cache struct {
 	cfg     Config
-	base    string   // folder of this driver and these ids
-	lock    *os.File // base/lock, not held
-	runLock *os.File // held for life
-	ids     string   // uid.gid, or "" without remapping
+	base    string          // folder of this driver and these ids
+	lock    *os.File        // base/lock, not held
+	runLock *os.File        // held for life
+	ids     string          // uid.gid, or "" without remapping
+	held    map[string]bool // layers of the seed that this box runs on
 	placed  bool
 	sealed  bool
 }
@@ -149,7 +156,7 @@ func (c *Cache) place(ctx context.Context, uid, gid int) (int, error) {
 	}
 	// The volume is closed to everyone but root: layers belong to the user that
 	// the agent runs as.
-	if err := errors.Join(os.Chmod(c.cfg.Dir, 0o700), mkdirs(c.base, c.seed(), c.path("runs"), c.path("trash"))); err != nil {
+	if err := errors.Join(os.Chmod(c.cfg.Dir, 0o700), mkdirs(c.base, c.seed(), c.path("used"), c.path("runs"), c.path("trash"))); err != nil {
 		return 0, err
 	}
 	var err error
@@ -268,6 +275,27 @@ func (c *Cache) Seal() error {
 		return fmt.Errorf("close layer cache: %w", err)
 	}
 	c.sealed = true
+	return nil
+}
+
+// Want adds images to Config.Images, for a box that learns only later what it
+// brings in.
+func (c *Cache) Want(images ...string) { c.cfg.Images = append(c.cfg.Images, images...) }
+
+// Close gives the box's data root back, which no engine may use any more. Boxes
+// that do not call it leave that to the next one.
+func (c *Cache) Close() error {
+	if !c.placed || c.sealed {
+		return nil
+	}
+	c.placed = false
+	err := errors.Join(c.cfg.Mounts.Detach(c.cfg.DataRoot), c.cfg.Mounts.Detach(c.cfg.View), c.discard(c.run()))
+	err = errors.Join(err, c.runLock.Close(), c.lock.Close())
+	trash, terr := os.OpenRoot(c.path("trash"))
+	if err = errors.Join(err, terr); err != nil {
+		return fmt.Errorf("close layer cache: %w", err)
+	}
+	c.emptyTrash(trash)
 	return nil
 }
 

@@ -247,7 +247,8 @@ func TestDeathWhilePublishing(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The record's place is taken by a file, so that publishing stops right there.
-	a.write("", filepath.Join(a.seed(), "image", driver, "layerdb", "tmp"))
+	inTheWay := tree{a.seed()}.record(chain)
+	a.write("", inTheWay)
 	if _, err := a.Publish(t.Context()); err == nil {
 		t.Fatal("published")
 	}
@@ -256,7 +257,7 @@ func TestDeathWhilePublishing(t *testing.T) {
 		t.Fatalf("a second try must leave the moved layer alone: %v", err)
 	}
 	a.wantContent("redis:7", "base")
-	if err := os.Remove(filepath.Join(a.seed(), "image", driver, "layerdb", "tmp")); err != nil {
+	if err := os.Remove(inTheWay); err != nil {
 		t.Fatal(err)
 	}
 	a.die()

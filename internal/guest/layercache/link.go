@@ -18,6 +18,9 @@ func (c *Cache) link() (int, error) {
 	if !c.cfg.All {
 		names = names.only(c.cfg.Images)
 	}
+	if err := c.hold(seed, names.ids()); err != nil {
+		return 0, err
+	}
 	if len(names.Repositories) == 0 {
 		return 0, nil
 	}
@@ -47,6 +50,9 @@ func (c *Cache) link() (int, error) {
 		if err := describe(seed, run, image, layers); err != nil {
 			return n, fmt.Errorf("link image %s: %w", image, err)
 		}
+	}
+	if !c.cfg.All { // taken in case, not used
+		c.touch(names.ids())
 	}
 	return n, run.setNames(names)
 }

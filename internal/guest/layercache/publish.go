@@ -39,6 +39,13 @@ func (c *Cache) publish() (int, error) {
 	if err := errors.Join(mkdirLike(run.layers(), seed.layers()), mkdirLike(run.layers("l"), seed.layers("l")), os.MkdirAll(seed.meta("layerdb", "sha256"), 0o700)); err != nil {
 		return 0, err
 	}
+	holders, err := c.live()
+	if err != nil {
+		return 0, err
+	}
+	if _, err := c.sweep(seed, holders); err != nil {
+		return 0, fmt.Errorf("clear what a dead box left: %w", err)
+	}
 	n := 0
 	for _, image := range fresh.ids() {
 		layers, err := run.chain(image)
@@ -65,6 +72,7 @@ func (c *Cache) publish() (int, error) {
 		return n, err
 	}
 	known.add(fresh)
+	c.touch(fresh.ids())
 	return n, seed.setNames(known)
 }
 
@@ -81,7 +89,7 @@ func (c *Cache) publishLayer(seed, run tree, chain, parent string) (bool, error)
 	if st, err := os.Lstat(run.layers(id, "diff")); err != nil || !st.IsDir() {
 		return false, errors.Join(errors.New("its folder has been moved already"), err)
 	}
-	// What a box that died here left under this very name is not referred to.
+	// What a try of this box left that failed before the swap.
 	if err := os.RemoveAll(seed.layers(id)); err != nil {
 		return false, err
 	}
@@ -102,6 +110,9 @@ func (c *Cache) publishLayer(seed, run tree, chain, parent string) (bool, error)
 	// First a link that leads nowhere yet, then the swap: the run sees the folder
 	// at every moment, through the link from then on.
 	if err := os.Symlink(c.view(id), seed.layers(id, "diff")); err != nil {
+		return false, err
+	}
+	if err := c.note(id); err != nil {
 		return false, err
 	}
 	if err := exchange(run.layers(id, "diff"), seed.layers(id, "diff")); err != nil {

@@ -1,0 +1,109 @@
+package layercache
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// holder is a live box and the layers of the seed that it runs on.
+type holder struct {
+	id     string
+	layers map[string]bool
+	// all is set for a box that does not tell, because its program is older than
+	// the list: it may run on any layer.
+	all bool
+}
+
+func (h holder) has(layer string) bool { return h.all || h.layers[layer] }
+
+// held reports whether any live box runs on the layer.
+func held(holders []holder, layer string) bool {
+	return slices.ContainsFunc(holders, func(h holder) bool { return h.has(layer) })
+}
+
+// hold notes all layers of the images before they are linked.
+func (c *Cache) hold(seed tree, images []string) error {
+	var ids []string
+	for _, image := range images {
+		layers, err := seed.chain(image)
+		if err != nil {
+			return err
+		}
+		for _, l := range layers {
+			ids = append(ids, seed.cacheID(l.chain))
+		}
+	}
+	return c.note(ids...)
+}
+
+// note adds to the list of layers that this box runs on.
+func (c *Cache) note(layers ...string) error {
+	if c.held == nil {
+		c.held = map[string]bool{}
+	}
+	for _, l := range layers {
+		c.held[l] = true
+	}
+	list := strings.Join(slices.Sorted(maps.Keys(c.held)), "\n")
+	if err := writeFile(filepath.Join(c.run(), "layers"), []byte(list+"\n"), 0o600); err != nil {
+		return fmt.Errorf("note which layers are used: %w", err)
+	}
+	return nil
+}
+
+// live lists the live boxes, this one included. The list of runs is locked.
+func (c *Cache) live() ([]holder, error) {
+	runs, err := os.ReadDir(c.path("runs"))
+	if err != nil {
+		return nil, err
+	}
+	var all []holder
+	for _, r := range runs {
+		f, err := lockFile(c.path("runs", r.Name(), "lock"))
+		if err == nil {
+			f.Close()
+			continue
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, err
+		}
+		h := holder{id: r.Name(), layers: map[string]bool{}}
+		b, err := os.ReadFile(c.path("runs", r.Name(), "layers"))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			h.all = true
+		case err != nil:
+			return nil, err
+		}
+		for id := range strings.FieldsSeq(string(b)) {
+			h.layers[id] = true
+		}
+		all = append(all, h)
+	}
+	return all, nil
+}
+
+// touch notes that images are used. A mark that cannot be set costs an image its
+// age, not the run its cache.
+func (c *Cache) touch(images []string) {
+	now := time.Now()
+	for _, id := range images {
+		f, err := os.OpenFile(c.path("used", id), os.O_CREATE|os.O_RDONLY, 0o600)
+		if err == nil {
+			f.Close()
+			err = os.Chtimes(f.Name(), now, now)
+		}
+		if err != nil {
+			c.cfg.Log.Warn("layer cache: note that an image is used", "error", err)
+		}
+	}
+}

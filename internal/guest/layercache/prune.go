@@ -1,0 +1,207 @@
+package layercache
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// prune carries out Prune for one store, whose lock is held for it alone. It
+// returns what a dry run would have moved to the trash.
+func (c *Cache) prune(s *workorder.CacheStore, o PruneOptions, now time.Time) (gone []string, err error) {
+	st, err := c.stock()
+	if err != nil {
+		return nil, err
+	}
+	holders, err := c.live()
+	if err != nil {
+		return nil, err
+	}
+	keep, drop := choose(st, holders, o, now)
+	used := users(st.images)
+	for _, i := range drop {
+		s.Removed = append(s.Removed, st.report(i, used, holders))
+	}
+	describeStore(s, st, keep, holders)
+	needed := users(keep)
+	var layers []string // chains
+	for chain, folder := range st.records {
+		if needed[chain] == 0 && !held(holders, folder) {
+			layers = append(layers, chain)
+		}
+	}
+	s.RemovedLayers = len(layers)
+	s.Layers -= len(layers)
+	dead, err := c.dead()
+	if err != nil {
+		return nil, err
+	}
+	if o.DryRun {
+		left, err := c.leftovers(st.seed, holders)
+		s.Leftovers = len(left) + len(dead)
+		gone = append(left, dead...)
+		for _, chain := range layers {
+			gone = append(gone, st.seed.record(chain))
+			if id := st.records[chain]; id != "" {
+				gone = append(gone, st.seed.layers(id))
+			}
+		}
+		return gone, err
+	}
+	if _, err := c.reap(); err != nil {
+		return nil, err
+	}
+	left, err := c.sweep(st.seed, holders)
+	s.Leftovers = left + len(dead)
+	if err != nil {
+		return nil, err
+	}
+	return nil, errors.Join(c.dropImages(st, keep, drop), c.dropLayers(st, layers), c.dropSources(st.seed, keep))
+}
+
+// dead are the folders of runs whose box is gone.
+func (c *Cache) dead() (dirs []string, err error) {
+	runs, err := list(c.path("runs"))
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range runs {
+		f, err := lockFile(c.path("runs", r, "lock"))
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		f.Close()
+		dirs = append(dirs, c.path("runs", r))
+	}
+	return dirs, nil
+}
+
+// choose decides by image. One that a live box runs on stays whole, so that its
+// name goes on meaning something. A damaged one goes: a box that wants it does without the cache.
+func choose(st *stock, holders []holder, o PruneOptions, now time.Time) (keep, drop []image) {
+	for _, i := range st.images {
+		top := st.top(i)
+		switch {
+		case i.problem != "":
+			drop = append(drop, i)
+		case top != "" && held(holders, top):
+			keep = append(keep, i)
+		case len(i.names) == 0, now.Sub(i.unused()) >= o.OlderThan:
+			drop = append(drop, i)
+		default:
+			keep = append(keep, i)
+		}
+	}
+	return keep, drop
+}
+
+// dropImages takes the names first: an image without one is looked at by no box.
+func (c *Cache) dropImages(st *stock, keep, drop []image) error {
+	if len(drop) == 0 {
+		return c.dropMarks(keep)
+	}
+	gone := map[string]bool{}
+	for _, i := range drop {
+		gone["sha256:"+i.id] = true
+	}
+	left := repositories{Repositories: map[string]map[string]string{}}
+	for repo, refs := range st.names.Repositories {
+		for ref, id := range refs {
+			if gone[id] {
+				continue
+			}
+			if left.Repositories[repo] == nil {
+				left.Repositories[repo] = map[string]string{}
+			}
+			left.Repositories[repo][ref] = id
+		}
+	}
+	err := st.seed.setNames(left)
+	if err != nil {
+		return err
+	}
+	for _, i := range drop {
+		err = errors.Join(err, remove(st.seed.config(i.id)), os.RemoveAll(st.seed.meta("imagedb", "metadata", "sha256", i.id)))
+	}
+	return errors.Join(err, c.dropMarks(keep))
+}
+
+// dropMarks forgets when images were used that are not there any more.
+func (c *Cache) dropMarks(keep []image) error {
+	known := map[string]bool{}
+	for _, i := range keep {
+		known[i.id] = true
+	}
+	marks, err := list(c.path("used"))
+	for _, m := range marks {
+		if !known[m] {
+			err = errors.Join(err, remove(c.path("used", m)))
+		}
+	}
+	return err
+}
+
+// dropLayers takes the records first: a layer without one is looked at by no box.
+func (c *Cache) dropLayers(st *stock, chains []string) (err error) {
+	for _, chain := range chains {
+		err = errors.Join(err, c.discard(st.seed.record(chain)))
+	}
+	if err != nil {
+		return err
+	}
+	for _, chain := range chains {
+		if id := st.records[chain]; id != "" {
+			if derr := c.discard(st.seed.layers(id)); !errors.Is(derr, fs.ErrNotExist) {
+				err = errors.Join(err, derr)
+			}
+		}
+	}
+	return errors.Join(err, c.unlinkNames(st.seed))
+}
+
+// dropSources forgets which registry has layers that are not there any more.
+func (c *Cache) dropSources(seed tree, keep []image) error {
+	known := map[string]bool{}
+	for _, i := range keep {
+		for _, l := range i.layers {
+			known[l.diff] = true
+		}
+	}
+	dir := seed.meta("distribution", "v2metadata-by-diffid", "sha256")
+	diffs, err := list(dir)
+	for _, diff := range diffs {
+		if known[diff] {
+			continue
+		}
+		b, rerr := os.ReadFile(filepath.Join(dir, diff))
+		err = errors.Join(err, rerr)
+		var sources []struct{ Digest string }
+		if json.Unmarshal(b, &sources) == nil {
+			for _, s := range sources {
+				digest := filepath.Base(strings.TrimPrefix(s.Digest, "sha256:"))
+				err = errors.Join(err, remove(seed.meta("distribution", "diffid-by-digest", "sha256", digest)))
+			}
+		}
+		err = errors.Join(err, remove(filepath.Join(dir, diff)))
+	}
+	return err
+}
+
+// remove is os.Remove for what may be gone already.
+func remove(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

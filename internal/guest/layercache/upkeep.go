@@ -1,0 +1,226 @@
+package layercache
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// trialPrefix begins the folders in which a box tries storage drivers on the
+// volume, and trialAge is when one was certainly left by a dead box: a trial is given seconds.
+const (
+	trialPrefix = ".trial-"
+	trialAge    = 10 * time.Minute
+)
+
+// Upkeep looks after the whole volume: every driver and every pair of ids. It
+// works while boxes run, and in a box that has no data root in the volume. Its
+// methods may be called by several boxes at once.
+type Upkeep struct {
+	Dir string // where the volume is mounted
+	Log *slog.Logger
+	Now func() time.Time // nil: time.Now
+}
+
+func (u *Upkeep) now() time.Time {
+	if u.Now != nil {
+		return u.Now()
+	}
+	return time.Now()
+}
+
+// each calls f for every store, sorted by name.
+func (u *Upkeep) each(f func(c *Cache, name string) error) error {
+	names, err := list(filepath.Join(u.Dir, format))
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !strings.HasPrefix(name, driver+"-") {
+			continue
+		}
+		c := &Cache{cfg: Config{Dir: u.Dir, Log: u.Log}, base: filepath.Join(u.Dir, format, name)}
+		if err := u.with(c, func() error { return f(c, name) }); err != nil {
+			return fmt.Errorf("layer cache %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (u *Upkeep) with(c *Cache, f func() error) (err error) {
+	// A box that was killed while it made the store left some of its folders out.
+	if err := mkdirs(c.seed(), c.path("used"), c.path("runs"), c.path("trash")); err != nil {
+		return err
+	}
+	if c.lock, err = os.OpenFile(c.path("lock"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		return err
+	}
+	defer c.lock.Close()
+	return f()
+}
+
+// List describes what the volume holds. Boxes may change it meanwhile: sizes on
+// the disk are those of the moment.
+func (u *Upkeep) List(ctx context.Context) (*workorder.CacheReport, error) {
+	r := &workorder.CacheReport{Stores: []workorder.CacheStore{}, Brought: []string{}}
+	err := u.each(func(c *Cache, name string) error {
+		s := newStore(name)
+		err := c.locked(ctx, unix.LOCK_SH, func() error { return c.inventory(&s) })
+		if err != nil {
+			return err
+		}
+		// Not under the lock: no box has to wait for it.
+		for dir, n := range map[string]*int64{"seed": &s.SeedBytes, "runs": &s.BoxBytes, "trash": &s.TrashBytes} {
+			if *n, err = diskUsage(ctx, c.path(dir)); err != nil {
+				return err
+			}
+		}
+		r.Stores = append(r.Stores, s)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.DiskBytes, err = diskUsage(ctx, u.Dir)
+	return r, err
+}
+
+func newStore(name string) workorder.CacheStore {
+	return workorder.CacheStore{Name: name, Images: []workorder.CacheImage{}, Boxes: []string{}, Removed: []workorder.CacheImage{}}
+}
+
+func (c *Cache) inventory(s *workorder.CacheStore) error {
+	st, err := c.stock()
+	if err != nil {
+		return err
+	}
+	holders, err := c.live()
+	if err != nil {
+		return err
+	}
+	describeStore(s, st, st.images, holders)
+	return nil
+}
+
+func describeStore(s *workorder.CacheStore, st *stock, images []image, holders []holder) {
+	used := users(st.images)
+	for _, i := range images {
+		s.Images = append(s.Images, st.report(i, used, holders))
+	}
+	slices.SortFunc(s.Images, func(a, b workorder.CacheImage) int {
+		return cmp.Or(slices.Compare(a.Names, b.Names), cmp.Compare(a.ID, b.ID))
+	})
+	s.Layers = len(st.records)
+	for _, h := range holders {
+		s.Boxes = append(s.Boxes, h.id)
+	}
+}
+
+// PruneOptions say what goes.
+type PruneOptions struct {
+	// OlderThan is how long no box may have wanted an image; 0: any image goes.
+	OlderThan time.Duration
+	// DryRun says what would go and changes nothing.
+	DryRun bool
+}
+
+// Prune removes the images that nobody has wanted for long and no live box runs
+// on, then the layers that no image needs and no live box runs on, then what dead boxes left.
+func (u *Upkeep) Prune(ctx context.Context, o PruneOptions) (*workorder.CacheReport, error) {
+	r := &workorder.CacheReport{Stores: []workorder.CacheStore{}, Brought: []string{}}
+	err := u.each(func(c *Cache, name string) error {
+		s := newStore(name)
+		var gone []string
+		err := c.locked(ctx, unix.LOCK_EX, func() error {
+			var err error
+			gone, err = c.prune(&s, o, u.now())
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		r.Stores = append(r.Stores, s)
+		freed, err := diskUsage(ctx, append(gone, c.path("trash"))...)
+		r.FreedBytes += freed
+		if err != nil || o.DryRun {
+			return err
+		}
+		trash, err := os.OpenRoot(c.path("trash"))
+		if err == nil {
+			c.emptyTrash(trash)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, u.trials(ctx, r, o.DryRun)
+}
+
+// trials removes what boxes left that died while they tried a storage driver.
+func (u *Upkeep) trials(ctx context.Context, r *workorder.CacheReport, dryRun bool) error {
+	names, err := list(u.Dir)
+	for _, n := range names {
+		path := filepath.Join(u.Dir, n)
+		st, serr := os.Lstat(path)
+		if !strings.HasPrefix(n, trialPrefix) || serr != nil || u.now().Sub(st.ModTime()) < trialAge {
+			continue
+		}
+		freed, uerr := diskUsage(ctx, path)
+		r.FreedBytes += freed
+		err = errors.Join(err, uerr)
+		if !dryRun {
+			err = errors.Join(err, os.RemoveAll(path))
+		}
+	}
+	return err
+}
+
+// diskUsage is what folders take on the disk, in bytes, each file once. What
+// disappears meanwhile takes nothing.
+func diskUsage(ctx context.Context, dirs ...string) (int64, error) {
+	type file struct{ dev, ino uint64 }
+	seen := map[file]bool{}
+	var sum int64
+	for _, dir := range dirs {
+		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			if err == nil {
+				err = ctx.Err()
+			}
+			var st unix.Stat_t
+			if err == nil {
+				err = unix.Lstat(path, &st)
+			}
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if id := (file{st.Dev, st.Ino}); st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+				if seen[id] {
+					return nil
+				}
+				seen[id] = true
+			}
+			sum += st.Blocks * 512 // the kernel counts in this unit, whatever the file system's is
+			return nil
+		})
+		if err != nil {
+			return sum, fmt.Errorf("measure %s: %w", dir, err)
+		}
+	}
+	return sum, nil
+}

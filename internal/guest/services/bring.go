@@ -1,0 +1,77 @@
+package services
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/client"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Bring gets images into the engine as Up would, all at once, and starts nothing. It
+// uses Client, Emit, Inbox and HostImages of the configuration. The images that
+// are there afterwards are returned also beside an error, which names the others.
+func Bring(ctx context.Context, cfg Config, names []string) (brought []string, err error) {
+	img := newImages(cfg)
+	errs := make([]error, len(names))
+	var wg sync.WaitGroup
+	for i, name := range names {
+		wg.Go(func() {
+			begin := time.Now()
+			tell := func(status, text string) {
+				cfg.Emit(workorder.Event{
+					Type: workorder.EventService, Name: name, Status: status, Text: shorten(text), DurationMS: time.Since(begin).Milliseconds(),
+				})
+			}
+			if errs[i] = img.ensure(ctx, name, tell); errs[i] != nil {
+				tell(stateFailed, errs[i].Error())
+				return
+			}
+			tell(stateReady, "")
+		})
+	}
+	wg.Wait()
+	for i, name := range names {
+		if errs[i] == nil {
+			brought = append(brought, name)
+		}
+	}
+	return brought, errors.Join(errs...)
+}
+
+// Load loads an archive of images (made by docker save, also compressed) into an
+// engine that has none, and returns the names of what it holds.
+func Load(ctx context.Context, c *client.Client, archive io.Reader, tell func(line string)) ([]string, error) {
+	r, err := c.ImageLoad(ctx, archive)
+	if err != nil {
+		return nil, cause(ctx, err)
+	}
+	defer r.Body.Close()
+	if err := messages(r.Body, tell); err != nil {
+		return nil, cause(ctx, err)
+	}
+	// The engine's words differ by version; what it has now is what was loaded.
+	all, err := c.ImageList(ctx, image.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list what was loaded: %w", err)
+	}
+	var names []string
+	for _, i := range all {
+		for _, n := range i.RepoTags {
+			if !strings.HasPrefix(n, "<none>") {
+				names = append(names, n)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return nil, errors.New("it holds no image that has a name: save images by their names, not by their ids")
+	}
+	return names, nil
+}
