@@ -1,0 +1,339 @@
+// Package cachebox looks after the layer cache from outside. The cache is a volume that
+// only a container can touch, so every request gets a box of its own: no
+// task, no repository, no code but ours, held like any other, gone when it has answered. It
+// prints nothing.
+package cachebox
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// pollPause is how often a box is looked for that is being started.
+	pollPause = 100 * time.Millisecond
+	// engineGone is how long an engine may be away before the box is given up.
+	engineGone = 30 * time.Second
+	// cleanTimeout bounds removing the box, whatever the user's patience.
+	cleanTimeout = 30 * time.Second
+	// stopGrace is what the box has to end its engine and give its data root back.
+	stopGrace = workorder.StopGrace
+	// maxLine bounds a line of the answer: the report of a cache with thousands of images.
+	maxLine = 16 << 20
+	// maxTail is how much of the box's log goes into an error.
+	maxTail = 2 << 10
+)
+
+// Keeper starts boxes that look after the cache. Its methods may be called at once.
+type Keeper struct {
+	Engine    engine.Engine
+	Companion companion.Engine // hands images of the engine to the box
+	Images    launch.Images
+	Owner     string // of what is left, should this process be killed
+	Dir       string // existing folder for what is in transit
+	Log       *slog.Logger
+	// Show is called for every event, from one goroutine at a time; nil: nobody wants to know.
+	Show func(workorder.Event)
+
+	// How the box is made, as for a run.
+	Image, Isolation, OCIRuntime string
+}
+
+// Do carries out one request and returns the answer, also beside an error when
+// part of it was done. When ctx ends the box is stopped, when hard is closed it is killed. archive is what
+// follows the request; nil: nothing. The box is gone when Do returns.
+func (k *Keeper) Do(ctx context.Context, hard <-chan struct{}, verb string, req workorder.CacheRequest, archive io.Reader) (*workorder.CacheReport, error) {
+	info, err := k.Engine.Info(ctx)
+	if err != nil {
+		return nil, fault.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
+	}
+	img, err := k.Images.Ensure(ctx, k.Image, k.show)
+	if err != nil {
+		return nil, err
+	}
+	req.Version, req.ID = workorder.Version, workorder.CacheBoxPrefix+strings.ToLower(rand.Text()[:8])
+	if verb == workorder.CachePull {
+		req.HostImages = k.offer(ctx, req.Images)
+	}
+	line, err := json.Marshal(req)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(line) >= workorder.MaxCacheRequest:
+		return nil, fault.New(workorder.ExitUsage, fmt.Errorf("the request has %d bytes, more than %d", len(line), workorder.MaxCacheRequest), "name fewer images")
+	}
+	s := &session{k: k, id: req.ID, log: proc.NewTail(maxTail), noMore: func() {}}
+	stdin := io.Reader(bytes.NewReader(append(line, '\n')))
+	if archive != nil {
+		pipe, stop := giveUp(archive)
+		s.noMore = stop
+		stdin = io.MultiReader(stdin, pipe)
+	}
+	return s.run(ctx, hard, engine.BoxSpec{
+		Name: "sandbox-agent-" + req.ID, Image: img.Name, Command: []string{workorder.EntrypointIn, "cache", verb},
+		// The label of a task makes it visible to whoever counts or collects boxes.
+		Labels:    map[string]string{workorder.LabelTask: req.ID, workorder.LabelOwner: k.Owner},
+		Isolation: k.Isolation, OCIRuntime: k.OCIRuntime, CacheVolume: launch.CacheVolume,
+		Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2,
+	}, stdin, req.HostImages)
+}
+
+// giveUp makes a reader whose reads end with stop, also while the one below waits
+// for a terminal or a pipe; that read ends with the process.
+func giveUp(r io.Reader) (pipe io.Reader, stop func()) {
+	pr, pw := io.Pipe()
+	go func() {
+		_, err := io.Copy(pw, r)
+		pw.CloseWithError(err)
+	}()
+	return pr, func() { pr.CloseWithError(io.ErrClosedPipe) }
+}
+
+func (k *Keeper) show(e workorder.Event) {
+	if k.Show != nil {
+		k.Show(e)
+	}
+}
+
+// offer lists the images that this engine can hand over, with their ids.
+func (k *Keeper) offer(ctx context.Context, images []string) map[string]string {
+	ic, ok := k.Engine.(launch.ImageChecker)
+	if !ok || k.Companion == nil {
+		return nil
+	}
+	have := map[string]string{}
+	for _, ref := range images {
+		// An engine that cannot answer costs the short cut only.
+		if id, err := ic.ImageID(ctx, ref); err == nil && id != "" {
+			have[ref] = id
+		}
+	}
+	return have
+}
+
+// session is the life of one box.
+type session struct {
+	k      *Keeper
+	id     string
+	last   int64 // number of the last line seen
+	answer *workorder.CacheLine
+	log    *proc.Tail
+	noMore func() // ends the archive
+}
+
+var errNoAnswer = errors.New("the box ended without an answer")
+
+func (s *session) run(ctx context.Context, hard <-chan struct{}, spec engine.BoxSpec, stdin io.Reader, offered map[string]string) (*workorder.CacheReport, error) {
+	live, end := context.WithCancel(context.WithoutCancel(ctx)) // until the box has answered
+	defer end()
+	started := make(chan error, 1)
+	go func() {
+		_, err := s.k.Engine.Run(live, spec, stdin)
+		started <- err
+	}()
+	interrupted := make(chan struct{})
+	go s.stopper(ctx, live, hard, interrupted)
+	helper := s.handOver(live, offered)
+	startErr := s.follow(live, started)
+	end()
+	s.noMore()
+	if startErr == nil {
+		startErr = <-started
+		if s.answer != nil {
+			startErr = nil // an upload that was cut off because the answer is known
+		}
+	}
+	<-helper
+	cleanErr := s.remove(ctx)
+	select {
+	case <-interrupted:
+		if s.answer != nil && s.answer.Status == "ok" {
+			break // too late
+		}
+		return nil, fault.New(workorder.ExitInterrupted, errors.Join(errors.New("interrupted"), cleanErr), "what is in the cache is sound; run the command again to go on")
+	default:
+	}
+	rep, err := s.outcome(startErr)
+	return rep, errors.Join(err, cleanErr)
+}
+
+// outcome judges what the box has answered.
+func (s *session) outcome(startErr error) (*workorder.CacheReport, error) {
+	switch {
+	case s.answer == nil && startErr != nil && !errors.Is(startErr, errNoAnswer):
+		return nil, fault.New(workorder.ExitBox, fmt.Errorf("start a box for the layer cache: %w", startErr), "`sandbox-agent doctor` tells what this engine can do")
+	case s.answer == nil:
+		err := errNoAnswer
+		if text := strings.TrimSpace(s.log.String()); text != "" {
+			err = fmt.Errorf("%w; end of its log:\n%s", err, text)
+		}
+		return nil, fault.New(workorder.ExitBox, err, "an image of another version knows no `cache`: leave --image out, or build it anew with `sandbox-agent image build`")
+	case s.answer.Status != "ok":
+		return s.answer.Report, errors.New(s.answer.Text)
+	case s.answer.Report == nil:
+		return nil, errNoAnswer
+	}
+	return s.answer.Report, nil
+}
+
+// follow reads the box's answer. An engine that is away for a moment is waited for.
+func (s *session) follow(ctx context.Context, started chan error) error {
+	var gone time.Time
+	var begun bool
+	for s.answer == nil {
+		var runErr error
+		var ended bool
+		select {
+		case runErr = <-started:
+			started <- runErr
+			begun, ended = true, runErr != nil
+		default:
+		}
+		box, err := engine.Find(ctx, s.k.Engine, s.id)
+		switch {
+		case ended:
+			return runErr
+		case err != nil:
+			if gone.IsZero() {
+				gone = time.Now()
+			}
+			if time.Since(gone) > engineGone {
+				return fmt.Errorf("the engine has not answered for %s: %w", engineGone, err)
+			}
+		case box == nil && begun:
+			return errNoAnswer // somebody removed it
+		case box != nil && box.State != "created":
+			gone = time.Time{}
+			over := !box.Live()
+			if err := s.read(ctx, box, over); err != nil {
+				s.k.Log.Debug("read the answer of the box", "error", err)
+			}
+			if over && s.answer == nil {
+				return errNoAnswer
+			}
+		}
+		if s.answer == nil {
+			time.Sleep(pollPause)
+		}
+	}
+	return nil
+}
+
+// read reads what the box says until it has answered or ends; of a box that is
+// over, what it has said.
+func (s *session) read(ctx context.Context, box *engine.Box, over bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.log = proc.NewTail(maxTail) // every reading begins at the start
+	lines := &engine.Lines{Limit: maxLine, Fn: func(b []byte) {
+		var l workorder.CacheLine
+		if json.Unmarshal(b, &l) != nil || l.Seq <= s.last {
+			return
+		}
+		s.last = l.Seq
+		if l.Type == workorder.EventCacheReport {
+			s.answer = &l
+			cancel()
+			return
+		}
+		s.k.show(l.Event)
+	}}
+	o := engine.LogOptions{Stdout: lines, Stderr: s.log}
+	if over {
+		return s.k.Engine.Logs(ctx, box.ID, o)
+	}
+	return engine.Follow(ctx, s.k.Engine, s.id, o)
+}
+
+// stopper ends the box when the user does not want to wait.
+func (s *session) stopper(user, live context.Context, hard <-chan struct{}, interrupted chan<- struct{}) {
+	select {
+	case <-live.Done():
+		return
+	case <-user.Done():
+		close(interrupted)
+	}
+	for _, grace := range []time.Duration{stopGrace, 0} {
+		for { // it may not be there yet
+			box, err := engine.Find(live, s.k.Engine, s.id)
+			if err == nil && box != nil && box.Live() {
+				go func() {
+					if err := s.k.Engine.Stop(live, box.ID, grace); err != nil && live.Err() == nil {
+						s.k.Log.Warn("stop the box", "error", err)
+					}
+				}()
+				break
+			}
+			select {
+			case <-live.Done():
+				return
+			case <-time.After(pollPause):
+			}
+		}
+		select {
+		case <-live.Done():
+			return
+		case <-hard:
+		}
+	}
+}
+
+// handOver serves images of this engine to the box, as the companion of a run
+// does. The channel is closed when nothing is under way any more.
+func (s *session) handOver(ctx context.Context, offered map[string]string) <-chan struct{} {
+	done := make(chan struct{})
+	if len(offered) == 0 {
+		close(done)
+		return done
+	}
+	cfg := companion.Config{TaskID: s.id, Dir: s.k.Dir}
+	for name := range offered {
+		cfg.Images = append(cfg.Images, name)
+	}
+	go func() {
+		defer close(done)
+		in, err := json.Marshal(cfg)
+		if err == nil {
+			err = companion.Serve(ctx, bytes.NewReader(in), nobody{}, s.k.Companion, slog.New(slog.DiscardHandler))
+		}
+		if err != nil && ctx.Err() == nil {
+			s.k.Log.Warn("hand images to the box", "error", err)
+		}
+	}()
+	return done
+}
+
+// nobody listens to a companion in its own process.
+type nobody struct{}
+
+func (nobody) Write(p []byte) (int, error) { return len(p), nil }
+func (nobody) Close() error                { return nil }
+
+// remove leaves nothing of the box on the engine.
+func (s *session) remove(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
+	defer cancel()
+	box, err := engine.Find(ctx, s.k.Engine, s.id)
+	if err == nil && box != nil {
+		err = s.k.Engine.Remove(ctx, box.ID)
+	}
+	if err != nil {
+		return fmt.Errorf("remove the box %s (`sandbox-agent gc` does it later): %w", s.id, err)
+	}
+	return nil
+}

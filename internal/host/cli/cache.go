@@ -1,0 +1,389 @@
+package cli
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/distribution/reference"
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/cachebox"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// cacheAge is how long an image is kept that no project uses, when nobody says
+// otherwise: a project that was worked on within a month still starts warm.
+const cacheAge = "30d"
+
+type cacheOptions struct {
+	image, isolation, ociRuntime string
+	project, projectsDir         string
+	olderThan                    string
+	all, dryRun, json            bool
+	sources                      map[string]string
+}
+
+func newCacheCmd(a *App) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "cache", Short: "Look after the image layers that boxes share", Args: noArgs,
+		Long: `Boxes of one engine share the layers of service images, so that a run pulls or copies an
+image once. Cache shows what is there, removes what nobody uses and brings images in
+ahead of the first run. Every command starts a small box for its work and removes it.
+
+It is safe at any time: what a live box runs on stays, and a box that is killed leaves
+nothing behind that another one stumbles over. ` + "`sandbox-agent gc --cache`" + ` throws all of it away.`,
+		Example: "  sandbox-agent cache ls\n  sandbox-agent cache pull --project my-app\n  sandbox-agent cache prune --older-than 7d",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newCacheLsCmd(a), newCachePruneCmd(a), newCacheLoadCmd(a), newCachePullCmd(a))
+	return cmd
+}
+
+// cacheFlags are those of every command of the cache, and of how its box is made.
+func (o *cacheOptions) cacheFlags(a *App, cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&o.json, "json", false, "print a JSON report")
+	f.StringVar(&o.image, "image", "", "image of the box (default: built by this program)")
+	f.StringVar(&o.isolation, "isolation", "", "how the box is held: confined or privileged")
+	f.StringVar(&o.ociRuntime, "oci-runtime", "", "OCI runtime of the engine")
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
+		o.sources, err = fromEnvironment(cmd.Flags(), a.Getenv)
+		return err
+	}
+	completeFlags(cmd)
+}
+
+func newCacheLsCmd(a *App) *cobra.Command {
+	o := &cacheOptions{}
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List the images in the layer cache", Args: noArgs,
+		Long: `Ls lists the images in the layer cache. OWN is the size of the layers that no other image
+has, SHARED of the others; USED is when a run that declares the image last took it.`,
+		Example: "  sandbox-agent cache ls\n  sandbox-agent cache ls --json",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.runCacheLs(cmd.Context(), o) },
+	}
+	o.cacheFlags(a, cmd)
+	return cmd
+}
+
+func newCachePruneCmd(a *App) *cobra.Command {
+	o := &cacheOptions{}
+	cmd := &cobra.Command{
+		Use: "prune", Short: "Remove images from the layer cache that nobody uses", Args: noArgs,
+		Long: `Prune removes the images that no run has wanted for ` + cacheAge + ` (--older-than), the layers that no
+image needs any more, and what boxes left that were killed. Boxes may run meanwhile: the images and
+layers they run on stay. The next run that wants a removed image pulls it again.`,
+		Example: "  sandbox-agent cache prune --dry-run\n  sandbox-agent cache prune --older-than 12h\n  sandbox-agent cache prune --all",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.all && cmd.Flags().Changed("older-than") {
+				return usage("--all removes images of any age: leave out --older-than")
+			}
+			return a.runCachePrune(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVarP(&o.all, "all", "a", false, "remove every image that no box runs on now")
+	f.StringVar(&o.olderThan, "older-than", cacheAge, "how long an image has to be unused, such as 30d, 12h, 90m")
+	f.BoolVar(&o.dryRun, "dry-run", false, "only say what would be removed")
+	o.cacheFlags(a, cmd)
+	return cmd
+}
+
+func newCacheLoadCmd(a *App) *cobra.Command {
+	o := &cacheOptions{}
+	cmd := &cobra.Command{
+		Use: "load FILE", Short: "Put the images of an archive into the layer cache",
+		Long: `Load puts the images of an archive made by ` + "`docker save`" + ` into the layer cache, compressed or
+not; - reads standard input. Images that are there already cost nothing.`,
+		Example: "  sandbox-agent cache load images.tar.gz\n  docker save redis:7 | sandbox-agent cache load -",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one FILE, got %d", cmd.CommandPath(), len(args)), "make one with `docker save IMAGE -o FILE`; - reads standard input")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.runCacheLoad(cmd.Context(), o, args[0]) },
+	}
+	o.cacheFlags(a, cmd)
+	return cmd
+}
+
+func newCachePullCmd(a *App) *cobra.Command {
+	o := &cacheOptions{}
+	cmd := &cobra.Command{
+		Use: "pull [--project P | IMAGE...]", Short: "Bring the images of a project's services into the layer cache",
+		Long: `Pull brings images into the layer cache as a run would: this machine's engine hands over what it
+has, the rest comes from its registry. The first run of the project then starts warm.
+Without IMAGE it takes the services of the project (--project, or .sandbox-agent.yaml here). The images of
+supabase are not kept in the cache.`,
+		Example:           "  sandbox-agent cache pull --project my-app\n  sandbox-agent cache pull redis:7 postgres:17",
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.runCachePull(cmd.Context(), o, args) },
+	}
+	f := cmd.Flags()
+	f.StringVarP(&o.project, "project", "p", "", "project name, or path of a project file (default: .sandbox-agent.yaml)")
+	f.StringVar(&o.projectsDir, "projects-dir", "", "further folder to look for projects in")
+	o.cacheFlags(a, cmd)
+	return cmd
+}
+
+// keepCache carries out one request. Progress goes to standard error: standard
+// output is the report's.
+func (a *App) keepCache(ctx context.Context, o *cacheOptions, verb string, req workorder.CacheRequest, archive io.Reader) (*workorder.CacheReport, error) {
+	o.isolation = cmp.Or(o.isolation, projects.IsolationConfined)
+	if !slices.Contains([]string{projects.IsolationConfined, projects.IsolationPrivileged}, o.isolation) {
+		return nil, usage("--isolation %q is not known: use %s or %s", o.isolation, projects.IsolationConfined, projects.IsolationPrivileged)
+	}
+	st, err := a.store()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(st.Dir(), 0o700); err != nil {
+		return nil, fmt.Errorf("make the state folder: %w", err)
+	}
+	be, err := a.open()
+	if err != nil {
+		return nil, err
+	}
+	k := &cachebox.Keeper{
+		Engine: be.Engine, Companion: be.Companion, Images: be.Images, Owner: owner(st.Dir()), Dir: st.Dir(), Log: a.log(),
+		Image: o.image, Isolation: o.isolation, OCIRuntime: o.ociRuntime,
+	}
+	if !o.json {
+		view := a.newViewOn(a.Stderr, false)
+		defer view.r.Close()
+		k.Show = view.event
+	}
+	return k.Do(ctx, a.Hard, verb, req, archive)
+}
+
+func (a *App) runCacheLs(ctx context.Context, o *cacheOptions) error {
+	rep, err := a.keepCache(ctx, o, workorder.CacheList, workorder.CacheRequest{}, nil)
+	if err != nil {
+		return err
+	}
+	if o.json {
+		return a.json(rep)
+	}
+	if !slices.ContainsFunc(rep.Stores, func(s workorder.CacheStore) bool { return s.Layers > 0 || len(s.Images) > 0 }) {
+		fmt.Fprintf(a.Stdout, "the layer cache is empty (%s on the disk): `sandbox-agent cache pull --project P` fills it\n", size(rep.DiskBytes))
+		return nil
+	}
+	for _, s := range rep.Stores {
+		if len(s.Images) > 0 {
+			if err := a.cacheTable(s.Images); err != nil {
+				return err
+			}
+		}
+		fmt.Fprintf(a.Stdout, "%s: %d images, %d layers; %s shared layers, %s of boxes, %s to be deleted", s.Name, len(s.Images), s.Layers, size(s.SeedBytes), size(s.BoxBytes), size(s.TrashBytes))
+		if len(s.Boxes) > 0 {
+			fmt.Fprintf(a.Stdout, "; used by %s", render.Clean(strings.Join(s.Boxes, ", ")))
+		}
+		fmt.Fprintln(a.Stdout)
+	}
+	fmt.Fprintf(a.Stdout, "%s on the disk\n", size(rep.DiskBytes))
+	return nil
+}
+
+func (a *App) cacheTable(images []workorder.CacheImage) error {
+	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "IMAGE\tID\tOWN\tSHARED\tUSED\tPUBLISHED\tBOXES")
+	for _, i := range images {
+		state := strconv.Itoa(len(i.Boxes))
+		if i.Problem != "" {
+			state = "damaged: " + i.Problem
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", imageName(i), shortID(i.ID), size(i.OwnBytes), size(i.SharedBytes), ago(i.UsedAt), ago(i.PublishedAt), render.Clean(state))
+	}
+	return w.Flush()
+}
+
+// imageName is the name of an image that people know: with a tag, if it has one.
+func imageName(i workorder.CacheImage) string {
+	tags := slices.DeleteFunc(slices.Clone(i.Names), func(n string) bool { return strings.Contains(n, "@") })
+	if len(tags) == 0 {
+		tags = i.Names
+	}
+	return render.Clean(cmp.Or(strings.Join(tags, ","), "(no name)"))
+}
+
+func shortID(id string) string {
+	const digits = 12
+	id = strings.TrimPrefix(id, "sha256:")
+	return id[:min(digits, len(id))]
+}
+
+func ago(t time.Time) string {
+	if t.IsZero() {
+		return "unknown"
+	}
+	return age(max(0, time.Since(t))) + " ago"
+}
+
+// size shows bytes in the decimal units of docker.
+func size(n int64) string {
+	switch {
+	case n < 1e3:
+		return fmt.Sprintf("%d B", n)
+	case n < 1e6:
+		return fmt.Sprintf("%.0f kB", float64(n)/1e3)
+	case n < 1e9:
+		return fmt.Sprintf("%.0f MB", float64(n)/1e6)
+	}
+	return fmt.Sprintf("%.1f GB", float64(n)/1e9)
+}
+
+func (a *App) runCachePrune(ctx context.Context, o *cacheOptions) error {
+	req := workorder.CacheRequest{DryRun: o.dryRun}
+	if !o.all {
+		d, err := parseAge(o.olderThan)
+		if err != nil {
+			return err
+		}
+		req.OlderThanSeconds = d.Seconds()
+	}
+	rep, err := a.keepCache(ctx, o, workorder.CachePrune, req, nil)
+	if err != nil {
+		return err
+	}
+	if o.json {
+		return a.json(rep)
+	}
+	would := ""
+	if o.dryRun {
+		would = "would have "
+	}
+	for _, s := range rep.Stores {
+		for _, i := range s.Removed {
+			fmt.Fprintf(a.Stdout, "%sremoved %s (%s, used %s)\n", would, imageName(i), size(i.OwnBytes), ago(i.UsedAt))
+		}
+		if s.RemovedLayers+s.Leftovers > 0 {
+			fmt.Fprintf(a.Stdout, "%sremoved %d layers and %d leftovers of dead boxes from %s\n", would, s.RemovedLayers, s.Leftovers, s.Name)
+		}
+	}
+	fmt.Fprintf(a.Stdout, "%sfreed %s\n", would, size(rep.FreedBytes))
+	return nil
+}
+
+// parseAge reads a time with a unit; days are what people count caches in.
+func parseAge(s string) (time.Duration, error) {
+	const day = 24 * time.Hour
+	d, err := time.ParseDuration(s)
+	if n, ok := strings.CutSuffix(s, "d"); ok {
+		var days float64
+		days, err = strconv.ParseFloat(n, 64)
+		if d = time.Duration(days * float64(day)); math.Abs(days) > float64(math.MaxInt64/day) || days != days {
+			err = errors.New("too long")
+		}
+	}
+	if err != nil || d < 0 {
+		return 0, fault.New(workorder.ExitUsage, fmt.Errorf("--older-than %q is not a time", s), "give a number with d, h, m or s, such as 30d or 12h")
+	}
+	return d, nil
+}
+
+func (a *App) runCacheLoad(ctx context.Context, o *cacheOptions, file string) error {
+	in := a.Stdin
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return usage("open the archive: %w", err)
+		}
+		defer f.Close()
+		if st, err := f.Stat(); err == nil && st.IsDir() {
+			return fault.New(workorder.ExitUsage, fmt.Errorf("%s is a folder", file), loadHint)
+		}
+		in = f
+	} else if f, ok := in.(*os.File); ok && isTerminal(f) {
+		return fault.New(workorder.ExitUsage, errors.New("standard input is a terminal"), loadHint)
+	}
+	archive := bufio.NewReader(in)
+	if _, err := archive.Peek(1); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = errors.New("it is empty")
+		}
+		return fault.New(workorder.ExitInvalid, fmt.Errorf("read the archive %s: %w", file, err), loadHint)
+	}
+	rep, err := a.keepCache(ctx, o, workorder.CacheLoad, workorder.CacheRequest{}, archive)
+	if err != nil {
+		if exitCode(err) == workorder.ExitGeneral {
+			err = fault.New(workorder.ExitInvalid, fmt.Errorf("load %s: %w", file, err), loadHint)
+		}
+		return err
+	}
+	return a.brought(o, rep)
+}
+
+const loadHint = "give an archive made by `docker save IMAGE -o FILE`; - reads standard input"
+
+func (a *App) runCachePull(ctx context.Context, o *cacheOptions, images []string) error {
+	if len(images) == 0 || o.project != "" {
+		p, err := a.cacheProject(o)
+		if err != nil {
+			return err
+		}
+		for i := range p.Services {
+			images = append(images, p.Services[i].Image)
+		}
+		if len(images) == 0 {
+			fmt.Fprintf(a.Stderr, "project %s declares no services: there is nothing to bring in\n", render.Clean(p.Name))
+			return a.brought(o, &workorder.CacheReport{Stores: []workorder.CacheStore{}, Brought: []string{}})
+		}
+	}
+	slices.Sort(images)
+	images = slices.Compact(images)
+	for _, i := range images {
+		if _, err := reference.ParseNormalizedNamed(i); err != nil {
+			return usage("%q is not the name of an image: %w", i, err)
+		}
+	}
+	rep, err := a.keepCache(ctx, o, workorder.CachePull, workorder.CacheRequest{Images: images}, nil)
+	if rep != nil {
+		err = errors.Join(fault.New(workorder.ExitBox, err, "pull or build it on this machine first (docker pull): it is taken from there"), a.brought(o, rep))
+	}
+	return err
+}
+
+// cacheProject finds the project; what it says of its box holds for ours too, so
+// that the layers fit its runs.
+func (a *App) cacheProject(o *cacheOptions) (*projects.Project, error) {
+	opts, err := projects.SystemOptions()
+	if err != nil {
+		return nil, err
+	}
+	if o.projectsDir != "" {
+		opts.Folders = append([]string{o.projectsDir}, opts.Folders...)
+	}
+	p, err := projects.Load(o.project, opts)
+	if err != nil {
+		return nil, err
+	}
+	o.image, o.isolation, o.ociRuntime = cmp.Or(o.image, p.Image), cmp.Or(o.isolation, p.Isolation), cmp.Or(o.ociRuntime, p.OCIRuntime)
+	return p, nil
+}
+
+// brought says what is in the cache now.
+func (a *App) brought(o *cacheOptions, rep *workorder.CacheReport) error {
+	if o.json {
+		return a.json(rep)
+	}
+	for _, n := range rep.Brought {
+		fmt.Fprintln(a.Stdout, render.Clean(n))
+	}
+	fmt.Fprintf(a.Stderr, "%d images are in the layer cache, %d layers are new\n", len(rep.Brought), rep.NewLayers)
+	return nil
+}
