@@ -35,6 +35,7 @@ const (
 	LabelTask    = "sandbox-agent.task"
 	LabelOwner   = "sandbox-agent.owner"
 	LabelProject = "sandbox-agent.project"
+	LabelAttempt = "sandbox-agent.attempt"
 )
 
 // The shutdown budget. The outer engine sends SIGTERM and, StopGrace later,

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -111,8 +110,8 @@ func (s *State) Find(id string) *Attempt {
 	return nil
 }
 
-// maxState bounds a state, in bytes: a task text and its attempts.
-const maxState = 6*MaxTask + 4<<20
+// MaxState bounds a state, in bytes: a task text and its attempts.
+const MaxState = 6*MaxTask + 4<<20
 
 // Encode writes the state as indented JSON, with the newest MaxAttempts attempts.
 func (s *State) Encode() ([]byte, error) {
@@ -129,8 +128,8 @@ func (s *State) Encode() ([]byte, error) {
 // DecodeState reads a task's state. It comes from a remote that others can write
 // to, so what names things is checked.
 func DecodeState(b []byte, taskID string) (*State, error) {
-	if len(b) > maxState {
-		return nil, fmt.Errorf("read task state: it has %d bytes, more than %d", len(b), maxState)
+	if len(b) > MaxState {
+		return nil, fmt.Errorf("read task state: it has %d bytes, more than %d", len(b), MaxState)
 	}
 	var s State
 	if err := json.Unmarshal(b, &s); err != nil {
@@ -141,7 +140,7 @@ func DecodeState(b []byte, taskID string) (*State, error) {
 		return nil, fmt.Errorf("task state has version %d, this program reads version %d", s.Version, Version)
 	case s.TaskID != taskID:
 		return nil, fmt.Errorf("task state is of %q, not of %s", s.TaskID, taskID)
-	case !ValidRefName(s.TargetBranch) || !strings.HasPrefix(s.TargetBranch, "agent/"+taskID):
+	case !ValidRefName(s.TargetBranch) || !OwnBranch(taskID, s.TargetBranch):
 		return nil, fmt.Errorf("task state names the branch %q, which cannot be the one of %s", s.TargetBranch, taskID)
 	case s.BaseBranch != "" && !ValidRefName(s.BaseBranch):
 		return nil, fmt.Errorf("task state names the base branch %q", s.BaseBranch)

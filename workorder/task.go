@@ -58,6 +58,12 @@ func Branch(id, task string) string {
 	return "agent/" + id
 }
 
+// OwnBranch reports whether a branch of that name can be the task's.
+func OwnBranch(id, branch string) bool {
+	rest, ok := strings.CutPrefix(branch, "agent/"+id)
+	return ok && (rest == "" || rest[0] == '-')
+}
+
 // Slug shortens a task to whole words of [a-z0-9] joined by dashes, at most
 // maxSlug bytes. It is empty when nothing of the task can be kept.
 func Slug(task string) string {

@@ -7,12 +7,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 )
 
-// completeTasks offers the tasks of the state folder, the newest first, with what
-// each was about. What cannot be read is not offered.
-func (a *App) completeTasks(several bool) cobra.CompletionFunc {
+// completeTasks offers the tasks of the state folder, the newest first or as before
+// orders them, with what each was about. What cannot be read is not offered.
+func (a *App) completeTasks(several bool, before ...func(r, s *store.Record) bool) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		const how = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 		st, err := a.store()
@@ -20,6 +21,17 @@ func (a *App) completeTasks(several bool) cobra.CompletionFunc {
 			return nil, how
 		}
 		records, _ := st.List()
+		for _, less := range before {
+			slices.SortStableFunc(records, func(r, s *store.Record) int {
+				switch {
+				case less(r, s):
+					return -1
+				case less(s, r):
+					return 1
+				}
+				return 0
+			})
+		}
 		typed = strings.ToUpper(typed)
 		var ids []cobra.Completion
 		for _, r := range records {

@@ -34,12 +34,18 @@ type createOptions struct {
 	isolation, ociRuntime    string
 	image, harness           string
 	timeoutMinutes, budget   string
-	out                      string
+	out, ifExists            string
 	dryRun, detach, json     bool
 	keep                     bool
 	sources                  map[string]string // flag name -> where its value came from
 	taskSet, taskFileSet, in bool
 }
+
+// What create does about a task that exists.
+const (
+	ifExistsFail     = "fail"
+	ifExistsContinue = "continue"
+)
 
 // settings are the flags that also have an environment variable, and the
 // project key they override ("" when they override none).
@@ -57,6 +63,7 @@ var settings = []struct{ flag, key string }{
 	{"out", ""},
 	{"keep", ""},
 	{"detach", ""},
+	{"if-exists", ""},
 }
 
 func newCreateCmd(a *App) *cobra.Command {
@@ -71,11 +78,16 @@ removes the box. The result lies in the state folder (or --out) when it is done.
 Interrupt once to stop gracefully (the work so far is pushed), twice to kill.
 The exit code says how the task ended: ` + "`sandbox-agent --help`" + ` lists them.
 Every flag of a setting can be given as SANDBOX_AGENT_<FLAG>; flag > environment
-> project file > default.`,
+> project file > default.
+
+With --task-id and --if-exists continue the same command can be run again and again,
+by systemd, cron or a Kubernetes Job: it starts the task, follows it where it runs, goes on
+with it where it was cut off, and does nothing but tell the result where it is done.`,
 		Example: `  sandbox-agent create --project my-app --task "Add pagination to the users API"
   sandbox-agent create --repo . --task-file task.md
   echo "Fix the flaky test" | sandbox-agent create -p ./project.yaml --task -
-  sandbox-agent create -p my-app --task "..." --dry-run`,
+  sandbox-agent create -p my-app --task "..." --dry-run
+  sandbox-agent create -p my-app --task-file task.md --task-id T-NIGHTLY1 --if-exists continue`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && args[0] == "-" {
 				o.in = true
@@ -84,14 +96,21 @@ Every flag of a setting can be given as SANDBOX_AGENT_<FLAG>; flag > environment
 			return noArgs(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.taskSet, o.taskFileSet = cmd.Flags().Changed("task"), cmd.Flags().Changed("task-file")
-			var err error
-			if o.sources, err = fromEnvironment(cmd.Flags(), a.Getenv); err != nil {
+			if err := o.read(cmd.Flags(), a.Getenv); err != nil {
 				return err
 			}
 			return a.runCreate(cmd.Context(), o)
 		},
 	}
+	o.flags(cmd)
+	cmd.Flags().StringVar(&o.ifExists, "if-exists", ifExistsFail, "when the task exists: fail, or continue (follow it, go on with it, or tell its result)")
+	// It fails only for a flag that is not there.
+	_ = cmd.RegisterFlagCompletionFunc("if-exists", cobra.FixedCompletions([]string{ifExistsFail, ifExistsContinue}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// flags are what every run can be given.
+func (o *createOptions) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVarP(&o.project, "project", "p", "", "project name, or path of a project file (default: .sandbox-agent.yaml)")
@@ -102,7 +121,7 @@ Every flag of a setting can be given as SANDBOX_AGENT_<FLAG>; flag > environment
 	f.StringVar(&o.taskID, "task-id", "", "task id (default: a new one)")
 	f.StringVar(&o.harness, "harness", "", "agent to run")
 	f.StringVar(&o.timeoutMinutes, "timeout-minutes", "", "wall-clock limit; fractions count")
-	f.StringVar(&o.budget, "max-budget-usd", "", "what the agent may spend, in US dollars")
+	f.StringVar(&o.budget, "max-budget-usd", "", "what the agent may spend on the task, all attempts together, in US dollars")
 	f.StringVar(&o.image, "image", "", "image of the box (default: built by this program)")
 	f.StringVar(&o.isolation, "isolation", "", "how the box is held: confined or privileged")
 	f.StringVar(&o.ociRuntime, "oci-runtime", "", "OCI runtime of the engine, such as sysbox-runc, kata, runsc")
@@ -113,7 +132,13 @@ Every flag of a setting can be given as SANDBOX_AGENT_<FLAG>; flag > environment
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the work order (stdout) and the plan (stderr), start nothing")
 	f.BoolVar(&o.json, "json", false, "print events as JSON lines")
 	completeFlags(cmd)
-	return cmd
+}
+
+// read takes what the command line and the environment say.
+func (o *createOptions) read(f *pflag.FlagSet, getenv func(string) string) (err error) {
+	o.taskSet, o.taskFileSet = f.Changed("task"), f.Changed("task-file")
+	o.sources, err = fromEnvironment(f, getenv)
+	return err
 }
 
 // fromEnvironment gives every setting that was not given as a flag the value of
@@ -167,39 +192,64 @@ func (a *App) runCreate(ctx context.Context, o *createOptions) error {
 	if err != nil {
 		return err
 	}
-	if o.taskID == "" {
-		o.taskID = workorder.NewTaskID()
+	if o.ifExists != ifExistsFail && o.ifExists != ifExistsContinue && o.ifExists != "" {
+		return usage("--if-exists %q is neither %s nor %s", o.ifExists, ifExistsFail, ifExistsContinue)
 	}
+	if o.taskID != "" {
+		return a.createNamed(ctx, o, task)
+	}
+	o.taskID = workorder.NewTaskID()
+	return a.createNew(ctx, o, task)
+}
+
+// createNew starts a task that this state folder does not know.
+func (a *App) createNew(ctx context.Context, o *createOptions, task string) error {
 	r, err := a.resolve(ctx, o, task)
 	if err == nil && o.dryRun {
 		return a.dryRun(r)
 	}
-	find := credentials.New(a.Getenv)
+	run := &starter{a: a, o: o, find: credentials.New(a.Getenv)}
 	if err == nil {
-		err = findSecrets(ctx, find, r)
+		err = findSecrets(ctx, run.find, r)
 	}
-	var st *store.Store
 	if err == nil {
-		st, err = a.store()
-	}
-	var be *Backend
-	if err == nil {
-		be, err = a.open()
+		err = run.open()
 	}
 	if err != nil {
 		return a.reject(ctx, o, r, err)
 	}
-	r.job.Owner = owner(st.Dir())
-	out := a.Stdout
-	if o.detach && !o.json {
-		out = a.Stderr // a script takes the task id from standard output
+	return run.start(ctx, r, func(l *launch.Launcher) (*workorder.Result, error) { return l.Run(ctx, a.Hard, r.job) })
+}
+
+// starter is a command that starts a box and follows it.
+type starter struct {
+	a    *App
+	o    *createOptions
+	find *credentials.Finder
+	st   *store.Store
+	be   *Backend
+}
+
+func (c *starter) open() (err error) {
+	if c.st, err = c.a.store(); err == nil {
+		c.be, err = c.a.open()
 	}
-	view := a.newViewOn(out, o.json)
+	return err
+}
+
+// start shows a run and says how it ended.
+func (c *starter) start(ctx context.Context, r *resolved, run func(*launch.Launcher) (*workorder.Result, error)) error {
+	r.job.Owner = owner(c.st.Dir())
+	out := c.a.Stdout
+	if c.o.detach && !c.o.json {
+		out = c.a.Stderr // a script takes the task id from standard output
+	}
+	view := c.a.newViewOn(out, c.o.json)
 	view.told, view.stopping = true, func() bool { return ctx.Err() != nil }
 	view.begin(r)
-	l := a.launcher(be, st, view.event)
-	l.Remote = find
-	res, err := l.Run(ctx, a.Hard, r.job)
+	l := c.a.launcher(c.be, c.st, view.event)
+	l.Remote = c.find
+	res, err := run(l)
 	view.end(res, r.job, err)
 	if err != nil {
 		return err
@@ -314,25 +364,45 @@ func (a *App) taskText(o *createOptions) (string, error) {
 	return string(text), nil
 }
 
-// resolve turns options into a job, without contacting anything.
+// overrides are the flags that replace a value of the project.
+func (o *createOptions) overrides() map[string]*string {
+	return map[string]*string{
+		"repo": &o.repo, "branch": &o.branch, "isolation": &o.isolation, "oci-runtime": &o.ociRuntime, "image": &o.image,
+		"harness": &o.harness, "timeout-minutes": &o.timeoutMinutes, "max-budget-usd": &o.budget,
+	}
+}
+
+// resolve turns options into the job of a new task, without contacting anything.
 func (a *App) resolve(ctx context.Context, o *createOptions, task string) (*resolved, error) {
 	if o.taskID != "" && !workorder.ValidTaskID(o.taskID) {
 		return nil, usage("--task-id %q is not T- and 8 of 0-9A-Z", o.taskID)
 	}
+	r, err := a.loadGround(ctx, o)
+	if err == nil {
+		err = r.fromBase(ctx)
+	}
+	if err == nil {
+		err = r.order(o, projects.OrderInput{TaskID: o.taskID, Task: task})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// loadGround finds the project and a repository on this machine.
+func (a *App) loadGround(ctx context.Context, o *createOptions) (*resolved, error) {
 	p, err := a.loadProject(o)
 	if err != nil {
 		return nil, err
 	}
-	values := map[string]string{
-		"repo": o.repo, "branch": o.branch, "isolation": o.isolation, "oci-runtime": o.ociRuntime, "image": o.image,
-		"harness": o.harness, "timeout-minutes": o.timeoutMinutes, "max-budget-usd": o.budget,
-	}
+	values := o.overrides()
 	for _, s := range settings {
 		src, given := o.sources[s.flag]
 		if s.key == "" || !given {
 			continue
 		}
-		if err := p.Override(s.key, values[s.flag], src); err != nil {
+		if err := p.Override(s.key, *values[s.flag], src); err != nil {
 			return nil, err
 		}
 	}
@@ -341,31 +411,61 @@ func (a *App) resolve(ctx context.Context, o *createOptions, task string) (*reso
 		if r.local, err = localrepo.Open(ctx, p.Repo); err != nil {
 			return nil, err
 		}
-		base, err := r.local.Base(ctx, p.Branch)
-		if err != nil {
-			return nil, err
-		}
-		p.Repo, p.Branch = r.local.Path, base
+		p.Repo = r.local.Path
 	}
-	order, err := p.Order(projects.OrderInput{TaskID: o.taskID, Task: task})
+	return r, nil
+}
+
+// fromBase makes sure that a repository on this machine has what a new task starts from.
+func (r *resolved) fromBase(ctx context.Context) (err error) {
+	if r.local != nil {
+		r.project.Branch, err = r.local.Base(ctx, r.project.Branch)
+	}
+	return err
+}
+
+// order makes the job.
+func (r *resolved) order(o *createOptions, in projects.OrderInput) error {
+	p := r.project
+	order, err := p.Order(in)
 	if err != nil {
-		return nil, fault.New(workorder.ExitInvalid, err, "")
+		return fault.New(workorder.ExitInvalid, err, "")
 	}
 	r.job = &launch.Job{
 		Order: order, Image: p.Image, Isolation: p.Isolation, OCIRuntime: p.OCIRuntime, Keep: o.keep, Detach: o.detach,
+		Request: r.request(o),
 	}
 	if r.local != nil {
 		r.job.LocalRepo = r.local.Path
-		if names := uncommitted(r.local, p.File); names != "" {
+		if names := uncommitted(r.local, p.File); names != "" && order.Mode == workorder.ModeCreate {
 			r.job.Warnings = append(r.job.Warnings, "uncommitted changes in "+r.local.Path+" ("+names+") are not part of the run: it starts from the last commit of "+order.Branch)
 		}
 	}
 	if o.out != "" {
 		if r.job.OutDir, err = filepath.Abs(o.out); err != nil {
-			return nil, fmt.Errorf("find output folder: %w", err)
+			return fmt.Errorf("find output folder: %w", err)
 		}
 	}
-	return r, nil
+	return nil
+}
+
+// request is what the next attempt need not be told again.
+func (r *resolved) request(o *createOptions) store.Request {
+	req := store.Request{ProjectFile: o.project, Overrides: map[string]string{}}
+	if abs, err := filepath.Abs(r.project.File); err == nil {
+		if _, err := os.Stat(abs); err == nil {
+			req.ProjectFile = abs
+		}
+	}
+	for flag, value := range o.overrides() {
+		if _, given := o.sources[flag]; given {
+			req.Overrides[flag] = *value
+		}
+	}
+	if _, given := req.Overrides["repo"]; given {
+		req.Overrides["repo"] = r.project.Repo // as it is found from every folder
+	}
+	return req
 }
 
 // uncommitted names some of what the run will not see. The project file is read

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -73,20 +74,22 @@ func (a *App) runGc(ctx context.Context, o *gcOptions) error {
 	if err != nil {
 		return err
 	}
-	byTask := map[string]engine.Box{}
+	byTask := map[string][]engine.Box{}
 	for _, b := range boxes {
-		byTask[b.Labels[workorder.LabelTask]] = b
+		byTask[b.Labels[workorder.LabelTask]] = append(byTask[b.Labels[workorder.LabelTask]], b)
 	}
 	records, err := st.List()
 	if err != nil {
 		c.errs = append(c.errs, err)
 	}
 	for _, r := range records {
-		c.task(ctx, r, byTask)
+		c.task(ctx, r, byTask[r.TaskID])
 		delete(byTask, r.TaskID)
 	}
-	for _, b := range byTask {
-		c.stray(ctx, b)
+	for _, boxes := range byTask {
+		for _, b := range boxes {
+			c.stray(ctx, b)
+		}
 	}
 	c.volumes(ctx)
 	if o.images {
@@ -110,10 +113,10 @@ func (c *collector) do(action, target string, fn func() error) {
 	c.actions = append(c.actions, act)
 }
 
-// task collects a finished task of ours. Whoever follows it holds its lock.
-func (c *collector) task(ctx context.Context, r *store.Record, boxes map[string]engine.Box) {
-	box, here := boxes[r.TaskID]
-	if r.Collected && (!here || r.Keep) || here && box.Live() {
+// task collects a finished task of ours and removes boxes that nobody wanted to
+// keep. Whoever follows it, or is about to go on with it, holds its lock.
+func (c *collector) task(ctx context.Context, r *store.Record, boxes []engine.Box) {
+	if r.Collected && len(boxes) == 0 && r.Moving == 0 && !r.Companion.Alive() || slices.ContainsFunc(boxes, engine.Box.Live) {
 		return
 	}
 	lock, err := c.st.TryLock(r.TaskID)
@@ -125,16 +128,27 @@ func (c *collector) task(ctx context.Context, r *store.Record, boxes map[string]
 	}
 	defer lock.Unlock()
 	fresh, err := c.st.Load(r.TaskID)
-	switch {
-	case err != nil:
+	if err != nil {
 		c.errs = append(c.errs, err)
+		return
+	}
+	// The box goes with its collection, or not at all.
+	spared := func(engine.Box) bool { return false }
+	switch {
 	case !fresh.Collected:
+		spared = func(b engine.Box) bool { return b.Labels[workorder.LabelAttempt] == fresh.AttemptID }
 		c.do("collect", r.TaskID, func() error {
 			_, err := c.l.Collect(ctx, fresh)
 			return err
 		})
-	case here && !fresh.Keep:
-		c.do("remove box", r.TaskID, func() error { return c.be.Engine.Remove(ctx, box.ID) })
+	case fresh.Moving != 0:
+		c.do("mend", r.TaskID, func() error { return c.st.Mend(fresh) })
+	}
+	for _, b := range boxes {
+		i := slices.IndexFunc(fresh.Attempts(), func(t store.Attempt) bool { return t.ID == b.Labels[workorder.LabelAttempt] })
+		if i >= 0 && !fresh.Attempts()[i].Keep && !spared(b) {
+			c.do("remove box", b.Name, func() error { return c.be.Engine.Remove(ctx, b.ID) })
+		}
 	}
 	if p := fresh.Companion; fresh.Collected && p.Alive() {
 		c.do("end companion", r.TaskID, func() error { return unix.Kill(p.PID, unix.SIGTERM) })

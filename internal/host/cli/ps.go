@@ -38,6 +38,10 @@ type taskState struct {
 	Dir       string            `json:"dir"`
 	Container string            `json:"container"`
 	EndedBy   workorder.EndedBy `json:"ended_by,omitempty"`
+	Attempt   int               `json:"attempt"`
+	// Resumable says that continue goes on with it, a parked one at ResumeAt.
+	Resumable bool       `json:"resumable"`
+	ResumeAt  *time.Time `json:"resume_at"`
 	// Kept says that the stopped container is there for a look inside (--keep).
 	Kept bool `json:"kept,omitempty"`
 }
@@ -89,7 +93,14 @@ func (a *App) runPs(ctx context.Context, o *psOptions) error {
 	}
 	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "TASK\tPROJECT\tSTATUS\tAGE\tSTEP\tDESCRIPTION")
+	resumable := false
 	for _, r := range rows {
+		resumable = resumable || r.Resumable
+		if r.Status == string(workorder.StatusParked) && r.ResumeAt != nil {
+			r.Status += " until " + render.Clock(*r.ResumeAt, time.Now())
+		} else if r.Resumable {
+			r.Status += " (resumable)"
+		}
 		if r.Kept {
 			r.Status += " (kept)"
 		}
@@ -97,6 +108,9 @@ func (a *App) runPs(ctx context.Context, o *psOptions) error {
 	}
 	if err := w.Flush(); err != nil {
 		return err
+	}
+	if resumable {
+		fmt.Fprintln(a.Stdout, "`sandbox-agent continue TASK` goes on with a resumable or parked one")
 	}
 	if hidden > 0 {
 		fmt.Fprintf(a.Stdout, "and %d older ones: --all lists them\n", hidden)
@@ -125,7 +139,7 @@ func age(d time.Duration) string {
 }
 
 // boxes lists the engine's boxes by task, with the step each is in.
-func (a *App) boxes(ctx context.Context, st *store.Store) (map[string]boxState, error) {
+func (a *App) boxes(ctx context.Context, st *store.Store) (map[boxKey]boxState, error) {
 	ctx, cancel := context.WithTimeout(ctx, engineWait)
 	defer cancel()
 	be, err := a.open()
@@ -136,14 +150,17 @@ func (a *App) boxes(ctx context.Context, st *store.Store) (map[string]boxState, 
 	if err != nil {
 		return nil, err
 	}
-	m := map[string]boxState{}
+	m := map[boxKey]boxState{}
 	for _, b := range list {
 		s := boxState{Box: b}
 		s.step, s.ended = lastEvents(ctx, be.Engine, b.ID)
-		m[b.Labels[workorder.LabelTask]] = s
+		m[boxKey{b.Labels[workorder.LabelTask], b.Labels[workorder.LabelAttempt]}] = s
 	}
 	return m, nil
 }
+
+// boxKey names the box of an attempt.
+type boxKey struct{ task, attempt string }
 
 // stepTail is how many of the last events `ps` looks at for the step: a box that
 // has run for a day has printed hundreds of megabytes.
@@ -177,12 +194,12 @@ type boxState struct {
 
 // state is a row of `ps`. It looks and changes nothing: a task that has ended is
 // shown as what its collection will find.
-func (a *App) state(st *store.Store, r *store.Record, boxes map[string]boxState, engineErr error) taskState {
+func (a *App) state(st *store.Store, r *store.Record, boxes map[boxKey]boxState, engineErr error) taskState {
 	s := taskState{
 		TaskID: r.TaskID, Project: r.Project, Task: r.Task, Branch: r.TargetBranch, CreatedAt: r.CreatedAt, Dir: r.Dir,
-		Container: r.Box, EndedBy: r.EndedBy,
+		Container: r.Box, EndedBy: r.EndedBy, Attempt: r.Number(), Resumable: r.Resumable(), ResumeAt: r.ResumeAt,
 	}
-	b, here := boxes[r.TaskID]
+	b, here := boxes[boxKey{r.TaskID, r.AttemptID}]
 	s.Kept = r.Collected && r.Keep && here
 	switch {
 	case r.Collected:

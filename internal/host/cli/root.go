@@ -26,6 +26,7 @@ func newRootCmd(a *App) *cobra.Command {
 		Long:  rootLong,
 		Example: `  sandbox-agent create --project my-app --task "Add pagination to the users API"
   sandbox-agent ps
+  sandbox-agent continue T-A1B2C3D4
   sandbox-agent result T-A1B2C3D4`,
 		Version:       version.String(),
 		SilenceErrors: true,
@@ -39,7 +40,7 @@ func newRootCmd(a *App) *cobra.Command {
 	})
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(
-		newCreateCmd(a), newDemoCmd(a), newPsCmd(a), newLogsCmd(a), newResultCmd(a), newStopCmd(a), newRmCmd(a), newGcCmd(a),
+		newCreateCmd(a), newContinueCmd(a), newDemoCmd(a), newPsCmd(a), newLogsCmd(a), newResultCmd(a), newStopCmd(a), newRmCmd(a), newGcCmd(a), newCacheCmd(a),
 		newProjectCmd(a), newDoctorCmd(a), newImageCmd(a), newVersionCmd(a), newCompanionCmd(a),
 	)
 	return root

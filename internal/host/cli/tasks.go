@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,7 +24,10 @@ import (
 // of a program that SIGINT ended. ExitInterrupted would say that of the task.
 const exitLeft = 130
 
-type logsOptions struct{ follow, json bool }
+type logsOptions struct {
+	follow, json bool
+	attempt      int
+}
 
 func newLogsCmd(a *App) *cobra.Command {
 	o := &logsOptions{}
@@ -38,12 +42,16 @@ the following (exit code 130): the task goes on. ` + "`sandbox-agent stop`" + ` 
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.runLogs(cmd.Context(), args[0], o) },
 	}
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "follow to the end, and collect the result")
+	cmd.Flags().IntVar(&o.attempt, "attempt", 0, "a former attempt, by its number (default: the last)")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print events as JSON lines")
 	return cmd
 }
 
 func (a *App) runLogs(ctx context.Context, id string, o *logsOptions) error {
 	st, rec, err := a.task(id)
+	if err == nil {
+		rec, err = at(rec, o.attempt)
+	}
 	if err != nil {
 		return err
 	}
@@ -60,22 +68,32 @@ func (a *App) runLogs(ctx context.Context, id string, o *logsOptions) error {
 	if err != nil {
 		return err
 	}
-	view.told = o.follow
-	l := a.launcher(be, st, view.event)
-	if !o.follow {
-		err := l.Replay(ctx, rec)
-		if err != nil && ctx.Err() != nil {
-			return &ending{exitLeft}
-		}
-		return err
+	if o.follow {
+		return a.follow(ctx, be, st, rec, view)
 	}
-	res, err := l.Watch(ctx, rec)
+	err = a.launcher(be, st, view.event).Replay(ctx, rec)
+	if err != nil && ctx.Err() != nil {
+		return &ending{exitLeft}
+	}
+	return err
+}
+
+// at is the record of an attempt of the task.
+func at(rec *store.Record, attempt int) (*store.Record, error) {
+	past, err := rec.At(attempt)
+	return past, fault.New(workorder.ExitNotFound, err, "`sandbox-agent result "+rec.TaskID+"` lists the attempts")
+}
+
+// follow shows a run to its end and ends with its exit code.
+func (a *App) follow(ctx context.Context, be *Backend, st *store.Store, rec *store.Record, view *view) error {
+	view.told = true
+	res, err := a.launcher(be, st, view.event).Watch(ctx, rec)
 	view.r.Close()
 	if err != nil && ctx.Err() != nil {
 		return &ending{exitLeft} // leaving is no error, and the task goes on
 	}
-	if res != nil && !o.json {
-		a.summary(res, rec.Dir, keptBox(rec))
+	if res != nil && !view.json {
+		a.summary(res, rec)
 	}
 	if res != nil && err == nil {
 		return ended(res.Status, res.EndedBy)
@@ -91,7 +109,10 @@ func ended(s workorder.Status, by workorder.EndedBy) error {
 	return nil
 }
 
-type resultOptions struct{ json, path, exitStatus bool }
+type resultOptions struct {
+	json, path, exitStatus bool
+	attempt                int
+}
 
 func newResultCmd(a *App) *cobra.Command {
 	o := &resultOptions{}
@@ -102,6 +123,7 @@ func newResultCmd(a *App) *cobra.Command {
 		RunE:              func(cmd *cobra.Command, args []string) error { return a.runResult(cmd.Context(), args[0], o) },
 	}
 	cmd.Flags().BoolVar(&o.json, "json", false, "print result.json")
+	cmd.Flags().IntVar(&o.attempt, "attempt", 0, "a former attempt, by its number (default: the last)")
 	cmd.Flags().BoolVar(&o.path, "path", false, "print the folder of the output")
 	cmd.Flags().BoolVar(&o.exitStatus, "exit-status", false, "end with the task's exit code")
 	return cmd
@@ -128,6 +150,9 @@ func (a *App) showResult(ctx context.Context, id string, o *resultOptions) (*sto
 			return nil, err
 		}
 	}
+	if rec, err = at(rec, o.attempt); err != nil {
+		return nil, err
+	}
 	if o.path {
 		fmt.Fprintln(a.Stdout, rec.Dir)
 		return rec, nil
@@ -147,13 +172,17 @@ func (a *App) showResult(ctx context.Context, id string, o *resultOptions) (*sto
 	if err != nil {
 		return nil, err
 	}
-	a.summary(res, rec.Dir, keptBox(rec))
+	a.summary(res, rec)
 	return rec, nil
 }
 
-func (a *App) summary(res *workorder.Result, dir, kept string) {
+func (a *App) summary(res *workorder.Result, rec *store.Record) {
 	w, _ := termSize(a.Stdout)
-	render.Summary(a.Stdout, res, render.SummaryOptions{Color: a.color(a.Stdout), Width: w, Dir: dir, Kept: kept})
+	o := render.SummaryOptions{Color: a.color(a.Stdout), Width: w, Dir: rec.Dir, Kept: keptBox(rec)}
+	for _, f := range rec.Former {
+		o.Former = append(o.Former, render.Attempt{Number: f.Number, Status: f.Status, EndedBy: f.EndedBy})
+	}
+	render.Summary(a.Stdout, res, o)
 }
 
 // keptBox is the container that was left for a look inside, or empty.
@@ -226,7 +255,7 @@ func (a *App) runStop(ctx context.Context, id string, o *stopOptions) error {
 			return err
 		}
 		l := a.launcher(be, st, nil)
-		if err := l.Stop(ctx, rec.TaskID, o.timeout); err != nil {
+		if err := l.Stop(ctx, rec, o.timeout); err != nil {
 			return err
 		}
 		if rec, err = a.settle(ctx, st, l, rec); err != nil {
@@ -302,7 +331,7 @@ func (a *App) runRm(ctx context.Context, id string, o *rmOptions) error {
 	if err != nil {
 		return err
 	}
-	if !rec.Collected || rec.Keep {
+	if !rec.Collected || slices.ContainsFunc(rec.Attempts(), func(t store.Attempt) bool { return t.Keep }) {
 		be, err := a.open()
 		if err != nil {
 			return err
@@ -335,8 +364,35 @@ func (a *App) task(id string) (*store.Store, *store.Record, error) {
 		return nil, nil, err
 	}
 	rec, err := st.Find(id)
+	if err == nil && rec.Moving != 0 {
+		rec, err = mended(st, rec)
+	}
 	if errors.Is(err, store.ErrNotFound) {
-		return nil, nil, fault.New(workorder.ExitNotFound, err, "`sandbox-agent ps --all` lists the tasks of "+st.Dir())
+		return st, nil, fault.New(workorder.ExitNotFound, err, "`sandbox-agent ps --all` lists the tasks of "+st.Dir())
 	}
 	return st, rec, err
+}
+
+// mended is the record of a task whose output a dead command was moving away. A
+// living one has done so in a moment, and is waited for.
+func mended(st *store.Store, rec *store.Record) (*store.Record, error) {
+	for rec.Moving != 0 {
+		lock, err := st.TryLock(rec.TaskID)
+		switch {
+		case errors.Is(err, store.ErrLocked):
+			time.Sleep(lockPause)
+		case err != nil:
+			return nil, err
+		}
+		if rec, err = st.Load(rec.TaskID); err == nil && lock != nil {
+			err = st.Mend(rec)
+		}
+		if lock != nil {
+			lock.Unlock()
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return rec, nil
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"golang.org/x/term"
@@ -98,18 +97,11 @@ func (v *view) end(res *workorder.Result, job *launch.Job, err error) {
 	case res == nil && job.Detach:
 		fmt.Fprintln(v.a.Stdout, job.Order.TaskID)
 	case res != nil:
-		dir := filepath.Join(job.OutDir, res.TaskID)
-		if job.OutDir == "" {
-			dir = ""
-			if st, err := v.a.store(); err == nil {
-				dir = st.TaskDir(res.TaskID)
+		if st, rerr := v.a.store(); rerr == nil {
+			if rec, rerr := st.Load(res.TaskID); rerr == nil {
+				v.a.summary(res, rec)
 			}
 		}
-		kept := ""
-		if job.Keep {
-			kept = launch.BoxName(res.TaskID)
-		}
-		v.a.summary(res, dir, kept)
 	}
 }
 

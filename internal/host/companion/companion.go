@@ -34,7 +34,8 @@ const (
 // Config is what a companion is told, on its standard input.
 type Config struct {
 	TaskID       string   `json:"task_id"`
-	Dir          string   `json:"dir"` // the task's folder
+	AttemptID    string   `json:"attempt_id,omitempty"` // empty: any box of the task
+	Dir          string   `json:"dir"`                  // the task's folder
 	Repo         string   `json:"repo,omitempty"`
 	TargetBranch string   `json:"target_branch,omitempty"`
 	Listen       string   `json:"listen"`
@@ -139,7 +140,7 @@ func Serve(ctx context.Context, in io.Reader, out io.WriteCloser, eng Engine, lo
 	if srv != nil {
 		defer srv.Close()
 	}
-	w := &watcher{eng: eng, cfg: cfg, log: log}
+	w := &watcher{eng: attemptOnly{eng, cfg.AttemptID}, cfg: cfg, log: log}
 	err = w.run(ctx)
 	log.Info("ends", "error", err)
 	return err

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -41,6 +42,19 @@ type Engine interface {
 	SaveImage(ctx context.Context, ref string) (io.ReadCloser, error)
 	// CopyIn unpacks a tar stream into an existing folder of the box.
 	CopyIn(ctx context.Context, id, dir string, tarball io.Reader) error
+}
+
+// attemptOnly sees the box of one attempt: that of a former one may have been kept.
+type attemptOnly struct {
+	Engine
+	id string
+}
+
+func (a attemptOnly) Boxes(ctx context.Context, labels map[string]string) ([]engine.Box, error) {
+	if labels = maps.Clone(labels); a.id != "" {
+		labels[workorder.LabelAttempt] = a.id
+	}
+	return a.Engine.Boxes(ctx, labels)
 }
 
 type watcher struct {

@@ -37,7 +37,7 @@ func (l *Launcher) finish(ctx context.Context, hard <-chan struct{}, rec *store.
 	followCtx, cancel := context.WithCancel(base)
 	stopped := make(chan stopKind, 1)
 	go func() { stopped <- l.stopper(followCtx, ctx, hard, rec) }()
-	err = l.follow(followCtx, rec.TaskID, out)
+	err = l.follow(followCtx, rec, out)
 	cancel()
 	kind := <-stopped
 	if err = errors.Join(err, out.Close()); err != nil {
@@ -93,7 +93,7 @@ func (l *Launcher) Attach(ctx context.Context, rec *store.Record) (*workorder.Re
 
 // Collect brings home a box that has ended. The caller holds the task's lock.
 func (l *Launcher) Collect(ctx context.Context, rec *store.Record) (*workorder.Result, error) {
-	box, err := l.box(ctx, rec.TaskID)
+	box, err := l.box(ctx, rec)
 	switch {
 	case errors.Is(err, engine.ErrUnavailable):
 		return nil, fault.New(workorder.ExitBox, err, "the result is collected when the engine answers again")
@@ -117,7 +117,7 @@ func (l *Launcher) home(ctx context.Context, rec *store.Record, follow bool, kin
 		return nil, err
 	}
 	if follow {
-		err = l.follow(ctx, rec.TaskID, out)
+		err = l.follow(ctx, rec, out)
 	}
 	if err = errors.Join(err, out.Close()); err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func (l *Launcher) neverStarted(rec *store.Record) (*workorder.Result, error) {
 func (l *Launcher) collect(ctx context.Context, rec *store.Record, kind stopKind) (*workorder.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, collectTimeout)
 	defer cancel()
-	box, err := l.box(ctx, rec.TaskID)
+	box, err := l.box(ctx, rec)
 	if err != nil {
 		return nil, err
 	}
@@ -156,6 +156,10 @@ func (l *Launcher) collect(ctx context.Context, rec *store.Record, kind stopKind
 	}
 	if res == nil {
 		res = l.recordedResult(rec)
+	}
+	if res != nil && foreign(res, rec) {
+		warnings = append(warnings, fmt.Sprintf("the box gave a result of another attempt (%q), which is not believed", res.AttemptID))
+		res = nil
 	}
 	if res != nil {
 		judge(res, rec)
@@ -222,7 +226,7 @@ func (l *Launcher) lost(rec *store.Record, box *engine.Box, kind stopKind) *work
 	case foundEnded:
 		end = time.Time{}
 	}
-	return synthesise(rec, l.recorded(rec), status, by, reason, end)
+	return synthesise(rec, l.recorded(rec), status, by, reason+l.loss(rec), end)
 }
 
 // bundle imports work that the box could not push into the local repository.
@@ -241,6 +245,7 @@ func (l *Launcher) bundle(ctx context.Context, rec *store.Record, res *workorder
 	if res.Status == workorder.StatusError && res.EndedBy == workorder.ByGit {
 		// The box says this of a run in which all went well but the push.
 		res.Status, res.EndedBy, res.Reason = workorder.StatusSuccess, workorder.ByAgent, ""
+		res.Resumable = false
 	}
 	res.NextCommand = nextCommand(rec, res)
 	return []string{"the branch was not pushed by the box; it was imported into " + rec.LocalRepo + " from its bundle"}
@@ -257,15 +262,15 @@ func complete(res *workorder.Result, rec *store.Record) {
 		res.Host.CgroupVersion = h.CgroupVersion
 	}
 	// The run began with the command, not with the box.
-	if lead := res.StartedAt.Sub(rec.CreatedAt); lead > 0 && lead < startTimeout+collectTimeout {
-		res.StartedAt, res.DurationMS = rec.CreatedAt, res.DurationMS+lead.Milliseconds()
+	if lead := res.StartedAt.Sub(rec.Begun()); lead > 0 && lead < startTimeout+collectTimeout {
+		res.StartedAt, res.DurationMS = rec.Begun(), res.DurationMS+lead.Milliseconds()
 	}
 	res.Steps = append(append([]workorder.Step{}, rec.Steps...), res.Steps...)
 }
 
 func (l *Launcher) done(rec *store.Record, res *workorder.Result) {
 	rec.Collected, rec.Status, rec.EndedBy, rec.Reason = true, res.Status, res.EndedBy, res.Reason
-	rec.FinishedAt = l.now().UTC()
+	rec.FinishedAt, rec.ResumeAt = l.now().UTC(), res.ResumeAt
 }
 
 // publish shows a result that the host made.

@@ -26,7 +26,7 @@ func (l *Launcher) companionFor(ctx context.Context, job *Job, rec *store.Record
 		return nil
 	}
 	cfg := companion.Config{
-		TaskID: rec.TaskID, Dir: l.Store.TaskDir(rec.TaskID), Images: slices.Sorted(maps.Keys(o.HostImages)),
+		TaskID: rec.TaskID, AttemptID: rec.AttemptID, Dir: l.Store.TaskDir(rec.TaskID), Images: slices.Sorted(maps.Keys(o.HostImages)),
 		Repo: job.LocalRepo, TargetBranch: o.TargetBranch, Listen: "127.0.0.1:0",
 	}
 	if info.Local && info.Gateway != "" {

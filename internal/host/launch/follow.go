@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -21,10 +23,11 @@ const (
 
 // follow records the box's events until it has ended, over broken streams and
 // restarts of the engine. A box that is gone has ended too.
-func (l *Launcher) follow(ctx context.Context, taskID string, rec *recorder) error {
+func (l *Launcher) follow(ctx context.Context, run *store.Record, rec *recorder) error {
+	taskID := run.TaskID
 	var downSince time.Time
 	for {
-		box, err := l.box(ctx, taskID)
+		box, err := l.box(ctx, run)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -48,13 +51,13 @@ func (l *Launcher) follow(ctx context.Context, taskID string, rec *recorder) err
 		default:
 			downSince = time.Time{}
 			rec.restart()
-			err := engine.Follow(ctx, l.Engine, taskID, engine.LogOptions{Since: rec.at, Stdout: rec})
+			err := engine.Follow(ctx, l.ours(run), taskID, engine.LogOptions{Since: rec.at, Stdout: rec})
 			if rec.err != nil {
 				return fmt.Errorf("write the record of the run: %w", rec.err)
 			}
 			if err == nil {
 				// The stream ends a moment before the state says so.
-				if box, err := l.box(ctx, taskID); err == nil && box != nil && !box.Live() {
+				if box, err := l.box(ctx, run); err == nil && box != nil && !box.Live() {
 					return nil
 				}
 			}
@@ -66,7 +69,23 @@ func (l *Launcher) follow(ctx context.Context, taskID string, rec *recorder) err
 	}
 }
 
-// box finds the task's container; nil when there is none.
-func (l *Launcher) box(ctx context.Context, taskID string) (*engine.Box, error) {
-	return engine.Find(ctx, l.Engine, taskID)
+// box finds the container of the record's attempt; nil when there is none.
+func (l *Launcher) box(ctx context.Context, rec *store.Record) (*engine.Box, error) {
+	return engine.Find(ctx, l.ours(rec), rec.TaskID)
+}
+
+// ours is the engine as far as it is about the record's attempt.
+func (l *Launcher) ours(rec *store.Record) engine.Engine { return attemptOnly{l.Engine, rec.AttemptID} }
+
+// attemptOnly sees the box of one attempt: that of a former one may have been kept.
+type attemptOnly struct {
+	engine.Engine
+	id string // empty: a record of an older version, whose box has no such label
+}
+
+func (a attemptOnly) Boxes(ctx context.Context, labels map[string]string) ([]engine.Box, error) {
+	if labels = maps.Clone(labels); a.id != "" {
+		labels[workorder.LabelAttempt] = a.id
+	}
+	return a.Engine.Boxes(ctx, labels)
 }

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
@@ -22,6 +23,7 @@ func judge(res *workorder.Result, rec *store.Record) {
 	if !slices.Contains(workorder.Endings(), res.EndedBy) {
 		res.EndedBy = workorder.ByBox
 	}
+	res.AttemptID, res.Attempt = rec.AttemptID, rec.Number()
 	res.TaskID, res.Project, res.Mode, res.Resumable = rec.TaskID, rec.Project, rec.Mode, workorder.Resumable(res.Status, res.EndedBy)
 	// The box knows a local repository only by the address it was served at.
 	res.Repo = rec.Repo
@@ -38,8 +40,41 @@ func judge(res *workorder.Result, rec *store.Record) {
 			*sha = ""
 		}
 	}
+	continuing(res)
 	localPaths(res)
 	res.NextCommand = nextCommand(rec, res)
+}
+
+// maxPark bounds how far off the end of a provider's limit can be: the longest
+// window that providers count in is a week.
+const maxPark = 8 * 24 * time.Hour
+
+// continuing judges what a next attempt will be told.
+func continuing(res *workorder.Result) {
+	if res.ResumeAt != nil && (res.Status != workorder.StatusParked || time.Until(*res.ResumeAt) > maxPark) {
+		res.ResumeAt = nil
+	}
+	if c := res.Checkpoint; c != nil && (!git.ValidSHA(c.SHA) || c.Tree != "" && !git.ValidSHA(c.Tree)) {
+		res.Checkpoint = nil
+	}
+	if r := res.Restored; r != nil {
+		c := *r
+		for _, sha := range []*string{&c.Head, &c.Checkpoint, &c.Tree} {
+			if !git.ValidSHA(*sha) {
+				*sha = ""
+			}
+		}
+		if !strings.HasPrefix(c.Kept, workorder.TaskRefs(res.TaskID)) || !workorder.ValidRefName(c.Kept) {
+			c.Kept = ""
+		}
+		c.Verified = c.Verified && c.Tree != ""
+		res.Restored = &c
+	}
+}
+
+// foreign reports whether the result names another attempt than the record's.
+func foreign(res *workorder.Result, rec *store.Record) bool {
+	return res.AttemptID != "" && rec.AttemptID != "" && res.AttemptID != rec.AttemptID
 }
 
 // Judged shows events of the box; a result as it is written, not as it was sent.
@@ -78,6 +113,10 @@ func nextCommand(rec *store.Record, res *workorder.Result) string {
 		from = res.BaseSHA
 	}
 	switch {
+	case res.Resumable && res.ResumeAt != nil:
+		return "sandbox-agent continue " + rec.TaskID + " --wait"
+	case res.Resumable:
+		return "sandbox-agent continue " + rec.TaskID
 	case !res.Pushed || from == "":
 		return "sandbox-agent logs " + rec.TaskID
 	case rec.LocalRepo != "":

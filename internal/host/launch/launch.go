@@ -88,12 +88,22 @@ type Job struct {
 	OutDir     string // parent of the task's output folder; empty: the state folder
 	Keep       bool
 	Detach     bool
+	// Attempt is the number of the attempt at least; 0: nothing is known of former ones.
+	Attempt int
+	// Request is remembered for those who go on with the task.
+	Request store.Request
 	// Warnings are what was found odd while the job was resolved.
 	Warnings []string
 }
 
-// BoxName is the name of a task's container.
-func BoxName(taskID string) string { return "sandbox-agent-" + taskID }
+// BoxName is the name of the container of an attempt: the stopped one of a former
+// attempt may have been kept.
+func BoxName(taskID string, attempt int) string {
+	if attempt <= 1 {
+		return "sandbox-agent-" + taskID
+	}
+	return fmt.Sprintf("sandbox-agent-%s-%d", taskID, attempt)
+}
 
 func (l *Launcher) now() time.Time {
 	if l.Now != nil {
@@ -115,20 +125,13 @@ func (l *Launcher) show(e workorder.Event) {
 	}
 }
 
-// Run carries out the job. When ctx ends the run is stopped gracefully and still
-// followed to its result; when hard is closed the box is killed. The error says that we
-// failed; how the task ended is in the result. Every run that got as far as a record has a result.
+// Run carries out the job as the first attempt that this state folder knows of its
+// task. When ctx ends the run is stopped gracefully and still followed to its result; when
+// hard is closed the box is killed. The error says that we failed; how the task ended
+// is in the result. Every run that got as far as a record has a result.
 func (l *Launcher) Run(ctx context.Context, hard <-chan struct{}, job *Job) (*workorder.Result, error) {
-	o := &job.Order
-	checked := *o
-	if job.LocalRepo != "" {
-		checked.CloneURL = job.LocalRepo // the real one is known when it is served
-	}
-	cause := checked.Check()
-	if cause != nil {
-		cause = fault.New(workorder.ExitInvalid, cause, "")
-	}
-	if !workorder.ValidTaskID(o.TaskID) {
+	cause := checkOrder(job)
+	if !workorder.ValidTaskID(job.Order.TaskID) {
 		return nil, cause // no folder can have that name
 	}
 	rec := l.newRecord(job)
@@ -139,11 +142,32 @@ func (l *Launcher) Run(ctx context.Context, hard <-chan struct{}, job *Job) (*wo
 	defer lock.Unlock()
 	l = l.noting(rec)
 	l.announce(job, rec)
+	var info engine.Info
 	if cause = errors.Join(cause, noDir); cause == nil {
-		cause = l.begin(ctx, job, rec)
+		cause = l.saveOrder(rec, &job.Order)
+	}
+	if cause == nil {
+		info, cause = l.ground(ctx, job, rec)
 	}
 	if cause != nil {
 		return l.stillborn(ctx, rec, cause)
+	}
+	return l.carryOut(ctx, hard, job, rec, info)
+}
+
+// checkOrder looks for mistakes in what the box will be told.
+func checkOrder(job *Job) error {
+	checked := job.Order
+	if job.LocalRepo != "" {
+		checked.CloneURL = job.LocalRepo // the real one is known when it is served
+	}
+	return fault.New(workorder.ExitInvalid, checked.Check(), "")
+}
+
+// carryOut starts the box and follows it to its end.
+func (l *Launcher) carryOut(ctx context.Context, hard <-chan struct{}, job *Job, rec *store.Record, info engine.Info) (*workorder.Result, error) {
+	if err := l.begin(ctx, job, rec, info); err != nil {
+		return l.stillborn(ctx, rec, err)
 	}
 	if err := l.Store.Save(rec); err != nil {
 		// The box runs, and what was saved before its start is enough to find it.
@@ -182,7 +206,8 @@ func (l *Launcher) record(rec *store.Record) (lock *store.Lock, noDir, err error
 func (l *Launcher) newRecord(job *Job) *store.Record {
 	o := &job.Order
 	rec := &store.Record{
-		TaskID: o.TaskID, Project: o.Project, Task: shorten(o.Task), CreatedAt: l.now().UTC(),
+		TaskID: o.TaskID, Project: o.Project, Task: shorten(o.Task), CreatedAt: l.now().UTC(), StartedAt: l.now().UTC(),
+		AttemptID: o.AttemptID, Attempt: max(job.Attempt, 1), Request: job.Request,
 		Keep: job.Keep, LocalRepo: job.LocalRepo, TargetBranch: o.TargetBranch, Harness: o.Harness.Name,
 		Mode: o.Mode, Repo: o.Repo, Branch: o.Branch, Limits: o.Limits,
 		Host: workorder.Host{Isolation: job.Isolation, OCIRuntime: job.OCIRuntime},
@@ -193,14 +218,10 @@ func (l *Launcher) newRecord(job *Job) *store.Record {
 	return rec
 }
 
-// begin does everything up to the moment the box has its order.
-func (l *Launcher) begin(ctx context.Context, job *Job, rec *store.Record) error {
+// ground looks, before anything is made, whether engine and remote can do it.
+func (l *Launcher) ground(ctx context.Context, job *Job, rec *store.Record) (info engine.Info, err error) {
 	o := &job.Order
-	if err := l.saveOrder(rec, o); err != nil {
-		return err
-	}
-	var info engine.Info
-	err := l.step(ctx, rec, "preflight", func() error {
+	err = l.step(ctx, rec, "preflight", func() error {
 		var err error
 		if info, err = l.preflight(ctx, job); err != nil {
 			return err
@@ -208,12 +229,14 @@ func (l *Launcher) begin(ctx context.Context, job *Job, rec *store.Record) error
 		o.HostImages = l.hostImages(ctx, o.Services)
 		return nil
 	})
-	if err != nil {
-		return err
-	}
 	o.MTU = outerMTU(info)
 	rec.Engine, rec.Host.EngineVersion, rec.Host.CgroupVersion = info.Host, info.Version, info.CgroupVersion
-	err = l.step(ctx, rec, "image", func() error {
+	return info, err
+}
+
+// begin does everything up to the moment the box has its order.
+func (l *Launcher) begin(ctx context.Context, job *Job, rec *store.Record, info engine.Info) error {
+	err := l.step(ctx, rec, "image", func() error {
 		img, err := l.Images.Ensure(ctx, job.Image, l.show)
 		rec.Image = img
 		return err
@@ -221,8 +244,8 @@ func (l *Launcher) begin(ctx context.Context, job *Job, rec *store.Record) error
 	if err != nil {
 		return err
 	}
-	rec.Box = BoxName(rec.TaskID)
-	rec.Deadline = l.now().Add(longest(o)).UTC()
+	rec.Box = BoxName(rec.TaskID, rec.Number())
+	rec.Deadline = l.now().Add(longest(&job.Order)).UTC()
 	return l.step(ctx, rec, "start", func() error { return l.start(ctx, job, rec, info) })
 }
 
@@ -275,7 +298,7 @@ func boxSpec(job *Job, rec *store.Record, info engine.Info) engine.BoxSpec {
 		Name:  rec.Box,
 		Image: cmp.Or(rec.Image.Name, job.Image),
 		Labels: map[string]string{
-			workorder.LabelTask: rec.TaskID, workorder.LabelOwner: job.Owner, workorder.LabelProject: rec.Project,
+			workorder.LabelTask: rec.TaskID, workorder.LabelAttempt: rec.AttemptID, workorder.LabelOwner: job.Owner, workorder.LabelProject: rec.Project,
 		},
 		Isolation: job.Isolation, OCIRuntime: job.OCIRuntime, Limits: job.Order.Limits, CacheVolume: CacheVolume,
 		Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2,

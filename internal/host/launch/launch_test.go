@@ -561,7 +561,7 @@ func TestHostileResult(t *testing.T) {
 		if r.Repo != j.Order.Repo || r.BaseBranch != "" || r.Branch != "" || r.Pushed || r.HeadSHA != "" || len(r.Warnings) == 0 {
 			t.Errorf("%s: %+v", where, r)
 		}
-		if r.NextCommand != "sandbox-agent logs "+j.Order.TaskID || r.Validation[0].Log != "" || len(r.Evidence) != 1 {
+		if r.NextCommand != "sandbox-agent continue "+j.Order.TaskID || r.Validation[0].Log != "" || len(r.Evidence) != 1 {
 			t.Errorf("%s: %+v", where, r)
 		}
 	}

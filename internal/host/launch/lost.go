@@ -3,8 +3,10 @@ package launch
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -15,11 +17,11 @@ func synthesise(rec *store.Record, events func(func(workorder.Event)) error, sta
 	res := &workorder.Result{
 		TaskID: rec.TaskID, Project: rec.Project, Mode: cmp.Or(rec.Mode, workorder.ModeCreate),
 		Status: status, EndedBy: by, Reason: reason, Resumable: workorder.Resumable(status, by),
-		StartedAt: rec.CreatedAt, Repo: rec.Repo, BaseBranch: rec.Branch,
+		AttemptID: rec.AttemptID, Attempt: rec.Number(), StartedAt: rec.Begun(), Repo: rec.Repo, BaseBranch: rec.Branch,
 		Agent: workorder.Agent{Harness: rec.Harness},
 	}
 	open := map[string]int{}
-	last := rec.CreatedAt
+	last := rec.Begun()
 	err := events(func(e workorder.Event) {
 		last = e.Time
 		applyEvent(res, rec, e, open)
@@ -35,7 +37,7 @@ func synthesise(rec *store.Record, events func(func(workorder.Event)) error, sta
 			s.DurationMS = max(0, end.Sub(s.StartedAt).Milliseconds())
 		}
 	}
-	res.DurationMS = max(0, end.Sub(rec.CreatedAt).Milliseconds())
+	res.DurationMS = max(0, end.Sub(rec.Begun()).Milliseconds())
 	res.NextCommand = nextCommand(rec, res)
 	return res
 }
@@ -72,9 +74,33 @@ func applyEvent(res *workorder.Result, rec *store.Record, e workorder.Event, ope
 		if e.Status == "ok" && e.Name == workorder.BranchRef(rec.TargetBranch) {
 			res.Branch, res.HeadSHA, res.Pushed = rec.TargetBranch, e.Text, true
 		}
+	case workorder.EventCheckpoint:
+		if e.Status == "ok" && git.ValidSHA(e.Text) {
+			res.Checkpoint = &workorder.Checkpoint{SHA: e.Text, At: e.Time}
+		}
 	case workorder.EventWarning:
 		res.Warnings = append(res.Warnings, e.Text)
 	}
+}
+
+// loss says how much of the work a box that vanished can have taken with it, where
+// its last snapshot reached the remote. Nothing is said where that is not known.
+func (l *Launcher) loss(rec *store.Record) string {
+	var last workorder.Event
+	if err := Events(rec.Dir, func(e workorder.Event) {
+		if e.Type == workorder.EventCheckpoint {
+			last = e
+		}
+	}); err != nil || last.Status != "ok" {
+		return ""
+	}
+	o, err := readOrder(rec.Dir)
+	if err != nil {
+		return ""
+	}
+	// A snapshot holds what there was when it began.
+	most := o.CheckpointInterval() + time.Duration(last.DurationMS)*time.Millisecond
+	return fmt.Sprintf("; at most the work of the last %.0f s is lost", math.Ceil(most.Seconds()))
 }
 
 // lastStep names where the run was, for the reason of a lost one.

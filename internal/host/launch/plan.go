@@ -28,6 +28,9 @@ func PlanText(job *Job) string {
 	if o.Repo != "" {
 		line("clone", "%s at %s", o.Repo, cmp.Or(o.Branch, "its default branch"))
 	}
+	if o.Mode == workorder.ModeContinue {
+		line("restore", "%s and the last checkpoint, once no other box works on the task", o.TargetBranch)
+	}
 	for i := range o.Services {
 		line("service", "%s from %s", o.Services[i].Name, o.Services[i].Image)
 	}

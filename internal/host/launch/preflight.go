@@ -21,7 +21,11 @@ func (l *Launcher) preflight(ctx context.Context, job *Job) (engine.Info, error)
 			remote <- nil
 			return
 		}
-		remote <- l.Remote.Check(ctx, o.CloneURL, o.Branch, job.Git)
+		branch := o.Branch
+		if o.Mode == workorder.ModeContinue {
+			branch = "" // it goes on from its own branch; the base may be gone by now
+		}
+		remote <- l.Remote.Check(ctx, o.CloneURL, branch, job.Git)
 	}()
 	info, err := l.Engine.Info(ctx)
 	if err != nil {

@@ -32,7 +32,7 @@ func (l *Launcher) stopper(followCtx, userCtx context.Context, hard <-chan struc
 		pending++
 		go func() {
 			defer func() { done <- struct{}{} }()
-			if err := l.stopBox(followCtx, rec.TaskID, grace); err != nil && followCtx.Err() == nil {
+			if err := l.stopBox(followCtx, rec, grace); err != nil && followCtx.Err() == nil {
 				l.Log.Warn("stop the box", "task", rec.TaskID, "error", err)
 			}
 		}()
@@ -66,8 +66,8 @@ func (l *Launcher) stopper(followCtx, userCtx context.Context, hard <-chan struc
 	return kind
 }
 
-func (l *Launcher) stopBox(ctx context.Context, taskID string, grace time.Duration) error {
-	box, err := l.box(ctx, taskID)
+func (l *Launcher) stopBox(ctx context.Context, rec *store.Record, grace time.Duration) error {
+	box, err := l.box(ctx, rec)
 	if err != nil || box == nil {
 		return err
 	}
@@ -76,17 +76,17 @@ func (l *Launcher) stopBox(ctx context.Context, taskID string, grace time.Durati
 
 // Stop ends a run gracefully within grace, or at once with a grace of 0. Whoever
 // collects it finds out that its end was asked for.
-func (l *Launcher) Stop(ctx context.Context, taskID string, grace time.Duration) error {
+func (l *Launcher) Stop(ctx context.Context, rec *store.Record, grace time.Duration) error {
 	kind := store.StopSoft
 	if grace == 0 {
 		kind = store.StopKill
 	}
-	box, err := l.box(ctx, taskID)
+	box, err := l.box(ctx, rec)
 	if err != nil || box == nil || !box.Live() {
 		return err
 	}
-	if err := l.Store.NoteStop(taskID, kind); err != nil {
-		l.Log.Warn("note that the task is stopped", "task", taskID, "error", err)
+	if err := l.Store.NoteStop(rec.TaskID, kind); err != nil {
+		l.Log.Warn("note that the task is stopped", "task", rec.TaskID, "error", err)
 	}
 	return l.Engine.Stop(ctx, box.ID, grace)
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -29,7 +30,7 @@ const (
 // box cannot replace them.
 var reserved = map[string]bool{
 	workorder.OrderFile: true, "task.json": true, "lock": true, "companion.log": true, "tmp": true,
-	ownEvents: true, "stop": true,
+	ownEvents: true, "stop": true, store.AttemptsDir: true,
 }
 
 // intake writes what comes out of a box into the task's folder. Only plain files

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
@@ -20,7 +21,7 @@ func (l *Launcher) Replay(ctx context.Context, rec *store.Record) error {
 	}
 	show, rest := among(host, Judged(rec, l.show))
 	defer rest()
-	box, err := l.box(ctx, rec.TaskID)
+	box, err := l.box(ctx, rec)
 	if err != nil {
 		return err
 	}
@@ -42,12 +43,15 @@ func (l *Launcher) Watch(ctx context.Context, rec *store.Record) (*workorder.Res
 	for {
 		lock, err := l.Store.TryLock(rec.TaskID)
 		if err == nil {
-			res, err := w.take(ctx, rec.TaskID, seen)
+			res, err := w.take(ctx, rec, seen)
 			lock.Unlock()
 			return res, err
 		}
 		if !errors.Is(err, store.ErrLocked) {
 			return nil, err
+		}
+		if fresh, err := l.Store.Load(rec.TaskID); err != nil || fresh.AttemptID != rec.AttemptID {
+			return w.past(rec, fresh, seen, err)
 		}
 		if err := w.peek(ctx, rec); err != nil {
 			return nil, err
@@ -61,22 +65,19 @@ func (l *Launcher) Watch(ctx context.Context, rec *store.Record) (*workorder.Res
 }
 
 // take follows and collects as the holder of the lock.
-func (l *Launcher) take(ctx context.Context, id string, seen *watcher) (*workorder.Result, error) {
-	rec, err := l.Store.Load(id)
-	if err != nil {
-		return nil, err
+func (l *Launcher) take(ctx context.Context, was *store.Record, seen *watcher) (*workorder.Result, error) {
+	rec, err := l.Store.Load(was.TaskID)
+	if err == nil {
+		err = l.Store.Mend(rec)
+	}
+	if err != nil || rec.Collected || rec.AttemptID != was.AttemptID {
+		return l.past(was, rec, seen, err)
 	}
 	// What a former holder recorded has not been seen by this watcher.
-	end := &held{show: Judged(rec, l.show)}
-	if err := errors.Join(Events(rec.Dir, end.event), seen.own(rec.Dir)); err != nil {
+	if err := errors.Join(Events(rec.Dir, (&held{show: Judged(rec, l.show)}).event), seen.own(rec.Dir)); err != nil {
 		return nil, err
 	}
-	if rec.Collected {
-		res, err := ReadResult(rec)
-		end.release(l, rec, res)
-		return res, err
-	}
-	box, err := l.box(ctx, id)
+	box, err := l.box(ctx, rec)
 	if err != nil {
 		return nil, err
 	}
@@ -86,13 +87,31 @@ func (l *Launcher) take(ctx context.Context, id string, seen *watcher) (*workord
 	return l.Collect(ctx, rec)
 }
 
+// past shows the rest of the attempt that was followed and has been collected; now
+// is the task's record by now, in which another attempt may have begun.
+func (l *Launcher) past(was, now *store.Record, seen *watcher, err error) (*workorder.Result, error) {
+	if err == nil {
+		now, err = now.At(was.Number())
+	}
+	if err != nil {
+		return nil, err
+	}
+	end := &held{show: Judged(now, l.show)}
+	if err := errors.Join(Events(now.Dir, end.event), seen.own(now.Dir)); err != nil {
+		return nil, err
+	}
+	res, err := ReadResult(now)
+	end.release(l, now, res)
+	return res, err
+}
+
 // peek shows the box's events while another process holds the lock.
 func (l *Launcher) peek(ctx context.Context, rec *store.Record) error {
-	box, err := l.box(ctx, rec.TaskID)
+	box, err := l.box(ctx, rec)
 	if err != nil || box == nil {
 		return err
 	}
-	err = engine.Follow(ctx, l.Engine, rec.TaskID, engine.LogOptions{Stdout: &recorder{show: (&held{show: Judged(rec, l.show)}).event}})
+	err = engine.Follow(ctx, l.ours(rec), rec.TaskID, engine.LogOptions{Stdout: &recorder{show: (&held{show: Judged(rec, l.show)}).event}})
 	if errors.Is(err, engine.ErrNotFound) || errors.Is(err, engine.ErrStuck) {
 		return nil // collected and removed meanwhile, or about to be
 	}
@@ -130,19 +149,28 @@ func (w *watcher) event(e workorder.Event) {
 	}
 }
 
-// Discard removes the box of a task. A live one is only removed by force.
+// Discard removes the boxes of a task, those kept of former attempts too. Live
+// ones are only removed by force.
 func (l *Launcher) Discard(ctx context.Context, rec *store.Record, force bool) error {
-	box, err := l.box(ctx, rec.TaskID)
-	if err != nil || box == nil {
+	boxes, err := l.Engine.Boxes(ctx, map[string]string{workorder.LabelTask: rec.TaskID})
+	if err != nil {
 		return err
 	}
-	if box.Live() && !force {
-		return fmt.Errorf("task %s: %w", rec.TaskID, ErrRunning)
-	}
-	if box.Live() {
+	boxes = slices.DeleteFunc(boxes, func(b engine.Box) bool {
+		id := b.Labels[workorder.LabelAttempt]
+		return id != "" && !rec.Knows(id) // another state folder's
+	})
+	if slices.ContainsFunc(boxes, engine.Box.Live) {
+		if !force {
+			return fmt.Errorf("task %s: %w", rec.TaskID, ErrRunning)
+		}
 		if err := l.Store.NoteStop(rec.TaskID, store.StopKill); err != nil {
 			return err
 		}
 	}
-	return l.Engine.Remove(ctx, box.ID)
+	var errs []error
+	for _, b := range boxes {
+		errs = append(errs, l.Engine.Remove(ctx, b.ID))
+	}
+	return errors.Join(errs...)
 }

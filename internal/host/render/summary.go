@@ -19,6 +19,24 @@ type SummaryOptions struct {
 	Dir string
 	// Kept is the stopped container that was left for a look inside; empty: none.
 	Kept string
+	// Former are the attempts before this one, oldest first.
+	Former []Attempt
+	// Now is the clock; nil: time.Now.
+	Now func() time.Time
+}
+
+func (o SummaryOptions) now() time.Time {
+	if o.Now != nil {
+		return o.Now()
+	}
+	return time.Now()
+}
+
+// Attempt is one line of a task's history.
+type Attempt struct {
+	Number  int
+	Status  workorder.Status
+	EndedBy workorder.EndedBy
 }
 
 // maxShown bounds lists; the result has all of it.
@@ -34,6 +52,7 @@ func Summary(w io.Writer, r *workorder.Result, o SummaryOptions) {
 		s.o.Width, s.room = defaultWidth, math.MaxInt // what is no terminal has lines of any length
 	}
 	s.title(r)
+	s.attempts(r)
 	s.repository(r)
 	s.checks(r)
 	s.agent(r)
@@ -144,6 +163,36 @@ func (s *summary) title(r *workorder.Result) {
 	}
 	if reason != "" {
 		s.text("reason", reason, "")
+	}
+}
+
+// attempts is what came before, and what this one goes on from.
+func (s *summary) attempts(r *workorder.Result) {
+	if t := r.ResumeAt; t != nil {
+		s.row("resumes", "at "+Clock(*t, s.o.now())+", when the provider's limit resets")
+	}
+	var parts []string
+	for _, a := range s.o.Former[max(0, len(s.o.Former)-maxShown):] {
+		parts = append(parts, words(fmt.Sprint(a.Number), oneLine(string(a.Status)), "("+oneLine(string(a.EndedBy))+")"))
+	}
+	if len(parts) > 0 {
+		s.text("attempts", strings.Join(append(parts, fmt.Sprintf("%d this one", max(r.Attempt, 1))), " · "), "")
+	}
+	if v := r.Restored; v != nil {
+		text := words("branch at", short(v.Head))
+		if v.Checkpoint != "" {
+			text = words(text, "with checkpoint", short(v.Checkpoint))
+		}
+		if !v.Verified {
+			text += s.p.as(yellow, " (not verified)")
+		}
+		s.row("restored", text)
+		if v.Kept != "" {
+			s.row("", "a checkpoint that does not fit the branch is kept as "+oneLine(v.Kept))
+		}
+	}
+	if c := r.Checkpoint; c != nil {
+		s.row("checkpoint", words(short(c.SHA), "of", Clock(c.At, s.o.now()), "has uncommitted work"))
 	}
 }
 

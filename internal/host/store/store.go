@@ -24,18 +24,32 @@ const (
 	recordFile = "task.json"
 	lockFile   = "lock"
 	stopFile   = "stop"
+	// companionLog is written by the companion, who names it.
+	companionLog = "companion.log"
 )
 
 // Store is a state folder.
 type Store struct{ dir string }
 
-// Record is what the host remembers of a task beside the run's own output.
+// Record is what the host remembers of a task beside the run's own output. What
+// is said of a run is said of the last attempt.
 type Record struct {
 	TaskID    string    `json:"task_id"`
 	Project   string    `json:"project"`
 	Task      string    `json:"task"` // shortened
 	CreatedAt time.Time `json:"created_at"`
-	// Dir is where the run's output lies.
+	// AttemptID and Attempt (from 1) name the last attempt, StartedAt is when it began.
+	AttemptID string    `json:"attempt_id,omitempty"`
+	Attempt   int       `json:"attempt,omitempty"`
+	StartedAt time.Time `json:"started_at,omitzero"`
+	// Former are the attempts before it, oldest first.
+	Former []Attempt `json:"former,omitempty"`
+	// Moving is the attempt whose output is being moved away for the next one; 0: none.
+	Moving int `json:"moving,omitempty"`
+	// Request is what the user asked for, so that nobody has to say it again.
+	Request Request `json:"request"`
+	// Dir is where the output lies: the last attempt's, and those of the former
+	// ones in AttemptsDir.
 	Dir string `json:"dir"`
 	// Box is the container's name; empty until one is about to be made.
 	Box    string `json:"box,omitempty"`
@@ -51,14 +65,16 @@ type Record struct {
 	Status     workorder.Status  `json:"status,omitempty"`
 	EndedBy    workorder.EndedBy `json:"ended_by,omitempty"`
 	FinishedAt time.Time         `json:"finished_at,omitzero"`
-	Companion  *Process          `json:"companion,omitempty"`
-	Host       workorder.Host    `json:"host"`
-	Image      workorder.Image   `json:"image"`
-	Harness    string            `json:"harness,omitempty"`
-	Mode       workorder.Mode    `json:"mode,omitempty"`
-	Repo       string            `json:"repo,omitempty"`
-	Branch     string            `json:"branch,omitempty"`
-	Reason     string            `json:"reason,omitempty"`
+	// ResumeAt is when a parked task can go on; nil when nobody knows.
+	ResumeAt  *time.Time      `json:"resume_at,omitempty"`
+	Companion *Process        `json:"companion,omitempty"`
+	Host      workorder.Host  `json:"host"`
+	Image     workorder.Image `json:"image"`
+	Harness   string          `json:"harness,omitempty"`
+	Mode      workorder.Mode  `json:"mode,omitempty"`
+	Repo      string          `json:"repo,omitempty"`
+	Branch    string          `json:"branch,omitempty"`
+	Reason    string          `json:"reason,omitempty"`
 	// Steps are the host's own steps before the first one of the box.
 	Steps  []workorder.Step `json:"steps,omitempty"`
 	Limits workorder.Limits `json:"limits"`
@@ -112,29 +128,33 @@ var ErrExists = errors.New("the task exists already")
 
 // Create makes the task's folder and its first record, and returns the task's
 // lock: nobody ever sees the record of a run that nobody holds. After an error
-// nothing is left, except of an existing task, which is not touched.
+// nothing is left, except of an existing task, which is not touched. A folder without
+// a record, whose maker died, is nobody's and is taken over.
 func (s *Store) Create(r *Record) (made *Lock, err error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make state folder: %w", err)
 	}
-	if err := os.Mkdir(s.TaskDir(r.TaskID), 0o700); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return nil, fmt.Errorf("task %s: %w", r.TaskID, ErrExists)
-		}
+	taken := fmt.Errorf("task %s: %w", r.TaskID, ErrExists)
+	if err := os.Mkdir(s.TaskDir(r.TaskID), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make task folder: %w", err)
 	}
 	lock, err := s.TryLock(r.TaskID)
-	defer func() {
-		if err != nil {
-			_ = os.RemoveAll(s.TaskDir(r.TaskID)) // what cannot be written may not go away either
-			if lock != nil {
-				lock.Unlock()
-			}
-		}
-	}()
+	if errors.Is(err, ErrLocked) {
+		return nil, taken // it may be another one's by now: nothing of it is ours to remove
+	}
 	if err != nil {
 		return nil, err
 	}
+	if _, err := s.Load(r.TaskID); !errors.Is(err, ErrNotFound) {
+		lock.Unlock()
+		return nil, taken
+	}
+	defer func() {
+		if err != nil {
+			_ = os.RemoveAll(s.TaskDir(r.TaskID)) // what cannot be written may not go away either
+			lock.Unlock()
+		}
+	}()
 	if r.Dir == "" {
 		r.Dir = s.TaskDir(r.TaskID)
 	} else if err := os.MkdirAll(r.Dir, 0o755); err != nil {

@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+type continueOptions struct {
+	createOptions
+	targetBranch string
+	now, wait    bool
+}
+
+func newContinueCmd(a *App) *cobra.Command {
+	o := &continueOptions{}
+	var id string
+	cmd := &cobra.Command{
+		Use:   "continue [TASK] [flags]",
+		Short: "Go on with a task in a new box, from its branch and last checkpoint",
+		Long: `Continue starts a new box for a task whose last one has ended, however it did: stopped,
+out of time or budget, parked at a provider's limit, killed, lost with its machine. The
+box restores the branch and the last checkpoint of uncommitted work, and the agent is told
+what exists and how the last attempt ended.
+
+Where the state folder knows the task its id is enough: project, flags and output folder
+are those it was created with, and flags given now win. Elsewhere (another machine) the
+remote knows it: give the full id and the project. A task text that is given is an
+addition to the task. --max-budget-usd is for all attempts together.
+
+A task that is done is not started again without a new text. A parked one starts when
+its limit resets: --wait waits for that, --now tries at once.`,
+		Example: `  sandbox-agent continue T-A1B2C3D4
+  sandbox-agent continue A1B2 --task "Also update the changelog"
+  sandbox-agent continue A1B2 --wait
+  sandbox-agent continue --project my-app --task "..." --task-id T-A1B2C3D4 --target-branch agent/T-A1B2C3D4-add-pagination`,
+		ValidArgsFunction: a.completeTasks(false, func(r, s *store.Record) bool { return r.Resumable() && !s.Resumable() }),
+		Args: func(cmd *cobra.Command, args []string) error {
+			for _, arg := range args {
+				switch {
+				case arg == "-":
+					o.in = true
+				case id == "":
+					id = arg
+				default:
+					return oneTask(cmd, args)
+				}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.read(cmd.Flags(), a.Getenv); err != nil {
+				return err
+			}
+			if id != "" && o.taskID != "" && id != o.taskID {
+				return usage("give the task once: %s or --task-id %s", id, o.taskID)
+			}
+			if o.taskID == "" {
+				o.taskID = id
+			}
+			return a.runContinue(cmd.Context(), o)
+		},
+	}
+	o.flags(cmd)
+	f := cmd.Flags()
+	f.Lookup("task-id").Usage = "the task, as TASK"
+	f.Lookup("task").Usage = "what to add to the task; - reads standard input"
+	f.Lookup("task-file").Usage = "file with what to add; - reads standard input"
+	f.StringVar(&o.targetBranch, "target-branch", "", "the task's branch (default: found on the remote)")
+	f.BoolVar(&o.wait, "wait", false, "wait until a parked task can go on")
+	f.BoolVar(&o.now, "now", false, "go on with a parked task before its limit resets")
+	return cmd
+}
+
+func (a *App) runContinue(ctx context.Context, o *continueOptions) error {
+	if o.taskID == "" {
+		return fault.New(workorder.ExitUsage, fmt.Errorf("no task given"), "give its id: `sandbox-agent ps --all` lists the tasks of this machine")
+	}
+	if o.now && o.wait {
+		return usage("give --now or --wait, not both")
+	}
+	p := &pickUp{starter: starter{a: a, o: &o.createOptions, find: credentials.New(a.Getenv)}, now: o.now, wait: o.wait, branch: o.targetBranch}
+	if o.taskSet || o.taskFileSet || o.in {
+		var err error
+		if p.text, err = a.taskText(&o.createOptions); err != nil {
+			return err
+		}
+	}
+	st, rec, err := a.task(o.taskID)
+	if err == nil {
+		o.taskID = rec.TaskID
+	} else if full := fullID(o.taskID); st != nil && fault.Code(err) == workorder.ExitNotFound && workorder.ValidTaskID(full) {
+		o.taskID, rec = full, nil
+	} else {
+		return err
+	}
+	if o.targetBranch != "" && !workorder.OwnBranch(o.taskID, o.targetBranch) {
+		return usage("--target-branch %s cannot be the branch of %s: its name begins with agent/%s", o.targetBranch, o.taskID, o.taskID)
+	}
+	return p.run(ctx, rec)
+}
+
+func fullID(id string) string {
+	id = strings.ToUpper(strings.TrimSpace(id))
+	if !strings.HasPrefix(id, "T-") {
+		id = "T-" + id
+	}
+	return id
+}

@@ -1,0 +1,110 @@
+package credentials
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/go-git/go-git/v5"
+	"github.com/go-git/go-git/v5/config"
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	"github.com/go-git/go-git/v5/storage/memory"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// TaskRefs tells what a remote has of a task: the branches that can be its own,
+// and whether its state lies there. A remote without any ref has nothing.
+func (f *Finder) TaskRefs(ctx context.Context, remote, taskID string, cred *workorder.GitCredential) (branches []string, state bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	shown := Redacted(remote)
+	auth, err := authMethod(remote, cred)
+	if err != nil {
+		return nil, false, fault.New(workorder.ExitGit, fmt.Errorf("open remote %s: %w", shown, err), "")
+	}
+	refs, err := list(ctx, remote, auth)
+	if errors.Is(err, transport.ErrEmptyRemoteRepository) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, explain(ctx, shown, cred, err)
+	}
+	for _, ref := range refs {
+		switch name := ref.Name(); {
+		case name.String() == workorder.StateRef(taskID):
+			state = true
+		case name.IsBranch() && workorder.OwnBranch(taskID, name.Short()):
+			branches = append(branches, name.Short())
+		}
+	}
+	return branches, state, nil
+}
+
+// State reads the task's state from a remote that has one, in memory.
+func (f *Finder) State(ctx context.Context, remote, taskID string, cred *workorder.GitCredential) (*workorder.State, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	b, err := fetchState(ctx, remote, workorder.StateRef(taskID), cred)
+	if err != nil {
+		return nil, fmt.Errorf("read the state of %s on %s: %w", taskID, Redacted(remote), err)
+	}
+	return workorder.DecodeState(b, taskID)
+}
+
+func fetchState(ctx context.Context, remote, ref string, cred *workorder.GitCredential) ([]byte, error) {
+	auth, err := authMethod(remote, cred)
+	if err != nil {
+		return nil, err
+	}
+	// The library leaves the context of an SSH handshake alone, as in list.
+	done := make(chan error, 1)
+	st := memory.NewStorage()
+	go func() {
+		r := git.NewRemote(st, &config.RemoteConfig{Name: "origin", URLs: []string{remote}})
+		done <- r.FetchContext(ctx, &git.FetchOptions{
+			RefSpecs: []config.RefSpec{config.RefSpec("+" + ref + ":" + ref)}, Depth: 1, Auth: auth, Tags: git.NoTags,
+		})
+	}()
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	repo, err := git.Open(st, nil)
+	if err != nil {
+		return nil, err
+	}
+	tip, err := repo.Storer.Reference(plumbing.ReferenceName(ref))
+	if err != nil {
+		return nil, err
+	}
+	commit, err := repo.CommitObject(tip.Hash())
+	if err != nil {
+		return nil, err
+	}
+	file, err := commit.File(workorder.StateFile)
+	if err != nil {
+		return nil, err
+	}
+	if file.Size > workorder.MaxState {
+		return nil, fmt.Errorf("it has %d bytes, more than %d", file.Size, workorder.MaxState)
+	}
+	r, err := file.Reader()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	var b strings.Builder
+	if _, err := io.Copy(&b, r); err != nil {
+		return nil, err
+	}
+	return []byte(b.String()), nil
+}

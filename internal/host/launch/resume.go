@@ -1,0 +1,97 @@
+package launch
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Resume carries out the job as the next attempt of a task whose last one is
+// collected. The caller holds the task's lock until it returns. It ends as Run does, but for
+// one thing: where engine or remote cannot do it there is no attempt, and the output
+// stays that of the last one.
+func (l *Launcher) Resume(ctx context.Context, hard <-chan struct{}, job *Job, last *store.Record) (*workorder.Result, error) {
+	job.Order.Ended = nil
+	for _, a := range last.Attempts() {
+		if workorder.ValidAttemptID(a.ID) {
+			job.Order.Ended = append(job.Order.Ended, a.ID)
+		}
+	}
+	if err := checkOrder(job); err != nil {
+		return nil, err
+	}
+	next := l.newRecord(job)
+	next.Task, next.Dir = cmp.Or(last.Task, next.Task), last.Dir
+	var early []workorder.Event
+	looking := *l
+	looking.Show = func(e workorder.Event) {
+		early = append(early, e) // recorded when there is an attempt that they belong to
+		l.show(e)
+	}
+	looking.announce(job, next)
+	info, err := looking.ground(ctx, job, next)
+	if ctx.Err() != nil {
+		err = fault.New(workorder.ExitInterrupted, errors.New("you interrupted it before its box was started"), "")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := l.Store.NextAttempt(last, next); err != nil {
+		return nil, err
+	}
+	for _, e := range early {
+		if err := note(next.Dir, e); err != nil {
+			l.Log.Debug("record an event of the host", "task", next.TaskID, "error", err)
+		}
+	}
+	l = l.noting(next)
+	if err := l.saveOrder(next, &job.Order); err != nil {
+		return l.stillborn(ctx, next, err)
+	}
+	return l.carryOut(ctx, hard, job, next, info)
+}
+
+// TaskText is the task as it was first given: later attempts are given none, or
+// an addition.
+func TaskText(rec *store.Record) (string, error) {
+	for _, a := range rec.Attempts() {
+		past, err := rec.At(a.Number)
+		if err != nil {
+			return "", err
+		}
+		o, err := readOrder(past.Dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // that run did not get so far
+		}
+		if err != nil {
+			return "", err
+		}
+		if o.Task != "" {
+			return o.Task, nil
+		}
+	}
+	return "", errors.New("no attempt has left its work order")
+}
+
+// readOrder reads the order that lies beside an output. It is not checked again:
+// one that was never sent is not whole.
+func readOrder(dir string) (*workorder.Order, error) {
+	b, err := os.ReadFile(filepath.Join(dir, workorder.OrderFile))
+	if err != nil {
+		return nil, fmt.Errorf("read the work order: %w", err)
+	}
+	var o workorder.Order
+	if err := json.Unmarshal(b, &o); err != nil {
+		return nil, fmt.Errorf("read the work order: %w", err)
+	}
+	return &o, nil
+}

@@ -1,0 +1,164 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// AttemptsDir is the folder in a task's output that holds what former attempts left.
+const AttemptsDir = "attempts"
+
+// Attempt is what the host remembers of an attempt that another one followed.
+type Attempt struct {
+	ID         string            `json:"id,omitempty"`
+	Number     int               `json:"number"`
+	Status     workorder.Status  `json:"status"`
+	EndedBy    workorder.EndedBy `json:"ended_by"`
+	Reason     string            `json:"reason,omitempty"`
+	FinishedAt time.Time         `json:"finished_at,omitzero"`
+	Box        string            `json:"box,omitempty"`
+	Keep       bool              `json:"keep,omitempty"`
+}
+
+// Request is what the user asked for beside the task.
+type Request struct {
+	// ProjectFile is the absolute path of the project file, or the project's name
+	// when it is built in.
+	ProjectFile string `json:"project_file,omitempty"`
+	// Overrides are the values given in place of the project's, by flag.
+	Overrides map[string]string `json:"overrides,omitempty"`
+}
+
+// Number is the attempt's number. Records of older versions have none.
+func (r *Record) Number() int { return max(r.Attempt, 1) }
+
+// Begun is when the last attempt began.
+func (r *Record) Begun() time.Time {
+	if r.StartedAt.IsZero() {
+		return r.CreatedAt
+	}
+	return r.StartedAt
+}
+
+// Resumable reports whether the task can go on without anybody changing anything.
+func (r *Record) Resumable() bool {
+	return r.Collected && workorder.Resumable(r.Status, r.EndedBy)
+}
+
+// At is the record as that attempt left it, with its own output folder; of the
+// last one when number is 0. It is for reading.
+func (r *Record) At(number int) (*Record, error) {
+	if number == 0 || number == r.Number() {
+		return r, nil
+	}
+	i := slices.IndexFunc(r.Former, func(a Attempt) bool { return a.Number == number })
+	if i < 0 {
+		return nil, fmt.Errorf("%w: %s has no attempt %d", ErrNotFound, r.TaskID, number)
+	}
+	a, c := r.Former[i], *r
+	c.AttemptID, c.Attempt, c.Former, c.Dir, c.Collected = a.ID, a.Number, r.Former[:i], r.attemptDir(a.Number), true
+	c.Status, c.EndedBy, c.Reason, c.FinishedAt, c.Box, c.Keep, c.ResumeAt = a.Status, a.EndedBy, a.Reason, a.FinishedAt, a.Box, a.Keep, nil
+	return &c, nil
+}
+
+func (r *Record) attemptDir(number int) string {
+	return filepath.Join(r.Dir, AttemptsDir, strconv.Itoa(number))
+}
+
+// as is the last attempt, told as a former one.
+func (r *Record) as() Attempt {
+	return Attempt{
+		ID: r.AttemptID, Number: r.Number(), Status: r.Status, EndedBy: r.EndedBy, Reason: r.Reason, FinishedAt: r.FinishedAt,
+		Box: r.Box, Keep: r.Keep,
+	}
+}
+
+// stays are the names in a task's folder that belong to the task and not to an attempt.
+var stays = map[string]bool{
+	recordFile: true, lockFile: true, stopFile: true, companionLog: true, AttemptsDir: true,
+}
+
+// NextAttempt makes next the record of the attempt after the one in last: the
+// output of last, which must be collected, is moved to its place among the former ones, and
+// next is saved. The caller holds the task's lock. When the process dies in the middle,
+// the record still tells of last, and Mend brings its output back.
+func (s *Store) NextAttempt(last, next *Record) error {
+	next.Attempt = max(next.Attempt, last.Number()+1)
+	next.Former = append(append([]Attempt{}, last.Former...), last.as())
+	next.CreatedAt, next.Dir, next.Moving = last.CreatedAt, last.Dir, 0
+	journal := *last
+	journal.Moving = last.Number()
+	if err := s.Save(&journal); err != nil {
+		return err
+	}
+	err := moveAll(last.Dir, last.attemptDir(journal.Moving))
+	if err == nil {
+		// A stop was meant for the attempt that is over.
+		if err = os.Remove(filepath.Join(s.TaskDir(last.TaskID), stopFile)); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	}
+	if err == nil {
+		err = s.Save(next)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("move the output of attempt %d away: %w", journal.Moving, err), s.Mend(&journal))
+	}
+	return nil
+}
+
+// Mend brings the output of the last attempt back where a process died while it
+// moved it away for a next one. The caller holds the task's lock.
+func (s *Store) Mend(r *Record) error {
+	if r.Moving == 0 {
+		return nil
+	}
+	if err := moveAll(r.attemptDir(r.Moving), r.Dir); err != nil {
+		return fmt.Errorf("bring the output of attempt %d back: %w", r.Moving, err)
+	}
+	r.Moving = 0
+	return s.Save(r)
+}
+
+// moveAll renames what belongs to an attempt from one folder into another of the
+// same file system. Each name is in exactly one of the two at every moment, so that it can be
+// done again, or the other way round, after any part of it.
+func moveAll(from, to string) error {
+	entries, err := os.ReadDir(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		entries, err = nil, nil // nothing was moved yet, or the user deleted it
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if stays[e.Name()] {
+			continue
+		}
+		if err := os.Rename(filepath.Join(from, e.Name()), filepath.Join(to, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Attempts are all attempts, the last one included, oldest first.
+func (r *Record) Attempts() []Attempt {
+	return append(append([]Attempt{}, r.Former...), r.as())
+}
+
+// Knows reports whether the attempt is one of the task's own here.
+func (r *Record) Knows(attemptID string) bool {
+	return slices.ContainsFunc(r.Attempts(), func(a Attempt) bool { return a.ID == attemptID })
+}
