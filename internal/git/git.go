@@ -51,6 +51,12 @@ var hardened = []string{
 	"-c", "maintenance.auto=false",
 	"-c", "credential.helper=",
 	"-c", "advice.detachedHead=false",
+	// Speed of a save and of a landing, which may have 4 s, counts more than bytes: 200 MB that do not compress took
+	// 4.3 s to add and 14.3 s to push with git's defaults, 2.0 s and 1.8 s so. A
+	// file above the threshold is neither searched for deltas nor packed twice.
+	"-c", "core.looseCompression=1",
+	"-c", "pack.compression=0",
+	"-c", "core.bigFileThreshold=1m",
 }
 
 // Output runs git and returns its standard output.

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
 )
 
 // What setup leaves in the work tree (a lock file that `npm install` wrote) is
@@ -17,26 +19,35 @@ import (
 
 func (p *Publisher) baselineFile() string { return filepath.Join(p.Dir, "baseline") }
 
-// Baseline notes how the work tree differs from HEAD now.
+// Baseline notes how the work tree differs from HEAD now. In a continued run
+// what was restored is the agent's work, even where setup changed it again.
 func (p *Publisher) Baseline(ctx context.Context) error {
 	t := p.tree()
 	dirty, err := t.Dirty(ctx)
 	if err != nil || !dirty {
 		return err
 	}
-	// An index of its own: the agent's is not touched. It lies in .git, where the
-	// agent's user may write and nothing is ever committed.
-	t.Env = append(t.Env, "GIT_INDEX_FILE="+filepath.Join(p.Workspace, ".git/sandbox-agent-index"))
-	if err := t.Run(ctx, "read-tree", "HEAD"); err != nil {
+	if err := p.prepareSide(); err != nil {
 		return err
 	}
-	addErr := t.Run(ctx, "add", "--all", "--ignore-errors")
-	out, err := t.Output(ctx, "diff-index", "--cached", "--no-renames", "-z", "HEAD")
-	_ = proc.Run(ctx, proc.Spec{Argv: []string{"rm", "-f", ".git/sandbox-agent-index"}, Dir: p.Workspace, User: p.User})
+	addErr := p.stage(ctx)
+	out, err := p.side(sideIndex).Output(ctx, "diff-index", "--cached", "--no-renames", "-z", "HEAD")
 	if err != nil {
 		return errors.Join(addErr, err)
 	}
-	if err := os.WriteFile(p.baselineFile(), out, 0o600); err != nil {
+	restored, err := p.RestoredPaths(ctx)
+	if err != nil {
+		return err
+	}
+	noted := entries(string(out))
+	for _, path := range restored {
+		delete(noted, path)
+	}
+	var b strings.Builder
+	for _, path := range slices.Sorted(maps.Keys(noted)) {
+		b.WriteString(noted[path] + "\x00" + path + "\x00")
+	}
+	if err := os.WriteFile(p.baselineFile(), []byte(b.String()), 0o600); err != nil {
 		return fmt.Errorf("note what setup left: %w", err)
 	}
 	return nil
@@ -52,8 +63,14 @@ func entries(raw string) map[string]string {
 	return m
 }
 
-// baseline lists the paths of the index that are as setup left them.
+// baseline lists the paths of the agent's index that are as setup left them.
 func (p *Publisher) baseline(ctx context.Context) ([]string, error) {
+	same, err := p.asSetupLeft(ctx, p.tree(), "HEAD")
+	return slices.Sorted(maps.Keys(same)), err
+}
+
+// asSetupLeft are the entries, by path, in which an index differs from head and that are as setup left them.
+func (p *Publisher) asSetupLeft(ctx context.Context, t git.Repo, head string) (map[string]string, error) {
 	noted, err := os.ReadFile(p.baselineFile())
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -61,18 +78,34 @@ func (p *Publisher) baseline(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read what setup left: %w", err)
 	}
-	out, err := p.tree().Output(ctx, "diff-index", "--cached", "--no-renames", "-z", "HEAD")
+	was := entries(string(noted))
+	if len(was) == 0 {
+		return nil, nil
+	}
+	out, err := t.Output(ctx, "diff-index", "--cached", "--no-renames", "-z", head)
 	if err != nil {
 		return nil, err
 	}
-	was := entries(string(noted))
-	var same []string
-	for path, now := range entries(string(out)) {
-		if was[path] == now {
-			same = append(same, path)
+	same := entries(string(out))
+	maps.DeleteFunc(same, func(path, now string) bool { return was[path] != now })
+	return same, nil
+}
+
+// setupEntries is what `update-index --index-info` needs to put back head's
+// entries where our index has what setup left.
+func (p *Publisher) setupEntries(ctx context.Context, head string) (string, error) {
+	same, err := p.asSetupLeft(ctx, p.side(sideIndex), head)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for path, entry := range same {
+		// ":mode-before mode-now id-before id-now status"; mode 0 removes.
+		if f := strings.Fields(strings.TrimPrefix(entry, ":")); len(f) == 5 {
+			fmt.Fprintf(&b, "%s %s\t%s\x00", strings.TrimPrefix(f[0], "00000"), f[2], path)
 		}
 	}
-	return same, nil
+	return b.String(), nil
 }
 
 // unstage takes paths out of the index again; the files stay.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -43,6 +44,15 @@ func (e *LeftError) Error() string {
 // ignored included, as the agent's user and with hooks off. What cannot be added does not keep the
 // rest from being committed; it is named by a *LeftError. Nothing to commit is no error.
 func (p *Publisher) Commit(ctx context.Context, message string) error {
+	err := p.commit(ctx, message)
+	if p.load() == nil {
+		p.led.Committed = err == nil
+		err = errors.Join(err, p.store())
+	}
+	return err
+}
+
+func (p *Publisher) commit(ctx context.Context, message string) error {
 	p.clear(ctx)
 	p.open(ctx)
 	t := p.tree()
@@ -50,7 +60,7 @@ func (p *Publisher) Commit(ctx context.Context, message string) error {
 	if err != nil || !dirty {
 		return err
 	}
-	addErr := p.add(ctx)
+	addErr := p.add(ctx, t, func() { p.clear(ctx) })
 	if ctx.Err() != nil {
 		return addErr
 	}
@@ -98,20 +108,20 @@ func (p *Publisher) uncommitted(ctx context.Context) ([]string, error) {
 	return paths, nil
 }
 
-// add stages everything. A filter that the agent configured may hang: what has
-// not been added in half of the time is added without filters.
-func (p *Publisher) add(ctx context.Context) error {
+// add stages everything in t's index. A filter that the agent configured may hang: what has
+// not been added in half of the time is added without filters; unlock first
+// takes away the lock that the first try may have left.
+func (p *Publisher) add(ctx context.Context, t git.Repo, unlock func()) error {
 	first, cancel := ctx, func() {}
 	if d, ok := ctx.Deadline(); ok {
 		first, cancel = context.WithTimeout(ctx, time.Until(d)/2)
 	}
 	defer cancel()
-	t := p.tree()
 	err := t.Run(first, "add", "--all", "--ignore-errors")
 	if first.Err() == nil || ctx.Err() != nil {
 		return err
 	}
-	p.clear(ctx)
+	unlock()
 	out, err := t.Output(ctx, "config", "--null", "--name-only", "--get-regexp", `^filter\..*\.(clean|process|required)$`)
 	if err != nil {
 		return fmt.Errorf("adding the files takes too long: %w", err)

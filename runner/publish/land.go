@@ -1,9 +1,11 @@
 package publish
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,8 +38,10 @@ type Landed struct {
 	Commits []workorder.Commit
 	Pushed  bool
 	// Bundle is the file that holds the commits because they could not be pushed.
-	Bundle   string
-	Warnings []string
+	Bundle string
+	// Checkpoint is on the remote still, because it holds what the branch does not.
+	Checkpoint *workorder.Checkpoint
+	Warnings   []string
 	// Err is why the work is not on the remote; Bundle may still hold it.
 	Err error
 }
@@ -45,18 +49,17 @@ type Landed struct {
 // work is what there is to land.
 type work struct {
 	head string
+	at   string // HEAD; "": an unborn branch
 	// more are commits outside of head, by the ref that keeps them.
-	more []ref
+	more []change
 }
 
-type ref struct{ name, sha string }
-
-// Land pushes the task's branch, and what the agent committed elsewhere to
-// refs/sandbox-agent/<id>/heads/*. What cannot be pushed is written as a bundle to bundlePath. It may be called
-// again: what is already there is not pushed twice.
-func (p *Publisher) Land(ctx context.Context, base, bundlePath string) Landed {
-	var l Landed
-	outbox := git.Repo{Dir: p.outboxDir(), Bare: true}
+// Land pushes the task's branch, what the agent committed elsewhere, and the state, in
+// one push; the checkpoint goes where all of it is in the branch. end is asked how the
+// attempt is to be recorded if that succeeds; nil: it is not over. What cannot be
+// pushed is written as a bundle to bundlePath. It may be called again: what is
+// already there is not pushed twice.
+func (p *Publisher) Land(ctx context.Context, base, bundlePath string, end func(commits []workorder.Commit, head string) workorder.Attempt) (l Landed) {
 	limit := localTime
 	if d, ok := ctx.Deadline(); ok && time.Until(d) < localTime {
 		limit = hurriedTime
@@ -66,89 +69,240 @@ func (p *Publisher) Land(ctx context.Context, base, bundlePath string) Landed {
 	cleared()
 	local, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	var w work
-	err := p.reconnect(local)
-	if err == nil {
-		w, l.Warnings, err = p.find(local, base)
-	}
-	if err == nil {
-		l.Head = w.head
-		var cs []git.Commit
-		cs, err = outbox.Log(local, base, w.head, maxCommits)
-		for _, c := range cs {
-			l.Commits = append(l.Commits, workorder.Commit(c))
-		}
-	}
+	w, err := p.gather(local, base, &l)
 	if err != nil {
 		l.Err = fmt.Errorf("read the work tree's commits: %w", err)
 		return l
 	}
-	if len(l.Commits) == 0 {
-		l.Head = base // behind the base, too, there is nothing to push
-	}
-	refs := w.more
+	branch := workorder.BranchRef(p.branch())
+	keep := w.more // what is to be on the remote, or else in the bundle
 	if len(l.Commits) > 0 {
-		l.Warnings = append(l.Warnings, p.gitlinks(local, outbox, base, w.head)...)
-		refs = append([]ref{{workorder.BranchRef(p.Order.TargetBranch), w.head}}, refs...)
+		l.Warnings = append(l.Warnings, p.gitlinks(local, p.outbox(), base, w.head)...)
+		keep = append([]change{{branch, w.head}}, keep...)
 	}
-	for i, r := range refs {
-		err := p.push(ctx, outbox, r)
-		switch {
-		case err == nil:
-			l.Pushed = l.Pushed || r.name == workorder.BranchRef(p.Order.TargetBranch)
-			continue
-		case r.name == workorder.BranchRef(p.Order.TargetBranch):
-			l.Err = err
-		default:
-			l.Warnings = append(l.Warnings, err.Error())
-		}
-		if berr := p.bundle(ctx, outbox, base, refs[i:], bundlePath); berr != nil {
-			l.Err = errors.Join(l.Err, berr)
-		} else {
-			l.Bundle = bundlePath
-		}
-		break
+	if len(keep) > 0 || p.led.Refs[branch] != "" {
+		p.refused = nil // it may be another answer by now
+		err = p.deliver(ctx, w, &l, end)
+	} else if err = p.tries(ctx, nil, p.edit(&l, end)); err != nil {
+		// No work is at stake, and the lease runs out by itself.
+		l.Warnings = append(l.Warnings, "the task's state on the remote is not up to date: "+err.Error())
+		err = nil
+	}
+	l.Checkpoint = p.led.Checkpoint
+	if err == nil {
+		return l
+	}
+	if len(keep) == 0 || len(l.Commits) == 0 {
+		l.Warnings = append(l.Warnings, err.Error())
+	} else {
+		l.Err = err
+	}
+	if len(keep) == 0 {
+		return l
+	}
+	if berr := p.bundle(ctx, p.outbox(), base, keep, bundlePath); berr != nil {
+		l.Err = errors.Join(l.Err, berr)
+	} else {
+		l.Bundle = bundlePath
 	}
 	return l
 }
 
-// find looks for the agent's commits: on the task's branch, at HEAD, on branches of its own.
-func (p *Publisher) find(ctx context.Context, base string) (work, []string, error) {
+// gather looks at the work tree's commits.
+func (p *Publisher) gather(ctx context.Context, base string, l *Landed) (work, error) {
+	if err := p.load(); err != nil {
+		return work{}, err
+	}
+	if err := p.reconnect(ctx); err != nil {
+		return work{}, err
+	}
+	w, warnings, err := p.find(ctx, base)
+	if err != nil {
+		return work{}, err
+	}
+	l.Warnings = warnings
+	cs, err := p.outbox().Log(ctx, base, w.head, maxCommits)
+	if err != nil {
+		return work{}, err
+	}
+	for _, c := range cs {
+		l.Commits = append(l.Commits, workorder.Commit(c))
+	}
+	if l.Head = w.head; len(l.Commits) == 0 {
+		l.Head, w.head = base, base // behind the base, too, there is nothing to push
+	}
+	return w, nil
+}
+
+// edit is what the landing makes of the state.
+func (p *Publisher) edit(l *Landed, end func([]workorder.Commit, string) workorder.Attempt) func(*workorder.State) {
+	if end == nil {
+		return p.renewed
+	}
+	a := end(l.Commits, l.Head)
+	return func(s *workorder.State) { p.ended(s, a) }
+}
+
+// deliver pushes what there is. Where the branch is refused, its commits are kept
+// beside it, and how the attempt ended is left to Release.
+func (p *Publisher) deliver(ctx context.Context, w work, l *Landed, end func([]workorder.Commit, string) workorder.Attempt) error {
+	branch := workorder.BranchRef(p.branch())
+	if p.led.Pending != nil && !p.led.Lost {
+		if err := p.reconcile(ctx); err != nil {
+			return fmt.Errorf("push %s to %s: %w", p.branch(), p.Order.Repo, err)
+		}
+	}
+	cs, err := p.move(ctx, append(p.kept(), w.more...), w.head)
+	if err != nil {
+		return err
+	}
+	foreign := p.led.Foreign != ""
+	if !foreign {
+		all := cs
+		if p.led.Committed {
+			// Nothing of it is elsewhere than in what is pushed here.
+			all = append(slices.Clone(cs), change{workorder.CheckpointRef(p.Order.TaskID), ""})
+		}
+		err = p.tries(ctx, all, p.edit(l, end))
+		if err == nil {
+			l.Pushed = len(l.Commits) > 0
+			return nil
+		}
+		var refused *refusedError
+		if !errors.As(err, &refused) {
+			return fmt.Errorf("push %s to %s: %w", p.branch(), p.Order.Repo, err)
+		}
+		cs = slices.DeleteFunc(cs, func(c change) bool { _, not := refused.why[c.ref]; return not })
+		if _, not := refused.why[branch]; !not {
+			// Something beside the branch: the branch lands all the same.
+			if again := p.tries(ctx, cs, p.edit(l, end)); again != nil {
+				return errors.Join(err, again)
+			}
+			l.Pushed = len(l.Commits) > 0
+			l.Warnings = append(l.Warnings, err.Error())
+			return nil
+		}
+	}
+	err = &git.Error{Verb: "push", Kind: git.KindRejected, Err: errors.Join(
+		fmt.Errorf("the remote %s has a %s with other commits, or refuses it; it was left as it is", p.Order.Repo, p.branch()), err)}
+	beside := workorder.KeptRef(p.Order.TaskID, p.branch())
+	cs = append(slices.DeleteFunc(cs, func(c change) bool { return c.ref == branch }), change{beside, w.head})
+	if kerr := p.tries(ctx, cs, p.renewed); kerr != nil {
+		return errors.Join(err, kerr)
+	}
+	l.Warnings = append(l.Warnings, fmt.Sprintf("the commits of %s are kept on the remote as %s", p.branch(), beside))
+	return err
+}
+
+// tries pushes; a remote that is away for a moment is asked again.
+func (p *Publisher) tries(ctx context.Context, cs []change, edit func(*workorder.State)) error {
+	var err error
+	for try := range pushTries {
+		if try > 0 {
+			select {
+			case <-ctx.Done():
+				return err
+			case <-time.After(pushPause):
+			}
+		}
+		start := time.Now()
+		if err = p.push(ctx, cs, nil, edit); err == nil {
+			p.said(cs, start)
+			return nil
+		}
+		p.Emit(workorder.Event{Type: workorder.EventPush, Name: workorder.BranchRef(p.branch()), Status: "error", Text: err.Error()})
+		var held *HeldError
+		if k := git.KindOf(err); k == git.KindAuth || k == git.KindRejected || errors.As(err, &held) || ctx.Err() != nil {
+			return err // trying again cannot help
+		}
+	}
+	return err
+}
+
+// Release records on the remote how the attempt ended, where Land has not or it turned out different, and
+// gives the lease back. Where another box has the lease, or nothing is different, it does nothing.
+func (p *Publisher) Release(ctx context.Context, end workorder.Attempt) error {
+	if err := p.load(); err != nil {
+		return err
+	}
+	if p.led.Lost {
+		return nil
+	}
+	next := copyState(p.led.State)
+	p.ended(next, end)
+	if p.led.Pending == nil {
+		was, err := p.led.State.Encode()
+		if err != nil {
+			return err
+		}
+		if now, err := next.Encode(); err != nil || bytes.Equal(was, now) {
+			return err
+		}
+	}
+	err := p.push(ctx, nil, nil, func(s *workorder.State) { p.ended(s, end) })
+	var held *HeldError
+	if errors.As(err, &held) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("give the lease of task %s back: %w", p.Order.TaskID, err)
+	}
+	p.Emit(workorder.Event{Type: workorder.EventLease, Status: "released", Text: string(end.Status)})
+	return nil
+}
+
+// tip is what the task's branch is to be, from HEAD and the branch.
+type tip struct {
+	head     string
+	at       string // HEAD
+	warnings []string
+}
+
+func (p *Publisher) tip(ctx context.Context, base string) (tip, error) {
 	t := p.tree()
 	at, err := t.Head(ctx)
 	if err != nil {
-		return work{}, nil, err
+		return tip{}, err
 	}
-	branch, err := t.Resolve(ctx, workorder.BranchRef(p.Order.TargetBranch))
+	branch, err := t.Resolve(ctx, workorder.BranchRef(p.branch()))
 	if err != nil {
-		return work{}, nil, err
+		return tip{}, err
 	}
-	var warnings []string
-	w := work{head: branch}
+	w := tip{head: branch, at: at}
 	switch {
 	case branch == "" && at == "":
 		w.head = base
-		warnings = append(warnings, "the task's branch and HEAD have no commit any more")
+		w.warnings = append(w.warnings, "the task's branch and HEAD have no commit any more")
 	case branch == "":
 		w.head = at
-		warnings = append(warnings, fmt.Sprintf("the agent removed the branch %s; its HEAD is pushed under that name", p.Order.TargetBranch))
+		w.warnings = append(w.warnings, fmt.Sprintf("the agent removed the branch %s; its HEAD is pushed under that name", p.branch()))
 	case at != "" && at != branch:
 		// The agent may have switched branches. HEAD counts when it contains the
 		// task's branch; where they have parted, the branch is what was asked for.
 		inHead, err := t.IsAncestor(ctx, branch, at)
 		if err != nil {
-			return work{}, nil, err
+			return tip{}, err
 		}
 		if inHead {
 			w.head = at
 		}
 	}
-	others, err := p.others(ctx, base, w.head, at)
+	return w, nil
+}
+
+// find looks for the agent's commits: on the task's branch, at HEAD, on branches of its own.
+func (p *Publisher) find(ctx context.Context, base string) (work, []string, error) {
+	t, err := p.tip(ctx, base)
+	if err != nil {
+		return work{}, nil, err
+	}
+	w, warnings := work{head: t.head, at: t.at}, t.warnings
+	others, err := p.others(ctx, base, w.head, w.at)
 	if err != nil {
 		return work{}, nil, err
 	}
 	if nothing := w.head == base; nothing && len(others) == 1 {
-		warnings = append(warnings, fmt.Sprintf("the agent left %s as it was and committed to %s; that is pushed", p.Order.TargetBranch, others[0].name))
+		warnings = append(warnings, fmt.Sprintf("the agent left %s as it was and committed to %s; that is pushed", p.branch(), others[0].ref))
 		w.head, others = others[0].sha, nil
 	}
 	if len(others) > maxRefs {
@@ -156,16 +310,16 @@ func (p *Publisher) find(ctx context.Context, base string) (work, []string, erro
 		others = others[:maxRefs]
 	}
 	for _, o := range others {
-		keep := "refs/sandbox-agent/" + p.Order.TaskID + "/heads/" + o.name
-		warnings = append(warnings, fmt.Sprintf("the agent also committed to %s, which is not part of %s; it is kept as %s", o.name, p.Order.TargetBranch, keep))
-		w.more = append(w.more, ref{keep, o.sha})
+		keep := workorder.KeptRef(p.Order.TaskID, o.ref)
+		warnings = append(warnings, fmt.Sprintf("the agent also committed to %s, which is not part of %s; it is kept as %s", o.ref, p.branch(), keep))
+		w.more = append(w.more, change{keep, o.sha})
 	}
 	return w, warnings, nil
 }
 
 // others lists the local branches, and HEAD where it is on none, whose commits
 // are neither part of the base nor of head.
-func (p *Publisher) others(ctx context.Context, base, head, at string) ([]ref, error) {
+func (p *Publisher) others(ctx context.Context, base, head, at string) ([]change, error) {
 	// Tags and the stash hold work, too.
 	out, err := p.tree().Output(ctx, "for-each-ref", fmt.Sprintf("--count=%d", maxRefs+1), "--no-merged="+head,
 		"--format=%(if)%(*objectname)%(then)%(*objectname)%(else)%(objectname)%(end) %(refname)", "refs/heads/", "refs/tags/", "refs/stash")
@@ -181,12 +335,12 @@ func (p *Publisher) others(ctx context.Context, base, head, at string) ([]ref, e
 	for line := range strings.Lines(string(remote)) {
 		known[strings.TrimSpace(line)] = true
 	}
-	var refs []ref
+	var refs []change
 	seen := map[string]bool{base: true, head: true}
 	add := func(name, sha string) {
 		if git.ValidSHA(sha) && workorder.ValidRefName(name) && !seen[sha] {
 			seen[sha] = true
-			refs = append(refs, ref{name, sha})
+			refs = append(refs, change{name, sha})
 		}
 	}
 	for line := range strings.Lines(string(out)) {
@@ -221,35 +375,8 @@ func (p *Publisher) gitlinks(ctx context.Context, outbox git.Repo, base, head st
 	return warnings
 }
 
-func (p *Publisher) push(ctx context.Context, outbox git.Repo, r ref) error {
-	var err error
-	for try := range pushTries {
-		if try > 0 {
-			select {
-			case <-ctx.Done():
-				return err
-			case <-time.After(pushPause):
-			}
-		}
-		err = p.authed(outbox).Run(ctx, "push", "--quiet", "--no-verify", "--", p.Order.CloneURL, r.sha+":"+r.name)
-		if err == nil {
-			p.Emit(workorder.Event{Type: workorder.EventPush, Name: r.name, Status: "ok", Text: r.sha})
-			return nil
-		}
-		p.Emit(workorder.Event{Type: workorder.EventPush, Name: r.name, Status: "error", Text: err.Error()})
-		if k := git.KindOf(err); k == git.KindAuth || k == git.KindRejected || ctx.Err() != nil {
-			break // trying again cannot help
-		}
-	}
-	name := strings.TrimPrefix(r.name, "refs/heads/")
-	if git.KindOf(err) == git.KindRejected {
-		return &git.Error{Verb: "push", Kind: git.KindRejected, Err: fmt.Errorf("the remote %s has a %s with other commits, or refuses it; it was left as it is", p.Order.Repo, name)}
-	}
-	return fmt.Errorf("push %s to %s: %w", name, p.Order.Repo, err)
-}
-
 // bundle keeps what could not be pushed as a file that `git fetch` reads.
-func (p *Publisher) bundle(ctx context.Context, outbox git.Repo, base string, refs []ref, path string) error {
+func (p *Publisher) bundle(ctx context.Context, outbox git.Repo, base string, refs []change, path string) error {
 	limit := bundleTime
 	if d, ok := ctx.Deadline(); ok && time.Until(d) < bundleTime {
 		limit = workorder.BundleGrace
@@ -259,10 +386,10 @@ func (p *Publisher) bundle(ctx context.Context, outbox git.Repo, base string, re
 	defer cancel()
 	args := []string{"bundle", "create", "--quiet", path}
 	for _, r := range refs {
-		if err := outbox.Run(ctx, "update-ref", r.name, r.sha); err != nil {
+		if err := outbox.Run(ctx, "update-ref", r.ref, r.sha); err != nil {
 			return fmt.Errorf("keep the work as a bundle: %w", err)
 		}
-		args = append(args, r.name)
+		args = append(args, r.ref)
 	}
 	if err := outbox.Run(ctx, append(args, "^"+base)...); err != nil {
 		return fmt.Errorf("keep the work as a bundle: %w", err)

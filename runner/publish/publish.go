@@ -7,10 +7,14 @@
 //
 // Hooks, configuration, filters and remotes of the work tree therefore cannot
 // matter, and the credential never meets the agent's files. Only the task's own refs are pushed:
-// its branch, and refs/sandbox-agent/<id>/* for what the agent committed elsewhere.
+// its branch, and refs/sandbox-agent/<id>/*: the task's state with the lease, the
+// checkpoint of what is uncommitted, and what the agent committed elsewhere or rewrote.
 //
-// Order of calls: Fetch, Checkout, then Commit, Land and Archive any number of
-// times. Not safe for concurrent use, except Refresh.
+// Order of calls: Fetch, Claim, Checkout, Baseline; then Keep while the agent works, and
+// after Keeper.Stop Commit, Land and Archive any number of times; Release at
+// the end. Commit, Land, Archive and Release also work in another process with
+// the same Dir. Not safe for concurrent use, except Refresh; between Keep and
+// Keeper.Stop the Keeper is the one user.
 package publish
 
 import (
@@ -34,6 +38,15 @@ type Publisher struct {
 	Home      string           // the agent's home
 	Auth      *git.Auth        // nil: the remote needs none
 	Emit      func(workorder.Event)
+	// Clean masks secrets in what the task's state tells; nil: there are none.
+	Clean func(string) string
+
+	led    *ledger
+	synced string // the agent's index as it was when ours had all its paths
+	last   snapped
+	// refused are the changes that the remote refused while the agent worked: they
+	// are not tried again before the landing.
+	refused map[string]string
 }
 
 func (p *Publisher) mirrorDir() string { return filepath.Join(p.Dir, "mirror.git") }
@@ -91,10 +104,11 @@ func (p *Publisher) Fetch(ctx context.Context) (base, sha string, err error) {
 	return base, sha, nil
 }
 
-// Refresh updates the mirror from the remote. It is safe to call while others read the mirror.
+// Refresh updates the mirror from the remote, the task's own refs included. It is safe to call while others read the mirror.
 func (p *Publisher) Refresh(ctx context.Context) error {
 	return p.authed(p.Mirror()).Run(ctx, "fetch", "--quiet", "--prune", "--no-write-fetch-head", "--no-auto-maintenance",
-		"--", p.Order.CloneURL, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
+		"--", p.Order.CloneURL, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*",
+		"+"+workorder.TaskRefs(p.Order.TaskID)+"*:"+workorder.TaskRefs(p.Order.TaskID)+"*")
 }
 
 func initBare(ctx context.Context, dir string) error {
@@ -104,26 +118,6 @@ func initBare(ctx context.Context, dir string) error {
 	return git.Repo{Dir: dir, Bare: true}.Run(ctx, "init", "--quiet", "--bare", "--template=", "--", dir)
 }
 
-// Checkout clones the mirror into the (empty) work tree as the agent's user, on
-// a new task branch at base. The objects are copied: what the agent does to
-// its own cannot reach ours.
-func (p *Publisher) Checkout(ctx context.Context, base, sha string) error {
-	t := p.tree()
-	t.Tree = false // it is none yet
-	if err := t.Run(ctx, "clone", "--quiet", "--no-hardlinks", "--no-checkout", "--template=", "--branch", base,
-		"--", p.mirrorDir(), p.Workspace); err != nil {
-		return err
-	}
-	// The mirror is an implementation detail; the agent sees the real remote.
-	if err := t.Run(ctx, "remote", "set-url", "origin", p.Order.CloneURL); err != nil {
-		return err
-	}
-	if err := t.Run(ctx, "checkout", "--quiet", "--no-track", "-B", p.Order.TargetBranch, sha); err != nil {
-		return err
-	}
-	return p.connect(filepath.Join(p.Workspace, ".git/objects"))
-}
-
 // connect makes the outbox see the mirror's objects and the work tree's.
 func (p *Publisher) connect(objects string) error {
 	info := filepath.Join(p.outboxDir(), "objects/info")
@@ -131,6 +125,9 @@ func (p *Publisher) connect(objects string) error {
 		return fmt.Errorf("prepare outbox: %w", err)
 	}
 	alternates := p.mirrorDir() + "/objects\n" + objects + "\n"
+	if was, err := os.ReadFile(filepath.Join(info, "alternates")); err == nil && string(was) == alternates {
+		return nil
+	}
 	if err := os.WriteFile(filepath.Join(info, "alternates"), []byte(alternates), 0o644); err != nil {
 		return fmt.Errorf("prepare outbox: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,7 +29,15 @@ type fixture struct {
 	srv    *gittest.Server
 	base   string
 	bundle string
+
+	mu     sync.Mutex
 	events []workorder.Event
+}
+
+func (f *fixture) emit(e workorder.Event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.events = append(f.events, e)
 }
 
 // newFixture is a publisher whose work tree is checked out.
@@ -38,20 +47,37 @@ func newFixture(t *testing.T, files map[string]string) *fixture {
 		files = map[string]string{"README": "hello\n"}
 	}
 	srv := gittest.New(t, token)
-	url := srv.Create(t, "r.git", files)
+	srv.Create(t, "r.git", files)
+	f := newBox(t, srv, workorder.ModeCreate)
+	if _, r := f.start(t); r != nil {
+		t.Fatalf("a new task restored %+v", r)
+	}
+	return f
+}
+
+// newBox is a publisher of the one task that has not begun.
+func newBox(t *testing.T, srv *gittest.Server, mode workorder.Mode) *fixture {
+	t.Helper()
+	url := srv.URL + "/r.git"
 	f := &fixture{srv: srv, bundle: filepath.Join(t.TempDir(), "work.bundle")}
 	f.Publisher = &Publisher{
 		Order: &workorder.Order{
-			Repo: url, CloneURL: url, TaskID: "T-A1B2C3D4", TargetBranch: target,
+			Repo: url, CloneURL: url, TaskID: "T-A1B2C3D4", TargetBranch: target, Mode: mode, AttemptID: workorder.NewAttemptID(), Task: "do x",
 			Author: workorder.Identity{Name: "Agent", Email: "agent@example.org"},
 		},
 		Dir: t.TempDir(), Workspace: filepath.Join(t.TempDir(), "ws"), Home: t.TempDir(),
 		Auth: &git.Auth{URL: url, Token: token},
-		Emit: func(e workorder.Event) { f.events = append(f.events, e) },
+		Emit: f.emit,
 	}
 	if err := os.Mkdir(f.Workspace, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	return f
+}
+
+// start brings a box to where the agent would begin.
+func (f *fixture) start(t *testing.T) (*Claimed, *workorder.Restored) {
+	t.Helper()
 	base, sha, err := f.Fetch(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -59,11 +85,16 @@ func newFixture(t *testing.T, files map[string]string) *fixture {
 	if base != "main" {
 		t.Fatalf("default branch %q, want main", base)
 	}
-	if err := f.Checkout(t.Context(), base, sha); err != nil {
+	c, err := f.Claim(t.Context(), base, sha)
+	if err != nil {
 		t.Fatal(err)
 	}
-	f.base = sha
-	return f
+	r, err := f.Checkout(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.base = c.BaseSHA
+	return c, r
 }
 
 func (f *fixture) write(t *testing.T, name, content string) {
@@ -78,7 +109,7 @@ func (f *fixture) land(t *testing.T) Landed {
 	if err := f.Commit(t.Context(), "leftovers"); err != nil {
 		t.Fatal(err)
 	}
-	return f.Land(t.Context(), f.base, f.bundle)
+	return f.Land(t.Context(), f.base, f.bundle, nil)
 }
 
 func (f *fixture) remote(t *testing.T, ref string) string {
@@ -334,7 +365,7 @@ func TestWhatCannotBeAddedDoesNotKeepTheRestBack(t *testing.T) {
 	if !errors.As(err, &left) || !slices.Equal(left.Paths, []string{"embedded/"}) {
 		t.Fatalf("got %v, want embedded/ to be named", err)
 	}
-	l := f.Land(t.Context(), f.base, f.bundle)
+	l := f.Land(t.Context(), f.base, f.bundle, nil)
 	if l.Err != nil || !l.Pushed || gittest.Git(t, f.srv.Root+"/r.git", "show", l.Head+":a") != "1" {
 		t.Errorf("landed %+v", l)
 	}
@@ -357,7 +388,7 @@ func TestRemovedRepositoryIsArchived(t *testing.T) {
 	if err := f.Commit(t.Context(), "leftovers"); err == nil {
 		t.Error("committed without a repository")
 	}
-	if l := f.Land(t.Context(), f.base, f.bundle); l.Err == nil {
+	if l := f.Land(t.Context(), f.base, f.bundle, nil); l.Err == nil {
 		t.Errorf("landed %+v", l)
 	}
 	archive := filepath.Join(t.TempDir(), "left.tar.gz")
@@ -429,17 +460,12 @@ func TestBranchBehindTheBase(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	gittest.Git(t, f.srv.Root+"/r.git", "update-ref", "refs/heads/main", gittest.Git(t, f.srv.Root+"/r.git", "commit-tree", "-p", "HEAD", "-m", "second", "HEAD^{tree}"))
-	base, sha, err := f.Fetch(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.Workspace = t.TempDir()
-	if err := f.Checkout(t.Context(), base, sha); err != nil {
-		t.Fatal(err)
-	}
-	f.base = sha
+	f = newBox(t, f.srv, workorder.ModeCreate)
+	f.Order.TaskID, f.Order.TargetBranch = "T-00000000", "agent/T-00000000"
+	f.start(t)
+	sha := f.base
 	gittest.Git(t, f.Workspace, "reset", "-q", "--hard", "HEAD~1")
-	if l := f.land(t); l.Err != nil || l.Pushed || l.Head != sha || f.remote(t, workorder.BranchRef(target)) != "" {
+	if l := f.land(t); l.Err != nil || l.Pushed || l.Head != sha || f.remote(t, workorder.BranchRef(f.Order.TargetBranch)) != "" {
 		t.Errorf("landed %+v", l)
 	}
 }
@@ -457,7 +483,7 @@ func TestHangingRemoteLeavesABundle(t *testing.T) {
 	f.Order.CloneURL = hang.URL
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	l := f.Land(ctx, f.base, f.bundle)
+	l := f.Land(ctx, f.base, f.bundle, nil)
 	if l.Err == nil || l.Bundle == "" || len(l.Commits) != 1 {
 		t.Fatalf("landed %+v", l)
 	}

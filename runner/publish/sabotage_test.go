@@ -48,7 +48,7 @@ func TestSabotagedRepositories(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 			defer cancel()
 			left := f.Commit(ctx, "leftovers")
-			l := f.Land(t.Context(), f.base, f.bundle)
+			l := f.Land(t.Context(), f.base, f.bundle, nil)
 			t.Logf("left: %v; landed: %+v", left, l)
 			archive := filepath.Join(t.TempDir(), "a.tar.gz")
 			if whole := l.Err != nil && l.Bundle == ""; left != nil || whole {

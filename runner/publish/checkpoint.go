@@ -1,0 +1,223 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+// A checkpoint is the work tree as git would commit it now, without touching
+// anything of the agent's: it is hashed with an index of our own, as the agent's
+// user, and lies as loose objects in the agent's store until it is pushed.
+
+// sideDir holds that index. It belongs to the agent's user, who alone reads and writes in it.
+func (p *Publisher) sideDir() string { return filepath.Join(p.Dir, "side") }
+
+// side is the work tree with our index.
+func (p *Publisher) side(index string) git.Repo {
+	t := p.tree()
+	t.Env = append(t.Env, "GIT_INDEX_FILE="+filepath.Join(p.sideDir(), index))
+	return t
+}
+
+const (
+	sideIndex = "index"
+	// bareIndex is a copy without what setup left.
+	bareIndex = "without-setup"
+)
+
+// prepareSide makes the folder and clears what a killed git left in it.
+func (p *Publisher) prepareSide() error {
+	dir := p.sideDir()
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("prepare checkpoint: %w", err)
+	}
+	if p.User != nil {
+		if err := os.Lchown(dir, int(p.User.UID), int(p.User.GID)); err != nil {
+			return fmt.Errorf("prepare checkpoint: %w", err)
+		}
+	}
+	return errors.Join(os.RemoveAll(filepath.Join(dir, sideIndex+".lock")), os.RemoveAll(filepath.Join(dir, bareIndex+".lock")))
+}
+
+// seed begins our index as a copy of the agent's, whose knowledge of files that did not
+// change saves reading them. The time of the copy is the original's: by it git knows which
+// entries are too fresh to be believed.
+func (p *Publisher) seed(ctx context.Context) error {
+	out, err := p.tree().Output(ctx, "rev-parse", "--path-format=absolute", "--git-path", "index")
+	if err != nil {
+		return err
+	}
+	return p.copyIndex(ctx, strings.TrimSuffix(string(out), "\n"), sideIndex)
+}
+
+func (p *Publisher) copyIndex(ctx context.Context, from, to string) error {
+	to = filepath.Join(p.sideDir(), to)
+	// A work tree without an index has one that is empty.
+	script := `rm -rf "$2" && if test -f "$1"; then cp --preserve=timestamps -- "$1" "$2"; fi`
+	if _, err := proc.Output(ctx, proc.Spec{Argv: []string{"/bin/sh", "-c", script, "sh", from, to}, Dir: "/", User: p.User}); err != nil {
+		return fmt.Errorf("copy the index: %w", err)
+	}
+	return nil
+}
+
+// forget makes the next snapshot begin anew.
+func (p *Publisher) forget() {
+	_ = os.RemoveAll(filepath.Join(p.sideDir(), sideIndex)) // prepareSide would say what is wrong
+	p.synced = ""
+}
+
+// partError says that a snapshot has the rest of the work tree.
+type partError struct{ err error }
+
+func (e *partError) Error() string { return "not everything is in the checkpoint: " + e.err.Error() }
+func (e *partError) Unwrap() error { return e.err }
+
+// snapshot hashes the work tree: head and everything that is not ignored, without what setup
+// left and nobody changed. A tree and a *partError is what could be read.
+func (p *Publisher) snapshot(ctx context.Context, head string) (tree string, err error) {
+	if err := p.prepareSide(); err != nil {
+		return "", err
+	}
+	for try := 0; ; try++ {
+		tree, err = p.hash(ctx, head)
+		var part *partError
+		if err == nil || errors.As(err, &part) || try > 0 || ctx.Err() != nil {
+			return tree, err
+		}
+		// The agent may have thrown away objects that only our index names (git gc --prune=now).
+		p.forget()
+	}
+}
+
+func (p *Publisher) hash(ctx context.Context, head string) (string, error) {
+	addErr := p.stage(ctx)
+	if addErr != nil && (ctx.Err() != nil || strings.Contains(addErr.Error(), "No space left on device")) {
+		return "", addErr
+	}
+	setup, err := p.setupEntries(ctx, head)
+	if err != nil {
+		return "", err
+	}
+	index := sideIndex
+	if setup != "" {
+		index = bareIndex
+		if err := p.copyIndex(ctx, filepath.Join(p.sideDir(), sideIndex), bareIndex); err != nil {
+			return "", err
+		}
+		t := p.side(bareIndex)
+		t.Stdin = setup
+		if err := t.Run(ctx, "update-index", "-z", "--index-info"); err != nil {
+			return "", err
+		}
+	}
+	out, err := p.side(index).Output(ctx, "write-tree")
+	if err != nil {
+		return "", errors.Join(err, addErr)
+	}
+	if addErr != nil {
+		return strings.TrimSpace(string(out)), &partError{addErr}
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// stage brings our index up to the work tree.
+func (p *Publisher) stage(ctx context.Context) error {
+	if _, err := os.Lstat(filepath.Join(p.sideDir(), sideIndex)); err != nil {
+		if err := p.seed(ctx); err != nil {
+			return err
+		}
+	}
+	t := p.side(sideIndex)
+	err := p.add(ctx, t, func() { _ = p.prepareSide() })
+	if ctx.Err() != nil {
+		return err
+	}
+	return errors.Join(err, p.sync(ctx, t))
+}
+
+// sync makes our index hold the paths that `git add` would leave as they were: out
+// goes what is ignored by now, in comes what is ignored and was added by force.
+func (p *Publisher) sync(ctx context.Context, t git.Repo) error {
+	ignored, err := paths(t.Output(ctx, "ls-files", "-z", "--cached", "--ignored", "--exclude-standard"))
+	if err != nil {
+		return err
+	}
+	at := stamp(filepath.Join(p.Workspace, ".git/index"))
+	if len(ignored) == 0 && at != "" && at == p.synced {
+		return nil
+	}
+	theirs, err := paths(p.tree().Output(ctx, "ls-files", "-z", "--cached"))
+	if err != nil {
+		return err
+	}
+	ours, err := paths(t.Output(ctx, "ls-files", "-z", "--cached"))
+	if err != nil {
+		return err
+	}
+	if drop := minus(ignored, theirs); len(drop) > 0 {
+		t.Stdin = strings.Join(drop, "\x00") + "\x00"
+		if err := t.Run(ctx, "update-index", "--force-remove", "-z", "--stdin"); err != nil {
+			return err
+		}
+	}
+	if take := minus(theirs, ours); len(take) > 0 {
+		// --remove: a file that is gone from the work tree, too, is no error.
+		t.Stdin = strings.Join(take, "\x00") + "\x00"
+		if err := t.Run(ctx, "update-index", "--add", "--remove", "-z", "--stdin"); err != nil {
+			return err
+		}
+	}
+	p.synced = at
+	return nil
+}
+
+// paths cuts a list that git wrote with -z.
+func paths(out []byte, err error) ([]string, error) {
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(strings.Split(string(out), "\x00"), func(s string) bool { return s == "" }), nil
+}
+
+func minus(a, b []string) (only []string) {
+	in := make(map[string]bool, len(b))
+	for _, s := range b {
+		in[s] = true
+	}
+	for _, s := range a {
+		if !in[s] {
+			only = append(only, s)
+		}
+	}
+	return only
+}
+
+// stamp tells one state of a file from another, without reading it.
+func stamp(path string) string {
+	st, err := os.Lstat(path)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprint(st.ModTime().UnixNano(), st.Size(), st.Mode())
+}
+
+// commitTree makes the commit of a snapshot. It lies in our own store, where the agent cannot lose it.
+func (p *Publisher) commitTree(ctx context.Context, tree, head string) (string, error) {
+	out, err := p.outbox().Output(ctx, "commit-tree", "-p", head, "-m", "Checkpoint of task "+p.Order.TaskID, tree)
+	if err != nil {
+		return "", fmt.Errorf("write checkpoint: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// snapTime bounds a snapshot: a hundred thousand new files take a minute.
+const snapTime = 3 * time.Minute

@@ -1,0 +1,357 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Claimed is what a box has to begin with.
+type Claimed struct {
+	// State is as it is now on the remote, our attempt (the last one) and our lease
+	// included. Its TargetBranch is the task's branch, whatever the order calls it.
+	State      *workorder.State
+	Attempt    int    // our number
+	Continues  bool   // there was work of the task before
+	Base       string // base branch
+	BaseSHA    string // the commit that the task started from
+	Head       string // where the branch is to start: the remote branch's head, or BaseSHA
+	Checkpoint string // commit to restore, "" for none
+}
+
+// What the remote may know of the task, against the order's mode.
+var (
+	ErrExists  = errors.New("the remote knows the task already")
+	ErrUnknown = errors.New("the remote does not know the task")
+)
+
+// HeldError says that another box works on the task.
+type HeldError struct {
+	TaskID    string
+	Holder    string // host name of the box
+	AttemptID string
+	RenewedAt time.Time // on the holder's clock
+}
+
+func (e *HeldError) Error() string {
+	if e.AttemptID == "" {
+		return fmt.Sprintf("the lease of task %s was taken from this box", e.TaskID)
+	}
+	return fmt.Sprintf("another box (host %s, attempt %s) works on task %s", e.Holder, e.AttemptID, e.TaskID)
+}
+
+// EndedBy is what this error ends a run by.
+func (e *HeldError) EndedBy() workorder.EndedBy { return workorder.ByLease }
+
+const (
+	// watchShare is the part of a lease's time after which we look again whether it was renewed.
+	watchShare = 12
+	watchLeast = 100 * time.Millisecond
+	watchMost  = 5 * time.Second
+	// claimTries bounds a swap that the remote refuses though nobody changed the ref:
+	// another one may be in the middle of the same, for as long as a push takes.
+	claimTries = 5
+	claimPause = 300 * time.Millisecond
+	// askTime bounds asking the remote for its refs.
+	askTime = 30 * time.Second
+)
+
+// Claim takes the task's lease by compare and swap. It is called after Fetch, whose results
+// it is given, and before Checkout.
+//
+// In ModeCreate a task that the remote knows is an error that is ErrExists; in
+// ModeContinue one that it does not know is ErrUnknown, of kind git.KindNotFound.
+// A lease that nobody holds, or whose attempt the order says to be over, is
+// taken at once. Any other one is watched on our own clock: a *HeldError as soon as it is renewed,
+// and when it is not for its time, its box counts as lost.
+func (p *Publisher) Claim(ctx context.Context, base, sha string) (*Claimed, error) {
+	first, watched := "", false
+	for try := 1; ; try++ {
+		seen, err := p.look(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c, next, err := p.plan(ctx, seen, base, sha)
+		if err != nil {
+			return nil, err
+		}
+		at := seen.refs[workorder.StateRef(p.Order.TaskID)]
+		l := p.holder(seen.state)
+		switch {
+		case l != nil && try > 1 && at != first:
+			return nil, p.held(l) // it was taken or renewed while we looked: its box lives
+		case l != nil && !watched:
+			first, watched = at, true
+			changed, err := p.watch(ctx, at, l)
+			if err != nil {
+				return nil, err
+			}
+			if changed {
+				if err := p.Refresh(ctx); err != nil {
+					return nil, err
+				}
+				continue
+			}
+		}
+		first = at
+		won, err := p.swap(ctx, seen, next)
+		if won {
+			c.State = copyState(p.led.State)
+			p.Emit(workorder.Event{Type: workorder.EventLease, Status: "acquired", Text: fmt.Sprintf("attempt %d of task %s", c.Attempt, p.Order.TaskID)})
+			return c, nil
+		}
+		if git.KindOf(err) != git.KindRejected || try >= claimTries {
+			return nil, fmt.Errorf("take the task's lease (%s): %w", workorder.StateRef(p.Order.TaskID), err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(claimPause):
+		}
+		if err := p.Refresh(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// view is the task as the mirror has it.
+type view struct {
+	refs   map[string]string
+	branch string
+	state  *workorder.State // nil: none
+}
+
+func (p *Publisher) look(ctx context.Context) (view, error) {
+	id := p.Order.TaskID
+	out, err := p.Mirror().Output(ctx, "for-each-ref", "--format=%(objectname) %(refname)", workorder.TaskRefs(id), "refs/heads/agent/")
+	if err != nil {
+		return view{}, err
+	}
+	v := view{branch: p.Order.TargetBranch}
+	if at := taskRefs(out, id, "")[workorder.StateRef(id)]; at != "" {
+		if v.state, err = p.readState(ctx, at); err != nil {
+			return view{}, err
+		}
+		v.branch = v.state.TargetBranch
+	} else if v.branch, err = p.known(out); err != nil {
+		return view{}, err
+	}
+	v.refs = taskRefs(out, id, v.branch)
+	return v, nil
+}
+
+// known is the task's branch among refs, where no state names it: whoever knows
+// only the task's id does not know the end of the branch's name.
+func (p *Publisher) known(refs []byte) (string, error) {
+	own := "refs/heads/agent/" + p.Order.TaskID
+	var found []string
+	for line := range strings.Lines(string(refs)) {
+		f := strings.Fields(line)
+		if len(f) != 2 {
+			continue
+		}
+		if f[1] == workorder.BranchRef(p.Order.TargetBranch) {
+			return p.Order.TargetBranch, nil
+		}
+		if f[1] == own || strings.HasPrefix(f[1], own+"-") {
+			found = append(found, strings.TrimPrefix(f[1], "refs/heads/"))
+		}
+	}
+	switch len(found) {
+	case 0:
+		return p.Order.TargetBranch, nil
+	case 1:
+		return found[0], nil
+	}
+	return "", &git.Error{Verb: "fetch", Kind: git.KindRejected, Err: fmt.Errorf("the remote has several branches of task %s (%s) and nothing that says which one counts: remove all but one", p.Order.TaskID, strings.Join(found, ", "))}
+}
+
+// holder is the lease that keeps us out; nil: none does.
+func (p *Publisher) holder(s *workorder.State) *workorder.Lease {
+	if s == nil || s.Lease == nil || s.Lease.AttemptID == p.Order.AttemptID || slices.Contains(p.Order.Ended, s.Lease.AttemptID) {
+		return nil
+	}
+	return s.Lease
+}
+
+func (p *Publisher) held(l *workorder.Lease) *HeldError {
+	e := &HeldError{TaskID: p.Order.TaskID}
+	if l != nil {
+		e.Holder, e.AttemptID, e.RenewedAt = l.Holder, l.AttemptID, l.RenewedAt
+	}
+	return e
+}
+
+// plan is what we would begin with, and the state that says so.
+func (p *Publisher) plan(ctx context.Context, v view, base, sha string) (*Claimed, *workorder.State, error) {
+	o, now := p.Order, time.Now().UTC()
+	head := v.refs[workorder.BranchRef(v.branch)]
+	known := v.state != nil || head != ""
+	// The push that took the lease may have come through though we did not hear of it.
+	ours := v.state != nil && v.state.Find(o.AttemptID) != nil
+	switch {
+	case o.Mode == workorder.ModeCreate && known && !ours:
+		return nil, nil, fmt.Errorf("%w: `sandbox-agent continue %s`", &existsError{o.TaskID}, o.TaskID)
+	case o.Mode == workorder.ModeContinue && !known:
+		return nil, nil, &git.Error{Verb: "fetch", Kind: git.KindNotFound, Err: fmt.Errorf("%w: neither a branch nor a state of %s is on %s", ErrUnknown, o.TaskID, o.Repo)}
+	}
+	c := &Claimed{Continues: o.Mode == workorder.ModeContinue, Base: base, BaseSHA: sha, Head: head}
+	s := v.state
+	if s == nil {
+		s = &workorder.State{
+			TaskID: o.TaskID, Project: o.Project, Task: p.clean(o.Task), TargetBranch: v.branch,
+			BaseBranch: base, CreatedAt: now,
+		}
+		if head != "" {
+			c.BaseSHA = p.fork(ctx, sha, head)
+		}
+	} else {
+		s = copyState(s)
+		if s.BaseBranch != "" {
+			c.Base = s.BaseBranch
+		}
+		if c.BaseSHA = s.BaseSHA; !git.ValidSHA(s.BaseSHA) || p.Mirror().Run(ctx, "cat-file", "-e", s.BaseSHA+"^{commit}") != nil {
+			// The base branch was rewritten since.
+			c.BaseSHA = sha
+			if head != "" {
+				c.BaseSHA = p.fork(ctx, sha, head)
+			}
+		}
+	}
+	s.BaseSHA = c.BaseSHA
+	if c.Head == "" {
+		c.Head = c.BaseSHA
+	}
+	if c.Continues {
+		c.Checkpoint = v.refs[workorder.CheckpointRef(o.TaskID)]
+	}
+	for i := range s.Attempts {
+		if a := &s.Attempts[i]; a.Status == "" && a.ID != o.AttemptID {
+			a.Status, a.EndedBy, a.EndedAt = workorder.StatusLost, workorder.ByHost, now
+			a.Reason = "the box vanished: it renewed its lease no more"
+		}
+	}
+	if !ours {
+		number := 1
+		if last := s.Last(); last != nil {
+			number = last.Number + 1
+		}
+		s.Attempts = append(s.Attempts, workorder.Attempt{ID: o.AttemptID, Number: number, Mode: o.Mode, StartedAt: now})
+	}
+	c.Attempt = s.Find(o.AttemptID).Number
+	s.Lease = p.lease()
+	return c, s, nil
+}
+
+// existsError is ErrExists for one task.
+type existsError struct{ task string }
+
+func (e *existsError) Error() string { return "the remote knows task " + e.task + " already" }
+
+func (e *existsError) Is(target error) bool { return target == ErrExists }
+
+// fork is the commit where head left the base branch; the base's own where they have nothing in common.
+func (p *Publisher) fork(ctx context.Context, base, head string) string {
+	out, err := p.Mirror().Output(ctx, "merge-base", base, head)
+	if sha := strings.TrimSpace(string(out)); err == nil && git.ValidSHA(sha) {
+		return sha
+	}
+	return base
+}
+
+// watch waits for as long as the lease may go without being renewed and reports whether the state changed.
+func (p *Publisher) watch(ctx context.Context, at string, l *workorder.Lease) (changed bool, err error) {
+	ttl := workorder.LeaseMisses * workorder.LeaseRenewal // no box takes longer
+	if s := l.TTLSeconds; s > 0 && s < ttl.Seconds() && !math.IsNaN(s) {
+		ttl = time.Duration(s * float64(time.Second))
+	}
+	p.Emit(workorder.Event{
+		Type: workorder.EventLease, Status: "waiting",
+		Text: fmt.Sprintf("the box on host %s had task %s; it is watched for %s", l.Holder, p.Order.TaskID, ttl),
+	})
+	over := time.NewTimer(ttl)
+	defer over.Stop()
+	every := time.NewTicker(min(max(ttl/watchShare, watchLeast), watchMost))
+	defer every.Stop()
+	for done := false; ; {
+		select {
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		case <-over.C:
+			done = true // one last look: the swap fails anyway if it was renewed
+		case <-every.C:
+		}
+		refs, err := p.remoteRefs(ctx, p.Order.TargetBranch)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return false, context.Cause(ctx)
+		case err != nil && done:
+			return false, err
+		case err == nil && refs[workorder.StateRef(p.Order.TaskID)] != at:
+			return true, nil
+		case done:
+			return false, nil
+		}
+	}
+}
+
+// remoteRefs asks the remote for the task's refs.
+func (p *Publisher) remoteRefs(ctx context.Context, branch string) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	out, err := p.authed(p.Mirror()).Output(ctx, "ls-remote", "--quiet", "--refs", "--", p.Order.CloneURL,
+		workorder.TaskRefs(p.Order.TaskID)+"*", workorder.BranchRef(branch))
+	if err != nil {
+		return nil, err
+	}
+	return taskRefs(out, p.Order.TaskID, branch), nil
+}
+
+// swap replaces the state that was seen by next and begins the ledger.
+func (p *Publisher) swap(ctx context.Context, v view, next *workorder.State) (won bool, err error) {
+	led := &ledger{State: next, Refs: maps.Clone(v.refs)}
+	if sha := v.refs[workorder.CheckpointRef(p.Order.TaskID)]; sha != "" {
+		if led.Checkpoint, err = p.described(ctx, sha); err != nil {
+			return false, err
+		}
+	}
+	commit, err := p.record(ctx, next)
+	if err != nil {
+		return false, err
+	}
+	p.led = led
+	ref := workorder.StateRef(p.Order.TaskID)
+	if _, err = p.send(ctx, []change{{ref, commit}}, false); err != nil {
+		// It may have come through all the same.
+		refs, askErr := p.remoteRefs(ctx, next.TargetBranch)
+		if askErr != nil || refs[ref] != commit {
+			p.led = nil
+			return false, errors.Join(err, askErr)
+		}
+	}
+	led.Refs[ref] = commit
+	return true, p.store()
+}
+
+// described is a checkpoint of the mirror as results name it.
+func (p *Publisher) described(ctx context.Context, sha string) (*workorder.Checkpoint, error) {
+	out, err := p.Mirror().Output(ctx, "show", "--no-patch", "--format=%T %ct", sha, "--")
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint: %w", err)
+	}
+	var c workorder.Checkpoint
+	var at int64
+	if _, err := fmt.Sscanf(string(out), "%s %d", &c.Tree, &at); err != nil {
+		return nil, fmt.Errorf("read checkpoint %s: %w", sha, err)
+	}
+	c.SHA, c.At = sha, time.Unix(at, 0).UTC()
+	return &c, nil
+}

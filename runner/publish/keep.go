@@ -1,0 +1,293 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// KeepOptions say how often to save. Zero values are the order's.
+type KeepOptions struct {
+	Push, Checkpoint time.Duration
+	// CommitsOnly saves commits and leaves the work tree alone: after the agent's
+	// end it is validation's.
+	CommitsOnly bool
+}
+
+const (
+	// watchEvery is how often the agent's refs are looked at for a new commit.
+	watchEvery = 500 * time.Millisecond
+	// quiet is how long after a commit no other one may follow until it is pushed,
+	// lateness how long it waits for that, and apartness the least time between two such pushes.
+	quiet     = 2 * time.Second
+	lateness  = 10 * time.Second
+	apartness = 3 * time.Second
+	// firstRetry is the first pause after a failure; it doubles up to the interval.
+	firstRetry = time.Second
+	// repeatError is how often the same failure is said again.
+	repeatError = time.Minute
+)
+
+// Keeper saves the work and renews the lease beside the agent. Its methods are
+// safe for concurrent use.
+type Keeper struct {
+	p        *Publisher
+	o        KeepOptions
+	interval time.Duration
+
+	begin, stop, done, lost      chan struct{}
+	flush                        chan struct{}
+	beginOnce, stopOnce, lostOne sync.Once
+	kill                         context.CancelFunc
+
+	mu         sync.Mutex
+	changed    time.Time
+	checkpoint *workorder.Checkpoint
+
+	said map[string]time.Time // errors, by when they were said last
+	bad  bool                 // the last save failed
+}
+
+// Keep renews the lease, and from Begin on saves the work, until Stop or until ctx
+// ends, which does not wait. After Stop, Keep may be called again.
+func (p *Publisher) Keep(ctx context.Context, o KeepOptions) *Keeper {
+	if o.Push <= 0 {
+		o.Push = p.Order.PushInterval()
+	}
+	if o.Checkpoint <= 0 {
+		o.Checkpoint = p.Order.CheckpointInterval()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	k := &Keeper{
+		p: p, o: o, kill: cancel,
+		// A push costs a connection, whatever it brings: both are done together.
+		interval: min(o.Push, o.Checkpoint),
+		begin:    make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}), lost: make(chan struct{}),
+		flush: make(chan struct{}, 1), said: map[string]time.Time{},
+	}
+	go k.run(ctx)
+	return k
+}
+
+// Begin is called when the agent starts: from now on its work is saved.
+func (k *Keeper) Begin() { k.beginOnce.Do(func() { close(k.begin) }) }
+
+// Flush saves now, without waiting.
+func (k *Keeper) Flush() {
+	select {
+	case k.flush <- struct{}{}:
+	default: // one is due already
+	}
+}
+
+// Stop begins no save any more and waits for the one under way until ctx ends,
+// which kills it. It may be called more than once.
+func (k *Keeper) Stop(ctx context.Context) {
+	k.stopOnce.Do(func() { close(k.stop) })
+	select {
+	case <-k.done:
+	case <-ctx.Done():
+		k.kill()
+		<-k.done
+	}
+	k.kill()
+}
+
+// Lost is closed when another box has the lease: nothing is pushed any more.
+func (k *Keeper) Lost() <-chan struct{} { return k.lost }
+
+// Changed is when a change of the tree or of HEAD was last seen; zero: never.
+func (k *Keeper) Changed() time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.changed
+}
+
+// Checkpoint is the last one on the remote, or nil.
+func (k *Keeper) Checkpoint() *workorder.Checkpoint {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.checkpoint
+}
+
+func (k *Keeper) touched() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.changed = time.Now()
+}
+
+// schedule is when what is due; a zero time is never.
+type schedule struct {
+	save, renew   time.Time
+	first, latest time.Time // of the commits that are not pushed
+	lastPush      time.Time
+	retry         time.Duration // 0: the last try went well
+	notBefore     time.Time
+	now           bool // Flush
+}
+
+// commitDue is when the commits that were seen are to be pushed.
+func (s *schedule) commitDue() time.Time {
+	if s.first.IsZero() {
+		return time.Time{}
+	}
+	due := s.latest.Add(quiet)
+	if late := s.first.Add(lateness); late.Before(due) {
+		due = late
+	}
+	if apart := s.lastPush.Add(apartness); apart.After(due) {
+		due = apart
+	}
+	return due
+}
+
+func (k *Keeper) run(ctx context.Context) {
+	defer close(k.done)
+	if err := k.p.load(); err != nil {
+		k.fail(workorder.EventLease, "", err)
+		return
+	}
+	k.note()
+	s := schedule{renew: time.Now().Add(k.p.renewal())}
+	begin := k.begin
+	watch := time.NewTicker(min(watchEvery, max(k.interval/4, 10*time.Millisecond)))
+	defer watch.Stop()
+	tree, refs := "", k.refs()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.stop:
+			return
+		case <-begin:
+			begin = nil
+			s.save = time.Now() // what was there before is saved at once
+		case <-k.flush:
+			s.now = begin == nil
+		case <-watch.C:
+		}
+		now := time.Now()
+		if seen := k.refs(); seen != refs {
+			refs, s.latest = seen, now
+			if s.first.IsZero() {
+				s.first = now
+			}
+			k.touched()
+		}
+		save := begin == nil && (s.now || due(s.save, now) || due(s.commitDue(), now))
+		renew := due(s.renew, now)
+		if !s.now && now.Before(s.notBefore) || !save && !renew {
+			continue
+		}
+		select {
+		case <-k.stop:
+			return
+		default:
+		}
+		if done := k.once(ctx, &s, save, renew, &tree); done {
+			return
+		}
+	}
+}
+
+func due(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
+
+// once does what is due and plans what comes next. done: the lease is lost.
+func (k *Keeper) once(ctx context.Context, s *schedule, save, renew bool, tree *string) (done bool) {
+	var out saved
+	if save {
+		s.first, s.now = time.Time{}, false
+		out = k.p.save(ctx, !k.o.CommitsOnly, renew)
+	} else {
+		out.pushErr = k.p.pushRest(ctx, nil, nil, time.Now())
+		out.pushed = out.pushErr == nil
+	}
+	now := time.Now()
+	if out.tree != "" && out.tree != *tree {
+		if *tree != "" {
+			k.touched()
+		}
+		*tree = out.tree
+	}
+	if save {
+		s.save = now.Add(k.interval)
+	}
+	var refused *foreignError
+	settled := errors.As(out.pushErr, &refused)
+	if out.pushed || settled {
+		s.renew, s.lastPush = now.Add(k.p.renewal()), now
+	}
+	k.note()
+	if ctx.Err() != nil {
+		return true // killed: what came of it, the next push asks
+	}
+	var held *HeldError
+	if errors.As(out.pushErr, &held) {
+		k.lostOne.Do(func() { close(k.lost) })
+		return true
+	}
+	if out.snapErr != nil {
+		k.fail(workorder.EventCheckpoint, workorder.CheckpointRef(k.p.Order.TaskID), out.snapErr)
+	}
+	switch {
+	case settled:
+		k.fail(workorder.EventPush, workorder.BranchRef(k.p.branch()), out.pushErr)
+		k.bad = false
+	case out.pushErr != nil:
+		s.retry = min(max(2*s.retry, firstRetry), k.interval)
+		if git.KindOf(out.pushErr) == git.KindAuth {
+			s.retry = k.interval // asking more often does not make it right
+		}
+		s.notBefore = now.Add(s.retry)
+		if save {
+			s.save = s.notBefore
+		}
+		k.bad = true
+		k.fail(workorder.EventPush, workorder.BranchRef(k.p.branch()), fmt.Errorf("%w; it is tried again in %s", out.pushErr, s.retry))
+		if git.KindOf(out.pushErr) == git.KindOther {
+			k.p.forget() // an object may be missing that only our index names
+		}
+		return false
+	case out.pushed && k.bad:
+		k.bad = false
+		clear(k.said)
+		k.p.Emit(workorder.Event{Type: workorder.EventPush, Name: workorder.StateRef(k.p.Order.TaskID), Status: "ok", Text: "the remote takes pushes again"})
+	}
+	s.retry, s.notBefore = 0, time.Time{}
+	return false
+}
+
+// fail says what went wrong, the same thing not more than once in repeatError.
+func (k *Keeper) fail(t workorder.EventType, ref string, err error) {
+	// The pause at the end grows: it does not make another failure of it.
+	kind := string(t) + ref + string(git.KindOf(err))
+	if k := git.KindOf(err); k == git.KindOther || k == git.KindRejected {
+		kind = string(t) + err.Error()
+	}
+	if at, ok := k.said[kind]; ok && time.Since(at) < repeatError {
+		return
+	}
+	k.said[kind] = time.Now()
+	k.p.Emit(workorder.Event{Type: t, Name: ref, Status: "error", Text: err.Error()})
+}
+
+// note makes the ledger's checkpoint what others may ask for.
+func (k *Keeper) note() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.checkpoint = k.p.led.Checkpoint
+}
+
+// refs tells one state of HEAD and the branch from another without reading them.
+func (k *Keeper) refs() (s string) {
+	for _, f := range []string{"HEAD", "logs/HEAD", "packed-refs", workorder.BranchRef(k.p.branch())} {
+		s += stamp(filepath.Join(k.p.Workspace, ".git", f)) + "\n"
+	}
+	return s
+}

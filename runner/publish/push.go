@@ -1,0 +1,276 @@
+package publish
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// change is one ref of the remote and what it is to become; sha "" deletes it.
+type change struct{ ref, sha string }
+
+// refusedError is a push of which the remote, or a lease, refused some refs.
+type refusedError struct {
+	why map[string]string // by ref
+	err error
+}
+
+func (e *refusedError) Error() string {
+	var all []string
+	for _, ref := range slices.Sorted(maps.Keys(e.why)) {
+		all = append(all, ref+" "+e.why[ref])
+	}
+	return "the remote refused " + strings.Join(all, ", ")
+}
+
+func (e *refusedError) Unwrap() error { return e.err }
+
+// send pushes changes over one connection, each only if the remote has what the
+// ledger says. together: all or none.
+func (p *Publisher) send(ctx context.Context, cs []change, together bool) (refused map[string]string, err error) {
+	args := []string{"push", "--porcelain", "--no-verify"}
+	if together {
+		args = append(args, "--atomic")
+	}
+	for _, c := range cs {
+		args = append(args, "--force-with-lease="+c.ref+":"+p.led.Refs[c.ref])
+	}
+	args = append(args, "--", p.Order.CloneURL)
+	for _, c := range cs {
+		args = append(args, c.sha+":"+c.ref)
+	}
+	out, err := p.authed(p.outbox()).Output(ctx, args...)
+	if err == nil {
+		return nil, nil
+	}
+	refused = map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		// "!<tab>from:to<tab>[remote rejected] (reason)"; with "atomic" for a reason it is another ref's fault.
+		f := strings.Split(strings.TrimSpace(line), "\t")
+		if len(f) != 3 || f[0] != "!" || strings.Contains(f[2], "atomic") {
+			continue
+		}
+		_, to, _ := strings.Cut(f[1], ":")
+		refused[to] = f[2]
+	}
+	if len(refused) == 0 {
+		return nil, err
+	}
+	return refused, &refusedError{why: refused, err: &git.Error{Verb: "push", Kind: git.KindRejected, Err: err}}
+}
+
+// push brings the state, as edit changes it, and changes of the task's refs to the remote in
+// one step. The state goes with every push and so fences it: whoever has lost
+// the lease cannot move the branch. Then the error is a *HeldError.
+func (p *Publisher) push(ctx context.Context, cs []change, cp *workorder.Checkpoint, edit func(*workorder.State)) error {
+	led := p.led
+	if led.Lost {
+		return p.held(led.State.Lease)
+	}
+	if led.Pending != nil {
+		if err := p.reconcile(ctx); err != nil {
+			return err
+		}
+	}
+	cs = slices.DeleteFunc(slices.Clone(cs), func(c change) bool { return led.Refs[c.ref] == c.sha })
+	next := copyState(led.State)
+	edit(next)
+	commit, err := p.record(ctx, next)
+	if err != nil {
+		return err
+	}
+	state := change{workorder.StateRef(p.Order.TaskID), commit}
+	led.Pending = &aim{State: next, Refs: map[string]string{state.ref: commit}, Checkpoint: cp}
+	for _, c := range cs {
+		led.Pending.Refs[c.ref] = c.sha
+		if c.ref == workorder.BranchRef(p.branch()) {
+			led.Tips = append(led.Tips[max(0, len(led.Tips)-maxTips+1):], c.sha)
+		}
+	}
+	if err := p.store(); err != nil {
+		return err
+	}
+	var refused map[string]string
+	switch {
+	case !led.Apart:
+		refused, err = p.send(ctx, append([]change{state}, cs...), true)
+		if err != nil && strings.Contains(err.Error(), "does not support --atomic") {
+			led.Apart, led.Pending = true, nil // nothing was sent
+			return p.push(ctx, cs, cp, edit)
+		}
+	default:
+		// The lease first: without it nothing else is sent.
+		if refused, err = p.send(ctx, []change{state}, false); err == nil && len(cs) > 0 {
+			led.Refs[state.ref], led.State = commit, next
+			refused, err = p.send(ctx, cs, false)
+		}
+	}
+	switch {
+	case err == nil:
+		p.adopt(led.Pending.Refs)
+		led.Pending = nil
+		return p.store()
+	case len(refused) > 0:
+		if rerr := p.reconcile(ctx); rerr != nil {
+			return rerr
+		}
+	}
+	return err
+}
+
+// maxTips bounds the commits that are taken for ours on the branch: late pushes are few.
+const maxTips = 20
+
+// adopt takes refs for what the remote has now.
+func (p *Publisher) adopt(refs map[string]string) {
+	led, id := p.led, p.Order.TaskID
+	for ref, sha := range refs {
+		if sha == "" {
+			delete(led.Refs, ref)
+		} else {
+			led.Refs[ref] = sha
+		}
+		delete(led.Keep, ref)
+	}
+	if sha, ok := refs[workorder.StateRef(id)]; ok && led.Pending != nil && sha == led.Pending.Refs[workorder.StateRef(id)] {
+		led.State = led.Pending.State
+	}
+	switch sha, ok := refs[workorder.CheckpointRef(id)]; {
+	case !ok:
+	case sha == "":
+		led.Checkpoint = nil
+	case led.Pending != nil && led.Pending.Checkpoint != nil && led.Pending.Checkpoint.SHA == sha:
+		led.Checkpoint = led.Pending.Checkpoint
+	}
+}
+
+// reconcile asks the remote what it has, after a push whose end is not known or
+// that was refused. Another box's lease there is a *HeldError.
+func (p *Publisher) reconcile(ctx context.Context) error {
+	led, id := p.led, p.Order.TaskID
+	seen, err := p.remoteRefs(ctx, p.branch())
+	if err != nil {
+		return err
+	}
+	state, branch := workorder.StateRef(id), workorder.BranchRef(p.branch())
+	if sha := seen[state]; sha != "" && sha != led.Refs[state] && (led.Pending == nil || sha != led.Pending.Refs[state]) {
+		if err := p.foreignState(ctx, sha); err != nil {
+			return err
+		}
+	}
+	now := map[string]string{state: seen[state]}
+	for ref := range led.Refs {
+		now[ref] = seen[ref]
+	}
+	maps.Copy(now, seen)
+	if at := seen[branch]; at != "" && at != led.Refs[branch] && !slices.Contains(led.Tips, at) {
+		led.Foreign = at
+		delete(now, branch)
+	} else {
+		led.Foreign = ""
+	}
+	p.adopt(now)
+	led.Pending = nil
+	return p.store()
+}
+
+// foreignState reads a state that we did not expect. It is ours when a push of ours took its time.
+func (p *Publisher) foreignState(ctx context.Context, sha string) error {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	if err := p.Refresh(ctx); err != nil {
+		return err
+	}
+	s, err := p.readState(ctx, sha)
+	if err == nil && s.Lease != nil && s.Lease.AttemptID == p.Order.AttemptID {
+		p.led.State = s
+		return nil
+	}
+	var l *workorder.Lease
+	if err == nil {
+		l = s.Lease
+	}
+	p.led.Lost = true
+	p.led.State.Lease = l
+	p.led.Pending = nil
+	if err := p.store(); err != nil {
+		return err
+	}
+	held := p.held(l)
+	p.Emit(workorder.Event{Type: workorder.EventLease, Status: "lost", Text: held.Error() + "; nothing more is pushed from here"})
+	return held
+}
+
+// renewed renews the lease in a state.
+func (p *Publisher) renewed(s *workorder.State) { s.Lease = p.lease() }
+
+// move adds what it takes to bring the branch to head: nothing where it is
+// there or would be a branch without work, and what it replaces is kept.
+func (p *Publisher) move(ctx context.Context, cs []change, head string) ([]change, error) {
+	led, ref := p.led, workorder.BranchRef(p.branch())
+	was := led.Refs[ref]
+	if led.Foreign != "" || head == was {
+		return cs, nil
+	}
+	if was == "" {
+		none, err := p.outbox().IsAncestor(ctx, head, led.State.BaseSHA)
+		if err != nil || none {
+			return cs, err
+		}
+		return append(cs, change{ref, head}), nil
+	}
+	if p.outbox().Run(ctx, "cat-file", "-e", was+"^{commit}") != nil {
+		// The agent's own copy is gone for good; the remote has it still.
+		if err := p.Refresh(ctx); err != nil {
+			return cs, err
+		}
+	}
+	for _, in := range []string{head, led.State.BaseSHA} {
+		if reachable, err := p.outbox().IsAncestor(ctx, was, in); err != nil {
+			return cs, err
+		} else if reachable {
+			return append(cs, change{ref, head}), nil
+		}
+	}
+	cs = append(cs, change{p.replacedRef(was), was})
+	led.Replaced = append(slices.DeleteFunc(led.Replaced, func(s string) bool { return s == was }), was)
+	for len(led.Replaced) > maxReplaced {
+		cs = append(cs, change{p.replacedRef(led.Replaced[0]), ""})
+		led.Replaced = led.Replaced[1:]
+	}
+	return append(cs, change{ref, head}), nil
+}
+
+// maxReplaced bounds the commits that are kept though the agent rewrote them: an
+// agent that amends its commit every minute leaves as many.
+const maxReplaced = 20
+
+func (p *Publisher) replacedRef(sha string) string {
+	return workorder.KeptRef(p.Order.TaskID, "replaced-"+sha[:12])
+}
+
+// kept adds what an earlier step wanted to be kept with the next push.
+func (p *Publisher) kept() (cs []change) {
+	for _, ref := range slices.Sorted(maps.Keys(p.led.Keep)) {
+		cs = append(cs, change{ref, p.led.Keep[ref]})
+	}
+	return cs
+}
+
+// said reports refs that a push brought to the remote.
+func (p *Publisher) said(cs []change, start time.Time) {
+	for _, c := range cs {
+		switch {
+		case c.sha == "":
+		case c.ref == workorder.CheckpointRef(p.Order.TaskID):
+			p.Emit(workorder.Event{Type: workorder.EventCheckpoint, Name: c.ref, Status: "ok", Text: c.sha, DurationMS: time.Since(start).Milliseconds()})
+		default:
+			p.Emit(workorder.Event{Type: workorder.EventPush, Name: c.ref, Status: "ok", Text: c.sha, DurationMS: time.Since(start).Milliseconds()})
+		}
+	}
+}

@@ -1,0 +1,239 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// workRef names, in the mirror, the commit whose tree is restored.
+const workRef = "refs/restore/work"
+
+// fit is how a checkpoint goes together with the branch on the remote.
+type fit struct {
+	start string // commit for the branch
+	tree  string // tree for the work tree; "": nothing uncommitted
+	keep  bool   // it does not fit
+}
+
+// Checkout clones the mirror into the (empty) work tree as the agent's user, on the
+// task's branch. The objects are copied: what the agent does to its own cannot
+// reach ours. In a continued task the last checkpoint is laid over the work
+// tree; index and HEAD stay as after a checkout. Restored is nil in a new task.
+func (p *Publisher) Checkout(ctx context.Context, c *Claimed) (*workorder.Restored, error) {
+	f := fit{start: c.Head}
+	if c.Checkpoint != "" {
+		var err error
+		if f, err = p.fits(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	t := p.tree()
+	t.Tree = false // it is none yet
+	if err := t.Run(ctx, "clone", "--quiet", "--no-hardlinks", "--no-checkout", "--template=",
+		"--", p.mirrorDir(), p.Workspace); err != nil {
+		return nil, err
+	}
+	// The mirror is an implementation detail; the agent sees the real remote.
+	if err := t.Run(ctx, "remote", "set-url", "origin", p.Order.CloneURL); err != nil {
+		return nil, err
+	}
+	if f.start != c.Head || f.tree != "" {
+		if err := t.Run(ctx, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", p.mirrorDir(), workRef); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.Run(ctx, "checkout", "--quiet", "--no-track", "-B", p.branch(), f.start); err != nil {
+		return nil, err
+	}
+	if err := p.connect(filepath.Join(p.Workspace, ".git/objects")); err != nil {
+		return nil, err
+	}
+	p.led.Start, p.led.RestoredTree = f.start, f.tree
+	if !c.Continues {
+		return nil, p.store()
+	}
+	r := &workorder.Restored{Head: f.start, Checkpoint: c.Checkpoint, Verified: true}
+	if err := p.restore(ctx, c, f, r); err != nil {
+		return r, err
+	}
+	return r, p.store()
+}
+
+// fits decides what to do with the checkpoint. Its parent P is the agent's HEAD
+// of that moment; the branch on the remote is at H by now.
+func (p *Publisher) fits(ctx context.Context, c *Claimed) (f fit, err error) {
+	m := p.outbox()
+	m.Dir = p.mirrorDir()
+	parent, err := m.Resolve(ctx, c.Checkpoint+"^1")
+	if err != nil {
+		return fit{}, err
+	}
+	f = fit{start: c.Head, keep: true}
+	if parent == "" {
+		return f, nil
+	}
+	behind, err := m.IsAncestor(ctx, c.Head, parent)
+	if err != nil {
+		return fit{}, err
+	}
+	ahead, err := m.IsAncestor(ctx, parent, c.Head)
+	if err != nil {
+		return fit{}, err
+	}
+	tree, err := p.treeOf(ctx, c.Checkpoint)
+	if err != nil {
+		return fit{}, err
+	}
+	switch {
+	case behind:
+		f.start, f.keep = parent, false
+	case ahead:
+		// Somebody pushed on top of it. The merge base is P: a checkpoint has no other parent. Here
+		// large files may be merged, too, which git's own limit decides.
+		out, err := m.Output(ctx, "-c", "core.bigFileThreshold=512m", "merge-tree", "--write-tree", c.Head, c.Checkpoint)
+		if proc.ExitCode(err) == 1 {
+			return f, nil // conflicts
+		}
+		if err != nil {
+			return fit{}, err
+		}
+		tree, f.keep = strings.TrimSpace(string(out)), false
+	default:
+		return f, nil
+	}
+	at, err := p.treeOf(ctx, f.start)
+	if err != nil {
+		return fit{}, err
+	}
+	if tree != at {
+		f.tree = tree
+	}
+	work, err := m.Output(ctx, "commit-tree", "-p", f.start, "-m", "Work of task "+p.Order.TaskID, tree)
+	if err != nil {
+		return fit{}, err
+	}
+	return f, m.Run(ctx, "update-ref", workRef, strings.TrimSpace(string(work)))
+}
+
+// treeOf is the tree of a commit of the mirror.
+func (p *Publisher) treeOf(ctx context.Context, commit string) (string, error) {
+	out, err := p.Mirror().Output(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", commit+"^{tree}")
+	return strings.TrimSpace(string(out)), err
+}
+
+func (p *Publisher) restore(ctx context.Context, c *Claimed, f fit, r *workorder.Restored) error {
+	if f.keep {
+		r.Kept = workorder.KeptRef(p.Order.TaskID, "checkpoint-"+c.Checkpoint[:12])
+		p.led.Keep = map[string]string{r.Kept: c.Checkpoint}
+		p.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the uncommitted work of the last attempt does not fit the branch %s, which somebody changed: it is kept as %s", p.branch(), r.Kept)})
+	}
+	at := f.tree
+	if at == "" {
+		var err error
+		if at, err = p.treeOf(ctx, c.Head); f.start != c.Head {
+			at, err = p.treeOf(ctx, workRef)
+		}
+		if err != nil {
+			return err
+		}
+		r.Tree = at
+	} else {
+		if err := p.lay(ctx, f); err != nil {
+			return fmt.Errorf("restore the checkpoint %s: %w", c.Checkpoint, err)
+		}
+		var err error
+		if r.Tree, err = p.rehash(ctx, f); err != nil {
+			return fmt.Errorf("verify the checkpoint %s: %w", c.Checkpoint, err)
+		}
+		r.Verified = r.Tree == f.tree
+	}
+	e := workorder.Event{Type: workorder.EventRestored, Text: f.start, Status: "ok"}
+	if f.tree != "" {
+		e.Text = c.Checkpoint
+	}
+	if !r.Verified {
+		e.Status, e.Text = "error", fmt.Sprintf("the work tree is %s after restoring %s, not %s", r.Tree, e.Text, f.tree)
+	}
+	p.Emit(e)
+	return nil
+}
+
+// lay makes the work tree that of the checkpoint, by an index of our own: the agent's
+// says what is committed.
+func (p *Publisher) lay(ctx context.Context, f fit) error {
+	if err := p.prepareSide(); err != nil {
+		return err
+	}
+	if err := p.seed(ctx); err != nil {
+		return err
+	}
+	return p.side(sideIndex).Run(ctx, "read-tree", "-m", "-u", f.start, f.tree)
+}
+
+// rehash hashes what is in the work tree now, believing nothing of what lay wrote.
+func (p *Publisher) rehash(ctx context.Context, f fit) (string, error) {
+	p.forget()
+	if err := p.prepareSide(); err != nil {
+		return "", err
+	}
+	if err := p.stage(ctx); err != nil {
+		return "", err
+	}
+	t := p.side(sideIndex)
+	out, err := t.Output(ctx, "diff-tree", "-r", "-z", "--no-renames", f.start, f.tree)
+	if err != nil {
+		return "", err
+	}
+	var files, links strings.Builder
+	for path, entry := range entries(string(out)) {
+		// ":mode-before mode-now id-before id-now status"
+		switch e := strings.Fields(strings.TrimPrefix(entry, ":")); {
+		case len(e) != 5:
+		case e[1] == "160000": // a repository of its own is its commit's id; its files are not ours
+			fmt.Fprintf(&links, "%s %s\t%s\x00", e[1], e[3], path)
+		default:
+			files.WriteString(path + "\x00") // ignored ones, too, where they were added by force
+		}
+	}
+	t.Stdin = files.String()
+	err = t.Run(ctx, "update-index", "--add", "--remove", "-z", "--stdin")
+	t.Stdin = links.String()
+	err = errors.Join(err, t.Run(ctx, "update-index", "-z", "--index-info"))
+	if err != nil {
+		return "", err
+	}
+	t.Stdin = ""
+	out, err = t.Output(ctx, "write-tree")
+	return strings.TrimSpace(string(out)), err
+}
+
+// RestoredPaths are the paths in which the restored work tree differs from the
+// commit under it. It may be called after Checkout.
+func (p *Publisher) RestoredPaths(ctx context.Context) ([]string, error) {
+	if err := p.load(); err != nil || p.led.RestoredTree == "" {
+		return nil, err
+	}
+	list, err := paths(p.Mirror().Output(ctx, "diff-tree", "-r", "-z", "--no-renames", "--name-only", p.led.Start, p.led.RestoredTree))
+	slices.Sort(list)
+	return list, err
+}
+
+// History are the commits that the branch has beside the base as the run begins,
+// newest first. It may be called after Checkout.
+func (p *Publisher) History(ctx context.Context) (cs []workorder.Commit, err error) {
+	if err := p.load(); err != nil {
+		return nil, err
+	}
+	list, err := p.Mirror().Log(ctx, p.led.State.BaseSHA, p.led.Start, maxCommits)
+	for _, c := range list {
+		cs = append(cs, workorder.Commit(c))
+	}
+	return cs, err
+}

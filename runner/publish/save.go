@@ -1,0 +1,165 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// saveTime bounds one save's push, however large: longer means that it is stuck.
+const saveTime = 10 * time.Minute
+
+// saved is what one save did.
+type saved struct {
+	tree, head string
+	// snapErr and pushErr are what went wrong on the way; each leaves the other's part done.
+	snapErr, pushErr error
+	pushed           bool // something reached the remote
+}
+
+// save brings commits and, with checkpoint, uncommitted work to the remote, in one
+// connection, and renews the lease with it. Where nothing changed there is
+// no connection, unless renew.
+func (p *Publisher) save(ctx context.Context, checkpoint, renew bool) (s saved) {
+	start := time.Now()
+	local, cancel := context.WithTimeout(ctx, snapTime)
+	defer cancel()
+	cs := p.kept()
+	var cp *workorder.Checkpoint
+	at, err := p.commits(local, &s, &cs)
+	if err == nil && checkpoint {
+		cp, err = p.checkpoint(local, at, &s, &cs)
+	} else if err == nil && p.led.Committed && p.onBranch(at, s.head) {
+		cs = append(cs, change{workorder.CheckpointRef(p.Order.TaskID), ""})
+	}
+	s.snapErr = err
+	cs = slices.DeleteFunc(cs, func(c change) bool {
+		return p.led.Refs[c.ref] == c.sha || c.sha != "" && p.refused[c.ref] == c.sha
+	})
+	if len(cs) == 0 && !renew {
+		return s
+	}
+	ctx, stop := context.WithTimeout(ctx, saveTime)
+	defer stop()
+	s.pushErr = p.pushRest(ctx, cs, cp, start)
+	s.pushed = s.pushErr == nil
+	return s
+}
+
+// commits adds what moves the branch to where the agent has it.
+func (p *Publisher) commits(ctx context.Context, s *saved, cs *[]change) (at string, err error) {
+	if err := p.reconnect(ctx); err != nil {
+		return "", err
+	}
+	t, err := p.tip(ctx, p.led.State.BaseSHA)
+	if err != nil {
+		return "", err
+	}
+	s.head = t.head
+	*cs, err = p.move(ctx, *cs, t.head)
+	if t.at == "" {
+		t.at = t.head // an unborn branch
+	}
+	return t.at, err
+}
+
+// checkpoint adds a snapshot of the work tree, or takes away one that is not needed any more:
+// the branch as it is about to be has all of it.
+func (p *Publisher) checkpoint(ctx context.Context, at string, s *saved, cs *[]change) (*workorder.Checkpoint, error) {
+	ref := workorder.CheckpointRef(p.Order.TaskID)
+	tree, err := p.snapshot(ctx, at)
+	if tree == "" {
+		return nil, err
+	}
+	s.tree = tree
+	if p.led.Committed { // it was, and the agent went on
+		p.led.Committed = false
+	}
+	if p.onBranch(at, s.head) {
+		out, terr := p.outbox().Output(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", at+"^{tree}")
+		if terr != nil {
+			return nil, terr
+		}
+		if strings.TrimSpace(string(out)) == tree {
+			*cs = append(*cs, change{ref, ""})
+			return nil, err
+		}
+	}
+	if last := p.last; last.commit != "" && last.tree == tree && last.head == at {
+		*cs = append(*cs, change{ref, last.commit}) // dropped again where it is on the remote
+		return &workorder.Checkpoint{SHA: last.commit, Tree: tree, At: last.made}, err
+	}
+	commit, cerr := p.commitTree(ctx, tree, at)
+	if cerr != nil {
+		return nil, cerr
+	}
+	p.last = snapped{head: at, tree: tree, commit: commit, made: time.Now().UTC().Truncate(time.Second)}
+	*cs = append(*cs, change{ref, commit})
+	return &workorder.Checkpoint{SHA: commit, Tree: tree, At: p.last.made}, err
+}
+
+// onBranch reports whether what HEAD has is what the branch gets.
+func (p *Publisher) onBranch(at, head string) bool {
+	return at == head && p.led.Foreign == "" && p.refused[workorder.BranchRef(p.branch())] == ""
+}
+
+// snapped is the last snapshot that became a commit.
+type snapped struct {
+	head, tree, commit string
+	made               time.Time
+}
+
+// pushRest pushes, and where the remote refuses some refs for good, the others without them.
+func (p *Publisher) pushRest(ctx context.Context, cs []change, cp *workorder.Checkpoint, start time.Time) error {
+	err := p.push(ctx, cs, cp, p.renewed)
+	var refused *refusedError
+	if !errors.As(err, &refused) {
+		if err == nil {
+			p.said(cs, start)
+		}
+		return err
+	}
+	branch := workorder.BranchRef(p.branch())
+	rest := slices.DeleteFunc(slices.Clone(cs), func(c change) bool {
+		if _, not := refused.why[c.ref]; !not {
+			return false
+		}
+		if p.refused == nil {
+			p.refused = map[string]string{}
+		}
+		p.refused[c.ref] = c.sha
+		return true
+	})
+	if p.refused[branch] != "" || p.led.Foreign != "" {
+		// What the branch cannot take stays in the checkpoint.
+		rest = slices.DeleteFunc(rest, func(c change) bool { return c.sha == "" && c.ref == workorder.CheckpointRef(p.Order.TaskID) })
+	}
+	if len(rest) == len(cs) {
+		return err // the state itself, by somebody who is at it now: the next try sees clearer
+	}
+	if again := p.push(ctx, rest, cp, p.renewed); again != nil {
+		return errors.Join(err, again)
+	}
+	p.said(rest, start)
+	return p.refusal(refused)
+}
+
+// refusal is a refused branch in words for people.
+func (p *Publisher) refusal(e *refusedError) error {
+	name := p.branch()
+	if p.led.Foreign != "" {
+		return &foreignError{fmt.Errorf("the remote %s has a %s with other commits (%s): it was left as it is", p.Order.Repo, name, p.led.Foreign)}
+	}
+	return &foreignError{fmt.Errorf("push to %s: %w", p.Order.Repo, e)}
+}
+
+// foreignError is a refusal that trying again soon cannot change; the rest was pushed.
+type foreignError struct{ err error }
+
+func (e *foreignError) Error() string { return e.err.Error() }
+func (e *foreignError) Unwrap() error { return e.err }
