@@ -40,6 +40,10 @@ func TestBench(t *testing.T) {
 		b.create("plain", b.plain)
 		b.create("stack", b.stack)
 	}
+	for range rounds {
+		b.stop("obedient", "exec sleep 600")
+		b.stop("deaf", deaf)
+	}
 	b.idle()
 	b.print()
 }
@@ -132,6 +136,38 @@ func (f *firstEvent) Write(p []byte) (int, error) {
 	}
 }
 
+// stop measures the way from SIGTERM to the agent's work on the remote, all of
+// it on the branch: a commit and a file that is not committed.
+func (b *bench) stop(name, rest string) {
+	b.t.Helper()
+	repo := b.u.repo(map[string]string{"a": "1"})
+	s := b.u.start("", "create", "--task", "x", "--repo", repo, "-p", b.u.project(scripted("", busy+rest)))
+	s.waitFor("agent-is-busy")
+	id := (call{stdout: s.out.String(), stderr: s.errOut.String()}).task(b.t)
+	boxes := ours(b.t, id)
+	if len(boxes) != 1 {
+		b.t.Fatalf("%d boxes", len(boxes))
+	}
+	start := time.Now()
+	if err := eng.ContainerKill(b.t.Context(), boxes[0].ID, "TERM"); err != nil {
+		b.t.Fatal(err)
+	}
+	for {
+		out, err := proc.Output(b.t.Context(), proc.Spec{Argv: []string{"git", "-C", repo, "for-each-ref", "--format=%(refname)", "refs/heads/agent/"}})
+		if ref := strings.TrimSpace(string(out)); err == nil && ref != "" &&
+			proc.Run(b.t.Context(), proc.Spec{Argv: []string{"git", "-C", repo, "cat-file", "-e", ref + ":uncommitted"}}) == nil {
+			break
+		}
+		select {
+		case <-s.Done():
+			b.t.Fatal("the run ended without its work on the remote")
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	b.add("stop "+name, time.Since(start))
+	s.wait()
+}
+
 // idle reads the memory of the guest's processes while the agent does nothing.
 func (b *bench) idle() {
 	project := b.u.project("name: idle\nharness: {name: command, command: \"echo waiting; sleep 60\"}\n")
@@ -207,6 +243,8 @@ func (b *bench) print() {
 	row("S: redis and postgres, create to ready", "stack services ready", 0)
 	row("redis and postgres: command to the agent's first event", "stack first event", floor+d+s+500*time.Millisecond)
 	row("redis and postgres: whole create", "stack create", 0)
+	row("SIGTERM to all work on the branch, obedient agent", "stop obedient", 3*time.Second)
+	row("SIGTERM to all work on the branch, deaf agent", "stop deaf", 3*time.Second)
 	row("sandbox-agent --help", "help", 50*time.Millisecond)
 	for _, name := range []string{"plain", "stack"} {
 		for _, st := range []string{"box", "docker", "clone", "services", "agent", "push"} {

@@ -11,6 +11,9 @@ const (
 	// archive as <name>.tar, and when that is complete an empty <name>.tar.done
 	// (or <name>.tar.failed with the reason as its content).
 	ImageInbox = "/var/lib/sandbox-agent/inbox"
+	// BundleIn is where the host puts the bundle of an earlier attempt, whose commits
+	// could not be pushed (see Order.Bundle).
+	BundleIn = "/var/lib/sandbox-agent/work.bundle"
 	// CacheDir is where the layer cache volume is mounted.
 	CacheDir = "/var/lib/sandbox-agent/cache"
 	// DataRoot is the inner engine's data root, a volume of its own.

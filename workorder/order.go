@@ -48,6 +48,10 @@ type Order struct {
 	// has exited), so that a lease of theirs is not waited for.
 	Ended   []string `json:"ended,omitempty"`
 	Project string   `json:"project"`
+	// Bundle says that commits of an earlier attempt lie at BundleIn: they never
+	// reached the remote, and come before what the remote has.
+	Bundle bool `json:"bundle,omitempty"`
+
 	// Task is the prompt, byte for byte as the user gave it. It is data: no
 	// part of the system interprets it. Always valid UTF-8 without NUL. In
 	// ModeContinue it may be empty (the remote knows the task); one that differs

@@ -79,6 +79,9 @@ type BoxSpec struct {
 	Isolation  string // IsolationConfined or IsolationPrivileged
 	OCIRuntime string // empty: the engine's default
 	Limits     workorder.Limits
+	// Files are files of this machine that the box begins with, for root only, by
+	// their path in the box.
+	Files map[string]string
 	// CacheVolume is mounted at workorder.CacheDir. Empty: none.
 	CacheVolume string
 	// Fuse says that the engine's machine has /dev/fuse.

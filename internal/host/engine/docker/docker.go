@@ -155,7 +155,11 @@ func (e *Engine) Run(ctx context.Context, spec engine.BoxSpec, stdin io.Reader) 
 		}
 		return "", e.startError("create box", spec, err)
 	}
-	if err := e.start(ctx, made.ID, stdin); err != nil {
+	err = e.putFiles(ctx, made.ID, spec.Files)
+	if err == nil {
+		err = e.start(ctx, made.ID, stdin)
+	}
+	if err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 		defer cancel()
 		return "", errors.Join(e.startError("start box", spec, err), e.Remove(clean, made.ID))

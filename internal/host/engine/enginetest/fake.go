@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -185,6 +186,11 @@ func (f *Fake) Run(ctx context.Context, spec engine.BoxSpec, stdin io.Reader) (s
 			ID: fmt.Sprintf("box-%d", f.next), Name: spec.Name, Labels: maps.Clone(spec.Labels), State: "running", Status: "Up", Created: time.Now(),
 		},
 		spec: spec, files: map[string][]byte{}, stop: make(chan struct{}), kill: make(chan struct{}), done: make(chan struct{}),
+	}
+	for to, from := range spec.Files {
+		if c.files[to], err = os.ReadFile(from); err != nil {
+			return "", fmt.Errorf("copy into the box: %w", err)
+		}
 	}
 	c.grown = sync.NewCond(&c.mu)
 	f.boxes[c.ID] = c
