@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
-	"syscall"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,37 +29,59 @@ const (
 var (
 	errBudget = errors.New("max_budget_usd was reached")
 	errHalt   = errors.New("going on is pointless")
+	errHang   = errors.New("no sign of life")
 )
 
 // tailSize is how much of the end of an output explains a failure, in bytes.
 const tailSize = 4 << 10
+
+// maxPark is how far away the end of a usage limit may be to be believed: the
+// longest limits of providers are those of a week.
+const maxPark = 8 * 24 * time.Hour
 
 // AgentOutcome is how the agent ended.
 type AgentOutcome struct {
 	// Ending is StatusSuccess when the agent did its part; it says nothing about
 	// changes or validation yet.
 	Ending
+	// ResumeAt is when a parked agent can go on; nil: nobody knows.
+	ResumeAt *time.Time
 	Agent    workorder.Agent
 	Usage    workorder.Usage
 	Denials  int
+	// Evidence was saved below Config.OutDir.
+	Evidence []workorder.Evidence
 	Warnings []string
 }
 
-// agentRun is one agent from start to end.
+// agentRun is one agent from start to end: one process, or two when the first hung.
 type agentRun struct {
 	Config
-	stop    context.CancelCauseFunc
+	began   time.Time
 	harness harness.Harness
 	run     harness.Run
 	cmd     harness.Command
+	// before is what the processes before this one made of it.
+	before harness.Outcome
+	others *bystanders
 
-	// The standard output's goroutine alone uses these until the process is done.
+	notices    *notices
+	toldOfTime bool
+	costs      *costs
+	hangs      int
+	evidence   []workorder.Evidence
+
+	// The standard output's goroutine alone uses it until the process is done.
 	parser harness.Parser
-	spent  float64
+	stop   context.CancelCauseFunc // of this process
+	heard  atomic.Int64            // lines of both outputs
+	mu     sync.Mutex
+	spent  float64 // guarded by mu
 
-	output *flow // lines that are no events
-	events *flow // what the agent says and does
-	stderr *proc.Tail
+	output, events     *flow // lines that are no events; what the agent says and does
+	stdout, stderr     *proc.Tail
+	outLog, errLog     io.Closer
+	outClean, errClean io.WriteCloser
 }
 
 // Agent runs the order's agent to its end and whatever ctx allows. It never
@@ -69,13 +92,22 @@ func Agent(ctx context.Context, c Config) AgentOutcome {
 	if err != nil {
 		return c.notStarted(workorder.ByOrder, err)
 	}
-	prompt, remove, err := writePrompt(c.Order.Task, c.User)
+	text := c.Prompt
+	if text == "" {
+		text = c.Order.Task
+	}
+	prompt, remove, err := writePrompt(text, c.User)
 	if err != nil {
 		return c.notStarted(workorder.ByBox, err)
 	}
 	defer remove()
+	n, err := newNotices()
+	if err != nil {
+		return c.notStarted(workorder.ByBox, err)
+	}
+	defer n.remove()
 	run := harness.Run{
-		Order: c.Order, SessionID: newUUID(), PromptFile: prompt,
+		Order: c.Order, SessionID: newUUID(), PromptFile: prompt, NoticeFile: n.file,
 		Workspace: c.Workspace, Home: c.Home, Env: c.env(),
 	}
 	cmd, err := h.Command(run)
@@ -87,11 +119,9 @@ func Agent(ctx context.Context, c Config) AgentOutcome {
 	}
 	c.emit(workorder.Event{Type: workorder.EventAgentStarted, Name: h.Name(), Text: c.Order.Harness.Version})
 
-	actx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
 	a := &agentRun{
-		Config: c, stop: stop, harness: h, run: run, cmd: cmd,
-		parser: h.Parser(run), stderr: proc.NewTail(tailSize),
+		Config: c, began: began, harness: h, run: run, cmd: cmd, notices: n, costs: newCosts(h, run),
+		stdout: proc.NewTail(tailSize), stderr: proc.NewTail(tailSize),
 	}
 	a.output = newFlow(a.emit, AgentStdout, func(text string) workorder.Event {
 		return workorder.Event{Type: workorder.EventAgentOutput, Name: "stdout", Text: text}
@@ -99,7 +129,7 @@ func Agent(ctx context.Context, c Config) AgentOutcome {
 	a.events = newFlow(a.emit, AgentStdout, func(text string) workorder.Event {
 		return workorder.Event{Type: workorder.EventAgentText, Text: text}
 	})
-	out := a.wait(actx)
+	out := a.work(ctx)
 	exit := out.Agent.ExitCode
 	if exit != nil && *exit == 0 && out.Status != workorder.StatusSuccess {
 		exit = nil // an agent may exit with 0 after it was stopped; that is not how it ended
@@ -118,117 +148,177 @@ func (c *Config) notStarted(by workorder.EndedBy, err error) AgentOutcome {
 	}
 }
 
-func (a *agentRun) wait(ctx context.Context) AgentOutcome {
-	stdin, err := os.Open(a.run.PromptFile)
-	if err != nil {
-		return a.notStarted(workorder.ByBox, fmt.Errorf("open prompt: %w", err))
-	}
-	defer func() { _ = stdin.Close() }()
-	outLog, err := a.logFile(AgentStdout)
-	if err != nil {
+// processEnd is how one process of the agent ended.
+type processEnd struct {
+	startErr error
+	cause    error // why it was stopped; nil when it ended by itself
+	exit     harness.Exit
+	outcome  harness.Outcome
+	oom      bool
+	hang     *hang
+	left     int // processes that could not be killed
+}
+
+// work runs the agent, and once more after a hang if it can go on.
+func (a *agentRun) work(ctx context.Context) AgentOutcome {
+	if err := a.openLogs(); err != nil {
 		return a.notStarted(workorder.ByBox, err)
 	}
-	errLog, err := a.logFile(AgentStderr)
-	if err != nil {
-		return a.notStarted(workorder.ByBox, errors.Join(err, outLog.Close()))
-	}
-	outClean, errClean := a.Redact.Writer(outLog), a.Redact.Writer(io.MultiWriter(errLog, a.stderr))
-	outLines, errLines := proc.NewLines(a.stdoutLine), proc.NewLines(a.stderrLine)
-
-	var others *bystanders
 	if a.User != nil {
-		others = lookAround(a.User.UID)
+		a.others = lookAround(a.User.UID)
 	}
-	oomBefore := oomKills(a.limits().oomFiles)
-	p, startErr := proc.Start(ctx, proc.Spec{
-		Argv: a.cmd.Argv, Dir: a.Workspace, Env: a.env(a.cmd.Env...), User: a.User,
-		// The file itself, not a copy of it: an agent that never reads holds nothing up.
-		Stdin:  stdin,
-		Stdout: io.MultiWriter(outClean, outLines), Stderr: io.MultiWriter(errClean, errLines),
-		StopSignal: a.cmd.Stop[0], Grace: workorder.AgentGrace, OOMScoreAdj: oomScore,
-	})
-	var waitErr, cause error
-	var left int
-	if startErr == nil {
-		left, cause, waitErr = a.watch(ctx, p, others)
+	var out AgentOutcome
+	end := a.process(ctx)
+	if ctx.Err() == nil && a.resumes(&end) {
+		if again, err := a.again(ctx, &end); err != nil {
+			out.Warnings = append(out.Warnings, a.text("the agent could not go on after the hang: "+err.Error()))
+		} else {
+			end = again
+		}
 	}
-	outLines.Close()
-	errLines.Close()
-	a.output.close()
-	a.events.close()
-	out := AgentOutcome{}
-	if err := errors.Join(outClean.Close(), errClean.Close(), outLog.Close(), errLog.Close()); err != nil {
+	if err := a.closeLogs(); err != nil {
 		out.Warnings = append(out.Warnings, a.text("the agent's logs are incomplete: "+err.Error()))
 	}
-	if startErr != nil {
-		failed := a.notStarted(workorder.ByAgent, startErr)
+	if end.startErr != nil {
+		failed := a.notStarted(workorder.ByAgent, end.startErr)
 		failed.Status = workorder.StatusFailed // the task named a program that is not there: not our failure
 		failed.Warnings = out.Warnings
 		return failed
 	}
-	if left > 0 {
-		out.Warnings = append(out.Warnings, fmt.Sprintf("%d processes of the agent could not be killed", left))
-	}
-	oom := oomKills(a.limits().oomFiles) > oomBefore
-	a.conclude(&out, waitErr, cause, oom)
+	a.conclude(&out, &end)
 	return out
 }
 
-// watch waits for the process, sees to the later signals of the stop sequence,
-// and removes what the agent leaves.
-func (a *agentRun) watch(ctx context.Context, p *proc.Process, others *bystanders) (left int, cause, waitErr error) {
-	var signals sync.WaitGroup
-	signals.Go(func() { a.escalate(ctx, p) })
-	waitErr = p.Wait()
-	// Asked at once: what ends the context from here on did not end the agent.
-	cause = stopped(ctx)
-	signals.Wait()
-	p.Signal(syscall.SIGKILL) // the rest of its group
-	if others != nil {
-		left = others.sweep()
-	}
-	return left, cause, waitErr
+// resumes reports whether the agent goes on after this end.
+func (a *agentRun) resumes(end *processEnd) bool {
+	return end.hang != nil && a.canResume() && end.outcome.Verdict != harness.Limited && end.outcome.Verdict != harness.Budget
 }
 
-// escalate sends the second and later stop signals, evenly over the grace.
-func (a *agentRun) escalate(ctx context.Context, p *proc.Process) {
-	select {
-	case <-p.Done():
-		return
-	case <-ctx.Done():
+// canResume is asked during a hang: for the first one, if the harness can and
+// there is money left.
+func (a *agentRun) canResume() bool {
+	_, ok := a.harness.(harness.Resumer)
+	b := a.Order.MaxBudgetUSD
+	return ok && a.hangs <= 1 && (b == nil || a.spentSoFar() < *b)
+}
+
+// again runs a second process of the session that hung.
+func (a *agentRun) again(ctx context.Context, first *processEnd) (processEnd, error) {
+	prompt, remove, err := writePrompt(afterHang(first.hang), a.User)
+	if err != nil {
+		return processEnd{}, err
 	}
-	step := workorder.AgentGrace / time.Duration(len(a.cmd.Stop))
-	for _, sig := range a.cmd.Stop[1:] {
-		t := time.NewTimer(step)
-		select {
-		case <-p.Done():
-			t.Stop()
-			return
-		case <-t.C:
-			p.Signal(sig)
-		}
+	defer remove()
+	a.before = first.outcome
+	a.run.PromptFile = prompt
+	if b := a.Order.MaxBudgetUSD; b != nil {
+		rest := *a.Order // the agent counts the new process alone
+		rest.MaxBudgetUSD = new(*b - a.spentSoFar())
+		a.run.Order = &rest
 	}
+	resumer, ok := a.harness.(harness.Resumer)
+	if !ok {
+		return processEnd{}, fmt.Errorf("harness %s cannot resume", a.harness.Name())
+	}
+	if a.cmd, err = resumer.Resume(a.run); err != nil {
+		return processEnd{}, err
+	}
+	a.costs.next()
+	end := a.process(ctx)
+	return end, end.startErr
+}
+
+func (a *agentRun) openLogs() error {
+	outLog, err := a.logFile(AgentStdout)
+	if err != nil {
+		return err
+	}
+	errLog, err := a.logFile(AgentStderr)
+	if err != nil {
+		return errors.Join(err, outLog.Close())
+	}
+	a.outLog, a.errLog = outLog, errLog
+	a.outClean = a.Redact.Writer(io.MultiWriter(outLog, a.stdout))
+	a.errClean = a.Redact.Writer(io.MultiWriter(errLog, a.stderr))
+	return nil
+}
+
+func (a *agentRun) closeLogs() error {
+	a.output.close()
+	a.events.close()
+	return errors.Join(a.outClean.Close(), a.errClean.Close(), a.outLog.Close(), a.errLog.Close())
+}
+
+// process runs one process of the agent.
+func (a *agentRun) process(ctx context.Context) (end processEnd) {
+	ctx, a.stop = context.WithCancelCause(ctx)
+	defer a.stop(nil)
+	stdin, err := os.Open(a.run.PromptFile)
+	if err != nil {
+		return processEnd{startErr: fmt.Errorf("open prompt: %w", err)}
+	}
+	defer func() { _ = stdin.Close() }()
+	a.parser = a.harness.Parser(a.run)
+	outLines, errLines := proc.NewLines(a.stdoutLine), proc.NewLines(a.stderrLine)
+	oomBefore := oomKills(a.limits().oomFiles)
+	p, err := proc.Start(ctx, proc.Spec{
+		Argv: a.cmd.Argv, Dir: a.Workspace, Env: a.env(a.cmd.Env...), User: a.User,
+		// The file itself, not a copy of it: an agent that never reads holds nothing up.
+		Stdin:  stdin,
+		Stdout: io.MultiWriter(a.outClean, outLines), Stderr: io.MultiWriter(a.errClean, errLines),
+		StopSignal: a.cmd.Stop[0], Grace: workorder.AgentGrace, OOMScoreAdj: oomScore,
+	})
+	if err != nil {
+		return processEnd{startErr: err}
+	}
+	waitErr := a.watch(ctx, p, &end)
+	outLines.Close()
+	errLines.Close()
+	end.oom = oomKills(a.limits().oomFiles) > oomBefore
+	end.exit = harness.Exit{Code: proc.ExitCode(waitErr), Stderr: a.stderr.String()}
+	if ee, ok := errors.AsType[*proc.ExitError](waitErr); ok && ee.Signal != 0 {
+		end.exit.Signal = unix.SignalName(ee.Signal)
+	}
+	end.outcome = a.parser.End(end.exit)
+	if cost := a.costs.read(); end.outcome.Usage.CostUSD == nil && cost != nil {
+		end.outcome.Usage.CostUSD, end.outcome.Usage.CostSource = cost, "harness"
+	}
+	if b := end.outcome.Usage.CostUSD; b != nil {
+		a.account(*b)
+	}
+	return end
 }
 
 // conclude fills the outcome from what the parser and the process say.
-func (a *agentRun) conclude(out *AgentOutcome, waitErr, cause error, oom bool) {
-	exit := harness.Exit{Code: proc.ExitCode(waitErr), Stderr: a.stderr.String()}
-	if ee, ok := errors.AsType[*proc.ExitError](waitErr); ok && ee.Signal != 0 {
-		exit.Signal = unix.SignalName(ee.Signal)
+func (a *agentRun) conclude(out *AgentOutcome, end *processEnd) {
+	o := end.outcome
+	if a.before.Verdict != "" {
+		o.Usage = a.inAll(o.Usage)
+		o.Turns += a.before.Turns
+		o.Denials += a.before.Denials
+		for _, w := range a.before.Warnings {
+			if !slices.Contains(o.Warnings, w) {
+				o.Warnings = append(o.Warnings, w)
+			}
+		}
 	}
-	o := a.parser.End(exit)
 	if rec, ok := a.harness.(harness.Recorder); ok {
-		cost, err := a.keepTranscript(rec)
-		if err != nil {
+		if err := a.keepTranscript(rec); err != nil {
 			o.Warnings = append(o.Warnings, "the agent's transcript was not kept: "+err.Error())
 		}
-		if o.Usage.CostUSD == nil && cost != nil {
-			o.Usage.CostUSD, o.Usage.CostSource = cost, "harness"
-		}
 	}
-	out.Ending = agentEnding(agentFacts{cause: cause, exit: exit, outcome: o, oom: oom, budget: a.Order.MaxBudgetUSD, spent: a.spent, halt: a.parser.Halt()})
+	if end.left > 0 {
+		out.Warnings = append(out.Warnings, fmt.Sprintf("%d processes of the agent could not be killed", end.left))
+	}
+	out.Ending = agentEnding(agentFacts{
+		cause: end.cause, exit: end.exit, outcome: o, oom: end.oom, hang: end.hang, hangs: a.hangs, halt: a.parser.Halt(),
+		budget: a.Order.MaxBudgetUSD, spent: a.spentSoFar(), earlier: a.SpentUSD,
+	})
 	out.Reason = a.text(out.Reason)
-	out.Usage, out.Denials = o.Usage, o.Denials
+	if out.Status == workorder.StatusParked {
+		out.ResumeAt = believed(o.ResumeAt, time.Now())
+	}
+	out.Usage, out.Denials, out.Evidence = o.Usage, o.Denials, a.evidence
 	for _, w := range o.Warnings {
 		out.Warnings = append(out.Warnings, a.text(w))
 	}
@@ -240,51 +330,15 @@ func (a *agentRun) conclude(out *AgentOutcome, waitErr, cause error, oom bool) {
 		model = a.Order.Harness.Model
 	}
 	out.Agent = workorder.Agent{
-		Harness: a.harness.Name(), Version: o.Version, Model: a.text(model), ExitCode: &exit.Code,
+		Harness: a.harness.Name(), Version: o.Version, Model: a.text(model), ExitCode: &end.exit.Code,
 		SessionID: a.text(o.SessionID), Turns: o.Turns, Final: a.text(o.Final),
 	}
 }
 
-func (a *agentRun) stdoutLine(line []byte, lost int64) {
-	events, understood := a.parser.Line(line)
-	if !understood {
-		a.plainLine("stdout", line, lost)
-		return
+// believed is the time that an agent names for the end of a limit, if it can be one.
+func believed(at *time.Time, now time.Time) *time.Time {
+	if at == nil || at.Before(now) || at.Sub(now) > maxPark {
+		return nil
 	}
-	for _, e := range events {
-		if e.Usage != nil {
-			a.account(e.Usage)
-		}
-		if a.events.allow(len(e.Text)) {
-			a.emit(e)
-		}
-	}
-	if a.parser.Halt() != "" {
-		a.stop(errHalt)
-	}
-}
-
-func (a *agentRun) stderrLine(line []byte, lost int64) { a.plainLine("stderr", line, lost) }
-
-// plainLine is the way of a flood: nothing is allocated for a line that is dropped.
-func (a *agentRun) plainLine(stream string, line []byte, lost int64) {
-	if len(line) == 0 || !a.output.allow(len(line)) {
-		return
-	}
-	text := string(line[:min(len(line), redactWindow)])
-	if lost > 0 {
-		text = fmt.Sprintf("[line of %d bytes] %s", int64(len(line))+lost, text)
-	}
-	a.emit(workorder.Event{Type: workorder.EventAgentOutput, Name: stream, Text: text})
-}
-
-// account watches the budget while the agent works.
-func (a *agentRun) account(u *workorder.Usage) {
-	if u.CostUSD == nil {
-		return
-	}
-	a.spent = max(a.spent, *u.CostUSD)
-	if b := a.Order.MaxBudgetUSD; b != nil && a.spent > *b {
-		a.stop(errBudget)
-	}
+	return at
 }

@@ -45,6 +45,20 @@ type Config struct {
 	Emit   func(workorder.Event)
 	Redact *redact.Set
 
+	// Prompt is what the agent is told; "": Order.Task.
+	Prompt string
+	// Changed is when a change in the work tree was last seen: a sign of life.
+	// It is called from another goroutine than Agent's. Nil: not known.
+	Changed func() time.Time
+	// Deadline is when timeout_minutes runs out, for the notice before it. It ends
+	// nothing: ctx does. Zero: not known.
+	Deadline time.Time
+	// SpentUSD is what earlier attempts of the task have cost; Order.MaxBudgetUSD is
+	// what they left. It is for texts only.
+	SpentUSD float64
+	// Hang is how long the agent may show no sign of life; 0: Order.HangTimeout().
+	Hang time.Duration
+
 	bounds *bounds // nil: the defaults; tests shrink them
 }
 
@@ -139,7 +153,7 @@ func classify(cause error) error {
 		return nil
 	case errors.Is(cause, ErrTimeout), errors.Is(cause, context.DeadlineExceeded):
 		return ErrTimeout
-	case errors.Is(cause, errBudget), errors.Is(cause, errHalt):
+	case errors.Is(cause, errBudget), errors.Is(cause, errHalt), errors.Is(cause, errHang):
 		return cause
 	}
 	return ErrInterrupted

@@ -1,14 +1,6 @@
 package runner
 
-import (
-	"bytes"
-	"fmt"
-	"os"
-	"strconv"
-	"strings"
-
-	"github.com/sandbox-agent/sandbox-agent/internal/proc"
-)
+import "github.com/sandbox-agent/sandbox-agent/internal/proc"
 
 // bystanders are the user's processes that were there before a command began:
 // servers that setup started in the background. A process is one of them when it was there,
@@ -53,37 +45,4 @@ func (b *bystanders) includes(pid int) bool {
 		pid = st.parent
 	}
 	return false
-}
-
-type stat struct {
-	parent, session int
-	began           string
-	zombie          bool
-}
-
-func readStat(pid int) (stat, error) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return stat{}, err
-	}
-	return parseStat(b)
-}
-
-// parseStat reads /proc/<pid>/stat. The second field is the program's name in
-// brackets and may contain anything, so the fields count from its last bracket.
-func parseStat(b []byte) (stat, error) {
-	i := bytes.LastIndexByte(b, ')')
-	f := strings.Fields(string(b[i+1:]))
-	if i < 0 || len(f) < 20 {
-		return stat{}, fmt.Errorf("process state %q has too few fields", b)
-	}
-	parent, err := strconv.Atoi(f[1])
-	if err != nil {
-		return stat{}, fmt.Errorf("read parent: %w", err)
-	}
-	session, err := strconv.Atoi(f[3])
-	if err != nil {
-		return stat{}, fmt.Errorf("read session: %w", err)
-	}
-	return stat{parent: parent, session: session, began: f[19], zombie: f[0] == "Z"}, nil
 }

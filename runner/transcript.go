@@ -6,52 +6,128 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/runner/harness"
 )
 
-// maxTranscript bounds what is read of a transcript, in bytes: the agent can
-// make the file as large as its disk.
-const maxTranscript = 256 << 20
+const (
+	// maxTranscript bounds what is read of a transcript at once, in bytes: the
+	// agent can make the file as large as its disk.
+	maxTranscript = 256 << 20
+	// costLook is how often the transcript is looked at for what was spent: less
+	// than an answer of a model takes.
+	costLook = 2 * time.Second
+)
 
-// keepTranscript copies the agent's own record into the logs and returns the
-// last cost in it. The agent owns the place and may have put links or pipes there: the
-// file is opened below its home only, without waiting, and must be a regular one.
-func (a *agentRun) keepTranscript(rec harness.Recorder) (cost *float64, err error) {
-	root, err := os.OpenRoot(a.Home)
+// openTranscript opens the agent's own record; nil: there is none, as when it
+// failed early. The agent owns the place and may have put links or pipes there: the file
+// is opened below its home only, without waiting, and must be a regular one.
+func openTranscript(rec harness.Recorder, r harness.Run) (*os.File, error) {
+	root, err := os.OpenRoot(r.Home)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = root.Close() }()
-	names, err := fs.Glob(root.FS(), rec.Transcript(a.run))
+	names, err := fs.Glob(root.FS(), rec.Transcript(r))
 	if err != nil || len(names) == 0 {
-		return nil, err // an agent that failed early has none
+		return nil, err
 	}
 	src, err := root.OpenFile(names[0], os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = src.Close() }()
 	if st, err := src.Stat(); err != nil || !st.Mode().IsRegular() {
+		_ = src.Close()
 		return nil, fmt.Errorf("%s is not a regular file", names[0])
 	}
+	return src, nil
+}
+
+// keepTranscript copies the record into the logs.
+func (a *agentRun) keepTranscript(rec harness.Recorder) error {
+	src, err := openTranscript(rec, a.run)
+	if src == nil {
+		return err
+	}
+	defer func() { _ = src.Close() }()
 	log, err := a.logFile(AgentTranscript)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	clean := a.Redact.Writer(log)
-	lines := proc.NewLines(func(line []byte, _ int64) {
-		if usd, ok := rec.Cost(line); ok {
-			cost = &usd
-		}
-	})
-	_, err = io.Copy(io.MultiWriter(clean, lines), io.LimitReader(src, maxTranscript))
-	lines.Close()
+	_, err = io.Copy(clean, io.LimitReader(src, maxTranscript))
 	for _, c := range []io.Closer{clean, log} {
 		if cerr := c.Close(); err == nil {
 			err = cerr
 		}
 	}
-	return cost, err
+	return err
+}
+
+// costs follows what an agent writes of its cost into its transcript. A session
+// that is resumed goes on in the same file. It is used by one goroutine at a time.
+type costs struct {
+	rec    harness.Recorder
+	run    harness.Run
+	offset int64
+	lines  *proc.Lines
+	// earlier is the session's cost before this process, own and session are what
+	// the process wrote of itself and of the whole.
+	earlier, own, session float64
+	known                 bool
+}
+
+// newCosts is nil for an agent that leaves no transcript.
+func newCosts(h harness.Harness, r harness.Run) *costs {
+	rec, ok := h.(harness.Recorder)
+	if !ok {
+		return nil
+	}
+	c := &costs{rec: rec, run: r}
+	c.lines = proc.NewLines(func(line []byte, _ int64) {
+		usd, ofSession, ok := rec.Cost(line)
+		switch {
+		case !ok:
+			return
+		case ofSession:
+			c.session = usd
+		default:
+			c.own = max(c.own, usd)
+		}
+		c.known = true
+	})
+	return c
+}
+
+// next prepares for another process of the session.
+func (c *costs) next() {
+	if c != nil {
+		c.earlier, c.own, c.known = c.session, 0, false
+	}
+}
+
+// read returns what the process has spent so far; nil: not known. It fails
+// silently: whether the transcript can be read is said once, at the end.
+func (c *costs) read() *float64 {
+	if c == nil {
+		return nil
+	}
+	if src, err := openTranscript(c.rec, c.run); src != nil && err == nil {
+		if _, err := src.Seek(c.offset, io.SeekStart); err == nil {
+			n, _ := io.Copy(c.lines, io.LimitReader(src, maxTranscript))
+			c.offset += n
+		}
+		_ = src.Close()
+	}
+	if !c.known {
+		return nil
+	}
+	usd := c.session - c.earlier
+	if usd < 0 { // a session that was killed forgets its cost
+		usd = c.session
+	}
+	usd = max(usd, c.own)
+	return &usd
 }

@@ -21,8 +21,11 @@ type agentFacts struct {
 	exit    harness.Exit
 	outcome harness.Outcome
 	oom     bool
+	hang    *hang // nil unless cause is errHang
+	hangs   int   // so far
 	budget  *float64
-	spent   float64
+	spent   float64 // in this attempt, as watched
+	earlier float64 // in attempts before it
 	halt    string
 }
 
@@ -40,9 +43,21 @@ func agentEnding(f agentFacts) Ending {
 	case errors.Is(f.cause, ErrTimeout):
 		return Ending{workorder.StatusTimeout, workorder.ByTimeout, "timeout_minutes ran out while the agent worked"}
 	case errors.Is(f.cause, errBudget), overBudget:
-		return Ending{workorder.StatusBudgetExceeded, workorder.ByBudget, fmt.Sprintf("the agent spent $%.4g, max_budget_usd is $%.4g", spent, *f.budget)}
+		return Ending{workorder.StatusBudgetExceeded, workorder.ByBudget, overspent(spent, *f.budget, f.earlier)}
 	case f.outcome.Verdict == harness.Budget:
-		return Ending{workorder.StatusBudgetExceeded, workorder.ByBudget, f.outcome.Reason}
+		reason := f.outcome.Reason
+		if f.earlier > 0 {
+			reason += fmt.Sprintf(" (what earlier attempts left of max_budget_usd: they cost $%.4g)", f.earlier)
+		}
+		return Ending{workorder.StatusBudgetExceeded, workorder.ByBudget, reason}
+	case f.outcome.Verdict == harness.Limited:
+		return Ending{workorder.StatusParked, workorder.ByLimit, f.outcome.Reason}
+	case errors.Is(f.cause, errHang):
+		reason := f.hang.reason()
+		if f.hangs > 1 {
+			reason += " (it had hung before and was resumed)"
+		}
+		return Ending{workorder.StatusFailed, workorder.ByHang, reason}
 	case errors.Is(f.cause, errHalt):
 		return Ending{workorder.StatusFailed, workorder.ByAgent, f.halt}
 	case f.outcome.Verdict == harness.Succeeded:
@@ -53,6 +68,14 @@ func agentEnding(f agentFacts) Ending {
 		return Ending{workorder.StatusFailed, workorder.ByAgent, f.outcome.Reason + " (the box ran out of memory meanwhile: raise limits.memory)"}
 	}
 	return Ending{workorder.StatusFailed, workorder.ByAgent, f.outcome.Reason}
+}
+
+// overspent says what was spent of what. budget is what the attempts before left.
+func overspent(spent, budget, earlier float64) string {
+	if earlier > 0 {
+		return fmt.Sprintf("the agent spent $%.4g in this attempt and $%.4g in earlier ones, max_budget_usd is $%.4g", spent, earlier, budget+earlier)
+	}
+	return fmt.Sprintf("the agent spent $%.4g, max_budget_usd is $%.4g", spent, budget)
 }
 
 // Facts are what the verdict on a run is drawn from, when agent and validation are over.

@@ -37,7 +37,14 @@ var claudeOurs = []string{
 	"-r", "--resume", "-c", "--continue", "--fork-session",
 }
 
-func (claude) Command(r Run) (Command, error) {
+func (c claude) Command(r Run) (Command, error) { return c.command(r, "--session-id") }
+
+// Resume goes on with the session from the CLI's own record, which survives
+// every way of stopping it. The budget then counts for the new process alone.
+func (c claude) Resume(r Run) (Command, error) { return c.command(r, "--resume") }
+
+// command starts the CLI; session is the flag that the session's id goes with.
+func (claude) command(r Run, session string) (Command, error) {
 	spec := r.Order.Harness
 	if len(spec.Command) > 0 {
 		return Command{}, errors.New("harness claude-code: harness.command is only for the command harness: remove it or use harness.args")
@@ -48,9 +55,7 @@ func (claude) Command(r Run) (Command, error) {
 			return Command{}, fmt.Errorf("harness claude-code: harness.args must not contain %s: the runner sets it", flag)
 		}
 	}
-	ownSettings := slices.ContainsFunc(spec.Args, func(a string) bool {
-		return a == "--settings" || strings.HasPrefix(a, "--settings=")
-	})
+	ownSettings := hasFlag(spec.Args, "--settings")
 	direct, err := claudeAuth(r.Env, ownSettings)
 	if err != nil {
 		return Command{}, err
@@ -60,7 +65,7 @@ func (claude) Command(r Run) (Command, error) {
 		"claude", "-p", "--output-format", "stream-json", "--verbose",
 		// Nobody is there to ask, and the box is what protects.
 		"--dangerously-skip-permissions",
-		"--session-id", r.SessionID,
+		session, r.SessionID,
 	}
 	if spec.Model != "" {
 		argv = append(argv, "--model", spec.Model)
@@ -68,12 +73,12 @@ func (claude) Command(r Run) (Command, error) {
 	if b := r.Order.MaxBudgetUSD; b != nil {
 		argv = append(argv, "--max-budget-usd", strconv.FormatFloat(*b, 'f', -1, 64))
 	}
-	if direct && !ownSettings {
-		pin, err := pinServer(r.Env)
+	if !ownSettings {
+		ours, err := claudeSettings(r, direct)
 		if err != nil {
 			return Command{}, err
 		}
-		argv = append(argv, "--settings", pin)
+		argv = append(argv, "--settings", ours)
 	}
 	argv = append(argv, spec.Args...)
 
@@ -116,15 +121,27 @@ func claudeAuth(env []string, ownSettings bool) (direct bool, err error) {
 		"ANTHROPIC_AUTH_TOKEN or CLAUDE_CODE_OAUTH_TOKEN do as well")
 }
 
-// pinServer fixes the server at the CLI's highest level of settings: a
-// repository's .claude/settings.json can set environment variables, and would otherwise
-// send the key to any server it likes, without the model doing anything.
-func pinServer(env []string) (string, error) {
-	url := envValue(env, "ANTHROPIC_BASE_URL")
-	if url == "" {
-		url = anthropicAPI
+// claudeSettings are settings at the CLI's highest level, which a repository's
+// .claude/settings.json cannot change. The server is fixed in them: the repository could otherwise
+// set an environment variable that sends the key to any server it likes, without the model
+// doing anything. And they have the hook by which the agent is told something.
+func claudeSettings(r Run, direct bool) (string, error) {
+	settings := map[string]any{}
+	if direct {
+		url := envValue(r.Env, "ANTHROPIC_BASE_URL")
+		if url == "" {
+			url = anthropicAPI
+		}
+		settings["env"] = map[string]string{"ANTHROPIC_BASE_URL": url}
 	}
-	b, err := json.Marshal(map[string]any{"env": map[string]string{"ANTHROPIC_BASE_URL": url}})
+	if r.NoticeFile != "" {
+		settings["disableAllHooks"] = false
+		settings["hooks"] = map[string]any{hookEvent: []any{map[string]any{
+			"matcher": "*",
+			"hooks":   []any{map[string]any{"type": "command", "command": noticeHook(r), "timeout": noticeHookSeconds}},
+		}}}
+	}
+	b, err := json.Marshal(settings)
 	if err != nil {
 		return "", fmt.Errorf("harness claude-code: write settings: %w", err)
 	}
@@ -141,15 +158,24 @@ func (claude) Transcript(r Run) string {
 	return path.Join(claudeConfig, "projects", "*", r.SessionID+".jsonl")
 }
 
-// Cost reads the CLI's running account, which it writes after every reply.
-func (claude) Cost(line []byte) (float64, bool) {
-	o, ok := object(line)
-	if !ok || field[string](o, "type") != "cost-state" {
-		return 0, false
+// Cost reads the CLI's accounts: cost-state, written at its end, of the whole
+// session; and what it tells the model before each call when it has a budget, of this process.
+func (claude) Cost(line []byte) (usd float64, ofSession, ok bool) {
+	o, isObject := object(line)
+	if !isObject {
+		return 0, false, false
 	}
-	usd := field[*float64](o, "totalCostUSD")
-	if usd == nil || !sane(workorder.Usage{CostUSD: usd}) {
-		return 0, false
+	var cost *float64
+	switch field[string](o, "type") {
+	case "cost-state":
+		cost, ofSession = field[*float64](o, "totalCostUSD"), true
+	case "attachment":
+		if a := field[map[string]json.RawMessage](o, "attachment"); field[string](a, "type") == "budget_usd" {
+			cost = field[*float64](a, "used")
+		}
 	}
-	return *usd, true
+	if cost == nil || !sane(workorder.Usage{CostUSD: cost}) {
+		return 0, false, false
+	}
+	return *cost, ofSession, true
 }

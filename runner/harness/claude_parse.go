@@ -33,6 +33,9 @@ type claudeParser struct {
 	estimated map[string]bool // models whose price the CLI guessed
 
 	halt string
+	// rejected is the limit that the API's last answer was refused for, and limited
+	// the one that the conversation ended at.
+	rejected, limited *limit
 }
 
 type claudeResult struct {
@@ -61,6 +64,7 @@ func (p *claudeParser) object(typ string, o map[string]json.RawMessage) ([]worko
 	case "system":
 		return p.system(o), true
 	case "assistant":
+		p.limitOf(o)
 		return assistant(o), true
 	case "user":
 		return toolResults(o), true
@@ -68,7 +72,10 @@ func (p *claudeParser) object(typ string, o map[string]json.RawMessage) ([]worko
 		return p.streamEvent(o), true
 	case "result":
 		return p.result(o), true
-	case "rate_limit_event", "control_response", "keep_alive", "tool_progress":
+	case "rate_limit_event":
+		p.rejected = claudeLimit(field[map[string]json.RawMessage](o, "rate_limit_info"))
+		return nil, true
+	case "control_response", "keep_alive", "tool_progress":
 		return nil, true // of no interest to someone who follows the run
 	}
 	return nil, false
@@ -89,6 +96,12 @@ func (p *claudeParser) system(o map[string]json.RawMessage) []workorder.Event {
 		if status == 401 || status == 403 || what == "authentication_failed" {
 			// Ten retries of a wrong key take minutes and cannot succeed.
 			p.halt = fmt.Sprintf("the model API refused the key (%s): check the secret the project names for it", errorName(what, status))
+			text = p.halt
+		}
+		if status == 429 && p.rejected != nil {
+			// It lasts for hours; retries cannot succeed.
+			p.limited = p.rejected
+			p.halt = p.limited.reason()
 			text = p.halt
 		}
 		return []workorder.Event{{Type: workorder.EventAgentError, Text: text}}
@@ -195,7 +208,7 @@ func (p *claudeParser) streamEvent(o map[string]json.RawMessage) []workorder.Eve
 		return nil
 	}
 	if u := field[claudeTokens](e, "usage").usage(); sane(u) {
-		p.live = add(p.live, u)
+		p.live = Add(p.live, u)
 	}
 	u := p.usage()
 	return []workorder.Event{{Type: workorder.EventAgentUsage, Usage: &u}}
@@ -219,11 +232,20 @@ func (p *claudeParser) result(o map[string]json.RawMessage) []workorder.Event {
 		text: field[string](o, "result"), errors: slices.DeleteFunc(field[[]string](o, "errors"), internalNote),
 		denials: len(field[[]json.RawMessage](o, "permission_denials")),
 	}
+	said := p.halt != "" // what we stopped it for has been said, and is all there is to say
+	if l := p.limitAt(o); l != nil || !p.last.isError {
+		p.limited = l
+	}
+	why := p.last.reason()
+	if p.limited != nil {
+		why = p.limited.reason()
+		p.halt = why // it would wait for its background tasks, and fail again
+	}
 	p.account(o)
 	u := p.usage()
 	ev := []workorder.Event{{Type: workorder.EventAgentUsage, Usage: &u}}
-	if p.last.isError && p.halt == "" { // what we stopped it for has been said, and is all there is to say
-		ev = append(ev, workorder.Event{Type: workorder.EventAgentError, Text: p.last.reason()})
+	if p.last.isError && !said {
+		ev = append(ev, workorder.Event{Type: workorder.EventAgentError, Text: why})
 	}
 	return ev
 }
@@ -245,7 +267,7 @@ func (p *claudeParser) account(o map[string]json.RawMessage) {
 			if !sane(one) {
 				continue
 			}
-			u = add(u, one)
+			u = Add(u, one)
 			if m.CostBasis == "unknown" {
 				if p.estimated == nil {
 					p.estimated = map[string]bool{}
@@ -269,7 +291,7 @@ func (p *claudeParser) account(o map[string]json.RawMessage) {
 		p.cannotAdd = true
 		return
 	}
-	p.added = add(p.added, since)
+	p.added = Add(p.added, since)
 }
 
 func (p *claudeParser) usage() workorder.Usage {
@@ -294,6 +316,8 @@ func (p *claudeParser) End(e Exit) Outcome {
 		Turns: p.turns, Denials: max(p.last.denials, p.denied), Usage: p.usage(), Warnings: p.warnings(),
 	}
 	switch {
+	case p.limited != nil:
+		out.Verdict, out.Reason, out.ResumeAt = Limited, p.limited.reason(), p.limited.until
 	case p.halt != "" && (p.results == 0 || p.last.isError):
 		out.Reason = p.halt
 	case p.results == 0:

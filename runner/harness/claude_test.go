@@ -81,6 +81,7 @@ var recorded = map[string]Exit{
 	"api_400": {Code: 1}, "api_401_retries": {Code: 143, Signal: "SIGTERM"}, "api_529_recovered": {},
 	"background_two_results": {}, "budget": {Code: 1}, "commit": {}, "hooks": {}, "max_turns": {Code: 1},
 	"no_key": {Code: 1}, "partial_messages": {}, "permission_denied": {}, "resume_cumulative": {},
+	"limit_five_hour": {Code: 1}, "limit_near": {}, "limit_weekly": {Code: 1}, "rate_limit_api_key": {Code: 1}, "rate_limit_recovered": {},
 	"sigint": {}, "sigterm": {Code: 143}, "subagent": {}, "unknown_model": {},
 }
 
@@ -119,6 +120,11 @@ func TestClaudeVerdicts(t *testing.T) {
 		"sigint":                 {Failed, "", 0.005, 3},
 		"sigterm":                {Failed, "without a result", -1, 0},
 		"subagent":               {Succeeded, "", 0.4124, 2},
+		"limit_five_hour":        {Limited, "You've hit your 5-hour limit", 0.0025, 2},
+		"limit_near":             {Succeeded, "", 0.0025, 1},
+		"limit_weekly":           {Limited, "You've hit your weekly limit", 0, 1},
+		"rate_limit_api_key":     {Failed, "HTTP 429", 0.005, 2},
+		"rate_limit_recovered":   {Succeeded, "", 0.0025, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &claudeParser{}
@@ -244,18 +250,22 @@ func TestClaudeCommandErrors(t *testing.T) {
 }
 
 func TestClaudeTranscriptCost(t *testing.T) {
-	for line, want := range map[string]float64{
-		`{"type":"cost-state","totalCostUSD":0.25}`: 0.25,
-		`{"type":"cost-state","totalCostUSD":-1}`:   -1,
-		`{"type":"cost-state"}`:                     -1,
-		`{"type":"user","totalCostUSD":3}`:          -1,
-		`nonsense`:                                  -1,
+	type cost struct {
+		usd           float64
+		ofSession, ok bool
+	}
+	for line, want := range map[string]cost{
+		`{"type":"cost-state","totalCostUSD":0.25}`:                                     {0.25, true, true},
+		`{"type":"attachment","attachment":{"type":"budget_usd","used":0.5,"total":5}}`: {0.5, false, true},
+		`{"type":"attachment","attachment":{"type":"budget_usd","used":-1}}`:            {},
+		`{"type":"attachment","attachment":{"type":"date","used":1}}`:                   {},
+		`{"type":"cost-state","totalCostUSD":-1}`:                                       {},
+		`{"type":"cost-state"}`:                                                         {},
+		`{"type":"user","totalCostUSD":3}`:                                              {},
+		`nonsense`:                                                                      {},
 	} {
-		got, ok := claude{}.Cost([]byte(line))
-		if !ok {
-			got = -1
-		}
-		if got != want {
+		usd, ofSession, ok := claude{}.Cost([]byte(line))
+		if got := (cost{usd, ofSession, ok}); got != want {
 			t.Errorf("%s: %v, want %v", line, got, want)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -31,6 +32,7 @@ func (command) Command(r Run) (Command, error) {
 		argv = append(argv, spec.Args...)
 	}
 	env := []string{
+		"SANDBOX_AGENT_NOTICE_FILE=" + r.NoticeFile,
 		"SANDBOX_AGENT_PROMPT_FILE=" + r.PromptFile,
 		"SANDBOX_AGENT_TASK_ID=" + r.Order.TaskID,
 		"SANDBOX_AGENT_MODE=" + string(r.Order.Mode),
@@ -42,6 +44,9 @@ func (command) Command(r Run) (Command, error) {
 	return Command{Argv: argv, Env: env, Stop: []syscall.Signal{syscall.SIGTERM}}, nil
 }
 
+// Notice is the plain text: the program looks for the file when it likes.
+func (command) Notice(_ Run, text string) ([]byte, error) { return []byte(text + "\n"), nil }
+
 func (command) Parser(Run) Parser { return &commandParser{} }
 
 // commandParser understands the schema in the package comment.
@@ -52,6 +57,7 @@ type commandParser struct {
 	lastError string
 	final     string
 	session   string
+	limit     *limit
 	claude    claudeParser // for scripts around that CLI
 }
 
@@ -62,7 +68,7 @@ func (p *commandParser) Line(line []byte) ([]workorder.Event, bool) {
 	}
 	typ := field[string](o, "type")
 	switch typ {
-	case "system", "assistant", "user", "result", "stream_event":
+	case "system", "assistant", "user", "result", "stream_event", "rate_limit_event":
 		if field[string](o, "session_id") == "" {
 			return nil, false
 		}
@@ -73,6 +79,12 @@ func (p *commandParser) Line(line []byte) ([]workorder.Event, bool) {
 			}
 		}
 		return ev, ok
+	case "limit":
+		p.limit = &limit{text: field[string](o, "text")}
+		if at, err := time.Parse(time.RFC3339, field[string](o, "resume_at")); err == nil {
+			p.limit.until = &at
+		}
+		return []workorder.Event{{Type: workorder.EventAgentError, Text: p.limit.reason()}}, true
 	case "step_start", "text", "tool_use", "step_finish", "error":
 		if s := field[string](o, "sessionID"); s != "" {
 			p.session = s
@@ -204,13 +216,13 @@ func (p *commandParser) addStep(part map[string]json.RawMessage) {
 	}
 	// The parts of a sum are looked at, too: two huge ones make a negative sum.
 	if sane(step) && sane(workorder.Usage{InputTokens: t.Output, OutputTokens: t.Reasoning}) {
-		p.steps = add(p.steps, step)
+		p.steps = Add(p.steps, step)
 	}
 }
 
 // total is what the agent has used so far.
 func (p *commandParser) total() *workorder.Usage {
-	u := add(add(p.usage, p.steps), p.claude.usage())
+	u := Add(Add(p.usage, p.steps), p.claude.usage())
 	u.CostSource = ""
 	if u.CostUSD != nil {
 		u.CostSource = costByHarness
@@ -218,11 +230,16 @@ func (p *commandParser) total() *workorder.Usage {
 	return &u
 }
 
-func (p *commandParser) Halt() string { return p.claude.Halt() }
+func (p *commandParser) Halt() string {
+	if p.limit != nil {
+		return p.limit.reason()
+	}
+	return p.claude.Halt()
+}
 
 func (p *commandParser) End(e Exit) Outcome {
 	out := Outcome{Verdict: Succeeded}
-	if p.claude.results > 0 {
+	if p.claude.results > 0 || p.claude.limited != nil {
 		out = p.claude.End(Exit{})
 	}
 	out.Usage = *p.total()
@@ -237,15 +254,18 @@ func (p *commandParser) End(e Exit) Outcome {
 		out.Verdict = Failed
 		out.Reason = because("the agent's command "+howItEnded(e), p.lastError, lastLine(e.Stderr))
 	}
+	if p.limit != nil {
+		out.Verdict, out.Reason, out.ResumeAt = Limited, p.limit.reason(), p.limit.until
+	}
 	return out
 }
 
 // costByHarness is the source of a cost that the agent itself computed.
 const costByHarness = "harness"
 
-// add sums two sane usages; the sum stays sane. The cost is unknown only when
+// Add sums two sane usages; the sum stays sane. The cost is unknown only when
 // both are.
-func add(a, b workorder.Usage) workorder.Usage {
+func Add(a, b workorder.Usage) workorder.Usage {
 	a.InputTokens = min(a.InputTokens+b.InputTokens, maxTokens)
 	a.OutputTokens = min(a.OutputTokens+b.OutputTokens, maxTokens)
 	a.CacheReadTokens = min(a.CacheReadTokens+b.CacheReadTokens, maxTokens)

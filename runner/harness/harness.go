@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -22,6 +23,9 @@ type Run struct {
 	Home       string
 	// Env is the environment that the agent will have, to look for what it needs.
 	Env []string
+	// NoticeFile is where a Notifier's agent finds what it is told while it works.
+	// There is no such file until then. Its folder cannot be written by the agent.
+	NoticeFile string
 }
 
 // Command is how the agent is started and stopped. The prompt is always on its
@@ -50,13 +54,29 @@ type Versioner interface {
 	VersionCommand() []string
 }
 
+// Resumer is a Harness whose agent can go on with a session that was stopped.
+type Resumer interface {
+	// Resume is Command for another process of the session Run.SessionID. What is in
+	// PromptFile is then what it is told in addition.
+	Resume(Run) (Command, error)
+}
+
+// Notifier is a Harness whose agent can be told something while it works.
+type Notifier interface {
+	// Notice is what to put into Run.NoticeFile so that the agent gets to know text
+	// at the next opportunity, once; or why it cannot be told.
+	Notice(r Run, text string) ([]byte, error)
+}
+
 // Recorder is a Harness whose agent leaves a transcript.
 type Recorder interface {
 	// Transcript is a slash-separated glob of it, relative to Run.Home.
 	Transcript(Run) string
-	// Cost reads the total cost out of one line of the transcript: the last word
-	// on it when the agent was killed before it could give its own result.
-	Cost(line []byte) (usd float64, ok bool)
+	// Cost reads what was spent so far out of one line of the transcript. It is
+	// how a budget is watched while the agent works, and the last word when
+	// it was killed before it could give its own result. ofSession: with the
+	// earlier processes of a session that was resumed; else of this process alone.
+	Cost(line []byte) (usd float64, ofSession, ok bool)
 }
 
 // Parser reads the standard output of one run. It is used by one goroutine.
@@ -86,13 +106,16 @@ const (
 	Failed    Verdict = "failed"
 	// Budget: the agent itself stopped at the budget.
 	Budget Verdict = "budget"
+	// Limited: a usage limit of the model's provider was reached; it goes on later.
+	Limited Verdict = "limited"
 )
 
 // Outcome is what a parser concludes.
 type Outcome struct {
 	Verdict   Verdict
-	Reason    string // one sentence; empty on success
-	Final     string // the agent's last words
+	Reason    string     // one sentence; empty on success
+	ResumeAt  *time.Time // when the limit is said to be over; nil: not said
+	Final     string     // the agent's last words
 	SessionID string
 	Version   string
 	Model     string

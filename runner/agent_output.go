@@ -1,0 +1,79 @@
+package runner
+
+import (
+	"fmt"
+
+	"github.com/sandbox-agent/sandbox-agent/runner/harness"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+func (a *agentRun) stdoutLine(line []byte, lost int64) {
+	a.heard.Add(1)
+	events, understood := a.parser.Line(line)
+	if !understood {
+		a.plainLine("stdout", line, lost)
+		return
+	}
+	for _, e := range events {
+		if e.Usage != nil {
+			if e.Usage.CostUSD != nil {
+				a.account(*e.Usage.CostUSD)
+			}
+			all := a.inAll(*e.Usage)
+			e.Usage = &all
+		}
+		if a.events.allow(len(e.Text)) {
+			a.emit(e)
+		}
+	}
+	if a.parser.Halt() != "" {
+		a.stop(errHalt)
+	}
+}
+
+func (a *agentRun) stderrLine(line []byte, lost int64) {
+	a.heard.Add(1)
+	a.plainLine("stderr", line, lost)
+}
+
+// plainLine is the way of a flood: nothing is allocated for a line that is dropped.
+func (a *agentRun) plainLine(stream string, line []byte, lost int64) {
+	if len(line) == 0 || !a.output.allow(len(line)) {
+		return
+	}
+	text := string(line[:min(len(line), redactWindow)])
+	if lost > 0 {
+		text = fmt.Sprintf("[line of %d bytes] %s", int64(len(line))+lost, text)
+	}
+	a.emit(workorder.Event{Type: workorder.EventAgentOutput, Name: stream, Text: text})
+}
+
+// inAll adds what the processes before this one used.
+func (a *agentRun) inAll(u workorder.Usage) workorder.Usage {
+	all := harness.Add(a.before.Usage, u)
+	if all.CostSource == "" {
+		all.CostSource = u.CostSource
+	}
+	return all
+}
+
+// account watches the budget while the agent works; usd is what this process has spent.
+func (a *agentRun) account(usd float64) {
+	if c := a.before.Usage.CostUSD; c != nil {
+		usd += *c
+	}
+	a.mu.Lock()
+	a.spent = max(a.spent, usd)
+	a.mu.Unlock()
+	a.tellOfMoney(usd)
+	if b := a.Order.MaxBudgetUSD; b != nil && usd > *b {
+		a.stop(errBudget)
+	}
+}
+
+// spentSoFar is what the agent is known to have spent, in US dollars.
+func (a *agentRun) spentSoFar() float64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.spent
+}

@@ -1,0 +1,117 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// watch waits for the process, sees to the later signals of the stop sequence,
+// and removes what the agent leaves.
+func (a *agentRun) watch(ctx context.Context, p *proc.Process, end *processEnd) (waitErr error) {
+	var beside sync.WaitGroup
+	beside.Go(func() { a.escalate(ctx, p) })
+	beside.Go(func() { end.hang = a.attend(ctx, p) })
+	waitErr = p.Wait()
+	// Asked at once: what ends the context from here on did not end the agent.
+	end.cause = stopped(ctx)
+	beside.Wait()
+	if !errors.Is(end.cause, errHang) {
+		end.hang = nil // it ended while we looked at it
+	}
+	p.Signal(syscall.SIGKILL) // the rest of its group
+	if a.others != nil {
+		end.left = a.others.sweep()
+	}
+	return waitErr
+}
+
+// attend looks after the agent while it works: for hangs, the cost, the time.
+func (a *agentRun) attend(ctx context.Context, p *proc.Process) *hang {
+	s := newScene(a.User, a.others)
+	s.agent = p.PID()
+	w := watchdog{window: a.Hang, look: s.look, heard: a.heard.Load, changed: a.Changed}
+	if w.window <= 0 {
+		w.window = a.Order.HangTimeout()
+	}
+	look, cost := time.NewTicker(w.interval()), time.NewTicker(costLook)
+	defer look.Stop()
+	defer cost.Stop()
+	var due <-chan time.Time
+	if left, ok := a.untilNotice(time.Now()); ok {
+		t := time.NewTimer(left)
+		defer t.Stop()
+		due = t.C
+	}
+	for {
+		select {
+		case <-p.Done():
+			return nil
+		case <-ctx.Done():
+			return nil
+		case now := <-due:
+			a.toldOfTime = true
+			a.tellOfTime(now)
+		case <-cost.C:
+			if usd := a.watchedCost(); usd != nil {
+				a.account(*usd)
+			}
+		case now := <-look.C:
+			if w.hung(now) {
+				h := &hang{quiet: now.Sub(w.quiet)}
+				a.hung(h, s)
+				return h
+			}
+		}
+	}
+}
+
+// watchedCost is what the transcript says while there is a budget to watch.
+func (a *agentRun) watchedCost() *float64 {
+	if a.Order.MaxBudgetUSD == nil {
+		return nil
+	}
+	return a.costs.read()
+}
+
+// hung saves the evidence and then stops the agent.
+func (a *agentRun) hung(h *hang, s *scene) {
+	agents, beside := s.look()
+	h.what = a.Redact.String(s.hanging(agents))
+	e := workorder.Event{Type: workorder.EventHang, Status: "ended"}
+	if err := a.saveHang(h, s.agent, agents, beside); err != nil {
+		a.emit(workorder.Event{Type: workorder.EventWarning, Text: err.Error()})
+	}
+	if a.canResume() {
+		e.Status = "resumed"
+	}
+	e.Path, e.Text = h.path, h.reason()
+	a.emit(e)
+	a.stop(errHang)
+}
+
+// escalate sends the second and later stop signals, evenly over the grace.
+func (a *agentRun) escalate(ctx context.Context, p *proc.Process) {
+	select {
+	case <-p.Done():
+		return
+	case <-ctx.Done():
+	}
+	p.Signal(syscall.SIGCONT) // a stopped process acts on no other signal
+	step := workorder.AgentGrace / time.Duration(len(a.cmd.Stop))
+	for _, sig := range a.cmd.Stop[1:] {
+		t := time.NewTimer(step)
+		select {
+		case <-p.Done():
+			t.Stop()
+			return
+		case <-t.C:
+			p.Signal(sig)
+		}
+	}
+}

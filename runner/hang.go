@@ -1,0 +1,203 @@
+package runner
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Bounds of the evidence on a hang: an agent can start any number of processes,
+// with any number of arguments.
+const (
+	maxShown   = 200 // processes
+	maxCommand = 500 // bytes of a command line
+	maxStack   = 4 << 10
+	maxHanging = 200 // bytes of the command named in a reason
+)
+
+// hang is what is known of one.
+type hang struct {
+	quiet time.Duration // without a sign of life
+	what  string        // the command that hangs
+	path  string        // of the evidence, relative to OutDir; empty when it could not be saved
+}
+
+func (h *hang) reason() string {
+	s := fmt.Sprintf("the agent showed no sign of life for %s: no output, no change in the work tree, no CPU time, no process that began or ended", duration(h.quiet))
+	if h.what != "" {
+		s += "; what hung: " + h.what
+	}
+	return s
+}
+
+// duration is d as people write it: 15m, not 15m0.000000001s.
+func duration(d time.Duration) string {
+	d = d.Round(time.Second)
+	s := d.String()
+	if d >= time.Minute {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if d >= time.Hour {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// hanging names what an agent waits for: the youngest process of it that has no
+// child, if that is not the agent itself.
+func (s *scene) hanging(agents []process) string {
+	parents := map[int]bool{}
+	for _, p := range agents {
+		parents[p.parent] = true
+	}
+	var leaf *process
+	for i, p := range agents {
+		if p.pid != s.agent && !parents[p.pid] && (leaf == nil || p.age() > leaf.age()) {
+			leaf = &agents[i]
+		}
+	}
+	if leaf == nil {
+		return ""
+	}
+	return s.table.command(leaf.pid, maxHanging)
+}
+
+// age orders processes by when they began: the larger, the younger.
+func (p process) age() int64 {
+	n, _ := strconv.ParseInt(p.began, 10, 64) // parseStat took it from the kernel
+	return n
+}
+
+// command is the command line of a process on one line, or its name in brackets.
+func (t processTable) command(pid, size int) string {
+	b := t.read(pid, "cmdline")
+	if b == "" {
+		return "[" + strings.TrimSpace(t.read(pid, "comm")) + "]"
+	}
+	return cut(printable(strings.TrimRight(b, "\x00")), size)
+}
+
+// printable puts text of an untrusted process on one line.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, s)
+}
+
+// read is the content of a file of a process; empty when it cannot be read.
+func (t processTable) read(pid int, name string) string {
+	b, err := os.ReadFile(t.file(pid, name))
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
+// saveHang writes what can be seen of a hang while it lasts.
+func (a *agentRun) saveHang(h *hang, pid int, agents, beside []process) error {
+	a.hangs++
+	name := fmt.Sprintf("%s/hang-%d.txt", workorder.EvidenceDir, a.hangs)
+	path := a.logPath(name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("create evidence folder: %w", err)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n%s, agent %s, pid %d\n", h.reason(), time.Now().UTC().Format(time.RFC3339), a.harness.Name(), pid)
+	b.WriteString("\nProcesses of the agent:\n")
+	procTable.describe(&b, agents)
+	if len(beside) > 0 {
+		b.WriteString("\nProcesses that were there before it:\n")
+		procTable.describe(&b, beside)
+	}
+	b.WriteString("\nWhat they wait for:\n")
+	for _, p := range agents[:min(len(agents), maxShown)] {
+		procTable.waiting(&b, p.pid)
+	}
+	for name, tail := range map[string]*proc.Tail{"output": a.stdout, "standard error": a.stderr} {
+		fmt.Fprintf(&b, "\nThe end of its %s:\n%s\n", name, tail)
+	}
+	if err := os.WriteFile(path, []byte(a.Redact.String(b.String())), 0o644); err != nil {
+		return fmt.Errorf("save evidence of a hang: %w", err)
+	}
+	h.path = name
+	a.evidence = append(a.evidence, workorder.Evidence{Name: fmt.Sprintf("hang %d", a.hangs), Path: name, Kind: "hang"})
+	return nil
+}
+
+// describe prints processes as a tree, with their age and CPU time in seconds and
+// the number of their open files.
+func (t processTable) describe(b *strings.Builder, list []process) {
+	fmt.Fprintf(b, "%8s %8s %s %8s %8s %5s %-24s %s\n", "PID", "PPID", "S", "AGE", "CPU", "FILES", "WAITS IN", "COMMAND")
+	below := map[int][]process{}
+	there := map[int]bool{}
+	for _, p := range list {
+		there[p.pid] = true
+	}
+	for _, p := range list {
+		up := p.parent
+		if !there[up] {
+			up = 0
+		}
+		below[up] = append(below[up], p)
+	}
+	var uptime float64
+	if up, err := os.ReadFile(filepath.Join(string(t), "uptime")); err == nil {
+		_, _ = fmt.Sscan(string(up), &uptime) // without it ages are negative, which is plain enough
+	}
+	shown := 0
+	var show func(up, depth int)
+	show = func(up, depth int) {
+		for _, p := range below[up] {
+			if shown++; shown > maxShown || depth > maxAncestors {
+				continue
+			}
+			files := "?"
+			if fds, err := os.ReadDir(t.file(p.pid, "fd")); err == nil {
+				files = strconv.Itoa(len(fds))
+			}
+			fmt.Fprintf(b, "%8d %8d %s %8.0f %8.2f %5s %-24s %s%s\n", p.pid, p.parent, p.state, uptime-float64(p.age())/clockTicks,
+				float64(p.ticks)/clockTicks, files, t.read(p.pid, "wchan"), strings.Repeat("  ", depth), t.command(p.pid, maxCommand))
+			show(p.pid, depth+1)
+		}
+	}
+	show(0, 0)
+	if shown > maxShown {
+		fmt.Fprintf(b, "and %d more\n", shown-maxShown)
+	}
+}
+
+// waiting prints the system call and, where the kernel lets us, the kernel's
+// stack of each thread that waits in another way than its process.
+func (t processTable) waiting(b *strings.Builder, pid int) {
+	threads, err := os.ReadDir(t.file(pid, "task"))
+	if err != nil {
+		return // it ended
+	}
+	fmt.Fprintf(b, "%d:\n", pid)
+	var said []string
+	for _, th := range threads {
+		text := ""
+		if call := t.read(pid, "task/"+th.Name()+"/syscall"); call != "" {
+			text += "  system call " + strings.TrimSpace(call) + "\n"
+		}
+		stack := t.read(pid, "task/"+th.Name()+"/stack")
+		for line := range strings.Lines(cut(stack, maxStack)) {
+			text += "    " + strings.TrimSpace(line) + "\n"
+		}
+		if !slices.Contains(said, text) {
+			said = append(said, text)
+			b.WriteString(text)
+		}
+	}
+}

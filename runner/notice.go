@@ -1,0 +1,112 @@
+package runner
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/runner/harness"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// noticeShare is how much of the money or the time is used up when the agent is
+// told: early enough to bring something to an end, late enough to be worth stopping for.
+const noticeShare = 0.8
+
+const noticeAdvice = "Commit what is worth keeping now; what is uncommitted is saved too, " +
+	"but a commit with a message is easier to continue from."
+
+// notices tells the agent what it should know while it works. It is safe for
+// concurrent use.
+type notices struct {
+	dir, file string
+
+	mu    sync.Mutex
+	texts []string
+	money bool // it has been told of that
+}
+
+// newNotices makes a folder that the agent can read and not write.
+func newNotices() (*notices, error) {
+	dir, err := os.MkdirTemp("", "sandbox-agent-notice-")
+	if err != nil {
+		return nil, fmt.Errorf("create folder for notices: %w", err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		_ = os.RemoveAll(dir)
+		return nil, fmt.Errorf("open folder for notices: %w", err)
+	}
+	return &notices{dir: dir, file: filepath.Join(dir, "notice")}, nil
+}
+
+func (n *notices) remove() { _ = os.RemoveAll(n.dir) }
+
+// tell adds text to what the agent has been told, and reports it.
+func (a *agentRun) tell(text string) {
+	n := a.notices
+	n.mu.Lock()
+	n.texts = append(n.texts, text)
+	err := n.write(a.harness, a.run)
+	n.mu.Unlock()
+	e := workorder.Event{Type: workorder.EventNotice, Status: "ok", Text: text}
+	if err != nil {
+		e.Status, e.Text = "error", "the agent cannot be told: "+err.Error()+": "+text
+	}
+	a.emit(e)
+}
+
+// write replaces the file in one piece, because it may be read at any moment.
+func (n *notices) write(h harness.Harness, r harness.Run) error {
+	teller, ok := h.(harness.Notifier)
+	if !ok {
+		return fmt.Errorf("harness %s has no way to", h.Name())
+	}
+	b, err := teller.Notice(r, strings.Join(n.texts, "\n\n"))
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(n.file+".new", b, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(n.file+".new", n.file)
+}
+
+// tellOfMoney is called with what the agent has spent in this attempt.
+func (a *agentRun) tellOfMoney(spent float64) {
+	b := a.Order.MaxBudgetUSD
+	if b == nil || spent < noticeShare**b {
+		return
+	}
+	a.notices.mu.Lock()
+	told := a.notices.money
+	a.notices.money = true
+	a.notices.mu.Unlock()
+	if told {
+		return
+	}
+	earlier := ""
+	if a.SpentUSD > 0 {
+		earlier = fmt.Sprintf(" of this attempt (earlier ones cost $%.2f)", a.SpentUSD)
+	}
+	a.tell(fmt.Sprintf("More than %.0f %% of the money%s is spent: $%.2f of $%.2f, about $%.2f are left. You are stopped when it is spent. %s",
+		100*noticeShare, earlier, spent, *b, max(*b-spent, 0), noticeAdvice))
+}
+
+// tellOfTime is called when it is time to.
+func (a *agentRun) tellOfTime(now time.Time) {
+	all := a.Deadline.Sub(a.began)
+	a.tell(fmt.Sprintf("%.0f %% of the time is used up: %s of %s, about %s are left. You are stopped when it is over. %s",
+		100*noticeShare, duration(now.Sub(a.began)), duration(all), duration(max(a.Deadline.Sub(now), 0)), noticeAdvice))
+}
+
+// untilNotice is the time until tellOfTime is due; ok is false when it never is.
+func (a *agentRun) untilNotice(now time.Time) (left time.Duration, ok bool) {
+	all := a.Deadline.Sub(a.began)
+	if a.Deadline.IsZero() || all <= 0 || a.toldOfTime {
+		return 0, false
+	}
+	return a.began.Add(time.Duration(noticeShare * float64(all))).Sub(now), true
+}
