@@ -141,10 +141,12 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	if err != nil {
 		return nil, err
 	}
+	repo := newRepository(log, env, p, space, emit, mask.String)
+	t.cfg.Changed = repo.changed
 	return &boot.Box{
 		Order: o, Rec: rec, Log: log, Space: space, Task: t, Engine: eng,
 		Services: &serviceStack{engine: eng, order: o, task: t, emit: emit, warn: warn, clean: mask.Writer, log: log, logs: space.LogDir},
-		Repo:     newRepository(log, env, p, space, emit),
+		Repo:     repo,
 	}, nil
 }
 

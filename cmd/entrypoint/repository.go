@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
@@ -23,14 +25,19 @@ type repository struct {
 	env   *workorder.Envelope
 	out   string // folder that leaves the box
 	ssh   string // folder for the SSH key
+
+	mu                  sync.Mutex
+	keeper              *publish.Keeper
+	lost, closed        chan struct{}
+	loseOnce, closeOnce sync.Once
 }
 
-func newRepository(log *slog.Logger, env *workorder.Envelope, p paths, space *workspace.Workspace, emit func(workorder.Event)) *repository {
+func newRepository(log *slog.Logger, env *workorder.Envelope, p paths, space *workspace.Workspace, emit func(workorder.Event), clean func(string) string) *repository {
 	pub := &publish.Publisher{
-		Order: &env.Order, Dir: p.git, Workspace: space.Dir, User: space.User, Home: space.Home, Emit: emit,
+		Order: &env.Order, Dir: p.git, Workspace: space.Dir, User: space.User, Home: space.Home, Emit: emit, Clean: clean,
 	}
 	return &repository{
-		env: env, pub: pub, space: space, out: p.out, ssh: p.ssh,
+		env: env, pub: pub, space: space, out: p.out, ssh: p.ssh, lost: make(chan struct{}), closed: make(chan struct{}),
 		gate: &gateway.Git{Remote: env.Order.CloneURL, Mirror: pub.Mirror().Dir, Refresh: pub.Refresh, Log: log},
 	}
 }
@@ -75,6 +82,15 @@ func (r *repository) Clone(ctx context.Context) (boot.Cloned, error) {
 	if err != nil {
 		return boot.Cloned{}, err
 	}
+	claimed, err := r.pub.Claim(ctx, base, sha)
+	switch {
+	case errors.Is(err, publish.ErrExists):
+		return boot.Cloned{}, refusal{err}
+	case err != nil:
+		return boot.Cloned{}, err
+	}
+	// The branch is what the remote calls it, in all that follows.
+	r.env.Order.TargetBranch = claimed.State.TargetBranch
 	// The gateway outlives the step that starts it.
 	by, err := r.gate.Start(context.WithoutCancel(ctx))
 	if err != nil {
@@ -83,15 +99,87 @@ func (r *repository) Clone(ctx context.Context) (boot.Cloned, error) {
 	if err := r.space.ConfigureGit(r.pub.Order.Author, []string{r.space.Dir, r.pub.Mirror().Dir}, r.pub.Order.CloneURL, by); err != nil {
 		return boot.Cloned{}, err
 	}
-	return boot.Cloned{Base: base, BaseSHA: sha, Head: sha, Attempt: 1, State: &workorder.State{}}, r.pub.Checkout(ctx, base, sha)
+	c := boot.Cloned{Base: claimed.Base, BaseSHA: claimed.BaseSHA, Head: claimed.Head, Attempt: claimed.Attempt, State: claimed.State}
+	if c.Restored, err = r.pub.Checkout(ctx, claimed); err != nil {
+		return boot.Cloned{}, err
+	}
+	if c.Restored != nil {
+		c.Head = c.Restored.Head
+		if c.Commits, err = r.pub.History(ctx); err != nil {
+			return boot.Cloned{}, err
+		}
+		if c.Changed, err = r.pub.RestoredPaths(ctx); err != nil {
+			return boot.Cloned{}, err
+		}
+	}
+	r.keep(ctx, publish.KeepOptions{})
+	return c, nil
 }
 
-func (r *repository) Save()                                            {}
-func (r *repository) Flush()                                           {}
-func (r *repository) Push()                                            {}
-func (r *repository) Settle(context.Context)                           {}
-func (r *repository) Lost() <-chan struct{}                            { return nil }
-func (r *repository) Release(context.Context, workorder.Attempt) error { return nil }
+// refusal is an order that cannot be obeyed.
+type refusal struct{ error }
+
+func (refusal) EndedBy() workorder.EndedBy { return workorder.ByOrder }
+func (e refusal) Unwrap() error            { return e.error }
+
+// keep starts a keeper, which outlives the step that starts it.
+func (r *repository) keep(ctx context.Context, o publish.KeepOptions) *publish.Keeper {
+	k := r.pub.Keep(context.WithoutCancel(ctx), o)
+	r.mu.Lock()
+	r.keeper = k
+	if o.CommitsOnly {
+		k.Begin()
+		k.Flush()
+	}
+	r.mu.Unlock()
+	go func() {
+		select {
+		case <-k.Lost():
+			r.loseOnce.Do(func() { close(r.lost) })
+		case <-r.closed:
+		}
+	}()
+	return k
+}
+
+// current is the keeper, nil before there is one.
+func (r *repository) current() *publish.Keeper {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.keeper
+}
+
+func (r *repository) Save() {
+	if k := r.current(); k != nil {
+		k.Begin()
+	}
+}
+
+func (r *repository) Flush() {
+	if k := r.current(); k != nil {
+		k.Flush()
+	}
+}
+
+func (r *repository) Settle(ctx context.Context) {
+	if k := r.current(); k != nil {
+		k.Stop(ctx)
+	}
+}
+
+func (r *repository) Push() {
+	r.keep(context.Background(), publish.KeepOptions{CommitsOnly: true})
+}
+
+func (r *repository) Lost() <-chan struct{} { return r.lost }
+
+// changed is when the keeper last saw a change in the work tree.
+func (r *repository) changed() time.Time {
+	if k := r.current(); k != nil {
+		return k.Changed()
+	}
+	return time.Time{}
+}
 
 func (r *repository) Baseline(ctx context.Context) error { return r.pub.Baseline(ctx) }
 
@@ -99,12 +187,23 @@ func (r *repository) Commit(ctx context.Context, message string) error {
 	return r.pub.Commit(ctx, message)
 }
 
-func (r *repository) Land(ctx context.Context, baseSHA string, _ boot.End) boot.Landing {
-	l := r.pub.Land(ctx, baseSHA, filepath.Join(r.out, workorder.BundleFile))
-	return boot.Landing{Head: l.Head, Commits: l.Commits, Pushed: l.Pushed, Bundle: l.Bundle, Warnings: l.Warnings, Err: l.Err}
+func (r *repository) Land(ctx context.Context, baseSHA string, end boot.End) boot.Landing {
+	r.Settle(ctx)
+	l := r.pub.Land(ctx, baseSHA, filepath.Join(r.out, workorder.BundleFile), end)
+	return boot.Landing{
+		Head: l.Head, Commits: l.Commits, Pushed: l.Pushed, Bundle: l.Bundle, Checkpoint: l.Checkpoint, Warnings: l.Warnings, Err: l.Err,
+	}
 }
 
-func (r *repository) Close() { r.gate.Stop() }
+func (r *repository) Release(ctx context.Context, end workorder.Attempt) error {
+	r.Settle(ctx)
+	return r.pub.Release(ctx, end)
+}
+
+func (r *repository) Close() {
+	r.gate.Stop()
+	r.closeOnce.Do(func() { close(r.closed) })
+}
 
 // leftArchive is the archive's place in the output.
 const leftArchive = workorder.EvidenceDir + "/uncommitted.tar.gz"
@@ -116,8 +215,16 @@ func (r *repository) Archive(ctx context.Context, whole bool) (string, error) {
 	return leftArchive, nil
 }
 
+// release gives the lease back for a boot that died before there was any work.
+func (r *repository) release(ctx context.Context, end workorder.Attempt) error {
+	if err := r.authenticate(); err != nil {
+		return err
+	}
+	return r.Release(ctx, end)
+}
+
 // rescue lands for a boot that died.
-func (r *repository) rescue(ctx context.Context, baseSHA string, commit bool) boot.Landing {
+func (r *repository) rescue(ctx context.Context, baseSHA string, commit bool, end boot.End) boot.Landing {
 	if err := r.authenticate(); err != nil {
 		return boot.Landing{Err: err}
 	}
@@ -128,7 +235,7 @@ func (r *repository) rescue(ctx context.Context, baseSHA string, commit bool) bo
 		left = r.Commit(slice, boot.LeftoverMessage)
 		cancel()
 	}
-	l := r.Land(ctx, baseSHA, nil)
+	l := r.Land(ctx, baseSHA, end)
 	boot.Keep(ctx, r, &l, left)
 	return l
 }

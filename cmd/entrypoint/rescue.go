@@ -48,19 +48,32 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 	}()
 	before := rec.Result()
 	cred, err := sandboxUser()
-	if err != nil || before.BaseSHA == "" || !reached(&before, "agent") {
+	if err != nil || before.BaseSHA == "" {
 		return rescueEnd(log, rec.Finish, reason, boot.Landing{})
+	}
+	repo := newRepository(log, env, boxPaths(), &workspace.Workspace{Dir: workorder.Workspace, User: cred, Home: workorder.SandboxHome}, rec.Emit, mask.String)
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	end := func(_ []workorder.Commit, head string) workorder.Attempt {
+		r := rec.Result()
+		r.Status, r.EndedBy, r.Reason = workorder.StatusError, workorder.ByBox, reason
+		return boot.AttemptOf(&r, head)
+	}
+	if !reached(&before, "agent") {
+		// There is no work yet; only the lease is given back.
+		code := rescueEnd(log, rec.Finish, reason, boot.Landing{Head: before.HeadSHA})
+		if err := repo.release(ctx, end(nil, before.HeadSHA)); err != nil {
+			log.Warn("rescue: release the task's lease", "error", err)
+		}
+		return code
 	}
 	// The agent may outlive boot, and would go on writing.
 	proc.Sweep(cred.UID, nil)
 	if err := rec.ReleaseForLanding(); err != nil {
 		log.Warn("rescue", "error", err)
 	}
-	repo := newRepository(log, env, boxPaths(), &workspace.Workspace{Dir: workorder.Workspace, User: cred, Home: workorder.SandboxHome}, rec.Emit)
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
 	// Once validation has begun, what is uncommitted is its own.
-	return rescueEnd(log, rec.Finish, reason, repo.rescue(ctx, before.BaseSHA, !reached(&before, "validate")))
+	return rescueEnd(log, rec.Finish, reason, repo.rescue(ctx, before.BaseSHA, !reached(&before, "validate"), end))
 }
 
 // reached reports whether the step had begun.
