@@ -161,7 +161,8 @@ func (p *pickUp) held(ctx context.Context, id, asked string) (verdict, error) {
 	last := state{status: rec.Status, by: rec.EndedBy, resumeAt: rec.ResumeAt, ran: rec.Box != ""}
 	switch p.judge(last) {
 	case goesOn:
-		return verdict{}, p.next(ctx, rec)
+		until, err := p.next(ctx, rec)
+		return verdict{until: until}, err
 	case parked:
 		if p.wait {
 			return verdict{until: *rec.ResumeAt}, nil
@@ -273,26 +274,20 @@ func (p *pickUp) show(res *workorder.Result, rec *store.Record) {
 	}
 }
 
-// next carries out the next attempt of a task of this state folder.
-func (p *pickUp) next(ctx context.Context, rec *store.Record) error {
+// next carries out the next attempt of a task of this state folder, or says until
+// when that has to wait.
+func (p *pickUp) next(ctx context.Context, rec *store.Record) (until time.Time, err error) {
 	if err := p.remember(rec); err != nil {
-		return err
+		return until, err
 	}
-	r, err := p.a.loadGround(ctx, p.o)
+	r, on, err := p.look(ctx)
 	if err != nil {
-		return err
-	}
-	if err := p.credentials(ctx, r); err != nil {
-		return err
-	}
-	on, err := p.ask(ctx, r)
-	if err != nil {
-		return err
+		return until, err
 	}
 	if last := on.last(); last != nil && !rec.Knows(last.ID) {
 		// Another machine went on with it.
-		if stop, err := p.elsewhere(ctx, on, last); stop {
-			return err
+		if stop, until, err := p.elsewhere(on, last); stop {
+			return until, err
 		}
 	}
 	if !on.known {
@@ -301,13 +296,10 @@ func (p *pickUp) next(ctx context.Context, rec *store.Record) error {
 		err = p.order(r, on, cmp.Or(p.branch, rec.TargetBranch), rec.Branch)
 	}
 	if err != nil {
-		return err
-	}
-	if rec.Dir != p.st.TaskDir(rec.TaskID) {
-		r.job.OutDir = filepath.Dir(rec.Dir)
+		return until, err
 	}
 	on.tell(r.job, rec)
-	return p.start(ctx, r, func(l *launch.Launcher) (*workorder.Result, error) { return l.Resume(ctx, p.a.Hard, r.job, rec) })
+	return until, p.start(ctx, r, func(l *launch.Launcher) (*workorder.Result, error) { return l.Resume(ctx, p.a.Hard, r.job, rec) })
 }
 
 // credentials fetches secrets into a job that is made later.
@@ -378,7 +370,11 @@ func (p *pickUp) remember(rec *store.Record) error {
 			return usage("the output of %s lies in %s: all attempts of a task lie together, leave out --out", rec.TaskID, rec.Dir)
 		}
 	}
-	if _, given := o.sources["project"]; !given {
+	if _, given := o.sources["project"]; !given && rec.Request.ProjectFile == "" {
+		if !p.create {
+			return fault.New(workorder.ExitNoProject, fmt.Errorf("the project file of task %s is not recorded", rec.TaskID), "give the project: --project")
+		}
+	} else if !given {
 		o.project = rec.Request.ProjectFile
 		if _, err := os.Stat(o.project); filepath.IsAbs(o.project) && err != nil {
 			return fault.New(workorder.ExitNoProject, fmt.Errorf("read the project file of task %s: %w", rec.TaskID, err), "give the project: --project")
@@ -411,7 +407,13 @@ func (p *pickUp) unknown(ctx context.Context) error {
 		return p.nowhere(r)
 	}
 	if last := on.last(); last != nil {
-		if stop, err := p.elsewhere(ctx, on, last); stop {
+		stop, until, err := p.elsewhere(on, last)
+		if err == nil && !until.IsZero() {
+			if err = p.waitUntil(ctx, until); err == nil {
+				return p.unknown(ctx) // much may have happened since
+			}
+		}
+		if stop {
 			return err
 		}
 	}
@@ -444,29 +446,28 @@ func (p *pickUp) nowhere(r *resolved) error {
 }
 
 // elsewhere decides by what the remote knows of an attempt of another machine.
-// stop says that there is no next one now.
-func (p *pickUp) elsewhere(ctx context.Context, on *remoteTask, last *workorder.Attempt) (stop bool, err error) {
+// stop says that there is no next one now, but perhaps one later.
+func (p *pickUp) elsewhere(on *remoteTask, last *workorder.Attempt) (stop bool, until time.Time, err error) {
 	if last.Status == "" {
-		return false, nil // the box finds out whether it still lives
+		return false, until, nil // the box finds out whether it still lives
 	}
 	s := state{status: last.Status, by: last.EndedBy, resumeAt: last.ResumeAt, ran: true}
 	d := p.judge(s)
-	if d == parked && p.wait {
-		return false, p.waitUntil(ctx, *last.ResumeAt)
-	}
 	tell := func() error {
 		p.show(on.result(last), nil)
 		return ended(last.Status, last.EndedBy)
 	}
 	switch {
 	case d == goesOn:
-		return false, nil
+		return false, until, nil
+	case d == parked && p.wait:
+		return true, *last.ResumeAt, nil
 	case d == parked:
-		return true, p.parked(s, tell)
+		return true, until, p.parked(s, tell)
 	case p.create:
-		return true, tell()
+		return true, until, tell()
 	}
-	return true, p.done(s)
+	return true, until, p.done(s)
 }
 
 // rehearse prints what would be done.

@@ -197,7 +197,7 @@ type boxState struct {
 func (a *App) state(st *store.Store, r *store.Record, boxes map[boxKey]boxState, engineErr error) taskState {
 	s := taskState{
 		TaskID: r.TaskID, Project: r.Project, Task: r.Task, Branch: r.TargetBranch, CreatedAt: r.CreatedAt, Dir: r.Dir,
-		Container: r.Box, EndedBy: r.EndedBy, Attempt: r.Number(), Resumable: r.Resumable(), ResumeAt: r.ResumeAt,
+		Container: r.Box, EndedBy: r.EndedBy, Attempt: r.Number(), ResumeAt: r.ResumeAt,
 	}
 	b, here := boxes[boxKey{r.TaskID, r.AttemptID}]
 	s.Kept = r.Collected && r.Keep && here
@@ -222,5 +222,6 @@ func (a *App) state(st *store.Store, r *store.Record, boxes map[boxKey]boxState,
 	default:
 		s.Status = string(workorder.StatusLost)
 	}
+	s.Resumable = workorder.Resumable(workorder.Status(s.Status), s.EndedBy)
 	return s
 }

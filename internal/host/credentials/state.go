@@ -10,6 +10,7 @@ import (
 	"github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/config"
 	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	"github.com/go-git/go-git/v5/storage/memory"
 
@@ -78,15 +79,11 @@ func fetchState(ctx context.Context, remote, ref string, cred *workorder.GitCred
 	if err != nil {
 		return nil, err
 	}
-	repo, err := git.Open(st, nil)
+	tip, err := st.Reference(plumbing.ReferenceName(ref))
 	if err != nil {
 		return nil, err
 	}
-	tip, err := repo.Storer.Reference(plumbing.ReferenceName(ref))
-	if err != nil {
-		return nil, err
-	}
-	commit, err := repo.CommitObject(tip.Hash())
+	commit, err := object.GetCommit(st, tip.Hash())
 	if err != nil {
 		return nil, err
 	}

@@ -116,6 +116,25 @@ func plainText(e workorder.Event) string {
 		return name + " | " + text
 	case workorder.EventPush:
 		return "push " + shortRef(e.Name) + ": " + words(status, short(e.Text))
+	case workorder.EventCheckpoint:
+		if status != "ok" {
+			return "checkpoint: " + words(status, text)
+		}
+		return "checkpoint: " + words("saved", short(e.Text), spent(e))
+	case workorder.EventLease:
+		return "lease: " + words(status, text)
+	case workorder.EventRestored:
+		if status != "ok" {
+			return "restore: " + words(status, text)
+		}
+		return "restored " + short(e.Text)
+	case workorder.EventNotice:
+		if status != "ok" {
+			return "the agent cannot be told: " + text
+		}
+		return "the agent is told: " + text
+	case workorder.EventHang:
+		return "hang: " + words(status, text, oneLine(e.Path))
 	case workorder.EventWarning:
 		return "warning: " + text
 	case workorder.EventResult:

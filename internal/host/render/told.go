@@ -34,8 +34,12 @@ const (
 )
 
 // told remembers what was said of the agent and of the checks: the steps of
-// these names would say it a second time.
-type told struct{ agent, validate verdict }
+// these names would say it a second time. Of checkpoints, one a minute, the first is
+// worth a line, and those that fail.
+type told struct {
+	agent, validate verdict
+	saved           bool
+}
 
 // again notes the event and reports whether it only repeats what was said.
 func (t *told) again(e workorder.Event) bool {
@@ -51,6 +55,10 @@ func (t *told) again(e workorder.Event) bool {
 			v = bad
 		}
 		t.validate = max(t.validate, v)
+	case workorder.EventCheckpoint:
+		before := t.saved
+		t.saved = e.Status == "ok"
+		return before && t.saved
 	case workorder.EventStepStarted:
 		return e.Name == kindAgent || e.Name == kindValidate
 	case workorder.EventStepFinished:

@@ -54,6 +54,7 @@ type ttyRenderer struct {
 	screen  screen
 	tasks   []*task
 	usage   string
+	saved   time.Time // of the last checkpoint
 	gap     gap
 	told    told
 	drawn   time.Time
@@ -159,6 +160,24 @@ func (r *ttyRenderer) apply(e workorder.Event) {
 		} else {
 			r.print(dim, "↑ ", "pushed "+words(shortRef(e.Name), short(e.Text)), 1)
 		}
+	case workorder.EventCheckpoint:
+		if e.Status == "ok" {
+			r.saved = e.Time // said beside the agent
+		} else {
+			r.print(yellow, "! ", plainText(e), 3)
+		}
+	case workorder.EventLease:
+		if e.Status == "waiting" || e.Status == "lost" {
+			r.print(yellow, "! ", plainText(e), 3)
+		}
+	case workorder.EventRestored, workorder.EventNotice:
+		if e.Status == "ok" {
+			r.print(cyan, "● ", plainText(e), 3)
+		} else {
+			r.print(yellow, "! ", plainText(e), 3)
+		}
+	case workorder.EventHang:
+		r.print(yellow, "! ", plainText(e), 3)
 	case workorder.EventWarning:
 		r.print(yellow, "! ", Clean(e.Text), maxTextLines)
 	case workorder.EventResult:
@@ -336,6 +355,18 @@ func (r *ttyRenderer) draw() {
 	r.pending = r.pending[:0]
 }
 
+// ago says how long ago the work was saved.
+func ago(saved, now time.Time) string {
+	if saved.IsZero() {
+		return ""
+	}
+	d := max(0, now.Sub(saved))
+	if d < time.Minute {
+		return fmt.Sprintf("saved %d s ago", d/time.Second)
+	}
+	return "saved " + elapsed(d) + " ago"
+}
+
 // liveLines is the live part now.
 func (r *ttyRenderer) liveLines() []string {
 	p := paint(r.o.Color)
@@ -361,8 +392,8 @@ func (r *ttyRenderer) liveLines() []string {
 			label = t.kind + " " + t.name
 		}
 		rest := t.note
-		if t.kind == kindAgent && r.usage != "" {
-			rest = words(r.usage, rest)
+		if t.kind == kindAgent {
+			rest = join(" · ", r.usage, ago(r.saved, now), rest)
 		}
 		head := cut(fmt.Sprintf("%s %s", label, elapsed(now.Sub(t.started))), width-2)
 		tail := cut(rest, width-4-columns(head))

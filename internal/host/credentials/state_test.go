@@ -1,0 +1,65 @@
+package credentials_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+func TestTaskState(t *testing.T) {
+	t.Parallel()
+	const id = "T-A1B2C3D4"
+	srv := gittest.New(t, "tok")
+	url := srv.Create(t, "r.git", nil)
+	bare := filepath.Join(srv.Root, "r.git")
+	cred := &workorder.GitCredential{Username: "u", Token: "tok"}
+	f := credentials.New(func(string) string { return "" })
+	if branches, state, err := f.TaskRefs(t.Context(), url, id, cred); err != nil || state || len(branches) > 0 {
+		t.Errorf("a task that the remote does not know: %v %v %v", branches, state, err)
+	}
+	for _, b := range []string{"agent/" + id, "agent/" + id + "-x", "agent/" + id + "5", "agent/T-A1B2C3D5-x"} {
+		gittest.Git(t, bare, "branch", b, "main")
+	}
+	put := func(content string) {
+		work := t.TempDir()
+		gittest.Git(t, work, "init", "-q")
+		if err := os.WriteFile(filepath.Join(work, workorder.StateFile), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		gittest.Git(t, work, "add", "-A")
+		gittest.Git(t, work, "commit", "-q", "-m", "state")
+		gittest.Git(t, work, "push", "-q", "-f", bare, "HEAD:"+workorder.StateRef(id))
+	}
+	want := workorder.State{TaskID: id, Task: "do it", TargetBranch: "agent/" + id + "-x", Attempts: []workorder.Attempt{{ID: "00000000000000a1", Number: 1}}}
+	b, err := want.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(string(b))
+	branches, state, err := f.TaskRefs(t.Context(), url, id, cred)
+	slices.Sort(branches)
+	if err != nil || !state || strings.Join(branches, " ") != "agent/"+id+" agent/"+id+"-x" {
+		t.Errorf("%v %v %v", branches, state, err)
+	}
+	got, err := f.State(t.Context(), url, id, cred)
+	if err != nil || got.Task != want.Task || got.Last().ID != want.Last().ID {
+		t.Errorf("%+v, %v", got, err)
+	}
+	put("{}")
+	if _, err := f.State(t.Context(), url, id, cred); err == nil {
+		t.Error("a state of nothing was read")
+	}
+	if _, _, err := f.TaskRefs(t.Context(), url, id, nil); fault.Code(err) != workorder.ExitGit || fault.Hint(err) == "" {
+		t.Errorf("without a credential: %v", err)
+	}
+	if _, err := f.State(t.Context(), url, "T-00000000", cred); err == nil {
+		t.Error("a state that is not there was read")
+	}
+}
