@@ -1,0 +1,413 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	imagetypes "github.com/docker/docker/api/types/image"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// layered builds an image on the redis one with a layer that no other image has,
+// and returns its id. mark is in the file /mark.
+func layered(t *testing.T, name, mark string, size int64) string {
+	t.Helper()
+	// Content that cannot be shared with anybody, from the base's own tools.
+	err := buildImage(t.Context(), name, fmt.Sprintf("FROM %s\nRUN echo %s >/mark && head -c %d /dev/urandom >/fill\n", redisImage, mark, size))
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := eng.ImageInspect(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in.ID
+}
+
+func dropImage(t *testing.T, name string) {
+	t.Helper()
+	if _, err := eng.ImageRemove(t.Context(), name, imagetypes.RemoveOptions{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// archive saves images as `docker save` does.
+func archive(t *testing.T, names ...string) string {
+	t.Helper()
+	r, err := eng.ImageSave(t.Context(), names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	path := filepath.Join(t.TempDir(), "images.tar")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(f, r); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// cache calls a command of the cache with --json.
+func (u *user) cache(args ...string) *workorder.CacheReport {
+	u.t.Helper()
+	c := u.run("", append([]string{"cache"}, append(args, "--json")...)...)
+	var r workorder.CacheReport
+	if err := json.Unmarshal([]byte(c.stdout), &r); c.code != 0 || err != nil {
+		u.t.Fatalf("exit code %d, %v", c.code, err)
+	}
+	return &r
+}
+
+// cached is the image in the cache; nil when it is not there. No image may be damaged.
+func (u *user) cached(name string) (found *workorder.CacheImage) {
+	u.t.Helper()
+	for _, s := range u.cache("ls").Stores {
+		for _, i := range s.Images {
+			if i.Problem != "" {
+				u.t.Errorf("image %v: %s", i.Names, i.Problem)
+			}
+			if slices.Contains(i.Names, name+":latest") {
+				found = &i
+			}
+		}
+	}
+	return found
+}
+
+func (u *user) noCacheBox() {
+	u.t.Helper()
+	cs, err := eng.ContainerList(u.t.Context(), container.ListOptions{All: true})
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	for _, c := range cs {
+		if strings.HasPrefix(c.Labels[workorder.LabelTask], workorder.CacheBoxPrefix) && strings.HasSuffix(c.Labels[workorder.LabelOwner], ":"+u.state) {
+			u.t.Errorf("%v is left: %s", c.Names, c.Status)
+		}
+	}
+}
+
+// withService is a project with one service of the image, whose agent waits to be let go and
+// then starts containers from the image again.
+func withService(image string) string {
+	return scripted("services:\n  store:\n    image: "+image+"\n", busy+
+		"for i in $(seq 600); do [ -e /tmp/go ] && break; sleep 0.2; done\n"+
+		"docker run --rm --network none --entrypoint cat "+image+" /mark\n"+
+		"printf 'PING\\r\\nQUIT\\r\\n' | nc store 6379 | grep PONG\n")
+}
+
+// letGo ends the wait of a withService agent.
+func (w *working) letGo() {
+	w.t.Helper()
+	var b bytes.Buffer
+	writeTar(&b, "go", 0o644, nil)
+	if err := eng.CopyToContainer(w.t.Context(), w.box(), "/tmp", &b, container.CopyToContainerOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *working) seesMark(mark string) {
+	w.t.Helper()
+	w.end(0, workorder.StatusSuccess, workorder.ByAgent)
+	if out := w.out.String(); !strings.Contains(out, mark) || !strings.Contains(out, "+PONG") {
+		w.t.Errorf("the box printed no %q or no +PONG", mark)
+	}
+}
+
+// TestCacheUpkeep: load, ls, two boxes at once on one seed, prune beside them,
+// and what prune frees when they are gone.
+func TestCacheUpkeep(t *testing.T) {
+	const name, size = "sandbox-agent-e2e/cached", 8 << 20
+	u := newCarefulUser(t)
+	id := layered(t, name, "mark-of-the-cached", size)
+	tarball := archive(t, name)
+	dropImage(t, name) // from here on the cache is the only one that has it
+
+	if r := u.cache("load", tarball); !slices.Equal(r.Brought, []string{name + ":latest"}) || r.NewLayers < 1 {
+		t.Fatalf("%+v", r)
+	}
+	got := u.cached(name)
+	if got == nil || got.ID != id || got.OwnBytes < size || got.OwnBytes > 2*size || len(got.Boxes) != 0 || time.Since(got.PublishedAt) > time.Hour {
+		t.Fatalf("%+v", got)
+	}
+	// Again, compressed and from standard input: nothing is new.
+	plain, err := os.ReadFile(tarball)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var z bytes.Buffer
+	zw := gzip.NewWriter(&z)
+	if _, err := zw.Write(plain); err != nil || zw.Close() != nil {
+		t.Fatal(err)
+	}
+	if c := u.run(z.String(), "cache", "load", "-"); c.code != 0 || !strings.Contains(c.stderr, "0 layers are new") || !strings.Contains(c.stdout, name) {
+		t.Errorf("exit code %d", c.code)
+	}
+
+	a, b := u.workOn(withService(name)), u.workOn(withService(name))
+	if got := u.cached(name); got == nil || !slices.Contains(got.Boxes, a.id) || !slices.Contains(got.Boxes, b.id) {
+		t.Errorf("%+v, want the boxes %s and %s", got, a.id, b.id)
+	}
+	if c := u.run("", "ps", "--all"); strings.Contains(c.stdout, workorder.CacheBoxPrefix) {
+		t.Error("ps lists the cache's boxes")
+	}
+	u.cache("prune", "--all")
+	if got := u.cached(name); got == nil {
+		t.Error("prune took an image that boxes run on")
+	}
+	a.letGo()
+	b.letGo()
+	a.seesMark("mark-of-the-cached")
+	b.seesMark("mark-of-the-cached")
+
+	if u.cache("prune", "--older-than", "1h"); u.cached(name) == nil {
+		t.Error("prune took an image that was used a moment ago")
+	}
+	r := u.cache("prune", "--all", "--dry-run")
+	if r.FreedBytes < size || u.cached(name) == nil {
+		t.Errorf("dry run: %+v", r)
+	}
+	if r := u.cache("prune", "--all"); r.FreedBytes < size || u.cached(name) != nil {
+		t.Errorf("freed %d", r.FreedBytes)
+	}
+	if c := u.run("", "cache", "prune", "--all"); c.code != 0 || !strings.Contains(c.stdout, "freed") {
+		t.Errorf("exit code %d", c.code)
+	}
+	u.noCacheBox()
+}
+
+// TestCachePull: this machine's engine hands over what it has; the first run
+// starts from the cache. What cannot be pulled is told, the rest is kept.
+func TestCachePull(t *testing.T) {
+	const name = "sandbox-agent-e2e/pulled"
+	u := newCarefulUser(t)
+	layered(t, name, "mark-of-the-pulled", 1<<20)
+	r := u.cache("pull", "--project", u.project(withService(name)))
+	if !slices.Equal(r.Brought, []string{name}) || u.cached(name) == nil {
+		t.Errorf("%+v", r)
+	}
+	if r := u.cache("pull", name); r.NewLayers != 0 {
+		t.Errorf("a second time: %+v", r)
+	}
+	dropImage(t, name)
+	w := u.workOn(withService(name))
+	w.letGo()
+	w.seesMark("mark-of-the-pulled")
+	c := u.run("", "cache", "pull", name, "registry.invalid/nothing/here:1")
+	if c.code != workorder.ExitBox || !strings.Contains(c.stderr, "registry.invalid/nothing/here:1") || !strings.Contains(c.stderr, "hint: ") || !strings.Contains(c.stdout, name) {
+		t.Errorf("exit code %d", c.code)
+	}
+	u.cache("prune", "--all")
+	u.noCacheBox()
+}
+
+func TestCacheBadArchives(t *testing.T) {
+	u := newCarefulUser(t)
+	for _, c := range []struct {
+		stdin string
+		args  []string
+		code  int
+		says  string
+	}{
+		{"", []string{"load", "-"}, workorder.ExitInvalid, "empty"},
+		{strings.Repeat("no archive ", 1<<20), []string{"load", "-"}, workorder.ExitInvalid, "docker save"},
+		{"", []string{"load", t.TempDir()}, workorder.ExitUsage, "folder"},
+		{"", []string{"load", "/nowhere/images.tar"}, workorder.ExitUsage, "no such file"},
+		{"", []string{"pull", "No Name"}, workorder.ExitUsage, "not the name"},
+		{"", []string{"prune", "--older-than", "soon"}, workorder.ExitUsage, "30d"},
+	} {
+		if p := u.run(c.stdin, append([]string{"cache"}, c.args...)...); p.code != c.code || !strings.Contains(p.stderr, c.says) {
+			t.Errorf("%v: exit code %d, want %d with %q", c.args, p.code, c.code, c.says)
+		}
+	}
+	u.noCacheBox()
+}
+
+// cacheBox waits for the box that a command of the cache started.
+func (u *user) cacheBox(s *started) string {
+	u.t.Helper()
+	for range 1200 {
+		cs, err := eng.ContainerList(u.t.Context(), container.ListOptions{})
+		if err != nil {
+			u.t.Fatal(err)
+		}
+		for _, c := range cs {
+			if strings.HasPrefix(c.Labels[workorder.LabelTask], workorder.CacheBoxPrefix) && strings.HasSuffix(c.Labels[workorder.LabelOwner], ":"+u.state) {
+				return c.ID
+			}
+		}
+		select {
+		case <-s.Done():
+			return ""
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	u.t.Fatal("no box within the time")
+	return ""
+}
+
+// TestCacheInterrupt: Ctrl-C in the middle of a load leaves no box. A CLI that is
+// killed takes the archive's end with it: its box ends by itself, and gc removes it.
+func TestCacheInterrupt(t *testing.T) {
+	u := newCarefulUser(t)
+	fifo := filepath.Join(t.TempDir(), "images.tar")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(fifo, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	begin := func() (s *started, box string) {
+		t.Helper()
+		if _, err := f.Write(make([]byte, 512)); err != nil { // and no more: the box waits for the rest
+			t.Fatal(err)
+		}
+		s = u.start("", "cache", "load", fifo)
+		return s, u.cacheBox(s)
+	}
+	s, box := begin()
+	s.Signal(syscall.SIGINT)
+	if c := s.wait(); c.code != workorder.ExitInterrupted || box == "" {
+		t.Errorf("exit code %d, box %q", c.code, box)
+	}
+	u.noCacheBox()
+
+	s, box = begin()
+	s.Signal(syscall.SIGKILL)
+	s.wait()
+	for range 600 {
+		in, err := eng.ContainerInspect(t.Context(), box)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !in.State.Running {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if c := u.run("", "gc"); c.code != 0 {
+		t.Errorf("gc: exit code %d", c.code)
+	}
+	u.noCacheBox()
+}
+
+// TestCacheKilled kills boxes at random moments of load and publish. What is
+// listed afterwards is whole: a later box starts a service from every image.
+func TestCacheKilled(t *testing.T) {
+	const rounds, base = 20, "sandbox-agent-e2e/killed-"
+	u := newCarefulUser(t)
+	rng := rand.New(rand.NewPCG(7, 42))
+	var tarballs []string
+	for i := range 4 {
+		name := fmt.Sprint(base, i)
+		layered(t, name, fmt.Sprint("mark-", i), 2<<20)
+		tarballs = append(tarballs, archive(t, name))
+		dropImage(t, name)
+	}
+	u.cache("prune", "--all")
+	begin := time.Now()
+	u.cache("load", tarballs[0])
+	all := time.Since(begin)
+	killed := 0
+	for round := range rounds {
+		i := round % len(tarballs)
+		s := u.start("", "cache", "load", tarballs[i])
+		box := u.cacheBox(s)
+		select {
+		case <-s.Done():
+		case <-time.After(time.Duration(rng.Int64N(int64(all)))):
+			if eng.ContainerKill(t.Context(), box, "KILL") == nil {
+				killed++
+			}
+		}
+		c := s.wait()
+		found := u.cached(fmt.Sprint(base, i))
+		if c.code == 0 && found == nil || c.code != 0 && c.code != workorder.ExitBox {
+			t.Errorf("round %d: exit code %d, in the cache: %+v", round, c.code, found)
+		}
+		if round%5 == 4 {
+			u.cache("prune", "--all") // start again from nothing
+		}
+	}
+	u.noCacheBox()
+	if killed == 0 {
+		t.Error("no box was killed in time")
+	}
+	head := "services:\n"
+	for i, f := range tarballs {
+		u.cache("load", f)
+		head += fmt.Sprintf("  s%d:\n    image: %s%d\n", i, base, i)
+	}
+	w := u.workOn(scripted(head, busy+"for i in 0 1 2 3; do docker run --rm --network none --entrypoint cat "+base+"$i /mark; done\n"))
+	w.end(0, workorder.StatusSuccess, workorder.ByAgent)
+	for i := range tarballs {
+		if want := fmt.Sprint("mark-", i); !strings.Contains(w.out.String(), want) {
+			t.Errorf("the box printed no %q", want)
+		}
+	}
+	r := u.cache("prune", "--all")
+	for _, s := range r.Stores {
+		t.Logf("%s: %d images removed, %d layers, %d leftovers", s.Name, len(s.Removed), s.RemovedLayers, s.Leftovers)
+	}
+	t.Logf("%d of %d boxes were killed within %s", killed, rounds, all)
+}
+
+// TestCacheDisk: runs of one project cost the disk no layers of their own.
+func TestCacheDisk(t *testing.T) {
+	const name, size, delta = "sandbox-agent-e2e/measured", 64 << 20, 8 << 20
+	u := newCarefulUser(t)
+	layered(t, name, "mark-of-the-measured", size)
+	run := func() (inside int64) {
+		t.Helper()
+		w := u.workOn(withService(name))
+		for _, s := range u.cache("ls").Stores {
+			if slices.Contains(s.Boxes, w.id) {
+				inside = s.BoxBytes / int64(len(s.Boxes))
+			}
+		}
+		w.letGo()
+		w.seesMark("mark-of-the-measured")
+		return inside
+	}
+	u.cache("prune", "--all")
+	empty := u.cache("ls").DiskBytes
+	run()
+	first := u.cache("ls").DiskBytes
+	var inside int64
+	for range 4 {
+		inside = run()
+	}
+	last := u.cache("ls").DiskBytes
+	t.Logf("bytes on the disk: %d empty, %d after one run, %d after five; a box's own data root while it runs: %d", empty, first, last, inside)
+	if first-empty < size {
+		t.Errorf("the first run put %d bytes on the disk, its image alone has %d", first-empty, size)
+	}
+	if last-first > delta || inside > delta {
+		t.Errorf("four more runs cost %d bytes, a live box %d; want less than %d", last-first, inside, delta)
+	}
+	dropImage(t, name)
+	u.cache("prune", "--all")
+}
