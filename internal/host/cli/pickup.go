@@ -7,24 +7,18 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-const (
-	// lockPause is between two looks at a task that another command is just deciding on.
-	lockPause = 100 * time.Millisecond
-	// parkPoll keeps a wait right over a suspended machine: its timers stand still.
-	parkPoll = 30 * time.Second
-)
+// lockPause is between two looks at a task that another command is just deciding on.
+const lockPause = 100 * time.Millisecond
 
 // pickUp goes on with a task that may be known here, on the remote, or not at all.
 type pickUp struct {
@@ -186,92 +180,6 @@ func (p *pickUp) runs(ctx context.Context, rec *store.Record) error {
 		return nil
 	}
 	return p.a.follow(ctx, p.be, p.st, rec, p.a.newView(p.o.json))
-}
-
-// state is how the last attempt ended.
-type state struct {
-	status   workorder.Status
-	by       workorder.EndedBy
-	resumeAt *time.Time
-	ran      bool // there was a box
-}
-
-type decision int
-
-const (
-	goesOn decision = iota
-	parked
-	isDone
-)
-
-// judge decides by how the last attempt ended whether there is a next one.
-func (p *pickUp) judge(s state) decision {
-	switch {
-	case s.status == workorder.StatusParked && s.resumeAt != nil && time.Until(*s.resumeAt) > 0 && !p.now:
-		return parked
-	case workorder.Resumable(s.status, s.by), !s.ran:
-		// What kept a run from getting a box can be mended from outside.
-		return goesOn
-	case p.create:
-		return isDone
-	case p.text != "":
-		return goesOn
-	}
-	switch s.status {
-	case workorder.StatusSuccess, workorder.StatusNoChanges, workorder.StatusPlanned:
-		return isDone
-	}
-	return goesOn // it failed, and the user wants another try
-}
-
-func (p *pickUp) done(s state) error {
-	return fault.New(workorder.ExitGeneral, fmt.Errorf("task %s is done (%s)", p.o.taskID, s.status),
-		"`sandbox-agent result "+p.o.taskID+"` shows it; --task \"...\" adds to it")
-}
-
-// parked says when a parked task can go on.
-func (p *pickUp) parked(s state, tell func() error) error {
-	if p.o.json {
-		return tell()
-	}
-	fmt.Fprintf(p.a.Stdout, "%s is parked until %s, when its provider's limit resets\n", p.o.taskID, render.Clock(*s.resumeAt, time.Now()))
-	if !p.create {
-		fmt.Fprintf(p.a.Stderr, "hint: `sandbox-agent continue %s --wait` waits for that, --now tries at once\n", p.o.taskID)
-	}
-	return &ending{workorder.ExitCode(s.status, s.by)}
-}
-
-func (p *pickUp) waitUntil(ctx context.Context, at time.Time) error {
-	fmt.Fprintf(p.a.Stderr, "%s is parked until %s; waiting\n", p.o.taskID, render.Clock(at, time.Now()))
-	for left := time.Until(at); left > 0; left = time.Until(at) {
-		if pause(ctx, min(left, parkPoll)); ctx.Err() != nil {
-			return &ending{exitLeft}
-		}
-	}
-	return nil
-}
-
-// tell prints the result that is recorded and ends with its exit code.
-func (p *pickUp) tell(rec *store.Record) error {
-	res, err := launch.ReadResult(rec)
-	if err != nil {
-		return err
-	}
-	p.show(res, rec)
-	return ended(res.Status, res.EndedBy)
-}
-
-func (p *pickUp) show(res *workorder.Result, rec *store.Record) {
-	switch {
-	case p.o.json:
-		view := p.a.newView(true)
-		view.event(workorder.Event{Time: time.Now(), Type: workorder.EventResult, Status: string(res.Status), Result: res})
-		view.r.Close()
-	case rec != nil:
-		p.a.summary(res, rec)
-	default:
-		p.a.summary(res, &store.Record{})
-	}
 }
 
 // next carries out the next attempt of a task of this state folder, or says until
@@ -506,103 +414,4 @@ func (p *pickUp) rehearse(ctx context.Context, rec *store.Record) error {
 		return err
 	}
 	return p.a.dryRun(r)
-}
-
-// remoteTask is what the remote has of a task.
-type remoteTask struct {
-	known    bool
-	branches []string
-	state    *workorder.State // nil: none, or it could not be read
-	warning  string
-}
-
-// ask looks at the remote before a box is started for nothing. What counts in the
-// end is what the box finds.
-func (p *pickUp) ask(ctx context.Context, r *resolved) (*remoteTask, error) {
-	on := &remoteTask{}
-	id, repo, cred := p.o.taskID, r.project.Repo, r.job.Git
-	var state bool
-	var err error
-	switch {
-	case repo == "":
-		return on, nil
-	case r.local != nil:
-		on.branches, state, err = r.local.TaskRefs(ctx, id)
-	default:
-		on.branches, state, err = p.find.TaskRefs(ctx, repo, id, cred)
-	}
-	if err != nil {
-		return nil, err
-	}
-	on.known = state || len(on.branches) > 0
-	if !state {
-		return on, nil
-	}
-	if r.local != nil {
-		on.state, err = r.local.State(ctx, id)
-	} else {
-		on.state, err = p.find.State(ctx, repo, id, cred)
-	}
-	if err != nil {
-		on.warning = err.Error()
-	}
-	return on, nil
-}
-
-func (t *remoteTask) last() *workorder.Attempt {
-	if t.state == nil {
-		return nil
-	}
-	return t.state.Last()
-}
-
-func (t *remoteTask) base() string {
-	if t.state == nil {
-		return ""
-	}
-	return t.state.BaseBranch
-}
-
-// branch is the task's branch: the one named, else the one the remote knows.
-func (t *remoteTask) branch(id, named string) (string, error) {
-	switch {
-	case t.state != nil && named != "" && named != t.state.TargetBranch:
-		return "", usage("the branch of %s is %s, not %s", id, t.state.TargetBranch, named)
-	case t.state != nil:
-		return t.state.TargetBranch, nil
-	case named != "":
-		return named, nil
-	case len(t.branches) == 1:
-		return t.branches[0], nil
-	case len(t.branches) == 0:
-		return "", fault.New(workorder.ExitGit, fmt.Errorf("the remote's state of %s cannot be read, and it has no branch of that task: %s", id, t.warning), "name its branch: --target-branch")
-	}
-	return "", fault.New(workorder.ExitUsage, fmt.Errorf("the remote has several branches of %s: %s", id, strings.Join(t.branches, ", ")), "name the one to go on with: --target-branch")
-}
-
-// tell warns of what the box will find. rec is nil for a task that is not known here.
-func (t *remoteTask) tell(job *launch.Job, rec *store.Record) {
-	if t.warning != "" {
-		job.Warnings = append(job.Warnings, t.warning)
-	}
-	if t.state == nil || t.state.Lease == nil || rec != nil && rec.Knows(t.state.Lease.AttemptID) {
-		return
-	}
-	job.Warnings = append(job.Warnings, fmt.Sprintf("another box (host %s) had the lease of the task at %s: this one waits until it is certain that it is gone, and gives way if it is not",
-		render.Clean(t.state.Lease.Holder), render.Clock(t.state.Lease.RenewedAt, time.Now())))
-}
-
-// result is what is known of an attempt on another machine.
-func (t *remoteTask) result(last *workorder.Attempt) *workorder.Result {
-	s := t.state
-	res := &workorder.Result{
-		TaskID: s.TaskID, Project: s.Project, Mode: last.Mode, Attempt: last.Number, AttemptID: last.ID, Status: last.Status, EndedBy: last.EndedBy,
-		Reason: last.Reason, Resumable: workorder.Resumable(last.Status, last.EndedBy), ResumeAt: last.ResumeAt, StartedAt: last.StartedAt,
-		BaseBranch: s.BaseBranch, Branch: s.TargetBranch, BaseSHA: s.BaseSHA, HeadSHA: last.HeadSHA, Pushed: last.HeadSHA != "",
-		Agent: last.Agent, Usage: last.Usage, Warnings: []string{"the task ended on another machine; its output lies there"},
-	}
-	if !last.EndedAt.IsZero() {
-		res.DurationMS = max(0, last.EndedAt.Sub(last.StartedAt).Milliseconds())
-	}
-	return res
 }

@@ -85,6 +85,7 @@ func TestUnpack(t *testing.T) {
 	file("out/events.jsonl/x", "below a file")
 	file("out/workorder.json", "forged")
 	file("out/task.json", "forged")
+	file("out/attempts/1/result.json", "forged")
 	file("out/.hidden", "x")
 	file("out/logs/a.log/below-a-file", "x")
 	file("out/../../escape", "x")

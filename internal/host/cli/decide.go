@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// parkPoll keeps a wait right over a suspended machine: its timers stand still.
+const parkPoll = 30 * time.Second
+
+// state is how the last attempt ended.
+type state struct {
+	status   workorder.Status
+	by       workorder.EndedBy
+	resumeAt *time.Time
+	ran      bool // there was a box
+}
+
+type decision int
+
+const (
+	goesOn decision = iota
+	parked
+	isDone
+)
+
+// judge decides by how the last attempt ended whether there is a next one.
+func (p *pickUp) judge(s state) decision {
+	switch {
+	case s.status == workorder.StatusParked && s.resumeAt != nil && time.Until(*s.resumeAt) > 0 && !p.now:
+		return parked
+	case workorder.Resumable(s.status, s.by), !s.ran:
+		// What kept a run from getting a box can be mended from outside.
+		return goesOn
+	case p.create:
+		return isDone
+	case p.text != "":
+		return goesOn
+	}
+	switch s.status {
+	case workorder.StatusSuccess, workorder.StatusNoChanges, workorder.StatusPlanned:
+		return isDone
+	}
+	return goesOn // it failed, and the user wants another try
+}
+
+func (p *pickUp) done(s state) error {
+	return fault.New(workorder.ExitGeneral, fmt.Errorf("task %s is done (%s)", p.o.taskID, s.status),
+		"`sandbox-agent result "+p.o.taskID+"` shows it; --task \"...\" adds to it")
+}
+
+// parked says when a parked task can go on.
+func (p *pickUp) parked(s state, tell func() error) error {
+	if p.o.json {
+		return tell()
+	}
+	fmt.Fprintf(p.a.Stdout, "%s is parked until %s, when its provider's limit resets\n", p.o.taskID, render.Clock(*s.resumeAt, time.Now()))
+	if !p.create {
+		fmt.Fprintf(p.a.Stderr, "hint: `sandbox-agent continue %s --wait` waits for that, --now tries at once\n", p.o.taskID)
+	}
+	return &ending{workorder.ExitCode(s.status, s.by)}
+}
+
+func (p *pickUp) waitUntil(ctx context.Context, at time.Time) error {
+	fmt.Fprintf(p.a.Stderr, "%s is parked until %s; waiting\n", p.o.taskID, render.Clock(at, time.Now()))
+	for left := time.Until(at); left > 0; left = time.Until(at) {
+		if pause(ctx, min(left, parkPoll)); ctx.Err() != nil {
+			return &ending{exitLeft}
+		}
+	}
+	return nil
+}
+
+// tell prints the result that is recorded and ends with its exit code.
+func (p *pickUp) tell(rec *store.Record) error {
+	res, err := launch.ReadResult(rec)
+	if err != nil {
+		return err
+	}
+	p.show(res, rec)
+	return ended(res.Status, res.EndedBy)
+}
+
+func (p *pickUp) show(res *workorder.Result, rec *store.Record) {
+	switch {
+	case p.o.json:
+		view := p.a.newView(true)
+		view.event(workorder.Event{Time: time.Now(), Type: workorder.EventResult, Status: string(res.Status), Result: res})
+		view.r.Close()
+	case rec != nil:
+		p.a.summary(res, rec)
+	default:
+		p.a.summary(res, &store.Record{})
+	}
+}

@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// remoteTask is what the remote has of a task.
+type remoteTask struct {
+	known    bool
+	branches []string
+	state    *workorder.State // nil: none, or it could not be read
+	warning  string
+}
+
+// ask looks at the remote before a box is started for nothing. What counts in the
+// end is what the box finds.
+func (p *pickUp) ask(ctx context.Context, r *resolved) (*remoteTask, error) {
+	on := &remoteTask{}
+	id, repo, cred := p.o.taskID, r.project.Repo, r.job.Git
+	var state bool
+	var err error
+	switch {
+	case repo == "":
+		return on, nil
+	case r.local != nil:
+		on.branches, state, err = r.local.TaskRefs(ctx, id)
+	default:
+		on.branches, state, err = p.find.TaskRefs(ctx, repo, id, cred)
+	}
+	if err != nil {
+		return nil, err
+	}
+	on.known = state || len(on.branches) > 0
+	if !state {
+		return on, nil
+	}
+	if r.local != nil {
+		on.state, err = r.local.State(ctx, id)
+	} else {
+		on.state, err = p.find.State(ctx, repo, id, cred)
+	}
+	if err != nil {
+		on.warning = err.Error()
+	}
+	return on, nil
+}
+
+func (t *remoteTask) last() *workorder.Attempt {
+	if t.state == nil {
+		return nil
+	}
+	return t.state.Last()
+}
+
+func (t *remoteTask) base() string {
+	if t.state == nil {
+		return ""
+	}
+	return t.state.BaseBranch
+}
+
+// branch is the task's branch: the one named, else the one the remote knows.
+func (t *remoteTask) branch(id, named string) (string, error) {
+	switch {
+	case t.state != nil && named != "" && named != t.state.TargetBranch:
+		return "", usage("the branch of %s is %s, not %s", id, t.state.TargetBranch, named)
+	case t.state != nil:
+		return t.state.TargetBranch, nil
+	case named != "":
+		return named, nil
+	case len(t.branches) == 1:
+		return t.branches[0], nil
+	case len(t.branches) == 0:
+		return "", fault.New(workorder.ExitGit, fmt.Errorf("the remote's state of %s cannot be read, and it has no branch of that task: %s", id, t.warning), "name its branch: --target-branch")
+	}
+	return "", fault.New(workorder.ExitUsage, fmt.Errorf("the remote has several branches of %s: %s", id, strings.Join(t.branches, ", ")), "name the one to go on with: --target-branch")
+}
+
+// tell warns of what the box will find. rec is nil for a task that is not known here.
+func (t *remoteTask) tell(job *launch.Job, rec *store.Record) {
+	if t.warning != "" {
+		job.Warnings = append(job.Warnings, t.warning)
+	}
+	if t.state == nil || t.state.Lease == nil || rec != nil && rec.Knows(t.state.Lease.AttemptID) {
+		return
+	}
+	job.Warnings = append(job.Warnings, fmt.Sprintf("another box (host %s) had the lease of the task at %s: this one waits until it is certain that it is gone, and gives way if it is not",
+		render.Clean(t.state.Lease.Holder), render.Clock(t.state.Lease.RenewedAt, time.Now())))
+}
+
+// result is what is known of an attempt on another machine.
+func (t *remoteTask) result(last *workorder.Attempt) *workorder.Result {
+	s := t.state
+	res := &workorder.Result{
+		TaskID: s.TaskID, Project: s.Project, Mode: last.Mode, Attempt: last.Number, AttemptID: last.ID, Status: last.Status, EndedBy: last.EndedBy,
+		Reason: last.Reason, Resumable: workorder.Resumable(last.Status, last.EndedBy), ResumeAt: last.ResumeAt, StartedAt: last.StartedAt,
+		BaseBranch: s.BaseBranch, Branch: s.TargetBranch, BaseSHA: s.BaseSHA, HeadSHA: last.HeadSHA, Pushed: last.HeadSHA != "",
+		Agent: last.Agent, Usage: last.Usage, Warnings: []string{"the task ended on another machine; its output lies there"},
+	}
+	if !last.EndedAt.IsZero() {
+		res.DurationMS = max(0, last.EndedAt.Sub(last.StartedAt).Milliseconds())
+	}
+	return res
+}

@@ -1,0 +1,172 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// resolved is a job with what the project says beside it.
+type resolved struct {
+	job     *launch.Job
+	project *projects.Project
+	local   *localrepo.Repo
+}
+
+// overrides are the flags that replace a value of the project.
+func (o *createOptions) overrides() map[string]*string {
+	return map[string]*string{
+		"repo": &o.repo, "branch": &o.branch, "isolation": &o.isolation, "oci-runtime": &o.ociRuntime, "image": &o.image,
+		"harness": &o.harness, "timeout-minutes": &o.timeoutMinutes, "max-budget-usd": &o.budget,
+	}
+}
+
+// resolve turns options into the job of a new task, without contacting anything.
+func (a *App) resolve(ctx context.Context, o *createOptions, task string) (*resolved, error) {
+	if o.taskID != "" && !workorder.ValidTaskID(o.taskID) {
+		return nil, usage("--task-id %q is not T- and 8 of 0-9A-Z", o.taskID)
+	}
+	r, err := a.loadGround(ctx, o)
+	if err == nil {
+		err = r.fromBase(ctx)
+	}
+	if err == nil {
+		err = r.order(o, projects.OrderInput{TaskID: o.taskID, Task: task})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// loadGround finds the project and a repository on this machine.
+func (a *App) loadGround(ctx context.Context, o *createOptions) (*resolved, error) {
+	p, err := a.loadProject(o)
+	if err != nil {
+		return nil, err
+	}
+	values := o.overrides()
+	for _, s := range settings {
+		src, given := o.sources[s.flag]
+		if s.key == "" || !given {
+			continue
+		}
+		if err := p.Override(s.key, *values[s.flag], src); err != nil {
+			return nil, err
+		}
+	}
+	r := &resolved{project: p}
+	if p.Transport() == projects.TransportLocal {
+		if r.local, err = localrepo.Open(ctx, p.Repo); err != nil {
+			return nil, err
+		}
+		p.Repo = r.local.Path
+	}
+	return r, nil
+}
+
+// fromBase makes sure that a repository on this machine has what a new task starts from.
+func (r *resolved) fromBase(ctx context.Context) (err error) {
+	if r.local != nil {
+		r.project.Branch, err = r.local.Base(ctx, r.project.Branch)
+	}
+	return err
+}
+
+// order makes the job.
+func (r *resolved) order(o *createOptions, in projects.OrderInput) error {
+	p := r.project
+	order, err := p.Order(in)
+	if err != nil {
+		return fault.New(workorder.ExitInvalid, err, "")
+	}
+	r.job = &launch.Job{
+		Order: order, Image: p.Image, Isolation: p.Isolation, OCIRuntime: p.OCIRuntime, Keep: o.keep, Detach: o.detach,
+		Request: r.request(o),
+	}
+	if r.local != nil {
+		r.job.LocalRepo = r.local.Path
+		if names := uncommitted(r.local, p.File); names != "" && order.Mode == workorder.ModeCreate {
+			r.job.Warnings = append(r.job.Warnings, "uncommitted changes in "+r.local.Path+" ("+names+") are not part of the run: it starts from the last commit of "+order.Branch)
+		}
+	}
+	if o.out != "" {
+		if r.job.OutDir, err = filepath.Abs(o.out); err != nil {
+			return fmt.Errorf("find output folder: %w", err)
+		}
+	}
+	return nil
+}
+
+// request is what the next attempt need not be told again.
+func (r *resolved) request(o *createOptions) store.Request {
+	req := store.Request{ProjectFile: o.project, Overrides: map[string]string{}}
+	if abs, err := filepath.Abs(r.project.File); err == nil {
+		if _, err := os.Stat(abs); err == nil {
+			req.ProjectFile = abs
+		}
+	}
+	for flag, value := range o.overrides() {
+		if _, given := o.sources[flag]; given {
+			req.Overrides[flag] = *value
+		}
+	}
+	if _, given := req.Overrides["repo"]; given {
+		req.Overrides["repo"] = r.project.Repo // as it is found from every folder
+	}
+	return req
+}
+
+// uncommitted names some of what the run will not see. The project file is read
+// where it lies, committed or not.
+func uncommitted(r *localrepo.Repo, projectFile string) string {
+	own := ""
+	if abs, err := filepath.Abs(projectFile); err == nil {
+		if target, err := filepath.EvalSymlinks(abs); err == nil {
+			abs = target
+		}
+		own, _ = filepath.Rel(r.Path, abs) // none: it lies elsewhere
+	}
+	names := slices.DeleteFunc(slices.Clone(r.Changed), func(n string) bool {
+		return n == own || strings.HasSuffix(n, "/") && strings.HasPrefix(own, n)
+	})
+	const enough = 3
+	if more := len(names) - enough; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:enough], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
+// loadProject finds the project: the one named, else the file in the local
+// repository that was named, else the one in the current folder.
+func (a *App) loadProject(o *createOptions) (*projects.Project, error) {
+	opts, err := projects.SystemOptions()
+	if err != nil {
+		return nil, err
+	}
+	if o.projectsDir != "" {
+		opts.Folders = append([]string{o.projectsDir}, opts.Folders...)
+	}
+	ref := o.project
+	if ref == "" && o.repo != "" {
+		if t, err := projects.RepoTransport(o.repo); err == nil && t == projects.TransportLocal {
+			in := filepath.Join(o.repo, projects.DefaultFile)
+			if _, err := os.Stat(in); err == nil {
+				if ref, err = filepath.Abs(in); err != nil {
+					return nil, fmt.Errorf("find project file: %w", err)
+				}
+			}
+		}
+	}
+	return projects.Load(ref, opts)
+}

@@ -1,0 +1,244 @@
+package launch_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const sha = "0123456789abcdef0123456789abcdef01234567"
+
+// resume carries out the job once more, as a next attempt.
+func (f *fixture) resume(t *testing.T, j *launch.Job) (*workorder.Result, error) {
+	t.Helper()
+	lock, err := f.Store.TryLock(j.Order.TaskID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Unlock()
+	rec, err := f.Store.Load(j.Order.TaskID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.Order.AttemptID, j.Order.Mode = workorder.NewAttemptID(), workorder.ModeContinue
+	return f.Resume(t.Context(), nil, j, rec)
+}
+
+// TestResume: the kept box of a former attempt is in nobody's way, and what
+// happened is told for each attempt apart.
+func TestResume(t *testing.T) {
+	n := 0
+	f := setup(t, func(b *enginetest.Box) int {
+		g := newGuest(b)
+		n++
+		g.say(workorder.Event{Type: workorder.EventAgentText, Text: fmt.Sprint("box ", n)})
+		if n == 1 {
+			return g.end(workorder.StatusTimeout, workorder.ByTimeout)
+		}
+		return g.end(workorder.StatusSuccess, workorder.ByAgent)
+	})
+	j := job()
+	j.Keep = true
+	res, err := f.Run(t.Context(), nil, j)
+	if err != nil || res.Attempt != 1 || res.AttemptID != j.Order.AttemptID || !res.Resumable || res.NextCommand != "sandbox-agent continue "+j.Order.TaskID {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	if res, err = f.resume(t, j); err != nil || res.Status != workorder.StatusSuccess || res.Attempt != 2 || res.AttemptID != j.Order.AttemptID {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	rec, _ := onDisk(t, f.Store, j.Order.TaskID)
+	if f.fake.Count() != 2 || rec.Box != launch.BoxName(rec.TaskID, 2) {
+		t.Errorf("%d boxes, the last is %s", f.fake.Count(), rec.Box)
+	}
+	for attempt := 1; attempt <= 2; attempt++ {
+		past, err := rec.At(attempt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var said []string
+		first := workorder.Event{}
+		if err := launch.Recorded(past, func(e workorder.Event) {
+			if first.Type == "" {
+				first = e
+			}
+			if e.Type == workorder.EventAgentText {
+				said = append(said, e.Text)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if want := fmt.Sprint("box ", attempt); !slices.Equal(said, []string{want}) || first.Type != workorder.EventTask {
+			t.Errorf("attempt %d begins with %+v and says %q", attempt, first, said)
+		}
+	}
+	if err := f.Discard(t.Context(), rec, false); err != nil || f.fake.Count() != 0 {
+		t.Errorf("%d boxes are left, %v", f.fake.Count(), err)
+	}
+}
+
+// TestResumeBadGround: where nothing can be started there is no attempt, and where
+// a box cannot be started there is one of its own.
+func TestResumeBadGround(t *testing.T) {
+	f := setup(t, func(b *enginetest.Box) int { return newGuest(b).end(workorder.StatusTimeout, workorder.ByTimeout) })
+	j := job()
+	if _, err := f.Run(t.Context(), nil, j); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := onDisk(t, f.Store, j.Order.TaskID)
+	files, err := os.ReadDir(before.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Remote = remote{fault.New(workorder.ExitGit, errors.New("refused"), "")}
+	if _, err := f.resume(t, j); fault.Code(err) != workorder.ExitGit {
+		t.Errorf("%v", err)
+	}
+	rec, res := onDisk(t, f.Store, j.Order.TaskID)
+	if now, err := os.ReadDir(rec.Dir); err != nil || len(now) != len(files) || rec.Number() != 1 || res.Status != workorder.StatusTimeout {
+		t.Errorf("%+v, %+v, %v", rec, now, err)
+	}
+	f.Remote = remote{}
+	f.Images = images{fault.New(workorder.ExitBox, errors.New("no image"), "")}
+	if _, err := f.resume(t, j); fault.Code(err) != workorder.ExitBox {
+		t.Errorf("%v", err)
+	}
+	rec, res = onDisk(t, f.Store, j.Order.TaskID)
+	if rec.Number() != 2 || res.Status != workorder.StatusError || !rec.Resumable() {
+		t.Errorf("%+v, %+v", rec, res)
+	}
+	past, err := rec.At(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res, err := launch.ReadResult(past); err != nil || res.Status != workorder.StatusTimeout {
+		t.Errorf("%+v, %v", res, err)
+	}
+}
+
+// TestLostSaid: what is on the remote of a box that vanished, and how much is not.
+func TestLostSaid(t *testing.T) {
+	for name, c := range map[string]struct {
+		last string
+		want string
+	}{"saved": {"ok", "; at most the work of the last 61 s is lost"}, "not saved since": {"error", "in step agent (Exited (137))"}} {
+		t.Run(name, func(t *testing.T) {
+			f := setup(t, func(b *enginetest.Box) int {
+				g := newGuest(b)
+				ref := workorder.CheckpointRef(g.env.Order.TaskID)
+				g.say(workorder.Event{Type: workorder.EventStepStarted, Name: "agent"})
+				g.say(workorder.Event{Type: workorder.EventPush, Name: workorder.BranchRef(g.env.Order.TargetBranch), Status: "ok", Text: sha})
+				g.say(workorder.Event{Type: workorder.EventCheckpoint, Name: ref, Status: "ok", Text: sha, DurationMS: 20})
+				g.say(workorder.Event{Type: workorder.EventCheckpoint, Name: ref, Status: c.last, Text: sha, DurationMS: 20})
+				return 137
+			})
+			j := job()
+			res, err := f.Run(t.Context(), nil, j)
+			if err != nil || res.Status != workorder.StatusLost || !res.Resumable || !strings.HasSuffix(res.Reason, c.want) {
+				t.Errorf("%+v, %v", res, err)
+			}
+			if res.Checkpoint == nil || res.Checkpoint.SHA != sha || res.Checkpoint.At.IsZero() || res.HeadSHA != sha || res.NextCommand != "sandbox-agent continue "+j.Order.TaskID {
+				t.Errorf("%+v, %+v", res, res.Checkpoint)
+			}
+		})
+	}
+}
+
+// TestOtherAttempt: a result that is not of the box that was started is not believed.
+func TestOtherAttempt(t *testing.T) {
+	f := setup(t, func(b *enginetest.Box) int {
+		g := newGuest(b)
+		r := &workorder.Result{TaskID: g.env.Order.TaskID, AttemptID: "ffffffffffffffff", Status: workorder.StatusSuccess, EndedBy: workorder.ByAgent}
+		line, err := r.Encode()
+		if err != nil {
+			panic(err)
+		}
+		b.WriteFile(workorder.OutDir+"/"+workorder.ResultFile, line)
+		return 0
+	})
+	res, err := f.Run(t.Context(), nil, job())
+	if err != nil || res.Status != workorder.StatusLost || len(res.Warnings) == 0 {
+		t.Errorf("%+v, %v", res, err)
+	}
+}
+
+// TestParkedJudged: a box cannot park a task for a year, nor name commits that are none.
+func TestParkedJudged(t *testing.T) {
+	soon, far := time.Now().Add(time.Hour), time.Now().Add(365*24*time.Hour)
+	for name, c := range map[string]struct {
+		said workorder.Result
+		want bool
+	}{
+		"parked":     {workorder.Result{Status: workorder.StatusParked, EndedBy: workorder.ByLimit, ResumeAt: &soon}, true},
+		"far":        {workorder.Result{Status: workorder.StatusParked, EndedBy: workorder.ByLimit, ResumeAt: &far}, false},
+		"not parked": {workorder.Result{Status: workorder.StatusTimeout, EndedBy: workorder.ByTimeout, ResumeAt: &soon}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := setup(t, func(b *enginetest.Box) int {
+				g := newGuest(b)
+				r := c.said
+				r.Checkpoint = &workorder.Checkpoint{SHA: "$(evil)"}
+				r.Restored = &workorder.Restored{Head: "--evil", Checkpoint: sha, Tree: "x", Verified: true, Kept: "refs/heads/main"}
+				r.TaskID = g.env.Order.TaskID
+				g.say(workorder.Event{Type: workorder.EventResult, Result: &r})
+				return 11
+			})
+			j := job()
+			res, err := f.Run(t.Context(), nil, j)
+			if err != nil || (res.ResumeAt != nil) != c.want || strings.HasSuffix(res.NextCommand, " --wait") != c.want || !res.Resumable {
+				t.Errorf("%+v, %v", res, err)
+			}
+			if v := res.Restored; res.Checkpoint != nil || v == nil || v.Head != "" || v.Checkpoint != sha || v.Verified || v.Kept != "" {
+				t.Errorf("%+v, %+v", res.Checkpoint, v)
+			}
+			if rec, _ := onDisk(t, f.Store, j.Order.TaskID); (rec.ResumeAt != nil) != c.want {
+				t.Errorf("%+v", rec)
+			}
+		})
+	}
+}
+
+// TestWatchPast: who followed an attempt learns how that one ended, though the
+// next one has begun.
+func TestWatchPast(t *testing.T) {
+	f := setup(t, func(b *enginetest.Box) int { return newGuest(b).end(workorder.StatusTimeout, workorder.ByTimeout) })
+	j := job()
+	if _, err := f.Run(t.Context(), nil, j); err != nil {
+		t.Fatal(err)
+	}
+	was, _ := onDisk(t, f.Store, j.Order.TaskID)
+	if err := f.Store.NextAttempt(was, &store.Record{TaskID: was.TaskID, AttemptID: workorder.NewAttemptID()}); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := f.Store.TryLock(was.TaskID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // while the next one is held, and when it is not
+		if res, err := f.Watch(t.Context(), was); err != nil || res.Attempt != 1 || res.Status != workorder.StatusTimeout {
+			t.Errorf("%+v, %v", res, err)
+		}
+		lock.Unlock()
+	}
+	rec, err := f.Store.Load(was.TaskID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Its command died before it started a box.
+	if res, err := f.Collect(t.Context(), rec); err != nil || res.Status != workorder.StatusLost || res.Attempt != 2 {
+		t.Errorf("%+v, %v", res, err)
+	}
+	if _, err := os.Stat(filepath.Join(rec.Dir, store.AttemptsDir, "1", workorder.ResultFile)); err != nil {
+		t.Error(err)
+	}
+}
