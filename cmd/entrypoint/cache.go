@@ -133,7 +133,7 @@ func (k *cacheKeeper) bring(ctx context.Context, req *workorder.CacheRequest, ge
 	}
 	warn := func(text string) { k.emit(workorder.Event{Type: workorder.EventWarning, Text: text}) }
 	home := &cacheHome{Cache: layercache.New(layercache.Config{
-		Dir: workorder.CacheDir, DataRoot: workorder.DataRoot, ID: req.ID, Images: req.Images, Log: k.log,
+		Dir: workorder.CacheDir, DataRoot: workorder.DataRoot, ID: req.ID, Images: req.Images, Layers: true, Log: k.log,
 	})}
 	eng, err := dockerd.New(dockerd.Config{
 		DataRoot: workorder.DataRoot, SocketGID: int(cred.GID), RemapUser: workorder.SandboxUser, Home: home, Warn: warn, Log: k.log,

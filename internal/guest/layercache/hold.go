@@ -30,9 +30,12 @@ func held(holders []holder, layer string) bool {
 	return slices.ContainsFunc(holders, func(h holder) bool { return h.has(layer) })
 }
 
-// hold notes all layers of the images before they are linked.
-func (c *Cache) hold(seed tree, images []string) error {
+// hold notes the layers, and those of the images, before they are linked.
+func (c *Cache) hold(seed tree, images, chains []string) error {
 	var ids []string
+	for _, chain := range chains {
+		ids = append(ids, seed.cacheID(chain))
+	}
 	for _, image := range images {
 		layers, err := seed.chain(image)
 		if err != nil {

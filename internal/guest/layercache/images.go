@@ -38,6 +38,27 @@ func (t tree) cacheID(chain string) string {
 	return strings.TrimSpace(string(b))
 }
 
+// parent is the layer below, "" for the lowest.
+func (t tree) parent(chain string) string {
+	b, err := os.ReadFile(filepath.Join(t.record(chain), "parent"))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimPrefix(strings.TrimSpace(string(b)), "sha256:")
+}
+
+// sound reports whether the layer and all below it are there. To an engine, a record of a
+// layer that it cannot use is in the way of that layer.
+func (t tree) sound(chain string) bool {
+	for ; chain != ""; chain = t.parent(chain) {
+		id := t.cacheID(chain)
+		if st, err := os.Lstat(t.layers(id, "diff")); id == "" || err != nil || !st.IsDir() {
+			return false
+		}
+	}
+	return true
+}
+
 // repositories is the engine's list of names: repository -> reference -> image id.
 type repositories struct {
 	Repositories map[string]map[string]string
@@ -100,6 +121,11 @@ func (r repositories) only(images []string) repositories {
 		}
 	}
 	return out
+}
+
+// lacks reports whether any of the images has no name here.
+func (r repositories) lacks(images []string) bool {
+	return slices.ContainsFunc(images, func(name string) bool { return len(r.only([]string{name}).Repositories) == 0 })
 }
 
 // ids are the images that have a name, without algorithm, each once.

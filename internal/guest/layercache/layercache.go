@@ -72,6 +72,9 @@ type Config struct {
 	// All links every image.
 	Images []string
 	All    bool
+	// Layers links every layer, for a box that will bring in images of unknown
+	// names; for one that wants an image that the cache does not have it is done anyway.
+	Layers bool
 	// ReadOnly closes the writable view as soon as the data root is placed: for an
 	// engine that is started by untrusted code, of which nothing is published.
 	ReadOnly bool

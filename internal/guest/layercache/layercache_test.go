@@ -107,6 +107,9 @@ func (b *box) engineLoads(name string, layers ...string) {
 			}
 			b.write(id, filepath.Join(tr.record(hexChain), "cache-id"))
 			b.write(diff, filepath.Join(tr.record(hexChain), "diff"))
+			if parent != "" {
+				b.write(parent, filepath.Join(tr.record(hexChain), "parent"))
+			}
 			b.write("gz", filepath.Join(tr.record(hexChain), "tar-split.json.gz"))
 		}
 		link, err := os.ReadFile(tr.layers(tr.cacheID(hexChain), "link"))
@@ -215,6 +218,31 @@ func TestPublishAndLink(t *testing.T) {
 	if _, err := c.content("redis:7"); err == nil {
 		t.Error("an image that nobody asked for was linked")
 	}
+}
+
+// An image that the cache does not have is made on layers that it has.
+func TestNewImageOnKnownLayers(t *testing.T) {
+	dir := cacheDir(t)
+	a := newBox(t, dir, "a")
+	a.declares("redis:7", "base", "redis")
+	a.publish1(2)
+	b := newBox(t, dir, "b", "app:1")
+	b.engineLoads("app:1", "base", "redis", "app")
+	own := 0
+	layers, err := list(b.store.layers())
+	for _, l := range layers {
+		if st, serr := os.Lstat(b.store.layers(l, "diff")); serr == nil && st.IsDir() {
+			own++
+		}
+	}
+	if err != nil || own != 1 {
+		t.Errorf("the box has %d layers of its own, %v", own, err)
+	}
+	if _, err := b.content("redis:7"); err == nil {
+		t.Error("an image that nobody asked for was linked")
+	}
+	b.publish1(1)
+	newBox(t, dir, "c", "app:1").wantContent("app:1", "base", "redis", "app")
 }
 
 // Two boxes load the same parent at once: the second one's layer must refer to

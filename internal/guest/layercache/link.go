@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // link gives the run's data root the wanted images and reports the layers
@@ -15,13 +16,23 @@ func (c *Cache) link() (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	// An image that is still to come shares layers with others: the engine takes
+	// those that it finds, and only the rest costs time and disk.
+	var chains []string
+	if c.cfg.Layers || names.lacks(c.cfg.Images) {
+		if chains, err = list(seed.meta("layerdb", "sha256")); err != nil {
+			return 0, err
+		}
+		chains = slices.DeleteFunc(chains, func(chain string) bool { return !seed.sound(chain) })
+	}
 	if !c.cfg.All {
 		names = names.only(c.cfg.Images)
 	}
-	if err := c.hold(seed, names.ids()); err != nil {
+	images := names.ids()
+	if err := c.hold(seed, images, chains); err != nil {
 		return 0, err
 	}
-	if len(names.Repositories) == 0 {
+	if len(images)+len(chains) == 0 {
 		return 0, nil
 	}
 	if c.ids != "" {
@@ -32,29 +43,45 @@ func (c *Cache) link() (int, error) {
 	if err := c.skeleton(seed, run); err != nil {
 		return 0, err
 	}
-	n := 0
-	for _, image := range names.ids() {
+	n, err := c.linkLayers(seed, run, chains)
+	if err != nil {
+		return n, err
+	}
+	for _, image := range images {
 		layers, err := seed.chain(image)
 		if err != nil {
 			return n, err
 		}
+		var own []string
 		for _, l := range layers {
-			did, err := c.linkLayer(seed, run, l.chain)
-			if err != nil {
-				return n, fmt.Errorf("link layer %s: %w", l.chain, err)
-			}
-			if did {
-				n++
-			}
+			own = append(own, l.chain)
+		}
+		did, err := c.linkLayers(seed, run, own)
+		n += did
+		if err != nil {
+			return n, err
 		}
 		if err := describe(seed, run, image, layers); err != nil {
 			return n, fmt.Errorf("link image %s: %w", image, err)
 		}
 	}
 	if !c.cfg.All { // taken in case, not used
-		c.touch(names.ids())
+		c.touch(images)
 	}
 	return n, run.setNames(names)
+}
+
+func (c *Cache) linkLayers(seed, run tree, chains []string) (n int, err error) {
+	for _, chain := range chains {
+		did, err := c.linkLayer(seed, run, chain)
+		if err != nil {
+			return n, fmt.Errorf("link layer %s: %w", chain, err)
+		}
+		if did {
+			n++
+		}
+	}
+	return n, nil
 }
 
 // skeleton makes the folders that layers lie in, as the engine made them.

@@ -1,11 +1,13 @@
 package layercache
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,13 +33,7 @@ func (c *Cache) prune(s *workorder.CacheStore, o PruneOptions, now time.Time) (g
 		s.Removed = append(s.Removed, st.report(i, used, holders))
 	}
 	describeStore(s, st, keep, holders)
-	needed := users(keep)
-	var layers []string // chains
-	for chain, folder := range st.records {
-		if needed[chain] == 0 && !held(holders, folder) {
-			layers = append(layers, chain)
-		}
-	}
+	layers := st.unneeded(keep, holders)
 	s.RemovedLayers = len(layers)
 	s.Layers -= len(layers)
 	dead, err := c.dead()
@@ -65,6 +61,35 @@ func (c *Cache) prune(s *workorder.CacheStore, o PruneOptions, now time.Time) (g
 		return nil, err
 	}
 	return nil, errors.Join(c.dropImages(st, keep, drop), c.dropLayers(st, layers), c.dropSources(st.seed, keep))
+}
+
+// unneeded are the layers that no image needs and no live box runs on, the
+// upper ones first: whenever removing them is cut short, no layer is left without those below it.
+func (s *stock) unneeded(keep []image, holders []holder) (chains []string) {
+	needed := map[string]bool{}
+	for chain := range users(keep) {
+		needed[chain] = true
+	}
+	for chain, folder := range s.records {
+		if !held(holders, folder) {
+			continue
+		}
+		for ; chain != "" && !needed[chain]; chain = s.seed.parent(chain) {
+			needed[chain] = true
+		}
+	}
+	depth := map[string]int{}
+	for chain := range s.records {
+		if needed[chain] {
+			continue
+		}
+		chains = append(chains, chain)
+		for below := chain; below != ""; below = s.seed.parent(below) {
+			depth[chain]++
+		}
+	}
+	slices.SortFunc(chains, func(a, b string) int { return cmp.Or(depth[b]-depth[a], strings.Compare(a, b)) })
+	return chains
 }
 
 // dead are the folders of runs whose box is gone.
