@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// boxImage is the only image there is.
+type boxImage struct{ Images }
+
+func (boxImage) Ensure(context.Context, string, func(workorder.Event)) (workorder.Image, error) {
+	return workorder.Image{Name: "box"}, nil
+}
+
+// cacheApp is the command line on an engine whose boxes answer with rep, or with the error text.
+func cacheApp(t *testing.T, rep *workorder.CacheReport, text string) (a *App, out, errs *bytes.Buffer, asked *workorder.CacheRequest) {
+	t.Helper()
+	asked = &workorder.CacheRequest{}
+	fake := enginetest.NewFake(map[string]enginetest.Program{"box": func(b *enginetest.Box) int {
+		line, err := bufio.NewReader(b.Stdin).ReadBytes('\n')
+		if err == nil {
+			err = json.Unmarshal(line, asked)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		l := workorder.CacheLine{Event: workorder.Event{Seq: 1, Type: workorder.EventCacheReport, Status: "ok"}, Report: rep}
+		if text != "" {
+			l.Status, l.Text = "error", text
+		}
+		_ = json.NewEncoder(b.Stdout).Encode(l)
+		return 0
+	}})
+	out, errs = &bytes.Buffer{}, &bytes.Buffer{}
+	dir := t.TempDir()
+	return &App{
+		Stdin: strings.NewReader("archive"), Stdout: out, Stderr: errs,
+		Getenv: func(k string) string { return map[string]string{"SANDBOX_AGENT_STATE_DIR": dir}[k] },
+		Open:   func() (*Backend, error) { return &Backend{Engine: fake, Images: boxImage{}}, nil },
+	}, out, errs, asked
+}
+
+func TestCacheLs(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	rep := &workorder.CacheReport{DiskBytes: 2_500_000_000, Stores: []workorder.CacheStore{{
+		Name: "overlay2-1.2", Layers: 3, SeedBytes: 2_400_000_000, Boxes: []string{"T-A1B2C3D4"},
+		Images: []workorder.CacheImage{
+			{ID: "sha256:0123456789abcdef", Names: []string{"redis:7", "redis@sha256:ff"}, OwnBytes: 1500, SharedBytes: 7_000_000, UsedAt: now.Add(-72 * time.Hour), PublishedAt: now, Boxes: []string{"T-A1B2C3D4"}},
+			{ID: "sha256:aa", Names: []string{}, Problem: "its layer x is \x1b[31mmissing"},
+		},
+	}}}
+	a, out, _, _ := cacheApp(t, rep, "")
+	if code := Main(t.Context(), a, []string{"cache", "ls"}); code != 0 {
+		t.Fatal(code)
+	}
+	got := strings.Join(strings.Fields(out.String()), " ")
+	for _, want := range []string{
+		"redis:7 0123456789ab 2 kB 7 MB 3d ago 0s ago 1", "(no name) aa", "damaged: its layer x is", "overlay2-1.2: 2 images, 3 layers; 2.4 GB shared layers", "used by T-A1B2C3D4", "2.5 GB on the disk",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if strings.Contains(out.String(), "\x1b") {
+		t.Error("a terminal would obey this")
+	}
+	a, out, _, _ = cacheApp(t, rep, "")
+	if code := Main(t.Context(), a, []string{"cache", "ls", "--json"}); code != 0 {
+		t.Fatal(code)
+	}
+	var back workorder.CacheReport
+	if err := json.Unmarshal(out.Bytes(), &back); err != nil || back.DiskBytes != rep.DiskBytes {
+		t.Errorf("%v: %s", err, out)
+	}
+	a, out, _, _ = cacheApp(t, &workorder.CacheReport{}, "")
+	if code := Main(t.Context(), a, []string{"cache", "ls"}); code != 0 || !strings.Contains(out.String(), "is empty") {
+		t.Errorf("exit %d, %s", code, out)
+	}
+}
+
+func TestCachePrune(t *testing.T) {
+	t.Parallel()
+	rep := &workorder.CacheReport{FreedBytes: 9_000_000, Stores: []workorder.CacheStore{{Name: "overlay2-1.2", RemovedLayers: 2, Leftovers: 1, Removed: []workorder.CacheImage{{Names: []string{"redis:7"}, OwnBytes: 8_000_000}}}}}
+	for args, want := range map[string]float64{
+		"": 30 * 86400, "--older-than 12h": 43200, "--older-than 1.5d": 129600, "--all": 0, "--all --dry-run": 0,
+	} {
+		a, out, errs, asked := cacheApp(t, rep, "")
+		if code := Main(t.Context(), a, append([]string{"cache", "prune"}, strings.Fields(args)...)); code != 0 {
+			t.Errorf("%q: exit %d, %s", args, code, errs)
+		}
+		dry := strings.Contains(args, "dry")
+		if asked.OlderThanSeconds != want || asked.DryRun != dry {
+			t.Errorf("%q asked for %+v", args, asked)
+		}
+		if !strings.Contains(out.String(), "removed redis:7 (8 MB") || !strings.Contains(out.String(), "freed 9 MB") || dry != strings.Contains(out.String(), "would have") {
+			t.Errorf("%q: %s", args, out)
+		}
+	}
+	for _, args := range []string{"--older-than soon", "--older-than -3d", "--older-than 1e300d", "--older-than NaNd", "--all --older-than 3d", "extra"} {
+		a, _, errs, _ := cacheApp(t, rep, "")
+		if code := Main(t.Context(), a, append([]string{"cache", "prune"}, strings.Fields(args)...)); code != workorder.ExitUsage {
+			t.Errorf("%q: exit %d, %s", args, code, errs)
+		}
+	}
+}
+
+func TestCachePullOfAProject(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "p.yaml")
+	err := os.WriteFile(file, []byte("name: p\nservices:\n  a:\n    image: redis:7\n  b:\n    image: redis:7\n  c:\n    image: postgres:17\nharness:\n  name: command\n  command: x\n"), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, out, errs, asked := cacheApp(t, &workorder.CacheReport{Brought: []string{"redis:7"}, NewLayers: 4}, "image postgres:17: cannot be pulled")
+	code := Main(t.Context(), a, []string{"cache", "pull", "-p", file, "mysql:8"})
+	if code != workorder.ExitBox || strings.Join(asked.Images, " ") != "mysql:8 postgres:17 redis:7" || out.String() != "redis:7\n" || !strings.Contains(errs.String(), "postgres:17: cannot be pulled\nhint: ") {
+		t.Errorf("exit %d, asked %v, %s%s", code, asked.Images, out, errs)
+	}
+	a, _, errs, _ = cacheApp(t, nil, "archive/tar: invalid tar header")
+	if code := Main(t.Context(), a, []string{"cache", "load", "-"}); code != workorder.ExitInvalid || !strings.Contains(errs.String(), "load -: archive/tar") || !strings.Contains(errs.String(), "docker save") {
+		t.Errorf("exit %d, %s", code, errs)
+	}
+	a, _, errs, _ = cacheApp(t, nil, "")
+	if code := Main(t.Context(), a, []string{"cache", "load"}); code != workorder.ExitUsage || !strings.Contains(errs.String(), "hint: ") {
+		t.Errorf("exit %d, %s", code, errs)
+	}
+}
