@@ -85,13 +85,18 @@ func killInBox(text string) func(*testing.T, *chaosUser, *started, *rand.Rand) b
 	}
 }
 
-// cutRemote takes the remote away for a few seconds; the run goes on meanwhile.
+// cutRemote takes the remote away for a few seconds, while the run goes on, or for
+// as long as it lasts.
 func cutRemote(_ *testing.T, u *chaosUser, s *started, rng *rand.Rand) bool {
 	u.remote.Down.Store(true)
 	defer u.remote.Down.Store(false)
+	away := time.Second + time.Duration(rng.Int64N(int64(5*time.Second)))
+	if rng.IntN(2) == 0 {
+		away = cliLimit
+	}
 	select {
 	case <-s.Done():
-	case <-time.After(time.Second + time.Duration(rng.Int64N(int64(5*time.Second)))):
+	case <-time.After(away):
 	}
 	return true
 }

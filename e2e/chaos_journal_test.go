@@ -15,7 +15,7 @@ import (
 
 // chaosAgent writes numbered files of random content and tells the journal of
 // each when it is written. It goes on from the files that are there. What it says is what is tested, so it
-// says nothing before it is true. Every fifth file is committed, the rest is not.
+// says nothing before it is true. Now and then it commits.
 const chaosAgent = `#!/bin/bash
 cd "$SANDBOX_AGENT_WORKSPACE" || exit 2
 record() {
@@ -36,7 +36,7 @@ while [ "$i" -lt "$FILES" ]; do
 	echo "$i" >counter || exit 3
 	record counter
 	echo "$i" >x.ignored
-	if [ $((i % 5)) = 0 ]; then
+	if [ $((i % 16)) = 0 ]; then
 		git add -A && git commit -q -m "$i files" || exit 3
 	fi
 	sleep 0.2

@@ -28,8 +28,9 @@ const (
 	// chaosSave is added to it for the save itself, from looking at the tree to the
 	// remote's answer, on a machine that several rounds share.
 	chaosSave = 3 * time.Second
-	// chaosFiles is how many files the agent has to write, chaosPause apart.
-	chaosFiles = 24
+	// chaosFiles is how many files the agent has to write, some five in a second: it
+	// works for several times what may be lost, or a run that saves nothing would pass.
+	chaosFiles = 60
 	// chaosTries bounds the calls until a task is done.
 	chaosTries = 8
 	chaosToken = "chaos-token"
@@ -347,12 +348,11 @@ var blows = []blow{
 // is zero when the run was over before.
 func (b blow) strike(t *testing.T, u *chaosUser, s *started, rng *rand.Rand) time.Time {
 	t.Helper()
-	// Half of the blows fall at a step of the run, half while the agent works.
+	// One of three blows falls at a step of the run, the others while the agent works.
 	steps := []string{"preflight", "image", "start", "box", "docker", "clone", "services", "setup", "agent", "validate", "push"}
-	event, jitter := `"type":"agent.started"`, 6*time.Second
-	if b.ownEngine {
-		jitter = 4 * time.Second // without a container there is no disk to fill
-	} else if rng.IntN(2) == 0 {
+	event, jitter := `"type":"agent.started"`, 13*time.Second
+	// Without a container there is no disk to fill, nor anything on the engine to kill.
+	if !b.ownEngine && rng.IntN(3) == 0 {
 		event, jitter = `"type":"step.started","name":"`+steps[rng.IntN(len(steps))]+`"`, 400*time.Millisecond
 	}
 	after := time.Duration(rng.Int64N(int64(jitter)))
