@@ -20,7 +20,7 @@ type state struct {
 	status   workorder.Status
 	by       workorder.EndedBy
 	resumeAt *time.Time
-	ran      bool // there was a box
+	began    bool // a box took its order
 }
 
 type decision int
@@ -36,8 +36,9 @@ func (p *pickUp) judge(s state) decision {
 	switch {
 	case s.status == workorder.StatusParked && s.resumeAt != nil && time.Until(*s.resumeAt) > 0 && !p.now:
 		return parked
-	case workorder.Resumable(s.status, s.by), !s.ran:
-		// What kept a run from getting a box can be mended from outside.
+	case workorder.Resumable(s.status, s.by), !s.began:
+		// What was wrong may be mended, and the order is made anew: a create that was
+		// refused because the remote knows the task is a continue now.
 		return goesOn
 	case p.create:
 		return isDone

@@ -11,6 +11,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -60,4 +61,35 @@ func TestGcCache(t *testing.T) {
 	if code := Main(t.Context(), a, []string{"gc", "--cache"}); code != 0 || out.String() != "nothing to do\n" {
 		t.Errorf("exit %d, %s", code, out.String())
 	}
+}
+
+// TestGcAttempts: of former attempts the boxes that were kept stay, and their
+// output always; of a task that somebody holds everything stays.
+func TestGcAttempts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, ends(workorder.StatusTimeout, workorder.ByTimeout))
+	r.want(workorder.ExitTimeout, "", create("--keep")...)
+	r.want(workorder.ExitTimeout, "", "continue", tid)
+	st := store.New(r.state)
+	rec, err := st.Load(tid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec.Former[0].Keep = false
+	if err := st.Save(rec); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := st.TryLock(tid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.want(0, "nothing to do", "gc")
+	lock.Unlock()
+	r.want(0, "would remove box sandbox-agent-"+tid, "gc", "--dry-run")
+	r.want(0, "remove box sandbox-agent-"+tid, "gc")
+	if n := r.fake.Count(); n != 0 {
+		t.Errorf("%d boxes are left", n)
+	}
+	r.want(0, "attempts/1", "result", tid, "--attempt", "1", "--path")
+	r.want(0, "timeout", "result", tid, "--attempt", "1")
 }

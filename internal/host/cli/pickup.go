@@ -152,7 +152,7 @@ func (p *pickUp) held(ctx context.Context, id, asked string) (verdict, error) {
 		// Another command went on with it meanwhile: once was asked for.
 		return verdict{}, p.tell(rec)
 	}
-	last := state{status: rec.Status, by: rec.EndedBy, resumeAt: rec.ResumeAt, ran: rec.Box != ""}
+	last := state{status: rec.Status, by: rec.EndedBy, resumeAt: rec.ResumeAt, began: rec.Box != "" && rec.EndedBy != workorder.ByOrder}
 	switch p.judge(last) {
 	case goesOn:
 		until, err := p.next(ctx, rec)
@@ -359,7 +359,7 @@ func (p *pickUp) elsewhere(on *remoteTask, last *workorder.Attempt) (stop bool, 
 	if last.Status == "" {
 		return false, until, nil // the box finds out whether it still lives
 	}
-	s := state{status: last.Status, by: last.EndedBy, resumeAt: last.ResumeAt, ran: true}
+	s := state{status: last.Status, by: last.EndedBy, resumeAt: last.ResumeAt, began: last.EndedBy != workorder.ByOrder}
 	d := p.judge(s)
 	tell := func() error {
 		p.show(on.result(last), nil)

@@ -399,6 +399,18 @@ func TestAfresh(t *testing.T) {
 	r.want(0, "2 lost (host)", "result", tid)
 }
 
+// TestRefused: of two machines that begin the same task at the same moment one is
+// refused; its next try goes on from what the other one left.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, ends(workorder.StatusError, workorder.ByOrder), ends(workorder.StatusSuccess, workorder.ByAgent))
+	r.want(workorder.ExitInvalid, "", ifExists()...)
+	r.want(0, "success", ifExists()...)
+	if o := r.order(1); o.Mode != workorder.ModeContinue {
+		t.Errorf("%+v", o)
+	}
+}
+
 // TestUnreadable: a state that cannot be read keeps nobody from going on.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
