@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -38,15 +37,14 @@ func (h *hang) reason() string {
 	return s
 }
 
-// duration is d as people write it: 15m, not 15m0.000000001s.
+// duration is d as people write it: 15m, not 15m0.4s.
 func duration(d time.Duration) string {
-	d = d.Round(time.Second)
-	s := d.String()
-	if d >= time.Minute {
-		s = strings.TrimSuffix(s, "0s")
+	s := d.Round(time.Second).String()
+	if short, ok := strings.CutSuffix(s, "m0s"); ok {
+		s = short + "m"
 	}
-	if d >= time.Hour {
-		s = strings.TrimSuffix(s, "0m")
+	if short, ok := strings.CutSuffix(s, "h0m"); ok {
+		s = short + "h"
 	}
 	return s
 }
@@ -82,17 +80,7 @@ func (t processTable) command(pid, size int) string {
 	if b == "" {
 		return "[" + strings.TrimSpace(t.read(pid, "comm")) + "]"
 	}
-	return cut(printable(strings.TrimRight(b, "\x00")), size)
-}
-
-// printable puts text of an untrusted process on one line.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, s)
+	return cut(plain(strings.TrimRight(b, "\x00")), size)
 }
 
 // read is the content of a file of a process; empty when it cannot be read.
@@ -187,13 +175,11 @@ func (t processTable) waiting(b *strings.Builder, pid int) {
 	fmt.Fprintf(b, "%d:\n", pid)
 	var said []string
 	for _, th := range threads {
-		text := ""
-		if call := t.read(pid, "task/"+th.Name()+"/syscall"); call != "" {
-			text += "  system call " + strings.TrimSpace(call) + "\n"
-		}
-		stack := t.read(pid, "task/"+th.Name()+"/stack")
-		for line := range strings.Lines(cut(stack, maxStack)) {
-			text += "    " + strings.TrimSpace(line) + "\n"
+		call := t.read(pid, "task/"+th.Name()+"/syscall")
+		stack := strings.TrimSpace(t.read(pid, "task/"+th.Name()+"/stack"))
+		text := "  system call " + strings.TrimSpace(call) + "\n"
+		if stack != "" {
+			text += "    " + strings.ReplaceAll(cut(stack, maxStack), "\n", "\n    ") + "\n"
 		}
 		if !slices.Contains(said, text) {
 			said = append(said, text)

@@ -11,6 +11,10 @@
 // SANDBOX_AGENT_MODE, SANDBOX_AGENT_WORKSPACE and, when harness.model is set, SANDBOX_AGENT_MODEL
 // are set as well. Exit code 0 is success, any other is failure.
 //
+// SANDBOX_AGENT_NOTICE_FILE names a file that is not there at first. When 80 % of the budget or of the
+// time is used up it appears, with a text for the agent; it is replaced in one piece when
+// there is more to say. A program that lasts should look for it now and then.
+//
 // A line of standard output that is one JSON object with a known "type" is an
 // event. Every other line, JSON or not, is text and is kept as such. Known are:
 //
@@ -20,9 +24,15 @@
 //	{"type":"agent.usage","usage":{"cost_usd":0.12,"input_tokens":1,"output_tokens":2,
 //	   "cache_read_tokens":3,"cache_write_tokens":4}}     totals of the run so far
 //	{"type":"agent.error","text":"…"}                     does not end the run; explains a failing exit code
+//	{"type":"limit","resume_at":"2026-11-21T03:00:00Z","text":"…"}   a usage limit of the model's provider
 //
 // agent.usage REPLACES what was known: it carries totals. input_tokens excludes
 // cached ones, output_tokens includes reasoning; fields that are absent keep their value.
+//
+// limit ends the run: the agent is stopped and the task is parked, until resume_at (RFC 3339) when that is
+// given and lies within the next eight days. No exit code has this meaning.
+//
+// A program of this harness cannot be resumed: one that shows no sign of life is stopped, and the task ends.
 //
 // The JSON lines of "opencode run --format json" are known too: step_start,
 // text, tool_use, error and
@@ -44,4 +54,15 @@
 // choice, and takes text, tool calls, cost, tokens, turns and verdict from the
 // stream. The exit code alone is never the verdict: the CLI exits with 0 after an interrupt and
 // reports API failures as subtype "success", so is_error is read first.
+//
+// A usage limit of the account (api_error usage_limit_reached, which a login with CLAUDE_CODE_OAUTH_TOKEN
+// gets) parks the task until the time that rate_limit_event named. HTTP 429 with an API key is no such
+// limit: the CLI retries it, or gives up, which is a failure. So is a credit balance that is too low.
+//
+// The agent is told of the time and budget that are nearly used up by a hook of ours, with its next
+// tool result. It is in the settings that the adapter passes, above those of the repository: with
+// --settings in harness.args the agent cannot be told. Hooks that the repository has itself run as
+// well, also when its settings turn hooks off.
+//
+// After a hang the session is resumed once. The CLI counts --max-budget-usd anew for each process.
 package harness
