@@ -92,6 +92,7 @@ type Job struct {
 	Attempt int
 	// Request is remembered for those who go on with the task.
 	Request store.Request
+	bundle  string // of an earlier attempt, for the box
 	// Warnings are what was found odd while the job was resolved.
 	Warnings []string
 }
@@ -294,7 +295,12 @@ func isolationHint(job *Job) string {
 
 // boxSpec is the box a job gets.
 func boxSpec(job *Job, rec *store.Record, info engine.Info) engine.BoxSpec {
+	files := map[string]string{}
+	if job.bundle != "" {
+		files[workorder.BundleIn] = job.bundle
+	}
 	return engine.BoxSpec{
+		Files: files,
 		Name:  rec.Box,
 		Image: cmp.Or(rec.Image.Name, job.Image),
 		Labels: map[string]string{

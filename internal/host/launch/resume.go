@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
@@ -54,10 +55,32 @@ func (l *Launcher) Resume(ctx context.Context, hard <-chan struct{}, job *Job, l
 		}
 	}
 	l = l.noting(next)
+	if job.bundle, err = lastBundle(next); err != nil {
+		return l.stillborn(ctx, next, err)
+	}
+	job.Order.Bundle = job.bundle != ""
 	if err := l.saveOrder(next, &job.Order); err != nil {
 		return l.stillborn(ctx, next, err)
 	}
 	return l.carryOut(ctx, hard, job, next, info)
+}
+
+// lastBundle is the newest file of commits that an attempt could not push; "":
+// there is none. The box finds out whether they have reached the remote since.
+func lastBundle(rec *store.Record) (string, error) {
+	for _, a := range slices.Backward(rec.Former) {
+		past, err := rec.At(a.Number)
+		if err != nil {
+			return "", err
+		}
+		path := filepath.Join(past.Dir, workorder.BundleFile)
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("look for work that was not pushed: %w", err)
+		}
+	}
+	return "", nil
 }
 
 // TaskText is the task as it was first given: later attempts are given none, or

@@ -242,3 +242,35 @@ func TestWatchPast(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestBundleGoesAlong: what an attempt could not push is given to every later one,
+// until there is a newer bundle.
+func TestBundleGoesAlong(t *testing.T) {
+	n := 0
+	var got []string
+	f := setup(t, func(b *enginetest.Box) int {
+		g := newGuest(b)
+		n++
+		in, there := b.ReadFile(workorder.BundleIn)
+		if there != g.env.Order.Bundle {
+			t.Errorf("box %d: the order says %v, the file is there: %v", n, g.env.Order.Bundle, there)
+		}
+		got = append(got, string(in))
+		if n != 2 {
+			b.WriteFile(workorder.OutDir+"/"+workorder.BundleFile, fmt.Append(nil, "bundle ", n))
+		}
+		return g.end(workorder.StatusError, workorder.ByGit)
+	})
+	j := job()
+	if _, err := f.Run(t.Context(), nil, j); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := f.resume(t, j); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{"", "bundle 1", "bundle 1", "bundle 3"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
