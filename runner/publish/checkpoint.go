@@ -24,7 +24,7 @@ func (p *Publisher) sideDir() string { return filepath.Join(p.Dir, "side") }
 // side is the work tree with our index.
 func (p *Publisher) side(index string) git.Repo {
 	t := p.tree()
-	t.Env = append(t.Env, "GIT_INDEX_FILE="+filepath.Join(p.sideDir(), index))
+	t.Env = append(t.Env, "GIT_INDEX_FILE="+p.sidePath(index))
 	return t
 }
 
@@ -52,15 +52,38 @@ func (p *Publisher) prepareSide() error {
 // change saves reading them. The time of the copy is the original's: by it git knows which
 // entries are too fresh to be believed.
 func (p *Publisher) seed(ctx context.Context) error {
-	out, err := p.tree().Output(ctx, "rev-parse", "--path-format=absolute", "--git-path", "index")
+	own, err := p.ownIndex(ctx)
 	if err != nil {
 		return err
 	}
-	return p.copyIndex(ctx, strings.TrimSuffix(string(out), "\n"), sideIndex)
+	return p.copyIndex(ctx, own, p.sidePath(sideIndex))
 }
 
+// ownIndex is where the agent's index lies.
+func (p *Publisher) ownIndex(ctx context.Context) (string, error) {
+	out, err := p.tree().Output(ctx, "rev-parse", "--path-format=absolute", "--git-path", "index")
+	return strings.TrimSuffix(string(out), "\n"), err
+}
+
+// handOver makes our index, brought up to date, the agent's, which is gone: what was
+// hashed for a checkpoint need not be read again to be committed.
+func (p *Publisher) handOver(ctx context.Context) error {
+	if _, err := os.Lstat(p.sidePath(sideIndex)); err != nil {
+		return nil // there was no checkpoint
+	}
+	if err := errors.Join(p.prepareSide(), p.stage(ctx)); err != nil {
+		return err
+	}
+	own, err := p.ownIndex(ctx)
+	if err != nil {
+		return err
+	}
+	return p.copyIndex(ctx, p.sidePath(sideIndex), own)
+}
+
+func (p *Publisher) sidePath(name string) string { return filepath.Join(p.sideDir(), name) }
+
 func (p *Publisher) copyIndex(ctx context.Context, from, to string) error {
-	to = filepath.Join(p.sideDir(), to)
 	// A work tree without an index has one that is empty.
 	script := `rm -rf "$2" && if test -f "$1"; then cp --preserve=timestamps -- "$1" "$2"; fi`
 	if _, err := proc.Output(ctx, proc.Spec{Argv: []string{"/bin/sh", "-c", script, "sh", from, to}, Dir: "/", User: p.User}); err != nil {
@@ -71,7 +94,7 @@ func (p *Publisher) copyIndex(ctx context.Context, from, to string) error {
 
 // forget makes the next snapshot begin anew.
 func (p *Publisher) forget() {
-	_ = os.RemoveAll(filepath.Join(p.sideDir(), sideIndex)) // prepareSide would say what is wrong
+	_ = os.RemoveAll(p.sidePath(sideIndex)) // prepareSide would say what is wrong
 	p.synced = ""
 }
 
@@ -110,7 +133,7 @@ func (p *Publisher) hash(ctx context.Context, head string) (string, error) {
 	index := sideIndex
 	if setup != "" {
 		index = bareIndex
-		if err := p.copyIndex(ctx, filepath.Join(p.sideDir(), sideIndex), bareIndex); err != nil {
+		if err := p.copyIndex(ctx, p.sidePath(sideIndex), p.sidePath(bareIndex)); err != nil {
 			return "", err
 		}
 		t := p.side(bareIndex)
@@ -131,7 +154,7 @@ func (p *Publisher) hash(ctx context.Context, head string) (string, error) {
 
 // stage brings our index up to the work tree.
 func (p *Publisher) stage(ctx context.Context) error {
-	if _, err := os.Lstat(filepath.Join(p.sideDir(), sideIndex)); err != nil {
+	if _, err := os.Lstat(p.sidePath(sideIndex)); err != nil {
 		if err := p.seed(ctx); err != nil {
 			return err
 		}
@@ -159,6 +182,7 @@ func (p *Publisher) sync(ctx context.Context, t git.Repo) error {
 	if err != nil {
 		return err
 	}
+	theirs = append(theirs, p.forced()...)
 	ours, err := paths(t.Output(ctx, "ls-files", "-z", "--cached"))
 	if err != nil {
 		return err
@@ -169,8 +193,9 @@ func (p *Publisher) sync(ctx context.Context, t git.Repo) error {
 			return err
 		}
 	}
-	if take := minus(theirs, ours); len(take) > 0 {
-		// --remove: a file that is gone from the work tree, too, is no error.
+	take := slices.DeleteFunc(minus(theirs, ours), func(path string) bool { return !p.present(path) })
+	if len(take) > 0 {
+		// --remove: a file that is gone in this moment is no error.
 		t.Stdin = strings.Join(take, "\x00") + "\x00"
 		if err := t.Run(ctx, "update-index", "--add", "--remove", "-z", "--stdin"); err != nil {
 			return err
@@ -178,6 +203,28 @@ func (p *Publisher) sync(ctx context.Context, t git.Repo) error {
 	}
 	p.synced = at
 	return nil
+}
+
+// forced are the ignored files that belong to the work all the same.
+func (p *Publisher) forced() []string {
+	if p.load() != nil {
+		return nil
+	}
+	return p.led.Forced
+}
+
+// present reports whether the work tree has a file of that path, and no link on the way to it.
+func (p *Publisher) present(path string) bool {
+	for i := range path {
+		if path[i] != '/' {
+			continue
+		}
+		if st, err := os.Lstat(filepath.Join(p.Workspace, path[:i])); err != nil || !st.IsDir() {
+			return false
+		}
+	}
+	_, err := os.Lstat(filepath.Join(p.Workspace, path))
+	return err == nil
 }
 
 // paths cuts a list that git wrote with -z.

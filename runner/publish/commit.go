@@ -56,13 +56,20 @@ func (p *Publisher) commit(ctx context.Context, message string) error {
 	p.clear(ctx)
 	p.open(ctx)
 	t := p.tree()
+	forced := slices.DeleteFunc(slices.Clone(p.forced()), func(path string) bool { return !p.present(path) })
 	dirty, err := t.Dirty(ctx)
-	if err != nil || !dirty {
+	if err != nil || !dirty && len(forced) == 0 {
 		return err
 	}
+	_ = p.handOver(ctx) // else everything is read again
 	addErr := p.add(ctx, t, func() { p.clear(ctx) })
 	if ctx.Err() != nil {
 		return addErr
+	}
+	if len(forced) > 0 {
+		add := t
+		add.Stdin = strings.Join(forced, "\x00") + "\x00"
+		addErr = errors.Join(addErr, add.Run(ctx, "update-index", "--add", "-z", "--stdin"))
 	}
 	setup, err := p.baseline(ctx)
 	if err == nil {

@@ -227,8 +227,7 @@ func (k *Keeper) once(ctx context.Context, s *schedule, save, renew bool, tree *
 	if ctx.Err() != nil {
 		return true // killed: what came of it, the next push asks
 	}
-	var held *HeldError
-	if errors.As(out.pushErr, &held) {
+	if _, held := errors.AsType[*HeldError](out.pushErr); held {
 		k.lostOne.Do(func() { close(k.lost) })
 		return true
 	}

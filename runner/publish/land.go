@@ -240,8 +240,7 @@ func (p *Publisher) Release(ctx context.Context, end workorder.Attempt) error {
 		}
 	}
 	err := p.push(ctx, nil, nil, func(s *workorder.State) { p.ended(s, end) })
-	var held *HeldError
-	if errors.As(err, &held) {
+	if _, held := errors.AsType[*HeldError](err); held {
 		return nil
 	}
 	if err != nil {

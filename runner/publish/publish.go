@@ -83,6 +83,11 @@ func (p *Publisher) Fetch(ctx context.Context) (base, sha string, err error) {
 			return "", "", err
 		}
 	}
+	// git push leaves out what the remote has in commits that are no ancestors (the last checkpoint, for
+	// the next one or for the commit that replaces it) only from a repository that counts as shallow. Ours misses no commit.
+	if err := os.WriteFile(filepath.Join(p.outboxDir(), "shallow"), nil, 0o644); err != nil {
+		return "", "", fmt.Errorf("prepare outbox: %w", err)
+	}
 	if err := p.Refresh(ctx); err != nil {
 		return "", "", err
 	}

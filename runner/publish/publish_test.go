@@ -56,42 +56,42 @@ func newFixture(t *testing.T, files map[string]string) *fixture {
 }
 
 // newBox is a publisher of the one task that has not begun.
-func newBox(t *testing.T, srv *gittest.Server, mode workorder.Mode) *fixture {
-	t.Helper()
+func newBox(tb testing.TB, srv *gittest.Server, mode workorder.Mode) *fixture {
+	tb.Helper()
 	url := srv.URL + "/r.git"
-	f := &fixture{srv: srv, bundle: filepath.Join(t.TempDir(), "work.bundle")}
+	f := &fixture{srv: srv, bundle: filepath.Join(tb.TempDir(), "work.bundle")}
 	f.Publisher = &Publisher{
 		Order: &workorder.Order{
 			Repo: url, CloneURL: url, TaskID: "T-A1B2C3D4", TargetBranch: target, Mode: mode, AttemptID: workorder.NewAttemptID(), Task: "do x",
 			Author: workorder.Identity{Name: "Agent", Email: "agent@example.org"},
 		},
-		Dir: t.TempDir(), Workspace: filepath.Join(t.TempDir(), "ws"), Home: t.TempDir(),
+		Dir: tb.TempDir(), Workspace: filepath.Join(tb.TempDir(), "ws"), Home: tb.TempDir(),
 		Auth: &git.Auth{URL: url, Token: token},
 		Emit: f.emit,
 	}
 	if err := os.Mkdir(f.Workspace, 0o755); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return f
 }
 
 // start brings a box to where the agent would begin.
-func (f *fixture) start(t *testing.T) (*Claimed, *workorder.Restored) {
-	t.Helper()
-	base, sha, err := f.Fetch(t.Context())
+func (f *fixture) start(tb testing.TB) (*Claimed, *workorder.Restored) {
+	tb.Helper()
+	base, sha, err := f.Fetch(tb.Context())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if base != "main" {
-		t.Fatalf("default branch %q, want main", base)
+		tb.Fatalf("default branch %q, want main", base)
 	}
-	c, err := f.Claim(t.Context(), base, sha)
+	c, err := f.Claim(tb.Context(), base, sha)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	r, err := f.Checkout(t.Context(), c)
+	r, err := f.Checkout(tb.Context(), c)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	f.base = c.BaseSHA
 	return c, r

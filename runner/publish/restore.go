@@ -36,8 +36,13 @@ func (p *Publisher) Checkout(ctx context.Context, c *Claimed) (*workorder.Restor
 	}
 	t := p.tree()
 	t.Tree = false // it is none yet
-	if err := t.Run(ctx, "clone", "--quiet", "--no-hardlinks", "--no-checkout", "--template=",
-		"--", p.mirrorDir(), p.Workspace); err != nil {
+	clone := []string{"clone", "--quiet", "--no-hardlinks", "--no-checkout", "--template="}
+	if at, err := p.Mirror().Resolve(ctx, workorder.BranchRef(c.Base)); err != nil {
+		return nil, err
+	} else if at != "" { // a continued task's may be gone
+		clone = append(clone, "--branch", c.Base)
+	}
+	if err := t.Run(ctx, append(clone, "--", p.mirrorDir(), p.Workspace)...); err != nil {
 		return nil, err
 	}
 	// The mirror is an implementation detail; the agent sees the real remote.
@@ -195,7 +200,7 @@ func (p *Publisher) rehash(ctx context.Context, f fit) (string, error) {
 	for path, entry := range entries(string(out)) {
 		// ":mode-before mode-now id-before id-now status"
 		switch e := strings.Fields(strings.TrimPrefix(entry, ":")); {
-		case len(e) != 5:
+		case len(e) != 5 || e[1] == "000000": // `git add` sees what is gone
 		case e[1] == "160000": // a repository of its own is its commit's id; its files are not ours
 			fmt.Fprintf(&links, "%s %s\t%s\x00", e[1], e[3], path)
 		default:
@@ -210,6 +215,11 @@ func (p *Publisher) rehash(ctx context.Context, f fit) (string, error) {
 		return "", err
 	}
 	t.Stdin = ""
+	ignored, err := paths(t.Output(ctx, "ls-files", "-z", "--cached", "--ignored", "--exclude-standard"))
+	if err != nil {
+		return "", err
+	}
+	p.led.Forced = minus(ignored, minus(ignored, strings.Split(files.String(), "\x00")))
 	out, err = t.Output(ctx, "write-tree")
 	return strings.TrimSpace(string(out)), err
 }

@@ -45,6 +45,9 @@ type ledger struct {
 	// began; RestoredTree is empty where nothing uncommitted was restored.
 	RestoredTree string `json:"restored_tree,omitempty"`
 	Start        string `json:"start,omitempty"`
+	// Forced are restored files that are ignored: the agent had added them by force,
+	// which the index of the new work tree does not say.
+	Forced []string `json:"forced,omitempty"`
 	// Committed: nothing but commits is left of what the agent did.
 	Committed bool `json:"committed,omitempty"`
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -25,8 +26,13 @@ type Server struct {
 	Root  string // folder of the bare repositories
 	Token string // password of every user
 	Down  atomic.Bool
+	// Hold makes requests wait until it is false again or the client goes; Held counts them.
+	Hold atomic.Bool
+	Held atomic.Int32
 	// Receives counts the pushes that were let in.
 	Receives atomic.Int32
+	// Received counts the bytes of all requests' bodies.
+	Received atomic.Int64
 }
 
 // New starts a server on loopback that ends with the test.
@@ -77,10 +83,36 @@ func (s *Server) Repo(name string) git.Repo {
 	return git.Repo{Dir: filepath.Join(s.Root, name), Bare: true}
 }
 
+// Refuse makes a repository refuse pushes to one ref, as a forge's protection
+// does; "" refuses nothing any more.
+func (s *Server) Refuse(tb testing.TB, name, ref string) {
+	tb.Helper()
+	hooks := filepath.Join(s.Root, name, "hooks")
+	if err := os.MkdirAll(hooks, 0o755); err != nil {
+		tb.Fatal(err)
+	}
+	script := "#!/bin/sh\ntest \"$1\" != '" + ref + "'\n"
+	if err := os.WriteFile(filepath.Join(hooks, "update"), []byte(script), 0o755); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// WithoutAtomic makes a repository unable to change several refs at once.
+func (s *Server) WithoutAtomic(tb testing.TB, name string) {
+	tb.Helper()
+	Git(tb, filepath.Join(s.Root, name), "config", "receive.advertiseAtomic", "false")
+}
+
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.Down.Load() {
 		http.Error(w, "down", http.StatusServiceUnavailable)
 		return
+	}
+	if s.Hold.Load() {
+		s.Held.Add(1)
+		for s.Hold.Load() && r.Context().Err() == nil {
+			time.Sleep(10 * time.Millisecond)
+		}
 	}
 	_, pass, _ := r.BasicAuth()
 	if subtle.ConstantTimeCompare([]byte(pass), []byte(s.Token)) != 1 {
@@ -100,6 +132,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer os.Remove(body.Name())
 	defer body.Close()
 	n, err := io.Copy(body, r.Body)
+	s.Received.Add(n)
 	if err == nil {
 		_, err = body.Seek(0, io.SeekStart)
 	}

@@ -1,0 +1,233 @@
+package publish
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// quick makes a box renew its lease and save so often that a test can wait for it.
+func (f *fixture) quick(seconds float64) *fixture {
+	f.Order.CheckpointIntervalSeconds, f.Order.PushIntervalSeconds = seconds, seconds
+	return f
+}
+
+func (f *fixture) claim(t *testing.T) (*Claimed, error) {
+	t.Helper()
+	base, sha, err := f.Fetch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.Claim(t.Context(), base, sha)
+}
+
+// state is the task as the remote has it.
+func (f *fixture) state(t *testing.T) *workorder.State {
+	t.Helper()
+	out := gittest.Git(t, f.srv.Root+"/r.git", "show", workorder.StateRef("T-A1B2C3D4")+":"+workorder.StateFile)
+	s, err := workorder.DecodeState([]byte(out), "T-A1B2C3D4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (f *fixture) saw(typ workorder.EventType, status string) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range f.events {
+		if e.Type == typ && e.Status == status {
+			n++
+		}
+	}
+	return n
+}
+
+// eventually waits for what has to come; how long it takes says nothing.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(90 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("never: %s", what)
+}
+
+func ended(status workorder.Status) func([]workorder.Commit, string) workorder.Attempt {
+	return func(_ []workorder.Commit, head string) workorder.Attempt {
+		return workorder.Attempt{Status: status, HeadSHA: head, Reason: "why t0p-secret", EndedAt: time.Unix(1700000000, 0).UTC()}
+	}
+}
+
+func TestClaimOfANewTask(t *testing.T) {
+	t.Parallel()
+	srv := gittest.New(t, token)
+	srv.Create(t, "r.git", nil)
+	f := newBox(t, srv, workorder.ModeCreate)
+	f.Order.Task = "say t0p-secret\n-é"
+	f.Clean = func(s string) string { return strings.ReplaceAll(s, "t0p-secret", "***") }
+	c, _ := f.start(t)
+	s := f.state(t)
+	if c.Continues || c.Attempt != 1 || c.Head != f.base || c.Checkpoint != "" {
+		t.Errorf("claimed %+v", c)
+	}
+	if s.Task != "say ***\n-é" || s.BaseSHA != f.base || s.TargetBranch != target || s.Lease == nil || s.Lease.AttemptID != f.Order.AttemptID || len(s.Attempts) != 1 {
+		t.Errorf("the remote's state is %+v", s)
+	}
+	again := newBox(t, srv, workorder.ModeCreate)
+	if _, err := again.claim(t); !errors.Is(err, ErrExists) {
+		t.Errorf("created twice: %v", err)
+	}
+	f.write(t, "a", "1")
+	if err := f.Commit(t.Context(), "x"); err != nil {
+		t.Fatal(err)
+	}
+	if l := f.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusSuccess)); l.Err != nil || !l.Pushed {
+		t.Fatalf("landed %+v", l)
+	}
+	s = f.state(t)
+	if a := s.Attempts[0]; s.Lease != nil || a.Status != workorder.StatusSuccess || a.HeadSHA != f.remote(t, workorder.BranchRef(target)) || a.Reason != "why ***" || a.Number != 1 {
+		t.Errorf("after landing: %+v", s)
+	}
+	n := srv.Receives.Load()
+	if err := f.Release(t.Context(), ended(workorder.StatusSuccess)(nil, s.Attempts[0].HeadSHA)); err != nil || srv.Receives.Load() != n {
+		t.Errorf("releasing the same again: %v, %d pushes", err, srv.Receives.Load()-n)
+	}
+	if err := f.Release(t.Context(), ended(workorder.StatusFailed)(nil, "")); err != nil || f.state(t).Attempts[0].Status != workorder.StatusFailed {
+		t.Errorf("releasing what turned out different: %v, %+v", err, f.state(t).Attempts)
+	}
+}
+
+func TestContinueNeedsATask(t *testing.T) {
+	t.Parallel()
+	srv := gittest.New(t, token)
+	srv.Create(t, "r.git", nil)
+	f := newBox(t, srv, workorder.ModeContinue)
+	if _, err := f.claim(t); !errors.Is(err, ErrUnknown) || git.KindOf(err) != git.KindNotFound {
+		t.Fatalf("got %v", err)
+	}
+	// A branch alone, of another slug than the order's, is enough.
+	bare := srv.Root + "/r.git"
+	base := gittest.Git(t, bare, "rev-parse", "main")
+	work := gittest.Git(t, bare, "commit-tree", "-p", base, "-m", "w", "HEAD^{tree}")
+	gittest.Git(t, bare, "update-ref", "refs/heads/agent/T-A1B2C3D4-old-name", work)
+	gittest.Git(t, bare, "update-ref", "refs/heads/main", gittest.Git(t, bare, "commit-tree", "-p", base, "-m", "m", "HEAD^{tree}"))
+	c, r := f.start(t)
+	if c.State.TargetBranch != "agent/T-A1B2C3D4-old-name" || c.BaseSHA != base || c.Head != work || r.Head != work || !r.Verified {
+		t.Errorf("claimed %+v, restored %+v", c, r)
+	}
+	if h, err := f.History(t.Context()); err != nil || len(h) != 1 || h[0].SHA != work {
+		t.Errorf("history %v, %v", h, err)
+	}
+}
+
+// Of all who want one lease exactly one gets it.
+func TestRaceForTheLease(t *testing.T) {
+	t.Parallel()
+	srv := gittest.New(t, token)
+	srv.Create(t, "r.git", nil)
+	bare := srv.Root + "/r.git"
+	for round := range 20 {
+		mode := workorder.ModeCreate
+		if round%2 == 1 {
+			mode = workorder.ModeContinue
+			gittest.Git(t, bare, "update-ref", "refs/heads/"+target, "main")
+		}
+		var wg sync.WaitGroup
+		var errs [2]error
+		var boxes [2]*fixture
+		base, sha := "", ""
+		for i := range boxes {
+			boxes[i] = newBox(t, srv, mode)
+			var err error
+			if base, sha, err = boxes[i].Fetch(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, f := range boxes {
+			wg.Go(func() { _, errs[i] = f.Claim(t.Context(), base, sha) })
+		}
+		wg.Wait()
+		lost := errs[0]
+		if lost == nil {
+			lost = errs[1]
+		}
+		if _, held := errors.AsType[*HeldError](lost); (errs[0] == nil) == (errs[1] == nil) || !held && !errors.Is(lost, ErrExists) {
+			t.Errorf("%s: %v and %v", mode, errs[0], errs[1])
+		}
+		gittest.Git(t, bare, "update-ref", "-d", workorder.StateRef("T-A1B2C3D4"))
+		if mode == workorder.ModeContinue {
+			gittest.Git(t, bare, "update-ref", "-d", "refs/heads/"+target)
+		}
+	}
+}
+
+func TestTakeover(t *testing.T) {
+	t.Parallel()
+	begin := func(t *testing.T) (first, second *fixture) {
+		t.Helper()
+		srv := gittest.New(t, token)
+		srv.Create(t, "r.git", nil)
+		first = newBox(t, srv, workorder.ModeCreate).quick(0.2)
+		first.start(t)
+		return first, newBox(t, srv, workorder.ModeContinue).quick(0.2)
+	}
+	t.Run("of a dead box, after its time", func(t *testing.T) {
+		t.Parallel()
+		first, second := begin(t)
+		c, err := second.claim(t)
+		if err != nil || c.Attempt != 2 || second.saw(workorder.EventLease, "waiting") != 1 || second.saw(workorder.EventLease, "acquired") != 1 {
+			t.Fatalf("claimed %+v, %v, events %+v", c, err, second.events)
+		}
+		if a := c.State.Find(first.Order.AttemptID); a.Status != workorder.StatusLost {
+			t.Errorf("the dead attempt is %+v", a)
+		}
+		// The dead one was not dead: it finds out, and moves nothing.
+		first.write(t, "a", "1")
+		k := first.Keep(t.Context(), KeepOptions{})
+		k.Begin()
+		<-k.Lost()
+		k.Stop(t.Context())
+		if err := first.Commit(t.Context(), "x"); err != nil {
+			t.Fatal(err)
+		}
+		l := first.Land(t.Context(), first.base, first.bundle, ended(workorder.StatusSuccess))
+		if _, held := errors.AsType[*HeldError](l.Err); !held || l.Pushed || l.Bundle == "" || first.remote(t, workorder.BranchRef(target)) != "" {
+			t.Errorf("landed %+v without the lease", l)
+		}
+		if err := first.Release(t.Context(), workorder.Attempt{}); err != nil || first.state(t).Lease.AttemptID != second.Order.AttemptID {
+			t.Errorf("released another's lease: %v", err)
+		}
+		// Rescue knows, too.
+		p := *first.Publisher
+		p.led = nil
+		if l := p.Land(t.Context(), first.base, first.bundle, nil); l.Err == nil || l.Pushed {
+			t.Errorf("rescue landed %+v without the lease", l)
+		}
+	})
+	t.Run("of a box that the host knows to be gone, at once", func(t *testing.T) {
+		t.Parallel()
+		first, second := begin(t)
+		second.Order.Ended = []string{first.Order.AttemptID}
+		if _, err := second.claim(t); err != nil || second.saw(workorder.EventLease, "waiting") != 0 {
+			t.Errorf("%v, events %+v", err, second.events)
+		}
+	})
+	t.Run("of a living box, never", func(t *testing.T) {
+		t.Parallel()
+		first, second := begin(t)
+		k := first.Keep(t.Context(), KeepOptions{})
+		defer k.Stop(t.Context())
+		_, err := second.claim(t)
+		if held, ok := errors.AsType[*HeldError](err); !ok || held.AttemptID != first.Order.AttemptID || held.Holder == "" {
+			t.Errorf("got %v", err)
+		}
+	})
+}
