@@ -324,6 +324,23 @@ func TestCheckpointsBesideCommits(t *testing.T) {
 	f.sh(t, "git fsck --strict")
 }
 
+// Work that the agent took back is not restored.
+func TestCheckpointOfWorkThatWasTakenBack(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.write(t, "a", "1")
+	if s := f.save(t.Context(), true, true); s.snapErr != nil || s.pushErr != nil || f.led.Checkpoint == nil {
+		t.Fatalf("saved %+v", s)
+	}
+	f.sh(t, "rm a")
+	if l := f.land(t); l.Err != nil || l.Pushed || l.Checkpoint != nil || len(l.Warnings) != 0 {
+		t.Errorf("landed %+v", l)
+	}
+	if _, c, r := f.next(t); c.Checkpoint != "" || r.Checkpoint != "" || r.Head != f.base {
+		t.Errorf("claimed %+v, restored %+v", c, r)
+	}
+}
+
 // What a checkpoint brought to the remote is not sent again: not by the next one,
 // and not by the commit that lands it.
 func TestLargeFilesAreSentOnce(t *testing.T) {

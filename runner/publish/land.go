@@ -80,25 +80,21 @@ func (p *Publisher) Land(ctx context.Context, base, bundlePath string, end func(
 		l.Warnings = append(l.Warnings, p.gitlinks(local, p.outbox(), base, w.head)...)
 		keep = append([]change{{branch, w.head}}, keep...)
 	}
-	if len(keep) > 0 || p.led.Refs[branch] != "" {
-		p.refused = nil // it may be another answer by now
-		err = p.deliver(ctx, w, &l, end)
-	} else if err = p.tries(ctx, nil, p.edit(&l, end)); err != nil {
-		// No work is at stake, and the lease runs out by itself.
-		l.Warnings = append(l.Warnings, "the task's state on the remote is not up to date: "+err.Error())
-		err = nil
-	}
+	p.refused = nil // it may be another answer by now
+	err = p.deliver(ctx, w, &l, end)
 	l.Checkpoint = p.led.Checkpoint
 	if err == nil {
 		return l
 	}
-	if len(keep) == 0 || len(l.Commits) == 0 {
-		l.Warnings = append(l.Warnings, err.Error())
-	} else {
-		l.Err = err
-	}
-	if len(keep) == 0 {
+	switch {
+	case len(keep) == 0:
+		// No work is at stake, and the lease runs out by itself.
+		l.Warnings = append(l.Warnings, "what the remote has of the task is not up to date: "+err.Error())
 		return l
+	case len(l.Commits) == 0:
+		l.Warnings = append(l.Warnings, err.Error())
+	default:
+		l.Err = err
 	}
 	if berr := p.bundle(ctx, p.outbox(), base, keep, bundlePath); berr != nil {
 		l.Err = errors.Join(l.Err, berr)
@@ -147,7 +143,7 @@ func (p *Publisher) edit(l *Landed, end func([]workorder.Commit, string) workord
 // beside it, and how the attempt ended is left to Release.
 func (p *Publisher) deliver(ctx context.Context, w work, l *Landed, end func([]workorder.Commit, string) workorder.Attempt) error {
 	branch := workorder.BranchRef(p.branch())
-	if p.led.Pending != nil && !p.led.Lost {
+	if (p.led.Pending != nil || p.led.Foreign != "") && !p.led.Lost {
 		if err := p.reconcile(ctx); err != nil {
 			return fmt.Errorf("push %s to %s: %w", p.branch(), p.Order.Repo, err)
 		}
