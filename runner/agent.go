@@ -283,8 +283,8 @@ func (a *agentRun) process(ctx context.Context) (end processEnd) {
 	if cost := a.costs.read(); end.outcome.Usage.CostUSD == nil && cost != nil {
 		end.outcome.Usage.CostUSD, end.outcome.Usage.CostSource = cost, "harness"
 	}
-	if b := end.outcome.Usage.CostUSD; b != nil {
-		a.account(*b)
+	if usd := end.outcome.Usage.CostUSD; usd != nil {
+		a.note(*usd)
 	}
 	return end
 }
@@ -293,7 +293,8 @@ func (a *agentRun) process(ctx context.Context) (end processEnd) {
 func (a *agentRun) conclude(out *AgentOutcome, end *processEnd) {
 	o := end.outcome
 	if a.before.Verdict != "" {
-		o.Usage = a.inAll(o.Usage)
+		// A process that is stopped may not get to its own account; the session's has it.
+		o.Usage = larger(a.inAll(o.Usage), o.InSession)
 		o.Turns += a.before.Turns
 		o.Denials += a.before.Denials
 		for _, w := range a.before.Warnings {

@@ -57,18 +57,36 @@ func (a *agentRun) inAll(u workorder.Usage) workorder.Usage {
 	return all
 }
 
+// larger takes the larger of each number.
+func larger(a, b workorder.Usage) workorder.Usage {
+	a.InputTokens = max(a.InputTokens, b.InputTokens)
+	a.OutputTokens = max(a.OutputTokens, b.OutputTokens)
+	a.CacheReadTokens = max(a.CacheReadTokens, b.CacheReadTokens)
+	a.CacheWriteTokens = max(a.CacheWriteTokens, b.CacheWriteTokens)
+	if b.CostUSD != nil && (a.CostUSD == nil || *a.CostUSD < *b.CostUSD) {
+		a.CostUSD = b.CostUSD
+	}
+	return a
+}
+
 // account watches the budget while the agent works; usd is what this process has spent.
 func (a *agentRun) account(usd float64) {
+	all := a.note(usd)
+	a.tellOfMoney(all)
+	if b := a.Order.MaxBudgetUSD; b != nil && all > *b {
+		a.stop(errBudget)
+	}
+}
+
+// note takes down what this process has spent and returns it with what those before it did.
+func (a *agentRun) note(usd float64) float64 {
 	if c := a.before.Usage.CostUSD; c != nil {
 		usd += *c
 	}
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.spent = max(a.spent, usd)
-	a.mu.Unlock()
-	a.tellOfMoney(usd)
-	if b := a.Order.MaxBudgetUSD; b != nil && usd > *b {
-		a.stop(errBudget)
-	}
+	return usd
 }
 
 // spentSoFar is what the agent is known to have spent, in US dollars.

@@ -11,9 +11,11 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -33,6 +35,22 @@ type model struct {
 type reply struct {
 	text    string
 	command string // a call of the Bash tool
+	silent  bool   // no answer at all
+	limited bool   // refused by a plan's limit, with limitHeaders
+}
+
+var limitReset = time.Now().Add(2 * time.Hour).Truncate(time.Second)
+
+// limitHeaders is how the API says that a plan's limit is reached.
+func limitHeaders() map[string]string {
+	reset := strconv.FormatInt(limitReset.Unix(), 10)
+	return map[string]string{
+		"anthropic-ratelimit-unified-status": "rejected", "anthropic-ratelimit-unified-reset": reset,
+		"anthropic-ratelimit-unified-representative-claim": "five_hour",
+		"anthropic-ratelimit-unified-5h-status":            "rejected", "anthropic-ratelimit-unified-5h-reset": reset,
+		"anthropic-ratelimit-unified-5h-utilization": "1.02", "anthropic-ratelimit-unified-overage-status": "rejected",
+		"anthropic-ratelimit-unified-overage-disabled-reason": "org_level_disabled", "retry-after": "7200",
+	}
 }
 
 func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -62,6 +80,21 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			next = m.replies[m.calls]
 		}
 		m.calls++
+	}
+	switch {
+	case next.silent:
+		m.mu.Unlock()
+		<-r.Context().Done()
+		m.mu.Lock()
+		return
+	case next.limited:
+		for k, v := range limitHeaders() {
+			w.Header().Set(k, v)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusTooManyRequests)
+		_, _ = fmt.Fprint(w, `{"type":"error","error":{"type":"rate_limit_error","message":"This request would exceed your account's rate limit."}}`)
+		return
 	}
 	block, delta, stop := any(map[string]any{"type": "text", "text": ""}), any(map[string]any{"type": "text_delta", "text": next.text}), "end_turn"
 	if next.command != "" {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -112,9 +111,7 @@ func (a *agentRun) saveHang(h *hang, pid int, agents, beside []process) error {
 	for _, p := range agents[:min(len(agents), maxShown)] {
 		procTable.waiting(&b, p.pid)
 	}
-	for name, tail := range map[string]*proc.Tail{"output": a.stdout, "standard error": a.stderr} {
-		fmt.Fprintf(&b, "\nThe end of its %s:\n%s\n", name, tail)
-	}
+	fmt.Fprintf(&b, "\nThe end of its output:\n%s\n\nThe end of its standard error:\n%s\n", a.stdout, a.stderr)
 	if err := os.WriteFile(path, []byte(a.Redact.String(b.String())), 0o644); err != nil {
 		return fmt.Errorf("save evidence of a hang: %w", err)
 	}

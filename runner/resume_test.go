@@ -61,7 +61,7 @@ func TestHangIsResumedOnce(t *testing.T) {
 		hangs         []string
 	}{
 		"goes on":                            {interrupted, done, workorder.StatusSuccess, workorder.ByAgent, 0.75, 70, 5, []string{"resumed"}},
-		"cost from the record, then goes on": {"cost 0.25; " + hangs, done, workorder.StatusSuccess, workorder.ByAgent, 0.75, 30, 2, []string{"resumed"}},
+		"cost from the record, then goes on": {"cost 0.25; " + hangs, done, workorder.StatusSuccess, workorder.ByAgent, 0.75, 70, 2, []string{"resumed"}},
 		"hangs again":                        {"cost 0.25; " + interrupted, "cost 0.25; cost 0.5; " + hangs, workorder.StatusFailed, workorder.ByHang, 0.5, 40, 3, []string{"resumed", "ended"}},
 		"hangs twice, cost of the session":   {"cost 0.25; " + hangs, "cost 0.75; " + hangs, workorder.StatusFailed, workorder.ByHang, 0.75, 0, 0, []string{"resumed", "ended"}},
 		"hangs twice, the cost was lost":     {"cost 0.25; " + hangs, "cost 0.125; " + hangs, workorder.StatusFailed, workorder.ByHang, 0.375, 0, 0, []string{"resumed", "ended"}},

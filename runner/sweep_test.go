@@ -14,7 +14,7 @@ import (
 
 func TestParseStat(t *testing.T) {
 	st, err := parseStat([]byte("42 (a) R 7 (x) Z 1 42 9 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 1 0 12345 0 0\n"))
-	if err != nil || st.parent != 1 || st.session != 9 || st.began != "12345" || !st.zombie {
+	if err != nil || st.parent != 1 || st.session != 9 || st.began != "12345" || st.ticks != 3 || !st.zombie {
 		t.Errorf("got %+v, %v", st, err)
 	}
 	for _, bad := range []string{"", "1 (x", "1 (x) S 1 2", "1 (x) S y 1 1 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 1 0 12345"} {

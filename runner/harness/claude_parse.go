@@ -313,7 +313,7 @@ func (p *claudeParser) Halt() string { return p.halt }
 func (p *claudeParser) End(e Exit) Outcome {
 	out := Outcome{
 		Verdict: Failed, Final: p.last.text, SessionID: p.session, Version: p.version, Model: p.model,
-		Turns: p.turns, Denials: max(p.last.denials, p.denied), Usage: p.usage(), Warnings: p.warnings(),
+		Turns: p.turns, Denials: max(p.last.denials, p.denied), Usage: p.usage(), InSession: p.inAll, Warnings: p.warnings(),
 	}
 	switch {
 	case p.limited != nil:

@@ -121,9 +121,12 @@ type Outcome struct {
 	Model     string
 	Turns     int
 	// Denials counts tool calls that the agent was not allowed to make.
-	Denials  int
-	Usage    workorder.Usage
-	Warnings []string
+	Denials int
+	Usage   workorder.Usage // of this process
+	// InSession is the use of the whole session, where the agent says so: with the
+	// processes before that one, of which some may have ended without a word.
+	InSession workorder.Usage `json:",omitzero"`
+	Warnings  []string
 }
 
 // Names lists the known harnesses.
