@@ -1,0 +1,114 @@
+package publish
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	token  = "t0ken-of-the-test"
+	target = "agent/T-A1B2C3D4-x"
+)
+
+type fixture struct {
+	*Publisher
+	srv    *gittest.Server
+	base   string
+	bundle string
+
+	mu     sync.Mutex
+	events []workorder.Event
+}
+
+func (f *fixture) emit(e workorder.Event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.events = append(f.events, e)
+}
+
+// newFixture is a publisher whose work tree is checked out.
+func newFixture(t *testing.T, files map[string]string) *fixture {
+	t.Helper()
+	if files == nil {
+		files = map[string]string{"README": "hello\n"}
+	}
+	srv := gittest.New(t, token)
+	srv.Create(t, "r.git", files)
+	f := newBox(t, srv, workorder.ModeCreate)
+	if _, r := f.start(t); r != nil {
+		t.Fatalf("a new task restored %+v", r)
+	}
+	return f
+}
+
+// newBox is a publisher of the one task that has not begun.
+func newBox(tb testing.TB, srv *gittest.Server, mode workorder.Mode) *fixture {
+	tb.Helper()
+	url := srv.URL + "/r.git"
+	f := &fixture{srv: srv, bundle: filepath.Join(tb.TempDir(), "work.bundle")}
+	f.Publisher = &Publisher{
+		Order: &workorder.Order{
+			Repo: url, CloneURL: url, TaskID: "T-A1B2C3D4", TargetBranch: target, Mode: mode, AttemptID: workorder.NewAttemptID(), Task: "do x",
+			Author: workorder.Identity{Name: "Agent", Email: "agent@example.org"},
+		},
+		Dir: tb.TempDir(), Workspace: filepath.Join(tb.TempDir(), "ws"), Home: tb.TempDir(),
+		Auth: &git.Auth{URL: url, Token: token},
+		Emit: f.emit,
+	}
+	if err := os.Mkdir(f.Workspace, 0o755); err != nil {
+		tb.Fatal(err)
+	}
+	return f
+}
+
+// start brings a box to where the agent would begin.
+func (f *fixture) start(tb testing.TB) (*Claimed, *workorder.Restored) {
+	tb.Helper()
+	base, sha, err := f.Fetch(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if base != "main" {
+		tb.Fatalf("default branch %q, want main", base)
+	}
+	c, err := f.Claim(tb.Context(), base, sha)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r, err := f.Checkout(tb.Context(), c)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	f.base = c.BaseSHA
+	return c, r
+}
+
+func (f *fixture) write(t *testing.T, name, content string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(f.Workspace, name), []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *fixture) land(t *testing.T) Landed {
+	t.Helper()
+	if err := f.Commit(t.Context(), "leftovers"); err != nil {
+		t.Fatal(err)
+	}
+	return f.Land(t.Context(), f.base, f.bundle, nil)
+}
+
+func (f *fixture) remote(t *testing.T, ref string) string {
+	t.Helper()
+	sha, err := f.srv.Repo("r.git").Resolve(t.Context(), ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sha
+}
