@@ -1,11 +1,17 @@
 package runner
 
-import "github.com/sandbox-agent/sandbox-agent/internal/proc"
+import (
+	"os"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
 
 // bystanders are the user's processes that were there before a command began:
 // servers that setup started in the background. A process is one of them when it was there,
 // shares a session with one that was, or descends from one. A newcomer can get
-// into none of these: sessions cannot be joined and parents not chosen.
+// into none of these: sessions cannot be joined and parents not chosen. What we
+// run as that user meanwhile, git for a snapshot, is one as well: it is below ourselves, where
+// the command, which has been waited for, has left nothing.
 type bystanders struct {
 	uid      uint32
 	began    map[int]string // pid → start time, so that a reused pid is told apart
@@ -39,7 +45,10 @@ func (b *bystanders) includes(pid int) bool {
 		if began, ok := b.began[pid]; ok && began == st.began || b.sessions[st.session] {
 			return true
 		}
-		if st.parent <= 1 {
+		switch {
+		case st.parent == os.Getpid():
+			return true
+		case st.parent <= 1:
 			return false
 		}
 		pid = st.parent

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -186,7 +187,7 @@ func TestLongerThanAHang(t *testing.T) {
 func TestEndingIsNoHang(t *testing.T) {
 	for name, run := range map[string]string{
 		"output held open": "sleep 600 & echo done",
-		"in a session":     "setsid sleep 600 >/dev/null 2>&1 & echo done",
+		"in a session":     "setsid sleep 5 >/dev/null 2>&1 & echo done",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -270,4 +271,36 @@ func TestWhoseProcess(t *testing.T) {
 	}
 	ours.Signal(syscall.SIGKILL)
 	agent.Signal(syscall.SIGKILL)
+}
+
+// TestOurOwnWorkIsNoSignOfLife: snapshots of the work tree run as the agent's
+// user all the time. A hang is one still, and they are not killed with what hangs. It
+// needs root.
+func TestOurOwnWorkIsNoSignOfLife(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can start processes as another user")
+	}
+	const uid = 64323 // nobody's
+	user := &proc.Credential{UID: uid, GID: uid}
+	t.Cleanup(func() { proc.Sweep(uid, nil) })
+	b := hangBox(t, "setsid sleep 3600 & sleep 3601")
+	b.User, b.Workspace = user, "/"
+	ctx, cancel := contextWithCause(t)
+	var ours sync.WaitGroup
+	ours.Go(func() {
+		for ctx.Err() == nil {
+			if err := proc.Run(t.Context(), proc.Spec{Argv: []string{"sh", "-c", "sleep 0.05; sleep 0.05"}, Dir: "/", User: user}); err != nil {
+				t.Errorf("the sweep after the agent's end took our own: %v", err)
+			}
+		}
+	})
+	defer ours.Wait()
+	defer cancel(nil)
+	got := Agent(t.Context(), b.Config)
+	check(t, got, workorder.StatusFailed, workorder.ByHang, "sleep 360")
+	for _, p := range procTable.all() {
+		if p.uid == uid && strings.HasPrefix(procTable.command(p.pid, 100), "sleep 36") {
+			t.Errorf("%d of the agent was left", p.pid)
+		}
+	}
 }
