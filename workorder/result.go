@@ -75,7 +75,7 @@ type Restored struct {
 	Tree     string `json:"tree"`
 	Verified bool   `json:"verified"`
 	// Kept is the ref of a checkpoint that does not fit the branch any more (somebody
-	// pushed to it) and was left for the agent to look at.
+	// pushed to it) or could not be verified, and was left for the agent to look at.
 	Kept string `json:"kept"`
 }
 

@@ -35,10 +35,12 @@ const MaxAttempts = 50
 
 // State is what the remote knows of a task. It is read leniently.
 type State struct {
-	Version      int       `json:"version"`
-	TaskID       string    `json:"task_id"`
-	Project      string    `json:"project"`
-	Task         string    `json:"task"` // what was asked for, byte for byte, secrets masked
+	Version int    `json:"version"`
+	TaskID  string `json:"task_id"`
+	Project string `json:"project"`
+	Task    string `json:"task"` // what was asked for, byte for byte, secrets masked
+	// Added is what was asked for later, oldest first.
+	Added        []string  `json:"added,omitempty"`
 	TargetBranch string    `json:"target_branch"`
 	BaseBranch   string    `json:"base_branch"`
 	BaseSHA      string    `json:"base_sha"`

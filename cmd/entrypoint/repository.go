@@ -36,6 +36,9 @@ func newRepository(log *slog.Logger, env *workorder.Envelope, p paths, space *wo
 	pub := &publish.Publisher{
 		Order: &env.Order, Dir: p.git, Workspace: space.Dir, User: space.User, Home: space.Home, Emit: emit, Clean: clean,
 	}
+	if env.Order.Bundle {
+		pub.Bundle = workorder.BundleIn
+	}
 	return &repository{
 		env: env, pub: pub, space: space, out: p.out, ssh: p.ssh, lost: make(chan struct{}), closed: make(chan struct{}),
 		gate: &gateway.Git{Remote: env.Order.CloneURL, Mirror: pub.Mirror().Dir, Refresh: pub.Refresh, Log: log},

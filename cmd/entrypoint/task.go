@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/runner"
@@ -33,12 +35,23 @@ func (t *task) Shell(ctx context.Context, name, command string) (exitCode int, t
 	return r.ExitCode, r.Tail, r.Err
 }
 
-func (t *task) Continue(boot.Cloned, string) {}
+func (t *task) Continue(c boot.Cloned) {
+	// Ours, the last one, has only begun.
+	before := c.State.Attempts[:max(0, len(c.State.Attempts)-1)]
+	t.cfg.SpentUSD = c.State.SpentUSD()
+	t.cfg.Prompt = runner.Continuing(t.cfg.Order.Task, runner.History{
+		Order: strings.Join(c.State.Added, "\n\n"), Attempts: before, Branch: c.State.TargetBranch,
+		Base: c.Base, BaseSHA: c.BaseSHA, Head: c.Head, Commits: c.Commits, Restored: c.Restored, Changed: c.Changed, Now: time.Now(),
+	})
+}
 
 func (t *task) Agent(ctx context.Context) boot.AgentEnd {
+	t.cfg.Deadline, _ = ctx.Deadline()
 	t.agent = runner.Agent(ctx, t.cfg)
 	a := t.agent
-	return boot.AgentEnd{Agent: a.Agent, Usage: a.Usage, Status: a.Status, Reason: a.Reason, Warnings: a.Warnings}
+	return boot.AgentEnd{
+		Agent: a.Agent, Usage: a.Usage, Status: a.Status, Reason: a.Reason, ResumeAt: a.ResumeAt, Evidence: a.Evidence, Warnings: a.Warnings,
+	}
 }
 
 func (t *task) Validate(ctx context.Context) []workorder.Validation {

@@ -25,6 +25,9 @@ type Claimed struct {
 	BaseSHA    string // the commit that the task started from
 	Head       string // where the branch is to start: the remote branch's head, or BaseSHA
 	Checkpoint string // commit to restore, "" for none
+	// Bundled says that Head comes from the bundle: it is younger than the checkpoint.
+	Bundled bool
+	kept    map[string]string // refs to push with the first save
 }
 
 // What the remote may know of the task, against the order's mode.
@@ -67,8 +70,9 @@ const (
 // Claim takes the task's lease by compare and swap. It is called after Fetch, whose results
 // it is given, and before Checkout.
 //
-// In ModeCreate a task that the remote knows is an error that is ErrExists; in
-// ModeContinue one that it does not know is ErrUnknown, of kind git.KindNotFound.
+// In ModeCreate a task that the remote knows is an error that is ErrExists. In
+// ModeContinue one that it does not know begins anew where the order has its text,
+// and is else ErrUnknown, of kind git.KindNotFound.
 // A lease that nobody holds, or whose attempt the order says to be over, is
 // taken at once. Any other one is watched on our own clock: a *HeldError as soon as it is renewed,
 // and when it is not for its time, its box counts as lost.
@@ -200,10 +204,11 @@ func (p *Publisher) plan(ctx context.Context, v view, base, sha string) (*Claime
 	switch {
 	case o.Mode == workorder.ModeCreate && known && !ours:
 		return nil, nil, fmt.Errorf("%w: `sandbox-agent continue %s`", &existsError{o.TaskID}, o.TaskID)
-	case o.Mode == workorder.ModeContinue && !known:
+	case o.Mode == workorder.ModeContinue && !known && strings.TrimSpace(o.Task) == "":
 		return nil, nil, &git.Error{Verb: "fetch", Kind: git.KindNotFound, Err: fmt.Errorf("%w: neither a branch nor a state of %s is on %s", ErrUnknown, o.TaskID, o.Repo)}
 	}
-	c := &Claimed{Continues: o.Mode == workorder.ModeContinue, Base: base, BaseSHA: sha, Head: head}
+	// A task whose first box vanished before it came so far begins now.
+	c := &Claimed{Continues: o.Mode == workorder.ModeContinue && known, Base: base, BaseSHA: sha, Head: head}
 	s := v.state
 	if s == nil {
 		s = &workorder.State{
@@ -215,6 +220,9 @@ func (p *Publisher) plan(ctx context.Context, v view, base, sha string) (*Claime
 		}
 	} else {
 		s = copyState(s)
+		if text := p.clean(o.Task); c.Continues && strings.TrimSpace(text) != "" && text != s.Task && !slices.Contains(s.Added, text) {
+			s.Added = append(s.Added, text)
+		}
 		if s.BaseBranch != "" {
 			c.Base = s.BaseBranch
 		}
@@ -231,6 +239,9 @@ func (p *Publisher) plan(ctx context.Context, v view, base, sha string) (*Claime
 		c.Head = c.BaseSHA
 	}
 	if c.Continues {
+		if err := p.takeBundle(ctx, v, c); err != nil {
+			return nil, nil, err
+		}
 		c.Checkpoint = v.refs[workorder.CheckpointRef(o.TaskID)]
 	}
 	for i := range s.Attempts {

@@ -110,6 +110,7 @@ func TestContinueNeedsATask(t *testing.T) {
 	srv := gittest.New(t, token)
 	srv.Create(t, "r.git", nil)
 	f := newBox(t, srv, workorder.ModeContinue)
+	f.Order.Task = ""
 	if _, err := f.claim(t); !errors.Is(err, ErrUnknown) || git.KindOf(err) != git.KindNotFound {
 		t.Fatalf("got %v", err)
 	}

@@ -38,6 +38,8 @@ type Publisher struct {
 	Home      string           // the agent's home
 	Auth      *git.Auth        // nil: the remote needs none
 	Emit      func(workorder.Event)
+	// Bundle is a file of commits that an earlier attempt could not push; "": none.
+	Bundle string
 	// Clean masks secrets in what the task's state tells; nil: there are none.
 	Clean func(string) string
 
@@ -91,6 +93,7 @@ func (p *Publisher) Fetch(ctx context.Context) (base, sha string, err error) {
 	if err := p.Refresh(ctx); err != nil {
 		return "", "", err
 	}
+	p.unbundle(ctx)
 	base = p.Order.Branch
 	if base == "" {
 		if base, err = p.authed(p.Mirror()).DefaultBranch(ctx, p.Order.CloneURL); err != nil {

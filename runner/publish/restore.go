@@ -49,8 +49,16 @@ func (p *Publisher) Checkout(ctx context.Context, c *Claimed) (*workorder.Restor
 	if err := t.Run(ctx, "remote", "set-url", "origin", p.Order.CloneURL); err != nil {
 		return nil, err
 	}
+	// What no branch of the mirror has.
+	var more []string
 	if f.start != c.Head || f.tree != "" {
-		if err := t.Run(ctx, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", p.mirrorDir(), workRef); err != nil {
+		more = append(more, workRef)
+	}
+	if c.Bundled {
+		more = append(more, bundleHeads+p.branch())
+	}
+	if len(more) > 0 {
+		if err := t.Run(ctx, append([]string{"fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", p.mirrorDir()}, more...)...); err != nil {
 			return nil, err
 		}
 	}
@@ -60,7 +68,7 @@ func (p *Publisher) Checkout(ctx context.Context, c *Claimed) (*workorder.Restor
 	if err := p.connect(filepath.Join(p.Workspace, ".git/objects")); err != nil {
 		return nil, err
 	}
-	p.led.Start, p.led.RestoredTree = f.start, f.tree
+	p.led.Start, p.led.RestoredTree, p.led.Keep = f.start, f.tree, c.kept
 	if !c.Continues {
 		return nil, p.store()
 	}
@@ -99,6 +107,8 @@ func (p *Publisher) fits(ctx context.Context, c *Claimed) (f fit, err error) {
 	switch {
 	case behind:
 		f.start, f.keep = parent, false
+	case ahead && c.Bundled:
+		return fit{start: c.Head}, nil // it was made after the checkpoint, by the same landing
 	case ahead:
 		// Somebody pushed on top of it. The merge base is P: a checkpoint has no other parent. Here
 		// large files may be merged, too, which git's own limit decides.
@@ -135,8 +145,7 @@ func (p *Publisher) treeOf(ctx context.Context, commit string) (string, error) {
 
 func (p *Publisher) restore(ctx context.Context, c *Claimed, f fit, r *workorder.Restored) error {
 	if f.keep {
-		r.Kept = workorder.KeptRef(p.Order.TaskID, "checkpoint-"+c.Checkpoint[:12])
-		p.led.Keep = map[string]string{r.Kept: c.Checkpoint}
+		p.keepCheckpoint(c, r)
 		p.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the uncommitted work of the last attempt does not fit the branch %s, which somebody changed: it is kept as %s", p.branch(), r.Kept)})
 	}
 	at := f.tree
@@ -164,10 +173,22 @@ func (p *Publisher) restore(ctx context.Context, c *Claimed, f fit, r *workorder
 		e.Text = c.Checkpoint
 	}
 	if !r.Verified {
+		// A filter of the repository may do it. The agent goes on with what there is,
+		// and the snapshot outlives the next one.
+		p.keepCheckpoint(c, r)
 		e.Status, e.Text = "error", fmt.Sprintf("the work tree is %s after restoring %s, not %s", r.Tree, e.Text, f.tree)
 	}
 	p.Emit(e)
 	return nil
+}
+
+// keepCheckpoint gives the checkpoint a ref of its own with the first save.
+func (p *Publisher) keepCheckpoint(c *Claimed, r *workorder.Restored) {
+	r.Kept = workorder.KeptRef(p.Order.TaskID, "checkpoint-"+c.Checkpoint[:12])
+	if p.led.Keep == nil {
+		p.led.Keep = map[string]string{}
+	}
+	p.led.Keep[r.Kept] = c.Checkpoint
 }
 
 // lay makes the work tree that of the checkpoint, by an index of our own: the agent's

@@ -165,7 +165,7 @@ func (p *Publisher) clean(s string) string {
 // copyState is a state that can be changed without changing s.
 func copyState(s *workorder.State) *workorder.State {
 	c := *s
-	c.Attempts = slices.Clone(s.Attempts)
+	c.Attempts, c.Added = slices.Clone(s.Attempts), slices.Clone(s.Added)
 	if s.Lease != nil {
 		l := *s.Lease
 		c.Lease = &l

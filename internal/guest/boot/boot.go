@@ -187,11 +187,7 @@ func (b *Box) prepare() *ending {
 		return nil
 	}
 	o := b.Order
-	added := ""
 	if c.State.Task != "" {
-		if o.Task != c.State.Task {
-			added = o.Task
-		}
 		o.Task = c.State.Task
 	}
 	if o.Task == "" {
@@ -210,7 +206,7 @@ func (b *Box) prepare() *ending {
 		}
 		o.MaxBudgetUSD = &left
 	}
-	b.Task.Continue(*c, added)
+	b.Task.Continue(*c)
 	return nil
 }
 

@@ -39,7 +39,7 @@ type fake struct {
 	lost     chan struct{}
 	recorded *workorder.Attempt // by Land
 	released *workorder.Attempt
-	told     string // what Continue added
+	told     *workorder.State // by Continue
 }
 
 func (f *fake) did(what string) {
@@ -102,9 +102,9 @@ func (f *fake) Release(_ context.Context, end workorder.Attempt) error {
 	return nil
 }
 
-func (f *fake) Continue(_ Cloned, added string) {
+func (f *fake) Continue(c Cloned) {
 	f.did("continue")
-	f.told = added
+	f.told = c.State
 }
 
 func (f *fake) Commit(ctx context.Context, _ string) error {
@@ -489,8 +489,8 @@ func TestContinuedRun(t *testing.T) {
 	if r.result.Status != workorder.StatusSuccess || r.result.Attempt != 2 || r.result.Restored == nil || r.result.Restored.Checkpoint != "c0" {
 		t.Errorf("result %+v", r.result)
 	}
-	if !f.called("continue") || f.told != "and this" || o.Task != "first text" || *o.MaxBudgetUSD != 0.5 {
-		t.Errorf("calls %q, told %q, task %q, budget %v", f.calls, f.told, o.Task, *o.MaxBudgetUSD)
+	if !f.called("continue") || f.told == nil || f.told.Task != "first text" || o.Task != "first text" || *o.MaxBudgetUSD != 0.5 {
+		t.Errorf("calls %q, told %+v, task %q, budget %v", f.calls, f.told, o.Task, *o.MaxBudgetUSD)
 	}
 	if a := f.recorded; a == nil || a.Status != workorder.StatusSuccess || a.HeadSHA != "h1" || a.Number != 2 {
 		t.Errorf("recorded %+v", a)

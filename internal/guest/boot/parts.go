@@ -112,8 +112,8 @@ type Task interface {
 	// Shell runs one command of the project; name is used for its log.
 	Shell(ctx context.Context, name, command string) (exitCode int, tail string, err error)
 	// Continue tells what earlier attempts left; it is called before Agent, for a
-	// continued task only. added is what the user asks for beyond the task.
-	Continue(c Cloned, added string)
+	// continued task only.
+	Continue(c Cloned)
 	// Agent runs the harness to its end.
 	Agent(ctx context.Context) AgentEnd
 	// Validate runs every validate command.

@@ -1,0 +1,146 @@
+package publish
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// unpushed is a box whose remote went away before it landed: what it did is in its bundle.
+func unpushed(t *testing.T, srv *gittest.Server) *fixture {
+	t.Helper()
+	f := newBox(t, srv, workorder.ModeCreate)
+	f.start(t)
+	// A checkpoint that is older than the bundle, and says something else of the same file.
+	f.write(t, "a", "early\n")
+	k := f.Keep(t.Context(), KeepOptions{})
+	k.Begin()
+	eventually(t, "a checkpoint", func() bool { return f.remoteHas(t, workorder.CheckpointRef("T-A1B2C3D4")) })
+	srv.Down.Store(true)
+	k.Stop(t.Context())
+	f.write(t, "a", "late\n")
+	gittest.Git(t, f.Workspace, "checkout", "-q", "-b", "aside")
+	gittest.Git(t, f.Workspace, "commit", "-q", "--allow-empty", "-m", "aside")
+	gittest.Git(t, f.Workspace, "checkout", "-q", target)
+	if err := f.Commit(t.Context(), "left"); err != nil {
+		t.Fatal(err)
+	}
+	l := f.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusError))
+	if l.Err == nil || l.Bundle == "" {
+		t.Fatalf("landed %+v", l)
+	}
+	srv.Down.Store(false)
+	return f
+}
+
+func (f *fixture) remoteHas(t *testing.T, ref string) bool {
+	t.Helper()
+	return gittest.Git(t, f.srv.Root+"/r.git", "for-each-ref", "--format=x", ref) != ""
+}
+
+func next(t *testing.T, first *fixture) *fixture {
+	t.Helper()
+	f := newBox(t, first.srv, workorder.ModeContinue)
+	f.Order.Ended, f.Bundle = []string{first.Order.AttemptID}, first.bundle
+	return f
+}
+
+// What never reached the remote is where the next box begins, and arrives with its first save.
+func TestBundleIsTheStart(t *testing.T) {
+	t.Parallel()
+	srv := gittest.New(t, token)
+	srv.Create(t, "r.git", nil)
+	first := unpushed(t, srv)
+	f := next(t, first)
+	c, r := f.start(t)
+	if !c.Bundled || r.Kept != "" || gittest.Git(t, f.Workspace, "show", "HEAD:a") != "late" || gittest.Git(t, f.Workspace, "status", "--porcelain") != "" {
+		t.Errorf("claimed %+v, restored %+v", c, r)
+	}
+	k := f.Keep(t.Context(), KeepOptions{})
+	k.Begin()
+	eventually(t, "the branch on the remote", func() bool { return f.remoteHas(t, workorder.BranchRef(target)) })
+	k.Stop(t.Context())
+	if got := f.remote(t, workorder.BranchRef(target)); got != c.Head {
+		t.Errorf("the branch is at %s, want %s", got, c.Head)
+	}
+	if !f.remoteHas(t, workorder.KeptRef("T-A1B2C3D4", "aside")) {
+		t.Error("what was beside the branch is not on the remote")
+	}
+	if l := f.Land(t.Context(), c.BaseSHA, f.bundle+"2", ended(workorder.StatusSuccess)); l.Err != nil || !l.Pushed || l.Checkpoint != nil {
+		t.Errorf("landed %+v", l)
+	}
+	// Given once more, it has nothing new to say.
+	again := next(t, first)
+	again.Order.Ended = append(again.Order.Ended, f.Order.AttemptID)
+	if c, _ := again.start(t); c.Bundled || len(c.kept) != 0 {
+		t.Errorf("claimed %+v", c)
+	}
+}
+
+// Somebody pushed to the branch meanwhile: their commits stay, ours are kept beside.
+func TestBundleThatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	srv := gittest.New(t, token)
+	srv.Create(t, "r.git", nil)
+	first := unpushed(t, srv)
+	bare := srv.Root + "/r.git"
+	theirs := gittest.Git(t, bare, "commit-tree", "-p", first.base, "-m", "theirs", "HEAD^{tree}")
+	gittest.Git(t, bare, "update-ref", workorder.BranchRef(target), theirs)
+	f := next(t, first)
+	c, _ := f.start(t)
+	if c.Bundled || c.Head != theirs {
+		t.Errorf("claimed %+v", c)
+	}
+	k := f.Keep(t.Context(), KeepOptions{})
+	k.Begin()
+	kept := func() string {
+		return gittest.Git(t, bare, "for-each-ref", "--format=%(refname)", workorder.KeptRef("T-A1B2C3D4", "bundle-*"))
+	}
+	eventually(t, "the bundle's commits on the remote", func() bool { return kept() != "" })
+	k.Stop(t.Context())
+	if got := gittest.Git(t, bare, "show", kept()+":a"); got != "late" {
+		t.Errorf("kept %q", got)
+	}
+	if f.saw(workorder.EventWarning, "") == 0 {
+		t.Error("nobody was told")
+	}
+}
+
+func TestBundleThatIsDamaged(t *testing.T) {
+	t.Parallel()
+	srv := gittest.New(t, token)
+	srv.Create(t, "r.git", nil)
+	first := unpushed(t, srv)
+	f := next(t, first)
+	f.Bundle += ".missing"
+	if c, r := f.start(t); c.Bundled || !r.Verified || gittest.Git(t, f.Workspace, "hash-object", "a") == "" {
+		t.Errorf("claimed %+v, restored %+v", c, r)
+	}
+	if f.saw(workorder.EventWarning, "") != 1 {
+		t.Errorf("events %+v", f.events)
+	}
+}
+
+// A box that vanished before it took the lease leaves nothing; what a user adds
+// later outlives the attempt that it was given to.
+func TestContinueFromNothingAndAdditions(t *testing.T) {
+	t.Parallel()
+	srv := gittest.New(t, token)
+	srv.Create(t, "r.git", nil)
+	var ended []string
+	for i, text := range []string{"do x", "do x", "and y", "", "and y", "and z"} {
+		f := newBox(t, srv, workorder.ModeContinue)
+		f.Order.Task, f.Order.Ended = text, slices.Clone(ended)
+		c, r := f.start(t)
+		if c.Continues != (i > 0) || (r != nil) != (i > 0) || c.Attempt != i+1 {
+			t.Fatalf("attempt %d: %+v, %+v", i+1, c, r)
+		}
+		ended = append(ended, f.Order.AttemptID)
+		if i == 5 && (c.State.Task != "do x" || strings.Join(c.State.Added, "|") != "and y|and z") {
+			t.Errorf("the task is %q, added %q", c.State.Task, c.State.Added)
+		}
+	}
+}
