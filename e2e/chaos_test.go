@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"crypto/sha1"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -201,6 +202,17 @@ func (u *chaosUser) tree(ref string) map[string]bool {
 	for entry := range strings.SplitSeq(gittest.Git(u.t, u.bare, "ls-tree", "-r", "-z", ref), "\x00") {
 		if meta, path, ok := strings.Cut(entry, "\t"); ok {
 			got[path+" "+strings.Fields(meta)[2]] = true
+		}
+	}
+	if _, err := proc.Output(u.t.Context(), proc.Spec{Argv: []string{"git", "-C", u.bare, "cat-file", "-e", ref + ":counter"}}); err == nil {
+		// The agent may have counted on without having said so: every lower count is in it.
+		n, err := strconv.Atoi(gittest.Git(u.t, u.bare, "show", ref+":counter"))
+		if err != nil {
+			n = 0 // cut off while it was written
+		}
+		for ; n > 0; n-- {
+			text := strconv.Itoa(n) + "\n"
+			got[fmt.Sprintf("counter %x", sha1.Sum(fmt.Appendf(nil, "blob %d\x00%s", len(text), text)))] = true
 		}
 	}
 	return got
