@@ -60,6 +60,13 @@ demo: ## a whole task on a sample repository: no account, no key
 bench: build ## times and memory of a run: medians, beside the floor of the same minutes
 	./scripts/bench.sh
 
+ROUNDS ?= 100
+SEED   ?= 20261121
+
+.PHONY: chaos
+chaos: build ## runs destroyed at random moments, and finished: ROUNDS=100 SEED=20261121
+	./scripts/chaos.sh $(ROUNDS) $(SEED)
+
 .PHONY: check
 check: fmt-check vet lint unit tidy-check ## what a change has to pass besides `make test`
 

@@ -1,0 +1,26 @@
+#!/bin/sh
+# Destroys runs at random moments of a seed, finishes each by the same command again, and
+# prints what was lost. `make test` has a round of every kind; this is the long one.
+# Usage: chaos.sh ROUNDS SEED
+set -eu
+cd "$(dirname "$0")/.."
+out=$(mktemp)
+started=
+trap 'rm -f "$out"; [ -z "$started" ] || ./scripts/engine.sh stop' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+./scripts/need.sh test
+./scripts/engine.sh status >/dev/null 2>&1 || {
+	started=yes
+	./scripts/engine.sh start
+}
+# A round takes some twenty seconds, and two run at a time.
+limit=$((20 + $1))m
+code=0
+SANDBOX_AGENT_CHAOS_ROUNDS=$1 SANDBOX_AGENT_CHAOS_SEED=$2 \
+	go test -tags e2e -count=1 -timeout "$limit" -run '^TestChaos$' -v ./e2e >"$out" 2>&1 || code=$?
+if [ "$code" -ne 0 ]; then
+	cat "$out"
+	exit "$code"
+fi
+grep -E '^(chaos:|\|)' "$out"
