@@ -139,6 +139,7 @@ func (u *chaosUser) command() []string {
 
 // round strikes once for sure and now and then again, until the task is done.
 func (c *chaos) round(t *testing.T, n int, b blow, u *chaosUser) {
+	t.Helper()
 	rng := rand.New(rand.NewPCG(uint64(c.seed), uint64(n))) //nolint:gosec // a seed that can be given is the point
 	row := chaosRow{rounds: 1}
 	defer func() { c.add(b.name, row) }()
@@ -190,7 +191,7 @@ func (u *chaosUser) saved() map[string]bool {
 	u.t.Helper()
 	refs := gittest.Git(u.t, u.bare, "for-each-ref", "--format=%(refname)", "refs/heads/agent/", workorder.CheckpointRef(u.id))
 	got := map[string]bool{}
-	for _, ref := range strings.Fields(refs) {
+	for ref := range strings.FieldsSeq(refs) {
 		maps.Copy(got, u.tree(ref))
 	}
 	return got
@@ -337,12 +338,14 @@ var blows = []blow{
 	{name: "docker stop -t 10", do: stopBox},
 	{name: "remote away for seconds", boxLives: true, do: cutRemote},
 	{name: "remote away, box: kill -9", do: func(t *testing.T, u *chaosUser, s *started, rng *rand.Rand) bool {
+		t.Helper()
 		// The interval counts from the last time that anything could be saved.
 		u.remote.Down.Store(true)
 		defer u.remote.Down.Store(false)
 		return killBox(t, u, s, rng)
 	}},
 	{name: "PID 1 and all: kill -9 twice", do: func(t *testing.T, u *chaosUser, s *started, rng *rand.Rand) bool {
+		t.Helper()
 		killInBox("entrypoint\x00boot\x00")(t, u, s, rng)
 		time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond) // in the middle of rescue
 		return killBox(t, u, s, rng)

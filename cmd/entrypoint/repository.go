@@ -126,7 +126,7 @@ func (refusal) EndedBy() workorder.EndedBy { return workorder.ByOrder }
 func (e refusal) Unwrap() error            { return e.error }
 
 // keep starts a keeper, which outlives the step that starts it.
-func (r *repository) keep(ctx context.Context, o publish.KeepOptions) *publish.Keeper {
+func (r *repository) keep(ctx context.Context, o publish.KeepOptions) {
 	k := r.pub.Keep(context.WithoutCancel(ctx), o)
 	r.mu.Lock()
 	r.keeper = k
@@ -142,7 +142,6 @@ func (r *repository) keep(ctx context.Context, o publish.KeepOptions) *publish.K
 		case <-r.closed:
 		}
 	}()
-	return k
 }
 
 // current is the keeper, nil before there is one.
@@ -170,8 +169,8 @@ func (r *repository) Settle(ctx context.Context) {
 	}
 }
 
-func (r *repository) Push() {
-	r.keep(context.Background(), publish.KeepOptions{CommitsOnly: true})
+func (r *repository) Push(ctx context.Context) {
+	r.keep(ctx, publish.KeepOptions{CommitsOnly: true})
 }
 
 func (r *repository) Lost() <-chan struct{} { return r.lost }

@@ -215,9 +215,6 @@ func (p *Publisher) plan(ctx context.Context, v view, base, sha string) (*Claime
 			TaskID: o.TaskID, Project: o.Project, Task: p.clean(o.Task), TargetBranch: v.branch,
 			BaseBranch: base, CreatedAt: now,
 		}
-		if head != "" {
-			c.BaseSHA = p.fork(ctx, sha, head)
-		}
 	} else {
 		s = copyState(s)
 		if text := p.clean(o.Task); c.Continues && strings.TrimSpace(text) != "" && text != s.Task && !slices.Contains(s.Added, text) {
@@ -226,14 +223,8 @@ func (p *Publisher) plan(ctx context.Context, v view, base, sha string) (*Claime
 		if s.BaseBranch != "" {
 			c.Base = s.BaseBranch
 		}
-		if c.BaseSHA = s.BaseSHA; !git.ValidSHA(s.BaseSHA) || p.Mirror().Run(ctx, "cat-file", "-e", s.BaseSHA+"^{commit}") != nil {
-			// The base branch was rewritten since.
-			c.BaseSHA = sha
-			if head != "" {
-				c.BaseSHA = p.fork(ctx, sha, head)
-			}
-		}
 	}
+	c.BaseSHA = p.origin(ctx, s, sha, head)
 	s.BaseSHA = c.BaseSHA
 	if c.Head == "" {
 		c.Head = c.BaseSHA
@@ -244,22 +235,45 @@ func (p *Publisher) plan(ctx context.Context, v view, base, sha string) (*Claime
 		}
 		c.Checkpoint = v.refs[workorder.CheckpointRef(o.TaskID)]
 	}
+	p.enrol(s, now)
+	c.Attempt = s.Find(o.AttemptID).Number
+	s.Lease = p.lease()
+	return c, s, nil
+}
+
+// origin is the commit that the task started from. Where the state's is not there
+// (the base branch was rewritten, or there is no state) it is where the branch left its base.
+func (p *Publisher) origin(ctx context.Context, s *workorder.State, base, head string) string {
+	if git.ValidSHA(s.BaseSHA) && p.Mirror().Run(ctx, "cat-file", "-e", s.BaseSHA+"^{commit}") == nil {
+		return s.BaseSHA
+	}
+	if head == "" {
+		return base
+	}
+	out, err := p.Mirror().Output(ctx, "merge-base", base, head)
+	if sha := strings.TrimSpace(string(out)); err == nil && git.ValidSHA(sha) {
+		return sha
+	}
+	return base
+}
+
+// enrol makes our attempt the last one, and those that never said how they ended lost.
+func (p *Publisher) enrol(s *workorder.State, now time.Time) {
+	id := p.Order.AttemptID
 	for i := range s.Attempts {
-		if a := &s.Attempts[i]; a.Status == "" && a.ID != o.AttemptID {
+		if a := &s.Attempts[i]; a.Status == "" && a.ID != id {
 			a.Status, a.EndedBy, a.EndedAt = workorder.StatusLost, workorder.ByHost, now
 			a.Reason = "the box vanished: it renewed its lease no more"
 		}
 	}
-	if !ours {
-		number := 1
-		if last := s.Last(); last != nil {
-			number = last.Number + 1
-		}
-		s.Attempts = append(s.Attempts, workorder.Attempt{ID: o.AttemptID, Number: number, Mode: o.Mode, StartedAt: now})
+	if s.Find(id) != nil {
+		return
 	}
-	c.Attempt = s.Find(o.AttemptID).Number
-	s.Lease = p.lease()
-	return c, s, nil
+	number := 1
+	if last := s.Last(); last != nil {
+		number = last.Number + 1
+	}
+	s.Attempts = append(s.Attempts, workorder.Attempt{ID: id, Number: number, Mode: p.Order.Mode, StartedAt: now})
 }
 
 // existsError is ErrExists for one task.
@@ -268,15 +282,6 @@ type existsError struct{ task string }
 func (e *existsError) Error() string { return "the remote knows task " + e.task + " already" }
 
 func (e *existsError) Is(target error) bool { return target == ErrExists }
-
-// fork is the commit where head left the base branch; the base's own where they have nothing in common.
-func (p *Publisher) fork(ctx context.Context, base, head string) string {
-	out, err := p.Mirror().Output(ctx, "merge-base", base, head)
-	if sha := strings.TrimSpace(string(out)); err == nil && git.ValidSHA(sha) {
-		return sha
-	}
-	return base
-}
 
 // watch waits for as long as the lease may go without being renewed and reports whether the state changed.
 func (p *Publisher) watch(ctx context.Context, at string, l *workorder.Lease) (changed bool, err error) {

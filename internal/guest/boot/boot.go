@@ -223,7 +223,7 @@ func (b *Box) keepAgentsWork(ctx context.Context) {
 	defer done()
 	b.Repo.Settle(slice)
 	_ = b.commit(slice) // landing tries again, and says so
-	b.Repo.Push()
+	b.Repo.Push(ctx)
 }
 
 func (b *Box) agent(ctx context.Context) AgentEnd {

@@ -92,7 +92,7 @@ func (f *fake) Clone(ctx context.Context) (Cloned, error) {
 
 func (f *fake) Save()                  { f.did("save") }
 func (f *fake) Flush()                 { f.did("flush") }
-func (f *fake) Push()                  { f.did("push") }
+func (f *fake) Push(context.Context)   { f.did("push") }
 func (f *fake) Settle(context.Context) { f.did("settle") }
 func (f *fake) Lost() <-chan struct{}  { return f.lost }
 

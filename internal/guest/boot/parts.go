@@ -51,7 +51,7 @@ type Repository interface {
 	Settle(ctx context.Context)
 	// Push pushes what is committed at once, and new commits from time to time,
 	// beside whatever goes on.
-	Push()
+	Push(ctx context.Context)
 	// Lost is closed when another box has the task's lease.
 	Lost() <-chan struct{}
 	// Commit commits what is uncommitted, as far as it can; the error says what is
