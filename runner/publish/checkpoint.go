@@ -213,7 +213,8 @@ func (p *Publisher) forced() []string {
 	return p.led.Forced
 }
 
-// present reports whether the work tree has a file of that path, and no link on the way to it.
+// present reports whether the work tree has something under that path that an index can
+// hold: a file, a link, a repository of its own, and no link on the way to it.
 func (p *Publisher) present(path string) bool {
 	for i := range path {
 		if path[i] != '/' {
@@ -223,7 +224,11 @@ func (p *Publisher) present(path string) bool {
 			return false
 		}
 	}
-	_, err := os.Lstat(filepath.Join(p.Workspace, path))
+	full := filepath.Join(p.Workspace, path)
+	st, err := os.Lstat(full)
+	if err == nil && st.IsDir() { // where a file was, the agent may have made a folder
+		_, err = os.Lstat(filepath.Join(full, ".git"))
+	}
 	return err == nil
 }
 

@@ -71,10 +71,10 @@ const agentsOwn = `sha256sum .git/index .git/HEAD; git stash list; git status --
 
 func TestCheckpointRoundTrip(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, map[string]string{"tracked": "1", "gone": "2", "old/name": "3", "dir/a": "4", "mode": "5", ".gitignore": "*.log\nbuild/\n", "forced.log": "6"})
+	f := newFixture(t, map[string]string{"tracked": "1", "gone": "2", "old/name": "3", "dir/a": "4", "mode": "5", "folder": "7", ".gitignore": "*.log\nbuild/\n", "forced.log": "6"})
 	f.sh(t, `
 echo stashed >tracked; git stash -q
-echo changed >tracked; rm gone; mkdir new; mv old/name new/name; rm -r dir; ln -s ../tracked dir; chmod -x mode
+echo changed >tracked; rm gone; mkdir new; mv old/name new/name; rm -r dir; ln -s ../tracked dir; chmod -x mode; rm folder; mkdir folder; echo x >folder/x
 printf x >"a b"; printf x >$'line\nbreak'; printf x >"ü日本"; printf x >'"quoted"'; printf x >-dash; printf '\0\1\377' >binary; : >empty
 printf x >run; chmod 755 run; chmod 644 binary; ln -s nowhere dangling; ln -s /etc/passwd abs
 echo i >a.log; mkdir build; echo i >build/x; echo f >kept.log; git add -f kept.log; echo staged >staged; git add staged; echo more >>staged

@@ -63,6 +63,33 @@ func TestCommitsAndFilesReachTheRemoteWhileTheAgentWorks(t *testing.T) {
 	}
 }
 
+// What the agent commits beside its branch is saved as well.
+func TestSideBranchesAndStashReachTheRemote(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil).quick(0.3)
+	k := f.keep(t)
+	f.sh(t, "git checkout -q -b side; echo 1 >one; git add one; git commit -qm one; git tag mark; echo 2 >>one; git commit -qam two; git checkout -q -; echo s >>README; git stash -q")
+	side := gittest.Git(t, f.Workspace, "rev-parse", "side")
+	for name, sha := range map[string]string{
+		"side": side, "tags/mark": gittest.Git(t, f.Workspace, "rev-parse", "mark"), "stash": gittest.Git(t, f.Workspace, "rev-parse", "refs/stash"),
+	} {
+		ref := workorder.KeptRef("T-A1B2C3D4", name)
+		eventually(t, ref, func() bool { return f.remote(t, ref) == sha })
+	}
+	f.sh(t, "git branch -D side")
+	k.Stop(t.Context())
+	if got := f.remote(t, workorder.BranchRef(target)); got != "" {
+		t.Errorf("the task's branch has no commit, and is pushed at %s", got)
+	}
+	f.write(t, "a", "1")
+	if l := f.land(t); l.Err != nil || !l.Pushed {
+		t.Errorf("landed %+v", l)
+	}
+	if got := f.remote(t, workorder.KeptRef("T-A1B2C3D4", "side")); got != side {
+		t.Errorf("the branch that the agent removed is kept at %q, want %s", got, side)
+	}
+}
+
 // A commit does not wait for the interval.
 func TestCommitIsPushedSoon(t *testing.T) {
 	t.Parallel()

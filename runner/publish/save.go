@@ -32,12 +32,18 @@ func (p *Publisher) save(ctx context.Context, checkpoint, renew bool) (s saved) 
 	cs := p.kept()
 	var cp *workorder.Checkpoint
 	at, err := p.commits(local, &s, &cs)
+	var elsewhere error
+	if err == nil {
+		var more []change
+		more, elsewhere = p.beside(local, s.head)
+		cs = append(cs, more...)
+	}
 	if err == nil && checkpoint {
 		cp, err = p.checkpoint(local, at, &s, &cs)
 	} else if err == nil && p.led.Committed && p.onBranch(at, s.head) {
 		cs = append(cs, change{workorder.CheckpointRef(p.Order.TaskID), ""})
 	}
-	s.snapErr = err
+	s.snapErr = errors.Join(err, elsewhere)
 	cs = slices.DeleteFunc(cs, func(c change) bool {
 		return p.led.Refs[c.ref] == c.sha || c.sha != "" && p.refused[c.ref] == c.sha
 	})
@@ -66,6 +72,16 @@ func (p *Publisher) commits(ctx context.Context, s *saved, cs *[]change) (at str
 		t.at = t.head // an unborn branch
 	}
 	return t.at, err
+}
+
+// beside are the agent's commits on branches and tags of its own, and its stash. A HEAD
+// on no branch is the checkpoint's parent and needs no ref.
+func (p *Publisher) beside(ctx context.Context, head string) (cs []change, err error) {
+	others, err := p.others(ctx, p.led.State.BaseSHA, head, head)
+	for _, o := range others[:min(len(others), maxRefs)] {
+		cs = append(cs, change{workorder.KeptRef(p.Order.TaskID, o.ref), o.sha})
+	}
+	return cs, err
 }
 
 // checkpoint adds a snapshot of the work tree, or takes away one that is not needed any more:
