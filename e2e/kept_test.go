@@ -1,0 +1,295 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/events"
+	"github.com/docker/docker/api/types/filters"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const keptToken = "kept-token-0123456789"
+
+// kept is a task on a remote of its own, which several users (machines) work on.
+type kept struct {
+	t      *testing.T
+	remote *gittest.Server
+	repo   string // URL
+	bare   string // the same on disk
+	id     string
+	began  time.Time
+}
+
+// newKept makes a remote that is sound at the end, whatever the test did to the boxes.
+func newKept(t *testing.T, files map[string]string) *kept {
+	t.Helper()
+	k := &kept{t: t, remote: gittest.NewAt(t, keptToken, hostAddress(t)), id: workorder.NewTaskID(), began: time.Now()}
+	k.repo = k.remote.Create(t, "r.git", files)
+	k.bare = filepath.Join(k.remote.Root, "r.git")
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context()) // which has ended when clean-up runs
+		if out, err := proc.Output(ctx, proc.Spec{Argv: []string{"git", "-C", k.bare, "fsck", "--strict", "--no-dangling"}}); err != nil {
+			t.Errorf("the remote is not sound: %v %s", err, out)
+		}
+	})
+	return k
+}
+
+// machine is a user with a state folder of their own, who may use the remote.
+func (k *kept) machine(t *testing.T) *user {
+	t.Helper()
+	return newCarefulUser(t, "SANDBOX_AGENT_GIT_TOKEN="+keptToken)
+}
+
+// project writes a project on the remote. Saves are frequent unless head says otherwise.
+func (k *kept) project(u *user, head, script string) string {
+	u.t.Helper()
+	if !strings.Contains(head, "checkpoint_interval") {
+		head = "checkpoint_interval: 1s\n" + head
+	}
+	return u.project(scripted("repo: "+k.repo+"\n"+head, script))
+}
+
+// create is the command that starts the task.
+func (k *kept) create(project string, more ...string) []string {
+	return append([]string{"create", "--task", "x", "--task-id", k.id, "-p", project}, more...)
+}
+
+// begin starts the task and waits until its agent is busy.
+func (k *kept) begin(u *user, project string) *started {
+	u.t.Helper()
+	s := u.start("", k.create(project)...)
+	s.waitFor("agent-is-busy")
+	return s
+}
+
+// ref is what the remote has under a name; "": nothing.
+func (k *kept) ref(t *testing.T, name string) string {
+	t.Helper()
+	return gittest.Git(t, k.bare, "for-each-ref", "--format=%(objectname)", name)
+}
+
+// branch is the task's only branch on the remote; "": there is none.
+func (k *kept) branch(t *testing.T) string {
+	t.Helper()
+	refs := strings.Fields(gittest.Git(t, k.bare, "for-each-ref", "--format=%(refname:short)", "refs/heads/agent/"))
+	if len(refs) > 1 {
+		t.Fatalf("branches %v", refs)
+	}
+	return strings.Join(refs, "")
+}
+
+// show is a file of a commit on the remote.
+func (k *kept) show(t *testing.T, at, path string) string {
+	t.Helper()
+	return gittest.Git(t, k.bare, "show", at+":"+path)
+}
+
+// holds waits until the remote's ref has the path.
+func (k *kept) holds(t *testing.T, ref, path string) {
+	t.Helper()
+	eventually(t, ref+" has "+path, func() bool {
+		return k.ref(t, ref) != "" && strings.Contains("\x00"+gittest.Git(t, k.bare, "ls-tree", "-r", "-z", "--name-only", ref)+"\x00", "\x00"+path+"\x00")
+	})
+}
+
+// at waits until the branch on the remote has a commit of that subject as its last.
+func (k *kept) at(t *testing.T, subject string) {
+	t.Helper()
+	eventually(t, "the branch is at "+subject, func() bool {
+		b := k.branch(t)
+		return b != "" && gittest.Git(t, k.bare, "show", "--no-patch", "--format=%s", b) == subject
+	})
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for range 600 {
+		if is() {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Fatalf("not within a minute: %s", what)
+}
+
+// state is what the remote knows of the task.
+func (k *kept) state(t *testing.T) *workorder.State {
+	t.Helper()
+	s, err := workorder.DecodeState([]byte(k.show(t, workorder.StateRef(k.id), workorder.StateFile)), k.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// box is the task's running container.
+func (k *kept) box(t *testing.T) string {
+	t.Helper()
+	cs := ours(t, k.id)
+	if len(cs) != 1 {
+		t.Fatalf("%d containers of %s", len(cs), k.id)
+	}
+	return cs[0].ID
+}
+
+// kill ends the box without a warning.
+func (k *kept) kill(t *testing.T) {
+	t.Helper()
+	if err := eng.ContainerKill(t.Context(), k.box(t), "KILL"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// in runs a command as root in the box.
+func (k *kept) in(t *testing.T, argv ...string) {
+	t.Helper()
+	e, err := eng.ContainerExecCreate(t.Context(), k.box(t), container.ExecOptions{Cmd: argv})
+	if err == nil {
+		err = eng.ContainerExecStart(t.Context(), e.ID, container.ExecStartOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, strings.Join(argv, " ")+" ends in the box", func() bool {
+		i, err := eng.ContainerExecInspect(t.Context(), e.ID)
+		if err == nil && !i.Running && i.ExitCode != 0 {
+			t.Fatalf("%v in the box: exit code %d", argv, i.ExitCode)
+		}
+		return err == nil && !i.Running
+	})
+}
+
+// tell lets an agent go on that waits for the word.
+func (k *kept) tell(t *testing.T, word string) {
+	t.Helper()
+	k.in(t, "touch", "/tmp/"+word)
+}
+
+// await is the agent's part of tell.
+func await(word string) string { return "until test -e /tmp/" + word + "; do sleep 0.1; done\n" }
+
+// boxes counts the containers that were ever started for the task.
+func (k *kept) boxes(t *testing.T) (n int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	// A time in the past as the end: the engine answers with what it has recorded, and closes.
+	msgs, errs := eng.Events(ctx, events.ListOptions{
+		Since: k.began.Format(time.RFC3339Nano), Until: time.Now().Format(time.RFC3339Nano),
+		Filters: filters.NewArgs(filters.Arg("type", "container"), filters.Arg("event", "start"), filters.Arg("label", workorder.LabelTask+"="+k.id)),
+	})
+	for {
+		select {
+		case <-msgs:
+			n++
+		case err := <-errs:
+			if ctx.Err() != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+}
+
+// ended checks the result of a call against its exit code, the contract and the
+// remote, and returns it.
+func (k *kept) ended(u *user, c call, status workorder.Status, by workorder.EndedBy) *workorder.Result {
+	u.t.Helper()
+	r := u.result(k.id)
+	if r.Status != status || r.EndedBy != by {
+		u.t.Errorf("%s by %s (%s), want %s by %s", r.Status, r.EndedBy, r.Reason, status, by)
+	}
+	if want := workorder.ExitCode(status, by); c.code != want {
+		u.t.Errorf("exit code %d, want %d", c.code, want)
+	}
+	k.valid(u, r)
+	if by == workorder.ByLease {
+		return r // what the remote says is about the other box
+	}
+	last := k.state(u.t).Last()
+	switch {
+	case last == nil || last.ID != r.AttemptID || last.Number != r.Attempt:
+		u.t.Errorf("the remote's last attempt is %+v, the result's is %d %s", last, r.Attempt, r.AttemptID)
+	case status == workorder.StatusLost: // nobody was left to say so there
+	case last.Status != status || last.EndedBy != by || last.HeadSHA != r.HeadSHA:
+		u.t.Errorf("the remote says %s by %s at %s, the result says %s", last.Status, last.EndedBy, last.HeadSHA, r.HeadSHA)
+	case k.state(u.t).Lease != nil:
+		u.t.Errorf("the lease is still held by %+v", k.state(u.t).Lease)
+	case r.Pushed && k.ref(u.t, workorder.BranchRef(r.Branch)) != r.HeadSHA:
+		u.t.Errorf("the branch is at %s, the result says %s", k.ref(u.t, workorder.BranchRef(r.Branch)), r.HeadSHA)
+	}
+	return r
+}
+
+// valid checks the written result.json against the contract.
+func (k *kept) valid(u *user, r *workorder.Result) {
+	u.t.Helper()
+	b, err := os.ReadFile(resultPath(u.t, u, k.id))
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	var whole workorder.Result
+	if err := dec.Decode(&whole); err != nil {
+		u.t.Errorf("result.json: %v", err)
+	}
+	var keys, want map[string]json.RawMessage
+	empty, err := (&workorder.Result{}).Encode()
+	if err == nil {
+		err = json.Unmarshal(empty, &want)
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &keys)
+	}
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	for key := range want {
+		if _, ok := keys[key]; !ok {
+			u.t.Errorf("result.json lacks %s", key)
+		}
+	}
+	if !slices.Contains(workorder.Statuses(), r.Status) || !slices.Contains(workorder.Endings(), r.EndedBy) {
+		u.t.Errorf("%s by %s is not in the contract", r.Status, r.EndedBy)
+	}
+	if r.Resumable != workorder.Resumable(r.Status, r.EndedBy) {
+		u.t.Errorf("resumable %v of %s by %s", r.Resumable, r.Status, r.EndedBy)
+	}
+	next := "sandbox-agent continue " + k.id
+	if r.Resumable != strings.HasPrefix(r.NextCommand, next) || r.NextCommand == "" {
+		u.t.Errorf("resumable %v, and the next command is %q", r.Resumable, r.NextCommand)
+	}
+	if r.ResumeAt != nil && r.NextCommand != next+" --wait" {
+		u.t.Errorf("it can go on at %s, and the next command is %q", r.ResumeAt, r.NextCommand)
+	}
+	if (r.Reason == "") != (r.Status == workorder.StatusSuccess) {
+		u.t.Errorf("%s because of %q", r.Status, r.Reason)
+	}
+}
+
+// printed are the lines that the agent printed with a word before them.
+func (c call) printed(word string) (lines []string) {
+	for line := range strings.Lines(c.stdout) {
+		if _, text, ok := strings.Cut(line, "agent stdout: "+word+" "); ok {
+			lines = append(lines, strings.TrimSpace(text))
+		}
+	}
+	return lines
+}
