@@ -48,7 +48,7 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 	}()
 	before := rec.Result()
 	cred, err := sandboxUser()
-	if err != nil || before.BaseSHA == "" {
+	if err != nil || env.Order.Repo == "" {
 		return rescueEnd(log, rec.Finish, reason, boot.Landing{})
 	}
 	repo := newRepository(log, env, boxPaths(), &workspace.Workspace{Dir: workorder.Workspace, User: cred, Home: workorder.SandboxHome}, rec.Emit, mask.String)
@@ -60,7 +60,7 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 		return boot.AttemptOf(&r, head)
 	}
 	if !reached(&before, "agent") {
-		// There is no work yet; only the lease is given back.
+		// There is no work yet; only the lease, if there is one, is given back.
 		code := rescueEnd(log, rec.Finish, reason, boot.Landing{Head: before.HeadSHA})
 		if err := repo.release(ctx, end(nil, before.HeadSHA)); err != nil {
 			log.Warn("rescue: release the task's lease", "error", err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -343,17 +344,25 @@ func (p *Publisher) swap(ctx context.Context, v view, next *workorder.State) (wo
 	if err != nil {
 		return false, err
 	}
-	p.led = led
 	ref := workorder.StateRef(p.Order.TaskID)
+	// Noted before it is done: where the push is cut off, Release finds out how it ended.
+	led.Pending = &aim{State: next, Refs: map[string]string{ref: commit}}
+	p.led = led
+	if err := p.store(); err != nil {
+		return false, err
+	}
 	if _, err = p.send(ctx, []change{{ref, commit}}, false); err != nil {
 		// It may have come through all the same.
 		refs, askErr := p.remoteRefs(ctx, next.TargetBranch)
-		if askErr != nil || refs[ref] != commit {
-			p.led = nil
+		if askErr != nil {
 			return false, errors.Join(err, askErr)
 		}
+		if refs[ref] != commit {
+			p.led = nil
+			return false, errors.Join(err, os.Remove(p.ledgerFile()))
+		}
 	}
-	led.Refs[ref] = commit
+	led.Refs[ref], led.Pending = commit, nil
 	return true, p.store()
 }
 

@@ -1,7 +1,10 @@
 package publish
 
 import (
+	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -170,6 +173,72 @@ func TestRaceForTheLease(t *testing.T) {
 	}
 }
 
+// A stop in the very moment of the claim: whether the push came through or not, nobody
+// has to wait for a box that is gone.
+func TestClaimThatIsCutOff(t *testing.T) {
+	t.Parallel()
+	for name, through := range map[string]bool{"it came through": true, "it did not": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := gittest.New(t, token)
+			srv.Create(t, "r.git", nil)
+			f := newBox(t, srv, workorder.ModeCreate)
+			base, sha, err := f.Fetch(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if through {
+				hook := filepath.Join(srv.Root, "r.git/hooks/post-receive")
+				if err := os.MkdirAll(filepath.Dir(hook), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(hook, []byte("#!/bin/sh\nsleep 5\n"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				srv.Hold.Store(true)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				defer cancel()
+				for ctx.Err() == nil && srv.Held.Load() == 0 {
+					if at, err := srv.Repo("r.git").Resolve(ctx, workorder.StateRef("T-A1B2C3D4")); err != nil || at != "" {
+						return
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+			}()
+			if c, err := f.Claim(ctx, base, sha); err == nil || ctx.Err() == nil {
+				t.Fatalf("claimed %+v, %v", c, err)
+			}
+			srv.Hold.Store(false)
+			again := &fixture{Publisher: &Publisher{Order: f.Order, Dir: f.Dir, Workspace: f.Workspace, Home: f.Home, Auth: f.Auth, Emit: f.emit}} // rescue, say
+			if err := again.Release(t.Context(), workorder.Attempt{Status: workorder.StatusInterrupted, EndedBy: workorder.BySignal}); err != nil {
+				t.Fatal(err)
+			}
+			s := f.state(t)
+			if s.Lease != nil || len(s.Attempts) != 1 || s.Last().Status != workorder.StatusInterrupted || s.Last().Number != 1 {
+				t.Errorf("the remote says %+v, lease %+v", s.Attempts, s.Lease)
+			}
+		})
+	}
+}
+
+// Who has taken no lease gives none back.
+func TestReleaseWithoutAClaim(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	n := newBox(t, f.srv, workorder.ModeCreate)
+	if _, err := n.claim(t); !errors.Is(err, ErrExists) {
+		t.Fatal(err)
+	}
+	if err := n.Release(t.Context(), workorder.Attempt{Status: workorder.StatusError}); err != nil {
+		t.Error(err)
+	}
+	if s := f.state(t); s.Lease == nil || s.Lease.AttemptID != f.Order.AttemptID || len(s.Attempts) != 1 {
+		t.Errorf("the remote says %+v, lease %+v", s.Attempts, s.Lease)
+	}
+}
 func TestTakeover(t *testing.T) {
 	t.Parallel()
 	begin := func(t *testing.T) (first, second *fixture) {

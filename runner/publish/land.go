@@ -216,9 +216,11 @@ func (p *Publisher) tries(ctx context.Context, cs []change, edit func(*workorder
 }
 
 // Release records on the remote how the attempt ended, where Land has not or it turned out different, and
-// gives the lease back. Where another box has the lease, or nothing is different, it does nothing.
+// gives the lease back. Where this box has no lease, or nothing is different, it does nothing.
 func (p *Publisher) Release(ctx context.Context, end workorder.Attempt) error {
-	if err := p.load(); err != nil {
+	if err := p.load(); errors.Is(err, errUnclaimed) {
+		return nil
+	} else if err != nil {
 		return err
 	}
 	if p.led.Lost {

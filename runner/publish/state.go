@@ -61,6 +61,8 @@ type aim struct {
 
 func (p *Publisher) ledgerFile() string { return filepath.Join(p.Dir, "ledger.json") }
 
+var errUnclaimed = errors.New("the task's lease was never taken in this box")
+
 // load reads the ledger of the run, once.
 func (p *Publisher) load() error {
 	if p.led != nil {
@@ -68,7 +70,7 @@ func (p *Publisher) load() error {
 	}
 	b, err := os.ReadFile(p.ledgerFile())
 	if errors.Is(err, os.ErrNotExist) {
-		return errors.New("the task's lease was never taken in this box")
+		return errUnclaimed
 	}
 	if err != nil {
 		return fmt.Errorf("read what the remote has: %w", err)

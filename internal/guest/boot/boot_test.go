@@ -534,7 +534,7 @@ func TestAnotherBoxHasTheTask(t *testing.T) {
 	t.Parallel()
 	f := &fake{clone: func(context.Context) error { return held{errors.New("held by x")} }}
 	r := play(t, f, order(), nil)
-	if r.result.Status != workorder.StatusError || r.result.EndedBy != workorder.ByLease || f.called("release") {
+	if r.result.Status != workorder.StatusError || r.result.EndedBy != workorder.ByLease || f.called("land") {
 		t.Errorf("%+v, calls %q", r.result, f.calls)
 	}
 	lost := &fake{lost: make(chan struct{})}
@@ -546,6 +546,16 @@ func TestAnotherBoxHasTheTask(t *testing.T) {
 	r = play(t, lost, order(), nil)
 	if r.result.Status != workorder.StatusError || r.result.EndedBy != workorder.ByLease || !strings.Contains(r.result.Reason, ErrLease.Error()) {
 		t.Errorf("%+v", r.result)
+	}
+}
+
+// A clone may fail when the lease is taken already.
+func TestFailedCloneGivesTheLeaseBack(t *testing.T) {
+	t.Parallel()
+	f := &fake{clone: func(context.Context) error { return errors.New("the work tree cannot be made") }}
+	r := play(t, f, order(), nil)
+	if f.released == nil || f.released.Status != workorder.StatusError || f.released.EndedBy != workorder.ByGit || f.called("land") {
+		t.Errorf("%s by %s, released %+v, calls %q", r.result.Status, r.result.EndedBy, f.released, f.calls)
 	}
 }
 

@@ -113,7 +113,7 @@ func (b *Box) judge(e *ending, commits int) (workorder.Status, workorder.EndedBy
 
 // release gives the task's lease back; the run is over and its result safe.
 func (b *Box) release(land, run context.Context, head string) {
-	if b.cloned == nil {
+	if b.Order.Repo == "" {
 		return
 	}
 	limit := releaseTime

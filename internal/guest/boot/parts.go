@@ -64,7 +64,7 @@ type Repository interface {
 	// attempt is to be recorded on the remote if the push succeeds.
 	Land(ctx context.Context, baseSHA string, end End) Landing
 	// Release records on the remote how the attempt ended, where Land has not, and
-	// gives the lease back.
+	// gives the lease back. It does nothing where Clone did not come so far.
 	Release(ctx context.Context, end workorder.Attempt) error
 	// Close ends what Clone started for the length of the run.
 	Close()
