@@ -239,6 +239,7 @@ func TestReleaseWithoutAClaim(t *testing.T) {
 		t.Errorf("the remote says %+v, lease %+v", s.Attempts, s.Lease)
 	}
 }
+
 func TestTakeover(t *testing.T) {
 	t.Parallel()
 	begin := func(t *testing.T) (first, second *fixture) {
