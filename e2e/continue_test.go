@@ -1,0 +1,323 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// twice works until it is stopped in the first box; in the next one it finds
+// all of that, and finishes.
+const twice = `
+if [ "$SANDBOX_AGENT_MODE" = continue ]; then
+	test "$(cat committed uncommitted)" = "$(printf 'committed\nuncommitted')" || exit 9
+	echo "print restored: $(git status --porcelain)"
+	echo finished >finished
+	exit 0
+fi
+` + busy
+
+// finished checks the end of a task that twice finished.
+func (k *kept) finished(t *testing.T, r *workorder.Result) {
+	t.Helper()
+	landed(t, k.bare, r)
+	if got := k.show(t, r.Branch, "finished"); got != "finished" {
+		t.Errorf("the second box's work: %q", got)
+	}
+	if k.ref(t, workorder.CheckpointRef(k.id)) != "" {
+		t.Error("all is in the branch, and there is still a checkpoint")
+	}
+}
+
+// The box and all that its machine knew are gone; another machine has the
+// project and the task's id.
+func TestContinueOnAnotherMachine(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string]func(k *kept, branch string) []string{
+		"id": func(k *kept, _ string) []string { return []string{"--task-id", k.id} },
+		"whole command line": func(k *kept, branch string) []string {
+			return []string{"--task", "x", "--task-id", k.id, "--target-branch", branch}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := newKept(t, nil)
+			here, there := k.machine(t), k.machine(t)
+			project := k.project(here, "", twice+"sleep 600")
+			s := k.begin(here, project)
+			k.at(t, "agent's commit")
+			k.holds(t, workorder.CheckpointRef(k.id), "uncommitted")
+			branch := k.branch(t)
+			k.kill(t)
+			k.ended(here, s.wait(), workorder.StatusLost, workorder.ByHost)
+
+			c := there.run("", append([]string{"continue", "--project", project}, args(k, branch)...)...)
+			r := k.ended(there, c, workorder.StatusSuccess, workorder.ByAgent)
+			k.finished(t, r)
+			if got := c.printed("print"); !slices.Equal(got, []string{"restored: ?? uncommitted"}) {
+				t.Errorf("the second agent saw %q", got)
+			}
+			if r.Mode != workorder.ModeContinue || r.Attempt != 2 || r.Branch != branch || r.Restored == nil || !r.Restored.Verified {
+				t.Errorf("mode %s, attempt %d, branch %s, restored %+v", r.Mode, r.Attempt, r.Branch, r.Restored)
+			}
+			st := k.state(t)
+			if st.Task != "x" || len(st.Added) != 0 || len(st.Attempts) != 2 || st.Attempts[0].Status != workorder.StatusLost {
+				t.Errorf("the remote says %+v", st)
+			}
+
+			// The first machine asks the remote before it starts anything.
+			if c := here.run("", "continue", k.id); c.code != workorder.ExitGeneral || !strings.Contains(c.stderr, "is done") {
+				t.Errorf("continue of a task that is done: exit code %d", c.code)
+			}
+			if c := here.run("", k.create(project, "--if-exists", "continue")...); c.code != 0 || !strings.Contains(c.stdout, "success") {
+				t.Errorf("the same command again: exit code %d", c.code)
+			}
+			if n := k.boxes(t); n != 2 {
+				t.Errorf("%d boxes, want 2", n)
+			}
+		})
+	}
+}
+
+// What nobody knows is not started.
+func TestContinueOfAnUnknownTask(t *testing.T) {
+	t.Parallel()
+	k := newKept(t, nil)
+	u := k.machine(t)
+	project := k.project(u, "", "echo never")
+	for _, args := range [][]string{
+		{"continue", "--project", project, "--task-id", k.id},
+		{"continue", "--project", project, "--task", "x", "--task-id", k.id, "--target-branch", "agent/" + k.id + "-x"},
+		{"continue", k.id, "--now", "--project", project},
+	} {
+		if c := u.run("", args...); c.code != workorder.ExitNotFound || !strings.Contains(c.stderr, k.id) || !strings.Contains(c.stderr, "hint: ") {
+			t.Errorf("%v: exit code %d, want %d", args, c.code, workorder.ExitNotFound)
+		}
+	}
+	if rows := u.ps(); len(rows) != 0 {
+		t.Errorf("it became the tasks %+v", rows)
+	}
+	if n := k.boxes(t); n != 0 {
+		t.Errorf("%d containers were started", n)
+	}
+}
+
+// Two machines, one task: the second is refused, and the first never notices.
+func TestSecondBoxIsRefused(t *testing.T) {
+	t.Parallel()
+	k := newKept(t, nil)
+	here, there := k.machine(t), k.machine(t)
+	project := k.project(here, "", twice+await("end"))
+	s := k.begin(here, project)
+	k.holds(t, workorder.CheckpointRef(k.id), "uncommitted")
+	c := there.run("", "continue", "--project", project, "--task-id", k.id)
+	r := k.read(there)
+	k.valid(there, r)
+	if c.code != workorder.ExitGit || r.Status != workorder.StatusError || r.EndedBy != workorder.ByLease {
+		t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reason)
+	}
+	if r.Pushed || len(c.printed("print")) != 0 || !strings.Contains(r.Reason, "another box") {
+		t.Errorf("pushed %v, reason %q", r.Pushed, r.Reason)
+	}
+	if st := k.state(t); len(st.Attempts) != 1 || st.Lease == nil || st.Lease.AttemptID != st.Attempts[0].ID {
+		t.Errorf("the remote says %+v, lease %+v", st.Attempts, st.Lease)
+	}
+	k.tell(t, "end")
+	first := k.ended(here, s.wait(), workorder.StatusSuccess, workorder.ByAgent)
+	landed(t, k.bare, first)
+	if len(first.Warnings) != 0 {
+		t.Errorf("warnings %q", first.Warnings)
+	}
+}
+
+// Several machines begin the same task in the same moment.
+func TestTwoMachinesBeginOneTask(t *testing.T) {
+	t.Parallel()
+	k := newKept(t, nil)
+	var runs [2]*started
+	var users [2]*user
+	for i := range runs {
+		users[i] = k.machine(t)
+		runs[i] = users[i].start("", k.create(k.project(users[i], "", busy+"sleep 8"), "--if-exists", "continue")...)
+	}
+	byStatus := map[workorder.EndedBy]int{}
+	for i, s := range runs {
+		c := s.wait()
+		r := k.read(users[i])
+		k.valid(users[i], r)
+		byStatus[r.EndedBy]++
+		if c.code != workorder.ExitCode(r.Status, r.EndedBy) {
+			t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reason)
+		}
+		if r.EndedBy == workorder.ByAgent {
+			landed(t, k.bare, r)
+		}
+	}
+	if st := k.state(t); byStatus[workorder.ByAgent] != 1 || len(st.Attempts) != 1 || st.Lease != nil {
+		t.Errorf("ended by %v; the remote says %+v", byStatus, st.Attempts)
+	}
+}
+
+// A scheduler that knows nothing runs the same command at the same time and
+// again: one box, one result, and the same exit code for everybody.
+func TestAtLeastOnce(t *testing.T) {
+	t.Parallel()
+	for name, validate := range map[string]string{"succeeds": "true", "fails": "false"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := newKept(t, nil)
+			u := k.machine(t)
+			command := k.create(k.project(u, "validate: {check: \""+validate+"\"}\n", busy+"head -c 16 /dev/urandom >random; sleep 2"), "--if-exists", "continue")
+			status, by := workorder.StatusSuccess, workorder.ByAgent
+			if validate == "false" {
+				status, by = workorder.StatusFailed, workorder.ByValidation
+			}
+			var wait sync.WaitGroup
+			var runs [3]*started
+			for i := range runs {
+				runs[i] = u.start("", command...)
+			}
+			var calls [3]call
+			for i, s := range runs {
+				wait.Go(func() { calls[i] = s.wait() })
+			}
+			wait.Wait()
+			var head string
+			for _, c := range append(calls[:], u.run("", command...)) {
+				r := k.ended(u, c, status, by)
+				if head == "" {
+					head = r.HeadSHA
+				}
+				if r.HeadSHA != head || r.Attempt != 1 || !strings.Contains(c.stdout, k.id) {
+					t.Errorf("attempt %d at %s, want %s", r.Attempt, r.HeadSHA, head)
+				}
+			}
+			if n := k.boxes(t); n != 1 {
+				t.Errorf("%d boxes, want 1", n)
+			}
+		})
+	}
+}
+
+// Whoever stops a box before its agent runs leaves no lease that the next one
+// would have to wait for.
+func TestStopInEveryStepGivesTheLeaseBack(t *testing.T) {
+	t.Parallel()
+	slow := "services:\n  slow: {image: " + redisImage + ", command: [sleep, \"600\"], healthcheck: {test: [\"false\"], interval: 1s, retries: 500}, start_timeout: 3m}\n"
+	for moment, head := range map[string]string{
+		"clone: started":    "",
+		"services: started": slow,
+		"setup: started":    "lifecycle: {setup: [sleep 600]}\n",
+		"agent: started":    "",
+	} {
+		for _, how := range []string{"docker stop", "SIGTERM to the command"} {
+			t.Run(moment+" "+how, func(t *testing.T) {
+				t.Parallel()
+				k := newKept(t, nil)
+				here, there := k.machine(t), k.machine(t)
+				s := here.start("", k.create(k.project(here, head, "sleep 600"))...)
+				s.waitFor(moment)
+				if how == "docker stop" {
+					if err := eng.ContainerStop(t.Context(), k.box(t), container.StopOptions{}); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					s.Signal(syscall.SIGTERM)
+				}
+				c := s.wait()
+				r := here.result(k.id)
+				k.valid(here, r)
+				if c.code != workorder.ExitInterrupted || r.Status != workorder.StatusInterrupted || r.EndedBy != workorder.BySignal {
+					t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reason)
+				}
+				if k.ref(t, workorder.StateRef(k.id)) != "" {
+					if st := k.state(t); st.Lease != nil || st.Last().Status != workorder.StatusInterrupted {
+						t.Errorf("the remote says %+v, lease %+v", st.Last(), st.Lease)
+					}
+				} else if moment != "clone: started" {
+					t.Error("the remote does not know the task")
+				}
+				// A machine that knows nothing of the first box.
+				c = there.run("", append(k.create(k.project(there, "", "echo 1 >one")), "--if-exists", "continue", "--json")...)
+				k.ended(there, c, workorder.StatusSuccess, workorder.ByAgent)
+				if strings.Contains(c.stdout, `"status":"waiting"`) {
+					t.Error("it had to wait for the lease")
+				}
+			})
+		}
+	}
+}
+
+// Who interrupts twice kills the box; what was saved before is there, and the
+// machine knows that nobody holds the task any more.
+func TestContinueAfterTheSecondInterrupt(t *testing.T) {
+	t.Parallel()
+	k := newKept(t, nil)
+	u := k.machine(t)
+	s := k.begin(u, k.project(u, "", twice+deaf))
+	k.holds(t, workorder.CheckpointRef(k.id), "uncommitted")
+	s.Signal(syscall.SIGINT)
+	s.waitFor("interrupt again")
+	s.Signal(syscall.SIGINT)
+	c := s.wait()
+	r := u.result(k.id)
+	k.valid(u, r)
+	if c.code != workorder.ExitInterrupted || r.Status != workorder.StatusInterrupted || r.EndedBy != workorder.BySignal {
+		t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reason)
+	}
+	c = u.run("", "continue", k.id, "--json")
+	k.finished(t, k.ended(u, c, workorder.StatusSuccess, workorder.ByAgent))
+	if strings.Contains(c.stdout, `"status":"waiting"`) {
+		t.Error("it had to wait for the lease of a box that this machine killed")
+	}
+}
+
+// The remote is away when the run lands: the work is in the output, and the
+// next box brings it home.
+func TestBundleComesHome(t *testing.T) {
+	t.Parallel()
+	k := newKept(t, nil)
+	u := k.machine(t)
+	s := k.begin(u, k.project(u, "", strings.Replace(twice, "\necho committed", "\necho agent-is-busy\n"+await("work")+"echo committed", 1)))
+	k.remote.Down.Store(true)
+	k.tell(t, "work")
+	c := s.wait()
+	r := u.result(k.id)
+	k.valid(u, r)
+	if c.code != workorder.ExitGit || r.Status != workorder.StatusError || r.EndedBy != workorder.ByGit || r.Pushed || r.Branch != "" {
+		t.Errorf("exit code %d, %s by %s, pushed %v: %s", c.code, r.Status, r.EndedBy, r.Pushed, r.Reason)
+	}
+	i := slices.IndexFunc(r.Evidence, func(e workorder.Evidence) bool { return e.Kind == "git-bundle" })
+	if i < 0 {
+		t.Fatalf("no bundle among %+v", r.Evidence)
+	}
+	bundle := filepath.Join(filepath.Dir(resultPath(t, u, k.id)), r.Evidence[i].Path)
+	if heads := gittest.Git(t, k.bare, "bundle", "list-heads", bundle); !strings.Contains(heads, r.HeadSHA) {
+		t.Errorf("the bundle has %s, want %s", heads, r.HeadSHA)
+	}
+	if k.branch(t) != "" {
+		t.Fatalf("the remote has %s", k.branch(t))
+	}
+	// Still away: nothing is begun, and nothing is lost by asking.
+	if c := u.run("", "continue", k.id); c.code != workorder.ExitGit {
+		t.Errorf("continue without a remote: exit code %d", c.code)
+	}
+	k.remote.Down.Store(false)
+	c = u.run("", "continue", k.id)
+	end := k.ended(u, c, workorder.StatusSuccess, workorder.ByAgent)
+	k.finished(t, end)
+	gittest.Git(t, k.bare, "merge-base", "--is-ancestor", r.HeadSHA, end.Branch)
+	if n := k.boxes(t); n != 2 {
+		t.Errorf("%d boxes, want 2", n)
+	}
+}
