@@ -1,0 +1,222 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// healthy is a service that works all the time, as services do: what it does must
+// not be taken for the agent's doing.
+const healthy = "services:\n  redis: {image: " + redisImage + ", healthcheck: {test: [redis-cli, ping], interval: 300ms}}\n"
+
+// burn uses the processor for longer than the hang timeout of these tests, and says nothing.
+const burn = "timeout 9 sh -c 'while :; do :; done' || test $? = 124"
+
+// Every ending lands, is told in the same way by exit code, result and remote,
+// and can be gone on from.
+func TestEndings(t *testing.T) {
+	t.Parallel()
+	for _, e := range []struct {
+		name, head, script string
+		more               []string // what the next command needs beside its own words
+		status             workorder.Status
+		by                 workorder.EndedBy
+		reason             string
+	}{
+		{
+			name: "time", head: "timeout_minutes: 0.2\n", script: deaf,
+			status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: "timeout_minutes",
+		},
+		{
+			name: "budget", head: "max_budget_usd: 1\n", script: `echo '{"type":"agent.usage","usage":{"cost_usd":1.25}}'` + deaf, more: []string{"--max-budget-usd", "5"},
+			status: workorder.StatusBudgetExceeded, by: workorder.ByBudget, reason: "1.25",
+		},
+		{
+			name: "validation", head: "validate: {check: test -e finished}\n", script: "true",
+			status: workorder.StatusFailed, by: workorder.ByValidation, reason: "check",
+		},
+		{name: "agent's error", script: "exit 3", status: workorder.StatusFailed, by: workorder.ByAgent, reason: "3"},
+		{name: "agent killed", script: "kill -9 $$", status: workorder.StatusFailed, by: workorder.ByAgent, reason: "SIGKILL"},
+		{
+			name: "limit of unknown length", script: `echo '{"type":"limit","text":"come back later"}'` + deaf,
+			status: workorder.StatusParked, by: workorder.ByLimit, reason: "come back later",
+		},
+		{
+			name: "hang", head: healthy + "hang_timeout: 3s\n", script: "sleep 600",
+			status: workorder.StatusFailed, by: workorder.ByHang, reason: "sleep 600",
+		},
+		{
+			name: "hang in a container", head: healthy + "hang_timeout: 4s\n", script: "docker run --rm " + redisImage + " sleep 600",
+			status: workorder.StatusFailed, by: workorder.ByHang, reason: "no sign of life",
+		},
+		{
+			name: "children and stdout held open", head: "hang_timeout: 3s\n", script: "sh -c 'trap \"\" TERM HUP INT; exec sleep 600' &\nsetsid -f sleep 600\nexit 0",
+			status: workorder.StatusSuccess, by: workorder.ByAgent,
+		},
+		{
+			name: "a silent child at work", head: healthy + "hang_timeout: 3s\n", script: burn,
+			status: workorder.StatusSuccess, by: workorder.ByAgent,
+		},
+		{
+			name: "a silent container at work", head: healthy + "hang_timeout: 4s\n", script: "docker run --rm " + redisImage + " " + burn,
+			status: workorder.StatusSuccess, by: workorder.ByAgent,
+		},
+	} {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			k := newKept(t, nil)
+			u := k.machine(t)
+			c := u.run("", k.create(k.project(u, e.head, twice+e.script))...)
+			r := k.ended(u, c, e.status, e.by)
+			landed(t, k.bare, r)
+			if !strings.Contains(r.Reason, e.reason) {
+				t.Errorf("reason %q, want %q in it", r.Reason, e.reason)
+			}
+			if k.ref(t, workorder.CheckpointRef(k.id)) != "" || r.Checkpoint != nil {
+				t.Errorf("all is in the branch, and there is the checkpoint %+v", r.Checkpoint)
+			}
+			if e.by == workorder.ByHang {
+				k.evidence(u, r)
+			}
+			if e.status == workorder.StatusSuccess {
+				return
+			}
+			args := append([]string{"continue", k.id}, e.more...)
+			if r.Resumable {
+				args = append(strings.Fields(r.NextCommand)[1:], e.more...)
+			}
+			k.finished(t, k.ended(u, u.run("", args...), workorder.StatusSuccess, workorder.ByAgent))
+		})
+	}
+}
+
+// evidence checks what was saved of a hang.
+func (k *kept) evidence(u *user, r *workorder.Result) {
+	u.t.Helper()
+	i := slices.IndexFunc(r.Evidence, func(e workorder.Evidence) bool { return e.Path == "evidence/hang-1.txt" && e.Kind == "hang" })
+	if i < 0 {
+		u.t.Fatalf("no evidence of the hang: %+v", r.Evidence)
+	}
+	b, err := os.ReadFile(filepath.Join(filepath.Dir(resultPath(u.t, u, k.id)), r.Evidence[i].Path))
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	for _, want := range []string{"sleep 600", "redis-server", "agent-is-busy"} {
+		if !strings.Contains(string(b), want) {
+			u.t.Errorf("the evidence lacks %q:\n%s", want, b)
+		}
+	}
+}
+
+// A task whose provider refuses more is parked: no box waits for the limit, and
+// nobody goes on before it resets but who says so.
+func TestParked(t *testing.T) {
+	t.Parallel()
+	k := newKept(t, nil)
+	here, there := k.machine(t), k.machine(t)
+	project := k.project(here, "", twice+`echo "{\"type\":\"limit\",\"resume_at\":\"$(date -u -d '+1 hour' +%FT%TZ)\",\"text\":\"session limit\"}"`+deaf)
+	before := time.Now()
+	r := k.ended(here, here.run("", k.create(project)...), workorder.StatusParked, workorder.ByLimit)
+	landed(t, k.bare, r)
+	if at := r.ResumeAt; at == nil || at.Before(before.Add(59*time.Minute)) || at.After(time.Now().Add(61*time.Minute)) {
+		t.Errorf("it can go on at %v", r.ResumeAt)
+	}
+	if last := k.state(t).Last(); last.ResumeAt == nil || r.ResumeAt == nil || !last.ResumeAt.Equal(*r.ResumeAt) {
+		t.Errorf("the remote says %v, the result %v", last.ResumeAt, r.ResumeAt)
+	}
+	for _, u := range []*user{here, there} {
+		for _, args := range [][]string{
+			{"continue", "--task-id", k.id, "--project", project},
+			k.create(project, "--if-exists", "continue"),
+		} {
+			if c := u.run("", args...); c.code != workorder.ExitInterrupted || !strings.Contains(c.stdout, "parked") {
+				t.Errorf("%s before the limit resets: exit code %d", args[0], c.code)
+			}
+		}
+	}
+	if n := k.boxes(t); n != 1 {
+		t.Errorf("%d boxes, want 1", n)
+	}
+	c := there.run("", "continue", "--now", "--task-id", k.id, "--project", project)
+	k.finished(t, k.ended(there, c, workorder.StatusSuccess, workorder.ByAgent))
+}
+
+// Whoever waits for the limit goes on when it resets, and only one of those who do.
+func TestParkedTaskGoesOnOnce(t *testing.T) {
+	t.Parallel()
+	k := newKept(t, nil)
+	u := k.machine(t)
+	project := k.project(u, "", twice+`echo "{\"type\":\"limit\",\"resume_at\":\"$(date -u -d '+6 seconds' +%FT%TZ)\"}"`+deaf)
+	r := k.ended(u, u.run("", k.create(project)...), workorder.StatusParked, workorder.ByLimit)
+	if r.ResumeAt == nil || r.NextCommand != "sandbox-agent continue "+k.id+" --wait" {
+		t.Fatalf("it can go on at %v by %q", r.ResumeAt, r.NextCommand)
+	}
+	first, second := u.start("", "continue", k.id, "--wait"), u.start("", "continue", k.id, "--wait")
+	calls := []call{first.wait(), second.wait()}
+	if calls[0].code != 0 {
+		slices.Reverse(calls)
+	}
+	end := k.ended(u, calls[0], workorder.StatusSuccess, workorder.ByAgent)
+	k.finished(t, end)
+	if n := k.boxes(t); n != 2 {
+		t.Errorf("%d boxes, want 2", n)
+	}
+	if started := end.StartedAt; started.Before(*r.ResumeAt) {
+		t.Errorf("it went on at %s, the limit resets at %s", started, r.ResumeAt)
+	}
+	if c := u.run("", "continue", k.id, "--wait"); c.code != workorder.ExitGeneral || !strings.Contains(c.stderr, "is done") {
+		t.Errorf("continue of a task that is done: exit code %d", c.code)
+	}
+}
+
+// The engine in the box dies under the agent's work, which lands as ever.
+func TestInnerEngineKilled(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]string{"agent ends": "exit 0", "agent fails": "exit 3", "agent uses it": "docker ps; exit 0"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := newKept(t, nil)
+			u := k.machine(t)
+			s := k.begin(u, k.project(u, healthy, twice+await("end")+end))
+			k.in(t, "pkill", "-9", "-x", "dockerd")
+			k.tell(t, "end")
+			status := workorder.StatusSuccess
+			if end == "exit 3" {
+				status = workorder.StatusFailed
+			}
+			landed(t, k.bare, k.ended(u, s.wait(), status, workorder.ByAgent))
+		})
+	}
+}
+
+// An agent that looks is told in time that its time or money runs out.
+func TestNotice(t *testing.T) {
+	t.Parallel()
+	for name, n := range map[string]struct{ head, before, text string }{
+		"time":  {head: "timeout_minutes: 0.4\n", text: "% of the time"},
+		"money": {head: "max_budget_usd: 1\n", before: `echo '{"type":"agent.usage","usage":{"cost_usd":0.85}}'`, text: "$0.85 of $1.00"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := newKept(t, nil)
+			u := k.machine(t)
+			c := u.run("", k.create(k.project(u, n.head, "test -e \"$SANDBOX_AGENT_NOTICE_FILE\" && exit 9\n"+n.before+
+				"\nuntil test -e \"$SANDBOX_AGENT_NOTICE_FILE\"; do sleep 0.1; done\ncat \"$SANDBOX_AGENT_NOTICE_FILE\" >told"), "--json")...)
+			r := k.ended(u, c, workorder.StatusSuccess, workorder.ByAgent)
+			if got := k.show(t, r.Branch, "told"); !strings.Contains(got, n.text) || !strings.Contains(got, "You are stopped") {
+				t.Errorf("the agent was told %q", got)
+			}
+			if strings.Count(c.stdout, `"type":"notice"`) != 1 {
+				t.Error("the record does not have one notice")
+			}
+		})
+	}
+}
