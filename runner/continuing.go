@@ -93,7 +93,7 @@ func (h *History) exists(b *strings.Builder) {
 	switch {
 	case r != nil && r.Kept != "":
 		fmt.Fprintf(b, "Uncommitted work of an earlier attempt does not fit the branch any more, because the branch was changed since. "+
-			"It was NOT restored and is kept as %s: look at it with `git show --stat %s`, and take over by hand what is still needed.\n", refName(r.Kept), refName(r.Kept))
+			"It was NOT restored and is kept as %s: look at it with `git fetch origin %s && git show --stat FETCH_HEAD`, and take over by hand what is still needed.\n", refName(r.Kept), refName(r.Kept))
 	case len(h.Changed) > 0:
 		fmt.Fprintf(b, "Uncommitted work of the last attempt was restored as it was left. Files that are not committed: %d:\n", len(h.Changed))
 		for _, f := range h.Changed[:min(len(h.Changed), maxPastFiles)] {

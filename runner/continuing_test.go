@@ -66,7 +66,7 @@ func TestContinuingWithWorkThatDoesNotFit(t *testing.T) {
 	h := history()
 	h.Changed, h.Restored.Kept = nil, "refs/sandbox-agent/T-AAAAAAAA/heads/checkpoint-1"
 	got := Continuing("task", h)
-	if !strings.Contains(got, "NOT restored") || !strings.Contains(got, "git show --stat "+h.Restored.Kept) {
+	if !strings.Contains(got, "NOT restored") || !strings.Contains(got, "git fetch origin "+h.Restored.Kept) {
 		t.Errorf("got %s", got)
 	}
 	h = history()

@@ -315,8 +315,9 @@ func (o *Order) Check() error {
 	c.that(o.Mode != ModeContinue || o.Repo != "", "a task without a repository cannot be continued: nothing of it is kept")
 	c.that(ValidAttemptID(o.AttemptID), "attempt_id %q is not 16 hex digits", o.AttemptID)
 	c.that(o.Mode == ModeContinue || strings.TrimSpace(o.Task) != "", "task is empty")
-	c.that(len(o.Task) <= MaxTask, "task has %d bytes, the limit is %d", len(o.Task), MaxTask)
-	c.that(utf8.ValidString(o.Task) && !strings.ContainsRune(o.Task, 0), "task is not text: it must be UTF-8 without NUL bytes")
+	if err := checkText(o.Task); err != nil {
+		c.errs = append(c.errs, err)
+	}
 	if o.Repo != "" {
 		o.checkRepo(&c)
 	}
@@ -339,6 +340,17 @@ func (o *Order) Check() error {
 		return nil
 	}
 	return fmt.Errorf("work order is invalid: %w", errors.Join(c.errs...))
+}
+
+// checkText checks a task's text.
+func checkText(s string) error {
+	switch {
+	case len(s) > MaxTask:
+		return fmt.Errorf("task has %d bytes, the limit is %d", len(s), MaxTask)
+	case !utf8.ValidString(s) || strings.ContainsRune(s, 0):
+		return errors.New("task is not text: it must be UTF-8 without NUL bytes")
+	}
+	return nil
 }
 
 // check collects what does not hold.

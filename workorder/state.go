@@ -1,9 +1,12 @@
 package workorder
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -27,8 +30,24 @@ func StateRef(taskID string) string { return TaskRefs(taskID) + "state" }
 func CheckpointRef(taskID string) string { return TaskRefs(taskID) + "checkpoint" }
 
 // KeptRef names work of the agent that is not part of the task's branch: a
-// branch or tag of its own, or commits that it rewrote.
-func KeptRef(taskID, name string) string { return TaskRefs(taskID) + "heads/" + name }
+// branch or tag of its own, or commits that it rewrote. A slash in the name becomes =2F: git
+// has no room for a/b beside a, which may be what an earlier attempt left.
+func KeptRef(taskID, name string) string {
+	name = strings.NewReplacer("=", "=3D", "/", "=2F").Replace(name)
+	if len(name) > maxKeptName {
+		sum := sha256.Sum256([]byte(name))
+		name = strings.ToValidUTF8(name[:maxKeptName-17], "") + "=" + hex.EncodeToString(sum[:8])
+	}
+	return TaskRefs(taskID) + "heads/" + name
+}
+
+// maxKeptName bounds a name of KeptRef, in bytes: a remote that keeps refs as files has
+// room for 255, with its lock's suffix.
+const maxKeptName = 200
+
+// MaxAdded bounds State.Added, which all together are no longer than MaxTask: the
+// newest are kept.
+const MaxAdded = 50
 
 // MaxAttempts bounds State.Attempts: the newest are kept.
 const MaxAttempts = 50
@@ -119,12 +138,23 @@ const MaxState = 6*MaxTask + 4<<20
 func (s *State) Encode() ([]byte, error) {
 	c := *s
 	c.Version = Version
+	c.Added = c.Added[max(0, len(c.Added)-MaxAdded):]
+	for size := totalLen(c.Added); size > MaxTask; c.Added = c.Added[1:] {
+		size -= len(c.Added[0])
+	}
 	c.Attempts = orEmpty(c.Attempts[max(0, len(c.Attempts)-MaxAttempts):])
 	b, err := json.MarshalIndent(&c, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("write task state: %w", err)
 	}
 	return append(b, '\n'), nil
+}
+
+func totalLen(list []string) (n int) {
+	for _, s := range list {
+		n += len(s)
+	}
+	return n
 }
 
 // DecodeState reads a task's state. It comes from a remote that others can write
@@ -146,6 +176,13 @@ func DecodeState(b []byte, taskID string) (*State, error) {
 		return nil, fmt.Errorf("task state names the branch %q, which cannot be the one of %s", s.TargetBranch, taskID)
 	case s.BaseBranch != "" && !ValidRefName(s.BaseBranch):
 		return nil, fmt.Errorf("task state names the base branch %q", s.BaseBranch)
+	case len(s.Added) > MaxAdded:
+		return nil, fmt.Errorf("task state has %d additions, more than %d", len(s.Added), MaxAdded)
+	}
+	for _, text := range append([]string{s.Task}, s.Added...) {
+		if err := checkText(text); err != nil {
+			return nil, fmt.Errorf("task state: %w", err)
+		}
 	}
 	return &s, nil
 }

@@ -211,3 +211,42 @@ func FuzzDecodeEnvelope(f *testing.F) {
 		}
 	})
 }
+
+// A state that was written can be read again, whatever was added to the task.
+func TestStateStaysReadable(t *testing.T) {
+	t.Parallel()
+	s := State{TaskID: "T-A1B2C3D4", TargetBranch: "agent/T-A1B2C3D4", Task: "x"}
+	for range MaxAdded + 10 {
+		s.Added = append(s.Added, strings.Repeat("y", MaxTask/20))
+	}
+	s.Added = append(s.Added, "the last")
+	s.Attempts = make([]Attempt, MaxAttempts+5)
+	b, err := s.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := DecodeState(b, s.TaskID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(got.Added); n == 0 || n > MaxAdded || got.Added[n-1] != "the last" || len(got.Attempts) != MaxAttempts {
+		t.Errorf("%d additions, %d attempts", n, len(got.Attempts))
+	}
+	for name, change := range map[string]func(*State){
+		"another task":       func(s *State) { s.TaskID = "T-00000000" },
+		"another branch":     func(s *State) { s.TargetBranch = "main" },
+		"a longer task id":   func(s *State) { s.TargetBranch = "agent/T-A1B2C3D45" },
+		"a base of its own":  func(s *State) { s.BaseBranch = "-x" },
+		"NUL in the task":    func(s *State) { s.Task = "a\x00b" },
+		"NUL in an addition": func(s *State) { s.Added = []string{"a\x00b"} },
+	} {
+		bad := State{TaskID: "T-A1B2C3D4", TargetBranch: "agent/T-A1B2C3D4", Task: "x"}
+		change(&bad)
+		if b, err = bad.Encode(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := DecodeState(b, "T-A1B2C3D4"); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}

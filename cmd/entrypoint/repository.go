@@ -130,10 +130,6 @@ func (r *repository) keep(ctx context.Context, o publish.KeepOptions) {
 	k := r.pub.Keep(context.WithoutCancel(ctx), o)
 	r.mu.Lock()
 	r.keeper = k
-	if o.CommitsOnly {
-		k.Begin()
-		k.Flush()
-	}
 	r.mu.Unlock()
 	go func() {
 		select {
@@ -169,8 +165,10 @@ func (r *repository) Settle(ctx context.Context) {
 	}
 }
 
-func (r *repository) Push(ctx context.Context) {
-	r.keep(ctx, publish.KeepOptions{CommitsOnly: true})
+func (r *repository) Push(ctx context.Context, commitsOnly bool) {
+	r.keep(ctx, publish.KeepOptions{CommitsOnly: commitsOnly})
+	r.Save()
+	r.Flush()
 }
 
 func (r *repository) Lost() <-chan struct{} { return r.lost }

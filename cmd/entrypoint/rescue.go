@@ -73,7 +73,12 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 		log.Warn("rescue", "error", err)
 	}
 	// Once validation has begun, what is uncommitted is its own.
-	return rescueEnd(log, rec.Finish, reason, repo.rescue(ctx, before.BaseSHA, !reached(&before, "validate"), end))
+	l := repo.rescue(ctx, before.BaseSHA, !reached(&before, "validate"), end)
+	code := rescueEnd(log, rec.Finish, reason, l)
+	if err := repo.Release(ctx, end(nil, l.Head)); err != nil {
+		log.Warn("rescue: release the task's lease", "error", err)
+	}
+	return code
 }
 
 // reached reports whether the step had begun.

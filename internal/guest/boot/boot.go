@@ -221,9 +221,11 @@ func (b *Box) keepAgentsWork(ctx context.Context) {
 	}
 	slice, done := context.WithTimeoutCause(ctx, commitTime, fmt.Errorf("not done within %s", commitTime))
 	defer done()
-	b.Repo.Settle(slice)
+	settle, settled := context.WithTimeout(slice, commitTime/2) // what follows needs time, too
+	b.Repo.Settle(settle)
+	settled()
 	_ = b.commit(slice) // landing tries again, and says so
-	b.Repo.Push(ctx)
+	b.Repo.Push(ctx, b.committed)
 }
 
 func (b *Box) agent(ctx context.Context) AgentEnd {

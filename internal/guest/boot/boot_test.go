@@ -3,6 +3,7 @@ package boot
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -90,11 +91,11 @@ func (f *fake) Clone(ctx context.Context) (Cloned, error) {
 	return Cloned{Base: "main", BaseSHA: "b0", Head: "b0", Attempt: 1, State: &workorder.State{}}, nil
 }
 
-func (f *fake) Save()                  { f.did("save") }
-func (f *fake) Flush()                 { f.did("flush") }
-func (f *fake) Push(context.Context)   { f.did("push") }
-func (f *fake) Settle(context.Context) { f.did("settle") }
-func (f *fake) Lost() <-chan struct{}  { return f.lost }
+func (f *fake) Save()                                    { f.did("save") }
+func (f *fake) Flush()                                   { f.did("flush") }
+func (f *fake) Push(_ context.Context, commitsOnly bool) { f.did(fmt.Sprint("push ", commitsOnly)) }
+func (f *fake) Settle(context.Context)                   { f.did("settle") }
+func (f *fake) Lost() <-chan struct{}                    { return f.lost }
 
 func (f *fake) Release(_ context.Context, end workorder.Attempt) error {
 	f.did("release")
@@ -236,7 +237,7 @@ func TestWholeRun(t *testing.T) {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
 	tail := f.calls[slices.Index(f.calls, "setup-1"):]
-	if diff := cmp.Diff([]string{"setup-1", "setup-2", "baseline", "save", "agent", "settle", "commit", "push", "validate", "settle", "land", "release", "unwatch", "close", "stop"}, tail); diff != "" {
+	if diff := cmp.Diff([]string{"setup-1", "setup-2", "baseline", "save", "agent", "settle", "commit", "push true", "validate", "settle", "land", "release", "unwatch", "close", "stop"}, tail); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 }
@@ -556,6 +557,15 @@ func TestFailedCloneGivesTheLeaseBack(t *testing.T) {
 	r := play(t, f, order(), nil)
 	if f.released == nil || f.released.Status != workorder.StatusError || f.released.EndedBy != workorder.ByGit || f.called("land") {
 		t.Errorf("%s by %s, released %+v, calls %q", r.result.Status, r.result.EndedBy, f.released, f.calls)
+	}
+}
+
+// What could not be committed is saved as it lies while validation runs.
+func TestUncommittedIsStillSaved(t *testing.T) {
+	t.Parallel()
+	f := &fake{commit: func(context.Context) error { return errors.New("no room") }}
+	if play(t, f, order(), nil); !f.called("push false") || f.called("push true") {
+		t.Errorf("calls %q", f.calls)
 	}
 }
 

@@ -50,8 +50,8 @@ type Repository interface {
 	// Commit may only be called after it.
 	Settle(ctx context.Context)
 	// Push pushes what is committed at once, and new commits from time to time,
-	// beside whatever goes on.
-	Push(ctx context.Context)
+	// beside whatever goes on. Without commitsOnly it goes on to save the work tree.
+	Push(ctx context.Context, commitsOnly bool)
 	// Lost is closed when another box has the task's lease.
 	Lost() <-chan struct{}
 	// Commit commits what is uncommitted, as far as it can; the error says what is

@@ -151,6 +151,9 @@ func (r *Recorder) emit(e workorder.Event) {
 	if r.closed {
 		return
 	}
+	if e.Type == workorder.EventAgentUsage && e.Usage != nil {
+		r.result.Usage = *e.Usage // what is known of it if the agent's end is never seen
+	}
 	e.Seq, e.Time = r.seq+1, r.now().UTC()
 	e.Text, e.Name, e.Path, e.ID = r.masked(e.Text), r.masked(e.Name), r.masked(e.Path), r.masked(e.ID)
 	e.Text, e.Name, e.ID = cut(e.Text, workorder.MaxEventText), cut(e.Name, maxName), cut(e.ID, maxName)
