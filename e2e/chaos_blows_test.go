@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -90,15 +91,47 @@ func killInBox(text string) func(*testing.T, *chaosUser, *started, *rand.Rand) b
 func cutRemote(_ *testing.T, u *chaosUser, s *started, rng *rand.Rand) bool {
 	u.remote.Down.Store(true)
 	defer u.remote.Down.Store(false)
-	away := time.Second + time.Duration(rng.Int64N(int64(5*time.Second)))
+	away := some(rng)
 	if rng.IntN(2) == 0 {
 		away = cliLimit
 	}
-	select {
-	case <-s.Done():
-	case <-time.After(away):
+	wait(s, away)
+	return true
+}
+
+// some is a time in which the agent does a part of its work.
+func some(rng *rand.Rand) time.Duration {
+	return time.Second + time.Duration(rng.Int64N(int64(5*time.Second)))
+}
+
+// refuse makes the remote refuse every push for a few seconds, as a hook may that
+// cannot reach something else.
+func refuse(t *testing.T, u *chaosUser, s *started, rng *rand.Rand) bool {
+	t.Helper()
+	hook := filepath.Join(u.bare, "hooks/pre-receive")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(hook), 0o755), os.WriteFile(hook, []byte("#!/bin/sh\necho not now; exit 1\n"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	wait(s, some(rng))
+	if err := os.Remove(hook); err != nil {
+		t.Fatal(err)
 	}
 	return true
+}
+
+// hold makes the remote accept connections and say nothing, for a few seconds.
+func hold(_ *testing.T, u *chaosUser, s *started, rng *rand.Rand) bool {
+	u.remote.Hold.Store(true)
+	defer u.remote.Hold.Store(false)
+	wait(s, some(rng))
+	return true
+}
+
+func wait(s *started, d time.Duration) {
+	select {
+	case <-s.Done():
+	case <-time.After(d):
+	}
 }
 
 // fillDisk leaves no room on the disk of the box and of its engine.
@@ -119,9 +152,6 @@ func fillDisk(t *testing.T, u *chaosUser, s *started, _ *rand.Rand) bool {
 		t.Fatal(err)
 	}
 	// Until the run has ended, or for long enough to be noticed by it.
-	select {
-	case <-s.Done():
-	case <-time.After(4 * time.Second):
-	}
+	wait(s, 4*time.Second)
 	return true
 }

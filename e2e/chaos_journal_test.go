@@ -15,7 +15,7 @@ import (
 
 // chaosAgent writes numbered files of random content and tells the journal of
 // each when it is written. It goes on from the files that are there. What it says is what is tested, so it
-// says nothing before it is true. Now and then it commits.
+// says nothing before it is true. Now and then it commits, amends, stashes, renames, or commits elsewhere and merges that.
 const chaosAgent = `#!/bin/bash
 cd "$SANDBOX_AGENT_WORKSPACE" || exit 2
 record() {
@@ -25,6 +25,11 @@ record() {
 	read -r -t 5 -u 3 ok || exit 4
 	exec 3>&-
 }
+BRANCH=agent/$SANDBOX_AGENT_TASK_ID-write-the-files
+# An attempt before may have been stopped in the middle of anything.
+case $(git branch --show-current) in
+side*) git add -A && git commit -q -m rest && git branch -q -f "$BRANCH" && git checkout -q "$BRANCH" || exit 3 ;;
+esac
 mkdir -p work || exit 3
 i=$(ls work | wc -l)
 echo "starts with $i files"
@@ -36,9 +41,14 @@ while [ "$i" -lt "$FILES" ]; do
 	echo "$i" >counter || exit 3
 	record counter
 	echo "$i" >x.ignored
-	if [ $((i % 16)) = 0 ]; then
-		git add -A && git commit -q -m "$i files" || exit 3
-	fi
+	case $((i % 24)) in
+	6) git stash push -q -u && sleep 0.5 && git stash pop -q || exit 3 ;;
+	8) git add -A && git commit -q -m "$i files" || exit 3 ;;
+	12) git add -A && git commit -q --amend -m "$i files, again" || exit 3 ;;
+	14) mv "$f" "$f moved" ;;
+	17) git checkout -q -b "side$i" && git add -A && git commit -q -m side || exit 3 ;;
+	19) git checkout -q - && git merge -q "side$i" && git branch -q -d "side$i" || exit 3 ;;
+	esac
 	sleep 0.2
 done
 echo "all written"
@@ -100,8 +110,8 @@ func (j *journal) take(c net.Conn) {
 	_, _ = c.Write([]byte("ok\n"))
 }
 
-// missing lists what was written before at and is not saved in that or a later
-// version, and how long before at the first of it was written. It forgets that: what is
+// missing lists what was written before at and is not saved, under whatever name, in
+// that or a later version, and how long before at the first of it was written. It forgets that: what is
 // lost is lost once. What was saved stays in the journal, and must never go away again.
 func (j *journal) missing(saved map[string]bool, at time.Time) (lost []string, since time.Duration) {
 	j.mu.Lock()
@@ -110,7 +120,7 @@ func (j *journal) missing(saved map[string]bool, at time.Time) (lost []string, s
 	for _, r := range j.said {
 		switch {
 		case r.at.After(at):
-		case saved[r.path+" "+r.blob]:
+		case saved[r.blob]:
 			delete(open, r.path)
 		case open[r.path].IsZero():
 			open[r.path] = r.at
@@ -136,9 +146,16 @@ func (j *journal) latestMissing(there map[string]bool) (missing []string) {
 		last[r.path] = r.blob
 	}
 	for path, blob := range last {
-		if !there[path+" "+blob] {
+		if !there[blob] {
 			missing = append(missing, path)
 		}
 	}
 	return missing
+}
+
+// forget begins anew, for another task.
+func (j *journal) forget() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.said = nil
 }

@@ -32,8 +32,9 @@ const (
 	// chaosFiles is how many files the agent has to write, some five in a second: it
 	// works for several times what may be lost, or a run that saves nothing would pass.
 	chaosFiles = 60
-	// chaosTries bounds the calls until a task is done.
+	// chaosTries bounds the calls until a task is done, chaosTasks the tasks until a blow strikes.
 	chaosTries = 8
+	chaosTasks = 4
 	chaosToken = "chaos-token"
 )
 
@@ -143,6 +144,20 @@ func (c *chaos) round(t *testing.T, n int, b blow, u *chaosUser) {
 	rng := rand.New(rand.NewPCG(uint64(c.seed), uint64(n))) //nolint:gosec // a seed that can be given is the point
 	row := chaosRow{rounds: 1}
 	defer func() { c.add(b.name, row) }()
+	// A blow that comes too late, or for what is not there yet, proves nothing: another task, then.
+	for range chaosTasks {
+		if c.task(t, b, u, rng, &row); row.struck > 0 || t.Failed() {
+			return
+		}
+		u.id = workorder.NewTaskID()
+		u.journal.forget()
+	}
+	t.Errorf("the blow never struck in %d tasks", chaosTasks)
+}
+
+// task is one task of a round.
+func (c *chaos) task(t *testing.T, b blow, u *chaosUser, rng *rand.Rand, row *chaosRow) {
+	t.Helper()
 	done := false
 	for try := 0; try < chaosTries && !done; try++ {
 		s := u.start("", u.command()...)
@@ -151,7 +166,7 @@ func (c *chaos) round(t *testing.T, n int, b blow, u *chaosUser) {
 			s.wait()
 			if !at.IsZero() {
 				row.struck++
-				u.afterBlow(b, at, &row)
+				u.afterBlow(b, at, row)
 			}
 		} else {
 			s.wait()
@@ -185,38 +200,58 @@ func (u *chaosUser) afterBlow(b blow, at time.Time, row *chaosRow) {
 	}
 }
 
-// saved are the files that the remote has in the task's branch or checkpoint,
-// as "path blob".
+// branch is the task's branch on the remote.
+func (u *chaosUser) branch() string { return "refs/heads/agent/" + u.id + "-write-the-files" }
+
+// saved are the contents (blob ids) that the remote has in any ref of the task.
 func (u *chaosUser) saved() map[string]bool {
 	u.t.Helper()
-	refs := gittest.Git(u.t, u.bare, "for-each-ref", "--format=%(refname)", "refs/heads/agent/", workorder.CheckpointRef(u.id))
+	refs := gittest.Git(u.t, u.bare, "for-each-ref", "--format=%(refname)", u.branch(), workorder.TaskRefs(u.id))
 	got := map[string]bool{}
 	for ref := range strings.FieldsSeq(refs) {
-		maps.Copy(got, u.tree(ref))
+		// A stash has what was not tracked in a parent of its own.
+		parents := gittest.Git(u.t, u.bare, "rev-parse", ref, ref+"^@")
+		for commit := range strings.FieldsSeq(parents) {
+			for _, blob := range u.tree(commit) {
+				got[blob] = true
+			}
+			for _, blob := range u.counts(commit) {
+				got[blob] = true
+			}
+		}
 	}
 	return got
 }
 
-func (u *chaosUser) tree(ref string) map[string]bool {
+// tree is the content of every file of a commit.
+func (u *chaosUser) tree(commit string) map[string]string {
 	u.t.Helper()
-	got := map[string]bool{}
-	for entry := range strings.SplitSeq(gittest.Git(u.t, u.bare, "ls-tree", "-r", "-z", ref), "\x00") {
+	got := map[string]string{}
+	for entry := range strings.SplitSeq(gittest.Git(u.t, u.bare, "ls-tree", "-r", "-z", commit), "\x00") {
 		if meta, path, ok := strings.Cut(entry, "\t"); ok {
-			got[path+" "+strings.Fields(meta)[2]] = true
-		}
-	}
-	if _, err := proc.Output(u.t.Context(), proc.Spec{Argv: []string{"git", "-C", u.bare, "cat-file", "-e", ref + ":counter"}}); err == nil {
-		// The agent may have counted on without having said so: every lower count is in it.
-		n, err := strconv.Atoi(gittest.Git(u.t, u.bare, "show", ref+":counter"))
-		if err != nil {
-			n = 0 // cut off while it was written
-		}
-		for ; n > 0; n-- {
-			text := strconv.Itoa(n) + "\n"
-			got[fmt.Sprintf("counter %x", sha1.Sum(fmt.Appendf(nil, "blob %d\x00%s", len(text), text)))] = true
+			got[path] = strings.Fields(meta)[2]
 		}
 	}
 	return got
+}
+
+// counts are the contents that the counter has had up to a commit. The agent may
+// have counted on without having said so: every lower count is in it.
+func (u *chaosUser) counts(commit string) (blobs []string) {
+	u.t.Helper()
+	out, err := proc.Output(u.t.Context(), proc.Spec{Argv: []string{"git", "-C", u.bare, "cat-file", "blob", commit + ":counter"}})
+	if err != nil {
+		return nil // it has none yet
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil {
+		n = 0 // cut off while it was written
+	}
+	for ; n > 0; n-- {
+		text := strconv.Itoa(n) + "\n"
+		blobs = append(blobs, fmt.Sprintf("%x", sha1.Sum(fmt.Appendf(nil, "blob %d\x00%s", len(text), text))))
+	}
+	return blobs
 }
 
 // attempts is how many boxes the task has had, by the remote's own account.
@@ -237,19 +272,19 @@ func (u *chaosUser) attempts() int {
 // sound repository, and nothing left on this machine.
 func (u *chaosUser) whole() {
 	u.t.Helper()
-	branch := gittest.Git(u.t, u.bare, "for-each-ref", "--format=%(refname)", "refs/heads/agent/")
-	got := u.tree(branch)
-	if missing := u.journal.latestMissing(got); len(missing) > 0 {
-		u.t.Errorf("not in the branch as last written: %v", missing)
-	}
-	files := 0
-	for f := range got {
-		if strings.HasPrefix(f, "work/") {
+	got := u.tree(u.branch())
+	there, files := map[string]bool{}, 0
+	for path, blob := range got {
+		there[blob] = true
+		if strings.HasPrefix(path, "work/") {
 			files++
 		}
-		if strings.Contains(f, ".ignored") {
-			u.t.Errorf("an ignored file was pushed: %s", f)
+		if strings.Contains(path, ".ignored") {
+			u.t.Errorf("an ignored file was pushed: %s", path)
 		}
+	}
+	if missing := u.journal.latestMissing(there); len(missing) > 0 {
+		u.t.Errorf("not in the branch as last written: %v", missing)
 	}
 	if files != chaosFiles {
 		u.t.Errorf("%d files, want %d", files, chaosFiles)
@@ -337,6 +372,8 @@ var blows = []blow{
 	}},
 	{name: "docker stop -t 10", do: stopBox},
 	{name: "remote away for seconds", boxLives: true, do: cutRemote},
+	{name: "remote refuses for seconds", boxLives: true, do: refuse},
+	{name: "remote hangs for seconds", boxLives: true, do: hold},
 	{name: "remote away, box: kill -9", do: func(t *testing.T, u *chaosUser, s *started, rng *rand.Rand) bool {
 		t.Helper()
 		// The interval counts from the last time that anything could be saved.
