@@ -2,6 +2,7 @@ package publish
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -87,6 +88,42 @@ func TestSideBranchesAndStashReachTheRemote(t *testing.T) {
 	}
 	if got := f.remote(t, workorder.KeptRef("T-A1B2C3D4", "side")); got != side {
 		t.Errorf("the branch that the agent removed is kept at %q, want %s", got, side)
+	}
+}
+
+// Names of the agent's branches and what is kept of them never stand in each
+// other's way, nor in that of the task's branch; and what is kept is not replaced by
+// another attempt's work of the same name.
+func TestSideBranchesOfSeveralAttempts(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 200) + "/" + strings.Repeat("y", 30)
+	work := "git checkout -q -b %s; date +%%N >one; git add one; git commit -qm one; git checkout -q -; date +%%N >>README; git stash -q; git branch " + long + " stash@{0}"
+	f := newFixture(t, nil)
+	f.sh(t, fmt.Sprintf(work, "side"))
+	side, stash := gittest.Git(t, f.Workspace, "rev-parse", "side"), gittest.Git(t, f.Workspace, "rev-parse", "refs/stash")
+	if s := f.save(t.Context(), true, true); s.pushErr != nil || s.snapErr != nil {
+		t.Fatalf("saved %+v", s)
+	}
+	f.sh(t, "git branch -m side side/way; echo 2 >two; git add two; git commit -qm two")
+	if s := f.save(t.Context(), true, true); s.pushErr != nil || s.snapErr != nil || f.remote(t, workorder.BranchRef(target)) != s.head {
+		t.Fatalf("saved %+v", s)
+	}
+	n, _, _ := f.next(t)
+	n.sh(t, fmt.Sprintf(work, "side"))
+	if s := n.save(t.Context(), true, true); s.pushErr != nil || s.snapErr != nil {
+		t.Fatalf("saved %+v", s)
+	}
+	n.write(t, "a", "1")
+	if l := n.land(t); l.Err != nil || !l.Pushed {
+		t.Fatalf("landed %+v", l)
+	}
+	all := gittest.Git(t, f.srv.Root+"/r.git", "for-each-ref", "--format=%(objectname)", workorder.TaskRefs("T-A1B2C3D4"))
+	for what, sha := range map[string]string{
+		"first side branch": side, "first stash": stash, "second side branch": gittest.Git(t, n.Workspace, "rev-parse", "side"), "second stash": gittest.Git(t, n.Workspace, "rev-parse", "refs/stash"),
+	} {
+		if !strings.Contains(all, sha) {
+			t.Errorf("the %s is gone", what)
+		}
 	}
 }
 

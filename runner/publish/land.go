@@ -148,7 +148,14 @@ func (p *Publisher) deliver(ctx context.Context, w work, l *Landed, end func([]w
 			return fmt.Errorf("push %s to %s: %w", p.branch(), p.Order.Repo, err)
 		}
 	}
-	cs, err := p.move(ctx, append(p.kept(), w.more...), w.head)
+	cs := p.kept()
+	for _, c := range w.more {
+		var err error
+		if cs, err = p.moved(ctx, cs, c); err != nil {
+			return err
+		}
+	}
+	cs, err := p.move(ctx, cs, w.head)
 	if err != nil {
 		return err
 	}
@@ -182,8 +189,11 @@ func (p *Publisher) deliver(ctx context.Context, w work, l *Landed, end func([]w
 	err = &git.Error{Verb: "push", Kind: git.KindRejected, Err: errors.Join(
 		fmt.Errorf("the remote %s has a %s with other commits, or refuses it; it was left as it is", p.Order.Repo, p.branch()), err)}
 	beside := workorder.KeptRef(p.Order.TaskID, p.branch())
-	cs = append(slices.DeleteFunc(cs, func(c change) bool { return c.ref == branch }), change{beside, w.head})
-	if kerr := p.tries(ctx, cs, p.renewed); kerr != nil {
+	cs, kerr := p.moved(ctx, slices.DeleteFunc(cs, func(c change) bool { return c.ref == branch }), change{beside, w.head})
+	if kerr == nil {
+		kerr = p.tries(ctx, cs, p.renewed)
+	}
+	if kerr != nil {
 		return errors.Join(err, kerr)
 	}
 	l.Warnings = append(l.Warnings, fmt.Sprintf("the commits of %s are kept on the remote as %s", p.branch(), beside))

@@ -336,7 +336,7 @@ func TestBranchesOfTheAgentsOwn(t *testing.T) {
 		if l.Err != nil || len(l.Commits) != 1 || len(l.Warnings) != 1 {
 			t.Errorf("landed %+v", l)
 		}
-		if got := f.remote(t, "refs/sandbox-agent/T-A1B2C3D4/heads/feature/x"); got != other {
+		if got := f.remote(t, workorder.KeptRef("T-A1B2C3D4", "feature/x")); got != other {
 			t.Errorf("the other branch is kept as %q, want %s", got, other)
 		}
 	})

@@ -224,26 +224,38 @@ func (p *Publisher) move(ctx context.Context, cs []change, head string) ([]chang
 		}
 		return append(cs, change{ref, head}), nil
 	}
+	return p.moved(ctx, cs, change{ref, head})
+}
+
+// moved adds c, and a ref that keeps what c replaces, unless that is part of it.
+func (p *Publisher) moved(ctx context.Context, cs []change, c change) ([]change, error) {
+	led := p.led
+	was := led.Refs[c.ref]
+	if was == "" || was == c.sha {
+		return append(cs, c), nil
+	}
 	if p.outbox().Run(ctx, "cat-file", "-e", was+"^{commit}") != nil {
 		// The agent's own copy is gone for good; the remote has it still.
 		if err := p.Refresh(ctx); err != nil {
 			return cs, err
 		}
 	}
-	for _, in := range []string{head, led.State.BaseSHA} {
+	for _, in := range []string{c.sha, led.State.BaseSHA} {
 		if reachable, err := p.outbox().IsAncestor(ctx, was, in); err != nil {
 			return cs, err
 		} else if reachable {
-			return append(cs, change{ref, head}), nil
+			return append(cs, c), nil
 		}
 	}
-	cs = append(cs, change{p.replacedRef(was), was})
+	if kept := (change{p.replacedRef(was), was}); !slices.Contains(cs, kept) {
+		cs = append(cs, kept)
+	}
 	led.Replaced = append(slices.DeleteFunc(led.Replaced, func(s string) bool { return s == was }), was)
 	for len(led.Replaced) > maxReplaced {
 		cs = append(cs, change{p.replacedRef(led.Replaced[0]), ""})
 		led.Replaced = led.Replaced[1:]
 	}
-	return append(cs, change{ref, head}), nil
+	return append(cs, c), nil
 }
 
 // maxReplaced bounds the commits that are kept though the agent rewrote them: an

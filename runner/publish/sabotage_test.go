@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // However an agent damages its repository, what it wrote is somewhere
@@ -93,7 +94,7 @@ func TestTagsAndTheStashAreKept(t *testing.T) {
 		t.Fatalf("landed %+v", l)
 	}
 	for ref, want := range map[string]string{"tags/v1": tag, "stash": stash} {
-		if got := f.remote(t, "refs/sandbox-agent/T-A1B2C3D4/heads/"+ref); got != want {
+		if got := f.remote(t, workorder.KeptRef("T-A1B2C3D4", ref)); got != want {
 			t.Errorf("%s is kept as %q, want %s", ref, got, want)
 		}
 	}

@@ -34,9 +34,7 @@ func (p *Publisher) save(ctx context.Context, checkpoint, renew bool) (s saved) 
 	at, err := p.commits(local, &s, &cs)
 	var elsewhere error
 	if err == nil {
-		var more []change
-		more, elsewhere = p.beside(local, s.head)
-		cs = append(cs, more...)
+		cs, elsewhere = p.beside(local, cs, s.head)
 	}
 	if err == nil && checkpoint {
 		cp, err = p.checkpoint(local, at, &s, &cs)
@@ -74,12 +72,14 @@ func (p *Publisher) commits(ctx context.Context, s *saved, cs *[]change) (at str
 	return t.at, err
 }
 
-// beside are the agent's commits on branches and tags of its own, and its stash. A HEAD
+// beside adds the agent's commits on branches and tags of its own, and its stash. A HEAD
 // on no branch is the checkpoint's parent and needs no ref.
-func (p *Publisher) beside(ctx context.Context, head string) (cs []change, err error) {
+func (p *Publisher) beside(ctx context.Context, cs []change, head string) ([]change, error) {
 	others, err := p.others(ctx, p.led.State.BaseSHA, head, head)
 	for _, o := range others[:min(len(others), maxRefs)] {
-		cs = append(cs, change{workorder.KeptRef(p.Order.TaskID, o.ref), o.sha})
+		if cs, err = p.moved(ctx, cs, change{workorder.KeptRef(p.Order.TaskID, o.ref), o.sha}); err != nil {
+			break
+		}
 	}
 	return cs, err
 }
