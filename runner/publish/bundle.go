@@ -63,6 +63,9 @@ func (p *Publisher) takeBundle(ctx context.Context, v view, c *Claimed) error {
 	branch := workorder.BranchRef(v.branch)
 	for ref, sha := range refs {
 		if ref != branch {
+			if at := v.refs[ref]; at != "" && at != sha { // that is what an earlier save brought
+				ref = workorder.KeptRef(p.Order.TaskID, "unpushed-"+sha[:12])
+			}
 			if v.refs[ref] == "" {
 				c.keep(ref, sha)
 			}
