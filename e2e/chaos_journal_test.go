@@ -28,7 +28,7 @@ record() {
 BRANCH=agent/$SANDBOX_AGENT_TASK_ID-write-the-files
 # An attempt before may have been stopped in the middle of anything.
 case $(git branch --show-current) in
-side*) git add -A && git commit -q -m rest && git branch -q -f "$BRANCH" && git checkout -q "$BRANCH" || exit 3 ;;
+side) git add -A && git commit -q -m rest && git branch -q -f "$BRANCH" && git checkout -q "$BRANCH" || exit 3 ;;
 esac
 mkdir -p work || exit 3
 i=$(ls work | wc -l)
@@ -46,8 +46,8 @@ while [ "$i" -lt "$FILES" ]; do
 	8) git add -A && git commit -q -m "$i files" || exit 3 ;;
 	12) git add -A && git commit -q --amend -m "$i files, again" || exit 3 ;;
 	14) mv "$f" "$f moved" ;;
-	17) git checkout -q -b "side$i" && git add -A && git commit -q -m side || exit 3 ;;
-	19) git checkout -q - && git merge -q "side$i" && git branch -q -d "side$i" || exit 3 ;;
+	17) git checkout -q -b side && git add -A && git commit -q -m side || exit 3 ;;
+	19) git checkout -q - && git merge -q side && git branch -q -d side || exit 3 ;;
 	esac
 	sleep 0.2
 done
