@@ -82,9 +82,7 @@ func TestContinueOnAnotherMachine(t *testing.T) {
 			if c := here.run("", k.create(project, "--if-exists", "continue")...); c.code != 0 || !strings.Contains(c.stdout, "success") {
 				t.Errorf("the same command again: exit code %d", c.code)
 			}
-			if n := k.boxes(t); n != 2 {
-				t.Errorf("%d boxes, want 2", n)
-			}
+			k.boxes(t, 2)
 		})
 	}
 }
@@ -107,9 +105,7 @@ func TestContinueOfAnUnknownTask(t *testing.T) {
 	if rows := u.ps(); len(rows) != 0 {
 		t.Errorf("it became the tasks %+v", rows)
 	}
-	if n := k.boxes(t); n != 0 {
-		t.Errorf("%d containers were started", n)
-	}
+	k.boxes(t, 0)
 }
 
 // Two machines, one task: the second is refused, and the first never notices.
@@ -202,9 +198,7 @@ func TestAtLeastOnce(t *testing.T) {
 					t.Errorf("attempt %d at %s, want %s", r.Attempt, r.HeadSHA, head)
 				}
 			}
-			if n := k.boxes(t); n != 1 {
-				t.Errorf("%d boxes, want 1", n)
-			}
+			k.boxes(t, 1)
 		})
 	}
 }
@@ -317,7 +311,5 @@ func TestBundleComesHome(t *testing.T) {
 	end := k.ended(u, c, workorder.StatusSuccess, workorder.ByAgent)
 	k.finished(t, end)
 	gittest.Git(t, k.bare, "merge-base", "--is-ancestor", r.HeadSHA, end.Branch)
-	if n := k.boxes(t); n != 2 {
-		t.Errorf("%d boxes, want 2", n)
-	}
+	k.boxes(t, 2)
 }

@@ -142,9 +142,7 @@ func TestParked(t *testing.T) {
 			}
 		}
 	}
-	if n := k.boxes(t); n != 1 {
-		t.Errorf("%d boxes, want 1", n)
-	}
+	k.boxes(t, 1)
 	c := there.run("", "continue", "--now", "--task-id", k.id, "--project", project)
 	k.finished(t, k.ended(there, c, workorder.StatusSuccess, workorder.ByAgent))
 }
@@ -166,9 +164,7 @@ func TestParkedTaskGoesOnOnce(t *testing.T) {
 	}
 	end := k.ended(u, calls[0], workorder.StatusSuccess, workorder.ByAgent)
 	k.finished(t, end)
-	if n := k.boxes(t); n != 2 {
-		t.Errorf("%d boxes, want 2", n)
-	}
+	k.boxes(t, 2)
 	if started := end.StartedAt; started.Before(*r.ResumeAt) {
 		t.Errorf("it went on at %s, the limit resets at %s", started, r.ResumeAt)
 	}

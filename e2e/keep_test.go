@@ -23,6 +23,7 @@ func TestCommitIsPushedAtOnce(t *testing.T) {
 	s := k.begin(u, k.project(u, onlyCommits, "echo agent-is-busy\n"+await("commit")+"echo 1 >one && git add one && git commit -qm one\nsleep 600"))
 	k.tell(t, "commit")
 	k.at(t, "one")
+	s.waitFor("push " + k.branch(t) + ": ok") // what the box did not tell, the lost run's result cannot say
 	if cs := ours(t, k.id); len(cs) != 1 || cs[0].State != "running" {
 		t.Fatalf("the box does not run: %+v", cs)
 	}

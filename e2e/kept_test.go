@@ -6,10 +6,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,15 +33,17 @@ type kept struct {
 	repo   string // URL
 	bare   string // the same on disk
 	id     string
-	began  time.Time
+
+	started atomic.Int32 // boxes
 }
 
 // newKept makes a remote that is sound at the end, whatever the test did to the boxes.
 func newKept(t *testing.T, files map[string]string) *kept {
 	t.Helper()
-	k := &kept{t: t, remote: gittest.NewAt(t, keptToken, hostAddress(t)), id: workorder.NewTaskID(), began: time.Now()}
+	k := &kept{t: t, remote: gittest.NewAt(t, keptToken, hostAddress(t)), id: workorder.NewTaskID()}
 	k.repo = k.remote.Create(t, "r.git", files)
 	k.bare = filepath.Join(k.remote.Root, "r.git")
+	k.count(t)
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context()) // which has ended when clean-up runs
 		if out, err := proc.Output(ctx, proc.Spec{Argv: []string{"git", "-C", k.bare, "fsck", "--strict", "--no-dangling"}}); err != nil {
@@ -184,26 +188,31 @@ func (k *kept) tell(t *testing.T, word string) {
 // await is the agent's part of tell.
 func await(word string) string { return "until test -e /tmp/" + word + "; do sleep 0.1; done\n" }
 
-// boxes counts the containers that were ever started for the task.
-func (k *kept) boxes(t *testing.T) (n int) {
+// count counts the containers that are started for the task, as it happens: what
+// the engine remembers of that is little.
+func (k *kept) count(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	// A time in the past as the end: the engine answers with what it has recorded, and closes.
-	msgs, errs := eng.Events(ctx, events.ListOptions{
-		Since: k.began.Format(time.RFC3339Nano), Until: time.Now().Format(time.RFC3339Nano),
+	msgs, _ := eng.Events(t.Context(), events.ListOptions{
 		Filters: filters.NewArgs(filters.Arg("type", "container"), filters.Arg("event", "start"), filters.Arg("label", workorder.LabelTask+"="+k.id)),
 	})
-	for {
-		select {
-		case <-msgs:
-			n++
-		case err := <-errs:
-			if ctx.Err() != nil {
-				t.Fatal(err)
+	go func() {
+		for {
+			select {
+			case <-msgs:
+				k.started.Add(1)
+			case <-t.Context().Done():
+				return
 			}
-			return n
 		}
+	}()
+}
+
+// boxes checks how many containers were ever started for the task.
+func (k *kept) boxes(t *testing.T, want int32) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d boxes were started", want), func() bool { return k.started.Load() >= want })
+	if n := k.started.Load(); n > want {
+		t.Errorf("%d boxes were started, want %d", n, want)
 	}
 }
 
