@@ -28,7 +28,8 @@ func newGcCmd(a *App) *cobra.Command {
 		Use: "gc", Short: "Collect finished boxes and remove what dead commands left", Args: noArgs,
 		Long: `Gc collects the results of boxes that have ended, removes them with their volumes,
 ends companions whose box is gone, and with --images removes images of older versions.
-A box that runs, and a task that another command follows, is left alone.
+A box that runs, a task that another command follows, and one whose box is on another
+engine are left alone.
 
 With --cache it removes the layer cache too, the volume ` + launch.CacheVolume + ` that all
 boxes of the engine share: the next runs pull their images again. It is refused while a box runs.`,
@@ -56,6 +57,7 @@ type collector struct {
 	st      *store.Store
 	be      *Backend
 	l       *launch.Launcher
+	engine  string // its id
 	actions []gcAction
 	errs    []error
 }
@@ -74,6 +76,11 @@ func (a *App) runGc(ctx context.Context, o *gcOptions) error {
 	if err != nil {
 		return err
 	}
+	info, err := be.Engine.Info(ctx)
+	if err != nil {
+		return err
+	}
+	c.engine = info.ID
 	byTask := map[string][]engine.Box{}
 	for _, b := range boxes {
 		byTask[b.Labels[workorder.LabelTask]] = append(byTask[b.Labels[workorder.LabelTask]], b)
@@ -132,11 +139,15 @@ func (c *collector) task(ctx context.Context, r *store.Record, boxes []engine.Bo
 		c.errs = append(c.errs, err)
 		return
 	}
+	own := func(b engine.Box) bool { return b.Labels[workorder.LabelAttempt] == fresh.AttemptID }
+	if !fresh.Collected && fresh.Elsewhere(c.engine) && !slices.ContainsFunc(boxes, own) {
+		return
+	}
 	// The box goes with its collection, or not at all.
 	spared := func(engine.Box) bool { return false }
 	switch {
 	case !fresh.Collected:
-		spared = func(b engine.Box) bool { return b.Labels[workorder.LabelAttempt] == fresh.AttemptID }
+		spared = own
 		c.do("collect", r.TaskID, func() error {
 			_, err := c.l.Collect(ctx, fresh)
 			return err

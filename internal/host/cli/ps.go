@@ -42,6 +42,8 @@ type taskState struct {
 	// Resumable says that continue goes on with it, a parked one at ResumeAt.
 	Resumable bool       `json:"resumable"`
 	ResumeAt  *time.Time `json:"resume_at"`
+	// Engine is where the engine is reached that has its box, when that is not the present one.
+	Engine string `json:"engine,omitempty"`
 	// Kept says that the stopped container is there for a look inside (--keep).
 	Kept bool `json:"kept,omitempty"`
 }
@@ -69,7 +71,7 @@ func (a *App) runPs(ctx context.Context, o *psOptions) error {
 	if err != nil {
 		a.log().Warn("read state folder", "error", err)
 	}
-	boxes, engineErr := a.boxes(ctx, st)
+	there, engineErr := a.boxes(ctx, st)
 	rows := []taskState{}
 	finished, hidden := 0, 0
 	for _, r := range records {
@@ -79,7 +81,7 @@ func (a *App) runPs(ctx context.Context, o *psOptions) error {
 				continue
 			}
 		}
-		rows = append(rows, a.state(st, r, boxes, engineErr))
+		rows = append(rows, a.state(st, r, there, engineErr))
 	}
 	if o.json {
 		return a.json(rows)
@@ -100,6 +102,9 @@ func (a *App) runPs(ctx context.Context, o *psOptions) error {
 			r.Status += " until " + render.Clock(*r.ResumeAt, time.Now())
 		} else if r.Resumable {
 			r.Status += " (resumable)"
+		}
+		if r.Engine != "" {
+			r.Status += " (on another engine)"
 		}
 		if r.Kept {
 			r.Status += " (kept)"
@@ -138,8 +143,14 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
+// present is what `ps` knows of the engine.
+type present struct {
+	id    string
+	boxes map[boxKey]boxState
+}
+
 // boxes lists the engine's boxes by task, with the step each is in.
-func (a *App) boxes(ctx context.Context, st *store.Store) (map[boxKey]boxState, error) {
+func (a *App) boxes(ctx context.Context, st *store.Store) (*present, error) {
 	ctx, cancel := context.WithTimeout(ctx, engineWait)
 	defer cancel()
 	be, err := a.open()
@@ -150,13 +161,17 @@ func (a *App) boxes(ctx context.Context, st *store.Store) (map[boxKey]boxState, 
 	if err != nil {
 		return nil, err
 	}
+	info, err := be.Engine.Info(ctx)
+	if err != nil {
+		return nil, err
+	}
 	m := map[boxKey]boxState{}
 	for _, b := range list {
 		s := boxState{Box: b}
 		s.step, s.ended = lastEvents(ctx, be.Engine, b.ID)
 		m[boxKey{b.Labels[workorder.LabelTask], b.Labels[workorder.LabelAttempt]}] = s
 	}
-	return m, nil
+	return &present{info.ID, m}, nil
 }
 
 // boxKey names the box of an attempt.
@@ -194,18 +209,25 @@ type boxState struct {
 
 // state is a row of `ps`. It looks and changes nothing: a task that has ended is
 // shown as what its collection will find.
-func (a *App) state(st *store.Store, r *store.Record, boxes map[boxKey]boxState, engineErr error) taskState {
+func (a *App) state(st *store.Store, r *store.Record, there *present, engineErr error) taskState {
 	s := taskState{
 		TaskID: r.TaskID, Project: r.Project, Task: r.Task, Branch: r.TargetBranch, CreatedAt: r.CreatedAt, Dir: r.Dir,
 		Container: r.Box, EndedBy: r.EndedBy, Attempt: r.Number(), ResumeAt: r.ResumeAt,
 	}
-	b, here := boxes[boxKey{r.TaskID, r.AttemptID}]
+	var b boxState
+	here, away := false, false
+	if there != nil {
+		b, here = there.boxes[boxKey{r.TaskID, r.AttemptID}]
+		away = !here && r.Elsewhere(there.id)
+	}
 	s.Kept = r.Collected && r.Keep && here
 	switch {
 	case r.Collected:
 		s.Status = string(r.Status)
 	case engineErr != nil:
 		s.Status = "unknown"
+	case away:
+		s.Status, s.Engine = "unknown", r.Engine
 	case here && b.Live():
 		s.Status, s.Step = "running", b.step
 	case here && b.ended != "":

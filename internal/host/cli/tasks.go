@@ -305,7 +305,7 @@ func newRmCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rm TASK...", Short: "Forget tasks and delete their output",
 		ValidArgsFunction: a.completeTasks(true),
-		Long:              "Rm deletes what is known of a task: its record and its output folder. A box that still\nruns is only removed with --force; the branch it pushed stays.",
+		Long:              "Rm deletes what is known of a task: its record and its output folder. A box that still\nruns is only removed with --force, and one on another engine is only left with it; the\nbranch it pushed stays.",
 		Example:           "  sandbox-agent rm T-A1B2C3D4\n  sandbox-agent rm --force A1B2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, id := range args {
@@ -322,7 +322,7 @@ func newRmCmd(a *App) *cobra.Command {
 		}
 		return nil
 	}
-	cmd.Flags().BoolVarP(&o.force, "force", "f", false, "also kill a box that runs")
+	cmd.Flags().BoolVarP(&o.force, "force", "f", false, "also kill a box that runs, and leave one that is on another engine")
 	return cmd
 }
 
@@ -331,13 +331,14 @@ func (a *App) runRm(ctx context.Context, id string, o *rmOptions) error {
 	if err != nil {
 		return err
 	}
-	if !rec.Collected || slices.ContainsFunc(rec.Attempts(), func(t store.Attempt) bool { return t.Keep }) {
+	if !rec.Collected || slices.ContainsFunc(rec.Attempts(), func(t store.Attempt) bool { return t.Keep || t.Unsure }) {
 		be, err := a.open()
 		if err != nil {
 			return err
 		}
 		l := a.launcher(be, st, nil)
-		if err := l.Discard(ctx, rec, o.force); err != nil {
+		left, err := l.Discard(ctx, rec, o.force)
+		if err != nil {
 			if errors.Is(err, launch.ErrRunning) {
 				return fault.New(workorder.ExitGeneral, err, "stop it first (`sandbox-agent stop "+rec.TaskID+"`) or use --force")
 			}
@@ -345,9 +346,12 @@ func (a *App) runRm(ctx context.Context, id string, o *rmOptions) error {
 		}
 		if !rec.Collected {
 			// Its own CLI, if it lives, collects now; the folder goes after it.
-			if _, err := a.settle(ctx, st, l, rec); err != nil {
+			if _, err := a.settle(ctx, st, l, rec); err != nil && (!o.force || !errors.Is(err, launch.ErrElsewhere)) {
 				return err
 			}
+		}
+		for _, box := range left {
+			fmt.Fprintln(a.Stderr, "warning: left behind: "+box+": `sandbox-agent gc` with that engine removes it when it has ended")
 		}
 	}
 	if err := st.Remove(rec); err != nil {

@@ -296,6 +296,10 @@ func (l *Launcher) stillborn(ctx context.Context, rec *store.Record, cause error
 	res = l.publish(rec, res)
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), collectTimeout)
 	defer cancel()
+	if rec.Box != "" {
+		box, err := l.box(clean, rec)
+		rec.Unsure = err != nil || box != nil && box.Live()
+	}
 	l.endCompanion(clean, rec, false)
 	l.done(rec, res)
 	return res, errors.Join(cause, writeResult(rec, res), l.Store.Save(rec))

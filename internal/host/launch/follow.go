@@ -69,9 +69,33 @@ func (l *Launcher) follow(ctx context.Context, run *store.Record, rec *recorder)
 	}
 }
 
-// box finds the container of the record's attempt; nil when there is none.
+// box finds the container of the record's attempt; nil when its own engine says
+// that there is none.
 func (l *Launcher) box(ctx context.Context, rec *store.Record) (*engine.Box, error) {
-	return engine.Find(ctx, l.ours(rec), rec.TaskID)
+	box, err := engine.Find(ctx, l.ours(rec), rec.TaskID)
+	if box != nil || err != nil || rec.Box == "" || rec.EngineID == "" {
+		return box, err
+	}
+	info, err := l.Engine.Info(ctx)
+	if err == nil && rec.Elsewhere(info.ID) {
+		err = elsewhere(rec, info)
+	}
+	return nil, err
+}
+
+// ErrElsewhere is returned for a task whose box lies on another engine than the
+// launcher's: nothing can be said of it here.
+var ErrElsewhere = errors.New("its box is on another engine")
+
+func elsewhere(rec *store.Record, here engine.Info) error {
+	where, hint := rec.Engine+", and this is "+here.Host, "set DOCKER_HOST="+rec.Engine+", or take its context with `docker context use`"
+	if rec.Engine == here.Host {
+		where = fmt.Sprintf("%s was %s, and is %s now", here.Host, rec.EngineID, here.ID)
+		hint = "do it where that engine is (on another machine with the same state folder?)"
+	}
+	return fault.New(workorder.ExitBox, fmt.Errorf("task %s: %w: %s", rec.TaskID, ErrElsewhere, where),
+		hint+"; if it is gone for good, `sandbox-agent rm --force "+rec.TaskID+"` forgets the task here, and `sandbox-agent continue "+rec.TaskID+
+			" --project P` goes on from the remote then")
 }
 
 // ours is the engine as far as it is about the record's attempt.

@@ -23,7 +23,7 @@ import (
 func (l *Launcher) Resume(ctx context.Context, hard <-chan struct{}, job *Job, last *store.Record) (*workorder.Result, error) {
 	job.Order.Ended = nil
 	for _, a := range last.Attempts() {
-		if workorder.ValidAttemptID(a.ID) {
+		if workorder.ValidAttemptID(a.ID) && !a.Unsure {
 			job.Order.Ended = append(job.Order.Ended, a.ID)
 		}
 	}

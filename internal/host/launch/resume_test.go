@@ -1,8 +1,10 @@
 package launch_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
@@ -82,7 +85,7 @@ func TestResume(t *testing.T) {
 			t.Errorf("attempt %d begins with %+v and says %q", attempt, first, said)
 		}
 	}
-	if err := f.Discard(t.Context(), rec, false); err != nil || f.fake.Count() != 0 {
+	if _, err := f.Discard(t.Context(), rec, false); err != nil || f.fake.Count() != 0 {
 		t.Errorf("%d boxes are left, %v", f.fake.Count(), err)
 	}
 }
@@ -123,6 +126,57 @@ func TestResumeBadGround(t *testing.T) {
 	}
 	if res, err := launch.ReadResult(past); err != nil || res.Status != workorder.StatusTimeout {
 		t.Errorf("%+v, %v", res, err)
+	}
+}
+
+// halfStarted is an engine that goes away when it has started the box.
+type halfStarted struct{ *enginetest.Fake }
+
+func (h halfStarted) Run(ctx context.Context, spec engine.BoxSpec, stdin io.Reader) (string, error) {
+	id, err := h.Fake.Run(ctx, spec, stdin)
+	if err == nil {
+		h.SetDown(true)
+		err = fmt.Errorf("hand over the work order to %s: %w", id, engine.ErrUnavailable)
+	}
+	return "", err
+}
+
+// TestMayLive: an attempt whose box may live is not told to be over, so that its
+// lease is waited for.
+func TestMayLive(t *testing.T) {
+	orders, over := make(chan workorder.Order, 3), make(chan struct{})
+	f := setup(t, func(b *enginetest.Box) int {
+		g := newGuest(b)
+		orders <- g.env.Order
+		if g.env.Order.Mode == workorder.ModeCreate {
+			<-over
+		}
+		return g.end(workorder.StatusTimeout, workorder.ByTimeout)
+	})
+	defer close(over)
+	j := job()
+	j.Detach = true
+	f.Engine = halfStarted{f.fake}
+	if res, err := f.Run(t.Context(), nil, j); !errors.Is(err, engine.ErrUnavailable) || res.Status != workorder.StatusError {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	<-orders
+	f.fake.SetDown(false)
+	f.Engine, j.Detach = f.fake, false
+	for range 2 {
+		if res, err := f.resume(t, j); err != nil || res.Status != workorder.StatusTimeout {
+			t.Fatalf("%+v, %v", res, err)
+		}
+	}
+	if second, third := <-orders, <-orders; len(second.Ended) != 0 || !slices.Equal(third.Ended, []string{second.AttemptID}) {
+		t.Errorf("told %q and %q", second.Ended, third.Ended)
+	}
+	rec, _ := onDisk(t, f.Store, j.Order.TaskID)
+	if _, err := f.Discard(t.Context(), rec, false); !errors.Is(err, launch.ErrRunning) {
+		t.Errorf("discarding: %v", err)
+	}
+	if left, err := f.Discard(t.Context(), rec, true); err != nil || len(left) > 0 || f.fake.Count() != 0 {
+		t.Errorf("%d boxes, left %q, %v", f.fake.Count(), left, err)
 	}
 }
 

@@ -150,11 +150,15 @@ func (w *watcher) event(e workorder.Event) {
 }
 
 // Discard removes the boxes of a task, those kept of former attempts too. Live
-// ones are only removed by force.
-func (l *Launcher) Discard(ctx context.Context, rec *store.Record, force bool) error {
+// ones are only removed by force, and only by force those are left that are on other
+// engines and may live: left says which. Such a task cannot be collected any more.
+func (l *Launcher) Discard(ctx context.Context, rec *store.Record, force bool) (left []string, err error) {
 	boxes, err := l.Engine.Boxes(ctx, map[string]string{workorder.LabelTask: rec.TaskID})
 	if err != nil {
-		return err
+		return nil, err
+	}
+	if left, err = l.outOfReach(ctx, rec, boxes, force); err != nil {
+		return nil, err
 	}
 	boxes = slices.DeleteFunc(boxes, func(b engine.Box) bool {
 		id := b.Labels[workorder.LabelAttempt]
@@ -162,15 +166,36 @@ func (l *Launcher) Discard(ctx context.Context, rec *store.Record, force bool) e
 	})
 	if slices.ContainsFunc(boxes, engine.Box.Live) {
 		if !force {
-			return fmt.Errorf("task %s: %w", rec.TaskID, ErrRunning)
+			return nil, fmt.Errorf("task %s: %w", rec.TaskID, ErrRunning)
 		}
 		if err := l.Store.NoteStop(rec.TaskID, store.StopKill); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	var errs []error
 	for _, b := range boxes {
 		errs = append(errs, l.Engine.Remove(ctx, b.ID))
 	}
-	return errors.Join(errs...)
+	return left, errors.Join(errs...)
+}
+
+// outOfReach names the task's boxes on other engines. One that may live is only
+// left by force.
+func (l *Launcher) outOfReach(ctx context.Context, rec *store.Record, here []engine.Box, force bool) (left []string, err error) {
+	info, err := l.Engine.Info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range rec.Attempts() {
+		open := a.ID == rec.AttemptID && !rec.Collected || a.Unsure
+		if !open && !a.Keep || !a.Elsewhere(info.ID) ||
+			slices.ContainsFunc(here, func(b engine.Box) bool { return b.Labels[workorder.LabelAttempt] == a.ID }) {
+			continue
+		}
+		if open && !force {
+			return nil, elsewhere(rec, info)
+		}
+		left = append(left, a.Box+" on "+a.Engine)
+	}
+	return left, nil
 }

@@ -25,6 +25,9 @@ type Attempt struct {
 	Reason     string            `json:"reason,omitempty"`
 	FinishedAt time.Time         `json:"finished_at,omitzero"`
 	Box        string            `json:"box,omitempty"`
+	Engine     string            `json:"engine,omitempty"`
+	EngineID   string            `json:"engine_id,omitempty"`
+	Unsure     bool              `json:"unsure,omitempty"`
 	Keep       bool              `json:"keep,omitempty"`
 }
 
@@ -66,6 +69,7 @@ func (r *Record) At(number int) (*Record, error) {
 	a, c := r.Former[i], *r
 	c.AttemptID, c.Attempt, c.Former, c.Dir, c.Collected = a.ID, a.Number, r.Former[:i], r.attemptDir(a.Number), true
 	c.Status, c.EndedBy, c.Reason, c.FinishedAt, c.Box, c.Keep, c.ResumeAt = a.Status, a.EndedBy, a.Reason, a.FinishedAt, a.Box, a.Keep, nil
+	c.Engine, c.EngineID, c.Unsure = a.Engine, a.EngineID, a.Unsure
 	return &c, nil
 }
 
@@ -77,9 +81,18 @@ func (r *Record) attemptDir(number int) string {
 func (r *Record) as() Attempt {
 	return Attempt{
 		ID: r.AttemptID, Number: r.Number(), Status: r.Status, EndedBy: r.EndedBy, Reason: r.Reason, FinishedAt: r.FinishedAt,
-		Box: r.Box, Keep: r.Keep,
+		Box: r.Box, Engine: r.Engine, EngineID: r.EngineID, Unsure: r.Unsure, Keep: r.Keep,
 	}
 }
+
+// Elsewhere reports whether the attempt's box was made on another engine than the
+// one of that id. False where that is not known: records of older versions name none.
+func (a Attempt) Elsewhere(engineID string) bool {
+	return a.Box != "" && a.EngineID != "" && engineID != "" && a.EngineID != engineID
+}
+
+// Elsewhere is that of the last attempt.
+func (r *Record) Elsewhere(engineID string) bool { return r.as().Elsewhere(engineID) }
 
 // stays are the names in a task's folder that belong to the task and not to an attempt.
 var stays = map[string]bool{

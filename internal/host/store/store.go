@@ -54,7 +54,12 @@ type Record struct {
 	// Box is the container's name; empty until one is about to be made.
 	Box    string `json:"box,omitempty"`
 	Engine string `json:"engine,omitempty"` // where that engine is reached
-	Keep   bool   `json:"keep,omitempty"`
+	// EngineID is what the engine calls itself, at whatever address. Empty: not known.
+	EngineID string `json:"engine_id,omitempty"`
+	// Unsure says that a box may live though the attempt is over: the engine went
+	// away while it was being started.
+	Unsure bool `json:"unsure,omitempty"`
+	Keep   bool `json:"keep,omitempty"`
 	// Deadline is when the run must have ended by its own timeout.
 	Deadline time.Time `json:"deadline,omitzero"`
 	// LocalRepo is the repository on this machine that the run works for.
