@@ -44,6 +44,8 @@ type guest struct {
 	b   *enginetest.Box
 	env *workorder.Envelope
 	seq int64
+	// late is how far its clock is ahead.
+	late time.Duration
 }
 
 func newGuest(b *enginetest.Box) *guest {
@@ -60,7 +62,7 @@ func newGuest(b *enginetest.Box) *guest {
 
 func (g *guest) say(e workorder.Event) {
 	g.seq++
-	e.Seq, e.Time = g.seq, time.Now()
+	e.Seq, e.Time = g.seq, time.Now().Add(g.late)
 	line, err := json.Marshal(e)
 	if err != nil {
 		panic(err)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
@@ -83,23 +84,56 @@ func applyEvent(res *workorder.Result, rec *store.Record, e workorder.Event, ope
 	}
 }
 
-// loss says how much of the work a box that vanished can have taken with it, where
-// its last snapshot reached the remote. Nothing is said where that is not known.
+// saves is what the record of a box says of its saving.
+type saves struct {
+	good workorder.Event // the last save that was good
+	bad  workorder.Event // the last failure after it
+	end  time.Time       // of the record
+}
+
+func (s *saves) event(e workorder.Event, branch, state string) {
+	s.end = e.Time
+	switch e.Type {
+	case workorder.EventPush, workorder.EventCheckpoint, workorder.EventLease:
+	default:
+		return
+	}
+	switch {
+	case e.Status == "error" || e.Type == workorder.EventLease && e.Status == "lost":
+		s.bad = e
+	// The state is named when the remote takes pushes again.
+	case e.Status == "ok" && (e.Type == workorder.EventCheckpoint || e.Name == branch || e.Name == state):
+		s.good, s.bad = e, workorder.Event{}
+	}
+}
+
+// loss says how much of the work a box that vanished can have taken with it, from
+// the last save on. Nothing is said where that is not known.
 func (l *Launcher) loss(rec *store.Record) string {
-	var last workorder.Event
-	if err := Events(rec.Dir, func(e workorder.Event) {
-		if e.Type == workorder.EventCheckpoint {
-			last = e
-		}
-	}); err != nil || last.Status != "ok" {
+	var s saves
+	branch, state := workorder.BranchRef(rec.TargetBranch), workorder.StateRef(rec.TaskID)
+	if err := Events(rec.Dir, func(e workorder.Event) { s.event(e, branch, state) }); err != nil {
+		return ""
+	}
+	// A save holds what there was when it began.
+	took, why := time.Duration(s.good.DurationMS)*time.Millisecond, s.bad.Text
+	why, _, _ = strings.Cut(why, "\n") // it becomes part of a sentence
+	switch {
+	case s.bad.Type != "" && s.good.Type == "":
+		return "; nothing of it could be saved: " + why
+	case s.bad.Type != "":
+		since := s.good.Time.Add(-took)
+		return fmt.Sprintf("; nothing could be saved since %s, in its last %.0f s: %s", since.UTC().Format(time.RFC3339), math.Ceil(s.end.Sub(since).Seconds()), why)
+	case s.good.Type == "":
 		return ""
 	}
 	o, err := readOrder(rec.Dir)
 	if err != nil {
 		return ""
 	}
-	// A snapshot holds what there was when it began.
-	most := o.CheckpointInterval() + time.Duration(last.DurationMS)*time.Millisecond
+	// Work that did not change leaves no event: it is the interval that counts, and
+	// not the time since the last one.
+	most := o.CheckpointInterval() + took
 	return fmt.Sprintf("; at most the work of the last %.0f s is lost", math.Ceil(most.Seconds()))
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -182,29 +183,74 @@ func TestMayLive(t *testing.T) {
 
 // TestLostSaid: what is on the remote of a box that vanished, and how much is not.
 func TestLostSaid(t *testing.T) {
+	const saved, taken = "; at most the work of the last 61 s is lost", "the remote takes pushes again"
 	for name, c := range map[string]struct {
-		last string
-		want string
-	}{"saved": {"ok", "; at most the work of the last 61 s is lost"}, "not saved since": {"error", "in step agent (Exited (137))"}} {
+		events []string
+		want   string // a pattern
+	}{
+		"saved":                    {[]string{"branch", "checkpoint"}, saved},
+		"nothing uncommitted":      {[]string{"branch"}, saved},
+		"never":                    {nil, `in step agent \(Exited \(137\)\)`},
+		"never, for a reason":      {[]string{"push fails"}, "; nothing of it could be saved: push fails"},
+		"not since":                {[]string{"checkpoint", "push fails", "snapshot fails"}, `; nothing could be saved since 20\d\d-\S+Z, in its last 1\d\d s: snapshot fails`},
+		"again":                    {[]string{"checkpoint", "push fails", "checkpoint"}, saved},
+		"again, nothing was new":   {[]string{"checkpoint", "push fails", taken}, saved},
+		"not by another ref":       {[]string{"checkpoint", "push fails", "kept"}, `in its last \d+ s: push fails`},
+		"not by the lease's end":   {[]string{"branch", "lease lost"}, `; nothing could be saved since \S+, in its last \d+ s: lease lost`},
+		"nor by a lease that came": {[]string{"push fails", "lease acquired"}, "; nothing of it could be saved: push fails"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			f := setup(t, func(b *enginetest.Box) int {
 				g := newGuest(b)
-				ref := workorder.CheckpointRef(g.env.Order.TaskID)
+				o := &g.env.Order
 				g.say(workorder.Event{Type: workorder.EventStepStarted, Name: "agent"})
-				g.say(workorder.Event{Type: workorder.EventPush, Name: workorder.BranchRef(g.env.Order.TargetBranch), Status: "ok", Text: sha})
-				g.say(workorder.Event{Type: workorder.EventCheckpoint, Name: ref, Status: "ok", Text: sha, DurationMS: 20})
-				g.say(workorder.Event{Type: workorder.EventCheckpoint, Name: ref, Status: c.last, Text: sha, DurationMS: 20})
+				for _, e := range c.events {
+					ev := workorder.Event{Type: workorder.EventPush, Name: workorder.BranchRef(o.TargetBranch), Status: "ok", Text: sha, DurationMS: 20}
+					switch e {
+					case "branch":
+					case "kept":
+						ev.Name = workorder.KeptRef(o.TaskID, "x")
+					case taken:
+						ev.Name, ev.Text = workorder.StateRef(o.TaskID), e
+					case "checkpoint", "snapshot fails":
+						ev.Type, ev.Name = workorder.EventCheckpoint, workorder.CheckpointRef(o.TaskID)
+					case "lease lost", "lease acquired":
+						ev = workorder.Event{Type: workorder.EventLease, Status: e[len("lease "):], Text: e}
+					}
+					if strings.HasSuffix(e, " fails") {
+						ev.Status, ev.Text, g.late = "error", e, g.late+time.Minute
+					}
+					g.say(ev)
+				}
 				return 137
 			})
-			j := job()
-			res, err := f.Run(t.Context(), nil, j)
-			if err != nil || res.Status != workorder.StatusLost || !res.Resumable || !strings.HasSuffix(res.Reason, c.want) {
-				t.Errorf("%+v, %v", res, err)
-			}
-			if res.Checkpoint == nil || res.Checkpoint.SHA != sha || res.Checkpoint.At.IsZero() || res.HeadSHA != sha || res.NextCommand != "sandbox-agent continue "+j.Order.TaskID {
-				t.Errorf("%+v, %+v", res, res.Checkpoint)
+			res, err := f.Run(t.Context(), nil, job())
+			if err != nil || res.Status != workorder.StatusLost || !regexp.MustCompile(c.want+"$").MatchString(res.Reason) {
+				t.Errorf("%+v, %v, want %s", res, err, c.want)
 			}
 		})
+	}
+}
+
+// TestLostHas: what reached the remote of a box that vanished, and what it cost.
+func TestLostHas(t *testing.T) {
+	f := setup(t, func(b *enginetest.Box) int {
+		g := newGuest(b)
+		g.say(workorder.Event{Type: workorder.EventPush, Name: workorder.BranchRef(g.env.Order.TargetBranch), Status: "ok", Text: sha})
+		g.say(workorder.Event{Type: workorder.EventCheckpoint, Name: workorder.CheckpointRef(g.env.Order.TaskID), Status: "ok", Text: sha})
+		for _, usd := range []float64{0.5, 1.25} {
+			g.say(workorder.Event{Type: workorder.EventAgentUsage, Usage: &workorder.Usage{CostUSD: &usd, OutputTokens: 7}})
+		}
+		return 137
+	})
+	j := job()
+	res, err := f.Run(t.Context(), nil, j)
+	if err != nil || !res.Resumable || res.HeadSHA != sha || res.NextCommand != "sandbox-agent continue "+j.Order.TaskID ||
+		res.Usage.CostUSD == nil || *res.Usage.CostUSD != 1.25 || res.Usage.OutputTokens != 7 {
+		t.Errorf("%+v, %v", res, err)
+	}
+	if res.Checkpoint == nil || res.Checkpoint.SHA != sha || res.Checkpoint.At.IsZero() {
+		t.Errorf("%+v", res.Checkpoint)
 	}
 }
 
