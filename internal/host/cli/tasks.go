@@ -178,7 +178,7 @@ func (a *App) showResult(ctx context.Context, id string, o *resultOptions) (*sto
 
 func (a *App) summary(res *workorder.Result, rec *store.Record) {
 	w, _ := termSize(a.Stdout)
-	o := render.SummaryOptions{Color: a.color(a.Stdout), Width: w, Dir: rec.Dir, Kept: keptBox(rec)}
+	o := render.SummaryOptions{Color: a.color(a.Stdout), Width: w, Dir: rec.Dir, Kept: keptBox(rec), Number: rec.Number()}
 	for _, f := range rec.Former {
 		o.Former = append(o.Former, render.Attempt{Number: f.Number, Status: f.Status, EndedBy: f.EndedBy})
 	}

@@ -23,7 +23,10 @@ func judge(res *workorder.Result, rec *store.Record) {
 	if !slices.Contains(workorder.Endings(), res.EndedBy) {
 		res.EndedBy = workorder.ByBox
 	}
-	res.AttemptID, res.Attempt = rec.AttemptID, rec.Number()
+	// The box counts what began, the host what it tried to begin.
+	if res.AttemptID = rec.AttemptID; res.Attempt <= 0 || res.Attempt > maxAttempt {
+		res.Attempt = rec.Number()
+	}
 	res.TaskID, res.Project, res.Mode, res.Resumable = rec.TaskID, rec.Project, rec.Mode, workorder.Resumable(res.Status, res.EndedBy)
 	// The box knows a local repository only by the address it was served at.
 	res.Repo = rec.Repo
@@ -44,6 +47,9 @@ func judge(res *workorder.Result, rec *store.Record) {
 	localPaths(res)
 	res.NextCommand = nextCommand(rec, res)
 }
+
+// maxAttempt bounds what a box can say of its number: a try a minute for a year.
+const maxAttempt = 366 * 24 * 60
 
 // maxPark bounds how far off the end of a provider's limit can be: the longest
 // window that providers count in is a week.

@@ -73,7 +73,12 @@ func (g *guest) say(e workorder.Event) {
 }
 
 func (g *guest) end(s workorder.Status, by workorder.EndedBy) int {
-	r := &workorder.Result{TaskID: g.env.Order.TaskID, Status: s, EndedBy: by, StartedAt: time.Now()}
+	return g.endAs(workorder.Result{Status: s, EndedBy: by})
+}
+
+func (g *guest) endAs(res workorder.Result) int {
+	r := &res
+	r.TaskID, r.StartedAt = g.env.Order.TaskID, time.Now()
 	b, err := r.Encode()
 	if err != nil {
 		panic(err)
@@ -82,7 +87,7 @@ func (g *guest) end(s workorder.Status, by workorder.EndedBy) int {
 	g.b.WriteFile(workorder.OutDir+"/logs/agent.log", []byte("the agent's log"))
 	g.b.WriteFile(workorder.OutDir+"/task.json", []byte("forged"))
 	g.say(workorder.Event{Type: workorder.EventResult, Result: r})
-	return workorder.ExitCode(s, by)
+	return workorder.ExitCode(r.Status, r.EndedBy)
 }
 
 func happy(b *enginetest.Box) int {

@@ -92,7 +92,7 @@ func TestSummaryOfAttempts(t *testing.T) {
 	var b bytes.Buffer
 	render.Summary(&b, res, render.SummaryOptions{
 		Now:    func() time.Time { return now },
-		Former: []render.Attempt{{1, workorder.StatusLost, workorder.ByHost}, {2, workorder.StatusTimeout, workorder.ByTimeout}},
+		Number: 3, Former: []render.Attempt{{1, workorder.StatusLost, workorder.ByHost}, {2, workorder.StatusTimeout, workorder.ByTimeout}},
 	})
 	for _, want := range []string{
 		"resumes    at 05:00, when", "attempts   1 lost (host) · 2 timeout (timeout) · 3 this one",

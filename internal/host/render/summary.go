@@ -19,8 +19,10 @@ type SummaryOptions struct {
 	Dir string
 	// Kept is the stopped container that was left for a look inside; empty: none.
 	Kept string
-	// Former are the attempts before this one, oldest first.
+	// Former are the attempts before this one, oldest first, and Number is its own
+	// among them: that of the result leaves out tries that never had a box.
 	Former []Attempt
+	Number int
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
 }
@@ -176,7 +178,7 @@ func (s *summary) attempts(r *workorder.Result) {
 		parts = append(parts, words(fmt.Sprint(a.Number), oneLine(string(a.Status)), "("+oneLine(string(a.EndedBy))+")"))
 	}
 	if len(parts) > 0 {
-		s.text("attempts", strings.Join(append(parts, fmt.Sprintf("%d this one", max(r.Attempt, 1))), " · "), "")
+		s.text("attempts", strings.Join(append(parts, fmt.Sprintf("%d this one", s.o.Number)), " · "), "")
 	}
 	if v := r.Restored; v != nil {
 		text := words("branch at", short(v.Head))
