@@ -84,6 +84,10 @@ type Order struct {
 	// MaxBudgetUSD caps what the agent may spend on the task, in US dollars, all
 	// attempts together. Nil: no cap.
 	MaxBudgetUSD *float64 `json:"max_budget_usd,omitempty"`
+	// SpentUSDByAttempt is what the host knows former attempts to have cost, in US
+	// dollars by attempt id, where the remote's state did not know it: a box that vanished
+	// told the host only. It counts for an attempt whose cost the state still lacks.
+	SpentUSDByAttempt map[string]float64 `json:"spent_usd_by_attempt,omitempty"`
 	// TimeoutMinutes caps the wall clock from the order's arrival to the start
 	// of the landing, in minutes; fractions count.
 	TimeoutMinutes float64 `json:"timeout_minutes"`
@@ -325,6 +329,9 @@ func (o *Order) Check() error {
 	c.that(o.Network.Mode == NetworkFull, "network %q is not supported by this version (supported: %s)", o.Network.Mode, NetworkFull)
 	if o.MaxBudgetUSD != nil {
 		c.that(positive(*o.MaxBudgetUSD), "max_budget_usd %v is not a positive number", *o.MaxBudgetUSD)
+	}
+	for id, usd := range o.SpentUSDByAttempt {
+		c.that(ValidAttemptID(id) && positive(usd), "spent_usd_by_attempt has %v of %q: it wants a positive number of an attempt of 16 hex digits", usd, id)
 	}
 	c.that(positive(o.TimeoutMinutes), "timeout_minutes %v is not a positive number", o.TimeoutMinutes)
 	for name, v := range map[string]float64{

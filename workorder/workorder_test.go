@@ -62,12 +62,13 @@ func TestCheckReportsEveryMistake(t *testing.T) {
 	o.MaxBudgetUSD = &budget
 	o.Services = []Service{{Name: "Redis", Image: ""}, {Name: "a", Image: "i", Volumes: []string{"/etc:/x"}}, {Name: "a", Image: "i"}}
 	o.Env = map[string]string{"A-B": ""}
+	o.SpentUSDByAttempt = map[string]float64{"0123456789abcdef": -1}
 	err := o.Check()
 	if err == nil {
 		t.Fatal("accepted")
 	}
 	for _, want := range []string{
-		"task_id", "NUL", "target_branch", "harness", "network", "timeout_minutes", "mode", "max_budget_usd",
+		"task_id", "NUL", "target_branch", "harness", "network", "timeout_minutes", "mode", "max_budget_usd", "spent_usd_by_attempt",
 		`service name "Redis"`, "has no image", "/etc:/x", `service "a" is given twice`, "A-B",
 	} {
 		if !strings.Contains(err.Error(), want) {

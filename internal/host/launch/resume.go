@@ -66,7 +66,8 @@ func (l *Launcher) Resume(ctx context.Context, hard <-chan struct{}, job *Job, l
 }
 
 // lastBundle is the newest file of commits that an attempt could not push; "":
-// there is none. The box finds out whether they have reached the remote since.
+// there is none, or a later attempt has pushed, with what was in it or in its place. The
+// box finds out whether they have reached the remote since.
 func lastBundle(rec *store.Record) (string, error) {
 	for _, a := range slices.Backward(rec.Former) {
 		past, err := rec.At(a.Number)
@@ -79,8 +80,28 @@ func lastBundle(rec *store.Record) (string, error) {
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return "", fmt.Errorf("look for work that was not pushed: %w", err)
 		}
+		if res, err := ReadResult(past); err == nil && res.Pushed {
+			return "", nil
+		}
 	}
 	return "", nil
+}
+
+// Spent is what attempts of the task are known to have cost, in US dollars, by
+// their ids. One that vanished counts with what it had told by then.
+func Spent(rec *store.Record) map[string]float64 {
+	usd := map[string]float64{}
+	for _, a := range rec.Attempts() {
+		past, err := rec.At(a.Number)
+		if err != nil || !workorder.ValidAttemptID(a.ID) {
+			continue
+		}
+		// An output that is gone, or a cost below zero, says nothing.
+		if res, err := ReadResult(past); err == nil && res.Usage.CostUSD != nil && *res.Usage.CostUSD > 0 {
+			usd[a.ID] = *res.Usage.CostUSD
+		}
+	}
+	return usd
 }
 
 // TaskText is the task as it was first given: later attempts are given none, or

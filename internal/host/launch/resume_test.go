@@ -374,3 +374,50 @@ func TestBundleGoesAlong(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// TestBundleOutlived: what a later attempt has pushed counts, not what an earlier
+// one could not push.
+func TestBundleOutlived(t *testing.T) {
+	n := 0
+	var got []string
+	f := setup(t, func(b *enginetest.Box) int {
+		g := newGuest(b)
+		n++
+		in, _ := b.ReadFile(workorder.BundleIn)
+		got = append(got, string(in))
+		if n == 2 {
+			return g.endAs(workorder.Result{Status: workorder.StatusTimeout, EndedBy: workorder.ByTimeout, Pushed: true, Branch: g.env.Order.TargetBranch})
+		}
+		if n == 1 || n == 4 {
+			b.WriteFile(workorder.OutDir+"/"+workorder.BundleFile, fmt.Append(nil, "bundle ", n))
+		}
+		return g.end(workorder.StatusError, workorder.ByGit)
+	})
+	j := job()
+	if _, err := f.Run(t.Context(), nil, j); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		if _, err := f.resume(t, j); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{"", "bundle 1", "", "", "bundle 4"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestAttemptNumber: the box counts what began, and this machine knows of tries
+// that did not, or not of those elsewhere.
+func TestAttemptNumber(t *testing.T) {
+	for says, want := range map[int]int{0: 3, 2: 2, 5: 5, -1: 3, 1 << 40: 3} {
+		f := setup(t, func(b *enginetest.Box) int {
+			return newGuest(b).endAs(workorder.Result{Status: workorder.StatusSuccess, EndedBy: workorder.ByAgent, Attempt: says})
+		})
+		j := job()
+		j.Attempt = 3
+		if res, err := f.Run(t.Context(), nil, j); err != nil || res.Attempt != want {
+			t.Errorf("the box says %d: %+v, %v", says, res, err)
+		}
+	}
+}
