@@ -45,7 +45,7 @@ func (a *App) createNamed(ctx context.Context, o *createOptions, task string) er
 	rec, err := st.Load(o.taskID)
 	switch {
 	case errors.Is(err, store.ErrNotFound) && o.ifExists != ifExistsContinue:
-		return a.createNew(ctx, o, task)
+		return p.onlyNew(ctx)
 	case errors.Is(err, store.ErrNotFound):
 		rec = nil
 	case err != nil:
@@ -55,6 +55,19 @@ func (a *App) createNamed(ctx context.Context, o *createOptions, task string) er
 			"`sandbox-agent continue "+o.taskID+"` goes on with it, --if-exists continue does so by itself; `sandbox-agent rm "+o.taskID+"` forgets it")
 	}
 	return p.run(ctx, rec)
+}
+
+// onlyNew begins a task that nobody may know: its box would be refused, and the
+// folder of a run that never was would be in the way of going on with the task.
+func (p *pickUp) onlyNew(ctx context.Context) error {
+	if !p.o.dryRun { // which asks nobody
+		r, on, err := p.look(ctx)
+		if err == nil && on.known {
+			return fault.New(workorder.ExitUsage, fmt.Errorf("task %s: %w: %s knows it", p.o.taskID, store.ErrExists, credentials.Redacted(r.project.Repo)),
+				"`sandbox-agent continue "+p.o.taskID+"` with the same project goes on with it, --if-exists continue does so by itself; or choose another --task-id")
+		}
+	}
+	return p.a.createNew(ctx, p.o, p.text) // what is wrong is recorded there
 }
 
 func (p *pickUp) run(ctx context.Context, rec *store.Record) error {
@@ -207,6 +220,7 @@ func (p *pickUp) next(ctx context.Context, rec *store.Record) (until time.Time, 
 		return until, err
 	}
 	on.tell(r.job, rec)
+	r.job.Order.SpentUSDByAttempt = on.unknown(launch.Spent(rec))
 	return until, p.start(ctx, r, func(l *launch.Launcher) (*workorder.Result, error) { return l.Resume(ctx, p.a.Hard, r.job, rec) })
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -83,6 +84,7 @@ func (r *rig) box(b *enginetest.Box) int {
 	fmt.Fprintln(b.Stdout, `{"seq":1,"type":"ready","text":"1"}`)
 	<-r.hold
 	if r.silent {
+		fmt.Fprintln(b.Stdout, `{"seq":2,"type":"agent.usage","usage":{"cost_usd":1.25}}`)
 		return 137
 	}
 	res := &workorder.Result{TaskID: tid, AttemptID: env.Order.AttemptID, StartedAt: time.Now()}
@@ -115,6 +117,7 @@ func (r *rig) note(o *workorder.Order, res *workorder.Result) {
 	}
 	s.Attempts = append(s.Attempts, workorder.Attempt{
 		ID: o.AttemptID, Number: len(s.Attempts) + 1, Status: res.Status, EndedBy: res.EndedBy, ResumeAt: res.ResumeAt, StartedAt: res.StartedAt,
+		Usage: res.Usage,
 	})
 	r.put()
 }
@@ -393,10 +396,45 @@ func TestAfresh(t *testing.T) {
 	r.want(workorder.ExitBox, "lost", ifExists()...)
 	r.silent = false
 	r.want(0, "the task begins anew", "continue", tid)
-	if o := r.order(1); o.Mode != workorder.ModeCreate || o.Task != "do it" {
+	if o := r.order(1); o.Mode != workorder.ModeCreate || o.Task != "do it" || o.SpentUSDByAttempt[r.order(0).AttemptID] != 1.25 {
 		t.Errorf("%+v", o)
 	}
 	r.want(0, "2 lost (host)", "result", tid)
+}
+
+// TestSpent: what a box that vanished had told to have spent is told to the next
+// one, and no more than that: the rest it reads on the remote.
+func TestSpent(t *testing.T) {
+	t.Parallel()
+	cost := 0.5
+	r := newRig(t, func(res *workorder.Result) {
+		ends(workorder.StatusInterrupted, workorder.BySignal)(res)
+		res.Usage.CostUSD = &cost
+	})
+	r.want(workorder.ExitInterrupted, "", create()...)
+	r.silent = true
+	r.want(workorder.ExitBox, "lost", "continue", tid)
+	r.silent = false
+	r.want(workorder.ExitInterrupted, "", "continue", tid)
+	if first, second := r.order(0), r.order(1); first.SpentUSDByAttempt != nil || len(second.SpentUSDByAttempt) != 0 {
+		t.Errorf("told %v and %v", first.SpentUSDByAttempt, second.SpentUSDByAttempt)
+	}
+	if got, want := r.order(2).SpentUSDByAttempt, map[string]float64{r.order(1).AttemptID: 1.25}; !maps.Equal(got, want) {
+		t.Errorf("told %v, want %v", got, want)
+	}
+}
+
+// TestCreateKnownElsewhere: a task that only the remote knows is not begun again.
+func TestCreateKnownElsewhere(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, ends(workorder.StatusTimeout, workorder.ByTimeout))
+	r.want(workorder.ExitTimeout, "", create()...)
+	r.state = t.TempDir()
+	r.want(workorder.ExitUsage, "hint: `sandbox-agent continue "+tid+"` with the same project", create()...)
+	r.boxes(1)
+	r.want(0, "no tasks yet", "ps")
+	r.want(workorder.ExitTimeout, "", "continue", tid, "-p", "P")
+	r.boxes(2)
 }
 
 // TestRefused: of two machines that begin the same task at the same moment one is

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -95,6 +96,17 @@ func (t *remoteTask) tell(job *launch.Job, rec *store.Record) {
 	}
 	job.Warnings = append(job.Warnings, fmt.Sprintf("another box (host %s) had the lease of the task at %s: this one waits until it is certain that it is gone, and gives way if it is not",
 		render.Clean(t.state.Lease.Holder), render.Clock(t.state.Lease.RenewedAt, time.Now())))
+}
+
+// unknown leaves of what attempts have cost that of which the remote knows no cost.
+func (t *remoteTask) unknown(usd map[string]float64) map[string]float64 {
+	if t.state != nil {
+		maps.DeleteFunc(usd, func(id string, _ float64) bool {
+			a := t.state.Find(id)
+			return a != nil && a.Usage.CostUSD != nil
+		})
+	}
+	return usd
 }
 
 // result is what is known of an attempt on another machine.
