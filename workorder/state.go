@@ -26,6 +26,10 @@ func TaskRefs(taskID string) string { return refRoot + taskID + "/" }
 // and swap only, which is what makes it a lease.
 func StateRef(taskID string) string { return TaskRefs(taskID) + "state" }
 
+// AliveRef is moved by the lease's holder for as long as it lives. What it names says
+// nothing; that it changes does.
+func AliveRef(taskID string) string { return TaskRefs(taskID) + "alive" }
+
 // CheckpointRef names the last snapshot of uncommitted work.
 func CheckpointRef(taskID string) string { return TaskRefs(taskID) + "checkpoint" }
 
@@ -70,17 +74,18 @@ type State struct {
 	Attempts []Attempt `json:"attempts"`
 }
 
-// Lease is the exclusive right to push to the task's refs. The holder renews it
+// Lease is the exclusive right to push to the task's refs. The holder moves AliveRef
 // every CheckpointInterval, or LeaseRenewal when that is longer. Whoever wants it watches
-// it for TTLSeconds on a clock of its own: clocks of two machines are never compared.
+// AliveRef and StateRef for TTLSeconds on a clock of its own: clocks of two machines are never
+// compared. A change of either means that the holder lives.
 type Lease struct {
 	AttemptID  string    `json:"attempt_id"`
-	Holder     string    `json:"holder"` // for people: the box's host name
-	RenewedAt  time.Time `json:"renewed_at"`
+	Holder     string    `json:"holder"`     // for people: the box's host name
+	RenewedAt  time.Time `json:"renewed_at"` // when the state was last pushed
 	TTLSeconds float64   `json:"ttl_seconds"`
 }
 
-// LeaseRenewal is the longest time between two renewals, and LeaseMisses of them
+// LeaseRenewal is the longest time between two moves of AliveRef, and LeaseMisses of them
 // in a row make a lease void: a remote that is away for a minute costs nobody the task.
 const (
 	LeaseRenewal = 30 * time.Second

@@ -36,7 +36,9 @@ func (a *Auth) prepare() (conf, env []string, f *os.File, err error) {
 		// -F: no configuration of any user; IdentitiesOnly: this key and no other.
 		cmd := []string{
 			"ssh", "-F", "/dev/null", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes",
-			"-o", fmt.Sprintf("ConnectTimeout=%d", sshTimeoutSeconds), "-i", a.SSHKeyFile,
+			"-o", fmt.Sprintf("ConnectTimeout=%d", sshTimeoutSeconds),
+			// A connection that is dead is an error after 20 s, not a wait.
+			"-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=2", "-i", a.SSHKeyFile,
 		}
 		if a.KnownHostsFile != "" {
 			cmd = append(cmd, "-o", "StrictHostKeyChecking=yes", "-o", "UserKnownHostsFile="+a.KnownHostsFile)
@@ -71,7 +73,5 @@ func (a *Auth) prepare() (conf, env []string, f *os.File, err error) {
 	key := u.Scheme + "://" + u.Host
 	return []string{
 		"-c", "credential." + key + ".helper=" + helper,
-		// A slow or dead remote is an error, not a wait: less than 100 bytes/s for 20 s.
-		"-c", "http.lowSpeedLimit=100", "-c", "http.lowSpeedTime=20",
 	}, nil, f, nil
 }

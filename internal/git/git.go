@@ -51,6 +51,10 @@ var hardened = []string{
 	"-c", "maintenance.auto=false",
 	"-c", "credential.helper=",
 	"-c", "advice.detachedHead=false",
+	// A remote that is dead or as good as that is an error, not a wait: less than 100 bytes/s for
+	// 20 s. One that is busy says so every 5 s (receive.keepAlive, uploadpack.keepAlive).
+	"-c", "http.lowSpeedLimit=100",
+	"-c", "http.lowSpeedTime=20",
 	// Speed of a save and of a landing, which may have 4 s, counts more than bytes: 200 MB that do not compress took
 	// 4.3 s to add and 14.3 s to push with git's defaults, 2.0 s and 1.8 s so. A
 	// file above the threshold is neither searched for deltas nor packed twice.

@@ -22,6 +22,8 @@ func (p *Publisher) baselineFile() string { return filepath.Join(p.Dir, "baselin
 // Baseline notes how the work tree differs from HEAD now. In a continued run
 // what was restored is the agent's work, even where setup changed it again.
 func (p *Publisher) Baseline(ctx context.Context) error {
+	p.op.Lock()
+	defer p.op.Unlock()
 	t := p.tree()
 	dirty, err := t.Dirty(ctx)
 	if err != nil || !dirty {

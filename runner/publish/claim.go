@@ -42,7 +42,7 @@ type HeldError struct {
 	TaskID    string
 	Holder    string // host name of the box
 	AttemptID string
-	RenewedAt time.Time // on the holder's clock
+	RenewedAt time.Time // when it last pushed, on its own clock
 }
 
 func (e *HeldError) Error() string {
@@ -75,8 +75,9 @@ const (
 // ModeContinue one that it does not know begins anew where the order has its text,
 // and is else ErrUnknown, of kind git.KindNotFound.
 // A lease that nobody holds, or whose attempt the order says to be over, is
-// taken at once. Any other one is watched on our own clock: a *HeldError as soon as it is renewed,
-// and when it is not for its time, its box counts as lost.
+// taken at once. Any other one is watched on our own clock: a *HeldError as soon as its holder shows
+// that it lives, and when it does not for its time, its box counts as lost. From then on
+// others are told that we live, until Release.
 func (p *Publisher) Claim(ctx context.Context, base, sha string) (*Claimed, error) {
 	first, watched := "", false
 	for try := 1; ; try++ {
@@ -95,21 +96,24 @@ func (p *Publisher) Claim(ctx context.Context, base, sha string) (*Claimed, erro
 			return nil, p.held(l) // it was taken or renewed while we looked: its box lives
 		case l != nil && !watched:
 			first, watched = at, true
-			changed, err := p.watch(ctx, at, l)
+			lives, err := p.watch(ctx, seen, l)
 			if err != nil {
 				return nil, err
 			}
-			if changed {
-				if err := p.Refresh(ctx); err != nil {
-					return nil, err
-				}
-				continue
+			if lives {
+				return nil, p.held(l)
 			}
+			// What was planned with is as old as the watch.
+			if err := p.Refresh(ctx); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		first = at
 		won, err := p.swap(ctx, seen, next)
 		if won {
 			c.State = copyState(p.led.State)
+			p.live(ctx)
 			p.Emit(workorder.Event{Type: workorder.EventLease, Status: "acquired", Text: fmt.Sprintf("attempt %d of task %s", c.Attempt, p.Order.TaskID)})
 			return c, nil
 		}
@@ -142,7 +146,7 @@ func (p *Publisher) look(ctx context.Context) (view, error) {
 	}
 	v := view{branch: p.Order.TargetBranch}
 	if at := taskRefs(out, id, "")[workorder.StateRef(id)]; at != "" {
-		if v.state, err = p.readState(ctx, at); err != nil {
+		if v.state, err = p.readState(ctx, p.Mirror(), at); err != nil {
 			return view{}, err
 		}
 		v.branch = v.state.TargetBranch
@@ -264,7 +268,7 @@ func (p *Publisher) enrol(s *workorder.State, now time.Time) {
 	for i := range s.Attempts {
 		if a := &s.Attempts[i]; a.Status == "" && a.ID != id {
 			a.Status, a.EndedBy, a.EndedAt = workorder.StatusLost, workorder.ByHost, now
-			a.Reason = "the box vanished: it renewed its lease no more"
+			a.Reason = "the box vanished: it gave no sign of life any more"
 		}
 	}
 	if s.Find(id) != nil {
@@ -284,8 +288,11 @@ func (e *existsError) Error() string { return "the remote knows task " + e.task 
 
 func (e *existsError) Is(target error) bool { return target == ErrExists }
 
-// watch waits for as long as the lease may go without being renewed and reports whether the state changed.
-func (p *Publisher) watch(ctx context.Context, at string, l *workorder.Lease) (changed bool, err error) {
+// watch waits for as long as the lease's holder may be silent. lives: it was not. A
+// state that changed ends the wait, too: it may be that the lease was given back.
+func (p *Publisher) watch(ctx context.Context, seen view, l *workorder.Lease) (lives bool, err error) {
+	state, alive := workorder.StateRef(p.Order.TaskID), workorder.AliveRef(p.Order.TaskID)
+	var first map[string]string
 	ttl := workorder.LeaseMisses * workorder.LeaseRenewal // no box takes longer
 	if s := l.TTLSeconds; s > 0 && s < ttl.Seconds() && !math.IsNaN(s) {
 		ttl = time.Duration(s * float64(time.Second))
@@ -306,13 +313,18 @@ func (p *Publisher) watch(ctx context.Context, at string, l *workorder.Lease) (c
 			done = true // one last look: the swap fails anyway if it was renewed
 		case <-every.C:
 		}
-		refs, err := p.remoteRefs(ctx, p.Order.TargetBranch)
+		refs, err := p.remoteRefs(ctx, seen.branch)
+		if err == nil && first == nil {
+			first = refs
+		}
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return false, context.Cause(ctx)
 		case err != nil && done:
 			return false, err
-		case err == nil && refs[workorder.StateRef(p.Order.TaskID)] != at:
+		case err == nil && refs[state] != seen.refs[state]:
+			return false, nil
+		case err == nil && refs[alive] != first[alive]:
 			return true, nil
 		case done:
 			return false, nil
@@ -322,10 +334,14 @@ func (p *Publisher) watch(ctx context.Context, at string, l *workorder.Lease) (c
 
 // remoteRefs asks the remote for the task's refs.
 func (p *Publisher) remoteRefs(ctx context.Context, branch string) (map[string]string, error) {
+	return p.ask(ctx, branch, workorder.TaskRefs(p.Order.TaskID)+"*", workorder.BranchRef(branch))
+}
+
+// ask asks the remote for those of the task's refs that fit the patterns.
+func (p *Publisher) ask(ctx context.Context, branch string, patterns ...string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	out, err := p.authed(p.Mirror()).Output(ctx, "ls-remote", "--quiet", "--refs", "--", p.Order.CloneURL,
-		workorder.TaskRefs(p.Order.TaskID)+"*", workorder.BranchRef(branch))
+	out, err := p.authed(p.Mirror()).Output(ctx, append([]string{"ls-remote", "--quiet", "--refs", "--", p.Order.CloneURL}, patterns...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -348,6 +364,7 @@ func (p *Publisher) swap(ctx context.Context, v view, next *workorder.State) (wo
 	// Noted before it is done: where the push is cut off, Release finds out how it ended.
 	led.Pending = &aim{State: next, Refs: map[string]string{ref: commit}}
 	p.led = led
+	p.sending(commit)
 	if err := p.store(); err != nil {
 		return false, err
 	}

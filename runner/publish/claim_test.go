@@ -17,7 +17,11 @@ import (
 
 // quick makes a box renew its lease and save so often that a test can wait for it.
 func (f *fixture) quick(seconds float64) *fixture {
+	f.rest()
 	f.Order.CheckpointIntervalSeconds, f.Order.PushIntervalSeconds = seconds, seconds
+	if f.led != nil {
+		f.live(context.Background())
+	}
 	return f
 }
 
@@ -166,6 +170,8 @@ func TestRaceForTheLease(t *testing.T) {
 		if _, held := errors.AsType[*HeldError](lost); (errs[0] == nil) == (errs[1] == nil) || !held && !errors.Is(lost, ErrExists) {
 			t.Errorf("%s: %v and %v", mode, errs[0], errs[1])
 		}
+		boxes[0].rest()
+		boxes[1].rest()
 		gittest.Git(t, bare, "update-ref", "-d", workorder.StateRef("T-A1B2C3D4"))
 		if mode == workorder.ModeContinue {
 			gittest.Git(t, bare, "update-ref", "-d", "refs/heads/"+target)
@@ -212,8 +218,7 @@ func TestClaimThatIsCutOff(t *testing.T) {
 				t.Fatalf("claimed %+v, %v", c, err)
 			}
 			srv.Hold.Store(false)
-			again := &fixture{Publisher: &Publisher{Order: f.Order, Dir: f.Dir, Workspace: f.Workspace, Home: f.Home, Auth: f.Auth, Emit: f.emit}} // rescue, say
-			if err := again.Release(t.Context(), workorder.Attempt{Status: workorder.StatusInterrupted, EndedBy: workorder.BySignal}); err != nil {
+			if err := f.rescue(t).Release(t.Context(), workorder.Attempt{Status: workorder.StatusInterrupted, EndedBy: workorder.BySignal}); err != nil {
 				t.Fatal(err)
 			}
 			s := f.state(t)
@@ -246,13 +251,14 @@ func TestTakeover(t *testing.T) {
 		t.Helper()
 		srv := gittest.New(t, token)
 		srv.Create(t, "r.git", nil)
-		first = newBox(t, srv, workorder.ModeCreate).quick(0.2)
+		first = newBox(t, srv, workorder.ModeCreate).quick(2)
 		first.start(t)
-		return first, newBox(t, srv, workorder.ModeContinue).quick(0.2)
+		return first, newBox(t, srv, workorder.ModeContinue)
 	}
 	t.Run("of a dead box, after its time", func(t *testing.T) {
 		t.Parallel()
 		first, second := begin(t)
+		first.rest()
 		c, err := second.claim(t)
 		if err != nil || c.Attempt != 2 || second.saw(workorder.EventLease, "waiting") != 1 || second.saw(workorder.EventLease, "acquired") != 1 {
 			t.Fatalf("claimed %+v, %v, events %+v", c, err, second.events)
@@ -264,7 +270,7 @@ func TestTakeover(t *testing.T) {
 		first.write(t, "a", "1")
 		k := first.Keep(t.Context(), KeepOptions{})
 		k.Begin()
-		<-k.Lost()
+		lost(t, k)
 		k.Stop(t.Context())
 		if err := first.Commit(t.Context(), "x"); err != nil {
 			t.Fatal(err)
@@ -277,9 +283,7 @@ func TestTakeover(t *testing.T) {
 			t.Errorf("released another's lease: %v", err)
 		}
 		// Rescue knows, too.
-		p := *first.Publisher
-		p.led = nil
-		if l := p.Land(t.Context(), first.base, first.bundle, nil); l.Err == nil || l.Pushed {
+		if l := first.rescue(t).Land(t.Context(), first.base, first.bundle, nil); l.Err == nil || l.Pushed {
 			t.Errorf("rescue landed %+v without the lease", l)
 		}
 	})
@@ -291,14 +295,122 @@ func TestTakeover(t *testing.T) {
 			t.Errorf("%v, events %+v", err, second.events)
 		}
 	})
-	t.Run("of a living box, never", func(t *testing.T) {
+	t.Run("of a living box, never, whatever it is at", func(t *testing.T) {
 		t.Parallel()
 		first, second := begin(t)
-		k := first.Keep(t.Context(), KeepOptions{})
-		defer k.Stop(t.Context())
+		before := first.remote(t, workorder.StateRef("T-A1B2C3D4"))
 		_, err := second.claim(t)
+		if first.remote(t, workorder.StateRef("T-A1B2C3D4")) != before {
+			t.Error("the state was pushed though nothing changed")
+		}
 		if held, ok := errors.AsType[*HeldError](err); !ok || held.AttemptID != first.Order.AttemptID || held.Holder == "" {
 			t.Errorf("got %v", err)
 		}
 	})
+}
+
+// lost waits until a keeper says that its lease is lost.
+func lost(t *testing.T, k *Keeper) {
+	t.Helper()
+	select {
+	case <-k.Lost():
+	case <-time.After(90 * time.Second):
+		t.Fatal("never: the lease is lost")
+	}
+}
+
+// A box that has nothing to push finds out, too; and ends its attempt without a word about it.
+func TestLeaseIsLostWithoutAPush(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil).quick(0.3)
+	k := f.Keep(t.Context(), KeepOptions{})
+	n, _, _ := f.next(t)
+	lost(t, k)
+	k.Stop(t.Context())
+	if f.saw(workorder.EventLease, "lost") != 1 {
+		t.Errorf("events %+v", f.events)
+	}
+	if err := f.Release(t.Context(), workorder.Attempt{Status: workorder.StatusInterrupted}); err != nil || f.state(t).Lease.AttemptID != n.Order.AttemptID {
+		t.Errorf("released another's lease: %v", err)
+	}
+}
+
+// Whoever ended its attempt leaves no sign of life, and has lost nothing to who comes next.
+func TestSignOfLifeEndsWithTheAttempt(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil).quick(0.3)
+	ref := workorder.AliveRef("T-A1B2C3D4")
+	eventually(t, "a sign of life", func() bool { return f.remote(t, ref) != "" })
+	was := f.remote(t, ref)
+	eventually(t, "another one", func() bool { return f.remote(t, ref) != was })
+	f.write(t, "a", "1")
+	if err := f.Commit(t.Context(), "x"); err != nil {
+		t.Fatal(err)
+	}
+	if l := f.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusSuccess)); l.Err != nil || f.remote(t, ref) != "" {
+		t.Errorf("landed %+v, alive %q", l, f.remote(t, ref))
+	}
+	n, _, _ := f.next(t)
+	if over, err := f.beat(t.Context(), new([2]string)); !over || err != nil || f.saw(workorder.EventLease, "lost") != 0 {
+		t.Errorf("over %v, %v, events %+v", over, err, f.events)
+	}
+	if err := n.Release(t.Context(), workorder.Attempt{Status: workorder.StatusError}); err != nil || n.remote(t, ref) != "" {
+		t.Errorf("released %v, alive %q", err, n.remote(t, ref))
+	}
+}
+
+// What arrived on the remote while a lease was watched is where the next box begins.
+func TestTakeoverSeesWhatCameMeanwhile(t *testing.T) {
+	t.Parallel()
+	srv := gittest.New(t, token)
+	srv.Create(t, "r.git", nil)
+	first := newBox(t, srv, workorder.ModeCreate).quick(2)
+	first.start(t)
+	first.rest()
+	second := newBox(t, srv, workorder.ModeContinue)
+	second.Order.TargetBranch = "agent/T-A1B2C3D4-other-name"
+	base, sha, err := second.Fetch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c *Claimed
+	done := make(chan error, 1)
+	go func() { c, err = second.Claim(t.Context(), base, sha); done <- err }()
+	eventually(t, "the lease is watched", func() bool { return second.saw(workorder.EventLease, "waiting") > 0 })
+	bare := first.srv.Root + "/r.git"
+	late := gittest.Git(t, bare, "commit-tree", "-p", "main", "-m", "late", "main^{tree}")
+	gittest.Git(t, bare, "update-ref", workorder.BranchRef(target), late)
+	if err := <-done; err != nil || c.Head != late {
+		t.Errorf("claimed %+v, %v; want %s", c, err, late)
+	}
+}
+
+// The push that ended our attempt took its time: nobody else has the lease.
+func TestEndThatArrivesLate(t *testing.T) {
+	t.Parallel()
+	for name, known := range map[string]bool{"we know the state": true, "another process sent it": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, nil)
+			f.rest()
+			late := copyState(f.led.State)
+			f.ended(late, workorder.Attempt{Status: workorder.StatusError})
+			commit, err := f.record(t.Context(), late)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if known {
+				f.sending(commit)
+			}
+			gittest.Git(t, f.outboxDir(), "push", "-q", "-f", f.srv.Root+"/r.git", commit+":"+workorder.StateRef("T-A1B2C3D4"))
+			f.write(t, "a", "1")
+			if err := f.Commit(t.Context(), "x"); err != nil {
+				t.Fatal(err)
+			}
+			l := f.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusSuccess))
+			if l.Err != nil || !l.Pushed || f.state(t).Last().Status != workorder.StatusSuccess || f.saw(workorder.EventLease, "lost") != 0 {
+				t.Errorf("landed %+v, events %+v", l, f.events)
+			}
+		})
+	}
 }

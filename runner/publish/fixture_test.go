@@ -61,10 +61,20 @@ func newBox(tb testing.TB, srv *gittest.Server, mode workorder.Mode) *fixture {
 		Auth: &git.Auth{URL: url, Token: token},
 		Emit: f.emit,
 	}
+	tb.Cleanup(f.rest)
 	if err := os.Mkdir(f.Workspace, 0o755); err != nil {
 		tb.Fatal(err)
 	}
 	return f
+}
+
+// rescue is another process with the same folders.
+func (f *fixture) rescue(tb testing.TB) *fixture {
+	tb.Helper()
+	r := &fixture{srv: f.srv, base: f.base, bundle: f.bundle}
+	r.Publisher = &Publisher{Order: f.Order, Dir: f.Dir, Workspace: f.Workspace, Home: f.Home, Auth: f.Auth, Emit: r.emit}
+	tb.Cleanup(r.rest)
+	return r
 }
 
 // start brings a box to where the agent would begin.

@@ -34,17 +34,17 @@ const (
 	repeatError = time.Minute
 )
 
-// Keeper saves the work and renews the lease beside the agent. Its methods are
+// Keeper saves the work beside the agent. Its methods are
 // safe for concurrent use.
 type Keeper struct {
 	p        *Publisher
 	o        KeepOptions
 	interval time.Duration
 
-	begin, stop, done, lost      chan struct{}
-	flush                        chan struct{}
-	beginOnce, stopOnce, lostOne sync.Once
-	kill                         context.CancelFunc
+	begin, stop, done   chan struct{}
+	flush               chan struct{}
+	beginOnce, stopOnce sync.Once
+	kill                context.CancelFunc
 
 	mu         sync.Mutex
 	changed    time.Time
@@ -54,8 +54,7 @@ type Keeper struct {
 	bad  bool                 // the last save failed
 }
 
-// Keep renews the lease, and from Begin on saves the work, until Stop or until ctx
-// ends, which does not wait. After Stop, Keep may be called again.
+// Keep saves the work from Begin on, until Stop or until ctx ends, which does not wait. After Stop, Keep may be called again.
 func (p *Publisher) Keep(ctx context.Context, o KeepOptions) *Keeper {
 	if o.Push <= 0 {
 		o.Push = p.Order.PushInterval()
@@ -68,7 +67,7 @@ func (p *Publisher) Keep(ctx context.Context, o KeepOptions) *Keeper {
 		p: p, o: o, kill: cancel,
 		// A push costs a connection, whatever it brings: both are done together.
 		interval: min(o.Push, o.Checkpoint),
-		begin:    make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}), lost: make(chan struct{}),
+		begin:    make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
 		flush: make(chan struct{}, 1), said: map[string]time.Time{},
 	}
 	go k.run(ctx)
@@ -99,8 +98,9 @@ func (k *Keeper) Stop(ctx context.Context) {
 	k.kill()
 }
 
-// Lost is closed when another box has the lease: nothing is pushed any more.
-func (k *Keeper) Lost() <-chan struct{} { return k.lost }
+// Lost is closed when another box has the lease: nothing is pushed any more. It may be
+// long after Stop.
+func (k *Keeper) Lost() <-chan struct{} { return k.p.pulse.lostC() }
 
 // Changed is when a change of the tree or of HEAD was last seen; zero: never.
 func (k *Keeper) Changed() time.Time {
@@ -124,7 +124,7 @@ func (k *Keeper) touched() {
 
 // schedule is when what is due; a zero time is never.
 type schedule struct {
-	save, renew   time.Time
+	save          time.Time
 	first, latest time.Time // of the commits that are not pushed
 	lastPush      time.Time
 	retry         time.Duration // 0: the last try went well
@@ -154,8 +154,8 @@ func (k *Keeper) run(ctx context.Context) {
 		return
 	}
 	k.note()
-	s := schedule{renew: time.Now().Add(k.p.renewal())}
-	begin := k.begin
+	var s schedule
+	begin, lost := k.begin, k.Lost()
 	watch := time.NewTicker(min(watchEvery, max(k.interval/4, 10*time.Millisecond)))
 	defer watch.Stop()
 	tree, refs := "", k.refs()
@@ -164,6 +164,8 @@ func (k *Keeper) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-k.stop:
+			return
+		case <-lost:
 			return
 		case <-begin:
 			begin = nil
@@ -181,8 +183,7 @@ func (k *Keeper) run(ctx context.Context) {
 			k.touched()
 		}
 		save := begin == nil && (s.now || due(s.save, now) || due(s.commitDue(), now))
-		renew := due(s.renew, now)
-		if !s.now && now.Before(s.notBefore) || !save && !renew {
+		if !save || !s.now && now.Before(s.notBefore) {
 			continue
 		}
 		select {
@@ -190,7 +191,7 @@ func (k *Keeper) run(ctx context.Context) {
 			return
 		default:
 		}
-		if done := k.once(ctx, &s, save, renew, &tree); done {
+		if done := k.once(ctx, &s, &tree); done {
 			return
 		}
 	}
@@ -198,16 +199,10 @@ func (k *Keeper) run(ctx context.Context) {
 
 func due(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
 
-// once does what is due and plans what comes next. done: the lease is lost.
-func (k *Keeper) once(ctx context.Context, s *schedule, save, renew bool, tree *string) (done bool) {
-	var out saved
-	if save {
-		s.first, s.now = time.Time{}, false
-		out = k.p.save(ctx, !k.o.CommitsOnly, renew)
-	} else {
-		out.pushErr = k.p.pushRest(ctx, nil, nil, time.Now())
-		out.pushed = out.pushErr == nil
-	}
+// once saves and plans what comes next. done: the lease is lost.
+func (k *Keeper) once(ctx context.Context, s *schedule, tree *string) (done bool) {
+	s.first, s.now = time.Time{}, false
+	out := k.p.save(ctx, !k.o.CommitsOnly)
 	now := time.Now()
 	if out.tree != "" && out.tree != *tree {
 		if *tree != "" {
@@ -215,20 +210,17 @@ func (k *Keeper) once(ctx context.Context, s *schedule, save, renew bool, tree *
 		}
 		*tree = out.tree
 	}
-	if save {
-		s.save = now.Add(k.interval)
-	}
+	s.save = now.Add(k.interval)
 	var refused *foreignError
 	settled := errors.As(out.pushErr, &refused)
 	if out.pushed || settled {
-		s.renew, s.lastPush = now.Add(k.p.renewal()), now
+		s.lastPush = now
 	}
 	k.note()
 	if ctx.Err() != nil {
 		return true // killed: what came of it, the next push asks
 	}
 	if _, held := errors.AsType[*HeldError](out.pushErr); held {
-		k.lostOne.Do(func() { close(k.lost) })
 		return true
 	}
 	if out.snapErr != nil {
@@ -244,9 +236,7 @@ func (k *Keeper) once(ctx context.Context, s *schedule, save, renew bool, tree *
 			s.retry = k.interval // asking more often does not make it right
 		}
 		s.notBefore = now.Add(s.retry)
-		if save {
-			s.save = s.notBefore
-		}
+		s.save = s.notBefore
 		k.bad = true
 		k.fail(workorder.EventPush, workorder.BranchRef(k.p.branch()), fmt.Errorf("%w; it is tried again in %s", out.pushErr, s.retry))
 		if git.KindOf(out.pushErr) == git.KindOther {

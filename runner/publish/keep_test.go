@@ -55,8 +55,8 @@ func TestCommitsAndFilesReachTheRemoteWhileTheAgentWorks(t *testing.T) {
 	if k.Changed().IsZero() {
 		t.Error("no change was seen")
 	}
-	renewed := f.state(t).Lease.RenewedAt
-	eventually(t, "the lease is renewed", func() bool { return f.state(t).Lease.RenewedAt.After(renewed) })
+	alive := f.remote(t, workorder.AliveRef("T-A1B2C3D4"))
+	eventually(t, "a sign of life", func() bool { return f.remote(t, workorder.AliveRef("T-A1B2C3D4")) != alive })
 	k.Stop(t.Context())
 	k.Stop(t.Context())
 	if f.saw(workorder.EventPush, "error")+f.saw(workorder.EventCheckpoint, "error") != 0 {
@@ -101,16 +101,16 @@ func TestSideBranchesOfSeveralAttempts(t *testing.T) {
 	f := newFixture(t, nil)
 	f.sh(t, fmt.Sprintf(work, "side"))
 	side, stash := gittest.Git(t, f.Workspace, "rev-parse", "side"), gittest.Git(t, f.Workspace, "rev-parse", "refs/stash")
-	if s := f.save(t.Context(), true, true); s.pushErr != nil || s.snapErr != nil {
+	if s := f.save(t.Context(), true); s.pushErr != nil || s.snapErr != nil {
 		t.Fatalf("saved %+v", s)
 	}
 	f.sh(t, "git branch -m side side/way; echo 2 >two; git add two; git commit -qm two")
-	if s := f.save(t.Context(), true, true); s.pushErr != nil || s.snapErr != nil || f.remote(t, workorder.BranchRef(target)) != s.head {
+	if s := f.save(t.Context(), true); s.pushErr != nil || s.snapErr != nil || f.remote(t, workorder.BranchRef(target)) != s.head {
 		t.Fatalf("saved %+v", s)
 	}
 	n, _, _ := f.next(t)
 	n.sh(t, fmt.Sprintf(work, "side"))
-	if s := n.save(t.Context(), true, true); s.pushErr != nil || s.snapErr != nil {
+	if s := n.save(t.Context(), true); s.pushErr != nil || s.snapErr != nil {
 		t.Fatalf("saved %+v", s)
 	}
 	n.write(t, "a", "1")
@@ -133,6 +133,7 @@ func TestCommitIsPushedSoon(t *testing.T) {
 	f := newFixture(t, nil).quick(3600)
 	k := f.keep(t)
 	f.branchIs(t, f.commit(t, "a"))
+	f.rest() // its pushes are not to be counted
 	n := f.srv.Receives.Load()
 	f.write(t, "b", "uncommitted")
 	k.Flush()
@@ -249,8 +250,8 @@ func TestRemoteThatRefusesTheBranch(t *testing.T) {
 		cp := f.remote(t, workorder.CheckpointRef("T-A1B2C3D4"))
 		return cp != "" && gittest.Git(t, f.srv.Root+"/r.git", "rev-parse", cp+"^") == mine
 	})
-	renewed := f.state(t).Lease.RenewedAt
-	eventually(t, "the lease is renewed", func() bool { return f.state(t).Lease.RenewedAt.After(renewed) })
+	alive := f.remote(t, workorder.AliveRef("T-A1B2C3D4"))
+	eventually(t, "a sign of life", func() bool { return f.remote(t, workorder.AliveRef("T-A1B2C3D4")) != alive })
 	k.Stop(t.Context())
 	if l := f.land(t); l.Err == nil || l.Pushed || l.Bundle == "" || f.remote(t, workorder.KeptRef("T-A1B2C3D4", target)) != mine {
 		t.Errorf("landed %+v", l)
@@ -284,7 +285,7 @@ func TestPushOfUnknownEnd(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, nil)
 			f.write(t, "a", "1")
-			if s := f.save(t.Context(), true, true); !s.pushed {
+			if s := f.save(t.Context(), true); !s.pushed {
 				t.Fatalf("saved %+v", s)
 			}
 			head := f.commit(t, "b")
@@ -294,7 +295,7 @@ func TestPushOfUnknownEnd(t *testing.T) {
 				workorder.StateRef("T-A1B2C3D4"): head, workorder.BranchRef(target): head, // never sent
 			}}
 			if through {
-				if s := f.save(t.Context(), true, true); !s.pushed {
+				if s := f.save(t.Context(), true); !s.pushed {
 					t.Fatalf("saved %+v", s)
 				}
 				before.Pending, before.Tips = &aim{State: f.led.State, Refs: maps.Clone(f.led.Refs)}, f.led.Tips
@@ -318,7 +319,7 @@ func TestCommitsOnly(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil).quick(0.3)
 	f.write(t, "a", "1")
-	if s := f.save(t.Context(), true, true); s.pushErr != nil {
+	if s := f.save(t.Context(), true); s.pushErr != nil {
 		t.Fatal(s.pushErr)
 	}
 	if err := f.Commit(t.Context(), "x"); err != nil {
@@ -328,8 +329,8 @@ func TestCommitsOnly(t *testing.T) {
 	k.Begin()
 	f.write(t, "dropping", "x")
 	f.branchIs(t, gittest.Git(t, f.Workspace, "rev-parse", "HEAD"))
-	renewed := f.state(t).Lease.RenewedAt
-	eventually(t, "the lease is renewed", func() bool { return f.state(t).Lease.RenewedAt.After(renewed) })
+	alive := f.remote(t, workorder.AliveRef("T-A1B2C3D4"))
+	eventually(t, "a sign of life", func() bool { return f.remote(t, workorder.AliveRef("T-A1B2C3D4")) != alive })
 	k.Stop(t.Context())
 	if got := f.remote(t, workorder.CheckpointRef("T-A1B2C3D4")); got != "" {
 		t.Errorf("there is a checkpoint %s", got)

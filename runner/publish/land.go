@@ -81,9 +81,13 @@ func (p *Publisher) Land(ctx context.Context, base, bundlePath string, end func(
 		keep = append([]change{{branch, w.head}}, keep...)
 	}
 	p.refused = nil // it may be another answer by now
+	p.live(ctx)     // a push may take minutes, in rescue, too
 	err = p.deliver(ctx, w, &l, end)
 	l.Checkpoint = p.led.Checkpoint
 	if err == nil {
+		if p.led.State.Lease == nil {
+			p.fade(ctx)
+		}
 		return l
 	}
 	switch {
@@ -226,14 +230,16 @@ func (p *Publisher) tries(ctx context.Context, cs []change, edit func(*workorder
 }
 
 // Release records on the remote how the attempt ended, where Land has not or it turned out different, and
-// gives the lease back. Where this box has no lease, or nothing is different, it does nothing.
+// gives the lease back. Where this box has no lease, or nothing is different, it does
+// nothing but see to it that nobody is told any more that we live.
 func (p *Publisher) Release(ctx context.Context, end workorder.Attempt) error {
+	defer p.rest()
 	if err := p.load(); errors.Is(err, errUnclaimed) {
 		return nil
 	} else if err != nil {
 		return err
 	}
-	if p.led.Lost {
+	if _, lost := p.pulse.loser(); lost {
 		return nil
 	}
 	next := copyState(p.led.State)
@@ -254,6 +260,7 @@ func (p *Publisher) Release(ctx context.Context, end workorder.Attempt) error {
 	if err != nil {
 		return fmt.Errorf("give the lease of task %s back: %w", p.Order.TaskID, err)
 	}
+	p.fade(ctx)
 	p.Emit(workorder.Event{Type: workorder.EventLease, Status: "released", Text: string(end.Status)})
 	return nil
 }

@@ -13,8 +13,8 @@
 // Order of calls: Fetch, Claim, Checkout, Baseline; then Keep while the agent works, and
 // after Keeper.Stop Commit, Land and Archive any number of times; Release at
 // the end. Commit, Land, Archive and Release also work in another process with
-// the same Dir. Not safe for concurrent use, except Refresh; between Keep and
-// Keeper.Stop the Keeper is the one user.
+// the same Dir. From Claim to Release a goroutine tells others that we live. Not safe for
+// concurrent use, except Refresh and Baseline; between Keep and Keeper.Stop the Keeper is the one user.
 package publish
 
 import (
@@ -23,6 +23,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -43,6 +44,9 @@ type Publisher struct {
 	// Clean masks secrets in what the task's state tells; nil: there are none.
 	Clean func(string) string
 
+	// op is held by whoever uses our index while a Keeper may.
+	op     sync.Mutex
+	pulse  pulse
 	led    *ledger
 	synced string // the agent's index as it was when ours had all its paths
 	last   snapped
@@ -116,7 +120,8 @@ func (p *Publisher) Fetch(ctx context.Context) (base, sha string, err error) {
 func (p *Publisher) Refresh(ctx context.Context) error {
 	return p.authed(p.Mirror()).Run(ctx, "fetch", "--quiet", "--prune", "--no-write-fetch-head", "--no-auto-maintenance",
 		"--", p.Order.CloneURL, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*",
-		"+"+workorder.TaskRefs(p.Order.TaskID)+"*:"+workorder.TaskRefs(p.Order.TaskID)+"*")
+		"+"+workorder.TaskRefs(p.Order.TaskID)+"*:"+workorder.TaskRefs(p.Order.TaskID)+"*",
+		"^"+workorder.AliveRef(p.Order.TaskID)) // it moves while we fetch
 }
 
 func initBare(ctx context.Context, dir string) error {

@@ -224,6 +224,7 @@ func TestFetchFailures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, nil)
+			f.rest()
 			f.Dir = t.TempDir()
 			tc.change(f)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -241,6 +242,7 @@ func TestEmptyRemote(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	gittest.Git(t, f.srv.Root, "init", "-q", "--bare", "empty.git")
+	f.rest()
 	f.Order.CloneURL = f.srv.URL + "/empty.git"
 	f.Dir = t.TempDir()
 	if _, _, err := f.Fetch(t.Context()); git.KindOf(err) != git.KindNotFound {
@@ -377,6 +379,8 @@ func TestHangingRemoteLeavesABundle(t *testing.T) {
 	}
 	hang := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	defer hang.Close()
+	f.rest()
+	defer f.rest()
 	f.Order.CloneURL = hang.URL
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()

@@ -69,8 +69,8 @@ func (p *Publisher) send(ctx context.Context, cs []change, together bool) (refus
 // the lease cannot move the branch. Then the error is a *HeldError.
 func (p *Publisher) push(ctx context.Context, cs []change, cp *workorder.Checkpoint, edit func(*workorder.State)) error {
 	led := p.led
-	if led.Lost {
-		return p.held(led.State.Lease)
+	if by, lost := p.pulse.loser(); lost {
+		return p.forfeit(by)
 	}
 	if led.Pending != nil {
 		if err := p.reconcile(ctx); err != nil {
@@ -86,6 +86,7 @@ func (p *Publisher) push(ctx context.Context, cs []change, cp *workorder.Checkpo
 	}
 	state := change{workorder.StateRef(p.Order.TaskID), commit}
 	led.Pending = &aim{State: next, Refs: map[string]string{state.ref: commit}, Checkpoint: cp}
+	p.sending(commit)
 	for _, c := range cs {
 		led.Pending.Refs[c.ref] = c.sha
 		if c.ref == workorder.BranchRef(p.branch()) {
@@ -159,10 +160,11 @@ func (p *Publisher) reconcile(ctx context.Context) error {
 	}
 	state, branch := workorder.StateRef(id), workorder.BranchRef(p.branch())
 	if sha := seen[state]; sha != "" && sha != led.Refs[state] && (led.Pending == nil || sha != led.Pending.Refs[state]) {
-		if err := p.foreignState(ctx, sha); err != nil {
+		if err := p.unexpected(ctx, sha); err != nil {
 			return err
 		}
 	}
+	delete(seen, workorder.AliveRef(id))
 	now := map[string]string{state: seen[state]}
 	for ref := range led.Refs {
 		now[ref] = seen[ref]
@@ -179,31 +181,41 @@ func (p *Publisher) reconcile(ctx context.Context) error {
 	return p.store()
 }
 
-// foreignState reads a state that we did not expect. It is ours when a push of ours took its time.
-func (p *Publisher) foreignState(ctx context.Context, sha string) error {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	if err := p.Refresh(ctx); err != nil {
-		return err
+// sending notes a state that may be on the remote from now on.
+func (p *Publisher) sending(commit string) {
+	p.led.Sent = append(p.led.Sent[max(0, len(p.led.Sent)-maxSent+1):], commit)
+	p.pulse.sending(commit)
+}
+
+// unexpected reads a state that we did not expect. It is ours when a push of ours
+// took its time, even one that ended our attempt.
+func (p *Publisher) unexpected(ctx context.Context, sha string) error {
+	var s *workorder.State
+	var err error
+	if slices.Contains(p.led.Sent, sha) {
+		s, err = p.readState(ctx, p.outbox(), sha)
+	} else {
+		s, err = p.fetchState(ctx, "unexpected")
 	}
-	s, err := p.readState(ctx, sha)
-	if err == nil && s.Lease != nil && s.Lease.AttemptID == p.Order.AttemptID {
+	switch {
+	case err != nil:
+		return err
+	case s != nil && p.ours(s):
 		p.led.State = s
 		return nil
 	}
-	var l *workorder.Lease
-	if err == nil {
-		l = s.Lease
+	return p.forfeit(p.lose(s))
+}
+
+// forfeit makes the ledger say that the lease is lost: rescue reads it.
+func (p *Publisher) forfeit(by *workorder.Lease) error {
+	if !p.led.Lost {
+		p.led.Lost, p.led.State.Lease, p.led.Pending = true, by, nil
+		if err := p.store(); err != nil {
+			return err
+		}
 	}
-	p.led.Lost = true
-	p.led.State.Lease = l
-	p.led.Pending = nil
-	if err := p.store(); err != nil {
-		return err
-	}
-	held := p.held(l)
-	p.Emit(workorder.Event{Type: workorder.EventLease, Status: "lost", Text: held.Error() + "; nothing more is pushed from here"})
-	return held
+	return p.held(by)
 }
 
 // renewed renews the lease in a state.

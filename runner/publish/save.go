@@ -23,9 +23,10 @@ type saved struct {
 }
 
 // save brings commits and, with checkpoint, uncommitted work to the remote, in one
-// connection, and renews the lease with it. Where nothing changed there is
-// no connection, unless renew.
-func (p *Publisher) save(ctx context.Context, checkpoint, renew bool) (s saved) {
+// connection. Where nothing changed there is no connection.
+func (p *Publisher) save(ctx context.Context, checkpoint bool) (s saved) {
+	p.op.Lock()
+	defer p.op.Unlock()
 	start := time.Now()
 	local, cancel := context.WithTimeout(ctx, snapTime)
 	defer cancel()
@@ -45,7 +46,7 @@ func (p *Publisher) save(ctx context.Context, checkpoint, renew bool) (s saved) 
 	cs = slices.DeleteFunc(cs, func(c change) bool {
 		return p.led.Refs[c.ref] == c.sha || c.sha != "" && p.refused[c.ref] == c.sha
 	})
-	if len(cs) == 0 && !renew {
+	if len(cs) == 0 {
 		return s
 	}
 	ctx, stop := context.WithTimeout(ctx, saveTime)

@@ -31,6 +31,8 @@ type ledger struct {
 	// Tips are the last commits that we tried to make the branch's: one of them on
 	// the remote is ours, however late the push that brought it was done there.
 	Tips []string `json:"tips,omitempty"`
+	// Sent are the last states that we pushed or tried to, by commit.
+	Sent []string `json:"sent,omitempty"`
 	// Foreign is the branch's commit on the remote that is none of ours.
 	Foreign string `json:"foreign,omitempty"`
 	// Replaced are the commits kept because the agent rewrote its branch, oldest first.
@@ -83,6 +85,10 @@ func (p *Publisher) load() error {
 		return fmt.Errorf("read what the remote has: %s is not complete", p.ledgerFile())
 	}
 	p.led = &l
+	p.pulse.sending(l.Sent...)
+	if l.Lost {
+		p.pulse.lose(l.State.Lease)
+	}
 	return nil
 }
 
@@ -122,7 +128,7 @@ func (p *Publisher) outbox() git.Repo {
 const signer = "sandbox-agent"
 
 // record makes the commit of a state. It has no parent: a task of thousand
-// renewals leaves one commit on the remote.
+// saves leaves one commit on the remote.
 func (p *Publisher) record(ctx context.Context, s *workorder.State) (string, error) {
 	b, err := s.Encode()
 	if err != nil {
@@ -147,9 +153,9 @@ func (p *Publisher) record(ctx context.Context, s *workorder.State) (string, err
 	return string(bytes.TrimSpace(commit)), nil
 }
 
-// readState reads the state that a commit of the mirror holds.
-func (p *Publisher) readState(ctx context.Context, commit string) (*workorder.State, error) {
-	out, err := p.Mirror().Output(ctx, "cat-file", "blob", commit+":"+workorder.StateFile)
+// readState reads the state that a commit of a repository of ours holds.
+func (p *Publisher) readState(ctx context.Context, r git.Repo, commit string) (*workorder.State, error) {
+	out, err := r.Output(ctx, "cat-file", "blob", commit+":"+workorder.StateFile)
 	if err != nil {
 		return nil, fmt.Errorf("read task state: %w", err)
 	}
@@ -187,7 +193,7 @@ func (p *Publisher) lease() *workorder.Lease {
 	}
 }
 
-// renewal is the time between two renewals of the lease.
+// renewal is the time between two signs of life.
 func (p *Publisher) renewal() time.Duration {
 	return min(p.Order.CheckpointInterval(), workorder.LeaseRenewal)
 }
