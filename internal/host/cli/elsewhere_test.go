@@ -42,6 +42,9 @@ func TestOtherEngine(t *testing.T) {
 	r.want(0, `"engine": "unix:///fake.sock"`, "ps", "--json")
 	r.fake.Details.Host = there.Details.Host
 	r.want(workorder.ExitBox, "unix:///fake.sock was fake, and is another now", "result", tid)
+	// Old engines share the id with the other ones of their machine.
+	r.fake.Details.ID, r.fake.Details.RootDir = there.Details.ID, "/second"
+	r.want(workorder.ExitBox, "unix:///fake.sock was fake, and is fake /second now", "result", tid)
 	if rec, err := store.New(r.state).Load(tid); err != nil || rec.Collected {
 		t.Errorf("%+v, %v", rec, err)
 	}

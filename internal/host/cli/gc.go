@@ -57,7 +57,7 @@ type collector struct {
 	st      *store.Store
 	be      *Backend
 	l       *launch.Launcher
-	engine  string // its id
+	engine  string // its identity
 	actions []gcAction
 	errs    []error
 }
@@ -80,7 +80,7 @@ func (a *App) runGc(ctx context.Context, o *gcOptions) error {
 	if err != nil {
 		return err
 	}
-	c.engine = info.ID
+	c.engine = info.Identity()
 	byTask := map[string][]engine.Box{}
 	for _, b := range boxes {
 		byTask[b.Labels[workorder.LabelTask]] = append(byTask[b.Labels[workorder.LabelTask]], b)

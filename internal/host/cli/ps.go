@@ -145,7 +145,7 @@ func age(d time.Duration) string {
 
 // present is what `ps` knows of the engine.
 type present struct {
-	id    string
+	id    string // the engine's identity
 	boxes map[boxKey]boxState
 }
 
@@ -171,7 +171,7 @@ func (a *App) boxes(ctx context.Context, st *store.Store) (*present, error) {
 		s.step, s.ended = lastEvents(ctx, be.Engine, b.ID)
 		m[boxKey{b.Labels[workorder.LabelTask], b.Labels[workorder.LabelAttempt]}] = s
 	}
-	return &present{info.ID, m}, nil
+	return &present{info.Identity(), m}, nil
 }
 
 // boxKey names the box of an attempt.

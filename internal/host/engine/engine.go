@@ -111,6 +111,16 @@ type Info struct {
 	Rootless bool
 }
 
+// Identity tells one engine from another, whatever address it is reached at; empty:
+// the engine does not tell. Old ones (20.10) keep their id in the machine's
+// /etc/docker, where all engines of the machine share it: the data root is their own.
+func (i Info) Identity() string {
+	if i.ID == "" {
+		return ""
+	}
+	return strings.TrimSpace(i.ID + " " + i.RootDir)
+}
+
 // HasFuse reports whether a box can have /dev/fuse: the virtual machines of
 // desktop engines have the device; of a remote engine nothing is known, and naming
 // a device that is missing would end the start.

@@ -77,7 +77,7 @@ func (l *Launcher) box(ctx context.Context, rec *store.Record) (*engine.Box, err
 		return box, err
 	}
 	info, err := l.Engine.Info(ctx)
-	if err == nil && rec.Elsewhere(info.ID) {
+	if err == nil && rec.Elsewhere(info.Identity()) {
 		err = elsewhere(rec, info)
 	}
 	return nil, err
@@ -90,7 +90,7 @@ var ErrElsewhere = errors.New("its box is on another engine")
 func elsewhere(rec *store.Record, here engine.Info) error {
 	where, hint := rec.Engine+", and this is "+here.Host, "set DOCKER_HOST="+rec.Engine+", or take its context with `docker context use`"
 	if rec.Engine == here.Host {
-		where = fmt.Sprintf("%s was %s, and is %s now", here.Host, rec.EngineID, here.ID)
+		where = fmt.Sprintf("%s was %s, and is %s now", here.Host, rec.EngineID, here.Identity())
 		hint = "do it where that engine is (on another machine with the same state folder?)"
 	}
 	return fault.New(workorder.ExitBox, fmt.Errorf("task %s: %w: %s", rec.TaskID, ErrElsewhere, where),

@@ -231,7 +231,7 @@ func (l *Launcher) ground(ctx context.Context, job *Job, rec *store.Record) (inf
 		return nil
 	})
 	o.MTU = outerMTU(info)
-	rec.Engine, rec.EngineID, rec.Host.EngineVersion, rec.Host.CgroupVersion = info.Host, info.ID, info.Version, info.CgroupVersion
+	rec.Engine, rec.EngineID, rec.Host.EngineVersion, rec.Host.CgroupVersion = info.Host, info.Identity(), info.Version, info.CgroupVersion
 	return info, err
 }
 

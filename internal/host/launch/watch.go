@@ -188,7 +188,7 @@ func (l *Launcher) outOfReach(ctx context.Context, rec *store.Record, here []eng
 	}
 	for _, a := range rec.Attempts() {
 		open := a.ID == rec.AttemptID && !rec.Collected || a.Unsure
-		if !open && !a.Keep || !a.Elsewhere(info.ID) ||
+		if !open && !a.Keep || !a.Elsewhere(info.Identity()) ||
 			slices.ContainsFunc(here, func(b engine.Box) bool { return b.Labels[workorder.LabelAttempt] == a.ID }) {
 			continue
 		}

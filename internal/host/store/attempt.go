@@ -86,13 +86,13 @@ func (r *Record) as() Attempt {
 }
 
 // Elsewhere reports whether the attempt's box was made on another engine than the
-// one of that id. False where that is not known: records of older versions name none.
-func (a Attempt) Elsewhere(engineID string) bool {
-	return a.Box != "" && a.EngineID != "" && engineID != "" && a.EngineID != engineID
+// one of that identity. False where that is not known: records of older versions name none.
+func (a Attempt) Elsewhere(engine string) bool {
+	return a.Box != "" && a.EngineID != "" && engine != "" && a.EngineID != engine
 }
 
 // Elsewhere is that of the last attempt.
-func (r *Record) Elsewhere(engineID string) bool { return r.as().Elsewhere(engineID) }
+func (r *Record) Elsewhere(engine string) bool { return r.as().Elsewhere(engine) }
 
 // stays are the names in a task's folder that belong to the task and not to an attempt.
 var stays = map[string]bool{

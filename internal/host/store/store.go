@@ -54,7 +54,7 @@ type Record struct {
 	// Box is the container's name; empty until one is about to be made.
 	Box    string `json:"box,omitempty"`
 	Engine string `json:"engine,omitempty"` // where that engine is reached
-	// EngineID is what the engine calls itself, at whatever address. Empty: not known.
+	// EngineID is the engine's identity, at whatever address. Empty: not known.
 	EngineID string `json:"engine_id,omitempty"`
 	// Unsure says that a box may live though the attempt is over: the engine went
 	// away while it was being started.
