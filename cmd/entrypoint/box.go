@@ -142,6 +142,7 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 		return nil, err
 	}
 	repo := newRepository(log, env, p, space, emit, mask.String)
+	repo.pub.Usage = func() workorder.Usage { return rec.Result().Usage }
 	t.cfg.Changed = repo.changed
 	return &boot.Box{
 		Order: o, Rec: rec, Log: log, Space: space, Task: t, Engine: eng,

@@ -146,3 +146,31 @@ func TestContinueFromNothingAndAdditions(t *testing.T) {
 		}
 	}
 }
+
+// What an attempt has cost is on the remote while it runs, and what the host heard
+// of a box that vanished counts where that is more.
+func TestCostOfAttempts(t *testing.T) {
+	t.Parallel()
+	srv := gittest.New(t, token)
+	srv.Create(t, "r.git", nil)
+	f := newBox(t, srv, workorder.ModeCreate)
+	f.Usage = func() workorder.Usage { return workorder.Usage{CostUSD: new(0.5)} }
+	f.start(t)
+	f.write(t, "a", "1")
+	k := f.Keep(t.Context(), KeepOptions{})
+	k.Begin()
+	eventually(t, "the cost on the remote", func() bool { s := f.state(t); return s.SpentUSD() == 0.5 })
+	k.Stop(t.Context())
+	for _, known := range []float64{0.2, 0.75} {
+		n := newBox(t, srv, workorder.ModeContinue)
+		n.Order.Ended = []string{f.Order.AttemptID}
+		n.Order.SpentUSDByAttempt = map[string]float64{f.Order.AttemptID: known}
+		c, _ := n.start(t)
+		if got, want := c.State.SpentUSD(), max(0.5, known); got != want {
+			t.Errorf("the task has cost $%g, want $%g", got, want)
+		}
+		if err := n.Release(t.Context(), ended(workorder.StatusError)(nil, "")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

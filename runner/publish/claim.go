@@ -266,7 +266,15 @@ func (p *Publisher) origin(ctx context.Context, s *workorder.State, base, head s
 func (p *Publisher) enrol(s *workorder.State, now time.Time) {
 	id := p.Order.AttemptID
 	for i := range s.Attempts {
-		if a := &s.Attempts[i]; a.Status == "" && a.ID != id {
+		a := &s.Attempts[i]
+		if a.ID == id {
+			continue
+		}
+		// A box that vanished told the remote less than the host has heard of it.
+		if usd, ok := p.Order.SpentUSDByAttempt[a.ID]; ok && (a.Usage.CostUSD == nil || *a.Usage.CostUSD < usd) {
+			a.Usage.CostUSD = &usd
+		}
+		if a.Status == "" {
 			a.Status, a.EndedBy, a.EndedAt = workorder.StatusLost, workorder.ByHost, now
 			a.Reason = "the box vanished: it gave no sign of life any more"
 		}

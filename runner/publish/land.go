@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -52,6 +53,9 @@ type work struct {
 	at   string // HEAD; "": an unborn branch
 	// more are commits outside of head, by the ref that keeps them.
 	more []change
+	// names are the agent's names for them, by ref; cut: there are more than we keep.
+	names map[string]string
+	cut   bool
 }
 
 // Land pushes the task's branch, what the agent committed elsewhere, and the state, in
@@ -75,7 +79,8 @@ func (p *Publisher) Land(ctx context.Context, base, bundlePath string, end func(
 		return l
 	}
 	branch := workorder.BranchRef(p.branch())
-	keep := w.more // what is to be on the remote, or else in the bundle
+	aside := append(p.kept(), w.more...)
+	keep := aside // what is to be on the remote, or else in the bundle
 	if len(l.Commits) > 0 {
 		l.Warnings = append(l.Warnings, p.gitlinks(local, p.outbox(), base, w.head)...)
 		keep = append([]change{{branch, w.head}}, keep...)
@@ -84,18 +89,33 @@ func (p *Publisher) Land(ctx context.Context, base, bundlePath string, end func(
 	p.live(ctx)     // a push may take minutes, in rescue, too
 	err = p.deliver(ctx, w, &l, end)
 	l.Checkpoint = p.led.Checkpoint
-	if err == nil {
-		if p.led.State.Lease == nil {
-			p.fade(ctx)
+	if err == nil && p.led.State.Lease == nil {
+		p.fade(ctx)
+	}
+	there := map[string]string{}
+	for ref, sha := range p.led.Refs {
+		there[sha] = ref
+	}
+	aside = slices.DeleteFunc(aside, func(c change) bool {
+		ref, arrived := there[c.sha]
+		if name := w.names[c.ref]; arrived && name != "" {
+			l.Warnings = append(l.Warnings, fmt.Sprintf("the agent also committed to %s, which is not part of %s; it is kept as %s", name, p.branch(), ref))
 		}
-		return l
+		return arrived
+	})
+	landed := err == nil
+	if landed {
+		if keep = aside; len(keep) == 0 {
+			return l
+		}
+		err = fmt.Errorf("%d of the agent's other branches, tags and stashes could not be kept on the remote", len(keep))
 	}
 	switch {
 	case len(keep) == 0:
 		// No work is at stake, and the lease runs out by itself.
 		l.Warnings = append(l.Warnings, "what the remote has of the task is not up to date: "+err.Error())
 		return l
-	case len(l.Commits) == 0:
+	case landed || len(l.Commits) == 0:
 		l.Warnings = append(l.Warnings, err.Error())
 	default:
 		l.Err = err
@@ -104,6 +124,11 @@ func (p *Publisher) Land(ctx context.Context, base, bundlePath string, end func(
 		l.Err = errors.Join(l.Err, berr)
 	} else {
 		l.Bundle = bundlePath
+		for _, c := range aside {
+			if name := w.names[c.ref]; name != "" {
+				l.Warnings = append(l.Warnings, fmt.Sprintf("the agent also committed to %s, which is not part of %s; it is kept in the bundle", name, p.branch()))
+			}
+		}
 	}
 	return l
 }
@@ -134,10 +159,10 @@ func (p *Publisher) gather(ctx context.Context, base string, l *Landed) (work, e
 	return w, nil
 }
 
-// edit is what the landing makes of the state.
+// edit is what the landing makes of the state; nil: the attempt goes on.
 func (p *Publisher) edit(l *Landed, end func([]workorder.Commit, string) workorder.Attempt) func(*workorder.State) {
 	if end == nil {
-		return p.renewed
+		return nil
 	}
 	a := end(l.Commits, l.Head)
 	return func(s *workorder.State) { p.ended(s, a) }
@@ -154,10 +179,7 @@ func (p *Publisher) deliver(ctx context.Context, w work, l *Landed, end func([]w
 	}
 	cs := p.kept()
 	for _, c := range w.more {
-		var err error
-		if cs, err = p.moved(ctx, cs, c); err != nil {
-			return err
-		}
+		cs = p.aside(ctx, cs, c)
 	}
 	cs, err := p.move(ctx, cs, w.head)
 	if err != nil {
@@ -166,7 +188,7 @@ func (p *Publisher) deliver(ctx context.Context, w work, l *Landed, end func([]w
 	foreign := p.led.Foreign != ""
 	if !foreign {
 		all := cs
-		if p.led.Committed {
+		if p.led.Committed && !w.cut {
 			// Nothing of it is elsewhere than in what is pushed here.
 			all = append(slices.Clone(cs), change{workorder.CheckpointRef(p.Order.TaskID), ""})
 		}
@@ -193,11 +215,8 @@ func (p *Publisher) deliver(ctx context.Context, w work, l *Landed, end func([]w
 	err = &git.Error{Verb: "push", Kind: git.KindRejected, Err: errors.Join(
 		fmt.Errorf("the remote %s has a %s with other commits, or refuses it; it was left as it is", p.Order.Repo, p.branch()), err)}
 	beside := workorder.KeptRef(p.Order.TaskID, p.branch())
-	cs, kerr := p.moved(ctx, slices.DeleteFunc(cs, func(c change) bool { return c.ref == branch }), change{beside, w.head})
-	if kerr == nil {
-		kerr = p.tries(ctx, cs, p.renewed)
-	}
-	if kerr != nil {
+	cs = p.aside(ctx, slices.DeleteFunc(cs, func(c change) bool { return c.ref == branch }), change{beside, w.head})
+	if kerr := p.tries(ctx, cs, nil); kerr != nil {
 		return errors.Join(err, kerr)
 	}
 	l.Warnings = append(l.Warnings, fmt.Sprintf("the commits of %s are kept on the remote as %s", p.branch(), beside))
@@ -205,7 +224,7 @@ func (p *Publisher) deliver(ctx context.Context, w work, l *Landed, end func([]w
 }
 
 // tries pushes; a remote that is away for a moment is asked again.
-func (p *Publisher) tries(ctx context.Context, cs []change, edit func(*workorder.State)) error {
+func (p *Publisher) tries(ctx context.Context, cs []change, end func(*workorder.State)) error {
 	var err error
 	for try := range pushTries {
 		if try > 0 {
@@ -216,7 +235,7 @@ func (p *Publisher) tries(ctx context.Context, cs []change, edit func(*workorder
 			}
 		}
 		start := time.Now()
-		if err = p.push(ctx, cs, nil, edit); err == nil {
+		if err = p.pushAll(ctx, cs, nil, end); err == nil {
 			p.said(cs, start)
 			return nil
 		}
@@ -320,12 +339,13 @@ func (p *Publisher) find(ctx context.Context, base string) (work, []string, erro
 		w.head, others = others[0].sha, nil
 	}
 	if len(others) > maxRefs {
-		warnings = append(warnings, fmt.Sprintf("the agent made more than %d branches and tags beside the task's; the first %d are kept", maxRefs, maxRefs))
-		others = others[:maxRefs]
+		warnings = append(warnings, fmt.Sprintf("the agent made %d branches, tags and stashes beside the task's branch; %d of them are kept, and the checkpoint stays", len(others), maxRefs))
+		others, w.cut = others[:maxRefs], true
 	}
+	w.names = map[string]string{}
 	for _, o := range others {
 		keep := workorder.KeptRef(p.Order.TaskID, o.ref)
-		warnings = append(warnings, fmt.Sprintf("the agent also committed to %s, which is not part of %s; it is kept as %s", o.ref, p.branch(), keep))
+		w.names[keep] = o.ref
 		w.more = append(w.more, change{keep, o.sha})
 	}
 	return w, warnings, nil
@@ -335,12 +355,12 @@ func (p *Publisher) find(ctx context.Context, base string) (work, []string, erro
 // are neither part of the base nor of head.
 func (p *Publisher) others(ctx context.Context, base, head, at string) ([]change, error) {
 	// Tags and the stash hold work, too.
-	out, err := p.tree().Output(ctx, "for-each-ref", fmt.Sprintf("--count=%d", maxRefs+1), "--no-merged="+head,
+	out, err := p.tree().Output(ctx, "for-each-ref", "--no-merged="+head,
 		"--format=%(if)%(*objectname)%(then)%(*objectname)%(else)%(objectname)%(end) %(refname)", "refs/heads/", "refs/tags/", "refs/stash")
 	if err != nil {
 		return nil, err
 	}
-	remote, err := p.Mirror().Output(ctx, "for-each-ref", "--format=%(if)%(*objectname)%(then)%(*objectname)%(else)%(objectname)%(end) %(refname)")
+	remote, err := p.Mirror().Output(ctx, "for-each-ref", "--format=%(if)%(*objectname)%(then)%(*objectname)%(else)%(objectname)%(end) %(refname)", "refs/heads/", "refs/tags/")
 	if err != nil {
 		return nil, err
 	}
@@ -357,20 +377,49 @@ func (p *Publisher) others(ctx context.Context, base, head, at string) ([]change
 			refs = append(refs, change{name, sha})
 		}
 	}
-	for line := range strings.Lines(string(out)) {
-		line = strings.TrimSpace(line)
-		if sha, name, _ := strings.Cut(line, " "); !known[line] {
-			add(strings.TrimPrefix(strings.TrimPrefix(name, "refs/heads/"), "refs/"), sha)
-		}
-	}
-	if at != "" && at != head {
+	if at != "" && at != head { // first: it counts most where there are too many
 		if in, err := p.tree().IsAncestor(ctx, at, head); err != nil {
 			return nil, err
 		} else if !in {
 			add("HEAD", at)
 		}
 	}
-	return refs, nil
+	stash := false
+	for line := range strings.Lines(string(out)) {
+		line = strings.TrimSpace(line)
+		if sha, name, _ := strings.Cut(line, " "); !known[line] {
+			add(ownName(name), sha)
+			stash = stash || name == "refs/stash"
+		}
+	}
+	if !stash {
+		return refs, nil
+	}
+	entries, err := p.tree().Output(ctx, "rev-list", "--walk-reflogs", "--max-count="+strconv.Itoa(maxRefs), "refs/stash", "--")
+	for line := range strings.Lines(string(entries)) {
+		if sha := strings.TrimSpace(line); git.ValidSHA(sha) {
+			add("stash-"+sha[:12], sha)
+		}
+	}
+	return refs, err
+}
+
+// ownName is the name under which a ref of the agent's is kept. A branch that is
+// called like something else that is kept gets a prefix.
+func ownName(ref string) string {
+	branch, ok := strings.CutPrefix(ref, "refs/heads/")
+	if !ok {
+		return strings.TrimPrefix(ref, "refs/") // tags/x, stash
+	}
+	for _, prefix := range []string{"tags/", "branch/", "stash-", "replaced-", "bundle-", "unpushed-", "checkpoint-", "also-"} {
+		if strings.HasPrefix(branch, prefix) {
+			return "branch/" + branch
+		}
+	}
+	if branch == "stash" || branch == "HEAD" {
+		return "branch/" + branch
+	}
+	return branch
 }
 
 // gitlinks warns of repositories that the agent made inside the work tree: only

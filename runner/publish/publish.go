@@ -41,6 +41,8 @@ type Publisher struct {
 	Emit      func(workorder.Event)
 	// Bundle is a file of commits that an earlier attempt could not push; "": none.
 	Bundle string
+	// Usage is what the agent has used so far; nil: it is not known.
+	Usage func() workorder.Usage
 	// Clean masks secrets in what the task's state tells; nil: there are none.
 	Clean func(string) string
 
@@ -50,9 +52,11 @@ type Publisher struct {
 	led    *ledger
 	synced string // the agent's index as it was when ours had all its paths
 	last   snapped
-	// refused are the changes that the remote refused while the agent worked: they
-	// are not tried again before the landing.
-	refused map[string]string
+	// refused are the changes that the remote refused while the agent worked, by ref.
+	refused map[string]refusal
+	// alone: a push with everything in it failed, so what counts most goes alone.
+	alone  bool
+	jotted sync.Once // that the ledger cannot be written was said
 }
 
 func (p *Publisher) mirrorDir() string { return filepath.Join(p.Dir, "mirror.git") }

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -80,9 +81,20 @@ func (p *Publisher) push(ctx context.Context, cs []change, cp *workorder.Checkpo
 	cs = slices.DeleteFunc(slices.Clone(cs), func(c change) bool { return led.Refs[c.ref] == c.sha })
 	next := copyState(led.State)
 	edit(next)
+	if led.Apart && next.Lease == nil && len(cs) > 0 {
+		// The end goes last: where the rest does not arrive, the attempt is not over.
+		if err := p.push(ctx, cs, cp, p.renewed); err != nil {
+			return err
+		}
+		return p.push(ctx, nil, nil, edit)
+	}
 	commit, err := p.record(ctx, next)
 	if err != nil {
-		return err
+		// There is no room for it. What the remote has fences as well, and the work counts more.
+		if commit = led.Refs[workorder.StateRef(p.Order.TaskID)]; commit == "" || len(cs) == 0 {
+			return err
+		}
+		next = led.State
 	}
 	state := change{workorder.StateRef(p.Order.TaskID), commit}
 	led.Pending = &aim{State: next, Refs: map[string]string{state.ref: commit}, Checkpoint: cp}
@@ -93,9 +105,7 @@ func (p *Publisher) push(ctx context.Context, cs []change, cp *workorder.Checkpo
 			led.Tips = append(led.Tips[max(0, len(led.Tips)-maxTips+1):], c.sha)
 		}
 	}
-	if err := p.store(); err != nil {
-		return err
-	}
+	p.jot()
 	var refused map[string]string
 	switch {
 	case !led.Apart:
@@ -115,7 +125,7 @@ func (p *Publisher) push(ctx context.Context, cs []change, cp *workorder.Checkpo
 	case err == nil:
 		p.adopt(led.Pending.Refs)
 		led.Pending = nil
-		return p.store()
+		p.jot()
 	case len(refused) > 0:
 		if rerr := p.reconcile(ctx); rerr != nil {
 			return rerr
@@ -170,7 +180,7 @@ func (p *Publisher) reconcile(ctx context.Context) error {
 		now[ref] = seen[ref]
 	}
 	maps.Copy(now, seen)
-	if at := seen[branch]; at != "" && at != led.Refs[branch] && !slices.Contains(led.Tips, at) {
+	if at := seen[branch]; at != "" && at != led.Refs[branch] && !p.ourTip(ctx, at) {
 		led.Foreign = at
 		delete(now, branch)
 	} else {
@@ -178,7 +188,18 @@ func (p *Publisher) reconcile(ctx context.Context) error {
 	}
 	p.adopt(now)
 	led.Pending = nil
-	return p.store()
+	p.jot()
+	return nil
+}
+
+// ourTip reports whether a commit of the branch on the remote is ours: one that we
+// sent, or part of what we send. The ledger may be older than our last push, on a disk that is full.
+func (p *Publisher) ourTip(ctx context.Context, at string) bool {
+	if slices.Contains(p.led.Tips, at) || len(p.led.Tips) == 0 {
+		return len(p.led.Tips) > 0
+	}
+	in, err := p.outbox().IsAncestor(ctx, at, p.led.Tips[len(p.led.Tips)-1])
+	return err == nil && in
 }
 
 // sending notes a state that may be on the remote from now on.
@@ -211,15 +232,19 @@ func (p *Publisher) unexpected(ctx context.Context, sha string) error {
 func (p *Publisher) forfeit(by *workorder.Lease) error {
 	if !p.led.Lost {
 		p.led.Lost, p.led.State.Lease, p.led.Pending = true, by, nil
-		if err := p.store(); err != nil {
-			return err
-		}
+		p.jot()
 	}
 	return p.held(by)
 }
 
-// renewed renews the lease in a state.
-func (p *Publisher) renewed(s *workorder.State) { s.Lease = p.lease() }
+// renewed renews the lease in a state, and what our attempt has used so far: a box
+// that vanishes has been paid for, too.
+func (p *Publisher) renewed(s *workorder.State) {
+	s.Lease = p.lease()
+	if a := s.Find(p.Order.AttemptID); a != nil && p.Usage != nil {
+		a.Usage = p.Usage()
+	}
+}
 
 // move adds what it takes to bring the branch to head: nothing where it is
 // there or would be a branch without work, and what it replaces is kept.
@@ -248,7 +273,10 @@ func (p *Publisher) moved(ctx context.Context, cs []change, c change) ([]change,
 	}
 	if p.outbox().Run(ctx, "cat-file", "-e", was+"^{commit}") != nil {
 		// The agent's own copy is gone for good; the remote has it still.
-		if err := p.Refresh(ctx); err != nil {
+		fetch, cancel := context.WithTimeout(ctx, askTime)
+		err := p.Refresh(fetch)
+		cancel()
+		if err != nil {
 			return cs, err
 		}
 	}
@@ -268,6 +296,96 @@ func (p *Publisher) moved(ctx context.Context, cs []change, c change) ([]change,
 		led.Replaced = led.Replaced[1:]
 	}
 	return append(cs, c), nil
+}
+
+// aside adds what is kept beside the branch. What can be said of nothing on the
+// remote, or goes by a name that is taken, gets a name with its id: it never stands in the branch's way.
+func (p *Publisher) aside(ctx context.Context, cs []change, c change) []change {
+	taken := func(o change) bool { return o.ref == c.ref && o.sha != c.sha }
+	if slices.Contains(cs, c) {
+		return cs
+	}
+	if !slices.ContainsFunc(cs, taken) {
+		if more, err := p.moved(ctx, cs, c); err == nil {
+			return more
+		}
+	}
+	return append(cs, change{workorder.KeptRef(p.Order.TaskID, "also-"+c.sha[:12]), c.sha})
+}
+
+// pushAll pushes everything in one step. Where that fails, for whatever reason, the
+// branch, the checkpoint and the state go alone, and then the rest, each ref for
+// itself: a *refusedError says what of the rest did not arrive. end is how the
+// attempt ends, nil: it does not.
+func (p *Publisher) pushAll(ctx context.Context, cs []change, cp *workorder.Checkpoint, end func(*workorder.State)) error {
+	edit := p.renewed
+	if end != nil {
+		edit = end
+	}
+	var core, rest []change
+	for _, c := range cs {
+		switch {
+		case strings.HasPrefix(c.ref, workorder.KeptRef(p.Order.TaskID, "")) && p.led.Refs[c.ref] != c.sha:
+			rest = append(rest, c)
+		default:
+			core = append(core, c)
+		}
+	}
+	if len(rest) == 0 || !p.alone {
+		err := p.push(ctx, cs, cp, edit)
+		p.alone = len(rest) > 0 && err != nil
+		var held *HeldError
+		if k := git.KindOf(err); !p.alone || errors.As(err, &held) || k == git.KindAuth || k == git.KindUnreachable || ctx.Err() != nil {
+			return err
+		}
+	}
+	if err := p.push(ctx, core, cp, p.renewed); err != nil {
+		return err
+	}
+	if err := p.pushKept(ctx, rest); err != nil {
+		return err
+	}
+	p.alone = false
+	if end == nil {
+		return nil
+	}
+	return p.push(ctx, nil, nil, end)
+}
+
+// pushKept pushes refs beside the branch, each for itself. Another box's are safe:
+// each is moved only from where we believe it to be.
+func (p *Publisher) pushKept(ctx context.Context, cs []change) error {
+	cs = slices.DeleteFunc(cs, func(c change) bool { return p.led.Refs[c.ref] == c.sha })
+	if len(cs) == 0 {
+		return nil
+	}
+	p.led.Pending = &aim{State: p.led.State, Refs: map[string]string{}}
+	for _, c := range cs {
+		p.led.Pending.Refs[c.ref] = c.sha
+	}
+	p.jot()
+	why, err := p.send(ctx, cs, false)
+	if err == nil {
+		p.adopt(p.led.Pending.Refs)
+		p.led.Pending = nil
+		p.jot()
+		return nil
+	}
+	if rerr := p.reconcile(ctx); rerr != nil {
+		return rerr
+	}
+	missing := map[string]string{}
+	for _, c := range cs {
+		if p.led.Refs[c.ref] != c.sha {
+			if missing[c.ref] = why[c.ref]; why[c.ref] == "" {
+				missing[c.ref] = err.Error()
+			}
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return &refusedError{why: missing, err: &git.Error{Verb: "push", Kind: git.KindRejected, Err: err}}
 }
 
 // maxReplaced bounds the commits that are kept though the agent rewrote them: an
@@ -290,7 +408,7 @@ func (p *Publisher) kept() (cs []change) {
 func (p *Publisher) said(cs []change, start time.Time) {
 	for _, c := range cs {
 		switch {
-		case c.sha == "":
+		case c.sha == "" || p.led.Refs[c.ref] != c.sha:
 		case c.ref == workorder.CheckpointRef(p.Order.TaskID):
 			p.Emit(workorder.Event{Type: workorder.EventCheckpoint, Name: c.ref, Status: "ok", Text: c.sha, DurationMS: time.Since(start).Milliseconds()})
 		default:

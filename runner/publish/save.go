@@ -44,7 +44,7 @@ func (p *Publisher) save(ctx context.Context, checkpoint bool) (s saved) {
 	}
 	s.snapErr = errors.Join(err, elsewhere)
 	cs = slices.DeleteFunc(cs, func(c change) bool {
-		return p.led.Refs[c.ref] == c.sha || c.sha != "" && p.refused[c.ref] == c.sha
+		return p.led.Refs[c.ref] == c.sha || p.waits(c)
 	})
 	if len(cs) == 0 {
 		return s
@@ -78,9 +78,7 @@ func (p *Publisher) commits(ctx context.Context, s *saved, cs *[]change) (at str
 func (p *Publisher) beside(ctx context.Context, cs []change, head string) ([]change, error) {
 	others, err := p.others(ctx, p.led.State.BaseSHA, head, head)
 	for _, o := range others[:min(len(others), maxRefs)] {
-		if cs, err = p.moved(ctx, cs, change{workorder.KeptRef(p.Order.TaskID, o.ref), o.sha}); err != nil {
-			break
-		}
+		cs = p.aside(ctx, cs, change{workorder.KeptRef(p.Order.TaskID, o.ref), o.sha})
 	}
 	return cs, err
 }
@@ -122,7 +120,8 @@ func (p *Publisher) checkpoint(ctx context.Context, at string, s *saved, cs *[]c
 
 // onBranch reports whether what HEAD has is what the branch gets.
 func (p *Publisher) onBranch(at, head string) bool {
-	return at == head && p.led.Foreign == "" && p.refused[workorder.BranchRef(p.branch())] == ""
+	_, refused := p.refused[workorder.BranchRef(p.branch())]
+	return at == head && p.led.Foreign == "" && !refused
 }
 
 // snapped is the last snapshot that became a commit.
@@ -131,9 +130,50 @@ type snapped struct {
 	made               time.Time
 }
 
-// pushRest pushes, and where the remote refuses some refs for good, the others without them.
+// refusal is a change that the remote did not take. A hook may have a bad moment:
+// it is tried again, ever more rarely.
+type refusal struct {
+	sha   string
+	pause time.Duration
+	until time.Time
+}
+
+const (
+	refusedFirst = 2 * time.Second
+	refusedMost  = 10 * time.Minute
+)
+
+// refuse notes what was refused of cs and returns the rest of it.
+func (p *Publisher) refuse(e *refusedError, cs []change) []change {
+	if p.refused == nil {
+		p.refused = map[string]refusal{}
+	}
+	return slices.DeleteFunc(slices.Clone(cs), func(c change) bool {
+		if _, not := e.why[c.ref]; !not {
+			return false
+		}
+		r := p.refused[c.ref]
+		r.sha, r.pause = c.sha, min(max(2*r.pause, refusedFirst), refusedMost)
+		r.until = time.Now().Add(r.pause)
+		p.refused[c.ref] = r
+		return true
+	})
+}
+
+// waits reports whether a change was refused so lately that it is not tried again.
+func (p *Publisher) waits(c change) bool {
+	r := p.refused[c.ref]
+	return c.sha != "" && r.sha == c.sha && time.Now().Before(r.until)
+}
+
+// pushRest pushes, and where the remote refuses some refs, the others without them.
 func (p *Publisher) pushRest(ctx context.Context, cs []change, cp *workorder.Checkpoint, start time.Time) error {
-	err := p.push(ctx, cs, cp, p.renewed)
+	err := p.pushAll(ctx, cs, cp, nil)
+	for ref, r := range p.refused {
+		if p.led.Refs[ref] == r.sha {
+			delete(p.refused, ref)
+		}
+	}
 	var refused *refusedError
 	if !errors.As(err, &refused) {
 		if err == nil {
@@ -141,26 +181,18 @@ func (p *Publisher) pushRest(ctx context.Context, cs []change, cp *workorder.Che
 		}
 		return err
 	}
-	branch := workorder.BranchRef(p.branch())
-	rest := slices.DeleteFunc(slices.Clone(cs), func(c change) bool {
-		if _, not := refused.why[c.ref]; !not {
-			return false
-		}
-		if p.refused == nil {
-			p.refused = map[string]string{}
-		}
-		p.refused[c.ref] = c.sha
-		return true
-	})
-	if p.refused[branch] != "" || p.led.Foreign != "" {
+	rest := p.refuse(refused, cs)
+	if _, not := p.refused[workorder.BranchRef(p.branch())]; not || p.led.Foreign != "" {
 		// What the branch cannot take stays in the checkpoint.
 		rest = slices.DeleteFunc(rest, func(c change) bool { return c.sha == "" && c.ref == workorder.CheckpointRef(p.Order.TaskID) })
 	}
 	if len(rest) == len(cs) {
 		return err // the state itself, by somebody who is at it now: the next try sees clearer
 	}
-	if again := p.push(ctx, rest, cp, p.renewed); again != nil {
-		return errors.Join(err, again)
+	if slices.ContainsFunc(rest, func(c change) bool { return p.led.Refs[c.ref] != c.sha }) {
+		if again := p.pushAll(ctx, rest, cp, nil); again != nil {
+			return errors.Join(err, again)
+		}
 	}
 	p.said(rest, start)
 	return p.refusal(refused)
@@ -175,7 +207,7 @@ func (p *Publisher) refusal(e *refusedError) error {
 	return &foreignError{fmt.Errorf("push to %s: %w", p.Order.Repo, e)}
 }
 
-// foreignError is a refusal that trying again soon cannot change; the rest was pushed.
+// foreignError is a refusal that is tried again in its own time, if at all; the rest was pushed.
 type foreignError struct{ err error }
 
 func (e *foreignError) Error() string { return e.err.Error() }

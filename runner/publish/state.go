@@ -108,6 +108,16 @@ func (p *Publisher) store() error {
 	return nil
 }
 
+// jot is store where work is at stake, which counts more than what we note of it: the
+// remote can be asked again.
+func (p *Publisher) jot() {
+	if err := p.store(); err != nil {
+		p.jotted.Do(func() {
+			p.Emit(workorder.Event{Type: workorder.EventWarning, Text: err.Error() + "; the work is pushed all the same"})
+		})
+	}
+}
+
 // branch is the task's branch. A continued task's is what the remote knows,
 // whatever the order calls it.
 func (p *Publisher) branch() string {
