@@ -395,13 +395,14 @@ func (p *Publisher) others(ctx context.Context, base, head, at string) ([]change
 	if !stash {
 		return refs, nil
 	}
-	entries, err := p.tree().Output(ctx, "rev-list", "--walk-reflogs", "--max-count="+strconv.Itoa(maxRefs), "refs/stash", "--")
+	// Without its log the top is all there is.
+	entries, _ := p.tree().Output(ctx, "rev-list", "--walk-reflogs", "--max-count="+strconv.Itoa(maxRefs), "refs/stash", "--")
 	for line := range strings.Lines(string(entries)) {
 		if sha := strings.TrimSpace(line); git.ValidSHA(sha) {
 			add("stash-"+sha[:12], sha)
 		}
 	}
-	return refs, err
+	return refs, nil
 }
 
 // ownName is the name under which a ref of the agent's is kept. A branch that is
