@@ -3,6 +3,7 @@ package publish
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
@@ -29,16 +30,20 @@ func (p *Publisher) unbundle(ctx context.Context) {
 	}
 }
 
-// bundled lists what the bundle had, by the name that it gets on the remote.
-func (p *Publisher) bundled(ctx context.Context) (map[string]string, error) {
+// landedBy is in the name of a ref of a bundle that has all of its attempt's work.
+const landedBy = "attempt-"
+
+// bundled lists what the bundle had, by the name that it gets on the remote, and the
+// number of the attempt of which it has everything; 0: none.
+func (p *Publisher) bundled(ctx context.Context) (refs map[string]string, all int, err error) {
 	if p.Bundle == "" {
-		return nil, nil
+		return nil, 0, nil
 	}
 	out, err := p.Mirror().Output(ctx, "for-each-ref", "--format=%(objectname) %(refname)", bundleHeads, bundleKept)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	refs := map[string]string{}
+	refs = map[string]string{}
 	for line := range strings.Lines(string(out)) {
 		f := strings.Fields(line)
 		if len(f) != 2 || !git.ValidSHA(f[0]) {
@@ -46,17 +51,19 @@ func (p *Publisher) bundled(ctx context.Context) (map[string]string, error) {
 		}
 		if name, ok := strings.CutPrefix(f[1], bundleHeads); ok {
 			refs[workorder.BranchRef(name)] = f[0]
+		} else if number, ok := strings.CutPrefix(f[1], bundleKept+landedBy); ok {
+			all, _ = strconv.Atoi(number) // another name says nothing
 		} else if name, ok := strings.CutPrefix(f[1], bundleKept); ok {
 			refs[workorder.TaskRefs(p.Order.TaskID)+name] = f[0]
 		}
 	}
-	return refs, nil
+	return refs, all, nil
 }
 
 // takeBundle makes what never reached the remote the start of this attempt: the
 // branch where it is ahead of the remote's, and beside the branch what is not.
 func (p *Publisher) takeBundle(ctx context.Context, v view, c *Claimed) error {
-	refs, err := p.bundled(ctx)
+	refs, all, err := p.bundled(ctx)
 	if err != nil {
 		return err
 	}
@@ -82,7 +89,7 @@ func (p *Publisher) takeBundle(ctx context.Context, v view, c *Claimed) error {
 		switch {
 		case ahead: // it has arrived since
 		case behind:
-			c.Head, c.Bundled = sha, true
+			c.Head, c.Bundled, c.bundleAll = sha, true, all
 		default:
 			kept := workorder.KeptRef(p.Order.TaskID, "bundle-"+sha[:12])
 			c.keep(kept, sha)

@@ -1,6 +1,8 @@
 package publish
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -172,5 +174,33 @@ func TestCostOfAttempts(t *testing.T) {
 		if err := n.Release(t.Context(), ended(workorder.StatusError)(nil, "")); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A bundle of an attempt that is older than the checkpoint does not have the checkpoint's work.
+func TestOldBundleDoesNotHideANewerCheckpoint(t *testing.T) {
+	t.Parallel()
+	srv := gittest.New(t, token)
+	srv.Create(t, "r.git", nil)
+	first := unpushed(t, srv)
+	// Another box went on without the bundle, and vanished.
+	second := newBox(t, srv, workorder.ModeContinue)
+	second.Order.Ended = []string{first.Order.AttemptID}
+	second.start(t)
+	second.write(t, "b", "newer\n")
+	if err := os.Remove(filepath.Join(second.Workspace, "a")); err != nil {
+		t.Fatal(err)
+	}
+	if s := second.save(t.Context(), true); s.pushErr != nil || s.snapErr != nil {
+		t.Fatalf("saved %+v", s)
+	}
+	f := next(t, first)
+	f.Order.Ended = append(f.Order.Ended, second.Order.AttemptID)
+	c, r := f.start(t)
+	if !c.Bundled || f.sh(t, "cat a") != "late\n" {
+		t.Errorf("claimed %+v, restored %+v", c, r)
+	}
+	if got := f.sh(t, "cat b"); got != "newer\n" || r.Checkpoint == "" {
+		t.Errorf("the checkpoint's work is gone: %q, restored %+v", got, r)
 	}
 }

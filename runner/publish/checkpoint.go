@@ -262,9 +262,12 @@ func stamp(path string) string {
 	return fmt.Sprint(st.ModTime().UnixNano(), st.Size(), st.Mode())
 }
 
+// madeBy is the trailer of a checkpoint with the number of the attempt that made it.
+const madeBy = "Attempt"
+
 // commitTree makes the commit of a snapshot. It lies in our own store, where the agent cannot lose it.
 func (p *Publisher) commitTree(ctx context.Context, tree, head string) (string, error) {
-	out, err := p.outbox().Output(ctx, "commit-tree", "-p", head, "-m", "Checkpoint of task "+p.Order.TaskID, tree)
+	out, err := p.outbox().Output(ctx, "commit-tree", "-p", head, "-m", fmt.Sprintf("Checkpoint of task %s\n\n%s: %d", p.Order.TaskID, madeBy, p.number()), tree)
 	if err != nil {
 		return "", fmt.Errorf("write checkpoint: %w", err)
 	}

@@ -26,9 +26,11 @@ type Claimed struct {
 	BaseSHA    string // the commit that the task started from
 	Head       string // where the branch is to start: the remote branch's head, or BaseSHA
 	Checkpoint string // commit to restore, "" for none
-	// Bundled says that Head comes from the bundle: it is younger than the checkpoint.
+	// Bundled says that Head comes from the bundle.
 	Bundled bool
-	kept    map[string]string // refs to push with the first save
+	// bundleAll is the attempt of which the bundle has everything, its checkpoints included.
+	bundleAll int
+	kept      map[string]string // refs to push with the first save
 }
 
 // What the remote may know of the task, against the order's mode.

@@ -449,6 +449,9 @@ func (p *Publisher) bundle(ctx context.Context, outbox git.Repo, base string, re
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	args := []string{"bundle", "create", "--quiet", path}
+	if p.led.Committed && len(refs) > 0 && refs[0].ref == workorder.BranchRef(p.branch()) {
+		refs = append(slices.Clone(refs), change{workorder.TaskRefs(p.Order.TaskID) + landedBy + strconv.Itoa(p.number()), refs[0].sha})
+	}
 	for _, r := range refs {
 		if err := outbox.Run(ctx, "update-ref", r.ref, r.sha); err != nil {
 			return fmt.Errorf("keep the work as a bundle: %w", err)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -107,8 +109,8 @@ func (p *Publisher) fits(ctx context.Context, c *Claimed) (f fit, err error) {
 	switch {
 	case behind:
 		f.start, f.keep = parent, false
-	case ahead && c.Bundled:
-		return fit{start: c.Head}, nil // it was made after the checkpoint, by the same landing
+	case ahead && c.Bundled && p.maker(ctx, c.Checkpoint) <= c.bundleAll:
+		return fit{start: c.Head}, nil // the landing that made the bundle had all of it
 	case ahead:
 		// Somebody pushed on top of it. The merge base is P: a checkpoint has no other parent. Here
 		// large files may be merged, too, which git's own limit decides.
@@ -135,6 +137,16 @@ func (p *Publisher) fits(ctx context.Context, c *Claimed) (f fit, err error) {
 		return fit{}, err
 	}
 	return f, m.Run(ctx, "update-ref", workRef, strings.TrimSpace(string(work)))
+}
+
+// maker is the number of the attempt that made a checkpoint.
+func (p *Publisher) maker(ctx context.Context, checkpoint string) int {
+	out, err := p.Mirror().Output(ctx, "show", "--no-patch", "--format=%(trailers:key="+madeBy+",valueonly)", checkpoint, "--")
+	number, nerr := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil || nerr != nil {
+		return math.MaxInt // nobody knows: nothing has all of it
+	}
+	return number
 }
 
 // treeOf is the tree of a commit of the mirror.

@@ -118,6 +118,14 @@ func (p *Publisher) jot() {
 	}
 }
 
+// number is our attempt's.
+func (p *Publisher) number() int {
+	if a := p.led.State.Find(p.Order.AttemptID); a != nil {
+		return a.Number
+	}
+	return 0
+}
+
 // branch is the task's branch. A continued task's is what the remote knows,
 // whatever the order calls it.
 func (p *Publisher) branch() string {
