@@ -115,6 +115,7 @@ func (p *Publisher) Claim(ctx context.Context, base, sha string) (*Claimed, erro
 		won, err := p.swap(ctx, seen, next)
 		if won {
 			c.State = copyState(p.led.State)
+			p.reserve()
 			p.live(ctx)
 			p.Emit(workorder.Event{Type: workorder.EventLease, Status: "acquired", Text: fmt.Sprintf("attempt %d of task %s", c.Attempt, p.Order.TaskID)})
 			return c, nil

@@ -69,6 +69,7 @@ func (p *Publisher) Land(ctx context.Context, base, bundlePath string, end func(
 		limit = hurriedTime
 	}
 	clearing, cleared := context.WithTimeout(context.WithoutCancel(ctx), hurriedTime)
+	p.unreserve() // the agent is gone and cannot take it
 	p.clear(clearing)
 	cleared()
 	local, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
@@ -241,6 +242,10 @@ func (p *Publisher) tries(ctx context.Context, cs []change, end func(*workorder.
 		}
 		p.Emit(workorder.Event{Type: workorder.EventPush, Name: workorder.BranchRef(p.branch()), Status: "error", Text: err.Error()})
 		var held *HeldError
+		var refused *refusedError
+		if errors.As(err, &refused) && refused.why[workorder.StateRef(p.Order.TaskID)] != "" && p.led.Foreign == "" {
+			continue // what we believed of the remote was old, and is not any more
+		}
 		if k := git.KindOf(err); k == git.KindAuth || k == git.KindRejected || errors.As(err, &held) || ctx.Err() != nil {
 			return err // trying again cannot help
 		}

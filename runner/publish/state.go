@@ -99,8 +99,14 @@ func (p *Publisher) store() error {
 		return fmt.Errorf("note what the remote has: %w", err)
 	}
 	f := p.ledgerFile()
-	if err = os.WriteFile(f+".new", b, 0o600); err == nil {
-		err = os.Rename(f+".new", f)
+	write := func() error {
+		if err := os.WriteFile(f+".new", b, 0o600); err != nil {
+			return err
+		}
+		return os.Rename(f+".new", f)
+	}
+	if err = write(); err != nil && p.unreserve() {
+		err = write()
 	}
 	if err != nil {
 		return fmt.Errorf("note what the remote has: %w", err)
@@ -152,6 +158,14 @@ func (p *Publisher) record(ctx context.Context, s *workorder.State) (string, err
 	if err != nil {
 		return "", err
 	}
+	commit, err := p.writeState(ctx, s.TaskID, b)
+	if err != nil && p.unreserve() {
+		commit, err = p.writeState(ctx, s.TaskID, b)
+	}
+	return commit, err
+}
+
+func (p *Publisher) writeState(ctx context.Context, taskID string, b []byte) (string, error) {
 	r := p.outbox()
 	r.Stdin = string(b)
 	blob, err := r.Output(ctx, "hash-object", "-w", "--stdin")
@@ -164,7 +178,7 @@ func (p *Publisher) record(ctx context.Context, s *workorder.State) (string, err
 		return "", fmt.Errorf("write task state: %w", err)
 	}
 	r.Stdin = ""
-	commit, err := r.Output(ctx, "commit-tree", "-m", "State of task "+s.TaskID, string(bytes.TrimSpace(tree)))
+	commit, err := r.Output(ctx, "commit-tree", "-m", "State of task "+taskID, string(bytes.TrimSpace(tree)))
 	if err != nil {
 		return "", fmt.Errorf("write task state: %w", err)
 	}
