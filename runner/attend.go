@@ -42,6 +42,7 @@ func (a *agentRun) attend(ctx context.Context, p *proc.Process) *hang {
 	look, cost := time.NewTicker(w.interval()), time.NewTicker(costLook)
 	defer look.Stop()
 	defer cost.Stop()
+	told := 0.0 // of the cost: a box that vanishes has been paid for, too
 	var due <-chan time.Time
 	if left, ok := a.untilNotice(time.Now()); ok {
 		t := time.NewTimer(left)
@@ -60,6 +61,10 @@ func (a *agentRun) attend(ctx context.Context, p *proc.Process) *hang {
 		case <-cost.C:
 			if usd := a.watchedCost(); usd != nil {
 				a.account(*usd)
+				if *usd > told {
+					told = *usd
+					a.emit(workorder.Event{Type: workorder.EventAgentUsage, Usage: &workorder.Usage{CostUSD: usd, CostSource: "harness"}})
+				}
 			}
 		case now := <-look.C:
 			if w.hung(now) {

@@ -141,7 +141,13 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	if err != nil {
 		return nil, err
 	}
-	repo := newRepository(log, env, p, space, emit, mask.String)
+	repo := newRepository(log, env, p, space, func(e workorder.Event) {
+		if e.Type == workorder.EventWarning {
+			warn(e.Text) // the result has it, too
+			return
+		}
+		emit(e)
+	}, mask.String)
 	repo.pub.Usage = func() workorder.Usage { return rec.Result().Usage }
 	t.cfg.Changed = repo.changed
 	return &boot.Box{

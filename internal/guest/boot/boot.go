@@ -38,6 +38,8 @@ type Box struct {
 	Space    *workspace.Workspace
 	// Signals delivers SIGTERM and SIGINT.
 	Signals <-chan os.Signal
+	// Burst is the time in which several signals count as one. 0: a second.
+	Burst time.Duration
 
 	cloned    *Cloned // nil: there is no clone
 	committed bool    // the agent's leftovers are committed
@@ -120,12 +122,28 @@ func (b *Box) watchSignals(interrupt, hurry context.CancelCauseFunc) {
 	}
 	interrupt(fmt.Errorf("%w (%s)", ErrInterrupted, s))
 	b.Repo.Flush()
-	select {
-	case <-b.Signals:
-		hurry(errors.New("a second signal arrived"))
-	case <-time.After(workorder.AgentGrace + workorder.LandGrace):
-		hurry(errors.New("the time for landing is used up"))
+	first, over := time.Now(), time.After(workorder.AgentGrace+workorder.LandGrace)
+	for {
+		select {
+		case <-b.Signals:
+			if time.Since(first) < b.burst() {
+				continue
+			}
+			hurry(errors.New("a second signal arrived"))
+		case <-over:
+			hurry(errors.New("the time for landing is used up"))
+		}
+		return
 	}
+}
+
+// burst is how long after the first signal another one is the same wish: some
+// who stop a box send more than one.
+func (b *Box) burst() time.Duration {
+	if b.Burst > 0 {
+		return b.Burst
+	}
+	return time.Second
 }
 
 func (b *Box) work(ctx context.Context, interrupt context.CancelCauseFunc, steps []step) ending {

@@ -199,7 +199,7 @@ func play(t *testing.T, f *fake, o *workorder.Order, signals chan os.Signal) run
 		signals = make(chan os.Signal, 2)
 	}
 	b := &Box{
-		Order: o, Rec: rec, Log: slog.New(slog.DiscardHandler), Engine: f, Services: f, Repo: f, Task: f, Signals: signals,
+		Order: o, Rec: rec, Log: slog.New(slog.DiscardHandler), Engine: f, Services: f, Repo: f, Task: f, Signals: signals, Burst: time.Nanosecond,
 		Space: &workspace.Workspace{Dir: filepath.Join(t.TempDir(), "ws")},
 	}
 	r := run{code: b.Run(t.Context()), signals: signals}
@@ -376,7 +376,7 @@ func TestCommitThatFails(t *testing.T) {
 	t.Parallel()
 	f := &fake{commit: func(context.Context) error { return errors.New("could not commit sub/") }}
 	r := play(t, f, order(), nil)
-	if !f.called("land") || !f.called("archive") || r.result.Status != workorder.StatusSuccess || len(r.result.Evidence) != 1 {
+	if !f.called("land") || !f.called("archive") || r.result.Status != workorder.StatusError || r.result.EndedBy != workorder.ByGit || len(r.result.Evidence) != 1 {
 		t.Errorf("calls %q, %+v", f.calls, r.result)
 	}
 	f = &fake{commit: f.commit, land: func(context.Context) Landing { return Landing{Head: "b0"} }}

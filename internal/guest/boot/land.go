@@ -158,6 +158,12 @@ func (b *Box) finish(e ending, l Landing) int {
 	case l.Archive != "" && e.status == workorder.StatusNoChanges:
 		// There are changes, they are only not in git.
 		e.status, e.by, e.reason = workorder.StatusError, workorder.ByGit, "the agent's changes could not be committed; they are kept in "+l.Archive
+	case l.Archive != "" && e.status == workorder.StatusSuccess:
+		// What was checked is not what is on the branch.
+		e.status, e.by, e.reason = workorder.StatusError, workorder.ByGit, "some of the agent's changes could not be committed; they are kept in "+l.Archive
+	}
+	if l.Lost && e.by != workorder.ByAgent {
+		e.reason += "; changes of the agent's could neither be committed nor kept as files: they are lost"
 	}
 	if l.Err != nil {
 		// Work that is not on the remote is the worst news, except where the run

@@ -152,7 +152,12 @@ func (r *Recorder) emit(e workorder.Event) {
 		return
 	}
 	if e.Type == workorder.EventAgentUsage && e.Usage != nil {
-		r.result.Usage = *e.Usage // what is known of it if the agent's end is never seen
+		// What is known of it if the agent's end is never seen. Some reports are of money alone.
+		u := *e.Usage
+		if was := r.result.Usage; u.InputTokens+u.OutputTokens+u.CacheReadTokens+u.CacheWriteTokens == 0 {
+			u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens = was.InputTokens, was.OutputTokens, was.CacheReadTokens, was.CacheWriteTokens
+		}
+		r.result.Usage = u
 	}
 	e.Seq, e.Time = r.seq+1, r.now().UTC()
 	e.Text, e.Name, e.Path, e.ID = r.masked(e.Text), r.masked(e.Name), r.masked(e.Path), r.masked(e.ID)

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
@@ -111,10 +112,18 @@ func (l *Launcher) tellStop(res *workorder.Result, taskID string, kind stopKind)
 	if res.Status != workorder.StatusInterrupted {
 		return
 	}
+	who := ""
 	switch {
 	case kind == stoppedSoftly:
-		res.Reason = "you interrupted it"
+		who = "you interrupted it"
 	case l.asked(taskID, kind) == stoppedSoftly:
-		res.Reason = "stopped on request (sandbox-agent stop)"
+		who = "stopped on request (sandbox-agent stop)"
+	default:
+		return
 	}
+	// What follows the first clause is about the work.
+	if _, rest, more := strings.Cut(res.Reason, "; "); more {
+		who += "; " + rest
+	}
+	res.Reason = who
 }
