@@ -151,7 +151,7 @@ func TestRewrittenHistory(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{
 		"amend":  {"commit", "-q", "--amend", "-m", "other"},
-		"rebase": {"rebase", "-q", "--force-rebase", "--no-ff", "main"},
+		"rebase": {"-c", "user.name=Other", "-c", "user.email=o@example.org", "rebase", "-q", "--force-rebase", "main"},
 		"reset":  {"reset", "-q", "--hard", "main"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -161,12 +161,15 @@ func TestRewrittenHistory(t *testing.T) {
 			f.commit(t, "a")
 			was := f.commit(t, "b")
 			f.branchIs(t, was)
-			if name == "rebase" { // the same commits at another time are the same commits
-				gittest.Git(t, f.Workspace, "-c", "user.name=Other", "-c", "user.email=o@example.org", "commit", "-q", "--amend", "--reset-author", "-m", "b2")
-			} else {
-				gittest.Git(t, f.Workspace, args...)
+			if name == "rebase" { // else the same commits on the same base are the same commits
+				base := gittest.Git(t, f.Workspace, "commit-tree", "-p", "main", "-m", "base", "main^{tree}")
+				gittest.Git(t, f.Workspace, "update-ref", "refs/heads/main", base)
 			}
+			gittest.Git(t, f.Workspace, args...)
 			now := gittest.Git(t, f.Workspace, "rev-parse", "HEAD")
+			if now == was {
+				t.Fatal("nothing was rewritten")
+			}
 			f.branchIs(t, now)
 			if got := f.remote(t, workorder.KeptRef("T-A1B2C3D4", "replaced-"+was[:12])); got != was {
 				t.Errorf("what was replaced is kept as %q, want %s", got, was)
