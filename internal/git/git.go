@@ -7,6 +7,7 @@
 package git
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -74,19 +75,74 @@ func (r Repo) Run(ctx context.Context, args ...string) error {
 	return err
 }
 
+// Each runs git and calls f for each record of its standard output, which end in NUL.
+// The output may be of any length.
+func (r Repo) Each(ctx context.Context, f func(record string), args ...string) error {
+	spec, done, err := r.spec(args)
+	if err != nil {
+		return err
+	}
+	defer done()
+	w := &records{each: f}
+	tail := proc.NewTail(4 << 10)
+	spec.Stdout, spec.Stderr = w, tail
+	err = proc.Run(ctx, spec)
+	if ee, ok := errors.AsType[*proc.ExitError](err); ok {
+		ee.Stderr = tail.String()
+	}
+	if err != nil {
+		return explain(verb(args), err)
+	}
+	return nil
+}
+
+// records cuts a stream at NUL bytes.
+type records struct {
+	each func(string)
+	part []byte
+}
+
+func (w *records) Write(b []byte) (int, error) {
+	n := len(b)
+	for {
+		i := bytes.IndexByte(b, 0)
+		if i < 0 {
+			w.part = append(w.part, b...)
+			return n, nil
+		}
+		w.each(string(append(w.part, b[:i]...)))
+		w.part, b = w.part[:0], b[i+1:]
+	}
+}
+
 func (r Repo) output(ctx context.Context, args []string) ([]byte, error) {
+	spec, done, err := r.spec(args)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	out, err := proc.Output(ctx, spec)
+	if err != nil {
+		return out, explain(verb(args), err)
+	}
+	return out, nil
+}
+
+// spec is the process of a call; done is called after it.
+func (r Repo) spec(args []string) (s proc.Spec, done func(), err error) {
+	done = func() {}
 	argv := append([]string{"git"}, hardened...)
 	env := r.environ()
 	var files []*os.File
 	if r.Auth != nil {
 		conf, authEnv, f, err := r.Auth.prepare()
 		if err != nil {
-			return nil, fmt.Errorf("git %s: %w", verb(args), err)
+			return s, done, fmt.Errorf("git %s: %w", verb(args), err)
 		}
 		argv = append(argv, conf...)
 		env = append(env, authEnv...)
 		if f != nil {
-			defer f.Close()
+			done = func() { _ = f.Close() }
 			files = append(files, f)
 		}
 	}
@@ -96,15 +152,10 @@ func (r Repo) output(ctx context.Context, args []string) ([]byte, error) {
 	case r.Tree:
 		argv = append(argv, "--git-dir", filepath.Join(r.Dir, ".git"), "--work-tree", r.Dir)
 	}
-	spec := proc.Spec{
+	return proc.Spec{
 		Argv: append(argv, args...), Dir: r.Dir, Env: env, User: r.User,
 		Grace: stopGrace, ExtraFiles: files, Stdin: strings.NewReader(r.Stdin),
-	}
-	out, err := proc.Output(ctx, spec)
-	if err != nil {
-		return out, explain(verb(args), err)
-	}
-	return out, nil
+	}, done, nil
 }
 
 func (r Repo) environ() []string {

@@ -37,8 +37,9 @@ func ValidSHA(s string) bool {
 // Dirty reports whether the work tree or the index differ from HEAD, untracked
 // files that are not ignored included.
 func (r Repo) Dirty(ctx context.Context) (bool, error) {
-	out, err := r.Output(ctx, "status", "--porcelain", "-z", "--untracked-files=normal", "--ignore-submodules=dirty")
-	return len(out) > 0, err
+	dirty := false
+	err := r.Each(ctx, func(string) { dirty = true }, "status", "--porcelain", "-z", "--untracked-files=normal", "--ignore-submodules=dirty")
+	return dirty, err
 }
 
 // IsAncestor reports whether commit a is reachable from commit b.

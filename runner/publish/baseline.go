@@ -33,15 +33,14 @@ func (p *Publisher) Baseline(ctx context.Context) error {
 		return err
 	}
 	addErr := p.stage(ctx)
-	out, err := p.side(sideIndex).Output(ctx, "diff-index", "--cached", "--no-renames", "-z", "HEAD")
-	if err != nil {
+	noted := map[string]string{}
+	if err := changes(ctx, p.side(sideIndex), func(path, entry string) { noted[path] = entry }, "diff-index", "--cached", "--no-renames", "-z", "HEAD"); err != nil {
 		return errors.Join(addErr, err)
 	}
 	restored, err := p.RestoredPaths(ctx)
 	if err != nil {
 		return err
 	}
-	noted := entries(string(out))
 	for _, path := range restored {
 		delete(noted, path)
 	}
@@ -55,14 +54,18 @@ func (p *Publisher) Baseline(ctx context.Context) error {
 	return nil
 }
 
-// entry is one record of git diff-index -z: what it says of the path.
-func entries(raw string) map[string]string {
-	m := map[string]string{}
-	fields := strings.Split(raw, "\x00")
-	for i := 0; i+1 < len(fields); i += 2 {
-		m[fields[i+1]] = fields[i]
-	}
-	return m
+// changes calls f for each path in which a repository's diff-index or diff-tree finds a
+// difference, with what git says of it: ":mode-before mode-now id-before id-now status".
+func changes(ctx context.Context, r git.Repo, f func(path, entry string), args ...string) error {
+	entry := ""
+	return r.Each(ctx, func(field string) {
+		if entry == "" {
+			entry = field
+			return
+		}
+		f(field, entry)
+		entry = ""
+	}, args...)
 }
 
 // baseline lists the paths of the agent's index that are as setup left them.
@@ -80,17 +83,20 @@ func (p *Publisher) asSetupLeft(ctx context.Context, t git.Repo, head string) (m
 	if err != nil {
 		return nil, fmt.Errorf("read what setup left: %w", err)
 	}
-	was := entries(string(noted))
+	was := map[string]string{}
+	for fields := strings.Split(string(noted), "\x00"); len(fields) > 1; fields = fields[2:] {
+		was[fields[1]] = fields[0]
+	}
 	if len(was) == 0 {
 		return nil, nil
 	}
-	out, err := t.Output(ctx, "diff-index", "--cached", "--no-renames", "-z", head)
-	if err != nil {
-		return nil, err
-	}
-	same := entries(string(out))
-	maps.DeleteFunc(same, func(path, now string) bool { return was[path] != now })
-	return same, nil
+	same := map[string]string{}
+	err = changes(ctx, t, func(path, now string) {
+		if was[path] == now {
+			same[path] = now
+		}
+	}, "diff-index", "--cached", "--no-renames", "-z", head)
+	return same, err
 }
 
 // setupEntries is what `update-index --index-info` needs to put back head's

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -85,7 +86,9 @@ func (p *Publisher) sidePath(name string) string { return filepath.Join(p.sideDi
 
 func (p *Publisher) copyIndex(ctx context.Context, from, to string) error {
 	// A work tree without an index has one that is empty.
-	script := `rm -rf "$2" && if test -f "$1"; then cp --preserve=timestamps -- "$1" "$2"; fi`
+	// Whoever is killed in the middle leaves the old one or the new one.
+	script := `rm -rf "$2.new"; if test -f "$1"; then
+cp --preserve=timestamps -- "$1" "$2.new" && { test ! -d "$2" || rm -rf "$2"; } && mv -fT -- "$2.new" "$2"; else rm -rf "$2"; fi`
 	if _, err := proc.Output(ctx, proc.Spec{Argv: []string{"/bin/sh", "-c", script, "sh", from, to}, Dir: "/", User: p.User}); err != nil {
 		return fmt.Errorf("copy the index: %w", err)
 	}
@@ -170,30 +173,31 @@ func (p *Publisher) stage(ctx context.Context) error {
 // sync makes our index hold the paths that `git add` would leave as they were: out
 // goes what is ignored by now, in comes what is ignored and was added by force.
 func (p *Publisher) sync(ctx context.Context, t git.Repo) error {
-	ignored, err := paths(t.Output(ctx, "ls-files", "-z", "--cached", "--ignored", "--exclude-standard"))
-	if err != nil {
+	var ignored []string
+	if err := t.Each(ctx, func(path string) { ignored = append(ignored, path) }, "ls-files", "-z", "--cached", "--ignored", "--exclude-standard"); err != nil {
 		return err
 	}
 	at := stamp(filepath.Join(p.Workspace, ".git/index"))
 	if len(ignored) == 0 && at != "" && at == p.synced {
 		return nil
 	}
-	theirs, err := paths(p.tree().Output(ctx, "ls-files", "-z", "--cached"))
-	if err != nil {
+	theirs := map[string]bool{}
+	if err := p.tree().Each(ctx, func(path string) { theirs[path] = true }, "ls-files", "-z", "--cached"); err != nil {
 		return err
 	}
-	theirs = append(theirs, p.forced()...)
-	ours, err := paths(t.Output(ctx, "ls-files", "-z", "--cached"))
-	if err != nil {
-		return err
+	for _, path := range p.forced() {
+		theirs[path] = true
 	}
-	if drop := minus(ignored, theirs); len(drop) > 0 {
+	if drop := slices.DeleteFunc(ignored, func(path string) bool { return theirs[path] }); len(drop) > 0 {
 		t.Stdin = strings.Join(drop, "\x00") + "\x00"
 		if err := t.Run(ctx, "update-index", "--force-remove", "-z", "--stdin"); err != nil {
 			return err
 		}
 	}
-	take := slices.DeleteFunc(minus(theirs, ours), func(path string) bool { return !p.present(path) })
+	if err := t.Each(ctx, func(path string) { delete(theirs, path) }, "ls-files", "-z", "--cached"); err != nil {
+		return err
+	}
+	take := slices.DeleteFunc(slices.Collect(maps.Keys(theirs)), func(path string) bool { return !p.present(path) })
 	if len(take) > 0 {
 		// --remove: a file that is gone in this moment is no error.
 		t.Stdin = strings.Join(take, "\x00") + "\x00"
@@ -230,27 +234,6 @@ func (p *Publisher) present(path string) bool {
 		_, err = os.Lstat(filepath.Join(full, ".git"))
 	}
 	return err == nil
-}
-
-// paths cuts a list that git wrote with -z.
-func paths(out []byte, err error) ([]string, error) {
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(strings.Split(string(out), "\x00"), func(s string) bool { return s == "" }), nil
-}
-
-func minus(a, b []string) (only []string) {
-	in := make(map[string]bool, len(b))
-	for _, s := range b {
-		in[s] = true
-	}
-	for _, s := range a {
-		if !in[s] {
-			only = append(only, s)
-		}
-	}
-	return only
 }
 
 // stamp tells one state of a file from another, without reading it.

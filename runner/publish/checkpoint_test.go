@@ -442,3 +442,25 @@ func BenchmarkCheckpoint20k(b *testing.B) {
 		}
 	})
 }
+
+// A restored tree that cannot be hashed is no reason not to go on: the checkpoint is kept.
+func TestRestoredTreeThatCannotBeCompared(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.sh(t, `printf 'u filter=f\n' >.gitattributes; echo u >u`)
+	if s := f.save(t.Context(), true); s.pushErr != nil || s.snapErr != nil {
+		t.Fatalf("saved %+v", s)
+	}
+	n := newBox(t, f.srv, workorder.ModeContinue)
+	n.Order.Ended = []string{f.Order.AttemptID}
+	if err := os.WriteFile(filepath.Join(n.Home, ".gitconfig"), []byte("[filter \"f\"]\n\tclean = false\n\tsmudge = cat\n\trequired = true\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, r := n.start(t)
+	if r == nil || r.Verified || r.Kept == "" || n.sh(t, "cat u") != "u\n" {
+		t.Fatalf("restored %+v", r)
+	}
+	if n.saw(workorder.EventRestored, "error") != 1 {
+		t.Errorf("events %+v", n.events)
+	}
+}

@@ -78,11 +78,11 @@ func (p *Publisher) commit(ctx context.Context, message string) error {
 	if err != nil {
 		return err
 	}
-	staged, err := t.Output(ctx, "diff-index", "--cached", "--name-only", "-z", "HEAD")
-	if err != nil {
+	staged := false
+	if err := t.Each(ctx, func(string) { staged = true }, "diff-index", "--cached", "--name-only", "-z", "HEAD"); err != nil {
 		return err
 	}
-	if len(staged) == 0 && addErr == nil {
+	if !staged && addErr == nil {
 		return nil // nothing but what setup left, or ignored dirt in submodules
 	}
 	commitErr := t.Run(ctx, "commit", "--quiet", "--no-verify", "--no-gpg-sign", "--message", message)
@@ -102,17 +102,13 @@ func (p *Publisher) commit(ctx context.Context, message string) error {
 
 // uncommitted lists the paths in which the work tree differs from HEAD.
 func (p *Publisher) uncommitted(ctx context.Context) ([]string, error) {
-	out, err := p.tree().Output(ctx, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=dirty")
-	if err != nil {
-		return nil, err
-	}
 	var paths []string
-	for entry := range strings.SplitSeq(string(out), "\x00") {
+	err := p.tree().Each(ctx, func(entry string) {
 		if len(entry) > 3 { // two letters and a space
 			paths = append(paths, entry[3:])
 		}
-	}
-	return paths, nil
+	}, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=dirty")
+	return paths, err
 }
 
 // add stages everything in t's index. A filter that the agent configured may hang: what has

@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -176,9 +177,12 @@ func (p *Publisher) restore(ctx context.Context, c *Claimed, f fit, r *workorder
 		}
 		var err error
 		if r.Tree, err = p.rehash(ctx, f); err != nil {
-			return fmt.Errorf("verify the checkpoint %s: %w", c.Checkpoint, err)
+			if ctx.Err() != nil {
+				return fmt.Errorf("verify the checkpoint %s: %w", c.Checkpoint, err)
+			}
+			p.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the restored work tree cannot be compared with its checkpoint: %v", err)})
 		}
-		r.Verified = r.Tree == f.tree
+		r.Verified = err == nil && r.Tree == f.tree
 	}
 	e := workorder.Event{Type: workorder.EventRestored, Text: f.start, Status: "ok"}
 	if f.tree != "" {
@@ -188,7 +192,7 @@ func (p *Publisher) restore(ctx context.Context, c *Claimed, f fit, r *workorder
 		// A filter of the repository may do it. The agent goes on with what there is,
 		// and the snapshot outlives the next one.
 		p.keepCheckpoint(c, r)
-		e.Status, e.Text = "error", fmt.Sprintf("the work tree is %s after restoring %s, not %s", r.Tree, e.Text, f.tree)
+		e.Status, e.Text = "error", fmt.Sprintf("the work tree is %s after restoring %s, not %s; the checkpoint is kept as %s", cmp.Or(r.Tree, "not known"), e.Text, f.tree, r.Kept)
 	}
 	p.Emit(e)
 	return nil
@@ -225,20 +229,20 @@ func (p *Publisher) rehash(ctx context.Context, f fit) (string, error) {
 		return "", err
 	}
 	t := p.side(sideIndex)
-	out, err := t.Output(ctx, "diff-tree", "-r", "-z", "--no-renames", f.start, f.tree)
-	if err != nil {
-		return "", err
-	}
 	var files, links strings.Builder
-	for path, entry := range entries(string(out)) {
-		// ":mode-before mode-now id-before id-now status"
+	laid := map[string]bool{}
+	err := changes(ctx, t, func(path, entry string) {
 		switch e := strings.Fields(strings.TrimPrefix(entry, ":")); {
 		case len(e) != 5 || e[1] == "000000": // `git add` sees what is gone
 		case e[1] == "160000": // a repository of its own is its commit's id; its files are not ours
 			fmt.Fprintf(&links, "%s %s\t%s\x00", e[1], e[3], path)
 		default:
+			laid[path] = true
 			files.WriteString(path + "\x00") // ignored ones, too, where they were added by force
 		}
+	}, "diff-tree", "-r", "-z", "--no-renames", f.start, f.tree)
+	if err != nil {
+		return "", err
 	}
 	t.Stdin = files.String()
 	err = t.Run(ctx, "update-index", "--add", "--remove", "-z", "--stdin")
@@ -248,12 +252,15 @@ func (p *Publisher) rehash(ctx context.Context, f fit) (string, error) {
 		return "", err
 	}
 	t.Stdin = ""
-	ignored, err := paths(t.Output(ctx, "ls-files", "-z", "--cached", "--ignored", "--exclude-standard"))
-	if err != nil {
+	p.led.Forced = nil
+	if err := t.Each(ctx, func(path string) {
+		if laid[path] {
+			p.led.Forced = append(p.led.Forced, path)
+		}
+	}, "ls-files", "-z", "--cached", "--ignored", "--exclude-standard"); err != nil {
 		return "", err
 	}
-	p.led.Forced = minus(ignored, minus(ignored, strings.Split(files.String(), "\x00")))
-	out, err = t.Output(ctx, "write-tree")
+	out, err := t.Output(ctx, "write-tree")
 	return strings.TrimSpace(string(out)), err
 }
 
@@ -263,7 +270,9 @@ func (p *Publisher) RestoredPaths(ctx context.Context) ([]string, error) {
 	if err := p.load(); err != nil || p.led.RestoredTree == "" {
 		return nil, err
 	}
-	list, err := paths(p.Mirror().Output(ctx, "diff-tree", "-r", "-z", "--no-renames", "--name-only", p.led.Start, p.led.RestoredTree))
+	var list []string
+	err := p.Mirror().Each(ctx, func(path string) { list = append(list, path) },
+		"diff-tree", "-r", "-z", "--no-renames", "--name-only", p.led.Start, p.led.RestoredTree)
 	slices.Sort(list)
 	return list, err
 }
