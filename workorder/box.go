@@ -14,6 +14,9 @@ const (
 	// BundleIn is where the host puts the bundle of an earlier attempt, whose commits
 	// could not be pushed (see Order.Bundle).
 	BundleIn = "/var/lib/sandbox-agent/work.bundle"
+	// ArchiveIn is where the host puts the files of an earlier attempt that git could
+	// not take (see Order.Archive), as they lie in its ArchiveFile.
+	ArchiveIn = "/var/lib/sandbox-agent/uncommitted.tar.gz"
 	// CacheDir is where the layer cache volume is mounted.
 	CacheDir = "/var/lib/sandbox-agent/cache"
 	// DataRoot is the inner engine's data root, a volume of its own.
@@ -27,7 +30,8 @@ const (
 	OrderFile    = "workorder.json"
 	LogsDir      = "logs"
 	EvidenceDir  = "evidence"
-	BundleFile   = "work.bundle" // written when the branch could not be pushed
+	BundleFile   = "work.bundle"                       // written when the branch could not be pushed
+	ArchiveFile  = EvidenceDir + "/uncommitted.tar.gz" // written when git could not take the work tree
 	SandboxUser  = "sandbox"
 	SandboxHome  = "/home/sandbox"
 	EntrypointIn = "/usr/local/bin/entrypoint"

@@ -51,6 +51,9 @@ type Order struct {
 	// Bundle says that commits of an earlier attempt lie at BundleIn: they never
 	// reached the remote, and come before what the remote has.
 	Bundle bool `json:"bundle,omitempty"`
+	// Archive says that files of an earlier attempt that git could not take lie at
+	// ArchiveIn: they are laid over the work tree.
+	Archive bool `json:"archive,omitempty"`
 
 	// Task is the prompt, byte for byte as the user gave it. It is data: no
 	// part of the system interprets it. Always valid UTF-8 without NUL. In

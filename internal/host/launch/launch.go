@@ -92,7 +92,8 @@ type Job struct {
 	Attempt int
 	// Request is remembered for those who go on with the task.
 	Request store.Request
-	bundle  string // of an earlier attempt, for the box
+	// bundle and archive are files of earlier attempts, for the box.
+	bundle, archive string
 	// Warnings are what was found odd while the job was resolved.
 	Warnings []string
 }
@@ -298,6 +299,9 @@ func boxSpec(job *Job, rec *store.Record, info engine.Info) engine.BoxSpec {
 	files := map[string]string{}
 	if job.bundle != "" {
 		files[workorder.BundleIn] = job.bundle
+	}
+	if job.archive != "" {
+		files[workorder.ArchiveIn] = job.archive
 	}
 	return engine.BoxSpec{
 		Files: files,

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -55,10 +57,13 @@ func (l *Launcher) Resume(ctx context.Context, hard <-chan struct{}, job *Job, l
 		}
 	}
 	l = l.noting(next)
-	if job.bundle, err = lastBundle(next); err != nil {
+	if job.bundle, err = lastBundle(next); err == nil {
+		job.archive, err = lastArchive(next)
+	}
+	if err != nil {
 		return l.stillborn(ctx, next, err)
 	}
-	job.Order.Bundle = job.bundle != ""
+	job.Order.Bundle, job.Order.Archive = job.bundle != "", job.archive != ""
 	if err := l.saveOrder(next, &job.Order); err != nil {
 		return l.stillborn(ctx, next, err)
 	}
@@ -69,18 +74,43 @@ func (l *Launcher) Resume(ctx context.Context, hard <-chan struct{}, job *Job, l
 // there is none, or a later attempt has pushed, with what was in it or in its place. The
 // box finds out whether they have reached the remote since.
 func lastBundle(rec *store.Record) (string, error) {
+	return unsaved(rec, workorder.BundleFile, func(past *store.Record) bool {
+		res, err := ReadResult(past)
+		return err == nil && res.Pushed
+	})
+}
+
+// lastArchive is the newest archive of files that git could not take; "": there is
+// none, or a later attempt was given it and got as far as laying it over its work tree: what
+// became of it is in what that one saved.
+func lastArchive(rec *store.Record) (string, error) {
+	return unsaved(rec, workorder.ArchiveFile, func(past *store.Record) bool {
+		o, err := readOrder(past.Dir)
+		if err != nil || !o.Archive {
+			return false
+		}
+		res, err := ReadResult(past)
+		return err == nil && res.Restored != nil
+	})
+}
+
+// unsaved is the newest file of that name among what former attempts left; "": there
+// is none, or a later attempt has made it obsolete.
+func unsaved(rec *store.Record, name string, obsolete func(past *store.Record) bool) (string, error) {
 	for _, a := range slices.Backward(rec.Former) {
 		past, err := rec.At(a.Number)
 		if err != nil {
 			return "", err
 		}
-		path := filepath.Join(past.Dir, workorder.BundleFile)
-		if _, err := os.Stat(path); err == nil {
+		path := filepath.Join(past.Dir, filepath.FromSlash(name))
+		// A box can leave a folder of that name, and no box could be given that.
+		switch fi, err := os.Lstat(path); {
+		case err == nil && fi.Mode().IsRegular():
 			return path, nil
-		} else if !errors.Is(err, fs.ErrNotExist) {
+		case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR):
 			return "", fmt.Errorf("look for work that was not pushed: %w", err)
 		}
-		if res, err := ReadResult(past); err == nil && res.Pushed {
+		if obsolete(past) {
 			return "", nil
 		}
 	}

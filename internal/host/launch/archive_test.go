@@ -1,0 +1,53 @@
+package launch_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// TestArchiveGoesAlong: files that git could not take are given to every later box,
+// until one of them was given them and got as far as restoring.
+func TestArchiveGoesAlong(t *testing.T) {
+	n := 0
+	var got []string
+	f := setup(t, func(b *enginetest.Box) int {
+		g := newGuest(b)
+		n++
+		in, there := b.ReadFile(workorder.ArchiveIn)
+		if there != g.env.Order.Archive {
+			t.Errorf("box %d: the order says %v, the file is there: %v", n, g.env.Order.Archive, there)
+		}
+		got = append(got, string(in))
+		res := workorder.Result{Status: workorder.StatusTimeout, EndedBy: workorder.ByTimeout}
+		switch n {
+		case 1, 5, 6:
+			b.WriteFile(workorder.OutDir+"/"+workorder.ArchiveFile, fmt.Append(nil, "files ", n))
+		case 2: // ends before it has restored anything
+			return 137
+		case 3:
+			// A folder of that name is no archive.
+			b.WriteFile(workorder.OutDir+"/"+workorder.ArchiveFile+"/x", nil)
+		}
+		if n == 4 || n == 6 {
+			res.Restored = &workorder.Restored{Head: sha}
+		}
+		return g.endAs(res)
+	})
+	j := job()
+	if _, err := f.Run(t.Context(), nil, j); err != nil {
+		t.Fatal(err)
+	}
+	for range 6 {
+		if _, err := f.resume(t, j); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The sixth was given what the fifth left, and left some of its own.
+	if want := []string{"", "files 1", "files 1", "files 1", "", "files 5", "files 6"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
