@@ -101,7 +101,11 @@ func (f *fixture) start(tb testing.TB) (*Claimed, *workorder.Restored) {
 
 func (f *fixture) write(t *testing.T, name, content string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(f.Workspace, name), []byte(content), 0o644); err != nil {
+	path := filepath.Join(f.Workspace, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
