@@ -30,6 +30,7 @@ type rig struct {
 	bare    string
 	project string
 	state   string // state folder
+	images  Images
 
 	mu     sync.Mutex
 	orders []workorder.Order
@@ -49,7 +50,7 @@ func newRig(t *testing.T, ends ...func(*workorder.Result)) *rig {
 	t.Helper()
 	srv := gittest.New(t, "tok")
 	url := srv.Create(t, "r.git", nil)
-	r := &rig{t: t, bare: filepath.Join(srv.Root, "r.git"), ends: ends, state: t.TempDir(), hold: make(chan struct{})}
+	r := &rig{t: t, bare: filepath.Join(srv.Root, "r.git"), ends: ends, state: t.TempDir(), images: fakeImages{}, hold: make(chan struct{})}
 	close(r.hold)
 	r.project = filepath.Join(t.TempDir(), "p.yaml")
 	yaml := "name: shop\nrepo: " + url + "\nharness: {name: command, command: 'true'}\n"
@@ -145,7 +146,7 @@ func (r *rig) run(args ...string) (code int, out, errs string) {
 		Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Getenv: func(name string) string {
 			return map[string]string{"SANDBOX_AGENT_STATE_DIR": r.state, "SANDBOX_AGENT_GIT_TOKEN": "tok"}[name]
 		},
-		Open: func() (*Backend, error) { return &Backend{Engine: r.fake, Images: fakeImages{}}, nil },
+		Open: func() (*Backend, error) { return &Backend{Engine: r.fake, Images: r.images}, nil },
 	}
 	code = Main(r.t.Context(), a, args)
 	return code, stdout.String(), stderr.String()

@@ -255,10 +255,7 @@ func (a *App) runStop(ctx context.Context, id string, o *stopOptions) error {
 			return err
 		}
 		l := a.launcher(be, st, nil)
-		if err := l.Stop(ctx, rec, o.timeout); err != nil {
-			return err
-		}
-		if rec, err = a.settle(ctx, st, l, rec); err != nil {
+		if rec, err = a.settle(ctx, st, l, rec, o.timeout); err != nil {
 			return err
 		}
 	}
@@ -269,15 +266,26 @@ func (a *App) runStop(ctx context.Context, id string, o *stopOptions) error {
 	return nil
 }
 
-// settleTimeout bounds the wait for another process to collect a box that has ended.
-const settleTimeout = 60 * time.Second
-
-// settle waits until the ended task is collected: by its own CLI when that
-// lives, else by us.
-func (a *App) settle(ctx context.Context, st *store.Store, l *launch.Launcher, rec *store.Record) (*store.Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+// settle stops the task, also one whose box is just being started, and waits until
+// it is collected: by its own CLI when that lives, else by us.
+func (a *App) settle(ctx context.Context, st *store.Store, l *launch.Launcher, rec *store.Record, grace time.Duration) (*store.Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, grace+launch.CollectTimeout)
 	defer cancel()
+	stopped := false
 	for {
+		if !stopped {
+			// Its command goes from one state to the next meanwhile, perhaps to the next attempt.
+			fresh, err := st.Load(rec.TaskID)
+			if err != nil {
+				return nil, err
+			}
+			if !fresh.Collected {
+				rec = fresh
+			}
+			if stopped, err = l.Stop(ctx, rec, grace); err != nil {
+				return nil, err
+			}
+		}
 		lock, err := st.TryLock(rec.TaskID)
 		switch {
 		case err == nil:
@@ -346,7 +354,7 @@ func (a *App) runRm(ctx context.Context, id string, o *rmOptions) error {
 		}
 		if !rec.Collected {
 			// Its own CLI, if it lives, collects now; the folder goes after it.
-			if _, err := a.settle(ctx, st, l, rec); err != nil && (!o.force || !errors.Is(err, launch.ErrElsewhere)) {
+			if _, err := a.settle(ctx, st, l, rec, 0); err != nil && (!o.force || !errors.Is(err, launch.ErrElsewhere)) {
 				return err
 			}
 		}

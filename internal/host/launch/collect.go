@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// collectTimeout bounds copying out and removing: evidence can be gigabytes,
+	// CollectTimeout bounds copying out and removing: evidence can be gigabytes,
 	// a stuck engine must not be waited for without end.
-	collectTimeout = 10 * time.Minute
+	CollectTimeout = 10 * time.Minute
 	// companionExit is how long the companion is given to notice the box's end.
 	companionExit = 3 * time.Second
 )
@@ -136,7 +136,7 @@ func (l *Launcher) neverStarted(rec *store.Record) (*workorder.Result, error) {
 
 // collect copies the output of an ended box, completes the result and removes the box.
 func (l *Launcher) collect(ctx context.Context, rec *store.Record, kind stopKind) (*workorder.Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, collectTimeout)
+	ctx, cancel := context.WithTimeout(ctx, CollectTimeout)
 	defer cancel()
 	box, err := l.box(ctx, rec)
 	if err != nil {
@@ -262,7 +262,7 @@ func complete(res *workorder.Result, rec *store.Record) {
 		res.Host.CgroupVersion = h.CgroupVersion
 	}
 	// The run began with the command, not with the box.
-	if lead := res.StartedAt.Sub(rec.Begun()); lead > 0 && lead < startTimeout+collectTimeout {
+	if lead := res.StartedAt.Sub(rec.Begun()); lead > 0 && lead < startTimeout+CollectTimeout {
 		res.StartedAt, res.DurationMS = rec.Begun(), res.DurationMS+lead.Milliseconds()
 	}
 	res.Steps = append(append([]workorder.Step{}, rec.Steps...), res.Steps...)
@@ -287,6 +287,8 @@ func (l *Launcher) stillborn(ctx context.Context, rec *store.Record, cause error
 	case ctx.Err() != nil:
 		status, by = workorder.StatusInterrupted, workorder.BySignal
 		cause = fault.New(workorder.ExitInterrupted, errors.New("you interrupted it before its box was started"), "")
+	case errors.Is(cause, errStopped):
+		status, by = workorder.StatusInterrupted, workorder.BySignal
 	case fault.Code(cause) == workorder.ExitGit:
 		by = workorder.ByGit
 	case fault.Code(cause) == workorder.ExitInvalid, fault.Code(cause) == workorder.ExitNoProject:
@@ -294,7 +296,7 @@ func (l *Launcher) stillborn(ctx context.Context, rec *store.Record, cause error
 	}
 	res := synthesise(rec, func(func(workorder.Event)) error { return nil }, status, by, cause.Error(), l.now())
 	res = l.publish(rec, res)
-	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), collectTimeout)
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), CollectTimeout)
 	defer cancel()
 	if rec.Box != "" {
 		box, err := l.box(clean, rec)

@@ -149,7 +149,10 @@ func (l *Launcher) Run(ctx context.Context, hard <-chan struct{}, job *Job) (*wo
 		cause = l.saveOrder(rec, &job.Order)
 	}
 	if cause == nil {
-		info, cause = l.ground(ctx, job, rec)
+		cause = l.unlessStopped(ctx, rec.TaskID, func(ctx context.Context) (err error) {
+			info, err = l.ground(ctx, job, rec)
+			return err
+		})
 	}
 	if cause != nil {
 		return l.stillborn(ctx, rec, cause)
@@ -168,7 +171,8 @@ func checkOrder(job *Job) error {
 
 // carryOut starts the box and follows it to its end.
 func (l *Launcher) carryOut(ctx context.Context, hard <-chan struct{}, job *Job, rec *store.Record, info engine.Info) (*workorder.Result, error) {
-	if err := l.begin(ctx, job, rec, info); err != nil {
+	err := l.unlessStopped(ctx, rec.TaskID, func(ctx context.Context) error { return l.begin(ctx, job, rec, info) })
+	if err != nil {
 		return l.stillborn(ctx, rec, err)
 	}
 	if err := l.Store.Save(rec); err != nil {
@@ -176,6 +180,9 @@ func (l *Launcher) carryOut(ctx context.Context, hard <-chan struct{}, job *Job,
 		l.Log.Warn("save the record of the task", "task", rec.TaskID, "error", err)
 	}
 	if job.Detach {
+		if grace, asked := l.noted(rec.TaskID); asked {
+			return nil, l.stopBox(ctx, rec, grace) // nobody follows it who would
+		}
 		return nil, nil
 	}
 	return l.finish(ctx, hard, rec)

@@ -2,10 +2,14 @@ package launch
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -27,7 +31,7 @@ func (l *Launcher) stopper(followCtx, userCtx context.Context, hard <-chan struc
 	defer late.Stop()
 	kind := notStopped
 	soft := userCtx.Done()
-	done := make(chan struct{}, 2) // at most two stops are ever asked for
+	done := make(chan struct{}, 3) // at most three stops are ever asked for
 	pending := 0
 	stop := func(grace time.Duration) {
 		pending++
@@ -37,6 +41,10 @@ func (l *Launcher) stopper(followCtx, userCtx context.Context, hard <-chan struc
 				l.Log.Warn("stop the box", "task", rec.TaskID, "error", err)
 			}
 		}()
+	}
+	// Who asked before there was a box relies on whoever started it.
+	if grace, asked := l.noted(rec.TaskID); asked {
+		stop(grace)
 	}
 	for kind != killed {
 		select {
@@ -76,20 +84,82 @@ func (l *Launcher) stopBox(ctx context.Context, rec *store.Record, grace time.Du
 }
 
 // Stop ends a run gracefully within grace, or at once with a grace of 0. Whoever
-// collects it finds out that its end was asked for.
-func (l *Launcher) Stop(ctx context.Context, rec *store.Record, grace time.Duration) error {
+// collects it finds out that its end was asked for, and whoever is just starting its box does
+// not start it, or stops it. False: there is no box to stop yet, ask again.
+func (l *Launcher) Stop(ctx context.Context, rec *store.Record, grace time.Duration) (bool, error) {
 	kind := store.StopSoft
 	if grace == 0 {
 		kind = store.StopKill
 	}
 	box, err := l.box(ctx, rec)
-	if err != nil || box == nil || !box.Live() {
-		return err
+	if err != nil {
+		return false, err
 	}
-	if err := l.Store.NoteStop(rec.TaskID, kind); err != nil {
-		l.Log.Warn("note that the task is stopped", "task", rec.TaskID, "error", err)
+	live := box != nil && box.Live()
+	if !live && !l.Store.Held(rec.TaskID) {
+		return true, nil // it has ended, and nobody asked for that
 	}
-	return l.Engine.Stop(ctx, box.ID, grace)
+	if l.Store.Stopped(rec.TaskID) != kind {
+		if err := l.Store.NoteStop(rec.TaskID, kind); err != nil && !live {
+			return false, err
+		} else if err != nil {
+			l.Log.Warn("note that the task is stopped", "task", rec.TaskID, "error", err)
+		}
+	}
+	if !live {
+		return false, nil
+	}
+	return true, l.Engine.Stop(ctx, box.ID, grace)
+}
+
+// noted is the stop that was asked for beside this process, with the grace that it
+// leaves: the one who asked ends a shorter one.
+func (l *Launcher) noted(taskID string) (grace time.Duration, asked bool) {
+	switch l.Store.Stopped(taskID) {
+	case store.StopKill:
+		return 0, true
+	case store.StopSoft:
+		return engine.StopTimeout, true
+	}
+	return 0, false
+}
+
+// stopPoll is how often a command that is starting a box looks whether it still shall.
+const stopPoll = 100 * time.Millisecond
+
+// errStopped ends a start that another command asked to end.
+var errStopped = errors.New("stopped on request (sandbox-agent stop)")
+
+// unlessStopped does what comes before the box lives, and gives it up when the
+// task's end is asked for. A box that was started all the same is stopped by stopper.
+func (l *Launcher) unlessStopped(ctx context.Context, taskID string, do func(context.Context) error) error {
+	starting, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	look := func() {
+		if _, asked := l.noted(taskID); asked {
+			cancel()
+		}
+	}
+	look() // what was asked before must not depend on who is faster
+	wg.Go(func() {
+		tick := time.NewTicker(stopPoll)
+		defer tick.Stop()
+		for {
+			select {
+			case <-starting.Done():
+				return
+			case <-tick.C:
+				look()
+			}
+		}
+	})
+	err := do(starting)
+	if err != nil && starting.Err() != nil && ctx.Err() == nil {
+		return fault.New(workorder.ExitInterrupted, fmt.Errorf("%w before its box was started", errStopped), "")
+	}
+	return err
 }
 
 // asked is the kind of an end that this process did not watch or cause.

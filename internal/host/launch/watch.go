@@ -172,6 +172,9 @@ func (l *Launcher) Discard(ctx context.Context, rec *store.Record, force bool) (
 			return nil, err
 		}
 	}
+	if !force && !rec.Collected && len(boxes) == 0 && l.Store.Held(rec.TaskID) {
+		return nil, fmt.Errorf("task %s is being started: %w", rec.TaskID, ErrRunning)
+	}
 	var errs []error
 	for _, b := range boxes {
 		errs = append(errs, l.Engine.Remove(ctx, b.ID))

@@ -1,0 +1,114 @@
+package launch_test
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// slow is a remote, or what makes images, that never answers.
+type slow struct{ asked chan struct{} }
+
+func (s slow) Check(ctx context.Context, _, _ string, _ *workorder.GitCredential) error {
+	close(s.asked)
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (s slow) Ensure(ctx context.Context, _ string, _ func(workorder.Event)) (workorder.Image, error) {
+	close(s.asked)
+	<-ctx.Done()
+	return workorder.Image{}, ctx.Err()
+}
+
+// TestStopBeforeBox: a task whose end is asked for while its command is still
+// starting it gets no box.
+func TestStopBeforeBox(t *testing.T) {
+	for name, during := range map[string]func(*fixture, slow){
+		"preflight": func(f *fixture, s slow) { f.Remote = s },
+		"image":     func(f *fixture, s slow) { f.Images = s },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := setup(t, happy)
+			s := slow{make(chan struct{})}
+			during(f, s)
+			j := job()
+			ended := make(chan error)
+			var res *workorder.Result
+			go func() {
+				var err error
+				res, err = f.Run(t.Context(), nil, j)
+				ended <- err
+			}()
+			<-s.asked
+			rec, err := f.Store.Load(j.Order.TaskID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if stopped, err := f.Stop(t.Context(), rec, engine.StopTimeout); err != nil || stopped {
+				t.Errorf("stopped %v, %v", stopped, err)
+			}
+			if err := <-ended; fault.Code(err) != workorder.ExitInterrupted {
+				t.Errorf("%v", err)
+			}
+			if res.Status != workorder.StatusInterrupted || res.EndedBy != workorder.BySignal || !strings.Contains(res.Reason, "stopped on request") || f.fake.Count() != 0 {
+				t.Errorf("%+v, %d boxes", res, f.fake.Count())
+			}
+			// What was asked of this attempt is not asked of the next one.
+			f.Remote, f.Images = remote{}, images{}
+			if res, err := f.resume(t, j); err != nil || res.Status != workorder.StatusSuccess {
+				t.Errorf("%+v, %v", res, err)
+			}
+		})
+	}
+}
+
+// stoppedMeanwhile is an engine on which somebody asks for the end of every box that
+// is just being started, too late for anybody to give it up.
+type stoppedMeanwhile struct {
+	*enginetest.Fake
+	note func()
+}
+
+func (s stoppedMeanwhile) Run(ctx context.Context, spec engine.BoxSpec, stdin io.Reader) (string, error) {
+	s.note()
+	return s.Fake.Run(context.WithoutCancel(ctx), spec, stdin)
+}
+
+// TestStopWhileStarting: whoever starts the box stops it, also when nobody follows it.
+func TestStopWhileStarting(t *testing.T) {
+	for name, detach := range map[string]bool{"followed": false, "detached": true} {
+		t.Run(name, func(t *testing.T) {
+			f := setup(t, func(b *enginetest.Box) int {
+				g := newGuest(b)
+				<-b.Stopped
+				return g.end(workorder.StatusInterrupted, workorder.BySignal)
+			})
+			j := job()
+			j.Detach = detach
+			f.Engine = stoppedMeanwhile{f.fake, func() {
+				if err := f.Store.NoteStop(j.Order.TaskID, store.StopSoft); err != nil {
+					t.Error(err)
+				}
+			}}
+			res, err := f.Run(t.Context(), nil, j)
+			if err == nil && detach {
+				rec, lerr := f.Store.Load(j.Order.TaskID)
+				if lerr != nil {
+					t.Fatal(lerr)
+				}
+				res, err = f.Attach(t.Context(), rec)
+			}
+			if err != nil || res.Status != workorder.StatusInterrupted || res.Reason != "stopped on request (sandbox-agent stop)" {
+				t.Errorf("%+v, %v", res, err)
+			}
+		})
+	}
+}
