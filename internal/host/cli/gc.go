@@ -90,7 +90,16 @@ func (a *App) runGc(ctx context.Context, o *gcOptions) error {
 		c.errs = append(c.errs, err)
 	}
 	for _, r := range records {
-		c.task(ctx, r, byTask[r.TaskID])
+		// Of an attempt that its task does not know any more: the task was deleted by hand
+		// and begun again. The boxes were listed before the records, which know of a box first.
+		known := slices.DeleteFunc(byTask[r.TaskID], func(b engine.Box) bool {
+			forgotten := !r.Knows(b.Labels[workorder.LabelAttempt])
+			if forgotten {
+				c.stray(ctx, b)
+			}
+			return forgotten
+		})
+		c.task(ctx, r, known)
 		delete(byTask, r.TaskID)
 	}
 	for _, boxes := range byTask {

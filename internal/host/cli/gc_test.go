@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -92,4 +94,21 @@ func TestGcAttempts(t *testing.T) {
 	}
 	r.want(0, "attempts/1", "result", tid, "--attempt", "1", "--path")
 	r.want(0, "timeout", "result", tid, "--attempt", "1")
+}
+
+// TestGcForgottenAttempt: the box of an attempt that nobody remembers is found
+// though its task is known, the next one's is left alone.
+func TestGcForgottenAttempt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, ends(workorder.StatusTimeout, workorder.ByTimeout))
+	r.want(workorder.ExitTimeout, "", create("--keep")...)
+	if err := os.RemoveAll(filepath.Join(r.state, tid)); err != nil {
+		t.Fatal(err)
+	}
+	r.want(workorder.ExitTimeout, "", "continue", tid, "-p", "P", "--keep")
+	r.want(0, "remove box sandbox-agent-"+tid+"\n", "gc")
+	r.want(0, "nothing to do", "gc")
+	if n := r.fake.Count(); n != 1 {
+		t.Errorf("%d boxes are left, want the kept one", n)
+	}
 }
