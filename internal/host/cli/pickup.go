@@ -214,7 +214,12 @@ func (p *pickUp) next(ctx context.Context, rec *store.Record) (until time.Time, 
 	if !on.known {
 		err = p.afresh(ctx, r, rec)
 	} else {
-		err = p.order(r, on, cmp.Or(p.branch, rec.TargetBranch), rec.Branch)
+		text := p.text
+		if text == "" && on.state == nil {
+			// Only we know it then. Without it the box decides whether it can go on.
+			text, _ = launch.TaskText(rec)
+		}
+		err = p.order(r, on, text, cmp.Or(p.branch, rec.TargetBranch), rec.Branch)
 	}
 	if err != nil {
 		return until, err
@@ -231,15 +236,18 @@ func (p *pickUp) credentials(ctx context.Context, r *resolved) error {
 }
 
 // order makes the job of a next attempt.
-func (p *pickUp) order(r *resolved, on *remoteTask, branch, base string) error {
-	branch, err := on.branch(p.o.taskID, branch)
-	if err != nil {
-		return err
+func (p *pickUp) order(r *resolved, on *remoteTask, text, branch, base string) error {
+	// Where nothing names the branch it is made of the text, as it was the first time.
+	if on.state != nil || on.warning != "" || len(on.branches) > 0 || branch != "" || text == "" {
+		var err error
+		if branch, err = on.branch(p.o.taskID, branch); err != nil {
+			return err
+		}
 	}
 	if _, given := p.o.sources["branch"]; !given {
 		r.project.Branch = cmp.Or(base, on.base(), r.project.Branch)
 	}
-	return p.make(r, projects.OrderInput{TaskID: p.o.taskID, Task: p.text, Mode: workorder.ModeContinue, TargetBranch: branch}, on)
+	return p.make(r, projects.OrderInput{TaskID: p.o.taskID, Task: text, Mode: workorder.ModeContinue, TargetBranch: branch}, on)
 }
 
 // make is resolved.order for a job whose secrets were fetched.
@@ -339,7 +347,7 @@ func (p *pickUp) unknown(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := p.order(r, on, p.branch, ""); err != nil {
+	if err := p.order(r, on, p.text, p.branch, ""); err != nil {
 		return err
 	}
 	on.tell(r.job, nil)
@@ -403,7 +411,7 @@ func (p *pickUp) rehearse(ctx context.Context, rec *store.Record) error {
 			err = p.nowhere(r)
 		}
 		if err == nil {
-			err = p.order(r, on, p.branch, "")
+			err = p.order(r, on, p.text, p.branch, "")
 		}
 		if err != nil {
 			return err
@@ -422,7 +430,7 @@ func (p *pickUp) rehearse(ctx context.Context, rec *store.Record) error {
 	if r.project.Repo == "" {
 		err = p.afresh(ctx, r, rec)
 	} else {
-		err = p.order(r, &remoteTask{}, cmp.Or(p.branch, rec.TargetBranch), rec.Branch)
+		err = p.order(r, &remoteTask{}, p.text, cmp.Or(p.branch, rec.TargetBranch), rec.Branch)
 	}
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,21 +28,27 @@ type remoteTask struct {
 func (p *pickUp) ask(ctx context.Context, r *resolved) (*remoteTask, error) {
 	on := &remoteTask{}
 	id, repo, cred := p.o.taskID, r.project.Repo, r.job.Git
-	var state bool
+	var refs []string
 	var err error
 	switch {
 	case repo == "":
 		return on, nil
 	case r.local != nil:
-		on.branches, state, err = r.local.TaskRefs(ctx, id)
+		refs, err = r.local.TaskRefs(ctx, id)
 	default:
-		on.branches, state, err = p.find.TaskRefs(ctx, repo, id, cred)
+		refs, err = p.find.TaskRefs(ctx, repo, id, cred)
 	}
 	if err != nil {
 		return nil, err
 	}
-	on.known = state || len(on.branches) > 0
-	if !state {
+	// A state that was deleted by hand must not make the work beside it be forgotten.
+	on.known = len(refs) > 0
+	for _, ref := range refs {
+		if branch, ok := strings.CutPrefix(ref, workorder.BranchRef("")); ok {
+			on.branches = append(on.branches, branch)
+		}
+	}
+	if !slices.Contains(refs, workorder.StateRef(id)) {
 		return on, nil
 	}
 	if r.local != nil {
@@ -80,8 +87,10 @@ func (t *remoteTask) branch(id, named string) (string, error) {
 		return named, nil
 	case len(t.branches) == 1:
 		return t.branches[0], nil
-	case len(t.branches) == 0:
+	case len(t.branches) == 0 && t.warning != "":
 		return "", fault.New(workorder.ExitGit, fmt.Errorf("the remote's state of %s cannot be read, and it has no branch of that task: %s", id, t.warning), "name its branch: --target-branch")
+	case len(t.branches) == 0:
+		return "", fault.New(workorder.ExitGit, fmt.Errorf("the remote has neither a state nor a branch of %s, only what was saved beside them", id), "name its branch and give its text: --target-branch, --task")
 	}
 	return "", fault.New(workorder.ExitUsage, fmt.Errorf("the remote has several branches of %s: %s", id, strings.Join(t.branches, ", ")), "name the one to go on with: --target-branch")
 }

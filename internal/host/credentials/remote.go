@@ -26,17 +26,11 @@ const checkTimeout = 20 * time.Second
 // Check verifies that the remote answers, takes the credential and has the
 // branch. It reads refs in process and starts nothing.
 func (f *Finder) Check(ctx context.Context, remote, branch string, cred *workorder.GitCredential) error {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
+	refs, err := f.refs(ctx, remote, cred)
+	if err != nil {
+		return err
+	}
 	shown := Redacted(remote)
-	auth, err := authMethod(remote, cred)
-	if err != nil {
-		return fault.New(workorder.ExitGit, fmt.Errorf("open remote %s: %w", shown, err), "")
-	}
-	refs, err := list(ctx, remote, auth)
-	if err != nil {
-		return explain(ctx, shown, cred, err)
-	}
 	var heads []string
 	for _, ref := range refs {
 		if !ref.Name().IsBranch() {
@@ -55,6 +49,29 @@ func (f *Finder) Check(ctx context.Context, remote, branch string, cred *workord
 		hint = "it has: " + strings.Join(heads[:min(len(heads), 8)], ", ")
 	}
 	return fault.New(workorder.ExitGit, fmt.Errorf("remote %s has no branch %q", shown, branch), hint)
+}
+
+// Answers verifies that the remote answers and takes the credential, whatever
+// branches it has.
+func (f *Finder) Answers(ctx context.Context, remote string, cred *workorder.GitCredential) error {
+	_, err := f.refs(ctx, remote, cred)
+	return err
+}
+
+// refs reads the remote's refs, or says what keeps us from it.
+func (f *Finder) refs(ctx context.Context, remote string, cred *workorder.GitCredential) ([]*plumbing.Reference, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	shown := Redacted(remote)
+	auth, err := authMethod(remote, cred)
+	if err != nil {
+		return nil, fault.New(workorder.ExitGit, fmt.Errorf("open remote %s: %w", shown, err), "")
+	}
+	refs, err := list(ctx, remote, auth)
+	if err != nil {
+		return nil, explain(ctx, shown, cred, err)
+	}
+	return refs, nil
 }
 
 // list reads the remote's refs. The library gives no context to the handshake
@@ -87,7 +104,7 @@ func explain(ctx context.Context, shown string, cred *workorder.GitCredential, e
 	hint := "check the address and the network"
 	switch {
 	case errors.Is(err, transport.ErrEmptyRemoteRepository):
-		return fault.New(workorder.ExitGit, fmt.Errorf("remote %s is empty", shown), "push a first commit to it")
+		return fault.New(workorder.ExitGit, fmt.Errorf("look at remote %s: %w", shown, err), "push a first commit to it")
 	case errors.Is(err, transport.ErrAuthenticationRequired), errors.Is(err, transport.ErrAuthorizationFailed):
 		if cred == nil {
 			return fault.New(workorder.ExitGit, fmt.Errorf("remote %s asks for a credential and none was found", shown),

@@ -14,36 +14,25 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	"github.com/go-git/go-git/v5/storage/memory"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// TaskRefs tells what a remote has of a task: the branches that can be its own,
-// and whether its state lies there. A remote without any ref has nothing.
-func (f *Finder) TaskRefs(ctx context.Context, remote, taskID string, cred *workorder.GitCredential) (branches []string, state bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	shown := Redacted(remote)
-	auth, err := authMethod(remote, cred)
-	if err != nil {
-		return nil, false, fault.New(workorder.ExitGit, fmt.Errorf("open remote %s: %w", shown, err), "")
-	}
-	refs, err := list(ctx, remote, auth)
+// TaskRefs lists what a remote has of a task by full names: the branches that can
+// be its own, and all that lies below workorder.TaskRefs. A remote without any ref has nothing.
+func (f *Finder) TaskRefs(ctx context.Context, remote, taskID string, cred *workorder.GitCredential) (names []string, err error) {
+	refs, err := f.refs(ctx, remote, cred)
 	if errors.Is(err, transport.ErrEmptyRemoteRepository) {
-		return nil, false, nil
+		return nil, nil
 	}
 	if err != nil {
-		return nil, false, explain(ctx, shown, cred, err)
+		return nil, err
 	}
 	for _, ref := range refs {
-		switch name := ref.Name(); {
-		case name.String() == workorder.StateRef(taskID):
-			state = true
-		case name.IsBranch() && workorder.OwnBranch(taskID, name.Short()):
-			branches = append(branches, name.Short())
+		if name := ref.Name(); strings.HasPrefix(name.String(), workorder.TaskRefs(taskID)) || name.IsBranch() && workorder.OwnBranch(taskID, name.Short()) {
+			names = append(names, name.String())
 		}
 	}
-	return branches, state, nil
+	return names, nil
 }
 
 // State reads the task's state from a remote that has one, in memory.

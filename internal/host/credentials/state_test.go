@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
@@ -21,8 +20,8 @@ func TestTaskState(t *testing.T) {
 	bare := filepath.Join(srv.Root, "r.git")
 	cred := &workorder.GitCredential{Username: "u", Token: "tok"}
 	f := credentials.New(func(string) string { return "" })
-	if branches, state, err := f.TaskRefs(t.Context(), url, id, cred); err != nil || state || len(branches) > 0 {
-		t.Errorf("a task that the remote does not know: %v %v %v", branches, state, err)
+	if refs, err := f.TaskRefs(t.Context(), url, id, cred); err != nil || len(refs) > 0 {
+		t.Errorf("a task that the remote does not know: %v %v", refs, err)
 	}
 	for _, b := range []string{"agent/" + id, "agent/" + id + "-x", "agent/" + id + "5", "agent/T-A1B2C3D5-x"} {
 		gittest.Git(t, bare, "branch", b, "main")
@@ -43,10 +42,10 @@ func TestTaskState(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(string(b))
-	branches, state, err := f.TaskRefs(t.Context(), url, id, cred)
-	slices.Sort(branches)
-	if err != nil || !state || strings.Join(branches, " ") != "agent/"+id+" agent/"+id+"-x" {
-		t.Errorf("%v %v %v", branches, state, err)
+	refs, err := f.TaskRefs(t.Context(), url, id, cred)
+	slices.Sort(refs)
+	if want := []string{"refs/heads/agent/" + id, "refs/heads/agent/" + id + "-x", workorder.StateRef(id)}; err != nil || !slices.Equal(refs, want) {
+		t.Errorf("%v %v", refs, err)
 	}
 	got, err := f.State(t.Context(), url, id, cred)
 	if err != nil || got.Task != want.Task || got.Last().ID != want.Last().ID {
@@ -56,10 +55,35 @@ func TestTaskState(t *testing.T) {
 	if _, err := f.State(t.Context(), url, id, cred); err == nil {
 		t.Error("a state of nothing was read")
 	}
-	if _, _, err := f.TaskRefs(t.Context(), url, id, nil); fault.Code(err) != workorder.ExitGit || fault.Hint(err) == "" {
+	if _, err := f.TaskRefs(t.Context(), url, id, nil); fault.Code(err) != workorder.ExitGit || fault.Hint(err) == "" {
 		t.Errorf("without a credential: %v", err)
 	}
 	if _, err := f.State(t.Context(), url, "T-00000000", cred); err == nil {
 		t.Error("a state that is not there was read")
+	}
+}
+
+// TestAnswers: who goes on with a task needs no branch of the remote.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	const id = "T-A1B2C3D4"
+	srv := gittest.New(t, "tok")
+	url := srv.Create(t, "r.git", nil)
+	bare := filepath.Join(srv.Root, "r.git")
+	cred := &workorder.GitCredential{Username: "u", Token: "tok"}
+	f := credentials.New(func(string) string { return "" })
+	gittest.Git(t, bare, "update-ref", workorder.CheckpointRef(id), "main")
+	gittest.Git(t, bare, "update-ref", "-d", "refs/heads/main")
+	if err := f.Check(t.Context(), url, "", cred); fault.Code(err) != workorder.ExitGit {
+		t.Errorf("a remote without a branch has one: %v", err)
+	}
+	if err := f.Answers(t.Context(), url, cred); err != nil {
+		t.Error(err)
+	}
+	if err := f.Answers(t.Context(), url, &workorder.GitCredential{Token: "other"}); fault.Code(err) != workorder.ExitGit {
+		t.Errorf("with a wrong credential: %v", err)
+	}
+	if refs, err := f.TaskRefs(t.Context(), url, id, cred); err != nil || !slices.Equal(refs, []string{workorder.CheckpointRef(id)}) {
+		t.Errorf("%v, %v", refs, err)
 	}
 }

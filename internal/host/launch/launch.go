@@ -53,6 +53,9 @@ type Remote interface {
 	// Check verifies that the repository answers, accepts the credential and has
 	// the branch (any branch when it is empty).
 	Check(ctx context.Context, url, branch string, cred *workorder.GitCredential) error
+	// Answers verifies that the repository answers and accepts the credential, whatever
+	// branches it has.
+	Answers(ctx context.Context, url string, cred *workorder.GitCredential) error
 }
 
 // Launcher carries out jobs.

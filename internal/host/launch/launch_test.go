@@ -39,6 +39,8 @@ type remote struct{ err error }
 
 func (r remote) Check(context.Context, string, string, *workorder.GitCredential) error { return r.err }
 
+func (r remote) Answers(context.Context, string, *workorder.GitCredential) error { return r.err }
+
 // guest is a scripted box: what a real one says, without doing it.
 type guest struct {
 	b   *enginetest.Box

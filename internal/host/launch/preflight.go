@@ -21,11 +21,12 @@ func (l *Launcher) preflight(ctx context.Context, job *Job) (engine.Info, error)
 			remote <- nil
 			return
 		}
-		branch := o.Branch
 		if o.Mode == workorder.ModeContinue {
-			branch = "" // it goes on from its own branch; the base may be gone by now
+			// It goes on from what the remote has of it; the base may be gone by now.
+			remote <- l.Remote.Answers(ctx, o.CloneURL, job.Git)
+			return
 		}
-		remote <- l.Remote.Check(ctx, o.CloneURL, branch, job.Git)
+		remote <- l.Remote.Check(ctx, o.CloneURL, o.Branch, job.Git)
 	}()
 	info, err := l.Engine.Info(ctx)
 	if err != nil {

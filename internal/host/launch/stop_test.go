@@ -14,7 +14,10 @@ import (
 )
 
 // slow is a remote, or what makes images, that never answers.
-type slow struct{ asked chan struct{} }
+type slow struct {
+	remote
+	asked chan struct{}
+}
 
 func (s slow) Check(ctx context.Context, _, _ string, _ *workorder.GitCredential) error {
 	close(s.asked)
@@ -37,7 +40,7 @@ func TestStopBeforeBox(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := setup(t, happy)
-			s := slow{make(chan struct{})}
+			s := slow{asked: make(chan struct{})}
 			during(f, s)
 			j := job()
 			ended := make(chan error)

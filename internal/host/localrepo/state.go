@@ -10,24 +10,21 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// TaskRefs tells what the repository has of a task: the branches that can be its
-// own, and whether its state lies there.
-func (r *Repo) TaskRefs(ctx context.Context, taskID string) (branches []string, state bool, err error) {
+// TaskRefs lists what the repository has of a task by full names: the branches that
+// can be its own, and all that lies below workorder.TaskRefs.
+func (r *Repo) TaskRefs(ctx context.Context, taskID string) (names []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
 	out, err := gitOut(ctx, r.Path, "for-each-ref", "--format=%(refname)", "refs/heads/agent/", workorder.TaskRefs(taskID))
 	if err != nil {
-		return nil, false, fault.New(workorder.ExitGit, fmt.Errorf("look for task %s in %s: %w", taskID, r.Path, err), "")
+		return nil, fault.New(workorder.ExitGit, fmt.Errorf("look for task %s in %s: %w", taskID, r.Path, err), "")
 	}
-	for ref := range strings.FieldsSeq(out) {
-		switch branch, isBranch := strings.CutPrefix(ref, "refs/heads/"); {
-		case ref == workorder.StateRef(taskID):
-			state = true
-		case isBranch && workorder.OwnBranch(taskID, branch):
-			branches = append(branches, branch)
+	for name := range strings.FieldsSeq(out) {
+		if branch, isBranch := strings.CutPrefix(name, "refs/heads/"); !isBranch || workorder.OwnBranch(taskID, branch) {
+			names = append(names, name)
 		}
 	}
-	return branches, state, nil
+	return names, nil
 }
 
 // State reads the task's state from a repository that has one.

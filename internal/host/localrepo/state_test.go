@@ -21,8 +21,8 @@ func TestTaskState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if branches, state, err := r.TaskRefs(t.Context(), id); err != nil || state || len(branches) > 0 {
-		t.Errorf("%v %v %v", branches, state, err)
+	if refs, err := r.TaskRefs(t.Context(), id); err != nil || len(refs) > 0 {
+		t.Errorf("%v %v", refs, err)
 	}
 	for _, b := range []string{"agent/" + id + "-x", "agent/" + id + "5"} {
 		gittest.Git(t, dir, "branch", b)
@@ -39,8 +39,8 @@ func TestTaskState(t *testing.T) {
 	gittest.Git(t, dir, "add", "-A")
 	gittest.Git(t, dir, "commit", "-q", "-m", "state")
 	gittest.Git(t, dir, "update-ref", workorder.StateRef(id), "HEAD")
-	if branches, state, err := r.TaskRefs(t.Context(), id); err != nil || !state || !slices.Equal(branches, []string{"agent/" + id + "-x"}) {
-		t.Errorf("%v %v %v", branches, state, err)
+	if refs, err := r.TaskRefs(t.Context(), id); err != nil || !slices.Equal(refs, []string{"refs/heads/agent/" + id + "-x", workorder.StateRef(id)}) {
+		t.Errorf("%v %v", refs, err)
 	}
 	if got, err := r.State(t.Context(), id); err != nil || got.Task != want.Task {
 		t.Errorf("%+v, %v", got, err)
