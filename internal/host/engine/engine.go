@@ -48,6 +48,8 @@ var (
 	ErrNotFound = errors.New("not found on the engine")
 	// ErrIsolation: the engine cannot give what the chosen isolation needs.
 	ErrIsolation = errors.New("the engine cannot give this isolation")
+	// ErrConflict: the engine has a box of that name already.
+	ErrConflict = errors.New("there is a box of that name already")
 )
 
 // StopTimeout is what a box has to end when nobody says otherwise, whoever stops

@@ -289,6 +289,8 @@ func (l *Launcher) stillborn(ctx context.Context, rec *store.Record, cause error
 		cause = fault.New(workorder.ExitInterrupted, errors.New("you interrupted it before its box was started"), "")
 	case errors.Is(cause, errStopped):
 		status, by = workorder.StatusInterrupted, workorder.BySignal
+	case errors.Is(cause, errOther):
+		by = workorder.ByLease
 	case fault.Code(cause) == workorder.ExitGit:
 		by = workorder.ByGit
 	case fault.Code(cause) == workorder.ExitInvalid, fault.Code(cause) == workorder.ExitNoProject:

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -286,12 +287,36 @@ func (l *Launcher) start(ctx context.Context, job *Job, rec *store.Record, info 
 	}
 	_, err = l.Engine.Run(ctx, boxSpec(job, rec, info), bytes.NewReader(append(env, '\n')))
 	switch {
+	case errors.Is(err, engine.ErrConflict):
+		return l.conflict(ctx, job, rec, err)
 	case errors.Is(err, engine.ErrIsolation):
 		return fault.New(workorder.ExitBox, err, isolationHint(job))
 	case err != nil:
 		return fault.New(workorder.ExitBox, err, "`sandbox-agent doctor` tells what this engine can do")
 	}
 	return nil
+}
+
+// errOther ends a start for another box of the task.
+var errOther = errors.New("another box works on the task")
+
+// conflict tells whose box has the name that the record's was to have.
+func (l *Launcher) conflict(ctx context.Context, job *Job, rec *store.Record, err error) error {
+	name := rec.Box
+	rec.Box = "" // it is not ours
+	boxes, lerr := l.Engine.Boxes(ctx, map[string]string{workorder.LabelTask: rec.TaskID})
+	if lerr != nil {
+		return fault.New(workorder.ExitBox, errors.Join(err, lerr), "")
+	}
+	i := slices.IndexFunc(boxes, func(b engine.Box) bool { return b.Name == name })
+	switch {
+	case i < 0:
+		return fault.New(workorder.ExitBox, err, "if it is none of this program's, choose another --task-id; else it is gone by now: try again")
+	case boxes[i].Labels[workorder.LabelOwner] == job.Owner && !boxes[i].Live():
+		return fault.New(workorder.ExitBox, fmt.Errorf("%w: %s is left of a run that this state folder does not know any more", err, name), "`sandbox-agent gc` removes it")
+	}
+	return fault.New(workorder.ExitGit, fmt.Errorf("%w: %s runs on this engine, started from another state folder (%s)", errOther, name, boxes[i].Labels[workorder.LabelOwner]),
+		"wait for its end, or follow it there: `sandbox-agent logs -f "+rec.TaskID+"` with that state folder")
 }
 
 func isolationHint(job *Job) string {

@@ -153,6 +153,9 @@ func (e *Engine) Run(ctx context.Context, spec engine.BoxSpec, stdin io.Reader) 
 		if cerrdefs.IsNotFound(err) {
 			return "", fmt.Errorf("create box: image %s: %w", spec.Image, engine.ErrNotFound)
 		}
+		if cerrdefs.IsConflict(err) {
+			return "", fmt.Errorf("create box %s: %w", spec.Name, engine.ErrConflict) // the engine's own words advise to remove the other one
+		}
 		return "", e.startError("create box", spec, err)
 	}
 	err = e.putFiles(ctx, made.ID, spec.Files)

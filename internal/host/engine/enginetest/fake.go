@@ -173,7 +173,7 @@ func (f *Fake) Run(ctx context.Context, spec engine.BoxSpec, stdin io.Reader) (s
 	}
 	for _, c := range f.boxes {
 		if c.Name == spec.Name {
-			return "", fmt.Errorf("create box: the name %s is in use", spec.Name)
+			return "", fmt.Errorf("create box %s: %w", spec.Name, engine.ErrConflict)
 		}
 	}
 	in, err := io.ReadAll(stdin)

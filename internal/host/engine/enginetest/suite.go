@@ -45,6 +45,7 @@ func Conformance(t *testing.T, e engine.Engine, spec engine.BoxSpec) {
 	t.Run("output and end", s.outputAndEnd)
 	t.Run("stop", s.stop)
 	t.Run("absent", s.absent)
+	t.Run("name taken", s.taken)
 	t.Run("what cannot be had", s.refused)
 }
 
@@ -150,6 +151,18 @@ func (s suite) absent(t *testing.T) {
 		t.Errorf("logs of an absent box: %v", err)
 	}
 	s.none(t)
+}
+
+func (s suite) taken(t *testing.T) {
+	id := s.start(t, "wait\n")
+	if _, err := s.e.Run(t.Context(), s.spec, strings.NewReader("x\n")); !errors.Is(err, engine.ErrConflict) {
+		t.Errorf("a second box of the name: %v", err)
+	}
+	boxes, err := s.e.Boxes(t.Context(), s.spec.Labels)
+	if err != nil || len(boxes) != 1 || boxes[0].ID != id || !boxes[0].Live() {
+		t.Errorf("the first one is %+v, %v", boxes, err)
+	}
+	s.remove(t, id)
 }
 
 func (s suite) refused(t *testing.T) {
