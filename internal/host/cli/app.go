@@ -132,6 +132,9 @@ func hint(err error) string {
 	if h := fault.Hint(err); h != "" {
 		return h
 	}
+	if e, ok := errors.AsType[*store.DamagedError](err); ok {
+		return "`sandbox-agent rm --force " + e.TaskID + "` forgets the task here, with its boxes; `sandbox-agent continue " + e.TaskID + " --project P` goes on from the remote then"
+	}
 	var option *projects.OptionError
 	var missing *projects.NotFoundError
 	switch {

@@ -85,10 +85,7 @@ func (a *App) runGc(ctx context.Context, o *gcOptions) error {
 	for _, b := range boxes {
 		byTask[b.Labels[workorder.LabelTask]] = append(byTask[b.Labels[workorder.LabelTask]], b)
 	}
-	records, err := st.List()
-	if err != nil {
-		c.errs = append(c.errs, err)
-	}
+	records, unread := st.List()
 	for _, r := range records {
 		// Of an attempt that its task does not know any more: the task was deleted by hand
 		// and begun again. The boxes were listed before the records, which know of a box first.
@@ -102,7 +99,11 @@ func (a *App) runGc(ctx context.Context, o *gcOptions) error {
 		c.task(ctx, r, known)
 		delete(byTask, r.TaskID)
 	}
-	for _, boxes := range byTask {
+	for id, boxes := range byTask {
+		// The boxes of a task whose record cannot be read may hold the only copy of its work.
+		if _, err := st.Load(id); !errors.Is(err, store.ErrNotFound) {
+			continue
+		}
 		for _, b := range boxes {
 			c.stray(ctx, b)
 		}
@@ -114,6 +115,7 @@ func (a *App) runGc(ctx context.Context, o *gcOptions) error {
 	if o.cache {
 		c.cache(ctx)
 	}
+	c.errs = append(c.errs, unread)
 	return c.report()
 }
 

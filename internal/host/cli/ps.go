@@ -69,7 +69,10 @@ func (a *App) runPs(ctx context.Context, o *psOptions) error {
 	}
 	records, err := st.List()
 	if err != nil {
-		a.log().Warn("read state folder", "error", err)
+		fmt.Fprintln(a.Stderr, "warning: "+render.Clean(err.Error()))
+		if h := hint(err); h != "" {
+			fmt.Fprintln(a.Stderr, "hint: "+render.Clean(h))
+		}
 	}
 	there, engineErr := a.boxes(ctx, st)
 	rows := []taskState{}

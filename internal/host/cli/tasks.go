@@ -313,7 +313,7 @@ func newRmCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rm TASK...", Short: "Forget tasks and delete their output",
 		ValidArgsFunction: a.completeTasks(true),
-		Long:              "Rm deletes what is known of a task: its record and its output folder. A box that still\nruns is only removed with --force, and one on another engine is only left with it; the\nbranch it pushed stays.",
+		Long:              "Rm deletes what is known of a task: its record and its output folder. A box that still\nruns is only removed with --force, and one on another engine is only left with it; a task whose\nrecord is damaged is only forgotten with it. The branch it pushed stays.",
 		Example:           "  sandbox-agent rm T-A1B2C3D4\n  sandbox-agent rm --force A1B2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, id := range args {
@@ -336,6 +336,9 @@ func newRmCmd(a *App) *cobra.Command {
 
 func (a *App) runRm(ctx context.Context, id string, o *rmOptions) error {
 	st, rec, err := a.task(id)
+	if damaged, ok := errors.AsType[*store.DamagedError](err); ok && o.force {
+		return a.forget(ctx, st, damaged.TaskID)
+	}
 	if err != nil {
 		return err
 	}
@@ -366,6 +369,34 @@ func (a *App) runRm(ctx context.Context, id string, o *rmOptions) error {
 		return err
 	}
 	fmt.Fprintln(a.Stdout, rec.TaskID)
+	return nil
+}
+
+// forget removes all that is there of a task whose record is damaged. Where its
+// output lies, when not in its folder, nobody knows any more.
+func (a *App) forget(ctx context.Context, st *store.Store, id string) error {
+	be, err := a.open()
+	if err != nil {
+		return err
+	}
+	lock, err := st.TryLock(id)
+	if err != nil {
+		return fault.New(workorder.ExitGeneral, err, "end that command first")
+	}
+	defer lock.Unlock()
+	boxes, err := be.Engine.Boxes(ctx, map[string]string{workorder.LabelTask: id, workorder.LabelOwner: owner(st.Dir())})
+	if err != nil {
+		return err
+	}
+	for _, b := range boxes {
+		if err := be.Engine.Remove(ctx, b.ID); err != nil {
+			return err
+		}
+	}
+	if err := st.Remove(&store.Record{TaskID: id}); err != nil {
+		return err
+	}
+	fmt.Fprintln(a.Stdout, id)
 	return nil
 }
 

@@ -94,6 +94,21 @@ type Process struct {
 // ErrNotFound is returned for a task that the state folder does not know.
 var ErrNotFound = errors.New("task not found")
 
+// DamagedError is returned for a task whose record cannot be made sense of: the
+// machine lost a part of it, or somebody edited it.
+type DamagedError struct {
+	TaskID string
+	Path   string // of the record
+	Err    error
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("the record of task %s is damaged: %s: %v", e.TaskID, e.Path, e.Err)
+}
+
+// Unwrap gives errors.Is and errors.As the cause.
+func (e *DamagedError) Unwrap() error { return e.Err }
+
 // AmbiguousError is returned for a prefix that several tasks share.
 type AmbiguousError struct {
 	Prefix string
@@ -152,6 +167,9 @@ func (s *Store) Create(r *Record) (made *Lock, err error) {
 	}
 	if _, err := s.Load(r.TaskID); !errors.Is(err, ErrNotFound) {
 		lock.Unlock()
+		if _, damaged := errors.AsType[*DamagedError](err); damaged {
+			return nil, err
+		}
 		return nil, taken
 	}
 	defer func() {
@@ -182,7 +200,8 @@ func (s *Store) Save(r *Record) error {
 
 // Load reads the record of a task.
 func (s *Store) Load(id string) (*Record, error) {
-	b, err := os.ReadFile(filepath.Join(s.TaskDir(id), recordFile))
+	path := filepath.Join(s.TaskDir(id), recordFile)
+	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
 	}
@@ -191,7 +210,10 @@ func (s *Store) Load(id string) (*Record, error) {
 	}
 	var r Record
 	if err := json.Unmarshal(b, &r); err != nil {
-		return nil, fmt.Errorf("read task record of %s: %w", id, err)
+		return nil, &DamagedError{id, path, err}
+	}
+	if r.TaskID != id {
+		return nil, &DamagedError{id, path, fmt.Errorf("it is of %q", r.TaskID)}
 	}
 	return &r, nil
 }
@@ -199,22 +221,16 @@ func (s *Store) Load(id string) (*Record, error) {
 // List returns all tasks, the newest first. A folder whose record cannot be
 // read is reported in the error beside the ones that can.
 func (s *Store) List() ([]*Record, error) {
-	entries, err := os.ReadDir(s.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	ids, err := s.ids()
 	if err != nil {
-		return nil, fmt.Errorf("read state folder: %w", err)
+		return nil, err
 	}
 	var (
 		list []*Record
 		errs []error
 	)
-	for _, e := range entries {
-		if !workorder.ValidTaskID(e.Name()) {
-			continue
-		}
-		r, err := s.Load(e.Name())
+	for _, id := range ids {
+		r, err := s.Load(id)
 		switch {
 		case errors.Is(err, ErrNotFound):
 			// Being made or being removed, or an --out folder placed in here.
@@ -228,6 +244,20 @@ func (s *Store) List() ([]*Record, error) {
 	return list, errors.Join(errs...)
 }
 
+// ids are the names of folders that can be those of tasks.
+func (s *Store) ids() (ids []string, err error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read state folder: %w", err)
+	}
+	for _, e := range entries {
+		if workorder.ValidTaskID(e.Name()) {
+			ids = append(ids, e.Name())
+		}
+	}
+	return ids, nil
+}
+
 // Find resolves a task id or a unique prefix of one, with or without "T-", in
 // any letter case.
 func (s *Store) Find(prefix string) (*Record, error) {
@@ -238,25 +268,27 @@ func (s *Store) Find(prefix string) (*Record, error) {
 	if workorder.ValidTaskID(p) {
 		return s.Load(p)
 	}
-	list, err := s.List()
-	if err != nil && len(list) == 0 {
+	ids, err := s.ids()
+	if err != nil {
 		return nil, err
 	}
-	var hits []*Record
-	for _, r := range list {
-		if len(p) > len("T-") && strings.HasPrefix(r.TaskID, p) {
-			hits = append(hits, r)
+	var hit *Record
+	var hitErr error // of a task whose record cannot be read
+	e := &AmbiguousError{Prefix: prefix}
+	for _, id := range ids {
+		if len(p) <= len("T-") || !strings.HasPrefix(id, p) {
+			continue
+		}
+		if r, err := s.Load(id); !errors.Is(err, ErrNotFound) {
+			hit, hitErr = r, err
+			e.IDs = append(e.IDs, id)
 		}
 	}
-	switch len(hits) {
+	switch len(e.IDs) {
 	case 0:
 		return nil, fmt.Errorf("%w: %s", ErrNotFound, prefix)
 	case 1:
-		return hits[0], nil
-	}
-	e := &AmbiguousError{Prefix: prefix}
-	for _, r := range hits {
-		e.IDs = append(e.IDs, r.TaskID)
+		return hit, hitErr
 	}
 	return nil, e
 }
