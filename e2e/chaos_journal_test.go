@@ -47,7 +47,7 @@ while [ "$i" -lt "$FILES" ]; do
 	12) git add -A && git commit -q --amend -m "$i files, again" || exit 3 ;;
 	14) mv "$f" "$f moved" ;;
 	17) git checkout -q -b side && git add -A && git commit -q -m side || exit 3 ;;
-	19) git checkout -q - && git merge -q side && git branch -q -d side || exit 3 ;;
+	19) git add -A && git commit -q -m "side, more" && git checkout -q - && git merge -q side && git branch -q -d side || exit 3 ;;
 	esac
 	sleep 0.2
 done

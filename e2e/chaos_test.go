@@ -383,9 +383,9 @@ var blows = []blow{
 	}},
 	{name: "PID 1 and all: kill -9 twice", do: func(t *testing.T, u *chaosUser, s *started, rng *rand.Rand) bool {
 		t.Helper()
-		killInBox("entrypoint\x00boot\x00")(t, u, s, rng)
+		boot := killInBox("entrypoint\x00boot\x00")(t, u, s, rng)
 		time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond) // in the middle of rescue
-		return killBox(t, u, s, rng)
+		return killBox(t, u, s, rng) || boot
 	}},
 	{name: "full disk", ownEngine: true, do: fillDisk},
 	{name: "engine: kill -9", ownEngine: true, do: func(_ *testing.T, u *chaosUser, _ *started, rng *rand.Rand) bool {
