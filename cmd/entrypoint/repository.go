@@ -106,6 +106,9 @@ func (r *repository) Clone(ctx context.Context) (boot.Cloned, error) {
 	if c.Restored, err = r.pub.Checkout(ctx, claimed); err != nil {
 		return boot.Cloned{}, err
 	}
+	if r.env.Order.Archive {
+		r.pub.Unarchive(ctx, workorder.ArchiveIn)
+	}
 	if c.Restored != nil {
 		c.Head = c.Restored.Head
 		if c.Commits, err = r.pub.History(ctx); err != nil {
