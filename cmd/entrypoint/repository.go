@@ -208,14 +208,11 @@ func (r *repository) Close() {
 	r.closeOnce.Do(func() { close(r.closed) })
 }
 
-// leftArchive is the archive's place in the output.
-const leftArchive = workorder.EvidenceDir + "/uncommitted.tar.gz"
-
 func (r *repository) Archive(ctx context.Context, whole bool) (string, error) {
-	if err := r.pub.Archive(ctx, filepath.Join(r.out, leftArchive), whole); err != nil {
+	if err := r.pub.Archive(ctx, filepath.Join(r.out, workorder.ArchiveFile), whole); err != nil {
 		return "", err
 	}
-	return leftArchive, nil
+	return workorder.ArchiveFile, nil
 }
 
 // release gives the lease back for a boot that died before there was any work.
