@@ -47,7 +47,7 @@ func (l *Launcher) copyOut(ctx context.Context, id, dir string) (output, error) 
 // empty takes everything that the box left.
 func (l *Launcher) empty(ctx context.Context, id string, in *intake) error {
 	// First what counts most: a disk that fills up costs logs, not the work.
-	for _, name := range []string{workorder.ResultFile, workorder.BundleFile} {
+	for _, name := range []string{workorder.ResultFile, workorder.BundleFile, workorder.ArchiveFile} {
 		err := l.read(ctx, id, path.Join(workorder.OutDir, name), func(r io.Reader) error { return in.file(r, name) })
 		if err != nil {
 			return err

@@ -83,7 +83,7 @@ func (in *intake) folder(r io.Reader) error {
 // file takes a tar of a single file of the output folder.
 func (in *intake) file(r io.Reader, name string) error {
 	err := in.each(r, func(h *tar.Header, tr io.Reader) error {
-		if h.Typeflag != tar.TypeReg || h.Name != name {
+		if h.Typeflag != tar.TypeReg || h.Name != path.Base(name) {
 			return nil
 		}
 		err := in.entry(h, name, tr)

@@ -1,0 +1,43 @@
+package launch
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// TestWorkComesFirst: evidence that has no room does not cost the work that git could
+// not take.
+func TestWorkComesFirst(t *testing.T) {
+	written := make(chan struct{})
+	fake := enginetest.NewFake(map[string]enginetest.Program{"x": func(b *enginetest.Box) int {
+		for _, name := range []string{workorder.EvidenceDir + "/a", workorder.EvidenceDir + "/b", workorder.ArchiveFile} {
+			b.WriteFile(workorder.OutDir+"/"+name, []byte(name))
+		}
+		close(written)
+		return 0
+	}})
+	id, err := fake.Run(t.Context(), engine.BoxSpec{Name: "x", Image: "x"}, strings.NewReader(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-written
+	dir := t.TempDir()
+	in, err := newIntake(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	in.entries = 2
+	if err := (&Launcher{Engine: fake}).empty(t.Context(), id, in); err != nil || len(in.warnings) != 1 {
+		t.Errorf("%v, warnings %q", err, in.warnings)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, workorder.ArchiveFile)); err != nil || string(b) != workorder.ArchiveFile {
+		t.Errorf("%q, %v", b, err)
+	}
+}
