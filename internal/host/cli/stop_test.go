@@ -3,7 +3,9 @@ package cli
 import (
 	"context"
 	"testing"
+	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -41,5 +43,47 @@ func TestStopStarting(t *testing.T) {
 			}
 			r.boxes(0)
 		})
+	}
+}
+
+// TestStopNext: a task that another command is about to go on with is stopped in its
+// next attempt.
+func TestStopNext(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, ends(workorder.StatusTimeout, workorder.ByTimeout))
+	r.want(workorder.ExitTimeout, "", create()...)
+	st := store.New(r.state)
+	lock, err := st.TryLock(tid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan string, 1)
+	go func() {
+		_, out, errs := r.run("stop", tid)
+		ended <- out + errs
+	}()
+	// Time for the command to look; whenever it does, it must not answer for the last attempt.
+	select {
+	case said := <-ended:
+		t.Fatalf("it did not wait: %s", said)
+	case <-time.After(time.Second):
+	}
+	last, err := st.Load(tid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.NextAttempt(last, &store.Record{TaskID: tid, AttemptID: workorder.NewAttemptID()}); err != nil {
+		t.Fatal(err)
+	}
+	for st.Stopped(tid) == "" {
+		select {
+		case said := <-ended:
+			t.Fatalf("it answered for the last attempt: %s", said)
+		case <-time.After(lockPause):
+		}
+	}
+	lock.Unlock()
+	if said := <-ended; said != tid+" lost\n" {
+		t.Errorf("stop says %q", said)
 	}
 }

@@ -249,6 +249,16 @@ func (a *App) runStop(ctx context.Context, id string, o *stopOptions) error {
 	if err != nil {
 		return err
 	}
+	// Who holds a task that is over is looking whether it can go on with it: what is to
+	// be stopped is a moment away.
+	for rec.Collected && st.Held(rec.TaskID) {
+		if pause(ctx, lockPause); ctx.Err() != nil {
+			return &ending{exitLeft}
+		}
+		if rec, err = st.Load(rec.TaskID); err != nil {
+			return err
+		}
+	}
 	if !rec.Collected {
 		be, err := a.open()
 		if err != nil {
