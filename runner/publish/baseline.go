@@ -32,10 +32,12 @@ func (p *Publisher) Baseline(ctx context.Context) error {
 	if err := p.prepareSide(); err != nil {
 		return err
 	}
-	addErr := p.stage(ctx)
+	if _, err := p.stage(ctx, 0); err != nil {
+		return err
+	}
 	noted := map[string]string{}
-	if err := changes(ctx, p.side(sideIndex), func(path, entry string) { noted[path] = entry }, "diff-index", "--cached", "--no-renames", "-z", "HEAD"); err != nil {
-		return errors.Join(addErr, err)
+	if err := changes(ctx, p.side(), func(path, entry string) { noted[path] = entry }, "diff-index", "--cached", "--no-renames", "-z", "HEAD"); err != nil {
+		return err
 	}
 	restored, err := p.RestoredPaths(ctx)
 	if err != nil {
@@ -68,12 +70,6 @@ func changes(ctx context.Context, r git.Repo, f func(path, entry string), args .
 	}, args...)
 }
 
-// baseline lists the paths of the agent's index that are as setup left them.
-func (p *Publisher) baseline(ctx context.Context) ([]string, error) {
-	same, err := p.asSetupLeft(ctx, p.tree(), "HEAD")
-	return slices.Sorted(maps.Keys(same)), err
-}
-
 // asSetupLeft are the entries, by path, in which an index differs from head and that are as setup left them.
 func (p *Publisher) asSetupLeft(ctx context.Context, t git.Repo, head string) (map[string]string, error) {
 	noted, err := os.ReadFile(p.baselineFile())
@@ -100,9 +96,9 @@ func (p *Publisher) asSetupLeft(ctx context.Context, t git.Repo, head string) (m
 }
 
 // setupEntries is what `update-index --index-info` needs to put back head's
-// entries where our index has what setup left.
-func (p *Publisher) setupEntries(ctx context.Context, head string) (string, error) {
-	same, err := p.asSetupLeft(ctx, p.side(sideIndex), head)
+// entries where t's index has what setup left.
+func (p *Publisher) setupEntries(ctx context.Context, t git.Repo, head string) (string, error) {
+	same, err := p.asSetupLeft(ctx, t, head)
 	if err != nil {
 		return "", err
 	}
@@ -116,12 +112,12 @@ func (p *Publisher) setupEntries(ctx context.Context, head string) (string, erro
 	return b.String(), nil
 }
 
-// unstage takes paths out of the index again; the files stay.
-func (p *Publisher) unstage(ctx context.Context, paths []string) error {
-	if len(paths) == 0 {
-		return nil
+// unstage takes what setup left out of the agent's index again; the files stay.
+func (p *Publisher) unstage(ctx context.Context, t git.Repo) error {
+	setup, err := p.setupEntries(ctx, t, "HEAD")
+	if err != nil || setup == "" {
+		return err
 	}
-	t := p.tree()
-	t.Stdin = strings.Join(paths, "\x00")
-	return t.Run(ctx, "reset", "--quiet", "--pathspec-from-file=-", "--pathspec-file-nul")
+	t.Stdin = setup
+	return t.Run(ctx, "update-index", "-z", "--index-info")
 }

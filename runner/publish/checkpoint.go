@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // A checkpoint is the work tree as git would commit it now, without touching
@@ -23,9 +24,9 @@ import (
 func (p *Publisher) sideDir() string { return filepath.Join(p.Dir, "side") }
 
 // side is the work tree with our index.
-func (p *Publisher) side(index string) git.Repo {
+func (p *Publisher) side() git.Repo {
 	t := p.tree()
-	t.Env = append(t.Env, "GIT_INDEX_FILE="+p.sidePath(index))
+	t.Env = append(t.Env, "GIT_INDEX_FILE="+p.sidePath(sideIndex))
 	return t
 }
 
@@ -66,13 +67,20 @@ func (p *Publisher) ownIndex(ctx context.Context) (string, error) {
 	return strings.TrimSuffix(string(out), "\n"), err
 }
 
-// handOver makes our index, brought up to date, the agent's, which is gone: what was
+// handOver makes our index, with all of its paths, the agent's, which is gone: what was
 // hashed for a checkpoint need not be read again to be committed.
 func (p *Publisher) handOver(ctx context.Context) error {
 	if _, err := os.Lstat(p.sidePath(sideIndex)); err != nil {
 		return nil // there was no checkpoint
 	}
-	if err := errors.Join(p.prepareSide(), p.stage(ctx)); err != nil {
+	if err := p.prepareSide(); err != nil {
+		return err
+	}
+	a, err := p.adder(ctx, p.side(), func() { _ = p.prepareSide() })
+	if err != nil {
+		return err
+	}
+	if _, err := p.sync(ctx, a); err != nil {
 		return err
 	}
 	own, err := p.ownIndex(ctx)
@@ -113,100 +121,174 @@ func (p *Publisher) snapshot(ctx context.Context, head string) (tree string, err
 	if err := p.prepareSide(); err != nil {
 		return "", err
 	}
+	p.enter()
+	limit := snapTime
+	if p.quick {
+		limit = snapAgain
+	}
+	start := time.Now()
+	snap, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	for try := 0; ; try++ {
-		tree, err = p.hash(ctx, head)
+		tree, err = p.hash(snap, head)
 		var part *partError
-		if err == nil || errors.As(err, &part) || try > 0 || ctx.Err() != nil {
-			return tree, err
+		if err == nil || errors.As(err, &part) || try > 0 || snap.Err() != nil {
+			break
 		}
 		// The agent may have thrown away objects that only our index names (git gc --prune=now).
 		p.forget()
 	}
+	switch {
+	case err == nil:
+		p.quick = time.Since(start) < snapQuick
+	case snap.Err() != nil && ctx.Err() == nil:
+		p.unpipe(ctx) // it may have been that
+	}
+	return tree, err
 }
 
 func (p *Publisher) hash(ctx context.Context, head string) (string, error) {
-	addErr := p.stage(ctx)
-	if addErr != nil && (ctx.Err() != nil || strings.Contains(addErr.Error(), "No space left on device")) {
-		return "", addErr
+	added, err := p.stage(ctx, checkpointFile)
+	if err != nil {
+		return "", err
 	}
-	setup, err := p.setupEntries(ctx, head)
+	p.name(added.large)
+	setup, err := p.setupEntries(ctx, p.side(), head)
 	if err != nil {
 		return "", err
 	}
 	index := sideIndex
+	t, err := p.unfiltered(ctx, p.side())
+	if err != nil {
+		return "", err
+	}
 	if setup != "" {
 		index = bareIndex
 		if err := p.copyIndex(ctx, p.sidePath(sideIndex), p.sidePath(bareIndex)); err != nil {
 			return "", err
 		}
-		t := p.side(bareIndex)
+	}
+	t.Env = append(t.Env, "GIT_INDEX_FILE="+p.sidePath(index))
+	if setup != "" {
 		t.Stdin = setup
 		if err := t.Run(ctx, "update-index", "-z", "--index-info"); err != nil {
 			return "", err
 		}
+		t.Stdin = ""
 	}
-	out, err := p.side(index).Output(ctx, "write-tree")
+	out, err := t.Output(ctx, "write-tree")
 	if err != nil {
-		return "", errors.Join(err, addErr)
+		return "", err
 	}
-	if addErr != nil {
-		return strings.TrimSpace(string(out)), &partError{addErr}
+	if added.left != nil {
+		return strings.TrimSpace(string(out)), &partError{added.left}
 	}
 	return strings.TrimSpace(string(out)), nil
 }
 
-// stage brings our index up to the work tree.
-func (p *Publisher) stage(ctx context.Context) error {
+// name says once of each file that it is too large for a checkpoint.
+func (p *Publisher) name(large []string) {
+	fresh := slices.DeleteFunc(slices.Clone(large), func(path string) bool { return p.large[path] })
+	if len(fresh) == 0 {
+		return
+	}
+	if p.large == nil {
+		p.large = map[string]bool{}
+	}
+	for _, path := range fresh {
+		p.large[path] = true
+	}
+	p.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("files of more than %d MiB are no part of checkpoints, and are saved when they are committed: %s", checkpointFile>>20, named(fresh))})
+}
+
+// stage brings our index up to the work tree, without files that are larger than most; 0: with all.
+func (p *Publisher) stage(ctx context.Context, most int64) (*staged, error) {
 	if _, err := os.Lstat(p.sidePath(sideIndex)); err != nil {
 		if err := p.seed(ctx); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	t := p.side(sideIndex)
-	err := p.add(ctx, t, func() { _ = p.prepareSide() })
-	if ctx.Err() != nil {
-		return err
+	t := p.side()
+	unlock := func() { _ = p.prepareSide() }
+	added, err := p.add(ctx, t, most, unlock)
+	if err != nil {
+		return nil, err
 	}
-	return errors.Join(err, p.sync(ctx, t))
+	p.roots = added.roots
+	a, err := p.adder(ctx, t, unlock)
+	if err != nil {
+		return nil, err
+	}
+	left, err := p.sync(ctx, a)
+	if left != nil {
+		added.left = added.left.beyond(left.Paths, left.Why)
+	}
+	return added, err
 }
 
 // sync makes our index hold the paths that `git add` would leave as they were: out
 // goes what is ignored by now, in comes what is ignored and was added by force.
-func (p *Publisher) sync(ctx context.Context, t git.Repo) error {
+func (p *Publisher) sync(ctx context.Context, a *adder) (*LeftError, error) {
+	t := a.raw
 	var ignored []string
 	if err := t.Each(ctx, func(path string) { ignored = append(ignored, path) }, "ls-files", "-z", "--cached", "--ignored", "--exclude-standard"); err != nil {
-		return err
+		return nil, err
 	}
 	at := stamp(filepath.Join(p.Workspace, ".git/index"))
 	if len(ignored) == 0 && at != "" && at == p.synced {
-		return nil
+		return nil, nil
 	}
 	theirs := map[string]bool{}
 	if err := p.tree().Each(ctx, func(path string) { theirs[path] = true }, "ls-files", "-z", "--cached"); err != nil {
-		return err
+		return nil, err
 	}
 	for _, path := range p.forced() {
 		theirs[path] = true
 	}
-	if drop := slices.DeleteFunc(ignored, func(path string) bool { return theirs[path] }); len(drop) > 0 {
+	// What a repository inside the work tree has is for its own rules to say.
+	nested := func(path string) bool { return under(p.roots, path) }
+	if drop := slices.DeleteFunc(ignored, func(path string) bool { return theirs[path] || nested(path) }); len(drop) > 0 {
 		t.Stdin = strings.Join(drop, "\x00") + "\x00"
 		if err := t.Run(ctx, "update-index", "--force-remove", "-z", "--stdin"); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if err := t.Each(ctx, func(path string) { delete(theirs, path) }, "ls-files", "-z", "--cached"); err != nil {
-		return err
+		return nil, err
 	}
-	take := slices.DeleteFunc(slices.Collect(maps.Keys(theirs)), func(path string) bool { return !p.present(path) })
-	if len(take) > 0 {
-		// --remove: a file that is gone in this moment is no error.
-		t.Stdin = strings.Join(take, "\x00") + "\x00"
-		if err := t.Run(ctx, "update-index", "--add", "--remove", "-z", "--stdin"); err != nil {
-			return err
+	take := slices.DeleteFunc(slices.Collect(maps.Keys(theirs)), func(path string) bool { return nested(path) || !p.present(path) })
+	var files []file
+	large := map[string]bool{}
+	for _, path := range take {
+		if st, err := os.Lstat(filepath.Join(p.Workspace, path)); err == nil && st.Size() > smallFile {
+			large[path] = true
+		} else {
+			files = append(files, file{path: path})
+		}
+	}
+	left := a.all(ctx, files)
+	if len(large) > 0 {
+		if err := p.borrow(ctx, t, large); err != nil {
+			return left, err
 		}
 	}
 	p.synced = at
-	return nil
+	return left, nil
+}
+
+// borrow takes entries of the agent's index as they are: hashing a large file once is enough.
+func (p *Publisher) borrow(ctx context.Context, t git.Repo, large map[string]bool) error {
+	var b strings.Builder
+	err := p.tree().Each(ctx, func(rec string) {
+		if _, path, _ := strings.Cut(rec, "\t"); large[path] {
+			b.WriteString(rec + "\x00")
+		}
+	}, "ls-files", "-z", "--stage")
+	if err != nil || b.Len() == 0 {
+		return err
+	}
+	t.Stdin = b.String()
+	return t.Run(ctx, "update-index", "-z", "--index-info")
 }
 
 // forced are the ignored files that belong to the work all the same.
@@ -257,5 +339,10 @@ func (p *Publisher) commitTree(ctx context.Context, tree, head string) (string, 
 	return strings.TrimSpace(string(out)), nil
 }
 
-// snapTime bounds a snapshot: a hundred thousand new files take a minute.
-const snapTime = 3 * time.Minute
+const (
+	// snapTime bounds a snapshot: a hundred thousand new files take a minute. One that comes after
+	// one of less than snapQuick, and takes longer than snapAgain, hangs, or goes on next time where it was.
+	snapTime  = 3 * time.Minute
+	snapQuick = 5 * time.Second
+	snapAgain = 45 * time.Second
+)

@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -20,6 +20,8 @@ type LeftError struct {
 	Paths []string
 	// Full: the disk had no room for them.
 	Full bool
+	// Why is the first reason, for people.
+	Why string
 }
 
 // Left are the paths that only Archive can keep.
@@ -29,15 +31,50 @@ func (e *LeftError) Left() []string { return e.Paths }
 const maxNamed = 5
 
 func (e *LeftError) Error() string {
-	named := e.Paths[:min(len(e.Paths), maxNamed)]
-	s := "could not commit " + strings.Join(named, ", ")
-	if more := len(e.Paths) - len(named); more > 0 {
+	return "could not commit " + named(e.Paths) + " (" + e.Why + ")"
+}
+
+// named names the first few of many paths.
+func named(paths []string) string {
+	s := strings.Join(paths[:min(len(paths), maxNamed)], ", ")
+	if more := len(paths) - maxNamed; more > 0 {
 		s += fmt.Sprintf(" and %d more", more)
 	}
-	if e.Full {
-		return s + " (no space left on the disk)"
+	return s
+}
+
+// miss adds files. err nil: for the reason that others have.
+func (e *LeftError) miss(err error, files []file) {
+	for _, f := range files {
+		e.Paths = append(e.Paths, f.path)
 	}
-	return s + " (a repository of its own without a commit, or not readable for the agent's user)"
+	e.Full = e.Full || isFull(err)
+	why := ""
+	switch {
+	case e.Full:
+		why = "no space left on the disk"
+	case e.Why != "" || err == nil && len(files) == 0:
+	case err == nil:
+		why = "there are too many that git cannot take"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		why = "there was no time left for it"
+	case strings.Contains(err.Error(), "Permission denied"):
+		why = "not readable for the agent's user"
+	default:
+		why = err.Error()
+	}
+	e.Why = cmp.Or(why, e.Why)
+}
+
+// beyond adds changed files of submodules.
+func (e *LeftError) beyond(paths []string, why string) *LeftError {
+	if len(paths) == 0 {
+		return e
+	}
+	if e == nil {
+		return &LeftError{Paths: paths, Why: why}
+	}
+	return &LeftError{Paths: slices.Concat(e.Paths, paths), Full: e.Full, Why: e.Why + "; " + why}
 }
 
 // Commit commits what the agent left uncommitted, untracked files that are not
@@ -55,99 +92,77 @@ func (p *Publisher) Commit(ctx context.Context, message string) error {
 func (p *Publisher) commit(ctx context.Context, message string) error {
 	p.clear(ctx)
 	p.open(ctx)
-	t := p.tree()
-	forced := slices.DeleteFunc(slices.Clone(p.forced()), func(path string) bool { return !p.present(path) })
-	dirty, err := t.Dirty(ctx)
-	if err != nil || !dirty && len(forced) == 0 {
+	_ = p.handOver(ctx) // else everything is read again
+	added, err := p.add(ctx, p.tree(), 0, func() { p.clear(ctx) })
+	if err != nil {
 		return err
 	}
-	_ = p.handOver(ctx) // else everything is read again
-	addErr := p.add(ctx, t, func() { p.clear(ctx) })
-	if ctx.Err() != nil {
-		return addErr
-	}
-	if len(forced) > 0 {
-		add := t
-		add.Stdin = strings.Join(forced, "\x00") + "\x00"
-		addErr = errors.Join(addErr, add.Run(ctx, "update-index", "--add", "-z", "--stdin"))
-	}
-	setup, err := p.baseline(ctx)
-	if err == nil {
-		err = p.unstage(ctx, setup)
-	}
+	t, err := p.unfiltered(ctx, p.tree())
 	if err != nil {
+		return err
+	}
+	if err := p.unstage(ctx, t); err != nil {
 		return err
 	}
 	staged := false
 	if err := t.Each(ctx, func(string) { staged = true }, "diff-index", "--cached", "--name-only", "-z", "HEAD"); err != nil {
 		return err
 	}
-	if !staged && addErr == nil {
-		return nil // nothing but what setup left, or ignored dirt in submodules
+	if staged {
+		if err := t.Run(ctx, "commit", "--quiet", "--no-verify", "--no-gpg-sign", "--message", message); err != nil {
+			return err
+		}
 	}
-	commitErr := t.Run(ctx, "commit", "--quiet", "--no-verify", "--no-gpg-sign", "--message", message)
-	left, err := p.uncommitted(ctx)
-	left = slices.DeleteFunc(left, func(path string) bool { return slices.Contains(setup, path) })
-	switch {
-	case err != nil:
-		return errors.Join(addErr, commitErr, err)
-	case len(left) == 0:
-		return nil
-	case addErr == nil && commitErr != nil:
-		return commitErr
+	left := added.left.beyond(added.outside, "changed in a submodule, or in another work tree, whose files are no part of this repository")
+	if left = left.beyond(p.lfsObjects(), fmt.Sprintf("%d objects of Git LFS are not on the remote", p.countLFS())); left != nil {
+		return left
 	}
-	full := addErr != nil && strings.Contains(addErr.Error(), "No space left on device")
-	return &LeftError{Paths: left, Full: full}
+	return nil
 }
 
-// uncommitted lists the paths in which the work tree differs from HEAD.
+// uncommitted lists the paths in which the work tree differs from HEAD, small files first.
 func (p *Publisher) uncommitted(ctx context.Context) ([]string, error) {
-	var paths []string
-	err := p.tree().Each(ctx, func(entry string) {
-		if len(entry) > 3 { // two letters and a space
-			paths = append(paths, entry[3:])
-		}
-	}, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=dirty")
-	return paths, err
-}
-
-// add stages everything in t's index. A filter that the agent configured may hang: what has
-// not been added in half of the time is added without filters; unlock first
-// takes away the lock that the first try may have left.
-func (p *Publisher) add(ctx context.Context, t git.Repo, unlock func()) error {
-	first, cancel := ctx, func() {}
-	if d, ok := ctx.Deadline(); ok {
-		first, cancel = context.WithTimeout(ctx, time.Until(d)/2)
-	}
-	defer cancel()
-	err := t.Run(first, "add", "--all", "--ignore-errors")
-	if first.Err() == nil || ctx.Err() != nil {
-		return err
-	}
-	unlock()
-	out, err := t.Output(ctx, "config", "--null", "--name-only", "--get-regexp", `^filter\..*\.(clean|process|required)$`)
+	t, err := p.unfiltered(ctx, p.tree())
 	if err != nil {
-		return fmt.Errorf("adding the files takes too long: %w", err)
+		return nil, err
 	}
-	var args []string
-	for name := range strings.SplitSeq(string(out), "\x00") {
-		switch {
-		case strings.HasSuffix(name, ".required"):
-			args = append(args, "-c", name+"=false")
-		case name != "":
-			args = append(args, "-c", name+"=")
+	f, err := p.survey(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	var list []string
+	for _, file := range f.files {
+		list = append(list, file.path)
+	}
+	err = t.Each(ctx, func(path string) {
+		if p.present(path) {
+			list = append(list, path)
 		}
-	}
-	return t.Run(ctx, append(args, "add", "--all", "--ignore-errors")...)
+	}, "diff-index", "--cached", "--name-only", "--no-renames", "-z", "HEAD")
+	return slices.Concat(list, f.outside, p.lfsObjects()), err
 }
 
 // clear takes away what would block git for ever: lock files of a git that was
 // killed with the agent (which is gone, so nobody holds them), and pipes and sockets in .git that
-// git would wait on. It looks at .git only, so it is short however large the work
-// tree is. It is done as the agent, whose folders may lead anywhere; a failure shows in what git says next.
+// git would wait on. It is done as the agent, whose folders may lead anywhere; a failure shows in what git says next.
 func (p *Publisher) clear(ctx context.Context) {
-	p.script(ctx, `find .git ! -type f ! -type d ! -type l -delete
+	p.enter()
+	p.script(ctx, `find .git \( ! -type f ! -type d ! -type l -o -xtype p -o -xtype s \) -delete
 find .git -path .git/objects -prune -o -name '*.lock' -type f -exec rm -f {} +`)
+	p.unpipe(ctx)
+}
+
+// unpipe takes away pipes and sockets where git looks for rules: it would wait on them.
+func (p *Publisher) unpipe(ctx context.Context) {
+	p.script(ctx, `find . -path ./.git -prune -o \( -name .gitignore -o -name .gitattributes -o -name .gitmodules \) \( -type p -o -type s \) -exec rm -f {} +`)
+}
+
+// enter gives the agent's user the work tree's folder back, which as that user nobody
+// can. The folder above is ours, so it is no link.
+func (p *Publisher) enter() {
+	if st, err := os.Lstat(p.Workspace); err == nil && st.IsDir() && st.Mode().Perm()&0o700 != 0o700 {
+		_ = os.Chmod(p.Workspace, st.Mode().Perm()|0o700) // git says what is wrong
+	}
 }
 
 // open gives the agent's own user back what its modes shut out.
@@ -184,6 +199,7 @@ func (p *Publisher) Archive(ctx context.Context, path string, whole bool) error 
 		limit = workorder.BundleGrace
 	}
 	ctx = context.WithoutCancel(ctx)
+	p.enter()
 	paths := []string{"."}
 	if !whole {
 		list, cancel := context.WithTimeout(ctx, min(listTime, limit))

@@ -83,7 +83,7 @@ func (p *Publisher) Land(ctx context.Context, base, bundlePath string, end func(
 	aside := append(p.kept(), w.more...)
 	keep := aside // what is to be on the remote, or else in the bundle
 	if len(l.Commits) > 0 {
-		l.Warnings = append(l.Warnings, p.gitlinks(local, p.outbox(), base, w.head)...)
+		l.Warnings = append(l.Warnings, p.inside(local, base, w.head)...)
 		keep = append([]change{{branch, w.head}}, keep...)
 	}
 	p.refused = nil // it may be another answer by now
@@ -426,22 +426,6 @@ func ownName(ref string) string {
 		return "branch/" + branch
 	}
 	return branch
-}
-
-// gitlinks warns of repositories that the agent made inside the work tree: only
-// the id of their commit is part of the branch, their files are not.
-func (p *Publisher) gitlinks(ctx context.Context, outbox git.Repo, base, head string) (warnings []string) {
-	out, err := outbox.Output(ctx, "diff-tree", "-r", "-z", "--diff-filter=A", "--no-renames", base, head)
-	if err != nil {
-		return nil // a warning less, the work is what counts
-	}
-	fields := strings.Split(string(out), "\x00")
-	for i := 0; i+1 < len(fields); i += 2 {
-		if strings.HasPrefix(fields[i], ":000000 160000 ") {
-			warnings = append(warnings, fmt.Sprintf("%s is a repository of its own: the branch names its commit, its files are not part of the branch", fields[i+1]))
-		}
-	}
-	return warnings
 }
 
 // bundle keeps what could not be pushed as a file that `git fetch` reads.

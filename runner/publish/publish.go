@@ -52,6 +52,10 @@ type Publisher struct {
 	led    *ledger
 	synced string // the agent's index as it was when ours had all its paths
 	last   snapped
+	base   map[string]bool // the submodules of the task's base commit
+	roots  map[string]bool // the repositories inside the work tree, as last seen
+	large  map[string]bool // files too large for a checkpoint that were named
+	quick  bool            // the last whole snapshot took no time to speak of
 	// refused are the changes that the remote refused while the agent worked, by ref.
 	refused map[string]refusal
 	// alone: a push with everything in it failed, so what counts most goes alone.
@@ -72,7 +76,9 @@ func (p *Publisher) authed(r git.Repo) git.Repo {
 
 // tree is the agent's work tree, used as the agent.
 func (p *Publisher) tree() git.Repo {
-	return git.Repo{Dir: p.Workspace, Tree: true, User: p.User, Env: p.identity()}
+	// A user's own configuration may be damaged, or hide work behind rules that the repository does not know.
+	env := append(p.identity(), "GIT_CONFIG_GLOBAL=/dev/null")
+	return git.Repo{Dir: p.Workspace, Tree: true, User: p.User, Env: append(env, settings()...)}
 }
 
 func (p *Publisher) identity() []string {

@@ -216,7 +216,7 @@ func (p *Publisher) lay(ctx context.Context, f fit) error {
 	if err := p.seed(ctx); err != nil {
 		return err
 	}
-	return p.side(sideIndex).Run(ctx, "read-tree", "-m", "-u", f.start, f.tree)
+	return p.side().Run(ctx, "read-tree", "-m", "-u", f.start, f.tree)
 }
 
 // rehash hashes what is in the work tree now, believing nothing of what lay wrote.
@@ -225,10 +225,10 @@ func (p *Publisher) rehash(ctx context.Context, f fit) (string, error) {
 	if err := p.prepareSide(); err != nil {
 		return "", err
 	}
-	if err := p.stage(ctx); err != nil {
+	if _, err := p.stage(ctx, 0); err != nil {
 		return "", err
 	}
-	t := p.side(sideIndex)
+	t := p.side()
 	var files, links strings.Builder
 	laid := map[string]bool{}
 	err := changes(ctx, t, func(path, entry string) {

@@ -1,0 +1,98 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// A file that there is no time for does not take the others with it.
+func TestLargeFilesComeLast(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.write(t, "small", "abc")
+	f.sh(t, "truncate -s 60G huge; mkdir d; truncate -s 20M d/middle")
+	if s := f.save(t.Context(), true); s.snapErr != nil || s.pushErr != nil {
+		t.Fatalf("saved %+v", s)
+	}
+	f.save(t.Context(), true)
+	if got := f.tree(t, f.led.Checkpoint.SHA); got != "100755 README\n100644 d/middle\n100644 small" {
+		t.Errorf("the checkpoint has\n%s", got)
+	}
+	if n := f.saw(workorder.EventWarning, ""); n != 1 {
+		t.Errorf("%d warnings", n)
+	}
+	f.write(t, "late", "abc")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	err := f.Commit(ctx, "leftovers")
+	var left *LeftError
+	if !errors.As(err, &left) || !slices.Equal(left.Paths, []string{"huge"}) || !strings.Contains(left.Why, "no time") {
+		t.Fatalf("left %v", err)
+	}
+	l := f.Land(t.Context(), f.base, f.bundle, nil)
+	if got := f.tree(t, l.Head); l.Err != nil || got != "100755 README\n100644 d/middle\n100644 late\n100644 small" {
+		t.Errorf("landed %+v\n%s", l, got)
+	}
+}
+
+// What a filter cannot take is taken as it is.
+func TestFilterThatFails(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.sh(t, `git config filter.r.clean false; git config filter.r.required true; git config filter.up.clean 'tr a-z A-Z'
+printf '*.r filter=r\n*.up filter=up\n*.utf working-tree-encoding=UTF-16\n' >.gitattributes
+echo r >x.r; echo up >x.up; printf odd >x.utf; echo a >a; mkdir git~1; echo x >git~1/x`)
+	s := f.save(t.Context(), true)
+	if s.snapErr == nil || s.pushErr != nil || f.led.Checkpoint == nil {
+		t.Fatalf("saved %+v: %v", s, s.snapErr)
+	}
+	err := f.Commit(t.Context(), "leftovers")
+	var left *LeftError
+	if !errors.As(err, &left) || !slices.Contains(left.Paths, "git~1/x") {
+		t.Fatalf("left %v", err)
+	}
+	l := f.Land(t.Context(), f.base, f.bundle, nil)
+	show := func(path string) string { return gittest.Git(t, f.srv.Root+"/r.git", "show", l.Head+":"+path) }
+	if l.Err != nil || show("x.r") != "r" || show("a") != "a" {
+		t.Errorf("landed %+v", l)
+	}
+	// A git older than 2.41 cannot be told to forget the encoding.
+	if named := slices.Contains(left.Paths, "x.utf"); named == strings.Contains(f.tree(t, l.Head), "x.utf") {
+		t.Errorf("x.utf is neither, or both, on the branch and named: %v", left)
+	}
+	if show("x.up") == "" {
+		t.Error("x.up is empty")
+	}
+}
+
+// Modes, and pipes where git looks for rules, keep nobody from saving.
+func TestTreeThatGitCannotEnter(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.write(t, "a", "1")
+	f.sh(t, "mkdir -p d/e; mkfifo d/.gitignore d/e/.gitattributes .gitmodules; chmod 000 .")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := f.Commit(ctx, "leftovers"); err != nil {
+		t.Fatal(err)
+	}
+	if l := f.Land(t.Context(), f.base, f.bundle, nil); l.Err != nil || f.tree(t, l.Head) != "100755 README\n100644 a" {
+		t.Errorf("landed %+v", l)
+	}
+	f.sh(t, "chmod 000 .; echo 2 >../b; ls")
+	if err := os.Rename(filepath.Join(f.Workspace, "../b"), filepath.Join(f.Workspace, "b")); err != nil {
+		t.Fatal(err)
+	}
+	if s := f.save(t.Context(), true); s.snapErr != nil || s.pushErr != nil || f.led.Checkpoint == nil {
+		t.Errorf("saved %+v", s)
+	}
+}

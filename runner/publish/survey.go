@@ -1,0 +1,291 @@
+package publish
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+)
+
+// Git takes a repository inside the work tree for one entry, its commit's id, and leaves its files out. What an
+// agent makes so (a generator that ends with git init) would be lost: only submodules that the
+// task's base has are left to be what they are, and of any other repository the files are ours.
+
+// found is in what the work tree is ahead of an index.
+type found struct {
+	files []file   // to be put in, smallest first
+	drop  []string // to be taken out
+	// roots are the repositories inside the work tree whose files count as ours.
+	roots map[string]bool
+	// outside are changed files of submodules, which no commit of ours can hold.
+	outside []string
+	indexed map[string]bool // what the index had
+}
+
+type file struct {
+	path string
+	size int64
+}
+
+// foreignTime bounds asking a repository that is not ours for its files.
+const foreignTime = 10 * time.Second
+
+// gitlink is the mode of an entry that names a commit of another repository.
+const gitlink = "160000"
+
+// survey compares the work tree with the index of a repository that is unfiltered. It reads no file that did not change.
+func (p *Publisher) survey(ctx context.Context, raw git.Repo) (*found, error) {
+	changed, indexed := map[string]bool{}, map[string]bool{}
+	var links []string
+	// "? path" is not in the index; else it is "letter mode id stage<tab>path", and H says that it is in it.
+	err := raw.Each(ctx, func(rec string) {
+		if path, ok := strings.CutPrefix(rec, "? "); ok {
+			changed[path] = true
+			return
+		}
+		entry, path, _ := strings.Cut(rec, "\t")
+		indexed[path] = true
+		if entry == "" || entry[0] != 'H' && entry[0] != 'S' {
+			changed[path] = true
+		} else if strings.HasPrefix(entry[1:], " "+gitlink) {
+			links = append(links, path)
+		}
+	}, "ls-files", "-z", "-t", "--stage", "--cached", "--others", "--modified", "--deleted", "--exclude-standard")
+	if err != nil {
+		return nil, err
+	}
+	submodules := p.submodules(ctx, links)
+	f := &found{indexed: indexed, roots: p.nested(changed, indexed, links, submodules)}
+	l := looker{root: p.Workspace, dirs: map[string]bool{}}
+	inside := map[string]bool{}
+	for root := range f.roots {
+		if p.worktree(root) {
+			// Its commits are on branches of the same repository; a copy of all of its files in the branch is nobody's wish.
+			f.outside = append(f.outside, p.dirt(ctx, root, false)...)
+			continue
+		}
+		for _, path := range p.filesOf(ctx, root) {
+			inside[path] = true
+		}
+	}
+	for path := range inside {
+		if !indexed[path] {
+			changed[path] = true
+		}
+	}
+	for path := range indexed {
+		if !inside[path] && f.within(path) {
+			f.drop = append(f.drop, path)
+		}
+	}
+	for path := range changed {
+		if f.within(path) && !inside[path] {
+			continue
+		}
+		switch size, is := l.look(path, submodules[path]); {
+		case is:
+			f.files = append(f.files, file{path, size})
+		case indexed[path]:
+			f.drop = append(f.drop, path)
+		}
+	}
+	for link := range submodules {
+		f.outside = append(f.outside, p.dirt(ctx, link, true)...)
+	}
+	slices.SortFunc(f.files, func(a, b file) int {
+		return cmp.Or(cmp.Compare(a.size, b.size), cmp.Compare(a.path, b.path))
+	})
+	return f, nil
+}
+
+// within reports whether a path is a repository's inside the work tree, or the repository itself.
+func (f *found) within(path string) bool { return under(f.roots, strings.TrimSuffix(path, "/")) }
+
+func under(roots map[string]bool, path string) bool {
+	for len(roots) > 0 && path != "." {
+		if roots[path] {
+			return true
+		}
+		path = filepath.Dir(path)
+	}
+	return false
+}
+
+// submodules are the paths that are submodules in the task's base commit; where that
+// cannot be read, those of the index are taken for it.
+func (p *Publisher) submodules(ctx context.Context, links []string) map[string]bool {
+	if p.base != nil {
+		return p.base
+	}
+	found := map[string]bool{}
+	err := p.load()
+	if err == nil {
+		err = p.Mirror().Each(ctx, func(rec string) {
+			if entry, path, ok := strings.Cut(rec, "\t"); ok && strings.HasPrefix(entry, gitlink) {
+				found[path] = true
+			}
+		}, "ls-tree", "-r", "-z", p.led.State.BaseSHA)
+	}
+	if err == nil {
+		p.base = found
+		return found
+	}
+	for _, path := range links {
+		found[path] = true
+	}
+	return found
+}
+
+// nested finds the outermost repositories inside the work tree. A link without files keeps nothing from being lost.
+func (p *Publisher) nested(changed, indexed map[string]bool, links []string, submodules map[string]bool) map[string]bool {
+	all, seen := map[string]bool{}, map[string]bool{".": true}
+	for _, paths := range []map[string]bool{changed, indexed} {
+		for path := range paths {
+			if dir, ok := strings.CutSuffix(path, "/"); ok {
+				all[dir] = true
+			}
+			for dir := filepath.Dir(path); !seen[dir]; dir = filepath.Dir(dir) {
+				seen[dir] = true
+				if p.repository(dir) {
+					all[dir] = true
+				}
+			}
+		}
+	}
+	for _, link := range links {
+		if names, err := os.ReadDir(filepath.Join(p.Workspace, link)); err == nil && len(names) > 0 {
+			all[link] = true
+		}
+	}
+	roots := map[string]bool{}
+	for root := range all {
+		if !under(submodules, root) && !under(all, filepath.Dir(root)) {
+			roots[root] = true
+		}
+	}
+	return roots
+}
+
+// repository reports whether a folder of the work tree looks like the root of one.
+func (p *Publisher) repository(dir string) bool {
+	st, err := os.Lstat(filepath.Join(p.Workspace, dir, ".git"))
+	return err == nil && (st.IsDir() || st.Mode().IsRegular())
+}
+
+// worktree reports whether a folder is another work tree of the agent's repository.
+func (p *Publisher) worktree(dir string) bool {
+	name := filepath.Join(p.Workspace, dir, ".git")
+	if st, err := os.Lstat(name); err != nil || !st.Mode().IsRegular() || st.Size() > 4<<10 {
+		return false
+	}
+	b, err := os.ReadFile(name)
+	return err == nil && strings.HasPrefix(string(b), "gitdir: "+filepath.Join(p.Workspace, ".git/worktrees")+"/")
+}
+
+// filesOf lists what a repository inside the work tree would commit, and what it has
+// committed; repositories inside of it included.
+func (p *Publisher) filesOf(ctx context.Context, root string) (list []string) {
+	ctx, cancel := context.WithTimeout(ctx, foreignTime)
+	defer cancel()
+	r := p.tree()
+	r.Dir = filepath.Join(p.Workspace, root)
+	var own []string
+	take := func(path string) { own = append(own, path) }
+	err := os.ErrNotExist
+	if p.repository(root) {
+		err = r.Each(ctx, take, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	}
+	if err != nil {
+		// It is no repository any more. With ours, and an index that has nothing, all of its files are new.
+		own, r.Tree = nil, false
+		r.Env = append(r.Env, "GIT_INDEX_FILE="+p.sidePath("none"))
+		if r.Each(ctx, take, "--git-dir="+filepath.Join(p.Workspace, ".git"), "--work-tree=.", "ls-files", "-z", "--others", "--exclude-standard") != nil {
+			return nil
+		}
+	}
+	slices.Sort(own)
+	for _, path := range slices.Compact(own) {
+		if !filepath.IsLocal(path) {
+			continue // from an index that somebody forged
+		}
+		full := filepath.Join(root, path)
+		if st, err := os.Lstat(filepath.Join(p.Workspace, full)); err == nil && st.IsDir() {
+			list = append(list, p.filesOf(ctx, full)...)
+		} else if err == nil {
+			list = append(list, full)
+		}
+	}
+	return list
+}
+
+// dirt lists the files of another repository that differ from its commit and, with
+// commits, those in commits that none of its remotes has.
+func (p *Publisher) dirt(ctx context.Context, dir string, commits bool) (list []string) {
+	if !p.repository(dir) {
+		if names, err := os.ReadDir(filepath.Join(p.Workspace, dir)); err != nil || len(names) == 0 {
+			return nil // as a clone leaves it
+		}
+		return p.filesOf(ctx, dir)
+	}
+	ctx, cancel := context.WithTimeout(ctx, foreignTime)
+	defer cancel()
+	r := p.tree()
+	r.Dir = filepath.Join(p.Workspace, dir)
+	add := func(path string) {
+		if _, err := os.Lstat(filepath.Join(r.Dir, path)); path != "" && filepath.IsLocal(path) && err == nil {
+			list = append(list, filepath.Join(dir, path))
+		}
+	}
+	err := r.Each(ctx, func(rec string) { add(rec[min(len(rec), 3):]) }, // two letters and a space
+		"status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")
+	if err == nil && commits {
+		err = r.Each(ctx, add, "log", "-z", "--name-only", "--format=", "HEAD", "--not", "--remotes")
+	}
+	if err != nil {
+		return []string{dir} // all of it, then
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// looker looks at paths of a work tree, without following links.
+type looker struct {
+	root string
+	dirs map[string]bool // real folders all the way, by path
+}
+
+// look tells the size of what an index can hold under a path; is: there is something.
+func (l *looker) look(path string, link bool) (size int64, is bool) {
+	path = strings.TrimSuffix(path, "/")
+	if !l.real(filepath.Dir(path)) {
+		return 0, false
+	}
+	st, err := os.Lstat(filepath.Join(l.root, path))
+	switch {
+	case err != nil:
+		return 0, false
+	case st.Mode().IsRegular():
+		return st.Size(), true
+	case st.IsDir():
+		return 0, link
+	}
+	return 0, st.Mode().Type() == os.ModeSymlink
+}
+
+func (l *looker) real(dir string) bool {
+	if dir == "." {
+		return true
+	}
+	is, known := l.dirs[dir]
+	if !known {
+		st, err := os.Lstat(filepath.Join(l.root, dir))
+		is = err == nil && st.IsDir() && l.real(filepath.Dir(dir))
+		l.dirs[dir] = is
+	}
+	return is
+}
