@@ -1,7 +1,9 @@
 package publish
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -114,6 +116,9 @@ func (p *Publisher) Claim(ctx context.Context, base, sha string) (*Claimed, erro
 		first = at
 		won, err := p.swap(ctx, seen, next)
 		if won {
+			if seen.damaged != "" {
+				p.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("what the remote has as the state of task %s cannot be read: earlier attempts are not known, and it is kept as %s", p.Order.TaskID, workorder.KeptRef(p.Order.TaskID, "state-"+seen.damaged[:12]))})
+			}
 			c.State = copyState(p.led.State)
 			p.reserve()
 			p.live(ctx)
@@ -139,6 +144,8 @@ type view struct {
 	refs   map[string]string
 	branch string
 	state  *workorder.State // nil: none
+	// damaged is what the state's ref has where that is no state.
+	damaged string
 }
 
 func (p *Publisher) look(ctx context.Context) (view, error) {
@@ -150,14 +157,28 @@ func (p *Publisher) look(ctx context.Context) (view, error) {
 	v := view{branch: p.Order.TargetBranch}
 	if at := taskRefs(out, id, "")[workorder.StateRef(id)]; at != "" {
 		if v.state, err = p.readState(ctx, p.Mirror(), at); err != nil {
-			return view{}, err
+			if ctx.Err() != nil || p.newer(ctx, at) {
+				return view{}, err
+			}
+			v.damaged = at
 		}
+	}
+	if v.state != nil {
 		v.branch = v.state.TargetBranch
 	} else if v.branch, err = p.known(out); err != nil {
 		return view{}, err
 	}
 	v.refs = taskRefs(out, id, v.branch)
 	return v, nil
+}
+
+// newer reports whether a state that we cannot read is of a later version: it is not ours to replace.
+func (p *Publisher) newer(ctx context.Context, commit string) bool {
+	var s struct {
+		Version int `json:"version"`
+	}
+	out, err := p.Mirror().Output(ctx, "cat-file", "blob", commit+":"+workorder.StateFile)
+	return err == nil && json.Unmarshal(out, &s) == nil && s.Version > workorder.Version
 }
 
 // known is the task's branch among refs, where no state names it: whoever knows
@@ -206,7 +227,8 @@ func (p *Publisher) held(l *workorder.Lease) *HeldError {
 func (p *Publisher) plan(ctx context.Context, v view, base, sha string) (*Claimed, *workorder.State, error) {
 	o, now := p.Order, time.Now().UTC()
 	head := v.refs[workorder.BranchRef(v.branch)]
-	known := v.state != nil || head != ""
+	checkpoint := v.refs[workorder.CheckpointRef(o.TaskID)]
+	known := v.state != nil || v.damaged != "" || head != "" || checkpoint != ""
 	// The push that took the lease may have come through though we did not hear of it.
 	ours := v.state != nil && v.state.Find(o.AttemptID) != nil
 	switch {
@@ -232,7 +254,7 @@ func (p *Publisher) plan(ctx context.Context, v view, base, sha string) (*Claime
 			c.Base = s.BaseBranch
 		}
 	}
-	c.BaseSHA = p.origin(ctx, s, sha, head)
+	c.BaseSHA = p.origin(ctx, s, sha, cmp.Or(head, p.parent(ctx, checkpoint)))
 	s.BaseSHA = c.BaseSHA
 	if c.Head == "" {
 		c.Head = c.BaseSHA
@@ -241,12 +263,27 @@ func (p *Publisher) plan(ctx context.Context, v view, base, sha string) (*Claime
 		if err := p.takeBundle(ctx, v, c); err != nil {
 			return nil, nil, err
 		}
-		c.Checkpoint = v.refs[workorder.CheckpointRef(o.TaskID)]
+		c.Checkpoint = checkpoint
+	}
+	if v.damaged != "" {
+		c.keep(workorder.KeptRef(o.TaskID, "state-"+v.damaged[:12]), v.damaged)
 	}
 	p.enrol(s, now)
 	c.Attempt = s.Find(o.AttemptID).Number
 	s.Lease = p.lease()
 	return c, s, nil
+}
+
+// parent is the commit under a checkpoint; "": there is none, or it cannot be read.
+func (p *Publisher) parent(ctx context.Context, checkpoint string) string {
+	if checkpoint == "" {
+		return ""
+	}
+	sha, err := p.Mirror().Resolve(ctx, checkpoint+"^1")
+	if err != nil {
+		return ""
+	}
+	return sha
 }
 
 // origin is the commit that the task started from. Where the state's is not there
@@ -363,8 +400,8 @@ func (p *Publisher) ask(ctx context.Context, branch string, patterns ...string) 
 func (p *Publisher) swap(ctx context.Context, v view, next *workorder.State) (won bool, err error) {
 	led := &ledger{State: next, Refs: maps.Clone(v.refs)}
 	if sha := v.refs[workorder.CheckpointRef(p.Order.TaskID)]; sha != "" {
-		if led.Checkpoint, err = p.described(ctx, sha); err != nil {
-			return false, err
+		if led.Checkpoint, err = p.described(ctx, sha); err != nil && ctx.Err() != nil {
+			return false, err // one that is damaged is for Checkout to say
 		}
 	}
 	commit, err := p.record(ctx, next)

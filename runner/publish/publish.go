@@ -108,6 +108,17 @@ func (p *Publisher) Fetch(ctx context.Context) (base, sha string, err error) {
 		return "", "", err
 	}
 	p.unbundle(ctx)
+	base, sha, err = p.baseBranch(ctx)
+	if git.KindOf(err) == git.KindNotFound && p.Order.Mode == workorder.ModeContinue {
+		// The branch may have been renamed or deleted since: where the task began is known.
+		if v, lerr := p.look(ctx); lerr == nil && v.state != nil && git.ValidSHA(v.state.BaseSHA) && p.Mirror().Run(ctx, "cat-file", "-e", v.state.BaseSHA+"^{commit}") == nil {
+			return v.state.BaseBranch, v.state.BaseSHA, nil
+		}
+	}
+	return base, sha, err
+}
+
+func (p *Publisher) baseBranch(ctx context.Context) (base, sha string, err error) {
 	base = p.Order.Branch
 	if base == "" {
 		if base, err = p.authed(p.Mirror()).DefaultBranch(ctx, p.Order.CloneURL); err != nil {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -23,6 +24,7 @@ type fit struct {
 	start string // commit for the branch
 	tree  string // tree for the work tree; "": nothing uncommitted
 	keep  bool   // it does not fit
+	err   error  // why it cannot be used at all
 }
 
 // Checkout clones the mirror into the (empty) work tree as the agent's user, on the
@@ -34,7 +36,10 @@ func (p *Publisher) Checkout(ctx context.Context, c *Claimed) (*workorder.Restor
 	if c.Checkpoint != "" {
 		var err error
 		if f, err = p.fits(ctx, c); err != nil {
-			return nil, err
+			if ctx.Err() != nil {
+				return nil, err
+			}
+			f = fit{start: c.Head, keep: true, err: err}
 		}
 	}
 	t := p.tree()
@@ -65,7 +70,8 @@ func (p *Publisher) Checkout(ctx context.Context, c *Claimed) (*workorder.Restor
 			return nil, err
 		}
 	}
-	if err := t.Run(ctx, "checkout", "--quiet", "--no-track", "-B", p.branch(), f.start); err != nil {
+	checkout := []string{"checkout", "--quiet", "--no-track", "--force", "-B", p.branch(), f.start}
+	if err := p.filtered(ctx, t, checkout, checkout); err != nil {
 		return nil, err
 	}
 	if err := p.connect(filepath.Join(p.Workspace, ".git/objects")); err != nil {
@@ -157,24 +163,34 @@ func (p *Publisher) treeOf(ctx context.Context, commit string) (string, error) {
 }
 
 func (p *Publisher) restore(ctx context.Context, c *Claimed, f fit, r *workorder.Restored) error {
+	if f.tree != "" {
+		if err := p.lay(ctx, f); err != nil {
+			if ctx.Err() != nil {
+				return fmt.Errorf("restore the checkpoint %s: %w", c.Checkpoint, err)
+			}
+			if err := p.bare(ctx); err != nil {
+				return err
+			}
+			f.tree, f.keep, f.err, p.led.RestoredTree = "", true, err, ""
+		}
+	}
 	if f.keep {
 		p.keepCheckpoint(c, r)
-		p.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the uncommitted work of the last attempt does not fit the branch %s, which somebody changed: it is kept as %s", p.branch(), r.Kept)})
+		why := fmt.Sprintf("does not fit the branch %s, which somebody changed", p.branch())
+		if f.err != nil {
+			why = fmt.Sprintf("cannot be restored (%v)", f.err)
+		}
+		p.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the uncommitted work of the last attempt %s: it is kept as %s", why, r.Kept)})
 	}
 	at := f.tree
 	if at == "" {
 		var err error
-		if at, err = p.treeOf(ctx, c.Head); f.start != c.Head {
-			at, err = p.treeOf(ctx, workRef)
-		}
+		at, err = p.treeOf(ctx, f.start)
 		if err != nil {
 			return err
 		}
 		r.Tree = at
 	} else {
-		if err := p.lay(ctx, f); err != nil {
-			return fmt.Errorf("restore the checkpoint %s: %w", c.Checkpoint, err)
-		}
 		var err error
 		if r.Tree, err = p.rehash(ctx, f); err != nil {
 			if ctx.Err() != nil {
@@ -216,7 +232,34 @@ func (p *Publisher) lay(ctx context.Context, f fit) error {
 	if err := p.seed(ctx); err != nil {
 		return err
 	}
-	return p.side().Run(ctx, "read-tree", "-m", "-u", f.start, f.tree)
+	return p.filtered(ctx, p.side(), []string{"read-tree", "-m", "-u", f.start, f.tree}, []string{"read-tree", "--reset", "-u", f.tree})
+}
+
+// filtered writes files of the work tree, and where that fails, a filter's fault or not, once more without filters.
+func (p *Publisher) filtered(ctx context.Context, t git.Repo, first, again []string) error {
+	err := t.Run(ctx, first...)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	raw, rerr := p.unfiltered(ctx, t)
+	if rerr == nil {
+		rerr = raw.Run(ctx, again...)
+	}
+	if rerr != nil {
+		return errors.Join(err, rerr)
+	}
+	p.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("a filter of the repository failed: its files are in the work tree as git stores them (of Git LFS, pointers): %v", err)})
+	return nil
+}
+
+// bare takes away what was laid only in part.
+func (p *Publisher) bare(ctx context.Context) error {
+	p.forget()
+	t, err := p.unfiltered(ctx, p.tree())
+	if err != nil {
+		return err
+	}
+	return errors.Join(t.Run(ctx, "reset", "--quiet", "--hard"), t.Run(ctx, "clean", "--quiet", "-ffdx"))
 }
 
 // rehash hashes what is in the work tree now, believing nothing of what lay wrote.
