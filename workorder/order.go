@@ -320,7 +320,8 @@ func (o *Order) Check() error {
 	c.that(ValidTaskID(o.TaskID), "task_id %q is not T- and 8 of 0-9A-Z", o.TaskID)
 	c.that(o.Mode == ModeCreate || o.Mode == ModeContinue, "mode %q is not known (known: %s, %s)", o.Mode, ModeCreate, ModeContinue)
 	c.that(o.Mode != ModeContinue || o.Repo != "", "a task without a repository cannot be continued: nothing of it is kept")
-	c.that(ValidAttemptID(o.AttemptID), "attempt_id %q is not 16 hex digits", o.AttemptID)
+	// A plan has none; publish.Claim needs one.
+	c.that(o.AttemptID == "" || ValidAttemptID(o.AttemptID), "attempt_id %q is not 16 hex digits", o.AttemptID)
 	c.that(o.Mode == ModeContinue || strings.TrimSpace(o.Task) != "", "task is empty")
 	if err := checkText(o.Task); err != nil {
 		c.errs = append(c.errs, err)

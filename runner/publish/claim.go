@@ -83,6 +83,9 @@ const (
 // that it lives, and when it does not for its time, its box counts as lost. From then on
 // others are told that we live, until Release.
 func (p *Publisher) Claim(ctx context.Context, base, sha string) (*Claimed, error) {
+	if !workorder.ValidAttemptID(p.Order.AttemptID) {
+		return nil, errors.New("take the task's lease: the order names no attempt")
+	}
 	first, watched := "", false
 	for try := 1; ; try++ {
 		seen, err := p.look(ctx)

@@ -183,7 +183,7 @@ const (
 	// that cannot say it in that time is archived whole.
 	listTime = 5 * time.Second
 	// archiveTime is enough to compress some hundred megabytes; a landing that is
-	// shorter than that has workorder.BundleGrace instead.
+	// shorter than that has half of workorder.BundleGrace, the other half is the bundle's.
 	archiveTime = 60 * time.Second
 )
 
@@ -196,15 +196,16 @@ const archiveLimit = 512 << 20
 func (p *Publisher) Archive(ctx context.Context, path string, whole bool) error {
 	limit := archiveTime
 	if d, ok := ctx.Deadline(); ok && time.Until(d) < archiveTime {
-		limit = workorder.BundleGrace
+		limit = workorder.BundleGrace / 2
 	}
-	ctx = context.WithoutCancel(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer cancel()
 	p.enter()
 	paths := []string{"."}
 	if !whole {
-		list, cancel := context.WithTimeout(ctx, min(listTime, limit))
+		list, listed := context.WithTimeout(ctx, min(listTime, limit/2))
 		left, err := p.uncommitted(list)
-		cancel()
+		listed()
 		if err == nil {
 			if len(left) == 0 {
 				return errors.New("keep uncommitted files: there are none that can be named")
@@ -212,8 +213,6 @@ func (p *Publisher) Archive(ctx context.Context, path string, whole bool) error 
 			paths = left
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
 	if err != nil {
 		return fmt.Errorf("keep uncommitted files: %w", err)

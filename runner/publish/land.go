@@ -26,7 +26,7 @@ const (
 	localTime   = 30 * time.Second
 	hurriedTime = 2 * time.Second
 	// bundleTime is enough to pack some hundred megabytes; a landing that is
-	// shorter than that has workorder.BundleGrace instead.
+	// shorter than that has half of workorder.BundleGrace, the other half is an archive's.
 	bundleTime = 20 * time.Second
 	// maxCommits bounds the list in the result, maxRefs what else is kept.
 	maxCommits = 200
@@ -432,7 +432,7 @@ func ownName(ref string) string {
 func (p *Publisher) bundle(ctx context.Context, outbox git.Repo, base string, refs []change, path string) error {
 	limit := bundleTime
 	if d, ok := ctx.Deadline(); ok && time.Until(d) < bundleTime {
-		limit = workorder.BundleGrace
+		limit = workorder.BundleGrace / 2
 	}
 	// The push may have used up the deadline; the bundle is local and short.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)

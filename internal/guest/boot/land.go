@@ -56,9 +56,9 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 	if err := b.Rec.ReleaseForLanding(); err != nil {
 		b.Rec.Warn(err.Error())
 	}
-	// What is being pushed at this moment is most of what has to be: it is given
-	// most of the time, and what it leaves is little.
-	settle, settled := context.WithTimeout(ctx, limit*3/4)
+	// What is being pushed at this moment holds all that the agent did, the commits
+	// and a checkpoint: cut off it is for nothing, and what comes after it is little.
+	settle, settled := context.WithTimeout(ctx, limit*7/8)
 	b.Repo.Settle(settle)
 	settled()
 	left := b.left
