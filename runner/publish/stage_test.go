@@ -96,3 +96,22 @@ func TestTreeThatGitCannotEnter(t *testing.T) {
 		t.Errorf("saved %+v", s)
 	}
 }
+
+// Objects of Git LFS that nobody pushed are said and kept as files.
+func TestObjectsOfLFSAreKept(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.sh(t, "mkdir -p .git/lfs/objects/ab/cd; printf precious >.git/lfs/objects/ab/cd/abcd; echo a >a")
+	err := f.Commit(t.Context(), "leftovers")
+	var left *LeftError
+	if !errors.As(err, &left) || !slices.Equal(left.Paths, []string{".git/lfs/objects"}) || !strings.HasPrefix(left.Why, "1 objects of Git LFS") {
+		t.Fatalf("left %v", err)
+	}
+	archive := filepath.Join(t.TempDir(), "a.tar.gz")
+	if err := f.Archive(t.Context(), archive, false); err != nil {
+		t.Fatal(err)
+	}
+	if got := untar(t, archive, ".git/lfs/objects/ab/cd/abcd"); got != "precious" {
+		t.Errorf("the archive has %q", got)
+	}
+}
