@@ -119,9 +119,7 @@ func (p *Publisher) Claim(ctx context.Context, base, sha string) (*Claimed, erro
 		first = at
 		won, err := p.swap(ctx, seen, next)
 		if won {
-			if seen.damaged != "" {
-				p.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("what the remote has as the state of task %s cannot be read: earlier attempts are not known, and it is kept as %s", p.Order.TaskID, workorder.KeptRef(p.Order.TaskID, "state-"+seen.damaged[:12]))})
-			}
+			p.sayDamaged(seen)
 			c.State = copyState(p.led.State)
 			p.reserve()
 			p.live(ctx)
@@ -173,6 +171,15 @@ func (p *Publisher) look(ctx context.Context) (view, error) {
 	}
 	v.refs = taskRefs(out, id, v.branch)
 	return v, nil
+}
+
+// sayDamaged says that the state which was replaced told nothing.
+func (p *Publisher) sayDamaged(v view) {
+	if v.damaged == "" {
+		return
+	}
+	id := p.Order.TaskID
+	p.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("what the remote has as the state of task %s cannot be read: earlier attempts are not known, and it is kept as %s", id, workorder.KeptRef(id, "state-"+v.damaged[:12]))})
 }
 
 // newer reports whether a state that we cannot read is of a later version: it is not ours to replace.
