@@ -144,11 +144,13 @@ func (p *Publisher) uncommitted(ctx context.Context) ([]string, error) {
 
 // clear takes away what would block git for ever: lock files of a git that was
 // killed with the agent (which is gone, so nobody holds them), and pipes and sockets in .git that
-// git would wait on. It is done as the agent, whose folders may lead anywhere; a failure shows in what git says next.
+// git would wait on; and what a git that found the disk full began to write, which is
+// what fills it. It is done as the agent, whose folders may lead anywhere; a failure shows in what git says next.
 func (p *Publisher) clear(ctx context.Context) {
 	p.enter()
 	p.script(ctx, `find .git \( ! -type f ! -type d ! -type l -o -xtype p -o -xtype s \) -delete
-find .git -path .git/objects -prune -o -name '*.lock' -type f -exec rm -f {} +`)
+find .git -path .git/objects -prune -o -name '*.lock' -type f -exec rm -f {} +
+rm -f .git/objects/pack/tmp_* .git/objects/tmp_* .git/objects/??/tmp_obj_*`)
 	p.unpipe(ctx)
 }
 

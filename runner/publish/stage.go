@@ -186,6 +186,9 @@ func (a *adder) all(ctx context.Context, files []file) *LeftError {
 			n++
 		}
 		a.some(ctx, files[:n], left)
+		if left.Full && a.unlock != nil {
+			a.unlock()
+		}
 		if ctx.Err() != nil || left.Full {
 			left.miss(nil, files[n:])
 			break
