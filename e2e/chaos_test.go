@@ -31,7 +31,7 @@ const (
 	chaosSave = 3 * time.Second
 	// chaosFiles is how many files the agent has to write, some five in a second: it
 	// works for several times what may be lost, or a run that saves nothing would pass.
-	chaosFiles = 60
+	chaosFiles = 40
 	// chaosTries bounds the calls until a task is done, chaosTasks the tasks until a blow strikes.
 	chaosTries = 8
 	chaosTasks = 4
@@ -402,7 +402,7 @@ func (b blow) strike(t *testing.T, u *chaosUser, s *started, rng *rand.Rand) tim
 	t.Helper()
 	// One of three blows falls at a step of the run, the others while the agent works.
 	steps := []string{"preflight", "image", "start", "box", "docker", "clone", "services", "setup", "agent", "validate", "push"}
-	event, jitter := `"type":"agent.started"`, 13*time.Second
+	event, jitter := `"type":"agent.started"`, 9*time.Second
 	// Without a container there is no disk to fill, nor anything on the engine to kill.
 	if !b.ownEngine && rng.IntN(3) == 0 {
 		event, jitter = `"type":"step.started","name":"`+steps[rng.IntN(len(steps))]+`"`, 400*time.Millisecond
