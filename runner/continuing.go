@@ -118,7 +118,7 @@ func (h *History) howTo(b *strings.Builder) {
 	} else {
 		b.WriteString("2. `git log --stat` shows what was done so far.\n")
 	}
-	b.WriteString("3. What earlier attempts installed or started outside of the work tree is gone. Setup has run again.\n" +
+	b.WriteString("3. What earlier attempts installed or started outside of the work tree is gone. Setup commands, where there are any, have run again.\n" +
 		"4. Compare with the task, and do what is missing. If nothing is, say so.\n")
 }
 

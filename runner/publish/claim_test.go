@@ -414,3 +414,40 @@ func TestEndThatArrivesLate(t *testing.T) {
 		})
 	}
 }
+
+// A branch that somebody removed or set back is said, not begun anew in silence.
+func TestBranchThatWasSetBack(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(t *testing.T, bare, base string){
+		"removed": func(t *testing.T, bare, _ string) {
+			t.Helper()
+			gittest.Git(t, bare, "update-ref", "-d", "refs/heads/"+target)
+		},
+		"set back": func(t *testing.T, bare, base string) {
+			t.Helper()
+			gittest.Git(t, bare, "update-ref", "refs/heads/"+target, base)
+		},
+		"left": func(*testing.T, string, string) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := gittest.New(t, token)
+			srv.Create(t, "r.git", nil)
+			f := newBox(t, srv, workorder.ModeCreate)
+			f.start(t)
+			f.write(t, "a", "1")
+			if err := f.Commit(t.Context(), "x"); err != nil {
+				t.Fatal(err)
+			}
+			if l := f.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusTimeout)); l.Err != nil {
+				t.Fatal(l.Err)
+			}
+			change(t, srv.Root+"/r.git", f.base)
+			next := newBox(t, srv, workorder.ModeContinue)
+			next.start(t)
+			if got := next.saw(workorder.EventWarning, ""); (got > 0) != (name != "left") {
+				t.Errorf("%d warnings: %+v", got, next.events)
+			}
+		})
+	}
+}

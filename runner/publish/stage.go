@@ -255,5 +255,6 @@ func (a *adder) update(ctx context.Context, files []file) error {
 }
 
 func isFull(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "No space left on device")
+	// The second is what git says where it streams a large file.
+	return err != nil && (strings.Contains(err.Error(), "No space left on device") || strings.Contains(err.Error(), "Out of diskspace"))
 }
