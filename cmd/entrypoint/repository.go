@@ -110,7 +110,7 @@ func (r *repository) Clone(ctx context.Context) (boot.Cloned, error) {
 		r.pub.Unarchive(ctx, workorder.ArchiveIn)
 	}
 	if c.Restored != nil {
-		c.Head = c.Restored.Head
+		c.Head, c.Pushed = c.Restored.Head, !claimed.Bundled && c.Restored.Head == claimed.Head
 		if c.Commits, err = r.pub.History(ctx); err != nil {
 			return boot.Cloned{}, err
 		}

@@ -219,7 +219,7 @@ func (b *Box) prepare() *ending {
 		if left <= 0 {
 			return &ending{
 				status: workorder.StatusBudgetExceeded, by: workorder.ByBudget,
-				reason: fmt.Sprintf("the task has spent $%.4g in %d attempts, max_budget_usd is $%.4g for all of them: raise it to go on", spent, c.Attempt-1, *o.MaxBudgetUSD),
+				reason: fmt.Sprintf("the task has spent $%.4g in %d attempts, max_budget_usd is $%.4g for all of them: `sandbox-agent continue %s --max-budget-usd AMOUNT` goes on", spent, c.Attempt-1, *o.MaxBudgetUSD, o.TaskID),
 			}
 		}
 		o.MaxBudgetUSD = &left

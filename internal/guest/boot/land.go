@@ -96,7 +96,7 @@ func (b *Box) asItWas() Landing {
 	if c == nil {
 		return Landing{}
 	}
-	l := Landing{Head: c.Head, Commits: c.Commits, Pushed: len(c.Commits) > 0}
+	l := Landing{Head: c.Head, Commits: c.Commits, Pushed: c.Pushed && len(c.Commits) > 0}
 	if r := c.Restored; r != nil && r.Checkpoint != "" {
 		l.Checkpoint = &workorder.Checkpoint{SHA: r.Checkpoint, Tree: r.Tree}
 	}

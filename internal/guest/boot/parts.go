@@ -81,6 +81,9 @@ type Cloned struct {
 	Base, BaseSHA string
 	// Head is the branch's commit; BaseSHA for a new task.
 	Head string
+	// Pushed: the remote's branch has Head. Commits that came by a bundle or a
+	// checkpoint are not there before the first save.
+	Pushed bool
 	// Attempt counts the boxes of the task, this one included.
 	Attempt int
 	// State is what the remote knows of the task; nil for a task without one.

@@ -81,8 +81,8 @@ func lastBundle(rec *store.Record) (string, error) {
 }
 
 // lastArchive is the newest archive of files that git could not take; "": there is
-// none, or a later attempt was given it and got as far as laying it over its work tree: what
-// became of it is in what that one saved.
+// none, or a later attempt was given it and has saved something since: what became of
+// the files is part of that. An attempt that ended before its agent began has saved nothing.
 func lastArchive(rec *store.Record) (string, error) {
 	return unsaved(rec, workorder.ArchiveFile, func(past *store.Record) bool {
 		o, err := readOrder(past.Dir)
@@ -90,7 +90,11 @@ func lastArchive(rec *store.Record) (string, error) {
 			return false
 		}
 		res, err := ReadResult(past)
-		return err == nil && res.Restored != nil
+		if err != nil || !slices.ContainsFunc(res.Steps, func(s workorder.Step) bool { return s.Name == "agent" && !s.StartedAt.IsZero() }) {
+			return false
+		}
+		_, err = os.Stat(filepath.Join(past.Dir, workorder.BundleFile))
+		return err == nil || res.Pushed || res.Checkpoint != nil
 	})
 }
 
