@@ -63,6 +63,15 @@ const (
 	EventNotice EventType = "notice"
 	// EventHang: Path (evidence in the output), Text, Status resumed or ended.
 	EventHang EventType = "hang"
+	// EventNetwork: an attempt to reach something outside, the first of its kind: Name
+	// (host:port), Status (a NetworkStatus), By (process or container), Text (why it was
+	// refused), Fix (the line of the project file that would allow it).
+	EventNetwork EventType = "network"
+	// EventGuard: a Docker request was refused: Name (the rule), By, Text.
+	EventGuard EventType = "guard.refused"
+	// EventConfigRestored: settings of agents that the branch changed are those of the
+	// base branch while the agent works: Path, Text.
+	EventConfigRestored EventType = "config.restored"
 	// EventWarning: Text.
 	EventWarning EventType = "warning"
 	// EventResult: Result, the last event of every run that ends in order.
@@ -80,6 +89,8 @@ type Event struct {
 	Status     string    `json:"status,omitempty"`
 	Text       string    `json:"text,omitempty"`
 	Path       string    `json:"path,omitempty"`
+	By         string    `json:"by,omitempty"`
+	Fix        string    `json:"fix,omitempty"`
 	DurationMS int64     `json:"duration_ms,omitempty"`
 	ExitCode   *int      `json:"exit_code,omitempty"`
 	Usage      *Usage    `json:"usage,omitempty"`

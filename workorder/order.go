@@ -27,14 +27,6 @@ const (
 	ModeContinue Mode = "continue"
 )
 
-// NetworkMode is the outbound network policy of the box.
-type NetworkMode string
-
-// NetworkFull is unrestricted outbound network. It is the only policy this
-// version enforces; an order that asks for another one is refused, because a
-// policy that is accepted and not enforced is worse than none.
-const NetworkFull NetworkMode = "full"
-
 // Order is the work order: everything the guest has to know to do the task,
 // except secrets, which travel beside it in an Envelope and are never written to disk.
 type Order struct {
@@ -77,12 +69,15 @@ type Order struct {
 	Env      map[string]string `json:"env,omitempty"`
 	// SecretNames lists the environment names whose values arrive in
 	// Envelope.Secrets; both sides compare it, so that a lost secret is an error.
-	SecretNames []string  `json:"secret_names,omitempty"`
-	Packages    []string  `json:"packages,omitempty"`
-	Setup       []string  `json:"setup,omitempty"`
-	Validate    []Command `json:"validate,omitempty"`
-	Dev         *Dev      `json:"dev,omitempty"`
-	Harness     Harness   `json:"harness"`
+	SecretNames []string `json:"secret_names,omitempty"`
+	// SecretUses says who gets a secret, by name; one that is not there is ForCommands.
+	SecretUses map[string]SecretUse `json:"secret_uses,omitempty"`
+	Gateway    Gateway              `json:"gateway,omitzero"`
+	Packages   []string             `json:"packages,omitempty"`
+	Setup      []string             `json:"setup,omitempty"`
+	Validate   []Command            `json:"validate,omitempty"`
+	Dev        *Dev                 `json:"dev,omitempty"`
+	Harness    Harness              `json:"harness"`
 
 	// MaxBudgetUSD caps what the agent may spend on the task, in US dollars, all
 	// attempts together. Nil: no cap.
@@ -94,6 +89,11 @@ type Order struct {
 	// TimeoutMinutes caps the wall clock from the order's arrival to the start
 	// of the landing, in minutes; fractions count.
 	TimeoutMinutes float64 `json:"timeout_minutes"`
+
+	// TrustBranchConfig lets a continued task's agent see the agents' own settings,
+	// hooks and MCP servers as the branch has them. Without it they are those of the base
+	// branch while the agent works.
+	TrustBranchConfig bool `json:"trust_branch_config,omitempty"`
 
 	PR      *PullRequest `json:"pr,omitempty"`
 	Network Network      `json:"network"`
@@ -169,12 +169,6 @@ type PullRequest struct {
 	Draft     bool     `json:"draft,omitempty"`
 	Reviewers []string `json:"reviewers,omitempty"`
 	Base      string   `json:"base,omitempty"`
-}
-
-// Network is the outbound policy of the box.
-type Network struct {
-	Mode  NetworkMode `json:"mode"`
-	Allow []string    `json:"allow,omitempty"`
 }
 
 // Limits bound the outer container. Zero: no limit.
@@ -330,7 +324,8 @@ func (o *Order) Check() error {
 		o.checkRepo(&c)
 	}
 	c.that(o.Harness.Name != "", "harness is missing")
-	c.that(o.Network.Mode == NetworkFull, "network %q is not supported by this version (supported: %s)", o.Network.Mode, NetworkFull)
+	o.Network.check(&c)
+	o.checkGateway(&c)
 	if o.MaxBudgetUSD != nil {
 		c.that(positive(*o.MaxBudgetUSD), "max_budget_usd %v is not a positive number", *o.MaxBudgetUSD)
 	}

@@ -46,10 +46,14 @@ type Result struct {
 	Validation []Validation `json:"validation"`
 	Services   []ServiceEnd `json:"services"`
 	Evidence   []Evidence   `json:"evidence"`
-	PR         *PR          `json:"pr"`
-	Image      Image        `json:"image"`
-	Host       Host         `json:"host"`
-	Warnings   []string     `json:"warnings"`
+	// Network is nil when the run ended before the policy was in force.
+	Network *NetworkReport `json:"network"`
+	// Refusals are what the guard refused of the agent's Docker requests, by rule.
+	Refusals []Refusal `json:"refusals"`
+	PR       *PR       `json:"pr"`
+	Image    Image     `json:"image"`
+	Host     Host      `json:"host"`
+	Warnings []string  `json:"warnings"`
 }
 
 // Commit is one commit of the branch that the base does not have.
@@ -117,12 +121,28 @@ type Agent struct {
 // which is not the same as zero.
 type Usage struct {
 	CostUSD *float64 `json:"cost_usd"`
-	// CostSource says who computed the cost: "harness" or "" when it is unknown.
+	// CostSource says who computed the cost: CostByGateway, CostByHarness, or "" when
+	// it is unknown.
 	CostSource       string `json:"cost_source"`
 	InputTokens      int64  `json:"input_tokens"`  // without cached ones
 	OutputTokens     int64  `json:"output_tokens"` // with reasoning
 	CacheReadTokens  int64  `json:"cache_read_tokens"`
 	CacheWriteTokens int64  `json:"cache_write_tokens"`
+}
+
+// Who can have computed a cost.
+const (
+	CostByGateway = "gateway" // from the tokens on the wire and a table of prices
+	CostByHarness = "harness" // the agent's own word
+)
+
+// Refusal counts the Docker requests that broke a rule of the guard.
+type Refusal struct {
+	Rule  string `json:"rule"`
+	Count int64  `json:"count"`
+	// Text and By are those of the first one.
+	Text string `json:"text"`
+	By   string `json:"by"`
 }
 
 // Validation is one validate command, run by us after the agent.
@@ -203,6 +223,7 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	c.Validation = orEmpty(c.Validation)
 	c.Services = orEmpty(c.Services)
 	c.Evidence = orEmpty(c.Evidence)
+	c.Refusals = orEmpty(c.Refusals)
 	c.Warnings = orEmpty(c.Warnings)
 	return json.Marshal(c)
 }

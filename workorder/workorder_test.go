@@ -57,7 +57,9 @@ func TestCheckReportsEveryMistake(t *testing.T) {
 	t.Parallel()
 	o := validOrder()
 	o.TaskID, o.Task, o.TargetBranch, o.Harness.Name = "T-x", "a\x00b", "-x", ""
-	o.Network.Mode, o.TimeoutMinutes, o.Mode = "none", -1, "fix"
+	o.Network.Mode, o.TimeoutMinutes, o.Mode = "some", -1, "fix"
+	o.SecretUses = map[string]SecretUse{"NOT_A_SECRET": "x"}
+	o.Gateway = Gateway{Routes: []ModelRoute{{API: "other", BaseURL: "ftp://x", Keys: []string{"K"}}}, RequestsPerMinute: -1}
 	budget := 0.0
 	o.MaxBudgetUSD = &budget
 	o.Services = []Service{{Name: "Redis", Image: ""}, {Name: "a", Image: "i", Volumes: []string{"/etc:/x"}}, {Name: "a", Image: "i"}}
@@ -69,7 +71,7 @@ func TestCheckReportsEveryMistake(t *testing.T) {
 	}
 	for _, want := range []string{
 		"task_id", "NUL", "target_branch", "harness", "network", "timeout_minutes", "mode", "max_budget_usd", "spent_usd_by_attempt",
-		`service name "Redis"`, "has no image", "/etc:/x", `service "a" is given twice`, "A-B",
+		"NOT_A_SECRET", `api "other"`, "ftp://x", "key K is not a secret", "requests_per_minute -1", `service name "Redis"`, "has no image", "/etc:/x", `service "a" is given twice`, "A-B",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not mention %q:\n%v", want, err)

@@ -1,0 +1,254 @@
+package workorder
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// NetworkMode is the outbound network policy of the box. It holds for the agent,
+// for every command of the project and for inner containers alike; boot itself
+// (git, the model gateway, packages, images of declared services) is not subject to it.
+type NetworkMode string
+
+// The network policies. In all of them the metadata services of clouds are out of
+// reach, and nobody outside reaches a port of the box.
+const (
+	NetworkFull       NetworkMode = "full"       // everything
+	NetworkRestricted NetworkMode = "restricted" // what Allow names, by name
+	NetworkNone       NetworkMode = "none"       // only the box itself, its services and the gateway
+)
+
+// NetworkModes lists the policies.
+func NetworkModes() []NetworkMode { return []NetworkMode{NetworkFull, NetworkRestricted, NetworkNone} }
+
+// Network is the outbound policy of the box.
+type Network struct {
+	Mode NetworkMode `json:"mode"`
+	// Allow are the rules of NetworkRestricted, see ParseAllowRule.
+	Allow []string `json:"allow,omitempty"`
+	// Learn, only with NetworkRestricted, refuses nothing that has a name, and reports
+	// what would have been refused.
+	Learn bool `json:"learn,omitempty"`
+	// DNS are the addresses of the resolvers that the box asks; empty: the engine's.
+	DNS []string `json:"dns,omitempty"`
+}
+
+// AllowRule is a parsed rule of Network.Allow.
+type AllowRule struct {
+	// Host is a name in lower-case ASCII without a trailing dot, or an address in its
+	// canonical form.
+	Host string
+	// Sub: Host's subdomains, at any depth, and not Host itself.
+	Sub bool
+	// Port is 0 for the ports of the web, 80 and 443.
+	Port uint16
+}
+
+// Metadata are the ranges of which no rule can allow anything: metadata services
+// of clouds, which hand out the machine's own credentials.
+func Metadata() []netip.Prefix {
+	return []netip.Prefix{
+		netip.MustParsePrefix("169.254.0.0/16"),      // link-local: AWS, Azure, GCP, OpenStack, ECS
+		netip.MustParsePrefix("100.100.100.200/32"),  // Alibaba
+		netip.MustParsePrefix("168.63.129.16/32"),    // Azure's host
+		netip.MustParsePrefix("192.0.0.192/32"),      // Oracle
+		netip.MustParsePrefix("fd00:ec2::254/128"),   // AWS
+		netip.MustParsePrefix("fd20:ce::254/128"),    // GCP
+		netip.MustParsePrefix("fe80::a9fe:a9fe/128"), // OpenStack
+	}
+}
+
+// ParseAllowRule reads a rule: "name", "*.domain", "address", each optionally with
+// ":port"; an IPv6 address with a port is in brackets. A name is ASCII; an
+// internationalised one is given in its xn-- form.
+func ParseAllowRule(s string) (AllowRule, error) {
+	bad := func(why string) (AllowRule, error) { return AllowRule{}, fmt.Errorf("allow rule %q: %s", s, why) }
+	host, port, err := splitPort(s)
+	if err != nil {
+		return bad(err.Error())
+	}
+	r := AllowRule{Port: port}
+	if a, err := netip.ParseAddr(host); err == nil {
+		if a.Zone() != "" {
+			return bad("an address has no zone")
+		}
+		a = a.Unmap()
+		for _, p := range Metadata() {
+			if p.Contains(a) {
+				return bad("this is where clouds keep the machine's own credentials; it can never be allowed")
+			}
+		}
+		r.Host = a.String()
+		return r, nil
+	}
+	host, r.Sub = strings.CutPrefix(host, "*.")
+	r.Host = CanonicalHost(host)
+	switch {
+	case strings.ContainsAny(host, "/@?#"):
+		return bad("give a host name, not a URL")
+	case strings.Contains(host, "*"):
+		return bad("* stands only for all subdomains, as in *.example.com")
+	case !ValidHostName(r.Host):
+		return bad("this is no host name")
+	case r.Sub && !strings.Contains(r.Host, "."):
+		return bad("this would allow a whole top-level domain")
+	case strings.Trim(r.Host[strings.LastIndex(r.Host, ".")+1:], "0123456789") == "":
+		return bad("this is no address and no name")
+	}
+	return r, nil
+}
+
+func splitPort(s string) (host string, port uint16, err error) {
+	if rest, ok := strings.CutPrefix(s, "["); ok {
+		addr, after, ok := strings.Cut(rest, "]")
+		if !ok {
+			return "", 0, errors.New("a [ without its ]")
+		}
+		if after == "" {
+			return addr, 0, nil
+		}
+		if s, ok = strings.CutPrefix(after, ":"); !ok {
+			return "", 0, errors.New("after ] comes :port")
+		}
+		host, s = addr, ":"+s
+	} else if strings.Count(s, ":") > 1 { // a bare IPv6 address
+		return s, 0, nil
+	}
+	h, p, ok := strings.Cut(s, ":")
+	if host == "" {
+		host = h
+	}
+	if !ok {
+		return host, 0, nil
+	}
+	n, err := strconv.ParseUint(p, 10, 16)
+	if err != nil || n == 0 || p[0] == '0' || p[0] == '+' {
+		return "", 0, fmt.Errorf("%q is not a port from 1 to 65535", p)
+	}
+	return host, uint16(n), nil
+}
+
+// CanonicalHost is a host name as rules compare it: ASCII lower case, without the
+// dot of the root.
+func CanonicalHost(s string) string {
+	b := []byte(strings.TrimSuffix(s, "."))
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] = c + 'a' - 'A'
+		}
+	}
+	return string(b)
+}
+
+// ValidHostName reports whether a canonical name can be one of the DNS: labels of
+// letters, digits, - and _, 63 bytes each, 253 in all.
+func ValidHostName(s string) bool {
+	if s == "" || len(s) > 253 {
+		return false
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
+			return false
+		}
+		if strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// webPorts are what a rule without a port allows.
+var webPorts = []uint16{80, 443}
+
+// Names reports whether the rule is about this canonical name or address, whatever the port.
+func (r AllowRule) Names(host string) bool {
+	if r.Sub {
+		return strings.HasSuffix(host, "."+r.Host)
+	}
+	return host == r.Host
+}
+
+// Match reports whether the rule allows a canonical name or address at a port.
+func (r AllowRule) Match(host string, port uint16) bool {
+	if !r.Names(host) {
+		return false
+	}
+	return port == r.Port || r.Port == 0 && slices.Contains(webPorts, port)
+}
+
+// String is the rule as it is written in a project file.
+func (r AllowRule) String() string {
+	s := r.Host
+	if r.Sub {
+		s = "*." + s
+	}
+	if r.Port == 0 {
+		return s
+	}
+	if strings.Contains(s, ":") {
+		s = "[" + s + "]"
+	}
+	return s + ":" + strconv.Itoa(int(r.Port))
+}
+
+// AllowRuleFor is the smallest rule that allows a canonical name or address at a port.
+func AllowRuleFor(host string, port uint16) AllowRule {
+	r := AllowRule{Host: host, Port: port}
+	if slices.Contains(webPorts, port) {
+		r.Port = 0
+	}
+	return r
+}
+
+func (n *Network) check(c *check) {
+	c.that(slices.Contains(NetworkModes(), n.Mode), "network %q is not known (known: %v)", n.Mode, NetworkModes())
+	c.that(n.Mode == NetworkRestricted || len(n.Allow) == 0 && !n.Learn, "network: allow and learn are only for %s", NetworkRestricted)
+	for _, s := range n.Allow {
+		if _, err := ParseAllowRule(s); err != nil {
+			c.errs = append(c.errs, err)
+		}
+	}
+	for _, s := range n.DNS {
+		_, err := netip.ParseAddr(s)
+		c.that(err == nil, "network: dns %q is not an address", s)
+	}
+}
+
+// NetworkReport says in the result what the box reached for outside.
+type NetworkReport struct {
+	Mode NetworkMode `json:"mode"`
+	// Hosts lists what was reached or refused, the most frequent first; of NetworkFull only
+	// what was refused is known.
+	Hosts []NetworkHost `json:"hosts"`
+}
+
+// NetworkStatus says what became of the attempts to reach a host.
+type NetworkStatus string
+
+// What can become of an attempt.
+const (
+	NetworkAllowed NetworkStatus = "allowed"
+	NetworkRefused NetworkStatus = "refused"
+	NetworkLearned NetworkStatus = "learned" // not refused because of Network.Learn
+)
+
+// NetworkHost is one place that was reached for.
+type NetworkHost struct {
+	// Host is a name where one is known, else an address; Port is 0 for a name that was
+	// only asked for, and for protocols without ports.
+	Host     string        `json:"host"`
+	Port     uint16        `json:"port"`
+	Protocol string        `json:"protocol"` // tcp, udp, dns, icmp, or a number
+	Status   NetworkStatus `json:"status"`
+	Count    int64         `json:"count"`
+	// By are the first processes and containers that tried.
+	By []string `json:"by"`
+	// Reason says why it was refused; Rule is the line under network.allow that would allow
+	// it, empty when none can.
+	Reason string `json:"reason"`
+	Rule   string `json:"rule"`
+}
