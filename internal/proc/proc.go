@@ -36,6 +36,9 @@ type Spec struct {
 	// User drops to another user, for good: the child also gets no_new_privs, so
 	// that no setuid program brings privileges back.
 	User *Credential
+	// Group is the primary group of a child that keeps the caller's user, and its
+	// privileges; 0 keeps the caller's. It is a mark: the kernel knows the child's sockets by it.
+	Group uint32
 	// Stdin nil is /dev/null.
 	Stdin io.Reader
 	// Stdout and Stderr nil are /dev/null. An *os.File is handed to the child
@@ -100,6 +103,8 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if s.User != nil {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: s.User.UID, Gid: s.User.GID, Groups: s.User.Groups}
+	} else if s.Group != 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(os.Geteuid()), Gid: s.Group, Groups: []uint32{uint32(os.Getegid())}}
 	}
 	start := cmd.Start
 	if s.User != nil {

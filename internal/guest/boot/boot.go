@@ -31,6 +31,7 @@ type Box struct {
 	Order    *workorder.Order
 	Rec      *record.Recorder
 	Log      *slog.Logger
+	Network  Network
 	Engine   Engine
 	Services Services
 	Repo     Repository

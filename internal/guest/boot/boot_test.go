@@ -41,6 +41,8 @@ type fake struct {
 	recorded *workorder.Attempt // by Land
 	released *workorder.Attempt
 	told     *workorder.State // by Continue
+
+	policyErr error
 }
 
 func (f *fake) did(what string) {
@@ -77,6 +79,15 @@ func (f *fake) Up(ctx context.Context) error {
 func (f *fake) Supabase(context.Context) (map[string]string, error) { return nil, nil }
 func (f *fake) Ends() []workorder.ServiceEnd                        { return nil }
 func (f *fake) Unwatch()                                            { f.did("unwatch") }
+
+type fakeNetwork struct{ f *fake }
+
+func (n fakeNetwork) Up(context.Context) error   { n.f.did("policy"); return n.f.policyErr }
+func (n fakeNetwork) Seal(context.Context) error { n.f.did("seal"); return nil }
+func (n fakeNetwork) Report(r *workorder.Result) {
+	r.Network = &workorder.NetworkReport{Mode: workorder.NetworkFull}
+}
+func (n fakeNetwork) Close() { n.f.did("close network") }
 
 func (f *fake) Clone(ctx context.Context) (Cloned, error) {
 	f.did("clone")
@@ -199,7 +210,7 @@ func play(t *testing.T, f *fake, o *workorder.Order, signals chan os.Signal) run
 		signals = make(chan os.Signal, 2)
 	}
 	b := &Box{
-		Order: o, Rec: rec, Log: slog.New(slog.DiscardHandler), Engine: f, Services: f, Repo: f, Task: f, Signals: signals, Burst: time.Nanosecond,
+		Order: o, Rec: rec, Log: slog.New(slog.DiscardHandler), Engine: f, Services: f, Network: fakeNetwork{f}, Repo: f, Task: f, Signals: signals, Burst: time.Nanosecond,
 		Space: &workspace.Workspace{Dir: filepath.Join(t.TempDir(), "ws")},
 	}
 	r := run{code: b.Run(t.Context()), signals: signals}
@@ -237,8 +248,30 @@ func TestWholeRun(t *testing.T) {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
 	tail := f.calls[slices.Index(f.calls, "setup-1"):]
-	if diff := cmp.Diff([]string{"setup-1", "setup-2", "baseline", "save", "agent", "settle", "commit", "push true", "validate", "settle", "land", "release", "unwatch", "close", "stop"}, tail); diff != "" {
+	if diff := cmp.Diff([]string{"setup-1", "setup-2", "baseline", "save", "agent", "settle", "commit", "push true", "validate", "settle", "land", "release", "unwatch", "close", "stop", "close network"}, tail); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+}
+
+// The policy is in force before anything else happens; without it nothing does.
+func TestNetworkPolicyComesFirst(t *testing.T) {
+	t.Parallel()
+	f := &fake{}
+	r := play(t, f, order(), nil)
+	if f.calls[0] != "policy" || f.called("seal") || r.result.Network == nil {
+		t.Errorf("calls %v, network %v", f.calls, r.result.Network)
+	}
+	o := order()
+	o.Services = nil
+	f = &fake{}
+	play(t, f, o, nil)
+	if diff := cmp.Diff([]string{"policy", "seal", "listen"}, f.calls[:3]); diff != "" {
+		t.Errorf("without services nothing has to be fetched (-want +got):\n%s", diff)
+	}
+	f = &fake{policyErr: errors.New("no nft")}
+	r = play(t, f, order(), nil)
+	if r.code != workorder.ExitBox || !strings.Contains(r.result.Reason, "no nft") || f.called("setup-1") || f.called("agent") || f.called("listen") {
+		t.Errorf("code %d, %s, calls %v", r.code, r.result.Reason, f.calls)
 	}
 }
 
@@ -456,7 +489,7 @@ func TestPlan(t *testing.T) {
 	f := &fake{}
 	o := order()
 	o.Services = nil
-	got := (&Box{Order: o, Engine: f, Services: f, Repo: f, Task: f, Space: &workspace.Workspace{}}).Plan()
+	got := (&Box{Order: o, Engine: f, Network: fakeNetwork{f}, Services: f, Repo: f, Task: f, Space: &workspace.Workspace{}}).Plan()
 	for _, want := range []string{
 		"docker    start the inner Docker engine\n          after box\n          budget 1m0s\n          skipped: nothing declared needs it; it starts when the agent first uses Docker\n",
 		"setup     run the project's setup commands as user sandbox\n          after env, services, packages\n",

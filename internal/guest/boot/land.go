@@ -186,6 +186,7 @@ func (b *Box) finish(e ending, l Landing) int {
 			r.Services = b.Services.Ends()
 		}
 		b.Engine.Describe(&r.Host)
+		b.Network.Report(r)
 		Landed(r, l)
 		r.NextCommand = nextCommand(b.Order, r)
 	})

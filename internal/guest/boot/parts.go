@@ -22,6 +22,20 @@ type Engine interface {
 	Stop(ctx context.Context)
 }
 
+// Network is the network policy of the box and the gateway that passes it.
+type Network interface {
+	// Up puts the policy in force and opens the gateway. It comes before everything
+	// that is not trusted; an error ends the run.
+	Up(ctx context.Context) error
+	// Seal holds the inner engine itself to the policy, which until then may fetch
+	// the images of declared services. It comes before untrusted code.
+	Seal(ctx context.Context) error
+	// Report puts what was reached for and what was refused into the result.
+	Report(*workorder.Result)
+	// Close ends the gateway; the policy stays in force.
+	Close()
+}
+
 // Services are the containers that the task needs.
 type Services interface {
 	// Up creates them all and returns when all are ready; the error names every one that is not.

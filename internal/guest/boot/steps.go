@@ -40,8 +40,9 @@ func (b *Box) steps() []step {
 	needsDocker := len(o.Services) > 0 || o.Supabase
 	return []step{
 		{
-			name: stepBox, does: "the workspace and the Docker socket", budget: boxBudget,
-			run: b.makeBox,
+			name: stepBox, does: "the workspace, the network policy with the gateway, and the guarded Docker socket", budget: boxBudget,
+			run:  b.makeBox,
+			undo: func(context.Context) { b.Network.Close() },
 		},
 		{
 			name: stepDocker, does: "start the inner Docker engine", after: []string{stepBox}, budget: dockerBudget,
@@ -123,13 +124,22 @@ func (b *Box) makeBox(ctx context.Context) error {
 	if err := b.Space.Make(); err != nil {
 		return err
 	}
+	// What these start lives as long as the box, not as the step, whose context ends with it.
+	life := context.WithoutCancel(ctx)
+	if err := b.Network.Up(life); err != nil {
+		return err
+	}
+	if len(b.Order.Services) > 0 || b.Order.Supabase {
+		return b.Engine.Listen(ctx)
+	}
+	// Whoever makes the engine start is untrusted.
+	if err := b.Network.Seal(ctx); err != nil {
+		return err
+	}
 	if err := b.Engine.Listen(ctx); err != nil {
 		return err
 	}
-	if len(b.Order.Services) == 0 && !b.Order.Supabase {
-		// Its life is the box's, not the step's, whose context ends with it.
-		go b.startOnDemand(context.WithoutCancel(ctx))
-	}
+	go b.startOnDemand(life)
 	return nil
 }
 

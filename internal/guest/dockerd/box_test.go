@@ -52,7 +52,7 @@ func boxConfig(t *testing.T, name string) dockerd.Config {
 	}
 	return dockerd.Config{
 		DataRoot: "/var/lib/docker/" + name, RunDir: "/run/engine-" + name, LogDir: logs,
-		Socket: "/run/" + name + ".sock", SocketGID: 1000, RemapUser: "sandbox", DNS: true,
+		Socket: "/run/" + name + ".sock", RemapUser: "sandbox", Group: 61990,
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
@@ -19,7 +18,7 @@ import (
 )
 
 const (
-	// dnsTimeout is what one upstream has to answer; clients give up after 5 s.
+	// dnsTimeout is what a query over TCP may take to arrive, twice; clients give up after 5 s.
 	dnsTimeout = 2 * time.Second
 	dnsPacket  = 64 << 10
 	// dnsParallel bounds the queries in flight: a flood waits instead of eating memory.
@@ -28,15 +27,14 @@ const (
 )
 
 // resolver answers inner containers: the names of services itself, everything
-// else by passing it on to the box's own resolver. Without it containers on the default bridge would
+// else by what the network policy says. Without it containers on the default bridge would
 // not know the services, and a box whose resolver is on loopback would silently
 // give them a public one.
 type resolver struct {
-	upstream []netip.Addr
-	log      *slog.Logger
-	udp      net.PacketConn
-	tcp      net.Listener
-	slots    chan struct{}
+	forward func(ctx context.Context, network string, query []byte) []byte
+	udp     net.PacketConn
+	tcp     net.Listener
+	slots   chan struct{}
 
 	mu    sync.RWMutex
 	names map[string]netip.Addr
@@ -44,13 +42,13 @@ type resolver struct {
 
 // listenDNS opens the resolver on addr, which need not exist yet: the bridge
 // that will carry it is made by the daemon, which wants to know the resolver before.
-func listenDNS(ctx context.Context, addr netip.Addr, port uint16, upstream []netip.Addr, log *slog.Logger) (*resolver, error) {
+func listenDNS(ctx context.Context, addr netip.Addr, port uint16, forward func(context.Context, string, []byte) []byte) (*resolver, error) {
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var serr error
 		err := c.Control(func(fd uintptr) { serr = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_FREEBIND, 1) })
 		return errors.Join(err, serr)
 	}}
-	r := &resolver{upstream: upstream, log: log, slots: make(chan struct{}, dnsParallel), names: map[string]netip.Addr{}}
+	r := &resolver{forward: forward, slots: make(chan struct{}, dnsParallel), names: map[string]netip.Addr{}}
 	var err error
 	if r.udp, err = lc.ListenPacket(ctx, "udp4", netip.AddrPortFrom(addr, port).String()); err != nil {
 		return nil, fmt.Errorf("open resolver for inner containers: %w", err)
@@ -127,14 +125,7 @@ func (r *resolver) answer(ctx context.Context, network string, q []byte) []byte 
 	if a := r.own(q); a != nil {
 		return a
 	}
-	for _, up := range r.upstream {
-		a, err := exchange(ctx, network, netip.AddrPortFrom(up, 53), q)
-		if err == nil {
-			return a
-		}
-		r.log.Debug("resolver: no answer", "upstream", up, "err", err)
-	}
-	return nil
+	return r.forward(ctx, network, q)
 }
 
 // own answers for the services: A with the address, anything else with nothing.
@@ -172,28 +163,6 @@ func (r *resolver) own(q []byte) []byte {
 		return nil
 	}
 	return a
-}
-
-func exchange(ctx context.Context, network string, to netip.AddrPort, q []byte) ([]byte, error) {
-	d := net.Dialer{Timeout: dnsTimeout}
-	c, err := d.DialContext(ctx, network, to.String())
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(dnsTimeout))
-	if network == "tcp" {
-		if err := writeFrame(c, q); err != nil {
-			return nil, err
-		}
-		return readFrame(c)
-	}
-	if _, err := c.Write(q); err != nil {
-		return nil, err
-	}
-	buf := make([]byte, dnsPacket)
-	n, err := c.Read(buf)
-	return buf[:n], err
 }
 
 func readFrame(c io.Reader) ([]byte, error) {

@@ -36,16 +36,22 @@ type Config struct {
 	RunDir string
 	// LogDir receives dockerd.log and containerd.log.
 	LogDir string
-	// Socket is where clients connect; it belongs to root and SocketGID, 0660.
-	Socket    string
-	SocketGID int
+	// Socket is where the daemon answers. Whoever can connect to it is root in the
+	// box: its folder is for root only, and others come through the guard.
+	Socket string
+	// Group is the primary group of the daemon and of what it starts, by which the
+	// network policy knows their sockets; 0: the caller's.
+	Group uint32
 	// RemapUser is the user that root in inner containers is; empty: real root.
 	RemapUser string
 	// MTU of inner networks. 0: that of the box's default route.
 	MTU int
-	// DNS says whether inner containers ask the box's own resolver (they then
-	// know the names given to Resolve). Off, they are told the box's upstream.
-	DNS bool
+	// Forward answers the DNS queries of inner containers that are not about a name
+	// given to Resolve; network is udp or tcp, and nil is no answer.
+	Forward func(ctx context.Context, network string, query []byte) []byte
+	// Outbound is told every address that inner containers may have, before there is
+	// one, and gives them a way out of the box. Nil: they have none.
+	Outbound func(ctx context.Context, inner netip.Prefix) error
 	// Home may place the data root; nil: DataRoot as it is.
 	Home Home
 	// Warn is told of an engine that ended by itself while the run goes on. It must
@@ -60,7 +66,7 @@ type Config struct {
 const (
 	DefaultRunDir = "/run/sandbox-agent-engine"
 	DefaultLogDir = "/var/log"
-	DefaultSocket = "/var/run/docker.sock"
+	DefaultSocket = "/run/sandbox-agent-docker/docker.sock"
 )
 
 // errHalted is why nothing is started any more.
@@ -139,7 +145,7 @@ func New(cfg Config) (*Engine, error) {
 // Listen makes the socket. From here on clients can connect; they wait until
 // the engine is up.
 func (e *Engine) Listen(ctx context.Context) error {
-	s, err := listen(ctx, e.cfg.Socket, e.cfg.SocketGID)
+	s, err := listen(ctx, e.cfg.Socket)
 	if err != nil {
 		return err
 	}
@@ -207,7 +213,7 @@ func (e *Engine) Info() Info {
 }
 
 // Resolve makes names known to every inner container, whatever network it is
-// on. It has no effect without Config.DNS.
+// on. It has no effect without Config.Forward.
 func (e *Engine) Resolve(names map[string]netip.Addr) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

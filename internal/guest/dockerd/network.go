@@ -1,7 +1,6 @@
 package dockerd
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -11,14 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
-
-// natTimeout bounds the one firewall rule; the tools answer in milliseconds and
-// can hang on a lock that another process holds.
-const natTimeout = 5 * time.Second
 
 // route is one line of the kernel's routing table.
 type route struct {
@@ -63,7 +55,7 @@ func hexAddr(s string) (netip.Addr, error) {
 
 // addresses are the ranges of the inner engine.
 type addresses struct {
-	all    netip.Prefix // everything below, what is masqueraded
+	all    netip.Prefix // everything below
 	bridge netip.Prefix // docker0, with the gateway's address
 	pool   netip.Prefix // networks made later, /24 each
 }
@@ -141,27 +133,4 @@ func (s system) forward() error {
 		return fmt.Errorf("switch on forwarding: %w: start the box with --security-opt systempaths=unconfined", err)
 	}
 	return nil
-}
-
-// masquerade gives inner containers the way out, with one rule where the daemon
-// would fork iptables 58 times before it is ready. It tries the tools that the image may have.
-func masquerade(ctx context.Context, inner netip.Prefix) error {
-	ctx, cancel := context.WithTimeout(ctx, natTimeout)
-	defer cancel()
-	n := inner.String()
-	rule := []string{"-w", "2", "-t", "nat", "-A", "POSTROUTING", "-s", n, "!", "-d", n, "-j", "MASQUERADE"}
-	tries := [][]string{
-		append([]string{"iptables"}, rule...),
-		append([]string{"iptables-legacy"}, rule...),
-		{"nft", fmt.Sprintf("table ip sandbox_agent { chain postrouting { type nat hook postrouting priority srcnat; ip saddr %s ip daddr != %s masquerade; }; }", n, n)},
-	}
-	var errs []error
-	for _, argv := range tries {
-		_, err := proc.Output(ctx, proc.Spec{Argv: argv})
-		if err == nil {
-			return nil
-		}
-		errs = append(errs, err)
-	}
-	return fmt.Errorf("masquerade inner containers (they have no way out without it): %w", errors.Join(errs...))
 }

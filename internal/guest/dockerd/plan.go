@@ -32,14 +32,16 @@ func (p plan) containerdSocket() string { return filepath.Join(p.runDir, "contai
 func (p plan) configFile() string       { return filepath.Join(p.runDir, "daemon.json") }
 
 // config is the daemon's configuration file: it keeps out whatever
-// /etc/docker/daemon.json the image has, which could contradict the flags.
+// /etc/docker/daemon.json the image has, which could contradict the flags. A build asks for the host's
+// network or for privileges inside of a stream that the guard cannot read, so the daemon itself refuses them.
 func (p plan) config() string {
+	const builder = `"builder":{"entitlements":{"network-host":false,"security-insecure":false}}`
 	if major(p.version) >= 23 {
 		// The image store of containerd can neither shift owners nor use layers of a
 		// cache; 29 would choose it by default.
-		return `{"features":{"containerd-snapshotter":false}}` + "\n"
+		return "{" + builder + `,"features":{"containerd-snapshotter":false}}` + "\n"
 	}
-	return "{}\n"
+	return "{" + builder + "}\n"
 }
 
 // dockerd is the daemon's command line.

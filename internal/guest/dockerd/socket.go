@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,7 +19,10 @@ type socket struct {
 	path string
 }
 
-func listen(ctx context.Context, path string, gid int) (*socket, error) {
+func listen(ctx context.Context, path string) (*socket, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("make folder of docker socket: %w", err)
+	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("remove stale docker socket: %w", err)
 	}
@@ -32,10 +36,9 @@ func listen(ctx context.Context, path string, gid int) (*socket, error) {
 		ln.Close()
 		return nil, fmt.Errorf("make docker socket: got a %T", ln)
 	}
-	// Owner first: with the mode first, the old group could open it for a moment.
-	if err := errors.Join(os.Chown(path, -1, gid), os.Chmod(path, 0o660)); err != nil {
+	if err := os.Chmod(path, 0o600); err != nil {
 		l.Close()
-		return nil, fmt.Errorf("hand docker socket to group %d: %w", gid, err)
+		return nil, fmt.Errorf("close docker socket to others: %w", err)
 	}
 	f, err := l.File()
 	if err != nil {

@@ -44,7 +44,7 @@ func (e *Engine) start(ctx context.Context) error {
 	if p.driver, err = e.prepareDataRoot(ctx); err != nil {
 		return err
 	}
-	nat, err := e.prepareNetwork(ctx, &p)
+	outbound, err := e.prepareNetwork(ctx, &p)
 	if err != nil {
 		return err
 	}
@@ -71,10 +71,8 @@ func (e *Engine) start(ctx context.Context) error {
 	if err := e.startDockerd(ctx); err != nil {
 		return err
 	}
-	if err := <-nat; err != nil {
-		// Services and the agent work without it; only inner containers have no way out.
-		e.note("%v", err)
-		e.cfg.Log.Warn("inner network", "err", err)
+	if err := <-outbound; err != nil {
+		return err
 	}
 	go e.watch(context.WithoutCancel(ctx))
 	return nil
@@ -172,8 +170,8 @@ func (e *Engine) chooseDriver(ctx context.Context, dir string) (string, error) {
 	return driver, nil
 }
 
-// prepareNetwork chooses addresses and opens the resolver; the firewall rule is
-// set meanwhile and its outcome comes on the channel.
+// prepareNetwork chooses addresses and opens the resolver; the way out is made
+// meanwhile and its outcome comes on the channel.
 func (e *Engine) prepareNetwork(ctx context.Context, p *plan) (<-chan error, error) {
 	routes, err := e.sys.routes()
 	if err != nil {
@@ -183,8 +181,7 @@ func (e *Engine) prepareNetwork(ctx context.Context, p *plan) (<-chan error, err
 	for _, r := range routes {
 		taken = append(taken, r.prefix)
 	}
-	upstream := e.sys.nameservers()
-	for _, ns := range upstream {
+	for _, ns := range e.sys.nameservers() {
 		taken = append(taken, netip.PrefixFrom(ns, ns.BitLen()))
 	}
 	if p.addr, err = chooseAddresses(taken); err != nil {
@@ -196,8 +193,8 @@ func (e *Engine) prepareNetwork(ctx context.Context, p *plan) (<-chan error, err
 	if err := e.sys.forward(); err != nil {
 		return nil, err
 	}
-	if e.cfg.DNS {
-		r, err := listenDNS(context.WithoutCancel(ctx), p.addr.bridge.Addr(), 53, upstream, e.cfg.Log)
+	if e.cfg.Forward != nil {
+		r, err := listenDNS(context.WithoutCancel(ctx), p.addr.bridge.Addr(), 53, e.cfg.Forward)
 		if err != nil {
 			return nil, err
 		}
@@ -207,9 +204,15 @@ func (e *Engine) prepareNetwork(ctx context.Context, p *plan) (<-chan error, err
 		e.mu.Unlock()
 		p.dns = []string{p.addr.bridge.Addr().String()}
 	}
-	nat := make(chan error, 1)
-	go func() { nat <- masquerade(ctx, p.addr.all) }()
-	return nat, nil
+	outbound := make(chan error, 1)
+	go func() {
+		if e.cfg.Outbound == nil {
+			outbound <- nil
+			return
+		}
+		outbound <- e.cfg.Outbound(ctx, p.addr.all)
+	}()
+	return outbound, nil
 }
 
 // remapIDs are the ids that inner root has in the box: the first of the user's
@@ -315,7 +318,7 @@ func (e *Engine) startDockerd(ctx context.Context) error {
 	}
 	begin := time.Now()
 	d, err := spawn(ctx, "dockerd", e.cfg.LogDir, proc.Spec{
-		Argv: argv, Env: append(environment(os.Environ()), "LISTEN_FDS=1"), ExtraFiles: []*os.File{s.file},
+		Argv: argv, Env: append(environment(os.Environ()), "LISTEN_FDS=1"), ExtraFiles: []*os.File{s.file}, Group: e.cfg.Group,
 	})
 	if err != nil {
 		return err
