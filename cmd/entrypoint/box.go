@@ -151,7 +151,7 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	repo.pub.Usage = func() workorder.Usage { return rec.Result().Usage }
 	t.cfg.Changed = repo.changed
 	return &boot.Box{
-		Order: o, Rec: rec, Log: log, Space: space, Task: t, Engine: eng,
+		Order: o, Rec: rec, Log: log, Space: space, Task: t, Engine: eng, Network: noNetwork{},
 		Services: &serviceStack{engine: eng, order: o, task: t, emit: emit, warn: warn, clean: mask.Writer, log: log, logs: space.LogDir},
 		Repo:     repo,
 	}, nil
@@ -197,3 +197,11 @@ func agentEnv(env *workorder.Envelope) []string {
 	}
 	return list
 }
+
+// INTERIM until the network is wired.
+type noNetwork struct{}
+
+func (noNetwork) Up(context.Context) error   { return nil }
+func (noNetwork) Seal(context.Context) error { return nil }
+func (noNetwork) Report(*workorder.Result)   {}
+func (noNetwork) Close()                     {}

@@ -127,16 +127,12 @@ func (h *cacheHome) Prepare(ctx context.Context, driver string, uid, gid int) (p
 // bring starts an engine as a run would, so that owners and driver are the same,
 // lets get fill it, and publishes what came.
 func (k *cacheKeeper) bring(ctx context.Context, req *workorder.CacheRequest, get func(context.Context, *dockerd.Engine) ([]string, error)) (rep *workorder.CacheReport, err error) {
-	cred, err := sandboxUser()
-	if err != nil {
-		return nil, err
-	}
 	warn := func(text string) { k.emit(workorder.Event{Type: workorder.EventWarning, Text: text}) }
 	home := &cacheHome{Cache: layercache.New(layercache.Config{
 		Dir: workorder.CacheDir, DataRoot: workorder.DataRoot, ID: req.ID, Images: req.Images, Layers: true, Log: k.log,
 	})}
 	eng, err := dockerd.New(dockerd.Config{
-		DataRoot: workorder.DataRoot, SocketGID: int(cred.GID), RemapUser: workorder.SandboxUser, Home: home, Warn: warn, Log: k.log,
+		DataRoot: workorder.DataRoot, RemapUser: workorder.SandboxUser, Home: home, Warn: warn, Log: k.log,
 	})
 	if err != nil {
 		return nil, err
