@@ -15,7 +15,7 @@ func bind(p *Project) {
 	p.Supabase = r.get("supabase").bool()
 	p.Services = bindServices(r.get("services"))
 	p.Env = r.either("env").texts()
-	p.Secrets = bindSecrets(r.get("secrets"), p.Dir, p.options.Home)
+	p.Secrets = bindSecrets(r, p.Dir, p.options.Home)
 	p.Packages = r.get("packages").strs()
 	p.Setup = r.get("lifecycle").get("setup").strs()
 	p.Validate = nil
@@ -39,11 +39,9 @@ func bind(p *Project) {
 			Reviewers: pr.get("reviewers").strs(), Base: pr.get("base").str(),
 		}
 	}
-	n := r.get("network")
-	p.Network = workorder.Network{Mode: workorder.NetworkMode(n.str()), Allow: n.get("allow").strs()}
-	if m := n.get("mode"); m != nil {
-		p.Network.Mode = workorder.NetworkMode(m.text)
-	}
+	p.Network = bindNetwork(r.get("network"))
+	p.Gateway = bindGateway(r)
+	p.TrustBranchConfig = r.get("trust_branch_config").bool()
 	l := r.get("limits")
 	p.Limits = workorder.Limits{
 		MemoryBytes: int64(l.get("memory").number()), CPUs: l.get("cpus").number(), PIDs: int64(l.get("pids").number()),
@@ -108,14 +106,19 @@ func healthTest(v *value) []string {
 	return t
 }
 
-func bindSecrets(v *value, dir, home string) []Secret {
+func bindSecrets(root *value, dir, home string) []Secret {
 	var all []Secret
-	for _, f := range v.entries() {
-		scheme, target, _ := strings.Cut(f.text, "://")
+	named := keysNamed(root)
+	for _, f := range root.get("secrets").entries() {
+		from := f.value
+		if f.schema.kind == object {
+			from = f.get("from")
+		}
+		scheme, target, _ := strings.Cut(from.text, "://")
 		if scheme == SecretFile {
 			target = absPath(target, dir, home)
 		}
-		all = append(all, Secret{Name: f.name, Scheme: scheme, Target: target})
+		all = append(all, Secret{Name: f.name, Scheme: scheme, Target: target, Use: secretUse(f.name, f.value, named)})
 	}
 	return all
 }

@@ -93,6 +93,9 @@ func checkArgv(d *decoder, v *value) {
 	}
 }
 
+// inSecrets is how the path of every value below secrets begins.
+const inSecrets = "secrets."
+
 // secretSchemes are where a secret may be read from.
 const (
 	SecretEnv  = "env"
@@ -101,7 +104,7 @@ const (
 )
 
 func checkSecret(d *decoder, v *value) {
-	name := strings.TrimPrefix(v.path, "secrets.")
+	name := strings.TrimSuffix(strings.TrimPrefix(v.path, inSecrets), ".from")
 	scheme, target, ok := strings.Cut(v.text, "://")
 	switch {
 	case !ok || scheme != SecretEnv && scheme != SecretFile && scheme != SecretCmd:
@@ -129,12 +132,6 @@ func checkHarness(d *decoder, v *value) {
 	}
 }
 
-func checkNetwork(d *decoder, v *value) {
-	if allow := v.get("allow"); allow != nil && v.get("mode").str() == string(workorder.NetworkFull) {
-		d.report(allow.node, codeConflict, "remove allow: mode full already allows everything", "network.allow has no meaning with mode full")
-	}
-}
-
 // checkFile reports what concerns several keys of the file.
 func checkFile(d *decoder, root *value) {
 	cycle := root.get("lifecycle")
@@ -152,6 +149,7 @@ func checkFile(d *decoder, root *value) {
 			d.report(s.key, codeConflict, "remove it from env", "%s is in secrets and in env (line %d)", s.name, e.node.Line)
 		}
 	}
+	checkAccess(d, root)
 }
 
 // either returns a key that may stand at the top or under lifecycle.
@@ -167,4 +165,12 @@ func (v *value) entries() []field {
 		return nil
 	}
 	return v.fields
+}
+
+// entriesOf is the values of a list.
+func (v *value) entriesOf() []*value {
+	if v == nil {
+		return nil
+	}
+	return v.items
 }

@@ -196,6 +196,11 @@ func (d *decoder) object(v *value, n, at *yaml.Node) bool {
 			}
 			hint, slip := d.suggest(s, v.path, p.name)
 			meant[slip] = true
+			if strings.HasPrefix(v.path, inSecrets) {
+				// It may be a value that was taken for a mapping: it is not repeated.
+				d.report(p.key, codeUnknown, hint, "unknown key%s", in(v.path))
+				continue
+			}
 			d.report(p.key, codeUnknown, hint, "unknown key %q%s", p.name, in(v.path))
 			continue
 		}
@@ -241,7 +246,28 @@ func (d *decoder) suggest(s *schema, path, name string) (hint, meant string) {
 			return fmt.Sprintf("%q belongs under %q", name, k.name), ""
 		}
 	}
+	if below := d.below(name); path == "" && below != "" {
+		return "did you mean " + below + "?", ""
+	}
 	return "known keys: " + strings.Join(s.keyNames(), ", "), ""
+}
+
+// below is the key under one of the file's keys that is called so elsewhere, when
+// there is only one.
+func (d *decoder) below(name string) string {
+	found := ""
+	for _, k := range d.root.keys {
+		for _, inner := range k.keys {
+			if !slices.Contains(inner.slips, strings.ToLower(name)) {
+				continue
+			}
+			if found != "" {
+				return ""
+			}
+			found = fmt.Sprintf("%q under %q", inner.name, k.name)
+		}
+	}
+	return found
 }
 
 func example(k key) string {

@@ -20,8 +20,7 @@ func TestEverythingIsEverything(t *testing.T) {
 	written := load(t, "testdata/ok/everything.yaml").Written()
 	written2 := load(t, "testdata/ok/seed-flat.yaml").Written()
 	for _, path := range projects.KeyPaths() {
-		// allow is only for a mode that this version does not have.
-		if path != "network.allow" && !written[path] && !written2[path] {
+		if !written[path] && !written2[path] {
 			t.Errorf("no project sets %s", path)
 		}
 	}
@@ -107,7 +106,7 @@ func TestJSONSchema(t *testing.T) {
 		})
 	}
 	for _, f := range []string{
-		"unknown-keys", "types", "numbers", "branch", "harness-unknown", "harness-later", "harness-mapping", "network", "services", "sequence", "scalar", "empty",
+		"unknown-keys", "types", "numbers", "branch", "harness-unknown", "harness-later", "harness-mapping", "network", "network-mapping", "gateway", "secret-uses", "services", "sequence", "scalar", "empty",
 	} {
 		t.Run(f, func(t *testing.T) {
 			content, err := os.ReadFile("testdata/err/" + f + ".yaml")

@@ -18,6 +18,7 @@ type node struct {
 	Examples          []any            `json:"examples,omitempty"`
 	MinLength         int              `json:"minLength,omitempty"`
 	ExclusiveMinimum  *float64         `json:"exclusiveMinimum,omitempty"`
+	Minimum           *float64         `json:"minimum,omitempty"`
 	Maximum           float64          `json:"maximum,omitempty"`
 	AnyOf             []*node          `json:"anyOf,omitempty"`
 	Items             *node            `json:"items,omitempty"`
@@ -76,6 +77,9 @@ func schemaNode(s *schema) *node {
 	case number, integer:
 		n.Type, n.ExclusiveMinimum = map[kind]string{number: "number", integer: "integer"}[s.kind], above
 		n.Maximum = s.max
+		if s.zero {
+			n.ExclusiveMinimum, n.Minimum = nil, above
+		}
 	case duration, size:
 		// A number or a text with a unit: bounds hold for the number alone.
 		n.Type, n.ExclusiveMinimum = []string{"number", "string"}, above

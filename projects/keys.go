@@ -77,14 +77,7 @@ func definition() *schema {
 		{name: "supabase", schema: &schema{kind: boolean, def: "false", doc: "Start a complete local Supabase stack in the sandbox and export DATABASE_URL and the rest."}},
 		{name: "services", slips: []string{"containers"}, schema: services(env)},
 		{name: "env", slips: []string{"environment", "variables"}, schema: env()},
-		{name: "secrets", schema: &schema{
-			kind: mapping, doc: "Environment variables whose values are read on the host at start: NAME: reference. A value itself is refused.",
-			names: workorder.ValidEnvName, namesRule: "letters, digits and _, not starting with a digit",
-			item: &schema{
-				kind: text, doc: "env://VARIABLE, file://PATH (relative to this file, ~ allowed) or cmd://COMMAND.",
-				check: checkSecret, examples: []string{"env://STRIPE_KEY", "file://~/.config/stripe/key", "cmd://pass show stripe"},
-			},
-		}},
+		{name: "secrets", schema: secrets()},
 		{name: "packages", slips: []string{"apt"}, schema: &schema{
 			kind: list, doc: "Distribution packages to install in the sandbox before setup.",
 			item: &schema{kind: text, doc: "Package name, optionally =version.", pattern: packageName, rule: "a package name such as libpq-dev"},
@@ -104,7 +97,9 @@ func definition() *schema {
 		{name: "max_budget_usd", slips: []string{"budget", "max_budget", "budget_usd"}, schema: &schema{kind: number, doc: "What the agent may spend, in US dollars; fractions count. Default: no cap.", examples: []string{"5.0"}}},
 		{name: "timeout_minutes", slips: []string{"timeout"}, schema: &schema{kind: number, def: "30", max: maxMinutes, doc: "Wall-clock limit of the run, in minutes; fractions count."}},
 		{name: "pr", slips: []string{"pull_request"}, schema: pullRequest()},
-		{name: "network", schema: network()},
+		{name: "network", slips: []string{"egress", "firewall", "internet"}, schema: network()},
+		{name: "gateway", slips: []string{"llm", "models", "proxy"}, schema: gateway()},
+		{name: "trust_branch_config", slips: []string{"trust_branch", "trust_config"}, schema: &schema{kind: boolean, def: "false", doc: "On continue, let the agent use the agents' settings, hooks and MCP files that the branch itself changed. Default: they are those of the base branch while the agent works."}},
 		{name: "limits", slips: []string{"resources"}, schema: &schema{kind: object, doc: "Limits of the whole sandbox. Default: none.", keys: []key{
 			{name: "memory", slips: []string{"mem"}, schema: &schema{kind: size, doc: "Memory, from 64m.", check: checkMemory, examples: []string{"4g", "512m"}}},
 			{name: "cpus", slips: []string{"cpu"}, schema: &schema{kind: number, doc: "Processors; fractions count.", examples: []string{"1.5"}}},
@@ -177,15 +172,4 @@ func pullRequest() *schema {
 		{name: "reviewers", slips: []string{"reviewer"}, schema: &schema{kind: list, doc: "Users or org/team to ask for a review.", item: &schema{kind: text, doc: "User or team.", pattern: plainWord, rule: "a user or team name"}}},
 		{name: "base", schema: &schema{kind: text, doc: "Branch to merge into. Default: the base branch.", check: checkBranch}},
 	}}
-}
-
-func network() *schema {
-	mode := &schema{kind: text, def: string(workorder.NetworkFull), enum: []string{string(workorder.NetworkFull)}, later: []string{"restricted", "none"}, doc: "Outbound network policy. This version enforces only full."}
-	return &schema{
-		kind: object, doc: "Outbound network: a mode, or a mapping.", alt: mode, def: string(workorder.NetworkFull), check: checkNetwork,
-		keys: []key{
-			{name: "mode", required: true, schema: mode},
-			{name: "allow", schema: &schema{kind: list, doc: "Host names that may be reached when mode is restricted.", item: &schema{kind: text, doc: "Host name."}}},
-		},
-	}
 }

@@ -123,7 +123,8 @@ func TestEverything(t *testing.T) {
 		Env: map[string]string{
 			"VERSION": "1.10", "ANSWER": "yes", "MODE": "0777", "DAY": "2026-01-02", "EMPTY": "", "NOTHING": "~", "HEX": "0x1F", "QUOTED": "a: b",
 		},
-		SecretNames: []string{"LICENCE", "OTHER", "STRIPE_KEY"}, Packages: []string{"libpq-dev", "jq=1.7-1"},
+		SecretNames: []string{"ANTHROPIC_API_KEY", "DEPLOY_KEY", "LICENCE", "LITELLM_KEY", "OTHER", "STRIPE_KEY"},
+		SecretUses:  map[string]workorder.SecretUse{"ANTHROPIC_API_KEY": "gateway", "LITELLM_KEY": "gateway", "DEPLOY_KEY": "validate"}, Packages: []string{"libpq-dev", "jq=1.7-1"},
 		Setup:    []string{"npm ci", "set -e\nnpm run migrate\n"},
 		Validate: []workorder.Command{{Name: "zeta", Run: "make z"}, {Name: "alpha", Run: "make a"}, {Name: "mid", Run: "make m"}},
 		Dev:      &workorder.Dev{Command: "npm run dev", Port: 3000},
@@ -131,8 +132,20 @@ func TestEverything(t *testing.T) {
 			Name: "command", Command: []string{"sh", "-c", `./agent.sh "$1"`}, Model: "some/model-1", Args: []string{"--verbose", ""}, Version: "1.20",
 		},
 		MaxBudgetUSD: &budget, TimeoutMinutes: 0.5,
-		PR:                  &workorder.PullRequest{Labels: []string{"agent"}, Draft: true, Reviewers: []string{"octocat", "myorg/team"}, Base: "main"},
-		Network:             workorder.Network{Mode: workorder.NetworkFull},
+		PR: &workorder.PullRequest{Labels: []string{"agent"}, Draft: true, Reviewers: []string{"octocat", "myorg/team"}, Base: "main"},
+		Network: workorder.Network{
+			Mode: workorder.NetworkRestricted, Learn: true, DNS: []string{"192.0.2.53", "2001:db8::53"},
+			Allow: []string{"example.com", "*.xn--bcher-kva.example", "192.0.2.7:5432", "[2001:db8::1]:8443"},
+		},
+		Gateway: workorder.Gateway{
+			RequestsPerMinute: 60,
+			Prices:            map[string]workorder.ModelPrice{"local/llama-3.3": {Output: 0.5, CacheWrite: 1.25}},
+			Routes: []workorder.ModelRoute{
+				{API: workorder.APIAnthropic, BaseURL: "http://litellm.example:4000", Keys: []string{"ANTHROPIC_API_KEY", "LITELLM_KEY"}},
+				{API: workorder.APIOpenAI, BaseURL: "https://models.example/v1"},
+			},
+		},
+		TrustBranchConfig:   true,
 		Limits:              workorder.Limits{MemoryBytes: 3 << 29, CPUs: 1.5, PIDs: 4096},
 		PushIntervalSeconds: 120, CheckpointIntervalSeconds: 30, HangTimeoutSeconds: 1200, AttemptID: "0123456789abcdef", Author: projects.DefaultAuthor(),
 	}
@@ -144,9 +157,12 @@ func TestEverything(t *testing.T) {
 		t.Error(d)
 	}
 	secrets := []projects.Secret{
-		{Name: "STRIPE_KEY", Scheme: "env", Target: "STRIPE_TEST_KEY"},
-		{Name: "LICENCE", Scheme: "file", Target: "/src/licence.txt"},
-		{Name: "OTHER", Scheme: "cmd", Target: "pass show other"},
+		{Name: "STRIPE_KEY", Scheme: "env", Target: "STRIPE_TEST_KEY", Use: workorder.ForCommands},
+		{Name: "LICENCE", Scheme: "file", Target: "/src/licence.txt", Use: workorder.ForCommands},
+		{Name: "OTHER", Scheme: "cmd", Target: "pass show other", Use: workorder.ForCommands},
+		{Name: "ANTHROPIC_API_KEY", Scheme: "env", Target: "THE_KEY", Use: workorder.ForGateway},
+		{Name: "LITELLM_KEY", Scheme: "env", Target: "LITELLM_KEY", Use: workorder.ForGateway},
+		{Name: "DEPLOY_KEY", Scheme: "file", Target: "/home/me/deploy.key", Use: workorder.ForValidate},
 	}
 	if d := cmp.Diff(secrets, p.Secrets); d != "" {
 		t.Error(d)
@@ -228,7 +244,7 @@ func TestOverride(t *testing.T) {
 	}
 	for key, val := range map[string]string{
 		"repo": "https://user:hunter2@x/y", "branch": "-x", "timeout_minutes": "0", "isolation": "none", "harness": "codex",
-		"network": "none", "image": "--privileged", "services": "x", "oci_runtime": "", "max_budget_usd": "NaN",
+		"network": "nothing", "network.allow": "https://example.com", "image": "--privileged", "services": "x", "oci_runtime": "", "max_budget_usd": "NaN",
 	} {
 		before := p.Show(true)
 		err := p.Override(key, val, "--"+key)

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"gopkg.in/yaml.v3"
-
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -37,7 +35,10 @@ type Project struct {
 	TimeoutMinutes float64
 	PR             *workorder.PullRequest
 	Network        workorder.Network
+	Gateway        workorder.Gateway
 	Limits         workorder.Limits
+	// TrustBranchConfig leaves agents' settings as a continued branch has them.
+	TrustBranchConfig bool
 
 	PushIntervalSeconds       float64
 	CheckpointIntervalSeconds float64
@@ -59,46 +60,8 @@ type Secret struct {
 	Scheme string
 	// Target is a variable, an absolute path, or a shell command.
 	Target string
-}
-
-// OptionError is a value from outside the file (a flag, the environment) that
-// the project cannot have.
-type OptionError struct{ Name, Message, Hint string }
-
-func (e *OptionError) Error() string {
-	return fmt.Sprintf("%s: %s", e.Name, e.Message)
-}
-
-// ExitCode is the exit code of the CLI for this error.
-func (e *OptionError) ExitCode() int { return workorder.ExitUsage }
-
-// Override replaces the value of a top-level key by one from outside the file,
-// with the same checks. source names where it comes from, for messages and for
-// `project show --effective`: a flag or a variable. Keys that hold a list or a
-// mapping without a short form cannot be replaced.
-func (p *Project) Override(name, val, source string) error {
-	root := definition()
-	k, ok := root.find(name)
-	if !ok {
-		return fmt.Errorf("override project key %q: there is no such key", name)
-	}
-	d := &decoder{src: newSource(source, ""), root: root, origin: source}
-	n := &yaml.Node{Kind: yaml.ScalarNode, Value: val}
-	if name == "harness" && val == p.Harness.Name {
-		return nil // the same harness by name keeps the mapping's command and model
-	}
-	v := d.decode(k.schema, n, n, name)
-	if problems := d.found(); len(problems) > 0 {
-		first := problems[0]
-		return &OptionError{Name: source, Message: first.Message, Hint: first.Hint}
-	}
-	if name == "repo" {
-		// A path on the command line starts from where the user is.
-		v.text = absRepo(v.text, p.options.Dir, p.options.Home)
-	}
-	p.tree.set(name, v)
-	bind(p)
-	return nil
+	// Use says who gets the value.
+	Use workorder.SecretUse
 }
 
 // SecretNames lists the names of the secrets, sorted.
@@ -109,6 +72,21 @@ func (p *Project) SecretNames() []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// secretUses is who gets a secret that is not for all commands.
+func (p *Project) secretUses() map[string]workorder.SecretUse {
+	var uses map[string]workorder.SecretUse
+	for _, s := range p.Secrets {
+		if s.Use == workorder.ForCommands {
+			continue
+		}
+		if uses == nil {
+			uses = map[string]workorder.SecretUse{}
+		}
+		uses[s.Name] = s.Use
+	}
+	return uses
 }
 
 // Transport says how the repository is reached.
@@ -147,7 +125,7 @@ func (p *Project) Order(in OrderInput) (workorder.Order, error) {
 		Supabase: p.Supabase, Services: slices.Clone(p.Services), Env: maps.Clone(p.Env), SecretNames: p.SecretNames(),
 		Packages: slices.Clone(p.Packages), Setup: slices.Clone(p.Setup), Validate: slices.Clone(p.Validate),
 		Dev: p.Dev, Harness: p.Harness, MaxBudgetUSD: p.MaxBudgetUSD, TimeoutMinutes: p.TimeoutMinutes,
-		PR: p.PR, Network: p.Network, Limits: p.Limits,
+		PR: p.PR, Network: p.Network, Gateway: p.Gateway, SecretUses: p.secretUses(), TrustBranchConfig: p.TrustBranchConfig, Limits: p.Limits,
 		PushIntervalSeconds: p.PushIntervalSeconds, CheckpointIntervalSeconds: p.CheckpointIntervalSeconds,
 		HangTimeoutSeconds: p.HangTimeoutSeconds, AttemptID: in.AttemptID,
 		Author: in.Author,

@@ -55,7 +55,7 @@ func (d *decoder) text(v *value, n *yaml.Node) bool {
 	switch {
 	case strings.ContainsRune(v.text, 0):
 		d.report(n, codeValue, "", "%s holds a NUL byte", v.path)
-	case token.MatchString(v.text) && !reference.MatchString(v.text) && !strings.HasPrefix(v.path, "secrets."):
+	case token.MatchString(v.text) && !reference.MatchString(v.text) && !strings.HasPrefix(v.path, inSecrets):
 		d.src.hide(v.text)
 		d.report(n, codeSecret, "put it under `secrets:` as a reference, such as NAME: env://NAME, and withdraw the value: it stood in a file",
 			"%s looks like a secret key or token", v.path)
@@ -67,6 +67,8 @@ func (d *decoder) text(v *value, n *yaml.Node) bool {
 		hint := "use " + strings.Join(s.enum, " or ")
 		if near := diag.Nearest(v.text, s.enum); near != "" {
 			hint = fmt.Sprintf("did you mean %q?", near)
+		} else if strings.HasPrefix(v.path, inSecrets) {
+			d.src.hide(v.text) // it may be a value in the wrong place
 		}
 		d.report(n, codeValue, hint, "%s %q is not known", v.path, v.text)
 	case s.pattern != nil && !s.pattern.MatchString(v.text):
@@ -104,7 +106,9 @@ func (d *decoder) number(v *value, n *yaml.Node) bool {
 	switch {
 	case err != nil || !plainNumber.MatchString(v.text) || math.IsInf(f, 0):
 		d.report(n, codeType, "write digits, such as 2 or 0.5", "%s must be %s, it is %q", v.path, s.want(), v.text)
-	case f <= 0:
+	case f < 0 && s.zero:
+		d.report(n, codeValue, "", "%s must not be less than 0, it is %s", v.path, v.text)
+	case f <= 0 && !s.zero:
 		d.report(n, codeValue, "", "%s must be more than 0, it is %s", v.path, v.text)
 	case s.kind == integer && f != math.Trunc(f):
 		d.report(n, codeValue, "", "%s must be a whole number, it is %s", v.path, v.text)

@@ -31,6 +31,8 @@ type schema struct {
 	rule    string
 	// max bounds a number or integer; 0 is no bound.
 	max float64
+	// zero lets a number be 0.
+	zero bool
 	// item is what a list or mapping holds, keys what an object holds.
 	item *schema
 	keys []key

@@ -2,7 +2,10 @@ package projects
 
 import (
 	"regexp"
+	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 const masked = "***"
@@ -126,7 +129,7 @@ func maskEntry(l string, indent int) string {
 		return l
 	case m == nil:
 		return l[:indent] + masked
-	case m[2] == "" || reference.MatchString(m[2]):
+	case m[2] == "" || reference.MatchString(m[2]) || slices.Contains(workorder.SecretUses(), workorder.SecretUse(m[2])):
 		return l
 	}
 	return m[1] + masked

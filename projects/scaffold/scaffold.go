@@ -141,6 +141,7 @@ func (d *Draft) YAML() string {
 	line("#   NODE_ENV: test")
 	line("# Secrets are references, never values: env://NAME, file://PATH or cmd://COMMAND.")
 	line("secrets:")
+	line("  # The keys of models stay in the sandbox's gateway; the agent never holds them.")
 	line("  ANTHROPIC_API_KEY: env://ANTHROPIC_API_KEY # of the harness claude-code; or CLAUDE_CODE_OAUTH_TOKEN")
 	line("  # STRIPE_KEY: env://STRIPE_TEST_KEY")
 	d.lifecycleYAML(line)
@@ -149,6 +150,8 @@ func (d *Draft) YAML() string {
 	line("# Limits of a run; fractions count.")
 	line("# max_budget_usd: 5.0")
 	line("timeout_minutes: 30")
+	line("# What may be reached outside; `sandbox-agent policy learn` proposes rules from a run with learn.")
+	line("# network: {mode: restricted, learn: true}")
 	for _, r := range d.remarks {
 		line("# note: %s", strings.Join(strings.Fields(r), " "))
 	}
