@@ -9,6 +9,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // completeTasks offers the tasks of the state folder, the newest first or as before
@@ -46,8 +47,13 @@ func (a *App) completeTasks(several bool, before ...func(r, s *store.Record) boo
 
 // completeFlags offers the values that flags of a run can have.
 func completeFlags(cmd *cobra.Command) {
+	var modes []string
+	for _, m := range workorder.NetworkModes() {
+		modes = append(modes, string(m))
+	}
 	for flag, values := range map[string][]string{
 		"harness":   {projects.HarnessClaudeCode, projects.HarnessCommand},
+		"network":   modes,
 		"isolation": {projects.IsolationConfined, projects.IsolationPrivileged},
 	} {
 		// It fails only for a flag that is not there.

@@ -37,6 +37,8 @@ type createOptions struct {
 	out, ifExists            string
 	dryRun, detach, json     bool
 	keep                     bool
+	network                  string
+	allow                    ruleList
 	sources                  map[string]string // flag name -> where its value came from
 	taskSet, taskFileSet, in bool
 }
@@ -54,6 +56,8 @@ var settings = []struct{ flag, key string }{
 	{"projects-dir", ""},
 	{"repo", "repo"},
 	{"branch", "branch"},
+	{"network", "network"}, // before the rules, which only one of its modes has
+	{"allow", projects.KeyAllow},
 	{"isolation", "isolation"},
 	{"oci-runtime", "oci_runtime"},
 	{"image", "image"},
@@ -125,6 +129,8 @@ func (o *createOptions) flags(cmd *cobra.Command) {
 	f.StringVar(&o.image, "image", "", "image of the box (default: built by this program)")
 	f.StringVar(&o.isolation, "isolation", "", "how the box is held: confined or privileged")
 	f.StringVar(&o.ociRuntime, "oci-runtime", "", "OCI runtime of the engine, such as sysbox-runc, kata, runsc")
+	f.StringVar(&o.network, "network", "", "outbound network: full, restricted or none")
+	f.Var(&o.allow, "allow", "what may be reached too when the network is restricted: a host, *.domain or address, with :port for another than 80 and 443 (repeatable)")
 	f.StringVar(&o.out, "out", "", "folder for the output, DIR/T-XXXXXXXX (default: the state folder)")
 	f.StringVar(&o.projectsDir, "projects-dir", "", "further folder to look for projects in")
 	f.BoolVar(&o.keep, "keep", false, "keep the stopped container for a look inside")
@@ -132,6 +138,23 @@ func (o *createOptions) flags(cmd *cobra.Command) {
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the work order (stdout) and the plan (stderr), start nothing")
 	f.BoolVar(&o.json, "json", false, "print events as JSON lines")
 	completeFlags(cmd)
+}
+
+// ruleList is a flag that can be given several times, or with commas.
+type ruleList string
+
+func (l *ruleList) String() string { return string(*l) }
+
+// Type is what help calls the value.
+func (l *ruleList) Type() string { return "rule" }
+
+// Set adds rules.
+func (l *ruleList) Set(s string) error {
+	if *l != "" {
+		*l += ","
+	}
+	*l += ruleList(s)
+	return nil
 }
 
 // read takes what the command line and the environment say.
@@ -253,14 +276,18 @@ func (c *starter) start(ctx context.Context, r *resolved, run func(*launch.Launc
 	return ended(res.Status, res.EndedBy)
 }
 
-// findSecrets fetches at the last moment what must not be in the order.
+// findSecrets prepares what must not be in the order: the git credential is needed for
+// looks at the remote; the secrets are read right before the box starts, and only what can be seen
+// to be missing is told now.
 func findSecrets(ctx context.Context, find *credentials.Finder, r *resolved) (err error) {
 	if r.project.LacksKey() {
 		return fault.New(workorder.ExitInvalid, fmt.Errorf("the harness %s has no key: neither secrets nor env of the project give it one", r.project.Harness.Name), projects.NoKeyHint)
 	}
-	if r.job.Secrets, err = find.Secrets(ctx, r.project.Secrets); err != nil {
+	refs := r.project.Secrets
+	if err := credentials.CheckSecrets(find.Getenv, refs); err != nil {
 		return err
 	}
+	r.job.Secrets = func(ctx context.Context) (map[string]string, error) { return find.Secrets(ctx, refs) }
 	if r.local == nil && r.job.Order.Repo != "" {
 		r.job.Git, err = find.Git(ctx, r.job.Order.CloneURL)
 	}

@@ -229,7 +229,7 @@ func (p *pickUp) next(ctx context.Context, rec *store.Record) (until time.Time, 
 	return until, p.start(ctx, r, func(l *launch.Launcher) (*workorder.Result, error) { return l.Resume(ctx, p.a.Hard, r.job, rec) })
 }
 
-// credentials fetches secrets into a job that is made later.
+// credentials prepares secrets for a job that is made later.
 func (p *pickUp) credentials(ctx context.Context, r *resolved) error {
 	r.job = &launch.Job{Order: workorder.Order{Repo: r.project.Repo, CloneURL: r.project.Repo}}
 	return findSecrets(ctx, p.find, r)
@@ -250,7 +250,7 @@ func (p *pickUp) order(r *resolved, on *remoteTask, text, branch, base string) e
 	return p.make(r, projects.OrderInput{TaskID: p.o.taskID, Task: text, Mode: workorder.ModeContinue, TargetBranch: branch}, on)
 }
 
-// make is resolved.order for a job whose secrets were fetched.
+// make is resolved.order for a job that has its credentials.
 func (p *pickUp) make(r *resolved, in projects.OrderInput, on *remoteTask) error {
 	secrets, cred := r.job.Secrets, r.job.Git
 	if err := r.order(p.o, in); err != nil {
@@ -314,6 +314,9 @@ func (p *pickUp) remember(rec *store.Record) error {
 	for flag, value := range rec.Request.Overrides {
 		if _, given := o.sources[flag]; given || values[flag] == nil {
 			continue
+		}
+		if _, given := o.sources["network"]; flag == "allow" && given && o.network != string(workorder.NetworkRestricted) {
+			continue // the mode that is asked for now has no rules
 		}
 		*values[flag], o.sources[flag] = value, "--"+flag+" (given before)"
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/projects/scaffold"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -155,8 +157,8 @@ func (a *App) runProjectValidate(refs []string, asJSON bool) error {
 
 // advise says what is no mistake and may surprise.
 func advise(w io.Writer, p *projects.Project) {
-	if p.LacksKey() {
-		fmt.Fprintf(w, "warning: the harness %s has no key: create will refuse to start\nhint: %s\n", p.Harness.Name, projects.NoKeyHint)
+	for _, a := range p.Advice() {
+		fmt.Fprintf(w, "warning: %s\nhint: %s\n", a.Message, a.Hint)
 	}
 	if keys := p.Ignored(); len(keys) > 0 {
 		fmt.Fprintf(w, "warning: read and not acted on by this version: %s\n", strings.Join(keys, ", "))
@@ -168,7 +170,8 @@ func newProjectShowCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show [FILE|NAME]", Short: "Print a project as it is understood", Args: cobra.MaximumNArgs(1),
 		Long: `Prints the project as YAML. With --effective also what was not written: the
-defaults, and behind each value where it comes from.`,
+defaults, behind each value where it comes from, and at the end what follows from it: what
+can be reached, which servers the model gateway stands for, and who gets which secret.`,
 		Example: `  sandbox-agent project show
   sandbox-agent project show --effective my-saas-app`,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -180,12 +183,26 @@ defaults, and behind each value where it comes from.`,
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprint(a.Stdout, p.Show(effective))
-			return err
+			if _, err = fmt.Fprint(a.Stdout, p.Show(effective)); err != nil || !effective {
+				return err
+			}
+			return a.showAccess(p)
 		},
 	}
 	cmd.Flags().BoolVar(&effective, "effective", false, "add defaults and where each value comes from")
 	return cmd
+}
+
+// showAccess says as comments what the agent will reach and hold.
+func (a *App) showAccess(p *projects.Project) error {
+	o, err := p.Order(projects.OrderInput{Task: "x"}) // any: nothing of it is shown
+	if err != nil {
+		return fault.New(workorder.ExitInvalid, err, "")
+	}
+	for _, l := range launch.Access(&o) {
+		fmt.Fprintf(a.Stdout, "# %-8s %s\n", l.Name, render.Clean(l.Text))
+	}
+	return nil
 }
 
 func newProjectSchemaCmd(a *App) *cobra.Command {

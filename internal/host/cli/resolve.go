@@ -28,6 +28,7 @@ func (o *createOptions) overrides() map[string]*string {
 	return map[string]*string{
 		"repo": &o.repo, "branch": &o.branch, "isolation": &o.isolation, "oci-runtime": &o.ociRuntime, "image": &o.image,
 		"harness": &o.harness, "timeout-minutes": &o.timeoutMinutes, "max-budget-usd": &o.budget,
+		"network": &o.network, "allow": (*string)(&o.allow),
 	}
 }
 

@@ -111,6 +111,32 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
+// What can be seen to be missing is told early; no command runs for it, and no value is read.
+func TestCheckSecrets(t *testing.T) {
+	t.Parallel()
+	env := func(name string) string { return map[string]string{"SRC": "x"}[name] }
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	good := []projects.Secret{
+		{Name: "A", Scheme: projects.SecretEnv, Target: "SRC"},
+		{Name: "B", Scheme: projects.SecretFile, Target: file},
+		{Name: "C", Scheme: projects.SecretCmd, Target: "touch " + file + ".ran; false"},
+	}
+	if err := credentials.CheckSecrets(env, good); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(file + ".ran"); err == nil {
+		t.Error("a command ran")
+	}
+	err := credentials.CheckSecrets(env, append(good,
+		projects.Secret{Name: "D", Scheme: projects.SecretEnv, Target: "ABSENT"}, projects.Secret{Name: "E", Scheme: projects.SecretFile, Target: file + ".absent"}))
+	if fault.Code(err) != workorder.ExitInvalid || !strings.Contains(err.Error(), "secret D: environment variable ABSENT is not set") || !strings.Contains(err.Error(), "secret E:") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // advertisement is what a server with one branch answers.
 func advertisement() string {
 	pkt := func(s string) string { return fmt.Sprintf("%04x%s", len(s)+4, s) }

@@ -15,6 +15,44 @@ import (
 // maxSecret bounds one secret, in bytes: it becomes an environment variable.
 const maxSecret = 128 << 10
 
+// CheckSecrets reports what can be seen to be missing without reading a value: a
+// variable that is not set, a file that is not there. A command is run once, by Secrets.
+func CheckSecrets(getenv func(string) string, refs []projects.Secret) error {
+	var errs []error
+	for _, ref := range refs {
+		var err error
+		switch ref.Scheme {
+		case projects.SecretEnv:
+			err = isSet(getenv, ref.Target)
+		case projects.SecretFile:
+			err = isFile(ref.Target)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("secret %s: %w", ref.Name, err))
+		}
+	}
+	return invalid(errs)
+}
+
+func invalid(errs []error) error {
+	return fault.New(workorder.ExitInvalid, errors.Join(errs...), "the references are under `secrets:` in the project file")
+}
+
+func isSet(getenv func(string) string, name string) error {
+	if getenv(name) == "" {
+		return fmt.Errorf("environment variable %s is not set", name)
+	}
+	return nil
+}
+
+func isFile(name string) error {
+	st, err := os.Stat(name)
+	if err == nil && (!st.Mode().IsRegular() || st.Size() > maxSecret) {
+		err = fmt.Errorf("%s is not a file of at most %d bytes", name, maxSecret)
+	}
+	return err
+}
+
 // Secrets resolves the project's references and reports every one that cannot
 // be resolved. No value is ever part of an error.
 func (f *Finder) Secrets(ctx context.Context, refs []projects.Secret) (map[string]string, error) {
@@ -33,8 +71,8 @@ func (f *Finder) Secrets(ctx context.Context, refs []projects.Secret) (map[strin
 			values[ref.Name] = v
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, fault.New(workorder.ExitInvalid, err, "the references are under `secrets:` in the project file")
+	if len(errs) > 0 {
+		return nil, invalid(errs)
 	}
 	return values, nil
 }
@@ -42,18 +80,10 @@ func (f *Finder) Secrets(ctx context.Context, refs []projects.Secret) (map[strin
 func (f *Finder) secret(ctx context.Context, ref projects.Secret) (string, error) {
 	switch ref.Scheme {
 	case projects.SecretEnv:
-		v := f.Getenv(ref.Target)
-		if v == "" {
-			return "", fmt.Errorf("environment variable %s is not set", ref.Target)
-		}
-		return v, nil
+		return f.Getenv(ref.Target), isSet(f.Getenv, ref.Target)
 	case projects.SecretFile:
-		st, err := os.Stat(ref.Target)
-		if err != nil {
+		if err := isFile(ref.Target); err != nil {
 			return "", err
-		}
-		if !st.Mode().IsRegular() || st.Size() > maxSecret {
-			return "", fmt.Errorf("%s is not a file of at most %d bytes", ref.Target, maxSecret)
 		}
 		b, err := os.ReadFile(ref.Target)
 		if err != nil {

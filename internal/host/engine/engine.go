@@ -86,6 +86,8 @@ type BoxSpec struct {
 	Files map[string]string
 	// CacheVolume is mounted at workorder.CacheDir. Empty: none.
 	CacheVolume string
+	// DNS are the resolvers of the box. Empty: the engine's.
+	DNS []string
 	// Fuse says that the engine's machine has /dev/fuse.
 	Fuse bool
 	// CgroupV2 says that the engine's machine uses the unified hierarchy.

@@ -152,10 +152,15 @@ func (f *fixture) seqs() (s []int64) {
 	return s
 }
 
+// values are secrets that need no finding.
+func values(m map[string]string) func(context.Context) (map[string]string, error) {
+	return func(context.Context) (map[string]string, error) { return m, nil }
+}
+
 func job() *launch.Job {
 	id := workorder.NewTaskID()
 	return &launch.Job{
-		Image: image, Isolation: engine.IsolationConfined, Owner: "test", Secrets: map[string]string{"KEY": "cnry123"},
+		Image: image, Isolation: engine.IsolationConfined, Owner: "test", Secrets: values(map[string]string{"KEY": "cnry123"}),
 		Git: &workorder.GitCredential{Token: "cnry456"},
 		Order: workorder.Order{
 			Version: workorder.Version, TaskID: id, Mode: workorder.ModeCreate, AttemptID: "0123456789abcdef", Project: "p", Task: "do it", SecretNames: []string{"KEY"},

@@ -80,8 +80,10 @@ type Launcher struct {
 
 // Job is everything a run needs.
 type Job struct {
-	Order   workorder.Order
-	Secrets map[string]string
+	Order workorder.Order
+	// Secrets reads the values of Order.SecretNames. It is called once, when all is ready
+	// for the box; nil: there are none.
+	Secrets func(context.Context) (map[string]string, error)
 	Git     *workorder.GitCredential
 	// LocalRepo is the top of a repository on this machine; empty for a remote one.
 	LocalRepo  string
@@ -257,9 +259,21 @@ func (l *Launcher) begin(ctx context.Context, job *Job, rec *store.Record, info 
 	if err != nil {
 		return err
 	}
+	var secrets map[string]string
+	if job.Secrets != nil && len(job.Order.SecretNames) > 0 {
+		// Last, as reading them can mean a prompt or a charge, and nothing may keep them longer
+		// than needed: what can fail without them has not failed.
+		err := l.step(ctx, rec, "secrets", func() (err error) {
+			secrets, err = job.Secrets(ctx)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
 	rec.Box = BoxName(rec.TaskID, rec.Number())
 	rec.Deadline = l.now().Add(longest(&job.Order)).UTC()
-	return l.step(ctx, rec, "start", func() error { return l.start(ctx, job, rec, info) })
+	return l.step(ctx, rec, "start", func() error { return l.start(ctx, job, rec, info, secrets) })
 }
 
 // longest is what a run can take that keeps its own bounds: the clock of its
@@ -268,7 +282,7 @@ func longest(o *workorder.Order) time.Duration {
 	return startTimeout + o.Timeout() + workorder.AgentGrace + workorder.LandLimit + endReserve
 }
 
-func (l *Launcher) start(ctx context.Context, job *Job, rec *store.Record, info engine.Info) error {
+func (l *Launcher) start(ctx context.Context, job *Job, rec *store.Record, info engine.Info, secrets map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err := l.companionFor(ctx, job, rec, info); err != nil {
@@ -281,7 +295,7 @@ func (l *Launcher) start(ctx context.Context, job *Job, rec *store.Record, info 
 	if err := l.saveOrder(rec, &job.Order); err != nil {
 		return err
 	}
-	env, err := json.Marshal(workorder.Envelope{Order: job.Order, Secrets: job.Secrets, Git: job.Git})
+	env, err := json.Marshal(workorder.Envelope{Order: job.Order, Secrets: secrets, Git: job.Git})
 	if err != nil {
 		return fmt.Errorf("write the work order: %w", err)
 	}
@@ -345,7 +359,7 @@ func boxSpec(job *Job, rec *store.Record, info engine.Info) engine.BoxSpec {
 		Labels: map[string]string{
 			workorder.LabelTask: rec.TaskID, workorder.LabelAttempt: rec.AttemptID, workorder.LabelOwner: job.Owner, workorder.LabelProject: rec.Project,
 		},
-		Isolation: job.Isolation, OCIRuntime: job.OCIRuntime, Limits: job.Order.Limits, CacheVolume: CacheVolume,
+		Isolation: job.Isolation, OCIRuntime: job.OCIRuntime, Limits: job.Order.Limits, CacheVolume: CacheVolume, DNS: job.Order.Network.DNS,
 		Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2,
 	}
 }

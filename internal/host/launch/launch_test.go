@@ -40,7 +40,7 @@ func TestRun(t *testing.T) {
 	for _, s := range res.Steps {
 		names = append(names, s.Name)
 	}
-	if got := strings.Join(names, " "); got != "preflight image start" {
+	if got := strings.Join(names, " "); got != "preflight image secrets start" {
 		t.Errorf("steps = %s", got)
 	}
 	rec, _ := onDisk(t, f.Store, j.Order.TaskID)

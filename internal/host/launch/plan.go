@@ -3,6 +3,7 @@ package launch
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -37,14 +38,14 @@ func PlanText(job *Job) string {
 	if o.Supabase {
 		line("service", "supabase")
 	}
-	if len(o.Env)+len(o.SecretNames) > 0 {
-		var names []string
-		for k := range o.Env {
-			names = append(names, k)
-		}
-		names = append(names, o.SecretNames...)
-		slices.Sort(names)
-		line("env", "%s", strings.Join(names, " "))
+	if len(o.Env) > 0 {
+		line("env", "%s", strings.Join(slices.Sorted(maps.Keys(o.Env)), " "))
+	}
+	for _, l := range Access(o) {
+		line(l.Name, "%s", l.Text)
+	}
+	if o.TrustBranchConfig && o.Mode == workorder.ModeContinue {
+		line("trust", "agents' settings, hooks and MCP files as the branch has them")
 	}
 	if len(o.Packages) > 0 {
 		line("packages", "%s", strings.Join(o.Packages, " "))
@@ -95,7 +96,7 @@ func box(job *Job) string {
 	if l.PIDs > 0 {
 		s += fmt.Sprintf(", %d processes", l.PIDs)
 	}
-	return s + ", network " + string(job.Order.Network.Mode) + ", no bind mounts"
+	return s + ", no bind mounts"
 }
 
 func budget(o *workorder.Order) string {

@@ -27,6 +27,9 @@ func TestHostConfig(t *testing.T) {
 			s.Isolation, s.CgroupV2 = engine.IsolationConfined, true
 			s.Limits = workorder.Limits{MemoryBytes: 4 << 30, CPUs: 1.5, PIDs: 512}
 		},
+		"dns": func(s *engine.BoxSpec) {
+			s.Isolation, s.DNS = engine.IsolationConfined, []string{"192.0.2.53", "2001:db8::53"}
+		},
 		"privileged":  func(s *engine.BoxSpec) { s.Isolation = engine.IsolationPrivileged },
 		"oci-runtime": func(s *engine.BoxSpec) { s.Isolation, s.OCIRuntime = engine.IsolationConfined, "sysbox-runc" },
 	} {

@@ -46,6 +46,7 @@ func hostConfig(s engine.BoxSpec) (*container.Config, *container.HostConfig, err
 	}
 	hc := &container.HostConfig{
 		Runtime:    s.OCIRuntime,
+		DNS:        s.DNS,
 		ExtraHosts: []string{"host.docker.internal:host-gateway"},
 		// The record of the run: it must be readable again by any later CLI,
 		// which not every log driver can do.
