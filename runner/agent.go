@@ -68,6 +68,7 @@ type agentRun struct {
 	notices    *notices
 	toldOfTime bool
 	costs      *costs
+	wire       *wire
 	hangs      int
 	evidence   []workorder.Evidence
 
@@ -114,13 +115,14 @@ func Agent(ctx context.Context, c Config) AgentOutcome {
 	if err != nil {
 		return c.notStarted(workorder.ByOrder, err)
 	}
+	wire := newWire(c.Meter, c.Order.MaxBudgetUSD)
 	if err := c.checkVersion(ctx, h); err != nil {
 		return c.notStarted(workorder.ByOrder, err)
 	}
 	c.emit(workorder.Event{Type: workorder.EventAgentStarted, Name: h.Name(), Text: c.Order.Harness.Version})
 
 	a := &agentRun{
-		Config: c, began: began, harness: h, run: run, cmd: cmd, notices: n, costs: newCosts(h, run),
+		Config: c, began: began, harness: h, run: run, cmd: cmd, notices: n, costs: newCosts(h, run), wire: wire,
 		stdout: proc.NewTail(tailSize), stderr: proc.NewTail(tailSize),
 	}
 	a.output = newFlow(a.emit, AgentStdout, func(text string) workorder.Event {
@@ -191,7 +193,7 @@ func (a *agentRun) work(ctx context.Context) AgentOutcome {
 
 // resumes reports whether the agent goes on after this end.
 func (a *agentRun) resumes(end *processEnd) bool {
-	return end.hang != nil && a.canResume() && end.outcome.Verdict != harness.Limited && end.outcome.Verdict != harness.Budget
+	return end.hang != nil && a.canResume() && !a.wire.spent() && end.outcome.Verdict != harness.Limited && end.outcome.Verdict != harness.Budget
 }
 
 // canResume is asked during a hang: for the first one, if the harness can and
@@ -281,7 +283,7 @@ func (a *agentRun) process(ctx context.Context) (end processEnd) {
 	}
 	end.outcome = a.parser.End(end.exit)
 	if cost := a.costs.read(); end.outcome.Usage.CostUSD == nil && cost != nil {
-		end.outcome.Usage.CostUSD, end.outcome.Usage.CostSource = cost, "harness"
+		end.outcome.Usage.CostUSD, end.outcome.Usage.CostSource = cost, workorder.CostByHarness
 	}
 	if usd := end.outcome.Usage.CostUSD; usd != nil {
 		a.note(*usd)
@@ -303,6 +305,7 @@ func (a *agentRun) conclude(out *AgentOutcome, end *processEnd) {
 			}
 		}
 	}
+	o.Usage = a.wire.settle(o.Usage)
 	if rec, ok := a.harness.(harness.Recorder); ok {
 		if err := a.keepTranscript(rec); err != nil {
 			o.Warnings = append(o.Warnings, "the agent's transcript was not kept: "+err.Error())
@@ -313,7 +316,7 @@ func (a *agentRun) conclude(out *AgentOutcome, end *processEnd) {
 	}
 	out.Ending = agentEnding(agentFacts{
 		cause: end.cause, exit: end.exit, outcome: o, oom: end.oom, hang: end.hang, hangs: a.hangs, halt: a.parser.Halt(),
-		budget: a.Order.MaxBudgetUSD, spent: a.spentSoFar(), earlier: a.SpentUSD,
+		budget: a.Order.MaxBudgetUSD, spent: a.spentSoFar(), earlier: a.SpentUSD, refused: a.wire.spent(),
 	})
 	out.Reason = a.text(out.Reason)
 	if out.Status == workorder.StatusParked {

@@ -19,7 +19,7 @@ func (a *agentRun) stdoutLine(line []byte, lost int64) {
 			if e.Usage.CostUSD != nil {
 				a.account(*e.Usage.CostUSD)
 			}
-			all := a.inAll(*e.Usage)
+			all := a.wire.settle(a.inAll(*e.Usage))
 			e.Usage = &all
 		}
 		if a.events.allow(len(e.Text)) {
@@ -71,26 +71,42 @@ func larger(a, b workorder.Usage) workorder.Usage {
 
 // account watches the budget while the agent works; usd is what this process has spent.
 func (a *agentRun) account(usd float64) {
-	all := a.note(usd)
+	a.watchBudget(a.note(usd))
+}
+
+// watchBudget is called with what all processes of the agent have spent.
+func (a *agentRun) watchBudget(all float64) {
 	a.tellOfMoney(all)
 	if b := a.Order.MaxBudgetUSD; b != nil && all > *b {
 		a.stop(errBudget)
 	}
 }
 
-// note takes down what this process has spent and returns it with what those before it did.
+// note takes down what this process says it has spent and returns what all of them have: with those
+// before it, and by the wire where that knows it.
 func (a *agentRun) note(usd float64) float64 {
 	if c := a.before.Usage.CostUSD; c != nil {
 		usd += *c
 	}
+	if c := a.wire.cost(); c != nil {
+		usd = *c
+	}
+	a.noteAll(usd)
+	return usd
+}
+
+// noteAll takes down what all processes of the agent have spent.
+func (a *agentRun) noteAll(usd float64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.spent = max(a.spent, usd)
-	return usd
 }
 
 // spentSoFar is what the agent is known to have spent, in US dollars.
 func (a *agentRun) spentSoFar() float64 {
+	if c := a.wire.cost(); c != nil {
+		a.noteAll(*c)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.spent

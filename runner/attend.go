@@ -43,6 +43,7 @@ func (a *agentRun) attend(ctx context.Context, p *proc.Process) *hang {
 	defer look.Stop()
 	defer cost.Stop()
 	told := 0.0 // of the cost: a box that vanishes has been paid for, too
+	refused, last := a.wire.over, (<-chan time.Time)(nil)
 	var due <-chan time.Time
 	if left, ok := a.untilNotice(time.Now()); ok {
 		t := time.NewTimer(left)
@@ -59,13 +60,15 @@ func (a *agentRun) attend(ctx context.Context, p *proc.Process) *hang {
 			a.toldOfTime = true
 			a.tellOfTime(now)
 		case <-cost.C:
-			if usd := a.watchedCost(); usd != nil {
-				a.account(*usd)
-				if *usd > told {
-					told = *usd
-					a.emit(workorder.Event{Type: workorder.EventAgentUsage, Usage: &workorder.Usage{CostUSD: usd, CostSource: "harness"}})
-				}
-			}
+			told = a.lookAtCost(told)
+		case <-refused:
+			// It has just been told so by its model's server, and may have a last word.
+			refused = nil
+			t := time.NewTimer(a.limits().lastWord)
+			defer t.Stop()
+			last = t.C
+		case <-last:
+			a.stop(errBudget)
 		case now := <-look.C:
 			if w.hung(now) {
 				h := &hang{quiet: now.Sub(w.quiet)}
@@ -74,6 +77,29 @@ func (a *agentRun) attend(ctx context.Context, p *proc.Process) *hang {
 			}
 		}
 	}
+}
+
+// lookAtCost accounts for what was spent meanwhile, as the wire and the transcript tell, and
+// reports it. told is the cost that was reported last.
+func (a *agentRun) lookAtCost(told float64) float64 {
+	if u, news := a.wire.news(); news {
+		if u.CostUSD != nil {
+			a.noteAll(*u.CostUSD)
+			a.watchBudget(*u.CostUSD)
+			told = max(told, *u.CostUSD)
+		}
+		a.emit(workorder.Event{Type: workorder.EventAgentUsage, Usage: &u})
+	}
+	usd := a.watchedCost()
+	if usd == nil {
+		return told
+	}
+	a.account(*usd)
+	if *usd > told {
+		told = *usd
+		a.emit(workorder.Event{Type: workorder.EventAgentUsage, Usage: &workorder.Usage{CostUSD: usd, CostSource: workorder.CostByHarness}})
+	}
+	return told
 }
 
 // watchedCost is what the transcript says while there is a budget to watch.

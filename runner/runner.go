@@ -56,10 +56,24 @@ type Config struct {
 	// SpentUSD is what earlier attempts of the task have cost; Order.MaxBudgetUSD is
 	// what they left. It is for texts only.
 	SpentUSD float64
+	// Meter sees what the agent uses on its way to the models. Nil: nothing does.
+	Meter Meter
 	// Hang is how long the agent may show no sign of life; 0: Order.HangTimeout().
 	Hang time.Duration
 
 	bounds *bounds // nil: the defaults; tests shrink them
+}
+
+// Meter counts what goes over the wire to the models. It must be safe for concurrent use.
+type Meter interface {
+	// Usage is what was used so far, by anybody, and in how many requests. The cost is
+	// nil when it is not known.
+	Usage() (workorder.Usage, int64)
+	// SetBudget sets what may be spent in all, with what was spent already; nil: any amount.
+	SetBudget(usd *float64)
+	// OverBudget is closed when a request was refused because the budget is spent. It is
+	// asked for after SetBudget.
+	OverBudget() <-chan struct{}
 }
 
 // bounds are the limits that a test cannot wait for or fill.
@@ -67,6 +81,7 @@ type bounds struct {
 	logHead, logTail int64
 	background       int
 	commandTimeout   time.Duration
+	lastWord         time.Duration
 	oomFiles         []string
 }
 
@@ -74,7 +89,7 @@ func (c *Config) limits() bounds {
 	if c.bounds != nil {
 		return *c.bounds
 	}
-	return bounds{logHead: logHead, logTail: logTail, background: backgroundLog, commandTimeout: ValidateTimeout, oomFiles: oomFiles()}
+	return bounds{logHead: logHead, logTail: logTail, background: backgroundLog, commandTimeout: ValidateTimeout, lastWord: lastWord, oomFiles: oomFiles()}
 }
 
 // Check reports what is missing to start the agent: an unknown harness, an empty

@@ -27,6 +27,7 @@ type agentFacts struct {
 	spent   float64 // in this attempt, as watched
 	earlier float64 // in attempts before it
 	halt    string
+	refused bool // calls of the model, because the budget is spent
 }
 
 // agentEnding judges the agent. What was done to it goes before what it says:
@@ -48,6 +49,12 @@ func agentEnding(f agentFacts) Ending {
 		reason := f.outcome.Reason
 		if f.earlier > 0 {
 			reason += fmt.Sprintf(" (what earlier attempts left of max_budget_usd: they cost $%.4g)", f.earlier)
+		}
+		return Ending{workorder.StatusBudgetExceeded, workorder.ByBudget, reason}
+	case f.refused && f.budget != nil:
+		reason := overspent(spent, *f.budget, f.earlier)
+		if spent < *f.budget {
+			reason += "; commands before the agent spent the rest"
 		}
 		return Ending{workorder.StatusBudgetExceeded, workorder.ByBudget, reason}
 	case f.outcome.Verdict == harness.Limited:

@@ -303,7 +303,7 @@ func (p *claudeParser) usage() workorder.Usage {
 		u = p.inAll
 	}
 	if u.CostUSD != nil {
-		u.CostSource = costByHarness
+		u.CostSource = workorder.CostByHarness
 	}
 	return u
 }

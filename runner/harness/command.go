@@ -225,7 +225,7 @@ func (p *commandParser) total() *workorder.Usage {
 	u := Add(Add(p.usage, p.steps), p.claude.usage())
 	u.CostSource = ""
 	if u.CostUSD != nil {
-		u.CostSource = costByHarness
+		u.CostSource = workorder.CostByHarness
 	}
 	return &u
 }
@@ -259,9 +259,6 @@ func (p *commandParser) End(e Exit) Outcome {
 	}
 	return out
 }
-
-// costByHarness is the source of a cost that the agent itself computed.
-const costByHarness = "harness"
 
 // Add sums two sane usages; the sum stays sane. The cost is unknown only when
 // both are.

@@ -11,6 +11,13 @@
 // SANDBOX_AGENT_MODE, SANDBOX_AGENT_WORKSPACE and, when harness.model is set, SANDBOX_AGENT_MODEL
 // are set as well. Exit code 0 is success, any other is failure.
 //
+// Where the order has routes to models, ANTHROPIC_BASE_URL (without a version) and OPENAI_BASE_URL, OPENAI_API_BASE (with /v1)
+// name the box's gateway, and ANTHROPIC_API_KEY, ANTHROPIC_AUTH_TOKEN, CLAUDE_CODE_OAUTH_TOKEN, OPENAI_API_KEY, CODEX_API_KEY,
+// as far as the project has such secrets, are placeholders that only the gateway takes. A
+// program that is told a server and a key in another way has to pass these on. What it uses is counted on
+// the wire then, whatever it prints itself, and so is max_budget_usd: when that is spent every call is
+// refused with HTTP 400.
+//
 // SANDBOX_AGENT_NOTICE_FILE names a file that is not there at first. When 80 % of the budget or of the
 // time is used up it appears, with a text for the agent; it is replaced in one piece when
 // there is more to say. A program that lasts should look for it now and then.

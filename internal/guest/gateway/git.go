@@ -1,10 +1,3 @@
-// Package gateway is the agent's way out of the box. In this version it is one
-// route: reading the task's remote with git, without a credential.
-//
-// The agent's git is told, at system scope, to go to the gateway instead of the
-// remote. The gateway fetches into the trusted mirror with the credential and
-// serves the mirror, read-only. That works the same for HTTP and SSH remotes, and a push to it is refused with
-// the reason.
 package gateway
 
 import (

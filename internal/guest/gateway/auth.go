@@ -1,0 +1,88 @@
+package gateway
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// placeholderPrefix makes a placeholder recognisable wherever it turns up. It is long,
+// because some programs mask their key in all they print, and a short one is in every word.
+const placeholderPrefix = "sandbox-agent-placeholder-"
+
+func newPlaceholder() string {
+	var b [20]byte
+	rand.Read(b[:]) // never fails: crypto/rand aborts the program instead
+	return placeholderPrefix + hex.EncodeToString(b[:])
+}
+
+// keyring has the keys of one route by placeholder.
+type keyring struct {
+	// vars are the route's variables with their placeholders.
+	vars map[string]string
+	keys map[string]string
+}
+
+// newKeyring makes a placeholder for each key. A route without keys has one, too: programs
+// refuse to start without a key, also where the server wants none.
+func newKeyring(r workorder.ModelRoute, secrets map[string]string) (keyring, error) {
+	k := keyring{vars: map[string]string{}, keys: map[string]string{}}
+	for _, name := range r.Keys {
+		value := secrets[name]
+		if value == "" || strings.ContainsAny(value, "\r\n\x00") {
+			return keyring{}, fmt.Errorf("model gateway: the secret %s is empty or has line breaks: it cannot be a key of %s", name, r.API)
+		}
+		p := newPlaceholder()
+		k.vars[name], k.keys[p] = p, value
+	}
+	if len(r.Keys) == 0 {
+		k.vars[r.API.KeyVariables()[0]] = newPlaceholder()
+	}
+	return k, nil
+}
+
+// places are where clients put a key.
+var places = []struct{ header, scheme string }{
+	{"X-Api-Key", ""}, {"Authorization", "Bearer "}, {"Api-Key", ""}, {"X-Goog-Api-Key", ""},
+}
+
+// put moves the client's placeholders in from into keys in to, each at its place.
+// Nothing else that the client calls a credential is taken over.
+func (k keyring) put(from, to http.Header) error {
+	found := false
+	for _, p := range places {
+		values := from.Values(p.header)
+		if len(values) > 1 {
+			return fmt.Errorf("the header %s is given more than once", p.header)
+		}
+		if len(values) == 0 {
+			continue
+		}
+		scheme, value := "", values[0]
+		if p.scheme != "" {
+			if len(value) < len(p.scheme) || !strings.EqualFold(value[:len(p.scheme)], p.scheme) {
+				continue
+			}
+			scheme, value = p.scheme, value[len(p.scheme):]
+		}
+		if key, ok := k.keys[strings.TrimSpace(value)]; ok {
+			to.Set(p.header, scheme+key)
+			found = true
+		}
+	}
+	if !found && len(k.keys) > 0 {
+		names := make([]string, 0, len(k.vars))
+		for n := range k.vars {
+			names = append(names, n)
+		}
+		slices.Sort(names)
+		return fmt.Errorf("the request has no placeholder of a key: send the value of the variable %s as the box has it, unchanged; "+
+			"keys of your own cannot be used", strings.Join(names, " or "))
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package gateway
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+)
+
+const (
+	// maxLine bounds one line of a stream, in bytes. The last event of a response
+	// repeats all of it; a longer line passes unread.
+	maxLine = 16 << 20
+	// maxJSON bounds an answer in one piece, in bytes: a thousand embeddings have thirty megabytes.
+	// A longer one passes unread.
+	maxJSON = 64 << 20
+)
+
+// meter reads a copy of an answer.
+type meter struct {
+	reading
+	shape  shape
+	stream bool
+	// off: the answer is nothing that the meter can read.
+	off bool
+	// line is the unfinished line of a stream, skip that its rest is dropped.
+	line []byte
+	skip bool
+	data []byte // of the event so far
+}
+
+// newMeter chooses by the answer's header how to read it.
+func newMeter(s shape, h http.Header) *meter {
+	m := &meter{shape: s}
+	kind, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	switch {
+	case err != nil && kind == "":
+		m.off = true
+	case kind == "text/event-stream":
+		m.stream = true
+	case kind == "application/json" || strings.HasSuffix(kind, "+json"):
+	default:
+		m.off = true
+	}
+	if e := h.Get("Content-Encoding"); e != "" && e != "identity" && (m.stream || e != "gzip") {
+		// We asked for none. A server that compresses all the same is read where that is simple.
+		m.off = true
+	}
+	return m
+}
+
+// whole takes an answer in one piece.
+func (m *meter) whole(b []byte, encoding string) {
+	if m.off {
+		return
+	}
+	if encoding == "gzip" {
+		z, err := gzip.NewReader(bytes.NewReader(b))
+		if err != nil {
+			m.off = true
+			return
+		}
+		plain, err := io.ReadAll(io.LimitReader(z, maxJSON+1))
+		if err != nil || len(plain) > maxJSON {
+			m.off = true
+			return
+		}
+		b = plain
+	}
+	m.shape.object(&m.reading, b)
+}
+
+// write takes a piece of a stream, wherever it was cut.
+func (m *meter) write(p []byte) {
+	for len(p) > 0 && !m.off {
+		i := bytes.IndexByte(p, '\n')
+		part := p
+		if i >= 0 {
+			part = p[:i]
+		}
+		switch {
+		case m.skip:
+		case len(m.line)+len(part) > maxLine:
+			m.line, m.skip = nil, true
+			m.bad = true
+		case i >= 0 && len(m.line) == 0:
+			m.endLine(part)
+		default:
+			m.line = append(m.line, part...)
+			if i >= 0 {
+				m.endLine(m.line)
+				m.line = m.line[:0]
+				if cap(m.line) > maxLine/16 {
+					m.line = nil // one long line is no reason to keep its room
+				}
+			}
+		}
+		if i < 0 {
+			return
+		}
+		m.skip = false
+		p = p[i+1:]
+	}
+}
+
+// endLine takes one line of a stream. An event ends with an empty line; one of several
+// lines of data is put together.
+func (m *meter) endLine(line []byte) {
+	line = bytes.TrimSuffix(line, []byte("\r"))
+	if len(line) == 0 {
+		m.flush()
+		return
+	}
+	data, ok := bytes.CutPrefix(line, []byte("data:"))
+	if !ok {
+		return
+	}
+	data = bytes.TrimPrefix(data, []byte(" "))
+	if len(m.data) == 0 && complete(data) {
+		m.event(data)
+		return
+	}
+	if len(m.data)+len(data) > maxLine {
+		m.data, m.bad = nil, true
+		return
+	}
+	m.data = append(append(m.data, data...), '\n')
+}
+
+// complete is a cheap look whether an event's data can be all of it.
+func complete(data []byte) bool {
+	return len(data) > 1 && data[0] == '{' && data[len(data)-1] == '}' || string(data) == "[DONE]"
+}
+
+func (m *meter) flush() {
+	if len(m.data) > 0 {
+		m.event(m.data)
+		m.data = nil
+	}
+}
+
+func (m *meter) event(data []byte) {
+	if len(data) > 0 && data[0] == '{' {
+		m.shape.object(&m.reading, data)
+	}
+}
+
+// end is called when a stream is over.
+func (m *meter) end() {
+	if len(m.line) > 0 {
+		m.endLine(m.line)
+		m.line = nil
+	}
+	m.flush()
+}

@@ -1,0 +1,187 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/redact"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// dialTime and tlsTime bound how long a server may take to be reached.
+	dialTime = 15 * time.Second
+	tlsTime  = 15 * time.Second
+	// answerTime bounds the wait for the beginning of an answer. One that is not streamed begins when the
+	// model is done, for which the SDKs of both providers allow ten minutes.
+	answerTime = 15 * time.Minute
+	// bodyTime bounds the reading of a request's body, which comes over loopback.
+	bodyTime = 2 * time.Minute
+	// idleTime is how long a connection without a request is kept.
+	idleTime = 90 * time.Second
+	// stopTime bounds the wait of Stop for requests that it has cut off.
+	stopTime = 2 * time.Second
+	// maxHeader bounds a header, in bytes, of clients and servers alike.
+	maxHeader = 256 << 10
+	// maxHeld bounds the bodies that are held at a time, in bytes.
+	maxHeld = 4 * maxRequest
+)
+
+// ModelsConfig configures the way to the models.
+type ModelsConfig struct {
+	Gateway workorder.Gateway
+	// Secrets has the values of all keys of the routes.
+	Secrets map[string]string
+	// Audit gets one JSON line per request, without bodies and keys. Nil: none.
+	Audit io.Writer
+	Log   *slog.Logger
+}
+
+// Models is the agent's way to its models. It is safe for concurrent use.
+type Models struct {
+	log    *slog.Logger
+	mask   *redact.Set
+	routes map[string]*route
+	prices pricer
+	ledger *ledger
+	rate   *bucket
+	audit  auditor
+	client http.RoundTripper
+	held   atomic.Int64
+	busy   sync.WaitGroup
+
+	srv  *http.Server
+	addr string
+	stop context.CancelFunc
+	over context.Context // ends with Stop
+}
+
+// route is one API with its server.
+type route struct {
+	api  workorder.ModelAPI
+	base *url.URL // without a version at the end of its path
+	keys keyring
+}
+
+// NewModels makes the gateway with a placeholder for every key. Env knows them already.
+func NewModels(c ModelsConfig) (*Models, error) {
+	prices, err := newPricer(c.Gateway.Prices)
+	if err != nil {
+		return nil, err
+	}
+	m := &Models{
+		log: c.Log, routes: map[string]*route{}, prices: prices, ledger: newLedger(), rate: newBucket(c.Gateway.RequestsPerMinute),
+		audit: auditor{out: c.Audit, log: c.Log},
+	}
+	if m.log == nil {
+		m.log = slog.New(slog.DiscardHandler)
+		m.audit.log = m.log
+	}
+	keys := map[string]string{}
+	for _, r := range c.Gateway.Routes {
+		if err := workorder.CheckBaseURL(r.BaseURL); err != nil {
+			return nil, fmt.Errorf("model gateway: %s: %w", r.API, err)
+		}
+		base, err := url.Parse(r.BaseURL)
+		if err != nil {
+			return nil, fmt.Errorf("model gateway: %s: %w", r.API, err)
+		}
+		base.Path = strings.TrimSuffix(strings.TrimRight(base.Path, "/"), "/v1")
+		ring, err := newKeyring(r, c.Secrets)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range r.Keys {
+			keys[name] = c.Secrets[name]
+		}
+		m.routes[string(r.API)] = &route{api: r.API, base: base, keys: ring}
+	}
+	m.mask = redact.Named(keys)
+	m.client = &http.Transport{
+		Proxy:               http.ProxyFromEnvironment, // loopback is never proxied
+		DialContext:         (&net.Dialer{Timeout: dialTime}).DialContext,
+		TLSHandshakeTimeout: tlsTime, ResponseHeaderTimeout: answerTime, IdleConnTimeout: idleTime,
+		MaxResponseHeaderBytes: maxHeader, DisableCompression: true, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 16,
+	}
+	return m, nil
+}
+
+// Start listens on a free port of loopback. Stop must be called.
+func (m *Models) Start(ctx context.Context) error {
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("start model gateway: %w", err)
+	}
+	m.addr = ln.Addr().String()
+	m.over, m.stop = context.WithCancel(ctx)
+	m.srv = &http.Server{
+		Handler: m, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
+		BaseContext: func(net.Listener) context.Context { return m.over },
+		ErrorLog:    slog.NewLogLogger(m.log.Handler(), slog.LevelDebug),
+	}
+	go func() {
+		if err := m.srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			m.log.Error("model gateway ended", "error", err)
+		}
+	}()
+	return nil
+}
+
+// Env are the variables by which programs find the gateway: a placeholder for each
+// key, and after Start where the gateway listens. A route without keys has a placeholder in the
+// first variable of its API, because programs want one.
+func (m *Models) Env() map[string]string {
+	env := map[string]string{}
+	for name, r := range m.routes {
+		maps.Copy(env, r.keys.vars)
+		if m.addr == "" {
+			continue
+		}
+		base := "http://" + m.addr + "/" + name
+		if r.api == workorder.APIOpenAI { // its programs want the version in the base
+			base += "/v1"
+			env["OPENAI_API_BASE"] = base // the name that older programs know
+		}
+		env[r.api.BaseURLVariable()] = base
+	}
+	return env
+}
+
+// SetBudget sets what may be spent in all, with what was spent already; nil: any amount.
+func (m *Models) SetBudget(usd *float64) { m.ledger.setBudget(usd) }
+
+// Usage is what went over the wire so far, answers under way included, and the number of
+// requests that were forwarded to a model. The cost is nil when that of one request is not known.
+func (m *Models) Usage() (workorder.Usage, int64) { return m.ledger.usage() }
+
+// OverBudget is closed when a request was refused because the budget is spent. SetBudget with a
+// larger budget makes a new channel.
+func (m *Models) OverBudget() <-chan struct{} { return m.ledger.overBudget() }
+
+// Stop ends the gateway and cuts off what is under way.
+func (m *Models) Stop() {
+	if m.srv == nil {
+		return
+	}
+	m.stop()
+	_ = m.srv.Close() // of loopback connections nothing can be lost that matters now
+	done := make(chan struct{})
+	go func() { m.busy.Wait(); close(done) }()
+	t := time.NewTimer(stopTime)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	}
+}

@@ -1,0 +1,165 @@
+package runner
+
+import (
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// fakeMeter is a meter that a test moves by hand.
+type fakeMeter struct {
+	mu       sync.Mutex
+	used     workorder.Usage
+	requests int64
+	budget   *float64
+	over     chan struct{}
+}
+
+func (m *fakeMeter) Usage() (workorder.Usage, int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.used, m.requests
+}
+
+func (m *fakeMeter) SetBudget(usd *float64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.budget = usd
+}
+
+func (m *fakeMeter) OverBudget() <-chan struct{} { return m.over }
+
+func (m *fakeMeter) set(requests int64, u workorder.Usage) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.requests, m.used = requests, u
+}
+
+// whileWorking runs the agent and calls then when it has begun.
+func whileWorking(t *testing.T, b *box, then func()) AgentOutcome {
+	t.Helper()
+	var once sync.WaitGroup
+	once.Go(func() {
+		waitFor(t, "the agent's first word", func() bool { return exists(b.Workspace + "/begun") })
+		then()
+	})
+	out := Agent(t.Context(), b.Config)
+	once.Wait()
+	return out
+}
+
+func usageOf(in, out int64, usd float64) workorder.Usage {
+	return workorder.Usage{InputTokens: in, OutputTokens: out, CostUSD: &usd, CostSource: workorder.CostByGateway}
+}
+
+const (
+	untilGo    = `touch begun; while ! [ -e ../go ]; do sleep 0.01; done; `
+	saysItself = `echo '{"type":"agent.usage","usage":{"cost_usd":0.5,"input_tokens":10,"output_tokens":20}}'; `
+)
+
+func TestUsageOnTheWire(t *testing.T) {
+	unpriced := workorder.Usage{InputTokens: 1100, OutputTokens: 220}
+	for name, c := range map[string]struct {
+		script string
+		after  workorder.Usage
+		asked  int64
+		want   workorder.Usage
+		usd    float64
+	}{
+		"silent agent":      {"", usageOf(1100, 220, 0.75), 3, usageOf(100, 20, 0), 0.5},
+		"agent that errs":   {saysItself, usageOf(1100, 220, 0.85), 3, usageOf(100, 20, 0), 0.6},
+		"agent confirmed":   {saysItself, usageOf(1010, 220, 0.75), 3, workorder.Usage{InputTokens: 10, OutputTokens: 20, CostSource: workorder.CostByHarness}, 0.5},
+		"no known price":    {saysItself, unpriced, 3, workorder.Usage{InputTokens: 100, OutputTokens: 20, CostSource: workorder.CostByHarness}, 0.5},
+		"nothing asked":     {saysItself, usageOf(1000, 200, 0.25), 2, workorder.Usage{InputTokens: 10, OutputTokens: 20, CostSource: workorder.CostByHarness}, 0.5},
+		"nobody knows cost": {"", unpriced, 3, workorder.Usage{InputTokens: 100, OutputTokens: 20}, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t, untilGo+c.script)
+			m := &fakeMeter{over: make(chan struct{}), requests: 2, used: usageOf(1000, 200, 0.25)} // by setup
+			b.Meter, b.Order.MaxBudgetUSD = m, new(5.0)
+			out := whileWorking(t, b, func() {
+				m.set(c.asked, c.after)
+				touch(t, b.Workspace+"/../go")
+			})
+			check(t, out, workorder.StatusSuccess, workorder.ByAgent, "")
+			got, want := out.Usage, c.want
+			if (got.CostUSD == nil) != (c.usd < 0) || got.CostUSD != nil && (*got.CostUSD-c.usd > 1e-9 || c.usd-*got.CostUSD > 1e-9) {
+				t.Errorf("cost %+v, want %v", got.CostUSD, c.usd)
+			}
+			if got.CostUSD = nil; got.CostUSD == nil {
+				want.CostUSD = nil
+			}
+			if got != want {
+				t.Errorf("usage %+v, want %+v", got, want)
+			}
+			if m.budget == nil || *m.budget != 5 {
+				t.Errorf("the meter's budget is %v", m.budget)
+			}
+			if warned := strings.Contains(strings.Join(out.Warnings, " "), "could not be watched"); warned != (c.usd < 0) {
+				t.Errorf("warnings %q", out.Warnings)
+			}
+		})
+	}
+}
+
+func TestRefusedForTheBudget(t *testing.T) {
+	t.Run("ends by itself", func(t *testing.T) {
+		t.Parallel()
+		b := newBox(t, untilGo+`echo my last word; exit 1`)
+		m := &fakeMeter{over: make(chan struct{})}
+		b.Meter, b.Order.MaxBudgetUSD = m, new(0.5)
+		out := whileWorking(t, b, func() {
+			m.set(4, usageOf(1, 1, 0.5))
+			close(m.over)
+			touch(t, b.Workspace+"/../go")
+		})
+		check(t, out, workorder.StatusBudgetExceeded, workorder.ByBudget, "the agent spent $0.5, max_budget_usd is $0.5")
+		if got := b.of(workorder.EventAgentOutput); len(got) != 1 || got[0].Text != "my last word" {
+			t.Errorf("its last word: %+v", got)
+		}
+	})
+	t.Run("goes on", func(t *testing.T) {
+		t.Parallel()
+		b := newBox(t, untilGo)
+		lim := b.limits()
+		lim.lastWord = time.Millisecond
+		b.bounds = &lim
+		m := &fakeMeter{over: make(chan struct{})}
+		b.Meter, b.Order.MaxBudgetUSD = m, new(0.5)
+		out := whileWorking(t, b, func() { close(m.over) }) // setup spent it
+		check(t, out, workorder.StatusBudgetExceeded, workorder.ByBudget, "commands before the agent spent the rest")
+	})
+}
+
+// TestWireIsWatched: what the wire tells is reported while the agent works, and ends it.
+func TestWireIsWatched(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, untilGo)
+	m := &fakeMeter{over: make(chan struct{})}
+	b.Meter, b.Order.MaxBudgetUSD = m, new(0.5)
+	out := whileWorking(t, b, func() {
+		m.set(1, usageOf(10, 5, 0.45))
+		waitFor(t, "a usage event", func() bool { return len(b.of(workorder.EventAgentUsage)) > 0 })
+		m.set(2, usageOf(20, 5, 0.51))
+	})
+	check(t, out, workorder.StatusBudgetExceeded, workorder.ByBudget, "the agent spent $0.51")
+	u := b.of(workorder.EventAgentUsage)[0].Usage
+	if u.InputTokens != 10 || *u.CostUSD != 0.45 || u.CostSource != workorder.CostByGateway {
+		t.Errorf("event %+v", u)
+	}
+	if n := b.of(workorder.EventNotice); len(n) != 1 {
+		t.Errorf("it was told %+v", n)
+	}
+}
+
+func touch(t *testing.T, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		t.Error(err)
+	}
+}
