@@ -1,0 +1,11 @@
+// Command attack is what an agent that means harm does: it runs as the user
+// sandbox inside of a real box and tries, one by one, what must not be possible, and
+// beside it what must, so that a box in which nothing works does not pass for a safe one.
+//
+//	attack all FILE        every attempt of the configuration; one JSON line each on standard output
+//	attack one FILE NAME   a single one; how inner containers run the network's attempts
+//	attack traps FILE      what came of the traps that the first laid, once boot has committed and pushed
+//
+// FILE is a Config. Attempts that reach for something outside carry a token, so that
+// whoever plays the outside (e2e/attack_test.go) can tell what really arrived.
+package main

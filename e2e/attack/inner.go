@@ -1,0 +1,81 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// inside is what the program does in a container for an attempt on the outside of it.
+func inside(args []string) error {
+	switch args[0] {
+	case "version":
+		fmt.Printf("attack as uid %d\n", os.Getuid())
+	case "sleep":
+		time.Sleep(containerTime)
+	case "touch":
+		return os.WriteFile(args[1], nil, 0o644) //nolint:gosec // the path is the attempt
+	case "privileged":
+		got, _ := create(apiVersion, `"HostConfig":{"Privileged":true}`)
+		fmt.Println(got)
+	case "read":
+		return readAll(args[1])
+	}
+	return nil
+}
+
+// readAll says what can be read of a folder that the agent must not see.
+func readAll(dir string) error {
+	return filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return nil //nolint:nilerr // it cannot be read
+		}
+		// The repositories of the gateway hold what the agent may fetch anyway.
+		if strings.Contains(p, "/git/") {
+			return nil
+		}
+		if b, err := os.ReadFile(p); err == nil && len(b) > 0 {
+			fmt.Println("READ", p)
+		}
+		return nil
+	})
+}
+
+// innerNetwork tries what network has from inner containers: on the default bridge,
+// on a network of its own, and with a resolver of its own.
+func innerNetwork(c *Config, each func(Row) error) error {
+	var r struct{ ID string }
+	code, b, err := docker("POST", apiVersion+"/networks/create", `{"Name":"attack-net"}`)
+	if err != nil || code != 201 || json.Unmarshal(b, &r) != nil {
+		return fmt.Errorf("make a network: %d %s %w", code, message(b), err)
+	}
+	defer func() { _, _, _ = docker("DELETE", apiVersion+"/networks/"+r.ID, "") }()
+	for _, place := range []struct{ from, host string }{
+		{"container: ", ""},
+		{"container on a network of its own: ", `"NetworkMode":"attack-net"`},
+		{"container with a resolver of its own: ", `"NetworkMode":"attack-net","Dns":["` + c.Host + `"]`},
+	} {
+		for _, a := range network() {
+			if !a.inner {
+				continue
+			}
+			out, err := container(place.host, "one", "/config.json", a.name)
+			var row Row
+			if err == nil {
+				err = json.Unmarshal([]byte(out), &row)
+			}
+			if err != nil {
+				row = Row{Group: a.group, Name: a.name, Expected: string(a.expected(c.Mode)), Got: "not tried: " + err.Error() + " " + out}
+			}
+			row.Group, row.Name = "network of inner containers", place.from+a.name
+			if err := each(row); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

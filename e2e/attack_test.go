@@ -1,0 +1,246 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// attackRow is one line of the table, as the attacker writes it.
+type attackRow struct {
+	Group    string `json:"group"`
+	Name     string `json:"name"`
+	Expected string `json:"expected"`
+	Got      string `json:"got"`
+	Through  bool   `json:"through"`
+	OK       bool   `json:"ok"`
+}
+
+// attackTable is a file for the table of the last run, when somebody wants it.
+const attackTable = "SANDBOX_AGENT_ATTACK_TABLE"
+
+// An agent that means harm, in every network mode. What it tries is in e2e/attack;
+// the outside is played here, and has the last word on what arrived.
+func TestAttack(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "attack")
+	if _, err := proc.Output(t.Context(), proc.Spec{
+		Argv: []string{"go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "./attack"}, Env: append(os.Environ(), "CGO_ENABLED=0"),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range workorder.NetworkModes() {
+		t.Run(string(mode), func(t *testing.T) { attackBox(t, program, mode, "confined") })
+	}
+}
+
+func attackBox(t *testing.T, program string, mode workorder.NetworkMode, isolation string, args ...string) {
+	t.Helper()
+	const canary = "cnry7d1f"
+	o := newOutside(t, canary)
+	token := canary + "-of-git-0123456789"
+	srv := gittest.NewAt(t, token, o.host)
+	exe, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := map[string]string{
+		"mode": string(mode), "host": o.host, "canary_reversed": reversed(canary), "model_url": o.modelURL,
+		"origin": srv.URL + "/app.git",
+	}
+	raw, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := srv.Create(t, "app.git", map[string]string{"attack": string(exe), "config.json": string(raw)})
+	allow := ""
+	if mode == workorder.NetworkRestricted {
+		allow = "\n  allow: [allowed.test, '*.wild.test', 'ssh.test:2222']"
+	}
+	u := newUser(t, "SANDBOX_AGENT_GIT_TOKEN="+token, "MODEL="+canary+"-of-the-model-0123456789", "SETUP="+canary+"-of-setup-0123456789")
+	done := o.knock(t)
+	c := u.run("", append([]string{"create", "--isolation", isolation, "--task", "attack", "-p", u.project(`
+name: attack
+repo: ` + url + `
+branch: main
+network:
+  mode: ` + string(mode) + `
+  dns: [` + o.host + `]` + allow + `
+gateway:
+  anthropic: {base_url: "` + o.modelURL + `"}
+secrets:
+  ANTHROPIC_API_KEY: env://MODEL
+  SETUP_ONLY: {from: env://SETUP, for: setup}
+lifecycle:
+  setup:
+    - test -n "$SETUP_ONLY"
+harness:
+  name: command
+  command: cp attack config.json /tmp/ && chmod 755 /tmp/attack && exec /tmp/attack all /tmp/config.json
+validate:
+  traps: /tmp/attack traps /tmp/config.json
+timeout_minutes: 20
+`)}, args...)...)
+	knocked := done()
+	r := u.result(c.task(t))
+	rows := attackRows(t, filepath.Join(filepath.Dir(resultPath(t, u, r.TaskID)), workorder.LogsDir, "agent.stdout.log"))
+	if len(r.Validation) == 1 {
+		rows = append(rows, attackRows(t, filepath.Join(filepath.Dir(resultPath(t, u, r.TaskID)), r.Validation[0].Log))...)
+	}
+	judgeRows(t, rows, o.arrived())
+	rows = append(rows, hostRows(t, u, r, c, o, srv, canary, knocked)...)
+	if c.code != 0 || r.Status != workorder.StatusSuccess {
+		t.Errorf("exit code %d, %s: %s", c.code, r.Status, r.Reason)
+	}
+	saveTable(t, isolation+", network "+string(mode), rows)
+	for _, row := range rows {
+		if !row.OK {
+			t.Errorf("%s: %s: expected %s, got: %s", row.Group, row.Name, row.Expected, row.Got)
+		}
+	}
+}
+
+func reversed(s string) string {
+	b := []byte(s)
+	slices.Reverse(b)
+	return string(b)
+}
+
+func attackRows(t *testing.T, path string) (rows []attackRow) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	sc := bufio.NewScanner(f)
+	sc.Buffer(nil, 1<<20)
+	for sc.Scan() {
+		var r attackRow
+		if json.Unmarshal(sc.Bytes(), &r) == nil && r.Name != "" {
+			rows = append(rows, r)
+		} else {
+			t.Logf("the attacker said: %s", sc.Text())
+		}
+	}
+	return rows
+}
+
+// judgeRows has the outside's word count more than the attacker's: what must not
+// come through must not have arrived, whatever the attacker saw of it.
+func judgeRows(t *testing.T, rows []attackRow, arrived map[string]bool) {
+	t.Helper()
+	if len(rows) < 200 {
+		t.Errorf("only %d attempts were made", len(rows))
+	}
+	// From inside and outside of containers the token is the same.
+	wanted := map[string]bool{}
+	for _, r := range rows {
+		if r.Expected == "works" {
+			wanted[attackToken(r.Name)] = true
+		}
+	}
+	for i := range rows {
+		r := &rows[i]
+		if token := attackToken(r.Name); strings.HasPrefix(r.Group, "network") && (arrived[token] || arrived["dns:"+token]) && !wanted[token] {
+			r.OK, r.Got = false, "it arrived outside; "+r.Got
+		}
+	}
+}
+
+// attackToken is what an attempt carries, see token in e2e/attack.
+func attackToken(name string) string {
+	if i := strings.LastIndex(name, ": "); i >= 0 && strings.HasPrefix(name, "container") {
+		name = name[i+2:]
+	}
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return -1
+	}, strings.ToLower(name))
+}
+
+// hostRows is what can only be seen from outside of the box.
+func hostRows(t *testing.T, u *user, r *workorder.Result, c call, o *outside, srv *gittest.Server, canary, knocked string) []attackRow {
+	t.Helper()
+	row := func(group, name string, ok bool, got string) attackRow {
+		return attackRow{Group: group, Name: name, Expected: "refused", Got: got, Through: !ok, OK: ok}
+	}
+	rows := []attackRow{row("network", "the outside connects to a port of the agent, all the time", !strings.Contains(knocked, "connected"), knocked)}
+	for _, token := range []string{"importurl", "pullregistry", "metadata"} {
+		if o.arrived()[token] && r.Network.Mode != workorder.NetworkFull {
+			rows = append(rows, row("docker", "the engine reached the outside for the agent: "+token, false, "it arrived"))
+		}
+	}
+	leaked := leaks(t, u, c, canary)
+	rows = append(rows, row("secrets", "in everything that leaves the box: output, logs, events, result, branch", leaked == "", "looked for the canary; "+leaked))
+	main, err := srv.Repo("app.git").Resolve(t.Context(), "refs/heads/main")
+	rows = append(rows, row("git", "the base branch moved", err == nil && main == r.BaseSHA, fmt.Sprintf("main is %.10s, was %.10s %v", main, r.BaseSHA, err)))
+	if len(r.Refusals) == 0 {
+		rows = append(rows, row("docker", "refusals are in the result", false, "none"))
+	}
+	if r.Network == nil || r.Network.Mode != workorder.NetworkFull && len(r.Network.Hosts) == 0 {
+		rows = append(rows, row("network", "refusals are in the result", false, "none"))
+	}
+	return rows
+}
+
+// leaks says where the canary is in what is left of a run on this machine.
+func leaks(t *testing.T, u *user, c call, canary string) string {
+	t.Helper()
+	if strings.Contains(c.stdout+c.stderr, canary) {
+		return "on the screen"
+	}
+	var where string
+	err := filepath.WalkDir(u.state, func(p string, d os.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		b, err := os.ReadFile(p)
+		if strings.Contains(string(b), canary) {
+			where = p
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	return where
+}
+
+// saveTable appends the table to the file that was asked for, as Markdown.
+func saveTable(t *testing.T, title string, rows []attackRow) {
+	t.Helper()
+	path := os.Getenv(attackTable)
+	if path == "" {
+		return
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	fmt.Fprintf(f, "\n### %s\n\n| | attempt | expected | got |\n| --- | --- | --- | --- |\n", title)
+	for _, r := range rows {
+		verdict := "✓"
+		if !r.OK {
+			verdict = "**✗**"
+		}
+		fmt.Fprintf(f, "| %s | %s: %s | %s | %s |\n", verdict, r.Group, cell(r.Name), r.Expected, cell(r.Got))
+	}
+}
+
+func cell(s string) string {
+	return strings.NewReplacer("|", "\\|", "\n", " ", "\r", "").Replace(strings.TrimSpace(s))
+}
