@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/policy"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -43,9 +44,28 @@ func judge(res *workorder.Result, rec *store.Record) {
 			*sha = ""
 		}
 	}
+	proposals(res)
 	continuing(res)
 	localPaths(res)
 	res.NextCommand = nextCommand(rec, res)
+}
+
+// proposals leaves rules out that do not mean what they are said to be for: users
+// copy them into their project file.
+func proposals(res *workorder.Result) {
+	if res.Network == nil {
+		return
+	}
+	for i := range res.Network.Hosts {
+		h := &res.Network.Hosts[i]
+		if h.Rule == "" {
+			continue
+		}
+		r, err := workorder.ParseAllowRule(policy.Bare(h.Rule))
+		if err != nil || r.Sub || r.Host != workorder.CanonicalHost(h.Host) {
+			h.Rule = ""
+		}
+	}
 }
 
 // maxAttempt bounds what a box can say of its number: a try a minute for a year.

@@ -63,7 +63,11 @@ func usage(u workorder.Usage) string {
 		if *u.CostUSD >= 1 {
 			cost = fmt.Sprintf("$%.2f", *u.CostUSD)
 		}
-		if u.CostSource != "" {
+		switch u.CostSource {
+		case "":
+		case workorder.CostByGateway:
+			cost += ", metered by the gateway"
+		default:
 			cost += " (" + oneLine(u.CostSource) + ")"
 		}
 		parts = append(parts, cost)

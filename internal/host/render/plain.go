@@ -45,7 +45,7 @@ func (r *plainRenderer) Close() {}
 // bounded cuts texts that are longer than the contract allows: what a broken
 // guest sends must not cost more than what a sound one sends.
 func bounded(e workorder.Event) workorder.Event {
-	for _, s := range []*string{&e.Name, &e.Text, &e.Status} {
+	for _, s := range []*string{&e.Name, &e.Text, &e.Status, &e.Path, &e.By, &e.Fix} {
 		if len(*s) > 2*workorder.MaxEventText {
 			*s = (*s)[:2*workorder.MaxEventText]
 		}
@@ -135,6 +135,12 @@ func plainText(e workorder.Event) string {
 		return "the agent is told: " + text
 	case workorder.EventHang:
 		return "hang: " + words(status, text, oneLine(e.Path))
+	case workorder.EventNetwork:
+		return networkText(e)
+	case workorder.EventGuard:
+		return guardText(e)
+	case workorder.EventConfigRestored:
+		return restoredText(e)
 	case workorder.EventWarning:
 		return "warning: " + text
 	case workorder.EventResult:

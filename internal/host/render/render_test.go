@@ -306,7 +306,7 @@ func TestUseColor(t *testing.T) {
 
 func TestSummary(t *testing.T) {
 	one, zero := 1, 0
-	cost := 0.4212
+	cost, metered := 0.4212, 0.0123
 	failed := &workorder.Result{
 		TaskID: "T-A1B2C3D4", Project: "my-saas-app", Status: workorder.StatusFailed, EndedBy: workorder.ByValidation,
 		Reason: "validation failed: lint", NextCommand: "sandbox-agent logs T-A1B2C3D4", DurationMS: 72_345,
@@ -335,13 +335,29 @@ func TestSummary(t *testing.T) {
 		Evidence: []workorder.Evidence{{Name: "screenshot", Path: "evidence/page.png"}},
 		Warnings: []string{"the storage driver is vfs, which is slow: " + strings.Repeat("very ", 20) + "slow"},
 	}
+	learning := &workorder.Result{
+		TaskID: "T-00000002", Status: workorder.StatusSuccess, Agent: workorder.Agent{Harness: "command"},
+		Usage: workorder.Usage{CostUSD: &metered, CostSource: workorder.CostByGateway, InputTokens: 10},
+		Network: &workorder.NetworkReport{Mode: workorder.NetworkRestricted, Hosts: []workorder.NetworkHost{
+			{Host: "example.com", Port: 443, Protocol: "tcp", Status: workorder.NetworkRefused, Count: 3, By: []string{"curl (pid 12)", "x"}, Reason: "not allowed", Rule: "example.com"},
+			{Host: "2001:db8::1", Port: 22, Protocol: "tcp", Status: workorder.NetworkRefused, Count: 1, By: []string{"ssh (pid 13)"}, Rule: "[2001:db8::1]:22"},
+			{Host: "169.254.169.254", Port: 80, Protocol: "tcp", Status: workorder.NetworkRefused, Count: 1, Reason: "metadata of clouds\x1b[2J"},
+			{Host: "dns.example", Protocol: "dns", Status: workorder.NetworkRefused, Count: 2, By: []string{"\x1b]0;x\x07evil"}, Rule: "dns.example"},
+			{Host: "ok.example", Port: 443, Status: workorder.NetworkAllowed, Count: 100},
+			{Host: "l.example", Port: 443, Status: workorder.NetworkLearned, Count: 1},
+			{Host: "a.example", Port: 443, Protocol: "udp", Status: workorder.NetworkRefused},
+			{Host: "b.example", Status: workorder.NetworkRefused},
+			{Host: "c.example", Status: workorder.NetworkRefused},
+		}},
+		Refusals: []workorder.Refusal{{Rule: "privileged", Count: 2, Text: "a privileged container\x1b[2J", By: "docker (pid 7)"}, {Rule: "bind", Count: 1, Text: "a bind of /etc", By: "compose (pid 8)"}},
+	}
 	crashed := &workorder.Result{
 		TaskID: "T-00000000", Status: workorder.StatusError, EndedBy: workorder.ByGit, Repo: "/x", DurationMS: 900,
 		Reason: "clone: authentication failed", Agent: workorder.Agent{Harness: "command", ExitCode: &one},
 	}
 	bare := &workorder.Result{TaskID: "T-00000001", Status: workorder.StatusSuccess}
 	var b bytes.Buffer
-	for _, r := range []*workorder.Result{failed, crashed, bare, nil} {
+	for _, r := range []*workorder.Result{failed, learning, crashed, bare, nil} {
 		render.Summary(&b, r, render.SummaryOptions{Dir: "/home/me/.local/state/sandbox-agent/T-A1B2C3D4", Width: 80})
 	}
 	golden(t, "testdata/summary", b.String())

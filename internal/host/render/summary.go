@@ -60,6 +60,8 @@ func Summary(w io.Writer, r *workorder.Result, o SummaryOptions) {
 	s.agent(r)
 	s.time(r)
 	s.services(r)
+	s.network(r)
+	s.docker(r)
 	for i, t := range r.Warnings {
 		if i == maxShown {
 			s.row("", fmt.Sprintf("and %d more warnings", len(r.Warnings)-i))

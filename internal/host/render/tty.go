@@ -176,7 +176,13 @@ func (r *ttyRenderer) apply(e workorder.Event) {
 		} else {
 			r.print(yellow, "! ", plainText(e), 3)
 		}
-	case workorder.EventHang:
+	case workorder.EventNetwork:
+		if e.Status == string(workorder.NetworkRefused) {
+			r.print(yellow, "! ", plainText(e), 3)
+		} else {
+			r.print(dim, "  ", plainText(e), 1)
+		}
+	case workorder.EventHang, workorder.EventGuard, workorder.EventConfigRestored:
 		r.print(yellow, "! ", plainText(e), 3)
 	case workorder.EventWarning:
 		r.print(yellow, "! ", Clean(e.Text), maxTextLines)

@@ -1,0 +1,273 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/policy"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+func newPolicyCmd(a *App) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "policy", Short: "Propose and try the rules of a restricted network", Args: noArgs,
+		Long: `A restricted network lets the agent, all commands and inner containers reach what its
+rules name, and nothing else. Rules stand in the project file under network.allow: a host
+name, *.domain for all its subdomains, or an address, with :port for another than 80 and 443.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newPolicyLearnCmd(a), newPolicyCheckCmd(a))
+	return cmd
+}
+
+type policyLearnOptions struct {
+	json, wildcards bool
+	statuses        []string
+}
+
+func newPolicyLearnCmd(a *App) *cobra.Command {
+	o := &policyLearnOptions{}
+	cmd := &cobra.Command{
+		Use: "learn TASK", Short: "Propose the smallest list of rules from what a task reached for", Args: oneTask,
+		ValidArgsFunction: a.completeTasks(false),
+		Long: `Learn reads what all attempts of a task reached for and prints the smallest list of rules
+that allows it, as YAML for the project file. Each rule says how often and by whom it was
+needed, and whether anybody could receive there what the agent sends. Look it over: what was
+reached for is not yet what should be.
+
+Run the task once with
+  network: {mode: restricted, learn: true}
+which refuses nothing that has a name.`,
+		Example: `  sandbox-agent policy learn T-A1B2C3D4
+  sandbox-agent policy learn A1B2 --status refused
+  sandbox-agent policy learn A1B2 --wildcards
+  sandbox-agent policy learn A1B2 --json | jq -r '.allow[].rule'`,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.runPolicyLearn(cmd.Context(), args[0], o) },
+	}
+	cmd.Flags().StringSliceVar(&o.statuses, "status", nil, "only what was refused, learned or allowed (repeatable; default: all)")
+	cmd.Flags().BoolVar(&o.wildcards, "wildcards", false, "one rule *.domain for three subdomains and more")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print rules and places as JSON")
+	// It fails only for a flag that is not there.
+	_ = cmd.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(statusNames(), cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func statusNames() []string {
+	return []string{string(workorder.NetworkRefused), string(workorder.NetworkLearned), string(workorder.NetworkAllowed)}
+}
+
+// learned is the answer of `policy learn`.
+type learned struct {
+	TaskID   string                `json:"task_id"`
+	Attempts []int                 `json:"attempts"`
+	Mode     workorder.NetworkMode `json:"mode"` // of the last attempt that says
+	policy.Proposal
+}
+
+func (a *App) runPolicyLearn(ctx context.Context, id string, o *policyLearnOptions) error {
+	opts := policy.Options{Wildcards: o.wildcards}
+	for _, s := range o.statuses {
+		if !slices.Contains(statusNames(), s) {
+			return usage("--status %q is none of %s", s, strings.Join(statusNames(), ", "))
+		}
+		opts.Statuses = append(opts.Statuses, workorder.NetworkStatus(s))
+	}
+	st, rec, err := a.task(id)
+	if err != nil {
+		return err
+	}
+	if !rec.Collected {
+		if rec, err = a.collect(ctx, st, rec); err != nil {
+			return err
+		}
+	}
+	l := learned{TaskID: rec.TaskID, Attempts: []int{}}
+	var hosts []workorder.NetworkHost
+	restricted := false
+	for _, n := range attempts(rec) {
+		past, err := at(rec, n)
+		if err != nil {
+			return err
+		}
+		run := recorded(past)
+		found := run.Hosts()
+		if run.Result != nil && run.Result.Network != nil {
+			l.Mode = run.Result.Network.Mode
+		}
+		restricted = restricted || run.Restricted()
+		if len(found) > 0 || run.Restricted() {
+			l.Attempts = append(l.Attempts, n)
+		}
+		hosts = append(hosts, found...)
+	}
+	l.Proposal = policy.Propose(hosts, opts)
+	if len(l.Allow) == 0 && !restricted {
+		why := "no attempt got as far as its network"
+		if l.Mode == workorder.NetworkFull {
+			why = "it ran with network: full, of which nothing is recorded"
+		}
+		return fault.New(workorder.ExitGeneral, fmt.Errorf("nothing is known of what task %s reached for: %s", rec.TaskID, why),
+			"run it once with network: {mode: restricted, learn: true}")
+	}
+	if o.json {
+		return a.json(l)
+	}
+	var b bytes.Buffer
+	writeProposal(&b, &l)
+	_, err = a.Stdout.Write(b.Bytes())
+	return err
+}
+
+// attempts are the numbers of a task's attempts, oldest first.
+func attempts(rec *store.Record) []int {
+	var all []int
+	for _, f := range rec.Former {
+		all = append(all, f.Number)
+	}
+	return append(all, rec.Number())
+}
+
+// recorded reads what an attempt left. What is missing or damaged says nothing.
+func recorded(rec *store.Record) policy.Run {
+	var run policy.Run
+	if res, err := launch.ReadResult(rec); err == nil {
+		run.Result = res
+	}
+	_ = launch.Events(rec.Dir, func(e workorder.Event) {
+		if e.Type == workorder.EventNetwork {
+			run.Events = append(run.Events, e)
+		}
+	})
+	return run
+}
+
+// comment makes one line of a text from a box: another would be read as YAML.
+func comment(s string) string { return clip(strings.Join(strings.Fields(render.Clean(s)), " ")) }
+
+func writeProposal(w io.Writer, l *learned) {
+	fmt.Fprintf(w, "# What task %s reached for. Look it over: rules hold for whatever the agent is talked into.\n", l.TaskID)
+	fmt.Fprintf(w, "network:\n  mode: %s\n", workorder.NetworkRestricted)
+	if len(l.Allow) == 0 {
+		fmt.Fprintln(w, "  allow: []")
+	} else {
+		fmt.Fprintln(w, "  allow:")
+	}
+	lines := make([]string, len(l.Allow))
+	width := 0
+	const widest = 48 // columns that comments are aligned to at most
+	for i := range l.Allow {
+		lines[i] = policy.Line(l.Allow[i].Rule)
+		width = max(width, min(len(lines[i]), widest))
+	}
+	for i := range l.Allow {
+		r := &l.Allow[i]
+		if r.Risk != "" {
+			fmt.Fprintf(w, "    # risk: %s\n", r.Risk)
+		}
+		fmt.Fprintf(w, "    %-*s  # %s\n", width, lines[i], need(r))
+	}
+	for _, n := range l.Never {
+		fmt.Fprintf(w, "  # no rule allows %s (%d×): %s\n", comment(render.HostPort(n)), n.Count, comment(n.Reason))
+	}
+}
+
+// need says how often a rule was needed, by whom and for what.
+func need(r *policy.Rule) string {
+	var statuses []string
+	for _, s := range r.Statuses {
+		statuses = append(statuses, comment(string(s)))
+	}
+	s := fmt.Sprintf("%d× %s", r.Count, strings.Join(statuses, " and "))
+	if r.Asked {
+		s += ", only looked up"
+	}
+	if len(r.By) > 0 {
+		s += ": " + comment(strings.Join(r.By, ", "))
+	}
+	if len(r.Hosts) > 0 {
+		s += "; for " + comment(strings.Join(r.Hosts, " "))
+	}
+	return s
+}
+
+func newPolicyCheckCmd(a *App) *cobra.Command {
+	project := ""
+	cmd := &cobra.Command{
+		Use: "check [RULE...] HOST[:PORT]", Short: "Tell whether rules allow a place",
+		Long: `Check tells which of the rules allows a host at a port (443 when none is given), and which
+one would. Without rules they are those of the project. Exit code 1 when it is refused.`,
+		Example: `  sandbox-agent policy check registry.npmjs.org
+  sandbox-agent policy check '*.example.com' api.example.com:8443
+  sandbox-agent policy check -p my-app 192.0.2.7:5432`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a place", cmd.CommandPath()), "give a host, such as registry.npmjs.org or 192.0.2.7:5432")
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			return a.runPolicyCheck(project, args[:len(args)-1], args[len(args)-1])
+		},
+	}
+	cmd.Flags().StringVarP(&project, "project", "p", "", "project name, or path of a project file, whose rules count (default: .sandbox-agent.yaml)")
+	return cmd
+}
+
+func (a *App) runPolicyCheck(project string, rules []string, place string) error {
+	if len(rules) == 0 {
+		p, err := a.loadProject(&createOptions{project: project})
+		if err != nil {
+			return err
+		}
+		if p.Network.Mode == workorder.NetworkFull {
+			fmt.Fprintf(a.Stdout, "allowed: the network of %s is full\n", render.Clean(p.Name))
+			return nil
+		}
+		rules = p.Network.Allow
+	} else if project != "" {
+		return usage("give rules or --project, not both")
+	}
+	target, err := parseRule(place)
+	if err != nil {
+		return err
+	}
+	if target.Sub {
+		return usage("%s is no place: give one host", place)
+	}
+	const https = 443
+	port := target.Port
+	if port == 0 {
+		port = https
+	}
+	for _, s := range rules {
+		r, err := parseRule(s)
+		if err != nil {
+			return err
+		}
+		if r.Match(target.Host, port) {
+			fmt.Fprintf(a.Stdout, "allowed by %s\n", r)
+			return nil
+		}
+	}
+	fmt.Fprintf(a.Stdout, "refused: it needs \"%s\" under network.allow\n", policy.Line(workorder.AllowRuleFor(target.Host, port).String()))
+	return &ending{workorder.ExitGeneral}
+}
+
+func parseRule(s string) (workorder.AllowRule, error) {
+	rule, err := projects.AllowRule(s)
+	if err != nil {
+		return workorder.AllowRule{}, usage("%q: %w", s, err)
+	}
+	return workorder.ParseAllowRule(rule)
+}

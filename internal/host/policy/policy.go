@@ -1,0 +1,189 @@
+// Package policy proposes the rules of a restricted network from what runs reached
+// for. What a box reported is material to judge: a proposed rule is made anew from the place,
+// never taken over, and says where anybody could receive what an agent sends.
+package policy
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/publicsuffix"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// wildcardFrom is how many subdomains of one domain are collapsed to *.domain where
+// that is asked for: two are still shorter by their names.
+const wildcardFrom = 3
+
+// maxBy bounds who is named of a rule's users.
+const maxBy = 3
+
+// Rule is a proposed rule.
+type Rule struct {
+	Rule string `json:"rule"`
+	// Hosts are what it stands for, when that is not the rule itself.
+	Hosts    []string                  `json:"hosts"`
+	Count    int64                     `json:"count"`
+	Statuses []workorder.NetworkStatus `json:"statuses"`
+	By       []string                  `json:"by"`
+	// Risk says why an agent could send things to anybody there; empty: nothing is known.
+	Risk string `json:"risk"`
+	// Asked says that the name was only looked up.
+	Asked bool `json:"only_looked_up"`
+
+	parsed workorder.AllowRule
+}
+
+// Options select what rules are made of.
+type Options struct {
+	// Statuses that count; empty: all.
+	Statuses  []workorder.NetworkStatus
+	Wildcards bool
+}
+
+// Proposal is the smallest list of rules, and what none can allow.
+type Proposal struct {
+	Allow []Rule `json:"allow"`
+	// Never are the places that no rule can allow.
+	Never []workorder.NetworkHost `json:"never"`
+}
+
+// Propose makes the smallest list that allows the hosts.
+func Propose(hosts []workorder.NetworkHost, o Options) Proposal {
+	p := Proposal{Allow: []Rule{}, Never: []workorder.NetworkHost{}}
+	rules := map[string]*Rule{}
+	for _, h := range hosts {
+		if len(o.Statuses) > 0 && !slices.Contains(o.Statuses, h.Status) {
+			continue
+		}
+		parsed, ok := ruleFor(h)
+		if !ok {
+			p.never(h)
+			continue
+		}
+		name := parsed.String()
+		r := rules[name]
+		if r == nil {
+			r = &Rule{Rule: name, Hosts: []string{}, By: []string{}, Risk: Risk(parsed.Host), Asked: true, parsed: parsed}
+			rules[name] = r
+		}
+		r.add(h)
+	}
+	lookups(rules)
+	if o.Wildcards {
+		collapse(rules)
+	}
+	for _, name := range slices.Sorted(maps.Keys(rules)) {
+		p.Allow = append(p.Allow, *rules[name])
+	}
+	return p
+}
+
+// ruleFor is the smallest rule for a place. A name that was only asked for has no port.
+func ruleFor(h workorder.NetworkHost) (workorder.AllowRule, bool) {
+	if h.Protocol != "" && h.Protocol != "tcp" && h.Protocol != "dns" || h.Status == workorder.NetworkRefused && h.Rule == "" {
+		return workorder.AllowRule{}, false
+	}
+	r := workorder.AllowRuleFor(workorder.CanonicalHost(h.Host), h.Port)
+	parsed, err := workorder.ParseAllowRule(r.String())
+	return parsed, err == nil && parsed == r
+}
+
+func (r *Rule) add(h workorder.NetworkHost) {
+	r.Count += max(h.Count, 1)
+	r.Asked = r.Asked && h.Protocol == "dns"
+	if !slices.Contains(r.Statuses, h.Status) {
+		r.Statuses = append(r.Statuses, h.Status)
+		slices.Sort(r.Statuses)
+	}
+	r.name(h.By)
+}
+
+func (r *Rule) name(by []string) {
+	for _, b := range by {
+		if len(r.By) < maxBy && !slices.Contains(r.By, b) {
+			r.By = append(r.By, b)
+		}
+	}
+}
+
+func (p *Proposal) never(h workorder.NetworkHost) {
+	i := slices.IndexFunc(p.Never, func(n workorder.NetworkHost) bool {
+		return n.Host == h.Host && n.Port == h.Port && n.Protocol == h.Protocol
+	})
+	if i >= 0 {
+		p.Never[i].Count += max(h.Count, 1)
+		return
+	}
+	h.Count = max(h.Count, 1)
+	p.Never = append(p.Never, h)
+}
+
+// lookups drops rules for names that were looked up to be reached at another port:
+// the rule for that port allows the look-up too.
+func lookups(rules map[string]*Rule) {
+	for name, r := range rules {
+		if !r.Asked {
+			continue
+		}
+		for _, other := range rules {
+			if !other.Asked && other.parsed.Names(r.parsed.Host) {
+				delete(rules, name)
+				break
+			}
+		}
+	}
+}
+
+// collapse replaces many subdomains of one domain by a rule for all of them.
+func collapse(rules map[string]*Rule) {
+	type family struct {
+		domain string
+		port   uint16
+	}
+	families := map[family][]*Rule{}
+	for _, name := range slices.Sorted(maps.Keys(rules)) {
+		r := rules[name]
+		domain, err := publicsuffix.EffectiveTLDPlusOne(r.parsed.Host)
+		if err != nil || domain == r.parsed.Host {
+			continue // an address, a bare name, or the domain itself, which *.domain does not allow
+		}
+		f := family{domain, r.parsed.Port}
+		families[f] = append(families[f], r)
+	}
+	for f, members := range families {
+		if len(members) < wildcardFrom {
+			continue
+		}
+		parsed := workorder.AllowRule{Host: f.domain, Sub: true, Port: f.port}
+		all := &Rule{Rule: parsed.String(), Hosts: []string{}, By: []string{}, Risk: Risk(f.domain), Asked: true, parsed: parsed}
+		for _, m := range members {
+			all.Hosts = append(all.Hosts, m.parsed.Host)
+			all.Count += m.Count
+			all.Asked = all.Asked && m.Asked
+			all.Risk = cmp.Or(all.Risk, m.Risk)
+			all.Statuses = append(all.Statuses, m.Statuses...)
+			all.name(m.By)
+			delete(rules, m.Rule)
+		}
+		slices.Sort(all.Statuses)
+		all.Statuses = slices.Compact(all.Statuses)
+		rules[all.Rule] = all
+	}
+}
+
+// Risk says what kind of place a host is where anybody can receive what is sent to it;
+// empty: none that is known.
+func Risk(host string) string {
+	for _, k := range open {
+		for _, d := range k.domains {
+			if host == d || strings.HasSuffix(host, "."+d) {
+				return k.what
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,141 @@
+package render
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/policy"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// maxRefused bounds what the summary lists of hosts, and of Docker requests: the
+// result has all of it.
+const maxRefused = 5
+
+// networkText says what became of an attempt to reach something, and what to write
+// in the project file for it.
+func networkText(e workorder.Event) string {
+	said := words("network:", oneLine(e.Status), oneLine(e.Name))
+	if by := oneLine(e.By); by != "" {
+		said += " for " + by
+	}
+	fix, reason := oneLine(e.Fix), oneLine(e.Text)
+	switch {
+	case fix != "" && e.Status == string(workorder.NetworkRefused):
+		return said + `: allow it with "` + policy.Line(fix) + `" under network.allow`
+	case fix != "" && e.Status == string(workorder.NetworkLearned):
+		return said + `: it needs "` + policy.Line(fix) + `" under network.allow`
+	case reason != "":
+		return said + ": " + reason
+	}
+	return said
+}
+
+func guardText(e workorder.Event) string {
+	said := words("docker: refused", ruleOf(oneLine(e.Name)))
+	if by := oneLine(e.By); by != "" {
+		said += " for " + by
+	}
+	if text := oneLine(e.Text); text != "" {
+		said += ": " + text
+	}
+	return said
+}
+
+func ruleOf(name string) string {
+	if name == "" {
+		return ""
+	}
+	return "(rule " + name + ")"
+}
+
+func restoredText(e workorder.Event) string {
+	said := words("settings of agents:", oneLine(e.Path), "is that of the base branch")
+	if text := oneLine(e.Text); text != "" {
+		said += ": " + text
+	}
+	return said
+}
+
+// HostPort is a place that was reached for; a port of 0 is none.
+func HostPort(h workorder.NetworkHost) string {
+	host := oneLine(h.Host)
+	if h.Port != 0 {
+		host = net.JoinHostPort(host, strconv.Itoa(int(h.Port)))
+	}
+	switch p := oneLine(h.Protocol); p {
+	case "", "tcp":
+		return host
+	default:
+		return host + "/" + p
+	}
+}
+
+// network lists what was refused outside, and docker what the guard refused.
+func (s *summary) network(r *workorder.Result) {
+	if r.Network == nil {
+		return
+	}
+	var refused []workorder.NetworkHost
+	learned := 0
+	for _, h := range r.Network.Hosts {
+		switch h.Status {
+		case workorder.NetworkRefused:
+			refused = append(refused, h)
+		case workorder.NetworkLearned:
+			learned++
+		}
+	}
+	var lines []string
+	for i, h := range refused {
+		if i == maxRefused {
+			lines = append(lines, fmt.Sprintf("and %d more", len(refused)-i))
+			break
+		}
+		line := words(s.p.as(yellow, "refused"), HostPort(h)+times(h.Count), first(h.By))
+		if rule := oneLine(h.Rule); rule != "" {
+			line += s.p.as(dim, "   "+policy.Line(rule))
+		} else if reason := oneLine(h.Reason); reason != "" {
+			line += ": " + reason
+		}
+		lines = append(lines, line)
+	}
+	if learned > 0 {
+		lines = append(lines, fmt.Sprintf("%d more would have been refused without learn", learned))
+	}
+	if len(lines) == 0 {
+		return
+	}
+	lines = append(lines, s.p.as(dim, "sandbox-agent policy learn "+oneLine(r.TaskID)+" proposes rules"))
+	for i, l := range lines {
+		s.row(label(i, "network"), l)
+	}
+}
+
+func (s *summary) docker(r *workorder.Result) {
+	for i, f := range r.Refusals {
+		if i == maxRefused {
+			s.row("", fmt.Sprintf("and %d more", len(r.Refusals)-i))
+			break
+		}
+		s.row(label(i, "docker"), words(s.p.as(yellow, "refused"), ruleOf(oneLine(f.Rule))+times(f.Count), "for", oneLine(f.By)+":", cut(oneLine(f.Text), maxReason)))
+	}
+}
+
+// maxReason bounds why a request was refused, in columns.
+const maxReason = 200
+
+func times(n int64) string {
+	if n <= 1 {
+		return ""
+	}
+	return fmt.Sprintf(" ×%d", n)
+}
+
+func first(by []string) string {
+	if len(by) == 0 {
+		return ""
+	}
+	return "for " + oneLine(by[0])
+}
