@@ -67,6 +67,10 @@ SEED   ?= 20261121
 chaos: build ## runs destroyed at random moments, and finished: ROUNDS=100 SEED=20261121
 	./scripts/chaos.sh $(ROUNDS) $(SEED)
 
+.PHONY: attack
+attack: build ## an agent that means harm, inside real boxes: prints attempt, expected, got
+	./scripts/attack.sh
+
 .PHONY: check
 check: fmt-check vet lint unit tidy-check ## what a change has to pass besides `make test`
 

@@ -33,15 +33,22 @@ const attackTable = "SANDBOX_AGENT_ATTACK_TABLE"
 // An agent that means harm, in every network mode. What it tries is in e2e/attack;
 // the outside is played here, and has the last word on what arrived.
 func TestAttack(t *testing.T) {
+	program := buildAttack(t)
+	for _, mode := range workorder.NetworkModes() {
+		t.Run(string(mode), func(t *testing.T) { attackBox(t, program, mode, "confined") })
+	}
+}
+
+// buildAttack compiles the attacker.
+func buildAttack(t *testing.T) string {
+	t.Helper()
 	program := filepath.Join(t.TempDir(), "attack")
 	if _, err := proc.Output(t.Context(), proc.Spec{
 		Argv: []string{"go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "./attack"}, Env: append(os.Environ(), "CGO_ENABLED=0"),
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for _, mode := range workorder.NetworkModes() {
-		t.Run(string(mode), func(t *testing.T) { attackBox(t, program, mode, "confined") })
-	}
+	return program
 }
 
 func attackBox(t *testing.T, program string, mode workorder.NetworkMode, isolation string, args ...string) {

@@ -5,6 +5,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -45,6 +46,8 @@ func TestBench(t *testing.T) {
 		b.stop("deaf", deaf)
 	}
 	b.idle()
+	b.network("full")
+	b.network("restricted")
 	b.print()
 }
 
@@ -193,6 +196,44 @@ func (b *bench) idle() {
 	s.wait()
 }
 
+// network measures requests of the agent to a server on this machine, with nothing
+// between them (full) and with the proxy (restricted).
+func (b *bench) network(mode string) {
+	o := newOutside(b.t, "bench")
+	program := buildAttack(b.t)
+	exe, err := os.ReadFile(program)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	allow := ""
+	if mode == "restricted" {
+		allow = ", allow: [allowed.test, '" + strings.TrimPrefix(o.modelURL, "http://") + "']"
+	}
+	u := newUser(b.t, "MODEL=bench-key-0123456789")
+	repo := u.repo(map[string]string{"attack": string(exe), "config.json": `{"mode":"` + mode + `","host":"` + o.host + `","model_url":"` + o.modelURL + `"}`})
+	c := u.run("", "create", "--repo", repo, "--task", "measure", "-p", u.project(`
+name: bench
+network: {mode: `+mode+`, dns: [`+o.host+`]`+allow+`}
+gateway: {anthropic: {base_url: "`+o.modelURL+`"}}
+secrets: {ANTHROPIC_API_KEY: env://MODEL}
+harness: {name: command, command: "chmod +x attack; exec ./attack measure config.json"}
+`))
+	r := u.result(c.task(b.t))
+	raw, err := os.ReadFile(filepath.Join(filepath.Dir(resultPath(b.t, u, r.TaskID)), workorder.LogsDir, "agent.stdout.log"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var samples map[string][]int64
+	if err := json.Unmarshal(raw, &samples); err != nil {
+		b.t.Fatalf("%v: %s", err, raw)
+	}
+	for name, all := range samples {
+		for _, us := range all {
+			b.samples["network "+mode+": "+name] = append(b.samples["network "+mode+": "+name], time.Duration(us)*time.Microsecond)
+		}
+	}
+}
+
 func rss(dir string) int {
 	f, err := os.Open(dir + "/status")
 	if err != nil {
@@ -252,7 +293,24 @@ func (b *bench) print() {
 		}
 	}
 	_ = w.Flush()
+	b.printNetwork()
 	for _, line := range b.memory {
 		fmt.Println(line + " (target 40 MiB)")
 	}
+}
+
+// printNetwork prints what the proxy and the gateway add to a request.
+func (b *bench) printNetwork() {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprint(w, "a request of the agent to this machine (median)\tms\twithout\tadded\ttarget added\n")
+	row := func(label, with, without, target string) {
+		a, f := median(b.samples[with]), median(b.samples[without])
+		ms := func(d time.Duration) string { return strconv.FormatFloat(float64(d.Microseconds())/1000, 'f', 2, 64) }
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", label, ms(a), ms(f), ms(a-f), target)
+	}
+	for _, kind := range []string{"http, same connection", "http, new connection", "https, new connection"} {
+		row("network restricted: "+kind, "network restricted: "+kind, "network full: "+kind, "2")
+	}
+	row("model gateway", "network full: model, by the gateway", "network full: model, straight to its server", "2")
+	_ = w.Flush()
 }

@@ -5,6 +5,7 @@
 //	attack all FILE        every attempt of the configuration; one JSON line each on standard output
 //	attack one FILE NAME   a single one; how inner containers run the network's attempts
 //	attack traps FILE      what came of the traps that the first laid, once boot has committed and pushed
+//	attack measure FILE    no attempt: times of requests, for the bench
 //
 // FILE is a Config. Attempts that reach for something outside carry a token, so that
 // whoever plays the outside (e2e/attack_test.go) can tell what really arrived.

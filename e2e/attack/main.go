@@ -20,11 +20,14 @@ func run(args []string) error {
 		return inside(args)
 	}
 	if len(args) < 2 {
-		return errors.New("usage: attack all FILE | attack one FILE NAME | attack traps FILE")
+		return errors.New("usage: attack all FILE | attack one FILE NAME | attack traps FILE | attack measure FILE")
 	}
 	c, err := load(args[1])
 	if err != nil {
 		return err
+	}
+	if args[0] == "measure" {
+		return measure(c)
 	}
 	enc := json.NewEncoder(os.Stdout)
 	if args[0] == "traps" {

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+)
+
+// requests is the number of samples of each kind.
+const requests = 300
+
+// measure prints how long requests take, in microseconds: for the bench, not an attempt.
+func measure(c *Config) error {
+	fresh := http.Client{Timeout: patience, Transport: &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a certificate that nobody knows
+	}}
+	kept := http.Client{Timeout: patience}
+	samples := map[string][]int64{}
+	for range requests {
+		for name, one := range map[string]func() error{
+			"http, new connection":          func() error { return fetch(&fresh, "http://"+allowedName+"/m") },
+			"https, new connection":         func() error { return fetch(&fresh, "https://"+allowedName+"/m") },
+			"http, same connection":         func() error { return fetch(&kept, "http://"+allowedName+"/m") },
+			"model, straight to its server": func() error { return fetch(&kept, c.ModelURL+"/v1/models") },
+			"model, by the gateway": func() error {
+				_, _, _, err := model("/v1/messages/count_tokens", os.Getenv("ANTHROPIC_API_KEY"), `{"model":"claude-sonnet-4-5","messages":[]}`)
+				return err
+			},
+		} {
+			begin := time.Now()
+			if err := one(); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			samples[name] = append(samples[name], time.Since(begin).Microseconds())
+		}
+	}
+	return json.NewEncoder(os.Stdout).Encode(samples)
+}
+
+func fetch(client *http.Client, url string) error {
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	_, err = io.Copy(io.Discard, res.Body)
+	return err
+}

@@ -1,0 +1,25 @@
+#!/bin/sh
+# Runs the attack suite as the user sandbox inside of real boxes, in every isolation mode that
+# this machine can give, and prints the table. Fails when an attempt came out otherwise than expected.
+set -eu
+cd "$(dirname "$0")/.."
+out=$(mktemp)
+table=$(mktemp)
+started=
+trap 'rm -f "$out" "$table"; [ -z "$started" ] || ./scripts/engine.sh stop' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+./scripts/need.sh test
+./scripts/engine.sh status >/dev/null 2>&1 || {
+	started=yes
+	./scripts/engine.sh start
+}
+code=0
+SANDBOX_AGENT_ATTACK_TABLE=$table go test -tags e2e -count=1 -timeout 40m -run '^TestAttack' -v ./e2e >"$out" 2>&1 || code=$?
+cat "$table"
+echo
+if [ "$code" -ne 0 ]; then
+	grep -E '^ +[a-z_]+\.go:|^--- |^FAIL|^panic' "$out" || tail -n 50 "$out"
+	exit "$code"
+fi
+grep -E '^ *--- ' "$out"
