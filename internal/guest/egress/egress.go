@@ -1,0 +1,374 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	hostsPath      = "/etc/hosts"
+	resolvConfPath = "/etc/resolv.conf"
+	// portTries is how often a port is looked for that is free for UDP and TCP, IPv4 and IPv6.
+	portTries = 16
+)
+
+// Config says what is enforced and who is told.
+type Config struct {
+	Policy workorder.Network
+	// EngineGID is the primary group of the inner engine's daemon (uid 0): its sockets
+	// are recognised by it. Nobody else may have it, and it is not 0.
+	EngineGID uint32
+	// Resolvers are asked for names; nil: those of the box's resolv.conf.
+	Resolvers []netip.Addr
+	Origin    *origin.Finder        // names processes and containers; can be nil
+	Emit      func(workorder.Event) // EventNetwork, first of its kind only; EventWarning
+	Log       *slog.Logger
+}
+
+// Egress is the network policy of the box.
+type Egress struct {
+	cfg      Config
+	resolver *resolver
+	lookup   *lookup
+	ledger   *ledger
+	proxy    *proxy
+	pool     *pool
+
+	mu     sync.Mutex // orders changes of the rules
+	state  kernelState
+	up     bool
+	stop   context.CancelFunc
+	closes []func()
+}
+
+// New prepares the policy; nothing is in force before Up.
+func New(cfg Config) (*Egress, error) {
+	p, err := newPolicy(cfg.Policy)
+	if err != nil {
+		return nil, fmt.Errorf("network policy: %w", err)
+	}
+	if !slices.Contains(workorder.NetworkModes(), p.mode) {
+		return nil, fmt.Errorf("network policy: mode %q is not known (known: %v)", p.mode, workorder.NetworkModes())
+	}
+	if cfg.EngineGID == 0 {
+		return nil, errors.New("network policy: the inner engine needs a group of its own, with group 0 it could not be told from boot")
+	}
+	if cfg.Emit == nil {
+		cfg.Emit = func(workorder.Event) {}
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	servers, search, err := resolvConf(resolvConfPath)
+	if err != nil {
+		return nil, fmt.Errorf("network policy: read the resolvers of the box: %w", err)
+	}
+	upstream := cfg.Resolvers
+	if upstream == nil {
+		upstream = servers
+	}
+	e := &Egress{cfg: cfg, ledger: newLedger(p.mode, cfg.Emit), pool: newPool(p)}
+	var ups []netip.AddrPort
+	for _, a := range upstream {
+		ups = append(ups, netip.AddrPortFrom(a, 53))
+	}
+	e.lookup = newLookup(ups, &hostsFile{path: hostsPath})
+	e.resolver = &resolver{
+		policy: p, pool: e.pool, lookup: e.lookup, ledger: e.ledger, search: search, local: e.isLocal, services: map[string]netip.Addr{},
+	}
+	e.proxy = &proxy{
+		policy: p, pool: e.pool, lookup: e.lookup, ledger: e.ledger, origin: cfg.Origin,
+		warn:     func(s string) { cfg.Emit(workorder.Event{Type: workorder.EventWarning, Text: s}) },
+		original: originalDst, ownRanges: e.ownRanges, never: never,
+	}
+	e.proxy.web = newWeb(e.proxy)
+	e.state = kernelState{mode: p.mode, engineGID: cfg.EngineGID, resolvers: append(servers, upstream...)}
+	return e, nil
+}
+
+// Up puts the policy in force: when it returns nil, the resolver and the proxy
+// answer and the kernel enforces the rules. It is called before anything untrusted runs and before anything
+// makes an interface in the box: those that exist now are the ones that lead outside. ctx bounds the call only.
+func (e *Egress) Up(ctx context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.up {
+		return errors.New("put the network policy in force: it is already")
+	}
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	e.stop = stop
+	if err := e.bringUp(ctx, run); err != nil {
+		stop()
+		e.closeAll()
+		return fmt.Errorf("put the network policy %q in force: %w", e.state.mode, err)
+	}
+	e.up = true
+	return nil
+}
+
+func (e *Egress) bringUp(ctx, run context.Context) error {
+	var err error
+	if e.state.outside, e.state.own, err = outsideInterfaces(); err != nil {
+		return err
+	}
+	if e.state.mode != workorder.NetworkFull {
+		if err := e.listenDNS(ctx, run); err != nil {
+			return err
+		}
+	}
+	if e.state.mode == workorder.NetworkRestricted {
+		if err := e.listenProxy(ctx, run); err != nil {
+			return err
+		}
+	}
+	if l, err := openNFLog(logGroup); err != nil {
+		e.cfg.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf(
+			"refused packets will not be reported: the kernel gives no log of them (it needs nfnetlink_log): %v", err)})
+	} else {
+		e.closes = append(e.closes, func() { l.Close() })
+		go e.watch(l)
+	}
+	return apply(ctx, ruleset(e.state))
+}
+
+// Seal holds the inner engine's daemon to the policy, too. Connections that it
+// opened outside before are cut.
+func (e *Egress) Seal(ctx context.Context) error {
+	err := e.change(ctx, func(s *kernelState) { s.sealed = true })
+	if err != nil {
+		return fmt.Errorf("hold the inner engine to the network policy: %w", err)
+	}
+	return nil
+}
+
+// Inner tells of a range of the inner engine's own networks: trusted processes reach it, and
+// names that resolve into it are not dialled.
+func (e *Egress) Inner(prefix netip.Prefix) error {
+	ctx, cancel := context.WithTimeout(context.Background(), applyTime) //nolint:forbidigo // one short command, and no caller waits for less
+	defer cancel()
+	err := e.change(ctx, func(s *kernelState) { s.inner = append(slices.Clone(s.inner), prefix.Masked()) })
+	if err != nil {
+		return fmt.Errorf("let trusted processes reach the inner networks %s: %w", prefix, err)
+	}
+	return nil
+}
+
+// change applies a new state; when the kernel refuses it, the old one stays in force.
+func (e *Egress) change(ctx context.Context, f func(*kernelState)) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	next := e.state
+	f(&next)
+	if e.up {
+		if err := apply(ctx, ruleset(next)); err != nil {
+			return err
+		}
+	}
+	e.state = next
+	return nil
+}
+
+// Names gives the resolver the names of services; they are added to those it knows.
+func (e *Egress) Names(names map[string]netip.Addr) { e.resolver.setNames(names) }
+
+// Answer is the resolver as a function: the answer to a query that came by network
+// ("udp" or "tcp"), nil when there is none. In mode full it passes queries upstream.
+func (e *Egress) Answer(ctx context.Context, network string, query []byte) []byte {
+	return e.resolver.answer(ctx, network, query, nil)
+}
+
+// Report is what was reached for so far.
+func (e *Egress) Report() workorder.NetworkReport { return e.ledger.report() }
+
+// Close ends the resolver and the proxy. The rules stay in force: what is untrusted may still run,
+// and without the two it reaches nothing.
+func (e *Egress) Close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stop != nil {
+		e.stop()
+	}
+	e.closeAll()
+}
+
+func (e *Egress) closeAll() {
+	for _, f := range slices.Backward(e.closes) {
+		f()
+	}
+	e.closes = nil
+}
+
+// ownRanges are what names must not lead to: the box's addresses, also those that
+// were made since Up, and its inner networks.
+func (e *Egress) ownRanges() []netip.Prefix {
+	e.mu.Lock()
+	own := append(singles(e.state.own), e.state.inner...)
+	outside := e.state.outside
+	e.mu.Unlock()
+	all, err := net.Interfaces()
+	if err != nil {
+		return own
+	}
+	for _, i := range all {
+		addrs, _ := i.Addrs()
+		for _, a := range addrs {
+			p, err := netip.ParsePrefix(a.String())
+			if err != nil {
+				continue
+			}
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits())
+			if slices.Contains(outside, i.Name) {
+				p = netip.PrefixFrom(p.Addr(), p.Addr().BitLen())
+			}
+			own = append(own, p.Masked())
+		}
+	}
+	return own
+}
+
+func (e *Egress) isLocal(a netip.Addr) bool {
+	return a.IsLoopback() || slices.ContainsFunc(e.ownRanges(), func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// outsideInterfaces are the interfaces of the box, before it has any of its own making, and their addresses.
+func outsideInterfaces() (names []string, own []netip.Addr, err error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil, nil, fmt.Errorf("list the interfaces of the box: %w", err)
+	}
+	for _, i := range all {
+		if i.Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		names = append(names, i.Name)
+		addrs, _ := i.Addrs()
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil {
+				own = append(own, p.Addr())
+			}
+		}
+	}
+	slices.Sort(names)
+	return names, own, nil
+}
+
+// listenDNS opens the resolver on one port of all addresses: a redirected packet arrives
+// at loopback or at the address of a bridge. The rules keep outsiders away.
+func (e *Egress) listenDNS(ctx, run context.Context) error {
+	port, open, err := samePort(ctx, "udp4", "tcp4", "udp6", "tcp6")
+	if err != nil {
+		return fmt.Errorf("open the resolver: %w", err)
+	}
+	e.state.dnsPort = port
+	e.closes = append(e.closes, open.close)
+	for network, c := range open {
+		switch c := c.(type) {
+		case net.Listener:
+			go e.serveTCP(run, c)
+		case net.PacketConn:
+			wrap := newPackets4
+			if network == "udp6" {
+				wrap = newPackets6
+			}
+			p, err := wrap(c)
+			if err != nil {
+				return fmt.Errorf("open the resolver: %w", err)
+			}
+			go e.serveUDP(run, p)
+		}
+	}
+	return nil
+}
+
+func (e *Egress) listenProxy(ctx, run context.Context) error {
+	port, open, err := samePort(ctx, "tcp4", "tcp6")
+	if err != nil {
+		return fmt.Errorf("open the proxy: %w", err)
+	}
+	e.state.proxyPort = port
+	web := e.proxy.web
+	e.closes = append(e.closes, open.close, func() { web.Close(); web.server.Close() })
+	go func() { _ = web.server.Serve(web) }()
+	for _, c := range open {
+		if l, ok := c.(net.Listener); ok {
+			go e.proxy.serve(run, l)
+		}
+	}
+	return nil
+}
+
+// sockets are open ones by network.
+type sockets map[string]interface{ Close() error }
+
+func (s sockets) close() {
+	for _, c := range s {
+		c.Close()
+	}
+}
+
+// samePort opens sockets on one port of all addresses. A kernel without IPv6 gives those of IPv4.
+func samePort(ctx context.Context, networks ...string) (uint16, sockets, error) {
+	var err error
+	for range portTries {
+		s := sockets{}
+		var port uint16
+		if port, err = s.open(ctx, networks); err == nil {
+			return port, s, nil
+		}
+		s.close()
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+	}
+	return 0, nil, err
+}
+
+func (s sockets) open(ctx context.Context, networks []string) (uint16, error) {
+	var lc net.ListenConfig
+	var port uint16
+	for _, n := range networks {
+		addr := fmt.Sprintf(":%d", port)
+		var local net.Addr
+		if n[0] == 'u' {
+			c, err := lc.ListenPacket(ctx, n, addr)
+			if err != nil && n == "udp6" && noIPv6(err) {
+				continue
+			}
+			if err != nil {
+				return 0, err
+			}
+			s[n], local = c, c.LocalAddr()
+		} else {
+			l, err := lc.Listen(ctx, n, addr)
+			if err != nil && n == "tcp6" && noIPv6(err) {
+				continue
+			}
+			if err != nil {
+				return 0, err
+			}
+			s[n], local = l, l.Addr()
+		}
+		a, err := netip.ParseAddrPort(local.String())
+		if err != nil {
+			return 0, err
+		}
+		port = a.Port()
+	}
+	return port, nil
+}
+
+func noIPv6(err error) bool {
+	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EPROTONOSUPPORT)
+}

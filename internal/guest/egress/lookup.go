@@ -1,0 +1,198 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// lookupTime is what one upstream resolver has to answer; clients give up after 5 s.
+	lookupTime = 2 * time.Second
+	// lookupParallel bounds the questions upstream at one time.
+	lookupParallel = 64
+	// cacheTime is how long an answer is used, well below what clients cache.
+	cacheTime = 30 * time.Second
+	// cacheNames bounds the answers that are kept.
+	cacheNames = 4096
+	// hostsTime is how long /etc/hosts is believed to be unchanged: services enter their names while a box starts.
+	hostsTime = time.Second
+)
+
+// errNoSuchName: upstream says that the name does not exist or has no address.
+var errNoSuchName = errors.New("no such name")
+
+// lookup resolves names as trusted processes of the box do: /etc/hosts, then the
+// resolvers of the box.
+type lookup struct {
+	upstream []netip.AddrPort
+	hosts    *hostsFile
+	slots    chan struct{}
+
+	mu    sync.Mutex
+	cache map[string]cached
+}
+
+type cached struct {
+	addrs []netip.Addr // none: no such name
+	until time.Time
+}
+
+func newLookup(upstream []netip.AddrPort, hosts *hostsFile) *lookup {
+	return &lookup{upstream: upstream, hosts: hosts, slots: make(chan struct{}, lookupParallel), cache: map[string]cached{}}
+}
+
+// addresses resolves a canonical name; an address is its own answer.
+func (l *lookup) addresses(ctx context.Context, name string) ([]netip.Addr, error) {
+	if a, err := netip.ParseAddr(name); err == nil {
+		return []netip.Addr{a}, nil
+	}
+	if all := l.hosts.addresses(name); len(all) > 0 {
+		return all, nil
+	}
+	l.mu.Lock()
+	c, ok := l.cache[name]
+	l.mu.Unlock()
+	if !ok || time.Now().After(c.until) {
+		all, err := l.ask(ctx, name)
+		if err != nil && !errors.Is(err, errNoSuchName) {
+			return nil, err
+		}
+		c = cached{addrs: all, until: time.Now().Add(cacheTime)}
+		l.keep(name, c)
+	}
+	if len(c.addrs) == 0 {
+		return nil, errNoSuchName
+	}
+	return c.addrs, nil
+}
+
+func (l *lookup) keep(name string, c cached) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.cache) >= cacheNames {
+		clear(l.cache) // rare, and only costs questions
+	}
+	l.cache[name] = c
+}
+
+func (l *lookup) ask(ctx context.Context, name string) ([]netip.Addr, error) {
+	select {
+	case l.slots <- struct{}{}:
+		defer func() { <-l.slots }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	err := errors.New("the box has no resolver")
+	for _, up := range l.upstream {
+		var all []netip.Addr
+		if all, err = askOne(ctx, up, name); err == nil {
+			return all, nil
+		}
+		if de, ok := errors.AsType[*net.DNSError](err); ok && de.IsNotFound {
+			return nil, errNoSuchName
+		}
+	}
+	return nil, err
+}
+
+func askOne(ctx context.Context, up netip.AddrPort, name string) ([]netip.Addr, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTime)
+	defer cancel()
+	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, up.String())
+	}}
+	all, err := r.LookupNetIP(ctx, "ip", name+".") // the dot: no search domains
+	for i, a := range all {
+		all[i] = a.Unmap().WithZone("")
+	}
+	return all, err
+}
+
+// hostsFile is /etc/hosts, which belongs to root.
+type hostsFile struct {
+	path string
+
+	mu     sync.Mutex
+	read   time.Time
+	byName map[string][]netip.Addr
+	byAddr map[netip.Addr][]string
+}
+
+func (h *hostsFile) addresses(name string) []netip.Addr {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.load()
+	return h.byName[name]
+}
+
+func (h *hostsFile) names(a netip.Addr) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.load()
+	return h.byAddr[a.Unmap()]
+}
+
+func (h *hostsFile) load() {
+	if !h.read.IsZero() && time.Since(h.read) < hostsTime {
+		return
+	}
+	b, err := os.ReadFile(h.path)
+	if err != nil && h.byName != nil {
+		return // being replaced
+	}
+	h.read = time.Now()
+	h.byName = map[string][]netip.Addr{}
+	h.byAddr = map[netip.Addr][]string{}
+	for line := range strings.Lines(string(b)) {
+		line, _, _ = strings.Cut(line, "#")
+		f := strings.Fields(line)
+		if len(f) < 2 {
+			continue
+		}
+		a, err := netip.ParseAddr(f[0])
+		if err != nil {
+			continue
+		}
+		a = a.Unmap().WithZone("")
+		for _, n := range f[1:] {
+			n = workorder.CanonicalHost(n)
+			h.byName[n] = append(h.byName[n], a)
+			h.byAddr[a] = append(h.byAddr[a], n)
+		}
+	}
+}
+
+// resolvConf are the resolvers and the search domains of a resolv.conf.
+func resolvConf(path string) (servers []netip.Addr, search []string, err error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		if len(f) < 2 {
+			continue
+		}
+		switch f[0] {
+		case "nameserver":
+			if a, err := netip.ParseAddr(f[1]); err == nil {
+				servers = append(servers, a)
+			}
+		case "search", "domain":
+			search = search[:0]
+			for _, d := range f[1:] {
+				search = append(search, workorder.CanonicalHost(d))
+			}
+		}
+	}
+	return servers, search, nil
+}

@@ -1,0 +1,60 @@
+package egress
+
+import (
+	"net/netip"
+	"sync"
+)
+
+// maxNames bounds the names with a synthetic address. It is below the size of the
+// range (131,072) and far above what a run talks to; only a domain whose every subdomain exists can exhaust it.
+const maxNames = 32768
+
+// pool gives names their synthetic addresses, for the life of the box.
+type pool struct {
+	mu     sync.RWMutex
+	byName map[string]netip.Addr
+	byAddr map[netip.Addr]string
+	next   netip.Addr
+}
+
+// newPool reserves the names of the rules, so that they have their address
+// whatever else is asked for.
+func newPool(p policy) *pool {
+	s := &pool{byName: map[string]netip.Addr{}, byAddr: map[netip.Addr]string{}, next: synthetic().Addr().Next()}
+	for _, r := range p.rules {
+		if _, err := netip.ParseAddr(r.Host); err != nil && !r.Sub {
+			s.address(r.Host)
+		}
+	}
+	return s
+}
+
+// address is the synthetic address of a canonical name; invalid when there are too many names.
+func (s *pool) address(name string) netip.Addr {
+	s.mu.RLock()
+	a, ok := s.byName[name]
+	s.mu.RUnlock()
+	if ok {
+		return a
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a, ok := s.byName[name]; ok {
+		return a
+	}
+	if len(s.byName) >= maxNames {
+		return netip.Addr{}
+	}
+	a = s.next
+	s.next = a.Next()
+	s.byName[name], s.byAddr[a] = a, name
+	return a
+}
+
+// name is the name that a synthetic address stands for.
+func (s *pool) name(a netip.Addr) (string, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	n, ok := s.byAddr[a.Unmap()]
+	return n, ok
+}

@@ -1,0 +1,155 @@
+package egress
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// verdict is what the policy says of a name or address at a port.
+type verdict int
+
+const (
+	refused verdict = iota
+	learned         // no rule matches, and the policy refuses nothing that has a name
+	allowed
+)
+
+func (v verdict) status() workorder.NetworkStatus {
+	return [...]workorder.NetworkStatus{workorder.NetworkRefused, workorder.NetworkLearned, workorder.NetworkAllowed}[v]
+}
+
+// policy is the parsed workorder.Network.
+type policy struct {
+	mode  workorder.NetworkMode
+	learn bool
+	rules []workorder.AllowRule
+}
+
+func newPolicy(n workorder.Network) (policy, error) {
+	p := policy{mode: n.Mode, learn: n.Learn}
+	for _, s := range n.Allow {
+		r, err := workorder.ParseAllowRule(s)
+		if err != nil {
+			return policy{}, err
+		}
+		p.rules = append(p.rules, r)
+	}
+	return p, nil
+}
+
+// judge decides about a canonical name or address at a port.
+func (p policy) judge(host string, port uint16) verdict {
+	switch {
+	case slices.ContainsFunc(p.rules, func(r workorder.AllowRule) bool { return r.Match(host, port) }):
+		return allowed
+	case p.learn:
+		return learned
+	}
+	return refused
+}
+
+// explicit reports whether a rule allows host with this very port.
+func (p policy) explicit(host string, port uint16) bool {
+	return slices.ContainsFunc(p.rules, func(r workorder.AllowRule) bool { return r.Port == port && r.Names(host) })
+}
+
+// resolves reports whether the resolver knows the name, whatever the port.
+func (p policy) resolves(name string) bool {
+	return p.learn || slices.ContainsFunc(p.rules, func(r workorder.AllowRule) bool { return r.Names(name) })
+}
+
+// fix is the line under network.allow that would allow host at port.
+func fix(host string, port uint16) string {
+	if port == 0 { // a name that was only asked for
+		port = 443
+	}
+	return quoted(workorder.AllowRuleFor(host, port))
+}
+
+// quoted is a rule as a line of YAML, which would read some as something other than text.
+func quoted(r workorder.AllowRule) string {
+	s := r.String()
+	if strings.Count(s, ":") > 1 || !strings.Contains(s, ".") {
+		s = `"` + s + `"`
+	}
+	return "- " + s
+}
+
+// canonical is a name as rules know it; ok is false for what is no host name. An
+// address is given in its canonical form.
+func canonical(s string) (host string, ok bool) {
+	if a, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
+		return a.Unmap().WithZone("").String(), true
+	}
+	host = workorder.CanonicalHost(s)
+	return host, workorder.ValidHostName(host)
+}
+
+// synthetic is the range of the addresses that stand for names: reserved for
+// benchmarks of networks (RFC 2544), routed nowhere.
+func synthetic() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, 0, 0}), 15) }
+
+// nat64 is the well-known prefix behind which an IPv4 address can hide (RFC 6052).
+func nat64() netip.Prefix { return netip.MustParsePrefix("64:ff9b::/96") }
+
+// metadataRanges are workorder.Metadata, also as seen through NAT64.
+func metadataRanges() []netip.Prefix {
+	all := workorder.Metadata()
+	for _, p := range all {
+		if !p.Addr().Is4() {
+			continue
+		}
+		b, v4 := nat64().Addr().As16(), p.Addr().As4()
+		copy(b[12:], v4[:])
+		all = append(all, netip.PrefixFrom(netip.AddrFrom16(b), 96+p.Bits()))
+	}
+	return all
+}
+
+// never says why an address is dialled for nobody, whatever the policy says; "" when it may be. own are
+// addresses and ranges of the box itself.
+func never(a netip.Addr, own []netip.Prefix) string {
+	a = a.Unmap().WithZone("")
+	for _, p := range metadataRanges() {
+		if p.Contains(a) {
+			return "a metadata service of the cloud"
+		}
+	}
+	if nat64().Contains(a) {
+		b := a.As16()
+		a = netip.AddrFrom4([4]byte(b[12:]))
+	}
+	switch {
+	case !a.IsValid(), a.IsUnspecified(), a.Is4() && a.As4()[0] == 0:
+		return "no address of a host"
+	case a.IsLoopback():
+		return "the box itself"
+	case a.IsMulticast(), a.IsLinkLocalUnicast(), a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return "no address beyond the local link"
+	case synthetic().Contains(a):
+		return "the range that stands for names in the box"
+	}
+	for _, p := range own {
+		if p.Contains(a) {
+			return "the box itself or an inner network"
+		}
+	}
+	return ""
+}
+
+// explicitFix is the line that allows host at port, a port of the web, for any protocol.
+func explicitFix(host string, port uint16) string {
+	return quoted(workorder.AllowRule{Host: host, Port: port})
+}
+
+// parseAddr is the address that s is, or an invalid one.
+func parseAddr(s string) netip.Addr {
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return a
+}

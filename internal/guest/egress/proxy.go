@@ -1,0 +1,191 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
+)
+
+const (
+	// maxConns bounds the connections through the proxy; each takes two descriptors
+	// and, while it moves bytes, two pipes.
+	maxConns = 4096
+	// helloTime is what a client has for its first bytes, slow ones on a loaded box included.
+	helloTime = 10 * time.Second
+	// refusedTime is what a client has for its first bytes when it will be refused
+	// anyway: they only decide in which form it is told.
+	refusedTime = 250 * time.Millisecond
+	// acceptPause keeps a box without descriptors from spinning.
+	acceptPause = 50 * time.Millisecond
+	// lingerTime is how long a refused client may take to read why.
+	lingerTime = time.Second
+	// sniffBytes is read at most to tell protocols apart; the rest is for their parsers.
+	sniffBytes = 4096
+)
+
+// proxy takes all TCP connections that the kernel redirects.
+type proxy struct {
+	policy policy
+	pool   *pool
+	lookup *lookup
+	ledger *ledger
+	origin *origin.Finder
+	web    *web
+	warn   func(string)
+
+	// Seams of tests, which have no kernel that redirects.
+	original  func(*net.TCPConn) (netip.AddrPort, error)
+	ownRanges func() []netip.Prefix
+	never     func(netip.Addr, []netip.Prefix) string
+
+	open   atomic.Int64
+	warned atomic.Bool
+}
+
+// client is one connection to the proxy.
+type client struct {
+	*net.TCPConn
+	dst  netip.AddrPort // where it wanted to go
+	name string         // the name behind that, "" for a bare address
+	read []byte         // what was read to tell the protocol
+}
+
+func (p *proxy) serve(ctx context.Context, l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		t, ok := c.(*net.TCPConn)
+		if err != nil || !ok {
+			time.Sleep(acceptPause)
+			continue
+		}
+		if p.open.Add(1) > maxConns {
+			p.open.Add(-1)
+			reset(t)
+			if p.warned.CompareAndSwap(false, true) {
+				p.warn("the egress proxy has too many connections and refuses further ones")
+			}
+			continue
+		}
+		go func() {
+			if !p.handle(ctx, t) {
+				p.open.Add(-1)
+			}
+		}()
+	}
+}
+
+// handle serves a connection; kept says that the web server has it now and will
+// count it down.
+func (p *proxy) handle(ctx context.Context, t *net.TCPConn) (kept bool) {
+	defer func() {
+		if !kept {
+			t.Close()
+		}
+	}()
+	dst, err := p.original(t)
+	if local, _ := netip.ParseAddrPort(t.LocalAddr().String()); err != nil || dst == netip.AddrPortFrom(local.Addr().Unmap(), local.Port()) {
+		reset(t) // nobody redirected it
+		return false
+	}
+	c := &client{TCPConn: t, dst: dst, name: p.nameOf(dst)}
+	host := c.host()
+	v := p.policy.judge(host, dst.Port())
+	switch {
+	case synthetic().Contains(dst.Addr()) && c.name == "":
+		p.refuse(c, attempt{host: host, reason: "this address stands for no name: resolve the name in the box"})
+		return false
+	case v == allowed && (c.name == "" || !isWeb(dst.Port())), v == learned && c.name != "" && !isWeb(dst.Port()):
+		// The server may speak first, so nothing is waited for.
+		p.connect(ctx, c, host, v)
+		return false
+	}
+	return p.sniff(ctx, c, v)
+}
+
+func (c *client) host() string {
+	if c.name != "" {
+		return c.name
+	}
+	return c.dst.Addr().Unmap().String()
+}
+
+// by finds who is behind the connection.
+func (p *proxy) by(c *client) func() string {
+	if p.origin == nil {
+		return nil
+	}
+	local, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	if err != nil {
+		return nil
+	}
+	return func() string { return p.origin.TCP(local, c.dst) }
+}
+
+func isWeb(port uint16) bool { return port == 80 || port == 443 }
+
+// nameOf is the name behind a destination: the resolver gave its address out, or it is
+// in /etc/hosts under a name that a rule allows there.
+func (p *proxy) nameOf(dst netip.AddrPort) string {
+	if n, ok := p.pool.name(dst.Addr()); ok {
+		return n
+	}
+	for _, n := range p.lookup.hosts.names(dst.Addr()) {
+		if p.policy.judge(n, dst.Port()) == allowed {
+			return n
+		}
+	}
+	return ""
+}
+
+// connect splices a client to a host that may be reached.
+func (p *proxy) connect(ctx context.Context, c *client, host string, v verdict) {
+	up, err := p.dial(ctx, host, c.dst.Port())
+	if forbidden, ok := errors.AsType[errForbidden](err); ok {
+		p.refuse(c, attempt{host: host, reason: forbidden.why})
+		return
+	}
+	a := attempt{host: host, port: c.dst.Port(), protocol: "tcp", verdict: v, by: p.by(c)}
+	if v == learned {
+		a.reason, a.rule = noRule, fix(host, c.dst.Port())
+	}
+	if err != nil {
+		p.ledger.note(a)
+		reset(c.TCPConn)
+		return
+	}
+	go p.ledger.note(a)
+	_ = c.SetDeadline(time.Time{})
+	if _, err := up.Write(c.read); err != nil {
+		reset(up)
+		reset(c.TCPConn)
+		return
+	}
+	splice(c.TCPConn, up)
+}
+
+// refuse ends a connection in a form that its client understands.
+func (p *proxy) refuse(c *client, a attempt) {
+	a.port, a.protocol, a.verdict, a.by = c.dst.Port(), "tcp", refused, p.by(c)
+	p.ledger.note(a)
+	if len(c.read) == 0 || c.read[0] != recordHandshake {
+		reset(c.TCPConn)
+		return
+	}
+	_ = c.SetDeadline(time.Now().Add(lingerTime))
+	_, _ = c.Write(accessDenied())
+	_ = c.CloseWrite()
+	_, _ = io.Copy(io.Discard, io.LimitReader(c.TCPConn, maxHello)) // closing on unread bytes would take the alert back
+	c.Close()
+}
+
+// accessDenied is a fatal TLS alert (RFC 8446, 6.2).
+func accessDenied() []byte { return []byte{21, 3, 1, 0, 2, 2, 49} }

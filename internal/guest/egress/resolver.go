@@ -1,0 +1,278 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// nameTTL is for synthetic addresses, which never change.
+	nameTTL = 60
+	// serviceTTL: names of services come and go.
+	serviceTTL = 5
+	// answerTime bounds one answer, upstream included.
+	answerTime = 4 * time.Second
+	// edeProhibited is the extended error (RFC 8914) that says why a name is not there.
+	optionEDE, edeProhibited = 15, 18
+	// ednsSize is what a client can send us by UDP; questions are small.
+	ednsSize = 1232
+	// plainSize is what a client without EDNS takes by UDP.
+	plainSize = 512
+	// truncatedBit, of the third byte of a message, sends the client to TCP.
+	truncatedBit = 0x02
+)
+
+// resolver answers the DNS questions of everybody who is not trusted.
+type resolver struct {
+	policy policy
+	pool   *pool
+	lookup *lookup
+	ledger *ledger
+	search []string
+	local  func(netip.Addr) bool // an address of the box or its inner networks
+
+	mu       sync.RWMutex
+	services map[string]netip.Addr
+}
+
+func (r *resolver) setNames(names map[string]netip.Addr) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for n, a := range names {
+		r.services[workorder.CanonicalHost(n)] = a.Unmap()
+	}
+}
+
+func (r *resolver) service(name string) (netip.Addr, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	a, ok := r.services[name]
+	return a, ok
+}
+
+// reply is what the answer to one question will be.
+type reply struct {
+	code  dnsmessage.RCode
+	addrs []netip.Addr
+	ttl   uint32
+	why   string // for an extended error
+}
+
+// answer is the answer to a query; nil for what is no query at all. In mode full it
+// answers for services and passes everything else upstream. by names the asker, or is nil.
+func (r *resolver) answer(ctx context.Context, network string, query []byte, by func() string) []byte {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	q, ok := parseQuery(query)
+	if !ok {
+		return nil
+	}
+	if q.bad != dnsmessage.RCodeSuccess {
+		return q.build(reply{code: q.bad}, network)
+	}
+	name := workorder.CanonicalHost(q.question.Name.String())
+	if a, ok := r.service(name); ok {
+		return q.build(reply{addrs: []netip.Addr{a}, ttl: serviceTTL}, network)
+	}
+	if r.policy.mode == workorder.NetworkFull {
+		return r.pass(ctx, network, query)
+	}
+	return q.build(r.decide(ctx, name, by), network)
+}
+
+func (r *resolver) decide(ctx context.Context, name string, by func() string) reply {
+	if !workorder.ValidHostName(name) {
+		return r.refuse(name, "this is no host name", "", by)
+	}
+	hosts := r.lookup.hosts.addresses(name)
+	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
+		hosts = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
+	}
+	if len(hosts) > 0 && (r.policy.mode == workorder.NetworkNone || !slices.ContainsFunc(hosts, func(a netip.Addr) bool { return !r.local(a) })) {
+		return reply{addrs: hosts, ttl: serviceTTL}
+	}
+	if r.policy.mode == workorder.NetworkNone {
+		return r.refuse(name, "network: none", "", by)
+	}
+	if !r.policy.resolves(name) {
+		if r.suffixed(name) {
+			return reply{code: dnsmessage.RCodeNameError}
+		}
+		return r.refuse(name, "no rule of network.allow names it", fix(name, 0), by)
+	}
+	switch _, err := r.lookup.addresses(ctx, name); {
+	case errors.Is(err, errNoSuchName):
+		return reply{code: dnsmessage.RCodeNameError}
+	case err != nil:
+		return reply{code: dnsmessage.RCodeServerFailure}
+	}
+	a := r.pool.address(name)
+	if !a.IsValid() {
+		return reply{code: dnsmessage.RCodeServerFailure, why: "too many names were asked for in this box"}
+	}
+	return reply{addrs: []netip.Addr{a}, ttl: nameTTL}
+}
+
+// suffixed reports whether a name is one that a client's library made by appending
+// a search domain. Nothing is said of those: the bare name is asked for, too.
+func (r *resolver) suffixed(name string) bool {
+	return slices.ContainsFunc(r.search, func(d string) bool { return d != "" && strings.HasSuffix(name, "."+d) })
+}
+
+// refuse says NXDOMAIN: after REFUSED, musl waits for its timeout.
+func (r *resolver) refuse(name, reason, rule string, by func() string) reply {
+	r.ledger.note(attempt{host: origin.Clean(name), protocol: "dns", reason: reason, rule: rule, by: by})
+	return reply{code: dnsmessage.RCodeNameError, why: "sandbox-agent: " + reason}
+}
+
+// pass hands the query to the box's resolvers as it is.
+func (r *resolver) pass(ctx context.Context, network string, query []byte) []byte {
+	for _, up := range r.lookup.upstream {
+		if a, err := exchange(ctx, network, up, query); err == nil {
+			return a
+		}
+	}
+	return nil
+}
+
+func exchange(ctx context.Context, network string, to netip.AddrPort, q []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTime)
+	defer cancel()
+	var d net.Dialer
+	c, err := d.DialContext(ctx, network, to.String())
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	end, _ := ctx.Deadline()
+	_ = c.SetDeadline(end)
+	if network == "tcp" {
+		if err := writeFrame(c, q); err != nil {
+			return nil, err
+		}
+		return readFrame(c)
+	}
+	if _, err := c.Write(q); err != nil {
+		return nil, err
+	}
+	buf := make([]byte, maxDNSPacket)
+	n, err := c.Read(buf)
+	return buf[:n], err
+}
+
+// query is what is needed of a question to answer it.
+type query struct {
+	header   dnsmessage.Header
+	question dnsmessage.Question
+	bad      dnsmessage.RCode // the error that is the answer
+	edns     bool
+	size     int // of an answer by UDP
+}
+
+// parseQuery reads a question. What could be an answer, or is no message, gets none.
+func parseQuery(b []byte) (query, bool) {
+	var p dnsmessage.Parser
+	h, err := p.Start(b)
+	if err != nil || h.Response {
+		return query{}, false
+	}
+	q := query{header: h, size: plainSize}
+	if h.OpCode != 0 {
+		q.bad = dnsmessage.RCodeNotImplemented
+		return q, true
+	}
+	all, err := p.AllQuestions()
+	if err != nil || len(all) != 1 {
+		q.bad = dnsmessage.RCodeFormatError
+		return q, true
+	}
+	q.question = all[0]
+	if q.question.Class != dnsmessage.ClassINET {
+		q.bad = dnsmessage.RCodeRefused
+		return q, true
+	}
+	if p.SkipAllAnswers() != nil || p.SkipAllAuthorities() != nil {
+		return q, true
+	}
+	for {
+		rh, err := p.AdditionalHeader()
+		if err != nil {
+			return q, true
+		}
+		if rh.Type == dnsmessage.TypeOPT {
+			q.edns = true
+			q.size = max(plainSize, min(int(rh.Class), ednsSize))
+		}
+		if p.SkipAdditional() != nil {
+			return q, true
+		}
+	}
+}
+
+// build writes an answer: addresses for questions of their kind, nothing for others.
+func (q query) build(r reply, network string) []byte {
+	b := dnsmessage.NewBuilder(nil, dnsmessage.Header{
+		ID: q.header.ID, Response: true, OpCode: q.header.OpCode, RCode: r.code,
+		RecursionDesired: q.header.RecursionDesired, RecursionAvailable: true,
+	})
+	b.EnableCompression()
+	_ = b.StartQuestions()
+	if q.question.Name.Length > 0 && b.Question(q.question) != nil {
+		return nil
+	}
+	_ = b.StartAnswers()
+	for _, a := range r.addrs {
+		h := dnsmessage.ResourceHeader{Name: q.question.Name, Class: dnsmessage.ClassINET, TTL: r.ttl}
+		var err error
+		switch {
+		case a.Is4() && q.question.Type == dnsmessage.TypeA:
+			err = b.AResource(h, dnsmessage.AResource{A: a.As4()})
+		case a.Is6() && q.question.Type == dnsmessage.TypeAAAA:
+			err = b.AAAAResource(h, dnsmessage.AAAAResource{AAAA: a.As16()})
+		}
+		if err != nil {
+			return nil
+		}
+	}
+	if q.edns && q.addOPT(&b, r) != nil {
+		return nil
+	}
+	out, err := b.Finish()
+	if err != nil {
+		return nil
+	}
+	if network != "tcp" && len(out) > q.size {
+		short := q.build(reply{code: r.code}, network)
+		if len(short) > 2 {
+			short[2] |= truncatedBit
+		}
+		return short
+	}
+	return out
+}
+
+func (q query) addOPT(b *dnsmessage.Builder, r reply) error {
+	if err := b.StartAdditionals(); err != nil {
+		return err
+	}
+	var h dnsmessage.ResourceHeader
+	if err := h.SetEDNS0(ednsSize, r.code, false); err != nil {
+		return err
+	}
+	var opt dnsmessage.OPTResource
+	if r.why != "" {
+		opt.Options = []dnsmessage.Option{{Code: optionEDE, Data: append([]byte{0, edeProhibited}, r.why...)}}
+	}
+	return b.OPTResource(h, opt)
+}

@@ -1,0 +1,290 @@
+package egress
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// tableName is the table that belongs to this package alone.
+	tableName = "sandbox_agent"
+	// logGroup is where the kernel reports what it refuses. Other tools take low numbers.
+	logGroup = 5218
+	// logRate and logBurst bound the reports, in packets: the first attempts are what a
+	// human wants to know, and a flood must not cost the box its CPU.
+	logRate, logBurst = 20, 50
+	// logBytes of a packet are reported: an IPv6 header and ports.
+	logBytes = 128
+	// engineMark marks connections that the engine opened before Seal, which ends them.
+	engineMark = 0x5ea1
+
+	// The reasons that the kernel gives with a report.
+	prefixMetadata = "metadata"
+	prefixPolicy   = "policy"
+)
+
+// neighbours are the messages without which IPv6 has no neighbours and no groups.
+// Only the kernel sends them: nobody untrusted has raw sockets on the box's interfaces.
+const neighbours = "icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert, mld-listener-report, mld-listener-done, mld2-listener-report }"
+
+const (
+	trustedOwner = "meta skuid 0 meta skgid 0"
+	fromInner    = `meta iifkind "bridge" iifname != @outside`
+	toInner      = `meta oifkind "bridge" oifname != @outside`
+)
+
+// kernelState is all that the rules depend on.
+type kernelState struct {
+	mode      workorder.NetworkMode
+	engineGID uint32
+	sealed    bool
+	outside   []string       // the interfaces that existed before anything was made in the box, without lo
+	own       []netip.Addr   // their addresses
+	resolvers []netip.Addr   // of the box's resolv.conf
+	inner     []netip.Prefix // of the inner engine
+	dnsPort   uint16         // ours; not in full
+	proxyPort uint16         // ours; only in restricted
+}
+
+// ruleset is the text for nft that replaces the whole table in one transaction.
+//
+// An interface that is neither outside nor a bridge (somebody gave the box another
+// network while it runs) is part of no rule and so refused.
+func ruleset(s kernelState) string {
+	w := &writer{}
+	w.line("table inet %s {}", tableName)
+	w.line("delete table inet %s", tableName)
+	w.open("table inet %s", tableName)
+	w.sets(s)
+	if s.mode != workorder.NetworkFull {
+		w.divert(s)
+	}
+	w.open("chain leave")
+	w.line("type nat hook postrouting priority srcnat; policy accept;")
+	w.line("oifname @outside fib saddr type != local masquerade")
+	w.close()
+	w.input()
+	w.output(s)
+	w.forward(s)
+	w.refuse("refuse_metadata", prefixMetadata)
+	w.refuse("refuse", prefixPolicy)
+	w.close()
+	return w.String()
+}
+
+type writer struct {
+	strings.Builder
+	depth int
+}
+
+func (w *writer) line(format string, args ...any) {
+	w.WriteString(strings.Repeat("\t", w.depth))
+	fmt.Fprintf(w, format, args...)
+	w.WriteByte('\n')
+}
+
+func (w *writer) open(format string, args ...any) {
+	w.line(format+" {", args...)
+	w.depth++
+}
+
+func (w *writer) close() {
+	w.depth--
+	w.line("}")
+}
+
+func (w *writer) set(name, typ string, interval bool, elements []string) {
+	w.open("set %s", name)
+	w.line("type %s", typ)
+	if interval {
+		w.line("flags interval")
+		w.line("auto-merge")
+	}
+	if len(elements) > 0 {
+		w.line("elements = { %s }", strings.Join(elements, ", "))
+	}
+	w.close()
+}
+
+// addresses writes a set for each family.
+func (w *writer) addresses(name string, all []netip.Prefix) {
+	var v4, v6 []string
+	for _, p := range all {
+		text := p.String()
+		if p.IsSingleIP() {
+			text = p.Addr().String()
+		}
+		if p.Addr().Is4() {
+			v4 = append(v4, text)
+		} else {
+			v6 = append(v6, text)
+		}
+	}
+	w.set(name+"4", "ipv4_addr", true, v4)
+	w.set(name+"6", "ipv6_addr", true, v6)
+}
+
+func (w *writer) sets(s kernelState) {
+	names := make([]string, len(s.outside))
+	for i, n := range s.outside {
+		names[i] = `"` + n + `"`
+	}
+	w.set("outside", "ifname", false, names)
+	w.addresses("own", singles(s.own))
+	w.addresses("inner", s.inner)
+	w.addresses("metadata", metadataRanges())
+	w.addresses("resolver", singles(s.resolvers))
+	w.addresses("loop_resolver", singles(loopResolvers(s.resolvers)))
+}
+
+// loopResolvers are resolvers on loopback that are not the box's own, as engines
+// give them to user-defined networks: a program of the engine answers, on a port of its own
+// beside 53, whatever is asked. 127.0.0.1 and ::1 stay open, since the box's services live there.
+func loopResolvers(all []netip.Addr) []netip.Addr {
+	var r []netip.Addr
+	for _, a := range all {
+		if a.IsLoopback() && a != netip.AddrFrom4([4]byte{127, 0, 0, 1}) && a != netip.IPv6Loopback() {
+			r = append(r, a)
+		}
+	}
+	return r
+}
+
+func singles(all []netip.Addr) []netip.Prefix {
+	r := make([]netip.Prefix, 0, len(all))
+	for _, a := range all {
+		a = a.Unmap().WithZone("")
+		r = append(r, netip.PrefixFrom(a, a.BitLen()))
+	}
+	slices.SortFunc(r, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	return slices.Compact(r)
+}
+
+// both writes a rule for IPv4 and IPv6; %s stands for "ip daddr @set4" and so on.
+func (w *writer) both(format, set string) {
+	w.line(format, "ip daddr @"+set+"4")
+	w.line(format, "ip6 daddr @"+set+"6")
+}
+
+func (s kernelState) engine() string { return fmt.Sprintf("meta skuid 0 meta skgid %d", s.engineGID) }
+
+const port53 = "meta l4proto { tcp, udp } th dport 53"
+
+// divert sends DNS to the resolver and, in restricted, TCP to the proxy. It comes
+// before the rules of the engine outside, which has some for its own resolver.
+func (w *writer) divert(s kernelState) {
+	proxy := func(match string) {
+		if s.mode == workorder.NetworkRestricted {
+			w.line("%s meta l4proto tcp redirect to :%d", match, s.proxyPort)
+		}
+	}
+	w.open("chain divert_output")
+	w.line("type nat hook output priority dstnat - 10; policy accept;")
+	w.line("%s return", trustedOwner)
+	if !s.sealed {
+		w.line("%s return", s.engine())
+	}
+	dns := fmt.Sprintf("%s redirect to :%d", port53, s.dnsPort)
+	w.both("%s "+dns, "loop_resolver")
+	w.line("oifname @outside %s", dns)
+	w.both("%s return", "metadata")
+	proxy("oifname @outside")
+	w.close()
+
+	w.open("chain divert_inner")
+	w.line("type nat hook prerouting priority dstnat - 10; policy accept;")
+	// Also traffic between containers comes by here where bridges call the firewall,
+	// so it is the way out that counts.
+	w.line("%s fib daddr oifname @outside %s", fromInner, dns)
+	w.both("%s return", "metadata")
+	proxy(fromInner + " fib daddr oifname @outside")
+	w.close()
+}
+
+func (w *writer) input() {
+	w.open("chain input")
+	w.line("type filter hook input priority filter; policy drop;")
+	w.line("ct state established,related accept")
+	w.line(`iifname "lo" accept`)
+	w.line("%s accept", fromInner)
+	w.line("%s accept", neighbours)
+	w.close()
+}
+
+func (w *writer) output(s kernelState) {
+	w.open("chain trusted")
+	// Not "any address of the box": an inner network can be given the address of a
+	// host that boot talks to.
+	w.line("ip daddr 127.0.0.0/8 accept")
+	w.line("ip6 daddr ::1 accept")
+	w.both("%s accept", "own")
+	w.both("%s accept", "inner")
+	w.line("oifname @outside accept")
+	w.line("meta l4proto tcp reject with tcp reset")
+	w.line("reject with icmpx admin-prohibited")
+	w.close()
+
+	w.open("chain output")
+	w.line("type filter hook output priority filter; policy drop;")
+	if s.sealed {
+		w.line("ct mark %#x meta l4proto tcp reject with tcp reset", engineMark)
+		w.line("ct mark %#x drop", engineMark)
+	}
+	w.line("ct state established,related accept")
+	w.line("%s goto trusted", trustedOwner)
+	w.line("%s accept", neighbours)
+	w.line("meta l4proto igmp drop")
+	if !s.sealed {
+		w.both(s.engine()+" %s "+port53+" accept", "resolver")
+		w.both(s.engine()+" %s accept", "loop_resolver")
+	}
+	if s.mode == workorder.NetworkFull {
+		w.both("%s "+port53+" accept", "resolver")
+	} else {
+		w.both("%s goto refuse", "loop_resolver")
+	}
+	w.both("%s goto refuse_metadata", "metadata")
+	if !s.sealed {
+		w.line("%s oifname @outside ct mark set %#x accept", s.engine(), engineMark)
+	}
+	// After a redirect the kernel still names the interface that the packet would have
+	// left by, so it is the address that counts.
+	w.line("fib daddr type local accept")
+	w.line(`oifname "lo" accept`)
+	w.line("%s accept", toInner)
+	if s.mode == workorder.NetworkFull {
+		w.line("oifname @outside accept")
+	}
+	w.line("goto refuse")
+	w.close()
+}
+
+func (w *writer) forward(s kernelState) {
+	w.open("chain forward")
+	w.line("type filter hook forward priority filter; policy drop;")
+	w.line("ct state established,related accept")
+	w.open("%s jump", fromInner)
+	w.line("%s accept", toInner)
+	if s.mode == workorder.NetworkFull {
+		w.both("%s "+port53+" accept", "resolver")
+	}
+	w.both("%s goto refuse_metadata", "metadata")
+	if s.mode == workorder.NetworkFull {
+		w.line("oifname @outside accept")
+	}
+	w.line("goto refuse")
+	w.close()
+	w.close()
+}
+
+func (w *writer) refuse(name, prefix string) {
+	w.open("chain %s", name)
+	w.line("limit rate %d/second burst %d packets log prefix %q group %d snaplen %d", logRate, logBurst, prefix, logGroup, logBytes)
+	w.line("meta l4proto tcp reject with tcp reset")
+	w.line("reject with icmpx admin-prohibited")
+	w.close()
+}

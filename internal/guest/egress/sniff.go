@@ -1,0 +1,160 @@
+package egress
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const noRule = "no rule of network.allow allows it"
+
+// speech is what a client's first bytes are.
+type speech int
+
+const (
+	speechUnclear speech = iota // more bytes are needed
+	speechSilent                // none came
+	speechTLS
+	speechHTTP
+	speechH2 // HTTP/2 without TLS, by prior knowledge
+	speechSSH
+	speechOther
+)
+
+const (
+	prefaceH2  = "PRI * HTTP/2.0"
+	prefaceSSH = "SSH-"
+	// maxMethod is the longest method of HTTP that is taken for one; the longest
+	// registered one has 17 letters.
+	maxMethod = 24
+)
+
+// recognise tells protocols apart by their first bytes.
+func recognise(b []byte) speech {
+	if len(b) == 0 {
+		return speechUnclear
+	}
+	if b[0] == recordHandshake {
+		return speechTLS
+	}
+	for text, s := range map[string]speech{prefaceH2: speechH2, prefaceSSH: speechSSH} {
+		n := min(len(b), len(text))
+		if string(b[:n]) != text[:n] {
+			continue
+		}
+		if n == len(text) {
+			return s
+		}
+		return speechUnclear
+	}
+	i := bytes.IndexFunc(b, func(r rune) bool { return r < 'A' || r > 'Z' })
+	switch {
+	case i > 0 && i <= maxMethod && b[i] == ' ':
+		return speechHTTP
+	case i < 0 && len(b) <= maxMethod:
+		return speechUnclear
+	}
+	return speechOther
+}
+
+// listen reads a client's first bytes into c.read.
+func (c *client) listen(wait time.Duration) speech {
+	_ = c.SetReadDeadline(time.Now().Add(wait))
+	buf := make([]byte, sniffBytes)
+	for {
+		n, err := c.Read(buf)
+		c.read = append(c.read, buf[:n]...)
+		if s := recognise(c.read); s != speechUnclear {
+			return s
+		}
+		if err != nil && len(c.read) == 0 {
+			return speechSilent
+		}
+		if err != nil || len(c.read) >= sniffBytes {
+			return speechOther
+		}
+	}
+}
+
+// patience is how long a client may be silent. On ports where the client speaks first it
+// is long; elsewhere the outcome is nearly certain, and a server-first protocol would wait for nothing.
+func (p *proxy) patience(port uint16) time.Duration {
+	if isWeb(port) || slices.ContainsFunc(p.policy.rules, func(r workorder.AllowRule) bool { return r.Port == port }) {
+		return helloTime
+	}
+	return refusedTime
+}
+
+// sniff decides by what the client says. v is the verdict of what is known of the
+// destination; kept is as in handle.
+func (p *proxy) sniff(ctx context.Context, c *client, v verdict) (kept bool) {
+	host, port := c.host(), c.dst.Port()
+	said := c.listen(p.patience(port))
+	switch said {
+	case speechTLS:
+		p.tls(ctx, c, v)
+		return false
+	case speechHTTP:
+		_ = c.SetReadDeadline(time.Time{})
+		p.web.take(c)
+		return true
+	}
+	// Of these protocols only the destination is known. Behind an allowed name on a port of
+	// the web they could be an odd form of HTTP that asks for another host.
+	raw := said == speechSSH || p.policy.explicit(host, port)
+	switch {
+	case v == learned, v == allowed && raw:
+		p.connect(ctx, c, host, v)
+	case v == allowed:
+		p.refuse(c, attempt{
+			host: host, reason: "what is said there is neither TLS nor HTTP/1", rule: explicitFix(host, port),
+		})
+	default:
+		p.refuse(c, attempt{host: host, reason: noRule, rule: p.fix(host, port)})
+	}
+	return false
+}
+
+// fix is the line that would allow it, none for what is never dialled.
+func (p *proxy) fix(host string, port uint16) string {
+	if a := parseAddr(host); a.IsValid() && p.never(a, p.ownRanges()) != "" {
+		return ""
+	}
+	return fix(host, port)
+}
+
+// tls decides by the server name.
+func (p *proxy) tls(ctx context.Context, c *client, v verdict) {
+	port := c.dst.Port()
+	_ = c.SetReadDeadline(time.Now().Add(helloTime))
+	var more bytes.Buffer
+	name, err := clientHello(io.MultiReader(bytes.NewReader(c.read), io.TeeReader(c.TCPConn, &more)))
+	c.read = append(c.read, more.Bytes()...)
+	host, ok := c.host(), true
+	if name != "" {
+		if host, ok = canonical(name); ok && host != c.host() {
+			v = p.policy.judge(host, port)
+		}
+	}
+	switch {
+	case err != nil && !errors.Is(err, errHello):
+		p.refuse(c, attempt{host: c.host(), reason: "the TLS handshake did not get as far as the server name"})
+	case err != nil:
+		p.refuse(c, attempt{host: c.host(), reason: errHello.Error()})
+	case !ok:
+		p.refuse(c, attempt{host: c.host(), reason: "the server name of the TLS handshake is no host name"})
+	case v == refused:
+		reason := noRule
+		if c.name != "" && host != c.name {
+			reason += " (it is the TLS server name of a connection to " + c.name + ")"
+		}
+		p.refuse(c, attempt{host: host, reason: reason, rule: p.fix(host, port)})
+	default:
+		p.connect(ctx, c, host, v)
+	}
+}

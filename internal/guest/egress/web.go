@@ -1,0 +1,237 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
+)
+
+const (
+	// webIdle is how long a connection may wait for its next request; above what
+	// servers grant (60 to 120 s mostly), so that they decide.
+	webIdle = 5 * time.Minute
+	// webIdleUpstream is how many connections to one host a client's connection keeps.
+	webIdleUpstream = 1
+	// copyBuffer is what moves bodies, in bytes.
+	copyBuffer = 32 << 10
+)
+
+// web handles HTTP/1 without TLS. Every request is parsed and written anew: what the
+// server reads is what was judged, however it was framed.
+type web struct {
+	proxy   *proxy
+	server  *http.Server
+	queue   chan net.Conn
+	done    chan struct{}
+	once    sync.Once
+	buffers sync.Pool
+}
+
+type webKey struct{}
+
+// webConn is a client's connection in the hands of the HTTP server.
+type webConn struct {
+	*client
+	transport *http.Transport
+	once      sync.Once
+	gone      func()
+}
+
+func (c *webConn) Read(b []byte) (int, error) {
+	if len(c.read) > 0 {
+		n := copy(b, c.read)
+		c.read = c.read[n:]
+		return n, nil
+	}
+	return c.TCPConn.Read(b)
+}
+
+func (c *webConn) Close() error {
+	c.once.Do(c.gone)
+	return c.TCPConn.Close()
+}
+
+func newWeb(p *proxy) *web {
+	w := &web{proxy: p, queue: make(chan net.Conn), done: make(chan struct{})}
+	w.buffers.New = func() any { return new([copyBuffer]byte) }
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	w.server = &http.Server{
+		Handler:           w,
+		ReadHeaderTimeout: helloTime,
+		IdleTimeout:       webIdle,
+		Protocols:         &protocols,
+		ErrorLog:          log.New(io.Discard, "", 0), // what clients do wrong is told to them
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, webKey{}, c) },
+	}
+	return w
+}
+
+// take gives the connection to the HTTP server.
+func (w *web) take(c *client) {
+	wc := &webConn{client: c}
+	wc.transport = &http.Transport{
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			host, _, err := net.SplitHostPort(addr)
+			if err != nil {
+				return nil, err
+			}
+			up, err := w.proxy.dial(ctx, host, c.dst.Port())
+			if err != nil {
+				return nil, err
+			}
+			return up, nil
+		},
+		MaxIdleConnsPerHost: webIdleUpstream, DisableCompression: true, IdleConnTimeout: webIdle,
+	}
+	wc.gone = func() {
+		wc.transport.CloseIdleConnections()
+		w.proxy.open.Add(-1)
+	}
+	select {
+	case w.queue <- wc:
+	case <-w.done:
+		wc.Close()
+	}
+}
+
+// Accept, Close and Addr make web the listener of its own server.
+func (w *web) Accept() (net.Conn, error) {
+	select {
+	case c := <-w.queue:
+		return c, nil
+	case <-w.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends the listener.
+func (w *web) Close() error {
+	w.once.Do(func() { close(w.done) })
+	return nil
+}
+
+// Addr is of no use to anybody.
+func (w *web) Addr() net.Addr { return &net.TCPAddr{} }
+
+// Get and Put lend buffers to the reverse proxy.
+func (w *web) Get() []byte { return w.buffers.Get().(*[copyBuffer]byte)[:] } //nolint:forcetypeassert,nolintlint // New makes nothing else
+
+// Put takes a buffer back.
+func (w *web) Put(b []byte) { w.buffers.Put((*[copyBuffer]byte)(b)) }
+
+func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	c, ok := r.Context().Value(webKey{}).(*webConn)
+	if !ok {
+		http.Error(rw, "no connection", http.StatusInternalServerError)
+		return
+	}
+	host, ok := requestHost(r, c.client)
+	a := attempt{host: host, port: c.dst.Port(), protocol: "tcp", by: w.proxy.by(c.client)}
+	switch {
+	case !ok:
+		a.host, a.reason = origin.Clean(r.Host), "the request names no valid host"
+	case r.Method == http.MethodConnect:
+		a.reason = "CONNECT is refused: programs in the box connect directly, without a proxy"
+	case r.Method == "PRI":
+		a.reason = "HTTP/2 without TLS hides which host is asked"
+	default:
+		a.verdict = w.proxy.policy.judge(host, c.dst.Port())
+		if a.verdict != allowed {
+			a.reason, a.rule = noRule, w.proxy.fix(host, c.dst.Port())
+		}
+	}
+	if a.verdict == refused {
+		w.deny(rw, a)
+		return
+	}
+	go w.proxy.ledger.note(a)
+	w.forward(rw, r, c, a)
+}
+
+// requestHost is the canonical host that a request is for. net/http has already put the host of an
+// absolute URI in place of the header.
+func requestHost(r *http.Request, c *client) (string, bool) {
+	h := r.Host
+	if h == "" {
+		h = c.name // HTTP/1.0
+	}
+	if strings.HasPrefix(h, "[") || strings.Count(h, ":") == 1 {
+		if i := strings.LastIndexByte(h, ':'); i > strings.LastIndexByte(h, ']') {
+			h = h[:i]
+		}
+	}
+	return canonical(h)
+}
+
+func (w *web) forward(rw http.ResponseWriter, r *http.Request, c *webConn, a attempt) {
+	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		r.Header.Del("Upgrade") // a server is free to ignore the others, h2c before all
+	}
+	// The server's own headers are wanted, not ours.
+	rw.Header()["Date"], rw.Header()["Content-Type"] = nil, nil
+	rp := httputil.ReverseProxy{
+		Transport: c.transport, BufferPool: w, FlushInterval: -1, ErrorLog: w.server.ErrorLog,
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			pr.Out.URL.Scheme = "http"
+			pr.Out.URL.Host = netHost(a.host)
+			pr.Out.URL.RawQuery = pr.In.URL.RawQuery
+			pr.Out.Host = pr.In.Host
+			for _, h := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+				if v, ok := pr.In.Header[h]; ok {
+					pr.Out.Header[h] = v
+				}
+			}
+			if _, ok := pr.In.Header["User-Agent"]; !ok {
+				pr.Out.Header["User-Agent"] = nil
+			}
+		},
+		ErrorHandler: func(rw http.ResponseWriter, _ *http.Request, err error) {
+			if f, ok := errors.AsType[errForbidden](err); ok {
+				a.reason, a.rule, a.verdict = f.why, "", refused
+				w.deny(rw, a)
+				return
+			}
+			plain(rw, http.StatusBadGateway, fmt.Sprintf("sandbox-agent: %s: %v\n", a.host, err))
+		},
+	}
+	rp.ServeHTTP(rw, r)
+}
+
+// netHost is a host as a URL has it. The port is the connection's own, see take.
+func netHost(host string) string {
+	if a, err := netip.ParseAddr(host); err == nil && a.Is6() {
+		return "[" + host + "]"
+	}
+	return host
+}
+
+// deny says no to one request and ends the connection.
+func (w *web) deny(rw http.ResponseWriter, a attempt) {
+	a.verdict = refused
+	text := fmt.Sprintf("sandbox-agent: the network policy of this box refuses %s, port %d: %s.\n", a.host, a.port, a.reason)
+	if a.rule != "" {
+		text += "To allow it, add this line under network.allow in the project file:\n" + a.rule + "\n"
+	}
+	w.proxy.ledger.note(a)
+	rw.Header().Set("Connection", "close")
+	plain(rw, http.StatusForbidden, text)
+}
+
+func plain(rw http.ResponseWriter, code int, text string) {
+	delete(rw.Header(), "Date")
+	rw.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	rw.WriteHeader(code)
+	_, _ = io.WriteString(rw, text)
+}
