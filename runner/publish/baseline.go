@@ -24,10 +24,12 @@ func (p *Publisher) baselineFile() string { return filepath.Join(p.Dir, "baselin
 func (p *Publisher) Baseline(ctx context.Context) error {
 	p.op.Lock()
 	defer p.op.Unlock()
-	t := p.tree()
-	dirty, err := t.Dirty(ctx)
-	if err != nil || !dirty {
-		return err
+	// The agent's own git does not look at settings that are the base's.
+	if p.load() != nil || len(p.led.Settings) == 0 {
+		t := p.tree()
+		if dirty, err := t.Dirty(ctx); err != nil || !dirty {
+			return err
+		}
 	}
 	if err := p.prepareSide(); err != nil {
 		return err
@@ -42,6 +44,15 @@ func (p *Publisher) Baseline(ctx context.Context) error {
 	restored, err := p.RestoredPaths(ctx)
 	if err != nil {
 		return err
+	}
+	base, err := p.asBase(ctx)
+	if err != nil {
+		return err
+	}
+	for path := range base {
+		if base[path] {
+			delete(noted, path)
+		}
 	}
 	for _, path := range restored {
 		delete(noted, path)
@@ -112,12 +123,14 @@ func (p *Publisher) setupEntries(ctx context.Context, t git.Repo, head string) (
 	return b.String(), nil
 }
 
-// unstage takes what setup left out of the agent's index again; the files stay.
-func (p *Publisher) unstage(ctx context.Context, t git.Repo) error {
+// unstage takes what setup left out of the agent's index again, and the base's settings of agents; the files stay.
+func (p *Publisher) unstage(ctx context.Context, t git.Repo, settings *wanted) error {
 	setup, err := p.setupEntries(ctx, t, "HEAD")
-	if err != nil || setup == "" {
+	if err != nil {
 		return err
 	}
-	t.Stdin = setup
-	return t.Run(ctx, "update-index", "-z", "--index-info")
+	if t.Stdin = settings.info() + setup; t.Stdin == "" {
+		return nil
+	}
+	return t.Run(ctx, "update-index", "--replace", "-z", "--index-info")
 }

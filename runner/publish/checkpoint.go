@@ -32,7 +32,7 @@ func (p *Publisher) side() git.Repo {
 
 const (
 	sideIndex = "index"
-	// bareIndex is a copy without what setup left.
+	// bareIndex is a copy without what setup left, and with the branch's own settings of agents.
 	bareIndex = "without-setup"
 )
 
@@ -47,7 +47,11 @@ func (p *Publisher) prepareSide() error {
 			return fmt.Errorf("prepare checkpoint: %w", err)
 		}
 	}
-	return errors.Join(os.RemoveAll(filepath.Join(dir, sideIndex+".lock")), os.RemoveAll(filepath.Join(dir, bareIndex+".lock")))
+	var err error
+	for _, name := range []string{sideIndex, bareIndex, settingsIndex} {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, name+".lock")))
+	}
+	return err
 }
 
 // seed begins our index as a copy of the agent's, whose knowledge of files that did not
@@ -157,12 +161,16 @@ func (p *Publisher) hash(ctx context.Context, head string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	settings, err := p.settingsWanted(ctx, p.side(), head)
+	if err != nil {
+		return "", err
+	}
 	index := sideIndex
 	t, err := p.unfiltered(ctx, p.side())
 	if err != nil {
 		return "", err
 	}
-	if setup != "" {
+	if setup = settings.info() + setup; setup != "" {
 		index = bareIndex
 		if err := p.copyIndex(ctx, p.sidePath(sideIndex), p.sidePath(bareIndex)); err != nil {
 			return "", err
@@ -171,7 +179,7 @@ func (p *Publisher) hash(ctx context.Context, head string) (string, error) {
 	t.Env = append(t.Env, "GIT_INDEX_FILE="+p.sidePath(index))
 	if setup != "" {
 		t.Stdin = setup
-		if err := t.Run(ctx, "update-index", "-z", "--index-info"); err != nil {
+		if err := t.Run(ctx, "update-index", "--replace", "-z", "--index-info"); err != nil {
 			return "", err
 		}
 		t.Stdin = ""

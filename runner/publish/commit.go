@@ -101,7 +101,11 @@ func (p *Publisher) commit(ctx context.Context, message string) error {
 	if err != nil {
 		return err
 	}
-	if err := p.unstage(ctx, t); err != nil {
+	settings, err := p.settingsWanted(ctx, t, "HEAD")
+	if err != nil {
+		return err
+	}
+	if err := p.unstage(ctx, t, settings); err != nil {
 		return err
 	}
 	staged := false
@@ -112,6 +116,9 @@ func (p *Publisher) commit(ctx context.Context, message string) error {
 		if err := t.Run(ctx, "commit", "--quiet", "--no-verify", "--no-gpg-sign", "--message", message); err != nil {
 			return err
 		}
+	}
+	if err := p.giveBack(ctx, settings); err != nil {
+		p.Emit(workorder.Event{Type: workorder.EventWarning, Text: err.Error()})
 	}
 	left := added.left.beyond(added.outside, "changed in a submodule, or in another work tree, whose files are no part of this repository")
 	if left = left.beyond(p.lfsObjects(), fmt.Sprintf("%d objects of Git LFS are not on the remote", p.countLFS())); left != nil {
@@ -130,12 +137,18 @@ func (p *Publisher) uncommitted(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	base, err := p.asBase(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var list []string
 	for _, file := range f.files {
-		list = append(list, file.path)
+		if !base[file.path] {
+			list = append(list, file.path)
+		}
 	}
 	err = t.Each(ctx, func(path string) {
-		if p.present(path) {
+		if p.present(path) && !base[path] {
 			list = append(list, path)
 		}
 	}, "diff-index", "--cached", "--name-only", "--no-renames", "-z", "HEAD")

@@ -10,7 +10,7 @@
 // its branch, and refs/sandbox-agent/<id>/*: the task's state with the lease, the
 // checkpoint of what is uncommitted, and what the agent committed elsewhere or rewrote.
 //
-// Order of calls: Fetch, Claim, Checkout, Baseline; then Keep while the agent works, and
+// Order of calls: Fetch, Claim, Checkout, Unarchive, Neutralize, Baseline; then Keep while the agent works, and
 // after Keeper.Stop Commit, Land and Archive any number of times; Release at
 // the end. Commit, Land, Archive and Release also work in another process with
 // the same Dir. From Claim to Release a goroutine tells others that we live. Not safe for

@@ -50,6 +50,8 @@ type ledger struct {
 	// Forced are restored files that are ignored: the agent had added them by force,
 	// which the index of the new work tree does not say.
 	Forced []string `json:"forced,omitempty"`
+	// Settings are the agents' settings that are the base's while the agent works.
+	Settings []setting `json:"settings,omitempty"`
 	// Committed: nothing but commits is left of what the agent did.
 	Committed bool `json:"committed,omitempty"`
 }
