@@ -3,34 +3,18 @@
 package e2e
 
 import (
-	"embed"
-	"io/fs"
 	"strings"
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor/conformance"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
-
-//go:embed testdata/docker
-var dockerChecks embed.FS
 
 // dockerFiles are the files of the checks, as a repository has them.
 func dockerFiles(t *testing.T) map[string]string {
 	t.Helper()
-	dir, err := fs.Sub(dockerChecks, "testdata/docker")
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := map[string]string{}
-	err = fs.WalkDir(dir, ".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		b, err := fs.ReadFile(dir, path)
-		files[path] = string(b)
-		return err
-	})
+	files, err := conformance.Files()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +22,7 @@ func dockerFiles(t *testing.T) map[string]string {
 }
 
 // The agent, user sandbox, uses Docker as people do. What it does is in
-// testdata/docker/checks.sh; each check is a subtest here.
+// checks.sh of package conformance, which `doctor --deep` runs too; each check is a subtest here.
 func TestDockerInTheBox(t *testing.T) {
 	for name, project := range map[string]string{
 		// The engine starts with the agent's first command.
@@ -54,7 +38,7 @@ services:
 			repo := u.repo(dockerFiles(t))
 			c := u.run("", "create", "--repo", repo, "--task", "use docker", "-p", u.project(`
 name: docker
-packages: [busybox-static]
+packages: [`+conformance.Package+`]
 env:
   REDIS_IMAGE: `+redisImage+`
 timeout_minutes: 4

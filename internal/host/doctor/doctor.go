@@ -120,7 +120,7 @@ func (d *Doctor) boxes(ctx context.Context, info engine.Info, add func(Check)) {
 		return
 	}
 	for _, iso := range []string{engine.IsolationConfined, engine.IsolationPrivileged} {
-		out, err := d.probe(ctx, p, info, names[0], iso, []string{"/bin/sh", "-c", "grep CapEff /proc/self/status; test -c /dev/fuse && echo fuse"})
+		out, err := d.probe(ctx, p, info, names[0], iso, "", []string{"/bin/sh", "-c", "grep CapEff /proc/self/status; test -c /dev/fuse && echo fuse"})
 		c := Check{Name: "isolation " + iso, Status: OK, Message: describe(out)}
 		if err != nil {
 			c.Status, c.Message = Warn, err.Error()
@@ -132,6 +132,8 @@ func (d *Doctor) boxes(ctx context.Context, info engine.Info, add func(Check)) {
 		add(c)
 	}
 	add(d.reach(ctx, p, info, names[0]))
+	add(d.network(ctx, p, info, names[0]))
+	d.runtimes(ctx, p, info, names[0], add)
 }
 
 func other(iso string) string {
@@ -155,11 +157,11 @@ func describe(out string) string {
 	return s + ", no /dev/fuse"
 }
 
-func (d *Doctor) probe(ctx context.Context, p Prober, info engine.Info, image, iso string, argv []string) (string, error) {
+func (d *Doctor) probe(ctx context.Context, p Prober, info engine.Info, image, iso, runtime string, argv []string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	return p.Probe(ctx, engine.BoxSpec{
-		Image: image, Isolation: iso, Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2,
+		Image: image, Isolation: iso, OCIRuntime: runtime, Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2,
 		// No task label: a probe is not a box that anybody collects.
 		Labels: map[string]string{"sandbox-agent.probe": d.Owner},
 	}, argv)
@@ -197,7 +199,7 @@ func (d *Doctor) reach(ctx context.Context, p Prober, info engine.Info, image st
 	_, port, err := net.SplitHostPort(ln.Addr().String())
 	if err == nil {
 		var out string
-		out, err = d.probe(ctx, p, info, image, engine.IsolationConfined, []string{"/bin/bash", "-c", "exec 3<>/dev/tcp/host.docker.internal/" + port + " && timeout 5 cat <&3"})
+		out, err = d.probe(ctx, p, info, image, engine.IsolationConfined, "", []string{"/bin/bash", "-c", "exec 3<>/dev/tcp/host.docker.internal/" + port + " && timeout 5 cat <&3"})
 		if err == nil && !strings.Contains(out, word) {
 			err = errors.New("no answer: " + strings.TrimSpace(out))
 		}

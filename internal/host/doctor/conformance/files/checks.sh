@@ -1,17 +1,24 @@
-# Uses Docker as people do, and writes one line for each check to the file report:
-# "ok NAME" or "FAIL NAME" and what it printed. It goes on after a failure.
+# Uses Docker as people do, and writes one line for each check to the file report, and
+# behind "check: " to standard output: "ok NAME" or "FAIL NAME" and what it printed. It
+# goes on after a failure.
 # usage: checks.sh lazy | services   (in the workspace, as the agent)
 cd "$(dirname "$0")" || exit 1
 export HERE=$PWD ADDRESS
 ADDRESS=$(hostname -i | cut -d' ' -f1)
 
+# tell LINE: a line of the report.
+tell() {
+	echo "$1" >>report
+	echo "check: $1"
+}
+
 # check NAME SCRIPT: every command of the script has to succeed.
 check() {
 	echo "== $1"
 	if out=$(timeout 120 bash -euo pipefail -c "$2" 2>&1 </dev/null); then
-		echo "ok $1" >>report
+		tell "ok $1"
 	else
-		echo "FAIL $1|exit code $?|$(echo "$out" | tail -n 8 | tr '\n' '|')" >>report
+		tell "FAIL $1|exit code $?|$(echo "$out" | tail -n 8 | tr '\n' '|')"
 	fi
 	docker ps -aq --filter name=^/e- 2>/dev/null | xargs -r docker rm -f >/dev/null 2>&1
 }

@@ -1,0 +1,78 @@
+package doctor_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+)
+
+// prober is an engine whose throw-away boxes answer as a test says.
+type prober struct {
+	*enginetest.Fake
+	answer func(spec engine.BoxSpec, script string) (string, error)
+}
+
+func (p *prober) Probe(_ context.Context, spec engine.BoxSpec, argv []string) (string, error) {
+	return p.answer(spec, strings.Join(argv, " "))
+}
+
+func TestHolding(t *testing.T) {
+	t.Parallel()
+	works := func(_ engine.BoxSpec, script string) (string, error) {
+		if strings.Contains(script, "nft -f") {
+			return "in-force\n", nil
+		}
+		return "CapEff:\t1\n", nil
+	}
+	for name, c := range map[string]struct {
+		runtimes []string
+		answer   func(engine.BoxSpec, string) (string, error)
+		want     map[string]string // name of a check -> how it begins
+	}{
+		"all": {[]string{"kata-runtime", "runc", "runsc", "sysbox-runc"}, works, map[string]string{
+			"network policy": "ok nftables works", "oci runtime kata": "ok selectable: --oci-runtime kata-runtime", "oci runtime runsc": "ok selectable",
+			"oci runtime sysbox-runc": "ok selectable: --oci-runtime sysbox-runc ", "isolation confined": "ok works", "isolation privileged": "ok works",
+		}},
+		"little": {[]string{"runc", "runsc"}, func(spec engine.BoxSpec, script string) (string, error) {
+			switch {
+			case spec.OCIRuntime != "":
+				return "", errors.New("no such program")
+			case strings.Contains(script, "nft -f"):
+				return "", errors.New("exit status 1: Operation not supported")
+			case spec.Isolation == engine.IsolationPrivileged:
+				return "", errors.New("unable to apply caps")
+			}
+			return works(spec, script)
+		}, map[string]string{
+			"network policy": "fail a confined box cannot have its firewall: exit status 1", "oci runtime kata": "ok not there", "oci runtime runsc": "warn the engine knows runsc",
+			"isolation confined": "ok works", "isolation privileged": "warn unable",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fake := enginetest.NewFake(nil)
+			fake.Details.OSType, fake.Details.Runtimes = "linux", c.runtimes
+			d := doctor.Doctor{
+				Engine: &prober{fake, c.answer}, StateDir: t.TempDir(),
+				Images: func(context.Context) ([]string, error) { return []string{"box"}, nil },
+			}
+			got := map[string]string{}
+			for _, check := range d.Run(t.Context()) {
+				got[check.Name] = string(check.Status) + " " + check.Message
+				if check.Status != doctor.OK && check.Hint == "" {
+					t.Errorf("%s: no hint", check.Name)
+				}
+			}
+			for name, want := range c.want {
+				if !strings.HasPrefix(got[name], want) {
+					t.Errorf("%s: %q, want %q", name, got[name], want)
+				}
+			}
+		})
+	}
+}

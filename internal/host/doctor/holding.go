@@ -1,0 +1,64 @@
+package doctor
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+)
+
+// firewall asks the kernel, from inside a box, for every kind of rule that the network
+// policy is made of. It is all or nothing, and gone with the box.
+const firewall = `nft -f - <<'END' && echo in-force
+table inet sandbox_agent_doctor {
+	chain divert { type nat hook output priority dstnat - 10; policy accept; meta skuid 1000 meta l4proto tcp redirect to :9; }
+	chain leave { type nat hook postrouting priority srcnat; policy accept; fib saddr type != local masquerade; }
+	chain output { type filter hook output priority filter; policy accept; ct state established,related accept; fib daddr type local accept
+		meta skuid 1000 limit rate 9/second log prefix "x" group 9 snaplen 64
+		meta skuid 1000 meta l4proto tcp reject with tcp reset
+		meta skuid 1000 reject with icmpx admin-prohibited; }
+}
+END`
+
+// network checks that a confined box can have the firewall of the network policy.
+func (d *Doctor) network(ctx context.Context, p Prober, info engine.Info, image string) Check {
+	out, err := d.probe(ctx, p, info, image, engine.IsolationConfined, "", []string{"/bin/sh", "-c", firewall})
+	c := Check{Name: "network policy", Status: OK, Message: "nftables works in a confined box: network can be full, restricted or none"}
+	if err == nil && strings.Contains(out, "in-force") {
+		return c
+	}
+	c.Status, c.Message = Fail, "a confined box cannot have its firewall: "+strings.TrimSpace(out)
+	if err != nil {
+		c.Message = "a confined box cannot have its firewall: " + err.Error()
+	}
+	c.Hint = "the engine's kernel needs nf_tables (modules nft_redir, nft_masq, nft_fib_inet, nft_reject_inet, nft_log, nft_ct), and an image of one's own the program nft"
+	return c
+}
+
+// strong are the OCI runtimes that hold a box by more than a shared kernel's
+// permissions, with the names that engines give them.
+var strong = []struct{ name, what string }{
+	{"sysbox-runc", "a user namespace for the whole box"},
+	{"kata", "a virtual machine for the box"},
+	{"runsc", "gVisor: a kernel of its own in user space"},
+}
+
+// runtimes tells which other OCI runtimes the engine knows, and whether a box starts in them.
+func (d *Doctor) runtimes(ctx context.Context, p Prober, info engine.Info, image string, add func(Check)) {
+	for _, s := range strong {
+		i := slices.IndexFunc(info.Runtimes, func(r string) bool {
+			return r == s.name || strings.HasPrefix(r, s.name+"-") || strings.HasPrefix(r, "io.containerd."+s.name+".")
+		})
+		if i < 0 {
+			add(Check{"oci runtime " + s.name, OK, "not there: the engine does not know it (" + s.what + ")", ""})
+			continue
+		}
+		name := info.Runtimes[i]
+		c := Check{"oci runtime " + s.name, OK, "selectable: --oci-runtime " + name + " (" + s.what + ")", ""}
+		if _, err := d.probe(ctx, p, info, image, engine.IsolationConfined, name, []string{"/bin/true"}); err != nil {
+			c.Status, c.Message, c.Hint = Warn, "the engine knows "+name+", and a box does not start in it: "+err.Error(), "mend the runtime's installation, or leave --oci-runtime out"
+		}
+		add(c)
+	}
+}
