@@ -1,0 +1,242 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// maxClients bounds the connections at one time; the kernel lets others wait. A large
+	// compose project with logs and events was seen to hold about a hundred.
+	maxClients = 512
+	// maxBody bounds a JSON body: the largest that clients send are environments and labels of some 100 KiB.
+	maxBody = 4 << 20
+	// maxJudged bounds the bodies in memory at one time.
+	maxJudged = 16
+	// maxHeader leaves room for X-Registry-Config with the credentials of many registries.
+	maxHeader = 256 << 10
+	// headerTime bounds the reading of a request's header, bodyTime that of a JSON body.
+	headerTime = 10 * time.Second
+	bodyTime   = 20 * time.Second
+	// idleTime is how long a client may keep a connection for its next request.
+	idleTime = 2 * time.Minute
+	// closeTime bounds the wait for streams at the end.
+	closeTime = 5 * time.Second
+)
+
+// Config describes the guard.
+type Config struct {
+	// Socket is where clients connect; it belongs to root and GID, 0660.
+	Socket string
+	GID    int
+	// Upstream is the engine's own socket. It has to be root's alone, not only its
+	// folder: a bind of it into a container passes by the folder. A connection may wait until the engine has started.
+	Upstream string
+	// Binds are the folders of which files may be bound into containers.
+	Binds []string
+	// Reserved are addresses, besides those of the box, its routes and its resolvers,
+	// that no network of containers may have: hosts that boot trusts, like the git server. nil: none.
+	Reserved func() []netip.Prefix
+	// By names a client process; nil: not named.
+	By func(pid int) string
+	// Refused is told of every refusal; it must be safe for concurrent use. nil: nobody wants to know.
+	Refused func(rule, text, by string)
+	Log     *slog.Logger
+}
+
+// Guard is the proxy. All methods are safe for concurrent use.
+type Guard struct {
+	cfg    Config
+	srv    *http.Server
+	proxy  *httputil.ReverseProxy
+	judged chan struct{} // slots of maxJudged
+	cancel context.CancelFunc
+
+	// Seams of the tests.
+	taken   func() ([]netip.Prefix, error)
+	makeDir func(root, dir string, who peer) error
+	keeps   func(path string) bool
+
+	mu       sync.Mutex
+	closed   bool
+	streams  map[net.Conn]struct{}
+	pumps    sync.WaitGroup
+	refusals map[string]*workorder.Refusal
+}
+
+// New returns a guard that does not listen yet.
+func New(cfg Config) *Guard {
+	g := &Guard{
+		cfg: cfg, judged: make(chan struct{}, maxJudged), makeDir: makeDirAs,
+		streams: map[net.Conn]struct{}{}, refusals: map[string]*workorder.Refusal{},
+	}
+	g.keeps = g.steady
+	g.taken = func() ([]netip.Prefix, error) {
+		taken, err := takenByBox()
+		if cfg.Reserved != nil {
+			taken = append(taken, cfg.Reserved()...)
+		}
+		return taken, err
+	}
+	g.proxy = &httputil.ReverseProxy{
+		Rewrite:   func(*httputil.ProxyRequest) {}, // the request is ready, see forward
+		Transport: g.transport(),
+		// Logs, events and progress arrive as they come.
+		FlushInterval: -1,
+		ErrorHandler:  g.unavailable,
+		ErrorLog:      slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
+	}
+	return g
+}
+
+// transport makes a connection for each request: none can be stale after a restart of
+// the engine, and nothing of one client's is ever before another's on it.
+func (g *Guard) transport() *http.Transport {
+	return &http.Transport{
+		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return g.dial(ctx) },
+		DisableKeepAlives:  true,
+		DisableCompression: true,
+	}
+}
+
+func (g *Guard) dial(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", g.cfg.Upstream)
+}
+
+// Listen makes the socket and serves it until Close. When it returns clients can connect.
+func (g *Guard) Listen(ctx context.Context) error {
+	ln, err := listen(ctx, g.cfg.Socket, g.cfg.GID)
+	if err != nil {
+		return err
+	}
+	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	g.srv = &http.Server{
+		Handler:           g,
+		ReadHeaderTimeout: headerTime,
+		IdleTimeout:       idleTime,
+		MaxHeaderBytes:    maxHeader,
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ConnContext:       withPeer,
+		ErrorLog:          slog.NewLogLogger(g.cfg.Log.Handler(), slog.LevelDebug),
+	}
+	g.cancel = cancel
+	go func() {
+		if err := g.srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			g.cfg.Log.Error("the guard of the docker socket ended", "err", err)
+		}
+	}()
+	return nil
+}
+
+// listen makes the socket in a folder that only root enters and moves it to its
+// place when it has its owner and mode, over whatever was there.
+func listen(ctx context.Context, path string, gid int) (net.Listener, error) {
+	dir, err := os.MkdirTemp(filepath.Dir(path), ".guard-")
+	if err != nil {
+		return nil, fmt.Errorf("make docker socket: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	tmp := filepath.Join(dir, "s")
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", tmp)
+	if err != nil {
+		return nil, fmt.Errorf("make docker socket: %w", err)
+	}
+	ul, ok := l.(*net.UnixListener)
+	if !ok {
+		l.Close()
+		return nil, fmt.Errorf("make docker socket: got a %T", l)
+	}
+	ul.SetUnlinkOnClose(false) // its path is another one by then
+	err = errors.Join(os.Chown(tmp, -1, gid), os.Chmod(tmp, 0o660))
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		l.Close()
+		return nil, fmt.Errorf("hand docker socket to group %d: %w", gid, err)
+	}
+	return &limited{UnixListener: ul, slots: make(chan struct{}, maxClients), done: make(chan struct{})}, nil
+}
+
+// Refusals counts what was refused by rule, the most frequent first.
+func (g *Guard) Refusals() []workorder.Refusal {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	out := make([]workorder.Refusal, 0, len(g.refusals))
+	for _, r := range g.refusals {
+		out = append(out, *r)
+	}
+	slices.SortFunc(out, func(a, b workorder.Refusal) int {
+		if a.Count != b.Count {
+			return int(min(max(b.Count-a.Count, -1), 1))
+		}
+		return strings.Compare(a.Rule, b.Rule)
+	})
+	return out
+}
+
+// refused counts a refusal. The log gets the first, the second, the fourth and so on
+// of a rule: a client in a loop does not fill the disk.
+func (g *Guard) refused(r *refusal, who peer) {
+	by := ""
+	if g.cfg.By != nil && who.pid > 0 {
+		by = g.cfg.By(int(who.pid))
+	}
+	said := r.Error()
+	g.mu.Lock()
+	c := g.refusals[r.rule]
+	if c == nil {
+		c = &workorder.Refusal{Rule: r.rule, Text: said, By: by}
+		g.refusals[r.rule] = c
+	}
+	c.Count++
+	n := c.Count
+	g.mu.Unlock()
+	if n&(n-1) == 0 {
+		g.cfg.Log.Warn("refused a docker request", "rule", r.rule, "text", said, "by", by, "times", n)
+	}
+	if g.cfg.Refused != nil {
+		g.cfg.Refused(r.rule, said, by)
+	}
+}
+
+// Close ends listening and every stream.
+func (g *Guard) Close() {
+	if g.srv == nil {
+		return
+	}
+	g.mu.Lock()
+	g.closed = true
+	for c := range g.streams {
+		_ = c.Close()
+	}
+	g.mu.Unlock()
+	_ = g.srv.Close()
+	g.cancel()
+	_ = os.Remove(g.cfg.Socket)
+	done := make(chan struct{})
+	go func() {
+		g.pumps.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(closeTime):
+		g.cfg.Log.Warn("streams of the docker socket did not end", "after", closeTime)
+	}
+}

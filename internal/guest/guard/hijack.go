@@ -1,0 +1,188 @@
+package guard
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+const (
+	// lingerTime is what a client has to close its side after the engine has closed its own.
+	lingerTime = 5 * time.Second
+	// goneEvery is how often a client that said all it has to say is looked for.
+	goneEvery = 500 * time.Millisecond
+)
+
+// protocols are those of the API's streams. What is forwarded is one of these words, not the client's.
+func protocol(r *http.Request) string {
+	for _, p := range []string{"tcp", "h2c", "websocket"} {
+		if strings.EqualFold(r.Header.Get("Upgrade"), p) {
+			return p
+		}
+	}
+	return ""
+}
+
+// hijack forwards a request after which the connection is a stream. The bytes that
+// follow are only passed on when the engine has stopped to read requests from it.
+func (g *Guard) hijack(w http.ResponseWriter, r *http.Request, req *request) {
+	up, err := g.dial(r.Context())
+	if err != nil {
+		g.unavailable(w, r, err)
+		return
+	}
+	defer up.Close()
+	stop := context.AfterFunc(r.Context(), func() { up.Close() })
+	defer stop()
+	out := req.outgoing(r)
+	proto := protocol(r)
+	if proto != "" {
+		out.Header.Set("Connection", "Upgrade")
+		out.Header.Set("Upgrade", proto)
+	}
+	if err := out.Write(up); err != nil {
+		g.unavailable(w, r, err)
+		return
+	}
+	from := bufio.NewReader(up)
+	resp, err := http.ReadResponse(from, out)
+	if err != nil {
+		g.unavailable(w, r, err)
+		return
+	}
+	defer resp.Body.Close()
+	if !isStream(resp, proto) {
+		for k, v := range resp.Header {
+			if k != "Connection" && k != "Upgrade" {
+				w.Header()[k] = v
+			}
+		}
+		w.WriteHeader(resp.StatusCode)
+		_, _ = io.Copy(w, resp.Body)
+		return
+	}
+	conn, buf, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		g.unavailable(w, r, err)
+		return
+	}
+	defer conn.Close()
+	if !g.hold(conn, up) {
+		return
+	}
+	defer g.drop(conn, up)
+	stop() // the request's context says nothing about a stream
+	if conn.SetDeadline(time.Time{}) != nil || writeHead(conn, resp) != nil {
+		return
+	}
+	pump(pair{conn, buf.Reader}, pair{up, from})
+}
+
+// isStream reports whether the engine has given the connection up for a stream: it
+// switched protocols as asked, or began an answer that has no end but the connection's.
+func isStream(resp *http.Response, proto string) bool {
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		return proto != ""
+	}
+	return resp.StatusCode == http.StatusOK && proto == "" && resp.ContentLength < 0 && len(resp.TransferEncoding) == 0 &&
+		strings.HasPrefix(resp.Header.Get("Content-Type"), "application/vnd.docker.")
+}
+
+func writeHead(w io.Writer, resp *http.Response) error {
+	b := bufio.NewWriter(w)
+	fmt.Fprintf(b, "HTTP/1.1 %s\r\n", resp.Status)
+	if err := resp.Header.Write(b); err != nil {
+		return err
+	}
+	if _, err := b.WriteString("\r\n"); err != nil {
+		return err
+	}
+	return b.Flush()
+}
+
+// pair is a connection and what may hold some of its bytes already.
+type pair struct {
+	net.Conn
+	from *bufio.Reader
+}
+
+// pump copies both ways until both sides have said all, or one is gone.
+func pump(client, engine pair) {
+	up, down := make(chan error, 1), make(chan error, 1)
+	go func() { up <- copyStream(engine, client) }()
+	go func() { down <- copyStream(client, engine) }()
+	defer func() {
+		// Whoever still copies ends now.
+		client.Close()
+		engine.Close()
+	}()
+	var look <-chan time.Time
+	for {
+		select {
+		case err := <-up:
+			if err != nil {
+				return
+			}
+			t := time.NewTicker(goneEvery)
+			defer t.Stop()
+			look, up = t.C, nil
+			if gone(client.Conn) {
+				return
+			}
+		case <-look:
+			if gone(client.Conn) {
+				return
+			}
+		case err := <-down:
+			if err == nil && up != nil {
+				end := time.Now().Add(lingerTime)
+				if client.SetReadDeadline(end) == nil && engine.SetWriteDeadline(end) == nil {
+					_ = <-up // either way it is over
+				}
+			}
+			return
+		}
+	}
+}
+
+// copyStream copies to the end and passes the end on.
+func copyStream(to, from pair) error {
+	if _, err := io.CopyN(to.Conn, from.from, int64(from.from.Buffered())); err != nil {
+		return err
+	}
+	if _, err := io.Copy(to.Conn, from.Conn); err != nil {
+		return err
+	}
+	if c, ok := to.Conn.(interface{ CloseWrite() error }); ok {
+		return c.CloseWrite()
+	}
+	return to.Close()
+}
+
+// hold keeps connections for Close; it reports whether the guard is still open.
+func (g *Guard) hold(conns ...net.Conn) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return false
+	}
+	g.pumps.Add(1)
+	for _, c := range conns {
+		g.streams[c] = struct{}{}
+	}
+	return true
+}
+
+func (g *Guard) drop(conns ...net.Conn) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, c := range conns {
+		delete(g.streams, c)
+	}
+	g.pumps.Done()
+}

@@ -1,0 +1,133 @@
+package guard
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Rule is a reason for which requests are refused.
+type Rule struct {
+	Name string
+	// Refuses says in one sentence what is refused and why.
+	Refuses string
+	// Instead is what a user can do; it ends the message of a refusal.
+	Instead string
+}
+
+// The names are part of messages, results and documents: they do not change.
+const (
+	ruleAnnotation    = "annotation"
+	ruleAPIVersion    = "api-version"
+	ruleArchive       = "archive-bind"
+	ruleBind          = "bind"
+	ruleBody          = "body"
+	ruleBuildOption   = "build-option"
+	ruleBuildRemote   = "build-remote"
+	ruleCapability    = "capability"
+	ruleCgroupns      = "cgroup-namespace"
+	ruleCgroupParent  = "cgroup-parent"
+	ruleCheckpoint    = "checkpoint"
+	ruleDevice        = "device"
+	ruleIPC           = "ipc-namespace"
+	ruleLogDriver     = "log-driver"
+	ruleMaskedPaths   = "masked-paths"
+	ruleMountType     = "mount-type"
+	rulePropagation   = "mount-propagation"
+	ruleNetworkDriver = "network-driver"
+	ruleNetworkHost   = "network-host"
+	ruleNetworkOption = "network-option"
+	ruleNetworkSubnet = "network-subnet"
+	ruleOOM           = "oom"
+	rulePath          = "path"
+	rulePID           = "pid-namespace"
+	rulePlugin        = "plugin"
+	rulePrivileged    = "privileged"
+	ruleQuery         = "query"
+	ruleRuntime       = "runtime"
+	ruleSecurityOpt   = "security-opt"
+	ruleStorageOpt    = "storage-opt"
+	ruleSwarm         = "swarm"
+	ruleTopArgs       = "top-args"
+	ruleEndpoint      = "unknown-endpoint"
+	ruleField         = "unknown-field"
+	ruleUserns        = "userns"
+	ruleUTS           = "uts-namespace"
+	ruleVolumeDriver  = "volume-driver"
+)
+
+var rules = []Rule{
+	{ruleAnnotation, "Annotations of a container, because OCI runtimes take orders from them.", "leave annotations out; use labels"},
+	{ruleAPIVersion, "API versions that are malformed or older than 1.24, because they carry settings in other places.", "use a newer client, or unset DOCKER_API_VERSION"},
+	{ruleArchive, "docker cp with a container that binds something below the workspace, home or /tmp, because the engine follows the bind as root while the agent can turn it into a link elsewhere.", "the bound files are in the box already; for the others use `docker exec CONTAINER tar`, or bind the whole workspace"},
+	{ruleBind, "Binds of anything but files of the workspace, of home and of /tmp, and the Docker socket, because the engine opens them as root.", "bind a folder inside of the workspace, of home or of /tmp, or use a named volume"},
+	{ruleBody, "Bodies that are too large, are not one JSON object, name a field twice or give it the wrong type, because engine and guard could read them differently.", "use a current Docker client"},
+	{ruleBuildOption, "Options of a build that place it in another control group or are not known.", "leave the option out"},
+	{ruleBuildRemote, "Builds and imports that the engine itself fetches from a URL, because it is outside of the network policy.", "fetch it in the box (curl, git) and give the local copy"},
+	{ruleCapability, "Capabilities beyond Docker's default set, because the kernel code behind them is the way out of a container.", "leave cap_add out, or add only capabilities of Docker's default set"},
+	{ruleCgroupns, "The box's cgroup namespace.", "leave cgroupns out"},
+	{ruleCgroupParent, "A control group of the client's choice, because limits and the network policy hang on it.", "leave cgroup_parent out; limits work"},
+	{ruleCheckpoint, "Checkpoints of processes, because the engine writes and reads them as root at a path of the client's choice.", "stop and start the container"},
+	{ruleDevice, "Devices, rules for devices and device requests (GPU).", "run what needs a device outside of the sandbox"},
+	{ruleIPC, "The box's IPC namespace.", "use --ipc private, shareable or container:NAME"},
+	{ruleLogDriver, "Log drivers other than json-file, local and none, because the engine itself would connect to the network.", "use json-file or local"},
+	{ruleMaskedPaths, "Other masked or read-only paths of /proc and /sys than the default ones.", "leave systempaths=unconfined out"},
+	{ruleMountType, "Mounts of other types than bind, volume, tmpfs and image.", "use a bind, a named volume or a tmpfs"},
+	{rulePropagation, "Shared mount propagation, because mounts would appear in the box.", "use rprivate or rslave"},
+	{ruleNetworkDriver, "Networks of other drivers than bridge (macvlan and ipvlan put a container on the box's outer network).", "use the bridge driver"},
+	{ruleNetworkHost, "The box's own network, because the box's services on loopback and root's way out would be the container's.", "publish ports, and reach the box as host.docker.internal (--add-host host.docker.internal:host-gateway)"},
+	{ruleNetworkOption, "Options of networks and endpoints that are not known to be harmless: names of interfaces in the box, addresses it sends from.", "leave the option out"},
+	{ruleNetworkSubnet, "Subnets that are not private, or that the box itself needs, because a container could take the address of a host that the box trusts.", "leave the subnet out, or choose a free one in 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"},
+	{ruleOOM, "Protection from the kernel's out-of-memory killer, because the box's own processes would be killed in its place.", "leave oom_score_adj and oom_kill_disable out"},
+	{rulePath, "Request paths with dots, empty or escaped parts that engine and guard could read differently.", "use names of letters, digits, '_', '.' and '-'"},
+	{rulePID, "The box's process namespace.", "use --pid container:NAME"},
+	{rulePlugin, "Plugins, because the engine runs them as root.", "do without the plugin"},
+	{rulePrivileged, "Privileged containers and commands, because they are root in the box.", "leave --privileged out; most images do not need it"},
+	{ruleQuery, "Query strings that cannot be parsed in one way only.", "use a current Docker client"},
+	{ruleRuntime, "OCI runtimes other than runc and crun.", "leave --runtime out"},
+	{ruleSecurityOpt, "Security options other than no-new-privileges, label and the built-in profiles.", "leave security_opt out"},
+	{ruleStorageOpt, "Options of the storage driver other than size.", "leave storage_opt out"},
+	{ruleSwarm, "Swarm, services, nodes, tasks, secrets and configs, because they are other ways to create containers.", "use docker compose"},
+	{ruleTopArgs, "Options of ps that are more than letters, because ps runs as root in the box.", "use docker top without options, or like -eo pid,comm"},
+	{ruleEndpoint, "Endpoints of the API that the guard does not know.", "use another command, or report it if a Docker client needs it"},
+	{ruleField, "Settings that the guard does not know.", "leave the setting out, or report it if a Docker client needs it"},
+	{ruleUserns, "The box's user namespace, because root in the container would be root in the box.", "leave --userns out"},
+	{ruleUTS, "The box's host name.", "use --hostname"},
+	{ruleVolumeDriver, "Volume drivers other than local, and options of local other than a tmpfs, because they mount as root what the client names.", "use a plain named volume or a bind of a folder in the workspace"},
+}
+
+// Rules lists every rule by name.
+func Rules() []Rule { return slices.Clone(rules) }
+
+// refusal is why a request is not forwarded.
+type refusal struct {
+	rule string
+	what string
+}
+
+func refuse(rule, format string, a ...any) error {
+	return &refusal{rule, fmt.Sprintf(format, a...)}
+}
+
+// Error is the text that the client prints.
+func (r *refusal) Error() string {
+	i := slices.IndexFunc(rules, func(x Rule) bool { return x.Name == r.rule })
+	return fmt.Sprintf("sandbox-agent guard: rule %s: %s: %s", r.rule, clean(r.what), rules[i].Instead)
+}
+
+// maxWhat bounds what a message repeats of the client's words.
+const maxWhat = 300
+
+// clean takes out of a text what could move a terminal's cursor, and shortens it.
+func clean(s string) string {
+	out := make([]rune, 0, min(len(s), maxWhat))
+	for _, r := range s {
+		if len(out) == maxWhat {
+			return string(out) + "…"
+		}
+		if r < ' ' || r >= 0x7f && r < 0xa0 || r >= 0x2028 && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
+			r = '?'
+		}
+		out = append(out, r)
+	}
+	return string(out)
+}

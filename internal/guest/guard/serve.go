@@ -1,0 +1,200 @@
+package guard
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+const (
+	// drainMax and drainTime bound what is still read of a refused request's body: a client that
+	// is in the middle of sending would see a broken connection in place of the reason.
+	drainMax  = 64 << 20
+	drainTime = 5 * time.Second
+)
+
+// judge looks at one request.
+type judge struct {
+	g    *Guard
+	peer peer
+	// binds are HostConfig.Binds in the form of Mounts.
+	binds []any
+	// later is done when everything is allowed.
+	later []func() error
+}
+
+// request is what was understood of a request, and all that is forwarded of it.
+type request struct {
+	endpoint
+	path  []string
+	query url.Values
+	data  []byte // of a judged body; nil: there is none
+}
+
+// ServeHTTP refuses a request or forwards it.
+func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	rc := http.NewResponseController(w)
+	who := peerFrom(r.Context())
+	req, err := g.admit(rc, r, who)
+	var no *refusal
+	switch {
+	case errors.As(err, &no):
+		g.refused(no, who)
+		_ = rc.EnableFullDuplex() // the reason goes out while the body still comes in
+		fail(w, http.StatusForbidden, no.Error())
+		drain(rc, r.Body)
+	case err != nil: // the client is gone, or the engine that was asked about a container
+		g.unavailable(w, r, err)
+	case req.kind == hijack:
+		g.hijack(w, r, req)
+	default:
+		if req.kind == stream {
+			_ = rc.EnableFullDuplex() // the engine answers a build before it has read all of it
+		}
+		g.proxy.ServeHTTP(w, req.outgoing(r))
+	}
+}
+
+// admit judges a request. What it returns has nothing of the client's in it that was not understood.
+func (g *Guard) admit(rc *http.ResponseController, r *http.Request, who peer) (*request, error) {
+	e, path, err := locate(r.Method, r.URL.Path)
+	if err != nil {
+		return nil, err
+	}
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, refuse(ruleQuery, "the query of %s is not understood (%v)", r.URL.Path, err)
+	}
+	if e.query != nil {
+		if err := e.query(q); err != nil {
+			return nil, err
+		}
+	}
+	req := &request{endpoint: e, path: path, query: q}
+	if e.body != nil {
+		if req.data, err = g.judgeBody(rc, r, e, who); err != nil {
+			return nil, err
+		}
+	}
+	if e.archive {
+		err = g.archive(r.Context(), req)
+	}
+	return req, err
+}
+
+func (g *Guard) judgeBody(rc *http.ResponseController, r *http.Request, e endpoint, who peer) ([]byte, error) {
+	select {
+	case g.judged <- struct{}{}:
+	case <-r.Context().Done():
+		return nil, context.Cause(r.Context())
+	}
+	defer func() { <-g.judged }()
+	_ = rc.SetReadDeadline(time.Now().Add(bodyTime))
+	b, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	_ = rc.SetReadDeadline(time.Time{})
+	switch {
+	case err != nil:
+		return nil, refuse(ruleBody, "the body did not arrive (%v)", err)
+	case len(b) > maxBody:
+		return nil, refuse(ruleBody, "the body is larger than %d bytes", maxBody)
+	case len(bytes.TrimSpace(b)) == 0:
+		return nil, nil
+	}
+	if e.kind != plain { // of a body that is dropped the type does not matter
+		if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
+			return nil, refuse(ruleBody, "the body's type is %q, not application/json", r.Header.Get("Content-Type"))
+		}
+	}
+	return g.judgeJSON(b, e.body, who)
+}
+
+// judgeJSON returns a body written anew; it has only what the checks let pass.
+func (g *Guard) judgeJSON(b []byte, c check, who peer) ([]byte, error) {
+	v, err := parse(b)
+	if err != nil {
+		return nil, err
+	}
+	if v == nil {
+		return nil, nil
+	}
+	j := &judge{g: g, peer: who}
+	if v, err = c(j, "", v); err != nil {
+		return nil, err
+	}
+	for _, do := range j.later {
+		if err := do(); err != nil {
+			return nil, err
+		}
+	}
+	return encode(v)
+}
+
+// dropped are the headers that are about one connection, or about a body that is not the client's any more.
+var dropped = []string{
+	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
+	"Transfer-Encoding", "Upgrade", "Expect", "Content-Length", "Content-Type", "Http2-Settings",
+}
+
+// outgoing is the request to the engine. The engine takes a form in a body before the
+// query, so a body is never said to be one.
+func (q *request) outgoing(r *http.Request) *http.Request {
+	out := r.Clone(r.Context())
+	path := "/" + strings.Join(q.path, "/")
+	out.URL = &url.URL{Scheme: "http", Host: "docker", Path: path, RawPath: encodePath(q.path), RawQuery: q.query.Encode()}
+	out.Host, out.RequestURI, out.TransferEncoding, out.Trailer, out.Close = "docker", "", nil, nil, false
+	out.Form, out.PostForm, out.MultipartForm = nil, nil, nil
+	for name := range strings.SplitSeq(strings.Join(r.Header["Connection"], ","), ",") {
+		out.Header.Del(strings.TrimSpace(name))
+	}
+	for _, name := range dropped {
+		out.Header.Del(name)
+	}
+	switch {
+	case q.kind == stream && r.ContentLength != 0:
+		out.Header.Set("Content-Type", "application/x-tar")
+		out.Body, out.ContentLength = r.Body, r.ContentLength
+	case q.kind != plain && q.data != nil:
+		out.Header.Set("Content-Type", "application/json")
+		out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(q.data)), int64(len(q.data))
+	default:
+		out.Body, out.ContentLength = http.NoBody, 0
+	}
+	return out
+}
+
+// fail answers as the engine does.
+func fail(w http.ResponseWriter, code int, message string) {
+	b, err := json.Marshal(map[string]string{"message": message})
+	if err != nil {
+		return // a string can always be written
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(append(b, '\n'))
+}
+
+func drain(rc *http.ResponseController, body io.Reader) {
+	if rc.Flush() != nil {
+		return
+	}
+	_ = rc.SetReadDeadline(time.Now().Add(drainTime))
+	_, _ = io.CopyN(io.Discard, body, drainMax)
+	_ = rc.SetReadDeadline(time.Time{})
+}
+
+// unavailable says that the engine does not answer.
+func (g *Guard) unavailable(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		return // nobody listens
+	}
+	g.cfg.Log.Debug("the inner engine did not answer", "path", r.URL.Path, "err", err)
+	fail(w, http.StatusServiceUnavailable, "sandbox-agent guard: the Docker engine of the sandbox does not answer ("+
+		clean(err.Error())+"): try again; if it stays so, dockerd.log of the run says why")
+}
