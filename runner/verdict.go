@@ -43,18 +43,16 @@ func agentEnding(f agentFacts) Ending {
 		return Ending{workorder.StatusInterrupted, workorder.BySignal, "the run was stopped from outside while the agent worked"}
 	case errors.Is(f.cause, ErrTimeout):
 		return Ending{workorder.StatusTimeout, workorder.ByTimeout, "timeout_minutes ran out while the agent worked"}
-	case errors.Is(f.cause, errBudget), overBudget:
-		return Ending{workorder.StatusBudgetExceeded, workorder.ByBudget, overspent(spent, *f.budget, f.earlier)}
+	case errors.Is(f.cause, errBudget), overBudget, f.refused && f.budget != nil:
+		reason := overspent(spent, *f.budget, f.earlier)
+		if f.refused && spent < *f.budget {
+			reason += "; commands before the agent spent the rest"
+		}
+		return Ending{workorder.StatusBudgetExceeded, workorder.ByBudget, reason}
 	case f.outcome.Verdict == harness.Budget:
 		reason := f.outcome.Reason
 		if f.earlier > 0 {
 			reason += fmt.Sprintf(" (what earlier attempts left of max_budget_usd: they cost $%.4g)", f.earlier)
-		}
-		return Ending{workorder.StatusBudgetExceeded, workorder.ByBudget, reason}
-	case f.refused && f.budget != nil:
-		reason := overspent(spent, *f.budget, f.earlier)
-		if spent < *f.budget {
-			reason += "; commands before the agent spent the rest"
 		}
 		return Ending{workorder.StatusBudgetExceeded, workorder.ByBudget, reason}
 	case f.outcome.Verdict == harness.Limited:

@@ -24,7 +24,7 @@ type line struct {
 	Output   int64     `json:"output_tokens"`
 	Read     int64     `json:"cache_read_tokens"`
 	Write    int64     `json:"cache_write_tokens"`
-	CostUSD  *float64  `json:"cost_usd"`
+	CostUSD  *float64  `json:"cost_usd"`            // null: not known
 	Estimate bool      `json:"estimated,omitempty"` // the answer broke off: some of it is estimated
 	Millis   int64     `json:"duration_ms"`
 	BytesIn  int64     `json:"bytes_in"`
