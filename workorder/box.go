@@ -21,6 +21,8 @@ const (
 	CacheDir = "/var/lib/sandbox-agent/cache"
 	// DataRoot is the inner engine's data root, a volume of its own.
 	DataRoot = "/var/lib/docker"
+	// DockerSocket is where everybody in the box finds Docker: the guard.
+	DockerSocket = "/var/run/docker.sock"
 	// Workspace is the clone, at a fixed path because agents key their
 	// sessions by it.
 	Workspace = "/workspace"

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"os"
 	"os/signal"
 	"os/user"
@@ -18,6 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/egress"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -131,14 +134,30 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	if rec != nil {
 		emit, warn = rec.Emit, rec.Warn
 	}
-	t := &task{cfg: runner.Config{
-		Order: o, Workspace: space.Dir, Home: space.Home, OutDir: p.out, User: cred, Env: agentEnv(env), Emit: emit, Redact: mask,
-	}}
-	if err := runner.Check(o, t.cfg.Env); err != nil {
+	logs := ""
+	if rec != nil {
+		logs = space.LogDir
+	}
+	models, audit, err := newModels(log, env, logs)
+	if err != nil {
 		return nil, err
 	}
-	eng, err := newEngine(log, o, cred, warn, mask, space.LogDir)
+	t := newTask(env, models, runner.Config{
+		Order: o, Workspace: space.Dir, Home: space.Home, OutDir: p.out, User: cred, Emit: emit, Redact: mask,
+	})
+	if err := runner.Check(o, t.env(workorder.ForAgent)); err != nil {
+		return nil, err
+	}
+	var eng *innerEngine
+	who := origin.New(
+		func(ctx context.Context, id string) string { return eng.containerName(ctx, id) },
+		func(ctx context.Context, ip netip.Addr) string { return eng.containerByIP(ctx, ip) },
+	)
+	net, err := egress.New(egress.Config{Policy: o.Network, EngineGID: engineGroup, Origin: who, Emit: emit, Log: log})
 	if err != nil {
+		return nil, err
+	}
+	if eng, err = newEngine(log, o, engineNeeds{cred: cred, warn: warn, emit: emit, mask: mask, logs: space.LogDir, egress: net, origin: who}); err != nil {
 		return nil, err
 	}
 	repo := newRepository(log, env, p, space, func(e workorder.Event) {
@@ -151,8 +170,9 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	repo.pub.Usage = func() workorder.Usage { return rec.Result().Usage }
 	t.cfg.Changed = repo.changed
 	return &boot.Box{
-		Order: o, Rec: rec, Log: log, Space: space, Task: t, Engine: eng, Network: noNetwork{},
-		Services: &serviceStack{engine: eng, order: o, task: t, emit: emit, warn: warn, clean: mask.Writer, log: log, logs: space.LogDir},
+		Order: o, Rec: rec, Log: log, Space: space, Task: t, Engine: eng,
+		Network:  &policedNetwork{Egress: net, order: o, task: t, models: models, audit: audit, guard: eng.guard, log: log},
+		Services: &serviceStack{engine: eng, egress: net, order: o, task: t, emit: emit, warn: warn, clean: mask.Writer, log: log, logs: space.LogDir},
 		Repo:     repo,
 	}, nil
 }
@@ -170,38 +190,3 @@ func sandboxUser() (*proc.Credential, error) {
 	}
 	return &proc.Credential{UID: uint32(uid), GID: uint32(gid), Groups: []uint32{uint32(gid)}}, nil
 }
-
-// agentEnv is the whole environment of the task's code: what the image sets,
-// who the user is, the project's variables and the secrets, the later winning.
-func agentEnv(env *workorder.Envelope) []string {
-	o := &env.Order
-	merged := map[string]string{}
-	for _, kv := range os.Environ() {
-		if k, v, ok := strings.Cut(kv, "="); ok {
-			merged[k] = v
-		}
-	}
-	maps.Copy(merged, map[string]string{
-		"HOME": workorder.SandboxHome, "USER": workorder.SandboxUser, "LOGNAME": workorder.SandboxUser,
-		"SHELL": "/bin/bash", "LANG": "C.UTF-8", "TERM": "dumb", "CI": "1", "PWD": workorder.Workspace,
-		"GIT_TERMINAL_PROMPT": "0",
-		"GIT_AUTHOR_NAME":     o.Author.Name, "GIT_AUTHOR_EMAIL": o.Author.Email,
-		"GIT_COMMITTER_NAME": o.Author.Name, "GIT_COMMITTER_EMAIL": o.Author.Email,
-		"SANDBOX_AGENT_TASK_ID": o.TaskID, "SANDBOX_AGENT_MODE": string(o.Mode), "SANDBOX_AGENT_WORKSPACE": workorder.Workspace,
-	})
-	maps.Copy(merged, o.Env)
-	maps.Copy(merged, env.Secrets)
-	list := make([]string, 0, len(merged))
-	for k, v := range merged {
-		list = append(list, k+"="+v)
-	}
-	return list
-}
-
-// INTERIM until the network is wired.
-type noNetwork struct{}
-
-func (noNetwork) Up(context.Context) error   { return nil }
-func (noNetwork) Seal(context.Context) error { return nil }
-func (noNetwork) Report(*workorder.Result)   {}
-func (noNetwork) Close()                     {}

@@ -11,11 +11,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func TestAgentEnv(t *testing.T) {
+func TestCommandEnv(t *testing.T) {
 	t.Setenv("FROM_THE_IMAGE", "1")
 	t.Setenv("HOME", "/root")
 	t.Setenv("SANDBOX_AGENT_RESCUE_REASON", "x")
-	env := agentEnv(&workorder.Envelope{
+	env := commandEnv(&workorder.Envelope{
 		Order: workorder.Order{
 			TaskID: "T-A1B2C3D4", Env: map[string]string{"A": "project", "KEY": "project", "CI": ""},
 			Author: workorder.Identity{Name: "Agent", Email: "a@example.org"},

@@ -10,25 +10,49 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/client"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/dockerd"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/egress"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/guard"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/layercache"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/services"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// innerEngine is dockerd with the layer cache, as boot sees it.
+// engineGroup is the primary group of the inner engine's daemon, by which the network
+// policy knows its sockets. No distribution gives the number away.
+const engineGroup = 61990
+
+// innerEngine is dockerd with the layer cache behind the guard, as boot sees it.
 type innerEngine struct {
 	*dockerd.Engine
 	cache *layercache.Cache
+	guard *guard.Guard
 	log   *slog.Logger
 	mask  *redact.Set
 	logs  string // folder that leaves the box
 }
 
-func newEngine(log *slog.Logger, o *workorder.Order, cred *proc.Credential, warn func(string), mask *redact.Set, logs string) (*innerEngine, error) {
+// engineNeeds is what the inner engine has of others.
+type engineNeeds struct {
+	cred   *proc.Credential
+	warn   func(string)
+	emit   func(workorder.Event)
+	mask   *redact.Set
+	logs   string
+	egress *egress.Egress
+	origin *origin.Finder
+}
+
+func newEngine(log *slog.Logger, o *workorder.Order, n engineNeeds) (*innerEngine, error) {
 	var images []string
 	for _, s := range o.Services {
 		images = append(images, s.Image)
@@ -42,28 +66,88 @@ func newEngine(log *slog.Logger, o *workorder.Order, cred *proc.Credential, warn
 		ReadOnly: lazy, Log: log,
 	})
 	eng, err := dockerd.New(dockerd.Config{
-		DataRoot: workorder.DataRoot, RemapUser: workorder.SandboxUser, Group: engineGroup, Socket: "/var/run/docker.sock",
-		MTU: o.MTU, Home: cache, Warn: warn, Log: log,
-		Outbound: func(ctx context.Context, inner netip.Prefix) error {
-			_, err := proc.Output(ctx, proc.Spec{Argv: []string{"iptables", "-t", "nat", "-A", "POSTROUTING", "-s", inner.String(), "!", "-d", inner.String(), "-j", "MASQUERADE"}})
-			return err
-		},
+		DataRoot: workorder.DataRoot, Group: engineGroup, RemapUser: workorder.SandboxUser,
+		MTU: o.MTU, Forward: n.egress.Answer, Outbound: func(_ context.Context, inner netip.Prefix) error { return n.egress.Inner(inner) }, Home: cache, Warn: n.warn, Log: log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &innerEngine{Engine: eng, cache: cache, log: log, mask: mask, logs: logs}, nil
+	e := &innerEngine{Engine: eng, cache: cache, log: log, mask: n.mask, logs: n.logs}
+	e.guard = guard.New(guard.Config{
+		Socket: workorder.DockerSocket, GID: int(n.cred.GID), Upstream: dockerd.DefaultSocket,
+		Binds: []string{workorder.Workspace, workorder.SandboxHome, "/tmp"},
+		By:    n.origin.Process, Refused: firstOfEachRule(n.emit), Log: log,
+	})
+	return e, nil
 }
 
-// engineGroup marks the sockets of the inner engine: a number that no distribution gives away.
-const engineGroup = 61990
+// firstOfEachRule makes an event of the first refusal by a rule: the result has the
+// number of all, and a flood of them is nothing to follow a run by.
+func firstOfEachRule(emit func(workorder.Event)) func(rule, text, by string) {
+	var mu sync.Mutex
+	said := map[string]bool{}
+	return func(rule, text, by string) {
+		mu.Lock()
+		again := said[rule]
+		said[rule] = true
+		mu.Unlock()
+		if !again {
+			emit(workorder.Event{Type: workorder.EventGuard, Name: rule, Text: text, By: by})
+		}
+	}
+}
 
-// INTERIM until the guard is wired.
+// Listen makes the engine's own socket and the guarded one before it.
 func (e *innerEngine) Listen(ctx context.Context) error {
 	if err := e.Engine.Listen(ctx); err != nil {
 		return err
 	}
-	return errors.Join(os.Chown("/var/run/docker.sock", 0, 1000), os.Chmod("/var/run/docker.sock", 0o660))
+	return e.guard.Listen(context.WithoutCancel(ctx))
+}
+
+// running is the engine's client once the engine runs: a question about a name is no
+// reason to start it.
+func (e *innerEngine) running() *client.Client {
+	if e.Info().Version == "" {
+		return nil
+	}
+	return e.Client()
+}
+
+// containerName is the name of an inner container, "" when it is not known.
+func (e *innerEngine) containerName(ctx context.Context, id string) string {
+	c := e.running()
+	if c == nil {
+		return ""
+	}
+	in, err := c.ContainerInspect(ctx, id)
+	if err != nil || in.ContainerJSONBase == nil {
+		return ""
+	}
+	return strings.TrimPrefix(in.Name, "/")
+}
+
+// containerByIP is the name of the inner container that has the address.
+func (e *innerEngine) containerByIP(ctx context.Context, ip netip.Addr) string {
+	c := e.running()
+	if c == nil {
+		return ""
+	}
+	all, err := c.ContainerList(ctx, container.ListOptions{})
+	if err != nil {
+		return ""
+	}
+	for _, one := range all {
+		if one.NetworkSettings == nil {
+			continue
+		}
+		for _, n := range one.NetworkSettings.Networks {
+			if n != nil && n.IPAddress == ip.String() && len(one.Names) > 0 {
+				return strings.TrimPrefix(one.Names[0], "/")
+			}
+		}
+	}
+	return ""
 }
 
 // Stop also puts the engine's logs to the run's.
@@ -110,6 +194,7 @@ func (e *innerEngine) Describe(h *workorder.Host) {
 // serviceStack is services as boot sees it.
 type serviceStack struct {
 	engine *innerEngine
+	egress *egress.Egress
 	order  *workorder.Order
 	task   *task
 	emit   func(workorder.Event)
@@ -140,27 +225,30 @@ func (s *serviceStack) Up(ctx context.Context) error {
 	// hosts file; inner containers ask the box's resolver.
 	names := s.stack.Hosts()
 	s.engine.Resolve(names)
+	s.egress.Names(names)
 	if err := services.WriteHosts("/etc/hosts", names); err != nil {
 		return err
 	}
-	s.keepLayers(ctx)
-	return nil
+	return s.seal(ctx)
 }
 
-// keepLayers publishes what was pulled or loaded, and closes the cache before
-// untrusted code runs. The cache is a saving, not a need: the run goes on without.
-// It does nothing when the cache is closed already.
-func (s *serviceStack) keepLayers(ctx context.Context) {
+// seal ends what only the images of declared services may do, before untrusted code
+// runs: the layer cache keeps what was pulled or loaded and is closed, and the engine is held to the
+// network policy. It does nothing the second time. The cache is a saving, not a need: the run goes on without.
+func (s *serviceStack) seal(ctx context.Context) error {
 	_, err := s.engine.cache.Publish(ctx)
 	if err := errors.Join(err, s.engine.cache.Seal()); err != nil {
 		s.log.Warn("layer cache", "error", err)
 	}
+	return s.egress.Seal(ctx)
 }
 
 // Supabase starts the stack. Its CLI acts on the repository's configuration, so
-// the cache is closed first: the stack's images are not kept for other boxes.
+// it is untrusted: the stack's images are not kept for other boxes, and obey the network policy.
 func (s *serviceStack) Supabase(ctx context.Context) (map[string]string, error) {
-	s.keepLayers(ctx)
+	if err := s.seal(ctx); err != nil {
+		return nil, err
+	}
 	cfg := s.task.cfg
 	// No untrusted code has run yet, so nobody can have put anything else there.
 	scratch := filepath.Join(cfg.Home, ".supabase-stack")

@@ -118,6 +118,16 @@ func (r *repository) Clone(ctx context.Context) (boot.Cloned, error) {
 			return boot.Cloned{}, err
 		}
 	}
+	settings, err := r.pub.Neutralize(ctx, claimed)
+	if err != nil {
+		return boot.Cloned{}, err
+	}
+	for _, path := range settings {
+		r.pub.Emit(workorder.Event{
+			Type: workorder.EventConfigRestored, Path: path,
+			Text: "the branch changed this file, which agents obey: while this one works it is as in " + claimed.Base + "; trust_branch_config: true takes the branch's",
+		})
+	}
 	r.keep(ctx, publish.KeepOptions{})
 	return c, nil
 }

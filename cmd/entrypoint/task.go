@@ -2,22 +2,90 @@ package main
 
 import (
 	"context"
+	"maps"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/gateway"
 	"github.com/sandbox-agent/sandbox-agent/runner"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // task is the runner as boot sees it.
 type task struct {
-	cfg   runner.Config
+	cfg runner.Config // its Env is what all commands have
+	// only has the variables that commands of one kind have beside it.
+	only  map[workorder.SecretUse][]string
 	agent runner.AgentOutcome
 
 	mu   sync.Mutex
 	lost []string // what the services' watcher said
+}
+
+// newTask is a task whose commands have what the order gives them: never a key of the
+// gateway's, whose place a placeholder takes.
+func newTask(env *workorder.Envelope, models *gateway.Models, cfg runner.Config) *task {
+	t := &task{cfg: cfg, only: map[workorder.SecretUse][]string{}}
+	t.cfg.Env = commandEnv(env)
+	for name, value := range env.Secrets {
+		if use := env.Order.SecretUse(name); use != workorder.ForCommands && use != workorder.ForGateway {
+			t.only[use] = append(t.only[use], name+"="+value)
+		}
+	}
+	if models != nil {
+		t.cfg.Meter = models
+		for name, placeholder := range models.Env() {
+			t.Setenv(name, placeholder)
+		}
+	}
+	return t
+}
+
+// env is the environment of commands of one kind.
+func (t *task) env(use workorder.SecretUse) []string {
+	return append(slices.Clone(t.cfg.Env), t.only[use]...)
+}
+
+// with is the configuration of commands of one kind.
+func (t *task) with(use workorder.SecretUse) runner.Config {
+	cfg := t.cfg
+	cfg.Env = t.env(use)
+	return cfg
+}
+
+// commandEnv is the environment of all commands: what the image sets, who the user
+// is, the project's variables and the secrets that are for all of them, the later winning.
+func commandEnv(env *workorder.Envelope) []string {
+	o := &env.Order
+	merged := map[string]string{}
+	for _, kv := range os.Environ() {
+		if k, v, ok := strings.Cut(kv, "="); ok {
+			merged[k] = v
+		}
+	}
+	maps.Copy(merged, map[string]string{
+		"HOME": workorder.SandboxHome, "USER": workorder.SandboxUser, "LOGNAME": workorder.SandboxUser,
+		"SHELL": "/bin/bash", "LANG": "C.UTF-8", "TERM": "dumb", "CI": "1", "PWD": workorder.Workspace,
+		"GIT_TERMINAL_PROMPT": "0",
+		"GIT_AUTHOR_NAME":     o.Author.Name, "GIT_AUTHOR_EMAIL": o.Author.Email,
+		"GIT_COMMITTER_NAME": o.Author.Name, "GIT_COMMITTER_EMAIL": o.Author.Email,
+		"SANDBOX_AGENT_TASK_ID": o.TaskID, "SANDBOX_AGENT_MODE": string(o.Mode), "SANDBOX_AGENT_WORKSPACE": workorder.Workspace,
+	})
+	maps.Copy(merged, o.Env)
+	for name, value := range env.Secrets {
+		if o.SecretUse(name) == workorder.ForCommands {
+			merged[name] = value
+		}
+	}
+	list := make([]string, 0, len(merged))
+	for k, v := range merged {
+		list = append(list, k+"="+v)
+	}
+	return list
 }
 
 // lose notes a service that failed during the run.
@@ -28,7 +96,7 @@ func (t *task) lose(text string) {
 }
 
 func (t *task) Shell(ctx context.Context, name, command string) (exitCode int, tail string, err error) {
-	r := runner.Shell(ctx, t.cfg, runner.ShellCommand{Name: name, Run: command, Log: workorder.LogsDir + "/" + name + ".log"})
+	r := runner.Shell(ctx, t.with(workorder.ForSetup), runner.ShellCommand{Name: name, Run: command, Log: workorder.LogsDir + "/" + name + ".log"})
 	if r.ExitCode > 0 && ctx.Err() == nil {
 		return r.ExitCode, r.Tail, nil // the command's own failure, not a stop
 	}
@@ -47,7 +115,7 @@ func (t *task) Continue(c boot.Cloned) {
 
 func (t *task) Agent(ctx context.Context) boot.AgentEnd {
 	t.cfg.Deadline, _ = ctx.Deadline()
-	t.agent = runner.Agent(ctx, t.cfg)
+	t.agent = runner.Agent(ctx, t.with(workorder.ForAgent))
 	a := t.agent
 	return boot.AgentEnd{
 		Agent: a.Agent, Usage: a.Usage, Status: a.Status, Reason: a.Reason, ResumeAt: a.ResumeAt, Evidence: a.Evidence, Warnings: a.Warnings,
@@ -55,7 +123,7 @@ func (t *task) Agent(ctx context.Context) boot.AgentEnd {
 }
 
 func (t *task) Validate(ctx context.Context) []workorder.Validation {
-	return runner.Validate(ctx, t.cfg)
+	return runner.Validate(ctx, t.with(workorder.ForValidate))
 }
 
 func (t *task) Verdict(checks []workorder.Validation, commits int, cause error) (workorder.Status, workorder.EndedBy, string) {
