@@ -35,7 +35,7 @@ func (a *agentRun) watch(ctx context.Context, p *proc.Process, end *processEnd) 
 func (a *agentRun) attend(ctx context.Context, p *proc.Process) *hang {
 	s := newScene(a.User, a.others)
 	s.agent = p.PID()
-	w := watchdog{window: a.Hang, look: s.look, heard: a.heard.Load, changed: a.Changed}
+	w := watchdog{window: a.Hang, look: s.look, heard: func() int64 { return a.heard.Load() + a.wire.moved() }, changed: a.Changed}
 	if w.window <= 0 {
 		w.window = a.Order.HangTimeout()
 	}

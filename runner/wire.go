@@ -53,6 +53,15 @@ func (w *wire) usage() (u workorder.Usage, ok bool) {
 	return u, true
 }
 
+// moved changes when a request to a model began or was answered: a sign of life.
+func (w *wire) moved() int64 {
+	if w.meter == nil {
+		return 0
+	}
+	u, n := w.meter.Usage()
+	return n + u.InputTokens + u.OutputTokens
+}
+
 // cost is what the agent spent; nil: not known.
 func (w *wire) cost() *float64 {
 	u, _ := w.usage()

@@ -205,7 +205,10 @@ func (c *call) settle(meter *meter) {
 	switch {
 	case meter.final && !meter.bad:
 		c.record(&meter.reading)
-	case meter.prompt && !meter.bad: // it ended with an error in its middle
+	case meter.failed && !meter.bad && !meter.prompt && meter.said == 0:
+		// An error that began with the status of a success: no model was used.
+		c.record(&meter.reading)
+	case (meter.prompt || meter.failed) && !meter.bad: // it ended with an error in its middle
 		c.cutOff(&meter.reading)
 	default:
 		c.entry.update(meter.tokens, nil, fmt.Sprintf("an answer of the model %q did not say what it used", clean(c.ask.model)))

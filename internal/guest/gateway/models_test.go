@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"math"
 	"net"
@@ -348,6 +350,17 @@ func TestShapes(t *testing.T) {
 			workorder.Usage{InputTokens: 3, OutputTokens: 4},
 			0,
 		},
+		"error with the status of a success": {
+			"/anthropic/v1/messages", ask1, "text/event-stream", "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n", workorder.Usage{}, 0,
+		},
+		"error in the middle": {
+			"/anthropic/v1/messages", ask1, "text/event-stream", strings.Join(anthropicEvents(5, 0)[:2], "\n\n") + "\n\nevent: error\ndata: {\"type\":\"error\"}\n\n",
+			workorder.Usage{InputTokens: 5, OutputTokens: 6, CacheReadTokens: 100, CacheWriteTokens: 30},
+			(5*3 + 6*15 + 100*.3 + 10*3.75 + 20*6) / 1e6,
+		},
+		"failed response": {
+			"/openai/v1/responses", `{"model":"gpt-5"}`, "text/event-stream", "data: {\"type\":\"response.failed\",\"response\":{\"model\":\"gpt-5\",\"usage\":null}}\n\n", workorder.Usage{}, 0,
+		},
 		"no usage":   {"/openai/v1/chat/completions", `{"model":"gpt-5"}`, "application/json", `{"model":"gpt-5"}`, workorder.Usage{}, -1},
 		"wrong type": {"/anthropic/v1/messages", ask1, "text/html", `<html>`, workorder.Usage{}, -1},
 		"negative": {
@@ -470,6 +483,68 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s did not happen", what)
 		}
+	}
+}
+
+// TestParallel: requests at a time are counted exactly.
+func TestParallel(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/messages") {
+			sse(w, anthropicEvents(5, 7)...)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"model":"gpt-5","usage":{"prompt_tokens":100,"completion_tokens":10}}`)
+	}, nil)
+	var all sync.WaitGroup
+	for i := range 40 {
+		all.Go(func() {
+			path, body := "/anthropic/v1/messages", ask1
+			if i%2 == 0 {
+				path, body = "/openai/v1/chat/completions", `{"model":"gpt-5"}`
+			}
+			if status, got, _ := b.post(path, body); status != 200 {
+				t.Errorf("%d %s", status, got)
+			}
+		})
+	}
+	all.Wait()
+	u, n := b.Usage()
+	if n != 40 || u.InputTokens != 20*105 || u.OutputTokens != 20*17 || u.CacheReadTokens != 2000 || u.CostUSD == nil || len(b.lines()) > 40 {
+		t.Errorf("%d requests, %+v", n, u)
+	}
+}
+
+// TestHTTP2: providers are reached over TLS with HTTP/2.
+func TestHTTP2(t *testing.T) {
+	t.Parallel()
+	proto := make(chan string, 1)
+	up := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		proto <- r.Proto
+		sse(w, anthropicEvents(5, 7)...)
+	}))
+	up.EnableHTTP2 = true
+	up.Config.ErrorLog = log.New(io.Discard, "", 0) // it complains of the client that does not trust it
+	up.StartTLS()
+	defer up.Close()
+	route := func(c *ModelsConfig) { c.Gateway.Routes[0].BaseURL = up.URL }
+	status, body, _ := newBench(t, nil, route).post("/anthropic/v1/messages", ask1)
+	if status != 502 || !strings.Contains(body, "certificate") {
+		t.Fatalf("a server that nobody vouches for: %d %s", status, body)
+	}
+	b := newBench(t, nil, route)
+	tr, ok := b.client.(*http.Transport)
+	trusting, ok2 := up.Client().Transport.(*http.Transport)
+	if !ok || !ok2 {
+		t.Fatal("not the transport")
+	}
+	tr.TLSClientConfig = &tls.Config{RootCAs: trusting.TLSClientConfig.RootCAs}
+	if status, body, _ = b.post("/anthropic/v1/messages", ask1); status != 200 || <-proto != "HTTP/2.0" {
+		t.Errorf("%d %s", status, body)
+	}
+	if u, _ := b.Usage(); u.OutputTokens != 7 {
+		t.Errorf("%+v", u)
 	}
 }
 

@@ -34,8 +34,8 @@ type reading struct {
 	tokens
 	// prompt: the tokens of the prompt are known; final: all are.
 	prompt, final bool
-	// bad: the answer has counts that cannot be.
-	bad bool
+	// bad: the answer has counts that cannot be. failed: it says that it came to an error.
+	bad, failed bool
 	// said is how many bytes of text the answer has so far, to estimate an answer that was cut off.
 	said int64
 }
@@ -128,6 +128,8 @@ func (s *anthropicShape) object(r *reading, b []byte) {
 		if o.Usage != nil {
 			r.final = s.add(r, o.Usage)
 		}
+	case "error":
+		r.failed = true
 	case "message", "completion":
 		r.model = o.Model
 		if o.Usage != nil {
@@ -208,6 +210,7 @@ type openaiBody struct {
 	Tier     string          `json:"service_tier"`
 	Usage    *openaiUsage    `json:"usage"`
 	Delta    json.RawMessage `json:"delta"`
+	Error    json.RawMessage `json:"error"`
 	Response *openaiResponse `json:"response"`
 	Output   []openaiItem    `json:"output"`
 	Choices  []struct {
@@ -247,12 +250,16 @@ func (openaiShape) object(r *reading, b []byte) {
 		}
 		switch o.Type {
 		case "response.completed", "response.incomplete", "response.failed":
+			r.failed = o.Type == "response.failed"
 			r.openai(o.Response.Usage, o.Response.Tier, o.Response.Output)
 		}
 		return
 	}
 	if o.Model != "" {
 		r.model = o.Model
+	}
+	if o.Type == "error" || len(o.Error) > 0 && string(o.Error) != "null" {
+		r.failed = true
 	}
 	for _, c := range o.Choices {
 		r.said += int64(len(c.Delta) + len(c.Text))
