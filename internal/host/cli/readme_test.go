@@ -75,7 +75,7 @@ func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
 	root := newRootCmd(&App{})
 	text := readme(t)
-	for _, m := range regexp.MustCompile("`(?:sandbox-agent )?(create|continue|cache|demo|ps|logs|result|stop|rm|gc|doctor|image|project|version)((?: [a-z-]+)*)").FindAllStringSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile("`(?:sandbox-agent )?(create|continue|cache|demo|ps|logs|result|stop|rm|gc|doctor|image|policy|project|version)((?: [a-z-]+)*)").FindAllStringSubmatch(text, -1) {
 		cmd, _, err := root.Find(append([]string{m[1]}, strings.Fields(m[2])...))
 		if err != nil || cmd == root {
 			t.Errorf("the README names %q: %v", m[0], err)
