@@ -174,7 +174,7 @@ const (
 
 // newOwnEngine starts an engine whose disk holds size bytes, in memory, with a
 // small image of the box on it. Its network reaches this machine and no further.
-func newOwnEngine(t *testing.T, size int64) *ownEngine {
+func newOwnEngine(t *testing.T, size int64, args ...string) *ownEngine {
 	t.Helper()
 	smallBox(t)
 	e := &ownEngine{t: t, dir: shortDir(t)}
@@ -199,6 +199,7 @@ func newOwnEngine(t *testing.T, size int64) *ownEngine {
 		"dockerd", "--data-root", data, "--exec-root", filepath.Join(e.dir, "exec"), "--pidfile", filepath.Join(e.dir, "pid"),
 		"-H", e.host(), "--bridge", bridge, "--iptables=false", "--ip-forward=false", "--ip-masq=false", "--userland-proxy=false",
 	}
+	e.argv = append(e.argv, args...)
 	var err error
 	if e.Client, err = client.NewClientWithOpts(client.WithHost(e.host()), client.WithAPIVersionNegotiation()); err != nil {
 		t.Fatal(err)
@@ -208,20 +209,26 @@ func newOwnEngine(t *testing.T, size int64) *ownEngine {
 		e.Close()
 	})
 	e.start()
-	img, err := eng.ImageSave(t.Context(), []string{ownBox})
+	e.load(ownBox)
+	return e
+}
+
+// load brings an image of the tests' engine to this one.
+func (e *ownEngine) load(name string) {
+	e.t.Helper()
+	img, err := eng.ImageSave(e.t.Context(), []string{name})
 	if err != nil {
-		t.Fatal(err)
+		e.t.Fatal(err)
 	}
 	defer img.Close()
-	loaded, err := e.ImageLoad(t.Context(), img)
+	loaded, err := e.ImageLoad(e.t.Context(), img)
 	if err != nil {
-		t.Fatal(err)
+		e.t.Fatal(err)
 	}
 	defer loaded.Body.Close()
 	if b, err := io.ReadAll(loaded.Body); err != nil || bytes.Contains(b, []byte(`"error"`)) {
-		t.Fatalf("load %s: %s %v", ownBox, b, err)
+		e.t.Fatalf("load %s: %s %v", name, b, err)
 	}
-	return e
 }
 
 func (e *ownEngine) ip(args ...string) {
