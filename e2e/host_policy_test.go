@@ -58,7 +58,7 @@ func TestSecretCommandRunsOnce(t *testing.T) {
 name: once
 secrets:
   TOKEN: "cmd://echo x >>` + counter + `; echo hunter2hunter2"
-harness: {name: command, command: 'test "$TOKEN" = hunter2hunter2'}
+harness: {name: command, command: 'test "$(printf %s "$TOKEN" | wc -c)" = 14'}
 `)
 	runs := func() int {
 		b, err := os.ReadFile(counter)

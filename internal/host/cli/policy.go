@@ -2,9 +2,12 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -102,9 +105,7 @@ func (a *App) runPolicyLearn(ctx context.Context, id string, o *policyLearnOptio
 		}
 		run := recorded(past)
 		found := run.Hosts()
-		if run.Result != nil && run.Result.Network != nil {
-			l.Mode = run.Result.Network.Mode
-		}
+		l.Mode = cmp.Or(modeOf(past, run.Result), l.Mode)
 		restricted = restricted || run.Restricted()
 		if len(found) > 0 || run.Restricted() {
 			l.Attempts = append(l.Attempts, n)
@@ -127,6 +128,22 @@ func (a *App) runPolicyLearn(ctx context.Context, id string, o *policyLearnOptio
 	writeProposal(&b, &l)
 	_, err = a.Stdout.Write(b.Bytes())
 	return err
+}
+
+// modeOf is the mode that an attempt ran with, or was asked to; empty: nobody knows.
+func modeOf(rec *store.Record, res *workorder.Result) workorder.NetworkMode {
+	if res != nil && res.Network != nil {
+		return res.Network.Mode
+	}
+	b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.OrderFile))
+	if err != nil {
+		return ""
+	}
+	o, err := workorder.DecodeOrder(b)
+	if err != nil {
+		return ""
+	}
+	return o.Network.Mode
 }
 
 // attempts are the numbers of a task's attempts, oldest first.
