@@ -50,7 +50,7 @@ func (p *proxy) dial(ctx context.Context, host string, port uint16) (*net.TCPCon
 	if len(targets) == 0 {
 		return nil, errForbidden{why}
 	}
-	return race(ctx, targets[:min(len(targets), maxDialled)], port)
+	return p.reach(ctx, targets[:min(len(targets), maxDialled)], port)
 }
 
 // interleave alternates the families, IPv6 first, each in its order.

@@ -91,7 +91,7 @@ func New(cfg Config) (*Egress, error) {
 	e.proxy = &proxy{
 		policy: p, pool: e.pool, lookup: e.lookup, ledger: e.ledger, origin: cfg.Origin,
 		warn:     func(s string) { cfg.Emit(workorder.Event{Type: workorder.EventWarning, Text: s}) },
-		original: originalDst, ownRanges: e.ownRanges, never: never,
+		original: originalDst, ownRanges: e.ownRanges, never: never, reach: race,
 	}
 	e.proxy.web = newWeb(e.proxy)
 	e.state = kernelState{mode: p.mode, engineGID: cfg.EngineGID, resolvers: append(servers, upstream...)}

@@ -21,6 +21,9 @@ const (
 	// refusedTime is what a client has for its first bytes when it will be refused
 	// anyway: they only decide in which form it is told.
 	refusedTime = 250 * time.Millisecond
+	// unclearTime is between the two: enough for a client of TLS or HTTP on a busy box, and bearable for one that
+	// waits for its server.
+	unclearTime = 2 * time.Second
 	// acceptPause keeps a box without descriptors from spinning.
 	acceptPause = 50 * time.Millisecond
 	// lingerTime is how long a refused client may take to read why.
@@ -43,6 +46,7 @@ type proxy struct {
 	original  func(*net.TCPConn) (netip.AddrPort, error)
 	ownRanges func() []netip.Prefix
 	never     func(netip.Addr, []netip.Prefix) string
+	reach     func(ctx context.Context, targets []netip.Addr, port uint16) (*net.TCPConn, error)
 
 	open   atomic.Int64
 	warned atomic.Bool

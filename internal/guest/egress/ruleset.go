@@ -231,8 +231,9 @@ func (w *writer) output(s kernelState) {
 	w.open("chain output")
 	w.line("type filter hook output priority filter; policy drop;")
 	if s.sealed {
-		w.line("ct mark %#x meta l4proto tcp reject with tcp reset", engineMark)
-		w.line("ct mark %#x drop", engineMark)
+		// The direction: the reset itself comes by here, as an answer.
+		w.line("ct mark %#x ct direction original meta l4proto tcp reject with tcp reset", engineMark)
+		w.line("ct mark %#x ct direction original drop", engineMark)
 	}
 	w.line("ct state established,related accept")
 	w.line("%s goto trusted", trustedOwner)

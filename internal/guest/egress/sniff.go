@@ -81,11 +81,15 @@ func (c *client) listen(wait time.Duration) speech {
 	}
 }
 
-// patience is how long a client may be silent. On ports where the client speaks first it
-// is long; elsewhere the outcome is nearly certain, and a server-first protocol would wait for nothing.
-func (p *proxy) patience(port uint16) time.Duration {
-	if isWeb(port) || slices.ContainsFunc(p.policy.rules, func(r workorder.AllowRule) bool { return r.Port == port }) {
+// patience is how long a client may be silent. On ports of the web the client speaks first. Elsewhere a
+// refusal is near: only an address at the port of a rule can still turn out to be that rule's host.
+func (p *proxy) patience(c *client) time.Duration {
+	port := c.dst.Port()
+	switch {
+	case isWeb(port):
 		return helloTime
+	case c.name == "" && slices.ContainsFunc(p.policy.rules, func(r workorder.AllowRule) bool { return r.Port == port }):
+		return unclearTime
 	}
 	return refusedTime
 }
@@ -94,7 +98,7 @@ func (p *proxy) patience(port uint16) time.Duration {
 // destination; kept is as in handle.
 func (p *proxy) sniff(ctx context.Context, c *client, v verdict) (kept bool) {
 	host, port := c.host(), c.dst.Port()
-	said := c.listen(p.patience(port))
+	said := c.listen(p.patience(c))
 	switch said {
 	case speechTLS:
 		p.tls(ctx, c, v)

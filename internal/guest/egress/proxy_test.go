@@ -1,0 +1,323 @@
+package egress
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// testEgress has a proxy without a kernel: what the kernel would have redirected is said by dst.
+type testEgress struct {
+	*Egress
+	addr string // of the proxy
+
+	mu      sync.Mutex
+	dst     netip.AddrPort
+	dialled []string
+	events  []workorder.Event
+}
+
+func newTestEgress(tb testing.TB, n workorder.Network, servers map[uint16]net.Addr) *testEgress {
+	tb.Helper()
+	te := &testEgress{}
+	var err error
+	te.Egress, err = New(Config{Policy: n, EngineGID: 1, Emit: func(e workorder.Event) {
+		te.mu.Lock()
+		defer te.mu.Unlock()
+		te.events = append(te.events, e)
+	}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	te.lookup.hosts.path = tb.TempDir() + "/hosts"
+	for i, name := range []string{"good.test", "other.test", "evil.test", "a.wild.test"} {
+		te.lookup.keep(name, cached{addrs: []netip.Addr{netip.AddrFrom4([4]byte{203, 0, 113, byte(i + 1)})}, until: time.Now().Add(time.Hour)})
+	}
+	te.lookup.keep("metadata.test", cached{addrs: []netip.Addr{netip.MustParseAddr("169.254.169.254")}, until: time.Now().Add(time.Hour)})
+	te.proxy.original = func(*net.TCPConn) (netip.AddrPort, error) {
+		te.mu.Lock()
+		defer te.mu.Unlock()
+		return te.dst, nil
+	}
+	te.proxy.reach = func(ctx context.Context, targets []netip.Addr, port uint16) (*net.TCPConn, error) {
+		te.mu.Lock()
+		te.dialled = append(te.dialled, netip.AddrPortFrom(targets[0], port).String())
+		te.mu.Unlock()
+		to, ok := servers[port]
+		if !ok {
+			return nil, fmt.Errorf("nobody listens at %d", port)
+		}
+		var d net.Dialer
+		c, err := d.DialContext(ctx, "tcp", to.String())
+		if err != nil {
+			return nil, err
+		}
+		return c.(*net.TCPConn), nil
+	}
+	if err := te.listenProxy(tb.Context(), tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(te.Close)
+	te.addr = fmt.Sprintf("127.0.0.1:%d", te.state.proxyPort)
+	return te
+}
+
+// to says where the next connections want to go: a name (by its synthetic address) or an address.
+func (te *testEgress) to(host string, port uint16) {
+	a := parseAddr(host)
+	if !a.IsValid() {
+		a = te.pool.address(host)
+	}
+	te.mu.Lock()
+	defer te.mu.Unlock()
+	te.dst, te.dialled = netip.AddrPortFrom(a, port), nil
+}
+
+func (te *testEgress) reached() string {
+	te.mu.Lock()
+	defer te.mu.Unlock()
+	return strings.Join(te.dialled, " ")
+}
+
+func echoServer(tb testing.TB) *httptest.Server {
+	tb.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "host=%s uri=%s body=%s ua=%q", r.Host, r.RequestURI, b, r.UserAgent())
+	}))
+	tb.Cleanup(s.Close)
+	return s
+}
+
+// speak sends text and returns all that comes back.
+func (te *testEgress) speak(t *testing.T, text string) string {
+	t.Helper()
+	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", te.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	if _, err := io.WriteString(c, text); err != nil {
+		return err.Error()
+	}
+	b, err := io.ReadAll(c)
+	if err != nil {
+		return string(b) + " " + err.Error()
+	}
+	return string(b)
+}
+
+func TestHTTPDecisions(t *testing.T) {
+	server := echoServer(t)
+	te := newTestEgress(t, workorder.Network{
+		Mode: workorder.NetworkRestricted, Allow: []string{"good.test", "other.test", "*.wild.test", "good.test:8000", "metadata.test", "203.0.113.77:81", "evil.test:22"},
+	}, map[uint16]net.Addr{80: server.Listener.Addr(), 8000: server.Listener.Addr(), 81: server.Listener.Addr()})
+	const last = "Connection: close\r\n\r\n"
+	for _, c := range []struct {
+		name, host string
+		port       uint16
+		send, want string
+		reached    string
+	}{
+		{"allowed", "good.test", 80, "GET /a%2Fb?x=1;y HTTP/1.1\r\nHost: good.test\r\n" + last, "host=good.test uri=/a%2Fb?x=1;y body= ua=\"\"", "203.0.113.1:80"},
+		{"case, dot, port", "good.test", 80, "GET / HTTP/1.1\r\nHost: GOOD.test.:80\r\n" + last, "host=GOOD.test.:80", "203.0.113.1:80"},
+		{"other host is dialled", "good.test", 80, "GET / HTTP/1.1\r\nHost: other.test\r\n" + last, "host=other.test", "203.0.113.2:80"},
+		{"wildcard", "a.wild.test", 80, "GET / HTTP/1.1\r\nHost: a.wild.test\r\n" + last, "200 OK", "203.0.113.4:80"},
+		{"address, allowed host", "198.51.100.9", 80, "GET / HTTP/1.1\r\nHost: good.test\r\n" + last, "200 OK", "203.0.113.1:80"},
+		{"address, host of a rule with its port", "198.51.100.9", 8000, "GET / HTTP/1.1\r\nHost: good.test\r\n" + last, "200 OK", "203.0.113.1:8000"},
+		{"body", "good.test", 80, "POST / HTTP/1.1\r\nHost: good.test\r\nContent-Length: 3\r\n" + last + "abc", "body=abc", "203.0.113.1:80"},
+		{"two hosts in turn", "good.test", 80, "GET /1 HTTP/1.1\r\nHost: good.test\r\n\r\nGET /2 HTTP/1.1\r\nHost: other.test\r\n" + last, "host=other.test uri=/2", "203.0.113.1:80 203.0.113.2:80"},
+		{"second request refused", "good.test", 80, "GET /1 HTTP/1.1\r\nHost: good.test\r\n\r\nGET /2 HTTP/1.1\r\nHost: evil.test\r\n\r\n", "403 Forbidden", "203.0.113.1:80"},
+		{"refused with its line", "198.51.100.9", 80, "GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "\n- evil.test\n", ""},
+		{"address as host", "198.51.100.9", 80, "GET / HTTP/1.1\r\nHost: 198.51.100.9\r\n\r\n", "\n- 198.51.100.9\n", ""},
+		{"IPv6 address as host", "2001:db8::9", 80, "GET / HTTP/1.1\r\nHost: [2001:db8::9]:80\r\n\r\n", "\n- \"2001:db8::9\"\n", ""},
+		{"metadata has no line", "198.51.100.9", 80, "GET / HTTP/1.1\r\nHost: 169.254.169.254\r\n\r\n", "allows it.\n", ""},
+		{"rebinding", "metadata.test", 80, "GET / HTTP/1.1\r\nHost: metadata.test\r\n\r\n", "a metadata service of the cloud, which no rule can allow", ""},
+		{"absolute form", "good.test", 80, "GET http://evil.test/ HTTP/1.1\r\nHost: good.test\r\n\r\n", "403", ""},
+		{"CONNECT", "good.test", 80, "CONNECT good.test:80 HTTP/1.1\r\nHost: good.test:80\r\n\r\n", "CONNECT is refused", ""},
+		{"CONNECT to an address", "good.test", 80, "CONNECT 1.2.3.4:443 HTTP/1.1\r\nHost: good.test\r\n\r\n", "403", ""},
+		{"h2c upgrade", "good.test", 80, "GET / HTTP/1.1\r\nHost: good.test\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\nGET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "403", "203.0.113.1:80"},
+		{"h2c", "good.test", 80, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "reset", ""},
+		{"h2c later", "good.test", 80, "GET / HTTP/1.1\r\nHost: good.test\r\n\r\nPRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "200 OK", "203.0.113.1:80"},
+		{"two hosts", "good.test", 80, "GET / HTTP/1.1\r\nHost: good.test\r\nHost: evil.test\r\n\r\n", "400 Bad", ""},
+		{"no host", "good.test", 80, "GET / HTTP/1.1\r\n\r\n", "400 Bad", ""},
+		{"no host in HTTP/1.0", "good.test", 80, "GET / HTTP/1.0\r\n\r\n", "host=good.test", "203.0.113.1:80"},
+		{"no host and no name", "198.51.100.9", 80, "GET / HTTP/1.0\r\n\r\n", "403", ""},
+		{"null byte", "good.test", 80, "GET / HTTP/1.1\r\nHost: good.test\x00.evil.test\r\n\r\n", "400 Bad", ""},
+		{"user in host", "good.test", 80, "GET / HTTP/1.1\r\nHost: good.test@evil.test\r\n\r\n", "40", ""},
+		{"folded header", "good.test", 80, "GET / HTTP/1.1\r\nX: y\r\n Host: evil.test\r\nHost: good.test\r\n" + last, "host=good.test", "203.0.113.1:80"},
+		{"leading empty line", "good.test", 80, "\r\nGET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "reset", ""},
+		{"lower case", "good.test", 80, "get / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "reset", ""},
+		{"name with another port's rule", "evil.test", 80, "GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "\n- evil.test\n", ""},
+		{"explicit port is spliced", "good.test", 8000, "GET / HTTP/1.1\r\nHost: evil.test\r\n" + last, "host=evil.test", "203.0.113.1:8000"},
+		{"address of a rule", "203.0.113.77", 81, "GET / HTTP/1.1\r\nHost: x\r\n" + last, "host=x", "203.0.113.77:81"},
+		{"no name behind it", "198.19.0.1", 80, "GET / HTTP/1.1\r\nHost: good.test\r\n\r\n", "reset", ""},
+	} {
+		te.to(c.host, c.port)
+		if got := te.speak(t, c.send); !strings.Contains(got, c.want) {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+		if got := te.reached(); got != c.reached {
+			t.Errorf("%s: dialled %q, want %q", c.name, got, c.reached)
+		}
+	}
+	te.to("good.test", 80)
+	got := te.speak(t, "POST / HTTP/1.1\r\nHost: good.test\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: evil.test\r\n\r\n")
+	if strings.Contains(got, "host=evil.test") {
+		t.Errorf("smuggled: %q", got)
+	}
+}
+
+func TestLedger(t *testing.T) {
+	var events []workorder.Event
+	l := newLedger(workorder.NetworkRestricted, func(e workorder.Event) { events = append(events, e) })
+	asked := 0
+	a := attempt{host: "x.test", port: 80, protocol: "tcp", reason: noRule, rule: "- x.test", by: func() string { asked++; return fmt.Sprint("p", asked) }}
+	for range 20 {
+		l.note(a)
+	}
+	want := workorder.NetworkHost{Host: "x.test", Port: 80, Protocol: "tcp", Status: "refused", Count: 20, By: []string{"p1", "p2", "p3"}, Reason: noRule, Rule: "- x.test"}
+	if got := l.report().Hosts[0]; got.Count != want.Count || !slices.Equal(got.By, want.By) || got.Rule != want.Rule || asked != maxBy {
+		t.Errorf("%+v, asked %d", got, asked)
+	}
+	if e := events[0]; len(events) != 1 || e.Name != "x.test:80" || e.By != "p1" || e.Fix != "- x.test" || e.Status != "refused" {
+		t.Errorf("%+v", events)
+	}
+	for i := range 2 * maxHosts {
+		l.note(attempt{host: fmt.Sprint(i), port: 1, protocol: "tcp"})
+	}
+	r := l.report()
+	if len(r.Hosts) != maxHosts+1 || r.Hosts[0].Host != otherHosts || r.Hosts[0].Count != maxHosts+1 {
+		t.Errorf("%d hosts, first %+v", len(r.Hosts), r.Hosts[0])
+	}
+}
+
+func TestJudge(t *testing.T) {
+	p, err := newPolicy(workorder.Network{Mode: workorder.NetworkRestricted, Allow: []string{"a.test", "*.b.test", "c.test:22", "[2001:db8::1]:5432", "10.0.0.1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		host string
+		port uint16
+		want verdict
+	}{
+		{"a.test", 443, allowed}, {"a.test", 80, allowed}, {"a.test", 22, refused}, {"x.a.test", 443, refused}, {"xa.test", 443, refused},
+		{"x.y.b.test", 443, allowed}, {"b.test", 443, refused}, {"c.test", 22, allowed}, {"c.test", 443, refused},
+		{"2001:db8::1", 5432, allowed}, {"10.0.0.1", 443, allowed}, {"10.0.0.1", 22, refused},
+	} {
+		if got := p.judge(c.host, c.port); got != c.want {
+			t.Errorf("%s:%d: %v", c.host, c.port, got)
+		}
+	}
+	for _, c := range []struct {
+		host string
+		port uint16
+		want string
+	}{
+		{"a.test", 443, "- a.test"}, {"a.test", 22, "- a.test:22"}, {"a.test", 0, "- a.test"}, {"2001:db8::1", 22, `- "[2001:db8::1]:22"`},
+		{"2001:db8::1", 80, `- "2001:db8::1"`}, {"null", 80, `- "null"`}, {"10.0.0.1", 22, "- 10.0.0.1:22"},
+	} {
+		if got := fix(c.host, c.port); got != c.want {
+			t.Errorf("%s %d: %s, want %s", c.host, c.port, got, c.want)
+		}
+	}
+	own := []netip.Prefix{netip.MustParsePrefix("10.213.0.0/16"), netip.MustParsePrefix("2001:db8:5::2/128")}
+	for a, never := range map[string]bool{
+		"169.254.169.254": true, "::ffff:169.254.169.254": true, "64:ff9b::a9fe:a9fe": true, "64:ff9b::7f00:1": true, "fd00:ec2::254": true,
+		"168.63.129.16": true, "127.0.0.1": true, "127.9.9.9": true, "::1": true, "0.0.0.0": true, "0.1.2.3": true, "::": true, "224.0.0.1": true, "ff02::1": true,
+		"fe80::1": true, "255.255.255.255": true, "198.18.0.1": true, "198.19.255.255": true, "10.213.5.5": true, "2001:db8:5::2": true,
+		"8.8.8.8": false, "10.0.0.1": false, "192.168.1.1": false, "172.17.0.1": false, "2001:db8:5::3": false, "64:ff9b::808:808": false, "fd00::1": false,
+	} {
+		if got := neverReal(a, own); got != never {
+			t.Errorf("%s: %v", a, got)
+		}
+	}
+}
+
+func neverReal(a string, own []netip.Prefix) bool { return never(netip.MustParseAddr(a), own) != "" }
+
+// median runs f b.N times and reports the median in microseconds.
+func median(b *testing.B, f func()) {
+	b.Helper()
+	all := make([]time.Duration, 0, b.N)
+	f() // the first one searches for the process
+	for b.Loop() {
+		begin := time.Now()
+		f()
+		all = append(all, time.Since(begin))
+	}
+	slices.Sort(all)
+	b.ReportMetric(float64(all[len(all)/2].Nanoseconds())/1000, "median-µs")
+}
+
+// BenchmarkProxy compares requests through the proxy with direct ones, on loopback. The
+// overhead is the difference of the medians.
+func BenchmarkProxy(b *testing.B) {
+	plain := echoServer(b)
+	secure := httptest.NewTLSServer(plain.Config.Handler)
+	b.Cleanup(secure.Close)
+	te := newTestEgress(b, workorder.Network{Mode: workorder.NetworkRestricted, Allow: []string{"good.test"}},
+		map[uint16]net.Addr{80: plain.Listener.Addr(), 443: secure.Listener.Addr()})
+	for _, way := range []string{"direct", "proxy"} {
+		dial := func(to net.Addr) net.Conn {
+			addr := to.String()
+			if way == "proxy" {
+				addr = te.addr
+			}
+			c, err := (&net.Dialer{}).DialContext(b.Context(), "tcp", addr)
+			if err != nil {
+				b.Fatal(err)
+			}
+			return c
+		}
+		get := func(c net.Conn, r *bufio.Reader) {
+			_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: good.test\r\n\r\n")
+			resp, err := http.ReadResponse(r, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+				b.Fatal(resp.Status, err)
+			}
+			resp.Body.Close()
+		}
+		b.Run("http-keepalive/"+way, func(b *testing.B) {
+			te.to("good.test", 80)
+			c := dial(plain.Listener.Addr())
+			defer c.Close()
+			r := bufio.NewReader(c)
+			median(b, func() { get(c, r) })
+		})
+		b.Run("http-new/"+way, func(b *testing.B) {
+			te.to("good.test", 80)
+			median(b, func() {
+				c := dial(plain.Listener.Addr())
+				get(c, bufio.NewReader(c))
+				c.Close()
+			})
+		})
+		b.Run("tls-new/"+way, func(b *testing.B) {
+			te.to("good.test", 443)
+			median(b, func() {
+				c := tls.Client(dial(secure.Listener.Addr()), &tls.Config{ServerName: "good.test", InsecureSkipVerify: true})
+				get(c, bufio.NewReader(c))
+				c.Close()
+			})
+		})
+	}
+}
