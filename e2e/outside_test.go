@@ -41,8 +41,8 @@ type outside struct {
 	seen map[string]bool
 }
 
-// newOutside starts web servers on 80, 443 (TLS), 8443 and 853 (TLS), one that speaks
-// first on 2222, a registry on 5000, UDP on 443 and 9999, a name server on 53 and a model on a free port.
+// newOutside starts web servers on 80, 443 (TLS), 8443 and 853 (TLS), ones that
+// speak first on 2222 and 2223, a registry on 5000, UDP on 443 and 9999, a name server on 53 and a model on a free port.
 func newOutside(t *testing.T, canary string) *outside {
 	t.Helper()
 	o := &outside{host: hostAddress(t), seen: map[string]bool{}}
@@ -79,7 +79,9 @@ func newOutside(t *testing.T, canary string) *outside {
 		w.WriteHeader(http.StatusNotFound)
 		_, _ = io.WriteString(w, `{"errors":[{"code":"NAME_UNKNOWN","message":"arrived"}]}`)
 	}))
-	o.greeter(t, o.listen(t, 2222))
+	for _, port := range []int{2222, 2223} {
+		o.greeter(t, o.listen(t, port))
+	}
 	for _, port := range []int{443, 9999} {
 		o.echo(t, port)
 	}

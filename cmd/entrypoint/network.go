@@ -73,6 +73,7 @@ func (n *policedNetwork) Up(ctx context.Context) error {
 	if err := n.models.Start(ctx); err != nil {
 		return fmt.Errorf("open the model gateway: %w", err)
 	}
+	n.models.SetBudget(n.order.MaxBudgetUSD) // setup may ask models, too
 	for name, value := range n.models.Env() {
 		n.task.Setenv(name, value)
 		if _, own := n.order.Env[name]; own { // the project's word on the server is the gateway's to follow

@@ -98,13 +98,13 @@ type Row struct {
 	OK       bool   `json:"ok"`
 }
 
-func (a *attempt) row(c *Config, from string) Row {
+func (a *attempt) row(c *Config) Row {
 	got, through := a.run(c)
 	w := a.expected(c.Mode)
 	if len(got) > maxGot {
 		got = got[:maxGot]
 	}
-	return Row{Group: a.group, Name: from + a.name, Expected: string(w), Got: strings.ToValidUTF8(got, "?"), Through: through, OK: through == (w == works)}
+	return Row{Group: a.group, Name: a.name, Expected: string(w), Got: strings.ToValidUTF8(got, "?"), Through: through, OK: through == (w == works)}
 }
 
 // maxGot keeps a row readable.

@@ -3,7 +3,7 @@
 // beside it what must, so that a box in which nothing works does not pass for a safe one.
 //
 //	attack all FILE        every attempt of the configuration; one JSON line each on standard output
-//	attack one FILE NAME   a single one; how inner containers run the network's attempts
+//	attack network FILE    those on the network; how they are tried in inner containers
 //	attack traps FILE      what came of the traps that the first laid, once boot has committed and pushed
 //	attack measure FILE    no attempt: times of requests, for the bench
 //

@@ -19,8 +19,8 @@ const (
 	image  = "attack"
 	// apiVersion is one that every engine since 20.10 speaks; some of the attempts need old ones.
 	apiVersion = "/v1.41"
-	// containerTime bounds a container of an attempt, the engine's start included.
-	containerTime = 60 * time.Second
+	// containerTime bounds a container of an attempt, and all attempts on the network that one makes.
+	containerTime = 5 * time.Minute
 )
 
 // dockerAttempts are the attempts to get root by a container, or out of the box by the engine.
@@ -110,7 +110,7 @@ func dockerAttempts() []attempt {
 		d("the environment of boot by the list of processes", func(*Config) (string, bool) {
 			return request(http.MethodGet, apiVersion+"/containers/x/top?ps_args=e%20-o%20pid%3DPID%2Cargs", "")
 		}),
-		attempt{group: "docker", name: "have the engine fetch a file", want: inModes(works, refused), run: func(*Config) (string, bool) {
+		attempt{group: "docker", name: "have the engine fetch a file", want: always(refused), run: func(*Config) (string, bool) {
 			return engineFetches("/images/create?fromSrc=http%3A%2F%2F"+deniedName+"%2Fimporturl", "importurl")
 		}},
 		attempt{group: "docker", name: "have the engine speak to a registry", want: inModes(works, refused), run: func(c *Config) (string, bool) {
@@ -341,5 +341,5 @@ func engineFetches(path, token string) (string, bool) {
 	if err != nil {
 		return short(err), false
 	}
-	return message(b), strings.Contains(string(b), "pong "+token) || strings.Contains(string(b), "arrived")
+	return message(b), strings.Contains(string(b), "pong "+token) || strings.Contains(string(b), "arrived") || strings.Contains(string(b), "HTTP response to HTTPS client")
 }

@@ -119,5 +119,5 @@ func sprung(c *Config) Row {
 		}
 		return fmt.Sprintf("traps ran %d times, all as the agent, without a secret", ran), false
 	}}
-	return a.row(c, "")
+	return a.row(c)
 }

@@ -20,7 +20,7 @@ func run(args []string) error {
 		return inside(args)
 	}
 	if len(args) < 2 {
-		return errors.New("usage: attack all FILE | attack one FILE NAME | attack traps FILE | attack measure FILE")
+		return errors.New("usage: attack all FILE | attack network FILE | attack traps FILE | attack measure FILE")
 	}
 	c, err := load(args[1])
 	if err != nil {
@@ -33,20 +33,23 @@ func run(args []string) error {
 	if args[0] == "traps" {
 		return enc.Encode(sprung(c))
 	}
-	if args[0] == "one" && len(args) == 3 {
-		all := network()
-		i := slices.IndexFunc(all, func(a attempt) bool { return a.name == args[2] })
-		if i < 0 {
-			return fmt.Errorf("no attempt is called %q", args[2])
-		}
-		return enc.Encode(all[i].row(c, ""))
+	if args[0] == "network" {
+		return tryAll(c, innerAttempts(), func(r Row) error { return enc.Encode(r) })
 	}
-	for _, group := range [][]attempt{root(), keys(), gatewayAttempts(), gitAttempts(), dockerAttempts(), network()} {
-		for _, a := range group {
-			if err := enc.Encode(a.row(c, "")); err != nil {
-				return err
-			}
+	// Docker first: what belongs to the inner engine is there once it runs.
+	each := func(r Row) error { return enc.Encode(r) }
+	all := slices.Concat(dockerAttempts(), root(), keys(), gatewayAttempts(), gitAttempts(), network())
+	if err := tryAll(c, all, each); err != nil {
+		return err
+	}
+	return innerNetwork(c, each)
+}
+
+func tryAll(c *Config, all []attempt, each func(Row) error) error {
+	for _, a := range all {
+		if err := each(a.row(c)); err != nil {
+			return err
 		}
 	}
-	return innerNetwork(c, func(r Row) error { return enc.Encode(r) })
+	return nil
 }

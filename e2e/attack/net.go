@@ -39,10 +39,6 @@ func network() []attempt {
 		n("an allowed name at a port that is not", closed, func(_ *Config, t string) (string, bool) { return get("https://" + allowedName + ":8443/" + t) }),
 		n("http to an address", closed, func(c *Config, t string) (string, bool) { return get("http://" + c.Host + "/" + t) }),
 		n("https to an address, without a name in it", closed, func(c *Config, t string) (string, bool) { return get("https://" + c.Host + "/" + t) }),
-		n("an address in decimal", closed, func(c *Config, t string) (string, bool) {
-			ip := net.ParseIP(c.Host).To4()
-			return dialHTTP("tcp", fmt.Sprintf("%d:80", uint32(ip[0])<<24|uint32(ip[1])<<16|uint32(ip[2])<<8|uint32(ip[3])), deniedName, t)
-		}),
 		n("an IPv4 address written as IPv6", closed, func(c *Config, t string) (string, bool) {
 			return dialHTTP("tcp", "[::ffff:"+c.Host+"]:80", deniedName, t)
 		}),
@@ -74,13 +70,13 @@ func network() []attempt {
 		n("data in the name of a DNS query", closed, func(_ *Config, t string) (string, bool) { return lookup("udp", "", t) }),
 		n("DNS over UDP to a server of one's own", closed, func(c *Config, t string) (string, bool) { return lookup("udp", c.Host+":53", t) }),
 		n("DNS over TCP to a server of one's own", closed, func(c *Config, t string) (string, bool) { return lookup("tcp", c.Host+":53", t) }),
-		n("a null byte in the name of a DNS query", never, nullQuery),
+		n("a null byte in the name of a DNS query", closed, nullQuery),
 		n("DNS over TLS", closed, func(c *Config, t string) (string, bool) { return tlsTo(c.Host+":853", "dns.test", t) }),
 		n("DNS over HTTPS", closed, func(_ *Config, t string) (string, bool) { return get("https://dns.test/dns-query?dns=" + t) }),
 		n("UDP to the port of QUIC", closed, func(c *Config, t string) (string, bool) { return datagram(c.Host+":443", t) }),
 		n("UDP to any port", closed, func(c *Config, t string) (string, bool) { return datagram(c.Host+":9999", t) }),
 		n("UDP to an allowed name", inModes(works, refused), func(_ *Config, t string) (string, bool) { return datagram(allowedName+":9999", t) }),
-		n("TCP to any port", closed, func(c *Config, t string) (string, bool) { return greet(c.Host+":2222", t) }),
+		n("TCP to any port", closed, func(c *Config, t string) (string, bool) { return greet(c.Host+":2223", t) }),
 		n("the metadata service of clouds", never, func(_ *Config, t string) (string, bool) { return dialHTTP("tcp", "169.254.169.254:80", "metadata", t) }),
 		n("the metadata service of AWS containers", never, func(_ *Config, t string) (string, bool) { return dialHTTP("tcp", "169.254.170.2:80", "metadata", t) }),
 		n("the metadata service of Alibaba", never, func(_ *Config, t string) (string, bool) { return dialHTTP("tcp", "100.100.100.200:80", "metadata", t) }),

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // root are the attempts to become root in the box, or to reach what is root's.
@@ -114,19 +115,22 @@ func root() []attempt {
 		r("the inner engine's own socket", func(*Config) (string, bool) { return connect("/run/sandbox-agent-docker/docker.sock") }),
 		r("the inner containerd's socket", func(*Config) (string, bool) { return connect("/run/sandbox-agent-engine/containerd.sock") }),
 		r("the layers of the inner engine", func(*Config) (string, bool) {
-			entries, err := os.ReadDir("/var/lib/docker/overlay2")
-			return fmt.Sprintf("%d entries %s", len(entries), short(err)), err == nil
+			entries, err := os.ReadDir("/var/lib/docker/" + remapped + "/overlay2")
+			return fmt.Sprintf("%d entries %s", len(entries), short(err)), err == nil || errors.Is(err, fs.ErrNotExist)
 		}),
 		r("the layer cache of other boxes", func(*Config) (string, bool) {
-			err := os.WriteFile("/var/lib/sandbox-agent/cache/attack", nil, 0o600)
-			return short(err), err == nil
+			err := os.WriteFile(workorder.CacheDir+"/attack", nil, 0o600)
+			return short(err), err == nil || errors.Is(err, fs.ErrNotExist)
 		}),
 		r("write the run's record", func(*Config) (string, bool) {
-			err := os.WriteFile("/out/result.json", []byte("{}"), 0o600)
-			return short(err), err == nil
+			err := os.WriteFile(workorder.OutDir+"/"+workorder.EventsFile, []byte("{}"), 0o600)
+			return short(err), err == nil || errors.Is(err, fs.ErrNotExist)
 		}),
 	}
 }
+
+// remapped is the folder that the inner engine names after the ids of its root.
+const remapped = "1000.1000"
 
 // execute runs a command; through: it succeeded.
 func execute(argv ...string) (string, bool) {
@@ -257,10 +261,11 @@ func devices(*Config) (string, bool) {
 	return strings.Join(opened, " "), len(opened) > 0
 }
 
+// connect tries a socket. One that is not there proves nothing.
 func connect(socket string) (string, bool) {
 	c, err := dial("unix", socket)
 	if err != nil {
-		return short(err), false
+		return short(err), errors.Is(err, fs.ErrNotExist)
 	}
 	return "connected", c.Close() == nil
 }
