@@ -221,6 +221,9 @@ func reason(res *workorder.Result) string {
 
 // hint is what to do about a box in which no check ran.
 func (d *deep) hint(res *workorder.Result) string {
+	if res.Status == workorder.StatusInterrupted {
+		return ""
+	}
 	for _, s := range res.Steps {
 		if s.Name == "packages" && s.Status == workorder.StepFailed {
 			return "the checks need the package " + conformance.Package + " from a package mirror that the box can reach"
