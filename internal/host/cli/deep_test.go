@@ -16,6 +16,7 @@ import (
 
 // conforming is a box whose agent reports the checks of its part, as a test says.
 func conforming(t *testing.T, verdict func(name string) string, status workorder.Status) enginetest.Program {
+	t.Helper()
 	return func(b *enginetest.Box) int {
 		env, err := workorder.DecodeEnvelope(b.Stdin)
 		if err != nil {
