@@ -67,8 +67,8 @@ func setWorld(t *testing.T) *theWorld {
 		return w
 	}
 	for path, text := range map[string]string{
-		"/etc/resolv.conf": "nameserver 198.51.100.53\n",
-		"/etc/hosts":       "127.0.0.1 localhost\n10.99.0.1 in-hosts.test\n",
+		"/etc/resolv.conf":                    "nameserver 198.51.100.53\n",
+		"/etc/hosts":                          "127.0.0.1 localhost\n10.99.0.1 in-hosts.test\n",
 		"/proc/sys/net/ipv4/ping_group_range": "0 2147483647", "/proc/sys/net/ipv4/ip_forward": "1",
 		"/proc/sys/net/ipv6/conf/all/forwarding": "1",
 	} {
@@ -139,7 +139,7 @@ type box struct {
 	events []workorder.Event
 }
 
-func newBox(t *testing.T, p workorder.Network) *box {
+func newBox(t *testing.T, p workorder.Network, resolvers ...netip.Addr) *box {
 	t.Helper()
 	b := &box{t: t, world: setWorld(t)}
 	_ = proc.Run(t.Context(), proc.Spec{Argv: []string{"ip", "link", "del", "br-in"}})
@@ -149,7 +149,7 @@ func newBox(t *testing.T, p workorder.Network) *box {
 	b.world.mu.Unlock()
 	var err error
 	b.e, err = egress.New(egress.Config{
-		Policy: p, EngineGID: engineGID, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Policy: p, EngineGID: engineGID, Resolvers: resolvers, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Origin: origin.New(nil, func(_ context.Context, ip netip.Addr) string {
 			if ip.String() == "10.213.1.2" {
 				return "web"
@@ -301,7 +301,9 @@ func (b *box) serve(who, addr string) {
 	go func() { _, _ = io.Copy(io.Discard, r) }()
 }
 
-func page(host string) string { return "GET / HTTP/1.1\\r\\nHost: " + host + "\\r\\nConnection: close\\r\\n\\r\\n" }
+func page(host string) string {
+	return "GET / HTTP/1.1\\r\\nHost: " + host + "\\r\\nConnection: close\\r\\n\\r\\n"
+}
 
 func TestFull(t *testing.T) {
 	b := newBox(t, workorder.Network{Mode: workorder.NetworkFull})

@@ -134,8 +134,9 @@ func (e *Egress) bringUp(ctx, run context.Context) error {
 		}
 	}
 	if l, err := openNFLog(logGroup); err != nil {
+		e.state.unlogged = true
 		e.cfg.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf(
-			"refused packets will not be reported: the kernel gives no log of them (it needs nfnetlink_log): %v", err)})
+			"what the kernel refuses is only counted (nft list table inet sandbox_agent) and not reported, since it gives no log of it (it needs nfnetlink_log): %v", err)})
 	} else {
 		e.closes = append(e.closes, func() { l.Close() })
 		go e.watch(l)

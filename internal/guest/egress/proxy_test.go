@@ -47,9 +47,12 @@ func newTestEgress(tb testing.TB, n workorder.Network, servers map[uint16]net.Ad
 		te.lookup.keep(name, cached{addrs: []netip.Addr{netip.AddrFrom4([4]byte{203, 0, 113, byte(i + 1)})}, until: time.Now().Add(time.Hour)})
 	}
 	te.lookup.keep("metadata.test", cached{addrs: []netip.Addr{netip.MustParseAddr("169.254.169.254")}, until: time.Now().Add(time.Hour)})
-	te.proxy.original = func(*net.TCPConn) (netip.AddrPort, error) {
+	te.proxy.original = func(c *net.TCPConn) (netip.AddrPort, error) {
 		te.mu.Lock()
 		defer te.mu.Unlock()
+		if !te.dst.IsValid() {
+			return originalDst(c)
+		}
 		return te.dst, nil
 	}
 	te.proxy.reach = func(ctx context.Context, targets []netip.Addr, port uint16) (*net.TCPConn, error) {
@@ -107,7 +110,7 @@ func (te *testEgress) speak(t *testing.T, text string) string {
 	t.Helper()
 	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", te.addr)
 	if err != nil {
-		t.Fatal(err)
+		return err.Error()
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
@@ -182,6 +185,28 @@ func TestHTTPDecisions(t *testing.T) {
 	}
 }
 
+// The proxy serves nobody whom the kernel did not send.
+func TestDirectConnections(t *testing.T) {
+	te := newTestEgress(t, workorder.Network{Mode: workorder.NetworkRestricted, Learn: true}, nil)
+	if got := te.speak(t, "GET / HTTP/1.1\r\nHost: good.test\r\n\r\n"); !strings.Contains(got, "reset") && !strings.Contains(got, "broken pipe") || te.reached() != "" {
+		t.Errorf("%q, dialled %q", got, te.reached())
+	}
+}
+
+func TestTooManyConnections(t *testing.T) {
+	te := newTestEgress(t, workorder.Network{Mode: workorder.NetworkRestricted, Allow: []string{"good.test"}}, nil)
+	te.to("good.test", 80)
+	te.proxy.open.Store(maxConns)
+	if got := te.speak(t, "GET "); !strings.Contains(got, "reset") && !strings.Contains(got, "broken pipe") {
+		t.Errorf("%q", got)
+	}
+	te.mu.Lock()
+	defer te.mu.Unlock()
+	if len(te.events) != 1 || te.events[0].Type != workorder.EventWarning {
+		t.Errorf("%+v", te.events)
+	}
+}
+
 func TestLedger(t *testing.T) {
 	var events []workorder.Event
 	l := newLedger(workorder.NetworkRestricted, func(e workorder.Event) { events = append(events, e) })
@@ -216,9 +241,18 @@ func TestJudge(t *testing.T) {
 		port uint16
 		want verdict
 	}{
-		{"a.test", 443, allowed}, {"a.test", 80, allowed}, {"a.test", 22, refused}, {"x.a.test", 443, refused}, {"xa.test", 443, refused},
-		{"x.y.b.test", 443, allowed}, {"b.test", 443, refused}, {"c.test", 22, allowed}, {"c.test", 443, refused},
-		{"2001:db8::1", 5432, allowed}, {"10.0.0.1", 443, allowed}, {"10.0.0.1", 22, refused},
+		{"a.test", 443, allowed},
+		{"a.test", 80, allowed},
+		{"a.test", 22, refused},
+		{"x.a.test", 443, refused},
+		{"xa.test", 443, refused},
+		{"x.y.b.test", 443, allowed},
+		{"b.test", 443, refused},
+		{"c.test", 22, allowed},
+		{"c.test", 443, refused},
+		{"2001:db8::1", 5432, allowed},
+		{"10.0.0.1", 443, allowed},
+		{"10.0.0.1", 22, refused},
 	} {
 		if got := p.judge(c.host, c.port); got != c.want {
 			t.Errorf("%s:%d: %v", c.host, c.port, got)
@@ -229,8 +263,13 @@ func TestJudge(t *testing.T) {
 		port uint16
 		want string
 	}{
-		{"a.test", 443, "- a.test"}, {"a.test", 22, "- a.test:22"}, {"a.test", 0, "- a.test"}, {"2001:db8::1", 22, `- "[2001:db8::1]:22"`},
-		{"2001:db8::1", 80, `- "2001:db8::1"`}, {"null", 80, `- "null"`}, {"10.0.0.1", 22, "- 10.0.0.1:22"},
+		{"a.test", 443, "- a.test"},
+		{"a.test", 22, "- a.test:22"},
+		{"a.test", 0, "- a.test"},
+		{"2001:db8::1", 22, `- "[2001:db8::1]:22"`},
+		{"2001:db8::1", 80, `- "2001:db8::1"`},
+		{"null", 80, `- "null"`},
+		{"10.0.0.1", 22, "- 10.0.0.1:22"},
 	} {
 		if got := fix(c.host, c.port); got != c.want {
 			t.Errorf("%s %d: %s, want %s", c.host, c.port, got, c.want)

@@ -46,6 +46,7 @@ type kernelState struct {
 	own       []netip.Addr   // their addresses
 	resolvers []netip.Addr   // of the box's resolv.conf
 	inner     []netip.Prefix // of the inner engine
+	unlogged  bool           // the kernel has no log of packets: they are only counted
 	dnsPort   uint16         // ours; not in full
 	proxyPort uint16         // ours; only in restricted
 }
@@ -70,8 +71,8 @@ func ruleset(s kernelState) string {
 	w.input()
 	w.output(s)
 	w.forward(s)
-	w.refuse("refuse_metadata", prefixMetadata)
-	w.refuse("refuse", prefixPolicy)
+	w.refuse("refuse_metadata", prefixMetadata, s.unlogged)
+	w.refuse("refuse", prefixPolicy, s.unlogged)
 	w.close()
 	return w.String()
 }
@@ -282,9 +283,13 @@ func (w *writer) forward(s kernelState) {
 	w.close()
 }
 
-func (w *writer) refuse(name, prefix string) {
+func (w *writer) refuse(name, prefix string, unlogged bool) {
 	w.open("chain %s", name)
-	w.line("limit rate %d/second burst %d packets log prefix %q group %d snaplen %d", logRate, logBurst, prefix, logGroup, logBytes)
+	if unlogged {
+		w.line("counter")
+	} else {
+		w.line("limit rate %d/second burst %d packets log prefix %q group %d snaplen %d", logRate, logBurst, prefix, logGroup, logBytes)
+	}
 	w.line("meta l4proto tcp reject with tcp reset")
 	w.line("reject with icmpx admin-prohibited")
 	w.close()

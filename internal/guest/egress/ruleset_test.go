@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"embed"
 	"flag"
 	"net/netip"
 	"os"
@@ -11,6 +12,9 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
+
+//go:embed testdata/*.nft
+var goldens embed.FS // the tests also run where the sources are not
 
 var update = flag.Bool("update", false, "write the golden files")
 
@@ -29,6 +33,7 @@ func TestRuleset(t *testing.T) {
 		"restricted-sealed": func(s *kernelState) { s.mode, s.sealed = workorder.NetworkRestricted, true },
 		"none":              func(s *kernelState) { s.mode = workorder.NetworkNone },
 		"none-sealed":       func(s *kernelState) { s.mode, s.sealed = workorder.NetworkNone, true },
+		"unlogged":          func(s *kernelState) { s.mode, s.unlogged = workorder.NetworkRestricted, true },
 		"no-network": func(s *kernelState) {
 			s.mode, s.sealed = workorder.NetworkNone, true
 			s.outside, s.own, s.resolvers, s.inner = nil, nil, nil, nil
@@ -44,7 +49,7 @@ func TestRuleset(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			want, err := os.ReadFile(golden)
+			want, err := goldens.ReadFile(golden)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -23,6 +23,8 @@ const (
 	webIdle = 5 * time.Minute
 	// webIdleUpstream is how many connections to one host a client's connection keeps.
 	webIdleUpstream = 1
+	// webIdleAll is how many it keeps to all hosts: a client's connection that asks for several is rare.
+	webIdleAll = 4
 	// copyBuffer is what moves bodies, in bytes.
 	copyBuffer = 32 << 10
 )
@@ -93,7 +95,7 @@ func (w *web) take(c *client) {
 			}
 			return up, nil
 		},
-		MaxIdleConnsPerHost: webIdleUpstream, DisableCompression: true, IdleConnTimeout: webIdle,
+		MaxIdleConns: webIdleAll, MaxIdleConnsPerHost: webIdleUpstream, DisableCompression: true, IdleConnTimeout: webIdle,
 	}
 	wc.gone = func() {
 		wc.transport.CloseIdleConnections()
