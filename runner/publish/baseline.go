@@ -38,7 +38,7 @@ func (p *Publisher) Baseline(ctx context.Context) error {
 		return err
 	}
 	noted := map[string]string{}
-	if err := changes(ctx, p.side(), func(path, entry string) { noted[path] = entry }, "diff-index", "--cached", "--no-renames", "-z", "HEAD"); err != nil {
+	if err := changes(ctx, p.side(), func(path, entry string) { noted[path] = entry }, "diff-index", "--cached", "--no-renames", "-z", "HEAD", "--"); err != nil {
 		return err
 	}
 	restored, err := p.RestoredPaths(ctx)
@@ -102,7 +102,7 @@ func (p *Publisher) asSetupLeft(ctx context.Context, t git.Repo, head string) (m
 		if was[path] == now {
 			same[path] = now
 		}
-	}, "diff-index", "--cached", "--no-renames", "-z", head)
+	}, "diff-index", "--cached", "--no-renames", "-z", head, "--")
 	return same, err
 }
 

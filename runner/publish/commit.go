@@ -109,7 +109,7 @@ func (p *Publisher) commit(ctx context.Context, message string) error {
 		return err
 	}
 	staged := false
-	if err := t.Each(ctx, func(string) { staged = true }, "diff-index", "--cached", "--name-only", "-z", "HEAD"); err != nil {
+	if err := t.Each(ctx, func(string) { staged = true }, "diff-index", "--cached", "--name-only", "-z", "HEAD", "--"); err != nil {
 		return err
 	}
 	if staged {
@@ -151,7 +151,7 @@ func (p *Publisher) uncommitted(ctx context.Context) ([]string, error) {
 		if p.present(path) && !base[path] {
 			list = append(list, path)
 		}
-	}, "diff-index", "--cached", "--name-only", "--no-renames", "-z", "HEAD")
+	}, "diff-index", "--cached", "--name-only", "--no-renames", "-z", "HEAD", "--")
 	return slices.Concat(list, f.outside, p.lfsObjects()), err
 }
 

@@ -25,7 +25,7 @@ func (p *Publisher) inside(ctx context.Context, base, head string) (warnings []s
 				roots[dir] = true
 			}
 		}
-	}, "diff-tree", "-r", "-z", "--diff-filter=A", "--no-renames", base, head)
+	}, "diff-tree", "-r", "-z", "--diff-filter=A", "--no-renames", base, head, "--")
 	if len(roots) > 0 {
 		warnings = append(warnings, fmt.Sprintf("%s: the agent made a repository there; its files are part of the branch, its own history is not kept", named(slices.Sorted(maps.Keys(roots)))))
 	}

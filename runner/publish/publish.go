@@ -77,7 +77,8 @@ func (p *Publisher) authed(r git.Repo) git.Repo {
 // tree is the agent's work tree, used as the agent.
 func (p *Publisher) tree() git.Repo {
 	// A user's own configuration may be damaged, or hide work behind rules that the repository does not know.
-	env := append(p.identity(), "GIT_CONFIG_GLOBAL=/dev/null")
+	// What is pushed is what objects are, not what others stand in for them.
+	env := append(p.identity(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_NO_REPLACE_OBJECTS=1")
 	return git.Repo{Dir: p.Workspace, Tree: true, User: p.User, Env: append(env, settings()...)}
 }
 

@@ -283,7 +283,7 @@ func (p *Publisher) rehash(ctx context.Context, f fit) (string, error) {
 			laid[path] = true
 			files.WriteString(path + "\x00") // ignored ones, too, where they were added by force
 		}
-	}, "diff-tree", "-r", "-z", "--no-renames", f.start, f.tree)
+	}, "diff-tree", "-r", "-z", "--no-renames", f.start, f.tree, "--")
 	if err != nil {
 		return "", err
 	}
@@ -315,7 +315,7 @@ func (p *Publisher) RestoredPaths(ctx context.Context) ([]string, error) {
 	}
 	var list []string
 	err := p.Mirror().Each(ctx, func(path string) { list = append(list, path) },
-		"diff-tree", "-r", "-z", "--no-renames", "--name-only", p.led.Start, p.led.RestoredTree)
+		"diff-tree", "-r", "-z", "--no-renames", "--name-only", p.led.Start, p.led.RestoredTree, "--")
 	slices.Sort(list)
 	return list, err
 }
