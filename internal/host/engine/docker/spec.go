@@ -16,10 +16,26 @@ import (
 // a build with an inner engine needs, far below a kernel's pid_max.
 const defaultPIDs = 16384
 
-// confinedCaps is what a confined box holds beyond the engine's default set:
-// mounts (inner storage driver, namespaces), the inner network, and the right to
-// enter the namespaces of inner containers, which run as another user.
-var confinedCaps = []string{"NET_ADMIN", "SYS_ADMIN", "SYS_PTRACE"}
+// confinedCaps is all that a confined box holds; `make caps` tries each. What runs in an inner container has a
+// user namespace with capabilities of its own, which do not come from these. Left out of the engine's
+// default set, because nothing fails without them: AUDIT_WRITE (writes to the machine's own audit log), NET_BIND_SERVICE
+// (an engine since 20.10 lets everybody in a container bind low ports), NET_RAW (forged packets between boxes)
+// and SETPCAP.
+var confinedCaps = []string{
+	"CHOWN",        // the agent's home and work tree, layers of images, packages
+	"DAC_OVERRIDE", // root's work in folders of the agent, and overlay mounts, whose files belong to others
+	"FOWNER",       // modes of the agent's files; packages set those of files that they have given away
+	"FSETID",       // set-group-id of files in layers and packages, which is else lost without a word
+	"KILL",         // ends the agent and what it started
+	"MKNOD",        // device nodes in layers of images; on kernels before 5.8 also whiteouts of overlays
+	"NET_ADMIN",    // the rules of the network policy, bridges of inner networks
+	"SETFCAP",      // a user namespace whose map has root; programs with file capabilities in packages and layers
+	"SETGID",       // becomes the agent
+	"SETUID",       // becomes the agent; maps of inner containers
+	"SYS_ADMIN",    // mounts and namespaces of the inner engine
+	"SYS_CHROOT",   // the inner engine unpacks layers and copies files in a root of their own
+	"SYS_PTRACE",   // enters the namespaces of inner containers, which run as another user; who is behind a connection
+}
 
 // confinedSecurity lifts the filters that forbid what an inner engine does all
 // the time. What holds the box is its capability set and device cgroup.
@@ -74,7 +90,7 @@ func hostConfig(s engine.BoxSpec) (*container.Config, *container.HostConfig, err
 	}
 	switch s.Isolation {
 	case engine.IsolationConfined:
-		hc.CapAdd = slices.Clone(confinedCaps)
+		hc.CapDrop, hc.CapAdd = []string{"ALL"}, slices.Clone(confinedCaps)
 		hc.SecurityOpt = slices.Clone(confinedSecurity)
 		// What the docker command calls systempaths=unconfined: empty, not absent.
 		hc.MaskedPaths, hc.ReadonlyPaths = []string{}, []string{}
