@@ -177,19 +177,24 @@ func TestLearn(t *testing.T) {
 // and on a port that anybody could find.
 func TestResolverOfTheEngineOnLoopback(t *testing.T) {
 	for _, mode := range []workorder.NetworkMode{workorder.NetworkRestricted, workorder.NetworkNone} {
-		b := newBox(t, workorder.Network{Mode: mode}, netip.MustParseAddr("127.0.0.11"), netip.MustParseAddr("198.51.100.53"))
-		commands(t, `
-			nft add table ip of_the_engine
-			nft add chain ip of_the_engine output { type nat hook output priority -100 ; }
-			nft add rule ip of_the_engine output ip daddr 127.0.0.11 tcp dport 53 dnat to 127.0.0.11:40000`)
-		b.serve("boot", "127.0.0.11:40000")
-		b.check("sandbox", "ok", "NameError", "dns", "tcp", "127.0.0.11:53", "x.attacker.test.", "A")
-		b.check("sandbox", "error", "refused", "send", "127.0.0.11:40000", "")
-		b.check("boot", "ok", "hello", "send", "127.0.0.11:53", "")
-		b.check("engine", "ok", "hello", "send", "127.0.0.11:53", "")
-		b.seal()
-		b.check("engine", "ok", "NameError", "dns", "tcp", "127.0.0.11:53", "x.attacker.test.", "A")
-		b.check("engine", "error", "refused", "send", "127.0.0.11:40000", "")
-		command(t, "nft", "delete", "table", "ip", "of_the_engine")
+		t.Run(string(mode), func(t *testing.T) { loopbackResolver(t, mode) })
 	}
+}
+
+func loopbackResolver(t *testing.T, mode workorder.NetworkMode) {
+	t.Helper()
+	b := newBox(t, workorder.Network{Mode: mode}, netip.MustParseAddr("127.0.0.11"), netip.MustParseAddr("198.51.100.53"))
+	commands(t, `
+		nft add table ip of_the_engine
+		nft add chain ip of_the_engine output { type nat hook output priority -100 ; }
+		nft add rule ip of_the_engine output ip daddr 127.0.0.11 tcp dport 53 dnat to 127.0.0.11:40000`)
+	b.serve("boot", "127.0.0.11:40000")
+	b.check("sandbox", "ok", "NameError", "dns", "tcp", "127.0.0.11:53", "x.attacker.test.", "A")
+	b.check("sandbox", "error", "refused", "send", "127.0.0.11:40000", "")
+	b.check("boot", "ok", "hello", "send", "127.0.0.11:53", "")
+	b.check("engine", "ok", "hello", "send", "127.0.0.11:53", "")
+	b.seal()
+	b.check("engine", "ok", "NameError", "dns", "tcp", "127.0.0.11:53", "x.attacker.test.", "A")
+	b.check("engine", "error", "refused", "send", "127.0.0.11:40000", "")
+	command(t, "nft", "delete", "table", "ip", "of_the_engine")
 }

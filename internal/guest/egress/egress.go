@@ -215,24 +215,21 @@ func (e *Egress) closeAll() {
 // were made since Up, and its inner networks.
 func (e *Egress) ownRanges() []netip.Prefix {
 	e.mu.Lock()
-	own := append(singles(e.state.own), e.state.inner...)
-	outside := e.state.outside
+	outside := singles(e.state.own)
+	own := append(slices.Clone(outside), e.state.inner...)
 	e.mu.Unlock()
-	all, err := net.Interfaces()
+	all, err := net.InterfaceAddrs() // one question to the kernel, however many interfaces there are
 	if err != nil {
 		return own
 	}
-	for _, i := range all {
-		addrs, _ := i.Addrs()
-		for _, a := range addrs {
-			p, err := netip.ParsePrefix(a.String())
-			if err != nil {
-				continue
-			}
-			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits())
-			if slices.Contains(outside, i.Name) {
-				p = netip.PrefixFrom(p.Addr(), p.Addr().BitLen())
-			}
+	for _, a := range all {
+		p, err := netip.ParsePrefix(a.String())
+		if err != nil {
+			continue
+		}
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits())
+		// Neighbours outside may be dialled, those on a network that was made in the box not.
+		if !slices.Contains(outside, netip.PrefixFrom(p.Addr(), p.Addr().BitLen())) {
 			own = append(own, p.Masked())
 		}
 	}

@@ -42,13 +42,16 @@ func recognise(b []byte) speech {
 	if b[0] == recordHandshake {
 		return speechTLS
 	}
-	for text, s := range map[string]speech{prefaceH2: speechH2, prefaceSSH: speechSSH} {
-		n := min(len(b), len(text))
-		if string(b[:n]) != text[:n] {
+	for _, preface := range []struct {
+		text string
+		speech
+	}{{prefaceH2, speechH2}, {prefaceSSH, speechSSH}} {
+		n := min(len(b), len(preface.text))
+		if string(b[:n]) != preface.text[:n] {
 			continue
 		}
-		if n == len(text) {
-			return s
+		if n == len(preface.text) {
+			return preface.speech
 		}
 		return speechUnclear
 	}
