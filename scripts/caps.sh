@@ -13,7 +13,7 @@ checks=internal/host/doctor/conformance/files
 [ -e "$checks/checks.sh" ] || { echo "caps.sh: checks.sh is not found" >&2; exit 1; }
 
 dir=$(mktemp -d)
-box=cp-caps-$$
+box=sandbox-agent-caps-$$
 server=
 finish() {
 	docker rm -f -v "$box" >/dev/null 2>&1 || true
