@@ -12,6 +12,9 @@ func (g *Guard) Unprivileged(taken []netip.Prefix, keeps func(string) bool) *Gua
 	return g
 }
 
+// RealDirs makes missing sources as in a box.
+func (g *Guard) RealDirs() { g.makeDir = makeDirAs }
+
 // Fold is how names of fields are compared.
 func Fold(s string) string { return fold(s) }
 

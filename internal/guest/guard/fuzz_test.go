@@ -132,7 +132,7 @@ func forbidMounts(t *testing.T, work string, out []byte, mounts []mount.Mount) {
 		if m.Type == mount.TypeBind {
 			socket := m.Source == "/var/run/docker.sock" || m.Source == "/run/docker.sock"
 			bad = bad || !socket && m.Source != work && !strings.HasPrefix(m.Source, work+"/") || m.Source != filepath.Clean(m.Source)
-			if real, err := filepath.EvalSymlinks(m.Source); err == nil && !socket && real != m.Source {
+			if target, err := filepath.EvalSymlinks(m.Source); err == nil && !socket && target != m.Source {
 				bad = true
 			}
 		}

@@ -125,27 +125,22 @@ func pump(client, engine pair) {
 	for {
 		select {
 		case err := <-up:
-			if err != nil {
+			if err != nil || down == nil || gone(client.Conn) {
 				return
 			}
 			t := time.NewTicker(goneEvery)
 			defer t.Stop()
 			look, up = t.C, nil
-			if gone(client.Conn) {
-				return
-			}
 		case <-look:
 			if gone(client.Conn) {
 				return
 			}
 		case err := <-down:
-			if err == nil && up != nil {
-				end := time.Now().Add(lingerTime)
-				if client.SetReadDeadline(end) == nil && engine.SetWriteDeadline(end) == nil {
-					_ = <-up // either way it is over
-				}
+			end := time.Now().Add(lingerTime)
+			if err != nil || up == nil || client.SetReadDeadline(end) != nil || engine.SetWriteDeadline(end) != nil {
+				return
 			}
-			return
+			down = nil
 		}
 	}
 }

@@ -65,7 +65,7 @@ func openStream(t *testing.T, f *fixture, req string) (*net.UnixConn, *bufio.Rea
 const (
 	attach  = "POST /containers/x/attach?stdin=1 HTTP/1.1\r\nHost: d\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n"
 	attach0 = "POST /containers/x/attach?stdin=1 HTTP/1.1\r\nHost: d\r\n\r\n"
-	exec    = "POST /exec/x/start HTTP/1.1\r\nHost: d\r\nConnection: Upgrade\r\nUpgrade: tcp\r\nContent-Type: application/json\r\nContent-Length: 16\r\n\r\n{\"Detach\":false}"
+	execute = "POST /exec/x/start HTTP/1.1\r\nHost: d\r\nConnection: Upgrade\r\nUpgrade: tcp\r\nContent-Type: application/json\r\nContent-Length: 16\r\n\r\n{\"Detach\":false}"
 	session = "POST /session HTTP/1.1\r\nHost: d\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
 	ws      = "GET /containers/x/attach/ws HTTP/1.1\r\nHost: d\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n\r\n"
 )
@@ -78,7 +78,7 @@ func TestStreamHalfClose(t *testing.T) {
 	}))
 	f := newGuard(t, e.path)
 	big := strings.Repeat("y", 8<<20)
-	for _, req := range []string{attach, attach0, exec, session, ws} {
+	for _, req := range []string{attach, attach0, execute, session, ws} {
 		c, br, r := openStream(t, f, req+"early")
 		if want := strings.Contains(req, "Upgrade:"); (r.StatusCode == 101) != want {
 			t.Fatalf("%s: %s", req, r.Status)
@@ -165,7 +165,7 @@ func TestNoSmuggling(t *testing.T) {
 	for name, first := range map[string]string{
 		"attach":          attach,
 		"attach plain":    attach0,
-		"exec detached":   strings.Replace(exec, "Content-Length: 16\r\n\r\n{\"Detach\":false}", "Content-Length: 15\r\n\r\n{\"Detach\":true}", 1),
+		"exec detached":   strings.Replace(execute, "Content-Length: 16\r\n\r\n{\"Detach\":false}", "Content-Length: 15\r\n\r\n{\"Detach\":true}", 1),
 		"plain":           "GET /info HTTP/1.1\r\nHost: d\r\n\r\n",
 		"upgrade on info": "GET /info HTTP/1.1\r\nHost: d\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n",
 		"body of a get":   "GET /info HTTP/1.1\r\nHost: d\r\nContent-Length: 3\r\n\r\nabc",
