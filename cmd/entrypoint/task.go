@@ -118,8 +118,20 @@ func (t *task) Agent(ctx context.Context) boot.AgentEnd {
 	t.agent = runner.Agent(ctx, t.with(workorder.ForAgent))
 	a := t.agent
 	return boot.AgentEnd{
-		Agent: a.Agent, Usage: a.Usage, Status: a.Status, Reason: a.Reason, ResumeAt: a.ResumeAt, Evidence: a.Evidence, Warnings: a.Warnings,
+		Agent: a.Agent, Usage: t.withSetup(a.Usage), Status: a.Status, Reason: a.Reason, ResumeAt: a.ResumeAt, Evidence: a.Evidence, Warnings: a.Warnings,
 	}
+}
+
+// withSetup is the agent's usage with what setup asked of models before it.
+func (t *task) withSetup(agent workorder.Usage) workorder.Usage {
+	if t.cfg.Meter == nil {
+		return agent
+	}
+	all, requests := t.cfg.Meter.Usage()
+	if requests == 0 || all.InputTokens+all.OutputTokens <= agent.InputTokens+agent.OutputTokens {
+		return agent
+	}
+	return all
 }
 
 func (t *task) Validate(ctx context.Context) []workorder.Validation {
