@@ -31,9 +31,11 @@ type inside struct {
 	image  string
 	binary []byte
 	images string // folder with archives of service images
+
+	network string // mode of the box's network; "": the engine's default
 }
 
-// insideOnce compiles the tests and saves the images once for all tests of this file.
+// insideOnce saves the images once for all tests of this file.
 var insideOnce = sync.OnceValues(func() (*inside, error) {
 	dir := filepath.Join(scratch, "inside")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -41,18 +43,7 @@ var insideOnce = sync.OnceValues(func() (*inside, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), insideLimit)
 	defer cancel()
-	binary := filepath.Join(dir, "box.test")
-	_, err := proc.Output(ctx, proc.Spec{
-		Argv: []string{"go", "test", "-c", "-tags", "boxtest", "-o", binary, "../internal/guest/dockerd"},
-		Env:  append(os.Environ(), "CGO_ENABLED=0"),
-	})
-	if err != nil {
-		return nil, err
-	}
 	in := &inside{images: dir}
-	if in.binary, err = os.ReadFile(binary); err != nil {
-		return nil, err
-	}
 	for file, name := range map[string]string{"redis.tar": redisImage, "pg.tar": postgresImage} {
 		r, err := eng.ImageSave(ctx, []string{name})
 		if err != nil {
@@ -78,7 +69,8 @@ var insideOnce = sync.OnceValues(func() (*inside, error) {
 	return in, nil
 })
 
-func newInside(t *testing.T) *inside {
+// newInside compiles the tests of a package below internal/guest.
+func newInside(t *testing.T, pkg string) *inside {
 	t.Helper()
 	in, err := insideOnce()
 	if err != nil {
@@ -86,6 +78,16 @@ func newInside(t *testing.T) *inside {
 	}
 	c := *in
 	c.t = t
+	binary := filepath.Join(t.TempDir(), "box.test")
+	if _, err := proc.Output(t.Context(), proc.Spec{
+		Argv: []string{"go", "test", "-c", "-tags", "boxtest", "-o", binary, "../internal/guest/" + pkg},
+		Env:  append(os.Environ(), "CGO_ENABLED=0"),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if c.binary, err = os.ReadFile(binary); err != nil {
+		t.Fatal(err)
+	}
 	return &c
 }
 
@@ -94,6 +96,11 @@ type box struct {
 	*inside
 	id  string
 	out *syncBuffer
+}
+
+// boxCapabilities are those of a confined box (see internal/host/engine/docker/spec.go).
+var boxCapabilities = []string{
+	"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_ADMIN", "SETFCAP", "SETGID", "SETUID", "SYS_ADMIN", "SYS_CHROOT", "SYS_PTRACE",
 }
 
 // create makes a box like the launcher's, with the test binary in place of the entrypoint.
@@ -106,10 +113,11 @@ func (in *inside) create(mounts []string, env []string, args ...string) *box {
 			"BOXTEST_IMAGES=/images", "BOXTEST_REDIS=" + redisImage, "BOXTEST_PG=" + postgresImage,
 		}, env...),
 	}, &container.HostConfig{
-		CapAdd: []string{"SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE"}, SecurityOpt: []string{"seccomp=unconfined", "apparmor=unconfined"},
+		CapDrop: []string{"ALL"}, CapAdd: boxCapabilities, SecurityOpt: []string{"seccomp=unconfined", "apparmor=unconfined"},
 		MaskedPaths: []string{}, ReadonlyPaths: []string{},
-		Binds:     append([]string{in.images + ":/images:ro"}, mounts...),
-		Resources: container.Resources{Devices: []container.DeviceMapping{{PathOnHost: "/dev/fuse", PathInContainer: "/dev/fuse", CgroupPermissions: "rwm"}}},
+		Binds:       append([]string{in.images + ":/images:ro"}, mounts...),
+		Resources:   container.Resources{Devices: []container.DeviceMapping{{PathOnHost: "/dev/fuse", PathInContainer: "/dev/fuse", CgroupPermissions: "rwm"}}},
+		NetworkMode: container.NetworkMode(in.network), Sysctls: map[string]string{"net.ipv6.conf.all.disable_ipv6": "0"},
 		// The tests are an ordinary program; somebody has to reap.
 		Init: new(true),
 	}, nil, nil, "")
@@ -208,9 +216,21 @@ func newVolume(t *testing.T) string {
 
 // The inner engine in a confined box: drivers, ownership, crash, services, stop.
 func TestInnerEngine(t *testing.T) {
-	in := newInside(t)
+	in := newInside(t, "dockerd")
 	out := "BOXTEST_OUT=" + sayHello(t)
 	in.create(nil, []string{out}, "-test.skip", "^(TestKillNineAndRestart|TestTwoBoxesOneCache|TestSupabaseCLI)$").passed()
+}
+
+// The guard before an engine with remapped users, BuildKit and compose.
+func TestGuardInside(t *testing.T) {
+	newInside(t, "guard").create(nil, nil).passed()
+}
+
+// The network policy in a box whose world is made by the test itself.
+func TestNetworkPolicyInside(t *testing.T) {
+	in := newInside(t, "egress")
+	in.network = "none"
+	in.create(nil, nil).passed()
 }
 
 // sayHello listens on this machine's side of the bridge and greets whoever connects.
@@ -236,7 +256,7 @@ func sayHello(t *testing.T) (address string) {
 
 // A box that is killed leaves nothing on its data root that the next one stumbles over.
 func TestKilledBoxes(t *testing.T) {
-	in := newInside(t)
+	in := newInside(t, "dockerd")
 	data := newVolume(t) + ":/var/lib/docker"
 	run := []string{"-test.run", "^TestKillNineAndRestart$"}
 	for range 2 {
@@ -252,7 +272,7 @@ func TestKilledBoxes(t *testing.T) {
 
 // Boxes share layers, at the same time and after one of them was killed, and none can change them.
 func TestSharedLayers(t *testing.T) {
-	in := newInside(t)
+	in := newInside(t, "dockerd")
 	cache := newVolume(t) + ":/cache"
 	run := []string{"-test.run", "^TestTwoBoxesOneCache$"}
 	env := func(id string, more ...string) []string {

@@ -9,7 +9,7 @@ import (
 )
 
 // startNoNewPrivs starts cmd from a thread of its own that has given up new
-// privileges: the flag is a thread's, is inherited by fork and cannot be taken back, so the thread
+// privileges and has a filter of system calls: both are a thread's, are inherited by fork and cannot be taken back, so the thread
 // is thrown away (a goroutine that ends locked takes its thread with it).
 func startNoNewPrivs(cmd *exec.Cmd) error {
 	errc := make(chan error)
@@ -17,6 +17,10 @@ func startNoNewPrivs(cmd *exec.Cmd) error {
 		runtime.LockOSThread()
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 			errc <- fmt.Errorf("set no_new_privs: %w", err)
+			return
+		}
+		if err := filterCalls(); err != nil {
+			errc <- err
 			return
 		}
 		errc <- cmd.Start()

@@ -34,7 +34,7 @@ type Spec struct {
 	// Env is the whole environment; nil inherits the caller's.
 	Env []string
 	// User drops to another user, for good: the child also gets no_new_privs, so
-	// that no setuid program brings privileges back.
+	// that no setuid program brings privileges back, and a filter of system calls as in an ordinary container.
 	User *Credential
 	// Group is the primary group of a child that keeps the caller's user, and its
 	// privileges; 0 keeps the caller's. It is a mark: the kernel knows the child's sockets by it.

@@ -261,14 +261,14 @@ func TestAddresses(t *testing.T) {
 	}{
 		{[]netip.Prefix{p("0.0.0.0/0"), p("172.17.0.0/16")}, "10.213.0.0/16"},
 		{[]netip.Prefix{p("10.213.4.5/32")}, "10.214.0.0/16"},
-		{[]netip.Prefix{p("10.0.0.0/8"), p("fd00::/8")}, "198.18.0.0/16"},
+		{[]netip.Prefix{p("10.0.0.0/8"), p("fd00::/8")}, "100.126.0.0/16"},
 	} {
 		got, err := chooseAddresses(c.taken)
 		if err != nil || got.all.String() != c.want || !got.all.Contains(got.bridge.Addr()) || !got.all.Overlaps(got.pool) || got.bridge.Overlaps(got.pool) {
 			t.Errorf("%v: %+v %v", c.taken, got, err)
 		}
 	}
-	if _, err := chooseAddresses([]netip.Prefix{p("10.0.0.0/8"), p("198.18.0.0/15")}); err == nil {
+	if _, err := chooseAddresses([]netip.Prefix{p("10.0.0.0/8"), p("100.64.0.0/10")}); err == nil {
 		t.Error("no error")
 	}
 }

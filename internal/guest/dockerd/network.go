@@ -62,14 +62,14 @@ type addresses struct {
 
 // chooseAddresses picks ranges that hide nothing the box can reach. Only what is
 // routed or named in the box is visible from here, so 172.16/12 and 192.168/16, where engines, home
-// and office networks live, are never taken.
+// and office networks live, are never taken; nor is 198.18.0.0/15, where the network policy has addresses for names.
 func chooseAddresses(taken []netip.Prefix) (addresses, error) {
 	var candidates []netip.Prefix
 	for i := range 40 {
 		candidates = append(candidates, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(213 + i), 0, 0}), 16))
 	}
-	for _, second := range []byte{18, 19} { // reserved for benchmarks: routed nowhere
-		candidates = append(candidates, netip.PrefixFrom(netip.AddrFrom4([4]byte{198, second, 0, 0}), 16))
+	for _, second := range []byte{126, 127} { // of carriers' own addresses, at their end: for those who route all of 10/8
+		candidates = append(candidates, netip.PrefixFrom(netip.AddrFrom4([4]byte{100, second, 0, 0}), 16))
 	}
 	for _, c := range candidates {
 		free := true

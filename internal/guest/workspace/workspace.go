@@ -144,9 +144,11 @@ func (w *Workspace) Install(ctx context.Context, packages []string) error {
 	log := clean(f)
 	defer log.Close()
 	env := append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8")
+	// apt would download as a user of its own, whom the network policy takes for untrusted.
+	const asRoot = "APT::Sandbox::User=root"
 	for _, argv := range [][]string{
-		{"apt-get", "update", "-q"},
-		append([]string{"apt-get", "install", "-q", "-y", "--no-install-recommends", "--"}, packages...),
+		{"apt-get", "update", "-q", "-o", asRoot},
+		append([]string{"apt-get", "install", "-q", "-y", "-o", asRoot, "--no-install-recommends", "--"}, packages...),
 	} {
 		tail := proc.NewTail(packagesTail)
 		if err := proc.Run(ctx, proc.Spec{Argv: argv, Env: env, Stdout: log, Stderr: io.MultiWriter(log, tail)}); err != nil {
