@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -32,7 +33,8 @@ type inside struct {
 	binary []byte
 	images string // folder with archives of service images
 
-	network string // mode of the box's network; "": the engine's default
+	network string   // mode of the box's network; "": the engine's default
+	more    []string // capabilities beside those of a box
 }
 
 // insideOnce saves the images once for all tests of this file.
@@ -113,7 +115,7 @@ func (in *inside) create(mounts []string, env []string, args ...string) *box {
 			"BOXTEST_IMAGES=/images", "BOXTEST_REDIS=" + redisImage, "BOXTEST_PG=" + postgresImage,
 		}, env...),
 	}, &container.HostConfig{
-		CapDrop: []string{"ALL"}, CapAdd: boxCapabilities, SecurityOpt: []string{"seccomp=unconfined", "apparmor=unconfined"},
+		CapDrop: []string{"ALL"}, CapAdd: append(slices.Clone(boxCapabilities), in.more...), SecurityOpt: []string{"seccomp=unconfined", "apparmor=unconfined"},
 		MaskedPaths: []string{}, ReadonlyPaths: []string{},
 		Binds:       append([]string{in.images + ":/images:ro"}, mounts...),
 		Resources:   container.Resources{Devices: []container.DeviceMapping{{PathOnHost: "/dev/fuse", PathInContainer: "/dev/fuse", CgroupPermissions: "rwm"}}},
@@ -230,6 +232,7 @@ func TestGuardInside(t *testing.T) {
 func TestNetworkPolicyInside(t *testing.T) {
 	in := newInside(t, "egress")
 	in.network = "none"
+	in.more = []string{"NET_RAW", "NET_BIND_SERVICE"} // of the world, which has servers on low ports and pings
 	in.create(nil, nil).passed()
 }
 

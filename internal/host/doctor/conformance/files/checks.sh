@@ -109,8 +109,8 @@ services() {
 
 	check "bind mount writes as sandbox" 'mkdir bound; docker run --rm -v "$HERE/bound:/w" app sh -c "id -u >/w/uid; mkdir /w/d; touch /w/d/f"; is "$(cat bound/uid)" 0; is "$(stat -c %U bound/uid bound/d bound/d/f | sort -u)" sandbox; rm -r bound'
 	check "bind mount of a file is read" 'is "$(docker run --rm -v "$HERE/Dockerfile:/f:ro" app head -n 1 /f)" "FROM base"'
-	check "a folder of root is not bound" 'fails "rule bind" docker run --rm -v /etc:/x app touch /x/owned; test ! -e /etc/owned; fails "rule bind" docker run --rm -v /:/x app true; ln -s /etc link; fails "rule bind" docker run --rm -v "$HERE/link:/x" app true'
-	check "root of a container is the agent" 'is "$(docker run --rm app cat /proc/self/uid_map | head -n 1 | tr -s " ")" " 0 1000 1"; mkdir own; docker run --rm -v "$HERE/own:/x" app touch /x/f; is "$(stat -c %u own/f)" "$(id -u)"'
+	check "a folder of root is not bound" 'fails "rule bind" docker run --rm -v /etc:/x app touch /x/owned; test ! -e /etc/owned; fails "rule bind" docker run --rm -v /:/x app true; ln -s /etc link; fails "rule bind" docker run --rm -v "$HERE/link:/x" app true; rm link'
+	check "root of a container is the agent" 'is "$(docker run --rm app cat /proc/self/uid_map | head -n 1 | tr -s " ")" " 0 1000 1"; mkdir own; docker run --rm -v "$HERE/own:/x" app touch /x/f; is "$(stat -c %u own/f)" "$(id -u)"; rm -r own'
 	check "privileged is refused" 'fails "rule privileged" docker run --rm --privileged app true'
 	check "no disk of the machine" 'fails "rule capability" docker run --rm --cap-add ALL app true; fails "not permitted" docker run --rm app mknod /tmp/d b 254 0'
 
@@ -120,7 +120,7 @@ services() {
 	check "the service from another network" 'docker network create own; docker run --rm --network own app sh -c "printf \"PING\r\nQUIT\r\n\" | nc redis 6379" | grep PONG'
 	check "names on another network" 'docker run -d --name e-peer --network own app sh -c "mkdir /w; echo peer >/w/index.html; httpd -f -p 80 -h /w"; eventually docker run --rm --network own app wget -q -O /dev/null http://e-peer/'
 	check "the agent's server from a container" 'serve 8098 agent; is "$(docker run --rm --add-host host.docker.internal:host-gateway app wget -q -O - http://host.docker.internal:8098/)" agent'
-	check "the socket in a container" 'mkdir -p c; for f in "$(type -P curl)" $(ldd "$(type -P curl)" | grep -o "/[^ ]*"); do cp -L --parents "$f" c/; done; printf "FROM app\nCOPY c /\n" >curl.Dockerfile; docker build -q -t curl -f curl.Dockerfile .; docker run --rm --user 0:0 -v /var/run/docker.sock:/var/run/docker.sock curl curl -fsS --unix-socket /var/run/docker.sock http://docker/_ping | grep OK; fails "rule privileged" docker run --rm --user 0:0 -v /var/run/docker.sock:/var/run/docker.sock curl curl -sS --unix-socket /var/run/docker.sock -H "Content-Type: application/json" -d "{\"Image\":\"app\",\"HostConfig\":{\"Privileged\":true}}" --fail-with-body http://docker/containers/create'
+	check "the socket in a container" 'c=$(mktemp -d); for f in "$(type -P curl)" $(ldd "$(type -P curl)" | grep -o "/[^ ]*"); do cp -L --parents "$f" "$c/"; done; printf "FROM app\nCOPY . /\n" >curl.Dockerfile; docker build -q -t curl -f curl.Dockerfile "$c"; rm -r "$c" curl.Dockerfile; docker run --rm --user 0:0 -v /var/run/docker.sock:/var/run/docker.sock curl curl -fsS --unix-socket /var/run/docker.sock http://docker/_ping | grep OK; fails "rule privileged" docker run --rm --user 0:0 -v /var/run/docker.sock:/var/run/docker.sock curl curl -sS --unix-socket /var/run/docker.sock -H "Content-Type: application/json" -d "{\"Image\":\"app\",\"HostConfig\":{\"Privileged\":true}}" --fail-with-body http://docker/containers/create'
 	check "the service lives on" 'is "$(docker inspect -f "{{.State.Running}} {{.RestartCount}}" redis)" "true 0"'
 }
 
