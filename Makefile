@@ -71,6 +71,10 @@ chaos: build ## runs destroyed at random moments, and finished: ROUNDS=100 SEED=
 attack: build ## an agent that means harm, inside real boxes: prints attempt, expected, got
 	./scripts/attack.sh
 
+.PHONY: caps
+caps: build image ## each capability of a box, and what fails without it: some 25 minutes, RUN=0 is quick
+	./scripts/caps.sh
+
 .PHONY: check
 check: fmt-check vet lint unit tidy-check ## what a change has to pass besides `make test`
 

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/docker/docker/client"
+
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -35,7 +37,9 @@ const attackTable = "SANDBOX_AGENT_ATTACK_TABLE"
 func TestAttack(t *testing.T) {
 	program := buildAttack(t)
 	for _, mode := range workorder.NetworkModes() {
-		t.Run(string(mode), func(t *testing.T) { attackBox(t, program, mode, "confined") })
+		t.Run(string(mode), func(t *testing.T) {
+			attackSetup{program: program, mode: mode, isolation: "confined", host: hostAddress(t), engine: eng}.run(t)
+		})
 	}
 }
 
@@ -51,13 +55,25 @@ func buildAttack(t *testing.T) string {
 	return program
 }
 
-func attackBox(t *testing.T, program string, mode workorder.NetworkMode, isolation string, args ...string) {
+// attackSetup is one box with its outside.
+type attackSetup struct {
+	program   string // the attacker
+	mode      workorder.NetworkMode
+	isolation string
+	host      string         // this machine as boxes see it
+	engine    *client.Client // of the box
+	env       []string       // of the command
+	flags     []string       // that choose the box
+}
+
+func (a attackSetup) run(t *testing.T) {
 	t.Helper()
 	const canary = "cnry7d1f"
-	o := newOutside(t, canary)
+	mode := a.mode
+	o := newOutside(t, canary, a.host)
 	token := canary + "-of-git-0123456789"
 	srv := gittest.NewAt(t, token, o.host)
-	exe, err := os.ReadFile(program)
+	exe, err := os.ReadFile(a.program)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,9 +90,11 @@ func attackBox(t *testing.T, program string, mode workorder.NetworkMode, isolati
 	if mode == workorder.NetworkRestricted {
 		allow = "\n  allow: [allowed.test, '*.wild.test', 'ssh.test:2222']"
 	}
-	u := newUser(t, "SANDBOX_AGENT_GIT_TOKEN="+token, "MODEL="+canary+"-of-the-model-0123456789", "SETUP="+canary+"-of-setup-0123456789")
-	done := o.knock(t)
-	c := u.run("", append([]string{"create", "--isolation", isolation, "--task", "attack", "-p", u.project(`
+	u := newUser(t, append([]string{
+		"SANDBOX_AGENT_GIT_TOKEN=" + token, "MODEL=" + canary + "-of-the-model-0123456789", "SETUP=" + canary + "-of-setup-0123456789",
+	}, a.env...)...)
+	done := o.knock(t, a.engine)
+	c := u.run("", append([]string{"create", "--task", "attack", "-p", u.project(`
 name: attack
 repo: ` + url + `
 branch: main
@@ -97,19 +115,19 @@ harness:
 validate:
   traps: /tmp/attack traps /tmp/config.json
 timeout_minutes: 20
-`)}, args...)...)
+`)}, a.flags...)...)
 	knocked := done()
-	r := u.result(c.task(t))
-	rows := attackRows(t, filepath.Join(filepath.Dir(resultPath(t, u, r.TaskID)), workorder.LogsDir, "agent.stdout.log"))
+	r := u.plainResult(c.task(t))
+	rows := attackRows(t, filepath.Join(u.state, r.TaskID, workorder.LogsDir, "agent.stdout.log"))
 	if len(r.Validation) == 1 {
-		rows = append(rows, attackRows(t, filepath.Join(filepath.Dir(resultPath(t, u, r.TaskID)), r.Validation[0].Log))...)
+		rows = append(rows, attackRows(t, filepath.Join(u.state, r.TaskID, r.Validation[0].Log))...)
 	}
 	judgeRows(t, rows, o.arrived())
 	rows = append(rows, hostRows(t, u, r, c, o, srv, canary, knocked)...)
 	if c.code != 0 || r.Status != workorder.StatusSuccess {
 		t.Errorf("exit code %d, %s: %s", c.code, r.Status, r.Reason)
 	}
-	saveTable(t, isolation+", network "+string(mode), rows)
+	saveTable(t, a.isolation+", network "+string(mode), rows)
 	for _, row := range rows {
 		if !row.OK {
 			t.Errorf("%s: %s: expected %s, got: %s", row.Group, row.Name, row.Expected, row.Got)
@@ -191,6 +209,9 @@ func hostRows(t *testing.T, u *user, r *workorder.Result, c call, o *outside, sr
 		}
 	}
 	leaked := leaks(t, u, c, canary)
+	if strings.Contains(gittest.Git(t, filepath.Join(srv.Root, "app.git"), "log", "--all", "-p", "--text"), canary) {
+		leaked = "on the remote"
+	}
 	rows = append(rows, row("secrets", "in everything that leaves the box: output, logs, events, result, branch", leaked == "", "looked for the canary; "+leaked))
 	main, err := srv.Repo("app.git").Resolve(t.Context(), "refs/heads/main")
 	rows = append(rows, row("git", "the base branch moved", err == nil && main == r.BaseSHA, fmt.Sprintf("main is %.10s, was %.10s %v", main, r.BaseSHA, err)))

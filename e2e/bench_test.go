@@ -199,7 +199,7 @@ func (b *bench) idle() {
 // network measures requests of the agent to a server on this machine, with nothing
 // between them (full) and with the proxy (restricted).
 func (b *bench) network(mode string) {
-	o := newOutside(b.t, "bench")
+	o := newOutside(b.t, "bench", hostAddress(b.t))
 	program := buildAttack(b.t)
 	exe, err := os.ReadFile(program)
 	if err != nil {

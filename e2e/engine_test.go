@@ -288,7 +288,7 @@ func (e *ownEngine) stop() {
 	}
 }
 
-// smallBox makes an image with no more of the box than a shell, git and its program.
+// smallBox makes an image with no more of the box than a shell, git, nft and its program.
 func smallBox(t *testing.T) {
 	t.Helper()
 	u := newUser(t)
@@ -300,7 +300,7 @@ func smallBox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := buildImage(t.Context(), ownBox, "FROM "+base+"\n"+fmt.Sprintf(aptInstall, "git ca-certificates procps")+
+	if err := buildImage(t.Context(), ownBox, "FROM "+base+"\n"+fmt.Sprintf(aptInstall, "git ca-certificates procps nftables")+
 		"RUN groupadd -g 1000 sandbox && useradd -u 1000 -g 1000 -m -s /bin/bash sandbox\n"+
 		"COPY --from="+lastLine(c.stdout)+" "+workorder.EntrypointIn+" "+workorder.EntrypointIn+"\n"+
 		"ENTRYPOINT [\""+workorder.EntrypointIn+"\", \"init\"]\n"); err != nil {

@@ -26,6 +26,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/client"
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -43,9 +44,9 @@ type outside struct {
 
 // newOutside starts web servers on 80, 443 (TLS), 8443 and 853 (TLS), ones that
 // speak first on 2222 and 2223, a registry on 5000, UDP on 443 and 9999, a name server on 53 and a model on a free port.
-func newOutside(t *testing.T, canary string) *outside {
+func newOutside(t *testing.T, canary, host string) *outside {
 	t.Helper()
-	o := &outside{host: hostAddress(t), seen: map[string]bool{}}
+	o := &outside{host: host, seen: map[string]bool{}}
 	quiet := log.New(io.Discard, "", 0)
 	web := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := strings.TrimPrefix(r.URL.Path, "/")
@@ -266,7 +267,7 @@ func (o *outside) model(t *testing.T, canary string) {
 }
 
 // knock tries to get into the box at the agent's port until done is called, and says what came of it.
-func (o *outside) knock(t *testing.T) (done func() string) {
+func (o *outside) knock(t *testing.T, engine *client.Client) (done func() string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	result := make(chan string)
@@ -274,7 +275,7 @@ func (o *outside) knock(t *testing.T) (done func() string) {
 		tries, got := 0, ""
 		for ctx.Err() == nil {
 			time.Sleep(200 * time.Millisecond) // between tries, not for something
-			boxes, err := eng.ContainerList(ctx, container.ListOptions{Filters: filters.NewArgs(filters.Arg("label", workorder.LabelProject+"=attack"))})
+			boxes, err := engine.ContainerList(ctx, container.ListOptions{Filters: filters.NewArgs(filters.Arg("label", workorder.LabelProject+"=attack"))})
 			if err != nil {
 				continue
 			}

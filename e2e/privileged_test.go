@@ -16,11 +16,11 @@ import (
 // dockerBox is the small image with an inner engine.
 const dockerBox = "sandbox-agent-e2e/docker-box"
 
-// A privileged box runs a task that uses Docker. On a machine that lacks a capability the engine cannot start one with its own
-// runtime; here it always has one that asks for no more than there is.
-func TestPrivileged(t *testing.T) {
-	dir := shortDir(t)
-	nores := filepath.Join(dir, "nores")
+// privilegedEngine is an engine that can give a privileged box: on a machine that lacks a capability the engine cannot
+// start one with its own runtime; nores asks for no more than there is.
+func privilegedEngine(t *testing.T) *ownEngine {
+	t.Helper()
+	nores := filepath.Join(shortDir(t), "nores")
 	if _, err := proc.Output(t.Context(), proc.Spec{
 		Argv: []string{"go", "build", "-o", nores, "./internal/nores"}, Env: append(os.Environ(), "CGO_ENABLED=0"),
 	}); err != nil {
@@ -28,15 +28,35 @@ func TestPrivileged(t *testing.T) {
 	}
 	e := newOwnEngine(t, 4<<30, "--add-runtime", "nores="+nores)
 	if err := buildImage(t.Context(), dockerBox, "FROM "+ownBox+"\n"+
-		fmt.Sprintf(aptInstall, "docker.io docker-cli iproute2 iptables nftables busybox-static")+
+		fmt.Sprintf(aptInstall, "docker.io docker-cli iproute2 iptables busybox-static")+
 		"RUN printf 'sandbox:1000:1\\nsandbox:100000:65535\\n' | tee /etc/subuid >/etc/subgid\n"+
 		"WORKDIR /workspace\nVOLUME /var/lib/docker\n"); err != nil {
 		t.Fatal(err)
 	}
 	e.load(dockerBox)
+	return e
+}
+
+// privileged are the flags that ask for such a box.
+var privileged = []string{"--image", dockerBox, "--isolation", "privileged", "--oci-runtime", "nores"}
+
+// A privileged box runs a task that uses Docker, and holds an agent that means harm.
+func TestPrivileged(t *testing.T) {
+	e := privilegedEngine(t)
+	t.Run("docker", func(t *testing.T) { privilegedDocker(t, e) })
+	t.Run("attack", func(t *testing.T) {
+		attackSetup{
+			program: buildAttack(t), mode: workorder.NetworkRestricted, isolation: "privileged",
+			host: ownEngineAddress, engine: e.Client, env: []string{"DOCKER_HOST=" + e.host()}, flags: privileged,
+		}.run(t)
+	})
+}
+
+func privilegedDocker(t *testing.T, e *ownEngine) {
+	t.Helper()
 	u := newUser(t, "DOCKER_HOST="+e.host())
 	repo := u.repo(map[string]string{"README": "x"})
-	c := u.run("", "create", "--image", dockerBox, "--isolation", "privileged", "--oci-runtime", "nores", "--task", "x", "--repo", repo, "-p", u.project(scripted("", `
+	c := u.run("", append([]string{"create", "--task", "x", "--repo", repo, "-p", u.project(scripted("", `
 set -eu
 docker version --format '{{.Server.Version}}'
 mkdir -p /tmp/root/bin
@@ -46,7 +66,7 @@ ln -s busybox /tmp/root/bin/id
 tar -C /tmp/root -c . | docker import - base
 docker run --rm -v "$PWD:/w" base sh -c 'id -u >/w/inside; echo of-a-container >>/w/inside'
 stat -c %U inside >>inside
-`)))
+`))}, privileged...)...)
 	r := u.plainResult(c.task(t))
 	if c.code != 0 || r.Status != workorder.StatusSuccess {
 		t.Fatalf("exit code %d, %s by %s: %s\n%s", c.code, r.Status, r.EndedBy, r.Reason, c.stdout)

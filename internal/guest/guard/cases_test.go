@@ -98,7 +98,10 @@ func jsonCases() []requestCase {
 		call("POST /commit?container=x&repo=y", `{"Cmd":["x"]}`),
 		no("privileged", call("POST /commit?container=x", `{"HostConfig":{"Privileged":true}}`)),
 		call("POST /auth", `{"username":"a","password":"b","serveraddress":"c"}`),
-		no("unknown-field", call("POST /auth", `{"credsStore":"x"}`)),
+		// Clients put fields of their own here, which the engine ignores.
+		yes(`{"username":"a"}`, call("POST /auth", `{"username":"a","credsStore":"x"}`)),
+		yes(`{"Cmd":["id"]}`, call("POST /containers/x/exec", `{"Cmd":["id"],"containerId":"x","stdin":true}`)),
+		no("privileged", call("POST /containers/x/exec", `{"Cmd":["id"],"stdin":true,"pRivileged":true}`)),
 	}
 }
 

@@ -81,11 +81,11 @@ func hostFields() map[string]check {
 var (
 	hostConfig   = object(hostFields())
 	createBody   = object(createFields())
-	execBody     = object(execFields())
+	execBody     = lenient(execFields())
 	updateBody   = object(updateFields())
 	startBody    = object(nil)
-	execStart    = object(map[string]check{"Detach": nil, "Tty": nil, "ConsoleSize": nil})
-	credentials  = object(authFields())
+	execStart    = lenient(map[string]check{"Detach": nil, "Tty": nil, "ConsoleSize": nil})
+	credentials  = lenient(authFields())
 	endpointBody = object(endpointFields())
 )
 

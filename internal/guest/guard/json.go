@@ -131,8 +131,13 @@ type check func(j *judge, at string, v any) (any, error)
 // join names a field of what is at a place; the body itself has no name.
 func join(at, key string) string { return strings.TrimPrefix(at+"."+key, ".") }
 
-// object is a check of a JSON object with known fields.
-func object(fields map[string]check) check {
+// object is a check of a JSON object with known fields; one with others is refused.
+func object(fields map[string]check) check { return members(fields, false) }
+
+// lenient is object for where clients put fields of their own, which the engine ignores: they are left out.
+func lenient(fields map[string]check) check { return members(fields, true) }
+
+func members(fields map[string]check, drop bool) check {
 	names := make(map[string]string, len(fields))
 	for name := range fields {
 		names[fold(name)] = name
@@ -148,7 +153,7 @@ func object(fields map[string]check) check {
 			v, folded := m[key], fold(key)
 			name, known := names[folded]
 			if !known {
-				if empty(v) {
+				if drop || empty(v) {
 					continue
 				}
 				return nil, refuse(ruleField, "%s is not a setting that is known here", join(at, key))

@@ -28,7 +28,7 @@ type host struct {
 func readHost(ctx context.Context) host {
 	return host{
 		cas:      certificates(caFolder),
-		registry: withoutUser(registry(ctx, os.Getenv)),
+		registry: NPMRegistry(ctx),
 		proxies:  proxies(os.Environ()),
 	}
 }
@@ -53,6 +53,9 @@ func certificates(dir string) map[string][]byte {
 	})
 	return found
 }
+
+// NPMRegistry is the npm registry that this machine uses, without credentials; "" when nobody knows.
+func NPMRegistry(ctx context.Context) string { return withoutUser(registry(ctx, os.Getenv)) }
 
 // registry is the npm registry this machine uses: npm's own variable, else what
 // npm says. Empty when nobody knows; the image's build then finds out by itself.
