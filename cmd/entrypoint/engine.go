@@ -67,7 +67,7 @@ func newEngine(log *slog.Logger, o *workorder.Order, n engineNeeds) (*innerEngin
 	})
 	eng, err := dockerd.New(dockerd.Config{
 		DataRoot: workorder.DataRoot, Group: engineGroup, RemapUser: workorder.SandboxUser,
-		MTU: o.MTU, Forward: n.egress.Answer, Outbound: func(_ context.Context, inner netip.Prefix) error { return n.egress.Inner(inner) }, Home: cache, Warn: n.warn, Log: log,
+		MTU: o.MTU, Resolver: n.egress.ServeDNS, Outbound: func(_ context.Context, inner netip.Prefix) error { return n.egress.Inner(inner) }, Home: cache, Warn: n.warn, Log: log,
 	})
 	if err != nil {
 		return nil, err
@@ -224,7 +224,6 @@ func (s *serviceStack) Up(ctx context.Context) error {
 	// The agent is not on the services' network, so it resolves them by the
 	// hosts file; inner containers ask the box's resolver.
 	names := s.stack.Hosts()
-	s.engine.Resolve(names)
 	s.egress.Names(names)
 	if err := services.WriteHosts("/etc/hosts", names); err != nil {
 		return err

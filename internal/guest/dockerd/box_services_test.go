@@ -59,7 +59,7 @@ func TestServices(t *testing.T) {
 	}
 	b, _ := os.ReadFile(hosts)
 	t.Logf("%s", b)
-	e.Resolve(stack.Hosts())
+	names(t, stack.Hosts())
 	// By name from the default bridge and from the services' own network.
 	for _, mode := range []container.NetworkMode{"bridge", container.NetworkMode(services.NetworkName("T-BOXTEST0"))} {
 		out, code := run(t, e.Client(), &container.HostConfig{NetworkMode: mode}, "redis-cli", "-h", "redis", "ping")

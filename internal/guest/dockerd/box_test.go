@@ -59,7 +59,7 @@ func boxConfig(t *testing.T, name string) dockerd.Config {
 	return dockerd.Config{
 		DataRoot: "/var/lib/docker/" + name, RunDir: "/run/engine-" + name, LogDir: logs,
 		Socket: "/run/" + name + ".sock", RemapUser: "sandbox", Group: engineGroup,
-		Forward: policy.Answer, Outbound: func(_ context.Context, inner netip.Prefix) error { return policy.Inner(inner) },
+		Resolver: policy.ServeDNS, Outbound: func(_ context.Context, inner netip.Prefix) error { return policy.Inner(inner) },
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 }
@@ -74,6 +74,15 @@ var network = sync.OnceValues(func() (*egress.Egress, error) {
 	}
 	return e, e.Up(context.Background())
 })
+
+func names(t *testing.T, all map[string]netip.Addr) {
+	t.Helper()
+	policy, err := network()
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy.Names(all)
+}
 
 func start(t *testing.T, cfg dockerd.Config) *dockerd.Engine {
 	t.Helper()
@@ -188,7 +197,7 @@ func TestStartOverlay(t *testing.T) {
 func TestOutbound(t *testing.T) {
 	e := start(t, boxConfig(t, "outbound"))
 	load(t, e.Client())
-	e.Resolve(map[string]netip.Addr{"some-service": netip.MustParseAddr("10.213.200.7")})
+	names(t, map[string]netip.Addr{"some-service": netip.MustParseAddr("10.213.200.7")})
 	out, _ := run(t, e.Client(), nil, "getent", "hosts", "some-service")
 	if !strings.Contains(out, "10.213.200.7") {
 		t.Errorf("the default bridge does not know the service: %q", out)

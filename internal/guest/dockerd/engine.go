@@ -46,9 +46,10 @@ type Config struct {
 	RemapUser string
 	// MTU of inner networks. 0: that of the box's default route.
 	MTU int
-	// Forward answers the DNS queries of inner containers that are not about a name
-	// given to Resolve; network is udp or tcp, and nil is no answer.
-	Forward func(ctx context.Context, network string, query []byte) []byte
+	// Resolver opens a DNS server for inner containers at an address that need not exist yet: the
+	// bridge that will carry it is made by the daemon, which wants to know the server before. It is
+	// closed by its owner. Nil: they ask the resolvers of the box, if they can reach them.
+	Resolver func(ctx context.Context, at netip.AddrPort) error
 	// Outbound is told every address that inner containers may have, before there is
 	// one, and gives them a way out of the box. Nil: they have none.
 	Outbound func(ctx context.Context, inner netip.Prefix) error
@@ -102,8 +103,6 @@ type Engine struct {
 	info     Info
 	plan     plan
 	lock     *os.File
-	dns      *resolver
-	names    map[string]netip.Addr
 	daemons  daemons
 	stopOnce sync.Once
 
@@ -212,28 +211,14 @@ func (e *Engine) Info() Info {
 	return i
 }
 
-// Resolve makes names known to every inner container, whatever network it is
-// on. It has no effect without Config.Forward.
-func (e *Engine) Resolve(names map[string]netip.Addr) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.names = names
-	if e.dns != nil {
-		e.dns.set(names)
-	}
-}
-
 func (e *Engine) finish(err error) {
 	e.doneOnce.Do(func() {
 		e.doneErr = err
 		e.mu.Lock()
-		s, dns := e.sock, e.dns
+		s := e.sock
 		e.mu.Unlock()
 		if s != nil {
 			s.close()
-		}
-		if dns != nil {
-			dns.close()
 		}
 		close(e.done)
 	})

@@ -170,7 +170,7 @@ func (e *Engine) chooseDriver(ctx context.Context, dir string) (string, error) {
 	return driver, nil
 }
 
-// prepareNetwork chooses addresses and opens the resolver; the way out is made
+// prepareNetwork chooses addresses and has the resolver opened; the way out is made
 // meanwhile and its outcome comes on the channel.
 func (e *Engine) prepareNetwork(ctx context.Context, p *plan) (<-chan error, error) {
 	routes, err := e.sys.routes()
@@ -193,15 +193,10 @@ func (e *Engine) prepareNetwork(ctx context.Context, p *plan) (<-chan error, err
 	if err := e.sys.forward(); err != nil {
 		return nil, err
 	}
-	if e.cfg.Forward != nil {
-		r, err := listenDNS(context.WithoutCancel(ctx), p.addr.bridge.Addr(), 53, e.cfg.Forward)
-		if err != nil {
-			return nil, err
+	if e.cfg.Resolver != nil {
+		if err := e.cfg.Resolver(ctx, netip.AddrPortFrom(p.addr.bridge.Addr(), 53)); err != nil {
+			return nil, fmt.Errorf("open the resolver for inner containers: %w", err)
 		}
-		e.mu.Lock()
-		e.dns = r
-		r.set(e.names)
-		e.mu.Unlock()
 		p.dns = []string{p.addr.bridge.Addr().String()}
 	}
 	outbound := make(chan error, 1)

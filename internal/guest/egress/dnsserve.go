@@ -7,10 +7,12 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -68,6 +70,51 @@ func (p packets6) read(b []byte) (int, net.IP, net.Addr, error) {
 func (p packets6) write(b []byte, own net.IP, to net.Addr) error {
 	_, err := p.WriteTo(b, &ipv6.ControlMessage{Src: own}, to)
 	return err
+}
+
+// ServeDNS opens the resolver at an IPv4 address of an inner network, which need not
+// exist yet, until Close. Containers on the default bridge are told of it: without it they would not
+// know the services, and a box whose resolver is on loopback would silently give them a public one.
+// In mode full it passes upstream what is no service. Where it serves already nothing changes.
+func (e *Egress) ServeDNS(ctx context.Context, at netip.AddrPort) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.serving == at {
+		return nil
+	}
+	if _, err := e.serveDNS(ctx, at); err != nil {
+		return err
+	}
+	e.serving = at
+	return nil
+}
+
+func (e *Egress) serveDNS(ctx context.Context, at netip.AddrPort) (net.Addr, error) {
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var serr error
+		err := c.Control(func(fd uintptr) { serr = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_FREEBIND, 1) })
+		return errors.Join(err, serr)
+	}}
+	udp, err := lc.ListenPacket(ctx, "udp4", at.String())
+	if err != nil {
+		return nil, err
+	}
+	tcp, err := lc.Listen(ctx, "tcp4", udp.LocalAddr().String())
+	if err != nil {
+		udp.Close()
+		return nil, err
+	}
+	p, err := newPackets4(udp)
+	if err != nil {
+		udp.Close()
+		tcp.Close()
+		return nil, err
+	}
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	e.closes = append(e.closes, func() { stop(); udp.Close(); tcp.Close() })
+	go e.serveUDP(run, p)
+	go e.serveTCP(run, tcp)
+	return udp.LocalAddr(), nil
 }
 
 func (e *Egress) serveUDP(ctx context.Context, p packets) {

@@ -46,11 +46,12 @@ type Egress struct {
 	proxy    *proxy
 	pool     *pool
 
-	mu     sync.Mutex // orders changes of the rules
-	state  kernelState
-	up     bool
-	stop   context.CancelFunc
-	closes []func()
+	mu      sync.Mutex // orders changes of the rules
+	state   kernelState
+	up      bool
+	stop    context.CancelFunc
+	closes  []func()
+	serving netip.AddrPort // of ServeDNS
 }
 
 // New prepares the policy; nothing is in force before Up.
@@ -183,12 +184,6 @@ func (e *Egress) change(ctx context.Context, f func(*kernelState)) error {
 
 // Names gives the resolver the names of services; they are added to those it knows.
 func (e *Egress) Names(names map[string]netip.Addr) { e.resolver.setNames(names) }
-
-// Answer is the resolver as a function: the answer to a query that came by network
-// ("udp" or "tcp"), nil when there is none. In mode full it passes queries upstream.
-func (e *Egress) Answer(ctx context.Context, network string, query []byte) []byte {
-	return e.resolver.answer(ctx, network, query, nil)
-}
 
 // Report is what was reached for so far.
 func (e *Egress) Report() workorder.NetworkReport { return e.ledger.report() }

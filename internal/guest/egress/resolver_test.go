@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 
@@ -121,7 +122,7 @@ func question(tb testing.TB, name string, typ dnsmessage.Type, edns bool) []byte
 func ask(tb testing.TB, e *Egress, name string, typ dnsmessage.Type) string {
 	tb.Helper()
 	var m dnsmessage.Message
-	a := e.Answer(tb.Context(), "udp", question(tb, name, typ, true))
+	a := e.resolver.answer(tb.Context(), "udp", question(tb, name, typ, true), nil)
 	if err := m.Unpack(a); err != nil || m.ID != 4711 || !m.Response {
 		tb.Fatalf("%q: %v %+v", name, err, m)
 	}
@@ -269,7 +270,7 @@ func TestHostilePackets(t *testing.T) {
 		"garbage behind":     {append(one(1, 'a', 0), 1, 2, 3), 3},
 		"garbage additional": {func() []byte { b := one(1, 'a', 0); b[11] = 9; return append(b, 0xc0, 0xc0) }(), 3},
 	} {
-		a := e.Answer(t.Context(), "udp", c.in)
+		a := e.resolver.answer(t.Context(), "udp", c.in, nil)
 		switch {
 		case c.code < 0 && a != nil:
 			t.Errorf("%s: answered %x", name, a)
@@ -319,7 +320,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(question(f, "evil.test.", dnsmessage.TypeTXT, false))
 	f.Add([]byte{0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0xc0, 12, 0, 1, 0, 1})
 	f.Fuzz(func(t *testing.T, q []byte) {
-		a := e.Answer(context.WithoutCancel(t.Context()), "udp", q)
+		a := e.resolver.answer(context.WithoutCancel(t.Context()), "udp", q, nil)
 		if a != nil && (len(a) < 12 || a[0] != q[0] || a[1] != q[1] || a[2]&0x80 == 0) {
 			t.Errorf("%x is no answer to %x", a, q)
 		}
@@ -329,4 +330,50 @@ func FuzzAnswer(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Containers on the default bridge ask at its address, by UDP and TCP.
+func TestServeDNS(t *testing.T) {
+	u := newUpstream(t, map[string]string{"elsewhere": "93.184.216.7"})
+	e := newTestResolver(t, workorder.Network{Mode: workorder.NetworkFull}, u)
+	at, err := e.serveDNS(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	over := func(network, name string) string {
+		c, err := (&net.Dialer{}).DialContext(t.Context(), network, at.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		q, a := question(t, name, dnsmessage.TypeA, false), make([]byte, plainSize)
+		if network == "tcp" {
+			if err = writeFrame(c, q); err == nil {
+				a, err = readFrame(c)
+			}
+		} else if _, err = c.Write(q); err == nil {
+			var n int
+			n, err = c.Read(a)
+			a = a[:n]
+		}
+		var m dnsmessage.Message
+		if err == nil {
+			err = m.Unpack(a)
+		}
+		if err != nil || m.ID != 4711 || len(m.Answers) != 1 {
+			t.Fatalf("%s %s: %v %+v", network, name, err, m)
+		}
+		return netip.AddrFrom4(m.Answers[0].Body.(*dnsmessage.AResource).A).String()
+	}
+	if a := over("udp", "rEdis."); a != "10.213.0.5" {
+		t.Error(a)
+	}
+	if a := over("tcp", "redis."); a != "10.213.0.5" {
+		t.Error(a)
+	}
+	if a := over("udp", "elsewhere."); a != "93.184.216.7" {
+		t.Error(a)
+	}
 }
