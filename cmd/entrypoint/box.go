@@ -157,7 +157,8 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	if err != nil {
 		return nil, err
 	}
-	if eng, err = newEngine(log, o, engineNeeds{cred: cred, warn: warn, emit: emit, mask: mask, logs: space.LogDir, egress: net, origin: who}); err != nil {
+	hosts := newTrustedHosts(o)
+	if eng, err = newEngine(log, o, engineNeeds{cred: cred, warn: warn, emit: emit, mask: mask, logs: space.LogDir, egress: net, origin: who, hosts: hosts}); err != nil {
 		return nil, err
 	}
 	repo := newRepository(log, env, p, space, func(e workorder.Event) {
@@ -171,7 +172,7 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	t.cfg.Changed = repo.changed
 	return &boot.Box{
 		Order: o, Rec: rec, Log: log, Space: space, Task: t, Engine: eng,
-		Network:  &policedNetwork{Egress: net, order: o, task: t, models: models, audit: audit, guard: eng.guard, log: log},
+		Network:  &policedNetwork{Egress: net, hosts: hosts, order: o, task: t, models: models, audit: audit, guard: eng.guard, log: log},
 		Services: &serviceStack{engine: eng, egress: net, order: o, task: t, emit: emit, warn: warn, clean: mask.Writer, log: log, logs: space.LogDir},
 		Repo:     repo,
 	}, nil

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/client"
@@ -50,6 +49,7 @@ type engineNeeds struct {
 	logs   string
 	egress *egress.Egress
 	origin *origin.Finder
+	hosts  *trustedHosts
 }
 
 func newEngine(log *slog.Logger, o *workorder.Order, n engineNeeds) (*innerEngine, error) {
@@ -67,7 +67,7 @@ func newEngine(log *slog.Logger, o *workorder.Order, n engineNeeds) (*innerEngin
 	})
 	eng, err := dockerd.New(dockerd.Config{
 		DataRoot: workorder.DataRoot, Group: engineGroup, RemapUser: workorder.SandboxUser,
-		MTU: o.MTU, Resolver: n.egress.ServeDNS, Outbound: func(_ context.Context, inner netip.Prefix) error { return n.egress.Inner(inner) }, Home: cache, Warn: n.warn, Log: log,
+		MTU: o.MTU, Avoid: n.hosts.prefixes, Resolver: n.egress.ServeDNS, Outbound: func(_ context.Context, inner netip.Prefix) error { return n.egress.Inner(inner) }, Home: cache, Warn: n.warn, Log: log,
 	})
 	if err != nil {
 		return nil, err
@@ -75,26 +75,14 @@ func newEngine(log *slog.Logger, o *workorder.Order, n engineNeeds) (*innerEngin
 	e := &innerEngine{Engine: eng, cache: cache, log: log, mask: n.mask, logs: n.logs}
 	e.guard = guard.New(guard.Config{
 		Socket: workorder.DockerSocket, GID: int(n.cred.GID), Upstream: dockerd.DefaultSocket,
-		Binds: []string{workorder.Workspace, workorder.SandboxHome, "/tmp"},
-		By:    n.origin.Process, Refused: firstOfEachRule(n.emit), Log: log,
+		Binds:    []string{workorder.Workspace, workorder.SandboxHome, "/tmp"},
+		Reserved: n.hosts.prefixes,
+		By:       n.origin.Process, Log: log,
+		Refused: func(rule, text, by string) {
+			n.emit(workorder.Event{Type: workorder.EventGuard, Name: rule, Text: text, By: by})
+		},
 	})
 	return e, nil
-}
-
-// firstOfEachRule makes an event of the first refusal by a rule: the result has the
-// number of all, and a flood of them is nothing to follow a run by.
-func firstOfEachRule(emit func(workorder.Event)) func(rule, text, by string) {
-	var mu sync.Mutex
-	said := map[string]bool{}
-	return func(rule, text, by string) {
-		mu.Lock()
-		again := said[rule]
-		said[rule] = true
-		mu.Unlock()
-		if !again {
-			emit(workorder.Event{Type: workorder.EventGuard, Name: rule, Text: text, By: by})
-		}
-	}
 }
 
 // Listen makes the engine's own socket and the guarded one before it.

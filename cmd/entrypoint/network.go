@@ -26,6 +26,7 @@ const (
 // policedNetwork is the network policy and the model gateway as boot.Network.
 type policedNetwork struct {
 	*egress.Egress
+	hosts  *trustedHosts
 	order  *workorder.Order
 	task   *task
 	models *gateway.Models // nil: the order has no routes
@@ -67,6 +68,7 @@ func (n *policedNetwork) Up(ctx context.Context) error {
 	if err := n.Egress.Up(ctx); err != nil {
 		return fmt.Errorf("put the network policy in force: %w", err)
 	}
+	n.hosts.start(ctx, n.Egress)
 	if n.models == nil {
 		return nil
 	}

@@ -46,6 +46,9 @@ type Config struct {
 	RemapUser string
 	// MTU of inner networks. 0: that of the box's default route.
 	MTU int
+	// Avoid are addresses that no inner network may have, besides those that the box has routes to:
+	// its resolvers and other hosts that it talks to. Nil: none.
+	Avoid func() []netip.Prefix
 	// Resolver opens a DNS server for inner containers at an address that need not exist yet: the
 	// bridge that will carry it is made by the daemon, which wants to know the server before. It is
 	// closed by its owner. Nil: they ask the resolvers of the box, if they can reach them.

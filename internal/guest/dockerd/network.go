@@ -89,24 +89,6 @@ func chooseAddresses(taken []netip.Prefix) (addresses, error) {
 	return addresses{}, errors.New("every address range for the inner engine is routed elsewhere: remove a route of the box")
 }
 
-// nameservers are the resolvers of the box, loopback ones included: the box
-// itself can reach them, inner containers cannot.
-func (s system) nameservers() []netip.Addr {
-	b, err := os.ReadFile(s.path("/etc/resolv.conf"))
-	if err != nil {
-		return nil
-	}
-	var all []netip.Addr
-	for line := range strings.Lines(string(b)) {
-		if f := strings.Fields(line); len(f) > 1 && f[0] == "nameserver" {
-			if a, err := netip.ParseAddr(f[1]); err == nil {
-				all = append(all, a)
-			}
-		}
-	}
-	return all
-}
-
 // mtu is that of the interface with the default route; 0 when there is none.
 func (s system) mtu(routes []route) int {
 	for _, r := range routes {

@@ -181,8 +181,8 @@ func (e *Engine) prepareNetwork(ctx context.Context, p *plan) (<-chan error, err
 	for _, r := range routes {
 		taken = append(taken, r.prefix)
 	}
-	for _, ns := range e.sys.nameservers() {
-		taken = append(taken, netip.PrefixFrom(ns, ns.BitLen()))
+	if e.cfg.Avoid != nil {
+		taken = append(taken, e.cfg.Avoid()...)
 	}
 	if p.addr, err = chooseAddresses(taken); err != nil {
 		return nil, err

@@ -182,6 +182,18 @@ func (e *Egress) change(ctx context.Context, f func(*kernelState)) error {
 	return nil
 }
 
+// Resolvers are those of the box.
+func (e *Egress) Resolvers() []netip.Addr { return slices.Clone(e.state.resolvers) }
+
+// Resolve are the addresses of a host as trusted processes of the box resolve it; none when it cannot be resolved.
+func (e *Egress) Resolve(ctx context.Context, host string) []netip.Addr {
+	all, err := e.lookup.addresses(ctx, workorder.CanonicalHost(host))
+	if err != nil {
+		e.cfg.Log.Warn("resolve a trusted host", "host", host, "error", err)
+	}
+	return all
+}
+
 // Names gives the resolver the names of services; they are added to those it knows.
 func (e *Egress) Names(names map[string]netip.Addr) { e.resolver.setNames(names) }
 

@@ -48,12 +48,12 @@ type Config struct {
 	Upstream string
 	// Binds are the folders of which files may be bound into containers.
 	Binds []string
-	// Reserved are addresses, besides those of the box, its routes and its resolvers,
-	// that no network of containers may have: hosts that boot trusts, like the git server. nil: none.
+	// Reserved are addresses, besides those of the box and its routes, that no network of
+	// containers may have: hosts that boot talks to, like the git server and the resolvers. nil: none.
 	Reserved func() []netip.Prefix
 	// By names a client process; nil: not named.
 	By func(pid int) string
-	// Refused is told of every refusal; it must be safe for concurrent use. nil: nobody wants to know.
+	// Refused is told of the first refusal by each rule; it must be safe for concurrent use. nil: nobody wants to know.
 	Refused func(rule, text, by string)
 	Log     *slog.Logger
 }
@@ -191,25 +191,32 @@ func (g *Guard) Refusals() []workorder.Refusal {
 }
 
 // refused counts a refusal. The log gets the first, the second, the fourth and so on
-// of a rule: a client in a loop does not fill the disk.
+// of a rule, and only for those the process is looked for: a client in a loop neither fills the disk nor costs much.
 func (g *Guard) refused(r *refusal, who peer) {
-	by := ""
-	if g.cfg.By != nil && who.pid > 0 {
-		by = g.cfg.By(int(who.pid))
-	}
 	said := r.Error()
 	g.mu.Lock()
 	c := g.refusals[r.rule]
 	if c == nil {
-		c = &workorder.Refusal{Rule: r.rule, Text: said, By: by}
+		c = &workorder.Refusal{Rule: r.rule, Text: said}
 		g.refusals[r.rule] = c
 	}
 	c.Count++
 	n := c.Count
 	g.mu.Unlock()
-	if n&(n-1) == 0 {
-		g.cfg.Log.Warn("refused a docker request", "rule", r.rule, "text", said, "by", by, "times", n)
+	if n&(n-1) != 0 {
+		return
 	}
+	by := ""
+	if g.cfg.By != nil && who.pid > 0 {
+		by = g.cfg.By(int(who.pid))
+	}
+	g.cfg.Log.Warn("refused a docker request", "rule", r.rule, "text", said, "by", by, "times", n)
+	if n > 1 {
+		return
+	}
+	g.mu.Lock()
+	c.By = by
+	g.mu.Unlock()
 	if g.cfg.Refused != nil {
 		g.cfg.Refused(r.rule, said, by)
 	}

@@ -15,8 +15,8 @@ import (
 	"strings"
 )
 
-// takenByBox are the addresses of the box, what it has routes to, and its
-// resolvers, except for what lies on bridges of its own: of those the engine keeps account.
+// takenByBox are the addresses of the box and what it has routes to, except for what
+// lies on bridges of its own: of those the engine keeps account.
 func takenByBox() ([]netip.Prefix, error) {
 	own, err := filepath.Glob("/sys/class/net/*/bridge")
 	if err != nil {
@@ -38,7 +38,7 @@ func takenByBox() ([]netip.Prefix, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(append(taken, addrs...), resolvers("/etc/resolv.conf")...), nil
+	return append(taken, addrs...), nil
 }
 
 func interfaceAddresses(skip func(string) bool) ([]netip.Prefix, error) {
@@ -72,7 +72,8 @@ func routes(file string, skip func(string) bool, read func([]string) (dev string
 	}
 	defer f.Close()
 	var out []netip.Prefix
-	for s := bufio.NewScanner(f); s.Scan(); {
+	s := bufio.NewScanner(f)
+	for s.Scan() {
 		fields := strings.Fields(s.Text())
 		if len(fields) < 8 || fields[0] == "Iface" {
 			continue
@@ -84,6 +85,9 @@ func routes(file string, skip func(string) bool, read func([]string) (dev string
 		if p.Bits() > 0 && !skip(dev) {
 			out = append(out, p)
 		}
+	}
+	if err := s.Err(); err != nil {
+		return nil, fmt.Errorf("read routes: %s: %w", file, err)
 	}
 	return out, nil
 }
@@ -112,21 +116,4 @@ func routeV6(f []string) (string, netip.Prefix, error) {
 		return "", netip.Prefix{}, errors.Join(err, errors.New("no IPv6 route"))
 	}
 	return f[len(f)-1], netip.PrefixFrom(netip.AddrFrom16([16]byte(dst)), int(ones[0])).Masked(), nil
-}
-
-func resolvers(file string) []netip.Prefix {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return nil // no resolver, nothing to keep
-	}
-	var out []netip.Prefix
-	for line := range strings.Lines(string(b)) {
-		if f := strings.Fields(line); len(f) > 1 && f[0] == "nameserver" {
-			if a, err := netip.ParseAddr(f[1]); err == nil {
-				a = a.WithZone("")
-				out = append(out, netip.PrefixFrom(a, a.BitLen()))
-			}
-		}
-	}
-	return out
 }
