@@ -122,7 +122,7 @@ timeout_minutes: 20
 	if len(r.Validation) == 1 {
 		rows = append(rows, attackRows(t, filepath.Join(u.state, r.TaskID, r.Validation[0].Log))...)
 	}
-	judgeRows(t, rows, o.arrived())
+	judgeRows(t, rows, a.listed(t, raw), o.arrived())
 	rows = append(rows, hostRows(t, u, r, c, o, srv, canary, knocked)...)
 	if c.code != 0 || r.Status != workorder.StatusSuccess {
 		t.Errorf("exit code %d, %s: %s", c.code, r.Status, r.Reason)
@@ -133,6 +133,25 @@ timeout_minutes: 20
 			t.Errorf("%s: %s: expected %s, got: %s", row.Group, row.Name, row.Expected, row.Got)
 		}
 	}
+}
+
+// listed are the attempts that the attacker has, with what is expected of them.
+func (a attackSetup) listed(t *testing.T, config []byte) []attackRow {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "config.json")
+	if err := os.WriteFile(file, config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := proc.Output(t.Context(), proc.Spec{Argv: []string{a.program, "list", file}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := filepath.Join(dir, "list")
+	if err := os.WriteFile(list, out, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return attackRows(t, list)
 }
 
 func reversed(s string) string {
@@ -163,10 +182,20 @@ func attackRows(t *testing.T, path string) (rows []attackRow) {
 
 // judgeRows has the outside's word count more than the attacker's: what must not
 // come through must not have arrived, whatever the attacker saw of it.
-func judgeRows(t *testing.T, rows []attackRow, arrived map[string]bool) {
+func judgeRows(t *testing.T, rows, listed []attackRow, arrived map[string]bool) {
 	t.Helper()
-	if len(rows) < 200 {
-		t.Errorf("only %d attempts were made", len(rows))
+	tried := map[attackRow]int{}
+	for _, r := range rows {
+		tried[attackRow{Group: r.Group, Name: r.Name, Expected: r.Expected}]++
+	}
+	for _, r := range listed {
+		if tried[r] != 1 {
+			t.Errorf("%s: %s was tried %d times", r.Group, r.Name, tried[r])
+		}
+		delete(tried, r)
+	}
+	if len(listed) < 100 || len(tried) != 1 { // the traps are looked at by validation, and are on no list
+		t.Errorf("of %d attempts on the list; tried and not on it: %v", len(listed), tried)
 	}
 	// From inside and outside of containers the token is the same.
 	wanted := map[string]bool{}
@@ -203,11 +232,13 @@ func hostRows(t *testing.T, u *user, r *workorder.Result, c call, o *outside, sr
 		return attackRow{Group: group, Name: name, Expected: "refused", Got: got, Through: !ok, OK: ok}
 	}
 	rows := []attackRow{row("network", "the outside connects to a port of the agent, all the time", !strings.Contains(knocked, "connected"), knocked)}
-	for _, token := range []string{"importurl", "pullregistry", "metadata"} {
-		if o.arrived()[token] && r.Network.Mode != workorder.NetworkFull {
-			rows = append(rows, row("docker", "the engine reached the outside for the agent: "+token, false, "it arrived"))
+	arrived := o.arrived()
+	for _, token := range []string{"importurl", "pullregistry"} {
+		if r.Network.Mode != workorder.NetworkFull {
+			rows = append(rows, row("docker", "the engine reaches the outside for the agent: "+token, !arrived[token], came(arrived[token])))
 		}
 	}
+	rows = append(rows, row("network", "anything asks the outside for a cloud's metadata", !arrived["metadata"], came(arrived["metadata"])))
 	leaked := leaks(t, u, c, canary)
 	if strings.Contains(gittest.Git(t, filepath.Join(srv.Root, "app.git"), "log", "--all", "-p", "--text"), canary) {
 		leaked = "on the remote"
@@ -215,13 +246,18 @@ func hostRows(t *testing.T, u *user, r *workorder.Result, c call, o *outside, sr
 	rows = append(rows, row("secrets", "in everything that leaves the box: output, logs, events, result, branch", leaked == "", "looked for the canary; "+leaked))
 	main, err := srv.Repo("app.git").Resolve(t.Context(), "refs/heads/main")
 	rows = append(rows, row("git", "the base branch moved", err == nil && main == r.BaseSHA, fmt.Sprintf("main is %.10s, was %.10s %v", main, r.BaseSHA, err)))
-	if len(r.Refusals) == 0 {
-		rows = append(rows, row("docker", "refusals are in the result", false, "none"))
-	}
-	if r.Network == nil || r.Network.Mode != workorder.NetworkFull && len(r.Network.Hosts) == 0 {
-		rows = append(rows, row("network", "refusals are in the result", false, "none"))
+	rows = append(rows, row("docker", "the guard's refusals stay out of the result", len(r.Refusals) > 0, fmt.Sprintf("%d rules are in it", len(r.Refusals))))
+	if r.Network.Mode != workorder.NetworkFull {
+		rows = append(rows, row("network", "refused places stay out of the result", len(r.Network.Hosts) > 0, fmt.Sprintf("%d places are in it", len(r.Network.Hosts))))
 	}
 	return rows
+}
+
+func came(in bool) string {
+	if in {
+		return "it arrived"
+	}
+	return "nothing arrived"
 }
 
 // leaks says where the canary is in what is left of a run on this machine.

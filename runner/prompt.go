@@ -10,8 +10,9 @@ import (
 )
 
 // writePrompt puts the prompt, byte for byte, into a file that only user can
-// read, in a folder of its own outside the workspace. The folder is given to the user
-// last: until then nobody but us can put anything in the file's place.
+// read, in a folder of its own outside the workspace. Folder and file stay ours: we open the file
+// again as the agent's standard input, and what the agent's user could put in its place would be opened with our
+// rights (it was shown with a link to our own memory).
 func writePrompt(text string, user *proc.Credential) (path string, remove func(), err error) {
 	dir, err := os.MkdirTemp("", "sandbox-agent-prompt-")
 	if err != nil {
@@ -19,11 +20,11 @@ func writePrompt(text string, user *proc.Credential) (path string, remove func()
 	}
 	remove = func() { _ = os.RemoveAll(dir) }
 	path = filepath.Join(dir, "prompt")
-	err = os.WriteFile(path, []byte(text), 0o400)
-	if err == nil && user != nil {
+	if err = os.WriteFile(path, []byte(text), 0o440); err == nil && user != nil {
 		err = errors.Join(
-			os.Chown(path, int(user.UID), int(user.GID)),
-			os.Chown(dir, int(user.UID), int(user.GID)),
+			os.Chown(path, -1, int(user.GID)),
+			os.Chmod(path, 0o440), // whatever the umask is
+			os.Chmod(dir, 0o711),
 		)
 	}
 	if err != nil {

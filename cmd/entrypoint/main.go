@@ -11,6 +11,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -77,9 +79,20 @@ func runInit(log *slog.Logger) int {
 			_, err := os.Stat(filepath.Join(workorder.OutDir, workorder.ResultFile))
 			return !errors.Is(err, os.ErrNotExist)
 		},
-		KillAll: killAll,
+		Longest: longest, KillAll: killAll,
 	}
 	return i.Run()
+}
+
+// longest is the order's own time and a landing after it, with a minute for what they leave out. An order that
+// cannot be read is boot's to refuse.
+func longest(order []byte) time.Duration {
+	const margin = time.Minute
+	o := &workorder.Order{}
+	if env, err := workorder.DecodeEnvelope(bytes.NewReader(order)); err == nil {
+		o = &env.Order
+	}
+	return o.Timeout() + workorder.AgentGrace + workorder.LandLimit + workorder.BundleGrace + margin
 }
 
 // killAll kills whatever else there is. Only PID 1 may: of another process,

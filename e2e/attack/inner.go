@@ -46,6 +46,22 @@ func readAll(dir string) error {
 	})
 }
 
+const innerGroup = "network of inner containers"
+
+// place is a container from which the network is tried.
+type place struct {
+	from string // before the attempt's name
+	host string // fields of HostConfig
+}
+
+func places(c *Config) []place {
+	return []place{
+		{"container: ", ""},
+		{"container on a network of its own: ", `"NetworkMode":"attack-net"`},
+		{"container with a resolver of its own: ", `"NetworkMode":"attack-net","Dns":["` + c.Host + `"]`},
+	}
+}
+
 // innerNetwork tries what network has from inner containers: on the default bridge,
 // on a network of its own, and with a resolver of its own.
 func innerNetwork(c *Config, each func(Row) error) error {
@@ -55,11 +71,7 @@ func innerNetwork(c *Config, each func(Row) error) error {
 		return fmt.Errorf("make a network: %d %s %w", code, message(b), err)
 	}
 	defer func() { _, _, _ = docker("DELETE", apiVersion+"/networks/"+r.ID, "") }()
-	for _, place := range []struct{ from, host string }{
-		{"container: ", ""},
-		{"container on a network of its own: ", `"NetworkMode":"attack-net"`},
-		{"container with a resolver of its own: ", `"NetworkMode":"attack-net","Dns":["` + c.Host + `"]`},
-	} {
+	for _, place := range places(c) {
 		out, err := container(place.host, "network", "/config.json")
 		tried := 0
 		for line := range strings.Lines(out) {
@@ -68,7 +80,7 @@ func innerNetwork(c *Config, each func(Row) error) error {
 				continue
 			}
 			tried++
-			r.Group, r.Name = "network of inner containers", place.from+r.Name
+			r.Group, r.Name = innerGroup, place.from+r.Name
 			if err := each(r); err != nil {
 				return err
 			}

@@ -20,7 +20,7 @@ func run(args []string) error {
 		return inside(args)
 	}
 	if len(args) < 2 {
-		return errors.New("usage: attack all FILE | attack network FILE | attack traps FILE | attack measure FILE")
+		return errors.New("usage: attack all FILE | attack list FILE | attack network FILE | attack traps FILE | attack measure FILE")
 	}
 	c, err := load(args[1])
 	if err != nil {
@@ -33,16 +33,36 @@ func run(args []string) error {
 	if args[0] == "traps" {
 		return enc.Encode(sprung(c))
 	}
+	each := func(r Row) error { return enc.Encode(r) }
+	// Docker first: what belongs to the inner engine is there once it runs.
+	all := slices.Concat(dockerAttempts(), root(), keys(), gatewayAttempts(), gitAttempts(), network())
+	if args[0] == "list" {
+		return list(c, all, each)
+	}
 	if args[0] == "network" {
 		return tryAll(c, innerAttempts(), func(r Row) error { return enc.Encode(r) })
 	}
-	// Docker first: what belongs to the inner engine is there once it runs.
-	each := func(r Row) error { return enc.Encode(r) }
-	all := slices.Concat(dockerAttempts(), root(), keys(), gatewayAttempts(), gitAttempts(), network())
 	if err := tryAll(c, all, each); err != nil {
 		return err
 	}
 	return innerNetwork(c, each)
+}
+
+// list names what "all" tries and expects, so that nothing is missing from a table unseen.
+func list(c *Config, all []attempt, each func(Row) error) error {
+	for _, a := range all {
+		if err := each(Row{Group: a.group, Name: a.name, Expected: string(a.expected(c.Mode))}); err != nil {
+			return err
+		}
+	}
+	for _, p := range places(c) {
+		for _, a := range innerAttempts() {
+			if err := each(Row{Group: innerGroup, Name: p.from + a.name, Expected: string(a.expected(c.Mode))}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func tryAll(c *Config, all []attempt, each func(Row) error) error {

@@ -19,10 +19,10 @@ const (
 )
 
 // noticeHook prints the notice once for each content of the file. The folder that it
-// makes as a mark is made by one of several calls only. It stays silent in a
+// makes as a mark, in the agent's home, is made by one of several calls only. It stays silent in a
 // sub-agent, which the CLI marks by agent_id: that one cannot decide what to do.
 func noticeHook(r Run) string {
-	file, seen := shellQuote(r.NoticeFile), shellQuote(path.Join(path.Dir(r.PromptFile), "told"))
+	file, seen := shellQuote(r.NoticeFile), shellQuote(path.Join(r.Home, ".sandbox-agent-told-"+path.Base(path.Dir(r.NoticeFile))))
 	return `[ -e ` + file + ` ] || exit 0; case "$(cat)" in *'"agent_id":'*) exit 0;; esac; ` +
 		`mkdir ` + seen + `"$(cksum <` + file + `)" 2>/dev/null && cat ` + file + `; exit 0`
 }

@@ -121,7 +121,8 @@ func (p *Publisher) commit(ctx context.Context, message string) error {
 		p.Emit(workorder.Event{Type: workorder.EventWarning, Text: err.Error()})
 	}
 	left := added.left.beyond(added.outside, "changed in a submodule, or in another work tree, whose files are no part of this repository")
-	if left = left.beyond(p.lfsObjects(), fmt.Sprintf("%d objects of Git LFS are not on the remote", p.countLFS())); left != nil {
+	objects, n := p.lfsObjects(ctx)
+	if left = left.beyond(objects, fmt.Sprintf("%d objects of Git LFS are not on the remote", n)); left != nil {
 		return left
 	}
 	return nil
@@ -152,7 +153,8 @@ func (p *Publisher) uncommitted(ctx context.Context) ([]string, error) {
 			list = append(list, path)
 		}
 	}, "diff-index", "--cached", "--name-only", "--no-renames", "-z", "HEAD", "--")
-	return slices.Concat(list, f.outside, p.lfsObjects()), err
+	objects, _ := p.lfsObjects(ctx)
+	return slices.Concat(list, f.outside, objects), err
 }
 
 // clear takes away what would block git for ever: lock files of a git that was

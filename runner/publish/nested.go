@@ -3,11 +3,12 @@ package publish
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
 // inside warns of repositories that the agent made inside the work tree, whose own
@@ -36,19 +37,22 @@ func (p *Publisher) inside(ctx context.Context, base, head string) (warnings []s
 const lfsDir = ".git/lfs/objects"
 
 // lfsObjects is lfsDir where it has something, which no push of ours brings to the remote.
-func (p *Publisher) lfsObjects() []string {
-	if p.countLFS() == 0 {
-		return nil
+func (p *Publisher) lfsObjects(ctx context.Context) (list []string, n int) {
+	if n = p.countLFS(ctx); n == 0 {
+		return nil, 0
 	}
-	return []string{lfsDir}
+	return []string{lfsDir}, n
 }
 
-func (p *Publisher) countLFS() (n int) {
-	_ = filepath.WalkDir(filepath.Join(p.Workspace, lfsDir), func(_ string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() {
-			n++
-		}
-		return nil //nolint:nilerr // what cannot be read is not counted
+// countLFS looks as the agent's user: the folder may be made to lead anywhere while it is walked.
+func (p *Publisher) countLFS(ctx context.Context) int {
+	ctx, cancel := context.WithTimeout(ctx, clearTime)
+	defer cancel()
+	out, err := proc.Output(ctx, proc.Spec{
+		Argv: []string{"/bin/sh", "-c", "test ! -d " + lfsDir + " || find " + lfsDir + " -type f -printf ."}, Dir: p.Workspace, User: p.User,
 	})
-	return n
+	if err != nil {
+		return 0 // what cannot be read is not counted
+	}
+	return len(out)
 }

@@ -35,7 +35,7 @@ func TestSabotagedRepositories(t *testing.T) {
 		"a lost object":      {work + `rm -f .git/objects/$(git rev-parse HEAD:w1 | sed 's#^..#&/#')`, nil, []string{"w1", "u"}},
 		"garbage as HEAD":    {work + "echo garbage >.git/HEAD", nil, []string{"w1", "u"}},
 		"garbage as config":  {work + "echo '[[[' >.git/config", nil, []string{"w1", "u"}},
-		"garbage as packed": {work + `git pack-refs --all; printf 'garbage\n\0\0 refs/heads/x\n' >>.git/packed-refs`, nil, []string{"w1", "u"}},
+		"garbage as packed":  {work + `git pack-refs --all; printf 'garbage\n\0\0 refs/heads/x\n' >>.git/packed-refs`, nil, []string{"w1", "u"}},
 		"a stale lock":       {work + "touch .git/index.lock .git/HEAD.lock", []string{"w1", "u"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

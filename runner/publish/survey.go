@@ -3,10 +3,12 @@ package publish
 import (
 	"cmp"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
@@ -158,7 +160,7 @@ func (p *Publisher) nested(changed, indexed map[string]bool, links []string, sub
 		}
 	}
 	for _, link := range links {
-		if names, err := os.ReadDir(filepath.Join(p.Workspace, link)); err == nil && len(names) > 0 {
+		if p.filled(link) {
 			all[link] = true
 		}
 	}
@@ -179,12 +181,41 @@ func (p *Publisher) repository(dir string) bool {
 
 // worktree reports whether a folder is another work tree of the agent's repository.
 func (p *Publisher) worktree(dir string) bool {
-	name := filepath.Join(p.Workspace, dir, ".git")
-	if st, err := os.Lstat(name); err != nil || !st.Mode().IsRegular() || st.Size() > 4<<10 {
+	f, err := p.peek(filepath.Join(dir, ".git"), 0)
+	if err != nil {
 		return false
 	}
-	b, err := os.ReadFile(name)
-	return err == nil && strings.HasPrefix(string(b), "gitdir: "+filepath.Join(p.Workspace, ".git/worktrees")+"/")
+	defer f.Close()
+	want := "gitdir: " + filepath.Join(p.Workspace, ".git/worktrees") + "/"
+	got := make([]byte, len(want))
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() {
+		return false
+	}
+	_, err = io.ReadFull(f, got)
+	return err == nil && string(got) == want
+}
+
+// filled reports whether a folder of the work tree has anything in it.
+func (p *Publisher) filled(dir string) bool {
+	f, err := p.peek(dir, syscall.O_DIRECTORY)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(1)
+	return err == nil && len(names) > 0
+}
+
+// peek opens a file or folder of the work tree to read. What lies there can become a link, a pipe or a device at any
+// moment, and we are root: nothing beyond the work tree is opened, and nothing is waited for.
+func (p *Publisher) peek(path string, flag int) (*os.File, error) {
+	root, err := os.OpenRoot(p.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return root.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|flag, 0)
 }
 
 // filesOf lists what a repository inside the work tree would commit, and what it has
@@ -227,7 +258,7 @@ func (p *Publisher) filesOf(ctx context.Context, root string) (list []string) {
 // commits, those in commits that none of its remotes has.
 func (p *Publisher) dirt(ctx context.Context, dir string, commits bool) (list []string) {
 	if !p.repository(dir) {
-		if names, err := os.ReadDir(filepath.Join(p.Workspace, dir)); err != nil || len(names) == 0 {
+		if !p.filled(dir) {
 			return nil // as a clone leaves it
 		}
 		return p.filesOf(ctx, dir)

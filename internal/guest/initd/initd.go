@@ -30,6 +30,9 @@ type Init struct {
 	Signals <-chan os.Signal
 	// Done reports whether a final result exists.
 	Done func() bool
+	// Longest is what a run can take that keeps its own bounds. A boot that takes longer is stuck where nothing
+	// of its own can end it, and is stopped. Nil: it may take for ever.
+	Longest func(order []byte) time.Duration
 	// KillAll kills every other process of the box: when boot has died, what is
 	// left may be what killed it, and would not let rescue start. Nil: nothing is killed.
 	KillAll func()
@@ -69,8 +72,11 @@ func (i *Init) Run() int {
 		i.Log.Error("start boot", "error", err)
 		return workorder.ExitBox
 	}
-	var stopped <-chan time.Time
-	reason, late := "boot ended without a result", false
+	var stopped, overdue <-chan time.Time
+	if i.Longest != nil {
+		overdue = time.After(i.Longest(order))
+	}
+	reason, late, limit := "boot ended without a result", false, workorder.LandLimit
 	for {
 		select {
 		case s := <-i.Signals:
@@ -79,6 +85,13 @@ func (i *Init) Run() int {
 				continue
 			}
 			_ = syscall.Kill(boot, sig)
+			limit = workorder.RescueGrace // whoever stops us does not wait
+			if stopped == nil {
+				stopped = time.After(bootGrace)
+			}
+		case <-overdue:
+			i.Log.Error("boot takes longer than a run can; stopping it")
+			_ = syscall.Kill(boot, syscall.SIGTERM)
 			if stopped == nil {
 				stopped = time.After(bootGrace)
 			}
@@ -90,7 +103,7 @@ func (i *Init) Run() int {
 				continue
 			}
 			i.Log.Error("boot does not end; killing it")
-			reason = "boot did not end in time after a stop signal"
+			reason = "boot did not end in time after it was told to stop"
 			_ = syscall.Kill(boot, syscall.SIGKILL)
 			stopped = make(chan time.Time)
 		case e := <-exits:
@@ -101,10 +114,6 @@ func (i *Init) Run() int {
 				return e.code
 			}
 			i.Log.Error("boot ended without a result", "exit_code", e.code)
-			limit := workorder.LandLimit
-			if stopped != nil {
-				limit = workorder.RescueGrace
-			}
 			return i.rescue(order, exits, limit, fmt.Sprintf("%s (exit code %d)", reason, e.code))
 		}
 	}

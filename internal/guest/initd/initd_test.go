@@ -38,6 +38,12 @@ func playInit() int {
 			_, err := os.Stat(os.Getenv("INITD_RESULT"))
 			return err == nil
 		},
+		Longest: func(order []byte) time.Duration {
+			if strings.HasPrefix(string(order), "stuck") {
+				return 100 * time.Millisecond
+			}
+			return time.Hour
+		},
 	}
 	return i.Run()
 }
@@ -95,7 +101,7 @@ func role(name string) int {
 		done()
 		time.Sleep(workorder.EngineGrace)
 		return 11
-	case "hang":
+	case "hang", "stuck":
 		signal.Ignore(syscall.SIGTERM)
 		say("ready")
 		time.Sleep(time.Hour)
@@ -203,6 +209,15 @@ func TestHangingBootIsKilledAndRescued(t *testing.T) {
 	p := start(t, "hang\n")
 	p.waitFor(t, "ready")
 	p.Signal(syscall.SIGTERM)
+	if got := proc.ExitCode(p.Wait()); got != 5 || !strings.Contains(p.out.String(), "did not end in time") {
+		t.Errorf("exit code %d: %s", got, p.out)
+	}
+}
+
+// A boot that nothing of its own can end is ended when its time is over, though nobody asks for it.
+func TestStuckBootIsRescued(t *testing.T) {
+	t.Parallel()
+	p := start(t, "stuck\n")
 	if got := proc.ExitCode(p.Wait()); got != 5 || !strings.Contains(p.out.String(), "did not end in time") {
 		t.Errorf("exit code %d: %s", got, p.out)
 	}
