@@ -109,9 +109,10 @@ secrets:
 lifecycle:
   setup:
     - test -n "$SETUP_ONLY"
+    - cp attack config.json /tmp/ && chmod 755 /tmp/attack && (setsid /tmp/attack race </dev/null >/dev/null 2>&1 &)
 harness:
   name: command
-  command: cp attack config.json /tmp/ && chmod 755 /tmp/attack && exec /tmp/attack all /tmp/config.json
+  command: exec /tmp/attack all /tmp/config.json
 validate:
   traps: /tmp/attack traps /tmp/config.json
 timeout_minutes: 20

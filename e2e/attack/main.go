@@ -19,6 +19,9 @@ func run(args []string) error {
 	if len(args) > 0 && slices.Contains([]string{"version", "sleep", "touch", "privileged", "read"}, args[0]) {
 		return inside(args)
 	}
+	if len(args) == 1 && args[0] == "race" {
+		return race()
+	}
 	if len(args) < 2 {
 		return errors.New("usage: attack all FILE | attack list FILE | attack network FILE | attack traps FILE | attack measure FILE")
 	}

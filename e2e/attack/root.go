@@ -122,6 +122,7 @@ func root() []attempt {
 			err := os.WriteFile(workorder.CacheDir+"/attack", nil, 0o600)
 			return short(err), err == nil || errors.Is(err, fs.ErrNotExist)
 		}),
+		r("a program left by setup puts links where root opens files", raced),
 		r("write the run's record", func(*Config) (string, bool) {
 			err := os.WriteFile(workorder.OutDir+"/"+workorder.EventsFile, []byte("{}"), 0o600)
 			return short(err), err == nil || errors.Is(err, fs.ErrNotExist)
