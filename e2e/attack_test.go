@@ -5,6 +5,7 @@ package e2e
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,7 +30,7 @@ type attackRow struct {
 	OK       bool   `json:"ok"`
 }
 
-// attackTable is a file for the table of the last run, when somebody wants it.
+// attackTable is a file for the rows of a run, when somebody wants them.
 const attackTable = "SANDBOX_AGENT_ATTACK_TABLE"
 
 // An agent that means harm, in every network mode. What it tries is in e2e/attack;
@@ -128,7 +129,7 @@ timeout_minutes: 20
 	if c.code != 0 || r.Status != workorder.StatusSuccess {
 		t.Errorf("exit code %d, %s: %s", c.code, r.Status, r.Reason)
 	}
-	saveTable(t, a.isolation+", network "+string(mode), rows)
+	saveTable(t, a.isolation+", "+string(mode), rows)
 	for _, row := range rows {
 		if !row.OK {
 			t.Errorf("%s: %s: expected %s, got: %s", row.Group, row.Name, row.Expected, row.Got)
@@ -284,8 +285,8 @@ func leaks(t *testing.T, u *user, c call, canary string) string {
 	return where
 }
 
-// saveTable appends the table to the file that was asked for, as Markdown.
-func saveTable(t *testing.T, title string, rows []attackRow) {
+// saveTable appends the rows to the file that was asked for, as e2e/attack reads them for its table.
+func saveTable(t *testing.T, box string, rows []attackRow) {
 	t.Helper()
 	path := os.Getenv(attackTable)
 	if path == "" {
@@ -295,17 +296,16 @@ func saveTable(t *testing.T, title string, rows []attackRow) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	fmt.Fprintf(f, "\n### %s\n\n| | attempt | expected | got |\n| --- | --- | --- | --- |\n", title)
+	enc := json.NewEncoder(f)
 	for _, r := range rows {
-		verdict := "✓"
-		if !r.OK {
-			verdict = "**✗**"
+		if err = enc.Encode(struct {
+			Box string `json:"box"`
+			attackRow
+		}{box, r}); err != nil {
+			break
 		}
-		fmt.Fprintf(f, "| %s | %s: %s | %s | %s |\n", verdict, r.Group, cell(r.Name), r.Expected, cell(r.Got))
 	}
-}
-
-func cell(s string) string {
-	return strings.NewReplacer("|", "\\|", "\n", " ", "\r", "").Replace(strings.TrimSpace(s))
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -25,6 +25,9 @@ func run(args []string) error {
 	if len(args) < 2 {
 		return errors.New("usage: attack all FILE | attack list FILE | attack network FILE | attack traps FILE | attack measure FILE")
 	}
+	if args[0] == "table" {
+		return printTable(args[1])
+	}
 	c, err := load(args[1])
 	if err != nil {
 		return err

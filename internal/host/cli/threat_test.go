@@ -1,0 +1,45 @@
+package cli
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Every test that the threat model names exists.
+func TestThreatModelNamesTests(t *testing.T) {
+	t.Parallel()
+	const root = "../../.."
+	doc, err := os.ReadFile(root + "/THREAT_MODEL.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tests bytes.Buffer
+	err = filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		tests.Write(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9]+)`").FindAllSubmatch(doc, -1)
+	for _, m := range named {
+		if !bytes.Contains(tests.Bytes(), []byte("\nfunc "+string(m[1])+"(")) {
+			t.Errorf("there is no test %s", m[1])
+		}
+	}
+	if len(named) < 20 {
+		t.Errorf("only %d tests are named", len(named))
+	}
+	if bytes.Contains(doc, []byte("@@")) {
+		t.Error("there are placeholders left")
+	}
+}
