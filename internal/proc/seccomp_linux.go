@@ -2,43 +2,78 @@ package proc
 
 import (
 	"fmt"
+	"runtime"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
+//go:generate go run seccomp_generate.go
+
 // A child that drops to another user gets a filter of system calls as ordinary containers have one: the box
 // itself has none, because its inner engine needs what this forbids. It keeps untrusted code from the parts of the kernel
 // in which most of its privilege errors were found (user namespaces, bpf, io_uring, keys, mounts), and from
 // sockets that no network policy sees.
 //
-// It follows the engine's own default profile for a process without capabilities. Where that lets a call pass by its
-// arguments, so does this; ptrace is allowed, as there, because debuggers are part of the work.
+// It is the engine's own default profile for a process without capabilities, made into tables by seccomp_generate.go: what
+// the profile does not let pass is refused, and what it does not know (calls newer than it, numbers of x32,
+// other instruction sets) does not exist. As there, ptrace is allowed, because debuggers are part of the work,
+// and programs of the machine's 32-bit instruction set run.
+//
+// It differs from the profile where that is weaker:
+//   - only the families of sockets below can be made, also in pairs;
+//   - io_uring does not exist, after which libraries do without, rather than being forbidden: its requests pass by every filter;
+//   - socketcall of 32-bit x86 does not exist: what it asks for lies in memory, where a filter cannot look. Go's
+//     386 programs, and those of a glibc for kernels before 4.3, know no other way and have no sockets.
 
-// refusedCalls fail with EPERM whatever their arguments are.
-var refusedCalls = append([]uintptr{
-	unix.SYS_ACCT, unix.SYS_ADD_KEY, unix.SYS_BPF, unix.SYS_CLOCK_ADJTIME, unix.SYS_CLOCK_SETTIME, unix.SYS_DELETE_MODULE,
-	unix.SYS_FINIT_MODULE, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSOPEN, unix.SYS_FSPICK, unix.SYS_INIT_MODULE,
-	unix.SYS_KEXEC_FILE_LOAD, unix.SYS_KEXEC_LOAD, unix.SYS_KEYCTL, unix.SYS_LOOKUP_DCOOKIE, unix.SYS_MOUNT, unix.SYS_MOUNT_SETATTR,
-	unix.SYS_MOVE_MOUNT, unix.SYS_NFSSERVCTL, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_OPEN_TREE, unix.SYS_PERF_EVENT_OPEN,
-	unix.SYS_PIVOT_ROOT, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD, unix.SYS_REBOOT, unix.SYS_REQUEST_KEY, unix.SYS_SETNS,
-	unix.SYS_SETTIMEOFDAY, unix.SYS_SWAPOFF, unix.SYS_SWAPON, unix.SYS_UMOUNT2, unix.SYS_USERFAULTFD, unix.SYS_VHANGUP,
-}, oldCalls...)
+// answer is what becomes of a call.
+type answer int
 
-// absentCalls fail with ENOSYS, after which libraries do without: clone3, because its flags lie in
-// memory where a filter cannot look, and io_uring, whose requests pass by every filter.
-var absentCalls = []uintptr{unix.SYS_CLONE3, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER}
+const (
+	// absent calls fail with ENOSYS, after which libraries do without. It is also the answer to all that no table has.
+	absent answer = iota
+	allowed
+	// refused calls fail with EPERM whatever their arguments are.
+	refused
+	byCloneFlags
+	byPersonality
+	byFamily
+)
+
+// span is a range of numbers with one answer; a table has them in order.
+type span struct {
+	first, last uint32
+	answer      answer
+}
+
+type instructionSet struct {
+	arch  uint32
+	calls []span
+}
+
+// instructionSets are what the programs of a machine can be made for; its own comes first.
+var instructionSets = map[string][]instructionSet{
+	"amd64": {{unix.AUDIT_ARCH_X86_64, callsAMD64}, {unix.AUDIT_ARCH_I386, calls386}},
+	"arm64": {{unix.AUDIT_ARCH_AARCH64, callsARM64}, {unix.AUDIT_ARCH_ARM, callsARM}},
+}
 
 // families are the kinds of sockets that can be made: what is not among them (vsock, which leads to the machine
 // past every rule of its network; tipc, can, alg) fails as where the kernel has none.
 var families = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}
 
+// personalities are the profile's: Linux and its 32-bit look, each also with a kernel that calls itself 2.6, and
+// the question which it is. Without randomised addresses, or with all that is readable executable, there is none.
+var personalities = []uint32{0, 0x8, 0x20000, 0x20008, 0xffffffff}
+
+// newNamespaces are the flags that clone does not get. The new time namespace has none here: its bit is
+// part of the child's signal.
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
-// Offsets in struct seccomp_data: the low half of an argument comes first on the
-// little-endian machines that boxes run on.
+// Offsets in struct seccomp_data: the low half of an argument comes first on the little-endian machines that boxes
+// run on, and is all that the kernel reads of those looked at here.
 const (
 	offNumber = 0
 	offArch   = 4
@@ -51,45 +86,87 @@ func refuse(errno unix.Errno) bpf.Instruction {
 
 var pass = bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
 
-// callFilter is the program of the filter.
-func callFilter() []bpf.Instruction {
-	p := []bpf.Instruction{
-		bpf.LoadAbsolute{Off: offArch, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: nativeArch, SkipTrue: 1},
-		// Another instruction set has other numbers for all of these calls.
-		refuse(unix.ENOSYS),
-		bpf.LoadAbsolute{Off: offNumber, Size: 4},
+// callFilter is the program of the filter on a machine of architecture goarch.
+func callFilter(goarch string) ([]bpf.RawInstruction, error) {
+	sets := instructionSets[goarch]
+	if len(sets) == 0 {
+		return nil, fmt.Errorf("no table of system calls for %s: add one with seccomp_generate.go", goarch)
 	}
-	p = append(p, otherNumbers...)
-	for errno, calls := range map[unix.Errno][]uintptr{unix.EPERM: refusedCalls, unix.ENOSYS: absentCalls} {
-		for _, n := range calls {
-			p = append(p, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(n), SkipFalse: 1}, refuse(errno))
-		}
-	}
-	for _, n := range []uintptr{unix.SYS_CLONE, unix.SYS_UNSHARE} {
+	p := []bpf.Instruction{bpf.LoadAbsolute{Off: offArch, Size: 4}}
+	for _, s := range sets {
+		calls := search(withGaps(s.calls))
 		p = append(p,
-			bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(n), SkipFalse: 4},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: s.arch, SkipTrue: 1},
+			bpf.Jump{Skip: uint32(len(calls)) + 1},
+			bpf.LoadAbsolute{Off: offNumber, Size: 4},
+		)
+		p = append(p, calls...)
+	}
+	return bpf.Assemble(append(p, refuse(unix.ENOSYS)))
+}
+
+// withGaps fills a table up, so that each span ends where the next one begins.
+func withGaps(calls []span) (all []span) {
+	next := uint32(0)
+	for _, s := range calls {
+		if s.first > next {
+			all = append(all, span{first: next, answer: absent})
+		}
+		all = append(all, s)
+		next = s.last + 1
+	}
+	return append(all, span{first: next, answer: absent})
+}
+
+// search finds the span of the loaded number by halving, so that a call costs few steps. A jump reaches over 255
+// instructions, and half a table has fewer: the test of all numbers notices when that ends.
+func search(calls []span) []bpf.Instruction {
+	if len(calls) == 1 {
+		return calls[0].answer.instructions()
+	}
+	middle := len(calls) / 2
+	low, high := search(calls[:middle]), search(calls[middle:])
+	p := []bpf.Instruction{bpf.JumpIf{Cond: bpf.JumpGreaterOrEqual, Val: calls[middle].first, SkipTrue: uint8(len(low))}}
+	return append(append(p, low...), high...)
+}
+
+func (a answer) instructions() []bpf.Instruction {
+	switch a {
+	case allowed:
+		return []bpf.Instruction{pass}
+	case refused:
+		return []bpf.Instruction{refuse(unix.EPERM)}
+	case byCloneFlags:
+		return []bpf.Instruction{
 			bpf.LoadAbsolute{Off: offArg0, Size: 4},
 			bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: newNamespaces, SkipFalse: 1},
 			refuse(unix.EPERM),
 			pass,
-		)
+		}
+	case byPersonality:
+		return oneOf(personalities, unix.EPERM)
+	case byFamily:
+		return oneOf(families, unix.EAFNOSUPPORT)
+	default:
+		return []bpf.Instruction{refuse(unix.ENOSYS)}
 	}
-	p = append(p,
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_SOCKET, SkipTrue: 1},
-		pass,
-		bpf.LoadAbsolute{Off: offArg0, Size: 4},
-	)
-	for _, f := range families {
-		p = append(p, bpf.JumpIf{Cond: bpf.JumpEqual, Val: f, SkipFalse: 1}, pass)
-	}
-	return append(p, refuse(unix.EAFNOSUPPORT))
 }
+
+// oneOf lets a call pass whose first argument is among values.
+func oneOf(values []uint32, otherwise unix.Errno) []bpf.Instruction {
+	p := []bpf.Instruction{bpf.LoadAbsolute{Off: offArg0, Size: 4}}
+	for _, v := range values {
+		p = append(p, bpf.JumpIf{Cond: bpf.JumpEqual, Val: v, SkipFalse: 1}, pass)
+	}
+	return append(p, refuse(otherwise))
+}
+
+var nativeFilter = sync.OnceValues(func() ([]bpf.RawInstruction, error) { return callFilter(runtime.GOARCH) })
 
 // filterCalls puts the filter on the calling thread and all that it starts. The thread
 // must have given up new privileges.
 func filterCalls() error {
-	raw, err := bpf.Assemble(callFilter())
+	raw, err := nativeFilter()
 	if err != nil {
 		return fmt.Errorf("assemble the filter of system calls: %w", err)
 	}
