@@ -44,8 +44,12 @@ type Result struct {
 	Agent      Agent        `json:"agent"`
 	Usage      Usage        `json:"usage"`
 	Validation []Validation `json:"validation"`
-	Services   []ServiceEnd `json:"services"`
-	Evidence   []Evidence   `json:"evidence"`
+	// Proof is nil when no check was run on base and head.
+	Proof *Proof `json:"proof"`
+	// Surface are the changes to what runs on a reviewer's or a CI's machine.
+	Surface  []SurfaceFinding `json:"surface"`
+	Services []ServiceEnd     `json:"services"`
+	Evidence []Evidence       `json:"evidence"`
 	// Network is nil when the run ended before the policy was in force.
 	Network *NetworkReport `json:"network"`
 	// Refusals are what the guard refused of the agent's Docker requests, by rule.
@@ -221,6 +225,7 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	c.Commits = orEmpty(c.Commits)
 	c.Steps = orEmpty(c.Steps)
 	c.Validation = orEmpty(c.Validation)
+	c.Surface = orEmpty(c.Surface)
 	c.Services = orEmpty(c.Services)
 	c.Evidence = orEmpty(c.Evidence)
 	c.Refusals = orEmpty(c.Refusals)

@@ -1,0 +1,119 @@
+package workorder
+
+// TestStatus is how one test ended.
+type TestStatus string
+
+// Endings of a test.
+const (
+	TestPassed  TestStatus = "passed"
+	TestFailed  TestStatus = "failed" // errors of the test itself included
+	TestSkipped TestStatus = "skipped"
+)
+
+// Transition compares one check, or one of its tests, before and after the task's commits.
+type Transition string
+
+// Transitions. "Base" is the commit that the task began with, "head" the last one of its branch.
+const (
+	StillPasses Transition = "pass→pass"
+	Fixed       Transition = "fail→pass" // failed or was skipped on base
+	Broken      Transition = "pass→fail"
+	StillFails  Transition = "fail→fail"
+	NewPasses   Transition = "new" // not on base, passes on head
+	NewFails    Transition = "new→fail"
+	Gone        Transition = "deleted" // on base, not on head
+	NowSkipped  Transition = "skipped" // ran on base, or is new, and is skipped on head
+	Flaky       Transition = "flaky"   // repeats at one commit differ
+	NotCompared Transition = ""        // only one side could be run
+)
+
+// TestChange is one test of a check on both sides.
+type TestChange struct {
+	// Suite is the package, class or file of the test, as its report names it.
+	Suite      string     `json:"suite"`
+	Name       string     `json:"name"`
+	Transition Transition `json:"transition"`
+	// Text is the beginning of what the test said when it failed on head.
+	Text string `json:"text"`
+}
+
+// TestCounts are the numbers of tests in a report.
+type TestCounts struct {
+	Passed  int `json:"passed"`
+	Failed  int `json:"failed"`
+	Skipped int `json:"skipped"`
+}
+
+// CheckRun is one run of a validate command in a clean checkout.
+type CheckRun struct {
+	ExitCode   int   `json:"exit_code"`
+	Passed     bool  `json:"passed"`
+	DurationMS int64 `json:"duration_ms"`
+	// Log is the path of the full output, relative to the result's folder.
+	Log string `json:"log"`
+	// Tests is nil when the command left no report.
+	Tests *TestCounts `json:"tests"`
+}
+
+// CheckProof is a validate command on both sides. The runner ran it, where the agent cannot reach.
+type CheckProof struct {
+	Name    string `json:"name"`
+	Command string `json:"command"`
+	// Base and Head are the last run of each side; nil: it could not be run there.
+	Base       *CheckRun  `json:"base"`
+	Head       *CheckRun  `json:"head"`
+	Transition Transition `json:"transition"`
+	// Report is the format of the test report, empty when there was none.
+	Report string `json:"report"`
+	// Counts has the number of tests by transition, Tests those that are not
+	// StillPasses, the worst first, at most MaxTestChanges.
+	Counts map[Transition]int `json:"counts"`
+	Tests  []TestChange       `json:"tests"`
+}
+
+// MaxTestChanges bounds the tests of a check that a result names; more are only counted.
+const MaxTestChanges = 200
+
+// Flag is something that a reviewer should see before believing a green check.
+type Flag struct {
+	// Kind is one of the Flag constants.
+	Kind string `json:"kind"`
+	Path string `json:"path"`
+	Line int    `json:"line"` // from 1; 0: the whole file
+	Text string `json:"text"` // what was found, for a human
+}
+
+// Kinds of flags on the tests themselves.
+const (
+	FlagTestDeleted   = "test-deleted"
+	FlagTestSkipped   = "test-skipped"
+	FlagTestWeakened  = "test-weakened"
+	FlagCheckEdited   = "check-edited" // a script or configuration that a validate command runs
+	FlagHardCoded     = "hard-coded"   // a value that a test expects appears as a constant in the code
+	FlagBrokenOnHead  = "broken"       // passed on base, fails on head
+	FlagNothingProven = "not-proven"   // no check shows a difference between base and head
+)
+
+// Proof is what the runner found out about the work, in clean checkouts of base and head.
+type Proof struct {
+	Base   string       `json:"base"` // commit
+	Head   string       `json:"head"` // commit
+	Checks []CheckProof `json:"checks"`
+	Flags  []Flag       `json:"flags"`
+	// Reason says why a side is missing; empty when both were run.
+	Reason string `json:"reason"`
+}
+
+// SurfaceFinding is a change to something that runs, or decides what runs, on the
+// machine of whoever checks the branch out or builds it.
+type SurfaceFinding struct {
+	// Kind is one of internal/surface's rules, such as "workflow" or "bidi".
+	Kind string `json:"kind"`
+	Path string `json:"path"`
+	Line int    `json:"line"` // in the new file, from 1; 0: the whole file
+	// Text is what changed, in one line for a human, without control characters.
+	Text string `json:"text"`
+	// Grave marks what should be looked at before anything else: hidden text, a new
+	// command that runs without being asked for, a changed source of a dependency.
+	Grave bool `json:"grave"`
+}
