@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -195,6 +196,20 @@ func (r AllowRule) String() string {
 	return s + ":" + strconv.Itoa(int(r.Port))
 }
 
+// plainInYAML are rules that YAML reads as text as they stand: a name with a dot whose last part begins with a letter,
+// and an IPv4 address.
+var plainInYAML = regexp.MustCompile(`^([a-z][a-z0-9-]*(\.[a-z0-9-]+)*\.[a-z][a-z0-9-]*|[0-9]+(\.[0-9]+){3})(:[0-9]+)?$`)
+
+// Line is the rule as an item of the list network.allow in YAML, quoted where YAML would
+// read it as something other than text.
+func (r AllowRule) Line() string {
+	s := r.String()
+	if plainInYAML.MatchString(s) {
+		return "- " + s
+	}
+	return "- '" + s + "'"
+}
+
 // AllowRuleFor is the smallest rule that allows a canonical name or address at a port.
 func AllowRuleFor(host string, port uint16) AllowRule {
 	r := AllowRule{Host: host, Port: port}
@@ -244,7 +259,9 @@ type NetworkHost struct {
 	Port     uint16        `json:"port"`
 	Protocol string        `json:"protocol"` // tcp, udp, dns, icmp, or a number
 	Status   NetworkStatus `json:"status"`
-	Count    int64         `json:"count"`
+	// Count is of attempts; of what the kernel itself refused (what is not TCP, and ports of
+	// addresses) it has at least so many, since it reports some 20 a second.
+	Count int64 `json:"count"`
 	// By are the first processes and containers that tried.
 	By []string `json:"by"`
 	// Reason says why it was refused; Rule is the line under network.allow that would allow

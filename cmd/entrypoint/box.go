@@ -172,7 +172,7 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	t.cfg.Changed = repo.changed
 	return &boot.Box{
 		Order: o, Rec: rec, Log: log, Space: space, Task: t, Engine: eng,
-		Network:  &policedNetwork{Egress: net, hosts: hosts, order: o, task: t, models: models, audit: audit, guard: eng.guard, log: log},
+		Network:  &policedNetwork{policy: net, hosts: hosts, order: o, task: t, models: models, audit: audit, guard: eng.guard, log: log},
 		Services: &serviceStack{engine: eng, egress: net, order: o, task: t, emit: emit, warn: warn, clean: mask.Writer, log: log, logs: space.LogDir},
 		Repo:     repo,
 	}, nil

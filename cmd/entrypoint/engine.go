@@ -67,7 +67,7 @@ func newEngine(log *slog.Logger, o *workorder.Order, n engineNeeds) (*innerEngin
 	})
 	eng, err := dockerd.New(dockerd.Config{
 		DataRoot: workorder.DataRoot, Group: engineGroup, RemapUser: workorder.SandboxUser,
-		MTU: o.MTU, Avoid: n.hosts.prefixes, Resolver: n.egress.ServeDNS, Outbound: func(_ context.Context, inner netip.Prefix) error { return n.egress.Inner(inner) }, Home: cache, Warn: n.warn, Log: log,
+		MTU: o.MTU, Avoid: n.hosts.prefixes, Resolver: n.egress.ServeDNS, Outbound: n.egress.Inner, Home: cache, Warn: n.warn, Log: log,
 	})
 	if err != nil {
 		return nil, err

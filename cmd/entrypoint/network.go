@@ -25,7 +25,7 @@ const (
 
 // policedNetwork is the network policy and the model gateway as boot.Network.
 type policedNetwork struct {
-	*egress.Egress
+	policy *egress.Egress
 	hosts  *trustedHosts
 	order  *workorder.Order
 	task   *task
@@ -65,10 +65,10 @@ func (discard) Close() error                { return nil }
 
 // Up puts the policy in force, and tells the task where the gateway is.
 func (n *policedNetwork) Up(ctx context.Context) error {
-	if err := n.Egress.Up(ctx); err != nil {
+	if err := n.policy.Up(ctx); err != nil {
 		return fmt.Errorf("put the network policy in force: %w", err)
 	}
-	n.hosts.start(ctx, n.Egress)
+	n.hosts.start(ctx, n.policy)
 	if n.models == nil {
 		return nil
 	}
@@ -85,15 +85,20 @@ func (n *policedNetwork) Up(ctx context.Context) error {
 	return nil
 }
 
+// Seal holds the inner engine to the policy, too.
+func (n *policedNetwork) Seal(ctx context.Context) error { return n.policy.Seal(ctx) }
+
 // Report is safe to call when nothing was ever in force.
 func (n *policedNetwork) Report(r *workorder.Result) {
-	report := n.Egress.Report()
+	report := n.policy.Report()
 	r.Network, r.Refusals = &report, n.guard.Refusals()
 }
 
-// Close ends the gateway; the policy stays as long as the box.
+// Close ends guard, gateway, resolver and proxy. The kernel's rules stay as long as the box: what still runs reaches
+// nothing any more.
 func (n *policedNetwork) Close() {
 	n.guard.Close()
+	n.policy.Close()
 	if n.models == nil {
 		return
 	}

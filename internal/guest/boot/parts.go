@@ -32,7 +32,7 @@ type Network interface {
 	Seal(ctx context.Context) error
 	// Report puts what was reached for and what was refused into the result.
 	Report(*workorder.Result)
-	// Close ends the gateway; the policy stays in force.
+	// Close ends the gateway and the ways out; the rules of the kernel stay in force.
 	Close()
 }
 

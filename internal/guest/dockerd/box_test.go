@@ -59,7 +59,7 @@ func boxConfig(t *testing.T, name string) dockerd.Config {
 	return dockerd.Config{
 		DataRoot: "/var/lib/docker/" + name, RunDir: "/run/engine-" + name, LogDir: logs,
 		Socket: "/run/" + name + ".sock", RemapUser: "sandbox", Group: engineGroup,
-		Resolver: policy.ServeDNS, Outbound: func(_ context.Context, inner netip.Prefix) error { return policy.Inner(inner) },
+		Resolver: policy.ServeDNS, Outbound: policy.Inner,
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 }

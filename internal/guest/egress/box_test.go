@@ -181,7 +181,7 @@ func newBox(t *testing.T, p workorder.Network, resolvers ...netip.Addr) *box {
 		ip -n inner link set eth0 up
 		ip -n inner route add default via 10.213.1.1
 		ip -n inner -6 route add default via fd00:213::1`)
-	if err := b.e.Inner(netip.MustParsePrefix("10.213.0.0/16")); err != nil {
+	if err := b.e.Inner(b.t.Context(), netip.MustParsePrefix("10.213.0.0/16")); err != nil {
 		t.Fatal(err)
 	}
 	b.e.Names(map[string]netip.Addr{"redis": netip.MustParseAddr("10.213.1.2")})

@@ -22,6 +22,8 @@ const (
 	dnsParallel = 256
 	// dnsIdle is how long a connection may wait for its next question.
 	dnsIdle = 10 * time.Second
+	// dnsLife is how long a connection is served: those that ask again and again leave room for others.
+	dnsLife = 2 * time.Minute
 )
 
 // packets reads and writes datagrams together with the box's own address of each:
@@ -77,8 +79,8 @@ func (p packets6) write(b []byte, own net.IP, to net.Addr) error {
 // know the services, and a box whose resolver is on loopback would silently give them a public one.
 // In mode full it passes upstream what is no service. Where it serves already nothing changes.
 func (e *Egress) ServeDNS(ctx context.Context, at netip.AddrPort) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.changes.Lock()
+	defer e.changes.Unlock()
 	if e.serving == at {
 		return nil
 	}
@@ -126,7 +128,8 @@ func (e *Egress) serveUDP(ctx context.Context, p packets) {
 			return
 		}
 		if err != nil {
-			continue // an ICMP error of an earlier answer
+			time.Sleep(acceptPause) // whatever it is, it may last
+			continue
 		}
 		q := append([]byte(nil), buf[:n]...)
 		slots <- struct{}{}
@@ -153,7 +156,7 @@ func (e *Egress) serveTCP(ctx context.Context, l net.Listener) {
 		slots <- struct{}{}
 		go func() {
 			defer func() { c.Close(); <-slots }()
-			for {
+			for end := time.Now().Add(dnsLife); time.Now().Before(end); {
 				_ = c.SetDeadline(time.Now().Add(dnsIdle))
 				q, err := readFrame(c)
 				if err != nil {

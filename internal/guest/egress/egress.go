@@ -46,12 +46,14 @@ type Egress struct {
 	proxy    *proxy
 	pool     *pool
 
-	mu      sync.Mutex // orders changes of the rules
-	state   kernelState
+	changes sync.Mutex // one change of the rules at a time; it may take as long as the kernel likes
 	up      bool
 	stop    context.CancelFunc
 	closes  []func()
 	serving netip.AddrPort // of ServeDNS
+
+	mu    sync.Mutex // state alone, which every lookup reads
+	state kernelState
 }
 
 // New prepares the policy; nothing is in force before Up.
@@ -103,8 +105,8 @@ func New(cfg Config) (*Egress, error) {
 // answer and the kernel enforces the rules. It is called before anything untrusted runs and before anything
 // makes an interface in the box: those that exist now are the ones that lead outside. ctx bounds the call only.
 func (e *Egress) Up(ctx context.Context) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.changes.Lock()
+	defer e.changes.Unlock()
 	if e.up {
 		return errors.New("put the network policy in force: it is already")
 	}
@@ -113,7 +115,7 @@ func (e *Egress) Up(ctx context.Context) error {
 	if err := e.bringUp(ctx, run); err != nil {
 		stop()
 		e.closeAll()
-		return fmt.Errorf("put the network policy %q in force: %w", e.state.mode, err)
+		return fmt.Errorf("put the network policy %q in force: %w", e.cfg.Policy.Mode, err)
 	}
 	e.up = true
 	return nil
@@ -121,28 +123,46 @@ func (e *Egress) Up(ctx context.Context) error {
 
 func (e *Egress) bringUp(ctx, run context.Context) error {
 	var err error
-	if e.state.outside, e.state.own, err = outsideInterfaces(); err != nil {
+	next := e.now()
+	if next.outside, next.own, err = outsideInterfaces(); err != nil {
 		return err
 	}
-	if e.state.mode != workorder.NetworkFull {
-		if err := e.listenDNS(ctx, run); err != nil {
+	if next.mode != workorder.NetworkFull {
+		if next.dnsPort, err = e.listenDNS(ctx, run); err != nil {
 			return err
 		}
 	}
-	if e.state.mode == workorder.NetworkRestricted {
-		if err := e.listenProxy(ctx, run); err != nil {
+	if next.mode == workorder.NetworkRestricted {
+		if next.proxyPort, err = e.listenProxy(ctx, run); err != nil {
 			return err
 		}
 	}
 	if l, err := openNFLog(logGroup); err != nil {
-		e.state.unlogged = true
+		next.unlogged = true
 		e.cfg.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf(
 			"what the kernel refuses is only counted (nft list table inet sandbox_agent) and not reported, since it gives no log of it (it needs nfnetlink_log): %v", err)})
 	} else {
 		e.closes = append(e.closes, func() { l.Close() })
 		go e.watch(l)
 	}
-	return apply(ctx, ruleset(e.state))
+	if err := apply(ctx, ruleset(next)); err != nil {
+		return err
+	}
+	e.set(next)
+	return nil
+}
+
+// now is the state; its lists are never changed in place.
+func (e *Egress) now() kernelState {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.state
+}
+
+func (e *Egress) set(s kernelState) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.state = s
 }
 
 // Seal holds the inner engine's daemon to the policy, too. Connections that it
@@ -157,9 +177,7 @@ func (e *Egress) Seal(ctx context.Context) error {
 
 // Inner tells of a range of the inner engine's own networks: trusted processes reach it, and
 // names that resolve into it are not dialled.
-func (e *Egress) Inner(prefix netip.Prefix) error {
-	ctx, cancel := context.WithTimeout(context.Background(), applyTime) //nolint:forbidigo // one short command, and no caller waits for less
-	defer cancel()
+func (e *Egress) Inner(ctx context.Context, prefix netip.Prefix) error {
 	err := e.change(ctx, func(s *kernelState) { s.inner = append(slices.Clone(s.inner), prefix.Masked()) })
 	if err != nil {
 		return fmt.Errorf("let trusted processes reach the inner networks %s: %w", prefix, err)
@@ -169,21 +187,21 @@ func (e *Egress) Inner(prefix netip.Prefix) error {
 
 // change applies a new state; when the kernel refuses it, the old one stays in force.
 func (e *Egress) change(ctx context.Context, f func(*kernelState)) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	next := e.state
+	e.changes.Lock()
+	defer e.changes.Unlock()
+	next := e.now()
 	f(&next)
 	if e.up {
 		if err := apply(ctx, ruleset(next)); err != nil {
 			return err
 		}
 	}
-	e.state = next
+	e.set(next)
 	return nil
 }
 
 // Resolvers are those of the box.
-func (e *Egress) Resolvers() []netip.Addr { return slices.Clone(e.state.resolvers) }
+func (e *Egress) Resolvers() []netip.Addr { return slices.Clone(e.now().resolvers) }
 
 // Resolve are the addresses of a host as trusted processes of the box resolve it; none when it cannot be resolved.
 func (e *Egress) Resolve(ctx context.Context, host string) []netip.Addr {
@@ -203,8 +221,8 @@ func (e *Egress) Report() workorder.NetworkReport { return e.ledger.report() }
 // Close ends the resolver and the proxy. The rules stay in force: what is untrusted may still run,
 // and without the two it reaches nothing.
 func (e *Egress) Close() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.changes.Lock()
+	defer e.changes.Unlock()
 	if e.stop != nil {
 		e.stop()
 	}
@@ -221,10 +239,9 @@ func (e *Egress) closeAll() {
 // ownRanges are what names must not lead to: the box's addresses, also those that
 // were made since Up, and its inner networks.
 func (e *Egress) ownRanges() []netip.Prefix {
-	e.mu.Lock()
-	outside := singles(e.state.own)
-	own := append(slices.Clone(outside), e.state.inner...)
-	e.mu.Unlock()
+	state := e.now()
+	outside := singles(state.own)
+	own := append(slices.Clone(outside), state.inner...)
 	all, err := net.InterfaceAddrs() // one question to the kernel, however many interfaces there are
 	if err != nil {
 		return own
@@ -271,12 +288,11 @@ func outsideInterfaces() (names []string, own []netip.Addr, err error) {
 
 // listenDNS opens the resolver on one port of all addresses: a redirected packet arrives
 // at loopback or at the address of a bridge. The rules keep outsiders away.
-func (e *Egress) listenDNS(ctx, run context.Context) error {
+func (e *Egress) listenDNS(ctx, run context.Context) (uint16, error) {
 	port, open, err := samePort(ctx, "udp4", "tcp4", "udp6", "tcp6")
 	if err != nil {
-		return fmt.Errorf("open the resolver: %w", err)
+		return 0, fmt.Errorf("open the resolver: %w", err)
 	}
-	e.state.dnsPort = port
 	e.closes = append(e.closes, open.close)
 	for network, c := range open {
 		switch c := c.(type) {
@@ -289,20 +305,19 @@ func (e *Egress) listenDNS(ctx, run context.Context) error {
 			}
 			p, err := wrap(c)
 			if err != nil {
-				return fmt.Errorf("open the resolver: %w", err)
+				return 0, fmt.Errorf("open the resolver: %w", err)
 			}
 			go e.serveUDP(run, p)
 		}
 	}
-	return nil
+	return port, nil
 }
 
-func (e *Egress) listenProxy(ctx, run context.Context) error {
+func (e *Egress) listenProxy(ctx, run context.Context) (uint16, error) {
 	port, open, err := samePort(ctx, "tcp4", "tcp6")
 	if err != nil {
-		return fmt.Errorf("open the proxy: %w", err)
+		return 0, fmt.Errorf("open the proxy: %w", err)
 	}
-	e.state.proxyPort = port
 	web := e.proxy.web
 	e.closes = append(e.closes, open.close, func() { web.Close(); web.server.Close() })
 	go func() { _ = web.server.Serve(web) }()
@@ -311,7 +326,7 @@ func (e *Egress) listenProxy(ctx, run context.Context) error {
 			go e.proxy.serve(run, l)
 		}
 	}
-	return nil
+	return port, nil
 }
 
 // sockets are open ones by network.

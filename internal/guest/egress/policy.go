@@ -66,16 +66,7 @@ func fix(host string, port uint16) string {
 	if port == 0 { // a name that was only asked for
 		port = 443
 	}
-	return quoted(workorder.AllowRuleFor(host, port))
-}
-
-// quoted is a rule as a line of YAML, which would read some as something other than text.
-func quoted(r workorder.AllowRule) string {
-	s := r.String()
-	if strings.Count(s, ":") > 1 || !strings.Contains(s, ".") {
-		s = `"` + s + `"`
-	}
-	return "- " + s
+	return workorder.AllowRuleFor(host, port).Line()
 }
 
 // canonical is a name as rules know it; ok is false for what is no host name. An
@@ -142,7 +133,7 @@ func never(a netip.Addr, own []netip.Prefix) string {
 
 // explicitFix is the line that allows host at port, a port of the web, for any protocol.
 func explicitFix(host string, port uint16) string {
-	return quoted(workorder.AllowRule{Host: host, Port: port})
+	return workorder.AllowRule{Host: host, Port: port}.Line()
 }
 
 // parseAddr is the address that s is, or an invalid one.

@@ -70,11 +70,12 @@ func newTestEgress(tb testing.TB, n workorder.Network, servers map[uint16]net.Ad
 		}
 		return c.(*net.TCPConn), nil
 	}
-	if err := te.listenProxy(tb.Context(), tb.Context()); err != nil {
+	port, err := te.listenProxy(tb.Context(), tb.Context())
+	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(te.Close)
-	te.addr = fmt.Sprintf("127.0.0.1:%d", te.state.proxyPort)
+	te.addr = fmt.Sprintf("127.0.0.1:%d", port)
 	return te
 }
 
@@ -147,7 +148,7 @@ func TestHTTPDecisions(t *testing.T) {
 		{"second request refused", "good.test", 80, "GET /1 HTTP/1.1\r\nHost: good.test\r\n\r\nGET /2 HTTP/1.1\r\nHost: evil.test\r\n\r\n", "403 Forbidden", "203.0.113.1:80"},
 		{"refused with its line", "198.51.100.9", 80, "GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "\n- evil.test\n", ""},
 		{"address as host", "198.51.100.9", 80, "GET / HTTP/1.1\r\nHost: 198.51.100.9\r\n\r\n", "\n- 198.51.100.9\n", ""},
-		{"IPv6 address as host", "2001:db8::9", 80, "GET / HTTP/1.1\r\nHost: [2001:db8::9]:80\r\n\r\n", "\n- \"2001:db8::9\"\n", ""},
+		{"IPv6 address as host", "2001:db8::9", 80, "GET / HTTP/1.1\r\nHost: [2001:db8::9]:80\r\n\r\n", "\n- '2001:db8::9'\n", ""},
 		{"metadata has no line", "198.51.100.9", 80, "GET / HTTP/1.1\r\nHost: 169.254.169.254\r\n\r\n", "allows it.\n", ""},
 		{"rebinding", "metadata.test", 80, "GET / HTTP/1.1\r\nHost: metadata.test\r\n\r\n", "a metadata service of the cloud, which no rule can allow", ""},
 		{"absolute form", "good.test", 80, "GET http://evil.test/ HTTP/1.1\r\nHost: good.test\r\n\r\n", "403", ""},
@@ -266,9 +267,9 @@ func TestJudge(t *testing.T) {
 		{"a.test", 443, "- a.test"},
 		{"a.test", 22, "- a.test:22"},
 		{"a.test", 0, "- a.test"},
-		{"2001:db8::1", 22, `- "[2001:db8::1]:22"`},
-		{"2001:db8::1", 80, `- "2001:db8::1"`},
-		{"null", 80, `- "null"`},
+		{"2001:db8::1", 22, `- '[2001:db8::1]:22'`},
+		{"2001:db8::1", 80, `- '2001:db8::1'`},
+		{"null", 80, `- 'null'`},
 		{"10.0.0.1", 22, "- 10.0.0.1:22"},
 	} {
 		if got := fix(c.host, c.port); got != c.want {

@@ -132,7 +132,10 @@ func (r *resolver) suffixed(name string) bool {
 
 // refuse says NXDOMAIN: after REFUSED, musl waits for its timeout.
 func (r *resolver) refuse(name, reason, rule string, by func() string) reply {
-	r.ledger.note(attempt{host: origin.Clean(name), protocol: "dns", reason: reason, rule: rule, by: by})
+	if !workorder.ValidHostName(name) {
+		name = origin.Clean(name)
+	}
+	r.ledger.note(attempt{host: name, protocol: "dns", reason: reason, rule: rule, by: by})
 	return reply{code: dnsmessage.RCodeNameError, why: "sandbox-agent: " + reason}
 }
 

@@ -216,6 +216,23 @@ func TestResolverNone(t *testing.T) {
 	}
 }
 
+// Long names are kept apart, whole: each has a rule of its own.
+func TestLongNamesAreKeptWhole(t *testing.T) {
+	e := newTestResolver(t, workorder.Network{Mode: workorder.NetworkRestricted}, newUpstream(t, nil))
+	const stem = "prod-registry-k8s-io-us-east-1.s3.dualstack.us-east-1.amazonaws"
+	for _, name := range []string{stem + ".com", stem + ".org"} {
+		ask(t, e, name+".", dnsmessage.TypeA)
+	}
+	ask(t, e, `a\x00`+strings.Repeat("b", 40)+"."+strings.Repeat("c", 60)+".", dnsmessage.TypeA)
+	var got []string
+	for _, h := range e.Report().Hosts {
+		got = append(got, h.Host+" "+h.Rule)
+	}
+	if !slices.Contains(got, stem+".com - "+stem+".com") || !slices.Contains(got, stem+".org - "+stem+".org") || len(got) != 3 {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestResolverFullAndLearn(t *testing.T) {
 	u := newUpstream(t, map[string]string{"a.test": "203.0.113.1"})
 	full := newTestResolver(t, workorder.Network{Mode: workorder.NetworkFull}, u)

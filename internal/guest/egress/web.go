@@ -8,6 +8,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/http/httputil"
 	"net/netip"
 	"strings"
@@ -158,7 +159,6 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		w.deny(rw, a)
 		return
 	}
-	go w.proxy.ledger.note(a)
 	w.forward(rw, r, c, a)
 }
 
@@ -181,6 +181,10 @@ func (w *web) forward(rw http.ResponseWriter, r *http.Request, c *webConn, a att
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		r.Header.Del("Upgrade") // a server is free to ignore the others, h2c before all
 	}
+	// It counts as allowed once there is a connection: the name may lead to where nobody may go.
+	var once sync.Once
+	note := func() { once.Do(func() { go w.proxy.ledger.note(a) }) }
+	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { note() }}))
 	// The server's own headers are wanted, not ours.
 	rw.Header()["Date"], rw.Header()["Content-Type"] = nil, nil
 	rp := httputil.ReverseProxy{
@@ -201,10 +205,12 @@ func (w *web) forward(rw http.ResponseWriter, r *http.Request, c *webConn, a att
 		},
 		ErrorHandler: func(rw http.ResponseWriter, _ *http.Request, err error) {
 			if f, ok := errors.AsType[errForbidden](err); ok {
-				a.reason, a.rule, a.verdict = f.why, "", refused
-				w.deny(rw, a)
+				no := a
+				no.reason, no.rule = f.why, ""
+				w.deny(rw, no)
 				return
 			}
+			note()
 			plain(rw, http.StatusBadGateway, fmt.Sprintf("sandbox-agent: %s: %v\n", a.host, err))
 		},
 	}

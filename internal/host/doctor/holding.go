@@ -2,28 +2,22 @@ package doctor
 
 import (
 	"context"
+	_ "embed"
 	"slices"
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 )
 
-// firewall asks the kernel, from inside a box, for every kind of rule that the network
-// policy is made of. It is all or nothing, and gone with the box.
-const firewall = `nft -f - <<'END' && echo in-force
-table inet sandbox_agent_doctor {
-	chain divert { type nat hook output priority dstnat - 10; policy accept; meta skuid 1000 meta l4proto tcp redirect to :9; }
-	chain leave { type nat hook postrouting priority srcnat; policy accept; fib saddr type != local masquerade; }
-	chain output { type filter hook output priority filter; policy accept; ct state established,related accept; fib daddr type local accept
-		meta skuid 1000 limit rate 9/second log prefix "x" group 9 snaplen 64
-		meta skuid 1000 meta l4proto tcp reject with tcp reset
-		meta skuid 1000 reject with icmpx admin-prohibited; }
-}
-END`
+// firewall are the rules of a restricted network as a box of the tests has them; a test
+// of internal/guest/egress sees to it that they are the same.
+//
+//go:embed firewall.nft
+var firewall string
 
 // network checks that a confined box can have the firewall of the network policy.
 func (d *Doctor) network(ctx context.Context, p Prober, info engine.Info, image string) Check {
-	out, err := d.probe(ctx, p, info, image, engine.IsolationConfined, "", []string{"/bin/sh", "-c", firewall})
+	out, err := d.probe(ctx, p, info, image, engine.IsolationConfined, "", []string{"/bin/sh", "-c", "nft -f - <<'END' && echo in-force\n" + firewall + "END\n"})
 	c := Check{Name: "network policy", Status: OK, Message: "nftables works in a confined box: network can be full, restricted or none"}
 	if err == nil && strings.Contains(out, "in-force") {
 		return c

@@ -18,10 +18,10 @@ func Bare(line string) string {
 // Line is a rule as an item of a YAML list; it may be one already.
 func Line(rule string) string {
 	rule = Bare(rule)
-	if strings.ContainsAny(rule[:min(len(rule), 1)], "*[") || strings.Count(rule, ":") > 1 || !strings.Contains(rule, ".") {
-		rule = "'" + rule + "'" // YAML would read it as something other than text
+	if r, err := workorder.ParseAllowRule(rule); err == nil {
+		return r.Line()
 	}
-	return "- " + rule
+	return "- '" + strings.ReplaceAll(rule, "'", "''") + "'" // of an event that no box of ours wrote
 }
 
 // Run is what one attempt recorded.
