@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -53,7 +54,9 @@ func (c *call) answer(resp *http.Response) *refusal {
 		c.stream(resp.Body, nil)
 		return nil
 	}
-	meter := newMeter(newShape(c.route.api), resp.Header)
+	hold := part{room: c.m.room, patience: c.m.limits.room, over: c.m.over.Done()}
+	defer hold.release()
+	meter := newMeter(newShape(c.route.api), resp.Header, &hold)
 	if !meter.stream && !meter.off {
 		return c.passWhole(resp, meter)
 	}
@@ -84,10 +87,13 @@ func firstOf(h http.Header, names ...string) string {
 
 // passError passes an error on, which costs nothing. It may repeat the key.
 func (c *call) passError(resp *http.Response) *refusal {
-	b, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-	if err != nil {
+	hold := part{room: c.m.room}
+	defer hold.release()
+	b, err := hold.fill(resp.Body, maxErrorBody)
+	if err != nil && !errors.Is(err, errTooLong) {
 		c.broken = true
 	}
+	b = b[:min(len(b), maxErrorBody)]
 	if resp.Header.Get("Content-Encoding") == "" && c.r.Method != http.MethodHead {
 		b = []byte(c.m.mask.String(string(b)))
 		c.w.Header().Set("Content-Length", strconv.Itoa(len(b)))
@@ -100,53 +106,78 @@ func (c *call) passError(resp *http.Response) *refusal {
 // passWhole reads an answer in one piece and counts it before the client has it, so that
 // nobody has an answer that is not counted.
 func (c *call) passWhole(resp *http.Response, meter *meter) *refusal {
-	b, err := io.ReadAll(io.LimitReader(resp.Body, maxJSON+1))
-	if err != nil {
+	b, err := meter.hold.fill(resp.Body, maxJSON)
+	switch {
+	case errors.Is(err, errTooLong):
+		meter.off = true
+		c.settle(meter)
+	case errors.Is(err, errNoRoom):
+		meter.off = true
 		c.cutOff(&meter.reading)
-		if c.r.Context().Err() != nil {
+	case err != nil:
+		c.cutOff(&meter.reading)
+		if c.left() {
 			c.broken = true
 			return nil
 		}
 		clear(c.w.Header())
 		return &refusal{status: http.StatusBadGateway, kind: "broken", text: "the answer of the model's server broke off"}
-	}
-	if len(b) > maxJSON {
-		meter.off = true
-	} else {
+	default:
 		meter.whole(b, resp.Header.Get("Content-Encoding"))
+		c.settle(meter)
 	}
-	c.settle(meter)
 	c.w.WriteHeader(resp.StatusCode)
-	c.put(b)
-	if meter.off {
+	if !c.put(b) {
+		c.broken = true
+	} else if meter.off {
 		c.stream(resp.Body, nil)
 	}
 	return nil
 }
 
+// patience starts the time that the client has to take the next chunk.
+func (c *call) patience() {
+	_ = c.conn.SetWriteDeadline(time.Now().Add(c.m.limits.write)) // a writer that cannot do it has no slow client either
+}
+
+// put writes to the client; false: it is gone.
 func (c *call) put(b []byte) bool {
-	n, err := c.w.Write(b)
-	c.line.BytesOut += int64(n)
-	return err == nil
+	for len(b) > 0 && !c.gone.Load() {
+		c.patience()
+		n, err := c.w.Write(b[:min(len(b), chunk)])
+		c.line.BytesOut += int64(n)
+		if err != nil {
+			c.hangUp()
+		}
+		b = b[n:]
+	}
+	return c.flush()
+}
+
+func (c *call) flush() bool {
+	c.patience()
+	if !c.gone.Load() && c.conn.Flush() != nil {
+		c.hangUp()
+	}
+	return !c.gone.Load()
 }
 
 // stream copies an answer piece by piece, each flushed and, before the client has it, counted.
-// It reports whether the whole arrived.
+// It reports whether the whole arrived. What nobody counts ends with its client.
 func (c *call) stream(body io.Reader, meter *meter) (whole bool) {
-	flush := http.NewResponseController(c.w)
 	buf := make([]byte, chunk)
-	gone := flush.Flush() != nil
+	here := c.flush()
 	for {
 		n, err := body.Read(buf)
 		if n > 0 {
 			if meter != nil {
 				c.count(meter, buf[:n])
 			}
-			if !gone {
-				gone = !c.put(buf[:n]) || flush.Flush() != nil
-			}
-			if gone && meter == nil {
-				c.broken = true
+			here = here && c.put(buf[:n])
+		}
+		if !here {
+			c.broken = true
+			if meter == nil {
 				return false
 			}
 		}
@@ -161,81 +192,4 @@ func (c *call) stream(body io.Reader, meter *meter) (whole bool) {
 			return false
 		}
 	}
-}
-
-// count feeds the meter and takes its news into the ledger.
-func (c *call) count(meter *meter, b []byte) {
-	before := meter.tokens
-	meter.write(b)
-	if meter.tokens != before {
-		c.record(&meter.reading)
-	}
-}
-
-// record takes the counts so far into the ledger and the audit.
-func (c *call) record(r *reading) {
-	price, ok := c.m.prices.find(r.model, c.ask.model)
-	var cost *float64
-	why := fmt.Sprintf("the price of the model %q is not known", clean(firstText(r.model, c.ask.model)))
-	if ok {
-		if usd, all := price.cost(r.tokens); all {
-			cost = &usd
-		} else {
-			why = fmt.Sprintf("a call of %q used something whose price is not known (faster service, or a tool of the provider)", clean(c.ask.model))
-		}
-	}
-	c.entry.update(r.tokens, cost, why)
-	c.line.Input, c.line.Output, c.line.Read, c.line.Write, c.line.CostUSD = r.input, r.output, r.cacheRead, r.cacheWrite, cost
-	if r.model != "" {
-		c.line.Model = clean(r.model)
-	}
-}
-
-func firstText(list ...string) string {
-	for _, s := range list {
-		if s != "" {
-			return s
-		}
-	}
-	return ""
-}
-
-// settle takes a complete answer into the ledger.
-func (c *call) settle(meter *meter) {
-	switch {
-	case meter.final && !meter.bad:
-		c.record(&meter.reading)
-	case meter.failed && !meter.bad && !meter.prompt && meter.said == 0:
-		// An error that began with the status of a success: no model was used.
-		c.record(&meter.reading)
-	case (meter.prompt || meter.failed) && !meter.bad: // it ended with an error in its middle
-		c.cutOff(&meter.reading)
-	default:
-		c.entry.update(meter.tokens, nil, fmt.Sprintf("an answer of the model %q did not say what it used", clean(c.ask.model)))
-		c.line.CostUSD = nil
-		c.m.log.Warn("a model's answer cannot be metered", "api", c.route.api, "path", c.ask.path, "model", c.line.Model)
-	}
-}
-
-// cutOff takes an answer that broke off into the ledger. The provider bills what was read and
-// written by then; what it did not come to say is estimated.
-func (c *call) cutOff(r *reading) {
-	if c.entry == nil {
-		return
-	}
-	if r.final && !r.bad {
-		c.record(r)
-		return
-	}
-	c.line.Estimate = true
-	if !r.prompt && c.ask.linked || r.bad {
-		c.line.CostUSD = nil
-		c.entry.update(r.tokens, nil, "an answer broke off before it said what it used")
-		return
-	}
-	if !r.prompt {
-		r.input = c.promptTokens()
-	}
-	r.output = max(r.output, min(r.said/bytesPerToken, maxTokens))
-	c.record(r)
 }

@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
 )
 
 // line is what the audit says of one request: no body, no key, and nothing
@@ -33,18 +33,12 @@ type line struct {
 	Refused  string    `json:"refused,omitempty"`
 }
 
-// maxField bounds what a client can put into a line, in bytes.
-const maxField = 120
-
 // clean is a client's or server's word as a log can have it.
 func clean(s string) string {
-	s = s[:min(len(s), maxField)]
-	return strings.Map(func(r rune) rune {
-		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
+	if s == "" {
+		return "" // there was none
+	}
+	return origin.Clean(s)
 }
 
 // auditor writes lines whole.

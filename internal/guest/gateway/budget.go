@@ -17,17 +17,18 @@ const (
 	// bytesPerToken turns sizes into tokens where nobody counted them: English text has
 	// four, code and other languages rather three.
 	bytesPerToken = 3
-	// usualOutput is what a call is taken to answer, in tokens, before there was a dearer one.
+	// usualOutput is what a call is taken to have answered, in tokens, when the server did not answer at all.
 	usualOutput = 4096
 )
 
 // ledger counts what was used, and keeps to the budget.
 //
 // A request may begin while less than the budget is spent. What it will cost is known only at its end, so
-// one request at a time may go over. For several at a time each reserves the cost of the dearest
-// one so far, or what its own prompt and a usual answer cost if that is more; one that does not
-// fit beside those that are under way waits for them. So the budget is overshot by at most one request that
-// runs alone, or by how much those under way together cost more than they reserved.
+// one request at a time may go over. For several at a time each reserves the most that it can cost by its
+// prompt and the answer it allows, or the cost of the dearest one so far if that is more; one that does not
+// fit beside those that are under way waits for them, and before the cost of any is known all wait for the
+// first. So the budget is overshot by at most one request that runs alone, or by how much those under way
+// together cost more than they reserved: a server can do work that the request does not show.
 type ledger struct {
 	mu     sync.Mutex
 	budget *float64
@@ -40,6 +41,7 @@ type ledger struct {
 	// unknown says why the cost is not known, from the first such request on.
 	unknown string
 	dearest float64
+	known   bool // a request said at its end what it cost
 	running map[*entry]bool
 	changed chan struct{} // closed and replaced when a request ends or the budget changes
 }
@@ -51,10 +53,14 @@ func newLedger() *ledger {
 // entry is one request in the ledger.
 type entry struct {
 	l       *ledger
-	reserve float64
+	reserve float64 // the most that it can cost by what it asks for
 	used    tokens
 	usd     float64
+	left    bool // its client has gone
 }
+
+// most is what the request may cost in all. l.mu is held.
+func (e *entry) most() float64 { return max(e.reserve, e.l.dearest) }
 
 // notify wakes those who wait. l.mu is held.
 func (l *ledger) notify() {
@@ -81,12 +87,12 @@ func (l *ledger) overBudget() <-chan struct{} {
 	return l.over
 }
 
-// enter admits a request that is estimated to cost that much; priced is false when nobody knows its price.
-func (l *ledger) enter(ctx context.Context, model string, estimate float64, priced bool) (*entry, *refusal) {
+// enter admits a request that can cost that much; priced is false when nobody knows its price.
+func (l *ledger) enter(ctx context.Context, model string, most float64, priced bool) (*entry, *refusal) {
 	deadline := time.NewTimer(turnTime)
 	defer deadline.Stop()
 	for {
-		e, no, wait := l.tryEnter(model, estimate, priced)
+		e, no, wait := l.tryEnter(model, most, priced)
 		if wait == nil {
 			return e, no
 		}
@@ -104,15 +110,15 @@ func (l *ledger) enter(ctx context.Context, model string, estimate float64, pric
 }
 
 // tryEnter returns a channel to wait for when the answer depends on others.
-func (l *ledger) tryEnter(model string, estimate float64, priced bool) (*entry, *refusal, <-chan struct{}) {
+func (l *ledger) tryEnter(model string, most float64, priced bool) (*entry, *refusal, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := &entry{l: l, reserve: max(estimate, l.dearest)}
+	e := &entry{l: l, reserve: most}
 	if l.budget != nil {
 		if no := l.refuse(model, priced); no != nil {
 			return nil, no, nil
 		}
-		if len(l.running) > 0 && l.usd+l.reserved()+e.reserve > *l.budget {
+		if len(l.running) > 0 && (!l.known || l.usd+l.reserved()+e.most() > *l.budget) {
 			return nil, nil, l.changed
 		}
 	}
@@ -148,7 +154,7 @@ func (l *ledger) refuse(model string, priced bool) *refusal {
 // reserved is what the requests under way may still cost. l.mu is held.
 func (l *ledger) reserved() (usd float64) {
 	for e := range l.running {
-		usd += max(e.reserve-e.usd, 0)
+		usd += max(e.most()-e.usd, 0)
 	}
 	return usd
 }
@@ -171,7 +177,21 @@ func (e *entry) update(t tokens, cost *float64, why string) {
 	}
 	l.usd += *cost - e.usd
 	e.usd = *cost
-	l.dearest = max(l.dearest, *cost)
+}
+
+// final says that the cost of the request is the whole of it, and no estimate.
+func (e *entry) final() {
+	e.l.mu.Lock()
+	defer e.l.mu.Unlock()
+	e.l.dearest = max(e.l.dearest, e.usd)
+	e.l.known = true
+}
+
+// abandon says that only the gateway waits for the end of the request.
+func (e *entry) abandon() {
+	e.l.mu.Lock()
+	defer e.l.mu.Unlock()
+	e.left = true
 }
 
 // leave ends the request.
@@ -187,7 +207,13 @@ func (l *ledger) usage() (workorder.Usage, int64) {
 	defer l.mu.Unlock()
 	u := l.sum
 	if l.unknown == "" {
-		u.CostUSD, u.CostSource = new(l.usd), workorder.CostByGateway
+		usd := l.usd
+		for e := range l.running {
+			if e.left {
+				usd += max(e.reserve-e.usd, 0)
+			}
+		}
+		u.CostUSD, u.CostSource = &usd, workorder.CostByGateway
 	}
 	return u, l.requests
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -108,37 +109,72 @@ func TestBudgetBound(t *testing.T) {
 	}
 }
 
-// TestBudgetInFlight: before a cost is known those under way are the bound, and a request that
-// waits for them goes on when they are done.
+// TestBudgetInFlight: those under way are the bound, and a request that waits for them goes on when they are done.
+// What a call may cost is what one cost before, or what it asks for itself.
 func TestBudgetInFlight(t *testing.T) {
 	t.Parallel()
-	release, arrived := make(chan struct{}), make(chan struct{}, 10)
-	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
-		arrived <- struct{}{}
-		<-release
-		dollar(w, r)
-	}, nil)
-	b.SetBudget(new(0.15)) // three usual answers of 4096 tokens at 10 dollars a million fit
-	var all sync.WaitGroup
-	answers := make(chan int, 10)
-	for range 10 {
-		all.Go(func() {
-			status, _, _ := b.post("/anthropic/v1/messages", `{"model":"claude-sonnet-5-5"}`)
-			answers <- status
+	for name, body := range map[string]string{
+		"as one before": ask1,
+		"as it asks":    `{"model":"claude-sonnet-5-5","max_tokens":10000}`, // at 10 dollars a million, and a tenth more in the United States
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			release, arrived := make(chan struct{}), make(chan struct{}, 20)
+			b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
+				arrived <- struct{}{}
+				<-release
+				dollar(w, r)
+			}, nil)
+			var first sync.WaitGroup
+			first.Go(func() { b.post("/anthropic/v1/messages", ask1) })
+			release <- struct{}{}
+			first.Wait()
+			<-arrived
+			b.SetBudget(new(0.1 + 0.37)) // three, and then one that runs alone
+			var all sync.WaitGroup
+			answers := make(chan int, 10)
+			for range 10 {
+				all.Go(func() {
+					status, _, _ := b.post("/anthropic/v1/messages", body)
+					answers <- status
+				})
+			}
+			for range 3 {
+				<-arrived
+			}
+			close(release)
+			all.Wait()
+			close(answers)
+			n := map[int]int{}
+			for s := range answers {
+				n[s]++
+			}
+			if n[200] != 4 || n[400] != 6 {
+				t.Errorf("answers %v", n)
+			}
 		})
 	}
-	for range 3 {
-		<-arrived
+}
+
+// TestBudgetBeforeACostIsKnown: the first call runs alone, because it may cost more than it looks like.
+func TestBudgetBeforeACostIsKnown(t *testing.T) {
+	t.Parallel()
+	var now, most atomic.Int64
+	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
+		if n := now.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		dollar(w, r)
+		now.Add(-1)
+	}, nil)
+	b.SetBudget(new(0.05))
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() { b.post("/anthropic/v1/messages", ask1) })
 	}
-	close(release)
 	all.Wait()
-	close(answers)
-	n := map[int]int{}
-	for s := range answers {
-		n[s]++
-	}
-	if n[200] != 3 || n[400] != 7 {
-		t.Errorf("answers %v", n)
+	if most.Load() != 1 || b.requests() != 1 {
+		t.Errorf("%d requests, %d at a time", b.requests(), most.Load())
 	}
 }
 
@@ -153,6 +189,9 @@ func TestRequestsPerMinute(t *testing.T) {
 	}
 	if b.requests() != 2 {
 		t.Errorf("%d requests", b.requests())
+	}
+	if status, _, h := b.do("GET", "/anthropic/api/hello", "", nil); status != 429 || h.Get("Retry-After") == "" {
+		t.Errorf("an operation without a key: %d", status)
 	}
 	k := newBucket(6)
 	now := time.Unix(0, 0)

@@ -38,7 +38,16 @@ type Git struct {
 
 	mu      sync.Mutex
 	fetched time.Time
+	flight  *flight // nil: no fetch is under way
+	box     context.Context
+	stop    context.CancelFunc
 	srv     *http.Server
+}
+
+// flight is one fetch for all who wait for it.
+type flight struct {
+	done chan struct{}
+	err  error // once done is closed
 }
 
 // Start listens on a free loopback port and returns the base URL that stands
@@ -49,7 +58,8 @@ func (g *Git) Start(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("start git gateway: %w", err)
 	}
 	g.fetched = time.Now() // the clone has just been made
-	g.srv = &http.Server{Handler: g, ReadHeaderTimeout: headerTime, BaseContext: func(net.Listener) context.Context { return ctx }}
+	g.box, g.stop = context.WithCancel(ctx)
+	g.srv = &http.Server{Handler: g, ReadHeaderTimeout: headerTime, BaseContext: func(net.Listener) context.Context { return g.box }}
 	go func() {
 		if err := g.srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			g.Log.Error("git gateway ended", "error", err)
@@ -58,10 +68,24 @@ func (g *Git) Start(ctx context.Context) (string, error) {
 	return "http://" + ln.Addr().String() + prefix, nil
 }
 
-// Stop ends the gateway at once.
+// Stop ends the gateway, and a fetch that is under way.
 func (g *Git) Stop() {
-	if g.srv != nil {
-		_ = g.srv.Close()
+	if g.srv == nil {
+		return
+	}
+	g.stop()
+	_ = g.srv.Close()
+	g.mu.Lock()
+	f := g.flight
+	g.mu.Unlock()
+	if f == nil {
+		return
+	}
+	t := time.NewTimer(stopTime)
+	defer t.Stop()
+	select {
+	case <-f.done:
+	case <-t.C:
 	}
 }
 
@@ -92,6 +116,9 @@ func (g *Git) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (g *Git) refs(w http.ResponseWriter, r *http.Request) {
 	if err := g.refresh(r.Context()); err != nil {
+		if r.Context().Err() != nil {
+			return // nobody is there to hear it
+		}
 		g.Log.Warn("fetch for the agent", "error", err)
 		http.Error(w, fmt.Sprintf("the box could not fetch from %s: %v\n", g.Remote, err), http.StatusBadGateway)
 		return
@@ -143,17 +170,37 @@ func protocol(r *http.Request) string {
 	return ""
 }
 
+// refresh waits until the mirror is fresh. One fetch serves all who wait; it is the box's own, so that
+// who asked first may go away, and each waits as long as he likes.
 func (g *Git) refresh(ctx context.Context) error {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	if time.Since(g.fetched) < refreshEvery {
+	if g.flight == nil && time.Since(g.fetched) < refreshEvery {
+		g.mu.Unlock()
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, refreshTime)
-	defer cancel()
-	if err := g.Refresh(ctx); err != nil {
-		return err
+	if g.flight == nil {
+		g.flight = &flight{done: make(chan struct{})}
+		go g.fetch(g.flight)
 	}
-	g.fetched = time.Now()
-	return nil
+	f := g.flight
+	g.mu.Unlock()
+	select {
+	case <-f.done:
+		return f.err
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the fetch from %s: %w", g.Remote, ctx.Err())
+	}
+}
+
+func (g *Git) fetch(f *flight) {
+	ctx, cancel := context.WithTimeout(g.box, refreshTime)
+	defer cancel()
+	f.err = g.Refresh(ctx)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if f.err == nil {
+		g.fetched = time.Now()
+	}
+	g.flight = nil
+	close(f.done)
 }

@@ -160,7 +160,7 @@ func TestBadBodies(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(w http.ResponseWriter, _ *http.Request) { message(w, anyUsage) }, nil)
 	for body, want := range map[string]string{
-		``: "JSON", `[]`: "JSON object", `{"model":"a","model":"b"}`: "twice", `{"model":"a","MODEL":"b"}`: "twice", `{"a":1} x`: "follows", `{"a":`: "JSON", `null`: "JSON object",
+		``: "JSON", `[]`: "JSON object", `{"model":"a","model":"b"}`: "twice", `{"model":"a","MODEL":"b"}`: "twice", `{"a":1} x`: "after top-level value", `{"a":`: "JSON", `null`: "JSON object",
 		`{"background":true}`: "background", `{"background":1}`: "background", `{"background":"yes"}`: "background",
 		`{` + strings.Repeat(`"a":1,`, 600) + `"b":1}`: "twice",
 	} {

@@ -3,7 +3,6 @@ package gateway
 import (
 	"bytes"
 	"compress/gzip"
-	"io"
 	"mime"
 	"net/http"
 	"strings"
@@ -29,11 +28,12 @@ type meter struct {
 	line []byte
 	skip bool
 	data []byte // of the event so far
+	hold *part  // what line and data take
 }
 
 // newMeter chooses by the answer's header how to read it.
-func newMeter(s shape, h http.Header) *meter {
-	m := &meter{shape: s}
+func newMeter(s shape, h http.Header, hold *part) *meter {
+	m := &meter{shape: s, hold: hold}
 	kind, _, err := mime.ParseMediaType(h.Get("Content-Type"))
 	switch {
 	case err != nil && kind == "":
@@ -62,8 +62,10 @@ func (m *meter) whole(b []byte, encoding string) {
 			m.off = true
 			return
 		}
-		plain, err := io.ReadAll(io.LimitReader(z, maxJSON+1))
-		if err != nil || len(plain) > maxJSON {
+		before := m.hold.size
+		plain, err := m.hold.fill(z, maxJSON)
+		defer func() { m.hold.shrink(m.hold.size - before) }()
+		if err != nil {
 			m.off = true
 			return
 		}
@@ -82,7 +84,7 @@ func (m *meter) write(p []byte) {
 		}
 		switch {
 		case m.skip:
-		case len(m.line)+len(part) > maxLine:
+		case len(m.line)+len(part) > maxLine || (i < 0 || len(m.line) > 0) && !m.keep(len(part)):
 			m.line, m.skip = nil, true
 			m.bad = true
 		case i >= 0 && len(m.line) == 0:
@@ -105,6 +107,12 @@ func (m *meter) write(p []byte) {
 	}
 }
 
+// keep makes room for n more bytes of an unfinished line or event.
+func (m *meter) keep(n int) bool {
+	need := int64(cap(m.line) + cap(m.data) + 2*n) // an append may double
+	return m.hold.resize((need + chunk) / chunk * chunk)
+}
+
 // endLine takes one line of a stream. An event ends with an empty line; one of several
 // lines of data is put together.
 func (m *meter) endLine(line []byte) {
@@ -122,7 +130,7 @@ func (m *meter) endLine(line []byte) {
 		m.event(data)
 		return
 	}
-	if len(m.data)+len(data) > maxLine {
+	if len(m.data)+len(data) > maxLine || !m.keep(len(data)) {
 		m.data, m.bad = nil, true
 		return
 	}

@@ -26,10 +26,10 @@ func FuzzMeter(f *testing.F) {
 	f.Add([]byte("data: {\"usage\":{\"prompt_tokens\":5,\ndata: \"completion_tokens\":9e99}}\n\n:x\nid: 3\n\n"), uint8(200))
 	f.Fuzz(func(t *testing.T, b []byte, size uint8) {
 		for _, api := range workorder.ModelAPIs() {
-			whole := newMeter(newShape(api), header("text/event-stream", ""))
+			whole := newMeter(newShape(api), header("text/event-stream", ""), anyRoom())
 			whole.write(b)
 			whole.end()
-			cut := newMeter(newShape(api), header("text/event-stream", ""))
+			cut := newMeter(newShape(api), header("text/event-stream", ""), anyRoom())
 			for rest := b; len(rest) > 0; {
 				n := min(len(rest), int(size)+1)
 				cut.write(rest[:n])
@@ -54,12 +54,12 @@ func TestMeterOfGzip(t *testing.T) {
 	z := gzip.NewWriter(&packed)
 	_, _ = z.Write([]byte(`{"model":"gpt-5","usage":{"prompt_tokens":7,"completion_tokens":8}}`))
 	_ = z.Close()
-	m := newMeter(openaiShape{}, header("application/json", "gzip"))
+	m := newMeter(openaiShape{}, header("application/json", "gzip"), anyRoom())
 	if m.whole(packed.Bytes(), "gzip"); !m.final || m.input != 7 || m.output != 8 {
 		t.Errorf("%+v", m.reading)
 	}
 	for _, h := range []http.Header{header("application/json", "br"), header("text/event-stream", "gzip"), header("text/html", ""), {}} {
-		if m := newMeter(openaiShape{}, h); !m.off {
+		if m := newMeter(openaiShape{}, h, anyRoom()); !m.off {
 			t.Errorf("%v is taken for something to read", h)
 		}
 	}
@@ -67,7 +67,7 @@ func TestMeterOfGzip(t *testing.T) {
 
 // TestLongLine: a line that is too long is dropped and not kept, and the rest is read.
 func TestLongLine(t *testing.T) {
-	m := newMeter(openaiShape{}, header("text/event-stream", ""))
+	m := newMeter(openaiShape{}, header("text/event-stream", ""), anyRoom())
 	piece := bytes.Repeat([]byte("x"), 1<<20)
 	for range 40 {
 		m.write(piece)
@@ -85,7 +85,7 @@ func BenchmarkMeter(b *testing.B) {
 	stream := []byte(strings.Repeat(anthropicEvents(1, 1)[1]+"\n\n", 1000))
 	b.SetBytes(int64(len(stream)))
 	for b.Loop() {
-		m := newMeter(&anthropicShape{}, header("text/event-stream", ""))
+		m := newMeter(&anthropicShape{}, header("text/event-stream", ""), anyRoom())
 		m.write(stream)
 	}
 }

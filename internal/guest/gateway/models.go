@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
@@ -24,7 +23,8 @@ const (
 	dialTime = 15 * time.Second
 	tlsTime  = 15 * time.Second
 	// answerTime bounds the wait for the beginning of an answer. One that is not streamed begins when the
-	// model is done, for which the SDKs of both providers allow ten minutes.
+	// model is done, for which the SDKs of both providers allow ten minutes. It also bounds the reading of
+	// an answer whose client has gone.
 	answerTime = 15 * time.Minute
 	// bodyTime bounds the reading of a request's body, which comes over loopback.
 	bodyTime = 2 * time.Minute
@@ -34,8 +34,10 @@ const (
 	stopTime = 2 * time.Second
 	// maxHeader bounds a header, in bytes, of clients and servers alike.
 	maxHeader = 256 << 10
-	// maxHeld bounds the bodies that are held at a time, in bytes.
-	maxHeld = 4 * maxRequest
+	// writeTime bounds the writing of one chunk of an answer: a client that takes nothing for so long is gone.
+	writeTime = 2 * time.Minute
+	// roomTime bounds the wait of an answer for the memory that others hold.
+	roomTime = 30 * time.Second
 )
 
 // ModelsConfig configures the way to the models.
@@ -46,6 +48,14 @@ type ModelsConfig struct {
 	// Audit gets one JSON line per request, without bodies and keys. Nil: none.
 	Audit io.Writer
 	Log   *slog.Logger
+
+	limits limits // zero: the constants
+}
+
+// limits are what tests cannot wait for.
+type limits struct {
+	answer, write, room time.Duration
+	held                int64
 }
 
 // Models is the agent's way to its models. It is safe for concurrent use.
@@ -58,8 +68,12 @@ type Models struct {
 	rate   *bucket
 	audit  auditor
 	client http.RoundTripper
-	held   atomic.Int64
-	busy   sync.WaitGroup
+	room   *room
+	limits limits
+
+	mu      sync.Mutex
+	stopped bool           // no request may begin
+	busy    sync.WaitGroup // requests; mu is held when one is added
 
 	srv  *http.Server
 	addr string
@@ -82,8 +96,12 @@ func NewModels(c ModelsConfig) (*Models, error) {
 	}
 	m := &Models{
 		log: c.Log, routes: map[string]*route{}, prices: prices, ledger: newLedger(), rate: newBucket(c.Gateway.RequestsPerMinute),
-		audit: auditor{out: c.Audit, log: c.Log},
+		audit: auditor{out: c.Audit, log: c.Log}, limits: c.limits,
 	}
+	if m.limits == (limits{}) {
+		m.limits = limits{answer: answerTime, write: writeTime, room: roomTime, held: maxHeld}
+	}
+	m.room = newRoom(m.limits.held)
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 		m.audit.log = m.log
@@ -162,18 +180,32 @@ func (m *Models) Env() map[string]string {
 func (m *Models) SetBudget(usd *float64) { m.ledger.setBudget(usd) }
 
 // Usage is what went over the wire so far, answers under way included, and the number of
-// requests that were forwarded to a model. The cost is nil when that of one request is not known.
+// requests that were forwarded to a model. The cost is nil when that of one request is not known. It has the
+// most that a call can cost as long as nobody but the gateway waits for its end.
 func (m *Models) Usage() (workorder.Usage, int64) { return m.ledger.usage() }
 
 // OverBudget is closed when a request was refused because the budget is spent. SetBudget with a
 // larger budget makes a new channel.
 func (m *Models) OverBudget() <-chan struct{} { return m.ledger.overBudget() }
 
+// begin admits a request; false: the gateway has ended.
+func (m *Models) begin() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.stopped {
+		m.busy.Add(1)
+	}
+	return !m.stopped
+}
+
 // Stop ends the gateway and cuts off what is under way.
 func (m *Models) Stop() {
 	if m.srv == nil {
 		return
 	}
+	m.mu.Lock()
+	m.stopped = true
+	m.mu.Unlock()
 	m.stop()
 	_ = m.srv.Close() // of loopback connections nothing can be lost that matters now
 	done := make(chan struct{})

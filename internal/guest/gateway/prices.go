@@ -178,3 +178,19 @@ func (p price) cost(t tokens) (usd float64, ok bool) {
 	}
 	return usd, !t.unpriced
 }
+
+// most is what a call with that prompt and answer can cost, whatever of the prompt is read from
+// the cache or written to it. A part without a known price counts nothing.
+func (p price) most(prompt, answer int64, fast, hour bool) (usd float64) {
+	ways := []tokens{{input: prompt}, {cacheWrite: prompt}}
+	if hour {
+		ways = append(ways, tokens{cacheWrite: prompt, cacheWrite1h: prompt})
+	}
+	for _, t := range ways {
+		t.output, t.fast, t.usOnly = answer, fast && p.Fast > 0, p.USOnly > 0
+		if cost, ok := p.cost(t); ok {
+			usd = max(usd, cost)
+		}
+	}
+	return usd
+}

@@ -5,28 +5,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// abortGrace is how long an answer is still read when the client has gone in the middle of it: an
-// agent that hangs up at the last event must not get around its count.
-const abortGrace = time.Second
-
 func (m *Models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	m.busy.Add(1)
+	if !m.begin() {
+		panic(http.ErrAbortHandler)
+	}
 	defer m.busy.Done()
 	raw, _, _ := strings.Cut(r.RequestURI, "?")
-	c := &call{m: m, w: w, r: r, line: line{Time: time.Now(), Method: clean(r.Method), Path: clean(raw), CostUSD: new(0.0)}}
+	c := &call{
+		m: m, w: w, r: r, conn: http.NewResponseController(w), body: part{room: m.room, over: m.over.Done()},
+		line: line{Time: time.Now(), Method: clean(r.Method), Path: clean(raw), CostUSD: new(0.0)},
+	}
 	defer m.audit.write(&c.line)
+	defer c.body.release()
 	if no := c.serve(raw); no != nil {
 		c.refuse(no)
 	}
@@ -40,10 +42,16 @@ type call struct {
 	m     *Models
 	w     http.ResponseWriter
 	r     *http.Request
+	conn  *http.ResponseController
 	route *route
 	ask   ask
 	entry *entry // nil: it is not metered
 	line  line
+	body  part // what the request's body takes
+	// gone: the client has hung up, or takes nothing any more.
+	gone atomic.Bool
+	// hangUp says so, and bounds how long the answer is read from then on.
+	hangUp func()
 	// broken: the answer is not whole, and its header was sent as if it were.
 	broken bool
 }
@@ -54,6 +62,7 @@ func (c *call) refuse(no *refusal) {
 	if c.route != nil {
 		api = c.route.api
 	}
+	c.patience()
 	no.write(c.w, api)
 }
 
@@ -74,103 +83,133 @@ func (c *call) serve(raw string) *refusal {
 		return c.notFound("an agent can use models here, and nothing else of the API")
 	}
 	c.ask = ask{api: c.route.api, op: op, path: path}
-	header := forwarded(c.r.Header)
+	header := forwarded(c.r.Header, c.secret)
 	if !op.open {
 		if err := c.route.keys.put(c.r.Header, header); err != nil {
 			return &refusal{status: http.StatusUnauthorized, kind: "no_key", text: err.Error()}
 		}
-		if wait := c.m.rate.take(time.Now()); wait > 0 {
-			return &refusal{
-				status: http.StatusTooManyRequests, kind: "rate_limit", text: "the project allows no more requests per minute (gateway.requests_per_minute)",
-				after: int(math.Ceil(wait.Seconds())),
-			}
+	}
+	if wait := c.m.rate.take(time.Now()); wait > 0 {
+		return &refusal{
+			status: http.StatusTooManyRequests, kind: "rate_limit", text: "the project allows no more requests per minute (gateway.requests_per_minute)",
+			after: int(math.Ceil(wait.Seconds())),
 		}
 	}
-	body, release, no := c.readBody()
-	defer release()
-	if no != nil {
+	if no := c.readBody(); no != nil {
 		return no
 	}
-	c.line.BytesIn = int64(len(body))
-	c.ask.body = body
 	if !op.metered {
 		return c.forward(header)
 	}
-	if err := c.ask.prepare(body); err != nil {
-		return &refusal{status: http.StatusBadRequest, kind: "bad_request", text: err.Error()}
-	}
-	c.line.Model, c.line.Stream = clean(c.ask.model), c.ask.stream
-	price, priced := c.m.prices.find(c.ask.model)
-	estimate, _ := price.cost(tokens{input: c.promptTokens(), output: usualOutput})
-	if c.entry, no = c.m.ledger.enter(c.r.Context(), c.ask.model, estimate, priced); no != nil {
+	if no := c.prepare(); no != nil {
 		return no
 	}
+	price, priced := c.m.prices.find(c.ask.model)
+	most := price.most(c.promptTokens(), c.ask.most, c.ask.fast, c.ask.hour)
+	entry, no := c.m.ledger.enter(c.r.Context(), c.ask.model, most, priced)
+	if no != nil {
+		return no
+	}
+	c.entry = entry
 	defer c.entry.leave()
 	return c.forward(header)
+}
+
+// secret reports whether a text has a key or a placeholder in it.
+func (c *call) secret(s string) bool {
+	return strings.Contains(s, placeholderPrefix) || c.m.mask.String(s) != s
 }
 
 func (c *call) notFound(why string) *refusal {
 	return &refusal{status: http.StatusNotFound, kind: "no_route", text: fmt.Sprintf("%s %s: %s", clean(c.r.Method), c.line.Path, why)}
 }
 
-// promptTokens is what the prompt has at most, by its size.
-func (c *call) promptTokens() int64 {
-	return min(int64(len(c.ask.body)/bytesPerToken), maxTokens)
-}
+var errBusy = &refusal{status: http.StatusTooManyRequests, kind: "busy", text: "too many large requests at a time", after: 1}
 
 // readBody takes the whole body, because the meter has to look into it.
-func (c *call) readBody() (b []byte, release func(), no *refusal) {
-	tooLarge := func() ([]byte, func(), *refusal) {
-		return nil, release, &refusal{status: http.StatusRequestEntityTooLarge, kind: "too_large", text: fmt.Sprintf("a request may have %d bytes", maxRequest)}
+func (c *call) readBody() *refusal {
+	tooLarge := &refusal{status: http.StatusRequestEntityTooLarge, kind: "too_large", text: fmt.Sprintf("a request may have %d bytes", maxRequest)}
+	limit := int64(maxRequest)
+	if c.r.ContentLength > limit {
+		return tooLarge
 	}
-	size := c.r.ContentLength
-	if size < 0 {
-		size = maxRequest
-	}
-	release = func() {}
-	if size > maxRequest {
-		return tooLarge()
+	if c.r.ContentLength >= 0 {
+		limit = c.r.ContentLength
 	}
 	if e := c.r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
-		return nil, release, &refusal{
+		return &refusal{
 			status: http.StatusUnsupportedMediaType, kind: "encoding", text: "a compressed request cannot be metered: send it as it is",
 		}
 	}
-	c.m.held.Add(size)
-	release = func() { c.m.held.Add(-size) }
-	if c.m.held.Load() > maxHeld {
-		return nil, release, &refusal{status: http.StatusTooManyRequests, kind: "busy", text: "too many large requests at a time", after: 1}
+	_ = c.conn.SetReadDeadline(time.Now().Add(bodyTime)) // a writer that cannot do it has no slow client either
+	b, err := c.body.fill(http.MaxBytesReader(c.w, c.r.Body, maxRequest), limit)
+	_ = c.conn.SetReadDeadline(time.Time{})
+	c.line.BytesIn = int64(len(b))
+	_, large := errors.AsType[*http.MaxBytesError](err)
+	switch {
+	case large || errors.Is(err, errTooLong):
+		return tooLarge
+	case errors.Is(err, errNoRoom):
+		return errBusy
+	case err != nil:
+		return &refusal{status: http.StatusBadRequest, kind: "bad_request", text: "the request's body did not arrive"}
 	}
-	conn := http.NewResponseController(c.w)
-	_ = conn.SetReadDeadline(time.Now().Add(bodyTime)) // a writer that cannot do it has no slow client either
-	b, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxRequest))
-	_ = conn.SetReadDeadline(time.Time{})
-	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		return tooLarge()
-	}
+	c.ask.body = b
+	return nil
+}
+
+// prepare looks into the body of a metered request and changes what the meter needs.
+func (c *call) prepare() *refusal {
+	change, err := c.ask.prepare()
 	if err != nil {
-		return nil, release, &refusal{status: http.StatusBadRequest, kind: "bad_request", text: "the request's body did not arrive"}
+		return &refusal{status: http.StatusBadRequest, kind: "bad_request", text: err.Error()}
 	}
-	return b, release, nil
+	c.line.Model, c.line.Stream = clean(c.ask.model), c.ask.stream
+	if change == nil {
+		return nil
+	}
+	held := c.body.size
+	if !c.body.grow(int64(change.size(c.ask.body))) {
+		return errBusy
+	}
+	c.ask.body = change.apply(c.ask.body)
+	c.body.shrink(held) // nobody has the first one any more
+	return nil
+}
+
+// left reports whether the client or the whole box no longer waits for the answer.
+func (c *call) left() bool {
+	return c.gone.Load() || c.r.Context().Err() != nil || c.m.over.Err() != nil
 }
 
 // forward sends the request on and the answer back.
+//
+// A server that has a request works on it and bills it, whether or not anybody waits for the answer. So from there
+// on a metered call is read to its end, and takes its part of the budget as long.
 func (c *call) forward(header http.Header) *refusal {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.r.Context()))
 	defer cancel()
-	var began, sent atomic.Bool
+	var sent atomic.Bool // a connection is there: the server may get the request
+	c.hangUp = sync.OnceFunc(func() {
+		c.gone.Store(true)
+		if c.entry != nil {
+			c.entry.abandon()
+		}
+		t := time.AfterFunc(c.m.limits.answer, cancel)
+		context.AfterFunc(ctx, func() { t.Stop() })
+	})
 	defer context.AfterFunc(c.m.over, cancel)()
 	defer context.AfterFunc(c.r.Context(), func() {
-		if began.Load() {
-			time.AfterFunc(abortGrace, cancel)
+		if c.entry == nil || !sent.Load() {
+			cancel()
 			return
 		}
-		cancel()
+		c.hangUp()
 	})()
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
 	base := c.route.base
 	target := url.URL{Scheme: base.Scheme, Host: base.Host, Path: base.Path + c.ask.path, RawQuery: query(c.r.URL.RawQuery)}
-	req, err := http.NewRequestWithContext(ctx, c.r.Method, target.String(), bytes.NewReader(c.ask.body))
+	req, err := http.NewRequestWithContext(traced, c.r.Method, target.String(), bytes.NewReader(c.ask.body))
 	if err != nil {
 		return &refusal{status: http.StatusBadGateway, kind: "unreachable", text: "the request cannot be written for the server"}
 	}
@@ -183,7 +222,7 @@ func (c *call) forward(header http.Header) *refusal {
 		if sent.Load() {
 			c.cutOff(&reading{})
 		}
-		if c.r.Context().Err() != nil {
+		if c.left() {
 			c.line.Refused = "aborted"
 			c.broken = true
 			return nil
@@ -192,7 +231,6 @@ func (c *call) forward(header http.Header) *refusal {
 		c.m.log.Warn("forward to a model", "api", c.route.api, "error", text)
 		return &refusal{status: http.StatusBadGateway, kind: "unreachable", text: fmt.Sprintf("the model's server %s cannot be reached: %s", base.Host, text)}
 	}
-	began.Store(true)
 	defer func() { _ = resp.Body.Close() }()
 	return c.answer(resp)
 }

@@ -2,11 +2,8 @@ package gateway
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
@@ -113,117 +110,9 @@ func query(raw string) string {
 // maxRequest bounds a request's body, in bytes: providers take 32 to 50 MB.
 const maxRequest = 64 << 20
 
-// member is one field of a JSON object as it was written.
-type member struct {
-	name  string
-	value json.RawMessage
-}
-
-// body is the JSON object of a request. Its order is kept, because caches of
-// prompts depend on bytes.
-type body []member
-
-var errTwice = errors.New("a field is given twice")
-
-// parseBody reads an object. A field that is there twice is refused: we and the server
-// could each see another one.
-func parseBody(raw []byte) (body, error) {
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return nil, errors.New("it is not a JSON object")
-	}
-	var b body
-	for dec.More() {
-		t, err := dec.Token()
-		if err != nil {
-			return nil, fmt.Errorf("it is not JSON: %w", err)
-		}
-		name, ok := t.(string)
-		if !ok {
-			return nil, errors.New("it is not JSON")
-		}
-		if b.get(name) != nil {
-			return nil, fmt.Errorf("%w: %.40q", errTwice, name)
-		}
-		var v json.RawMessage
-		if err := dec.Decode(&v); err != nil {
-			return nil, fmt.Errorf("it is not JSON: %w", err)
-		}
-		b = append(b, member{name, v})
-		if len(b) > maxMembers {
-			return nil, errors.New("it has too many fields")
-		}
-	}
-	if _, err := dec.Token(); err != nil {
-		return nil, fmt.Errorf("it is not JSON: %w", err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the JSON object")
-	}
-	return b, nil
-}
-
-// maxMembers bounds the fields of a request: APIs know some fifty.
-const maxMembers = 500
-
-// get is a field's value; nil: there is none. Some servers ignore case, so we do, too.
-func (b body) get(name string) json.RawMessage {
-	for _, m := range b {
-		if strings.EqualFold(m.name, name) {
-			return m.value
-		}
-	}
-	return nil
-}
-
-func (b body) text(name string) string {
-	var s string
-	_ = json.Unmarshal(b.get(name), &s) // of another type: as if it were not there
-	return s
-}
-
-func (b body) is(name string) bool {
-	var v bool
-	_ = json.Unmarshal(b.get(name), &v)
-	return v
-}
-
-func (b body) has(name string) bool {
-	v := b.get(name)
-	return v != nil && string(v) != "null"
-}
-
-// with is the object with a field set.
-func (b body) with(name string, value json.RawMessage) body {
-	b = slices.Clone(b)
-	for i := range b {
-		if strings.EqualFold(b[i].name, name) {
-			b[i].value = value
-			return b
-		}
-	}
-	return append(b, member{name, value})
-}
-
-func (b body) encode() ([]byte, error) {
-	var out bytes.Buffer
-	for i, m := range b {
-		sep := byte(',')
-		if i == 0 {
-			sep = '{'
-		}
-		out.WriteByte(sep)
-		name, err := json.Marshal(m.name)
-		if err != nil {
-			return nil, fmt.Errorf("write a request's field: %w", err)
-		}
-		out.Write(name)
-		out.WriteByte(':')
-		out.Write(m.value)
-	}
-	out.WriteByte('}')
-	return out.Bytes(), nil
-}
+// mostOutput is what a call may answer that does not say how much it wants, in tokens: the
+// largest bound of the models in prices.json.
+const mostOutput = 128_000
 
 // ask is a request that may pass.
 type ask struct {
@@ -234,75 +123,61 @@ type ask struct {
 	stream bool
 	// linked: what the server remembers of the conversation is part of the prompt.
 	linked bool
-	body   []byte
+	// most is the largest answer that it can get, in tokens, with what the model thinks.
+	most int64
+	// fast: it wants the provider's faster service. hour: it may write to the cache with the long life.
+	fast, hour bool
+	body       []byte
 }
 
-// prepare looks into a metered request's body and changes what the meter needs.
-func (a *ask) prepare(raw []byte) error {
-	a.body = raw
-	b, err := parseBody(raw)
+// prepare looks into a metered request's body and says what has to be changed for the meter; nil: nothing.
+func (a *ask) prepare() (*edit, error) {
+	b, err := parseBody(a.body)
 	if err != nil {
-		return fmt.Errorf("the body of %s %s cannot be read: %w", a.op.method, a.path, err)
+		return nil, fmt.Errorf("the body of %s %s cannot be read: %w", a.op.method, a.path, err)
 	}
 	a.model, a.stream = b.text("model"), b.is("stream")
 	a.linked = b.has("previous_response_id") || b.has("conversation")
+	a.fast = b.text("speed") == "fast" || slices.Contains([]string{"priority", "fast"}, b.text("service_tier"))
+	a.hour = a.api == workorder.APIAnthropic && bytes.Contains(a.body, []byte(`"1h"`))
+	a.most = min(a.bound(b)*max(b.number("n"), b.number("best_of"), 1), maxTokens)
 	if b.has("background") && string(b.get("background")) != "false" {
-		return errors.New("background responses are not possible here: their tokens are not seen on the wire; send it without \"background\"")
+		return nil, errors.New("background responses are not possible here: their tokens are not seen on the wire; send it without \"background\"")
 	}
 	if a.stream && (a.path == "/v1/chat/completions" || a.path == "/v1/completions") {
 		return a.includeUsage(b)
 	}
-	return nil
+	return nil, nil //nolint:nilnil // nothing to change, and nothing wrong
+}
+
+// bound is the largest single answer, in tokens.
+func (a *ask) bound(b body) int64 {
+	if a.path == "/v1/embeddings" {
+		return 0
+	}
+	// Of several the largest: which one a server obeys is its own affair.
+	if n := max(b.number("max_tokens"), b.number("max_completion_tokens"), b.number("max_output_tokens")); n > 0 {
+		return n
+	}
+	return mostOutput
 }
 
 // includeUsage makes the server end a stream with the usage, which it only does when asked.
-func (a *ask) includeUsage(b body) error {
-	var options body
-	if v := b.get("stream_options"); v != nil && string(v) != "null" {
-		var err error
-		if options, err = parseBody(v); err != nil {
-			return fmt.Errorf("the stream_options of %s cannot be read: %w", a.path, err)
-		}
+func (a *ask) includeUsage(b body) (*edit, error) {
+	const name = "stream_options"
+	if !b.has(name) {
+		return new(b.set(name, `{"include_usage":true}`)), nil
+	}
+	options, err := parseBody(b.get(name))
+	if err != nil {
+		return nil, fmt.Errorf("the stream_options of %s cannot be read: %w", a.path, err)
 	}
 	if options.is("include_usage") {
-		return nil
+		return nil, nil //nolint:nilnil // nothing to change, and nothing wrong
 	}
-	raw, err := options.with("include_usage", json.RawMessage("true")).encode()
-	if err != nil {
-		return err
+	e, at := options.set("include_usage", "true"), 0
+	if m, ok := b.find(name); ok {
+		at = m.from
 	}
-	a.body, err = b.with("stream_options", raw).encode()
-	return err
-}
-
-// hop are the headers of one connection.
-var hop = []string{
-	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
-}
-
-// secretive finds headers that carry credentials by their names.
-var secretive = regexp.MustCompile(`(?i)key|auth|token|cookie|secret|credential|passw|signature`)
-
-// forwarded are the headers of a request that go on: all but those of the
-// connection, credentials, and what says where the request comes from.
-func forwarded(h http.Header) http.Header {
-	out := http.Header{}
-	drop := slices.Clone(hop)
-	for _, v := range h.Values("Connection") {
-		for name := range strings.SplitSeq(v, ",") {
-			drop = append(drop, http.CanonicalHeaderKey(strings.TrimSpace(name)))
-		}
-	}
-	for name, values := range h {
-		if slices.Contains(drop, name) || secretive.MatchString(name) || strings.HasPrefix(name, "X-Forwarded-") {
-			continue
-		}
-		switch name {
-		case "Forwarded", "X-Real-Ip", "Accept-Encoding", "Content-Length", "Expect", "Host":
-			continue
-		}
-		out[name] = slices.Clone(values)
-	}
-	out.Set("Accept-Encoding", "identity")
-	return out
+	return &edit{from: at + e.from, to: at + e.to, by: e.by}, nil
 }

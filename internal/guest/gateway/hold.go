@@ -1,0 +1,129 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"time"
+)
+
+// maxHeld bounds what bodies take at a time, in bytes: those of requests and of answers, and copies of them.
+const maxHeld = 4 * maxRequest
+
+// firstRead is the room that a body gets before anything of it is there, in bytes. What a
+// client says of its length is no reason to hold more.
+const firstRead = 16 << 10
+
+var (
+	errNoRoom  = errors.New("too many large bodies at a time")
+	errTooLong = errors.New("the body is too long")
+)
+
+// room is the memory for all bodies.
+type room struct {
+	mu   sync.Mutex
+	free int64
+	more chan struct{} // closed and replaced when some is given back
+}
+
+func newRoom(size int64) *room { return &room{free: size, more: make(chan struct{})} }
+
+// take takes n bytes; else it returns a channel to wait for.
+func (r *room) take(n int64) (wait <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n > r.free {
+		return r.more
+	}
+	r.free -= n
+	return nil
+}
+
+func (r *room) give(n int64) {
+	if n == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.free += n
+	close(r.more)
+	r.more = make(chan struct{})
+}
+
+// part is what one call holds of the room. One goroutine uses it at a time.
+type part struct {
+	room *room
+	size int64
+	// patience is how long grow waits for others to give back. 0: not at all.
+	patience time.Duration
+	over     <-chan struct{} // ends the wait
+}
+
+// grow takes n bytes more.
+func (p *part) grow(n int64) bool {
+	wait := p.room.take(n)
+	if wait != nil && p.patience > 0 {
+		t := time.NewTimer(p.patience)
+		defer t.Stop()
+		for wait != nil {
+			select {
+			case <-wait:
+				wait = p.room.take(n)
+			case <-t.C:
+				return false
+			case <-p.over:
+				return false
+			}
+		}
+	}
+	if wait != nil {
+		return false
+	}
+	p.size += n
+	return true
+}
+
+// shrink gives n bytes back.
+func (p *part) shrink(n int64) {
+	p.size -= n
+	p.room.give(n)
+}
+
+// resize makes it n bytes in all.
+func (p *part) resize(n int64) bool {
+	if n <= p.size {
+		p.shrink(p.size - n)
+		return true
+	}
+	return p.grow(n - p.size)
+}
+
+func (p *part) release() { p.shrink(p.size) }
+
+// fill reads to the end, and holds as much as it has read or a little more. What it
+// returns with an error is the beginning.
+func (p *part) fill(r io.Reader, limit int64) ([]byte, error) {
+	var b []byte
+	for {
+		if len(b) == cap(b) {
+			next := min(max(2*int64(cap(b)), firstRead), limit+1)
+			if !p.grow(next) { // while it is copied, both are there
+				return b, errNoRoom
+			}
+			bigger := make([]byte, len(b), next)
+			copy(bigger, b)
+			p.shrink(int64(cap(b)))
+			b = bigger
+		}
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		switch {
+		case int64(len(b)) > limit:
+			return b, errTooLong
+		case errors.Is(err, io.EOF):
+			return b, nil
+		case err != nil:
+			return b, err
+		}
+	}
+}
