@@ -115,3 +115,57 @@ func TestSiblingRepositoryIsNotSwallowed(t *testing.T) {
 		t.Error("another repository was cloned")
 	}
 }
+
+// TestOneFetchForAll: who asked first may go away, who waits may stop waiting, and one fetch serves the others.
+func TestOneFetchForAll(t *testing.T) {
+	t.Parallel()
+	began, release := make(chan struct{}), make(chan error)
+	g := &Git{
+		Remote: "https://git.example/r", Mirror: t.TempDir(), Log: slog.New(slog.DiscardHandler),
+		Refresh: func(ctx context.Context) error {
+			began <- struct{}{}
+			select {
+			case err := <-release:
+				return err
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		},
+	}
+	if _, err := g.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer g.Stop()
+	g.fetched = g.fetched.Add(-2 * refreshEvery)
+	first, leave := context.WithCancel(t.Context())
+	errs := make(chan error, 4)
+	go func() { errs <- g.refresh(first) }()
+	<-began
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := g.refresh(gone); !errors.Is(err, context.Canceled) {
+		t.Errorf("who does not want to wait: %v", err)
+	}
+	leave()
+	if err := <-errs; !errors.Is(err, context.Canceled) {
+		t.Errorf("the first: %v", err)
+	}
+	for range 3 {
+		go func() { errs <- g.refresh(t.Context()) }()
+	}
+	release <- nil // the fetch goes on without the first
+	for range 3 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	g.mu.Lock()
+	g.fetched = g.fetched.Add(-2 * refreshEvery)
+	g.mu.Unlock()
+	go func() { errs <- g.refresh(t.Context()) }()
+	<-began
+	g.Stop()
+	if err := <-errs; !errors.Is(err, context.Canceled) {
+		t.Errorf("at the end: %v", err)
+	}
+}

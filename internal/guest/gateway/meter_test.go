@@ -3,6 +3,8 @@ package gateway
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -47,6 +49,122 @@ func FuzzMeter(f *testing.F) {
 			}
 		}
 	})
+}
+
+// streams are answers of each kind as they are on the wire, with what they used.
+var streams = []struct {
+	name, path, ask, answer string
+	want                    tokens
+}{
+	{
+		"messages with tools of the server and the cache", "/anthropic/v1/messages", `{"model":"claude-opus-5-5","stream":true}`,
+		"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"model\":\"claude-opus-5-5\",\"usage\":{\"input_tokens\":10,\"output_tokens\":1,\"cache_read_input_tokens\":100,\"cache_creation_input_tokens\":30,\"cache_creation\":{\"ephemeral_5m_input_tokens\":10,\"ephemeral_1h_input_tokens\":20}}}}\n\n" +
+			"event: ping\ndata: {\"type\": \"ping\"}\n\n: a comment\n\n" +
+			"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"thinking_delta\",\"thinking\":\"ä…\\n\\\"usage\\\"\"}}\n\n" +
+			"event: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"input_tokens\":5010,\"output_tokens\":700,\"server_tool_use\":{\"web_search_requests\":3,\"web_fetch_requests\":1}}}\n\n" +
+			"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
+		tokens{input: 5010, output: 700, cacheRead: 100, cacheWrite: 30, cacheWrite1h: 20, searches: 3},
+	},
+	{
+		"chat completions", "/openai/v1/chat/completions", `{"model":"gpt-5","stream":true}`,
+		"data: {\"model\":\"gpt-5\",\"choices\":[{\"delta\":{\"content\":\"a\"}}],\"usage\":null}\r\n\r\n" +
+			"data: {\"model\":\"gpt-5\",\"choices\":[],\"usage\":{\"prompt_tokens\":100,\"completion_tokens\":20,\"prompt_tokens_details\":{\"cached_tokens\":60},\"completion_tokens_details\":{\"reasoning_tokens\":15}}}\r\n\r\n" +
+			"data: [DONE]\r\n\r\n",
+		tokens{input: 40, output: 20, cacheRead: 60},
+	},
+	{
+		"responses", "/openai/v1/responses", `{"model":"gpt-6.1-sol","stream":true}`,
+		"event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"model\":\"gpt-6.1-sol\",\"usage\":null}}\n\n" +
+			"event: response.reasoning_summary_text.delta\ndata: {\"type\":\"response.reasoning_summary_text.delta\",\"delta\":\"hm\"}\n\n" +
+			"event: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"model\":\"gpt-6.1-sol\",\"service_tier\":\"default\",\"output\":[{\"type\":\"web_search_call\"}],\ndata: \"usage\":{\"input_tokens\":100,\"input_tokens_details\":{\"cached_tokens\":50,\"cache_write_tokens\":20},\"output_tokens\":10}}}\n\n",
+		tokens{input: 30, output: 10, cacheRead: 50, cacheWrite: 20, searches: 1},
+	},
+}
+
+// TestStreamsCutAnywhere: the counts are right wherever the pieces of a stream end.
+func TestStreamsCutAnywhere(t *testing.T) {
+	for _, s := range streams {
+		api := workorder.APIAnthropic
+		if strings.HasPrefix(s.path, "/openai") {
+			api = workorder.APIOpenAI
+		}
+		for at := range len(s.answer) {
+			for _, pieces := range [][]string{{s.answer[:at], s.answer[at:]}, strings.SplitAfter(s.answer, s.answer[at:at+1])} {
+				m := newMeter(newShape(api), header("text/event-stream", ""), anyRoom())
+				for _, p := range pieces {
+					m.write([]byte(p))
+				}
+				m.end()
+				if m.tokens != s.want || !m.final || m.bad {
+					t.Fatalf("%s, cut at %d: %+v, want %+v", s.name, at, m.reading, s.want)
+				}
+			}
+		}
+	}
+}
+
+// TestStreamsOnTheWire: each byte reaches the client while the server has not sent the next one.
+func TestStreamsOnTheWire(t *testing.T) {
+	t.Parallel()
+	for _, s := range streams {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			next := make(chan struct{}, 1)
+			b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				for i := range len(s.answer) {
+					select {
+					case <-next:
+					case <-r.Context().Done():
+						return
+					}
+					_, _ = io.WriteString(w, s.answer[i:i+1])
+					_ = http.NewResponseController(w).Flush()
+				}
+			}, nil)
+			next <- struct{}{}
+			answer, _ := b.begin(s.path, s.ask)
+			resp := <-answer
+			if resp == nil {
+				t.Fatal("no answer")
+			}
+			defer resp.Body.Close()
+			one := make([]byte, 1)
+			for i := range len(s.answer) {
+				if _, err := io.ReadFull(resp.Body, one); err != nil || one[0] != s.answer[i] {
+					t.Fatalf("byte %d: %q, %v", i, one, err)
+				}
+				next <- struct{}{}
+			}
+			if _, err := resp.Body.Read(one); !errors.Is(err, io.EOF) {
+				t.Error(err)
+			}
+			u, _ := b.Usage()
+			if u.InputTokens != s.want.input || u.OutputTokens != s.want.output || u.CacheReadTokens != s.want.cacheRead || u.CacheWriteTokens != s.want.cacheWrite || u.CostUSD == nil {
+				t.Errorf("%+v", u)
+			}
+		})
+	}
+}
+
+// TestMeterWithoutRoom: an unfinished line that nobody has room for is not kept, and what it said is not known.
+func TestMeterWithoutRoom(t *testing.T) {
+	r := newRoom(3 * chunk)
+	hold := &part{room: r}
+	m := newMeter(openaiShape{}, header("text/event-stream", ""), hold)
+	m.write([]byte("data: {\"usage\":"))
+	if m.bad || r.left() == 3*chunk {
+		t.Errorf("bad %v, %d bytes are left", m.bad, r.left())
+	}
+	for range 4 {
+		m.write(bytes.Repeat([]byte("x"), chunk))
+	}
+	if !m.bad || m.line != nil {
+		t.Error("it is kept")
+	}
+	if hold.release(); r.left() != 3*chunk {
+		t.Errorf("%d bytes are left", r.left())
+	}
 }
 
 func TestMeterOfGzip(t *testing.T) {

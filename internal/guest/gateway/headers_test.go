@@ -1,0 +1,96 @@
+package gateway
+
+import (
+	"bufio"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// TestHeaders: what tells of a retry passes, credentials do not, and only the header of the key has the key.
+func TestHeaders(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(w http.ResponseWriter, _ *http.Request) { message(w, anyUsage) }, nil)
+	passes := map[string]string{
+		"Idempotency-Key": "try-1", "X-Idempotency-Key": "try-2", "X-Stainless-Retry-Count": "2", "X-Stainless-Helper-Token": "x", "Anthropic-Beta": "a,b", "Openai-Organization": "o",
+		"User-Agent": "claude-cli/2", "X-Client-Request-Id": "r", "Traceparent": "00-1",
+	}
+	dropped := map[string]string{
+		"X-Litellm-Key": "mine", "Cookie": "a=b", "X-Amz-Security-Token": "t", "X-Signature": "s", "Proxy-Authorization": "Basic eA==", "X-Auth": "x", "Password": "x", "Client-Secret": "x",
+		"X-Forwarded-For": "1.2.3.4", "Forwarded": "for=1.2.3.4", "X-Real-Ip": "1.2.3.4",
+		// Values that go nowhere, whatever they are called.
+		"X-Copy": b.env["ANTHROPIC_API_KEY"], "X-Copy-Of-Real": "is " + realAnthropic, "X-Stainless-Lang": realOpenAI, "X-Other": "x" + b.env["OPENAI_API_KEY"],
+	}
+	header := map[string]string{}
+	for _, m := range []map[string]string{passes, dropped} {
+		maps.Copy(header, m)
+	}
+	if status, body, _ := b.do("POST", "/anthropic/v1/messages", ask1, header); status != 200 {
+		t.Fatalf("%d %s", status, body)
+	}
+	got := b.seen[0].Header
+	for k, v := range passes {
+		if got.Get(k) != v {
+			t.Errorf("%s: the server got %q, want %q", k, got.Get(k), v)
+		}
+	}
+	for k := range dropped {
+		if got.Get(k) != "" {
+			t.Errorf("%s: the server got %q", k, got.Get(k))
+		}
+	}
+	for k, values := range got {
+		for _, v := range append(slices.Clone(values), k) {
+			if k != "X-Api-Key" && b.mask.String(v) != v || strings.Contains(v, placeholderPrefix) {
+				t.Errorf("%s: %q", k, v)
+			}
+		}
+	}
+}
+
+// TestOnlyTheClientRetries: a key of idempotency is no leave for Go's transport to send a request again.
+func TestOnlyTheClientRetries(t *testing.T) {
+	t.Parallel()
+	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	var got atomic.Int64
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() { // it answers one request on a connection, and hangs up after the second
+				defer conn.Close()
+				in := bufio.NewReader(conn)
+				for n := range 2 {
+					r, err := http.ReadRequest(in)
+					if err != nil {
+						return
+					}
+					_, _ = io.Copy(io.Discard, r.Body)
+					got.Add(1)
+					const answer = `{"type":"message","model":"claude-sonnet-4-5","usage":{"input_tokens":1,"output_tokens":1}}`
+					if n == 0 {
+						_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 91\r\n\r\n"+answer)
+					}
+				}
+			}()
+		}
+	}()
+	b := newBench(t, nil, func(c *ModelsConfig) { c.Gateway.Routes[0].BaseURL = "http://" + ln.Addr().String() })
+	for i, want := range []int{200, 502} {
+		status, body, _ := b.do("POST", "/anthropic/v1/messages", ask1, map[string]string{"Idempotency-Key": "k"})
+		if status != want || got.Load() != int64(i+1) {
+			t.Errorf("%d %s; %d requests at the server", status, body, got.Load())
+		}
+	}
+}
