@@ -39,6 +39,9 @@ harness:
     curl -sfk https://tls.test/learntls
     curl -sf http://plain.test/learnplain
     curl -sfk https://tls.test:8443/learnport
+    getent hosts looked.test
+    curl -sf -H 'Host: vhost.test' http://dialled.test/learnvhost
+    printf 'raw\\n' | timeout 10 bash -c 'exec 3<>/dev/tcp/raw.test/80 && cat >&3 && cat <&3 >/dev/null'
     bash -c 'exec 3<>/dev/tcp/ssh.test/2222 && read -u 3 hello && echo learnssh >&3 && test "$hello" = hello'
 validate:
   reaches: curl -sfk https://a.b.wild.test/learnvalidate
@@ -61,12 +64,12 @@ validate:
 		t.Fatalf("exit code %d, %v", proposal.code, err)
 	}
 	slices.Sort(got.Network.Allow)
-	want := []string{"a.b.wild.test", "plain.test", "setup.test", "ssh.test:2222", "tls.test", "tls.test:8443"}
+	want := []string{"a.b.wild.test", "dialled.test", "looked.test", "plain.test", "raw.test:80", "setup.test", "ssh.test:2222", "tls.test", "tls.test:8443", "vhost.test"}
 	if got.Network.Mode != workorder.NetworkRestricted || !slices.Equal(got.Network.Allow, want) {
 		t.Errorf("%s: proposed %q, not %q", got.Network.Mode, got.Network.Allow, want)
 	}
 	before := o.arrived()
-	for _, token := range []string{"learnsetup", "learntls", "learnplain", "learnport", "learnssh", "learnvalidate"} {
+	for _, token := range []string{"learnsetup", "learntls", "learnplain", "learnport", "learnssh", "learnvhost", "learnvalidate"} {
 		if !before[token] {
 			t.Errorf("%s did not arrive while learning: %q", token, slices.Sorted(maps.Keys(before)))
 		}

@@ -115,7 +115,7 @@ func TestPromptArrivesByteForByte(t *testing.T) {
 			if got, want := b.read(t, dir+"/env"), "T-AAAAAAAA create "+b.Workspace+" "+b.Home+"\n"; got != want {
 				t.Errorf("environment %q, want %q", got, want)
 			}
-			if got := b.read(t, filepath.Join(b.OutDir, AgentStdout)); got != "400\n" {
+			if got := b.read(t, filepath.Join(b.OutDir, AgentStdout)); got != "440\n" {
 				t.Errorf("the prompt's mode is %q", got)
 			}
 			path := strings.TrimSpace(b.read(t, dir+"/path"))

@@ -16,7 +16,7 @@ trap 'exit 143' TERM HUP
 }
 code=0
 SANDBOX_AGENT_ATTACK_TABLE=$table go test -tags e2e -count=1 -timeout 40m -run '^(TestAttack|TestPrivileged)$' -v ./e2e >"$out" 2>&1 || code=$?
-cat "$table"
+go run ./e2e/attack table "$table" || code=1
 echo
 if [ "$code" -ne 0 ]; then
 	grep -E '^ +[a-z_]+\.go:|^--- |^FAIL|^panic' "$out" || tail -n 50 "$out"

@@ -63,6 +63,27 @@ func Metadata() []netip.Prefix {
 	}
 }
 
+// NameRange is the range of the addresses that stand for names in a restricted box: reserved for benchmarks of
+// networks (RFC 2544), routed nowhere.
+func NameRange() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, 0, 0}), 15) }
+
+// Undialled says why an address is never connected to outside of a box, whatever the rules
+// say; "" for any other. Those of Metadata are not among them.
+func Undialled(a netip.Addr) string {
+	a = a.Unmap()
+	switch {
+	case !a.IsValid(), a.IsUnspecified(), a.Is4() && a.As4()[0] == 0:
+		return "no address of a host"
+	case a.IsLoopback():
+		return "the box itself"
+	case a.IsMulticast(), a.IsLinkLocalUnicast(), a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return "no address beyond the local link"
+	case NameRange().Contains(a):
+		return "the range that stands for names in the box"
+	}
+	return ""
+}
+
 // ParseAllowRule reads a rule: "name", "*.domain", "address", each optionally with
 // ":port"; an IPv6 address with a port is in brackets. A name is ASCII; an
 // internationalised one is given in its xn-- form.
@@ -82,6 +103,9 @@ func ParseAllowRule(s string) (AllowRule, error) {
 			if p.Contains(a) {
 				return bad("this is where clouds keep the machine's own credentials; it can never be allowed")
 			}
+		}
+		if why := Undialled(a); why != "" {
+			return bad("this is " + why + "; no rule changes what can be reached there")
 		}
 		r.Host = a.String()
 		return r, nil

@@ -125,7 +125,7 @@ func TestClaudeNoticeHook(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := claudeRun("ANTHROPIC_API_KEY=sk")
-	r.NoticeFile, r.PromptFile = filepath.Join(dir, "notice"), filepath.Join(dir, "prompt")
+	r.NoticeFile, r.Home = filepath.Join(dir, "notice"), t.TempDir()
 	hook := func(input string) string {
 		out, err := proc.Output(t.Context(), proc.Spec{Argv: []string{"sh", "-c", noticeHook(r)}, Stdin: strings.NewReader(input)})
 		if err != nil {

@@ -97,7 +97,7 @@ func New(cfg Config) (*Egress, error) {
 		original: originalDst, ownRanges: e.ownRanges, never: never, reach: race,
 	}
 	e.proxy.web = newWeb(e.proxy)
-	e.state = kernelState{mode: p.mode, engineGID: cfg.EngineGID, resolvers: append(servers, upstream...)}
+	e.state = kernelState{mode: p.mode, engineGID: cfg.EngineGID, ports: p.ports(), resolvers: append(servers, upstream...)}
 	return e, nil
 }
 

@@ -134,7 +134,7 @@ func FuzzClientHello(f *testing.F) {
 func TestRecognise(t *testing.T) {
 	for in, want := range map[string]speech{
 		"": speechUnclear, "G": speechUnclear, "GET": speechUnclear, "GET ": speechHTTP, "PROPFIND / ": speechHTTP, "PRI": speechUnclear,
-		"PRI * HTTP/2.0": speechH2, "PRI * HTTP/1.1": speechHTTP, "SSH-2.0-x": speechSSH, "SS": speechUnclear, "SSL /": speechHTTP, "\x16": speechTLS,
+		"PRI * HTTP/2.0": speechH2, "PRI * HTTP/1.1": speechHTTP, "SSH-2.0-x": speechOther, "SSL /": speechHTTP, "\x16": speechTLS,
 		"get /": speechOther, "\r\nGET /": speechOther, " GET /": speechOther, "\x80\x2e": speechOther, strings.Repeat("A", 25): speechOther, "G\x00": speechOther,
 	} {
 		if got := recognise([]byte(in)); got != want {

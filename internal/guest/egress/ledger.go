@@ -31,6 +31,7 @@ type attempt struct {
 	reason   string
 	rule     string        // as fix gives it; empty when none can allow it
 	by       func() string // who tried; can be nil
+	quiet    bool          // no event: one about the same place follows
 }
 
 type ledgerKey struct {
@@ -92,7 +93,7 @@ func (l *ledger) note(a attempt) {
 			l.mu.Unlock()
 		}
 	}
-	if known {
+	if known || a.quiet {
 		return
 	}
 	name := a.host

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // The kernel's log of packets (linux/netfilter/nfnetlink_log.h).
@@ -221,6 +222,8 @@ func (e *Egress) notePacket(p refusedPacket) {
 	switch {
 	case p.prefix == prefixMetadata:
 		a.reason = "metadata services of clouds are out of reach in every mode"
+	case p.protocol == "tcp" && e.cfg.Policy.Mode == workorder.NetworkRestricted:
+		a.reason, a.rule = noRule, e.proxy.fix(a.host, a.port)
 	case p.protocol == "tcp":
 		a.reason = fmt.Sprintf("network: %s", e.cfg.Policy.Mode)
 	case e.cfg.Policy.Learn:

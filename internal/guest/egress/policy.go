@@ -58,7 +58,27 @@ func (p policy) explicit(host string, port uint16) bool {
 
 // resolves reports whether the resolver knows the name, whatever the port.
 func (p policy) resolves(name string) bool {
-	return p.learn || slices.ContainsFunc(p.rules, func(r workorder.AllowRule) bool { return r.Names(name) })
+	return p.learn || p.named(name)
+}
+
+// named reports whether a rule names it, whatever the port.
+func (p policy) named(name string) bool {
+	return slices.ContainsFunc(p.rules, func(r workorder.AllowRule) bool { return r.Names(name) })
+}
+
+// ports are those that the proxy may be asked for; nil: all.
+func (p policy) ports() []uint16 {
+	if p.learn {
+		return nil
+	}
+	all := []uint16{80, 443}
+	for _, r := range p.rules {
+		if r.Port != 0 {
+			all = append(all, r.Port)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // fix is the line under network.allow that would allow host at port.
@@ -79,9 +99,8 @@ func canonical(s string) (host string, ok bool) {
 	return host, workorder.ValidHostName(host)
 }
 
-// synthetic is the range of the addresses that stand for names: reserved for
-// benchmarks of networks (RFC 2544), routed nowhere.
-func synthetic() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, 0, 0}), 15) }
+// synthetic is the range of the addresses that stand for names.
+func synthetic() netip.Prefix { return workorder.NameRange() }
 
 // nat64 is the well-known prefix behind which an IPv4 address can hide (RFC 6052).
 func nat64() netip.Prefix { return netip.MustParsePrefix("64:ff9b::/96") }
@@ -113,15 +132,8 @@ func never(a netip.Addr, own []netip.Prefix) string {
 		b := a.As16()
 		a = netip.AddrFrom4([4]byte(b[12:]))
 	}
-	switch {
-	case !a.IsValid(), a.IsUnspecified(), a.Is4() && a.As4()[0] == 0:
-		return "no address of a host"
-	case a.IsLoopback():
-		return "the box itself"
-	case a.IsMulticast(), a.IsLinkLocalUnicast(), a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return "no address beyond the local link"
-	case synthetic().Contains(a):
-		return "the range that stands for names in the box"
+	if why := workorder.Undialled(a); why != "" {
+		return why
 	}
 	for _, p := range own {
 		if p.Contains(a) {

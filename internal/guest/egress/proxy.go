@@ -107,10 +107,12 @@ func (p *proxy) handle(ctx context.Context, t *net.TCPConn) (kept bool) {
 	case synthetic().Contains(dst.Addr()) && c.name == "":
 		p.refuse(c, attempt{host: host, reason: "this address stands for no name: resolve the name in the box"})
 		return false
-	case v == allowed && (c.name == "" || !isWeb(dst.Port())), v == learned && c.name != "" && !isWeb(dst.Port()):
-		// The server may speak first, so nothing is waited for.
-		p.connect(ctx, c, host, v)
+	case v == allowed && c.name == "":
+		// A rule that is an address allows whatever is there.
+		p.connect(ctx, c, host, v, false)
 		return false
+	case v != refused && c.name != "" && !isWeb(dst.Port()):
+		return p.either(ctx, c, v)
 	}
 	return p.sniff(ctx, c, v)
 }
@@ -150,23 +152,12 @@ func (p *proxy) nameOf(dst netip.AddrPort) string {
 	return ""
 }
 
-// connect splices a client to a host that may be reached.
-func (p *proxy) connect(ctx context.Context, c *client, host string, v verdict) {
-	up, err := p.dial(ctx, host, c.dst.Port())
-	if forbidden, ok := errors.AsType[errForbidden](err); ok {
-		p.refuse(c, attempt{host: host, reason: forbidden.why})
+// connect splices a client to a host that may be reached. raw: what is spoken is neither TLS nor HTTP/1.
+func (p *proxy) connect(ctx context.Context, c *client, host string, v verdict, raw bool) {
+	up := p.reached(ctx, c, host, v, raw)
+	if up == nil {
 		return
 	}
-	a := attempt{host: host, port: c.dst.Port(), protocol: "tcp", verdict: v, by: p.by(c)}
-	if v == learned {
-		a.reason, a.rule = noRule, fix(host, c.dst.Port())
-	}
-	if err != nil {
-		p.ledger.note(a)
-		reset(c.TCPConn)
-		return
-	}
-	go p.ledger.note(a)
 	_ = c.SetDeadline(time.Time{})
 	if _, err := up.Write(c.read); err != nil {
 		reset(up)
@@ -174,6 +165,29 @@ func (p *proxy) connect(ctx context.Context, c *client, host string, v verdict) 
 		return
 	}
 	splice(c.TCPConn, up)
+}
+
+// reached is a connection to the host, which is noted; nil when there is none, of which the client was told.
+func (p *proxy) reached(ctx context.Context, c *client, host string, v verdict, raw bool) *net.TCPConn {
+	up, err := p.dial(ctx, host, c.dst.Port())
+	if forbidden, ok := errors.AsType[errForbidden](err); ok {
+		p.refuse(c, attempt{host: host, reason: forbidden.why})
+		return nil
+	}
+	a := attempt{host: host, port: c.dst.Port(), protocol: "tcp", verdict: v, by: p.by(c)}
+	if v == learned {
+		a.reason, a.rule = noRule, fix(host, c.dst.Port())
+		if raw {
+			a.rule = explicitFix(host, c.dst.Port())
+		}
+	}
+	if err != nil {
+		p.ledger.note(a)
+		reset(c.TCPConn)
+		return nil
+	}
+	go p.ledger.note(a)
+	return up
 }
 
 // refuse ends a connection in a form that its client understands.

@@ -167,7 +167,9 @@ func TestHTTPDecisions(t *testing.T) {
 		{"leading empty line", "good.test", 80, "\r\nGET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "reset", ""},
 		{"lower case", "good.test", 80, "get / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "reset", ""},
 		{"name with another port's rule", "evil.test", 80, "GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "\n- evil.test\n", ""},
-		{"explicit port is spliced", "good.test", 8000, "GET / HTTP/1.1\r\nHost: evil.test\r\n" + last, "host=evil.test", "203.0.113.1:8000"},
+		{"explicit port", "good.test", 8000, "GET / HTTP/1.1\r\nHost: good.test:8000\r\n" + last, "host=good.test:8000", "203.0.113.1:8000"},
+		{"other host at an explicit port", "good.test", 8000, "GET / HTTP/1.1\r\nHost: evil.test\r\n" + last, "403", ""},
+		{"like SSH", "good.test", 80, "SSH-2.0 / HTTP/1.1\r\nHost: evil.test\r\n\r\nGET / HTTP/1.1\r\nHost: evil.test\r\n" + last, "reset", ""},
 		{"address of a rule", "203.0.113.77", 81, "GET / HTTP/1.1\r\nHost: x\r\n" + last, "host=x", "203.0.113.77:81"},
 		{"no name behind it", "198.19.0.1", 80, "GET / HTTP/1.1\r\nHost: good.test\r\n\r\n", "reset", ""},
 	} {

@@ -111,6 +111,10 @@ func (r *resolver) decide(ctx context.Context, name string, by func() string) re
 		}
 		return r.refuse(name, "no rule of network.allow names it", fix(name, 0), by)
 	}
+	if r.policy.learn && !r.policy.named(name) && !r.suffixed(name) {
+		// Without learning the question alone would be refused.
+		r.ledger.note(attempt{host: name, protocol: "dns", verdict: learned, reason: noRule, rule: fix(name, 0), by: by, quiet: true})
+	}
 	switch _, err := r.lookup.addresses(ctx, name); {
 	case errors.Is(err, errNoSuchName):
 		return reply{code: dnsmessage.RCodeNameError}

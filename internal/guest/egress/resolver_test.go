@@ -246,7 +246,12 @@ func TestResolverFullAndLearn(t *testing.T) {
 	if got := ask(t, learn, "a.test.", dnsmessage.TypeA); got != "Success 198.18.0.1" {
 		t.Error(got)
 	}
-	if h := learn.Report().Hosts; len(h) > 0 {
+	// In earnest the question alone would be refused, also for a name that is not there.
+	if got := ask(t, learn, "missing.test.", dnsmessage.TypeA); got != "NameError" {
+		t.Error(got)
+	}
+	h := learn.Report().Hosts
+	if len(h) != 2 || h[0].Host != "a.test" || h[0].Status != workorder.NetworkLearned || h[0].Rule != "- a.test" || h[1].Host != "missing.test" {
 		t.Errorf("%+v", h)
 	}
 }

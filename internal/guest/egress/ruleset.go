@@ -47,6 +47,7 @@ type kernelState struct {
 	resolvers []netip.Addr   // of the box's resolv.conf
 	inner     []netip.Prefix // of the inner engine
 	unlogged  bool           // the kernel has no log of packets: they are only counted
+	ports     []uint16       // that some rule is about; nil: all
 	dnsPort   uint16         // ours; not in full
 	proxyPort uint16         // ours; only in restricted
 }
@@ -180,7 +181,12 @@ const port53 = "meta l4proto { tcp, udp } th dport 53"
 func (w *writer) divert(s kernelState) {
 	proxy := func(match string) {
 		if s.mode == workorder.NetworkRestricted {
-			w.line("%s meta l4proto tcp redirect to :%d", match, s.proxyPort)
+			// What no rule can be about is refused by the kernel at once, so that a client sees no connection.
+			ports := "meta l4proto tcp"
+			if len(s.ports) > 0 {
+				ports = "tcp dport { " + strings.Join(strings.Fields(strings.Trim(fmt.Sprint(s.ports), "[]")), ", ") + " }"
+			}
+			w.line("%s %s redirect to :%d", match, ports, s.proxyPort)
 		}
 	}
 	w.open("chain divert_output")

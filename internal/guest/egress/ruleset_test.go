@@ -29,7 +29,7 @@ func TestRuleset(t *testing.T) {
 	for name, change := range map[string]func(*kernelState){
 		"full":              func(s *kernelState) { s.mode = workorder.NetworkFull },
 		"full-sealed":       func(s *kernelState) { s.mode, s.sealed = workorder.NetworkFull, true },
-		"restricted":        func(s *kernelState) { s.mode = workorder.NetworkRestricted },
+		"restricted":        func(s *kernelState) { s.mode, s.ports = workorder.NetworkRestricted, []uint16{80, 443, 2222} },
 		"restricted-sealed": func(s *kernelState) { s.mode, s.sealed = workorder.NetworkRestricted, true },
 		"none":              func(s *kernelState) { s.mode = workorder.NetworkNone },
 		"none-sealed":       func(s *kernelState) { s.mode, s.sealed = workorder.NetworkNone, true },

@@ -22,13 +22,11 @@ const (
 	speechTLS
 	speechHTTP
 	speechH2 // HTTP/2 without TLS, by prior knowledge
-	speechSSH
 	speechOther
 )
 
 const (
-	prefaceH2  = "PRI * HTTP/2.0"
-	prefaceSSH = "SSH-"
+	prefaceH2 = "PRI * HTTP/2.0"
 	// maxMethod is the longest method of HTTP that is taken for one; the longest
 	// registered one has 17 letters.
 	maxMethod = 24
@@ -42,16 +40,9 @@ func recognise(b []byte) speech {
 	if b[0] == recordHandshake {
 		return speechTLS
 	}
-	for _, preface := range []struct {
-		text string
-		speech
-	}{{prefaceH2, speechH2}, {prefaceSSH, speechSSH}} {
-		n := min(len(b), len(preface.text))
-		if string(b[:n]) != preface.text[:n] {
-			continue
-		}
-		if n == len(preface.text) {
-			return preface.speech
+	if n := min(len(b), len(prefaceH2)); string(b[:n]) == prefaceH2[:n] {
+		if n == len(prefaceH2) {
+			return speechH2
 		}
 		return speechUnclear
 	}
@@ -100,11 +91,20 @@ func (p *proxy) patience(c *client) time.Duration {
 // sniff decides by what the client says. v is the verdict of what is known of the
 // destination; kept is as in handle.
 func (p *proxy) sniff(ctx context.Context, c *client, v verdict) (kept bool) {
+	return p.decide(ctx, c, v, c.listen(p.patience(c)))
+}
+
+// decide is sniff with the client's first bytes known.
+func (p *proxy) decide(ctx context.Context, c *client, v verdict, said speech) (kept bool) {
 	host, port := c.host(), c.dst.Port()
-	said := c.listen(p.patience(c))
 	switch said {
 	case speechTLS:
-		p.tls(ctx, c, v)
+		host, v, no := p.hello(c, v)
+		if no != nil {
+			p.refuse(c, *no)
+			return false
+		}
+		p.connect(ctx, c, host, v, false)
 		return false
 	case speechHTTP:
 		_ = c.SetReadDeadline(time.Time{})
@@ -113,10 +113,9 @@ func (p *proxy) sniff(ctx context.Context, c *client, v verdict) (kept bool) {
 	}
 	// Of these protocols only the destination is known. Behind an allowed name on a port of
 	// the web they could be an odd form of HTTP that asks for another host.
-	raw := said == speechSSH || p.policy.explicit(host, port)
 	switch {
-	case v == learned, v == allowed && raw:
-		p.connect(ctx, c, host, v)
+	case v == learned, v == allowed && p.policy.explicit(host, port):
+		p.connect(ctx, c, host, v, true)
 	case v == allowed:
 		p.refuse(c, attempt{
 			host: host, reason: "what is said there is neither TLS nor HTTP/1", rule: explicitFix(host, port),
@@ -135,14 +134,16 @@ func (p *proxy) fix(host string, port uint16) string {
 	return fix(host, port)
 }
 
-// tls decides by the server name.
-func (p *proxy) tls(ctx context.Context, c *client, v verdict) {
+// hello reads a TLS handshake as far as the server name and judges that. no is the refusal, nil for none; host is
+// what to connect to.
+func (p *proxy) hello(c *client, v verdict) (host string, _ verdict, no *attempt) {
 	port := c.dst.Port()
 	_ = c.SetReadDeadline(time.Now().Add(helloTime))
 	var more bytes.Buffer
 	name, err := clientHello(io.MultiReader(bytes.NewReader(c.read), io.TeeReader(c.TCPConn, &more)))
 	c.read = append(c.read, more.Bytes()...)
-	host, ok := c.host(), true
+	host = c.host()
+	ok := true
 	if name != "" {
 		if host, ok = canonical(name); ok && host != c.host() {
 			v = p.policy.judge(host, port)
@@ -150,18 +151,17 @@ func (p *proxy) tls(ctx context.Context, c *client, v verdict) {
 	}
 	switch {
 	case err != nil && !errors.Is(err, errHello):
-		p.refuse(c, attempt{host: c.host(), reason: "the TLS handshake did not get as far as the server name"})
+		no = &attempt{host: c.host(), reason: "the TLS handshake did not get as far as the server name"}
 	case err != nil:
-		p.refuse(c, attempt{host: c.host(), reason: errHello.Error()})
+		no = &attempt{host: c.host(), reason: errHello.Error()}
 	case !ok:
-		p.refuse(c, attempt{host: c.host(), reason: "the server name of the TLS handshake is no host name"})
+		no = &attempt{host: c.host(), reason: "the server name of the TLS handshake is no host name"}
 	case v == refused:
 		reason := noRule
 		if c.name != "" && host != c.name {
 			reason += " (it is the TLS server name of a connection to " + c.name + ")"
 		}
-		p.refuse(c, attempt{host: host, reason: reason, rule: p.fix(host, port)})
-	default:
-		p.connect(ctx, c, host, v)
+		no = &attempt{host: host, reason: reason, rule: p.fix(host, port)}
 	}
+	return host, v, no
 }

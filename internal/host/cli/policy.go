@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -273,7 +274,11 @@ func (a *App) runPolicyCheck(project string, rules []string, place string) error
 			return err
 		}
 		if r.Match(target.Host, port) {
-			fmt.Fprintf(a.Stdout, "allowed by %s\n", r)
+			only := ""
+			if _, err := netip.ParseAddr(r.Host); r.Port == 0 && err != nil {
+				only = " for TLS and HTTP"
+			}
+			fmt.Fprintf(a.Stdout, "allowed by %s%s\n", r, only)
 			return nil
 		}
 	}

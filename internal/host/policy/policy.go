@@ -6,6 +6,7 @@ package policy
 import (
 	"cmp"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -34,7 +35,8 @@ type Rule struct {
 	// Asked says that the name was only looked up.
 	Asked bool `json:"only_looked_up"`
 
-	parsed workorder.AllowRule
+	parsed   workorder.AllowRule
+	lookedUp int64
 }
 
 // Options select what rules are made of.
@@ -72,6 +74,11 @@ func Propose(hosts []workorder.NetworkHost, o Options) Proposal {
 		}
 		r.add(h)
 	}
+	for _, r := range rules {
+		if r.Asked {
+			r.Count = r.lookedUp // who connects looks the name up first, which is not counted twice
+		}
+	}
 	lookups(rules)
 	if o.Wildcards {
 		collapse(rules)
@@ -82,19 +89,30 @@ func Propose(hosts []workorder.NetworkHost, o Options) Proposal {
 	return p
 }
 
+// pid is how boxes tell processes of one name apart.
+var pid = regexp.MustCompile(` \(pid [0-9]+\)$`)
+
 // ruleFor is the smallest rule for a place. A name that was only asked for has no port.
 func ruleFor(h workorder.NetworkHost) (workorder.AllowRule, bool) {
 	if h.Protocol != "" && h.Protocol != "tcp" && h.Protocol != "dns" || h.Status == workorder.NetworkRefused && h.Rule == "" {
 		return workorder.AllowRule{}, false
 	}
 	r := workorder.AllowRuleFor(workorder.CanonicalHost(h.Host), h.Port)
+	// A box that saw neither TLS nor HTTP on a port of the web says so by naming the port.
+	if exact := (workorder.AllowRule{Host: r.Host, Port: h.Port}); h.Port != 0 && Bare(h.Rule) == exact.String() {
+		r = exact
+	}
 	parsed, err := workorder.ParseAllowRule(r.String())
 	return parsed, err == nil && parsed == r
 }
 
 func (r *Rule) add(h workorder.NetworkHost) {
-	r.Count += max(h.Count, 1)
-	r.Asked = r.Asked && h.Protocol == "dns"
+	if n := max(h.Count, 1); h.Protocol == "dns" {
+		r.lookedUp += n
+	} else {
+		r.Count += n
+		r.Asked = false
+	}
 	if !slices.Contains(r.Statuses, h.Status) {
 		r.Statuses = append(r.Statuses, h.Status)
 		slices.Sort(r.Statuses)
@@ -104,6 +122,7 @@ func (r *Rule) add(h workorder.NetworkHost) {
 
 func (r *Rule) name(by []string) {
 	for _, b := range by {
+		b = pid.ReplaceAllString(b, "") // two processes of one program are one user
 		if len(r.By) < maxBy && !slices.Contains(r.By, b) {
 			r.By = append(r.By, b)
 		}

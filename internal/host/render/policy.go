@@ -78,13 +78,13 @@ func (s *summary) network(r *workorder.Result) {
 		return
 	}
 	var refused []workorder.NetworkHost
-	learned := 0
+	learned := map[string]bool{} // who connects looks the name up first: that is one place
 	for _, h := range r.Network.Hosts {
 		switch h.Status {
 		case workorder.NetworkRefused:
 			refused = append(refused, h)
 		case workorder.NetworkLearned:
-			learned++
+			learned[h.Host] = true
 		}
 	}
 	var lines []string
@@ -101,8 +101,8 @@ func (s *summary) network(r *workorder.Result) {
 		}
 		lines = append(lines, line)
 	}
-	if learned > 0 {
-		lines = append(lines, fmt.Sprintf("%d more would have been refused without learn", learned))
+	if len(learned) > 0 {
+		lines = append(lines, fmt.Sprintf("%d more would have been refused without learn", len(learned)))
 	}
 	if len(lines) == 0 {
 		return
