@@ -41,7 +41,7 @@ harness:
     curl -sfk https://tls.test:8443/learnport
     getent hosts looked.test
     curl -sf -H 'Host: vhost.test' http://dialled.test/learnvhost
-    printf 'raw\\n' | timeout 10 bash -c 'exec 3<>/dev/tcp/raw.test/80 && cat >&3 && cat <&3 >/dev/null'
+    printf 'raw\n' | timeout 10 bash -c 'exec 3<>/dev/tcp/raw.test/80 && cat >&3 && cat <&3 >/dev/null'
     bash -c 'exec 3<>/dev/tcp/ssh.test/2222 && read -u 3 hello && echo learnssh >&3 && test "$hello" = hello'
 validate:
   reaches: curl -sfk https://a.b.wild.test/learnvalidate

@@ -22,11 +22,12 @@ type Config struct {
 }
 
 // The names of the outside and what the project allows of them: allowed.test, the
-// subdomains of wild.test, and ssh.test at port 2222.
+// subdomains of wild.test, ssh.test at port 2222, and port.test at port 8443.
 const (
 	allowedName = "allowed.test"
 	wildName    = "x.wild.test"
 	sshName     = "ssh.test"
+	portName    = "port.test" // at port 8443
 	deniedName  = "denied.test"
 	// Both are allowed by *.wild.test; their addresses are ones that nobody may reach.
 	rebindName = "rebind.wild.test" // 169.254.169.254

@@ -64,6 +64,23 @@ func network() []attempt {
 		n("TLS with a null byte in the server's name", closed, func(_ *Config, t string) (string, bool) {
 			return tlsTo(allowedName+":443", deniedName+"\x00."+allowedName, t)
 		}),
+		n("TLS at a port that a rule names", open, func(_ *Config, t string) (string, bool) { return get("https://" + portName + ":8443/" + t) }),
+		n("TLS at a port that a rule names, with another server's name", closed, func(_ *Config, t string) (string, bool) {
+			return tlsTo(portName+":8443", deniedName, t)
+		}),
+		n("the same by a client that waits before it speaks", closed, func(_ *Config, t string) (string, bool) {
+			return lateTLS(portName+":8443", deniedName, t)
+		}),
+		n("an HTTP request that begins like SSH", closed, func(_ *Config, t string) (string, bool) {
+			return raw(allowedName+":80", "SSH-2.0- /"+t+" HTTP/1.1\r\nHost: "+deniedName+"\r\n\r\nGET /"+t+" HTTP/1.1\r\nHost: "+deniedName+"\r\nConnection: close\r\n\r\n", t)
+		}),
+		n("a connection to a port that no rule names", closed, func(_ *Config, _ string) (string, bool) {
+			c, err := dial("tcp", allowedName+":2223")
+			if err != nil {
+				return short(err), false
+			}
+			return "connected", c.Close() == nil
+		}),
 		n("a name that only looks allowed (IDN)", closed, func(_ *Config, t string) (string, bool) { return get("https://xn--llowed-8nf.test/" + t) }),
 		n("a name that ends like an allowed one", closed, func(_ *Config, t string) (string, bool) { return get("https://notallowed.test/" + t) }),
 		n("the domain of a wildcard itself", closed, func(_ *Config, t string) (string, bool) { return get("https://wild.test/" + t) }),
@@ -201,11 +218,22 @@ func secondRequest(_ *Config, token string) (string, bool) {
 }
 
 func tlsTo(addr, name, token string) (string, bool) {
+	return tlsAfter(0, addr, name, token)
+}
+
+// lateTLS is a client that lets the server speak first for as long as a proxy may wait.
+func lateTLS(addr, name, token string) (string, bool) {
+	const wait = 300 * time.Millisecond
+	return tlsAfter(wait, addr, name, token)
+}
+
+func tlsAfter(wait time.Duration, addr, name, token string) (string, bool) {
 	c, err := dial("tcp", addr)
 	if err != nil {
 		return short(err), false
 	}
 	defer c.Close()
+	time.Sleep(wait)
 	t := tls.Client(c, &tls.Config{ServerName: name, InsecureSkipVerify: true}) //nolint:gosec // the servers' certificate is one that nobody knows
 	if err := t.HandshakeContext(context.Background()); err != nil {
 		return short(err), false
