@@ -74,6 +74,7 @@ func commandEnv(env *workorder.Envelope) []string {
 		"GIT_AUTHOR_NAME":     o.Author.Name, "GIT_AUTHOR_EMAIL": o.Author.Email,
 		"GIT_COMMITTER_NAME": o.Author.Name, "GIT_COMMITTER_EMAIL": o.Author.Email,
 		"SANDBOX_AGENT_TASK_ID": o.TaskID, "SANDBOX_AGENT_MODE": string(o.Mode), "SANDBOX_AGENT_WORKSPACE": workorder.Workspace,
+		"SANDBOX_AGENT_NETWORK": string(o.Network.Mode),
 	})
 	maps.Copy(merged, o.Env)
 	for name, value := range env.Secrets {
