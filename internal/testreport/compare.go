@@ -1,0 +1,204 @@
+package testreport
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// testKey is what makes a test the same on both sides.
+type testKey struct{ suite, name string }
+
+// seen is one test in all runs of a side.
+type seen struct {
+	status workorder.TestStatus // of the last run; "" when it was not in it
+	text   string
+	flaky  bool
+	whole  bool
+	runs   int
+}
+
+// ranks orders transitions for a reader, the worst first.
+var ranks = []workorder.Transition{
+	workorder.Broken, workorder.NewFails, workorder.Gone, workorder.NowSkipped, workorder.Flaky,
+	workorder.StillFails, workorder.Fixed, workorder.NewPasses, workorder.NotCompared,
+}
+
+// Compare puts the runs of two commits beside each other; several reports of a
+// side are repeats of the same command, the last of which counts. Changes are
+// those that are not StillPasses, the worst first, at most MaxTestChanges; counts
+// has all. Tests that are skipped on both sides are in neither. A side without reports makes
+// all tests NotCompared.
+func Compare(base, head []*Report) (changes []workorder.TestChange, counts map[workorder.Transition]int) {
+	counts = map[workorder.Transition]int{}
+	b, h := side(base), side(head)
+	one := len(b) == 0 && !any(base) || len(h) == 0 && !any(head)
+	if !one {
+		move(b, h)
+		standIn(b, h)
+		standIn(h, b)
+	}
+	keys := make(map[testKey]bool, len(b)+len(h))
+	for k := range b {
+		keys[k] = true
+	}
+	for k := range h {
+		keys[k] = true
+	}
+	for k := range keys {
+		t := transition(b[k], h[k])
+		if one {
+			t = workorder.NotCompared
+		} else if t == workorder.NotCompared {
+			continue
+		}
+		counts[t]++
+		if t == workorder.StillPasses || one {
+			continue
+		}
+		c := workorder.TestChange{Suite: k.suite, Name: k.name, Transition: t}
+		if now := h[k]; now != nil && (now.status == workorder.TestFailed || t == workorder.Flaky) {
+			c.Text = now.text
+		}
+		changes = append(changes, c)
+	}
+	slices.SortFunc(changes, func(a, b workorder.TestChange) int {
+		return cmp.Or(
+			cmp.Compare(slices.Index(ranks, a.Transition), slices.Index(ranks, b.Transition)),
+			strings.Compare(a.Suite, b.Suite), strings.Compare(a.Name, b.Name))
+	})
+	return changes[:min(len(changes), workorder.MaxTestChanges)], counts
+}
+
+func any(reps []*Report) bool {
+	return slices.ContainsFunc(reps, func(r *Report) bool { return r != nil })
+}
+
+// side puts the repeats of one commit together.
+func side(reps []*Report) map[testKey]*seen {
+	all := map[testKey]*seen{}
+	runs := 0
+	for _, r := range reps {
+		if r == nil {
+			continue
+		}
+		runs++
+		for _, t := range r.Tests {
+			k := testKey{t.Suite, t.Name}
+			s := all[k]
+			if s == nil {
+				s = &seen{}
+				all[k] = s
+			}
+			// One that was missing in a run before differs as well.
+			s.flaky = s.flaky || t.Flaky || s.runs > 0 && s.status != t.Status || s.runs != runs-1 && !t.Whole
+			s.runs++
+			s.status, s.whole = t.Status, t.Whole
+			if t.Text != "" {
+				s.text = t.Text
+			}
+		}
+	}
+	for _, s := range all {
+		if s.runs < runs { // missing in some run
+			s.flaky = true
+		}
+	}
+	return all
+}
+
+func transition(b, h *seen) workorder.Transition {
+	if b != nil && b.flaky || h != nil && h.flaky {
+		return workorder.Flaky
+	}
+	const none = workorder.TestStatus("")
+	was, is := none, none
+	if b != nil {
+		was = b.status
+	}
+	if h != nil {
+		is = h.status
+	}
+	switch is {
+	case none:
+		return workorder.Gone
+	case workorder.TestSkipped:
+		if was == workorder.TestSkipped {
+			return workorder.NotCompared
+		}
+		return workorder.NowSkipped
+	case workorder.TestPassed:
+		switch was {
+		case none:
+			return workorder.NewPasses
+		case workorder.TestPassed:
+			return workorder.StillPasses
+		}
+		return workorder.Fixed
+	}
+	switch was {
+	case workorder.TestPassed:
+		return workorder.Broken
+	case workorder.TestFailed:
+		return workorder.StillFails
+	}
+	return workorder.NewFails // it did not run before
+}
+
+// standIn gives the tests of a suite that failed as a whole on one side, and
+// therefore are not in its report, that failure: they were not deleted.
+func standIn(from, to map[testKey]*seen) {
+	whole := map[string]*seen{}
+	for k, s := range to {
+		switch {
+		case s.status != workorder.TestFailed:
+		case s.whole:
+			whole[k.suite] = s
+		case from[k] == nil: // a file or group that fails where its tests should be
+			whole[strings.TrimPrefix(k.suite+" > "+k.name, " > ")] = s
+		}
+	}
+	for k := range from { // sub-tests of Go, whose parent failed before it came to them
+		for i := strings.LastIndexByte(k.name, '/'); i > 0 && to[k] == nil; i = strings.LastIndexByte(k.name[:i], '/') {
+			if p := to[testKey{k.suite, k.name[:i]}]; p != nil && p.status == workorder.TestFailed && p.text != "" {
+				to[k] = &seen{status: workorder.TestFailed, text: cut("not run: "+p.text, textBytes)}
+			}
+		}
+	}
+	if len(whole) == 0 {
+		return
+	}
+	known := map[string]bool{}
+	for k, s := range from {
+		w := covering(whole, k.suite)
+		if w == nil || s.whole {
+			continue
+		}
+		known[k.suite] = true
+		if to[k] == nil {
+			to[k] = &seen{status: workorder.TestFailed, text: cut("not run: "+w.text, textBytes)}
+		}
+	}
+	// The suite as such did not fail where its tests ran.
+	for k, s := range to {
+		if s.whole && from[k] == nil && known[k.suite] {
+			from[k] = &seen{status: workorder.TestPassed}
+		}
+	}
+}
+
+// covering is the failure of a suite, or of the module, group or run that it is part of.
+func covering(whole map[string]*seen, suite string) *seen {
+	for s := suite; ; {
+		if w := whole[s]; w != nil {
+			return w
+		}
+		i := max(strings.LastIndex(s, " > "), strings.LastIndexByte(s, '.'))
+		if i < 0 {
+			return whole[""]
+		}
+		s = s[:i]
+	}
+}

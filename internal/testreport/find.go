@@ -1,0 +1,284 @@
+package testreport
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Mark is the state of a work tree's report files at one moment. A report that
+// was there before a command ran says nothing about the command, and clocks of
+// file systems are too coarse to ask which is newer.
+type Mark map[string]stamp
+
+type stamp struct {
+	size, inode   int64
+	written, made int64 // nanoseconds of modification and of the inode's change
+}
+
+// Found is a report file that a command wrote.
+type Found struct {
+	Path   string // in the work tree, with slashes
+	Format Format
+}
+
+const (
+	// maxWalked bounds the entries of a work tree that are looked at, maxReports
+	// the files taken: surefire writes one for each class.
+	maxWalked  = 500_000
+	maxReports = 5000
+	// maxTotal bounds the bytes of all report files of one command.
+	maxTotal = 256 << 20
+	// maxFolders bounds how deep reports are looked for; a multi-module build has target/surefire-reports at 4 to 6.
+	maxFolders = 10
+	// headBytes is what Detect sees of a file. jest's keys and TAP's plan are in the first lines.
+	headBytes = 64 << 10
+	// findTime bounds the search. A tree of 500,000 entries takes some 3 s.
+	findTime = 20 * time.Second
+)
+
+// pruned are folders without reports of this repository's tests.
+var pruned = []string{".git", "node_modules", ".venv", "venv", "vendor", "site-packages", ".tox", ".nox", ".cache", "__pycache__"}
+
+// usualNames match the paths that runners and their documentation use.
+var usualNames = regexp.MustCompile(`(?i)(?:^|/)(?:` +
+	`(?:[\w.-]*[._-])?(?:junit|xunit|pytest|rspec|phpunit|unittests?|tests?|nosetests|ctest|gotestsum)(?:[._-]?(?:report|results?|output|tests?|junit|xunit))*\.xml` +
+	`|(?:test-?)?(?:report|results?|reports)\.(?:xml|tap)` +
+	`|(?:surefire-reports|failsafe-reports|test-results|test_results|test-reports|test_reports|testresults|reports?|junit)/(?:[^/]+/){0,3}[^/]+\.xml` +
+	`|TEST-[^/]+\.xml` +
+	`|(?:[\w.-]*[._-])?(?:jest|vitest)(?:[._-]?(?:report|results?|output))*\.json` +
+	`|(?:go-?)?test-?(?:report|results?|output)\.(?:json|jsonl|ndjson)` +
+	`|[\w.-]+\.tap` +
+	`)$`)
+
+// MarkFiles remembers the report files that are in a work tree before a command runs.
+func MarkFiles(root *os.Root) (Mark, error) {
+	m := Mark{}
+	err := walk(root, func(p string, st stamp) { m[p] = st })
+	return m, err
+}
+
+// Find lists the report files that were written since the mark.
+func Find(root *os.Root, before Mark) ([]Found, error) {
+	var paths []string
+	err := walk(root, func(p string, st stamp) {
+		if before[p] != st {
+			paths = append(paths, p)
+		}
+	})
+	slices.Sort(paths)
+	var found []Found
+	for _, p := range paths {
+		if len(found) == maxReports {
+			return found, fmt.Errorf("look for test reports: more than %d files, the rest is not read", maxReports)
+		}
+		if f := detectFile(root, p); f != None {
+			found = append(found, Found{Path: p, Format: f})
+		}
+	}
+	return found, err
+}
+
+// Read gives the report of a command: what it wrote into the work tree since the
+// mark, and what it printed. Nil and no error means that there is none. Beside an error comes what could be read.
+func Read(root *os.Root, before Mark, output io.Reader) (*Report, error) {
+	found, err := Find(root, before)
+	errs := []error{err}
+	byFormat := map[Format]*Report{}
+	left := int64(maxTotal)
+	for _, f := range found {
+		rep, err := readFile(root, f, &left)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", f.Path, err))
+		}
+		if rep != nil {
+			merge(byFormat, rep)
+		}
+	}
+	if output != nil {
+		rep, err := parseOutput(output)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("output of the command: %w", err))
+		}
+		if rep != nil {
+			merge(byFormat, rep)
+		}
+	}
+	all := joined(byFormat)
+	if all != nil {
+		all.Trim(root.Name())
+	}
+	return all, errors.Join(errs...)
+}
+
+// parseOutput reads a report among what a command printed; nil when there is none.
+func parseOutput(output io.Reader) (*Report, error) {
+	all, err := io.ReadAll(io.LimitReader(output, maxReport))
+	if err != nil {
+		return nil, fmt.Errorf("read: %w", err)
+	}
+	f := Detect(all)
+	if f == None {
+		return nil, nil
+	}
+	return Parse(f, strings.NewReader(string(all)))
+}
+
+func merge(byFormat map[Format]*Report, rep *Report) {
+	if have := byFormat[rep.Format]; have != nil {
+		room := min(maxTests-len(have.Tests), len(rep.Tests))
+		have.Tests = append(have.Tests, rep.Tests[:room]...)
+		have.More += rep.More + len(rep.Tests) - room
+		have.number()
+		return
+	}
+	byFormat[rep.Format] = rep
+}
+
+// joined is one report of all formats, named by the one with most tests. A
+// format whose tests all bear a name of the first is a second copy of it
+// (gotestsum prints and writes) and is left out.
+func joined(byFormat map[Format]*Report) *Report {
+	var reps []*Report
+	for _, r := range byFormat {
+		reps = append(reps, r)
+	}
+	slices.SortFunc(reps, func(a, b *Report) int {
+		return cmp.Or(cmp.Compare(len(b.Tests), len(a.Tests)), strings.Compare(string(a.Format), string(b.Format)))
+	})
+	if len(reps) == 0 {
+		return nil
+	}
+	all := reps[0]
+	known := map[string]bool{}
+	for _, t := range all.Tests {
+		known[t.Name] = true
+	}
+	for _, r := range reps[1:] {
+		if slices.ContainsFunc(r.Tests, func(t Test) bool { return !known[t.Name] }) {
+			all.Tests = append(all.Tests, r.Tests...)
+			all.More += r.More
+		}
+	}
+	all.number()
+	return all
+}
+
+// walk calls f for each regular file with a usual name. The tree is an agent's
+// and may change at any moment: each folder is opened by the identity that it was listed with, and no link is followed.
+func walk(root *os.Root, f func(p string, st stamp)) error {
+	w := &walker{f: f, left: maxWalked, end: time.Now().Add(findTime)}
+	w.folder(root, "", 0)
+	if w.left <= 0 {
+		return fmt.Errorf("look for test reports: the work tree is too large, only %d entries were looked at", maxWalked)
+	}
+	return nil
+}
+
+type walker struct {
+	f    func(p string, st stamp)
+	left int
+	end  time.Time
+}
+
+func (w *walker) folder(dir *os.Root, at string, depth int) {
+	self, err := dir.OpenFile(".", os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|syscall.O_DIRECTORY, 0)
+	if err != nil {
+		return // not readable, or gone: no reports here
+	}
+	defer self.Close()
+	for {
+		names, err := self.Readdirnames(512)
+		for _, n := range names {
+			if w.left--; w.left <= 0 {
+				return
+			}
+			w.entry(dir, n, path.Join(at, n), depth)
+		}
+		if err != nil || len(names) == 0 {
+			return
+		}
+		if time.Now().After(w.end) {
+			w.left = 0
+			return
+		}
+	}
+}
+
+func (w *walker) entry(dir *os.Root, n, p string, depth int) {
+	usual := usualNames.MatchString(p)
+	fi, err := dir.Lstat(n)
+	switch {
+	case err != nil:
+	case fi.Mode().IsRegular() && usual:
+		w.f(p, stampOf(fi))
+	case fi.IsDir() && depth < maxFolders && !slices.Contains(pruned, n):
+		sub, err := dir.OpenRoot(n)
+		if err != nil {
+			return
+		}
+		defer sub.Close()
+		if now, err := sub.Stat("."); err == nil && os.SameFile(fi, now) {
+			w.folder(sub, p, depth+1)
+		}
+	}
+}
+
+func stampOf(fi os.FileInfo) stamp {
+	s := stamp{size: fi.Size(), written: fi.ModTime().UnixNano()}
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		s.inode, s.made = int64(st.Ino), changed(st)
+	}
+	return s
+}
+
+// open opens a regular file of the tree; whatever else lies there by now is an error.
+func open(root *os.Root, p string) (*os.File, int64, error) {
+	f, err := root.OpenFile(p, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	fi, err := f.Stat()
+	if err == nil && !fi.Mode().IsRegular() {
+		err = fmt.Errorf("open %s: it is no regular file any more", p)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, 0, err
+	}
+	return f, fi.Size(), nil
+}
+
+func detectFile(root *os.Root, p string) Format {
+	f, _, err := open(root, p)
+	if err != nil {
+		return None
+	}
+	defer f.Close()
+	head := make([]byte, headBytes)
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return None
+	}
+	return Detect(head[:n])
+}
+
+func readFile(root *os.Root, found Found, left *int64) (*Report, error) {
+	f, size, err := open(root, found.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if *left -= size; *left < 0 {
+		return nil, fmt.Errorf("the reports of the command have more than %d MiB together", maxTotal>>20)
+	}
+	return Parse(found.Format, io.LimitReader(f, size))
+}

@@ -1,0 +1,229 @@
+package testreport
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Format is a kind of test report.
+type Format string
+
+// Formats. The values are what a result calls them.
+const (
+	None   Format = ""
+	GoJSON Format = "go test -json"
+	JUnit  Format = "junit xml"
+	TAP    Format = "tap"
+	Jest   Format = "jest json" // vitest writes the same
+)
+
+// Test is one test of a report.
+type Test struct {
+	// Suite is the package, class or file; Name the test in it, with its groups.
+	Suite, Name string
+	Status      workorder.TestStatus
+	Duration    time.Duration
+	// Text is the beginning of what it said when it failed.
+	Text string
+	// Flaky says that the runner repeated the test and the results differed.
+	Flaky bool
+	// Whole says that this is no test but the failure of its whole suite: it did
+	// not build, could not be loaded, or ended before all tests had run.
+	Whole bool
+}
+
+// Report is the tests of one run.
+type Report struct {
+	Format Format
+	Tests  []Test
+	// More is the number of tests beyond maxTests, which are not listed.
+	More int
+}
+
+const (
+	// maxReport bounds the bytes of one report. The largest seen in the wild, with
+	// captured output of some 50,000 tests, are around 40 MB.
+	maxReport = 64 << 20
+	// maxTests bounds the tests of a report; it is far above the largest known suites of one command.
+	maxTests = 200_000
+	// maxName bounds a suite's and a test's name, in bytes. Parametrised tests carry their arguments in it.
+	maxName = 400
+	// textLines and textBytes bound the text of a failure: what fits on a screen.
+	textLines = 12
+	textBytes = 1200
+	// maxDepth bounds how deep suites nest in a report.
+	maxDepth = 64
+	// wholeSuite is the name of the entry that stands for a suite as such.
+	wholeSuite = "(suite)"
+)
+
+// errTooLarge ends a report of more than maxReport bytes.
+var errTooLarge = fmt.Errorf("the report has more than %d MiB, the rest was not read", maxReport>>20)
+
+// Parse reads a report. What could be read comes back beside an error too: a
+// runner that was killed leaves half a report.
+func Parse(format Format, r io.Reader) (*Report, error) {
+	rep := &Report{Format: format}
+	in := &bounded{r: r, left: maxReport}
+	var err error
+	switch format {
+	case GoJSON:
+		err = parseGo(rep, in)
+	case JUnit:
+		err = parseJUnit(rep, in)
+	case TAP:
+		err = parseTAP(rep, in)
+	case Jest:
+		err = parseJest(rep, in)
+	default:
+		err = errors.New("no known format of test reports")
+	}
+	rep.number()
+	if err != nil {
+		return rep, fmt.Errorf("read test report (%s): %w", format, err)
+	}
+	return rep, nil
+}
+
+// Counts are the numbers of tests by their ending.
+func (r *Report) Counts() workorder.TestCounts {
+	var c workorder.TestCounts
+	for _, t := range r.Tests {
+		switch t.Status {
+		case workorder.TestPassed:
+			c.Passed++
+		case workorder.TestSkipped:
+			c.Skipped++
+		default:
+			c.Failed++
+		}
+	}
+	return c
+}
+
+// Trim takes a folder's path off the names of suites, so that those of two
+// checkouts are alike.
+func (r *Report) Trim(dir string) {
+	if dir = strings.TrimRight(dir, "/"); dir == "" {
+		return
+	}
+	for i := range r.Tests {
+		r.Tests[i].Suite = strings.TrimPrefix(r.Tests[i].Suite, dir+"/")
+	}
+}
+
+// add appends a test whose names and text are still as the report has them.
+func (r *Report) add(t Test) {
+	if len(r.Tests) >= maxTests {
+		r.More++
+		return
+	}
+	t.Suite, t.Name, t.Text = name(t.Suite), name(t.Name), text(t.Text)
+	if t.Name == "" {
+		t.Name = wholeSuite
+	}
+	if t.Status == workorder.TestPassed {
+		t.Text = ""
+	}
+	r.Tests = append(r.Tests, t)
+}
+
+// number gives each further test of the same name a number. Go repeats
+// tests under their name (-count), which parseGo has put together before.
+func (r *Report) number() {
+	type key struct{ suite, name string }
+	seen := make(map[key]int, len(r.Tests))
+	for i := range r.Tests {
+		t := &r.Tests[i]
+		k := key{t.Suite, t.Name}
+		seen[k]++
+		if n := seen[k]; n > 1 {
+			t.Name = fmt.Sprintf("%s (%d)", t.Name, n)
+		}
+	}
+}
+
+// bounded is a reader that ends with errTooLarge.
+type bounded struct {
+	r    io.Reader
+	left int64
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, errTooLarge
+	}
+	n, err := b.r.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
+}
+
+// escapes are the sequences that colour a terminal or set its title.
+var escapes = regexp.MustCompile("\x1b(?:\\[[0-9;?]*[ -/]*[@-~]|\\][^\x07\x1b]{0,200}(?:\x07|\x1b\\\\)?|[@-Z\\\\-_])")
+
+// printable drops what a terminal or a browser would act on instead of showing.
+func printable(s string) string {
+	if strings.Contains(s, "\x1b") {
+		s = escapes.ReplaceAllString(s, "")
+	}
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n', r == '\t':
+			return r
+		case unicode.IsControl(r), unicode.Is(unicode.Cf, r):
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(s, "\uFFFD"))
+}
+
+// name makes one line of a name.
+func name(s string) string {
+	return cut(strings.Join(strings.Fields(printable(cut(s, 4*maxName))), " "), maxName)
+}
+
+// text is the beginning of a failure's words.
+func text(s string) string {
+	s = printable(cut(s, 8*textBytes))
+	var lines []string
+	for l := range strings.Lines(s) {
+		l = strings.TrimRight(l, " \t\n")
+		if l == "" && len(lines) == 0 {
+			continue
+		}
+		if lines = append(lines, l); len(lines) == textLines {
+			break
+		}
+	}
+	return strings.TrimRight(cut(strings.Join(lines, "\n"), textBytes), " \t\n")
+}
+
+// cut shortens to at most n bytes, at the border of a character.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	const mark = "…"
+	n -= len(mark)
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + mark
+}
+
+// seconds is a duration that a report gives in seconds; 0 for nonsense.
+func seconds(f float64) time.Duration {
+	const day = 24 * 60 * 60
+	if !(f > 0 && f < 30*day) {
+		return 0
+	}
+	return time.Duration(f * float64(time.Second))
+}
