@@ -75,9 +75,9 @@ func (b *box) tls() {
 	b.untrusted("ok", "at="+good, "tls", "[2001:db8:2::2]:443", "good.test")
 	b.untrusted("error", "access denied", "tls", good+":443", "")
 	b.untrusted("error", "access denied", "tls", good+":443", "evil.test")
-	b.untrusted("error", "access denied", "tls", good+":8443", "good.test") // the rule has the ports of the web
+	b.untrusted("error", "refused", "tls", good+":8443", "good.test") // no rule is about the port
 	b.reported("evil.test", 443, "tcp", workorder.NetworkRefused, "- evil.test", "web")
-	b.reported("good.test", 8443, "tcp", workorder.NetworkRefused, "- good.test:8443", "(pid")
+	b.reported(good, 8443, "tcp", workorder.NetworkRefused, "- "+good+":8443", "")
 	b.reported("good.test", 443, "tcp", workorder.NetworkAllowed, "", "web")
 	b.reported(good, 443, "tcp", workorder.NetworkRefused, "- "+good, "")
 }
@@ -121,7 +121,8 @@ func (b *box) http() {
 	b.untrusted("ok", "echo frame", "websocket", g+":80", "good.test")
 	b.untrusted("ok", "refuses evil.test", "websocket", g+":80", "evil.test")
 	b.untrusted("ok", "page", "send", evil+":8080", page("whatever")) // a rule for the address
-	b.untrusted("ok", "page", "send", "10.99.0.1:8080", page("whatever"))
+	b.untrusted("ok", "page", "send", "10.99.0.1:8080", page("in-hosts.test"))
+	b.untrusted("ok", "403", "send", "10.99.0.1:8080", page("whatever"))
 	b.untrusted("ok", "page", "send", b.synthetic("private.test")+":80", page("private.test"))
 }
 

@@ -59,19 +59,3 @@ func TestRuleset(t *testing.T) {
 		})
 	}
 }
-
-// What doctor asks a kernel for is what boxes ask it for.
-func TestDoctorAsksForTheSame(t *testing.T) {
-	var want []byte
-	for _, f := range []string{"testdata/restricted.nft", "testdata/restricted-sealed.nft"} {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want = append(want, b...)
-	}
-	got, err := os.ReadFile("../../host/doctor/firewall.nft")
-	if err != nil || string(got) != string(want) {
-		t.Errorf("internal/host/doctor/firewall.nft is not what a restricted network has (%v): make it of the two files of testdata", err)
-	}
-}

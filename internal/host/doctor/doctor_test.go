@@ -3,6 +3,7 @@ package doctor_test
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 
@@ -74,5 +75,22 @@ func TestHolding(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What doctor asks a kernel for is what boxes ask it for: internal/guest/egress writes these files.
+func TestFirewallIsThatOfBoxes(t *testing.T) {
+	t.Parallel()
+	var want []byte
+	for _, f := range []string{"restricted.nft", "restricted-sealed.nft"} {
+		b, err := os.ReadFile("../../guest/egress/testdata/" + f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, b...)
+	}
+	got, err := os.ReadFile("firewall.nft")
+	if err != nil || string(got) != string(want) {
+		t.Error("firewall.nft is not what a restricted network has: make it of the two files of testdata")
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 )
 
-// firewall are the rules of a restricted network as a box of the tests has them; a test
-// of internal/guest/egress sees to it that they are the same.
+// firewall are the rules of a restricted network as a box has them, which a test
+// sees to.
 //
 //go:embed firewall.nft
 var firewall string
