@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -16,8 +18,17 @@ const requests = 300
 
 // measure prints how long requests take, in microseconds: for the bench, not an attempt.
 func measure(c *Config) error {
+	// Looked up once: a restricted box answers from its cache, which would be counted in its favour.
+	all, err := net.DefaultResolver.LookupHost(context.Background(), allowedName)
+	if err != nil {
+		return err
+	}
+	known := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, strings.Replace(addr, allowedName, all[0], 1))
+	}
 	fresh := http.Client{Timeout: patience, Transport: &http.Transport{
-		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a certificate that nobody knows
+		DialContext: known, DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a certificate that nobody knows
 	}}
 	kept := http.Client{Timeout: patience}
 	samples := map[string][]int64{}
