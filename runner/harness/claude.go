@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -46,14 +45,8 @@ func (c claude) Resume(r Run) (Command, error) { return c.command(r, "--resume")
 // command starts the CLI; session is the flag that the session's id goes with.
 func (claude) command(r Run, session string) (Command, error) {
 	spec := r.Order.Harness
-	if len(spec.Command) > 0 {
-		return Command{}, errors.New("harness claude-code: harness.command is only for the command harness: remove it or use harness.args")
-	}
-	for _, a := range spec.Args {
-		flag, _, _ := strings.Cut(a, "=")
-		if slices.Contains(claudeOurs, flag) {
-			return Command{}, fmt.Errorf("harness claude-code: harness.args must not contain %s: the runner sets it", flag)
-		}
+	if err := checkArgs(claudeName, spec, claudeOurs); err != nil {
+		return Command{}, err
 	}
 	ownSettings := hasFlag(spec.Args, "--settings")
 	direct, err := claudeAuth(r.Env, ownSettings)

@@ -37,6 +37,11 @@ func (claude) Notice(r Run, text string) ([]byte, error) {
 	case hasFlag(args, "--bare"):
 		return nil, errors.New("--bare in harness.args turns hooks off")
 	}
+	return hookOutput(text)
+}
+
+// hookOutput is how a hook hands text to the model. Codex took it over from Claude Code.
+func hookOutput(text string) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"hookSpecificOutput": map[string]string{"hookEventName": hookEvent, "additionalContext": text},
 	})

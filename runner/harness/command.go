@@ -52,13 +52,11 @@ func (command) Parser(Run) Parser { return &commandParser{} }
 // commandParser understands the schema in the package comment.
 type commandParser struct {
 	usage     workorder.Usage // last agent.usage
-	steps     workorder.Usage // sum of step_finish
-	nsteps    int
 	lastError string
 	final     string
-	session   string
 	limit     *limit
-	claude    claudeParser // for scripts around that CLI
+	claude    claudeParser  // for scripts around that CLI
+	opencode  opencodeLines // and around that one
 }
 
 func (p *commandParser) Line(line []byte) ([]workorder.Event, bool) {
@@ -73,12 +71,7 @@ func (p *commandParser) Line(line []byte) ([]workorder.Event, bool) {
 			return nil, false
 		}
 		ev, ok := p.claude.object(typ, o)
-		for i := range ev {
-			if ev[i].Usage != nil {
-				ev[i].Usage = p.total()
-			}
-		}
-		return ev, ok
+		return p.withTotal(ev), ok
 	case "limit":
 		p.limit = &limit{text: field[string](o, "text")}
 		if at, err := time.Parse(time.RFC3339, field[string](o, "resume_at")); err == nil {
@@ -86,15 +79,29 @@ func (p *commandParser) Line(line []byte) ([]workorder.Event, bool) {
 		}
 		return []workorder.Event{{Type: workorder.EventAgentError, Text: p.limit.reason()}}, true
 	case "step_start", "text", "tool_use", "step_finish", "error":
-		if s := field[string](o, "sessionID"); s != "" {
-			p.session = s
+		ev, ok := p.opencode.object(typ, o)
+		if typ == "text" {
+			p.final = p.opencode.final
 		}
-		return p.opencode(typ, o), true
+		if typ == "error" {
+			p.lastError = p.opencode.lastError
+		}
+		return p.withTotal(ev), ok
 	case string(workorder.EventAgentText), string(workorder.EventAgentTool), string(workorder.EventAgentToolResult),
 		string(workorder.EventAgentUsage), string(workorder.EventAgentError):
 		return p.own(workorder.EventType(typ), o), true
 	}
 	return nil, false
+}
+
+// withTotal puts what all ways of reporting add up to in place of what one of them says.
+func (p *commandParser) withTotal(events []workorder.Event) []workorder.Event {
+	for i := range events {
+		if events[i].Usage != nil {
+			events[i].Usage = p.total()
+		}
+	}
+	return events
 }
 
 func (p *commandParser) own(typ workorder.EventType, o map[string]json.RawMessage) []workorder.Event {
@@ -150,79 +157,9 @@ func sane(u workorder.Usage) bool {
 	return true
 }
 
-func (p *commandParser) opencode(typ string, o map[string]json.RawMessage) []workorder.Event {
-	part := o
-	if inner := field[map[string]json.RawMessage](o, "part"); inner != nil {
-		part = inner
-	}
-	switch typ {
-	case "text":
-		p.final = field[string](part, "text")
-		return []workorder.Event{{Type: workorder.EventAgentText, Text: p.final}}
-	case "tool_use":
-		return opencodeTool(part)
-	case "step_finish":
-		p.addStep(part)
-		return []workorder.Event{{Type: workorder.EventAgentUsage, Usage: p.total()}}
-	case "error":
-		p.lastError = opencodeError(o)
-		return []workorder.Event{{Type: workorder.EventAgentError, Text: p.lastError}}
-	}
-	return nil
-}
-
-func opencodeTool(part map[string]json.RawMessage) []workorder.Event {
-	state := field[map[string]json.RawMessage](part, "state")
-	id := field[string](part, "callID")
-	input := state["input"]
-	if input == nil {
-		input = part["input"]
-	}
-	ev := []workorder.Event{{Type: workorder.EventAgentTool, ID: id, Name: field[string](part, "tool"), Text: toolText(input)}}
-	switch field[string](state, "status") {
-	case "completed":
-		ev = append(ev, workorder.Event{Type: workorder.EventAgentToolResult, ID: id, Status: "ok", Text: field[string](state, "output")})
-	case "error":
-		ev = append(ev, workorder.Event{Type: workorder.EventAgentToolResult, ID: id, Status: "error", Text: field[string](state, "error")})
-	}
-	return ev
-}
-
-func opencodeError(o map[string]json.RawMessage) string {
-	e := field[map[string]json.RawMessage](o, "error")
-	data := field[map[string]json.RawMessage](e, "data")
-	for _, s := range []string{
-		field[string](data, "message"), field[string](e, "message"), field[string](e, "name"),
-		field[string](o, "error"), field[string](o, "message"), field[string](o, "text"),
-	} {
-		if s != "" {
-			return s
-		}
-	}
-	return "error without a message"
-}
-
-func (p *commandParser) addStep(part map[string]json.RawMessage) {
-	p.nsteps++
-	type tokens struct {
-		Input, Output, Reasoning int64
-		Cache                    struct{ Read, Write int64 }
-	}
-	t := field[tokens](part, "tokens")
-	step := workorder.Usage{
-		InputTokens: t.Input, OutputTokens: t.Output + t.Reasoning,
-		CacheReadTokens: t.Cache.Read, CacheWriteTokens: t.Cache.Write,
-		CostUSD: field[*float64](part, "cost"),
-	}
-	// The parts of a sum are looked at, too: two huge ones make a negative sum.
-	if sane(step) && sane(workorder.Usage{InputTokens: t.Output, OutputTokens: t.Reasoning}) {
-		p.steps = Add(p.steps, step)
-	}
-}
-
 // total is what the agent has used so far.
 func (p *commandParser) total() *workorder.Usage {
-	u := Add(Add(p.usage, p.steps), p.claude.usage())
+	u := Add(Add(p.usage, p.opencode.usage), p.claude.usage())
 	u.CostSource = ""
 	if u.CostUSD != nil {
 		u.CostSource = workorder.CostByHarness
@@ -247,9 +184,9 @@ func (p *commandParser) End(e Exit) Outcome {
 		out.Final = p.final
 	}
 	if out.SessionID == "" {
-		out.SessionID = p.session
+		out.SessionID = p.opencode.session
 	}
-	out.Turns += p.nsteps
+	out.Turns += p.opencode.steps
 	if (e.Code != 0 || e.Signal != "") && out.Verdict == Succeeded {
 		out.Verdict = Failed
 		out.Reason = because("the agent's command "+howItEnded(e), p.lastError, lastLine(e.Stderr))

@@ -2,6 +2,32 @@
 // and understands what it prints. It starts nothing and opens no file; package runner
 // does. Parsers are pure and never fail, so that recorded streams are their tests.
 //
+// # Events
+//
+// Whatever an agent prints becomes events of one schema (workorder.Event), the same for all harnesses:
+//
+//	agent.text         text: what the agent says
+//	agent.tool         name: the tool, as the agent calls it; id; text: its input, as far as a reader follows a run by it
+//	agent.tool_result  id: of the call; status: ok or error; text: its output
+//	agent.usage        usage: all that the process used so far, tokens normalised: input without cached ones, output with reasoning
+//	agent.error        text: what went wrong; it ends nothing by itself
+//
+// A call that the agent reports only when it is over has both events at once. What a parser knows and nobody
+// needs to follow a run (reasoning, lists of things to do, the beginning of a step) is no event. A line that it
+// does not know, JSON or not, is text: the runner keeps it as agent.output. The whole stream is in the logs.
+//
+//	                  claude-code        codex                 opencode             command
+//	session           ours, resumed      its own, resumed      its own, resumed     not resumed
+//	told at 80 %      with a tool result with a tool result    with the next call   by a file
+//	tokens            while it works (*) at the end of a turn  at the end of a step as it likes
+//	cost              its own            the gateway's         its own, where known as it likes
+//	usage limit       parks the task     parks the task        not seen             parks the task
+//	transcript        kept               kept                  none (a database)    none
+//	version           checked            checked               checked              not known
+//	stopped by        SIGINT, SIGTERM    SIGTERM               SIGTERM              SIGTERM
+//
+// (*) with --include-partial-messages in harness.args. The gateway's count comes before all of them.
+//
 // # command
 //
 // Runs any program. harness.command is an argument list, or a single string
@@ -72,4 +98,38 @@
 // well, also when its settings turn hooks off.
 //
 // After a hang the session is resumed once. The CLI counts --max-budget-usd anew for each process.
+//
+// # codex
+//
+// Runs "codex exec --json" with the prompt on standard input and without its own sandbox, which needs user
+// namespaces and keeps the agent from committing: the box is the sandbox. The key is OPENAI_API_KEY or
+// CODEX_API_KEY; where the box has OPENAI_BASE_URL, the CLI is told so on its command line, above every
+// file. A repository's .codex/config.toml is not obeyed: the CLI does not trust the folder. A login with ChatGPT
+// is not possible, as the gateway has no way to count it. harness.args may name another provider
+// (-c model_provider=…), whose settings setup has to write to ~/.codex/config.toml.
+//
+// The run succeeds when its last turn was completed and the exit code is 0. The stream has tokens only, and
+// only at the end of a turn; they are those of the whole session, so that what an earlier process said is
+// subtracted. A turn is one prompt, however many calls of the model it takes.
+//
+// "You've hit your usage limit" parks the task until the time that is said there. The CLI does not retry HTTP 429: a short
+// throttle (also by requests_per_minute) ends the run as failed. A wrong key ends it at the first refusal.
+//
+// A hook of ours tells the agent of time and budget, as with Claude Code.
+//
+// # opencode
+//
+// Runs "opencode run --format json" with the prompt on standard input. harness.model is provider/model; one
+// without a provider belongs to openai or anthropic, whichever the box has a key for (names that begin with claude:
+// anthropic). Another provider is one that the repository's opencode.json configures. Servers and keys of the
+// two are fixed in OPENCODE_CONFIG_CONTENT, which goes above the repository's settings.
+//
+// The run succeeds when its last step ended with "stop" and the exit code is 0. Tokens and cost of steps add up;
+// sub-agents are not in the stream. A step that cost nothing is one whose price the CLI does not know: then no
+// cost is reported. The gateway sees all of it.
+//
+// HTTP 429 is retried by the CLI without end and without a word: a usage limit is not seen, and the run ends by
+// hang_timeout or timeout_minutes. A wrong key ends it at once.
+//
+// The agent is told of time and budget by a file among its instructions, which the CLI reads again before each call.
 package harness

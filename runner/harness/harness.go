@@ -44,7 +44,7 @@ type Harness interface {
 	// Command says how to start the agent, or what is missing to start it. It
 	// has no side effects, so that it also serves to check an order early.
 	Command(Run) (Command, error)
-	// Parser returns a new parser for one run.
+	// Parser returns a new parser for one process.
 	Parser(Run) Parser
 }
 
@@ -130,13 +130,18 @@ type Outcome struct {
 }
 
 // Names lists the known harnesses.
-func Names() []string { return []string{claudeName, commandName} }
+func Names() []string { return []string{claudeName, codexName, opencodeName, commandName} }
 
-// For returns the adapter of that name.
+// For returns the adapter of that name, for one run: it may remember the session that the
+// agent's processes told of.
 func For(name string) (Harness, error) {
 	switch name {
 	case claudeName:
 		return claude{}, nil
+	case codexName:
+		return &codex{}, nil
+	case opencodeName:
+		return &opencode{}, nil
 	case commandName:
 		return command{}, nil
 	}

@@ -1,0 +1,180 @@
+package harness
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const opencodeName = "opencode"
+
+// opencode runs the opencode CLI, for one run.
+type opencode struct{ session session }
+
+func (*opencode) Name() string { return opencodeName }
+
+// opencodeOurs are the flags that this adapter depends on.
+var opencodeOurs = []string{
+	"--format", "-m", "--model", "-c", "--continue", "-s", "--session", "--fork", "--attach", "--dir", "--command",
+	"-i", "--interactive", "--share",
+}
+
+// opencodeConfig is the variable with the configuration that goes above the repository's.
+const opencodeConfig = "OPENCODE_CONFIG_CONTENT"
+
+func (h *opencode) Command(r Run) (Command, error) { return h.command(r, "") }
+
+// Resume goes on with the session from the CLI's own record.
+func (h *opencode) Resume(r Run) (Command, error) {
+	id := h.session.name()
+	if id == "" {
+		return Command{}, errors.New("harness opencode: it was stopped before it had a session")
+	}
+	return h.command(r, id)
+}
+
+func (*opencode) command(r Run, session string) (Command, error) {
+	spec := r.Order.Harness
+	if err := checkArgs(opencodeName, spec, opencodeOurs); err != nil {
+		return Command{}, err
+	}
+	if envValue(r.Env, opencodeConfig) != "" {
+		return Command{}, fmt.Errorf("harness opencode: %s is the runner's: put your settings into opencode.json of the repository", opencodeConfig)
+	}
+	model, providers, err := opencodeModel(r)
+	if err != nil {
+		return Command{}, err
+	}
+	config, err := opencodeSettings(r, model, providers)
+	if err != nil {
+		return Command{}, err
+	}
+	argv := []string{
+		"opencode", "run", "--format", "json",
+		// Nobody is there to ask, and the box is what protects.
+		"--auto",
+		// With a title it does not ask a model for one, a call that its stream does not tell of.
+		"--title", r.Order.TaskID,
+	}
+	if model != "" {
+		argv = append(argv, "--model", model)
+	}
+	if session != "" {
+		argv = append(argv, "--session", session)
+	}
+	env := []string{
+		opencodeConfig + "=" + config,
+		// The list of models is built in; the updates would not be the version that was tested.
+		"OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1",
+	}
+	if envValue(r.Env, "OPENAI_API_KEY") == "" && envValue(r.Env, "CODEX_API_KEY") != "" {
+		env = append(env, "OPENAI_API_KEY="+envValue(r.Env, "CODEX_API_KEY"))
+	}
+	return Command{
+		Argv: append(argv, spec.Args...), Env: env,
+		// Neither this nor SIGINT makes it say more; SIGTERM is the one that it never ignores.
+		Stop: []syscall.Signal{syscall.SIGTERM},
+	}, nil
+}
+
+// provider is one of opencode's that the box has a key for.
+type provider struct {
+	name, key string
+	api       workorder.ModelAPI
+}
+
+var opencodeProviders = []provider{
+	{"openai", "OPENAI_API_KEY", workorder.APIOpenAI},
+	{"anthropic", "ANTHROPIC_API_KEY", workorder.APIAnthropic},
+}
+
+// opencodeModel is the model as the CLI names it, provider/model, and the providers that it may use.
+// A model without a provider is one of the provider that there is a key for. An empty one is the CLI's choice.
+func opencodeModel(r Run) (model string, use []provider, err error) {
+	for _, p := range opencodeProviders {
+		if envValue(r.Env, p.key) != "" || p.api == workorder.APIOpenAI && envValue(r.Env, "CODEX_API_KEY") != "" {
+			use = append(use, p)
+		}
+	}
+	model = r.Order.Harness.Model
+	named, _, has := strings.Cut(model, "/")
+	known := slices.ContainsFunc(opencodeProviders, func(p provider) bool { return p.name == named })
+	switch {
+	case has && !known:
+		// Configured in the repository, with a key of its own.
+		return model, append(use, provider{name: named}), nil
+	case len(use) == 0, has && !slices.ContainsFunc(use, func(p provider) bool { return p.name == named }):
+		return "", nil, errors.New("harness opencode: no model key: add the secret OPENAI_API_KEY or ANTHROPIC_API_KEY to the project " +
+			"(secrets: {OPENAI_API_KEY: env://OPENAI_API_KEY}) and set it where you run the command; " +
+			"or name a provider in harness.model (provider/model) that the repository's opencode.json configures")
+	case has || model == "":
+		return model, use, nil
+	}
+	p := use[0]
+	if last := use[len(use)-1]; strings.HasPrefix(model, "claude") {
+		p = last
+	}
+	return p.name + "/" + model, use, nil
+}
+
+// opencodeSettings go above a repository's opencode.json, which could otherwise send the key to any
+// server it likes.
+func opencodeSettings(r Run, model string, use []provider) (string, error) {
+	providers, names := map[string]any{}, []string{}
+	for _, p := range use {
+		names = append(names, p.name)
+		if p.api == "" {
+			continue
+		}
+		base := envValue(r.Env, p.api.BaseURLVariable())
+		if base == "" {
+			base = p.api.DefaultBaseURL()
+		}
+		base = strings.TrimSuffix(strings.TrimRight(base, "/"), "/v1") + "/v1"
+		settings := map[string]any{"options": map[string]any{"baseURL": base}}
+		if id, ok := strings.CutPrefix(model, p.name+"/"); ok {
+			// A model that its built-in list lacks has to be declared; one that is in it stays as it is.
+			settings["models"] = map[string]any{id: map[string]any{}}
+		}
+		providers[p.name] = settings
+	}
+	config := map[string]any{"autoupdate": false, "share": "disabled", "enabled_providers": names, "provider": providers}
+	if r.NoticeFile != "" {
+		// Read again before each call of the model, and no harm as long as it is not there.
+		config["instructions"] = []string{r.NoticeFile}
+	}
+	b, err := json.Marshal(config)
+	if err != nil {
+		return "", fmt.Errorf("harness opencode: write configuration: %w", err)
+	}
+	return string(b), nil
+}
+
+// Notice is added to the instructions of the model, from its next call on.
+func (*opencode) Notice(_ Run, text string) ([]byte, error) { return []byte(text + "\n"), nil }
+
+func (h *opencode) Parser(r Run) Parser {
+	return &opencodeParser{session: &h.session, version: r.Order.Harness.Version, model: r.Order.Harness.Model}
+}
+
+// VersionCommand prints, for example, "1.18.18".
+func (*opencode) VersionCommand() []string { return []string{"opencode", "--version"} }
+
+// checkArgs refuses what the adapter sets itself.
+func checkArgs(name string, spec workorder.Harness, ours []string) error {
+	if len(spec.Command) > 0 {
+		return fmt.Errorf("harness %s: harness.command is only for the command harness: remove it or use harness.args", name)
+	}
+	for _, a := range spec.Args {
+		flag, _, _ := strings.Cut(a, "=")
+		if slices.Contains(ours, flag) {
+			return fmt.Errorf("harness %s: harness.args must not contain %s: the runner sets it", name, flag)
+		}
+	}
+	return nil
+}

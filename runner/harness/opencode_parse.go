@@ -1,0 +1,183 @@
+package harness
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// opencodeLines understands the lines of "opencode run --format json", version 1.18. Some
+// programs around it print their fields beside "type", without "part".
+type opencodeLines struct {
+	session   string
+	steps     int
+	usage     workorder.Usage // sum of the steps
+	noPrice   bool            // a step used tokens and cost nothing
+	reason    string          // of the last step's end
+	final     string
+	lastError string
+	status    int // HTTP, of the last error
+}
+
+func (p *opencodeLines) object(typ string, o map[string]json.RawMessage) ([]workorder.Event, bool) {
+	part := o
+	if inner := field[map[string]json.RawMessage](o, "part"); inner != nil {
+		part = inner
+	}
+	var events []workorder.Event
+	switch typ {
+	case "step_start", "reasoning": // of no interest to someone who follows the run
+	case "text":
+		p.final = field[string](part, "text")
+		events = []workorder.Event{{Type: workorder.EventAgentText, Text: p.final}}
+	case "tool_use":
+		events = opencodeTool(part)
+	case "step_finish":
+		p.addStep(part)
+		u := p.usage
+		events = []workorder.Event{{Type: workorder.EventAgentUsage, Usage: &u}}
+	case "error":
+		p.lastError, p.status = opencodeError(o)
+		events = []workorder.Event{{Type: workorder.EventAgentError, Text: p.lastError}}
+	default:
+		return nil, false
+	}
+	if s := field[string](o, "sessionID"); s != "" {
+		p.session = s
+	}
+	return events, true
+}
+
+func opencodeTool(part map[string]json.RawMessage) []workorder.Event {
+	state := field[map[string]json.RawMessage](part, "state")
+	id := field[string](part, "callID")
+	input := state["input"]
+	if input == nil {
+		input = part["input"]
+	}
+	ev := []workorder.Event{{Type: workorder.EventAgentTool, ID: id, Name: field[string](part, "tool"), Text: toolText(input)}}
+	switch field[string](state, "status") {
+	case "completed":
+		// A command that failed is "completed" as well.
+		status := "ok"
+		if field[int](field[map[string]json.RawMessage](state, "metadata"), "exit") != 0 || field[string](part, "tool") == "invalid" {
+			status = "error"
+		}
+		ev = append(ev, workorder.Event{Type: workorder.EventAgentToolResult, ID: id, Status: status, Text: field[string](state, "output")})
+	case "error":
+		ev = append(ev, workorder.Event{Type: workorder.EventAgentToolResult, ID: id, Status: "error", Text: field[string](state, "error")})
+	}
+	return ev
+}
+
+func opencodeError(o map[string]json.RawMessage) (text string, status int) {
+	e := field[map[string]json.RawMessage](o, "error")
+	data := field[map[string]json.RawMessage](e, "data")
+	for _, s := range []string{
+		field[string](data, "message"), field[string](e, "message"), field[string](e, "name"),
+		field[string](o, "error"), field[string](o, "message"), field[string](o, "text"),
+	} {
+		if s != "" {
+			return s, field[int](data, "statusCode")
+		}
+	}
+	return "error without a message", field[int](data, "statusCode")
+}
+
+func (p *opencodeLines) addStep(part map[string]json.RawMessage) {
+	p.steps++
+	p.reason = field[string](part, "reason")
+	type tokens struct {
+		Input, Output, Reasoning int64
+		Cache                    struct{ Read, Write int64 }
+	}
+	t := field[tokens](part, "tokens")
+	step := workorder.Usage{
+		InputTokens: t.Input, OutputTokens: t.Output + t.Reasoning,
+		CacheReadTokens: t.Cache.Read, CacheWriteTokens: t.Cache.Write,
+		CostUSD: field[*float64](part, "cost"),
+	}
+	// The parts of a sum are looked at, too: two huge ones make a negative sum.
+	if !sane(step) || !sane(workorder.Usage{InputTokens: t.Output, OutputTokens: t.Reasoning}) {
+		return
+	}
+	if step.CostUSD != nil && *step.CostUSD == 0 && step.InputTokens+step.OutputTokens > 0 {
+		p.noPrice = true
+	}
+	p.usage = Add(p.usage, step)
+}
+
+// opencodeParser reads one process of the opencode harness.
+type opencodeParser struct {
+	session *session
+	version string
+	model   string
+	lines   opencodeLines
+	halt    string
+}
+
+func (p *opencodeParser) Line(line []byte) ([]workorder.Event, bool) {
+	o, ok := object(line)
+	if !ok {
+		return nil, false
+	}
+	events, ok := p.lines.object(field[string](o, "type"), o)
+	if !ok {
+		return nil, false
+	}
+	p.session.named(p.lines.session)
+	if p.lines.status == 401 {
+		p.halt = refusedKey(p.lines.status)
+	}
+	for i := range events {
+		if events[i].Usage != nil {
+			u := p.usage()
+			events[i].Usage = &u
+		}
+		if events[i].Type == workorder.EventAgentError && p.halt != "" {
+			events[i].Text = p.halt
+		}
+	}
+	return events, true
+}
+
+// usage has no cost when one step had none: the CLI counts a model whose price it does not know as free.
+func (p *opencodeParser) usage() workorder.Usage {
+	u := p.lines.usage
+	if p.lines.noPrice {
+		u.CostUSD = nil
+	}
+	if u.CostUSD != nil {
+		u.CostUSD, u.CostSource = new(*u.CostUSD), workorder.CostByHarness
+	}
+	return u
+}
+
+func (p *opencodeParser) Halt() string { return p.halt }
+
+func (p *opencodeParser) End(e Exit) Outcome {
+	out := Outcome{
+		Verdict: Failed, Final: p.lines.final, SessionID: p.session.name(), Version: p.version, Model: p.model,
+		Turns: p.lines.steps, Usage: p.usage(),
+	}
+	switch {
+	case p.halt != "":
+		out.Reason = p.halt
+	case e.Code != 0 || e.Signal != "":
+		out.Reason = because("opencode "+howItEnded(e), p.lines.lastError, lastLine(e.Stderr))
+	case p.lines.reason == "stop":
+		out.Verdict = Succeeded
+	case p.lines.reason == "":
+		out.Reason = because("opencode ended without an answer", p.lines.lastError, lastLine(e.Stderr))
+	default:
+		// It ends with 0 also when the model ran into a bound in the middle of an answer.
+		out.Reason = because(fmt.Sprintf("opencode ended before the task was done: the last step ended with %.40q", p.lines.reason), p.lines.lastError)
+	}
+	return out
+}
+
+// refusedKey is why it is pointless to go on with a key that was refused once.
+func refusedKey(status int) string {
+	return fmt.Sprintf("the model API refused the key (HTTP %d): check the secret the project names for it", status)
+}

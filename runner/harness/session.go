@@ -1,0 +1,47 @@
+package harness
+
+import (
+	"regexp"
+	"sync"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// session is what the processes of one run said of the session they are in, for agents that choose
+// its name themselves. It is safe for concurrent use: a transcript is looked for while the agent works.
+type session struct {
+	mu    sync.Mutex
+	id    string          // guarded by mu
+	total workorder.Usage // guarded by mu; of the whole session, as its processes reported it
+}
+
+// sessionID is what becomes part of a command line and of a glob: no option, no pattern, no path.
+var sessionID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
+
+// named takes down the id, if it can be one.
+func (s *session) named(id string) {
+	if !sessionID.MatchString(id) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.id = id
+}
+
+func (s *session) name() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.id
+}
+
+func (s *session) used() workorder.Usage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.total
+}
+
+func (s *session) setUsed(u workorder.Usage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.total = u
+}
