@@ -3,6 +3,7 @@ package projects
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -10,19 +11,49 @@ import (
 // claudeClouds make Claude Code use another provider, with that one's own keys.
 var claudeClouds = []string{"CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"}
 
-// NoKeyHint is what to do about a harness without a key.
-const NoKeyHint = "add to the project file  secrets: {ANTHROPIC_API_KEY: env://ANTHROPIC_API_KEY}  or one of ANTHROPIC_AUTH_TOKEN, CLAUDE_CODE_OAUTH_TOKEN"
+// KeyHint is what to do about a harness without a key.
+func (p *Project) KeyHint() string {
+	names := []string{}
+	for _, api := range p.keyAPIs() {
+		names = append(names, api.KeyVariables()...)
+	}
+	return fmt.Sprintf("add to the project file  secrets: {%s: env://%s}  or one of %s", names[0], names[0], strings.Join(names[1:], ", "))
+}
+
+// keyAPIs are the APIs of which the harness wants one; none: it can do without, or has a way of its own.
+func (p *Project) keyAPIs() []workorder.ModelAPI {
+	switch h := p.Harness; {
+	case h.Name == HarnessClaudeCode:
+		return []workorder.ModelAPI{workorder.APIAnthropic}
+	case h.Name == HarnessCodex && len(h.Args) == 0: // with arguments it may have another provider
+		return []workorder.ModelAPI{workorder.APIOpenAI}
+	case h.Name == HarnessOpencode:
+		provider, _, has := strings.Cut(h.Model, "/")
+		switch {
+		case !has:
+			return []workorder.ModelAPI{workorder.APIOpenAI, workorder.APIAnthropic}
+		case provider == string(workorder.APIOpenAI) || provider == string(workorder.APIAnthropic):
+			return []workorder.ModelAPI{workorder.ModelAPI(provider)}
+		}
+	}
+	return nil
+}
 
 // LacksKey reports whether the harness cannot work because the project gives it
 // no way to its provider: neither a route of the gateway nor a key of its own.
 func (p *Project) LacksKey() bool {
-	if p.Harness.Name != HarnessClaudeCode {
+	apis := p.keyAPIs()
+	if slices.ContainsFunc(p.Gateway.Routes, func(r workorder.ModelRoute) bool { return slices.Contains(apis, r.API) }) {
 		return false
 	}
-	if slices.ContainsFunc(p.Gateway.Routes, func(r workorder.ModelRoute) bool { return r.API == workorder.APIAnthropic }) {
-		return false
+	var keys []string
+	for _, api := range apis {
+		keys = append(keys, api.KeyVariables()...)
 	}
-	return !slices.ContainsFunc(append(workorder.APIAnthropic.KeyVariables(), claudeClouds...), func(name string) bool {
+	if p.Harness.Name == HarnessClaudeCode {
+		keys = append(keys, claudeClouds...)
+	}
+	return len(apis) > 0 && !slices.ContainsFunc(keys, func(name string) bool {
 		_, env := p.Env[name]
 		return env || slices.ContainsFunc(p.Secrets, func(s Secret) bool { return s.Name == name && s.agents() })
 	})
@@ -39,7 +70,7 @@ type Advice struct{ Message, Hint string }
 // Advice lists what may surprise.
 func (p *Project) Advice() (all []Advice) {
 	if p.LacksKey() {
-		all = append(all, Advice{fmt.Sprintf("the harness %s has no key: create will refuse to start", p.Harness.Name), NoKeyHint})
+		all = append(all, Advice{fmt.Sprintf("the harness %s has no key: create will refuse to start", p.Harness.Name), p.KeyHint()})
 	}
 	for _, s := range p.Secrets {
 		if workorder.ModelAPIOfKey(s.Name) != "" && s.agents() {

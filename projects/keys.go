@@ -6,11 +6,18 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Harnesses of this version, and the ones that are planned.
+// Harnesses of this version.
 const (
 	HarnessClaudeCode = "claude-code"
+	HarnessCodex      = "codex"
+	HarnessOpencode   = "opencode"
 	HarnessCommand    = "command"
 )
+
+// Harnesses lists them.
+func Harnesses() []string {
+	return []string{HarnessClaudeCode, HarnessCodex, HarnessOpencode, HarnessCommand}
+}
 
 // Ways the box is held.
 const (
@@ -150,7 +157,7 @@ func argv(doc string) *schema {
 }
 
 func harness() *schema {
-	name := &schema{kind: text, doc: "The inner agent.", enum: []string{HarnessClaudeCode, HarnessCommand}, later: []string{"codex", "opencode"}}
+	name := &schema{kind: text, doc: "The inner agent.", enum: Harnesses()}
 	short := *name
 	short.check = checkHarness
 	return &schema{
@@ -158,7 +165,7 @@ func harness() *schema {
 		keys: []key{
 			{name: "name", required: true, schema: name},
 			{name: "command", slips: []string{"cmd", "run"}, schema: argv("Program of the command harness: a text for sh -c, or a list of arguments. It gets the task on standard input and in the file SANDBOX_AGENT_PROMPT_FILE.")},
-			{name: "model", schema: &schema{kind: text, doc: "Model, as the harness names it.", pattern: plainWord, rule: "a word that is no option"}},
+			{name: "model", schema: &schema{kind: text, doc: "Model, as the harness names it; for opencode provider/model.", pattern: plainWord, rule: "a word that is no option"}},
 			{name: "args", slips: []string{"arguments", "flags"}, schema: &schema{kind: list, doc: "More arguments for the harness.", item: &schema{kind: text, doc: "Argument.", allowEmpty: true}}},
 			{name: "version", schema: &schema{kind: text, doc: "Version of the harness that must be used.", pattern: plainWord, rule: "a word that is no option"}},
 		},

@@ -243,7 +243,7 @@ func TestOverride(t *testing.T) {
 		t.Errorf("harness: %v %+v", err, p.Harness)
 	}
 	for key, val := range map[string]string{
-		"repo": "https://user:hunter2@x/y", "branch": "-x", "timeout_minutes": "0", "isolation": "none", "harness": "codex",
+		"repo": "https://user:hunter2@x/y", "branch": "-x", "timeout_minutes": "0", "isolation": "none", "harness": "copilot",
 		"network": "nothing", "network.allow": "https://example.com", "image": "--privileged", "services": "x", "oci_runtime": "", "max_budget_usd": "NaN",
 	} {
 		before := p.Show(true)

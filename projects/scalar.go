@@ -60,10 +60,6 @@ func (d *decoder) text(v *value, n *yaml.Node) bool {
 		d.report(n, codeSecret, "put it under `secrets:` as a reference, such as NAME: env://NAME, and withdraw the value: it stood in a file",
 			"%s looks like a secret key or token", v.path)
 	case len(s.enum) > 0 && !slices.Contains(s.enum, v.text):
-		if slices.Contains(s.later, v.text) {
-			d.report(n, codeUnsupported, "use "+strings.Join(s.enum, " or "), "%s %q is not supported by this version", v.path, v.text)
-			return false
-		}
 		hint := "use " + strings.Join(s.enum, " or ")
 		if near := diag.Nearest(v.text, s.enum); near != "" {
 			hint = fmt.Sprintf("did you mean %q?", near)

@@ -23,9 +23,8 @@ type schema struct {
 	doc  string
 	// def is the default as it would be written in the file.
 	def string
-	// enum lists the allowed texts; later lists the ones that are planned but
-	// refused by this version, so that the error says so and not "unknown".
-	enum, later []string
+	// enum lists the allowed texts.
+	enum []string
 	// pattern restricts a text; rule says in words what it asks for.
 	pattern *regexp.Regexp
 	rule    string

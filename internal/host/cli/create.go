@@ -123,7 +123,7 @@ func (o *createOptions) flags(cmd *cobra.Command) {
 	f.StringVar(&o.repo, "repo", "", "repository: a URL, or a path on this machine")
 	f.StringVar(&o.branch, "branch", "", "branch to start from")
 	f.StringVar(&o.taskID, "task-id", "", "task id (default: a new one)")
-	f.StringVar(&o.harness, "harness", "", "agent to run")
+	f.StringVar(&o.harness, "harness", "", "agent to run: "+strings.Join(projects.Harnesses(), ", "))
 	f.StringVar(&o.timeoutMinutes, "timeout-minutes", "", "wall-clock limit; fractions count")
 	f.StringVar(&o.budget, "max-budget-usd", "", "what the agent may spend on the task, all attempts together, in US dollars")
 	f.StringVar(&o.image, "image", "", "image of the box (default: built by this program)")
@@ -281,7 +281,7 @@ func (c *starter) start(ctx context.Context, r *resolved, run func(*launch.Launc
 // to be missing is told now.
 func findSecrets(ctx context.Context, find *credentials.Finder, r *resolved) (err error) {
 	if r.project.LacksKey() {
-		return fault.New(workorder.ExitInvalid, fmt.Errorf("the harness %s has no key: neither secrets nor env of the project give it one", r.project.Harness.Name), projects.NoKeyHint)
+		return fault.New(workorder.ExitInvalid, fmt.Errorf("the harness %s has no key: neither secrets nor env of the project give it one", r.project.Harness.Name), r.project.KeyHint())
 	}
 	refs := r.project.Secrets
 	if err := credentials.CheckSecrets(find.Getenv, refs); err != nil {
