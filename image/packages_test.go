@@ -34,10 +34,12 @@ func TestLock(t *testing.T) {
 			t.Errorf("%s has no sha512", name)
 		}
 	}
-	for _, name := range []string{"node-linux-", "@anthropic-ai/claude-code-linux-", "@supabase/cli-linux-"} {
-		x, arm := lock.Packages["node_modules/"+name+"x64"], lock.Packages["node_modules/"+name+"arm64"]
-		if x.Version == "" || x.Version != arm.Version {
-			t.Errorf("%s: version %q on x64, %q on arm64", name, x.Version, arm.Version)
+	for _, name := range []string{"node-linux-", "@anthropic-ai/claude-code-linux-", "@openai/codex-linux-", "opencode-linux-", "@supabase/cli-linux-"} {
+		// Codex has its platform in the version as well.
+		x := strings.TrimSuffix(lock.Packages["node_modules/"+name+"x64"].Version, "-linux-x64")
+		arm := strings.TrimSuffix(lock.Packages["node_modules/"+name+"arm64"].Version, "-linux-arm64")
+		if x == "" || x != arm {
+			t.Errorf("%s: version %q on x64, %q on arm64", name, x, arm)
 		}
 	}
 }

@@ -66,11 +66,12 @@ jq -n --arg id "$ID" --arg v "$VERSION_ID" --arg arch "$(dpkg --print-architectu
 	--arg tmux "$(first tmux -V)" --arg chromium "$([ -z "$chrome" ] || first "$chrome" --version --no-sandbox)" \
 	--arg ffmpeg "$(deb ffmpeg)" --arg playwright "$(jq -r .version $driver/package.json)" \
 	--arg ab "$(first agent-browser --version)" --arg claude "$(first env HOME=/tmp claude --version)" \
+	--arg codex "$(first env HOME=/tmp codex --version)" --arg opencode "$(first env HOME=/tmp opencode --version)" \
 	--arg supabase "$(first env HOME=/tmp supabase --version)" '
 	{base: ($id + " " + $v), arch: $arch,
 	 contents: ({dockerd: $docker, containerd: $containerd, runc: $runc, crun: $crun, buildx: $buildx, compose: $compose,
 	  "fuse-overlayfs": $fuse, git: $git, node: $node, npm: $npm, python: $python, gcc: $gcc, tmux: $tmux, chromium: $chromium,
-	  ffmpeg: $ffmpeg, "playwright-core": $playwright, "agent-browser": $ab, "claude-code": $claude, supabase: $supabase}
+	  ffmpeg: $ffmpeg, "playwright-core": $playwright, "agent-browser": $ab, "claude-code": $claude, codex: $codex, opencode: $opencode, supabase: $supabase}
 	  | with_entries(select(.value != ""))),
 	 missing: $missing}' >/usr/share/sandbox-agent/image.json
 rm -rf /usr/share/sandbox-agent/missing /tmp/build /tmp/packages /tmp/host /tmp/.[!.]* /root/.cache /root/.npm

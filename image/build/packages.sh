@@ -1,5 +1,5 @@
 # What comes from the npm registry, verified against the lock's sha512: Node,
-# npm, Claude Code, the Supabase CLI, agent-browser, Playwright's driver.
+# npm, Claude Code, Codex, opencode, the Supabase CLI, agent-browser, Playwright's driver.
 . /tmp/build/lib.sh
 
 registry=$(sed -n 's/^registry=//p' /tmp/host/npmrc)
@@ -48,10 +48,23 @@ rm -rf /usr/local/lib/node_modules/npm/docs /usr/local/lib/node_modules/npm/man
 ln -s ../lib/node_modules/npm/bin/npm-cli.js /usr/local/bin/npm
 ln -s ../lib/node_modules/npm/bin/npx-cli.js /usr/local/bin/npx
 mv $m/@anthropic-ai/claude-code-linux-$arch/claude /usr/local/bin/claude
+# Codex finds its helpers beside itself; talking to it is for desks. Both are optional dependencies:
+# npm goes on without them.
+if [ -d $m/@openai/codex-linux-$arch ]; then
+	mv $m/@openai/codex-linux-$arch/vendor/*-linux-* /usr/local/lib/codex # the one folder in it
+	rm -rf /usr/local/lib/codex/codex-resources/voice
+	ln -s ../lib/codex/bin/codex /usr/local/bin/codex
+else
+	missing codex "the registry has no @openai/codex for linux-$arch"
+fi
+if [ -d $m/opencode-linux-$arch ]; then
+	mv $m/opencode-linux-$arch/bin/opencode /usr/local/bin/opencode
+else
+	missing opencode "the registry has no opencode-linux-$arch"
+fi
 mv $m/playwright-core /opt/playwright/driver/package
 # Static, so one binary serves both C libraries; the package holds seven platforms.
 mv $m/agent-browser/bin/agent-browser-linux-musl-$arch /usr/local/bin/agent-browser
-# An optional dependency: npm goes on without it.
 if [ -d $m/@supabase/cli-linux-$arch ]; then
 	mv $m/@supabase/cli-linux-$arch/bin/* /usr/local/bin/
 else

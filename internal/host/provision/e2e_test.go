@@ -61,13 +61,15 @@ func TestE2EDefaultImage(t *testing.T) {
 		t.Errorf("List = %v, %v", built, err)
 	}
 	// Parts that the image can be without where their source does not answer.
-	optional := map[string]string{"supabase": "supabase", "playwright": "chromium", "agent-browser": "chromium"}
+	optional := map[string]string{"codex": "codex", "opencode": "opencode", "supabase": "supabase", "playwright": "chromium", "agent-browser": "chromium"}
 	for name, script := range map[string]string{
 		"user":     `test "$(id -un):$(id -u):$(id -g):$HOME" = sandbox:1000:1000:/home/sandbox; test -w /workspace; ! command -v sudo`,
 		"tools":    `for c in git rg tmux jq curl gcc make pip npx ssh docker; do command -v $c || exit 1; done; docker compose version; docker buildx version`,
 		"node":     `test "$(node -p 'process.versions.node.split(".")[0] >= 22')" = true; npm --version`,
 		"python":   `python3 -m venv /tmp/v; /tmp/v/bin/python -c 'import ssl, sqlite3'`,
 		"claude":   `claude --version | grep -F "$(jq -r '.contents["claude-code"]' /usr/share/sandbox-agent/image.json)"`,
+		"codex":    `codex --version | grep -F "$(jq -r '.contents.codex' /usr/share/sandbox-agent/image.json)"; codex exec --help | grep -e --json`,
+		"opencode": `opencode --version | grep -F "$(jq -r '.contents.opencode' /usr/share/sandbox-agent/image.json)"`,
 		"git":      `git config --system safe.directory | grep -x /workspace; test "$GIT_TERMINAL_PROMPT" = 0`,
 		"subids":   `grep -x sandbox:1000:1 /etc/subuid; grep -x sandbox:100000:65535 /etc/subgid`,
 		"engine":   `command -v dockerd containerd runc fuse-overlayfs iptables`,
