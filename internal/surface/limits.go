@@ -1,0 +1,36 @@
+package surface
+
+// Limits of one report. A diff of 50,000 files is read in seconds with them,
+// and what lies in memory at a time is one batch and one pair of files.
+const (
+	// maxEntries is the number of changed paths that are kept; settings are kept beyond it.
+	maxEntries = 100_000
+	// maxFile is the size up to which a file is read whole. Lock files of large projects have 2 MB.
+	maxFile = 4 << 20
+	// maxTotal bounds what is read of all files together, base and head.
+	maxTotal = 96 << 20
+	// batchBytes and batchObjects bound one call of cat-file: less than what internal/proc keeps
+	// of an output (16 MB), a pair of largest files above the batch included.
+	batchBytes   = 6 << 20
+	batchObjects = 2000
+	// sizeObjects bounds one question for sizes: 60 bytes of answer each.
+	sizeObjects = 50_000
+	// sniffBytes is what is read of a file above maxFile to tell what it is; maxSniffs how many of them.
+	sniffBytes = 4096
+	maxSniffs  = 32
+	// maxLinks bounds how many links of head are followed to what they stand for.
+	maxLinks = 200
+	// maxFindings bounds the report. More than perKind findings of one kind become one line.
+	maxFindings = 200
+	perKind     = 12
+	// maxText is the length of a finding's text in characters, maxQuote that of what it quotes.
+	maxText  = 240
+	maxQuote = 120
+	// maxPath is the length of a path that is shown whole.
+	maxPath = 300
+	// maxLeaves and maxDepth bound a JSON or YAML document.
+	maxLeaves = 400_000
+	maxDepth  = 200
+	// maxYAML bounds what is given to the YAML parser, which needs fifty times the memory of its input.
+	maxYAML = 512 << 10
+)
