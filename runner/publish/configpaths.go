@@ -7,7 +7,8 @@ import (
 )
 
 // ConfigPaths are the files by which agents can be told to run something, or to ask less. Each counts in
-// every folder of the repository, because an agent may be started in any. "/**" is everything below.
+// every folder of the repository, because an agent may be started in any. "/**" is everything below. They are from
+// the agents' documentation as of 2026-11; an agent that is not here keeps what the branch has.
 var ConfigPaths = []string{
 	".claude/settings.json",       // Claude Code: hooks, permissions, environment, plugins, status line
 	".claude/settings.local.json", // the same, which wins over it
@@ -15,6 +16,7 @@ var ConfigPaths = []string{
 	".claude/agents/**",           // sub-agents: their front matter names hooks, tools and MCP servers
 	".claude/commands/**",         // commands: lines with ! run programs
 	".claude/skills/**",           // skills: front matter with hooks, and scripts
+	".claude/plugins/**",          // plugins: hooks and MCP servers
 	".mcp.json",                   // Claude Code, Copilot and others: MCP servers, which are programs
 	"opencode.json",               // opencode: MCP servers, plugins, permissions
 	"opencode.jsonc",              // the same
@@ -37,6 +39,9 @@ var ConfigPaths = []string{
 	".github/copilot/**",          // Copilot: settings
 	".aider.conf.yml",             // Aider: commands for lint and test, and what is run without asking
 	".amp/settings.json",          // Amp: MCP servers, permissions
+	".continue/**",                // Continue: MCP servers, models and their endpoints
+	".roo/mcp.json",               // Roo Code: MCP servers
+	".kiro/**",                    // Kiro: hooks, MCP servers
 }
 
 // maxLinks bounds how many links of the base lead from one such file to the next.
