@@ -1,0 +1,78 @@
+package forge
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	// MaxBody is the most characters that GitHub takes in a body or comment ("Body is
+	// too long (maximum is 65536 characters)").
+	MaxBody = 65536
+	// maxTitle is GitHub's limit of a title, in characters.
+	maxTitle = 256
+	// cutNote says that something is missing.
+	cutNote = "\n\n---\n\n_Cut here: this text has %d characters, GitHub takes %d. The whole text is in the task's result._\n"
+)
+
+// FitBody cuts Markdown to limit characters at the end of a paragraph or line,
+// closes what is open there, and says that it was cut.
+func FitBody(text string, limit int) (fit string, cut bool) {
+	n := utf8.RuneCountInString(text)
+	if n <= limit {
+		return text, false
+	}
+	note := fmt.Sprintf(cutNote, n, limit)
+	// Room to close a fence and all folds.
+	const closing = 600
+	room := max(limit-utf8.RuneCountInString(note)-closing, 0)
+	end := 0
+	for range room {
+		_, size := utf8.DecodeRuneInString(text[end:])
+		end += size
+	}
+	head := text[:end]
+	// A paragraph's end in the last quarter, else a line's, else where it is.
+	if i := strings.LastIndex(head, "\n\n"); i > end*3/4 {
+		head = head[:i]
+	} else if i := strings.LastIndexByte(head, '\n'); i > end/2 {
+		head = head[:i]
+	}
+	return head + closeOpen(head) + note, true
+}
+
+// closeOpen ends a fenced block and folded parts that a cut left open.
+func closeOpen(head string) string {
+	fence, folds := "", 0
+	for line := range strings.SplitSeq(head, "\n") {
+		bare := strings.TrimSpace(line)
+		mark := bare[:len(bare)-len(strings.TrimLeft(bare, "`"))]
+		switch {
+		case fence != "":
+			if len(mark) >= len(fence) && bare == mark {
+				fence = ""
+			}
+			continue
+		case len(mark) >= 3:
+			fence = mark
+			continue
+		}
+		folds += strings.Count(bare, "<details") - strings.Count(bare, "</details>")
+	}
+	out := ""
+	if fence != "" {
+		out = "\n" + fence[:min(len(fence), 100)]
+	}
+	// 40 folds are more than any reader opens; those deeper end with the body.
+	return out + strings.Repeat("\n</details>", min(max(folds, 0), 40))
+}
+
+// fitTitle makes one line of a title that GitHub takes.
+func fitTitle(title string) string {
+	title = strings.Join(strings.Fields(visible(title)), " ")
+	if utf8.RuneCountInString(title) <= maxTitle {
+		return title
+	}
+	return string([]rune(title)[:maxTitle-1]) + "…"
+}

@@ -1,0 +1,291 @@
+package forge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/go-github/v60/github"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/redact"
+	"github.com/sandbox-agent/sandbox-agent/internal/version"
+)
+
+const (
+	// callLimit is the deadline of a call whose context has none.
+	callLimit = 2 * time.Minute
+	// attemptLimit bounds one request; GitHub itself ends requests after 10 s.
+	attemptLimit = 30 * time.Second
+	// maxAttempts bounds requests that fail for reasons of the server or the network.
+	maxAttempts = 5
+	// maxLimits bounds waits for rate limits within one call; a server could ask for ever.
+	maxLimits = 10
+	// firstPause doubles up to maxBackoff, each time with jitter.
+	firstPause = 500 * time.Millisecond
+	maxBackoff = 8 * time.Second
+)
+
+// Config says which repository, and as whom.
+type Config struct {
+	Remote string // clone URL
+	// Repository is owner/name, for a remote whose path is another; needs BaseURL.
+	Repository string
+	// BaseURL is the API of an enterprise server, "" to take it from the remote.
+	BaseURL string
+	Token   string
+	App     *AppKey // instead of a token
+	// HTTP gives the transport (proxies, certificates); nil: the default one.
+	HTTP *http.Client
+	Log  *slog.Logger // nil: none
+	// Wait pauses between attempts; nil: a timer. It returns early with the context's error.
+	Wait func(ctx context.Context, d time.Duration) error
+}
+
+// Client talks to one repository. It is safe for concurrent use.
+type Client struct {
+	repo  Repo
+	http  *http.Client
+	log   *slog.Logger
+	pause func(ctx context.Context, d time.Duration) error
+	token tokens
+
+	mu      sync.Mutex
+	checked bool // an assumed host was found to be a GitHub
+	people  map[string]Person
+	me      string // login of the token's owner, "" when the forge does not say
+	asked   bool   // for it
+	full    *github.Repository
+}
+
+// New makes a client; nothing is sent yet.
+func New(conf Config) (*Client, error) {
+	repo, ok := Parse(conf.Remote)
+	if conf.Repository != "" {
+		if repo.Owner, repo.Name, ok = ownerAndName(conf.Repository); !ok || conf.BaseURL == "" {
+			return nil, &Error{Kind: Invalid, Doing: "use a forge", Said: fmt.Sprintf("repository %q without a base URL, or not of the form owner/name", oneLine(conf.Repository, 200)), Next: "give both"}
+		}
+	}
+	doing := "use the forge of " + oneLine(sanitize(conf.Remote), 200)
+	if !ok {
+		return nil, &Error{Kind: NotGitHub, Doing: doing, Said: "the remote is no repository on a GitHub", Next: nextSteps[NotGitHub]}
+	}
+	if conf.BaseURL != "" && !repo.at(conf.BaseURL) {
+		return nil, &Error{Kind: Invalid, Doing: doing, Said: "the base URL is no http or https address of an API", Next: "give one like https://ghe.example.com/api/v3"}
+	}
+	if strings.ContainsFunc(conf.Token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		return nil, &Error{Kind: Auth, Doing: doing, Said: "the token has blanks or control characters in it", Next: "give the token alone, without a line break"}
+	}
+	c := &Client{repo: repo, log: conf.Log, pause: conf.Wait, people: map[string]Person{}}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	if c.pause == nil {
+		c.pause = sleep
+	}
+	c.token.fixed = conf.Token
+	if conf.App != nil {
+		key, err := conf.App.key()
+		if err != nil {
+			return nil, &Error{Kind: Auth, Doing: doing, Said: err.Error(), Next: "give the App's private key as GitHub lets you download it"}
+		}
+		c.token.app, c.token.key = conf.App, key
+	}
+	api, err := url.Parse(repo.API)
+	if err != nil {
+		return nil, &Error{Kind: Invalid, Doing: doing, Said: "the API's address cannot be read", Next: nextSteps[Invalid]}
+	}
+	c.http = guarded(conf.HTTP, api)
+	return c, nil
+}
+
+// Repo is the repository that the client talks to.
+func (c *Client) Repo() Repo { return c.repo }
+
+// sanitize takes user and password out of a remote that is shown.
+func sanitize(remote string) string {
+	if u, err := url.Parse(remote); err == nil && u.User != nil && u.Host != "" {
+		u.User = nil
+		return u.String()
+	}
+	return remote
+}
+
+func (c *Client) now() time.Time { return time.Now() }
+
+// scrub takes tokens out of words of the forge or the network.
+func (c *Client) scrub(s string) string {
+	return redact.Named(c.token.known()).String(s)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// bounded gives a context without a deadline one.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, callLimit)
+}
+
+// request is one request through go-github.
+type request func(ctx context.Context, gh *github.Client) error
+
+// fetch sends a request that may be sent any number of times.
+func (c *Client) fetch(ctx context.Context, doing string, send request) error {
+	return c.try(ctx, doing, maxAttempts, send)
+}
+
+// create sends a request that must not be carried out twice. When it is not known
+// what came of it, look says whether it was carried out.
+func (c *Client) create(ctx context.Context, doing string, look func(context.Context) (bool, error), send request) error {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	for attempt := 1; ; attempt++ {
+		err := c.try(ctx, doing, 1, send)
+		if KindOf(err) != Unavailable || attempt == maxAttempts || !c.backOff(ctx, attempt) {
+			return err
+		}
+		if done, lookErr := look(ctx); lookErr != nil || done {
+			return lookErr
+		}
+		c.log.Debug("forge: sent again", "doing", doing, "attempt", attempt, "error", err)
+	}
+}
+
+// try sends a request, waiting for rate limits as long as the context's deadline
+// allows, and again after failures of server and network, attempts times in all.
+func (c *Client) try(ctx context.Context, doing string, attempts int, send request) error {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	fresh, limits := false, 0
+	for failed := 0; ; {
+		err := c.once(ctx, send)
+		if err == nil {
+			return nil
+		}
+		e := c.classify(ctx, doing, err)
+		switch {
+		case ctx.Err() != nil:
+			return e
+		case e.Kind == RateLimited:
+			limits++
+			if limits > maxLimits || !c.waitFor(ctx, e) {
+				return e
+			}
+		case e.Kind == Auth && !fresh && c.token.forget():
+			fresh = true // an installation token that was revoked or has expired early
+		case e.Kind == Unavailable:
+			failed++
+			if failed >= attempts || !c.backOff(ctx, failed) {
+				return e
+			}
+			c.log.Debug("forge: again", "doing", doing, "attempt", failed, "error", e.Said)
+		default:
+			return e
+		}
+	}
+}
+
+// once sends a request with a deadline of its own. The client of go-github is new
+// each time: it remembers limits by this machine's clock, which may be wrong.
+func (c *Client) once(ctx context.Context, send request) error {
+	ctx, cancel := context.WithTimeout(ctx, attemptLimit)
+	defer cancel()
+	if err := c.known(ctx); err != nil {
+		return err
+	}
+	token, err := c.Token(ctx)
+	if err != nil {
+		return err
+	}
+	return send(withAuth(ctx, token), c.client())
+}
+
+func (c *Client) client() *github.Client {
+	gh := github.NewClient(c.http)
+	gh.BaseURL, _ = url.Parse(c.repo.API) // New has parsed it
+	gh.UserAgent = "sandbox-agent/" + version.String()
+	return gh
+}
+
+// send is for operations below the repository that go-github does not have as they are described.
+func (c *Client) send(ctx context.Context, gh *github.Client, method, path string, body, out any) error {
+	req, err := gh.NewRequest(method, "repos/"+c.repo.Owner+"/"+c.repo.Name+"/"+path, body)
+	if err != nil {
+		return err
+	}
+	_, err = gh.Do(ctx, req, out)
+	return err
+}
+
+// waitFor waits until a limit is over, or is false at once when that is too late.
+func (c *Client) waitFor(ctx context.Context, e *Error) bool {
+	if deadline, ok := ctx.Deadline(); ok && e.Until.After(deadline) {
+		return false
+	}
+	c.log.Info("forge: waits for the rate limit", "doing", e.Doing, "until", e.Until.UTC().Format(time.RFC3339))
+	return c.pause(ctx, e.Until.Sub(c.now())) == nil
+}
+
+// backOff pauses before the next attempt; false when there is no time for it.
+func (c *Client) backOff(ctx context.Context, failed int) bool {
+	return c.pause(ctx, jitter(min(firstPause<<(failed-1), maxBackoff))) == nil
+}
+
+// needToken refuses early what cannot work without one.
+func (c *Client) needToken(doing string) error {
+	if c.token.fixed == "" && c.token.app == nil {
+		return &Error{Kind: Auth, Doing: doing, Said: "there is no token", Next: nextSteps[Auth]}
+	}
+	return nil
+}
+
+// known makes sure that a host which is a GitHub by assumption only is one, before
+// it gets the token: GitHub marks every answer, refusals included.
+func (c *Client) known(ctx context.Context) error {
+	c.mu.Lock()
+	done := c.checked || !c.repo.Assumed
+	c.mu.Unlock()
+	if done {
+		return nil
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.repo.API+"meta", http.NoBody)
+	if err != nil {
+		return err
+	}
+	not := &Error{Kind: NotGitHub, Doing: "look whether " + c.repo.Host + " is a GitHub", Said: "it does not answer like one", Next: nextSteps[NotGitHub]}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if _, moved := errors.AsType[*movedError](err); moved {
+			return not
+		}
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.Header.Get("X-GitHub-Request-Id") == "" && resp.Header.Get("X-GitHub-Enterprise-Version") == "" {
+		if resp.StatusCode >= 500 {
+			return &Error{Kind: Unavailable, Doing: not.Doing, Said: "it answers " + resp.Status, Status: resp.StatusCode, Next: nextSteps[Unavailable]}
+		}
+		not.Status = resp.StatusCode
+		return not
+	}
+	c.mu.Lock()
+	c.checked = true
+	c.mu.Unlock()
+	return nil
+}

@@ -1,0 +1,197 @@
+package forge
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/google/go-github/v60/github"
+)
+
+// labelColor is that of labels that are made here: a neutral grey.
+const labelColor = "ededed"
+
+// soft turns refusals into a warning; other errors end the call.
+func soft(pr *PR, what string, err error) error {
+	switch KindOf(err) {
+	case Invalid, Permission, NotFound:
+		pr.warn("%s: %v", what, err)
+		return nil
+	}
+	return err
+}
+
+// dress gives a pull request its labels, reviewers and assignees. Everything here may be repeated.
+func (c *Client) dress(ctx context.Context, pr *PR, spec PRSpec) error {
+	if err := c.label(ctx, pr, spec.Labels); err != nil {
+		return err
+	}
+	if err := c.ask(ctx, pr, spec); err != nil {
+		return err
+	}
+	return c.assign(ctx, pr, spec.Assignees)
+}
+
+func (c *Client) label(ctx context.Context, pr *PR, names []string) error {
+	var have []string
+	for _, name := range unique(names) {
+		doing := fmt.Sprintf("find label %q in %s", name, c.repo)
+		err := c.fetch(ctx, doing, func(ctx context.Context, gh *github.Client) error {
+			_, _, err := gh.Issues.GetLabel(ctx, c.repo.Owner, c.repo.Name, url.PathEscape(name))
+			return err
+		})
+		if KindOf(err) == NotFound {
+			err = c.fetch(ctx, fmt.Sprintf("make label %q in %s", name, c.repo), func(ctx context.Context, gh *github.Client) error {
+				_, _, err := gh.Issues.CreateLabel(ctx, c.repo.Owner, c.repo.Name, &github.Label{Name: &name, Color: new(labelColor)})
+				if e, ok := err.(*github.ErrorResponse); ok && len(e.Errors) > 0 && e.Errors[0].Code == "already_exists" { //nolint:errorlint // go-github returns it as it is
+					return nil // by an attempt whose answer was lost, or by somebody else
+				}
+				return err
+			})
+			if err == nil {
+				pr.warn("label %q was missing in the repository and was made", name)
+			}
+		}
+		if err != nil {
+			if err = soft(pr, fmt.Sprintf("label %q is not set", name), err); err != nil {
+				return err
+			}
+			continue
+		}
+		have = append(have, name)
+	}
+	if len(have) == 0 {
+		return nil
+	}
+	return soft(pr, "labels are not set", c.fetch(ctx, fmt.Sprintf("label pull request #%d", pr.Number), func(ctx context.Context, gh *github.Client) error {
+		// Not by go-github, which sends a bare list: the description has an object only.
+		return c.send(ctx, gh, http.MethodPost, fmt.Sprintf("issues/%d/labels", pr.Number), map[string]any{"labels": have}, nil)
+	}))
+}
+
+// ask requests reviews from those who were not asked yet and have not answered: who
+// reviewed already is not called again by every update.
+func (c *Client) ask(ctx context.Context, pr *PR, spec PRSpec) error {
+	users, teams := unique(spec.Reviewers), unique(spec.TeamReviewers)
+	if len(users)+len(teams) == 0 {
+		return nil
+	}
+	if !pr.Created {
+		asked, err := c.reviewers(ctx, pr.Number)
+		if err != nil {
+			return err
+		}
+		users = slices.DeleteFunc(users, func(u string) bool { return asked[strings.ToLower(u)] })
+		teams = slices.DeleteFunc(teams, func(t string) bool { return asked["team "+strings.ToLower(t)] })
+	}
+	warnings, err := c.RequestReviewers(ctx, pr.Number, users, teams)
+	pr.Warnings = append(pr.Warnings, warnings...)
+	return err
+}
+
+// reviewers lists, in lower case, who was asked for a review or gave one.
+func (c *Client) reviewers(ctx context.Context, n int) (map[string]bool, error) {
+	asked := map[string]bool{}
+	err := c.fetch(ctx, fmt.Sprintf("read pull request #%d of %s", n, c.repo), func(ctx context.Context, gh *github.Client) error {
+		p, _, err := gh.PullRequests.Get(ctx, c.repo.Owner, c.repo.Name, n)
+		if err != nil {
+			return err
+		}
+		for _, u := range p.RequestedReviewers {
+			asked[strings.ToLower(u.GetLogin())] = true
+		}
+		for _, t := range p.RequestedTeams {
+			asked["team "+strings.ToLower(t.GetSlug())] = true
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	reviews, _, err := c.reviews(ctx, n)
+	for _, r := range reviews {
+		asked[strings.ToLower(r.GetUser().GetLogin())] = true
+	}
+	return asked, err
+}
+
+// RequestReviewers asks people and teams (by slug) for a review. GitHub refuses all for one
+// that cannot be asked; then each is asked alone, and refusals are warnings.
+func (c *Client) RequestReviewers(ctx context.Context, n int, users, teams []string) (warnings []string, err error) {
+	users, teams = unique(users), unique(teams)
+	if len(users)+len(teams) == 0 {
+		return nil, nil
+	}
+	if err := c.needToken(fmt.Sprintf("ask for reviews of pull request #%d", n)); err != nil {
+		return nil, err
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	send := func(users, teams []string) error {
+		return c.fetch(ctx, fmt.Sprintf("ask %s for a review of pull request #%d", strings.Join(slices.Concat(users, teams), ", "), n), func(ctx context.Context, gh *github.Client) error {
+			_, _, err := gh.PullRequests.RequestReviewers(ctx, c.repo.Owner, c.repo.Name, n, github.ReviewersRequest{Reviewers: users, TeamReviewers: teams})
+			return err
+		})
+	}
+	var pr PR
+	err = send(users, teams)
+	if KindOf(err) != Invalid || len(users)+len(teams) == 1 {
+		err = soft(&pr, "not asked for a review", err)
+		return pr.Warnings, err
+	}
+	for _, u := range users {
+		if err := soft(&pr, u+" is not asked for a review", send([]string{u}, nil)); err != nil {
+			return pr.Warnings, err
+		}
+	}
+	for _, t := range teams {
+		if err := soft(&pr, "team "+t+" is not asked for a review", send(nil, []string{t})); err != nil {
+			return pr.Warnings, err
+		}
+	}
+	return pr.Warnings, nil
+}
+
+// assign sets assignees. GitHub ignores those that cannot be assigned without a word.
+func (c *Client) assign(ctx context.Context, pr *PR, names []string) error {
+	names = unique(names)
+	if len(names) == 0 {
+		return nil
+	}
+	var got []string
+	err := c.fetch(ctx, fmt.Sprintf("assign pull request #%d", pr.Number), func(ctx context.Context, gh *github.Client) error {
+		issue, _, err := gh.Issues.AddAssignees(ctx, c.repo.Owner, c.repo.Name, pr.Number, names)
+		if err != nil {
+			return err
+		}
+		got = nil
+		for _, u := range issue.Assignees {
+			got = append(got, strings.ToLower(u.GetLogin()))
+		}
+		return nil
+	})
+	if err != nil {
+		return soft(pr, "nobody is assigned", err)
+	}
+	for _, name := range names {
+		if !slices.Contains(got, strings.ToLower(name)) {
+			pr.warn("%s cannot be assigned: only who may write to the repository can be", name)
+		}
+	}
+	return nil
+}
+
+// unique drops empty and repeated names, regardless of case as GitHub does.
+func unique(names []string) []string {
+	var out []string
+	for _, n := range names {
+		n = strings.TrimSpace(n)
+		if n != "" && !slices.ContainsFunc(out, func(o string) bool { return strings.EqualFold(o, n) }) {
+			out = append(out, n)
+		}
+	}
+	return out
+}

@@ -1,0 +1,136 @@
+package forge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/go-github/v60/github"
+)
+
+const (
+	// maxText bounds one text of somebody else that is passed on, in bytes: longer ones are logs,
+	// and an agent's context is not for them.
+	maxText = 32 << 10
+	// maxTexts bounds all texts of an issue or of a pull request's feedback together.
+	maxTexts = 512 << 10
+	// maxNotes bounds their number.
+	maxNotes = 500
+)
+
+// Note is a text that somebody wrote on the forge.
+type Note struct {
+	ID      int64
+	Author  Person
+	Body    string // Markdown, stripped and bounded
+	At      time.Time
+	URL     string
+	Removed int  // characters of hidden text that were taken out
+	Cut     bool // the text was longer
+	Ours    bool // written by this program
+}
+
+// Issue is an issue with its discussion.
+type Issue struct {
+	Number int
+	Title  string
+	Note          // the first text
+	State  string // open or closed
+	Labels []string
+	IsPR   bool
+	// Comments are in the order they were written. More is set when there are more than could be taken.
+	Comments []Note
+	More     bool
+}
+
+// budget bounds the texts of one answer.
+type budget struct{ bytes, notes int }
+
+func newBudget() *budget { return &budget{bytes: maxTexts, notes: maxNotes} }
+
+// note makes a Note of somebody's text; false when no more can be taken.
+func (c *Client) note(ctx context.Context, b *budget, id int64, user *github.User, association, body, url string, at time.Time) (Note, bool, error) {
+	n := Note{ID: id, At: at, URL: oneLine(url, maxURL)}
+	if b.notes <= 0 || b.bytes <= 0 {
+		return n, false, nil
+	}
+	n.Cut = len(body) > maxText
+	n.Ours = c.ours(ctx, body, user.GetLogin())
+	n.Body, n.Removed = Strip(cutRunes(body, maxText))
+	if len(n.Body) > b.bytes {
+		n.Body, n.Cut = cutRunes(n.Body, b.bytes), true
+	}
+	b.notes--
+	b.bytes -= len(n.Body)
+	var err error
+	n.Author, err = c.person(ctx, user.GetLogin(), user.GetType() == "Bot", association)
+	return n, true, err
+}
+
+// Issue reads an issue with all its comments. A pull request is an issue too, and is marked.
+func (c *Client) Issue(ctx context.Context, number int) (Issue, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	var got *github.Issue
+	err := c.fetch(ctx, fmt.Sprintf("read issue #%d of %s", number, c.repo), func(ctx context.Context, gh *github.Client) error {
+		i, _, err := gh.Issues.Get(ctx, c.repo.Owner, c.repo.Name, number)
+		got = i
+		return err
+	})
+	if err != nil {
+		return Issue{}, err
+	}
+	out := Issue{Number: number, Title: oneLine(got.GetTitle(), maxText), State: got.GetState(), IsPR: got.IsPullRequest()}
+	for _, l := range got.Labels {
+		out.Labels = append(out.Labels, oneLine(l.GetName(), 100))
+	}
+	b := newBudget()
+	if out.Note, _, err = c.note(ctx, b, got.GetID(), got.GetUser(), got.GetAuthorAssociation(), got.GetBody(), got.GetHTMLURL(), got.GetCreatedAt().Time); err != nil {
+		return out, err
+	}
+	comments, more, err := c.comments(ctx, number, time.Time{})
+	if err != nil {
+		return out, err
+	}
+	out.More = more
+	for _, m := range comments {
+		n, ok, err := c.note(ctx, b, m.GetID(), m.GetUser(), m.GetAuthorAssociation(), m.GetBody(), m.GetHTMLURL(), m.GetCreatedAt().Time)
+		if err != nil {
+			return out, err
+		}
+		if !ok {
+			out.More = true
+			break
+		}
+		out.Comments = append(out.Comments, n)
+	}
+	return out, nil
+}
+
+// comments lists the comments on an issue or pull request, those that changed since a time.
+func (c *Client) comments(ctx context.Context, number int, since time.Time) (all []*github.IssueComment, more bool, err error) {
+	opts := github.IssueListCommentsOptions{ListOptions: github.ListOptions{PerPage: perPage}}
+	if !since.IsZero() {
+		opts.Since = new(since.UTC().Truncate(time.Second))
+	}
+	all, err = pages(ctx, c, fmt.Sprintf("read the comments on #%d of %s", number, c.repo), maxPages, func(ctx context.Context, gh *github.Client, page int) ([]*github.IssueComment, *github.Response, error) {
+		opts.Page = page
+		return gh.Issues.ListComments(ctx, c.repo.Owner, c.repo.Name, number, &opts)
+	})
+	if errors.Is(err, errMore) {
+		return all, true, nil
+	}
+	return all, false, err
+}
+
+// reviews lists the reviews of a pull request, oldest first.
+func (c *Client) reviews(ctx context.Context, number int) (all []*github.PullRequestReview, more bool, err error) {
+	all, err = pages(ctx, c, fmt.Sprintf("read the reviews of #%d of %s", number, c.repo), maxPages, func(ctx context.Context, gh *github.Client, page int) ([]*github.PullRequestReview, *github.Response, error) {
+		return gh.PullRequests.ListReviews(ctx, c.repo.Owner, c.repo.Name, number, &github.ListOptions{Page: page, PerPage: perPage})
+	})
+	if errors.Is(err, errMore) {
+		return all, true, nil
+	}
+	return all, false, err
+}

@@ -1,0 +1,130 @@
+package forge
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+
+	"github.com/google/go-github/v60/github"
+)
+
+// Person is who wrote something.
+type Person struct {
+	Login string // of a bot with "[bot]"; "ghost" for a deleted account
+	Bot   bool
+	// Association is GitHub's author_association: OWNER, MEMBER, COLLABORATOR,
+	// CONTRIBUTOR, FIRST_TIME_CONTRIBUTOR, FIRST_TIMER, MANNEQUIN, NONE.
+	Association string
+	// Permission is the role on the repository: admin, maintain, write, triage, read,
+	// none, a custom role's name, or "" when it could not be asked.
+	Permission string
+	// CanWrite tells whether the person may push. Who may not is quoted and obeyed in nothing.
+	CanWrite bool
+	// Guessed is set when the forge would not say the permission and CanWrite was concluded from
+	// the association. What is not certain counts as no.
+	Guessed bool
+}
+
+// ghost is GitHub's name for deleted accounts.
+const ghost = "ghost"
+
+var loginRule = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
+
+// person finds out about an author. Permissions are asked once for each login.
+func (c *Client) person(ctx context.Context, login string, bot bool, association string) (Person, error) {
+	p := Person{Login: oneLine(login, 110), Bot: bot || strings.HasSuffix(login, "[bot]"), Association: oneLine(association, 40)}
+	if p.Login == "" {
+		p.Login = ghost
+	}
+	if p.Bot && !strings.HasSuffix(p.Login, "[bot]") {
+		p.Login += "[bot]"
+	}
+	// Bots are no collaborators, and a name with anything else in it is none of GitHub's.
+	if p.Bot || p.Login == ghost || !loginRule.MatchString(p.Login) {
+		p.Permission = "none"
+		return p, nil
+	}
+	key := strings.ToLower(p.Login)
+	c.mu.Lock()
+	got, ok := c.people[key]
+	c.mu.Unlock()
+	if !ok {
+		var err error
+		if got, err = c.permission(ctx, p.Login); err != nil {
+			return p, err
+		}
+		c.mu.Lock()
+		c.people[key] = got
+		c.mu.Unlock()
+	}
+	p.Permission, p.CanWrite, p.Guessed = got.Permission, got.CanWrite, got.Guessed
+	if !p.Guessed {
+		return p, nil
+	}
+	return p, c.guess(ctx, &p)
+}
+
+func (c *Client) permission(ctx context.Context, login string) (Person, error) {
+	var p Person
+	err := c.fetch(ctx, fmt.Sprintf("ask for the permission of %s on %s", login, c.repo), func(ctx context.Context, gh *github.Client) error {
+		// Not by go-github, which does not know the role's name in this version.
+		var level struct {
+			Permission string `json:"permission"`
+			Role       string `json:"role_name"`
+		}
+		if err := c.send(ctx, gh, http.MethodGet, "collaborators/"+login+"/permission", nil, &level); err != nil {
+			return err
+		}
+		// The permission folds maintain, triage and roles of one's own into what they are based on.
+		p.CanWrite = level.Permission == "admin" || level.Permission == "write"
+		p.Permission = oneLine(cmp.Or(level.Role, level.Permission, "none"), 100)
+		return nil
+	})
+	switch KindOf(err) {
+	case Permission, Auth:
+		return Person{Guessed: true}, nil // a token without push access may not ask
+	case NotFound, Invalid:
+		return Person{Permission: "none"}, nil // no user any more
+	}
+	return p, err
+}
+
+// guess concludes from the association. Members of an organization may have no more than
+// read access; collaborators of a user's own repository can always push.
+func (c *Client) guess(ctx context.Context, p *Person) error {
+	p.CanWrite = p.Association == "OWNER"
+	if p.Association != "COLLABORATOR" {
+		return nil
+	}
+	full, err := c.repository(ctx)
+	if err != nil {
+		return err
+	}
+	p.CanWrite = full.GetOwner().GetType() == "User"
+	return nil
+}
+
+// repository reads the repository once.
+func (c *Client) repository(ctx context.Context) (*github.Repository, error) {
+	c.mu.Lock()
+	full := c.full
+	c.mu.Unlock()
+	if full != nil {
+		return full, nil
+	}
+	err := c.fetch(ctx, "read repository "+c.repo.String(), func(ctx context.Context, gh *github.Client) error {
+		r, _, err := gh.Repositories.Get(ctx, c.repo.Owner, c.repo.Name)
+		full = r
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.full = full
+	c.mu.Unlock()
+	return full, nil
+}

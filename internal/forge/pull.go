@@ -1,0 +1,296 @@
+package forge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/go-github/v60/github"
+)
+
+// PRSpec is the pull request that should be there.
+type PRSpec struct {
+	Head  string // branch, pushed already
+	Base  string
+	Title string
+	Body  string // Markdown; cut when it is longer than MaxBody
+	Draft bool   // of a new one; whether an existing one is a draft is its reviewers' affair
+
+	Labels        []string
+	Reviewers     []string
+	TeamReviewers []string // slugs
+	Assignees     []string
+
+	// Anew opens another one where there is only a closed or merged one for the branch.
+	Anew bool
+}
+
+// States of a pull request.
+const (
+	StateOpen   = "open"
+	StateClosed = "closed"
+	StateMerged = "merged"
+)
+
+// PR is a pull request.
+type PR struct {
+	Number  int
+	URL     string // for a browser
+	Title   string // stripped, as all words of others
+	Body    string // stripped
+	State   string // a State constant
+	Draft   bool
+	Head    string // branch
+	HeadSHA string
+	// Fork is set when the branch is in another repository, HeadRepo: it is not ours to push.
+	Fork     bool
+	HeadRepo string // owner/name, "" when it is gone
+	Base     string
+	BaseSHA  string
+	Author   string
+	Created  bool // by this call
+	Updated  bool // by this call
+	// Warnings are what could not be done as asked and did not keep the rest from being done.
+	Warnings []string
+}
+
+func (p *PR) warn(format string, a ...any) {
+	p.Warnings = append(p.Warnings, fmt.Sprintf(format, a...))
+}
+
+// OpenPR makes sure that the branch has a pull request with this title and body. One
+// that is open is updated; one that was closed or merged is left as it is and returned with
+// its State and a warning, unless Anew is set. Labels, reviewers and assignees that are
+// refused are warnings. It may be called again after any error.
+func (c *Client) OpenPR(ctx context.Context, spec PRSpec) (PR, error) {
+	doing := fmt.Sprintf("open the pull request of %q into %q in %s", spec.Head, spec.Base, c.repo)
+	if err := c.needToken(doing); err != nil {
+		return PR{}, err
+	}
+	if spec.Head == "" || spec.Base == "" || spec.Head == spec.Base || strings.Contains(spec.Head, ":") || fitTitle(spec.Title) == "" {
+		return PR{}, &Error{Kind: Invalid, Doing: doing, Said: "it needs a title and two different branches of this repository", Next: "name them"}
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	body, cut := FitBody(spec.Body, MaxBody)
+	found, err := c.findPR(ctx, doing, spec)
+	if err != nil {
+		return PR{}, err
+	}
+	var pr PR
+	switch {
+	case found != nil && found.GetState() != StateOpen && !spec.Anew:
+		pr = c.pr(found)
+		pr.warn("pull request #%d of this branch was %s; it is left as it is and no other is opened", pr.Number, pr.State)
+		return pr, nil
+	case found != nil && found.GetState() == StateOpen:
+		pr, err = c.updatePR(ctx, doing, found, spec, body)
+	default:
+		pr, err = c.createPR(ctx, doing, spec, body)
+	}
+	if err != nil {
+		return pr, err
+	}
+	if cut {
+		pr.warn("the body was cut to the %d characters that GitHub takes", MaxBody)
+	}
+	return pr, c.dress(ctx, &pr, spec)
+}
+
+// findPR finds the branch's pull request: an open one with the same base, else an
+// open one, else the last.
+func (c *Client) findPR(ctx context.Context, doing string, spec PRSpec) (*github.PullRequest, error) {
+	opts := github.PullRequestListOptions{State: "all", Head: c.repo.Owner + ":" + spec.Head, ListOptions: github.ListOptions{PerPage: perPage}}
+	all, err := pages(ctx, c, doing, maxPages, func(ctx context.Context, gh *github.Client, page int) ([]*github.PullRequest, *github.Response, error) {
+		opts.Page = page
+		return gh.PullRequests.List(ctx, c.repo.Owner, c.repo.Name, &opts)
+	})
+	if err != nil && !errors.Is(err, errMore) {
+		return nil, err
+	}
+	var best *github.PullRequest
+	rank := func(p *github.PullRequest) int {
+		switch {
+		case p == nil:
+			return -1
+		case p.GetState() == StateOpen && p.GetBase().GetRef() == spec.Base:
+			return 2
+		case p.GetState() == StateOpen:
+			return 1
+		}
+		return 0
+	}
+	for _, p := range all {
+		// A filter that GitHub does not understand is one that it ignores.
+		if p.GetHead().GetRef() != spec.Head || c.fork(p) {
+			continue
+		}
+		if r, b := rank(p), rank(best); r > b || r == b && p.GetNumber() > best.GetNumber() {
+			best = p
+		}
+	}
+	return best, nil
+}
+
+func (c *Client) createPR(ctx context.Context, doing string, spec PRSpec, body string) (PR, error) {
+	var made, there *github.PullRequest
+	look := func(ctx context.Context) (bool, error) {
+		p, err := c.findPR(ctx, doing, spec)
+		if p.GetState() == StateOpen {
+			made = p
+		}
+		return made != nil, err
+	}
+	send := func(draft bool) error {
+		return c.create(ctx, doing, look, func(ctx context.Context, gh *github.Client) error {
+			p, _, err := gh.PullRequests.Create(ctx, c.repo.Owner, c.repo.Name, &github.NewPullRequest{
+				Title: new(fitTitle(spec.Title)), Head: &spec.Head, Base: &spec.Base, Body: &body, Draft: &draft,
+			})
+			if err == nil {
+				made = p
+			}
+			return err
+		})
+	}
+	err := send(spec.Draft)
+	noDraft := err != nil && spec.Draft && KindOf(err) == Invalid && strings.Contains(strings.ToLower(err.Error()), "draft")
+	if noDraft {
+		err = send(false)
+	}
+	if e, ok := errors.AsType[*Error](err); ok && e.Kind == Invalid {
+		said := strings.ToLower(e.Said)
+		switch {
+		case strings.Contains(said, "already exists"): // somebody was quicker, or the list was late
+			if there, err = c.findPR(ctx, doing, spec); err != nil {
+				return PR{}, err
+			}
+			if there.GetState() == StateOpen {
+				return c.updatePR(ctx, doing, there, spec, body)
+			}
+			return PR{}, e
+		case strings.Contains(said, "no commits between"):
+			e.Next = "the branch has nothing that the base does not have: there is nothing to review"
+		case strings.Contains(said, ".head is invalid"):
+			e.Next = "push the branch first"
+		case strings.Contains(said, ".base is invalid"):
+			e.Next = "name a base branch that the repository has"
+		}
+	}
+	if err != nil {
+		return PR{}, err
+	}
+	pr := c.pr(made)
+	pr.Created = true
+	if noDraft {
+		pr.warn("this repository's plan has no drafts: the pull request is an ordinary one")
+	}
+	return pr, nil
+}
+
+func (c *Client) updatePR(ctx context.Context, doing string, old *github.PullRequest, spec PRSpec, body string) (PR, error) {
+	change := &github.PullRequest{}
+	if t := fitTitle(spec.Title); t != old.GetTitle() {
+		change.Title = &t
+	}
+	// GitHub gives back what it got with other line ends.
+	if strings.ReplaceAll(old.GetBody(), "\r\n", "\n") != strings.ReplaceAll(body, "\r\n", "\n") {
+		change.Body = &body
+	}
+	if old.GetBase().GetRef() != spec.Base {
+		change.Base = &github.PullRequestBranch{Ref: &spec.Base}
+	}
+	now := old
+	changed := change.Title != nil || change.Body != nil || change.Base != nil
+	if changed {
+		err := c.fetch(ctx, fmt.Sprintf("update pull request #%d in %s", old.GetNumber(), c.repo), func(ctx context.Context, gh *github.Client) error {
+			p, _, err := gh.PullRequests.Edit(ctx, c.repo.Owner, c.repo.Name, old.GetNumber(), change)
+			if err == nil {
+				now = p
+			}
+			return err
+		})
+		if err != nil {
+			return c.pr(old), err
+		}
+	}
+	pr := c.pr(now)
+	pr.Updated = changed
+	if change.Base != nil {
+		pr.warn("the pull request's base was %q and is %q now", old.GetBase().GetRef(), spec.Base)
+	}
+	return pr, nil
+}
+
+// PRByNumber reads a pull request.
+func (c *Client) PRByNumber(ctx context.Context, n int) (PR, error) {
+	var pr PR
+	err := c.fetch(ctx, fmt.Sprintf("read pull request #%d of %s", n, c.repo), func(ctx context.Context, gh *github.Client) error {
+		p, _, err := gh.PullRequests.Get(ctx, c.repo.Owner, c.repo.Name, n)
+		if err == nil {
+			pr = c.pr(p)
+		}
+		return err
+	})
+	return pr, err
+}
+
+// fork tells whether the head is in another repository than ours, or in none any more.
+func (c *Client) fork(p *github.PullRequest) bool {
+	return !strings.EqualFold(p.GetHead().GetRepo().GetFullName(), p.GetBase().GetRepo().GetFullName())
+}
+
+func (c *Client) pr(p *github.PullRequest) PR {
+	out := PR{
+		Number: p.GetNumber(), URL: oneLine(p.GetHTMLURL(), maxURL), State: p.GetState(), Draft: p.GetDraft(),
+		Head: p.GetHead().GetRef(), HeadSHA: p.GetHead().GetSHA(), HeadRepo: p.GetHead().GetRepo().GetFullName(), Fork: c.fork(p),
+		Base: p.GetBase().GetRef(), BaseSHA: p.GetBase().GetSHA(), Author: p.GetUser().GetLogin(), Title: oneLine(p.GetTitle(), maxText),
+	}
+	out.Body, _ = Strip(cutRunes(p.GetBody(), maxText))
+	if p.GetMerged() || !p.GetMergedAt().IsZero() {
+		out.State = StateMerged
+	}
+	return out
+}
+
+const (
+	// perPage is the most that GitHub gives at once.
+	perPage = 100
+	// maxPages bounds lists; more than that is said and not read.
+	maxPages = 20
+	// maxURL bounds a link that is shown.
+	maxURL = 2000
+)
+
+// errMore says that a list was longer than what is read of it.
+var errMore = errors.New("the list is longer than what is read of it")
+
+// pages reads a list, each page with retries of its own.
+func pages[T any](ctx context.Context, c *Client, doing string, limit int, get func(context.Context, *github.Client, int) ([]T, *github.Response, error)) ([]T, error) {
+	var all []T
+	for page := 1; ; {
+		var next int
+		var part []T
+		err := c.fetch(ctx, doing, func(ctx context.Context, gh *github.Client) error {
+			items, resp, err := get(ctx, gh, page)
+			if err == nil {
+				part, next = items, resp.NextPage
+			}
+			return err
+		})
+		if err != nil {
+			return all, err
+		}
+		all = append(all, part...)
+		if next <= page { // also against a server that turns in circles
+			return all, nil
+		}
+		if page++; page > limit {
+			return all, errMore
+		}
+	}
+}
+
+// later tells whether something happened after a time; a zero time is before everything.
+func later(t, since time.Time) bool { return since.IsZero() || t.After(since) }

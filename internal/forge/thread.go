@@ -1,0 +1,191 @@
+package forge
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/go-github/v60/github"
+)
+
+// The queries: review threads, and who resolved them, are in GraphQL only.
+const (
+	viewerQuery = `query { viewer { login } }`
+
+	commentFields = `pageInfo { hasNextPage endCursor } nodes { databaseId body url createdAt isMinimized authorAssociation author { __typename login } }`
+
+	threadsQuery = `query ($owner: String!, $name: String!, $number: Int!, $after: String) {
+  repository(owner: $owner, name: $name) { pullRequest(number: $number) { reviewThreads(first: 50, after: $after) {
+    pageInfo { hasNextPage endCursor }
+    nodes { id path line originalLine isResolved isOutdated comments(first: 50) { ` + commentFields + ` } }
+  } } }
+}`
+
+	threadQuery = `query ($id: ID!, $after: String) {
+  node(id: $id) { ... on PullRequestReviewThread { comments(first: 100, after: $after) { ` + commentFields + ` } } }
+}`
+
+	resolveMutation = `mutation ($id: ID!) { resolveReviewThread(input: {threadId: $id}) { thread { isResolved } } }`
+)
+
+type pageInfo struct {
+	More bool   `json:"hasNextPage"`
+	End  string `json:"endCursor"`
+}
+
+type threadComment struct {
+	ID          int64     `json:"databaseId"`
+	Body        string    `json:"body"`
+	URL         string    `json:"url"`
+	At          time.Time `json:"createdAt"`
+	Minimized   bool      `json:"isMinimized"`
+	Association string    `json:"authorAssociation"`
+	Author      *struct {
+		Type  string `json:"__typename"`
+		Login string `json:"login"`
+	} `json:"author"` // null: a deleted account
+}
+
+func (t *threadComment) login() string {
+	if t.Author == nil {
+		return ghost
+	}
+	return t.Author.Login
+}
+
+// user is the author as REST would give it.
+func (t *threadComment) user() *github.User {
+	u := &github.User{Login: new(t.login())}
+	if t.Author != nil {
+		u.Type = &t.Author.Type
+	}
+	return u
+}
+
+type threadComments struct {
+	PageInfo pageInfo        `json:"pageInfo"`
+	Nodes    []threadComment `json:"nodes"`
+}
+
+type thread struct {
+	ID           string         `json:"id"`
+	Path         string         `json:"path"`
+	Line         int            `json:"line"` // 0 where the line is gone
+	OriginalLine int            `json:"originalLine"`
+	Resolved     bool           `json:"isResolved"`
+	Outdated     bool           `json:"isOutdated"`
+	Comments     threadComments `json:"comments"`
+}
+
+// graph sends a query, which may be repeated: the only mutation here says what should be.
+func (c *Client) graph(ctx context.Context, doing, query string, vars map[string]any, out any) error {
+	return c.fetch(ctx, doing, func(ctx context.Context, gh *github.Client) error {
+		body := map[string]any{"query": query}
+		if vars != nil {
+			body["variables"] = vars
+		}
+		req, err := gh.NewRequest(http.MethodPost, c.repo.GraphQL, body)
+		if err != nil {
+			return err
+		}
+		var got struct {
+			Data   json.RawMessage `json:"data"`
+			Errors []struct {
+				Type    string `json:"type"`
+				Message string `json:"message"`
+			} `json:"errors"`
+		}
+		resp, err := gh.Do(ctx, req, &got)
+		if err != nil {
+			return err
+		}
+		if len(got.Errors) > 0 {
+			return &graphError{resp: resp.Response, kind: got.Errors[0].Type, said: got.Errors[0].Message}
+		}
+		if len(got.Data) == 0 {
+			return &graphError{resp: resp.Response, kind: "INTERNAL", said: "the answer has no data in it"}
+		}
+		return json.Unmarshal(got.Data, out)
+	})
+}
+
+// threads lists the review threads of a pull request.
+func (c *Client) threads(ctx context.Context, number int) (all []thread, more bool, err error) {
+	doing := fmt.Sprintf("read the review threads of #%d of %s", number, c.repo)
+	vars := map[string]any{"owner": c.repo.Owner, "name": c.repo.Name, "number": number}
+	for range maxPages {
+		var data struct {
+			Repository *struct {
+				PullRequest *struct {
+					Threads struct {
+						PageInfo pageInfo `json:"pageInfo"`
+						Nodes    []thread `json:"nodes"`
+					} `json:"reviewThreads"`
+				} `json:"pullRequest"`
+			} `json:"repository"`
+		}
+		if err := c.graph(ctx, doing, threadsQuery, vars, &data); err != nil {
+			return all, false, err
+		}
+		if data.Repository == nil || data.Repository.PullRequest == nil {
+			return nil, false, &Error{Kind: NotFound, Doing: doing, Said: "there is no such pull request", Next: nextSteps[NotFound]}
+		}
+		part := data.Repository.PullRequest.Threads
+		all = append(all, part.Nodes...)
+		if !part.PageInfo.More || part.PageInfo.End == "" {
+			return all, false, nil
+		}
+		vars["after"] = part.PageInfo.End
+	}
+	return all, true, nil
+}
+
+// threadComments lists all comments of one thread.
+func (c *Client) threadComments(ctx context.Context, id string) ([]threadComment, error) {
+	vars := map[string]any{"id": id}
+	var all []threadComment
+	for range maxPages {
+		var data struct {
+			Node *struct {
+				Comments threadComments `json:"comments"`
+			} `json:"node"`
+		}
+		const doing = "read a review thread"
+		if err := c.graph(ctx, doing, threadQuery, vars, &data); err != nil {
+			return nil, err
+		}
+		if data.Node == nil {
+			return nil, &Error{Kind: NotFound, Doing: doing, Said: "there is no such thread", Next: "read the feedback again"}
+		}
+		all = append(all, data.Node.Comments.Nodes...)
+		if !data.Node.Comments.PageInfo.More || data.Node.Comments.PageInfo.End == "" {
+			break
+		}
+		vars["after"] = data.Node.Comments.PageInfo.End
+	}
+	return all, nil
+}
+
+// ResolveThread marks a review thread as resolved; one that is resolved already stays so.
+func (c *Client) ResolveThread(ctx context.Context, id string) error {
+	const doing = "resolve a review thread"
+	if err := c.needToken(doing); err != nil {
+		return err
+	}
+	var data struct {
+		Resolve struct {
+			Thread struct {
+				Resolved bool `json:"isResolved"`
+			} `json:"thread"`
+		} `json:"resolveReviewThread"`
+	}
+	if err := c.graph(ctx, doing, resolveMutation, map[string]any{"id": id}, &data); err != nil {
+		return err
+	}
+	if !data.Resolve.Thread.Resolved {
+		return &Error{Kind: Invalid, Doing: doing, Said: "the forge took the request and left the thread open", Next: "resolve it by hand"}
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+package forge
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// maxAnswer bounds an answer; a page of 100 comments of 65536 characters is the
+// longest that is asked for.
+const maxAnswer = 32 << 20
+
+// maxRedirects within one host; GitHub uses one, for renamed repositories.
+const maxRedirects = 5
+
+type authKey struct{}
+
+// withAuth lets requests with this context carry a token.
+func withAuth(ctx context.Context, token string) context.Context {
+	return context.WithValue(ctx, authKey{}, token)
+}
+
+// transport gives the token to the API and to nobody else, and bounds answers.
+type transport struct {
+	next http.RoundTripper
+	api  *url.URL
+}
+
+// guarded is an HTTP client that never leaves the API's scheme, host and port.
+func guarded(base *http.Client, api *url.URL) *http.Client {
+	next := http.DefaultTransport
+	if base != nil && base.Transport != nil {
+		next = base.Transport
+	}
+	return &http.Client{Transport: &transport{next: next, api: api}, CheckRedirect: func(req *http.Request, via []*http.Request) error {
+		if !same(req.URL, api) || len(via) > maxRedirects {
+			return &movedError{to: req.URL.Scheme + "://" + req.URL.Host}
+		}
+		if req.Method != via[0].Method {
+			// 301 and 302 turn a POST into a GET: what was to be created would be lost in silence.
+			return http.ErrUseLastResponse
+		}
+		return nil
+	}}
+}
+
+func same(a, b *url.URL) bool { return a.Scheme == b.Scheme && a.Host == b.Host }
+
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !same(req.URL, t.api) {
+		return nil, &movedError{to: req.URL.Scheme + "://" + req.URL.Host}
+	}
+	if token, _ := req.Context().Value(authKey{}).(string); token != "" {
+		req = req.Clone(req.Context())
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := t.next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	resp.Body = &limited{ReadCloser: resp.Body, left: maxAnswer}
+	return resp, nil
+}
+
+// limited fails instead of passing a cut answer for a whole one.
+type limited struct {
+	io.ReadCloser
+	left int64
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	if l.left <= 0 {
+		return 0, fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
+	}
+	n, err := l.ReadCloser.Read(p[:min(int64(len(p)), l.left)])
+	l.left -= int64(n)
+	return n, err
+}
+
+// jitter spreads pauses over 50 to 150 %, so that boxes that failed together do not come back together.
+func jitter(d time.Duration) time.Duration {
+	return d/2 + rand.N(d) // no secret, only spread
+}
