@@ -2,6 +2,7 @@ package surface
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -180,6 +181,20 @@ func mild(s *sink, kind string) {
 	}
 }
 
+// byWeight puts in front what a reader of one line should see: that it starts by itself, then what is started.
+func byWeight(a, b leaf) int {
+	weight := func(l leaf) int {
+		switch {
+		case strings.Contains(strings.ToLower(l.value), "folderopen"):
+			return 0
+		case commandKeys[strings.ToLower(l.key())] || l.key() == "entry" || l.key() == "url":
+			return 1
+		}
+		return 2
+	}
+	return weight(a) - weight(b)
+}
+
 // reportLeaves reports new values of a JSON file that want picks. A file that is not JSON is compared by lines.
 func reportLeaves(c *change, s *sink, kind string, want func(leaf) bool) {
 	added, removed, err := newLeaves(c, walkJSON)
@@ -189,6 +204,7 @@ func reportLeaves(c *change, s *sink, kind string, want func(leaf) bool) {
 		return
 	}
 	n := 0
+	slices.SortStableFunc(added, byWeight)
 	for _, l := range added {
 		if why := suspicious(l.value); why != "" {
 			s.add(kind, l.line, true, "%s: %s", why, quote(l.where()+": "+l.value))

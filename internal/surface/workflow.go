@@ -11,7 +11,9 @@ import (
 var (
 	commandKeys = keys("run script scripts before_script after_script command commands bash pwsh powershell sh cmd inlinescript args entrypoint setup install before_install after_success after_failure before_deploy deploy after_deploy test pre post main hooks exec build_script test_script on_success on_failure on_finish postupgradetasks build ignorecommand buildcommand installcommand pre_install post_install pre_build post_build post_checkout post_create_environment post_system_dependencies pre_create_environment jobs_script afterscript")
 	codeKeys    = keys("uses image container plugin plugins orbs include extends template resource remote pipe ref repository source_image _extends")
-	triggerKeys = keys("on true trigger triggers pr when if only except rules branches types workflow_run")
+	codeParents = keys("orbs plugins plugin include extends container")
+	triggerTops = keys("on true trigger triggers pr")
+	triggerKeys = keys("when if only except rules branches")
 )
 
 func keys(words string) map[string]bool {
@@ -111,9 +113,8 @@ func unversioned(s string) string {
 func judgeCI(l leaf, was before) (what string, grave bool, textOf string) {
 	key := strings.ToLower(l.key())
 	text := scalarWhere.ReplaceAllString(l.where(), "") + ": " + l.value
-	in := func(set map[string]bool) bool {
-		return slices.ContainsFunc(l.path, func(p string) bool { return set[strings.ToLower(p)] })
-	}
+	code := codeKeys[key] || slices.ContainsFunc(l.path, func(p string) bool { return codeParents[strings.ToLower(p)] })
+	trigger := triggerTops[strings.ToLower(l.path0())] || triggerKeys[key]
 	if cmd, isNew := newCommand(l.value, was); isNew && suspicious(l.value) != "" {
 		why := suspicious(l.value)
 		for c := range strings.Lines(l.value) {
@@ -131,11 +132,11 @@ func judgeCI(l leaf, was before) (what string, grave bool, textOf string) {
 	switch {
 	case l.has("permissions"):
 		return "permissions", l.value != "read" && l.value != "none" && l.value != "{}" && l.value != "read-all", text
-	case key == "uses" || in(codeKeys) && !in(commandKeys):
+	case code && !commandKeys[key]:
 		return judgeCode(l, was, text)
-	case in(triggerKeys) && dangerEvents.MatchString(text):
+	case trigger && dangerEvents.MatchString(text):
 		return "runs with rights on the repository for changes of outsiders", true, text
-	case in(commandKeys) || commandKeys[key]:
+	case commandKeys[key]:
 		cmd, isNew := newCommand(l.value, was)
 		if interpolated.MatchString(l.value) {
 			return "puts words of outsiders into a command", true, interpolated.FindString(l.value)
@@ -150,7 +151,7 @@ func judgeCI(l leaf, was before) (what string, grave bool, textOf string) {
 		return "secrets", true, text
 	case key == "persist-credentials" || key == "allow_failure" || key == "continue-on-error":
 		return "changed", false, text
-	case in(triggerKeys):
+	case trigger:
 		return "when it runs", false, text
 	}
 	return "changed", false, text
@@ -219,6 +220,7 @@ func checkHookConfig(c *change, s *sink) {
 		checkSettings(c, s)
 		return
 	}
+	slices.SortStableFunc(added, byWeight)
 	for _, l := range added {
 		text := quote(fmt.Sprintf("%s: %s", l.key(), l.value))
 		switch why := suspicious(l.value); {
