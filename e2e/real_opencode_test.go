@@ -53,15 +53,10 @@ func TestRealOpencode(t *testing.T) {
 		// A provider of the repository's own, which goes through the gateway like all others.
 		own := `{"provider": {"mine": {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": "{env:OPENAI_BASE_URL}", "apiKey": "{env:OPENAI_API_KEY}"},
 			"models": {"` + openaiModel + `": {}}}}}`
-		edit := reply{
-			Tool:  "edit",
-			Input: map[string]string{"filePath": "/workspace/greeting.txt", "oldString": "good morning", "newString": "good evening"},
-			Usage: modelUsage{300, 80, 2900, 0},
-		}
 		patch := reply{
 			Tool:  "apply_patch",
 			Input: map[string]string{"patchText": "*** Begin Patch\n*** Update File: greeting.txt\n@@\n-good morning\n+good evening\n*** End Patch"},
-			Usage: edit.Usage,
+			Usage: modelUsage{300, 80, 2900, 0},
 		}
 		check(t, realCLI{
 			harness: "{name: opencode, model: mine/" + openaiModel + ", version: 1.18.18}", task: task,

@@ -18,7 +18,12 @@ PORT, SCRIPT, LOG = int(sys.argv[1]), json.load(open(sys.argv[2])), sys.argv[3]
 END = {"text": "nothing more to do", "usage": {"input_tokens": 1, "output_tokens": 1}}
 WRONG = {"status": 401, "error": {
     "message": "Incorrect API key provided", "type": "invalid_request_error", "param": None, "code": "invalid_api_key"}}
+CUSTOM = "custom:"  # before the name of a tool that takes text: {"input": text}
 replies = iter(SCRIPT)
+
+
+def custom(reply):
+    return reply.get("tool", "").startswith(CUSTOM)
 
 
 def tokens(reply):
@@ -38,10 +43,16 @@ def response(number, model, reply):
     if "tool" in reply:
         item = {"id": "fc_%03d" % number, "type": "function_call", "status": "completed", "call_id": "call_%03d" % number,
                 "name": reply["tool"], "arguments": json.dumps(reply["input"])}
+    if custom(reply):
+        item = {"id": "ctc_%03d" % number, "type": "custom_tool_call", "status": "completed", "call_id": "call_%03d" % number,
+                "name": reply["tool"][len(CUSTOM):], "input": reply["input"]["input"]}
     yield {"type": "response.created", "response": whole}
-    begun = dict(item, status="in_progress", **({"arguments": ""} if "tool" in reply else {"content": []}))
+    begun = dict(item, status="in_progress")
+    begun.update({key: type(item[key])() for key in ("arguments", "input", "content") if key in item})
     yield {"type": "response.output_item.added", "output_index": 0, "item": begun}
-    if "tool" in reply:
+    if custom(reply):
+        yield {"type": "response.custom_tool_call_input.delta", "item_id": item["id"], "output_index": 0, "delta": item["input"]}
+    elif "tool" in reply:
         yield {"type": "response.function_call_arguments.delta", "item_id": item["id"], "output_index": 0, "delta": item["arguments"]}
         yield {"type": "response.function_call_arguments.done", "item_id": item["id"], "output_index": 0, "arguments": item["arguments"]}
     else:
