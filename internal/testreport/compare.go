@@ -30,11 +30,11 @@ var ranks = []workorder.Transition{
 // side are repeats of the same command, the last of which counts. Changes are
 // those that are not StillPasses, the worst first, at most MaxTestChanges; counts
 // has all. Tests that are skipped on both sides are in neither. A side without reports makes
-// all tests NotCompared.
+// all tests NotCompared; those that fail on head are named.
 func Compare(base, head []*Report) (changes []workorder.TestChange, counts map[workorder.Transition]int) {
 	counts = map[workorder.Transition]int{}
 	b, h := side(base), side(head)
-	one := len(b) == 0 && !any(base) || len(h) == 0 && !any(head)
+	one := len(b) == 0 && !ran(base) || len(h) == 0 && !ran(head)
 	if !one {
 		move(b, h)
 		standIn(b, h)
@@ -55,7 +55,7 @@ func Compare(base, head []*Report) (changes []workorder.TestChange, counts map[w
 			continue
 		}
 		counts[t]++
-		if t == workorder.StillPasses || one {
+		if t == workorder.StillPasses || one && (h[k] == nil || h[k].status != workorder.TestFailed) {
 			continue
 		}
 		c := workorder.TestChange{Suite: k.suite, Name: k.name, Transition: t}
@@ -72,7 +72,7 @@ func Compare(base, head []*Report) (changes []workorder.TestChange, counts map[w
 	return changes[:min(len(changes), workorder.MaxTestChanges)], counts
 }
 
-func any(reps []*Report) bool {
+func ran(reps []*Report) bool {
 	return slices.ContainsFunc(reps, func(r *Report) bool { return r != nil })
 }
 

@@ -60,7 +60,7 @@ pass→fail p b not run: did not build
 		{"suite builds again", [][]string{{"p (suite) whole"}}, [][]string{{"p a passed"}}, "fail→pass p (suite) \nfail→pass p a \n"},
 		{"module of classes not loaded", [][]string{{"t.m.C a passed"}}, [][]string{{"t.m (suite) whole"}}, "pass→fail t.m.C a not run: did not build\nnew→fail t.m (suite) did not build\n"},
 		{"parent fails first", [][]string{{"p T passed", "p T/x passed"}}, [][]string{{"p T failed"}}, "pass→fail p T said of T\npass→fail p T/x not run: said of T\n"},
-		{"one side", nil, [][]string{{"s a passed"}}, " s a \n"},
+		{"one side", nil, [][]string{{"s a failed"}}, " s a said of a\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"time"
 
@@ -28,9 +29,9 @@ type jestSuite struct {
 	} `json:"assertionResults"`
 }
 
-// jestStarts are the first keys of the document, by which it is found in the
-// output of npm and of the tests.
-var jestStarts = [][]byte{[]byte(`{"numFailedTestSuites"`), []byte(`{"numTotalTestSuites"`), []byte(`{"testResults"`), []byte(`{"success"`)}
+// jestStart is the first key of the document, by which it is found in the output
+// of npm and of the tests.
+var jestStart = regexp.MustCompile(`\{\s*"(?:num[A-Z]\w+|testResults|success)"\s*:`)
 
 func parseJest(rep *Report, in io.Reader) error {
 	all, err := io.ReadAll(in)
@@ -39,11 +40,8 @@ func parseJest(rep *Report, in io.Reader) error {
 	}
 	doc := all
 	if !bytes.HasPrefix(bytes.TrimSpace(all), []byte("{")) || !json.Valid(all) {
-		for _, s := range jestStarts {
-			if i := bytes.Index(all, s); i >= 0 {
-				doc = all[i:]
-				break
-			}
+		if at := jestStart.FindIndex(all); at != nil {
+			doc = all[at[0]:]
 		}
 	}
 	if e := jestDocument(rep, json.NewDecoder(bytes.NewReader(doc))); e != nil && err == nil {

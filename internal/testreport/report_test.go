@@ -85,7 +85,7 @@ func TestHalfReports(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rep, err := Parse(Detect(data), strings.NewReader(string(data[:len(data)*9/10])))
+		rep, err := Parse(Detect(data), strings.NewReader(string(data[:len(data)*19/20])))
 		if err == nil || rep == nil || len(rep.Tests) < 2 {
 			t.Errorf("%s: error %v, report %+v", f, err, rep)
 		}

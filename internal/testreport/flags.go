@@ -1,0 +1,115 @@
+package testreport
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// maxFlags bounds the flags of a change, maxFlagText one's words in bytes.
+	maxFlags    = 100
+	maxFlagText = 300
+)
+
+// kinds orders flags for a reader.
+var kinds = []string{
+	workorder.FlagBrokenOnHead, workorder.FlagTestDeleted, workorder.FlagTestSkipped, workorder.FlagTestWeakened,
+	workorder.FlagCheckEdited, workorder.FlagHardCoded,
+}
+
+// Flags says what a reviewer should see before believing the checks: it reads
+// the difference of two commits, given as full ids, from objects alone. Checks
+// are the validate commands by name, changes what Compare found for all of them. Beside an error comes what was found.
+func Flags(ctx context.Context, repo git.Repo, base, head string, checks map[string]string, changes []workorder.TestChange) ([]workorder.Flag, error) {
+	ctx, cancel := context.WithTimeout(ctx, flagsTime)
+	defer cancel()
+	fs := &flagger{explained: map[string]bool{}, have: map[workorder.Flag]bool{}}
+	c, err := readChange(ctx, repo, base, head)
+	if err != nil {
+		fs.reported(changes)
+		return fs.sorted(), err
+	}
+	s := gather(c)
+	fs.findDeleted(s)
+	fs.findSkipped(s)
+	fs.findWeakened(s)
+	fs.findRewritten(c)
+	fs.reported(changes)
+	if err := fs.findEdited(c, checks); err != nil {
+		return fs.sorted(), err
+	}
+	if err := fs.findHardCoded(c, s); err != nil {
+		return fs.sorted(), err
+	}
+	if c.short != "" {
+		return fs.sorted(), fmt.Errorf("look for weakened tests: %s", c.short)
+	}
+	return fs.sorted(), nil
+}
+
+// flagger collects flags.
+type flagger struct {
+	flags []workorder.Flag
+	have  map[workorder.Flag]bool
+	// explained are tests, by their own name, of which the sources say what became.
+	explained map[string]bool
+}
+
+func (fs *flagger) line(kind, path string, line int, text string) {
+	f := workorder.Flag{Kind: kind, Path: oneLine(path, 4*maxFlagText), Line: line, Text: oneLine(text, maxFlagText)}
+	if !fs.have[f] {
+		fs.have[f] = true
+		fs.flags = append(fs.flags, f)
+	}
+}
+
+// at flags a line of a test, counted from 0.
+func (fs *flagger) at(kind string, t *testFunc, line int, format string, args ...any) {
+	fs.explained[t.leaf] = true
+	fs.line(kind, t.path, line+1, fmt.Sprintf(format, args...))
+}
+
+func (fs *flagger) sorted() []workorder.Flag {
+	slices.SortStableFunc(fs.flags, func(a, b workorder.Flag) int {
+		return cmp.Or(cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind)), strings.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line))
+	})
+	return fs.flags[:min(len(fs.flags), maxFlags)]
+}
+
+func oneLine(s string, n int) string {
+	return cut(strings.Join(strings.Fields(printable(cut(s, 4*n))), " "), n)
+}
+
+// findRewritten flags snapshots and golden files that were changed together with
+// the code that makes them: the test then proves only that the code does what it does.
+func (fs *flagger) findRewritten(c *change) {
+	code := ""
+	var files []string
+	for _, f := range c.files {
+		switch {
+		case f.oldPath != "" && f.newPath != "" && f.oldID != f.newID && expectation.MatchString(f.newPath):
+			files = append(files, f.newPath)
+		case f.newPath != "" && product(f.newPath):
+			code = f.newPath
+		}
+	}
+	if code == "" || len(files) == 0 {
+		return
+	}
+	more := ""
+	if len(files) > 1 {
+		more = fmt.Sprintf(" (and %d more files)", len(files)-1)
+	}
+	fs.line(workorder.FlagTestWeakened, files[0], 0, "expected output was rewritten together with the code"+more)
+}
+
+// product reports whether a file is code that tests are about.
+func product(p string) bool {
+	return languageOf(p) != nil && !isTestFile(p) && !support.MatchString(p) && !expectation.MatchString(p)
+}

@@ -1,0 +1,95 @@
+package testreport
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// language is what the rules know of one.
+type language struct {
+	name string
+	// line and block are how comments begin (and end), raw the strings that go
+	// over lines, quotes those that end with the line.
+	line   []string
+	block  [][2]string
+	raw    [][2]string
+	quotes string
+	// indented says that blocks are marked by indentation.
+	indented bool
+	// regexes says that /…/ is a literal.
+	regexes bool
+	// file matches the base name of a test file, folder a folder on the way to one.
+	file, folder *regexp.Regexp
+	// anywhere says that tests also lie in ordinary files.
+	anywhere bool
+	rules    *rules
+}
+
+var cBlock = [][2]string{{"/*", "*/"}}
+
+var (
+	golang = &language{
+		name: "go", line: []string{"//"}, block: cBlock, raw: [][2]string{{"`", "`"}}, quotes: `"'`,
+		file: regexp.MustCompile(`_test\.go$`), rules: goRules,
+	}
+	javascript = &language{
+		name: "js", line: []string{"//"}, block: cBlock, raw: [][2]string{{"`", "`"}}, quotes: `"'`, regexes: true,
+		file:   regexp.MustCompile(`[.\-_](?:test|spec|e2e|cy)\.[cm]?[jt]sx?$|^test[.\-_]?\w*\.[cm]?[jt]sx?$`),
+		folder: regexp.MustCompile(`^(?:__tests__|tests?|specs?|e2e|cypress)$`), rules: jsRules,
+	}
+	python = &language{
+		name: "python", line: []string{"#"}, raw: [][2]string{{`"""`, `"""`}, {"'''", "'''"}}, quotes: `"'`, indented: true,
+		file: regexp.MustCompile(`^test_.*\.py$|_tests?\.py$|^tests?\.py$`), rules: pythonRules,
+	}
+	java = &language{
+		name: "java", line: []string{"//"}, block: cBlock, raw: [][2]string{{`"""`, `"""`}}, quotes: `"'`,
+		file: regexp.MustCompile(`(?:Tests?|IT|Spec|TestCase)\.(?:java|kts?|groovy)$`), folder: regexp.MustCompile(`^(?:test|androidTest|integrationTest|\w+Test)$`), rules: javaRules,
+	}
+	csharp = &language{
+		name: "csharp", line: []string{"//"}, block: cBlock, raw: [][2]string{{`"""`, `"""`}}, quotes: `"'`,
+		file: regexp.MustCompile(`(?:Tests?|Specs?|Fixture)\.cs$`), folder: regexp.MustCompile(`(?i)^(?:.*\.)?(?:unit|integration)?tests?$`), rules: csharpRules,
+	}
+	ruby = &language{
+		name: "ruby", line: []string{"#"}, block: [][2]string{{"\n=begin", "\n=end"}}, quotes: `"'`, indented: true,
+		file: regexp.MustCompile(`_(?:spec|test)\.rb$|^test_.*\.rb$`), rules: rubyRules,
+	}
+	rust = &language{
+		name: "rust", line: []string{"//"}, block: cBlock, raw: [][2]string{{`r#"`, `"#`}}, quotes: `"`,
+		file: regexp.MustCompile(`^tests?\.rs$|_tests?\.rs$`), folder: regexp.MustCompile(`^tests$`), anywhere: true, rules: rustRules,
+	}
+	php = &language{
+		name: "php", line: []string{"//", "#"}, block: cBlock, quotes: `"'`,
+		file: regexp.MustCompile(`(?:Test|Cest|Spec)\.php$`), folder: regexp.MustCompile(`(?i)^tests?$`), rules: phpRules,
+	}
+)
+
+var byExtension = map[string]*language{
+	".go": golang,
+	".js": javascript, ".jsx": javascript, ".mjs": javascript, ".cjs": javascript, ".ts": javascript, ".tsx": javascript, ".mts": javascript, ".cts": javascript, ".vue": javascript, ".svelte": javascript,
+	".py":   python,
+	".java": java, ".kt": java, ".kts": java, ".groovy": java,
+	".cs": csharp, ".rb": ruby, ".rs": rust, ".php": php,
+}
+
+func languageOf(p string) *language { return byExtension[path.Ext(p)] }
+
+// isTestFile reports whether a runner would look for tests in a file, by its name.
+func isTestFile(p string) bool {
+	l := languageOf(p)
+	if l == nil {
+		return false
+	}
+	dir, base := path.Split(p)
+	if l.file.MatchString(base) {
+		return true
+	}
+	return l.folder != nil && slices.ContainsFunc(strings.Split(dir, "/"), l.folder.MatchString)
+}
+
+// expectation matches files that hold what tests expect: snapshots and golden files.
+var expectation = regexp.MustCompile(`(?i)(?:^|/)__snapshots__/|(?:^|/)(?:goldens?|golden[-_]files|snapshots?|expected|approvals?)/|\.snap$|\.golden(?:\.\w+)?$|\.approved\.\w+$|\.(?:expected|expect|want)(?:\.\w+)?$|(?:^|/)testdata/.*\.(?:out|stdout|output)$|[._-](?:expected|golden)\.\w+$|\.ambr$`)
+
+// support matches what lies beside tests and is no product code.
+var support = regexp.MustCompile(`(?i)(?:^|/)(?:testdata|fixtures?|__fixtures__|__mocks__|mocks?|tests?|specs?|__tests__|testing|testutil\w*|e2e|examples?|docs?|benchmarks?|bench)/|(?:^|/)conftest\.py$|(?:^|/)\w*test(?:util|help|ing)\w*\.\w+$`)

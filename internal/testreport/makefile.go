@@ -1,0 +1,187 @@
+package testreport
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// makefile is what a Makefile says, as far as it can be read without make.
+type makefile struct {
+	targets map[string]*makeTarget
+	vars    map[string]string
+	first   string
+}
+
+type makeTarget struct {
+	needs  []string
+	recipe []string
+}
+
+var makeVariable = re(`^\s*(?:export\s+|override\s+)*([A-Za-z_][\w.-]*)\s*(?:::?:?|\?|\+)?=\s*(.*)$`)
+
+// parseMake reads rules and variables. Lines of make's own language are passed over.
+func parseMake(text string) *makefile {
+	m := &makefile{targets: map[string]*makeTarget{}, vars: map[string]string{}}
+	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\\\n", " ")
+	var open []*makeTarget
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		if strings.HasPrefix(line, "\t") {
+			for _, t := range open {
+				t.recipe = append(t.recipe, squeeze(line))
+			}
+			continue
+		}
+		line, _, _ = strings.Cut(line, "#")
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		open = nil
+		if v := makeVariable.FindStringSubmatch(line); v != nil {
+			m.vars[v[1]] = strings.TrimSpace(m.vars[v[1]] + " " + v[2])
+			continue
+		}
+		names, rest, ok := strings.Cut(line, ":")
+		if !ok || strings.HasPrefix(line, " ") {
+			continue
+		}
+		if strings.Contains(rest, "=") && !strings.Contains(rest, ";") { // a variable of one target
+			rest = ""
+		}
+		needs, recipe, has := strings.Cut(strings.TrimLeft(rest, ":"), ";")
+		for _, n := range strings.Fields(names) {
+			t := m.targets[n]
+			if t == nil {
+				t = &makeTarget{}
+				m.targets[n] = t
+			}
+			t.needs = append(t.needs, strings.Fields(needs)...)
+			if has {
+				t.recipe = append(t.recipe, squeeze(recipe))
+			}
+			if m.first == "" && !strings.HasPrefix(n, ".") {
+				m.first = n
+			}
+			open = append(open, t)
+		}
+	}
+	return m
+}
+
+var makeUse = re(`\$[({]([A-Za-z_][\w.-]*)[)}]`)
+
+// says is all that a target consists of, variables included. What it needs is looked at on its own.
+func (m *makefile) says(name string) string {
+	t := m.targets[name]
+	if t == nil {
+		return ""
+	}
+	out := append(slices.Clone(t.recipe), strings.Join(t.needs, " "))
+	seen := map[string]bool{}
+	for i := 0; i < len(out) && i < 200; i++ {
+		for _, u := range makeUse.FindAllStringSubmatch(out[i], 50) {
+			if v := m.vars[u[1]]; v != "" && !seen[u[1]] {
+				seen[u[1]] = true
+				out = append(out, u[1]+"="+v)
+			}
+		}
+	}
+	return strings.Join(out, "\n")
+}
+
+// expanded is a recipe's line with the variables that are known.
+func (m *makefile) expanded(line string) string {
+	for range 3 {
+		next := makeUse.ReplaceAllStringFunc(line, func(u string) string {
+			if v, ok := m.vars[makeUse.FindStringSubmatch(u)[1]]; ok {
+				return cut(v, 2000)
+			}
+			return u
+		})
+		if next == line || len(next) > 20_000 {
+			break
+		}
+		line = next
+	}
+	return line
+}
+
+// makeTargets compares the targets that a make runs, with all that they need.
+func (e *editedChecks) makeTargets(args []string, dir string, depth int) {
+	file := ""
+	var names []string
+	for i := 0; i < len(args); i++ {
+		switch a := args[i]; {
+		case (a == "-C" || a == "--directory") && i+1 < len(args):
+			i++
+			dir = path.Join(dir, args[i])
+		case (a == "-f" || a == "--file") && i+1 < len(args):
+			i++
+			file = args[i]
+		case strings.HasPrefix(a, "-"), strings.Contains(a, "="):
+		default:
+			names = append(names, a)
+		}
+	}
+	for _, f := range []string{file, "GNUmakefile", "makefile", "Makefile"} {
+		p := path.Join(dir, f)
+		was, old := e.texts[0][p]
+		is, now := e.texts[1][p]
+		if f == "" || !old && !now {
+			continue
+		}
+		// Included parts count as one text.
+		was, is = was+e.included(0, was, dir), is+e.included(1, is, dir)
+		a, b := parseMake(was), parseMake(is)
+		if len(names) == 0 {
+			names = []string{a.first}
+		}
+		e.targets(p, is, dir, a, b, names, depth)
+		return
+	}
+}
+
+var makeInclude = re(`(?m)^-?include\s+(.+)$`)
+
+func (e *editedChecks) included(side int, text, dir string) string {
+	var out strings.Builder
+	for _, m := range makeInclude.FindAllStringSubmatch(text, 20) {
+		for _, f := range strings.Fields(m[1]) {
+			out.WriteString("\n" + e.texts[side][path.Join(dir, f)])
+		}
+	}
+	return out.String()
+}
+
+func (e *editedChecks) targets(p, text, dir string, a, b *makefile, names []string, depth int) {
+	const maxTargets = 300
+	queue, seen := slices.Clone(names), map[string]bool{}
+	for len(queue) > 0 && len(seen) < maxTargets {
+		n := queue[0]
+		queue = queue[1:]
+		if seen[n] {
+			continue
+		}
+		seen[n] = true
+		if was, is := a.says(n), b.says(n); was != is {
+			removed, added := changedLines(was, is)
+			switch {
+			case is == "":
+				e.flag(p, 0, "check %q: the target %s is gone", e.check, n)
+			case len(added) > 0:
+				e.flag(p, lineOf(text, "\n"+n+":")+1, "check %q: the target %s says now: %s", e.check, n, added[0])
+			case len(removed) > 0:
+				e.flag(p, lineOf(text, "\n"+n+":")+1, "check %q: the target %s does not say any more: %s", e.check, n, removed[0])
+			}
+		}
+		for _, m := range []*makefile{a, b} {
+			if t := m.targets[n]; t != nil {
+				queue = append(queue, t.needs...)
+				for _, line := range t.recipe {
+					e.command(strings.TrimLeft(m.expanded(line), "@-+ "), dir, depth+1)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package testreport
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// findSkipped flags tests that run on base and are skipped on head, and new ones
+// that never run.
+func (fs *flagger) findSkipped(s *suites) {
+	for _, p := range s.pairs {
+		r := p.is.src.lang.rules
+		had := len(p.was.matching(r.skip)) + len(p.was.matching(r.skipIf))
+		now := append(p.is.matching(r.skip), p.is.matching(r.skipIf)...)
+		switch {
+		case len(now) > had:
+			fs.at(workorder.FlagTestSkipped, p.is, now[len(now)-1], "%s: it ran before", quoted(p.is, now[len(now)-1]))
+		case p.is.constraint != p.was.constraint && p.is.constraint != "":
+			fs.line(workorder.FlagTestSkipped, p.is.path, 1, fmt.Sprintf("tests of this file are bound to %q now", p.is.constraint))
+		case p.is.leavesEarly() && !p.was.leavesEarly():
+			fs.at(workorder.FlagTestSkipped, p.is, p.is.decl, "%s returns before it asserts anything", p.is.leaf)
+		}
+	}
+	for _, t := range s.added {
+		r := t.src.lang.rules
+		for _, i := range t.matching(r.skip) {
+			if r.todo != nil && r.todo.MatchString(t.src.code[i]) || t.conditional(i) {
+				continue
+			}
+			fs.at(workorder.FlagTestSkipped, t, i, "%s: a new test that does not run", quoted(t, i))
+			break
+		}
+	}
+	for _, f := range s.files {
+		fs.skippedGroups(f)
+	}
+}
+
+// skippedGroups flags what stands outside of tests and keeps many from running.
+func (fs *flagger) skippedGroups(f *testFile) {
+	if f.new == nil {
+		return
+	}
+	r := f.new.lang.rules
+	marks := func(src *source, outside []int, r *regexp.Regexp) map[string]int {
+		m := map[string]int{}
+		if src != nil && r != nil {
+			for _, i := range outside {
+				if r.MatchString(src.code[i]) {
+					m[squeeze(src.code[i])]++
+				}
+			}
+		}
+		return m
+	}
+	all := func(src *source) []int {
+		if src == nil {
+			return nil
+		}
+		out := make([]int, len(src.code))
+		for i := range out {
+			out[i] = i
+		}
+		return out
+	}
+	// In an existing file a condition counts as well: the tests below it ran without.
+	kinds := []*regexp.Regexp{r.skip, r.skipIf}
+	if f.old == nil {
+		kinds = kinds[:1]
+	}
+	for _, kind := range kinds {
+		if kind == nil {
+			continue
+		}
+		had := marks(f.old, f.oldOutside, kind)
+		now := marks(f.new, f.newOutside, kind)
+		if total(now) <= total(had) {
+			continue
+		}
+		for _, i := range f.newOutside {
+			if l := squeeze(f.new.code[i]); kind.MatchString(f.new.code[i]) && now[l] > had[l] && !r.isHelper(f.new, i) {
+				fs.line(workorder.FlagTestSkipped, f.newPath, i+1, "tests are skipped: "+squeeze(f.new.full[i]))
+				break
+			}
+		}
+	}
+	if r.only != nil && total(marks(f.new, all(f.new), r.only)) > total(marks(f.old, all(f.old), r.only)) {
+		for i := range f.new.code {
+			if r.only.MatchString(f.new.code[i]) {
+				fs.line(workorder.FlagTestSkipped, f.newPath, i+1, "only this runs, all other tests of the file do not: "+squeeze(f.new.full[i]))
+				break
+			}
+		}
+	}
+}
+
+// isHelper reports whether a skip outside of tests is in a function that tests
+// call by choice ("needsRoot(t)"); the call then tells.
+func (r *rules) isHelper(s *source, i int) bool {
+	return s.lang == golang && indent(s.code[i]) > 0
+}
+
+func total(m map[string]int) (n int) {
+	for _, k := range m {
+		n += k
+	}
+	return n
+}
+
+// matching are the lines of a test that match.
+func (t *testFunc) matching(r *regexp.Regexp) (out []int) {
+	if r == nil {
+		return nil
+	}
+	for i := t.start; i <= t.end && i < len(t.src.code); i++ {
+		if r.MatchString(t.src.code[i]) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// conditional reports whether a line lies deeper than the body of its test, as in an if.
+func (t *testFunc) conditional(line int) bool {
+	if line <= t.decl {
+		return false
+	}
+	return indent(t.src.code[line]) > t.depth()
+}
+
+// depth is the indentation of a test's body.
+func (t *testFunc) depth() int {
+	least := -1
+	for i := t.decl + 1; i < t.end && i < len(t.src.code); i++ {
+		if w := indent(t.src.code[i]); w >= 0 && (least < 0 || w < least) {
+			least = w
+		}
+	}
+	return least
+}
+
+var leaves = re(`^\s*return\s*(?:;|Ok\(\(\)\);|nil|None|null;)?\s*$`)
+
+// leavesEarly reports whether a test returns, under no condition, before its first assertion.
+func (t *testFunc) leavesEarly() bool {
+	depth := t.depth()
+	for i := t.decl + 1; i < t.end && i < len(t.src.code); i++ {
+		if t.src.lang.rules.assert.MatchString(t.src.code[i]) {
+			return false
+		}
+		if leaves.MatchString(t.src.code[i]) && indent(t.src.code[i]) <= depth {
+			return i < t.end-1
+		}
+	}
+	return false
+}
+
+// quoted is a line of a test for a human.
+func quoted(t *testFunc, i int) string {
+	line := squeeze(t.src.full[i])
+	if strings.Contains(line, t.leaf) {
+		return line
+	}
+	return t.leaf + ": " + line
+}
