@@ -81,6 +81,7 @@ func gateway() *schema {
 	}
 	return &schema{kind: object, doc: "The agent's way to its models. The gateway holds the keys, counts tokens and cost, and keeps the budget; the agent has placeholders.", keys: []key{
 		{name: "requests_per_minute", slips: []string{"rate_limit", "rpm"}, schema: &schema{kind: integer, max: maxRequestRate, doc: "Most requests to models in a minute. Default: no limit.", examples: []string{"60"}}},
+		{name: "provider_tools", slips: []string{"server_tools", "hosted_tools", "web_search"}, schema: &schema{kind: boolean, doc: "Let the provider run tools and fetch files by itself: web search, MCP servers, code. URLs that it is to fetch obey network.allow in any case. Default: true when network is full, else false."}},
 		{name: "prices", slips: []string{"pricing", "costs"}, schema: &schema{
 			kind: mapping, doc: "Prices by model; they come before the built-in table.", names: plainWord.MatchString, namesRule: "the model's name as the API has it",
 			item: &schema{kind: object, doc: "Prices of a model.", keys: []key{

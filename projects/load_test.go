@@ -138,7 +138,7 @@ func TestEverything(t *testing.T) {
 			Allow: []string{"example.com", "*.xn--bcher-kva.example", "192.0.2.7:5432", "[2001:db8::1]:8443"},
 		},
 		Gateway: workorder.Gateway{
-			RequestsPerMinute: 60,
+			RequestsPerMinute: 60, ProviderTools: new(false),
 			Prices:            map[string]workorder.ModelPrice{"local/llama-3.3": {Output: 0.5, CacheWrite: 1.25}},
 			Routes: []workorder.ModelRoute{
 				{API: workorder.APIAnthropic, BaseURL: "http://litellm.example:4000", Keys: []string{"ANTHROPIC_API_KEY", "LITELLM_KEY"}},

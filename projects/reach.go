@@ -248,6 +248,9 @@ func bindNetwork(v *value) workorder.Network {
 func bindGateway(root *value) workorder.Gateway {
 	v, named := root.get("gateway"), keysNamed(root)
 	g := workorder.Gateway{RequestsPerMinute: int(v.get("requests_per_minute").number())}
+	if t := v.get("provider_tools"); t != nil {
+		g.ProviderTools = new(t.bool())
+	}
 	for _, f := range v.get("prices").entries() {
 		if g.Prices == nil {
 			g.Prices = map[string]workorder.ModelPrice{}

@@ -60,8 +60,20 @@ type Gateway struct {
 	Routes []ModelRoute `json:"routes,omitempty"`
 	// RequestsPerMinute limits all routes together. 0: no limit.
 	RequestsPerMinute int `json:"requests_per_minute,omitempty"`
+	// ProviderTools allows what the provider runs or fetches by itself: searches, MCP servers, code, files. Nil: as
+	// RunsProviderTools says. URLs are judged by Network.Allow in any case.
+	ProviderTools *bool `json:"provider_tools,omitempty"`
 	// Prices come before the built-in table, by model.
 	Prices map[string]ModelPrice `json:"prices,omitempty"`
+}
+
+// RunsProviderTools reports whether the provider may run tools for the agent: unless the order says so, only
+// where the box itself may reach everything.
+func (g *Gateway) RunsProviderTools(mode NetworkMode) bool {
+	if g.ProviderTools != nil {
+		return *g.ProviderTools
+	}
+	return mode == NetworkFull
 }
 
 // ModelRoute is one API behind the gateway.
