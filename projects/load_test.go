@@ -139,7 +139,7 @@ func TestEverything(t *testing.T) {
 		},
 		Gateway: workorder.Gateway{
 			RequestsPerMinute: 60, ProviderTools: new(false),
-			Prices:            map[string]workorder.ModelPrice{"local/llama-3.3": {Output: 0.5, CacheWrite: 1.25}},
+			Prices: map[string]workorder.ModelPrice{"local/llama-3.3": {Output: 0.5, CacheWrite: 1.25}},
 			Routes: []workorder.ModelRoute{
 				{API: workorder.APIAnthropic, BaseURL: "http://litellm.example:4000", Keys: []string{"ANTHROPIC_API_KEY", "LITELLM_KEY"}},
 				{API: workorder.APIOpenAI, BaseURL: "https://models.example/v1"},
