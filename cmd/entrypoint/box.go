@@ -138,7 +138,7 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	if rec != nil {
 		logs = space.LogDir
 	}
-	models, audit, err := newModels(log, env, logs)
+	models, audit, err := newModels(log, env, logs, emit)
 	if err != nil {
 		return nil, err
 	}

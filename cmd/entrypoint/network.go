@@ -36,7 +36,7 @@ type policedNetwork struct {
 }
 
 // newModels makes the gateway of the order's routes; nil when there are none.
-func newModels(log *slog.Logger, env *workorder.Envelope, logs string) (*gateway.Models, io.Closer, error) {
+func newModels(log *slog.Logger, env *workorder.Envelope, logs string, emit func(workorder.Event)) (*gateway.Models, io.Closer, error) {
 	if len(env.Order.Gateway.Routes) == 0 {
 		return nil, nil, nil
 	}
@@ -50,6 +50,7 @@ func newModels(log *slog.Logger, env *workorder.Envelope, logs string) (*gateway
 	}
 	m, err := gateway.NewModels(gateway.ModelsConfig{
 		Gateway: env.Order.Gateway, Secrets: env.Secrets, Audit: proc.NewHead(w, maxModelsLog), Log: log,
+		Network: env.Order.Network, Emit: emit,
 	})
 	if err != nil {
 		return nil, nil, errors.Join(err, w.Close())

@@ -18,9 +18,10 @@ func (c *call) count(meter *meter, b []byte) {
 
 // record takes the counts so far into the ledger and the audit; it costs at least so much.
 func (c *call) record(r *reading, least float64) {
-	price, ok := c.m.prices.find(r.model, c.ask.model)
+	model := c.m.mask.String(r.model) // a server's word
+	price, ok := c.m.prices.find(model, c.ask.model)
 	var cost *float64
-	why := fmt.Sprintf("the price of the model %q is not known", clean(firstText(r.model, c.ask.model)))
+	why := fmt.Sprintf("the price of the model %q is not known", clean(firstText(model, c.ask.model)))
 	if ok {
 		if usd, all := price.cost(r.tokens); all {
 			cost = new(max(usd, least))
@@ -30,8 +31,8 @@ func (c *call) record(r *reading, least float64) {
 	}
 	c.entry.update(r.tokens, cost, why)
 	c.line.Input, c.line.Output, c.line.Read, c.line.Write, c.line.CostUSD = r.input, r.output, r.cacheRead, r.cacheWrite, cost
-	if r.model != "" {
-		c.line.Model = clean(r.model)
+	if model != "" {
+		c.line.Model = clean(model)
 	}
 }
 

@@ -1,13 +1,14 @@
 package gateway
 
 import (
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -37,9 +38,12 @@ func (c *call) answer(resp *http.Response) *refusal {
 			text: fmt.Sprintf("the model's server %s answers with a redirect %s, which is not followed: set base_url to the right server", c.route.base.Host, at),
 		}
 	}
+	if no := c.decode(resp); no != nil {
+		return no
+	}
 	h := c.w.Header()
 	for name, values := range resp.Header {
-		if slices.Contains(hop, name) || name == "Set-Cookie" || name == "Alt-Svc" {
+		if slices.Contains(hop, name) || name == "Set-Cookie" || name == "Alt-Svc" || c.m.mask.String(name) != name {
 			continue
 		}
 		for _, v := range values {
@@ -85,7 +89,46 @@ func firstOf(h http.Header, names ...string) string {
 	return ""
 }
 
-// passError passes an error on, which costs nothing. It may repeat the key.
+// decode makes an answer readable, for the meter and for the masker of keys. We asked for no compression.
+func (c *call) decode(resp *http.Response) *refusal {
+	if c.r.Method == http.MethodHead {
+		return nil
+	}
+	encoding := strings.ToLower(strings.Join(resp.Header.Values("Content-Encoding"), ","))
+	switch encoding {
+	case "", "identity":
+	case "gzip", "x-gzip":
+		resp.Body = &unzipped{ReadCloser: resp.Body}
+	default:
+		if resp.StatusCode < 300 {
+			c.cutOff(&reading{})
+		}
+		return &refusal{status: http.StatusBadGateway, kind: "encoding", text: fmt.Sprintf(
+			"the model's server %s answers in the encoding %q, which it was not asked for: switch it off there", c.route.base.Host, clean(encoding))}
+	}
+	resp.Header.Del("Content-Encoding")
+	resp.Header.Del("Content-Length") // a mark has another length than a key
+	return nil
+}
+
+// unzipped begins to read with the first byte that is wanted: a stream has none yet when its header is there.
+type unzipped struct {
+	io.ReadCloser
+	z *gzip.Reader
+}
+
+func (u *unzipped) Read(p []byte) (int, error) {
+	if u.z == nil {
+		z, err := gzip.NewReader(u.ReadCloser)
+		if err != nil {
+			return 0, err
+		}
+		u.z = z
+	}
+	return u.z.Read(p)
+}
+
+// passError passes an error on, which costs nothing.
 func (c *call) passError(resp *http.Response) *refusal {
 	hold := part{room: c.m.room}
 	defer hold.release()
@@ -93,13 +136,11 @@ func (c *call) passError(resp *http.Response) *refusal {
 	if err != nil && !errors.Is(err, errTooLong) {
 		c.broken = true
 	}
-	b = b[:min(len(b), maxErrorBody)]
-	if resp.Header.Get("Content-Encoding") == "" && c.r.Method != http.MethodHead {
-		b = []byte(c.m.mask.String(string(b)))
-		c.w.Header().Set("Content-Length", strconv.Itoa(len(b)))
-	}
 	c.w.WriteHeader(resp.StatusCode)
-	c.put(b)
+	c.put(b[:min(len(b), maxErrorBody)])
+	if err == nil { // else what is held back may be most of a key
+		c.rest()
+	}
 	return nil
 }
 
@@ -123,7 +164,7 @@ func (c *call) passWhole(resp *http.Response, meter *meter) *refusal {
 		clear(c.w.Header())
 		return &refusal{status: http.StatusBadGateway, kind: "broken", text: "the answer of the model's server broke off"}
 	default:
-		meter.whole(b, resp.Header.Get("Content-Encoding"))
+		meter.whole(b)
 		c.settle(meter)
 	}
 	c.w.WriteHeader(resp.StatusCode)
@@ -131,6 +172,8 @@ func (c *call) passWhole(resp *http.Response, meter *meter) *refusal {
 		c.broken = true
 	} else if meter.off {
 		c.stream(resp.Body, nil)
+	} else {
+		c.rest()
 	}
 	return nil
 }
@@ -140,9 +183,17 @@ func (c *call) patience() {
 	_ = c.conn.SetWriteDeadline(time.Now().Add(c.m.limits.write)) // a writer that cannot do it has no slow client either
 }
 
-// put writes to the client; false: it is gone.
-func (c *call) put(b []byte) bool {
-	for len(b) > 0 && !c.gone.Load() {
+var errGone = errors.New("the client has gone")
+
+// client is the client as the masker of keys writes to it.
+type client struct{ c *call }
+
+func (w client) Write(b []byte) (int, error) {
+	c, all := w.c, len(b)
+	for len(b) > 0 {
+		if c.gone.Load() {
+			return all - len(b), errGone
+		}
 		c.patience()
 		n, err := c.w.Write(b[:min(len(b), chunk)])
 		c.line.BytesOut += int64(n)
@@ -151,7 +202,20 @@ func (c *call) put(b []byte) bool {
 		}
 		b = b[n:]
 	}
+	return all, nil
+}
+
+// put writes to the client, without keys; false: it is gone. Only the end that may be the beginning of a key waits
+// for more. No key has a line end, so that no event of a stream ever waits.
+func (c *call) put(b []byte) bool {
+	_, _ = c.masked.Write(b) // an error is that the client has gone
 	return c.flush()
+}
+
+// rest writes what put held back, when the whole answer has arrived.
+func (c *call) rest() {
+	_ = c.masked.Close() // an error is that the client has gone
+	c.flush()
 }
 
 func (c *call) flush() bool {
@@ -185,6 +249,9 @@ func (c *call) stream(body io.Reader, meter *meter) (whole bool) {
 		case errors.Is(err, io.EOF):
 			if meter != nil {
 				meter.end()
+			}
+			if here {
+				c.rest()
 			}
 			return true
 		case err != nil:

@@ -31,6 +31,8 @@ type line struct {
 	BytesOut int64     `json:"bytes_out"`
 	Upstream string    `json:"upstream_request_id,omitempty"`
 	Refused  string    `json:"refused,omitempty"`
+	// Reaches names what the provider was to fetch or run for the agent, the first few, refused or not.
+	Reaches []string `json:"reaches,omitempty"`
 }
 
 // clean is a client's or server's word as a log can have it.

@@ -236,7 +236,7 @@ func TestHostileServer(t *testing.T) {
 		"huge header":  {hijack("HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 2*maxHeader) + "\r\n\r\n"), 502, -2},
 		"broken JSON":  {hijack("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{"), 502, -2},
 		"broken SSE":   {hijack("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 500\r\n\r\ndata: {"), -1, -2},
-		"wrong gzip":   {hijack("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}"), 200, -1},
+		"wrong gzip":   {hijack("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}"), 502, -2},
 		"switches":     {hijack("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"), 502, 0},
 		"endless line": {func(w http.ResponseWriter, _ *http.Request) { sse(w, "data: "+strings.Repeat("x", maxLine+10)) }, 200, -1},
 	} {

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bytes"
-	"compress/gzip"
 	"mime"
 	"net/http"
 	"strings"
@@ -44,32 +43,13 @@ func newMeter(s shape, h http.Header, hold *part) *meter {
 	default:
 		m.off = true
 	}
-	if e := h.Get("Content-Encoding"); e != "" && e != "identity" && (m.stream || e != "gzip") {
-		// We asked for none. A server that compresses all the same is read where that is simple.
-		m.off = true
-	}
 	return m
 }
 
 // whole takes an answer in one piece.
-func (m *meter) whole(b []byte, encoding string) {
+func (m *meter) whole(b []byte) {
 	if m.off {
 		return
-	}
-	if encoding == "gzip" {
-		z, err := gzip.NewReader(bytes.NewReader(b))
-		if err != nil {
-			m.off = true
-			return
-		}
-		before := m.hold.size
-		plain, err := m.hold.fill(z, maxJSON)
-		defer func() { m.hold.shrink(m.hold.size - before) }()
-		if err != nil {
-			m.off = true
-			return
-		}
-		b = plain
 	}
 	m.shape.object(&m.reading, b)
 }

@@ -43,6 +43,10 @@ const (
 // ModelsConfig configures the way to the models.
 type ModelsConfig struct {
 	Gateway workorder.Gateway
+	// Network is the policy that what the provider does for the agent is held to, too. Zero: full.
+	Network workorder.Network
+	// Emit gets EventNetwork, the first of its kind only. Nil: nobody is told.
+	Emit func(workorder.Event)
 	// Secrets has the values of all keys of the routes.
 	Secrets map[string]string
 	// Audit gets one JSON line per request, without bodies and keys. Nil: none.
@@ -67,6 +71,7 @@ type Models struct {
 	ledger *ledger
 	rate   *bucket
 	audit  auditor
+	judge  *judge
 	client http.RoundTripper
 	room   *room
 	limits limits
@@ -97,6 +102,9 @@ func NewModels(c ModelsConfig) (*Models, error) {
 	m := &Models{
 		log: c.Log, routes: map[string]*route{}, prices: prices, ledger: newLedger(), rate: newBucket(c.Gateway.RequestsPerMinute),
 		audit: auditor{out: c.Audit, log: c.Log}, limits: c.limits,
+	}
+	if m.judge, err = newJudge(c.Network, &c.Gateway, c.Emit); err != nil {
+		return nil, err
 	}
 	if m.limits == (limits{}) {
 		m.limits = limits{answer: answerTime, write: writeTime, room: roomTime, held: maxHeld}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"net/http/httptrace"
@@ -27,6 +28,7 @@ func (m *Models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m: m, w: w, r: r, conn: http.NewResponseController(w), body: part{room: m.room, over: m.over.Done()},
 		line: line{Time: time.Now(), Method: clean(r.Method), Path: clean(raw), CostUSD: new(0.0)},
 	}
+	c.masked = m.mask.Writer(client{c})
 	defer m.audit.write(&c.line)
 	defer c.body.release()
 	if no := c.serve(raw); no != nil {
@@ -48,6 +50,8 @@ type call struct {
 	entry *entry // nil: it is not metered
 	line  line
 	body  part // what the request's body takes
+	// masked writes to the client, without keys.
+	masked io.WriteCloser
 	// gone: the client has hung up, or takes nothing any more.
 	gone atomic.Bool
 	// hangUp says so, and bounds how long the answer is read from then on.
@@ -99,9 +103,15 @@ func (c *call) serve(raw string) *refusal {
 		return no
 	}
 	if !op.metered {
+		if no := c.police(); no != nil {
+			return no
+		}
 		return c.forward(header)
 	}
 	if no := c.prepare(); no != nil {
+		return no
+	}
+	if no := c.police(); no != nil {
 		return no
 	}
 	price, priced := c.m.prices.find(c.ask.model)
