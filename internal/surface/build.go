@@ -196,6 +196,45 @@ func checkRegistry(c *change, s *sink) {
 	case ext == ".jar" || ext == ".md":
 		// Told as what it is.
 	default:
-		reportLines(c, s, kindRegistry, true, nil)
+		reportLines(c, s, kindRegistry, false, nil)
+		c.diff()
+		for _, l := range meaning(c, c.added) {
+			if decides.MatchString(l.text) {
+				s.raise(kindRegistry, l.n, "new: %s", quote(l.text))
+				return
+			}
+		}
+	}
+}
+
+// decides are settings of package managers that decide from where packages come, or what runs.
+var decides = rx(`registry|index|url|://|source|proxy|script|wrapper|linker|runner|path|plugin|command|exec|hook|strict-ssl|cafile|cert|auth|token|node-options|shell|\bgit\b|onload|unsafe|allow|trusted|extension|agent|jvm|-D\w|import|rustc|mirror|find-links|<add`)
+
+// checkBuildScript is a script that builds run by themselves: a new one is grave, and of a changed one what starts or fetches something.
+func checkBuildScript(c *change, s *sink) {
+	reportLines(c, s, kindBuild, c.created() && !c.deleted(), nil)
+	c.diff()
+	for _, l := range meaning(c, c.added) {
+		if startsSomething.MatchString(l.text) && !c.deleted() {
+			s.raise(kindBuild, l.n, "starts or fetches something: %s", quote(l.text))
+			return
+		}
+	}
+}
+
+var startsSomething = rx(`Command::new|process::|net::|reqwest|ureq|curl|system\s*[("]|exec|popen|urllib|requests\.|socket|` + "`" + `|open-uri`)
+
+// requirement is a dependency or a version in a setup.py.
+var requirement = regexp.MustCompile(`^\s*(["'][\w.\[\],-]+\s*([<>=!~;].*)?["']\s*,?|version\s*=\s*["'][\w.+-]+["'],?)\s*$`)
+
+// checkSetupPy is setup.py: dependencies and versions are none.
+func checkSetupPy(c *change, s *sink) {
+	c.diff()
+	all := len(c.added) > 0 && !c.deleted() && !c.created()
+	for _, l := range meaning(c, c.added) {
+		all = all && requirement.MatchString(l.text)
+	}
+	if !all {
+		checkBuildScript(c, s)
 	}
 }

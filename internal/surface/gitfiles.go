@@ -133,7 +133,7 @@ func checkPath(c *change, s *sink) {
 	case strings.Contains(p, `\`) && strings.Contains(p, `..`):
 		s.add(kindGitPath, 0, true, "on Windows it leads out of its folder")
 	case deviceName.MatchString(p):
-		s.add(kindGitPath, 0, true, "Windows takes it for a device")
+		s.add(kindGitPath, 0, false, "Windows takes it for a device")
 	}
 	for _, h := range scan(p, true) {
 		s.add(h.kind, 0, true, "in the file's name: %s", h.what)

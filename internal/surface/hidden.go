@@ -162,7 +162,7 @@ func belongs(rs []rune, i int) bool {
 // symbol is what may carry a selector or a joiner: emoji, pictographs, keycaps.
 func symbol(r rune) bool {
 	return r >= 0x2000 && unicode.IsSymbol(r) || r == 0xFE0F || r == 0x200D || r >= '0' && r <= '9' || r == '#' || r == '*' || r == 0xA9 || r == 0xAE ||
-		r == 0x203C || r == 0x2049 || r >= 0x1F000 && r <= 0x1FAFF || r >= 0x2190 && r <= 0x2BFF || r == 0x3030 || r == 0x303D
+		r == 0x2139 || r == 0x24C2 || r == 0x3297 || r == 0x3299 || r == 0x203C || r == 0x2049 || r >= 0x1F000 && r <= 0x1FAFF || r >= 0x2190 && r <= 0x2BFF || r == 0x3030 || r == 0x303D
 }
 
 // joins are scripts whose letters need joiners.
@@ -243,7 +243,7 @@ func wholeWords(c *change, s *sink, l line, names map[string]bool) {
 			}
 			b.WriteRune(as)
 		}
-		if !all || !some || utf8.RuneCountInString(w) < 3 {
+		if n := utf8.RuneCountInString(w); !all || !some || n < 3 || n > 32 {
 			continue
 		}
 		if len(names) == 0 {

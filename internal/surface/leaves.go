@@ -64,8 +64,22 @@ type jsonWalk struct {
 	s      string
 	at     int
 	line   int
-	leaves int
+	budget leafBudget
 	f      func(leaf)
+}
+
+// leafBudget bounds what a document may make of itself.
+type leafBudget struct{ leaves, names int }
+
+func (b *leafBudget) spend(path []string) error {
+	b.leaves++
+	for _, p := range path {
+		b.names += len(p) + 1
+	}
+	if b.leaves > maxLeaves || b.names > maxNames {
+		return fmt.Errorf("more than %d values, or %s of names above them", maxLeaves, bytesText(maxNames))
+	}
+	return nil
 }
 
 func (w *jsonWalk) token() (json.Token, error) {
@@ -102,20 +116,19 @@ func (w *jsonWalk) value(path []string) error {
 		_, err := w.token()
 		return err
 	case nil:
-		w.leaf(path, "null")
+		return w.leaf(path, "null")
 	default:
-		w.leaf(path, fmt.Sprint(v))
+		return w.leaf(path, fmt.Sprint(v))
 	}
-	if w.leaves > maxLeaves {
-		return fmt.Errorf("more than %d values", maxLeaves)
-	}
-	return nil
 }
 
 // leaf passes a value on. The path is valid during the call only.
-func (w *jsonWalk) leaf(path []string, value string) {
-	w.leaves++
+func (w *jsonWalk) leaf(path []string, value string) error {
+	if err := w.budget.spend(path); err != nil {
+		return err
+	}
 	w.f(leaf{path: path, value: value, line: w.line})
+	return nil
 }
 
 // stripComments replaces comments and trailing commas by blanks, so that offsets stay.
@@ -180,7 +193,7 @@ func walkYAML(s string, f func(leaf)) error {
 		return fmt.Errorf("read YAML: it has more than %s", bytesText(maxYAML))
 	}
 	d := yaml.NewDecoder(strings.NewReader(s))
-	leaves := 0
+	var budget leafBudget
 	for {
 		var n yaml.Node
 		if err := d.Decode(&n); err != nil {
@@ -189,35 +202,35 @@ func walkYAML(s string, f func(leaf)) error {
 			}
 			return fmt.Errorf("read YAML: %w", err)
 		}
-		if err := walkNode(&n, nil, &leaves, f); err != nil {
+		if err := walkNode(&n, nil, &budget, f); err != nil {
 			return err
 		}
 	}
 }
 
-func walkNode(n *yaml.Node, path []string, leaves *int, f func(leaf)) error {
+func walkNode(n *yaml.Node, path []string, budget *leafBudget, f func(leaf)) error {
 	if len(path) > maxDepth {
 		return fmt.Errorf("read YAML: more than %d levels", maxDepth)
 	}
-	if *leaves++; *leaves > maxLeaves {
-		return fmt.Errorf("read YAML: more than %d values", maxLeaves)
+	if err := budget.spend(path); err != nil {
+		return fmt.Errorf("read YAML: %w", err)
 	}
 	switch n.Kind {
 	case yaml.DocumentNode:
 		for _, c := range n.Content {
-			if err := walkNode(c, path, leaves, f); err != nil {
+			if err := walkNode(c, path, budget, f); err != nil {
 				return err
 			}
 		}
 	case yaml.SequenceNode:
 		for _, c := range n.Content {
-			if err := walkNode(c, append(path, "[]"), leaves, f); err != nil {
+			if err := walkNode(c, append(path, "[]"), budget, f); err != nil {
 				return err
 			}
 		}
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			if err := walkNode(n.Content[i+1], append(path, n.Content[i].Value), leaves, f); err != nil {
+			if err := walkNode(n.Content[i+1], append(path, n.Content[i].Value), budget, f); err != nil {
 				return err
 			}
 		}

@@ -18,11 +18,16 @@ const (
 	// sniffBytes is what is read of a file above maxFile to tell what it is; maxSniffs how many of them.
 	sniffBytes = 4096
 	maxSniffs  = 32
+	// maxCommand is what of a value is looked at for odd commands; a command that is longer is a long line.
+	maxCommand = 64 << 10
 	// maxLinks bounds how many links of head are followed to what they stand for.
 	maxLinks = 200
-	// maxFindings bounds the report. More than perKind findings of one kind become one line.
-	maxFindings = 200
-	perKind     = 12
+	// maxFindings bounds the report. Of more than perKind files with findings of one kind, or perGraveKind with grave ones,
+	// the last one that is told says how many more there are, and names namedRest of them.
+	maxFindings  = 200
+	perKind      = 4
+	perGraveKind = 12
+	namedRest    = 3
 	// maxText is the length of a finding's text in characters, maxQuote that of what it quotes.
 	maxText  = 240
 	maxQuote = 120
@@ -31,6 +36,8 @@ const (
 	// maxLeaves and maxDepth bound a JSON or YAML document.
 	maxLeaves = 400_000
 	maxDepth  = 200
+	// maxNames bounds the names above all values of a document together: one long name above many values is quadratic.
+	maxNames = 32 << 20
 	// maxYAML bounds what is given to the YAML parser, which needs fifty times the memory of its input.
 	maxYAML = 512 << 10
 )

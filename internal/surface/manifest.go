@@ -55,7 +55,7 @@ func judgePackage(c *change, s *sink, l leaf) {
 	case hookKeys[top]:
 		s.add(kindHook, l.line, top != "lint-staged" && top != "nano-staged" || why != "", "hook: %s", text)
 	case dependencyKeys[top] || dependencyKeys[key] || l.anyOf(dependencyKeys):
-		if elsewhere.MatchString(l.value) && !strings.HasPrefix(l.value, "workspace:") {
+		if elsewhere.MatchString(l.value) && !strings.HasPrefix(l.value, "workspace:") && !strings.Contains(c.old, `"`+withoutRef(l.value)) {
 			s.add(kindLock, l.line, true, "does not come from the registry: %s", text)
 		}
 	case l.anyOf(trustKeys):
@@ -69,6 +69,15 @@ func judgePackage(c *change, s *sink, l leaf) {
 	case why != "" && top != "description" && top != "keywords":
 		s.add(kindScript, l.line, true, "%s: %s", why, text)
 	}
+}
+
+// withoutRef is a dependency without its version: the same place as in base is no new source.
+func withoutRef(spec string) string {
+	spec, _, _ = strings.Cut(spec, "#")
+	if i := strings.LastIndexByte(spec, '@'); i > len("npm:@") && !strings.Contains(spec[i:], "/") {
+		spec = spec[:i]
+	}
+	return spec
 }
 
 // path0 is the topmost key.
@@ -138,10 +147,11 @@ func rx(s string) *regexp.Regexp { return regexp.MustCompile(`(?i)` + s) }
 var manifestRules = []sectionRule{
 	{line: rx(`(--(extra-)?index-url|--find-links|^\s*-[if]\s|--trusted-host|--no-index)`), kind: kindRegistry, grave: true, what: "registry"},
 	{line: rx(`@\s*(git\+|https?://|file:///)|^\s*["']?(-e\s+)?(git|hg|svn|bzr)\+|^\s*["']?(-e\s+)?https?://.*\.(whl|zip|tar\.gz|tgz)|\b(git|url|hg|svn)["']?\s*(=|:|=>)\s*["'](https?|git|ssh)[:@]|\bgit:\s*["']|github:\s*["']|:git\s*=>|:github\s*=>|\bgit\s*=\s*"`), kind: kindLock, grave: true, what: "does not come from the registry"},
-	{section: rx(`^(tool\.uv\.(index|sources)|tool\.poetry\.source|tool\.pdm\.source|tool\.uv|source|pip)`), line: rx(`\b(url|name|default|explicit|index|index-url|extra-index-url|index-strategy)\b.*[=].*`), kind: kindRegistry, grave: true, what: "registry"},
+	{section: rx(`^(tool\.uv\.(index|sources)|tool\.poetry\.source|tool\.pdm\.source|tool\.uv|source|pip)`), line: rx(`^\s*(url|index|index-url|extra-index-url|index-strategy|find-links|no-index|explicit|verify_ssl|allow-insecure-host)\s*=`), kind: kindRegistry, grave: true, what: "registry"},
 	{section: rx(`^(source|registries|registry|patch|replace)\b`), kind: kindLock, grave: true, what: "source of dependencies"},
 	{line: rx(`^\s*(replace\b.*=>|[\w./~-]+\s+(v\S+\s+)?=>)`), kind: kindLock, grave: true, what: "another module in the place of this one"},
 	{line: rx(`^\s*(source|plugin|eval_gemfile)\s*\(?\s*['"]`), kind: kindLock, grave: true, what: "source of dependencies"},
+	{section: rx(`^build-system`), line: rx(`build-backend\s*=\s*"(setuptools\.build_meta|flit_core\.buildapi|hatchling\.build|poetry\.core\.masonry\.api|pdm\.backend|maturin|scikit_build_core\.build|uv_build|mesonpy)"`), kind: kindBuild, what: "needed for the build"},
 	{section: rx(`^build-system`), line: rx(`backend-path|build-backend`), kind: kindBuild, grave: true, what: "runs when the project is built"},
 	{section: rx(`^build-system`), kind: kindBuild, what: "needed for the build"},
 	{section: rx(`^tool\.(hatch\..*hooks?|setuptools\.(cmdclass|ext)|poetry\.build|pdm\.build|flit\..*hook|scikit-build|maturin|cibuildwheel)`), kind: kindBuild, grave: true, what: "runs when the project is built"},

@@ -51,8 +51,9 @@ func pathRules() []pathRule {
 			"build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts", "*.gradle", "*.gradle.kts", "libs.versions.toml", "pom.xml", "gradle-wrapper.properties", "maven-wrapper.properties", "build.sbt", "plugins.sbt", "cmakelists.txt", "*.cmake", "meson.build", "build.bazel", "workspace", "workspace.bazel", "module.bazel", "*.bzl",
 			"*.csproj", "*.fsproj", "*.vbproj", "*.vcxproj", "*.props", "*.targets", "*.pbxproj", "*.nuspec", "*.xcscheme", "project.clj", "deps.edn", "build.boot", "build.xml", "ivy.xml",
 		}},
-		{kind: kindBuild, check: checkSettings, unasked: true, paths: []string{"build.rs", "extconf.rb"}},
-		{kind: kindBuild, check: checkSettings, paths: []string{"setup.py", "hatch_build.py", "build.zig", "gradlew", "gradlew.bat", "mvnw", "mvnw.cmd", "buildsrc/**", "pavement.py", "conanfile.py", "wscript", "sconstruct", "makefile.pl", "build.pl", "configure.ac"}},
+		{kind: kindBuild, check: checkBuildScript, paths: []string{"build.rs", "extconf.rb"}},
+		{kind: kindBuild, check: checkSetupPy, paths: []string{"setup.py"}},
+		{kind: kindBuild, check: checkSettings, paths: []string{"hatch_build.py", "build.zig", "gradlew", "gradlew.bat", "mvnw", "mvnw.cmd", "buildsrc/**", "pavement.py", "conanfile.py", "wscript", "sconstruct", "makefile.pl", "build.pl", "configure.ac"}},
 		{kind: kindRecipe, check: checkRecipes, paths: []string{"makefile", "makefile.*", "gnumakefile", "*.mk", "*.mak", "justfile", ".justfile", "*.just", "taskfile.yml", "taskfile.yaml", "taskfile.*.yml", "taskfile.dist.*", "rakefile", "rakefile.rb", "*.rake", "magefile.go", "noxfile.py", "tox.ini", "fabfile.py", "tasks.py", "dodo.py", "gruntfile.*", "gulpfile.*", "fastfile", "earthfile", "dangerfile*", "turbo.json", "nx.json", "cargo-make.toml", "makefile.toml", "xtask/**"}},
 		{kind: kindBuild, check: checkSuspicious, paths: []string{
 			"vite.config.*", "vitest.config.*", "webpack.config.*", "rollup.config.*", "babel.config.*", ".babelrc*", "jest.config.*", "eslint.config.*", ".eslintrc*", "prettier.config.*", ".prettierrc*", "postcss.config.*", "tailwind.config.*", "next.config.*", "nuxt.config.*", "svelte.config.*", "astro.config.*", "metro.config.*", "playwright.config.*", "cypress.config.*", "karma.conf.*", "conftest.py", "manage.py", "esbuild.*", "tsup.config.*", "*.sh", "*.bash", "*.ps1", "*.bat", "*.cmd",

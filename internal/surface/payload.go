@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -36,6 +37,13 @@ func generated(c *change) bool {
 // privateKey are the beginnings of keys and the forms of tokens. A finding never quotes them.
 var privateKey = regexp.MustCompile(`-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY( BLOCK)?-----|\bPuTTY-User-Key-File-|\b(AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[pousr]_[A-Za-z0-9]{36}\b|\bgithub_pat_[A-Za-z0-9_]{60,}|\bglpat-[A-Za-z0-9_-]{20}\b|\bxox[baprs]-[0-9]+-[A-Za-z0-9-]{20,}|\bsk-ant-[A-Za-z0-9-]{3,}-[A-Za-z0-9_-]{60,}|\bsk_live_[A-Za-z0-9]{20,}|\bAIza[A-Za-z0-9_-]{35}\b|\bnpm_[A-Za-z0-9]{36}\b|\bpypi-[A-Za-z0-9_-]{60,}|\bya29\.[A-Za-z0-9_-]{40,}|AGE-SECRET-KEY-1[A-Z0-9]{50,}`)
 
+// keyHints are parts of what privateKey finds; most files have none, and need no pattern.
+var keyHints = []string{"PRIVATE KEY", "PuTTY-User", "AKIA", "ASIA", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "sk-ant-", "sk_live_", "AIza", "npm_", "pypi-", "ya29.", "AGE-SECRET-KEY"}
+
+func mayHaveKey(s string) bool {
+	return slices.ContainsFunc(keyHints, func(h string) bool { return strings.Contains(s, h) })
+}
+
 // documented are example tokens of vendors' own documentation.
 var documented = regexp.MustCompile(`EXAMPLE`)
 
@@ -46,22 +54,24 @@ func checkPayload(c *change, s *sink) {
 	c.diff()
 	source := sourceFile(c) || c.rule != nil && c.rule.kind != kindLock
 	var run blobRun
+	keys, written := mayHaveKey(c.new), generated(c)
 	for _, l := range c.added {
-		if m := privateKey.FindString(l.text); m != "" && !documented.MatchString(m) {
+		if m := ""; !keys {
+			// The file as a whole has no beginning of one.
+		} else if m = privateKey.FindString(l.text); m != "" && !documented.MatchString(m) {
 			s.add(kindKey, l.n, true, "it looks like a private key or a token, of %s", plural(len(m), "character"))
 		}
 		if !source || c.rule != nil && c.rule.kind == kindLock {
 			continue
 		}
-		checkLong(c, s, l)
-		if !generated(c) {
-			run.take(l, s)
+		if written || !run.take(l, s) {
+			checkLong(c, s, l, written)
 		}
 	}
 	run.end(s)
 }
 
-func checkLong(c *change, s *sink, l line) {
+func checkLong(c *change, s *sink, l line, written bool) {
 	t := strings.TrimRight(l.text, " \t")
 	if i := gapIn(t); i >= 0 {
 		s.add(kindLongLine, l.n, true, "after a gap of blanks: %s", quote(t[i:]))
@@ -69,7 +79,7 @@ func checkLong(c *change, s *sink, l line) {
 	}
 	if len(t) > longLine && !encodedImage(t) {
 		switch why := ""; {
-		case len(t) < 64<<10 && !generated(c) && c.ext() != ".html" && c.ext() != ".sql" && c.ext() != ".yml" && c.ext() != ".yaml":
+		case len(t) < 64<<10 && !written && c.ext() != ".html" && c.ext() != ".sql" && c.ext() != ".yml" && c.ext() != ".yaml":
 			if why = suspicious(t); why != "" {
 				s.add(kindLongLine, l.n, true, "%s, in a line of %s: %s", why, plural(len(t), "character"), quote(t))
 				return
@@ -122,7 +132,7 @@ type blobRun struct {
 }
 
 // take looks at one line: encoded data in itself, or one more line of some.
-func (b *blobRun) take(l line, s *sink) {
+func (b *blobRun) take(l line, s *sink) (told bool) {
 	if len(l.text) >= blobLength && !encodedImage(l.text) {
 		total := 0
 		part := ""
@@ -134,18 +144,18 @@ func (b *blobRun) take(l line, s *sink) {
 		}
 		if total >= blobLength {
 			report(s, l.n, total, part)
-			return
+			return gapIn(l.text) < 0
 		}
 		if n := strings.Count(l.text, `\x`) * 4; n >= blobLength {
 			report(s, l.n, n, "")
-			return
+			return gapIn(l.text) < 0
 		}
 		if n := strings.Count(l.text, ","); n >= blobLength/4 && strings.Trim(l.text, "0123456789abcdefxABCDEFX, \t[](){};=") == "" {
 			report(s, l.n, n, "")
-			return
+			return gapIn(l.text) < 0
 		}
 	}
-	if len(l.text) >= blobWidth && encLine.MatchString(l.text) && digitHas.MatchString(l.text) && strings.IndexByte(l.text, '-') < 0 {
+	if len(l.text) >= blobWidth && mayEncode(l.text) && encLine.MatchString(l.text) && digitHas.MatchString(l.text) && strings.IndexByte(l.text, '-') < 0 {
 		if b.length > 0 && l.n != b.last+1 {
 			b.end(s)
 		}
@@ -158,11 +168,17 @@ func (b *blobRun) take(l line, s *sink) {
 		if b.text.Len() < 4096 {
 			b.text.WriteString(t)
 		}
-		return
+		return false
 	}
 	if b.length > 0 && l.n > b.last+1 {
 		b.end(s)
 	}
+	return false
+}
+
+// mayEncode is what a line of encoded data has, and prose and code hardly ever.
+func mayEncode(s string) bool {
+	return strings.IndexByte(strings.Trim(s, " \t\"'`+.(;,)\\"), ' ') < 0 || strings.Count(s, ",") >= 8 || strings.Count(s, `\x`) >= 10
 }
 
 // end reports what was joined.
@@ -210,8 +226,10 @@ func decoded(part string) (what string, grave bool) {
 		return "picture", false
 	case bytes.HasPrefix(raw, []byte("\x30\x82")):
 		return "certificate", false
-	case bytes.HasPrefix(raw, []byte("#!")) || suspicious(string(raw)) != "" || bytes.Contains(raw, []byte("import ")) || bytes.Contains(raw, []byte("require(")):
+	case bytes.HasPrefix(raw, []byte("#!")) || suspicious(string(raw)) != "":
 		return "script", true
+	case bytes.Contains(raw, []byte("import ")) || bytes.Contains(raw, []byte("require(")):
+		return "script", false
 	}
 	return "", false
 }

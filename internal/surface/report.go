@@ -85,6 +85,8 @@ func examine(c *change, s *sink) {
 		return
 	}
 	switch {
+	case c.old == c.new && isFile(c.oldMode) && isFile(c.newMode):
+		// Only its mode changed.
 	case c.newMode == modeLink:
 		checkLink(c, s)
 	case isFile(c.newMode) && isBinary(c.new):
@@ -106,9 +108,6 @@ func examine(c *change, s *sink) {
 func examineText(c *change, s *sink) {
 	if c.oldMode != c.newMode && !isFile(c.oldMode) || isBinary(c.old) {
 		c.old = "" // it was a link or binary: all of it is new
-	}
-	if c.new == c.old {
-		return // only its mode
 	}
 	if programKind([]byte(c.new[:min(len(c.new), sniffBytes)])) != "" {
 		checkBinary(c, s, c.new)

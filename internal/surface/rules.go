@@ -49,7 +49,7 @@ func Rules() []Rule {
 		{kindInvisible, "Characters that nobody sees can hold instructions for an agent, or make two equal names differ.", false},
 		{kindHomoglyph, "A word with letters of two scripts looks like another word.", true},
 		{kindControl, "Control characters rewrite what a terminal shows.", false},
-		{kindGitPath, "A path that some file systems take for git's own folder, or for another file.", true},
+		{kindGitPath, "A path that some file systems take for git's own folder, or for another file.", false},
 		{kindSymlink, "A link out of the repository, into .git, or in the place of settings is read and written through.", true},
 		{kindSubmodule, "A submodule is code from elsewhere, and its URL decides from where.", false},
 		{kindLock, "A dependency comes from a source that base did not use, or is not what base had under this version.", false},

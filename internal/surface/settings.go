@@ -51,7 +51,7 @@ func checkSettings(c *change, s *sink) { reportLines(c, s, c.rule.kind, c.rule.u
 func checkSuspicious(c *change, s *sink) {
 	c.diff()
 	for _, l := range meaning(c, c.added) {
-		if why := suspicious(l.text); why != "" {
+		if why := oddity(l.text, false); why != "" {
 			s.add(c.rule.kind, l.n, true, "%s: %s", why, quote(l.text))
 		}
 	}

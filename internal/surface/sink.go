@@ -40,6 +40,16 @@ func (s *sink) add(kind string, line int, grave bool, format string, args ...any
 	g.n++
 }
 
+// raise makes the finding of a kind in the current file grave, with a line of its own, unless it is grave already.
+func (s *sink) raise(kind string, line int, format string, args ...any) {
+	g := s.groups[[2]string{kind, s.c.path}]
+	if g == nil {
+		s.add(kind, line, true, format, args...)
+	} else if !g.Grave {
+		g.Grave, g.Line, g.Text = true, line, fmt.Sprintf(format, args...)
+	}
+}
+
 // found reports whether the current file has a finding of a kind.
 func (s *sink) found(kind string) bool { return s.groups[[2]string{kind, s.c.path}] != nil }
 
@@ -53,12 +63,16 @@ func (s *sink) findings() []workorder.SurfaceFinding {
 	})
 	count := map[string]int{}
 	last := map[string]*group{}
-	rest := map[string]int{}
+	rest := map[string][]string{}
 	var out []*group
 	for _, g := range gs {
 		key := fmt.Sprint(g.Kind, g.Grave)
-		if count[key]++; count[key] > perKind || len(out) >= maxFindings {
-			rest[key]++
+		limit := perKind
+		if g.Grave {
+			limit = perGraveKind
+		}
+		if count[key]++; count[key] > limit || len(out) >= maxFindings {
+			rest[key] = append(rest[key], g.Path)
 			continue
 		}
 		last[key] = g
@@ -70,8 +84,8 @@ func (s *sink) findings() []workorder.SurfaceFinding {
 		if g.n > 1 {
 			f.Text += fmt.Sprintf("; and %d more in this file", g.n-1)
 		}
-		if key := fmt.Sprint(g.Kind, g.Grave); last[key] == g && rest[key] > 0 {
-			f.Text += fmt.Sprintf("; and %s more of this kind", plural(rest[key], "file"))
+		if key := fmt.Sprint(g.Kind, g.Grave); last[key] == g && len(rest[key]) > 0 {
+			f.Text += fmt.Sprintf("; and %s more of this kind: %s", plural(len(rest[key]), "file"), strings.Join(rest[key][:min(len(rest[key]), namedRest)], ", "))
 		}
 		f.Text = visible(f.Text, maxText)
 		f.Path = visible(f.Path, maxPath)

@@ -9,9 +9,9 @@ import (
 
 // Keys of CI files, in lower case, by what their values do.
 var (
-	commandKeys = keys("run script scripts before_script after_script command commands bash pwsh powershell sh cmd inlinescript args entrypoint setup install before_install after_success after_failure before_deploy deploy after_deploy test pre post main hooks exec build_script test_script on_success on_failure on_finish postupgradetasks build ignorecommand buildcommand installcommand pre_install post_install pre_build post_build post_checkout post_create_environment post_system_dependencies pre_create_environment jobs_script afterscript")
+	commandKeys = keys("run script scripts before_script after_script command commands bash pwsh powershell sh cmd inlinescript args entrypoint install before_install after_success after_failure before_deploy deploy after_deploy pre post main exec build_script test_script on_success on_failure on_finish postupgradetasks ignorecommand buildcommand installcommand pre_install post_install pre_build post_build post_checkout post_create_environment post_system_dependencies pre_create_environment jobs_script afterscript")
 	codeKeys    = keys("uses image container plugin plugins orbs include extends template resource remote pipe ref repository source_image _extends")
-	codeParents = keys("orbs plugins plugin include extends container")
+	codeParents = keys("orbs plugins plugin extends container")
 	triggerTops = keys("on true trigger triggers pr")
 	triggerKeys = keys("when if only except rules branches")
 )
@@ -113,7 +113,7 @@ func unversioned(s string) string {
 func judgeCI(l leaf, was before) (what string, grave bool, textOf string) {
 	key := strings.ToLower(l.key())
 	text := scalarWhere.ReplaceAllString(l.where(), "") + ": " + l.value
-	code := codeKeys[key] || slices.ContainsFunc(l.path, func(p string) bool { return codeParents[strings.ToLower(p)] })
+	code := codeKeys[key] || slices.ContainsFunc(l.path, func(p string) bool { return codeParents[strings.ToLower(p)] }) || l.path0() == "include"
 	trigger := triggerTops[strings.ToLower(l.path0())] || triggerKeys[key]
 	if cmd, isNew := newCommand(l.value, was); isNew && suspicious(l.value) != "" {
 		why := suspicious(l.value)
@@ -130,6 +130,8 @@ func judgeCI(l leaf, was before) (what string, grave bool, textOf string) {
 		}
 	}
 	switch {
+	case l.has("matrix"):
+		return "changed", false, text // what stands here is used by commands, which are compared themselves
 	case l.has("permissions"):
 		return "permissions", l.value != "read" && l.value != "none" && l.value != "{}" && l.value != "read-all", text
 	case code && !commandKeys[key]:
@@ -170,7 +172,7 @@ func newCommand(value string, was before) (string, bool) {
 
 // judgeCode is about actions, images and includes.
 func judgeCode(l leaf, was before, text string) (what string, grave bool, textOf string) {
-	local := strings.HasPrefix(l.value, "./")
+	local := strings.HasPrefix(l.value, "./") || strings.HasPrefix(l.value, "$/")
 	switch {
 	case was.code[unversioned(l.value)] && !local:
 		if pinnedUse.MatchString(l.value) || ownActions.MatchString(l.value) || l.key() != "uses" {
