@@ -175,7 +175,7 @@ func TestAgentThatCannotStart(t *testing.T) {
 	}
 	b = newBox(t, "x")
 	b.Order.Harness.Name = "nope"
-	check(t, Agent(t.Context(), b.Config), workorder.StatusError, workorder.ByOrder, "known: claude-code, command")
+	check(t, Agent(t.Context(), b.Config), workorder.StatusError, workorder.ByOrder, "known: claude-code, codex, opencode, command")
 	if Check(b.Order, b.Env) == nil {
 		t.Error("the same must be found early")
 	}

@@ -131,6 +131,7 @@ func (d *Doctor) boxes(ctx context.Context, info engine.Info, add func(Check)) {
 		}
 		add(c)
 	}
+	add(d.harnesses(ctx, p, info, names[0]))
 	add(d.reach(ctx, p, info, names[0]))
 	add(d.network(ctx, p, info, names[0]))
 	d.runtimes(ctx, p, info, names[0], add)

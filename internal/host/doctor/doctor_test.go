@@ -28,6 +28,9 @@ func TestHolding(t *testing.T) {
 		if strings.Contains(script, "nft -f") {
 			return "in-force\n", nil
 		}
+		if strings.Contains(script, "image.json") {
+			return `{"contents":{"claude-code":"2.1.329 (Claude Code)","codex":"codex-cli 0.169.0","opencode":"1.18.18"}}`, nil
+		}
 		return "CapEff:\t1\n", nil
 	}
 	for name, c := range map[string]struct {
@@ -36,7 +39,7 @@ func TestHolding(t *testing.T) {
 		want     map[string]string // name of a check -> how it begins
 	}{
 		"all": {[]string{"kata-runtime", "runc", "runsc", "sysbox-runc"}, works, map[string]string{
-			"network policy": "ok nftables works", "oci runtime kata": "ok selectable: --oci-runtime kata-runtime", "oci runtime runsc": "ok selectable",
+			"harnesses": "ok claude-code 2.1.329, codex 0.169.0, opencode 1.18.18, command", "network policy": "ok nftables works", "oci runtime kata": "ok selectable: --oci-runtime kata-runtime", "oci runtime runsc": "ok selectable",
 			"oci runtime sysbox-runc": "ok selectable: --oci-runtime sysbox-runc ", "isolation confined": "ok works", "isolation privileged": "ok works",
 		}},
 		"little": {[]string{"runc", "runsc"}, func(spec engine.BoxSpec, script string) (string, error) {
@@ -47,10 +50,12 @@ func TestHolding(t *testing.T) {
 				return "", errors.New("exit status 1: Operation not supported")
 			case spec.Isolation == engine.IsolationPrivileged:
 				return "", errors.New("unable to apply caps")
+			case strings.Contains(script, "image.json"):
+				return `{"contents":{"claude-code":"2.1.329 (Claude Code)","codex":""}}`, nil
 			}
 			return works(spec, script)
 		}, map[string]string{
-			"network policy": "fail a confined box cannot have its firewall: exit status 1", "oci runtime kata": "ok not there", "oci runtime runsc": "warn the engine knows runsc",
+			"harnesses": "warn claude-code 2.1.329, command; without codex, opencode", "network policy": "fail a confined box cannot have its firewall: exit status 1", "oci runtime kata": "ok not there", "oci runtime runsc": "warn the engine knows runsc",
 			"isolation confined": "ok works", "isolation privileged": "warn unable",
 		}},
 	} {
