@@ -77,11 +77,11 @@ func (e *editedChecks) flag(p string, line int, format string, args ...any) {
 
 // command follows one command line, and what it runs in turn.
 func (e *editedChecks) command(cmd, dir string, depth int) {
-	if key := dir + "\x00" + cmd; depth > maxCommandDepth || e.done[key] || e.left <= 0 {
+	key := dir + "\x00" + cmd
+	if depth > maxCommandDepth || e.done[key] || e.left <= 0 {
 		return
-	} else { //nolint:revive // the key lives only as long as it is asked for
-		e.done[key] = true
 	}
+	e.done[key] = true
 	for _, words := range segments(cmd) {
 		if e.left--; e.left <= 0 {
 			return
@@ -148,14 +148,21 @@ func (e *editedChecks) named(words []string, dir string, depth int) {
 			e.flag(p, firstChange(f.oldText, f.newText), "check %q runs or reads it", e.check)
 		}
 		if lead || strings.HasSuffix(p, ".sh") {
-			for _, side := range e.texts {
-				if text, ok := side[p]; ok && isShell(p, text) {
-					for line := range strings.Lines(text) {
-						if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-							e.command(line, scriptDir(p, text, dir), depth+1)
-						}
-					}
-				}
+			e.script(p, dir, depth)
+		}
+	}
+}
+
+// script follows the lines of a shell script, as it is on base and on head.
+func (e *editedChecks) script(p, dir string, depth int) {
+	for _, side := range e.texts {
+		text, ok := side[p]
+		if !ok || !isShell(p, text) {
+			continue
+		}
+		for line := range strings.Lines(text) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+				e.command(line, scriptDir(text, dir), depth+1)
 			}
 		}
 	}
@@ -167,7 +174,7 @@ func isShell(p, text string) bool {
 }
 
 // scriptDir is where a script's words are looked up: it often changes to the repository first.
-func scriptDir(_, text, dir string) string {
+func scriptDir(text, dir string) string {
 	if strings.Contains(text, "cd \"$(dirname") || strings.Contains(text, "git rev-parse --show-toplevel") {
 		return ""
 	}
@@ -178,7 +185,7 @@ func scriptDir(_, text, dir string) string {
 func (e *editedChecks) npmScript(dir, name string, depth int) {
 	p := path.Join(dir, "package.json")
 	was, is := packageKeys(e.texts[0][p], "scripts")[name], packageKeys(e.texts[1][p], "scripts")[name]
-	if was != is && !(was == "" && name != "test" && e.texts[0][p] == "") {
+	if was != is && (was != "" || name == "test" || e.texts[0][p] != "") {
 		e.flag(p, lineOf(e.texts[1][p], `"`+name+`"`), "check %q: the script %s was %q and is %q", e.check, name, was, is)
 	}
 	for _, s := range []string{was, is} {
@@ -190,11 +197,11 @@ func (e *editedChecks) npmScript(dir, name string, depth int) {
 
 // lineOf is the line, from 1, that has a text; 0 for none.
 func lineOf(text, part string) int {
-	i := strings.Index(text, part)
-	if i < 0 {
+	before, _, ok := strings.Cut(text, part)
+	if !ok {
 		return 0
 	}
-	return 1 + strings.Count(text[:i], "\n")
+	return 1 + strings.Count(before, "\n")
 }
 
 // firstChange is the first line of the new text, from 1, that the old one does not have there.

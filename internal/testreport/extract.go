@@ -19,7 +19,7 @@ type testFunc struct {
 }
 
 // maxTestFuncs bounds the tests of one file that are looked at.
-const maxTestFuncs = 5000
+const maxTestFuncs = 3000
 
 // tests finds the tests of a source.
 func tests(p string, s *source) []*testFunc {
@@ -57,8 +57,8 @@ type extractor struct {
 }
 
 type openGroup struct {
-	title       string
-	indent, end int
+	title  string
+	indent int
 }
 
 func match(r *regexp.Regexp, line string) []string {

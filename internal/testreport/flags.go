@@ -29,7 +29,7 @@ var kinds = []string{
 func Flags(ctx context.Context, repo git.Repo, base, head string, checks map[string]string, changes []workorder.TestChange) ([]workorder.Flag, error) {
 	ctx, cancel := context.WithTimeout(ctx, flagsTime)
 	defer cancel()
-	fs := &flagger{explained: map[string]bool{}, have: map[workorder.Flag]bool{}}
+	fs := &flagger{ctx: ctx, explained: map[string]bool{}, have: map[workorder.Flag]bool{}}
 	c, err := readChange(ctx, repo, base, head)
 	if err != nil {
 		fs.reported(changes)
@@ -47,6 +47,9 @@ func Flags(ctx context.Context, repo git.Repo, base, head string, checks map[str
 	if err := fs.findHardCoded(c, s); err != nil {
 		return fs.sorted(), err
 	}
+	if err := ctx.Err(); err != nil {
+		return fs.sorted(), fmt.Errorf("look for weakened tests between %.12s and %.12s: the change is too large for %s: %w", base, head, flagsTime, err)
+	}
 	if c.short != "" {
 		return fs.sorted(), fmt.Errorf("look for weakened tests: %s", c.short)
 	}
@@ -59,7 +62,11 @@ type flagger struct {
 	have  map[workorder.Flag]bool
 	// explained are tests, by their own name, of which the sources say what became.
 	explained map[string]bool
+	ctx       context.Context //nolint:containedctx // one call's work, not kept
 }
+
+// late reports whether there is no time left; Flags then says so.
+func (fs *flagger) late() bool { return fs.ctx.Err() != nil }
 
 func (fs *flagger) line(kind, path string, line int, text string) {
 	f := workorder.Flag{Kind: kind, Path: oneLine(path, 4*maxFlagText), Line: line, Text: oneLine(text, maxFlagText)}

@@ -63,7 +63,9 @@ func parseGo(rep *Report, in io.Reader) error {
 			g.finish(p, false)
 		}
 		for _, t := range p.order {
-			rep.add(t.Test)
+			if t.Status != "" { // else a benchmark, which has no verdict
+				rep.add(t.Test)
+			}
 		}
 	}
 	return err

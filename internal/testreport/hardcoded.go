@@ -3,6 +3,7 @@ package testreport
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -24,7 +25,7 @@ const (
 	// minValue is how long a value has to be, in characters, to say anything.
 	minValue = 4
 	// maxSites bounds the places that are looked up in the tests.
-	maxSites = 2000
+	maxSites = 300
 )
 
 const lit = `("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|` + "`[^`]*`" + `|-?\b\d[\d_]*(?:\.\d+)?\b)`
@@ -68,6 +69,9 @@ func (fs *flagger) findHardCoded(c *change, s *suites) error {
 		return err
 	}
 	for _, st := range sites {
+		if fs.late() {
+			return nil
+		}
 		if name := st.expectedBy(was); name != "" {
 			fs.line(workorder.FlagHardCoded, st.path, st.line+1, fmt.Sprintf("%s: the test %s expects this value: %s", st.what(), name, st.text))
 		} else if name := st.expectedBy(is); name != "" && !st.listed {
@@ -87,21 +91,17 @@ func (st site) what() string {
 // sitesOf finds the answers among the new lines of a file.
 func (fs *flagger) sitesOf(f *fileChange, s *suites, removed map[string]bool) (out []site) {
 	src := read(languageOf(f.newPath), f.newText)
-	skip := map[int]bool{} // tests of Rust lie in the file
+	end := len(src.full) // tests of Rust lie at the end of the file
 	for _, tf := range s.files {
-		if tf.fileChange == f && tf.new != nil {
-			from := len(src.code)
+		if tf.fileChange == f {
 			for _, t := range tf.is {
-				from = min(from, t.start)
-			}
-			for i := from; i < len(src.code); i++ {
-				skip[i] = true
+				end = min(end, t.start)
 			}
 		}
 	}
 	fresh := freshLines(f.oldText, src, removed)
-	for i := range src.full {
-		if !fresh[i] || skip[i] {
+	for i := range end {
+		if !fresh[i] {
 			continue
 		}
 		line := squeeze(src.full[i])
@@ -115,25 +115,36 @@ func (fs *flagger) sitesOf(f *fileChange, s *suites, removed map[string]bool) (o
 			}
 			continue
 		}
-		if m := asked.FindStringSubmatch(src.full[i]); m != nil {
-			in := m[1]
-			if in == "" {
-				in = m[2]
-			}
-			at := asked.FindStringIndex(src.full[i])[1] - 2 // "=>" is both
-			for j := i; j <= i+2 && j < len(src.full); j++ {
-				rest := src.full[j]
-				if j == i {
-					rest = rest[at:]
-				}
-				if a := answered.FindStringSubmatch(rest); a != nil && fresh[j] && a[1] != in {
-					out = appendSite(out, site{path: f.newPath, line: j, input: value(in), output: value(a[1]), text: squeeze(src.full[j])})
-					break
-				}
-			}
+		out = append(specialCase(out, f.newPath, src, i, fresh), constantAnswer(f.newPath, src, i, fresh)...)
+	}
+	return out
+}
+
+// specialCase is a comparison with a literal and the literal that answers it, on
+// the same line or one of the next two.
+func specialCase(out []site, p string, src *source, i int, fresh map[int]bool) []site {
+	m := asked.FindStringSubmatch(src.full[i])
+	if m == nil {
+		return out
+	}
+	in := m[1]
+	if in == "" {
+		in = m[2]
+	}
+	end := asked.FindStringIndex(src.full[i])[1]
+	arrow := strings.HasSuffix(src.full[i][:end], "=>")
+	if arrow && (src.lang == ruby || src.lang == php) {
+		return out // a hash
+	}
+	for j := i; j <= i+2 && j < len(src.full); j++ {
+		rest := src.full[j]
+		if j == i && arrow {
+			rest = rest[end-2:] // it is both
+		} else if j == i {
+			rest = rest[end:]
 		}
-		if m := declares.FindStringSubmatch(src.full[i]); m != nil || i > 0 {
-			out = append(out, constantAnswer(f.newPath, src, i, fresh)...)
+		if a := answered.FindStringSubmatch(rest); a != nil && fresh[j] && a[1] != in {
+			return appendSite(out, site{path: p, line: j, input: value(in), output: value(a[1]), text: squeeze(src.full[j])})
 		}
 	}
 	return out
@@ -148,7 +159,7 @@ func appendSite(out []site, st site) []site {
 
 // constantAnswer is the function of which a new line is the first statement and a literal.
 func constantAnswer(p string, src *source, i int, fresh map[int]bool) []site {
-	decl, body := i, src.full[i]
+	body := src.full[i]
 	m := declares.FindStringSubmatch(body)
 	if m != nil { // all on one line
 		k := strings.LastIndex(body, "=>")
@@ -162,7 +173,9 @@ func constantAnswer(p string, src *source, i int, fresh map[int]bool) []site {
 			return nil
 		}
 	} else {
-		for decl = i - 1; decl >= 0 && (strings.TrimSpace(src.code[decl]) == "" || strings.TrimSpace(src.code[decl]) == "{" || strings.Trim(strings.TrimSpace(src.full[decl]), `"'`) == ""); decl-- {
+		decl := i - 1
+		for decl >= 0 && strings.Trim(src.code[decl], " \t{\"'") == "" {
+			decl--
 		}
 		if decl < 0 {
 			return nil
@@ -287,10 +300,5 @@ func isWord(c byte) bool {
 
 // has reports whether a line has a literal of this value.
 func has(line, v string) bool {
-	for _, x := range values(line) {
-		if x == v {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(values(line), v)
 }

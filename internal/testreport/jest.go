@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -102,7 +103,7 @@ func ended(err error) error {
 func jestFile(rep *Report, s jestSuite) {
 	failed := false
 	for _, a := range s.AssertionResults {
-		title := strings.Join(append(a.AncestorTitles[:len(a.AncestorTitles):len(a.AncestorTitles)], a.Title), " > ")
+		title := strings.Join(append(slices.Clip(a.AncestorTitles), a.Title), " > ")
 		if a.Title == "" {
 			title = a.FullName
 		}

@@ -20,6 +20,9 @@ type makeTarget struct {
 
 var makeVariable = re(`^\s*(?:export\s+|override\s+)*([A-Za-z_][\w.-]*)\s*(?:::?:?|\?|\+)?=\s*(.*)$`)
 
+// maxMakeValue bounds a variable, in bytes.
+const maxMakeValue = 2000
+
 // parseMake reads rules and variables. Lines of make's own language are passed over.
 func parseMake(text string) *makefile {
 	m := &makefile{targets: map[string]*makeTarget{}, vars: map[string]string{}}
@@ -39,7 +42,7 @@ func parseMake(text string) *makefile {
 		}
 		open = nil
 		if v := makeVariable.FindStringSubmatch(line); v != nil {
-			m.vars[v[1]] = strings.TrimSpace(m.vars[v[1]] + " " + v[2])
+			m.vars[v[1]] = cut(strings.TrimSpace(m.vars[v[1]]+" "+v[2]), maxMakeValue)
 			continue
 		}
 		names, rest, ok := strings.Cut(line, ":")
@@ -50,7 +53,7 @@ func parseMake(text string) *makefile {
 			rest = ""
 		}
 		needs, recipe, has := strings.Cut(strings.TrimLeft(rest, ":"), ";")
-		for _, n := range strings.Fields(names) {
+		for n := range strings.FieldsSeq(names) {
 			t := m.targets[n]
 			if t == nil {
 				t = &makeTarget{}
@@ -95,7 +98,7 @@ func (m *makefile) expanded(line string) string {
 	for range 3 {
 		next := makeUse.ReplaceAllStringFunc(line, func(u string) string {
 			if v, ok := m.vars[makeUse.FindStringSubmatch(u)[1]]; ok {
-				return cut(v, 2000)
+				return v
 			}
 			return u
 		})
@@ -147,7 +150,7 @@ var makeInclude = re(`(?m)^-?include\s+(.+)$`)
 func (e *editedChecks) included(side int, text, dir string) string {
 	var out strings.Builder
 	for _, m := range makeInclude.FindAllStringSubmatch(text, 20) {
-		for _, f := range strings.Fields(m[1]) {
+		for f := range strings.FieldsSeq(m[1]) {
 			out.WriteString("\n" + e.texts[side][path.Join(dir, f)])
 		}
 	}

@@ -16,6 +16,9 @@ type source struct {
 // maxLines bounds the lines of a source that are looked at.
 const maxLines = 50_000
 
+// maxTestLines bounds one test; a bracket that is never closed ends there.
+const maxTestLines = 3000
+
 // read takes a text apart.
 func read(l *language, text string) *source {
 	text = strings.ReplaceAll(text, "\r\n", "\n")
@@ -66,7 +69,7 @@ func (m *masker) comment(i int) int {
 	rest := m.text[i:]
 	for _, c := range m.lang.line {
 		// #[ is an attribute of PHP and Rust, # in a word is none of a comment's.
-		if strings.HasPrefix(rest, c) && !(c == "#" && m.lang == php && strings.HasPrefix(rest, "#[")) {
+		if strings.HasPrefix(rest, c) && (c != "#" || m.lang != php || !strings.HasPrefix(rest, "#[")) {
 			n := strings.IndexByte(rest, '\n')
 			if n < 0 {
 				n = len(rest)
@@ -109,7 +112,8 @@ func (m *masker) literal(i int) int {
 		}
 	}
 	c := rest[0]
-	if strings.IndexByte(m.lang.quotes, c) < 0 && !(c == '/' && m.lang.regexes && strings.IndexByte("(,=:[!&|?{};\n\x00", m.last) >= 0) {
+	regex := c == '/' && m.lang.regexes && strings.IndexByte("(,=:[!&|?{};\n\x00", m.last) >= 0
+	if strings.IndexByte(m.lang.quotes, c) < 0 && !regex {
 		return 0
 	}
 	for n := 1; n < len(rest) && rest[n] != '\n'; n++ {
@@ -147,7 +151,7 @@ func indent(line string) int {
 func (s *source) closing(from int, open, end byte) int {
 	const near = 8 // a signature over more lines than that is not followed
 	depth, begun := 0, false
-	for i := from; i < len(s.code); i++ {
+	for i := from; i < min(len(s.code), from+maxTestLines); i++ {
 		for _, c := range []byte(s.code[i]) {
 			switch c {
 			case open:
@@ -169,7 +173,7 @@ func (s *source) closing(from int, open, end byte) int {
 		}
 	}
 	if begun {
-		return len(s.code) - 1
+		return min(len(s.code), from+maxTestLines) - 1
 	}
 	return from
 }
@@ -185,7 +189,7 @@ func (s *source) dedent(from int) int {
 		start = s.closing(from, '(', ')')
 		last = start
 	}
-	for i := start + 1; i < len(s.code); i++ {
+	for i := start + 1; i < min(len(s.code), from+maxTestLines); i++ {
 		w := indent(s.code[i])
 		if w < 0 {
 			continue

@@ -36,6 +36,9 @@ func gather(c *change) *suites {
 	s := &suites{addedLines: map[string]int{}, addedValues: map[string]bool{}, helpers: map[string]int{}}
 	var was, is []*testFunc
 	for _, f := range c.files {
+		if c.ctx.Err() != nil {
+			return s
+		}
 		tf := &testFile{fileChange: f}
 		tf.old, tf.was, tf.oldOutside = takeApart(f.oldPath, f.oldText)
 		tf.new, tf.is, tf.newOutside = takeApart(f.newPath, f.newText)
@@ -115,7 +118,7 @@ func (s *suites) learn(f *testFile) {
 const minSimilar = 55
 
 // maxCandidates bounds the tests that are compared with each other by content.
-const maxCandidates = 400
+const maxCandidates = 150
 
 // pair finds for each test of base what became of it: first by file and name,
 // then by name in another file, then by content.

@@ -113,6 +113,11 @@ func (e *editedChecks) configured(command, dir string) {
 	}
 }
 
+var (
+	saying = re(`\w{4}`)                 // and not only brackets or an "end"
+	remark = re(`^(?:#|//|<!--|/?\*|;)`) // a line of comment
+)
+
 // changed says what changed of a runner's configuration in a file, "" for nothing.
 func (rc runnerConfig) changed(f *fileChange, p string) string {
 	removed, added := changedLines(f.oldText, f.newText)
@@ -120,7 +125,7 @@ func (rc runnerConfig) changed(f *fileChange, p string) string {
 	switch {
 	case rc.files != nil && (rc.files.MatchString(f.oldPath) || rc.files.MatchString(f.newPath)):
 		for _, l := range lines {
-			if l != "" && !strings.HasPrefix(l, "#") && !strings.HasPrefix(l, "//") {
+			if saying.MatchString(l) && !remark.MatchString(l) {
 				return l
 			}
 		}
@@ -139,7 +144,7 @@ func (rc runnerConfig) changed(f *fileChange, p string) string {
 		}
 	default:
 		for _, l := range lines {
-			if rc.telling.MatchString(l) {
+			if rc.telling.MatchString(l) && !remark.MatchString(l) {
 				return l
 			}
 		}

@@ -12,6 +12,9 @@ import (
 // that never run.
 func (fs *flagger) findSkipped(s *suites) {
 	for _, p := range s.pairs {
+		if fs.late() {
+			return
+		}
 		r := p.is.src.lang.rules
 		had := len(p.was.matching(r.skip)) + len(p.was.matching(r.skipIf))
 		now := append(p.is.matching(r.skip), p.is.matching(r.skipIf)...)
@@ -45,27 +48,6 @@ func (fs *flagger) skippedGroups(f *testFile) {
 		return
 	}
 	r := f.new.lang.rules
-	marks := func(src *source, outside []int, r *regexp.Regexp) map[string]int {
-		m := map[string]int{}
-		if src != nil && r != nil {
-			for _, i := range outside {
-				if r.MatchString(src.code[i]) {
-					m[squeeze(src.code[i])]++
-				}
-			}
-		}
-		return m
-	}
-	all := func(src *source) []int {
-		if src == nil {
-			return nil
-		}
-		out := make([]int, len(src.code))
-		for i := range out {
-			out[i] = i
-		}
-		return out
-	}
 	// In an existing file a condition counts as well: the tests below it ran without.
 	kinds := []*regexp.Regexp{r.skip, r.skipIf}
 	if f.old == nil {
@@ -87,7 +69,7 @@ func (fs *flagger) skippedGroups(f *testFile) {
 			}
 		}
 	}
-	if r.only != nil && total(marks(f.new, all(f.new), r.only)) > total(marks(f.old, all(f.old), r.only)) {
+	if r.only != nil && total(marks(f.new, f.new.all(), r.only)) > total(marks(f.old, f.old.all(), r.only)) {
 		for i := range f.new.code {
 			if r.only.MatchString(f.new.code[i]) {
 				fs.line(workorder.FlagTestSkipped, f.newPath, i+1, "only this runs, all other tests of the file do not: "+squeeze(f.new.full[i]))
@@ -95,6 +77,29 @@ func (fs *flagger) skippedGroups(f *testFile) {
 			}
 		}
 	}
+}
+
+// marks counts the lines that match, by their text.
+func marks(src *source, lines []int, r *regexp.Regexp) map[string]int {
+	m := map[string]int{}
+	for _, i := range lines {
+		if r.MatchString(src.code[i]) {
+			m[squeeze(src.code[i])]++
+		}
+	}
+	return m
+}
+
+// all are the numbers of all lines.
+func (s *source) all() []int {
+	if s == nil {
+		return nil
+	}
+	out := make([]int, len(s.code))
+	for i := range out {
+		out[i] = i
+	}
+	return out
 }
 
 // isHelper reports whether a skip outside of tests is in a function that tests

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -35,12 +36,11 @@ type tapLevel struct {
 
 // tapPoint is a test, or a group of tests.
 type tapPoint struct {
-	name    string
-	status  workorder.TestStatus
-	text    []string
-	time    float64
-	inside  []*tapPoint
-	problem string // of the level inside
+	name   string
+	status workorder.TestStatus
+	text   []string
+	time   float64
+	inside []*tapPoint
 }
 
 var (
@@ -247,7 +247,7 @@ func (t *tapReader) emit(p *tapPoint, path []string) {
 	}
 	before, failed := len(t.rep.Tests), false
 	for _, q := range p.inside {
-		t.emit(q, append(path[:len(path):len(path)], cut(p.name, maxName)))
+		t.emit(q, append(slices.Clip(path), cut(p.name, maxName)))
 	}
 	for _, added := range t.rep.Tests[before:] {
 		failed = failed || added.Status == workorder.TestFailed

@@ -1,0 +1,163 @@
+package testreport
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+func kindsOf(flags []workorder.Flag) (out []string) {
+	for _, f := range flags {
+		out = append(out, f.Kind+": "+f.Text)
+	}
+	return out
+}
+
+// What only the reports tell, and what the sources have told already.
+func TestReported(t *testing.T) {
+	t.Parallel()
+	two := "package a\n\nimport \"testing\"\n\nfunc TestOne(t *testing.T) { check(t, 1) }\n\nfunc TestTwo(t *testing.T) { check(t, 2) }\n"
+	one, _, _ := strings.Cut(two, "\nfunc TestTwo")
+	r, ids := commits(t, map[string]string{"a_test.go": two}, map[string]string{"a_test.go": one})
+	flags, err := Flags(t.Context(), r, ids[0], ids[1], nil, []workorder.TestChange{
+		{Suite: "a", Name: "TestBad", Transition: workorder.Broken, Text: "got 1\nand more"},
+		{Suite: "a", Name: "TestTwo", Transition: workorder.Gone},
+		{Suite: "a", Name: "TestTwo/sub", Transition: workorder.Gone},
+		{Suite: "a", Name: "TestElsewhere", Transition: workorder.Gone},
+		{Suite: "a", Name: "TestT/old_name", Transition: workorder.Gone},
+		{Suite: "a", Name: "TestT/new_name", Transition: workorder.NewPasses},
+		{Suite: "a", Name: "TestQuiet", Transition: workorder.NowSkipped},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"broken: a > TestBad: got 1", "test-deleted: ran on base and not on head, 1 test: a > TestElsewhere", "test-deleted: deleted: TestTwo",
+		"test-skipped: skipped on head, 1 test: a > TestQuiet",
+	}
+	if diff := cmp.Diff(want, kindsOf(flags)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Commits are objects: no reference, option or abbreviation is taken for one.
+func TestOnlyFullIDs(t *testing.T) {
+	t.Parallel()
+	r, ids := commits(t, map[string]string{"a": "b"})
+	for _, bad := range []string{"", "HEAD", "--help", ids[0][:12], strings.Repeat("0", 40)} {
+		if _, err := Flags(t.Context(), r, bad, ids[0], nil, nil); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}
+
+// Links, submodules, pictures, large and odd files in the tree of an agent.
+func TestOddTrees(t *testing.T) {
+	t.Parallel()
+	r := git.Repo{Dir: t.TempDir(), Bare: true}
+	if err := r.Run(t.Context(), "init", "-q", "--bare"); err != nil {
+		t.Fatal(err)
+	}
+	test := "package a\n\nfunc TestA(t *testing.T) { t.Error(1) }\n"
+	big := test + strings.Repeat("// x\n", maxBlob/4)
+	var in strings.Builder
+	commit := func(n int, files string) {
+		fmt.Fprintf(&in, "commit refs/heads/c%d\ncommitter A <a@example.org> 1 +0000\ndata 0\ndeleteall\n%s\n", n, files)
+	}
+	file := func(mode, p, content string) string {
+		return fmt.Sprintf("M %s inline %q\ndata %d\n%s\n", mode, p, len(content), content)
+	}
+	commit(0, file("100644", "a\n_test.go", test)+file("100644", "b_test.go", test)+file("100644", "c_test.go", test)+file("100644", "big_test.go", big)+file("100644", "n_test.go", test+"\x00"))
+	commit(1, file("120000", "b_test.go", "/etc/passwd")+"M 160000 "+strings.Repeat("1", 40)+" c_test.go\n"+file("100755", "a\n_test.go", test)+file("100644", "big_test.go", "package a\n"))
+	imp := r
+	imp.Stdin = in.String()
+	if err := imp.Run(t.Context(), "fast-import", "--quiet"); err != nil {
+		t.Fatal(err)
+	}
+	base, _ := r.Resolve(t.Context(), "refs/heads/c0")
+	head, _ := r.Resolve(t.Context(), "refs/heads/c1")
+	flags, err := Flags(t.Context(), r, base, head, map[string]string{"test": "go test ./..."}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{"b_test.go", "c_test.go"} {
+		if !slices.ContainsFunc(flags, func(f workorder.Flag) bool { return f.Kind == workorder.FlagTestDeleted && f.Path == p }) {
+			t.Errorf("%s: %+v", p, flags)
+		}
+	}
+	for _, f := range flags {
+		if strings.ContainsAny(f.Path+f.Text, "\n\x00") {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+func TestFlagsAreBounded(t *testing.T) {
+	t.Parallel()
+	base, head := map[string]string{}, map[string]string{}
+	for i := range 2 * maxFlags {
+		p := fmt.Sprintf("p%d/a_test.go", i)
+		base[p] = fmt.Sprintf("package p%d\n\nfunc TestN%d(t *testing.T) { check(t, %d) }\n", i, i, i)
+		head["x"] = "y"
+	}
+	r, ids := commits(t, base, head)
+	flags, err := Flags(t.Context(), r, ids[0], ids[1], nil, nil)
+	if err != nil || len(flags) != maxFlags {
+		t.Errorf("%d %v", len(flags), err)
+	}
+}
+
+func TestSegments(t *testing.T) {
+	t.Parallel()
+	got := segments(`cd web && CI=1 npx jest --ci "a b" | tee x; bash -c 'make test' # no
+./scripts/a.sh`)
+	want := [][]string{{"cd", "web"}, {"CI=1", "npx", "jest", "--ci", "a b"}, {"tee", "x"}, {"bash", "-c", "make test"}, {"./scripts/a.sh"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if got := unwrapped(want[1]); got[0] != "jest" {
+		t.Error(got)
+	}
+}
+
+func FuzzSources(f *testing.F) {
+	for _, dir := range []string{"cheats", "honest"} {
+		for _, s := range samples(f, dir) {
+			for p, text := range s.base {
+				f.Add(p, text, s.head[p])
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, p, was, is string) {
+		fs := &flagger{ctx: t.Context(), explained: map[string]bool{}, have: map[workorder.Flag]bool{}}
+		fc := &fileChange{oldPath: p, newPath: p, oldID: "a", newID: "b", oldText: was, newText: is}
+		c := &change{ctx: t.Context(), files: []*fileChange{fc}}
+		s := gather(c)
+		fs.findDeleted(s)
+		fs.findSkipped(s)
+		fs.findWeakened(s)
+		if product(p) {
+			for _, st := range fs.sitesOf(fc, s, nil) {
+				for _, tf := range s.files {
+					st.expectedBy(tf.is)
+				}
+			}
+		}
+		e := &editedChecks{
+			fs: fs, c: c, changed: map[string]*fileChange{p: fc}, done: map[string]bool{}, left: 100,
+			texts: [2]map[string]string{{p: was, "Makefile": was, "package.json": was}, {p: is, "Makefile": is, "package.json": is}},
+		}
+		e.command("make && npm test && "+cut(p, 100)+" && pytest", "", 0)
+		for _, fl := range fs.sorted() {
+			if printable(fl.Text) != fl.Text || len(fl.Text) > maxFlagText || strings.Contains(fl.Text, "\n") || fl.Line < 0 {
+				t.Fatalf("%+v", fl)
+			}
+		}
+	})
+}
