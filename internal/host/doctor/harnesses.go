@@ -20,7 +20,7 @@ func (d *Doctor) harnesses(ctx context.Context, p Prober, info engine.Info, imag
 	if err != nil {
 		return Check{
 			"harnesses", Warn, "the image does not say which agents it has: " + err.Error(),
-			"build it again: sandbox-agent image build",
+			"build it again: sandbox-agent image build --rebuild",
 		}
 	}
 	var there, missing []string
@@ -39,7 +39,7 @@ func (d *Doctor) harnesses(ctx context.Context, p Prober, info engine.Info, imag
 	if len(missing) > 0 {
 		slices.Sort(missing)
 		c.Status, c.Message = Warn, c.Message+"; without "+strings.Join(missing, ", ")
-		c.Hint = "the package registry lacked them when the image was built; a setup command can install them"
+		c.Hint = "the package registry lacked them when the image was built: sandbox-agent image build --rebuild tries again, or a setup command installs them"
 	}
 	return c
 }
