@@ -114,10 +114,7 @@ func (c *Client) Comment(ctx context.Context, number int, key, body string) (Pos
 		if sameText(got.GetBody(), text) {
 			return p, nil
 		}
-		return p, c.fetch(ctx, fmt.Sprintf("update our comment on #%d of %s", number, c.repo), func(ctx context.Context, gh *github.Client) error {
-			_, _, err := gh.Issues.EditComment(ctx, c.repo.Owner, c.repo.Name, p.ID, &github.IssueComment{Body: &text})
-			return err
-		})
+		return p, c.editComment(ctx, number, p.ID, text)
 	}
 	err = c.create(ctx, doing, look, func(ctx context.Context, gh *github.Client) error {
 		m, _, err := gh.Issues.CreateComment(ctx, c.repo.Owner, c.repo.Name, number, &github.IssueComment{Body: &text})
@@ -162,18 +159,14 @@ func (c *Client) ReplyThread(ctx context.Context, number int, thread, key, body 
 		if sameText(got.Body, text) {
 			return p, nil
 		}
-		return p, c.fetch(ctx, fmt.Sprintf("update our reply on #%d of %s", number, c.repo), func(ctx context.Context, gh *github.Client) error {
-			_, _, err := gh.PullRequests.EditComment(ctx, c.repo.Owner, c.repo.Name, p.ID, &github.PullRequestComment{Body: &text})
-			return err
-		})
+		return p, c.editReply(ctx, number, p.ID, text)
 	}
 	if top == 0 {
 		return Posted{}, &Error{Kind: NotFound, Doing: doing, Said: "the thread has no comments any more", Next: "answer with a comment on the pull request"}
 	}
 	var made github.PullRequestComment
 	err = c.create(ctx, doing, look, func(ctx context.Context, gh *github.Client) error {
-		// Not by go-github, which replies through another operation with a field that the description does not have.
-		return c.send(ctx, gh, http.MethodPost, fmt.Sprintf("pulls/%d/comments/%d/replies", number, top), map[string]string{"body": text}, &made)
+		return c.reply(ctx, gh, number, top, text, &made)
 	})
 	if err != nil {
 		return Posted{}, err
@@ -182,6 +175,25 @@ func (c *Client) ReplyThread(ctx context.Context, number int, thread, key, body 
 		return Posted{ID: got.ID, URL: oneLine(got.URL, maxURL), Created: true}, nil
 	}
 	return Posted{ID: made.GetID(), URL: oneLine(made.GetHTMLURL(), maxURL), Created: true}, nil
+}
+
+// reply is not by go-github, which replies through another operation with a field that the description does not have.
+func (c *Client) reply(ctx context.Context, gh *github.Client, number int, top int64, text string, made *github.PullRequestComment) error {
+	return c.send(ctx, gh, http.MethodPost, fmt.Sprintf("pulls/%d/comments/%d/replies", number, top), map[string]string{"body": text}, made)
+}
+
+func (c *Client) editReply(ctx context.Context, number int, id int64, text string) error {
+	return c.fetch(ctx, fmt.Sprintf("update our reply on #%d of %s", number, c.repo), func(ctx context.Context, gh *github.Client) error {
+		_, _, err := gh.PullRequests.EditComment(ctx, c.repo.Owner, c.repo.Name, id, &github.PullRequestComment{Body: &text})
+		return err
+	})
+}
+
+func (c *Client) editComment(ctx context.Context, number int, id int64, text string) error {
+	return c.fetch(ctx, fmt.Sprintf("update our comment on #%d of %s", number, c.repo), func(ctx context.Context, gh *github.Client) error {
+		_, _, err := gh.Issues.EditComment(ctx, c.repo.Owner, c.repo.Name, id, &github.IssueComment{Body: &text})
+		return err
+	})
 }
 
 func (c *Client) prepare(doing, key, body string) (string, error) {

@@ -163,7 +163,11 @@ func (c *Client) assign(ctx context.Context, pr *PR, names []string) error {
 	}
 	var got []string
 	err := c.fetch(ctx, fmt.Sprintf("assign pull request #%d", pr.Number), func(ctx context.Context, gh *github.Client) error {
-		issue, _, err := gh.Issues.AddAssignees(ctx, c.repo.Owner, c.repo.Name, pr.Number, names)
+		// Not by go-github, which cannot read the labels that an issue may have (see issueAnswer).
+		var issue struct {
+			Assignees []*github.User `json:"assignees"`
+		}
+		err := c.send(ctx, gh, http.MethodPost, fmt.Sprintf("issues/%d/assignees", pr.Number), map[string]any{"assignees": names}, &issue)
 		if err != nil {
 			return err
 		}

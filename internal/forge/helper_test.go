@@ -61,7 +61,7 @@ func spec() forge.PRSpec {
 }
 
 // wantKind checks an error's kind and that the token is not in it.
-func wantKind(t *testing.T, err error, kind forge.Kind, words ...string) *forge.Error {
+func wantKind(t *testing.T, err error, kind forge.Kind, words ...string) forge.Error {
 	t.Helper()
 	e, ok := errors.AsType[*forge.Error](err)
 	if !ok || e.Kind != kind {
@@ -78,7 +78,7 @@ func wantKind(t *testing.T, err error, kind forge.Kind, words ...string) *forge.
 	if strings.Contains(err.Error(), "canary") {
 		t.Errorf("the token is in %q", err)
 	}
-	return e
+	return *e
 }
 
 // count counts requests of an operation.

@@ -2,8 +2,10 @@ package forge
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/google/go-github/v60/github"
@@ -68,25 +70,49 @@ func (c *Client) note(ctx context.Context, b *budget, id int64, user *github.Use
 	return n, true, err
 }
 
+// issueAnswer is an issue as the description has it. go-github's cannot be read where a label
+// is its name alone, which the description allows.
+type issueAnswer struct {
+	ID          int64             `json:"id"`
+	Title       string            `json:"title"`
+	Body        string            `json:"body"`
+	State       string            `json:"state"`
+	URL         string            `json:"html_url"`
+	Association string            `json:"author_association"`
+	User        *github.User      `json:"user"`
+	Labels      []json.RawMessage `json:"labels"`
+	PR          *struct{}         `json:"pull_request"`
+	At          time.Time         `json:"created_at"`
+}
+
+func labelName(raw json.RawMessage) string {
+	var name string
+	if json.Unmarshal(raw, &name) == nil {
+		return name
+	}
+	var l github.Label
+	_ = json.Unmarshal(raw, &l) // a label of any other form has no name
+	return l.GetName()
+}
+
 // Issue reads an issue with all its comments. A pull request is an issue too, and is marked.
 func (c *Client) Issue(ctx context.Context, number int) (Issue, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	var got *github.Issue
+	var got issueAnswer
 	err := c.fetch(ctx, fmt.Sprintf("read issue #%d of %s", number, c.repo), func(ctx context.Context, gh *github.Client) error {
-		i, _, err := gh.Issues.Get(ctx, c.repo.Owner, c.repo.Name, number)
-		got = i
-		return err
+		got = issueAnswer{}
+		return c.send(ctx, gh, http.MethodGet, fmt.Sprintf("issues/%d", number), nil, &got)
 	})
 	if err != nil {
 		return Issue{}, err
 	}
-	out := Issue{Number: number, Title: oneLine(got.GetTitle(), maxText), State: got.GetState(), IsPR: got.IsPullRequest()}
+	out := Issue{Number: number, Title: oneLine(got.Title, maxText), State: oneLine(got.State, 40), IsPR: got.PR != nil}
 	for _, l := range got.Labels {
-		out.Labels = append(out.Labels, oneLine(l.GetName(), 100))
+		out.Labels = append(out.Labels, oneLine(labelName(l), 100))
 	}
 	b := newBudget()
-	if out.Note, _, err = c.note(ctx, b, got.GetID(), got.GetUser(), got.GetAuthorAssociation(), got.GetBody(), got.GetHTMLURL(), got.GetCreatedAt().Time); err != nil {
+	if out.Note, _, err = c.note(ctx, b, got.ID, got.User, got.Association, got.Body, got.URL, got.At); err != nil {
 		return out, err
 	}
 	comments, more, err := c.comments(ctx, number, time.Time{})

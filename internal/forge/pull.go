@@ -86,7 +86,7 @@ func (c *Client) OpenPR(ctx context.Context, spec PRSpec) (PR, error) {
 		pr.warn("pull request #%d of this branch was %s; it is left as it is and no other is opened", pr.Number, pr.State)
 		return pr, nil
 	case found != nil && found.GetState() == StateOpen:
-		pr, err = c.updatePR(ctx, doing, found, spec, body)
+		pr, err = c.updatePR(ctx, found, spec, body)
 	default:
 		pr, err = c.createPR(ctx, doing, spec, body)
 	}
@@ -167,7 +167,7 @@ func (c *Client) createPR(ctx context.Context, doing string, spec PRSpec, body s
 				return PR{}, err
 			}
 			if there.GetState() == StateOpen {
-				return c.updatePR(ctx, doing, there, spec, body)
+				return c.updatePR(ctx, there, spec, body)
 			}
 			return PR{}, e
 		case strings.Contains(said, "no commits between"):
@@ -189,7 +189,7 @@ func (c *Client) createPR(ctx context.Context, doing string, spec PRSpec, body s
 	return pr, nil
 }
 
-func (c *Client) updatePR(ctx context.Context, doing string, old *github.PullRequest, spec PRSpec, body string) (PR, error) {
+func (c *Client) updatePR(ctx context.Context, old *github.PullRequest, spec PRSpec, body string) (PR, error) {
 	change := &github.PullRequest{}
 	if t := fitTitle(spec.Title); t != old.GetTitle() {
 		change.Title = &t

@@ -56,13 +56,16 @@ func Parse(remote string) (Repo, bool) {
 			scheme, host = strings.ToLower(u.Scheme), u.Host
 		case "ssh", "git+ssh", "ssh+git":
 			host = u.Hostname() // its port is that of SSH
+			if strings.Contains(host, ":") {
+				host = "[" + host + "]"
+			}
 		default:
 			return Repo{}, false
 		}
 		path = u.EscapedPath()
 	} else {
 		m := scp.FindStringSubmatch(remote)
-		if m == nil {
+		if m == nil || len(m[1]) == 1 { // C:/path is none of a host
 			return Repo{}, false
 		}
 		host, path = m[1], m[2]

@@ -26,9 +26,9 @@ func Strip(text string) (clean string, removed int) {
 	return text, max(before-utf8.RuneCountInString(text), 0)
 }
 
-// visible drops characters that are not seen. A lone variation selector after a
-// character that it can belong to stays, as do the joiners within emoji: no; joiners
-// can carry text and go, which parts a few emoji and harms nobody.
+// visible drops characters that are not seen. A lone variation selector stays after a
+// character that it can belong to. Joiners go, since they can carry text: that parts a few
+// emoji and harms nobody.
 func visible(text string) string {
 	var b strings.Builder
 	b.Grow(len(text))
@@ -76,46 +76,62 @@ func invisible(r rune) bool {
 	return false
 }
 
-// hiddenStart is a comment that nothing ends: a browser hides the rest where it begins a
-// block, and shows it as text elsewhere.
-var hiddenStart = regexp.MustCompile(`^[ \t>*+\-0-9.)]*$`)
-
 // withoutComments drops HTML comments. Each leaves a space, so that what was around
 // it cannot join to a new one.
 func withoutComments(text string) string {
 	var b strings.Builder
+	line := 0                   // where the last line in b begins
+	more := [2]bool{true, true} // whether there are ends of each form ahead: without it, many beginnings cost their square
 	for {
 		i := strings.Index(text, "<!--")
 		if i < 0 {
 			b.WriteString(text)
 			return b.String()
 		}
+		if n := strings.LastIndexByte(text[:i], '\n'); n >= 0 {
+			line = b.Len() + n + 1
+		}
 		b.WriteString(text[:i])
 		rest := text[i+len("<!--"):]
-		end, skip := strings.Index(rest, "-->"), len("-->")
-		// `<!-->` and `<!--->` are whole comments, and `--!>` ends one, in HTML.
-		if e := strings.Index(rest, "--!>"); e >= 0 && (end < 0 || e < end) {
-			end, skip = e, len("--!>")
-		}
+		end := commentEnd(rest, &more)
 		switch {
-		case strings.HasPrefix(rest, ">"):
-			end, skip = 0, 1
-		case strings.HasPrefix(rest, "->"):
-			end, skip = 0, 2
-		}
-		if end < 0 {
-			line := b.String()
-			if hiddenStart.MatchString(line[strings.LastIndexByte(line, '\n')+1:]) {
-				return b.String()
-			}
+		case end >= 0:
+			b.WriteByte(' ')
+			text = rest[end:]
+		case hidesRest(b.String()[line:]):
+			return b.String()
+		default:
 			b.WriteString("< !--") // shown, and no longer the beginning of anything
 			text = rest
-			continue
 		}
-		b.WriteByte(' ')
-		text = rest[end+skip:]
 	}
 }
+
+// commentEnd is where a comment ends whose beginning was before rest, -1 if nowhere.
+// `<!-->` and `<!--->` are whole comments, and `--!>` ends one, in HTML.
+func commentEnd(rest string, more *[2]bool) int {
+	if strings.HasPrefix(rest, ">") {
+		return 1
+	}
+	if strings.HasPrefix(rest, "->") {
+		return 2
+	}
+	best := -1
+	for k, mark := range [2]string{"-->", "--!>"} {
+		if !more[k] {
+			continue
+		}
+		e := strings.Index(rest, mark)
+		if more[k] = e >= 0; more[k] && (best < 0 || e+len(mark) < best) {
+			best = e + len(mark)
+		}
+	}
+	return best
+}
+
+// hidesRest tells whether a comment without an end, after this beginning of a line, is a block: a
+// browser hides the rest of the text then, and shows the comment elsewhere.
+func hidesRest(line string) bool { return strings.Trim(line, " \t>*+-0123456789.)") == "" }
 
 var (
 	// markup is what HTML parsers and GitHub's sanitizer drop with all that is in it.
@@ -126,48 +142,60 @@ var (
 	note = regexp.MustCompile(`(?m)^[ \t>]*\[[^\]\n]{1,200}\]:[ \t]*(?:#|<>|<#>|/)[ \t]*\n?[ \t]*(?:\([^)]*\)|"[^"]*"|'[^']*')[ \t]*$`)
 )
 
-func withoutMarkup(text string) string {
-	for { // what is around a piece could join to a new one; each round shortens or ends
-		next := note.ReplaceAllString(markup.ReplaceAllString(text, " "), "")
-		if next == text {
-			break
-		}
-		text = next
+// withoutMarkup puts a sign in the place of each piece, so that what was around it cannot
+// join to a new one or to a fence. ended is false where a piece without an end hides all that follows.
+func withoutMarkup(text string) (clean string, ended bool) {
+	text = note.ReplaceAllString(markup.ReplaceAllString(text, "…"), "")
+	if i := unendedMarkup.FindStringIndex(text); i != nil {
+		return unendedMarkup.ReplaceAllString(text, "$1$2"), false
 	}
-	return unendedMarkup.ReplaceAllString(text, "$1$2")
+	return text, true
 }
 
-// outsideFences applies f to the text between fenced blocks of code.
-func outsideFences(text string, f func(string) string) string {
+// outsideFences applies f to the text between fenced blocks of code, until f finds an end.
+func outsideFences(text string, f func(string) (string, bool)) string {
 	var out, part strings.Builder
+	flush := func() bool {
+		clean, goOn := f(part.String())
+		part.Reset()
+		out.WriteString(clean)
+		return goOn
+	}
 	fence := ""
 	for line := range strings.SplitAfterSeq(text, "\n") {
-		bare := strings.TrimLeft(line, " ")
-		indent := len(line) - len(bare)
-		mark := ""
-		if indent <= 3 {
-			mark = bare[:len(bare)-len(strings.TrimLeft(bare, "`"))]
-			if mark == "" {
-				mark = bare[:len(bare)-len(strings.TrimLeft(bare, "~"))]
-			}
-		}
+		mark, after := fenceMark(line)
 		switch {
-		case fence == "" && len(mark) >= 3 && (mark[0] == '~' || !strings.Contains(bare[len(mark):], "`")):
-			out.WriteString(f(part.String()))
-			part.Reset()
-			fence = mark
-			out.WriteString(line)
 		case fence != "":
 			out.WriteString(line)
-			if len(mark) >= len(fence) && mark[0] == fence[0] && strings.TrimSpace(bare[len(mark):]) == "" {
+			if len(mark) >= len(fence) && mark[0] == fence[0] && strings.TrimSpace(after) == "" {
 				fence = ""
 			}
+		case len(mark) >= 3 && (mark[0] == '~' || !strings.Contains(after, "`")):
+			if !flush() {
+				return out.String()
+			}
+			fence = mark
+			out.WriteString(line)
 		default:
 			part.WriteString(line)
 		}
 	}
-	out.WriteString(f(part.String()))
+	flush()
 	return out.String()
+}
+
+// fenceMark is the run of backticks or tildes that a line begins with, indented by three at most, and what is after it.
+func fenceMark(line string) (mark, after string) {
+	bare := strings.TrimLeft(line, " ")
+	if len(line)-len(bare) > 3 {
+		return "", bare
+	}
+	for _, c := range []string{"`", "~"} {
+		if after = strings.TrimLeft(bare, c); len(after) < len(bare) {
+			return bare[:len(bare)-len(after)], after
+		}
+	}
+	return "", bare
 }
 
 // cutRunes shortens text to n bytes at most, at the boundary of a character.

@@ -21,6 +21,12 @@ func TestIssue(t *testing.T) {
 	f.AddComment(n, "eve", strings.Repeat("long ", 10_000))
 	f.AddComment(n, "stranger", "+1")
 	f.AddComment(n, "ann", "again")
+	if _, err := c.OpenPR(t.Context(), func() forge.PRSpec { s := spec(); s.Labels = []string{"a", "b"}; return s }()); err != nil {
+		t.Fatal(err)
+	}
+	if i, err := c.Issue(t.Context(), n+1); err != nil || !i.IsPR || !slices.Equal(i.Labels, []string{"a", "b"}) {
+		t.Errorf("a pull request as an issue: %+v, %v", i, err)
+	}
 	i, err := c.Issue(t.Context(), n)
 	if err != nil {
 		t.Fatal(err)
@@ -36,8 +42,8 @@ func TestIssue(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
-	if n := count(f, "repos/get-collaborator-permission-level"); n != 3 {
-		t.Errorf("%d questions for permissions of three people", n)
+	if n := count(f, "repos/get-collaborator-permission-level"); n != 4 {
+		t.Errorf("%d questions for permissions of four people", n)
 	}
 	_, err = c.Issue(t.Context(), 99)
 	wantKind(t, err, forge.NotFound, "#99")

@@ -5,6 +5,7 @@ import (
 	_ "embed" // the description
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -261,9 +262,7 @@ func (d *description) resolve(ref string) object {
 // sample makes the smallest document of a named schema, with the given properties over it.
 func (d *description) sample(schema string, over object) object {
 	out, _ := d.make(object{"$ref": "#/components/schemas/" + schema}).(object)
-	for k, v := range over {
-		out[k] = v
-	}
+	maps.Copy(out, over)
 	return out
 }
 
@@ -281,16 +280,14 @@ func (d *description) make(s object) any {
 		out := object{}
 		for _, part := range all {
 			if m, ok := d.make(part.(object)).(object); ok {
-				for k, v := range m {
-					out[k] = v
-				}
+				maps.Copy(out, m)
 			}
 		}
 		return out
 	}
 	for _, k := range []string{"oneOf", "anyOf"} {
-		if any, ok := s[k].([]any); ok {
-			return d.make(any[0].(object))
+		if list, ok := s[k].([]any); ok {
+			return d.make(list[0].(object))
 		}
 	}
 	switch s["type"] {

@@ -2,6 +2,7 @@ package forgetest
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -91,9 +92,7 @@ func merge(out object, name string, over object) {
 	if inner == nil {
 		inner = object{}
 	}
-	for k, v := range over {
-		inner[k] = v
-	}
+	maps.Copy(inner, over)
 	out[name] = inner
 }
 
