@@ -264,7 +264,17 @@ func BenchmarkLatency(b *testing.B) {
 	defer m.Stop()
 	m.SetBudget(new(1e6))
 	body := `{"model":"claude-sonnet-4-5","stream":true,"messages":["` + strings.Repeat("x", 90_000) + `"]}` // as Claude Code's
-	for _, way := range []struct{ name, base string }{{"direct", up.URL}, {"gateway", m.Env()["ANTHROPIC_BASE_URL"]}} {
+	policed, err := NewModels(ModelsConfig{Gateway: workorder.Gateway{Routes: []workorder.ModelRoute{
+		{API: workorder.APIAnthropic, BaseURL: up.URL},
+	}}, Network: workorder.Network{Mode: workorder.NetworkRestricted}, Audit: io.Discard})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := policed.Start(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	defer policed.Stop()
+	for _, way := range []struct{ name, base string }{{"direct", up.URL}, {"gateway", m.Env()["ANTHROPIC_BASE_URL"]}, {"restricted", policed.Env()["ANTHROPIC_BASE_URL"]}} {
 		b.Run(way.name, func(b *testing.B) {
 			var took []time.Duration
 			for b.Loop() {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,6 +77,45 @@ func TestRealClaudeThroughGateway(t *testing.T) {
 				if !strings.HasSuffix(r.URL.Path, "/api/hello") && r.Header.Get("X-Api-Key") != realAnthropic {
 					t.Errorf("%s without the key", r.URL)
 				}
+			}
+		})
+	}
+}
+
+// TestRealClaudeWithoutNetwork: with network none an ordinary session of the CLI passes. Its tool WebSearch, which is a
+// search of the provider in a request of its own, is refused, and the session goes on.
+func TestRealClaudeWithoutNetwork(t *testing.T) {
+	cli := realClaude(t)
+	search := strings.NewReplacer(`"name":"Bash"`, `"name":"WebSearch"`, `{\"command\":\"touch ran\",\"description\":\"x\"}`, `{\"query\":\"a secret\"}`)
+	for name, serve := range map[string]http.HandlerFunc{
+		"ordinary": scripted,
+		"search": func(w http.ResponseWriter, r *http.Request) {
+			rec := httptest.NewRecorder()
+			scripted(rec, r)
+			w.Header().Set("Content-Type", rec.Header().Get("Content-Type"))
+			_, _ = search.WriteString(w, rec.Body.String())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, serve, func(c *ModelsConfig) { c.Network.Mode = workorder.NetworkNone })
+			home := t.TempDir()
+			out, err := proc.Output(t.Context(), proc.Spec{
+				Argv: []string{cli, "-p", "--output-format", "json", "--dangerously-skip-permissions", "--model", "claude-opus-5-5"}, Stdin: strings.NewReader("do it"), Dir: home,
+				Env: []string{
+					"PATH=" + os.Getenv("PATH"), "HOME=" + home, "NO_PROXY=*", "IS_SANDBOX=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
+					"ANTHROPIC_API_KEY=" + b.env["ANTHROPIC_API_KEY"], "ANTHROPIC_BASE_URL=" + b.env["ANTHROPIC_BASE_URL"],
+				},
+			})
+			if err != nil || !strings.Contains(string(out), `"result":"Finished."`) || exists(home+"/ran") != (name == "ordinary") {
+				t.Errorf("%v: %s", err, out)
+			}
+			b.Stop()
+			var refused []string
+			for _, l := range b.lines() {
+				refused = append(refused, l.Reaches...)
+			}
+			if all := strings.Join(refused, " "); (name == "search") != strings.Contains(all, "tool web_search_") || name == "ordinary" && all != "" {
+				t.Errorf("refused: %q", all)
 			}
 		})
 	}

@@ -22,7 +22,8 @@ var clientTools = regexp.MustCompile(`^(?:custom|function|namespace|apply_patch|
 	`(?:bash|text_editor|computer|computer_toolset|browser_toolset|memory|advisor|tool_search_tool_bm25|tool_search_tool_regex)(?:_[0-9]{8})?|` +
 	`tool_reference|mcp_tool_reference|mcp_toolset_reference|tool_definition)$`)
 
-// cachedSearch are tools that reach nothing when they say external_web_access: false. Codex sends that.
+// cachedSearch are tools that reach nothing when they say external_web_access: false. Codex says so in a sandbox of
+// its own; without one it wants the live search, unless it is given web_search="disabled".
 var cachedSearch = []string{"web_search", "web_search_2025_08_26"}
 
 // searching are models that search the web without a tool (OpenAI's, and any at OpenRouter).
