@@ -245,8 +245,10 @@ func TestNew(t *testing.T) {
 		_, err := forge.New(c.conf)
 		wantKind(t, err, c.kind)
 	}
-	_, err := forge.New(forge.Config{Remote: "https://u:" + token + "@gitlab.com/o/r.git"})
-	wantKind(t, err, forge.NotGitHub)
+	for _, remote := range []string{"https://u:" + token + "@gitlab.com/o/r.git", "https://u:" + token + "%zz\n@gitlab.com/o/r.git"} {
+		_, err := forge.New(forge.Config{Remote: remote})
+		wantKind(t, err, forge.NotGitHub)
+	}
 	c, err := forge.New(forge.Config{Remote: "/srv/r.git", Repository: "o/r", BaseURL: "https://ghe.example.com"})
 	if err != nil || c.Repo().API != "https://ghe.example.com/api/v3/" || c.Repo().GraphQL != "https://ghe.example.com/api/graphql" || c.Repo().String() != "o/r" {
 		t.Errorf("got %+v, %v", c.Repo(), err)

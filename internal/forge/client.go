@@ -107,11 +107,11 @@ func New(conf Config) (*Client, error) {
 // Repo is the repository that the client talks to.
 func (c *Client) Repo() Repo { return c.repo }
 
-// sanitize takes user and password out of a remote that is shown.
+// sanitize takes user and password out of a remote that is shown, also out of one that cannot be parsed.
 func sanitize(remote string) string {
-	if u, err := url.Parse(remote); err == nil && u.User != nil && u.Host != "" {
-		u.User = nil
-		return u.String()
+	scheme, rest, ok := strings.Cut(remote, "://")
+	if i := strings.LastIndexByte(rest, '@'); ok && i >= 0 {
+		return scheme + "://" + rest[i+1:]
 	}
 	return remote
 }

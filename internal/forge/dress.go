@@ -2,6 +2,7 @@ package forge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -46,7 +47,7 @@ func (c *Client) label(ctx context.Context, pr *PR, names []string) error {
 		if KindOf(err) == NotFound {
 			err = c.fetch(ctx, fmt.Sprintf("make label %q in %s", name, c.repo), func(ctx context.Context, gh *github.Client) error {
 				_, _, err := gh.Issues.CreateLabel(ctx, c.repo.Owner, c.repo.Name, &github.Label{Name: &name, Color: new(labelColor)})
-				if e, ok := err.(*github.ErrorResponse); ok && len(e.Errors) > 0 && e.Errors[0].Code == "already_exists" { //nolint:errorlint // go-github returns it as it is
+				if e, ok := errors.AsType[*github.ErrorResponse](err); ok && len(e.Errors) > 0 && e.Errors[0].Code == "already_exists" {
 					return nil // by an attempt whose answer was lost, or by somebody else
 				}
 				return err
