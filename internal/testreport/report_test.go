@@ -132,7 +132,7 @@ func TestLimits(t *testing.T) {
 	if err != nil || len(rep.Tests) != 2 || len(rep.Tests[0].Name) > maxName || strings.Count(rep.Tests[1].Text, "\n") >= textLines {
 		t.Errorf("%v %d", err, len(rep.Tests))
 	}
-	endless := &repeat{line: []byte("ok 1 - a\n")}
+	endless := &repeat{line: []byte("ok 1 - " + strings.Repeat("a", 300) + "\n")}
 	rep, err = Parse(TAP, endless)
 	if err == nil || !strings.Contains(err.Error(), "MiB") || len(rep.Tests) != maxTests {
 		t.Errorf("%v %d", err, len(rep.Tests))
