@@ -187,7 +187,7 @@ func (a *agentRun) work(ctx context.Context) AgentOutcome {
 		failed.Warnings = out.Warnings
 		return failed
 	}
-	a.conclude(&out, &end)
+	a.conclude(ctx, &out, &end)
 	return out
 }
 
@@ -292,7 +292,7 @@ func (a *agentRun) process(ctx context.Context) (end processEnd) {
 }
 
 // conclude fills the outcome from what the parser and the process say.
-func (a *agentRun) conclude(out *AgentOutcome, end *processEnd) {
+func (a *agentRun) conclude(ctx context.Context, out *AgentOutcome, end *processEnd) {
 	o := end.outcome
 	if a.before.Verdict != "" {
 		// A process that is stopped may not get to its own account; the session's has it.
@@ -305,7 +305,7 @@ func (a *agentRun) conclude(out *AgentOutcome, end *processEnd) {
 			}
 		}
 	}
-	o.Usage = a.wire.settle(o.Usage)
+	o.Usage = a.wire.final(ctx, o.Usage)
 	if rec, ok := a.harness.(harness.Recorder); ok {
 		if err := a.keepTranscript(rec); err != nil {
 			o.Warnings = append(o.Warnings, "the agent's transcript was not kept: "+err.Error())
@@ -326,7 +326,9 @@ func (a *agentRun) conclude(out *AgentOutcome, end *processEnd) {
 	for _, w := range o.Warnings {
 		out.Warnings = append(out.Warnings, a.text(w))
 	}
-	if a.Order.MaxBudgetUSD != nil && o.Usage.CostUSD == nil {
+	// An agent that asked no model by the gateway, and speaks of none, spent nothing.
+	idle := a.Meter != nil && sameTokens(o.Usage, workorder.Usage{})
+	if a.Order.MaxBudgetUSD != nil && o.Usage.CostUSD == nil && !idle {
 		out.Warnings = append(out.Warnings, "max_budget_usd could not be watched: the agent reported no cost")
 	}
 	model := o.Model

@@ -19,7 +19,7 @@ func (a *agentRun) stdoutLine(line []byte, lost int64) {
 			if e.Usage.CostUSD != nil {
 				a.account(*e.Usage.CostUSD)
 			}
-			all := a.wire.settle(a.inAll(*e.Usage))
+			all := a.wire.sofar(a.inAll(*e.Usage))
 			e.Usage = &all
 		}
 		if a.events.allow(len(e.Text)) {

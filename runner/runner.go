@@ -69,6 +69,9 @@ type Meter interface {
 	// Usage is what was used so far, by anybody, and in how many requests. The cost is
 	// nil when it is not known.
 	Usage() (workorder.Usage, int64)
+	// Settle is Usage at the end of an agent: it waits for the calls that the agent gave up and that
+	// go on at the server. When ctx ends before, it has the most that those can cost.
+	Settle(ctx context.Context) (workorder.Usage, int64)
 	// SetBudget sets what may be spent in all, with what was spent already; nil: any amount.
 	SetBudget(usd *float64)
 	// OverBudget is closed when a request was refused because the budget is spent. It is

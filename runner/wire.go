@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"context"
 	"math"
 	"time"
 
@@ -11,6 +12,9 @@ const (
 	// lastWord is how long an agent may go on when a call of it was refused because the budget is
 	// spent: it may say so and end by itself. Claude Code does within six quick tries.
 	lastWord = 10 * time.Second
+	// settleTime is how long a run waits for the end of calls that its agent gave up: models
+	// seldom take longer, and what is open then counts as the most that it can cost.
+	settleTime = 30 * time.Second
 	// sameCost is how far apart two sums of the same prices may lie, in US dollars.
 	sameCost = 1e-6
 )
@@ -39,8 +43,12 @@ func (w *wire) usage() (u workorder.Usage, ok bool) {
 	if w.meter == nil {
 		return u, false
 	}
-	u, n := w.meter.Usage()
-	if n == w.requests {
+	return w.own(w.meter.Usage())
+}
+
+// own is what of all usage is the agent's.
+func (w *wire) own(u workorder.Usage, requests int64) (_ workorder.Usage, ok bool) {
+	if requests == w.requests {
 		return workorder.Usage{}, false
 	}
 	u.InputTokens -= w.before.InputTokens
@@ -68,11 +76,26 @@ func (w *wire) cost() *float64 {
 	return u.CostUSD
 }
 
-// settle is the usage to report, given the harness's own account. What was on the wire counts,
-// and the harness's cost only where the wire's has no price. An account that the wire confirms in all
-// its figures stays the harness's.
-func (w *wire) settle(own workorder.Usage) workorder.Usage {
+// final is the usage of an agent that has ended, given its own account.
+func (w *wire) final(ctx context.Context, own workorder.Usage) workorder.Usage {
+	if w.meter == nil {
+		return own
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	u, ok := w.own(w.meter.Settle(ctx))
+	return reported(u, ok, own)
+}
+
+// sofar is the usage to report while the agent works, given its own account.
+func (w *wire) sofar(own workorder.Usage) workorder.Usage {
 	u, ok := w.usage()
+	return reported(u, ok, own)
+}
+
+// reported: what was on the wire counts, and the harness's cost only where the wire's has no price.
+// An account that the wire confirms in all its figures stays the harness's.
+func reported(u workorder.Usage, ok bool, own workorder.Usage) workorder.Usage {
 	switch {
 	case !ok || sameUsage(u, own):
 		return own

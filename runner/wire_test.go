@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"context"
 	"os"
 	"strings"
 	"sync"
@@ -24,6 +25,8 @@ func (m *fakeMeter) Usage() (workorder.Usage, int64) {
 	defer m.mu.Unlock()
 	return m.used, m.requests
 }
+
+func (m *fakeMeter) Settle(context.Context) (workorder.Usage, int64) { return m.Usage() }
 
 func (m *fakeMeter) SetBudget(usd *float64) {
 	m.mu.Lock()

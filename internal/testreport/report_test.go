@@ -3,6 +3,7 @@ package testreport
 import (
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -132,9 +133,10 @@ func TestLimits(t *testing.T) {
 	if err != nil || len(rep.Tests) != 2 || len(rep.Tests[0].Name) > maxName || strings.Count(rep.Tests[1].Text, "\n") >= textLines {
 		t.Errorf("%v %d", err, len(rep.Tests))
 	}
-	endless := &repeat{line: []byte("ok 1 - " + strings.Repeat("a", 300) + "\n")}
+	// What is no result is cheap to pass over, also for the race detector.
+	endless := io.MultiReader(strings.NewReader("ok 1 - a\n"), &repeat{line: []byte(strings.Repeat("said ", 1<<10) + "\n")})
 	rep, err = Parse(TAP, endless)
-	if err == nil || !strings.Contains(err.Error(), "MiB") || len(rep.Tests) != maxTests {
+	if err == nil || !strings.Contains(err.Error(), "MiB") || len(rep.Tests) != 1 {
 		t.Errorf("%v %d", err, len(rep.Tests))
 	}
 }

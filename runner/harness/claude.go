@@ -73,6 +73,9 @@ func (claude) command(r Run, session string) (Command, error) {
 		}
 		argv = append(argv, "--settings", ours)
 	}
+	if text := networkBriefing(r.Order.Network); text != "" && !hasFlag(spec.Args, "--append-system-prompt") && !hasFlag(spec.Args, "--system-prompt") {
+		argv = append(argv, "--append-system-prompt", text)
+	}
 	argv = append(argv, spec.Args...)
 
 	env := []string{"CLAUDE_CONFIG_DIR=" + path.Join(r.Home, claudeConfig)}

@@ -291,3 +291,25 @@ func TestClaudeAfterAWrongKey(t *testing.T) {
 		t.Errorf("errors %q, reason %q", errs, p.End(Exit{}).Reason)
 	}
 }
+
+// An agent knows what network it has, unless the project speaks to it itself.
+func TestClaudeKnowsItsNetwork(t *testing.T) {
+	for mode, want := range map[workorder.NetworkMode]string{
+		workorder.NetworkFull: "", workorder.NetworkRestricted: "restricted to what the project allows", workorder.NetworkNone: "has no network",
+	} {
+		r := claudeRun("ANTHROPIC_API_KEY=sk")
+		r.Order.Network.Mode = mode
+		c, err := claude{}.Command(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.Index(c.Argv, "--append-system-prompt")
+		if (i >= 0) != (want != "") || i >= 0 && !strings.Contains(c.Argv[i+1], want) {
+			t.Errorf("%s: %q", mode, c.Argv)
+		}
+		r.Order.Harness.Args = []string{"--append-system-prompt", "mine"}
+		if c, err := (claude{}).Command(r); err != nil || strings.Count(strings.Join(c.Argv, " "), "--append-system-prompt") != 1 {
+			t.Errorf("%s: %v %q", mode, err, c.Argv)
+		}
+	}
+}

@@ -65,6 +65,10 @@ func (*codex) command(r Run, session string) (Command, error) {
 	if base := envValue(r.Env, workorder.APIOpenAI.BaseURLVariable()); base != "" {
 		argv = append(argv, "-c", "openai_base_url="+tomlString(base))
 	}
+	if !r.Order.Gateway.RunsProviderTools(r.Order.Network.Mode) {
+		// The gateway refuses every request that has the tool, and "cached" sends it all the same.
+		argv = append(argv, "-c", `web_search="disabled"`)
+	}
 	if r.NoticeFile != "" {
 		argv = append(argv, "--dangerously-bypass-hook-trust", "-c", fmt.Sprintf("hooks.%s=[{matcher=\"\",hooks=[{type=\"command\",timeout=%d,command=%s}]}]",
 			hookEvent, noticeHookSeconds, tomlString(noticeHook(r))))

@@ -216,6 +216,7 @@ func TestTextStaysText(t *testing.T) {
 func codexRun(env ...string) Run {
 	r := claudeRun(env...)
 	r.NoticeFile = "/tmp/notices/notice"
+	r.Order.Network.Mode = workorder.NetworkFull
 	return r
 }
 
@@ -239,6 +240,10 @@ func TestCodexCommand(t *testing.T) {
 	}
 	if d := cmp.Diff(want, c.Argv); d != "" {
 		t.Error(d)
+	}
+	r.Order.Network.Mode = workorder.NetworkNone
+	if c, err := (&codex{}).Command(r); err != nil || !slices.Contains(c.Argv, `web_search="disabled"`) {
+		t.Errorf("%v: searches of the provider are on in %q", err, c.Argv)
 	}
 	if d := cmp.Diff([]string{"CODEX_HOME=", "CODEX_API_KEY=sk"}, c.Env); d != "" {
 		t.Error(d)

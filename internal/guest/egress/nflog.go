@@ -23,6 +23,7 @@ const (
 
 	nflogCfgCmd    = 1
 	nflogCfgMode   = 2
+	nflogCfgBatch  = 5
 	nflogCmdBind   = 1
 	nflogCopyBytes = 2
 
@@ -51,7 +52,7 @@ func openNFLog(group uint16) (*os.File, error) {
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return fail(err)
 	}
-	// The answers to the two requests come at once; a kernel that is silent must not hang the box.
+	// The answers to the requests come at once; a kernel that is silent must not hang the box.
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 2}); err != nil {
 		return fail(err)
 	}
@@ -59,6 +60,8 @@ func openNFLog(group uint16) (*os.File, error) {
 	for _, m := range [][]byte{
 		nflogRequest(group, nflogCfgCmd, []byte{nflogCmdBind}),
 		nflogRequest(group, nflogCfgMode, append(mode, nflogCopyBytes, 0)),
+		// Each packet at once, instead of a second later: its sender may be gone by then, and the box too.
+		nflogRequest(group, nflogCfgBatch, binary.BigEndian.AppendUint32(nil, 1)),
 	} {
 		if err := netlinkCall(fd, m); err != nil {
 			return fail(err)

@@ -240,8 +240,9 @@ func TestAbortKeepsBudget(t *testing.T) {
 	}
 }
 
-// TestAbortIsInTheUsage: what an abandoned call may cost is in the account before it has ended.
-func TestAbortIsInTheUsage(t *testing.T) {
+// TestAbortIsSettled: what an abandoned call may cost counts at the end if that comes before its own, and
+// not while the agent works: it would be stopped for money that nobody has spent.
+func TestAbortIsSettled(t *testing.T) {
 	t.Parallel()
 	arrived := make(chan struct{})
 	b := newBench(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -255,10 +256,18 @@ func TestAbortIsInTheUsage(t *testing.T) {
 	}
 	hangUp()
 	waitFor(t, "the hang-up", func() bool { return b.abandoned() == 1 })
-	if u, _ := b.Usage(); *u.CostUSD < 0.15 {
-		t.Errorf("cost %v", *u.CostUSD)
+	if u, _ := b.Usage(); *u.CostUSD != 0 {
+		t.Errorf("cost %v meanwhile", *u.CostUSD)
+	}
+	hurry, cancel := context.WithCancel(t.Context())
+	cancel()
+	if u, _ := b.Settle(hurry); *u.CostUSD < 0.15 {
+		t.Errorf("cost %v settled in a hurry", *u.CostUSD)
 	}
 	b.Stop()
+	if u, _ := b.Settle(t.Context()); *u.CostUSD < 0.15 {
+		t.Errorf("cost %v settled", *u.CostUSD)
+	}
 	if u, _ := b.Usage(); *u.CostUSD < 0.15 {
 		t.Errorf("cost %v at the end", *u.CostUSD)
 	}

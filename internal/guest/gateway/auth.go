@@ -28,7 +28,7 @@ type keyring struct {
 	keys map[string]string
 }
 
-// newKeyring makes a placeholder for each key. A route without keys has one, too: programs
+// newKeyring makes a placeholder for each key, under the key's name and where none has it under the API's usual one. A route without keys has one, too: programs
 // refuse to start without a key, also where the server wants none.
 func newKeyring(r workorder.ModelRoute, secrets map[string]string) (keyring, error) {
 	k := keyring{vars: map[string]string{}, keys: map[string]string{}}
@@ -40,8 +40,13 @@ func newKeyring(r workorder.ModelRoute, secrets map[string]string) (keyring, err
 		p := newPlaceholder()
 		k.vars[name], k.keys[p] = p, value
 	}
-	if len(r.Keys) == 0 {
-		k.vars[r.API.KeyVariables()[0]] = newPlaceholder()
+	usual := r.API.KeyVariables()
+	switch {
+	case len(r.Keys) == 0:
+		k.vars[usual[0]] = newPlaceholder()
+	case secrets[usual[0]] == "" && !slices.ContainsFunc(r.Keys, func(name string) bool { return slices.Contains(usual, name) }):
+		// A key under a name of the project's own: programs look for the usual one.
+		k.vars[usual[0]] = k.vars[r.Keys[0]]
 	}
 	return k, nil
 }

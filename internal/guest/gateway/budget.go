@@ -205,17 +205,43 @@ func (e *entry) leave() {
 func (l *ledger) usage() (workorder.Usage, int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.account(l.usd), l.requests
+}
+
+// account is the usage at that cost. l.mu is held.
+func (l *ledger) account(usd float64) workorder.Usage {
 	u := l.sum
 	if l.unknown == "" {
-		usd := l.usd
-		for e := range l.running {
-			if e.left {
-				usd += max(e.reserve-e.usd, 0)
-			}
-		}
 		u.CostUSD, u.CostSource = &usd, workorder.CostByGateway
 	}
-	return u, l.requests
+	return u
+}
+
+// settle is the usage when nobody but us waits for a request any more. When ctx ends
+// before, it has the most that those can still cost.
+func (l *ledger) settle(ctx context.Context) (workorder.Usage, int64) {
+	for {
+		l.mu.Lock()
+		var open float64
+		waits := false
+		for e := range l.running {
+			if e.left {
+				waits = true
+				open += max(e.reserve-e.usd, 0)
+			}
+		}
+		changed := l.changed
+		over := ctx.Err() != nil
+		u, n := l.account(l.usd+open), l.requests
+		l.mu.Unlock()
+		if !waits || over {
+			return u, n
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // bucket limits requests per minute: so many at once, and as many again in every minute.

@@ -28,6 +28,8 @@ func TestPlaceholders(t *testing.T) {
 		{API: workorder.APIAnthropic, BaseURL: "http://x", Keys: []string{"K"}},
 	}}, Secrets: map[string]string{"K": "k"}}); again.Env()["K"] == "" || again.Env()["K"] == key || again.Env()["ANTHROPIC_BASE_URL"] != "" {
 		t.Errorf("before Start: %v", again.Env())
+	} else if env := again.Env(); env["ANTHROPIC_API_KEY"] != env["K"] {
+		t.Errorf("programs look for the usual name: %v", env)
 	}
 	const path = "/anthropic/v1/messages"
 	for name, c := range map[string]struct {

@@ -188,9 +188,12 @@ func (m *Models) Env() map[string]string {
 func (m *Models) SetBudget(usd *float64) { m.ledger.setBudget(usd) }
 
 // Usage is what went over the wire so far, answers under way included, and the number of
-// requests that were forwarded to a model. The cost is nil when that of one request is not known. It has the
-// most that a call can cost as long as nobody but the gateway waits for its end.
+// requests that were forwarded to a model. The cost is nil when that of one request is not known.
 func (m *Models) Usage() (workorder.Usage, int64) { return m.ledger.usage() }
+
+// Settle is Usage once the calls have ended for which nobody but the gateway waits. When ctx ends before,
+// it has the most that those can cost.
+func (m *Models) Settle(ctx context.Context) (workorder.Usage, int64) { return m.ledger.settle(ctx) }
 
 // OverBudget is closed when a request was refused because the budget is spent. SetBudget with a
 // larger budget makes a new channel.

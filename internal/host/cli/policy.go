@@ -6,10 +6,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -243,47 +245,84 @@ one would. Without rules they are those of the project. Exit code 1 when it is r
 }
 
 func (a *App) runPolicyCheck(project string, rules []string, place string) error {
+	target, err := parsePlace(place)
+	if err != nil {
+		return err
+	}
+	mode, services := workorder.NetworkRestricted, []workorder.Service(nil)
 	if len(rules) == 0 {
 		p, err := a.loadProject(&createOptions{project: project})
 		if err != nil {
 			return err
 		}
-		if p.Network.Mode == workorder.NetworkFull {
-			fmt.Fprintf(a.Stdout, "allowed: the network of %s is full\n", render.Clean(p.Name))
-			return nil
-		}
-		rules = p.Network.Allow
+		mode, rules, services = p.Network.Mode, p.Network.Allow, p.Services
 	} else if project != "" {
 		return usage("give rules or --project, not both")
 	}
-	target, err := parseRule(place)
+	said, ok, err := judgePlace(target, mode, rules, services)
 	if err != nil {
 		return err
 	}
-	if target.Sub {
-		return usage("%s is no place: give one host", place)
+	fmt.Fprintln(a.Stdout, said)
+	if !ok {
+		return &ending{workorder.ExitGeneral}
 	}
+	return nil
+}
+
+// parsePlace reads host and port; it takes more than a rule may be, since what no rule can allow is asked for, too.
+func parsePlace(place string) (workorder.AllowRule, error) {
+	host, port, err := net.SplitHostPort(place)
+	if err != nil {
+		host, port = strings.Trim(place, "[]"), ""
+	}
+	if addr, err := netip.ParseAddr(host); err == nil {
+		n, err := strconv.ParseUint(cmp.Or(port, "0"), 10, 16)
+		if err != nil {
+			return workorder.AllowRule{}, usage("%q: %q is not a port from 1 to 65535", place, port)
+		}
+		return workorder.AllowRule{Host: addr.Unmap().WithZone("").String(), Port: uint16(n)}, nil
+	}
+	target, err := parseRule(place)
+	if err == nil && target.Sub {
+		err = usage("%s is no place: give one host", place)
+	}
+	return target, err
+}
+
+// judgePlace says whether a box of that network reaches a place, and by what.
+func judgePlace(target workorder.AllowRule, mode workorder.NetworkMode, rules []string, services []workorder.Service) (said string, ok bool, err error) {
 	const https = 443
-	port := target.Port
-	if port == 0 {
-		port = https
+	port := cmp.Or(target.Port, https)
+	addr, _ := netip.ParseAddr(target.Host)
+	switch {
+	case slices.ContainsFunc(workorder.Metadata(), func(p netip.Prefix) bool { return p.Contains(addr) }):
+		return "refused: metadata services of clouds are out of reach with every network", false, nil
+	case target.Host == "localhost" || addr.IsLoopback():
+		return "allowed: it is the box itself", true, nil
+	case slices.ContainsFunc(services, func(s workorder.Service) bool { return s.Name == target.Host }):
+		return "allowed: it is a service of the project", true, nil
+	case mode == workorder.NetworkFull:
+		return "allowed: the network is full", true, nil
+	case mode == workorder.NetworkNone:
+		return "refused: the network is none, which no rule changes", false, nil
+	case addr.IsValid() && workorder.Undialled(addr) != "":
+		return fmt.Sprintf("refused: %s is %s, which no rule can allow", addr, workorder.Undialled(addr)), false, nil
 	}
 	for _, s := range rules {
 		r, err := parseRule(s)
 		if err != nil {
-			return err
+			return "", false, err
 		}
 		if r.Match(target.Host, port) {
 			only := ""
 			if _, err := netip.ParseAddr(r.Host); r.Port == 0 && err != nil {
 				only = " for TLS and HTTP"
 			}
-			fmt.Fprintf(a.Stdout, "allowed by %s%s\n", r, only)
-			return nil
+			return fmt.Sprintf("allowed by %s%s", r, only), true, nil
 		}
 	}
-	fmt.Fprintf(a.Stdout, "refused: it needs \"%s\" under network.allow\n", policy.Line(workorder.AllowRuleFor(target.Host, port).String()))
-	return &ending{workorder.ExitGeneral}
+	return fmt.Sprintf("refused: it needs %q under network.allow", policy.Line(workorder.AllowRuleFor(target.Host, port).String())), false, nil
 }
 
 func parseRule(s string) (workorder.AllowRule, error) {

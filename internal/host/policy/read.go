@@ -76,6 +76,9 @@ func hostOf(e workorder.Event) (workorder.NetworkHost, bool) {
 	} else {
 		h.Protocol = "dns"
 	}
+	if strings.HasPrefix(e.Fix, "gateway:") || strings.Contains(h.Host, " ") {
+		return h, false // what the model's provider would run: no place of the network's
+	}
 	if e.By != "" {
 		h.By = []string{e.By}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/policy"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -22,6 +23,8 @@ func networkText(e workorder.Event) string {
 	}
 	fix, reason := oneLine(e.Fix), oneLine(e.Text)
 	switch {
+	case strings.HasPrefix(fix, "gateway:"): // what the model's provider would reach
+		return said + `: allow it with "` + fix + `" in the project file`
 	case fix != "" && e.Status == string(workorder.NetworkRefused):
 		return said + `: allow it with "` + policy.Line(fix) + `" under network.allow`
 	case fix != "" && e.Status == string(workorder.NetworkLearned):
@@ -37,7 +40,7 @@ func guardText(e workorder.Event) string {
 	if by := oneLine(e.By); by != "" {
 		said += " for " + by
 	}
-	if text := oneLine(e.Text); text != "" {
+	if text := strings.TrimPrefix(oneLine(e.Text), "rule "+oneLine(e.Name)+": "); text != "" {
 		said += ": " + text
 	}
 	return said
