@@ -29,6 +29,10 @@ type change struct {
 	read     bool
 	why      string // why it was not read
 
+	room *int // what of the change may still be compared with patterns; nil: all
+	used int
+	cut  bool // not all of it was
+
 	diffed  bool
 	added   []line
 	removed []line
@@ -86,6 +90,19 @@ func (c *change) diff() {
 			c.removed = append(c.removed, line{i + 1, a[i]})
 		}
 	}
+}
+
+// spend takes n bytes of what may be compared with patterns.
+func (c *change) spend(n int) bool {
+	if c.cut || c.used+n > maxFilePatterns || c.room != nil && *c.room < n {
+		c.cut = true
+		return false
+	}
+	c.used += n
+	if c.room != nil {
+		*c.room -= n
+	}
+	return true
 }
 
 // splitLines cuts at LF, and takes the CR of CRLF away.

@@ -2,6 +2,7 @@ package surface
 
 import (
 	"fmt"
+	"iter"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -56,21 +57,30 @@ func scan(s string, code bool) []hit {
 		if kind == kindInvisible && belongs(rs, i) {
 			continue
 		}
-		tags := r >= 0xE0000 && r <= 0xE0FFF || r >= 0xFE00 && r <= 0xFE0D || r >= 0x2061 && r <= 0x2064 || r >= 0x206A && r <= 0x206F
 		what := fmt.Sprintf("U+%04X", r)
 		if said := spoken(rs[i:]); said != "" {
 			what += fmt.Sprintf(", which say %s", quote(said))
 		}
-		note(kind, what, tags)
+		note(kind, what, tagged(r))
 	}
 	if code {
-		for w := range strings.FieldsFuncSeq(s, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '_' }) {
+		for w := range words(s) {
 			if odd := mixed(w); odd != 0 {
 				note(kindHomoglyph, fmt.Sprintf("%s has U+%04X, which looks like a Latin letter", quote(w), odd), false)
 			}
 		}
 	}
 	return hits
+}
+
+// tagged are characters whose only use is to carry what is not shown.
+func tagged(r rune) bool {
+	return r >= 0xE0000 && r <= 0xE0FFF || r >= 0xFE00 && r <= 0xFE0D || r >= 0x2061 && r <= 0x2064 || r >= 0x206A && r <= 0x206F
+}
+
+// words are names and words of a line.
+func words(s string) iter.Seq[string] {
+	return strings.FieldsFuncSeq(s, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '_' })
 }
 
 // plain is the fast way for almost every line.
@@ -219,8 +229,11 @@ func checkHidden(c *change, s *sink) {
 	for _, l := range c.added {
 		for _, h := range scan(l.text, code) {
 			if code && h.kind == kindHomoglyph || h.kind != kindHomoglyph {
-				grave := code || h.tags || h.kind == kindBidi && !translation(c) || c.rule != nil
-				s.add(h.kind, l.n, grave && !(h.kind == kindControl && dumpFile(c)), "%s: %s", h.what, quote(l.text))
+				grave := code || h.tags || h.kind == kindBidi && !translation(c)
+				if h.kind == kindControl && dumpFile(c) {
+					grave = false
+				}
+				s.add(h.kind, l.n, grave, "%s: %s", h.what, quote(l.text))
 			}
 		}
 		if code && !plain(l.text) {
@@ -231,7 +244,7 @@ func checkHidden(c *change, s *sink) {
 
 // wholeWords finds words that are lookalikes from first to last letter, of a word that the file also has.
 func wholeWords(c *change, s *sink, l line, names map[string]bool) {
-	for w := range strings.FieldsFuncSeq(l.text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '_' }) {
+	for w := range words(l.text) {
 		var b strings.Builder
 		all, some := true, false
 		for _, r := range w {
@@ -247,6 +260,7 @@ func wholeWords(c *change, s *sink, l line, names map[string]bool) {
 			continue
 		}
 		if len(names) == 0 {
+			names[""] = true // made once
 			for n := range strings.FieldsFuncSeq(c.new, func(r rune) bool { return r > 0x7F || !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '_' }) {
 				names[n] = true
 			}

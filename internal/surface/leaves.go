@@ -21,9 +21,9 @@ type leaf struct {
 
 // key is the last name above the value.
 func (l leaf) key() string {
-	for i := len(l.path) - 1; i >= 0; i-- {
-		if l.path[i] != "[]" {
-			return l.path[i]
+	for _, p := range slices.Backward(l.path) {
+		if p != "[]" {
+			return p
 		}
 	}
 	return ""
@@ -33,12 +33,7 @@ func (l leaf) id() string { return strings.Join(l.path, "\x00") + "\x01" + l.val
 
 // has reports whether one of the keys above the value is name.
 func (l leaf) has(name string) bool {
-	for _, p := range l.path {
-		if p == name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(l.path, name)
 }
 
 // where is the path for a human.
@@ -266,6 +261,9 @@ func newLeaves(c *change, walk func(string, func(leaf)) error) (added, removed [
 		err = walk(c.new, func(l leaf) {
 			if id := l.id(); count[id] > 0 {
 				count[id]--
+				return
+			}
+			if !c.spend(min(len(l.value), maxCommand)) {
 				return
 			}
 			added = append(added, own(l))

@@ -19,7 +19,11 @@ const (
 	sniffBytes = 4096
 	maxSniffs  = 32
 	// maxCommand is what of a value is looked at for odd commands; a command that is longer is a long line.
-	maxCommand = 64 << 10
+	maxCommand = 8 << 10
+	// maxPatterns is how much of all settings together is compared with patterns, and maxFilePatterns of one file:
+	// at worst a microsecond for each byte.
+	maxPatterns     = 4 << 20
+	maxFilePatterns = 512 << 10
 	// maxLinks bounds how many links of head are followed to what they stand for.
 	maxLinks = 200
 	// maxFindings bounds the report. Of more than perKind files with findings of one kind, or perGraveKind with grave ones,

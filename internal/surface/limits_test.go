@@ -35,7 +35,7 @@ func imported(tb testing.TB, repo git.Repo, blobs, files string) (base, head str
 // peak runs f and returns the largest heap that was seen meanwhile.
 func peak(f func()) uint64 {
 	runtime.GC()
-	var max atomic.Uint64
+	var most atomic.Uint64
 	done, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -44,8 +44,8 @@ func peak(f func()) uint64 {
 		for {
 			var m runtime.MemStats
 			runtime.ReadMemStats(&m)
-			if m.HeapAlloc > max.Load() {
-				max.Store(m.HeapAlloc)
+			if m.HeapAlloc > most.Load() {
+				most.Store(m.HeapAlloc)
 			}
 			select {
 			case <-done:
@@ -57,7 +57,7 @@ func peak(f func()) uint64 {
 	f()
 	close(done)
 	<-stopped
-	return max.Load()
+	return most.Load()
 }
 
 // A change of 50,000 files: the workflow among them is found, and what is held is no multiple of the change.

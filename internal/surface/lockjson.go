@@ -29,18 +29,16 @@ func readNPM(s string) lockOf {
 	var c collector
 	err := walkJSON(s, func(l leaf) {
 		n := len(l.path)
-		if n < 3 || l.path[0] != "packages" && l.path[0] != "dependencies" || l.path[0] == "packages" && (n != 3 || l.path[1] == "") {
-			return
-		}
-		where := l.path[n-2]
-		if l.path[0] == "dependencies" && (n%2 == 0 || l.path[n-3] != "dependencies") {
+		where, ok := npmPlace(l.path)
+		if !ok {
 			return
 		}
 		p := c.at(strings.Join(l.path[:n-1], "\x00"), l.line)
 		if p.name == "" {
-			p.name = where[strings.LastIndex(where, "node_modules/")+1:]
-			p.name = strings.TrimPrefix(p.name, "ode_modules/")
-			if l.path[0] == "packages" && !strings.Contains(where, "node_modules/") {
+			p.name = where
+			if i := strings.LastIndex(where, "node_modules/"); i >= 0 {
+				p.name = where[i+len("node_modules/"):]
+			} else if l.path[0] == "packages" {
 				p.bundled = true // a folder of the workspace
 			}
 		}
@@ -63,8 +61,30 @@ func readNPM(s string) lockOf {
 			p.bundled = true
 		}
 	})
-	for i := range c.out {
-		p := &c.out[i]
+	finishNPM(c.out)
+	return lockOf{c.out, err}
+}
+
+// npmPlace is the name of the package whose field a value is: {packages: {where: {field}}}, or in version 1
+// {dependencies: {name: {dependencies: {name: {field}}}}}.
+func npmPlace(path []string) (where string, ok bool) {
+	n := len(path)
+	if n < 3 {
+		return "", false
+	}
+	switch path[0] {
+	case "packages":
+		return path[1], (n == 3) && path[1] != ""
+	case "dependencies":
+		return path[n-2], n%2 == 1 && path[n-3] == "dependencies"
+	}
+	return "", false
+}
+
+// finishNPM settles what the order of fields left open.
+func finishNPM(ps []locked) {
+	for i := range ps {
+		p := &ps[i]
 		if strings.HasPrefix(p.source, "file:") || p.bundled && !strings.Contains(p.source, ":") {
 			p.source = ""
 		}
@@ -75,7 +95,6 @@ func readNPM(s string) lockOf {
 			p.actual = in
 		}
 	}
-	return lockOf{c.out, err}
 }
 
 // readBun reads bun.lock, which is JSON with trailing commas.
@@ -86,15 +105,14 @@ func readBun(s string) lockOf {
 			return
 		}
 		p := c.at(l.path[1], l.line)
-		at := strings.LastIndexByte(l.value, '@')
 		switch {
 		case p.name == "":
 			p.name = l.path[1][strings.LastIndexByte(l.path[1], '/')+1:]
 			if i := strings.LastIndex(l.path[1], "@"); i >= 0 {
 				p.name = l.path[1][i:]
 			}
-			if at = strings.IndexByte(l.value[min(1, len(l.value)):], '@') + 1; at > 0 {
-				p.version, p.actual = l.value[at+1:], l.value[:at]
+			if name, version := splitAt(l.value); version != "" {
+				p.version, p.actual = version, name
 			}
 			p.source = "npm"
 			if strings.Contains(p.version, ":") {

@@ -118,16 +118,7 @@ func readYarn(s string) lockOf {
 			continue
 		}
 		if l[0] != ' ' && l[0] != '\t' {
-			first, _, _ := strings.Cut(strings.Trim(strings.TrimSuffix(l, ":"), `"`), ",")
-			first = strings.Trim(first, `"`)
-			name, spec := splitAt(first)
-			p := locked{name: name, line: i + 1}
-			if rest, ok := strings.CutPrefix(spec, "npm:"); ok {
-				if as, _ := splitAt(rest); as != "" && as != rest {
-					p.actual = as
-				}
-			}
-			out = append(out, p)
+			out = append(out, yarnHead(l, i+1))
 			continue
 		}
 		if len(out) == 0 || strings.HasPrefix(l, "   ") {
@@ -158,6 +149,19 @@ func readYarn(s string) lockOf {
 		p.bundled = p.source == "" || strings.HasPrefix(p.source, "git") || strings.HasPrefix(p.source, "npm")
 	}
 	return lockOf{packages: out}
+}
+
+// yarnHead reads the line above a package: "name@range, name@range":.
+func yarnHead(l string, n int) locked {
+	first, _, _ := strings.Cut(strings.Trim(strings.TrimSuffix(l, ":"), `"`), ",")
+	name, spec := splitAt(strings.Trim(first, `"`))
+	p := locked{name: name, line: n}
+	if rest, ok := strings.CutPrefix(spec, "npm:"); ok {
+		if as, version := splitAt(rest); version != "" {
+			p.actual = as // an alias
+		}
+	}
+	return p
 }
 
 // yarnResolution reads "name@npm:1.0.0" and "name@https://…".

@@ -56,10 +56,8 @@ func checkPayload(c *change, s *sink) {
 	var run blobRun
 	keys, written := mayHaveKey(c.new), generated(c)
 	for _, l := range c.added {
-		if m := ""; !keys {
-			// The file as a whole has no beginning of one.
-		} else if m = privateKey.FindString(l.text); m != "" && !documented.MatchString(m) {
-			s.add(kindKey, l.n, true, "it looks like a private key or a token, of %s", plural(len(m), "character"))
+		if keys {
+			checkKey(l, s)
 		}
 		if !source || c.rule != nil && c.rule.kind == kindLock {
 			continue
@@ -69,6 +67,12 @@ func checkPayload(c *change, s *sink) {
 		}
 	}
 	run.end(s)
+}
+
+func checkKey(l line, s *sink) {
+	if m := privateKey.FindString(l.text); m != "" && !documented.MatchString(m) {
+		s.add(kindKey, l.n, true, "it looks like a private key or a token, of %s", plural(len(m), "character"))
+	}
 }
 
 func checkLong(c *change, s *sink, l line, written bool) {
@@ -135,15 +139,15 @@ type blobRun struct {
 func (b *blobRun) take(l line, s *sink) (told bool) {
 	if len(l.text) >= blobLength && !encodedImage(l.text) {
 		total := 0
-		part := ""
+		var part strings.Builder
 		for _, m := range encoded.FindAllString(l.text, 64) {
 			if digitHas.MatchString(m) {
 				total += len(m)
-				part += m
+				part.WriteString(m)
 			}
 		}
 		if total >= blobLength {
-			report(s, l.n, total, part)
+			report(s, l.n, total, part.String())
 			return gapIn(l.text) < 0
 		}
 		if n := strings.Count(l.text, `\x`) * 4; n >= blobLength {

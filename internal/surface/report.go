@@ -40,8 +40,10 @@ func Report(ctx context.Context, repo git.Repo, base, head string) ([]workorder.
 
 	s := newSink()
 	var unread []*change
+	room := maxPatterns
 	err = o.load(ctx, cs, func(c *change) {
 		s.c = c
+		c.room = &room
 		examine(c, s)
 		if c.why != "" && !c.deleted() && !mediaName(c) {
 			unread = append(unread, &change{path: c.path, lower: c.lower, oldMode: c.oldMode, newMode: c.newMode, newID: c.newID, newSize: c.newSize, rule: c.rule, why: c.why})
@@ -118,6 +120,9 @@ func examineText(c *change, s *sink) {
 			as.lower = c.as
 		}
 		as.rule.check(&as, s)
+		if as.cut {
+			s.add(kindUnread, 0, true, "only its beginning was looked at: so much of it is new")
+		}
 	}
 	checkHidden(c, s)
 	checkPayload(c, s)

@@ -11,6 +11,9 @@ func meaning(c *change, ls []line) []line {
 	var out []line
 	for _, l := range ls {
 		if t := strings.TrimSpace(l.text); t != "" && !isComment(c, t) {
+			if !c.spend(min(len(t), maxCommand)) {
+				break
+			}
 			out = append(out, l)
 		}
 	}
