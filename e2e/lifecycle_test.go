@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -229,6 +230,14 @@ func TestKeep(t *testing.T) {
 	cs := ours(t, id)
 	if c.code != 0 || len(cs) != 1 || cs[0].State != "exited" {
 		t.Fatalf("exit code %d, containers %+v", c.code, cs)
+	}
+	// It is confined and bounded without the project's saying so.
+	in, err := eng.ContainerInspect(t.Context(), cs[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := in.HostConfig; h.Privileged || len(h.Binds) != 0 || !slices.Equal(h.CapDrop, []string{"ALL"}) || h.Memory == 0 || h.PidsLimit == nil || *h.PidsLimit == 0 {
+		t.Errorf("host config %+v", h)
 	}
 	for _, want := range []string{"docker cp sandbox-agent-" + id + ":", "sandbox-agent rm " + id} {
 		if !strings.Contains(c.stdout, want) {

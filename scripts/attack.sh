@@ -19,7 +19,9 @@ SANDBOX_AGENT_ATTACK_TABLE=$table go test -tags e2e -count=1 -timeout 40m -run '
 go run ./e2e/attack table "$table" || code=1
 echo
 if [ "$code" -ne 0 ]; then
-	grep -E '^ +[a-z_]+\.go:|^--- |^FAIL|^panic' "$out" || tail -n 50 "$out"
+	grep -E '^ +[a-z_]+\.go:|^--- |^panic' "$out" || true
+	echo "The end of the output (boxes that others start meanwhile count as left behind):"
+	tail -n 15 "$out"
 	exit "$code"
 fi
 grep -E '^ *--- ' "$out"

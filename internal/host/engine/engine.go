@@ -104,6 +104,7 @@ type Info struct {
 	Kernel        string
 	OperatingSys  string
 	CgroupVersion int
+	MemoryBytes   int64 // of the engine's machine; 0: it does not tell
 	Runtimes      []string
 	// Gateway is the address of the engine's machine on the network of the
 	// boxes, empty when the engine does not tell.

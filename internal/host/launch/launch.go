@@ -343,6 +343,10 @@ func isolationHint(job *Job) string {
 	return "`sandbox-agent doctor` tells which --isolation this engine can give (confined, privileged)"
 }
 
+// memoryTenths of the machine's memory are a box's, unless the project says something else: what runs away in
+// a box is ended there, before the machine's own programs are.
+const memoryTenths = 9
+
 // boxSpec is the box a job gets.
 func boxSpec(job *Job, rec *store.Record, info engine.Info) engine.BoxSpec {
 	files := map[string]string{}
@@ -352,6 +356,10 @@ func boxSpec(job *Job, rec *store.Record, info engine.Info) engine.BoxSpec {
 	if job.archive != "" {
 		files[workorder.ArchiveIn] = job.archive
 	}
+	limits := job.Order.Limits
+	if limits.MemoryBytes == 0 {
+		limits.MemoryBytes = info.MemoryBytes / 10 * memoryTenths
+	}
 	return engine.BoxSpec{
 		Files: files,
 		Name:  rec.Box,
@@ -359,7 +367,7 @@ func boxSpec(job *Job, rec *store.Record, info engine.Info) engine.BoxSpec {
 		Labels: map[string]string{
 			workorder.LabelTask: rec.TaskID, workorder.LabelAttempt: rec.AttemptID, workorder.LabelOwner: job.Owner, workorder.LabelProject: rec.Project,
 		},
-		Isolation: job.Isolation, OCIRuntime: job.OCIRuntime, Limits: job.Order.Limits, CacheVolume: CacheVolume, DNS: job.Order.Network.DNS,
+		Isolation: job.Isolation, OCIRuntime: job.OCIRuntime, Limits: limits, CacheVolume: CacheVolume, DNS: job.Order.Network.DNS,
 		Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2,
 	}
 }

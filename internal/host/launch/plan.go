@@ -89,6 +89,8 @@ func box(job *Job) string {
 	l := job.Order.Limits
 	if l.MemoryBytes > 0 {
 		s += fmt.Sprintf(", memory %d MiB", l.MemoryBytes>>20)
+	} else {
+		s += fmt.Sprintf(", %d/10 of the machine's memory", memoryTenths)
 	}
 	if l.CPUs > 0 {
 		s += fmt.Sprintf(", %g CPUs", l.CPUs)

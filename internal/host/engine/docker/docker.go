@@ -95,7 +95,7 @@ func (e *Engine) Info(ctx context.Context) (engine.Info, error) {
 	v, _ := strconv.Atoi(i.CgroupVersion)
 	info := engine.Info{
 		ID: i.ID, Version: i.ServerVersion, APIVersion: e.c.ClientVersion(), OSType: i.OSType, Arch: i.Architecture,
-		Kernel: i.KernelVersion, OperatingSys: i.OperatingSystem, CgroupVersion: v, Host: e.host, RootDir: i.DockerRootDir,
+		Kernel: i.KernelVersion, OperatingSys: i.OperatingSystem, CgroupVersion: v, MemoryBytes: i.MemTotal, Host: e.host, RootDir: i.DockerRootDir,
 		Local: e.local(i.KernelVersion),
 		Rootless: slices.ContainsFunc(i.SecurityOptions, func(s string) bool {
 			return strings.Contains(s, "rootless")
