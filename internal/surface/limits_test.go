@@ -95,14 +95,16 @@ func TestManyFiles(t *testing.T) {
 	}
 }
 
-// Files of 100 MB are not read, and that is said; a program among them is known by its beginning.
+// Large files, one of 100 MB, are not read, and that is said; a program among them is known by its beginning.
 func TestLargeFiles(t *testing.T) {
 	repo := newRepo(t)
-	const size = 100 << 20
 	in := repo
 	var b strings.Builder
-	for _, f := range []struct{ name, begin string }{{"big.js", "let a = 1\n"}, {"tool", "\x7fELF\x02\x01\x01\x00"}, {"film.mp4", "\x00\x00\x00\x18ftypmp42"}, {"package-lock.json", "{"}} {
-		fmt.Fprintf(&b, "M 100644 inline %s\ndata %d\n%s%s\n", f.name, size, f.begin, strings.Repeat("\n", size-len(f.begin)))
+	for _, f := range []struct {
+		name, begin string
+		size        int
+	}{{"big.js", "let a = 1\n", 100 << 20}, {"tool", "\x7fELF\x02\x01\x01\x00", 8 << 20}, {"film.mp4", "\x00\x00\x00\x18ftypmp42", 8 << 20}, {"package-lock.json", "{", 8 << 20}} {
+		fmt.Fprintf(&b, "M 100644 inline %s\ndata %d\n%s%s\n", f.name, f.size, f.begin, strings.Repeat("\n", f.size-len(f.begin)))
 	}
 	base, head := imported(t, in, "", b.String())
 	b.Reset()
