@@ -7,10 +7,14 @@ cd "$(dirname "$0")/.."
 e2e_deadline=35m # one build of the image and every test, on two cores
 
 ./scripts/need.sh build test
-trap './scripts/engine.sh stop' EXIT
+started= # an engine that answers already is somebody else's, also where this script of another checkout started it
+trap '[ -z "$started" ] || ./scripts/engine.sh stop' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
-./scripts/engine.sh start
+./scripts/engine.sh status >/dev/null 2>&1 || {
+	started=yes
+	./scripts/engine.sh start
+}
 # Only needed where no registry answers, so that its absence is no error here.
 ./scripts/need.sh base || true
 

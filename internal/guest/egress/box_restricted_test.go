@@ -141,7 +141,7 @@ func (b *box) others() {
 	b.reported("good.test", 22, "tcp", workorder.NetworkAllowed, "", "web")
 	b.reported(good, 22, "tcp", workorder.NetworkRefused, "- "+good+":22", "web")
 	b.reported("good.test", 443, "udp", workorder.NetworkRefused, "", "web")
-	b.reported("2001:db8:2::1", 4000, "udp", workorder.NetworkRefused, "", "uid 1000")
+	b.reported("2001:db8:2::1", 4000, "udp", workorder.NetworkRefused, "", "")
 	b.reported(good, 0, "icmp", workorder.NetworkRefused, "", "web")
 }
 

@@ -73,10 +73,10 @@ func (p *proxy) serve(ctx context.Context, l net.Listener) {
 		}
 		if p.open.Add(1) > maxConns {
 			p.open.Add(-1)
-			reset(t)
 			if p.warned.CompareAndSwap(false, true) {
 				p.warn("the egress proxy has too many connections and refuses further ones")
 			}
+			reset(t)
 			continue
 		}
 		go func() {
