@@ -30,6 +30,9 @@ import (
 // policy knows its sockets. No distribution gives the number away.
 const engineGroup = 61990
 
+// bindMounts is the folder with what inner containers bind, root's alone.
+const bindMounts = "/run/sandbox-agent-binds"
+
 // innerEngine is dockerd with the layer cache behind the guard, as boot sees it.
 type innerEngine struct {
 	*dockerd.Engine
@@ -76,6 +79,7 @@ func newEngine(log *slog.Logger, o *workorder.Order, n engineNeeds) (*innerEngin
 	e.guard = guard.New(guard.Config{
 		Socket: workorder.DockerSocket, GID: int(n.cred.GID), Upstream: dockerd.DefaultSocket,
 		Binds:    []string{workorder.Workspace, workorder.SandboxHome, "/tmp"},
+		Mounts:   bindMounts,
 		Reserved: n.hosts.prefixes,
 		By:       n.origin.Process, Log: log,
 		Refused: func(rule, text, by string) {

@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/gateway"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
+	"github.com/sandbox-agent/sandbox-agent/internal/surface"
 	"github.com/sandbox-agent/sandbox-agent/runner/publish"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -130,6 +131,11 @@ func (r *repository) Clone(ctx context.Context) (boot.Cloned, error) {
 	}
 	r.keep(ctx, publish.KeepOptions{})
 	return c, nil
+}
+
+// Surface reads commits only, never the work tree.
+func (r *repository) Surface(ctx context.Context, base, head string) ([]workorder.SurfaceFinding, error) {
+	return surface.Report(ctx, r.pub.Objects(), base, head)
 }
 
 // refusal is an order that cannot be obeyed.

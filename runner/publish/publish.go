@@ -69,6 +69,10 @@ func (p *Publisher) outboxDir() string { return filepath.Join(p.Dir, "outbox.git
 // Mirror is our copy of the remote, without credential.
 func (p *Publisher) Mirror() git.Repo { return git.Repo{Dir: p.mirrorDir(), Bare: true} }
 
+// Objects is a repository of ours that has the objects of the mirror and of the work tree, to read
+// commits that the remote may not have yet. No configuration of the agent's counts in it.
+func (p *Publisher) Objects() git.Repo { return p.outbox() }
+
 func (p *Publisher) authed(r git.Repo) git.Repo {
 	r.Auth = p.Auth
 	return r

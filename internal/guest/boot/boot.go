@@ -90,6 +90,7 @@ func (b *Box) Run(ctx context.Context) int {
 
 	end := b.work(run, interrupt, steps)
 	landing := b.land(land, run, &end)
+	b.survey(run, landing)
 	code := b.finish(end, landing)
 	b.release(land, run, landing.Head)
 

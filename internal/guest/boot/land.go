@@ -89,6 +89,23 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 	return l
 }
 
+// surveyTime bounds reading what the branch changes; it takes seconds for tens of thousands of files.
+const surveyTime = 30 * time.Second
+
+// survey tells what the branch changes of what runs on other machines. Whoever stops the run does not wait for it.
+func (b *Box) survey(run context.Context, l Landing) {
+	if len(l.Commits) == 0 || b.cloned == nil || errors.Is(context.Cause(run), ErrInterrupted) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(run), surveyTime)
+	defer cancel()
+	found, err := b.Repo.Surface(ctx, b.cloned.BaseSHA, l.Head)
+	if err != nil {
+		b.Rec.Warn("what the branch changes of what runs on other machines is not all known: " + err.Error())
+	}
+	b.Rec.Update(func(r *workorder.Result) { r.Surface = found })
+}
+
 // asItWas is the landing of a run that changed nothing: the branch is as earlier
 // attempts left it.
 func (b *Box) asItWas() Landing {

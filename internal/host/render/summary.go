@@ -62,6 +62,7 @@ func Summary(w io.Writer, r *workorder.Result, o SummaryOptions) {
 	s.services(r)
 	s.network(r)
 	s.docker(r)
+	s.surface(r)
 	for i, t := range r.Warnings {
 		if i == maxShown {
 			s.row("", fmt.Sprintf("and %d more warnings", len(r.Warnings)-i))
