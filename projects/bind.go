@@ -37,6 +37,7 @@ func bind(p *Project) {
 		p.PR = &workorder.PullRequest{
 			Labels: pr.get("labels").strs(), Draft: pr.get("draft").bool(),
 			Reviewers: pr.get("reviewers").strs(), Base: pr.get("base").str(),
+			APIURL: pr.get("api_url").str(), Repository: pr.get("repository").str(),
 		}
 	}
 	p.Network = bindNetwork(r.get("network"))

@@ -32,6 +32,7 @@ var (
 	imageRef    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}$`)
 	runtimeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$`)
 	packageName = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+(:[a-z0-9]+)?(=[A-Za-z0-9.+:~-]+)?$`)
+	ownerName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+$`)
 	plainWord   = regexp.MustCompile(`^[^-\s][^\s]*$`)
 	portSpec    = regexp.MustCompile(`^[1-9][0-9]{0,4}(/(tcp|udp))?$`)
 )
@@ -178,5 +179,7 @@ func pullRequest() *schema {
 		{name: "draft", schema: &schema{kind: boolean, def: "false", doc: "Open it as a draft."}},
 		{name: "reviewers", slips: []string{"reviewer"}, schema: &schema{kind: list, doc: "Users or org/team to ask for a review.", item: &schema{kind: text, doc: "User or team.", pattern: plainWord, rule: "a user or team name"}}},
 		{name: "base", schema: &schema{kind: text, doc: "Branch to merge into. Default: the base branch.", check: checkBranch}},
+		{name: "api_url", slips: []string{"api"}, schema: &schema{kind: text, doc: "API of a GitHub Enterprise server. Default: from the repository's URL.", check: checkBaseURL, examples: []string{"https://ghe.example.com/api/v3"}}},
+		{name: "repository", slips: []string{"repo"}, schema: &schema{kind: text, doc: "owner/name on the forge, where the repository's URL has another path. Needs api_url.", pattern: ownerName, rule: "owner/name"}},
 	}}
 }

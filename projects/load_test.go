@@ -132,7 +132,7 @@ func TestEverything(t *testing.T) {
 			Name: "command", Command: []string{"sh", "-c", `./agent.sh "$1"`}, Model: "some/model-1", Args: []string{"--verbose", ""}, Version: "1.20",
 		},
 		MaxBudgetUSD: &budget, TimeoutMinutes: 0.5,
-		PR: &workorder.PullRequest{Labels: []string{"agent"}, Draft: true, Reviewers: []string{"octocat", "myorg/team"}, Base: "main"},
+		PR: &workorder.PullRequest{Labels: []string{"agent"}, Draft: true, Reviewers: []string{"octocat", "myorg/team"}, Base: "main", APIURL: "https://ghe.example.com/api/v3", Repository: "myorg/my-saas-app"},
 		Network: workorder.Network{
 			Mode: workorder.NetworkRestricted, Learn: true, DNS: []string{"192.0.2.53", "2001:db8::53"},
 			Allow: []string{"example.com", "*.xn--bcher-kva.example", "192.0.2.7:5432", "[2001:db8::1]:8443"},

@@ -156,13 +156,13 @@ func CheckBaseURL(s string) error {
 	u, err := url.Parse(s)
 	switch {
 	case err != nil:
-		return fmt.Errorf("base_url %q is not a URL", s)
+		return fmt.Errorf("%q is not a URL", s)
 	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "":
-		return fmt.Errorf("base_url %q is not an http or https URL", s)
+		return fmt.Errorf("%q is not an http or https URL", s)
 	case u.User != nil:
-		return fmt.Errorf("base_url of %s carries a credential: give it as a secret", u.Redacted())
+		return fmt.Errorf("%s carries a credential: give it as a secret", u.Redacted())
 	case u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("base_url %q has a query or a fragment", s)
+		return fmt.Errorf("%q has a query or a fragment", s)
 	}
 	return nil
 }

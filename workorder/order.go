@@ -169,6 +169,10 @@ type PullRequest struct {
 	Draft     bool     `json:"draft,omitempty"`
 	Reviewers []string `json:"reviewers,omitempty"`
 	Base      string   `json:"base,omitempty"`
+	// APIURL is the forge's API where it cannot be told from the remote; empty: from the remote.
+	APIURL string `json:"api_url,omitempty"`
+	// Repository is owner/name on the forge where the remote's path is another; needs APIURL.
+	Repository string `json:"repository,omitempty"`
 }
 
 // Limits bound the outer container. Zero: no limit.
@@ -198,6 +202,8 @@ type Envelope struct {
 	Order   Order             `json:"order"`
 	Secrets map[string]string `json:"secrets,omitempty"`
 	Git     *GitCredential    `json:"git,omitempty"`
+	// ForgeToken opens the pull request; empty: there is none.
+	ForgeToken string `json:"forge_token,omitempty"`
 }
 
 // MaxEnvelope bounds what PID 1 reads, in bytes. The largest part is the task

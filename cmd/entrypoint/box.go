@@ -108,8 +108,9 @@ func fail(log *slog.Logger, rec *record.Recorder, by workorder.EndedBy, err erro
 
 // secrets is everything that must not leave the box in text.
 func secrets(env *workorder.Envelope) *redact.Set {
-	values := make(map[string]string, len(env.Secrets)+2)
+	values := make(map[string]string, len(env.Secrets)+3)
 	maps.Copy(values, env.Secrets)
+	values["forge-token"] = env.ForgeToken
 	if g := env.Git; g != nil {
 		values["git-token"], values["ssh-key"] = g.Token, g.SSHKey
 	}
@@ -170,7 +171,12 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	}, mask.String)
 	repo.pub.Usage = func() workorder.Usage { return rec.Result().Usage }
 	t.cfg.Changed = repo.changed
+	var forge boot.Forge
+	if o.PR != nil {
+		forge = &pull{order: o, token: env.ForgeToken, log: log}
+	}
 	return &boot.Box{
+		Forge: forge,
 		Order: o, Rec: rec, Log: log, Space: space, Task: t, Engine: eng,
 		Network:  &policedNetwork{policy: net, hosts: hosts, order: o, task: t, models: models, audit: audit, guard: eng.guard, log: log},
 		Services: &serviceStack{engine: eng, egress: net, order: o, task: t, emit: emit, warn: warn, clean: mask.Writer, log: log, logs: space.LogDir},

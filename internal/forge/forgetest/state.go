@@ -366,6 +366,13 @@ func (s *Server) Inject(f Fault) {
 	s.faults = append(s.faults, &f)
 }
 
+// ClearFaults ends the bad luck.
+func (s *Server) ClearFaults() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults = nil
+}
+
 // Requests returns what was asked so far, in order.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()

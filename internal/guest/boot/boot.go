@@ -32,6 +32,7 @@ type Box struct {
 	Rec      *record.Recorder
 	Log      *slog.Logger
 	Network  Network
+	Forge    Forge // nil: no pull request is asked for
 	Engine   Engine
 	Services Services
 	Repo     Repository
@@ -75,7 +76,11 @@ func (b *Box) Run(ctx context.Context) int {
 	for _, s := range steps {
 		names = append(names, s.name)
 	}
-	b.Rec.Declare(append(names, "agent", "validate", "push")...)
+	names = append(names, "agent", "validate", stepPush)
+	if b.Forge != nil {
+		names = append(names, stepPR)
+	}
+	b.Rec.Declare(names...)
 	if keys := ignored(b.Order); len(keys) > 0 {
 		b.Rec.Warn("this version does not act on what the project says with " + strings.Join(keys, ", "))
 	}
@@ -91,6 +96,7 @@ func (b *Box) Run(ctx context.Context) int {
 	end := b.work(run, interrupt, steps)
 	landing := b.land(land, run, &end)
 	b.survey(run, landing)
+	b.pullRequest(run, &end, landing)
 	code := b.finish(end, landing)
 	b.release(land, run, landing.Head)
 
@@ -104,7 +110,7 @@ func (b *Box) Run(ctx context.Context) int {
 // act on: saying so beats a reader who waits for a pull request.
 func ignored(o *workorder.Order) (keys []string) {
 	for key, set := range map[string]bool{
-		"pr": o.PR != nil, "dev": o.Dev != nil,
+		"dev": o.Dev != nil,
 	} {
 		if set {
 			keys = append(keys, key)

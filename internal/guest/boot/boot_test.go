@@ -202,6 +202,11 @@ type run struct {
 
 func play(t *testing.T, f *fake, o *workorder.Order, signals chan os.Signal) run {
 	t.Helper()
+	return playWith(t, f, o, signals, nil)
+}
+
+func playWith(t *testing.T, f *fake, o *workorder.Order, signals chan os.Signal, forge Forge) run {
+	t.Helper()
 	out := t.TempDir()
 	rec, err := record.New(record.Options{OutDir: out, StateDir: t.TempDir(), Stream: io.Discard})
 	if err != nil {
@@ -211,7 +216,7 @@ func play(t *testing.T, f *fake, o *workorder.Order, signals chan os.Signal) run
 		signals = make(chan os.Signal, 2)
 	}
 	b := &Box{
-		Order: o, Rec: rec, Log: slog.New(slog.DiscardHandler), Engine: f, Services: f, Network: fakeNetwork{f}, Repo: f, Task: f, Signals: signals, Burst: time.Nanosecond,
+		Forge: forge, Order: o, Rec: rec, Log: slog.New(slog.DiscardHandler), Engine: f, Services: f, Network: fakeNetwork{f}, Repo: f, Task: f, Signals: signals, Burst: time.Nanosecond,
 		Space: &workspace.Workspace{Dir: filepath.Join(t.TempDir(), "ws")},
 	}
 	r := run{code: b.Run(t.Context()), signals: signals}
@@ -472,16 +477,6 @@ func TestTaskWithoutRepository(t *testing.T) {
 	r := play(t, f, &workorder.Order{TaskID: "T-A1B2C3D4", TimeoutMinutes: 1}, nil)
 	if f.called("clone") || f.called("start") || r.steps()["push"] != workorder.StepSkipped {
 		t.Errorf("calls %q, steps %v", f.calls, r.steps())
-	}
-}
-
-func TestKeysWithoutEffectAreSaid(t *testing.T) {
-	t.Parallel()
-	o := order()
-	o.PR, o.Dev = &workorder.PullRequest{}, &workorder.Dev{}
-	r := play(t, &fake{}, o, nil)
-	if want := "dev, pr"; len(r.result.Warnings) != 1 || !strings.Contains(r.result.Warnings[0], want) {
-		t.Errorf("warnings %q, want one with %q", r.result.Warnings, want)
 	}
 }
 

@@ -237,6 +237,8 @@ func nextCommand(o *workorder.Order, r *workorder.Result) string {
 	switch {
 	case o.Repo != "" && workorder.Resumable(r.Status, r.EndedBy):
 		return "sandbox-agent continue " + o.TaskID
+	case r.Pushed && o.PR != nil && r.PR == nil:
+		return "sandbox-agent pr open " + o.TaskID
 	case r.Pushed && o.Repo == o.CloneURL:
 		return fmt.Sprintf("git fetch %s %s && git diff %s...FETCH_HEAD", o.Repo, r.Branch, base)
 	case r.Pushed:

@@ -86,6 +86,13 @@ type Repository interface {
 	Close()
 }
 
+// Forge is where the pull request of the branch is opened.
+type Forge interface {
+	// Open opens or updates it. why is not empty when it did not try, and says what keeps it from that.
+	// An error may come with a pull request that is open all the same.
+	Open(ctx context.Context, r *workorder.Result) (pr *workorder.PR, why string, warnings []string, err error)
+}
+
 // End is how an attempt is recorded that has these commits.
 type End func(commits []workorder.Commit, head string) workorder.Attempt
 

@@ -19,6 +19,7 @@ const (
 	stepEnv      = "env"
 	stepSetup    = "setup"
 	stepPush     = "push"
+	stepPR       = "pr"
 )
 
 // The budgets are bounds for something that hangs, not expectations: each is

@@ -290,6 +290,9 @@ func findSecrets(ctx context.Context, find *credentials.Finder, r *resolved) (er
 	r.job.Secrets = func(ctx context.Context) (map[string]string, error) { return find.Secrets(ctx, refs) }
 	if r.local == nil && r.job.Order.Repo != "" {
 		r.job.Git, err = find.Git(ctx, r.job.Order.CloneURL)
+		if err == nil && r.job.Order.PR != nil {
+			r.job.ForgeToken, err = find.Forge(ctx, r.job.Order.Repo)
+		}
 	}
 	return err
 }

@@ -231,7 +231,7 @@ func (p *pickUp) next(ctx context.Context, rec *store.Record) (until time.Time, 
 
 // credentials prepares secrets for a job that is made later.
 func (p *pickUp) credentials(ctx context.Context, r *resolved) error {
-	r.job = &launch.Job{Order: workorder.Order{Repo: r.project.Repo, CloneURL: r.project.Repo}}
+	r.job = &launch.Job{Order: workorder.Order{Repo: r.project.Repo, CloneURL: r.project.Repo, PR: r.project.PR}}
 	return findSecrets(ctx, p.find, r)
 }
 
@@ -252,11 +252,11 @@ func (p *pickUp) order(r *resolved, on *remoteTask, text, branch, base string) e
 
 // make is resolved.order for a job that has its credentials.
 func (p *pickUp) make(r *resolved, in projects.OrderInput, on *remoteTask) error {
-	secrets, cred := r.job.Secrets, r.job.Git
+	secrets, cred, forge := r.job.Secrets, r.job.Git, r.job.ForgeToken
 	if err := r.order(p.o, in); err != nil {
 		return err
 	}
-	r.job.Secrets, r.job.Git = secrets, cred
+	r.job.Secrets, r.job.Git, r.job.ForgeToken = secrets, cred, forge
 	if last := on.last(); last != nil {
 		r.job.Attempt = last.Number + 1
 	}

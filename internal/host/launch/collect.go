@@ -332,6 +332,16 @@ func writeResult(rec *store.Record, res *workorder.Result) error {
 	return store.WriteFile(filepath.Join(rec.Dir, workorder.ResultFile), b, 0o644)
 }
 
+// Amend changes the stored result of a collected task.
+func Amend(rec *store.Record, change func(*workorder.Result)) error {
+	r, err := ReadResult(rec)
+	if err != nil {
+		return err
+	}
+	change(r)
+	return writeResult(rec, r)
+}
+
 // ReadResult reads the result of a collected task.
 func ReadResult(rec *store.Record) (*workorder.Result, error) {
 	b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.ResultFile))

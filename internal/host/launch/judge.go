@@ -143,6 +143,8 @@ func nextCommand(rec *store.Record, res *workorder.Result) string {
 		return "sandbox-agent continue " + rec.TaskID + " --wait"
 	case res.Resumable:
 		return "sandbox-agent continue " + rec.TaskID
+	case res.Pushed && res.PR == nil && slices.ContainsFunc(res.Steps, func(s workorder.Step) bool { return s.Name == "pr" && s.Status != workorder.StepDone }):
+		return "sandbox-agent pr open " + rec.TaskID
 	case !res.Pushed || from == "":
 		return "sandbox-agent logs " + rec.TaskID
 	case rec.LocalRepo != "":

@@ -85,6 +85,8 @@ type Job struct {
 	// for the box; nil: there are none.
 	Secrets func(context.Context) (map[string]string, error)
 	Git     *workorder.GitCredential
+	// ForgeToken opens the pull request; empty: there is none, or none is asked for.
+	ForgeToken string
 	// LocalRepo is the top of a repository on this machine; empty for a remote one.
 	LocalRepo  string
 	Image      string
@@ -295,7 +297,7 @@ func (l *Launcher) start(ctx context.Context, job *Job, rec *store.Record, info 
 	if err := l.saveOrder(rec, &job.Order); err != nil {
 		return err
 	}
-	env, err := json.Marshal(workorder.Envelope{Order: job.Order, Secrets: secrets, Git: job.Git})
+	env, err := json.Marshal(workorder.Envelope{Order: job.Order, Secrets: secrets, Git: job.Git, ForgeToken: job.ForgeToken})
 	if err != nil {
 		return fmt.Errorf("write the work order: %w", err)
 	}

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// pull opens the task's pull request as boot.Forge. The token is root's alone.
+type pull struct {
+	order *workorder.Order
+	token string
+	log   *slog.Logger
+}
+
+func (p *pull) Open(ctx context.Context, r *workorder.Result) (pr *workorder.PR, why string, warnings []string, err error) {
+	if why = pullrequest.Why(p.order, r); why != "" {
+		return nil, why, nil, nil
+	}
+	if p.token == "" {
+		return nil, "there is no token for the forge (GH_TOKEN, or gh auth login)", nil, nil
+	}
+	c, err := pullrequest.Client(p.order, p.token, p.log)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	pr, warnings, err = pullrequest.Open(ctx, c, p.order, r, pullrequest.Body(p.order, r))
+	return pr, "", warnings, err
+}

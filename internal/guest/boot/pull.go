@@ -1,0 +1,58 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// forgeTime bounds opening the pull request, rate limits included: the work is safe, and it can be opened later.
+const forgeTime = 2 * time.Minute
+
+// pullRequest opens the branch's pull request. The work has landed: whatever comes of it changes
+// nothing about the run's status, and the step says how to open it later.
+func (b *Box) pullRequest(run context.Context, e *ending, l Landing) {
+	if b.Forge == nil {
+		return
+	}
+	later := "; sandbox-agent pr open " + b.Order.TaskID + " opens it"
+	if errors.Is(context.Cause(run), ErrInterrupted) {
+		b.Rec.StepFinished(stepPR, &record.Skip{Reason: "the run was told to stop" + later}, nil)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(run), forgeTime)
+	defer cancel()
+	b.Rec.StepStarted(stepPR)
+	r := b.Rec.Result()
+	r.Status, r.EndedBy, r.Reason = b.judge(e, len(l.Commits))
+	r.Validation = e.checks
+	b.Network.Report(&r)
+	Landed(&r, l)
+	pr, why, warnings, err := b.Forge.Open(ctx, &r)
+	for _, w := range warnings {
+		b.Rec.Warn(w)
+	}
+	if pr != nil {
+		b.Rec.Update(func(r *workorder.Result) { r.PR = pr })
+	}
+	switch {
+	case why != "" && len(l.Commits) == 0:
+		err = &record.Skip{Reason: why}
+	case why != "":
+		err = &record.Skip{Reason: why + later}
+	case err != nil && pr == nil:
+		err = laterError{err, later}
+	}
+	b.Rec.StepFinished(stepPR, err, nil)
+}
+
+type laterError struct {
+	error
+	later string
+}
+
+func (e laterError) Error() string { return e.error.Error() + e.later }
+func (e laterError) Unwrap() error { return e.error }

@@ -1,0 +1,63 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+type fakeForge struct {
+	pr   *workorder.PR
+	why  string
+	err  error
+	seen *workorder.Result
+}
+
+func (f *fakeForge) Open(_ context.Context, r *workorder.Result) (*workorder.PR, string, []string, error) {
+	f.seen = r
+	return f.pr, f.why, []string{"a label is missing"}, f.err
+}
+
+// What comes of the pull request is told, with how to open it later, and never changes what became of the run.
+func TestPullRequest(t *testing.T) {
+	t.Parallel()
+	pr := &workorder.PR{Number: 7, URL: "https://forge.example/7", State: "open"}
+	const later = "sandbox-agent pr open T-A1B2C3D4"
+	for name, c := range map[string]struct {
+		forge  fakeForge
+		status workorder.StepStatus
+		says   string
+	}{
+		"opened":              {fakeForge{pr: pr}, workorder.StepDone, ""},
+		"opened, not dressed": {fakeForge{pr: pr, err: errors.New("labels: 502")}, workorder.StepFailed, "502"},
+		"no token":            {fakeForge{why: "there is no token"}, workorder.StepSkipped, later},
+		"the forge is away":   {fakeForge{err: errors.New("503")}, workorder.StepFailed, "503; " + later},
+	} {
+		f := c.forge
+		r := playWith(t, &fake{}, order(), nil, &f)
+		step := r.result.Steps[len(r.result.Steps)-1]
+		if r.code != workorder.ExitOK || r.result.Status != workorder.StatusSuccess || step.Name != stepPR || step.Status != c.status || !strings.Contains(step.Error, c.says) {
+			t.Errorf("%s: code %d, %s, %+v", name, r.code, r.result.Status, step)
+		}
+		if (r.result.PR != nil) != (c.forge.pr != nil) || len(r.result.Warnings) != 1 {
+			t.Errorf("%s: %+v, %q", name, r.result.PR, r.result.Warnings)
+		}
+		// The body is made of the whole run, the verdict included.
+		if f.seen.Status != workorder.StatusSuccess || f.seen.HeadSHA != "h1" || f.seen.Network == nil {
+			t.Errorf("%s: the forge was told %+v", name, f.seen)
+		}
+	}
+}
+
+func TestKeysWithoutEffectAreSaid(t *testing.T) {
+	t.Parallel()
+	o := order()
+	o.Dev = &workorder.Dev{}
+	r := play(t, &fake{}, o, nil)
+	if want := "dev"; len(r.result.Warnings) != 1 || !strings.Contains(r.result.Warnings[0], want) {
+		t.Errorf("warnings %q, want one with %q", r.result.Warnings, want)
+	}
+}

@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/forge"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+func newPRCmd(a *App) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "pr", Short: "Open the pull request of a task", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newPROpenCmd(a))
+	return cmd
+}
+
+type prOptions struct {
+	draft, json bool
+	base        string
+}
+
+func newPROpenCmd(a *App) *cobra.Command {
+	o := &prOptions{}
+	cmd := &cobra.Command{
+		Use: "open TASK", Short: "Open or update the pull request of a task's branch", Args: oneTask,
+		ValidArgsFunction: a.completeTasks(false),
+		Long: `Open makes the pull request that the run itself could not make: the project has no key pr, the forge
+was away, or there was no token. One that is open already gets the body of the last attempt. The
+token is found as for git: SANDBOX_AGENT_GIT_TOKEN, GH_TOKEN, gh, git's credential helper.`,
+		Example: `  sandbox-agent pr open T-A1B2C3D4
+  sandbox-agent pr open A1B2 --draft --base release`,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.runPROpen(cmd.Context(), args[0], o) },
+	}
+	cmd.Flags().BoolVar(&o.draft, "draft", false, "open it as a draft")
+	cmd.Flags().StringVar(&o.base, "base", "", "branch to merge into (default: the project's, else the task's base branch)")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print the pull request as JSON")
+	return cmd
+}
+
+func (a *App) runPROpen(ctx context.Context, id string, o *prOptions) error {
+	st, rec, err := a.task(id)
+	if err != nil {
+		return err
+	}
+	if !rec.Collected {
+		if rec, err = a.collect(ctx, st, rec); err != nil {
+			return err
+		}
+	}
+	res, err := launch.ReadResult(rec)
+	if err != nil {
+		return fault.New(workorder.ExitGeneral, fmt.Errorf("task %s has no result: %w", rec.TaskID, err), "`sandbox-agent logs "+rec.TaskID+"` shows how far it came")
+	}
+	order, err := savedOrder(rec.Dir)
+	if err != nil {
+		return err
+	}
+	if order.PR == nil {
+		order.PR = &workorder.PullRequest{}
+	}
+	order.PR.Draft = order.PR.Draft || o.draft
+	if o.base != "" {
+		order.PR.Base = o.base
+	}
+	if why := pullrequest.Why(order, res); why != "" {
+		return fault.New(workorder.ExitGeneral, fmt.Errorf("there is nothing to open for task %s: %s", rec.TaskID, why), "`sandbox-agent result "+rec.TaskID+"` shows what there is")
+	}
+	token, err := credentials.New(a.Getenv).Forge(ctx, order.Repo)
+	if err != nil {
+		return err
+	}
+	if token == "" {
+		return fault.New(workorder.ExitGit, fmt.Errorf("there is no token for the forge of %s", render.Clean(order.Repo)), "set GH_TOKEN, or log in with `gh auth login`")
+	}
+	client, err := pullrequest.Client(order, token, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return forgeFault(err)
+	}
+	pr, warnings, err := pullrequest.Open(ctx, client, order, res, pullrequest.Body(order, res))
+	for _, w := range warnings {
+		fmt.Fprintln(a.Stderr, "warning: "+render.Clean(w))
+	}
+	if pr == nil {
+		return forgeFault(err)
+	}
+	if err := errors.Join(forgeFault(err), launch.Amend(rec, func(r *workorder.Result) { r.PR = pr })); err != nil {
+		return err
+	}
+	if o.json {
+		return a.json(pr)
+	}
+	fmt.Fprintf(a.Stdout, "#%d %s %s\n", pr.Number, render.Clean(pr.State), render.Clean(pr.URL))
+	return nil
+}
+
+// savedOrder is the order of a task's last attempt, which has no secrets in it.
+func savedOrder(dir string) (*workorder.Order, error) {
+	b, err := os.ReadFile(filepath.Join(dir, workorder.OrderFile))
+	if err != nil {
+		return nil, fmt.Errorf("read the task's order: %w", err)
+	}
+	return workorder.DecodeOrder(b)
+}
+
+// forgeFault gives an error of the forge its exit code; what to do next is in its text.
+func forgeFault(err error) error {
+	var fe *forge.Error
+	if !errors.As(err, &fe) {
+		return err
+	}
+	return fault.New(workorder.ExitGit, fmt.Errorf("%s: %s", fe.Doing, fe.Said), fe.Next)
+}

@@ -1,0 +1,78 @@
+// Package pullrequest opens the pull request of a task's branch, from what the order asks for and the result
+// says. The box calls it after the landing, the host when that could not be done then. It may be called again:
+// the branch has one pull request.
+package pullrequest
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/forge"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Why says why there is nothing to open, empty when there is: no branch on the remote, or no commit on it.
+func Why(o *workorder.Order, r *workorder.Result) string {
+	switch {
+	case o.Repo == "":
+		return "the task has no repository"
+	case len(r.Commits) == 0:
+		return "the branch has no commits"
+	case !r.Pushed || r.Branch == "":
+		return "the branch is not on the remote"
+	}
+	return ""
+}
+
+// Client is a client of the forge that the order's repository lies on.
+func Client(o *workorder.Order, token string, log *slog.Logger) (*forge.Client, error) {
+	return forge.New(forge.Config{Remote: o.Repo, Repository: o.PR.Repository, BaseURL: o.PR.APIURL, Token: token, Log: log})
+}
+
+// Open opens the branch's pull request or updates it. warnings are what did not keep it from being opened.
+func Open(ctx context.Context, c *forge.Client, o *workorder.Order, r *workorder.Result, body string) (pr *workorder.PR, warnings []string, err error) {
+	spec := forge.PRSpec{
+		Head: r.Branch, Base: r.BaseBranch, Title: Title(o, r), Body: body, Draft: o.PR.Draft, Labels: o.PR.Labels,
+	}
+	if o.PR.Base != "" {
+		spec.Base = o.PR.Base
+	}
+	for _, name := range o.PR.Reviewers {
+		if _, team, ok := strings.Cut(name, "/"); ok {
+			spec.TeamReviewers = append(spec.TeamReviewers, team)
+		} else {
+			spec.Reviewers = append(spec.Reviewers, name)
+		}
+	}
+	got, err := c.OpenPR(ctx, spec)
+	if got.Number == 0 {
+		return nil, got.Warnings, err
+	}
+	pr = &workorder.PR{Number: got.Number, URL: got.URL, State: got.State}
+	if got.Draft && got.State == forge.StateOpen {
+		pr.State = "draft"
+	}
+	return pr, got.Warnings, err
+}
+
+// maxTitle is what a list of pull requests shows in one line.
+const maxTitle = 100
+
+// Title is the first line of the task, else the newest commit's subject.
+func Title(o *workorder.Order, r *workorder.Result) string {
+	clean, _ := forge.Strip(o.Task)
+	title := ""
+	for line := range strings.Lines(clean) {
+		if title = strings.Join(strings.Fields(strings.Trim(line, "# \t\r\n")), " "); title != "" {
+			break
+		}
+	}
+	if title == "" && len(r.Commits) > 0 {
+		title = r.Commits[0].Subject
+	}
+	if t := []rune(title); len(t) > maxTitle {
+		title = strings.TrimSpace(string(t[:maxTitle-1])) + "…"
+	}
+	return title
+}
