@@ -1,0 +1,251 @@
+package proof
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+)
+
+const (
+	// checkoutTime bounds making one checkout. A tree of 100,000 files takes some 20 s.
+	checkoutTime = 5 * time.Minute
+	// maxFiles and maxBytes bound a tree that is written out: a few objects can name each other to any size. The
+	// largest repositories in public have some 500,000 files.
+	maxFiles = 1_000_000
+	maxBytes = 32 << 30
+	// maxRefs bounds the branches and tags that a checkout knows of.
+	maxRefs = 5000
+)
+
+// newStore makes the folder of our objects.
+func (r *run) newStore() (string, error) {
+	if err := os.MkdirAll(r.Dir, 0o755); err != nil {
+		return "", fmt.Errorf("make folder for objects: %w", err)
+	}
+	dir, err := os.MkdirTemp(r.Dir, "proof-")
+	if err != nil {
+		return "", fmt.Errorf("make folder for objects: %w", err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil { // MkdirTemp makes it ours alone
+		return "", errors.Join(fmt.Errorf("make folder for objects: %w", err), os.RemoveAll(dir))
+	}
+	r.store = git.Repo{Dir: filepath.Join(dir, "store.git"), Bare: true, Env: []string{"GIT_NO_REPLACE_OBJECTS=1"}}
+	return dir, os.Mkdir(r.store.Dir, 0o755)
+}
+
+func (r *run) removeStore(dir string) {
+	if err := os.RemoveAll(dir); err != nil {
+		r.warn("%s cannot be removed: %v", dir, err)
+	}
+}
+
+// fill brings both commits into the store. What the mirror has came over the network, where git computes each
+// object's id from its content. For the rest index-pack does that: an object of the
+// agent's store that is not what its name says is missing afterwards.
+func (r *run) fill(ctx context.Context) error {
+	if err := r.store.Run(ctx, "init", "--quiet", "--bare", "--template=", objectFormat(r.head.commit), "--", r.store.Dir); err != nil {
+		return fmt.Errorf("nothing was run: make a repository: %w", err)
+	}
+	want := r.head.commit + "\n"
+	switch base := r.base.commit; {
+	case base == "":
+	case has(ctx, r.Mirror, base):
+		r.mirrored = true
+		want += "^" + base + "\n"
+		alternates := filepath.Join(r.Mirror.Dir, "objects") + "\n"
+		if err := os.WriteFile(filepath.Join(r.store.Dir, "objects/info/alternates"), []byte(alternates), 0o644); err != nil {
+			return fmt.Errorf("nothing was run: prepare a repository: %w", err)
+		}
+	case has(ctx, r.Objects, base):
+		want += base + "\n"
+	default:
+		r.base.missing = true
+	}
+	pack := r.store
+	pack.Env = append(slices.Clone(pack.Env), "GIT_ALTERNATE_OBJECT_DIRECTORIES="+filepath.Join(r.Objects.Dir, "objects"))
+	pack.Stdin = want
+	packs := filepath.Join(r.store.Dir, "objects/pack")
+	if err := pack.Run(ctx, "pack-objects", "--quiet", "--revs", "--delta-base-offset", filepath.Join(packs, "pack")); err != nil {
+		return fmt.Errorf("nothing was run: read the commits: %w", err)
+	}
+	files, err := filepath.Glob(packs + "/pack-*")
+	if err != nil {
+		return fmt.Errorf("nothing was run: %w", err)
+	}
+	for _, f := range files {
+		if strings.HasSuffix(f, ".pack") {
+			continue
+		}
+		if err := os.Remove(f); err != nil { // an index of claimed ids
+			return fmt.Errorf("nothing was run: %w", err)
+		}
+	}
+	for _, f := range files {
+		if !strings.HasSuffix(f, ".pack") {
+			continue
+		}
+		if err := r.store.Run(ctx, "index-pack", f); err != nil {
+			return fmt.Errorf("nothing was run: verify the commits: %w", err)
+		}
+	}
+	if !has(ctx, r.store, r.head.commit) {
+		return fmt.Errorf("nothing was run: there is no commit %.12s whose content is what its id says", r.head.commit)
+	}
+	return nil
+}
+
+func has(ctx context.Context, repo git.Repo, commit string) bool {
+	return repo.Run(ctx, "cat-file", "-e", commit+"^{commit}") == nil
+}
+
+func objectFormat(commit string) string {
+	if len(commit) == 64 {
+		return "--object-format=sha256"
+	}
+	return "--object-format=sha1"
+}
+
+// checkout makes the side's folder and writes the commit's files into it.
+func (r *run) checkout(ctx context.Context, s *side) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, checkoutTime, fmt.Errorf("it took longer than %s", checkoutTime))
+	defer cancel()
+	if err := r.measure(ctx, s.commit); err != nil {
+		return err
+	}
+	if err := r.settle(ctx, s); err != nil {
+		return err
+	}
+	t := git.Repo{Dir: s.tree, User: r.User, Env: []string{"HOME=" + s.home, "GIT_CONFIG_GLOBAL=/dev/null", "GIT_NO_REPLACE_OBJECTS=1"}}
+	if err := t.Run(ctx, "init", "--quiet", "--template=", "--initial-branch=main", objectFormat(s.commit), "--", s.tree); err != nil {
+		return err
+	}
+	t.Tree = true
+	if err := r.asUser(ctx, s.tree, nil, `mkdir -p .git/objects/info && printf '%s\n' "$1" >.git/objects/info/alternates`, filepath.Join(r.store.Dir, "objects")); err != nil {
+		return err
+	}
+	if err := r.remote(ctx, t); err != nil {
+		return err
+	}
+	files := []string{"checkout", "--quiet", "--force", "--detach", s.commit}
+	err := t.Run(ctx, files...)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	// A filter or an encoding failed, as they may: once more with the files as they are in the commit.
+	if rerr := r.asUser(ctx, s.tree, nil, `mkdir -p .git/info && echo '* -text -ident -filter -working-tree-encoding' >.git/info/attributes`); rerr != nil {
+		return errors.Join(err, rerr)
+	}
+	if rerr := t.Run(ctx, files...); rerr != nil {
+		return errors.Join(err, rerr)
+	}
+	r.warn("%s was checked out without filters, because with them: %v", s.name, err)
+	return nil
+}
+
+// measure refuses a tree that is too large to be written.
+func (r *run) measure(ctx context.Context, commit string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var files int
+	var size int64
+	err := r.store.Each(ctx, func(rec string) {
+		meta, _, _ := strings.Cut(rec, "\t")
+		if f := strings.Fields(meta); len(f) == 4 {
+			n, err := strconv.ParseInt(f[3], 10, 64)
+			if err != nil {
+				n = 0 // a submodule has none
+			}
+			files, size = files+1, size+n
+		}
+		if files > maxFiles || size > maxBytes {
+			cancel(fmt.Errorf("its tree has more than %d files or %d GiB", maxFiles, maxBytes>>30))
+		}
+	}, "ls-tree", "-r", "-l", "-z", commit)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// settle makes the side's folder, as the user: a new folder in a home cannot be made by us without trusting the home.
+// Our handle on the checkout is opened before code of the commit runs, and looks at whose folder it is.
+func (r *run) settle(ctx context.Context, s *side) error {
+	name := filepath.Base(r.Workspace) // some tools name a project by its folder
+	if r.Workspace == "" || name == "home" {
+		name = "tree"
+	}
+	var out string
+	err := r.asUser(ctx, "/", &out, `umask 022; p=$(mktemp -d -- "$1/proof.XXXXXXXX") && chmod 755 "$p" && mkdir "$p/home" "$p/$2" && printf %s "$p"`, r.Home, name)
+	if err != nil {
+		return fmt.Errorf("make a folder for the checkout in %s: %w", r.Home, err)
+	}
+	if !strings.HasPrefix(out, r.Home+"/proof.") || filepath.Dir(out) != r.Home {
+		return fmt.Errorf("make a folder for the checkout in %s: mktemp answered %q", r.Home, out)
+	}
+	s.place, s.tree, s.home = out, filepath.Join(out, name), filepath.Join(out, "home")
+	root, err := os.OpenRoot(s.tree)
+	if err != nil {
+		return fmt.Errorf("open the checkout: %w", err)
+	}
+	s.root = root
+	fi, err := root.Stat(".")
+	if err != nil {
+		return fmt.Errorf("open the checkout: %w", err)
+	}
+	if st, ok := fi.Sys().(*syscall.Stat_t); !ok || st.Uid != r.uid() {
+		return fmt.Errorf("open the checkout: %s is not the user's", s.tree)
+	}
+	return nil
+}
+
+// uid is whom commands run as.
+func (r *run) uid() uint32 {
+	if r.User != nil {
+		return r.User.UID
+	}
+	return uint32(os.Geteuid())
+}
+
+// remote gives a checkout the name of the remote and what the remote has, for
+// commands that compare with a branch or take a version from a tag.
+func (r *run) remote(ctx context.Context, t git.Repo) error {
+	if r.Order.CloneURL != "" {
+		if err := t.Run(ctx, "config", "remote.origin.url", r.Order.CloneURL); err != nil {
+			return err
+		}
+		if err := t.Run(ctx, "config", "remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*"); err != nil {
+			return err
+		}
+	}
+	if !r.mirrored {
+		return nil
+	}
+	out, err := r.Mirror.Output(ctx, "for-each-ref", "--count="+strconv.Itoa(maxRefs), "--format=%(objectname) %(refname)", "refs/heads", "refs/tags")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(out)) {
+		f := strings.Fields(line)
+		if len(f) != 2 {
+			continue
+		}
+		name := f[1]
+		if branch, ok := strings.CutPrefix(name, "refs/heads/"); ok {
+			name = "refs/remotes/origin/" + branch
+		}
+		t.Stdin += "create " + name + " " + f[0] + "\n"
+	}
+	if t.Stdin == "" {
+		return nil
+	}
+	return t.Run(ctx, "update-ref", "--stdin")
+}

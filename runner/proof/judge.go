@@ -1,0 +1,195 @@
+package proof
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/testreport"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// shownText bounds one name or text in the proof, in bytes; what they come from has smaller bounds.
+const shownText = 2000
+
+// clearCacheTime bounds emptying a cache of test results, which writes one file.
+const clearCacheTime = 10 * time.Second
+
+// doubtful are the checks to be repeated on base and on head: those that differ, on
+// both, and those that fail on head, there.
+func (r *run) doubtful() (lists [2][]*check) {
+	for _, c := range r.checks {
+		b, h := c.base.last(), c.head.last()
+		if h == nil {
+			continue
+		}
+		differs := b != nil && r.differ(c)
+		if differs {
+			lists[0] = append(lists[0], c)
+		}
+		if differs || !h.Passed || h.Tests != nil && h.Tests.Failed > 0 {
+			lists[1] = append(lists[1], c)
+		}
+	}
+	return lists
+}
+
+// differ reports whether a check or any of its tests ends otherwise on head than on base.
+func (r *run) differ(c *check) bool {
+	if c.base.last().Passed != c.head.last().Passed {
+		return true
+	}
+	_, counts := testreport.Compare(c.base.reports, c.head.reports)
+	for t, n := range counts {
+		if n > 0 && t != workorder.StillPasses && t != workorder.StillFails && t != workorder.NotCompared {
+			return true
+		}
+	}
+	return false
+}
+
+// repeat runs checks of a side once more, as far as the time that they took is left.
+func (r *run) repeat(ctx context.Context, s *side, list []*check) {
+	if len(list) == 0 || !s.ready {
+		return
+	}
+	r.forgetResults(ctx, s)
+	for i, c := range list {
+		last := c.of(s).last()
+		if last == nil {
+			continue
+		}
+		if took := time.Duration(last.DurationMS) * time.Millisecond; remaining(ctx) < took {
+			r.warn("%s was not repeated on %s: it takes %s, and %s are left; a flaky test would not be noticed", c.Name, s.name, round(took), round(max(0, remaining(ctx))))
+			continue
+		}
+		r.check(ctx, s, c, len(list)-1-i, again)
+	}
+}
+
+// forgetResults makes go run tests that it remembers as passed.
+func (r *run) forgetResults(ctx context.Context, s *side) {
+	ctx, cancel := context.WithTimeout(ctx, clearCacheTime)
+	defer cancel()
+	// Where there is no go there is nothing to forget, and where it fails a repeat less is the loss.
+	_ = proc.Run(ctx, proc.Spec{Argv: []string{"go", "clean", "-testcache"}, Dir: s.home, Env: append(r.env(s), "GOTOOLCHAIN=local"), User: r.User})
+}
+
+// judge compares the runs and fills the proof.
+func (r *run) judge(ctx context.Context) {
+	var changes []workorder.TestChange
+	for _, c := range r.checks {
+		p := r.checkProof(c)
+		changes = append(changes, p.Tests...)
+		r.proof.Checks = append(r.proof.Checks, p)
+		if p.Transition == workorder.Broken {
+			r.flag(workorder.FlagBrokenOnHead, fmt.Sprintf("check %q passed on base and fails on head (exit %d)", c.Name, p.Head.ExitCode))
+		}
+	}
+	if r.base.ready && r.head.setupFailed != "" {
+		r.flag(workorder.FlagBrokenOnHead, "setup passed on base and fails on head: "+r.head.setupFailed)
+	}
+	r.sources(ctx, changes)
+	if text := r.unproven(); text != "" {
+		r.flag(workorder.FlagNothingProven, text)
+	}
+	for i := range r.proof.Flags {
+		f := &r.proof.Flags[i]
+		f.Path, f.Text = r.shown(f.Path, shownText), r.shown(f.Text, shownText)
+	}
+	r.proof.Reason = r.shown(strings.Join(r.reasons, "; "), maxReason)
+}
+
+func (r *run) flag(kind, text string) {
+	r.proof.Flags = append(r.proof.Flags, workorder.Flag{Kind: kind, Text: text})
+}
+
+// sources adds what the difference of the commits itself shows.
+func (r *run) sources(ctx context.Context, changes []workorder.TestChange) {
+	if r.base.commit == "" || r.base.missing || r.base.commit == r.head.commit {
+		return
+	}
+	commands := map[string]string{}
+	for _, c := range r.checks {
+		commands[c.Name] = c.Run
+	}
+	for i, s := range r.Order.Setup { // they decide what the checks run with
+		commands[setupName(i)] = s
+	}
+	flags, err := testreport.Flags(ctx, r.store, r.base.commit, r.head.commit, commands, changes)
+	r.proof.Flags = append(r.proof.Flags, flags...)
+	if err != nil {
+		r.because("not all of the change was looked at: %v", err)
+	}
+}
+
+func (r *run) checkProof(c *check) workorder.CheckProof {
+	p := workorder.CheckProof{
+		Name: r.shown(c.Name, shownText), Command: r.Redact.String(c.Run),
+		Base: c.base.last(), Head: c.head.last(), Transition: transition(&c.base, &c.head),
+	}
+	p.Tests, p.Counts = testreport.Compare(c.base.reports, c.head.reports)
+	if p.Tests == nil {
+		p.Tests = []workorder.TestChange{}
+	}
+	for i := range p.Tests { // names and texts are an agent's or its tests'
+		t := &p.Tests[i]
+		t.Suite, t.Name, t.Text = r.shown(t.Suite, shownText), r.shown(t.Name, shownText), r.shown(t.Text, shownText)
+	}
+	for _, rep := range slices.Concat(c.base.reports, c.head.reports) {
+		if rep != nil {
+			p.Report = string(rep.Format)
+		}
+	}
+	return p
+}
+
+// transition is that of the command as a whole.
+func transition(base, head *runs) workorder.Transition {
+	if varies(base) || varies(head) {
+		return workorder.Flaky
+	}
+	b, h := base.last(), head.last()
+	switch {
+	case b == nil || h == nil:
+		return workorder.NotCompared
+	case b.Passed && h.Passed:
+		return workorder.StillPasses
+	case h.Passed:
+		return workorder.Fixed
+	case b.Passed:
+		return workorder.Broken
+	}
+	return workorder.StillFails
+}
+
+func varies(r *runs) bool {
+	return slices.ContainsFunc(r.done, func(c workorder.CheckRun) bool { return c.Passed != r.done[0].Passed })
+}
+
+// unproven says why nothing was shown; empty when a check or a test ends
+// otherwise with the task's commits than without. Tests that are flaky, gone or skipped show nothing.
+func (r *run) unproven() string {
+	compared := false
+	for _, p := range r.proof.Checks {
+		if p.Transition == workorder.Fixed || p.Transition == workorder.Broken {
+			return ""
+		}
+		for _, t := range []workorder.Transition{workorder.Fixed, workorder.Broken, workorder.NewPasses, workorder.NewFails} {
+			if p.Counts[t] > 0 {
+				return ""
+			}
+		}
+		compared = compared || p.Base != nil && p.Head != nil
+	}
+	switch {
+	case len(r.checks) == 0:
+		return "the project has no validate commands: nothing was run"
+	case !compared:
+		return "no check could be run on both base and head: " + strings.Join(r.reasons, "; ")
+	}
+	return "no check and no test ends otherwise on head than on base: nothing that is run shows what the task changed"
+}

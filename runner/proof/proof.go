@@ -1,0 +1,315 @@
+package proof
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/redact"
+	"github.com/sandbox-agent/sandbox-agent/internal/testreport"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// Limit bounds a whole proof: two to four times the longest that one command may take.
+	Limit = 40 * time.Minute
+	// CommandTimeout bounds one command, as it bounds a validate command in the work tree (runner.ValidateTimeout).
+	CommandTimeout = 10 * time.Minute
+	// flagsReserve is kept for reading the sources, at most a tenth of all time: slow tests must not
+	// keep a cheat from being seen. A change of 5,000 files is read in some 10 s.
+	flagsReserve = 20 * time.Second
+	// removeTime bounds removing the checkouts; removeHurry where the run was stopped from outside, and the
+	// box is about to be thrown away with everything in it.
+	removeTime  = 20 * time.Second
+	removeHurry = 500 * time.Millisecond
+	// maxReason bounds Proof.Reason in bytes: it is for a human.
+	maxReason = 2000
+	// exitTimeout is the exit code of a command that took longer than CommandTimeout, as timeout(1) has it.
+	exitTimeout = 124
+)
+
+var (
+	errSlow  = errors.New("it took longer than a command may")
+	errShare = errors.New("the time that was left ran out")
+)
+
+// Config is what a proof needs.
+type Config struct {
+	Order *workorder.Order
+	// Mirror is our copy of the remote: bare, written by nobody but us, and readable by the user. Objects has
+	// head as well, by alternates into the agent's store; what it says is verified. The zero value is Mirror.
+	Mirror, Objects git.Repo
+	// Dir is a folder of ours that the user can read, for objects. It is made when missing.
+	Dir string
+	// Home is the user's home: checkouts are made below it, where the inner engine may bind them.
+	Home string
+	// Workspace is the agent's work tree. Nothing in it is touched.
+	Workspace string
+	// OutDir is the result's folder; logs go below it.
+	OutDir string
+	// User is whom commands run as; nil is the caller.
+	User *proc.Credential
+	// Env is the complete environment of validate commands. What it has of Home and
+	// Workspace is replaced by the checkout's own.
+	Env []string
+	// Emit takes events without Seq and Time.
+	Emit   func(workorder.Event)
+	Redact *redact.Set
+	// Prepare puts into a new checkout what setup expects beside the repository's files, as the user. Nil: nothing.
+	Prepare func(ctx context.Context, dir string) error
+	// Shell runs a command line as the user, with its output in a log.
+	Shell func(ctx context.Context, c Command) Outcome
+
+	limit time.Duration // of a command; 0: CommandTimeout
+}
+
+// Command is one command line of setup or validation in a checkout.
+type Command struct {
+	Name string // for events
+	Run  string
+	Dir  string
+	Env  []string // complete, HOME included
+	Log  string   // path of the full output, relative to Config.OutDir
+}
+
+// Outcome is how a command ended.
+type Outcome struct {
+	ExitCode int // negative: it could not be started
+	Duration time.Duration
+	Err      error  // nil after exit code 0
+	Warning  string // tells of an incomplete log
+}
+
+// run is one call of Run.
+type run struct {
+	Config
+	proof      *workorder.Proof
+	store      git.Repo // ours, with verified objects of both commits
+	mirrored   bool     // the store has all that the mirror has
+	checks     []*check
+	base, head *side
+	reasons    []string
+}
+
+// Run runs the order's checks on both commits, given by full ids, and compares them. An empty base is a task without one.
+// What keeps a side from being run is in the proof's Reason; the error is of a proof that could not be begun.
+// The proof is never nil. It may come removeTime after the end of ctx.
+func Run(ctx context.Context, c Config, base, head string) (*workorder.Proof, error) {
+	r := &run{Config: c, proof: &workorder.Proof{Base: base, Head: head, Checks: []workorder.CheckProof{}, Flags: []workorder.Flag{}}}
+	if !git.ValidSHA(head) || base != "" && !git.ValidSHA(base) {
+		return r.proof, fmt.Errorf("prove the work: %q and %q have to be full commit ids", base, head)
+	}
+	if r.Objects.Dir == "" {
+		r.Objects = r.Mirror
+	}
+	if r.limit == 0 {
+		r.limit = CommandTimeout
+	}
+	r.plan()
+	ctx, cancel := context.WithTimeoutCause(ctx, Limit, errShare)
+	defer cancel()
+	store, err := r.newStore()
+	if err != nil {
+		return r.proof, fmt.Errorf("prove the work: %w", err)
+	}
+	defer r.removeStore(store)
+	r.base, r.head = &side{name: "base", commit: base}, &side{name: "head", commit: head}
+	defer r.clear(ctx)
+	work, done := r.reserve(ctx)
+	defer done()
+	if err := r.fill(work); err != nil {
+		r.because("%v", err)
+	} else {
+		r.both(work)
+	}
+	r.judge(ctx)
+	return r.proof, nil
+}
+
+// both runs the sides and repeats what has to be.
+func (r *run) both(ctx context.Context) {
+	switch {
+	case len(r.checks) == 0:
+		return
+	case r.base.commit == r.head.commit:
+		r.because("base and head are the same commit, there is nothing to compare")
+		return
+	}
+	r.side(ctx, r.head)
+	r.rest(r.head)
+	switch left := remaining(ctx); {
+	case r.base.commit == "":
+		r.because("base was not run: the task began without a commit")
+	case r.base.missing:
+		r.because("base was not run: there is no commit %.12s on the remote or in the work tree", r.base.commit)
+	case ctx.Err() != nil, left < r.head.took:
+		r.because("base was not run: head took %s, and %s are left", round(r.head.took), round(max(0, left)))
+	default:
+		r.side(ctx, r.base)
+	}
+	again := r.doubtful()
+	r.repeat(ctx, r.base, again[0])
+	r.rest(r.base)
+	if len(again[1]) > 0 && r.resume(ctx, r.head) {
+		r.repeat(ctx, r.head, again[1])
+	}
+	r.rest(r.head)
+}
+
+// reserve is ctx without the time that flags need.
+func (r *run) reserve(ctx context.Context) (context.Context, context.CancelFunc) {
+	left := remaining(ctx)
+	return context.WithTimeoutCause(ctx, left-min(flagsReserve, left/10), errShare)
+}
+
+// remaining is the time to the deadline that every context here has.
+func remaining(ctx context.Context) time.Duration {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return Limit
+	}
+	return time.Until(end)
+}
+
+func round(d time.Duration) time.Duration {
+	if d < time.Second {
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(time.Second)
+}
+
+// because adds to why a side is missing.
+func (r *run) because(format string, args ...any) {
+	r.reasons = append(r.reasons, fmt.Sprintf(format, args...))
+}
+
+func (r *run) warn(format string, args ...any) {
+	r.Emit(workorder.Event{Type: workorder.EventWarning, Text: r.shown("proof: "+fmt.Sprintf(format, args...), workorder.MaxEventText)})
+}
+
+// say tells of a step. These are no validate events: a check that fails on base is no failure of the task's validation.
+func (r *run) say(format string, args ...any) {
+	r.Emit(workorder.Event{Type: workorder.EventOutput, Name: "proof", Text: r.shown(fmt.Sprintf(format, args...), workorder.MaxEventText)})
+}
+
+// shown is a text for a human: without secrets and control characters, and not longer than max bytes.
+func (r *run) shown(s string, most int) string {
+	const window = 16 // times what is kept is looked at: a secret may begin before the cut
+	s = r.Redact.String(s[:min(len(s), window*most)])
+	s = strings.Map(func(c rune) rune {
+		switch {
+		case c == '\n' || c == '\t':
+			return c
+		case unicode.IsControl(c), unicode.Is(unicode.Cf, c):
+			return -1
+		}
+		return c
+	}, strings.ToValidUTF8(s, "\uFFFD"))
+	if len(s) <= most {
+		return s
+	}
+	const mark = " […]"
+	return strings.ToValidUTF8(s[:most-len(mark)], "") + mark
+}
+
+// clear removes the checkouts, whatever happened before.
+func (r *run) clear(ctx context.Context) {
+	limit := removeTime
+	if ctx.Err() != nil && remaining(ctx) > 0 {
+		limit = removeHurry
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer cancel()
+	for _, s := range []*side{r.head, r.base} {
+		r.rest(s)
+		if s.root != nil {
+			_ = s.root.Close()
+		}
+		if s.place == "" {
+			continue
+		}
+		if err := r.remove(ctx, s.place); err != nil {
+			r.warn("the checkout %s cannot be removed: %v", s.place, err)
+		}
+	}
+}
+
+// remove deletes a folder of the user's. As the user, who may have taken rights from its folders (as Go's module cache does);
+// what others made there, in containers, is left to us, who reach it below the home without following links.
+func (r *run) remove(ctx context.Context, place string) error {
+	err := r.asUser(ctx, "/", nil, `chmod -R u+rwx -- "$1" 2>/dev/null; rm -rf -- "$1"`, place)
+	if os.Geteuid() != 0 || r.User == nil || ctx.Err() != nil {
+		return err
+	}
+	home, rerr := os.OpenRoot(r.Home)
+	if rerr != nil {
+		return errors.Join(err, rerr)
+	}
+	defer home.Close()
+	return home.RemoveAll(filepath.Base(place))
+}
+
+// asUser runs a small script as the user, without an environment of anybody's.
+func (r *run) asUser(ctx context.Context, dir string, out *string, script string, args ...string) error {
+	b, err := proc.Output(ctx, proc.Spec{
+		Argv: append([]string{"/bin/sh", "-c", script, "sh"}, args...), Dir: dir, User: r.User,
+		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8"},
+	})
+	if out != nil {
+		*out = string(b)
+	}
+	return err
+}
+
+// check is one validate command and what its runs gave.
+type check struct {
+	workorder.Command
+	file string // its name in names of logs
+	base runs
+	head runs
+	skip bool // it cannot be run in a checkout
+}
+
+// runs are those of one side, in order.
+type runs struct {
+	done    []workorder.CheckRun
+	reports []*testreport.Report // nil where there was none
+}
+
+func (c *check) of(s *side) *runs {
+	if s.name == "base" {
+		return &c.base
+	}
+	return &c.head
+}
+
+// last is the run that counts.
+func (r *runs) last() *workorder.CheckRun {
+	if len(r.done) == 0 {
+		return nil
+	}
+	return &r.done[len(r.done)-1]
+}
+
+// plan takes the checks from the order.
+func (r *run) plan() {
+	used := map[string]bool{}
+	for i := range r.Order.Setup {
+		used[setupName(i)] = true
+	}
+	for _, v := range r.Order.Validate {
+		c := &check{Command: v, file: fileName(v.Name, used)}
+		if r.Workspace != "" && strings.Contains(v.Run, r.Workspace) {
+			c.skip = true
+			r.because("%s was not run: its command names %s, where the agent worked; use a relative path or $SANDBOX_AGENT_WORKSPACE", v.Name, r.Workspace)
+		}
+		r.checks = append(r.checks, c)
+	}
+}
