@@ -7,14 +7,21 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
+	"strings"
+	"syscall"
 )
 
-// maxInspect bounds what is read of the engine's answer about a container.
+// maxInspect bounds what is read of the engine's answer about containers.
 const maxInspect = 16 << 20
 
-// archive judges docker cp. For it the engine mounts the container's binds once more,
-// as root and by their paths, and reads and writes with root's rights. A bind of a
-// path that the client can replace by a link would give it every file of the box.
+// archive judges docker cp. For it the engine mounts the container's binds once more and reads and writes below them
+// as root. What is a client's own is no more to root than to the client, but in a folder of root's the agent would
+// read what it cannot.
+//
+// The engine also looks for the place of each mount as root, from outside of the container, before it enters it
+// (GHSA-vp62-88p7-qqf5 and GHSA-rg2x-37c3-w2rh, which engines of distributions still have). Inside of a bind the client can
+// put a link there at that moment.
 // A container's binds never change, and it is named by its id from here on.
 func (g *Guard) archive(ctx context.Context, req *request) error {
 	at := len(req.path) - 2 // containers/NAME/archive
@@ -23,40 +30,141 @@ func (g *Guard) archive(ctx context.Context, req *request) error {
 		return err // what is not there is the engine's to say
 	}
 	for _, m := range c.Mounts {
-		if m.Type != "volume" && m.Type != "tmpfs" && m.Type != "image" && !g.keeps(m.Source) {
-			return refuse(ruleArchive, "the container %s binds %s", req.path[at], m.Source)
+		if m.Type == "volume" || m.Type == "tmpfs" || m.Type == "image" || g.isSocket(m.Source) {
+			continue
+		}
+		if !g.clients(m.Source) {
+			return refuse(ruleArchive, "the container %s binds %s, which is not the client's", req.path[at], g.said(m.Source))
+		}
+		for _, n := range c.Mounts {
+			if n.Destination != m.Destination && within(m.Destination, n.Destination) {
+				return refuse(ruleArchive, "the container %s has a mount at %s inside of the bind of %s", req.path[at], n.Destination, g.said(m.Source))
+			}
 		}
 	}
 	req.path[at] = c.ID
 	return nil
 }
 
-type inspected struct {
-	ID     string `json:"Id"`
-	Mounts []struct{ Type, Source string }
+// clients reports whether a source is a mount point with something that is not root's.
+func (g *Guard) clients(source string) bool {
+	if _, ok := g.points.name(source); !ok {
+		return false
+	}
+	fi, err := os.Lstat(source)
+	if err != nil {
+		return false
+	}
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	return ok && st.Uid != 0
 }
 
+// said is a source as the client said it.
+func (g *Guard) said(source string) string {
+	if name, ok := g.points.name(source); ok {
+		if b, ok := g.points.bound(name); ok {
+			return b.source
+		}
+	}
+	return source
+}
+
+// renew looks at the binds of a container anew before it is started: a file that was replaced by another of its name is
+// seen, as with Docker. That nothing else is bound than what the client may bind does not depend on it.
+func (g *Guard) renew(ctx context.Context, req *request, who peer) error {
+	if !g.points.any() {
+		return nil
+	}
+	c, err := g.inspect(ctx, req.path[len(req.path)-2]) // containers/NAME/start
+	if err != nil || c == nil {
+		return err // what is not there is the engine's to say
+	}
+	for _, m := range c.Mounts {
+		name, ok := g.points.name(m.Source)
+		if !ok {
+			continue
+		}
+		b, ok := g.points.bound(name)
+		if !ok {
+			continue
+		}
+		if err := g.bindTo(name, b, who); err != nil {
+			if c.HostConfig.AutoRemove && req.path[len(req.path)-1] == "start" {
+				g.removeUnstarted(ctx, c.ID)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// removeUnstarted does what the engine does when it cannot start a container that is to be removed at its end: for the
+// removal the client of `docker run --rm` waits, whatever its own request was answered. One that runs stays.
+func (g *Guard) removeUnstarted(ctx context.Context, id string) {
+	u := url.URL{Scheme: "http", Host: "docker", Path: "/containers/" + id, RawQuery: "v=1"}
+	r, err := http.NewRequestWithContext(ctx, http.MethodDelete, u.String(), nil)
+	if err == nil {
+		var resp *http.Response
+		if resp, err = g.proxy.Transport.RoundTrip(r); err == nil {
+			err = resp.Body.Close()
+		}
+	}
+	if err != nil {
+		g.cfg.Log.Debug("remove a container whose start was refused", "err", err)
+	}
+	g.sweepLater()
+}
+
+type inspected struct {
+	ID     string `json:"Id"`
+	Mounts []struct{ Type, Source, Destination string }
+
+	HostConfig struct{ AutoRemove bool }
+}
+
+// inspect returns nil when there is no such container.
 func (g *Guard) inspect(ctx context.Context, name string) (*inspected, error) {
-	u := url.URL{Scheme: "http", Host: "docker", Path: "/containers/" + name + "/json"}
+	c := &inspected{}
+	err := g.ask(ctx, "/containers/"+name+"/json", "", func(b []byte) error {
+		if b == nil {
+			c = nil
+			return nil
+		}
+		if err := json.Unmarshal(b, c); err != nil {
+			return err
+		}
+		if c.ID == "" {
+			return fmt.Errorf("it has no id: %.100s", b)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ask for the binds of %s: %w", strings.TrimPrefix(name, "/"), err)
+	}
+	return c, nil
+}
+
+// ask has the engine tell something; nothing is nil.
+func (g *Guard) ask(ctx context.Context, path, query string, read func([]byte) error) error {
+	u := url.URL{Scheme: "http", Host: "docker", Path: path, RawQuery: query}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return nil, fmt.Errorf("ask for the binds of %s: %w", name, err)
+		return err
 	}
 	resp, err := g.proxy.Transport.RoundTrip(r)
 	if err != nil {
-		return nil, fmt.Errorf("ask for the binds of %s: %w", name, err)
+		return err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusNotFound {
-		return nil, nil
+		return read(nil)
 	}
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxInspect))
 	if err != nil {
-		return nil, fmt.Errorf("ask for the binds of %s: %w", name, err)
+		return err
 	}
-	c := &inspected{}
-	if err := json.Unmarshal(b, c); err != nil || resp.StatusCode != http.StatusOK || c.ID == "" {
-		return nil, fmt.Errorf("ask for the binds of %s: status %s, %w", name, resp.Status, err)
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("the engine answers %s", resp.Status)
 	}
-	return c, nil
+	return read(b)
 }

@@ -105,6 +105,8 @@ func jsonCases() []requestCase {
 	}
 }
 
+func mounted(target string, c requestCase) requestCase { c.mounted = target; return c }
+
 func bindCases(work string) []requestCase {
 	if err := os.MkdirAll(filepath.Join(work, "sub", "deep"), 0o755); err != nil {
 		panic(err)
@@ -141,9 +143,11 @@ func bindCases(work string) []requestCase {
 		no("bind", bind("/proc/self/root:/x")),
 		no("mount-propagation", bind(work+":/x:rshared")),
 		no("mount-propagation", bind("vol:/x:shared")),
-		yes(made(work, ""), bind(work+":/x")),
+		mounted(work, yes(made(work, ""), bind(work+":/x"))),
 		yes(made(work, ""), bind(work+"/:/x:rw,z")),
-		yes(made(work+"/sub/deep", ""), bind(work+"/in/./deep//:/x")),
+		mounted(work+"/sub/deep", yes(made(work+"/in/deep", ""), bind(work+"/in/./deep//:/x"))),
+		mounted(work+"/sub/deep", yes(made(work+"/in/deep", `"BindOptions":{"Propagation":"slave"},"ReadOnly":true,`), bind(work+"/in/deep:/x:ro,slave"))),
+		no("bind-limit", bind(strings.Repeat(work+`:/x","`, 1025)+work+":/x")),
 		yes(made(work+"/not/there", ""), bind(work+"/sub/../not/there:/x")),
 		yes(made(work, `"BindOptions":{"Propagation":"rslave"},"Consistency":"cached","ReadOnly":true,`), bind(work+":/x:ro,cached,rslave")),
 		yes(made("/var/run/docker.sock", ""), bind("/var/run/docker.sock:/x")),

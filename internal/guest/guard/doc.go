@@ -8,6 +8,9 @@
 // written anew, never the client's bytes. Only streams that the engine does not read
 // as requests pass unread.
 //
-// The guard never connects to the engine for a request that it refuses, because
-// connecting is what starts it.
+// The guard does not connect to the engine to refuse a request, because connecting is what
+// starts it, unless what to say depends on containers that the engine has: the start of one with binds and docker cp.
+//
+// Sources of binds are the client's, who can put something else there at any time. The
+// engine never sees them: it gets mount points that only root can change, see points.
 package guard

@@ -27,6 +27,9 @@ type endpoint struct {
 	body         check                  // of a JSON body; with hijack and nil there is none
 	query        func(url.Values) error // nil: whatever it is, it is harmless
 	archive      bool
+	starts       bool // a container, whose binds are looked at anew
+	ends         bool // containers may be gone after it
+	shows        bool // the answer, or an error, has sources of binds
 }
 
 const (
@@ -43,36 +46,36 @@ var endpoints = []endpoint{
 	{method: get, path: "/version"},
 	{method: get, path: "/info"},
 	{method: get, path: "/events"},
-	{method: get, path: "/system/df"},
+	{method: get, path: "/system/df", shows: true},
 	{method: post, path: "/auth", kind: jsonly, body: credentials},
 	{method: get, path: "/plugins"},
 
-	{method: get, path: "/containers/json"},
-	{method: get, path: "/containers/*/json"},
+	{method: get, path: "/containers/json", shows: true},
+	{method: get, path: "/containers/*/json", shows: true},
 	{method: get, path: "/containers/*/export"},
 	{method: get, path: "/containers/*/changes"},
 	{method: get, path: "/containers/*/top", query: topQuery},
 	{method: get, path: "/containers/*/logs"},
 	{method: get, path: "/containers/*/stats"},
 	{method: get, path: "/containers/*/attach/ws", kind: hijack},
-	{method: get, path: "/containers/*/archive", archive: true},
+	{method: get, path: "/containers/*/archive", archive: true, shows: true},
 	{method: head, path: "/containers/*/archive", archive: true},
-	{method: put, path: "/containers/*/archive", kind: stream, archive: true},
-	{method: post, path: "/containers/create", kind: jsonly, body: createBody},
+	{method: put, path: "/containers/*/archive", kind: stream, archive: true, shows: true},
+	{method: post, path: "/containers/create", kind: jsonly, body: createBody, shows: true},
 	{method: post, path: "/containers/*/kill"},
 	{method: post, path: "/containers/*/pause"},
 	{method: post, path: "/containers/*/unpause"},
-	{method: post, path: "/containers/*/restart"},
-	{method: post, path: "/containers/*/start", body: startBody, query: startQuery},
+	{method: post, path: "/containers/*/restart", starts: true, shows: true},
+	{method: post, path: "/containers/*/start", body: startBody, query: startQuery, starts: true, shows: true},
 	{method: post, path: "/containers/*/stop"},
-	{method: post, path: "/containers/*/wait"},
+	{method: post, path: "/containers/*/wait", ends: true, shows: true},
 	{method: post, path: "/containers/*/resize"},
 	{method: post, path: "/containers/*/attach", kind: hijack},
 	{method: post, path: "/containers/*/exec", kind: jsonly, body: execBody},
 	{method: post, path: "/containers/*/rename"},
 	{method: post, path: "/containers/*/update", kind: jsonly, body: updateBody},
-	{method: post, path: "/containers/prune"},
-	{method: remove, path: "/containers/*"},
+	{method: post, path: "/containers/prune", ends: true},
+	{method: remove, path: "/containers/*", ends: true},
 	{method: get, path: "/exec/*/json"},
 	{method: post, path: "/exec/*/start", kind: hijack, body: execStart},
 	{method: post, path: "/exec/*/resize"},

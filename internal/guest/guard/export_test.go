@@ -1,15 +1,60 @@
 package guard
 
-import "net/netip"
+import (
+	"context"
+	"errors"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
 
-// Unprivileged replaces what needs a box: making folders as the client, the kernel's routes, and owners of folders.
-func (g *Guard) Unprivileged(taken []netip.Prefix, keeps func(string) bool) *Guard {
+	"golang.org/x/sys/unix"
+)
+
+// Unprivileged replaces what needs a box: making folders as the client, the kernel's routes, and mounts, in place of
+// which links to what would be mounted are put.
+func (g *Guard) Unprivileged(taken []netip.Prefix) *Guard {
 	g.taken = func() ([]netip.Prefix, error) { return taken, nil }
 	g.makeDir = func(string, string, peer) error { return nil }
-	if keeps != nil {
-		g.keeps = keeps
+	g.points.system = mounter{
+		prepare: func(dir string) error { return os.MkdirAll(dir, 0o700) },
+		put: func(fd int, at string, _ bool) error {
+			target, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+			return errors.Join(os.RemoveAll(at), err, os.Symlink(target, at))
+		},
+		clear: os.RemoveAll,
 	}
 	return g
+}
+
+// Shown is a JSON text with the client's sources in the place of mount points.
+func (g *Guard) Shown(r io.Reader) io.Reader { return g.points.shown(r) }
+
+// NoSweeps keeps the guard from asking the engine what is in use. It is for before Listen.
+func (g *Guard) NoSweeps() { g.sweeps = nil }
+
+// Points counts mount points.
+func (g *Guard) Points() int {
+	g.points.mu.Lock()
+	defer g.points.mu.Unlock()
+	return len(g.points.all)
+}
+
+// Mounts lists what is in the folder of mount points.
+func (g *Guard) Mounts() []string {
+	all, _ := filepath.Glob(g.cfg.Mounts + "/*") // the pattern is good
+	return all
+}
+
+// OpenBelow opens a source and says what it opened.
+func OpenBelow(root, target string, gid int) (string, error) {
+	fd, err := openBelow(root, target, gid)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	return os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
 }
 
 // RealDirs makes missing sources as in a box.
@@ -19,7 +64,12 @@ func (g *Guard) RealDirs() { g.makeDir = makeDirAs }
 func Fold(s string) string { return fold(s) }
 
 // Create judges a body of containers/create.
-func (g *Guard) Create(b []byte) ([]byte, error) { return g.judgeJSON(b, createBody, nobody) }
+func (g *Guard) Create(b []byte) ([]byte, error) {
+	return (&judge{g: g, peer: nobody}).json(context.Background(), b, createBody)
+}
+
+// Forget removes all mount points.
+func (g *Guard) Forget() error { return g.points.remove() }
 
 // Locate finds what a path is forwarded as.
 func Locate(method, p string) (pattern, canonical string, err error) {
@@ -50,8 +100,8 @@ func MakeDirAs(root, dir string, uid, gid uint32) error {
 
 // Judge judges a JSON body of an endpoint.
 func (g *Guard) Judge(what, body string) ([]byte, error) {
-	return g.judgeJSON([]byte(body), map[string]check{
+	return (&judge{g: g, peer: nobody}).json(context.Background(), []byte(body), map[string]check{
 		"create": createBody, "exec": execBody, "exec start": execStart, "update": updateBody, "volume": volumeBody,
 		"network": networkBody, "connect": connectBody,
-	}[what], nobody)
+	}[what])
 }

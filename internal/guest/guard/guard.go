@@ -48,6 +48,8 @@ type Config struct {
 	Upstream string
 	// Binds are the folders of which files may be bound into containers.
 	Binds []string
+	// Mounts is a folder that the guard makes, root's alone, for the mount points of binds.
+	Mounts string
 	// Reserved are addresses, besides those of the box and its routes, that no network of
 	// containers may have: hosts that boot talks to, like the git server and the resolvers. nil: none.
 	Reserved func() []netip.Prefix
@@ -65,11 +67,13 @@ type Guard struct {
 	proxy  *httputil.ReverseProxy
 	judged chan struct{} // slots of maxJudged
 	cancel context.CancelFunc
+	points *points
+	sweeps chan struct{} // asks for one, see sweepLater
+	swept  sync.WaitGroup
 
 	// Seams of the tests.
 	taken   func() ([]netip.Prefix, error)
 	makeDir func(root, dir string, who peer) error
-	keeps   func(path string) bool
 
 	mu       sync.Mutex
 	closed   bool
@@ -83,8 +87,8 @@ func New(cfg Config) *Guard {
 	g := &Guard{
 		cfg: cfg, judged: make(chan struct{}, maxJudged), makeDir: makeDirAs,
 		streams: map[net.Conn]struct{}{}, refusals: map[string]*workorder.Refusal{},
+		points: newPoints(cfg.Mounts), sweeps: make(chan struct{}, 1),
 	}
-	g.keeps = g.steady
 	g.taken = func() ([]netip.Prefix, error) {
 		taken, err := takenByBox()
 		if cfg.Reserved != nil {
@@ -96,9 +100,10 @@ func New(cfg Config) *Guard {
 		Rewrite:   func(*httputil.ProxyRequest) {}, // the request is ready, see forward
 		Transport: g.transport(),
 		// Logs, events and progress arrive as they come.
-		FlushInterval: -1,
-		ErrorHandler:  g.unavailable,
-		ErrorLog:      slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
+		FlushInterval:  -1,
+		ModifyResponse: g.show,
+		ErrorHandler:   g.unavailable,
+		ErrorLog:       slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
 	}
 	return g
 }
@@ -135,6 +140,7 @@ func (g *Guard) Listen(ctx context.Context) error {
 		ErrorLog:          slog.NewLogLogger(g.cfg.Log.Handler(), slog.LevelDebug),
 	}
 	g.cancel = cancel
+	g.swept.Go(func() { g.sweepUntil(base) })
 	go func() {
 		if err := g.srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			g.cfg.Log.Error("the guard of the docker socket ended", "err", err)
@@ -222,7 +228,7 @@ func (g *Guard) refused(r *refusal, who peer) {
 	}
 }
 
-// Close ends listening and every stream.
+// Close ends listening and every stream, and removes the mount points. Containers keep their binds until they are started again.
 func (g *Guard) Close() {
 	if g.srv == nil {
 		return
@@ -245,5 +251,9 @@ func (g *Guard) Close() {
 	case <-done:
 	case <-time.After(closeTime):
 		g.cfg.Log.Warn("streams of the docker socket did not end", "after", closeTime)
+	}
+	g.swept.Wait()
+	if err := g.points.remove(); err != nil {
+		g.cfg.Log.Warn("remove the mount points of binds; they end with the box", "err", err)
 	}
 }

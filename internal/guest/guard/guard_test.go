@@ -72,6 +72,10 @@ func newEngine(t *testing.T, h http.HandlerFunc) *engine {
 			_, _ = io.WriteString(w, `{"Id":"4567","Mounts":[{"Type":"volume","Source":"/var/lib/x"},{"Type":"bind","Source":"/var/run/docker.sock"}]}`)
 			return
 		}
+		if r.RequestURI == "/containers/json?all=1" { // the guard's own question
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
 		b, _ := io.ReadAll(r.Body)
 		e.mu.Lock()
 		e.seen = append(e.seen, seen{r.Method, r.RequestURI, string(b), r.Header})
@@ -119,13 +123,30 @@ var boxTaken = []netip.Prefix{netip.MustParsePrefix("172.17.0.0/16"), netip.Must
 
 func newGuard(t *testing.T, upstream string) *fixture {
 	t.Helper()
+	f := makeGuard(t, upstream)
+	f.listen(t)
+	return f
+}
+
+// makeGuard makes a guard that does not listen yet.
+func makeGuard(t *testing.T, upstream string) *fixture {
+	t.Helper()
 	f := &fixture{socket: filepath.Join(shortDir(t), "docker.sock"), work: shortDir(t)}
+	// A folder of root's that nobody else may pass has nothing that a client may bind.
+	if err := os.Chmod(f.work, 0o755); err != nil { //nolint:gosec // for everybody, as the workspace
+		t.Fatal(err)
+	}
 	f.Guard = guard.New(guard.Config{
-		Socket: f.socket, GID: os.Getgid(), Upstream: upstream, Binds: []string{f.work},
+		Socket: f.socket, GID: os.Getgid(), Upstream: upstream, Binds: []string{f.work}, Mounts: filepath.Join(shortDir(t), "mounts"),
 		By:      func(pid int) string { return fmt.Sprintf("pid %d", pid) },
 		Refused: func(_, _, _ string) { f.refused.Add(1) },
 		Log:     slog.New(slog.DiscardHandler),
-	}).Unprivileged(boxTaken, func(p string) bool { return p == "/var/run/docker.sock" })
+	}).Unprivileged(boxTaken)
+	return f
+}
+
+func (f *fixture) listen(t *testing.T) {
+	t.Helper()
 	if err := f.Listen(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +155,6 @@ func newGuard(t *testing.T, upstream string) *fixture {
 		return (&net.Dialer{}).DialContext(ctx, "unix", f.socket)
 	}}}
 	t.Cleanup(f.http.CloseIdleConnections)
-	return f
 }
 
 func dialUnix(t *testing.T, path string) *net.UnixConn {
@@ -184,7 +204,9 @@ type requestCase struct {
 	req  string // METHOD PATH
 	body string
 	ct   string
-	want string // what is forwarded, of allowed bodies; "" : not looked at
+	want string // what is forwarded, of allowed bodies, with the client's sources; "" : not looked at
+
+	mounted string // what is mounted of its bind; "": not looked at
 }
 
 func host(s string) requestCase {
@@ -197,9 +219,32 @@ func yes(want string, c requestCase) requestCase { c.want = want; return c }
 
 func call(req, body string) requestCase { return requestCase{req: req, body: body} }
 
+// shown is a text with the client's sources.
+func (f *fixture) shown(t *testing.T, s string) string {
+	t.Helper()
+	b, err := io.ReadAll(f.Shown(strings.NewReader(s)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// sourceOf is the source of the only mount of a body.
+func sourceOf(body string) string {
+	var b struct {
+		HostConfig struct{ Mounts []struct{ Source string } }
+	}
+	if json.Unmarshal([]byte(body), &b) != nil || len(b.HostConfig.Mounts) != 1 {
+		return ""
+	}
+	return b.HostConfig.Mounts[0].Source
+}
+
 func TestRules(t *testing.T) {
 	e := newEngine(t, nil)
-	f := newGuard(t, e.path)
+	f := makeGuard(t, e.path)
+	f.NoSweeps() // they connect to the engine, too
+	f.listen(t)
 	covered := map[string]bool{}
 	for _, c := range cases(f.work) {
 		t.Run(c.rule+" "+c.req+" "+c.body, func(t *testing.T) {
@@ -224,7 +269,13 @@ func TestRules(t *testing.T) {
 				if resp.StatusCode != http.StatusOK {
 					t.Fatalf("%s: %s", resp.Status, message(t, resp))
 				}
-				if got := e.last().body; c.want != "" && got != c.want {
+				got := e.last().body
+				if source := sourceOf(got); source != "" && c.mounted != "" {
+					if target, err := os.Readlink(source); target != c.mounted {
+						t.Errorf("mounted %q (%v), want %q", target, err, c.mounted)
+					}
+				}
+				if got := f.shown(t, got); c.want != "" && got != c.want {
 					t.Fatalf("forwarded %s\nwant      %s", got, c.want)
 				}
 				return
@@ -240,7 +291,7 @@ func TestRules(t *testing.T) {
 			if m := message(t, resp); !strings.HasPrefix(m, "sandbox-agent guard: rule "+c.rule+": ") {
 				t.Fatal(m)
 			}
-			if e.dials.Load() != dials && c.rule != "archive-bind" {
+			if e.dials.Load() != dials && c.rule != "archive-bind" && c.rule != "bind-limit" {
 				t.Error("the engine was connected to for a refused request")
 			}
 			if got := f.refused.Load() != told; got != first {

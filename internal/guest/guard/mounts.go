@@ -14,6 +14,9 @@ var (
 	bindShared      = []string{"shared", "rshared"}
 )
 
+// slaves reports whether mounts of the box that come later are wanted in a bind.
+func slaves(propagation string) bool { return strings.HasSuffix(propagation, "slave") }
+
 var mountFields = object(map[string]check{
 	"Type": oneOf(ruleMountType, "bind", "volume", "tmpfs", "image"), "Source": text(plainText), "Target": text(plainText),
 	"ReadOnly": nil, "Consistency": nil,
@@ -132,7 +135,8 @@ func mountOf(j *judge, at string, v any) (any, error) {
 	switch m["Type"] {
 	case "bind":
 		opts, _ := m["BindOptions"].(map[string]any)
-		m["Source"], err = j.bind(source, !empty(opts["CreateMountpoint"]))
+		how, _ := opts["Propagation"].(string)
+		m["Source"], err = j.bind(bound{source, !empty(opts["CreateMountpoint"]), slaves(how)})
 		// The engine would make it as root, and follow links doing so.
 		delete(opts, "CreateMountpoint")
 	case "volume":
@@ -210,7 +214,8 @@ func (j *judge) bindSpec(at, spec string) (map[string]any, error) {
 		_, err := volumeName(j, at, part[0])
 		return nil, err
 	}
-	source, err := j.bind(part[0], true)
+	how, _ := bind["Propagation"].(string)
+	source, err := j.bind(bound{part[0], true, slaves(how)})
 	if err != nil {
 		return nil, err
 	}

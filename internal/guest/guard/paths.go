@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,7 +11,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,32 +22,55 @@ var dockerSockets = []string{"/var/run/docker.sock", "/run/docker.sock"}
 // newDirMode is that of folders which the engine makes for binds.
 const newDirMode = 0o755
 
-// bind judges the source of a bind and returns the path that is forwarded: without
-// links as long as nobody puts one there later, which only costs the client its own
-// bind (see archive.go for where it would not).
-func (j *judge) bind(source string, create bool) (string, error) {
-	if !strings.HasPrefix(source, "/") {
-		return "", refuse(ruleBind, "the source %q is not an absolute path", source)
+// bind judges the source of a bind and returns the path that is forwarded: a mount
+// point (see points), or the Docker socket, whose path is root's.
+func (j *judge) bind(b bound) (string, error) {
+	if !strings.HasPrefix(b.source, "/") {
+		return "", refuse(ruleBind, "the source %q is not an absolute path", b.source)
 	}
-	clean := path.Clean(source)
-	if clean == j.g.cfg.Socket || slices.Contains(dockerSockets, clean) {
-		return clean, nil
+	b.source = path.Clean(b.source)
+	if j.g.isSocket(b.source) {
+		return b.source, nil
 	}
-	target, missing, err := resolve(clean)
+	if _, err := j.g.find(b.source); err != nil {
+		return "", err
+	}
+	name := newName()
+	j.later = append(j.later, func(ctx context.Context) error {
+		if !j.g.points.add(name, b) {
+			_ = j.g.sweep(ctx) // when the engine does not answer there is no room
+			if !j.g.points.add(name, b) {
+				return refuse(ruleBindLimit, "there are %d binds of containers already", maxPoints)
+			}
+		}
+		j.points = append(j.points, name)
+		return j.g.bindTo(name, b, j.peer)
+	})
+	return j.g.points.path(name), nil
+}
+
+func (g *Guard) isSocket(p string) bool {
+	return p == g.cfg.Socket || slices.Contains(dockerSockets, p)
+}
+
+// place is where a source lies: without links, below one of the folders for binds.
+type place struct {
+	root, target string
+	missing      bool
+}
+
+func (g *Guard) find(source string) (place, error) {
+	target, missing, err := resolve(source)
 	if err != nil {
-		return "", refuse(ruleBind, "the source %q cannot be followed (%v)", source, err)
+		return place{}, refuse(ruleBind, "the source %q cannot be followed (%v)", source, err)
 	}
-	for _, root := range j.g.cfg.Binds {
+	for _, root := range g.cfg.Binds {
 		root, err := filepath.EvalSymlinks(root)
-		if err != nil || !within(root, target) {
-			continue
+		if err == nil && within(root, target) {
+			return place{root, target, missing}, nil
 		}
-		if missing && create {
-			j.later = append(j.later, func() error { return j.g.makeDir(root, target, j.peer) })
-		}
-		return target, nil
 	}
-	return "", refuse(ruleBind, "%q cannot be bound into a container", source)
+	return place{}, refuse(ruleBind, "%q cannot be bound into a container", source)
 }
 
 // resolve follows the links of a clean absolute path; what does not exist yet is
@@ -128,29 +151,4 @@ func mkdirBelow(root, rel string) error {
 		at = next
 	}
 	return nil
-}
-
-// steady reports whether the client cannot replace what is at the path: it is one of
-// the folders for binds, all of its parents are root's alone, and it is not root's
-// itself, so that it holds nothing that the client could not read.
-func (g *Guard) steady(p string) bool {
-	if p == g.cfg.Socket || slices.Contains(dockerSockets, p) {
-		return true
-	}
-	if !slices.ContainsFunc(g.cfg.Binds, func(b string) bool { return path.Clean(b) == p }) {
-		return false
-	}
-	for at := p; ; at = path.Dir(at) {
-		fi, err := os.Lstat(at)
-		if err != nil || !fi.IsDir() {
-			return false
-		}
-		st, ok := fi.Sys().(*syscall.Stat_t)
-		if !ok || (st.Uid == 0) != (at != p) || at != p && fi.Mode().Perm()&0o022 != 0 {
-			return false
-		}
-		if at == "/" {
-			return true
-		}
-	}
 }

@@ -20,6 +20,7 @@ const (
 	ruleAPIVersion    = "api-version"
 	ruleArchive       = "archive-bind"
 	ruleBind          = "bind"
+	ruleBindLimit     = "bind-limit"
 	ruleBody          = "body"
 	ruleBuildOption   = "build-option"
 	ruleBuildRemote   = "build-remote"
@@ -58,8 +59,9 @@ const (
 var rules = []Rule{
 	{ruleAnnotation, "Annotations of a container, because OCI runtimes take orders from them.", "leave annotations out; use labels"},
 	{ruleAPIVersion, "API versions that are malformed or older than 1.24, because they carry settings in other places.", "use a newer client, or unset DOCKER_API_VERSION"},
-	{ruleArchive, "docker cp with a container that binds something below the workspace, home or /tmp, because the engine follows the bind as root while the agent can turn it into a link elsewhere.", "the bound files are in the box already; for the others use `docker exec CONTAINER tar`, or bind the whole workspace"},
+	{ruleArchive, "docker cp with a container that binds what is root's (as /tmp is), because the engine would read and write there as root, or that mounts something inside of a bind, because the engine looks for the place as root while the agent can turn it into a link elsewhere.", "the bound files are in the box already; for the others use `docker exec CONTAINER tar`"},
 	{ruleBind, "Binds of anything but files of the workspace, of home and of /tmp, and the Docker socket, because the engine opens them as root.", "bind a folder inside of the workspace, of home or of /tmp, or use a named volume"},
+	{ruleBindLimit, "More than 1024 binds in all containers, because each is a mount of the box.", "remove containers that are not needed any more"},
 	{ruleBody, "Bodies that are too large, are not one JSON object, name a field twice or give it the wrong type, because engine and guard could read them differently.", "use a current Docker client"},
 	{ruleBuildOption, "Options of a build that place it in another control group or are not known.", "leave the option out"},
 	{ruleBuildRemote, "Builds and imports that the engine itself fetches from a URL, because it is outside of the network policy.", "fetch it in the box (curl, git) and give the local copy"},

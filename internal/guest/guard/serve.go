@@ -18,6 +18,8 @@ const (
 	// is in the middle of sending would see a broken connection in place of the reason.
 	drainMax  = 64 << 20
 	drainTime = 5 * time.Second
+	// createTime bounds the wait for a container to be made: its volumes are filled from the image.
+	createTime = 10 * time.Minute
 )
 
 // judge looks at one request.
@@ -27,7 +29,9 @@ type judge struct {
 	// binds are HostConfig.Binds in the form of Mounts.
 	binds []any
 	// later is done when everything is allowed.
-	later []func() error
+	later []func(context.Context) error
+	// points are the mount points that were made.
+	points []string
 }
 
 // request is what was understood of a request, and all that is forwarded of it.
@@ -36,6 +40,8 @@ type request struct {
 	path  []string
 	query url.Values
 	data  []byte // of a judged body; nil: there is none
+	// points are mount points of the container that is made.
+	points []string
 }
 
 // ServeHTTP refuses a request or forwards it.
@@ -58,8 +64,33 @@ func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if req.kind == stream {
 			_ = rc.EnableFullDuplex() // the engine answers a build before it has read all of it
 		}
-		g.proxy.ServeHTTP(w, req.outgoing(r))
+		g.forward(w, r, req)
 	}
+}
+
+// forward has the engine answer.
+func (g *Guard) forward(w http.ResponseWriter, r *http.Request, req *request) {
+	out := req.outgoing(r)
+	ctx := out.Context()
+	if req.shows {
+		ctx = withShown(ctx)
+	}
+	if len(req.points) > 0 {
+		// When the client goes away the engine's answer is waited for all the same: it says when the engine knows
+		// of the container, and with it of its mount points.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), createTime)
+		defer cancel()
+	}
+	if req.ends || len(req.points) > 0 {
+		defer func() {
+			g.points.settle(req.points)
+			if g.points.any() {
+				g.sweepLater()
+			}
+		}()
+	}
+	g.proxy.ServeHTTP(w, out.WithContext(ctx))
 }
 
 // admit judges a request. What it returns has nothing of the client's in it that was not understood.
@@ -79,17 +110,22 @@ func (g *Guard) admit(rc *http.ResponseController, r *http.Request, who peer) (*
 	}
 	req := &request{endpoint: e, path: path, query: q}
 	if e.body != nil {
-		if req.data, err = g.judgeBody(rc, r, e, who); err != nil {
+		j := &judge{g: g, peer: who}
+		if req.data, err = g.judgeBody(rc, r, e, j); err != nil {
 			return nil, err
 		}
+		req.points = j.points
 	}
-	if e.archive {
+	switch {
+	case e.archive:
 		err = g.archive(r.Context(), req)
+	case e.starts:
+		err = g.renew(r.Context(), req, who)
 	}
 	return req, err
 }
 
-func (g *Guard) judgeBody(rc *http.ResponseController, r *http.Request, e endpoint, who peer) ([]byte, error) {
+func (g *Guard) judgeBody(rc *http.ResponseController, r *http.Request, e endpoint, j *judge) ([]byte, error) {
 	select {
 	case g.judged <- struct{}{}:
 	case <-r.Context().Done():
@@ -112,11 +148,11 @@ func (g *Guard) judgeBody(rc *http.ResponseController, r *http.Request, e endpoi
 			return nil, refuse(ruleBody, "the body's type is %q, not application/json", r.Header.Get("Content-Type"))
 		}
 	}
-	return g.judgeJSON(b, e.body, who)
+	return j.json(r.Context(), b, e.body)
 }
 
-// judgeJSON returns a body written anew; it has only what the checks let pass.
-func (g *Guard) judgeJSON(b []byte, c check, who peer) ([]byte, error) {
+// json returns a body written anew; it has only what the checks let pass.
+func (j *judge) json(ctx context.Context, b []byte, c check) ([]byte, error) {
 	v, err := parse(b)
 	if err != nil {
 		return nil, err
@@ -124,16 +160,21 @@ func (g *Guard) judgeJSON(b []byte, c check, who peer) ([]byte, error) {
 	if v == nil {
 		return nil, nil
 	}
-	j := &judge{g: g, peer: who}
 	if v, err = c(j, "", v); err != nil {
 		return nil, err
 	}
 	for _, do := range j.later {
-		if err := do(); err != nil {
-			return nil, err
+		if err = do(ctx); err != nil {
+			break
 		}
 	}
-	return encode(v)
+	if err == nil {
+		b, err = encode(v)
+	}
+	if err != nil {
+		return nil, errors.Join(err, j.g.points.drop(j.points))
+	}
+	return b, nil
 }
 
 // dropped are the headers that are about one connection, or about a body that is not the client's any more.

@@ -1,0 +1,184 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// pointsMode is that of the folder with the mount points: nobody but root has to pass it, because runtimes
+	// open the sources of a container in a user namespace before they enter it.
+	pointsMode = 0o700
+	// pointsOptions of its own file system: besides the mount points there is nothing in it.
+	pointsOptions = "mode=700,size=1m"
+)
+
+// bindTo opens the source of a bind and puts it at its mount point, at the creation of a container and before each of
+// its starts, as the engine would look at the path each time.
+func (g *Guard) bindTo(name string, b bound, who peer) error {
+	at, err := g.find(b.source)
+	if err != nil {
+		return err
+	}
+	if at.missing && b.create {
+		if err := g.makeDir(at.root, at.target, who); err != nil {
+			return err
+		}
+	}
+	fd, err := openBelow(at.root, at.target, g.cfg.GID)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		fd = -1 // what is missing is the engine's to say
+	case err != nil:
+		return refuse(ruleBind, "the source %q cannot be opened (%v)", b.source, err)
+	default:
+		defer func() { _ = unix.Close(fd) }()
+	}
+	if err := g.points.put(name, fd, b.slave); err != nil {
+		return refuse(ruleBind, "the source %q cannot be mounted (%v)", b.source, err)
+	}
+	return nil
+}
+
+// openBelow opens what is at a path below root without following a link, as a descriptor for mounting. A folder on
+// the way that is root's has to let the client's group or everybody pass: the descriptor is root's, and would reach
+// behind it. Others' folders are the client's own, or those of its containers.
+func openBelow(root, target string, gid int) (int, error) {
+	const flags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	at, err := unix.Open(root, flags, 0)
+	if err != nil {
+		return -1, err
+	}
+	for name := range strings.SplitSeq(strings.TrimPrefix(target, root), "/") {
+		if name == "" {
+			continue
+		}
+		next := -1
+		if err = passable(at, gid); err == nil {
+			next, err = unix.Openat(at, name, flags, 0)
+		}
+		_ = unix.Close(at)
+		if err != nil {
+			return -1, err
+		}
+		at = next
+	}
+	var st unix.Stat_t
+	err = unix.Fstat(at, &st)
+	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		err = unix.ELOOP // somebody put it there after it was resolved
+	}
+	if err != nil {
+		_ = unix.Close(at)
+		return -1, err
+	}
+	return at, nil
+}
+
+func passable(dir, gid int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(dir, &st); err != nil {
+		return err
+	}
+	byGroup := int(st.Gid) == gid && st.Mode&0o010 != 0
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Uid == 0 && st.Mode&0o001 == 0 && !byGroup {
+		return unix.EACCES
+	}
+	return nil
+}
+
+func realMounter() mounter {
+	return mounter{prepare: preparePoints, put: putPoint, clear: clearPoint}
+}
+
+// preparePoints gives the mount points a file system of their own.
+func preparePoints(dir string) error {
+	if err := os.MkdirAll(dir, pointsMode); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, pointsOptions); err != nil {
+		return fmt.Errorf("mount a folder for binds at %s: %w", dir, err)
+	}
+	return nil
+}
+
+// putPoint mounts a descriptor. The mount keeps the options of the one it is taken from. What is mounted
+// already stays when it is the same file, so that an engine that starts a container by itself at
+// this moment finds it.
+func putPoint(fd int, at string, slave bool) error {
+	var want, have unix.Stat_t
+	if err := unix.Fstat(fd, &want); err != nil {
+		return err
+	}
+	if unix.Lstat(at, &have) == nil && have.Dev == want.Dev && have.Ino == want.Ino {
+		return nil
+	}
+	if err := clearPoint(at); err != nil {
+		return err
+	}
+	// The engine shares all mounts of the box when it starts. New points are to appear nowhere else.
+	if err := unix.Mount("", path.Dir(at), "", unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	err := makePoint(at, want.Mode&unix.S_IFMT == unix.S_IFDIR)
+	if err == nil {
+		err = unix.Mount("/proc/self/fd/"+strconv.Itoa(fd), at, "", unix.MS_BIND|unix.MS_REC, "")
+	}
+	if err == nil {
+		propagation := uintptr(unix.MS_PRIVATE)
+		if slave {
+			propagation = unix.MS_SLAVE
+		}
+		err = unix.Mount("", at, "", propagation|unix.MS_REC, "")
+	}
+	if err != nil {
+		return errors.Join(err, clearPoint(at))
+	}
+	return nil
+}
+
+func makePoint(at string, dir bool) error {
+	if dir {
+		return os.Mkdir(at, pointsMode)
+	}
+	f, err := os.OpenFile(at, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// clearPoint never looks below the point: what is mounted there is the client's.
+func clearPoint(at string) error {
+	err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // EINVAL: nothing is mounted there
+		return fmt.Errorf("unmount %s: %w", at, err)
+	}
+	if err := os.Remove(at); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// remove unmounts everything and the folder itself.
+func (p *points) remove() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ready {
+		return nil
+	}
+	var errs []error
+	for name := range p.all {
+		errs = append(errs, p.system.clear(p.path(name)))
+	}
+	clear(p.all)
+	p.ready = false
+	return errors.Join(append(errs, p.system.clear(p.dir))...)
+}
