@@ -1,0 +1,124 @@
+package report
+
+import (
+	"io/fs"
+	"strconv"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Data is all that a report is made of. Only Result must be there; everything
+// else makes the report better.
+type Data struct {
+	Result *workorder.Result
+	Order  Order
+	// Evidence are the files beside the result. Those of the result that are not
+	// in it, by path, are listed without a link.
+	Evidence []EvidenceLink
+	// Files is the result's folder, of which HTML embeds pictures and videos. Nil: none are
+	// embedded. Use the FS of an os.Root: a link in the folder must not lead out of it.
+	Files fs.FS
+	// CommitURL and FileURL are the forge's pages of a commit, and of a line of a file
+	// at a commit (line 0: the whole file). Nil, or an empty answer: no link.
+	CommitURL func(sha string) string
+	FileURL   func(sha, path string, line int) string
+	// Changes are the files of each commit, by its SHA.
+	Changes map[string][]FileChange
+	// Next says how to go on.
+	Next []NextStep
+	// Versions are further versions, beside those in the result: this program's first.
+	Versions []Version
+	// Earlier are the attempts before this one, the oldest first.
+	Earlier []Attempt
+}
+
+// Order is what was asked, of whom.
+type Order struct {
+	Task    string // the prompt
+	Project string
+	Harness string // empty: the one in the result
+	Model   string
+	Network workorder.NetworkMode
+	// Allow are the rules of a restricted network.
+	Allow []string
+	// BudgetUSD and TimeoutMinutes are the limits; 0: none.
+	BudgetUSD      float64
+	TimeoutMinutes float64
+	// IssueURL is the issue that the task was made of; empty: there is none.
+	IssueURL string
+}
+
+// Side is the commit that a picture was taken of.
+type Side string
+
+// Sides of a picture.
+const (
+	SideNone Side = ""
+	SideBase Side = "base"
+	SideHead Side = "head"
+	SideDiff Side = "diff"
+)
+
+// Kinds of evidence that are shown and not only listed.
+const (
+	KindScreenshot = "screenshot"
+	KindVideo      = "video"
+)
+
+// EvidenceLink is a file of evidence, and where it can be seen.
+type EvidenceLink struct {
+	Name string
+	Kind string // as in workorder.Evidence
+	// URL is its place on the forge, pinned to a commit. Empty: it is only in the result's folder.
+	URL string
+	// Path is relative to the result's folder.
+	Path string
+	// Group joins the pictures of one page at one width, as in "/login at 390 px": they are shown side by side.
+	Group string
+	Side  Side
+	// Width and Height are in pixels; 0: not known.
+	Width, Height int
+	// Note is a short remark, as in "3.1 % of the pixels differ".
+	Note string
+}
+
+// FileChange is one file of a commit, as git's numstat has it.
+type FileChange struct {
+	Path           string
+	Added, Deleted int
+	Binary         bool
+}
+
+// NextStep is a command with its purpose.
+type NextStep struct {
+	Purpose string
+	Command string
+}
+
+// Version is a program or image and its version.
+type Version struct{ Name, Version string }
+
+// Attempt is an earlier try at the task.
+type Attempt struct {
+	Number  int
+	Status  workorder.Status
+	Reason  string
+	CostUSD *float64
+}
+
+// RevisePR are the steps for a task with a pull request that is to be changed.
+func RevisePR(pr int, task string) []NextStep {
+	var s []NextStep
+	if pr > 0 {
+		s = append(s, NextStep{Purpose: "Write review comments here, then let the agent work on them", Command: "sandbox-agent revise --pr " + strconv.Itoa(pr)})
+	}
+	if workorder.ValidTaskID(task) {
+		s = append(s, NextStep{Purpose: "Go on with the task in a new box", Command: "sandbox-agent continue " + task})
+	}
+	return s
+}
+
+// TakeOver is how to work on the branch oneself.
+func TakeOver(branch string) NextStep {
+	return NextStep{Purpose: "Take it over yourself", Command: "git fetch origin " + shellWord(branch) + " && git switch " + shellWord(branch)}
+}

@@ -1,0 +1,193 @@
+package report
+
+import (
+	"fmt"
+	"html"
+	"net/url"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+// The escapes below are character references, not backslashes: they mean the same
+// in a paragraph, a table, a heading and within HTML, and can be no syntax of
+// Markdown. They are hexadecimal since a commit made by squashing has the raw body as
+// its message, where "&#35;" would be a reference to issue 35.
+//
+// gap is a zero-width space. GitHub looks for mentions and references in the text after
+// rendering, where a character reference is the character itself; a gap parts them.
+const gap = "&#x200b;"
+
+var (
+	// address is the beginning of a URL that is made a link without being written as one.
+	address = regexp.MustCompile(`(?i)://|\bwww\.`)
+	// shortcode is an emoji by its name: it could be a green tick.
+	shortcode = regexp.MustCompile(`:([0-9A-Za-z_+-]+:)`)
+	// gh is a reference such as GH-12.
+	gh = regexp.MustCompile(`(?i)\b(gh)-([0-9])`)
+	// hexRun is what GitHub takes for the id of a commit; it needs seven digits.
+	hexRun  = regexp.MustCompile(`\b[0-9a-f]{7,}\b`)
+	hexPart = regexp.MustCompile(`[0-9a-f]{6}`)
+	// box is what an alert, a task's box or a footnote begins with.
+	box = regexp.MustCompile(`\[([!^ xX]|$)`)
+	// listMark is what makes a list, a heading or a rule of a line.
+	listMark = regexp.MustCompile(`^([-+=:]|[0-9]{1,9}[.)](\s|$))`)
+	// acts is what GitHub acts on in a commit's message, where nothing is code.
+	acts = regexp.MustCompile("(?i)[@`|]|#[0-9]|\\bgh-[0-9]")
+)
+
+// mark stands in a text where a gap is to come; clean has dropped it from the text itself.
+const mark = "\u200b"
+
+// esc escapes a clean text of one line for Markdown, anywhere in it: it stays text.
+func esc(s string) string {
+	s = address.ReplaceAllStringFunc(s, func(m string) string {
+		if m[0] == ':' {
+			return ":" + mark + "//"
+		}
+		return m[:3] + mark + m[3:]
+	})
+	s = shortcode.ReplaceAllString(s, ":"+mark+"$1")
+	s = gh.ReplaceAllString(s, "$1"+mark+"-$2")
+	s = box.ReplaceAllString(s, "["+mark+"$1")
+	s = hexRun.ReplaceAllStringFunc(s, func(m string) string { return hexPart.ReplaceAllString(m, "$0"+mark) })
+	var b strings.Builder
+	if n := len(s) - len(strings.TrimLeft(s, " ")); n > 0 {
+		b.WriteString(strings.Repeat("&nbsp;", n)) // else four of them are code
+		s = s[n:]
+	}
+	if m := strings.TrimRight(listMark.FindString(s), " "); m != "" {
+		last := len(m) - 1
+		fmt.Fprintf(&b, "%s&#x%x;", m[:last], m[last])
+		s = s[len(m):]
+	}
+	for _, r := range s {
+		switch r {
+		case '@', '#':
+			fmt.Fprintf(&b, "&#x%x;%s", r, gap)
+		case '$':
+			b.WriteString("<span>&#x24;</span>") // what GitHub's documentation says against formulas
+		case '\\', '`', '*', '_', '[', ']', '|', '~':
+			fmt.Fprintf(&b, "&#x%x;", r)
+		case '\u200b':
+			b.WriteString(gap)
+		case '\n':
+			b.WriteByte(' ')
+		case '<', '>', '&':
+			b.WriteString(html.EscapeString(string(r)))
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// code writes a clean text of one line as code. GitHub acts on nothing in code, so that
+// most of it is a plain span; what a commit's message would act on is written with references.
+func code(s string) string {
+	switch {
+	case s == "":
+		return ""
+	case acts.MatchString(s), strings.HasPrefix(s, " "), strings.HasSuffix(s, " "), strings.Contains(s, "\n"):
+		return "<code>" + escCode(s) + "</code>"
+	}
+	return "`" + s + "`"
+}
+
+// escCode is esc for the inside of a code element, of which a reader copies: there is a gap only
+// where there would be an e-mail address, of which Markdown makes a link even here.
+func escCode(s string) string {
+	s = address.ReplaceAllStringFunc(s, func(m string) string {
+		if m[0] == ':' {
+			return ":" + mark + "//"
+		}
+		return m[:3] + mark + m[3:]
+	})
+	var b strings.Builder
+	word := false
+	for _, r := range s {
+		switch r {
+		case '@':
+			b.WriteString("&#x40;")
+			if word {
+				b.WriteString(gap)
+			}
+		case '\u200b':
+			b.WriteString(gap)
+		case '\n':
+			b.WriteByte(' ')
+		case '#', '\\', '`', '*', '_', '[', ']', '|', '~', '$', ':', '-', '"', '\'':
+			fmt.Fprintf(&b, "&#x%x;", r)
+		default:
+			b.WriteString(html.EscapeString(string(r)))
+		}
+		word = r > ' '
+	}
+	return b.String()
+}
+
+// pre is a block of preformatted text. It is HTML, which a line of the text cannot
+// end: it has no "<".
+func pre(s string) string {
+	s = gh.ReplaceAllString(s, "$1"+mark+"-$2")
+	var b strings.Builder
+	b.WriteString("<pre>")
+	for _, r := range s {
+		switch r {
+		case '@', '#':
+			fmt.Fprintf(&b, "&#x%x;", r)
+		case '<', '>', '&':
+			b.WriteString(html.EscapeString(string(r)))
+		case '\u200b':
+			b.WriteString(gap)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String() + "</pre>\n"
+}
+
+// quote writes a clean text as a block quote, line by line.
+func quote(s string) string {
+	var b strings.Builder
+	lines := strings.Split(s, "\n")
+	for i, l := range lines {
+		switch {
+		case l == "":
+			b.WriteString(">\n")
+		case i+1 < len(lines) && lines[i+1] != "":
+			b.WriteString("> " + esc(l) + "\\\n") // a hard break, whether or not line feeds are ones
+		default:
+			b.WriteString("> " + esc(l) + "\n")
+		}
+	}
+	return b.String()
+}
+
+// link writes clean text as a link, or as it is where there is no good address. The
+// text is Markdown already.
+func link(text, to string) string {
+	if to = webAddress(to); to == "" {
+		return text
+	}
+	return `<a href="` + html.EscapeString(to) + `">` + text + `</a>`
+}
+
+// maxURL bounds an address: browsers and forges cut longer ones.
+const maxURL = 2000
+
+// webAddress is an absolute address of the web in its encoded form, or "" for anything else.
+func webAddress(s string) string {
+	if s == "" || len(s) > maxURL || !utf8.ValidString(s) || strings.ContainsFunc(s, unseen) {
+		return ""
+	}
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.Opaque != "" {
+		return ""
+	}
+	out := strings.ReplaceAll(u.String(), "@", "%40") // no mention in a commit's message either
+	if strings.ContainsAny(out, "\"'<>`\\ {}|^\n") {
+		return ""
+	}
+	return out
+}

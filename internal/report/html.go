@@ -1,0 +1,130 @@
+package report
+
+import (
+	"crypto/sha256"
+	_ "embed" // the template and its style
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// inHTML is what the file shows at most: a browser takes far more than a pull
+// request, but what is made of a hostile result stays below some 20 MB without pictures.
+var inHTML = bounds{text: 30_000, line: 400, items: 200, inner: workorder.MaxTestChanges, pics: 24}
+
+//go:embed report.css
+var style string
+
+//go:embed report.tmpl
+var layout string
+
+// policy lets the file load nothing but what is in it, and run nothing. The style is allowed by
+// its hash, so that no other one is.
+func policy() string {
+	sum := sha256.Sum256([]byte(style))
+	return "default-src 'none'; img-src data:; media-src data:; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
+		"'; base-uri 'none'; form-action 'none'"
+}
+
+// view is the page with what only HTML needs.
+type view struct {
+	*page
+	Style  template.CSS
+	Policy string
+	Tiles  []tile
+	embed  *embedder
+}
+
+// tile is a number at the top.
+type tile struct {
+	Name, Value string
+	Tone        tone
+}
+
+// HTML writes the report as one file that needs nothing else: no network, no script. Pictures and
+// short videos are in it where Data.Files has them.
+func HTML(d Data, w io.Writer) error {
+	p := build(d, inHTML)
+	v := &view{page: p, Style: template.CSS(style), Policy: policy(), Tiles: tiles(d, p), embed: &embedder{files: d.Files, room: maxEmbedded}}
+	t, err := template.New("report").Funcs(template.FuncMap{
+		"num":    func(n int) string { return number(int64(n)) },
+		"num64":  number,
+		"plural": plural,
+		"times":  times,
+		"lines":  lines,
+		"src":    v.src,
+		"href":   href,
+		"narrow": func(p picture) bool { return len(p.Shots) > 0 && p.Shots[0].Width > 0 && p.Shots[0].Width <= maxNarrow },
+		"id":     func(i, j int) string { return fmt.Sprintf("shot-%d-%d", i, j) },
+		"paras":  func(s string) []string { return strings.Split(s, "\n\n") },
+	}).Parse(layout)
+	if err != nil {
+		return fmt.Errorf("write the HTML report: read its template: %w", err)
+	}
+	if err := t.Execute(w, v); err != nil {
+		return fmt.Errorf("write the HTML report: %w", err)
+	}
+	return nil
+}
+
+// maxNarrow is the width of a page that was taken as on a phone, in pixels.
+const maxNarrow = 600
+
+// src is the content of a picture or video. The type is a promise to the template: it is base64 of
+// a known format, made here.
+func (v *view) src(m media) template.URL {
+	return template.URL(v.embed.dataURI(m.Path, m.Video))
+}
+
+// href is where a file of evidence is: on the forge, else beside the report in the result's folder.
+func href(m media) template.URL {
+	switch {
+	case m.URL != "":
+		return template.URL(m.URL) // checked by webAddress
+	case m.Path != "":
+		return template.URL(pathURL(m.Path))
+	}
+	return ""
+}
+
+// tiles are the numbers that a reviewer looks for first.
+func tiles(d Data, p *page) []tile {
+	r := d.Result
+	if r == nil {
+		return nil
+	}
+	passed, all, tests := tally(r)
+	ts := []tile{}
+	green := good
+	if n := p.Alarms.Len() + p.Grave.Len(); n > 0 {
+		ts = append(ts, tile{"Look closely", number(int64(n)), warn})
+		green = calm // nothing is green beside a flag
+	}
+	switch {
+	case all == 0:
+		ts = append(ts, tile{"Checks", "none", warn})
+	case passed == all:
+		ts = append(ts, tile{"Checks pass", fmt.Sprintf("%d / %d", passed, all), green})
+	default:
+		ts = append(ts, tile{"Checks pass", fmt.Sprintf("%d / %d", passed, all), bad})
+	}
+	for _, t := range []struct {
+		is   workorder.Transition
+		name string
+		tone tone
+	}{{workorder.Broken, "Tests broken", bad}, {workorder.Fixed, "Tests fixed", green}, {workorder.NewPasses, "Tests new", green}} {
+		if n := tests[t.is]; n > 0 {
+			ts = append(ts, tile{t.name, number(int64(n)), t.tone})
+		}
+	}
+	ts = append(ts, tile{"Commits", number(int64(len(r.Commits))), calm}, tile{"Time", took(r.DurationMS), calm})
+	cost := "unknown"
+	if c := r.Usage.CostUSD; c != nil {
+		cost = usd(*c)
+	}
+	return append(ts, tile{"Cost", cost, calm})
+}

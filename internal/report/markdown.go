@@ -1,0 +1,472 @@
+package report
+
+import (
+	"fmt"
+	"html"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	// MaxMarkdown bounds the body, in characters. GitHub takes 65,536; the rest is for what the
+	// forge adds, and for markers.
+	MaxMarkdown = 60_000
+	// shortTask is how much of the task is shown before the fold, in characters.
+	shortTask = 600
+)
+
+// inMarkdown is what a body shows at most; it is halved until the body fits.
+var inMarkdown = bounds{text: 4000, line: 160, items: 40, inner: 40, pics: 6}
+
+// Markdown is the body of the pull request, at most MaxMarkdown characters.
+func Markdown(d Data) string {
+	b := inMarkdown
+	for {
+		s := writeMarkdown(build(d, b))
+		if utf8.RuneCountInString(s) <= MaxMarkdown {
+			return s
+		}
+		b = b.halved()
+	}
+}
+
+// md writes Markdown. What its methods take as text is escaped here, what is called raw is not.
+type md struct{ strings.Builder }
+
+func (m *md) f(format string, args ...any) { fmt.Fprintf(&m.Builder, format, args...) }
+
+func (m *md) heading(s string) { m.f("### %s\n\n", s) }
+
+// fold opens a folded part; its title is raw.
+func (m *md) fold(title string) { m.f("<details>\n<summary>%s</summary>\n\n", title) }
+
+func (m *md) endFold() { m.f("\n</details>\n\n") }
+
+// more says that a list has more entries.
+func (m *md) more(n int) {
+	if n > 0 {
+		m.f("- and %s more, see the report in the task's result\n", number(int64(n)))
+	}
+}
+
+// marks are the tones as a character.
+var marks = map[tone]string{good: "✅", warn: "⚠️", bad: "❌", wait: "⏸️", calm: "➖"}
+
+func writeMarkdown(p *page) string {
+	m := &md{}
+	m.asked(p)
+	m.f("**%s %s.** %s\n", marks[p.Outcome.Tone], esc(p.Outcome.Word), esc(p.Outcome.Line))
+	if p.Outcome.Reason != "" {
+		m.f("\n> %s\n", esc(p.Outcome.Reason))
+	}
+	m.f("\n")
+	m.alarms(p)
+	m.proof(p)
+	m.pictures(p)
+	m.surface(p)
+	m.commits(p)
+	m.network(p)
+	m.claim(p)
+	m.cost(p)
+	m.next(p)
+	m.warnings(p)
+	m.f("<sub>%s</sub>\n", esc(p.Footer))
+	return m.String()
+}
+
+func (m *md) asked(p *page) {
+	if p.Task == "" {
+		return
+	}
+	head, more := firstRunes(p.Task, shortTask)
+	if more {
+		if i := strings.LastIndexByte(head, '\n'); i > shortTask/2 {
+			head = head[:i]
+		}
+		head = strings.TrimRight(head, " \n") + " …"
+	}
+	asked := "Asked for"
+	if p.IssueURL != "" {
+		asked = "Asked for in " + link("an issue", p.IssueURL)
+	}
+	m.f("**%s:**\n\n%s\n", asked, quote(head))
+	if more {
+		m.fold("The whole task")
+		m.f("%s", quote(p.Task))
+		m.endFold()
+	}
+}
+
+// alarms come before anything green.
+func (m *md) alarms(p *page) {
+	if n := p.Alarms.Len(); n > 0 {
+		m.f("> [!CAUTION]\n> **%s to look at before the checks are believed:**\n>\n", plural(n, "finding", "findings"))
+		for _, f := range p.Alarms.Items {
+			m.f("> - **%s** %s\n", esc(f.Title), located(f))
+		}
+		if p.Alarms.More > 0 {
+			m.f("> - and %s more\n", number(int64(p.Alarms.More)))
+		}
+		m.f("\n")
+	}
+	if p.Doubts.Len() > 0 {
+		m.f("> [!WARNING]\n")
+		for _, f := range p.Doubts.Items {
+			m.f("> **%s** %s\n>\n", esc(f.Title), located(f))
+		}
+		m.f("\n")
+	}
+}
+
+// located is a finding's place and text.
+func located(f finding) string {
+	var parts []string
+	if f.Place != "" {
+		parts = append(parts, link(code(f.Place), f.URL))
+	}
+	if f.Text != "" {
+		parts = append(parts, esc(f.Text))
+	}
+	return strings.Join(parts, ": ")
+}
+
+func (m *md) proof(p *page) {
+	m.heading("Proof")
+	pr := p.Proof
+	if pr.Checks.Len() == 0 {
+		m.f("No check was run, so nothing was proven.%s\n\n", spaced(esc(pr.Reason)))
+		return
+	}
+	if pr.Reason != "" {
+		m.f("_Not the whole comparison: %s_\n\n", esc(pr.Reason))
+	}
+	if pr.Both {
+		m.f("| check | before | after | result | tests |\n| --- | --- | --- | --- | --- |\n")
+	} else {
+		m.f("| check | result | time |\n| --- | --- | --- |\n")
+	}
+	for _, c := range pr.Checks.Items {
+		name := code(c.Name)
+		if pr.Both {
+			m.f("| %s | %s | %s | %s %s | %s |\n", name, cell(c.Base), cell(c.Head), marks[c.Tone], esc(c.Change), dash(esc(c.Sum)))
+		} else {
+			m.f("| %s | %s | %s |\n", name, cell(c.Head), c.Head.Took)
+		}
+	}
+	m.f("\n")
+	if pr.Checks.More > 0 {
+		m.more(pr.Checks.More)
+		m.f("\n")
+	}
+	for _, c := range pr.Checks.Items {
+		m.check(c)
+	}
+}
+
+func (m *md) check(c check) {
+	if n := c.Tests.Len(); n > 0 {
+		m.fold(fmt.Sprintf("<code>%s</code>: %s", escCode(c.Name), plural(n, "test changed", "tests changed")))
+		m.f("Command: %s\n\n| | test | |\n| --- | --- | --- |\n", code(c.Command))
+		for _, t := range c.Tests.Items {
+			name := code(t.Name)
+			if t.Suite != "" {
+				name += " <sub>" + esc(t.Suite) + "</sub>"
+			}
+			m.f("| %s | %s | %s |\n", marks[t.Tone], name, esc(t.Change))
+		}
+		m.f("\n")
+		m.more(c.Tests.More)
+		for _, t := range c.Tests.Items {
+			if t.Text != "" {
+				m.f("%s:\n\n%s\n", code(t.Name), pre(t.Text))
+			}
+		}
+		m.endFold()
+	}
+	if c.Tail != "" {
+		m.fold(fmt.Sprintf("<code>%s</code>: end of its output", escCode(c.Name)))
+		m.f("Command: %s\n\n%s", code(c.Command), pre(c.Tail))
+		m.endFold()
+	}
+}
+
+// cell is one side of a check in the table.
+func cell(s side) string {
+	switch {
+	case !s.Ran:
+		return "➖ " + esc(s.Text)
+	case s.Passed:
+		return "✅ " + esc(s.Text)
+	}
+	return "❌ " + esc(s.Text)
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "–"
+	}
+	return s
+}
+
+func spaced(s string) string {
+	if s == "" {
+		return ""
+	}
+	return " " + s
+}
+
+func (m *md) pictures(p *page) {
+	if p.Pictures.Len()+p.Media.Len() == 0 {
+		return
+	}
+	m.heading("Pictures")
+	for i, g := range p.Pictures.Items {
+		if i == 1 {
+			m.fold(plural(p.Pictures.Len()-1, "more page", "more pages"))
+		}
+		m.shots(g)
+	}
+	m.more(p.Pictures.More)
+	if len(p.Pictures.Items) > 1 {
+		m.endFold()
+	}
+	for _, v := range p.Media.Items {
+		m.f("- ▶ %s%s\n", seen(v), spaced(esc(v.Note)))
+	}
+	m.more(p.Media.More)
+	if p.Media.Len() > 0 {
+		m.f("\n")
+	}
+}
+
+// shots is a group of pictures as a table, since pictures in one stand side by side and shrink.
+func (m *md) shots(g picture) {
+	m.f("**%s**%s\n\n<table>\n<tr>", esc(g.Title), spaced(esc(g.Note)))
+	for _, s := range g.Shots {
+		m.f("<th>%s</th>", esc(s.Label))
+	}
+	m.f("</tr>\n<tr>")
+	for _, s := range g.Shots {
+		if s.URL == "" {
+			m.f("<td>%s</td>", seen(s))
+			continue
+		}
+		size := ""
+		if s.Width > 0 {
+			// A page at the width of a desktop takes a third of the body, a phone less.
+			size = fmt.Sprintf(` width="%d"`, min(s.Width, 390))
+		}
+		u := html.EscapeString(s.URL)
+		m.f(`<td><a href="%s"><img src="%s" alt="%s"%s></a></td>`, u, u, escCode(s.Label+": "+s.Name), size)
+	}
+	m.f("</tr>\n</table>\n\n")
+}
+
+// seen is a file of evidence, by its link or its place in the result.
+func seen(e media) string {
+	if e.URL != "" {
+		return link(esc(e.Name), e.URL)
+	}
+	if e.Path == "" {
+		return esc(e.Name)
+	}
+	return esc(e.Name) + " (" + "in the result: <code>" + escCode(e.Path) + "</code>)"
+}
+
+func (m *md) surface(p *page) {
+	if p.Grave.Len()+p.Mild.Len() == 0 {
+		return
+	}
+	m.heading("Runs on your machine or CI")
+	for _, f := range p.Grave.Items {
+		m.f("- ⚠️ **%s** %s\n", esc(f.Title), located(f))
+	}
+	m.more(p.Grave.More)
+	if p.Grave.Len() > 0 {
+		m.f("\n")
+	}
+	if n := p.Mild.Len(); n > 0 {
+		m.fold(plural(n, "ordinary change", "ordinary changes") + " to what runs")
+		for _, f := range p.Mild.Items {
+			m.f("- %s %s\n", esc(f.Title), located(f))
+		}
+		m.more(p.Mild.More)
+		m.endFold()
+	}
+}
+
+func (m *md) commits(p *page) {
+	n := p.Commits.Len()
+	if n == 0 {
+		return
+	}
+	m.heading("Changes")
+	for _, c := range p.Commits.Items {
+		m.f("- %s %s", link("<code>"+escCode(c.Short)+"</code>", c.URL), esc(c.Subject))
+		if c.Files.Len() > 0 {
+			m.f(" <sub>%s, +%s −%s</sub>", plural(c.Files.Len(), "file", "files"), number(int64(c.Added)), number(int64(c.Deleted)))
+		}
+		m.f("\n")
+	}
+	m.more(p.Commits.More)
+	m.f("\n")
+	files := 0
+	for _, c := range p.Commits.Items {
+		files += len(c.Files.Items)
+	}
+	if files == 0 {
+		return
+	}
+	m.fold("Files of each commit")
+	for _, c := range p.Commits.Items {
+		if len(c.Files.Items) == 0 {
+			continue
+		}
+		m.f("%s %s\n\n", "<code>"+escCode(c.Short)+"</code>", esc(c.Subject))
+		for _, f := range c.Files.Items {
+			m.f("- %s %s\n", code(f.Path), lines(f))
+		}
+		m.more(c.Files.More)
+		m.f("\n")
+	}
+	m.endFold()
+}
+
+// lines is how much of a file changed.
+func lines(f FileChange) string {
+	if f.Binary {
+		return "binary"
+	}
+	return fmt.Sprintf("+%s −%s", number(int64(f.Added)), number(int64(f.Deleted)))
+}
+
+func (m *md) network(p *page) {
+	if p.Refused.Len()+p.Learned.Len()+p.Guard.Len() == 0 {
+		return
+	}
+	m.heading("Refused")
+	m.reached(p.Refused, fmt.Sprintf("The network policy (%s) refused these:", esc(p.Network)))
+	m.reached(p.Learned, "Not refused, since the policy is learning, but no rule allows these:")
+	if p.Guard.Len() == 0 {
+		return
+	}
+	m.f("The guard of the box's Docker refused these requests. No line of a project allows them.\n\n")
+	for _, g := range p.Guard.Items {
+		m.f("- %s %s: %s%s\n", code(g.Rule), times(g.Count), esc(g.Text), by(g.By))
+	}
+	m.more(p.Guard.More)
+	m.f("\n")
+}
+
+func (m *md) reached(l list[reach], intro string) {
+	if l.Len() == 0 {
+		return
+	}
+	m.f("%s\n\n| where | times | the line under `network.allow` that allows it |\n| --- | --- | --- |\n", intro)
+	for _, h := range l.Items {
+		rule := code(h.Line)
+		if rule == "" {
+			rule = "none can" + spaced(parens(esc(h.Reason)))
+		}
+		m.f("| %s %s%s | %s | %s |\n", code(h.Place), esc(h.What), by(h.By), number(h.Count), rule)
+	}
+	m.f("\n")
+	if l.More > 0 {
+		m.more(l.More)
+		m.f("\n")
+	}
+}
+
+func parens(s string) string {
+	if s == "" {
+		return ""
+	}
+	return "(" + s + ")"
+}
+
+// by names who tried.
+func by(s string) string {
+	if s == "" {
+		return ""
+	}
+	return " by " + code(s)
+}
+
+func times(n int64) string {
+	if n == 1 {
+		return "once"
+	}
+	return number(n) + " times"
+}
+
+func (m *md) claim(p *page) {
+	if p.Final == "" {
+		return
+	}
+	m.fold("What the agent says (its own claim, nobody checked it)")
+	m.f("%s", quote(p.Final))
+	m.endFold()
+}
+
+func (m *md) cost(p *page) {
+	m.fold("Cost, time and versions: " + esc(p.Cost))
+	facts := func(title string, fs []fact) {
+		if len(fs) == 0 {
+			return
+		}
+		m.f("**%s**\n\n", title)
+		for _, f := range fs {
+			m.f("- %s: %s\n", esc(f.Name), code(f.Value))
+		}
+		m.f("\n")
+	}
+	if p.Tokens != "" {
+		m.f("%s\n\n", esc(p.Tokens))
+	}
+	if p.Phases.Len() > 0 {
+		m.f("| phase | time | |\n| --- | --- | --- |\n")
+		for _, s := range p.Phases.Items {
+			note := esc(s.Error)
+			if s.Status == "failed" {
+				note = strings.TrimRight("❌ "+note, " ")
+			}
+			m.f("| %s | %s | %s |\n", esc(s.Name), s.Took, note)
+		}
+		m.f("\n")
+		m.more(p.Phases.More)
+	}
+	facts("Run", p.Facts)
+	facts("Attempts before", p.Earlier)
+	facts("Versions", p.Versions)
+	if p.Files.Len() > 0 {
+		m.f("**Further evidence**\n\n")
+		for _, e := range p.Files.Items {
+			m.f("- %s\n", seen(e))
+		}
+		m.more(p.Files.More)
+	}
+	m.endFold()
+}
+
+func (m *md) next(p *page) {
+	if len(p.Next) == 0 {
+		return
+	}
+	m.fold("Revise or take over")
+	for _, n := range p.Next {
+		m.f("- %s: %s\n", esc(n.Purpose), code(n.Command))
+	}
+	m.endFold()
+}
+
+func (m *md) warnings(p *page) {
+	if p.Warnings.Len() == 0 {
+		return
+	}
+	m.fold("⚠️ " + plural(p.Warnings.Len(), "warning", "warnings") + " of the run")
+	for _, w := range p.Warnings.Items {
+		m.f("- %s\n", esc(w))
+	}
+	m.more(p.Warnings.More)
+	m.endFold()
+}

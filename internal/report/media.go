@@ -1,0 +1,174 @@
+package report
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/base64"
+	"io"
+	"io/fs"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// maxPicture and maxVideo bound what is embedded, in bytes. A full page of a demo
+	// is some 100 kB, ten seconds of video some 500 kB.
+	maxPicture = 3 << 20
+	maxVideo   = 8 << 20
+	// maxEmbedded bounds all of them together: a browser opens 30 MB from disk at once, and a
+	// mail server still takes it.
+	maxEmbedded = 20 << 20
+)
+
+// picture is a group of screenshots of one page at one width.
+type picture struct {
+	Title string
+	Shots []media // base, head, diff
+	Note  string
+}
+
+// media is a file of evidence.
+type media struct {
+	Name, Label, Note string
+	Kind              string
+	URL               string // on the forge
+	Path              string // in the result's folder, clean and local; or empty
+	Width, Height     int
+	Video             bool
+	side              Side
+}
+
+// sides are the places of pictures in a group.
+var sides = []struct {
+	is    Side
+	label string
+}{{SideBase, "Before"}, {SideHead, "After"}, {SideDiff, "Difference"}, {SideNone, ""}}
+
+func (p *page) pictures(d Data, r *workorder.Result, b bounds) {
+	all := slices.Clone(d.Evidence)
+	for _, e := range r.Evidence {
+		if !slices.ContainsFunc(d.Evidence, func(l EvidenceLink) bool { return l.Path == e.Path }) {
+			all = append(all, EvidenceLink{Name: e.Name, Kind: e.Kind, Path: e.Path})
+		}
+	}
+	var videos, files []EvidenceLink
+	var groups []picture
+	at := map[string]int{}
+	for _, e := range all {
+		switch e.Kind {
+		case KindScreenshot:
+			title := line(cmp.Or(e.Group, e.Name), b.line)
+			i, ok := at[title]
+			if !ok {
+				i = len(groups)
+				at[title] = i
+				groups = append(groups, picture{Title: title})
+			}
+			m := show(e, b)
+			groups[i].Shots = append(groups[i].Shots, m)
+			groups[i].Note = cmp.Or(groups[i].Note, m.Note)
+		case KindVideo:
+			videos = append(videos, e)
+		default:
+			files = append(files, e)
+		}
+	}
+	for i := range groups {
+		slices.SortStableFunc(groups[i].Shots, func(x, y media) int { return sideRank(x.side) - sideRank(y.side) })
+		groups[i].Shots = groups[i].Shots[:min(len(groups[i].Shots), len(sides))]
+	}
+	of := func(e EvidenceLink) media { return show(e, b) }
+	p.Pictures = firsts(groups, b.pics, func(g picture) picture { return g })
+	p.Media = firsts(videos, b.pics, of)
+	p.Files = firsts(files, b.items, of)
+}
+
+func sideRank(s Side) int {
+	for i, o := range sides {
+		if o.is == s {
+			return i
+		}
+	}
+	return len(sides)
+}
+
+// maxPixels bounds the size that a picture says it has.
+const maxPixels = 20000
+
+func show(e EvidenceLink, b bounds) media {
+	m := media{Name: line(cmp.Or(e.Name, e.Path), b.line), Note: line(e.Note, b.line), Kind: line(e.Kind, 40), URL: webAddress(e.URL), Path: localPath(e.Path),
+		Width: min(max(e.Width, 0), maxPixels), Height: min(max(e.Height, 0), maxPixels), Video: e.Kind == KindVideo, side: e.Side}
+	m.Label = m.Name
+	if i := sideRank(e.Side); i < len(sides) && sides[i].label != "" {
+		m.Label = sides[i].label
+	}
+	return m
+}
+
+// localPath is a path below the result's folder, or "".
+func localPath(s string) string {
+	if !fs.ValidPath(s) || s == "." || len(s) > maxURL || clean(s) != s || strings.ContainsAny(s, "\\\n") {
+		return ""
+	}
+	return s
+}
+
+// pathURL is a relative address of a local path; "./" keeps a colon in it from being a scheme.
+func pathURL(p string) string { return "./" + (&url.URL{Path: p}).EscapedPath() }
+
+// signatures are the formats that are embedded, by how a file begins. SVG is none of them: it is a document.
+var signatures = []struct {
+	at    int
+	begin string
+	mime  string
+	video bool
+}{
+	{0, "\x89PNG\r\n\x1a\n", "image/png", false},
+	{0, "\xff\xd8\xff", "image/jpeg", false},
+	{8, "WEBP", "image/webp", false},
+	{0, "GIF8", "image/gif", false},
+	{0, "\x1aE\xdf\xa3", "video/webm", true},
+	{4, "ftyp", "video/mp4", true},
+}
+
+// embedder reads files of evidence into data addresses, until there is no more room.
+type embedder struct {
+	files fs.FS
+	room  int
+}
+
+// dataURI is the file's content as an address, or "" where it is none of the formats, too large or gone.
+func (e *embedder) dataURI(p string, video bool) string {
+	limit := maxPicture
+	if video {
+		limit = maxVideo
+	}
+	limit = min(limit, e.room)
+	if e.files == nil || p == "" {
+		return ""
+	}
+	// Neither a pipe, which would be waited for, nor a folder.
+	if st, err := fs.Stat(e.files, path.Clean(p)); err != nil || !st.Mode().IsRegular() || st.Size() > int64(limit) {
+		return ""
+	}
+	f, err := e.files.Open(p)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
+	if err != nil || len(b) > limit {
+		return ""
+	}
+	for _, s := range signatures {
+		if s.video == video && len(b) > s.at && bytes.HasPrefix(b[s.at:], []byte(s.begin)) {
+			e.room -= len(b)
+			return "data:" + s.mime + ";base64," + base64.StdEncoding.EncodeToString(b)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,300 @@
+package report
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// bounds are how much of each thing is shown.
+type bounds struct {
+	text  int // characters of a text of several lines
+	line  int // characters of a line
+	items int // entries of a list
+	inner int // entries of a list within a list
+	pics  int // pictures and videos
+}
+
+// halved makes a report of about half the length.
+func (b bounds) halved() bounds {
+	return bounds{max(b.text/2, 40), max(b.line/2, 24), max(b.items/2, 1), max(b.inner/2, 1), max(b.pics/2, 1)}
+}
+
+// page is the report before it is written in some language: every text in it is clean and bounded,
+// none is escaped.
+type page struct {
+	Title    string
+	Task     string
+	TaskCut  bool
+	IssueURL string
+	Outcome  outcome
+	Facts    []fact
+	Alarms   list[finding] // what speaks against the checks
+	Doubts   list[finding] // what the checks do not prove
+	Proof    proof
+	Pictures list[picture]
+	Media    list[media]
+	Grave    list[finding]
+	Mild     list[finding]
+	Commits  list[commit]
+	Refused  list[reach]
+	Learned  list[reach]
+	Guard    list[refusal]
+	Network  string
+	Final    string
+	FinalCut bool
+	Cost     string
+	Tokens   string
+	Phases   list[phase]
+	Earlier  []fact
+	Versions []fact
+	Next     []NextStep
+	Warnings list[string]
+	Files    list[media] // evidence that is no picture
+	Footer   string
+}
+
+// list is the beginning of a list, and the number of entries that are not in it.
+type list[T any] struct {
+	Items []T
+	More  int
+}
+
+func (l list[T]) Len() int { return len(l.Items) + l.More }
+
+// firsts makes a list of the first n.
+func firsts[S, T any](in []S, n int, f func(S) T) list[T] {
+	l := list[T]{More: max(len(in)-n, 0)}
+	for _, s := range in[:min(n, len(in))] {
+		l.Items = append(l.Items, f(s))
+	}
+	return l
+}
+
+// tone is how something is to be taken.
+type tone string
+
+const (
+	good tone = "good"
+	warn tone = "warn"
+	bad  tone = "bad"
+	wait tone = "wait"
+	calm tone = "calm"
+)
+
+type outcome struct {
+	Tone   tone
+	Word   string // one or two words
+	Line   string // a sentence
+	Reason string // the result's own, quoted
+}
+
+type fact struct{ Name, Value, URL string }
+
+// finding is a flag or a change of the execution surface.
+type finding struct{ Kind, Title, Place, URL, Text string }
+
+type commit struct {
+	SHA, Short, URL, Subject, Author string
+	Files                            list[FileChange]
+	Added, Deleted                   int
+}
+
+type reach struct {
+	Place, What, Reason, By, Line string
+	Count                         int64
+}
+
+type refusal struct {
+	Rule, Text, By string
+	Count          int64
+}
+
+type phase struct {
+	Name   string
+	Status workorder.StepStatus
+	Took   string
+	Error  string
+	// From and Share are of the whole run, in thousandths, for a chart.
+	From, Share int
+}
+
+// build makes the page. What is in it decides nothing outside: it is for reading.
+func build(d Data, b bounds) *page {
+	r := d.Result
+	if r == nil {
+		r = &workorder.Result{}
+	}
+	task, taskCut := block(d.Order.Task, b.text)
+	final, finalCut := block(r.Agent.Final, b.text)
+	p := &page{
+		Task: task, TaskCut: taskCut, Final: final, FinalCut: finalCut,
+		IssueURL: webAddress(d.Order.IssueURL),
+		Warnings: firsts(r.Warnings, b.items, func(s string) string { return line(s, b.line*2) }),
+	}
+	p.flags(d, r, b)
+	p.surface(d, r, b)
+	p.proof(r, b)
+	p.pictures(d, r, b)
+	p.commits(d, r, b)
+	p.network(r, b)
+	p.cost(r, b)
+	p.about(d, r, b)
+	p.outcome(r, b)
+	for _, n := range d.Next[:min(len(d.Next), maxNext)] {
+		p.Next = append(p.Next, NextStep{line(n.Purpose, 200), line(n.Command, 400)})
+	}
+	p.Title = headline(task, r)
+	p.Footer = "Written by sandbox-agent's runner, which the agent cannot reach. Only the parts marked as the agent's are its own words."
+	return p
+}
+
+// maxNext bounds the ways to go on that are offered.
+const maxNext = 6
+
+// headline is the task's first line, as a title.
+func headline(task string, r *workorder.Result) string {
+	first, _, _ := strings.Cut(task, "\n")
+	if t := line(strings.TrimLeft(first, "#*-> "), 100); t != "" {
+		return t
+	}
+	return line("Task "+r.TaskID, 100)
+}
+
+// fileURL is a page of the forge, or nothing.
+func fileURL(d Data, sha, path string, n int) string {
+	if d.FileURL == nil || path == "" || sha == "" {
+		return ""
+	}
+	return webAddress(d.FileURL(sha, path, max(n, 0)))
+}
+
+// place is a file and its line.
+func place(path string, n, limit int) string {
+	path = line(path, limit)
+	if n > 0 && path != "" {
+		return path + ":" + strconv.Itoa(n)
+	}
+	return path
+}
+
+// flagTitles are the flags, the worst first.
+var flagTitles = []struct{ kind, title string }{
+	{workorder.FlagBrokenOnHead, "Passed before, fails now"},
+	{workorder.FlagTestDeleted, "Test deleted"},
+	{workorder.FlagTestSkipped, "Test skipped"},
+	{workorder.FlagTestWeakened, "Test weakened"},
+	{workorder.FlagCheckEdited, "Check itself edited"},
+	{workorder.FlagHardCoded, "Expected value hard-coded"},
+	{workorder.FlagNothingProven, "Nothing proven"},
+}
+
+// flagRank is the place of a kind in flagTitles; unknown ones, of a newer runner, come first.
+func flagRank(kind string) int {
+	return slices.IndexFunc(flagTitles, func(t struct{ kind, title string }) bool { return t.kind == kind })
+}
+
+func (p *page) flags(d Data, r *workorder.Result, b bounds) {
+	if r.Proof == nil {
+		return
+	}
+	var alarms, doubts []workorder.Flag
+	for _, f := range r.Proof.Flags {
+		if f.Kind == workorder.FlagNothingProven {
+			doubts = append(doubts, f)
+		} else {
+			alarms = append(alarms, f)
+		}
+	}
+	slices.SortStableFunc(alarms, func(a, c workorder.Flag) int {
+		return cmp.Or(cmp.Compare(flagRank(a.Kind), flagRank(c.Kind)), cmp.Compare(a.Path, c.Path), cmp.Compare(a.Line, c.Line))
+	})
+	show := func(f workorder.Flag) finding {
+		title := line(f.Kind, 40)
+		if i := flagRank(f.Kind); i >= 0 {
+			title = flagTitles[i].title
+		}
+		return finding{Kind: line(f.Kind, 40), Title: title, Place: place(f.Path, f.Line, b.line), Text: line(f.Text, b.line*2),
+			URL: fileURL(d, r.Proof.Head, f.Path, f.Line)}
+	}
+	p.Alarms = firsts(alarms, b.items, show)
+	p.Doubts = firsts(doubts, b.items, show)
+}
+
+func (p *page) surface(d Data, r *workorder.Result, b bounds) {
+	var grave, mild []workorder.SurfaceFinding
+	for _, f := range r.Surface {
+		if f.Grave {
+			grave = append(grave, f)
+		} else {
+			mild = append(mild, f)
+		}
+	}
+	show := func(f workorder.SurfaceFinding) finding {
+		kind := line(f.Kind, 40)
+		return finding{Kind: kind, Title: strings.ReplaceAll(kind, "-", " "), Place: place(f.Path, f.Line, b.line),
+			Text: line(f.Text, b.line*2), URL: fileURL(d, r.HeadSHA, f.Path, f.Line)}
+	}
+	p.Grave = firsts(grave, b.items, show)
+	p.Mild = firsts(mild, b.items, show)
+}
+
+func (p *page) commits(d Data, r *workorder.Result, b bounds) {
+	p.Commits = firsts(r.Commits, b.items, func(c workorder.Commit) commit {
+		out := commit{SHA: line(c.SHA, 64), Short: line(c.SHA[:min(len(c.SHA), 7)], 7), Subject: line(c.Subject, b.line), Author: line(c.Author, b.line)}
+		if d.CommitURL != nil {
+			out.URL = webAddress(d.CommitURL(c.SHA))
+		}
+		for _, f := range d.Changes[c.SHA] {
+			out.Added += max(f.Added, 0)
+			out.Deleted += max(f.Deleted, 0)
+		}
+		out.Files = firsts(d.Changes[c.SHA], b.inner, func(f FileChange) FileChange {
+			return FileChange{Path: line(f.Path, b.line), Added: max(f.Added, 0), Deleted: max(f.Deleted, 0), Binary: f.Binary}
+		})
+		return out
+	})
+}
+
+func (p *page) network(r *workorder.Result, b bounds) {
+	p.Guard = firsts(r.Refusals, b.items, func(f workorder.Refusal) refusal {
+		return refusal{Rule: line(f.Rule, 60), Text: line(f.Text, b.line*2), By: line(f.By, b.line), Count: f.Count}
+	})
+	if r.Network == nil {
+		return
+	}
+	p.Network = line(string(r.Network.Mode), 40)
+	var refused, learned []workorder.NetworkHost
+	for _, h := range r.Network.Hosts {
+		switch h.Status {
+		case workorder.NetworkRefused:
+			refused = append(refused, h)
+		case workorder.NetworkLearned:
+			learned = append(learned, h)
+		}
+	}
+	show := func(h workorder.NetworkHost) reach {
+		at := line(h.Host, b.line)
+		if h.Port > 0 {
+			if strings.Contains(at, ":") {
+				at = "[" + at + "]"
+			}
+			at += ":" + strconv.Itoa(int(h.Port))
+		}
+		by := line(strings.Join(h.By[:min(len(h.By), 3)], ", "), b.line)
+		out := reach{Place: at, What: line(h.Protocol, 20), Reason: line(h.Reason, b.line), By: by, Count: h.Count}
+		// A rule that is cut would be another one.
+		if rule := line(h.Rule, maxRule); rule == h.Rule {
+			out.Line = rule
+		}
+		return out
+	}
+	p.Refused = firsts(refused, b.items, show)
+	p.Learned = firsts(learned, b.items, show)
+}
+
+// maxRule bounds a line that allows a host: 253 characters of a name, with port and quotes.
+const maxRule = 270
