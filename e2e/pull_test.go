@@ -5,6 +5,8 @@ package e2e
 import (
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -70,6 +72,11 @@ func TestPullRequest(t *testing.T) {
 	}
 	if !strings.Contains(i.Body, "as ") || !strings.Contains(i.Body, "there") {
 		t.Errorf("the body: %s", i.Body)
+	}
+	for file, want := range map[string]string{workorder.ReportHTML: "<!doctype html>", workorder.ReportMarkdown: "Make the thing"} {
+		if b, err := os.ReadFile(filepath.Join(u.state, r.TaskID, file)); err != nil || !strings.Contains(strings.ToLower(string(b)), strings.ToLower(want)) {
+			t.Errorf("%s: %v", file, err)
+		}
 	}
 	again := u.run("", "continue", r.TaskID, "--task", "and more")
 	if r2 := u.plainResult(r.TaskID); again.code != 0 || r2.PR == nil || r2.PR.Number != r.PR.Number || len(f.Pulls()) != 1 {

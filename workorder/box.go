@@ -27,16 +27,18 @@ const (
 	// sessions by it.
 	Workspace = "/workspace"
 
-	ResultFile   = "result.json"
-	EventsFile   = "events.jsonl"
-	OrderFile    = "workorder.json"
-	LogsDir      = "logs"
-	EvidenceDir  = "evidence"
-	BundleFile   = "work.bundle"                       // written when the branch could not be pushed
-	ArchiveFile  = EvidenceDir + "/uncommitted.tar.gz" // written when git could not take the work tree
-	SandboxUser  = "sandbox"
-	SandboxHome  = "/home/sandbox"
-	EntrypointIn = "/usr/local/bin/entrypoint"
+	ResultFile     = "result.json"
+	EventsFile     = "events.jsonl"
+	OrderFile      = "workorder.json"
+	ReportHTML     = "report.html" // written by the host, beside the result
+	ReportMarkdown = "report.md"
+	LogsDir        = "logs"
+	EvidenceDir    = "evidence"
+	BundleFile     = "work.bundle"                       // written when the branch could not be pushed
+	ArchiveFile    = EvidenceDir + "/uncommitted.tar.gz" // written when git could not take the work tree
+	SandboxUser    = "sandbox"
+	SandboxHome    = "/home/sandbox"
+	EntrypointIn   = "/usr/local/bin/entrypoint"
 )
 
 // Labels of everything the CLI makes on the engine.

@@ -1,42 +1,55 @@
 package pullrequest
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
+	"github.com/sandbox-agent/sandbox-agent/internal/report"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Body says what was asked and what came of it. What others wrote stands in code, where it can forge nothing.
-func Body(o *workorder.Order, r *workorder.Result) string {
-	var b strings.Builder
-	task, _ := forge.Strip(o.Task)
-	fmt.Fprintf(&b, "Task %s: %s\n\n%s\n", r.TaskID, r.Status, code(task))
-	for _, v := range r.Validation {
-		verdict := "failed"
-		if v.Passed {
-			verdict = "passed"
-		}
-		fmt.Fprintf(&b, "- %s %s\n", code(v.Name), verdict)
+// Body is what a reviewer reads first.
+func Body(o *workorder.Order, r *workorder.Result) string { return report.Markdown(Data(o, r)) }
+
+// Data is what is known of a run, for a report of it. Files are not in it: whoever has
+// the result's folder adds them.
+func Data(o *workorder.Order, r *workorder.Result) report.Data {
+	d := report.Data{
+		Result: r,
+		Order: report.Order{
+			Task: o.Task, Project: o.Project, Harness: o.Harness.Name, Model: o.Harness.Model,
+			Network: o.Network.Mode, Allow: o.Network.Allow, TimeoutMinutes: o.TimeoutMinutes,
+		},
+		Next: next(o, r),
 	}
-	for _, f := range r.Surface {
-		if f.Grave {
-			fmt.Fprintf(&b, "- look at %s: %s\n", code(f.Path), code(f.Text))
-		}
+	if o.MaxBudgetUSD != nil {
+		d.Order.BudgetUSD = *o.MaxBudgetUSD
 	}
-	return b.String()
+	for _, e := range r.Evidence {
+		d.Evidence = append(d.Evidence, report.EvidenceLink{Name: e.Name, Kind: e.Kind, Path: e.Path})
+	}
+	if web := webPage(o); web != "" {
+		d.CommitURL = func(sha string) string { return web + "/commit/" + sha }
+	}
+	return d
 }
 
-// code is text between as many backticks as it has not itself.
-func code(s string) string {
-	fence := "`"
-	for strings.Contains(s, fence) {
-		fence += "`"
+func next(o *workorder.Order, r *workorder.Result) []report.NextStep {
+	var steps []report.NextStep
+	if o.Repo != "" {
+		steps = append(steps, report.NextStep{Purpose: "Go on with the task in a new box", Command: "sandbox-agent continue " + o.TaskID})
 	}
-	if strings.Contains(strings.TrimSpace(s), "\n") {
-		fence += "``"
-		return "\n" + fence + "\n" + s + "\n" + fence + "\n"
+	if r.Pushed && r.Branch != "" {
+		steps = append(steps, report.TakeOver(r.Branch))
 	}
-	return fence + " " + strings.TrimSpace(s) + " " + fence
+	return steps
+}
+
+// webPage is the repository's page on a forge that is known by name; empty: there is none.
+func webPage(o *workorder.Order) string {
+	repo, ok := forge.Parse(o.Repo)
+	if !ok || repo.Assumed {
+		return ""
+	}
+	return "https://" + strings.ToLower(repo.Host) + "/" + repo.Owner + "/" + repo.Name
 }

@@ -180,6 +180,9 @@ func (l *Launcher) collect(ctx context.Context, rec *store.Record, kind stopKind
 	if err := writeResult(rec, res); err != nil {
 		return res, err // the box stays: it holds the only copy
 	}
+	if err := writeReport(rec, res); err != nil {
+		l.Log.Warn("collect", "task", rec.TaskID, "error", err) // all of it is in the result
+	}
 	if box != nil && !rec.Keep {
 		if err := l.Engine.Remove(ctx, box.ID); err != nil {
 			return res, err
