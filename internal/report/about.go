@@ -85,7 +85,7 @@ func failedBy(r *workorder.Result) string {
 	switch r.EndedBy {
 	case workorder.ByValidation:
 		passed, all, _ := tally(r)
-		return plural(all-passed, "check fails", "checks fail") + " of " + number(int64(all)) + "."
+		return number(int64(all-passed)) + " of " + plural(all, "check", "checks") + " failed."
 	case workorder.ByAgent:
 		return "The agent gave up or ended with an error."
 	case workorder.BySetup:

@@ -10,6 +10,8 @@ const (
 	// maxMarks bounds the combining marks on a letter: more than any language
 	// stacks, and less than what covers the lines above and below.
 	maxMarks = 3
+	// firstMark is the first combining mark of Unicode.
+	firstMark = 0x300
 	// bytesPerRune is what a character may take, with marks that are dropped, before the
 	// text is cut unread: so that a text of gigabytes costs what it shows.
 	bytesPerRune = 16
@@ -33,7 +35,7 @@ func clean(s string) string {
 		case r != '\n' && unseen(r):
 			continue
 		}
-		if unicode.In(r, unicode.Mn, unicode.Me) {
+		if r >= firstMark && unicode.In(r, unicode.Mn, unicode.Me) {
 			if marks++; marks > maxMarks {
 				continue
 			}
@@ -47,6 +49,9 @@ func clean(s string) string {
 
 // unseen tells whether a character takes no place, or changes the order of others.
 func unseen(r rune) bool {
+	if r >= ' ' && r < 0x7f {
+		return false // most are
+	}
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs) ||
 		unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point) ||
 		r >= 0xfdd0 && r <= 0xfdef || r&0xfffe == 0xfffe || r == 0x2800 || r == 0x180e

@@ -61,13 +61,19 @@ func esc(s string) string {
 		fmt.Fprintf(&b, "%s&#x%x;", m[:last], m[last])
 		s = s[len(m):]
 	}
-	for _, r := range s {
+	for i, r := range s {
 		switch r {
+		case '_':
+			if i > 0 && alnum(s[i-1]) && i+1 < len(s) && alnum(s[i+1]) {
+				b.WriteRune(r) // within a word it is none of Markdown's, and many names have it
+				continue
+			}
+			b.WriteString("&#x5f;")
 		case '@', '#':
 			fmt.Fprintf(&b, "&#x%x;%s", r, gap)
 		case '$':
 			b.WriteString("<span>&#x24;</span>") // what GitHub's documentation says against formulas
-		case '\\', '`', '*', '_', '[', ']', '|', '~':
+		case '\\', '`', '*', '[', ']', '|', '~':
 			fmt.Fprintf(&b, "&#x%x;", r)
 		case '\u200b':
 			b.WriteString(gap)
@@ -80,6 +86,10 @@ func esc(s string) string {
 		}
 	}
 	return b.String()
+}
+
+func alnum(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
 // code writes a clean text of one line as code. GitHub acts on nothing in code, so that

@@ -40,7 +40,20 @@ func (m *md) heading(s string) { m.f("### %s\n\n", s) }
 // fold opens a folded part; its title is raw.
 func (m *md) fold(title string) { m.f("<details>\n<summary>%s</summary>\n\n", title) }
 
-func (m *md) endFold() { m.f("\n</details>\n\n") }
+func (m *md) endFold() {
+	if !strings.HasSuffix(m.String(), "\n\n") {
+		m.f("\n") // else it would be part of the paragraph before
+	}
+	m.f("</details>\n\n")
+}
+
+// bold escapes a text and makes it bold. Stars around nothing would be a rule.
+func bold(s string) string {
+	if s == "" {
+		return ""
+	}
+	return "**" + esc(s) + "**"
+}
 
 // more says that a list has more entries.
 func (m *md) more(n int) {
@@ -102,7 +115,7 @@ func (m *md) alarms(p *page) {
 	if n := p.Alarms.Len(); n > 0 {
 		m.f("> [!CAUTION]\n> **%s to look at before the checks are believed:**\n>\n", plural(n, "finding", "findings"))
 		for _, f := range p.Alarms.Items {
-			m.f("> - **%s** %s\n", esc(f.Title), located(f))
+			m.f("> - %s %s\n", bold(f.Title), located(f))
 		}
 		if p.Alarms.More > 0 {
 			m.f("> - and %s more\n", number(int64(p.Alarms.More)))
@@ -112,7 +125,7 @@ func (m *md) alarms(p *page) {
 	if p.Doubts.Len() > 0 {
 		m.f("> [!WARNING]\n")
 		for _, f := range p.Doubts.Items {
-			m.f("> **%s** %s\n>\n", esc(f.Title), located(f))
+			m.f("> %s %s\n>\n", bold(f.Title), located(f))
 		}
 		m.f("\n")
 	}
@@ -239,9 +252,12 @@ func (m *md) pictures(p *page) {
 	}
 }
 
+// bodyWidth is what GitHub has for the text of a pull request, in pixels.
+const bodyWidth = 780
+
 // shots is a group of pictures as a table, since pictures in one stand side by side and shrink.
 func (m *md) shots(g picture) {
-	m.f("**%s**%s\n\n<table>\n<tr>", esc(g.Title), spaced(esc(g.Note)))
+	m.f("%s%s\n\n<table>\n<tr>", bold(g.Title), spaced(esc(g.Note)))
 	for _, s := range g.Shots {
 		m.f("<th>%s</th>", esc(s.Label))
 	}
@@ -253,8 +269,7 @@ func (m *md) shots(g picture) {
 		}
 		size := ""
 		if s.Width > 0 {
-			// A page at the width of a desktop takes a third of the body, a phone less.
-			size = fmt.Sprintf(` width="%d"`, min(s.Width, 390))
+			size = fmt.Sprintf(` width="%d"`, min(s.Width, bodyWidth/len(g.Shots)))
 		}
 		u := html.EscapeString(s.URL)
 		m.f(`<td><a href="%s"><img src="%s" alt="%s"%s></a></td>`, u, u, escCode(s.Label+": "+s.Name), size)
@@ -279,7 +294,7 @@ func (m *md) surface(p *page) {
 	}
 	m.heading("Runs on your machine or CI")
 	for _, f := range p.Grave.Items {
-		m.f("- ⚠️ **%s** %s\n", esc(f.Title), located(f))
+		m.f("- ⚠️ %s %s\n", bold(f.Title), located(f))
 	}
 	m.more(p.Grave.More)
 	if p.Grave.Len() > 0 {

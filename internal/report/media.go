@@ -50,8 +50,12 @@ var sides = []struct {
 
 func (p *page) pictures(d Data, r *workorder.Result, b bounds) {
 	all := slices.Clone(d.Evidence)
+	known := map[string]bool{}
+	for _, e := range all {
+		known[e.Path] = true
+	}
 	for _, e := range r.Evidence {
-		if !slices.ContainsFunc(d.Evidence, func(l EvidenceLink) bool { return l.Path == e.Path }) {
+		if !known[e.Path] {
 			all = append(all, EvidenceLink{Name: e.Name, Kind: e.Kind, Path: e.Path})
 		}
 	}
@@ -100,8 +104,10 @@ func sideRank(s Side) int {
 const maxPixels = 20000
 
 func show(e EvidenceLink, b bounds) media {
-	m := media{Name: line(cmp.Or(e.Name, e.Path), b.line), Note: line(e.Note, b.line), Kind: line(e.Kind, 40), URL: webAddress(e.URL), Path: localPath(e.Path),
-		Width: min(max(e.Width, 0), maxPixels), Height: min(max(e.Height, 0), maxPixels), Video: e.Kind == KindVideo, side: e.Side}
+	m := media{
+		Name: line(cmp.Or(e.Name, e.Path), b.line), Note: line(e.Note, b.line), Kind: line(e.Kind, 40), URL: webAddress(e.URL), Path: localPath(e.Path),
+		Width: min(max(e.Width, 0), maxPixels), Height: min(max(e.Height, 0), maxPixels), Video: e.Kind == KindVideo, side: e.Side,
+	}
 	m.Label = m.Name
 	if i := sideRank(e.Side); i < len(sides) && sides[i].label != "" {
 		m.Label = sides[i].label

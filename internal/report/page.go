@@ -217,8 +217,14 @@ func (p *page) flags(d Data, r *workorder.Result, b bounds) {
 		if i := flagRank(f.Kind); i >= 0 {
 			title = flagTitles[i].title
 		}
-		return finding{Kind: line(f.Kind, 40), Title: title, Place: place(f.Path, f.Line, b.line), Text: line(f.Text, b.line*2),
-			URL: fileURL(d, r.Proof.Head, f.Path, f.Line)}
+		at := r.Proof.Head
+		if f.Kind == workorder.FlagTestDeleted {
+			at = r.Proof.Base // at head there may be no such file
+		}
+		return finding{
+			Kind: line(f.Kind, 40), Title: title, Place: place(f.Path, f.Line, b.line), Text: line(f.Text, b.line*2),
+			URL: fileURL(d, at, f.Path, f.Line),
+		}
 	}
 	p.Alarms = firsts(alarms, b.items, show)
 	p.Doubts = firsts(doubts, b.items, show)
@@ -235,8 +241,10 @@ func (p *page) surface(d Data, r *workorder.Result, b bounds) {
 	}
 	show := func(f workorder.SurfaceFinding) finding {
 		kind := line(f.Kind, 40)
-		return finding{Kind: kind, Title: strings.ReplaceAll(kind, "-", " "), Place: place(f.Path, f.Line, b.line),
-			Text: line(f.Text, b.line*2), URL: fileURL(d, r.HeadSHA, f.Path, f.Line)}
+		return finding{
+			Kind: kind, Title: strings.ReplaceAll(kind, "-", " "), Place: place(f.Path, f.Line, b.line),
+			Text: line(f.Text, b.line*2), URL: fileURL(d, r.HeadSHA, f.Path, f.Line),
+		}
 	}
 	p.Grave = firsts(grave, b.items, show)
 	p.Mild = firsts(mild, b.items, show)

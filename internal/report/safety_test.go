@@ -196,7 +196,7 @@ func FuzzReport(f *testing.F) {
 		"</details>", "<details>", "<summary>", "<script>alert(1)</script>", "<!-- ", "-->", "<![CDATA[", "<?php ", "@user", "x@user.example", "@org/team", "#1", "GH-1", "org/repo#1",
 		"https://evil.example", "www.evil.example", "[a](https://evil.example)", "![a](https://evil.example)", "[a]: https://evil.example\n[a]", "<https://evil.example>", "`", "``` \n", "~~~", "```\n</details>",
 		"# h", "h\n===", "h\n---", "- [ ] x", "1. x\n2. y", "> q", "[!NOTE]", "| a | b |\n|---|---|\n", "a|b", "\\", "\\`", "`|`", "$x$", "$$x$$", ":+1:", "    code", "\tcode", "&#64;user", "&lt;b&gt;", "&commat;user", "\u202eabc", "\x1b[31m",
-		"\u2028", "\xff", "[^1]: x", "[^1]", "0123456789abcdef0123456789abcdef01234567", "*a* **b** __c__ ~~d~~", "mailto:a@b.example", "xmpp:a@b.example", "</pre>", "</code>", "</a>", "\"><img src=x>", "javascript:alert(1)", "{{.}}", "\n\n", "+ x", "= x", "<b\n>", "a\u200bb", "@\u200duser", "/@x", "_@x", "-@x", "a`@x",
+		"\u2028", "\xff", "[^1]: x", "[^1]", "0123456789abcdef0123456789abcdef01234567", "*a* **b** __c__ ~~d~~", "mailto:a@b.example", "xmpp:a@b.example", "</pre>", "</code>", "</a>", "\"><img src=x>", "javascript:alert(1)", "{{.}}", "\n\n", "+ x", "= x", "<b\n>", "a\u200bb", "@\u200duser", "/@x", "_@x", "-@x", "a`@x", "", " ", "*", "**",
 	} {
 		f.Add(s, s)
 	}
@@ -241,7 +241,9 @@ func everywhere(a, b string) Data {
 		Order: Order{Task: a + "\n" + b, Project: a, Harness: b, Model: a, Network: workorder.NetworkMode(b), Allow: []string{a}, IssueURL: "https://forge.example/i/" + a},
 		Evidence: []EvidenceLink{
 			{Name: a, Kind: KindScreenshot, URL: "https://forge.example/" + b, Group: a, Side: Side(b), Width: 10, Note: b},
-			{Name: b, Kind: KindScreenshot, Path: b, Group: a, Side: SideBase}, {Name: b, Kind: a, URL: "https://forge.example/?" + a}, {Name: b, Kind: KindVideo, URL: "javascript:" + a},
+			{Name: b, Kind: KindScreenshot, Path: b, Group: a, Side: SideBase},
+			{Name: b, Kind: a, URL: "https://forge.example/?" + a},
+			{Name: b, Kind: KindVideo, URL: "javascript:" + a},
 		},
 		CommitURL: func(sha string) string { return "https://forge.example/c/" + sha },
 		FileURL:   func(_, path string, _ int) string { return "https://forge.example/f/" + path },
