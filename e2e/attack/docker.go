@@ -82,6 +82,7 @@ func dockerAttempts() []attempt {
 		d("a version from before the guard's time", func(*Config) (string, bool) { return create("/v1.18", `"HostConfig":{}`) }),
 		d("a host configuration at the start", startWithBody),
 		d("bind a link to /etc", linkToEtc),
+		d("bind a file that becomes a link before the start", linkBeforeStart),
 		d("bind a link that changes while it is looked at", raceOfLinks),
 		d("a privileged exec", privilegedExec),
 		d("a path with dots", func(*Config) (string, bool) { return createAt("/v1.41/x/../containers/create") }),
@@ -278,48 +279,6 @@ func startWithBody(*Config) (string, bool) {
 	}
 	defer func() { _, _, _ = docker(http.MethodDelete, apiVersion+"/containers/"+r.ID+"?force=1", "") }()
 	return post("/v1.24/containers/"+r.ID+"/start", `{"Privileged":true,"Binds":["/:/x"]}`)
-}
-
-func linkToEtc(*Config) (string, bool) {
-	_ = os.Remove("/workspace/attack-link")
-	if err := os.Symlink("/etc", "/workspace/attack-link"); err != nil {
-		return short(err), false
-	}
-	defer os.Remove("/workspace/attack-link")
-	return create(apiVersion, `"HostConfig":{"Binds":["/workspace/attack-link:/x"]}`)
-}
-
-// raceOfLinks swaps a folder and a link to root's files while the guard and the
-// engine look at it. Through: a container read what the agent cannot.
-func raceOfLinks(*Config) (string, bool) {
-	const place = "/workspace/attack-race"
-	defer os.RemoveAll(place)
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			_ = os.Remove(place)
-			_ = os.Mkdir(place, 0o755)
-			_ = os.Remove(place)
-			_ = os.Symlink("/var/lib/sandbox-agent", place)
-		}
-	}()
-	made := 0
-	for range 15 {
-		out, err := container(`"Binds":["`+place+`:/x"]`, "read", "/x")
-		if err == nil {
-			made++
-		}
-		if strings.Contains(out, "READ") {
-			return strings.TrimSpace(out), true
-		}
-	}
-	return fmt.Sprintf("%d of 15 containers were made, none could read anything", made), false
 }
 
 func privilegedExec(*Config) (string, bool) {

@@ -107,6 +107,12 @@ mine"; test -e sub/dir/guard-was-here; docker rm swap`},
 		docker create --name tmp -v /tmp:/x base; fails "rule archive-bind" docker cp tmp:/x/guard-secret/open/secret -; docker rm tmp
 		docker create --name nested -v "$PWD:/x" -v named:/x/y base; fails "rule archive-bind" docker cp nested:/x/g -; docker rm nested; docker volume rm named
 		docker create --name whole -v ` + boxWork + `:/w base; docker cp whole:/bin/sh s; docker rm whole`},
+	// CVE-2026-41567: the engine of the image must not have it.
+	{"a program of the container's does not unpack for the engine", `
+		for p in xz unpigz; do printf '#!/bin/sh\necho ran by $(id -u) >/ran-$0; cat\n' >$p; chmod 755 $p; done; sed -i 's|/ran-$0|/ran|' xz unpigz
+		printf 'FROM base\nCOPY xz unpigz /bin/\n' >Dockerfile; docker build -q -t unpack .; docker create --name unpack unpack; tar c xz >plain; gzip -k plain; (printf '\3757zXZ\0'; cat plain) >x; gzip -k x; gzip -c plain.gz >twice
+		put() { curl -s -T "$1" --unix-socket /var/run/docker.sock "http://d/containers/unpack/archive?path=/tmp"; }
+		for f in plain.gz x x.gz twice; do put $f; done; docker export unpack | tar t >files; ! grep '^ran' files; is "$(grep -c '^tmp/xz$' files)" 1; docker rm unpack`},
 	{"nothing is left", `
 		for i in $(seq 200); do docker rm "$(docker create -v "$PWD:/x" base)"; done >/dev/null; for i in $(seq 5); do docker run --rm -v "$PWD:/x" base true; done
 		left() { grep -c " ` + boxMounts + `" /proc/self/mountinfo; }; one() { [ "$(left)" -le 1 ]; }; eventually one || { grep ` + boxMounts + ` /proc/self/mountinfo; docker ps -a; exit 1; }
