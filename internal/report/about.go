@@ -101,11 +101,8 @@ func failedBy(r *workorder.Result) string {
 func (p *page) cost(r *workorder.Result, b bounds) {
 	parts := []string{took(r.DurationMS)}
 	if c := r.Usage.CostUSD; c != nil {
-		who := "computed by the gateway"
-		if r.Usage.CostSource == workorder.CostByHarness {
-			who = "by the agent's own account"
-		}
-		parts = append(parts, usd(*c)+" "+who)
+		who := map[string]string{workorder.CostByGateway: " computed by the gateway", workorder.CostByHarness: " by the agent's own account"}
+		parts = append(parts, usd(*c)+who[r.Usage.CostSource])
 	} else {
 		parts = append(parts, "cost not known")
 	}

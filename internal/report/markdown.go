@@ -319,7 +319,7 @@ func (m *md) commits(p *page) {
 	for _, c := range p.Commits.Items {
 		m.f("- %s %s", link("<code>"+escCode(c.Short)+"</code>", c.URL), esc(c.Subject))
 		if c.Files.Len() > 0 {
-			m.f(" <sub>%s, +%s −%s</sub>", plural(c.Files.Len(), "file", "files"), number(int64(c.Added)), number(int64(c.Deleted)))
+			m.f(" (%s, +%s −%s)", plural(c.Files.Len(), "file", "files"), number(int64(c.Added)), number(int64(c.Deleted)))
 		}
 		m.f("\n")
 	}
@@ -404,7 +404,7 @@ func by(s string) string {
 	if s == "" {
 		return ""
 	}
-	return " by " + code(s)
+	return ", by " + code(s)
 }
 
 func times(n int64) string {

@@ -148,7 +148,7 @@ func build(d Data, b bounds) *page {
 		p.Next = append(p.Next, NextStep{line(n.Purpose, 200), line(n.Command, 400)})
 	}
 	p.Title = headline(task, r)
-	p.Footer = "Written by sandbox-agent's runner, which the agent cannot reach. Only the parts marked as the agent's are its own words."
+	p.Footer = "Written by sandbox-agent's runner, which the agent cannot reach. Names, commit messages and quoted text are the agent's or the repository's."
 	return p
 }
 
