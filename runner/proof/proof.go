@@ -305,7 +305,7 @@ func (r *run) plan() {
 		used[setupName(i)] = true
 	}
 	for _, v := range r.Order.Validate {
-		c := &check{Command: v, file: fileName(v.Name, used)}
+		c := &check{Command: v, file: fileName(r.Redact.String(v.Name), used)}
 		if r.Workspace != "" && strings.Contains(v.Run, r.Workspace) {
 			c.skip = true
 			r.because("%s was not run: its command names %s, where the agent worked; use a relative path or $SANDBOX_AGENT_WORKSPACE", v.Name, r.Workspace)

@@ -1,0 +1,77 @@
+package proof_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/runner/proof"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// TestTimeRunsOut: a command that has no end costs its own result and no more than that.
+func TestTimeRunsOut(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, map[string]string{"a": "1\n"})
+	b.validate("quick", "true", "endless", "sleep 1000", "after", "true")
+	head := b.commit(map[string]string{"b": "1\n"})
+	// Commands take their part of the time that is left; the test waits for the whole of it.
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
+	defer cancel()
+	p := b.prove(ctx, head)
+	if p.Checks[0].Head == nil || !p.Checks[0].Head.Passed || p.Checks[1].Head != nil || p.Checks[2].Head == nil {
+		t.Errorf("%+v", p)
+	}
+	if !strings.Contains(p.Reason, "endless was not run on head: it was stopped after") || !strings.Contains(p.Reason, "base was not run: head took") {
+		t.Error(p.Reason)
+	}
+	if len(p.Flags) != 1 || p.Flags[0].Kind != workorder.FlagNothingProven {
+		t.Errorf("%+v", p.Flags)
+	}
+}
+
+// TestTooSlow: a command that takes longer than any may has failed.
+func TestTooSlow(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, map[string]string{"a": "1\n"})
+	b.validate("test", "test ! -e b || sleep 1000")
+	b.Config = b.Bounded(time.Second)
+	p := b.prove(t.Context(), b.commit(map[string]string{"b": "1\n"}))
+	if c := p.Checks[0]; c.Head == nil || c.Head.ExitCode != 124 || c.Transition != workorder.Broken || p.Reason != "" {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestStopped: a stop from outside ends the proof in order, with what is known.
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, map[string]string{"a": "1\n"})
+	b.validate("quick", "true", "endless", "sleep 1000")
+	head := b.commit(map[string]string{"b": "1\n"})
+	ctx, stop := context.WithCancelCause(t.Context())
+	defer stop(nil)
+	b.Shell = func(ctx context.Context, c proof.Command) proof.Outcome {
+		if strings.HasPrefix(c.Run, "sleep") {
+			stop(errors.New("stopped from outside"))
+		}
+		return b.shell(ctx, c)
+	}
+	p := b.prove(ctx, head)
+	if p.Checks[0].Head == nil || p.Checks[1].Head != nil || !strings.Contains(p.Reason, "stopped from outside") {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestNoTimeAtAll(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, map[string]string{"a": "1\n"})
+	b.validate("test", "true")
+	head := b.commit(map[string]string{"b": "1\n"})
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if p := b.prove(ctx, head); p.Reason == "" || len(p.Checks) != 1 || p.Checks[0].Head != nil {
+		t.Errorf("%+v", p)
+	}
+}
