@@ -26,8 +26,8 @@ var (
 	// gh is a reference such as GH-12.
 	gh = regexp.MustCompile(`(?i)\b(gh)-([0-9])`)
 	// hexRun is what GitHub takes for the id of a commit; it needs seven digits.
-	hexRun  = regexp.MustCompile(`\b[0-9a-f]{7,}\b`)
-	hexPart = regexp.MustCompile(`[0-9a-f]{6}`)
+	hexRun  = regexp.MustCompile(`(?i)\b[0-9a-f]{7,}\b`)
+	hexPart = regexp.MustCompile(`(?i)[0-9a-f]{6}`)
 	// box is what an alert, a task's box or a footnote begins with.
 	box = regexp.MustCompile(`\[([!^ xX]|$)`)
 	// listMark is what makes a list, a heading or a rule of a line.

@@ -2,8 +2,11 @@ package report
 
 import (
 	"bytes"
+	"math/rand/v2"
+	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -189,26 +192,54 @@ func htmlAddress(t *testing.T, n *html.Node, a html.Attribute) {
 	}
 }
 
+// pieces are what syntax is made of.
+var pieces = []string{
+	"</details>", "<details>", "<summary>", "<script>alert(1)</script>", "<!-- ", "-->", "<![CDATA[", "<?php ", "@user", "x@user.example", "@org/team", "#1", "GH-1", "org/repo#1",
+	"https://evil.example", "www.evil.example", "[a](https://evil.example)", "![a](https://evil.example)", "[a]: https://evil.example\n[a]", "<https://evil.example>", "`", "``` \n", "~~~", "```\n</details>",
+	"# h", "h\n===", "h\n---", "- [ ] x", "1. x\n2. y", "> q", "[!NOTE]", "| a | b |\n|---|---|\n", "a|b", "\\", "\\`", "`|`", "$x$", "$$x$$", ":+1:", "    code", "\tcode", "&#64;user", "&lt;b&gt;", "&commat;user", "\u202eabc", "\x1b[31m",
+	"\u2028", "\xff", "[^1]: x", "[^1]", "0123456789abcdef0123456789abcdef01234567", "*a* **b** __c__ ~~d~~", "mailto:a@b.example", "xmpp:a@b.example", "</pre>", "</code>", "</a>", "\"><img src=x>", "javascript:alert(1)", "{{.}}", "\n\n", "+ x", "= x", "<b\n>", "a\u200bb", "@\u200duser", "/@x", "_@x", "-@x", "a`@x", "", " ", "*", "**",
+}
+
 // FuzzReport puts the same bytes in every place that an agent can write to, so that pieces of
 // different places can also work together.
 func FuzzReport(f *testing.F) {
-	for _, s := range []string{
-		"</details>", "<details>", "<summary>", "<script>alert(1)</script>", "<!-- ", "-->", "<![CDATA[", "<?php ", "@user", "x@user.example", "@org/team", "#1", "GH-1", "org/repo#1",
-		"https://evil.example", "www.evil.example", "[a](https://evil.example)", "![a](https://evil.example)", "[a]: https://evil.example\n[a]", "<https://evil.example>", "`", "``` \n", "~~~", "```\n</details>",
-		"# h", "h\n===", "h\n---", "- [ ] x", "1. x\n2. y", "> q", "[!NOTE]", "| a | b |\n|---|---|\n", "a|b", "\\", "\\`", "`|`", "$x$", "$$x$$", ":+1:", "    code", "\tcode", "&#64;user", "&lt;b&gt;", "&commat;user", "\u202eabc", "\x1b[31m",
-		"\u2028", "\xff", "[^1]: x", "[^1]", "0123456789abcdef0123456789abcdef01234567", "*a* **b** __c__ ~~d~~", "mailto:a@b.example", "xmpp:a@b.example", "</pre>", "</code>", "</a>", "\"><img src=x>", "javascript:alert(1)", "{{.}}", "\n\n", "+ x", "= x", "<b\n>", "a\u200bb", "@\u200duser", "/@x", "_@x", "-@x", "a`@x", "", " ", "*", "**",
-	} {
+	for _, s := range pieces {
 		f.Add(s, s)
 	}
-	f.Fuzz(func(t *testing.T, a, b string) {
-		d := everywhere(a, b)
-		safeMarkdown(t, Markdown(d))
-		var out bytes.Buffer
-		if err := HTML(d, &out); err != nil {
-			t.Fatal(err)
+	f.Fuzz(func(t *testing.T, a, b string) { safe(t, a, b) })
+}
+
+func safe(t *testing.T, a, b string) {
+	t.Helper()
+	d := everywhere(a, b)
+	safeMarkdown(t, Markdown(d))
+	var out bytes.Buffer
+	if err := HTML(d, &out); err != nil {
+		t.Fatal(err)
+	}
+	safeHTML(t, out.String())
+}
+
+// Pieces that are harmless alone can be syntax together. REPORT_ROUNDS makes it a longer search.
+func TestPiecesTogether(t *testing.T) {
+	rounds, seed := 150, uint64(1)
+	if n, err := strconv.Atoi(os.Getenv("REPORT_ROUNDS")); err == nil {
+		rounds, seed = n, rand.Uint64()
+	}
+	r := rand.New(rand.NewPCG(seed, 2))
+	join := func() string {
+		var b strings.Builder
+		for range 1 + r.IntN(6) {
+			b.WriteString(pieces[r.IntN(len(pieces))])
 		}
-		safeHTML(t, out.String())
-	})
+		return b.String()
+	}
+	for range rounds {
+		a, b := join(), join()
+		if safe(t, a, b); t.Failed() {
+			t.Fatalf("of %q and %q", a, b)
+		}
+	}
 }
 
 func everywhere(a, b string) Data {
