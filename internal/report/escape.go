@@ -21,8 +21,8 @@ const gap = "&#x200b;"
 var (
 	// address is the beginning of a URL that is made a link without being written as one.
 	address = regexp.MustCompile(`(?i)://|\bwww\.`)
-	// shortcode is an emoji by its name: it could be a green tick.
-	shortcode = regexp.MustCompile(`:([0-9A-Za-z_+-]+:)`)
+	// shortcode is, after a colon, an emoji by its name: it could be a green tick.
+	shortcode = regexp.MustCompile(`^[0-9A-Za-z_+-]+:`)
 	// gh is a reference such as GH-12.
 	gh = regexp.MustCompile(`(?i)\b(gh)-([0-9])`)
 	// hexRun is what GitHub takes for the id of a commit; it needs seven digits.
@@ -47,7 +47,7 @@ func esc(s string) string {
 		}
 		return m[:3] + mark + m[3:]
 	})
-	s = shortcode.ReplaceAllString(s, ":"+mark+"$1")
+	s = partNames(s)
 	s = gh.ReplaceAllString(s, "$1"+mark+"-$2")
 	s = box.ReplaceAllString(s, "["+mark+"$1")
 	s = hexRun.ReplaceAllStringFunc(s, func(m string) string { return hexPart.ReplaceAllString(m, "$0"+mark) })
@@ -86,6 +86,23 @@ func esc(s string) string {
 		}
 	}
 	return b.String()
+}
+
+// partNames puts a mark into each emoji by its name; the end of one can be the beginning of the next.
+func partNames(s string) string {
+	var b strings.Builder
+	for {
+		before, after, ok := strings.Cut(s, ":")
+		b.WriteString(before)
+		if !ok {
+			return b.String()
+		}
+		b.WriteByte(':')
+		if shortcode.MatchString(after) {
+			b.WriteString(mark)
+		}
+		s = after
+	}
 }
 
 func alnum(c byte) bool {
