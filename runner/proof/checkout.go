@@ -100,6 +100,15 @@ func (r *run) fill(ctx context.Context) error {
 	if !has(ctx, r.store, r.head.commit) {
 		return fmt.Errorf("nothing was run: there is no commit %.12s whose content is what its id says", r.head.commit)
 	}
+	for _, s := range []*side{r.head, r.base} {
+		if s.commit == "" || s.missing {
+			continue
+		}
+		if err := r.measure(ctx, s.commit); err != nil {
+			return fmt.Errorf("nothing was run: look at the files of %s: %w", s.name, err)
+		}
+	}
+	r.readable = true
 	return nil
 }
 
@@ -118,13 +127,10 @@ func objectFormat(commit string) string {
 func (r *run) checkout(ctx context.Context, s *side) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkoutTime, fmt.Errorf("it took longer than %s", checkoutTime))
 	defer cancel()
-	if err := r.measure(ctx, s.commit); err != nil {
-		return err
-	}
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	t := git.Repo{Dir: s.tree, User: r.User, Env: []string{"HOME=" + s.home, "GIT_CONFIG_GLOBAL=/dev/null", "GIT_NO_REPLACE_OBJECTS=1"}}
+	t := git.Repo{Dir: s.tree, User: r.User, Env: append([]string{"HOME=" + s.home, "GIT_CONFIG_GLOBAL=/dev/null", "GIT_NO_REPLACE_OBJECTS=1"}, r.gitEnv...)}
 	if err := t.Run(ctx, "init", "--quiet", "--template=", "--initial-branch=main", objectFormat(s.commit), "--", s.tree); err != nil {
 		return err
 	}

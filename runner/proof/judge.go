@@ -109,7 +109,7 @@ func (r *run) flag(kind, text string) {
 
 // sources adds what the difference of the commits itself shows.
 func (r *run) sources(ctx context.Context, changes []workorder.TestChange) {
-	if r.base.commit == "" || r.base.missing || r.base.commit == r.head.commit {
+	if !r.readable || r.base.commit == "" || r.base.missing || r.base.commit == r.head.commit {
 		return
 	}
 	commands := map[string]string{}

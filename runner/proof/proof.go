@@ -67,7 +67,8 @@ type Config struct {
 	// Shell runs a command line as the user, with its output in a log.
 	Shell func(ctx context.Context, c Command) Outcome
 
-	limit time.Duration // of a command; 0: CommandTimeout
+	limit  time.Duration // of a command; 0: CommandTimeout
+	gitEnv []string      // of git in checkouts; a test's stand-in for the machine's configuration
 }
 
 // Command is one command line of setup or validation in a checkout.
@@ -93,6 +94,7 @@ type run struct {
 	proof      *workorder.Proof
 	store      git.Repo // ours, with verified objects of both commits
 	mirrored   bool     // the store has all that the mirror has
+	readable   bool     // the store has both commits, and their trees are of a bearable size
 	checks     []*check
 	base, head *side
 	reasons    []string
