@@ -21,8 +21,8 @@ const gap = "&#x200b;"
 var (
 	// address is the beginning of a URL that is made a link without being written as one.
 	address = regexp.MustCompile(`(?i)://|\bwww\.`)
-	// shortcode is, after a colon, an emoji by its name: it could be a green tick.
-	shortcode = regexp.MustCompile(`^[0-9A-Za-z_+-]+:`)
+	// shortcode is, after a colon, an emoji by its name: it could be a green tick. At the end, since we may write a colon after it.
+	shortcode = regexp.MustCompile(`^[0-9A-Za-z_+-]+(:|$)`)
 	// gh is a reference such as GH-12.
 	gh = regexp.MustCompile(`(?i)\b(gh)-([0-9])`)
 	// hexRun is what GitHub takes for the id of a commit; it needs seven digits.
