@@ -3,6 +3,8 @@ package proof_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -73,5 +75,32 @@ func TestNoTimeAtAll(t *testing.T) {
 	stop()
 	if p := b.prove(ctx, head); p.Reason == "" || len(p.Checks) != 1 || p.Checks[0].Head != nil {
 		t.Errorf("%+v", p)
+	}
+}
+
+// TestFilesOfOthers: what a container made in a checkout as root of its own is removed too, and a
+// link in it is removed and not followed.
+func TestFilesOfOthers(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, map[string]string{"a": "1\n"})
+	b.validate("test", "mkdir -p deep/er && chmod 0 deep")
+	head := b.commit(map[string]string{"b": "1\n"})
+	b.asOther()
+	keep := filepath.Join(filepath.Dir(b.Home), "keep")
+	b.put(keep+"/file", "1\n")
+	b.Shell = func(ctx context.Context, c proof.Command) proof.Outcome {
+		if b.User != nil {
+			b.put(c.Dir+"/theirs/file", "1\n")
+			if err := errors.Join(os.Symlink(keep, c.Dir+"/theirs/link"), os.Chmod(c.Dir+"/theirs", 0o700)); err != nil {
+				t.Error(err)
+			}
+		}
+		return b.shell(ctx, c)
+	}
+	if p := b.prove(t.Context(), head); p.Checks[0].Head == nil || !p.Checks[0].Head.Passed || p.Checks[0].Base == nil {
+		t.Errorf("%+v", p)
+	}
+	if names := b.names(keep); len(names) != 1 || len(b.warnings()) > 0 {
+		t.Errorf("%q, %q", names, b.warnings())
 	}
 }
