@@ -208,7 +208,7 @@ func TestLeftProcesses(t *testing.T) {
 			// A killed process may stay a zombie: who reaps it is not the test's to say.
 			const alive = `alive() { s=$(cut -d' ' -f3 "/proc/$1/stat" 2>/dev/null) && [ -n "$s" ] && [ "$s" != Z ]; }; `
 			leave := func(n string) string {
-				return `setsid sh -c 'echo $$ >"$HOME/` + n + `"; echo $$ >>` + pids + `; exec sleep 1000' >/dev/null 2>&1 & while [ ! -s "$HOME/` + n + `" ]; do sleep 0.02; done; `
+				return `rm -f "$HOME/` + n + `"; setsid sh -c 'echo $$ >"$HOME/` + n + `"; echo $$ >>` + pids + `; exec sleep 1000' >/dev/null 2>&1 & while [ ! -s "$HOME/` + n + `" ]; do sleep 0.02; done; `
 			}
 			b.Order.Setup = []string{leave("server")}
 			b.validate("leaves", alive+leave("left")+`alive $(cat $HOME/left) && alive $(cat $HOME/server)`,
