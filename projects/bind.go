@@ -43,6 +43,7 @@ func bind(p *Project) {
 	p.Network = bindNetwork(r.get("network"))
 	p.Gateway = bindGateway(r)
 	p.TrustBranchConfig = r.get("trust_branch_config").bool()
+	p.NoProof = r.get("proof") != nil && !r.get("proof").bool()
 	l := r.get("limits")
 	p.Limits = workorder.Limits{
 		MemoryBytes: int64(l.get("memory").number()), CPUs: l.get("cpus").number(), PIDs: int64(l.get("pids").number()),

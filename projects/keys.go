@@ -100,6 +100,7 @@ func definition() *schema {
 			{name: "dev", schema: dev()},
 		}}},
 		{name: "validate", slips: []string{"tests", "checks"}, schema: validate()},
+		{name: "proof", schema: &schema{kind: boolean, def: "true", doc: "Run the validate commands on base and head in clean checkouts as well, and compare them test by test."}},
 		{name: "dev", schema: dev()},
 		{name: "harness", slips: []string{"agent"}, schema: harness()},
 		{name: "max_budget_usd", slips: []string{"budget", "max_budget", "budget_usd"}, schema: &schema{kind: number, doc: "What the agent may spend, in US dollars; fractions count. Default: no cap.", examples: []string{"5.0"}}},

@@ -146,6 +146,7 @@ func TestEverything(t *testing.T) {
 			},
 		},
 		TrustBranchConfig:   true,
+		NoProof:             true,
 		Limits:              workorder.Limits{MemoryBytes: 3 << 29, CPUs: 1.5, PIDs: 4096},
 		PushIntervalSeconds: 120, CheckpointIntervalSeconds: 30, HangTimeoutSeconds: 1200, AttemptID: "0123456789abcdef", Author: projects.DefaultAuthor(),
 	}

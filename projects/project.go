@@ -37,6 +37,8 @@ type Project struct {
 	Network        workorder.Network
 	Gateway        workorder.Gateway
 	Limits         workorder.Limits
+	// NoProof leaves out the checks on base and head in clean checkouts.
+	NoProof bool
 	// TrustBranchConfig leaves agents' settings as a continued branch has them.
 	TrustBranchConfig bool
 
@@ -125,7 +127,7 @@ func (p *Project) Order(in OrderInput) (workorder.Order, error) {
 		Supabase: p.Supabase, Services: slices.Clone(p.Services), Env: maps.Clone(p.Env), SecretNames: p.SecretNames(),
 		Packages: slices.Clone(p.Packages), Setup: slices.Clone(p.Setup), Validate: slices.Clone(p.Validate),
 		Dev: p.Dev, Harness: p.Harness, MaxBudgetUSD: p.MaxBudgetUSD, TimeoutMinutes: p.TimeoutMinutes,
-		PR: p.PR, Network: p.Network, Gateway: p.Gateway, SecretUses: p.secretUses(), TrustBranchConfig: p.TrustBranchConfig, Limits: p.Limits,
+		PR: p.PR, Network: p.Network, Gateway: p.Gateway, SecretUses: p.secretUses(), TrustBranchConfig: p.TrustBranchConfig, NoProof: p.NoProof, Limits: p.Limits,
 		PushIntervalSeconds: p.PushIntervalSeconds, CheckpointIntervalSeconds: p.CheckpointIntervalSeconds,
 		HangTimeoutSeconds: p.HangTimeoutSeconds, AttemptID: in.AttemptID,
 		Author: in.Author,

@@ -90,6 +90,9 @@ type Order struct {
 	// of the landing, in minutes; fractions count.
 	TimeoutMinutes float64 `json:"timeout_minutes"`
 
+	// NoProof leaves out running the checks on base and head, in clean checkouts: validation in the
+	// work tree is all then.
+	NoProof bool `json:"no_proof,omitempty"`
 	// TrustBranchConfig lets a continued task's agent see the agents' own settings,
 	// hooks and MCP servers as the branch has them. Without it they are those of the base
 	// branch while the agent works.

@@ -175,8 +175,12 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	if o.PR != nil {
 		forge = &pull{order: o, token: env.ForgeToken, log: log}
 	}
+	var prove boot.Prover
+	if o.Repo != "" && !o.NoProof {
+		prove = &prover{task: t, repo: repo}
+	}
 	return &boot.Box{
-		Forge: forge,
+		Prover: prove, Forge: forge,
 		Order: o, Rec: rec, Log: log, Space: space, Task: t, Engine: eng,
 		Network:  &policedNetwork{policy: net, hosts: hosts, order: o, task: t, models: models, audit: audit, guard: eng.guard, log: log},
 		Services: &serviceStack{engine: eng, egress: net, order: o, task: t, emit: emit, warn: warn, clean: mask.Writer, log: log, logs: space.LogDir},

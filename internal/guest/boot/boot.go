@@ -32,7 +32,8 @@ type Box struct {
 	Rec      *record.Recorder
 	Log      *slog.Logger
 	Network  Network
-	Forge    Forge // nil: no pull request is asked for
+	Prover   Prover // nil: the checks are run in the work tree only
+	Forge    Forge  // nil: no pull request is asked for
 	Engine   Engine
 	Services Services
 	Repo     Repository
@@ -77,6 +78,9 @@ func (b *Box) Run(ctx context.Context) int {
 		names = append(names, s.name)
 	}
 	names = append(names, "agent", "validate", stepPush)
+	if b.Prover != nil {
+		names = append(names, stepProof)
+	}
 	if b.Forge != nil {
 		names = append(names, stepPR)
 	}
@@ -95,6 +99,7 @@ func (b *Box) Run(ctx context.Context) int {
 
 	end := b.work(run, interrupt, steps)
 	landing := b.land(land, run, &end)
+	b.prove(run, landing)
 	b.survey(run, landing)
 	b.pullRequest(run, &end, landing)
 	code := b.finish(end, landing)

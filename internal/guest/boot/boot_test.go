@@ -202,10 +202,10 @@ type run struct {
 
 func play(t *testing.T, f *fake, o *workorder.Order, signals chan os.Signal) run {
 	t.Helper()
-	return playWith(t, f, o, signals, nil)
+	return playWith(t, f, o, signals, func(*Box) {})
 }
 
-func playWith(t *testing.T, f *fake, o *workorder.Order, signals chan os.Signal, forge Forge) run {
+func playWith(t *testing.T, f *fake, o *workorder.Order, signals chan os.Signal, change func(*Box)) run {
 	t.Helper()
 	out := t.TempDir()
 	rec, err := record.New(record.Options{OutDir: out, StateDir: t.TempDir(), Stream: io.Discard})
@@ -216,9 +216,10 @@ func playWith(t *testing.T, f *fake, o *workorder.Order, signals chan os.Signal,
 		signals = make(chan os.Signal, 2)
 	}
 	b := &Box{
-		Forge: forge, Order: o, Rec: rec, Log: slog.New(slog.DiscardHandler), Engine: f, Services: f, Network: fakeNetwork{f}, Repo: f, Task: f, Signals: signals, Burst: time.Nanosecond,
+		Order: o, Rec: rec, Log: slog.New(slog.DiscardHandler), Engine: f, Services: f, Network: fakeNetwork{f}, Repo: f, Task: f, Signals: signals, Burst: time.Nanosecond,
 		Space: &workspace.Workspace{Dir: filepath.Join(t.TempDir(), "ws")},
 	}
+	change(b)
 	r := run{code: b.Run(t.Context()), signals: signals}
 	raw, err := os.ReadFile(filepath.Join(out, workorder.ResultFile))
 	if err != nil {

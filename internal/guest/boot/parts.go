@@ -86,6 +86,12 @@ type Repository interface {
 	Close()
 }
 
+// Prover finds out what the task's commits prove.
+type Prover interface {
+	// Prove runs the checks on both commits, in clean checkouts. It ends with ctx; the proof is never nil.
+	Prove(ctx context.Context, base, head string) (*workorder.Proof, error)
+}
+
 // Forge is where the pull request of the branch is opened.
 type Forge interface {
 	// Open opens or updates it. why is not empty when it did not try, and says what keeps it from that.

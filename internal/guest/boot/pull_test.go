@@ -37,7 +37,7 @@ func TestPullRequest(t *testing.T) {
 		"the forge is away":   {fakeForge{err: errors.New("503")}, workorder.StepFailed, "503; " + later},
 	} {
 		f := c.forge
-		r := playWith(t, &fake{}, order(), nil, &f)
+		r := playBox(t, &fake{}, order(), func(b *Box) { b.Forge = &f })
 		step := r.result.Steps[len(r.result.Steps)-1]
 		if r.code != workorder.ExitOK || r.result.Status != workorder.StatusSuccess || step.Name != stepPR || step.Status != c.status || !strings.Contains(step.Error, c.says) {
 			t.Errorf("%s: code %d, %s, %+v", name, r.code, r.result.Status, step)

@@ -19,6 +19,7 @@ const (
 	stepEnv      = "env"
 	stepSetup    = "setup"
 	stepPush     = "push"
+	stepProof    = "proof"
 	stepPR       = "pr"
 )
 

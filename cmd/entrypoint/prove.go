@@ -1,0 +1,40 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
+	"github.com/sandbox-agent/sandbox-agent/runner"
+	"github.com/sandbox-agent/sandbox-agent/runner/proof"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// prover runs the project's checks on base and head as boot.Prover.
+type prover struct {
+	task *task
+	repo *repository
+}
+
+func (p *prover) Prove(ctx context.Context, base, head string) (*workorder.Proof, error) {
+	cfg := p.task.with(workorder.ForValidate)
+	mirror := p.repo.pub.Mirror()
+	return proof.Run(ctx, proof.Config{
+		Order: cfg.Order, Mirror: mirror, Objects: p.repo.pub.Objects(), Dir: filepath.Join(filepath.Dir(mirror.Dir), "proof"),
+		Home: cfg.Home, Workspace: cfg.Workspace, OutDir: cfg.OutDir, User: cfg.User, Env: cfg.Env, Emit: cfg.Emit, Redact: cfg.Redact,
+		Prepare: func(ctx context.Context, dir string) error {
+			w := &workspace.Workspace{Dir: dir, User: cfg.User, Home: cfg.Home}
+			warning, err := w.WriteEnvFile(ctx, cfg.Order.Env)
+			if warning != "" {
+				cfg.Emit(workorder.Event{Type: workorder.EventWarning, Text: warning})
+			}
+			return err
+		},
+		Shell: func(ctx context.Context, c proof.Command) proof.Outcome {
+			side := cfg
+			side.Workspace, side.Env = c.Dir, c.Env
+			r := runner.Shell(ctx, side, runner.ShellCommand{Name: c.Name, Run: c.Run, Log: c.Log})
+			return proof.Outcome{ExitCode: r.ExitCode, Duration: r.Duration, Err: r.Err, Warning: r.Warning}
+		},
+	}, base, head)
+}

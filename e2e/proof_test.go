@@ -1,0 +1,49 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// What the box proves of the work: a mended test is shown as such, a test that was made to pass by deleting it is flagged.
+func TestProof(t *testing.T) {
+	t.Parallel()
+	const test = "import unittest, sum\nclass T(unittest.TestCase):\n    def test_sum(self):\n        self.assertEqual(sum.add(2, 3), 5)\n    def test_more(self):\n        self.assertEqual(sum.add(-1, 1), 0)\n"
+	files := map[string]string{"sum.py": "def add(a, b):\n    return a - b\n", "test_sum.py": test}
+	for name, c := range map[string]struct {
+		script     string
+		transition workorder.Transition
+		flag       string
+	}{
+		"mended": {"printf 'def add(a, b):\\n    return a + b\\n' >sum.py", workorder.Fixed, ""},
+		"cheat":  {"printf 'import unittest\\nclass T(unittest.TestCase):\\n    def test_true(self):\\n        self.assertTrue(True)\\n' >test_sum.py", workorder.Fixed, workorder.FlagTestDeleted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := newCarefulUser(t)
+			c2 := u.run("", "create", "--task", "x", "--repo", u.repo(files), "-p", u.project(scripted("validate: {test: python3 -m unittest -v}\n", c.script)))
+			r := u.plainResult(c2.task(t))
+			if c2.code != 0 || r.Proof == nil || len(r.Proof.Checks) != 1 {
+				t.Fatalf("exit code %d, %+v, %q", c2.code, r.Proof, r.Warnings)
+			}
+			check := r.Proof.Checks[0]
+			if check.Transition != c.transition || check.Base == nil || check.Base.Passed || check.Head == nil || !check.Head.Passed {
+				t.Errorf("%+v; %s", check, r.Proof.Reason)
+			}
+			if got := slices.ContainsFunc(r.Proof.Flags, func(f workorder.Flag) bool { return f.Kind == c.flag }); got != (c.flag != "") {
+				t.Errorf("flags %+v", r.Proof.Flags)
+			}
+			b, err := os.ReadFile(filepath.Join(u.state, r.TaskID, workorder.ReportMarkdown))
+			if err != nil || strings.Contains(string(b), "Look closely") != (c.flag != "") {
+				t.Errorf("%v: the report says\n%s", err, b)
+			}
+		})
+	}
+}

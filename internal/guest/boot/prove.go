@@ -1,0 +1,40 @@
+package boot
+
+import (
+	"context"
+	"errors"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// prove runs the project's checks on the commit that the task began with and on the last one. The work has landed;
+// what comes of it is for the reviewer, and changes nothing about the run's status.
+func (b *Box) prove(run context.Context, l Landing) {
+	if b.Prover == nil {
+		return
+	}
+	skip := ""
+	switch {
+	case len(b.Order.Validate) == 0:
+		skip = "the project has no validate commands"
+	case b.cloned == nil, len(l.Commits) == 0:
+		skip = "there are no commits to prove"
+	case run.Err() != nil:
+		skip = context.Cause(run).Error()
+	}
+	if skip != "" {
+		b.Rec.StepFinished(stepProof, &record.Skip{Reason: skip}, nil)
+		return
+	}
+	b.Rec.StepStarted(stepProof)
+	p, err := b.Prover.Prove(run, b.cloned.BaseSHA, l.Head)
+	b.Rec.Update(func(r *workorder.Result) { r.Proof = p })
+	if err == nil && p.Reason != "" {
+		b.Rec.Warn("proof: " + p.Reason)
+	}
+	if cause := context.Cause(run); err == nil && cause != nil && errors.Is(cause, ErrInterrupted) {
+		err = &record.Skip{Reason: cause.Error()}
+	}
+	b.Rec.StepFinished(stepProof, err, nil)
+}

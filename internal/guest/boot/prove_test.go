@@ -1,0 +1,43 @@
+package boot
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+type fakeProver struct{ base, head string }
+
+func (f *fakeProver) Prove(_ context.Context, base, head string) (*workorder.Proof, error) {
+	f.base, f.head = base, head
+	return &workorder.Proof{Base: base, Head: head, Reason: "setup failed on base"}, nil
+}
+
+// playBox plays a run of a box that has something more.
+func playBox(t *testing.T, f *fake, o *workorder.Order, change func(*Box)) run {
+	t.Helper()
+	return playWith(t, f, o, nil, change)
+}
+
+// What was proven is in the result, and why not all of it; a run without checks or commits has nothing to prove.
+func TestProve(t *testing.T) {
+	t.Parallel()
+	o := order()
+	o.Validate = []workorder.Command{{Name: "test", Run: "true"}}
+	p := &fakeProver{}
+	r := playBox(t, &fake{}, o, func(b *Box) { b.Prover = p })
+	if r.code != workorder.ExitOK || p.head != "h1" || r.result.Proof == nil || len(r.result.Warnings) != 1 || !strings.Contains(r.result.Warnings[0], "setup failed on base") || r.steps()["proof"] != workorder.StepDone {
+		t.Errorf("code %d, asked for %+v, %+v, %q", r.code, p, r.result.Proof, r.result.Warnings)
+	}
+	bare := order()
+	bare.Validate = nil
+	if r := playBox(t, &fake{}, bare, func(b *Box) { b.Prover = &fakeProver{} }); r.result.Proof != nil || r.steps()["proof"] != workorder.StepSkipped {
+		t.Errorf("proved %+v", r.result.Proof)
+	}
+	none := &fake{land: func(context.Context) Landing { return Landing{Head: "h0"} }}
+	if r := playBox(t, none, o, func(b *Box) { b.Prover = &fakeProver{} }); r.result.Proof != nil || r.steps()["proof"] != workorder.StepSkipped {
+		t.Errorf("proved %+v", r.result.Proof)
+	}
+}
