@@ -89,7 +89,7 @@ func (a *App) runContinue(ctx context.Context, o *continueOptions) error {
 	p := &pickUp{starter: starter{a: a, o: &o.createOptions, find: credentials.New(a.Getenv)}, now: o.now, wait: o.wait, branch: o.targetBranch}
 	if o.taskSet || o.taskFileSet || o.in {
 		var err error
-		if p.text, err = a.taskText(&o.createOptions); err != nil {
+		if p.text, err = a.taskText(ctx, &o.createOptions); err != nil {
 			return err
 		}
 	}

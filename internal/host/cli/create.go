@@ -41,6 +41,7 @@ type createOptions struct {
 	allow                    ruleList
 	sources                  map[string]string // flag name -> where its value came from
 	taskSet, taskFileSet, in bool
+	issue                    int // 0: the task is given in words
 }
 
 // What create does about a task that exists.
@@ -90,6 +91,7 @@ with it where it was cut off, and does nothing but tell the result where it is d
 		Example: `  sandbox-agent create --project my-app --task "Add pagination to the users API"
   sandbox-agent create --repo . --task-file task.md
   echo "Fix the flaky test" | sandbox-agent create -p ./project.yaml --task -
+  sandbox-agent create -p my-app --issue 42
   sandbox-agent create -p my-app --task "..." --dry-run
   sandbox-agent create -p my-app --task-file task.md --task-id T-NIGHTLY1 --if-exists continue`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -107,6 +109,7 @@ with it where it was cut off, and does nothing but tell the result where it is d
 		},
 	}
 	o.flags(cmd)
+	cmd.Flags().IntVar(&o.issue, "issue", 0, "number of an issue of the repository that is the task, with its comments")
 	cmd.Flags().StringVar(&o.ifExists, "if-exists", ifExistsFail, "when the task exists: fail, or continue (follow it, go on with it, or tell its result)")
 	// It fails only for a flag that is not there.
 	_ = cmd.RegisterFlagCompletionFunc("if-exists", cobra.FixedCompletions([]string{ifExistsFail, ifExistsContinue}, cobra.ShellCompDirectiveNoFileComp))
@@ -204,7 +207,7 @@ func envName(flag string) string {
 }
 
 func (a *App) runCreate(ctx context.Context, o *createOptions) error {
-	task, err := a.taskText(o)
+	task, err := a.taskText(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -340,22 +343,30 @@ func (a *App) launcher(be *Backend, st *store.Store, show func(workorder.Event))
 }
 
 // taskText returns the task byte for byte.
-func (a *App) taskText(o *createOptions) (string, error) {
+func (a *App) taskText(ctx context.Context, o *createOptions) (string, error) {
 	given := 0
-	for _, g := range []bool{o.taskSet, o.taskFileSet, o.in} {
+	for _, g := range []bool{o.taskSet, o.taskFileSet, o.in, o.issue != 0} {
 		if g {
 			given++
 		}
 	}
 	switch {
 	case given == 0:
-		return "", fault.New(workorder.ExitUsage, errors.New("no task given"), "give --task TEXT, --task-file FILE, or - to read it from standard input")
+		return "", fault.New(workorder.ExitUsage, errors.New("no task given"), "give --task TEXT, --task-file FILE, --issue N, or - to read it from standard input")
 	case given > 1:
-		return "", usage("give the task once: --task, --task-file or -")
+		return "", usage("give the task once: --task, --task-file, --issue or -")
 	}
 	var text []byte
 	var err error
 	switch {
+	case o.issue < 0:
+		return "", usage("--issue %d is no issue's number", o.issue)
+	case o.issue > 0:
+		task, err := a.issueTask(ctx, o)
+		if err != nil {
+			return "", err
+		}
+		text = []byte(task)
 	case o.in || o.taskSet && o.task == "-" || o.taskFileSet && o.taskFile == "-":
 		if text, err = io.ReadAll(io.LimitReader(a.Stdin, workorder.MaxTask+1)); err != nil {
 			return "", fmt.Errorf("read the task from standard input: %w", err)
