@@ -213,7 +213,7 @@ func TestBadInput(t *testing.T) {
 		},
 		{name: "unknown harness", yaml: "name: x\nharness: claud-code\n", code: workorder.ExitInvalid, says: []string{"claud-code", "claude-code", "project.yaml:2:10"}},
 		{name: "unknown harness by flag", args: []string{"--harness", "nobody"}, code: workorder.ExitUsage, says: []string{"nobody", "--harness", "claude-code"}},
-		{name: "policy that is not enforced", head: "network: none\n", code: workorder.ExitInvalid, says: []string{"none", "full"}},
+		{name: "unknown network policy", head: "network: closed\n", code: workorder.ExitInvalid, says: []string{"closed", "restricted", "full"}},
 		{name: "unknown project", args: []string{"-p", "no-such-project"}, code: workorder.ExitNoProject, says: []string{"no-such-project", "project init"}},
 		{name: "missing project file", args: []string{"-p", dir + "/none.yaml"}, code: workorder.ExitNoProject, says: []string{"none.yaml", "project init"}},
 		{name: "folder that is no repository", args: []string{"--repo", dir}, code: workorder.ExitGit, says: []string{dir, "hint: "}},

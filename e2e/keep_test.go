@@ -49,6 +49,8 @@ echo >zz-last
 echo agent-is-busy
 sleep 600`))
 	k.holds(t, workorder.CheckpointRef(k.id), "zz-last")
+	// A save that began before the branch was made has the files and not the branch; the next one has both.
+	k.holds(t, workorder.KeptRef(k.id, "side"), "one")
 	k.kill(t)
 	s.wait()
 	if k.ref(t, workorder.KeptRef(k.id, "side")) == "" || k.ref(t, workorder.KeptRef(k.id, "stash")) == "" {
