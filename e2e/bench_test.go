@@ -46,8 +46,8 @@ func TestBench(t *testing.T) {
 		b.stop("deaf", deaf)
 	}
 	b.idle()
-	b.network("full")
-	b.network("restricted")
+	b.t.Run("network "+"full", func(t *testing.T) { b.network(t, "full") })             // its servers end with it
+	b.t.Run("network "+"restricted", func(t *testing.T) { b.network(t, "restricted") }) // its servers end with it
 	b.print()
 }
 
@@ -198,18 +198,19 @@ func (b *bench) idle() {
 
 // network measures requests of the agent to a server on this machine, with nothing
 // between them (full) and with the proxy (restricted).
-func (b *bench) network(mode string) {
-	o := newOutside(b.t, "bench", hostAddress(b.t))
-	program := buildAttack(b.t)
+func (b *bench) network(t *testing.T, mode string) {
+	t.Helper()
+	o := newOutside(t, "bench", hostAddress(t))
+	program := buildAttack(t)
 	exe, err := os.ReadFile(program)
 	if err != nil {
-		b.t.Fatal(err)
+		t.Fatal(err)
 	}
 	allow := ""
 	if mode == "restricted" {
 		allow = ", allow: [allowed.test, '" + strings.TrimPrefix(o.modelURL, "http://") + "']"
 	}
-	u := newUser(b.t, "MODEL=bench-key-0123456789")
+	u := newUser(t, "MODEL=bench-key-0123456789")
 	repo := u.repo(map[string]string{"attack": string(exe), "config.json": `{"mode":"` + mode + `","host":"` + o.host + `","model_url":"` + o.modelURL + `"}`})
 	c := u.run("", "create", "--repo", repo, "--task", "measure", "-p", u.project(`
 name: bench
@@ -218,14 +219,14 @@ gateway: {anthropic: {base_url: "`+o.modelURL+`"}}
 secrets: {ANTHROPIC_API_KEY: env://MODEL}
 harness: {name: command, command: "chmod +x attack; exec ./attack measure config.json"}
 `))
-	r := u.result(c.task(b.t))
-	raw, err := os.ReadFile(filepath.Join(filepath.Dir(resultPath(b.t, u, r.TaskID)), workorder.LogsDir, "agent.stdout.log"))
+	r := u.result(c.task(t))
+	raw, err := os.ReadFile(filepath.Join(filepath.Dir(resultPath(t, u, r.TaskID)), workorder.LogsDir, "agent.stdout.log"))
 	if err != nil {
-		b.t.Fatal(err)
+		t.Fatal(err)
 	}
 	var samples map[string][]int64
 	if err := json.Unmarshal(raw, &samples); err != nil {
-		b.t.Fatalf("%v: %s", err, raw)
+		t.Fatalf("%v: %s", err, raw)
 	}
 	for name, all := range samples {
 		for _, us := range all {
