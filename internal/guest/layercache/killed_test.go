@@ -53,6 +53,7 @@ func TestKilledPublisher(t *testing.T) {
 // every image that is listed is whole, and a later box can use it.
 func TestKilled(t *testing.T) {
 	dir := cacheDir(t)
+	tmp := t.TempDir() // what the killed leave goes with this test
 	rng := rand.New(rand.NewPCG(1, 2))
 	var publish, all time.Duration // as seen from those that get so far, such as the first
 	publishing, pruning := 0, 0
@@ -64,7 +65,7 @@ func TestKilled(t *testing.T) {
 		}
 		p, err := proc.Start(t.Context(), proc.Spec{
 			Argv: []string{os.Args[0], "-test.run=^TestKilledPublisher$", "-test.v"}, Stdout: w,
-			Env: append(os.Environ(), killDir+"="+dir, killName+"="+name),
+			Env: append(os.Environ(), killDir+"="+dir, killName+"="+name, "TMPDIR="+tmp),
 		})
 		w.Close()
 		if err != nil {
