@@ -24,8 +24,12 @@ func bind(p *Project) {
 	}
 	p.Dev = nil
 	if d := r.either("dev"); d != nil {
-		p.Dev = &workorder.Dev{Command: d.get("command").str(), Port: int(d.get("port").number())}
+		p.Dev = &workorder.Dev{
+			Command: d.get("command").str(), Port: int(d.get("port").number()), ReadyPath: d.get("ready_path").str(), Pages: d.get("pages").strs(),
+			StartTimeoutSeconds: d.get("start_timeout").number(),
+		}
 	}
+	p.Repair.MaxAttempts = int(r.get("repair").get("max_attempts").number())
 	p.Harness = bindHarness(r.get("harness"))
 	p.MaxBudgetUSD = nil
 	if b := r.get("max_budget_usd"); b != nil {

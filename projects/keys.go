@@ -34,6 +34,7 @@ var (
 	packageName = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+(:[a-z0-9]+)?(=[A-Za-z0-9.+:~-]+)?$`)
 	ownerName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+$`)
 	plainWord   = regexp.MustCompile(`^[^-\s][^\s]*$`)
+	urlPath     = regexp.MustCompile(`^/[!-~]{0,500}$`)
 	portSpec    = regexp.MustCompile(`^[1-9][0-9]{0,4}(/(tcp|udp))?$`)
 )
 
@@ -67,6 +68,12 @@ func definition() *schema {
 		return &schema{kind: object, doc: "Development server, for looking at the work in a browser.", keys: []key{
 			{name: "command", required: true, slips: []string{"cmd", "run"}, schema: &schema{kind: text, doc: "Shell command that starts it.", examples: []string{"npm run dev"}}},
 			{name: "port", required: true, schema: &schema{kind: integer, max: maxPort, doc: "TCP port it listens on.", examples: []string{"3000"}}},
+			{name: "ready_path", slips: []string{"ready", "health"}, schema: &schema{kind: text, def: "/", doc: "Path that answers with less than 500 when the server is ready.", pattern: urlPath, rule: "a path such as /health", examples: []string{"/health"}}},
+			{name: "pages", slips: []string{"paths", "urls"}, schema: &schema{
+				kind: list, doc: "Paths that pictures are taken of, before and after the task's commits, at desktop and phone width. Default: ready_path.",
+				item: &schema{kind: text, doc: "Path.", pattern: urlPath, rule: "a path such as /login?next=/", examples: []string{"/", "/login"}},
+			}},
+			{name: "start_timeout", slips: []string{"timeout"}, schema: &schema{kind: duration, def: "60s", doc: "Time from start to ready.", examples: []string{"60s"}}},
 		}}
 	}
 	return &schema{kind: object, doc: "Project file of sandbox-agent.", keys: []key{
@@ -102,6 +109,9 @@ func definition() *schema {
 		{name: "validate", slips: []string{"tests", "checks"}, schema: validate()},
 		{name: "proof", schema: &schema{kind: boolean, def: "true", doc: "Run the validate commands on base and head in clean checkouts as well, and compare them test by test."}},
 		{name: "dev", schema: dev()},
+		{name: "repair", schema: &schema{kind: object, doc: "Send failed validation back to the agent.", keys: []key{
+			{name: "max_attempts", required: true, slips: []string{"attempts", "max"}, schema: &schema{kind: integer, max: workorder.MaxRepairs, doc: "How often, within the task's budget and time.", examples: []string{"2"}}},
+		}}},
 		{name: "harness", slips: []string{"agent"}, schema: harness()},
 		{name: "max_budget_usd", slips: []string{"budget", "max_budget", "budget_usd"}, schema: &schema{kind: number, doc: "What the agent may spend, in US dollars; fractions count. Default: no cap.", examples: []string{"5.0"}}},
 		{name: "timeout_minutes", slips: []string{"timeout"}, schema: &schema{kind: number, def: "30", max: maxMinutes, doc: "Wall-clock limit of the run, in minutes; fractions count."}},

@@ -29,6 +29,7 @@ type Project struct {
 	Setup    []string
 	Validate []workorder.Command
 	Dev      *workorder.Dev
+	Repair   workorder.Repair
 	Harness  workorder.Harness
 
 	MaxBudgetUSD   *float64
@@ -126,7 +127,7 @@ func (p *Project) Order(in OrderInput) (workorder.Order, error) {
 		Repo: p.Repo, Branch: p.Branch, TargetBranch: in.TargetBranch,
 		Supabase: p.Supabase, Services: slices.Clone(p.Services), Env: maps.Clone(p.Env), SecretNames: p.SecretNames(),
 		Packages: slices.Clone(p.Packages), Setup: slices.Clone(p.Setup), Validate: slices.Clone(p.Validate),
-		Dev: p.Dev, Harness: p.Harness, MaxBudgetUSD: p.MaxBudgetUSD, TimeoutMinutes: p.TimeoutMinutes,
+		Dev: p.Dev, Repair: p.Repair, Harness: p.Harness, MaxBudgetUSD: p.MaxBudgetUSD, TimeoutMinutes: p.TimeoutMinutes,
 		PR: p.PR, Network: p.Network, Gateway: p.Gateway, SecretUses: p.secretUses(), TrustBranchConfig: p.TrustBranchConfig, NoProof: p.NoProof, Limits: p.Limits,
 		PushIntervalSeconds: p.PushIntervalSeconds, CheckpointIntervalSeconds: p.CheckpointIntervalSeconds,
 		HangTimeoutSeconds: p.HangTimeoutSeconds, AttemptID: in.AttemptID,

@@ -9,6 +9,7 @@ import (
 	"math"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -25,7 +26,21 @@ const (
 	// ModeContinue goes on with a task in a new box, from its branch and its last
 	// checkpoint. It is refused when the remote does not know the task.
 	ModeContinue Mode = "continue"
+	// ModeRevise goes on with a task as ModeContinue does, and gives the agent the
+	// feedback of Order.Review, each item of which is answered.
+	ModeRevise Mode = "revise"
+	// ModeRebase puts the task's commits on the latest base. The agent is asked only
+	// where they conflict.
+	ModeRebase Mode = "rebase"
+	// ModePlan starts a new task whose result is a plan. Its branch is never written.
+	ModePlan Mode = "plan"
 )
+
+// Modes lists every mode.
+func Modes() []Mode { return []Mode{ModeCreate, ModeContinue, ModeRevise, ModeRebase, ModePlan} }
+
+// GoesOn tells whether a mode is about a task that the remote knows already.
+func (m Mode) GoesOn() bool { return m == ModeContinue || m == ModeRevise || m == ModeRebase }
 
 // Order is the work order: everything the guest has to know to do the task,
 // except secrets, which travel beside it in an Envelope and are never written to disk.
@@ -49,7 +64,7 @@ type Order struct {
 
 	// Task is the prompt, byte for byte as the user gave it. It is data: no
 	// part of the system interprets it. Always valid UTF-8 without NUL. In
-	// ModeContinue it may be empty (the remote knows the task); one that differs
+	// a mode that GoesOn it may be empty (the remote knows the task); one that differs
 	// from what the remote knows is an addition to it.
 	Task string `json:"task"`
 
@@ -77,7 +92,12 @@ type Order struct {
 	Setup      []string             `json:"setup,omitempty"`
 	Validate   []Command            `json:"validate,omitempty"`
 	Dev        *Dev                 `json:"dev,omitempty"`
+	Repair     Repair               `json:"repair,omitzero"`
 	Harness    Harness              `json:"harness"`
+	// Review is the feedback of ModeRevise.
+	Review *Review `json:"review,omitempty"`
+	// Rebase is what ModeRebase does.
+	Rebase *Rebase `json:"rebase,omitempty"`
 
 	// MaxBudgetUSD caps what the agent may spend on the task, in US dollars, all
 	// attempts together. Nil: no cap.
@@ -155,6 +175,27 @@ type Command struct {
 type Dev struct {
 	Command string `json:"command"`
 	Port    int    `json:"port"`
+	// ReadyPath answers with less than 500 when the server is ready; empty: "/".
+	ReadyPath string `json:"ready_path,omitempty"`
+	// Pages are the paths that pictures are taken of; empty: ReadyPath.
+	Pages []string `json:"pages,omitempty"`
+	// StartTimeoutSeconds bounds the start to readiness. 0: DefaultDevStart.
+	StartTimeoutSeconds float64 `json:"start_timeout_seconds,omitempty"`
+}
+
+// Repair sends failed validation back to the agent.
+type Repair struct {
+	// MaxAttempts is how often; 0: never. Budget and time of the task bound it, too.
+	MaxAttempts int `json:"max_attempts,omitempty"`
+}
+
+// Rebase says onto what the task's commits go.
+type Rebase struct {
+	// Onto is a branch of the remote; empty: the task's base branch.
+	Onto string `json:"onto,omitempty"`
+	// Foreign also moves commits that somebody else pushed to the task's branch. Without
+	// it they are a reason to refuse.
+	Foreign bool `json:"foreign,omitempty"`
 }
 
 // Harness selects and configures the adapter to the inner agent.
@@ -209,6 +250,9 @@ type Envelope struct {
 	ForgeToken string `json:"forge_token,omitempty"`
 }
 
+// MaxRepairs bounds Repair.MaxAttempts: who needs more has another problem.
+const MaxRepairs = 10
+
 // MaxEnvelope bounds what PID 1 reads, in bytes. The largest part is the task
 // text, whose own bound is MaxTask; JSON escapes a byte in at most six.
 const (
@@ -224,6 +268,8 @@ const (
 	// cost. The second is the one that is promised.
 	DefaultPushInterval       = 2 * time.Minute
 	DefaultCheckpointInterval = time.Minute
+	// DefaultDevStart is what a development server of some size takes to build.
+	DefaultDevStart = 60 * time.Second
 	// DefaultHangTimeout is longer than a model thinks about one answer without a
 	// sign of it: with ten minutes real sessions were cut.
 	DefaultHangTimeout = 15 * time.Minute
@@ -249,6 +295,11 @@ func seconds(s float64, def time.Duration) time.Duration {
 		return def
 	}
 	return time.Duration(s * float64(time.Second))
+}
+
+// StartTimeout is the bound on the server's way from its start to ready.
+func (d *Dev) StartTimeout() time.Duration {
+	return seconds(d.StartTimeoutSeconds, DefaultDevStart)
 }
 
 // Timeout is the wall-clock budget of the run.
@@ -321,11 +372,20 @@ func (o *Order) Check() error {
 	}
 	var c check
 	c.that(ValidTaskID(o.TaskID), "task_id %q is not T- and 8 of 0-9A-Z", o.TaskID)
-	c.that(o.Mode == ModeCreate || o.Mode == ModeContinue, "mode %q is not known (known: %s, %s)", o.Mode, ModeCreate, ModeContinue)
-	c.that(o.Mode != ModeContinue || o.Repo != "", "a task without a repository cannot be continued: nothing of it is kept")
+	c.that(slices.Contains(Modes(), o.Mode), "mode %q is not known (known: %q)", o.Mode, Modes())
+	c.that(!o.Mode.GoesOn() || o.Repo != "", "a task without a repository cannot go on: nothing of it is kept")
+	c.that((o.Mode == ModeRevise) == (o.Review != nil), "mode %s and review do not go together: revise has one, no other mode has", o.Mode)
+	c.that((o.Mode == ModeRebase) == (o.Rebase != nil), "mode %s and rebase do not go together: rebase has one, no other mode has", o.Mode)
+	if o.Review != nil {
+		o.Review.check(&c)
+	}
+	if o.Rebase != nil {
+		c.that(o.Rebase.Onto == "" || ValidRefName(o.Rebase.Onto), "rebase.onto %q is not a valid branch name", o.Rebase.Onto)
+	}
+	c.that(o.Repair.MaxAttempts >= 0 && o.Repair.MaxAttempts <= MaxRepairs, "repair.max_attempts %d is not from 0 to %d", o.Repair.MaxAttempts, MaxRepairs)
 	// A plan has none; publish.Claim needs one.
 	c.that(o.AttemptID == "" || ValidAttemptID(o.AttemptID), "attempt_id %q is not 16 hex digits", o.AttemptID)
-	c.that(o.Mode == ModeContinue || strings.TrimSpace(o.Task) != "", "task is empty")
+	c.that(o.Mode.GoesOn() || strings.TrimSpace(o.Task) != "", "task is empty")
 	if err := checkText(o.Task); err != nil {
 		c.errs = append(c.errs, err)
 	}

@@ -99,7 +99,9 @@ type Proof struct {
 	Base   string       `json:"base"` // commit
 	Head   string       `json:"head"` // commit
 	Checks []CheckProof `json:"checks"`
-	Flags  []Flag       `json:"flags"`
+	// Pages are those of the development server, empty without one.
+	Pages []PageProof `json:"pages"`
+	Flags []Flag      `json:"flags"`
 	// Reason says why a side is missing; empty when both were run.
 	Reason string `json:"reason"`
 }
@@ -117,3 +119,40 @@ type SurfaceFinding struct {
 	// command that runs without being asked for, a changed source of a dependency.
 	Grave bool `json:"grave"`
 }
+
+// PageProof is one page of the development server, at one width, on both sides.
+type PageProof struct {
+	Path  string `json:"path"`  // of the URL
+	Width int    `json:"width"` // of the window, in CSS pixels
+	// Base and Head are nil where the page could not be looked at; Proof.Reason says why.
+	Base *PageView `json:"base"`
+	Head *PageView `json:"head"`
+	// Diff is the picture of what differs, relative to the result's folder; empty when nothing does.
+	Diff string `json:"diff"`
+	// Differs is the share of pixels that differ, from 0 to 1; nil: not compared.
+	Differs *float64 `json:"differs"`
+}
+
+// PageView is what a browser saw of a page.
+type PageView struct {
+	Status int    `json:"status"` // of HTTP; 0: no answer
+	Title  string `json:"title"`
+	// Picture is the path of the screenshot, relative to the result's folder; empty: there is none.
+	Picture       string `json:"picture"`
+	PictureWidth  int    `json:"picture_width"` // in pixels
+	PictureHeight int    `json:"picture_height"`
+	// Console are errors and warnings of the console and uncaught exceptions, Failed requests that
+	// failed or were answered with 400 and more: at most MaxPageNotes each, in order.
+	Console []string `json:"console"`
+	Failed  []string `json:"failed"`
+	Error   string   `json:"error"` // why the page could not be looked at; empty: it could
+}
+
+// MaxPageNotes bounds the lists of a PageView.
+const MaxPageNotes = 20
+
+// Kinds of evidence in Evidence.Kind that are shown and not only listed.
+const (
+	EvidenceScreenshot = "screenshot"
+	EvidenceVideo      = "video"
+)

@@ -47,17 +47,27 @@ type Result struct {
 	// Proof is nil when no check was run on base and head.
 	Proof *Proof `json:"proof"`
 	// Surface are the changes to what runs on a reviewer's or a CI's machine.
-	Surface  []SurfaceFinding `json:"surface"`
-	Services []ServiceEnd     `json:"services"`
-	Evidence []Evidence       `json:"evidence"`
+	Surface []SurfaceFinding `json:"surface"`
+	// Repairs are the returns of failed validation to the agent.
+	Repairs []RepairRound `json:"repairs"`
+	// Review says what became of the feedback, in ModeRevise.
+	Review []ReviewAnswer `json:"review"`
+	// Rebased is what ModeRebase did; nil in other modes, or when it did not get so far.
+	Rebased *Rebased `json:"rebased"`
+	// Plan is what ModePlan made, at most MaxPlan bytes.
+	Plan     string       `json:"plan"`
+	Services []ServiceEnd `json:"services"`
+	Evidence []Evidence   `json:"evidence"`
 	// Network is nil when the run ended before the policy was in force.
 	Network *NetworkReport `json:"network"`
 	// Refusals are what the guard refused of the agent's Docker requests, by rule.
 	Refusals []Refusal `json:"refusals"`
 	PR       *PR       `json:"pr"`
-	Image    Image     `json:"image"`
-	Host     Host      `json:"host"`
-	Warnings []string  `json:"warnings"`
+	// EvidenceSHA is the commit on the remote that holds the evidence files, at their paths; empty: there is none.
+	EvidenceSHA string   `json:"evidence_sha"`
+	Image       Image    `json:"image"`
+	Host        Host     `json:"host"`
+	Warnings    []string `json:"warnings"`
 }
 
 // Commit is one commit of the branch that the base does not have.
@@ -226,6 +236,8 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	c.Steps = orEmpty(c.Steps)
 	c.Validation = orEmpty(c.Validation)
 	c.Surface = orEmpty(c.Surface)
+	c.Repairs = orEmpty(c.Repairs)
+	c.Review = orEmpty(c.Review)
 	c.Services = orEmpty(c.Services)
 	c.Evidence = orEmpty(c.Evidence)
 	c.Refusals = orEmpty(c.Refusals)

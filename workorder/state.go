@@ -30,6 +30,10 @@ func StateRef(taskID string) string { return TaskRefs(taskID) + "state" }
 // nothing; that it changes does.
 func AliveRef(taskID string) string { return TaskRefs(taskID) + "alive" }
 
+// EvidenceRef names the newest commit of evidence files: pictures, logs of checks. Each
+// attempt's has the one before as its parent, so that links to older ones stay good.
+func EvidenceRef(taskID string) string { return TaskRefs(taskID) + "evidence" }
+
 // CheckpointRef names the last snapshot of uncommitted work.
 func CheckpointRef(taskID string) string { return TaskRefs(taskID) + "checkpoint" }
 
@@ -68,6 +72,13 @@ type State struct {
 	BaseBranch   string    `json:"base_branch"`
 	BaseSHA      string    `json:"base_sha"`
 	CreatedAt    time.Time `json:"created_at"`
+	// Plan is what the task made in ModePlan.
+	Plan string `json:"plan,omitempty"`
+	// Review is feedback that an attempt took on and has not answered yet: whoever goes on with the task
+	// addresses it.
+	Review *Review `json:"review,omitempty"`
+	// ReviewedUntil is the newest text of feedback that was answered.
+	ReviewedUntil time.Time `json:"reviewed_until,omitzero"`
 	// Lease is who works on the task; nil: nobody.
 	Lease *Lease `json:"lease"`
 	// Attempts are the boxes so far, oldest first.

@@ -75,8 +75,8 @@ const (
 // Claim takes the task's lease by compare and swap. It is called after Fetch, whose results
 // it is given, and before Checkout.
 //
-// In ModeCreate a task that the remote knows is an error that is ErrExists. In
-// ModeContinue one that it does not know begins anew where the order has its text,
+// Where the mode does not go on, a task that the remote knows is an error that is ErrExists. In
+// Where it goes on, one that it does not know begins anew where the order has its text,
 // and is else ErrUnknown, of kind git.KindNotFound.
 // A lease that nobody holds, or whose attempt the order says to be over, is
 // taken at once. Any other one is watched on our own clock: a *HeldError as soon as its holder shows
@@ -264,13 +264,13 @@ func (p *Publisher) plan(ctx context.Context, v view, base, sha string) (*Claime
 	// The push that took the lease may have come through though we did not hear of it.
 	ours := v.state != nil && v.state.Find(o.AttemptID) != nil
 	switch {
-	case o.Mode == workorder.ModeCreate && known && !ours:
+	case !o.Mode.GoesOn() && known && !ours:
 		return nil, nil, fmt.Errorf("%w: `sandbox-agent continue %s`", &existsError{o.TaskID}, o.TaskID)
-	case o.Mode == workorder.ModeContinue && !known && strings.TrimSpace(o.Task) == "":
+	case o.Mode.GoesOn() && !known && strings.TrimSpace(o.Task) == "":
 		return nil, nil, &git.Error{Verb: "fetch", Kind: git.KindNotFound, Err: fmt.Errorf("%w: neither a branch nor a state of %s is on %s", ErrUnknown, o.TaskID, o.Repo)}
 	}
 	// A task whose first box vanished before it came so far begins now.
-	c := &Claimed{Continues: o.Mode == workorder.ModeContinue && known, Base: base, BaseSHA: sha, Head: head}
+	c := &Claimed{Continues: o.Mode.GoesOn() && known, Base: base, BaseSHA: sha, Head: head}
 	s := v.state
 	if s == nil {
 		s = &workorder.State{

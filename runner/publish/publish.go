@@ -114,7 +114,7 @@ func (p *Publisher) Fetch(ctx context.Context) (base, sha string, err error) {
 	}
 	p.unbundle(ctx)
 	base, sha, err = p.baseBranch(ctx)
-	if git.KindOf(err) == git.KindNotFound && p.Order.Mode == workorder.ModeContinue {
+	if git.KindOf(err) == git.KindNotFound && p.Order.Mode.GoesOn() {
 		// The branch may have been renamed or deleted since: where the task began is known.
 		if v, lerr := p.look(ctx); lerr == nil && v.state != nil && git.ValidSHA(v.state.BaseSHA) && p.Mirror().Run(ctx, "cat-file", "-e", v.state.BaseSHA+"^{commit}") == nil {
 			return v.state.BaseBranch, v.state.BaseSHA, nil

@@ -366,8 +366,8 @@ func TestPruneAmongBoxes(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := newBox(t, dir, fmt.Sprint("b", i), name)
+		a.wantContent(name, layers...) // what the dead left may go at any moment
 		a.die()
-		a.wantContent(name, layers...)
 		b.wantContent(name, layers...)
 		b.die()
 	}

@@ -97,7 +97,7 @@ func (r *resolved) order(o *createOptions, in projects.OrderInput) error {
 	}
 	if r.local != nil {
 		r.job.LocalRepo = r.local.Path
-		if names := uncommitted(r.local, p.File); names != "" && order.Mode == workorder.ModeCreate {
+		if names := uncommitted(r.local, p.File); names != "" && !order.Mode.GoesOn() {
 			r.job.Warnings = append(r.job.Warnings, "uncommitted changes in "+r.local.Path+" ("+names+") are not part of the run: it starts from the last commit of "+order.Branch)
 		}
 	}

@@ -29,7 +29,7 @@ func PlanText(job *Job) string {
 	if o.Repo != "" {
 		line("clone", "%s at %s", o.Repo, cmp.Or(o.Branch, "its default branch"))
 	}
-	if o.Mode == workorder.ModeContinue {
+	if o.Mode.GoesOn() {
 		line("restore", "%s and the last checkpoint, once no other box works on the task", o.TargetBranch)
 	}
 	for i := range o.Services {
@@ -44,7 +44,7 @@ func PlanText(job *Job) string {
 	for _, l := range Access(o) {
 		line(l.Name, "%s", l.Text)
 	}
-	if o.TrustBranchConfig && o.Mode == workorder.ModeContinue {
+	if o.TrustBranchConfig && o.Mode.GoesOn() {
 		line("trust", "agents' settings, hooks and MCP files as the branch has them")
 	}
 	if len(o.Packages) > 0 {

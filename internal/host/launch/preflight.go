@@ -21,7 +21,7 @@ func (l *Launcher) preflight(ctx context.Context, job *Job) (engine.Info, error)
 			remote <- nil
 			return
 		}
-		if o.Mode == workorder.ModeContinue {
+		if o.Mode.GoesOn() {
 			// It goes on from what the remote has of it; the base may be gone by now.
 			remote <- l.Remote.Answers(ctx, o.CloneURL, job.Git)
 			return
