@@ -133,7 +133,6 @@ func (a *agentRun) escalate(ctx context.Context, p *proc.Process) {
 		return
 	case <-ctx.Done():
 	}
-	p.Signal(syscall.SIGCONT) // a stopped process acts on no other signal
 	step := workorder.AgentGrace / time.Duration(len(a.cmd.Stop))
 	for _, sig := range a.cmd.Stop[1:] {
 		t := time.NewTimer(step)

@@ -138,6 +138,7 @@ func (p *Process) stopWith(ctx context.Context, s Spec) {
 			sig = syscall.SIGTERM
 		}
 		p.Signal(sig)
+		p.Signal(syscall.SIGCONT) // after it: a stopped process acts on nothing before, and must not go on without
 		t := time.NewTimer(s.Grace)
 		defer t.Stop()
 		select {
