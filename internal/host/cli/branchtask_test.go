@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/forge/forgetest"
+	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+func TestBranchTask(t *testing.T) {
+	t.Parallel()
+	for branch, want := range map[string]string{
+		"agent/T-A1B2C3D4": "T-A1B2C3D4", "agent/T-A1B2C3D4-add-it": "T-A1B2C3D4",
+		"main": "", "agent/": "", "agent/T-A1B2": "", "agent/T-a1b2c3d4": "", "agent/T-A1B2C3D4E": "", "agent/T-A1B2C3D4/x": "",
+		"x/agent/T-A1B2C3D4": "", "agent/T-A1B2C3D4-a..b": "", "agent/T-A1B2C3D4-\n": "",
+	} {
+		if got, ok := branchTask(branch); ok != (want != "") || ok && got != want {
+			t.Errorf("%q: %q, %v", branch, got, ok)
+		}
+	}
+}
+
+// A pull request is worked on only where it is open, of this repository and of a task's branch.
+func TestTaskPull(t *testing.T) {
+	t.Parallel()
+	f := forgetest.New(forgetest.Options{Owner: "o", Name: "app"})
+	f.AddUser("ann", forgetest.User{Permission: "write"})
+	f.AddToken("t0ken-of-ann", "ann")
+	f.SetBranch("agent/T-A1B2C3D4-x", forgetest.SHA("x"))
+	f.SetBranch("feature", forgetest.SHA("y"))
+	good := f.AddPull("ann", "x", "", forgetest.Pull{Head: "agent/T-A1B2C3D4-x", Base: "main"})
+	fork := f.AddPull("ann", "x", "", forgetest.Pull{Head: "agent/T-A1B2C3D4-x", Base: "main", HeadRepo: "eve/app"})
+	other := f.AddPull("ann", "x", "", forgetest.Pull{Head: "feature", Base: "main"})
+	merged := f.AddPull("ann", "x", "", forgetest.Pull{Head: "agent/T-A1B2C3D4-x", Base: "main"})
+	f.Close(merged, true)
+	srv := httptest.NewServer(f)
+	t.Cleanup(srv.Close)
+	a := &App{Getenv: func(name string) string { return map[string]string{"SANDBOX_AGENT_GIT_TOKEN": "t0ken-of-ann"}[name] }}
+	p := &projects.Project{Name: "app", Repo: "https://git.example/x.git", PR: &workorder.PullRequest{APIURL: srv.URL + "/api/v3", Repository: "o/app"}}
+	got, err := a.taskPull(t.Context(), p, good)
+	if err != nil || got.task != tid || got.Base != "main" || got.token == "" {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for n, want := range map[int]string{fork: "eve/app", other: "feature, which is no task's", merged: "is merged", 99: "99", 0: "no pull request's number"} {
+		if _, err := a.taskPull(t.Context(), p, n); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("#%d: %v", n, err)
+		}
+	}
+	if _, err := a.taskPull(t.Context(), &projects.Project{Name: "app"}, good); err == nil || exitCode(err) != workorder.ExitInvalid {
+		t.Errorf("no repository: %v", err)
+	}
+	for _, v := range f.Violations() {
+		t.Error(v)
+	}
+}
