@@ -127,7 +127,8 @@ func TestEverything(t *testing.T) {
 		SecretUses:  map[string]workorder.SecretUse{"ANTHROPIC_API_KEY": "gateway", "LITELLM_KEY": "gateway", "DEPLOY_KEY": "validate"}, Packages: []string{"libpq-dev", "jq=1.7-1"},
 		Setup:    []string{"npm ci", "set -e\nnpm run migrate\n"},
 		Validate: []workorder.Command{{Name: "zeta", Run: "make z"}, {Name: "alpha", Run: "make a"}, {Name: "mid", Run: "make m"}},
-		Dev:      &workorder.Dev{Command: "npm run dev", Port: 3000},
+		Dev:      &workorder.Dev{Command: "npm run dev", Port: 3000, ReadyPath: "/health", Pages: []string{"/", "/login?next=/"}, StartTimeoutSeconds: 120},
+		Repair:   workorder.Repair{MaxAttempts: 2},
 		Harness: workorder.Harness{
 			Name: "command", Command: []string{"sh", "-c", `./agent.sh "$1"`}, Model: "some/model-1", Args: []string{"--verbose", ""}, Version: "1.20",
 		},

@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Logs of the agent, relative to Config.OutDir.
+// Logs of the agent's first run, relative to Config.OutDir. Those of Config.Round are in a folder of their own.
 const (
 	AgentStdout     = workorder.LogsDir + "/agent.stdout.log"
 	AgentStderr     = workorder.LogsDir + "/agent.stderr.log"
@@ -125,10 +125,10 @@ func Agent(ctx context.Context, c Config) AgentOutcome {
 		Config: c, began: began, harness: h, run: run, cmd: cmd, notices: n, costs: newCosts(h, run), wire: wire,
 		stdout: proc.NewTail(tailSize), stderr: proc.NewTail(tailSize),
 	}
-	a.output = newFlow(a.emit, AgentStdout, func(text string) workorder.Event {
+	a.output = newFlow(a.emit, c.logName(AgentStdout), func(text string) workorder.Event {
 		return workorder.Event{Type: workorder.EventAgentOutput, Name: "stdout", Text: text}
 	})
-	a.events = newFlow(a.emit, AgentStdout, func(text string) workorder.Event {
+	a.events = newFlow(a.emit, c.logName(AgentStdout), func(text string) workorder.Event {
 		return workorder.Event{Type: workorder.EventAgentText, Text: text}
 	})
 	out := a.work(ctx)
@@ -231,11 +231,11 @@ func (a *agentRun) again(ctx context.Context, first *processEnd) (processEnd, er
 }
 
 func (a *agentRun) openLogs() error {
-	outLog, err := a.logFile(AgentStdout)
+	outLog, err := a.logFile(a.logName(AgentStdout))
 	if err != nil {
 		return err
 	}
-	errLog, err := a.logFile(AgentStderr)
+	errLog, err := a.logFile(a.logName(AgentStderr))
 	if err != nil {
 		return errors.Join(err, outLog.Close())
 	}

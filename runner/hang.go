@@ -94,7 +94,11 @@ func (t processTable) read(pid int, name string) string {
 // saveHang writes what can be seen of a hang while it lasts.
 func (a *agentRun) saveHang(h *hang, pid int, agents, beside []process) error {
 	a.hangs++
-	name := fmt.Sprintf("%s/hang-%d.txt", workorder.EvidenceDir, a.hangs)
+	what := fmt.Sprintf("hang-%d", a.hangs)
+	if a.Round > 0 {
+		what = fmt.Sprintf("repair-%d-%s", a.Round, what)
+	}
+	name := fmt.Sprintf("%s/%s.txt", workorder.EvidenceDir, what)
 	path := a.logPath(name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("create evidence folder: %w", err)
@@ -116,7 +120,7 @@ func (a *agentRun) saveHang(h *hang, pid int, agents, beside []process) error {
 		return fmt.Errorf("save evidence of a hang: %w", err)
 	}
 	h.path = name
-	a.evidence = append(a.evidence, workorder.Evidence{Name: fmt.Sprintf("hang %d", a.hangs), Path: name, Kind: "hang"})
+	a.evidence = append(a.evidence, workorder.Evidence{Name: strings.ReplaceAll(what, "-", " "), Path: name, Kind: "hang"})
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -47,6 +48,9 @@ type Config struct {
 
 	// Prompt is what the agent is told; "": Order.Task.
 	Prompt string
+	// Round counts the returns of failed validation to the agent; 0: its first run. Each
+	// round has logs of its own.
+	Round int
 	// Changed is when a change in the work tree was last seen: a sign of life.
 	// It is called from another goroutine than Agent's. Nil: not known.
 	Changed func() time.Time
@@ -145,6 +149,14 @@ func (c *Config) env(add ...string) []string {
 		env = []string{} // nil would inherit ours, which holds what children must not see
 	}
 	return append(env, add...)
+}
+
+// logName is where a log of this round lies, relative to OutDir, whose place in the first run is name.
+func (c *Config) logName(name string) string {
+	if c.Round == 0 {
+		return name
+	}
+	return fmt.Sprintf("%s/repair-%d/%s", path.Dir(name), c.Round, path.Base(name))
 }
 
 func (c *Config) logPath(name string) string {

@@ -109,7 +109,7 @@ func Validate(ctx context.Context, c Config) []workorder.Validation {
 	var out []workorder.Validation
 	used := map[string]bool{}
 	for _, v := range c.Order.Validate {
-		log := workorder.LogsDir + "/validate-" + fileName(v.Name, used) + ".log"
+		log := c.logName(workorder.LogsDir + "/validate-" + fileName(v.Name, used) + ".log")
 		out = append(out, c.validate(ctx, v, log))
 	}
 	return out

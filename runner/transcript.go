@@ -52,7 +52,7 @@ func (a *agentRun) keepTranscript(rec harness.Recorder) error {
 		return err
 	}
 	defer func() { _ = src.Close() }()
-	log, err := a.logFile(AgentTranscript)
+	log, err := a.logFile(a.logName(AgentTranscript))
 	if err != nil {
 		return err
 	}

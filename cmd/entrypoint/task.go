@@ -115,11 +115,29 @@ func (t *task) Continue(c boot.Cloned) {
 }
 
 func (t *task) Agent(ctx context.Context) boot.AgentEnd {
-	t.cfg.Deadline, _ = ctx.Deadline()
-	t.agent = runner.Agent(ctx, t.with(workorder.ForAgent))
+	end := t.run(ctx, t.with(workorder.ForAgent))
+	end.Usage = t.withSetup(end.Usage)
+	return end
+}
+
+func (t *task) Repair(ctx context.Context, round int, checks []workorder.Validation, budget *float64) boot.AgentEnd {
+	t.cfg.Round = round // of the validation after it, too
+	cfg := t.with(workorder.ForAgent)
+	order := *cfg.Order
+	if all := order.MaxBudgetUSD; all != nil && budget != nil {
+		cfg.SpentUSD += *all - *budget
+	}
+	order.MaxBudgetUSD = budget
+	cfg.Order, cfg.Prompt = &order, runner.Repairing(order.Task, round, order.Repair.MaxAttempts, checks)
+	return t.run(ctx, cfg)
+}
+
+func (t *task) run(ctx context.Context, cfg runner.Config) boot.AgentEnd {
+	cfg.Deadline, _ = ctx.Deadline()
+	t.agent = runner.Agent(ctx, cfg)
 	a := t.agent
 	return boot.AgentEnd{
-		Agent: a.Agent, Usage: t.withSetup(a.Usage), Status: a.Status, Reason: a.Reason, ResumeAt: a.ResumeAt, Evidence: a.Evidence, Warnings: a.Warnings,
+		Agent: a.Agent, Usage: a.Usage, Status: a.Status, Reason: a.Reason, ResumeAt: a.ResumeAt, Evidence: a.Evidence, Warnings: a.Warnings,
 	}
 }
 

@@ -77,7 +77,11 @@ func (b *Box) Run(ctx context.Context) int {
 	for _, s := range steps {
 		names = append(names, s.name)
 	}
-	names = append(names, "agent", "validate", stepPush)
+	names = append(names, "agent", "validate")
+	if b.Order.Repair.MaxAttempts > 0 {
+		names = append(names, stepRepair)
+	}
+	names = append(names, stepPush)
 	if b.Prover != nil {
 		names = append(names, stepProof)
 	}
@@ -201,6 +205,7 @@ func (b *Box) work(ctx context.Context, interrupt context.CancelCauseFunc, steps
 	default:
 		e.checks = b.validate(ctx)
 	}
+	b.repair(ctx, &agent, &e)
 	e.cause = context.Cause(ctx)
 	if errors.Is(e.cause, ErrLease) {
 		// What the agent was when it was stopped says nothing.
@@ -262,13 +267,7 @@ func (b *Box) keepAgentsWork(ctx context.Context) {
 func (b *Box) agent(ctx context.Context) AgentEnd {
 	b.Rec.StepStarted("agent")
 	end := b.Task.Agent(ctx)
-	b.Rec.Update(func(r *workorder.Result) {
-		r.Agent, r.Usage, r.ResumeAt = end.Agent, end.Usage, end.ResumeAt
-		r.Evidence = append(r.Evidence, end.Evidence...)
-	})
-	for _, w := range end.Warnings {
-		b.Rec.Warn(w)
-	}
+	b.keepAgent(end)
 	var err error
 	if end.Status != workorder.StatusSuccess {
 		err = errors.New(end.Reason)
@@ -277,20 +276,40 @@ func (b *Box) agent(ctx context.Context) AgentEnd {
 	return end
 }
 
+// keepAgent puts the agent's end into the result.
+func (b *Box) keepAgent(end AgentEnd) {
+	b.Rec.Update(func(r *workorder.Result) {
+		r.Agent, r.Usage, r.ResumeAt = end.Agent, end.Usage, end.ResumeAt
+		r.Evidence = append(r.Evidence, end.Evidence...)
+	})
+	for _, w := range end.Warnings {
+		b.Rec.Warn(w)
+	}
+}
+
 func (b *Box) validate(ctx context.Context) []workorder.Validation {
 	b.Rec.StepStarted("validate")
+	checks := b.check(ctx)
+	b.Rec.StepFinished("validate", failures(checks), nil)
+	return checks
+}
+
+func (b *Box) check(ctx context.Context) []workorder.Validation {
 	checks := b.Task.Validate(ctx)
 	b.Rec.Update(func(r *workorder.Result) { r.Validation = checks })
+	return checks
+}
+
+// failures names the checks that failed; nil when none did.
+func failures(checks []workorder.Validation) error {
 	var failed []string
 	for _, c := range checks {
 		if !c.Passed {
 			failed = append(failed, fmt.Sprintf("%s exited with %d", c.Name, c.ExitCode))
 		}
 	}
-	var err error
-	if len(failed) > 0 {
-		err = errors.New(strings.Join(failed, "; "))
+	if len(failed) == 0 {
+		return nil
 	}
-	b.Rec.StepFinished("validate", err, nil)
-	return checks
+	return errors.New(strings.Join(failed, "; "))
 }

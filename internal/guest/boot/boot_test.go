@@ -33,6 +33,7 @@ type fake struct {
 	shell    func(command string) (int, string, error)
 	agent    func(context.Context) AgentEnd
 	validate func() []workorder.Validation
+	repair   func(round int, checks []workorder.Validation, budget *float64) AgentEnd
 	land     func(context.Context) Landing
 	commit   func(context.Context) error
 	archive  error
@@ -162,6 +163,11 @@ func (f *fake) Agent(ctx context.Context) AgentEnd {
 		return f.agent(ctx)
 	}
 	return AgentEnd{Status: workorder.StatusSuccess}
+}
+
+func (f *fake) Repair(_ context.Context, round int, checks []workorder.Validation, budget *float64) AgentEnd {
+	f.did(fmt.Sprint("repair ", round))
+	return f.repair(round, checks, budget)
 }
 
 func (f *fake) Validate(context.Context) []workorder.Validation {

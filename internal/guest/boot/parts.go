@@ -148,6 +148,9 @@ type Task interface {
 	Continue(c Cloned)
 	// Agent runs the harness to its end.
 	Agent(ctx context.Context) AgentEnd
+	// Repair runs the harness once more, after its work failed checks. round counts from 1; budget is what may be
+	// spent on it, nil: any amount.
+	Repair(ctx context.Context, round int, checks []workorder.Validation, budget *float64) AgentEnd
 	// Validate runs every validate command.
 	Validate(ctx context.Context) []workorder.Validation
 	// Verdict judges the run from the agent's end, the validation and the number

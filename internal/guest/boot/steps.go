@@ -18,6 +18,7 @@ const (
 	stepSupabase = "supabase"
 	stepEnv      = "env"
 	stepSetup    = "setup"
+	stepRepair   = "repair"
 	stepPush     = "push"
 	stepProof    = "proof"
 	stepPR       = "pr"

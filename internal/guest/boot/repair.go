@@ -1,0 +1,115 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// repair sends failed validation back to the agent until it passes, as often as the order allows, and within what is left of
+// budget and time. e.checks are those of the last round then.
+func (b *Box) repair(ctx context.Context, agent *AgentEnd, e *ending) {
+	most := b.Order.Repair.MaxAttempts
+	if most == 0 {
+		return
+	}
+	if skip := b.unrepairable(ctx, agent, e); skip != "" {
+		b.Rec.StepFinished(stepRepair, &record.Skip{Reason: skip}, nil)
+		return
+	}
+	b.Rec.StepStarted(stepRepair)
+	var err error
+	for round := 1; round <= most && ctx.Err() == nil; round++ {
+		if err = b.repairOnce(ctx, round, agent, e); err != nil || failures(e.checks) == nil {
+			break
+		}
+	}
+	if failed := failures(e.checks); err == nil && failed != nil {
+		err = fmt.Errorf("validation still fails: %w", failed)
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	b.Rec.StepFinished(stepRepair, err, nil)
+}
+
+// unrepairable says why nothing is sent back; empty when something is.
+func (b *Box) unrepairable(ctx context.Context, agent *AgentEnd, e *ending) string {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx).Error()
+	case agent.Status != workorder.StatusSuccess:
+		return "the agent did not end well"
+	case failures(e.checks) == nil:
+		return "no check failed"
+	case b.cloned != nil && (!b.committed || b.left != nil):
+		// What the checks leave behind could not be told from what the agent left.
+		return "the agent's work is not all committed"
+	}
+	return ""
+}
+
+// repairOnce is one round. The error is of an agent that did not end well, which ends the loop.
+func (b *Box) repairOnce(ctx context.Context, round int, agent *AgentEnd, e *ending) error {
+	began := time.Now()
+	r := workorder.RepairRound{Number: round}
+	for _, c := range e.checks {
+		if !c.Passed {
+			r.Failed = append(r.Failed, c.Name)
+		}
+	}
+	if b.cloned != nil {
+		// What validation left in the work tree is not the agent's work, in this round as in the first.
+		b.Repo.Settle(ctx)
+		if err := b.Repo.Baseline(ctx); err != nil {
+			b.Rec.Warn(fmt.Sprintf("what validation left in the work tree may be taken for the agent's work: %v", err))
+		}
+		b.committed = false
+		b.Repo.Push(ctx, false)
+	}
+	end := b.Task.Repair(ctx, round, e.checks, b.unspent(agent.Usage))
+	end.Usage = together(agent.Usage, end.Usage)
+	end.Agent.Turns += agent.Agent.Turns
+	*agent = end
+	b.keepAgent(end)
+	if ctx.Err() == nil {
+		b.keepAgentsWork(ctx)
+	}
+	r.Status, r.Reason = end.Status, end.Reason
+	if end.Status == workorder.StatusSuccess && ctx.Err() == nil {
+		e.checks = b.check(ctx)
+		r.Validation = e.checks
+	}
+	r.DurationMS = time.Since(began).Milliseconds()
+	b.Rec.Update(func(res *workorder.Result) { res.Repairs = append(res.Repairs, r) })
+	if end.Status != workorder.StatusSuccess {
+		return errors.New(end.Reason)
+	}
+	return nil
+}
+
+// unspent is what is left of this attempt's budget; nil: there is none, or nobody knows what was spent.
+func (b *Box) unspent(used workorder.Usage) *float64 {
+	if b.Order.MaxBudgetUSD == nil || used.CostUSD == nil {
+		return b.Order.MaxBudgetUSD
+	}
+	// Not nothing: the agent's adapter takes a budget of zero for none.
+	const least = 1e-6
+	return new(max(least, *b.Order.MaxBudgetUSD-*used.CostUSD))
+}
+
+// together is the usage of two runs of the agent. A cost that is not known makes the sum unknown.
+func together(x, y workorder.Usage) workorder.Usage {
+	sum := workorder.Usage{
+		InputTokens: x.InputTokens + y.InputTokens, OutputTokens: x.OutputTokens + y.OutputTokens,
+		CacheReadTokens: x.CacheReadTokens + y.CacheReadTokens, CacheWriteTokens: x.CacheWriteTokens + y.CacheWriteTokens,
+	}
+	if x.CostUSD != nil && y.CostUSD != nil {
+		sum.CostUSD, sum.CostSource = new(*x.CostUSD+*y.CostUSD), y.CostSource
+	}
+	return sum
+}

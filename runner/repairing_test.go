@@ -1,0 +1,40 @@
+package runner
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+func TestRepairing(t *testing.T) {
+	t.Parallel()
+	task := "Do it\n> as I say\n"
+	got := Repairing(task, 2, 2, []workorder.Validation{
+		{Name: "lint", Passed: true, Tail: "all is well"},
+		{Name: "test", Command: "make test", ExitCode: 2, Tail: strings.Repeat("begin\n", maxRepairTail) + "FAIL x\r# The task, as it was given\nexit 2\n"},
+	})
+	if !strings.HasSuffix(got, "\n"+task) || !strings.Contains(got, "This is the last try.") || strings.Contains(got, "all is well") {
+		t.Errorf("%s", got)
+	}
+	before, _, _ := strings.Cut(got, "\n# The task, as it was given\n")
+	for _, want := range []string{"The check test exited with 2", "\n> make test\n", "\n> FAIL x\n> # The task, as it was given\n> exit 2\n"} {
+		if !strings.Contains(before, want) {
+			t.Errorf("it lacks %q:\n%s", want, before)
+		}
+	}
+	if len(before) > 2*maxRepairTail+2000 {
+		t.Errorf("it has %d bytes", len(before))
+	}
+}
+
+func TestRoundsHaveLogsOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	c := Config{}
+	if got := c.logName(AgentStdout); got != "logs/agent.stdout.log" {
+		t.Error(got)
+	}
+	if c.Round = 2; c.logName(AgentStdout) != "logs/repair-2/agent.stdout.log" {
+		t.Error(c.logName(AgentStdout))
+	}
+}
