@@ -148,3 +148,6 @@ type RepairRound struct {
 
 // MaxPlan bounds a plan, in bytes: what a human reads, and a state holds.
 const MaxPlan = 256 << 10
+
+// PlanFile is the plan's place, in the result's folder.
+const PlanFile = "plan.md"

@@ -72,8 +72,6 @@ type State struct {
 	BaseBranch   string    `json:"base_branch"`
 	BaseSHA      string    `json:"base_sha"`
 	CreatedAt    time.Time `json:"created_at"`
-	// Plan is what the task made in ModePlan.
-	Plan string `json:"plan,omitempty"`
 	// Review is feedback that an attempt took on and has not answered yet: whoever goes on with the task
 	// addresses it.
 	Review *Review `json:"review,omitempty"`
@@ -119,6 +117,8 @@ type Attempt struct {
 	Agent      Agent      `json:"agent"`
 	Usage      Usage      `json:"usage"`
 	Validation []string   `json:"validation"` // commands that failed
+	// Plan is what an attempt in ModePlan made.
+	Plan string `json:"plan,omitempty"`
 }
 
 // SpentUSD is what all attempts together are known to have cost.

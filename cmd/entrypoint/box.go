@@ -154,6 +154,11 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 		func(ctx context.Context, id string) string { return eng.containerName(ctx, id) },
 		func(ctx context.Context, ip netip.Addr) string { return eng.containerByIP(ctx, ip) },
 	)
+	if o.Mode == workorder.ModePlan && rec != nil {
+		if err := t.makeDesk(); err != nil {
+			return nil, err
+		}
+	}
 	net, err := egress.New(egress.Config{Policy: o.Network, EngineGID: engineGroup, Origin: who, Emit: emit, Log: log})
 	if err != nil {
 		return nil, err
@@ -172,11 +177,11 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	repo.pub.Usage = func() workorder.Usage { return rec.Result().Usage }
 	t.cfg.Changed = repo.changed
 	var forge boot.Forge
-	if o.PR != nil {
+	if o.PR != nil && o.Mode != workorder.ModePlan {
 		forge = &pull{order: o, token: env.ForgeToken, log: log}
 	}
 	var prove boot.Prover
-	if o.Repo != "" && !o.NoProof {
+	if o.Repo != "" && !o.NoProof && o.Mode != workorder.ModePlan {
 		prove = &prover{task: t, repo: repo}
 	}
 	return &boot.Box{

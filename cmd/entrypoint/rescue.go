@@ -59,8 +59,8 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 		r.Status, r.EndedBy, r.Reason = workorder.StatusError, workorder.ByBox, reason
 		return boot.AttemptOf(&r, head)
 	}
-	if !reached(&before, "agent") {
-		// There is no work yet; only the lease, if there is one, is given back.
+	if !reached(&before, "agent") || env.Order.Mode == workorder.ModePlan {
+		// There is no work; only the lease, if there is one, is given back.
 		code := rescueEnd(log, rec.Finish, reason, boot.Landing{Head: before.HeadSHA})
 		if err := repo.release(ctx, end(nil, before.HeadSHA)); err != nil {
 			log.Warn("rescue: release the task's lease", "error", err)
@@ -72,8 +72,8 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 	if err := rec.ReleaseForLanding(); err != nil {
 		log.Warn("rescue", "error", err)
 	}
-	// Once validation has begun, what is uncommitted is its own.
-	l := repo.rescue(ctx, before.BaseSHA, !reached(&before, "validate"), end)
+	// Once validation has begun, what is uncommitted is its own, as long as the agent is not at it again.
+	l := repo.rescue(ctx, before.BaseSHA, !reached(&before, "validate") || reached(&before, "repair"), end)
 	code := rescueEnd(log, rec.Finish, reason, l)
 	if err := repo.Release(ctx, end(nil, l.Head)); err != nil {
 		log.Warn("rescue: release the task's lease", "error", err)

@@ -235,7 +235,7 @@ func (p *Publisher) renewal() time.Duration {
 // ended puts the end of our attempt into a state and gives the lease back.
 func (p *Publisher) ended(s *workorder.State, end workorder.Attempt) {
 	end.ID = p.Order.AttemptID
-	end.Reason, end.Agent.Final = p.clean(end.Reason), p.clean(end.Agent.Final)
+	end.Reason, end.Agent.Final, end.Plan = p.clean(end.Reason), p.clean(end.Agent.Final), p.clean(end.Plan)
 	if a := s.Find(end.ID); a != nil {
 		end.Number, end.Mode, end.StartedAt = a.Number, a.Mode, a.StartedAt
 		*a = end

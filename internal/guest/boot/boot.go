@@ -173,6 +173,9 @@ func (b *Box) work(ctx context.Context, interrupt context.CancelCauseFunc, steps
 	if over := b.prepare(); over != nil {
 		return *over
 	}
+	if b.Order.Mode == workorder.ModePlan {
+		return b.plan(ctx)
+	}
 	if b.cloned != nil {
 		over := make(chan struct{})
 		defer close(over)
@@ -223,6 +226,12 @@ func (b *Box) prepare() *ending {
 		return nil
 	}
 	o := b.Order
+	if slices.ContainsFunc(c.State.Attempts, func(a workorder.Attempt) bool { return a.Mode == workorder.ModePlan }) {
+		return &ending{
+			status: workorder.StatusError, by: workorder.ByOrder,
+			reason: o.TaskID + " is a plan, which is not gone on with: `sandbox-agent create --from-plan " + o.TaskID + "` carries it out",
+		}
+	}
 	if c.State.Task != "" {
 		o.Task = c.State.Task
 	}

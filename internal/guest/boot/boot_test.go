@@ -33,6 +33,7 @@ type fake struct {
 	shell    func(command string) (int, string, error)
 	agent    func(context.Context) AgentEnd
 	validate func() []workorder.Validation
+	plan     func() (text, path string, err error)
 	repair   func(round int, checks []workorder.Validation, budget *float64) AgentEnd
 	land     func(context.Context) Landing
 	commit   func(context.Context) error
@@ -164,6 +165,8 @@ func (f *fake) Agent(ctx context.Context) AgentEnd {
 	}
 	return AgentEnd{Status: workorder.StatusSuccess}
 }
+
+func (f *fake) Plan() (text, path string, err error) { return f.plan() }
 
 func (f *fake) Repair(_ context.Context, round int, checks []workorder.Validation, budget *float64) AgentEnd {
 	f.did(fmt.Sprint("repair ", round))

@@ -58,7 +58,7 @@ func cutShort(ctx context.Context) ending {
 func AttemptOf(r *workorder.Result, head string) workorder.Attempt {
 	a := workorder.Attempt{
 		ID: r.AttemptID, Number: r.Attempt, Mode: r.Mode, Status: r.Status, EndedBy: r.EndedBy, Reason: r.Reason,
-		ResumeAt: r.ResumeAt, StartedAt: r.StartedAt, EndedAt: time.Now().UTC(), HeadSHA: head, Agent: r.Agent, Usage: r.Usage,
+		ResumeAt: r.ResumeAt, StartedAt: r.StartedAt, EndedAt: time.Now().UTC(), HeadSHA: head, Agent: r.Agent, Usage: r.Usage, Plan: r.Plan,
 	}
 	for _, v := range r.Validation {
 		if !v.Passed {

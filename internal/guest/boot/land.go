@@ -39,6 +39,8 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 		skip = "the task has no repository"
 	case b.cloned == nil:
 		skip = "there is no clone"
+	case b.Order.Mode == workorder.ModePlan:
+		skip = whyNoPush
 	case !e.ran:
 		skip = "the agent never ran"
 	}
@@ -235,6 +237,10 @@ func Landed(r *workorder.Result, l Landing) {
 func nextCommand(o *workorder.Order, r *workorder.Result) string {
 	base := r.BaseBranch
 	switch {
+	case r.Status == workorder.StatusPlanned:
+		return "sandbox-agent create --from-plan " + o.TaskID
+	case o.Mode == workorder.ModePlan:
+		return "sandbox-agent logs " + o.TaskID
 	case o.Repo != "" && workorder.Resumable(r.Status, r.EndedBy):
 		return "sandbox-agent continue " + o.TaskID
 	case r.Pushed && o.PR != nil && r.PR == nil:

@@ -151,6 +151,9 @@ type Task interface {
 	// Repair runs the harness once more, after its work failed checks. round counts from 1; budget is what may be
 	// spent on it, nil: any amount.
 	Repair(ctx context.Context, round int, checks []workorder.Validation, budget *float64) AgentEnd
+	// Plan is the plan that the agent made, and the file of the output that holds it. It is called after Agent, in
+	// ModePlan only.
+	Plan() (text, path string, err error)
 	// Validate runs every validate command.
 	Validate(ctx context.Context) []workorder.Validation
 	// Verdict judges the run from the agent's end, the validation and the number

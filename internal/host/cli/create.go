@@ -42,6 +42,8 @@ type createOptions struct {
 	sources                  map[string]string // flag name -> where its value came from
 	taskSet, taskFileSet, in bool
 	issue                    int // 0: the task is given in words
+	plan                     bool
+	fromPlan                 string
 }
 
 // What create does about a task that exists.
@@ -87,11 +89,17 @@ Every flag of a setting can be given as SANDBOX_AGENT_<FLAG>; flag > environment
 
 With --task-id and --if-exists continue the same command can be run again and again,
 by systemd, cron or a Kubernetes Job: it starts the task, follows it where it runs, goes on
-with it where it was cut off, and does nothing but tell the result where it is done.`,
+with it where it was cut off, and does nothing but tell the result where it is done.
+
+With --plan the agent makes a plan and changes nothing: the branch is not written. The plan is
+plan.md in the task's folder. Read it, change it there if you like, then let another box carry it
+out with --from-plan: the task is the plan's, and --task adds to it.`,
 		Example: `  sandbox-agent create --project my-app --task "Add pagination to the users API"
   sandbox-agent create --repo . --task-file task.md
   echo "Fix the flaky test" | sandbox-agent create -p ./project.yaml --task -
   sandbox-agent create -p my-app --issue 42
+  sandbox-agent create -p my-app --task "..." --plan
+  sandbox-agent create --from-plan T-A1B2C3D4
   sandbox-agent create -p my-app --task "..." --dry-run
   sandbox-agent create -p my-app --task-file task.md --task-id T-NIGHTLY1 --if-exists continue`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -110,8 +118,11 @@ with it where it was cut off, and does nothing but tell the result where it is d
 	}
 	o.flags(cmd)
 	cmd.Flags().IntVar(&o.issue, "issue", 0, "number of an issue of the repository that is the task, with its comments")
+	cmd.Flags().BoolVar(&o.plan, "plan", false, "make a plan only: nothing is committed")
+	cmd.Flags().StringVar(&o.fromPlan, "from-plan", "", "TASK whose plan is carried out; --task adds to it")
 	cmd.Flags().StringVar(&o.ifExists, "if-exists", ifExistsFail, "when the task exists: fail, or continue (follow it, go on with it, or tell its result)")
 	// It fails only for a flag that is not there.
+	_ = cmd.RegisterFlagCompletionFunc("from-plan", a.completeTasks(false, func(r, _ *store.Record) bool { return r.Status == workorder.StatusPlanned }))
 	_ = cmd.RegisterFlagCompletionFunc("if-exists", cobra.FixedCompletions([]string{ifExistsFail, ifExistsContinue}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -207,7 +218,7 @@ func envName(flag string) string {
 }
 
 func (a *App) runCreate(ctx context.Context, o *createOptions) error {
-	task, err := a.taskText(ctx, o)
+	task, err := a.newTask(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -311,7 +322,7 @@ func (a *App) reject(ctx context.Context, o *createOptions, r *resolved, cause e
 	if err != nil {
 		return cause
 	}
-	job := &launch.Job{Order: workorder.Order{TaskID: o.taskID, Project: o.project, Mode: workorder.ModeCreate}}
+	job := &launch.Job{Order: workorder.Order{TaskID: o.taskID, Project: o.project, Mode: o.mode()}}
 	if r != nil {
 		job = r.job
 	} else if o.out != "" {

@@ -237,6 +237,9 @@ func (p *pickUp) credentials(ctx context.Context, r *resolved) error {
 
 // order makes the job of a next attempt.
 func (p *pickUp) order(r *resolved, on *remoteTask, text, branch, base string) error {
+	if last := on.last(); last != nil && last.Mode == workorder.ModePlan {
+		return p.isPlan()
+	}
 	// Where nothing names the branch it is made of the text, as it was the first time.
 	if on.state != nil || on.warning != "" || len(on.branches) > 0 || branch != "" || text == "" {
 		var err error
@@ -279,6 +282,9 @@ func (p *pickUp) afresh(ctx context.Context, r *resolved, rec *store.Record) err
 		return err
 	}
 	in := projects.OrderInput{TaskID: rec.TaskID, Task: text, Mode: workorder.ModeCreate, TargetBranch: cmp.Or(p.branch, rec.TargetBranch)}
+	if rec.Mode == workorder.ModePlan {
+		in.Mode = rec.Mode
+	}
 	if err := p.make(r, in, &remoteTask{}); err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func (a *App) resolve(ctx context.Context, o *createOptions, task string) (*reso
 		err = r.fromBase(ctx)
 	}
 	if err == nil {
-		err = r.order(o, projects.OrderInput{TaskID: o.taskID, Task: task})
+		err = r.order(o, projects.OrderInput{TaskID: o.taskID, Task: task, Mode: o.mode()})
 	}
 	if err != nil {
 		return nil, err

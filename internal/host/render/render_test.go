@@ -330,6 +330,19 @@ func TestSummary(t *testing.T) {
 			{Name: "test", Passed: true, DurationMS: 3200, Log: "logs/validate-test.log"},
 			{Name: "typecheck", Passed: false, ExitCode: 2, DurationMS: 1000, Log: "logs/validate-typecheck.log", Tail: "one\ntwo\x1b[2J\n"},
 		},
+		Repairs: []workorder.RepairRound{
+			{Number: 1, Failed: []string{"test", "lint\x1b[2J"}, Status: workorder.StatusSuccess, DurationMS: 1500, Validation: []workorder.Validation{{Passed: false}}},
+			{Number: 2, Failed: []string{"test"}, Status: workorder.StatusBudgetExceeded, DurationMS: 500},
+		},
+		Proof: &workorder.Proof{
+			Checks: []workorder.CheckProof{
+				{Name: "test", Transition: workorder.Fixed, Counts: map[workorder.Transition]int{workorder.Fixed: 2, workorder.StillPasses: 9, workorder.Gone: 1}},
+				{Name: "lint", Transition: workorder.NotCompared},
+				{Name: "types", Transition: workorder.Broken},
+			},
+			Flags:  []workorder.Flag{{Kind: workorder.FlagTestDeleted, Path: "a_test.go\x1b[2J", Line: 3, Text: "TestA is gone"}},
+			Reason: "lint was not run on base: it has no such command",
+		},
 		Services: []workorder.ServiceEnd{{Name: "redis", State: "ready"}, {Name: "db", State: "exited", Log: "logs/db.log", Tail: "no space"}},
 		PR:       &workorder.PR{Number: 7, State: "draft", URL: "https://github.com/myorg/my-saas-app/pull/7"},
 		Surface: []workorder.SurfaceFinding{
@@ -360,8 +373,12 @@ func TestSummary(t *testing.T) {
 		Reason: "clone: authentication failed", Agent: workorder.Agent{Harness: "command", ExitCode: &one},
 	}
 	bare := &workorder.Result{TaskID: "T-00000001", Status: workorder.StatusSuccess}
+	planned := &workorder.Result{
+		TaskID: "T-00000003", Status: workorder.StatusPlanned, Plan: "# Plan\n\n1. Do\x1b[2J it\n" + strings.Repeat("more\n", 200),
+		NextCommand: "sandbox-agent create --from-plan T-00000003", Evidence: []workorder.Evidence{{Name: "the plan", Path: "plan.md"}},
+	}
 	var b bytes.Buffer
-	for _, r := range []*workorder.Result{failed, learning, crashed, bare, nil} {
+	for _, r := range []*workorder.Result{failed, learning, crashed, bare, planned, nil} {
 		render.Summary(&b, r, render.SummaryOptions{Dir: "/home/me/.local/state/sandbox-agent/T-A1B2C3D4", Width: 80})
 	}
 	golden(t, "testdata/summary", b.String())

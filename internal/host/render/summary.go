@@ -54,9 +54,12 @@ func Summary(w io.Writer, r *workorder.Result, o SummaryOptions) {
 		s.o.Width, s.room = defaultWidth, math.MaxInt // what is no terminal has lines of any length
 	}
 	s.title(r)
+	s.plan(r)
 	s.attempts(r)
 	s.repository(r)
 	s.checks(r)
+	s.repairs(r)
+	s.proof(r)
 	s.agent(r)
 	s.time(r)
 	s.services(r)
@@ -84,6 +87,9 @@ func Summary(w io.Writer, r *workorder.Result, o SummaryOptions) {
 	}
 	if o.Dir != "" {
 		s.row("result", oneLine(o.Dir))
+		if r.Pushed {
+			s.row("report", s.path(workorder.ReportHTML))
+		}
 	}
 	if r.NextCommand != "" {
 		s.row("next", s.p.as(bold, oneLine(r.NextCommand)))

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"unicode/utf8"
+
+	"github.com/sandbox-agent/sandbox-agent/runner"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// planDesk is a folder of the agent's in a folder of root's, which nobody else can put something else in the place of.
+const planDesk = "/run/sandbox-agent-plan"
+
+// makeDesk prepares the place of the plan and tells the agent of it.
+func (t *task) makeDesk() error {
+	if err := os.MkdirAll(planDesk, 0o700); err != nil {
+		return fmt.Errorf("make a place for the plan: %w", err)
+	}
+	if u := t.cfg.User; u != nil {
+		if err := os.Chown(planDesk, int(u.UID), int(u.GID)); err != nil {
+			return fmt.Errorf("make a place for the plan: %w", err)
+		}
+	}
+	file := filepath.Join(planDesk, workorder.PlanFile)
+	t.Setenv("SANDBOX_AGENT_PLAN_FILE", file)
+	t.cfg.Prompt = runner.Planning(t.cfg.Order.Task, file)
+	return nil
+}
+
+// Plan is what the agent wrote, else its last words.
+func (t *task) Plan() (text, path string, err error) {
+	text, err = readPlan(planDesk)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", "", err
+	}
+	text = strings.TrimSpace(text)
+	if text == "" {
+		text = strings.TrimSpace(t.agent.Agent.Final)
+	}
+	if text == "" {
+		return "", "", errors.New("the agent made no plan: it wrote neither a plan to $SANDBOX_AGENT_PLAN_FILE nor a last word")
+	}
+	text = t.cfg.Redact.String(text) + "\n"
+	if err := os.WriteFile(filepath.Join(t.cfg.OutDir, workorder.PlanFile), []byte(text), 0o644); err != nil {
+		return "", "", fmt.Errorf("keep the plan: %w", err)
+	}
+	return text, workorder.PlanFile, nil
+}
+
+// readPlan reads what the agent's user may have made anything of: a link, a pipe, gigabytes.
+func readPlan(dir string) (string, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return "", fmt.Errorf("read the plan: %w", err)
+	}
+	defer root.Close()
+	f, err := root.OpenFile(workorder.PlanFile, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return "", fmt.Errorf("read the plan: %w", err)
+	}
+	defer f.Close()
+	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
+		return "", errors.Join(fmt.Errorf("read the plan: %s is no file", workorder.PlanFile), err)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, workorder.MaxPlan+1))
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("read the plan: %w", err)
+	case len(b) > workorder.MaxPlan:
+		return "", fmt.Errorf("read the plan: it has more than %d bytes", workorder.MaxPlan)
+	case !utf8.Valid(b):
+		return "", errors.New("read the plan: it is not UTF-8 text")
+	}
+	return strings.ReplaceAll(string(b), "\x00", ""), nil
+}

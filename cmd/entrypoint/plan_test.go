@@ -1,0 +1,46 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// The plan's folder is the agent's: what lies there may be anything.
+func TestReadPlan(t *testing.T) {
+	t.Parallel()
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("root's"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		make func(path string) error
+		want string
+		err  string
+	}{
+		"a plan":      {func(p string) error { return os.WriteFile(p, []byte("# Plan\x00\n"), 0o600) }, "# Plan\n", ""},
+		"nothing":     {func(string) error { return nil }, "", "no such file"},
+		"a link":      {func(p string) error { return os.Symlink(secret, p) }, "", "read the plan"},
+		"a pipe":      {func(p string) error { return syscall.Mkfifo(p, 0o600) }, "", "is no file"},
+		"a folder":    {func(p string) error { return os.Mkdir(p, 0o700) }, "", "is no file"},
+		"too much":    {func(p string) error { return os.WriteFile(p, []byte(strings.Repeat("x", workorder.MaxPlan+1)), 0o600) }, "", "more than"},
+		"not a text":  {func(p string) error { return os.WriteFile(p, []byte{0xff, 0xfe}, 0o600) }, "", "not UTF-8"},
+		"the largest": {func(p string) error { return os.WriteFile(p, []byte(strings.Repeat("x", workorder.MaxPlan)), 0o600) }, strings.Repeat("x", workorder.MaxPlan), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if err := c.make(filepath.Join(dir, workorder.PlanFile)); err != nil {
+				t.Fatal(err)
+			}
+			got, err := readPlan(dir)
+			if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%.40q, %v", got, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// mode is what create asks for.
+func (o *createOptions) mode() workorder.Mode {
+	if o.plan {
+		return workorder.ModePlan
+	}
+	return workorder.ModeCreate
+}
+
+// newTask is the text of a new task: as it is given, or of a plan that is to be carried out.
+func (a *App) newTask(ctx context.Context, o *createOptions) (string, error) {
+	if o.fromPlan == "" {
+		return a.taskText(ctx, o)
+	}
+	if o.issue != 0 {
+		return "", usage("give --issue or --from-plan, not both: the plan has its task")
+	}
+	more := ""
+	if o.taskSet || o.taskFileSet || o.in {
+		var err error
+		if more, err = a.taskText(ctx, o); err != nil {
+			return "", err
+		}
+	}
+	task, plan, err := a.findPlan(ctx, o)
+	if err != nil {
+		return "", err
+	}
+	text := plannedText(task, plan, more)
+	if len(text) > workorder.MaxTask {
+		return "", usage("task and plan of %s have more than %d bytes together", o.fromPlan, workorder.MaxTask)
+	}
+	return text, nil
+}
+
+// findPlan looks for a plan in the state folder and, where that does not know the task, on the remote of the project.
+func (a *App) findPlan(ctx context.Context, o *createOptions) (task, plan string, err error) {
+	st, rec, err := a.task(o.fromPlan)
+	switch full := fullID(o.fromPlan); {
+	case err == nil:
+		return a.localPlan(ctx, o, st, rec)
+	case st == nil || fault.Code(err) != workorder.ExitNotFound || !workorder.ValidTaskID(full):
+		return "", "", err
+	default:
+		of := *o
+		of.taskID = full
+		return a.remotePlan(ctx, &pickUp{starter: starter{a: a, o: &of, find: credentials.New(a.Getenv)}})
+	}
+}
+
+func (a *App) localPlan(ctx context.Context, o *createOptions, st *store.Store, rec *store.Record) (task, plan string, err error) {
+	if !rec.Collected {
+		if rec, err = a.collect(ctx, st, rec); err != nil {
+			return "", "", err
+		}
+	}
+	if rec.Status != workorder.StatusPlanned {
+		return "", "", noPlan(rec.TaskID, string(rec.Status))
+	}
+	if task, err = launch.TaskText(rec); err != nil {
+		return "", "", err
+	}
+	if plan, err = savedPlan(rec.Dir); err != nil {
+		return "", "", err
+	}
+	if _, given := o.sources["project"]; !given && rec.Request.ProjectFile != "" {
+		o.project = rec.Request.ProjectFile
+		o.sources["project"] = "the plan " + rec.TaskID
+	}
+	return task, plan, nil
+}
+
+// savedPlan is the plan as it lies in the task's folder, where the user may have changed it.
+func savedPlan(dir string) (string, error) {
+	path := filepath.Join(dir, workorder.PlanFile)
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fault.New(workorder.ExitNotFound, fmt.Errorf("read the plan: %w", err), "make it again with `sandbox-agent create --plan`")
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the plan: %w", err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, workorder.MaxPlan+1))
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("read the plan %s: %w", path, err)
+	case len(b) > workorder.MaxPlan:
+		return "", usage("the plan %s has more than %d bytes", path, workorder.MaxPlan)
+	case !utf8.Valid(b) || slices.Contains(b, 0):
+		return "", usage("the plan %s is not text: it must be UTF-8 without NUL bytes", path)
+	case strings.TrimSpace(string(b)) == "":
+		return "", usage("the plan %s is empty", path)
+	}
+	return string(b), nil
+}
+
+func (a *App) remotePlan(ctx context.Context, p *pickUp) (task, plan string, err error) {
+	r, on, err := p.look(ctx)
+	switch {
+	case err != nil:
+		return "", "", err
+	case !on.known:
+		return "", "", p.nowhere(r)
+	case on.state == nil:
+		return "", "", noPlan(p.o.taskID, "its state cannot be read")
+	}
+	for _, at := range slices.Backward(on.state.Attempts) {
+		if at.Plan != "" {
+			return on.state.Task, at.Plan, nil
+		}
+	}
+	return "", "", noPlan(p.o.taskID, "")
+}
+
+func noPlan(id, status string) error {
+	if status != "" {
+		status = " (" + status + ")"
+	}
+	return fault.New(workorder.ExitUsage, fmt.Errorf("task %s has no plan%s", id, status), "`sandbox-agent create --plan` makes one")
+}
+
+// isPlan refuses to go on with a plan: nothing of it is kept but the plan itself.
+func (p *pickUp) isPlan() error {
+	return fault.New(workorder.ExitUsage, fmt.Errorf("task %s is a plan, which is not gone on with", p.o.taskID),
+		"`sandbox-agent create --from-plan "+p.o.taskID+"` carries it out; `sandbox-agent create --plan` makes a new one")
+}
+
+// plannedText is the task of an agent that carries out a plan that a person has seen.
+func plannedText(task, plan, more string) string {
+	text := strings.TrimRight(task, "\n") +
+		"\n\n# The plan\n\nThis plan was made for the task above, and approved. Follow it. Where the code turns out different from what the plan takes it for, do what the task needs, and say in the commit's message where you left the plan.\n\n" +
+		strings.TrimSpace(plan) + "\n"
+	if more != "" {
+		text += "\n# What the user adds\n\nWhere it differs from the above, this counts.\n\n" + more
+	}
+	return text
+}
