@@ -73,6 +73,10 @@ func TestPullRequest(t *testing.T) {
 	if !strings.Contains(i.Body, "as ") || !strings.Contains(i.Body, "there") {
 		t.Errorf("the body: %s", i.Body)
 	}
+	// The log of the check is on a ref of its own, and the body links it at its commit.
+	if r.EvidenceSHA == "" || !strings.Contains(i.Body, "/o/app/blob/"+r.EvidenceSHA+"/"+r.Validation[0].Log) {
+		t.Errorf("evidence %q, left %q, the body: %s", r.EvidenceSHA, r.EvidenceLeft, i.Body)
+	}
 	for file, want := range map[string]string{workorder.ReportHTML: "<!doctype html>", workorder.ReportMarkdown: "Make the thing"} {
 		if b, err := os.ReadFile(filepath.Join(u.state, r.TaskID, file)); err != nil || !strings.Contains(strings.ToLower(string(b)), strings.ToLower(want)) {
 			t.Errorf("%s: %v", file, err)

@@ -64,10 +64,12 @@ type Result struct {
 	Refusals []Refusal `json:"refusals"`
 	PR       *PR       `json:"pr"`
 	// EvidenceSHA is the commit on the remote that holds the evidence files, at their paths; empty: there is none.
-	EvidenceSHA string   `json:"evidence_sha"`
-	Image       Image    `json:"image"`
-	Host        Host     `json:"host"`
-	Warnings    []string `json:"warnings"`
+	EvidenceSHA string `json:"evidence_sha"`
+	// EvidenceLeft are the paths that it does not hold: too large, too many, or gone.
+	EvidenceLeft []string `json:"evidence_left"`
+	Image        Image    `json:"image"`
+	Host         Host     `json:"host"`
+	Warnings     []string `json:"warnings"`
 }
 
 // Commit is one commit of the branch that the base does not have.
@@ -240,6 +242,7 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	c.Review = orEmpty(c.Review)
 	c.Services = orEmpty(c.Services)
 	c.Evidence = orEmpty(c.Evidence)
+	c.EvidenceLeft = orEmpty(c.EvidenceLeft)
 	c.Refusals = orEmpty(c.Refusals)
 	c.Warnings = orEmpty(c.Warnings)
 	return json.Marshal(c)

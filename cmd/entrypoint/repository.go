@@ -133,6 +133,16 @@ func (r *repository) Clone(ctx context.Context) (boot.Cloned, error) {
 	return c, nil
 }
 
+// Evidence follows no link out of the output.
+func (r *repository) Evidence(ctx context.Context, paths []string) (sha string, left []string, err error) {
+	root, err := os.OpenRoot(r.out)
+	if err != nil {
+		return "", nil, err
+	}
+	defer root.Close()
+	return r.pub.Evidence(ctx, root.FS(), paths)
+}
+
 // Surface reads commits only, never the work tree.
 func (r *repository) Surface(ctx context.Context, base, head string) ([]workorder.SurfaceFinding, error) {
 	return surface.Report(ctx, r.pub.Objects(), base, head)

@@ -1,9 +1,6 @@
 package pullrequest
 
 import (
-	"strings"
-
-	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 	"github.com/sandbox-agent/sandbox-agent/internal/report"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -28,9 +25,7 @@ func Data(o *workorder.Order, r *workorder.Result) report.Data {
 	for _, e := range r.Evidence {
 		d.Evidence = append(d.Evidence, report.EvidenceLink{Name: e.Name, Kind: e.Kind, Path: e.Path})
 	}
-	if web := webPage(o); web != "" {
-		d.CommitURL = func(sha string) string { return web + "/commit/" + sha }
-	}
+	addLinks(&d, o, r)
 	return d
 }
 
@@ -43,13 +38,4 @@ func next(o *workorder.Order, r *workorder.Result) []report.NextStep {
 		steps = append(steps, report.TakeOver(r.Branch))
 	}
 	return steps
-}
-
-// webPage is the repository's page on a forge that is known by name; empty: there is none.
-func webPage(o *workorder.Order) string {
-	repo, ok := forge.Parse(o.Repo)
-	if !ok || repo.Assumed {
-		return ""
-	}
-	return "https://" + strings.ToLower(repo.Host) + "/" + repo.Owner + "/" + repo.Name
 }

@@ -22,6 +22,9 @@ type Data struct {
 	// at a commit (line 0: the whole file). Nil, or an empty answer: no link.
 	CommitURL func(sha string) string
 	FileURL   func(sha, path string, line int) string
+	// EvidenceURL is the page of a file of the result's folder that lies on the forge. Nil, or an empty
+	// answer: no link. It is for those of Evidence without a URL and for logs of checks.
+	EvidenceURL func(path string) string
 	// Changes are the files of each commit, by its SHA.
 	Changes map[string][]FileChange
 	// Next says how to go on.

@@ -209,9 +209,9 @@ func cell(s side) string {
 	case !s.Ran:
 		return "➖ " + esc(s.Text)
 	case s.Passed:
-		return "✅ " + esc(s.Text)
+		return "✅ " + link(esc(s.Text), s.URL)
 	}
-	return "❌ " + esc(s.Text)
+	return "❌ " + link(esc(s.Text), s.URL)
 }
 
 func dash(s string) string {

@@ -59,6 +59,9 @@ func (p *page) pictures(d Data, r *workorder.Result, b bounds) {
 			all = append(all, EvidenceLink{Name: e.Name, Kind: e.Kind, Path: e.Path})
 		}
 	}
+	for i := range all {
+		all[i].URL = cmp.Or(all[i].URL, d.evidence(all[i].Path))
+	}
 	var videos, files []EvidenceLink
 	var groups []picture
 	at := map[string]int{}
@@ -89,6 +92,14 @@ func (p *page) pictures(d Data, r *workorder.Result, b bounds) {
 	p.Pictures = firsts(groups, b.pics, func(g picture) picture { return g })
 	p.Media = firsts(videos, b.pics, of)
 	p.Files = firsts(files, b.items, of)
+}
+
+// evidence is the checked address of a file of the result's folder on the forge, or "".
+func (d *Data) evidence(file string) string {
+	if d.EvidenceURL == nil || localPath(file) == "" {
+		return ""
+	}
+	return webAddress(d.EvidenceURL(file))
 }
 
 func sideRank(s Side) int {

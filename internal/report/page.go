@@ -137,7 +137,7 @@ func build(d Data, b bounds) *page {
 	}
 	p.flags(d, r, b)
 	p.surface(d, r, b)
-	p.proof(r, b)
+	p.proof(d, r, b)
 	p.pictures(d, r, b)
 	p.commits(d, r, b)
 	p.network(r, b)

@@ -35,6 +35,7 @@ type side struct {
 	Passed bool
 	Text   string
 	Took   string
+	URL    string // of its log
 }
 
 type test struct {
@@ -71,13 +72,20 @@ func told(t workorder.Transition) (word string, tn tone) {
 	return line(string(t), 40), warn
 }
 
-func (p *page) proof(r *workorder.Result, b bounds) {
+func (p *page) proof(d Data, r *workorder.Result, b bounds) {
+	ran := func(c *workorder.CheckRun) side {
+		s := ran(c)
+		if c != nil {
+			s.URL = d.evidence(c.Log)
+		}
+		return s
+	}
 	ends := map[string]workorder.Validation{}
 	for _, v := range r.Validation {
 		ends[v.Name] = v
 	}
 	if r.Proof == nil {
-		p.Proof.Checks = firsts(r.Validation, b.items, func(v workorder.Validation) check { return validated(v, b) })
+		p.Proof.Checks = firsts(r.Validation, b.items, func(v workorder.Validation) check { return validated(d, v, b) })
 		return
 	}
 	p.Proof.Both = true
@@ -116,9 +124,10 @@ func rankOf(t workorder.Transition) int {
 }
 
 // validated is a check of which only the end at head is known.
-func validated(v workorder.Validation, b bounds) check {
+func validated(d Data, v workorder.Validation, b bounds) check {
 	c := check{Name: line(v.Name, b.line), Command: line(v.Command, b.line*2), Log: line(v.Log, b.line), Change: "not compared", Tone: calm}
 	c.Head = ran(&workorder.CheckRun{ExitCode: v.ExitCode, Passed: v.Passed, DurationMS: v.DurationMS})
+	c.Head.URL = d.evidence(v.Log)
 	if !v.Passed {
 		c.Tail, c.Tone = tail(v.Tail, b.text), bad
 	}

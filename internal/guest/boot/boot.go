@@ -105,6 +105,7 @@ func (b *Box) Run(ctx context.Context) int {
 	landing := b.land(land, run, &end)
 	b.prove(run, landing)
 	b.survey(run, landing)
+	b.evidence(run, landing)
 	b.pullRequest(run, &end, landing)
 	code := b.finish(end, landing)
 	b.release(land, run, landing.Head)

@@ -46,6 +46,8 @@ type fake struct {
 
 	policyErr  error
 	surfaceErr error
+
+	evidenceErr error
 }
 
 func (f *fake) did(what string) {
@@ -128,6 +130,11 @@ func (f *fake) Commit(ctx context.Context, _ string) error {
 		return f.commit(ctx)
 	}
 	return nil
+}
+
+func (f *fake) Evidence(_ context.Context, paths []string) (sha string, left []string, err error) {
+	f.did(fmt.Sprint("evidence ", paths))
+	return "e1", []string{"left"}, f.evidenceErr
 }
 
 func (f *fake) Baseline(context.Context) error { f.did("baseline"); return nil }

@@ -79,6 +79,9 @@ type Repository interface {
 	Land(ctx context.Context, baseSHA string, end End) Landing
 	// Surface lists what a branch changes of what runs on a reviewer's or a CI's machine.
 	Surface(ctx context.Context, base, head string) ([]workorder.SurfaceFinding, error)
+	// Evidence brings files of the output to the remote, on a ref of their own, and returns the commit that
+	// holds them at their paths; left are those that it does not hold. It is called after Land.
+	Evidence(ctx context.Context, paths []string) (sha string, left []string, err error)
 	// Release records on the remote how the attempt ended, where Land has not, and
 	// gives the lease back. It does nothing where Clone did not come so far.
 	Release(ctx context.Context, end workorder.Attempt) error
