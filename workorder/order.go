@@ -239,6 +239,15 @@ type GitCredential struct {
 	Token      string `json:"token,omitempty"`
 	SSHKey     string `json:"ssh_key,omitempty"`
 	KnownHosts string `json:"known_hosts,omitempty"`
+	// Renew: Token is an installation token of Envelope.App, which lives an hour.
+	Renew bool `json:"renew,omitempty"`
+}
+
+// GitHubApp is an App whose installation tokens open remote and forge, in place of a person's token.
+type GitHubApp struct {
+	ID           string `json:"id"`                     // the App's id or client id
+	Installation int64  `json:"installation,omitempty"` // 0: asked for by the repository
+	PrivateKey   string `json:"private_key"`            // PEM
 }
 
 // Envelope is the one document that PID 1 reads on standard input.
@@ -248,6 +257,8 @@ type Envelope struct {
 	Git     *GitCredential    `json:"git,omitempty"`
 	// ForgeToken opens the pull request; empty: there is none.
 	ForgeToken string `json:"forge_token,omitempty"`
+	// App makes and renews tokens; nil: there is none, or a token of the user's goes before it.
+	App *GitHubApp `json:"app,omitempty"`
 }
 
 // MaxRepairs bounds Repair.MaxAttempts: who needs more has another problem.

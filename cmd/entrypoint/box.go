@@ -111,6 +111,9 @@ func secrets(env *workorder.Envelope) *redact.Set {
 	values := make(map[string]string, len(env.Secrets)+3)
 	maps.Copy(values, env.Secrets)
 	values["forge-token"] = env.ForgeToken
+	if env.App != nil {
+		values["github-app-key"] = env.App.PrivateKey
+	}
 	if g := env.Git; g != nil {
 		values["git-token"], values["ssh-key"] = g.Token, g.SSHKey
 	}
@@ -178,7 +181,7 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	t.cfg.Changed = repo.changed
 	var forge boot.Forge
 	if o.PR != nil && o.Mode != workorder.ModePlan {
-		forge = &pull{order: o, token: env.ForgeToken, log: log}
+		forge = &pull{order: o, token: env.ForgeToken, app: env.App, log: log}
 	}
 	var prove boot.Prover
 	if o.Repo != "" && !o.NoProof && o.Mode != workorder.ModePlan {

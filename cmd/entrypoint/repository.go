@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/gateway"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
+	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/internal/surface"
 	"github.com/sandbox-agent/sandbox-agent/runner/publish"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -60,6 +62,13 @@ func gitAuth(env *workorder.Envelope, sshDir string) (*git.Auth, error) {
 		return nil, nil
 	}
 	a := &git.Auth{URL: env.Order.CloneURL, Username: c.Username, Token: c.Token}
+	if c.Renew && env.App != nil {
+		client, err := pullrequest.AppClient(&env.Order, env.App, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return nil, fmt.Errorf("use the GitHub App: %w", err)
+		}
+		a.Renew = client.Token
+	}
 	for _, f := range []struct {
 		name, content string
 		path          *string

@@ -1,6 +1,7 @@
 package git
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"os"
@@ -14,6 +15,8 @@ type Auth struct {
 	URL      string // the remote that the credential is for
 	Username string // for HTTP; "" is DefaultUsername
 	Token    string // for HTTP
+	// Renew gives the token in place of Token, for one that expires; nil: Token is for good.
+	Renew func(context.Context) (string, error)
 	// SSHKeyFile and KnownHostsFile are paths on a memory-backed file system,
 	// readable by the caller only: ssh closes inherited descriptors.
 	SSHKeyFile     string
@@ -31,7 +34,7 @@ const sshTimeoutSeconds = 15
 // that a redirect to another host gets no credential. /dev/fd/3 is a memory file: opened anew it reads from the start, however often git asks.
 const helper = `!f() { test "$1" = get && cat /dev/fd/3; }; f`
 
-func (a *Auth) prepare() (conf, env []string, f *os.File, err error) {
+func (a *Auth) prepare(ctx context.Context) (conf, env []string, f *os.File, err error) {
 	if a.SSHKeyFile != "" {
 		// -F: no configuration of any user; IdentitiesOnly: this key and no other.
 		cmd := []string{
@@ -49,7 +52,13 @@ func (a *Auth) prepare() (conf, env []string, f *os.File, err error) {
 		}
 		return nil, []string{"GIT_SSH_COMMAND=" + strings.Join(cmd, " "), "GIT_SSH_VARIANT=ssh"}, nil, nil
 	}
-	if a.Token == "" {
+	token := a.Token
+	if a.Renew != nil {
+		if token, err = a.Renew(ctx); err != nil {
+			return nil, nil, nil, fmt.Errorf("renew the token for %s: %w", a.URL, err)
+		}
+	}
+	if token == "" {
 		return nil, nil, nil, nil
 	}
 	u, err := url.Parse(a.URL)
@@ -60,13 +69,13 @@ func (a *Auth) prepare() (conf, env []string, f *os.File, err error) {
 	if user == "" {
 		user = DefaultUsername
 	}
-	if strings.ContainsAny(user+a.Token, "\n\x00") {
+	if strings.ContainsAny(user+token, "\n\x00") {
 		return nil, nil, nil, fmt.Errorf("the git credential for %s contains a line break", u.Host)
 	}
 	if f, err = memoryFile("git-credential"); err != nil {
 		return nil, nil, nil, err
 	}
-	if _, err := fmt.Fprintf(f, "username=%s\npassword=%s\n", user, a.Token); err != nil {
+	if _, err := fmt.Fprintf(f, "username=%s\npassword=%s\n", user, token); err != nil {
 		f.Close()
 		return nil, nil, nil, fmt.Errorf("write git credential: %w", err)
 	}

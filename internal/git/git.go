@@ -78,7 +78,7 @@ func (r Repo) Run(ctx context.Context, args ...string) error {
 // Each runs git and calls f for each record of its standard output, which end in NUL.
 // The output may be of any length.
 func (r Repo) Each(ctx context.Context, f func(record string), args ...string) error {
-	spec, done, err := r.spec(args)
+	spec, done, err := r.spec(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (w *records) Write(b []byte) (int, error) {
 }
 
 func (r Repo) output(ctx context.Context, args []string) ([]byte, error) {
-	spec, done, err := r.spec(args)
+	spec, done, err := r.spec(ctx, args)
 	if err != nil {
 		return nil, err
 	}
@@ -129,13 +129,13 @@ func (r Repo) output(ctx context.Context, args []string) ([]byte, error) {
 }
 
 // spec is the process of a call; done is called after it.
-func (r Repo) spec(args []string) (s proc.Spec, done func(), err error) {
+func (r Repo) spec(ctx context.Context, args []string) (s proc.Spec, done func(), err error) {
 	done = func() {}
 	argv := append([]string{"git"}, hardened...)
 	env := r.environ()
 	var files []*os.File
 	if r.Auth != nil {
-		conf, authEnv, f, err := r.Auth.prepare()
+		conf, authEnv, f, err := r.Auth.prepare(ctx)
 		if err != nil {
 			return s, done, fmt.Errorf("git %s: %w", verb(args), err)
 		}

@@ -27,7 +27,24 @@ func Why(o *workorder.Order, r *workorder.Result) string {
 
 // Client is a client of the forge that the order's repository lies on.
 func Client(o *workorder.Order, token string, log *slog.Logger) (*forge.Client, error) {
-	return forge.New(forge.Config{Remote: o.Repo, Repository: o.PR.Repository, BaseURL: o.PR.APIURL, Token: token, Log: log})
+	conf := config(o, log)
+	conf.Token = token
+	return forge.New(conf)
+}
+
+// AppClient is Client for a GitHub App, whose tokens it makes and renews.
+func AppClient(o *workorder.Order, app *workorder.GitHubApp, log *slog.Logger) (*forge.Client, error) {
+	conf := config(o, log)
+	conf.App = &forge.AppKey{ID: app.ID, Installation: app.Installation, PEM: []byte(app.PrivateKey)}
+	return forge.New(conf)
+}
+
+func config(o *workorder.Order, log *slog.Logger) forge.Config {
+	conf := forge.Config{Remote: o.Repo, Log: log}
+	if o.PR != nil {
+		conf.Repository, conf.BaseURL = o.PR.Repository, o.PR.APIURL
+	}
+	return conf
 }
 
 // Open opens the branch's pull request or updates it. warnings are what did not keep it from being opened.

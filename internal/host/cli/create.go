@@ -307,6 +307,9 @@ func findSecrets(ctx context.Context, find *credentials.Finder, r *resolved) (er
 		if err == nil && r.job.Order.PR != nil {
 			r.job.ForgeToken, err = find.Forge(ctx, r.job.Order.Repo)
 		}
+		if err == nil && find.UsesApp(r.job.Order.Repo) {
+			r.job.App, err = find.App()
+		}
 	}
 	return err
 }

@@ -255,11 +255,11 @@ func (p *pickUp) order(r *resolved, on *remoteTask, text, branch, base string) e
 
 // make is resolved.order for a job that has its credentials.
 func (p *pickUp) make(r *resolved, in projects.OrderInput, on *remoteTask) error {
-	secrets, cred, forge := r.job.Secrets, r.job.Git, r.job.ForgeToken
+	secrets, cred, forge, app := r.job.Secrets, r.job.Git, r.job.ForgeToken, r.job.App
 	if err := r.order(p.o, in); err != nil {
 		return err
 	}
-	r.job.Secrets, r.job.Git, r.job.ForgeToken = secrets, cred, forge
+	r.job.Secrets, r.job.Git, r.job.ForgeToken, r.job.App = secrets, cred, forge, app
 	if last := on.last(); last != nil {
 		r.job.Attempt = last.Number + 1
 	}

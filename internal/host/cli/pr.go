@@ -84,7 +84,7 @@ func (a *App) runPROpen(ctx context.Context, id string, o *prOptions) error {
 		return err
 	}
 	if token == "" {
-		return fault.New(workorder.ExitGit, fmt.Errorf("there is no token for the forge of %s", render.Clean(order.Repo)), "set GH_TOKEN, or log in with `gh auth login`")
+		return fault.New(workorder.ExitGit, fmt.Errorf("there is no token for the forge of %s", render.Clean(order.Repo)), "set GH_TOKEN, log in with `gh auth login`, or name a GitHub App (README)")
 	}
 	client, err := pullrequest.Client(order, token, slog.New(slog.DiscardHandler))
 	if err != nil {

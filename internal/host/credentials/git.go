@@ -39,8 +39,8 @@ func run(ctx context.Context, argv []string, stdin string) (string, error) {
 }
 
 // Git finds the credential for a remote, nil when there is none: the remote may
-// be public. The order: SANDBOX_AGENT_GIT_TOKEN; GH_TOKEN or GITHUB_TOKEN; gh; the host's
-// git credential helper. A token of the GitHub family goes to GitHub only.
+// be public. The order: SANDBOX_AGENT_GIT_TOKEN; GH_TOKEN or GITHUB_TOKEN; a GitHub App; gh; the host's
+// git credential helper. A token of the GitHub family, and what an App signs, goes to GitHub only.
 func (f *Finder) Git(ctx context.Context, remote string) (*workorder.GitCredential, error) {
 	if host, ok := sshRemote(remote); ok {
 		return f.ssh(remote, host)
@@ -58,6 +58,9 @@ func (f *Finder) Git(ctx context.Context, remote string) (*workorder.GitCredenti
 				return token("", t), nil
 			}
 		}
+	}
+	if f.UsesApp(remote) {
+		return f.appCredential(ctx, remote)
 	}
 	ctx, cancel := context.WithTimeout(ctx, helperTimeout)
 	defer cancel()

@@ -87,6 +87,8 @@ type Job struct {
 	Git     *workorder.GitCredential
 	// ForgeToken opens the pull request; empty: there is none, or none is asked for.
 	ForgeToken string
+	// App renews what expires; nil: there is none.
+	App *workorder.GitHubApp
 	// LocalRepo is the top of a repository on this machine; empty for a remote one.
 	LocalRepo  string
 	Image      string
@@ -297,7 +299,7 @@ func (l *Launcher) start(ctx context.Context, job *Job, rec *store.Record, info 
 	if err := l.saveOrder(rec, &job.Order); err != nil {
 		return err
 	}
-	env, err := json.Marshal(workorder.Envelope{Order: job.Order, Secrets: secrets, Git: job.Git, ForgeToken: job.ForgeToken})
+	env, err := json.Marshal(workorder.Envelope{Order: job.Order, Secrets: secrets, Git: job.Git, ForgeToken: job.ForgeToken, App: job.App})
 	if err != nil {
 		return fmt.Errorf("write the work order: %w", err)
 	}
