@@ -113,6 +113,8 @@ type OrderInput struct {
 	AttemptID string
 	// Mode empty: create.
 	Mode workorder.Mode
+	// Review is the feedback of ModeRevise.
+	Review *workorder.Review
 	// TargetBranch empty: made of the task. Ignored without a repository.
 	TargetBranch string
 	// Author zero: DefaultAuthor.
@@ -131,7 +133,7 @@ func (p *Project) Order(in OrderInput) (workorder.Order, error) {
 		PR: p.PR, Network: p.Network, Gateway: p.Gateway, SecretUses: p.secretUses(), TrustBranchConfig: p.TrustBranchConfig, NoProof: p.NoProof, Limits: p.Limits,
 		PushIntervalSeconds: p.PushIntervalSeconds, CheckpointIntervalSeconds: p.CheckpointIntervalSeconds,
 		HangTimeoutSeconds: p.HangTimeoutSeconds, AttemptID: in.AttemptID,
-		Author: in.Author,
+		Author: in.Author, Review: in.Review,
 	}
 	if o.TaskID == "" {
 		o.TaskID = workorder.NewTaskID()

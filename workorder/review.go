@@ -14,6 +14,9 @@ type Review struct {
 	Items []ReviewItem `json:"items"`
 	// Until is the forge's time of the newest text in Items: what was written later is for the next attempt.
 	Until time.Time `json:"until,omitzero"`
+	// Since is the branch's commit when the feedback was taken on: those after it can address it. The box
+	// fills it in.
+	Since string `json:"since,omitempty"`
 }
 
 // Where feedback came from.
@@ -79,6 +82,7 @@ const (
 type ReviewAnswer struct {
 	Number int    `json:"number"`
 	Source string `json:"source"`
+	Thread string `json:"thread"` // the forge's id, as in ReviewItem
 	Path   string `json:"path"`
 	Line   int    `json:"line"`
 	URL    string `json:"url"`

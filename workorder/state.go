@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -194,6 +195,12 @@ func DecodeState(b []byte, taskID string) (*State, error) {
 		return nil, fmt.Errorf("task state names the base branch %q", s.BaseBranch)
 	case len(s.Added) > MaxAdded:
 		return nil, fmt.Errorf("task state has %d additions, more than %d", len(s.Added), MaxAdded)
+	}
+	if s.Review != nil {
+		var c check
+		if s.Review.check(&c); len(c.errs) > 0 {
+			return nil, fmt.Errorf("task state: %w", errors.Join(c.errs...))
+		}
 	}
 	for _, text := range append([]string{s.Task}, s.Added...) {
 		if err := checkText(text); err != nil {

@@ -153,6 +153,7 @@ func (c *Client) commentItems(ctx context.Context, number int, since time.Time, 
 		if err != nil {
 			return err
 		}
+		n.Changed = m.GetUpdatedAt().Time
 		out.add(Item{Source: FromComment, Note: n}, ok)
 	}
 	return nil

@@ -27,6 +27,7 @@ type Note struct {
 	Author  Person
 	Body    string // Markdown, stripped and bounded
 	At      time.Time
+	Changed time.Time // the last time, of a comment; else zero
 	URL     string
 	Removed int  // characters of hidden text that were taken out
 	Cut     bool // the text was longer

@@ -42,7 +42,7 @@ func (p *pickUp) judge(s state) decision {
 		return goesOn
 	case p.create:
 		return isDone
-	case p.text != "":
+	case p.text != "", p.revise != nil:
 		return goesOn
 	}
 	switch s.status {

@@ -26,8 +26,9 @@ type pickUp struct {
 	// create says that the task is begun when nobody knows it, followed where it
 	// runs, and told where it is done: what a scheduler wants that runs the same command again.
 	create    bool
-	text      string // the task, or what is added to it; empty: nothing
-	branch    string // given by the user
+	text      string    // the task, or what is added to it; empty: nothing
+	branch    string    // given by the user
+	revise    *revision // nil: there is no feedback to address
 	now, wait bool
 }
 
@@ -211,6 +212,9 @@ func (p *pickUp) next(ctx context.Context, rec *store.Record) (until time.Time, 
 			return until, err
 		}
 	}
+	if !on.known && p.revise != nil {
+		return until, p.nowhere(r)
+	}
 	if !on.known {
 		err = p.afresh(ctx, r, rec)
 	} else {
@@ -250,7 +254,11 @@ func (p *pickUp) order(r *resolved, on *remoteTask, text, branch, base string) e
 	if _, given := p.o.sources["branch"]; !given {
 		r.project.Branch = cmp.Or(base, on.base(), r.project.Branch)
 	}
-	return p.make(r, projects.OrderInput{TaskID: p.o.taskID, Task: text, Mode: workorder.ModeContinue, TargetBranch: branch}, on)
+	in := projects.OrderInput{TaskID: p.o.taskID, Task: text, Mode: workorder.ModeContinue, TargetBranch: branch}
+	if p.revise != nil {
+		in.Mode, in.Review = workorder.ModeRevise, p.revise.review
+	}
+	return p.make(r, in, on)
 }
 
 // make is resolved.order for a job that has its credentials.
@@ -366,12 +374,18 @@ func (p *pickUp) unknown(ctx context.Context) error {
 func (p *pickUp) look(ctx context.Context) (*resolved, *remoteTask, error) {
 	r, err := p.a.loadGround(ctx, p.o)
 	if err == nil {
+		if p.revise != nil {
+			p.revise.prepare(r)
+		}
 		err = p.credentials(ctx, r)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
 	on, err := p.ask(ctx, r)
+	if err == nil && on.known && p.revise != nil {
+		err = p.revise.read(ctx, on, p.text)
+	}
 	return r, on, err
 }
 
@@ -411,6 +425,9 @@ func (p *pickUp) elsewhere(on *remoteTask, last *workorder.Attempt) (stop bool, 
 
 // rehearse prints what would be done.
 func (p *pickUp) rehearse(ctx context.Context, rec *store.Record) error {
+	if p.revise != nil {
+		return p.rehearseRevision(ctx, rec)
+	}
 	if rec == nil {
 		r, on, err := p.look(ctx)
 		if p.create && (err != nil || !on.known) {

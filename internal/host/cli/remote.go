@@ -21,6 +21,7 @@ type remoteTask struct {
 	branches []string
 	state    *workorder.State // nil: none, or it could not be read
 	warning  string
+	notes    []string // about what is asked for, beside the remote
 }
 
 // ask looks at the remote before a box is started for nothing. What counts in the
@@ -100,6 +101,7 @@ func (t *remoteTask) tell(job *launch.Job, rec *store.Record) {
 	if t.warning != "" {
 		job.Warnings = append(job.Warnings, t.warning)
 	}
+	job.Warnings = append(job.Warnings, t.notes...)
 	if t.state == nil || t.state.Lease == nil || rec != nil && rec.Knows(t.state.Lease.AttemptID) {
 		return
 	}

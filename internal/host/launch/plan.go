@@ -32,6 +32,13 @@ func PlanText(job *Job) string {
 	if o.Mode.GoesOn() {
 		line("restore", "%s and the last checkpoint, once no other box works on the task", o.TargetBranch)
 	}
+	if r := o.Review; r != nil {
+		what := fmt.Sprintf("%d items of feedback", len(r.Items))
+		if r.PR > 0 {
+			what += fmt.Sprintf(" on #%d; its threads are answered after the push", r.PR)
+		}
+		line("address", "%s", what)
+	}
 	for i := range o.Services {
 		line("service", "%s from %s", o.Services[i].Name, o.Services[i].Image)
 	}

@@ -1,0 +1,212 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/forge"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// reviewOf makes of a pull request's feedback what the agent is given. What the last word in is ours is left
+// out, unless an attempt that took it on (pending, nil: none) was not done with it.
+func reviewOf(pr *forge.PR, f *forge.Feedback, pending *workorder.Review) (*workorder.Review, []string) {
+	r := &workorder.Review{PR: pr.Number, URL: pr.URL}
+	open := map[string]bool{}
+	if pending != nil {
+		for i := range pending.Items {
+			open[pending.Items[i].Thread] = true
+		}
+	}
+	var warnings []string
+	for i := range f.Items {
+		in := &f.Items[i]
+		if in.Source == forge.FromThread && in.Answered && !open[in.Thread] || in.State == "DISMISSED" {
+			continue
+		}
+		item, ok := reviewItem(in, in.Answered)
+		if !ok {
+			continue
+		}
+		if len(r.Items) == workorder.MaxReviewItems {
+			warnings = append(warnings, fmt.Sprintf("pull request #%d has more than %d pieces of feedback: this run takes the oldest ones, the rest is for the next `revise`", pr.Number, workorder.MaxReviewItems))
+			r.Until = lastAt(f.Items[:i], func(in *forge.Item) time.Time { return in.At })
+			break
+		}
+		item.Number = len(r.Items) + 1
+		r.Items = append(r.Items, item)
+	}
+	switch {
+	case f.More:
+		// What is missing may be older than what is here, so that nothing counts as read.
+		warnings = append(warnings, fmt.Sprintf("pull request #%d has more feedback than can be taken at once: run `revise` again after this one", pr.Number))
+		r.Until = time.Time{}
+	case len(warnings) == 0:
+		r.Until = lastAt(f.Items, func(in *forge.Item) time.Time {
+			if in.Changed.After(in.At) {
+				return in.Changed
+			}
+			return in.At
+		})
+	}
+	return r, warnings
+}
+
+// lastAt is the last time of reviews and comments. Threads are read whenever they are not resolved.
+func lastAt(items []forge.Item, at func(*forge.Item) time.Time) (last time.Time) {
+	for i := range items {
+		if t := at(&items[i]); items[i].Source != forge.FromThread && t.After(last) {
+			last = t
+		}
+	}
+	return last
+}
+
+// reviewItem is one piece of feedback. In a thread that we answered, commands count that
+// came after the answer: else anybody's word in it would make an old command a new one. again says
+// that the answer does not count.
+func reviewItem(in *forge.Item, again bool) (workorder.ReviewItem, bool) {
+	item := workorder.ReviewItem{
+		Source: in.Source, Thread: in.Thread, Path: in.Path, Line: in.Line, Outdated: in.Outdated, URL: in.URL,
+	}
+	others := false
+	for _, n := range append([]forge.Note{in.Note}, in.Replies...) {
+		trusted := !n.Ours && n.Author.CanWrite
+		if n.Ours && !again {
+			item.Command = false
+		}
+		if strings.TrimSpace(n.Body) == "" {
+			continue
+		}
+		others = others || !n.Ours
+		item.Command = item.Command || trusted
+		author := n.Author.Login
+		if n.Ours {
+			author = "sandbox-agent"
+		}
+		item.Notes = append(item.Notes, workorder.ReviewNote{Author: author, Trusted: trusted, Text: n.Body, Cut: n.Cut})
+	}
+	return item, others
+}
+
+// commands tells whether there is anything that somebody may ask for.
+func commands(r *workorder.Review) bool {
+	return slices.ContainsFunc(r.Items, func(i workorder.ReviewItem) bool { return i.Command })
+}
+
+// maxFeedback bounds a file of feedback, in bytes; its items are in the task's state on the remote.
+const maxFeedback = 512 << 10
+
+// readFeedbackFile reads feedback from a file, or from standard input for "-".
+func (a *App) readFeedbackFile(name string) ([]workorder.ReviewItem, []string, error) {
+	in := a.Stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, nil, usage("read the feedback: %w", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	b, err := io.ReadAll(io.LimitReader(in, maxFeedback+1))
+	text := string(b)
+	switch {
+	case err != nil:
+		return nil, nil, usage("read the feedback: %w", err)
+	case len(b) > maxFeedback:
+		return nil, nil, usage("the feedback has more than %d bytes", maxFeedback)
+	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
+		return nil, nil, usage("the feedback is not text: it must be UTF-8 without NUL bytes")
+	case strings.TrimSpace(text) == "":
+		return nil, nil, usage("the feedback is empty")
+	}
+	parts := splitFeedback(text)
+	var warnings []string
+	if n := len(parts); n > workorder.MaxReviewItems {
+		warnings = append(warnings, fmt.Sprintf("the feedback has %d entries: this run takes the first %d", n, workorder.MaxReviewItems))
+		parts = parts[:workorder.MaxReviewItems]
+	}
+	var items []workorder.ReviewItem
+	for _, p := range parts {
+		items = append(items, workorder.ReviewItem{
+			Source: workorder.FromFile, Command: true, Notes: []workorder.ReviewNote{{Author: "you", Trusted: true, Text: p}},
+		})
+	}
+	return items, warnings, nil
+}
+
+var (
+	// entry is the beginning of an entry of a list that is not inside of another one.
+	entry = regexp.MustCompile(`^(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\S`)
+	// rule is a line across the page, which begins as an entry may.
+	rule = regexp.MustCompile(`^[-*_ \t]+$`)
+	// fence begins or ends a block of code.
+	fence = regexp.MustCompile("^ {0,3}(```+|~~~+)")
+)
+
+// splitFeedback makes an item of each entry of the text's outermost lists. What is before the first one goes with
+// it; a text without a list is one item.
+func splitFeedback(text string) []string {
+	var parts []string
+	var part strings.Builder
+	code, list := "", false
+	end := func() {
+		if s := strings.TrimSpace(part.String()); s != "" {
+			parts = append(parts, s)
+		}
+		part.Reset()
+	}
+	for line := range strings.Lines(strings.ReplaceAll(text, "\r\n", "\n")) {
+		if m := fence.FindStringSubmatch(line); m != nil {
+			switch {
+			case code == "":
+				code = m[1]
+			case m[1][0] == code[0] && len(m[1]) >= len(code):
+				code = ""
+			}
+		} else if code == "" && entry.MatchString(line) && !rule.MatchString(strings.TrimRight(line, "\n")) {
+			if list {
+				end()
+			}
+			list = true
+		}
+		part.WriteString(line)
+	}
+	end()
+	return parts
+}
+
+// maxShown bounds an item's text where the items are listed, in characters.
+const maxShown = 100
+
+// showReview lists the items for a rehearsal.
+func showReview(w io.Writer, r *workorder.Review) {
+	for i := range r.Items {
+		it := &r.Items[i]
+		at := ""
+		if it.Path != "" {
+			at = " " + render.Clean(it.Path)
+			if it.Line > 0 {
+				at += fmt.Sprintf(":%d", it.Line)
+			}
+		}
+		how := ""
+		if !it.Command {
+			how = ", quoted: nobody who may write to the repository asks for it"
+		}
+		n := it.Notes[0]
+		text := []rune(strings.Join(strings.Fields(render.Clean(n.Text)), " "))
+		if len(text) > maxShown {
+			text = append(text[:maxShown], '…')
+		}
+		fmt.Fprintf(w, "item %d: %s%s, by %s%s: %s\n", it.Number, cmp.Or(it.Source, "text"), at, render.Clean(n.Author), how, string(text))
+	}
+}
