@@ -181,11 +181,14 @@ func more(b *strings.Builder, all, shown int) {
 	}
 }
 
+// ends makes line feeds of everything that ends a line.
+var ends = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u2028", "\n", "\u2029", "\n", "\u0085", "\n", "\v", "\n", "\f", "\n")
+
 // quote writes text with "> " before each line of it, however its lines end,
 // and at most size bytes of it.
 func quote(b *strings.Builder, text string, size int) {
 	text = text[:min(len(text), 4*size)] // enough to be cut properly
-	text = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u2028", "\n", "\u2029", "\n", "\u0085", "\n", "\v", "\n", "\f", "\n").Replace(text)
+	text = ends.Replace(text)
 	lines := 0
 	for line := range strings.SplitSeq(strings.TrimSpace(cut(strings.ToValidUTF8(text, "\ufffd"), size)), "\n") {
 		if lines++; lines > size/16 {

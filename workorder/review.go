@@ -53,6 +53,14 @@ type ReviewNote struct {
 	Cut     bool   `json:"cut,omitempty"` // the text was longer
 }
 
+// Feedback is what an attempt of that mode addresses; nil: it has nothing to do with feedback.
+func (s *State) Feedback(m Mode) *Review {
+	if m == ModeRevise || m == ModeContinue {
+		return s.Review
+	}
+	return nil
+}
+
 // MaxReviewItems bounds Review.Items; more is for the next attempt.
 const MaxReviewItems = 100
 

@@ -187,8 +187,12 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	if o.Repo != "" && !o.NoProof && o.Mode != workorder.ModePlan {
 		prove = &prover{task: t, repo: repo}
 	}
+	var answers boot.Answerer
+	if o.Mode.GoesOn() {
+		answers = &answerer{order: o, token: env.ForgeToken, log: log, task: t, repo: repo}
+	}
 	return &boot.Box{
-		Prover: prove, Forge: forge,
+		Prover: prove, Forge: forge, Answers: answers,
 		Order: o, Rec: rec, Log: log, Space: space, Task: t, Engine: eng,
 		Network:  &policedNetwork{policy: net, hosts: hosts, order: o, task: t, models: models, audit: audit, guard: eng.guard, log: log},
 		Services: &serviceStack{engine: eng, egress: net, order: o, task: t, emit: emit, warn: warn, clean: mask.Writer, log: log, logs: space.LogDir},

@@ -21,6 +21,8 @@ type task struct {
 	// only has the variables that commands of one kind have beside it.
 	only  map[workorder.SecretUse][]string
 	agent runner.AgentOutcome
+	// answers is where the agent says why it leaves feedback as it is; nil without feedback.
+	answers *runner.Answers
 
 	mu   sync.Mutex
 	lost []string // what the services' watcher said
@@ -108,10 +110,15 @@ func (t *task) Continue(c boot.Cloned) {
 	// Ours, the last one, has only begun.
 	before := c.State.Attempts[:max(0, len(c.State.Attempts)-1)]
 	t.cfg.SpentUSD = c.State.SpentUSD()
-	t.cfg.Prompt = runner.Continuing(t.cfg.Order.Task, runner.History{
+	h := runner.History{
 		Order: strings.Join(c.State.Added, "\n\n"), Attempts: before, Branch: c.State.TargetBranch,
 		Base: c.Base, BaseSHA: c.BaseSHA, Head: c.Head, Commits: c.Commits, Restored: c.Restored, Changed: c.Changed, Now: time.Now(),
-	})
+	}
+	if review := c.State.Feedback(t.cfg.Order.Mode); review != nil {
+		t.revise(review, h)
+		return
+	}
+	t.cfg.Prompt = runner.Continuing(t.cfg.Order.Task, h)
 }
 
 func (t *task) Agent(ctx context.Context) boot.AgentEnd {

@@ -32,7 +32,11 @@ func Data(o *workorder.Order, r *workorder.Result) report.Data {
 func next(o *workorder.Order, r *workorder.Result) []report.NextStep {
 	var steps []report.NextStep
 	if o.Repo != "" {
-		steps = append(steps, report.NextStep{Purpose: "Go on with the task in a new box", Command: "sandbox-agent continue " + o.TaskID})
+		pr := 0
+		if r.PR != nil {
+			pr = r.PR.Number
+		}
+		steps = report.RevisePR(pr, o.TaskID)
 	}
 	if r.Pushed && r.Branch != "" {
 		steps = append(steps, report.TakeOver(r.Branch))

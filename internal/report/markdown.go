@@ -74,6 +74,7 @@ func writeMarkdown(p *page) string {
 	}
 	m.f("\n")
 	m.alarms(p)
+	m.feedback(p)
 	m.proof(p)
 	m.pictures(p)
 	m.surface(p)

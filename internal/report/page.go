@@ -34,6 +34,7 @@ type page struct {
 	Facts    []fact
 	Alarms   list[finding] // what speaks against the checks
 	Doubts   list[finding] // what the checks do not prove
+	Feedback list[feedback]
 	Proof    proof
 	Pictures list[picture]
 	Media    list[media]
@@ -137,6 +138,7 @@ func build(d Data, b bounds) *page {
 	}
 	p.flags(d, r, b)
 	p.surface(d, r, b)
+	p.feedback(d, r, b)
 	p.proof(d, r, b)
 	p.pictures(d, r, b)
 	p.commits(d, r, b)

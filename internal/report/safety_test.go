@@ -88,7 +88,7 @@ func markdownElement(t *testing.T, n *html.Node) {
 			t.Errorf("<%s %s=%q>", n.Data, a.Key, a.Val)
 		}
 	}
-	if n.Data == "h3" && !slices.Contains([]string{"Proof", "Pictures", "Runs on your machine or CI", "Changes", "Refused"}, n.FirstChild.Data) {
+	if n.Data == "h3" && !slices.Contains([]string{"Proof", "Feedback", "Pictures", "Runs on your machine or CI", "Changes", "Refused"}, n.FirstChild.Data) {
 		t.Errorf("a heading %q", n.FirstChild.Data)
 	}
 }
@@ -213,6 +213,10 @@ func safe(t *testing.T, a, b string) {
 	t.Helper()
 	d := everywhere(a, b)
 	safeMarkdown(t, Markdown(d))
+	for i := range d.Result.Review {
+		safeMarkdown(t, Reply(&d.Result.Review[i], d.Result, d.CommitURL))
+	}
+	safeMarkdown(t, Replies(d.Result.Review, d.Result, d.CommitURL))
 	var out bytes.Buffer
 	if err := HTML(d, &out); err != nil {
 		t.Fatal(err)
@@ -259,6 +263,10 @@ func everywhere(a, b string) Data {
 						Tests: []workorder.TestChange{{Suite: a, Name: b, Transition: workorder.Transition(b), Text: a + "\n" + b}, {Name: a, Transition: workorder.Broken, Text: b}},
 					},
 				},
+			},
+			Review: []workorder.ReviewAnswer{
+				{Number: 1, Source: a, Path: b, Line: 3, Text: a + "\n" + b, Answer: a, Commits: []string{a, b}, Reason: b + "\n" + a},
+				{Number: 2, Source: workorder.FromComment, Text: b, URL: "https://forge.example/" + a, Answer: workorder.AnsweredByReason, Reason: a},
 			},
 			Surface:  []workorder.SurfaceFinding{{Kind: a, Path: b, Line: 1, Text: a, Grave: true}, {Kind: b, Path: a, Text: b}},
 			Evidence: []workorder.Evidence{{Name: a, Path: b, Kind: a}, {Name: a, Path: a, Kind: KindScreenshot}, {Name: b, Path: b, Kind: KindVideo}},

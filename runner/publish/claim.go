@@ -300,6 +300,7 @@ func (p *Publisher) plan(ctx context.Context, v view, base, sha string) (*Claime
 	if v.damaged != "" {
 		c.keep(workorder.KeptRef(o.TaskID, "state-"+v.damaged[:12]), v.damaged)
 	}
+	p.takeOn(s, c.Head)
 	p.enrol(s, now)
 	c.Attempt = s.Find(o.AttemptID).Number
 	s.Lease = p.lease()

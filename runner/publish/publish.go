@@ -45,6 +45,8 @@ type Publisher struct {
 	Usage func() workorder.Usage
 	// Clean masks secrets in what the task's state tells; nil: there are none.
 	Clean func(string) string
+	// Answered: the feedback that the state has was answered; it goes with the end of the attempt.
+	Answered bool
 
 	// op is held by whoever uses our index while a Keeper may.
 	op     sync.Mutex

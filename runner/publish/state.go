@@ -243,6 +243,9 @@ func (p *Publisher) ended(s *workorder.State, end workorder.Attempt) {
 		s.Attempts = append(s.Attempts, end)
 	}
 	s.Lease = nil
+	if p.Answered {
+		answered(s)
+	}
 }
 
 // taskRefs lists the refs of the task that a repository or remote has: the output of

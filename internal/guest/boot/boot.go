@@ -32,8 +32,9 @@ type Box struct {
 	Rec      *record.Recorder
 	Log      *slog.Logger
 	Network  Network
-	Prover   Prover // nil: the checks are run in the work tree only
-	Forge    Forge  // nil: no pull request is asked for
+	Prover   Prover   // nil: the checks are run in the work tree only
+	Forge    Forge    // nil: no pull request is asked for
+	Answers  Answerer // nil: feedback is not answered
 	Engine   Engine
 	Services Services
 	Repo     Repository
@@ -85,6 +86,9 @@ func (b *Box) Run(ctx context.Context) int {
 	if b.Prover != nil {
 		names = append(names, stepProof)
 	}
+	if b.Order.Mode == workorder.ModeRevise && b.Answers != nil {
+		names = append(names, stepAnswers)
+	}
 	if b.Forge != nil {
 		names = append(names, stepPR)
 	}
@@ -106,6 +110,7 @@ func (b *Box) Run(ctx context.Context) int {
 	b.prove(run, landing)
 	b.survey(run, landing)
 	b.evidence(run, landing)
+	b.answer(run, &end, landing)
 	b.pullRequest(run, &end, landing)
 	code := b.finish(end, landing)
 	b.release(land, run, landing.Head)

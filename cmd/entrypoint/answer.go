@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
+	"github.com/sandbox-agent/sandbox-agent/runner"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// answerer tells reviewers what became of their feedback as boot.Answerer. The token is root's alone.
+type answerer struct {
+	order *workorder.Order
+	token string
+	log   *slog.Logger
+	task  *task
+	repo  *repository
+}
+
+func (a *answerer) Answers(ctx context.Context, review *workorder.Review, head string) ([]workorder.ReviewAnswer, error) {
+	commits, err := a.repo.pub.Addressed(ctx, review.Since, head, len(review.Items))
+	var reasons map[int]string
+	if f := a.task.answers; f != nil {
+		var rerr error
+		reasons, rerr = f.Read()
+		err = errors.Join(err, rerr)
+	}
+	return runner.Answered(review, commits, reasons, a.task.cfg.Redact.String), err
+}
+
+func (a *answerer) Post(ctx context.Context, review *workorder.Review, r *workorder.Result) (answers []workorder.ReviewAnswer, why string, err error) {
+	why = pullrequest.WhyNotAnswer(a.order, r)
+	switch {
+	case why != "":
+	case review.PR == 0 || a.order.PR == nil:
+		why = "the feedback has no pull request"
+	case a.token == "":
+		why = "there is no token for the forge (GH_TOKEN, or gh auth login); sandbox-agent pr open " + a.order.TaskID + " gives the answers"
+	}
+	if why != "" {
+		return r.Review, why, nil
+	}
+	c, err := pullrequest.Client(a.order, a.token, a.log)
+	if err != nil {
+		return r.Review, "", err
+	}
+	answers, err = pullrequest.Answer(ctx, c, a.order, r, review.PR)
+	return answers, "", err
+}
+
+// revise makes the agent's next run one that addresses feedback.
+func (t *task) revise(review *workorder.Review, h runner.History) {
+	file := ""
+	if answers, err := runner.NewAnswers(t.cfg.User); err != nil {
+		t.cfg.Emit(workorder.Event{Type: workorder.EventWarning, Text: err.Error()})
+	} else {
+		t.answers, file = answers, answers.File
+		t.only[workorder.ForAgent] = append(t.only[workorder.ForAgent], runner.AnswersVar+"="+file)
+	}
+	t.cfg.Prompt = runner.Revising(t.cfg.Order.Task, h, review, file)
+}
+
+func (a *answerer) Settle(r *workorder.Result) { a.repo.pub.Answered = pullrequest.Done(r) }

@@ -1,0 +1,82 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const stepAnswers = "answers"
+
+// answerTime bounds the answers on the forge, rate limits included, and answersTime finding out what they are: reading
+// messages of commits and a file.
+const (
+	answerTime  = 3 * time.Minute
+	answersTime = 15 * time.Second
+)
+
+// Answerer tells reviewers what became of their feedback.
+type Answerer interface {
+	// Answers says what became of each item, from the commits up to head and the agent's reasons.
+	Answers(ctx context.Context, review *workorder.Review, head string) ([]workorder.ReviewAnswer, error)
+	// Post answers on the forge what r.Review has. why is not empty when it did not try. The answers
+	// come back with what was done, also with an error.
+	Post(ctx context.Context, review *workorder.Review, r *workorder.Result) (answers []workorder.ReviewAnswer, why string, err error)
+	// Settle is called when nobody has to go on with the feedback: the task's state loses it when the attempt is released.
+	Settle(r *workorder.Result)
+}
+
+// review is the feedback that this attempt works on: what the order brought, or what an attempt before it took on
+// and did not answer. Nil: there is none, or it is not what the run is for.
+func (b *Box) review() *workorder.Review {
+	if b.Answers == nil || b.cloned == nil || b.cloned.State == nil {
+		return nil
+	}
+	return b.cloned.State.Feedback(b.Order.Mode)
+}
+
+// answer tells reviewers what came of their feedback. The work has landed and was proven; a forge that is
+// away changes nothing about the run's status, and the step says how to answer later.
+func (b *Box) answer(run context.Context, e *ending, l Landing) {
+	review := b.review()
+	if review == nil || !e.ran {
+		return
+	}
+	b.Rec.StepStarted(stepAnswers)
+	r := b.Rec.Result()
+	r.Status, r.EndedBy, r.Reason = b.judge(e, len(l.Commits))
+	r.Validation = e.checks
+	Landed(&r, l)
+	short, done := context.WithTimeout(context.WithoutCancel(run), answersTime)
+	answers, err := b.Answers.Answers(short, review, l.Head)
+	done()
+	if err != nil {
+		b.Rec.Warn("not all is known of what became of the feedback: " + err.Error())
+	}
+	r.Review = answers
+	b.Rec.Update(func(res *workorder.Result) { res.Review = answers })
+	if l.Err == nil {
+		b.Answers.Settle(&r)
+	}
+	later := "; sandbox-agent pr open " + b.Order.TaskID + " gives the answers"
+	if errors.Is(context.Cause(run), ErrInterrupted) {
+		b.Rec.StepFinished(stepAnswers, &record.Skip{Reason: "the run was told to stop"}, nil)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(run), answerTime)
+	defer cancel()
+	answers, why, err := b.Answers.Post(ctx, review, &r)
+	if why == "" {
+		b.Rec.Update(func(res *workorder.Result) { res.Review = answers })
+	}
+	switch {
+	case why != "":
+		err = &record.Skip{Reason: why}
+	case err != nil:
+		err = laterError{err, later}
+	}
+	b.Rec.StepFinished(stepAnswers, err, nil)
+}

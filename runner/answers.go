@@ -1,0 +1,142 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// AnswersVar names the file for the agent's reasons in its environment.
+const AnswersVar = "SANDBOX_AGENT_ANSWERS"
+
+const (
+	// maxAnswers bounds what is read of the file, in bytes: some hundred reasons of a paragraph each.
+	maxAnswers = 128 << 10
+	// maxReason bounds one reason and maxAsked the beginning of what was asked for, in bytes.
+	maxReason = 2000
+	maxAsked  = 300
+
+	answersName = "answers"
+)
+
+// Answers is where the agent says why it leaves items as they are. The folder is the
+// user's, so that an editor which replaces files works; the one around it is ours, so that the
+// folder cannot be swapped.
+type Answers struct {
+	File string // for the agent
+	dir  string
+	user *proc.Credential
+}
+
+// NewAnswers makes the folder. It lies outside of the work tree and goes with the box.
+func NewAnswers(user *proc.Credential) (*Answers, error) {
+	outer, err := os.MkdirTemp("", "sandbox-agent-answers-")
+	if err != nil {
+		return nil, fmt.Errorf("make the folder for answers: %w", err)
+	}
+	dir := filepath.Join(outer, "to-reviewers")
+	if err = os.Mkdir(dir, 0o700); err == nil && user != nil {
+		err = errors.Join(os.Chown(dir, int(user.UID), int(user.GID)), os.Chmod(outer, 0o711))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make the folder for answers: %w", err), os.RemoveAll(outer))
+	}
+	return &Answers{File: filepath.Join(dir, answersName), dir: dir, user: user}, nil
+}
+
+// Read is the reasons by number. What lies there is the agent's: only a file of its user's is read, no link and
+// nothing that makes us wait.
+func (a *Answers) Read() (map[int]string, error) {
+	b, err := a.read()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the agent's answers: %w", err)
+	}
+	return parseReasons(string(b)), nil
+}
+
+func (a *Answers) read() ([]byte, error) {
+	root, err := os.OpenRoot(a.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	f, err := root.OpenFile(answersName, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !fi.Mode().IsRegular() {
+		return nil, errors.New("it is no regular file")
+	}
+	// A second name may be that of a file which the agent itself cannot read.
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok && (st.Nlink != 1 || a.user != nil && st.Uid != a.user.UID) {
+		return nil, errors.New("it is a link to another file, or somebody else's")
+	}
+	return io.ReadAll(io.LimitReader(f, maxAnswers))
+}
+
+var reasonLine = regexp.MustCompile(`^\s*(?:[-*]\s+)?(?:[Ii]tem\s+)?#?([0-9]{1,3})\s*:\s*(.*)$`)
+
+// parseReasons reads lines of "N: reason"; others go on with the one before.
+func parseReasons(text string) map[int]string {
+	reasons := map[int]string{}
+	last := 0
+	for line := range strings.SplitSeq(ends.Replace(strings.ToValidUTF8(text, "\ufffd")), "\n") {
+		line = strings.TrimSpace(plain(strings.ReplaceAll(line, "\t", " ")))
+		if m := reasonLine.FindStringSubmatch(line); m != nil {
+			last, _ = strconv.Atoi(m[1])
+			line = m[2]
+		}
+		if last == 0 || line == "" {
+			continue
+		}
+		reasons[last] = strings.TrimSpace(cut(strings.TrimSpace(reasons[last]+"\n"+line), maxReason))
+	}
+	return reasons
+}
+
+// Answered says what became of each item: commits by number, the agent's reasons by number.
+func Answered(r *workorder.Review, commits map[int][]string, reasons map[int]string, clean func(string) string) []workorder.ReviewAnswer {
+	var all []workorder.ReviewAnswer
+	for i := range r.Items {
+		it := &r.Items[i]
+		a := workorder.ReviewAnswer{
+			Number: it.Number, Source: it.Source, Thread: it.Thread, Path: it.Path, Line: it.Line, URL: it.URL,
+			Commits: commits[it.Number], Reason: clean(reasons[it.Number]), Answer: workorder.NotAnswered,
+		}
+		if a.Commits == nil {
+			a.Commits = []string{}
+		}
+		if len(it.Notes) > 0 {
+			text := it.Notes[0].Text
+			a.Text = cut(clean(strings.Join(strings.Fields(plain(ends.Replace(strings.ToValidUTF8(text, "\ufffd")))), " ")), maxAsked)
+		}
+		switch {
+		case !it.Command:
+			a.Answer = workorder.NotCommanded
+		case len(a.Commits) > 0:
+			a.Answer = workorder.AnsweredByCommit
+		case a.Reason != "":
+			a.Answer = workorder.AnsweredByReason
+		}
+		all = append(all, a)
+	}
+	return all
+}
