@@ -28,7 +28,7 @@ func (p *pull) Open(ctx context.Context, r *workorder.Result) (pr *workorder.PR,
 	if err != nil {
 		return nil, "", nil, err
 	}
-	pr, warnings, err = pullrequest.Open(ctx, c, p.order, r, pullrequest.Body(p.order, r))
+	pr, warnings, err = pullrequest.OpenNamed(ctx, c, p.order, r, func(r *workorder.Result) string { return pullrequest.Body(p.order, r) })
 	return pr, "", warnings, err
 }
 

@@ -73,6 +73,21 @@ func Open(ctx context.Context, c *forge.Client, o *workorder.Order, r *workorder
 	return pr, got.Warnings, err
 }
 
+// OpenNamed is Open with a body that is written once more where the first one could not name the pull request: it
+// had no number then.
+func OpenNamed(ctx context.Context, c *forge.Client, o *workorder.Order, r *workorder.Result, body func(*workorder.Result) string) (pr *workorder.PR, warnings []string, err error) {
+	pr, warnings, err = Open(ctx, c, o, r, body(r))
+	if err != nil || pr == nil || r.PR != nil && r.PR.Number == pr.Number || pr.State == forge.StateClosed || pr.State == forge.StateMerged {
+		return pr, warnings, err
+	}
+	named := *r
+	named.PR = pr
+	if _, _, err := Open(ctx, c, o, &named, body(&named)); err != nil {
+		warnings = append(warnings, "the pull request's body does not say how to revise it: "+err.Error())
+	}
+	return pr, warnings, nil
+}
+
 // maxTitle is what a list of pull requests shows in one line.
 const maxTitle = 100
 

@@ -66,8 +66,12 @@ func (m *md) feedback(p *page) {
 			asked = link(esc(f.Source), f.URL) + " " + asked
 		}
 		answer := marks[f.Tone] + " " + esc(f.Word)
-		for i, c := range f.Commits {
-			answer += map[bool]string{true: " in ", false: ", "}[i == 0] + link("<code>"+escCode(c.Short)+"</code>", c.URL)
+		var ids []string
+		for _, c := range f.Commits {
+			ids = append(ids, link("<code>"+escCode(c.Short)+"</code>", c.URL))
+		}
+		if len(ids) > 0 {
+			answer += " in " + strings.Join(ids, ", ")
 		}
 		if f.Reason != "" {
 			answer += ". The agent says: " + esc(f.Reason)

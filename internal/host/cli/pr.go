@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -39,7 +40,8 @@ func newPROpenCmd(a *App) *cobra.Command {
 		Use: "open TASK", Short: "Open or update the pull request of a task's branch", Args: oneTask,
 		ValidArgsFunction: a.completeTasks(false),
 		Long: `Open makes the pull request that the run itself could not make: the project has no key pr, the forge
-was away, or there was no token. One that is open already gets the body of the last attempt. The
+was away, or there was no token. One that is open already gets the body of the last attempt, and the
+answers to its reviewers that are missing (see revise). The
 token is found as for git: SANDBOX_AGENT_GIT_TOKEN, GH_TOKEN, gh, git's credential helper.`,
 		Example: `  sandbox-agent pr open T-A1B2C3D4
   sandbox-agent pr open A1B2 --draft --base release`,
@@ -90,7 +92,7 @@ func (a *App) runPROpen(ctx context.Context, id string, o *prOptions) error {
 	if err != nil {
 		return forgeFault(err)
 	}
-	pr, warnings, err := pullrequest.Open(ctx, client, order, res, pullrequest.Body(order, res))
+	pr, warnings, err := pullrequest.OpenNamed(ctx, client, order, res, func(r *workorder.Result) string { return pullrequest.Body(order, r) })
 	for _, w := range warnings {
 		fmt.Fprintln(a.Stderr, "warning: "+render.Clean(w))
 	}
@@ -100,11 +102,23 @@ func (a *App) runPROpen(ctx context.Context, id string, o *prOptions) error {
 	if err := errors.Join(forgeFault(err), launch.Amend(rec, func(r *workorder.Result) { r.PR = pr })); err != nil {
 		return err
 	}
+	if err := giveAnswers(ctx, client, order, rec, res, pr); err != nil {
+		return err
+	}
 	if o.json {
 		return a.json(pr)
 	}
 	fmt.Fprintf(a.Stdout, "#%d %s %s\n", pr.Number, render.Clean(pr.State), render.Clean(pr.URL))
 	return nil
+}
+
+// giveAnswers posts what the run could not say about the feedback that it addressed.
+func giveAnswers(ctx context.Context, client *forge.Client, order *workorder.Order, rec *store.Record, res *workorder.Result, pr *workorder.PR) error {
+	if pullrequest.WhyNotAnswer(order, res) != "" {
+		return nil
+	}
+	answers, err := pullrequest.Answer(ctx, client, order, res, pr.Number)
+	return errors.Join(forgeFault(err), launch.Amend(rec, func(r *workorder.Result) { r.Review = answers }))
 }
 
 // savedOrder is the order of a task's last attempt, which has no secrets in it.
