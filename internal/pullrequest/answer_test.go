@@ -82,7 +82,7 @@ func TestAnswer(t *testing.T) {
 		if len(threads[0]) != 2 || len(threads[1]) != 2 || len(threads[2]) != 1 || len(comments) != 2 || !resolved[0] || resolved[1] || resolved[2] {
 			t.Fatalf("%q, %v, %q", threads, resolved, comments)
 		}
-		if !strings.HasPrefix(threads[0][1], "Addressed in "+strings.Repeat("ab", 20)) || !strings.Contains(threads[0][1], "`test`") || !strings.Contains(threads[1][1], "own words:\n\n> Not needed, &#x40;") || !strings.Contains(comments[1], "Not addressed") {
+		if !strings.Contains(threads[0][1], "/o/app/commit/"+strings.Repeat("ab", 20)+`"><code>abababa</code></a>. Checks that pass`) || !strings.Contains(threads[0][1], "`test`") || !strings.Contains(threads[1][1], "own words:\n\n> Not needed, &#x40;") || !strings.Contains(comments[1], "Not addressed") {
 			t.Errorf("%q, %q", threads, comments)
 		}
 		if a := got; !a[0].Replied || !a[0].Resolved || !a[1].Replied || a[1].Resolved || a[2].Replied || !a[3].Replied || a[4].Replied || r.Review[0].Replied {

@@ -16,7 +16,7 @@ func addLinks(d *report.Data, o *workorder.Order, r *workorder.Result) {
 	if web == "" {
 		return
 	}
-	d.CommitURL = func(sha string) string { return web + "/commit/" + sha }
+	d.CommitURL = commitURL(o)
 	d.FileURL = func(sha, path string, line int) string {
 		u := web + "/blob/" + sha + "/" + (&url.URL{Path: path}).EscapedPath()
 		if line > 0 {
