@@ -112,7 +112,10 @@ func ParseAllowRule(s string) (AllowRule, error) {
 	}
 	host, r.Sub = strings.CutPrefix(host, "*.")
 	r.Host = CanonicalHost(host)
+	_, notRange := netip.ParsePrefix(host)
 	switch {
+	case notRange == nil:
+		return bad("ranges of addresses cannot be allowed: give the single addresses, or better names")
 	case strings.ContainsAny(host, "/@?#"):
 		return bad("give a host name, not a URL")
 	case strings.Contains(host, "*"):

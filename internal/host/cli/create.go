@@ -422,6 +422,9 @@ func (a *App) dryRun(r *resolved) error {
 		fmt.Fprintln(a.Stderr, "warning: "+render.Clean(w))
 	}
 	advise(a.Stderr, r.project)
+	if err := credentials.CheckSecrets(a.Getenv, r.project.Secrets); err != nil {
+		fmt.Fprintln(a.Stderr, "warning: this would not start: "+render.Clean(err.Error()))
+	}
 	_, err := io.WriteString(a.Stderr, launch.PlanText(r.job))
 	return err
 }
