@@ -34,6 +34,10 @@ type Result struct {
 	HeadSHA    string   `json:"head_sha"`
 	Pushed     bool     `json:"pushed"`
 	Commits    []Commit `json:"commits"`
+	// Changes are the files of the newest commits by SHA, at most MaxChanges of each.
+	Changes map[string][]FileChange `json:"changes"`
+	// Earlier are the attempts before this one, oldest first.
+	Earlier []Earlier `json:"earlier"`
 	// Checkpoint is the last snapshot of uncommitted work on the remote; nil when
 	// there is none, or when all of it is in the branch.
 	Checkpoint *Checkpoint `json:"checkpoint"`
@@ -77,6 +81,26 @@ type Commit struct {
 	SHA     string `json:"sha"`
 	Subject string `json:"subject"`
 	Author  string `json:"author"`
+}
+
+// FileChange is one file of a commit, as git's numstat has it.
+type FileChange struct {
+	Path    string `json:"path"`
+	Added   int    `json:"added"` // lines
+	Deleted int    `json:"deleted"`
+	Binary  bool   `json:"binary"` // then there are no lines
+}
+
+// MaxChanges bounds the files of a commit that a result names.
+const MaxChanges = 100
+
+// Earlier is how an attempt before this one ended.
+type Earlier struct {
+	Number  int      `json:"number"`
+	Mode    Mode     `json:"mode"`
+	Status  Status   `json:"status"`
+	Reason  string   `json:"reason"`
+	CostUSD *float64 `json:"cost_usd"`
 }
 
 // Checkpoint is a commit that holds the whole work tree at a moment. Its first
@@ -235,6 +259,10 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	c := plain(r)
 	c.Version = Version
 	c.Commits = orEmpty(c.Commits)
+	c.Earlier = orEmpty(c.Earlier)
+	if c.Changes == nil {
+		c.Changes = map[string][]FileChange{}
+	}
 	c.Steps = orEmpty(c.Steps)
 	c.Validation = orEmpty(c.Validation)
 	c.Surface = orEmpty(c.Surface)

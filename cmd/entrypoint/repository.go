@@ -152,6 +152,20 @@ func (r *repository) Evidence(ctx context.Context, paths []string) (sha string, 
 	return r.pub.Evidence(ctx, root.FS(), paths)
 }
 
+// maxChangedCommits bounds the commits whose files a result names.
+const maxChangedCommits = 50
+
+func (r *repository) Changes(ctx context.Context, base, head string) (map[string][]workorder.FileChange, error) {
+	all, err := r.pub.Objects().Changes(ctx, base, head, maxChangedCommits, workorder.MaxChanges)
+	out := make(map[string][]workorder.FileChange, len(all))
+	for sha, files := range all {
+		for _, f := range files {
+			out[sha] = append(out[sha], workorder.FileChange(f))
+		}
+	}
+	return out, err
+}
+
 // Surface reads commits only, never the work tree.
 func (r *repository) Surface(ctx context.Context, base, head string) ([]workorder.SurfaceFinding, error) {
 	return surface.Report(ctx, r.pub.Objects(), base, head)

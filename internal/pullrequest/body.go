@@ -2,6 +2,7 @@ package pullrequest
 
 import (
 	"github.com/sandbox-agent/sandbox-agent/internal/report"
+	"github.com/sandbox-agent/sandbox-agent/internal/version"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -17,7 +18,8 @@ func Data(o *workorder.Order, r *workorder.Result) report.Data {
 			Task: o.Task, Project: o.Project, Harness: o.Harness.Name, Model: o.Harness.Model,
 			Network: o.Network.Mode, Allow: o.Network.Allow, TimeoutMinutes: o.TimeoutMinutes,
 		},
-		Next: next(o, r),
+		Next:     next(o, r),
+		Versions: []report.Version{{Name: "sandbox-agent", Version: version.String()}},
 	}
 	if o.MaxBudgetUSD != nil {
 		d.Order.BudgetUSD = *o.MaxBudgetUSD

@@ -166,7 +166,7 @@ func (p *page) about(d Data, r *workorder.Result, b bounds) {
 	if !r.StartedAt.IsZero() {
 		add(&p.Facts, "Started", clock(r.StartedAt))
 	}
-	for _, a := range d.Earlier[max(len(d.Earlier)-b.inner, 0):] {
+	for _, a := range r.Earlier[max(len(r.Earlier)-b.inner, 0):] {
 		text := string(a.Status)
 		if a.CostUSD != nil {
 			text += ", " + usd(*a.CostUSD)

@@ -25,14 +25,10 @@ type Data struct {
 	// EvidenceURL is the page of a file of the result's folder that lies on the forge. Nil, or an empty
 	// answer: no link. It is for those of Evidence without a URL and for logs of checks.
 	EvidenceURL func(path string) string
-	// Changes are the files of each commit, by its SHA.
-	Changes map[string][]FileChange
 	// Next says how to go on.
 	Next []NextStep
 	// Versions are further versions, beside those in the result: this program's first.
 	Versions []Version
-	// Earlier are the attempts before this one, the oldest first.
-	Earlier []Attempt
 }
 
 // Order is what was asked, of whom.
@@ -85,13 +81,6 @@ type EvidenceLink struct {
 	Note string
 }
 
-// FileChange is one file of a commit, as git's numstat has it.
-type FileChange struct {
-	Path           string
-	Added, Deleted int
-	Binary         bool
-}
-
 // NextStep is a command with its purpose.
 type NextStep struct {
 	Purpose string
@@ -100,14 +89,6 @@ type NextStep struct {
 
 // Version is a program or image and its version.
 type Version struct{ Name, Version string }
-
-// Attempt is an earlier try at the task.
-type Attempt struct {
-	Number  int
-	Status  workorder.Status
-	Reason  string
-	CostUSD *float64
-}
 
 // RevisePR are the steps for a task with a pull request that is to be changed.
 func RevisePR(pr int, task string) []NextStep {

@@ -5,6 +5,8 @@ import (
 	"html"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 const (
@@ -349,7 +351,7 @@ func (m *md) commits(p *page) {
 }
 
 // lines is how much of a file changed.
-func lines(f FileChange) string {
+func lines(f workorder.FileChange) string {
 	if f.Binary {
 		return "binary"
 	}

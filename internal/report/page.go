@@ -100,7 +100,7 @@ type finding struct{ Kind, Title, Place, URL, Text string }
 
 type commit struct {
 	SHA, Short, URL, Subject, Author string
-	Files                            list[FileChange]
+	Files                            list[workorder.FileChange]
 	Added, Deleted                   int
 }
 
@@ -258,12 +258,12 @@ func (p *page) commits(d Data, r *workorder.Result, b bounds) {
 		if d.CommitURL != nil {
 			out.URL = webAddress(d.CommitURL(c.SHA))
 		}
-		for _, f := range d.Changes[c.SHA] {
+		for _, f := range r.Changes[c.SHA] {
 			out.Added += max(f.Added, 0)
 			out.Deleted += max(f.Deleted, 0)
 		}
-		out.Files = firsts(d.Changes[c.SHA], b.inner, func(f FileChange) FileChange {
-			return FileChange{Path: line(f.Path, b.line), Added: max(f.Added, 0), Deleted: max(f.Deleted, 0), Binary: f.Binary}
+		out.Files = firsts(r.Changes[c.SHA], b.inner, func(f workorder.FileChange) workorder.FileChange {
+			return workorder.FileChange{Path: line(f.Path, b.line), Added: max(f.Added, 0), Deleted: max(f.Deleted, 0), Binary: f.Binary}
 		})
 		return out
 	})

@@ -276,6 +276,8 @@ func everywhere(a, b string) Data {
 			Refusals: []workorder.Refusal{{Rule: a, Count: 1, Text: b, By: a}},
 			Image:    workorder.Image{ID: a, Name: b}, Host: workorder.Host{Isolation: a, EngineVersion: b, Kernel: a},
 			Warnings: []string{a, b},
+			Changes:  map[string][]workorder.FileChange{a: {{Path: b, Added: 1}, {Path: a, Binary: true}}, b: {{Path: a}}},
+			Earlier:  []workorder.Earlier{{Number: 1, Status: workorder.Status(a), Reason: b}},
 		},
 		Order: Order{Task: a + "\n" + b, Project: a, Harness: b, Model: a, Network: workorder.NetworkMode(b), Allow: []string{a}, IssueURL: "https://forge.example/i/" + a},
 		Evidence: []EvidenceLink{
@@ -286,7 +288,6 @@ func everywhere(a, b string) Data {
 		},
 		CommitURL: func(sha string) string { return "https://forge.example/c/" + sha },
 		FileURL:   func(_, path string, _ int) string { return "https://forge.example/f/" + path },
-		Changes:   map[string][]FileChange{a: {{Path: b, Added: 1}, {Path: a, Binary: true}}, b: {{Path: a}}},
-		Next:      []NextStep{{a, b}}, Versions: []Version{{a, b}}, Earlier: []Attempt{{1, workorder.Status(a), b, nil}},
+		Next:      []NextStep{{a, b}}, Versions: []Version{{a, b}},
 	}
 }

@@ -126,11 +126,11 @@ func success() Data {
 			{Name: "A walk through the pages", Kind: KindVideo, URL: raw + "walk.webm", Path: "evidence/walk.webm", Note: "4 s"},
 			{Name: "Console of the browser", Kind: "log", URL: raw + "console.txt", Path: "evidence/console.txt"},
 		},
-		Changes: map[string][]FileChange{
-			"91d0c7e5a4b3f28160de59c7ab1234ef98765d01": {{Path: "basket/basket.go", Added: 24, Deleted: 3}, {Path: "basket/basket_test.go", Added: 31}},
-			head: {{Path: "page/page.go", Added: 9, Deleted: 1}, {Path: "page/page_test.go", Added: 18}, {Path: "Makefile", Added: 3}, {Path: "page/icon.png", Binary: true}},
-		},
 		Versions: []Version{{"sandbox-agent", "v2.0.0 (b7e24d9)"}},
+	}
+	d.Result.Changes = map[string][]workorder.FileChange{
+		"91d0c7e5a4b3f28160de59c7ab1234ef98765d01": {{Path: "basket/basket.go", Added: 24, Deleted: 3}, {Path: "basket/basket_test.go", Added: 31}},
+		head: {{Path: "page/page.go", Added: 9, Deleted: 1}, {Path: "page/page_test.go", Added: 18}, {Path: "Makefile", Added: 3}, {Path: "page/icon.png", Binary: true}},
 	}
 	d.Next = append(RevisePR(47, "T-4K9QZ7AB"), TakeOver(d.Result.Branch))
 	links(&d)
@@ -194,7 +194,7 @@ func parked() Data {
 	d.Evidence = nil
 	d.Next = RevisePR(0, r.TaskID)
 	cost := 1.5
-	d.Earlier = []Attempt{{1, workorder.StatusTimeout, "timeout_minutes ran out", &cost}}
+	r.Earlier = []workorder.Earlier{{Number: 1, Status: workorder.StatusTimeout, Reason: "timeout_minutes ran out", CostUSD: &cost}}
 	return d
 }
 
@@ -202,7 +202,7 @@ func nothing() Data {
 	d := parked()
 	r := d.Result
 	r.Status, r.EndedBy, r.Reason, r.ResumeAt = workorder.StatusNoChanges, workorder.ByAgent, "", nil
-	r.Commits, d.Changes, r.HeadSHA, r.Branch = nil, nil, base, ""
+	r.Commits, r.Changes, r.HeadSHA, r.Branch = nil, nil, base, ""
 	r.Validation = []workorder.Validation{{Name: "test", Command: "make test", Passed: true, DurationMS: 4000}}
 	r.Agent.Final = "The discount exists already: see basket/basket.go."
 	d.Next = nil
@@ -222,7 +222,7 @@ func huge() Data {
 		r.Surface = append(r.Surface, workorder.SurfaceFinding{Kind: nasty, Path: n, Text: nasty, Grave: i%2 == 0})
 		r.Proof.Checks[0].Tests = append(r.Proof.Checks[0].Tests, workorder.TestChange{Suite: nasty, Name: n, Transition: workorder.Broken, Text: strings.Repeat(nasty+"\n", 5)})
 		r.Commits = append(r.Commits, workorder.Commit{SHA: fmt.Sprintf("%040x", i), Subject: nasty, Author: nasty})
-		d.Changes[fmt.Sprintf("%040x", i)] = []FileChange{{Path: n, Added: i, Deleted: -1}, {Path: nasty, Binary: true}}
+		r.Changes[fmt.Sprintf("%040x", i)] = []workorder.FileChange{{Path: n, Added: i, Deleted: -1}, {Path: nasty, Binary: true}}
 		r.Network.Hosts = append(r.Network.Hosts, workorder.NetworkHost{Host: n, Port: 1, Status: workorder.NetworkRefused, By: []string{nasty}, Reason: nasty, Rule: n})
 		r.Refusals = append(r.Refusals, workorder.Refusal{Rule: nasty, Text: nasty, By: n})
 		r.Warnings = append(r.Warnings, n)
@@ -230,7 +230,7 @@ func huge() Data {
 		d.Evidence = append(d.Evidence, EvidenceLink{Name: n, Kind: KindScreenshot, URL: "https://x.example/" + fmt.Sprint(i), Path: n, Group: n})
 		d.Next = append(d.Next, NextStep{n, nasty})
 		d.Versions = append(d.Versions, Version{n, nasty})
-		d.Earlier = append(d.Earlier, Attempt{i, workorder.Status(nasty), nasty, nil})
+		r.Earlier = append(r.Earlier, workorder.Earlier{Number: i, Status: workorder.Status(nasty), Reason: nasty})
 	}
 	return d
 }

@@ -33,6 +33,9 @@ func TestContinuedRun(t *testing.T) {
 	if r.result.Status != workorder.StatusSuccess || r.result.Attempt != 2 || r.result.Restored == nil || r.result.Restored.Checkpoint != "c0" {
 		t.Errorf("result %+v", r.result)
 	}
+	if e := r.result.Earlier; len(e) != 1 || e[0].Number != 1 || e[0].Status != workorder.StatusInterrupted || *e[0].CostUSD != 1.5 || len(r.result.Changes["h1"]) != 1 {
+		t.Errorf("earlier %+v, changes %+v", e, r.result.Changes)
+	}
 	if !f.called("continue") || f.told == nil || f.told.Task != "first text" || o.Task != "first text" || *o.MaxBudgetUSD != 0.5 {
 		t.Errorf("calls %q, told %+v, task %q, budget %v", f.calls, f.told, o.Task, *o.MaxBudgetUSD)
 	}

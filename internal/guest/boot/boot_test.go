@@ -137,6 +137,10 @@ func (f *fake) Evidence(_ context.Context, paths []string) (sha string, left []s
 	return "e1", []string{"left"}, f.evidenceErr
 }
 
+func (f *fake) Changes(context.Context, string, string) (map[string][]workorder.FileChange, error) {
+	return map[string][]workorder.FileChange{"h1": {{Path: "a", Added: 1}}}, nil
+}
+
 func (f *fake) Baseline(context.Context) error { f.did("baseline"); return nil }
 func (f *fake) Archive(context.Context, bool) (string, error) {
 	f.did("archive")

@@ -67,3 +67,16 @@ func AttemptOf(r *workorder.Result, head string) workorder.Attempt {
 	}
 	return a
 }
+
+// earlier is how the attempts before ours ended.
+func earlier(s *workorder.State, ours string) (list []workorder.Earlier) {
+	if s == nil {
+		return nil
+	}
+	for _, a := range s.Attempts {
+		if a.ID != ours {
+			list = append(list, workorder.Earlier{Number: a.Number, Mode: a.Mode, Status: a.Status, Reason: a.Reason, CostUSD: a.Usage.CostUSD})
+		}
+	}
+	return list
+}

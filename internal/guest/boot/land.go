@@ -105,7 +105,11 @@ func (b *Box) survey(run context.Context, l Landing) {
 	if err != nil {
 		b.Rec.Warn("what the branch changes of what runs on other machines is not all known: " + err.Error())
 	}
-	b.Rec.Update(func(r *workorder.Result) { r.Surface = found })
+	changes, err := b.Repo.Changes(ctx, b.cloned.BaseSHA, l.Head)
+	if err != nil {
+		b.Rec.Warn("which files the commits change is not known: " + err.Error())
+	}
+	b.Rec.Update(func(r *workorder.Result) { r.Surface, r.Changes = found, changes })
 }
 
 // asItWas is the landing of a run that changed nothing: the branch is as earlier

@@ -163,7 +163,7 @@ func (b *Box) clone(ctx context.Context) error {
 	b.Rec.Update(func(r *workorder.Result) {
 		// rescue needs to know, when this process dies.
 		r.BaseBranch, r.BaseSHA, r.HeadSHA, r.Branch = c.Base, c.BaseSHA, c.Head, b.Order.TargetBranch
-		r.Attempt, r.Restored = c.Attempt, c.Restored
+		r.Attempt, r.Restored, r.Earlier = c.Attempt, c.Restored, earlier(c.State, b.Order.AttemptID)
 	})
 	return nil
 }
