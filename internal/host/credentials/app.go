@@ -100,8 +100,7 @@ func (f *Finder) appCredential(ctx context.Context, remote string) (*workorder.G
 			return cred, nil
 		}
 	}
-	var fe *forge.Error
-	if errors.As(err, &fe) {
+	if fe, ok := errors.AsType[*forge.Error](err); ok {
 		return nil, fault.New(workorder.ExitGit, fmt.Errorf("%s: %s", fe.Doing, fe.Said), fe.Next)
 	}
 	return nil, fault.New(workorder.ExitGit, fmt.Errorf("use the GitHub App: %w", err), "check "+appID+" and its key")
