@@ -19,11 +19,22 @@ import (
 
 const forgeToken = "ghp_e2e0123456789abcdefghij"
 
-// onForge is a repository on a git server with a forge beside it; lines are the project's words on both.
+// onForge is a project whose agent makes a file, in a repository on a git server with a forge beside it.
 func onForge(t *testing.T) (f *forgetest.Server, project string) {
 	t.Helper()
+	f, _, keys := besideForge(t, "draft: true, labels: [agent], reviewers: [ann]")
+	return f, keys + `
+harness: {name: command, command: "echo made >>made && git add made && git commit -qm 'Make it'"}
+validate:
+  there: test -f made
+`
+}
+
+// besideForge is a repository on a git server with a forge beside it; keys are a project's words on both.
+func besideForge(t *testing.T, pr string) (f *forgetest.Server, srv *gittest.Server, keys string) {
+	t.Helper()
 	host := hostAddress(t)
-	srv := gittest.NewAt(t, forgeToken, host)
+	srv = gittest.NewAt(t, forgeToken, host)
 	url := srv.Create(t, "app.git", map[string]string{"README": "x"})
 	f = forgetest.New(forgetest.Options{Owner: "o", Name: "app", Branch: func(name string) (string, bool) {
 		sha, err := srv.Repo("app.git").Resolve(t.Context(), "refs/heads/"+name)
@@ -45,14 +56,11 @@ func onForge(t *testing.T) (f *forgetest.Server, project string) {
 			t.Errorf("the forge's description does not know: %s", v)
 		}
 	})
-	return f, `
+	return f, srv, `
 name: pulled
 repo: ` + url + `
 branch: main
-pr: {api_url: "http://` + ln.Addr().String() + `/api/v3", repository: o/app, draft: true, labels: [agent], reviewers: [ann]}
-harness: {name: command, command: "echo made >>made && git add made && git commit -qm 'Make it'"}
-validate:
-  there: test -f made
+pr: {api_url: "http://` + ln.Addr().String() + `/api/v3", repository: o/app, ` + pr + `}
 `
 }
 

@@ -32,12 +32,15 @@ func (a *answerer) Answers(ctx context.Context, review *workorder.Review, head s
 
 func (a *answerer) Post(ctx context.Context, review *workorder.Review, r *workorder.Result) (answers []workorder.ReviewAnswer, why string, err error) {
 	why = pullrequest.WhyNotAnswer(a.order, r)
+	later := "; sandbox-agent pr open " + a.order.TaskID + " gives the answers"
 	switch {
 	case why != "":
-	case review.PR == 0 || a.order.PR == nil:
+	case review.PR == 0:
 		why = "the feedback has no pull request"
+	case a.order.PR == nil:
+		why = "the project has no key pr" + later
 	case a.token == "":
-		why = "there is no token for the forge (GH_TOKEN, or gh auth login); sandbox-agent pr open " + a.order.TaskID + " gives the answers"
+		why = "there is no token for the forge (GH_TOKEN, or gh auth login)" + later
 	}
 	if why != "" {
 		return r.Review, why, nil

@@ -65,6 +65,7 @@ func Summary(w io.Writer, r *workorder.Result, o SummaryOptions) {
 	s.services(r)
 	s.network(r)
 	s.docker(r)
+	s.feedback(r)
 	s.surface(r)
 	for i, t := range r.Warnings {
 		if i == maxShown {
