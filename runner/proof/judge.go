@@ -89,6 +89,7 @@ func (r *run) judge(ctx context.Context) {
 			r.flag(workorder.FlagBrokenOnHead, fmt.Sprintf("check %q passed on base and fails on head (exit %d)", c.Name, p.Head.ExitCode))
 		}
 	}
+	r.proof.Pages = pages(r.base.views, r.head.views)
 	if r.base.ready && r.head.setupFailed != "" {
 		r.flag(workorder.FlagBrokenOnHead, "setup passed on base and fails on head: "+r.head.setupFailed)
 	}
@@ -187,7 +188,7 @@ func (r *run) unproven() string {
 	}
 	switch {
 	case len(r.checks) == 0:
-		return "the project has no validate commands: nothing was run"
+		return "the project has no validate commands: no check was run"
 	case !compared:
 		return "no check could be run on both base and head: " + strings.Join(r.reasons, "; ")
 	}

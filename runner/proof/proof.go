@@ -66,6 +66,9 @@ type Config struct {
 	Prepare func(ctx context.Context, dir string) error
 	// Shell runs a command line as the user, with its output in a log.
 	Shell func(ctx context.Context, c Command) Outcome
+	// Visit looks at the pages of a side's development server, in the checkout where setup has run, after its checks. What it saw counts
+	// also with an error, which goes into the proof's Reason. Nil: there is no such server.
+	Visit func(ctx context.Context, s Site) ([]View, error)
 
 	limit  time.Duration // of a command; 0: CommandTimeout
 	gitEnv []string      // of git in checkouts; a test's stand-in for the machine's configuration
@@ -88,6 +91,21 @@ type Outcome struct {
 	Warning  string // tells of an incomplete log
 }
 
+// Site is a side's checkout, in which a development server can be started. What it leaves running is stopped by the proof.
+type Site struct {
+	Side string // base or head
+	Dir  string
+	Env  []string // complete
+	Log  string   // path of the server's output, relative to Config.OutDir
+}
+
+// View is what a browser saw of a page in a window of one width.
+type View struct {
+	Path  string
+	Width int
+	Seen  workorder.PageView
+}
+
 // run is one call of Run.
 type run struct {
 	Config
@@ -104,7 +122,7 @@ type run struct {
 // What keeps a side from being run is in the proof's Reason; the error is of a proof that could not be begun.
 // The proof is never nil. It may come removeTime after the end of ctx.
 func Run(ctx context.Context, c Config, base, head string) (*workorder.Proof, error) {
-	r := &run{Config: c, proof: &workorder.Proof{Base: base, Head: head, Checks: []workorder.CheckProof{}, Flags: []workorder.Flag{}}}
+	r := &run{Config: c, proof: &workorder.Proof{Base: base, Head: head, Checks: []workorder.CheckProof{}, Pages: []workorder.PageProof{}, Flags: []workorder.Flag{}}}
 	if !git.ValidSHA(head) || base != "" && !git.ValidSHA(base) {
 		return r.proof, fmt.Errorf("prove the work: %q and %q have to be full commit ids", base, head)
 	}
@@ -138,7 +156,7 @@ func Run(ctx context.Context, c Config, base, head string) (*workorder.Proof, er
 // both runs the sides and repeats what has to be.
 func (r *run) both(ctx context.Context) {
 	switch {
-	case len(r.checks) == 0:
+	case len(r.checks) == 0 && r.Visit == nil:
 		return
 	case r.base.commit == r.head.commit:
 		r.because("base and head are the same commit, there is nothing to compare")
@@ -306,6 +324,7 @@ func (r *run) plan() {
 	for i := range r.Order.Setup {
 		used[setupName(i)] = true
 	}
+	used[devLog] = r.Visit != nil
 	for _, v := range r.Order.Validate {
 		c := &check{Command: v, file: fileName(r.Redact.String(v.Name), used)}
 		if r.Workspace != "" && strings.Contains(v.Run, r.Workspace) {

@@ -37,6 +37,7 @@ type side struct {
 	servers bool
 	before  *crowd // whom no sweep touches; nil while nothing of the side runs
 	settled *crowd // with what setup left
+	views   []View
 }
 
 // side makes the checkout and runs setup and checks in it.
@@ -58,6 +59,7 @@ func (r *run) side(ctx context.Context, s *side) {
 	for i, c := range r.checks {
 		r.check(ctx, s, c, len(r.checks)-1-i, "")
 	}
+	r.visit(ctx, s)
 }
 
 func setupName(i int) string { return fmt.Sprintf("setup-%d", i+1) }

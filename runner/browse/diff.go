@@ -1,0 +1,120 @@
+package browse
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/png"
+)
+
+// tolerance is how much a channel may differ, of 255: the same page is not drawn to the bit in the same way each time.
+const tolerance = 12
+
+// errPicture says that a file is no picture of ours.
+var errPicture = errors.New("it is no PNG of a size that a picture of a page has")
+
+// measure is the size of a picture, of which nothing but the head is read.
+func measure(b []byte) (image.Config, error) {
+	c, err := png.DecodeConfig(bytes.NewReader(b))
+	if err != nil {
+		return c, fmt.Errorf("%w: %w", errPicture, err)
+	}
+	if c.Width < 1 || c.Height < 1 || c.Width > MaxWidth || c.Height > MaxHeight {
+		return c, fmt.Errorf("%w: it has %d × %d pixels", errPicture, c.Width, c.Height)
+	}
+	return c, nil
+}
+
+func decode(b []byte) (*image.RGBA, error) {
+	if _, err := measure(b); err != nil {
+		return nil, err
+	}
+	m, err := png.Decode(bytes.NewReader(b))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errPicture, err)
+	}
+	if r, ok := m.(*image.RGBA); ok && r.Rect.Min == (image.Point{}) {
+		return r, nil
+	}
+	r := image.NewRGBA(image.Rect(0, 0, m.Bounds().Dx(), m.Bounds().Dy()))
+	draw.Draw(r, r.Rect, m, m.Bounds().Min, draw.Src)
+	return r, nil
+}
+
+// Compare compares two pictures and returns the share of pixels that differ, from 0 to 1, and a picture in which those are marked
+// and the rest is pale; nil where nothing differs. What only one of them has differs.
+func Compare(base, head []byte) (share float64, marked []byte, err error) {
+	if bytes.Equal(base, head) {
+		_, err := measure(base)
+		return 0, nil, err
+	}
+	b, err := decode(base)
+	if err != nil {
+		return 0, nil, fmt.Errorf("the picture of base: %w", err)
+	}
+	h, err := decode(head)
+	if err != nil {
+		return 0, nil, fmt.Errorf("the picture of head: %w", err)
+	}
+	all := b.Rect.Union(h.Rect)
+	out := image.NewPaletted(all, palette())
+	differ := 0
+	for y := range all.Dy() {
+		for x := range all.Dx() {
+			at := image.Pt(x, y)
+			inBase, inHead := at.In(b.Rect), at.In(h.Rect)
+			if inBase && inHead && same(pixel(b, x, y), pixel(h, x, y)) {
+				out.Pix[y*out.Stride+x] = pale(pixel(h, x, y))
+				continue
+			}
+			differ++
+			out.Pix[y*out.Stride+x] = markAt
+		}
+	}
+	if differ == 0 {
+		return 0, nil, nil
+	}
+	var buf bytes.Buffer
+	if err := (&png.Encoder{CompressionLevel: png.BestSpeed}).Encode(&buf, out); err != nil {
+		return 0, nil, fmt.Errorf("write the picture of what differs: %w", err)
+	}
+	return float64(differ) / float64(all.Dx()*all.Dy()), buf.Bytes(), nil
+}
+
+func pixel(m *image.RGBA, x, y int) []byte {
+	i := y*m.Stride + 4*x
+	return m.Pix[i : i+4 : i+4]
+}
+
+func same(a, b []byte) bool {
+	for i := range 4 {
+		if d := int(a[i]) - int(b[i]); d > tolerance || d < -tolerance {
+			return false
+		}
+	}
+	return true
+}
+
+// Places in the palette: greys from the palest that is kept, and the mark.
+const (
+	greys  = 64
+	markAt = greys
+)
+
+// palette has light greys only, of which what did not change is made, and one colour.
+func palette() color.Palette {
+	var p color.Palette
+	for i := range greys {
+		p = append(p, color.Gray{Y: uint8(255 - greys + 1 + i)})
+	}
+	return append(p, color.RGBA{R: 0xd6, G: 0x0b, B: 0x6b, A: 0xff})
+}
+
+// pale is a pixel's grey in the palette.
+func pale(p []byte) uint8 {
+	lum := (299*int(p[0]) + 587*int(p[1]) + 114*int(p[2])) / 1000
+	return uint8(lum * (greys - 1) / 255)
+}

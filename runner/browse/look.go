@@ -1,0 +1,278 @@
+package browse
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/redact"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// PagesDir holds the pictures, relative to the result's folder.
+const PagesDir = workorder.EvidenceDir + "/pages"
+
+// Browser is root's side of it.
+type Browser struct {
+	// Argv starts the browser's side.
+	Argv []string
+	// User is whom it runs as, somebody who runs nothing else: all of the user's processes are ended after a visit. Nil is
+	// the caller, for a machine without such a user, whose processes are left alone.
+	User *proc.Credential
+	// Dir is a folder of ours that the user can pass. It is made when missing.
+	Dir string
+	// OutDir is the result's folder.
+	OutDir string
+	// Env is what the driver has to know, beside HOME and TMPDIR. No secret belongs there.
+	Env []string
+	// Program is the browser; empty: the driver's own choice.
+	Program string
+	Redact  *redact.Set
+}
+
+// View is what was seen of a page in a window of one size.
+type View struct {
+	Path  string
+	Width int
+	Seen  workorder.PageView
+}
+
+// Seen is what came of a visit.
+type Seen struct {
+	Views []View
+	Video string // path relative to the result's folder; empty: there is none
+}
+
+// Look looks at the pages of a running server, for a side: base or head. What was seen is returned with the error that tells why it is not all.
+func (b *Browser) Look(ctx context.Context, origin, side string, pages []string, video bool) (Seen, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, VisitTime, fmt.Errorf("it took longer than %s", VisitTime))
+	defer cancel()
+	var paths []string
+	for _, p := range pages {
+		if !rooted(p) {
+			return Seen{}, fmt.Errorf("dev.pages: %q is no path", p)
+		}
+		paths = append(paths, p)
+	}
+	var left error
+	if n := len(paths) - MaxPages; n > 0 {
+		paths, left = paths[:MaxPages], fmt.Errorf("%d pages more than %d were left out", n, MaxPages)
+	}
+	dir, err := b.folder()
+	if err != nil {
+		return Seen{}, err
+	}
+	defer os.RemoveAll(dir)
+	req, err := json.Marshal(Request{Origin: origin, Paths: paths, Dir: filepath.Join(dir, "out"), Video: video, Browser: b.Program})
+	if err != nil {
+		return Seen{}, fmt.Errorf("ask the browser: %w", err)
+	}
+	out, err := b.run(ctx, dir, req)
+	seen, terr := b.take(dir, side, paths, out)
+	if video && seen.Video == "" && err == nil && terr == nil {
+		terr = errors.New("there is no video")
+	}
+	return seen, errors.Join(left, err, terr)
+}
+
+// folder makes the browser's own folder, in which it has a home and a place for what it makes.
+func (b *Browser) folder() (string, error) {
+	fail := func(err error) (string, error) { return "", fmt.Errorf("make a folder for the browser: %w", err) }
+	if err := os.MkdirAll(b.Dir, 0o755); err != nil {
+		return fail(err)
+	}
+	dir, err := os.MkdirTemp(b.Dir, "browse-")
+	if err != nil {
+		return fail(err)
+	}
+	for _, d := range []string{"home", "tmp", "out"} {
+		err = errors.Join(err, os.Mkdir(filepath.Join(dir, d), 0o700))
+	}
+	if b.User != nil {
+		for _, d := range []string{"home", "tmp", "out", ""} {
+			err = errors.Join(err, os.Chown(filepath.Join(dir, d), int(b.User.UID), int(b.User.GID)))
+		}
+	}
+	if err != nil {
+		return fail(errors.Join(err, os.RemoveAll(dir)))
+	}
+	return dir, nil
+}
+
+// run runs the browser's side and ends everything of its user.
+func (b *Browser) run(ctx context.Context, dir string, req []byte) ([]byte, error) {
+	const oomScore = 800 // it goes before what the task's checks need
+	out, err := proc.Output(ctx, proc.Spec{
+		Argv: b.Argv, Dir: filepath.Join(dir, "home"), User: b.User, Stdin: bytes.NewReader(req), OOMScoreAdj: oomScore,
+		Env: append([]string{
+			"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "TZ=UTC",
+			"HOME=" + filepath.Join(dir, "home"), "TMPDIR=" + filepath.Join(dir, "tmp"),
+		}, b.Env...),
+	})
+	if b.User != nil {
+		if n := proc.Sweep(b.User.UID, nil); n > 0 {
+			err = errors.Join(err, fmt.Errorf("%d of its processes cannot be stopped", n))
+		}
+	}
+	if err != nil {
+		return out, fmt.Errorf("the browser did not get to its end: %s", clean(b.Redact.String(err.Error()), 4*maxNote))
+	}
+	return out, nil
+}
+
+// take reads what the browser's side said, and takes the files.
+func (b *Browser) take(dir, side string, paths []string, said []byte) (Seen, error) {
+	root, err := os.OpenRoot(filepath.Join(dir, "out"))
+	if err != nil {
+		return Seen{}, fmt.Errorf("take the pictures: %w", err)
+	}
+	defer root.Close()
+	if err := os.MkdirAll(filepath.Join(b.OutDir, filepath.FromSlash(PagesDir)), 0o755); err != nil {
+		return Seen{}, fmt.Errorf("take the pictures: %w", err)
+	}
+	var seen Seen
+	var errs []error
+	all := make([]*View, len(paths)*len(Sizes()))
+	for line := range bytes.Lines(said) {
+		var t told
+		if len(line) > maxLine || json.Unmarshal(line, &t) != nil {
+			continue // what is missing is said below
+		}
+		switch {
+		case t.View != nil && t.View.N >= 0 && t.View.N < len(all) && all[t.View.N] == nil:
+			all[t.View.N] = b.view(root, side, paths, t.View)
+		case t.Video && seen.Video == "":
+			name := PagesDir + "/walk-" + side + ".webm"
+			if err := b.video(root, name); err != nil {
+				errs = append(errs, err)
+			} else {
+				seen.Video = name
+			}
+		case t.Error != "":
+			errs = append(errs, errors.New(b.text(t.Error, maxNote)))
+		}
+	}
+	for _, v := range all {
+		if v != nil {
+			seen.Views = append(seen.Views, *v)
+		}
+	}
+	if n := len(all) - len(seen.Views); n > 0 {
+		errs = append(errs, fmt.Errorf("%d of %d views of pages are missing", n, len(all)))
+	}
+	return seen, errors.Join(errs...)
+}
+
+// view is what was seen of a page, with its picture in the result's folder.
+func (b *Browser) view(root *os.Root, side string, paths []string, in *view) *View {
+	page, size := in.N/len(Sizes()), Sizes()[in.N%len(Sizes())]
+	v := &View{Path: paths[page], Width: size.Width, Seen: workorder.PageView{
+		Status: in.Status, Title: b.text(in.Title, maxTitle), Error: b.text(in.Error, maxNote),
+		Console: b.texts(in.Console), Failed: b.texts(in.Failed),
+	}}
+	if in.Status < 100 || in.Status > 999 {
+		v.Seen.Status = 0
+	}
+	if !in.Picture {
+		return v
+	}
+	name := fmt.Sprintf("%s/%02d-%s-%d-%s.png", PagesDir, page+1, slug(paths[page]), size.Width, side)
+	c, err := b.picture(root, fmt.Sprintf(pictureFile, in.N), name)
+	if err != nil {
+		v.Seen.Error = b.text("no picture: "+err.Error(), maxNote)
+		return v
+	}
+	v.Seen.Picture, v.Seen.PictureWidth, v.Seen.PictureHeight = name, c.width, c.height
+	return v
+}
+
+type extent struct{ width, height int }
+
+func (b *Browser) picture(root *os.Root, from, to string) (extent, error) {
+	content, err := b.file(root, from, maxPicture)
+	if err != nil {
+		return extent{}, err
+	}
+	c, err := measure(content)
+	if err != nil {
+		return extent{}, err
+	}
+	return extent{c.Width, c.Height}, b.put(to, content)
+}
+
+// webmHead begins every file of the container format that the driver writes.
+const webmHead = "\x1aE\xdf\xa3"
+
+func (b *Browser) video(root *os.Root, to string) error {
+	content, err := b.file(root, videoFile, maxVideo)
+	if err == nil && !bytes.HasPrefix(content, []byte(webmHead)) {
+		err = errors.New("it is no webm")
+	}
+	if err != nil {
+		return fmt.Errorf("there is no video: %w", err)
+	}
+	return b.put(to, content)
+}
+
+// file reads a file of the browser's: a regular one of its user's own, by no link, of at most so many bytes.
+func (b *Browser) file(root *os.Root, name string, most int64) ([]byte, error) {
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if st, ok := fi.Sys().(*syscall.Stat_t); !ok || !fi.Mode().IsRegular() || st.Nlink != 1 || b.User != nil && st.Uid != b.User.UID {
+		return nil, fmt.Errorf("%s is no file of the browser's own", name)
+	}
+	content, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(content)) > most {
+		err = fmt.Errorf("%s has more than %d MiB", name, most>>20)
+	}
+	return content, err
+}
+
+func (b *Browser) put(name string, content []byte) error {
+	if err := os.WriteFile(filepath.Join(b.OutDir, filepath.FromSlash(name)), content, 0o644); err != nil {
+		return fmt.Errorf("keep %s: %w", path.Base(name), err)
+	}
+	return nil
+}
+
+func (b *Browser) text(s string, most int) string {
+	return clean(b.Redact.String(s[:min(len(s), 4*rawNote)]), most)
+}
+
+func (b *Browser) texts(in []string) []string {
+	out := []string{}
+	for _, s := range in[:min(len(in), workorder.MaxPageNotes)] {
+		out = append(out, b.text(s, maxNote))
+	}
+	return out
+}
+
+var notInName = regexp.MustCompile(`[^A-Za-z0-9]+`)
+
+// slug is a path as part of a file's name.
+func slug(p string) string {
+	const most = 40
+	p, _, _ = strings.Cut(p, "?")
+	p = strings.Trim(notInName.ReplaceAllString(p, "-"), "-")
+	if p = strings.Trim(p[:min(len(p), most)], "-"); p == "" {
+		return "index"
+	}
+	return p
+}

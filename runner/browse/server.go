@@ -1,0 +1,181 @@
+package browse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// probePause is between two looks whether the server answers: what is waited for beyond need.
+	probePause = 100 * time.Millisecond
+	// probeTime bounds one look. Some development servers build a page when it is first asked for, and start over
+	// with a client that gave up.
+	probeTime = 20 * time.Second
+	// dialTime bounds a connection to the box itself.
+	dialTime = time.Second
+	// stopTime bounds waiting for a server that was stopped; whoever started it kills it long before.
+	stopTime = 15 * time.Second
+	// maxSaid bounds the end of the server's log in an error, in bytes.
+	maxSaid = 600
+)
+
+// Ended is how the server's command ended.
+type Ended struct {
+	ExitCode int
+	Tail     string // end of its output
+	Err      error  // nil after exit code 0
+}
+
+// Server is a running development server.
+type Server struct {
+	// Origin is where it answers, as in http://127.0.0.1:3000.
+	Origin string
+	stop   context.CancelFunc
+	ended  <-chan Ended
+}
+
+// loopbacks are the addresses where a server of this machine may listen: some tools take "localhost" for the second.
+var loopbacks = []string{"127.0.0.1", "::1"}
+
+// Serve starts the server by run, which runs its command to the end or to that of ctx, and waits until it answers with less than 500. The caller
+// has to Stop it. Whatever keeps it from being ready is the error, and then nothing of the command runs any more but what
+// left its process group.
+func Serve(ctx context.Context, d *workorder.Dev, run func(ctx context.Context) Ended) (*Server, error) {
+	if d.Port < 1 || d.Port > 65535 || !rooted(readyPath(d)) {
+		return nil, fmt.Errorf("dev: port %d or ready_path %q cannot be", d.Port, d.ReadyPath)
+	}
+	if a := taken(ctx, d.Port); a != "" {
+		return nil, fmt.Errorf("port %d is taken: something answers at %s before the development server was started; a server that setup leaves running has to end, or listen elsewhere", d.Port, a)
+	}
+	life, stop := context.WithCancel(ctx)
+	ended := make(chan Ended, 1)
+	go func() { ended <- run(life) }()
+	s := &Server{stop: stop, ended: ended}
+	wait, done := context.WithTimeoutCause(ctx, d.StartTimeout(), errStart)
+	defer done()
+	last := "no answer"
+	for {
+		origin, why := probe(wait, d)
+		if origin != "" {
+			s.Origin = origin
+			return s, nil
+		}
+		if why != "" && wait.Err() == nil {
+			last = why
+		}
+		select {
+		case e := <-ended:
+			stop()
+			return nil, died(d, e)
+		case <-wait.Done():
+			tail := s.Stop()
+			if err := context.Cause(wait); !errors.Is(err, errStart) {
+				return nil, fmt.Errorf("the development server was waited for: %w", err)
+			}
+			return nil, fmt.Errorf("the development server was not ready within %s: GET %s at port %d: %s%s; dev.start_timeout and dev.ready_path say what is waited for", d.StartTimeout(), readyPath(d), d.Port, last, said(tail))
+		case <-time.After(probePause):
+		}
+	}
+}
+
+var errStart = errors.New("the time to start was used up")
+
+// Stop ends the server and waits for it; it returns the end of its output.
+func (s *Server) Stop() string {
+	s.stop()
+	select {
+	case e := <-s.ended:
+		return e.Tail
+	case <-time.After(stopTime):
+		return ""
+	}
+}
+
+func died(d *workorder.Dev, e Ended) error {
+	how := fmt.Sprintf("exited with %d", e.ExitCode)
+	if e.Err != nil && e.ExitCode < 0 {
+		how = "cannot be started: " + e.Err.Error()
+	}
+	return fmt.Errorf("the development server %s before it answered at port %d%s; dev.command has to stay in the foreground and to listen at $PORT", how, d.Port, said(e.Tail))
+}
+
+// said is the end of an output as a part of a sentence.
+func said(tail string) string {
+	tail = strings.Join(strings.Fields(tail), " ")
+	if tail == "" {
+		return " (it printed nothing)"
+	}
+	if len(tail) > maxSaid {
+		tail = "…" + strings.ToValidUTF8(tail[len(tail)-maxSaid:], "")
+	}
+	return " (it said: " + tail + ")"
+}
+
+func readyPath(d *workorder.Dev) string {
+	if d.ReadyPath == "" {
+		return "/"
+	}
+	return d.ReadyPath
+}
+
+// rooted tells whether a path can follow an origin without changing it.
+func rooted(p string) bool {
+	u, err := url.Parse("http://127.0.0.1:1" + p)
+	return err == nil && strings.HasPrefix(p, "/") && u.Host == "127.0.0.1:1" && u.User == nil
+}
+
+// taken is the address at which somebody listens at the port; empty: nowhere.
+func taken(ctx context.Context, port int) string {
+	d := net.Dialer{Timeout: dialTime}
+	for _, host := range loopbacks {
+		a := net.JoinHostPort(host, strconv.Itoa(port))
+		if c, err := d.DialContext(ctx, "tcp", a); err == nil {
+			_ = c.Close()
+			return a
+		}
+	}
+	return ""
+}
+
+// prober asks nobody but the address itself: no proxy, no redirect to elsewhere, no connection that stays.
+var prober = &http.Client{
+	Timeout:       probeTime,
+	Transport:     &http.Transport{Proxy: nil, DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: dialTime}).DialContext, MaxResponseHeaderBytes: 64 << 10},
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
+
+// probe asks for the ready path. It returns the origin that answers, or how it did not; empty: nobody listens.
+func probe(ctx context.Context, d *workorder.Dev) (origin, why string) {
+	for _, host := range loopbacks {
+		at := "http://" + net.JoinHostPort(host, strconv.Itoa(d.Port))
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, at+readyPath(d), http.NoBody)
+		if err != nil {
+			return "", err.Error()
+		}
+		res, err := prober.Do(req)
+		if err != nil {
+			var op *net.OpError
+			if !errors.As(err, &op) || op.Op != "dial" {
+				why = strings.TrimPrefix(err.Error(), "Get ")
+			}
+			continue
+		}
+		_, _ = io.CopyN(io.Discard, res.Body, 64<<10)
+		_ = res.Body.Close()
+		if res.StatusCode < http.StatusInternalServerError {
+			return at, ""
+		}
+		why = "answered with " + strconv.Itoa(res.StatusCode)
+	}
+	return "", why
+}

@@ -1,0 +1,58 @@
+package proof
+
+import (
+	"context"
+	"slices"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// devLog is the name of the development server's log, among those of the checks.
+const devLog = "dev"
+
+// visit has the side's pages looked at. On head, which comes first, it may use half of the time that is left: without base
+// there is nothing to compare with.
+func (r *run) visit(ctx context.Context, s *side) {
+	if r.Visit == nil {
+		return
+	}
+	if ctx.Err() != nil {
+		r.because("the pages of %s were not looked at: %v", s.name, context.Cause(ctx))
+		return
+	}
+	left := remaining(ctx)
+	if s == r.head {
+		left /= 2
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, left, errShare)
+	defer cancel()
+	views, err := r.Visit(ctx, Site{Side: s.name, Dir: s.tree, Env: r.env(s), Log: r.logName(s, devLog)})
+	if s.settled != nil {
+		s.settled.sweep() // the server of one side must not answer for the other
+	}
+	s.views = views
+	if err != nil {
+		r.because("pictures of %s: %v", s.name, err)
+	}
+	r.say("%s: %d views of pages", s.name, len(views))
+}
+
+// pages joins what was seen on both sides, in head's order, which is that of the project.
+func pages(base, head []View) []workorder.PageProof {
+	out := []workorder.PageProof{}
+	at := func(v View) *workorder.PageProof {
+		i := slices.IndexFunc(out, func(p workorder.PageProof) bool { return p.Path == v.Path && p.Width == v.Width })
+		if i < 0 {
+			i = len(out)
+			out = append(out, workorder.PageProof{Path: v.Path, Width: v.Width})
+		}
+		return &out[i]
+	}
+	for _, v := range head {
+		at(v).Head = new(v.Seen)
+	}
+	for _, v := range base {
+		at(v).Base = new(v.Seen)
+	}
+	return out
+}
