@@ -88,19 +88,3 @@ func (p *Project) Advice() (all []Advice) {
 	}
 	return all
 }
-
-// Ignored lists the keys that are read and checked, and not acted on by this version.
-func (p *Project) Ignored() (keys []string) {
-	for _, k := range []struct {
-		name string
-		set  bool
-	}{
-		{"dev", p.Dev != nil},
-		{"pr", p.PR != nil},
-	} {
-		if k.set {
-			keys = append(keys, k.name)
-		}
-	}
-	return keys
-}

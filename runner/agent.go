@@ -97,7 +97,7 @@ func Agent(ctx context.Context, c Config) AgentOutcome {
 	if text == "" {
 		text = c.Order.Task
 	}
-	prompt, remove, err := writePrompt(text, c.User)
+	prompt, remove, err := writePrompt(harness.Prompted(h, c.Order, text), c.User)
 	if err != nil {
 		return c.notStarted(workorder.ByBox, err)
 	}

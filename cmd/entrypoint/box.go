@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,9 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -201,15 +198,4 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 }
 
 // sandboxUser is whom the task's code runs as.
-func sandboxUser() (*proc.Credential, error) {
-	u, err := user.Lookup(workorder.SandboxUser)
-	if err != nil {
-		return nil, fmt.Errorf("this image has no user %s: %w", workorder.SandboxUser, err)
-	}
-	uid, uerr := strconv.ParseUint(u.Uid, 10, 32)
-	gid, gerr := strconv.ParseUint(u.Gid, 10, 32)
-	if err := errors.Join(uerr, gerr); err != nil {
-		return nil, fmt.Errorf("user %s: %w", workorder.SandboxUser, err)
-	}
-	return &proc.Credential{UID: uint32(uid), GID: uint32(gid), Groups: []uint32{uint32(gid)}}, nil
-}
+func sandboxUser() (*proc.Credential, error) { return lookupUser(workorder.SandboxUser) }

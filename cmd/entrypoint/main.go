@@ -4,6 +4,7 @@
 //	init     PID 1: reads the work order, forks boot, forwards signals, reaps
 //	boot     the trusted part of the run; --plan prints its steps
 //	rescue   the last push and a result, after boot died
+//	browse   the browser's side of a look at the development server; not as root
 //	cache    looks after the layer cache, in a box without a task
 //	version  prints the version
 //
@@ -25,6 +26,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
+	"github.com/sandbox-agent/sandbox-agent/runner/browse"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -48,6 +50,12 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 		return runBoot(ctx, log)
 	case "rescue":
 		return runRescue(ctx, log)
+	case "browse":
+		if err := browse.Visit(os.Stdin, os.Stdout); err != nil {
+			log.Error("browse", "error", err)
+			return workorder.ExitGeneral
+		}
+		return workorder.ExitOK
 	case "cache":
 		if len(args) == 1 {
 			return runCache(ctx, log, args[0])
@@ -56,7 +64,7 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 		fmt.Println(version.Get().Version)
 		return workorder.ExitOK
 	}
-	fmt.Fprintln(os.Stderr, "usage: entrypoint init | boot [--plan] | rescue | cache VERB | version\n"+
+	fmt.Fprintln(os.Stderr, "usage: entrypoint init | boot [--plan] | rescue | browse | cache VERB | version\n"+
 		"This program is the inside of a box; start boxes with `sandbox-agent create`.")
 	return workorder.ExitUsage
 }

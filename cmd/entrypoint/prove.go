@@ -16,10 +16,15 @@ type prover struct {
 	repo *repository
 }
 
-func (p *prover) Prove(ctx context.Context, base, head string) (*workorder.Proof, error) {
+func (p *prover) Prove(ctx context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error) {
 	cfg := p.task.with(workorder.ForValidate)
 	mirror := p.repo.pub.Mirror()
-	return proof.Run(ctx, proof.Config{
+	shell := func(ctx context.Context, c proof.Command) runner.ShellResult {
+		side := cfg
+		side.Workspace, side.Env = c.Dir, c.Env
+		return runner.Shell(ctx, side, runner.ShellCommand{Name: c.Name, Run: c.Run, Log: c.Log})
+	}
+	pc := proof.Config{
 		Order: cfg.Order, Mirror: mirror, Objects: p.repo.pub.Objects(), Dir: filepath.Join(filepath.Dir(mirror.Dir), "proof"),
 		Home: cfg.Home, Workspace: cfg.Workspace, OutDir: cfg.OutDir, User: cfg.User, Env: cfg.Env, Emit: cfg.Emit, Redact: cfg.Redact,
 		Prepare: func(ctx context.Context, dir string) error {
@@ -31,10 +36,16 @@ func (p *prover) Prove(ctx context.Context, base, head string) (*workorder.Proof
 			return err
 		},
 		Shell: func(ctx context.Context, c proof.Command) proof.Outcome {
-			side := cfg
-			side.Workspace, side.Env = c.Dir, c.Env
-			r := runner.Shell(ctx, side, runner.ShellCommand{Name: c.Name, Run: c.Run, Log: c.Log})
+			r := shell(ctx, c)
 			return proof.Outcome{ExitCode: r.ExitCode, Duration: r.Duration, Err: r.Err, Warning: r.Warning}
 		},
-	}, base, head)
+	}
+	if cfg.Order.Dev == nil {
+		pr, err := proof.Run(ctx, pc, base, head)
+		return pr, nil, err
+	}
+	look := newLook(cfg, shell)
+	pc.Visit = look.visit
+	pr, err := proof.Run(ctx, pc, base, head)
+	return pr, look.compare(ctx, pr), err
 }

@@ -23,6 +23,7 @@ type task struct {
 	agent runner.AgentOutcome
 	// answers is where the agent says why it leaves feedback as it is; nil without feedback.
 	answers *runner.Answers
+	kept    *media // nil: the agent has not begun
 
 	mu   sync.Mutex
 	lost []string // what the services' watcher said
@@ -141,8 +142,11 @@ func (t *task) Repair(ctx context.Context, round int, checks []workorder.Validat
 
 func (t *task) run(ctx context.Context, cfg runner.Config) boot.AgentEnd {
 	cfg.Deadline, _ = ctx.Deadline()
+	keep := t.media(&cfg)
 	t.agent = runner.Agent(ctx, cfg)
 	a := t.agent
+	files, warnings := keep()
+	a.Evidence, a.Warnings = append(a.Evidence, files...), append(a.Warnings, warnings...)
 	return boot.AgentEnd{
 		Agent: a.Agent, Usage: a.Usage, Status: a.Status, Reason: a.Reason, ResumeAt: a.ResumeAt, Evidence: a.Evidence, Warnings: a.Warnings,
 	}

@@ -48,6 +48,15 @@ fi
 # "playwright install" locks the folder even when it has nothing to do.
 chown sandbox:sandbox $browsers
 
+# The runner's own browser runs as a user of its own, so that nothing that runs as sandbox can write its files or trace it. Its
+# driver finds ffmpeg where only root can put it.
+groupadd -g 1001 browser
+useradd -u 1001 -g 1001 -M -d /nonexistent -s /usr/sbin/nologin -c 'browser of the runner' browser
+mkdir -p /opt/playwright/runner/.ffmpeg
+ln -s /usr/bin/ffmpeg /opt/playwright/runner/.ffmpeg/ffmpeg-linux
+touch /opt/playwright/runner/.ffmpeg/INSTALLATION_COMPLETE
+ln -s .ffmpeg "/opt/playwright/runner/ffmpeg-$(jq -r '.browsers[] | select(.name == "ffmpeg") | .revision' $driver/browsers.json)"
+
 git lfs install --system --skip-repo
 chown -R sandbox:sandbox /home/sandbox /workspace
 

@@ -13,7 +13,8 @@ type Data struct {
 	Result *workorder.Result
 	Order  Order
 	// Evidence are the files beside the result. Those of the result that are not
-	// in it, by path, are listed without a link.
+	// in it, by path, are listed without a link. What Result.Proof.Pages says of a picture (group, side, size, note)
+	// is added to one that says nothing of it.
 	Evidence []EvidenceLink
 	// Files is the result's folder, of which HTML embeds pictures and videos. Nil: none are
 	// embedded. Use the FS of an os.Root: a link in the folder must not lead out of it.
@@ -56,12 +57,6 @@ const (
 	SideBase Side = "base"
 	SideHead Side = "head"
 	SideDiff Side = "diff"
-)
-
-// Kinds of evidence that are shown and not only listed.
-const (
-	KindScreenshot = "screenshot"
-	KindVideo      = "video"
 )
 
 // EvidenceLink is a file of evidence, and where it can be seen.

@@ -232,10 +232,20 @@ func spaced(s string) string {
 }
 
 func (m *md) pictures(p *page) {
-	if p.Pictures.Len()+p.Media.Len() == 0 {
+	if p.Pictures.Len()+p.Media.Len()+p.Troubles.Len() == 0 {
 		return
 	}
 	m.heading("Pictures")
+	for _, t := range p.Troubles.Items {
+		for _, text := range t.Texts.Items {
+			m.f("- ⚠️ new on %s: %s\n", code(t.Page), esc(text))
+		}
+		m.more(t.Texts.More)
+	}
+	m.more(p.Troubles.More)
+	if p.Troubles.Len() > 0 {
+		m.f("\n")
+	}
 	for i, g := range p.Pictures.Items {
 		if i == 1 {
 			m.fold(plural(p.Pictures.Len()-1, "more page", "more pages"))

@@ -59,6 +59,7 @@ func (p *page) pictures(d Data, r *workorder.Result, b bounds) {
 			all = append(all, EvidenceLink{Name: e.Name, Kind: e.Kind, Path: e.Path})
 		}
 	}
+	all = fromPages(all, r.Proof)
 	for i := range all {
 		all[i].URL = cmp.Or(all[i].URL, d.evidence(all[i].Path))
 	}
@@ -67,7 +68,7 @@ func (p *page) pictures(d Data, r *workorder.Result, b bounds) {
 	at := map[string]int{}
 	for _, e := range all {
 		switch e.Kind {
-		case KindScreenshot:
+		case workorder.EvidenceScreenshot:
 			title := line(cmp.Or(e.Group, e.Name), b.line)
 			i, ok := at[title]
 			if !ok {
@@ -78,7 +79,7 @@ func (p *page) pictures(d Data, r *workorder.Result, b bounds) {
 			m := show(e, b)
 			groups[i].Shots = append(groups[i].Shots, m)
 			groups[i].Note = cmp.Or(groups[i].Note, m.Note)
-		case KindVideo:
+		case workorder.EvidenceVideo:
 			videos = append(videos, e)
 		default:
 			files = append(files, e)
@@ -117,7 +118,7 @@ const maxPixels = 20000
 func show(e EvidenceLink, b bounds) media {
 	m := media{
 		Name: line(cmp.Or(e.Name, e.Path), b.line), Note: line(e.Note, b.line), Kind: line(e.Kind, 40), URL: webAddress(e.URL), Path: localPath(e.Path),
-		Width: min(max(e.Width, 0), maxPixels), Height: min(max(e.Height, 0), maxPixels), Video: e.Kind == KindVideo, side: e.Side,
+		Width: min(max(e.Width, 0), maxPixels), Height: min(max(e.Height, 0), maxPixels), Video: e.Kind == workorder.EvidenceVideo, side: e.Side,
 	}
 	m.Label = m.Name
 	if i := sideRank(e.Side); i < len(sides) && sides[i].label != "" {

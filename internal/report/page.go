@@ -38,6 +38,7 @@ type page struct {
 	Proof    proof
 	Pictures list[picture]
 	Media    list[media]
+	Troubles list[trouble]
 	Grave    list[finding]
 	Mild     list[finding]
 	Commits  list[commit]
@@ -141,6 +142,7 @@ func build(d Data, b bounds) *page {
 	p.feedback(d, r, b)
 	p.proof(d, r, b)
 	p.pictures(d, r, b)
+	p.troubles(r, b)
 	p.commits(d, r, b)
 	p.network(r, b)
 	p.cost(r, b)

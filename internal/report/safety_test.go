@@ -256,6 +256,10 @@ func everywhere(a, b string) Data {
 			Usage:      workorder.Usage{CostSource: a},
 			Validation: []workorder.Validation{{Name: a, Command: b, Tail: a + "\n" + b, Log: a}},
 			Proof: &workorder.Proof{
+				Pages: []workorder.PageProof{{
+					Path: a, Width: 10, Diff: b, Base: &workorder.PageView{Title: a, Picture: b, Console: []string{a}, Error: b},
+					Head: &workorder.PageView{Status: 500, Picture: a, PictureWidth: -1, PictureHeight: 1 << 40, Console: []string{b, a}, Failed: []string{a}, Error: a},
+				}},
 				Base: a, Head: b, Reason: a, Flags: []workorder.Flag{{Kind: a, Path: b, Line: 3, Text: a}, {Kind: workorder.FlagNothingProven, Path: a, Text: b}},
 				Checks: []workorder.CheckProof{
 					{
@@ -269,7 +273,7 @@ func everywhere(a, b string) Data {
 				{Number: 2, Source: workorder.FromComment, Text: b, URL: "https://forge.example/" + a, Answer: workorder.AnsweredByReason, Reason: a},
 			},
 			Surface:  []workorder.SurfaceFinding{{Kind: a, Path: b, Line: 1, Text: a, Grave: true}, {Kind: b, Path: a, Text: b}},
-			Evidence: []workorder.Evidence{{Name: a, Path: b, Kind: a}, {Name: a, Path: a, Kind: KindScreenshot}, {Name: b, Path: b, Kind: KindVideo}},
+			Evidence: []workorder.Evidence{{Name: a, Path: b, Kind: a}, {Name: a, Path: a, Kind: workorder.EvidenceScreenshot}, {Name: b, Path: b, Kind: workorder.EvidenceVideo}},
 			Network: &workorder.NetworkReport{Mode: workorder.NetworkMode(a), Hosts: []workorder.NetworkHost{
 				{Host: a, Port: 443, Protocol: b, Status: workorder.NetworkRefused, By: []string{a, b}, Reason: a, Rule: b}, {Host: b, Status: workorder.NetworkLearned, Reason: a},
 			}},
@@ -281,10 +285,10 @@ func everywhere(a, b string) Data {
 		},
 		Order: Order{Task: a + "\n" + b, Project: a, Harness: b, Model: a, Network: workorder.NetworkMode(b), Allow: []string{a}, IssueURL: "https://forge.example/i/" + a},
 		Evidence: []EvidenceLink{
-			{Name: a, Kind: KindScreenshot, URL: "https://forge.example/" + b, Group: a, Side: Side(b), Width: 10, Note: b},
-			{Name: b, Kind: KindScreenshot, Path: b, Group: a, Side: SideBase},
+			{Name: a, Kind: workorder.EvidenceScreenshot, URL: "https://forge.example/" + b, Group: a, Side: Side(b), Width: 10, Note: b},
+			{Name: b, Kind: workorder.EvidenceScreenshot, Path: b, Group: a, Side: SideBase},
 			{Name: b, Kind: a, URL: "https://forge.example/?" + a},
-			{Name: b, Kind: KindVideo, URL: "javascript:" + a},
+			{Name: b, Kind: workorder.EvidenceVideo, URL: "javascript:" + a},
 		},
 		CommitURL: func(sha string) string { return "https://forge.example/c/" + sha },
 		FileURL:   func(_, path string, _ int) string { return "https://forge.example/f/" + path },

@@ -113,7 +113,7 @@ func result() *workorder.Result {
 func success() Data {
 	raw := "https://github.example/acme/shop/raw/5d2f/T-4K9QZ7AB/"
 	shot := func(group, file string, s Side, w, h int, note string) EvidenceLink {
-		return EvidenceLink{Name: group, Kind: KindScreenshot, URL: raw + file, Path: "evidence/" + file, Group: group, Side: s, Width: w, Height: h, Note: note}
+		return EvidenceLink{Name: group, Kind: workorder.EvidenceScreenshot, URL: raw + file, Path: "evidence/" + file, Group: group, Side: s, Width: w, Height: h, Note: note}
 	}
 	d := Data{
 		Result: result(), Order: order(), Files: os.DirFS("testdata"),
@@ -123,7 +123,7 @@ func success() Data {
 			shot("/basket at 900 px", "basket-diff.png", SideDiff, 900, 520, ""),
 			shot("/basket at 500 px", "basket-head-phone.png", SideHead, 500, 640, "6.1 % of the pixels differ"),
 			shot("/basket at 500 px", "basket-base-phone.png", SideBase, 500, 640, ""),
-			{Name: "A walk through the pages", Kind: KindVideo, URL: raw + "walk.webm", Path: "evidence/walk.webm", Note: "4 s"},
+			{Name: "A walk through the pages", Kind: workorder.EvidenceVideo, URL: raw + "walk.webm", Path: "evidence/walk.webm", Note: "4 s"},
 			{Name: "Console of the browser", Kind: "log", URL: raw + "console.txt", Path: "evidence/console.txt"},
 		},
 		Versions: []Version{{"sandbox-agent", "v2.0.0 (b7e24d9)"}},
@@ -227,7 +227,7 @@ func huge() Data {
 		r.Refusals = append(r.Refusals, workorder.Refusal{Rule: nasty, Text: nasty, By: n})
 		r.Warnings = append(r.Warnings, n)
 		r.Steps = append(r.Steps, workorder.Step{Name: n, Status: workorder.StepFailed, Error: nasty})
-		d.Evidence = append(d.Evidence, EvidenceLink{Name: n, Kind: KindScreenshot, URL: "https://x.example/" + fmt.Sprint(i), Path: n, Group: n})
+		d.Evidence = append(d.Evidence, EvidenceLink{Name: n, Kind: workorder.EvidenceScreenshot, URL: "https://x.example/" + fmt.Sprint(i), Path: n, Group: n})
 		d.Next = append(d.Next, NextStep{n, nasty})
 		d.Versions = append(d.Versions, Version{n, nasty})
 		r.Earlier = append(r.Earlier, workorder.Earlier{Number: i, Status: workorder.Status(nasty), Reason: nasty})

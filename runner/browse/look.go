@@ -226,7 +226,11 @@ func (b *Browser) video(root *os.Root, to string) error {
 
 // file reads a file of the browser's: a regular one of its user's own, by no link, of at most so many bytes.
 func (b *Browser) file(root *os.Root, name string, most int64) ([]byte, error) {
-	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	entry, err := root.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe is not waited for
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +239,7 @@ func (b *Browser) file(root *os.Root, name string, most int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if st, ok := fi.Sys().(*syscall.Stat_t); !ok || !fi.Mode().IsRegular() || st.Nlink != 1 || b.User != nil && st.Uid != b.User.UID {
+	if st, ok := fi.Sys().(*syscall.Stat_t); !ok || !fi.Mode().IsRegular() || !os.SameFile(entry, fi) || st.Nlink != 1 || b.User != nil && st.Uid != b.User.UID {
 		return nil, fmt.Errorf("%s is no file of the browser's own", name)
 	}
 	content, err := io.ReadAll(io.LimitReader(f, most+1))

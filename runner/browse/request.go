@@ -24,9 +24,9 @@ const (
 	MaxPages = 12
 	// maxWalked bounds the pages of the video.
 	maxWalked = 5
-	// MaxWidth and MaxHeight bound a picture, in pixels. A page that is made for no phone is 980 wide on one; higher than seven
-	// screens nobody looks.
-	MaxWidth  = 2000
+	// MaxWidth bounds a picture, in pixels. A page that is made for no phone is 980 wide on one.
+	MaxWidth = 2000
+	// MaxHeight does, too: further than seven screens down nobody looks.
 	MaxHeight = 6000
 	// maxPicture and maxVideo bound the files, in bytes. A picture of the largest size full of photographs has some 10 MB.
 	maxPicture = 24 << 20
@@ -43,11 +43,13 @@ const (
 // Bounds of what is waited for in the browser.
 const (
 	// gotoTime bounds a page's load event. Development servers build on request.
-	gotoTime = 20 * time.Second
+	gotoTime = 15 * time.Second
 	// idleTime is how long requests after that are waited for: pages that poll never rest.
 	idleTime = 3 * time.Second
 	// shotTime bounds one picture.
-	shotTime = 15 * time.Second
+	shotTime = 10 * time.Second
+	// pageTime bounds a page with all of that.
+	pageTime = gotoTime + idleTime + shotTime + 5*time.Second
 	// startTime bounds the start of the browser.
 	startTime = 30 * time.Second
 	// VisitTime bounds all of a visit, for pages that load at once some ten times what it takes.

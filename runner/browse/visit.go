@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -97,35 +98,39 @@ func (v *visit) window(w int, size Size) error {
 func (v *visit) page(c playwright.BrowserContext, path string, seen *view) {
 	p, err := c.NewPage()
 	if err != nil {
-		seen.Error = bounded(err.Error())
+		seen.Error = why(err)
 		return
 	}
-	defer func() { _ = p.Close() }() // what it was for has been seen
+	// Some of the driver's calls have no limit of their own; closing the page ends them.
+	over := time.AfterFunc(pageTime, func() { _ = p.Close() })
+	defer func() {
+		over.Stop()
+		_ = p.Close() // what it was for has been seen
+	}()
+	// A dialog that nobody answers holds the page.
+	p.OnDialog(func(d playwright.Dialog) { go func() { _ = d.Dismiss() }() })
 	n := &notes{origin: v.Origin}
 	n.listen(p)
 	defer n.put(seen)
-	res, err := p.Goto(v.Origin+path, playwright.PageGotoOptions{Timeout: ms(gotoTime)})
-	if res != nil {
-		seen.Status = res.Status()
-	}
+	_, err = p.Goto(v.Origin+path, playwright.PageGotoOptions{Timeout: ms(gotoTime)})
 	if err != nil {
-		seen.Error = bounded(err.Error())
-		if !errors.Is(err, playwright.ErrTimeout) {
+		seen.Error = why(err)
+		if !errors.Is(err, playwright.ErrTimeout) || p.URL() == "about:blank" {
 			return
 		}
 		// A page that never ends loading may still have something to show.
 	}
 	// A page that polls never rests: the picture is taken anyway.
 	_ = p.WaitForLoadState(playwright.PageWaitForLoadStateOptions{State: playwright.LoadStateNetworkidle, Timeout: ms(idleTime)})
-	if title, err := p.Title(); err == nil {
-		seen.Title = bounded(title)
-	}
 	_, err = p.Screenshot(playwright.PageScreenshotOptions{
 		Path: new(filepath.Join(v.Dir, fmt.Sprintf(pictureFile, seen.N))), FullPage: new(true), Timeout: ms(shotTime),
 		Clip: &playwright.Rect{Width: MaxWidth, Height: MaxHeight}, Animations: playwright.ScreenshotAnimationsDisabled,
 	})
 	if seen.Picture = err == nil; err != nil && seen.Error == "" {
-		seen.Error = bounded("no picture: " + err.Error())
+		seen.Error = "no picture: " + why(err)
+	}
+	if title, err := p.Title(); err == nil {
+		seen.Title = bounded(title)
 	}
 }
 
@@ -148,10 +153,10 @@ func (v *visit) walk() error {
 		if _, err := p.Goto(v.Origin+path, playwright.PageGotoOptions{Timeout: ms(gotoTime)}); err != nil {
 			continue // its own view says why
 		}
-		p.WaitForTimeout(float64(stillTime.Milliseconds()))
+		time.Sleep(stillTime)
 		// What a page makes of it is its own affair: a video that stands still says so.
 		_, _ = p.Evaluate(`() => window.scrollTo({top: document.documentElement.scrollHeight, behavior: "smooth"})`)
-		p.WaitForTimeout(float64(scrollTime.Milliseconds()))
+		time.Sleep(scrollTime)
 	}
 	// Closing writes the end of the file.
 	if err := c.Close(); err != nil {
@@ -172,6 +177,7 @@ type notes struct {
 	origin string
 
 	mu              sync.Mutex
+	status          int // of the page itself; 0: no answer
 	console, failed []string
 }
 
@@ -182,7 +188,7 @@ func (n *notes) listen(p playwright.Page) {
 			n.add(&n.console, t+": "+m.Text())
 		}
 	})
-	p.OnPageError(func(err error) { n.add(&n.console, "uncaught: "+err.Error()) })
+	p.OnPageError(func(err error) { n.add(&n.console, "uncaught: "+strings.TrimPrefix(err.Error(), "playwright: ")) })
 	p.OnRequestFailed(func(r playwright.Request) {
 		why := "failed"
 		if err := r.Failure(); err != nil {
@@ -191,10 +197,20 @@ func (n *notes) listen(p playwright.Page) {
 		n.add(&n.failed, fmt.Sprintf("%s %s: %s", r.Method(), n.short(r.URL()), why))
 	})
 	p.OnResponse(func(r playwright.Response) {
+		if r.Request().IsNavigationRequest() && r.Frame() == p.MainFrame() {
+			// An answer without a body and with 400 or more is an error to the browser, which then tells no status.
+			n.answered(r.Status())
+		}
 		if r.Status() >= 400 {
 			n.add(&n.failed, fmt.Sprintf("%s %s: %d", r.Request().Method(), n.short(r.URL()), r.Status()))
 		}
 	})
+}
+
+func (n *notes) answered(status int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.status = status
 }
 
 // short is a URL without the server's origin, whose port says nothing.
@@ -210,12 +226,7 @@ func (n *notes) add(list *[]string, text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	text = bounded(text)
-	for _, s := range *list {
-		if s == text {
-			return
-		}
-	}
-	if len(*list) < workorder.MaxPageNotes {
+	if len(*list) < workorder.MaxPageNotes && !slices.Contains(*list, text) {
 		*list = append(*list, text)
 	}
 }
@@ -223,7 +234,17 @@ func (n *notes) add(list *[]string, text string) {
 func (n *notes) put(seen *view) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	seen.Console, seen.Failed = n.console, n.failed
+	seen.Status, seen.Console, seen.Failed = n.status, n.console, n.failed
+}
+
+// why is an error of the driver's without its own words around it.
+func why(err error) string {
+	s := err.Error()
+	if e, ok := errors.AsType[*playwright.Error](err); ok {
+		s = e.Message
+	}
+	s, _, _ = strings.Cut(s, "\nCall log:")
+	return bounded(strings.TrimPrefix(s, "playwright: "))
 }
 
 func bounded(s string) string { return strings.ToValidUTF8(s[:min(len(s), rawNote)], "") }

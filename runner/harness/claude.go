@@ -73,7 +73,7 @@ func (claude) command(r Run, session string) (Command, error) {
 		}
 		argv = append(argv, "--settings", ours)
 	}
-	if text := networkBriefing(r.Order.Network); text != "" && !hasFlag(spec.Args, "--append-system-prompt") && !hasFlag(spec.Args, "--system-prompt") {
+	if text := briefing(r.Order); text != "" && !hasFlag(spec.Args, "--append-system-prompt") && !hasFlag(spec.Args, "--system-prompt") {
 		argv = append(argv, "--append-system-prompt", text)
 	}
 	argv = append(argv, spec.Args...)

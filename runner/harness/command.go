@@ -3,6 +3,7 @@ package harness
 import (
 	"encoding/json"
 	"errors"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -37,6 +38,9 @@ func (command) Command(r Run) (Command, error) {
 		"SANDBOX_AGENT_TASK_ID=" + r.Order.TaskID,
 		"SANDBOX_AGENT_MODE=" + string(r.Order.Mode),
 		"SANDBOX_AGENT_WORKSPACE=" + r.Workspace,
+	}
+	if d := r.Order.Dev; d != nil {
+		env = append(env, "SANDBOX_AGENT_DEV_COMMAND="+d.Command, "SANDBOX_AGENT_DEV_PORT="+strconv.Itoa(d.Port))
 	}
 	if spec.Model != "" {
 		env = append(env, "SANDBOX_AGENT_MODEL="+spec.Model)

@@ -37,6 +37,9 @@
 // SANDBOX_AGENT_MODE, SANDBOX_AGENT_WORKSPACE and, when harness.model is set, SANDBOX_AGENT_MODEL
 // are set as well. Exit code 0 is success, any other is failure.
 //
+// Where the project has a development server SANDBOX_AGENT_DEV_COMMAND and SANDBOX_AGENT_DEV_PORT say how it is started and
+// where it answers. What is left in the folder SANDBOX_AGENT_MEDIA (pictures, videos, text) is kept with the result.
+//
 // Where the order has routes to models, ANTHROPIC_BASE_URL (without a version) and OPENAI_BASE_URL, OPENAI_API_BASE (with /v1)
 // name the box's gateway, and ANTHROPIC_API_KEY, ANTHROPIC_AUTH_TOKEN, CLAUDE_CODE_OAUTH_TOKEN, OPENAI_API_KEY, CODEX_API_KEY,
 // as far as the project has such secrets, are placeholders that only the gateway takes. A

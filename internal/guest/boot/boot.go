@@ -93,9 +93,6 @@ func (b *Box) Run(ctx context.Context) int {
 		names = append(names, stepPR)
 	}
 	b.Rec.Declare(names...)
-	if keys := ignored(b.Order); len(keys) > 0 {
-		b.Rec.Warn("this version does not act on what the project says with " + strings.Join(keys, ", "))
-	}
 
 	run, cancel := context.WithDeadlineCause(ctx, start.Add(b.Order.Timeout()), timeoutCause{b.Order.TimeoutMinutes})
 	defer cancel()
@@ -119,20 +116,6 @@ func (b *Box) Run(ctx context.Context) int {
 	defer stop()
 	undoSteps(undo, steps)
 	return code
-}
-
-// ignored lists the keys of the project that this version reads and does not
-// act on: saying so beats a reader who waits for a pull request.
-func ignored(o *workorder.Order) (keys []string) {
-	for key, set := range map[string]bool{
-		"dev": o.Dev != nil,
-	} {
-		if set {
-			keys = append(keys, key)
-		}
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // watchSignals turns the first signal into an interruption, after which the

@@ -93,8 +93,9 @@ type Repository interface {
 
 // Prover finds out what the task's commits prove.
 type Prover interface {
-	// Prove runs the checks on both commits, in clean checkouts. It ends with ctx; the proof is never nil.
-	Prove(ctx context.Context, base, head string) (*workorder.Proof, error)
+	// Prove runs the checks on both commits, in clean checkouts. It ends with ctx; the proof is never nil. The evidence are files
+	// that it left in the output.
+	Prove(ctx context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error)
 }
 
 // Forge is where the pull request of the branch is opened.

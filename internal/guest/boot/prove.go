@@ -16,8 +16,8 @@ func (b *Box) prove(run context.Context, l Landing) {
 	}
 	skip := ""
 	switch {
-	case len(b.Order.Validate) == 0:
-		skip = "the project has no validate commands"
+	case len(b.Order.Validate) == 0 && b.Order.Dev == nil:
+		skip = "the project has neither validate commands nor a development server"
 	case b.cloned == nil, len(l.Commits) == 0:
 		skip = "there are no commits to prove"
 	case run.Err() != nil:
@@ -28,8 +28,8 @@ func (b *Box) prove(run context.Context, l Landing) {
 		return
 	}
 	b.Rec.StepStarted(stepProof)
-	p, err := b.Prover.Prove(run, b.cloned.BaseSHA, l.Head)
-	b.Rec.Update(func(r *workorder.Result) { r.Proof = p })
+	p, files, err := b.Prover.Prove(run, b.cloned.BaseSHA, l.Head)
+	b.Rec.Update(func(r *workorder.Result) { r.Proof, r.Evidence = p, append(r.Evidence, files...) })
 	if err == nil && p.Reason != "" {
 		b.Rec.Warn("proof: " + p.Reason)
 	}

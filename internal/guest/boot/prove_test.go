@@ -10,9 +10,9 @@ import (
 
 type fakeProver struct{ base, head string }
 
-func (f *fakeProver) Prove(_ context.Context, base, head string) (*workorder.Proof, error) {
+func (f *fakeProver) Prove(_ context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error) {
 	f.base, f.head = base, head
-	return &workorder.Proof{Base: base, Head: head, Reason: "setup failed on base"}, nil
+	return &workorder.Proof{Base: base, Head: head, Reason: "setup failed on base"}, []workorder.Evidence{{Path: "evidence/pages/a.png"}}, nil
 }
 
 // playBox plays a run of a box that has something more.
@@ -35,6 +35,11 @@ func TestProve(t *testing.T) {
 	bare.Validate = nil
 	if r := playBox(t, &fake{}, bare, func(b *Box) { b.Prover = &fakeProver{} }); r.result.Proof != nil || r.steps()["proof"] != workorder.StepSkipped {
 		t.Errorf("proved %+v", r.result.Proof)
+	}
+	// With a development server there are pictures to take.
+	bare.Dev = &workorder.Dev{Command: "true", Port: 3000}
+	if r := playBox(t, &fake{}, bare, func(b *Box) { b.Prover = &fakeProver{} }); r.result.Proof == nil || len(r.result.Evidence) != 1 || r.steps()["proof"] != workorder.StepDone {
+		t.Errorf("proved %+v, %+v", r.result.Proof, r.result.Evidence)
 	}
 	none := &fake{land: func(context.Context) Landing { return Landing{Head: "h0"} }}
 	if r := playBox(t, none, o, func(b *Box) { b.Prover = &fakeProver{} }); r.result.Proof != nil || r.steps()["proof"] != workorder.StepSkipped {

@@ -51,13 +51,3 @@ func TestPullRequest(t *testing.T) {
 		}
 	}
 }
-
-func TestKeysWithoutEffectAreSaid(t *testing.T) {
-	t.Parallel()
-	o := order()
-	o.Dev = &workorder.Dev{}
-	r := play(t, &fake{}, o, nil)
-	if want := "dev"; len(r.result.Warnings) != 1 || !strings.Contains(r.result.Warnings[0], want) {
-		t.Errorf("warnings %q, want one with %q", r.result.Warnings, want)
-	}
-}

@@ -160,9 +160,6 @@ func advise(w io.Writer, p *projects.Project) {
 	for _, a := range p.Advice() {
 		fmt.Fprintf(w, "warning: %s\nhint: %s\n", a.Message, a.Hint)
 	}
-	if keys := p.Ignored(); len(keys) > 0 {
-		fmt.Fprintf(w, "warning: read and not acted on by this version: %s\n", strings.Join(keys, ", "))
-	}
 }
 
 func newProjectShowCmd(a *App) *cobra.Command {

@@ -1,0 +1,193 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"image/png"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// devServer is a development server whose first page is made of a file, and of which the second never changes.
+const devServer = `import http.server, os
+class H(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *a): pass
+    def do_GET(self):
+        p = self.path
+        pages = {"/": open("page.html").read(), "/about?x=1": "<p>Always the same.</p>", "/health": "ok"}
+        self.send_response(200 if p in pages else 404)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(("<!doctype html><meta name=viewport content='width=device-width,initial-scale=1'><title>Demo</title>" + pages.get(p, "no such page")).encode())
+http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), H).serve_forever()
+`
+
+func devFiles() map[string]string {
+	return map[string]string{"serve.py": devServer, "page.html": "<h1>Hello</h1>"}
+}
+
+const devKey = "dev: {command: python3 serve.py, port: 3123, ready_path: /health, pages: [/, '/about?x=1']}\n"
+
+// The runner shows what the task changed on the pages: pictures of both commits by content, what differs, a video, what the browser
+// complains about; and the agent looks at its own server and leaves a picture. No network is needed for any of it.
+func TestDev(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	c := u.run("", "create", "--task", "x", "--repo", u.repo(devFiles()), "-p", u.project(scripted("network: {mode: none}\n"+devKey, `
+set -e
+printf '<h1 style="background:red">Hello, world</h1><img src=/gone.png><script>console.error("it broke")</script>' >page.html
+PORT=$SANDBOX_AGENT_DEV_PORT sh -c "$SANDBOX_AGENT_DEV_COMMAND" & server=$!
+until curl -sf http://127.0.0.1:$SANDBOX_AGENT_DEV_PORT/health; do sleep 0.1; done
+agent-browser open http://127.0.0.1:$SANDBOX_AGENT_DEV_PORT/
+agent-browser screenshot "$SANDBOX_AGENT_MEDIA/mine.png"
+agent-browser close
+ln -s /etc/passwd "$SANDBOX_AGENT_MEDIA/passwd.txt"
+kill $server
+`)))
+	r := u.plainResult(c.task(t))
+	dir := filepath.Join(u.state, r.TaskID)
+	if c.code != 0 || r.Proof == nil || r.Status != workorder.StatusSuccess || r.Proof.Reason != "" {
+		t.Fatalf("exit code %d, %+v, %q\n%s", c.code, r.Proof, r.Warnings, c.stderr)
+	}
+	var seen []string
+	for _, p := range r.Proof.Pages {
+		seen = append(seen, fmt.Sprintf("%s %d", p.Path, p.Width))
+		checkPage(t, dir, p)
+	}
+	if want := []string{"/ 1280", "/ 390", "/about?x=1 1280", "/about?x=1 390"}; !slices.Equal(seen, want) {
+		t.Fatalf("%q", seen)
+	}
+	at := map[string]workorder.Evidence{}
+	for _, e := range r.Evidence {
+		at[e.Path] = e
+	}
+	for _, p := range r.Proof.Pages {
+		for _, f := range []string{p.Base.Picture, p.Head.Picture, p.Diff} {
+			if f != "" && at[f].Kind != workorder.EvidenceScreenshot {
+				t.Errorf("%s is not in the evidence: %+v", f, r.Evidence)
+			}
+		}
+	}
+	video, err := os.ReadFile(filepath.Join(dir, "evidence/pages/walk-head.webm"))
+	if err != nil || at["evidence/pages/walk-head.webm"].Kind != workorder.EvidenceVideo {
+		t.Fatalf("%v, %+v", err, r.Evidence)
+	}
+	// A block of the container format has one frame of VP8.
+	if n := bytes.Count(video, []byte("\xa3")); !bytes.HasPrefix(video, []byte("\x1aE\xdf\xa3")) || !bytes.Contains(video, []byte("V_VP8")) || n < 10 {
+		t.Errorf("the video has %d blocks in %d bytes", n, len(video))
+	}
+	mine, err := os.ReadFile(filepath.Join(dir, "evidence/media/mine.png"))
+	if err != nil || at["evidence/media/mine.png"].Kind != workorder.EvidenceScreenshot || !strings.Contains(at["evidence/media/mine.png"].Name, "agent's own") {
+		t.Fatalf("%v, %+v, %q", err, r.Evidence, r.Warnings)
+	}
+	if m, err := png.Decode(bytes.NewReader(mine)); err != nil || m.Bounds().Dx() < 300 {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "evidence/media/passwd.txt")); err == nil || !slices.ContainsFunc(r.Warnings, func(s string) bool { return strings.Contains(s, "passwd.txt") }) {
+		t.Errorf("%v, %q", err, r.Warnings)
+	}
+	for _, name := range []string{workorder.ReportMarkdown, workorder.ReportHTML} {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"of the pixels differ", "no pixel differs", "it broke", "gone.png", "/about?x=1 at 390 px"} {
+			if !strings.Contains(string(b), want) {
+				t.Errorf("%s lacks %q", name, want)
+			}
+		}
+		if name == workorder.ReportHTML && (strings.Count(string(b), "data:image/png") < 10 || strings.Count(string(b), "data:video/webm") != 1) {
+			t.Errorf("%s has %d pictures", name, strings.Count(string(b), "data:image/png"))
+		}
+	}
+}
+
+// checkPage looks at a page's pictures.
+func checkPage(t *testing.T, dir string, p workorder.PageProof) {
+	t.Helper()
+	if p.Base == nil || p.Head == nil || p.Base.Status != 200 || p.Head.Status != 200 || p.Head.Title != "Demo" || p.Head.Error != "" || p.Differs == nil {
+		t.Fatalf("%s at %d: %+v, %+v, %v", p.Path, p.Width, p.Base, p.Head, p.Differs)
+	}
+	files := []string{p.Base.Picture, p.Head.Picture}
+	changed := p.Path == "/"
+	if (*p.Differs > 0) != changed || *p.Differs > 1 || (p.Diff != "") != changed {
+		t.Errorf("%s at %d: %v differs, %q", p.Path, p.Width, *p.Differs, p.Diff)
+	}
+	if changed {
+		files = append(files, p.Diff)
+	}
+	red := map[string]bool{}
+	for _, f := range files {
+		b, err := os.ReadFile(filepath.Join(dir, f))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := png.Decode(bytes.NewReader(b))
+		if err != nil {
+			t.Fatalf("%s: %v", f, err)
+		}
+		if m.Bounds().Dx() != p.Width || m.Bounds().Dy() < 400 {
+			t.Errorf("%s is %v", f, m.Bounds())
+		}
+		for x := range m.Bounds().Dx() {
+			if r, g, b, _ := m.At(x, 30).RGBA(); r == 0xffff && g == 0 && b == 0 {
+				red[f] = true
+			}
+		}
+	}
+	if red[p.Base.Picture] || red[p.Head.Picture] != changed {
+		t.Errorf("%s at %d: what is red is %v", p.Path, p.Width, red)
+	}
+	if console := strings.Join(p.Head.Console, "|"); (console == "error: it broke") != changed || len(p.Base.Console) > 0 {
+		t.Errorf("%s at %d: %q, before %q", p.Path, p.Width, console, p.Base.Console)
+	}
+	if failed := strings.Join(p.Head.Failed, "|"); (failed == "GET /gone.png: 404") != changed || len(p.Base.Failed) > 0 {
+		t.Errorf("%s at %d: %q, before %q", p.Path, p.Width, failed, p.Base.Failed)
+	}
+}
+
+// A server that does not come is said in the proof with its own words, and costs the run nothing but time.
+func TestDevServerFails(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		head string
+		want []string
+	}{
+		"never ready": {"dev: {command: 'echo compiling for ever; sleep 600', port: 3123, start_timeout: 2s}\n", []string{"pictures of head", "pictures of base", "not ready within 2s", "compiling for ever"}},
+		"dies":        {"validate: {test: 'true'}\ndev: {command: 'echo no such module; exit 4', port: 3123}\n", []string{"exited with 4", "no such module", "logs/proof-head-dev.log"}},
+		"port taken": {
+			"lifecycle: {setup: ['setsid python3 -m http.server 3123 >/dev/null 2>&1 & until curl -s http://127.0.0.1:3123 >/dev/null; do sleep 0.1; done']}\n" +
+				"dev: {command: python3 -m http.server 3123, port: 3123}\n", []string{"port 3123 is taken"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := newCarefulUser(t)
+			run := u.run("", "create", "--task", "x", "--repo", u.repo(devFiles()), "-p", u.project(scripted(c.head, "echo x >x\n")))
+			r := u.plainResult(run.task(t))
+			if run.code != 0 || r.Status != workorder.StatusSuccess || r.Proof == nil || len(r.Proof.Pages) > 0 {
+				t.Fatalf("exit code %d, %s, %+v, %q", run.code, r.Status, r.Proof, r.Warnings)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(r.Proof.Reason, want) {
+					t.Errorf("%q does not say %q", r.Proof.Reason, want)
+				}
+			}
+		})
+	}
+}
+
+// The browser's side of the development server, in a container of the image.
+func TestBrowserInside(t *testing.T) {
+	t.Parallel()
+	in := newInside(t, "../../runner/browse")
+	in.network = "none"
+	in.create(nil, nil).passed()
+}

@@ -1,0 +1,143 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// trouble is what a browser had to complain about on a page after the task's commits, and not before.
+type trouble struct {
+	Page  string // of all widths
+	Texts list[string]
+}
+
+// maxPages bounds the pages of a result that are read: a runner has a tenth of it.
+const maxPages = 200
+
+// fromPages adds to pictures what the runner knows of them. One that is in no list of evidence is added.
+func fromPages(all []EvidenceLink, p *workorder.Proof) []EvidenceLink {
+	if p == nil {
+		return all
+	}
+	at := map[string]int{}
+	for i, e := range all {
+		at[e.Path] = i
+	}
+	add := func(e EvidenceLink) {
+		if e.Path == "" {
+			return
+		}
+		i, ok := at[e.Path]
+		if !ok {
+			at[e.Path] = len(all)
+			all = append(all, e)
+			return
+		}
+		if have := &all[i]; have.Group == "" {
+			have.Kind, have.Group, have.Side, have.Width, have.Height, have.Note = e.Kind, e.Group, e.Side, e.Width, e.Height, e.Note
+		}
+	}
+	for _, g := range p.Pages[:min(len(p.Pages), maxPages)] {
+		title := fmt.Sprintf("%s at %d px", g.Path, g.Width)
+		one := func(side Side, path string, w, h int) {
+			add(EvidenceLink{Name: title, Kind: workorder.EvidenceScreenshot, Path: path, Group: title, Side: side, Width: w, Height: h, Note: differs(g)})
+		}
+		w, h := 0, 0
+		for _, v := range []struct {
+			side Side
+			view *workorder.PageView
+		}{{SideBase, g.Base}, {SideHead, g.Head}} {
+			if v.view != nil {
+				one(v.side, v.view.Picture, v.view.PictureWidth, v.view.PictureHeight)
+				w, h = max(w, v.view.PictureWidth), max(h, v.view.PictureHeight)
+			}
+		}
+		one(SideDiff, g.Diff, w, h)
+	}
+	// The runner's come first: there is room for a few, and the agent's own are its claim.
+	slices.SortStableFunc(all, func(x, y EvidenceLink) int { return ownRank(x) - ownRank(y) })
+	return all
+}
+
+func ownRank(e EvidenceLink) int {
+	if e.Group == "" {
+		return 1
+	}
+	return 0
+}
+
+// differs says how much of a page changed.
+func differs(g workorder.PageProof) string {
+	switch {
+	case g.Differs == nil && g.Base == nil && g.Head != nil:
+		return "only seen after"
+	case g.Differs == nil && g.Head == nil && g.Base != nil:
+		return "only seen before"
+	case g.Differs == nil:
+		return ""
+	case *g.Differs <= 0:
+		return "no pixel differs"
+	case *g.Differs < 0.001:
+		return "less than 0.1 % of the pixels differ"
+	}
+	return strconv.FormatFloat(min(*g.Differs, 1)*100, 'f', 1, 64) + " % of the pixels differ"
+}
+
+// troubles are those of the pages, each page once for all of its widths.
+func (p *page) troubles(r *workorder.Result, b bounds) {
+	if r.Proof == nil {
+		return
+	}
+	type seen struct {
+		path          string
+		before, after []string
+	}
+	var pages []*seen
+	for _, g := range r.Proof.Pages[:min(len(r.Proof.Pages), maxPages)] {
+		i := slices.IndexFunc(pages, func(s *seen) bool { return s.path == g.Path })
+		if i < 0 {
+			i = len(pages)
+			pages = append(pages, &seen{path: g.Path})
+		}
+		pages[i].before = append(pages[i].before, complaints(g.Base)...)
+		pages[i].after = append(pages[i].after, complaints(g.Head)...)
+	}
+	var all []trouble
+	for _, s := range pages {
+		var texts []string
+		for _, t := range s.after {
+			if !slices.Contains(s.before, t) && !slices.Contains(texts, t) {
+				texts = append(texts, t)
+			}
+		}
+		if len(texts) > 0 {
+			all = append(all, trouble{Page: line(s.path, b.line), Texts: firsts(texts, min(b.items, maxTroubles), func(t string) string { return line(t, b.line) })})
+		}
+	}
+	p.Troubles = firsts(all, b.items, func(t trouble) trouble { return t })
+}
+
+// maxTroubles bounds those of one page.
+const maxTroubles = 10
+
+// complaints are the lists of a view as texts of one kind.
+func complaints(v *workorder.PageView) []string {
+	if v == nil {
+		return nil
+	}
+	var all []string
+	if v.Error != "" {
+		all = append(all, "could not be looked at: "+v.Error)
+	}
+	if v.Status >= 400 {
+		all = append(all, "answers with "+strconv.Itoa(v.Status))
+	}
+	all = append(all, v.Console...)
+	for _, f := range v.Failed {
+		all = append(all, "request "+f)
+	}
+	return all
+}

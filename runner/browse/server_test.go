@@ -1,0 +1,178 @@
+package browse
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// runner runs a shell command as a development server; the file has the process's id.
+func runner(line, file string, port int) func(context.Context) Ended {
+	return func(ctx context.Context) Ended {
+		tail := proc.NewTail(4000)
+		err := proc.Run(ctx, proc.Spec{
+			Argv: []string{"/bin/sh", "-c", "echo $$ >'" + file + "'; " + line}, Env: append(os.Environ(), fmt.Sprintf("PORT=%d", port)),
+			Stdout: tail, Stderr: tail, StopSignal: syscall.SIGTERM, Grace: time.Second,
+		})
+		return Ended{ExitCode: proc.ExitCode(err), Tail: tail.String(), Err: err}
+	}
+}
+
+// free is a port at which nobody listens.
+func free(t *testing.T) int {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// gone waits until nothing of the server's group runs. Who was killed may be a zombie for long: this machine's init reaps it or not.
+func gone(t *testing.T, file string) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	group := strings.TrimSpace(string(b))
+	for end := time.Now().Add(10 * time.Second); ; {
+		var alive []string
+		all, err := filepath.Glob("/proc/[0-9]*/stat")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range all {
+			stat, err := os.ReadFile(p)
+			if err != nil {
+				continue
+			}
+			if f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:])); f[0] != "Z" && f[2] == group {
+				alive = append(alive, string(stat))
+			}
+		}
+		if len(alive) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("still run: %q", alive)
+		}
+	}
+}
+
+// A server is waited for, also while it answers with 503, and stopped with all of its group.
+func TestServe(t *testing.T) {
+	t.Parallel()
+	pid, port := filepath.Join(t.TempDir(), "pid"), free(t)
+	const program = `
+import http.server, os
+n = 0
+class H(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *a): pass
+    def do_GET(self):
+        global n; n += 1
+        self.send_response(503 if n < 3 or self.path != "/health?a=b" else 404); self.end_headers()
+http.server.HTTPServer(("127.0.0.1", int(os.environ["PORT"])), H).serve_forever()
+`
+	s, err := Serve(t.Context(), &workorder.Dev{Port: port, ReadyPath: "/health?a=b"}, runner("python3 -c '"+program+"' & wait", pid, port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("http://127.0.0.1:%d", port); s.Origin != want {
+		t.Errorf("%q", s.Origin)
+	}
+	s.Stop()
+	gone(t, pid)
+	if taken(t.Context(), port) != "" {
+		t.Error("the port is still taken")
+	}
+}
+
+// What keeps a server from being ready is said, with its own words, and nothing stays.
+func TestServeFails(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		line string
+		want []string
+	}{
+		"dies":         {"echo cannot find module express; exit 3", []string{"exited with 3", "cannot find module express", "dev.command"}},
+		"ends at once": {"true", []string{"exited with 0", "printed nothing"}},
+		"never ready":  {"echo compiling; sleep 600 & wait", []string{"was not ready within", "no answer", "compiling", "dev.start_timeout"}},
+		"only errors": {`exec python3 -c 'import http.server, os
+class H(http.server.BaseHTTPRequestHandler):
+    def do_GET(self): self.send_response(500); self.end_headers()
+http.server.HTTPServer(("127.0.0.1", int(os.environ["PORT"])), H).serve_forever()'`, []string{"answered with 500", "was not ready within"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pid, port := filepath.Join(t.TempDir(), "pid"), free(t)
+			s, err := Serve(t.Context(), &workorder.Dev{Port: port, StartTimeoutSeconds: 3}, runner(c.line, pid, port))
+			if err == nil {
+				s.Stop()
+				t.Fatal("it is ready")
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q does not say %q", err, want)
+				}
+			}
+			gone(t, pid)
+		})
+	}
+}
+
+func TestServePortTaken(t *testing.T) {
+	t.Parallel()
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	port := other.Listener.Addr().(*net.TCPAddr).Port
+	_, err := Serve(t.Context(), &workorder.Dev{Port: port}, func(context.Context) Ended {
+		t.Error("it was started")
+		return Ended{}
+	})
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("port %d is taken", port)) {
+		t.Error(err)
+	}
+}
+
+// A stop of the run ends the wait.
+func TestServeStopped(t *testing.T) {
+	t.Parallel()
+	pid, port := filepath.Join(t.TempDir(), "pid"), free(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		for ctx.Err() == nil {
+			if b, err := os.ReadFile(pid); err == nil && len(b) > 0 {
+				cancel(fmt.Errorf("the box was told to stop"))
+			}
+		}
+	}()
+	_, err := Serve(ctx, &workorder.Dev{Port: port}, runner("sleep 600", pid, port))
+	if err == nil || !strings.Contains(err.Error(), "the box was told to stop") {
+		t.Error(err)
+	}
+	gone(t, pid)
+}
+
+func TestRooted(t *testing.T) {
+	t.Parallel()
+	for p, want := range map[string]bool{
+		"/": true, "/a?b=c#d": true, "//example.org/": true, "": false, "a": false, "@example.org/": false, ".example.org/": false, "0/": false, "/\n": false,
+	} {
+		if got := rooted(p); got != want {
+			t.Errorf("%q: %v", p, got)
+		}
+	}
+}
