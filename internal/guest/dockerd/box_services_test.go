@@ -90,7 +90,7 @@ func TestServicesThatFail(t *testing.T) {
 	cfg := stackConfig(t, e,
 		workorder.Service{Name: "exits", Image: redisImage(), Command: []string{"sh", "-c", "echo no license; exit 3"}},
 		workorder.Service{Name: "sick", Image: redisImage(), Healthcheck: &workorder.Healthcheck{Test: []string{"sh", "-c", "echo very sick; exit 1"}, IntervalSeconds: 0.2, Retries: 3}},
-		workorder.Service{Name: "deaf", Image: redisImage(), Ports: []string{"6380"}, StartTimeoutSeconds: 1.5},
+		workorder.Service{Name: "deaf", Image: redisImage(), Ports: []string{"6380"}, StartTimeoutSeconds: 8},
 		workorder.Service{Name: "absent", Image: "registry.invalid/nothing/here:1"},
 		workorder.Service{Name: "fine", Image: redisImage()},
 	)

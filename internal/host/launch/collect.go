@@ -99,7 +99,10 @@ func (l *Launcher) Collect(ctx context.Context, rec *store.Record) (*workorder.R
 		return nil, fault.New(workorder.ExitBox, err, "the result is collected when the engine answers again")
 	case err != nil:
 		return nil, err
-	case box != nil && box.Live():
+	case box == nil:
+		box = l.late(ctx, rec)
+	}
+	if box != nil && box.Live() {
 		return nil, fmt.Errorf("task %s: %w", rec.TaskID, ErrRunning)
 	}
 	if rec.Box == "" && box == nil {
@@ -125,6 +128,35 @@ func (l *Launcher) home(ctx context.Context, rec *store.Record, follow bool, kin
 	res, err := l.collect(context.WithoutCancel(ctx), rec, kind)
 	end.release(l, rec, res)
 	return res, err
+}
+
+const (
+	// createTime is how long after its beginning a run may still be about to get a container: the image is there by then.
+	createTime = 2 * time.Minute
+	// lateTime is how long the engine may take to make a container for a client that is gone; a busy one took over a second.
+	lateTime = 3 * time.Second
+	latePoll = 100 * time.Millisecond
+)
+
+// late looks again for a container that the engine may be making at this moment, for a command that was killed while it asked
+// for it: left alone it would stay. Nil when none comes.
+func (l *Launcher) late(ctx context.Context, rec *store.Record) *engine.Box {
+	began := false
+	if err := Events(rec.Dir, func(e workorder.Event) { began = began || e.Type == workorder.EventReady }); err == nil && began || l.now().Sub(rec.Begun()) > createTime {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lateTime)
+	defer cancel()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(latePoll):
+		}
+		if box, err := l.box(ctx, rec); err == nil && box != nil {
+			return box
+		}
+	}
 }
 
 // neverStarted ends the record of a CLI that died before it made a box.
