@@ -65,8 +65,8 @@ func definition() *schema {
 		}
 	}
 	dev := func() *schema {
-		return &schema{kind: object, doc: "Development server, for looking at the work in a browser.", keys: []key{
-			{name: "command", required: true, slips: []string{"cmd", "run"}, schema: &schema{kind: text, doc: "Shell command that starts it.", examples: []string{"npm run dev"}}},
+		return &schema{kind: object, doc: "Development server. Its pages are looked at in a browser on base and head, and the agent is told how to look at them.", keys: []key{
+			{name: "command", required: true, slips: []string{"cmd", "run"}, schema: &schema{kind: text, doc: "Shell command that starts it, in the foreground, with PORT set.", examples: []string{"npm run dev"}}},
 			{name: "port", required: true, schema: &schema{kind: integer, max: maxPort, doc: "TCP port it listens on.", examples: []string{"3000"}}},
 			{name: "ready_path", slips: []string{"ready", "health"}, schema: &schema{kind: text, def: "/", doc: "Path that answers with less than 500 when the server is ready.", pattern: urlPath, rule: "a path such as /health", examples: []string{"/health"}}},
 			{name: "pages", slips: []string{"paths", "urls"}, schema: &schema{
@@ -107,7 +107,7 @@ func definition() *schema {
 			{name: "dev", schema: dev()},
 		}}},
 		{name: "validate", slips: []string{"tests", "checks"}, schema: validate()},
-		{name: "proof", schema: &schema{kind: boolean, def: "true", doc: "Run the validate commands on base and head in clean checkouts as well, and compare them test by test."}},
+		{name: "proof", schema: &schema{kind: boolean, def: "true", doc: "Run the validate commands on base and head in clean checkouts as well, and compare them test by test; with dev, take pictures of its pages there. false: neither."}},
 		{name: "dev", schema: dev()},
 		{name: "repair", schema: &schema{kind: object, doc: "Send failed validation back to the agent.", keys: []key{
 			{name: "max_attempts", required: true, slips: []string{"attempts", "max"}, schema: &schema{kind: integer, max: workorder.MaxRepairs, doc: "How often, within the task's budget and time.", examples: []string{"2"}}},
