@@ -188,8 +188,12 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	if o.Mode.GoesOn() {
 		answers = &answerer{order: o, token: env.ForgeToken, log: log, task: t, repo: repo}
 	}
+	var move boot.Rebaser
+	if o.Mode == workorder.ModeRebase {
+		move = &rebaser{repo: repo, task: t, token: env.ForgeToken, mask: mask, log: log}
+	}
 	return &boot.Box{
-		Prover: prove, Forge: forge, Answers: answers,
+		Prover: prove, Forge: forge, Answers: answers, Rebaser: move,
 		Order: o, Rec: rec, Log: log, Space: space, Task: t, Engine: eng,
 		Network:  &policedNetwork{policy: net, hosts: hosts, order: o, task: t, models: models, audit: audit, guard: eng.guard, log: log},
 		Services: &serviceStack{engine: eng, egress: net, order: o, task: t, emit: emit, warn: warn, clean: mask.Writer, log: log, logs: space.LogDir},

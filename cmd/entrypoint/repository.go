@@ -29,6 +29,8 @@ type repository struct {
 	out   string // folder that leaves the box
 	ssh   string // folder for the SSH key
 
+	claimed *publish.Claimed // by Clone
+
 	mu                  sync.Mutex
 	keeper              *publish.Keeper
 	lost, closed        chan struct{}
@@ -102,6 +104,7 @@ func (r *repository) Clone(ctx context.Context) (boot.Cloned, error) {
 	case err != nil:
 		return boot.Cloned{}, err
 	}
+	r.claimed = claimed
 	// The branch is what the remote calls it, in all that follows.
 	r.env.Order.TargetBranch = claimed.State.TargetBranch
 	// The gateway outlives the step that starts it.
@@ -127,6 +130,11 @@ func (r *repository) Clone(ctx context.Context) (boot.Cloned, error) {
 		if c.Changed, err = r.pub.RestoredPaths(ctx); err != nil {
 			return boot.Cloned{}, err
 		}
+	}
+	if r.env.Order.Mode == workorder.ModeRebase {
+		// No agent works before the commits are moved, and none between commits that change such files.
+		r.keep(ctx, publish.KeepOptions{})
+		return c, nil
 	}
 	settings, err := r.pub.Neutralize(ctx, claimed)
 	if err != nil {

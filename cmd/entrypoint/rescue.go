@@ -59,7 +59,9 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 		r.Status, r.EndedBy, r.Reason = workorder.StatusError, workorder.ByBox, reason
 		return boot.AttemptOf(&r, head)
 	}
-	if !reached(&before, "agent") || env.Order.Mode == workorder.ModePlan {
+	// A rebase without conflicts has no agent; before it is pushed there is nothing to land.
+	rebase := env.Order.Mode == workorder.ModeRebase
+	if !reached(&before, "agent") && (!rebase || !reached(&before, "push")) || env.Order.Mode == workorder.ModePlan {
 		// There is no work; only the lease, if there is one, is given back.
 		code := rescueEnd(log, rec.Finish, reason, boot.Landing{Head: before.HeadSHA})
 		if err := repo.release(ctx, end(nil, before.HeadSHA)); err != nil {
@@ -73,7 +75,7 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 		log.Warn("rescue", "error", err)
 	}
 	// Once validation has begun, what is uncommitted is its own, as long as the agent is not at it again.
-	l := repo.rescue(ctx, before.BaseSHA, !reached(&before, "validate") || reached(&before, "repair"), end)
+	l := repo.rescue(ctx, before.BaseSHA, !rebase && (!reached(&before, "validate") || reached(&before, "repair")), end)
 	code := rescueEnd(log, rec.Finish, reason, l)
 	if err := repo.Release(ctx, end(nil, l.Head)); err != nil {
 		log.Warn("rescue: release the task's lease", "error", err)

@@ -81,6 +81,7 @@ func writeMarkdown(p *page) string {
 	m.pictures(p)
 	m.surface(p)
 	m.commits(p)
+	m.rebase(p)
 	m.network(p)
 	m.claim(p)
 	m.cost(p)

@@ -42,6 +42,7 @@ type page struct {
 	Grave    list[finding]
 	Mild     list[finding]
 	Commits  list[commit]
+	Rebased  *rebased // nil: it was no rebase
 	Refused  list[reach]
 	Learned  list[reach]
 	Guard    list[refusal]
@@ -144,6 +145,7 @@ func build(d Data, b bounds) *page {
 	p.pictures(d, r, b)
 	p.troubles(r, b)
 	p.commits(d, r, b)
+	p.rebase(r, b)
 	p.network(r, b)
 	p.cost(r, b)
 	p.about(d, r, b)

@@ -74,6 +74,9 @@ func (p *Publisher) Land(ctx context.Context, base, bundlePath string, end func(
 	cleared()
 	local, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
+	if p.load() == nil && p.led.Hold != "" {
+		return p.landHeld(ctx, local, base, bundlePath, end)
+	}
 	w, err := p.gather(local, base, &l)
 	if err != nil {
 		l.Err = fmt.Errorf("read the work tree's commits: %w", err)
@@ -297,6 +300,9 @@ type tip struct {
 }
 
 func (p *Publisher) tip(ctx context.Context, base string) (tip, error) {
+	if m := p.led.Moved; m != nil {
+		return tip{head: m.Head, at: m.Head}, nil // what was checked, whatever has been done to the work tree since
+	}
 	t := p.tree()
 	at, err := t.Head(ctx)
 	if err != nil {

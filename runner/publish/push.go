@@ -81,6 +81,7 @@ func (p *Publisher) push(ctx context.Context, cs []change, cp *workorder.Checkpo
 	cs = slices.DeleteFunc(slices.Clone(cs), func(c change) bool { return led.Refs[c.ref] == c.sha })
 	next := copyState(led.State)
 	edit(next)
+	p.rebase(next, cs)
 	if led.Apart && next.Lease == nil && len(cs) > 0 {
 		// The end goes last: where the rest does not arrive, the attempt is not over.
 		if err := p.push(ctx, cs, cp, p.renewed); err != nil {
@@ -268,7 +269,7 @@ func (p *Publisher) move(ctx context.Context, cs []change, head string) ([]chang
 func (p *Publisher) moved(ctx context.Context, cs []change, c change) ([]change, error) {
 	led := p.led
 	was := led.Refs[c.ref]
-	if was == "" || was == c.sha {
+	if was == "" || was == c.sha || led.Moved != nil && led.Moved.OldHead == was {
 		return append(cs, c), nil
 	}
 	if p.outbox().Run(ctx, "cat-file", "-e", was+"^{commit}") != nil {
@@ -325,7 +326,7 @@ func (p *Publisher) pushAll(ctx context.Context, cs []change, cp *workorder.Chec
 	var core, rest []change
 	for _, c := range cs {
 		switch {
-		case strings.HasPrefix(c.ref, workorder.KeptRef(p.Order.TaskID, "")) && p.led.Refs[c.ref] != c.sha:
+		case strings.HasPrefix(c.ref, workorder.KeptRef(p.Order.TaskID, "")) && p.led.Refs[c.ref] != c.sha && !p.led.Moved.backs(c):
 			rest = append(rest, c)
 		default:
 			core = append(core, c)

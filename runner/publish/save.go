@@ -30,6 +30,9 @@ func (p *Publisher) save(ctx context.Context, checkpoint bool) (s saved) {
 	start := time.Now()
 	local, cancel := context.WithTimeout(ctx, snapTime)
 	defer cancel()
+	if p.led.Hold != "" {
+		return p.saveHeld(ctx, local, checkpoint, start)
+	}
 	cs := p.kept()
 	var cp *workorder.Checkpoint
 	at, err := p.commits(local, &s, &cs)

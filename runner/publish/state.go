@@ -54,6 +54,10 @@ type ledger struct {
 	Settings []setting `json:"settings,omitempty"`
 	// Committed: nothing but commits is left of what the agent did.
 	Committed bool `json:"committed,omitempty"`
+	// Hold is the ref that what would be the branch's goes to; empty: the branch is not held.
+	Hold string `json:"hold,omitempty"`
+	// Moved is the rebase whose commits are the branch's from now on.
+	Moved *Moved `json:"moved,omitempty"`
 }
 
 // aim is what a push makes of the remote.

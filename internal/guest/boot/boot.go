@@ -35,6 +35,7 @@ type Box struct {
 	Prover   Prover   // nil: the checks are run in the work tree only
 	Forge    Forge    // nil: no pull request is asked for
 	Answers  Answerer // nil: feedback is not answered
+	Rebaser  Rebaser  // nil: the order is no rebase
 	Engine   Engine
 	Services Services
 	Repo     Repository
@@ -48,6 +49,10 @@ type Box struct {
 	cloned    *Cloned // nil: there is no clone
 	committed bool    // the agent's leftovers are committed
 	left      error   // names those that cannot be
+
+	rebasing *Rebasing // nil: it did not begin
+	moved    bool      // the branch may be moved
+	began    string    // the base before it was
 }
 
 // Causes of an early ending, carried by the run's context.
@@ -79,11 +84,14 @@ func (b *Box) Run(ctx context.Context) int {
 		names = append(names, s.name)
 	}
 	names = append(names, "agent", "validate")
-	if b.Order.Repair.MaxAttempts > 0 {
+	if b.Order.Repair.MaxAttempts > 0 && b.Rebaser == nil {
 		names = append(names, stepRepair)
 	}
+	if b.Prover != nil && b.Rebaser != nil {
+		names = append(names, stepProof) // what is worse is not pushed
+	}
 	names = append(names, stepPush)
-	if b.Prover != nil {
+	if b.Prover != nil && b.Rebaser == nil {
 		names = append(names, stepProof)
 	}
 	if b.Order.Mode == workorder.ModeRevise && b.Answers != nil {
@@ -91,6 +99,9 @@ func (b *Box) Run(ctx context.Context) int {
 	}
 	if b.Forge != nil {
 		names = append(names, stepPR)
+	}
+	if b.Rebaser != nil {
+		names = append(names, stepRangeDiff)
 	}
 	b.Rec.Declare(names...)
 
@@ -104,11 +115,13 @@ func (b *Box) Run(ctx context.Context) int {
 
 	end := b.work(run, interrupt, steps)
 	landing := b.land(land, run, &end)
+	b.rebaseLanded(&landing)
 	b.prove(run, landing)
 	b.survey(run, landing)
 	b.evidence(run, landing)
 	b.answer(run, &end, landing)
 	b.pullRequest(run, &end, landing)
+	b.rangeDiff(run)
 	code := b.finish(end, landing)
 	b.release(land, run, landing.Head)
 
@@ -159,6 +172,9 @@ func (b *Box) work(ctx context.Context, interrupt context.CancelCauseFunc, steps
 	if ctx.Err() != nil {
 		return cutShort(ctx)
 	}
+	if b.Rebaser != nil {
+		return b.workRebase(ctx, interrupt)
+	}
 	if over := b.prepare(); over != nil {
 		return *over
 	}
@@ -166,15 +182,8 @@ func (b *Box) work(ctx context.Context, interrupt context.CancelCauseFunc, steps
 		return b.plan(ctx)
 	}
 	if b.cloned != nil {
-		over := make(chan struct{})
-		defer close(over)
-		go func() {
-			select {
-			case <-b.Repo.Lost():
-				interrupt(ErrLease)
-			case <-over:
-			}
-		}()
+		stop := b.watchLease(interrupt)
+		defer stop()
 		b.Repo.Save()
 	}
 	e := ending{ran: true}
@@ -205,6 +214,19 @@ func (b *Box) work(ctx context.Context, interrupt context.CancelCauseFunc, steps
 		e.status, e.by, e.reason = cut.status, cut.by, cut.reason
 	}
 	return e
+}
+
+// watchLease ends the run where another box takes the task over, until stop.
+func (b *Box) watchLease(interrupt context.CancelCauseFunc) (stop func()) {
+	over := make(chan struct{})
+	go func() {
+		select {
+		case <-b.Repo.Lost():
+			interrupt(ErrLease)
+		case <-over:
+		}
+	}()
+	return func() { close(over) }
 }
 
 // prepare makes the order what this attempt has to do, when the task has a

@@ -29,7 +29,7 @@ func (b *Box) bootFailed(ctx context.Context, err error) ending {
 		return e
 	}
 	switch se.step {
-	case stepClone:
+	case stepClone, stepRebase:
 		e.by = workorder.ByGit
 		var known EndedByer
 		if errors.As(err, &known) {

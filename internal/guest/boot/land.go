@@ -41,6 +41,8 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 		skip = "there is no clone"
 	case b.Order.Mode == workorder.ModePlan:
 		skip = whyNoPush
+	case b.rebasing != nil && b.rebasing.Nothing != "":
+		skip = "there is nothing to rebase"
 	case !e.ran:
 		skip = "the agent never ran"
 	}
@@ -245,6 +247,10 @@ func nextCommand(o *workorder.Order, r *workorder.Result) string {
 		return "sandbox-agent create --from-plan " + o.TaskID
 	case o.Mode == workorder.ModePlan:
 		return "sandbox-agent logs " + o.TaskID
+	case o.Mode == workorder.ModeRebase && r.Rebased != nil && !r.Rebased.Pushed && r.Rebased.Kept != "" && r.Status == workorder.StatusFailed:
+		return fmt.Sprintf("git fetch %s %s && git log FETCH_HEAD", o.Repo, r.Rebased.Kept)
+	case o.Mode == workorder.ModeRebase && r.Status != workorder.StatusError && workorder.Resumable(r.Status, r.EndedBy):
+		return "sandbox-agent rebase " + o.TaskID
 	case o.Repo != "" && workorder.Resumable(r.Status, r.EndedBy):
 		return "sandbox-agent continue " + o.TaskID
 	case r.Pushed && o.PR != nil && r.PR == nil:

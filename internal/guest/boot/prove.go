@@ -11,7 +11,7 @@ import (
 // prove runs the project's checks on the commit that the task began with and on the last one. The work has landed;
 // what comes of it is for the reviewer, and changes nothing about the run's status.
 func (b *Box) prove(run context.Context, l Landing) {
-	if b.Prover == nil {
+	if b.Prover == nil || b.Rebaser != nil { // a rebase is proven before it is pushed
 		return
 	}
 	skip := ""

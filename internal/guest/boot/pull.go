@@ -18,6 +18,10 @@ func (b *Box) pullRequest(run context.Context, e *ending, l Landing) {
 	if b.Forge == nil {
 		return
 	}
+	if x := b.rebasing; x != nil && x.Nothing != "" {
+		b.Rec.StepFinished(stepPR, &record.Skip{Reason: "there is nothing to rebase"}, nil)
+		return
+	}
 	later := "; sandbox-agent pr open " + b.Order.TaskID + " opens it"
 	if errors.Is(context.Cause(run), ErrInterrupted) {
 		b.Rec.StepFinished(stepPR, &record.Skip{Reason: "the run was told to stop" + later}, nil)

@@ -41,7 +41,7 @@ const (
 func (b *Box) steps() []step {
 	o := b.Order
 	needsDocker := len(o.Services) > 0 || o.Supabase
-	return []step{
+	return b.rebaseSteps([]step{
 		{
 			name: stepBox, does: "the workspace, the network policy with the gateway, and the guarded Docker socket", budget: boxBudget,
 			run:  b.makeBox,
@@ -120,7 +120,7 @@ func (b *Box) steps() []step {
 			},
 			run: b.setup,
 		},
-	}
+	})
 }
 
 func (b *Box) makeBox(ctx context.Context) error {

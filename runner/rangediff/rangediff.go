@@ -1,0 +1,395 @@
+package rangediff
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// MaxCommits bounds either side: git's range-diff compares each commit with each.
+	MaxCommits = 300
+	// maxText bounds Comparison.Text in bytes: what a comment on a forge has room for, with what is around it.
+	maxText = 30 << 10
+	// textTime bounds git's range-diff; the pairs do not need it.
+	textTime = 30 * time.Second
+	// maxSubject bounds a subject, maxFiles the files that a reason names.
+	maxSubject = 120
+	maxFiles   = 5
+	// maxProblems bounds Comparison.Problems.
+	maxProblems = 10
+)
+
+// Range is what moved.
+type Range struct {
+	Upstream, OldHead string // the commits before
+	NewBase, NewHead  string // and after
+	// Resolver is who resolved conflicts, for the reasons; empty: nobody had to.
+	Resolver string
+}
+
+// Comparison is what came of it.
+type Comparison struct {
+	Moved []workorder.RangePair
+	// Conflicts are the files that conflict when git moves the commits.
+	Conflicts []string
+	// Text is git's range-diff, shortened and without control characters.
+	Text string
+	// Problems say in a sentence each what must not be: a commit that is lost, an author who is another, marks of conflicts.
+	Problems []string
+}
+
+type commit struct {
+	sha, parent, tree, author, subject string
+	merge                              bool
+}
+
+type comparison struct {
+	Range
+	git      git.Repo
+	old, new []commit
+	ids      map[string]string
+	pairs    map[string]*commit // the new commit, by the old one's id
+	taken    map[string]bool    // new commits that have an old one
+	out      Comparison
+}
+
+// Compare compares the commits before with those after. What it finds wrong is in Problems; the error is of a comparison that could not be made.
+func Compare(ctx context.Context, repo git.Repo, r Range) (*Comparison, error) {
+	c := &comparison{Range: r, git: repo, pairs: map[string]*commit{}, taken: map[string]bool{}}
+	c.out.Moved = []workorder.RangePair{}
+	var err error
+	if c.old, err = c.list(ctx, r.Upstream, r.OldHead); err != nil {
+		return nil, err
+	}
+	if c.new, err = c.list(ctx, r.NewBase, r.NewHead); err != nil {
+		return nil, err
+	}
+	if len(c.old) > MaxCommits || len(c.new) > MaxCommits {
+		return nil, fmt.Errorf("compare commits: there are more than %d", MaxCommits)
+	}
+	if c.ids, err = repo.PatchIDs(ctx, r.OldHead, r.NewHead, "^"+r.Upstream, "^"+r.NewBase); err != nil {
+		return nil, err
+	}
+	text := c.text(ctx)
+	c.pair(text)
+	if err := c.explain(ctx); err != nil {
+		return nil, err
+	}
+	c.out.Text = bounded(text)
+	slices.Sort(c.out.Conflicts)
+	c.out.Conflicts = slices.Compact(c.out.Conflicts)
+	return &c.out, nil
+}
+
+// list are the commits of a range, the oldest first.
+func (c *comparison) list(ctx context.Context, from, to string) (list []commit, err error) {
+	err = c.git.Each(ctx, func(rec string) {
+		f := strings.SplitN(strings.TrimPrefix(rec, "\n"), "\x01", 5)
+		if len(f) != 5 || len(list) > MaxCommits {
+			return
+		}
+		parent, _, merge := strings.Cut(f[1], " ")
+		list = append(list, commit{sha: f[0], parent: parent, tree: f[2], author: f[3], subject: Line(f[4], maxSubject), merge: merge})
+	}, "log", "-z", "--topo-order", "--reverse", "--format=%H%x01%P%x01%T%x01%an <%ae>%x01%s", to, "^"+from, "--")
+	return list, err
+}
+
+// Line is what somebody wrote, on one line and without anything that is not printable.
+func Line(s string, most int) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, strings.ToValidUTF8(s[:min(len(s), 4*most)], "\uFFFD"))
+	if r := []rune(s); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return s
+}
+
+// text is git's own comparison; empty where it takes too long.
+func (c *comparison) text(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, textTime)
+	defer cancel()
+	// A commit that was changed a lot is still the same one: what git takes for two by default.
+	out, err := c.git.Output(ctx, "range-diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-notes", "--creation-factor=90",
+		c.Upstream+".."+c.OldHead, c.NewBase+".."+c.NewHead)
+	if err != nil {
+		return ""
+	}
+	return string(out)
+}
+
+// bounded is a text without control characters, of at most maxText bytes.
+func bounded(s string) string {
+	const window = 2
+	cut := len(s) > maxText
+	s = strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
+			return r
+		}
+		return '\uFFFD'
+	}, strings.ToValidUTF8(s[:min(len(s), window*maxText)], "\uFFFD"))
+	if cut || len(s) > maxText {
+		s = strings.ToValidUTF8(s[:min(len(s), maxText)], "")
+		s = s[:strings.LastIndexByte(s, '\n')+1] + "[…]\n"
+	}
+	return s
+}
+
+// pair finds each commit's successor: the same change, else the same message and author, else what git takes for it.
+func (c *comparison) pair(text string) {
+	match := func(key func(*commit) string) {
+		free := map[string][]*commit{}
+		for i := range c.new {
+			if n := &c.new[i]; !c.taken[n.sha] && !n.merge && key(n) != "" {
+				free[key(n)] = append(free[key(n)], n)
+			}
+		}
+		for i := range c.old {
+			o := &c.old[i]
+			if c.pairs[o.sha] != nil || o.merge {
+				continue
+			}
+			if list := free[key(o)]; len(list) > 0 {
+				c.pairs[o.sha], c.taken[list[0].sha] = list[0], true
+				free[key(o)] = list[1:]
+			}
+		}
+	}
+	match(func(x *commit) string { return c.ids[x.sha] })
+	match(func(x *commit) string { return x.author + "\x00" + x.subject })
+	match(func(x *commit) string { return x.subject })
+	git := paired(text)
+	match(func(x *commit) string {
+		for k, sides := range git {
+			if strings.HasPrefix(x.sha, sides[0]) || strings.HasPrefix(x.sha, sides[1]) {
+				return fmt.Sprint(k)
+			}
+		}
+		return ""
+	})
+}
+
+// paired are the abbreviated ids that git's range-diff puts together, from lines such as "2:  caf0881 ! 2:  a2cdd3d subject".
+func paired(text string) (list [][2]string) {
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "    ") {
+			continue // of a difference
+		}
+		f := strings.Fields(line)
+		if len(f) >= 5 && (f[2] == "=" || f[2] == "!") && len(f[1]) >= 4 && len(f[4]) >= 4 {
+			list = append(list, [2]string{f[1], f[4]})
+		}
+	}
+	return list
+}
+
+// explain fills what is told, in the order of the old commits.
+func (c *comparison) explain(ctx context.Context) error {
+	on := c.NewBase // the commit that the next one goes on
+	for i := range c.old {
+		o := &c.old[i]
+		n := c.pairs[o.sha]
+		var p workorder.RangePair
+		var err error
+		switch {
+		case o.merge:
+			p = workorder.RangePair{Old: o.sha, Subject: o.subject, How: workorder.RangeDropped, Why: "a merge: the commits that it brought were moved one by one"}
+		case n == nil:
+			p, err = c.gone(ctx, o, on)
+		case c.ids[o.sha] != "" && c.ids[o.sha] == c.ids[n.sha] || c.ids[o.sha] == c.ids[n.sha] && c.ids[o.sha] == "":
+			p = workorder.RangePair{Old: o.sha, New: n.sha, Subject: n.subject, How: workorder.RangeSame}
+			on = n.sha
+		default:
+			p, err = c.changed(ctx, o, n)
+			on = n.sha
+		}
+		if err != nil {
+			return err
+		}
+		if n != nil && n.author != o.author {
+			c.problem("the author of %.12s %q is not kept: %s became %s", o.sha, o.subject, Line(o.author, maxSubject), Line(n.author, maxSubject))
+		}
+		c.out.Moved = append(c.out.Moved, p)
+	}
+	for _, n := range c.new {
+		if !c.taken[n.sha] {
+			c.out.Moved = append(c.out.Moved, workorder.RangePair{New: n.sha, Subject: n.subject, How: workorder.RangeAdded, Why: "made by the rebase"})
+		}
+	}
+	return nil
+}
+
+func (c *comparison) problem(format string, a ...any) {
+	if len(c.out.Problems) < maxProblems {
+		c.out.Problems = append(c.out.Problems, fmt.Sprintf(format, a...))
+	}
+}
+
+// gone tells of a commit that has no successor. Only where the new base has its change is that right.
+func (c *comparison) gone(ctx context.Context, o *commit, on string) (workorder.RangePair, error) {
+	p := workorder.RangePair{Old: o.sha, Subject: o.subject, How: workorder.RangeDropped, Why: "the new base has its change already"}
+	m, err := c.move(ctx, o, on)
+	if err != nil {
+		return p, err
+	}
+	at, err := c.tree(ctx, on)
+	if err != nil {
+		return p, err
+	}
+	switch {
+	case len(m.files) > 0:
+		c.out.Conflicts = append(c.out.Conflicts, m.files...)
+		p.Why = "left out, where it conflicted in " + named(m.files)
+		c.problem("the commit %.12s %q is gone: it conflicted in %s and was left out", o.sha, o.subject, named(m.files))
+	case m.tree != at:
+		p.Why = "left out, though it did not conflict"
+		c.problem("the commit %.12s %q is gone, though its change is not in the new base", o.sha, o.subject)
+	}
+	return p, nil
+}
+
+// changed tells why a commit is not the same.
+func (c *comparison) changed(ctx context.Context, o, n *commit) (workorder.RangePair, error) {
+	p := workorder.RangePair{Old: o.sha, New: n.sha, Subject: n.subject, How: workorder.RangeChanged}
+	m, err := c.move(ctx, o, n.parent)
+	if err != nil {
+		return p, err
+	}
+	nothing, err := c.tree(ctx, n.parent)
+	if err != nil {
+		return p, err
+	}
+	switch {
+	case len(m.files) > 0:
+		c.out.Conflicts = append(c.out.Conflicts, m.files...)
+		p.Why = "conflict in " + named(m.files) + ", resolved by " + cmp.Or(c.Resolver, "git")
+		if err := c.marks(ctx, o, n, m.files); err != nil {
+			return p, err
+		}
+	case m.tree == n.tree:
+		p.Why = "the code around it changed"
+	default:
+		p.Why = "changed while it was moved, though it did not conflict"
+	}
+	if n.tree == nothing {
+		p.Why += "; nothing is left of it"
+	}
+	return p, nil
+}
+
+func named(files []string) string {
+	var s []string
+	for _, f := range files[:min(len(files), maxFiles)] {
+		s = append(s, Line(f, maxSubject))
+	}
+	text := strings.Join(s, ", ")
+	if more := len(files) - maxFiles; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// moved is a commit on another parent, as git makes it.
+type moved struct {
+	tree  string
+	files []string // that conflict
+}
+
+// move puts a commit onto another one, without a work tree. Two commits with its parent as theirs make that the merge base.
+func (c *comparison) move(ctx context.Context, o *commit, on string) (m moved, err error) {
+	at, err := c.tree(ctx, on)
+	if err != nil {
+		return m, err
+	}
+	var sides [2]string
+	for i, tree := range []string{at, o.tree} {
+		args := []string{"commit-tree", "-m", "side", tree}
+		if o.parent != "" {
+			args = append(args, "-p", o.parent)
+		}
+		out, err := c.git.Output(ctx, args...)
+		if err != nil {
+			return m, err
+		}
+		sides[i] = strings.TrimSpace(string(out))
+	}
+	out, err := c.git.Output(ctx, "merge-tree", "--write-tree", "--allow-unrelated-histories", "--no-messages", "--name-only", "-z", sides[0], sides[1])
+	if err != nil && proc.ExitCode(err) != 1 {
+		return m, err
+	}
+	f := strings.Split(strings.TrimRight(string(out), "\x00\n"), "\x00")
+	m.tree = f[0]
+	if err != nil {
+		m.files = slices.DeleteFunc(f[1:], func(s string) bool { return s == "" })
+	}
+	return m, nil
+}
+
+func (c *comparison) tree(ctx context.Context, sha string) (string, error) {
+	out, err := c.git.Output(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", sha+"^{tree}")
+	return strings.TrimSpace(string(out)), err
+}
+
+// marks looks for marks of conflicts in the files that conflicted which neither side has.
+func (c *comparison) marks(ctx context.Context, o, n *commit, files []string) error {
+	now, err := c.marked(ctx, n.sha, files)
+	if err != nil || len(now) == 0 {
+		return err
+	}
+	for _, side := range []string{o.sha, n.parent} {
+		was, err := c.marked(ctx, side, files)
+		if err != nil {
+			return err
+		}
+		for line := range was {
+			delete(now, line)
+		}
+	}
+	if len(now) == 0 {
+		return nil
+	}
+	in := map[string]bool{}
+	for line := range now {
+		in[line.file] = true
+	}
+	var list []string
+	for f := range in {
+		list = append(list, f)
+	}
+	slices.Sort(list)
+	c.problem("marks of a conflict are left in %s by %.12s %q", named(list), n.sha, n.subject)
+	return nil
+}
+
+type mark struct{ file, line string }
+
+// marked are the lines of files in a commit that look like marks of conflicts.
+func (c *comparison) marked(ctx context.Context, sha string, files []string) (map[mark]bool, error) {
+	list := map[mark]bool{}
+	// Files are names, not patterns.
+	args := []string{"--literal-pathspecs", "grep", "-z", "-I", "--no-color", "-E", `^(<<<<<<<|=======|>>>>>>>|\|\|\|\|\|\|\|)( |$|` + "\r)", sha, "--"}
+	out, err := c.git.Output(ctx, append(args, files...)...)
+	if err != nil && proc.ExitCode(err) != 1 {
+		return nil, err
+	}
+	// "commit:path<NUL>line<newline>"
+	for rec := range strings.Lines(string(out)) {
+		name, line, ok := strings.Cut(rec, "\x00")
+		if ok {
+			list[mark{strings.TrimPrefix(name, sha+":"), strings.TrimRight(line, "\r\n")}] = true
+		}
+	}
+	return list, nil
+}
