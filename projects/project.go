@@ -117,6 +117,8 @@ type OrderInput struct {
 	Review *workorder.Review
 	// TargetBranch empty: made of the task. Ignored without a repository.
 	TargetBranch string
+	// Rebase is what workorder.ModeRebase does; nil in other modes.
+	Rebase *workorder.Rebase
 	// Author zero: DefaultAuthor.
 	Author workorder.Identity
 }
@@ -133,7 +135,7 @@ func (p *Project) Order(in OrderInput) (workorder.Order, error) {
 		PR: p.PR, Network: p.Network, Gateway: p.Gateway, SecretUses: p.secretUses(), TrustBranchConfig: p.TrustBranchConfig, NoProof: p.NoProof, Limits: p.Limits,
 		PushIntervalSeconds: p.PushIntervalSeconds, CheckpointIntervalSeconds: p.CheckpointIntervalSeconds,
 		HangTimeoutSeconds: p.HangTimeoutSeconds, AttemptID: in.AttemptID,
-		Author: in.Author, Review: in.Review,
+		Author: in.Author, Review: in.Review, Rebase: in.Rebase,
 	}
 	if o.TaskID == "" {
 		o.TaskID = workorder.NewTaskID()

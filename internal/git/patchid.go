@@ -16,12 +16,12 @@ import (
 func (r Repo) PatchIDs(ctx context.Context, revs ...string) (map[string]string, error) {
 	// The diff and nothing else: a message may have any lines.
 	log := append([]string{"log", "-p", "--no-merges", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--format=commit %H"}, revs...)
-	from, done, err := r.spec(append(log, "--"))
+	from, done, err := r.spec(ctx, append(log, "--"))
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	to, done, err := r.spec([]string{"patch-id", "--stable"})
+	to, done, err := r.spec(ctx, []string{"patch-id", "--stable"})
 	if err != nil {
 		return nil, err
 	}

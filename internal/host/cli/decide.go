@@ -34,6 +34,8 @@ const (
 // judge decides by how the last attempt ended whether there is a next one.
 func (p *pickUp) judge(s state) decision {
 	switch {
+	case p.rebase != nil:
+		return goesOn // however it ended: what is asked for has nothing to do with it
 	case s.status == workorder.StatusParked && s.resumeAt != nil && time.Until(*s.resumeAt) > 0 && !p.now:
 		return parked
 	case workorder.Resumable(s.status, s.by), !s.began:

@@ -29,6 +29,7 @@ type pickUp struct {
 	text      string    // the task, or what is added to it; empty: nothing
 	branch    string    // given by the user
 	revise    *revision // nil: there is no feedback to address
+	rebase    *rebasing // nil: nothing is to be rebased
 	now, wait bool
 }
 
@@ -212,7 +213,7 @@ func (p *pickUp) next(ctx context.Context, rec *store.Record) (until time.Time, 
 			return until, err
 		}
 	}
-	if !on.known && p.revise != nil {
+	if !on.known && (p.revise != nil || p.rebase != nil) {
 		return until, p.nowhere(r)
 	}
 	if !on.known {
@@ -257,6 +258,9 @@ func (p *pickUp) order(r *resolved, on *remoteTask, text, branch, base string) e
 	in := projects.OrderInput{TaskID: p.o.taskID, Task: text, Mode: workorder.ModeContinue, TargetBranch: branch}
 	if p.revise != nil {
 		in.Mode, in.Review = workorder.ModeRevise, p.revise.review
+	}
+	if p.rebase != nil {
+		in.Mode, in.Rebase = workorder.ModeRebase, &p.rebase.order
 	}
 	return p.make(r, in, on)
 }
@@ -377,6 +381,9 @@ func (p *pickUp) look(ctx context.Context) (*resolved, *remoteTask, error) {
 		if p.revise != nil {
 			p.revise.prepare(r)
 		}
+		if p.rebase != nil {
+			p.rebase.prepare(r)
+		}
 		err = p.credentials(ctx, r)
 	}
 	if err != nil {
@@ -427,6 +434,9 @@ func (p *pickUp) elsewhere(on *remoteTask, last *workorder.Attempt) (stop bool, 
 func (p *pickUp) rehearse(ctx context.Context, rec *store.Record) error {
 	if p.revise != nil {
 		return p.rehearseRevision(ctx, rec)
+	}
+	if p.rebase != nil {
+		return p.rehearseRebase(ctx, rec)
 	}
 	if rec == nil {
 		r, on, err := p.look(ctx)

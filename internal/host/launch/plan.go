@@ -29,7 +29,9 @@ func PlanText(job *Job) string {
 	if o.Repo != "" {
 		line("clone", "%s at %s", o.Repo, cmp.Or(o.Branch, "its default branch"))
 	}
-	if o.Mode.GoesOn() {
+	if o.Rebase != nil {
+		line("rebase", "%s", rebase(o))
+	} else if o.Mode.GoesOn() {
 		line("restore", "%s and the last checkpoint, once no other box works on the task", o.TargetBranch)
 	}
 	if r := o.Review; r != nil {
@@ -127,6 +129,16 @@ func oneLine(s string) string {
 	s = strings.TrimSpace(s)
 	if first, _, more := strings.Cut(s, "\n"); more {
 		return first + " …"
+	}
+	return s
+}
+
+// rebase says which commits go where.
+func rebase(o *workorder.Order) string {
+	s := "the commits of " + o.TargetBranch + " onto the newest of " + cmp.Or(o.Rebase.Onto, "the task's base branch") +
+		", once no other box works on the task; the agent runs only where they conflict, and nothing is pushed that the checks find worse"
+	if o.Rebase.Foreign {
+		s += "; commits of others are moved as well"
 	}
 	return s
 }
