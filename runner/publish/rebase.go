@@ -54,7 +54,9 @@ type RebaseError struct {
 	by   workorder.EndedBy
 }
 
-func (e *RebaseError) Error() string              { return e.text }
+func (e *RebaseError) Error() string { return e.text }
+
+// EndedBy is what this error ends a run by.
 func (e *RebaseError) EndedBy() workorder.EndedBy { return e.by }
 
 // maxForeign bounds the commits of others that a refusal names.

@@ -78,7 +78,6 @@ const (
 	backupRef = "refs/sandbox-agent/T-A1B2C3D4/heads/before-rebase-2"
 )
 
-
 func TestRebaseWithoutConflicts(t *testing.T) {
 	t.Parallel()
 	for _, apart := range []bool{false, true} {
@@ -189,29 +188,35 @@ func TestResolvedRebase(t *testing.T) {
 		problem string // of Compare
 	}{
 		"resolved": {resolve: func(t *testing.T, f *fixture) {
+			t.Helper()
 			f.write(t, "f", strings.Replace(tenLines, "2\n", "zwei two\n", 1))
 			gittest.Git(t, f.Workspace, "add", "f")
 			gittest.Git(t, f.Workspace, "-c", "core.editor=true", "rebase", "--continue")
 		}},
 		"marks": {resolve: func(t *testing.T, f *fixture) {
+			t.Helper()
 			gittest.Git(t, f.Workspace, "add", "f")
 			gittest.Git(t, f.Workspace, "-c", "core.editor=true", "rebase", "--continue")
 		}, problem: "marks of a conflict are left in f"},
 		"skipped": {resolve: func(t *testing.T, f *fixture) {
+			t.Helper()
 			gittest.Git(t, f.Workspace, "rebase", "--skip")
 		}, problem: `"Change two" is gone: it conflicted in f`},
 		"author": {resolve: func(t *testing.T, f *fixture) {
+			t.Helper()
 			f.write(t, "f", strings.Replace(tenLines, "2\n", "zwei two\n", 1))
 			gittest.Git(t, f.Workspace, "commit", "-qam", "Change two", "--author", "Mallory <m@example.org>")
 			gittest.Git(t, f.Workspace, "-c", "core.editor=true", "rebase", "--continue")
 		}, problem: "is not kept: Ann <ann@example.org> became Mallory <m@example.org>"},
 		"aborted": {resolve: func(t *testing.T, f *fixture) { gittest.Git(t, f.Workspace, "rebase", "--abort") }, why: "is as it was"},
 		"quit": {resolve: func(t *testing.T, f *fixture) {
+			t.Helper()
 			gittest.Git(t, f.Workspace, "reset", "-q", "--hard")
 			gittest.Git(t, f.Workspace, "rebase", "--quit")
 		}, why: "is as it was"},
 		"staged": {resolve: func(t *testing.T, f *fixture) { gittest.Git(t, f.Workspace, "add", "f") }, why: "in progress"},
 		"not on it": {resolve: func(t *testing.T, f *fixture) {
+			t.Helper()
 			gittest.Git(t, f.Workspace, "rebase", "--abort")
 			gittest.Git(t, f.Workspace, "commit", "-q", "--allow-empty", "-m", "x")
 		}, why: "is not on main"},

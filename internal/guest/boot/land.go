@@ -66,7 +66,7 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 	b.Repo.Settle(settle)
 	settled()
 	left := b.left
-	if !b.committed {
+	if !b.committed && (b.Rebaser == nil || b.moved) { // a commit in the middle of a rebase would end it with its conflicts
 		// A slice of its own: the commits there are have to land, however long it
 		// takes to find out what else there is.
 		slice, done := context.WithTimeoutCause(ctx, limit/2, fmt.Errorf("not done within %s", limit/2))

@@ -1,0 +1,270 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// fakeRebaser scripts what comes of a rebase.
+type fakeRebaser struct {
+	f          *fake
+	begun      Rebasing
+	err        error
+	unfinished string
+	problems   []string
+	head       string // "": n1
+	kept       string
+	posted     *workorder.Rebased
+}
+
+func (r *fakeRebaser) Begin(context.Context) (Rebasing, error) {
+	r.f.did("rebase")
+	r.begun.Rebased.Onto, r.begun.Rebased.OldBase, r.begun.Rebased.NewBase, r.begun.Rebased.OldHead = "main", "b0", "b1", "h0"
+	r.begun.Rebased.Backup, r.begun.Beside = "refs/backup", "refs/beside"
+	return r.begun, r.err
+}
+func (r *fakeRebaser) Ask() { r.f.did("ask") }
+func (r *fakeRebaser) Unfinished(context.Context) (string, error) {
+	r.f.did("unfinished")
+	return r.unfinished, nil
+}
+
+func (r *fakeRebaser) Compare(_ context.Context, out *workorder.Rebased) ([]string, error) {
+	r.f.did("compare")
+	if out.NewHead = r.head; r.head == "" {
+		out.NewHead = "n1"
+	}
+	return r.problems, nil
+}
+func (r *fakeRebaser) Move(context.Context, *workorder.Rebased) error { r.f.did("move"); return nil }
+func (r *fakeRebaser) Kept() string                                   { return r.kept }
+func (r *fakeRebaser) Comment(_ context.Context, res *workorder.Result) (string, error) {
+	r.posted = res.Rebased
+	return "", nil
+}
+
+// twoSides proves as its lists say: the transition of the one check, by the first commit.
+type twoSides struct {
+	f     *fake
+	sides map[string]workorder.Transition
+}
+
+func (p twoSides) Prove(_ context.Context, base, head string) (*workorder.Proof, error) {
+	p.f.did("prove " + base + " " + head)
+	c := workorder.CheckProof{Name: "test", Transition: p.sides[base]}
+	passed := c.Transition == workorder.StillPasses || c.Transition == workorder.Broken
+	c.Base = &workorder.CheckRun{Passed: passed}
+	return &workorder.Proof{Base: base, Head: head, Checks: []workorder.CheckProof{c}}, nil
+}
+
+func rebaseOrder() *workorder.Order {
+	o := order()
+	o.Mode, o.Rebase = workorder.ModeRebase, &workorder.Rebase{}
+	return o
+}
+
+func rebasedTask() *Cloned {
+	return &Cloned{
+		Base: "main", BaseSHA: "b0", Head: "h0", Pushed: true, Attempt: 2, State: &workorder.State{Task: "do it"},
+		Restored: &workorder.Restored{Head: "h0", Verified: true}, Commits: []workorder.Commit{{SHA: "h0"}},
+	}
+}
+
+func playRebase(t *testing.T, f *fake, r *fakeRebaser, p Prover, signals chan os.Signal) run {
+	t.Helper()
+	r.f = f
+	if f.cloned == nil {
+		f.cloned = rebasedTask()
+	}
+	return playWith(t, f, rebaseOrder(), signals, func(b *Box) { b.Rebaser, b.Prover = r, p })
+}
+
+func TestRebase(t *testing.T) {
+	t.Parallel()
+	failing := func() []workorder.Validation { return []workorder.Validation{{Name: "test", ExitCode: 1}} }
+	passing := func() []workorder.Validation { return []workorder.Validation{{Name: "test", Passed: true}} }
+	for name, tc := range map[string]struct {
+		rebaser  fakeRebaser
+		validate func() []workorder.Validation
+		agent    AgentEnd
+		sides    map[string]workorder.Transition // nil: no prover
+		spent    bool
+		refuse   bool // the push
+
+		status workorder.Status
+		code   int
+		reason string
+		pushed bool
+		did    []string
+		not    []string
+	}{
+		"clean": {
+			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.StillPasses},
+			status: workorder.StatusSuccess, pushed: true, did: []string{"rebase", "setup-1", "validate", "prove b1 n1", "move", "land"}, not: []string{"agent", "ask", "commit", "save"},
+		},
+		"clean, without clean checkouts": {validate: passing, status: workorder.StatusSuccess, pushed: true, did: []string{"move"}},
+		// No agent, so that what was spent does not matter.
+		"clean, nothing left to spend": {validate: passing, spent: true, status: workorder.StatusSuccess, pushed: true},
+		"clean, what git made is odd":  {rebaser: fakeRebaser{problems: []string{"odd"}}, validate: passing, status: workorder.StatusSuccess, pushed: true},
+		"breaks a check": {
+			validate: failing, sides: map[string]workorder.Transition{"b1": workorder.Broken, "h0": workorder.Broken}, rebaser: fakeRebaser{kept: "refs/beside"},
+			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: "test passed on the old head and fails on the new one", did: []string{"land"}, not: []string{"move"},
+		},
+		"breaks a check that fails on the old head": {
+			validate: failing, sides: map[string]workorder.Transition{"b1": workorder.Broken, "h0": workorder.StillFails},
+			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: "test passes on the new base", not: []string{"move"},
+		},
+		"breaks a check only in a clean checkout": {
+			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.Broken},
+			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: "in a clean checkout", not: []string{"move"},
+		},
+		"not worse": {
+			validate: failing, sides: map[string]workorder.Transition{"b1": workorder.StillFails, "h0": workorder.StillFails},
+			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, pushed: true, did: []string{"move"},
+		},
+		"fails, and nobody knows whether it did before": {
+			validate: failing, status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: "test fails (exit 1)", not: []string{"move"},
+		},
+		"conflicts, resolved": {
+			rebaser: fakeRebaser{begun: Rebasing{Conflict: true}}, agent: AgentEnd{Status: workorder.StatusSuccess}, validate: passing,
+			sides: map[string]workorder.Transition{"b1": workorder.StillPasses}, status: workorder.StatusSuccess, pushed: true,
+			did: []string{"continue", "ask", "save", "agent", "unfinished", "commit", "setup-1", "validate", "move"},
+		},
+		"conflicts, unresolved": {
+			rebaser: fakeRebaser{begun: Rebasing{Conflict: true}, unfinished: "the rebase is still in progress", kept: "refs/beside"}, agent: AgentEnd{Status: workorder.StatusSuccess},
+			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: "still in progress", did: []string{"land"}, not: []string{"commit", "setup-1", "validate", "move"},
+		},
+		"conflicts, a commit is gone": {
+			rebaser: fakeRebaser{begun: Rebasing{Conflict: true}, problems: []string{"a commit is gone"}}, agent: AgentEnd{Status: workorder.StatusSuccess},
+			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: "a commit is gone", not: []string{"validate", "move"},
+		},
+		"conflicts, no agent may run": {
+			rebaser: fakeRebaser{begun: Rebasing{Conflict: true, NoAgent: "hooks"}},
+			status:  workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: "hooks", not: []string{"agent", "validate", "move", "land"},
+		},
+		"conflicts, nothing left to spend": {
+			rebaser: fakeRebaser{begun: Rebasing{Conflict: true}}, spent: true,
+			status: workorder.StatusBudgetExceeded, code: workorder.ExitBudget, reason: "max_budget_usd", not: []string{"agent", "move", "land"},
+		},
+		"up to date": {
+			rebaser: fakeRebaser{begun: Rebasing{Nothing: "it is on main already"}},
+			status:  workorder.StatusNoChanges, reason: "it is on main already", not: []string{"setup-1", "agent", "validate", "move", "land"},
+		},
+		"all of it is in the base": {
+			rebaser: fakeRebaser{head: "b1"}, status: workorder.StatusNoChanges, reason: "is in main already", not: []string{"validate", "move", "land"},
+		},
+		"refused": {
+			rebaser: fakeRebaser{err: errors.New("somebody else pushed")},
+			status:  workorder.StatusError, code: workorder.ExitGit, reason: "somebody else pushed", not: []string{"setup-1", "agent", "move", "land"},
+		},
+		"pushed by somebody else meanwhile": {
+			validate: passing, refuse: true, rebaser: fakeRebaser{kept: "refs/x"},
+			status: workorder.StatusError, code: workorder.ExitGit, reason: "rejected", did: []string{"move", "land"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := &fake{validate: tc.validate, cloned: rebasedTask(), agent: func(context.Context) AgentEnd { return tc.agent }}
+			f.land = func(context.Context) Landing {
+				switch {
+				case tc.refuse:
+					return Landing{Head: "n1", Commits: []workorder.Commit{{SHA: "n1"}}, Err: errors.New("rejected")}
+				case f.called("move"):
+					return Landing{Head: "n1", Commits: []workorder.Commit{{SHA: "n1"}}, Pushed: true}
+				}
+				return Landing{Head: "h0", Commits: []workorder.Commit{{SHA: "h0"}}, Pushed: true}
+			}
+			var p Prover
+			if tc.sides != nil {
+				p = twoSides{f, tc.sides}
+			}
+			r := &tc.rebaser
+			r.f = f
+			o := rebaseOrder()
+			if tc.spent {
+				cost, limit := 2.0, 1.0
+				f.cloned.State.Attempts, o.MaxBudgetUSD = []workorder.Attempt{{Usage: workorder.Usage{CostUSD: &cost}}}, &limit
+			}
+			got := playWith(t, f, o, nil, func(b *Box) { b.Rebaser, b.Prover = r, p })
+			res := got.result
+			if res.Status != tc.status || got.code != tc.code || !strings.Contains(res.Reason, tc.reason) {
+				t.Errorf("code %d, %s: %s", got.code, res.Status, res.Reason)
+			}
+			for _, what := range tc.did {
+				if !f.called(what) {
+					t.Errorf("no %s in %v", what, f.calls)
+				}
+			}
+			for _, what := range tc.not {
+				if f.called(what) {
+					t.Errorf("%s in %v", what, f.calls)
+				}
+			}
+			wantHead, wantBase := "h0", "b0"
+			if tc.pushed {
+				wantHead, wantBase = "n1", "b1"
+			}
+			if tc.rebaser.err == nil && (res.HeadSHA != wantHead || res.BaseSHA != wantBase) {
+				t.Errorf("head %s, base %s", res.HeadSHA, res.BaseSHA)
+			}
+			if x := res.Rebased; (x != nil && x.Pushed) != tc.pushed || (r.posted != nil) != tc.pushed || x != nil && !x.Pushed && x.Kept != r.kept {
+				t.Errorf("%+v, posted %+v", x, r.posted)
+			}
+			if f.released == nil || f.released.HeadSHA != wantHead && tc.rebaser.err == nil {
+				t.Errorf("released %+v", f.released)
+			}
+			if x := slices.Index(f.calls, "move"); x >= 0 && (slices.Index(f.calls, "validate") > x || slices.Index(f.calls, "land") < x) {
+				t.Errorf("the order of things: %v", f.calls)
+			}
+		})
+	}
+}
+
+// A signal, whenever it comes, moves nothing that was not checked.
+func TestRebaseIsStopped(t *testing.T) {
+	t.Parallel()
+	for _, when := range []string{"setup", "agent", "validate"} {
+		signals := make(chan os.Signal) // who sends goes on when it was taken
+		f := &fake{}
+		stop := func(at string) {
+			if at == when {
+				signals <- syscall.SIGTERM
+			}
+		}
+		f.shell = func(string) (int, string, error) { stop("setup"); return 0, "", nil }
+		f.agent = func(ctx context.Context) AgentEnd {
+			if stop("agent"); when == "agent" {
+				<-ctx.Done()
+			}
+			return AgentEnd{Status: workorder.StatusSuccess}
+		}
+		var b *Box
+		f.validate = func() []workorder.Validation {
+			stop("validate")
+			return []workorder.Validation{{Name: "test", Passed: true}}
+		}
+		r := &fakeRebaser{f: f, begun: Rebasing{Conflict: when == "agent"}}
+		f.cloned = rebasedTask()
+		slow := waiting{f}
+		got := playWith(t, f, rebaseOrder(), signals, func(box *Box) { b = box; box.Rebaser, box.Prover = r, slow })
+		if got.code != workorder.ExitInterrupted || f.called("move") || b.moved {
+			t.Errorf("%s: code %d, %s: %s, %v", when, got.code, got.result.Status, got.result.Reason, f.calls)
+		}
+	}
+}
+
+// waiting is a proof that ends with the run.
+type waiting struct{ f *fake }
+
+func (w waiting) Prove(ctx context.Context, base, head string) (*workorder.Proof, error) {
+	w.f.did("prove")
+	<-ctx.Done()
+	return &workorder.Proof{Base: base, Head: head}, nil
+}
