@@ -190,7 +190,7 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	}
 	var move boot.Rebaser
 	if o.Mode == workorder.ModeRebase {
-		move = &rebaser{repo: repo, task: t, token: env.ForgeToken, mask: mask, log: log}
+		move = &rebaser{repo: repo, task: t, forge: &pull{order: o, token: env.ForgeToken, app: env.App, log: log}, mask: mask}
 	}
 	return &boot.Box{
 		Prover: prove, Forge: forge, Answers: answers, Rebaser: move,

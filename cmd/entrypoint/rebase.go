@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
-	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
 	"github.com/sandbox-agent/sandbox-agent/internal/report"
 	"github.com/sandbox-agent/sandbox-agent/runner"
@@ -19,9 +17,8 @@ import (
 type rebaser struct {
 	repo  *repository
 	task  *task
-	token string // of the forge; empty: there is none
+	forge *pull // with its credential
 	mask  *redact.Set
-	log   *slog.Logger
 
 	plan *publish.RebasePlan
 }
@@ -123,10 +120,10 @@ func (r *rebaser) Comment(ctx context.Context, res *workorder.Result) (string, e
 	switch {
 	case r.order().PR == nil || res.PR == nil:
 		return "the task has no pull request that is known here", nil
-	case r.token == "":
-		return "there is no token for the forge (GH_TOKEN, or gh auth login)", nil
+	case r.forge.token == "" && r.forge.app == nil:
+		return "there is no token for the forge (GH_TOKEN, gh auth login, or a GitHub App)", nil
 	}
-	c, err := pullrequest.Client(r.order(), r.token, r.log)
+	c, err := r.forge.client()
 	if err != nil {
 		return "", err
 	}

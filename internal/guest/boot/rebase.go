@@ -53,7 +53,7 @@ type Rebasing struct {
 
 // rebaseSteps puts the step after the clone: whatever works on the tree comes after it.
 func (b *Box) rebaseSteps(steps []step) []step {
-	if b.Order.Mode != workorder.ModeRebase {
+	if b.Rebaser == nil {
 		return steps
 	}
 	for i := range steps {
