@@ -1,0 +1,287 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/forge/forgetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const tenLines = "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n"
+
+// moving is a task with a pull request whose base goes on.
+type moving struct {
+	t       *testing.T
+	u       *user
+	srv     *gittest.Server
+	forge   *forgetest.Server
+	project string
+	first   *workorder.Result
+}
+
+// newMoving runs the task: a commit of the agent's own and one that it makes for Bea. The script is what
+// an agent does that is started for a rebase.
+func newMoving(t *testing.T, resolve string) *moving {
+	t.Helper()
+	files := map[string]string{
+		"f": tenLines, "lib.sh": "greet() { echo hello; }\n",
+		"check.sh": "set -e\n. ./lib.sh\nfor f in use*.sh; do if [ -e \"$f\" ]; then . \"./$f\"; fi; done\n",
+	}
+	f, srv, keys := besideForge(t, "labels: [agent]")
+	yaml := keys + `
+harness:
+  name: command
+  command: |
+    set -e
+    if [ "$SANDBOX_AGENT_MODE" = create ]; then
+      sed -i 's/^2$/two/' f && git commit -qam 'Change two'
+      echo 'greet' >use.sh && git add use.sh && git commit -qm 'Greet' --author 'Bea <bea@example.org>'
+      exit
+    fi
+    ` + strings.ReplaceAll(resolve, "\n", "\n    ") + `
+validate:
+  check: sh check.sh
+`
+	m := &moving{t: t, u: newCarefulUser(t, "SANDBOX_AGENT_GIT_TOKEN="+forgeToken), srv: srv, forge: f}
+	m.project = m.u.project(yaml)
+	m.push("main", "Files", files)
+	c := m.u.run("", "create", "--task", "Change two", "-p", m.project)
+	if m.first = m.u.plainResult(c.task(t)); c.code != 0 || !m.first.Pushed || m.first.PR == nil {
+		t.Fatalf("exit code %d: %s", c.code, m.first.Reason)
+	}
+	return m
+}
+
+func (m *moving) bare(args ...string) string {
+	m.t.Helper()
+	return gittest.Git(m.t, m.srv.Root+"/app.git", args...)
+}
+
+// ref is what the remote has under a name; empty: nothing.
+func (m *moving) ref(name string) string {
+	m.t.Helper()
+	sha, err := m.srv.Repo("app.git").Resolve(m.t.Context(), name)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return sha
+}
+
+func (m *moving) head() string { return m.ref("refs/heads/" + m.first.Branch) }
+
+// push is a commit by somebody else.
+func (m *moving) push(branch, message string, files map[string]string) string {
+	m.t.Helper()
+	dir := filepath.Join(m.t.TempDir(), "other")
+	gittest.Git(m.t, m.t.TempDir(), "clone", "-q", "-b", branch, m.srv.Root+"/app.git", dir)
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	gittest.Git(m.t, dir, "add", "-A")
+	gittest.Git(m.t, dir, "commit", "-qm", message)
+	gittest.Git(m.t, dir, "push", "-q", "origin", "HEAD:"+branch)
+	return gittest.Git(m.t, dir, "rev-parse", "HEAD")
+}
+
+// rebase runs the command and reads its result.
+func (m *moving) rebase(args ...string) (call, *workorder.Result) {
+	m.t.Helper()
+	c := m.u.run("", append([]string{"rebase", m.first.TaskID}, args...)...)
+	return c, m.u.plainResult(m.first.TaskID)
+}
+
+// unmoved checks that the branch is as the first attempt left it, and what else there has to be.
+func (m *moving) unmoved(c call, r *workorder.Result, code int, status workorder.Status, kept bool) {
+	m.t.Helper()
+	if c.code != code || r.Status != status {
+		m.t.Errorf("exit code %d, %s: %s, %q", c.code, r.Status, r.Reason, r.Warnings)
+	}
+	if m.head() != m.first.HeadSHA || r.HeadSHA != m.first.HeadSHA {
+		m.t.Errorf("the branch was moved to %s, the result says %s", m.head(), r.HeadSHA)
+	}
+	if kept && (r.Rebased == nil || r.Rebased.Pushed || m.ref(r.Rebased.Kept) == "") {
+		m.t.Errorf("nothing is kept: %+v", r.Rebased)
+	}
+}
+
+// comment is what was said on the pull request about the rebase; empty: nothing.
+func (m *moving) comment() string {
+	m.t.Helper()
+	for _, c := range m.forge.Comments(m.first.PR.Number) {
+		if strings.Contains(c.Body, m.first.TaskID+"/range-diff") {
+			return c.Body
+		}
+	}
+	return ""
+}
+
+const resolveIt = `sed -i -e '/^<<<<<<<\|^=======\|^>>>>>>>/d' -e '/^two$/d' f
+sed -i 's/^zwei$/zwei two/' f
+git add f && git -c core.editor=true rebase --continue
+`
+
+var zwei = map[string]string{"f": strings.Replace(tenLines, "2\n", "zwei\n", 1)}
+
+func TestRebaseClean(t *testing.T) {
+	t.Parallel()
+	m := newMoving(t, "touch agent-ran && git add -A && git commit -qm 'The agent ran'")
+	tip := m.push("main", "Nine", map[string]string{"f": strings.Replace(tenLines, "9\n", "nine\n", 1)})
+	c, r := m.rebase()
+	x := r.Rebased
+	if c.code != 0 || r.Status != workorder.StatusSuccess || x == nil || !x.Pushed || r.Agent.ExitCode != nil || r.BaseSHA != tip {
+		t.Fatalf("exit code %d, %s: %s, %+v", c.code, r.Status, r.Reason, x)
+	}
+	if m.head() != r.HeadSHA || r.HeadSHA == m.first.HeadSHA || m.ref(x.Backup) != m.first.HeadSHA {
+		t.Errorf("head %s, backup %s", m.head(), m.ref(x.Backup))
+	}
+	if got := m.bare("log", "--format=%an %s", r.HeadSHA, "^"+tip); got != "Bea Greet\nsandbox-agent Change two" {
+		t.Errorf("%q", got)
+	}
+	if m.bare("merge-base", tip, r.HeadSHA) != tip {
+		t.Error("the head is not on the new base")
+	}
+	said := m.comment()
+	for _, want := range []string{"Rebased", "Greet", "= same", "git range-diff"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("the comment has no %q:\n%s", want, said)
+		}
+	}
+	if i, _ := m.forge.Issue(m.first.PR.Number); !strings.Contains(i.Body, "### Rebase") {
+		t.Errorf("the body:\n%s", i.Body)
+	}
+	// What goes on from there goes on from the new base; and from another machine there is nothing to do.
+	m.u.state = t.TempDir()
+	m.u.env = append(m.u.env, "SANDBOX_AGENT_STATE_DIR="+m.u.state)
+	c, r = m.rebase("-p", m.project)
+	if c.code != 0 || r.Status != workorder.StatusNoChanges || !strings.Contains(r.Reason, "newest commit of main already") || r.BaseSHA != tip || len(m.forge.Pulls()) != 1 {
+		t.Errorf("exit code %d, %s: %s, base %s", c.code, r.Status, r.Reason, r.BaseSHA)
+	}
+}
+
+func TestRebaseConflict(t *testing.T) {
+	t.Parallel()
+	m := newMoving(t, resolveIt)
+	tip := m.push("main", "Zwei", zwei)
+	c := m.u.run("", "rebase", "--pr", "1", "-p", m.project)
+	r := m.u.plainResult(m.first.TaskID)
+	x := r.Rebased
+	if c.code != 0 || x == nil || !x.Pushed || !slices.Equal(x.Conflicts, []string{"f"}) || r.Agent.ExitCode == nil {
+		t.Fatalf("exit code %d, %s: %s, %+v", c.code, r.Status, r.Reason, x)
+	}
+	if m.bare("show", r.HeadSHA+":f") != strings.TrimSpace(strings.Replace(tenLines, "2\n", "zwei two\n", 1)) || m.bare("merge-base", tip, r.HeadSHA) != tip {
+		t.Errorf("f is %q", m.bare("show", r.HeadSHA+":f"))
+	}
+	if got := m.bare("log", "--format=%an %s", r.HeadSHA, "^"+tip); got != "Bea Greet\nsandbox-agent Change two" {
+		t.Errorf("%q", got)
+	}
+	if said := m.comment(); !strings.Contains(said, "! changed") || !strings.Contains(said, "conflict in f, resolved by the agent") {
+		t.Errorf("the comment:\n%s", said)
+	}
+}
+
+func TestRebaseUnresolved(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]string{
+		"left": "true", "marks": "git add f && git -c core.editor=true rebase --continue", "skipped": "git rebase --skip", "gave up": "exit 3",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMoving(t, script)
+			m.push("main", "Zwei", zwei)
+			c, r := m.rebase()
+			m.unmoved(c, r, workorder.ExitTaskFailed, workorder.StatusFailed, true)
+			if m.comment() != "" || m.ref(r.Rebased.Backup) != "" && r.Rebased.Backup != "" {
+				t.Errorf("%q, %+v", m.comment(), r.Rebased)
+			}
+		})
+	}
+}
+
+// What merges cleanly and breaks the tests stays beside the branch.
+func TestRebaseBreaksTests(t *testing.T) {
+	t.Parallel()
+	m := newMoving(t, "true")
+	tip := m.push("main", "Rename", map[string]string{"lib.sh": "salute() { echo hello; }\n"})
+	c, r := m.rebase()
+	m.unmoved(c, r, workorder.ExitTaskFailed, workorder.StatusFailed, true)
+	if r.EndedBy != workorder.ByValidation || !strings.Contains(r.Reason, "check passed on the old head and fails on the new one") || !strings.Contains(r.Reason, "sandbox-agent continue") {
+		t.Errorf("%s: %s", r.EndedBy, r.Reason)
+	}
+	if m.bare("merge-base", tip, m.ref(r.Rebased.Kept)) != tip {
+		t.Error("what is kept is not on the new base")
+	}
+	if p := r.Proof; p == nil || p.Base != tip || len(p.Checks) != 1 || p.Checks[0].Transition != workorder.Broken {
+		t.Errorf("proof %+v", r.Proof)
+	}
+}
+
+func TestRebaseForeign(t *testing.T) {
+	t.Parallel()
+	m := newMoving(t, "until git ls-remote --exit-code origin refs/heads/go >/dev/null; do sleep 0.2; done\n"+resolveIt)
+	m.push("main", "Nine", map[string]string{"f": strings.Replace(tenLines, "9\n", "nine\n", 1)})
+	theirs := m.push(m.first.Branch, "Theirs", map[string]string{"z": "z"})
+	c, r := m.rebase()
+	if c.code != workorder.ExitGit || m.head() != theirs || !strings.Contains(r.Reason, `"Theirs" by Ann`) || !strings.Contains(r.Reason, "--with-foreign") {
+		t.Errorf("exit code %d: %s", c.code, r.Reason)
+	}
+	c, r = m.rebase("--with-foreign")
+	if c.code != 0 || r.Rebased == nil || !r.Rebased.Pushed || m.ref(r.Rebased.Backup) != theirs || m.bare("log", "-1", "--format=%an %s", m.head()) != "Ann Theirs" {
+		t.Fatalf("exit code %d: %s, %+v", c.code, r.Reason, r.Rebased)
+	}
+	// And while it is at it.
+	before := m.head()
+	m.push("main", "Zwei", map[string]string{"f": strings.NewReplacer("2\n", "zwei\n", "9\n", "nine\n").Replace(tenLines)})
+	s := m.u.start("", "rebase", m.first.TaskID)
+	s.waitFor("agent")
+	late := m.push(m.first.Branch, "Late", map[string]string{"y": "y"})
+	m.bare("update-ref", "refs/heads/go", "main")
+	c, r = s.wait(), m.u.plainResult(m.first.TaskID)
+	if c.code != workorder.ExitGit || m.head() != late || r.HeadSHA != before || r.Rebased.Pushed || m.ref(r.Rebased.Kept) == "" {
+		t.Errorf("exit code %d, %s: %s, head %s, %+v", c.code, r.Status, r.Reason, r.HeadSHA, r.Rebased)
+	}
+}
+
+// However the middle of a rebase ends, the branch is as it was, and another one goes through.
+func TestRebaseIsCutOff(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"stop", "kill"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			m := newMoving(t, "if ! git ls-remote --exit-code origin refs/heads/go >/dev/null; then echo half >half; echo agent-is-busy; exec sleep 600; fi\n"+resolveIt)
+			m.push("main", "Zwei", zwei)
+			s := m.u.start("", "rebase", m.first.TaskID)
+			s.waitFor("agent-is-busy")
+			code, status := workorder.ExitInterrupted, workorder.StatusInterrupted
+			if how == "kill" {
+				w := &working{started: s, u: m.u, id: m.first.TaskID}
+				if err := syscall.Kill(w.boot(), syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+				code, status = workorder.ExitBox, workorder.StatusError
+			} else if c := m.u.run("", "stop", m.first.TaskID); c.code != 0 {
+				t.Errorf("stop: exit code %d", c.code)
+			}
+			c := s.wait()
+			r := m.u.plainResult(m.first.TaskID)
+			m.unmoved(c, r, code, status, how == "stop")
+			beside := workorder.KeptRef(m.first.TaskID, "rebased-2")
+			if m.bare("show", m.ref(beside)+":half") != "half" || m.ref(workorder.CheckpointRef(m.first.TaskID)) != "" {
+				t.Error("what the agent had done is not kept beside the branch")
+			}
+			m.bare("update-ref", "refs/heads/go", "main")
+			if c, r = m.rebase(); c.code != 0 || !r.Rebased.Pushed || r.HeadSHA != m.head() {
+				t.Errorf("exit code %d, %s: %s", c.code, r.Status, r.Reason)
+			}
+		})
+	}
+}
