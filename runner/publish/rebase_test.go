@@ -208,13 +208,19 @@ func TestResolvedRebase(t *testing.T) {
 			gittest.Git(t, f.Workspace, "commit", "-qam", "Change two", "--author", "Mallory <m@example.org>")
 			gittest.Git(t, f.Workspace, "-c", "core.editor=true", "rebase", "--continue")
 		}, problem: "is not kept: Ann <ann@example.org> became Mallory <m@example.org>"},
-		"aborted": {resolve: func(t *testing.T, f *fixture) { gittest.Git(t, f.Workspace, "rebase", "--abort") }, why: "is as it was"},
+		"aborted": {resolve: func(t *testing.T, f *fixture) {
+			t.Helper()
+			gittest.Git(t, f.Workspace, "rebase", "--abort")
+		}, why: "is as it was"},
 		"quit": {resolve: func(t *testing.T, f *fixture) {
 			t.Helper()
 			gittest.Git(t, f.Workspace, "reset", "-q", "--hard")
 			gittest.Git(t, f.Workspace, "rebase", "--quit")
 		}, why: "is as it was"},
-		"staged": {resolve: func(t *testing.T, f *fixture) { gittest.Git(t, f.Workspace, "add", "f") }, why: "in progress"},
+		"staged": {resolve: func(t *testing.T, f *fixture) {
+			t.Helper()
+			gittest.Git(t, f.Workspace, "add", "f")
+		}, why: "in progress"},
 		"not on it": {resolve: func(t *testing.T, f *fixture) {
 			t.Helper()
 			gittest.Git(t, f.Workspace, "rebase", "--abort")

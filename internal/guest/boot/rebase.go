@@ -294,10 +294,10 @@ func (b *Box) worse(ctx context.Context, checks []workorder.Validation) (worse [
 	b.Rec.StepStarted(stepProof)
 	var before *workorder.Proof
 	if len(failed) > 0 { // first, so that the logs that stay are those of the proof that is shown
-		before, _ = b.Prover.Prove(ctx, r.OldHead, r.NewHead)
+		before, _, _ = b.Prover.Prove(ctx, r.OldHead, r.NewHead)
 	}
-	p, err := b.Prover.Prove(ctx, r.NewBase, r.NewHead)
-	b.Rec.Update(func(res *workorder.Result) { res.Proof = p })
+	p, evidence, err := b.Prover.Prove(ctx, r.NewBase, r.NewHead)
+	b.Rec.Update(func(res *workorder.Result) { res.Proof, res.Evidence = p, append(res.Evidence, evidence...) })
 	if err == nil && p.Reason != "" {
 		b.Rec.Warn("proof: " + p.Reason)
 	}

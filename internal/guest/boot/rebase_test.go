@@ -43,6 +43,7 @@ func (r *fakeRebaser) Compare(_ context.Context, out *workorder.Rebased) ([]stri
 	}
 	return r.problems, nil
 }
+
 func (r *fakeRebaser) Move(context.Context, *workorder.Rebased) error { r.f.did("move"); return nil }
 func (r *fakeRebaser) Kept() string                                   { return r.kept }
 func (r *fakeRebaser) Comment(_ context.Context, res *workorder.Result) (string, error) {
@@ -56,12 +57,12 @@ type twoSides struct {
 	sides map[string]workorder.Transition
 }
 
-func (p twoSides) Prove(_ context.Context, base, head string) (*workorder.Proof, error) {
+func (p twoSides) Prove(_ context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error) {
 	p.f.did("prove " + base + " " + head)
 	c := workorder.CheckProof{Name: "test", Transition: p.sides[base]}
 	passed := c.Transition == workorder.StillPasses || c.Transition == workorder.Broken
 	c.Base = &workorder.CheckRun{Passed: passed}
-	return &workorder.Proof{Base: base, Head: head, Checks: []workorder.CheckProof{c}}, nil
+	return &workorder.Proof{Base: base, Head: head, Checks: []workorder.CheckProof{c}}, nil, nil
 }
 
 func rebaseOrder() *workorder.Order {
@@ -75,15 +76,6 @@ func rebasedTask() *Cloned {
 		Base: "main", BaseSHA: "b0", Head: "h0", Pushed: true, Attempt: 2, State: &workorder.State{Task: "do it"},
 		Restored: &workorder.Restored{Head: "h0", Verified: true}, Commits: []workorder.Commit{{SHA: "h0"}},
 	}
-}
-
-func playRebase(t *testing.T, f *fake, r *fakeRebaser, p Prover, signals chan os.Signal) run {
-	t.Helper()
-	r.f = f
-	if f.cloned == nil {
-		f.cloned = rebasedTask()
-	}
-	return playWith(t, f, rebaseOrder(), signals, func(b *Box) { b.Rebaser, b.Prover = r, p })
 }
 
 func TestRebase(t *testing.T) {
@@ -263,8 +255,8 @@ func TestRebaseIsStopped(t *testing.T) {
 // waiting is a proof that ends with the run.
 type waiting struct{ f *fake }
 
-func (w waiting) Prove(ctx context.Context, base, head string) (*workorder.Proof, error) {
+func (w waiting) Prove(ctx context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error) {
 	w.f.did("prove")
 	<-ctx.Done()
-	return &workorder.Proof{Base: base, Head: head}, nil
+	return &workorder.Proof{Base: base, Head: head}, nil, nil
 }
