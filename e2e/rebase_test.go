@@ -151,7 +151,7 @@ func TestRebaseClean(t *testing.T) {
 		t.Error("the head is not on the new base")
 	}
 	said := m.comment()
-	for _, want := range []string{"Rebased", "Greet", "= same", "git range-diff"} {
+	for _, want := range []string{"Rebased", "Greet", "| same |", "git range-diff"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("the comment has no %q:\n%s", want, said)
 		}
@@ -184,7 +184,7 @@ func TestRebaseConflict(t *testing.T) {
 	if got := m.bare("log", "--format=%an %s", r.HeadSHA, "^"+tip); got != "Bea Greet\nsandbox-agent Change two" {
 		t.Errorf("%q", got)
 	}
-	if said := m.comment(); !strings.Contains(said, "! changed") || !strings.Contains(said, "conflict in f, resolved by the agent") {
+	if said := m.comment(); !strings.Contains(said, "| changed |") || !strings.Contains(said, "conflict in f, resolved by the agent") {
 		t.Errorf("the comment:\n%s", said)
 	}
 }

@@ -23,11 +23,6 @@ type moved struct{ Old, New, Subject, How, Why string }
 // inComment are the bounds of a comment: GitHub takes 65,536 characters, and an escaped one can be eight.
 var inComment = bounds{text: 12_000, line: 120, items: 60, inner: 20}
 
-// hows are the words and signs of workorder's Range constants.
-var hows = map[string]string{
-	workorder.RangeSame: "= same", workorder.RangeChanged: "! changed", workorder.RangeDropped: "− dropped", workorder.RangeAdded: "+ added",
-}
-
 func (p *page) rebase(r *workorder.Result, b bounds) {
 	if r.Rebased != nil {
 		p.Rebased = showRebased(r.Rebased, b)
@@ -43,11 +38,7 @@ func showRebased(r *workorder.Rebased, b bounds) *rebased {
 	}
 	out.Conflicts = firsts(r.Conflicts, b.inner, func(s string) string { return line(s, b.line) })
 	out.Moved = firsts(r.Moved, b.items, func(m workorder.RangePair) moved {
-		how := hows[m.How]
-		if how == "" {
-			how = line(m.How, 20)
-		}
-		return moved{short(m.Old), short(m.New), line(m.Subject, b.line), how, line(m.Why, b.line*2)}
+		return moved{short(m.Old), short(m.New), line(m.Subject, b.line), line(m.How, 20), line(m.Why, b.line*2)}
 	})
 	out.Text, out.TextCut = block(r.Text, b.text)
 	return out

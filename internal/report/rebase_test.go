@@ -27,7 +27,7 @@ func TestRangeDiffComment(t *testing.T) {
 			t.Errorf("it has %q:\n%s", not, got)
 		}
 	}
-	for _, want := range []string{"onto main, from base", "| Before | After |", "! changed", "<details>", "before-rebase-2", "conflict in &lt;b&gt;", "1 changed"} {
+	for _, want := range []string{"onto main, from base", "| Before | After |", "| changed |", "<details>", "before-rebase-2", "conflict in &lt;b&gt;", "1 changed"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("it has no %q:\n%s", want, got)
 		}

@@ -2,6 +2,8 @@ package publish
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +22,9 @@ type Moved struct {
 	// OldHead is what Head replaces, and Backup the ref that keeps it.
 	OldHead string `json:"old_head"`
 	Backup  string `json:"backup"`
+
+	// Beside is where the branch was held until now.
+	Beside string `json:"beside,omitempty"`
 }
 
 // backs reports whether a change is the backup, which goes where the branch goes.
@@ -45,6 +50,7 @@ func (p *Publisher) Move(m Moved) error {
 	if err := p.load(); err != nil {
 		return err
 	}
+	m.Beside = p.led.Hold
 	p.led.Hold, p.led.Moved = "", &m
 	if p.led.Keep == nil {
 		p.led.Keep = map[string]string{}
@@ -180,12 +186,24 @@ func (p *Publisher) Beside() string {
 	if p.load() != nil {
 		return ""
 	}
-	ref := p.led.Hold
-	if ref == "" {
-		ref = workorder.KeptRef(p.Order.TaskID, p.branch())
+	if ref := p.led.Hold; ref != "" && p.led.Refs[ref] != "" {
+		return ref
 	}
-	if p.led.Refs[ref] == "" {
+	if p.led.Moved == nil {
 		return ""
 	}
-	return ref
+	for _, ref := range slices.Sorted(maps.Keys(p.led.Refs)) {
+		if p.led.Refs[ref] == p.led.Moved.Head && strings.HasPrefix(ref, workorder.KeptRef(p.Order.TaskID, "")) {
+			return ref
+		}
+	}
+	return ""
+}
+
+// superfluous adds that what lies beside the branch goes, where the branch gets it.
+func (p *Publisher) superfluous(cs []change) []change {
+	if m := p.led.Moved; m != nil && m.Beside != "" && p.led.Refs[m.Beside] == m.Head {
+		return append(slices.Clone(cs), change{m.Beside, ""})
+	}
+	return cs
 }

@@ -196,6 +196,7 @@ func (p *Publisher) deliver(ctx context.Context, w work, l *Landed, end func([]w
 			// Nothing of it is elsewhere than in what is pushed here.
 			all = append(slices.Clone(cs), change{workorder.CheckpointRef(p.Order.TaskID), ""})
 		}
+		all = p.superfluous(all)
 		err = p.tries(ctx, all, p.edit(l, end))
 		if err == nil {
 			l.Pushed = len(l.Commits) > 0

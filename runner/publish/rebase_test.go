@@ -120,6 +120,9 @@ func TestRebaseWithoutConflicts(t *testing.T) {
 		if f.remote(t, workorder.BranchRef(target)) != head || f.remote(t, backupRef) != old {
 			t.Error("the branch was not moved, or its old head not kept")
 		}
+		if f.remote(t, besideRef) != "" {
+			t.Error("what the branch has lies beside it as well")
+		}
 		if refs := gittest.Git(t, srv.Root+"/r.git", "for-each-ref", "--format=%(refname)", workorder.TaskRefs("T-A1B2C3D4")+"heads/replaced-*"); refs != "" {
 			t.Errorf("kept twice: %s", refs)
 		}

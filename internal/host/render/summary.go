@@ -230,6 +230,7 @@ func (s *summary) repository(r *workorder.Result) {
 		}
 		s.row(label(i, "commits"), short(c.SHA)+" "+cut(oneLine(c.Subject), s.o.Width-labelWidth-14))
 	}
+	s.rebased(r.Rebased)
 	if r.PR != nil {
 		s.row("pull req.", words(fmt.Sprintf("#%d", r.PR.Number), oneLine(r.PR.State), oneLine(r.PR.URL)))
 	}
