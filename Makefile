@@ -60,6 +60,10 @@ demo: ## a whole task on a sample repository: no account, no key
 bench: build ## times and memory of a run: medians, beside the floor of the same minutes
 	./scripts/bench.sh
 
+.PHONY: pictures
+pictures: build image ## the README's pictures, of the demo's pull request and report
+	./scripts/pictures.sh
+
 ROUNDS ?= 100
 SEED   ?= 20261121
 

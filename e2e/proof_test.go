@@ -12,23 +12,27 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// What the box proves of the work: a mended test is shown as such, a test that was made to pass by deleting it is flagged.
+// What the box proves of the work: a mended test is shown as such, and one that was made to pass in another way is flagged.
 func TestProof(t *testing.T) {
 	t.Parallel()
 	const test = "import unittest, sum\nclass T(unittest.TestCase):\n    def test_sum(self):\n        self.assertEqual(sum.add(2, 3), 5)\n    def test_more(self):\n        self.assertEqual(sum.add(-1, 1), 0)\n"
-	files := map[string]string{"sum.py": "def add(a, b):\n    return a - b\n", "test_sum.py": test}
+	files := map[string]string{"check.sh": "python3 -m unittest -v\n", "sum.py": "def add(a, b):\n    return a - b\n", "test_sum.py": test}
 	for name, c := range map[string]struct {
 		script     string
 		transition workorder.Transition
 		flag       string
 	}{
-		"mended": {"printf 'def add(a, b):\\n    return a + b\\n' >sum.py", workorder.Fixed, ""},
-		"cheat":  {"printf 'import unittest\\nclass T(unittest.TestCase):\\n    def test_true(self):\\n        self.assertTrue(True)\\n' >test_sum.py", workorder.Fixed, workorder.FlagTestDeleted},
+		"mended":     {"printf 'def add(a, b):\\n    return a + b\\n' >sum.py", workorder.Fixed, ""},
+		"deleted":    {"printf 'import unittest\\nclass T(unittest.TestCase):\\n    def test_true(self):\\n        self.assertTrue(True)\\n' >test_sum.py", workorder.Fixed, workorder.FlagTestDeleted},
+		"skipped":    {"sed -i 's/^    def test/    @unittest.skip(\"later\")\\n    def test/' test_sum.py", workorder.Fixed, workorder.FlagTestSkipped},
+		"weakened":   {"sed -i 's/assertEqual(\\(.*\\), [0-9]*)/assertIsNotNone(\\1)/' test_sum.py", workorder.Fixed, workorder.FlagTestWeakened},
+		"edited":     {"echo true >check.sh", workorder.Fixed, workorder.FlagCheckEdited},
+		"hard-coded": {"printf 'def add(a, b):\\n    if (a, b) == (2, 3):\\n        return 5\\n    return 0\\n' >sum.py", workorder.Fixed, workorder.FlagHardCoded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			u := newCarefulUser(t)
-			c2 := u.run("", "create", "--task", "x", "--repo", u.repo(files), "-p", u.project(scripted("validate: {test: python3 -m unittest -v}\n", c.script)))
+			c2 := u.run("", "create", "--task", "x", "--repo", u.repo(files), "-p", u.project(scripted("validate: {test: sh check.sh}\n", c.script)))
 			r := u.plainResult(c2.task(t))
 			if c2.code != 0 || r.Proof == nil || len(r.Proof.Checks) != 1 {
 				t.Fatalf("exit code %d, %+v, %q", c2.code, r.Proof, r.Warnings)
