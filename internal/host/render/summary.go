@@ -60,6 +60,7 @@ func Summary(w io.Writer, r *workorder.Result, o SummaryOptions) {
 	s.checks(r)
 	s.repairs(r)
 	s.proof(r)
+	s.pages(r)
 	s.agent(r)
 	s.time(r)
 	s.services(r)
@@ -74,7 +75,7 @@ func Summary(w io.Writer, r *workorder.Result, o SummaryOptions) {
 		}
 		s.text("warning", t, yellow)
 	}
-	for i, e := range r.Evidence {
+	for i, e := range further(r.Evidence) {
 		if i == maxShown {
 			break
 		}

@@ -1,0 +1,56 @@
+package render
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// pagePictures is where the runner's pictures are, relative to the result's folder. A summary counts them by page and lists none.
+const pagePictures = workorder.EvidenceDir + "/pages"
+
+// pages says which pages of the development server changed.
+func (s *summary) pages(r *workorder.Result) {
+	if r.Proof == nil {
+		return
+	}
+	var paths []string
+	at := map[string][]string{}
+	for _, p := range r.Proof.Pages {
+		if !slices.Contains(paths, p.Path) {
+			paths = append(paths, p.Path)
+		}
+		at[p.Path] = append(at[p.Path], fmt.Sprintf("%s at %d px", changed(p), p.Width))
+	}
+	for i, p := range paths {
+		if i == maxShown {
+			s.row("", fmt.Sprintf("and %d more pages", len(paths)-i))
+			break
+		}
+		s.row(label(i, "pages"), words(oneLine(p), strings.Join(at[p][:min(len(at[p]), maxShown)], ", ")))
+	}
+	if len(paths) > 0 {
+		s.row("", s.path(pagePictures))
+	}
+}
+
+func changed(p workorder.PageProof) string {
+	switch {
+	case p.Head == nil || p.Head.Error != "":
+		return "not seen"
+	case p.Differs == nil:
+		return "not compared"
+	case *p.Differs <= 0:
+		return "same"
+	case *p.Differs < 0.001:
+		return "differs by less than 0.1 %"
+	}
+	return fmt.Sprintf("differs by %.1f %%", min(*p.Differs, 1)*100)
+}
+
+// further is the evidence that is not among the pages' pictures.
+func further(all []workorder.Evidence) []workorder.Evidence {
+	return slices.DeleteFunc(slices.Clone(all), func(e workorder.Evidence) bool { return strings.HasPrefix(e.Path, pagePictures+"/") })
+}
