@@ -81,7 +81,8 @@ start() {
 		mount_cgroups
 		# What a killed engine left behind would make this one refuse to start.
 		if [ -f /run/docker.pid ] && ! grep -qs dockerd "/proc/$(cat /run/docker.pid)/comm"; then rm -f /run/docker.pid; fi
-		PATH=$(iptables_path) setsid dockerd </dev/null >"$log" 2>&1 9>&- &
+		# Nothing of the caller's is held open, such as the lock it may hold while this starts.
+		PATH=$(iptables_path) setsid dockerd </dev/null >"$log" 2>&1 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&- &
 		pid=$!
 		echo "$pid $(born $pid)" >"$state/pid"
 		echo process >"$state/how"
