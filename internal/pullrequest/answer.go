@@ -55,7 +55,7 @@ func Answer(ctx context.Context, c *forge.Client, o *workorder.Order, r *workord
 		}
 		if err := answerThread(ctx, c, o, r, pr, a, green && len(a.Commits) > 0, report.Reply(a, r, url)); err != nil {
 			errs = append(errs, fmt.Errorf("item %d: %w", a.Number, err))
-			if stops(err) {
+			if stops(err, a.Replied) {
 				return all, errors.Join(errs...)
 			}
 		}
@@ -92,11 +92,14 @@ func answerThread(ctx context.Context, c *forge.Client, o *workorder.Order, r *w
 	return nil
 }
 
-// stops tells of errors after which the next request would end in the same way. A thread that is gone is none.
-func stops(err error) bool {
+// stops tells of errors after which the next request would end in the same way. A thread that is gone is none, and
+// who may not resolve may still reply.
+func stops(err error, replied bool) bool {
 	switch forge.KindOf(err) {
 	case forge.NotFound, forge.Invalid:
 		return false
+	case forge.Permission:
+		return !replied
 	}
 	return true
 }
