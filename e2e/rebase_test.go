@@ -230,11 +230,13 @@ func TestRebaseForeign(t *testing.T) {
 	m := newMoving(t, "until git ls-remote --exit-code origin refs/heads/go >/dev/null; do sleep 0.2; done\n"+resolveIt)
 	m.push("main", "Nine", map[string]string{"f": strings.Replace(tenLines, "9\n", "nine\n", 1)})
 	theirs := m.push(m.first.Branch, "Theirs", map[string]string{"z": "z"})
-	c, r := m.rebase()
-	if c.code != workorder.ExitGit || m.head() != theirs || !strings.Contains(r.Reason, `"Theirs" by Ann`) || !strings.Contains(r.Reason, "--with-foreign") {
-		t.Errorf("exit code %d: %s", c.code, r.Reason)
+	for range 2 { // being refused makes nothing known
+		c, r := m.rebase()
+		if c.code != workorder.ExitGit || m.head() != theirs || !strings.Contains(r.Reason, `"Theirs" by Ann`) || !strings.Contains(r.Reason, "--with-foreign") {
+			t.Errorf("exit code %d: %s", c.code, r.Reason)
+		}
 	}
-	c, r = m.rebase("--with-foreign")
+	c, r := m.rebase("--with-foreign")
 	if c.code != 0 || r.Rebased == nil || !r.Rebased.Pushed || m.ref(r.Rebased.Backup) != theirs || m.bare("log", "-1", "--format=%an %s", m.head()) != "Ann Theirs" {
 		t.Fatalf("exit code %d: %s, %+v", c.code, r.Reason, r.Rebased)
 	}
@@ -273,7 +275,7 @@ func TestRebaseIsCutOff(t *testing.T) {
 			}
 			c := s.wait()
 			r := m.u.plainResult(m.first.TaskID)
-			m.unmoved(c, r, code, status, how == "stop")
+			m.unmoved(c, r, code, status, true)
 			beside := workorder.KeptRef(m.first.TaskID, "rebased-2")
 			if m.bare("show", m.ref(beside)+":half") != "half" || m.ref(workorder.CheckpointRef(m.first.TaskID)) != "" {
 				t.Error("what the agent had done is not kept beside the branch")

@@ -48,7 +48,7 @@ func (r *rebaser) Begin(ctx context.Context) (boot.Rebasing, error) {
 		return x, err
 	}
 	if c := plan.Conflict; c != nil {
-		x.Conflict, x.Rebased.Conflicts = true, c.Files
+		x.Conflict, x.Rebased.Conflicts = true, r.masked(c.Files)
 		if len(c.Settings) > 0 {
 			x.NoAgent = fmt.Sprintf("the task's commits change files that agents obey (%s), so that none is started between them: trust_branch_config: true allows it", rangediff.Line(c.Settings[0], maxSettingName))
 		}
@@ -101,12 +101,18 @@ func (r *rebaser) Compare(ctx context.Context, out *workorder.Rebased) ([]string
 		m.Subject, m.Why = r.mask.String(m.Subject), r.mask.String(m.Why)
 	}
 	if len(c.Conflicts) > 0 {
-		out.Conflicts = c.Conflicts
+		out.Conflicts = r.masked(c.Conflicts)
 	}
-	for i := range c.Problems {
-		c.Problems[i] = r.mask.String(c.Problems[i])
+	return r.masked(c.Problems), nil
+}
+
+// masked is a list without secrets, as it goes to the forge.
+func (r *rebaser) masked(list []string) []string {
+	out := make([]string, 0, len(list))
+	for _, s := range list {
+		out = append(out, r.mask.String(s))
 	}
-	return c.Problems, nil
+	return out
 }
 
 func (r *rebaser) Move(ctx context.Context, out *workorder.Rebased) error {

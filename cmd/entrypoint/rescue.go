@@ -54,13 +54,16 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 	repo := newRepository(log, env, boxPaths(), &workspace.Workspace{Dir: workorder.Workspace, User: cred, Home: workorder.SandboxHome}, rec.Emit, mask.String)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	rebase := env.Order.Mode == workorder.ModeRebase
 	end := func(_ []workorder.Commit, head string) workorder.Attempt {
 		r := rec.Result()
+		if rebase && (r.Rebased == nil || head != r.Rebased.NewHead) {
+			head = "" // it says nothing about what it found
+		}
 		r.Status, r.EndedBy, r.Reason = workorder.StatusError, workorder.ByBox, reason
 		return boot.AttemptOf(&r, head)
 	}
 	// A rebase without conflicts has no agent; before it is pushed there is nothing to land.
-	rebase := env.Order.Mode == workorder.ModeRebase
 	if !reached(&before, "agent") && (!rebase || !reached(&before, "push")) || env.Order.Mode == workorder.ModePlan {
 		// There is no work; only the lease, if there is one, is given back.
 		code := rescueEnd(log, rec.Finish, reason, boot.Landing{Head: before.HeadSHA})
@@ -76,6 +79,12 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 	}
 	// Once validation has begun, what is uncommitted is its own, as long as the agent is not at it again.
 	l := repo.rescue(ctx, before.BaseSHA, !rebase && (!reached(&before, "validate") || reached(&before, "repair")), end)
+	if x := before.Rebased; x != nil {
+		if x.Pushed = l.Err == nil && l.Pushed && l.Head == x.NewHead; !x.Pushed {
+			x.Backup, x.Kept = "", repo.pub.Beside()
+		}
+		rec.Update(func(r *workorder.Result) { r.Rebased = x })
+	}
 	code := rescueEnd(log, rec.Finish, reason, l)
 	if err := repo.Release(ctx, end(nil, l.Head)); err != nil {
 		log.Warn("rescue: release the task's lease", "error", err)

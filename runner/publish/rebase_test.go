@@ -327,6 +327,39 @@ func TestRebaseOfForeignCommits(t *testing.T) {
 	}
 }
 
+// A box that vanished said nothing of its last pushes: what its committer made is its, what others made is not.
+func TestRebaseAfterALostBox(t *testing.T) {
+	t.Parallel()
+	srv, _ := withTask(t, map[string]string{"g": "other\n"})
+	f := newBox(t, srv, workorder.ModeContinue)
+	f.start(t)
+	f.write(t, "late", "late")
+	if err := f.Commit(t.Context(), "Late"); err != nil {
+		t.Fatal(err)
+	}
+	if l := f.Land(t.Context(), f.base, f.bundle, nil); l.Err != nil { // and nothing after it
+		t.Fatal(l.Err)
+	}
+	f.rest()
+	lost := func(foreign bool) (*RebasePlan, error) {
+		n := newBox(t, srv, workorder.ModeRebase)
+		n.Order.Rebase, n.Order.Ended = &workorder.Rebase{Foreign: foreign}, []string{f.Order.AttemptID}
+		c, _ := n.start(t)
+		plan, err := n.PlanRebase(t.Context(), c)
+		if rerr := n.Release(t.Context(), workorder.Attempt{Status: workorder.StatusError}); rerr != nil {
+			t.Fatal(rerr)
+		}
+		return plan, err
+	}
+	if plan, err := lost(false); err != nil || plan.Commits != 3 {
+		t.Fatalf("%+v, %v", plan, err)
+	}
+	onRemote(t, srv, target, map[string]string{"z": "z"}, "Theirs")
+	if _, err := lost(false); err == nil || !strings.Contains(err.Error(), `1 commits to`) || !strings.Contains(err.Error(), `"Theirs" by Ann`) {
+		t.Error(err)
+	}
+}
+
 func TestRebaseThatIsNotBegun(t *testing.T) {
 	t.Parallel()
 	t.Run("up to date", func(t *testing.T) {

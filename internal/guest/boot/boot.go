@@ -123,7 +123,7 @@ func (b *Box) Run(ctx context.Context) int {
 	b.pullRequest(run, &end, landing)
 	b.rangeDiff(run)
 	code := b.finish(end, landing)
-	b.release(land, run, landing.Head)
+	b.release(land, run, b.vouched(landing.Head))
 
 	undo, stop := context.WithTimeout(context.WithoutCancel(ctx), workorder.EngineGrace)
 	defer stop()

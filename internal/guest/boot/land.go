@@ -79,7 +79,7 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 		r := b.Rec.Result()
 		r.Validation = e.checks
 		r.Status, r.EndedBy, r.Reason = b.judge(e, len(commits))
-		return AttemptOf(&r, head)
+		return AttemptOf(&r, b.vouched(head))
 	})
 	Keep(ctx, b.Repo, &l, left)
 	for _, w := range l.Warnings {

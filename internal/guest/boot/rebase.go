@@ -360,6 +360,15 @@ func (b *Box) rebaseLanded(l *Landing) {
 	b.showRebased()
 }
 
+// vouched is the head that the task's state may take for the task's own: a rebase that moved nothing says nothing about
+// what it found, such as commits of others that it was refused for.
+func (b *Box) vouched(head string) string {
+	if b.Rebaser == nil || b.moved && head == b.rebasing.Rebased.NewHead {
+		return head
+	}
+	return ""
+}
+
 // rangeDiff comments on the pull request. It changes nothing about the run's status.
 func (b *Box) rangeDiff(run context.Context) {
 	if b.Rebaser == nil {
