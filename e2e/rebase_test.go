@@ -287,3 +287,23 @@ func TestRebaseIsCutOff(t *testing.T) {
 		})
 	}
 }
+
+// A repository on this machine is rebased as one on a server is.
+func TestRebaseLocal(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	repo := u.repo(map[string]string{"f": tenLines})
+	project := u.project(scripted("validate: {there: test -f made}\n", "if [ \"$SANDBOX_AGENT_MODE\" = rebase ]; then exit 9; fi\necho made >made && git add made && git commit -qm 'Make it'"))
+	c := u.run("", "create", "--task", "x", "--repo", repo, "-p", project)
+	first := u.plainResult(c.task(t))
+	gittest.Git(t, repo, "commit", "-q", "--allow-empty", "-m", "Main goes on")
+	c = u.run("", "rebase", first.TaskID)
+	r := u.plainResult(first.TaskID)
+	if c.code != 0 || r.Rebased == nil || !r.Rebased.Pushed || gittest.Git(t, repo, "rev-parse", first.Branch+"~1") != gittest.Git(t, repo, "rev-parse", "main") || gittest.Git(t, repo, "rev-parse", r.Rebased.Backup) != first.HeadSHA {
+		t.Errorf("exit code %d, %s: %s, %+v", c.code, r.Status, r.Reason, r.Rebased)
+	}
+	step := slices.IndexFunc(r.Steps, func(s workorder.Step) bool { return s.Name == "range-diff" })
+	if step < 0 || r.Steps[step].Status != workorder.StepSkipped {
+		t.Errorf("steps %+v", r.Steps)
+	}
+}
