@@ -227,7 +227,7 @@ func TestRebaseBreaksTests(t *testing.T) {
 
 func TestRebaseForeign(t *testing.T) {
 	t.Parallel()
-	m := newMoving(t, "until git ls-remote --exit-code origin refs/heads/go >/dev/null; do sleep 0.2; done\n"+resolveIt)
+	m := newMoving(t, "echo agent-is-busy\nuntil git ls-remote --exit-code origin refs/heads/go >/dev/null; do sleep 0.2; done\n"+resolveIt)
 	m.push("main", "Nine", map[string]string{"f": strings.Replace(tenLines, "9\n", "nine\n", 1)})
 	theirs := m.push(m.first.Branch, "Theirs", map[string]string{"z": "z"})
 	for range 2 { // being refused makes nothing known
@@ -244,7 +244,7 @@ func TestRebaseForeign(t *testing.T) {
 	before := m.head()
 	m.push("main", "Zwei", map[string]string{"f": strings.NewReplacer("2\n", "zwei\n", "9\n", "nine\n").Replace(tenLines)})
 	s := m.u.start("", "rebase", m.first.TaskID)
-	s.waitFor("agent")
+	s.waitFor("agent-is-busy")
 	late := m.push(m.first.Branch, "Late", map[string]string{"y": "y"})
 	m.bare("update-ref", "refs/heads/go", "main")
 	c, r = s.wait(), m.u.plainResult(m.first.TaskID)
