@@ -82,7 +82,7 @@ func TestPullRequest(t *testing.T) {
 		t.Errorf("the body: %s", i.Body)
 	}
 	// The log of the check is on a ref of its own, and the body links it at its commit.
-	if r.EvidenceSHA == "" || !strings.Contains(i.Body, "/o/app/blob/"+r.EvidenceSHA+"/"+r.Validation[0].Log) {
+	if r.EvidenceSHA == "" || !strings.Contains(i.Body, "/o/app/blob/"+r.EvidenceSHA+"/"+r.Proof.Checks[0].Head.Log) {
 		t.Errorf("evidence %q, left %q, the body: %s", r.EvidenceSHA, r.EvidenceLeft, i.Body)
 	}
 	for file, want := range map[string]string{workorder.ReportHTML: "<!doctype html>", workorder.ReportMarkdown: "Make the thing"} {

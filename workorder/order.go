@@ -42,6 +42,9 @@ func Modes() []Mode { return []Mode{ModeCreate, ModeContinue, ModeRevise, ModeRe
 // GoesOn tells whether a mode is about a task that the remote knows already.
 func (m Mode) GoesOn() bool { return m == ModeContinue || m == ModeRevise || m == ModeRebase }
 
+// Resumable is workorder.Resumable for an attempt in this mode. Of a plan nothing is kept to go on from.
+func (m Mode) Resumable(s Status, by EndedBy) bool { return m != ModePlan && Resumable(s, by) }
+
 // Order is the work order: everything the guest has to know to do the task,
 // except secrets, which travel beside it in an Envelope and are never written to disk.
 type Order struct {

@@ -33,6 +33,9 @@ func (b *Box) pullRequest(run context.Context, e *ending, l Landing) {
 	r := b.Rec.Result()
 	r.Status, r.EndedBy, r.Reason = b.judge(e, len(l.Commits))
 	r.Validation = e.checks
+	if !r.StartedAt.IsZero() {
+		r.DurationMS = time.Since(r.StartedAt).Milliseconds() // the run is all but over
+	}
 	b.Network.Report(&r)
 	Landed(&r, l)
 	pr, why, warnings, err := b.Forge.Open(ctx, &r)

@@ -321,7 +321,7 @@ func (r *Recorder) Finish(final func(*workorder.Result)) error {
 	final(&r.result)
 	res := &r.result
 	res.DurationMS = r.now().Sub(res.StartedAt).Milliseconds()
-	res.Resumable = workorder.Resumable(res.Status, res.EndedBy)
+	res.Resumable = res.Mode.Resumable(res.Status, res.EndedBy)
 	for i := range res.Steps {
 		if s := &res.Steps[i]; s.Status == workorder.StepRunning {
 			s.Status, s.Error = workorder.StepFailed, "the run ended in this step"

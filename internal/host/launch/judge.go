@@ -28,7 +28,7 @@ func judge(res *workorder.Result, rec *store.Record) {
 	if res.AttemptID = rec.AttemptID; res.Attempt <= 0 || res.Attempt > maxAttempt {
 		res.Attempt = rec.Number()
 	}
-	res.TaskID, res.Project, res.Mode, res.Resumable = rec.TaskID, rec.Project, rec.Mode, workorder.Resumable(res.Status, res.EndedBy)
+	res.TaskID, res.Project, res.Mode, res.Resumable = rec.TaskID, rec.Project, rec.Mode, rec.Mode.Resumable(res.Status, res.EndedBy)
 	// The box knows a local repository only by the address it was served at.
 	res.Repo = rec.Repo
 	if rec.Branch != "" || !workorder.ValidRefName(res.BaseBranch) {
@@ -123,12 +123,37 @@ func localPaths(res *workorder.Result) {
 			v.Log = ""
 		}
 	}
+	localProof(res.Proof, inside)
 	for i := range res.Services {
 		if s := &res.Services[i]; !inside(s.Log) {
 			s.Log = ""
 		}
 	}
 	res.Evidence = slices.DeleteFunc(res.Evidence, func(e workorder.Evidence) bool { return !inside(e.Path) })
+}
+
+// localProof is localPaths for what clean checkouts showed.
+func localProof(p *workorder.Proof, inside func(string) bool) {
+	if p == nil {
+		return
+	}
+	for _, c := range p.Checks {
+		for _, run := range []*workorder.CheckRun{c.Base, c.Head} {
+			if run != nil && !inside(run.Log) {
+				run.Log = ""
+			}
+		}
+	}
+	for i := range p.Pages {
+		if page := &p.Pages[i]; !inside(page.Diff) {
+			page.Diff = ""
+		}
+		for _, v := range []*workorder.PageView{p.Pages[i].Base, p.Pages[i].Head} {
+			if v != nil && !inside(v.Picture) {
+				v.Picture = ""
+			}
+		}
+	}
 }
 
 // nextCommand is what the user would most likely run next, ready to be pasted
@@ -139,6 +164,12 @@ func nextCommand(rec *store.Record, res *workorder.Result) string {
 		from = res.BaseSHA
 	}
 	switch {
+	case res.Status == workorder.StatusPlanned:
+		return "sandbox-agent create --from-plan " + rec.TaskID
+	case res.Rebased != nil && !res.Rebased.Pushed && res.Rebased.Kept != "" && res.Status == workorder.StatusFailed:
+		return fmt.Sprintf("git fetch %s %s && git log FETCH_HEAD", quote(rec.Repo), quote(res.Rebased.Kept))
+	case res.Resumable && rec.Mode == workorder.ModeRebase && res.Status != workorder.StatusError:
+		return "sandbox-agent rebase " + rec.TaskID
 	case res.Resumable && res.ResumeAt != nil:
 		return "sandbox-agent continue " + rec.TaskID + " --wait"
 	case res.Resumable:

@@ -17,7 +17,7 @@ import (
 func synthesise(rec *store.Record, events func(func(workorder.Event)) error, status workorder.Status, by workorder.EndedBy, reason string, end time.Time) *workorder.Result {
 	res := &workorder.Result{
 		TaskID: rec.TaskID, Project: rec.Project, Mode: cmp.Or(rec.Mode, workorder.ModeCreate),
-		Status: status, EndedBy: by, Reason: reason, Resumable: workorder.Resumable(status, by),
+		Status: status, EndedBy: by, Reason: reason, Resumable: rec.Mode.Resumable(status, by),
 		AttemptID: rec.AttemptID, Attempt: rec.Number(), StartedAt: rec.Begun(), Repo: rec.Repo, BaseBranch: rec.Branch,
 		Agent: workorder.Agent{Harness: rec.Harness},
 	}

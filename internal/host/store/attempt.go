@@ -53,7 +53,7 @@ func (r *Record) Begun() time.Time {
 
 // Resumable reports whether the task can go on without anybody changing anything.
 func (r *Record) Resumable() bool {
-	return r.Collected && workorder.Resumable(r.Status, r.EndedBy)
+	return r.Collected && r.Mode.Resumable(r.Status, r.EndedBy)
 }
 
 // At is the record as that attempt left it, with its own output folder; of the
