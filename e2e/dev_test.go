@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/docker/docker/api/types/container"
+
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -42,7 +44,7 @@ func TestDev(t *testing.T) {
 	u := newCarefulUser(t)
 	c := u.run("", "create", "--task", "x", "--repo", u.repo(devFiles()), "-p", u.project(scripted("network: {mode: none}\n"+devKey, `
 set -e
-printf '<h1 style="background:red">Hello, world</h1><img src=/gone.png><script>console.error("it broke")</script>' >page.html
+printf '<h1 style="background:red">Hello, world</h1><img src=/gone.png><img src=http://elsewhere.example/x.png><script>console.error("it broke")</script>' >page.html
 PORT=$SANDBOX_AGENT_DEV_PORT sh -c "$SANDBOX_AGENT_DEV_COMMAND" & server=$!
 until curl -sf http://127.0.0.1:$SANDBOX_AGENT_DEV_PORT/health; do sleep 0.1; done
 agent-browser open http://127.0.0.1:$SANDBOX_AGENT_DEV_PORT/
@@ -55,6 +57,10 @@ kill $server
 	dir := filepath.Join(u.state, r.TaskID)
 	if c.code != 0 || r.Proof == nil || r.Status != workorder.StatusSuccess || r.Proof.Reason != "" {
 		t.Fatalf("exit code %d, %+v, %q\n%s", c.code, r.Proof, r.Warnings, c.stderr)
+	}
+	// Neither browser asks anybody else for anything on its own.
+	if hosts := r.Network.Hosts; len(hosts) != 1 || hosts[0].Host != "elsewhere.example" || hosts[0].Status != workorder.NetworkRefused {
+		t.Errorf("asked for %+v", hosts)
 	}
 	var seen []string
 	for _, p := range r.Proof.Pages {
@@ -148,8 +154,13 @@ func checkPage(t *testing.T, dir string, p workorder.PageProof) {
 	if console := strings.Join(p.Head.Console, "|"); (console == "error: it broke") != changed || len(p.Base.Console) > 0 {
 		t.Errorf("%s at %d: %q, before %q", p.Path, p.Width, console, p.Base.Console)
 	}
-	if failed := strings.Join(p.Head.Failed, "|"); (failed == "GET /gone.png: 404") != changed || len(p.Base.Failed) > 0 {
-		t.Errorf("%s at %d: %q, before %q", p.Path, p.Width, failed, p.Base.Failed)
+	slices.Sort(p.Head.Failed)
+	failed := "" // the policy holds the runner's browser as well
+	if changed {
+		failed = "GET /gone.png: 404|GET http://elsewhere.example/x.png: net::ERR_NAME_NOT_RESOLVED"
+	}
+	if got := strings.Join(p.Head.Failed, "|"); got != failed || len(p.Base.Failed) > 0 {
+		t.Errorf("%s at %d: %q, before %q", p.Path, p.Width, got, p.Base.Failed)
 	}
 }
 
@@ -181,6 +192,29 @@ func TestDevServerFails(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A stop while the server is waited for lands in the time of a stop, also with a server that does not hear it.
+func TestDevStopped(t *testing.T) {
+	t.Parallel()
+	w := newCarefulUser(t).workOn(scripted("dev: {command: \"trap '' TERM; exec sleep 4711\", port: 3123, start_timeout: 5m}\n", busy+"echo x >x\n"))
+	box := w.box()
+	for started := false; !started; {
+		top, err := eng.ContainerTop(t.Context(), box, []string{"-eo", "args"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		started = slices.ContainsFunc(top.Processes, func(p []string) bool { return strings.Join(p, " ") == "sleep 4711" })
+	}
+	grace := int(workorder.StopGrace.Seconds())
+	if err := eng.ContainerStop(t.Context(), box, container.StopOptions{Timeout: &grace}); err != nil {
+		t.Fatal(err)
+	}
+	r := w.end(workorder.ExitOK, workorder.StatusSuccess, workorder.ByAgent)
+	landed(t, w.repo, r)
+	if r.Proof == nil || len(r.Proof.Pages) > 0 || !strings.Contains(r.Proof.Reason, "stop signal") {
+		t.Errorf("%+v", r.Proof)
 	}
 }
 

@@ -15,8 +15,11 @@ func TestSummaryPages(t *testing.T) {
 		TaskID: "T-4K9QZ7AB", Status: workorder.StatusSuccess,
 		Evidence: []workorder.Evidence{{Name: "/ after", Path: "evidence/pages/01-index-1280-head.png"}, {Name: "the agent's own: a.png", Path: "evidence/media/a.png"}},
 		Proof: &workorder.Proof{Pages: []workorder.PageProof{
-			{Path: "/\x1b[31m", Width: 1280, Base: v, Head: v, Differs: share(0.0312)}, {Path: "/\x1b[31m", Width: 390, Base: v, Head: v, Differs: share(0)},
-			{Path: "/new", Width: 1280, Head: v}, {Path: "/old", Width: 1280, Base: v}, {Path: "/dot", Width: 390, Base: v, Head: v, Differs: share(1e-7)},
+			{Path: "/\x1b[31m", Width: 1280, Base: v, Head: v, Differs: share(0.0312)},
+			{Path: "/\x1b[31m", Width: 390, Base: v, Head: v, Differs: share(0)},
+			{Path: "/new", Width: 1280, Head: v},
+			{Path: "/old", Width: 1280, Base: v},
+			{Path: "/dot", Width: 390, Base: v, Head: v, Differs: share(1e-7)},
 		}},
 	}
 	var b strings.Builder
