@@ -47,7 +47,7 @@ func (v *visit) run() (err error) {
 		return fmt.Errorf("start the browser's driver: %w", err)
 	}
 	defer func() { err = errors.Join(err, pw.Stop()) }()
-	launch := playwright.BrowserTypeLaunchOptions{Timeout: ms(startTime), Args: []string{"--disable-gpu", "--hide-scrollbars"}}
+	launch := playwright.BrowserTypeLaunchOptions{Timeout: ms(startTime), Args: []string{"--disable-gpu", "--hide-scrollbars", quiet}}
 	if v.Browser != "" {
 		launch.ExecutablePath = &v.Browser
 	}
@@ -65,6 +65,9 @@ func (v *visit) run() (err error) {
 	}
 	return nil
 }
+
+// quiet keeps the browser from asking for its own updates, which the network policy would refuse and report.
+const quiet = "--host-resolver-rules=MAP clients2.google.com ~NOTFOUND,MAP update.googleapis.com ~NOTFOUND,MAP start.duckduckgo.com ~NOTFOUND"
 
 func ms(d time.Duration) *float64 { return new(float64(d.Milliseconds())) }
 
@@ -183,9 +186,17 @@ type notes struct {
 
 func (n *notes) listen(p playwright.Page) {
 	p.OnConsole(func(m playwright.ConsoleMessage) {
-		// What failed to load is in the other list, with more.
-		if t := m.Type(); (t == "error" || t == "warning") && !strings.HasPrefix(m.Text(), "Failed to load resource:") {
-			n.add(&n.console, t+": "+m.Text())
+		t, text := m.Type(), m.Text()
+		why, load := strings.CutPrefix(text, "Failed to load resource: ")
+		switch {
+		case load && strings.HasPrefix(why, "net::"):
+			// The driver does not tell of each request that never got an answer.
+			if l := m.Location(); l != nil {
+				n.unanswered(n.short(l.URL), why)
+			}
+		case load: // an answer with 400 or more is in the other list already
+		case t == "error" || t == "warning":
+			n.add(&n.console, t+": "+text)
 		}
 	})
 	p.OnPageError(func(err error) { n.add(&n.console, "uncaught: "+strings.TrimPrefix(err.Error(), "playwright: ")) })
@@ -219,6 +230,16 @@ func (n *notes) short(url string) string {
 		return rest
 	}
 	return url
+}
+
+// unanswered adds a request that is not in the list of those that failed.
+func (n *notes) unanswered(url, why string) {
+	n.mu.Lock()
+	known := slices.ContainsFunc(n.failed, func(s string) bool { return strings.Contains(s, " "+url+": ") })
+	n.mu.Unlock()
+	if !known {
+		n.add(&n.failed, "GET "+url+": "+why)
+	}
 }
 
 // add adds what is not there yet: a loop says the same a thousand times.
