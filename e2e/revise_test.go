@@ -43,7 +43,7 @@ harness:
       echo more >>made && save 'From the file' 'Addresses: 2'
     fi
 validate:
-  there: test -f made
+  there: ls | grep -q de$
 `
 
 // reviewed is a task with a pull request that people write about.
