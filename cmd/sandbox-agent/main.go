@@ -8,9 +8,11 @@ import (
 	"syscall"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/cli"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
 func main() {
+	proc.KeepFiles()
 	ctx, cancel := context.WithCancel(context.Background())
 	hard := make(chan struct{})
 	signals := make(chan os.Signal, 2)
