@@ -170,6 +170,28 @@ type Usage struct {
 	CacheWriteTokens int64  `json:"cache_write_tokens"`
 }
 
+// Tokens is how many of all kinds.
+func (u Usage) Tokens() int64 {
+	return u.InputTokens + u.OutputTokens + u.CacheReadTokens + u.CacheWriteTokens
+}
+
+// Plus is the usage of two runs of the agent together. Where the cost of one is not known, the sum is that of the other, a lower bound.
+func (u Usage) Plus(v Usage) Usage {
+	sum := Usage{
+		CostUSD: u.CostUSD, CostSource: u.CostSource,
+		InputTokens: u.InputTokens + v.InputTokens, OutputTokens: u.OutputTokens + v.OutputTokens,
+		CacheReadTokens: u.CacheReadTokens + v.CacheReadTokens, CacheWriteTokens: u.CacheWriteTokens + v.CacheWriteTokens,
+	}
+	if v.CostUSD != nil {
+		sum.CostUSD, sum.CostSource = v.CostUSD, v.CostSource
+		if u.CostUSD != nil {
+			all := *u.CostUSD + *v.CostUSD
+			sum.CostUSD = &all
+		}
+	}
+	return sum
+}
+
 // Who can have computed a cost.
 const (
 	CostByGateway = "gateway" // from the tokens on the wire and a table of prices

@@ -128,16 +128,33 @@ func (t *task) Agent(ctx context.Context) boot.AgentEnd {
 	return end
 }
 
-func (t *task) Repair(ctx context.Context, round int, checks []workorder.Validation, budget *float64) boot.AgentEnd {
+func (t *task) Repair(ctx context.Context, round int, checks []workorder.Validation, used workorder.Usage) boot.AgentEnd {
 	t.cfg.Round = round // of the validation after it, too
 	cfg := t.with(workorder.ForAgent)
 	order := *cfg.Order
-	if all := order.MaxBudgetUSD; all != nil && budget != nil {
-		cfg.SpentUSD += *all - *budget
+	if all := order.MaxBudgetUSD; all != nil && used.CostUSD != nil {
+		// Not nothing: the agent's adapter takes a budget of zero for none.
+		const least = 1e-6
+		order.MaxBudgetUSD = new(max(least, *all-*used.CostUSD))
+		cfg.SpentUSD += *used.CostUSD
 	}
-	order.MaxBudgetUSD = budget
 	cfg.Order, cfg.Prompt = &order, runner.Repairing(order.Task, round, order.Repair.MaxAttempts, checks)
+	cfg.Emit = adding(used, cfg.Emit)
 	return t.run(ctx, cfg)
+}
+
+// adding makes events of usage those of the whole attempt: what rescue, the remote and the host know of a box that vanishes.
+func adding(used workorder.Usage, emit func(workorder.Event)) func(workorder.Event) {
+	return func(e workorder.Event) {
+		if e.Type == workorder.EventAgentUsage && e.Usage != nil {
+			all := used.Plus(*e.Usage)
+			if e.Usage.Tokens() == 0 { // of money alone: the tokens are as they were
+				all.InputTokens, all.OutputTokens, all.CacheReadTokens, all.CacheWriteTokens = 0, 0, 0, 0
+			}
+			e.Usage = &all
+		}
+		emit(e)
+	}
 }
 
 func (t *task) run(ctx context.Context, cfg runner.Config) boot.AgentEnd {

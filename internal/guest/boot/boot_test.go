@@ -34,7 +34,7 @@ type fake struct {
 	agent    func(context.Context) AgentEnd
 	validate func() []workorder.Validation
 	plan     func() (text, path string, err error)
-	repair   func(round int, checks []workorder.Validation, budget *float64) AgentEnd
+	repair   func(round int, checks []workorder.Validation, used workorder.Usage) AgentEnd
 	land     func(context.Context) Landing
 	commit   func(context.Context) error
 	archive  error
@@ -179,9 +179,9 @@ func (f *fake) Agent(ctx context.Context) AgentEnd {
 
 func (f *fake) Plan() (text, path string, err error) { return f.plan() }
 
-func (f *fake) Repair(_ context.Context, round int, checks []workorder.Validation, budget *float64) AgentEnd {
+func (f *fake) Repair(_ context.Context, round int, checks []workorder.Validation, used workorder.Usage) AgentEnd {
 	f.did(fmt.Sprint("repair ", round))
-	return f.repair(round, checks, budget)
+	return f.repair(round, checks, used)
 }
 
 func (f *fake) Validate(context.Context) []workorder.Validation {

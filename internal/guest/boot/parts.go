@@ -154,9 +154,9 @@ type Task interface {
 	Continue(c Cloned)
 	// Agent runs the harness to its end.
 	Agent(ctx context.Context) AgentEnd
-	// Repair runs the harness once more, after its work failed checks. round counts from 1; budget is what may be
-	// spent on it, nil: any amount.
-	Repair(ctx context.Context, round int, checks []workorder.Validation, budget *float64) AgentEnd
+	// Repair runs the harness once more, after its work failed checks. round counts from 1; used is what the attempt
+	// has used so far. The end's usage is that of the round alone.
+	Repair(ctx context.Context, round int, checks []workorder.Validation, used workorder.Usage) AgentEnd
 	// Plan is the plan that the agent made, and the file of the output that holds it. It is called after Agent, in
 	// ModePlan only.
 	Plan() (text, path string, err error)

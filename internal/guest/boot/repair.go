@@ -71,8 +71,11 @@ func (b *Box) repairOnce(ctx context.Context, round int, agent *AgentEnd, e *end
 		b.committed = false
 		b.Repo.Push(ctx, false)
 	}
-	end := b.Task.Repair(ctx, round, e.checks, b.unspent(agent.Usage))
-	end.Usage = together(agent.Usage, end.Usage)
+	end := b.Task.Repair(ctx, round, e.checks, agent.Usage)
+	if end.Usage.CostUSD == nil && end.Usage.Tokens() > 0 && agent.Usage.CostUSD != nil {
+		end.Warnings = append(end.Warnings, fmt.Sprintf("what repair round %d cost is not known: the cost of the run is a lower bound", round))
+	}
+	end.Usage = agent.Usage.Plus(end.Usage)
 	end.Agent.Turns += agent.Agent.Turns
 	*agent = end
 	b.keepAgent(end)
@@ -90,26 +93,4 @@ func (b *Box) repairOnce(ctx context.Context, round int, agent *AgentEnd, e *end
 		return errors.New(end.Reason)
 	}
 	return nil
-}
-
-// unspent is what is left of this attempt's budget; nil: there is none, or nobody knows what was spent.
-func (b *Box) unspent(used workorder.Usage) *float64 {
-	if b.Order.MaxBudgetUSD == nil || used.CostUSD == nil {
-		return b.Order.MaxBudgetUSD
-	}
-	// Not nothing: the agent's adapter takes a budget of zero for none.
-	const least = 1e-6
-	return new(max(least, *b.Order.MaxBudgetUSD-*used.CostUSD))
-}
-
-// together is the usage of two runs of the agent. A cost that is not known makes the sum unknown.
-func together(x, y workorder.Usage) workorder.Usage {
-	sum := workorder.Usage{
-		InputTokens: x.InputTokens + y.InputTokens, OutputTokens: x.OutputTokens + y.OutputTokens,
-		CacheReadTokens: x.CacheReadTokens + y.CacheReadTokens, CacheWriteTokens: x.CacheWriteTokens + y.CacheWriteTokens,
-	}
-	if x.CostUSD != nil && y.CostUSD != nil {
-		sum.CostUSD, sum.CostSource = new(*x.CostUSD+*y.CostUSD), y.CostSource
-	}
-	return sum
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -26,12 +27,12 @@ func TestRepair(t *testing.T) {
 		return AgentEnd{Status: workorder.StatusSuccess, Usage: workorder.Usage{CostUSD: new(1.0), InputTokens: 10}, Agent: workorder.Agent{Turns: 3}}
 	}}
 	redUntil(f, 2)
-	var budgets []float64
-	f.repair = func(_ int, checks []workorder.Validation, budget *float64) AgentEnd {
+	var spent []float64
+	f.repair = func(_ int, checks []workorder.Validation, used workorder.Usage) AgentEnd {
 		if len(checks) != 2 || checks[1].Passed {
 			t.Errorf("sent back: %+v", checks)
 		}
-		budgets = append(budgets, *budget)
+		spent = append(spent, *used.CostUSD)
 		return AgentEnd{Status: workorder.StatusSuccess, Usage: workorder.Usage{CostUSD: new(0.5), InputTokens: 1}, Agent: workorder.Agent{Turns: 1}}
 	}
 	o := order()
@@ -40,8 +41,8 @@ func TestRepair(t *testing.T) {
 	if r.result.Status != workorder.StatusSuccess || r.steps()["repair"] != workorder.StepDone || r.steps()["validate"] != workorder.StepFailed {
 		t.Errorf("%s, steps %v", r.result.Status, r.steps())
 	}
-	if diff := cmp.Diff([]float64{4, 3.5}, budgets); diff != "" {
-		t.Errorf("budgets (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]float64{1, 1.5}, spent); diff != "" {
+		t.Errorf("spent before (-want +got):\n%s", diff)
 	}
 	if u := r.result.Usage; u.CostUSD == nil || *u.CostUSD != 2 || u.InputTokens != 12 || r.result.Agent.Turns != 5 {
 		t.Errorf("usage %+v, %d turns", u, r.result.Agent.Turns)
@@ -83,7 +84,7 @@ func TestRepairEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := &fake{agent: func(context.Context) AgentEnd { return tc.agent }, repair: func(int, []workorder.Validation, *float64) AgentEnd { return tc.again }}
+			f := &fake{agent: func(context.Context) AgentEnd { return tc.agent }, repair: func(int, []workorder.Validation, workorder.Usage) AgentEnd { return tc.again }}
 			redUntil(f, tc.red)
 			o := order()
 			o.Repair.MaxAttempts = tc.most
@@ -95,9 +96,21 @@ func TestRepairEnds(t *testing.T) {
 	}
 }
 
-func TestTogether(t *testing.T) {
+func TestRepairOfUnknownCost(t *testing.T) {
 	t.Parallel()
-	if s := together(workorder.Usage{CostUSD: new(1.0)}, workorder.Usage{OutputTokens: 3}); s.CostUSD != nil || s.OutputTokens != 3 {
-		t.Errorf("a part without a cost has a sum: %+v", s)
+	f := &fake{
+		agent: func(context.Context) AgentEnd {
+			return AgentEnd{Status: workorder.StatusSuccess, Usage: workorder.Usage{CostUSD: new(1.0)}}
+		},
+		repair: func(int, []workorder.Validation, workorder.Usage) AgentEnd {
+			return AgentEnd{Status: workorder.StatusSuccess, Usage: workorder.Usage{OutputTokens: 3}}
+		},
+	}
+	redUntil(f, 1)
+	o := order()
+	o.Repair.MaxAttempts = 1
+	r := play(t, f, o, nil).result
+	if r.Usage.CostUSD == nil || *r.Usage.CostUSD != 1 || r.Usage.OutputTokens != 3 || !strings.Contains(strings.Join(r.Warnings, " "), "lower bound") {
+		t.Errorf("usage %+v, warnings %q", r.Usage, r.Warnings)
 	}
 }
