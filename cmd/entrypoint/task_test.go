@@ -1,0 +1,24 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// A box that vanishes in a repair round has told what all rounds cost.
+func TestUsageOfRoundsAddsUp(t *testing.T) {
+	t.Parallel()
+	var got []workorder.Usage
+	emit := adding(workorder.Usage{CostUSD: new(4.0), InputTokens: 10}, func(e workorder.Event) {
+		if e.Usage != nil {
+			got = append(got, *e.Usage)
+		}
+	})
+	emit(workorder.Event{Type: workorder.EventAgentText, Text: "x"})
+	emit(workorder.Event{Type: workorder.EventAgentUsage, Usage: &workorder.Usage{CostUSD: new(0.5), InputTokens: 1}})
+	emit(workorder.Event{Type: workorder.EventAgentUsage, Usage: &workorder.Usage{CostUSD: new(1.0)}})
+	if len(got) != 2 || *got[0].CostUSD != 4.5 || got[0].InputTokens != 11 || *got[1].CostUSD != 5 || got[1].InputTokens != 0 {
+		t.Errorf("%+v", got)
+	}
+}
