@@ -10,9 +10,9 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -73,22 +73,11 @@ func (a *Answers) read() ([]byte, error) {
 		return nil, err
 	}
 	defer root.Close()
-	f, err := root.OpenFile(answersName, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	f, _, err := untrusted.Open(root, answersName, a.user.Owner())
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	fi, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !fi.Mode().IsRegular() {
-		return nil, errors.New("it is no regular file")
-	}
-	// A second name may be that of a file which the agent itself cannot read.
-	if st, ok := fi.Sys().(*syscall.Stat_t); ok && (st.Nlink != 1 || a.user != nil && st.Uid != a.user.UID) {
-		return nil, errors.New("it is a link to another file, or somebody else's")
-	}
 	return io.ReadAll(io.LimitReader(f, maxAnswers))
 }
 

@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 	"github.com/sandbox-agent/sandbox-agent/runner"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -134,24 +134,12 @@ func (m *media) names(root *os.Root) ([]string, error) {
 
 // take copies a file. No path: it was taken before.
 func (m *media) take(root *os.Root, name, kind string) (workorder.Evidence, error) {
-	entry, err := root.Lstat(name)
+	f, fi, err := untrusted.Open(root, name, m.user.Owner())
 	if err != nil {
 		return workorder.Evidence{}, err
-	}
-	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe is not waited for
-	if err != nil {
-		return workorder.Evidence{}, errors.New("it is no file that can be read")
 	}
 	defer f.Close()
-	fi, err := f.Stat()
-	if err != nil {
-		return workorder.Evidence{}, err
-	}
-	st, ok := fi.Sys().(*syscall.Stat_t)
-	switch {
-	case !ok || !fi.Mode().IsRegular() || !os.SameFile(entry, fi) || st.Nlink != 1 || m.user != nil && st.Uid != m.user.UID:
-		return workorder.Evidence{}, errors.New("it is no file of the agent's own")
-	case fi.Size() > maxMediaFile:
+	if fi.Size() > maxMediaFile {
 		return workorder.Evidence{}, fmt.Errorf("it has more than %d MiB", maxMediaFile>>20)
 	}
 	once := fmt.Sprintf("%s\x00%d\x00%s", name, fi.Size(), fi.ModTime().Format(time.RFC3339Nano))

@@ -3,13 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"unicode/utf8"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 	"github.com/sandbox-agent/sandbox-agent/runner"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -35,7 +34,7 @@ func (t *task) makeDesk() error {
 
 // Plan is what the agent wrote, else its last words.
 func (t *task) Plan() (text, path string, err error) {
-	text, err = readPlan(planDesk)
+	text, err = readPlan(planDesk, t.cfg.User.Owner())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", "", err
 	}
@@ -54,26 +53,16 @@ func (t *task) Plan() (text, path string, err error) {
 }
 
 // readPlan reads what the agent's user may have made anything of: a link, a pipe, gigabytes.
-func readPlan(dir string) (string, error) {
+func readPlan(dir string, owner *uint32) (string, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return "", fmt.Errorf("read the plan: %w", err)
 	}
 	defer root.Close()
-	f, err := root.OpenFile(workorder.PlanFile, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return "", fmt.Errorf("read the plan: %w", err)
-	}
-	defer f.Close()
-	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
-		return "", errors.Join(fmt.Errorf("read the plan: %s is no file", workorder.PlanFile), err)
-	}
-	b, err := io.ReadAll(io.LimitReader(f, workorder.MaxPlan+1))
+	b, err := untrusted.Read(root, workorder.PlanFile, owner, workorder.MaxPlan)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("read the plan: %w", err)
-	case len(b) > workorder.MaxPlan:
-		return "", fmt.Errorf("read the plan: it has more than %d bytes", workorder.MaxPlan)
 	case !utf8.Valid(b):
 		return "", errors.New("read the plan: it is not UTF-8 text")
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,11 +23,15 @@ func TestReadPlan(t *testing.T) {
 		want string
 		err  string
 	}{
-		"a plan":      {func(p string) error { return os.WriteFile(p, []byte("# Plan\x00\n"), 0o600) }, "# Plan\n", ""},
-		"nothing":     {func(string) error { return nil }, "", "no such file"},
-		"a link":      {func(p string) error { return os.Symlink(secret, p) }, "", "read the plan"},
-		"a pipe":      {func(p string) error { return syscall.Mkfifo(p, 0o600) }, "", "is no file"},
-		"a folder":    {func(p string) error { return os.Mkdir(p, 0o700) }, "", "is no file"},
+		"a plan":  {func(p string) error { return os.WriteFile(p, []byte("# Plan\x00\n"), 0o600) }, "# Plan\n", ""},
+		"nothing": {func(string) error { return nil }, "", "no such file"},
+		"a link":  {func(p string) error { return os.Symlink(secret, p) }, "", "read the plan"},
+		"two names": {func(p string) error {
+			beside := filepath.Join(filepath.Dir(p), "beside")
+			return errors.Join(os.WriteFile(beside, []byte("root's"), 0o600), os.Link(beside, p))
+		}, "", "somebody else's"},
+		"a pipe":      {func(p string) error { return syscall.Mkfifo(p, 0o600) }, "", "no regular file"},
+		"a folder":    {func(p string) error { return os.Mkdir(p, 0o700) }, "", "no regular file"},
 		"too much":    {func(p string) error { return os.WriteFile(p, []byte(strings.Repeat("x", workorder.MaxPlan+1)), 0o600) }, "", "more than"},
 		"not a text":  {func(p string) error { return os.WriteFile(p, []byte{0xff, 0xfe}, 0o600) }, "", "not UTF-8"},
 		"the largest": {func(p string) error { return os.WriteFile(p, []byte(strings.Repeat("x", workorder.MaxPlan)), 0o600) }, strings.Repeat("x", workorder.MaxPlan), ""},
@@ -37,7 +42,7 @@ func TestReadPlan(t *testing.T) {
 			if err := c.make(filepath.Join(dir, workorder.PlanFile)); err != nil {
 				t.Fatal(err)
 			}
-			got, err := readPlan(dir)
+			got, err := readPlan(dir, nil)
 			if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%.40q, %v", got, err)
 			}

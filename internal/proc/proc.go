@@ -26,6 +26,14 @@ type Credential struct {
 	Groups   []uint32
 }
 
+// Owner is the user whose files count; nil for no credential: anybody's.
+func (c *Credential) Owner() *uint32 {
+	if c == nil {
+		return nil
+	}
+	return &c.UID
+}
+
 // Spec describes a child. Path look-up follows Env's PATH when Env has one,
 // else the caller's.
 type Spec struct {

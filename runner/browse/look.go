@@ -6,16 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
+	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -226,27 +225,11 @@ func (b *Browser) video(root *os.Root, to string) error {
 
 // file reads a file of the browser's: a regular one of its user's own, by no link, of at most so many bytes.
 func (b *Browser) file(root *os.Root, name string, most int64) ([]byte, error) {
-	entry, err := root.Lstat(name)
+	content, err := untrusted.Read(root, name, b.User.Owner(), most)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("take %s of the browser's: %w", name, err)
 	}
-	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe is not waited for
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	fi, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if st, ok := fi.Sys().(*syscall.Stat_t); !ok || !fi.Mode().IsRegular() || !os.SameFile(entry, fi) || st.Nlink != 1 || b.User != nil && st.Uid != b.User.UID {
-		return nil, fmt.Errorf("%s is no file of the browser's own", name)
-	}
-	content, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && int64(len(content)) > most {
-		err = fmt.Errorf("%s has more than %d MiB", name, most>>20)
-	}
-	return content, err
+	return content, nil
 }
 
 func (b *Browser) put(name string, content []byte) error {
