@@ -54,7 +54,7 @@ type Result struct {
 	Surface []SurfaceFinding `json:"surface"`
 	// Repairs are the returns of failed validation to the agent.
 	Repairs []RepairRound `json:"repairs"`
-	// Review says what became of the feedback, in ModeRevise.
+	// Review says what became of the feedback, in ModeRevise and where ModeContinue goes on with it.
 	Review []ReviewAnswer `json:"review"`
 	// Rebased is what ModeRebase did; nil in other modes, or when it did not get so far.
 	Rebased *Rebased `json:"rebased"`

@@ -3,18 +3,15 @@ package main
 import (
 	"context"
 	"errors"
-	"log/slog"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/runner"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// answerer tells reviewers what became of their feedback as boot.Answerer. The token is root's alone.
+// answerer tells reviewers what became of their feedback as boot.Answerer.
 type answerer struct {
-	order *workorder.Order
-	token string
-	log   *slog.Logger
+	forge *pull
 	task  *task
 	repo  *repository
 }
@@ -31,25 +28,26 @@ func (a *answerer) Answers(ctx context.Context, review *workorder.Review, head s
 }
 
 func (a *answerer) Post(ctx context.Context, review *workorder.Review, r *workorder.Result) (answers []workorder.ReviewAnswer, why string, err error) {
-	why = pullrequest.WhyNotAnswer(a.order, r)
-	later := "; sandbox-agent pr open " + a.order.TaskID + " gives the answers"
+	order := a.forge.order
+	why = pullrequest.WhyNotAnswer(order, r)
+	later := "; sandbox-agent pr open " + order.TaskID + " gives the answers"
 	switch {
 	case why != "":
 	case review.PR == 0:
 		why = "the feedback has no pull request"
-	case a.order.PR == nil:
+	case order.PR == nil:
 		why = "the project has no key pr" + later
-	case a.token == "":
-		why = "there is no token for the forge (GH_TOKEN, or gh auth login)" + later
+	case a.forge.token == "" && a.forge.app == nil:
+		why = "there is no token for the forge (GH_TOKEN, gh auth login, or a GitHub App)" + later
 	}
 	if why != "" {
 		return r.Review, why, nil
 	}
-	c, err := pullrequest.Client(a.order, a.token, a.log)
+	c, err := a.forge.client()
 	if err != nil {
 		return r.Review, "", err
 	}
-	answers, err = pullrequest.Answer(ctx, c, a.order, r, review.PR)
+	answers, err = pullrequest.Answer(ctx, c, order, r, review.PR)
 	return answers, "", err
 }
 

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
 	"log/slog"
 	"net/http/httptest"
 	"os"
@@ -42,7 +46,7 @@ func newAttempt(t *testing.T, o workorder.Order, token string) *attempt {
 	a := &attempt{repository: newRepository(slog.New(slog.DiscardHandler), env, p, space, quiet, mask.String)}
 	t.Cleanup(a.Close)
 	a.task = newTask(env, nil, runner.Config{Order: &env.Order, Emit: quiet, Redact: mask})
-	a.answers = &answerer{order: &env.Order, token: token, log: slog.New(slog.DiscardHandler), task: a.task, repo: a.repository}
+	a.answers = &answerer{forge: &pull{order: &env.Order, token: token, log: slog.New(slog.DiscardHandler)}, task: a.task, repo: a.repository}
 	var err error
 	if a.cloned, err = a.Clone(t.Context()); err != nil {
 		t.Fatal(err)
@@ -159,6 +163,30 @@ func TestFeedbackThroughTwoAttempts(t *testing.T) {
 	}
 	for _, v := range f.Violations() {
 		t.Error(v)
+	}
+}
+
+// The token that the box was started with lives an hour where it is a GitHub App's: answers come with one of their own.
+func TestAnswersOfAnApp(t *testing.T) {
+	t.Parallel()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := forgetest.New(forgetest.Options{Owner: "o", Name: "r", AppID: "123", AppKey: &key.PublicKey})
+	f.AddUser("ann", forgetest.User{Permission: "write"})
+	web := httptest.NewServer(f)
+	t.Cleanup(web.Close)
+	o := &workorder.Order{TaskID: "T-A1B2C3D4", Repo: "https://git.example/r.git", PR: &workorder.PullRequest{APIURL: web.URL + "/api/v3", Repository: "o/r"}}
+	f.SetBranch("b", forgetest.SHA("x"))
+	n := f.AddPull("ann", "x", "", forgetest.Pull{Head: "b", Base: "main"})
+	thread := f.AddThread(n, forgetest.Thread{Path: "a", Line: 1}, "ann", "Why?")
+	app := &workorder.GitHubApp{ID: "123", PrivateKey: string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))}
+	a := &answerer{forge: &pull{order: o, token: "ghs_expired", app: app, log: slog.New(slog.DiscardHandler)}}
+	r := &workorder.Result{Status: workorder.StatusSuccess, Review: []workorder.ReviewAnswer{{Number: 1, Source: workorder.FromThread, Thread: thread, Answer: workorder.AnsweredByReason, Reason: "Because."}}}
+	got, why, err := a.Post(t.Context(), &workorder.Review{PR: n}, r)
+	if err != nil || why != "" || !got[0].Replied || len(f.Threads(n)[0].Comments) != 2 {
+		t.Errorf("%+v, %q, %v", got, why, err)
 	}
 }
 

@@ -186,7 +186,7 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	}
 	var answers boot.Answerer
 	if o.Mode.GoesOn() {
-		answers = &answerer{order: o, token: env.ForgeToken, log: log, task: t, repo: repo}
+		answers = &answerer{forge: &pull{order: o, token: env.ForgeToken, app: env.App, log: log}, task: t, repo: repo}
 	}
 	var move boot.Rebaser
 	if o.Mode == workorder.ModeRebase {

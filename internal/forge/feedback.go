@@ -32,12 +32,6 @@ type Item struct {
 	Answered bool
 }
 
-// Command tells whether somebody who may write to the repository stands behind an item: its author, or
-// anybody in the thread. Each text still has its own author: the others' words are quotes.
-func (i *Item) Command() bool {
-	return !i.Ours && i.Author.CanWrite || slices.ContainsFunc(i.Replies, func(n Note) bool { return !n.Ours && n.Author.CanWrite })
-}
-
 // Feedback is what a pull request's readers want, oldest first.
 type Feedback struct {
 	Items []Item

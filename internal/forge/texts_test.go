@@ -109,15 +109,15 @@ func TestFeedback(t *testing.T) {
 	}
 	var got []string
 	for _, i := range fb.Items {
-		got = append(got, fmt.Sprintf("%s %s %s:%d %s cmd=%v out=%v ans=%v replies=%d", i.Source, i.Author.Login, i.Path, i.Line, i.State, i.Command(), i.Outdated, i.Answered, len(i.Replies)))
+		got = append(got, fmt.Sprintf("%s %s %s:%d %s write=%v out=%v ans=%v replies=%d", i.Source, i.Author.Login, i.Path, i.Line, i.State, i.Author.CanWrite, i.Outdated, i.Answered, len(i.Replies)))
 	}
 	want := []string{
-		"thread ann a.go:3  cmd=true out=false ans=false replies=3",
-		"thread eve b.go:9  cmd=false out=true ans=false replies=0",
-		"thread ghost c.go:1  cmd=false out=false ans=true replies=1",
-		"review ann :0 CHANGES_REQUESTED cmd=true out=false ans=false replies=0",
-		"comment lint[bot] :0  cmd=false out=false ans=false replies=0",
-		"comment eve :0  cmd=false out=false ans=false replies=0",
+		"thread ann a.go:3  write=true out=false ans=false replies=3",
+		"thread eve b.go:9  write=false out=true ans=false replies=0",
+		"thread ghost c.go:1  write=false out=false ans=true replies=1",
+		"review ann :0 CHANGES_REQUESTED write=true out=false ans=false replies=0",
+		"comment lint[bot] :0  write=false out=false ans=false replies=0",
+		"comment eve :0  write=false out=false ans=false replies=0",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

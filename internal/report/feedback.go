@@ -113,12 +113,15 @@ func Evidence(r *workorder.Result) (green bool, says string) {
 	case p.Head != r.HeadSHA:
 		return false, "The checks were run on another commit, so that nothing is proven."
 	}
-	var failed, names []string
+	var failed, flaky, names []string
 	for _, c := range p.Checks {
 		name := code(line(c.Name, 60))
 		names = append(names, name)
-		if c.Head == nil || !c.Head.Passed {
+		switch {
+		case c.Head == nil || !c.Head.Passed:
 			failed = append(failed, name)
+		case c.Transition == workorder.Flaky || c.Counts[workorder.Flaky] > 0:
+			flaky = append(flaky, name)
 		}
 	}
 	var flags []string
@@ -130,6 +133,8 @@ func Evidence(r *workorder.Result) (green bool, says string) {
 	switch {
 	case len(failed) > 0:
 		return false, "Checks that do not pass: " + some(failed) + "."
+	case len(flaky) > 0:
+		return false, "Checks that pass at one time and fail at another, at the same commit: " + some(flaky) + "."
 	case len(flags) > 0:
 		return false, "The checks pass, but there is something to look at before they are believed: " + strings.ToLower(some(flags)) + "."
 	case r.Status != workorder.StatusSuccess:

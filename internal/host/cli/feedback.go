@@ -144,27 +144,34 @@ func (a *App) readFeedbackFile(name string) ([]workorder.ReviewItem, []string, e
 }
 
 var (
-	// entry is the beginning of an entry of a list that is not inside of another one.
-	entry = regexp.MustCompile(`^(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\S`)
+	// entry is the beginning of an entry of a list, and heading is one: more space before either belongs to what is around it.
+	entry   = regexp.MustCompile(`^( {0,3})(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\S`)
+	heading = regexp.MustCompile(`^ {0,3}#{1,6}(?:[ \t]|$)`)
 	// rule is a line across the page, which begins as an entry may.
 	rule = regexp.MustCompile(`^[-*_ \t]+$`)
 	// fence begins or ends a block of code.
 	fence = regexp.MustCompile("^ {0,3}(```+|~~~+)")
 )
 
+// nested is the space by which an entry is further in than another one, when it belongs to that one.
+const nested = 2
+
+// anyEnd makes line feeds of the ends of lines.
+var anyEnd = strings.NewReplacer("\r\n", "\n", "\r", "\n")
+
 // splitFeedback makes an item of each entry of the text's outermost lists. What is before the first one goes with
-// it; a text without a list is one item.
+// it, as a heading between two goes with the one after it; a text without a list is one item.
 func splitFeedback(text string) []string {
 	var parts []string
 	var part strings.Builder
-	code, list := "", false
+	code, list, space := "", false, 0
 	end := func() {
 		if s := strings.TrimSpace(part.String()); s != "" {
 			parts = append(parts, s)
 		}
 		part.Reset()
 	}
-	for line := range strings.Lines(strings.ReplaceAll(text, "\r\n", "\n")) {
+	for line := range strings.Lines(anyEnd.Replace(strings.TrimPrefix(text, "\ufeff"))) {
 		if m := fence.FindStringSubmatch(line); m != nil {
 			switch {
 			case code == "":
@@ -172,11 +179,16 @@ func splitFeedback(text string) []string {
 			case m[1][0] == code[0] && len(m[1]) >= len(code):
 				code = ""
 			}
-		} else if code == "" && entry.MatchString(line) && !rule.MatchString(strings.TrimRight(line, "\n")) {
-			if list {
-				end()
+		} else if m := entry.FindStringSubmatch(line); code == "" && m != nil && !rule.MatchString(strings.TrimRight(line, "\n")) {
+			if !list || len(m[1]) < space+nested {
+				if list {
+					end()
+				}
+				list, space = true, len(m[1])
 			}
-			list = true
+		} else if code == "" && list && heading.MatchString(line) && len(line)-len(strings.TrimLeft(line, " ")) < space+nested {
+			end()
+			list = false
 		}
 		part.WriteString(line)
 	}

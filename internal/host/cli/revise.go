@@ -245,7 +245,11 @@ func (v *revision) read(ctx context.Context, on *remoteTask, text string) error 
 		v.review, more = reviewOf(&v.pull.PR, &f, state.Review)
 		warnings = append(warnings, more...)
 	}
-	for _, item := range v.file[:min(len(v.file), workorder.MaxReviewItems-len(v.review.Items))] {
+	room := workorder.MaxReviewItems - len(v.review.Items)
+	if left := len(v.file) - room; left > 0 {
+		warnings = append(warnings, fmt.Sprintf("a run takes %d items of feedback: the last %d entries of the file are left out, give them again after this one", workorder.MaxReviewItems, left))
+	}
+	for _, item := range v.file[:min(len(v.file), room)] {
 		item.Number = len(v.review.Items) + 1
 		v.review.Items = append(v.review.Items, item)
 	}

@@ -118,6 +118,16 @@ func lastComment(r *reviewRig) time.Time {
 	return all[len(all)-1].At
 }
 
+// What a file has beyond what one run takes, together with the pull request's, is said.
+func TestReviseFileBesideAPullRequest(t *testing.T) {
+	t.Parallel()
+	r := newReviewRig(t, "")
+	r.f.AddComment(r.pr, "ann", "Rename it.")
+	file := filepath.Join(t.TempDir(), "review.md")
+	write(t, file, strings.Repeat("- x\n", workorder.MaxReviewItems))
+	r.want(0, "the last 1 entries of the file are left out", r.revise("--feedback-file", file, "--dry-run")...)
+}
+
 // Where nobody may ask for anything there is nothing to do, unless the user says what.
 func TestReviseOnlyQuoted(t *testing.T) {
 	t.Parallel()
@@ -213,6 +223,13 @@ func TestSplitFeedback(t *testing.T) {
 		"Please:\r\n\r\n* a\r\n+ b\r\n":                      {"Please:\n\n* a", "+ b"},
 		"- a\n```\n- code\n``\n- more\n```\n- b\n---\n* * *": {"- a\n```\n- code\n``\n- more\n```", "- b\n---\n* * *"},
 		"-x\n-\n1.5 is it\n- ":                               {"-x\n-\n1.5 is it\n-"},
+		"\ufeff- a\n- b":                                     {"- a", "- b"},
+		"# api\n- x\n# docs\n- y\n  - z\n":                   {"# api\n- x", "# docs\n- y\n  - z"},
+		"# One\n\nWords.\n\n# Two\n\nMore words.":            {"# One\n\nWords.\n\n# Two\n\nMore words."},
+		"- a\n\n  # of a\n\n#5 is no heading\n- b":           {"- a\n\n  # of a\n\n#5 is no heading", "- b"},
+		" - a\n - b\n   - of b\n":                            {"- a", "- b\n   - of b"},
+		"   1. a\n- b":                                       {"1. a", "- b"},
+		"1. a\r2. b\r":                                       {"1. a", "2. b"},
 	} {
 		if got := splitFeedback(text); !slices.Equal(got, want) {
 			t.Errorf("%q: %q", text, got)
