@@ -2,7 +2,6 @@ package boot
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
@@ -40,7 +39,7 @@ func (b *Box) review() *workorder.Review {
 
 // answer tells reviewers what came of their feedback. The work has landed and was proven; a forge that is
 // away changes nothing about the run's status, and the step says how to answer later.
-func (b *Box) answer(run context.Context, e *ending, l Landing) {
+func (b *Box) answer(after context.Context, e *ending, l Landing) {
 	review := b.review()
 	if review == nil || !e.ran {
 		return
@@ -50,7 +49,7 @@ func (b *Box) answer(run context.Context, e *ending, l Landing) {
 	r.Status, r.EndedBy, r.Reason = b.judge(e, len(l.Commits))
 	r.Validation = e.checks
 	Landed(&r, l)
-	short, done := context.WithTimeout(context.WithoutCancel(run), answersTime)
+	short, done := lingering(after, answersTime, answersHurry)
 	answers, err := b.Answers.Answers(short, review, l.Head)
 	done()
 	if err != nil {
@@ -62,11 +61,11 @@ func (b *Box) answer(run context.Context, e *ending, l Landing) {
 		b.Answers.Settle(&r)
 	}
 	later := "; sandbox-agent pr open " + b.Order.TaskID + " gives the answers"
-	if errors.Is(context.Cause(run), ErrInterrupted) {
-		b.Rec.StepFinished(stepAnswers, &record.Skip{Reason: "the run was told to stop"}, nil)
+	if after.Err() != nil {
+		b.Rec.StepFinished(stepAnswers, &record.Skip{Reason: toldToStop(later)}, nil)
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(run), answerTime)
+	ctx, cancel := context.WithTimeout(after, answerTime)
 	defer cancel()
 	answers, why, err := b.Answers.Post(ctx, review, &r)
 	if why == "" {
@@ -75,6 +74,8 @@ func (b *Box) answer(run context.Context, e *ending, l Landing) {
 	switch {
 	case why != "":
 		err = &record.Skip{Reason: why}
+	case err != nil && after.Err() != nil:
+		err = &record.Skip{Reason: toldToStop(later)}
 	case err != nil:
 		err = laterError{err, later}
 	}

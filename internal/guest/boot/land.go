@@ -97,11 +97,11 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 const surveyTime = 30 * time.Second
 
 // survey tells what the branch changes of what runs on other machines. Whoever stops the run does not wait for it.
-func (b *Box) survey(run context.Context, l Landing) {
-	if len(l.Commits) == 0 || b.cloned == nil || errors.Is(context.Cause(run), ErrInterrupted) {
+func (b *Box) survey(after context.Context, l Landing) {
+	if len(l.Commits) == 0 || b.cloned == nil || after.Err() != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(run), surveyTime)
+	ctx, cancel := context.WithTimeout(after, surveyTime)
 	defer cancel()
 	found, err := b.Repo.Surface(ctx, b.cloned.BaseSHA, l.Head)
 	if err != nil {
@@ -137,16 +137,12 @@ func (b *Box) judge(e *ending, commits int) (workorder.Status, workorder.EndedBy
 }
 
 // release gives the task's lease back; the run is over and its result safe.
-func (b *Box) release(land, run context.Context, head string) {
+func (b *Box) release(after context.Context, head string) {
 	if b.Order.Repo == "" {
 		return
 	}
-	limit := releaseTime
-	if errors.Is(context.Cause(run), ErrInterrupted) {
-		limit = workorder.ReleaseGrace
-	}
-	// Not part of land, whose time may be used up: this one is its own.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(land), limit)
+	// A time of its own: a stop ends what comes before it.
+	ctx, cancel := lingering(after, releaseTime, workorder.ReleaseGrace)
 	defer cancel()
 	r := b.Rec.Result()
 	if err := b.Repo.Release(ctx, AttemptOf(&r, head)); err != nil {

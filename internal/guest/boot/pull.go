@@ -2,7 +2,6 @@ package boot
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
@@ -14,7 +13,7 @@ const forgeTime = 2 * time.Minute
 
 // pullRequest opens the branch's pull request. The work has landed: whatever comes of it changes
 // nothing about the run's status, and the step says how to open it later.
-func (b *Box) pullRequest(run context.Context, e *ending, l Landing) {
+func (b *Box) pullRequest(after context.Context, e *ending, l Landing) {
 	if b.Forge == nil {
 		return
 	}
@@ -23,11 +22,11 @@ func (b *Box) pullRequest(run context.Context, e *ending, l Landing) {
 		return
 	}
 	later := "; sandbox-agent pr open " + b.Order.TaskID + " opens it"
-	if errors.Is(context.Cause(run), ErrInterrupted) {
-		b.Rec.StepFinished(stepPR, &record.Skip{Reason: "the run was told to stop" + later}, nil)
+	if after.Err() != nil {
+		b.Rec.StepFinished(stepPR, &record.Skip{Reason: toldToStop(later)}, nil)
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(run), forgeTime)
+	ctx, cancel := context.WithTimeout(after, forgeTime)
 	defer cancel()
 	b.Rec.StepStarted(stepPR)
 	r := b.Rec.Result()
@@ -50,6 +49,8 @@ func (b *Box) pullRequest(run context.Context, e *ending, l Landing) {
 		err = &record.Skip{Reason: why}
 	case why != "":
 		err = &record.Skip{Reason: why + later}
+	case err != nil && after.Err() != nil:
+		err = &record.Skip{Reason: toldToStop(later)}
 	case err != nil && pr == nil:
 		err = laterError{err, later}
 	}

@@ -369,8 +369,11 @@ func (b *Box) vouched(head string) string {
 	return ""
 }
 
+// rangeDiffLater says where else the comparison is.
+const rangeDiffLater = "; the result has the comparison under rebased, and the report shows it"
+
 // rangeDiff comments on the pull request. It changes nothing about the run's status.
-func (b *Box) rangeDiff(run context.Context) {
+func (b *Box) rangeDiff(after context.Context) {
 	if b.Rebaser == nil {
 		return
 	}
@@ -379,14 +382,17 @@ func (b *Box) rangeDiff(run context.Context) {
 	switch {
 	case res.Rebased == nil || !res.Rebased.Pushed:
 		skip = "the branch was not moved"
-	case errors.Is(context.Cause(run), ErrInterrupted):
-		skip = "the run was told to stop"
+	case after.Err() != nil:
+		skip = toldToStop(rangeDiffLater)
 	}
 	if skip == "" {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(run), forgeTime)
+		ctx, cancel := context.WithTimeout(after, forgeTime)
 		defer cancel()
 		b.Rec.StepStarted(stepRangeDiff)
 		why, err := b.Rebaser.Comment(ctx, &res)
+		if err != nil && after.Err() != nil {
+			why = toldToStop(rangeDiffLater)
+		}
 		if why == "" {
 			b.Rec.StepFinished(stepRangeDiff, err, nil)
 			return

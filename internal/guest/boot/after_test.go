@@ -1,0 +1,133 @@
+package boot
+
+import (
+	"context"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// hanging is whatever follows a landing; the step named at hangs until its context ends.
+type hanging struct {
+	*fake
+	at      string
+	signals chan os.Signal
+	ended   time.Time // of the signal
+}
+
+// hang sends a stop signal from within a step and waits for the step's end.
+func (h *hanging) hang(ctx context.Context, step string) error {
+	if h.at != step {
+		return nil
+	}
+	h.signals <- syscall.SIGTERM
+	h.ended = time.Now()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (h *hanging) Surface(ctx context.Context, _, _ string) ([]workorder.SurfaceFinding, error) {
+	return nil, h.hang(ctx, "survey")
+}
+
+func (h *hanging) Evidence(ctx context.Context, paths []string) (sha string, left []string, err error) {
+	return "e1", nil, h.hang(ctx, "evidence")
+}
+
+func (h *hanging) Release(ctx context.Context, end workorder.Attempt) error {
+	_ = h.hang(ctx, "release")
+	return h.fake.Release(ctx, end)
+}
+
+func (h *hanging) Answers(ctx context.Context, _ *workorder.Review, _ string) ([]workorder.ReviewAnswer, error) {
+	return []workorder.ReviewAnswer{{Number: 1}}, h.hang(ctx, "read answers")
+}
+
+func (h *hanging) Post(ctx context.Context, _ *workorder.Review, r *workorder.Result) ([]workorder.ReviewAnswer, string, error) {
+	return r.Review, "", h.hang(ctx, stepAnswers)
+}
+func (h *hanging) Settle(*workorder.Result) {}
+
+func (h *hanging) Open(ctx context.Context, _ *workorder.Result) (*workorder.PR, string, []string, error) {
+	return nil, "", nil, h.hang(ctx, stepPR)
+}
+
+// settler is the repository of a hanging one: both have a Settle.
+type settler struct{ *hanging }
+
+func (s settler) Settle(ctx context.Context) { s.fake.Settle(ctx) }
+
+type hangingRebaser struct {
+	*fakeRebaser
+	h *hanging
+}
+
+func (r hangingRebaser) Comment(ctx context.Context, _ *workorder.Result) (string, error) {
+	return "", r.h.hang(ctx, stepRangeDiff)
+}
+
+// A stop signal ends whatever follows the landing at once, and the run stays what it was.
+func TestStopAfterTheLanding(t *testing.T) {
+	t.Parallel()
+	review := &workorder.Review{PR: 7, Items: []workorder.ReviewItem{{Number: 1}}}
+	for at, says := range map[string]string{
+		"survey": "", "evidence": "", "release": "", "read answers": "", stepAnswers: "pr open T-A1B2C3D4 gives the answers",
+		stepPR: "pr open T-A1B2C3D4 opens it", stepRangeDiff: "the result has the comparison",
+	} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			h := &hanging{fake: &fake{}, at: at, signals: make(chan os.Signal)}
+			h.validate = func() []workorder.Validation {
+				return []workorder.Validation{{Name: "test", Passed: true, Log: "logs/test.log"}}
+			}
+			o := order()
+			o.Mode, o.Task = workorder.ModeRevise, "x"
+			h.cloned = &Cloned{Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, Restored: &workorder.Restored{}, State: &workorder.State{Task: "x", Review: review}}
+			if at == stepRangeDiff {
+				o, h.cloned = rebaseOrder(), rebasedTask()
+				h.land = func(context.Context) Landing {
+					return Landing{Head: "n1", Commits: []workorder.Commit{{SHA: "n1"}}, Pushed: true}
+				}
+			}
+			r := playWith(t, h.fake, o, h.signals, func(b *Box) {
+				b.Repo, b.Forge, b.Answers = settler{h}, h, h
+				if at == stepRangeDiff {
+					b.Rebaser = hangingRebaser{&fakeRebaser{f: h.fake}, h}
+				}
+			})
+			if h.ended.IsZero() {
+				t.Fatalf("it was not asked for: %v", h.calls)
+			}
+			if took := time.Since(h.ended); took > workorder.ReleaseGrace+workorder.BootReserve {
+				t.Errorf("it ended %s after the signal", took)
+			}
+			if r.code != workorder.ExitOK || r.result.Status != workorder.StatusSuccess || !r.result.Pushed || h.released == nil {
+				t.Errorf("code %d, %s: %s, released %v", r.code, r.result.Status, r.result.Reason, h.released)
+			}
+			if says == "" {
+				return
+			}
+			for _, s := range r.result.Steps {
+				if s.Name == at && (s.Status != workorder.StepSkipped || !strings.Contains(s.Error, says)) {
+					t.Errorf("the step is %s: %s", s.Status, s.Error)
+				}
+			}
+		})
+	}
+}
+
+// The time limit is the agent's: it does not cost the pull request.
+func TestTimeoutLeavesWhatFollows(t *testing.T) {
+	t.Parallel()
+	forge := &fakeForge{}
+	o := order()
+	o.TimeoutMinutes = 0.002
+	r := playBox(t, &fake{agent: func(ctx context.Context) AgentEnd { <-ctx.Done(); return AgentEnd{} }}, o, func(b *Box) { b.Forge = forge })
+	if forge.seen == nil || r.steps()[stepPR] != workorder.StepDone {
+		t.Errorf("%v, %+v", r.steps(), forge.seen)
+	}
+}
