@@ -76,6 +76,9 @@ const (
 	// LandLimit bounds a landing that nobody waits for with a SIGKILL. A large
 	// push over a slow line takes minutes; longer means that it is stuck.
 	LandLimit = 5 * time.Minute
+	// AfterLimit bounds what follows a landing that nobody waits for: removing the proof's checkouts before it, and the evidence, the answers
+	// and the pull request on a forge that hangs. It is the sum of their own bounds, rounded up (TestLongest of cmd/entrypoint).
+	AfterLimit = 10 * time.Minute
 )
 
 // BranchRef is the full name of a branch, as push events carry it.

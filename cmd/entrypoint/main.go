@@ -92,7 +92,7 @@ func runInit(log *slog.Logger) int {
 	return i.Run()
 }
 
-// longest is the order's own time and a landing after it, with a minute for what they leave out. An order that
+// longest is the order's own time, a landing after it and what follows that, with a minute for what they leave out. An order that
 // cannot be read is boot's to refuse.
 func longest(order []byte) time.Duration {
 	const margin = time.Minute
@@ -100,7 +100,7 @@ func longest(order []byte) time.Duration {
 	if env, err := workorder.DecodeEnvelope(bytes.NewReader(order)); err == nil {
 		o = &env.Order
 	}
-	return o.Timeout() + workorder.AgentGrace + workorder.LandLimit + workorder.BundleGrace + margin
+	return o.Timeout() + workorder.AgentGrace + workorder.LandLimit + workorder.BundleGrace + workorder.AfterLimit + margin
 }
 
 // killAll kills whatever else there is. Only PID 1 may: of another process,

@@ -25,9 +25,9 @@ const (
 	// flagsReserve is kept for reading the sources, at most a tenth of all time: slow tests must not
 	// keep a cheat from being seen. A change of 5,000 files is read in some 10 s.
 	flagsReserve = 20 * time.Second
-	// removeTime bounds removing the checkouts; removeHurry where the run was stopped from outside, and the
+	// RemoveTime bounds removing the checkouts; removeHurry where the run was stopped from outside, and the
 	// box is about to be thrown away with everything in it.
-	removeTime  = 20 * time.Second
+	RemoveTime  = 20 * time.Second
 	removeHurry = 500 * time.Millisecond
 	// maxReason bounds Proof.Reason in bytes: it is for a human.
 	maxReason = 2000
@@ -120,7 +120,7 @@ type run struct {
 
 // Run runs the order's checks on both commits, given by full ids, and compares them. An empty base is a task without one.
 // What keeps a side from being run is in the proof's Reason; the error is of a proof that could not be begun.
-// The proof is never nil. It may come removeTime after the end of ctx.
+// The proof is never nil. It may come RemoveTime after the end of ctx.
 func Run(ctx context.Context, c Config, base, head string) (*workorder.Proof, error) {
 	r := &run{Config: c, proof: &workorder.Proof{Base: base, Head: head, Checks: []workorder.CheckProof{}, Pages: []workorder.PageProof{}, Flags: []workorder.Flag{}}}
 	if !git.ValidSHA(head) || base != "" && !git.ValidSHA(base) {
@@ -241,7 +241,7 @@ func (r *run) shown(s string, most int) string {
 
 // clear removes the checkouts, whatever happened before.
 func (r *run) clear(ctx context.Context) {
-	limit := removeTime
+	limit := RemoveTime
 	if ctx.Err() != nil && remaining(ctx) > 0 {
 		limit = removeHurry
 	}

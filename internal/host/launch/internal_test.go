@@ -288,7 +288,7 @@ func TestNextCommand(t *testing.T) {
 // TestLongest: the host never ends a run that still keeps the guest's own bounds.
 func TestLongest(t *testing.T) {
 	o := &workorder.Order{TimeoutMinutes: 3}
-	if got := longest(o); got <= startTimeout+3*time.Minute+workorder.AgentGrace+workorder.LandLimit {
+	if got := longest(o); got <= startTimeout+3*time.Minute+workorder.AgentGrace+workorder.LandLimit+workorder.BundleGrace+workorder.AfterLimit {
 		t.Errorf("stopped after %s", got)
 	}
 }

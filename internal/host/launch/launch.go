@@ -281,9 +281,9 @@ func (l *Launcher) begin(ctx context.Context, job *Job, rec *store.Record, info 
 }
 
 // longest is what a run can take that keeps its own bounds: the clock of its
-// timeout starts with the box, and an ordinary landing follows when that has run out.
+// timeout starts with the box, and an ordinary landing follows when that has run out, with all that comes after it.
 func longest(o *workorder.Order) time.Duration {
-	return startTimeout + o.Timeout() + workorder.AgentGrace + workorder.LandLimit + endReserve
+	return startTimeout + o.Timeout() + workorder.AgentGrace + workorder.LandLimit + workorder.AfterLimit + endReserve
 }
 
 func (l *Launcher) start(ctx context.Context, job *Job, rec *store.Record, info engine.Info, secrets map[string]string) error {
