@@ -118,7 +118,7 @@ func (m *moving) unmoved(c call, r *workorder.Result, code int, status workorder
 func (m *moving) comment() string {
 	m.t.Helper()
 	for _, c := range m.forge.Comments(m.first.PR.Number) {
-		if strings.Contains(c.Body, m.first.TaskID+"/range-diff") {
+		if strings.Contains(c.Body, m.first.TaskID+"/range-diff-") {
 			return c.Body
 		}
 	}

@@ -17,6 +17,27 @@ type prover struct {
 }
 
 func (p *prover) Prove(ctx context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error) {
+	pc, cfg, shell := p.config()
+	if cfg.Order.Dev == nil {
+		pr, err := proof.Run(ctx, pc, base, head)
+		return pr, nil, err
+	}
+	look := newLook(cfg, shell)
+	pc.Visit = look.visit
+	pr, err := proof.Run(ctx, pc, base, head)
+	return pr, look.compare(ctx, pr), err
+}
+
+func (p *prover) Checks(ctx context.Context, base, head string) (*workorder.Proof, error) {
+	pc, _, _ := p.config()
+	return proof.Run(ctx, pc, base, head)
+}
+
+// shellFunc runs a command of a proof.
+type shellFunc = func(ctx context.Context, c proof.Command) runner.ShellResult
+
+// config is a proof that looks at no page, and what it is made of.
+func (p *prover) config() (proof.Config, runner.Config, shellFunc) {
 	cfg := p.task.with(workorder.ForValidate)
 	mirror := p.repo.pub.Mirror()
 	shell := func(ctx context.Context, c proof.Command) runner.ShellResult {
@@ -40,12 +61,5 @@ func (p *prover) Prove(ctx context.Context, base, head string) (*workorder.Proof
 			return proof.Outcome{ExitCode: r.ExitCode, Duration: r.Duration, Err: r.Err, Warning: r.Warning}
 		},
 	}
-	if cfg.Order.Dev == nil {
-		pr, err := proof.Run(ctx, pc, base, head)
-		return pr, nil, err
-	}
-	look := newLook(cfg, shell)
-	pc.Visit = look.visit
-	pr, err := proof.Run(ctx, pc, base, head)
-	return pr, look.compare(ctx, pr), err
+	return pc, cfg, shell
 }

@@ -122,6 +122,11 @@ func (r *rebaser) Move(ctx context.Context, out *workorder.Rebased) error {
 
 func (r *rebaser) Kept() string { return r.repo.pub.Beside() }
 
+// rangeDiffKey is that of an attempt's comment: a comment that is changed tells nobody, and the comparison of the rebase before is history.
+func rangeDiffKey(res *workorder.Result) string {
+	return fmt.Sprintf("%s/range-diff-%d", res.TaskID, res.Attempt)
+}
+
 func (r *rebaser) Comment(ctx context.Context, res *workorder.Result) (string, error) {
 	switch {
 	case r.order().PR == nil || res.PR == nil:
@@ -133,6 +138,6 @@ func (r *rebaser) Comment(ctx context.Context, res *workorder.Result) (string, e
 	if err != nil {
 		return "", err
 	}
-	_, err = c.Comment(ctx, res.PR.Number, r.order().TaskID+"/range-diff", report.RangeDiff(res.Rebased))
+	_, err = c.Comment(ctx, res.PR.Number, rangeDiffKey(res), report.RangeDiff(res.Rebased))
 	return "", err
 }

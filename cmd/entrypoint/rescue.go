@@ -77,8 +77,7 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 	if err := rec.ReleaseForLanding(); err != nil {
 		log.Warn("rescue", "error", err)
 	}
-	// Once validation has begun, what is uncommitted is its own, as long as the agent is not at it again.
-	l := repo.rescue(ctx, before.BaseSHA, !rebase && (!reached(&before, "validate") || reached(&before, "repair")), end)
+	l := repo.rescue(ctx, before.BaseSHA, !rebase && agentAtIt(&before), end)
 	if x := before.Rebased; x != nil {
 		if x.Pushed = l.Err == nil && l.Pushed && l.Head == x.NewHead; !x.Pushed {
 			x.Backup, x.Kept = "", repo.pub.Beside()
@@ -90,6 +89,13 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 		log.Warn("rescue: release the task's lease", "error", err)
 	}
 	return code
+}
+
+// agentAtIt reports whether what is uncommitted is the agent's: once validation has begun it is validation's own, as long as the agent is
+// not at it again. A step that was running stays so in the partial result of a boot that died.
+func agentAtIt(r *workorder.Result) bool {
+	return !reached(r, "validate") ||
+		slices.ContainsFunc(r.Steps, func(s workorder.Step) bool { return s.Name == "repair" && s.Status == workorder.StepRunning })
 }
 
 // reached reports whether the step had begun.

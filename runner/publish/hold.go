@@ -2,11 +2,13 @@ package publish
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -49,6 +51,9 @@ func (p *Publisher) Move(m Moved) error {
 	defer p.op.Unlock()
 	if err := p.load(); err != nil {
 		return err
+	}
+	if !git.ValidSHA(m.Head) || !git.ValidSHA(m.Base) {
+		return fmt.Errorf("move %s: %q on %q are no commits", p.branch(), m.Head, m.Base)
 	}
 	m.Beside = p.led.Hold
 	p.led.Hold, p.led.Moved = "", &m

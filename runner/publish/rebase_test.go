@@ -110,6 +110,9 @@ func TestRebaseWithoutConflicts(t *testing.T) {
 		}
 		f.write(t, "dropping", "of a check")
 		gittest.Git(t, f.Workspace, "commit", "-q", "--allow-empty", "-m", "by a check")
+		if err := f.Move(Moved{Branch: "main", Base: tip, Head: "", OldHead: old, Backup: backupRef}); err == nil {
+			t.Error("the branch may become nothing")
+		}
 		if err := f.Move(Moved{Branch: "main", Base: tip, Head: head, OldHead: old, Backup: backupRef}); err != nil {
 			t.Fatal(err)
 		}

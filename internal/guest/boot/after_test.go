@@ -34,7 +34,7 @@ func (h *hanging) Surface(ctx context.Context, _, _ string) ([]workorder.Surface
 	return nil, h.hang(ctx, "survey")
 }
 
-func (h *hanging) Evidence(ctx context.Context, paths []string) (sha string, left []string, err error) {
+func (h *hanging) Evidence(ctx context.Context, _ []string) (sha string, left []string, err error) {
 	return "e1", nil, h.hang(ctx, "evidence")
 }
 

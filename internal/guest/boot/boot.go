@@ -52,7 +52,8 @@ type Box struct {
 
 	rebasing *Rebasing // nil: it did not begin
 	moved    bool      // the branch may be moved
-	began    string    // the base before it was
+	began    string    // the base before it was, and its branch
+	beganOn  string
 }
 
 // Causes of an early ending, carried by the run's context.

@@ -133,7 +133,11 @@ func (b *Box) judge(e *ending, commits int) (workorder.Status, workorder.EndedBy
 	if e.status != "" {
 		return e.status, e.by, e.reason
 	}
-	return b.Task.Verdict(e.checks, commits, e.cause)
+	status, by, why := b.Task.Verdict(e.checks, commits, e.cause)
+	if b.moved && status == workorder.StatusFailed && by == workorder.ByValidation {
+		why += "; it failed on the old head as well, which does not keep the branch from being moved onto " + b.rebasing.Rebased.Onto
+	}
+	return status, by, why
 }
 
 // release gives the task's lease back; the run is over and its result safe.

@@ -96,6 +96,8 @@ type Prover interface {
 	// Prove runs the checks on both commits, in clean checkouts. It ends with ctx; the proof is never nil. The evidence are files
 	// that it left in the output.
 	Prove(ctx context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error)
+	// Checks is Prove without what is only shown: nobody looks at pages.
+	Checks(ctx context.Context, base, head string) (*workorder.Proof, error)
 }
 
 // Forge is where the pull request of the branch is opened.

@@ -15,6 +15,10 @@ func (f *fakeProver) Prove(_ context.Context, base, head string) (*workorder.Pro
 	return &workorder.Proof{Base: base, Head: head, Reason: "setup failed on base"}, []workorder.Evidence{{Path: "evidence/pages/a.png"}}, nil
 }
 
+func (f *fakeProver) Checks(context.Context, string, string) (*workorder.Proof, error) {
+	return nil, nil
+}
+
 // playBox plays a run of a box that has something more.
 func playBox(t *testing.T, f *fake, o *workorder.Order, change func(*Box)) run {
 	t.Helper()

@@ -202,6 +202,17 @@ func (b *Box) unresolved(why string) *ending {
 	}
 }
 
+// notMoved is the end of a rebase without conflicts whose commits are gone from the work tree, where nothing but setup has run since; or of
+// one that cannot be looked at.
+func (b *Box) notMoved(why string, unknown bool) *ending {
+	e := &ending{ran: true, status: workorder.StatusFailed, by: workorder.BySetup}
+	if unknown {
+		e.status, e.by = workorder.StatusError, workorder.ByGit
+	}
+	e.reason = "git moved the commits, and they are not what the work tree has now: " + why + "; " + b.Order.TargetBranch + " on the remote is as it was"
+	return e
+}
+
 // whereKept says where to look at what did not become the branch's.
 func (b *Box) whereKept() string {
 	return fmt.Sprintf("%s is as it was, and the new commits are kept: `git fetch %s %s` and `git log FETCH_HEAD` show them", b.Order.TargetBranch, b.Order.Repo, b.rebasing.Beside)
@@ -233,10 +244,18 @@ func (b *Box) compareMoved(ctx context.Context) *ending {
 		return nil // the end says why
 	case err != nil && x.Conflict:
 		return b.unresolved("the commits before and after could not be compared: " + err.Error())
-	case err != nil:
-		b.Rec.Warn("the commits before and after could not be compared: " + err.Error())
 	case len(problems) > 0 && x.Conflict:
 		return b.unresolved(strings.Join(problems, "; "))
+	}
+	if x.Rebased.NewHead == "" { // nothing says what the branch is to become
+		why := problems
+		if err != nil {
+			why = []string{err.Error()}
+		}
+		return b.notMoved(strings.Join(why, "; "), err != nil)
+	}
+	if err != nil {
+		b.Rec.Warn("the commits before and after could not be compared: " + err.Error())
 	}
 	for _, p := range problems {
 		b.Rec.Warn(p)
@@ -275,7 +294,7 @@ func (b *Box) checkMoved(ctx context.Context, e *ending) {
 		return
 	}
 	b.moved, b.committed = true, true
-	b.began = b.cloned.BaseSHA
+	b.began, b.beganOn = b.cloned.BaseSHA, b.cloned.Base
 	b.cloned.Base, b.cloned.BaseSHA = r.Onto, r.NewBase
 	b.Rec.Update(func(res *workorder.Result) { res.BaseBranch, res.BaseSHA = r.Onto, r.NewBase })
 }
@@ -294,7 +313,7 @@ func (b *Box) worse(ctx context.Context, checks []workorder.Validation) (worse [
 	b.Rec.StepStarted(stepProof)
 	var before *workorder.Proof
 	if len(failed) > 0 { // first, so that the logs that stay are those of the proof that is shown
-		before, _, _ = b.Prover.Prove(ctx, r.OldHead, r.NewHead)
+		before, _ = b.Prover.Checks(ctx, r.OldHead, r.NewHead)
 	}
 	p, evidence, err := b.Prover.Prove(ctx, r.NewBase, r.NewHead)
 	b.Rec.Update(func(res *workorder.Result) { res.Proof, res.Evidence = p, append(res.Evidence, evidence...) })
@@ -354,8 +373,8 @@ func (b *Box) rebaseLanded(l *Landing) {
 	}
 	if b.moved && !r.Pushed {
 		l.Head, l.Commits, l.Pushed = b.cloned.Head, b.cloned.Commits, false
-		b.cloned.BaseSHA = b.began
-		b.Rec.Update(func(res *workorder.Result) { res.BaseSHA = b.began })
+		b.cloned.Base, b.cloned.BaseSHA = b.beganOn, b.began
+		b.Rec.Update(func(res *workorder.Result) { res.BaseBranch, res.BaseSHA = b.beganOn, b.began })
 	}
 	b.showRebased()
 }

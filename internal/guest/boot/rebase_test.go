@@ -20,13 +20,15 @@ type fakeRebaser struct {
 	unfinished string
 	problems   []string
 	head       string // "": n1
+	gone       bool   // nobody knows the new head
+	cmpErr     error
 	kept       string
 	posted     *workorder.Rebased
 }
 
 func (r *fakeRebaser) Begin(context.Context) (Rebasing, error) {
 	r.f.did("rebase")
-	r.begun.Rebased.Onto, r.begun.Rebased.OldBase, r.begun.Rebased.NewBase, r.begun.Rebased.OldHead = "main", "b0", "b1", "h0"
+	r.begun.Rebased.Onto, r.begun.Rebased.OldBase, r.begun.Rebased.NewBase, r.begun.Rebased.OldHead = "next", "b0", "b1", "h0"
 	r.begun.Rebased.Backup, r.begun.Beside = "refs/backup", "refs/beside"
 	return r.begun, r.err
 }
@@ -41,7 +43,10 @@ func (r *fakeRebaser) Compare(_ context.Context, out *workorder.Rebased) ([]stri
 	if out.NewHead = r.head; r.head == "" {
 		out.NewHead = "n1"
 	}
-	return r.problems, nil
+	if r.gone {
+		out.NewHead = ""
+	}
+	return r.problems, r.cmpErr
 }
 
 func (r *fakeRebaser) Move(context.Context, *workorder.Rebased) error { r.f.did("move"); return nil }
@@ -63,6 +68,12 @@ func (p twoSides) Prove(_ context.Context, base, head string) (*workorder.Proof,
 	passed := c.Transition == workorder.StillPasses || c.Transition == workorder.Broken
 	c.Base = &workorder.CheckRun{Passed: passed}
 	return &workorder.Proof{Base: base, Head: head, Checks: []workorder.CheckProof{c}}, nil, nil
+}
+
+func (p twoSides) Checks(ctx context.Context, base, head string) (*workorder.Proof, error) {
+	proof, _, err := p.Prove(ctx, base, head)
+	p.f.did("only checks " + base)
+	return proof, err
 }
 
 func rebaseOrder() *workorder.Order {
@@ -119,11 +130,21 @@ func TestRebase(t *testing.T) {
 		},
 		"not worse": {
 			validate: failing, sides: map[string]workorder.Transition{"b1": workorder.StillFails, "h0": workorder.StillFails},
-			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, pushed: true, did: []string{"move"},
+			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, pushed: true, reason: "on the old head as well, which does not keep the branch from being moved onto next",
+			did: []string{"move", "only checks h0"}, not: []string{"only checks b1"}, // pages are looked at once
 		},
 		"fails, and nobody knows whether it did before": {
 			validate: failing, status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: "test fails (exit 1)", not: []string{"move"},
 		},
+		"clean, setup put it back": {
+			rebaser: fakeRebaser{gone: true, problems: []string{"the branch is as it was"}},
+			status:  workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: "on the remote is as it was", did: []string{"land"}, not: []string{"validate", "move"},
+		},
+		"clean, nobody can look": {
+			rebaser: fakeRebaser{gone: true, cmpErr: errors.New("git is gone")},
+			status:  workorder.StatusError, code: workorder.ExitGit, reason: "git is gone", did: []string{"land"}, not: []string{"validate", "move"},
+		},
+		"clean, not compared": {rebaser: fakeRebaser{cmpErr: errors.New("slow")}, validate: passing, status: workorder.StatusSuccess, pushed: true, did: []string{"move"}},
 		"conflicts, resolved": {
 			rebaser: fakeRebaser{begun: Rebasing{Conflict: true}}, agent: AgentEnd{Status: workorder.StatusSuccess}, validate: passing,
 			sides: map[string]workorder.Transition{"b1": workorder.StillPasses}, status: workorder.StatusSuccess, pushed: true,
@@ -150,7 +171,7 @@ func TestRebase(t *testing.T) {
 			status:  workorder.StatusNoChanges, reason: "it is on main already", not: []string{"setup-1", "agent", "validate", "move", "land"},
 		},
 		"all of it is in the base": {
-			rebaser: fakeRebaser{head: "b1"}, status: workorder.StatusNoChanges, reason: "is in main already", not: []string{"validate", "move", "land"},
+			rebaser: fakeRebaser{head: "b1"}, status: workorder.StatusNoChanges, reason: "is in next already", not: []string{"validate", "move", "land"},
 		},
 		"refused": {
 			rebaser: fakeRebaser{err: errors.New("somebody else pushed")},
@@ -199,9 +220,12 @@ func TestRebase(t *testing.T) {
 					t.Errorf("%s in %v", what, f.calls)
 				}
 			}
-			wantHead, wantBase := "h0", "b0"
+			wantHead, wantBase, wantBranch := "h0", "b0", "main"
 			if tc.pushed {
-				wantHead, wantBase = "n1", "b1"
+				wantHead, wantBase, wantBranch = "n1", "b1", r.begun.Rebased.Onto
+			}
+			if res.BaseBranch != wantBranch && tc.rebaser.err == nil {
+				t.Errorf("base branch %s", res.BaseBranch)
 			}
 			if tc.rebaser.err == nil && (res.HeadSHA != wantHead || res.BaseSHA != wantBase) {
 				t.Errorf("head %s, base %s", res.HeadSHA, res.BaseSHA)
@@ -263,4 +287,9 @@ func (w waiting) Prove(ctx context.Context, base, head string) (*workorder.Proof
 	w.f.did("prove")
 	<-ctx.Done()
 	return &workorder.Proof{Base: base, Head: head}, nil, nil
+}
+
+func (w waiting) Checks(ctx context.Context, base, head string) (*workorder.Proof, error) {
+	p, _, err := w.Prove(ctx, base, head)
+	return p, err
 }
