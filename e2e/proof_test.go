@@ -15,7 +15,7 @@ import (
 // What the box proves of the work: a mended test is shown as such, and one that was made to pass in another way is flagged.
 func TestProof(t *testing.T) {
 	t.Parallel()
-	const test = "import unittest, sum\nclass T(unittest.TestCase):\n    def test_sum(self):\n        self.assertEqual(sum.add(2, 3), 5)\n    def test_more(self):\n        self.assertEqual(sum.add(-1, 1), 0)\n"
+	const test = "import unittest, sum\nclass T(unittest.TestCase):\n    def test_sum(self):\n        self.assertEqual(sum.add(12000, 345), 12345)\n    def test_more(self):\n        self.assertEqual(sum.add(-1, 1), 0)\n"
 	files := map[string]string{"check.sh": "python3 -m unittest -v\n", "sum.py": "def add(a, b):\n    return a - b\n", "test_sum.py": test}
 	for name, c := range map[string]struct {
 		script     string
@@ -27,7 +27,7 @@ func TestProof(t *testing.T) {
 		"skipped":    {"sed -i 's/^    def test/    @unittest.skip(\"later\")\\n    def test/' test_sum.py", workorder.Fixed, workorder.FlagTestSkipped},
 		"weakened":   {"sed -i 's/assertEqual(\\(.*\\), [0-9]*)/assertIsNotNone(\\1)/' test_sum.py", workorder.Fixed, workorder.FlagTestWeakened},
 		"edited":     {"echo true >check.sh", workorder.Fixed, workorder.FlagCheckEdited},
-		"hard-coded": {"printf 'def add(a, b):\\n    if (a, b) == (2, 3):\\n        return 5\\n    return 0\\n' >sum.py", workorder.Fixed, workorder.FlagHardCoded},
+		"hard-coded": {"printf 'def add(a, b):\\n    if (a, b) == (12000, 345):\\n        return 12345\\n    return 0\\n' >sum.py", workorder.Fixed, workorder.FlagHardCoded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -143,8 +143,10 @@ func (e *editedChecks) named(words []string, dir string, depth int) {
 		}
 		p := path.Join(dir, w)
 		lead := i == 0 || interpreter.MatchString(words[i-1])
-		data := languageOf(p) == nil
-		if f := e.changed[p]; f != nil && (lead || data) && !isTestFile(p) && f.oldID != f.newID {
+		f := e.changed[p]
+		// A file that the check reads and that was not there is what the check asked for.
+		data := languageOf(p) == nil && f != nil && f.oldPath != ""
+		if f != nil && (lead || data) && !isTestFile(p) && f.oldID != f.newID {
 			e.flag(p, firstChange(f.oldText, f.newText), "check %q runs or reads it", e.check)
 		}
 		if lead || strings.HasSuffix(p, ".sh") {
