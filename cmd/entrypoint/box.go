@@ -182,7 +182,7 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	}
 	var prove boot.Prover
 	if o.Repo != "" && !o.NoProof && o.Mode != workorder.ModePlan {
-		prove = &prover{task: t, repo: repo}
+		prove = &prover{task: t, repo: repo, containers: eng.containers}
 	}
 	var answers boot.Answerer
 	if o.Mode.GoesOn() {

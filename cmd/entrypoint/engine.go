@@ -36,6 +36,7 @@ const bindMounts = "/run/sandbox-agent-binds"
 // innerEngine is dockerd with the layer cache behind the guard, as boot sees it.
 type innerEngine struct {
 	*dockerd.Engine
+	*containers
 	cache *layercache.Cache
 	guard *guard.Guard
 	log   *slog.Logger
@@ -75,7 +76,7 @@ func newEngine(log *slog.Logger, o *workorder.Order, n engineNeeds) (*innerEngin
 	if err != nil {
 		return nil, err
 	}
-	e := &innerEngine{Engine: eng, cache: cache, log: log, mask: n.mask, logs: n.logs}
+	e := &innerEngine{Engine: eng, containers: &containers{engine: eng}, cache: cache, log: log, mask: n.mask, logs: n.logs}
 	e.guard = guard.New(guard.Config{
 		Socket: workorder.DockerSocket, GID: int(n.cred.GID), Upstream: dockerd.DefaultSocket,
 		Binds:    []string{workorder.Workspace, workorder.SandboxHome, "/tmp"},

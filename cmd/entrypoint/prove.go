@@ -12,8 +12,9 @@ import (
 
 // prover runs the project's checks on base and head as boot.Prover.
 type prover struct {
-	task *task
-	repo *repository
+	task       *task
+	repo       *repository
+	containers *containers
 }
 
 func (p *prover) Prove(ctx context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error) {
@@ -46,7 +47,8 @@ func (p *prover) config() (proof.Config, runner.Config, shellFunc) {
 		return runner.Shell(ctx, side, runner.ShellCommand{Name: c.Name, Run: c.Run, Log: c.Log})
 	}
 	pc := proof.Config{
-		Order: cfg.Order, Mirror: mirror, Objects: p.repo.pub.Objects(), Dir: filepath.Join(filepath.Dir(mirror.Dir), "proof"),
+		Containers: p.containers,
+		Order:      cfg.Order, Mirror: mirror, Objects: p.repo.pub.Objects(), Dir: filepath.Join(filepath.Dir(mirror.Dir), "proof"),
 		Home: cfg.Home, Workspace: cfg.Workspace, OutDir: cfg.OutDir, User: cfg.User, Env: cfg.Env, Emit: cfg.Emit, Redact: cfg.Redact,
 		Prepare: func(ctx context.Context, dir string) error {
 			w := &workspace.Workspace{Dir: dir, User: cfg.User, Home: cfg.Home}

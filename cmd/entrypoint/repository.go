@@ -164,7 +164,11 @@ func (r *repository) Evidence(ctx context.Context, paths []string) (sha string, 
 const maxChangedCommits = 50
 
 func (r *repository) Changes(ctx context.Context, base, head string) (map[string][]workorder.FileChange, error) {
-	all, err := r.pub.Objects().Changes(ctx, base, head, maxChangedCommits, workorder.MaxChanges)
+	repo, err := r.landed(ctx, head)
+	if err != nil {
+		return nil, err
+	}
+	all, err := repo.Changes(ctx, base, head, maxChangedCommits, workorder.MaxChanges)
 	out := make(map[string][]workorder.FileChange, len(all))
 	for sha, files := range all {
 		for _, f := range files {
@@ -176,7 +180,28 @@ func (r *repository) Changes(ctx context.Context, base, head string) (map[string
 
 // Surface reads commits only, never the work tree.
 func (r *repository) Surface(ctx context.Context, base, head string) ([]workorder.SurfaceFinding, error) {
-	return surface.Report(ctx, r.pub.Objects(), base, head)
+	repo, err := r.landed(ctx, head)
+	if err != nil {
+		return nil, err
+	}
+	return surface.Report(ctx, repo, base, head)
+}
+
+// landed is our copy of the remote with a commit that was pushed. What came over the network is what its id says; git does
+// not look whether that is so when it reads the agent's own objects, which code of the repository can write to at any time. A
+// commit that could not be pushed is nowhere else.
+func (r *repository) landed(ctx context.Context, head string) (git.Repo, error) {
+	mirror := r.pub.Mirror()
+	if at, err := mirror.Resolve(ctx, head); err == nil && at == head {
+		return mirror, nil
+	}
+	if err := r.pub.Refresh(ctx); err != nil {
+		return git.Repo{}, fmt.Errorf("fetch what was pushed: %w", err)
+	}
+	if at, err := mirror.Resolve(ctx, head); err == nil && at == head {
+		return mirror, nil
+	}
+	return r.pub.Objects(), nil
 }
 
 // refusal is an order that cannot be obeyed.

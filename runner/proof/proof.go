@@ -62,6 +62,8 @@ type Config struct {
 	// Emit takes events without Seq and Time.
 	Emit   func(workorder.Event)
 	Redact *redact.Set
+	// Containers are those that code of the repository started. Nil: there is no engine.
+	Containers Containers
 	// Prepare puts into a new checkout what setup expects beside the repository's files, as the user. Nil: nothing.
 	Prepare func(ctx context.Context, dir string) error
 	// Shell runs a command line as the user, with its output in a log.
@@ -72,6 +74,15 @@ type Config struct {
 
 	limit  time.Duration // of a command; 0: CommandTimeout
 	gitEnv []string      // of git in checkouts; a test's stand-in for the machine's configuration
+}
+
+// Containers are the inner engine's, without those that the project declares. They outlive the processes that started them and
+// may bind the user's folders: one of the agent's would stand beside the checks and change what they see.
+type Containers interface {
+	// Extra is how many there are.
+	Extra(ctx context.Context) (int, error)
+	// Remove removes all of them.
+	Remove(ctx context.Context) error
 }
 
 // Command is one command line of setup or validation in a checkout.
@@ -162,8 +173,9 @@ func (r *run) both(ctx context.Context) {
 		r.because("base and head are the same commit, there is nothing to compare")
 		return
 	}
+	r.removeContainers(ctx, "before the checks")
 	r.side(ctx, r.head)
-	r.rest(r.head)
+	r.rest(ctx, r.head)
 	switch left := remaining(ctx); {
 	case r.base.commit == "":
 		r.because("base was not run: the task began without a commit")
@@ -176,11 +188,11 @@ func (r *run) both(ctx context.Context) {
 	}
 	again := r.doubtful()
 	r.repeat(ctx, r.base, again[0])
-	r.rest(r.base)
+	r.rest(ctx, r.base)
 	if len(again[1]) > 0 && r.resume(ctx, r.head) {
 		r.repeat(ctx, r.head, again[1])
 	}
-	r.rest(r.head)
+	r.rest(ctx, r.head)
 }
 
 // reserve is ctx without the time that flags need.
@@ -248,7 +260,7 @@ func (r *run) clear(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	for _, s := range []*side{r.head, r.base} {
-		r.rest(s)
+		r.rest(ctx, s)
 		if s.root != nil {
 			_ = s.root.Close()
 		}

@@ -80,7 +80,7 @@ func (r *run) setup(ctx context.Context, s *side, after int) bool {
 		}
 	}
 	s.settled = r.lookAround(s)
-	s.servers = s.servers || s.settled.more(s.before)
+	s.servers = s.servers || s.settled.more(s.before) || r.extraContainers(ctx) > 0
 	return true
 }
 
@@ -220,7 +220,7 @@ func (r *run) moved(path string, s *side) string {
 }
 
 // rest stops everything of a side.
-func (r *run) rest(s *side) {
+func (r *run) rest(ctx context.Context, s *side) {
 	if s == nil || s.before == nil {
 		return
 	}
@@ -228,6 +228,33 @@ func (r *run) rest(s *side) {
 		r.warn("%d processes of the checks on %s cannot be stopped", n, s.name)
 	}
 	s.before, s.settled = nil, nil
+	r.removeContainers(ctx, "after "+s.name)
+}
+
+// containersTime bounds removing containers, which takes part of a second for some ten.
+const containersTime = 30 * time.Second
+
+// removeContainers makes sure that no container stands beside the checks that none of them started.
+func (r *run) removeContainers(ctx context.Context, when string) {
+	if r.Containers == nil || ctx.Err() != nil && remaining(ctx) > 0 {
+		return // stopped from outside: the box is about to go with all of them
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), containersTime)
+	defer cancel()
+	if err := r.Containers.Remove(ctx); err != nil {
+		r.because("containers that are not the project's own could not be removed %s, and may have changed what the checks saw: %v", when, err)
+	}
+}
+
+func (r *run) extraContainers(ctx context.Context) int {
+	if r.Containers == nil {
+		return 0
+	}
+	n, err := r.Containers.Extra(ctx)
+	if err != nil {
+		r.warn("%v", err)
+	}
+	return n
 }
 
 // resume brings a side that rests to where its checks can be repeated.

@@ -38,6 +38,7 @@ func TestNamesOfTheAgentsOwnDoNotCollide(t *testing.T) {
 	for i, ref := range []string{
 		"refs/heads/x/y", "refs/heads/x=2Fy", "refs/heads/stash", "refs/heads/HEAD", "refs/heads/tags/v1", "refs/tags/v1", "refs/heads/branch/stash",
 		"refs/heads/replaced-000000000000", "refs/heads/bundle-000000000000", "refs/heads/checkpoint-000000000000",
+		"refs/heads/before-rebase-2", "refs/heads/rebased-2",
 	} {
 		sha := gittest.Git(t, f.Workspace, "commit-tree", "-p", "HEAD", "-m", fmt.Sprint(i), "HEAD^{tree}")
 		gittest.Git(t, f.Workspace, "update-ref", ref, sha)
@@ -56,6 +57,11 @@ func TestNamesOfTheAgentsOwnDoNotCollide(t *testing.T) {
 	for i, sha := range want {
 		if !strings.Contains(f.kept(t), sha) {
 			t.Errorf("commit %d is not kept:\n%s", i, f.kept(t))
+		}
+	}
+	for _, ours := range []string{"before-rebase-2", "rebased-2"} {
+		if f.remote(t, workorder.KeptRef("T-A1B2C3D4", ours)) != "" {
+			t.Errorf("a branch of the agent's goes by the name of our backup %s", ours)
 		}
 	}
 }

@@ -424,7 +424,7 @@ func ownName(ref string) string {
 	if !ok {
 		return strings.TrimPrefix(ref, "refs/") // tags/x, stash
 	}
-	for _, prefix := range []string{"tags/", "branch/", "stash-", "replaced-", "bundle-", "unpushed-", "checkpoint-", "also-"} {
+	for _, prefix := range []string{"tags/", "branch/", "stash-", "replaced-", "bundle-", "unpushed-", "checkpoint-", "also-", "before-rebase-", "rebased-"} {
 		if strings.HasPrefix(branch, prefix) {
 			return "branch/" + branch
 		}

@@ -175,6 +175,9 @@ func (b *Box) work(ctx context.Context, interrupt context.CancelCauseFunc, steps
 	if ctx.Err() != nil {
 		return cutShort(ctx)
 	}
+	if err := b.Engine.Mark(ctx); err != nil {
+		b.Rec.Warn("the project's own containers cannot be told from the agent's: " + err.Error())
+	}
 	if b.Rebaser != nil {
 		return b.workRebase(ctx, interrupt)
 	}

@@ -63,6 +63,7 @@ func (f *fake) called(what string) bool {
 }
 
 func (f *fake) Listen(context.Context) error { f.did("listen"); return nil }
+func (f *fake) Mark(context.Context) error   { return nil }
 func (f *fake) Start(ctx context.Context) error {
 	f.did("start")
 	if f.start != nil {

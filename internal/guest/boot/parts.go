@@ -16,6 +16,9 @@ type Engine interface {
 	Start(ctx context.Context) error
 	// StartOnDemand waits for the first client and starts the engine then.
 	StartOnDemand(ctx context.Context) error
+	// Mark notes the containers that are there when code of the repository runs for the first time: those the project declares.
+	// It may be called again.
+	Mark(ctx context.Context) error
 	// Describe fills in what the result says about the engine.
 	Describe(*workorder.Host)
 	// Stop ends all containers and the engine, within ctx. It is safe to call at any time.

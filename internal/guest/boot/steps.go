@@ -191,6 +191,9 @@ func (b *Box) writeEnv(ctx context.Context) error {
 }
 
 func (b *Box) setup(ctx context.Context) error {
+	if err := b.Engine.Mark(ctx); err != nil {
+		return err
+	}
 	for i, command := range b.Order.Setup {
 		code, tail, err := b.Task.Shell(ctx, fmt.Sprintf("setup-%d", i+1), command)
 		if err != nil {

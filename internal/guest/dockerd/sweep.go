@@ -1,0 +1,67 @@
+package dockerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/errdefs"
+)
+
+// sweepPasses bounds the looks for containers that another one makes while they are removed: one that has a way to the
+// engine is gone after the first.
+const sweepPasses = 10
+
+// Containers lists the ids of all containers, those that do not run included; none where the engine was never started.
+func (e *Engine) Containers(ctx context.Context) (ids []string, err error) {
+	if e.Info().Version == "" {
+		return nil, nil
+	}
+	all, err := e.cli.ContainerList(ctx, container.ListOptions{All: true})
+	if err != nil {
+		return nil, fmt.Errorf("list inner containers: %w", err)
+	}
+	for i := range all {
+		ids = append(ids, all[i].ID)
+	}
+	return ids, nil
+}
+
+// RemoveContainers removes all containers but those of keep, whatever they do and however often they start again.
+func (e *Engine) RemoveContainers(ctx context.Context, keep map[string]bool) error {
+	var last error
+	for range sweepPasses {
+		ids, err := e.Containers(ctx)
+		if err != nil {
+			return err
+		}
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		found := false
+		last = nil
+		for _, id := range ids {
+			if keep[id] {
+				continue
+			}
+			found = true
+			wg.Go(func() {
+				err := e.cli.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+				if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // somebody else removes it
+					mu.Lock()
+					last = errors.Join(last, fmt.Errorf("remove the inner container %.12s: %w", id, err))
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		if !found {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return errors.Join(last, ctx.Err())
+		}
+	}
+	return errors.Join(last, errors.New("inner containers come again as fast as they are removed"))
+}
