@@ -33,7 +33,7 @@ func TestForgedObjectsChangeNoReport(t *testing.T) {
 	}
 	// The root tree of head is now said to be that of base.
 	head := gittest.Git(t, a.space.Dir, "rev-parse", l.Head+"^{tree}")
-	base, err := (a.pub.Objects()).Output(t.Context(), "cat-file", "tree", a.cloned.BaseSHA+"^{tree}")
+	base, err := a.pub.Objects().Output(t.Context(), "cat-file", "tree", a.cloned.BaseSHA+"^{tree}")
 	if err != nil {
 		t.Fatal(err)
 	}

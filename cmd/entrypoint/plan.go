@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 	"github.com/sandbox-agent/sandbox-agent/runner"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -45,7 +46,11 @@ func (t *task) Plan() (text, path string, err error) {
 	if text == "" {
 		return "", "", errors.New("the agent made no plan: it wrote neither a plan to $SANDBOX_AGENT_PLAN_FILE nor a last word")
 	}
-	text = t.cfg.Redact.String(text) + "\n"
+	// It is opened in an editor and becomes a prompt: nothing in it is hidden.
+	if text, _ = forge.Strip(text); strings.TrimSpace(text) == "" {
+		return "", "", errors.New("the agent made no plan: there is nothing in it that can be read")
+	}
+	text = strings.TrimSpace(t.cfg.Redact.String(text)) + "\n"
 	if err := os.WriteFile(filepath.Join(t.cfg.OutDir, workorder.PlanFile), []byte(text), 0o644); err != nil {
 		return "", "", fmt.Errorf("keep the plan: %w", err)
 	}

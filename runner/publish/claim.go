@@ -263,8 +263,9 @@ func (p *Publisher) plan(ctx context.Context, v view, base, sha string) (*Claime
 	known := v.state != nil || v.damaged != "" || head != "" || checkpoint != ""
 	// The push that took the lease may have come through though we did not hear of it.
 	ours := v.state != nil && v.state.Find(o.AttemptID) != nil
+	anew := o.Mode == workorder.ModePlan && head == "" && checkpoint == "" && onlyPlans(v.state)
 	switch {
-	case !o.Mode.GoesOn() && known && !ours:
+	case !o.Mode.GoesOn() && known && !ours && !anew:
 		return nil, nil, fmt.Errorf("%w: `sandbox-agent continue %s`", &existsError{o.TaskID}, o.TaskID)
 	case o.Mode.GoesOn() && !known && strings.TrimSpace(o.Task) == "":
 		return nil, nil, &git.Error{Verb: "fetch", Kind: git.KindNotFound, Err: fmt.Errorf("%w: neither a branch nor a state of %s is on %s", ErrUnknown, o.TaskID, o.Repo)}
@@ -279,6 +280,9 @@ func (p *Publisher) plan(ctx context.Context, v view, base, sha string) (*Claime
 		}
 	} else {
 		s = copyState(s)
+		if anew {
+			s.Task, s.BaseBranch, s.BaseSHA = p.clean(o.Task), base, sha
+		}
 		if text := p.clean(o.Task); c.Continues && strings.TrimSpace(text) != "" && text != s.Task && !slices.Contains(s.Added, text) {
 			s.Added = append(s.Added, text)
 		}
@@ -305,6 +309,11 @@ func (p *Publisher) plan(ctx context.Context, v view, base, sha string) (*Claime
 	c.Attempt = s.Find(o.AttemptID).Number
 	s.Lease = p.lease()
 	return c, s, nil
+}
+
+// onlyPlans tells whether all that a task is known for are plans: nothing of one is kept but the plan, and another may be made.
+func onlyPlans(s *workorder.State) bool {
+	return s != nil && !slices.ContainsFunc(s.Attempts, func(a workorder.Attempt) bool { return a.Mode != workorder.ModePlan })
 }
 
 // parent is the commit under a checkpoint; "": there is none, or it cannot be read.

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"sync"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/errdefs"
 )
 
 // sweepPasses bounds the looks for containers that another one makes while they are removed: one that has a way to the
@@ -48,7 +48,7 @@ func (e *Engine) RemoveContainers(ctx context.Context, keep map[string]bool) err
 			found = true
 			wg.Go(func() {
 				err := e.cli.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
-				if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // somebody else removes it
+				if err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) { // somebody else removes it
 					mu.Lock()
 					last = errors.Join(last, fmt.Errorf("remove the inner container %.12s: %w", id, err))
 					mu.Unlock()

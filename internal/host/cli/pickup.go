@@ -242,8 +242,17 @@ func (p *pickUp) credentials(ctx context.Context, r *resolved) error {
 
 // order makes the job of a next attempt.
 func (p *pickUp) order(r *resolved, on *remoteTask, text, branch, base string) error {
-	if last := on.last(); last != nil && last.Mode == workorder.ModePlan {
-		return p.isPlan()
+	mode := workorder.ModeContinue
+	if last := on.last(); last != nil {
+		wasPlan := last.Mode == workorder.ModePlan
+		switch {
+		case wasPlan && !p.o.plan:
+			return p.isPlan()
+		case !wasPlan && p.o.plan:
+			return p.isNoPlan()
+		case wasPlan:
+			mode = workorder.ModePlan // nothing of the one that was cut short is kept: it begins anew
+		}
 	}
 	// Where nothing names the branch it is made of the text, as it was the first time.
 	if on.state != nil || on.warning != "" || len(on.branches) > 0 || branch != "" || text == "" {
@@ -255,7 +264,7 @@ func (p *pickUp) order(r *resolved, on *remoteTask, text, branch, base string) e
 	if _, given := p.o.sources["branch"]; !given {
 		r.project.Branch = cmp.Or(base, on.base(), r.project.Branch)
 	}
-	in := projects.OrderInput{TaskID: p.o.taskID, Task: text, Mode: workorder.ModeContinue, TargetBranch: branch}
+	in := projects.OrderInput{TaskID: p.o.taskID, Task: text, Mode: mode, TargetBranch: branch}
 	if p.revise != nil {
 		in.Mode, in.Review = workorder.ModeRevise, p.revise.review
 	}
@@ -293,10 +302,13 @@ func (p *pickUp) afresh(ctx context.Context, r *resolved, rec *store.Record) err
 	if err := r.fromBase(ctx); err != nil {
 		return err
 	}
-	in := projects.OrderInput{TaskID: rec.TaskID, Task: text, Mode: workorder.ModeCreate, TargetBranch: cmp.Or(p.branch, rec.TargetBranch)}
-	if rec.Mode == workorder.ModePlan {
-		in.Mode = rec.Mode
+	switch wasPlan := rec.Mode == workorder.ModePlan; {
+	case wasPlan && !p.o.plan:
+		return p.isPlan()
+	case !wasPlan && p.o.plan && rec.Box != "":
+		return p.isNoPlan()
 	}
+	in := projects.OrderInput{TaskID: rec.TaskID, Task: text, Mode: p.o.mode(), TargetBranch: cmp.Or(p.branch, rec.TargetBranch)}
 	if err := p.make(r, in, &remoteTask{}); err != nil {
 		return err
 	}
@@ -328,8 +340,14 @@ func (p *pickUp) remember(rec *store.Record) error {
 			return fault.New(workorder.ExitNoProject, fmt.Errorf("read the project file of task %s: %w", rec.TaskID, err), "give the project: --project")
 		}
 	}
+	o.inherit(rec.Request)
+	return nil
+}
+
+// inherit takes the flags of an earlier command, where they are not given now.
+func (o *createOptions) inherit(was store.Request) {
 	values := o.overrides()
-	for flag, value := range rec.Request.Overrides {
+	for flag, value := range was.Overrides {
 		if _, given := o.sources[flag]; given || values[flag] == nil {
 			continue
 		}
@@ -338,7 +356,6 @@ func (p *pickUp) remember(rec *store.Record) error {
 		}
 		*values[flag], o.sources[flag] = value, "--"+flag+" (given before)"
 	}
-	return nil
 }
 
 // unknown goes on with a task of another state folder, which the remote knows, or

@@ -12,9 +12,11 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -87,6 +89,7 @@ func (a *App) localPlan(ctx context.Context, o *createOptions, st *store.Store, 
 		o.project = rec.Request.ProjectFile
 		o.sources["project"] = "the plan " + rec.TaskID
 	}
+	o.inherit(rec.Request) // what held the plan holds what is made of it
 	return task, plan, nil
 }
 
@@ -112,7 +115,8 @@ func savedPlan(dir string) (string, error) {
 	case strings.TrimSpace(string(b)) == "":
 		return "", usage("the plan %s is empty", path)
 	}
-	return string(b), nil
+	text, _ := forge.Strip(string(b))
+	return text, nil
 }
 
 func (a *App) remotePlan(ctx context.Context, p *pickUp) (task, plan string, err error) {
@@ -127,7 +131,9 @@ func (a *App) remotePlan(ctx context.Context, p *pickUp) (task, plan string, err
 	}
 	for _, at := range slices.Backward(on.state.Attempts) {
 		if at.Plan != "" {
-			return on.state.Task, at.Plan, nil
+			plan, _ := forge.Strip(at.Plan)
+			fmt.Fprintf(a.Stderr, "the plan of %s, as %s has it:\n\n%s\n\n", p.o.taskID, render.Clean(credentials.Redacted(r.project.Repo)), render.Clean(plan))
+			return on.state.Task, plan, nil
 		}
 	}
 	return "", "", noPlan(p.o.taskID, "")
@@ -144,6 +150,11 @@ func noPlan(id, status string) error {
 func (p *pickUp) isPlan() error {
 	return fault.New(workorder.ExitUsage, fmt.Errorf("task %s is a plan, which is not gone on with", p.o.taskID),
 		"`sandbox-agent create --from-plan "+p.o.taskID+"` carries it out; `sandbox-agent create --plan` makes a new one")
+}
+
+// isNoPlan refuses to make a plan of a task that was begun.
+func (p *pickUp) isNoPlan() error {
+	return fault.New(workorder.ExitUsage, fmt.Errorf("task %s was begun, and not as a plan", p.o.taskID), "leave --plan out to go on with it, or choose another --task-id")
 }
 
 // plannedText is the task of an agent that carries out a plan that a person has seen.

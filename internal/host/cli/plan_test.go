@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -36,4 +39,37 @@ func TestFromPlan(t *testing.T) {
 	}
 	r.want(workorder.ExitNotFound, "read the plan", "create", "--from-plan", "T-00000PLN") // this box left none
 	r.want(workorder.ExitGeneral, "done (planned)", "continue", "T-00000PLN")
+	// What held the plan holds what is made of it, and the user's changes of it count.
+	r.want(0, "planned", "create", "-p", r.project, "--plan", "--task", "x", "--task-id", "T-00000PL2", "--network", "none", "--max-budget-usd", "1.5")
+	rec, err := store.New(r.state).Load("T-00000PL2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(rec.Dir, workorder.PlanFile), []byte("1. Do\u202e it<!-- and more -->\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.want(0, "", "create", "--from-plan", "T-00000PL2")
+	o := r.orders[len(r.orders)-1]
+	if o.Mode != workorder.ModeCreate || o.Network.Mode != workorder.NetworkNone || o.MaxBudgetUSD == nil || *o.MaxBudgetUSD != 1.5 || !strings.Contains(o.Task, "1. Do it\n") {
+		t.Errorf("mode %s, network %s, budget %v, task %q", o.Mode, o.Network.Mode, o.MaxBudgetUSD, o.Task)
+	}
+}
+
+// The same command run again makes an interrupted plan anew, and never turns a task into a plan or a plan into a task.
+func TestPlanAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, ends(workorder.StatusInterrupted, workorder.BySignal), ends(workorder.StatusPlanned, workorder.ByAgent))
+	again := []string{"create", "-p", r.project, "--plan", "--task", "x", "--task-id", "T-00000PLN", "--if-exists", "continue"}
+	r.want(workorder.ExitInterrupted, "interrupted", again...)
+	r.want(workorder.ExitUsage, "is a plan", "continue", "T-00000PLN")
+	r.want(workorder.ExitUsage, "is a plan", "create", "-p", r.project, "--task", "x", "--task-id", "T-00000PLN", "--if-exists", "continue")
+	r.want(0, "planned", again...)
+	for _, o := range r.orders {
+		if o.Mode != workorder.ModePlan {
+			t.Errorf("a box was started with mode %s", o.Mode)
+		}
+	}
+	r = newRig(t, ends(workorder.StatusInterrupted, workorder.BySignal))
+	r.want(workorder.ExitInterrupted, "interrupted", create()...)
+	r.want(workorder.ExitUsage, "was begun, and not as a plan", "create", "-p", r.project, "--plan", "--task", "x", "--task-id", tid, "--if-exists", "continue")
 }
