@@ -47,6 +47,8 @@ type Publisher struct {
 	Clean func(string) string
 	// Answered: the feedback that the state has was answered; it goes with the end of the attempt.
 	Answered bool
+	// Later are the numbers of those items that this attempt had no room for: they stay.
+	Later []int
 
 	// op is held by whoever uses our index while a Keeper may.
 	op     sync.Mutex

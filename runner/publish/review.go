@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -28,12 +29,89 @@ func (p *Publisher) takeOn(s *workorder.State, head string) {
 			n.Text = p.clean(n.Text)
 		}
 	}
+	if s.Review != nil {
+		p.takeOver(&r, s.Review)
+	}
 	s.Review = &r
 }
 
-// answered takes feedback out of a state that was answered.
-func answered(s *workorder.State) {
+// maxPending bounds the texts that are taken over, in bytes: as much as a prompt has room for.
+const maxPending = 1 << 20
+
+// takeOver adds what an attempt before was given and did not answer. What the forge has still was read from there
+// again, where it was asked: of that only what came from a file is in nobody else's memory.
+func (p *Publisher) takeOver(r, pending *workorder.Review) {
+	asked := r.PR != 0
+	if !asked {
+		r.PR, r.URL, r.Until = pending.PR, pending.URL, pending.Until
+	}
+	room, left := maxPending, 0
+	for _, it := range pending.Items {
+		fromFile := it.Source == workorder.FromFile
+		if asked && !fromFile || slices.ContainsFunc(r.Items, func(has workorder.ReviewItem) bool { return sameItem(&has, &it) }) {
+			continue
+		}
+		size := 0
+		for _, n := range it.Notes {
+			size += len(n.Text)
+		}
+		if len(r.Items) == workorder.MaxReviewItems {
+			// What the forge has can be read again.
+			if i := lastOfForge(r.Items); fromFile && i >= 0 {
+				r.Items, r.Until = slices.Delete(r.Items, i, i+1), time.Time{}
+			}
+		}
+		switch {
+		case size <= room && len(r.Items) < workorder.MaxReviewItems:
+			room -= size
+			r.Items = append(r.Items, it)
+		case fromFile:
+			left++
+		default:
+			r.Until = time.Time{}
+		}
+	}
+	for i := range r.Items {
+		r.Items[i].Number = i + 1
+	}
+	if left > 0 {
+		p.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("%d entries of an earlier file of feedback were never answered, and there is no room for them beside what came now: give them again", left)})
+	}
+}
+
+func lastOfForge(items []workorder.ReviewItem) int {
+	for i := range slices.Backward(items) {
+		if items[i].Source != workorder.FromFile {
+			return i
+		}
+	}
+	return -1
+}
+
+// sameItem tells whether two items are about the same.
+func sameItem(a, b *workorder.ReviewItem) bool {
+	if a.Source != b.Source || a.Thread != b.Thread || a.URL != b.URL {
+		return false
+	}
+	return a.Thread != "" || a.URL != "" || slices.Equal(a.Notes, b.Notes)
+}
+
+// answered takes feedback out of a state that was answered. What had no room stays for the next attempt, which
+// begins at head, and nothing as new as that counts as read.
+func (p *Publisher) answered(s *workorder.State, head string) {
 	if s.Review == nil {
+		return
+	}
+	rest := *s.Review
+	rest.Since, rest.Items = head, nil
+	for _, it := range s.Review.Items {
+		if slices.Contains(p.Later, it.Number) {
+			it.Number = len(rest.Items) + 1
+			rest.Items = append(rest.Items, it)
+		}
+	}
+	if len(rest.Items) > 0 {
+		s.Review = &rest
 		return
 	}
 	if s.Review.Until.After(s.ReviewedUntil) {
@@ -49,35 +127,97 @@ var (
 	addresses = regexp.MustCompile(`(?i)^[ \t]*addresses:[ \t]*(.+?)[ \t]*$`)
 	// numberRange is a number, or two with all between.
 	numberRange = regexp.MustCompile(`\b([0-9]{1,3})(?:[ \t]*(?:-|–|to)[ \t]*#?([0-9]{1,3}))?\b`)
+	// reverts is what git revert writes.
+	reverts = regexp.MustCompile(`(?m)^This reverts commit ([0-9a-f]{40,64})\b`)
 )
 
 // Addressed lists the commits from since to head that say by a line "Addresses: 1, 3" which items of feedback
-// they address, oldest first, by item. One that changes nothing addresses nothing. It reads our own
-// repository, where no setting of the agent's counts.
+// they address, oldest first, by item. It reads our own repository, where no setting of the agent's counts. None
+// of these is counted: one that changes nothing; one that the base branch has, which a merge or a rebase brought; one that was there before
+// the feedback, under another id since a rebase; one that a later one reverts.
 func (p *Publisher) Addressed(ctx context.Context, since, head string, items int) (map[int][]string, error) {
-	r := p.outbox()
-	if !git.ValidSHA(since) || r.Run(ctx, "cat-file", "-e", since+"^{commit}") != nil {
-		since = p.baseSHA() // the branch was rewritten since
-	}
-	if !git.ValidSHA(head) || since == "" {
+	if p.led == nil || !git.ValidSHA(head) {
 		return nil, nil
 	}
-	out, err := r.Output(ctx, "log", "-z", "--reverse", "--full-history", "-i", "--extended-regexp", "--grep=^[ \t]*addresses:",
-		"--format=%H%n%B", "--max-count="+strconv.Itoa(maxAddressing), head, "^"+since, "--", ":/")
+	if !git.ValidSHA(since) || p.outbox().Run(ctx, "cat-file", "-e", since+"^{commit}") != nil {
+		since = p.led.Start // the branch was rewritten since: what this attempt began with is all that is known to be older
+	}
+	if !git.ValidSHA(since) {
+		return nil, nil
+	}
+	outside, err := p.outside(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read what commits address: %w", err)
+		return nil, err
+	}
+	before, err := p.claims(ctx, append([]string{since}, outside...)...)
+	if err != nil {
+		return nil, err
+	}
+	old := map[string]bool{}
+	for _, c := range before {
+		old[c.what] = true
+	}
+	// Commits with the change of one that since has and head has not are left out by git.
+	all, err := p.claims(ctx, append([]string{"--cherry-pick", "--right-only", since + "..." + head}, outside...)...)
+	if err != nil {
+		return nil, err
+	}
+	undone := map[string]bool{}
+	for _, c := range slices.Backward(all) {
+		if !undone[c.sha] {
+			for _, m := range reverts.FindAllStringSubmatch(c.what, -1) {
+				undone[m[1]] = true
+			}
+		}
 	}
 	found := map[int][]string{}
-	for message := range strings.SplitSeq(string(out), "\x00") {
-		sha, body, _ := strings.Cut(strings.TrimPrefix(message, "\n"), "\n")
-		if !git.ValidSHA(sha) {
+	for _, c := range all {
+		if old[c.what] || undone[c.sha] {
 			continue
 		}
-		for _, n := range addressedBy(body, items) {
-			found[n] = append(found[n], sha)
+		for _, n := range addressedBy(c.what, items) {
+			found[n] = append(found[n], c.sha)
 		}
 	}
 	return found, nil
+}
+
+// outside are the commits whose history is not the task's work, as git log leaves them out.
+func (p *Publisher) outside(ctx context.Context) ([]string, error) {
+	s := p.led.State
+	var list []string
+	if git.ValidSHA(s.BaseSHA) && p.outbox().Run(ctx, "cat-file", "-e", s.BaseSHA+"^{commit}") == nil {
+		list = append(list, "^"+s.BaseSHA)
+	}
+	if s.BaseBranch == "" {
+		return list, nil
+	}
+	tip, err := p.Mirror().Resolve(ctx, workorder.BranchRef(s.BaseBranch))
+	if err == nil && tip != "" {
+		list = append(list, "^"+tip)
+	}
+	return list, err
+}
+
+// claim is a commit that says what it addresses or takes back. what is its author, time and message, which a rebase keeps.
+type claim struct{ sha, what string }
+
+// claims lists them, oldest first.
+func (p *Publisher) claims(ctx context.Context, revisions ...string) (list []claim, err error) {
+	args := append([]string{
+		"log", "-z", "--reverse", "--full-history", "-i", "--extended-regexp", "--grep=^[ \t]*addresses:", "--grep=^This reverts commit [0-9a-f]{40}",
+		"--format=%H%n%an <%ae> %at%n%B", "--max-count=" + strconv.Itoa(maxAddressing),
+	}, revisions...)
+	out, err := p.outbox().Output(ctx, append(args, "--", ":/")...)
+	if err != nil {
+		return nil, fmt.Errorf("read what commits address: %w", err)
+	}
+	for message := range strings.SplitSeq(string(out), "\x00") {
+		if sha, what, _ := strings.Cut(strings.TrimPrefix(message, "\n"), "\n"); git.ValidSHA(sha) {
+			list = append(list, claim{sha, what})
+		}
+	}
+	return list, nil
 }
 
 // addressedBy is the numbers that a commit's message names, of those that exist.
@@ -102,12 +242,4 @@ func addressedBy(message string, items int) (numbers []int) {
 	}
 	slices.Sort(numbers)
 	return numbers
-}
-
-// baseSHA is the commit that the task began with; "": it is not known.
-func (p *Publisher) baseSHA() string {
-	if p.led == nil {
-		return ""
-	}
-	return p.led.State.BaseSHA
 }

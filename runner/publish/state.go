@@ -248,7 +248,7 @@ func (p *Publisher) ended(s *workorder.State, end workorder.Attempt) {
 	}
 	s.Lease = nil
 	if p.Answered {
-		answered(s)
+		p.answered(s, end.HeadSHA)
 	}
 }
 
