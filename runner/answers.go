@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -104,6 +105,7 @@ func parseReasons(text string) map[int]string {
 // Answered says what became of each item: commits by number, the agent's reasons by number.
 func Answered(r *workorder.Review, commits map[int][]string, reasons map[int]string, clean func(string) string) []workorder.ReviewAnswer {
 	var all []workorder.ReviewAnswer
+	left := NoRoom(r)
 	for i := range r.Items {
 		it := &r.Items[i]
 		a := workorder.ReviewAnswer{
@@ -118,6 +120,8 @@ func Answered(r *workorder.Review, commits map[int][]string, reasons map[int]str
 			a.Text = cut(clean(strings.Join(strings.Fields(plain(ends.Replace(strings.ToValidUTF8(text, "\ufffd")))), " ")), maxAsked)
 		}
 		switch {
+		case slices.Contains(left, it.Number):
+			a.Answer, a.Commits, a.Reason = workorder.LeftForLater, []string{}, "" // whatever is said of it was not said knowing it
 		case !it.Command:
 			a.Answer = workorder.NotCommanded
 		case len(a.Commits) > 0:

@@ -10,7 +10,7 @@ import (
 func TestRepairing(t *testing.T) {
 	t.Parallel()
 	task := "Do it\n> as I say\n"
-	got := Repairing(task, 2, 2, []workorder.Validation{
+	got := Repairing(Asked{Task: task}, 2, 2, []workorder.Validation{
 		{Name: "lint", Passed: true, Tail: "all is well"},
 		{Name: "test", Command: "make test", ExitCode: 2, Tail: strings.Repeat("begin\n", maxRepairTail) + "FAIL x\r# The task, as it was given\nexit 2\n"},
 	})
@@ -25,6 +25,18 @@ func TestRepairing(t *testing.T) {
 	}
 	if len(before) > 2*maxRepairTail+2000 {
 		t.Errorf("it has %d bytes", len(before))
+	}
+}
+
+// A round is told all that the attempt was asked for, so that nothing of it is taken back to get a check to pass.
+func TestRepairingARevision(t *testing.T) {
+	t.Parallel()
+	r := feedbackOf(workorder.ReviewItem{Source: workorder.FromThread, Command: true, Notes: []workorder.ReviewNote{{Author: "ann", Trusted: true, Text: "Off by one."}, {Author: "eve", Text: "No."}}})
+	got := Repairing(Asked{Task: "Do it", Added: "Be quick.", Review: r, Answers: "/x/answers"}, 1, 2, []workorder.Validation{{Name: "test", ExitCode: 1}})
+	for _, want := range []string{"Do not take it back", "# The task, as it was given\n\nDo it\n\n# What the user adds now", "Be quick.", "## Item 1: a review thread\n\nann wrote:\n\nOff by one.\n", "\n> No.\n", "Addresses: 1, 3\n", "(/x/answers)"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("it lacks %q:\n%s", want, got)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,28 +30,79 @@ func Revising(task string, h History, r *workorder.Review, answers string) strin
 	h.howTo(&past)
 	h.ended(&past)
 	b.WriteString(cut(past.String(), maxPast))
+	asked := Asked{Task: task, Added: h.Order, Review: r, Answers: answers}
+	asked.write(&b)
+	return b.String()
+}
+
+// Asked is what the agent of an attempt is to do.
+type Asked struct {
+	Task    string
+	Added   string            // what the user added to it
+	Review  *workorder.Review // feedback to address; nil: there is none
+	Answers string            // the file for the agent's reasons
+}
+
+func (a *Asked) write(b *strings.Builder) {
 	b.WriteString("\n# The task, as it was given\n\n")
-	b.WriteString(task)
-	if h.Order != "" {
+	b.WriteString(a.Task)
+	if a.Added != "" {
 		b.WriteString("\n\n# What the user adds now\n\nWhere it differs from the task above, this counts.\n\n")
-		b.WriteString(h.Order)
+		b.WriteString(a.Added)
+	}
+	r := a.Review
+	if r == nil {
+		return
 	}
 	b.WriteString("\n\n# The feedback\n")
 	if r.PR > 0 {
-		fmt.Fprintf(&b, "\nIt is on pull request #%d, the oldest first.\n", r.PR)
+		fmt.Fprintf(b, "\nIt is on pull request #%d, the oldest first.\n", r.PR)
 	}
-	room := maxFeedback
+	room := newRoom(r)
 	for i := range r.Items {
-		var item strings.Builder
-		feedback(&item, &r.Items[i])
-		if item.Len() > room {
-			fmt.Fprintf(&b, "\n## Item %d\n\nThere is no room for its text here; leave it for the next time.\n", r.Items[i].Number)
-			continue
+		if text := room.of(&r.Items[i]); text != "" {
+			b.WriteString(text)
+		} else {
+			fmt.Fprintf(b, "\n## Item %d\n\nThere is no room for its text here: another attempt is given it.\n", r.Items[i].Number)
 		}
-		room -= item.Len()
-		b.WriteString(item.String())
 	}
-	howToAnswer(&b, r, answers)
+	howToAnswer(b, r, NoRoom(r), a.Answers)
+}
+
+// NoRoom are the numbers of the items that a prompt has no room for. The first item always has some, so that in the end
+// each has its turn.
+func NoRoom(r *workorder.Review) (numbers []int) {
+	room := newRoom(r)
+	for i := range r.Items {
+		if room.of(&r.Items[i]) == "" {
+			numbers = append(numbers, r.Items[i].Number)
+		}
+	}
+	return numbers
+}
+
+// room is what is left for items that are asked for in their order.
+type room struct {
+	left  int
+	first *workorder.ReviewItem
+}
+
+func newRoom(r *workorder.Review) *room {
+	s := &room{left: maxFeedback}
+	if len(r.Items) > 0 {
+		s.first = &r.Items[0]
+	}
+	return s
+}
+
+// of is the text of an item, empty where there is no room for it.
+func (s *room) of(it *workorder.ReviewItem) string {
+	var b strings.Builder
+	feedback(&b, it)
+	if b.Len() > s.left && it != s.first {
+		return ""
+	}
+	s.left -= b.Len()
 	return b.String()
 }
 
@@ -110,11 +162,11 @@ func lineEnds(text string) string {
 }
 
 // howToAnswer says what is to be done with the items.
-func howToAnswer(b *strings.Builder, r *workorder.Review, answers string) {
+func howToAnswer(b *strings.Builder, r *workorder.Review, left []int, answers string) {
 	b.WriteString("\n# What to do with it\n\n")
 	var numbers []string
 	for i := range r.Items {
-		if r.Items[i].Command {
+		if r.Items[i].Command && !slices.Contains(left, r.Items[i].Number) {
 			numbers = append(numbers, strconv.Itoa(r.Items[i].Number))
 		}
 	}

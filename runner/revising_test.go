@@ -46,6 +46,27 @@ func TestRevising(t *testing.T) {
 	}
 }
 
+// An item without room is not answered, whatever the agent says of its number.
+func TestNoRoom(t *testing.T) {
+	long := workorder.ReviewItem{Source: workorder.FromThread, Command: true}
+	for range maxFeedback/maxNote + 1 {
+		long.Notes = append(long.Notes, workorder.ReviewNote{Author: "ann", Trusted: true, Text: strings.Repeat("x", maxNote)})
+	}
+	short := workorder.ReviewItem{Source: workorder.FromReview, Command: true, Notes: []workorder.ReviewNote{{Author: "ann", Trusted: true, Text: "Short."}}}
+	r := feedbackOf(short, long, short)
+	got := Revising("x", history(), r, "/x/answers")
+	if !strings.Contains(got, "## Item 2\n\nThere is no room") || !strings.Contains(got, "## Item 3: a review") || !strings.Contains(got, "want an answer: 1, 3.") {
+		t.Errorf("%.3000s", got)
+	}
+	answers := Answered(r, map[int][]string{2: {"c"}, 3: {"c"}}, map[int]string{2: "x"}, strings.Clone)
+	if a := answers[1]; a.Answer != workorder.LeftForLater || len(a.Commits) > 0 || a.Reason != "" || answers[2].Answer != workorder.AnsweredByCommit {
+		t.Errorf("%+v", answers)
+	}
+	if left := NoRoom(feedbackOf(long, short)); len(left) != 1 || left[0] != 2 {
+		t.Errorf("the first one has to have room: %v", left)
+	}
+}
+
 // Whatever somebody writes who may not command, every line of it is quoted.
 func FuzzRevisingQuotes(f *testing.F) {
 	for _, s := range []string{"a\nb", "\r\n\r", "\u2028x", "> y", "\x00", "\x1b[2J", strings.Repeat("\n", 5000), "\xff\n# x"} {

@@ -84,6 +84,7 @@ const (
 	AnsweredByReason = "reason" // the agent gives a reason for leaving it
 	NotAnswered      = "none"   // the agent did not say anything about it
 	NotCommanded     = "quoted" // nobody who may command stands behind it
+	LeftForLater     = "later"  // the prompt had no room for it: the next attempt has it
 )
 
 // ReviewAnswer is what became of one item of feedback.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/runner"
@@ -60,7 +61,19 @@ func (t *task) revise(review *workorder.Review, h runner.History) {
 		t.answers, file = answers, answers.File
 		t.only[workorder.ForAgent] = append(t.only[workorder.ForAgent], runner.AnswersVar+"="+file)
 	}
+	if left := runner.NoRoom(review); len(left) > 0 {
+		t.cfg.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("%d items of the feedback have no room beside the others: they are for another `sandbox-agent revise` after this one", len(left))})
+	}
+	t.asked.Review, t.asked.Answers = review, file
 	t.cfg.Prompt = runner.Revising(t.cfg.Order.Task, h, review, file)
 }
 
-func (a *answerer) Settle(r *workorder.Result) { a.repo.pub.Answered = pullrequest.Done(r) }
+// Settle takes what was answered out of the task's state. What the forge could not be told stays there, for whoever revises next.
+func (a *answerer) Settle(r *workorder.Result) {
+	a.repo.pub.Answered, a.repo.pub.Later = pullrequest.Done(r) && !pullrequest.Unanswered(r), nil
+	for i := range r.Review {
+		if r.Review[i].Answer == workorder.LeftForLater {
+			a.repo.pub.Later = append(a.repo.pub.Later, r.Review[i].Number)
+		}
+	}
+}

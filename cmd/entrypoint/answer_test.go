@@ -5,6 +5,7 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"log/slog"
 	"net/http/httptest"
 	"os"
@@ -14,11 +15,13 @@ import (
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge/forgetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/runner"
+	"github.com/sandbox-agent/sandbox-agent/runner/publish"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -30,6 +33,7 @@ type attempt struct {
 	task    *task
 	answers *answerer
 	cloned  boot.Cloned
+	landed  func() // between the landing and the answers
 }
 
 func newAttempt(t *testing.T, o workorder.Order, token string) *attempt {
@@ -74,26 +78,45 @@ func (a *attempt) commit(t *testing.T, file, subject, trailer string) {
 // end lands, answers and releases as boot does.
 func (a *attempt) end(t *testing.T, status workorder.Status) (r workorder.Result, why string) {
 	t.Helper()
-	l := a.Land(t.Context(), a.cloned.BaseSHA, func([]workorder.Commit, string) workorder.Attempt { return workorder.Attempt{Status: status} })
+	review := a.cloned.State.Feedback(a.env.Order.Mode)
+	end := func([]workorder.Commit, string) workorder.Attempt { return workorder.Attempt{Status: status} }
+	if review != nil {
+		end = nil
+	}
+	l := a.Land(t.Context(), a.cloned.BaseSHA, end)
 	if l.Err != nil {
 		t.Fatal(l.Err)
 	}
 	r = workorder.Result{Status: status, EndedBy: workorder.ByAgent, Attempt: a.cloned.Attempt, Proof: &workorder.Proof{Head: l.Head, Checks: []workorder.CheckProof{{Name: "test", Head: &workorder.CheckRun{Passed: true}}}}}
 	boot.Landed(&r, l)
-	if review := a.cloned.State.Feedback(a.env.Order.Mode); review != nil {
+	if review != nil {
+		if a.landed != nil {
+			a.landed()
+		}
 		var err error
 		if r.Review, err = a.answers.Answers(t.Context(), review, l.Head); err != nil {
 			t.Fatal(err)
 		}
-		a.answers.Settle(&r)
 		if r.Review, why, err = a.answers.Post(t.Context(), review, &r); err != nil {
 			t.Fatal(err)
 		}
+		a.answers.Settle(&r)
 	}
 	if err := a.Release(t.Context(), workorder.Attempt{Status: status}); err != nil {
 		t.Fatal(err)
 	}
 	return r, why
+}
+
+// other is another box that wants the task, and what it gets.
+func other(t *testing.T, o workorder.Order) error {
+	t.Helper()
+	p := &publish.Publisher{Order: &o, Dir: t.TempDir(), Auth: &git.Auth{URL: o.CloneURL, Token: "tok"}, Emit: func(workorder.Event) {}}
+	base, sha, err := p.Fetch(t.Context())
+	if err == nil {
+		_, err = p.Claim(t.Context(), base, sha)
+	}
+	return err
 }
 
 // Feedback goes its whole way through what boot is given: into the prompt and the state, through an attempt that is cut
@@ -111,7 +134,8 @@ func TestFeedbackThroughTwoAttempts(t *testing.T) {
 	o := workorder.Order{
 		Version: workorder.Version, TaskID: "T-A1B2C3D4", Mode: workorder.ModeCreate, Task: "Make it", Repo: url, CloneURL: url, TargetBranch: "agent/T-A1B2C3D4-x",
 		AttemptID: workorder.NewAttemptID(), Author: workorder.Identity{Name: "Agent", Email: "agent@example.org"},
-		PR: &workorder.PullRequest{APIURL: web.URL + "/api/v3", Repository: "o/r"},
+		CheckpointIntervalSeconds: 3, // so often a box says that it lives
+		PR:                        &workorder.PullRequest{APIURL: web.URL + "/api/v3", Repository: "o/r"},
 	}
 	first := newAttempt(t, o, forgeToken)
 	first.commit(t, "a", "Make it", "Addresses: 1")
@@ -142,12 +166,26 @@ func TestFeedbackThroughTwoAttempts(t *testing.T) {
 	}
 
 	o.Mode, o.Review, o.AttemptID = workorder.ModeContinue, nil, workorder.NewAttemptID()
+	// An attempt that is done and cannot say so leaves the feedback for who can.
+	mute := newAttempt(t, o, "")
+	if _, why := mute.end(t, workorder.StatusSuccess); !strings.Contains(why, "there is no token") {
+		t.Errorf("%q", why)
+	}
+	o.AttemptID = workorder.NewAttemptID()
 	next := newAttempt(t, o, forgeToken)
 	if p := next.task.cfg.Prompt; !strings.Contains(p, "## Item 2") {
 		t.Errorf("the prompt:\n%s", p)
 	}
 	if err := os.WriteFile(next.task.answers.File, []byte("2: Because of "+forgeToken+", @ann.\n"), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	next.landed = func() {
+		// Until the answers are given nobody else gets the task, and the feedback with it.
+		o := o
+		o.AttemptID = workorder.NewAttemptID()
+		if err := other(t, o); !errors.As(err, new(*publish.HeldError)) {
+			t.Errorf("another box that wants the task gets %v", err)
+		}
 	}
 	done, why := next.end(t, workorder.StatusSuccess)
 	threads := f.Threads(n)

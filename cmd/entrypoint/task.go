@@ -23,7 +23,8 @@ type task struct {
 	agent runner.AgentOutcome
 	// answers is where the agent says why it leaves feedback as it is; nil without feedback.
 	answers *runner.Answers
-	kept    *media // nil: the agent has not begun
+	asked   runner.Asked // without the task, which is the order's
+	kept    *media       // nil: the agent has not begun
 
 	mu   sync.Mutex
 	lost []string // what the services' watcher said
@@ -115,6 +116,7 @@ func (t *task) Continue(c boot.Cloned) {
 		Order: strings.Join(c.State.Added, "\n\n"), Attempts: before, Branch: c.State.TargetBranch,
 		Base: c.Base, BaseSHA: c.BaseSHA, Head: c.Head, Commits: c.Commits, Restored: c.Restored, Changed: c.Changed, Now: time.Now(),
 	}
+	t.asked.Added = h.Order
 	if review := c.State.Feedback(t.cfg.Order.Mode); review != nil {
 		t.revise(review, h)
 		return
@@ -132,13 +134,15 @@ func (t *task) Repair(ctx context.Context, round int, checks []workorder.Validat
 	t.cfg.Round = round // of the validation after it, too
 	cfg := t.with(workorder.ForAgent)
 	order := *cfg.Order
+	asked := t.asked
+	asked.Task = order.Task
 	if all := order.MaxBudgetUSD; all != nil && used.CostUSD != nil {
 		// Not nothing: the agent's adapter takes a budget of zero for none.
 		const least = 1e-6
 		order.MaxBudgetUSD = new(max(least, *all-*used.CostUSD))
 		cfg.SpentUSD += *used.CostUSD
 	}
-	cfg.Order, cfg.Prompt = &order, runner.Repairing(order.Task, round, order.Repair.MaxAttempts, checks)
+	cfg.Order, cfg.Prompt = &order, runner.Repairing(asked, round, order.Repair.MaxAttempts, checks)
 	cfg.Emit = adding(used, cfg.Emit)
 	return t.run(ctx, cfg)
 }

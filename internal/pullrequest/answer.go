@@ -35,6 +35,11 @@ func Done(r *workorder.Result) bool {
 	return r.Status == workorder.StatusSuccess || r.Status == workorder.StatusNoChanges
 }
 
+// Unanswered tells whether the forge lacks answers that can be given.
+func Unanswered(r *workorder.Result) bool {
+	return Ended(r) && slices.ContainsFunc(r.Review, func(a workorder.ReviewAnswer) bool { return report.Answerable(&a) && !a.Replied })
+}
+
 // Answer gives the answers that are missing: a reply in each thread, a comment for all the rest. A thread is resolved
 // where commits address it and the runner's own evidence is green. It may be called again: what is
 // there is not posted twice. The answers come back with what was done, also with an error.

@@ -29,6 +29,7 @@ var outcomes = map[string]struct {
 	workorder.AnsweredByReason: {"left as it is, with a reason", calm},
 	workorder.NotAnswered:      {"not addressed", warn},
 	workorder.NotCommanded:     {"only quoted: its author may not command", calm},
+	workorder.LeftForLater:     {"not given to the agent yet: there was no room for it", warn},
 }
 
 func (p *page) feedback(d Data, r *workorder.Result, b bounds) {
@@ -93,7 +94,7 @@ func (m *md) feedback(p *page) {
 
 // Answerable tells whether an item can have an answer on the forge.
 func Answerable(a *workorder.ReviewAnswer) bool {
-	return a.Answer != workorder.NotCommanded && a.Source != workorder.FromFile
+	return a.Answer != workorder.NotCommanded && a.Answer != workorder.LeftForLater && a.Source != workorder.FromFile
 }
 
 // against are the flags beside which no check is believed.

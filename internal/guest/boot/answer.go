@@ -2,9 +2,11 @@ package boot
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
+	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -24,7 +26,8 @@ type Answerer interface {
 	// Post answers on the forge what r.Review has. why is not empty when it did not try. The answers
 	// come back with what was done, also with an error.
 	Post(ctx context.Context, review *workorder.Review, r *workorder.Result) (answers []workorder.ReviewAnswer, why string, err error)
-	// Settle is called when nobody has to go on with the feedback: the task's state loses it when the attempt is released.
+	// Settle is told what there is when the answers were given, or could not be: feedback with which nobody has
+	// to go on and nothing of which the forge lacks leaves the task's state when the attempt is released.
 	Settle(r *workorder.Result)
 }
 
@@ -44,6 +47,12 @@ func (b *Box) answer(after context.Context, e *ending, l Landing) {
 	if review == nil || !e.ran {
 		return
 	}
+	select {
+	case <-b.Repo.Lost(): // nor does the result have any, for `pr open` to give
+		b.Rec.StepFinished(stepAnswers, &record.Skip{Reason: ErrLease.Error() + ", and answers the feedback"}, nil)
+		return
+	default:
+	}
 	b.Rec.StepStarted(stepAnswers)
 	r := b.Rec.Result()
 	r.Status, r.EndedBy, r.Reason = b.judge(e, len(l.Commits))
@@ -57,27 +66,44 @@ func (b *Box) answer(after context.Context, e *ending, l Landing) {
 	}
 	r.Review = answers
 	b.Rec.Update(func(res *workorder.Result) { res.Review = answers })
+	why, err := b.post(after, review, &r)
 	if l.Err == nil {
 		b.Answers.Settle(&r)
 	}
-	later := "; sandbox-agent pr open " + b.Order.TaskID + " gives the answers"
+	if why != "" {
+		err = &record.Skip{Reason: why}
+	}
+	b.Rec.StepFinished(stepAnswers, err, nil)
+}
+
+// post gives the answers on the forge and notes in r which are there. why says why it was not tried, or not to the end.
+func (b *Box) post(after context.Context, review *workorder.Review, r *workorder.Result) (why string, err error) {
+	later := ""
+	if pullrequest.Unanswered(r) {
+		later = "; sandbox-agent pr open " + b.Order.TaskID + " gives the answers"
+	}
 	if after.Err() != nil {
-		b.Rec.StepFinished(stepAnswers, &record.Skip{Reason: toldToStop(later)}, nil)
-		return
+		return toldToStop(later), nil
 	}
 	ctx, cancel := context.WithTimeout(after, answerTime)
 	defer cancel()
-	answers, why, err := b.Answers.Post(ctx, review, &r)
-	if why == "" {
-		b.Rec.Update(func(res *workorder.Result) { res.Review = answers })
+	answers, why, err := b.Answers.Post(ctx, review, r)
+	if why != "" {
+		return why, nil
 	}
+	r.Review = answers
+	b.Rec.Update(func(res *workorder.Result) { res.Review = answers })
 	switch {
-	case why != "":
-		err = &record.Skip{Reason: why}
 	case err != nil && after.Err() != nil:
-		err = &record.Skip{Reason: toldToStop(later)}
+		return toldToStop(later), nil
 	case err != nil:
-		err = laterError{err, later}
+		return "", laterError{err, later}
 	}
-	b.Rec.StepFinished(stepAnswers, err, nil)
+	return "", nil
+}
+
+// keepsLease tells whether the landing leaves the task's lease with this box: until the answers are given
+// nobody else may take the feedback on, or it would be answered twice. Told to stop it gives none.
+func (b *Box) keepsLease(run context.Context, e *ending) bool {
+	return b.review() != nil && e.ran && !errors.Is(context.Cause(run), ErrInterrupted)
 }

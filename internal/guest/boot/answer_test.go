@@ -3,7 +3,9 @@ package boot
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -13,11 +15,12 @@ type fakeAnswerer struct {
 	why     string
 	err     error
 	settled workorder.Status
+	known   bool // as it was settled: the forge has the answer
 	posted  *workorder.Result
 }
 
 func (f *fakeAnswerer) Answers(context.Context, *workorder.Review, string) ([]workorder.ReviewAnswer, error) {
-	return []workorder.ReviewAnswer{{Number: 1, Answer: workorder.AnsweredByCommit}}, nil
+	return []workorder.ReviewAnswer{{Number: 1, Source: workorder.FromThread, Answer: workorder.AnsweredByCommit}}, nil
 }
 
 func (f *fakeAnswerer) Post(_ context.Context, _ *workorder.Review, r *workorder.Result) ([]workorder.ReviewAnswer, string, error) {
@@ -30,7 +33,9 @@ func (f *fakeAnswerer) Post(_ context.Context, _ *workorder.Review, r *workorder
 	return answers, "", f.err
 }
 
-func (f *fakeAnswerer) Settle(r *workorder.Result) { f.settled = r.Status }
+func (f *fakeAnswerer) Settle(r *workorder.Result) {
+	f.settled, f.known = r.Status, r.Review[0].Replied
+}
 
 // A task with feedback gets its answers, whatever the forge does to them, in the modes that address feedback.
 func TestAnswers(t *testing.T) {
@@ -64,11 +69,69 @@ func TestAnswers(t *testing.T) {
 				t.Errorf("%s: %q", name, s.Error)
 			}
 		}
-		if len(r.result.Review) != 1 || r.result.Review[0].Replied != c.replied || c.a.settled != workorder.StatusSuccess {
-			t.Errorf("%s: %+v, settled by %q", name, r.result.Review, c.a.settled)
+		if len(r.result.Review) != 1 || r.result.Review[0].Replied != c.replied || c.a.settled != workorder.StatusSuccess || c.a.known != c.replied {
+			t.Errorf("%s: %+v, settled by %q, %v", name, r.result.Review, c.a.settled, c.a.known)
+		}
+		if next := r.result.NextCommand; (next == "sandbox-agent pr open T-A1B2C3D4") == c.replied {
+			t.Errorf("%s: next is %s", name, next)
+		}
+		if f.recorded != nil || f.released == nil || f.released.Status != workorder.StatusSuccess {
+			t.Errorf("%s: the lease is kept until the answers are given: landed as %+v, released as %+v", name, f.recorded, f.released)
 		}
 		if p := c.a.posted; p != nil && (p.HeadSHA != "h1" || !p.Pushed || p.Status != workorder.StatusSuccess) {
 			t.Errorf("%s: posted of %+v", name, p)
 		}
 	}
+}
+
+// Whoever was stopped while the work was proven has told nobody: the feedback stays, and the result says what gives the
+// answers. A box that lost the task answers nothing, since another one has the feedback now.
+func TestNotAnswered(t *testing.T) {
+	t.Parallel()
+	review := &workorder.Review{PR: 7, Items: []workorder.ReviewItem{{Number: 1, Notes: []workorder.ReviewNote{{Text: "x"}}}}}
+	for _, lost := range []bool{false, true} {
+		o := order()
+		o.Mode, o.Task = workorder.ModeRevise, "x"
+		signals := make(chan os.Signal, 1)
+		f := &fake{lost: make(chan struct{}), cloned: &Cloned{Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, Restored: &workorder.Restored{}, State: &workorder.State{Task: "x", Review: review}}}
+		says, settled := "the run was told to stop; sandbox-agent pr open T-A1B2C3D4 gives the answers", workorder.StatusSuccess
+		if lost {
+			says, settled = "another box took the task over, and answers the feedback", ""
+		}
+		a := &fakeAnswerer{}
+		r := playBox(t, f, o, func(b *Box) {
+			b.Answers, b.Signals = a, signals
+			b.Prover = proverFunc(func(ctx context.Context) {
+				if lost {
+					close(f.lost)
+					return
+				}
+				signals <- syscall.SIGTERM
+				<-ctx.Done()
+			})
+		})
+		if r.result.Status != workorder.StatusSuccess || a.posted != nil || a.settled != settled || a.known {
+			t.Errorf("%s, posted %+v, settled by %q, %v", r.result.Status, a.posted, a.settled, a.known)
+		}
+		for _, s := range r.result.Steps {
+			if s.Name == stepAnswers && (s.Status != workorder.StepSkipped || !strings.Contains(s.Error, says)) {
+				t.Errorf("%s: %q", s.Status, s.Error)
+			}
+		}
+		if (r.result.NextCommand == "sandbox-agent pr open T-A1B2C3D4") == lost {
+			t.Errorf("next is %s", r.result.NextCommand)
+		}
+	}
+}
+
+type proverFunc func(ctx context.Context)
+
+func (p proverFunc) Prove(ctx context.Context, _, _ string) (*workorder.Proof, []workorder.Evidence, error) {
+	p(ctx)
+	return &workorder.Proof{}, nil, nil
+}
+
+func (p proverFunc) Checks(ctx context.Context, base, head string) (*workorder.Proof, error) {
+	proof, _, err := p.Prove(ctx, base, head)
+	return proof, err
 }

@@ -156,8 +156,10 @@ func (f *fake) Land(ctx context.Context, _ string, end End) Landing {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	a := end(l.Commits, l.Head)
-	f.recorded = &a
+	if end != nil {
+		a := end(l.Commits, l.Head)
+		f.recorded = &a
+	}
 	return l
 }
 func (f *fake) Close() { f.did("close") }

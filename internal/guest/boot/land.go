@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
+	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -75,12 +76,16 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 		}
 		done()
 	}
-	l := b.Repo.Land(ctx, b.cloned.BaseSHA, func(commits []workorder.Commit, head string) workorder.Attempt {
+	end := func(commits []workorder.Commit, head string) workorder.Attempt {
 		r := b.Rec.Result()
 		r.Validation = e.checks
 		r.Status, r.EndedBy, r.Reason = b.judge(e, len(commits))
 		return AttemptOf(&r, b.vouched(head))
-	})
+	}
+	if b.keepsLease(run, e) {
+		end = nil
+	}
+	l := b.Repo.Land(ctx, b.cloned.BaseSHA, end)
 	Keep(ctx, b.Repo, &l, left)
 	for _, w := range l.Warnings {
 		b.Rec.Emit(workorder.Event{Type: workorder.EventWarning, Text: w})
@@ -253,7 +258,7 @@ func nextCommand(o *workorder.Order, r *workorder.Result) string {
 		return "sandbox-agent rebase " + o.TaskID
 	case o.Repo != "" && workorder.Resumable(r.Status, r.EndedBy):
 		return "sandbox-agent continue " + o.TaskID
-	case r.Pushed && o.PR != nil && r.PR == nil:
+	case r.Pushed && (o.PR != nil && r.PR == nil || pullrequest.Unanswered(r)):
 		return "sandbox-agent pr open " + o.TaskID
 	case r.Pushed && o.Repo == o.CloneURL:
 		return fmt.Sprintf("git fetch %s %s && git diff %s...FETCH_HEAD", o.Repo, r.Branch, base)

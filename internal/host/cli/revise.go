@@ -242,7 +242,7 @@ func (v *revision) read(ctx context.Context, on *remoteTask, text string) error 
 			return forgeFault(err)
 		}
 		var more []string
-		v.review, more = reviewOf(&v.pull.PR, &f, state.Review)
+		v.review, more = reviewOf(&v.pull.PR, &f, unfinished(state))
 		warnings = append(warnings, more...)
 	}
 	room := workorder.MaxReviewItems - len(v.review.Items)
@@ -261,6 +261,15 @@ func (v *revision) read(ctx context.Context, on *remoteTask, text string) error 
 		return &nothingError{fmt.Sprintf("pull request #%d has nothing to address: what there is (%d) is by people or bots that may not write to the repository; --task \"...\" says what to do with it, --dry-run --task shows it", v.pr, n)}
 	}
 	return nil
+}
+
+// unfinished is the feedback that the last attempt took on and was not done with. One that was done could not give its answers; where
+// the forge has them now, somebody gave them since.
+func unfinished(s *workorder.State) *workorder.Review {
+	if last := s.Last(); last != nil && (last.Status == workorder.StatusSuccess || last.Status == workorder.StatusNoChanges) {
+		return nil
+	}
+	return s.Review
 }
 
 // rehearseRevision prints what would be done, for which remote and forge are asked.

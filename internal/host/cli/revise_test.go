@@ -269,6 +269,15 @@ func TestReviewOf(t *testing.T) {
 	if r, _ := reviewOf(pr, f, pending); len(r.Items) != 4 || !r.Items[0].Command {
 		t.Errorf("%+v", r.Items)
 	}
+	// One that was done could only not say so, and somebody has.
+	state := &workorder.State{Review: pending, Attempts: []workorder.Attempt{{Status: workorder.StatusSuccess}}}
+	if r, _ := reviewOf(pr, f, unfinished(state)); len(r.Items) != 3 {
+		t.Errorf("%+v", r.Items)
+	}
+	state.Attempts[0].Status = workorder.StatusFailed
+	if r, _ := reviewOf(pr, f, unfinished(state)); len(r.Items) != 4 {
+		t.Errorf("%+v", r.Items)
+	}
 	f.More = true
 	if r, warnings := reviewOf(pr, f, nil); !r.Until.IsZero() || len(warnings) != 1 {
 		t.Errorf("until %s, %q", r.Until, warnings)

@@ -277,7 +277,11 @@ func TestNextCommand(t *testing.T) {
 			store.Record{Repo: "https://git.example/r.git"}, workorder.Result{Pushed: true, Branch: "b", BaseBranch: "main"},
 		},
 		`git fetch r b && git diff 0123...FETCH_HEAD`: {store.Record{Repo: "r"}, workorder.Result{Pushed: true, Branch: "b", BaseSHA: "0123"}},
-		`sandbox-agent logs T-A1B2C3D4`:               {store.Record{TaskID: "T-A1B2C3D4"}, workorder.Result{}},
+		"sandbox-agent pr open T-A1B2C3D4": {store.Record{TaskID: "T-A1B2C3D4", Repo: "r"}, workorder.Result{
+			Status: workorder.StatusSuccess, Pushed: true, Branch: "b", BaseBranch: "main", PR: &workorder.PR{Number: 7},
+			Review: []workorder.ReviewAnswer{{Source: workorder.FromThread, Answer: workorder.AnsweredByReason}},
+		}},
+		`sandbox-agent logs T-A1B2C3D4`: {store.Record{TaskID: "T-A1B2C3D4"}, workorder.Result{}},
 	} {
 		if got := nextCommand(&c.rec, &c.res); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)

@@ -10,6 +10,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/policy"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -174,6 +175,8 @@ func nextCommand(rec *store.Record, res *workorder.Result) string {
 		return "sandbox-agent continue " + rec.TaskID + " --wait"
 	case res.Resumable:
 		return "sandbox-agent continue " + rec.TaskID
+	case res.Pushed && pullrequest.Unanswered(res):
+		return "sandbox-agent pr open " + rec.TaskID
 	case res.Pushed && res.PR == nil && slices.ContainsFunc(res.Steps, func(s workorder.Step) bool { return s.Name == "pr" && s.Status != workorder.StepDone }):
 		return "sandbox-agent pr open " + rec.TaskID
 	case !res.Pushed || from == "":
