@@ -139,11 +139,11 @@ func TestGraphLimits(t *testing.T) {
 	th := srv.AddThread(n, forgetest.Thread{Path: "a"}, "ann", "?")
 	srv.Inject(forgetest.Fault{Op: "graphql", Status: 200, Body: `{"errors":[{"type":"RATE_LIMITED","message":"API rate limit exceeded"}]}`, Header: map[string]string{"Retry-After": "3"}})
 	srv.Inject(forgetest.Fault{Op: "graphql", Status: 200, Body: `{"data":null,"errors":[{"message":"Something went wrong while executing your query. This may be the result of a timeout."}]}`})
-	if err := c.ResolveThread(t.Context(), th); err != nil || len(p.all) != 2 {
+	if err := c.ResolveThread(t.Context(), n, th); err != nil || len(p.all) != 2 {
 		t.Errorf("%v, pauses %v", err, p.all)
 	}
 	srv.Inject(forgetest.Fault{Op: "graphql", Status: 200, Body: `{"data":null,"errors":[{"type":"FORBIDDEN","message":"Resource not accessible by integration"}]}`})
-	wantKind(t, c.ResolveThread(t.Context(), th), forge.Permission)
+	wantKind(t, c.ResolveThread(t.Context(), n, th), forge.Permission)
 }
 
 // TestDeadline: a forge that does not answer costs what the caller allows.
@@ -213,7 +213,7 @@ func TestTokenStays(t *testing.T) {
 		t.Errorf("redirect within the host: %+v, %v", pr, err)
 	}
 	// 301 would make a GET of the request that creates or asks.
-	wantKind(t, c.ResolveThread(t.Context(), "x"), forge.NotFound, "renamed")
+	wantKind(t, c.ResolveThread(t.Context(), 1, "x"), forge.NotFound, "renamed")
 	if len(stolen) != 0 || strings.Contains(log.String(), "canary") {
 		t.Errorf("stolen %q, log %s", stolen, log.String())
 	}

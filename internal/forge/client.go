@@ -58,9 +58,10 @@ type Client struct {
 	mu      sync.Mutex
 	checked bool // an assumed host was found to be a GitHub
 	people  map[string]Person
-	me      string // login of the token's owner, "" when the forge does not say
-	asked   bool   // for it
 	full    *github.Repository
+	// me is the token's owner, without a login until the forge says it; before askAgain nobody asks it.
+	me       account
+	askAgain time.Time
 }
 
 // New makes a client; nothing is sent yet.

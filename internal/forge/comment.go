@@ -48,22 +48,41 @@ func marked(key, body string) (string, error) {
 	return body + mark, nil
 }
 
-// ours tells whether a text is this program's: marked, and written by the token's owner. A
-// mark of somebody else counts for nothing. Where the forge does not say who we are, the mark decides.
-func (c *Client) ours(ctx context.Context, body, login string) bool {
-	if markOf(body) == "" {
-		return false
-	}
-	me := c.viewer(ctx)
-	return me == "" || strings.EqualFold(strings.TrimSuffix(me, "[bot]"), strings.TrimSuffix(login, "[bot]"))
+// account is who a token or a text belongs to. A user may be called as an App is: the kind counts too.
+type account struct {
+	login string // without "[bot]", in lower case
+	bot   bool
 }
 
-// viewer asks once who the token belongs to; "" when that cannot be found out.
-func (c *Client) viewer(ctx context.Context) string {
+// accountOf takes names as REST gives them, where a bot's ends in "[bot]", and as GraphQL does, where it does
+// not. No user's name has brackets in it.
+func accountOf(login, kind string) account {
+	name, bot := strings.CutSuffix(strings.ToLower(login), "[bot]")
+	return account{name, bot || kind == "Bot"}
+}
+
+// ours tells whether a text is this program's: marked, and written by the token's owner. A mark of somebody else counts
+// for nothing. Where the forge does not say who we are (sure is false then), nothing is ours.
+func (c *Client) ours(ctx context.Context, body string, user *github.User) (ours, sure bool) {
+	if markOf(body) == "" {
+		return false, true
+	}
+	me := c.viewer(ctx)
+	if me.login == "" {
+		return false, false
+	}
+	return accountOf(user.GetLogin(), user.GetType()) == me, true
+}
+
+// viewerPause is how long a failure to learn who we are stands: a list may have hundreds of texts with a mark.
+const viewerPause = 10 * time.Second
+
+// viewer asks who the token belongs to; without a login when that cannot be found out. An answer stays, a failure is asked again.
+func (c *Client) viewer(ctx context.Context) account {
 	c.mu.Lock()
-	me, asked := c.me, c.asked
+	me, wait := c.me, c.now().Before(c.askAgain)
 	c.mu.Unlock()
-	if asked {
+	if me.login != "" || wait {
 		return me
 	}
 	var data struct {
@@ -74,10 +93,22 @@ func (c *Client) viewer(ctx context.Context) string {
 	if err := c.graph(ctx, "ask whose token this is", viewerQuery, nil, &data); err != nil {
 		c.log.Debug("forge: the token's owner is not known", "error", err)
 	}
+	me = accountOf(data.Viewer.Login, "") // the schema has users only here, an App's name with "[bot]"
 	c.mu.Lock()
-	c.me, c.asked = data.Viewer.Login, true
-	c.mu.Unlock()
-	return data.Viewer.Login
+	defer c.mu.Unlock()
+	c.me, c.askAgain = me, c.now().Add(viewerPause)
+	return me
+}
+
+// found tells whether a text is the one with a key that this program wrote before. Where it is not known who we are, that is
+// only one which came after the first look (it is fresh) and has the very words that were
+// just sent: the answer was lost, and nothing is to be changed in it.
+func (c *Client) found(ctx context.Context, key, want, body string, user *github.User, fresh bool) bool {
+	if markOf(body) != key {
+		return false
+	}
+	ours, sure := c.ours(ctx, body, user)
+	return ours || !sure && fresh && sameText(body, want)
 }
 
 // Posted is a comment that is there now.
@@ -88,7 +119,7 @@ type Posted struct {
 }
 
 // Comment puts a comment on an issue or pull request. There is one for each key: it is updated, and not
-// posted twice. Keys are letters, digits and _./:-, such as "T-A1B2C3D4/range-diff".
+// posted twice. What is not certainly ours is left alone: there is a new one then. Keys are letters, digits and _./:-, such as "T-A1B2C3D4/range-diff".
 func (c *Client) Comment(ctx context.Context, number int, key, body string) (Posted, error) {
 	doing := fmt.Sprintf("comment on #%d of %s", number, c.repo)
 	text, err := c.prepare(doing, key, body)
@@ -98,12 +129,18 @@ func (c *Client) Comment(ctx context.Context, number int, key, body string) (Pos
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	var got *github.IssueComment
+	var before map[int64]bool
 	look := func(ctx context.Context) (bool, error) {
 		all, _, err := c.comments(ctx, number, time.Time{})
+		ids := map[int64]bool{}
 		for _, m := range all {
-			if markOf(m.GetBody()) == key && c.ours(ctx, m.GetBody(), m.GetUser().GetLogin()) {
+			if c.found(ctx, key, text, m.GetBody(), m.GetUser(), before != nil && !before[m.GetID()]) {
 				got = m
 			}
+			ids[m.GetID()] = true
+		}
+		if before == nil {
+			before = ids
 		}
 		return got != nil, err
 	}
@@ -127,7 +164,8 @@ func (c *Client) Comment(ctx context.Context, number int, key, body string) (Pos
 	return Posted{ID: got.GetID(), URL: oneLine(got.GetHTMLURL(), maxURL), Created: true}, nil
 }
 
-// ReplyThread answers a review thread of a pull request, once for each key as Comment does.
+// ReplyThread answers a review thread of a pull request, once for each key as Comment does. A thread of another
+// pull request or repository is refused.
 func (c *Client) ReplyThread(ctx context.Context, number int, thread, key, body string) (Posted, error) {
 	doing := fmt.Sprintf("reply to a review thread of #%d of %s", number, c.repo)
 	text, err := c.prepare(doing, key, body)
@@ -138,15 +176,21 @@ func (c *Client) ReplyThread(ctx context.Context, number int, thread, key, body 
 	defer cancel()
 	var top int64
 	var got *threadComment
+	var before map[int64]bool
 	look := func(ctx context.Context) (bool, error) {
-		all, err := c.threadComments(ctx, thread)
+		all, err := c.ownThread(ctx, doing, number, thread)
+		ids := map[int64]bool{}
 		for i, m := range all {
 			if i == 0 {
 				top = m.ID
 			}
-			if markOf(m.Body) == key && c.ours(ctx, m.Body, m.login()) {
+			if c.found(ctx, key, text, m.Body, m.user(), before != nil && !before[m.ID]) {
 				got = &all[i]
 			}
+			ids[m.ID] = true
+		}
+		if before == nil {
+			before = ids
 		}
 		return got != nil, err
 	}

@@ -262,7 +262,7 @@ process.exit(bad);`
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	if out, err := run(viewerQuery, threadsQuery, threadQuery, resolveMutation); err != nil {
+	if out, err := run(viewerQuery, threadsQuery, homeQuery, threadQuery, resolveMutation); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if out, err := run(`query { viewer { nonsense } }`); err == nil || !strings.Contains(out, "nonsense") {

@@ -32,11 +32,20 @@ type Item struct {
 	Answered bool
 }
 
-// Feedback is what a pull request's readers want, oldest first.
+// Feedback is what a pull request's readers want, oldest first. Where not everything could be taken, what commands
+// was taken first; Prefer does the same for a bound of one's own.
 type Feedback struct {
 	Items []Item
 	// More is set when there is more than the bounds of this package take.
 	More bool
+	// MoreCommands is set when some of that is, or could be, by people who may write: else only others' words are missing.
+	MoreCommands bool
+}
+
+// heard is an item before it is known what of its texts is taken.
+type heard struct {
+	item  Item
+	texts []*draft
 }
 
 // Feedback reads all unresolved review threads, and the reviews with a text and the comments that were
@@ -45,11 +54,36 @@ type Feedback struct {
 func (c *Client) Feedback(ctx context.Context, number int, since time.Time) (Feedback, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	var out Feedback
-	b := newBudget()
-	for _, read := range []func(context.Context, int, time.Time, *budget, *Feedback) error{c.threadItems, c.reviewItems, c.commentItems} {
-		if err := read(ctx, number, since, b, &out); err != nil {
-			return out, err
+	var all []*heard
+	unread := false
+	for _, read := range []func(context.Context, int, time.Time) ([]*heard, bool, error){c.threadItems, c.reviewItems, c.commentItems} {
+		part, more, err := read(ctx, number, since)
+		if err != nil {
+			return Feedback{}, err
+		}
+		all, unread = append(all, part...), unread || more
+	}
+	var texts []*draft
+	for _, h := range all {
+		texts = append(texts, h.texts...)
+	}
+	unknown, err := c.authors(ctx, texts)
+	if err != nil {
+		return Feedback{}, err
+	}
+	all = slices.DeleteFunc(all, func(h *heard) bool { return !h.others() })
+	texts = nil
+	for _, h := range all {
+		h.raise()
+		texts = append(texts, h.texts...)
+	}
+	// The oldest of each rank first, whichever source it is from.
+	slices.SortStableFunc(texts, func(a, b *draft) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.ID, b.ID)) })
+	l := take(texts)
+	out := Feedback{More: unread || unknown || l.any, MoreCommands: unread || unknown || l.commands}
+	for _, h := range all {
+		if item, ok := h.whole(); ok {
+			out.Items = append(out.Items, item)
 		}
 	}
 	slices.SortStableFunc(out.Items, func(a, b Item) int {
@@ -58,12 +92,54 @@ func (c *Client) Feedback(ctx context.Context, number int, since time.Time) (Fee
 	return out, nil
 }
 
-func (c *Client) threadItems(ctx context.Context, number int, _ time.Time, b *budget, out *Feedback) error {
+// others tells whether anybody but this program is in an item.
+func (h *heard) others() bool {
+	return slices.ContainsFunc(h.texts, func(d *draft) bool { return !d.Ours })
+}
+
+// raise gives the words of others more weight where somebody who may write stands behind the item: "please do" needs
+// what it was said to.
+func (h *heard) raise() {
+	if !slices.ContainsFunc(h.texts, func(d *draft) bool { return !d.Ours && d.rank == command }) {
+		return
+	}
+	for i, d := range h.texts {
+		if d.rank == other {
+			d.rank = aside
+			if i == 0 {
+				d.rank = cause
+			}
+		}
+	}
+}
+
+// whole makes the item of what was taken; false when nothing of others is in it. Who had the last word is decided
+// by all texts.
+func (h *heard) whole() (Item, bool) {
+	item, first, others := h.item, true, false
+	for _, d := range h.texts {
+		if !d.taken {
+			continue
+		}
+		if first {
+			item.Note, first = d.Note, false
+		} else {
+			item.Replies = append(item.Replies, d.Note)
+		}
+		others = others || !d.Ours
+	}
+	if item.Source != FromThread {
+		return item, others && item.Body != "" // it may be empty once hidden text is gone
+	}
+	item.Answered = h.texts[len(h.texts)-1].Ours
+	return item, others
+}
+
+func (c *Client) threadItems(ctx context.Context, number int, _ time.Time) (out []*heard, more bool, err error) {
 	all, more, err := c.threads(ctx, number)
 	if err != nil {
-		return err
+		return nil, more, err
 	}
-	out.More = out.More || more
 	for _, t := range all {
 		if t.Resolved {
 			continue
@@ -71,94 +147,42 @@ func (c *Client) threadItems(ctx context.Context, number int, _ time.Time, b *bu
 		comments := t.Comments.Nodes
 		if t.Comments.PageInfo.More {
 			if comments, err = c.threadComments(ctx, t.ID); err != nil {
-				return err
+				return nil, more, err
 			}
 		}
-		item, ok, err := c.threadItem(ctx, t, comments, b)
-		if err != nil {
-			return err
+		h := &heard{item: Item{Source: FromThread, Thread: t.ID, Path: oneLine(t.Path, maxURL), Line: cmp.Or(t.Line, t.OriginalLine), Outdated: t.Outdated}}
+		for _, m := range comments {
+			if !m.Minimized {
+				h.texts = append(h.texts, newDraft(m.ID, m.user(), m.Association, m.Body, m.URL, m.At))
+			}
 		}
-		if !ok {
-			out.More = out.More || b.notes <= 0 || b.bytes <= 0
-			continue
-		}
-		out.Items = append(out.Items, item)
+		out = append(out, h)
 	}
-	return nil
+	return out, more, nil
 }
 
-// threadItem is false when there is nothing in a thread that somebody else wrote.
-func (c *Client) threadItem(ctx context.Context, t thread, comments []threadComment, b *budget) (Item, bool, error) {
-	item := Item{Source: FromThread, Thread: t.ID, Path: oneLine(t.Path, maxURL), Line: cmp.Or(t.Line, t.OriginalLine), Outdated: t.Outdated}
-	first, others := true, false
-	for _, m := range comments {
-		if m.Minimized {
-			continue
-		}
-		n, ok, err := c.note(ctx, b, m.ID, m.user(), m.Association, m.Body, m.URL, m.At)
-		if err != nil {
-			return item, false, err
-		}
-		if !ok {
-			break
-		}
-		if first {
-			item.Note, first = n, false
-		} else {
-			item.Replies = append(item.Replies, n)
-		}
-		others = others || !n.Ours
-		item.Answered = n.Ours
-	}
-	return item, others, nil
-}
-
-func (c *Client) reviewItems(ctx context.Context, number int, since time.Time, b *budget, out *Feedback) error {
+func (c *Client) reviewItems(ctx context.Context, number int, since time.Time) (out []*heard, more bool, err error) {
 	all, more, err := c.reviews(ctx, number)
-	if err != nil {
-		return err
-	}
-	out.More = out.More || more
 	for _, r := range all {
 		// PENDING ones are drafts of the token's owner.
 		if r.GetBody() == "" || r.GetState() == "PENDING" || !later(r.GetSubmittedAt().Time, since) {
 			continue
 		}
-		n, ok, err := c.note(ctx, b, r.GetID(), r.GetUser(), r.GetAuthorAssociation(), r.GetBody(), r.GetHTMLURL(), r.GetSubmittedAt().Time)
-		if err != nil {
-			return err
-		}
-		out.add(Item{Source: FromReview, Note: n, State: oneLine(r.GetState(), 40)}, ok)
+		d := newDraft(r.GetID(), r.GetUser(), r.GetAuthorAssociation(), r.GetBody(), r.GetHTMLURL(), r.GetSubmittedAt().Time)
+		out = append(out, &heard{Item{Source: FromReview, State: oneLine(r.GetState(), 40)}, []*draft{d}})
 	}
-	return nil
+	return out, more, err
 }
 
-func (c *Client) commentItems(ctx context.Context, number int, since time.Time, b *budget, out *Feedback) error {
+func (c *Client) commentItems(ctx context.Context, number int, since time.Time) (out []*heard, more bool, err error) {
 	all, more, err := c.comments(ctx, number, since)
-	if err != nil {
-		return err
-	}
-	out.More = out.More || more
 	for _, m := range all {
 		if !later(m.GetUpdatedAt().Time, since) {
 			continue
 		}
-		n, ok, err := c.note(ctx, b, m.GetID(), m.GetUser(), m.GetAuthorAssociation(), m.GetBody(), m.GetHTMLURL(), m.GetCreatedAt().Time)
-		if err != nil {
-			return err
-		}
-		n.Changed = m.GetUpdatedAt().Time
-		out.add(Item{Source: FromComment, Note: n}, ok)
+		d := newDraft(m.GetID(), m.GetUser(), m.GetAuthorAssociation(), m.GetBody(), m.GetHTMLURL(), m.GetCreatedAt().Time)
+		d.Changed = m.GetUpdatedAt().Time
+		out = append(out, &heard{Item{Source: FromComment}, []*draft{d}})
 	}
-	return nil
-}
-
-// add takes an item unless it is ours or empty once hidden text is gone.
-func (f *Feedback) add(i Item, fits bool) {
-	switch {
-	case !fits:
-		f.More = true
-	case !i.Ours && i.Body != "":
-		f.Items = append(f.Items, i)
-	}
+	return out, more, err
 }

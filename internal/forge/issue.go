@@ -11,16 +11,6 @@ import (
 	"github.com/google/go-github/v60/github"
 )
 
-const (
-	// maxText bounds one text of somebody else that is passed on, in bytes: longer ones are logs,
-	// and an agent's context is not for them.
-	maxText = 32 << 10
-	// maxTexts bounds all texts of an issue or of a pull request's feedback together.
-	maxTexts = 512 << 10
-	// maxNotes bounds their number.
-	maxNotes = 500
-)
-
 // Note is a text that somebody wrote on the forge.
 type Note struct {
 	ID      int64
@@ -42,33 +32,11 @@ type Issue struct {
 	State  string // open or closed
 	Labels []string
 	IsPR   bool
-	// Comments are in the order they were written. More is set when there are more than could be taken.
-	Comments []Note
-	More     bool
-}
-
-// budget bounds the texts of one answer.
-type budget struct{ bytes, notes int }
-
-func newBudget() *budget { return &budget{bytes: maxTexts, notes: maxNotes} }
-
-// note makes a Note of somebody's text; false when no more can be taken.
-func (c *Client) note(ctx context.Context, b *budget, id int64, user *github.User, association, body, url string, at time.Time) (Note, bool, error) {
-	n := Note{ID: id, At: at, URL: oneLine(url, maxURL)}
-	if b.notes <= 0 || b.bytes <= 0 {
-		return n, false, nil
-	}
-	n.Cut = len(body) > maxText
-	n.Ours = c.ours(ctx, body, user.GetLogin())
-	n.Body, n.Removed = Strip(cutRunes(body, maxText))
-	if len(n.Body) > b.bytes {
-		n.Body, n.Cut = cutRunes(n.Body, b.bytes), true
-	}
-	b.notes--
-	b.bytes -= len(n.Body)
-	var err error
-	n.Author, err = c.person(ctx, user.GetLogin(), user.GetType() == "Bot", association)
-	return n, true, err
+	// Comments are in the order they were written. More is set when there are more than could be taken,
+	// MoreCommands when some of these are, or could be, by people who may write.
+	Comments     []Note
+	More         bool
+	MoreCommands bool
 }
 
 // issueAnswer is an issue as the description has it. go-github's cannot be read where a label
@@ -112,25 +80,26 @@ func (c *Client) Issue(ctx context.Context, number int) (Issue, error) {
 	for _, l := range got.Labels {
 		out.Labels = append(out.Labels, oneLine(labelName(l), 100))
 	}
-	b := newBudget()
-	if out.Note, _, err = c.note(ctx, b, got.ID, got.User, got.Association, got.Body, got.URL, got.At); err != nil {
-		return out, err
-	}
 	comments, more, err := c.comments(ctx, number, time.Time{})
 	if err != nil {
 		return out, err
 	}
-	out.More = more
+	all := []*draft{newDraft(got.ID, got.User, got.Association, got.Body, got.URL, got.At)}
 	for _, m := range comments {
-		n, ok, err := c.note(ctx, b, m.GetID(), m.GetUser(), m.GetAuthorAssociation(), m.GetBody(), m.GetHTMLURL(), m.GetCreatedAt().Time)
-		if err != nil {
-			return out, err
+		all = append(all, newDraft(m.GetID(), m.GetUser(), m.GetAuthorAssociation(), m.GetBody(), m.GetHTMLURL(), m.GetCreatedAt().Time))
+	}
+	unknown, err := c.authors(ctx, all)
+	if err != nil {
+		return out, err
+	}
+	all[0].rank = topic
+	l := take(all)
+	out.More, out.MoreCommands = more || unknown || l.any, more || unknown || l.commands
+	out.Note = all[0].Note
+	for _, d := range all[1:] {
+		if d.taken {
+			out.Comments = append(out.Comments, d.Note)
 		}
-		if !ok {
-			out.More = true
-			break
-		}
-		out.Comments = append(out.Comments, n)
 	}
 	return out, nil
 }

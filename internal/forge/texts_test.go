@@ -88,7 +88,7 @@ func TestFeedback(t *testing.T) {
 		f.AddReply(t1, "lint", fmt.Sprintf("me too %d", i), false)
 	}
 	done := f.AddThread(n, forgetest.Thread{Path: "d.go", Line: 1}, "ann", "done")
-	if err := c.ResolveThread(t.Context(), done); err != nil {
+	if err := c.ResolveThread(t.Context(), n, done); err != nil {
 		t.Fatal(err)
 	}
 	since := f.Comments(n)[0].Edited
@@ -166,8 +166,8 @@ func TestOnce(t *testing.T) {
 	}
 	_, err := c.ReplyThread(t.Context(), n, "PRRT_absent", "k", "x")
 	wantKind(t, err, forge.NotFound)
-	wantKind(t, c.ResolveThread(t.Context(), "PRRT_absent"), forge.NotFound)
-	if err := c.ResolveThread(t.Context(), th); err != nil || !f.Threads(n)[0].Resolved {
+	wantKind(t, c.ResolveThread(t.Context(), n, "PRRT_absent"), forge.NotFound)
+	if err := c.ResolveThread(t.Context(), n, th); err != nil || !f.Threads(n)[0].Resolved {
 		t.Error(err)
 	}
 	long := strings.Repeat("a line of a long report\n", 4000)

@@ -23,6 +23,12 @@ const (
   } } }
 }`
 
+	// An id is good in all repositories that a token reaches: the thread says which one it is of. By id, since a repository can be renamed.
+	homeQuery = `query ($owner: String!, $name: String!, $id: ID!) {
+  repository(owner: $owner, name: $name) { id }
+  node(id: $id) { ... on PullRequestReviewThread { pullRequest { number repository { id nameWithOwner } } } }
+}`
+
 	threadQuery = `query ($id: ID!, $after: String) {
   node(id: $id) { ... on PullRequestReviewThread { comments(first: 100, after: $after) { ` + commentFields + ` } } }
 }`
@@ -168,10 +174,56 @@ func (c *Client) threadComments(ctx context.Context, id string) ([]threadComment
 	return all, nil
 }
 
-// ResolveThread marks a review thread as resolved; one that is resolved already stays so.
-func (c *Client) ResolveThread(ctx context.Context, id string) error {
-	const doing = "resolve a review thread"
+// ownThread lists the comments of a thread that must be of the given pull request.
+func (c *Client) ownThread(ctx context.Context, doing string, number int, id string) ([]threadComment, error) {
+	if err := c.atHome(ctx, doing, number, id); err != nil {
+		return nil, err
+	}
+	return c.threadComments(ctx, id)
+}
+
+// atHome refuses a thread that is not of the given pull request of this repository. Ids come from a task's
+// state on the remote, which others can write to, and a token may reach several repositories.
+func (c *Client) atHome(ctx context.Context, doing string, number int, id string) error {
+	var data struct {
+		Repository *struct {
+			ID string `json:"id"`
+		} `json:"repository"`
+		Node *struct {
+			PR *struct {
+				Number     int `json:"number"`
+				Repository struct {
+					ID   string `json:"id"`
+					Name string `json:"nameWithOwner"`
+				} `json:"repository"`
+			} `json:"pullRequest"`
+		} `json:"node"`
+	}
+	if err := c.graph(ctx, doing, homeQuery, map[string]any{"owner": c.repo.Owner, "name": c.repo.Name, "id": id}, &data); err != nil {
+		return err
+	}
+	if data.Repository == nil || data.Repository.ID == "" || data.Node == nil || data.Node.PR == nil {
+		return &Error{Kind: NotFound, Doing: doing, Said: "there is no such thread", Next: "read the feedback again"}
+	}
+	if pr := data.Node.PR; pr.Number != number || pr.Repository.ID != data.Repository.ID {
+		return &Error{
+			Kind: Invalid, Doing: doing, Said: fmt.Sprintf("the thread is of #%d of %s", pr.Number, oneLine(pr.Repository.Name, maxURL)),
+			Next: "do not trust where its id comes from, such as the task's state on the remote; read the feedback again",
+		}
+	}
+	return nil
+}
+
+// ResolveThread marks a review thread of a pull request as resolved; one that is resolved already stays so. A thread of
+// another pull request or repository is refused.
+func (c *Client) ResolveThread(ctx context.Context, number int, id string) error {
+	doing := fmt.Sprintf("resolve a review thread of #%d of %s", number, c.repo)
 	if err := c.needToken(doing); err != nil {
+		return err
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	if err := c.atHome(ctx, doing, number, id); err != nil {
 		return err
 	}
 	var data struct {

@@ -89,7 +89,7 @@ func answerThread(ctx context.Context, c *forge.Client, o *workorder.Order, r *w
 		a.Replied = true
 	}
 	if resolve && !a.Resolved {
-		if err := c.ResolveThread(ctx, a.Thread); err != nil {
+		if err := c.ResolveThread(ctx, pr, a.Thread); err != nil {
 			return err
 		}
 		a.Resolved = true

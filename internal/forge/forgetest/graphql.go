@@ -1,6 +1,7 @@
 package forgetest
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/rsa"
 	"crypto/sha256"
@@ -57,11 +58,22 @@ func (s *Server) graphql(c *call) answer {
 		}
 		all := []any{}
 		for _, t := range s.threads {
-			if t.pull == i.Number {
+			if t.pull == i.Number && t.Repo == "" {
 				all = append(all, s.threadNode(t))
 			}
 		}
 		return data(object{"repository": object{"pullRequest": object{"reviewThreads": s.connection(all, str("after"))}}})
+	case strings.Contains(q.Query, "nameWithOwner"):
+		t := s.thread(str("id"))
+		if t == nil {
+			return graphError("NOT_FOUND", fmt.Sprintf("Could not resolve to a node with the global id of '%s'", str("id")))
+		}
+		own := s.opt.Owner + "/" + s.opt.Name
+		home := cmp.Or(t.Repo, own)
+		return data(object{
+			"repository": object{"id": "R_" + own},
+			"node":       object{"pullRequest": object{"number": t.pull, "repository": object{"id": "R_" + home, "nameWithOwner": home}}},
+		})
 	case strings.Contains(q.Query, "node("):
 		t := s.thread(str("id"))
 		if t == nil {

@@ -63,7 +63,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	} else if c.op, c.params, exists = s.desc.find(r.Method, strings.TrimPrefix(path, "/api/v3")); c.op != nil {
 		req.Op = c.op.id
 	}
-	f := s.fault(req.Op)
+	f := s.fault(req.Op, req.Body)
 	var a answer
 	switch {
 	case f != nil && !f.After:
@@ -119,9 +119,9 @@ func (s *Server) send(w http.ResponseWriter, c *call, req Request, a answer, f *
 }
 
 // fault is the bad luck that is due for an operation.
-func (s *Server) fault(op string) *Fault {
+func (s *Server) fault(op, body string) *Fault {
 	for i, f := range s.faults {
-		if f.Op == "" || f.Op == op {
+		if (f.Op == "" || f.Op == op) && strings.Contains(body, f.Query) {
 			if f.Times--; f.Times == 0 {
 				s.faults = append(s.faults[:i:i], s.faults[i+1:]...)
 			}

@@ -61,6 +61,7 @@ type Thread struct {
 	Resolved bool
 	By       string // who resolved it
 	Comments []Text
+	Repo     string // owner/name of another repository that the tokens reach, "" for this one
 	pull     int
 }
 
@@ -99,6 +100,7 @@ type Request struct {
 // Fault is bad luck for the next requests that match.
 type Fault struct {
 	Op     string // operation id, "graphql"; "" for any
+	Query  string // words that the request's body has to have in it
 	Times  int    // 0 is once
 	Status int
 	Header map[string]string

@@ -1,0 +1,160 @@
+package forge
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-github/v60/github"
+)
+
+const (
+	// maxText bounds one text of somebody else that is passed on, in bytes: longer ones are logs,
+	// and an agent's context is not for them.
+	maxText = 32 << 10
+	// maxTexts bounds the texts of those who may write, in an issue or in a pull request's feedback, together, in bytes.
+	maxTexts = 512 << 10
+	// maxNotes bounds their number.
+	maxNotes = 500
+	// maxOtherTexts and maxOtherNotes bound the texts of all others. They have an allowance of their own: whoever may
+	// read a repository may write any number of texts, and must not take the room of those who may command.
+	maxOtherTexts = 128 << 10
+	maxOtherNotes = 100
+	// maxAsked bounds the questions for permissions of people whom the forge calls neither owner nor member
+	// nor collaborator: a request each, of the 5000 in an hour.
+	maxAsked = 200
+)
+
+// rank is the order in which texts are taken.
+type rank int
+
+const (
+	topic   rank = iota // an issue's own text
+	command             // by somebody who may write, or ours
+	cause               // what began a thread that commands, by somebody else
+	aside               // the rest of such a thread
+	other               // all else
+)
+
+// draft is a text before it is known whether there is room for it.
+type draft struct {
+	Note
+	user              *github.User
+	association, text string
+	rank              rank
+	taken             bool
+}
+
+func newDraft(id int64, user *github.User, association, text, url string, at time.Time) *draft {
+	return &draft{Note: Note{ID: id, At: at, URL: oneLine(url, maxURL)}, user: user, association: association, text: text}
+}
+
+// authors finds out who wrote texts and who of them may write to the repository. more is set when there were too many to ask for
+// all: the others count as people who may not, which may be wrong.
+func (c *Client) authors(ctx context.Context, all []*draft) (more bool, err error) {
+	asked := 0
+	sorted := slices.Clone(all)
+	slices.SortStableFunc(sorted, func(a, b *draft) int { return cmp.Compare(distance(a.association), distance(b.association)) })
+	for _, d := range sorted {
+		login, bot := d.user.GetLogin(), d.user.GetType() == "Bot"
+		if distance(d.association) > 0 && !bot && !c.askedFor(login) {
+			if asked++; asked > maxAsked {
+				d.Author = Person{Login: cmp.Or(oneLine(login, 110), ghost), Association: oneLine(d.association, 40), Guessed: true}
+				more = true
+				continue
+			}
+		}
+		if d.Author, err = c.person(ctx, login, bot, d.association); err != nil {
+			return more, err
+		}
+	}
+	for _, d := range all {
+		var sure bool
+		if d.Ours, sure = c.ours(ctx, d.text, d.user); !sure {
+			d.Author.CanWrite = false // it could be ours, and we command nothing
+		}
+		d.rank = other
+		if d.Ours || d.Author.CanWrite {
+			d.rank = command
+		}
+	}
+	return more, nil
+}
+
+// distance orders people by how likely they may write. A member may appear as a contributor, or as nobody, to tokens from outside.
+func distance(association string) int {
+	switch association {
+	case "OWNER", "MEMBER", "COLLABORATOR":
+		return 0
+	case "CONTRIBUTOR":
+		return 1
+	}
+	return 2
+}
+
+func (c *Client) askedFor(login string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.people[strings.ToLower(login)]
+	return ok
+}
+
+// left says what was left out: texts at all, and texts of people who may write among them.
+type left struct{ any, commands bool }
+
+func (l *left) add(commands bool) { l.any, l.commands = true, l.commands || commands }
+
+// allowance is what is left of the bounds for some texts.
+type allowance struct{ notes, bytes int }
+
+// take takes as many texts as there is room for, by rank and then as they come.
+func take(all []*draft) (l left) {
+	writers, others := allowance{maxNotes, maxTexts}, allowance{maxOtherNotes, maxOtherTexts}
+	sorted := slices.Clone(all)
+	slices.SortStableFunc(sorted, func(a, b *draft) int { return cmp.Compare(a.rank, b.rank) })
+	for _, d := range sorted {
+		from := &others
+		if d.rank <= command {
+			from = &writers
+		}
+		if from.notes <= 0 || from.bytes <= 0 {
+			l.add(d.rank <= command)
+			continue
+		}
+		d.Cut = len(d.text) > maxText
+		d.Body, d.Removed = Strip(cutRunes(d.text, maxText))
+		if len(d.Body) > from.bytes {
+			d.Body, d.Cut = cutRunes(d.Body, from.bytes), true
+		}
+		from.notes--
+		from.bytes -= len(d.Body)
+		d.taken = true
+	}
+	return l
+}
+
+// Prefer gives n of the items at most: those that command come before the others, the oldest first, and what is kept stays in the
+// order that it has. more is set when some were left out, moreCommands when some of these command.
+func Prefer[T any](items []T, n int, commands func(*T) bool) (kept []T, more, moreCommands bool) {
+	keep := make([]bool, len(items))
+	for _, want := range []bool{true, false} {
+		for i := range items {
+			switch {
+			case commands(&items[i]) != want:
+			case n <= 0:
+				more, moreCommands = true, moreCommands || want
+			default:
+				keep[i] = true
+				n--
+			}
+		}
+	}
+	for i := range items {
+		if keep[i] {
+			kept = append(kept, items[i])
+		}
+	}
+	return kept, more, moreCommands
+}
