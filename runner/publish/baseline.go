@@ -22,8 +22,10 @@ func (p *Publisher) baselineFile() string { return filepath.Join(p.Dir, "baselin
 // Baseline notes how the work tree differs from HEAD now. In a continued run
 // what was restored is the agent's work, even where setup changed it again.
 func (p *Publisher) Baseline(ctx context.Context) error {
-	p.op.Lock()
-	defer p.op.Unlock()
+	if err := p.op.take(ctx); err != nil {
+		return err
+	}
+	defer p.op.give()
 	// The agent's own git does not look at settings that are the base's.
 	if p.load() != nil || len(p.led.Settings) == 0 {
 		t := p.tree()

@@ -75,7 +75,7 @@ const (
 // Claim takes the task's lease by compare and swap. It is called after Fetch, whose results
 // it is given, and before Checkout.
 //
-// Where the mode does not go on, a task that the remote knows is an error that is ErrExists. In
+// Where the mode does not go on, a task that the remote knows is an error that is ErrExists.
 // Where it goes on, one that it does not know begins anew where the order has its text,
 // and is else ErrUnknown, of kind git.KindNotFound.
 // A lease that nobody holds, or whose attempt the order says to be over, is

@@ -35,8 +35,6 @@ func (m *Moved) backs(c change) bool { return m != nil && c.ref == m.Backup && c
 // Hold keeps the branch on the remote as it is until Move: what there would be to push goes to ref, a KeptRef. There are
 // no checkpoints meanwhile: uncommitted work is in what goes to ref. It is called after Checkout and before Keeper.Begin.
 func (p *Publisher) Hold(ref string) error {
-	p.op.Lock()
-	defer p.op.Unlock()
 	if err := p.load(); err != nil {
 		return err
 	}
@@ -47,8 +45,6 @@ func (p *Publisher) Hold(ref string) error {
 // Move ends Hold: the next push moves the branch to m.Head, only if the remote has what we saw there, and in the same step keeps the old
 // head and notes the new base in the task's state. No Keeper may run.
 func (p *Publisher) Move(m Moved) error {
-	p.op.Lock()
-	defer p.op.Unlock()
 	if err := p.load(); err != nil {
 		return err
 	}

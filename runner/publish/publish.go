@@ -14,7 +14,8 @@
 // after Keeper.Stop Commit, Land and Archive any number of times; Release at
 // the end. Commit, Land, Archive and Release also work in another process with
 // the same Dir. From Claim to Release a goroutine tells others that we live. Not safe for
-// concurrent use, except Refresh and Baseline; between Keep and Keeper.Stop the Keeper is the one user.
+// concurrent use; between Keeper.Begin and Keeper.Stop the Keeper is the one user, except for Refresh, Baseline, Neutralize and Unfinished, which
+// take turns with it, and Mirror and Objects.
 package publish
 
 import (
@@ -50,8 +51,8 @@ type Publisher struct {
 	// Later are the numbers of those items that this attempt had no room for: they stay.
 	Later []int
 
-	// op is held by whoever uses our index while a Keeper may.
-	op     sync.Mutex
+	// op is held by whoever uses our index or the ledger while a Keeper may.
+	op     turn
 	pulse  pulse
 	led    *ledger
 	synced string // the agent's index as it was when ours had all its paths

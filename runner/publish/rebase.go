@@ -264,8 +264,12 @@ func (p *Publisher) touched(ctx context.Context, r *RebasePlan) ([]string, error
 }
 
 // Unfinished says what keeps a rebase from being done, empty when nothing does; head is what came of it. It believes nothing
-// of what whoever resolved the conflicts says.
+// of what whoever resolved the conflicts says. It may be called beside a Keeper.
 func (p *Publisher) Unfinished(ctx context.Context, r *RebasePlan) (head, why string, err error) {
+	if err := p.op.take(ctx); err != nil {
+		return "", "", err
+	}
+	defer p.op.give()
 	if err := p.load(); err != nil {
 		return "", "", err
 	}

@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -409,6 +410,39 @@ func TestRebaseThatIsNotBegun(t *testing.T) {
 			t.Error("the checkpoint is gone")
 		}
 	})
+}
+
+// The new head is looked at while the keeper pushes it: -race sees who takes no turns. One that hangs is not waited for longer than allowed.
+func TestUnfinishedBesideTheKeeper(t *testing.T) {
+	t.Parallel()
+	srv, _ := withTask(t, map[string]string{"g": "other\n"})
+	f, _, plan, err := rebaseBox(t, srv, workorder.Rebase{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Hold(besideRef), f.Rebase(t.Context(), plan)); err != nil {
+		t.Fatal(err)
+	}
+	k := f.Keep(t.Context(), KeepOptions{Push: 50 * time.Millisecond, CommitsOnly: true})
+	k.Begin()
+	k.Flush()
+	eventually(t, "the moved commits beside the branch", func() bool {
+		if _, why, err := f.Unfinished(t.Context(), plan); err != nil || why != "" {
+			t.Errorf("%q, %v", why, err)
+			return true
+		}
+		return f.remote(t, besideRef) != ""
+	})
+	f.srv.Hold.Store(true)
+	gittest.Git(t, f.Workspace, "commit", "-q", "--allow-empty", "-m", "more")
+	eventually(t, "a push that hangs", func() bool { return f.srv.Held.Load() > 0 })
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, _, err := f.Unfinished(ctx, plan); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+	k.Stop(ctx)
+	f.srv.Hold.Store(false)
 }
 
 // A branch that took its base over by a merge, onto another branch: only the task's own commits move.

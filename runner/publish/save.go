@@ -25,8 +25,10 @@ type saved struct {
 // save brings commits and, with checkpoint, uncommitted work to the remote, in one
 // connection. Where nothing changed there is no connection.
 func (p *Publisher) save(ctx context.Context, checkpoint bool) (s saved) {
-	p.op.Lock()
-	defer p.op.Unlock()
+	if err := p.op.take(ctx); err != nil {
+		return saved{snapErr: err}
+	}
+	defer p.op.give()
 	start := time.Now()
 	local, cancel := context.WithTimeout(ctx, snapTime)
 	defer cancel()

@@ -35,8 +35,10 @@ func (p *Publisher) Neutralize(ctx context.Context, c *Claimed) ([]string, error
 	if !c.Continues || p.Order.TrustBranchConfig {
 		return nil, nil
 	}
-	p.op.Lock()
-	defer p.op.Unlock()
+	if err := p.op.take(ctx); err != nil {
+		return nil, err
+	}
+	defer p.op.give()
 	if err := p.neutralize(ctx, c); err != nil {
 		return nil, fmt.Errorf("make the agents' settings those of the base branch: %w; to go on with the branch's own, trust its configuration", err)
 	}

@@ -49,6 +49,11 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 	}
 	if skip != "" {
 		b.Rec.StepFinished(stepPush, &record.Skip{Reason: skip}, nil)
+		if b.rebasing != nil { // what it resolved may be on its way to the ref beside the branch
+			settle, settled := context.WithTimeout(land, workorder.LandGrace)
+			b.Repo.Settle(settle)
+			settled()
+		}
 		return b.asItWas()
 	}
 	limit := workorder.LandLimit

@@ -171,7 +171,7 @@ func TestRebase(t *testing.T) {
 			status:  workorder.StatusNoChanges, reason: "it is on main already", not: []string{"setup-1", "agent", "validate", "move", "land"},
 		},
 		"all of it is in the base": {
-			rebaser: fakeRebaser{head: "b1"}, status: workorder.StatusNoChanges, reason: "is in next already", not: []string{"validate", "move", "land"},
+			rebaser: fakeRebaser{head: "b1"}, status: workorder.StatusNoChanges, reason: "is in next already", did: []string{"settle"}, not: []string{"validate", "move", "land"},
 		},
 		"refused": {
 			rebaser: fakeRebaser{err: errors.New("somebody else pushed")},
