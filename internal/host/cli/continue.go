@@ -21,7 +21,6 @@ type continueOptions struct {
 
 func newContinueCmd(a *App) *cobra.Command {
 	o := &continueOptions{}
-	var id string
 	cmd := &cobra.Command{
 		Use:   "continue [TASK] [flags]",
 		Short: "Go on with a task in a new box, from its branch and last checkpoint",
@@ -42,28 +41,10 @@ its limit resets: --wait waits for that, --now tries at once.`,
   sandbox-agent continue A1B2 --wait
   sandbox-agent continue --project my-app --task "..." --task-id T-A1B2C3D4 --target-branch agent/T-A1B2C3D4-add-pagination`,
 		ValidArgsFunction: a.completeTasks(false, func(r, s *store.Record) bool { return r.Resumable() && !s.Resumable() }),
-		Args: func(cmd *cobra.Command, args []string) error {
-			for _, arg := range args {
-				switch {
-				case arg == "-":
-					o.in = true
-				case id == "":
-					id = arg
-				default:
-					return oneTask(cmd, args)
-				}
-			}
-			return nil
-		},
+		Args:              func(cmd *cobra.Command, args []string) error { return o.taskArg(cmd, args, true) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.read(cmd.Flags(), a.Getenv); err != nil {
+			if err := o.readTask(cmd.Flags(), a.Getenv); err != nil {
 				return err
-			}
-			if id != "" && o.taskID != "" && id != o.taskID {
-				return usage("give the task once: %s or --task-id %s", id, o.taskID)
-			}
-			if o.taskID == "" {
-				o.taskID = id
 			}
 			return a.runContinue(cmd.Context(), o)
 		},
@@ -93,16 +74,12 @@ func (a *App) runContinue(ctx context.Context, o *continueOptions) error {
 			return err
 		}
 	}
-	st, rec, err := a.task(o.taskID)
+	rec, err := p.knownHere()
 	if err == nil {
-		o.taskID = rec.TaskID
-	} else if full := fullID(o.taskID); st != nil && fault.Code(err) == workorder.ExitNotFound && workorder.ValidTaskID(full) {
-		o.taskID, rec = full, nil
-	} else {
-		return err
+		err = p.itsBranch()
 	}
-	if o.targetBranch != "" && !workorder.OwnBranch(o.taskID, o.targetBranch) {
-		return usage("--target-branch %s cannot be the branch of %s: its name begins with agent/%s", o.targetBranch, o.taskID, o.taskID)
+	if err != nil {
+		return err
 	}
 	return p.run(ctx, rec)
 }

@@ -41,7 +41,8 @@ type createOptions struct {
 	allow                    ruleList
 	sources                  map[string]string // flag name -> where its value came from
 	taskSet, taskFileSet, in bool
-	issue                    int // 0: the task is given in words
+	named                    string // the task, as an argument
+	issue                    int    // 0: the task is given in words
 	plan                     bool
 	fromPlan                 string
 }

@@ -26,10 +26,11 @@ type pickUp struct {
 	// create says that the task is begun when nobody knows it, followed where it
 	// runs, and told where it is done: what a scheduler wants that runs the same command again.
 	create    bool
-	text      string    // the task, or what is added to it; empty: nothing
-	branch    string    // given by the user
-	revise    *revision // nil: there is no feedback to address
-	rebase    *rebasing // nil: nothing is to be rebased
+	text      string            // the task, or what is added to it; empty: nothing
+	branch    string            // given by the user
+	revise    *revision         // nil: there is no feedback to address
+	rebase    *workorder.Rebase // nil: nothing is to be rebased
+	pull      *taskPull         // the task's pull request; nil: it was not asked for
 	now, wait bool
 }
 
@@ -269,7 +270,7 @@ func (p *pickUp) order(r *resolved, on *remoteTask, text, branch, base string) e
 		in.Mode, in.Review = workorder.ModeRevise, p.revise.review
 	}
 	if p.rebase != nil {
-		in.Mode, in.Rebase = workorder.ModeRebase, &p.rebase.order
+		in.Mode, in.Rebase = workorder.ModeRebase, p.rebase
 	}
 	return p.make(r, in, on)
 }
@@ -395,12 +396,7 @@ func (p *pickUp) unknown(ctx context.Context) error {
 func (p *pickUp) look(ctx context.Context) (*resolved, *remoteTask, error) {
 	r, err := p.a.loadGround(ctx, p.o)
 	if err == nil {
-		if p.revise != nil {
-			p.revise.prepare(r)
-		}
-		if p.rebase != nil {
-			p.rebase.prepare(r)
-		}
+		p.reachForge(r)
 		err = p.credentials(ctx, r)
 	}
 	if err != nil {
@@ -408,7 +404,7 @@ func (p *pickUp) look(ctx context.Context) (*resolved, *remoteTask, error) {
 	}
 	on, err := p.ask(ctx, r)
 	if err == nil && on.known && p.revise != nil {
-		err = p.revise.read(ctx, on, p.text)
+		err = p.revise.read(ctx, p.pull, on, p.text)
 	}
 	return r, on, err
 }
@@ -449,11 +445,8 @@ func (p *pickUp) elsewhere(on *remoteTask, last *workorder.Attempt) (stop bool, 
 
 // rehearse prints what would be done.
 func (p *pickUp) rehearse(ctx context.Context, rec *store.Record) error {
-	if p.revise != nil {
-		return p.rehearseRevision(ctx, rec)
-	}
-	if p.rebase != nil {
-		return p.rehearseRebase(ctx, rec)
+	if p.revise != nil || p.rebase != nil {
+		return p.rehearseAsked(ctx, rec)
 	}
 	if rec == nil {
 		r, on, err := p.look(ctx)

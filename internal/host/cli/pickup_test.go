@@ -144,7 +144,8 @@ func (r *rig) run(args ...string) (code int, out, errs string) {
 	}
 	a := &App{
 		Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Getenv: func(name string) string {
-			return map[string]string{"SANDBOX_AGENT_STATE_DIR": r.state, "SANDBOX_AGENT_GIT_TOKEN": "tok"}[name]
+			// A task is no setting, so that no variable gives one.
+			return map[string]string{"SANDBOX_AGENT_STATE_DIR": r.state, "SANDBOX_AGENT_GIT_TOKEN": "tok", "SANDBOX_AGENT_TASK": "x", "SANDBOX_AGENT_TASK_FILE": "x"}[name]
 		},
 		Open: func() (*Backend, error) { return &Backend{Engine: r.fake, Images: r.images}, nil },
 	}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 
@@ -9,7 +8,6 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -23,7 +21,6 @@ type rebaseOptions struct {
 
 func newRebaseCmd(a *App) *cobra.Command {
 	o := &rebaseOptions{}
-	var id string
 	cmd := &cobra.Command{
 		Use:   "rebase [TASK] [--pr N] [flags]",
 		Short: "Put a task's commits on the latest base; the agent resolves conflicts",
@@ -45,23 +42,11 @@ rebase is never overwritten.`,
   sandbox-agent rebase A1B2 --onto release-2
   sandbox-agent rebase A1B2 --with-foreign`,
 		ValidArgsFunction: a.completeTasks(false),
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return oneTask(cmd, args)
-			}
-			if len(args) == 1 {
-				id = args[0]
-			}
-			return nil
-		},
+		Args:              func(cmd *cobra.Command, args []string) error { return o.taskArg(cmd, args, false) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.read(cmd.Flags(), a.Getenv); err != nil {
+			if err := o.readTask(cmd.Flags(), a.Getenv); err != nil {
 				return err
 			}
-			if id != "" && o.taskID != "" && id != o.taskID {
-				return usage("give the task once: %s or --task-id %s", id, o.taskID)
-			}
-			o.taskID = cmp.Or(o.taskID, id)
 			if cmd.Flags().Changed("pr") && o.pr <= 0 {
 				return usage("--pr %d is no pull request's number", o.pr)
 			}
@@ -82,12 +67,6 @@ rebase is never overwritten.`,
 	return cmd
 }
 
-// rebasing is what a task is picked up for.
-type rebasing struct {
-	order workorder.Rebase
-	pull  *taskPull // nil: the task was named
-}
-
 func (a *App) runRebase(ctx context.Context, o *rebaseOptions) error {
 	switch {
 	case o.taskID == "" && o.pr == 0:
@@ -99,88 +78,14 @@ func (a *App) runRebase(ctx context.Context, o *rebaseOptions) error {
 	}
 	p := &pickUp{
 		starter: starter{a: a, o: &o.createOptions, find: credentials.New(a.Getenv)}, branch: o.targetBranch,
-		rebase: &rebasing{order: workorder.Rebase{Onto: o.onto, Foreign: o.foreign}},
+		rebase: &workorder.Rebase{Onto: o.onto, Foreign: o.foreign},
 	}
-	rec, err := p.taskToRebase(ctx, o)
+	rec, err := p.taskOf(ctx, o.pr)
+	if err == nil {
+		err = p.itsBranch()
+	}
 	if err != nil {
 		return err
-	}
-	if o.targetBranch != "" && !workorder.OwnBranch(o.taskID, o.targetBranch) {
-		return usage("--target-branch %s cannot be the branch of %s: its name begins with agent/%s", o.targetBranch, o.taskID, o.taskID)
 	}
 	return p.run(ctx, rec)
-}
-
-// taskToRebase finds the task by its id or its pull request. The record is nil for a task that this state folder does not know.
-func (p *pickUp) taskToRebase(ctx context.Context, o *rebaseOptions) (*store.Record, error) {
-	if o.pr != 0 {
-		if o.taskID != "" {
-			// Its project is known then.
-			if _, rec, err := p.a.task(o.taskID); err == nil {
-				if err := p.remember(rec); err != nil {
-					return nil, err
-				}
-				o.taskID = rec.TaskID
-			}
-		}
-		r, err := p.a.loadGround(ctx, p.o)
-		if err != nil {
-			return nil, err
-		}
-		if p.rebase.pull, err = p.a.taskPull(ctx, r.project, o.pr); err != nil {
-			return nil, err
-		}
-		if task := p.rebase.pull.task; o.taskID != "" && fullID(o.taskID) != task {
-			return nil, usage("pull request #%d is that of task %s, not of %s", o.pr, task, o.taskID)
-		}
-		o.taskID = p.rebase.pull.task
-	}
-	st, rec, err := p.a.task(o.taskID)
-	if err == nil {
-		o.taskID = rec.TaskID
-		return rec, nil
-	}
-	if full := fullID(o.taskID); st != nil && fault.Code(err) == workorder.ExitNotFound && workorder.ValidTaskID(full) {
-		o.taskID = full
-		return nil, nil
-	}
-	return nil, err
-}
-
-// prepare makes the box reach the forge, also where the project's runs open no pull requests.
-func (b *rebasing) prepare(r *resolved) {
-	if b.pull == nil {
-		return
-	}
-	pr := workorder.PullRequest{}
-	if r.project.PR != nil {
-		pr = *r.project.PR
-	}
-	if b.order.Onto == "" {
-		pr.Base = cmp.Or(pr.Base, b.pull.Base) // it stays where it is
-	}
-	r.project.PR = &pr
-}
-
-// rehearseRebase prints what would be done, for which the remote is asked.
-func (p *pickUp) rehearseRebase(ctx context.Context, rec *store.Record) error {
-	branch, base := p.branch, ""
-	if rec != nil {
-		if err := p.remember(rec); err != nil {
-			return err
-		}
-		branch, base = cmp.Or(branch, rec.TargetBranch), rec.Branch
-	}
-	r, on, err := p.look(ctx)
-	if err == nil && !on.known {
-		err = p.nowhere(r)
-	}
-	if err == nil {
-		err = p.order(r, on, "", branch, base)
-	}
-	if err != nil {
-		return err
-	}
-	on.tell(r.job, rec)
-	return p.a.dryRun(r)
 }

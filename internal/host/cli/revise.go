@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +23,6 @@ type reviseOptions struct {
 
 func newReviseCmd(a *App) *cobra.Command {
 	o := &reviseOptions{}
-	var id string
 	cmd := &cobra.Command{
 		Use:   "revise [TASK] [--pr N] [flags]",
 		Short: "Let the agent address the review of a task's pull request",
@@ -47,27 +45,11 @@ is nothing to address no box is started and the exit code is 0.`,
   sandbox-agent revise --pr 7 --dry-run
   sandbox-agent revise --pr 7 --task "Do what the linter's bot says, too"`,
 		ValidArgsFunction: a.completeTasks(false),
-		Args: func(cmd *cobra.Command, args []string) error {
-			for _, arg := range args {
-				switch {
-				case arg == "-":
-					o.in = true
-				case id == "":
-					id = arg
-				default:
-					return oneTask(cmd, args)
-				}
-			}
-			return nil
-		},
+		Args:              func(cmd *cobra.Command, args []string) error { return o.taskArg(cmd, args, true) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.read(cmd.Flags(), a.Getenv); err != nil {
+			if err := o.readTask(cmd.Flags(), a.Getenv); err != nil {
 				return err
 			}
-			if id != "" && o.taskID != "" && id != o.taskID {
-				return usage("give the task once: %s or --task-id %s", id, o.taskID)
-			}
-			o.taskID = cmp.Or(o.taskID, id)
 			if cmd.Flags().Changed("pr") && o.pr <= 0 {
 				return usage("--pr %d is no pull request's number", o.pr)
 			}
@@ -90,7 +72,6 @@ is nothing to address no box is started and the exit code is 0.`,
 // revision is the feedback that a task is picked up for.
 type revision struct {
 	pr     int
-	pull   *taskPull // nil: the feedback is all in file
 	file   []workorder.ReviewItem
 	review *workorder.Review // once it was read
 	// warnings are about the feedback.
@@ -127,8 +108,8 @@ func (a *App) runRevise(ctx context.Context, o *reviseOptions) error {
 		}
 	}
 	rec, err := p.findTask(ctx, o)
-	if err == nil && o.targetBranch != "" && !workorder.OwnBranch(o.taskID, o.targetBranch) {
-		err = usage("--target-branch %s cannot be the branch of %s: its name begins with agent/%s", o.targetBranch, o.taskID, o.taskID)
+	if err == nil {
+		err = p.itsBranch()
 	}
 	if err == nil {
 		err = p.run(ctx, rec)
@@ -144,58 +125,19 @@ func (a *App) runRevise(ctx context.Context, o *reviseOptions) error {
 	return err
 }
 
-// findTask finds the task by its id or by its pull request, and the one by the other. The record is nil for
-// a task that this state folder does not know.
-func (p *pickUp) findTask(ctx context.Context, o *reviseOptions) (rec *store.Record, err error) {
-	if o.taskID != "" {
-		if rec, err = p.knownHere(&o.createOptions); err != nil {
+// findTask finds the task and its pull request, the one by the other.
+func (p *pickUp) findTask(ctx context.Context, o *reviseOptions) (*store.Record, error) {
+	if o.pr == 0 && o.feedbackFile == "" {
+		rec, err := p.knownHere()
+		if err != nil {
 			return nil, err
 		}
-		if rec != nil {
-			if err := p.remember(rec); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if o.pr == 0 && o.feedbackFile != "" {
-		return rec, nil
-	}
-	if o.pr == 0 {
 		if p.revise.pr = taskPR(rec); p.revise.pr == 0 {
 			return nil, fault.New(workorder.ExitUsage, fmt.Errorf("the pull request of task %s is not known here", o.taskID),
 				"give it: --pr N; or feedback of your own: --feedback-file; `sandbox-agent pr open "+o.taskID+"` opens one")
 		}
 	}
-	r, err := p.a.loadGround(ctx, p.o)
-	if err != nil {
-		return nil, err
-	}
-	if p.revise.pull, err = p.a.taskPull(ctx, r.project, p.revise.pr); err != nil {
-		return nil, err
-	}
-	if task := p.revise.pull.task; o.taskID == "" {
-		o.taskID = task
-	} else if o.taskID != task {
-		return nil, usage("pull request #%d is that of task %s, not of %s", p.revise.pr, task, o.taskID)
-	}
-	if rec == nil {
-		return p.knownHere(&o.createOptions)
-	}
-	return rec, nil
-}
-
-// knownHere is the record of the task, nil where only the remote may know it; its id is the full one then.
-func (p *pickUp) knownHere(o *createOptions) (*store.Record, error) {
-	st, rec, err := p.a.task(o.taskID)
-	if err == nil {
-		o.taskID = rec.TaskID
-		return rec, nil
-	}
-	if full := fullID(o.taskID); st != nil && fault.Code(err) == workorder.ExitNotFound && workorder.ValidTaskID(full) {
-		o.taskID = full
-		return nil, nil
-	}
-	return nil, err
+	return p.taskOf(ctx, p.revise.pr)
 }
 
 // taskPR is the number of the pull request that the newest attempt knows of; 0: none does.
@@ -215,34 +157,21 @@ func taskPR(rec *store.Record) int {
 	return 0
 }
 
-// prepare makes the box reach the forge, also where the project's runs open no pull requests.
-func (v *revision) prepare(r *resolved) {
-	if v.pull == nil {
-		return
-	}
-	pr := workorder.PullRequest{}
-	if r.project.PR != nil {
-		pr = *r.project.PR
-	}
-	pr.Base = cmp.Or(pr.Base, v.pull.Base) // it stays where it is
-	r.project.PR = &pr
-}
-
-// read reads the feedback since what the remote's state of the task says.
-func (v *revision) read(ctx context.Context, on *remoteTask, text string) error {
+// read reads the feedback since what the remote's state of the task says. Without a pull request all of it is in the file.
+func (v *revision) read(ctx context.Context, pull *taskPull, on *remoteTask, text string) error {
 	v.review = &workorder.Review{}
 	warnings := slices.Clone(v.warnings)
-	if v.pull != nil {
+	if pull != nil {
 		state := on.state
 		if state == nil {
 			state = &workorder.State{}
 		}
-		f, err := v.pull.client.Feedback(ctx, v.pr, state.ReviewedUntil)
+		f, err := pull.client.Feedback(ctx, v.pr, state.ReviewedUntil)
 		if err != nil {
 			return forgeFault(err)
 		}
 		var more []string
-		v.review, more = reviewOf(&v.pull.PR, &f, unfinished(state))
+		v.review, more = reviewOf(&pull.PR, &f, unfinished(state))
 		warnings = append(warnings, more...)
 	}
 	room := workorder.MaxReviewItems - len(v.review.Items)
@@ -256,7 +185,11 @@ func (v *revision) read(ctx context.Context, on *remoteTask, text string) error 
 	on.notes = append(on.notes, warnings...)
 	switch n := len(v.review.Items); {
 	case n == 0:
-		return &nothingError{fmt.Sprintf("pull request #%d has no feedback to address", v.pr)}
+		says := fmt.Sprintf("pull request #%d has no feedback to address", v.pr)
+		if on.state != nil && unfinished(on.state) != nil {
+			says += fmt.Sprintf("; what an attempt before was given is not all answered: `sandbox-agent continue %s` goes on with it", on.state.TaskID)
+		}
+		return &nothingError{says}
 	case text == "" && !commands(v.review):
 		return &nothingError{fmt.Sprintf("pull request #%d has nothing to address: what there is (%d) is by people or bots that may not write to the repository; --task \"...\" says what to do with it, --dry-run --task shows it", v.pr, n)}
 	}
@@ -270,28 +203,4 @@ func unfinished(s *workorder.State) *workorder.Review {
 		return nil
 	}
 	return s.Review
-}
-
-// rehearseRevision prints what would be done, for which remote and forge are asked.
-func (p *pickUp) rehearseRevision(ctx context.Context, rec *store.Record) error {
-	branch, base := p.branch, ""
-	if rec != nil {
-		if err := p.remember(rec); err != nil {
-			return err
-		}
-		branch, base = cmp.Or(branch, rec.TargetBranch), rec.Branch
-	}
-	r, on, err := p.look(ctx)
-	if err == nil && !on.known {
-		err = p.nowhere(r)
-	}
-	if err == nil {
-		err = p.order(r, on, p.text, branch, base)
-	}
-	if err != nil {
-		return err
-	}
-	on.tell(r.job, rec)
-	showReview(p.a.Stderr, p.revise.review)
-	return p.a.dryRun(r)
 }

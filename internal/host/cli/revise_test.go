@@ -118,6 +118,16 @@ func lastComment(r *reviewRig) time.Time {
 	return all[len(all)-1].At
 }
 
+// Where the forge has nothing new, what nobody answered is not forgotten.
+func TestReviseWithPendingFeedback(t *testing.T) {
+	t.Parallel()
+	r := newReviewRig(t, "")
+	r.st.Review = &workorder.Review{Items: []workorder.ReviewItem{{Number: 1, Source: workorder.FromFile, Notes: []workorder.ReviewNote{{Text: "x"}}}}}
+	r.st.Attempts[0].Status = workorder.StatusTimeout
+	r.put()
+	r.want(0, "`sandbox-agent continue "+tid+"` goes on with it", r.revise()...)
+}
+
 // What a file has beyond what one run takes, together with the pull request's, is said.
 func TestReviseFileBesideAPullRequest(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// What continue, revise and rebase share: they go on with a task that is named by its id or its pull request.
+
+// taskArg takes the task's id, and where in says so "-" for a text on standard input.
+func (o *createOptions) taskArg(cmd *cobra.Command, args []string, in bool) error {
+	for _, arg := range args {
+		switch {
+		case in && arg == "-":
+			o.in = true
+		case o.named == "":
+			o.named = arg
+		default:
+			return oneTask(cmd, args)
+		}
+	}
+	return nil
+}
+
+// readTask is read for a command that goes on with a task.
+func (o *createOptions) readTask(f *pflag.FlagSet, getenv func(string) string) error {
+	if err := o.read(f, getenv); err != nil {
+		return err
+	}
+	if o.named != "" && o.taskID != "" && o.named != o.taskID {
+		return usage("give the task once: %s or --task-id %s", o.named, o.taskID)
+	}
+	o.taskID = cmp.Or(o.taskID, o.named)
+	return nil
+}
+
+// knownHere is the record of the task, nil where only the remote may know it; its id is the full one then.
+func (p *pickUp) knownHere() (*store.Record, error) {
+	st, rec, err := p.a.task(p.o.taskID)
+	if err == nil {
+		p.o.taskID = rec.TaskID
+		return rec, nil
+	}
+	if full := fullID(p.o.taskID); st != nil && fault.Code(err) == workorder.ExitNotFound && workorder.ValidTaskID(full) {
+		p.o.taskID = full
+		return nil, nil
+	}
+	return nil, err
+}
+
+// taskOf finds the task by its id, or by its pull request where pr is not 0. The record is nil for a task that this
+// state folder does not know.
+func (p *pickUp) taskOf(ctx context.Context, pr int) (rec *store.Record, err error) {
+	if p.o.taskID != "" {
+		if rec, err = p.knownHere(); err != nil {
+			return nil, err
+		}
+	}
+	if pr == 0 {
+		return rec, nil
+	}
+	if rec != nil { // its project is known then
+		if err := p.remember(rec); err != nil {
+			return nil, err
+		}
+	}
+	r, err := p.a.loadGround(ctx, p.o)
+	if err != nil {
+		return nil, err
+	}
+	if p.pull, err = p.a.taskPull(ctx, r.project, pr); err != nil {
+		return nil, err
+	}
+	if task := p.pull.task; p.o.taskID == "" {
+		p.o.taskID = task
+	} else if p.o.taskID != task {
+		return nil, usage("pull request #%d is that of task %s, not of %s", pr, task, p.o.taskID)
+	}
+	if rec == nil {
+		return p.knownHere()
+	}
+	return rec, nil
+}
+
+// itsBranch refuses a branch that cannot be the task's.
+func (p *pickUp) itsBranch() error {
+	if id := p.o.taskID; p.branch != "" && !workorder.OwnBranch(id, p.branch) {
+		return usage("--target-branch %s cannot be the branch of %s: its name begins with agent/%s", p.branch, id, id)
+	}
+	return nil
+}
+
+// reachForge makes the box reach the forge of the task's pull request, also where the project's runs open none.
+func (p *pickUp) reachForge(r *resolved) {
+	if p.pull == nil {
+		return
+	}
+	pr := workorder.PullRequest{}
+	if r.project.PR != nil {
+		pr = *r.project.PR
+	}
+	if p.rebase == nil || p.rebase.Onto == "" {
+		pr.Base = cmp.Or(pr.Base, p.pull.Base) // it stays where it is
+	}
+	r.project.PR = &pr
+}
+
+// rehearseAsked prints what a revise or a rebase would do, for which remote and forge are asked.
+func (p *pickUp) rehearseAsked(ctx context.Context, rec *store.Record) error {
+	branch, base := p.branch, ""
+	if rec != nil {
+		if err := p.remember(rec); err != nil {
+			return err
+		}
+		branch, base = cmp.Or(branch, rec.TargetBranch), rec.Branch
+	}
+	r, on, err := p.look(ctx)
+	if err == nil && !on.known {
+		err = p.nowhere(r)
+	}
+	if err == nil {
+		err = p.order(r, on, p.text, branch, base)
+	}
+	if err != nil {
+		return err
+	}
+	on.tell(r.job, rec)
+	if p.revise != nil {
+		showReview(p.a.Stderr, p.revise.review)
+	}
+	return p.a.dryRun(r)
+}
