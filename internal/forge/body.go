@@ -2,6 +2,7 @@ package forge
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 )
@@ -68,9 +69,24 @@ func closeOpen(head string) string {
 	return out + strings.Repeat("\n</details>", min(max(folds, 0), 40))
 }
 
-// fitTitle makes one line of a title that GitHub takes.
+// titleActs is what GitHub acts on in a title, and in the commit that a squash makes of it: mentions, references to
+// issues, and addresses, which can be references too.
+var titleActs = regexp.MustCompile(`(?i)@[a-z0-9]|#[0-9]|\bgh-[0-9]|://`)
+
+// partTitle puts a zero-width space into each: a title knows no escapes. A title may be others' words, such as an issue's or the
+// agent's, and then nobody asked for a notice or for an issue to be closed.
+func partTitle(title string) string {
+	return titleActs.ReplaceAllStringFunc(title, func(m string) string {
+		if m[0] == ':' {
+			return ":\u200b//"
+		}
+		return m[:len(m)-1] + "\u200b" + m[len(m)-1:]
+	})
+}
+
+// fitTitle makes one line of a title that GitHub takes, and that acts on nothing.
 func fitTitle(title string) string {
-	title = strings.Join(strings.Fields(visible(title)), " ")
+	title = partTitle(strings.Join(strings.Fields(visible(title)), " "))
 	if utf8.RuneCountInString(title) <= maxTitle {
 		return title
 	}

@@ -91,7 +91,7 @@ func OpenNamed(ctx context.Context, c *forge.Client, o *workorder.Order, r *work
 // maxTitle is what a list of pull requests shows in one line.
 const maxTitle = 100
 
-// Title is the first line of the task, else the newest commit's subject.
+// Title is the first line of the task, else the newest commit's subject. Package forge parts mentions and references in it.
 func Title(o *workorder.Order, r *workorder.Result) string {
 	clean, _ := forge.Strip(o.Task)
 	title := ""
@@ -101,7 +101,8 @@ func Title(o *workorder.Order, r *workorder.Result) string {
 		}
 	}
 	if title == "" && len(r.Commits) > 0 {
-		title = r.Commits[0].Subject
+		clean, _ = forge.Strip(r.Commits[0].Subject)
+		title = strings.Join(strings.Fields(clean), " ")
 	}
 	if t := []rune(title); len(t) > maxTitle {
 		title = strings.TrimSpace(string(t[:maxTitle-1])) + "…"

@@ -21,4 +21,8 @@ func TestTitle(t *testing.T) {
 			t.Errorf("%q: %q, not %q", task, got, want)
 		}
 	}
+	r.Commits[0].Subject = "closes #7 @ann\u200b"
+	if got := Title(&workorder.Order{}, r); got != "closes #7 @ann" {
+		t.Errorf("of a commit: %q", got)
+	}
 }
