@@ -63,7 +63,7 @@ type agentRun struct {
 	cmd     harness.Command
 	// before is what the processes before this one made of it.
 	before harness.Outcome
-	others *bystanders
+	others *proc.Crowd
 
 	notices    *notices
 	toldOfTime bool
@@ -167,7 +167,7 @@ func (a *agentRun) work(ctx context.Context) AgentOutcome {
 		return a.notStarted(workorder.ByBox, err)
 	}
 	if a.User != nil {
-		a.others = lookAround(a.User.UID)
+		a.others = proc.LookAround(a.User.UID, nil)
 	}
 	var out AgentOutcome
 	end := a.process(ctx)

@@ -26,7 +26,7 @@ func (a *agentRun) watch(ctx context.Context, p *proc.Process, end *processEnd) 
 	}
 	p.Signal(syscall.SIGKILL) // the rest of its group
 	if a.others != nil {
-		end.left = a.others.sweep()
+		end.left = a.others.Sweep()
 	}
 	return waitErr
 }

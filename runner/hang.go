@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -53,7 +54,7 @@ func duration(d time.Duration) string {
 func (s *scene) hanging(agents []process) string {
 	parents := map[int]bool{}
 	for _, p := range agents {
-		parents[p.parent] = true
+		parents[p.Parent] = true
 	}
 	var leaf *process
 	for i, p := range agents {
@@ -69,7 +70,7 @@ func (s *scene) hanging(agents []process) string {
 
 // age orders processes by when they began: the larger, the younger.
 func (p process) age() int64 {
-	n, _ := strconv.ParseInt(p.began, 10, 64) // parseStat took it from the kernel
+	n, _ := strconv.ParseInt(p.Began, 10, 64) // proc.ParseStat took it from the kernel
 	return n
 }
 
@@ -134,7 +135,7 @@ func (t processTable) describe(b *strings.Builder, list []process) {
 		there[p.pid] = true
 	}
 	for _, p := range list {
-		up := p.parent
+		up := p.Parent
 		if !there[up] {
 			up = 0
 		}
@@ -148,15 +149,15 @@ func (t processTable) describe(b *strings.Builder, list []process) {
 	var show func(up, depth int)
 	show = func(up, depth int) {
 		for _, p := range below[up] {
-			if shown++; shown > maxShown || depth > maxAncestors {
+			if shown++; shown > maxShown || depth > proc.MaxAncestors {
 				continue
 			}
 			files := "?"
 			if fds, err := os.ReadDir(t.file(p.pid, "fd")); err == nil {
 				files = strconv.Itoa(len(fds))
 			}
-			fmt.Fprintf(b, "%8d %8d %s %8.0f %8.2f %5s %-24s %s%s\n", p.pid, p.parent, p.state, uptime-float64(p.age())/clockTicks,
-				float64(p.ticks)/clockTicks, files, t.read(p.pid, "wchan"), strings.Repeat("  ", depth), t.command(p.pid, maxCommand))
+			fmt.Fprintf(b, "%8d %8d %s %8.0f %8.2f %5s %-24s %s%s\n", p.pid, p.Parent, p.State, uptime-float64(p.age())/clockTicks,
+				float64(p.Ticks)/clockTicks, files, t.read(p.pid, "wchan"), strings.Repeat("  ", depth), t.command(p.pid, maxCommand))
 			show(p.pid, depth+1)
 		}
 	}

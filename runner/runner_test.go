@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -398,8 +399,8 @@ func TestChildrenThatHoldTheOutputOpen(t *testing.T) {
 	// Without a user of its own there is no sweep: the test does it.
 	defer func() { _ = syscall.Kill(pid("own"), syscall.SIGKILL) }()
 	waitFor(t, "the end of the agent's group", func() bool {
-		st, err := readStat(pid("same"))
-		return err != nil || st.zombie || !alive(pid("same"))
+		st, err := proc.ReadStat(pid("same"))
+		return err != nil || st.Zombie || !alive(pid("same"))
 	})
 	if got := b.read(t, filepath.Join(b.OutDir, AgentStdout)); got != "done\n" {
 		t.Errorf("output %q", got)

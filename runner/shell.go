@@ -126,13 +126,13 @@ func (c *Config) validate(ctx context.Context, v workorder.Command, log string) 
 	errSlow := fmt.Errorf("it took longer than %v", limit)
 	vctx, cancel := context.WithTimeoutCause(ctx, limit, errSlow)
 	defer cancel()
-	var others *bystanders
+	var others *proc.Crowd
 	if c.User != nil {
-		others = lookAround(c.User.UID)
+		others = proc.LookAround(c.User.UID, nil)
 	}
 	r := Shell(vctx, *c, ShellCommand{Name: v.Name, Run: v.Run, Log: log})
 	if others != nil {
-		others.sweep() // a server left by one command must not answer the tests of the next
+		others.Sweep() // a server left by one command must not answer the tests of the next
 	}
 	res.ExitCode, res.DurationMS, res.Tail = r.ExitCode, r.Duration.Milliseconds(), r.Tail
 	res.Passed = r.Err == nil

@@ -12,21 +12,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func TestParseStat(t *testing.T) {
-	st, err := parseStat([]byte("42 (a) R 7 (x) Z 1 42 9 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 1 0 12345 0 0\n"))
-	if err != nil || st.parent != 1 || st.session != 9 || st.began != "12345" || st.ticks != 3 || !st.zombie {
-		t.Errorf("got %+v, %v", st, err)
-	}
-	for _, bad := range []string{"", "1 (x", "1 (x) S 1 2", "1 (x) S y 1 1 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 1 0 12345"} {
-		if _, err := parseStat([]byte(bad)); err == nil {
-			t.Errorf("%q was read", bad)
-		}
-	}
-	if st, err := readStat(os.Getpid()); err != nil || st.parent != os.Getppid() {
-		t.Errorf("own state %+v, %v", st, err)
-	}
-}
-
 // TestSweepSparesServersOfSetup needs root, to run things as somebody else.
 func TestSweepSparesServersOfSetup(t *testing.T) {
 	if os.Getuid() != 0 {
@@ -70,8 +55,8 @@ func TestSweepSparesServersOfSetup(t *testing.T) {
 		t.Error("the prompt could not be read")
 	}
 	waitFor(t, "the end of the agent's last process", func() bool {
-		st, err := readStat(pid("agent.pid"))
-		return err != nil || st.zombie
+		st, err := proc.ReadStat(pid("agent.pid"))
+		return err != nil || st.Zombie
 	})
 	if !alive(pid("server.pid")) {
 		t.Error("the server of setup was killed")

@@ -31,12 +31,12 @@ type scene struct {
 	agent int // its pid
 	// user is whom the agent runs as; nil: the agent is the tree below its pid.
 	user   *proc.Credential
-	others *bystanders
+	others *proc.Crowd
 	own    string          // our PID namespace
 	spaces map[string]bool // PID namespaces of the containers that were there before
 }
 
-func newScene(user *proc.Credential, others *bystanders) *scene {
+func newScene(user *proc.Credential, others *proc.Crowd) *scene {
 	s := &scene{table: procTable, user: user, others: others, own: procTable.space("self"), spaces: map[string]bool{}}
 	if user != nil {
 		for _, p := range s.table.all() {
@@ -76,7 +76,7 @@ const (
 func (s *scene) side(p process, byPID map[int]process) side {
 	top := s.top(p, byPID)
 	switch {
-	case p.zombie:
+	case p.Zombie:
 		return nobodys
 	case s.user == nil:
 		if top == s.agent {
@@ -98,7 +98,7 @@ func (s *scene) side(p process, byPID map[int]process) side {
 		// Ours: git runs as the agent's user for the checkpoints. Or its parent ended
 		// while we read, and the next look knows where it belongs.
 		return nobodys
-	case s.others != nil && s.others.includes(p.pid):
+	case s.others != nil && s.others.Includes(p.pid):
 		return besideAgent
 	}
 	return ofAgent // it went into the background
@@ -107,11 +107,11 @@ func (s *scene) side(p process, byPID map[int]process) side {
 // top is the first of these above p, itself included: the agent, ourselves, the
 // first process; 0 when the way up is broken.
 func (s *scene) top(p process, byPID map[int]process) int {
-	for range maxAncestors {
-		if p.pid == s.agent || p.pid == os.Getpid() || p.parent <= 1 {
+	for range proc.MaxAncestors {
+		if p.pid == s.agent || p.pid == os.Getpid() || p.Parent <= 1 {
 			return p.pid
 		}
-		up, ok := byPID[p.parent]
+		up, ok := byPID[p.Parent]
 		if !ok {
 			return 0
 		}
@@ -195,11 +195,11 @@ func (w *watchdog) account(known *map[life]int64, list []process) (used int64, s
 	seen := make(map[life]int64, len(list))
 	same = len(list) == len(*known)
 	for _, p := range list {
-		key := life{p.pid, p.began}
+		key := life{p.pid, p.Began}
 		before, ok := (*known)[key]
 		same = same && ok
-		used += max(p.ticks-before, 0)
-		seen[key] = p.ticks
+		used += max(p.Ticks-before, 0)
+		seen[key] = p.Ticks
 	}
 	*known = seen
 	return used, same

@@ -24,7 +24,7 @@ func TestSignsOfLife(t *testing.T) {
 		changed       time.Time
 	}
 	one := func(pid int, ticks int64) process {
-		return process{pid: pid, stat: stat{began: "7", ticks: ticks}}
+		return process{pid: pid, Stat: proc.Stat{Began: "7", Ticks: ticks}}
 	}
 	idle := seen{agent: []process{one(10, 5)}}
 	tick := func(share float64, i int) int64 { // CPU time at a share of a core
@@ -51,7 +51,7 @@ func TestSignsOfLife(t *testing.T) {
 		"children come and go":   {func(i int) seen { return seen{agent: []process{one(10, 5), one(20+i/15, 0)}} }, false},
 		"a pid is used again": {func(i int) seen {
 			s := one(20, 0)
-			s.began = strconv.Itoa(i / 15)
+			s.Began = strconv.Itoa(i / 15)
 			return seen{agent: []process{one(10, 5), s}}
 		}, false},
 		"services idle":                     {func(i int) seen { return seen{agent: idle.agent, beside: []process{one(90, tick(0.2, i))}} }, true},
@@ -244,12 +244,7 @@ func TestWhoseProcess(t *testing.T) {
 	_ = start("setsid sleep 1001 &").Wait()
 	server := find("sleep 1001")
 	agent := start("setsid sleep 1002 & sleep 1003 & exec sleep 1004")
-	others := &bystanders{uid: uid, began: map[int]string{}, sessions: map[int]bool{}}
-	st, err := readStat(server)
-	if err != nil {
-		t.Fatal(err)
-	}
-	others.began[server], others.sessions[st.session] = st.began, true
+	others := proc.LookAround(uid, func(pid int) bool { return pid == server })
 	s := newScene(user, others)
 	s.agent = agent.PID()
 	ours := start("sleep 1005 & exec sleep 1006") // as git for a checkpoint

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/testreport"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -35,8 +36,8 @@ type side struct {
 	setupFailed string
 	// servers: setup left processes that checks may need.
 	servers bool
-	before  *crowd // whom no sweep touches; nil while nothing of the side runs
-	settled *crowd // with what setup left
+	before  *proc.Crowd // whom no sweep touches; nil while nothing of the side runs
+	settled *proc.Crowd // with what setup left
 	views   []View
 }
 
@@ -80,7 +81,7 @@ func (r *run) setup(ctx context.Context, s *side, after int) bool {
 		}
 	}
 	s.settled = r.lookAround(s)
-	s.servers = s.servers || s.settled.more(s.before) || r.extraContainers(ctx) > 0
+	s.servers = s.servers || s.settled.More(s.before) || r.extraContainers(ctx) > 0
 	return true
 }
 
@@ -171,7 +172,7 @@ func (r *run) command(ctx context.Context, s *side, line, name string, after int
 	defer cancel()
 	o := r.Shell(cctx, Command{Name: "proof " + s.name + " " + name, Run: line, Dir: s.tree, Env: r.env(s), Log: r.logName(s, name)})
 	if s.settled != nil {
-		s.settled.sweep() // a server left by one command must not answer the tests of the next
+		s.settled.Sweep() // a server left by one command must not answer the tests of the next
 	}
 	if o.Warning != "" {
 		r.warn("%s on %s: %s", name, s.name, o.Warning)
@@ -224,7 +225,7 @@ func (r *run) rest(ctx context.Context, s *side) {
 	if s == nil || s.before == nil {
 		return
 	}
-	if n := s.before.sweep(); n > 0 {
+	if n := s.before.Sweep(); n > 0 {
 		r.warn("%d processes of the checks on %s cannot be stopped", n, s.name)
 	}
 	s.before, s.settled = nil, nil
