@@ -118,6 +118,22 @@ type Posted struct {
 	Created bool // by this call; else it was there, and updated if its text was another
 }
 
+// Commented tells whether there is a comment of ours with that key.
+func (c *Client) Commented(ctx context.Context, number int, key string) (bool, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	all, _, err := c.comments(ctx, number, time.Time{})
+	for _, m := range all {
+		if markOf(m.GetBody()) != key {
+			continue
+		}
+		if ours, _ := c.ours(ctx, m.GetBody(), m.GetUser()); ours {
+			return true, nil
+		}
+	}
+	return false, err
+}
+
 // Comment puts a comment on an issue or pull request. There is one for each key: it is updated, and not
 // posted twice. What is not certainly ours is left alone: there is a new one then. Keys are letters, digits and _./:-, such as "T-A1B2C3D4/range-diff".
 func (c *Client) Comment(ctx context.Context, number int, key, body string) (Posted, error) {

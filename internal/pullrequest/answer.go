@@ -72,13 +72,18 @@ func Answer(ctx context.Context, c *forge.Client, o *workorder.Order, r *workord
 	for _, i := range rest {
 		list = append(list, all[i])
 	}
-	if _, err := c.Comment(ctx, pr, fmt.Sprintf("%s/answers-%d", o.TaskID, r.Attempt), report.Replies(list, r, url)); err != nil {
+	if _, err := c.Comment(ctx, pr, AnswersKey(o.TaskID, r.Attempt), report.Replies(list, r, url)); err != nil {
 		return all, errors.Join(append(errs, err)...)
 	}
 	for _, i := range rest {
 		all[i].Replied = true
 	}
 	return all, errors.Join(errs...)
+}
+
+// AnswersKey is the key of the comment with an attempt's answers to what is in no thread.
+func AnswersKey(taskID string, attempt int) string {
+	return fmt.Sprintf("%s/answers-%d", taskID, attempt)
 }
 
 func answerThread(ctx context.Context, c *forge.Client, o *workorder.Order, r *workorder.Result, pr int, a *workorder.ReviewAnswer, resolve bool, text string) error {

@@ -103,7 +103,7 @@ func (p *Publisher) answered(s *workorder.State, head string) {
 		return
 	}
 	rest := *s.Review
-	rest.Since, rest.Items = head, nil
+	rest.Since, rest.Until, rest.Items = head, time.Time{}, nil
 	for _, it := range s.Review.Items {
 		if slices.Contains(p.Later, it.Number) {
 			it.Number = len(rest.Items) + 1

@@ -285,7 +285,7 @@ func TestFeedbackForLater(t *testing.T) {
 	}
 	next.Answered = true
 	next.over(t, workorder.StatusSuccess)
-	if s := next.state(t); s.Review != nil || s.ReviewedUntil.IsZero() {
+	if s := next.state(t); s.Review != nil || !s.ReviewedUntil.IsZero() {
 		t.Errorf("%+v", s)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -166,7 +168,11 @@ func (v *revision) read(ctx context.Context, pull *taskPull, on *remoteTask, tex
 		if state == nil {
 			state = &workorder.State{}
 		}
-		f, err := pull.client.Feedback(ctx, v.pr, state.ReviewedUntil)
+		since, err := readUntil(ctx, pull, v.pr, state)
+		if err != nil {
+			return forgeFault(err)
+		}
+		f, err := pull.client.Feedback(ctx, v.pr, since)
 		if err != nil {
 			return forgeFault(err)
 		}
@@ -194,6 +200,17 @@ func (v *revision) read(ctx context.Context, pull *taskPull, on *remoteTask, tex
 		return &nothingError{fmt.Sprintf("pull request #%d has nothing to address: what there is (%d) is by people or bots that may not write to the repository; --task \"...\" says what to do with it, --dry-run --task shows it", v.pr, n)}
 	}
 	return nil
+}
+
+// readUntil is the newest text of feedback that was answered. What an attempt could not say itself may have been said since, by
+// `pr open`, of which the task's state knows nothing.
+func readUntil(ctx context.Context, pull *taskPull, pr int, s *workorder.State) (time.Time, error) {
+	if r := s.Review; r != nil && r.PR == pr && r.Until.After(s.ReviewedUntil) && unfinished(s) == nil {
+		if there, err := pull.client.Commented(ctx, pr, pullrequest.AnswersKey(s.TaskID, s.Last().Number)); err != nil || there {
+			return r.Until, err
+		}
+	}
+	return s.ReviewedUntil, nil
 }
 
 // unfinished is the feedback that the last attempt took on and was not done with. One that was done could not give its answers; where

@@ -128,6 +128,18 @@ func TestReviseWithPendingFeedback(t *testing.T) {
 	r.want(0, "`sandbox-agent continue "+tid+"` goes on with it", r.revise()...)
 }
 
+// Answers that were given later count as given, wherever that was.
+func TestReviseAnsweredLater(t *testing.T) {
+	t.Parallel()
+	r := newReviewRig(t, "")
+	r.f.AddComment(r.pr, "ann", "Rename it.")
+	r.st.Review = &workorder.Review{PR: r.pr, Until: lastComment(r), Items: []workorder.ReviewItem{{Number: 1, Source: workorder.FromComment, Notes: []workorder.ReviewNote{{Text: "Rename it."}}}}}
+	r.put()
+	r.want(0, "item 1: comment, by ann: Rename it.", r.revise("--dry-run")...)
+	r.f.AddComment(r.pr, "runner", "Answers\n\n"+forge.Mark(fmt.Sprintf("%s/answers-%d", tid, r.st.Attempts[0].Number)))
+	r.want(0, "no feedback to address", r.revise("--dry-run")...)
+}
+
 // What a file has beyond what one run takes, together with the pull request's, is said.
 func TestReviseFileBesideAPullRequest(t *testing.T) {
 	t.Parallel()
