@@ -19,5 +19,5 @@ shot() {
 	docker rm "$box" >/dev/null
 	box=
 }
-shot body 980 1500
-shot report 1100 1500
+shot body 980 930
+shot report 1100 1000
