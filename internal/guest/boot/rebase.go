@@ -336,8 +336,19 @@ func (b *Box) worse(ctx context.Context, checks []workorder.Validation) (worse [
 		}
 	}
 	for i := range checks {
-		if c := checkOf(p, checks[i].Name); checks[i].Passed && broke(c) {
-			worse = append(worse, checks[i].Name+" passes on the new base and fails with the task's commits on it, in a clean checkout")
+		if !checks[i].Passed {
+			continue
+		}
+		// It passed in the work tree, where whoever resolved the conflicts also left what no commit has.
+		switch name, c := checks[i].Name, checkOf(p, checks[i].Name); {
+		case broke(c):
+			worse = append(worse, name+" passes on the new base and fails with the task's commits on it, in a clean checkout")
+		case c == nil || c.Head == nil:
+			worse = append(worse, strings.TrimSuffix(name+" could not be run in a clean checkout of the new head: "+p.Reason, ": "))
+		case !c.Head.Passed && (c.Base == nil || c.Base.Passed):
+			worse = append(worse, name+" fails in a clean checkout of the new head")
+		case !c.Head.Passed:
+			b.Rec.Warn(name + " fails in clean checkouts of the new base and of the new head: it did not keep the branch from being moved")
 		}
 	}
 	return worse

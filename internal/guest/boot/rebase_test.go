@@ -67,6 +67,15 @@ func (p twoSides) Prove(_ context.Context, base, head string) (*workorder.Proof,
 	c := workorder.CheckProof{Name: "test", Transition: p.sides[base]}
 	passed := c.Transition == workorder.StillPasses || c.Transition == workorder.Broken
 	c.Base = &workorder.CheckRun{Passed: passed}
+	switch c.Transition {
+	case workorder.NotCompared:
+		return &workorder.Proof{Base: base, Head: head, Checks: []workorder.CheckProof{c}, Reason: "head was not run: setup failed"}, nil, nil
+	case workorder.NewFails: // base was not run
+		c.Base = nil
+		c.Head = &workorder.CheckRun{}
+	default:
+		c.Head = &workorder.CheckRun{Passed: c.Transition == workorder.StillPasses || c.Transition == workorder.Fixed}
+	}
 	return &workorder.Proof{Base: base, Head: head, Checks: []workorder.CheckProof{c}}, nil, nil
 }
 
@@ -127,6 +136,17 @@ func TestRebase(t *testing.T) {
 		"breaks a check only in a clean checkout": {
 			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.Broken},
 			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: "in a clean checkout", not: []string{"move"},
+		},
+		"passes in the work tree, and cannot be run in a clean checkout": {
+			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.NotCompared},
+			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: "could not be run in a clean checkout of the new head: head was not run: setup failed", not: []string{"move"},
+		},
+		"passes in the work tree only": {
+			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.NewFails},
+			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: "fails in a clean checkout of the new head", not: []string{"move"},
+		},
+		"passes in the work tree, fails in both clean checkouts": {
+			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.StillFails}, status: workorder.StatusSuccess, pushed: true, did: []string{"move"},
 		},
 		"not worse": {
 			validate: failing, sides: map[string]workorder.Transition{"b1": workorder.StillFails, "h0": workorder.StillFails},
