@@ -27,29 +27,39 @@ func reviewOf(pr *forge.PR, f *forge.Feedback, pending *workorder.Review) (*work
 		}
 	}
 	var warnings []string
+	quoted, full := 0, false
 	for i := range f.Items {
 		in := &f.Items[i]
 		if in.Source == forge.FromThread && in.Answered && !open[in.Thread] || in.State == "DISMISSED" {
 			continue
 		}
-		item, ok := reviewItem(in, in.Answered)
+		item, ok := reviewItem(in, open[in.Thread])
 		if !ok {
 			continue
 		}
+		if !item.Command {
+			if quoted++; quoted > maxQuoted {
+				continue // readers must not take the room of those who may command
+			}
+		}
 		if len(r.Items) == workorder.MaxReviewItems {
 			warnings = append(warnings, fmt.Sprintf("pull request #%d has more than %d pieces of feedback: this run takes the oldest ones, the rest is for the next `revise`", pr.Number, workorder.MaxReviewItems))
+			full = true
 			r.Until = lastAt(f.Items[:i], func(in *forge.Item) time.Time { return in.At })
 			break
 		}
 		item.Number = len(r.Items) + 1
 		r.Items = append(r.Items, item)
 	}
+	if left := quoted - maxQuoted; left > 0 {
+		warnings = append(warnings, fmt.Sprintf("%d remarks of people who may not write to the repository are left out", left))
+	}
 	switch {
 	case f.More:
 		// What is missing may be older than what is here, so that nothing counts as read.
 		warnings = append(warnings, fmt.Sprintf("pull request #%d has more feedback than can be taken at once: run `revise` again after this one", pr.Number))
 		r.Until = time.Time{}
-	case len(warnings) == 0:
+	case !full:
 		r.Until = lastAt(f.Items, func(in *forge.Item) time.Time {
 			if in.Changed.After(in.At) {
 				return in.Changed
@@ -59,6 +69,9 @@ func reviewOf(pr *forge.PR, f *forge.Feedback, pending *workorder.Review) (*work
 	}
 	return r, warnings
 }
+
+// maxQuoted bounds the items that nobody who may write stands behind: they are read by the agent, and answered by nobody.
+const maxQuoted = 30
 
 // lastAt is the last time of reviews and comments. Threads are read whenever they are not resolved.
 func lastAt(items []forge.Item, at func(*forge.Item) time.Time) (last time.Time) {

@@ -300,6 +300,20 @@ func TestReviewOf(t *testing.T) {
 	if r, _ := reviewOf(pr, f, unfinished(state)); len(r.Items) != 4 {
 		t.Errorf("%+v", r.Items)
 	}
+	// Somebody's reply does not take the command of an open thread away.
+	said := &forge.Feedback{Items: []forge.Item{thread("t", false, note(1, "ann", true, false), note(2, "runner", true, true), note(3, "eve", false, false))}}
+	if r, _ := reviewOf(pr, said, &workorder.Review{Items: []workorder.ReviewItem{{Thread: "t"}}}); len(r.Items) != 1 || !r.Items[0].Command {
+		t.Errorf("%+v", r.Items)
+	}
+	// Readers do not take the room of those who may command.
+	flood := &forge.Feedback{}
+	for i := range workorder.MaxReviewItems + 5 {
+		flood.Items = append(flood.Items, forge.Item{Source: forge.FromComment, Note: note(i, "eve", false, false)})
+	}
+	flood.Items = append(flood.Items, forge.Item{Source: forge.FromComment, Note: note(200, "ann", true, false)})
+	if r, warnings := reviewOf(pr, flood, nil); len(r.Items) != maxQuoted+1 || !r.Items[maxQuoted].Command || len(warnings) != 1 || !r.Until.Equal(at(200)) {
+		t.Errorf("%d items, until %s, %q", len(r.Items), r.Until, warnings)
+	}
 	f.More = true
 	if r, warnings := reviewOf(pr, f, nil); !r.Until.IsZero() || len(warnings) != 1 {
 		t.Errorf("until %s, %q", r.Until, warnings)
