@@ -8,11 +8,12 @@ import (
 )
 
 // Strip takes out of Markdown what a reader on the forge does not see and an agent
-// would read: HTML comments, processing instructions, declarations and CDATA, Markdown's
-// own comments (`[//]: # (text)`), invisible and bidirectional characters, the
+// would read: HTML comments, processing instructions, declarations and CDATA, definitions of
+// links but for the address of a link that is there, footnotes that nothing refers to, tags that GitHub drops, the attributes
+// of others, titles of links and images (seen by who points at them only), invisible and bidirectional characters, the
 // tags block, variation selectors that select nothing, control characters. Alt texts
-// of images, folded details and titles stay: a reader can get at them. removed is the number
-// of characters taken out.
+// of images, addresses of links and folded details stay: a reader can get at them, and they say what is linked.
+// removed is the number of characters taken out.
 //
 // HTML comments go even where they are shown, in code: what is code is decided by
 // rules that can be played against any simpler reader of them. Processing instructions and the like
@@ -20,11 +21,12 @@ import (
 func Strip(text string) (clean string, removed int) {
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	before := utf8.RuneCountInString(text)
-	text = visible(text)
-	text = withoutComments(text)
-	text = outsideFences(text, withoutMarkup)
+	text = withoutHidden(withoutComments(visible(text)))
 	return text, max(before-utf8.RuneCountInString(text), 0)
 }
+
+// StripLine is Strip for a line that is no Markdown, such as a title: what looks like a tag in it is seen.
+func StripLine(text string) string { return withoutComments(visible(text)) }
 
 // visible drops characters that are not seen. A lone variation selector stays after a
 // character that it can belong to. Joiners go, since they can carry text: that parts a few
@@ -138,14 +140,12 @@ var (
 	markup = regexp.MustCompile(`(?s)<\?.*?\?>|<!\[CDATA\[.*?\]\]>|<![A-Za-z][^>]*>`)
 	// unendedMarkup begins a block that nothing ends.
 	unendedMarkup = regexp.MustCompile(`(?s)(^|\n)([ \t>]*)(<\?|<!\[CDATA\[|<![A-Za-z]).*$`)
-	// note is a definition that nothing can refer to usefully, used as a comment.
-	note = regexp.MustCompile(`(?m)^[ \t>]*\[[^\]\n]{1,200}\]:[ \t]*(?:#|<>|<#>|/)[ \t]*\n?[ \t]*(?:\([^)]*\)|"[^"]*"|'[^']*')[ \t]*$`)
 )
 
 // withoutMarkup puts a sign in the place of each piece, so that what was around it cannot
 // join to a new one or to a fence. ended is false where a piece without an end hides all that follows.
 func withoutMarkup(text string) (clean string, ended bool) {
-	text = note.ReplaceAllString(markup.ReplaceAllString(text, "…"), "")
+	text = markup.ReplaceAllString(text, "…")
 	if i := unendedMarkup.FindStringIndex(text); i != nil {
 		return unendedMarkup.ReplaceAllString(text, "$1$2"), false
 	}
@@ -161,16 +161,21 @@ func outsideFences(text string, f func(string) (string, bool)) string {
 		out.WriteString(clean)
 		return goOn
 	}
-	fence := ""
+	fence, html, raw := "", false, false
 	for line := range strings.SplitAfterSeq(text, "\n") {
 		mark, after := fenceMark(line)
+		if fence == "" {
+			// Within HTML no fence is one; a blank line ends most of HTML.
+			raw = (raw || rawText.MatchString(line)) && !rawEnd.MatchString(line)
+			html = raw || (html || htmlLine.MatchString(line)) && strings.Trim(line, " \t>\n") != ""
+		}
 		switch {
 		case fence != "":
 			out.WriteString(line)
 			if len(mark) >= len(fence) && mark[0] == fence[0] && strings.TrimSpace(after) == "" {
 				fence = ""
 			}
-		case len(mark) >= 3 && (mark[0] == '~' || !strings.Contains(after, "`")):
+		case !html && len(mark) >= 3 && (mark[0] == '~' || !strings.Contains(after, "`")):
 			if !flush() {
 				return out.String()
 			}

@@ -15,6 +15,7 @@ func TestTitle(t *testing.T) {
 		"\n\n## Make   it ##\n":                  "Make it",
 		"<!-- hidden -->\nMake it\u202e\u200b x": "Make it x",
 		"":                                       "The newest commit",
+		"Make List<String> <b x>":                "Make List<String> <b x>",
 		strings.Repeat("a ", 200):                strings.Repeat("a ", 49) + "a…",
 	} {
 		if got := Title(&workorder.Order{Task: task}, r); got != want {
