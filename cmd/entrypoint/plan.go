@@ -47,7 +47,7 @@ func (t *task) Plan() (text, path string, err error) {
 		return "", "", errors.New("the agent made no plan: it wrote neither a plan to $SANDBOX_AGENT_PLAN_FILE nor a last word")
 	}
 	// It is opened in an editor and becomes a prompt: nothing in it is hidden.
-	if text, _ = forge.Strip(text); strings.TrimSpace(text) == "" {
+	if text = forge.StripPlain(text); strings.TrimSpace(text) == "" {
 		return "", "", errors.New("the agent made no plan: there is nothing in it that can be read")
 	}
 	text = strings.TrimSpace(t.cfg.Redact.String(text)) + "\n"

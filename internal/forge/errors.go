@@ -264,7 +264,7 @@ func next(e *Error) string {
 
 // oneLine makes words of somebody else fit to be shown in one line.
 func oneLine(s string, limit int) string {
-	s = StripLine(cutRunes(s, 4*limit))
+	s = StripPlain(cutRunes(s, 4*limit))
 	s = strings.Join(strings.Fields(s), " ")
 	if len(s) > limit {
 		s = strings.ToValidUTF8(s[:limit], "") + "…"

@@ -83,28 +83,6 @@ func TestFeedbackFlood(t *testing.T) {
 	if strings.Join(got, "; ") != want || !fb.More || fb.MoreCommands {
 		t.Errorf("got %q, more %v %v", got, fb.More, fb.MoreCommands)
 	}
-	kept, more, moreCommands := forge.Prefer(fb.Items, 5, commands)
-	if len(kept) != 5 || kept[4].Body != "And the docs." || moreCommands || more != (len(fb.Items) > 5) {
-		t.Errorf("kept %+v, %v %v", kept, more, moreCommands)
-	}
-}
-
-func TestPrefer(t *testing.T) {
-	t.Parallel()
-	item := func(id int64, writes bool) forge.Item {
-		return forge.Item{Note: forge.Note{ID: id, Author: forge.Person{CanWrite: writes}}}
-	}
-	all := []forge.Item{item(1, false), item(2, true), item(3, false), item(4, true)}
-	for n, want := range map[int]string{0: "[] true true", 1: "[2] true true", 2: "[2 4] true false", 3: "[1 2 4] true false", 4: "[1 2 3 4] false false"} {
-		kept, more, moreCommands := forge.Prefer(all, n, commands)
-		ids := []int64{}
-		for _, i := range kept {
-			ids = append(ids, i.ID)
-		}
-		if got := fmt.Sprint(ids, more, moreCommands); got != want {
-			t.Errorf("%d: %s, want %s", n, got, want)
-		}
-	}
 }
 
 // TestManyStrangers: questions for permissions are bounded, and who may write is asked for first.

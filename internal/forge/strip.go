@@ -25,8 +25,8 @@ func Strip(text string) (clean string, removed int) {
 	return text, max(before-utf8.RuneCountInString(text), 0)
 }
 
-// StripLine is Strip for a line that is no Markdown, such as a title: what looks like a tag in it is seen.
-func StripLine(text string) string { return withoutComments(visible(text)) }
+// StripPlain is Strip for what is read as it is written, such as a title or a file in an editor: what looks like a tag in it is seen.
+func StripPlain(text string) string { return withoutComments(visible(text)) }
 
 // visible drops characters that are not seen. A lone variation selector stays after a
 // character that it can belong to. Joiners go, since they can carry text: that parts a few

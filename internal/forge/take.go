@@ -134,27 +134,3 @@ func take(all []*draft) (l left) {
 	}
 	return l
 }
-
-// Prefer gives n of the items at most: those that command come before the others, the oldest first, and what is kept stays in the
-// order that it has. more is set when some were left out, moreCommands when some of these command.
-func Prefer[T any](items []T, n int, commands func(*T) bool) (kept []T, more, moreCommands bool) {
-	keep := make([]bool, len(items))
-	for _, want := range []bool{true, false} {
-		for i := range items {
-			switch {
-			case commands(&items[i]) != want:
-			case n <= 0:
-				more, moreCommands = true, moreCommands || want
-			default:
-				keep[i] = true
-				n--
-			}
-		}
-	}
-	for i := range items {
-		if keep[i] {
-			kept = append(kept, items[i])
-		}
-	}
-	return kept, more, moreCommands
-}

@@ -93,7 +93,7 @@ const maxTitle = 100
 
 // Title is the first line of the task, else the newest commit's subject. Package forge parts mentions and references in it.
 func Title(o *workorder.Order, r *workorder.Result) string {
-	clean := forge.StripLine(o.Task)
+	clean := forge.StripPlain(o.Task)
 	title := ""
 	for line := range strings.Lines(clean) {
 		if title = strings.Join(strings.Fields(strings.Trim(line, "# \t\r\n")), " "); title != "" {
@@ -101,7 +101,7 @@ func Title(o *workorder.Order, r *workorder.Result) string {
 		}
 	}
 	if title == "" && len(r.Commits) > 0 {
-		clean = forge.StripLine(r.Commits[0].Subject)
+		clean = forge.StripPlain(r.Commits[0].Subject)
 		title = strings.Join(strings.Fields(clean), " ")
 	}
 	if t := []rune(title); len(t) > maxTitle {

@@ -55,7 +55,7 @@ func reviewOf(pr *forge.PR, f *forge.Feedback, pending *workorder.Review) (*work
 		warnings = append(warnings, fmt.Sprintf("%d remarks of people who may not write to the repository are left out", left))
 	}
 	switch {
-	case f.More:
+	case f.MoreCommands:
 		// What is missing may be older than what is here, so that nothing counts as read.
 		warnings = append(warnings, fmt.Sprintf("pull request #%d has more feedback than can be taken at once: run `revise` again after this one", pr.Number))
 		r.Until = time.Time{}

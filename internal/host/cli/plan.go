@@ -115,8 +115,7 @@ func savedPlan(dir string) (string, error) {
 	case strings.TrimSpace(string(b)) == "":
 		return "", usage("the plan %s is empty", path)
 	}
-	text, _ := forge.Strip(string(b))
-	return text, nil
+	return forge.StripPlain(string(b)), nil
 }
 
 func (a *App) remotePlan(ctx context.Context, p *pickUp) (task, plan string, err error) {
@@ -131,7 +130,7 @@ func (a *App) remotePlan(ctx context.Context, p *pickUp) (task, plan string, err
 	}
 	for _, at := range slices.Backward(on.state.Attempts) {
 		if at.Plan != "" {
-			plan, _ := forge.Strip(at.Plan)
+			plan := forge.StripPlain(at.Plan)
 			fmt.Fprintf(a.Stderr, "the plan of %s, as %s has it:\n\n%s\n\n", p.o.taskID, render.Clean(credentials.Redacted(r.project.Repo)), render.Clean(plan))
 			return on.state.Task, plan, nil
 		}

@@ -314,7 +314,7 @@ func TestReviewOf(t *testing.T) {
 	if r, warnings := reviewOf(pr, flood, nil); len(r.Items) != maxQuoted+1 || !r.Items[maxQuoted].Command || len(warnings) != 1 || !r.Until.Equal(at(200)) {
 		t.Errorf("%d items, until %s, %q", len(r.Items), r.Until, warnings)
 	}
-	f.More = true
+	f.More, f.MoreCommands = true, true
 	if r, warnings := reviewOf(pr, f, nil); !r.Until.IsZero() || len(warnings) != 1 {
 		t.Errorf("until %s, %q", r.Until, warnings)
 	}
