@@ -31,6 +31,12 @@ case $(git branch --show-current) in
 side) git add -A && git commit -q -m rest && git branch -q -f "$BRANCH" && git checkout -q "$BRANCH" || exit 3 ;;
 esac
 mkdir -p work || exit 3
+# Between push and pop of a stash its files are nowhere else; what was stashed is kept beside the branch.
+if git fetch -q origin "refs/sandbox-agent/$SANDBOX_AGENT_TASK_ID/heads/stash" 2>/dev/null; then
+	git ls-tree -r -z --name-only 'FETCH_HEAD^3' | while IFS= read -r -d '' p; do
+		[ -e "$p" ] || [ -e "$p moved" ] || git cat-file blob "FETCH_HEAD^3:$p" >"$p" || exit 3
+	done
+fi
 i=$(ls work | wc -l)
 echo "starts with $i files"
 while [ "$i" -lt "$FILES" ]; do
