@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/dockerd"
@@ -34,12 +35,19 @@ func (c *containers) Mark(ctx context.Context) error {
 	return nil
 }
 
+// errUnmarked keeps the project's own services from being taken for somebody else's containers.
+var errUnmarked = errors.New("nobody knows which containers are the project's own: the engine did not say when setup began")
+
 // Extra is how many others there are.
 func (c *containers) Extra(ctx context.Context) (int, error) {
+	keep, err := c.marked()
+	if err != nil {
+		return 0, err
+	}
 	ids, err := c.engine.Containers(ctx)
 	n := 0
 	for _, id := range ids {
-		if !c.marked()[id] {
+		if !keep[id] {
 			n++
 		}
 	}
@@ -48,11 +56,18 @@ func (c *containers) Extra(ctx context.Context) (int, error) {
 
 // Remove removes all others.
 func (c *containers) Remove(ctx context.Context) error {
-	return c.engine.RemoveContainers(ctx, c.marked())
+	keep, err := c.marked()
+	if err != nil {
+		return err
+	}
+	return c.engine.RemoveContainers(ctx, keep)
 }
 
-func (c *containers) marked() map[string]bool {
+func (c *containers) marked() (map[string]bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.keep
+	if c.keep == nil {
+		return nil, errUnmarked
+	}
+	return c.keep, nil
 }

@@ -44,6 +44,12 @@ func (p *prover) config() (proof.Config, runner.Config, shellFunc) {
 	shell := func(ctx context.Context, c proof.Command) runner.ShellResult {
 		side := cfg
 		side.Workspace, side.Env = c.Dir, c.Env
+		// What the commands print is in their logs: a check that fails on base, as it should, looks like trouble to who follows the run.
+		side.Emit = func(e workorder.Event) {
+			if e.Type != workorder.EventOutput {
+				cfg.Emit(e)
+			}
+		}
 		return runner.Shell(ctx, side, runner.ShellCommand{Name: c.Name, Run: c.Run, Log: c.Log})
 	}
 	pc := proof.Config{

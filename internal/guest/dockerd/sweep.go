@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
@@ -14,11 +15,16 @@ import (
 // engine is gone after the first.
 const sweepPasses = 10
 
+// listTime bounds one list of containers, which takes milliseconds: an engine that hangs must not hold the run up.
+const listTime = 10 * time.Second
+
 // Containers lists the ids of all containers, those that do not run included; none where the engine was never started.
 func (e *Engine) Containers(ctx context.Context) (ids []string, err error) {
 	if e.Info().Version == "" {
 		return nil, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, listTime)
+	defer cancel()
 	all, err := e.cli.ContainerList(ctx, container.ListOptions{All: true})
 	if err != nil {
 		return nil, fmt.Errorf("list inner containers: %w", err)
