@@ -36,7 +36,8 @@ type Engine interface {
 	// it kills at once. A stopped or absent box is no error.
 	Stop(ctx context.Context, id string, grace time.Duration) error
 	// Remove ends the box if needed and removes it with its anonymous volumes. An
-	// absent box is no error.
+	// absent box is no error. It is gone when Remove returns, whoever else removes it
+	// at the same time.
 	Remove(ctx context.Context, id string) error
 }
 

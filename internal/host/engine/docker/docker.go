@@ -41,6 +41,10 @@ const (
 	handOverTime = time.Second
 	// stopSlack is what the engine may need beyond the grace to report a stop.
 	stopSlack = 20 * time.Second
+	// removeWait bounds the wait for a removal that somebody else began: as long as
+	// the engine may need to kill a box and delete a full disk of layers.
+	removeWait = 60 * time.Second
+	removePoll = 50 * time.Millisecond
 )
 
 // Engine is a Docker engine.
@@ -304,9 +308,30 @@ func (e *Engine) Remove(ctx context.Context, id string) error {
 		return nil
 	}
 	if cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "already in progress") {
-		return nil
+		err = e.gone(ctx, id)
 	}
 	return e.wrap("remove box", err)
+}
+
+// gone waits for a removal that somebody else began: until it is done the box is
+// still listed, and its name taken.
+func (e *Engine) gone(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, removeWait)
+	defer cancel()
+	for {
+		_, err := e.c.ContainerInspect(ctx, id)
+		if cerrdefs.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(removePoll):
+		}
+	}
 }
 
 func (e *Engine) wrap(doing string, err error) error {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,6 +46,7 @@ func Conformance(t *testing.T, e engine.Engine, spec engine.BoxSpec) {
 	t.Run("output and end", s.outputAndEnd)
 	t.Run("stop", s.stop)
 	t.Run("absent", s.absent)
+	t.Run("removed by many", s.together)
 	t.Run("name taken", s.taken)
 	t.Run("what cannot be had", s.refused)
 }
@@ -151,6 +153,22 @@ func (s suite) absent(t *testing.T) {
 		t.Errorf("logs of an absent box: %v", err)
 	}
 	s.none(t)
+}
+
+// together: commands, companions and gc may all remove the same box. Whichever
+// call returns, the box is gone.
+func (s suite) together(t *testing.T) {
+	id := s.start(t, "wait\n")
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if err := s.e.Remove(t.Context(), id); err != nil {
+				t.Errorf("remove a box that others remove: %v", err)
+			}
+			s.none(t)
+		})
+	}
+	wg.Wait()
 }
 
 func (s suite) taken(t *testing.T) {
