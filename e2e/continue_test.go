@@ -87,6 +87,35 @@ func TestContinueOnAnotherMachine(t *testing.T) {
 	}
 }
 
+// The box vanishes while the agent has all its work in a stash: the next agent is told where it is,
+// and can take it over with the command that it is told.
+func TestContinueFindsTheStash(t *testing.T) {
+	t.Parallel()
+	k := newKept(t, map[string]string{"file": "x\n"})
+	u := k.machine(t)
+	project := k.project(u, "", `
+if [ "$SANDBOX_AGENT_MODE" = continue ]; then
+	test "$(cat file)" = x || exit 9
+	ref=$(grep -o 'refs/sandbox-agent/.*/heads/stash$' "$SANDBOX_AGENT_PROMPT_FILE") || exit 10
+	grep -q 'git stash apply FETCH_HEAD' "$SANDBOX_AGENT_PROMPT_FILE" || exit 11
+	git fetch -q origin "$ref" && git stash apply -q FETCH_HEAD
+	exit 0
+fi
+echo stashed >file
+git stash push -q
+echo agent-is-busy
+sleep 600`)
+	s := k.begin(u, project)
+	stash := workorder.KeptRef(k.id, "stash")
+	eventually(t, stash, func() bool { return k.ref(t, stash) != "" })
+	k.kill(t)
+	k.ended(u, s.wait(), workorder.StatusLost, workorder.ByHost)
+	r := k.ended(u, u.run("", "continue", k.id), workorder.StatusSuccess, workorder.ByAgent)
+	if got := k.show(t, r.Branch, "file"); got != "stashed" {
+		t.Errorf("the branch has %q", got)
+	}
+}
+
 // What nobody knows is not started.
 func TestContinueOfAnUnknownTask(t *testing.T) {
 	t.Parallel()

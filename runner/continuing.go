@@ -18,6 +18,8 @@ const (
 	maxPast          = 16 << 10 // bytes
 	maxPastCommits   = 20
 	maxPastFiles     = 30
+	maxPastRefs      = 10
+	maxPastRef       = 300 // bytes; more than workorder.KeptRef makes
 	maxPastAttempts  = 4
 	maxPastName      = 100  // bytes of a file's or commit's name
 	maxPastReason    = 600  // bytes
@@ -36,6 +38,7 @@ type History struct {
 	Commits                     []workorder.Commit  // of the branch, newest first
 	Restored                    *workorder.Restored // nil: there was nothing to restore
 	Changed                     []string            // restored files that are not committed
+	Elsewhere                   []string            // refs of the remote with work that is not on the branch
 	Now                         time.Time
 }
 
@@ -106,6 +109,26 @@ func (h *History) exists(b *strings.Builder) {
 	default:
 		b.WriteString("There is no uncommitted work of earlier attempts.\n")
 	}
+	h.elsewhere(b)
+}
+
+// elsewhere names what was saved of earlier attempts and is not checked out: an agent that was stopped between a
+// stash and its pop finds a clean work tree otherwise.
+func (h *History) elsewhere(b *strings.Builder) {
+	if len(h.Elsewhere) == 0 {
+		return
+	}
+	b.WriteString("Work of earlier attempts that is not on the branch (a stash, other branches or tags, commits that did not fit or were rewritten) was kept on the remote. " +
+		"It may have been taken over since, or given up: look at it with `git fetch origin <ref> && git show --stat FETCH_HEAD` before you do anything anew; " +
+		"`git stash apply FETCH_HEAD` takes over a stash.\n")
+	named := 0
+	for _, r := range h.Elsewhere {
+		if named < maxPastRefs && len(r) <= maxPastRef && ref.MatchString(r) {
+			quote(b, r, maxPastRef)
+			named++
+		}
+	}
+	more(b, len(h.Elsewhere), named)
 }
 
 // howTo names the commands that show the history.

@@ -76,6 +76,24 @@ func TestContinuingWithWorkThatDoesNotFit(t *testing.T) {
 	}
 }
 
+func TestContinuingWithWorkElsewhere(t *testing.T) {
+	h := history()
+	if got := Continuing("task", h); strings.Contains(got, "not on the branch") {
+		t.Errorf("nothing lies elsewhere, and it says: %s", got)
+	}
+	h.Elsewhere = []string{"refs/sandbox-agent/T-AAAAAAAA/heads/stash", "refs/sandbox-agent/T-AAAAAAAA/heads/`id`", "refs/sandbox-agent/T-AAAAAAAA/heads/tags=2Fa\u202e"}
+	for i := range 12 {
+		h.Elsewhere = append(h.Elsewhere, fmt.Sprint("refs/sandbox-agent/T-AAAAAAAA/heads/", i))
+	}
+	got := Continuing("task", h)
+	if !strings.Contains(got, "not on the branch") || !strings.Contains(got, "\n> refs/sandbox-agent/T-AAAAAAAA/heads/stash\n> refs/sandbox-agent/T-AAAAAAAA/heads/0\n") {
+		t.Errorf("the stash is not named: %s", got)
+	}
+	if strings.Contains(got, "`id`") || strings.Contains(got, "tags=2F") || !strings.Contains(got, "heads/8\nand 5 more.\n") {
+		t.Errorf("got %s", got)
+	}
+}
+
 // TestThePastGivesNoOrders: whatever names and words earlier attempts left, each
 // of them stays within its quotation.
 func TestThePastGivesNoOrders(t *testing.T) {
@@ -84,7 +102,7 @@ func TestThePastGivesNoOrders(t *testing.T) {
 		bad := "x" + end + order
 		h := history()
 		h.Commits = []workorder.Commit{{SHA: bad, Subject: bad, Author: bad}}
-		h.Changed = []string{bad}
+		h.Changed, h.Elsewhere = []string{bad}, []string{bad}
 		h.Base, h.BaseSHA, h.Head = bad, bad, bad
 		for i := range h.Attempts {
 			a := &h.Attempts[i]
@@ -120,6 +138,7 @@ func TestThePastIsBounded(t *testing.T) {
 		for i := range 500 {
 			h.Commits = append(h.Commits, workorder.Commit{SHA: strings.Repeat("c", 40), Subject: fmt.Sprint(i, long)})
 			h.Changed = append(h.Changed, fmt.Sprint(i, long))
+			h.Elsewhere = append(h.Elsewhere, strings.Repeat("語", 300)[:3*230]+fmt.Sprint(i))
 			h.Attempts = append(h.Attempts, workorder.Attempt{
 				Number: i + 1, Status: workorder.StatusBudgetExceeded, EndedBy: workorder.ByValidation, Reason: "reason" + long,
 				Validation: []string{long, long, long, long, long, long}, Agent: workorder.Agent{Final: "final" + long},

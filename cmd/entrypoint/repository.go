@@ -130,6 +130,9 @@ func (r *repository) Clone(ctx context.Context) (boot.Cloned, error) {
 		if c.Changed, err = r.pub.RestoredPaths(ctx); err != nil {
 			return boot.Cloned{}, err
 		}
+		if c.Elsewhere, err = r.pub.Elsewhere(ctx); err != nil {
+			return boot.Cloned{}, err
+		}
 	}
 	if r.env.Order.Mode == workorder.ModeRebase {
 		// No agent works before the commits are moved, and none between commits that change such files.

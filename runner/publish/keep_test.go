@@ -118,10 +118,28 @@ func TestSideBranchesOfSeveralAttempts(t *testing.T) {
 	if l := n.land(t); l.Err != nil || !l.Pushed {
 		t.Fatalf("landed %+v", l)
 	}
+	// Both attempts' are named to the next one, and what got onto the branch is not.
+	n.Order.Ended = append(n.Order.Ended, f.Order.AttemptID)
+	n.sh(t, "git branch taken")
+	third, _, _ := n.next(t)
+	elsewhere, err := third.Elsewhere(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := map[string]string{}
+	for _, ref := range elsewhere {
+		named[f.remote(t, ref)] = ref
+	}
+	if tip := f.remote(t, workorder.BranchRef(target)); named[tip] != "" || named[""] != "" {
+		t.Errorf("what is not elsewhere is named: %q", elsewhere)
+	}
 	all := gittest.Git(t, f.srv.Root+"/r.git", "for-each-ref", "--format=%(objectname)", workorder.TaskRefs("T-A1B2C3D4"))
 	for what, sha := range map[string]string{
 		"first side branch": side, "first stash": stash, "second side branch": gittest.Git(t, n.Workspace, "rev-parse", "side"), "second stash": gittest.Git(t, n.Workspace, "rev-parse", "refs/stash"),
 	} {
+		if named[sha] == "" {
+			t.Errorf("the next attempt is not told of the %s: %q", what, elsewhere)
+		}
 		if !strings.Contains(all, sha) {
 			t.Errorf("the %s is gone", what)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -331,4 +332,40 @@ func (p *Publisher) History(ctx context.Context) (cs []workorder.Commit, err err
 		cs = append(cs, workorder.Commit(c))
 	}
 	return cs, err
+}
+
+// Names of KeptRef: ours hold nothing for an agent to take over, but a damaged state and what a rebase puts beside
+// the branch. rewritten holds what another commit took the name of: most often one that the agent amended.
+var (
+	ours      = regexp.MustCompile(`^(state-[0-9a-f]{12}|(before-rebase|rebased)-[0-9]+)$`)
+	rewritten = regexp.MustCompile(`^replaced-[0-9a-f]{12}$`)
+)
+
+// Elsewhere are the refs of the remote with work of earlier attempts that is not on the branch: branches,
+// tags and the stash of the agent, commits that did not fit the branch, and last those that were rewritten. It may be
+// called after Checkout, and leaves out what Restored names.
+func (p *Publisher) Elsewhere(ctx context.Context) ([]string, error) {
+	if err := p.load(); err != nil {
+		return nil, err
+	}
+	prefix := workorder.KeptRef(p.Order.TaskID, "")
+	out, err := p.Mirror().Output(ctx, "for-each-ref", "--format=%(refname)", "--no-merged="+p.led.Start, prefix)
+	if err != nil {
+		return nil, err
+	}
+	refs := strings.Fields(string(out))
+	for ref := range p.led.Keep { // a bundle's, which the first push brings
+		refs = append(refs, ref)
+	}
+	last := func(ref string) int {
+		if rewritten.MatchString(strings.TrimPrefix(ref, prefix)) {
+			return 1
+		}
+		return 0
+	}
+	slices.SortFunc(refs, func(a, b string) int { return cmp.Or(last(a)-last(b), strings.Compare(a, b)) })
+	checkpoint := workorder.KeptRef(p.Order.TaskID, "checkpoint-")
+	return slices.DeleteFunc(slices.Compact(refs), func(ref string) bool {
+		return ours.MatchString(strings.TrimPrefix(ref, prefix)) || strings.HasPrefix(ref, checkpoint) && p.led.Keep[ref] != ""
+	}), nil
 }

@@ -134,6 +134,8 @@ type Cloned struct {
 	Commits []workorder.Commit
 	// Changed are the paths that were restored and are in no commit.
 	Changed []string
+	// Elsewhere are refs of the remote with work of earlier attempts that is not on the branch.
+	Elsewhere []string
 }
 
 // Landing is what a landing did.
