@@ -134,6 +134,9 @@ const (
 	StepRunning StepStatus = "running" // only seen in partial results
 )
 
+// StepPR is the step that opens the pull request. The names of the others mean nothing to a program.
+const StepPR = "pr"
+
 // Step is one named phase of the run, in the order of starting.
 type Step struct {
 	Name       string     `json:"name"`

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
-	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
+	"github.com/sandbox-agent/sandbox-agent/internal/next"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -249,27 +249,11 @@ func Landed(r *workorder.Result, l Landing) {
 	}
 }
 
-// nextCommand is what the user would most likely do next.
+// nextCommand names the repository as the user does.
 func nextCommand(o *workorder.Order, r *workorder.Result) string {
-	base := r.BaseBranch
-	switch {
-	case r.Status == workorder.StatusPlanned:
-		return "sandbox-agent create --from-plan " + o.TaskID
-	case o.Mode == workorder.ModePlan:
-		return "sandbox-agent logs " + o.TaskID
-	case o.Mode == workorder.ModeRebase && r.Rebased != nil && !r.Rebased.Pushed && r.Rebased.Kept != "" && r.Status == workorder.StatusFailed:
-		return fmt.Sprintf("git fetch %s %s && git log FETCH_HEAD", o.Repo, r.Rebased.Kept)
-	case o.Mode == workorder.ModeRebase && r.Status != workorder.StatusError && workorder.Resumable(r.Status, r.EndedBy):
-		return "sandbox-agent rebase " + o.TaskID
-	case o.Repo != "" && workorder.Resumable(r.Status, r.EndedBy):
-		return "sandbox-agent continue " + o.TaskID
-	case r.Pushed && (o.PR != nil && r.PR == nil || pullrequest.Unanswered(r)):
-		return "sandbox-agent pr open " + o.TaskID
-	case r.Pushed && o.Repo == o.CloneURL:
-		return fmt.Sprintf("git fetch %s %s && git diff %s...FETCH_HEAD", o.Repo, r.Branch, base)
-	case r.Pushed:
-		return fmt.Sprintf("git -C %s diff %s...%s", o.Repo, base, r.Branch)
-	default:
-		return "sandbox-agent logs " + o.TaskID
+	t := next.Task{ID: o.TaskID, Mode: o.Mode, Repo: o.Repo}
+	if o.Repo != o.CloneURL {
+		t.LocalRepo = o.Repo
 	}
+	return next.Command(t, r)
 }

@@ -21,7 +21,7 @@ const (
 	stepRepair   = "repair"
 	stepPush     = "push"
 	stepProof    = "proof"
-	stepPR       = "pr"
+	stepPR       = workorder.StepPR
 )
 
 // The budgets are bounds for something that hangs, not expectations: each is

@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -263,29 +262,6 @@ func TestRecorder(t *testing.T) {
 	}
 	if len(shown) != 2 || shown[0] != 2 || shown[1] != 3 {
 		t.Errorf("shown %v", shown)
-	}
-}
-
-func TestNextCommand(t *testing.T) {
-	done := workorder.Result{Pushed: true, Branch: "agent/T-1-it's", BaseBranch: "main"}
-	for want, c := range map[string]struct {
-		rec store.Record
-		res workorder.Result
-	}{
-		`git -C '/home/me/my repo' diff 'main...agent/T-1-it'\''s'`: {store.Record{LocalRepo: "/home/me/my repo"}, done},
-		`git fetch https://git.example/r.git b && git diff main...FETCH_HEAD`: {
-			store.Record{Repo: "https://git.example/r.git"}, workorder.Result{Pushed: true, Branch: "b", BaseBranch: "main"},
-		},
-		`git fetch r b && git diff 0123...FETCH_HEAD`: {store.Record{Repo: "r"}, workorder.Result{Pushed: true, Branch: "b", BaseSHA: "0123"}},
-		"sandbox-agent pr open T-A1B2C3D4": {store.Record{TaskID: "T-A1B2C3D4", Repo: "r"}, workorder.Result{
-			Status: workorder.StatusSuccess, Pushed: true, Branch: "b", BaseBranch: "main", PR: &workorder.PR{Number: 7},
-			Review: []workorder.ReviewAnswer{{Source: workorder.FromThread, Answer: workorder.AnsweredByReason}},
-		}},
-		`sandbox-agent logs T-A1B2C3D4`: {store.Record{TaskID: "T-A1B2C3D4"}, workorder.Result{}},
-	} {
-		if got := nextCommand(&c.rec, &c.res); got != want {
-			t.Errorf("got  %s\nwant %s", got, want)
-		}
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/policy"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
-	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
+	"github.com/sandbox-agent/sandbox-agent/internal/next"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -157,41 +157,7 @@ func localProof(p *workorder.Proof, inside func(string) bool) {
 	}
 }
 
-// nextCommand is what the user would most likely run next, ready to be pasted
-// into a shell.
+// nextCommand is composed here: no command of a box's is shown.
 func nextCommand(rec *store.Record, res *workorder.Result) string {
-	from := res.BaseBranch
-	if from == "" {
-		from = res.BaseSHA
-	}
-	switch {
-	case res.Status == workorder.StatusPlanned:
-		return "sandbox-agent create --from-plan " + rec.TaskID
-	case res.Rebased != nil && !res.Rebased.Pushed && res.Rebased.Kept != "" && res.Status == workorder.StatusFailed:
-		return fmt.Sprintf("git fetch %s %s && git log FETCH_HEAD", quote(rec.Repo), quote(res.Rebased.Kept))
-	case res.Resumable && rec.Mode == workorder.ModeRebase && res.Status != workorder.StatusError:
-		return "sandbox-agent rebase " + rec.TaskID
-	case res.Resumable && res.ResumeAt != nil:
-		return "sandbox-agent continue " + rec.TaskID + " --wait"
-	case res.Resumable:
-		return "sandbox-agent continue " + rec.TaskID
-	case res.Pushed && pullrequest.Unanswered(res):
-		return "sandbox-agent pr open " + rec.TaskID
-	case res.Pushed && res.PR == nil && slices.ContainsFunc(res.Steps, func(s workorder.Step) bool { return s.Name == "pr" && s.Status != workorder.StepDone }):
-		return "sandbox-agent pr open " + rec.TaskID
-	case !res.Pushed || from == "":
-		return "sandbox-agent logs " + rec.TaskID
-	case rec.LocalRepo != "":
-		return fmt.Sprintf("git -C %s diff %s", quote(rec.LocalRepo), quote(from+"..."+res.Branch))
-	}
-	return fmt.Sprintf("git fetch %s %s && git diff %s", quote(rec.Repo), quote(res.Branch), quote(from+"...FETCH_HEAD"))
-}
-
-// quote makes one word of a shell out of s.
-func quote(s string) string {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:@%+,=-"
-	if s != "" && strings.Trim(s, plain) == "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	return next.Command(next.Task{ID: rec.TaskID, Mode: rec.Mode, Repo: rec.Repo, LocalRepo: rec.LocalRepo}, res)
 }

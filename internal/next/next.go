@@ -1,0 +1,67 @@
+// Package next says what the user of a finished run would most likely do next.
+//
+// The box writes it into its result for those who run boxes without the CLI; the host
+// composes it anew, because it believes no command of a box's and knows where a local repository is.
+package next
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Task is what a command names.
+type Task struct {
+	ID        string
+	Mode      workorder.Mode
+	Repo      string // address of the remote
+	LocalRepo string // path of a repository on the host; "": the task has a remote
+}
+
+// Command is ready to be pasted into a shell, whatever the names in it are. res
+// has its final status, and Resumable.
+func Command(t Task, res *workorder.Result) string {
+	from := res.BaseBranch
+	if from == "" {
+		from = res.BaseSHA
+	}
+	cli := func(verb string) string { return "sandbox-agent " + verb + " " + t.ID }
+	x := res.Rebased
+	switch {
+	case res.Status == workorder.StatusPlanned:
+		return cli("create --from-plan")
+	case x != nil && !x.Pushed && x.Kept != "" && res.Status == workorder.StatusFailed:
+		return shell("git", "fetch", t.Repo, x.Kept) + " && git log FETCH_HEAD"
+	case res.Resumable && t.Mode == workorder.ModeRebase && res.Status != workorder.StatusError:
+		return cli("rebase")
+	case res.Resumable && res.ResumeAt != nil:
+		return cli("continue") + " --wait"
+	case res.Resumable:
+		return cli("continue")
+	case res.Pushed && (pullrequest.Unanswered(res) || lacksPR(res)):
+		return cli("pr open")
+	case !res.Pushed || from == "":
+		return cli("logs")
+	case t.LocalRepo != "":
+		return shell("git", "-C", t.LocalRepo, "diff", from+"..."+res.Branch)
+	}
+	return shell("git", "fetch", t.Repo, res.Branch) + " && " + shell("git", "diff", from+"...FETCH_HEAD")
+}
+
+// lacksPR reports whether a pull request was to be opened and was not.
+func lacksPR(res *workorder.Result) bool {
+	return res.PR == nil && slices.ContainsFunc(res.Steps, func(s workorder.Step) bool { return s.Name == workorder.StepPR && s.Status != workorder.StepDone })
+}
+
+// shell quotes what a shell would not take for one word.
+func shell(words ...string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:@%+,=-"
+	for i, s := range words {
+		if s == "" || strings.Trim(s, plain) != "" {
+			words[i] = "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(words, " ")
+}
