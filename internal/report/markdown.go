@@ -181,7 +181,11 @@ func (m *md) proof(p *page) {
 
 func (m *md) check(c check) {
 	if n := c.Tests.Len(); n > 0 {
-		m.fold(fmt.Sprintf("<code>%s</code>: %s", escCode(c.Name), plural(n, "test changed", "tests changed")))
+		what := esc(c.Sum) // it says which of them end as they did before
+		if what == "" {
+			what = plural(n, "test", "tests")
+		}
+		m.fold(fmt.Sprintf("<code>%s</code>: %s", escCode(c.Name), what))
 		m.f("Command: %s\n\n| | test | |\n| --- | --- | --- |\n", code(c.Command))
 		for _, t := range c.Tests.Items {
 			name := code(t.Name)

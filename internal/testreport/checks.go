@@ -27,6 +27,7 @@ type editedChecks struct {
 	done    map[string]bool
 	left    int
 	check   string
+	within  int // scripts that the command runs, one inside the other
 }
 
 // steering are files in which commands are written.
@@ -144,10 +145,8 @@ func (e *editedChecks) named(words []string, dir string, depth int) {
 		p := path.Join(dir, w)
 		lead := i == 0 || interpreter.MatchString(words[i-1])
 		f := e.changed[p]
-		// A file that the check reads and that was not there is what the check asked for.
-		data := languageOf(p) == nil && f != nil && f.oldPath != ""
-		if f != nil && (lead || data) && !isTestFile(p) && f.oldID != f.newID {
-			e.flag(p, firstChange(f.oldText, f.newText), "check %q runs or reads it", e.check)
+		if f != nil && f.oldID != f.newID {
+			e.touched(f, p, lead)
 		}
 		if lead || strings.HasSuffix(p, ".sh") {
 			e.script(p, dir, depth)
@@ -155,8 +154,68 @@ func (e *editedChecks) named(words []string, dir string, depth int) {
 	}
 }
 
+// touched flags a changed file that a check names; lead says that it is run.
+func (e *editedChecks) touched(f *fileChange, p string, lead bool) {
+	program := languageOf(p) != nil || strings.HasSuffix(p, "sh")
+	switch {
+	case isTestFile(p):
+		if line, text := aroundTests(f); lead && line > 0 {
+			e.flag(p, line, "check %q runs it, and this is outside of its tests: %s", e.check, text)
+		}
+	case e.within > 0 && program && !ofChecks.MatchString(p):
+		// What a check's script runs is most often what it checks.
+	case lead || !program && f.oldPath != "": // a file that it reads and that was not there is what the check asked for
+		e.flag(p, firstChange(f.oldText, f.newText), "check %q runs or reads it", e.check)
+	}
+}
+
+// ofChecks are names of programs that check others.
+var ofChecks = re(`(?i)(?:^|[/_.-])(?:e2e|(?:tests?|specs?|checks?|lint|verify|validate|expect|assert|smoke)[a-z]*)(?:[/_.-]|$)|(?:^|/)(?:ci|\.ci|scripts?|hack)/`)
+
+var (
+	imports = re(`^\s*(?:import|from|require\w*|use|using|package|include|#\s*include|(?:const|let|var) .*\brequire\()\b`)
+	// outright is a statement that a file runs as it is loaded, or one that ends the program.
+	outright = re(`^[\w.]+\s*(?:\(|["'])|\b(?:sys|os|process)\.(?:_?exit|abort)\b|^\s*(?:exit|quit|die)\b|^\s*raise SystemExit`)
+)
+
+// aroundTests is the first line, from 1, of a file of tests that was changed outside of them, and its text: one that is
+// gone, or a new one that does something as the file is run. New helpers and imports do nothing by themselves.
+func aroundTests(f *fileChange) (line int, text string) {
+	was, _, outWas := takeApart(f.oldPath, f.oldText)
+	is, _, outIs := takeApart(f.newPath, f.newText)
+	if was == nil || is == nil {
+		return 0, ""
+	}
+	have := map[string]int{}
+	for _, i := range outWas {
+		have[squeeze(was.full[i])]++
+	}
+	for i := range is.full { // it may be part of a test now
+		if l := squeeze(is.full[i]); have[l] > 0 {
+			have[l]--
+		}
+	}
+	for _, i := range outWas {
+		if l := squeeze(was.full[i]); have[l] > 0 && l != "" && !imports.MatchString(l) {
+			return firstChange(f.oldText, f.newText), "gone: " + l
+		}
+	}
+	had := map[string]bool{}
+	for i := range was.full {
+		had[squeeze(was.full[i])] = true
+	}
+	for _, i := range outIs {
+		if l := is.full[i]; !had[squeeze(l)] && !imports.MatchString(l) && outright.MatchString(is.code[i]) {
+			return i + 1, "new: " + squeeze(l)
+		}
+	}
+	return 0, ""
+}
+
 // script follows the lines of a shell script, as it is on base and on head.
 func (e *editedChecks) script(p, dir string, depth int) {
+	e.within++
+	defer func() { e.within-- }()
 	for _, side := range e.texts {
 		text, ok := side[p]
 		if !ok || !isShell(p, text) {

@@ -17,6 +17,8 @@ import (
 type sample struct {
 	name, lang, kind string
 	checks           map[string]string
+	fixed            []string
+	tests            []workorder.TestChange
 	base, head       map[string]string
 }
 
@@ -42,6 +44,11 @@ func samples(tb testing.TB, dir string) (out []sample) {
 			case "check":
 				n, cmd, _ := strings.Cut(v, "=")
 				s.checks[n] = cmd
+			case "fixed": // a check
+				s.fixed = append(s.fixed, v)
+			case "test": // what a report says of one: transition and name
+				tr, n, _ := strings.Cut(v, " ")
+				s.tests = append(s.tests, workorder.TestChange{Name: n, Transition: workorder.Transition(tr)})
 			}
 		}
 		for _, file := range a.Files {
@@ -93,7 +100,7 @@ func inOne(tb testing.TB, all []sample) (git.Repo, []string) {
 
 func (s sample) flags(tb testing.TB, r git.Repo, base, head string) []workorder.Flag {
 	tb.Helper()
-	flags, err := Flags(tb.Context(), r, base, head, s.checks, nil)
+	flags, err := Flags(tb.Context(), r, base, head, Observed{Commands: s.checks, Fixed: s.fixed, Tests: s.tests})
 	if err != nil {
 		tb.Fatal(err)
 	}

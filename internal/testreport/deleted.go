@@ -82,8 +82,8 @@ func (fs *flagger) reported(changes []workorder.TestChange) {
 			if fs.explained[leaf(c.Name)] {
 				continue
 			}
-			if fresh[parent(c)] > 0 { // renamed, or a case of a table that reads otherwise now
-				fresh[parent(c)]--
+			if p := parent(c); fresh[p] > 0 && !strings.HasSuffix(p, "\x00") { // a case of a table that reads otherwise now
+				fresh[p]--
 				continue
 			}
 			gone = append(gone, full)

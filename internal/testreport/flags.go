@@ -23,16 +23,22 @@ var kinds = []string{
 	workorder.FlagCheckEdited, workorder.FlagHardCoded,
 }
 
+// Observed is what running the checks of two commits showed.
+type Observed struct {
+	Commands map[string]string      // the validate commands, by name
+	Fixed    []string               // names of those that failed on base and passed on head
+	Tests    []workorder.TestChange // what Compare found, for all of them
+}
+
 // Flags says what a reviewer should see before believing the checks: it reads
-// the difference of two commits, given as full ids, from objects alone. Checks
-// are the validate commands by name, changes what Compare found for all of them. Beside an error comes what was found.
-func Flags(ctx context.Context, repo git.Repo, base, head string, checks map[string]string, changes []workorder.TestChange) ([]workorder.Flag, error) {
+// the difference of two commits, given as full ids, from objects alone. Beside an error comes what was found.
+func Flags(ctx context.Context, repo git.Repo, base, head string, o Observed) ([]workorder.Flag, error) {
 	ctx, cancel := context.WithTimeout(ctx, flagsTime)
 	defer cancel()
 	fs := &flagger{ctx: ctx, explained: map[string]bool{}, have: map[workorder.Flag]bool{}}
 	c, err := readChange(ctx, repo, base, head)
 	if err != nil {
-		fs.reported(changes)
+		fs.reported(o.Tests)
 		return fs.sorted(), err
 	}
 	s := gather(c)
@@ -40,13 +46,15 @@ func Flags(ctx context.Context, repo git.Repo, base, head string, checks map[str
 	fs.findSkipped(s)
 	fs.findWeakened(s)
 	fs.findRewritten(c)
-	fs.reported(changes)
-	if err := fs.findEdited(c, checks); err != nil {
+	fs.findAdapted(s, o)
+	fs.reported(o.Tests)
+	if err := fs.findEdited(c, o.Commands); err != nil {
 		return fs.sorted(), err
 	}
 	if err := fs.findHardCoded(c, s); err != nil {
 		return fs.sorted(), err
 	}
+	fs.findTestsOnly(c, o)
 	if err := ctx.Err(); err != nil {
 		return fs.sorted(), fmt.Errorf("look for weakened tests between %.12s and %.12s: the change is too large for %s: %w", base, head, flagsTime, err)
 	}

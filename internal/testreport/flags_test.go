@@ -25,7 +25,7 @@ func TestReported(t *testing.T) {
 	two := "package a\n\nimport \"testing\"\n\nfunc TestOne(t *testing.T) { check(t, 1) }\n\nfunc TestTwo(t *testing.T) { check(t, 2) }\n"
 	one, _, _ := strings.Cut(two, "\nfunc TestTwo")
 	r, ids := commits(t, map[string]string{"a_test.go": two}, map[string]string{"a_test.go": one})
-	flags, err := Flags(t.Context(), r, ids[0], ids[1], nil, []workorder.TestChange{
+	flags, err := Flags(t.Context(), r, ids[0], ids[1], Observed{Tests: []workorder.TestChange{
 		{Suite: "a", Name: "TestBad", Transition: workorder.Broken, Text: "got 1\nand more"},
 		{Suite: "a", Name: "TestTwo", Transition: workorder.Gone},
 		{Suite: "a", Name: "TestTwo/sub", Transition: workorder.Gone},
@@ -33,12 +33,14 @@ func TestReported(t *testing.T) {
 		{Suite: "a", Name: "TestT/old_name", Transition: workorder.Gone},
 		{Suite: "a", Name: "TestT/new_name", Transition: workorder.NewPasses},
 		{Suite: "a", Name: "TestQuiet", Transition: workorder.NowSkipped},
-	})
+		{Suite: "tap", Name: "printed", Transition: workorder.Gone}, // another of the same program is no new name of it
+		{Suite: "tap", Name: "instead", Transition: workorder.NewPasses},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
-		"broken: a > TestBad: got 1", "test-deleted: ran on base and not on head, 1 test: a > TestElsewhere", "test-deleted: deleted: TestTwo",
+		"broken: a > TestBad: got 1", "test-deleted: ran on base and not on head, 2 tests: a > TestElsewhere, tap > printed", "test-deleted: deleted: TestTwo",
 		"test-skipped: skipped on head, 1 test: a > TestQuiet",
 	}
 	if diff := cmp.Diff(want, kindsOf(flags)); diff != "" {
@@ -51,7 +53,7 @@ func TestOnlyFullIDs(t *testing.T) {
 	t.Parallel()
 	r, ids := commits(t, map[string]string{"a": "b"})
 	for _, bad := range []string{"", "HEAD", "--help", ids[0][:12], strings.Repeat("0", 40)} {
-		if _, err := Flags(t.Context(), r, bad, ids[0], nil, nil); err == nil {
+		if _, err := Flags(t.Context(), r, bad, ids[0], Observed{}); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
 	}
@@ -82,7 +84,7 @@ func TestOddTrees(t *testing.T) {
 	}
 	base, _ := r.Resolve(t.Context(), "refs/heads/c0")
 	head, _ := r.Resolve(t.Context(), "refs/heads/c1")
-	flags, err := Flags(t.Context(), r, base, head, map[string]string{"test": "go test ./..."}, nil)
+	flags, err := Flags(t.Context(), r, base, head, Observed{Commands: map[string]string{"test": "go test ./..."}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +109,7 @@ func TestFlagsAreBounded(t *testing.T) {
 		head["x"] = "y"
 	}
 	r, ids := commits(t, base, head)
-	flags, err := Flags(t.Context(), r, ids[0], ids[1], nil, nil)
+	flags, err := Flags(t.Context(), r, ids[0], ids[1], Observed{})
 	if err != nil || len(flags) != maxFlags {
 		t.Errorf("%d %v", len(flags), err)
 	}

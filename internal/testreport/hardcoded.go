@@ -19,6 +19,8 @@ type site struct {
 	text   string
 	// listed says that it is an entry of a table, which is also how honest programs look.
 	listed bool
+	// several says that what is asked for is a list of literals.
+	several bool
 }
 
 const (
@@ -30,8 +32,14 @@ const (
 
 const lit = `("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|` + "`[^`]*`" + `|-?\b\d[\d_]*(?:\.\d+)?\b)`
 
+// several is a list, tuple or table of literals, which says more than one does: what is answered to it may be short.
+const several = `([\[({]\s*` + noGroup + `(?:\s*[,:]\s*` + noGroup + `)*\s*,?\s*[\])}])`
+
+const noGroup = `(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|-?\b\d[\d_]*(?:\.\d+)?\b)`
+
 var (
-	asked = re(`(?:===?|\.equals\(|\.eq\(|\.Equals\(|\bcase|\bwhen|\bis)\s*\(?\s*&?\s*` + lit + `|` + lit + `\)?\s*(?:===?|\.equals\(|=>)`)
+	asked        = re(`(?:===?|\.equals\(|\.eq\(|\.Equals\(|\bcase|\bwhen|\bis)\s*\(?\s*&?\s*` + lit + `|` + lit + `\)?\s*(?:===?|\.equals\(|=>)`)
+	askedSeveral = re(`(?:==|===)\s*` + several + `|` + several + `\s*(?:==|===)`)
 	// answered is a literal that is given back.
 	answered = re(`(?:\breturn\b|=>|\?|\bthen\b|->|:)\s*\(?\s*(?:Ok\(|Some\(|String::from\(|\w+\.(?:New|of)\()?` + lit)
 	// always is a body that is a literal and nothing else.
@@ -123,15 +131,16 @@ func (fs *flagger) sitesOf(f *fileChange, s *suites, removed map[string]bool) (o
 // specialCase is a comparison with a literal and the literal that answers it, on
 // the same line or one of the next two.
 func specialCase(out []site, p string, src *source, i int, fresh map[int]bool) []site {
-	m := asked.FindStringSubmatch(src.full[i])
+	asks := askedSeveral
+	m := asks.FindStringSubmatch(src.full[i])
 	if m == nil {
-		return out
+		asks = asked
+		if m = asks.FindStringSubmatch(src.full[i]); m == nil {
+			return out
+		}
 	}
-	in := m[1]
-	if in == "" {
-		in = m[2]
-	}
-	end := asked.FindStringIndex(src.full[i])[1]
+	in := m[1] + m[2] // one of them is empty
+	end := asks.FindStringIndex(src.full[i])[1]
 	arrow := strings.HasSuffix(src.full[i][:end], "=>")
 	if arrow && (src.lang == ruby || src.lang == php) {
 		return out // a hash
@@ -144,14 +153,14 @@ func specialCase(out []site, p string, src *source, i int, fresh map[int]bool) [
 			rest = rest[end:]
 		}
 		if a := answered.FindStringSubmatch(rest); a != nil && fresh[j] && a[1] != in {
-			return appendSite(out, site{path: p, line: j, input: value(in), output: value(a[1]), text: squeeze(src.full[j])})
+			return appendSite(out, site{path: p, line: j, input: value(in), output: value(a[1]), text: squeeze(src.full[j]), several: asks == askedSeveral})
 		}
 	}
 	return out
 }
 
 func appendSite(out []site, st site) []site {
-	if len([]rune(st.output)) < minValue || st.input == "" || st.input == st.output {
+	if len([]rune(st.output)) < minValue && !st.several || st.output == "" || st.input == "" || st.input == st.output {
 		return out
 	}
 	return append(out, st)
@@ -276,8 +285,7 @@ func (st site) expectedBy(ts []*testFunc) string {
 			}
 			from, to := max(i-near, t.start), min(i+near, t.end, len(t.src.full)-1)
 			for j := from; j <= to; j++ {
-				if st.input != "" && has(t.src.full[j], st.input) && (j != i || strings.Count(line, st.input) > strings.Count(st.output, st.input)) ||
-					st.input == "" && calls(t.src.code[j], st.fn) {
+				if st.isAsked(t, j, i) {
 					return t.leaf
 				}
 			}
@@ -285,6 +293,20 @@ func (st site) expectedBy(ts []*testFunc) string {
 	}
 	return ""
 }
+
+// isAsked reports whether line j of a test gives the question, of which line i has the answer.
+func (st site) isAsked(t *testFunc, j, i int) bool {
+	line := t.src.full[j]
+	switch {
+	case st.input == "":
+		return calls(t.src.code[j], st.fn)
+	case st.several:
+		return strings.Contains(unspaced.Replace(line), unspaced.Replace(st.input))
+	}
+	return has(line, st.input) && (j != i || strings.Count(line, st.input) > strings.Count(st.output, st.input))
+}
+
+var unspaced = strings.NewReplacer(" ", "", "\t", "", "'", "\"")
 
 // wants is a line that names what is expected, or compares.
 var wants = regexp.MustCompile(`(?i)\b(?:want|expect|expected|exp)\w*\b|[!=]=`)

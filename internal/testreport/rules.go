@@ -47,7 +47,7 @@ var jsRules = &rules{
 var pythonRules = &rules{
 	named:   re(`^\s*(?:async\s+)?def\s+(test\w*)\s*\(`),
 	group:   re(`^\s*class\s+(\w+)`),
-	assert:  re(`^\s*assert\b|\bself\.(?:assert|fail)\w*\(|\bpytest\.(?:raises|warns|fail|approx)\b|\bassert_\w+\(|\.assert_\w+\(|\bnpt?\.testing\.`),
+	assert:  re(`(?:^|[:;])\s*assert\b|\bself\.(?:assert|fail)\w*\(|\bpytest\.(?:raises|warns|fail|approx)\b|\bassert_\w+\(|\.assert_\w+\(|\bnpt?\.testing\.`),
 	skip:    re(`^\s*@(?:\w+\.)*(?:skip|xfail|expectedFailure|nottest)\b|\bpytest\.(?:skip|xfail)\(|\.skipTest\(|\bSkipTest\b|__test__\s*=\s*False|\bmark\.(?:skip|xfail)\b|\bcollect_ignore`),
 	skipIf:  re(`\b(?:skipif|skipIf|skipUnless|importorskip)\b`),
 	swallow: re(`\bsuppress\(|^\s*except\b[^:]*:\s*(?:pass|\.\.\.|return|continue)\s*$`),

@@ -3,6 +3,7 @@ package testreport
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -157,7 +158,8 @@ func (t *testFunc) leavesEarly() bool {
 			return false
 		}
 		if leaves.MatchString(t.src.code[i]) && indent(t.src.code[i]) <= depth {
-			return i < t.end-1
+			rest := t.src.code[i+1 : min(t.end+1, len(t.src.code))] // where blocks are indented, the last line counts
+			return slices.ContainsFunc(rest, func(l string) bool { return strings.Trim(l, " \t)};") != "" })
 		}
 	}
 	return false

@@ -88,6 +88,9 @@ func (r *run) judge(ctx context.Context) {
 		if p.Transition == workorder.Broken {
 			r.flag(workorder.FlagBrokenOnHead, fmt.Sprintf("check %q passed on base and fails on head (exit %d)", c.Name, p.Head.ExitCode))
 		}
+		if n := deaf(p.Head); n > 0 && deaf(p.Base) == 0 {
+			r.flag(workorder.FlagCheckEdited, fmt.Sprintf("check %q passes on head though its report has %d failed tests, which it did not on base", c.Name, n))
+		}
 	}
 	r.proof.Pages = pages(r.base.views, r.head.views)
 	if r.base.ready && r.head.setupFailed != "" {
@@ -102,6 +105,14 @@ func (r *run) judge(ctx context.Context) {
 		f.Path, f.Text = r.shown(f.Path, shownText), r.shown(f.Text, shownText)
 	}
 	r.proof.Reason = r.shown(strings.Join(r.reasons, "; "), maxReason)
+}
+
+// deaf is the number of failed tests that a check passes with.
+func deaf(c *workorder.CheckRun) int {
+	if c == nil || !c.Passed || c.Tests == nil {
+		return 0
+	}
+	return c.Tests.Failed
 }
 
 func (r *run) flag(kind, text string) {
@@ -120,7 +131,13 @@ func (r *run) sources(ctx context.Context, changes []workorder.TestChange) {
 	for i, s := range r.Order.Setup { // they decide what the checks run with
 		commands[setupName(i)] = s
 	}
-	flags, err := testreport.Flags(ctx, r.store, r.base.commit, r.head.commit, commands, changes)
+	seen := testreport.Observed{Commands: commands, Tests: changes}
+	for _, p := range r.proof.Checks {
+		if p.Transition == workorder.Fixed {
+			seen.Fixed = append(seen.Fixed, p.Name)
+		}
+	}
+	flags, err := testreport.Flags(ctx, r.store, r.base.commit, r.head.commit, seen)
 	r.proof.Flags = append(r.proof.Flags, flags...)
 	if err != nil {
 		r.because("not all of the change was looked at: %v", err)

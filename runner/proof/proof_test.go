@@ -312,3 +312,23 @@ echo "the token is $TOKEN"; id -u; echo "ok 1 - `+secret+`"; echo 1..1; test ! -
 		t.Error("the work tree was touched")
 	}
 }
+
+// A check that passes while its own report says that tests failed.
+func TestPassesWithFailedTests(t *testing.T) {
+	t.Parallel()
+	const report = "echo 'TAP version 13'; echo 1..2; echo 'ok 1 - a'; echo 'not ok 2 - b'; test -e lenient"
+	for name, base := range map[string]map[string]string{"newly": {"a": "1"}, "as ever": {"a": "1", "lenient": "yes\n"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t, base)
+			b.validate("test", report)
+			p := b.prove(t.Context(), b.commit(map[string]string{"lenient": "yes\n", "a": "2"}))
+			flagged := slices.ContainsFunc(p.Flags, func(f workorder.Flag) bool {
+				return f.Kind == workorder.FlagCheckEdited && strings.Contains(f.Text, "1 failed tests")
+			})
+			if c := p.Checks[0]; !c.Head.Passed || c.Head.Tests == nil || c.Head.Tests.Failed != 1 || flagged != (name == "newly") {
+				t.Errorf("head %+v, flags %+v", c.Head, p.Flags)
+			}
+		})
+	}
+}
