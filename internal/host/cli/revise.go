@@ -134,8 +134,12 @@ func (p *pickUp) findTask(ctx context.Context, o *reviseOptions) (*store.Record,
 		if err != nil {
 			return nil, err
 		}
+		if rec == nil {
+			// Its pull request is recorded where it was begun, and nowhere on the remote.
+			return nil, unknownHere(p.o.taskID, "its pull request and project: --pr N --project P")
+		}
 		if p.revise.pr = taskPR(rec); p.revise.pr == 0 {
-			return nil, fault.New(workorder.ExitUsage, fmt.Errorf("the pull request of task %s is not known here", o.taskID),
+			return nil, fault.New(workorder.ExitUsage, fmt.Errorf("the pull request of task %s is not known here", p.o.taskID),
 				"give it: --pr N; or feedback of your own: --feedback-file; `sandbox-agent pr open "+o.taskID+"` opens one")
 		}
 	}
