@@ -302,14 +302,17 @@ func findSecrets(ctx context.Context, find *credentials.Finder, r *resolved) (er
 		return err
 	}
 	r.job.Secrets = func(ctx context.Context) (map[string]string, error) { return find.Secrets(ctx, refs) }
-	if r.local == nil && r.job.Order.Repo != "" {
-		r.job.Git, err = find.Git(ctx, r.job.Order.CloneURL)
-		if err == nil && r.job.Order.PR != nil {
-			r.job.ForgeToken, err = find.Forge(ctx, r.job.Order.Repo)
-		}
-		if err == nil && find.UsesApp(r.job.Order.Repo) {
+	o := &r.job.Order
+	if r.local == nil && o.Repo != "" {
+		r.job.Git, err = find.Git(ctx, o.CloneURL)
+		if err == nil && find.UsesApp(o.Repo) {
 			r.job.App, err = find.App()
 		}
+	}
+	if err == nil && o.Repo != "" && o.PR != nil {
+		var token credentials.ForgeToken
+		token, err = find.Forge(ctx, o.Repo, o.PR)
+		r.job.ForgeToken = token.Token
 	}
 	return err
 }

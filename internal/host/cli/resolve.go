@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
@@ -97,6 +98,10 @@ func (r *resolved) order(o *createOptions, in projects.OrderInput) error {
 	}
 	if r.local != nil {
 		r.job.LocalRepo = r.local.Path
+		if order.PR != nil && !credentials.HasForge(order.Repo, order.PR) {
+			r.job.Order.PR = nil
+			r.job.Warnings = append(r.job.Warnings, "no pull request will be opened: the repository is a path, which has no forge; pr.api_url and pr.repository in the project file name one")
+		}
 		if names := uncommitted(r.local, p.File); names != "" && !order.Mode.GoesOn() {
 			r.job.Warnings = append(r.job.Warnings, "uncommitted changes in "+r.local.Path+" ("+names+") are not part of the run: it starts from the last commit of "+order.Branch)
 		}

@@ -174,11 +174,11 @@ func (v *revision) read(ctx context.Context, pull *taskPull, on *remoteTask, tex
 		}
 		since, err := readUntil(ctx, pull, v.pr, state)
 		if err != nil {
-			return forgeFault(err)
+			return pull.client.fault(err)
 		}
 		f, err := pull.client.Feedback(ctx, v.pr, since)
 		if err != nil {
-			return forgeFault(err)
+			return pull.client.fault(err)
 		}
 		var more []string
 		v.review, more = reviewOf(&pull.PR, &f, unfinished(state))
