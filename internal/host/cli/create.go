@@ -44,6 +44,7 @@ type createOptions struct {
 	issue                    int    // 0: the task is given in words
 	plan                     bool
 	fromPlan                 string
+	title                    string // the task in its own words, where its text has more; empty: the text
 }
 
 // What create does about a task that exists.

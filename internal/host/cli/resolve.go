@@ -88,13 +88,16 @@ func (r *resolved) fromBase(ctx context.Context) (err error) {
 // order makes the job.
 func (r *resolved) order(o *createOptions, in projects.OrderInput) error {
 	p := r.project
+	if in.TargetBranch == "" && o.title != "" {
+		in.TargetBranch = workorder.Branch(in.TaskID, o.title)
+	}
 	order, err := p.Order(in)
 	if err != nil {
 		return fault.New(workorder.ExitInvalid, err, "")
 	}
 	r.job = &launch.Job{
 		Order: order, Image: p.Image, Isolation: p.Isolation, OCIRuntime: p.OCIRuntime, Keep: o.keep, Detach: o.detach,
-		Request: r.request(o),
+		Request: r.request(o), Title: o.title,
 	}
 	if r.local != nil {
 		r.job.LocalRepo = r.local.Path

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -108,8 +107,11 @@ func (a *App) runRevise(ctx context.Context, o *reviseOptions) error {
 		if p.revise.file, err = a.readFeedbackFile(o.feedbackFile); err != nil {
 			return err
 		}
-		if intro := p.revise.file.intro; intro != "" {
-			p.text = strings.TrimSuffix(intro+"\n\n"+p.text, "\n\n")
+		switch intro := p.revise.file.intro; {
+		case p.text == "":
+			p.text = intro
+		case intro != "":
+			p.text = intro + "\n\n" + p.text
 		}
 	}
 	rec, err := p.findTask(ctx, o)
