@@ -123,6 +123,8 @@ func (d *decoder) wrongType(v *value, n *yaml.Node) bool {
 		hint = "write it as a list, one `- item` per line"
 	case v.schema.kind == text && n.Kind == yaml.MappingNode:
 		hint = "quote the text if it contains \": \""
+	case v.schema.kind == boolean && n.Kind == yaml.MappingNode && len(n.Content) > 0:
+		hint = d.under(n.Content[0].Value, v.path)
 	case v.schema.kind == mapping && n.Kind != yaml.MappingNode, v.schema.kind == object && n.Kind != yaml.MappingNode:
 		hint = "write `key: value` lines below it"
 		if len(v.schema.keys) > 0 {
@@ -241,15 +243,23 @@ func (d *decoder) suggest(s *schema, path, name string) (hint, meant string) {
 	if _, ok := d.root.find(name); ok && path != "" {
 		return fmt.Sprintf("%q belongs at the top of the file", name), ""
 	}
-	for _, k := range d.root.keys {
-		if _, ok := k.find(name); ok && k.name != path {
-			return fmt.Sprintf("%q belongs under %q", name, k.name), ""
-		}
+	if hint := d.under(name, path); hint != "" {
+		return hint, ""
 	}
 	if below := d.below(name); path == "" && below != "" {
 		return "did you mean " + below + "?", ""
 	}
 	return "known keys: " + strings.Join(s.keyNames(), ", "), ""
+}
+
+// under names the key of the file, other than path, that has one of that name; empty: there is none.
+func (d *decoder) under(name, path string) string {
+	for _, k := range d.root.keys {
+		if _, ok := k.find(name); ok && k.name != path {
+			return fmt.Sprintf("%q belongs under %q", name, k.name)
+		}
+	}
+	return ""
 }
 
 // below is the key under one of the file's keys that is called so elsewhere, when

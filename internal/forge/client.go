@@ -69,7 +69,7 @@ func New(conf Config) (*Client, error) {
 	repo, ok := Parse(conf.Remote)
 	if conf.Repository != "" {
 		if repo.Owner, repo.Name, ok = ownerAndName(conf.Repository); !ok || conf.BaseURL == "" {
-			return nil, &Error{Kind: Invalid, Doing: "use a forge", Said: fmt.Sprintf("repository %q without a base URL, or not of the form owner/name", oneLine(conf.Repository, 200)), Next: "give both"}
+			return nil, &Error{Kind: Invalid, Doing: "use a forge", Said: fmt.Sprintf("repository %q without an API, or not of the form owner/name", oneLine(conf.Repository, 200)), Next: "give both: pr.api_url and pr.repository"}
 		}
 	}
 	doing := "use the forge of " + oneLine(sanitize(conf.Remote), 200)
@@ -77,7 +77,7 @@ func New(conf Config) (*Client, error) {
 		return nil, &Error{Kind: NotGitHub, Doing: doing, Said: "the remote is no repository on a GitHub", Next: nextSteps[NotGitHub]}
 	}
 	if conf.BaseURL != "" && !repo.at(conf.BaseURL) {
-		return nil, &Error{Kind: Invalid, Doing: doing, Said: "the base URL is no http or https address of an API", Next: "give one like https://ghe.example.com/api/v3"}
+		return nil, &Error{Kind: Invalid, Doing: doing, Said: "pr.api_url is no http or https address of an API", Next: "give one like https://ghe.example.com/api/v3"}
 	}
 	if strings.ContainsFunc(conf.Token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		return nil, &Error{Kind: Auth, Doing: doing, Said: "the token has blanks or control characters in it", Next: "give the token alone, without a line break"}

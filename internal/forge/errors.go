@@ -67,8 +67,8 @@ const (
 )
 
 var nextSteps = map[Kind]string{
-	NotGitHub:   "push the branch and open the request by hand, or name the API of an enterprise server as base URL",
-	Auth:        "set GH_TOKEN to a token that is valid for this host, or run `gh auth login`",
+	NotGitHub:   "push the branch and open the request by hand, or name the API of an enterprise server: pr.api_url in the project file",
+	Auth:        "give a token that is valid for this host: SANDBOX_AGENT_GIT_TOKEN, which goes first, GH_TOKEN, or `gh auth login`",
 	Permission:  "give the token write access to pull requests, issues and contents of this repository",
 	NotFound:    "check the name, and that the token may see the repository",
 	RateLimited: "try again after that",
@@ -106,7 +106,7 @@ func (c *Client) classify(ctx context.Context, doing string, err error) *Error {
 	}
 	if moved, ok := errors.AsType[*movedError](err); ok {
 		e.Kind, e.Said = Invalid, moved.Error()
-		e.Next = "correct the remote or the base URL; the token is sent to no other host"
+		e.Next = "correct the remote or pr.api_url; the token is sent to no other host"
 	}
 	if resp != nil {
 		e.Status = resp.StatusCode

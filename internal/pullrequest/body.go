@@ -38,7 +38,7 @@ func next(o *workorder.Order, r *workorder.Result) []report.NextStep {
 		if r.PR != nil {
 			pr = r.PR.Number
 		}
-		steps = report.RevisePR(pr, o.TaskID)
+		steps = report.RevisePR(pr, o.TaskID, r.Status)
 	}
 	if r.Pushed && r.Branch != "" {
 		steps = append(steps, report.TakeOver(r.Branch))

@@ -85,16 +85,22 @@ type NextStep struct {
 // Version is a program or image and its version.
 type Version struct{ Name, Version string }
 
-// RevisePR are the steps for a task with a pull request that is to be changed.
-func RevisePR(pr int, task string) []NextStep {
+// RevisePR are the steps for a task that is to be changed: by its pull request (0: there is none), and as its last attempt ended.
+func RevisePR(pr int, task string, ended workorder.Status) []NextStep {
 	var s []NextStep
 	if pr > 0 {
 		s = append(s, NextStep{Purpose: "Write review comments here, then let the agent work on them", Command: "sandbox-agent revise --pr " + strconv.Itoa(pr)})
 	}
-	if workorder.ValidTaskID(task) {
-		s = append(s, NextStep{Purpose: "Go on with the task in a new box", Command: "sandbox-agent continue " + task})
+	if !workorder.ValidTaskID(task) {
+		return s
 	}
-	return s
+	switch ended {
+	case workorder.StatusPlanned:
+		return append(s, NextStep{Purpose: "Let a new box carry the plan out", Command: "sandbox-agent create --from-plan " + task})
+	case workorder.StatusSuccess, workorder.StatusNoChanges: // not started again without a text
+		return append(s, NextStep{Purpose: "Add to the task, in a new box", Command: "sandbox-agent continue " + task + ` --task "..."`})
+	}
+	return append(s, NextStep{Purpose: "Go on with the task in a new box", Command: "sandbox-agent continue " + task})
 }
 
 // TakeOver is how to work on the branch oneself.

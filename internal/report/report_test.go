@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -190,10 +192,16 @@ func TestEmbedding(t *testing.T) {
 }
 
 func TestSteps(t *testing.T) {
-	got := fmt.Sprint(RevisePR(1234, "T-4K9QZ7AB"), RevisePR(0, "; rm -rf /"), TakeOver("agent/x'y"))
-	want := "[{Write review comments here, then let the agent work on them sandbox-agent revise --pr 1234} {Go on with the task in a new box sandbox-agent continue T-4K9QZ7AB}] [] " +
-		`{Take it over yourself git fetch origin 'agent/x'\''y' && git switch 'agent/x'\''y'}`
-	if got != want {
-		t.Error(got)
+	const id = "T-4K9QZ7AB"
+	for want, got := range map[string][]NextStep{
+		"[{Write review comments here, then let the agent work on them sandbox-agent revise --pr 1234} {Add to the task, in a new box sandbox-agent continue " + id + ` --task "..."}]`: RevisePR(1234, id, workorder.StatusSuccess),
+		"[{Go on with the task in a new box sandbox-agent continue " + id + "}]":                                                                                                        RevisePR(0, id, workorder.StatusTimeout),
+		"[{Let a new box carry the plan out sandbox-agent create --from-plan " + id + "}]":                                                                                              RevisePR(0, id, workorder.StatusPlanned),
+		"[]": RevisePR(0, "; rm -rf /", workorder.StatusSuccess),
+		`[{Take it over yourself git fetch origin 'agent/x'\''y' && git switch 'agent/x'\''y'}]`: {TakeOver("agent/x'y")},
+	} {
+		if fmt.Sprint(got) != want {
+			t.Errorf("got  %v\nwant %s", got, want)
+		}
 	}
 }

@@ -4,14 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
-	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -20,8 +17,7 @@ import (
 type taskPull struct {
 	forge.PR
 	task   string
-	client *forge.Client
-	token  string // empty: there is none
+	client *forgeClient
 }
 
 // taskPull reads an open pull request of the project's repository. One of a fork, or of a branch that is no
@@ -34,17 +30,13 @@ func (a *App) taskPull(ctx context.Context, p *projects.Project, number int) (*t
 		return nil, fault.New(workorder.ExitInvalid, fmt.Errorf("project %s has no repository, so that it has no pull requests", p.Name), "give one with --repo, or another project")
 	}
 	order := &workorder.Order{Repo: p.Repo, PR: cmp.Or(p.PR, &workorder.PullRequest{})}
-	token, err := credentials.New(a.Getenv).Forge(ctx, order.Repo)
+	client, err := a.forge(ctx, order)
 	if err != nil {
 		return nil, err
 	}
-	client, err := pullrequest.Client(order, token, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return nil, forgeFault(err)
-	}
 	pr, err := client.PRByNumber(ctx, number)
 	if err != nil {
-		return nil, forgeFault(err)
+		return nil, client.fault(err)
 	}
 	branch := render.Clean(pr.Head)
 	id, ok := branchTask(pr.Head)
@@ -59,7 +51,7 @@ func (a *App) taskPull(ctx context.Context, p *projects.Project, number int) (*t
 		return nil, fault.New(workorder.ExitGit, fmt.Errorf("pull request #%d is %s", number, render.Clean(pr.State)),
 			"reopen it, or go on with its task: `sandbox-agent continue "+id+" --task \"...\"`")
 	}
-	return &taskPull{PR: pr, task: id, client: client, token: token}, nil
+	return &taskPull{PR: pr, task: id, client: client}, nil
 }
 
 // branchTask is the task whose branch that is: agent/T-XXXXXXXX, with or without words behind it.

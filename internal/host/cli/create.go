@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/user"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,6 +44,7 @@ type createOptions struct {
 	issue                    int    // 0: the task is given in words
 	plan                     bool
 	fromPlan                 string
+	title                    string // the task in its own words, where its text has more; empty: the text
 }
 
 // What create does about a task that exists.
@@ -303,43 +303,38 @@ func findSecrets(ctx context.Context, find *credentials.Finder, r *resolved) (er
 		return err
 	}
 	r.job.Secrets = func(ctx context.Context) (map[string]string, error) { return find.Secrets(ctx, refs) }
-	if r.local == nil && r.job.Order.Repo != "" {
-		r.job.Git, err = find.Git(ctx, r.job.Order.CloneURL)
-		if err == nil && r.job.Order.PR != nil {
-			r.job.ForgeToken, err = find.Forge(ctx, r.job.Order.Repo)
-		}
-		if err == nil && find.UsesApp(r.job.Order.Repo) {
+	o := &r.job.Order
+	if r.local == nil && o.Repo != "" {
+		r.job.Git, err = find.Git(ctx, o.CloneURL)
+		if err == nil && find.UsesApp(o.Repo) {
 			r.job.App, err = find.App()
 		}
+	}
+	if err == nil && o.Repo != "" && o.PR != nil {
+		var token credentials.ForgeToken
+		token, err = find.Forge(ctx, o.Repo, o.PR)
+		r.job.ForgeToken = token.Token
 	}
 	return err
 }
 
-// reject leaves a result for a run whose ground is bad. A mistake on the command
-// line or in the project file is not a run, and neither is a rehearsal.
+// reject leaves a result for a run whose ground is bad. What could not be resolved (a mistake on the command
+// line or in the project file, a repository or branch that is not there) is not a run: there is no
+// order that anybody could go on with. Neither is a rehearsal.
 func (a *App) reject(ctx context.Context, o *createOptions, r *resolved, cause error) error {
-	code := exitCode(cause)
-	if o.dryRun || code == workorder.ExitUsage || code == workorder.ExitNoProject || r == nil && code == workorder.ExitInvalid {
+	if r == nil || o.dryRun {
 		return cause
 	}
 	st, err := a.store()
 	if err != nil {
 		return cause
 	}
-	job := &launch.Job{Order: workorder.Order{TaskID: o.taskID, Project: o.project, Mode: o.mode()}}
-	if r != nil {
-		job = r.job
-	} else if o.out != "" {
-		if job.OutDir, err = filepath.Abs(o.out); err != nil {
-			return cause
-		}
-	}
 	show := func(workorder.Event) {}
 	if o.json {
 		show = a.newView(true).event
 	}
 	l := a.launcher(&Backend{}, st, show)
-	return l.Reject(ctx, job, fault.New(code, cause, fault.Hint(cause)))
+	return l.Reject(ctx, r.job, fault.New(exitCode(cause), cause, fault.Hint(cause)))
 }
 
 // launcher wires a launcher for this app.

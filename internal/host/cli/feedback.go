@@ -118,13 +118,20 @@ func commands(r *workorder.Review) bool {
 // maxFeedback bounds a file of feedback, in bytes; its items are in the task's state on the remote.
 const maxFeedback = 512 << 10
 
+// feedbackFile is what a file of feedback says. One that is empty has nothing to address.
+type feedbackFile struct {
+	intro    string // what stands before its list
+	items    []workorder.ReviewItem
+	warnings []string
+}
+
 // readFeedbackFile reads feedback from a file, or from standard input for "-".
-func (a *App) readFeedbackFile(name string) ([]workorder.ReviewItem, []string, error) {
+func (a *App) readFeedbackFile(name string) (file feedbackFile, err error) {
 	in := a.Stdin
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, nil, usage("read the feedback: %w", err)
+			return file, usage("read the feedback: %w", err)
 		}
 		defer f.Close()
 		in = f
@@ -133,27 +140,24 @@ func (a *App) readFeedbackFile(name string) ([]workorder.ReviewItem, []string, e
 	text := string(b)
 	switch {
 	case err != nil:
-		return nil, nil, usage("read the feedback: %w", err)
+		return file, usage("read the feedback: %w", err)
 	case len(b) > maxFeedback:
-		return nil, nil, usage("the feedback has more than %d bytes", maxFeedback)
+		return file, usage("the feedback has more than %d bytes", maxFeedback)
 	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
-		return nil, nil, usage("the feedback is not text: it must be UTF-8 without NUL bytes")
-	case strings.TrimSpace(text) == "":
-		return nil, nil, usage("the feedback is empty")
+		return file, usage("the feedback is not text: it must be UTF-8 without NUL bytes")
 	}
-	parts := splitFeedback(text)
-	var warnings []string
+	intro, parts := splitFeedback(text)
+	file.intro = intro
 	if n := len(parts); n > workorder.MaxReviewItems {
-		warnings = append(warnings, fmt.Sprintf("the feedback has %d entries: this run takes the first %d", n, workorder.MaxReviewItems))
+		file.warnings = append(file.warnings, fmt.Sprintf("the feedback has %d entries: this run takes the first %d", n, workorder.MaxReviewItems))
 		parts = parts[:workorder.MaxReviewItems]
 	}
-	var items []workorder.ReviewItem
 	for _, p := range parts {
-		items = append(items, workorder.ReviewItem{
+		file.items = append(file.items, workorder.ReviewItem{
 			Source: workorder.FromFile, Command: true, Notes: []workorder.ReviewNote{{Author: "you", Trusted: true, Text: p}},
 		})
 	}
-	return items, warnings, nil
+	return file, nil
 }
 
 var (
@@ -172,18 +176,19 @@ const nested = 2
 // anyEnd makes line feeds of the ends of lines.
 var anyEnd = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 
-// splitFeedback makes an item of each entry of the text's outermost lists. What is before the first one goes with
-// it, as a heading between two goes with the one after it; a text without a list is one item.
-func splitFeedback(text string) []string {
-	var parts []string
+// splitFeedback makes an item of each entry of the text's outermost lists. What is before the first one introduces them
+// all. A heading between two goes with the one after it, and in a text that has such headings so does the one right
+// before the first entry. A text without a list is one item.
+func splitFeedback(text string) (intro string, parts []string) {
 	var part strings.Builder
-	code, list, space := "", false, 0
+	code, list, space, sections := "", false, 0, false
 	end := func() {
 		if s := strings.TrimSpace(part.String()); s != "" {
 			parts = append(parts, s)
 		}
 		part.Reset()
 	}
+	before := "" // the first entry
 	for line := range strings.Lines(anyEnd.Replace(strings.TrimPrefix(text, "\ufeff"))) {
 		if m := fence.FindStringSubmatch(line); m != nil {
 			switch {
@@ -194,19 +199,28 @@ func splitFeedback(text string) []string {
 			}
 		} else if m := entry.FindStringSubmatch(line); code == "" && m != nil && !rule.MatchString(strings.TrimRight(line, "\n")) {
 			if !list || len(m[1]) < space+nested {
-				if list {
+				switch {
+				case list:
 					end()
+				case len(parts) == 0:
+					before = part.String()
+					part.Reset()
 				}
 				list, space = true, len(m[1])
 			}
 		} else if code == "" && list && heading.MatchString(line) && len(line)-len(strings.TrimLeft(line, " ")) < space+nested {
 			end()
-			list = false
+			list, sections = false, true
 		}
 		part.WriteString(line)
 	}
 	end()
-	return parts
+	intro = strings.TrimSpace(before)
+	if at := strings.LastIndexByte(intro, '\n') + 1; sections && heading.MatchString(intro[at:]) {
+		parts[0] = intro[at:] + "\n" + parts[0]
+		intro = strings.TrimSpace(intro[:at])
+	}
+	return intro, parts
 }
 
 // maxShown bounds an item's text where the items are listed, in characters.

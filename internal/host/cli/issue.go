@@ -4,12 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
-	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -20,17 +17,13 @@ func (a *App) issueTask(ctx context.Context, o *createOptions) (string, error) {
 		return "", err
 	}
 	order := &workorder.Order{Repo: r.project.Repo, PR: cmp.Or(r.project.PR, &workorder.PullRequest{})}
-	token, err := credentials.New(a.Getenv).Forge(ctx, order.Repo)
+	client, err := a.forge(ctx, order)
 	if err != nil {
 		return "", err
 	}
-	client, err := pullrequest.Client(order, token, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return "", forgeFault(err)
-	}
 	issue, err := client.Issue(ctx, o.issue)
 	if err != nil {
-		return "", forgeFault(err)
+		return "", client.fault(err)
 	}
 	return issueText(&issue), nil
 }

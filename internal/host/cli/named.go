@@ -3,12 +3,15 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -55,6 +58,21 @@ func (p *pickUp) knownHere() (*store.Record, error) {
 	return nil, err
 }
 
+// ground is loadGround, for a task that only the project's remote can know where no record names a project.
+func (p *pickUp) ground(ctx context.Context) (*resolved, error) {
+	r, err := p.a.loadGround(ctx, p.o)
+	if _, none := errors.AsType[*projects.NotFoundError](err); none && !p.create && p.o.taskID != "" && p.o.project == "" {
+		return nil, unknownHere(p.o.taskID, "its project: --project P")
+	}
+	return r, err
+}
+
+// unknownHere says of a task what it takes to find it elsewhere.
+func unknownHere(id, give string) error {
+	return fault.New(workorder.ExitNotFound, fmt.Errorf("task %s is not known on this machine", id),
+		"`sandbox-agent ps --all` lists the tasks of this machine; if another one began it, give "+give)
+}
+
 // taskOf finds the task by its id, or by its pull request where pr is not 0. The record is nil for a task that this
 // state folder does not know.
 func (p *pickUp) taskOf(ctx context.Context, pr int) (rec *store.Record, err error) {
@@ -71,7 +89,7 @@ func (p *pickUp) taskOf(ctx context.Context, pr int) (rec *store.Record, err err
 			return nil, err
 		}
 	}
-	r, err := p.a.loadGround(ctx, p.o)
+	r, err := p.ground(ctx)
 	if err != nil {
 		return nil, err
 	}

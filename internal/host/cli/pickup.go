@@ -70,7 +70,7 @@ func (p *pickUp) onlyNew(ctx context.Context) error {
 				"`sandbox-agent continue "+p.o.taskID+"` with the same project goes on with it, --if-exists continue does so by itself; or choose another --task-id")
 		}
 	}
-	return p.a.createNew(ctx, p.o, p.text) // what is wrong is recorded there
+	return p.a.createNew(ctx, p.o, p.text) // what is wrong is said there
 }
 
 func (p *pickUp) run(ctx context.Context, rec *store.Record) error {
@@ -364,7 +364,7 @@ func (o *createOptions) inherit(was store.Request) {
 func (p *pickUp) unknown(ctx context.Context) error {
 	r, on, err := p.look(ctx)
 	if err != nil && p.create {
-		return p.a.createNew(ctx, p.o, p.text) // what is wrong is recorded there
+		return p.a.createNew(ctx, p.o, p.text) // what is wrong is said there
 	}
 	if err != nil {
 		return err
@@ -394,7 +394,7 @@ func (p *pickUp) unknown(ctx context.Context) error {
 }
 
 func (p *pickUp) look(ctx context.Context) (*resolved, *remoteTask, error) {
-	r, err := p.a.loadGround(ctx, p.o)
+	r, err := p.ground(ctx)
 	if err == nil {
 		p.reachForge(r)
 		err = p.credentials(ctx, r)

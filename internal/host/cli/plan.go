@@ -48,6 +48,7 @@ func (a *App) newTask(ctx context.Context, o *createOptions) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	o.title = task // neither branch nor list is called after the plan
 	text := plannedText(task, plan, more)
 	if len(text) > workorder.MaxTask {
 		return "", usage("task and plan of %s have more than %d bytes together", o.fromPlan, workorder.MaxTask)

@@ -48,8 +48,11 @@ func TestFromPlan(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(rec.Dir, workorder.PlanFile), []byte("1. Do\u202e it<!-- and more -->\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.want(0, "", "create", "--from-plan", "T-00000PL2")
+	r.want(0, "", "create", "--from-plan", "T-00000PL2", "--task", "and quickly", "--task-id", "T-00000DO2")
 	o := r.orders[len(r.orders)-1]
+	if carried, err := store.New(r.state).Load("T-00000DO2"); err != nil || carried.Task != "x" || o.TargetBranch != "agent/T-00000DO2-x" {
+		t.Errorf("%v: the list has %q, the branch is %s", err, carried.Task, o.TargetBranch)
+	}
 	if o.Mode != workorder.ModeCreate || o.Network.Mode != workorder.NetworkNone || o.MaxBudgetUSD == nil || *o.MaxBudgetUSD != 1.5 || !strings.Contains(o.Task, "1. Do it\n") {
 		t.Errorf("mode %s, network %s, budget %v, task %q", o.Mode, o.Network.Mode, o.MaxBudgetUSD, o.Task)
 	}

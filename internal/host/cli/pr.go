@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/forge"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
@@ -42,7 +39,7 @@ func newPROpenCmd(a *App) *cobra.Command {
 		Long: `Open makes the pull request that the run itself could not make: the project has no key pr, the forge
 was away, or there was no token. One that is open already gets the body of the last attempt, and the
 answers to its reviewers that are missing (see revise). The
-token is found as for git: SANDBOX_AGENT_GIT_TOKEN, GH_TOKEN, gh, git's credential helper.`,
+token is found as for git: SANDBOX_AGENT_GIT_TOKEN, GH_TOKEN, a GitHub App, gh, git's credential helper.`,
 		Example: `  sandbox-agent pr open T-A1B2C3D4
   sandbox-agent pr open A1B2 --draft --base release`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runPROpen(cmd.Context(), args[0], o) },
@@ -81,25 +78,22 @@ func (a *App) runPROpen(ctx context.Context, id string, o *prOptions) error {
 	if why := pullrequest.Why(order, res); why != "" {
 		return fault.New(workorder.ExitGeneral, fmt.Errorf("there is nothing to open for task %s: %s", rec.TaskID, why), "`sandbox-agent result "+rec.TaskID+"` shows what there is")
 	}
-	token, err := credentials.New(a.Getenv).Forge(ctx, order.Repo)
+	client, err := a.forge(ctx, order)
 	if err != nil {
 		return err
 	}
-	if token == "" {
-		return fault.New(workorder.ExitGit, fmt.Errorf("there is no token for the forge of %s", render.Clean(order.Repo)), "set GH_TOKEN, log in with `gh auth login`, or name a GitHub App (README)")
+	if client.token.Token == "" {
+		return fault.New(workorder.ExitGit, fmt.Errorf("there is no token for the forge of %s", render.Clean(order.Repo)),
+			"set SANDBOX_AGENT_GIT_TOKEN (for GitHub also GH_TOKEN), log in with `gh auth login`, or name a GitHub App (README)")
 	}
-	client, err := pullrequest.Client(order, token, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return forgeFault(err)
-	}
-	pr, warnings, err := pullrequest.OpenNamed(ctx, client, order, res, func(r *workorder.Result) string { return pullrequest.Body(order, r) })
+	pr, warnings, err := pullrequest.OpenNamed(ctx, client.Client, order, res, func(r *workorder.Result) string { return pullrequest.Body(order, r) })
 	for _, w := range warnings {
 		fmt.Fprintln(a.Stderr, "warning: "+render.Clean(w))
 	}
 	if pr == nil {
-		return forgeFault(err)
+		return client.fault(err)
 	}
-	if err := errors.Join(forgeFault(err), launch.Amend(rec, func(r *workorder.Result) { r.PR = pr })); err != nil {
+	if err := errors.Join(client.fault(err), launch.Amend(rec, func(r *workorder.Result) { r.PR = pr })); err != nil {
 		return err
 	}
 	if err := giveAnswers(ctx, client, order, rec, res, pr); err != nil {
@@ -113,12 +107,12 @@ func (a *App) runPROpen(ctx context.Context, id string, o *prOptions) error {
 }
 
 // giveAnswers posts what the run could not say about the feedback that it addressed.
-func giveAnswers(ctx context.Context, client *forge.Client, order *workorder.Order, rec *store.Record, res *workorder.Result, pr *workorder.PR) error {
+func giveAnswers(ctx context.Context, client *forgeClient, order *workorder.Order, rec *store.Record, res *workorder.Result, pr *workorder.PR) error {
 	if pullrequest.WhyNotAnswer(order, res) != "" {
 		return nil
 	}
-	answers, err := pullrequest.Answer(ctx, client, order, res, pr.Number)
-	return errors.Join(forgeFault(err), launch.Amend(rec, func(r *workorder.Result) { r.Review = answers }))
+	answers, err := pullrequest.Answer(ctx, client.Client, order, res, pr.Number)
+	return errors.Join(client.fault(err), launch.Amend(rec, func(r *workorder.Result) { r.Review = answers }))
 }
 
 // savedOrder is the order of a task's last attempt, which has no secrets in it.
@@ -128,13 +122,4 @@ func savedOrder(dir string) (*workorder.Order, error) {
 		return nil, fmt.Errorf("read the task's order: %w", err)
 	}
 	return workorder.DecodeOrder(b)
-}
-
-// forgeFault gives an error of the forge its exit code; what to do next is in its text.
-func forgeFault(err error) error {
-	var fe *forge.Error
-	if !errors.As(err, &fe) {
-		return err
-	}
-	return fault.New(workorder.ExitGit, fmt.Errorf("%s: %s", fe.Doing, fe.Said), fe.Next)
 }

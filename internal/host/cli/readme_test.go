@@ -2,6 +2,7 @@ package cli
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -11,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -92,10 +95,38 @@ func TestReadmeCommands(t *testing.T) {
 	}
 	walk(root)
 	// Flags of other programs that the README mentions.
-	others := []string{"--privileged", "--userns", "--rm"}
+	others := []string{"--privileged", "--userns", "--rm", "--refs", "--delete"}
 	for _, f := range regexp.MustCompile("--[a-z][a-z-]+").FindAllString(text, -1) {
 		if !slices.Contains(all, f) && !slices.Contains(others, f) {
 			t.Errorf("the README names the flag %s, which no command has", f)
+		}
+	}
+}
+
+// TestReadmeRemovesRefs: the command for what is left of a task on the remote removes that and nothing else.
+func TestReadmeRemovesRefs(t *testing.T) {
+	t.Parallel()
+	line := regexp.MustCompile(`(?m)^\$ (git ls-remote --refs origin .*)$`).FindStringSubmatch(readme(t))
+	if line == nil {
+		t.Fatal("the README has no such command")
+	}
+	srv := gittest.New(t, "")
+	srv.Create(t, "r.git", nil)
+	bare := filepath.Join(srv.Root, "r.git")
+	work := filepath.Join(t.TempDir(), "w")
+	gittest.Git(t, bare, "clone", "-q", bare, work)
+	const stays = "refs/heads/agent/T-A1B2C3D4-x\nrefs/heads/main\nrefs/sandbox-agent/T-00000001/state"
+	for _, ref := range append(strings.Split(stays, "\n"), workorder.StateRef(tid), workorder.CheckpointRef(tid), workorder.KeptRef(tid, "a/b")) {
+		gittest.Git(t, bare, "update-ref", ref, "main")
+	}
+	for _, where := range []struct{ dir, origin string }{{work, "origin"}, {bare, "."}} {
+		gittest.Git(t, bare, "update-ref", workorder.StateRef(tid), "main")
+		command := strings.NewReplacer("T-XXXXXXXX", tid, "origin", where.origin).Replace(line[1])
+		if out, err := proc.Output(t.Context(), proc.Spec{Argv: []string{"sh", "-c", command}, Dir: where.dir}); err != nil {
+			t.Errorf("%s: %v: %s", command, err, out)
+		}
+		if got := gittest.Git(t, bare, "for-each-ref", "--format=%(refname)"); strings.TrimSpace(got) != stays {
+			t.Errorf("in %s: %s", where.dir, got)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
@@ -87,16 +88,23 @@ func (r *resolved) fromBase(ctx context.Context) (err error) {
 // order makes the job.
 func (r *resolved) order(o *createOptions, in projects.OrderInput) error {
 	p := r.project
+	if in.TargetBranch == "" && o.title != "" {
+		in.TargetBranch = workorder.Branch(in.TaskID, o.title)
+	}
 	order, err := p.Order(in)
 	if err != nil {
 		return fault.New(workorder.ExitInvalid, err, "")
 	}
 	r.job = &launch.Job{
 		Order: order, Image: p.Image, Isolation: p.Isolation, OCIRuntime: p.OCIRuntime, Keep: o.keep, Detach: o.detach,
-		Request: r.request(o),
+		Request: r.request(o), Title: o.title,
 	}
 	if r.local != nil {
 		r.job.LocalRepo = r.local.Path
+		if order.PR != nil && !credentials.HasForge(order.Repo, order.PR) {
+			r.job.Order.PR = nil
+			r.job.Warnings = append(r.job.Warnings, "no pull request will be opened: the repository is a path, which has no forge; pr.api_url and pr.repository in the project file name one")
+		}
 		if names := uncommitted(r.local, p.File); names != "" && !order.Mode.GoesOn() {
 			r.job.Warnings = append(r.job.Warnings, "uncommitted changes in "+r.local.Path+" ("+names+") are not part of the run: it starts from the last commit of "+order.Branch)
 		}

@@ -39,8 +39,9 @@ shown to the agent as a quotation; --task "..." says what to do with it.
 
 The task is that of the pull request's branch; where the state folder knows the task, its
 id is enough. --feedback-file takes feedback from a file, without any forge: each entry
-of its outermost lists is an item. A text given with --task is an addition to the task. When there
-is nothing to address no box is started and the exit code is 0.`,
+of its outermost lists is an item, and what stands before the first one introduces them. A text
+given with --task is an addition to the task, as is that introduction. When there is nothing
+to address no box is started and the exit code is 0.`,
 		Example: `  sandbox-agent revise --pr 7 --project my-app
   sandbox-agent revise T-A1B2C3D4
   sandbox-agent revise A1B2 --feedback-file review.md
@@ -74,10 +75,8 @@ is nothing to address no box is started and the exit code is 0.`,
 // revision is the feedback that a task is picked up for.
 type revision struct {
 	pr     int
-	file   []workorder.ReviewItem
+	file   feedbackFile
 	review *workorder.Review // once it was read
-	// warnings are about the feedback.
-	warnings []string
 }
 
 // nothingError says that there is no feedback to address, which is no failure.
@@ -105,8 +104,14 @@ func (a *App) runRevise(ctx context.Context, o *reviseOptions) error {
 		}
 	}
 	if o.feedbackFile != "" {
-		if p.revise.file, p.revise.warnings, err = a.readFeedbackFile(o.feedbackFile); err != nil {
+		if p.revise.file, err = a.readFeedbackFile(o.feedbackFile); err != nil {
 			return err
+		}
+		switch intro := p.revise.file.intro; {
+		case p.text == "":
+			p.text = intro
+		case intro != "":
+			p.text = intro + "\n\n" + p.text
 		}
 	}
 	rec, err := p.findTask(ctx, o)
@@ -134,8 +139,12 @@ func (p *pickUp) findTask(ctx context.Context, o *reviseOptions) (*store.Record,
 		if err != nil {
 			return nil, err
 		}
+		if rec == nil {
+			// Its pull request is recorded where it was begun, and nowhere on the remote.
+			return nil, unknownHere(p.o.taskID, "its pull request and project: --pr N --project P")
+		}
 		if p.revise.pr = taskPR(rec); p.revise.pr == 0 {
-			return nil, fault.New(workorder.ExitUsage, fmt.Errorf("the pull request of task %s is not known here", o.taskID),
+			return nil, fault.New(workorder.ExitUsage, fmt.Errorf("the pull request of task %s is not known here", p.o.taskID),
 				"give it: --pr N; or feedback of your own: --feedback-file; `sandbox-agent pr open "+o.taskID+"` opens one")
 		}
 	}
@@ -162,7 +171,7 @@ func taskPR(rec *store.Record) int {
 // read reads the feedback since what the remote's state of the task says. Without a pull request all of it is in the file.
 func (v *revision) read(ctx context.Context, pull *taskPull, on *remoteTask, text string) error {
 	v.review = &workorder.Review{}
-	warnings := slices.Clone(v.warnings)
+	warnings := slices.Clone(v.file.warnings)
 	if pull != nil {
 		state := on.state
 		if state == nil {
@@ -170,26 +179,28 @@ func (v *revision) read(ctx context.Context, pull *taskPull, on *remoteTask, tex
 		}
 		since, err := readUntil(ctx, pull, v.pr, state)
 		if err != nil {
-			return forgeFault(err)
+			return pull.client.fault(err)
 		}
 		f, err := pull.client.Feedback(ctx, v.pr, since)
 		if err != nil {
-			return forgeFault(err)
+			return pull.client.fault(err)
 		}
 		var more []string
 		v.review, more = reviewOf(&pull.PR, &f, unfinished(state))
 		warnings = append(warnings, more...)
 	}
 	room := workorder.MaxReviewItems - len(v.review.Items)
-	if left := len(v.file) - room; left > 0 {
+	if left := len(v.file.items) - room; left > 0 {
 		warnings = append(warnings, fmt.Sprintf("a run takes %d items of feedback: the last %d entries of the file are left out, give them again after this one", workorder.MaxReviewItems, left))
 	}
-	for _, item := range v.file[:min(len(v.file), room)] {
+	for _, item := range v.file.items[:min(len(v.file.items), room)] {
 		item.Number = len(v.review.Items) + 1
 		v.review.Items = append(v.review.Items, item)
 	}
 	on.notes = append(on.notes, warnings...)
 	switch n := len(v.review.Items); {
+	case n == 0 && pull == nil:
+		return &nothingError{"the feedback file is empty: there is nothing to address"}
 	case n == 0:
 		says := fmt.Sprintf("pull request #%d has no feedback to address", v.pr)
 		if on.state != nil && unfinished(on.state) != nil {

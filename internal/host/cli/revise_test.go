@@ -220,41 +220,49 @@ func TestReviseFromAFile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
 	file := filepath.Join(t.TempDir(), "review.md")
-	write(t, file, "# Review\n\n- Rename it\n  to x\n- And why?\n")
+	write(t, file, "# Review\n\nBefore the release.\n\n- Rename it\n  to x\n- And why?\n")
 	r.want(workorder.ExitUsage, "read the feedback", "revise", tid, "--feedback-file", file+"x")
 	r.want(workorder.ExitNotFound, "not known", "revise", tid, "-p", "P", "--feedback-file", file)
 	r.want(0, "success", create()...)
 	r.want(0, "item 2: file, by you: - And why?", "revise", tid, "--feedback-file", file, "--dry-run")
 	r.want(0, "success", "revise", tid, "--feedback-file", file)
 	o := r.order(1)
-	if o.Mode != workorder.ModeRevise || o.Review.PR != 0 || o.PR != nil || len(o.Review.Items) != 2 || o.Review.Items[0].Notes[0].Text != "# Review\n\n- Rename it\n  to x" || !o.Review.Items[1].Command {
+	if o.Mode != workorder.ModeRevise || o.Review.PR != 0 || o.PR != nil || len(o.Review.Items) != 2 || o.Task != "# Review\n\nBefore the release." || o.Review.Items[0].Notes[0].Text != "- Rename it\n  to x" || !o.Review.Items[1].Command {
 		b, _ := json.Marshal(o.Review)
 		t.Errorf("%+v %s", o, b)
 	}
-	for bad, says := range map[string]string{"": "is empty", "\xff": "not text", strings.Repeat("x", maxFeedback+1): "more than"} {
+	for bad, says := range map[string]string{"\xff": "not text", strings.Repeat("x", maxFeedback+1): "more than"} {
 		write(t, file, bad)
 		r.want(workorder.ExitUsage, says, "revise", tid, "--feedback-file", file)
 	}
+	write(t, file, " \n")
+	r.want(0, "the feedback file is empty: there is nothing to address", "revise", tid, "--feedback-file", file)
+	r.boxes(2)
 }
 
 func TestSplitFeedback(t *testing.T) {
 	t.Parallel()
+	// The first text of each is the introduction.
 	for text, want := range map[string][]string{
-		"Just words.\n\nMore of them.":                       {"Just words.\n\nMore of them."},
-		"1. a\n2) b\n   - of b\n\n   still b\n10. c":         {"1. a", "2) b\n   - of b\n\n   still b", "10. c"},
-		"Please:\r\n\r\n* a\r\n+ b\r\n":                      {"Please:\n\n* a", "+ b"},
-		"- a\n```\n- code\n``\n- more\n```\n- b\n---\n* * *": {"- a\n```\n- code\n``\n- more\n```", "- b\n---\n* * *"},
-		"-x\n-\n1.5 is it\n- ":                               {"-x\n-\n1.5 is it\n-"},
-		"\ufeff- a\n- b":                                     {"- a", "- b"},
-		"# api\n- x\n# docs\n- y\n  - z\n":                   {"# api\n- x", "# docs\n- y\n  - z"},
-		"# One\n\nWords.\n\n# Two\n\nMore words.":            {"# One\n\nWords.\n\n# Two\n\nMore words."},
-		"- a\n\n  # of a\n\n#5 is no heading\n- b":           {"- a\n\n  # of a\n\n#5 is no heading", "- b"},
-		" - a\n - b\n   - of b\n":                            {"- a", "- b\n   - of b"},
-		"   1. a\n- b":                                       {"1. a", "- b"},
-		"1. a\r2. b\r":                                       {"1. a", "2. b"},
+		"":                             {""},
+		"Just words.\n\nMore of them.": {"", "Just words.\n\nMore of them."},
+		"1. a\n2) b\n   - of b\n\n   still b\n10. c":         {"", "1. a", "2) b\n   - of b\n\n   still b", "10. c"},
+		"Please:\r\n\r\n* a\r\n+ b\r\n":                      {"Please:", "* a", "+ b"},
+		"# Review\n\nPlease:\n- a\n":                         {"# Review\n\nPlease:", "- a"},
+		"- a\n```\n- code\n``\n- more\n```\n- b\n---\n* * *": {"", "- a\n```\n- code\n``\n- more\n```", "- b\n---\n* * *"},
+		"-x\n-\n1.5 is it\n- ":                               {"", "-x\n-\n1.5 is it\n-"},
+		"\ufeff- a\n- b":                                     {"", "- a", "- b"},
+		"# api\n- x\n# docs\n- y\n  - z\n":                   {"", "# api\n- x", "# docs\n- y\n  - z"},
+		"# Review\n\nPlease.\n\n## api\n\n- x\n## docs\n- y": {"# Review\n\nPlease.", "## api\n- x", "## docs\n- y"},
+		"# Review\nPlease.\n- x\n## docs\n- y":               {"# Review\nPlease.", "- x", "## docs\n- y"},
+		"# One\n\nWords.\n\n# Two\n\nMore words.":            {"", "# One\n\nWords.\n\n# Two\n\nMore words."},
+		"- a\n\n  # of a\n\n#5 is no heading\n- b":           {"", "- a\n\n  # of a\n\n#5 is no heading", "- b"},
+		" - a\n - b\n   - of b\n":                            {"", "- a", "- b\n   - of b"},
+		"   1. a\n- b":                                       {"", "1. a", "- b"},
+		"1. a\r2. b\r":                                       {"", "1. a", "2. b"},
 	} {
-		if got := splitFeedback(text); !slices.Equal(got, want) {
-			t.Errorf("%q: %q", text, got)
+		if intro, got := splitFeedback(text); !slices.Equal(append([]string{intro}, got...), want) {
+			t.Errorf("%q: %q, %q", text, intro, got)
 		}
 	}
 }

@@ -56,7 +56,10 @@ func (v *view) event(e workorder.Event) {
 			res.Reason, e.Result = "", &res
 		}
 	case workorder.EventStepFinished, workorder.EventService, workorder.EventAgentError, workorder.EventAgentFinished:
-		if e.Text = headline(e.Text); v.told && e.Seq == 0 {
+		if e.Name != workorder.StepPR || v.told { // no other event tells why there is no pull request
+			e.Text = headline(e.Text)
+		}
+		if v.told && e.Seq == 0 {
 			e.Text = ""
 		}
 	}

@@ -27,7 +27,7 @@ const maxAppKey = 64 << 10
 
 // UsesApp tells whether an App opens the remote: one is named, nobody's token goes before it, and the remote is on GitHub.
 func (f *Finder) UsesApp(remote string) bool {
-	if f.Getenv(appID) == "" || f.Getenv("SANDBOX_AGENT_GIT_TOKEN") != "" {
+	if f.Getenv(appID) == "" || f.Getenv(gitToken) != "" {
 		return false
 	}
 	repo, ok := forge.Parse(remote)

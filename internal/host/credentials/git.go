@@ -49,27 +49,37 @@ func (f *Finder) Git(ctx context.Context, remote string) (*workorder.GitCredenti
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, nil
 	}
-	if t := f.Getenv("SANDBOX_AGENT_GIT_TOKEN"); t != "" {
-		return token(f.Getenv("SANDBOX_AGENT_GIT_USERNAME"), t), nil
+	cred, _, err := f.http(ctx, u, remote)
+	return cred, err
+}
+
+// gitToken is the variable that goes before all other tokens.
+const gitToken = "SANDBOX_AGENT_GIT_TOKEN"
+
+// http is Git for a remote by HTTP. from names what gave the credential.
+func (f *Finder) http(ctx context.Context, u *url.URL, remote string) (cred *workorder.GitCredential, from string, err error) {
+	if t := f.Getenv(gitToken); t != "" {
+		return token(f.Getenv("SANDBOX_AGENT_GIT_USERNAME"), t), gitToken, nil
 	}
 	if f.isGitHub(u.Host) {
 		for _, name := range []string{"GH_TOKEN", "GITHUB_TOKEN"} {
 			if t := f.Getenv(name); t != "" {
-				return token("", t), nil
+				return token("", t), name, nil
 			}
 		}
 	}
 	if f.UsesApp(remote) {
-		return f.appCredential(ctx, remote)
+		cred, err = f.appCredential(ctx, remote)
+		return cred, "the GitHub App", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, helperTimeout)
 	defer cancel()
 	if u.Scheme == "https" {
 		if out, err := f.Run(ctx, f.askGh(u.Host), ""); err == nil && strings.TrimSpace(out) != "" {
-			return token("", strings.TrimSpace(out)), nil
+			return token("", strings.TrimSpace(out)), "`gh auth token`", nil
 		}
 	}
-	return f.helper(ctx, u), nil
+	return f.helper(ctx, u), "git's credential helper", nil
 }
 
 // token builds a credential; every forge accepts this user name with a token.

@@ -344,8 +344,9 @@ func (l *Launcher) stillborn(ctx context.Context, rec *store.Record, cause error
 	return res, errors.Join(cause, writeResult(rec, res), l.Store.Save(rec))
 }
 
-// Reject records a run that could not even be resolved, so that a script finds a
-// result for it too. It returns cause, joined with what went wrong in recording.
+// Reject records a run that lacks what it needs before any look at engine and remote, so that a script finds a
+// result for it too, and with its order, so that it can be gone on with. It returns cause, joined with
+// what went wrong in recording.
 func (l *Launcher) Reject(ctx context.Context, job *Job, cause error) error {
 	rec := l.newRecord(job)
 	lock, noDir, err := l.record(rec)
@@ -355,7 +356,7 @@ func (l *Launcher) Reject(ctx context.Context, job *Job, cause error) error {
 	defer lock.Unlock()
 	l = l.noting(rec)
 	l.announce(job, rec)
-	_, err = l.stillborn(ctx, rec, errors.Join(cause, noDir))
+	_, err = l.stillborn(ctx, rec, errors.Join(cause, noDir, l.saveOrder(rec, &job.Order)))
 	return err
 }
 

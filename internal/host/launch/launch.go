@@ -81,6 +81,8 @@ type Launcher struct {
 // Job is everything a run needs.
 type Job struct {
 	Order workorder.Order
+	// Title is the task as lists show it; empty: its text.
+	Title string
 	// Secrets reads the values of Order.SecretNames. It is called once, when all is ready
 	// for the box; nil: there are none.
 	Secrets func(context.Context) (map[string]string, error)
@@ -225,7 +227,7 @@ func (l *Launcher) record(rec *store.Record) (lock *store.Lock, noDir, err error
 func (l *Launcher) newRecord(job *Job) *store.Record {
 	o := &job.Order
 	rec := &store.Record{
-		TaskID: o.TaskID, Project: o.Project, Task: shorten(o.Task), CreatedAt: l.now().UTC(), StartedAt: l.now().UTC(),
+		TaskID: o.TaskID, Project: o.Project, Task: shorten(cmp.Or(job.Title, o.Task)), CreatedAt: l.now().UTC(), StartedAt: l.now().UTC(),
 		AttemptID: o.AttemptID, Attempt: max(job.Attempt, 1), Request: job.Request,
 		Keep: job.Keep, LocalRepo: job.LocalRepo, TargetBranch: o.TargetBranch, Harness: o.Harness.Name,
 		Mode: o.Mode, Repo: o.Repo, Branch: o.Branch, Limits: o.Limits,

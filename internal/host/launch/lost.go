@@ -132,8 +132,8 @@ func (l *Launcher) loss(rec *store.Record) string {
 		return ""
 	}
 	// Work that did not change leaves no event: it is the interval that counts, and
-	// not the time since the last one.
-	most := o.CheckpointInterval() + took
+	// not the time since the last one; and no run has lost more than all of its time.
+	most := min(o.CheckpointInterval()+took, l.now().Sub(rec.Begun()))
 	return fmt.Sprintf("; at most the work of the last %.0f s is lost", math.Ceil(most.Seconds()))
 }
 

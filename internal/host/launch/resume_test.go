@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -183,12 +184,14 @@ func TestMayLive(t *testing.T) {
 
 // TestLostSaid: what is on the remote of a box that vanished, and how much is not.
 func TestLostSaid(t *testing.T) {
-	const saved, taken = "; at most the work of the last 61 s is lost", "the remote takes pushes again"
+	// No run has lost more than it has lasted, and a longer one not more than the interval and the save.
+	const saved, savedLong, taken, long = "; at most the work of the last 1 s is lost", "; at most the work of the last 61 s is lost", "the remote takes pushes again", "minutes pass"
 	for name, c := range map[string]struct {
 		events []string
 		want   string // a pattern
 	}{
 		"saved":                    {[]string{"branch", "checkpoint"}, saved},
+		"saved in a long run":      {[]string{long, "branch", "checkpoint"}, savedLong},
 		"nothing uncommitted":      {[]string{"branch"}, saved},
 		"never":                    {nil, `in step agent \(Exited \(137\)\)`},
 		"never, for a reason":      {[]string{"push fails"}, "; nothing of it could be saved: push fails"},
@@ -200,11 +203,16 @@ func TestLostSaid(t *testing.T) {
 		"nor by a lease that came": {[]string{"push fails", "lease acquired"}, "; nothing of it could be saved: push fails"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			var passed atomic.Int64
 			f := setup(t, func(b *enginetest.Box) int {
 				g := newGuest(b)
 				o := &g.env.Order
 				g.say(workorder.Event{Type: workorder.EventStepStarted, Name: "agent"})
 				for _, e := range c.events {
+					if e == long {
+						passed.Store(int64(5 * time.Minute))
+						continue
+					}
 					ev := workorder.Event{Type: workorder.EventPush, Name: workorder.BranchRef(o.TargetBranch), Status: "ok", Text: sha, DurationMS: 20}
 					switch e {
 					case "branch":
@@ -224,6 +232,7 @@ func TestLostSaid(t *testing.T) {
 				}
 				return 137
 			})
+			f.Now = func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
 			res, err := f.Run(t.Context(), nil, job())
 			if err != nil || res.Status != workorder.StatusLost || !regexp.MustCompile(c.want+"$").MatchString(res.Reason) {
 				t.Errorf("%+v, %v, want %s", res, err, c.want)

@@ -29,7 +29,7 @@ func (s *summary) rebased(r *workorder.Rebased) {
 	s.row("rebased", join(" · ", text, strings.Join(moved, ", ")))
 	for i, m := range r.Moved {
 		if m.How != workorder.RangeSame && i < maxShown {
-			s.row("", cut(words(oneLine(m.How), short(m.Old), oneLine(m.Subject)+":", oneLine(m.Why)), s.o.Width-labelWidth-2))
+			s.text("", words(oneLine(m.How), short(m.Old), oneLine(m.Subject)+":", oneLine(m.Why)), "")
 		}
 	}
 	if r.Pushed {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,13 +69,7 @@ func Summary(w io.Writer, r *workorder.Result, o SummaryOptions) {
 	s.docker(r)
 	s.feedback(r)
 	s.surface(r)
-	for i, t := range r.Warnings {
-		if i == maxShown {
-			s.row("", fmt.Sprintf("and %d more warnings", len(r.Warnings)-i))
-			break
-		}
-		s.text("warning", t, yellow)
-	}
+	s.warnings(r)
 	for i, e := range further(r.Evidence) {
 		if i == maxShown {
 			break
@@ -97,6 +92,21 @@ func Summary(w io.Writer, r *workorder.Result, o SummaryOptions) {
 		s.row("next", s.p.as(bold, oneLine(r.NextCommand)))
 	}
 	_, _ = io.WriteString(w, s.b.String()) // a reader that has gone away is no error
+}
+
+// warnings leaves out what the row of the proof has said.
+func (s *summary) warnings(r *workorder.Result) {
+	all := r.Warnings
+	if r.Proof != nil && r.Proof.Reason != "" {
+		all = slices.DeleteFunc(slices.Clone(all), func(t string) bool { return t == "proof: "+r.Proof.Reason })
+	}
+	for i, t := range all {
+		if i == maxShown {
+			s.row("", fmt.Sprintf("and %d more warnings", len(all)-i))
+			break
+		}
+		s.text("warning", t, yellow)
+	}
 }
 
 type summary struct {
@@ -232,8 +242,19 @@ func (s *summary) repository(r *workorder.Result) {
 		s.row(label(i, "commits"), short(c.SHA)+" "+cut(oneLine(c.Subject), s.o.Width-labelWidth-14))
 	}
 	s.rebased(r.Rebased)
+	s.pullRequest(r)
+}
+
+// pullRequest is the one of the branch, or why there is none: nothing else of the result says that.
+func (s *summary) pullRequest(r *workorder.Result) {
 	if r.PR != nil {
 		s.row("pull req.", words(fmt.Sprintf("#%d", r.PR.Number), oneLine(r.PR.State), oneLine(r.PR.URL)))
+		return
+	}
+	for _, st := range r.Steps {
+		if st.Name == workorder.StepPR && st.Status != workorder.StepDone && st.Error != "" {
+			s.text("pull req.", "none: "+oneLine(st.Error), yellow)
+		}
 	}
 }
 
@@ -267,13 +288,16 @@ func (s *summary) services(r *workorder.Result) {
 	}
 }
 
-// tail shows the end of a log.
+// tail shows the end of a log. What failed often stands at the end of a long line, so that none is cut.
 func (s *summary) tail(t string) {
 	const lines = 8
 	all := strings.Split(strings.TrimRight(Clean(t), "\n"), "\n")
 	for _, l := range all[max(0, len(all)-lines):] {
-		if strings.TrimSpace(l) != "" {
-			s.row("", s.p.as(dim, "| "+cut(l, s.o.Width-labelWidth-5)))
+		if strings.TrimSpace(l) == "" {
+			continue
+		}
+		for _, part := range wrap(l, s.o.Width-labelWidth-5, maxTextLines) {
+			s.row("", s.p.as(dim, "| "+part))
 		}
 	}
 }

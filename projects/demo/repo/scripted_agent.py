@@ -15,11 +15,16 @@ def event(type, **fields):
     print(json.dumps({"type": type, **fields}), flush=True)
 
 
+def end_of(text, most=500):
+    """The end of a text, where a tool says what came of it."""
+    return text if len(text) <= most else "…" + text[1 - most:]
+
+
 def tool(id, name, text, argv):
     event("agent.tool", id=id, name=name, text=text)
     done = subprocess.run(argv, capture_output=True, text=True)
     event("agent.tool_result", id=id, status="ok" if done.returncode == 0 else "error",
-          text=(done.stdout + done.stderr)[-500:])
+          text=end_of(done.stdout + done.stderr))
     return done.returncode
 
 

@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/forge"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// forgeClient is a client of the forge that a repository's pull requests and issues are on.
+type forgeClient struct {
+	*forge.Client
+	token credentials.ForgeToken
+}
+
+// forge makes the client for an order's repository. Without a token it can ask for what is public.
+func (a *App) forge(ctx context.Context, order *workorder.Order) (*forgeClient, error) {
+	if !credentials.HasForge(order.Repo, order.PR) {
+		return nil, fault.New(workorder.ExitGit, fmt.Errorf("the repository %s is a path, which has no forge", render.Clean(order.Repo)),
+			"where it is one of a forge's as well, name it in the project file: pr.api_url and pr.repository")
+	}
+	token, err := credentials.New(a.Getenv).Forge(ctx, order.Repo, order.PR)
+	if err != nil {
+		return nil, err
+	}
+	c := &forgeClient{token: token}
+	if c.Client, err = pullrequest.Client(order, token.Token, slog.New(slog.DiscardHandler)); err != nil {
+		return nil, c.fault(err)
+	}
+	return c, nil
+}
+
+// fault gives an error of the forge its exit code; what to do next is in its text, but for whose token was refused.
+func (c *forgeClient) fault(err error) error {
+	var fe *forge.Error
+	if !errors.As(err, &fe) {
+		return err
+	}
+	next := fe.Next
+	if fe.Kind == forge.Auth && c.token.Token != "" {
+		next = "the refused token came from " + c.token.From + ", which has to give one that is valid for this host"
+	}
+	return fault.New(workorder.ExitGit, fmt.Errorf("%s: %s", fe.Doing, fe.Said), next)
+}
