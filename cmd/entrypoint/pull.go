@@ -28,8 +28,14 @@ func (p *pull) Open(ctx context.Context, r *workorder.Result) (pr *workorder.PR,
 	if err != nil {
 		return nil, "", nil, err
 	}
-	pr, warnings, err = pullrequest.OpenNamed(ctx, c, p.order, r, func(r *workorder.Result) string { return pullrequest.Body(p.order, r) })
-	return pr, "", warnings, err
+	if !pullrequest.AsBefore(p.order, r) {
+		pr, warnings, err = pullrequest.Open(ctx, c, p.order, r, pullrequest.Told{Order: p.order, Result: r})
+		return pr, "", warnings, err
+	}
+	if pr, warnings, err = pullrequest.Update(ctx, c, p.order, r); pr == nil && err == nil {
+		why = "there is none, and this attempt left the branch as it was: what to say of it is in the result of one before"
+	}
+	return pr, why, warnings, err
 }
 
 func (p *pull) client() (*forge.Client, error) {

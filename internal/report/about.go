@@ -19,7 +19,7 @@ func (p *page) outcome(r *workorder.Result, b bounds) {
 	case workorder.StatusSuccess:
 		p.succeeded(r)
 	case workorder.StatusNoChanges:
-		*o = outcome{calm, "Nothing changed", "The agent ended without an error and left nothing to commit.", o.Reason}
+		*o = outcome{calm, "Nothing changed", unchanged(r), o.Reason}
 	case workorder.StatusPlanned:
 		*o = outcome{good, "Plan made", "A plan was asked for and made. No code was changed.", o.Reason}
 	case workorder.StatusFailed:
@@ -42,6 +42,18 @@ func (p *page) outcome(r *workorder.Result, b bounds) {
 	default:
 		*o = outcome{calm, cmp.Or(line(string(r.Status), 30), "Unknown"), "This report does not know how that ends.", o.Reason}
 	}
+}
+
+func unchanged(r *workorder.Result) string {
+	switch {
+	case noAgent(r) && len(r.Commits) > 0:
+		return "No agent ran. The branch is as it was."
+	case noAgent(r):
+		return "No agent ran."
+	case len(r.Commits) > 0:
+		return "The branch is as it was."
+	}
+	return "The agent ended without an error and left nothing to commit."
 }
 
 func (p *page) succeeded(r *workorder.Result) {

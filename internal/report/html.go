@@ -85,6 +85,8 @@ func href(m media) template.URL {
 	switch {
 	case m.URL != "":
 		return template.URL(m.URL) // checked by webAddress
+	case m.Beside != "":
+		return template.URL(m.Beside)
 	case m.Path != "":
 		return template.URL(pathURL(m.Path))
 	}

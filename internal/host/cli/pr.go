@@ -92,7 +92,8 @@ func (a *App) runPROpen(ctx context.Context, id string, o *prOptions) error {
 	if err != nil {
 		return forgeFault(err)
 	}
-	pr, warnings, err := pullrequest.OpenNamed(ctx, client, order, res, func(r *workorder.Result) string { return pullrequest.Body(order, r) })
+	told, _ := launch.Tell(rec, res)
+	pr, warnings, err := pullrequest.Open(ctx, client, order, res, told)
 	for _, w := range warnings {
 		fmt.Fprintln(a.Stderr, "warning: "+render.Clean(w))
 	}
