@@ -13,7 +13,7 @@ func (m *md) pictures(p *page) {
 	m.heading("Pictures")
 	for _, t := range p.Troubles.Items {
 		for _, text := range t.Texts.Items {
-			m.f("- ⚠️ new on %s: %s\n", code(t.Page), esc(text))
+			m.f("- ⚠️ %s: %s\n", code(t.Page), esc(text))
 		}
 		m.more(t.Texts.More)
 	}
