@@ -33,7 +33,7 @@ func (p *pull) Open(ctx context.Context, r *workorder.Result) (pr *workorder.PR,
 		return pr, "", warnings, err
 	}
 	if pr, warnings, err = pullrequest.Update(ctx, c, p.order, r); pr == nil && err == nil {
-		why = "there is none, and this attempt left the branch as it was: what to say of it is in the result of one before"
+		why = "the branch has no pull request yet, and an attempt before this one, which proved it, has more to say of it"
 	}
 	return pr, why, warnings, err
 }

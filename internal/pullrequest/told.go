@@ -32,7 +32,7 @@ func AsBefore(o *workorder.Order, r *workorder.Result) bool {
 		return len(r.Validation) == 0
 	}
 	p := r.Proof
-	return p == nil || p.Head != r.HeadSHA || slices.ContainsFunc(p.Checks, func(c workorder.CheckProof) bool { return c.Head == nil })
+	return p == nil || p.Head != r.HeadSHA || slices.ContainsFunc(p.Checks, func(c workorder.CheckProof) bool { return c.Head == nil || c.Base == nil })
 }
 
 // bodyMark is the hidden line that says of which commit a body tells. What follows it is about later attempts.

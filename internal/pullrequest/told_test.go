@@ -45,10 +45,10 @@ func TestAsBefore(t *testing.T) {
 		"no branch":                      {func(_ *workorder.Order, r *workorder.Result) { r.Commits = nil }, false},
 		"stopped before the proof":       {func(_ *workorder.Order, r *workorder.Result) { r.Mode = workorder.ModeContinue }, true},
 		"proved again": {func(_ *workorder.Order, r *workorder.Result) {
-			r.Mode, r.Proof = workorder.ModeContinue, &workorder.Proof{Head: r.HeadSHA, Checks: []workorder.CheckProof{{Head: &workorder.CheckRun{}}}}
+			r.Mode, r.Proof = workorder.ModeContinue, &workorder.Proof{Head: r.HeadSHA, Checks: []workorder.CheckProof{{Base: &workorder.CheckRun{}, Head: &workorder.CheckRun{}}}}
 		}, false},
 		"cut off in the proof": {func(_ *workorder.Order, r *workorder.Result) {
-			r.Mode, r.Proof = workorder.ModeRevise, &workorder.Proof{Head: r.HeadSHA, Checks: []workorder.CheckProof{{Base: &workorder.CheckRun{}}}}
+			r.Mode, r.Proof = workorder.ModeRevise, &workorder.Proof{Head: r.HeadSHA, Checks: []workorder.CheckProof{{Head: &workorder.CheckRun{}}}}
 		}, true},
 		"checked, and nothing more is asked for": {func(o *workorder.Order, r *workorder.Result) {
 			o.NoProof, r.Mode, r.Validation = true, workorder.ModeContinue, []workorder.Validation{{Name: "test"}}

@@ -6,9 +6,9 @@ import "strings"
 func (p *page) asked(d Data, b bounds) {
 	p.Task, p.TaskCut = block(d.Order.Task, b.text)
 	p.IssueURL = webAddress(d.Order.IssueURL)
-	// The newest are shown: they are what the attempt was started for.
+	// The newest are shown: they are what the attempt was started for. They must not leave the proof without room.
 	added := d.Order.Added
-	first := max(len(added)-b.inner, 0)
+	first := max(len(added)-max(b.inner/8, 1), 0)
 	for _, text := range added[first:] {
 		if text, cut := block(text, max(b.text/4, 40)); text != "" {
 			p.Added.Items, p.TaskCut = append(p.Added.Items, text), p.TaskCut || cut

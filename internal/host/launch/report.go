@@ -43,6 +43,19 @@ func Tell(rec *store.Record, res *workorder.Result) (t pullrequest.Told, dir str
 	return t, rec.Dir
 }
 
+// asked is a result that the host made, or an older box, with what was asked for as the orders here have it.
+func asked(rec *store.Record, t pullrequest.Told) *workorder.Result {
+	first, err := TaskText(rec)
+	if err != nil {
+		return t.Result // the report is shorter
+	}
+	r := *t.Result
+	if r.Asked = (&workorder.State{Task: first}).Asked(); t.Order.Task != "" && t.Order.Task != first {
+		r.Asked = (&workorder.State{Task: first, Added: []string{t.Order.Task}}).Asked()
+	}
+	return &r
+}
+
 // orderOf is the order of an attempt, without one what the record has of it.
 func orderOf(rec *store.Record) *workorder.Order {
 	if b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.OrderFile)); err == nil {
@@ -66,8 +79,8 @@ func knownPR(rec *store.Record, res *workorder.Result) {
 // same as a page that opens from disk. The result is what counts: without an order it is made of that alone.
 func writeReport(rec *store.Record, res *workorder.Result) error {
 	t, dir := Tell(rec, res)
-	if t.Result.Asked == nil && t.Order.Task == "" {
-		t.Order.Task, _ = TaskText(rec) // a result that the host made has none; without it the report is shorter
+	if t.Result.Asked == nil {
+		t.Result = asked(rec, t)
 	}
 	// What the box left in the folder may be links: none leads out of it.
 	root, err := os.OpenRoot(dir)

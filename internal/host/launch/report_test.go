@@ -108,3 +108,27 @@ func TestReportOfLaterAttempt(t *testing.T) {
 		t.Errorf("%+v of %s", told, dir)
 	}
 }
+
+// A lost attempt's report says what the task is, though its result does not and its order has an addition.
+func TestReportOfLostAttempt(t *testing.T) {
+	t.Parallel()
+	rec, _ := twoAttempts(t)
+	o := orderOf(rec)
+	o.Mode, o.Rebase, o.Task = workorder.ModeContinue, nil, "Also notes"
+	b, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(rec.Dir, workorder.OrderFile), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeReport(rec, &workorder.Result{TaskID: rec.TaskID, Mode: workorder.ModeContinue, Status: workorder.StatusLost}); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = os.ReadFile(filepath.Join(rec.Dir, workorder.ReportMarkdown)); err != nil {
+		t.Fatal(err)
+	}
+	if first, then := strings.Index(string(b), "> Do it well"), strings.Index(string(b), "> Also notes"); first < 0 || then < first {
+		t.Errorf("%s", b)
+	}
+}
