@@ -40,8 +40,8 @@ func newPROpenCmd(a *App) *cobra.Command {
 		Use: "open TASK", Short: "Open or update the pull request of a task's branch", Args: oneTask,
 		ValidArgsFunction: a.completeTasks(false),
 		Long: `Open makes the pull request that the run itself could not make: the project has no key pr, the forge
-was away, or there was no token. One that is open already gets the body of the last attempt, and the
-answers to its reviewers that are missing (see revise). The
+was away, or there was no token. One that is open already gets the body of the last attempt that
+proved the branch, and the answers to its reviewers that are missing (see revise). The
 token is found as for git: SANDBOX_AGENT_GIT_TOKEN, GH_TOKEN, gh, git's credential helper.`,
 		Example: `  sandbox-agent pr open T-A1B2C3D4
   sandbox-agent pr open A1B2 --draft --base release`,
