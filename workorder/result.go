@@ -3,6 +3,8 @@ package workorder
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -38,6 +40,8 @@ type Result struct {
 	Changes map[string][]FileChange `json:"changes"`
 	// Earlier are the attempts before this one, oldest first.
 	Earlier []Earlier `json:"earlier"`
+	// Asked is what the task is; nil when the run ended before that was known.
+	Asked *Asked `json:"asked"`
 	// Checkpoint is the last snapshot of uncommitted work on the remote; nil when
 	// there is none, or when all of it is in the branch.
 	Checkpoint *Checkpoint `json:"checkpoint"`
@@ -101,6 +105,39 @@ type Earlier struct {
 	Status  Status   `json:"status"`
 	Reason  string   `json:"reason"`
 	CostUSD *float64 `json:"cost_usd"`
+}
+
+// Asked is what was asked for, by all attempts together. State has the whole of it.
+type Asked struct {
+	Task  string   `json:"task"`
+	Added []string `json:"added"` // later, oldest first
+}
+
+// MaxAsked bounds the task in a result, and what was added to it, in bytes each.
+const MaxAsked = 128 << 10
+
+// Asked is what the task is, shortened: of what was added the newest is kept.
+func (s *State) Asked() *Asked {
+	a := &Asked{Task: cutText(s.Task, MaxAsked), Added: []string{}}
+	room := MaxAsked
+	for _, text := range slices.Backward(s.Added) {
+		if room <= 0 {
+			break
+		}
+		text = cutText(text, room)
+		room -= len(text)
+		a.Added = append(a.Added, text)
+	}
+	slices.Reverse(a.Added)
+	return a
+}
+
+// cutText is the beginning of a text, in whole characters.
+func cutText(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "")
 }
 
 // Checkpoint is a commit that holds the whole work tree at a moment. Its first

@@ -107,6 +107,21 @@ type ReviewAnswer struct {
 	Resolved bool `json:"resolved"`
 }
 
+// Unaddressed counts the items that somebody who may command stands behind, and those of them that the agent neither addressed nor
+// gave a reason for.
+func (r *Result) Unaddressed() (open, of int) {
+	for i := range r.Review {
+		switch r.Review[i].Answer {
+		case NotCommanded:
+			continue
+		case NotAnswered, LeftForLater:
+			open++
+		}
+		of++
+	}
+	return open, of
+}
+
 // Rebased is what a rebase did.
 type Rebased struct {
 	Onto    string `json:"onto"`     // branch

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/runner"
@@ -59,6 +60,7 @@ func (l *look) visit(ctx context.Context, s proof.Site) ([]proof.View, error) {
 	if _, err := os.Stat(browserProgram); err != nil {
 		return nil, fmt.Errorf("this image has no browser: %w", err)
 	}
+	began := time.Now()
 	server, err := browse.Serve(ctx, l.dev, func(ctx context.Context) browse.Ended {
 		env := append(slices.Clip(s.Env), "PORT="+strconv.Itoa(l.dev.Port))
 		r := l.shell(ctx, proof.Command{Name: "dev " + s.Side, Run: l.dev.Command, Dir: s.Dir, Env: env, Log: s.Log})
@@ -68,6 +70,8 @@ func (l *look) visit(ctx context.Context, s proof.Site) ([]proof.View, error) {
 		return nil, fmt.Errorf("%w (%s)", err, s.Log)
 	}
 	defer server.Stop()
+	l.say("%s: the development server is ready after %.1f s", s.Side, time.Since(began).Seconds())
+	l.browser.Tell = func(v browse.View) { l.say("%s", viewed(s.Side, v)) }
 	seen, err := l.browser.Look(ctx, server.Origin, s.Side, l.pages(), s.Side == "head")
 	if seen.Video != "" {
 		l.video = seen.Video
@@ -77,6 +81,23 @@ func (l *look) visit(ctx context.Context, s proof.Site) ([]proof.View, error) {
 		views = append(views, proof.View(v))
 	}
 	return views, err
+}
+
+// say tells who follows the run of a step, as the proof does of its own.
+func (l *look) say(format string, args ...any) {
+	l.cfg.Emit(workorder.Event{Type: workorder.EventOutput, Name: "proof", Text: fmt.Sprintf(format, args...)})
+}
+
+// viewed says of one view that it was looked at.
+func viewed(side string, v browse.View) string {
+	text := fmt.Sprintf("%s: %s at %d px", side, v.Path, v.Width)
+	switch {
+	case v.Seen.Error != "":
+		text += ": " + v.Seen.Error
+	case v.Seen.Status > 0:
+		text += fmt.Sprintf(": HTTP %d", v.Seen.Status)
+	}
+	return text
 }
 
 func (l *look) pages() []string {

@@ -28,8 +28,14 @@ func (p *pull) Open(ctx context.Context, r *workorder.Result) (pr *workorder.PR,
 	if err != nil {
 		return nil, "", nil, err
 	}
-	pr, warnings, err = pullrequest.OpenNamed(ctx, c, p.order, r, func(r *workorder.Result) string { return pullrequest.Body(p.order, r) })
-	return pr, "", warnings, err
+	if !pullrequest.AsBefore(p.order, r) {
+		pr, warnings, err = pullrequest.Open(ctx, c, p.order, r, pullrequest.Told{Order: p.order, Result: r})
+		return pr, "", warnings, err
+	}
+	if pr, warnings, err = pullrequest.Update(ctx, c, p.order, r); pr == nil && err == nil {
+		why = "the branch has no pull request yet, and an attempt before this one, which proved it, has more to say of it"
+	}
+	return pr, why, warnings, err
 }
 
 func (p *pull) client() (*forge.Client, error) {

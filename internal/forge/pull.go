@@ -25,6 +25,11 @@ type PRSpec struct {
 
 	// Anew opens another one where there is only a closed or merged one for the branch.
 	Anew bool
+	// Keep makes the body of one that is open from the body that it has, in place of Body; not ok: it is left as it is. Nil: Body it is.
+	// Title and base are left as they are, too.
+	Keep func(body string) (kept string, ok bool)
+	// NoNew opens none where there is none, which is no error.
+	NoNew bool
 }
 
 // States of a pull request.
@@ -87,6 +92,8 @@ func (c *Client) OpenPR(ctx context.Context, spec PRSpec) (PR, error) {
 		return pr, nil
 	case found != nil && found.GetState() == StateOpen:
 		pr, err = c.updatePR(ctx, found, spec, body)
+	case spec.NoNew:
+		return PR{}, nil
 	default:
 		pr, err = c.createPR(ctx, doing, spec, body)
 	}
@@ -191,14 +198,22 @@ func (c *Client) createPR(ctx context.Context, doing string, spec PRSpec, body s
 
 func (c *Client) updatePR(ctx context.Context, old *github.PullRequest, spec PRSpec, body string) (PR, error) {
 	change := &github.PullRequest{}
-	if t := fitTitle(spec.Title); t != old.GetTitle() {
+	// GitHub gives back what it got with other line ends.
+	there := strings.ReplaceAll(old.GetBody(), "\r\n", "\n")
+	keeps, known := spec.Keep != nil, true
+	if keeps {
+		if body, known = spec.Keep(there); !known {
+			body = there
+		}
+		body, _ = FitBody(body, MaxBody)
+	}
+	if t := fitTitle(spec.Title); t != old.GetTitle() && !keeps {
 		change.Title = &t
 	}
-	// GitHub gives back what it got with other line ends.
-	if strings.ReplaceAll(old.GetBody(), "\r\n", "\n") != strings.ReplaceAll(body, "\r\n", "\n") {
+	if there != strings.ReplaceAll(body, "\r\n", "\n") {
 		change.Body = &body
 	}
-	if old.GetBase().GetRef() != spec.Base {
+	if old.GetBase().GetRef() != spec.Base && !keeps {
 		change.Base = &github.PullRequestBranch{Ref: &spec.Base}
 	}
 	now := old
@@ -217,6 +232,9 @@ func (c *Client) updatePR(ctx context.Context, old *github.PullRequest, spec PRS
 	}
 	pr := c.pr(now)
 	pr.Updated = changed
+	if !known {
+		pr.warn("the body of pull request #%d is not the one of this commit; it is left as it is", pr.Number)
+	}
 	if change.Base != nil {
 		pr.warn("the pull request's base was %q and is %q now", old.GetBase().GetRef(), spec.Base)
 	}

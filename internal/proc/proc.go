@@ -219,11 +219,16 @@ func Run(ctx context.Context, s Spec) error {
 const captureLimit = 16 << 20
 
 // Output runs the child and returns its standard output; the end of its
-// standard error goes into the error. More than captureLimit bytes is an error.
+// standard error goes into the error. More than captureLimit bytes is an error. A Stdout of
+// the Spec gets the output as it comes.
 func Output(ctx context.Context, s Spec) ([]byte, error) {
 	out := &limited{max: captureLimit}
 	tail := NewTail(4 << 10)
-	s.Stdout = out
+	if s.Stdout == nil {
+		s.Stdout = out
+	} else {
+		s.Stdout = io.MultiWriter(out, s.Stdout)
+	}
 	if s.Stderr == nil {
 		s.Stderr = tail
 	}

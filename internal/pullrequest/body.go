@@ -7,15 +7,25 @@ import (
 )
 
 // Body is what a reviewer reads first.
-func Body(o *workorder.Order, r *workorder.Result) string { return report.Markdown(Data(o, r)) }
+func Body(t Told) string {
+	d := Data(t)
+	d.Later = nil // below the mark, where another attempt finds it
+	body := report.Markdown(d) + "\n" + bodyMark(t.Order, t.Result) + "\n"
+	if t.Later != nil {
+		body += "\n" + report.LaterLine(t.Later)
+	}
+	return body
+}
 
 // Data is what is known of a run, for a report of it. Files are not in it: whoever has
 // the result's folder adds them.
-func Data(o *workorder.Order, r *workorder.Result) report.Data {
+func Data(t Told) report.Data {
+	o, r := t.Order, t.Result
+	task, added := asked(o, r)
 	d := report.Data{
-		Result: r,
+		Result: r, Later: t.Later,
 		Order: report.Order{
-			Task: o.Task, Project: o.Project, Harness: o.Harness.Name, Model: o.Harness.Model,
+			Task: task, Added: added, Project: o.Project, Harness: o.Harness.Name, Model: o.Harness.Model,
 			Network: o.Network.Mode, Allow: o.Network.Allow, TimeoutMinutes: o.TimeoutMinutes,
 		},
 		Next:     next(o, r),
@@ -29,6 +39,14 @@ func Data(o *workorder.Order, r *workorder.Result) report.Data {
 	}
 	addLinks(&d, o, r)
 	return d
+}
+
+// asked is what the task is. An order has only what this attempt was started with: an addition, or nothing.
+func asked(o *workorder.Order, r *workorder.Result) (task string, added []string) {
+	if r.Asked != nil {
+		return r.Asked.Task, r.Asked.Added
+	}
+	return o.Task, nil
 }
 
 func next(o *workorder.Order, r *workorder.Result) []report.NextStep {

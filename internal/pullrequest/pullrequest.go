@@ -47,11 +47,39 @@ func config(o *workorder.Order, log *slog.Logger) forge.Config {
 	return conf
 }
 
-// Open opens the branch's pull request or updates it. warnings are what did not keep it from being opened.
-func Open(ctx context.Context, c *forge.Client, o *workorder.Order, r *workorder.Result, body string) (pr *workorder.PR, warnings []string, err error) {
-	spec := forge.PRSpec{
-		Head: r.Branch, Base: r.BaseBranch, Title: Title(o, r), Body: body, Draft: o.PR.Draft, Labels: o.PR.Labels,
+// Open opens the pull request of r's branch or updates it. The body tells of t; where t knows of no attempt that proved what r left as it
+// was, the body of one that is open stays. It is written once more where the first one could not name the pull request: it
+// had no number then. warnings are what did not keep it from being opened.
+func Open(ctx context.Context, c *forge.Client, o *workorder.Order, r *workorder.Result, t Told) (pr *workorder.PR, warnings []string, err error) {
+	spec := spec(o, r)
+	if t.Later == nil && AsBefore(o, r) {
+		spec.Keep = keeps(o, r)
 	}
+	spec.Body = Body(t)
+	pr, warnings, err = open(ctx, c, spec)
+	known := t.Result.PR
+	if err != nil || pr == nil || spec.Keep != nil || known != nil && known.Number == pr.Number || pr.State == forge.StateClosed || pr.State == forge.StateMerged {
+		return pr, warnings, err
+	}
+	named := *t.Result
+	named.PR, t.Result = pr, &named
+	spec.Body = Body(t)
+	if _, _, err := open(ctx, c, spec); err != nil {
+		warnings = append(warnings, "the pull request's body does not say how to revise it: "+err.Error())
+	}
+	return pr, warnings, nil
+}
+
+// Update is Open for an attempt that left the branch as it was: where there is no pull request none is opened, since the one that proved
+// the branch has more to say. pr is nil then.
+func Update(ctx context.Context, c *forge.Client, o *workorder.Order, r *workorder.Result) (pr *workorder.PR, warnings []string, err error) {
+	spec := spec(o, r)
+	spec.Keep, spec.NoNew = keeps(o, r), true
+	return open(ctx, c, spec)
+}
+
+func spec(o *workorder.Order, r *workorder.Result) forge.PRSpec {
+	spec := forge.PRSpec{Head: r.Branch, Base: r.BaseBranch, Title: Title(o, r), Draft: o.PR.Draft, Labels: o.PR.Labels}
 	if o.PR.Base != "" {
 		spec.Base = o.PR.Base
 	}
@@ -62,30 +90,19 @@ func Open(ctx context.Context, c *forge.Client, o *workorder.Order, r *workorder
 			spec.Reviewers = append(spec.Reviewers, name)
 		}
 	}
+	return spec
+}
+
+func open(ctx context.Context, c *forge.Client, spec forge.PRSpec) (*workorder.PR, []string, error) {
 	got, err := c.OpenPR(ctx, spec)
 	if got.Number == 0 {
 		return nil, got.Warnings, err
 	}
-	pr = &workorder.PR{Number: got.Number, URL: got.URL, State: got.State}
+	pr := &workorder.PR{Number: got.Number, URL: got.URL, State: got.State}
 	if got.Draft && got.State == forge.StateOpen {
 		pr.State = "draft"
 	}
 	return pr, got.Warnings, err
-}
-
-// OpenNamed is Open with a body that is written once more where the first one could not name the pull request: it
-// had no number then.
-func OpenNamed(ctx context.Context, c *forge.Client, o *workorder.Order, r *workorder.Result, body func(*workorder.Result) string) (pr *workorder.PR, warnings []string, err error) {
-	pr, warnings, err = Open(ctx, c, o, r, body(r))
-	if err != nil || pr == nil || r.PR != nil && r.PR.Number == pr.Number || pr.State == forge.StateClosed || pr.State == forge.StateMerged {
-		return pr, warnings, err
-	}
-	named := *r
-	named.PR = pr
-	if _, _, err := Open(ctx, c, o, &named, body(&named)); err != nil {
-		warnings = append(warnings, "the pull request's body does not say how to revise it: "+err.Error())
-	}
-	return pr, warnings, nil
 }
 
 // maxTitle is what a list of pull requests shows in one line.
@@ -93,7 +110,8 @@ const maxTitle = 100
 
 // Title is the first line of the task, else the newest commit's subject. Package forge parts mentions and references in it.
 func Title(o *workorder.Order, r *workorder.Result) string {
-	clean := forge.StripPlain(o.Task)
+	task, _ := asked(o, r)
+	clean := forge.StripPlain(task)
 	title := ""
 	for line := range strings.Lines(clean) {
 		if title = strings.Join(strings.Fields(strings.Trim(line, "# \t\r\n")), " "); title != "" {

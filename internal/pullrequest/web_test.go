@@ -42,7 +42,7 @@ func TestBodyLinksEvidence(t *testing.T) {
 			{Name: "other", Path: "evidence/hang-1.txt", Kind: "hang"},
 		},
 	}
-	body := Body(o, r)
+	body := Body(Told{Order: o, Result: r})
 	at := "https://github.com/o/app/blob/" + r.EvidenceSHA + "/"
 	for _, want := range []string{at + "evidence/the%20page.png?raw=true", at + "logs/proof-base-test.log?raw=true", at + "logs/proof-head-test.log?raw=true"} {
 		if !strings.Contains(body, want) {
@@ -54,7 +54,7 @@ func TestBodyLinksEvidence(t *testing.T) {
 			t.Errorf("the body links %s:\n%s", never, body)
 		}
 	}
-	if r.EvidenceSHA = ""; strings.Contains(Body(o, r), "/blob/") {
+	if r.EvidenceSHA = ""; strings.Contains(Body(Told{Order: o, Result: r}), "/blob/") {
 		t.Error("there is nothing to link")
 	}
 }

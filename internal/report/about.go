@@ -18,8 +18,10 @@ func (p *page) outcome(r *workorder.Result, b bounds) {
 	switch r.Status {
 	case workorder.StatusSuccess:
 		p.succeeded(r)
+		p.unaddressed(r)
 	case workorder.StatusNoChanges:
-		*o = outcome{calm, "Nothing changed", "The agent ended without an error and left nothing to commit.", o.Reason}
+		*o = outcome{calm, "Nothing changed", unchanged(r), o.Reason}
+		p.unaddressed(r)
 	case workorder.StatusPlanned:
 		*o = outcome{good, "Plan made", "A plan was asked for and made. No code was changed.", o.Reason}
 	case workorder.StatusFailed:
@@ -42,6 +44,31 @@ func (p *page) outcome(r *workorder.Result, b bounds) {
 	default:
 		*o = outcome{calm, cmp.Or(line(string(r.Status), 30), "Unknown"), "This report does not know how that ends.", o.Reason}
 	}
+}
+
+// unaddressed puts the items of a review that nobody addressed before what is green.
+func (p *page) unaddressed(r *workorder.Result) {
+	open, of := r.Unaddressed()
+	if open == 0 {
+		return
+	}
+	o := &p.Outcome
+	if o.Tone = warn; o.Word == "Done" {
+		o.Word = "Done in part"
+	}
+	o.Line = fmt.Sprintf("%s of %s not addressed. %s", number(int64(open)), plural(of, "item", "items"), o.Line)
+}
+
+func unchanged(r *workorder.Result) string {
+	switch {
+	case noAgent(r) && len(r.Commits) > 0:
+		return "No agent ran. The branch is as it was."
+	case noAgent(r):
+		return "No agent ran."
+	case len(r.Commits) > 0:
+		return "The branch is as it was."
+	}
+	return "The agent ended without an error and left nothing to commit."
 }
 
 func (p *page) succeeded(r *workorder.Result) {
@@ -100,14 +127,20 @@ func failedBy(r *workorder.Result) string {
 
 func (p *page) cost(r *workorder.Result, b bounds) {
 	parts := []string{took(r.DurationMS)}
-	if c := r.Usage.CostUSD; c != nil {
+	switch c := r.Usage.CostUSD; {
+	case c != nil:
 		who := map[string]string{workorder.CostByGateway: " computed by the gateway", workorder.CostByHarness: " by the agent's own account"}
 		parts = append(parts, usd(*c)+who[r.Usage.CostSource])
-	} else {
+	case noAgent(r):
+		parts = append(parts, "no agent ran")
+	default:
 		parts = append(parts, "cost not known")
 	}
 	if r.Agent.Turns > 0 {
 		parts = append(parts, plural(r.Agent.Turns, "turn", "turns"))
+	}
+	if all := spent(r); all != "" {
+		parts = append(parts, "the whole task "+all)
 	}
 	p.Cost = strings.Join(parts, " · ")
 	u := r.Usage
@@ -126,6 +159,30 @@ func (p *page) cost(r *workorder.Result, b bounds) {
 		}
 		return out
 	})
+}
+
+// spent is what the task has cost with the attempts before; empty: there are none, or none of them told it.
+func spent(r *workorder.Result) string {
+	sum, told, silent := 0.0, 0, 0
+	add := func(c *float64, free bool) {
+		switch {
+		case c != nil:
+			sum, told = sum+*c, told+1
+		case !free:
+			silent++
+		}
+	}
+	add(r.Usage.CostUSD, noAgent(r))
+	for _, a := range r.Earlier {
+		add(a.CostUSD, false)
+	}
+	switch {
+	case len(r.Earlier) == 0 || told == 0:
+		return ""
+	case silent > 0:
+		return "at least " + usd(sum)
+	}
+	return usd(sum)
 }
 
 // minBar is the shortest bar of a chart that is seen, in thousandths.

@@ -11,7 +11,9 @@ import (
 // else makes the report better.
 type Data struct {
 	Result *workorder.Result
-	Order  Order
+	// Later is a later attempt that left the branch as it was; nil: there is none.
+	Later *workorder.Result
+	Order Order
 	// Evidence are the files beside the result. Those of the result that are not
 	// in it, by path, are listed without a link. What Result.Proof.Pages says of a picture (group, side, size, note)
 	// is added to one that says nothing of it.
@@ -19,6 +21,8 @@ type Data struct {
 	// Files is the result's folder, of which HTML embeds pictures and videos. Nil: none are
 	// embedded. Use the FS of an os.Root: a link in the folder must not lead out of it.
 	Files fs.FS
+	// Folder is the result's folder as seen from where the report lies, as in "." or "attempts/2". Empty: the report lies elsewhere.
+	Folder string
 	// CommitURL and FileURL are the forge's pages of a commit, and of a line of a file
 	// at a commit (line 0: the whole file). Nil, or an empty answer: no link.
 	CommitURL func(sha string) string
@@ -34,7 +38,8 @@ type Data struct {
 
 // Order is what was asked, of whom.
 type Order struct {
-	Task    string // the prompt
+	Task    string   // as it was given first
+	Added   []string // to the task by later attempts, oldest first
 	Project string
 	Harness string // empty: the one in the result
 	Model   string

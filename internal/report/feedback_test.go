@@ -98,3 +98,23 @@ func TestFeedbackSection(t *testing.T) {
 		t.Errorf("%v: %s", err, page.String())
 	}
 }
+
+// What nobody addressed is in the headline, before what is green.
+func TestUnaddressed(t *testing.T) {
+	t.Parallel()
+	r := proven()
+	r.Proof.Flags = nil
+	r.Review = []workorder.ReviewAnswer{{Number: 1, Answer: workorder.AnsweredByReason}, {Number: 2, Answer: workorder.NotAnswered}, {Number: 3, Answer: workorder.NotCommanded}}
+	for form, text := range both(t, Data{Result: r}) {
+		if !strings.Contains(text, "Done in part") || !strings.Contains(text, "1 of 2 items not addressed. 2 checks pass.") || strings.Contains(text, "✅ Done") || strings.Contains(text, `class="outcome good"`) {
+			t.Errorf("%s:\n%s", form, text)
+		}
+	}
+	if r.Review[1].Answer = workorder.AnsweredByCommit; !strings.Contains(Markdown(Data{Result: r}), "**✅ Done.** 2 checks pass.") {
+		t.Error("all is addressed")
+	}
+	r.Review[1].Answer, r.Status, r.Proof = workorder.NotAnswered, workorder.StatusNoChanges, nil
+	if s := Markdown(Data{Result: r}); !strings.Contains(s, "**⚠️ Nothing changed.** 1 of 2 items not addressed.") {
+		t.Error(s)
+	}
+}

@@ -85,6 +85,8 @@ func href(m media) template.URL {
 	switch {
 	case m.URL != "":
 		return template.URL(m.URL) // checked by webAddress
+	case m.Beside != "":
+		return template.URL(m.Beside)
 	case m.Path != "":
 		return template.URL(pathURL(m.Path))
 	}
@@ -123,8 +125,15 @@ func tiles(d Data, p *page) []tile {
 	}
 	ts = append(ts, tile{"Commits", number(int64(len(r.Commits))), calm}, tile{"Time", took(r.DurationMS), calm})
 	cost := "unknown"
-	if c := r.Usage.CostUSD; c != nil {
+	switch c := r.Usage.CostUSD; {
+	case c != nil:
 		cost = usd(*c)
+	case noAgent(r):
+		cost = "none"
 	}
-	return append(ts, tile{"Cost", cost, calm})
+	ts = append(ts, tile{"Cost", cost, calm})
+	if all := spent(r); all != "" {
+		ts = append(ts, tile{"Cost of the task", all, calm})
+	}
+	return ts
 }

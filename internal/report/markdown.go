@@ -87,30 +87,10 @@ func writeMarkdown(p *page) string {
 	m.next(p)
 	m.warnings(p)
 	m.f("<sub>%s</sub>\n", esc(p.Footer))
+	if p.Later != "" {
+		m.f("\n%s\n", esc(p.Later))
+	}
 	return m.String()
-}
-
-func (m *md) asked(p *page) {
-	if p.Task == "" {
-		return
-	}
-	head, more := firstRunes(p.Task, shortTask)
-	if more {
-		if i := strings.LastIndexByte(head, '\n'); i > shortTask/2 {
-			head = head[:i]
-		}
-		head = strings.TrimRight(head, " \n") + " …"
-	}
-	asked := "Asked for"
-	if p.IssueURL != "" {
-		asked = "Asked for in " + link("an issue", p.IssueURL)
-	}
-	m.f("**%s:**\n\n%s\n", asked, quote(head))
-	if more {
-		m.fold("The whole task")
-		m.f("%s", quote(p.Task))
-		m.endFold()
-	}
 }
 
 // alarms come before anything green.
@@ -127,8 +107,11 @@ func (m *md) alarms(p *page) {
 	}
 	if p.Doubts.Len() > 0 {
 		m.f("> [!WARNING]\n")
-		for _, f := range p.Doubts.Items {
-			m.f("> %s %s\n>\n", bold(f.Title), located(f))
+		for i, f := range p.Doubts.Items {
+			if i > 0 {
+				m.f(">\n")
+			}
+			m.f("> %s %s\n", bold(f.Title+":"), located(f))
 		}
 		m.f("\n")
 	}
@@ -150,7 +133,7 @@ func (m *md) proof(p *page) {
 	m.heading("Proof")
 	pr := p.Proof
 	if pr.Checks.Len() == 0 {
-		m.f("No check was run, so nothing was proven.%s\n\n", spaced(esc(pr.Reason)))
+		m.f("%s%s\n\n", esc(pr.None), spaced(esc(pr.Reason)))
 		return
 	}
 	if pr.Reason != "" {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 )
@@ -12,7 +13,7 @@ func (m *md) pictures(p *page) {
 	m.heading("Pictures")
 	for _, t := range p.Troubles.Items {
 		for _, text := range t.Texts.Items {
-			m.f("- ⚠️ new on %s: %s\n", code(t.Page), esc(text))
+			m.f("- ⚠️ %s: %s\n", code(t.Page), esc(text))
 		}
 		m.more(t.Texts.More)
 	}
@@ -50,7 +51,8 @@ func (m *md) shots(g picture) {
 	}
 	m.f("</tr>\n<tr>")
 	for _, s := range g.Shots {
-		if s.URL == "" {
+		to := cmp.Or(s.Beside, s.URL) // who opens the report where it lies may not be logged in at the forge
+		if to == "" {
 			m.f("<td>%s</td>", seen(s))
 			continue
 		}
@@ -58,7 +60,7 @@ func (m *md) shots(g picture) {
 		if s.Width > 0 {
 			size = fmt.Sprintf(` width="%d"`, min(s.Width, bodyWidth/len(g.Shots)))
 		}
-		u := html.EscapeString(s.URL)
+		u := html.EscapeString(to)
 		m.f(`<td><a href="%s"><img src="%s" alt="%s"%s></a></td>`, u, u, escCode(s.Label+": "+s.Name), size)
 	}
 	m.f("</tr>\n</table>\n\n")
@@ -66,6 +68,9 @@ func (m *md) shots(g picture) {
 
 // seen is a file of evidence, by its link or its place in the result.
 func seen(e media) string {
+	if e.Beside != "" {
+		return `<a href="` + html.EscapeString(e.Beside) + `">` + esc(e.Name) + `</a>`
+	}
 	if e.URL != "" {
 		return link(esc(e.Name), e.URL)
 	}

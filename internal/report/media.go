@@ -37,6 +37,7 @@ type media struct {
 	Kind              string
 	URL               string // on the forge
 	Path              string // in the result's folder, clean and local; or empty
+	Beside            string // its address as seen from the report; empty: the report lies elsewhere
 	Width, Height     int
 	Video             bool
 	side              Side
@@ -63,6 +64,13 @@ func (p *page) pictures(d Data, r *workorder.Result, b bounds) {
 	for i := range all {
 		all[i].URL = cmp.Or(all[i].URL, d.evidence(all[i].Path))
 	}
+	of := func(e EvidenceLink) media {
+		m := show(e, b)
+		if d.Folder != "" && m.Path != "" {
+			m.Beside = pathURL(path.Join(d.Folder, m.Path))
+		}
+		return m
+	}
 	var videos, files []EvidenceLink
 	var groups []picture
 	at := map[string]int{}
@@ -76,7 +84,7 @@ func (p *page) pictures(d Data, r *workorder.Result, b bounds) {
 				at[title] = i
 				groups = append(groups, picture{Title: title})
 			}
-			m := show(e, b)
+			m := of(e)
 			groups[i].Shots = append(groups[i].Shots, m)
 			groups[i].Note = cmp.Or(groups[i].Note, m.Note)
 		case workorder.EvidenceVideo:
@@ -89,7 +97,6 @@ func (p *page) pictures(d Data, r *workorder.Result, b bounds) {
 		slices.SortStableFunc(groups[i].Shots, func(x, y media) int { return sideRank(x.side) - sideRank(y.side) })
 		groups[i].Shots = groups[i].Shots[:min(len(groups[i].Shots), len(sides))]
 	}
-	of := func(e EvidenceLink) media { return show(e, b) }
 	p.Pictures = firsts(groups, b.pics, func(g picture) picture { return g })
 	p.Media = firsts(videos, b.pics, of)
 	p.Files = firsts(files, b.items, of)

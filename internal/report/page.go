@@ -29,8 +29,10 @@ type page struct {
 	Title    string
 	Task     string
 	TaskCut  bool
+	Added    list[string] // to the task; More are the oldest
 	IssueURL string
 	Outcome  outcome
+	Later    string // about a later attempt that left the branch as it was
 	Facts    []fact
 	Alarms   list[finding] // what speaks against the checks
 	Doubts   list[finding] // what the checks do not prove
@@ -131,13 +133,12 @@ func build(d Data, b bounds) *page {
 	if r == nil {
 		r = &workorder.Result{}
 	}
-	task, taskCut := block(d.Order.Task, b.text)
 	final, finalCut := block(r.Agent.Final, b.text)
 	p := &page{
-		Task: task, TaskCut: taskCut, Final: final, FinalCut: finalCut,
-		IssueURL: webAddress(d.Order.IssueURL),
+		Final: final, FinalCut: finalCut, Later: later(d.Later),
 		Warnings: firsts(r.Warnings, b.items, func(s string) string { return line(s, b.line*2) }),
 	}
+	p.asked(d, b)
 	p.flags(d, r, b)
 	p.surface(d, r, b)
 	p.feedback(d, r, b)
@@ -153,7 +154,7 @@ func build(d Data, b bounds) *page {
 	for _, n := range d.Next[:min(len(d.Next), maxNext)] {
 		p.Next = append(p.Next, NextStep{line(n.Purpose, 200), line(n.Command, 400)})
 	}
-	p.Title = headline(task, r)
+	p.Title = headline(p.Task, r)
 	p.Footer = "Written by sandbox-agent's runner, which the agent cannot reach. Names, commit messages and quoted text are the agent's or the repository's."
 	return p
 }

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// trouble is what a browser had to complain about on a page after the task's commits, and not before.
+// trouble is what is wrong with a page: what it answers, on whatever side, and what a browser had to complain about after the task's
+// commits, and not before.
 type trouble struct {
 	Page  string // of all widths
 	Texts list[string]
@@ -41,9 +43,12 @@ func fromPages(all []EvidenceLink, p *workorder.Proof) []EvidenceLink {
 		}
 	}
 	for _, g := range p.Pages[:min(len(p.Pages), maxPages)] {
-		title := fmt.Sprintf("%s at %d px", g.Path, g.Width)
+		title, note := fmt.Sprintf("%s at %d px", g.Path, g.Width), differs(g)
+		if s := answers(g); s != "" {
+			note = strings.TrimPrefix(note+", "+s, ", ")
+		}
 		one := func(side Side, path string, w, h int) {
-			add(EvidenceLink{Name: title, Kind: workorder.EvidenceScreenshot, Path: path, Group: title, Side: side, Width: w, Height: h, Note: differs(g)})
+			add(EvidenceLink{Name: title, Kind: workorder.EvidenceScreenshot, Path: path, Group: title, Side: side, Width: w, Height: h, Note: note})
 		}
 		w, h := 0, 0
 		for _, v := range []struct {
@@ -86,6 +91,30 @@ func differs(g workorder.PageProof) string {
 	return strconv.FormatFloat(min(*g.Differs, 1)*100, 'f', 1, 64) + " % of the pixels differ"
 }
 
+// answers says which side of a page answered with what; empty: each that was seen did with 2xx.
+func answers(g workorder.PageProof) string {
+	before, after := answer(g.Base), answer(g.Head)
+	switch {
+	case before != "" && before == after:
+		return before + " before and after"
+	case before != "" && after != "":
+		return before + " before, " + after + " after"
+	case before != "":
+		return before + " before"
+	case after != "":
+		return after + " after"
+	}
+	return ""
+}
+
+// answer is the HTTP status of a page that is no success; empty: it is one, or not known.
+func answer(v *workorder.PageView) string {
+	if v == nil || v.Status <= 0 || v.Status >= 200 && v.Status < 300 {
+		return ""
+	}
+	return "HTTP " + strconv.Itoa(v.Status)
+}
+
 // troubles are those of the pages, each page once for all of its widths.
 func (p *page) troubles(r *workorder.Result, b bounds) {
 	if r.Proof == nil {
@@ -94,6 +123,7 @@ func (p *page) troubles(r *workorder.Result, b bounds) {
 	type seen struct {
 		path          string
 		before, after []string
+		texts         []string
 	}
 	var pages []*seen
 	for _, g := range r.Proof.Pages[:min(len(r.Proof.Pages), maxPages)] {
@@ -102,15 +132,18 @@ func (p *page) troubles(r *workorder.Result, b bounds) {
 			i = len(pages)
 			pages = append(pages, &seen{path: g.Path})
 		}
+		if t := answers(g); t != "" && !slices.Contains(pages[i].texts, t) {
+			pages[i].texts = append(pages[i].texts, t)
+		}
 		pages[i].before = append(pages[i].before, complaints(g.Base)...)
 		pages[i].after = append(pages[i].after, complaints(g.Head)...)
 	}
 	var all []trouble
 	for _, s := range pages {
-		var texts []string
+		texts := s.texts
 		for _, t := range s.after {
-			if !slices.Contains(s.before, t) && !slices.Contains(texts, t) {
-				texts = append(texts, t)
+			if said := "new: " + t; !slices.Contains(s.before, t) && !slices.Contains(texts, said) {
+				texts = append(texts, said)
 			}
 		}
 		if len(texts) > 0 {
@@ -131,9 +164,6 @@ func complaints(v *workorder.PageView) []string {
 	var all []string
 	if v.Error != "" {
 		all = append(all, "could not be looked at: "+v.Error)
-	}
-	if v.Status >= 400 {
-		all = append(all, "answers with "+strconv.Itoa(v.Status))
 	}
 	all = append(all, v.Console...)
 	for _, f := range v.Failed {

@@ -74,3 +74,28 @@ func TestDiffers(t *testing.T) {
 		}
 	}
 }
+
+// A page that answers with no success says so on whichever side it does, also where there is no picture of it, and where no pixel differs.
+func TestPageStatus(t *testing.T) {
+	t.Parallel()
+	none := 0.0
+	view := func(status int, picture string) *workorder.PageView {
+		return &workorder.PageView{Status: status, Picture: picture}
+	}
+	for want, p := range map[string]workorder.PageProof{
+		"no pixel differs, HTTP 404 before and after": {Base: view(404, "a.png"), Head: view(404, "b.png"), Differs: &none},
+		"HTTP 500 before, HTTP 404 after":             {Base: view(500, ""), Head: view(404, "")},
+		"HTTP 404 before":                             {Base: view(404, ""), Head: view(200, "")},
+		"only seen after, HTTP 301 after":             {Head: view(301, "b.png")},
+	} {
+		p.Path, p.Width = "/x", 390
+		for form, text := range both(t, Data{Result: &workorder.Result{Proof: &workorder.Proof{Pages: []workorder.PageProof{p}}}}) {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: no %q in\n%s", form, want, text)
+			}
+		}
+	}
+	if s := answers(workorder.PageProof{Base: view(200, ""), Head: view(204, "")}) + answers(workorder.PageProof{Base: view(0, "")}); s != "" {
+		t.Error(s)
+	}
+}

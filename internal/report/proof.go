@@ -13,6 +13,7 @@ type proof struct {
 	Both       bool // base and head were compared
 	Base, Head string
 	Reason     string
+	None       string // what it means that there are no checks
 	Checks     list[check]
 }
 
@@ -83,6 +84,10 @@ func (p *page) proof(d Data, r *workorder.Result, b bounds) {
 	ends := map[string]workorder.Validation{}
 	for _, v := range r.Validation {
 		ends[v.Name] = v
+	}
+	p.Proof.None = "No check was run, so nothing was proven."
+	if x := r.Restored; x != nil && r.HeadSHA != "" && r.HeadSHA == x.Head {
+		p.Proof.None = "This attempt left the branch as it was and ran no check."
 	}
 	if r.Proof == nil {
 		p.Proof.Checks = firsts(r.Validation, b.items, func(v workorder.Validation) check { return validated(d, v, b) })

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -37,6 +38,8 @@ type Browser struct {
 	// Program is the browser; empty: the driver's own choice.
 	Program string
 	Redact  *redact.Set
+	// Tell is told of each view as soon as the browser's side tells of it, without its picture; nil: nobody is.
+	Tell func(View)
 }
 
 // View is what was seen of a page in a window of one size.
@@ -76,7 +79,7 @@ func (b *Browser) Look(ctx context.Context, origin, side string, pages []string,
 	if err != nil {
 		return Seen{}, fmt.Errorf("ask the browser: %w", err)
 	}
-	out, err := b.run(ctx, dir, req)
+	out, err := b.run(ctx, dir, req, b.teller(paths))
 	seen, terr := b.take(dir, side, paths, out)
 	if video && seen.Video == "" && err == nil && terr == nil {
 		terr = errors.New("there is no video")
@@ -108,11 +111,29 @@ func (b *Browser) folder() (string, error) {
 	return dir, nil
 }
 
-// run runs the browser's side and ends everything of its user.
-func (b *Browser) run(ctx context.Context, dir string, req []byte) ([]byte, error) {
+// teller is a writer that passes views on to Tell, each once: the browser's side may say anything, as often as it likes.
+func (b *Browser) teller(paths []string) io.Writer {
+	if b.Tell == nil {
+		return nil
+	}
+	known := map[int]bool{}
+	return proc.NewLines(func(line []byte, lost int64) {
+		var t told
+		if lost > 0 || len(line) > maxLine || json.Unmarshal(line, &t) != nil || t.View == nil {
+			return
+		}
+		if n := t.View.N; n >= 0 && n < len(paths)*len(Sizes()) && !known[n] {
+			known[n] = true
+			b.Tell(*b.words(paths, t.View))
+		}
+	})
+}
+
+// run runs the browser's side and ends everything of its user. as gets what it says as it comes.
+func (b *Browser) run(ctx context.Context, dir string, req []byte, as io.Writer) ([]byte, error) {
 	const oomScore = 800 // it goes before what the task's checks need
 	out, err := proc.Output(ctx, proc.Spec{
-		Argv: b.Argv, Dir: filepath.Join(dir, "home"), User: b.User, Stdin: bytes.NewReader(req), OOMScoreAdj: oomScore,
+		Argv: b.Argv, Dir: filepath.Join(dir, "home"), User: b.User, Stdin: bytes.NewReader(req), Stdout: as, OOMScoreAdj: oomScore,
 		Env: append([]string{
 			"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "TZ=UTC",
 			"HOME=" + filepath.Join(dir, "home"), "TMPDIR=" + filepath.Join(dir, "tmp"),
@@ -172,20 +193,25 @@ func (b *Browser) take(dir, side string, paths []string, said []byte) (Seen, err
 	return seen, errors.Join(errs...)
 }
 
-// view is what was seen of a page, with its picture in the result's folder.
-func (b *Browser) view(root *os.Root, side string, paths []string, in *view) *View {
-	page, size := in.N/len(Sizes()), Sizes()[in.N%len(Sizes())]
-	v := &View{Path: paths[page], Width: size.Width, Seen: workorder.PageView{
+// words are what was seen of a page, without its picture.
+func (b *Browser) words(paths []string, in *view) *View {
+	v := &View{Path: paths[in.N/len(Sizes())], Width: Sizes()[in.N%len(Sizes())].Width, Seen: workorder.PageView{
 		Status: in.Status, Title: b.text(in.Title, maxTitle), Error: b.text(in.Error, maxNote),
 		Console: b.texts(in.Console), Failed: b.texts(in.Failed),
 	}}
 	if in.Status < 100 || in.Status > 999 {
 		v.Seen.Status = 0
 	}
+	return v
+}
+
+// view is what was seen of a page, with its picture in the result's folder.
+func (b *Browser) view(root *os.Root, side string, paths []string, in *view) *View {
+	v := b.words(paths, in)
 	if !in.Picture {
 		return v
 	}
-	name := fmt.Sprintf("%s/%02d-%s-%d-%s.png", PagesDir, page+1, slug(paths[page]), size.Width, side)
+	name := fmt.Sprintf("%s/%02d-%s-%d-%s.png", PagesDir, in.N/len(Sizes())+1, slug(v.Path), v.Width, side)
 	c, err := b.picture(root, fmt.Sprintf(pictureFile, in.N), name)
 	if err != nil {
 		v.Seen.Error = b.text("no picture: "+err.Error(), maxNote)

@@ -15,6 +15,29 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
+// Who follows a visit is told of each view when it was looked at, and not when all of it is over; nonsense is not told.
+func TestTell(t *testing.T) {
+	t.Parallel()
+	done := filepath.Join(t.TempDir(), "told")
+	b := pretend(t, `echo nonsense; echo '{"view":{"n":9}}'; echo '{"view":{"n":1,"status":404,"error":"s3cret-of-the-page\u001b"}}'; echo '{"view":{"n":1,"status":200}}'
+for i in $(seq 100); do [ -e `+done+` ] && break; sleep 0.1; done
+[ -e `+done+` ] && echo '{"view":{"n":0,"status":200}}'`)
+	var told []View
+	b.Tell = func(v View) {
+		told = append(told, v)
+		if err := os.WriteFile(done, nil, 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	seen, err := b.Look(t.Context(), "http://127.0.0.1:1", "head", []string{"/"}, false)
+	if err != nil || len(seen.Views) != 2 || len(told) != 2 {
+		t.Fatalf("%v, seen %+v, told %+v", err, seen, told)
+	}
+	if v := told[0]; v.Path != "/" || v.Width != 390 || v.Seen.Status != 404 || v.Seen.Error != "[redacted:TOKEN]" {
+		t.Errorf("told %+v", v)
+	}
+}
+
 // pretend is a browser's side that is a shell script. $out is its folder; good.png in it is a picture.
 func pretend(t *testing.T, script string) *Browser {
 	t.Helper()

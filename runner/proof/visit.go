@@ -33,6 +33,10 @@ func (r *run) visit(ctx context.Context, s *side) {
 	s.views = views
 	if err != nil {
 		r.because("pictures of %s: %v", s.name, err)
+		if len(views) == 0 {
+			r.say("%s: no page was looked at: %v", s.name, err)
+			return
+		}
 	}
 	r.say("%s: %d views of pages", s.name, len(views))
 }

@@ -114,3 +114,21 @@ func TestVisitWithoutChecks(t *testing.T) {
 		t.Errorf("%d, %+v, %q", n, p.Pages, p.Reason)
 	}
 }
+
+// A server that cannot be looked at is not "0 views": who follows the run is told why.
+func TestVisitOfDeadServer(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, map[string]string{"a": "1"})
+	head := b.commit(map[string]string{"a": "2"})
+	var said []string
+	emit := b.Emit
+	b.Emit = func(e workorder.Event) {
+		said = append(said, e.Text)
+		emit(e)
+	}
+	b.Visit = func(context.Context, proof.Site) ([]proof.View, error) { return nil, errors.New("it exited with 1") }
+	b.prove(t.Context(), head)
+	if all := strings.Join(said, "\n"); !strings.Contains(all, "head: no page was looked at: it exited with 1") || strings.Contains(all, "0 views") {
+		t.Error(all)
+	}
+}

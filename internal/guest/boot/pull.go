@@ -17,10 +17,6 @@ func (b *Box) pullRequest(after context.Context, e *ending, l Landing) {
 	if b.Forge == nil {
 		return
 	}
-	if x := b.rebasing; x != nil && x.Nothing != "" {
-		b.Rec.StepFinished(stepPR, &record.Skip{Reason: "there is nothing to rebase"}, nil)
-		return
-	}
 	later := "; sandbox-agent pr open " + b.Order.TaskID + " opens it"
 	if after.Err() != nil {
 		b.Rec.StepFinished(stepPR, &record.Skip{Reason: toldToStop(later)}, nil)

@@ -51,3 +51,27 @@ func TestPullRequest(t *testing.T) {
 		}
 	}
 }
+
+// A rebase with nothing to do tells the forge, too: which pull request the branch has is known then, and nobody is sent to open another.
+func TestPullRequestOfNothing(t *testing.T) {
+	t.Parallel()
+	for name, rebaser := range map[string]*fakeRebaser{
+		"nothing to do": {begun: Rebasing{Nothing: "it is on main already"}},
+		"refused":       {err: errors.New("somebody else pushed")},
+	} {
+		f := &fake{cloned: rebasedTask()}
+		f.cloned.State.Added = []string{"and more"}
+		rebaser.f = f
+		forge := &fakeForge{pr: &workorder.PR{Number: 7}}
+		r := playBox(t, f, rebaseOrder(), func(b *Box) { b.Forge, b.Rebaser = forge, rebaser })
+		if forge.seen == nil || forge.seen.Restored == nil || forge.seen.HeadSHA != "h0" || forge.seen.HeadSHA != forge.seen.Restored.Head {
+			t.Fatalf("%s: the forge was told %+v", name, forge.seen)
+		}
+		if r.result.PR == nil || r.result.PR.Number != 7 || strings.Contains(r.result.NextCommand, "pr open") {
+			t.Errorf("%s: %+v, next: %s", name, r.result.PR, r.result.NextCommand)
+		}
+		if a := r.result.Asked; a == nil || a.Task != "do it" || len(a.Added) != 1 {
+			t.Errorf("%s: asked for %+v", name, a)
+		}
+	}
+}

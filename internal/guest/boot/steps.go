@@ -164,6 +164,9 @@ func (b *Box) clone(ctx context.Context) error {
 		// rescue needs to know, when this process dies.
 		r.BaseBranch, r.BaseSHA, r.HeadSHA, r.Branch = c.Base, c.BaseSHA, c.Head, b.Order.TargetBranch
 		r.Attempt, r.Restored, r.Earlier = c.Attempt, c.Restored, earlier(c.State, b.Order.AttemptID)
+		if c.State != nil && c.State.Task != "" {
+			r.Asked = c.State.Asked()
+		}
 	})
 	return nil
 }

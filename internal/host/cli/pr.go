@@ -37,9 +37,9 @@ func newPROpenCmd(a *App) *cobra.Command {
 		Use: "open TASK", Short: "Open or update the pull request of a task's branch", Args: oneTask,
 		ValidArgsFunction: a.completeTasks(false),
 		Long: `Open makes the pull request that the run itself could not make: the project has no key pr, the forge
-was away, or there was no token. One that is open already gets the body of the last attempt, and the
-answers to its reviewers that are missing (see revise). The
-token is found as for git: SANDBOX_AGENT_GIT_TOKEN, GH_TOKEN, a GitHub App, gh, git's credential helper.`,
+was away, or there was no token. One that is open already gets the body of the last attempt that
+proved the branch, and the answers to its reviewers that are missing (see revise). The token
+is found as for git: SANDBOX_AGENT_GIT_TOKEN, GH_TOKEN, a GitHub App, gh, git's credential helper.`,
 		Example: `  sandbox-agent pr open T-A1B2C3D4
   sandbox-agent pr open A1B2 --draft --base release`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runPROpen(cmd.Context(), args[0], o) },
@@ -86,7 +86,8 @@ func (a *App) runPROpen(ctx context.Context, id string, o *prOptions) error {
 		return fault.New(workorder.ExitGit, fmt.Errorf("there is no token for the forge of %s", render.Clean(order.Repo)),
 			"set SANDBOX_AGENT_GIT_TOKEN (for GitHub also GH_TOKEN), log in with `gh auth login`, or name a GitHub App (README)")
 	}
-	pr, warnings, err := pullrequest.OpenNamed(ctx, client.Client, order, res, func(r *workorder.Result) string { return pullrequest.Body(order, r) })
+	told, _ := launch.Tell(rec, res)
+	pr, warnings, err := pullrequest.Open(ctx, client.Client, order, res, told)
 	for _, w := range warnings {
 		fmt.Fprintln(a.Stderr, "warning: "+render.Clean(w))
 	}

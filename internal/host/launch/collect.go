@@ -209,6 +209,7 @@ func (l *Launcher) collect(ctx context.Context, rec *store.Record, kind stopKind
 	}
 	warnings = append(warnings, l.bundle(ctx, rec, res)...)
 	res.Warnings = append(res.Warnings, warnings...)
+	knownPR(rec, res)
 	if err := writeResult(rec, res); err != nil {
 		return res, err // the box stays: it holds the only copy
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
@@ -12,23 +13,86 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
+// Tell finds what a report of the task tells of, and the folder that has its files: the last attempt, whose result res is, or the one
+// before it that proved the branch as the last one left it.
+func Tell(rec *store.Record, res *workorder.Result) (t pullrequest.Told, dir string) {
+	t = pullrequest.Told{Order: orderOf(rec), Result: res}
+	if !pullrequest.AsBefore(t.Order, res) {
+		return t, rec.Dir
+	}
+	pr := res.PR
+	for _, a := range slices.Backward(rec.Former) {
+		past, err := rec.At(a.Number)
+		if err != nil {
+			continue
+		}
+		// An output that is gone, or an attempt that was lost, says nothing.
+		r, err := ReadResult(past)
+		if err != nil {
+			continue
+		}
+		if pr == nil {
+			pr = r.PR
+		}
+		o := orderOf(past)
+		if r.HeadSHA == res.HeadSHA && len(r.Commits) > 0 && !pullrequest.AsBefore(o, r) {
+			r.PR = pr
+			return pullrequest.Told{Order: o, Result: r, Later: res}, past.Dir
+		}
+	}
+	return t, rec.Dir
+}
+
+// asked is a result that the host made, or an older box, with what was asked for as the orders here have it.
+func asked(rec *store.Record, t pullrequest.Told) *workorder.Result {
+	first, err := TaskText(rec)
+	if err != nil {
+		return t.Result // the report is shorter
+	}
+	r := *t.Result
+	if r.Asked = (&workorder.State{Task: first}).Asked(); t.Order.Task != "" && t.Order.Task != first {
+		r.Asked = (&workorder.State{Task: first, Added: []string{t.Order.Task}}).Asked()
+	}
+	return &r
+}
+
+// orderOf is the order of an attempt, without one what the record has of it.
+func orderOf(rec *store.Record) *workorder.Order {
+	if b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.OrderFile)); err == nil {
+		if saved, err := workorder.DecodeOrder(b); err == nil {
+			return saved
+		}
+	}
+	return &workorder.Order{TaskID: rec.TaskID, Task: rec.Task, Project: rec.Project, Repo: rec.Repo}
+}
+
+// knownPR gives a result the pull request of its branch where the attempt could not ask for it: it is the one of the attempt that
+// proved the branch.
+func knownPR(rec *store.Record, res *workorder.Result) {
+	if t, _ := Tell(rec, res); res.PR == nil && t.Later != nil && t.Result.PR != nil {
+		res.PR = t.Result.PR
+		res.NextCommand = nextCommand(rec, res)
+	}
+}
+
 // writeReport puts the report for people beside the result: the pull request's body, and the
 // same as a page that opens from disk. The result is what counts: without an order it is made of that alone.
 func writeReport(rec *store.Record, res *workorder.Result) error {
-	o := &workorder.Order{TaskID: rec.TaskID, Task: rec.Task, Project: rec.Project, Repo: rec.Repo}
-	if b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.OrderFile)); err == nil {
-		if saved, err := workorder.DecodeOrder(b); err == nil {
-			o = saved
-		}
+	t, dir := Tell(rec, res)
+	if t.Result.Asked == nil {
+		t.Result = asked(rec, t)
 	}
 	// What the box left in the folder may be links: none leads out of it.
-	root, err := os.OpenRoot(rec.Dir)
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
 	defer root.Close()
-	d := pullrequest.Data(o, res)
+	d := pullrequest.Data(t)
 	d.Files = root.FS()
+	if d.Folder, err = filepath.Rel(rec.Dir, dir); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
 	var page bytes.Buffer
 	if err := report.HTML(d, &page); err != nil {
 		return err

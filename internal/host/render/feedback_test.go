@@ -18,3 +18,15 @@ func TestSummaryOfFeedback(t *testing.T) {
 		t.Errorf("no %q in\n%s", want, b.String())
 	}
 }
+
+// A run is not simply a success where the agent passed over what it was asked for.
+func TestSummaryOfUnaddressed(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	render.Summary(&b, &workorder.Result{Status: workorder.StatusSuccess, TaskID: "T-1", Review: []workorder.ReviewAnswer{
+		{Answer: workorder.AnsweredByCommit}, {Answer: workorder.NotAnswered}, {Answer: workorder.NotCommanded},
+	}}, render.SummaryOptions{})
+	if want := "! success, 1 of 2 items not addressed T-1"; !strings.Contains(b.String(), want) {
+		t.Errorf("no %q in\n%s", want, b.String())
+	}
+}

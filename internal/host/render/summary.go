@@ -178,7 +178,13 @@ func (s *summary) title(r *workorder.Result) {
 	case workorder.StatusInterrupted, workorder.StatusParked, workorder.StatusTimeout, workorder.StatusBudgetExceeded:
 		mark, color = "!", yellow
 	}
-	fmt.Fprintf(&s.b, "\n%s\n", words(s.p.as(color, mark+" "+oneLine(string(r.Status))), s.p.as(bold, oneLine(r.TaskID)),
+	status := oneLine(string(r.Status))
+	if open, of := r.Unaddressed(); open > 0 {
+		if status += fmt.Sprintf(", %d of %d items not addressed", open, of); color == green {
+			mark, color = "!", yellow
+		}
+	}
+	fmt.Fprintf(&s.b, "\n%s\n", words(s.p.as(color, mark+" "+status), s.p.as(bold, oneLine(r.TaskID)),
 		oneLine(r.Project), "in "+took(millis(r.DurationMS))))
 	reason := r.Reason
 	if reason == "" && r.Status == workorder.StatusFailed {

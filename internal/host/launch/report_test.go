@@ -1,0 +1,134 @@
+package launch
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const oldHead = "a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1"
+
+// twoAttempts is the record of a task whose first attempt proved its branch, and whose second is a rebase of which the result is given.
+func twoAttempts(t *testing.T) (*store.Record, *workorder.Result) {
+	t.Helper()
+	rec := &store.Record{
+		TaskID: "T-A1B2C3D4", Dir: t.TempDir(), Repo: "https://git.example/r.git", Branch: "main", TargetBranch: "agent/T-A1B2C3D4-x",
+		Mode: workorder.ModeRebase, Attempt: 2, Former: []store.Attempt{{Number: 1}},
+	}
+	first := &workorder.Result{
+		TaskID: rec.TaskID, Mode: workorder.ModeCreate, Status: workorder.StatusSuccess, Branch: rec.TargetBranch, BaseBranch: "main", Pushed: true, HeadSHA: oldHead,
+		Asked: &workorder.Asked{Task: "Do it well"}, Commits: []workorder.Commit{{SHA: oldHead, Subject: "Do it"}}, PR: &workorder.PR{Number: 7, State: "open"},
+		Proof: &workorder.Proof{
+			Head: oldHead, Checks: []workorder.CheckProof{{Name: "test", Transition: workorder.Fixed, Base: &workorder.CheckRun{}, Head: &workorder.CheckRun{Passed: true}}},
+			Pages: []workorder.PageProof{{Path: "/", Width: 390, Head: &workorder.PageView{Status: 200, Picture: "evidence/pages/1.png"}}},
+		},
+	}
+	past, err := rec.At(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(past.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeResult(past, first); err != nil {
+		t.Fatal(err)
+	}
+	writeOrder(t, past.Dir, rec, workorder.ModeCreate)
+	writeOrder(t, rec.Dir, rec, workorder.ModeRebase)
+	later := *first
+	later.Mode, later.Status, later.EndedBy, later.Reason = workorder.ModeRebase, workorder.StatusNoChanges, workorder.ByGit, "it is on main already"
+	later.Proof, later.PR, later.Restored = nil, nil, &workorder.Restored{Head: oldHead}
+	later.Steps = []workorder.Step{{Name: "agent", Status: workorder.StepSkipped}, {Name: workorder.StepPR, Status: workorder.StepSkipped}}
+	return rec, &later
+}
+
+func writeOrder(t *testing.T, dir string, rec *store.Record, mode workorder.Mode) {
+	t.Helper()
+	o := &workorder.Order{
+		Version: workorder.Version, TaskID: rec.TaskID, Mode: mode, Repo: rec.Repo, CloneURL: rec.Repo, TargetBranch: rec.TargetBranch, TimeoutMinutes: 30,
+		Harness: workorder.Harness{Name: "command", Command: []string{"true"}}, Validate: []workorder.Command{{Name: "test", Run: "make test"}},
+		Network: workorder.Network{Mode: workorder.NetworkFull},
+	}
+	if mode == workorder.ModeRebase {
+		o.Rebase = &workorder.Rebase{}
+	} else {
+		o.Task = "Do it well"
+	}
+	b, err := json.MarshalIndent(o, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, workorder.OrderFile), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := workorder.DecodeOrder(b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The report stays that of the attempt that proved the branch, with its pictures where they lie now, and one line on the later attempt,
+// whose pull request is the one that the branch has.
+func TestReportOfLaterAttempt(t *testing.T) {
+	t.Parallel()
+	rec, later := twoAttempts(t)
+	knownPR(rec, later)
+	if later.PR == nil || later.PR.Number != 7 || strings.Contains(later.NextCommand, "pr open") {
+		t.Errorf("%+v, next: %s", later.PR, later.NextCommand)
+	}
+	for _, r := range []*workorder.Result{later, {
+		TaskID: rec.TaskID, Mode: workorder.ModeRebase, Status: workorder.StatusError, EndedBy: workorder.ByGit, Reason: "somebody else pushed", HeadSHA: oldHead,
+		Restored: later.Restored, Commits: later.Commits, Branch: later.Branch, Pushed: true,
+	}} {
+		if err := writeReport(rec, r); err != nil {
+			t.Fatal(err)
+		}
+		for name, picture := range map[string]string{workorder.ReportMarkdown: `<img src="./attempts/1/evidence/pages/1.png"`, workorder.ReportHTML: `href="./attempts/1/evidence/pages/1.png"`} {
+			b, err := os.ReadFile(filepath.Join(rec.Dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range []string{"Do it well", "1 check passes", "failed, now passes", "A later attempt (rebase) left the branch as it was: " + r.Reason, picture} {
+				if !strings.Contains(string(b), want) {
+					t.Errorf("%s, %s: no %q in\n%s", r.Status, name, want, b)
+				}
+			}
+			if strings.Contains(string(b), "No check was run") || strings.Contains(string(b), "agent ended") {
+				t.Errorf("%s, %s:\n%s", r.Status, name, b)
+			}
+		}
+	}
+	// Another head is another report.
+	later.HeadSHA = strings.Repeat("b", 40)
+	if told, dir := Tell(rec, later); told.Result != later || told.Later != nil || dir != rec.Dir {
+		t.Errorf("%+v of %s", told, dir)
+	}
+}
+
+// A lost attempt's report says what the task is, though its result does not and its order has an addition.
+func TestReportOfLostAttempt(t *testing.T) {
+	t.Parallel()
+	rec, _ := twoAttempts(t)
+	o := orderOf(rec)
+	o.Mode, o.Rebase, o.Task = workorder.ModeContinue, nil, "Also notes"
+	b, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(rec.Dir, workorder.OrderFile), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeReport(rec, &workorder.Result{TaskID: rec.TaskID, Mode: workorder.ModeContinue, Status: workorder.StatusLost}); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = os.ReadFile(filepath.Join(rec.Dir, workorder.ReportMarkdown)); err != nil {
+		t.Fatal(err)
+	}
+	if first, then := strings.Index(string(b), "> Do it well"), strings.Index(string(b), "> Also notes"); first < 0 || then < first {
+		t.Errorf("%s", b)
+	}
+}

@@ -1,0 +1,50 @@
+package pullrequest
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/forge"
+	"github.com/sandbox-agent/sandbox-agent/internal/report"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Told is what a report tells of.
+type Told struct {
+	Order  *workorder.Order
+	Result *workorder.Result
+	// Later is a later attempt that left the branch as Result's did; nil: there is none, or none is known.
+	Later *workorder.Result
+}
+
+// AsBefore tells whether an attempt left the branch as it found it and found out less about it than an attempt that proves it: then
+// what is told of the branch stays what an attempt before it proved.
+func AsBefore(o *workorder.Order, r *workorder.Result) bool {
+	if r.Restored == nil || r.HeadSHA == "" || r.HeadSHA != r.Restored.Head || len(r.Commits) == 0 {
+		return false
+	}
+	switch {
+	case r.Mode == workorder.ModeRebase:
+		return true // what it checked, if anything, did not become the branch's
+	case len(o.Validate) == 0 && (o.NoProof || o.Dev == nil):
+		return !Ended(r) // there is nothing to prove it with
+	case o.NoProof:
+		return len(r.Validation) == 0
+	}
+	p := r.Proof
+	return p == nil || p.Head != r.HeadSHA || slices.ContainsFunc(p.Checks, func(c workorder.CheckProof) bool { return c.Head == nil || c.Base == nil })
+}
+
+// bodyMark is the hidden line that says of which commit a body tells. What follows it is about later attempts.
+func bodyMark(o *workorder.Order, r *workorder.Result) string {
+	return forge.Mark(o.TaskID + "/body-" + r.HeadSHA)
+}
+
+// keeps is what becomes of a body that is on the forge when an attempt left the branch as it was.
+func keeps(o *workorder.Order, r *workorder.Result) func(body string) (string, bool) {
+	return func(body string) (string, bool) {
+		mark := bodyMark(o, r)
+		before, _, ok := strings.Cut(body, mark)
+		return before + mark + "\n\n" + report.LaterLine(r), ok
+	}
+}

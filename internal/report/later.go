@@ -1,0 +1,32 @@
+package report
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// maxLater bounds why a later attempt left the branch as it was, in characters.
+const maxLater = 480
+
+// later says in one line what a later attempt was that left the branch as it was.
+func later(r *workorder.Result) string {
+	if r == nil {
+		return ""
+	}
+	mode := cmp.Or(line(string(r.Mode), 20), "unknown")
+	why := line(r.Reason, maxLater)
+	if why == "" {
+		why = "it ended with the status " + line(string(r.Status), 30)
+	}
+	return "A later attempt (" + mode + ") left the branch as it was: " + why
+}
+
+// LaterLine is that line as Markdown, to be put below a body.
+func LaterLine(r *workorder.Result) string { return esc(later(r)) + "\n" }
+
+// noAgent tells whether it is known that no agent ran.
+func noAgent(r *workorder.Result) bool {
+	return slices.ContainsFunc(r.Steps, func(s workorder.Step) bool { return s.Name == "agent" && s.Status == workorder.StepSkipped })
+}
