@@ -22,7 +22,7 @@ func (s *summary) pages(r *workorder.Result) {
 		if !slices.Contains(paths, p.Path) {
 			paths = append(paths, p.Path)
 		}
-		at[p.Path] = append(at[p.Path], fmt.Sprintf("%s at %d px", changed(p), p.Width))
+		at[p.Path] = append(at[p.Path], fmt.Sprintf("%s at %d px", changed(p)+refused(p.Head), p.Width))
 	}
 	for i, p := range paths {
 		if i == maxShown {
@@ -48,6 +48,14 @@ func changed(p workorder.PageProof) string {
 		return "differs by less than 0.1 %"
 	}
 	return fmt.Sprintf("differs by %.1f %%", min(*p.Differs, 1)*100)
+}
+
+// refused says how the last commit answers a page, where that is no success.
+func refused(v *workorder.PageView) string {
+	if v == nil || v.Error != "" || v.Status <= 0 || v.Status >= 200 && v.Status < 300 {
+		return ""
+	}
+	return fmt.Sprintf(" (HTTP %d)", v.Status)
 }
 
 // further is the evidence that is not among the pages' pictures.

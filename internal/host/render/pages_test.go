@@ -19,13 +19,14 @@ func TestSummaryPages(t *testing.T) {
 			{Path: "/\x1b[31m", Width: 390, Base: v, Head: v, Differs: share(0)},
 			{Path: "/new", Width: 1280, Head: v},
 			{Path: "/old", Width: 1280, Base: v},
+			{Path: "/gone", Width: 390, Base: v, Head: &workorder.PageView{Status: 404}, Differs: share(0)},
 			{Path: "/dot", Width: 390, Base: v, Head: v, Differs: share(1e-7)},
 		}},
 	}
 	var b strings.Builder
 	Summary(&b, r, SummaryOptions{Dir: "/results/T-4K9QZ7AB"})
 	got := b.String()
-	for _, want := range []string{"differs by 3.1 % at 1280 px, same at 390 px", "/new not compared at 1280 px", "/old not seen", "less than 0.1 %", "evidence/pages", "the agent's own: a.png"} {
+	for _, want := range []string{"differs by 3.1 % at 1280 px, same at 390 px", "/new not compared at 1280 px", "/old not seen", "/gone same (HTTP 404) at 390 px", "less than 0.1 %", "evidence/pages", "the agent's own: a.png"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
