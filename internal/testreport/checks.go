@@ -27,15 +27,17 @@ type editedChecks struct {
 	done    map[string]bool
 	left    int
 	check   string
-	within  int // scripts that the command runs, one inside the other
+	within  int  // scripts that the command runs, one inside the other
+	setup   bool // it is a command of the setup
+	looked  bool // the command looks at what a program prints
 }
 
 // steering are files in which commands are written.
-var steering = re(`(?:^|/)(?:[Mm]akefile|GNUmakefile|package\.json|[jJ]ustfile|Taskfile\.ya?ml)$|\.mk$|\.(?:sh|bash)$|(?:^|/)(?:scripts?|bin|ci|\.ci|tools|hack|script)/[\w-]+$`)
+var steering = re(`(?:^|/)(?:[Mm]akefile|GNUmakefile|package\.json|deno\.json|composer\.json|\.?[jJ]ustfile|Taskfile\.ya?ml)$|\.mk$|\.(?:sh|bash)$|(?:^|/)(?:scripts?|bin|ci|\.ci|tools|hack|script)/[\w-]+$`)
 
 // findEdited flags changes of what the checks consist of.
-func (fs *flagger) findEdited(c *change, checks map[string]string) error {
-	if len(checks) == 0 || len(c.files) == 0 {
+func (fs *flagger) findEdited(c *change, o Observed) error {
+	if len(o.Commands)+len(o.Setup) == 0 || len(c.files) == 0 {
 		return nil
 	}
 	e := &editedChecks{fs: fs, c: c, changed: map[string]*fileChange{}, done: map[string]bool{}, left: maxSegments}
@@ -65,9 +67,11 @@ func (fs *flagger) findEdited(c *change, checks map[string]string) error {
 			e.texts[i][t.path] = c.texts[t.id]
 		}
 	}
-	for _, n := range slices.Sorted(maps.Keys(checks)) {
-		e.check = n
-		e.command(checks[n], "", 0)
+	for i, commands := range []map[string]string{o.Commands, o.Setup} {
+		for _, n := range slices.Sorted(maps.Keys(commands)) {
+			e.check, e.setup, e.looked = n, i == 1, prints.MatchString(commands[n])
+			e.command(commands[n], "", 0)
+		}
 	}
 	return nil
 }
@@ -105,6 +109,9 @@ func (e *editedChecks) program(words []string, dir string, depth int) {
 	args := words[1:]
 	switch path.Base(words[0]) {
 	case "npm", "yarn", "pnpm", "bun":
+		if slices.ContainsFunc(args, workspaces.MatchString) {
+			e.workspaces(args, depth)
+		}
 		if i := slices.IndexFunc(args, func(a string) bool { return a == "--prefix" || a == "-C" || a == "--cwd" || a == "--dir" }); i >= 0 && i+1 < len(args) {
 			dir = path.Join(dir, args[i+1])
 			args = slices.Delete(slices.Clone(args), i, i+2)
@@ -122,6 +129,8 @@ func (e *editedChecks) program(words []string, dir string, depth int) {
 				e.npmScript(dir, s, depth)
 			}
 		}
+	case "just", "task", "deno", "composer":
+		e.recipe(path.Base(words[0]), args, dir, depth)
 	case "make", "gmake":
 		e.makeTargets(args, dir, depth)
 	case "sh", "bash", "zsh", "dash":
@@ -131,6 +140,23 @@ func (e *editedChecks) program(words []string, dir string, depth int) {
 	}
 }
 
+// workspaces follows the scripts that the words of a command may name in every package below.
+func (e *editedChecks) workspaces(args []string, depth int) {
+	if e.done["workspaces"] {
+		return
+	}
+	e.done["workspaces"] = true
+	for _, p := range slices.Sorted(maps.Keys(e.texts[1])) {
+		if path.Base(p) == "package.json" && strings.Contains(p, "/") {
+			for _, a := range args {
+				e.npmScript(path.Dir(p), a, depth)
+			}
+		}
+	}
+}
+
+var workspaces = re(`^(?:-w|-r|--workspaces?|--recursive|--filter|-F|workspaces?|foreach)(?:=|$)`)
+
 var interpreter = re(`^(?:.*/)?(?:python[\d.]*|node|ruby|perl|php|sh|bash|zsh|source|\.|tsx|ts-node|deno|bun|run|--config|-c|--rcfile|--config-file|-f|--file|--ini)$`)
 
 // named flags changed files that the words of a command name, and follows scripts.
@@ -139,7 +165,11 @@ func (e *editedChecks) named(words []string, dir string, depth int) {
 		if k, v, ok := strings.Cut(w, "="); ok && strings.HasPrefix(k, "-") {
 			w = v
 		}
-		if w == "" || strings.ContainsAny(w, "*$ ") {
+		if strings.Contains(w, "*") && !strings.ContainsAny(w, "$ ") {
+			e.globbed(path.Join(dir, w))
+			continue
+		}
+		if w == "" || strings.ContainsAny(w, "$ ") {
 			continue
 		}
 		p := path.Join(dir, w)
@@ -164,10 +194,18 @@ func (e *editedChecks) touched(f *fileChange, p string, lead bool) {
 		}
 	case e.within > 0 && program && !ofChecks.MatchString(p):
 		// What a check's script runs is most often what it checks.
+	case e.setup && !program:
+		// What is installed and loaded is the product's.
+	case strings.HasSuffix(p, "sh") && stricter(f.oldText, f.newText, true):
+	case lead && e.looked && !ofChecks.MatchString(p):
+		// What it prints is looked at by the command: it is what is checked.
 	case lead || !program && f.oldPath != "": // a file that it reads and that was not there is what the check asked for
 		e.flag(p, firstChange(f.oldText, f.newText), "check %q runs or reads it", e.check)
 	}
 }
+
+// prints is where a command looks at what another one prints.
+var prints = re(`(?:^|[^|])\|(?:[^|]|$)|\$\(|<\(|\x60`)
 
 // ofChecks are names of programs that check others.
 var ofChecks = re(`(?i)(?:^|[/_.-])(?:e2e|(?:tests?|specs?|checks?|lint|verify|validate|expect|assert|smoke)[a-z]*)(?:[/_.-]|$)|(?:^|/)(?:ci|\.ci|scripts?|hack)/`)
@@ -196,7 +234,7 @@ func aroundTests(f *fileChange) (line int, text string) {
 		}
 	}
 	for _, i := range outWas {
-		if l := squeeze(was.full[i]); have[l] > 0 && l != "" && !imports.MatchString(l) {
+		if l := squeeze(was.full[i]); have[l] > 0 && l != "" && !imports.MatchString(l) && !grown(l, is, outIs) {
 			return firstChange(f.oldText, f.newText), "gone: " + l
 		}
 	}
@@ -205,7 +243,7 @@ func aroundTests(f *fileChange) (line int, text string) {
 		had[squeeze(was.full[i])] = true
 	}
 	for _, i := range outIs {
-		if l := is.full[i]; !had[squeeze(l)] && !imports.MatchString(l) && outright.MatchString(is.code[i]) {
+		if l := is.full[i]; !had[squeeze(l)] && !imports.MatchString(l) && outright.MatchString(is.code[i]) && !strings.HasPrefix(l, "sys.path.") && !alsoBefore(was, is, i) {
 			return i + 1, "new: " + squeeze(l)
 		}
 	}
@@ -372,4 +410,18 @@ func segments(cmd string) (out [][]string) {
 		out = append(out, words)
 	}
 	return out
+}
+
+var (
+	callee = re(`^[\w.]+\s*\(`)
+	ends   = re(`exit|abort|quit`)
+)
+
+// alsoBefore reports whether a new line calls what lines of base call: one case more.
+func alsoBefore(was, is *source, i int) bool {
+	c := callee.FindString(is.code[i])
+	if c == "" || strength(squeeze(is.full[i])) == always || ends.MatchString(is.code[i]) {
+		return false
+	}
+	return slices.ContainsFunc(was.code, func(l string) bool { return strings.HasPrefix(l, c) })
 }

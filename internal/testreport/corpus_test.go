@@ -16,7 +16,7 @@ import (
 // sample is a change of the corpus: files of base and of head.
 type sample struct {
 	name, lang, kind string
-	checks           map[string]string
+	checks, setup    map[string]string
 	fixed            []string
 	tests            []workorder.TestChange
 	base, head       map[string]string
@@ -33,7 +33,7 @@ func samples(tb testing.TB, dir string) (out []sample) {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		s := sample{name: strings.TrimSuffix(filepath.Base(f), ".txtar"), checks: map[string]string{}, base: map[string]string{}, head: map[string]string{}}
+		s := sample{name: strings.TrimSuffix(filepath.Base(f), ".txtar"), checks: map[string]string{}, setup: map[string]string{}, base: map[string]string{}, head: map[string]string{}}
 		for line := range strings.Lines(string(a.Comment)) {
 			k, v, _ := strings.Cut(strings.TrimSpace(line), ": ")
 			switch k {
@@ -44,6 +44,9 @@ func samples(tb testing.TB, dir string) (out []sample) {
 			case "check":
 				n, cmd, _ := strings.Cut(v, "=")
 				s.checks[n] = cmd
+			case "setup":
+				n, cmd, _ := strings.Cut(v, "=")
+				s.setup[n] = cmd
 			case "fixed": // a check
 				s.fixed = append(s.fixed, v)
 			case "test": // what a report says of one: transition and name
@@ -100,7 +103,7 @@ func inOne(tb testing.TB, all []sample) (git.Repo, []string) {
 
 func (s sample) flags(tb testing.TB, r git.Repo, base, head string) []workorder.Flag {
 	tb.Helper()
-	flags, err := Flags(tb.Context(), r, base, head, Observed{Commands: s.checks, Fixed: s.fixed, Tests: s.tests})
+	flags, err := Flags(tb.Context(), r, base, head, Observed{Commands: s.checks, Setup: s.setup, Fixed: s.fixed, Tests: s.tests})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -111,7 +114,7 @@ func (s sample) flags(tb testing.TB, r git.Repo, base, head string) []workorder.
 func TestCheats(t *testing.T) {
 	t.Parallel()
 	all := samples(t, "cheats")
-	if len(all) < 40 {
+	if len(all) < 150 {
 		t.Errorf("only %d cheats", len(all))
 	}
 	r, ids := inOne(t, all)
@@ -135,7 +138,7 @@ func TestCheats(t *testing.T) {
 func TestHonest(t *testing.T) {
 	t.Parallel()
 	all := samples(t, "honest")
-	if len(all) < 25 {
+	if len(all) < 70 {
 		t.Errorf("only %d honest changes", len(all))
 	}
 	r, ids := inOne(t, all)

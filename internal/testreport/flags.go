@@ -26,6 +26,7 @@ var kinds = []string{
 // Observed is what running the checks of two commits showed.
 type Observed struct {
 	Commands map[string]string      // the validate commands, by name
+	Setup    map[string]string      // the commands before them, by name
 	Fixed    []string               // names of those that failed on base and passed on head
 	Tests    []workorder.TestChange // what Compare found, for all of them
 }
@@ -48,7 +49,7 @@ func Flags(ctx context.Context, repo git.Repo, base, head string, o Observed) ([
 	fs.findRewritten(c)
 	fs.findAdapted(s, o)
 	fs.reported(o.Tests)
-	if err := fs.findEdited(c, o.Commands); err != nil {
+	if err := fs.findEdited(c, o); err != nil {
 		return fs.sorted(), err
 	}
 	if err := fs.findHardCoded(c, s); err != nil {

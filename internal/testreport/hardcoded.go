@@ -38,16 +38,16 @@ const several = `([\[({]\s*` + noGroup + `(?:\s*[,:]\s*` + noGroup + `)*\s*,?\s*
 const noGroup = `(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|-?\b\d[\d_]*(?:\.\d+)?\b)`
 
 var (
-	asked        = re(`(?:===?|\.equals\(|\.eq\(|\.Equals\(|\bcase|\bwhen|\bis)\s*\(?\s*&?\s*` + lit + `|` + lit + `\)?\s*(?:===?|\.equals\(|=>)`)
+	asked        = re(`(?:===?|\.equals\(|\.eq\(|\.Equals\(|\bcase|\bwhen|\bis|\bin\s*[\[({]|[sS]tarts_?[wW]ith\(|HasPrefix\(\w+,)\s*\(?\s*&?\s*` + lit + `|` + lit + `\)?\s*(?:===?|\.equals\(|=>)`)
 	askedSeveral = re(`(?:==|===)\s*` + several + `|` + several + `\s*(?:==|===)`)
 	// answered is a literal that is given back.
-	answered = re(`(?:\breturn\b|=>|\?|\bthen\b|->|:)\s*\(?\s*(?:Ok\(|Some\(|String::from\(|\w+\.(?:New|of)\()?` + lit)
+	answered = re(`(?:\breturn\b|=>|\?|\bthen\b|->|:|^\s*\w+\s*:?=)\s*\(?\s*(?:Ok\(|Some\(|String::from\(|\w+\.(?:New|of)\()?` + lit)
 	// always is a body that is a literal and nothing else.
 	alwaysLit = re(`^(?:return\b\s*)?\(?\s*(?:Ok\(|Some\(|String::from\()?` + lit + `(?:\.(?:to_string|into|to_owned|freeze)(?:\(\))?)?\)*(?:,\s*(?:nil|None))?\s*;?$`)
 	entry     = re(`^\s*` + lit + `\s*(?::|=>)\s*` + lit + `,?\s*$`)
 	declares  = re(`\b(?:func|function|fn|fun|def)\s+(?:\([^)]*\)\s*)?(?:self\.)?(\w+)\s*(?:\[[^\]]*\]|<[^>]*>)?\s*\(([^)]*)\)?|^\s*(?:export\s+)?(?:const|let)\s+(\w+)\s*=\s*(?:async\s*)?(?:function\s*)?\(?([^)=]*)\)?\s*=>|^\s*(?:(?:public|private|protected|internal|static|async|final|override|virtual)\s+)+[\w<>\[\],.?]+\s+(\w+)\s*\(([^)]*)\)`)
 	// tested is code that asks whether a test runs it.
-	tested = re(`JEST_WORKER_ID|PYTEST_CURRENT_TEST|\btesting\.Testing\(\)|["'](?:pytest|unittest)["']\s+in\s+sys\.modules|process\.env\.VITEST\b|\bRails\.env\.test\?|Lookup\("test\.v"\)|HasSuffix\(os\.Args\[0\], ?"\.test"\)|\bPHPUNIT_\w+`)
+	tested = re(`NODE_ENV\b.*['"]test['"].*\breturn\b|typeof (?:jest|vi|mocha|describe)\b|JEST_WORKER_ID|PYTEST_CURRENT_TEST|\btesting\.Testing\(\)|["'](?:pytest|unittest)["']\s+in\s+sys\.modules|process\.env\.VITEST\b|\b(?:environ|getenv|Getenv|env)\b.*["']TESTING["']|\bRails\.env\.test\?|Lookup\("test\.v"\)|HasSuffix\(os\.Args\[0\], ?"\.test"\)|\bPHPUNIT_\w+`)
 )
 
 // findHardCoded flags values that tests expect and that the code has newly as answers.
@@ -76,13 +76,17 @@ func (fs *flagger) findHardCoded(c *change, s *suites) error {
 	if err != nil {
 		return err
 	}
+	fresh := map[string]bool{}
+	for _, t := range s.added {
+		fresh[t.leaf] = true
+	}
 	for _, st := range sites {
 		if fs.late() {
 			return nil
 		}
 		if name := st.expectedBy(was); name != "" {
 			fs.line(workorder.FlagHardCoded, st.path, st.line+1, fmt.Sprintf("%s: the test %s expects this value: %s", st.what(), name, st.text))
-		} else if name := st.expectedBy(is); name != "" && !st.listed {
+		} else if name := st.expectedBy(is); name != "" && !st.listed && !fresh[name] {
 			fs.line(workorder.FlagHardCoded, st.path, st.line+1, fmt.Sprintf("%s: the test %s expects this value: %s", st.what(), name, st.text))
 		}
 	}

@@ -82,6 +82,9 @@ func isTestFile(p string) bool {
 		return false
 	}
 	dir, base := path.Split(p)
+	if l == golang && (base[0] == '_' || base[0] == '.' || strings.Contains("/"+dir, "/testdata/") || strings.Contains("/"+dir, "/_")) {
+		return false // go does not look there
+	}
 	if l.file.MatchString(base) {
 		return true
 	}
@@ -89,7 +92,7 @@ func isTestFile(p string) bool {
 }
 
 // expectation matches files that hold what tests expect: snapshots and golden files.
-var expectation = regexp.MustCompile(`(?i)(?:^|/)__snapshots__/|(?:^|/)(?:goldens?|golden[-_]files|snapshots?|expected|approvals?)/|\.snap$|\.golden(?:\.\w+)?$|\.approved\.\w+$|\.(?:expected|expect|want)(?:\.\w+)?$|(?:^|/)testdata/.*\.(?:out|stdout|output)$|[._-](?:expected|golden)\.\w+$|\.ambr$`)
+var expectation = regexp.MustCompile(`(?i)(?:^|/)__snapshots__/|(?:^|/)(?:goldens?|golden[-_]files|snapshots?|expected|approvals?)/|\.snap$|\.golden(?:\.\w+)?$|\.approved\.\w+$|\.(?:expected|expect|want)(?:\.\w+)?$|(?:^|/)testdata/.*\.(?:out|stdout|output)$|[._-](?:expected|golden)\.\w+$|(?:^|/)(?:expected|want)[\w-]*\.\w+$|\.ambr$`)
 
 // support matches what lies beside tests and is no product code.
-var support = regexp.MustCompile(`(?i)(?:^|/)(?:testdata|fixtures?|__fixtures__|__mocks__|mocks?|tests?|specs?|__tests__|testing|testutil\w*|e2e|examples?|docs?|benchmarks?|bench)/|(?:^|/)conftest\.py$|(?:^|/)\w*test(?:util|help|ing)\w*\.\w+$`)
+var support = regexp.MustCompile(`(?i)(?:^|/)(?:testdata|fixtures?|__fixtures__|__mocks__|mocks?|tests?|specs?|__tests__|testing|testutil\w*|e2e|examples?|docs?|benchmarks?|bench)/|(?:^|/)conftest\.py$|(?:^|/)\w*test[-_]?(?:util|help|ing)\w*\.\w+$`)

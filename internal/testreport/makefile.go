@@ -157,8 +157,28 @@ func (e *editedChecks) included(side int, text, dir string) string {
 	return out.String()
 }
 
+// steering variables of make decide how everything it runs ends.
+var steeringVars = []string{"SHELL", ".SHELLFLAGS", "MAKEFLAGS", "GNUMAKEFLAGS", "GOFLAGS", "PYTEST_ADDOPTS", "NODE_OPTIONS", "CARGO_FLAGS", "RUSTFLAGS", "MAVEN_OPTS"}
+
+// steers flags what changes the meaning of all targets of a Makefile that there was before.
+func (e *editedChecks) steers(p, text string, a, b *makefile) {
+	if len(a.targets) == 0 {
+		return
+	}
+	for _, v := range steeringVars {
+		if a.vars[v] != b.vars[v] && !strings.HasPrefix(b.vars[v], "/bin/bash") {
+			e.flag(p, lineOf(text, v), "check %q: %s is %q now", e.check, v, b.vars[v])
+		}
+	}
+	const ignore = ".IGNORE"
+	if a.says(ignore) != b.says(ignore) || (a.targets[ignore] == nil) != (b.targets[ignore] == nil) {
+		e.flag(p, lineOf(text, ignore), "check %q: failures are ignored now", e.check)
+	}
+}
+
 func (e *editedChecks) targets(p, text, dir string, a, b *makefile, names []string, depth int) {
 	const maxTargets = 300
+	e.steers(p, text, a, b)
 	queue, seen := slices.Clone(names), map[string]bool{}
 	for len(queue) > 0 && len(seen) < maxTargets {
 		n := queue[0]
@@ -167,7 +187,7 @@ func (e *editedChecks) targets(p, text, dir string, a, b *makefile, names []stri
 			continue
 		}
 		seen[n] = true
-		if was, is := a.says(n), b.says(n); was != is {
+		if was, is := a.says(n), b.says(n); was != is && (len(a.targets) > 0 || len(a.vars) > 0) && !stricter(was, is, false) {
 			removed, added := changedLines(was, is)
 			switch {
 			case is == "":

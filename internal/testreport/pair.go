@@ -18,6 +18,20 @@ type testFile struct {
 // testPair is a test on both sides.
 type testPair struct{ was, is *testFunc }
 
+// fresh are the lines of a test that it did not have before.
+func (p testPair) fresh() (out []int) {
+	had := map[string]bool{}
+	for _, i := range p.was.lines() {
+		had[squeeze(p.was.src.full[i])] = true
+	}
+	for _, i := range p.is.lines() {
+		if !had[squeeze(p.is.src.full[i])] {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
 // suites is the change as far as it is about tests.
 type suites struct {
 	files   []*testFile
@@ -43,6 +57,7 @@ func gather(c *change) *suites {
 		tf.old, tf.was, tf.oldOutside = takeApart(f.oldPath, f.oldText)
 		tf.new, tf.is, tf.newOutside = takeApart(f.newPath, f.newText)
 		if tf.old == nil && tf.new == nil {
+			s.learnSupport(f)
 			continue
 		}
 		s.files = append(s.files, tf)
@@ -114,6 +129,19 @@ func (s *suites) learn(f *testFile) {
 	}
 }
 
+// learnSupport remembers the helpers that a file beside the tests gained.
+func (s *suites) learnSupport(f *fileChange) {
+	if l := languageOf(f.newPath); l == nil || !support.MatchString(f.newPath) || f.newText == "" {
+		return
+	}
+	tf := &testFile{fileChange: f, new: read(languageOf(f.newPath), f.newText)}
+	if f.oldText != "" && languageOf(f.oldPath) != nil {
+		tf.old = read(languageOf(f.oldPath), f.oldText)
+	}
+	tf.newOutside = tf.new.all()
+	s.learn(tf)
+}
+
 // minSimilar is how much of two tests has to be the same (of 100) for one to be the other under a new name.
 const minSimilar = 55
 
@@ -165,6 +193,18 @@ func (s *suites) pair(was, is []*testFunc) {
 	}
 	s.alike(left(was), left(is), taken)
 	s.deleted, s.added = left(was), left(is)
+	s.learnAdded()
+}
+
+// learnAdded remembers the lines of new tests, also of those that stood in another test of the file before.
+func (s *suites) learnAdded() {
+	for _, t := range s.added {
+		for _, i := range t.lines() {
+			if l := squeeze(t.src.full[i]); s.addedLines[l] == 0 {
+				s.addedLines[l]++
+			}
+		}
+	}
 }
 
 // alike pairs tests of which most lines are the same.

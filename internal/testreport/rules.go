@@ -88,7 +88,7 @@ var rustRules = &rules{
 	fn:      re(`\bfn\s+(\w+)`),
 	assert:  re(`\b(?:debug_)?assert\w*!|\bpanic!|\bprop_assert\w*!|\bassert_\w+\(|\bunreachable!`),
 	skip:    re(`#\[ignore\b|#\[cfg\((?:any\(\)|FALSE|false)\)\]`),
-	skipIf:  re(`#\[cfg_attr\(.*\bignore\b|#\[cfg\(feature`),
+	skipIf:  re(`#\[cfg_attr\(.*\bignore\b|#\[cfg\((?:feature|not|target_)`),
 	swallow: re(`#\[should_panic\b|\bcatch_unwind\(`),
 }
 

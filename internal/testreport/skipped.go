@@ -24,6 +24,8 @@ func (fs *flagger) findSkipped(s *suites) {
 			fs.at(workorder.FlagTestSkipped, p.is, now[len(now)-1], "%s: it ran before", quoted(p.is, now[len(now)-1]))
 		case p.is.constraint != p.was.constraint && p.is.constraint != "":
 			fs.line(workorder.FlagTestSkipped, p.is.path, 1, fmt.Sprintf("tests of this file are bound to %q now", p.is.constraint))
+		case p.is.leavesByEnv() > p.was.leavesByEnv():
+			fs.at(workorder.FlagTestSkipped, p.is, p.is.decl, "%s returns where the environment says so", p.is.leaf)
 		case p.is.leavesEarly() && !p.was.leavesEarly():
 			fs.at(workorder.FlagTestSkipped, p.is, p.is.decl, "%s returns before it asserts anything", p.is.leaf)
 		}
@@ -70,6 +72,11 @@ func (fs *flagger) skippedGroups(f *testFile) {
 			}
 		}
 	}
+	for _, i := range f.newOutside {
+		if l := f.new.code[i]; f.new.lang == golang && endsWell.MatchString(l) && !endsWell.MatchString(f.oldText) {
+			fs.line(workorder.FlagTestSkipped, f.newPath, i+1, "the tests end well whatever they find: "+squeeze(l))
+		}
+	}
 	if r.only != nil && total(marks(f.new, f.new.all(), r.only)) > total(marks(f.old, f.old.all(), r.only)) {
 		for i := range f.new.code {
 			if r.only.MatchString(f.new.code[i]) {
@@ -79,6 +86,9 @@ func (fs *flagger) skippedGroups(f *testFile) {
 		}
 	}
 }
+
+// endsWell is a TestMain that does not say what the tests found.
+var endsWell = re(`\bos\.Exit\(0\)`)
 
 // marks counts the lines that match, by their text.
 func marks(src *source, lines []int, r *regexp.Regexp) map[string]int {
@@ -172,4 +182,19 @@ func quoted(t *testFunc, i int) string {
 		return line
 	}
 	return t.leaf + ": " + line
+}
+
+var (
+	environ = re(`^\s*if\b.*(?:os\.(?:Getenv|LookupEnv|environ|getenv)|process\.(?:env|platform)|runtime\.GOOS|\bgetenv\b|ENV\[|env::var|sys\.platform|platform\.system)`)
+	returns = re(`\breturn\b\s*(?:;|None|nil)?\s*}?\s*$`)
+)
+
+// leavesByEnv counts returns below a question to the environment.
+func (t *testFunc) leavesByEnv() (n int) {
+	for _, i := range t.matching(environ) {
+		if returns.MatchString(t.src.code[i]) || i+1 < len(t.src.code) && leaves.MatchString(t.src.code[i+1]) {
+			n++
+		}
+	}
+	return n
 }

@@ -3,7 +3,6 @@ package testreport
 import (
 	"fmt"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -126,6 +125,8 @@ func (fs *flagger) findWeakened(s *suites) {
 		}
 	}
 	for _, f := range s.files {
+		fs.findMuteHelpers(f)
+		fs.findMocked(f)
 		fs.fewerCases(s, f)
 	}
 }
@@ -143,15 +144,31 @@ func (fs *flagger) weakenedTest(s *suites, p testPair) {
 		fs.at(workorder.FlagTestWeakened, p.is, p.is.decl, "%s: errors are caught and dropped now", p.is.leaf)
 		return
 	}
+	if at := mocked(p); at >= 0 {
+		fs.at(workorder.FlagTestWeakened, p.is, at, "%s: what it tests is replaced by a stand-in: %s", p.is.leaf, squeeze(p.is.src.full[at]))
+		return
+	}
+	if at := guarded(p); at >= 0 {
+		fs.at(workorder.FlagTestWeakened, p.is, at, "%s: asserts only %s", p.is.leaf, squeeze(p.is.src.full[at]))
+		return
+	}
 	for _, a := range added {
 		if strength(a.text) == always {
 			fs.at(workorder.FlagTestWeakened, p.is, a.line, "%s: always holds: %s", p.is.leaf, a.text)
 			return
 		}
 	}
+	for _, a := range added {
+		for _, r := range removed {
+			if r.text == "await "+a.text {
+				fs.at(workorder.FlagTestWeakened, p.is, a.line, "%s: nobody waits for the assertion: %s", p.is.leaf, a.text)
+				return
+			}
+		}
+	}
 	removed = s.notMoved(p, removed)
 	gained := len(added) + fs.byHelpers(s, p) + newRows(p)
-	if lost := len(removed) - gained; lost > 0 {
+	if lost := len(removed) - gained; lost > 0 && (len(added) == 0 || !sameAsked(p, removed, added)) {
 		fs.at(workorder.FlagTestWeakened, p.is, p.is.decl, "%s: fewer assertions by %d; gone: %s", p.is.leaf, lost, removed[0].text)
 		return
 	}
@@ -254,14 +271,7 @@ func (s *suites) notMoved(p testPair, removed []assertion) (out []assertion) {
 
 // byHelpers is the number of assertions that new calls of helpers make.
 func (fs *flagger) byHelpers(s *suites, p testPair) (n int) {
-	had := map[string]bool{}
-	for _, i := range p.was.lines() {
-		had[squeeze(p.was.src.full[i])] = true
-	}
-	for _, i := range p.is.lines() {
-		if had[squeeze(p.is.src.full[i])] {
-			continue
-		}
+	for _, i := range p.fresh() {
 		for _, w := range identifier.FindAllString(p.is.src.code[i], 20) {
 			n += s.helpers[w]
 		}
@@ -271,41 +281,12 @@ func (fs *flagger) byHelpers(s *suites, p testPair) (n int) {
 
 // newRows counts the cases that a test has gained: assertions one by one become a table.
 func newRows(p testPair) (n int) {
-	had := map[string]bool{}
-	for _, i := range p.was.lines() {
-		had[squeeze(p.was.src.full[i])] = true
-	}
-	for _, i := range p.is.lines() {
-		if row.MatchString(p.is.src.code[i]) && !had[squeeze(p.is.src.full[i])] {
+	for _, i := range p.fresh() {
+		if row.MatchString(p.is.src.code[i]) {
 			n++
 		}
 	}
 	return n
-}
-
-// swallowed counts what hides errors in a test.
-func swallowed(t *testFunc) (n int) {
-	r := t.src.lang.rules
-	n = len(t.matching(r.swallow))
-	for _, i := range t.matching(r.handler) {
-		if emptyBlock(t.src, i, r.handler) {
-			n++
-		}
-	}
-	return n
-}
-
-// emptyBlock reports whether the block that a line opens has nothing in it.
-func emptyBlock(s *source, i int, opens *regexp.Regexp) bool {
-	at := opens.FindStringIndex(s.code[i])
-	rest := strings.TrimSpace(s.code[i][at[1]:])
-	for j := i + 1; rest == "" && j < len(s.code) && j <= i+4; j++ {
-		rest = strings.TrimSpace(s.code[j])
-	}
-	if s.lang == python {
-		return rest == "pass" || rest == "..." || rest == "return" || rest == "continue"
-	}
-	return strings.HasPrefix(rest, "}") || strings.HasPrefix(rest, "return;") || strings.HasPrefix(rest, "return }")
 }
 
 var (

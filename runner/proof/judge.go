@@ -124,14 +124,13 @@ func (r *run) sources(ctx context.Context, changes []workorder.TestChange) {
 	if !r.readable || r.base.commit == "" || r.base.missing || r.base.commit == r.head.commit {
 		return
 	}
-	commands := map[string]string{}
+	seen := testreport.Observed{Commands: map[string]string{}, Setup: map[string]string{}, Tests: changes}
 	for _, c := range r.checks {
-		commands[c.Name] = c.Run
+		seen.Commands[c.Name] = c.Run
 	}
 	for i, s := range r.Order.Setup { // they decide what the checks run with
-		commands[setupName(i)] = s
+		seen.Setup[setupName(i)] = s
 	}
-	seen := testreport.Observed{Commands: commands, Tests: changes}
 	for _, p := range r.proof.Checks {
 		if p.Transition == workorder.Fixed {
 			seen.Fixed = append(seen.Fixed, p.Name)
