@@ -178,12 +178,12 @@ func (f *failure) run(t *testing.T) {
 	}
 }
 
-// rejected checks that a run that could not be resolved has a result all the
-// same, and that a slip on the command line or in the project file has none.
+// rejected checks that what could not be resolved (a slip on the command line or in the project file, a
+// repository that is none) became no task, and that what was refused later has a result.
 func (u *user) rejected(code int, inFile bool) {
 	u.t.Helper()
 	rows := u.ps()
-	if code == workorder.ExitUsage || code == workorder.ExitNoProject || inFile {
+	if code == workorder.ExitUsage || code == workorder.ExitNoProject || code == workorder.ExitGit || inFile {
 		if len(rows) != 0 {
 			u.t.Errorf("a slip became the tasks %+v", rows)
 		}
