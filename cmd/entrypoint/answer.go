@@ -39,7 +39,7 @@ func (a *answerer) Post(ctx context.Context, review *workorder.Review, r *workor
 	case order.PR == nil:
 		why = "the project has no key pr" + later
 	case a.forge.token == "" && a.forge.app == nil:
-		why = "there is no token for the forge (GH_TOKEN, gh auth login, or a GitHub App)" + later
+		why = noForgeToken + later
 	}
 	if why != "" {
 		return r.Review, why, nil

@@ -9,6 +9,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
+// noForgeToken says why the forge is not spoken to. The host found none.
+const noForgeToken = "there is no token for the forge (SANDBOX_AGENT_GIT_TOKEN, GH_TOKEN, a GitHub App, or gh auth login)"
+
 // pull opens the task's pull request as boot.Forge. The credential is root's alone.
 type pull struct {
 	order *workorder.Order
@@ -22,7 +25,7 @@ func (p *pull) Open(ctx context.Context, r *workorder.Result) (pr *workorder.PR,
 		return nil, why, nil, nil
 	}
 	if p.token == "" && p.app == nil {
-		return nil, "there is no token for the forge (GH_TOKEN, gh auth login, or a GitHub App)", nil, nil
+		return nil, noForgeToken, nil, nil
 	}
 	c, err := p.client()
 	if err != nil {

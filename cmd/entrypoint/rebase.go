@@ -132,7 +132,7 @@ func (r *rebaser) Comment(ctx context.Context, res *workorder.Result) (string, e
 	case r.order().PR == nil || res.PR == nil:
 		return "the task has no pull request that is known here", nil
 	case r.forge.token == "" && r.forge.app == nil:
-		return "there is no token for the forge (GH_TOKEN, gh auth login, or a GitHub App)", nil
+		return noForgeToken, nil
 	}
 	c, err := r.forge.client()
 	if err != nil {
