@@ -22,8 +22,11 @@ const (
 type editedChecks struct {
 	fs      *flagger
 	c       *change
-	changed map[string]*fileChange // by either path
-	texts   [2]map[string]string   // of files that say what is run, by path, base and head
+	changed map[string]*fileChange          // by either path
+	texts   [2]map[string]string            // of files that say what is run, by path, base and head
+	paths   []string                        // of changed, in order
+	tasks   [2]map[string]map[string]string // what runners of tasks do, by file and name, base and head
+	globs   int                             // patterns that were looked up
 	done    map[string]bool
 	left    int
 	check   string
@@ -49,6 +52,7 @@ func (fs *flagger) findEdited(c *change, o Observed) error {
 			e.changed[f.newPath] = f
 		}
 	}
+	e.paths = slices.Sorted(maps.Keys(e.changed))
 	for i, commit := range []string{c.base, c.head} {
 		list, err := c.tree(commit, func(p string) bool { return steering.MatchString(p) && strings.Count(p, "/") <= maxFolders })
 		if err != nil {
@@ -83,7 +87,7 @@ func (e *editedChecks) flag(p string, line int, format string, args ...any) {
 // command follows one command line, and what it runs in turn.
 func (e *editedChecks) command(cmd, dir string, depth int) {
 	key := dir + "\x00" + cmd
-	if depth > maxCommandDepth || e.done[key] || e.left <= 0 {
+	if depth > maxCommandDepth || e.done[key] || e.left <= 0 || e.fs.late() {
 		return
 	}
 	e.done[key] = true
@@ -233,8 +237,14 @@ func aroundTests(f *fileChange) (line int, text string) {
 			have[l]--
 		}
 	}
+	const maxGrown = 100 // each is looked for in the whole file
+	lists := 0
 	for _, i := range outWas {
-		if l := squeeze(was.full[i]); have[l] > 0 && l != "" && !imports.MatchString(l) && !grown(l, is, outIs) {
+		l := squeeze(was.full[i])
+		if have[l] <= 0 || l == "" || imports.MatchString(l) {
+			continue
+		}
+		if lists++; lists > maxGrown || !grown(l, is, outIs) {
 			return firstChange(f.oldText, f.newText), "gone: " + l
 		}
 	}

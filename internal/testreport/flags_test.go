@@ -128,6 +128,51 @@ func TestSegments(t *testing.T) {
 	}
 }
 
+// What an agent can make large costs no more than it has lines: each of these took minutes once.
+func TestLargeChecks(t *testing.T) {
+	t.Parallel()
+	many := func(n int, line string) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, line, i)
+		}
+		return b.String()
+	}
+	files := func(content string, n int) map[string]string {
+		m := map[string]string{}
+		for i := range n {
+			m[fmt.Sprintf("x%d", i)] = content
+		}
+		return m
+	}
+	for name, c := range map[string]struct {
+		base, head map[string]string
+		check      string
+	}{
+		"recipes": {
+			map[string]string{"justfile": many(40_000, "a%d:\n  true\n")}, map[string]string{"justfile": many(40_000, "a%d:\n  false\n")},
+			"just " + many(40_000, "a%d "),
+		},
+		"patterns": {files("1", 2000), files("2", 2000), "sh " + many(20_000, "x%d* ")},
+		"lists": {
+			map[string]string{"test_x.py": many(20_000, "x%d = [1]\n")}, map[string]string{"test_x.py": many(20_000, "x%d = [1, 2]\n")},
+			"python3 test_x.py",
+		},
+		"targets": {
+			map[string]string{"Makefile": many(20_000, "a%d ") + ":\n" + many(20_000, "\techo %d\n")}, map[string]string{"Makefile": "a0:\n"},
+			"make a0",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, ids := commits(t, c.base, c.head)
+			if _, err := Flags(t.Context(), r, ids[0], ids[1], Observed{Commands: map[string]string{"test": c.check}}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func FuzzSources(f *testing.F) {
 	for _, dir := range []string{"cheats", "honest"} {
 		for _, s := range samples(f, dir) {
@@ -136,6 +181,7 @@ func FuzzSources(f *testing.F) {
 			}
 		}
 	}
+	f.Add("justfile", ":\ntest:\n  pytest\n", ":\n:test\n")
 	f.Fuzz(func(t *testing.T, p, was, is string) {
 		fs := &flagger{ctx: t.Context(), explained: map[string]bool{}, have: map[workorder.Flag]bool{}}
 		fc := &fileChange{oldPath: p, newPath: p, oldID: "a", newID: "b", oldText: was, newText: is}
@@ -153,9 +199,13 @@ func FuzzSources(f *testing.F) {
 		}
 		e := &editedChecks{
 			fs: fs, c: c, changed: map[string]*fileChange{p: fc}, done: map[string]bool{}, left: 100,
-			texts: [2]map[string]string{{p: was, "Makefile": was, "package.json": was}, {p: is, "Makefile": is, "package.json": is}},
+			paths: []string{p},
+			texts: [2]map[string]string{{p: was}, {p: is}},
 		}
-		e.command("make && npm test && "+cut(p, 100)+" && pytest", "", 0)
+		for _, file := range []string{"Makefile", "package.json", "justfile", "Taskfile.yml", "deno.json", "composer.json"} {
+			e.texts[0][file], e.texts[1][file] = was, is
+		}
+		e.command("make && npm test && "+cut(p, 100)+" && pytest && just test && task test && deno task test && composer test && sh t*", "", 0)
 		for _, fl := range fs.sorted() {
 			if printable(fl.Text) != fl.Text || len(fl.Text) > maxFlagText || strings.Contains(fl.Text, "\n") || fl.Line < 0 {
 				t.Fatalf("%+v", fl)

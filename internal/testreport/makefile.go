@@ -18,10 +18,13 @@ type makeTarget struct {
 	recipe []string
 }
 
-var makeVariable = re(`^\s*(?:export\s+|override\s+)*([A-Za-z_][\w.-]*)\s*(?:::?:?|\?|\+)?=\s*(.*)$`)
+var makeVariable = re(`^\s*(?:export\s+|override\s+)*(\.?[A-Za-z_][\w.-]*)\s*(?:::?:?|\?|\+)?=\s*(.*)$`)
 
-// maxMakeValue bounds a variable, in bytes.
-const maxMakeValue = 2000
+// maxMakeValue bounds a variable, in bytes, maxMakeNames the targets of one rule.
+const (
+	maxMakeValue = 2000
+	maxMakeNames = 100
+)
 
 // parseMake reads rules and variables. Lines of make's own language are passed over.
 func parseMake(text string) *makefile {
@@ -54,6 +57,9 @@ func parseMake(text string) *makefile {
 		}
 		needs, recipe, has := strings.Cut(strings.TrimLeft(rest, ":"), ";")
 		for n := range strings.FieldsSeq(names) {
+			if len(open) == maxMakeNames {
+				break
+			}
 			t := m.targets[n]
 			if t == nil {
 				t = &makeTarget{}
@@ -160,13 +166,16 @@ func (e *editedChecks) included(side int, text, dir string) string {
 // steering variables of make decide how everything it runs ends.
 var steeringVars = []string{"SHELL", ".SHELLFLAGS", "MAKEFLAGS", "GNUMAKEFLAGS", "GOFLAGS", "PYTEST_ADDOPTS", "NODE_OPTIONS", "CARGO_FLAGS", "RUSTFLAGS", "MAVEN_OPTS"}
 
+var strictShell = re(`^(?:(?:/bin/|/usr/bin/env |/usr/bin/)?(?:ba)?sh)?(?: ?-[euoxc]+| pipefail)*$`)
+
 // steers flags what changes the meaning of all targets of a Makefile that there was before.
 func (e *editedChecks) steers(p, text string, a, b *makefile) {
 	if len(a.targets) == 0 {
 		return
 	}
 	for _, v := range steeringVars {
-		if a.vars[v] != b.vars[v] && !strings.HasPrefix(b.vars[v], "/bin/bash") {
+		// A stricter shell than make's own is no way around anything.
+		if a.vars[v] != b.vars[v] && (a.vars[v] != "" || !strictShell.MatchString(b.vars[v])) {
 			e.flag(p, lineOf(text, v), "check %q: %s is %q now", e.check, v, b.vars[v])
 		}
 	}

@@ -1,9 +1,7 @@
 package testreport
 
 import (
-	"maps"
 	"path"
-	"slices"
 	"strings"
 )
 
@@ -20,14 +18,17 @@ var (
 
 // recipe compares what a runner of tasks does for the names in its words, and follows it.
 func (e *editedChecks) recipe(runner string, args []string, dir string, depth int) {
-	for _, name := range taskFiles[runner] {
-		p := path.Join(dir, name)
+	for _, file := range taskFiles[runner] {
+		p := path.Join(dir, file)
+		was, is := e.recipes(0, runner, p), e.recipes(1, runner, p)
 		for _, a := range args {
-			was, is := recipeOf(runner, e.texts[0][p], a), recipeOf(runner, e.texts[1][p], a)
-			if was != is && was != "" && !stricter(was, is, false) {
-				e.flag(p, lineOf(e.texts[1][p], a), "check %q: %s says now: %s", e.check, a, strings.TrimSpace(is))
+			if was[a] == "" && is[a] == "" {
+				continue
 			}
-			for _, text := range []string{was, is} {
+			if was[a] != is[a] && was[a] != "" && !stricter(was[a], is[a], false) {
+				e.flag(p, lineOf(e.texts[1][p], a), "check %q: %s says now: %s", e.check, a, strings.TrimSpace(is[a]))
+			}
+			for _, text := range []string{was[a], is[a]} {
 				for line := range strings.Lines(text) {
 					e.command(strings.TrimLeft(strings.TrimSpace(line), "@-"), dir, depth+1)
 				}
@@ -36,31 +37,68 @@ func (e *editedChecks) recipe(runner string, args []string, dir string, depth in
 	}
 }
 
-// recipeOf is what a file says of a name: the lines that are indented below it, or the value of a key.
-func recipeOf(runner, text, name string) string {
-	if key := jsonTasks[runner]; key != "" {
-		return packageKeys(text, key)[name]
+// recipes reads a file once for all words of all commands.
+func (e *editedChecks) recipes(side int, runner, p string) map[string]string {
+	if e.tasks[side] == nil {
+		e.tasks[side] = map[string]map[string]string{}
 	}
-	var out strings.Builder
-	depth := -1 // of the name
-	for line := range strings.Lines(text) {
-		w := indent(strings.TrimRight(line, "\n"))
-		switch head := strings.TrimSpace(line); {
-		case head == "":
-		case depth >= 0 && w > depth:
-			out.WriteString(strings.TrimPrefix(head, "- ") + "\n")
-		case depth >= 0:
-			return out.String()
-		case strings.Contains(head, ":") && strings.TrimLeft(strings.FieldsFunc(head, func(r rune) bool { return r == ' ' || r == ':' })[0], "@") == name:
-			depth = w
+	all, ok := e.tasks[side][p]
+	if !ok {
+		if key := jsonTasks[runner]; key != "" {
+			all = packageKeys(e.texts[side][p], key)
+		} else {
+			all = indentedRecipes(e.texts[side][p])
+		}
+		e.tasks[side][p] = all
+	}
+	return all
+}
+
+// indentedRecipes is what a file says of its names: the lines that are indented below each.
+func indentedRecipes(text string) map[string]string {
+	const maxOpen = 4 // names that are open at a time, one below the other
+	type recipe struct {
+		name  string
+		depth int
+		lines strings.Builder
+	}
+	all := map[string]string{}
+	var open []*recipe
+	end := func(depth int) {
+		for len(open) > 0 && open[len(open)-1].depth >= depth {
+			r := open[len(open)-1]
+			open = open[:len(open)-1]
+			all[r.name] = r.lines.String()
 		}
 	}
-	return out.String()
+	for line := range strings.Lines(text) {
+		head := strings.TrimSpace(line)
+		if head == "" {
+			continue
+		}
+		w := indent(strings.TrimRight(line, "\n"))
+		end(w)
+		for _, r := range open {
+			r.lines.WriteString(strings.TrimPrefix(head, "- ") + "\n")
+		}
+		// A recipe of just may have parameters behind its name, and "@" before it.
+		if m := recipeName.FindStringSubmatch(head); m != nil && len(open) < maxOpen {
+			open = append(open, &recipe{name: m[1], depth: w})
+		}
+	}
+	end(0)
+	return all
 }
+
+var recipeName = re(`^@?([\w.-]+)[^:]*:`)
 
 // globbed flags what was changed among files that a check names by a pattern.
 func (e *editedChecks) globbed(pattern string) {
-	for _, p := range slices.Sorted(maps.Keys(e.changed)) {
+	const maxGlobs = 100
+	if e.globs++; e.globs > maxGlobs || e.fs.late() {
+		return
+	}
+	for _, p := range e.paths {
 		f := e.changed[p]
 		if ok, err := path.Match(pattern, p); err != nil || !ok || p != f.oldPath || f.oldID == f.newID || languageOf(p) != nil {
 			continue
