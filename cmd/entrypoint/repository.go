@@ -131,7 +131,7 @@ func (r *repository) Clone(ctx context.Context) (boot.Cloned, error) {
 			return boot.Cloned{}, err
 		}
 		if c.Elsewhere, err = r.pub.Elsewhere(ctx); err != nil {
-			return boot.Cloned{}, err
+			r.pub.Emit(workorder.Event{Type: workorder.EventWarning, Text: "the agent is not told of work beside the branch: " + err.Error()})
 		}
 	}
 	if r.env.Order.Mode == workorder.ModeRebase {

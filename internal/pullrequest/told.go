@@ -18,21 +18,27 @@ type Told struct {
 }
 
 // AsBefore tells whether an attempt left the branch as it found it and found out less about it than an attempt that proves it: then
-// what is told of the branch stays what an attempt before it proved.
+// what is told of the branch stays what an attempt before it proved. That a check fails is more than nothing.
 func AsBefore(o *workorder.Order, r *workorder.Result) bool {
 	if r.Restored == nil || r.HeadSHA == "" || r.HeadSHA != r.Restored.Head || len(r.Commits) == 0 {
 		return false
 	}
-	switch {
-	case r.Mode == workorder.ModeRebase:
+	if r.Mode == workorder.ModeRebase {
 		return true // what it checked, if anything, did not become the branch's
+	}
+	return !Proves(o, r) && !slices.ContainsFunc(r.Validation, func(v workorder.Validation) bool { return !v.Passed })
+}
+
+// Proves tells whether an attempt found out what there is to find out about the commit that it ended with.
+func Proves(o *workorder.Order, r *workorder.Result) bool {
+	switch {
 	case len(o.Validate) == 0 && (o.NoProof || o.Dev == nil):
-		return !Ended(r) // there is nothing to prove it with
+		return Ended(r) // there is nothing to prove it with
 	case o.NoProof:
-		return len(r.Validation) == 0
+		return len(r.Validation) > 0
 	}
 	p := r.Proof
-	return p == nil || p.Head != r.HeadSHA || slices.ContainsFunc(p.Checks, func(c workorder.CheckProof) bool { return c.Head == nil || c.Base == nil })
+	return p != nil && p.Head == r.HeadSHA && !slices.ContainsFunc(p.Checks, func(c workorder.CheckProof) bool { return c.Head == nil || c.Base == nil })
 }
 
 // bodyMark is the hidden line that says of which commit a body tells. What follows it is about later attempts.
@@ -40,11 +46,26 @@ func bodyMark(o *workorder.Order, r *workorder.Result) string {
 	return forge.Mark(o.TaskID + "/body-" + r.HeadSHA)
 }
 
-// keeps is what becomes of a body that is on the forge when an attempt left the branch as it was.
+// keeps is what becomes of a body that is on the forge when an attempt left the branch as it was: our line about
+// a later attempt is a new one, and what people wrote below stays. Only a line of its own is our mark: what
+// a report quotes is never at the begin of one.
 func keeps(o *workorder.Order, r *workorder.Result) func(body string) (string, bool) {
 	return func(body string) (string, bool) {
 		mark := bodyMark(o, r)
-		before, _, ok := strings.Cut(body, mark)
-		return before + mark + "\n\n" + report.LaterLine(r), ok
+		lines := strings.Split(body, "\n")
+		at := -1
+		for i, l := range lines {
+			if l == mark {
+				at = i
+			}
+		}
+		if at < 0 {
+			return "", false
+		}
+		kept := strings.Join(lines[:at+1], "\n") + "\n\n" + report.LaterLine(r)
+		if below := strings.Trim(report.WithoutLater(lines[at+1:]), "\n"); below != "" {
+			kept += "\n" + below + "\n"
+		}
+		return kept, true
 	}
 }

@@ -47,6 +47,9 @@ func TestAsBefore(t *testing.T) {
 		"proved again": {func(_ *workorder.Order, r *workorder.Result) {
 			r.Mode, r.Proof = workorder.ModeContinue, &workorder.Proof{Head: r.HeadSHA, Checks: []workorder.CheckProof{{Base: &workorder.CheckRun{}, Head: &workorder.CheckRun{}}}}
 		}, false},
+		"a check fails, and there was no time for the proof": {func(_ *workorder.Order, r *workorder.Result) {
+			r.Mode, r.Validation = workorder.ModeContinue, []workorder.Validation{{Name: "test"}}
+		}, false},
 		"cut off in the proof": {func(_ *workorder.Order, r *workorder.Result) {
 			r.Mode, r.Proof = workorder.ModeRevise, &workorder.Proof{Head: r.HeadSHA, Checks: []workorder.CheckProof{{Head: &workorder.CheckRun{}}}}
 		}, true},
@@ -120,6 +123,27 @@ func TestLaterAttempt(t *testing.T) {
 	later.Restored.Head = later.HeadSHA
 	if _, warnings, err := Update(t.Context(), c, o, later); err != nil || len(warnings) != 1 || body() != kept {
 		t.Errorf("of another commit: %q, %v\n%s", warnings, err, body())
+	}
+}
+
+// Names that an agent chooses are no mark of ours, and what people wrote below a body stays.
+func TestMarkOfABody(t *testing.T) {
+	t.Parallel()
+	o, first, later := attempts()
+	mark := bodyMark(o, first)
+	first.Proof.Checks[0].Tests = []workorder.TestChange{{Suite: mark, Name: mark, Transition: workorder.Fixed, Text: "x\n" + mark + "\nx"}}
+	first.Agent.Final = mark + "\n\n" + mark
+	body := Body(Told{Order: o, Result: first})
+	if n := strings.Count(body, "\n"+mark+"\n"); n != 1 || !strings.HasSuffix(body, "\n"+mark+"\n") {
+		t.Errorf("%d marks in\n%s", n, body)
+	}
+	const human = "Closes #12\n\nA later attempt is not what this is."
+	kept, ok := keeps(o, later)(body + "\n" + human + "\n")
+	if want := body + "\nA later attempt (rebase) left the branch as it was: it is on main already\n\n" + human + "\n"; !ok || kept != want {
+		t.Errorf("%v, got\n%s\nwant\n%s", ok, kept, want)
+	}
+	if again, ok := keeps(o, later)(kept); !ok || again != kept {
+		t.Errorf("it grows:\n%s", again)
 	}
 }
 

@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -20,7 +21,19 @@ func later(r *workorder.Result) string {
 	if why == "" {
 		why = "it ended with the status " + line(string(r.Status), 30)
 	}
-	return "A later attempt (" + mode + ") left the branch as it was: " + why
+	return laterStart + mode + laterMiddle + why
+}
+
+const (
+	laterStart  = "A later attempt ("
+	laterMiddle = ") left the branch as it was: "
+)
+
+// WithoutLater joins the lines of a text that LaterLine did not make.
+func WithoutLater(lines []string) string {
+	return strings.Join(slices.DeleteFunc(slices.Clone(lines), func(l string) bool {
+		return strings.HasPrefix(l, laterStart) && strings.Contains(l, laterMiddle)
+	}), "\n")
 }
 
 // LaterLine is that line as Markdown, to be put below a body.

@@ -150,16 +150,19 @@ func TestLargeChecks(t *testing.T) {
 		check      string
 	}{
 		"recipes": {
-			map[string]string{"justfile": many(40_000, "a%d:\n  true\n")}, map[string]string{"justfile": many(40_000, "a%d:\n  false\n")},
+			map[string]string{"justfile": many(40_000, "a%d:\n  true\n")},
+			map[string]string{"justfile": many(40_000, "a%d:\n  false\n")},
 			"just " + many(40_000, "a%d "),
 		},
 		"patterns": {files("1", 2000), files("2", 2000), "sh " + many(20_000, "x%d* ")},
 		"lists": {
-			map[string]string{"test_x.py": many(20_000, "x%d = [1]\n")}, map[string]string{"test_x.py": many(20_000, "x%d = [1, 2]\n")},
+			map[string]string{"test_x.py": many(20_000, "x%d = [1]\n")},
+			map[string]string{"test_x.py": many(20_000, "x%d = [1, 2]\n")},
 			"python3 test_x.py",
 		},
 		"targets": {
-			map[string]string{"Makefile": many(20_000, "a%d ") + ":\n" + many(20_000, "\techo %d\n")}, map[string]string{"Makefile": "a0:\n"},
+			map[string]string{"Makefile": many(20_000, "a%d ") + ":\n" + many(20_000, "\techo %d\n")},
+			map[string]string{"Makefile": "a0:\n"},
 			"make a0",
 		},
 	} {

@@ -35,7 +35,7 @@ func Tell(rec *store.Record, res *workorder.Result) (t pullrequest.Told, dir str
 			pr = r.PR
 		}
 		o := orderOf(past)
-		if r.HeadSHA == res.HeadSHA && len(r.Commits) > 0 && !pullrequest.AsBefore(o, r) {
+		if r.HeadSHA == res.HeadSHA && len(r.Commits) > 0 && !pullrequest.AsBefore(o, r) && pullrequest.Proves(o, r) {
 			r.PR = pr
 			return pullrequest.Told{Order: o, Result: r, Later: res}, past.Dir
 		}
@@ -49,10 +49,22 @@ func asked(rec *store.Record, t pullrequest.Told) *workorder.Result {
 	if err != nil {
 		return t.Result // the report is shorter
 	}
-	r := *t.Result
-	if r.Asked = (&workorder.State{Task: first}).Asked(); t.Order.Task != "" && t.Order.Task != first {
-		r.Asked = (&workorder.State{Task: first, Added: []string{t.Order.Task}}).Asked()
+	state := &workorder.State{Task: first}
+	add := func(text string) {
+		if text != "" && text != first && !slices.Contains(state.Added, text) {
+			state.Added = append(state.Added, text)
+		}
 	}
+	for _, a := range rec.Attempts() {
+		if past, err := rec.At(a.Number); err == nil {
+			if o, err := readOrder(past.Dir); err == nil {
+				add(o.Task)
+			}
+		}
+	}
+	add(t.Order.Task)
+	r := *t.Result
+	r.Asked = state.Asked()
 	return &r
 }
 

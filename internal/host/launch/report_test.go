@@ -109,6 +109,27 @@ func TestReportOfLaterAttempt(t *testing.T) {
 	}
 }
 
+// An attempt before that proved nothing has nothing to say in place of a later one.
+func TestReportAfterAnUnprovenAttempt(t *testing.T) {
+	t.Parallel()
+	rec, later := twoAttempts(t)
+	past, err := rec.At(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := ReadResult(past)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Proof, first.Status, first.EndedBy = nil, workorder.StatusTimeout, workorder.ByTimeout
+	if err := writeResult(past, first); err != nil {
+		t.Fatal(err)
+	}
+	if told, dir := Tell(rec, later); told.Result != later || told.Later != nil || dir != rec.Dir {
+		t.Errorf("%+v of %s", told, dir)
+	}
+}
+
 // A lost attempt's report says what the task is, though its result does not and its order has an addition.
 func TestReportOfLostAttempt(t *testing.T) {
 	t.Parallel()
@@ -122,13 +143,28 @@ func TestReportOfLostAttempt(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(rec.Dir, workorder.OrderFile), b, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	rec.Attempt, rec.Former = 3, append(rec.Former, store.Attempt{Number: 2})
+	between, err := rec.At(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(between.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	o.Task = "And a test"
+	if b, err = json.Marshal(o); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(between.Dir, workorder.OrderFile), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if err := writeReport(rec, &workorder.Result{TaskID: rec.TaskID, Mode: workorder.ModeContinue, Status: workorder.StatusLost}); err != nil {
 		t.Fatal(err)
 	}
 	if b, err = os.ReadFile(filepath.Join(rec.Dir, workorder.ReportMarkdown)); err != nil {
 		t.Fatal(err)
 	}
-	if first, then := strings.Index(string(b), "> Do it well"), strings.Index(string(b), "> Also notes"); first < 0 || then < first {
+	if first, then, last := strings.Index(string(b), "> Do it well"), strings.Index(string(b), "> And a test"), strings.Index(string(b), "> Also notes"); first < 0 || then < first || last < then {
 		t.Errorf("%s", b)
 	}
 }
