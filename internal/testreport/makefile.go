@@ -56,10 +56,8 @@ func parseMake(text string) *makefile {
 			rest = ""
 		}
 		needs, recipe, has := strings.Cut(strings.TrimLeft(rest, ":"), ";")
-		for n := range strings.FieldsSeq(names) {
-			if len(open) == maxMakeNames {
-				break
-			}
+		targets := strings.Fields(names)
+		for _, n := range targets[:min(len(targets), maxMakeNames)] {
 			t := m.targets[n]
 			if t == nil {
 				t = &makeTarget{}
