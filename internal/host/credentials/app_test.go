@@ -46,8 +46,8 @@ func TestGitHubApp(t *testing.T) {
 	if err != nil || cred == nil || !strings.HasPrefix(cred.Token, "ghs_") || !cred.Renew {
 		t.Fatalf("%+v, %v", cred, err)
 	}
-	if tok, err := f.Forge(t.Context(), remote, nil); err != nil || !strings.HasPrefix(tok.Token, "ghs_") || tok.From != "the GitHub App" {
-		t.Errorf("%q, %v", tok, err)
+	if tok, err := f.Forge(t.Context(), remote, nil); err != nil || !strings.HasPrefix(tok.Token, "ghs_") || tok.From != "the GitHub App" || !tok.Renew {
+		t.Errorf("%+v, %v", tok, err)
 	}
 	if app, err := f.App(); err != nil || app.ID != "123" || !strings.Contains(app.PrivateKey, "RSA PRIVATE KEY") {
 		t.Errorf("%+v, %v", app, err)
