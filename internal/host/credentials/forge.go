@@ -54,7 +54,7 @@ func (f *Finder) Forge(ctx context.Context, repo string, pr *workorder.PullReque
 			"correct pr.api_url in the project file, or log in there: `gh auth login --hostname "+u.Host+"` (README)")
 	case cred == nil:
 		return ForgeToken{}, nil
-	case readable(api) && !readable(u):
+	case readable(api) && (foreign || !readable(u)):
 		return ForgeToken{}, fault.New(workorder.ExitGit, fmt.Errorf("pr.api_url is plain HTTP to %s: the token could be read on the way", api.Host),
 			"write https:// in the project file")
 	}

@@ -71,6 +71,7 @@ func TestTokenStaysOnItsHost(t *testing.T) {
 		{"https://github.com/o/r", "http://api.github.com", ours, "", "", refused},
 		{"https://github.com/o/r", "http://api.github.com", onGitHub, "", "", refused},
 		{"git@git.corp:o/r.git", "http://git.corp/api/v3", ours, "", "", refused},
+		{"https://github.com/o/r", "http://corp.example/api/v3", ours, "", "corp.example", refused},
 		{"/src/app", "http://api.github.com", onGitHub, "github.com", "", ""},
 		{"/src/app", "https://evil.example/api/v3", onGitHub, "github.com", "github.com", ""},
 		{"/src/app", "https://api.evil.example/", onGitHub, "evil.example", "evil.example", ""},
