@@ -62,6 +62,9 @@ func TestGitHubApp(t *testing.T) {
 	if f.UsesApp(remote) {
 		t.Error("the App is used on a host that nobody called a GitHub")
 	}
+	if f.UsesApp("http://github.com/o/app") || !f.UsesApp("https://github.com/o/app") {
+		t.Error("the App is used by plain HTTP in public, or not by HTTPS")
+	}
 	vars["GH_HOST"], vars[appID] = host, "124"
 	if _, err := f.Git(t.Context(), remote); err == nil || !strings.Contains(err.Error(), "GitHub App") {
 		t.Errorf("another App: %v", err)
