@@ -190,7 +190,7 @@ func pullRequest() *schema {
 		{name: "draft", schema: &schema{kind: boolean, def: "false", doc: "Open it as a draft."}},
 		{name: "reviewers", slips: []string{"reviewer"}, schema: &schema{kind: list, doc: "Users or org/team to ask for a review.", item: &schema{kind: text, doc: "User or team.", pattern: plainWord, rule: "a user or team name"}}},
 		{name: "base", schema: &schema{kind: text, doc: "Branch to merge into. Default: the base branch.", check: checkBranch}},
-		{name: "api_url", slips: []string{"api"}, schema: &schema{kind: text, doc: "API of a GitHub Enterprise server. Default: from the repository's URL.", check: checkBaseURL, examples: []string{"https://ghe.example.com/api/v3"}}},
+		{name: "api_url", slips: []string{"api"}, schema: &schema{kind: text, doc: "API of a GitHub Enterprise server. Default: from the repository's URL. On another host it gets only a token of that host.", check: checkBaseURL, examples: []string{"https://ghe.example.com/api/v3"}}},
 		{name: "repository", slips: []string{"repo"}, schema: &schema{kind: text, doc: "owner/name on the forge, where the repository's URL has another path. Needs api_url.", pattern: ownerName, rule: "owner/name"}},
 	}}
 }

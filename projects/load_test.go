@@ -280,6 +280,7 @@ func TestRepoTransport(t *testing.T) {
 		"-x", "--upload-pack=x", "ext::sh -c id", "fd::3", "https://u@h/x", "https://u:hunter2@h/x", "ssh://u:hunter2@h/x", "ssh://-oProxyCommand=x/y",
 		"ssh://-x@h/y", "-x@h:y", "u:hunter2@h:p", "h:-x", "git://h/x", "ftp://h/x", "https://", "https://h", "https:///x", "https://h/a b",
 		"file://host/x", "a\nb", "github.com/a/b", "https://h:port/x", "https://%zz/",
+		"https://evil.example/o%0ahost=github.com%0apath=/r", "https://h/a%00", "ssh://u%0ahost=x@h/y", "file:///a%0ab", "https://h/a%C2%85",
 	} {
 		got, err := projects.RepoTransport(repo)
 		if err == nil {

@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"unicode"
 )
 
 // Transport is how a repository is reached.
@@ -78,6 +79,9 @@ func urlTransport(repo string) (Transport, *fault) {
 	if err != nil || strings.ContainsAny(repo, " \t\\") {
 		// The parser's message repeats the URL, so it is not used.
 		return TransportNone, &fault{codeValue, "repo is not a valid URL", "compare it with https://github.com/owner/name"}
+	}
+	if strings.ContainsFunc(u.Host+u.Path+u.User.Username(), unicode.IsControl) {
+		return TransportNone, &fault{codeValue, "repo holds a control character behind a percent sign", "remove it: it would end a line of what git's credential helper is asked"}
 	}
 	scheme := strings.ToLower(u.Scheme)
 	_, password := u.User.Password()

@@ -258,7 +258,7 @@ type Envelope struct {
 	Order   Order             `json:"order"`
 	Secrets map[string]string `json:"secrets,omitempty"`
 	Git     *GitCredential    `json:"git,omitempty"`
-	// ForgeToken opens the pull request; empty: there is none.
+	// ForgeToken opens the pull request; empty: App does, or there is none.
 	ForgeToken string `json:"forge_token,omitempty"`
 	// App makes and renews tokens; nil: there is none, or a token of the user's goes before it.
 	App *GitHubApp `json:"app,omitempty"`

@@ -204,7 +204,7 @@ func TestFeedbackThroughTwoAttempts(t *testing.T) {
 	}
 }
 
-// The token that the box was started with lives an hour where it is a GitHub App's: answers come with one of their own.
+// A GitHub App's token lives an hour, so the box is given the App instead: answers come with a token of their own.
 func TestAnswersOfAnApp(t *testing.T) {
 	t.Parallel()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -220,7 +220,7 @@ func TestAnswersOfAnApp(t *testing.T) {
 	n := f.AddPull("ann", "x", "", forgetest.Pull{Head: "b", Base: "main"})
 	thread := f.AddThread(n, forgetest.Thread{Path: "a", Line: 1}, "ann", "Why?")
 	app := &workorder.GitHubApp{ID: "123", PrivateKey: string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))}
-	a := &answerer{forge: &pull{order: o, token: "ghs_expired", app: app, log: slog.New(slog.DiscardHandler)}}
+	a := &answerer{forge: &pull{order: o, app: app, log: slog.New(slog.DiscardHandler)}}
 	r := &workorder.Result{Status: workorder.StatusSuccess, Review: []workorder.ReviewAnswer{{Number: 1, Source: workorder.FromThread, Thread: thread, Answer: workorder.AnsweredByReason, Reason: "Because."}}}
 	got, why, err := a.Post(t.Context(), &workorder.Review{PR: n}, r)
 	if err != nil || why != "" || !got[0].Replied || len(f.Threads(n)[0].Comments) != 2 {

@@ -16,7 +16,7 @@ const noForgeToken = "there is no token for the forge (SANDBOX_AGENT_GIT_TOKEN, 
 type pull struct {
 	order *workorder.Order
 	token string
-	app   *workorder.GitHubApp // instead of a token
+	app   *workorder.GitHubApp // where there is no token; it may be git's alone
 	log   *slog.Logger
 }
 
@@ -42,7 +42,7 @@ func (p *pull) Open(ctx context.Context, r *workorder.Result) (pr *workorder.PR,
 }
 
 func (p *pull) client() (*forge.Client, error) {
-	if p.app != nil {
+	if p.token == "" && p.app != nil {
 		return pullrequest.AppClient(p.order, p.app, p.log)
 	}
 	return pullrequest.Client(p.order, p.token, p.log)

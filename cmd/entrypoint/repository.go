@@ -65,7 +65,7 @@ func gitAuth(env *workorder.Envelope, sshDir string) (*git.Auth, error) {
 	}
 	a := &git.Auth{URL: env.Order.CloneURL, Username: c.Username, Token: c.Token}
 	if c.Renew && env.App != nil {
-		client, err := pullrequest.AppClient(&env.Order, env.App, slog.New(slog.DiscardHandler))
+		client, err := pullrequest.RemoteClient(&env.Order, env.App, slog.New(slog.DiscardHandler))
 		if err != nil {
 			return nil, fmt.Errorf("use the GitHub App: %w", err)
 		}

@@ -116,7 +116,42 @@ func (r *Repo) locate(scheme string) bool {
 	return true
 }
 
-// at moves the repository to an API that the user named.
+// SameHost tells whether an API is on the host of a remote, at whatever port: what opens the one is meant for the other.
+// GitHub's own servers have their API at a name of its own.
+func SameHost(remote, api string) bool {
+	u, err := url.Parse(strings.TrimSpace(api))
+	if err != nil {
+		return false
+	}
+	host := remoteHost(remote)
+	return host != "" && host == Home(u.Hostname())
+}
+
+// Home is the host of the forge whose API is at a host.
+func Home(host string) string {
+	host = strings.ToLower(host)
+	if home, ok := strings.CutPrefix(host, "api."); ok && (home == "github.com" || strings.HasSuffix(home, ".ghe.com")) {
+		return home
+	}
+	return host
+}
+
+// remoteHost is the host of a remote without its port, also of one that is no repository of a GitHub; empty: it has none.
+func remoteHost(remote string) string {
+	if r, ok := Parse(remote); ok {
+		return (&url.URL{Host: r.Host}).Hostname()
+	}
+	if u, err := url.Parse(remote); err == nil && u.Host != "" {
+		return strings.ToLower(u.Hostname())
+	}
+	if m := scp.FindStringSubmatch(remote); m != nil {
+		return strings.ToLower(m[1])
+	}
+	return ""
+}
+
+// at moves the repository to an API that the user named. Its host is not asked what it is: whoever answers for it
+// could say so, and the token was found for this host.
 func (r *Repo) at(base string) bool {
 	u, err := url.Parse(strings.TrimSpace(base))
 	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") || u.RawQuery != "" || u.Fragment != "" || u.User != nil {

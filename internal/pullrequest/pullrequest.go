@@ -39,6 +39,16 @@ func AppClient(o *workorder.Order, app *workorder.GitHubApp, log *slog.Logger) (
 	return forge.New(conf)
 }
 
+// RemoteClient is AppClient for git's own tokens: they are asked for at the remote's host, whatever API the project names.
+func RemoteClient(o *workorder.Order, app *workorder.GitHubApp, log *slog.Logger) (*forge.Client, error) {
+	if o.PR != nil && o.PR.APIURL != "" && !forge.SameHost(o.Repo, o.PR.APIURL) {
+		own := *o
+		own.PR = nil
+		o = &own
+	}
+	return AppClient(o, app, log)
+}
+
 func config(o *workorder.Order, log *slog.Logger) forge.Config {
 	conf := forge.Config{Remote: o.Repo, Log: log}
 	if o.PR != nil {

@@ -15,10 +15,11 @@ func pathRules() []pathRule {
 			".githooks/**", "git-hooks/**", "githooks/**", ".hooks/**", ".husky/**", "lefthook.yml", "lefthook.yaml", ".lefthook.yml", ".lefthook.yaml", "lefthook-local.yml", "lefthook.toml", "lefthook.json", ".lefthook/**",
 			".overcommit.yml", ".git-hooks/**", ".huskyrc*", ".lintstagedrc*", "lint-staged.config.*", ".simple-git-hooks.*", "simple-git-hooks.*", ".cargo-husky/**", ".captainhook.json", "captainhook.json", "grumphp.yml", "commitlint.config.*",
 		}},
+		{kind: kindAgent, check: checkProject, unasked: true, paths: []string{".sandbox-agent.yaml", ".sandbox-agent/**"}},
 		{kind: kindAgent, check: checkAgent, unasked: true, paths: []string{
 			".claude/settings*.json", ".claude/hooks/**", ".mcp.json", "mcp.json", "opencode.json", "opencode.jsonc", ".opencode/**", ".codex/**", ".gemini/settings.json", ".gemini/.env", ".gemini/hooks/**", ".gemini/extensions/**", ".qwen/**",
 			".cursor/mcp.json", ".cursor/hooks.json", ".cursor/hooks/**", ".cursor/cli.json", ".cursor/environment.json", ".vscode/mcp.json", ".github/mcp.json", ".github/hooks/**", ".github/copilot/**", "/.github/workflows/copilot-setup-steps.yml",
-			".aider.conf.yml", ".aider*", ".amp/**", ".continue/**", ".windsurf/**", ".roo/**", ".roomodes", ".kiro/**", ".goose/**", ".goosehints", ".junie/**", ".sandbox-agent/**", ".claude-plugin/**", ".crush.json", "crush.json", ".zed/**",
+			".aider.conf.yml", ".aider*", ".amp/**", ".continue/**", ".windsurf/**", ".roo/**", ".roomodes", ".kiro/**", ".goose/**", ".goosehints", ".junie/**", ".claude-plugin/**", ".crush.json", "crush.json", ".zed/**",
 		}},
 		{kind: kindInstructions, check: checkInstructions, paths: []string{
 			"agents.md", "agent.md", "agents.override.md", "claude.md", "claude.local.md", "gemini.md", "qwen.md", "copilot-instructions.md", "*.instructions.md", ".github/instructions/**", ".github/prompts/**", ".github/agents/**", ".github/chatmodes/**",
@@ -58,5 +59,6 @@ func pathRules() []pathRule {
 		{kind: kindBuild, check: checkSuspicious, paths: []string{
 			"vite.config.*", "vitest.config.*", "webpack.config.*", "rollup.config.*", "babel.config.*", ".babelrc*", "jest.config.*", "eslint.config.*", ".eslintrc*", "prettier.config.*", ".prettierrc*", "postcss.config.*", "tailwind.config.*", "next.config.*", "nuxt.config.*", "svelte.config.*", "astro.config.*", "metro.config.*", "playwright.config.*", "cypress.config.*", "karma.conf.*", "conftest.py", "manage.py", "esbuild.*", "tsup.config.*", "*.sh", "*.bash", "*.ps1", "*.bat", "*.cmd",
 		}},
+		{kind: kindAgent, check: checkProject, paths: []string{"/projects/*.yaml", "/projects/*.yml"}},
 	}
 }

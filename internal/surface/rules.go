@@ -55,7 +55,7 @@ func Rules() []Rule {
 		{kindLock, "A dependency comes from a source that base did not use, or is not what base had under this version.", false},
 		{kindRegistry, "Settings of package managers decide from where packages come and what runs beside them.", false},
 		{kindHook, "Hooks run at commit, checkout or merge, without being asked for.", false},
-		{kindAgent, "Settings of coding agents start programs and grant permissions.", false},
+		{kindAgent, "Settings of coding agents start programs and grant permissions; project files of this tool also choose where tokens go.", false},
 		{kindEditor, "Settings of editors start programs when a folder is opened or a file is saved.", false},
 		{kindEnvironment, "Files that a shell or a version manager reads when it enters the folder.", false},
 		{kindDevcontainer, "A devcontainer runs commands and mounts folders when the folder is opened.", false},

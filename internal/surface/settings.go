@@ -133,6 +133,17 @@ func checkAgent(c *change, s *sink) {
 	reportLeaves(c, s, c.rule.kind, func(l leaf) bool { return !l.has("$schema") && !l.has("deny") })
 }
 
+// checkProject reports project files of this tool: they choose the hosts that tokens go to, and commands that run on
+// the machine of whoever uses them. What lies in a folder called projects may be anything, so it is mild but for such commands.
+func checkProject(c *change, s *sink) {
+	reportLines(c, s, c.rule.kind, c.rule.unasked, nil)
+	for _, l := range meaning(c, c.added) {
+		if strings.Contains(strings.ToLower(l.text), "cmd://") {
+			s.add(c.rule.kind, l.n, true, "runs a command on the machine of whoever uses it: %s", quote(l.text))
+		}
+	}
+}
+
 // checkInstructions reports texts that agents obey: mild, as they change with the code, save for commands in them
 // that a review should stop at, and for words that are meant to be hidden from people.
 func checkInstructions(c *change, s *sink) {

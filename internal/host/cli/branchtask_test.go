@@ -39,7 +39,7 @@ func TestTaskPull(t *testing.T) {
 	srv := httptest.NewServer(f)
 	t.Cleanup(srv.Close)
 	a := &App{Getenv: func(name string) string { return map[string]string{"SANDBOX_AGENT_GIT_TOKEN": "t0ken-of-ann"}[name] }}
-	p := &projects.Project{Name: "app", Repo: "https://git.example/x.git", PR: &workorder.PullRequest{APIURL: srv.URL + "/api/v3", Repository: "o/app"}}
+	p := &projects.Project{Name: "app", Repo: srv.URL + "/x.git", PR: &workorder.PullRequest{APIURL: srv.URL + "/api/v3", Repository: "o/app"}}
 	got, err := a.taskPull(t.Context(), p, good)
 	if err != nil || got.task != tid || got.Base != "main" || got.client.token.Token == "" {
 		t.Fatalf("%+v, %v", got, err)

@@ -303,17 +303,24 @@ func findSecrets(ctx context.Context, find *credentials.Finder, r *resolved) (er
 		return err
 	}
 	r.job.Secrets = func(ctx context.Context) (map[string]string, error) { return find.Secrets(ctx, refs) }
-	o := &r.job.Order
+	o, job := &r.job.Order, r.job
 	if r.local == nil && o.Repo != "" {
-		r.job.Git, err = find.Git(ctx, o.CloneURL)
-		if err == nil && find.UsesApp(o.Repo) {
-			r.job.App, err = find.App()
+		if job.Git, err = find.Git(ctx, o.CloneURL); err != nil {
+			return err
 		}
 	}
-	if err == nil && o.Repo != "" && o.PR != nil {
-		var token credentials.ForgeToken
-		token, err = find.Forge(ctx, o.Repo, o.PR)
-		r.job.ForgeToken = token.Token
+	var token credentials.ForgeToken
+	if o.Repo != "" && o.PR != nil {
+		if token, err = find.Forge(ctx, o.Repo, o.PR); err != nil {
+			return err
+		}
+	}
+	job.ForgeToken = token.Token
+	if token.Renew {
+		job.ForgeToken = "" // the box makes its own when it needs one
+	}
+	if token.Renew || job.Git != nil && job.Git.Renew {
+		job.App, err = find.App()
 	}
 	return err
 }

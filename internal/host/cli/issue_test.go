@@ -20,7 +20,7 @@ func TestIssueIsATask(t *testing.T) {
 	srv := httptest.NewServer(f)
 	t.Cleanup(srv.Close)
 	project := t.TempDir() + "/p.yaml"
-	write(t, project, "name: app\nrepo: https://git.example/x.git\nbranch: main\nharness: {name: command, command: 'true'}\npr: {api_url: '"+srv.URL+"/api/v3', repository: o/app}\n")
+	write(t, project, "name: app\nrepo: "+srv.URL+"/x.git\nbranch: main\nharness: {name: command, command: 'true'}\npr: {api_url: '"+srv.URL+"/api/v3', repository: o/app}\n")
 	var out, errs bytes.Buffer
 	a := &App{Stdout: &out, Stderr: &errs, Getenv: func(name string) string {
 		return map[string]string{"SANDBOX_AGENT_GIT_TOKEN": "t0ken-of-ann", "SANDBOX_AGENT_STATE_DIR": t.TempDir()}[name]

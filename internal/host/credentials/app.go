@@ -30,6 +30,9 @@ func (f *Finder) UsesApp(remote string) bool {
 	if f.Getenv(appID) == "" || f.Getenv(gitToken) != "" {
 		return false
 	}
+	if u, err := url.Parse(remote); err == nil && u.Scheme == "http" && readable(u) {
+		return false
+	}
 	repo, ok := forge.Parse(remote)
 	if !ok || repo.Assumed && !f.isGitHub(repo.Host) {
 		return false

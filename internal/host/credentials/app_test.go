@@ -46,8 +46,8 @@ func TestGitHubApp(t *testing.T) {
 	if err != nil || cred == nil || !strings.HasPrefix(cred.Token, "ghs_") || !cred.Renew {
 		t.Fatalf("%+v, %v", cred, err)
 	}
-	if tok, err := f.Forge(t.Context(), remote, nil); err != nil || !strings.HasPrefix(tok.Token, "ghs_") || tok.From != "the GitHub App" {
-		t.Errorf("%q, %v", tok, err)
+	if tok, err := f.Forge(t.Context(), remote, nil); err != nil || !strings.HasPrefix(tok.Token, "ghs_") || tok.From != "the GitHub App" || !tok.Renew {
+		t.Errorf("%+v, %v", tok, err)
 	}
 	if app, err := f.App(); err != nil || app.ID != "123" || !strings.Contains(app.PrivateKey, "RSA PRIVATE KEY") {
 		t.Errorf("%+v, %v", app, err)
@@ -61,6 +61,9 @@ func TestGitHubApp(t *testing.T) {
 	vars["GH_HOST"] = "ghe.example.com"
 	if f.UsesApp(remote) {
 		t.Error("the App is used on a host that nobody called a GitHub")
+	}
+	if f.UsesApp("http://github.com/o/app") || !f.UsesApp("https://github.com/o/app") {
+		t.Error("the App is used by plain HTTP in public, or not by HTTPS")
 	}
 	vars["GH_HOST"], vars[appID] = host, "124"
 	if _, err := f.Git(t.Context(), remote); err == nil || !strings.Contains(err.Error(), "GitHub App") {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -40,7 +41,8 @@ func run(ctx context.Context, argv []string, stdin string) (string, error) {
 
 // Git finds the credential for a remote, nil when there is none: the remote may
 // be public. The order: SANDBOX_AGENT_GIT_TOKEN; GH_TOKEN or GITHUB_TOKEN; a GitHub App; gh; the host's
-// git credential helper. A token of the GitHub family, and what an App signs, goes to GitHub only.
+// git credential helper. A token of the GitHub family, and what an App signs, goes to GitHub only,
+// where nobody can read it on the way.
 func (f *Finder) Git(ctx context.Context, remote string) (*workorder.GitCredential, error) {
 	if host, ok := sshRemote(remote); ok {
 		return f.ssh(remote, host)
@@ -61,7 +63,12 @@ func (f *Finder) http(ctx context.Context, u *url.URL, remote string) (cred *wor
 	if t := f.Getenv(gitToken); t != "" {
 		return token(f.Getenv("SANDBOX_AGENT_GIT_USERNAME"), t), gitToken, nil
 	}
-	if f.isGitHub(u.Host) {
+	return f.ofHost(ctx, u, remote)
+}
+
+// ofHost is http without the token that is for whatever repository a project names.
+func (f *Finder) ofHost(ctx context.Context, u *url.URL, remote string) (cred *workorder.GitCredential, from string, err error) {
+	if f.isGitHub(u.Host) && !readable(u) {
 		for _, name := range []string{"GH_TOKEN", "GITHUB_TOKEN"} {
 			if t := f.Getenv(name); t != "" {
 				return token("", t), name, nil
@@ -79,7 +86,8 @@ func (f *Finder) http(ctx context.Context, u *url.URL, remote string) (cred *wor
 			return token("", strings.TrimSpace(out)), "`gh auth token`", nil
 		}
 	}
-	return f.helper(ctx, u), "git's credential helper", nil
+	cred, err = f.helper(ctx, u)
+	return cred, "git's credential helper", err
 }
 
 // token builds a credential; every forge accepts this user name with a token.
@@ -110,7 +118,11 @@ func (f *Finder) askGh(host string) []string {
 
 // helper asks the host's own git credential helpers, which never may prompt.
 // Having none is the common case and no error.
-func (f *Finder) helper(ctx context.Context, u *url.URL) *workorder.GitCredential {
+func (f *Finder) helper(ctx context.Context, u *url.URL) (*workorder.GitCredential, error) {
+	if strings.ContainsFunc(u.Scheme+u.Host+u.Path+u.User.Username(), unicode.IsControl) {
+		// A line break would begin another line of what git is asked: for another host.
+		return nil, fault.New(workorder.ExitInvalid, errors.New("ask git's credential helper: the repository's address holds a control character"), "remove it; %0a is one")
+	}
 	ask := fmt.Sprintf("protocol=%s\nhost=%s\n", u.Scheme, u.Host)
 	if p := strings.TrimPrefix(u.Path, "/"); p != "" {
 		ask += "path=" + p + "\n"
@@ -120,7 +132,7 @@ func (f *Finder) helper(ctx context.Context, u *url.URL) *workorder.GitCredentia
 	}
 	out, err := f.Run(ctx, []string{"git", "credential", "fill"}, ask+"\n")
 	if err != nil {
-		return nil
+		return nil, nil
 	}
 	var user, pass string
 	for line := range strings.Lines(out) {
@@ -133,9 +145,9 @@ func (f *Finder) helper(ctx context.Context, u *url.URL) *workorder.GitCredentia
 		}
 	}
 	if pass == "" {
-		return nil
+		return nil, nil
 	}
-	return token(user, pass)
+	return token(user, pass), nil
 }
 
 // sshRemote reports whether the remote is reached by SSH, and its host.

@@ -87,7 +87,7 @@ type Job struct {
 	// for the box; nil: there are none.
 	Secrets func(context.Context) (map[string]string, error)
 	Git     *workorder.GitCredential
-	// ForgeToken opens the pull request; empty: there is none, or none is asked for.
+	// ForgeToken opens the pull request; empty: App does, there is none, or none is asked for.
 	ForgeToken string
 	// App renews what expires; nil: there is none.
 	App *workorder.GitHubApp
