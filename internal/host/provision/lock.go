@@ -29,7 +29,12 @@ func lock(ctx context.Context, dir string, progress func(workorder.Event)) (unlo
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			return func() { _ = f.Close() }, waited, nil
+			unlock = func() {
+				// A child that was forked meanwhile has the file until it becomes another program.
+				_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
+				_ = f.Close()
+			}
+			return unlock, waited, nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			_ = f.Close()

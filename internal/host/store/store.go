@@ -313,8 +313,23 @@ type Lock struct{ f *os.File }
 // ErrLocked is returned while another process collects the task.
 var ErrLocked = errors.New("another process follows this task")
 
-// TryLock takes the task's lock, or returns ErrLocked.
-func (s *Store) TryLock(id string) (*Lock, error) {
+const (
+	lockTries = 5
+	lockPause = 20 * time.Millisecond
+)
+
+// TryLock takes the task's lock, or returns ErrLocked. Who only asks (Held) has the lock for a moment: that is waited out.
+func (s *Store) TryLock(id string) (l *Lock, err error) {
+	for range lockTries {
+		if l, err = s.lock(id); !errors.Is(err, ErrLocked) {
+			break
+		}
+		time.Sleep(lockPause)
+	}
+	return l, err
+}
+
+func (s *Store) lock(id string) (*Lock, error) {
 	f, err := os.OpenFile(filepath.Join(s.TaskDir(id), lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
@@ -334,7 +349,7 @@ func (s *Store) TryLock(id string) (*Lock, error) {
 
 // Held reports whether a process follows or collects the task now.
 func (s *Store) Held(id string) bool {
-	l, err := s.TryLock(id)
+	l, err := s.lock(id)
 	if err != nil {
 		return errors.Is(err, ErrLocked)
 	}
@@ -363,8 +378,12 @@ func (s *Store) Stopped(id string) Stop {
 	return Stop(b)
 }
 
-// Unlock gives the lock back.
-func (l *Lock) Unlock() { l.f.Close() }
+// Unlock gives the lock back. To close the file is not enough: a child that was forked meanwhile has it until it
+// becomes another program.
+func (l *Lock) Unlock() {
+	_ = unix.Flock(int(l.f.Fd()), unix.LOCK_UN)
+	l.f.Close()
+}
 
 // WriteFile writes a file atomically and durably: a reader, also after a crash
 // of the machine, sees the old content or the new one.
