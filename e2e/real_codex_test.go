@@ -263,7 +263,7 @@ func checkTold(t *testing.T, harness string, wait reply) {
 func checkHang(t *testing.T, harness string, hang, done reply) {
 	t.Helper()
 	hang.Usage, done.Usage = modelUsage{1000, 50, 0, 0}, modelUsage{700, 30, 300, 0}
-	c := realCLI{harness: harness, task: "hang once", more: "hang_timeout: 3s\n", replies: []reply{
+	c := realCLI{harness: harness, task: "hang once", more: "hang_timeout: 10s\n", replies: []reply{
 		hang, done, {Text: "Done after all.", Usage: modelUsage{100, 10, 900, 0}},
 	}}
 	r := c.run(t)

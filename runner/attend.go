@@ -35,7 +35,12 @@ func (a *agentRun) watch(ctx context.Context, p *proc.Process, end *processEnd) 
 func (a *agentRun) attend(ctx context.Context, p *proc.Process) *hang {
 	s := newScene(a.User, a.others)
 	s.agent = p.PID()
-	w := watchdog{window: a.Hang, look: s.look, heard: func() int64 { return a.heard.Load() + a.wire.moved() }, changed: a.Changed}
+	heard := func() int64 { return a.heard.Load() + a.wire.moved() }
+	s.restless = func(p process) bool { // before its first word it is starting
+		name := restless[a.Order.Harness.Name]
+		return name != "" && p.Name == name && heard() > 0
+	}
+	w := watchdog{window: a.Hang, look: s.look, heard: heard, changed: a.Changed}
 	if w.window <= 0 {
 		w.window = a.Order.HangTimeout()
 	}

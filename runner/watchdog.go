@@ -25,6 +25,11 @@ const (
 	innerUIDs, innerUIDsEnd = 100000, 165534
 )
 
+// restless are agents' own processes, by harness, whose CPU time says nothing: an opencode 1.18 that waits for a command
+// uses from 0.5 to 20 % of a core, as the machine goes. What its commands use, what it says, changes and asks the model
+// are signs of life as ever.
+var restless = map[string]string{"opencode": "opencode"}
+
 // scene tells the processes of the agent from those beside it.
 type scene struct {
 	table processTable
@@ -34,6 +39,8 @@ type scene struct {
 	others *proc.Crowd
 	own    string          // our PID namespace
 	spaces map[string]bool // PID namespaces of the containers that were there before
+	// restless are processes of the agent whose CPU time does not count; nil: all count.
+	restless func(process) bool
 }
 
 func newScene(user *proc.Credential, others *proc.Crowd) *scene {
@@ -57,6 +64,9 @@ func (s *scene) look() (agent, beside []process) {
 	for _, p := range all {
 		switch s.side(p, byPID) {
 		case ofAgent:
+			if s.restless != nil && s.restless(p) {
+				p.Ticks = 0
+			}
 			agent = append(agent, p)
 		case besideAgent:
 			beside = append(beside, p)

@@ -79,6 +79,7 @@ func (c *Crowd) Includes(pid int) bool {
 // Stat is what the kernel says of a process at a moment.
 type Stat struct {
 	Parent, Session int
+	Name            string // as the kernel has it: 15 bytes of the program's, or what the process called itself
 	State, Began    string // Began in ticks since the machine's start: with the pid it names the process for good
 	Ticks           int64  // CPU time, with that of children it has waited for
 	Zombie          bool
@@ -117,5 +118,6 @@ func ParseStat(b []byte) (Stat, error) {
 		}
 		ticks += n
 	}
-	return Stat{Parent: parent, Session: session, State: f[0], Began: f[19], Ticks: ticks, Zombie: f[0] == "Z" || f[0] == "X"}, nil
+	name := string(b[min(bytes.IndexByte(b, '(')+1, i):i])
+	return Stat{Parent: parent, Session: session, Name: name, State: f[0], Began: f[19], Ticks: ticks, Zombie: f[0] == "Z" || f[0] == "X"}, nil
 }
