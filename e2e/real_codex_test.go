@@ -260,10 +260,11 @@ func checkTold(t *testing.T, harness string, wait reply) {
 }
 
 // checkHang sees to it that a session that hung goes on in another process, and nothing counts twice.
-func checkHang(t *testing.T, harness string, hang, done reply) {
+// window is its hang_timeout: shorter than the CLI's own patience with a command, and longer than its slowest start.
+func checkHang(t *testing.T, harness, window string, hang, done reply) {
 	t.Helper()
 	hang.Usage, done.Usage = modelUsage{1000, 50, 0, 0}, modelUsage{700, 30, 300, 0}
-	c := realCLI{harness: harness, task: "hang once", more: "hang_timeout: 10s\n", replies: []reply{
+	c := realCLI{harness: harness, task: "hang once", more: "hang_timeout: " + window + "\n", replies: []reply{
 		hang, done, {Text: "Done after all.", Usage: modelUsage{100, 10, 900, 0}},
 	}}
 	r := c.run(t)
@@ -345,6 +346,6 @@ func TestRealCodex(t *testing.T) {
 		checkTold(t, harness, codexSays("echo told >told; until ls /tmp/sandbox-agent-notice-*/notice; do sleep 0.2; done"))
 	})
 	t.Run("hang", func(t *testing.T) {
-		checkHang(t, harness, codexSays("exec sleep 600"), codexSays("echo after >after"))
+		checkHang(t, harness, "3s", codexSays("exec sleep 600"), codexSays("echo after >after"))
 	})
 }

@@ -68,6 +68,6 @@ func TestRealOpencode(t *testing.T) {
 		checkTold(t, harness, opencodeSays("echo told >told; until ls /tmp/sandbox-agent-notice-*/notice; do sleep 0.2; done"))
 	})
 	t.Run("hang", func(t *testing.T) {
-		checkHang(t, harness, opencodeSays("exec sleep 600"), opencodeSays("echo after >after"))
+		checkHang(t, harness, "10s", opencodeSays("exec sleep 600"), opencodeSays("echo after >after"))
 	})
 }
