@@ -128,6 +128,28 @@ func TestSegments(t *testing.T) {
 	}
 }
 
+func TestStricter(t *testing.T) {
+	t.Parallel()
+	const was = "#!/bin/sh\nset -e\ngo test ./...\n"
+	for is, want := range map[string]bool{
+		"#!/bin/sh\nset -eu\ngo vet ./...\ngo test ./...\n":           true,
+		"#!/bin/sh\nset -e\ngo test ./...\ntest \"$(sh a.sh)\" = b\n": true,
+		"#!/bin/true\nset -eu\ngo vet ./...\ngo test ./...\n":         false,
+		was: false, // no more than before
+		"#!/bin/sh\nset -e\nset -n\ngo test ./...\n":               false,
+		"#!/bin/sh\ngo vet ./...\ngo test ./...\nset -e\n":         false, // too late
+		"#!/bin/sh\nset -u\ngo test ./...\ngo vet ./...\n":         false,
+		"#!/bin/sh\nset -e\ngo vet ./...\n":                        false,
+		"#!/bin/sh\nset -e\npython3 -m ours\ngo test ./...\n":      false,
+		"#!/bin/sh\nset -e\ngo vet ./...\ngo test ./... || true\n": false,
+		"#!/bin/sh\nset -e\ngo test ./...\nif false\n":             false,
+	} {
+		if got := stricter(was, is, true); got != want {
+			t.Errorf("%q: %v", is, got)
+		}
+	}
+}
+
 // What an agent can make large costs no more than it has lines: each of these took minutes once.
 func TestLargeChecks(t *testing.T) {
 	t.Parallel()

@@ -106,7 +106,7 @@ func (e *editedChecks) globbed(pattern string) {
 		switch {
 		case f.newPath == "":
 			e.flag(p, 0, "check %q runs or reads it, and it is deleted", e.check)
-		case !stricter(f.oldText, f.newText, false):
+		case !stricter(f.oldText, f.newText, true):
 			e.flag(f.newPath, firstChange(f.oldText, f.newText), "check %q runs or reads it", e.check)
 		}
 	}
