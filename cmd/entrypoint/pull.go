@@ -36,7 +36,7 @@ func (p *pull) Open(ctx context.Context, r *workorder.Result) (pr *workorder.PR,
 		return pr, "", warnings, err
 	}
 	if pr, warnings, err = pullrequest.Update(ctx, c, p.order, r); pr == nil && err == nil {
-		why = "the branch has no pull request yet, and an attempt before this one, which proved it, has more to say of it"
+		why = "the branch has no pull request yet, and an attempt before this one has more to say of it"
 	}
 	return pr, why, warnings, err
 }
