@@ -45,17 +45,19 @@ func (l *pulse) lostC() chan struct{} {
 	return l.gone
 }
 
-// lose notes who has the lease; first: nobody had noted it.
-func (l *pulse) lose(by *workorder.Lease) (first bool) {
+// lose notes who has the lease, where nobody had noted it. say is called before
+// anyone who waits learns of it: what follows may end the process, or the reading of events.
+func (l *pulse) lose(by *workorder.Lease, say func()) {
 	gone := l.lostC()
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.lost {
-		return false
+		l.mu.Unlock()
+		return
 	}
 	l.lost, l.by = true, by
+	l.mu.Unlock()
+	say()
 	close(gone)
-	return true
 }
 
 func (l *pulse) loser() (by *workorder.Lease, lost bool) {
@@ -213,9 +215,9 @@ func (p *Publisher) lose(s *workorder.State) *workorder.Lease {
 	if s != nil {
 		l = s.Lease
 	}
-	if p.pulse.lose(l) {
+	p.pulse.lose(l, func() {
 		p.Emit(workorder.Event{Type: workorder.EventLease, Status: "lost", Text: p.held(l).Error() + "; nothing more is pushed from here"})
-	}
+	})
 	return l
 }
 

@@ -124,7 +124,7 @@ func TestBundleThatIsDamaged(t *testing.T) {
 		t.Errorf("claimed %+v, restored %+v", c, r)
 	}
 	if f.saw(workorder.EventWarning, "") != 1 {
-		t.Errorf("events %+v", f.events)
+		t.Errorf("events %+v", f.seen())
 	}
 }
 

@@ -46,9 +46,7 @@ func (f *fixture) state(t *testing.T) *workorder.State {
 }
 
 func (f *fixture) saw(typ workorder.EventType, status string) (n int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, e := range f.events {
+	for _, e := range f.seen() {
 		if e.Type == typ && e.Status == status {
 			n++
 		}
@@ -261,7 +259,7 @@ func TestTakeover(t *testing.T) {
 		first.rest()
 		c, err := second.claim(t)
 		if err != nil || c.Attempt != 2 || second.saw(workorder.EventLease, "waiting") != 1 || second.saw(workorder.EventLease, "acquired") != 1 {
-			t.Fatalf("claimed %+v, %v, events %+v", c, err, second.events)
+			t.Fatalf("claimed %+v, %v, events %+v", c, err, second.seen())
 		}
 		if a := c.State.Find(first.Order.AttemptID); a.Status != workorder.StatusLost {
 			t.Errorf("the dead attempt is %+v", a)
@@ -292,7 +290,7 @@ func TestTakeover(t *testing.T) {
 		first, second := begin(t)
 		second.Order.Ended = []string{first.Order.AttemptID}
 		if _, err := second.claim(t); err != nil || second.saw(workorder.EventLease, "waiting") != 0 {
-			t.Errorf("%v, events %+v", err, second.events)
+			t.Errorf("%v, events %+v", err, second.seen())
 		}
 	})
 	t.Run("of a living box, never, whatever it is at", func(t *testing.T) {
@@ -322,13 +320,25 @@ func lost(t *testing.T, k *Keeper) {
 // A box that has nothing to push finds out, too; and ends its attempt without a word about it.
 func TestLeaseIsLostWithoutAPush(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, nil).quick(0.3)
+	f := newFixture(t, nil)
+	f.rest()
+	f.Emit = func(e workorder.Event) {
+		if e.Status == "lost" {
+			select {
+			case <-f.pulse.lostC():
+				t.Error("the run is ended before anybody is told why")
+			default:
+			}
+		}
+		f.emit(e)
+	}
+	f.quick(0.3)
 	k := f.Keep(t.Context(), KeepOptions{})
 	n, _, _ := f.next(t)
 	lost(t, k)
 	k.Stop(t.Context())
 	if f.saw(workorder.EventLease, "lost") != 1 {
-		t.Errorf("events %+v", f.events)
+		t.Errorf("events %+v", f.seen())
 	}
 	if err := f.Release(t.Context(), workorder.Attempt{Status: workorder.StatusInterrupted}); err != nil || f.state(t).Lease.AttemptID != n.Order.AttemptID {
 		t.Errorf("released another's lease: %v", err)
@@ -352,7 +362,7 @@ func TestSignOfLifeEndsWithTheAttempt(t *testing.T) {
 	}
 	n, _, _ := f.next(t)
 	if over, err := f.beat(t.Context(), new([2]string)); !over || err != nil || f.saw(workorder.EventLease, "lost") != 0 {
-		t.Errorf("over %v, %v, events %+v", over, err, f.events)
+		t.Errorf("over %v, %v, events %+v", over, err, f.seen())
 	}
 	if err := n.Release(t.Context(), workorder.Attempt{Status: workorder.StatusError}); err != nil || n.remote(t, ref) != "" {
 		t.Errorf("released %v, alive %q", err, n.remote(t, ref))
@@ -409,7 +419,7 @@ func TestEndThatArrivesLate(t *testing.T) {
 			}
 			l := f.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusSuccess))
 			if l.Err != nil || !l.Pushed || f.state(t).Last().Status != workorder.StatusSuccess || f.saw(workorder.EventLease, "lost") != 0 {
-				t.Errorf("landed %+v, events %+v", l, f.events)
+				t.Errorf("landed %+v, events %+v", l, f.seen())
 			}
 		})
 	}
@@ -446,7 +456,7 @@ func TestBranchThatWasSetBack(t *testing.T) {
 			next := newBox(t, srv, workorder.ModeContinue)
 			next.start(t)
 			if got := next.saw(workorder.EventWarning, ""); (got > 0) != (name != "left") {
-				t.Errorf("%d warnings: %+v", got, next.events)
+				t.Errorf("%d warnings: %+v", got, next.seen())
 			}
 		})
 	}

@@ -51,7 +51,7 @@ func TestDamagedState(t *testing.T) {
 				t.Errorf("claimed %+v", c)
 			}
 			if n.saw(workorder.EventWarning, "") != 1 {
-				t.Errorf("events %+v", n.events)
+				t.Errorf("events %+v", n.seen())
 			}
 			n.write(t, "b", "2")
 			if l := n.land(t); l.Err != nil || !l.Pushed {
@@ -117,7 +117,7 @@ func TestDamagedCheckpoint(t *testing.T) {
 			n, _, r := f.next(t)
 			kept := workorder.KeptRef("T-A1B2C3D4", "checkpoint-"+bad[:12])
 			if r == nil || r.Kept != kept || n.sh(t, "cat a; git status --porcelain") != "1" || n.saw(workorder.EventWarning, "") != 1 {
-				t.Fatalf("restored %+v, events %+v", r, n.events)
+				t.Fatalf("restored %+v, events %+v", r, n.seen())
 			}
 			n.write(t, "b", "2")
 			if s := n.save(t.Context(), true); s.snapErr != nil || s.pushErr != nil {
@@ -197,6 +197,6 @@ func TestFilterThatCannotRestore(t *testing.T) {
 	}
 	n, _, r := f.next(t)
 	if r == nil || !r.Verified || n.sh(t, "cat a.big b.big z") != "other pointernew pointerz" || n.saw(workorder.EventWarning, "") != 2 {
-		t.Errorf("restored %+v, events %+v", r, n.events)
+		t.Errorf("restored %+v, events %+v", r, n.seen())
 	}
 }

@@ -3,6 +3,7 @@ package publish
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -30,6 +31,13 @@ func (f *fixture) emit(e workorder.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.events = append(f.events, e)
+}
+
+// seen are the events so far: a keeper or a sign of life may go on beside the test.
+func (f *fixture) seen() []workorder.Event {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.events)
 }
 
 // newFixture is a publisher whose work tree is checked out.

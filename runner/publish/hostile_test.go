@@ -163,7 +163,7 @@ func (h *evil) check(t *testing.T, f *fixture, runs bool) {
 		t.Errorf("a program that the work tree names ran as root:\n%.600s", seen)
 	}
 	told := string(seen)
-	for _, e := range f.events {
+	for _, e := range f.seen() {
 		told += e.Text + "\n"
 	}
 	for _, secret := range []string{token, rootsSecret} {

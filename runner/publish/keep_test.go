@@ -60,7 +60,7 @@ func TestCommitsAndFilesReachTheRemoteWhileTheAgentWorks(t *testing.T) {
 	k.Stop(t.Context())
 	k.Stop(t.Context())
 	if f.saw(workorder.EventPush, "error")+f.saw(workorder.EventCheckpoint, "error") != 0 {
-		t.Errorf("events %+v", f.events)
+		t.Errorf("events %+v", f.seen())
 	}
 }
 
@@ -239,7 +239,7 @@ func TestSomebodyElsePushesToTheBranch(t *testing.T) {
 		t.Errorf("our commits are kept as %q, want %s", got, mine)
 	}
 	if f.saw(workorder.EventPush, "error") == 0 || l.Checkpoint == nil {
-		t.Errorf("landed %+v, events %+v", l, f.events)
+		t.Errorf("landed %+v, events %+v", l, f.seen())
 	}
 }
 
@@ -253,9 +253,7 @@ func TestRemoteGoesAndComesBack(t *testing.T) {
 	f.srv.Down.Store(false)
 	f.branchIs(t, sha)
 	eventually(t, "the news that it is back", func() bool {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return slices.ContainsFunc(f.events, func(e workorder.Event) bool { return strings.Contains(e.Text, "takes pushes again") })
+		return slices.ContainsFunc(f.seen(), func(e workorder.Event) bool { return strings.Contains(e.Text, "takes pushes again") })
 	})
 	if n := f.saw(workorder.EventPush, "error"); n != 1 {
 		t.Errorf("the same failure was said %d times", n)

@@ -30,7 +30,7 @@ func TestFullDiskAndTheLedger(t *testing.T) {
 		t.Error("the reserve was kept though it was missed")
 	}
 	if f.saw(workorder.EventWarning, "") != 1 {
-		t.Errorf("events %+v", f.events)
+		t.Errorf("events %+v", f.seen())
 	}
 	f.rest()
 	if err := os.Remove(f.ledgerFile() + ".new"); err != nil {

@@ -93,7 +93,7 @@ func (p *Publisher) load() error {
 	p.led = &l
 	p.pulse.sending(l.Sent...)
 	if l.Lost {
-		p.pulse.lose(l.State.Lease)
+		p.pulse.lose(l.State.Lease, func() {}) // whoever wrote the ledger has said it
 	}
 	return nil
 }

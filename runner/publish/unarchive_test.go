@@ -37,6 +37,6 @@ func TestArchiveComesBack(t *testing.T) {
 	}
 	f.Unarchive(t.Context(), archive+".missing")
 	if f.saw(workorder.EventWarning, "") != 2 {
-		t.Errorf("events %+v", f.events)
+		t.Errorf("events %+v", f.seen())
 	}
 }
