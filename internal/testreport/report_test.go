@@ -148,11 +148,9 @@ type repeat struct {
 }
 
 func (r *repeat) Read(p []byte) (int, error) {
-	for i := range p {
-		p[i] = r.line[r.at%len(r.line)]
-		r.at++
-	}
-	return len(p), nil
+	n := copy(p, r.line[r.at:])
+	r.at = (r.at + n) % len(r.line)
+	return n, nil
 }
 
 func TestGoRepeats(t *testing.T) {
