@@ -369,6 +369,29 @@ func TestSignOfLifeEndsWithTheAttempt(t *testing.T) {
 	}
 }
 
+// A sign of life that is under way when the attempt ends is not on the remote afterwards, however slow the remote is with it.
+func TestSignOfLifeThatArrivesLate(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.rest()
+	ref := workorder.AliveRef("T-A1B2C3D4")
+	if f.remote(t, ref) != "" {
+		gittest.Git(t, f.srv.Root+"/r.git", "update-ref", "-d", ref)
+	}
+	// What is deleted has no new commit.
+	f.hook(t, `[ "$1" = `+ref+` ] && [ -n "${3##0000*}" ] && { touch began; sleep 1; touch through; }; :`)
+	f.live(t.Context())
+	did := func(mark string) func() bool {
+		return func() bool { _, err := os.Stat(f.srv.Root + "/r.git/" + mark); return err == nil }
+	}
+	eventually(t, "the remote has the sign of life", did("began"))
+	f.fade(t.Context())
+	eventually(t, "the remote is done with it", did("through"))
+	if at := f.remote(t, ref); at != "" {
+		t.Errorf("the box lives on as %s", at)
+	}
+}
+
 // What arrived on the remote while a lease was watched is where the next box begins.
 func TestTakeoverSeesWhatCameMeanwhile(t *testing.T) {
 	t.Parallel()
