@@ -128,7 +128,7 @@ func TestFloods(t *testing.T) {
 }
 
 // Agents that behave badly, and how their runs end. All start with busy, so
-// that there is work to land.
+// that there is work to land. The time limits leave a slow machine enough to come that far.
 func TestAgentsThatMisbehave(t *testing.T) {
 	t.Parallel()
 	for _, a := range []struct {
@@ -158,7 +158,7 @@ func TestAgentsThatMisbehave(t *testing.T) {
 			script: "for i in $(seq 400); do (sleep 0.2 & setsid -f true); done\nfor i in $(seq 50); do setsid -f sleep 600; done\nsleep 1",
 		},
 		{
-			name: "fork bomb", head: "timeout_minutes: 0.1\nlimits:\n  pids: 200\n", code: workorder.ExitTimeout,
+			name: "fork bomb", head: "timeout_minutes: 0.25\nlimits:\n  pids: 200\n", code: workorder.ExitTimeout,
 			script: bomb,
 			status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: "timeout_minutes",
 		},
@@ -168,7 +168,7 @@ func TestAgentsThatMisbehave(t *testing.T) {
 			status: workorder.StatusFailed, by: workorder.ByAgent, reason: "memory",
 		},
 		{
-			name: "deaf at its time limit", head: "timeout_minutes: 0.1\n", script: deaf, code: workorder.ExitTimeout,
+			name: "deaf at its time limit", head: "timeout_minutes: 0.25\n", script: deaf, code: workorder.ExitTimeout,
 			status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: "timeout_minutes",
 		},
 		{
@@ -188,7 +188,7 @@ func TestAgentsThatMisbehave(t *testing.T) {
 				"grep -c . /proc/1/environ 2>/dev/null && exit 8\nexit 0",
 		},
 		{
-			name: "validation beyond the time limit", head: "timeout_minutes: 0.08\nvalidate:\n  long: trap '' TERM; sleep 600; sleep 600\n", script: "true",
+			name: "validation beyond the time limit", head: "timeout_minutes: 0.25\nvalidate:\n  long: trap '' TERM; sleep 600; sleep 600\n", script: "true",
 			code: workorder.ExitTimeout, status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: "timeout_minutes",
 		},
 		{

@@ -247,7 +247,7 @@ func TestCacheBadArchives(t *testing.T) {
 // cacheBox waits for the box that a command of the cache started.
 func (u *user) cacheBox(s *started) string {
 	u.t.Helper()
-	for range 1200 {
+	for range 6000 {
 		cs, err := eng.ContainerList(u.t.Context(), container.ListOptions{})
 		if err != nil {
 			u.t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 const healthy = "services:\n  redis: {image: " + redisImage + ", healthcheck: {test: [redis-cli, ping], interval: 300ms}}\n"
 
 // burn uses the processor for longer than the hang timeout of these tests, and says nothing.
-const burn = "timeout 9 sh -c 'while :; do :; done' || test $? = 124"
+const burn = "timeout 15 sh -c 'while :; do :; done' || test $? = 124"
 
 // Every ending lands, is told in the same way by exit code, result and remote,
 // and can be gone on from.
@@ -32,7 +32,7 @@ func TestEndings(t *testing.T) {
 		reason             string
 	}{
 		{
-			name: "time", head: "timeout_minutes: 0.2\n", script: deaf,
+			name: "time", head: "timeout_minutes: 0.4\n", script: deaf,
 			status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: "timeout_minutes",
 		},
 		{
@@ -66,7 +66,8 @@ func TestEndings(t *testing.T) {
 			status: workorder.StatusSuccess, by: workorder.ByAgent,
 		},
 		{
-			name: "a silent container at work", head: healthy + "hang_timeout: 4s\n", script: "docker run --rm " + redisImage + " " + burn,
+			// An engine that is still at making the container is no sign of life of the agent's.
+			name: "a silent container at work", head: healthy + "hang_timeout: 10s\n", script: "docker run --rm " + redisImage + " " + burn,
 			status: workorder.StatusSuccess, by: workorder.ByAgent,
 		},
 	} {

@@ -252,7 +252,7 @@ func (e *ownEngine) start() {
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	for range 300 {
+	for range 1200 {
 		if _, err = e.Ping(e.t.Context()); err == nil {
 			return
 		}

@@ -63,7 +63,7 @@ func (u *user) noneLeft(c *client.Client) {
 	}
 	// A companion that lost its CLI takes a moment to be sure of it.
 	left := u.processes()
-	for range 150 {
+	for range 600 {
 		if len(left) == 0 {
 			return
 		}
@@ -325,12 +325,12 @@ func TestServicesThatFail(t *testing.T) {
 		},
 		{
 			name: "never healthy",
-			head: service("    image: " + redisImage + "\n    healthcheck:\n      test: \"false\"\n      interval: 500ms\n      retries: 2\n    start_timeout: 10s\n"),
+			head: service("    image: " + redisImage + "\n    healthcheck:\n      test: \"false\"\n      interval: 500ms\n      retries: 2\n    start_timeout: 60s\n"),
 			code: workorder.ExitBox, says: []string{"store"}, status: workorder.StatusFailed, by: workorder.ByServices, check: failed("unhealthy", "Ready to accept"),
 		},
 		{
-			name: "never listens", head: service("    image: " + redisImage + "\n    command: [sh, -c, echo waiting-77; sleep 600]\n    ports: [6379]\n    start_timeout: 2s\n"),
-			code: workorder.ExitBox, says: []string{"store", "not ready after 2s"}, status: workorder.StatusFailed, by: workorder.ByServices, check: failed("failed", "waiting-77"),
+			name: "never listens", head: service("    image: " + redisImage + "\n    command: [sh, -c, echo waiting-77; sleep 600]\n    ports: [6379]\n    start_timeout: 10s\n"),
+			code: workorder.ExitBox, says: []string{"store", "not ready after 10s"}, status: workorder.StatusFailed, by: workorder.ByServices, check: failed("failed", "waiting-77"),
 		},
 		{
 			name: "missing image", head: service("    image: sandbox-agent-e2e.invalid/none:1\n"), code: workorder.ExitBox,

@@ -123,13 +123,13 @@ func (k *kept) at(t *testing.T, subject string) {
 // eventually waits for a condition.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for range 600 {
+	for range 1800 {
 		if is() {
 			return
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	t.Fatalf("not within a minute: %s", what)
+	t.Fatalf("not within three minutes: %s", what)
 }
 
 // state is what the remote knows of the task.

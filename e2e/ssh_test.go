@@ -100,7 +100,7 @@ func freePort(t *testing.T, host string) string {
 
 func (s *sshd) waitUp(t *testing.T, p *proc.Process) {
 	t.Helper()
-	for range 100 {
+	for range 600 {
 		if conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", net.JoinHostPort(s.host, s.port)); err == nil {
 			_ = conn.Close()
 			return

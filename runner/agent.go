@@ -268,7 +268,7 @@ func (a *agentRun) process(ctx context.Context) (end processEnd) {
 		// The file itself, not a copy of it: an agent that never reads holds nothing up.
 		Stdin:  stdin,
 		Stdout: io.MultiWriter(a.outClean, outLines), Stderr: io.MultiWriter(a.errClean, errLines),
-		StopSignal: a.cmd.Stop[0], Grace: workorder.AgentGrace, OOMScoreAdj: oomScore,
+		StopSignal: a.cmd.Stop[0], Grace: a.limits().grace, OOMScoreAdj: oomScore,
 	})
 	if err != nil {
 		return processEnd{startErr: err}

@@ -138,7 +138,7 @@ func (a *agentRun) escalate(ctx context.Context, p *proc.Process) {
 		return
 	case <-ctx.Done():
 	}
-	step := workorder.AgentGrace / time.Duration(len(a.cmd.Stop))
+	step := a.limits().grace / time.Duration(len(a.cmd.Stop))
 	for _, sig := range a.cmd.Stop[1:] {
 		t := time.NewTimer(step)
 		select {

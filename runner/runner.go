@@ -88,6 +88,7 @@ type bounds struct {
 	logHead, logTail int64
 	background       int
 	commandTimeout   time.Duration
+	grace            time.Duration // of the agent
 	lastWord         time.Duration
 	oomFiles         []string
 }
@@ -96,7 +97,7 @@ func (c *Config) limits() bounds {
 	if c.bounds != nil {
 		return *c.bounds
 	}
-	return bounds{logHead: logHead, logTail: logTail, background: backgroundLog, commandTimeout: ValidateTimeout, lastWord: lastWord, oomFiles: oomFiles()}
+	return bounds{logHead: logHead, logTail: logTail, background: backgroundLog, commandTimeout: ValidateTimeout, grace: workorder.AgentGrace, lastWord: lastWord, oomFiles: oomFiles()}
 }
 
 // Check reports what is missing to start the agent: an unknown harness, an empty

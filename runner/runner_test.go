@@ -307,6 +307,13 @@ func TestStopping(t *testing.T) {
 	})
 }
 
+// patient gives the agent all the time that it may need for its last words on a slow machine.
+func (b *box) patient() {
+	lim := b.limits()
+	lim.grace = time.Minute
+	b.bounds = &lim
+}
+
 // fakeClaude puts a program called claude in front of PATH.
 func fakeClaude(t *testing.T, b *box, script string) {
 	t.Helper()
@@ -323,6 +330,7 @@ func TestClaudeIsInterruptedFirst(t *testing.T) {
 	b := newBox(t)
 	fakeClaude(t, b, `trap 'echo "{\"type\":\"result\",\"subtype\":\"error_during_execution\",\"is_error\":true,\"session_id\":\"s\",\"total_cost_usd\":0.5,\"num_turns\":2}"; exit 0' INT
 		trap '' TERM; touch ../up; while :; do sleep 0.02; done`)
+	b.patient()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() {
 		waitFor(t, "start", func() bool { return exists(filepath.Join(filepath.Dir(b.Workspace), "up")) })
@@ -342,6 +350,9 @@ func TestClaudeIsTerminatedNext(t *testing.T) {
 		mkdir -p "$CLAUDE_CONFIG_DIR/projects/-w"; while [ "$1" != --session-id ]; do shift; done
 		printf '{"type":"cost-state","totalCostUSD":0.1}\n{"type":"cost-state","totalCostUSD":0.75}\n' >"$CLAUDE_CONFIG_DIR/projects/-w/$2.jsonl"
 		touch ../up; while :; do sleep 0.02; done`)
+	lim := b.limits()
+	lim.grace = 10 * time.Second // half of it goes by before SIGTERM comes
+	b.bounds = &lim
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() {
 		waitFor(t, "start", func() bool { return exists(filepath.Join(filepath.Dir(b.Workspace), "up")) })

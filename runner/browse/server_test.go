@@ -3,12 +3,14 @@ package browse
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -29,15 +31,22 @@ func runner(line, file string, port int) func(context.Context) Ended {
 	}
 }
 
-// free is a port at which nobody listens.
+// ports are those that free has given.
+var ports sync.Map
+
+// free is a port at which nobody listens. It is none of those that the kernel gives to whoever asks for any: other tests do, all the time.
 func free(t *testing.T) int {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for {
+		port := 20000 + rand.IntN(10000)
+		if _, given := ports.LoadOrStore(port, true); given {
+			continue
+		}
+		if l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // gone waits until nothing of the server's group runs. Who was killed may be a zombie for long: this machine's init reaps it or not.
@@ -48,7 +57,7 @@ func gone(t *testing.T, file string) {
 		t.Fatal(err)
 	}
 	group := strings.TrimSpace(string(b))
-	for end := time.Now().Add(10 * time.Second); ; {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		var alive []string
 		all, err := filepath.Glob("/proc/[0-9]*/stat")
 		if err != nil {
@@ -104,21 +113,22 @@ http.server.HTTPServer(("127.0.0.1", int(os.environ["PORT"])), H).serve_forever(
 func TestServeFails(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		line string
-		want []string
+		line    string
+		seconds float64 // to start
+		want    []string
 	}{
-		"dies":         {"echo cannot find module express; exit 3", []string{"exited with 3", "cannot find module express", "dev.command"}},
-		"ends at once": {"true", []string{"exited with 0", "printed nothing"}},
-		"never ready":  {"echo compiling; sleep 600 & wait", []string{"was not ready within", "no answer", "compiling", "dev.start_timeout"}},
+		"dies":         {"echo cannot find module express; exit 3", 60, []string{"exited with 3", "cannot find module express", "dev.command"}},
+		"ends at once": {"true", 60, []string{"exited with 0", "printed nothing"}},
+		"never ready":  {"echo compiling; sleep 600 & wait", 5, []string{"was not ready within", "no answer", "compiling", "dev.start_timeout"}},
 		"only errors": {`exec python3 -c 'import http.server, os
 class H(http.server.BaseHTTPRequestHandler):
     def do_GET(self): self.send_response(500); self.end_headers()
-http.server.HTTPServer(("127.0.0.1", int(os.environ["PORT"])), H).serve_forever()'`, []string{"answered with 500", "was not ready within"}},
+http.server.HTTPServer(("127.0.0.1", int(os.environ["PORT"])), H).serve_forever()'`, 10, []string{"answered with 500", "was not ready within"}}, // python takes a while
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pid, port := filepath.Join(t.TempDir(), "pid"), free(t)
-			s, err := Serve(t.Context(), &workorder.Dev{Port: port, StartTimeoutSeconds: 3}, runner(c.line, pid, port))
+			s, err := Serve(t.Context(), &workorder.Dev{Port: port, StartTimeoutSeconds: c.seconds}, runner(c.line, pid, port))
 			if err == nil {
 				s.Stop()
 				t.Fatal("it is ready")

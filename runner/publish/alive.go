@@ -26,12 +26,15 @@ const (
 
 // pulse is what the goroutine shares with the rest. The zero value is ready.
 type pulse struct {
+	losing sync.Once // lose
+
 	mu   sync.Mutex
 	sent []string         // state commits that we sent
 	lost bool             // another box has the lease
 	by   *workorder.Lease // its lease; nil: not known
 	gone chan struct{}    // closed when lost
 	stop context.CancelFunc
+	last chan struct{} // closed: the sign of life under way is the last one
 	done chan struct{} // the goroutine's end; nil: there is none
 }
 
@@ -48,16 +51,14 @@ func (l *pulse) lostC() chan struct{} {
 // lose notes who has the lease, where nobody had noted it. say is called before
 // anyone who waits learns of it: what follows may end the process, or the reading of events.
 func (l *pulse) lose(by *workorder.Lease, say func()) {
-	gone := l.lostC()
-	l.mu.Lock()
-	if l.lost {
+	l.losing.Do(func() {
+		say()
+		gone := l.lostC()
+		l.mu.Lock()
+		l.lost, l.by = true, by
 		l.mu.Unlock()
-		return
-	}
-	l.lost, l.by = true, by
-	l.mu.Unlock()
-	say()
-	close(gone)
+		close(gone)
+	})
 }
 
 func (l *pulse) loser() (by *workorder.Lease, lost bool) {
@@ -89,37 +90,51 @@ func (p *Publisher) live(ctx context.Context) {
 		return
 	}
 	ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))
-	l.done = make(chan struct{})
-	go p.beats(ctx, l.done)
+	l.last, l.done = make(chan struct{}), make(chan struct{})
+	go p.beats(ctx, l.last, l.done)
 }
 
 // rest ends live and waits for it.
-func (p *Publisher) rest() {
+func (p *Publisher) rest() { p.restAfter(0) }
+
+// restAfter ends live and waits for it; a sign of life that is under way has so long to arrive.
+func (p *Publisher) restAfter(patience time.Duration) {
 	l := &p.pulse
 	l.mu.Lock()
-	stop, done := l.stop, l.done
-	l.stop, l.done = nil, nil
+	stop, last, done := l.stop, l.last, l.done
+	l.stop, l.last, l.done = nil, nil, nil
 	l.mu.Unlock()
-	if done != nil {
-		stop()
-		<-done
+	if done == nil {
+		return
 	}
+	close(last)
+	if patience > 0 {
+		t := time.NewTimer(patience)
+		defer t.Stop()
+		select {
+		case <-done:
+		case <-t.C:
+		}
+	}
+	stop()
+	<-done
 }
 
 // fade ends live and takes the sign of life away. One that stays is no harm: the
 // state says that nobody has the lease.
 func (p *Publisher) fade(ctx context.Context) {
-	p.rest()
 	limit := beatLeast
 	if d, ok := ctx.Deadline(); ok && time.Until(d) < localTime {
 		limit = workorder.ReleaseGrace // the result waits
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	// A push that is killed may be done by the remote all the same, after this one.
+	p.restAfter(limit / 2)
 	_ = p.authed(p.outbox()).Run(ctx, "push", "--quiet", "--no-verify", "--", p.Order.CloneURL, ":"+workorder.AliveRef(p.Order.TaskID))
 }
 
-func (p *Publisher) beats(ctx context.Context, done chan<- struct{}) {
+func (p *Publisher) beats(ctx context.Context, last <-chan struct{}, done chan<- struct{}) {
 	defer close(done)
 	var made [2]string
 	well, warned := time.Now(), false
@@ -143,6 +158,8 @@ func (p *Publisher) beats(ctx context.Context, done chan<- struct{}) {
 		}
 		select {
 		case <-ctx.Done():
+			return
+		case <-last:
 			return
 		case <-time.After(pause):
 		}

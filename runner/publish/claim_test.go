@@ -191,14 +191,21 @@ func TestClaimThatIsCutOff(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			over := func() {
+				if err := os.WriteFile(filepath.Join(srv.Root, "r.git/over"), nil, 0o644); err != nil {
+					t.Error(err)
+				}
+			}
 			if through {
 				hook := filepath.Join(srv.Root, "r.git/hooks/post-receive")
 				if err := os.MkdirAll(filepath.Dir(hook), 0o755); err != nil {
 					t.Fatal(err)
 				}
-				if err := os.WriteFile(hook, []byte("#!/bin/sh\nsleep 5\n"), 0o755); err != nil {
+				// The push is not over before it is cut off.
+				if err := os.WriteFile(hook, []byte("#!/bin/sh\nwhile ! [ -e over ]; do sleep 0.05; done\n"), 0o755); err != nil {
 					t.Fatal(err)
 				}
+				t.Cleanup(over) // else the server waits for it
 			} else {
 				srv.Hold.Store(true)
 			}
@@ -216,6 +223,7 @@ func TestClaimThatIsCutOff(t *testing.T) {
 				t.Fatalf("claimed %+v, %v", c, err)
 			}
 			srv.Hold.Store(false)
+			over()
 			if err := f.rescue(t).Release(t.Context(), workorder.Attempt{Status: workorder.StatusInterrupted, EndedBy: workorder.BySignal}); err != nil {
 				t.Fatal(err)
 			}
@@ -295,7 +303,12 @@ func TestTakeover(t *testing.T) {
 	})
 	t.Run("of a living box, never, whatever it is at", func(t *testing.T) {
 		t.Parallel()
-		first, second := begin(t)
+		srv := gittest.New(t, token)
+		srv.Create(t, "r.git", nil)
+		// Its lease says that it may be silent for long, and it is not: only a sign of life can end the watch.
+		first, second := newBox(t, srv, workorder.ModeCreate).quick(10), newBox(t, srv, workorder.ModeContinue)
+		first.start(t)
+		first.quick(0.3)
 		before := first.remote(t, workorder.StateRef("T-A1B2C3D4"))
 		_, err := second.claim(t)
 		if first.remote(t, workorder.StateRef("T-A1B2C3D4")) != before {
@@ -366,6 +379,29 @@ func TestSignOfLifeEndsWithTheAttempt(t *testing.T) {
 	}
 	if err := n.Release(t.Context(), workorder.Attempt{Status: workorder.StatusError}); err != nil || n.remote(t, ref) != "" {
 		t.Errorf("released %v, alive %q", err, n.remote(t, ref))
+	}
+}
+
+// A sign of life that is under way when the attempt ends is not on the remote afterwards, however slow the remote is with it.
+func TestSignOfLifeThatArrivesLate(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.rest()
+	ref := workorder.AliveRef("T-A1B2C3D4")
+	if f.remote(t, ref) != "" {
+		gittest.Git(t, f.srv.Root+"/r.git", "update-ref", "-d", ref)
+	}
+	// What is deleted has no new commit.
+	f.hook(t, `[ "$1" = `+ref+` ] && [ -n "${3##0000*}" ] && { touch began; sleep 1; touch through; }; :`)
+	f.live(t.Context())
+	did := func(mark string) func() bool {
+		return func() bool { _, err := os.Stat(f.srv.Root + "/r.git/" + mark); return err == nil }
+	}
+	eventually(t, "the remote has the sign of life", did("began"))
+	f.fade(t.Context())
+	eventually(t, "the remote is done with it", did("through"))
+	if at := f.remote(t, ref); at != "" {
+		t.Errorf("the box lives on as %s", at)
 	}
 }
 

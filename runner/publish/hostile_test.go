@@ -152,6 +152,7 @@ func (h *evil) run(t *testing.T, script string) {
 // check looks at what ran, and for the credential and root's secret wherever the agent, or anybody who reads the remote, can look.
 func (h *evil) check(t *testing.T, f *fixture, runs bool) {
 	t.Helper()
+	f.rest() // it makes files where we look for secrets, and takes them away
 	seen, err := os.ReadFile(h.mark)
 	if err != nil {
 		t.Fatal(err)

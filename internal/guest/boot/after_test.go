@@ -2,6 +2,7 @@ package boot
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strings"
 	"syscall"
@@ -17,6 +18,7 @@ type hanging struct {
 	at      string
 	signals chan os.Signal
 	ended   time.Time // of the signal
+	why     error     // why the step's context ended
 }
 
 // hang sends a stop signal from within a step and waits for the step's end.
@@ -27,7 +29,8 @@ func (h *hanging) hang(ctx context.Context, step string) error {
 	h.signals <- syscall.SIGTERM
 	h.ended = time.Now()
 	<-ctx.Done()
-	return ctx.Err()
+	h.why = ctx.Err()
+	return h.why
 }
 
 func (h *hanging) Surface(ctx context.Context, _, _ string) ([]workorder.SurfaceFinding, error) {
@@ -102,8 +105,9 @@ func TestStopAfterTheLanding(t *testing.T) {
 			if h.ended.IsZero() {
 				t.Fatalf("it was not asked for: %v", h.calls)
 			}
-			if took := time.Since(h.ended); took > workorder.ReleaseGrace+workorder.BootReserve {
-				t.Errorf("it ended %s after the signal", took)
+			// The limits of the steps themselves are half a minute and more, and say that they were it.
+			if took := time.Since(h.ended); !errors.Is(h.why, context.Canceled) || took > surveyTime/2 {
+				t.Errorf("it ended %s after the signal: %v", took, h.why)
 			}
 			if r.code != workorder.ExitOK || r.result.Status != workorder.StatusSuccess || !r.result.Pushed || h.released == nil {
 				t.Errorf("code %d, %s: %s, released %v", r.code, r.result.Status, r.result.Reason, h.released)
@@ -125,7 +129,7 @@ func TestTimeoutLeavesWhatFollows(t *testing.T) {
 	t.Parallel()
 	forge := &fakeForge{}
 	o := order()
-	o.TimeoutMinutes = 0.002
+	o.TimeoutMinutes = 0.05 // the steps before the agent's have to be done by then
 	r := playBox(t, &fake{agent: func(ctx context.Context) AgentEnd { <-ctx.Done(); return AgentEnd{} }}, o, func(b *Box) { b.Forge = forge })
 	if forge.seen == nil || r.steps()[stepPR] != workorder.StepDone {
 		t.Errorf("%v, %+v", r.steps(), forge.seen)

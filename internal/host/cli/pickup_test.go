@@ -37,6 +37,7 @@ type rig struct {
 	ends   []func(*workorder.Result) // of the boxes to come; the last one repeats
 	silent bool                      // boxes die before the remote knows of them
 	hold   chan struct{}             // boxes end when it is closed
+	opened int                       // commands that have asked for the engine: what they know of the task they have read before
 	st     workorder.State
 }
 
@@ -147,7 +148,12 @@ func (r *rig) run(args ...string) (code int, out, errs string) {
 			// A task is no setting, so that no variable gives one.
 			return map[string]string{"SANDBOX_AGENT_STATE_DIR": r.state, "SANDBOX_AGENT_GIT_TOKEN": "tok", "SANDBOX_AGENT_TASK": "x", "SANDBOX_AGENT_TASK_FILE": "x"}[name]
 		},
-		Open: func() (*Backend, error) { return &Backend{Engine: r.fake, Images: r.images}, nil },
+		Open: func() (*Backend, error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.opened++
+			return &Backend{Engine: r.fake, Images: r.images}, nil
+		},
 	}
 	code = Main(r.t.Context(), a, args)
 	return code, stdout.String(), stderr.String()
@@ -247,6 +253,12 @@ func TestOnce(t *testing.T) {
 			r.want(workorder.ExitInterrupted, "", create()...)
 			r.hold = make(chan struct{})
 			const n = 6
+			asked := func() int {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				return r.opened
+			}
+			all := asked() + n
 			codes := make(chan int, n)
 			for range n {
 				go func() {
@@ -261,6 +273,10 @@ func TestOnce(t *testing.T) {
 				for range n - 1 {
 					got = append(got, <-codes)
 				}
+			}
+			// Who comes when the box has ended does not ask at the same moment.
+			for asked() < all {
+				time.Sleep(time.Millisecond)
 			}
 			close(r.hold)
 			for len(got) < n {
@@ -328,7 +344,8 @@ func TestIfExistsRuns(t *testing.T) {
 
 func TestParked(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, parkedUntil(time.Now().Add(48*time.Hour)), parkedUntil(time.Now().Add(3*time.Second)), ends(workorder.StatusSuccess, workorder.ByAgent))
+	soon := func(res *workorder.Result) { parkedUntil(time.Now().Add(3 * time.Second))(res) } // from the box's end on
+	r := newRig(t, parkedUntil(time.Now().Add(48*time.Hour)), soon, ends(workorder.StatusSuccess, workorder.ByAgent))
 	r.want(workorder.ExitInterrupted, "continue "+tid+" --wait", create()...)
 	r.want(0, "parked until ", "ps")
 	r.want(workorder.ExitInterrupted, "is parked until", ifExists()...)

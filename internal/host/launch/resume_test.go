@@ -203,8 +203,9 @@ func TestLostSaid(t *testing.T) {
 		"nor by a lease that came": {[]string{"push fails", "lease acquired"}, "; nothing of it could be saved: push fails"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var passed atomic.Int64
+			begun, passed := time.Now(), atomic.Int64{} // the clock stands still otherwise: seconds are counted
 			f := setup(t, func(b *enginetest.Box) int {
+				passed.Store(int64(time.Second / 2))
 				g := newGuest(b)
 				o := &g.env.Order
 				g.say(workorder.Event{Type: workorder.EventStepStarted, Name: "agent"})
@@ -232,7 +233,7 @@ func TestLostSaid(t *testing.T) {
 				}
 				return 137
 			})
-			f.Now = func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
+			f.Now = func() time.Time { return begun.Add(time.Duration(passed.Load())) }
 			res, err := f.Run(t.Context(), nil, job())
 			if err != nil || res.Status != workorder.StatusLost || !regexp.MustCompile(c.want+"$").MatchString(res.Reason) {
 				t.Errorf("%+v, %v, want %s", res, err, c.want)
