@@ -14,8 +14,8 @@ import (
 
 const (
 	// drainTime is how long after a command's end its output may stay open in the
-	// hands of what it left in the background: what the command itself printed has
-	// been read well within it.
+	// hands of what it left in the background. What comes within it is taken for the
+	// command's own: it may be of a child that is about to end.
 	drainTime = 500 * time.Millisecond
 	// backgroundLog bounds what is kept, in bytes, of what such processes print
 	// later. It is enough for a server's complaints; the rest is read and dropped.
@@ -28,8 +28,9 @@ const (
 // started would die at the next line it logs.
 type shellOutput struct {
 	c      *Config
-	name   string        // of the log, relative to Config.OutDir
-	closed chan struct{} // nobody has the pipe any more
+	name   string // of the log, relative to Config.OutDir
+	feed   *proc.Feed
+	closed chan struct{} // nobody has the pipe any more, and the log is closed
 
 	mu    sync.Mutex
 	log   io.Closer // where kept writes
@@ -43,7 +44,7 @@ type shellOutput struct {
 }
 
 // newShellOutput reads r, the end of a pipe, until the last writer is gone.
-func (c *Config) newShellOutput(cmd ShellCommand, r io.ReadCloser) (*shellOutput, error) {
+func (c *Config) newShellOutput(cmd ShellCommand, r *os.File) (*shellOutput, error) {
 	log, err := c.logFile(cmd.Log)
 	if err != nil {
 		return nil, err
@@ -59,10 +60,11 @@ func (c *Config) newShellOutput(cmd ShellCommand, r io.ReadCloser) (*shellOutput
 			c.emit(workorder.Event{Type: workorder.EventOutput, Name: cmd.Name, Text: string(line[:min(len(line), redactWindow)])})
 		}
 	})
+	o.feed = proc.NewFeed(r, o)
 	go func() {
 		defer close(o.closed)
-		_, err := io.Copy(o, r)
-		o.close(errors.Join(err, r.Close()))
+		<-o.feed.Done()
+		o.close(o.feed.Err())
 	}()
 	return o, nil
 }
@@ -88,11 +90,11 @@ func (o *shellOutput) Write(p []byte) (int, error) {
 // ended is called when the command has ended. It returns the end of its output
 // and what kept its log from being complete.
 func (o *shellOutput) ended() (tail string, err error) {
-	t := time.NewTimer(drainTime)
-	defer t.Stop()
+	o.feed.Settle(drainTime)
 	select {
-	case <-o.closed:
-	case <-t.C:
+	case <-o.feed.Done():
+		<-o.closed
+	default:
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()

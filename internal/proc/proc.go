@@ -17,7 +17,7 @@ import (
 )
 
 // pipeDelay is how long after the child's own exit its output pipes may stay
-// open in the hands of a grandchild before they are closed on it.
+// open in the hands of a grandchild before what is in them is read and they are closed on it.
 const pipeDelay = 500 * time.Millisecond
 
 // Credential is the user a child runs as. The zero value keeps the caller's.
@@ -51,7 +51,7 @@ type Spec struct {
 	Stdin io.Reader
 	// Stdout and Stderr nil are /dev/null. An *os.File is handed to the child
 	// itself; any other writer is fed through a pipe that is cut pipeDelay after
-	// the child's exit.
+	// the child's exit, with all that the child wrote passed on. One writer for both gets both in order.
 	Stdout, Stderr io.Writer
 	// StopSignal starts the stop sequence when ctx ends; 0 is SIGTERM.
 	StopSignal syscall.Signal
@@ -105,9 +105,12 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), path)
 	cmd.Args = s.Argv
 	cmd.Dir, cmd.Env = s.Dir, s.Env
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.Stdin, s.Stdout, s.Stderr
-	cmd.ExtraFiles = s.ExtraFiles
-	cmd.WaitDelay = pipeDelay
+	cmd.Stdin, cmd.ExtraFiles = s.Stdin, s.ExtraFiles
+	cmd.WaitDelay = pipeDelay // of the input, which a child need not read
+	out, err := s.outputs(cmd)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if s.User != nil {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: s.User.UID, Gid: s.User.GID, Groups: s.User.Groups}
@@ -118,7 +121,7 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	if s.User != nil {
 		start = func() error { return startNoNewPrivs(cmd) }
 	}
-	if err := start(); err != nil {
+	if err := out.started(start()); err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
 	}
 	if s.OOMScoreAdj > 0 {
@@ -127,7 +130,11 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	}
 	p := &Process{cmd: cmd, done: make(chan struct{})}
 	go func() {
-		p.err = p.result(cmd.Wait(), s.Argv[0])
+		err := cmd.Wait()
+		if errors.Is(err, exec.ErrWaitDelay) {
+			err = nil // it exited with 0 and had not read all of its input
+		}
+		p.err = p.result(errors.Join(err, out.end()), s.Argv[0])
 		close(p.done)
 	}()
 	go p.stopWith(ctx, s)
@@ -161,11 +168,7 @@ func (p *Process) stopWith(ctx context.Context, s Spec) {
 func (p *Process) result(err error, argv0 string) error {
 	var ee *exec.ExitError
 	switch {
-	case err == nil, errors.Is(err, exec.ErrWaitDelay):
-		// A grandchild still held the pipe: the child itself exited with 0.
-		if st := p.cmd.ProcessState; st != nil && !st.Success() {
-			break
-		}
+	case err == nil:
 		return nil
 	case errors.As(err, &ee):
 	case p.cmd.ProcessState == nil:
