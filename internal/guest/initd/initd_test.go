@@ -97,7 +97,7 @@ func role(name string) int {
 	case "slow":
 		say("ready")
 		<-signals
-		time.Sleep(bootGrace - workorder.BootReserve)
+		time.Sleep(workorder.AgentGrace + workorder.LandGrace) // what is left is for a machine that stalls
 		done()
 		time.Sleep(workorder.EngineGrace)
 		return 11
