@@ -317,7 +317,7 @@ func TestCacheInterrupt(t *testing.T) {
 // TestCacheKilled kills boxes at random moments of load and publish. What is
 // listed afterwards is whole: a later box starts a service from every image.
 func TestCacheKilled(t *testing.T) {
-	const rounds, base = 20, "sandbox-agent-e2e/killed-"
+	const rounds, base = 12, "sandbox-agent-e2e/killed-"
 	u := newCarefulUser(t)
 	rng := rand.New(rand.NewPCG(7, 42))
 	var tarballs []string

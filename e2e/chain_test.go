@@ -190,6 +190,7 @@ func (c *chain) picture(r *workorder.Result) []byte {
 
 // The demo with a development server goes the whole way: a task, a review, a base that moves on.
 func TestTheWholeWay(t *testing.T) {
+	t.Parallel()
 	c := newChain(t)
 	first := c.good(c.run("", "create", "--task", demo.Task, "-p", c.project), workorder.ModeCreate)
 	check := first.Proof.Checks[0]

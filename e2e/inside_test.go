@@ -218,6 +218,7 @@ func newVolume(t *testing.T) string {
 
 // The inner engine in a confined box: drivers, ownership, crash, services, stop.
 func TestInnerEngine(t *testing.T) {
+	t.Parallel()
 	in := newInside(t, "dockerd")
 	out := "BOXTEST_OUT=" + sayHello(t)
 	in.create(nil, []string{out}, "-test.skip", "^(TestKillNineAndRestart|TestTwoBoxesOneCache|TestSupabaseCLI)$").passed()
@@ -225,6 +226,7 @@ func TestInnerEngine(t *testing.T) {
 
 // The guard before an engine with remapped users, BuildKit and compose.
 func TestGuardInside(t *testing.T) {
+	t.Parallel()
 	newInside(t, "guard").create(nil, nil).passed()
 }
 

@@ -66,6 +66,7 @@ pr: {api_url: "http://` + ln.Addr().String() + `/api/v3", repository: o/app, ` +
 
 // The box opens the pull request of its branch, a later attempt updates it.
 func TestPullRequest(t *testing.T) {
+	t.Parallel()
 	f, yaml := onForge(t)
 	u := newCarefulUser(t, "SANDBOX_AGENT_GIT_TOKEN="+forgeToken)
 	project := u.project(yaml)
@@ -101,6 +102,7 @@ func TestPullRequest(t *testing.T) {
 
 // A forge that is down costs the run nothing; the pull request is opened later by hand.
 func TestForgeIsDown(t *testing.T) {
+	t.Parallel()
 	f, yaml := onForge(t)
 	u := newCarefulUser(t, "SANDBOX_AGENT_GIT_TOKEN="+forgeToken)
 	f.Inject(forgetest.Fault{Times: 1000, Status: http.StatusBadGateway})

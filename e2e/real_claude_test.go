@@ -172,6 +172,7 @@ func deref(p *float64) any {
 }
 
 func TestRealClaudeCode(t *testing.T) {
+	t.Parallel()
 	t.Run("edit and commit", func(t *testing.T) {
 		const task = "Say good evening in «greeting.txt»; $(touch pwned)"
 		replies := []reply{

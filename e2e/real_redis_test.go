@@ -91,6 +91,7 @@ func jsonString(t *testing.T, s string) string {
 // The whole job on a real project: its own test suite against a real Redis
 // decides, before the change (it fails) and after it.
 func TestRealProjectWithRedis(t *testing.T) {
+	t.Parallel()
 	const token = "t0ken-of-the-forge-5566778899"
 	files := module(t, lockModule)
 	hard := 0

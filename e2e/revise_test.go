@@ -120,6 +120,7 @@ func (r *reviewed) replies() (bodies [][]string, resolved []bool) {
 // A review becomes commits on the same branch and answers in its threads: who may write is obeyed, who may not is
 // quoted, and only what is proven is resolved.
 func TestRevise(t *testing.T) {
+	t.Parallel()
 	r := newReviewed(t)
 	first := r.plainResult(r.id)
 	if i, _ := r.f.Issue(r.pr); !strings.Contains(i.Body, fmt.Sprintf("sandbox-agent revise --pr %d", r.pr)) {
@@ -223,6 +224,7 @@ func squeezed(in []string) (out []string) {
 // A check that fails keeps a thread open, and whoever goes on with the task goes on with the feedback, also after a run
 // that was cut short; a forge that is away is answered later.
 func TestReviseGoesOn(t *testing.T) {
+	t.Parallel()
 	r := newReviewed(t)
 	r.f.AddThread(r.pr, forgetest.Thread{Path: "made", Line: 1}, "ann", "Break the check, please.")
 	c := r.revise()

@@ -155,6 +155,7 @@ func (s *sshd) known(t *testing.T, name string, kinds ...string) string {
 }
 
 func TestSSHRemote(t *testing.T) {
+	t.Parallel()
 	s := newSSHD(t)
 	project := `
 name: over-ssh
