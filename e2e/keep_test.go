@@ -49,8 +49,9 @@ echo >zz-last
 echo agent-is-busy
 sleep 600`))
 	k.holds(t, workorder.CheckpointRef(k.id), "zz-last")
-	// A save that began before the branch was made has the files and not the branch; the next one has both.
+	// A save that began before the branch or the stash was made has the files and not these; the next one has all.
 	k.holds(t, workorder.KeptRef(k.id, "side"), "one")
+	k.holds(t, workorder.KeptRef(k.id, "stash"), "file")
 	k.kill(t)
 	s.wait()
 	if k.ref(t, workorder.KeptRef(k.id, "side")) == "" || k.ref(t, workorder.KeptRef(k.id, "stash")) == "" {
@@ -190,9 +191,10 @@ fi
 echo "print $(finger | sha256sum)"
 finger | tr '\0' '\n' | cat -v >&2
 if [ "$SANDBOX_AGENT_MODE" = create ]; then
-	sleep 1
-	echo last >zz-last
+	echo first >zz-first
 	echo agent-is-busy
+	until test -e /tmp/saved; do sleep 0.1; done
+	echo last >zz-last
 	until test -e /tmp/check; do sleep 0.1; done
 	held | cmp - /tmp/held && echo agent-is-untouched
 	sleep 600
@@ -208,6 +210,9 @@ func TestCheckpointOfNastyNames(t *testing.T) {
 	})
 	u := k.machine(t)
 	s := k.begin(u, k.project(u, "", "exec bash ./agent.sh"))
+	// The save that has the last file began after the one that has the first: it has all that was there before both.
+	k.holds(t, workorder.CheckpointRef(k.id), "zz-first")
+	k.tell(t, "saved")
 	k.holds(t, workorder.CheckpointRef(k.id), "zz-last")
 	if files := gittest.Git(t, k.bare, "ls-tree", "-r", "--name-only", workorder.CheckpointRef(k.id)); strings.Contains(files, ".ignored") {
 		t.Errorf("an ignored file is in the checkpoint: %s", files)
@@ -222,7 +227,7 @@ func TestCheckpointOfNastyNames(t *testing.T) {
 	}
 	tree := gittest.Git(t, k.bare, "rev-parse", workorder.CheckpointRef(k.id)+"^{tree}")
 
-	after := u.run("", "continue", k.id, "-p", k.project(u, "", "rm zz-last && exec bash ./agent.sh"))
+	after := u.run("", "continue", k.id, "-p", k.project(u, "", "rm zz-first zz-last && exec bash ./agent.sh"))
 	r := k.ended(u, after, workorder.StatusSuccess, workorder.ByAgent)
 	if r.Restored == nil || !r.Restored.Verified || r.Restored.Tree != tree || r.Attempt != 2 {
 		t.Errorf("attempt %d restored %+v, want %s", r.Attempt, r.Restored, tree)
