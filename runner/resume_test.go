@@ -75,7 +75,7 @@ func TestHangIsResumedOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := claudeOf(t, turns(c.first, c.second))
-			b.patient()
+			b.patient(time.Minute)
 			b.Hang = time.Second
 			b.Order.MaxBudgetUSD = new(10.0)
 			got := Agent(t.Context(), b.Config)

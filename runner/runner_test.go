@@ -307,10 +307,10 @@ func TestStopping(t *testing.T) {
 	})
 }
 
-// patient gives the agent all the time that it may need for its last words on a slow machine.
-func (b *box) patient() {
+// patient gives the agent so long for its last words: all that it may need on a slow machine.
+func (b *box) patient(grace time.Duration) {
 	lim := b.limits()
-	lim.grace = time.Minute
+	lim.grace = grace
 	b.bounds = &lim
 }
 
@@ -330,7 +330,7 @@ func TestClaudeIsInterruptedFirst(t *testing.T) {
 	b := newBox(t)
 	fakeClaude(t, b, `trap 'echo "{\"type\":\"result\",\"subtype\":\"error_during_execution\",\"is_error\":true,\"session_id\":\"s\",\"total_cost_usd\":0.5,\"num_turns\":2}"; exit 0' INT
 		trap '' TERM; touch ../up; while :; do sleep 0.02; done`)
-	b.patient()
+	b.patient(time.Minute)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() {
 		waitFor(t, "start", func() bool { return exists(filepath.Join(filepath.Dir(b.Workspace), "up")) })
@@ -350,9 +350,7 @@ func TestClaudeIsTerminatedNext(t *testing.T) {
 		mkdir -p "$CLAUDE_CONFIG_DIR/projects/-w"; while [ "$1" != --session-id ]; do shift; done
 		printf '{"type":"cost-state","totalCostUSD":0.1}\n{"type":"cost-state","totalCostUSD":0.75}\n' >"$CLAUDE_CONFIG_DIR/projects/-w/$2.jsonl"
 		touch ../up; while :; do sleep 0.02; done`)
-	lim := b.limits()
-	lim.grace = 10 * time.Second // half of it goes by before SIGTERM comes
-	b.bounds = &lim
+	b.patient(10 * time.Second) // half of it goes by before SIGTERM comes
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() {
 		waitFor(t, "start", func() bool { return exists(filepath.Join(filepath.Dir(b.Workspace), "up")) })

@@ -40,7 +40,7 @@ func (f *Feed) Err() error { return f.err }
 
 // Settle is called once, when the child has ended. It returns when everything that the child
 // wrote has been passed on: at the end of the pipe, and after patience also where the pipe
-// is still open and nothing of the child's can be in it any more.
+// is still open and nothing of the child's can be in it any more. It takes as long as the writer does.
 func (f *Feed) Settle(patience time.Duration) {
 	t := time.NewTimer(patience)
 	defer t.Stop()
@@ -108,20 +108,21 @@ func (f *Feed) rest(buf []byte) error {
 	}
 	for left := pipeRoom; left > 0; {
 		var n int
+		var readErr error
 		if err := raw.Read(func(fd uintptr) bool {
 			for {
-				if n, err = syscall.Read(int(fd), buf); !errors.Is(err, syscall.EINTR) {
-					return true
+				if n, readErr = syscall.Read(int(fd), buf); !errors.Is(readErr, syscall.EINTR) {
+					return true // whatever came: to wait for more is not ours
 				}
 			}
 		}); err != nil {
 			return err
 		}
-		if errors.Is(err, syscall.EAGAIN) || err == nil && n == 0 {
+		if errors.Is(readErr, syscall.EAGAIN) || readErr == nil && n == 0 {
 			return nil
 		}
-		if err != nil {
-			return err
+		if readErr != nil {
+			return readErr
 		}
 		left -= n
 		if _, err := f.w.Write(buf[:n]); err != nil {

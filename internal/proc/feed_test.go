@@ -3,9 +3,11 @@ package proc
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -36,12 +38,12 @@ func TestOutputThatIsReadLate(t *testing.T) {
 	const size = 60_000 // fits into the pipe, not into one read
 	w := &held{gate: make(chan struct{})}
 	p, err := Start(t.Context(), Spec{
-		Argv: []string{"/bin/sh", "-c", `head -c 60000 /dev/zero | tr '\0' x; sleep 60 & exit 0`}, Stdout: w, Stderr: w,
+		Argv: []string{"/bin/sh", "-c", fmt.Sprintf(`head -c %d /dev/zero | tr '\0' x; sleep 60 & exit 0`, size)}, Stdout: w, Stderr: w,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.Signal(9)
+	defer p.Signal(syscall.SIGKILL)
 	time.AfterFunc(2*pipeDelay, func() { close(w.gate) }) // later than the pipe is given up
 	if err := p.Wait(); err != nil {
 		t.Fatal(err)
@@ -89,7 +91,7 @@ func TestFeedIsCutInAFlood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.Signal(9)
+	defer p.Signal(syscall.SIGKILL)
 	if ExitCode(p.Wait()) != 3 || !strings.HasPrefix(to.text(), "mine\n") {
 		t.Errorf("%v, %.20q", p.Wait(), to.text())
 	}

@@ -65,9 +65,9 @@ func (o *outputs) close(files []*os.File) (err error) {
 
 // started begins to read, or takes everything back where the child could not be started.
 func (o *outputs) started(err error) error {
-	// The child has its own.
-	if cerr := o.close(o.write); err != nil {
-		return errors.Join(err, cerr, o.close(o.read))
+	_ = o.close(o.write) // the child has its own
+	if err != nil {
+		return errors.Join(err, o.close(o.read))
 	}
 	for i, r := range o.read {
 		o.feeds = append(o.feeds, NewFeed(r, o.to[i]))

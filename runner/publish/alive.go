@@ -26,7 +26,7 @@ const (
 
 // pulse is what the goroutine shares with the rest. The zero value is ready.
 type pulse struct {
-	losing sync.Once // lose
+	losing sync.Once // first is who noted that the lease is lost; the others wait until it has been said
 
 	mu   sync.Mutex
 	sent []string         // state commits that we sent
