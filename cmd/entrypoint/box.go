@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/egress"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
@@ -47,6 +48,7 @@ func runBoot(ctx context.Context, log *slog.Logger) int {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	proc.KeepThreads(bootThreads)
+	missing := takeGroundMissing()
 	rec, err := openRecord(os.Stdout)
 	if err != nil {
 		log.Error("boot", "error", err)
@@ -60,6 +62,9 @@ func runBoot(ctx context.Context, log *slog.Logger) int {
 	rec.SetMask(mask)
 	describe(rec, &env.Order)
 	rec.Emit(workorder.Event{Type: workorder.EventReady, Text: version.Get().Version})
+	if missing != "" {
+		rec.Warn("the box is held less well than it should be: " + missing)
+	}
 	if short := mask.Ignored(); len(short) > 0 {
 		rec.Warn(fmt.Sprintf("too short to be kept out of logs and events (fewer than %d characters): %s", redact.MinValue, strings.Join(short, ", ")))
 	}
@@ -123,7 +128,11 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	if o.Env == nil {
 		o.Env = map[string]string{}
 	}
-	cred, err := sandboxUser()
+	groups, err := cgroups.Open()
+	if err != nil {
+		return nil, err
+	}
+	cred, err := sandboxUser(groups.Of(cgroups.Agent))
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +153,7 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 		return nil, err
 	}
 	t := newTask(env, models, runner.Config{
-		Order: o, Workspace: space.Dir, Home: space.Home, OutDir: p.out, User: cred, Emit: emit, Redact: mask,
+		Order: o, Workspace: space.Dir, Home: space.Home, OutDir: p.out, User: cred, OOMKills: groups.OOMKills, Emit: emit, Redact: mask,
 	})
 	if err := runner.Check(o, t.env(workorder.ForAgent)); err != nil {
 		return nil, err
@@ -164,10 +173,12 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 		return nil, err
 	}
 	hosts := newTrustedHosts(o)
-	if eng, err = newEngine(log, o, engineNeeds{cred: cred, warn: warn, emit: emit, mask: mask, logs: space.LogDir, egress: net, origin: who, hosts: hosts}); err != nil {
+	if eng, err = newEngine(log, o, engineNeeds{cred: cred, warn: warn, emit: emit, groups: groups, mask: mask, logs: space.LogDir, egress: net, origin: who, hosts: hosts}); err != nil {
 		return nil, err
 	}
-	repo := newRepository(log, env, p, space, func(e workorder.Event) {
+	gitUser := *cred
+	gitUser.Cgroup = groups.Of(cgroups.Git)
+	repo := newRepository(log, env, p, space, &gitUser, func(e workorder.Event) {
 		if e.Type == workorder.EventWarning {
 			warn(e.Text) // the result has it, too
 			return
@@ -201,5 +212,7 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	}, nil
 }
 
-// sandboxUser is whom the task's code runs as.
-func sandboxUser() (*proc.Credential, error) { return lookupUser(workorder.SandboxUser) }
+// sandboxUser is whom the task's code runs as, in a control group; nil: the caller's.
+func sandboxUser(group *proc.Cgroup) (*proc.Credential, error) {
+	return lookupUser(workorder.SandboxUser, group)
+}

@@ -15,6 +15,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/client"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/dockerd"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/egress"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/guard"
@@ -47,6 +48,7 @@ type innerEngine struct {
 // engineNeeds is what the inner engine has of others.
 type engineNeeds struct {
 	cred   *proc.Credential
+	groups *cgroups.Groups // nil: not divided
 	warn   func(string)
 	emit   func(workorder.Event)
 	mask   *redact.Set
@@ -69,7 +71,12 @@ func newEngine(log *slog.Logger, o *workorder.Order, n engineNeeds) (*innerEngin
 		// Whoever starts an engine by connecting to it is untrusted code.
 		ReadOnly: lazy, Log: log,
 	})
+	parent := ""
+	if n.groups != nil {
+		parent = "/" + cgroups.Containers
+	}
 	eng, err := dockerd.New(dockerd.Config{
+		Cgroup: n.groups.Of(cgroups.Engine), CgroupParent: parent,
 		DataRoot: workorder.DataRoot, Group: engineGroup, RemapUser: workorder.SandboxUser,
 		MTU: o.MTU, Avoid: n.hosts.prefixes, Resolver: n.egress.ServeDNS, Outbound: n.egress.Inner, Home: cache, Warn: n.warn, Log: log,
 	})

@@ -54,7 +54,7 @@ func newLook(cfg runner.Config, shell func(ctx context.Context, c proof.Command)
 // visit starts the server of a side, looks at its pages and stops it.
 func (l *look) visit(ctx context.Context, s proof.Site) ([]proof.View, error) {
 	var err error
-	if l.browser.User, err = lookupUser(browserUser); err != nil {
+	if l.browser.User, err = lookupUser(browserUser, l.cfg.User.Cgroup); err != nil {
 		return nil, err
 	}
 	if _, err := os.Stat(browserProgram); err != nil {
@@ -118,8 +118,8 @@ func (l *look) compare(ctx context.Context, p *workorder.Proof) []workorder.Evid
 	return browse.Evidence(p.Pages, l.video)
 }
 
-// lookupUser is a user of the image, with no group but its own.
-func lookupUser(name string) (*proc.Credential, error) {
+// lookupUser is a user of the image, with no group but its own, in a control group; nil: the caller's.
+func lookupUser(name string, group *proc.Cgroup) (*proc.Credential, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
 		return nil, fmt.Errorf("this image has no user %s: %w", name, err)
@@ -129,5 +129,5 @@ func lookupUser(name string) (*proc.Credential, error) {
 	if err := errors.Join(uerr, gerr); err != nil {
 		return nil, fmt.Errorf("user %s: %w", name, err)
 	}
-	return &proc.Credential{UID: uint32(uid), GID: uint32(gid), Groups: []uint32{uint32(gid)}}, nil
+	return &proc.Credential{UID: uint32(uid), GID: uint32(gid), Groups: []uint32{uint32(gid)}, Cgroup: group}, nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/dockerd"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
@@ -47,11 +48,15 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 		}
 	}()
 	before := rec.Result()
-	cred, err := sandboxUser()
+	groups, err := cgroups.Open()
+	if err != nil {
+		log.Warn("rescue", "error", err)
+	}
+	cred, err := sandboxUser(groups.Of(cgroups.Git))
 	if err != nil || env.Order.Repo == "" {
 		return rescueEnd(log, rec.Finish, reason, boot.Landing{})
 	}
-	repo := newRepository(log, env, boxPaths(), &workspace.Workspace{Dir: workorder.Workspace, User: cred, Home: workorder.SandboxHome}, rec.Emit, mask.String)
+	repo := newRepository(log, env, boxPaths(), &workspace.Workspace{Dir: workorder.Workspace, User: cred, Home: workorder.SandboxHome}, cred, rec.Emit, mask.String)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	rebase := env.Order.Mode == workorder.ModeRebase
@@ -73,6 +78,9 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 		return code
 	}
 	// The agent may outlive boot, and would go on writing.
+	if err := groups.Kill(cgroups.Work); err != nil {
+		log.Warn("rescue: end the task's processes", "error", err)
+	}
 	proc.Sweep(cred.UID, nil)
 	if err := rec.ReleaseForLanding(); err != nil {
 		log.Warn("rescue", "error", err)

@@ -30,6 +30,13 @@ type Init struct {
 	Signals <-chan os.Signal
 	// Done reports whether a final result exists.
 	Done func() bool
+	// Prepare makes the box ready for boot, with the order's limits, before anything else runs; what it cannot give is a variable of
+	// boot's environment. Nil: nothing is to be prepared.
+	Prepare func(order []byte) (env []string)
+	// Work is the order's own time, after which nothing of the task's runs any more; EndWork ends what does, without boot. Nil: boot alone
+	// sees to it.
+	Work    func(order []byte) time.Duration
+	EndWork func() error
 	// Longest is what a run can take that keeps its own bounds. A boot that takes longer is stuck where nothing
 	// of its own can end it, and is stopped. Nil: it may take for ever.
 	Longest func(order []byte) time.Duration
@@ -41,6 +48,10 @@ type Init struct {
 // bootGrace is what boot has from a stop signal to its result. Only then is it
 // taken for hung: a landing that is slow must not be cut short by its own helper.
 const bootGrace = workorder.AgentGrace + workorder.LandGrace + workorder.BundleGrace + workorder.BootReserve
+
+// workGrace is what boot has to end the task's processes itself at the time limit. Each step of that takes milliseconds unless
+// the box is starved, which is what PID 1 ends then.
+const workGrace = workorder.AgentGrace + 8*time.Second
 
 // rescueReserve is for rescue to end after its own limit.
 const rescueReserve = 10 * time.Second
@@ -67,14 +78,21 @@ func (i *Init) Run() int {
 		i.Log.Error("no work order", "error", err)
 		return i.rescue(nil, exits, workorder.RescueGrace, fmt.Sprintf("the work order did not arrive: %v", err))
 	}
-	boot, err := i.fork("boot", order)
+	var env []string
+	if i.Prepare != nil {
+		env = i.Prepare(order)
+	}
+	boot, err := i.fork("boot", order, env...)
 	if err != nil {
 		i.Log.Error("start boot", "error", err)
 		return workorder.ExitBox
 	}
-	var stopped, overdue <-chan time.Time
+	var stopped, overdue, worked <-chan time.Time
 	if i.Longest != nil {
 		overdue = time.After(i.Longest(order))
+	}
+	if i.Work != nil {
+		worked = time.After(i.Work(order) + workGrace)
 	}
 	reason, late, limit := "boot ended without a result", false, workorder.LandLimit
 	for {
@@ -88,6 +106,10 @@ func (i *Init) Run() int {
 			limit = workorder.RescueGrace // whoever stops us does not wait
 			if stopped == nil {
 				stopped = time.After(bootGrace)
+			}
+		case <-worked:
+			if err := i.EndWork(); err != nil {
+				i.Log.Error("end the task's processes at the time limit", "error", err)
 			}
 		case <-overdue:
 			i.Log.Error("boot takes longer than a run can; stopping it")
