@@ -191,9 +191,10 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	if o.PR != nil && o.Mode != workorder.ModePlan {
 		forge = &pull{order: o, token: env.ForgeToken, app: env.App, log: log}
 	}
+	stack := &serviceStack{engine: eng, egress: net, order: o, task: t, emit: emit, warn: warn, clean: mask.Writer, log: log, logs: space.LogDir}
 	var prove boot.Prover
 	if o.Repo != "" && !o.NoProof && o.Mode != workorder.ModePlan {
-		prove = &prover{task: t, repo: repo, containers: eng.containers}
+		prove = &prover{task: t, repo: repo, containers: eng.containers, ground: &ground{groups: groups, user: cred, engine: eng, services: stack}}
 	}
 	var answers boot.Answerer
 	if o.Mode.GoesOn() {
@@ -207,7 +208,7 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 		Prover: prove, Forge: forge, Answers: answers, Rebaser: move,
 		Order: o, Rec: rec, Log: log, Space: space, Task: t, Engine: eng,
 		Network:  &policedNetwork{policy: net, hosts: hosts, order: o, task: t, models: models, audit: audit, guard: eng.guard, log: log},
-		Services: &serviceStack{engine: eng, egress: net, order: o, task: t, emit: emit, warn: warn, clean: mask.Writer, log: log, logs: space.LogDir},
+		Services: stack,
 		Repo:     repo,
 	}, nil
 }

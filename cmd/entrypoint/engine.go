@@ -204,19 +204,59 @@ type serviceStack struct {
 	logs   string
 
 	stack    *services.Stack
+	ended    []workorder.ServiceEnd // as the agent's side left them, when a proof has made them anew
 	supabase *services.Supabase
 }
 
 func (s *serviceStack) Up(ctx context.Context) error {
+	if err := s.start(ctx, s.logs); err != nil {
+		return err
+	}
+	if err := s.engine.Remember(); err != nil {
+		return err
+	}
+	return s.seal(ctx)
+}
+
+// renew makes the engine and the services what they were before code of the task used them.
+func (s *serviceStack) renew(ctx context.Context) error {
+	if s.order.Supabase {
+		return errors.New("the Supabase stack is the one that the agent used: it is not made anew")
+	}
+	if s.ended == nil {
+		s.ended = s.Ends()
+	}
+	s.Unwatch()
+	renewed, err := s.engine.Renew(ctx)
+	if err != nil || !renewed {
+		return err
+	}
+	if len(s.order.Services) > 0 {
+		logs := filepath.Join(s.logs, "proof")
+		if err := os.MkdirAll(logs, 0o755); err != nil {
+			return err
+		}
+		if err := s.start(ctx, logs); err != nil {
+			return err
+		}
+	}
+	return s.engine.containers.remark(ctx)
+}
+
+// start brings the services up and makes their names known.
+func (s *serviceStack) start(ctx context.Context, logs string) error {
 	info := s.engine.Info()
-	var err error
+	rel, err := filepath.Rel(filepath.Dir(s.logs), logs)
+	if err != nil {
+		return err
+	}
 	s.stack, err = services.Up(ctx, services.Config{
 		Client: s.engine.Client(), Services: s.order.Services, TaskID: s.order.TaskID, MTU: info.MTU, Emit: s.emit,
 		Lost: func(text string) {
 			s.warn(text)
 			s.task.lose(text)
 		},
-		LogDir: s.logs, LogRel: workorder.LogsDir, Clean: s.clean, Inbox: workorder.ImageInbox, HostImages: s.order.HostImages, Log: s.log,
+		LogDir: logs, LogRel: rel, Clean: s.clean, Inbox: workorder.ImageInbox, HostImages: s.order.HostImages, Log: s.log,
 	})
 	if err != nil {
 		return err
@@ -225,10 +265,7 @@ func (s *serviceStack) Up(ctx context.Context) error {
 	// hosts file; inner containers ask the box's resolver.
 	names := s.stack.Hosts()
 	s.egress.Names(names)
-	if err := services.WriteHosts("/etc/hosts", names); err != nil {
-		return err
-	}
-	return s.seal(ctx)
+	return services.WriteHosts("/etc/hosts", names)
 }
 
 // seal ends what only the images of declared services may do, before untrusted code
@@ -269,6 +306,9 @@ func (s *serviceStack) Unwatch() {
 }
 
 func (s *serviceStack) Ends() []workorder.ServiceEnd {
+	if s.ended != nil {
+		return s.ended
+	}
 	var ends []workorder.ServiceEnd
 	if s.stack != nil {
 		ends = s.stack.Ends()

@@ -54,16 +54,17 @@ func newLook(cfg runner.Config, shell func(ctx context.Context, c proof.Command)
 // visit starts the server of a side, looks at its pages and stops it.
 func (l *look) visit(ctx context.Context, s proof.Site) ([]proof.View, error) {
 	var err error
-	if l.browser.User, err = lookupUser(browserUser, l.cfg.User.Cgroup); err != nil {
+	if l.browser.User, err = lookupUser(browserUser, s.User.Cgroup); err != nil {
 		return nil, err
 	}
+	l.browser.User.Place = s.User.Place
 	if _, err := os.Stat(browserProgram); err != nil {
 		return nil, fmt.Errorf("this image has no browser: %w", err)
 	}
 	began := time.Now()
 	server, err := browse.Serve(ctx, l.dev, func(ctx context.Context) browse.Ended {
 		env := append(slices.Clip(s.Env), "PORT="+strconv.Itoa(l.dev.Port))
-		r := l.shell(ctx, proof.Command{Name: "dev " + s.Side, Run: l.dev.Command, Dir: s.Dir, Env: env, Log: s.Log})
+		r := l.shell(ctx, proof.Command{Name: "dev " + s.Side, Run: l.dev.Command, Dir: s.Dir, Env: env, User: s.User, Log: s.Log})
 		return browse.Ended{ExitCode: r.ExitCode, Tail: r.Tail, Err: r.Err}
 	})
 	if err != nil {

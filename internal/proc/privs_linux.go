@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"errors"
 	"fmt"
 	"os/exec"
 	"runtime"
@@ -8,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startApart starts cmd from a thread of its own: what the thread gives up or enters before (new privileges, system calls, a control
-// group) is inherited by fork and cannot be taken back, so the thread is thrown away (a goroutine that ends locked takes its
+// startApart starts cmd from a thread of its own: what the thread gives up or enters before (a control group, a place, new
+// privileges, system calls) is inherited by fork and cannot be taken back, so the thread is thrown away (a goroutine that ends locked takes its
 // thread with it).
-func startApart(cmd *exec.Cmd, c *Cgroup, unprivileged bool) error {
+func startApart(cmd *exec.Cmd, c *Cgroup, user *Credential) error {
 	done, err := c.begin(cmd)
 	if err != nil {
 		return err
@@ -24,8 +25,8 @@ func startApart(cmd *exec.Cmd, c *Cgroup, unprivileged bool) error {
 			errc <- err
 			return
 		}
-		if unprivileged {
-			if err := giveUp(); err != nil {
+		if user != nil {
+			if err := errors.Join(user.Place.enter(), giveUp()); err != nil {
 				errc <- err
 				return
 			}

@@ -8,6 +8,6 @@ import (
 )
 
 // startApart has no equivalent here; only the guest, which is Linux, changes the user or the control group.
-func startApart(*exec.Cmd, *Cgroup, bool) error {
+func startApart(*exec.Cmd, *Cgroup, *Credential) error {
 	return errors.New("running as another user or in another control group is only supported on Linux")
 }

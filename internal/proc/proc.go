@@ -26,6 +26,8 @@ type Credential struct {
 	Groups   []uint32
 	// Cgroup is where processes of this user begin, unless a Spec names another; nil: in the caller's.
 	Cgroup *Cgroup
+	// Place is what processes of this user see of the machine; nil: what the caller sees.
+	Place *Place
 }
 
 // Owner is the user whose files count; nil for no credential: anybody's.
@@ -127,7 +129,7 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 		cgroup = s.User.Cgroup
 	}
 	if s.User != nil || cgroup != nil {
-		start = func() error { return startApart(cmd, cgroup, s.User != nil) }
+		start = func() error { return startApart(cmd, cgroup, s.User) }
 	}
 	if err := out.started(start()); err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)

@@ -84,7 +84,7 @@ func TestWholeRun(t *testing.T) {
 	for _, s := range r.result.Steps {
 		names = append(names, s.Name)
 	}
-	want := []string{"box", "docker", "clone", "services", "packages", "supabase", "env", "setup", "agent", "validate", "push"}
+	want := []string{"box", "docker", "clone", "services", "packages", "ground", "supabase", "env", "setup", "agent", "validate", "push"}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
@@ -323,7 +323,7 @@ func TestPlan(t *testing.T) {
 	got := (&Box{Order: o, Engine: f, Network: fakeNetwork{f}, Services: f, Repo: f, Task: f, Space: &workspace.Workspace{}}).Plan()
 	for _, want := range []string{
 		"docker    start the inner Docker engine\n          after box\n          budget 1m0s\n          skipped: nothing declared needs it; it starts when the agent first uses Docker\n",
-		"setup     run the project's setup commands as user sandbox\n          after env, services, packages\n",
+		"setup     run the project's setup commands as user sandbox\n          after env, services, packages, ground\n",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the plan lacks\n%s\nin\n%s", want, got)

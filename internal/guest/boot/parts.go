@@ -96,6 +96,8 @@ type Repository interface {
 
 // Prover finds out what the task's commits prove.
 type Prover interface {
+	// Remember keeps what the image has where code of the task can write. It comes before any such code.
+	Remember(ctx context.Context) error
 	// Prove runs the checks on both commits, in clean checkouts. It ends with ctx; the proof is never nil. The evidence are files
 	// that it left in the output.
 	Prove(ctx context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error)

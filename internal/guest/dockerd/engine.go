@@ -114,6 +114,10 @@ type Engine struct {
 	lock     *os.File
 	daemons  daemons
 	stopOnce sync.Once
+	// remembered is what Renew leaves of the images.
+	remembered *imageStore
+	// renewing is held while the daemons are replaced on purpose.
+	renewing sync.Mutex
 
 	// done is closed when the engine is over for good: stopped, not startable, or
 	// crashed more often than it is restarted. doneErr then says which, with the end of

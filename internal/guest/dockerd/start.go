@@ -68,6 +68,9 @@ func (e *Engine) start(ctx context.Context) error {
 	if err := os.WriteFile(p.configFile(), []byte(p.config()), 0o600); err != nil {
 		return fmt.Errorf("configure dockerd: %w", err)
 	}
+	if err := e.Remember(); err != nil { // clients wait already
+		return err
+	}
 	if err := e.startDockerd(ctx); err != nil {
 		return err
 	}
