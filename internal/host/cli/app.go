@@ -32,7 +32,7 @@ type App struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Getenv         func(string) string
-	// Hard is closed when the user insists on stopping (the second signal).
+	// Hard is closed when the user insists on stopping (Ctrl-C again, at a terminal).
 	Hard <-chan struct{}
 	// Executable is this program, to start the companion with.
 	Executable func() (string, error)

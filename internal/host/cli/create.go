@@ -83,7 +83,8 @@ func newCreateCmd(a *App) *cobra.Command {
 project's services, runs the agent, validates what it did, pushes the branch and
 removes the box. The result lies in the state folder (or --out) when it is done.
 
-Interrupt once to stop gracefully (the work so far is pushed), twice to kill.
+Ctrl-C stops gracefully: the work so far is pushed. So do SIGTERM, however often, and a terminal
+that is closed. Only Ctrl-C again, 2 s later or more, kills the box.
 The exit code says how the task ended: ` + "`sandbox-agent --help`" + ` lists them.
 Every flag of a setting can be given as SANDBOX_AGENT_<FLAG>; flag > environment
 > project file > default.
