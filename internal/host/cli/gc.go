@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -173,7 +174,12 @@ func (c *collector) task(ctx context.Context, r *store.Record, boxes []engine.Bo
 		}
 	}
 	if p := fresh.Companion; fresh.Collected && p.Alive() {
-		c.do("end companion", r.TaskID, func() error { return unix.Kill(p.PID, unix.SIGTERM) })
+		c.do("end companion", r.TaskID, func() error {
+			if err := p.Signal(unix.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
+				return err
+			}
+			return nil
+		})
 	}
 }
 

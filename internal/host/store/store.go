@@ -89,6 +89,7 @@ type Record struct {
 type Process struct {
 	PID   int    `json:"pid"`
 	Start string `json:"start"` // start time as the kernel counts it
+	Boot  string `json:"boot,omitempty"`
 }
 
 // ErrNotFound is returned for a task that the state folder does not know.
