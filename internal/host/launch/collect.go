@@ -278,9 +278,10 @@ func (l *Launcher) bundle(ctx context.Context, rec *store.Record, res *workorder
 		return []string{fmt.Sprintf("import %s into %s: %v", path, rec.LocalRepo, err)}
 	}
 	res.Branch, res.Pushed = rec.TargetBranch, true
-	if res.Status == workorder.StatusError && res.EndedBy == workorder.ByGit {
-		// The box says this of a run in which all went well but the push.
-		res.Status, res.EndedBy, res.Reason = workorder.StatusSuccess, workorder.ByAgent, ""
+	// Only this is mended. What could not be committed is not in the bundle; and a box of an older version, which gives no code, does
+	// not say which of the two it was.
+	if res.ReasonCode == workorder.ReasonPush && res.Status == workorder.StatusError && res.EndedBy == workorder.ByGit {
+		res.Status, res.EndedBy, res.Reason, res.ReasonCode = workorder.StatusSuccess, workorder.ByAgent, "", ""
 		res.Resumable = false
 	}
 	res.NextCommand = nextCommand(rec, res)
