@@ -12,6 +12,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -40,6 +41,8 @@ type App struct {
 	Open func() (*Backend, error)
 
 	debug bool
+	// patience overrides how long another command is waited for; 0: as long as each wait allows.
+	patience time.Duration
 }
 
 // Backend is an engine with what the commands need around it.

@@ -311,6 +311,9 @@ func (a *App) runCacheLoad(ctx context.Context, o *cacheOptions, file string) er
 	} else if f, ok := in.(*os.File); ok && isTerminal(f) {
 		return fault.New(workorder.ExitUsage, errors.New("standard input is a terminal"), loadHint)
 	}
+	if file == "-" {
+		in = a.stdin(ctx)
+	}
 	archive := bufio.NewReader(in)
 	if _, err := archive.Peek(1); err != nil {
 		if errors.Is(err, io.EOF) {

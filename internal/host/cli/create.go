@@ -386,7 +386,9 @@ func (a *App) taskText(ctx context.Context, o *createOptions) (string, error) {
 		}
 		text = []byte(task)
 	case o.in || o.taskSet && o.task == "-" || o.taskFileSet && o.taskFile == "-":
-		if text, err = io.ReadAll(io.LimitReader(a.Stdin, workorder.MaxTask+1)); err != nil {
+		if text, err = io.ReadAll(io.LimitReader(a.stdin(ctx), workorder.MaxTask+1)); ctx.Err() != nil {
+			return "", &ending{exitLeft}
+		} else if err != nil {
 			return "", fmt.Errorf("read the task from standard input: %w", err)
 		}
 	case o.taskFileSet:

@@ -21,6 +21,10 @@ import (
 // certainly lost its CLI.
 const neverStarted = 5 * time.Minute
 
+// gcTime bounds one thing that gc does, for an engine that takes it up and never ends it: removing gigabytes on a slow disk is the
+// longest but collecting, which has a bound of its own.
+const gcTime = launch.CollectTimeout + time.Minute
+
 type gcOptions struct{ dryRun, images, cache, json bool }
 
 func newGcCmd(a *App) *cobra.Command {
@@ -117,14 +121,22 @@ func (a *App) runGc(ctx context.Context, o *gcOptions) error {
 		c.cache(ctx)
 	}
 	c.errs = append(c.errs, unread)
-	return c.report()
+	if err := c.report(); ctx.Err() == nil {
+		return err
+	}
+	return &ending{exitLeft}
 }
 
 // do carries out an action unless only its name is asked for.
-func (c *collector) do(action, target string, fn func() error) {
+func (c *collector) do(ctx context.Context, action, target string, fn func(context.Context) error) {
+	if ctx.Err() != nil {
+		return // the user has left: what is not done is for the next gc
+	}
 	act := gcAction{Action: action, Target: target}
 	if !c.o.dryRun {
-		if err := fn(); err != nil {
+		ctx, cancel := context.WithTimeoutCause(ctx, gcTime, fmt.Errorf("not done within %s", gcTime))
+		defer cancel()
+		if err := fn(ctx); err != nil {
 			act.Error = err.Error()
 			c.errs = append(c.errs, fmt.Errorf("%s %s: %w", action, target, err))
 		}
@@ -160,21 +172,21 @@ func (c *collector) task(ctx context.Context, r *store.Record, boxes []engine.Bo
 	switch {
 	case !fresh.Collected:
 		spared = own
-		c.do("collect", r.TaskID, func() error {
+		c.do(ctx, "collect", r.TaskID, func(ctx context.Context) error {
 			_, err := c.l.Collect(ctx, fresh)
 			return err
 		})
 	case fresh.Moving != 0:
-		c.do("mend", r.TaskID, func() error { return c.st.Mend(fresh) })
+		c.do(ctx, "mend", r.TaskID, func(context.Context) error { return c.st.Mend(fresh) })
 	}
 	for _, b := range boxes {
 		i := slices.IndexFunc(fresh.Attempts(), func(t store.Attempt) bool { return t.ID == b.Labels[workorder.LabelAttempt] })
 		if i >= 0 && !fresh.Attempts()[i].Keep && !spared(b) {
-			c.do("remove box", b.Name, func() error { return c.be.Engine.Remove(ctx, b.ID) })
+			c.do(ctx, "remove box", b.Name, func(ctx context.Context) error { return c.be.Engine.Remove(ctx, b.ID) })
 		}
 	}
 	if p := fresh.Companion; fresh.Collected && p.Alive() {
-		c.do("end companion", r.TaskID, func() error {
+		c.do(ctx, "end companion", r.TaskID, func(context.Context) error {
 			if err := p.Signal(unix.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
 				return err
 			}
@@ -188,7 +200,7 @@ func (c *collector) stray(ctx context.Context, b engine.Box) {
 	if b.Live() || b.State == "created" && time.Since(b.Created) < neverStarted {
 		return
 	}
-	c.do("remove box", b.Name, func() error { return c.be.Engine.Remove(ctx, b.ID) })
+	c.do(ctx, "remove box", b.Name, func(ctx context.Context) error { return c.be.Engine.Remove(ctx, b.ID) })
 }
 
 func (c *collector) volumes(ctx context.Context) {
@@ -200,7 +212,7 @@ func (c *collector) volumes(ctx context.Context) {
 		c.errs = append(c.errs, err)
 	}
 	for _, n := range names {
-		c.do("remove volume", n, func() error { return c.be.Leftovers.RemoveVolume(ctx, n) })
+		c.do(ctx, "remove volume", n, func(ctx context.Context) error { return c.be.Leftovers.RemoveVolume(ctx, n) })
 	}
 }
 
@@ -224,7 +236,7 @@ func (c *collector) cache(ctx context.Context) {
 		err = c.be.Leftovers.RemoveVolume(ctx, launch.CacheVolume)
 	}
 	if !errors.Is(err, engine.ErrNotFound) {
-		c.do("remove volume", launch.CacheVolume, func() error { return err })
+		c.do(ctx, "remove volume", launch.CacheVolume, func(context.Context) error { return err })
 	}
 }
 
@@ -241,7 +253,7 @@ func (c *collector) images(ctx context.Context) {
 		if name == "" {
 			name = img.ID
 		}
-		c.do("remove image", name, func() error { return c.be.Images.Remove(ctx, img.ID) })
+		c.do(ctx, "remove image", name, func(ctx context.Context) error { return c.be.Images.Remove(ctx, img.ID) })
 	}
 }
 
