@@ -152,15 +152,16 @@ func (a *App) keepCache(ctx context.Context, o *cacheOptions, verb string, req w
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(st.Dir(), 0o700); err != nil {
-		return nil, fmt.Errorf("make the state folder: %w", err)
+	own, err := st.Owner(true)
+	if err != nil {
+		return nil, err
 	}
 	be, err := a.open()
 	if err != nil {
 		return nil, err
 	}
 	k := &cachebox.Keeper{
-		Engine: be.Engine, Companion: be.Companion, Images: be.Images, Owner: owner(st.Dir()), Dir: st.Dir(), Log: a.log(),
+		Engine: be.Engine, Companion: be.Companion, Images: be.Images, Owner: own.ID, Dir: st.Dir(), Log: a.log(),
 		Image: o.image, Isolation: o.isolation, OCIRuntime: o.ociRuntime,
 	}
 	if !o.json {

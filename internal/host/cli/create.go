@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/user"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -271,7 +269,11 @@ func (c *starter) open() (err error) {
 
 // start shows a run and says how it ended.
 func (c *starter) start(ctx context.Context, r *resolved, run func(*launch.Launcher) (*workorder.Result, error)) error {
-	r.job.Owner = owner(c.st.Dir())
+	own, err := c.st.Owner(true)
+	if err != nil {
+		return err
+	}
+	r.job.Owner = own.ID
 	out := c.a.Stdout
 	if c.o.detach && !c.o.json {
 		out = c.a.Stderr // a script takes the task id from standard output
@@ -433,18 +435,4 @@ func (a *App) dryRun(r *resolved) error {
 	}
 	_, err := io.WriteString(a.Stderr, launch.PlanText(r.job))
 	return err
-}
-
-// owner names whose boxes these are: the user, the machine and the state folder
-// that knows them.
-func owner(stateDir string) string {
-	name := strconv.Itoa(os.Getuid())
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "localhost"
-	}
-	return name + "@" + host + ":" + stateDir
 }

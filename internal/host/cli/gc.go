@@ -77,7 +77,7 @@ func (a *App) runGc(ctx context.Context, o *gcOptions) error {
 		return err
 	}
 	c := &collector{a: a, o: o, st: st, be: be, l: a.launcher(be, st, nil), actions: []gcAction{}}
-	boxes, err := be.Engine.Boxes(ctx, map[string]string{workorder.LabelOwner: owner(st.Dir())})
+	boxes, err := ownBoxes(ctx, be.Engine, st, nil)
 	if err != nil {
 		return err
 	}
@@ -207,12 +207,18 @@ func (c *collector) volumes(ctx context.Context) {
 	if c.be.Leftovers == nil {
 		return
 	}
-	names, err := c.be.Leftovers.Volumes(ctx, workorder.LabelOwner+"="+owner(c.st.Dir()))
+	own, err := c.st.Owner(false)
 	if err != nil {
 		c.errs = append(c.errs, err)
 	}
-	for _, n := range names {
-		c.do(ctx, "remove volume", n, func(ctx context.Context) error { return c.be.Leftovers.RemoveVolume(ctx, n) })
+	for _, label := range own.Labels() {
+		names, err := c.be.Leftovers.Volumes(ctx, workorder.LabelOwner+"="+label)
+		if err != nil {
+			c.errs = append(c.errs, err)
+		}
+		for _, n := range names {
+			c.do(ctx, "remove volume", n, func(ctx context.Context) error { return c.be.Leftovers.RemoveVolume(ctx, n) })
+		}
 	}
 }
 

@@ -396,7 +396,7 @@ func (a *App) forget(ctx context.Context, st *store.Store, id string) error {
 		return fault.New(workorder.ExitGeneral, err, "end that command first")
 	}
 	defer lock.Unlock()
-	boxes, err := be.Engine.Boxes(ctx, map[string]string{workorder.LabelTask: id, workorder.LabelOwner: owner(st.Dir())})
+	boxes, err := ownBoxes(ctx, be.Engine, st, map[string]string{workorder.LabelTask: id})
 	if err != nil {
 		return err
 	}
