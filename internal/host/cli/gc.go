@@ -32,7 +32,8 @@ func newGcCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "gc", Short: "Collect finished boxes and remove what dead commands left", Args: noArgs,
 		Long: `Gc collects the results of boxes that have ended, removes them with their volumes,
-ends companions whose box is gone, and with --images removes images of older versions.
+ends companions whose box is gone, and with --images removes images that
+other versions of this program built and tagged: none that has another tag or a container.
 A box that runs, a task that another command follows, and one whose box is on another
 engine are left alone.
 
@@ -42,7 +43,7 @@ boxes of the engine share: the next runs pull their images again. It is refused 
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.runGc(cmd.Context(), o) },
 	}
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only say what would be done")
-	cmd.Flags().BoolVar(&o.images, "images", false, "also remove images built by other versions")
+	cmd.Flags().BoolVar(&o.images, "images", false, "also remove images built by other versions, unless they have another tag or a container")
 	cmd.Flags().BoolVar(&o.cache, "cache", false, "also remove the layer cache that boxes share")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON list of what was done")
 	return cmd
@@ -252,14 +253,13 @@ func (c *collector) images(ctx context.Context) {
 		c.errs = append(c.errs, err)
 	}
 	for _, img := range list {
-		if img.Current {
+		// Labels are inherited: of an image that somebody made of ours only the tags tell that it is not ours.
+		if img.Current || !img.Own || img.Used {
 			continue
 		}
-		name := img.Name
-		if name == "" {
-			name = img.ID
+		for _, tag := range img.Tags {
+			c.do(ctx, "remove image", tag, func(ctx context.Context) error { return c.be.Images.Remove(ctx, tag) })
 		}
-		c.do(ctx, "remove image", name, func(ctx context.Context) error { return c.be.Images.Remove(ctx, img.ID) })
 	}
 }
 
