@@ -54,6 +54,22 @@ func Endings() []EndedBy {
 	}
 }
 
+// ReasonCode tells endings with the same status and EndedBy apart.
+type ReasonCode string
+
+// The reason codes.
+const (
+	// ReasonPush: all went well but the push, and all that is to be pushed is in BundleFile.
+	ReasonPush ReasonCode = "push"
+	// ReasonUncommitted: changes of the agent's could not be committed; they are kept as files.
+	ReasonUncommitted ReasonCode = "uncommitted"
+	// ReasonWorkLost: changes of the agent's could neither be committed nor kept.
+	ReasonWorkLost ReasonCode = "work_lost"
+)
+
+// ReasonCodes lists every reason code.
+func ReasonCodes() []ReasonCode { return []ReasonCode{ReasonPush, ReasonUncommitted, ReasonWorkLost} }
+
 // The exit codes of the CLI and of the box, in one table.
 const (
 	ExitOK          = 0

@@ -187,6 +187,13 @@ func Keep(ctx context.Context, repo Repository, l *Landing, left error) {
 // finish decides the verdict, writes the result and returns the exit code.
 func (b *Box) finish(e ending, l Landing) int {
 	e.status, e.by, e.reason = b.judge(&e, len(l.Commits))
+	var code workorder.ReasonCode
+	switch {
+	case l.Lost:
+		code = workorder.ReasonWorkLost
+	case l.Archive != "":
+		code = workorder.ReasonUncommitted
+	}
 	switch {
 	case l.Lost && (e.status == workorder.StatusNoChanges || e.status == workorder.StatusSuccess):
 		e.status, e.by, e.reason = workorder.StatusError, workorder.ByAgent, "changes of the agent's could neither be committed nor kept as files: they are lost"
@@ -210,12 +217,15 @@ func (b *Box) finish(e ending, l Landing) int {
 		switch e.status {
 		case workorder.StatusSuccess, workorder.StatusNoChanges:
 			e.status, e.by, e.reason = workorder.StatusError, workorder.ByGit, why
+			if l.Bundle != "" && len(l.Commits) > 0 {
+				code = workorder.ReasonPush
+			}
 		default:
 			e.reason = strings.TrimPrefix(e.reason+"; "+why, "; ")
 		}
 	}
 	err := b.Rec.Finish(func(r *workorder.Result) {
-		r.Status, r.EndedBy, r.Reason = e.status, e.by, e.reason
+		r.Status, r.EndedBy, r.Reason, r.ReasonCode = e.status, e.by, e.reason, code
 		r.Validation = e.checks
 		if b.Services != nil {
 			r.Services = b.Services.Ends()

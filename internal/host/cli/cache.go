@@ -152,15 +152,16 @@ func (a *App) keepCache(ctx context.Context, o *cacheOptions, verb string, req w
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(st.Dir(), 0o700); err != nil {
-		return nil, fmt.Errorf("make the state folder: %w", err)
+	own, err := st.Owner(true)
+	if err != nil {
+		return nil, err
 	}
 	be, err := a.open()
 	if err != nil {
 		return nil, err
 	}
 	k := &cachebox.Keeper{
-		Engine: be.Engine, Companion: be.Companion, Images: be.Images, Owner: owner(st.Dir()), Dir: st.Dir(), Log: a.log(),
+		Engine: be.Engine, Companion: be.Companion, Images: be.Images, Owner: own.ID, Dir: st.Dir(), Log: a.log(),
 		Image: o.image, Isolation: o.isolation, OCIRuntime: o.ociRuntime,
 	}
 	if !o.json {
@@ -310,6 +311,9 @@ func (a *App) runCacheLoad(ctx context.Context, o *cacheOptions, file string) er
 		in = f
 	} else if f, ok := in.(*os.File); ok && isTerminal(f) {
 		return fault.New(workorder.ExitUsage, errors.New("standard input is a terminal"), loadHint)
+	}
+	if file == "-" {
+		in = a.stdin(ctx)
 	}
 	archive := bufio.NewReader(in)
 	if _, err := archive.Peek(1); err != nil {

@@ -17,8 +17,34 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// lockPause is between two looks at a task that another command is just deciding on.
-const lockPause = 100 * time.Millisecond
+const (
+	// lockPause is between two looks at a task that another command is just deciding on.
+	lockPause = 100 * time.Millisecond
+	// decideWait bounds the wait for it: it asks a remote and a forge, each of which has seconds to answer, and
+	// may put an engine's slow copy of an output to its end.
+	decideWait = 3 * time.Minute
+	// moveWait bounds the wait for a command that is renaming a few files of a task.
+	moveWait = 30 * time.Second
+)
+
+// errHeld ends the wait for another command.
+var errHeld = errors.New("another command holds the task and does not go on with it")
+
+// waiting is the time that a command has for what another one decides.
+func (a *App) waiting(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	if a.patience > 0 {
+		most = a.patience
+	}
+	return context.WithTimeoutCause(ctx, most, fmt.Errorf("%w: waited for %s", errHeld, most))
+}
+
+// gaveUp is the error of a wait that ended without what was waited for: the user's doing, or too long.
+func gaveUp(ctx context.Context, st *store.Store, id string) error {
+	if err := context.Cause(ctx); errors.Is(err, errHeld) {
+		return fault.New(workorder.ExitGeneral, fmt.Errorf("task %s: %w", id, err), "`fuser "+st.LockPath(id)+"` names the process: end it, then try again")
+	}
+	return &ending{exitLeft}
+}
 
 // pickUp goes on with a task that may be known here, on the remote, or not at all.
 type pickUp struct {
@@ -84,12 +110,14 @@ func (p *pickUp) run(ctx context.Context, rec *store.Record) error {
 		return p.known(ctx, rec)
 	}
 	err := p.unknown(ctx)
-	for errors.Is(err, store.ErrExists) && ctx.Err() == nil {
+	wait, cancel := p.a.waiting(ctx, moveWait)
+	defer cancel()
+	for errors.Is(err, store.ErrExists) && wait.Err() == nil {
 		// Another command was faster; its record may be a moment away.
 		if rec, lerr := p.st.Load(p.o.taskID); lerr == nil {
 			return p.known(ctx, rec)
 		}
-		pause(ctx, lockPause)
+		pause(wait, lockPause)
 	}
 	return err
 }
@@ -104,6 +132,8 @@ func pause(ctx context.Context, d time.Duration) {
 // known goes on with a task of this state folder, as whoever holds its lock.
 func (p *pickUp) known(ctx context.Context, rec *store.Record) error {
 	asked := rec.AttemptID
+	wait, cancel := p.a.waiting(ctx, decideWait)
+	defer func() { cancel() }()
 	for {
 		lock, err := p.st.TryLock(rec.TaskID)
 		if errors.Is(err, store.ErrLocked) {
@@ -111,10 +141,13 @@ func (p *pickUp) known(ctx context.Context, rec *store.Record) error {
 			if rec, err = p.st.Load(rec.TaskID); err == nil && !rec.Collected {
 				return p.runs(ctx, rec)
 			}
-			pause(ctx, lockPause)
+			pause(wait, lockPause)
 		}
-		if ctx.Err() != nil {
-			return &ending{exitLeft}
+		if lock == nil && wait.Err() != nil || ctx.Err() != nil {
+			if lock != nil {
+				lock.Unlock()
+			}
+			return gaveUp(wait, p.st, p.o.taskID)
 		}
 		if err != nil {
 			return err
@@ -136,6 +169,8 @@ func (p *pickUp) known(ctx context.Context, rec *store.Record) error {
 		if err := p.waitUntil(ctx, v.until); err != nil {
 			return err
 		}
+		cancel()
+		wait, cancel = p.a.waiting(ctx, decideWait)
 	}
 }
 

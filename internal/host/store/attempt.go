@@ -163,7 +163,7 @@ func moveAll(from, to string) error {
 			return err
 		}
 	}
-	return nil
+	return errors.Join(syncDir(to), syncDir(from), syncDir(filepath.Dir(to)))
 }
 
 // Attempts are all attempts, the last one included, oldest first.

@@ -30,6 +30,8 @@ const (
 	// pingTimeout bounds the first contact: a socket that accepts and never
 	// answers must not hold the user.
 	pingTimeout = 10 * time.Second
+	// listTimeout bounds a list of boxes: an engine under load takes seconds, also with thousands of them.
+	listTimeout = 30 * time.Second
 	// createTimeout bounds making a container, which nothing else ends: on a
 	// loaded machine it takes seconds, an engine that needs longer is stuck.
 	createTimeout = 2 * time.Minute
@@ -49,8 +51,9 @@ const (
 
 // Engine is a Docker engine.
 type Engine struct {
-	c    *client.Client
-	host string
+	c        *client.Client
+	host     string
+	listTime time.Duration
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -76,7 +79,7 @@ func New(getenv func(string) string) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up engine client: %w", err)
 	}
-	return &Engine{c: c, host: c.DaemonHost()}, nil
+	return &Engine{c: c, host: c.DaemonHost(), listTime: listTimeout}, nil
 }
 
 // Client is the API client, for what is no business of boxes (building images).
@@ -231,6 +234,8 @@ func orDiscard(w io.Writer) io.Writer {
 
 // Boxes implements engine.Engine.
 func (e *Engine) Boxes(ctx context.Context, labels map[string]string) ([]engine.Box, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.listTime)
+	defer cancel()
 	f := filters.NewArgs()
 	for k, v := range labels {
 		if v == "" {
