@@ -89,7 +89,7 @@ func (a attackSetup) run(t *testing.T) {
 	url := srv.Create(t, "app.git", map[string]string{"attack": string(exe), "config.json": string(raw)})
 	allow := ""
 	if mode == workorder.NetworkRestricted {
-		allow = "\n  allow: [allowed.test, '*.wild.test', 'ssh.test:2222', 'port.test:8443']"
+		allow = "\n  allow: [allowed.test@private, '*.wild.test@private', 'ssh.test:2222@private', 'port.test:8443@private']"
 	}
 	u := newUser(t, append([]string{
 		"SANDBOX_AGENT_GIT_TOKEN=" + token, "MODEL=" + canary + "-of-the-model-0123456789", "SETUP=" + canary + "-of-setup-0123456789",

@@ -208,7 +208,7 @@ func (b *bench) network(t *testing.T, mode string) {
 	}
 	allow := ""
 	if mode == "restricted" {
-		allow = ", allow: [allowed.test, '" + strings.TrimPrefix(o.modelURL, "http://") + "']"
+		allow = ", allow: [allowed.test@private, '" + strings.TrimPrefix(o.modelURL, "http://") + "']"
 	}
 	u := newUser(t, "MODEL=bench-key-0123456789")
 	repo := u.repo(map[string]string{"attack": string(exe), "config.json": `{"mode":"` + mode + `","host":"` + o.host + `","model_url":"` + o.modelURL + `"}`})

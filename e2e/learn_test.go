@@ -64,7 +64,10 @@ validate:
 		t.Fatalf("exit code %d, %v", proposal.code, err)
 	}
 	slices.Sort(got.Network.Allow)
-	want := []string{"a.b.wild.test", "dialled.test", "looked.test", "plain.test", "raw.test:80", "setup.test", "ssh.test:2222", "tls.test", "tls.test:8443", "vhost.test"}
+	want := []string{
+		"a.b.wild.test@private", "dialled.test", "looked.test", "plain.test@private", "raw.test:80@private", "setup.test@private", "ssh.test:2222@private",
+		"tls.test:8443@private", "tls.test@private", "vhost.test@private",
+	}
 	if got.Network.Mode != workorder.NetworkRestricted || !slices.Equal(got.Network.Allow, want) {
 		t.Errorf("%s: proposed %q, not %q", got.Network.Mode, got.Network.Allow, want)
 	}

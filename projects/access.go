@@ -51,8 +51,8 @@ func network() *schema {
 			{name: "allow", slips: []string{"allowed", "allowed_hosts", "allowed_domains", "domains", "hosts", "allowlist", "whitelist", "rules"}, schema: &schema{
 				kind: list, doc: "What may be reached when mode is restricted; `sandbox-agent policy learn` proposes it from a run.",
 				item: &schema{
-					kind: text, check: checkAllow, examples: []string{"example.com", "*.example.com", "example.com:8443", "192.0.2.7:5432"},
-					doc: "A host name, *.domain (all subdomains and not the domain itself) or an address, with :port for another one than 80 and 443.",
+					kind: text, check: checkAllow, examples: []string{"example.com", "*.example.com", "example.com:8443", "192.0.2.7:5432", "db.example.com:5432@private"},
+					doc: "A host name, *.domain (all subdomains and not the domain itself) or an address, with :port for another one than 80 and 443. A name that resolves to private addresses is refused there unless @private ends the rule, or a rule allows the address.",
 				},
 			}},
 			{name: "learn", schema: &schema{kind: boolean, def: "false", doc: "With mode restricted: refuse nothing that has a name, and report what would have been refused."}},

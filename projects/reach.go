@@ -38,9 +38,10 @@ func asciiRule(s string) (string, error) {
 	if !strings.ContainsFunc(s, func(r rune) bool { return r > 0x7f }) {
 		return s, nil
 	}
-	host, port, ported := strings.Cut(s, ":")
+	place, inside := strings.CutSuffix(s, "@private")
+	host, port, ported := strings.Cut(place, ":")
 	host, sub := strings.CutPrefix(host, "*.")
-	if strings.ContainsAny(s, "/@?#*") && !sub {
+	if strings.ContainsAny(place, "/@?#*") && !sub {
 		return s, nil // what is wrong there is said of the whole
 	}
 	host, err := idna.Lookup.ToASCII(host)
@@ -52,6 +53,9 @@ func asciiRule(s string) (string, error) {
 	}
 	if ported {
 		host += ":" + port
+	}
+	if inside {
+		host += "@private"
 	}
 	return host, nil
 }

@@ -47,6 +47,35 @@ type AllowRule struct {
 	Sub bool
 	// Port is 0 for the ports of the web, 80 and 443.
 	Port uint16
+	// Private: the name may resolve to addresses of private networks.
+	Private bool
+}
+
+// private ends a rule whose name may resolve to private addresses.
+const private = "@private"
+
+// PrivateRanges are those that only lead to a network of somebody's own: to one that whoever answers for a name
+// could send the box into.
+func PrivateRanges() []netip.Prefix {
+	return []netip.Prefix{
+		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("192.168.0.0/16"), // RFC 1918
+		netip.MustParsePrefix("100.64.0.0/10"),  // of carriers, and of overlay networks (RFC 6598)
+		netip.MustParsePrefix("192.0.0.0/24"),   // of protocols (RFC 6890)
+		netip.MustParsePrefix("240.0.0.0/4"),    // reserved, which some route
+		netip.MustParsePrefix("fc00::/7"),       // RFC 4193
+		netip.MustParsePrefix("fec0::/10"),      // site-local (RFC 3879)
+		netip.MustParsePrefix("64:ff9b:1::/48"), // translation of one's own to IPv4 (RFC 8215)
+		netip.MustParsePrefix("2002::/16"),      // 6to4: any IPv4 address behind it
+	}
+}
+
+// PrivateAddress reports whether an address is in one of PrivateRanges.
+func PrivateAddress(a netip.Addr) bool {
+	a = a.Unmap().WithZone("")
+	if b := a.As16(); netip.MustParsePrefix("64:ff9b::/96").Contains(a) { // translated by whoever does that (RFC 6052)
+		a = netip.AddrFrom4([4]byte(b[12:]))
+	}
+	return slices.ContainsFunc(PrivateRanges(), func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // Metadata are the ranges of which no rule can allow anything: metadata services
@@ -85,18 +114,22 @@ func Undialled(a netip.Addr) string {
 }
 
 // ParseAllowRule reads a rule: "name", "*.domain", "address", each optionally with
-// ":port"; an IPv6 address with a port is in brackets. A name is ASCII; an
-// internationalised one is given in its xn-- form.
+// ":port"; an IPv6 address with a port is in brackets. "@private" behind a name lets it resolve to addresses of
+// private networks. A name is ASCII; an internationalised one is given in its xn-- form.
 func ParseAllowRule(s string) (AllowRule, error) {
 	bad := func(why string) (AllowRule, error) { return AllowRule{}, fmt.Errorf("allow rule %q: %s", s, why) }
-	host, port, err := splitPort(s)
+	place, inside := strings.CutSuffix(s, private)
+	host, port, err := splitPort(place)
 	if err != nil {
 		return bad(err.Error())
 	}
-	r := AllowRule{Port: port}
+	r := AllowRule{Port: port, Private: inside}
 	if a, err := netip.ParseAddr(host); err == nil {
 		if a.Zone() != "" {
 			return bad("an address has no zone")
+		}
+		if inside {
+			return bad("an address is allowed as it stands: leave " + private + " out")
 		}
 		a = a.Unmap()
 		for _, p := range Metadata() {
@@ -214,18 +247,21 @@ func (r AllowRule) String() string {
 	if r.Sub {
 		s = "*." + s
 	}
-	if r.Port == 0 {
-		return s
+	if r.Port != 0 {
+		if strings.Contains(s, ":") {
+			s = "[" + s + "]"
+		}
+		s += ":" + strconv.Itoa(int(r.Port))
 	}
-	if strings.Contains(s, ":") {
-		s = "[" + s + "]"
+	if r.Private {
+		s += private
 	}
-	return s + ":" + strconv.Itoa(int(r.Port))
+	return s
 }
 
 // plainInYAML are rules that YAML reads as text as they stand: a name with a dot whose last part begins with a letter,
 // and an IPv4 address.
-var plainInYAML = regexp.MustCompile(`^([a-z][a-z0-9-]*(\.[a-z0-9-]+)*\.[a-z][a-z0-9-]*|[0-9]+(\.[0-9]+){3})(:[0-9]+)?$`)
+var plainInYAML = regexp.MustCompile(`^([a-z][a-z0-9-]*(\.[a-z0-9-]+)*\.[a-z][a-z0-9-]*|[0-9]+(\.[0-9]+){3})(:[0-9]+)?(@private)?$`)
 
 // Line is the rule as an item of the list network.allow in YAML, quoted where YAML would
 // read it as something other than text.
@@ -292,7 +328,7 @@ type NetworkHost struct {
 	// By are the first processes and containers that tried.
 	By []string `json:"by"`
 	// Reason says why it was refused; Rule is the line under network.allow that would allow
-	// it, empty when none can.
+	// it, empty when none can. Of what was allowed, Rule is a line that says more than host and port.
 	Reason string `json:"reason"`
 	Rule   string `json:"rule"`
 }

@@ -21,6 +21,8 @@ func TestAllowRules(t *testing.T) {
 		{"10.1.2.3:5432", []string{"10.1.2.3 5432"}, []string{"10.1.2.30 5432", "10.1.2.3 443"}},
 		{"[2001:DB8::1]:443", []string{"2001:db8::1 443"}, []string{"2001:db8::1 80"}},
 		{"2001:db8::1", []string{"2001:db8::1 443"}, nil},
+		{"db.example.com:5432@private", []string{"db.example.com 5432"}, []string{"db.example.com 443"}},
+		{"*.example.com@private", []string{"a.example.com 443"}, nil},
 		{"::ffff:10.0.0.1", []string{"10.0.0.1 80"}, nil},
 	} {
 		r, err := ParseAllowRule(c.rule)
@@ -28,7 +30,7 @@ func TestAllowRules(t *testing.T) {
 			t.Errorf("%s: %v", c.rule, err)
 			continue
 		}
-		if again, err := ParseAllowRule(r.String()); err != nil || again != r {
+		if again, err := ParseAllowRule(r.String()); err != nil || again != r || r.Private != strings.HasSuffix(c.rule, "@private") {
 			t.Errorf("%s is written %s, which is %v (%v)", c.rule, r, again, err)
 		}
 		for want, list := range map[bool][]string{true: c.yes, false: c.no} {
@@ -52,6 +54,7 @@ func TestBadAllowRules(t *testing.T) {
 		"", ".", "*", "*.", "*.com", "a*.com", "*.*.com", "https://example.com", "example.com/x", "user@example.com", "example.com:0", "example.com:65536",
 		"example.com:x", "example.com:", "exa mple.com", "example.com\x00.evil.org", "-a.com", "a..b", "bücher.example", "169.254.169.254", "[fd00:ec2::254]:80",
 		"::ffff:169.254.169.254", "[::1", "[::1]443", "fe80::1%eth0", "1.2.3", "0x7f.1", "2130706433", "example.com:080", "a.com,b.com",
+		"10.0.0.1@private", "@private", "a.com@public", "a.com@private@private", "a.com@private:443",
 	} {
 		if r, err := ParseAllowRule(s); err == nil {
 			t.Errorf("%q is taken for %+v", s, r)

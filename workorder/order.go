@@ -262,6 +262,8 @@ type GitCredential struct {
 	Token      string `json:"token,omitempty"`
 	SSHKey     string `json:"ssh_key,omitempty"`
 	KnownHosts string `json:"known_hosts,omitempty"`
+	// CA is, in PEM, the only authority that the remote's certificate may come from; empty: those of the box.
+	CA string `json:"ca,omitempty"`
 	// Renew: Token is an installation token of Envelope.App, which lives an hour.
 	Renew bool `json:"renew,omitempty"`
 }

@@ -76,12 +76,12 @@ func gitAuth(env *workorder.Envelope, sshDir string) (*git.Auth, error) {
 	for _, f := range []struct {
 		name, content string
 		path          *string
-	}{{"key", c.SSHKey, &a.SSHKeyFile}, {"known_hosts", c.KnownHosts, &a.KnownHostsFile}} {
+	}{{"key", c.SSHKey, &a.SSHKeyFile}, {"known_hosts", c.KnownHosts, &a.KnownHostsFile}, {"ca/ca.pem", c.CA, &a.CAFile}} {
 		if f.content == "" {
 			continue
 		}
 		*f.path = filepath.Join(sshDir, f.name)
-		if err := os.MkdirAll(sshDir, 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Dir(*f.path), 0o700); err != nil {
 			return nil, err
 		}
 		if err := os.WriteFile(*f.path, []byte(f.content), 0o600); err != nil {

@@ -107,6 +107,10 @@ func dockerAttempts() []attempt {
 		d("a build from a repository that root fetches", func(*Config) (string, bool) {
 			return post(apiVersion+"/build?remote=http%3A%2F%2F172.17.0.1%2Fx.git", "")
 		}),
+		d("a build from a repository that BuildKit's git fetches", func(*Config) (string, bool) { return builtFromGit("build", "URL") }),
+		d("a build with a named context that BuildKit's git fetches", func(*Config) (string, bool) {
+			return builtFromGit("buildx", "build", "--build-context", "x=URL", "-f", "DOCKERFILE", "DIR")
+		}),
 		d("a build on the box's network", func(*Config) (string, bool) { return post(apiVersion+"/build?networkmode=host", "") }),
 		d("the environment of boot by the list of processes", func(*Config) (string, bool) {
 			return request(http.MethodGet, apiVersion+"/containers/x/top?ps_args=e%20-o%20pid%3DPID%2Cargs", "")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 )
 
@@ -21,6 +22,9 @@ type Auth struct {
 	// readable by the caller only: ssh closes inherited descriptors.
 	SSHKeyFile     string
 	KnownHostsFile string
+	// CAFile has the only authority that the remote's certificate may come from, alone in a folder of the caller's; "": the
+	// machine's.
+	CAFile string
 }
 
 // DefaultUsername goes with a token when none is given. GitHub, GitLab and
@@ -58,8 +62,12 @@ func (a *Auth) prepare(ctx context.Context) (conf, env []string, f *os.File, err
 			return nil, nil, nil, fmt.Errorf("renew the token for %s: %w", a.URL, err)
 		}
 	}
+	if a.CAFile != "" {
+		// These go before all configuration. Without the folder libcurl adds the machine's own.
+		env = []string{"GIT_SSL_CAINFO=" + a.CAFile, "GIT_SSL_CAPATH=" + filepath.Dir(a.CAFile)}
+	}
 	if token == "" {
-		return nil, nil, nil, nil
+		return nil, env, nil, nil
 	}
 	u, err := url.Parse(a.URL)
 	if err != nil || u.Host == "" {
@@ -82,5 +90,5 @@ func (a *Auth) prepare(ctx context.Context) (conf, env []string, f *os.File, err
 	key := u.Scheme + "://" + u.Host
 	return []string{
 		"-c", "credential." + key + ".helper=" + helper,
-	}, nil, f, nil
+	}, env, f, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -484,5 +485,24 @@ func TestGivingUpIsToldOnce(t *testing.T) {
 	e.giveUp(errors.New("killed"))
 	if len(told) != 1 || !strings.Contains(told[0], "ended again") || e.Err() == nil {
 		t.Errorf("told %q, err %v", told, e.Err())
+	}
+}
+
+// BuildKit takes git from the engine's path, and runs it as root on what a client names.
+func TestNoGitForTheEngine(t *testing.T) {
+	dir := t.TempDir()
+	p := plan{runDir: filepath.Join(dir, "run")}
+	if err := p.withhold(); err != nil {
+		t.Fatal(err)
+	}
+	made := filepath.Join(dir, "made")
+	for _, git := range []string{"git", p.tools() + "/git"} {
+		err := proc.Run(t.Context(), proc.Spec{Argv: []string{"sh", "-c", git + ` init --bare "$0"`, made}, Env: environment(os.Environ(), p.tools())})
+		if proc.ExitCode(err) != 128 {
+			t.Errorf("%s: %v", git, err)
+		}
+	}
+	if _, err := os.Stat(made); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("git ran: %v", err)
 	}
 }

@@ -123,9 +123,9 @@ disabled_plugins = [
 `, filepath.Join(p.dataRoot, "containerd", "daemon"), filepath.Join(p.runDir, "containerd"), p.containerdSocket())
 }
 
-// environment of the daemons: what they need and nothing of the task.
-func environment(all []string) []string {
-	env := []string{"PATH=" + daemonPath, "HOME=/root"}
+// environment of the daemons: what they need and nothing of the task. Programs are looked for in first before all else.
+func environment(all []string, first ...string) []string {
+	env := []string{"PATH=" + strings.Join(append(first, daemonPath), ":"), "HOME=/root"}
 	for _, kv := range all {
 		k, _, _ := strings.Cut(kv, "=")
 		switch strings.ToUpper(k) {

@@ -308,6 +308,9 @@ func (e *Engine) startDockerd(ctx context.Context) error {
 	if s == nil {
 		return errors.New("the docker socket was not made")
 	}
+	if err := p.withhold(); err != nil {
+		return err
+	}
 	// A daemon takes the socket over when LISTEN_PID is its own pid, which only
 	// the process itself knows.
 	argv := append([]string{"/bin/sh", "-c", `LISTEN_PID=$$ exec "$@"`, "sh"}, p.dockerd()...)
@@ -316,7 +319,7 @@ func (e *Engine) startDockerd(ctx context.Context) error {
 	}
 	begin := time.Now()
 	d, err := spawn(ctx, "dockerd", e.cfg.LogDir, proc.Spec{
-		Argv: argv, Env: append(environment(os.Environ()), "LISTEN_FDS=1"), ExtraFiles: []*os.File{s.file}, Group: e.cfg.Group, Cgroup: e.cfg.Cgroup,
+		Argv: argv, Env: append(environment(os.Environ(), p.tools()), "LISTEN_FDS=1"), ExtraFiles: []*os.File{s.file}, Group: e.cfg.Group, Cgroup: e.cfg.Cgroup,
 	})
 	if err != nil {
 		return err

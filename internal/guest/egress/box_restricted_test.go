@@ -11,7 +11,7 @@ import (
 )
 
 var restrictedRules = []string{
-	"good.test", "good.test:22", "dual.test", "six.test", "private.test", "*.wild.test", "rebind.test", "self.test", "inner.test", "loop.test", "synthetic.test",
+	"good.test", "good.test:22", "dual.test", "six.test", "private.test@private", "*.wild.test", "rebind.test", "self.test", "inner.test", "loop.test", "synthetic.test",
 	"evil.test:22", "in-hosts.test:8080", evil + ":8080", "missing.test",
 }
 

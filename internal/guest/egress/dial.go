@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 const (
@@ -22,18 +24,21 @@ const (
 )
 
 // errForbidden: the name resolves only to addresses that are dialled for nobody.
-type errForbidden struct{ why string }
+type errForbidden struct {
+	why    string
+	inside bool // they are private, which a rule can allow
+}
 
 func (e errForbidden) Error() string { return e.why }
 
 // dial connects to a canonical name or address. The name is resolved here, so that
-// it is the name that was judged which is reached.
-func (p *proxy) dial(ctx context.Context, host string, port uint16) (*net.TCPConn, error) {
+// it is the name that was judged which is reached. to says how its addresses are held.
+func (p *proxy) dial(ctx context.Context, host string, port uint16) (c *net.TCPConn, to place, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
 	all, err := p.lookup.addresses(ctx, host)
 	if err != nil {
-		return nil, fmt.Errorf("resolve %s: %w", host, err)
+		return nil, public, fmt.Errorf("resolve %s: %w", host, err)
 	}
 	own := p.ownRanges()
 	why := ""
@@ -47,11 +52,40 @@ func (p *proxy) dial(ctx context.Context, host string, port uint16) (*net.TCPCon
 		}
 		return w != ""
 	})
-	if len(targets) == 0 {
-		return nil, errForbidden{why}
+	// Whoever answers for a name could have it lead into the user's own networks. What the box's own /etc/hosts says is root's.
+	unsaid := false
+	if !parseAddr(host).IsValid() && len(p.lookup.hosts.addresses(host)) == 0 {
+		targets = slices.DeleteFunc(targets, func(a netip.Addr) bool {
+			switch {
+			case !workorder.PrivateAddress(a):
+				return false
+			case p.policy.inside(host, port, a):
+				to = max(to, inside)
+				return false
+			}
+			why = fmt.Sprintf("%s is %s, a private address, and no rule says that it may be", host, a)
+			unsaid = true
+			if p.policy.learn {
+				to = insideUnsaid
+			}
+			return !p.policy.learn
+		})
 	}
-	return p.reach(ctx, targets[:min(len(targets), maxDialled)], port)
+	if len(targets) == 0 {
+		return nil, to, errForbidden{why, unsaid}
+	}
+	c, err = p.reach(ctx, targets[:min(len(targets), maxDialled)], port)
+	return c, to, err
 }
+
+// place is where a name leads.
+type place int
+
+const (
+	public       place = iota
+	inside             // to private addresses, as a rule says
+	insideUnsaid       // to private addresses of which no rule says so
+)
 
 // interleave alternates the families, IPv6 first, each in its order.
 func interleave(all []netip.Addr) []netip.Addr {

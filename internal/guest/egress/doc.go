@@ -13,8 +13,8 @@
 // dialled. TLS is not opened. The proxy reads the server name of the first message (with Encrypted Client Hello, the outer name decides) and
 // splices. HTTP/1 without TLS is parsed and every request is judged.
 //
-// An allowed name may resolve to a private address (companies have internal hosts), but never to a metadata service, the
-// box itself or its inner networks.
+// An allowed name may resolve to a private address (companies have internal hosts) where its rule says so, but never to a
+// metadata service, the box itself or its inner networks.
 //
 // With Network.Learn nothing that has a name is refused, and TCP to an address without a name passes, too; UDP, ICMP and all else stay
 // refused as in restricted.

@@ -100,6 +100,9 @@ func (l *ledger) note(a attempt) {
 	if a.port != 0 {
 		name = net.JoinHostPort(a.host, strconv.Itoa(int(a.port)))
 	}
+	if a.verdict == allowed {
+		a.rule = "" // nothing is to be mended
+	}
 	l.emit(workorder.Event{
 		Type: workorder.EventNetwork, Name: name, Status: string(a.verdict.status()), By: by, Text: a.reason, Fix: a.rule,
 	})

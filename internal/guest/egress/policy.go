@@ -56,6 +56,24 @@ func (p policy) explicit(host string, port uint16) bool {
 	return slices.ContainsFunc(p.rules, func(r workorder.AllowRule) bool { return r.Port == port && r.Names(host) })
 }
 
+// inside reports whether a rule lets a name be that private address at a port: the rule for the name says so, or there is one
+// for the address.
+func (p policy) inside(host string, port uint16, a netip.Addr) bool {
+	return slices.ContainsFunc(p.rules, func(r workorder.AllowRule) bool {
+		return r.Private && r.Match(host, port) || r.Match(a.String(), port)
+	})
+}
+
+// insideFix is the line that lets a name be private addresses; exact: whatever is spoken there.
+func (p policy) insideFix(host string, port uint16, exact bool) string {
+	r := workorder.AllowRuleFor(host, port)
+	if exact || p.explicit(host, port) {
+		r.Port = port
+	}
+	r.Private = true
+	return r.Line()
+}
+
 // resolves reports whether the resolver knows the name, whatever the port.
 func (p policy) resolves(name string) bool {
 	return p.learn || p.named(name)

@@ -169,10 +169,13 @@ func (p *proxy) connect(ctx context.Context, c *client, host string, v verdict, 
 
 // reached is a connection to the host, which is noted; nil when there is none, of which the client was told.
 func (p *proxy) reached(ctx context.Context, c *client, host string, v verdict, raw bool) *net.TCPConn {
-	up, err := p.dial(ctx, host, c.dst.Port())
+	up, to, err := p.dial(ctx, host, c.dst.Port())
 	if forbidden, ok := errors.AsType[errForbidden](err); ok {
-		p.refuse(c, attempt{host: host, reason: forbidden.why})
+		p.refuse(c, attempt{host: host, reason: forbidden.why, rule: p.forbiddenFix(forbidden, host, c.dst.Port())})
 		return nil
+	}
+	if to == insideUnsaid {
+		v = learned
 	}
 	a := attempt{host: host, port: c.dst.Port(), protocol: "tcp", verdict: v, by: p.by(c)}
 	if v == learned {
@@ -181,6 +184,9 @@ func (p *proxy) reached(ctx context.Context, c *client, host string, v verdict, 
 			a.rule = explicitFix(host, c.dst.Port())
 		}
 	}
+	if to != public {
+		a.rule = p.policy.insideFix(host, c.dst.Port(), raw)
+	}
 	if err != nil {
 		p.ledger.note(a)
 		reset(c.TCPConn)
@@ -188,6 +194,14 @@ func (p *proxy) reached(ctx context.Context, c *client, host string, v verdict, 
 	}
 	go p.ledger.note(a)
 	return up
+}
+
+// forbiddenFix is the line that would allow it, none when no rule can.
+func (p *proxy) forbiddenFix(e errForbidden, host string, port uint16) string {
+	if !e.inside {
+		return ""
+	}
+	return p.policy.insideFix(host, port, false)
 }
 
 // refuse ends a connection in a form that its client understands.

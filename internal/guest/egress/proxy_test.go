@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -361,5 +362,65 @@ func BenchmarkProxy(b *testing.B) {
 				c.Close()
 			})
 		})
+	}
+}
+
+// Whoever answers for an allowed name does not send the box into networks of the user's, unless a rule says so.
+func TestNamesOfPrivateAddresses(t *testing.T) {
+	server := echoServer(t)
+	for name, c := range map[string]struct {
+		allow   []string
+		learn   bool
+		reached bool
+		want    workorder.NetworkHost
+	}{
+		"a rule that does not say so": {allow: []string{"in.test"}, want: workorder.NetworkHost{Status: workorder.NetworkRefused, Rule: "- in.test@private"}},
+		"one of another port":         {allow: []string{"in.test", "in.test:81@private"}, want: workorder.NetworkHost{Status: workorder.NetworkRefused, Rule: "- in.test@private"}},
+		"a rule that says so":         {allow: []string{"in.test@private"}, reached: true, want: workorder.NetworkHost{Status: workorder.NetworkAllowed, Rule: "- in.test@private"}},
+		"a rule for the address":      {allow: []string{"in.test", "10.99.0.1"}, reached: true, want: workorder.NetworkHost{Status: workorder.NetworkAllowed, Rule: "- in.test@private"}},
+		"learning":                    {learn: true, reached: true, want: workorder.NetworkHost{Status: workorder.NetworkLearned, Rule: "- in.test@private"}},
+		"learning, with a rule":       {allow: []string{"in.test"}, learn: true, reached: true, want: workorder.NetworkHost{Status: workorder.NetworkLearned, Rule: "- in.test@private"}},
+	} {
+		te := newTestEgress(t, workorder.Network{Mode: workorder.NetworkRestricted, Allow: c.allow, Learn: c.learn}, map[uint16]net.Addr{80: server.Listener.Addr(), 443: server.Listener.Addr()})
+		te.lookup.keep("in.test", cached{addrs: []netip.Addr{netip.MustParseAddr("10.99.0.1")}, until: time.Now().Add(time.Hour)})
+		te.to("in.test", 80)
+		got := te.speak(t, "GET / HTTP/1.1\r\nHost: in.test\r\nConnection: close\r\n\r\n")
+		if reached := te.reached() != ""; reached != c.reached {
+			t.Errorf("%s: reached %v: %q", name, reached, got)
+		}
+		for i := 0; len(te.Report().Hosts) == 0 && i < 1000; i++ {
+			time.Sleep(time.Millisecond) // it is noted behind the answer
+		}
+		hosts := te.Report().Hosts
+		if len(hosts) != 1 || hosts[0].Status != c.want.Status || hosts[0].Rule != c.want.Rule {
+			t.Errorf("%s: %+v", name, hosts)
+		}
+	}
+	// A mixed answer leads to its public part; what /etc/hosts says is root's; and every kind of private range counts.
+	te := newTestEgress(t, workorder.Network{Mode: workorder.NetworkRestricted, Allow: []string{"in.test", "engine.test"}}, map[uint16]net.Addr{80: server.Listener.Addr()})
+	dial := func(host string, addrs ...string) string {
+		var all []netip.Addr
+		for _, a := range addrs {
+			all = append(all, netip.MustParseAddr(a))
+		}
+		te.lookup.keep(host, cached{addrs: all, until: time.Now().Add(time.Hour)})
+		te.to(host, 80)
+		te.speak(t, "GET / HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n")
+		return te.reached()
+	}
+	if got := dial("in.test", "10.0.0.1", "203.0.113.9"); got != "203.0.113.9:80" {
+		t.Errorf("mixed: %q", got)
+	}
+	for _, a := range []string{"10.1.2.3", "172.31.0.1", "192.168.1.1", "100.64.1.1", "fd00::1", "::ffff:10.1.2.3", "2002:a01:203::1", "64:ff9b::a01:203", "64:ff9b:1::1"} {
+		if got := dial("in.test", a); got != "" {
+			t.Errorf("%s: dialled %q", a, got)
+		}
+	}
+	if err := os.WriteFile(te.lookup.hosts.path, []byte("172.30.99.1 engine.test\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	te.lookup.hosts.read = time.Time{}
+	if got := dial("engine.test"); got != "172.30.99.1:80" {
+		t.Errorf("of /etc/hosts: %q", got)
 	}
 }

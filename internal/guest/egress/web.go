@@ -49,6 +49,7 @@ type webConn struct {
 	transport *http.Transport
 	once      sync.Once
 	gone      func()
+	places    sync.Map // what dial said of a host
 }
 
 func (c *webConn) Read(b []byte) (int, error) {
@@ -90,7 +91,8 @@ func (w *web) take(c *client) {
 			if err != nil {
 				return nil, err
 			}
-			up, err := w.proxy.dial(ctx, host, c.dst.Port())
+			up, to, err := w.proxy.dial(ctx, host, c.dst.Port())
+			wc.places.Store(host, to)
 			if err != nil {
 				return nil, err
 			}
@@ -183,7 +185,19 @@ func (w *web) forward(rw http.ResponseWriter, r *http.Request, c *webConn, a att
 	}
 	// It counts as allowed once there is a connection: the name may lead to where nobody may go.
 	var once sync.Once
-	note := func() { once.Do(func() { go w.proxy.ledger.note(a) }) }
+	note := func() {
+		once.Do(func() {
+			a := a
+			to, _ := c.places.Load(a.host)
+			if to == insideUnsaid {
+				a.verdict, a.reason = learned, noRule
+			}
+			if to != nil && to != public {
+				a.rule = w.proxy.policy.insideFix(a.host, a.port, false)
+			}
+			go w.proxy.ledger.note(a)
+		})
+	}
 	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { note() }}))
 	// The server's own headers are wanted, not ours.
 	rw.Header()["Date"], rw.Header()["Content-Type"] = nil, nil
@@ -206,7 +220,7 @@ func (w *web) forward(rw http.ResponseWriter, r *http.Request, c *webConn, a att
 		ErrorHandler: func(rw http.ResponseWriter, _ *http.Request, err error) {
 			if f, ok := errors.AsType[errForbidden](err); ok {
 				no := a
-				no.reason, no.rule = f.why, ""
+				no.reason, no.rule = f.why, w.proxy.forbiddenFix(f, a.host, a.port)
 				w.deny(rw, no)
 				return
 			}

@@ -43,7 +43,7 @@ func (c *call) answer(resp *http.Response) *refusal {
 	}
 	h := c.w.Header()
 	for name, values := range resp.Header {
-		if slices.Contains(hop, name) || name == "Set-Cookie" || name == "Alt-Svc" || c.m.mask.String(name) != name {
+		if slices.Contains(hop, name) || name == "Set-Cookie" || name == "Alt-Svc" || override.MatchString(name) || c.m.mask.String(name) != name {
 			continue
 		}
 		for _, v := range values {

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -9,12 +8,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"golang.org/x/net/netutil"
 )
 
 const (
@@ -35,6 +33,9 @@ type Git struct {
 	Mirror  string // bare repository
 	Refresh func(context.Context) error
 	Log     *slog.Logger
+
+	bounds gitBounds // zero: the constants
+	slots  chan struct{}
 
 	mu      sync.Mutex
 	fetched time.Time
@@ -59,9 +60,14 @@ func (g *Git) Start(ctx context.Context) (string, error) {
 	}
 	g.fetched = time.Now() // the clone has just been made
 	g.box, g.stop = context.WithCancel(ctx)
-	g.srv = &http.Server{Handler: g, ReadHeaderTimeout: headerTime, BaseContext: func(net.Listener) context.Context { return g.box }}
+	g.bound()
+	g.srv = &http.Server{
+		Handler: g, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxGitHeader,
+		BaseContext: func(net.Listener) context.Context { return g.box },
+	}
+	limited := netutil.LimitListener(ln, g.bounds.conns)
 	go func() {
-		if err := g.srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		if err := g.srv.Serve(limited); !errors.Is(err, http.ErrServerClosed) {
 			g.Log.Error("git gateway ended", "error", err)
 		}
 	}()
@@ -123,42 +129,14 @@ func (g *Git) refs(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("the box could not fetch from %s: %v\n", g.Remote, err), http.StatusBadGateway)
 		return
 	}
-	w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
-	w.Header().Set("Cache-Control", "no-cache")
-	if !strings.Contains(r.Header.Get("Git-Protocol"), "version=2") {
-		_, _ = io.WriteString(w, "001e# service=git-upload-pack\n0000")
-	}
-	g.run(w, r, nil, "--advertise-refs")
-}
-
-func (g *Git) uploadPack(w http.ResponseWriter, r *http.Request) {
-	body := io.Reader(r.Body)
-	if r.Header.Get("Content-Encoding") == "gzip" {
-		z, err := gzip.NewReader(r.Body)
-		if err != nil {
-			http.Error(w, "bad gzip body\n", http.StatusBadRequest)
-			return
+	g.serve(w, r, func(out *patient) error {
+		w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
+		w.Header().Set("Cache-Control", "no-cache")
+		if !strings.Contains(r.Header.Get("Git-Protocol"), "version=2") {
+			_, _ = io.WriteString(out, "001e# service=git-upload-pack\n0000") // an error is that the client has gone
 		}
-		body = z
-	}
-	w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
-	w.Header().Set("Cache-Control", "no-cache")
-	g.run(w, r, body)
-}
-
-func (g *Git) run(w http.ResponseWriter, r *http.Request, body io.Reader, opts ...string) {
-	argv := append([]string{"git", "-c", "uploadpack.allowFilter=true", "upload-pack", "--stateless-rpc"}, opts...)
-	tail := proc.NewTail(1 << 10)
-	err := proc.Run(r.Context(), proc.Spec{
-		Argv: append(argv, g.Mirror), Stdin: body, Stdout: w, Stderr: tail, Dir: g.Mirror,
-		Env: []string{
-			"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8", "HOME=/nonexistent",
-			"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_PROTOCOL=" + protocol(r),
-		},
+		return g.run(r, nil, out, "--advertise-refs")
 	})
-	if err != nil && r.Context().Err() == nil {
-		g.Log.Warn("serve git to the agent", "error", err, "stderr", tail.String())
-	}
 }
 
 // protocol passes on the version a client asks for, and nothing else.

@@ -15,6 +15,9 @@ var hop = []string{
 // own are headers that the gateway writes itself, or that say where a request comes from.
 var own = []string{"Forwarded", "X-Real-Ip", "Accept-Encoding", "Content-Length", "Expect", "Host"}
 
+// override finds headers by which servers and proxies take another method, path or host than the one that was judged.
+var override = regexp.MustCompile(`(?i)^x-(?:(?:http-)?method(?:-override)?|http-(?:host|url|path)-override|(?:original|rewrite|override|rewritten)-(?:method|url|uri|path|host)|host(?:-override)?)$`)
+
 // secretive finds headers that may carry credentials by their names. It sees more than
 // there are, because services make up names of their own.
 var secretive = regexp.MustCompile(`(?i)key|auth|token|cookie|secret|credential|passw|signature`)
@@ -39,6 +42,7 @@ func forwarded(h http.Header, secret func(string) bool) http.Header {
 	for name, values := range h {
 		switch {
 		case slices.Contains(drop, name) || strings.HasPrefix(name, "X-Forwarded-"):
+		case override.MatchString(strings.ReplaceAll(name, "_", "-")):
 		case secretive.MatchString(name) && !harmless(name):
 		case secret(name) || slices.ContainsFunc(values, secret):
 		default:

@@ -94,3 +94,19 @@ func TestOnlyTheClientRetries(t *testing.T) {
 		}
 	}
 }
+
+// A server that takes another method or path from a header would do what was not judged.
+func TestNoOverride(t *testing.T) {
+	t.Parallel()
+	h := http.Header{"X-Stainless-Lang": {"go"}, "X-Methodology": {"kept"}, "Anthropic-Beta": {"kept"}}
+	want := len(h) + 1 // and Accept-Encoding
+	for _, name := range []string{
+		"X-HTTP-Method-Override", "x-http-method", "X-METHOD-OVERRIDE", "X-Method", "X_HTTP_Method_Override", "X-Original-URL", "X-Rewrite-URL",
+		"X-Original-Method", "X-Original-URI", "X-Http-Path-Override", "X-Host", "X-Http-Host-Override", "X-Forwarded-Method",
+	} {
+		h.Set(name, "DELETE")
+	}
+	if got := forwarded(h, func(string) bool { return false }); len(got) != want {
+		t.Errorf("%v", got)
+	}
+}

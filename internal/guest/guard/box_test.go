@@ -49,6 +49,17 @@ var boxChecks = []struct{ name, script string }{
 	{"buildkit", `printf 'FROM base\nARG WHO\nCOPY f /f\nRUN echo made by $WHO >/made\n' >Dockerfile; echo f >f
 		docker buildx build --progress plain --load -t app --build-arg WHO=me . ; is "$(docker run --rm app cat /made /f)" "made by me
 f"; docker builder prune -af; docker buildx ls; docker buildx du`},
+	// BuildKit's git would be root's, on a repository of the client's. Who asks the server is seen by what asks.
+	{"a repository that BuildKit would fetch", `
+		mkdir web; git init -q --bare web/x.git; git init -q w; (cd w; printf 'FROM base\nRUN echo fetched\n' >Dockerfile; git add .; git -c user.name=a -c user.email=a@b commit -qm a; git push -q ../web/x.git HEAD:main); git -C web/x.git symbolic-ref HEAD refs/heads/main; git -C web/x.git update-server-info
+		python3 -u -m http.server -b 127.0.0.1 -d web 0 >addr 2>asked & p=$!; trap 'kill $p' EXIT; eventually grep -q "port " addr; url=http://127.0.0.1:$(grep -o 'port [0-9]*' addr | cut -d' ' -f2)/x.git
+		git ls-remote $url | grep main; eventually grep -q info/refs asked; mv asked before; : >mark; n=$(wc -l <before); asked() { [ "$(wc -l <before)" -gt "$n" ]; }
+		fails "rule build-remote" docker build "$url"; fails "rule build-remote" docker buildx build "$url#main";
+		mkdir ctx; printf 'FROM scratch\nADD %s /x\n' "$url" >ctx/Dockerfile; fails "rule build-remote" docker buildx build --progress plain ctx
+		printf 'FROM scratch\nADD git@127.0.0.1:x.git /x\n' >ctx/Dockerfile; fails "rule build-remote" docker buildx build --progress plain ctx
+		printf 'FROM scratch\nCOPY --from=named / /x\n' >ctx/Dockerfile; fails "rule build-remote" docker buildx build --progress plain --build-context "named=$url" ctx
+		printf 'target "default" { context = "%s" }\n' "$url" >docker-bake.hcl; fails "rule build-remote" docker buildx bake --progress plain
+		! asked || { cat before; exit 1; }`},
 	{"compose", `cat >compose.yaml <<'E'
 services:
   web: {image: base, command: [sh, -c, "sleep 1; touch /tmp/up; sleep 1000"], init: true, volumes: ["./data:/data", "kept:/kept"], healthcheck: {test: [CMD, ls, /tmp/up], interval: 1s, retries: 20}}

@@ -64,7 +64,7 @@ var rules = []Rule{
 	{ruleBindLimit, "More than 1024 binds in all containers, because each is a mount of the box.", "remove containers that are not needed any more"},
 	{ruleBody, "Bodies that are too large, are not one JSON object, name a field twice or give it the wrong type, because engine and guard could read them differently.", "use a current Docker client"},
 	{ruleBuildOption, "Options of a build that place it in another control group or are not known.", "leave the option out"},
-	{ruleBuildRemote, "Builds and imports that the engine itself fetches from a URL, because it is outside of the network policy.", "fetch it in the box (curl, git) and give the local copy"},
+	{ruleBuildRemote, "Builds and imports that the engine itself fetches from a URL, because it is outside of the network policy, and builds from git repositories in whatever place, because git would be root's.", "fetch it in the box (curl, git) and give the local copy"},
 	{ruleCapability, "Capabilities beyond Docker's default set, because the kernel code behind them is the way out of a container.", "leave cap_add out, or add only capabilities of Docker's default set"},
 	{ruleCgroupns, "The box's cgroup namespace.", "leave cgroupns out"},
 	{ruleCgroupParent, "A control group of the client's choice, because limits and the network policy hang on it.", "leave cgroup_parent out; limits work"},

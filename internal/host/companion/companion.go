@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,6 +30,8 @@ const (
 	startTimeout = 15 * time.Second
 	// headerTimeout keeps a client that connects and says nothing from holding a connection.
 	headerTimeout = 30 * time.Second
+	// BoxName is this machine as the box calls it.
+	BoxName = "host.docker.internal"
 )
 
 // Config is what a companion is told, on its standard input.
@@ -47,8 +50,10 @@ type Config struct {
 
 // Ready is what a companion answers once it listens.
 type Ready struct {
-	PID   int    `json:"pid"`
-	Port  int    `json:"port"`
+	PID  int `json:"pid"`
+	Port int `json:"port"`
+	// CA is the certificate in PEM that the repository is served with, over TLS only.
+	CA    string `json:"ca,omitempty"`
 	Token string `json:"-"`
 	Error string `json:"error,omitempty"`
 }
@@ -166,10 +171,15 @@ func listen(ctx context.Context, cfg Config, ready *Ready, log *slog.Logger) (*h
 		ln.Close()
 		return nil, fmt.Errorf("listen for the box on %s: no port", cfg.Listen)
 	}
-	ready.Port = addr.Port
+	config, ca, err := certificate(BoxName, addr.IP.String())
+	if err != nil {
+		ln.Close()
+		return nil, err
+	}
+	ready.Port, ready.CA = addr.Port, ca
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
 	go func() {
-		if err := srv.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		if err := srv.Serve(tls.NewListener(ln, config)); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			log.Error("serve the repository", "error", err)
 		}
 	}()

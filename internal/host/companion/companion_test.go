@@ -3,6 +3,8 @@ package companion_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -129,13 +131,18 @@ func TestLife(t *testing.T) {
 	}})
 	ready, end := serve(t, fake, companion.Config{TaskID: id, Dir: t.TempDir(), Repo: repo, TargetBranch: "agent/" + id, Listen: "127.0.0.1:0", Token: "x"})
 	box := run(t, fake)
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM([]byte(ready.CA)) {
+		t.Fatalf("certificate %q", ready.CA)
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}, DisableKeepAlives: true}}
 	get := func() (int, error) {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/repo.git/info/refs?service=git-upload-pack", ready.Port), nil)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d/repo.git/info/refs?service=git-upload-pack", ready.Port), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		req.SetBasicAuth("sandbox", "x")
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := client.Do(req)
 		if err != nil {
 			return 0, err
 		}

@@ -41,8 +41,8 @@ func (l *Launcher) companionFor(ctx context.Context, job *Job, rec *store.Record
 	}
 	rec.Companion = store.ProcessOf(ready.PID)
 	if job.LocalRepo != "" {
-		o.CloneURL = fmt.Sprintf("http://host.docker.internal:%d/repo.git", ready.Port)
-		job.Git = &workorder.GitCredential{Username: "sandbox", Token: ready.Token}
+		o.CloneURL = fmt.Sprintf("https://%s:%d/repo.git", companion.BoxName, ready.Port)
+		job.Git = &workorder.GitCredential{Username: "sandbox", Token: ready.Token, CA: ready.CA}
 	}
 	return nil
 }

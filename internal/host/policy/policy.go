@@ -102,6 +102,9 @@ func ruleFor(h workorder.NetworkHost) (workorder.AllowRule, bool) {
 	if exact := (workorder.AllowRule{Host: r.Host, Port: h.Port}); h.Port != 0 && Bare(h.Rule) == exact.String() {
 		r = exact
 	}
+	if said, err := workorder.ParseAllowRule(Bare(h.Rule)); err == nil && said.Private && said.Host == r.Host {
+		r = said // the name was a private address
+	}
 	parsed, err := workorder.ParseAllowRule(r.String())
 	return parsed, err == nil && parsed == r
 }
@@ -180,6 +183,7 @@ func collapse(rules map[string]*Rule) {
 		parsed := workorder.AllowRule{Host: f.domain, Sub: true, Port: f.port}
 		all := &Rule{Rule: parsed.String(), Hosts: []string{}, By: []string{}, Risk: Risk(f.domain), Asked: true, parsed: parsed}
 		for _, m := range members {
+			parsed.Private = parsed.Private || m.parsed.Private
 			all.Hosts = append(all.Hosts, m.parsed.Host)
 			all.Count += m.Count
 			all.Asked = all.Asked && m.Asked
@@ -188,6 +192,7 @@ func collapse(rules map[string]*Rule) {
 			all.name(m.By)
 			delete(rules, m.Rule)
 		}
+		all.Rule, all.parsed = parsed.String(), parsed
 		slices.Sort(all.Statuses)
 		all.Statuses = slices.Compact(all.Statuses)
 		rules[all.Rule] = all

@@ -1,0 +1,205 @@
+package gateway
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+// What the git gateway takes of the box, whatever the agent asks of it: it runs in boot, and its processes are root's.
+const (
+	// maxServed are the git processes at one time. A clone with submodules and a few worktrees of an agent's asks for some at once.
+	maxServed = 8
+	// servedWait is how long a request waits for one of them; then it may come again, after servedAgain.
+	servedWait  = 15 * time.Second
+	servedAgain = 10 * time.Second
+	// maxGitConns are the connections at one time; the kernel lets others wait.
+	maxGitConns = 64
+	// maxGitHeader bounds a request's header, in bytes: git sends a few hundred.
+	maxGitHeader = 32 << 10
+	// maxGitBody bounds what a client says, in bytes, packed or unpacked: 50 for each ref that it wants or has, and a
+	// repository with 300,000 refs is among the largest that are known.
+	maxGitBody = 16 << 20
+	// gitBodyTime bounds the reading of it, over loopback.
+	gitBodyTime = time.Minute
+	// gitRunTime bounds one answer: a clone of gigabytes takes minutes.
+	gitRunTime = 30 * time.Minute
+	// gitWriteTime is how long a client may take nothing of it.
+	gitWriteTime = 2 * time.Minute
+)
+
+// gitBounds are what tests cannot wait for.
+type gitBounds struct {
+	served, conns          int
+	wait, body, run, write time.Duration
+}
+
+func (g *Git) bound() {
+	if g.bounds == (gitBounds{}) {
+		g.bounds = gitBounds{maxServed, maxGitConns, servedWait, gitBodyTime, gitRunTime, gitWriteTime}
+	}
+	g.slots = make(chan struct{}, g.bounds.served)
+}
+
+// slot waits for a process's place; false: there was none in time, or nobody waits any more.
+func (g *Git) slot(ctx context.Context) bool {
+	t := time.NewTimer(g.bounds.wait)
+	defer t.Stop()
+	select {
+	case g.slots <- struct{}{}:
+		return true
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// serve has do write an answer, within all bounds.
+func (g *Git) serve(w http.ResponseWriter, r *http.Request, do func(*patient) error) {
+	if !g.slot(r.Context()) {
+		w.Header().Set("Retry-After", strconv.Itoa(int(servedAgain.Seconds())))
+		http.Error(w, "too many git commands read from the remote at one time: try again\n", http.StatusServiceUnavailable)
+		return
+	}
+	defer func() { <-g.slots }()
+	out := &patient{w: w, conn: http.NewResponseController(w), time: g.bounds.write}
+	err := do(out)
+	if err == nil {
+		return
+	}
+	_ = out.conn.SetReadDeadline(time.Now()) // nobody waits for the rest of the request
+	_, large := errors.AsType[*http.MaxBytesError](err)
+	switch {
+	case out.wrote: // what the client has is not the whole, and it must not take it for that
+		g.Log.Warn("serve git to the agent", "error", err)
+		panic(http.ErrAbortHandler)
+	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, gzip.ErrHeader):
+		http.Error(w, "the request did not arrive as a git command's\n", http.StatusBadRequest)
+	case large:
+		http.Error(w, "the request is larger than a git command's\n", http.StatusRequestEntityTooLarge)
+	default:
+		g.Log.Warn("serve git to the agent", "error", err)
+		http.Error(w, "the box could not serve this git command\n", http.StatusInternalServerError)
+	}
+}
+
+func (g *Git) uploadPack(w http.ResponseWriter, r *http.Request) {
+	g.serve(w, r, func(out *patient) error {
+		body, err := g.body(w, r)
+		if err != nil {
+			return err
+		}
+		w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
+		w.Header().Set("Cache-Control", "no-cache")
+		return g.run(r, body, out)
+	})
+}
+
+// body is what the client says, bounded in time and, packed as well as unpacked, in size.
+func (g *Git) body(w http.ResponseWriter, r *http.Request) (io.Reader, error) {
+	conn := http.NewResponseController(w)
+	if err := conn.SetReadDeadline(time.Now().Add(g.bounds.body)); err != nil {
+		return nil, err
+	}
+	// Until its end: the server would take a later deadline for the end of the client.
+	var in io.Reader = timed{http.MaxBytesReader(w, r.Body, maxGitBody), conn}
+	if r.Header.Get("Content-Encoding") == "gzip" {
+		z, err := gzip.NewReader(in)
+		if err != nil {
+			return nil, err
+		}
+		in = http.MaxBytesReader(w, z, maxGitBody)
+	}
+	return in, nil
+}
+
+// timed lifts the deadline of reading at the end of what is read.
+type timed struct {
+	io.Reader
+	conn *http.ResponseController
+}
+
+func (t timed) Read(b []byte) (int, error) {
+	n, err := t.Reader.Read(b)
+	if errors.Is(err, io.EOF) {
+		_ = t.conn.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+// patient gives a client time for each piece of an answer.
+type patient struct {
+	w     http.ResponseWriter
+	conn  *http.ResponseController
+	time  time.Duration
+	wrote bool
+}
+
+func (p *patient) Write(b []byte) (int, error) {
+	p.wrote = true
+	if err := p.conn.SetWriteDeadline(time.Now().Add(p.time)); err != nil {
+		return 0, err
+	}
+	return p.w.Write(b)
+}
+
+func (g *Git) run(r *http.Request, body io.Reader, out *patient, opts ...string) error {
+	ctx, cancel := context.WithTimeout(r.Context(), g.bounds.run)
+	defer cancel()
+	argv := append([]string{"git", "-c", "uploadpack.allowFilter=true", "upload-pack", "--stateless-rpc"}, opts...)
+	in, fed, err := feed(body)
+	if err != nil {
+		return err
+	}
+	tail := proc.NewTail(1 << 10)
+	err = proc.Run(ctx, proc.Spec{
+		Argv: append(argv, g.Mirror), Stdin: in, Stdout: out, Stderr: tail, Dir: g.Mirror,
+		Env: []string{
+			"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8", "HOME=/nonexistent",
+			"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_PROTOCOL=" + protocol(r),
+		},
+	})
+	_ = in.Close()
+	select {
+	case e := <-fed:
+		if e != nil && !errors.Is(e, syscall.EPIPE) {
+			return e // git only saw that it ended
+		}
+	default:
+		_ = out.conn.SetReadDeadline(time.Now()) // git wants no more of it
+		<-fed
+	}
+	if err != nil && tail.String() != "" {
+		g.Log.Debug("git for the agent", "stderr", tail.String())
+	}
+	return err
+}
+
+// feed is a pipe that is fed with a body, whose end and why are told by the channel. A child that is given a reader which
+// waits for its client would be waited for as long.
+func feed(body io.Reader) (*os.File, <-chan error, error) {
+	fed := make(chan error, 1)
+	if body == nil {
+		none, err := os.Open(os.DevNull)
+		fed <- nil
+		return none, fed, err
+	}
+	in, to, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	go func() {
+		_, err := io.Copy(to, body)
+		_ = to.Close()
+		fed <- err
+	}()
+	return in, fed, nil
+}
