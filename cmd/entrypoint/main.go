@@ -79,7 +79,7 @@ const (
 func runInit(log *slog.Logger) int {
 	// First of all: the kernel drops signals to PID 1 that have no handler.
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, initd.LongStop)
 	proc.KeepThreads(initThreads)
 	i := initd.Init{
 		Order: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Log: log, Self: "/proc/self/exe", Signals: signals,

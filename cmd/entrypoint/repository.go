@@ -243,6 +243,8 @@ func (r *repository) Save() {
 	}
 }
 
+func (r *repository) Hurry(files time.Duration) { r.pub.Hurry(files) }
+
 func (r *repository) Flush() {
 	if k := r.current(); k != nil {
 		k.Flush()

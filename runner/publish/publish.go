@@ -25,6 +25,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -61,6 +62,7 @@ type Publisher struct {
 	roots  map[string]bool // the repositories inside the work tree, as last seen
 	large  map[string]bool // files too large for a checkpoint that were named
 	quick  bool            // the last whole snapshot took no time to speak of
+	files  atomic.Int64    // see Hurry
 	// refused are the changes that the remote refused while the agent worked, by ref.
 	refused map[string]refusal
 	// alone: a push with everything in it failed, so what counts most goes alone.

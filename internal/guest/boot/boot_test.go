@@ -225,7 +225,8 @@ func TestSignalLandsTheWork(t *testing.T) {
 	}
 }
 
-func TestSecondSignalSkipsToTheResult(t *testing.T) {
+// Who interrupts a second time does not want to wait; a second SIGTERM is the same wish, sent to a process and its group.
+func TestSecondInterruptSkipsToTheResult(t *testing.T) {
 	t.Parallel()
 	signals := make(chan os.Signal, 2)
 	f := &fake{}
@@ -235,13 +236,42 @@ func TestSecondSignalSkipsToTheResult(t *testing.T) {
 		return AgentEnd{Status: workorder.StatusInterrupted, Reason: "stopped"}
 	}
 	f.land = func(ctx context.Context) Landing {
-		signals <- syscall.SIGTERM
+		signals <- syscall.SIGINT
 		<-ctx.Done()
 		return Landing{Head: "h1", Err: context.Cause(ctx)}
 	}
 	r := play(t, f, order(), signals)
 	if r.code != workorder.ExitInterrupted || !strings.Contains(r.result.Reason, "second signal") {
 		t.Errorf("code %d, reason %q", r.code, r.result.Reason)
+	}
+}
+
+func TestSecondSIGTERMIsNoHurry(t *testing.T) {
+	t.Parallel()
+	signals := make(chan os.Signal, 4)
+	f := &fake{}
+	f.agent = func(ctx context.Context) AgentEnd {
+		signals <- LongStop
+		signals <- syscall.SIGTERM
+		<-ctx.Done()
+		return AgentEnd{Status: workorder.StatusInterrupted, Reason: "stopped"}
+	}
+	var left time.Duration
+	f.land = func(ctx context.Context) Landing {
+		signals <- syscall.SIGTERM
+		signals <- syscall.SIGTERM
+		for len(signals) > 0 { // until both are heard
+			time.Sleep(time.Millisecond)
+		}
+		d, _ := ctx.Deadline()
+		left = time.Until(d)
+		return Landing{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Pushed: ctx.Err() == nil}
+	}
+	if r := play(t, f, order(), signals); !r.result.Pushed {
+		t.Errorf("%+v", r.result)
+	}
+	if left < workorder.ShutdownIn(workorder.LongStop).Land/2 { // more than the least stop leaves
+		t.Errorf("a stop that was announced with %s leaves a landing %s", workorder.LongStop, left)
 	}
 }
 

@@ -32,7 +32,7 @@ func (b *Box) commit(ctx context.Context) error {
 }
 
 // land pushes the work, whatever the ending was. land is cancelled by a second
-// signal and, after a first one, when workorder.LandGrace is over.
+// signal and, after a first one, when its part of the shutdown is over.
 func (b *Box) land(land, run context.Context, e *ending) Landing {
 	skip := ""
 	switch {
@@ -50,7 +50,7 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 	if skip != "" {
 		b.Rec.StepFinished(stepPush, &record.Skip{Reason: skip}, nil)
 		if b.rebasing != nil { // what it resolved may be on its way to the ref beside the branch
-			settle, settled := context.WithTimeout(land, workorder.LandGrace)
+			settle, settled := context.WithTimeout(land, b.shutdown().Land)
 			b.Repo.Settle(settle)
 			settled()
 		}
@@ -58,7 +58,7 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 	}
 	limit := workorder.LandLimit
 	if errors.Is(context.Cause(run), ErrInterrupted) {
-		limit = workorder.LandGrace
+		limit = b.shutdown().Land
 	}
 	ctx, cancel := context.WithTimeoutCause(land, limit, fmt.Errorf("landing took longer than %s", limit))
 	defer cancel()

@@ -61,6 +61,8 @@ type Repository interface {
 	Baseline(ctx context.Context) error
 	// Save begins to save the work tree and its commits from time to time.
 	Save()
+	// Hurry says that the box is being stopped, and what is left for keeping as files what could not be pushed.
+	Hurry(files time.Duration)
 	// Flush saves at once, beside whatever goes on.
 	Flush()
 	// Settle ends Save: it waits for what is under way, as long as ctx allows.

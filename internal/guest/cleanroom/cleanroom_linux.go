@@ -134,4 +134,3 @@ func cover(lies map[string]string) error {
 	}
 	return nil
 }
-

@@ -43,11 +43,22 @@ type Init struct {
 	// KillAll kills every other process of the box: when boot has died, what is
 	// left may be what killed it, and would not let rescue start. Nil: nothing is killed.
 	KillAll func()
+
+	grace time.Duration // that a stop was announced with; 0: none was
 }
 
-// bootGrace is what boot has from a stop signal to its result. Only then is it
-// taken for hung: a landing that is slow must not be cut short by its own helper.
-const bootGrace = workorder.AgentGrace + workorder.LandGrace + workorder.BundleGrace + workorder.BootReserve
+// pass hands a signal on, with what was announced before it: the kernel keeps no order of signals, and a child may not have been there.
+func (i *Init) pass(pid int, sig syscall.Signal) {
+	if sig == LongStop {
+		i.grace = workorder.LongStop
+	} else if i.grace > 0 {
+		_ = syscall.Kill(pid, LongStop)
+	}
+	_ = syscall.Kill(pid, sig)
+}
+
+// LongStop is workorder.LongStopSignal.
+const LongStop = syscall.SIGUSR1
 
 // workGrace is what boot has to end the task's processes itself at the time limit. Each step of that takes milliseconds unless
 // the box is starved, which is what PID 1 ends then.
@@ -94,6 +105,7 @@ func (i *Init) Run() int {
 	if i.Work != nil {
 		worked = time.After(i.Work(order) + workGrace)
 	}
+	var began time.Time // of the stop
 	reason, late, limit := "boot ended without a result", false, workorder.LandLimit
 	for {
 		select {
@@ -102,10 +114,15 @@ func (i *Init) Run() int {
 			if !ok {
 				continue
 			}
-			_ = syscall.Kill(boot, sig)
-			limit = workorder.RescueGrace // whoever stops us does not wait
-			if stopped == nil {
-				stopped = time.After(bootGrace)
+			i.pass(boot, sig)
+			if sig != LongStop {
+				limit = workorder.RescueGrace // whoever stops us does not wait
+			}
+			if sig != LongStop && began.IsZero() {
+				began = time.Now()
+			}
+			if !began.IsZero() && !late {
+				stopped = time.After(time.Until(began.Add(workorder.ShutdownIn(i.grace).Boot)))
 			}
 		case <-worked:
 			if err := i.EndWork(); err != nil {
@@ -115,7 +132,7 @@ func (i *Init) Run() int {
 			i.Log.Error("boot takes longer than a run can; stopping it")
 			_ = syscall.Kill(boot, syscall.SIGTERM)
 			if stopped == nil {
-				stopped = time.After(bootGrace)
+				stopped = time.After(workorder.ShutdownIn(0).Boot)
 			}
 		case <-stopped:
 			if i.Done() && !late {
@@ -191,14 +208,30 @@ func (i *Init) rescue(order []byte, exits <-chan exit, limit time.Duration, reas
 		return workorder.ExitBox
 	}
 	over := time.After(limit + rescueReserve)
+	hurried := limit <= workorder.RescueGrace // the stop came before it began
+	var stopped time.Time
 	for {
 		select {
+		case s := <-i.Signals:
+			sig, ok := s.(syscall.Signal)
+			if !ok {
+				continue
+			}
+			i.pass(pid, sig)
+			// Whoever stops us does not wait: what it cannot push by then it keeps as files.
+			if sig != LongStop && stopped.IsZero() {
+				stopped = time.Now()
+			}
+			if !stopped.IsZero() && !hurried {
+				over = time.After(time.Until(stopped.Add(workorder.ShutdownIn(i.grace).Rescue)))
+			}
 		case e := <-exits:
 			if e.pid == pid {
 				return e.code
 			}
 		case <-over:
 			i.Log.Error("rescue does not end")
+			_ = syscall.Kill(pid, syscall.SIGKILL)
 			return workorder.ExitBox
 		}
 	}

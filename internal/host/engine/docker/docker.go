@@ -24,6 +24,7 @@ import (
 	"github.com/docker/docker/pkg/stdcopy"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 const (
@@ -297,6 +298,10 @@ func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error
 	if grace <= 0 {
 		err = e.c.ContainerKill(ctx, id, "KILL")
 	} else {
+		if grace >= workorder.LongStop {
+			// A box that does not hear it lands in the time that it counts on anyway.
+			_ = e.c.ContainerKill(ctx, id, workorder.LongStopSignal)
+		}
 		secs := int((grace + time.Second - 1) / time.Second)
 		err = e.c.ContainerStop(ctx, id, container.StopOptions{Timeout: &secs})
 	}
