@@ -10,6 +10,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/pkg/stdcopy"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -116,4 +117,38 @@ func (w *working) asRoot(script string) string {
 		w.t.Fatal(err)
 	}
 	return out.String()
+}
+
+// A box that is killed in the moment of a commit leaves it to the host, which takes it out of the stopped box.
+func TestKilledBoxLosesNoCommit(t *testing.T) {
+	t.Parallel()
+	w := work(t, "head -c 80000000 /dev/urandom >big && git add big && git commit -qm big && echo committed-now\n"+deaf)
+	w.waitFor("committed-now")
+	if err := eng.ContainerKill(t.Context(), w.box(), "KILL"); err != nil {
+		t.Fatal(err)
+	}
+	r := w.end(workorder.ExitBox, workorder.StatusLost, workorder.ByHost)
+	if got := gittest.Git(t, w.repo, "cat-file", "-s", r.Branch+":big"); got != "80000000" {
+		t.Errorf("the last commit is not on %s: %s, %q", r.Branch, got, r.Warnings)
+	}
+	gittest.Git(t, w.repo, "fsck", "--strict", "--no-dangling")
+}
+
+// The shortest stop and a commit that is too large for it, of an agent that hears nothing.
+func TestLargeLastCommit(t *testing.T) {
+	t.Parallel()
+	w := newCarefulUser(t).workOn(scripted("", "head -c 300000000 /dev/urandom >big && git add big && git commit -qm big\n"+busy+deaf))
+	grace := int(workorder.StopGrace.Seconds())
+	if err := eng.ContainerStop(t.Context(), w.box(), container.StopOptions{Timeout: &grace}); err != nil {
+		t.Fatal(err)
+	}
+	c := w.wait()
+	r := w.u.result(w.id)
+	if c.code != workorder.ExitInterrupted || r.Status != workorder.StatusInterrupted {
+		t.Errorf("exit code %d, %s: %s", c.code, r.Status, r.Reason)
+	}
+	if got := gittest.Git(t, w.repo, "cat-file", "-s", r.Branch+":big"); got != "300000000" {
+		t.Errorf("the last commit is not on %s: %s, %q", r.Branch, got, r.Warnings)
+	}
+	landed(t, w.repo, r)
 }

@@ -23,6 +23,8 @@ type Result struct {
 	Reason    string  `json:"reason"` // one sentence for a human; empty on success
 	// ReasonCode is the reason for a program, where one acts on it; else empty.
 	ReasonCode ReasonCode `json:"reason_code"`
+	// Uncommitted says that the work tree in the box has changes that are neither in a commit nor in ArchiveFile.
+	Uncommitted bool `json:"uncommitted,omitempty"`
 	Resumable  bool       `json:"resumable"`
 	// ResumeAt is when a parked task can go on; nil when nobody knows.
 	ResumeAt *time.Time `json:"resume_at"`

@@ -63,12 +63,12 @@ const (
 	ReasonPush ReasonCode = "push"
 	// ReasonUncommitted: changes of the agent's could not be committed; they are kept as files.
 	ReasonUncommitted ReasonCode = "uncommitted"
-	// ReasonWorkLost: changes of the agent's could neither be committed nor kept.
-	ReasonWorkLost ReasonCode = "work_lost"
+	// ReasonLeft: what is to be pushed could be neither pushed nor kept in BundleFile in time; it is in the box, up to HeadSHA.
+	ReasonLeft ReasonCode = "left_in_box"
 )
 
 // ReasonCodes lists every reason code.
-func ReasonCodes() []ReasonCode { return []ReasonCode{ReasonPush, ReasonUncommitted, ReasonWorkLost} }
+func ReasonCodes() []ReasonCode { return []ReasonCode{ReasonPush, ReasonUncommitted, ReasonLeft} }
 
 // The exit codes of the CLI and of the box, in one table.
 const (

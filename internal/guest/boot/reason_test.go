@@ -25,11 +25,11 @@ func TestReasonCode(t *testing.T) {
 	}{
 		"all went well":                   {&fake{}, ""},
 		"only the push failed":            {&fake{land: bundled}, workorder.ReasonPush},
-		"and nothing is kept":             {&fake{land: func(context.Context) Landing { return Landing{Head: "h1", Commits: one, Err: boom} }}, workorder.ReasonUncommitted},
+		"and nothing is kept":             {&fake{land: func(context.Context) Landing { return Landing{Head: "h1", Commits: one, Err: boom} }}, workorder.ReasonLeft},
 		"the push of no commits":          {&fake{land: func(context.Context) Landing { return Landing{Head: "b0", Bundle: "/out/work.bundle", Err: boom} }}, ""},
 		"uncommitted changes":             {&fake{commit: partly}, workorder.ReasonUncommitted},
 		"uncommitted changes and no push": {&fake{commit: partly, land: bundled}, workorder.ReasonUncommitted},
-		"lost changes and no push":        {&fake{commit: partly, archive: boom, land: bundled}, workorder.ReasonWorkLost},
+		"lost changes and no push":        {&fake{commit: partly, archive: boom, land: bundled}, ""},
 		"a failed check and no push":      {&fake{validate: failing, land: bundled}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

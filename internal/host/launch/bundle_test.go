@@ -22,7 +22,7 @@ func TestBundle(t *testing.T) {
 			Status: workorder.StatusError, EndedBy: workorder.ByGit, ReasonCode: workorder.ReasonUncommitted,
 			Reason: "some of the agent's changes could not be committed; they are kept in evidence/uncommitted.tar.gz; no route; the commits are kept in work.bundle",
 		}, workorder.StatusError, workorder.ExitGit},
-		"changes that are lost": {workorder.Result{Status: workorder.StatusError, EndedBy: workorder.ByAgent, Reason: "lost", ReasonCode: workorder.ReasonWorkLost}, workorder.StatusError, workorder.ExitGeneral},
+		"changes that are lost": {workorder.Result{Status: workorder.StatusError, EndedBy: workorder.ByAgent, Reason: "lost", Uncommitted: true}, workorder.StatusError, workorder.ExitGeneral},
 		"a failed check":        {workorder.Result{Status: workorder.StatusFailed, EndedBy: workorder.ByValidation, Reason: "test"}, workorder.StatusFailed, workorder.ExitTaskFailed},
 		"a box that does not say which": {workorder.Result{
 			Status: workorder.StatusError, EndedBy: workorder.ByGit, Reason: "no route; the commits are kept in work.bundle",

@@ -213,6 +213,15 @@ func (l *Launcher) collect(ctx context.Context, rec *store.Record, kind stopKind
 		res.Warnings = append(append(res.Warnings, warnings...), err.Error())
 		return res, errors.Join(err, writeResult(rec, res))
 	}
+	if box != nil {
+		said, err := l.salvage(ctx, rec, res, box.ID, out.result == nil && l.asked(rec.TaskID, kind) != killed)
+		if err != nil {
+			err = keptBox(rec, err)
+			res.Warnings = append(append(res.Warnings, warnings...), err.Error())
+			return res, errors.Join(err, writeResult(rec, res))
+		}
+		warnings = append(warnings, said...)
+	}
 	warnings = append(warnings, l.bundle(ctx, rec, res)...)
 	res.Warnings = append(res.Warnings, warnings...)
 	knownPR(rec, res)
