@@ -371,7 +371,7 @@ func (p *pickUp) remember(rec *store.Record) error {
 			return fault.New(workorder.ExitNoProject, fmt.Errorf("the project file of task %s is not recorded", rec.TaskID), "give the project: --project")
 		}
 	} else if !given {
-		o.project = rec.Request.ProjectFile
+		o.project, o.projectBy = rec.Request.ProjectFile, remembered(rec.Request)
 		if _, err := os.Stat(o.project); filepath.IsAbs(o.project) && err != nil {
 			return fault.New(workorder.ExitNoProject, fmt.Errorf("read the project file of task %s: %w", rec.TaskID, err), "give the project: --project")
 		}
@@ -430,6 +430,9 @@ func (p *pickUp) unknown(ctx context.Context) error {
 
 func (p *pickUp) look(ctx context.Context) (*resolved, *remoteTask, error) {
 	r, err := p.ground(ctx)
+	if err == nil {
+		err = r.untrusted // also a rehearsal asks the remote by what the project says
+	}
 	if err == nil {
 		p.reachForge(r)
 		err = p.credentials(ctx, r)

@@ -80,6 +80,22 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 	return r, nil
 }
 
+// Remotes are the URLs that a repository's own configuration names; none when it has no say.
+func Remotes(ctx context.Context, dir string) (urls []string) {
+	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
+	defer cancel()
+	out, err := gitOut(ctx, dir, "config", "--local", "--null", "--get-regexp", `^remote\..*\.url$`)
+	if err != nil {
+		return nil // none, or no repository that git would read
+	}
+	for entry := range strings.SplitSeq(out, "\x00") {
+		if _, url, ok := strings.Cut(entry, "\n"); ok {
+			urls = append(urls, url)
+		}
+	}
+	return urls
+}
+
 // changed reads the names from `git status --porcelain -z`.
 func changed(status string) (names []string) {
 	entries := strings.Split(status, "\x00")
