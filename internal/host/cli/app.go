@@ -161,13 +161,16 @@ func hint(err error) string {
 func (a *App) printError(err error, code int, asJSON bool) {
 	list, positioned := projects.Problems(err)
 	hint := hint(err)
+	untrusted, _ := errors.AsType[*untrustedError](err)
 	if asJSON {
 		b, _ := json.Marshal(struct { // strings and numbers always encode
 			Error    string    `json:"error"`
 			Hint     string    `json:"hint,omitempty"`
 			ExitCode int       `json:"exit_code"`
 			Problems diag.List `json:"problems,omitempty"`
-		}{err.Error(), hint, code, list})
+			// Untrusted is what a project file that came with a repository asks for.
+			Untrusted *untrustedError `json:"untrusted,omitempty"`
+		}{err.Error(), hint, code, list, untrusted})
 		fmt.Fprintln(a.Stderr, string(render.EscapeControls(b)))
 		return
 	}

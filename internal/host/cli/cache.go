@@ -336,7 +336,7 @@ const loadHint = "give an archive made by `docker save IMAGE -o FILE`; - reads s
 
 func (a *App) runCachePull(ctx context.Context, o *cacheOptions, images []string) error {
 	if len(images) == 0 || o.project != "" {
-		p, err := a.cacheProject(o)
+		p, err := a.cacheProject(ctx, o)
 		if err != nil {
 			return err
 		}
@@ -364,7 +364,7 @@ func (a *App) runCachePull(ctx context.Context, o *cacheOptions, images []string
 
 // cacheProject finds the project; what it says of its box holds for ours too, so
 // that the layers fit its runs.
-func (a *App) cacheProject(o *cacheOptions) (*projects.Project, error) {
+func (a *App) cacheProject(ctx context.Context, o *cacheOptions) (*projects.Project, error) {
 	opts, err := projects.SystemOptions()
 	if err != nil {
 		return nil, err
@@ -374,6 +374,9 @@ func (a *App) cacheProject(o *cacheOptions) (*projects.Project, error) {
 	}
 	p, err := projects.Load(o.project, opts)
 	if err != nil {
+		return nil, err
+	}
+	if err := a.trustedBox(ctx, o, p); err != nil {
 		return nil, err
 	}
 	o.image, o.isolation, o.ociRuntime = cmp.Or(o.image, p.Image), cmp.Or(o.isolation, p.Isolation), cmp.Or(o.ociRuntime, p.OCIRuntime)

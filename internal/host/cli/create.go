@@ -42,6 +42,9 @@ type createOptions struct {
 	issue                    int    // 0: the task is given in words
 	plan                     bool
 	fromPlan                 string
+	projectBy                string // how the project was named by an earlier command; empty: this one names it
+	foundInRepo              bool   // the project's file was found in the repository of --repo
+	askedTrust               bool   // the user was asked whether he trusts it
 	title                    string // the task in its own words, where its text has more; empty: the text
 }
 
@@ -428,6 +431,9 @@ func (a *App) dryRun(r *resolved) error {
 	}
 	for _, w := range r.job.Warnings {
 		fmt.Fprintln(a.Stderr, "warning: "+render.Clean(w))
+	}
+	if r.untrusted != nil {
+		fmt.Fprintf(a.Stderr, "warning: this would not start: %s\nhint: %s\n", render.Clean(r.untrusted.Error()), render.Clean(hint(r.untrusted)))
 	}
 	advise(a.Stderr, r.project)
 	if err := credentials.CheckSecrets(a.Getenv, r.project.Secrets); err != nil {

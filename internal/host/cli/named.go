@@ -93,6 +93,9 @@ func (p *pickUp) taskOf(ctx context.Context, pr int) (rec *store.Record, err err
 	if err != nil {
 		return nil, err
 	}
+	if r.untrusted != nil {
+		return nil, r.untrusted
+	}
 	if p.pull, err = p.a.taskPull(ctx, r.project, pr); err != nil {
 		return nil, err
 	}

@@ -17,35 +17,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-const (
-	// lockPause is between two looks at a task that another command is just deciding on.
-	lockPause = 100 * time.Millisecond
-	// decideWait bounds the wait for it: it asks a remote and a forge, each of which has seconds to answer, and
-	// may put an engine's slow copy of an output to its end.
-	decideWait = 3 * time.Minute
-	// moveWait bounds the wait for a command that is renaming a few files of a task.
-	moveWait = 30 * time.Second
-)
-
-// errHeld ends the wait for another command.
-var errHeld = errors.New("another command holds the task and does not go on with it")
-
-// waiting is the time that a command has for what another one decides.
-func (a *App) waiting(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
-	if a.patience > 0 {
-		most = a.patience
-	}
-	return context.WithTimeoutCause(ctx, most, fmt.Errorf("%w: waited for %s", errHeld, most))
-}
-
-// gaveUp is the error of a wait that ended without what was waited for: the user's doing, or too long.
-func gaveUp(ctx context.Context, st *store.Store, id string) error {
-	if err := context.Cause(ctx); errors.Is(err, errHeld) {
-		return fault.New(workorder.ExitGeneral, fmt.Errorf("task %s: %w", id, err), "`fuser "+st.LockPath(id)+"` names the process: end it, then try again")
-	}
-	return &ending{exitLeft}
-}
-
 // pickUp goes on with a task that may be known here, on the remote, or not at all.
 type pickUp struct {
 	starter
@@ -120,13 +91,6 @@ func (p *pickUp) run(ctx context.Context, rec *store.Record) error {
 		pause(wait, lockPause)
 	}
 	return err
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }
 
 // known goes on with a task of this state folder, as whoever holds its lock.
@@ -371,7 +335,7 @@ func (p *pickUp) remember(rec *store.Record) error {
 			return fault.New(workorder.ExitNoProject, fmt.Errorf("the project file of task %s is not recorded", rec.TaskID), "give the project: --project")
 		}
 	} else if !given {
-		o.project = rec.Request.ProjectFile
+		o.project, o.projectBy = rec.Request.ProjectFile, remembered(rec.Request)
 		if _, err := os.Stat(o.project); filepath.IsAbs(o.project) && err != nil {
 			return fault.New(workorder.ExitNoProject, fmt.Errorf("read the project file of task %s: %w", rec.TaskID, err), "give the project: --project")
 		}
@@ -430,6 +394,9 @@ func (p *pickUp) unknown(ctx context.Context) error {
 
 func (p *pickUp) look(ctx context.Context) (*resolved, *remoteTask, error) {
 	r, err := p.ground(ctx)
+	if err == nil {
+		err = r.untrusted // also a rehearsal asks the remote by what the project says
+	}
 	if err == nil {
 		p.reachForge(r)
 		err = p.credentials(ctx, r)

@@ -87,7 +87,7 @@ func (a *App) localPlan(ctx context.Context, o *createOptions, st *store.Store, 
 		return "", "", err
 	}
 	if _, given := o.sources["project"]; !given && rec.Request.ProjectFile != "" {
-		o.project = rec.Request.ProjectFile
+		o.project, o.projectBy = rec.Request.ProjectFile, remembered(rec.Request)
 		o.sources["project"] = "the plan " + rec.TaskID
 	}
 	o.inherit(rec.Request) // what held the plan holds what is made of it

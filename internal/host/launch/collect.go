@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -382,7 +383,7 @@ func writeResult(rec *store.Record, res *workorder.Result) error {
 	if err != nil {
 		return err
 	}
-	return store.WriteFile(filepath.Join(rec.Dir, workorder.ResultFile), b, 0o644)
+	return store.WriteFile(filepath.Join(rec.Dir, workorder.ResultFile), render.EscapeControls(b), 0o600)
 }
 
 // Amend changes the stored result of a collected task.

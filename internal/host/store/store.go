@@ -181,7 +181,7 @@ func (s *Store) Create(r *Record) (made *Lock, err error) {
 	}()
 	if r.Dir == "" {
 		r.Dir = s.TaskDir(r.TaskID)
-	} else if err := os.MkdirAll(r.Dir, 0o755); err != nil {
+	} else if err := os.MkdirAll(r.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make output folder: %w", err)
 	}
 	if err := s.Save(r); err != nil {
