@@ -77,7 +77,8 @@ type agentRun struct {
 	stop   context.CancelCauseFunc // of this process
 	heard  atomic.Int64            // lines of both outputs
 	mu     sync.Mutex
-	spent  float64 // guarded by mu
+	spent  float64         // guarded by mu
+	told   workorder.Usage // guarded by mu; by the events
 
 	output, events     *flow // lines that are no events; what the agent says and does
 	stdout, stderr     *proc.Tail
@@ -306,6 +307,7 @@ func (a *agentRun) conclude(ctx context.Context, out *AgentOutcome, end *process
 		}
 	}
 	o.Usage = a.wire.final(ctx, o.Usage)
+	a.tellUsage(o.Usage)
 	if rec, ok := a.harness.(harness.Recorder); ok {
 		if err := a.keepTranscript(rec); err != nil {
 			o.Warnings = append(o.Warnings, "the agent's transcript was not kept: "+err.Error())

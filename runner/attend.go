@@ -94,6 +94,7 @@ func (a *agentRun) lookAtCost(told float64) float64 {
 			told = max(told, *u.CostUSD)
 		}
 		a.emit(workorder.Event{Type: workorder.EventAgentUsage, Usage: &u})
+		a.usageTold(u)
 	}
 	usd := a.watchedCost()
 	if usd == nil {
@@ -102,7 +103,9 @@ func (a *agentRun) lookAtCost(told float64) float64 {
 	a.account(*usd)
 	if *usd > told {
 		told = *usd
-		a.emit(workorder.Event{Type: workorder.EventAgentUsage, Usage: &workorder.Usage{CostUSD: usd, CostSource: workorder.CostByHarness}})
+		u := workorder.Usage{CostUSD: usd, CostSource: workorder.CostByHarness}
+		a.emit(workorder.Event{Type: workorder.EventAgentUsage, Usage: &u})
+		a.usageTold(u)
 	}
 	return told
 }

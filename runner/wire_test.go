@@ -18,6 +18,7 @@ type fakeMeter struct {
 	requests int64
 	budget   *float64
 	over     chan struct{}
+	open     float64 // by calls that go on behind the agent
 }
 
 func (m *fakeMeter) Usage() (workorder.Usage, int64) {
@@ -26,7 +27,11 @@ func (m *fakeMeter) Usage() (workorder.Usage, int64) {
 	return m.used, m.requests
 }
 
-func (m *fakeMeter) Settle(context.Context) (workorder.Usage, int64) { return m.Usage() }
+func (m *fakeMeter) Settle(context.Context) (workorder.Usage, int64) {
+	u, n := m.Usage()
+	u.ReservedUSD += m.open
+	return u, n
+}
 
 func (m *fakeMeter) SetBudget(usd *float64) {
 	m.mu.Lock()
@@ -164,5 +169,28 @@ func touch(t *testing.T, path string) {
 	t.Helper()
 	if err := os.WriteFile(path, nil, 0o644); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestResultAndEventsAgree: a call that hangs is still open when its agent has been stopped, and what it may cost is known
+// only then. The last event of the usage and the outcome have the same numbers.
+func TestResultAndEventsAgree(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, "touch begun; sleep 3600")
+	b.Hang = time.Second
+	m := &fakeMeter{over: make(chan struct{}), open: 2.5}
+	b.Meter = m
+	out := whileWorking(t, b, func() { m.set(1, usageOf(100, 20, 0.5)) })
+	check(t, out, workorder.StatusFailed, workorder.ByHang, "")
+	events := b.of(workorder.EventAgentUsage)
+	if len(events) == 0 {
+		t.Fatal("no event tells of the usage")
+	}
+	last := *events[len(events)-1].Usage
+	if out.Usage.ReservedUSD != 2.5 || out.Usage.CostUSD == nil || *out.Usage.CostUSD != 0.5 {
+		t.Errorf("outcome %+v", out.Usage)
+	}
+	if *last.CostUSD != *out.Usage.CostUSD || last.ReservedUSD != out.Usage.ReservedUSD || !sameTokens(last, out.Usage) {
+		t.Errorf("the events end with %+v, the outcome has %+v", last, out.Usage)
 	}
 }
