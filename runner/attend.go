@@ -64,8 +64,11 @@ func (a *agentRun) attend(ctx context.Context, p *proc.Process) *hang {
 		case now := <-due:
 			a.toldOfTime = true
 			a.tellOfTime(now)
-		case <-cost.C:
+		case now := <-cost.C:
 			told = a.lookAtCost(told)
+			if a.wire.stranded(now, a.limits().limitWord) {
+				a.stop(errLimit)
+			}
 		case <-refused:
 			// It has just been told so by its model's server, and may have a last word.
 			refused = nil

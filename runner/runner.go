@@ -81,6 +81,9 @@ type Meter interface {
 	// OverBudget is closed when a request was refused because the budget is spent. It is
 	// asked for after SetBudget.
 	OverBudget() <-chan struct{}
+	// Limit is the limit of the model's provider that calls are refused at; nil when there is none, nobody knows until when,
+	// or calls were answered since.
+	Limit() *workorder.ModelLimit
 }
 
 // bounds are the limits that a test cannot wait for or fill.
@@ -90,6 +93,7 @@ type bounds struct {
 	commandTimeout   time.Duration
 	grace            time.Duration // of the agent
 	lastWord         time.Duration
+	limitWord        time.Duration
 	oomFiles         []string
 }
 
@@ -97,7 +101,7 @@ func (c *Config) limits() bounds {
 	if c.bounds != nil {
 		return *c.bounds
 	}
-	return bounds{logHead: logHead, logTail: logTail, background: backgroundLog, commandTimeout: ValidateTimeout, grace: workorder.AgentGrace, lastWord: lastWord, oomFiles: oomFiles()}
+	return bounds{logHead: logHead, logTail: logTail, background: backgroundLog, commandTimeout: ValidateTimeout, grace: workorder.AgentGrace, lastWord: lastWord, limitWord: limitWord, oomFiles: oomFiles()}
 }
 
 // Check reports what is missing to start the agent: an unknown harness, an empty
@@ -184,7 +188,7 @@ func classify(cause error) error {
 		return nil
 	case errors.Is(cause, ErrTimeout), errors.Is(cause, context.DeadlineExceeded):
 		return ErrTimeout
-	case errors.Is(cause, errBudget), errors.Is(cause, errHalt), errors.Is(cause, errHang):
+	case errors.Is(cause, errBudget), errors.Is(cause, errHalt), errors.Is(cause, errHang), errors.Is(cause, errLimit):
 		return cause
 	}
 	return ErrInterrupted

@@ -15,6 +15,12 @@ const (
 	// settleTime is how long a run waits for the end of calls that its agent gave up: models
 	// seldom take longer, and of what is open then the most that it can cost is reserved.
 	settleTime = 30 * time.Second
+	// rideOut is how long a limit may last that is left to the agent: the SDKs of both providers obey a Retry-After of up to
+	// a minute, and try a longer one by their own clock until they give up, or wait for it without a word.
+	rideOut = time.Minute
+	// limitWord is how long an agent may go on when its calls are refused for longer than that: it may have another model to
+	// ask, or say itself what it ends at.
+	limitWord = 15 * time.Second
 	// sameCost is how far apart two sums of the same prices may lie, in US dollars.
 	sameCost = 1e-6
 )
@@ -123,6 +129,24 @@ func (w *wire) news() (u workorder.Usage, news bool) {
 	}
 	w.told = u
 	return u, true
+}
+
+// limit is a limit of the provider's that stands still; nil: there is none.
+func (w *wire) limit(now time.Time) *workorder.ModelLimit {
+	if w.meter == nil {
+		return nil
+	}
+	l := w.meter.Limit()
+	if l == nil || !l.Until.After(now) || l.Until.Sub(now) > maxPark {
+		return nil
+	}
+	return l
+}
+
+// stranded reports whether an agent has been at a limit that it does not ride out for so long.
+func (w *wire) stranded(now time.Time, patience time.Duration) bool {
+	l := w.limit(now)
+	return l != nil && l.Until.Sub(l.At) > rideOut && now.Sub(l.Since) >= patience
 }
 
 // spent reports whether a call was refused because the budget is spent.

@@ -236,6 +236,14 @@ func (u Usage) Plus(v Usage) Usage {
 	return sum
 }
 
+// ModelLimit is a limit of a model's provider at which calls are refused.
+type ModelLimit struct {
+	Since time.Time // the first refusal after which no call was answered
+	At    time.Time // the last one
+	Until time.Time // as that one says
+	Text  string    // how it refuses
+}
+
 // Who can have computed a cost.
 const (
 	CostByGateway = "gateway" // from the tokens on the wire and a table of prices

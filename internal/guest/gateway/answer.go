@@ -50,6 +50,9 @@ func (c *call) answer(resp *http.Response) *refusal {
 			h.Add(name, c.m.mask.String(v))
 		}
 	}
+	if c.entry != nil && resp.StatusCode < 300 {
+		c.m.throttle.answered()
+	}
 	switch {
 	case resp.StatusCode >= 400:
 		return c.passError(resp)
@@ -139,6 +142,9 @@ func (c *call) passError(resp *http.Response) *refusal {
 	b, err := hold.fill(resp.Body, maxErrorBody)
 	if err != nil && !errors.Is(err, errTooLong) {
 		c.broken = true
+	}
+	if c.entry != nil {
+		c.m.throttle.refused(resp.StatusCode, resp.Header, b, time.Now())
 	}
 	c.w.WriteHeader(resp.StatusCode)
 	c.put(b[:min(len(b), maxErrorBody)])

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -138,13 +139,18 @@ func (r *rig) put() {
 // run runs a command line; P stands for the project file.
 func (r *rig) run(args ...string) (code int, out, errs string) {
 	var stdout, stderr bytes.Buffer
+	code = r.runTo(r.t.Context(), &stdout, &stderr, args...)
+	return code, stdout.String(), stderr.String()
+}
+
+func (r *rig) runTo(ctx context.Context, stdout, stderr io.Writer, args ...string) int {
 	for i := range args {
 		if args[i] == "P" {
 			args[i] = r.project
 		}
 	}
 	a := &App{
-		Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Getenv: func(name string) string {
+		Stdin: strings.NewReader(""), Stdout: stdout, Stderr: stderr, Getenv: func(name string) string {
 			// A task is no setting, so that no variable gives one.
 			return map[string]string{"SANDBOX_AGENT_STATE_DIR": r.state, "SANDBOX_AGENT_GIT_TOKEN": "tok", "SANDBOX_AGENT_TASK": "x", "SANDBOX_AGENT_TASK_FILE": "x"}[name]
 		},
@@ -155,8 +161,7 @@ func (r *rig) run(args ...string) (code int, out, errs string) {
 			return &Backend{Engine: r.fake, Images: r.images}, nil
 		},
 	}
-	code = Main(r.t.Context(), a, args)
-	return code, stdout.String(), stderr.String()
+	return Main(ctx, a, args)
 }
 
 // want runs a command line that must end with the code and say what is wanted.
