@@ -37,6 +37,8 @@ type Repo struct {
 	Auth *Auth
 	// Stdin is the standard input of every call.
 	Stdin string
+
+	quiet time.Duration // how long a remote may be silent; 0: as the command says
 }
 
 // stopGrace is what git has to remove its lock files after SIGTERM.
@@ -52,10 +54,6 @@ var hardened = []string{
 	"-c", "maintenance.auto=false",
 	"-c", "credential.helper=",
 	"-c", "advice.detachedHead=false",
-	// A remote that is dead or as good as that is an error, not a wait: less than 100 bytes/s for
-	// 20 s. One that is busy says so every 5 s (receive.keepAlive, uploadpack.keepAlive).
-	"-c", "http.lowSpeedLimit=100",
-	"-c", "http.lowSpeedTime=20",
 	// Speed of a save and of a landing, which may have 4 s, counts more than bytes: 200 MB that do not compress took
 	// 4.3 s to add and 14.3 s to push with git's defaults, 2.0 s and 1.8 s so. A
 	// file above the threshold is neither searched for deltas nor packed twice.
@@ -63,6 +61,10 @@ var hardened = []string{
 	"-c", "pack.compression=0",
 	"-c", "core.bigFileThreshold=1m",
 }
+
+// slow has git itself find a dead remote, where we cannot look at connections, at the price that one that is busy with
+// little to say is taken for one.
+var slow = []string{"-c", "http.lowSpeedLimit=100", "-c", "http.lowSpeedTime=20"}
 
 // Output runs git and returns its standard output.
 func (r Repo) Output(ctx context.Context, args ...string) ([]byte, error) {
@@ -83,6 +85,8 @@ func (r Repo) Each(ctx context.Context, f func(record string), args ...string) e
 		return err
 	}
 	defer done()
+	ctx, over := attended(ctx, &spec, r.patience(verb(args)))
+	defer over()
 	w := &records{each: f}
 	tail := proc.NewTail(4 << 10)
 	spec.Stdout, spec.Stderr = w, tail
@@ -121,6 +125,8 @@ func (r Repo) output(ctx context.Context, args []string) ([]byte, error) {
 		return nil, err
 	}
 	defer done()
+	ctx, over := attended(ctx, &spec, r.patience(verb(args)))
+	defer over()
 	out, err := proc.Output(ctx, spec)
 	if err != nil {
 		return out, explain(verb(args), err)
@@ -132,6 +138,9 @@ func (r Repo) output(ctx context.Context, args []string) ([]byte, error) {
 func (r Repo) spec(ctx context.Context, args []string) (s proc.Spec, done func(), err error) {
 	done = func() {}
 	argv := append([]string{"git"}, hardened...)
+	if !canSee() {
+		argv = append(argv, slow...)
+	}
 	env := r.environ()
 	var files []*os.File
 	if r.Auth != nil {
@@ -231,6 +240,7 @@ var signs = []struct {
 	{"returned error: 404", KindNotFound},
 	{"not found", KindNotFound},
 	{"does not appear to be a git repository", KindNotFound},
+	{stalled, KindUnreachable},
 	{"Could not resolve host", KindUnreachable},
 	{"Couldn't connect to server", KindUnreachable},
 	{"Failed to connect", KindUnreachable},
