@@ -194,6 +194,13 @@ const (
 	KindUnreachable Kind = "unreachable"    // name, route or connection
 	KindNotFound    Kind = "not found"      // no such repository or branch
 	KindRejected    Kind = "rejected"       // the remote has something else there
+	KindFormat      Kind = "format"         // a repository of a kind that is not supported
+)
+
+// What is said of such repositories, here and before a box is started.
+const (
+	SHA256Text  = "it is a repository of SHA-256 objects, which is not supported: give one of SHA-1 objects"
+	ShallowText = "it is a shallow repository, whose history is cut off, which is not supported: `git fetch --unshallow` in it brings the rest"
 )
 
 // Error is a failed git command.
@@ -208,6 +215,11 @@ func (e *Error) Error() string {
 	switch e.Kind {
 	case KindAuth:
 		return msg + "; check the token (SANDBOX_AGENT_GIT_TOKEN) or key and its rights on the repository"
+	case KindFormat:
+		if strings.Contains(msg, mismatch) {
+			return fmt.Sprintf("git %s: the remote cannot be used: %s (%v)", e.Verb, SHA256Text, e.Err)
+		}
+		return msg
 	case KindUnreachable:
 		return msg + "; check the address and the network"
 	default:
@@ -225,11 +237,15 @@ func KindOf(err error) Kind {
 	return KindOther
 }
 
+// mismatch is what git says where the objects of two repositories have ids of different kinds.
+const mismatch = "mismatched algorithms"
+
 // signs maps what git and ssh print (LC_ALL=C) to kinds, first match wins.
 var signs = []struct {
 	text string
 	kind Kind
 }{
+	{mismatch, KindFormat},
 	{"Authentication failed", KindAuth},
 	{"could not read Username", KindAuth},
 	{"could not read Password", KindAuth},
