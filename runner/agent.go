@@ -30,6 +30,7 @@ var (
 	errBudget = errors.New("max_budget_usd was reached")
 	errHalt   = errors.New("going on is pointless")
 	errHang   = errors.New("no sign of life")
+	errLimit  = errors.New("a limit of the model's provider")
 )
 
 // tailSize is how much of the end of an output explains a failure, in bytes.
@@ -77,7 +78,8 @@ type agentRun struct {
 	stop   context.CancelCauseFunc // of this process
 	heard  atomic.Int64            // lines of both outputs
 	mu     sync.Mutex
-	spent  float64 // guarded by mu
+	spent  float64         // guarded by mu
+	told   workorder.Usage // guarded by mu; by the events
 
 	output, events     *flow // lines that are no events; what the agent says and does
 	stdout, stderr     *proc.Tail
@@ -193,7 +195,7 @@ func (a *agentRun) work(ctx context.Context) AgentOutcome {
 
 // resumes reports whether the agent goes on after this end.
 func (a *agentRun) resumes(end *processEnd) bool {
-	return end.hang != nil && a.canResume() && !a.wire.spent() && end.outcome.Verdict != harness.Limited && end.outcome.Verdict != harness.Budget
+	return end.hang != nil && a.canResume() && !a.wire.spent() && a.wire.limit(time.Now()) == nil && end.outcome.Verdict != harness.Limited && end.outcome.Verdict != harness.Budget
 }
 
 // canResume is asked during a hang: for the first one, if the harness can and
@@ -306,6 +308,7 @@ func (a *agentRun) conclude(ctx context.Context, out *AgentOutcome, end *process
 		}
 	}
 	o.Usage = a.wire.final(ctx, o.Usage)
+	a.tellUsage(o.Usage)
 	if rec, ok := a.harness.(harness.Recorder); ok {
 		if err := a.keepTranscript(rec); err != nil {
 			o.Warnings = append(o.Warnings, "the agent's transcript was not kept: "+err.Error())
@@ -316,11 +319,14 @@ func (a *agentRun) conclude(ctx context.Context, out *AgentOutcome, end *process
 	}
 	out.Ending = agentEnding(agentFacts{
 		cause: end.cause, exit: end.exit, outcome: o, oom: end.oom, hang: end.hang, hangs: a.hangs, halt: a.parser.Halt(),
-		budget: a.Order.MaxBudgetUSD, spent: a.spentSoFar(), earlier: a.SpentUSD, refused: a.wire.spent(),
+		limit: a.wire.limit(time.Now()), budget: a.Order.MaxBudgetUSD, spent: a.spentSoFar(), earlier: a.SpentUSD, refused: a.wire.spent(),
 	})
 	out.Reason = a.text(out.Reason)
 	if out.Status == workorder.StatusParked {
 		out.ResumeAt = believed(o.ResumeAt, time.Now())
+		if l := a.wire.limit(time.Now()); out.ResumeAt == nil && l != nil {
+			out.ResumeAt = believed(new(l.Until.UTC().Round(time.Second)), time.Now())
+		}
 	}
 	out.Usage, out.Denials, out.Evidence = o.Usage, o.Denials, a.evidence
 	for _, w := range o.Warnings {

@@ -21,6 +21,7 @@ func (a *agentRun) stdoutLine(line []byte, lost int64) {
 			}
 			all := a.wire.sofar(a.inAll(*e.Usage))
 			e.Usage = &all
+			a.usageTold(all)
 		}
 		if a.events.allow(len(e.Text)) {
 			a.emit(e)
@@ -47,6 +48,25 @@ func (a *agentRun) plainLine(stream string, line []byte, lost int64) {
 	}
 	a.emit(workorder.Event{Type: workorder.EventAgentOutput, Name: stream, Text: text})
 }
+
+// usageTold keeps what the events say of the usage.
+func (a *agentRun) usageTold(u workorder.Usage) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.told = u
+}
+
+// tellUsage has the events end with what the result says: calls may have ended, or broken off, behind the agent.
+func (a *agentRun) tellUsage(u workorder.Usage) {
+	a.mu.Lock()
+	same := sameTokens(a.told, u) && a.told.ReservedUSD == u.ReservedUSD && a.told.Estimated == u.Estimated && sameCosts(a.told.CostUSD, u.CostUSD)
+	a.mu.Unlock()
+	if !same && a.wire.meter != nil {
+		a.emit(workorder.Event{Type: workorder.EventAgentUsage, Usage: &u})
+	}
+}
+
+func sameCosts(a, b *float64) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // inAll adds what the processes before this one used.
 func (a *agentRun) inAll(u workorder.Usage) workorder.Usage {

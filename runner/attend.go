@@ -64,8 +64,11 @@ func (a *agentRun) attend(ctx context.Context, p *proc.Process) *hang {
 		case now := <-due:
 			a.toldOfTime = true
 			a.tellOfTime(now)
-		case <-cost.C:
+		case now := <-cost.C:
 			told = a.lookAtCost(told)
+			if a.wire.stranded(now, a.limits().limitWord) {
+				a.stop(errLimit)
+			}
 		case <-refused:
 			// It has just been told so by its model's server, and may have a last word.
 			refused = nil
@@ -94,6 +97,7 @@ func (a *agentRun) lookAtCost(told float64) float64 {
 			told = max(told, *u.CostUSD)
 		}
 		a.emit(workorder.Event{Type: workorder.EventAgentUsage, Usage: &u})
+		a.usageTold(u)
 	}
 	usd := a.watchedCost()
 	if usd == nil {
@@ -102,7 +106,9 @@ func (a *agentRun) lookAtCost(told float64) float64 {
 	a.account(*usd)
 	if *usd > told {
 		told = *usd
-		a.emit(workorder.Event{Type: workorder.EventAgentUsage, Usage: &workorder.Usage{CostUSD: usd, CostSource: workorder.CostByHarness}})
+		u := workorder.Usage{CostUSD: usd, CostSource: workorder.CostByHarness}
+		a.emit(workorder.Event{Type: workorder.EventAgentUsage, Usage: &u})
+		a.usageTold(u)
 	}
 	return told
 }

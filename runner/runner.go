@@ -83,6 +83,9 @@ type Meter interface {
 	// OverBudget is closed when a request was refused because the budget is spent. It is
 	// asked for after SetBudget.
 	OverBudget() <-chan struct{}
+	// Limit is the limit of the model's provider that calls are refused at; nil when there is none, nobody knows until when,
+	// or calls were answered since.
+	Limit() *workorder.ModelLimit
 }
 
 // bounds are the limits that a test cannot wait for or fill.
@@ -92,13 +95,14 @@ type bounds struct {
 	commandTimeout   time.Duration
 	grace            time.Duration // of the agent
 	lastWord         time.Duration
+	limitWord        time.Duration
 }
 
 func (c *Config) limits() bounds {
 	if c.bounds != nil {
 		return *c.bounds
 	}
-	return bounds{logHead: logHead, logTail: logTail, background: backgroundLog, commandTimeout: ValidateTimeout, grace: workorder.AgentGrace, lastWord: lastWord}
+	return bounds{logHead: logHead, logTail: logTail, background: backgroundLog, commandTimeout: ValidateTimeout, grace: workorder.AgentGrace, lastWord: lastWord, limitWord: limitWord}
 }
 
 func (c *Config) oomKills() int {
@@ -192,7 +196,7 @@ func classify(cause error) error {
 		return nil
 	case errors.Is(cause, ErrTimeout), errors.Is(cause, context.DeadlineExceeded):
 		return ErrTimeout
-	case errors.Is(cause, errBudget), errors.Is(cause, errHalt), errors.Is(cause, errHang):
+	case errors.Is(cause, errBudget), errors.Is(cause, errHalt), errors.Is(cause, errHang), errors.Is(cause, errLimit):
 		return cause
 	}
 	return ErrInterrupted

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/runner/harness"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -21,8 +22,9 @@ type agentFacts struct {
 	exit    harness.Exit
 	outcome harness.Outcome
 	oom     bool
-	hang    *hang // nil unless cause is errHang
-	hangs   int   // so far
+	hang    *hang                 // nil unless cause is errHang
+	hangs   int                   // so far
+	limit   *workorder.ModelLimit // of the model's provider, that stands; nil: none
 	budget  *float64
 	spent   float64 // in this attempt, as watched
 	earlier float64 // in attempts before it
@@ -57,6 +59,9 @@ func agentEnding(f agentFacts) Ending {
 		return Ending{workorder.StatusBudgetExceeded, workorder.ByBudget, reason}
 	case f.outcome.Verdict == harness.Limited:
 		return Ending{workorder.StatusParked, workorder.ByLimit, f.outcome.Reason}
+	case f.limit != nil && f.outcome.Verdict != harness.Succeeded && !errors.Is(f.cause, errHalt), errors.Is(f.cause, errLimit):
+		// Whatever the agent makes of it: there is no model for it until then.
+		return Ending{workorder.StatusParked, workorder.ByLimit, limitReason(f.limit)}
 	case errors.Is(f.cause, errHang):
 		reason := f.hang.reason()
 		if f.hangs > 1 {
@@ -73,6 +78,14 @@ func agentEnding(f agentFacts) Ending {
 		return Ending{workorder.StatusFailed, workorder.ByAgent, f.outcome.Reason + " (the box ran out of memory meanwhile: raise limits.memory)"}
 	}
 	return Ending{workorder.StatusFailed, workorder.ByAgent, f.outcome.Reason}
+}
+
+func limitReason(l *workorder.ModelLimit) string {
+	const reached = "a limit of the model's provider was reached"
+	if l == nil {
+		return reached
+	}
+	return fmt.Sprintf("%s: it refuses calls with %s until %s", reached, l.Text, l.Until.UTC().Format(time.RFC3339))
 }
 
 // overspent says what was spent of what. budget is what the attempts before left.

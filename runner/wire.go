@@ -13,8 +13,14 @@ const (
 	// spent: it may say so and end by itself. Claude Code does within six quick tries.
 	lastWord = 10 * time.Second
 	// settleTime is how long a run waits for the end of calls that its agent gave up: models
-	// seldom take longer, and what is open then counts as the most that it can cost.
+	// seldom take longer, and of what is open then the most that it can cost is reserved.
 	settleTime = 30 * time.Second
+	// rideOut is how long a limit may last that is left to the agent: the SDKs of both providers obey a Retry-After of up to
+	// a minute, and try a longer one by their own clock until they give up, or wait for it without a word.
+	rideOut = time.Minute
+	// limitWord is how long an agent may go on when its calls are refused for longer than that: it may have another model to
+	// ask, or say itself what it ends at.
+	limitWord = 15 * time.Second
 	// sameCost is how far apart two sums of the same prices may lie, in US dollars.
 	sameCost = 1e-6
 )
@@ -55,6 +61,7 @@ func (w *wire) own(u workorder.Usage, requests int64) (_ workorder.Usage, ok boo
 	u.OutputTokens -= w.before.OutputTokens
 	u.CacheReadTokens -= w.before.CacheReadTokens
 	u.CacheWriteTokens -= w.before.CacheWriteTokens
+	u.ReservedUSD = max(u.ReservedUSD-w.before.ReservedUSD, 0) // some of it may have become cost
 	if u.CostUSD != nil && w.before.CostUSD != nil {
 		u.CostUSD = new(*u.CostUSD - *w.before.CostUSD)
 	}
@@ -97,7 +104,7 @@ func (w *wire) sofar(own workorder.Usage) workorder.Usage {
 // An account that the wire confirms in all its figures stays the harness's.
 func reported(u workorder.Usage, ok bool, own workorder.Usage) workorder.Usage {
 	switch {
-	case !ok || sameUsage(u, own):
+	case !ok || sameUsage(u, own) && u.ReservedUSD == 0 && !u.Estimated:
 		return own
 	case u.CostUSD == nil && own.CostUSD != nil:
 		u.CostUSD, u.CostSource = own.CostUSD, workorder.CostByHarness
@@ -117,11 +124,29 @@ func sameTokens(a, b workorder.Usage) bool {
 // news is the usage if it is another one than last time.
 func (w *wire) news() (u workorder.Usage, news bool) {
 	u, ok := w.usage()
-	if !ok || sameTokens(u, w.told) {
+	if !ok || sameTokens(u, w.told) && u.ReservedUSD == w.told.ReservedUSD {
 		return u, false
 	}
 	w.told = u
 	return u, true
+}
+
+// limit is a limit of the provider's that stands still; nil: there is none.
+func (w *wire) limit(now time.Time) *workorder.ModelLimit {
+	if w.meter == nil {
+		return nil
+	}
+	l := w.meter.Limit()
+	if l == nil || !l.Until.After(now) || l.Until.Sub(now) > maxPark {
+		return nil
+	}
+	return l
+}
+
+// stranded reports whether an agent has been at a limit that it does not ride out for so long.
+func (w *wire) stranded(now time.Time, patience time.Duration) bool {
+	l := w.limit(now)
+	return l != nil && l.Until.Sub(l.At) > rideOut && now.Sub(l.Since) >= patience
 }
 
 // spent reports whether a call was refused because the budget is spent.

@@ -18,6 +18,8 @@ type fakeMeter struct {
 	requests int64
 	budget   *float64
 	over     chan struct{}
+	limit    *workorder.ModelLimit
+	open     float64 // by calls that go on behind the agent
 }
 
 func (m *fakeMeter) Usage() (workorder.Usage, int64) {
@@ -26,12 +28,22 @@ func (m *fakeMeter) Usage() (workorder.Usage, int64) {
 	return m.used, m.requests
 }
 
-func (m *fakeMeter) Settle(context.Context) (workorder.Usage, int64) { return m.Usage() }
+func (m *fakeMeter) Settle(context.Context) (workorder.Usage, int64) {
+	u, n := m.Usage()
+	u.ReservedUSD += m.open
+	return u, n
+}
 
 func (m *fakeMeter) SetBudget(usd *float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.budget = usd
+}
+
+func (m *fakeMeter) Limit() *workorder.ModelLimit {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.limit
 }
 
 func (m *fakeMeter) OverBudget() <-chan struct{} { return m.over }
@@ -164,5 +176,95 @@ func touch(t *testing.T, path string) {
 	t.Helper()
 	if err := os.WriteFile(path, nil, 0o644); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestResultAndEventsAgree: a call that hangs is still open when its agent has been stopped, and what it may cost is known
+// only then. The last event of the usage and the outcome have the same numbers.
+func TestResultAndEventsAgree(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, "touch begun; sleep 3600")
+	b.Hang = time.Second
+	m := &fakeMeter{over: make(chan struct{}), open: 2.5}
+	b.Meter = m
+	out := whileWorking(t, b, func() { m.set(1, usageOf(100, 20, 0.5)) })
+	check(t, out, workorder.StatusFailed, workorder.ByHang, "")
+	events := b.of(workorder.EventAgentUsage)
+	if len(events) == 0 {
+		t.Fatal("no event tells of the usage")
+	}
+	last := *events[len(events)-1].Usage
+	if out.Usage.ReservedUSD != 2.5 || out.Usage.CostUSD == nil || *out.Usage.CostUSD != 0.5 {
+		t.Errorf("outcome %+v", out.Usage)
+	}
+	if *last.CostUSD != *out.Usage.CostUSD || last.ReservedUSD != out.Usage.ReservedUSD || !sameTokens(last, out.Usage) {
+		t.Errorf("the events end with %+v, the outcome has %+v", last, out.Usage)
+	}
+}
+
+// TestProviderLimit: whatever an agent makes of a limit of its provider's, the gateway sees it, and the task is parked until then.
+func TestProviderLimit(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		script string
+		wait   time.Duration // that the provider asks for
+		status workorder.Status
+		by     workorder.EndedBy
+	}{
+		"an agent that waits without a word":   {"sleep 3600", time.Hour, workorder.StatusParked, workorder.ByLimit},
+		"one that gives up":                    {"while ! [ -e ../go ]; do sleep 0.01; done; exit 1", time.Hour, workorder.StatusParked, workorder.ByLimit},
+		"one that gives up at a short one":     {"while ! [ -e ../go ]; do sleep 0.01; done; exit 1", 50 * time.Second, workorder.StatusParked, workorder.ByLimit},
+		"one that rides a short one out":       {"while ! [ -e ../go ]; do sleep 0.01; done", 50 * time.Second, workorder.StatusSuccess, workorder.ByAgent},
+		"one that was done without more calls": {"while ! [ -e ../go ]; do sleep 0.01; done", time.Hour, workorder.StatusSuccess, workorder.ByAgent},
+		"a limit that nobody can believe":      {"while ! [ -e ../go ]; do sleep 0.01; done; exit 1", 365 * 24 * time.Hour, workorder.StatusFailed, workorder.ByAgent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t, "touch begun; "+c.script)
+			lim := b.limits()
+			lim.limitWord = time.Millisecond
+			if c.status == workorder.StatusSuccess || c.script != "sleep 3600" {
+				lim.limitWord = time.Hour // it ends by itself
+			}
+			b.bounds = &lim
+			m := &fakeMeter{over: make(chan struct{})}
+			b.Meter = m
+			now := time.Now()
+			out := whileWorking(t, b, func() {
+				m.mu.Lock()
+				m.limit = &workorder.ModelLimit{Since: now, At: now, Until: now.Add(c.wait), Text: "HTTP status 429"}
+				m.mu.Unlock()
+				touch(t, b.Workspace+"/../go")
+			})
+			check(t, out, c.status, c.by, "")
+			if parked := c.status == workorder.StatusParked; parked != (out.ResumeAt != nil) {
+				t.Fatalf("resumes at %v", out.ResumeAt)
+			} else if parked && (out.ResumeAt.Before(now.Add(c.wait-time.Second)) || out.ResumeAt.After(now.Add(c.wait+time.Second))) {
+				t.Errorf("resumes at %v, the limit ends at %v", out.ResumeAt, now.Add(c.wait))
+			}
+		})
+	}
+}
+
+// TestStranded is when an agent is not left to itself any more.
+func TestStranded(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for name, c := range map[string]struct {
+		limit *workorder.ModelLimit
+		want  bool
+	}{
+		"none":                       {nil, false},
+		"just now":                   {&workorder.ModelLimit{Since: now, At: now, Until: now.Add(time.Hour)}, false},
+		"for a while":                {&workorder.ModelLimit{Since: now.Add(-limitWord), At: now, Until: now.Add(time.Hour)}, true},
+		"many short ones":            {&workorder.ModelLimit{Since: now.Add(-time.Hour), At: now, Until: now.Add(rideOut)}, false},
+		"a long one that ends soon":  {&workorder.ModelLimit{Since: now.Add(-time.Hour), At: now.Add(-time.Hour), Until: now.Add(time.Second)}, true},
+		"a long one that is over":    {&workorder.ModelLimit{Since: now.Add(-time.Hour), At: now.Add(-time.Hour), Until: now.Add(-time.Second)}, false},
+		"one beyond what is thought": {&workorder.ModelLimit{Since: now.Add(-time.Hour), At: now, Until: now.Add(2 * maxPark)}, false},
+	} {
+		w := newWire(&fakeMeter{limit: c.limit}, nil)
+		if got := w.stranded(now, limitWord); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }

@@ -207,11 +207,15 @@ type Usage struct {
 	CostUSD *float64 `json:"cost_usd"`
 	// CostSource says who computed the cost: CostByGateway, CostByHarness, or "" when
 	// it is unknown.
-	CostSource       string `json:"cost_source"`
-	InputTokens      int64  `json:"input_tokens"`  // without cached ones
-	OutputTokens     int64  `json:"output_tokens"` // with reasoning
-	CacheReadTokens  int64  `json:"cache_read_tokens"`
-	CacheWriteTokens int64  `json:"cache_write_tokens"`
+	CostSource string `json:"cost_source"`
+	// ReservedUSD is what answers that broke off may have cost beyond CostUSD, which has what was seen of them.
+	ReservedUSD float64 `json:"reserved_usd,omitempty"`
+	// Estimated: some of the tokens, and their cost, are estimated from what was seen of such answers.
+	Estimated        bool  `json:"estimated,omitempty"`
+	InputTokens      int64 `json:"input_tokens"`  // without cached ones
+	OutputTokens     int64 `json:"output_tokens"` // with reasoning
+	CacheReadTokens  int64 `json:"cache_read_tokens"`
+	CacheWriteTokens int64 `json:"cache_write_tokens"`
 }
 
 // Tokens is how many of all kinds.
@@ -222,7 +226,7 @@ func (u Usage) Tokens() int64 {
 // Plus is the usage of two runs of the agent together. Where the cost of one is not known, the sum is that of the other, a lower bound.
 func (u Usage) Plus(v Usage) Usage {
 	sum := Usage{
-		CostUSD: u.CostUSD, CostSource: u.CostSource,
+		CostUSD: u.CostUSD, CostSource: u.CostSource, ReservedUSD: u.ReservedUSD + v.ReservedUSD, Estimated: u.Estimated || v.Estimated,
 		InputTokens: u.InputTokens + v.InputTokens, OutputTokens: u.OutputTokens + v.OutputTokens,
 		CacheReadTokens: u.CacheReadTokens + v.CacheReadTokens, CacheWriteTokens: u.CacheWriteTokens + v.CacheWriteTokens,
 	}
@@ -234,6 +238,14 @@ func (u Usage) Plus(v Usage) Usage {
 		}
 	}
 	return sum
+}
+
+// ModelLimit is a limit of a model's provider at which calls are refused.
+type ModelLimit struct {
+	Since time.Time // the first refusal after which no call was answered
+	At    time.Time // the last one
+	Until time.Time // as that one says
+	Text  string    // how it refuses
 }
 
 // Who can have computed a cost.

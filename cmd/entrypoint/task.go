@@ -182,6 +182,7 @@ func (t *task) withSetup(agent workorder.Usage) workorder.Usage {
 	if requests == 0 || all.InputTokens+all.OutputTokens <= agent.InputTokens+agent.OutputTokens {
 		return agent
 	}
+	all.ReservedUSD = max(all.ReservedUSD, agent.ReservedUSD) // a call of the agent's may be open still
 	return all
 }
 

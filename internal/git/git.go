@@ -40,6 +40,8 @@ type Repo struct {
 	Auth *Auth
 	// Stdin is the standard input of every call.
 	Stdin string
+
+	quiet time.Duration // how long a remote may be silent; 0: as the command says
 }
 
 // stopGrace is what git has to remove its lock files after SIGTERM.
@@ -55,10 +57,6 @@ var hardened = []string{
 	"-c", "maintenance.auto=false",
 	"-c", "credential.helper=",
 	"-c", "advice.detachedHead=false",
-	// A remote that is dead or as good as that is an error, not a wait: less than 100 bytes/s for
-	// 20 s. One that is busy says so every 5 s (receive.keepAlive, uploadpack.keepAlive).
-	"-c", "http.lowSpeedLimit=100",
-	"-c", "http.lowSpeedTime=20",
 	// Speed of a save and of a landing, which may have 4 s, counts more than bytes: 200 MB that do not compress took
 	// 4.3 s to add and 14.3 s to push with git's defaults, 2.0 s and 1.8 s so. A
 	// file above the threshold is neither searched for deltas nor packed twice.
@@ -66,6 +64,10 @@ var hardened = []string{
 	"-c", "pack.compression=0",
 	"-c", "core.bigFileThreshold=1m",
 }
+
+// slow has git itself find a dead remote, where we cannot look at connections, at the price that one that is busy with
+// little to say is taken for one.
+var slow = []string{"-c", "http.lowSpeedLimit=100", "-c", "http.lowSpeedTime=20"}
 
 // Output runs git and returns its standard output.
 func (r Repo) Output(ctx context.Context, args ...string) ([]byte, error) {
@@ -86,6 +88,8 @@ func (r Repo) Each(ctx context.Context, f func(record string), args ...string) e
 		return err
 	}
 	defer done()
+	ctx, over := attended(ctx, &spec, r.patience(verb(args)))
+	defer over()
 	w := &records{each: f}
 	tail := proc.NewTail(4 << 10)
 	spec.Stdout, spec.Stderr = w, tail
@@ -124,6 +128,8 @@ func (r Repo) output(ctx context.Context, args []string) ([]byte, error) {
 		return nil, err
 	}
 	defer done()
+	ctx, over := attended(ctx, &spec, r.patience(verb(args)))
+	defer over()
 	out, err := proc.Output(ctx, spec)
 	if err != nil {
 		return out, explain(verb(args), err)
@@ -135,6 +141,9 @@ func (r Repo) output(ctx context.Context, args []string) ([]byte, error) {
 func (r Repo) spec(ctx context.Context, args []string) (s proc.Spec, done func(), err error) {
 	done = func() {}
 	argv := append([]string{"git"}, hardened...)
+	if !canSee() {
+		argv = append(argv, slow...)
+	}
 	env := r.environ()
 	var files []*os.File
 	if r.Auth != nil {
@@ -195,6 +204,13 @@ const (
 	KindUnreachable Kind = "unreachable"    // name, route or connection
 	KindNotFound    Kind = "not found"      // no such repository or branch
 	KindRejected    Kind = "rejected"       // the remote has something else there
+	KindFormat      Kind = "format"         // a repository of a kind that is not supported
+)
+
+// What is said of such repositories, here and before a box is started.
+const (
+	SHA256Text  = "it is a repository of SHA-256 objects, which is not supported: give one of SHA-1 objects"
+	ShallowText = "it is a shallow repository, whose history is cut off, which is not supported: `git fetch --unshallow` in it brings the rest"
 )
 
 // Error is a failed git command.
@@ -209,6 +225,11 @@ func (e *Error) Error() string {
 	switch e.Kind {
 	case KindAuth:
 		return msg + "; check the token (SANDBOX_AGENT_GIT_TOKEN) or key and its rights on the repository"
+	case KindFormat:
+		if strings.Contains(msg, mismatch) {
+			return fmt.Sprintf("git %s: the remote cannot be used: %s (%v)", e.Verb, SHA256Text, e.Err)
+		}
+		return msg
 	case KindUnreachable:
 		return msg + "; check the address and the network"
 	default:
@@ -226,11 +247,15 @@ func KindOf(err error) Kind {
 	return KindOther
 }
 
+// mismatch is what git says where the objects of two repositories have ids of different kinds.
+const mismatch = "mismatched algorithms"
+
 // signs maps what git and ssh print (LC_ALL=C) to kinds, first match wins.
 var signs = []struct {
 	text string
 	kind Kind
 }{
+	{mismatch, KindFormat},
 	{"Authentication failed", KindAuth},
 	{"could not read Username", KindAuth},
 	{"could not read Password", KindAuth},
@@ -241,6 +266,7 @@ var signs = []struct {
 	{"returned error: 404", KindNotFound},
 	{"not found", KindNotFound},
 	{"does not appear to be a git repository", KindNotFound},
+	{stalled, KindUnreachable},
 	{"Could not resolve host", KindUnreachable},
 	{"Couldn't connect to server", KindUnreachable},
 	{"Failed to connect", KindUnreachable},

@@ -65,6 +65,8 @@ type Spec struct {
 	Grace time.Duration
 	// ExtraFiles become descriptors 3 and up in the child.
 	ExtraFiles []*os.File
+	// Started is told of the process before Start returns; nil: nobody is.
+	Started func(*Process)
 	// OOMScoreAdj raises (never lowers) the child's chance to be the one the
 	// kernel kills when memory runs out.
 	OOMScoreAdj int
@@ -148,6 +150,9 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 		close(p.done)
 	}()
 	go p.stopWith(ctx, s)
+	if s.Started != nil {
+		s.Started(p)
+	}
 	return p, nil
 }
 

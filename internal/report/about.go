@@ -136,6 +136,13 @@ func (p *page) cost(r *workorder.Result, b bounds) {
 	default:
 		parts = append(parts, "cost not known")
 	}
+	if r.Usage.Estimated || r.Usage.ReservedUSD > 0 {
+		text := "partly estimated"
+		if r.Usage.ReservedUSD > 0 {
+			text += ", up to " + usd(r.Usage.ReservedUSD) + " more for answers that broke off"
+		}
+		parts = append(parts, text)
+	}
 	if r.Agent.Turns > 0 {
 		parts = append(parts, plural(r.Agent.Turns, "turn", "turns"))
 	}

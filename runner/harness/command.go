@@ -208,6 +208,7 @@ func Add(a, b workorder.Usage) workorder.Usage {
 	a.OutputTokens = min(a.OutputTokens+b.OutputTokens, maxTokens)
 	a.CacheReadTokens = min(a.CacheReadTokens+b.CacheReadTokens, maxTokens)
 	a.CacheWriteTokens = min(a.CacheWriteTokens+b.CacheWriteTokens, maxTokens)
+	a.ReservedUSD, a.Estimated = a.ReservedUSD+b.ReservedUSD, a.Estimated || b.Estimated
 	switch {
 	case a.CostUSD == nil:
 		a.CostUSD = b.CostUSD

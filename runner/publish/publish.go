@@ -145,6 +145,10 @@ func (p *Publisher) baseBranch(ctx context.Context) (base, sha string, err error
 		return "", "", err
 	}
 	if sha == "" {
+		// Of a shallow repository no ref is fetched whose history ends before its beginning.
+		if there, err := p.authed(p.Mirror()).Output(ctx, "ls-remote", "--", p.Order.CloneURL, "refs/heads/"+base); err == nil && len(there) > 0 {
+			return "", "", &git.Error{Verb: "clone", Kind: git.KindFormat, Err: fmt.Errorf("the remote %s has the branch %q and does not give it: %s", p.Order.Repo, base, git.ShallowText)}
+		}
 		return "", "", &git.Error{Verb: "clone", Kind: git.KindNotFound, Err: fmt.Errorf("the remote %s has no branch %q", p.Order.Repo, base)}
 	}
 	return base, sha, nil

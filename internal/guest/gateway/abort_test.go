@@ -123,7 +123,14 @@ func TestAbort(t *testing.T) {
 	}
 }
 
-// TestAbortWithoutEnd: a call whose client has gone and whose answer never ends costs all that it may have used.
+// held is what counts for the budget without being known.
+func (b *bench) held() float64 {
+	b.ledger.mu.Lock()
+	defer b.ledger.mu.Unlock()
+	return b.ledger.held
+}
+
+// TestAbortWithoutEnd: of a call whose client has gone and whose answer never ends all that it may have used is reserved.
 func TestAbortWithoutEnd(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -157,8 +164,16 @@ func TestAbortWithoutEnd(t *testing.T) {
 			}
 			hangUp()
 			waitFor(t, "the audit", func() bool { return len(b.lines()) == 1 })
-			if u, _ := b.Usage(); u.CostUSD == nil || *u.CostUSD < c.want-1e-9 || *u.CostUSD > 1.5*c.want || u.OutputTokens != 20000 {
+			if u, _ := b.Usage(); u.CostUSD == nil || *u.CostUSD > 0.01 || *u.CostUSD+u.ReservedUSD < c.want-1e-9 || *u.CostUSD+u.ReservedUSD > 1.5*c.want || !u.Estimated {
 				t.Errorf("%+v cost %v, want %v", u, show(u.CostUSD), c.want)
+			}
+			// It is held of the budget: who hangs up gets no more than others.
+			if u, _ := b.Usage(); b.held() != u.ReservedUSD {
+				t.Errorf("held %v of %v", b.held(), u.ReservedUSD)
+			}
+			b.SetBudget(new(c.want))
+			if status, got, _ := b.post("/anthropic/v1/messages", ask1); status != 400 || !strings.Contains(got, "is spent") {
+				t.Errorf("with a budget of as much: %d %s", status, got)
 			}
 			if !b.lines()[0].Estimate {
 				t.Error("the audit does not say that it is estimated")
@@ -261,14 +276,14 @@ func TestAbortIsSettled(t *testing.T) {
 	}
 	hurry, cancel := context.WithCancel(t.Context())
 	cancel()
-	if u, _ := b.Settle(hurry); *u.CostUSD < 0.15 {
-		t.Errorf("cost %v settled in a hurry", *u.CostUSD)
+	if u, _ := b.Settle(hurry); *u.CostUSD != 0 || u.ReservedUSD < 0.15 {
+		t.Errorf("%+v settled in a hurry", u)
 	}
 	b.Stop()
-	if u, _ := b.Settle(t.Context()); *u.CostUSD < 0.15 {
+	if u, _ := b.Settle(t.Context()); *u.CostUSD != 0 || u.ReservedUSD < 0.15 {
 		t.Errorf("cost %v settled", *u.CostUSD)
 	}
-	if u, _ := b.Usage(); *u.CostUSD < 0.15 {
+	if u, _ := b.Usage(); *u.CostUSD != 0 || u.ReservedUSD < 0.15 {
 		t.Errorf("cost %v at the end", *u.CostUSD)
 	}
 }

@@ -50,9 +50,15 @@ func (c *call) answer(resp *http.Response) *refusal {
 			h.Add(name, c.m.mask.String(v))
 		}
 	}
+	if c.entry != nil && resp.StatusCode < 300 {
+		c.m.throttle.answered()
+	}
 	switch {
 	case resp.StatusCode >= 400:
 		return c.passError(resp)
+	case c.entry == nil && c.route.api == workorder.APIOpenAI && c.r.Method == http.MethodGet && strings.HasPrefix(c.ask.path, "/v1/responses/") &&
+		strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json"):
+		return c.passResponse(resp)
 	case c.entry == nil:
 		c.w.WriteHeader(resp.StatusCode)
 		c.stream(resp.Body, nil)
@@ -101,6 +107,7 @@ func (c *call) decode(resp *http.Response) *refusal {
 		resp.Body = &unzipped{ReadCloser: resp.Body}
 	default:
 		if resp.StatusCode < 300 {
+			c.unread = true
 			c.cutOff(&reading{})
 		}
 		return &refusal{status: http.StatusBadGateway, kind: "encoding", text: fmt.Sprintf(
@@ -136,9 +143,32 @@ func (c *call) passError(resp *http.Response) *refusal {
 	if err != nil && !errors.Is(err, errTooLong) {
 		c.broken = true
 	}
+	if c.entry != nil {
+		c.m.throttle.refused(resp.StatusCode, resp.Header, b, time.Now())
+	}
 	c.w.WriteHeader(resp.StatusCode)
 	c.put(b[:min(len(b), maxErrorBody)])
 	if err == nil { // else what is held back may be most of a key
+		c.rest()
+	}
+	return nil
+}
+
+// passResponse passes on what the provider has of an answer, which may have broken off when it was given.
+func (c *call) passResponse(resp *http.Response) *refusal {
+	hold := part{room: c.m.room, patience: c.m.limits.room, over: c.m.over.Done()}
+	defer hold.release()
+	b, err := hold.fill(resp.Body, maxJSON)
+	if err == nil {
+		c.told(b)
+	}
+	c.w.WriteHeader(resp.StatusCode)
+	switch here := c.put(b); {
+	case errors.Is(err, errTooLong) || errors.Is(err, errNoRoom):
+		c.stream(resp.Body, nil)
+	case err != nil || !here:
+		c.broken = true
+	default:
 		c.rest()
 	}
 	return nil
@@ -153,7 +183,7 @@ func (c *call) passWhole(resp *http.Response, meter *meter) *refusal {
 		meter.off = true
 		c.settle(meter)
 	case errors.Is(err, errNoRoom):
-		meter.off = true
+		meter.off, c.unread = true, true
 		c.cutOff(&meter.reading)
 	case err != nil:
 		c.cutOff(&meter.reading)

@@ -26,11 +26,13 @@ type line struct {
 	Write    int64     `json:"cache_write_tokens"`
 	CostUSD  *float64  `json:"cost_usd"`            // null: not known
 	Estimate bool      `json:"estimated,omitempty"` // the answer broke off: some of it is estimated
-	Millis   int64     `json:"duration_ms"`
-	BytesIn  int64     `json:"bytes_in"`
-	BytesOut int64     `json:"bytes_out"`
-	Upstream string    `json:"upstream_request_id,omitempty"`
-	Refused  string    `json:"refused,omitempty"`
+	// ReservedUSD is what it may have cost beyond that.
+	ReservedUSD float64 `json:"reserved_usd,omitempty"`
+	Millis      int64   `json:"duration_ms"`
+	BytesIn     int64   `json:"bytes_in"`
+	BytesOut    int64   `json:"bytes_out"`
+	Upstream    string  `json:"upstream_request_id,omitempty"`
+	Refused     string  `json:"refused,omitempty"`
 	// Reaches names what the provider was to fetch or run for the agent, the first few, refused or not.
 	Reaches []string `json:"reaches,omitempty"`
 }

@@ -195,7 +195,7 @@ func (b *bench) wants(u workorder.Usage, requests int64, usd float64) {
 	if source := workorder.CostByGateway; cost != nil && got.CostSource != source || cost == nil && got.CostSource != "" {
 		b.t.Errorf("cost source %q", got.CostSource)
 	}
-	got.CostUSD, got.CostSource = nil, ""
+	got.CostUSD, got.CostSource, got.ReservedUSD, got.Estimated = nil, "", 0, false
 	if got != u {
 		b.t.Errorf("usage %+v, want %+v", got, u)
 	}

@@ -17,8 +17,15 @@ const (
 	// bytesPerToken turns sizes into tokens where nobody counted them: English text has
 	// four, code and other languages rather three.
 	bytesPerToken = 3
-	// usualOutput is what a call is taken to have answered, in tokens, when the server did not answer at all.
+	// usualOutput is what a call may have answered, in tokens, when the server did not answer at all.
 	usualOutput = 4096
+	// fastest is more than any model of prices.json answers, thoughts and faster services included, in tokens a second.
+	fastest = 500
+	// inFlight is what a server may have written, in tokens, that did not arrive any more: two seconds of the fastest,
+	// until it sees that nobody reads.
+	inFlight = 2 * fastest
+	// maxCut bounds the answers that broke off and may still be told of.
+	maxCut = 1000
 )
 
 // ledger counts what was used, and keeps to the budget.
@@ -29,6 +36,11 @@ const (
 // fit beside those that are under way waits for them, and before the cost of any is known all wait for the
 // first. So the budget is overshot by at most one request that runs alone, or by how much those under way
 // together cost more than they reserved: a server can do work that the request does not show.
+//
+// Of an answer that broke off, what was seen is cost. What the server may bill beyond it is a reserve, which is shown apart until
+// something tells. It counts for the budget where the client gave the call up, or asked for so much at a time that it was not
+// read: else who does so would get more out of a budget than others. Where the server broke off, it does not: that is nobody's
+// doing in the box.
 type ledger struct {
 	mu     sync.Mutex
 	budget *float64
@@ -38,6 +50,11 @@ type ledger struct {
 	requests int64
 	sum      workorder.Usage // CostUSD is not used
 	usd      float64
+	reserved float64           // by answers that broke off
+	held     float64           // the part of it that counts for the budget
+	cut      map[string]*entry // of those, by the provider's id of the answer
+	// estimated: some of sum and usd is not the provider's word.
+	estimated bool
 	// unknown says why the cost is not known, from the first such request on.
 	unknown string
 	dearest float64
@@ -47,7 +64,7 @@ type ledger struct {
 }
 
 func newLedger() *ledger {
-	return &ledger{over: make(chan struct{}), changed: make(chan struct{}), running: map[*entry]bool{}}
+	return &ledger{over: make(chan struct{}), changed: make(chan struct{}), running: map[*entry]bool{}, cut: map[string]*entry{}}
 }
 
 // entry is one request in the ledger.
@@ -56,7 +73,9 @@ type entry struct {
 	reserve float64 // the most that it can cost by what it asks for
 	used    tokens
 	usd     float64
-	left    bool // its client has gone
+	left    bool    // its client has gone
+	beyond  float64 // what it may have cost beyond usd, when its answer broke off
+	holds   bool    // that counts for the budget
 }
 
 // most is what the request may cost in all. l.mu is held.
@@ -75,7 +94,7 @@ func (l *ledger) setBudget(usd *float64) {
 	if usd != nil {
 		l.budget = new(*usd)
 	}
-	if l.shut && (l.budget == nil || l.usd < *l.budget) {
+	if l.shut && (l.budget == nil || l.spent() < *l.budget) {
 		l.over, l.shut = make(chan struct{}), false
 	}
 	l.notify()
@@ -118,7 +137,7 @@ func (l *ledger) tryEnter(model string, most float64, priced bool) (*entry, *ref
 		if no := l.refuse(model, priced); no != nil {
 			return nil, no, nil
 		}
-		if len(l.running) > 0 && (!l.known || l.usd+l.reserved()+e.most() > *l.budget) {
+		if len(l.running) > 0 && (!l.known || l.spent()+l.open()+e.most() > *l.budget) {
 			return nil, nil, l.changed
 		}
 	}
@@ -131,14 +150,14 @@ func (l *ledger) tryEnter(model string, most float64, priced bool) (*entry, *ref
 func (l *ledger) refuse(model string, priced bool) *refusal {
 	const what = "; add its price to gateway.prices of the project, or drop max_budget_usd"
 	switch {
-	case l.usd >= *l.budget:
+	case l.spent() >= *l.budget:
 		if !l.shut {
 			close(l.over)
 			l.shut = true
 		}
 		return &refusal{
 			status: http.StatusBadRequest, kind: "budget_exceeded",
-			text: fmt.Sprintf("the budget of this task (max_budget_usd) is spent: $%.4g of $%.4g; no model can be used any more, end your work now", l.usd, *l.budget),
+			text: fmt.Sprintf("the budget of this task (max_budget_usd) is spent: $%.4g of $%.4g; no model can be used any more, end your work now", l.spent(), *l.budget),
 		}
 	case l.unknown != "":
 		return &refusal{status: http.StatusBadRequest, kind: "cost_unknown", text: "the budget cannot be kept: " + l.unknown + what}
@@ -151,8 +170,11 @@ func (l *ledger) refuse(model string, priced bool) *refusal {
 	return nil
 }
 
-// reserved is what the requests under way may still cost. l.mu is held.
-func (l *ledger) reserved() (usd float64) {
+// spent is what counts for the budget. l.mu is held.
+func (l *ledger) spent() float64 { return l.usd + l.held }
+
+// open is what the requests under way may still cost. l.mu is held.
+func (l *ledger) open() (usd float64) {
 	for e := range l.running {
 		usd += max(e.most()-e.usd, 0)
 	}
@@ -187,6 +209,41 @@ func (e *entry) final() {
 	e.l.known = true
 }
 
+// breakOff says that the request may have cost so much beyond what is known of it. holds: that counts for the budget. id is
+// the provider's name for the answer, if it has one.
+func (e *entry) breakOff(beyond float64, holds bool, id string) {
+	l := e.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.estimated = true
+	e.beyond, e.holds = beyond, holds
+	l.reserved += beyond
+	if holds {
+		l.held += beyond
+	}
+	if id != "" && len(l.cut) < maxCut {
+		l.cut[id] = e
+	}
+}
+
+// evidence is the request whose answer of that id broke off, once; what it reserved is free. nil: there is none.
+func (l *ledger) evidence(id string) *entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.cut[id]
+	if e == nil {
+		return nil
+	}
+	delete(l.cut, id)
+	l.reserved -= e.beyond
+	if e.holds {
+		l.held -= e.beyond
+	}
+	e.beyond = 0
+	l.notify()
+	return e
+}
+
 // abandon says that only the gateway waits for the end of the request.
 func (e *entry) abandon() {
 	e.l.mu.Lock()
@@ -205,20 +262,21 @@ func (e *entry) leave() {
 func (l *ledger) usage() (workorder.Usage, int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.account(l.usd), l.requests
+	return l.account(), l.requests
 }
 
-// account is the usage at that cost. l.mu is held.
-func (l *ledger) account(usd float64) workorder.Usage {
+// account is the usage so far. l.mu is held.
+func (l *ledger) account() workorder.Usage {
 	u := l.sum
+	u.ReservedUSD, u.Estimated = l.reserved, l.estimated
 	if l.unknown == "" {
-		u.CostUSD, u.CostSource = &usd, workorder.CostByGateway
+		u.CostUSD, u.CostSource = new(l.usd), workorder.CostByGateway
 	}
 	return u
 }
 
 // settle is the usage when nobody but us waits for a request any more. When ctx ends
-// before, it has the most that those can still cost.
+// before, what those can still cost is reserved.
 func (l *ledger) settle(ctx context.Context) (workorder.Usage, int64) {
 	for {
 		l.mu.Lock()
@@ -232,7 +290,8 @@ func (l *ledger) settle(ctx context.Context) (workorder.Usage, int64) {
 		}
 		changed := l.changed
 		over := ctx.Err() != nil
-		u, n := l.account(l.usd+open), l.requests
+		u, n := l.account(), l.requests
+		u.ReservedUSD += open
 		l.mu.Unlock()
 		if !waits || over {
 			return u, n

@@ -253,7 +253,7 @@ func TestHostileServer(t *testing.T) {
 				t.Errorf("redirect: %s", body)
 			}
 			u, _ := b.Usage()
-			if (c.usd == -1) != (u.CostUSD == nil) || c.usd == -2 && *u.CostUSD <= 0 {
+			if (c.usd == -1) != (u.CostUSD == nil) || c.usd == -2 && *u.CostUSD+u.ReservedUSD <= 0 {
 				t.Errorf("cost %v", show(u.CostUSD))
 			}
 		})

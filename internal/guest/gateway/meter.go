@@ -130,6 +130,9 @@ func (m *meter) flush() {
 }
 
 func (m *meter) event(data []byte) {
+	if string(bytes.TrimSpace(data)) == "[DONE]" {
+		m.done = true
+	}
 	if len(data) > 0 && data[0] == '{' {
 		m.shape.object(&m.reading, data)
 	}

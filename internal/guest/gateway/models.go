@@ -75,6 +75,8 @@ type Models struct {
 	client http.RoundTripper
 	room   *room
 	limits limits
+	// throttle is of all routes: an agent that gets on with one of them is not stopped.
+	throttle throttle
 
 	mu      sync.Mutex
 	stopped bool           // no request may begin

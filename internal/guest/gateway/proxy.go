@@ -56,6 +56,8 @@ type call struct {
 	gone atomic.Bool
 	// hangUp says so, and bounds how long the answer is read from then on.
 	hangUp func()
+	// unread: the answer came, and we did not read it.
+	unread bool
 	// broken: the answer is not whole, and its header was sent as if it were.
 	broken bool
 }

@@ -34,6 +34,12 @@ type reading struct {
 	tokens
 	// prompt: the tokens of the prompt are known; final: all are.
 	prompt, final bool
+	// done: it came to an end of its own.
+	done bool
+	// hidden: it may have been thought about without a word.
+	hidden bool
+	// id is the provider's name for it, by which it can be asked for.
+	id string
 	// bad: the answer has counts that cannot be. failed: it says that it came to an error.
 	bad, failed bool
 	// said is how many bytes of text the answer has so far, to estimate an answer that was cut off.
@@ -103,6 +109,9 @@ type anthropicBody struct {
 		Thinking string `json:"thinking"`
 		JSON     string `json:"partial_json"`
 	} `json:"delta"`
+	Block *struct {
+		Type string `json:"type"`
+	} `json:"content_block"`
 }
 
 // anthropicShape reads messages. Its stream gives the prompt's tokens at the beginning and
@@ -120,6 +129,10 @@ func (s *anthropicShape) object(r *reading, b []byte) {
 			r.model = o.Message.Model
 			r.prompt = s.add(r, o.Message.Usage)
 		}
+	case "content_block_start":
+		r.hidden = r.hidden || o.Block != nil && strings.Contains(o.Block.Type, "thinking")
+	case "message_stop":
+		r.done = true
 	case "content_block_delta":
 		if o.Delta != nil {
 			r.said += int64(len(o.Delta.Text) + len(o.Delta.Thinking) + len(o.Delta.JSON))
@@ -205,6 +218,8 @@ type openaiDetails struct {
 }
 
 type openaiBody struct {
+	ID       string          `json:"id"`
+	Object   string          `json:"object"`
 	Type     string          `json:"type"`
 	Model    string          `json:"model"`
 	Tier     string          `json:"service_tier"`
@@ -220,6 +235,7 @@ type openaiBody struct {
 }
 
 type openaiResponse struct {
+	ID     string       `json:"id"`
 	Model  string       `json:"model"`
 	Tier   string       `json:"service_tier"`
 	Usage  *openaiUsage `json:"usage"`
@@ -238,6 +254,10 @@ func (openaiShape) object(r *reading, b []byte) {
 	if !r.decode(b, &o) {
 		return
 	}
+	r.hidden = true // the thoughts of its models
+	if o.Object == "response" {
+		r.id = o.ID
+	}
 	if strings.HasPrefix(o.Type, "response.") { // an event of a response's stream
 		if strings.HasSuffix(o.Type, ".delta") {
 			r.said += int64(len(o.Delta))
@@ -248,9 +268,10 @@ func (openaiShape) object(r *reading, b []byte) {
 		if o.Response.Model != "" {
 			r.model = o.Response.Model
 		}
+		r.id = firstText(o.Response.ID, r.id)
 		switch o.Type {
 		case "response.completed", "response.incomplete", "response.failed":
-			r.failed = o.Type == "response.failed"
+			r.failed, r.done = o.Type == "response.failed", true
 			r.openai(o.Response.Usage, o.Response.Tier, o.Response.Output)
 		}
 		return

@@ -15,12 +15,39 @@ import (
 // parkPoll keeps a wait right over a suspended machine: its timers stand still.
 const parkPoll = 30 * time.Second
 
+const (
+	// parkFirst is the first wait for a limit of which nobody knows the end: longer than a throttle, shorter than the shortest
+	// window that providers count in, which are hours. Each attempt that ends at it doubles the wait, up to parkMost.
+	parkFirst = 5 * time.Minute
+	parkMost  = time.Hour
+	// parkLeast is waited for an attempt that ended long ago, too: --wait was asked for because there is a limit.
+	parkLeast = time.Minute
+)
+
+// backOff is when a task goes on that was parked without a known time, so many times in a row.
+func backOff(ended time.Time, times int, now time.Time) time.Time {
+	wait := parkFirst
+	for ; times > 1 && wait < parkMost; times-- {
+		wait *= 2
+	}
+	at := ended.Add(min(wait, parkMost))
+	if ended.IsZero() || ended.After(now) {
+		at = now.Add(min(wait, parkMost))
+	}
+	if least := now.Add(parkLeast); at.Before(least) {
+		return least
+	}
+	return at
+}
+
 // state is how the last attempt ended.
 type state struct {
 	status   workorder.Status
 	by       workorder.EndedBy
 	resumeAt *time.Time
 	began    bool // a box took its order
+	ended    time.Time
+	parked   int // attempts in a row that ended so, this one included
 }
 
 type decision int
@@ -36,6 +63,8 @@ func (p *pickUp) judge(s state) decision {
 	switch {
 	case p.rebase != nil:
 		return goesOn // however it ended: what is asked for has nothing to do with it
+	case s.status == workorder.StatusParked && s.resumeAt == nil && p.wait && !p.waited && !p.now:
+		return parked
 	case s.status == workorder.StatusParked && s.resumeAt != nil && time.Until(*s.resumeAt) > 0 && !p.now:
 		return parked
 	case workorder.Resumable(s.status, s.by), !s.began:
@@ -69,6 +98,16 @@ func (p *pickUp) parked(s state, tell func() error) error {
 		fmt.Fprintf(p.a.Stderr, "hint: `sandbox-agent continue %s --wait` waits for that, --now tries at once\n", p.o.taskID)
 	}
 	return &ending{workorder.ExitCode(s.status, s.by)}
+}
+
+// resumes is when a parked task goes on.
+func (p *pickUp) resumes(s state) time.Time {
+	if s.resumeAt != nil {
+		return *s.resumeAt
+	}
+	p.waited = true // once; it ends with an attempt that says more
+	fmt.Fprintf(p.a.Stderr, "nobody knows when the provider's limit of %s resets: it is tried again now and then\n", p.o.taskID)
+	return backOff(s.ended, s.parked, time.Now())
 }
 
 func (p *pickUp) waitUntil(ctx context.Context, at time.Time) error {

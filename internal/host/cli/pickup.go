@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
@@ -29,6 +30,7 @@ type pickUp struct {
 	rebase    *workorder.Rebase // nil: nothing is to be rebased
 	pull      *taskPull         // the task's pull request; nil: it was not asked for
 	now, wait bool
+	waited    bool // for a limit of which nobody knows the end
 }
 
 // createNamed starts the task of a given id, or does with an existing one what
@@ -167,14 +169,20 @@ func (p *pickUp) held(ctx context.Context, id, asked string) (verdict, error) {
 		// Another command went on with it meanwhile: once was asked for.
 		return verdict{}, p.tell(rec)
 	}
-	last := state{status: rec.Status, by: rec.EndedBy, resumeAt: rec.ResumeAt, began: rec.Box != "" && rec.EndedBy != workorder.ByOrder}
+	last := state{status: rec.Status, by: rec.EndedBy, resumeAt: rec.ResumeAt, began: rec.Box != "" && rec.EndedBy != workorder.ByOrder, ended: rec.FinishedAt}
+	for _, a := range slices.Backward(rec.Attempts()) {
+		if a.Status != workorder.StatusParked {
+			break
+		}
+		last.parked++
+	}
 	switch p.judge(last) {
 	case goesOn:
 		until, err := p.next(ctx, rec)
 		return verdict{until: until}, err
 	case parked:
 		if p.wait {
-			return verdict{until: *rec.ResumeAt}, nil
+			return verdict{until: p.resumes(last)}, nil
 		}
 		return verdict{}, p.parked(last, func() error { return p.tell(rec) })
 	}
@@ -426,7 +434,13 @@ func (p *pickUp) elsewhere(on *remoteTask, last *workorder.Attempt) (stop bool, 
 	if last.Status == "" {
 		return false, until, nil // the box finds out whether it still lives
 	}
-	s := state{status: last.Status, by: last.EndedBy, resumeAt: last.ResumeAt, began: last.EndedBy != workorder.ByOrder}
+	s := state{status: last.Status, by: last.EndedBy, resumeAt: last.ResumeAt, began: last.EndedBy != workorder.ByOrder, ended: last.EndedAt}
+	for _, a := range slices.Backward(on.state.Attempts) {
+		if a.Status != workorder.StatusParked {
+			break
+		}
+		s.parked++
+	}
 	d := p.judge(s)
 	tell := func() error {
 		p.show(on.result(last), nil)
@@ -436,7 +450,7 @@ func (p *pickUp) elsewhere(on *remoteTask, last *workorder.Attempt) (stop bool, 
 	case d == goesOn:
 		return false, until, nil
 	case d == parked && p.wait:
-		return true, *last.ResumeAt, nil
+		return true, p.resumes(s), nil
 	case d == parked:
 		return true, until, p.parked(s, tell)
 	case p.create:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -138,13 +139,17 @@ func (r *rig) put() {
 // run runs a command line; P stands for the project file.
 func (r *rig) run(args ...string) (code int, out, errs string) {
 	var stdout, stderr bytes.Buffer
+	code = r.runTo(r.t.Context(), &stdout, &stderr, args...)
+	return code, stdout.String(), stderr.String()
+}
+
+func (r *rig) runTo(ctx context.Context, stdout, stderr io.Writer, args ...string) int {
 	for i := range args {
 		if args[i] == "P" {
 			args[i] = r.project
 		}
 	}
-	code = Main(r.t.Context(), r.app(strings.NewReader(""), &stdout, &stderr), args)
-	return code, stdout.String(), stderr.String()
+	return Main(ctx, r.app(strings.NewReader(""), stdout, stderr), args)
 }
 
 // want runs a command line that must end with the code and say what is wanted.

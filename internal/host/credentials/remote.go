@@ -15,6 +15,7 @@ import (
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
 	"github.com/go-git/go-git/v5/storage/memory"
 
+	own "github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -95,6 +96,9 @@ func list(ctx context.Context, remote string, auth transport.AuthMethod) ([]*plu
 	}
 }
 
+// longIDs is what the library says where an object's id is longer than one of SHA-1.
+const longIDs = "no space after hash"
+
 func explain(ctx context.Context, shown string, cred *workorder.GitCredential, err error) error {
 	if cred != nil && cred.SSHKey != "" {
 		if sshErr := explainSSH(shown, err); sshErr != nil {
@@ -103,6 +107,8 @@ func explain(ctx context.Context, shown string, cred *workorder.GitCredential, e
 	}
 	hint := "check the address and the network"
 	switch {
+	case strings.Contains(err.Error(), longIDs):
+		return fault.New(workorder.ExitGit, fmt.Errorf("look at remote %s: %s", shown, own.SHA256Text), "")
 	case errors.Is(err, transport.ErrEmptyRemoteRepository):
 		return fault.New(workorder.ExitGit, fmt.Errorf("look at remote %s: %w", shown, err), "push a first commit to it")
 	case errors.Is(err, transport.ErrAuthenticationRequired), errors.Is(err, transport.ErrAuthorizationFailed):

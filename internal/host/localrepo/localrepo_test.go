@@ -298,6 +298,16 @@ func TestOpen(t *testing.T) {
 			}
 		})
 	}
+	sha256 := t.TempDir()
+	must(t, sha256, "init", "-q", "--object-format=sha256")
+	commit(t, repo, "two", nil)
+	shallow := filepath.Join(t.TempDir(), "shallow")
+	must(t, "/", "clone", "-q", "--depth", "1", "file://"+repo, shallow)
+	for path, want := range map[string]string{sha256: "SHA-256", shallow: "shallow"} {
+		if _, err := localrepo.Open(t.Context(), path); fault.Code(err) != workorder.ExitGit || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
 	for _, path := range []string{t.TempDir(), filepath.Join(repo, "file"), "/does/not/exist"} {
 		if _, err := localrepo.Open(t.Context(), path); fault.Code(err) != workorder.ExitGit {
 			t.Errorf("%s: %v", path, err)

@@ -52,11 +52,19 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 	if !st.IsDir() {
 		return nil, fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: not a folder", path), "give a folder inside a git repository, or a URL")
 	}
-	out, err := gitOut(ctx, abs, "rev-parse", "--is-bare-repository", "--absolute-git-dir")
+	out, err := gitOut(ctx, abs, "rev-parse", "--show-object-format", "--is-shallow-repository", "--is-bare-repository", "--absolute-git-dir")
 	if err != nil {
 		return nil, fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), openHint(err))
 	}
-	bare, gitDir, _ := strings.Cut(strings.TrimSpace(out), "\n")
+	format, rest, _ := strings.Cut(strings.TrimSpace(out), "\n")
+	shallow, rest, _ := strings.Cut(rest, "\n")
+	bare, gitDir, _ := strings.Cut(rest, "\n")
+	switch {
+	case format != "sha1":
+		return nil, fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: %s", path, git.SHA256Text), "")
+	case shallow == "true":
+		return nil, fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: %s", path, git.ShallowText), "")
+	}
 	r := &Repo{Path: gitDir, Bare: bare == "true"}
 	if !r.Bare {
 		top, err := gitOut(ctx, abs, "rev-parse", "--show-toplevel")

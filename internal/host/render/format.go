@@ -72,6 +72,12 @@ func usage(u workorder.Usage) string {
 		}
 		parts = append(parts, cost)
 	}
+	if u.Estimated {
+		parts = append(parts, "partly estimated")
+	}
+	if u.ReservedUSD > 0 {
+		parts = append(parts, fmt.Sprintf("up to $%.4f more for answers that broke off", u.ReservedUSD))
+	}
 	for _, t := range []struct {
 		n    int64
 		what string

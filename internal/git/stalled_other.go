@@ -1,0 +1,7 @@
+//go:build !linux
+
+package git
+
+func canSee() bool { return false }
+
+func look(int) activity { return activity{} }
