@@ -4,6 +4,8 @@ package e2e
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -150,5 +152,14 @@ func TestLargeLastCommit(t *testing.T) {
 	if got := gittest.Git(t, w.repo, "cat-file", "-s", r.Branch+":big"); got != "300000000" {
 		t.Errorf("the last commit is not on %s: %s, %q", r.Branch, got, r.Warnings)
 	}
-	landed(t, w.repo, r)
+	at := r.Branch
+	if r.Uncommitted { // there was time for the small changes alone
+		at = workorder.KeptRef(w.id, "first-1")
+		if _, err := os.Stat(filepath.Join(w.u.state, w.id, workorder.ArchiveFile)); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := gittest.Git(t, w.repo, "show", at+":uncommitted"); got != "uncommitted" {
+		t.Errorf("the small file at %s: %q", at, got)
+	}
 }
