@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -93,10 +95,11 @@ func (p *Publisher) commit(ctx context.Context, message string) error {
 	p.clear(ctx)
 	p.open(ctx)
 	_ = p.handOver(ctx) // else everything is read again
-	added, err := p.add(ctx, p.tree(), 0, func() { p.clear(ctx) })
+	added, err := p.add(ctx, p.tree(), largestFile, func() { p.clear(ctx) })
 	if err != nil {
 		return err
 	}
+	left := added.left.beyond(added.large, tooLarge)
 	t, err := p.unfiltered(ctx, p.tree())
 	if err != nil {
 		return err
@@ -120,7 +123,7 @@ func (p *Publisher) commit(ctx context.Context, message string) error {
 	if err := p.giveBack(ctx, settings); err != nil {
 		p.Emit(workorder.Event{Type: workorder.EventWarning, Text: err.Error()})
 	}
-	left := added.left.beyond(added.outside, "changed in a submodule, or in another work tree, whose files are no part of this repository")
+	left = left.beyond(added.outside, "changed in a submodule, or in another work tree, whose files are no part of this repository")
 	objects, n := p.lfsObjects(ctx)
 	if left = left.beyond(objects, fmt.Sprintf("%d objects of Git LFS are not on the remote", n)); left != nil {
 		return left
@@ -204,8 +207,16 @@ const (
 	archiveTime = 60 * time.Second
 )
 
-// archiveLimit bounds an archive of what could not be committed, in bytes.
-const archiveLimit = 512 << 20
+const (
+	// archiveLimit bounds what an archive of what could not be committed holds, in bytes before it is compressed: small files first.
+	archiveLimit = 512 << 20
+	// largestFile bounds a file that a landing commits or archives by itself, in bytes, whether it takes that much of the disk or is
+	// sparse: no forge takes one that large, and reading it costs the landing of all others. What the agent commits is not bounded.
+	largestFile = 512 << 20
+)
+
+// tooLarge is why such a file is left out.
+const tooLarge = "larger than 512 MiB: it was neither read nor kept; commit it, or let .gitignore name it"
 
 // Archive keeps files as a compressed tar file: those that Commit could not
 // commit or, with whole and where git cannot tell, all of the work tree with .git. It reads them as
@@ -218,17 +229,11 @@ func (p *Publisher) Archive(ctx context.Context, path string, whole bool) error 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	p.enter()
-	paths := []string{"."}
-	if !whole {
-		list, listed := context.WithTimeout(ctx, min(listTime, limit/2))
-		left, err := p.uncommitted(list)
-		listed()
-		if err == nil {
-			if len(left) == 0 {
-				return errors.New("keep uncommitted files: there are none that can be named")
-			}
-			paths = left
-		}
+	list, listed := context.WithTimeout(ctx, min(listTime, limit/2))
+	paths, err := p.archived(list, whole)
+	listed()
+	if err != nil {
+		return err
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
 	if err != nil {
@@ -237,7 +242,7 @@ func (p *Publisher) Archive(ctx context.Context, path string, whole bool) error 
 	tail := proc.NewTail(1 << 10)
 	err = proc.Run(ctx, proc.Spec{
 		// What cannot be read even now is left out; the rest counts.
-		Argv: []string{"tar", "--create", "--gzip", "--ignore-failed-read", "--null", "--verbatim-files-from", "--files-from=-"},
+		Argv: []string{"tar", "--create", "--gzip", "--no-recursion", "--ignore-failed-read", "--null", "--verbatim-files-from", "--files-from=-"},
 		Dir:  p.Workspace, User: p.User, Stdin: strings.NewReader(strings.Join(paths, "\x00")),
 		Stdout: &limitWriter{w: f, left: archiveLimit}, Stderr: tail,
 		Env: []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8"},
@@ -250,6 +255,57 @@ func (p *Publisher) Archive(ctx context.Context, path string, whole bool) error 
 		return fmt.Errorf("keep uncommitted files: %w: %s", err, strings.TrimSpace(tail.String()))
 	}
 	return nil
+}
+
+// ErrLarge: nothing is to be archived but files that are too large.
+var ErrLarge = errors.New("keep uncommitted files: " + tooLarge)
+
+// archived lists what an archive gets: the paths that differ from HEAD or, with whole and where git cannot tell, everything. Large files are
+// left out, and what is too much in all.
+func (p *Publisher) archived(ctx context.Context, whole bool) ([]string, error) {
+	var paths []string
+	all := true
+	if !whole {
+		left, err := p.uncommitted(ctx)
+		if paths, all = left, err != nil; !all && len(left) == 0 {
+			return nil, errors.New("keep uncommitted files: there are none that can be named")
+		}
+	}
+	if all {
+		paths = nil
+		root, err := os.OpenRoot(p.Workspace)
+		if err != nil {
+			return nil, fmt.Errorf("keep uncommitted files: %w", err)
+		}
+		defer root.Close()
+		// What cannot be read is left out; the rest counts.
+		_ = fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
+			if err == nil && path != "." {
+				paths = append(paths, path)
+			}
+			return ctx.Err()
+		})
+	}
+	sizes := map[string]int64{}
+	for _, path := range paths {
+		if st, err := os.Lstat(filepath.Join(p.Workspace, path)); err == nil && st.Mode().IsRegular() {
+			sizes[path] = st.Size()
+		}
+	}
+	slices.SortStableFunc(paths, func(a, b string) int { return cmp.Compare(sizes[a], sizes[b]) })
+	room, large := int64(archiveLimit), 0
+	kept := slices.DeleteFunc(paths, func(path string) bool {
+		if size := sizes[path]; size > largestFile || size > room {
+			large++
+			return true
+		}
+		room -= sizes[path]
+		return false
+	})
+	if len(kept) == 0 && large > 0 {
+		return nil, ErrLarge
+	}
+	return kept, nil
 }
 
 type limitWriter struct {
