@@ -175,8 +175,11 @@ const (
 	StepRunning StepStatus = "running" // only seen in partial results
 )
 
-// StepPR is the step that opens the pull request. The names of the others mean nothing to a program.
-const StepPR = "pr"
+// The steps that a program looks for: StepPush lands the work, StepPR opens the pull request. The names of the others mean nothing to a program.
+const (
+	StepPush = "push"
+	StepPR   = "pr"
+)
 
 // Step is one named phase of the run, in the order of starting.
 type Step struct {

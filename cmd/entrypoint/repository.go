@@ -298,7 +298,11 @@ func (r *repository) Close() {
 }
 
 func (r *repository) Archive(ctx context.Context, whole bool) (string, error) {
-	if err := r.pub.Archive(ctx, filepath.Join(r.out, workorder.ArchiveFile), whole); err != nil {
+	err := r.pub.Archive(ctx, filepath.Join(r.out, workorder.ArchiveFile), whole)
+	if errors.Is(err, publish.ErrLarge) {
+		err = errors.Join(boot.ErrLarge, err)
+	}
+	if err != nil {
 		return "", err
 	}
 	return workorder.ArchiveFile, nil

@@ -150,6 +150,7 @@ type Landing struct {
 	Bundle  string // file that holds the work because it could not be pushed
 	Archive string // file of the output that holds what could not be committed
 	Lost    bool   // something of the work could be kept nowhere
+	Large   bool   // what is left are files that are too large to be kept
 	// Checkpoint is still needed on the remote: it holds what the branch does not.
 	Checkpoint *workorder.Checkpoint
 	Warnings   []string

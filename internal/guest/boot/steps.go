@@ -20,7 +20,7 @@ const (
 	stepSetup    = "setup"
 	stepGround   = "ground"
 	stepRepair   = "repair"
-	stepPush     = "push"
+	stepPush     = workorder.StepPush
 	stepProof    = "proof"
 	stepPR       = workorder.StepPR
 )
