@@ -229,6 +229,8 @@ type Limits struct {
 	// PIDs bounds the processes and threads of the agent's side: setup, agent, checks and inner containers. The box itself
 	// has ReservedPIDs more.
 	PIDs int64 `json:"pids,omitempty"`
+	// DiskBytes bounds what the task takes of the disk beside the image, inner images and containers included. The run ends when it is more.
+	DiskBytes int64 `json:"disk_bytes,omitempty"`
 }
 
 const (

@@ -25,7 +25,7 @@ type Result struct {
 	ReasonCode ReasonCode `json:"reason_code"`
 	// Uncommitted says that the work tree in the box has changes that are neither in a commit nor in ArchiveFile.
 	Uncommitted bool `json:"uncommitted,omitempty"`
-	Resumable  bool       `json:"resumable"`
+	Resumable   bool `json:"resumable"`
 	// ResumeAt is when a parked task can go on; nil when nobody knows.
 	ResumeAt *time.Time `json:"resume_at"`
 	// NextCommand is what the user would most likely run next.

@@ -43,6 +43,8 @@ type Box struct {
 	Repo     Repository
 	Task     Task
 	Space    *workspace.Workspace
+	// WatchDisk calls over when the task takes more of the disk than it may; nil: it may take all.
+	WatchDisk func(ctx context.Context, over func(text string))
 	// Signals delivers SIGTERM and SIGINT, and LongStop before them.
 	Signals <-chan os.Signal
 	// Burst is the time in which several signals count as one. 0: two seconds.
@@ -72,6 +74,8 @@ func (b *Box) shutdown() workorder.Shutdown {
 var (
 	ErrInterrupted = errors.New("a stop signal arrived")
 	ErrTimeout     = errors.New("the time limit was reached")
+	// ErrDisk: the task took more of the disk than it may.
+	ErrDisk = errors.New("the disk limit was reached")
 	// ErrLease: what this box does from here on cannot be pushed.
 	ErrLease = errors.New("another box took the task over")
 )
@@ -128,6 +132,9 @@ func (b *Box) Run(ctx context.Context) int {
 	defer leave(nil)
 	go b.watchSignals(func(cause error) { leave(cause); interrupt(cause) }, hurry)
 
+	if b.WatchDisk != nil {
+		go b.WatchDisk(run, func(text string) { interrupt(fmt.Errorf("%w: %s", ErrDisk, text)) })
+	}
 	end := b.work(run, interrupt, steps)
 	landing := b.land(land, run, &end)
 	b.rebaseLanded(&landing)
@@ -237,7 +244,7 @@ func (b *Box) work(ctx context.Context, interrupt context.CancelCauseFunc, steps
 	}
 	b.repair(ctx, &agent, &e)
 	e.cause = context.Cause(ctx)
-	if errors.Is(e.cause, ErrLease) {
+	if errors.Is(e.cause, ErrLease) || errors.Is(e.cause, ErrDisk) {
 		// What the agent was when it was stopped says nothing.
 		cut := cutShort(ctx)
 		e.status, e.by, e.reason = cut.status, cut.by, cut.reason

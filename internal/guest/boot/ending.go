@@ -20,7 +20,7 @@ type ending struct {
 
 // bootFailed says what a failed step means for the run.
 func (b *Box) bootFailed(ctx context.Context, err error) ending {
-	if errors.Is(context.Cause(ctx), ErrInterrupted) || errors.Is(context.Cause(ctx), ErrTimeout) {
+	if cause := context.Cause(ctx); errors.Is(cause, ErrInterrupted) || errors.Is(cause, ErrTimeout) || errors.Is(cause, ErrDisk) {
 		return cutShort(ctx)
 	}
 	e := ending{status: workorder.StatusError, by: workorder.ByBox, reason: err.Error()}
@@ -48,6 +48,8 @@ func cutShort(ctx context.Context) ending {
 	switch {
 	case errors.Is(cause, ErrTimeout):
 		return ending{status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: cause.Error()}
+	case errors.Is(cause, ErrDisk):
+		return ending{status: workorder.StatusFailed, by: workorder.ByAgent, reason: cause.Error()}
 	case errors.Is(cause, ErrLease):
 		return ending{status: workorder.StatusError, by: workorder.ByLease, reason: cause.Error()}
 	}
