@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
@@ -171,12 +170,7 @@ func (p *pickUp) held(ctx context.Context, id, asked string) (verdict, error) {
 		return verdict{}, p.tell(rec)
 	}
 	last := state{status: rec.Status, by: rec.EndedBy, resumeAt: rec.ResumeAt, began: rec.Box != "" && rec.EndedBy != workorder.ByOrder, ended: rec.FinishedAt}
-	for _, a := range slices.Backward(rec.Attempts()) {
-		if a.Status != workorder.StatusParked {
-			break
-		}
-		last.parked++
-	}
+	last.parked = parkedInARow(rec.Attempts(), func(a store.Attempt) workorder.Status { return a.Status })
 	switch p.judge(last) {
 	case goesOn:
 		until, err := p.next(ctx, rec)
@@ -433,12 +427,7 @@ func (p *pickUp) elsewhere(on *remoteTask, last *workorder.Attempt) (stop bool, 
 		return false, until, nil // the box finds out whether it still lives
 	}
 	s := state{status: last.Status, by: last.EndedBy, resumeAt: last.ResumeAt, began: last.EndedBy != workorder.ByOrder, ended: last.EndedAt}
-	for _, a := range slices.Backward(on.state.Attempts) {
-		if a.Status != workorder.StatusParked {
-			break
-		}
-		s.parked++
-	}
+	s.parked = parkedInARow(on.state.Attempts, func(a workorder.Attempt) workorder.Status { return a.Status })
 	d := p.judge(s)
 	tell := func() error {
 		p.show(on.result(last), nil)
