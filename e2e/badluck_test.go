@@ -315,11 +315,23 @@ func TestInterruptOnce(t *testing.T) {
 // Who insists is obeyed at once; what was committed is not promised then.
 func TestInterruptTwice(t *testing.T) {
 	t.Parallel()
-	w := work(t, deaf)
-	w.Signal(syscall.SIGINT)
-	w.waitFor("interrupt again")
-	w.Signal(syscall.SIGINT)
+	u := newCarefulUser(t)
+	u.terminal = true
+	w := u.work(deaf)
+	w.insist()
 	w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal)
+}
+
+// GNU timeout passes a signal on to its child, and then to the group of both: the work is saved as after one.
+func TestTimeoutCommand(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	u.by = []string{"timeout", "-k", "60", "600"}
+	w := u.work(deaf)
+	if err := syscall.Kill(w.PID(), syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	landed(t, w.repo, w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal))
 }
 
 // An interruption before there is a box leaves none.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,6 +29,10 @@ type user struct {
 	state string
 	env   []string
 	dir   string
+	// terminal says that programs run at a terminal, on which keys are pressed.
+	terminal bool
+	// by is what the program is called through.
+	by []string
 }
 
 func newUser(t *testing.T, env ...string) *user {
@@ -60,6 +65,7 @@ type started struct {
 	args        []string
 	out, errOut *syncBuffer
 	cancel      context.CancelFunc
+	keys        *os.File // of a user who has a terminal
 }
 
 // start calls the program and returns at once.
@@ -67,15 +73,60 @@ func (u *user) start(stdin string, args ...string) *started {
 	u.t.Helper()
 	ctx, cancel := context.WithTimeoutCause(u.t.Context(), cliLimit, errors.New("the call took longer than "+cliLimit.String()))
 	s := &started{t: u.t, args: args, out: &syncBuffer{}, errOut: &syncBuffer{}, cancel: cancel}
+	spec := proc.Spec{
+		Argv: slices.Concat(u.by, []string{bin}, args), Dir: u.dir, Env: u.env, Stdin: strings.NewReader(stdin), Stdout: s.out, Stderr: s.errOut,
+	}
 	var err error
-	s.Process, err = proc.Start(ctx, proc.Spec{
-		Argv: append([]string{bin}, args...), Dir: u.dir, Env: u.env, Stdin: strings.NewReader(stdin), Stdout: s.out, Stderr: s.errOut,
-	})
+	if u.terminal {
+		spec.Argv = []string{"script", "-q", "-e", "-c", "exec " + quoted(spec.Argv), "/dev/null"}
+		spec.Env = append(slices.Clone(u.env), "TERM=dumb", "SHELL=/bin/sh")
+		var in *os.File
+		if in, s.keys, err = os.Pipe(); err != nil {
+			u.t.Fatal(err)
+		}
+		spec.Stdin = in
+		u.t.Cleanup(func() { s.keys.Close(); in.Close() })
+	}
+	s.Process, err = proc.Start(ctx, spec)
 	if err != nil {
 		u.t.Fatal(err)
 	}
 	u.t.Cleanup(cancel)
 	return s
+}
+
+// quoted is a command for a shell.
+func quoted(argv []string) string {
+	var words []string
+	for _, w := range argv {
+		words = append(words, "'"+strings.ReplaceAll(w, "'", `'\''`)+"'")
+	}
+	return strings.Join(words, " ")
+}
+
+// insist presses Ctrl-C, and again once the program says that it stops, until it says that it kills the box.
+func (s *started) insist() {
+	s.t.Helper()
+	const key = "\x03"
+	press := func() {
+		if _, err := s.keys.WriteString(key); err != nil {
+			s.t.Error(err)
+		}
+	}
+	press()
+	s.waitFor("Ctrl-C again")
+	for range 100 {
+		press()
+		select {
+		case <-s.Done():
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+		if strings.Contains(s.out.String(), "the box is killed") {
+			return
+		}
+	}
+	s.t.Errorf("Ctrl-C does not kill the box:\n%s", s.out)
 }
 
 func (s *started) wait() call {

@@ -287,11 +287,11 @@ func TestContinueAfterTheSecondInterrupt(t *testing.T) {
 	t.Parallel()
 	k := newKept(t, nil)
 	u := k.machine(t)
+	u.terminal = true
 	s := k.begin(u, k.project(u, "", twice+deaf))
+	u.terminal = false
 	k.holds(t, workorder.CheckpointRef(k.id), "uncommitted")
-	s.Signal(syscall.SIGINT)
-	s.waitFor("interrupt again")
-	s.Signal(syscall.SIGINT)
+	s.insist()
 	c := s.wait()
 	r := u.result(k.id)
 	k.valid(u, r)

@@ -74,3 +74,93 @@ touch g && git add g && git commit -qm 'Look'`
 		t.Errorf("the project's own service was removed: %+v", r.Services)
 	}
 }
+
+// marks looks for what an agent may have left for a check, anywhere but in the commit, and says what it found.
+const marks = `
+for f in /tmp /var/tmp /dev/shm /run/lock /home/sandbox /home/sandbox/.local/bin /workspace /workspace/.git "$PLAYWRIGHT_BROWSERS_PATH" "$(cat where)" /var/lib/sandbox-agent/media; do
+	[ -n "$f" ] && [ -e "$f/mark" ] && echo "found: $f"
+done
+python3 - <<'X'
+import ctypes, socket
+libc = ctypes.CDLL(None)
+if libc.shmget(4711, 64, 0) >= 0: print("found: shared memory")
+if libc.msgget(4711, 0) >= 0: print("found: message queue")
+for address in ("127.0.0.1", 4711), "\0mark":
+    s = socket.socket(socket.AF_INET if address[0] != "\0" else socket.AF_UNIX)
+    try: s.connect(address); print("found: server", repr(address))
+    except OSError: pass
+s = socket.create_connection(("redis", 6379), 20); s.sendall(b"GET mark\r\n")
+if s.recv(99).startswith(b"$1\r"): print("found: content of a service")
+X
+docker run --rm IMAGE test -e /mark && echo "found: an image of a declared name"
+docker run --rm -v /tmp:/t IMAGE test -e /t/mark && echo "found: bind of /tmp"
+docker run --rm -v /home/sandbox:/t IMAGE test -e /t/mark && echo "found: bind of home"
+docker image inspect mark >/dev/null 2>&1 && echo "found: an image"
+docker volume inspect mark >/dev/null 2>&1 && echo "found: a volume"
+docker network inspect mark >/dev/null 2>&1 && echo "found: a network"
+printf 'FROM IMAGE\nRUN date +%%s%%N >/at\nRUN cat /at\n' >Dockerfile.mark
+docker build -q -f Dockerfile.mark -t built . >/dev/null && docker run --rm built cat /at >at && [ "$(cat at)" = "$(cat built-at 2>/dev/null)" ] && echo "found: a build cache"
+[ -s at ] || echo "broken: docker build"
+docker run --rm -v "$PWD:/w" IMAGE test -e /w/check.sh || echo "broken: bind of the checkout"
+echo looked
+`
+
+// The same as marks in the other direction.
+const makeMarks = `
+mkdir -p ~/.local/bin
+[ -n "$SANDBOX_AGENT_MEDIA" ] && echo "$SANDBOX_AGENT_MEDIA" >where
+for f in /tmp /var/tmp /dev/shm /run/lock /home/sandbox /home/sandbox/.local/bin /workspace /workspace/.git "$PLAYWRIGHT_BROWSERS_PATH" "$(cat where)"; do touch "$f/mark"; done
+cat >~/serve.py <<'X'
+import ctypes, os, socket, time
+libc = ctypes.CDLL(None)
+libc.shmget(4711, 64, 0o1666); libc.msgget(4711, 0o1666)
+a = socket.socket(); a.bind(("127.0.0.1", 4711)); a.listen()
+b = socket.socket(socket.AF_UNIX); b.bind("\0mark"); b.listen()
+s = socket.create_connection(("redis", 6379)); s.sendall(b"SET mark 1\r\n"); s.recv(9)
+open("/tmp/serving", "w").close()
+time.sleep(3600)
+X
+setsid -f python3 ~/serve.py >/dev/null 2>&1 </dev/null
+docker volume create mark >/dev/null; docker network create mark >/dev/null
+docker run --name forge IMAGE touch /mark && docker commit forge IMAGE >/dev/null && docker tag IMAGE mark
+until [ -e /tmp/serving ]; do sleep 0.1; done
+`
+
+// What an agent leaves anywhere, a proof does not find: it begins in places, and with an engine, that the agent never had.
+func TestProofFindsNothingOfTheAgents(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	put := func(s string) string { return strings.ReplaceAll(s, "IMAGE", redisImage) }
+	script := put(makeMarks) + `
+sh check.sh >first 2>&1; cp at built-at; sh check.sh 2>/dev/null | grep -v looked | sort >seen; cat seen
+rm -f first at Dockerfile.mark built-at mark; git checkout -q where
+git add seen && git commit -qm 'Look'; sleep 1
+`
+	c := u.run("", "create", "--task", "x", "--repo", u.repo(map[string]string{"check.sh": put(marks), "where": ""}), "-p",
+		u.project(scripted("services:\n  redis: {image: "+redisImage+"}\nvalidate: {test: 'sh check.sh'}\n", script)))
+	r := u.plainResult(c.task(t))
+	if r.Proof == nil || len(r.Proof.Checks) != 1 || r.Proof.Checks[0].Head == nil || r.Proof.Checks[0].Base == nil {
+		t.Fatalf("%s: %+v, %q", r.Status, r.Proof, r.Warnings)
+	}
+	read := func(name string) string {
+		b, err := os.ReadFile(filepath.Join(u.state, r.TaskID, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	agent := read("logs/agent.stdout.log")
+	if n := strings.Count(agent, "found: "); n < 18 {
+		t.Errorf("the agent left only %d marks that work:\n%s", n, agent)
+	}
+	for _, side := range []*workorder.CheckRun{r.Proof.Checks[0].Head, r.Proof.Checks[0].Base} {
+		if log := read(side.Log); strings.Contains(log, "found: ") || strings.Contains(log, "broken: ") || !strings.Contains(log, "looked") {
+			t.Errorf("%s:\n%s", side.Log, log)
+		}
+	}
+	for _, s := range r.Services {
+		if s.State != "ready" {
+			t.Errorf("service %s: %s", s.Name, s.State)
+		}
+	}
+}

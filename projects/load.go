@@ -87,16 +87,20 @@ func (e *NotFoundError) ExitCode() int { return workorder.ExitNoProject }
 // separator or ends in .yaml or .yml), a name, or empty for the project of the
 // current folder. The error is a *NotFoundError or an *InvalidError where it is one.
 func Load(ref string, opts LoadOptions) (*Project, error) {
-	file, content, err := find(ref, opts)
+	file, content, found, err := find(ref, opts)
 	if err != nil {
 		return nil, err
 	}
-	return Parse(file, content, opts)
+	p, err := Parse(file, content, opts)
+	if err == nil {
+		p.Found, p.ByPath = found, ref != "" && isPath(ref)
+	}
+	return p, err
 }
 
 // Parse checks the content of a project file; file is its place as shown.
 func Parse(file string, content []byte, opts LoadOptions) (*Project, error) {
-	p := &Project{File: file, Dir: folderOf(file, opts.Dir), options: opts}
+	p := &Project{File: file, Dir: folderOf(file, opts.Dir), options: opts, content: content}
 	var problems diag.List
 	p.tree, problems = parse(file, content)
 	if len(problems) > 0 {
@@ -165,35 +169,38 @@ func (d *decoder) document(content []byte) *yaml.Node {
 	return doc.Content[0]
 }
 
-// find returns the file a reference means, and its content.
-func find(ref string, opts LoadOptions) (string, []byte, error) {
-	if ref == "" {
-		return findPath(upwards(opts.Dir), "", opts)
-	}
-	if isPath(ref) {
-		return findPath(ref, ref, opts)
+// find returns the file a reference means, and its content. found says that its place was not named, and is none of the
+// user's own folders either: whoever filled the current folder put it there.
+func find(ref string, opts LoadOptions) (file string, content []byte, found bool, err error) {
+	if ref == "" || isPath(ref) {
+		at := ref
+		if ref == "" {
+			at = upwards(opts.Dir)
+		}
+		file, content, err = findPath(at, ref, opts)
+		return file, content, ref == "", err
 	}
 	var looked []string
-	for _, c := range candidates(ref, opts) {
+	for i, c := range candidates(ref, opts) {
 		content, err := readFile(c, opts)
 		if errors.Is(err, fs.ErrNotExist) {
 			looked = append(looked, c)
 			continue
 		}
 		if err != nil {
-			return "", nil, fmt.Errorf("read project file %s: %w", c, err)
+			return "", nil, false, fmt.Errorf("read project file %s: %w", c, err)
 		}
-		return c, content, nil
+		return c, content, i < len(here)*len(extensions), nil
 	}
 	// The project file of this folder answers to the name it gives itself.
 	if content, err := readFile(DefaultFile, opts); err == nil && nameOf(content) == ref {
-		return DefaultFile, content, nil
+		return DefaultFile, content, true, nil
 	}
 	looked = append(looked, DefaultFile+" (by its name)")
 	if content, err := Example(ref); err == nil {
-		return builtin + ref, content, nil
+		return builtin + ref, content, false, nil
 	}
-	return "", nil, &NotFoundError{Ref: ref, Looked: looked, Near: near(ref, opts)}
+	return "", nil, false, &NotFoundError{Ref: ref, Looked: looked, Near: near(ref, opts)}
 }
 
 // upwards is the default project file as it is reached from dir: in it, or in a
@@ -236,15 +243,20 @@ func findPath(path, ref string, opts LoadOptions) (string, []byte, error) {
 func candidates(name string, opts LoadOptions) []string {
 	var all []string
 	for _, dir := range folders(opts) {
-		for _, ext := range []string{".yaml", ".yml"} {
+		for _, ext := range extensions {
 			all = append(all, filepath.Join(dir, name+ext))
 		}
 	}
 	return all
 }
 
+// here are the folders of the current one in which a name is looked for first.
+var here = []string{".sandbox-agent", "projects"}
+
+var extensions = []string{".yaml", ".yml"}
+
 func folders(opts LoadOptions) []string {
-	dirs := append([]string{".sandbox-agent", "projects"}, opts.Folders...)
+	dirs := append(slices.Clone(here), opts.Folders...)
 	if opts.UserDir != "" {
 		dirs = append(dirs, opts.UserDir)
 	}

@@ -52,9 +52,26 @@ type Project struct {
 	OCIRuntime string // empty: the engine's default
 	Image      string // empty: the image the CLI builds
 
+	// Found says that nobody named the file's place: it was looked for from the current folder.
+	Found bool
+	// ByPath says that its path was named, and not a name that is looked for in the user's own folders.
+	ByPath bool
+
 	options LoadOptions
 	tree    *value
+	content []byte
 }
+
+// Path is where the file lies; empty for one that is shipped with the program.
+func (p *Project) Path() string {
+	if strings.HasPrefix(p.File, builtin) {
+		return ""
+	}
+	return filepath.Join(p.Dir, filepath.Base(p.File))
+}
+
+// Content is the file as it was read.
+func (p *Project) Content() []byte { return p.content }
 
 // Secret says where the host finds the value of an environment variable.
 type Secret struct {

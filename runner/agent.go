@@ -264,7 +264,7 @@ func (a *agentRun) process(ctx context.Context) (end processEnd) {
 	defer func() { _ = stdin.Close() }()
 	a.parser = a.harness.Parser(a.run)
 	outLines, errLines := proc.NewLines(a.stdoutLine), proc.NewLines(a.stderrLine)
-	oomBefore := oomKills(a.limits().oomFiles)
+	oomBefore := a.oomKills()
 	p, err := proc.Start(ctx, proc.Spec{
 		Argv: a.cmd.Argv, Dir: a.Workspace, Env: a.env(a.cmd.Env...), User: a.User,
 		// The file itself, not a copy of it: an agent that never reads holds nothing up.
@@ -278,7 +278,7 @@ func (a *agentRun) process(ctx context.Context) (end processEnd) {
 	waitErr := a.watch(ctx, p, &end)
 	outLines.Close()
 	errLines.Close()
-	end.oom = oomKills(a.limits().oomFiles) > oomBefore
+	end.oom = a.oomKills() > oomBefore
 	end.exit = harness.Exit{Code: proc.ExitCode(waitErr), Stderr: a.stderr.String()}
 	if ee, ok := errors.AsType[*proc.ExitError](waitErr); ok && ee.Signal != 0 {
 		end.exit.Signal = unix.SignalName(ee.Signal)

@@ -62,6 +62,8 @@ type Config struct {
 	SpentUSD float64
 	// Meter sees what the agent uses on its way to the models. Nil: nothing does.
 	Meter Meter
+	// OOMKills counts what the kernel killed on the agent's side for lack of memory so far. Nil: not known.
+	OOMKills func() int
 	// Hang is how long the agent may show no sign of life; 0: Order.HangTimeout().
 	Hang time.Duration
 
@@ -94,14 +96,20 @@ type bounds struct {
 	grace            time.Duration // of the agent
 	lastWord         time.Duration
 	limitWord        time.Duration
-	oomFiles         []string
 }
 
 func (c *Config) limits() bounds {
 	if c.bounds != nil {
 		return *c.bounds
 	}
-	return bounds{logHead: logHead, logTail: logTail, background: backgroundLog, commandTimeout: ValidateTimeout, grace: workorder.AgentGrace, lastWord: lastWord, limitWord: limitWord, oomFiles: oomFiles()}
+	return bounds{logHead: logHead, logTail: logTail, background: backgroundLog, commandTimeout: ValidateTimeout, grace: workorder.AgentGrace, lastWord: lastWord, limitWord: limitWord}
+}
+
+func (c *Config) oomKills() int {
+	if c.OOMKills == nil {
+		return 0
+	}
+	return c.OOMKills()
 }
 
 // Check reports what is missing to start the agent: an unknown harness, an empty

@@ -188,14 +188,9 @@ func TestAgentThatCannotStart(t *testing.T) {
 }
 
 func TestOOMIsToldApart(t *testing.T) {
-	b := newBox(t, `echo 'oom_kill 3' >../oom; kill -KILL $$`)
-	counter := filepath.Join(filepath.Dir(b.Workspace), "oom")
-	if err := os.WriteFile(counter, []byte("low 0\noom 1\noom_kill 2\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	lim := b.limits()
-	lim.oomFiles = []string{"/nonexistent", counter}
-	b.bounds = &lim
+	b := newBox(t, `kill -KILL $$`)
+	kills := 1
+	b.OOMKills = func() int { kills++; return kills }
 	check(t, Agent(t.Context(), b.Config), workorder.StatusFailed, workorder.ByAgent, "out of memory")
 }
 

@@ -73,6 +73,11 @@ const (
 	// ExitReserve is left for PID 1 to notice, reap and exit.
 	ExitReserve = 500 * time.Millisecond
 
+	// LongStop is what whoever announces it by LongStopSignal, before SIGTERM, grants in place of StopGrace: the CLI does, and the engine
+	// of its own accord (its default for a box). A box cannot see how long an engine will wait, so that without a word it counts on StopGrace.
+	LongStop       = StopGrace + 20*time.Second
+	LongStopSignal = "SIGUSR1"
+
 	// LandLimit bounds a landing that nobody waits for with a SIGKILL. A large
 	// push over a slow line takes minutes; longer means that it is stuck.
 	LandLimit = 5 * time.Minute
@@ -80,6 +85,23 @@ const (
 	// and the pull request on a forge that hangs. It is the sum of their own bounds, rounded up (TestLongest of cmd/entrypoint).
 	AfterLimit = 10 * time.Minute
 )
+
+// Shutdown is how the time between SIGTERM and SIGKILL is divided.
+type Shutdown struct {
+	Land   time.Duration // commit and push
+	Bundle time.Duration // keeping as files what could not be pushed
+	Boot   time.Duration // from SIGTERM to the result: a boot that has none then is taken for hung
+	Rescue time.Duration // from SIGTERM to the result, where boot had died before
+}
+
+// ShutdownIn divides grace; less than StopGrace counts as that. What there is beyond it goes to pushing, and a quarter to the files.
+func ShutdownIn(grace time.Duration) Shutdown {
+	more := max(0, grace-StopGrace)
+	s := Shutdown{Land: LandGrace + more*3/4, Bundle: BundleGrace + more/4}
+	s.Boot = AgentGrace + s.Land + s.Bundle + BootReserve
+	s.Rescue = s.Boot + RescueGrace - BundleGrace
+	return s
+}
 
 // BranchRef is the full name of a branch, as push events carry it.
 func BranchRef(branch string) string { return "refs/heads/" + branch }

@@ -222,11 +222,31 @@ type PullRequest struct {
 	Repository string `json:"repository,omitempty"`
 }
 
-// Limits bound the outer container. Zero: no limit.
+// Limits bound the box. Zero: the default.
 type Limits struct {
 	MemoryBytes int64   `json:"memory_bytes,omitempty"`
 	CPUs        float64 `json:"cpus,omitempty"`
-	PIDs        int64   `json:"pids,omitempty"`
+	// PIDs bounds the processes and threads of the agent's side: setup, agent, checks and inner containers. The box itself
+	// has ReservedPIDs more.
+	PIDs int64 `json:"pids,omitempty"`
+}
+
+const (
+	// defaultPIDs ends a fork bomb before the machine feels it, and is several times what large builds were seen to need.
+	defaultPIDs = 4096
+	// ReservedPIDs are for boot, git and the inner engine with a parent process per container.
+	ReservedPIDs = 4096
+	// MemoryReserve is the memory, in bytes, that the agent's side cannot have, so that the work can land when it has used up its own; at
+	// most a quarter of the box's. The inner engine takes some 150 MB of it, boot some 60.
+	MemoryReserve = 512 << 20
+)
+
+// AgentPIDs is the limit of processes on the agent's side.
+func (l Limits) AgentPIDs() int64 {
+	if l.PIDs > 0 {
+		return l.PIDs
+	}
+	return defaultPIDs
 }
 
 // Identity is a git author.

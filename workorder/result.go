@@ -21,7 +21,11 @@ type Result struct {
 	Status    Status  `json:"status"`
 	EndedBy   EndedBy `json:"ended_by"`
 	Reason    string  `json:"reason"` // one sentence for a human; empty on success
-	Resumable bool    `json:"resumable"`
+	// ReasonCode is the reason for a program, where one acts on it; else empty.
+	ReasonCode ReasonCode `json:"reason_code"`
+	// Uncommitted says that the work tree in the box has changes that are neither in a commit nor in ArchiveFile.
+	Uncommitted bool `json:"uncommitted,omitempty"`
+	Resumable  bool       `json:"resumable"`
 	// ResumeAt is when a parked task can go on; nil when nobody knows.
 	ResumeAt *time.Time `json:"resume_at"`
 	// NextCommand is what the user would most likely run next.

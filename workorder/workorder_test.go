@@ -157,6 +157,21 @@ func TestShutdownBudget(t *testing.T) {
 			t.Errorf("%s: %s make %s, more than the stop grace %s", name, parts, sum, StopGrace)
 		}
 	}
+	if s := ShutdownIn(0); s.Land != LandGrace || s.Bundle != BundleGrace {
+		t.Errorf("the least stop is divided as %+v", s)
+	}
+	for _, grace := range []time.Duration{StopGrace, LongStop} {
+		s := ShutdownIn(grace)
+		for name, sum := range map[string]time.Duration{
+			"a landing that cannot push, then the engine": AgentGrace + s.Land + s.Bundle + ReleaseGrace + EngineGrace + ExitReserve,
+			"a boot that hangs, then rescue":              s.Boot + RescueGrace + ExitReserve,
+			"rescue alone":                                s.Rescue + ExitReserve,
+		} {
+			if sum > grace {
+				t.Errorf("%s: %+v make %s, more than %s", name, s, sum, grace)
+			}
+		}
+	}
 }
 
 func TestEveryStatusHasAnExitCode(t *testing.T) {

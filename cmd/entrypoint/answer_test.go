@@ -47,7 +47,7 @@ func newAttempt(t *testing.T, o workorder.Order, token string) *attempt {
 	}
 	p := paths{out: filepath.Join(dir, "out"), git: filepath.Join(dir, "git"), ssh: filepath.Join(dir, "ssh")}
 	quiet := func(workorder.Event) {}
-	a := &attempt{repository: newRepository(slog.New(slog.DiscardHandler), env, p, space, quiet, mask.String)}
+	a := &attempt{repository: newRepository(slog.New(slog.DiscardHandler), env, p, space, space.User, quiet, mask.String)}
 	t.Cleanup(a.Close)
 	a.task = newTask(env, nil, runner.Config{Order: &env.Order, Emit: quiet, Redact: mask})
 	a.answers = &answerer{forge: &pull{order: &env.Order, token: token, log: slog.New(slog.DiscardHandler)}, task: a.task, repo: a.repository}

@@ -16,7 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/egress"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
@@ -45,8 +47,9 @@ func boxPaths() paths {
 // runBoot is the trusted part of the run.
 func runBoot(ctx context.Context, log *slog.Logger) int {
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, initd.LongStop)
 	proc.KeepThreads(bootThreads)
+	missing := takeGroundMissing()
 	rec, err := openRecord(os.Stdout)
 	if err != nil {
 		log.Error("boot", "error", err)
@@ -60,6 +63,9 @@ func runBoot(ctx context.Context, log *slog.Logger) int {
 	rec.SetMask(mask)
 	describe(rec, &env.Order)
 	rec.Emit(workorder.Event{Type: workorder.EventReady, Text: version.Get().Version})
+	if missing != "" {
+		rec.Warn("the box is held less well than it should be: " + missing)
+	}
 	if short := mask.Ignored(); len(short) > 0 {
 		rec.Warn(fmt.Sprintf("too short to be kept out of logs and events (fewer than %d characters): %s", redact.MinValue, strings.Join(short, ", ")))
 	}
@@ -123,7 +129,11 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	if o.Env == nil {
 		o.Env = map[string]string{}
 	}
-	cred, err := sandboxUser()
+	groups, err := cgroups.Open()
+	if err != nil {
+		return nil, err
+	}
+	cred, err := sandboxUser(groups.Of(cgroups.Agent))
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +154,7 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 		return nil, err
 	}
 	t := newTask(env, models, runner.Config{
-		Order: o, Workspace: space.Dir, Home: space.Home, OutDir: p.out, User: cred, Emit: emit, Redact: mask,
+		Order: o, Workspace: space.Dir, Home: space.Home, OutDir: p.out, User: cred, OOMKills: groups.OOMKills, Emit: emit, Redact: mask,
 	})
 	if err := runner.Check(o, t.env(workorder.ForAgent)); err != nil {
 		return nil, err
@@ -164,10 +174,12 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 		return nil, err
 	}
 	hosts := newTrustedHosts(o)
-	if eng, err = newEngine(log, o, engineNeeds{cred: cred, warn: warn, emit: emit, mask: mask, logs: space.LogDir, egress: net, origin: who, hosts: hosts}); err != nil {
+	if eng, err = newEngine(log, o, engineNeeds{cred: cred, warn: warn, emit: emit, groups: groups, mask: mask, logs: space.LogDir, egress: net, origin: who, hosts: hosts}); err != nil {
 		return nil, err
 	}
-	repo := newRepository(log, env, p, space, func(e workorder.Event) {
+	gitUser := *cred
+	gitUser.Cgroup = groups.Of(cgroups.Git)
+	repo := newRepository(log, env, p, space, &gitUser, func(e workorder.Event) {
 		if e.Type == workorder.EventWarning {
 			warn(e.Text) // the result has it, too
 			return
@@ -180,9 +192,10 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	if o.PR != nil && o.Mode != workorder.ModePlan {
 		forge = &pull{order: o, token: env.ForgeToken, app: env.App, log: log}
 	}
+	stack := &serviceStack{engine: eng, egress: net, order: o, task: t, emit: emit, warn: warn, clean: mask.Writer, log: log, logs: space.LogDir}
 	var prove boot.Prover
 	if o.Repo != "" && !o.NoProof && o.Mode != workorder.ModePlan {
-		prove = &prover{task: t, repo: repo, containers: eng.containers}
+		prove = &prover{task: t, repo: repo, containers: eng.containers, ground: &ground{groups: groups, user: cred, engine: eng, services: stack}}
 	}
 	var answers boot.Answerer
 	if o.Mode.GoesOn() {
@@ -196,10 +209,12 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 		Prover: prove, Forge: forge, Answers: answers, Rebaser: move,
 		Order: o, Rec: rec, Log: log, Space: space, Task: t, Engine: eng,
 		Network:  &policedNetwork{policy: net, hosts: hosts, order: o, task: t, models: models, audit: audit, guard: eng.guard, log: log},
-		Services: &serviceStack{engine: eng, egress: net, order: o, task: t, emit: emit, warn: warn, clean: mask.Writer, log: log, logs: space.LogDir},
+		Services: stack,
 		Repo:     repo,
 	}, nil
 }
 
-// sandboxUser is whom the task's code runs as.
-func sandboxUser() (*proc.Credential, error) { return lookupUser(workorder.SandboxUser) }
+// sandboxUser is whom the task's code runs as, in a control group; nil: the caller's.
+func sandboxUser(group *proc.Cgroup) (*proc.Credential, error) {
+	return lookupUser(workorder.SandboxUser, group)
+}

@@ -35,6 +35,14 @@ func (c *containers) Mark(ctx context.Context) error {
 	return nil
 }
 
+// remark is Mark once more, for an engine that was renewed.
+func (c *containers) remark(ctx context.Context) error {
+	c.mu.Lock()
+	c.keep = nil
+	c.mu.Unlock()
+	return c.Mark(ctx)
+}
+
 // errUnmarked keeps the project's own services from being taken for somebody else's containers.
 var errUnmarked = errors.New("nobody knows which containers are the project's own: the engine did not say when setup began")
 

@@ -15,6 +15,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/client"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/dockerd"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/egress"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/guard"
@@ -47,6 +48,7 @@ type innerEngine struct {
 // engineNeeds is what the inner engine has of others.
 type engineNeeds struct {
 	cred   *proc.Credential
+	groups *cgroups.Groups // nil: not divided
 	warn   func(string)
 	emit   func(workorder.Event)
 	mask   *redact.Set
@@ -69,7 +71,12 @@ func newEngine(log *slog.Logger, o *workorder.Order, n engineNeeds) (*innerEngin
 		// Whoever starts an engine by connecting to it is untrusted code.
 		ReadOnly: lazy, Log: log,
 	})
+	parent := ""
+	if n.groups != nil {
+		parent = "/" + cgroups.Containers
+	}
 	eng, err := dockerd.New(dockerd.Config{
+		Cgroup: n.groups.Of(cgroups.Engine), CgroupParent: parent,
 		DataRoot: workorder.DataRoot, Group: engineGroup, RemapUser: workorder.SandboxUser,
 		MTU: o.MTU, Avoid: n.hosts.prefixes, Resolver: n.egress.ServeDNS, Outbound: n.egress.Inner, Home: cache, Warn: n.warn, Log: log,
 	})
@@ -197,19 +204,59 @@ type serviceStack struct {
 	logs   string
 
 	stack    *services.Stack
+	ended    []workorder.ServiceEnd // as the agent's side left them, when a proof has made them anew
 	supabase *services.Supabase
 }
 
 func (s *serviceStack) Up(ctx context.Context) error {
+	if err := s.start(ctx, s.logs); err != nil {
+		return err
+	}
+	if err := s.engine.Remember(); err != nil {
+		return err
+	}
+	return s.seal(ctx)
+}
+
+// renew makes the engine and the services what they were before code of the task used them.
+func (s *serviceStack) renew(ctx context.Context) error {
+	if s.order.Supabase {
+		return errors.New("the Supabase stack is the one that the agent used: it is not made anew")
+	}
+	if s.ended == nil {
+		s.ended = s.Ends()
+	}
+	s.Unwatch()
+	renewed, err := s.engine.Renew(ctx)
+	if err != nil || !renewed {
+		return err
+	}
+	if len(s.order.Services) > 0 {
+		logs := filepath.Join(s.logs, "proof")
+		if err := os.MkdirAll(logs, 0o755); err != nil {
+			return err
+		}
+		if err := s.start(ctx, logs); err != nil {
+			return err
+		}
+	}
+	return s.engine.containers.remark(ctx)
+}
+
+// start brings the services up and makes their names known.
+func (s *serviceStack) start(ctx context.Context, logs string) error {
 	info := s.engine.Info()
-	var err error
+	rel, err := filepath.Rel(filepath.Dir(s.logs), logs)
+	if err != nil {
+		return err
+	}
 	s.stack, err = services.Up(ctx, services.Config{
 		Client: s.engine.Client(), Services: s.order.Services, TaskID: s.order.TaskID, MTU: info.MTU, Emit: s.emit,
 		Lost: func(text string) {
 			s.warn(text)
 			s.task.lose(text)
 		},
-		LogDir: s.logs, LogRel: workorder.LogsDir, Clean: s.clean, Inbox: workorder.ImageInbox, HostImages: s.order.HostImages, Log: s.log,
+		LogDir: logs, LogRel: rel, Clean: s.clean, Inbox: workorder.ImageInbox, HostImages: s.order.HostImages, Log: s.log,
 	})
 	if err != nil {
 		return err
@@ -218,10 +265,7 @@ func (s *serviceStack) Up(ctx context.Context) error {
 	// hosts file; inner containers ask the box's resolver.
 	names := s.stack.Hosts()
 	s.egress.Names(names)
-	if err := services.WriteHosts("/etc/hosts", names); err != nil {
-		return err
-	}
-	return s.seal(ctx)
+	return services.WriteHosts("/etc/hosts", names)
 }
 
 // seal ends what only the images of declared services may do, before untrusted code
@@ -262,6 +306,9 @@ func (s *serviceStack) Unwatch() {
 }
 
 func (s *serviceStack) Ends() []workorder.ServiceEnd {
+	if s.ended != nil {
+		return s.ended
+	}
 	var ends []workorder.ServiceEnd
 	if s.stack != nil {
 		ends = s.stack.Ends()

@@ -54,16 +54,17 @@ func newLook(cfg runner.Config, shell func(ctx context.Context, c proof.Command)
 // visit starts the server of a side, looks at its pages and stops it.
 func (l *look) visit(ctx context.Context, s proof.Site) ([]proof.View, error) {
 	var err error
-	if l.browser.User, err = lookupUser(browserUser); err != nil {
+	if l.browser.User, err = lookupUser(browserUser, s.User.Cgroup); err != nil {
 		return nil, err
 	}
+	l.browser.User.Place = s.User.Place
 	if _, err := os.Stat(browserProgram); err != nil {
 		return nil, fmt.Errorf("this image has no browser: %w", err)
 	}
 	began := time.Now()
 	server, err := browse.Serve(ctx, l.dev, func(ctx context.Context) browse.Ended {
 		env := append(slices.Clip(s.Env), "PORT="+strconv.Itoa(l.dev.Port))
-		r := l.shell(ctx, proof.Command{Name: "dev " + s.Side, Run: l.dev.Command, Dir: s.Dir, Env: env, Log: s.Log})
+		r := l.shell(ctx, proof.Command{Name: "dev " + s.Side, Run: l.dev.Command, Dir: s.Dir, Env: env, User: s.User, Log: s.Log})
 		return browse.Ended{ExitCode: r.ExitCode, Tail: r.Tail, Err: r.Err}
 	})
 	if err != nil {
@@ -118,8 +119,8 @@ func (l *look) compare(ctx context.Context, p *workorder.Proof) []workorder.Evid
 	return browse.Evidence(p.Pages, l.video)
 }
 
-// lookupUser is a user of the image, with no group but its own.
-func lookupUser(name string) (*proc.Credential, error) {
+// lookupUser is a user of the image, with no group but its own, in a control group; nil: the caller's.
+func lookupUser(name string, group *proc.Cgroup) (*proc.Credential, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
 		return nil, fmt.Errorf("this image has no user %s: %w", name, err)
@@ -129,5 +130,5 @@ func lookupUser(name string) (*proc.Credential, error) {
 	if err := errors.Join(uerr, gerr); err != nil {
 		return nil, fmt.Errorf("user %s: %w", name, err)
 	}
-	return &proc.Credential{UID: uint32(uid), GID: uint32(gid), Groups: []uint32{uint32(gid)}}, nil
+	return &proc.Credential{UID: uint32(uid), GID: uint32(gid), Groups: []uint32{uint32(gid)}, Cgroup: group}, nil
 }

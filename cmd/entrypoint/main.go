@@ -79,7 +79,7 @@ const (
 func runInit(log *slog.Logger) int {
 	// First of all: the kernel drops signals to PID 1 that have no handler.
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, initd.LongStop)
 	proc.KeepThreads(initThreads)
 	i := initd.Init{
 		Order: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Log: log, Self: "/proc/self/exe", Signals: signals,
@@ -87,20 +87,26 @@ func runInit(log *slog.Logger) int {
 			_, err := os.Stat(filepath.Join(workorder.OutDir, workorder.ResultFile))
 			return !errors.Is(err, os.ErrNotExist)
 		},
+		Prepare: prepareBox, Work: workTime, EndWork: endWork,
 		Longest: longest, KillAll: killAll,
 	}
 	return i.Run()
 }
 
-// longest is the order's own time, a landing after it and what follows that, with a minute for what they leave out. An order that
-// cannot be read is boot's to refuse.
+// longest is the order's own time, a landing after it and what follows that, with a minute for what they leave out.
 func longest(order []byte) time.Duration {
 	const margin = time.Minute
-	o := &workorder.Order{}
+	return workTime(order) + workorder.AgentGrace + workorder.LandLimit + workorder.BundleGrace + workorder.AfterLimit + margin
+}
+
+// workTime is the order's own time; the default for an order that cannot be read, which is boot's to refuse.
+func workTime(order []byte) time.Duration { return decodeOrder(order).Timeout() }
+
+func decodeOrder(order []byte) *workorder.Order {
 	if env, err := workorder.DecodeEnvelope(bytes.NewReader(order)); err == nil {
-		o = &env.Order
+		return &env.Order
 	}
-	return o.Timeout() + workorder.AgentGrace + workorder.LandLimit + workorder.BundleGrace + workorder.AfterLimit + margin
+	return &workorder.Order{}
 }
 
 // killAll kills whatever else there is. Only PID 1 may: of another process,

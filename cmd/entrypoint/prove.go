@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/runner"
 	"github.com/sandbox-agent/sandbox-agent/runner/proof"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -15,6 +16,11 @@ type prover struct {
 	task       *task
 	repo       *repository
 	containers *containers
+	ground     *ground
+}
+
+func (p *prover) Remember(ctx context.Context) error {
+	return p.ground.remember(ctx, boxPaths().state)
 }
 
 func (p *prover) Prove(ctx context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error) {
@@ -43,7 +49,7 @@ func (p *prover) config() (proof.Config, runner.Config, shellFunc) {
 	mirror := p.repo.pub.Mirror()
 	shell := func(ctx context.Context, c proof.Command) runner.ShellResult {
 		side := cfg
-		side.Workspace, side.Env = c.Dir, c.Env
+		side.Workspace, side.Env, side.User = c.Dir, c.Env, c.User
 		// What the commands print is in their logs: a check that fails on base, as it should, looks like trouble to who follows the run.
 		side.Emit = func(e workorder.Event) {
 			if e.Type != workorder.EventOutput {
@@ -53,11 +59,11 @@ func (p *prover) config() (proof.Config, runner.Config, shellFunc) {
 		return runner.Shell(ctx, side, runner.ShellCommand{Name: c.Name, Run: c.Run, Log: c.Log})
 	}
 	pc := proof.Config{
-		Containers: p.containers,
-		Order:      cfg.Order, Mirror: mirror, Objects: p.repo.pub.Objects(), Dir: filepath.Join(filepath.Dir(mirror.Dir), "proof"),
+		Ground: p.ground, Containers: p.containers,
+		Order: cfg.Order, Mirror: mirror, Objects: p.repo.pub.Objects(), Dir: filepath.Join(filepath.Dir(mirror.Dir), "proof"),
 		Home: cfg.Home, Workspace: cfg.Workspace, OutDir: cfg.OutDir, User: cfg.User, Env: cfg.Env, Emit: cfg.Emit, Redact: cfg.Redact,
-		Prepare: func(ctx context.Context, dir string) error {
-			w := &workspace.Workspace{Dir: dir, User: cfg.User, Home: cfg.Home}
+		Prepare: func(ctx context.Context, dir string, user *proc.Credential) error {
+			w := &workspace.Workspace{Dir: dir, User: user, Home: cfg.Home}
 			warning, err := w.WriteEnvFile(ctx, cfg.Order.Env)
 			if warning != "" {
 				cfg.Emit(workorder.Event{Type: workorder.EventWarning, Text: warning})

@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/gateway"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/internal/surface"
 	"github.com/sandbox-agent/sandbox-agent/runner/publish"
@@ -37,9 +38,10 @@ type repository struct {
 	loseOnce, closeOnce sync.Once
 }
 
-func newRepository(log *slog.Logger, env *workorder.Envelope, p paths, space *workspace.Workspace, emit func(workorder.Event), clean func(string) string) *repository {
+// newRepository makes it. user is the agent's, in a control group in which git is not starved by what the agent started.
+func newRepository(log *slog.Logger, env *workorder.Envelope, p paths, space *workspace.Workspace, user *proc.Credential, emit func(workorder.Event), clean func(string) string) *repository {
 	pub := &publish.Publisher{
-		Order: &env.Order, Dir: p.git, Workspace: space.Dir, User: space.User, Home: space.Home, Emit: emit, Clean: clean,
+		Order: &env.Order, Dir: p.git, Workspace: space.Dir, User: user, Home: space.Home, Emit: emit, Clean: clean,
 	}
 	if env.Order.Bundle {
 		pub.Bundle = workorder.BundleIn
@@ -240,6 +242,8 @@ func (r *repository) Save() {
 		k.Begin()
 	}
 }
+
+func (r *repository) Hurry(files time.Duration) { r.pub.Hurry(files) }
 
 func (r *repository) Flush() {
 	if k := r.current(); k != nil {

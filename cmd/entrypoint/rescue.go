@@ -6,11 +6,14 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/dockerd"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
@@ -21,6 +24,8 @@ import (
 // runRescue lands what boot could not: it commits and pushes when there is a
 // clone, and writes the result in any case.
 func runRescue(ctx context.Context, log *slog.Logger) int {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, initd.LongStop)
 	reason := os.Getenv(initd.RescueReason)
 	limit, err := time.ParseDuration(os.Getenv(initd.RescueLimit))
 	if err != nil {
@@ -47,13 +52,18 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 		}
 	}()
 	before := rec.Result()
-	cred, err := sandboxUser()
+	groups, err := cgroups.Open()
+	if err != nil {
+		log.Warn("rescue", "error", err)
+	}
+	cred, err := sandboxUser(groups.Of(cgroups.Git))
 	if err != nil || env.Order.Repo == "" {
 		return rescueEnd(log, rec.Finish, reason, boot.Landing{})
 	}
-	repo := newRepository(log, env, boxPaths(), &workspace.Workspace{Dir: workorder.Workspace, User: cred, Home: workorder.SandboxHome}, rec.Emit, mask.String)
+	repo := newRepository(log, env, boxPaths(), &workspace.Workspace{Dir: workorder.Workspace, User: cred, Home: workorder.SandboxHome}, cred, rec.Emit, mask.String)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	go hurryAtStop(ctx, signals, repo.Hurry, cancel)
 	rebase := env.Order.Mode == workorder.ModeRebase
 	end := func(_ []workorder.Commit, head string) workorder.Attempt {
 		r := rec.Result()
@@ -73,6 +83,9 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 		return code
 	}
 	// The agent may outlive boot, and would go on writing.
+	if err := groups.Kill(cgroups.Work); err != nil {
+		log.Warn("rescue: end the task's processes", "error", err)
+	}
 	proc.Sweep(cred.UID, nil)
 	if err := rec.ReleaseForLanding(); err != nil {
 		log.Warn("rescue", "error", err)
@@ -89,6 +102,36 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 		log.Warn("rescue: release the task's lease", "error", err)
 	}
 	return code
+}
+
+// rescueReserve is for rescue to write its result, of what a stop leaves it.
+const rescueReserve = time.Second
+
+// hurryAtStop ends the push of a rescue that is told to stop while there is time to keep the commits as a file.
+func hurryAtStop(ctx context.Context, signals <-chan os.Signal, hurry func(time.Duration), end func()) {
+	var grace time.Duration
+	var stopped time.Time
+	var over <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-over:
+			end()
+			return
+		case s := <-signals:
+			if s == initd.LongStop {
+				grace = workorder.LongStop
+			} else if stopped.IsZero() {
+				stopped = time.Now()
+			}
+			if !stopped.IsZero() {
+				shutdown := workorder.ShutdownIn(grace)
+				hurry(shutdown.Bundle)
+				over = time.After(time.Until(stopped.Add(shutdown.Rescue - shutdown.Bundle - rescueReserve)))
+			}
+		}
+	}
 }
 
 // agentAtIt reports whether what is uncommitted is the agent's: once validation has begun it is validation's own, as long as the agent is

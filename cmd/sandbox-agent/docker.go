@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"slices"
 	"time"
 
+	"github.com/docker/docker/api/types/container"
 	imagetypes "github.com/docker/docker/api/types/image"
 
 	"github.com/sandbox-agent/sandbox-agent/image"
@@ -58,13 +61,36 @@ func (i images) List(ctx context.Context) ([]cli.BuiltImage, error) {
 	if err != nil {
 		return nil, err
 	}
+	used, err := i.used(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var out []cli.BuiltImage
 	for _, b := range list {
 		out = append(out, cli.BuiltImage{
-			ID: b.ID, Name: b.Name, Version: b.Version, Created: b.Created.UTC().Format(time.RFC3339), Bytes: b.Bytes, Current: b.Name == current,
+			ID: b.ID, Name: b.Name, Tags: append([]string{}, b.Tags...), Own: b.Own, Used: used[b.ID], Version: b.Version,
+			Created: b.Created.UTC().Format(time.RFC3339), Bytes: b.Bytes, Current: slices.Contains(b.Tags, current),
 		})
 	}
 	return out, nil
+}
+
+// listTimeout bounds a list of all containers: an engine under load takes seconds.
+const listTimeout = 30 * time.Second
+
+// used are the ids of images that containers are made of.
+func (i images) used(ctx context.Context) (map[string]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	list, err := i.e.Client().ContainerList(ctx, container.ListOptions{All: true})
+	if err != nil {
+		return nil, fmt.Errorf("look which images have containers: %w", err)
+	}
+	ids := map[string]bool{}
+	for _, c := range list {
+		ids[c.ImageID] = true
+	}
+	return ids, nil
 }
 
 // current is the name of the image that a run would use, there or not.
@@ -88,7 +114,7 @@ func (i images) current(ctx context.Context) (string, error) {
 	return provision.DefaultName(version.String(), hash), nil
 }
 
-func (i images) Remove(ctx context.Context, id string) error {
-	_, err := i.e.Client().ImageRemove(ctx, id, imagetypes.RemoveOptions{PruneChildren: true})
+func (i images) Remove(ctx context.Context, tag string) error {
+	_, err := i.e.Client().ImageRemove(ctx, tag, imagetypes.RemoveOptions{PruneChildren: true})
 	return err
 }

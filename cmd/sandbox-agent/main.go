@@ -4,8 +4,6 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/cli"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -13,18 +11,7 @@ import (
 
 func main() {
 	proc.KeepFiles()
-	ctx, cancel := context.WithCancel(context.Background())
-	hard := make(chan struct{})
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	go func() {
-		<-signals
-		cancel()
-		<-signals
-		close(hard)
-		// A third one is the kernel's: whoever insists gets out.
-		signal.Stop(signals)
-	}()
+	ctx, hard, cancel := listen(context.Background(), atTerminal, nil)
 	app := &cli.App{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Hard: hard,
 		Executable: os.Executable, Open: openDocker,

@@ -29,6 +29,9 @@ type Repo struct {
 	// Bare says that Dir is a repository without a work tree. Such a repository
 	// is ours: system and user configuration are not read.
 	Bare bool
+	// Foreign says that the repository's configuration is somebody else's, and git runs with our rights: nothing of it runs
+	// a program. The user's own and the machine's configuration count.
+	Foreign bool
 	// User runs git as another user; nil is the caller.
 	User *proc.Credential
 	// Env is added to the minimal environment, for example the agent's identity.
@@ -154,6 +157,13 @@ func (r Repo) spec(ctx context.Context, args []string) (s proc.Spec, done func()
 			done = func() { _ = f.Close() }
 			files = append(files, f)
 		}
+	}
+	if r.Foreign {
+		more, err := r.disarm(ctx)
+		if err != nil {
+			return s, done, err
+		}
+		argv, env = append(argv, foreign...), append(env, more...)
 	}
 	switch {
 	case r.Bare:

@@ -33,7 +33,7 @@ func Command(t Task, res *workorder.Result) string {
 	case res.Status == workorder.StatusPlanned:
 		return cli("create --from-plan")
 	case x != nil && !x.Pushed && x.Kept != "" && res.Status == workorder.StatusFailed:
-		return shell("git", "fetch", t.Repo, x.Kept) + " && git log FETCH_HEAD"
+		return Shell("git", "fetch", t.Repo, x.Kept) + " && git log FETCH_HEAD"
 	case res.Resumable && t.Mode == workorder.ModeRebase && res.Status != workorder.StatusError:
 		return cli("rebase")
 	case res.Resumable && res.ResumeAt != nil:
@@ -45,9 +45,9 @@ func Command(t Task, res *workorder.Result) string {
 	case !res.Pushed || from == "":
 		return cli("logs")
 	case t.LocalRepo != "":
-		return shell("git", "-C", t.LocalRepo, "diff", from+"..."+res.Branch)
+		return Shell("git", "-C", t.LocalRepo, "diff", from+"..."+res.Branch)
 	}
-	return shell("git", "fetch", t.Repo, res.Branch) + " && " + shell("git", "diff", from+"...FETCH_HEAD")
+	return Shell("git", "fetch", t.Repo, res.Branch) + " && " + Shell("git", "diff", from+"...FETCH_HEAD")
 }
 
 // lacksPR reports whether a pull request was to be opened and was not.
@@ -55,8 +55,8 @@ func lacksPR(res *workorder.Result) bool {
 	return res.PR == nil && slices.ContainsFunc(res.Steps, func(s workorder.Step) bool { return s.Name == workorder.StepPR && s.Status != workorder.StepDone })
 }
 
-// shell quotes what a shell would not take for one word.
-func shell(words ...string) string {
+// Shell quotes what a shell would not take for one word.
+func Shell(words ...string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:@%+,=-"
 	for i, s := range words {
 		if s == "" || strings.Trim(s, plain) != "" {

@@ -7,7 +7,7 @@ import (
 	"os/exec"
 )
 
-// startNoNewPrivs has no equivalent here; only the guest, which is Linux, changes the user.
-func startNoNewPrivs(*exec.Cmd) error {
-	return errors.New("running as another user is only supported on Linux")
+// startApart has no equivalent here; only the guest, which is Linux, changes the user or the control group.
+func startApart(*exec.Cmd, *Cgroup, *Credential) error {
+	return errors.New("running as another user or in another control group is only supported on Linux")
 }

@@ -24,6 +24,10 @@ const pipeDelay = 500 * time.Millisecond
 type Credential struct {
 	UID, GID uint32
 	Groups   []uint32
+	// Cgroup is where processes of this user begin, unless a Spec names another; nil: in the caller's.
+	Cgroup *Cgroup
+	// Place is what processes of this user see of the machine; nil: what the caller sees.
+	Place *Place
 }
 
 // Owner is the user whose files count; nil for no credential: anybody's.
@@ -47,6 +51,8 @@ type Spec struct {
 	// Group is the primary group of a child that keeps the caller's user, and its
 	// privileges; 0 keeps the caller's. It is a mark: the kernel knows the child's sockets by it.
 	Group uint32
+	// Cgroup is the control group that the child begins in; nil: User's, or else the caller's.
+	Cgroup *Cgroup
 	// Stdin nil is /dev/null.
 	Stdin io.Reader
 	// Stdout and Stderr nil are /dev/null. An *os.File is handed to the child
@@ -120,8 +126,12 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(os.Geteuid()), Gid: s.Group, Groups: []uint32{uint32(os.Getegid())}}
 	}
 	start := cmd.Start
-	if s.User != nil {
-		start = func() error { return startNoNewPrivs(cmd) }
+	cgroup := s.Cgroup
+	if cgroup == nil && s.User != nil {
+		cgroup = s.User.Cgroup
+	}
+	if s.User != nil || cgroup != nil {
+		start = func() error { return startApart(cmd, cgroup, s.User) }
 	}
 	if err := out.started(start()); err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)

@@ -130,12 +130,12 @@ func (r *run) checkout(ctx context.Context, s *side) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	t := git.Repo{Dir: s.tree, User: r.User, Env: append([]string{"HOME=" + s.home, "GIT_CONFIG_GLOBAL=/dev/null", "GIT_NO_REPLACE_OBJECTS=1"}, r.gitEnv...)}
+	t := git.Repo{Dir: s.tree, User: s.user, Env: append([]string{"HOME=" + s.home, "GIT_CONFIG_GLOBAL=/dev/null", "GIT_NO_REPLACE_OBJECTS=1"}, r.gitEnv...)}
 	if err := t.Run(ctx, "init", "--quiet", "--template=", "--initial-branch=main", objectFormat(s.commit), "--", s.tree); err != nil {
 		return err
 	}
 	t.Tree = true
-	if err := r.asUser(ctx, s.tree, nil, `mkdir -p .git/objects/info && printf '%s\n' "$1" >.git/objects/info/alternates`, filepath.Join(r.store.Dir, "objects")); err != nil {
+	if err := r.asUser(ctx, s, s.tree, nil, `mkdir -p .git/objects/info && printf '%s\n' "$1" >.git/objects/info/alternates`, filepath.Join(r.store.Dir, "objects")); err != nil {
 		return err
 	}
 	if err := r.remote(ctx, t); err != nil {
@@ -147,7 +147,7 @@ func (r *run) checkout(ctx context.Context, s *side) error {
 		return err
 	}
 	// A filter or an encoding failed, as they may: once more with the files as they are in the commit.
-	if rerr := r.asUser(ctx, s.tree, nil, `mkdir -p .git/info && echo '* -text -ident -filter -working-tree-encoding' >.git/info/attributes`); rerr != nil {
+	if rerr := r.asUser(ctx, s, s.tree, nil, `mkdir -p .git/info && echo '* -text -ident -filter -working-tree-encoding' >.git/info/attributes`); rerr != nil {
 		return errors.Join(err, rerr)
 	}
 	if rerr := t.Run(ctx, files...); rerr != nil {
@@ -190,7 +190,7 @@ func (r *run) settle(ctx context.Context, s *side) error {
 		name = "tree"
 	}
 	var out string
-	err := r.asUser(ctx, "/", &out, `umask 022; p=$(mktemp -d -- "$1/proof.XXXXXXXX") && chmod 755 "$p" && mkdir "$p/home" "$p/$2" && printf %s "$p"`, r.Home, name)
+	err := r.asUser(ctx, s, "/", &out, `umask 022; p=$(mktemp -d -- "$1/proof.XXXXXXXX") && chmod 755 "$p" && mkdir "$p/home" "$p/$2" && printf %s "$p"`, r.Home, name)
 	if err != nil {
 		return fmt.Errorf("make a folder for the checkout in %s: %w", r.Home, err)
 	}
@@ -198,7 +198,7 @@ func (r *run) settle(ctx context.Context, s *side) error {
 		return fmt.Errorf("make a folder for the checkout in %s: mktemp answered %q", r.Home, out)
 	}
 	s.place, s.tree, s.home = out, filepath.Join(out, name), filepath.Join(out, "home")
-	root, err := os.OpenRoot(s.tree)
+	root, err := os.OpenRoot(s.outside(s.tree))
 	if err != nil {
 		return fmt.Errorf("open the checkout: %w", err)
 	}

@@ -6,11 +6,12 @@
 // its commands have a home of their own, since a home that an agent worked in can hold a changed flag of go, a module that python
 // loads by itself, or a program of a usual name. Everything of it runs as the user sandbox, git included. No credential is used.
 //
-// What would stand beside the checks is removed before they begin and between the sides: the user's processes, and all containers of the
-// inner engine but those that the project declares.
+// Each side runs in a place that nobody wrote before (Ground): every folder that the agent could write to is a new one, shared memory
+// and message queues are, its processes are ended, and the inner engine has no container, network, volume, build cache or name of an image
+// of anybody's; the declared services are made anew from their images.
 //
-// What this is not: a defence against code under test that lies about itself. Base and head share the machine, its /tmp
-// and the declared services, whose content the agent could change. What can be seen of such lies in the sources is flagged (internal/testreport).
+// What this is not: a defence against code under test that lies about itself. What can be seen of such lies in the sources is
+// flagged (internal/testreport).
 //
 // Head is run first, because it decides, then base. What differs, or fails on head, is repeated once, to tell
 // flaky tests from results. Everything ends within the caller's deadline, and what there was no time for is said in Proof.Reason.

@@ -75,7 +75,7 @@ func (r *run) forgetResults(ctx context.Context, s *side) {
 	ctx, cancel := context.WithTimeout(ctx, clearCacheTime)
 	defer cancel()
 	// Where there is no go there is nothing to forget, and where it fails a repeat less is the loss.
-	_ = proc.Run(ctx, proc.Spec{Argv: []string{"go", "clean", "-testcache"}, Dir: s.home, Env: append(r.env(s), "GOTOOLCHAIN=local"), User: r.User})
+	_ = proc.Run(ctx, proc.Spec{Argv: []string{"go", "clean", "-testcache"}, Dir: s.home, Env: append(r.env(s), "GOTOOLCHAIN=local"), User: s.user})
 }
 
 // judge compares the runs and fills the proof.

@@ -62,10 +62,12 @@ type Config struct {
 	// Emit takes events without Seq and Time.
 	Emit   func(workorder.Event)
 	Redact *redact.Set
+	// Ground makes the places that the sides run in. Nil: both run where the caller does.
+	Ground Ground
 	// Containers are those that code of the repository started. Nil: there is no engine.
 	Containers Containers
 	// Prepare puts into a new checkout what setup expects beside the repository's files, as the user. Nil: nothing.
-	Prepare func(ctx context.Context, dir string) error
+	Prepare func(ctx context.Context, dir string, user *proc.Credential) error
 	// Shell runs a command line as the user, with its output in a log.
 	Shell func(ctx context.Context, c Command) Outcome
 	// Visit looks at the pages of a side's development server, in the checkout where setup has run, after its checks. What it saw counts
@@ -85,13 +87,31 @@ type Containers interface {
 	Remove(ctx context.Context) error
 }
 
+// Ground makes places that hold nothing of the agent's, nor of the other side's.
+type Ground interface {
+	// Room makes a place for a side. The error says why there is none.
+	Room(ctx context.Context) (Room, error)
+}
+
+// Room is the place of one side.
+type Room interface {
+	// User is whom commands run as in it.
+	User() *proc.Credential
+	// Outside is where a path of the room lies for us.
+	Outside(path string) string
+	// Enter ends whatever runs on the agent's side and makes the inner engine new, with the declared services. It comes before the first
+	// command of the side, and again where the other side ran between.
+	Enter(ctx context.Context) error
+}
+
 // Command is one command line of setup or validation in a checkout.
 type Command struct {
 	Name string // for events
 	Run  string
 	Dir  string
 	Env  []string // complete, HOME included
-	Log  string   // path of the full output, relative to Config.OutDir
+	User *proc.Credential
+	Log  string // path of the full output, relative to Config.OutDir
 }
 
 // Outcome is how a command ended.
@@ -106,6 +126,7 @@ type Outcome struct {
 type Site struct {
 	Side string // base or head
 	Dir  string
+	User *proc.Credential
 	Env  []string // complete
 	Log  string   // path of the server's output, relative to Config.OutDir
 }
@@ -264,10 +285,10 @@ func (r *run) clear(ctx context.Context) {
 		if s.root != nil {
 			_ = s.root.Close()
 		}
-		if s.place == "" {
+		if s.place == "" || s.room != nil { // a room goes with the box
 			continue
 		}
-		if err := r.remove(ctx, s.place); err != nil {
+		if err := r.remove(ctx, s); err != nil {
 			r.warn("the checkout %s cannot be removed: %v", s.place, err)
 		}
 	}
@@ -275,8 +296,8 @@ func (r *run) clear(ctx context.Context) {
 
 // remove deletes a folder of the user's. As the user, who may have taken rights from its folders (as Go's module cache does);
 // what others made there, in containers, is left to us, who reach it below the home without following links.
-func (r *run) remove(ctx context.Context, place string) error {
-	err := r.asUser(ctx, "/", nil, `chmod -R u+rwx -- "$1" 2>/dev/null; rm -rf -- "$1"`, place)
+func (r *run) remove(ctx context.Context, s *side) error {
+	err := r.asUser(ctx, s, "/", nil, `chmod -R u+rwx -- "$1" 2>/dev/null; rm -rf -- "$1"`, s.place)
 	if os.Geteuid() != 0 || r.User == nil || ctx.Err() != nil {
 		return err
 	}
@@ -285,13 +306,13 @@ func (r *run) remove(ctx context.Context, place string) error {
 		return errors.Join(err, rerr)
 	}
 	defer home.Close()
-	return home.RemoveAll(filepath.Base(place))
+	return home.RemoveAll(filepath.Base(s.place))
 }
 
 // asUser runs a small script as the user, without an environment of anybody's.
-func (r *run) asUser(ctx context.Context, dir string, out *string, script string, args ...string) error {
+func (r *run) asUser(ctx context.Context, s *side, dir string, out *string, script string, args ...string) error {
 	b, err := proc.Output(ctx, proc.Spec{
-		Argv: append([]string{"/bin/sh", "-c", script, "sh"}, args...), Dir: dir, User: r.User,
+		Argv: append([]string{"/bin/sh", "-c", script, "sh"}, args...), Dir: dir, User: s.user,
 		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8"},
 	})
 	if out != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -272,7 +273,9 @@ func TestSurroundings(t *testing.T) {
 	b.put(b.Home+"/.local/bin/printf", "#!/bin/sh\necho faked\n")
 	b.put(b.Home+"/.gitconfig", "[alias]\nstatus = !echo faked\n")
 	b.Env = append(b.Env, "PYTHONPATH="+b.Workspace+"/src:/opt", "TOKEN="+secret, "CACHE="+b.Home+"/.cache", "URL=http://"+b.Workspace)
-	b.Prepare = func(_ context.Context, dir string) error { return os.WriteFile(dir+"/.env", []byte("A=1\n"), 0o644) }
+	b.Prepare = func(_ context.Context, dir string, _ *proc.Credential) error {
+		return os.WriteFile(dir+"/.env", []byte("A=1\n"), 0o644)
+	}
 	b.Order.Setup = []string{`test -s .env && rm -f .env; echo "$HOME" >"$HOME/from-setup"; chmod 500 "$HOME"; mkdir ro; touch ro/x; chmod 500 ro`}
 	b.validate("test", `set -e; test "$(cat "$HOME/from-setup")" = "$HOME"; test "$PWD" = "$SANDBOX_AGENT_WORKSPACE"; test "$(pwd -P)" = "$PWD"
 test "$PYTHONPATH" = "$PWD/src:/opt"; test "$CACHE" = "$HOME/.cache"; test "$(/usr/bin/env printf hi)" = hi; test "$(ls -A "$HOME")" = from-setup

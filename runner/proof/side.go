@@ -26,10 +26,12 @@ type side struct {
 	commit string
 	// missing: the commit is not there.
 	missing bool
-	place   string   // below the user's home, everything of the side
-	tree    string   // in it, the checkout
-	home    string   // in it, HOME
-	root    *os.Root // of tree
+	room    Room             // nil: it runs where we are
+	user    *proc.Credential // whom its commands run as
+	place   string           // below the user's home, everything of the side
+	tree    string           // in it, the checkout
+	home    string           // in it, HOME
+	root    *os.Root         // of tree
 	took    time.Duration
 	// ready: its files are there and setup has passed. setupFailed says how it did not.
 	ready       bool
@@ -45,12 +47,16 @@ type side struct {
 func (r *run) side(ctx context.Context, s *side) {
 	began := time.Now()
 	defer func() { s.took = time.Since(began) }()
+	if err := r.enter(ctx, s); err != nil {
+		r.because("%s was not run: there is no clean place for it: %v", s.name, err)
+		return
+	}
 	if err := r.checkout(ctx, s); err != nil {
 		r.because("%s was not run: it cannot be checked out: %v", s.name, err)
 		return
 	}
 	if r.Prepare != nil {
-		if err := r.Prepare(ctx, s.tree); err != nil {
+		if err := r.Prepare(ctx, s.tree, s.user); err != nil {
 			r.warn("prepare the checkout of %s: %v", s.name, err)
 		}
 	}
@@ -61,6 +67,29 @@ func (r *run) side(ctx context.Context, s *side) {
 		r.check(ctx, s, c, len(r.checks)-1-i, "")
 	}
 	r.visit(ctx, s)
+}
+
+// enter brings a side to its place, which it gets with the first call.
+func (r *run) enter(ctx context.Context, s *side) (err error) {
+	s.user = r.User
+	if r.Ground == nil {
+		return nil
+	}
+	if s.room == nil {
+		if s.room, err = r.Ground.Room(ctx); err != nil {
+			return err
+		}
+	}
+	s.user = s.room.User()
+	return s.room.Enter(ctx)
+}
+
+// outside is where a path of the side lies for us.
+func (s *side) outside(path string) string {
+	if s.room == nil {
+		return path
+	}
+	return s.room.Outside(path)
 }
 
 func setupName(i int) string { return fmt.Sprintf("setup-%d", i+1) }
@@ -170,7 +199,7 @@ func (r *run) command(ctx context.Context, s *side, line, name string, after int
 	}
 	cctx, cancel := context.WithTimeoutCause(ctx, left, cause)
 	defer cancel()
-	o := r.Shell(cctx, Command{Name: "proof " + s.name + " " + name, Run: line, Dir: s.tree, Env: r.env(s), Log: r.logName(s, name)})
+	o := r.Shell(cctx, Command{Name: "proof " + s.name + " " + name, Run: line, Dir: s.tree, Env: r.env(s), User: s.user, Log: r.logName(s, name)})
 	if s.settled != nil {
 		s.settled.Sweep() // a server left by one command must not answer the tests of the next
 	}
@@ -263,7 +292,11 @@ func (r *run) resume(ctx context.Context, s *side) bool {
 	if !s.ready {
 		return false
 	}
-	if !s.servers {
+	if err := r.enter(ctx, s); err != nil {
+		r.warn("checks on %s are not repeated: there is no clean place for them: %v", s.name, err)
+		return false
+	}
+	if !s.servers && s.room == nil { // in a place of its own what setup made of the services is gone with them
 		s.before = r.lookAround(s)
 		s.settled = s.before
 		return true

@@ -26,7 +26,7 @@ func (r *run) visit(ctx context.Context, s *side) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, left, errShare)
 	defer cancel()
-	views, err := r.Visit(ctx, Site{Side: s.name, Dir: s.tree, Env: r.env(s), Log: r.logName(s, devLog)})
+	views, err := r.Visit(ctx, Site{Side: s.name, Dir: s.tree, User: s.user, Env: r.env(s), Log: r.logName(s, devLog)})
 	if s.settled != nil {
 		s.settled.Sweep() // the server of one side must not answer for the other
 	}

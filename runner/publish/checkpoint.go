@@ -48,7 +48,7 @@ func (p *Publisher) prepareSide() error {
 		}
 	}
 	var err error
-	for _, name := range []string{sideIndex, bareIndex, settingsIndex} {
+	for _, name := range []string{sideIndex, bareIndex, settingsIndex, firstIndex} {
 		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, name+".lock")))
 	}
 	return err

@@ -200,7 +200,7 @@ const (
 	// that cannot say it in that time is archived whole.
 	listTime = 5 * time.Second
 	// archiveTime is enough to compress some hundred megabytes; a landing that is
-	// shorter than that has half of workorder.BundleGrace, the other half is the bundle's.
+	// shorter than that has half of its time for files, the other half is the bundle's.
 	archiveTime = 60 * time.Second
 )
 
@@ -212,8 +212,8 @@ const archiveLimit = 512 << 20
 // the agent's user, in time of its own: the landing's may be used up.
 func (p *Publisher) Archive(ctx context.Context, path string, whole bool) error {
 	limit := archiveTime
-	if d, ok := ctx.Deadline(); ok && time.Until(d) < archiveTime {
-		limit = workorder.BundleGrace / 2
+	if p.hurried(ctx, archiveTime) {
+		limit = p.filesTime() / 2
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()

@@ -203,6 +203,9 @@ func (p *Publisher) Beside() string {
 
 // superfluous adds that what lies beside the branch goes, where the branch gets it.
 func (p *Publisher) superfluous(cs []change) []change {
+	if first := p.firstRef(); p.led.Committed && p.led.Refs[first] != "" {
+		cs = append(slices.Clone(cs), change{first, ""}) // all of it is in the branch
+	}
 	if m := p.led.Moved; m != nil && m.Beside != "" && p.led.Refs[m.Beside] == m.Head {
 		return append(slices.Clone(cs), change{m.Beside, ""})
 	}

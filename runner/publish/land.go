@@ -2,6 +2,7 @@ package publish
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ const (
 	localTime   = 30 * time.Second
 	hurriedTime = 2 * time.Second
 	// bundleTime is enough to pack some hundred megabytes; a landing that is
-	// shorter than that has half of workorder.BundleGrace, the other half is an archive's.
+	// shorter than that has half of its time for files, the other half is an archive's.
 	bundleTime = 20 * time.Second
 	// maxCommits bounds the list in the result, maxRefs what else is kept.
 	maxCommits = 200
@@ -135,6 +136,20 @@ func (p *Publisher) Land(ctx context.Context, base, bundlePath string, end func(
 		}
 	}
 	return l
+}
+
+// Hurry says that the box is being stopped, and how long keeping files may take then. It may be called at any time.
+func (p *Publisher) Hurry(files time.Duration) { p.files.Store(int64(files)) }
+
+// hurried reports whether a landing has less than the time that something takes at most.
+func (p *Publisher) hurried(ctx context.Context, most time.Duration) bool {
+	d, ok := ctx.Deadline()
+	return p.files.Load() > 0 || ok && time.Until(d) < most
+}
+
+// filesTime is what a landing in a hurry has for bundle and archive.
+func (p *Publisher) filesTime() time.Duration {
+	return cmp.Or(time.Duration(p.files.Load()), workorder.BundleGrace)
 }
 
 // gather looks at the work tree's commits.
@@ -438,8 +453,8 @@ func ownName(ref string) string {
 // bundle keeps what could not be pushed as a file that `git fetch` reads.
 func (p *Publisher) bundle(ctx context.Context, outbox git.Repo, base string, refs []change, path string) error {
 	limit := bundleTime
-	if d, ok := ctx.Deadline(); ok && time.Until(d) < bundleTime {
-		limit = workorder.BundleGrace / 2
+	if p.hurried(ctx, bundleTime) {
+		limit = p.filesTime() / 2
 	}
 	// The push may have used up the deadline; the bundle is local and short.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)

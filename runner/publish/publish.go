@@ -25,6 +25,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -52,15 +53,17 @@ type Publisher struct {
 	Later []int
 
 	// op is held by whoever uses our index or the ledger while a Keeper may.
-	op     turn
-	pulse  pulse
-	led    *ledger
-	synced string // the agent's index as it was when ours had all its paths
-	last   snapped
-	base   map[string]bool // the submodules of the task's base commit
-	roots  map[string]bool // the repositories inside the work tree, as last seen
-	large  map[string]bool // files too large for a checkpoint that were named
-	quick  bool            // the last whole snapshot took no time to speak of
+	op        turn
+	pulse     pulse
+	led       *ledger
+	synced    string // the agent's index as it was when ours had all its paths
+	last      snapped
+	base      map[string]bool // the submodules of the task's base commit
+	roots     map[string]bool // the repositories inside the work tree, as last seen
+	large     map[string]bool // files too large for a checkpoint that were named
+	quick     bool            // the last whole snapshot took no time to speak of
+	files     atomic.Int64    // see Hurry
+	firstDone bool            // see smallFirst
 	// refused are the changes that the remote refused while the agent worked, by ref.
 	refused map[string]refusal
 	// alone: a push with everything in it failed, so what counts most goes alone.

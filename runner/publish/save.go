@@ -35,6 +35,7 @@ func (p *Publisher) save(ctx context.Context, checkpoint bool) (s saved) {
 	if p.led.Hold != "" {
 		return p.saveHeld(ctx, local, checkpoint, start)
 	}
+	p.smallFirst(ctx)
 	cs := p.kept()
 	var cp *workorder.Checkpoint
 	at, err := p.commits(local, &s, &cs)

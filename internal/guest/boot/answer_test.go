@@ -126,6 +126,8 @@ func TestNotAnswered(t *testing.T) {
 
 type proverFunc func(ctx context.Context)
 
+func (p proverFunc) Remember(context.Context) error { return nil }
+
 func (p proverFunc) Prove(ctx context.Context, _, _ string) (*workorder.Proof, []workorder.Evidence, error) {
 	p(ctx)
 	return &workorder.Proof{}, nil, nil

@@ -15,6 +15,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
@@ -41,9 +43,9 @@ type Box struct {
 	Repo     Repository
 	Task     Task
 	Space    *workspace.Workspace
-	// Signals delivers SIGTERM and SIGINT.
+	// Signals delivers SIGTERM and SIGINT, and LongStop before them.
 	Signals <-chan os.Signal
-	// Burst is the time in which several signals count as one. 0: a second.
+	// Burst is the time in which several signals count as one. 0: two seconds.
 	Burst time.Duration
 
 	cloned    *Cloned // nil: there is no clone
@@ -54,6 +56,16 @@ type Box struct {
 	moved    bool      // the branch may be moved
 	began    string    // the base before it was, and its branch
 	beganOn  string
+
+	grace atomic.Int64 // of a stop that was announced, as a time.Duration
+}
+
+// LongStop is workorder.LongStopSignal.
+const LongStop = syscall.SIGUSR1
+
+// shutdown is the time that whoever stops the run leaves.
+func (b *Box) shutdown() workorder.Shutdown {
+	return workorder.ShutdownIn(time.Duration(b.grace.Load()))
 }
 
 // Causes of an early ending, carried by the run's context.
@@ -135,24 +147,35 @@ func (b *Box) Run(ctx context.Context) int {
 }
 
 // watchSignals turns the first signal into an interruption, after which the
-// landing has workorder.LandGrace, and the second into its immediate end. What the
-// agent has done so far is pushed while it is asked to stop.
+// landing has its part of the shutdown, and a later SIGINT into its immediate end: a SIGTERM is sent twice by those
+// who signal a process and its group. What the agent has done so far is pushed while it is asked to stop.
 func (b *Box) watchSignals(interrupt, hurry context.CancelCauseFunc) {
 	s, ok := <-b.Signals
+	if ok && s == LongStop {
+		b.grace.Store(int64(workorder.LongStop))
+		s, ok = <-b.Signals
+	}
 	if !ok {
 		return
 	}
+	b.Repo.Hurry(b.shutdown().Bundle)
 	interrupt(fmt.Errorf("%w (%s)", ErrInterrupted, s))
 	b.Repo.Flush()
-	first, over := time.Now(), time.After(workorder.AgentGrace+workorder.LandGrace)
+	first := time.Now()
 	for {
+		shutdown := b.shutdown()
 		select {
-		case <-b.Signals:
-			if time.Since(first) < b.burst() {
+		case s := <-b.Signals:
+			switch {
+			case s == LongStop: // the kernel keeps no order of signals
+				b.grace.Store(int64(workorder.LongStop))
+				b.Repo.Hurry(b.shutdown().Bundle)
+				continue
+			case s != syscall.SIGINT || time.Since(first) < b.burst():
 				continue
 			}
 			hurry(errors.New("a second signal arrived"))
-		case <-over:
+		case <-time.After(time.Until(first.Add(workorder.AgentGrace + shutdown.Land))):
 			hurry(errors.New("the time for landing is used up"))
 		}
 		return
@@ -165,7 +188,7 @@ func (b *Box) burst() time.Duration {
 	if b.Burst > 0 {
 		return b.Burst
 	}
-	return time.Second
+	return 2 * time.Second
 }
 
 func (b *Box) work(ctx context.Context, interrupt context.CancelCauseFunc, steps []step) ending {

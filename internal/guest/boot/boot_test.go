@@ -84,7 +84,7 @@ func TestWholeRun(t *testing.T) {
 	for _, s := range r.result.Steps {
 		names = append(names, s.Name)
 	}
-	want := []string{"box", "docker", "clone", "services", "packages", "supabase", "env", "setup", "agent", "validate", "push"}
+	want := []string{"box", "docker", "clone", "services", "packages", "ground", "supabase", "env", "setup", "agent", "validate", "push"}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
@@ -225,7 +225,8 @@ func TestSignalLandsTheWork(t *testing.T) {
 	}
 }
 
-func TestSecondSignalSkipsToTheResult(t *testing.T) {
+// Who interrupts a second time does not want to wait; a second SIGTERM is the same wish, sent to a process and its group.
+func TestSecondInterruptSkipsToTheResult(t *testing.T) {
 	t.Parallel()
 	signals := make(chan os.Signal, 2)
 	f := &fake{}
@@ -235,13 +236,42 @@ func TestSecondSignalSkipsToTheResult(t *testing.T) {
 		return AgentEnd{Status: workorder.StatusInterrupted, Reason: "stopped"}
 	}
 	f.land = func(ctx context.Context) Landing {
-		signals <- syscall.SIGTERM
+		signals <- syscall.SIGINT
 		<-ctx.Done()
 		return Landing{Head: "h1", Err: context.Cause(ctx)}
 	}
 	r := play(t, f, order(), signals)
 	if r.code != workorder.ExitInterrupted || !strings.Contains(r.result.Reason, "second signal") {
 		t.Errorf("code %d, reason %q", r.code, r.result.Reason)
+	}
+}
+
+func TestSecondSIGTERMIsNoHurry(t *testing.T) {
+	t.Parallel()
+	signals := make(chan os.Signal, 4)
+	f := &fake{}
+	f.agent = func(ctx context.Context) AgentEnd {
+		signals <- LongStop
+		signals <- syscall.SIGTERM
+		<-ctx.Done()
+		return AgentEnd{Status: workorder.StatusInterrupted, Reason: "stopped"}
+	}
+	var left time.Duration
+	f.land = func(ctx context.Context) Landing {
+		signals <- syscall.SIGTERM
+		signals <- syscall.SIGTERM
+		for len(signals) > 0 { // until both are heard
+			time.Sleep(time.Millisecond)
+		}
+		d, _ := ctx.Deadline()
+		left = time.Until(d)
+		return Landing{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Pushed: ctx.Err() == nil}
+	}
+	if r := play(t, f, order(), signals); !r.result.Pushed {
+		t.Errorf("%+v", r.result)
+	}
+	if left < workorder.ShutdownIn(workorder.LongStop).Land/2 { // more than the least stop leaves
+		t.Errorf("a stop that was announced with %s leaves a landing %s", workorder.LongStop, left)
 	}
 }
 
@@ -258,7 +288,7 @@ func TestCommitThatFails(t *testing.T) {
 		t.Errorf("nothing but uncommittable work: %s, exit code %d", r.result.Status, r.code)
 	}
 	f = &fake{commit: f.commit, archive: errors.New("tar was killed")}
-	if r := play(t, f, order(), nil); r.result.Status != workorder.StatusError || !strings.Contains(r.result.Reason, "lost") {
+	if r := play(t, f, order(), nil); r.result.Status != workorder.StatusError || !r.result.Uncommitted {
 		t.Errorf("work that is nowhere: %s: %s", r.result.Status, r.result.Reason)
 	}
 }
@@ -323,7 +353,7 @@ func TestPlan(t *testing.T) {
 	got := (&Box{Order: o, Engine: f, Network: fakeNetwork{f}, Services: f, Repo: f, Task: f, Space: &workspace.Workspace{}}).Plan()
 	for _, want := range []string{
 		"docker    start the inner Docker engine\n          after box\n          budget 1m0s\n          skipped: nothing declared needs it; it starts when the agent first uses Docker\n",
-		"setup     run the project's setup commands as user sandbox\n          after env, services, packages\n",
+		"setup     run the project's setup commands as user sandbox\n          after env, services, packages, ground\n",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the plan lacks\n%s\nin\n%s", want, got)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -96,6 +97,7 @@ func (f *fake) Clone(ctx context.Context) (Cloned, error) {
 }
 
 func (f *fake) Save()                                    { f.did("save") }
+func (f *fake) Hurry(time.Duration)                      {}
 func (f *fake) Flush()                                   { f.did("flush") }
 func (f *fake) Push(_ context.Context, commitsOnly bool) { f.did(fmt.Sprint("push ", commitsOnly)) }
 func (f *fake) Settle(context.Context)                   { f.did("settle") }

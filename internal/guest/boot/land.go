@@ -32,7 +32,7 @@ func (b *Box) commit(ctx context.Context) error {
 }
 
 // land pushes the work, whatever the ending was. land is cancelled by a second
-// signal and, after a first one, when workorder.LandGrace is over.
+// signal and, after a first one, when its part of the shutdown is over.
 func (b *Box) land(land, run context.Context, e *ending) Landing {
 	skip := ""
 	switch {
@@ -50,7 +50,7 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 	if skip != "" {
 		b.Rec.StepFinished(stepPush, &record.Skip{Reason: skip}, nil)
 		if b.rebasing != nil { // what it resolved may be on its way to the ref beside the branch
-			settle, settled := context.WithTimeout(land, workorder.LandGrace)
+			settle, settled := context.WithTimeout(land, b.shutdown().Land)
 			b.Repo.Settle(settle)
 			settled()
 		}
@@ -58,7 +58,7 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 	}
 	limit := workorder.LandLimit
 	if errors.Is(context.Cause(run), ErrInterrupted) {
-		limit = workorder.LandGrace
+		limit = b.shutdown().Land
 	}
 	ctx, cancel := context.WithTimeoutCause(land, limit, fmt.Errorf("landing took longer than %s", limit))
 	defer cancel()
@@ -170,7 +170,7 @@ const releaseTime = 15 * time.Second
 // Keep archives what is in no commit that landed: the files that could not be
 // committed, or everything when the commits themselves could not be read.
 func Keep(ctx context.Context, repo Repository, l *Landing, left error) {
-	whole := l.Err != nil && l.Bundle == ""
+	whole := l.Err != nil && l.Bundle == "" && !l.left()
 	if left == nil && !whole {
 		return
 	}
@@ -184,12 +184,22 @@ func Keep(ctx context.Context, repo Repository, l *Landing, left error) {
 	}
 }
 
+// uncommitted is said of changes that only the box has.
+const uncommitted = "changes of the agent's could neither be committed nor kept as files in time: they are taken out of the box when it has stopped"
+
 // finish decides the verdict, writes the result and returns the exit code.
 func (b *Box) finish(e ending, l Landing) int {
 	e.status, e.by, e.reason = b.judge(&e, len(l.Commits))
+	var code workorder.ReasonCode
+	switch {
+	case l.left():
+		code = workorder.ReasonLeft
+	case l.Archive != "":
+		code = workorder.ReasonUncommitted
+	}
 	switch {
 	case l.Lost && (e.status == workorder.StatusNoChanges || e.status == workorder.StatusSuccess):
-		e.status, e.by, e.reason = workorder.StatusError, workorder.ByAgent, "changes of the agent's could neither be committed nor kept as files: they are lost"
+		e.status, e.by, e.reason = workorder.StatusError, workorder.ByAgent, uncommitted
 	case l.Archive != "" && e.status == workorder.StatusNoChanges:
 		// There are changes, they are only not in git.
 		e.status, e.by, e.reason = workorder.StatusError, workorder.ByGit, "the agent's changes could not be committed; they are kept in "+l.Archive
@@ -198,24 +208,30 @@ func (b *Box) finish(e ending, l Landing) int {
 		e.status, e.by, e.reason = workorder.StatusError, workorder.ByGit, "some of the agent's changes could not be committed; they are kept in "+l.Archive
 	}
 	if l.Lost && e.by != workorder.ByAgent {
-		e.reason += "; changes of the agent's could neither be committed nor kept as files: they are lost"
+		e.reason += "; " + uncommitted
 	}
 	if l.Err != nil {
 		// Work that is not on the remote is the worst news, except where the run
 		// had failed before; then it is added.
 		why := l.Err.Error()
-		if l.Bundle != "" {
+		switch {
+		case l.Bundle != "":
 			why += "; the commits are kept in " + filepath.Base(l.Bundle)
+		case code == workorder.ReasonLeft:
+			why += "; there was no time to keep the commits as a file: they are taken out of the box when it has stopped"
 		}
 		switch e.status {
 		case workorder.StatusSuccess, workorder.StatusNoChanges:
 			e.status, e.by, e.reason = workorder.StatusError, workorder.ByGit, why
+			if l.Bundle != "" && len(l.Commits) > 0 {
+				code = workorder.ReasonPush
+			}
 		default:
 			e.reason = strings.TrimPrefix(e.reason+"; "+why, "; ")
 		}
 	}
 	err := b.Rec.Finish(func(r *workorder.Result) {
-		r.Status, r.EndedBy, r.Reason = e.status, e.by, e.reason
+		r.Status, r.EndedBy, r.Reason, r.ReasonCode = e.status, e.by, e.reason, code
 		r.Validation = e.checks
 		if b.Services != nil {
 			r.Services = b.Services.Ends()
@@ -231,9 +247,16 @@ func (b *Box) finish(e ending, l Landing) int {
 	return workorder.ExitCode(e.status, e.by)
 }
 
+// left reports whether there are commits that could be read, but neither pushed nor packed in time: they stay in the box, where the host
+// takes them.
+func (l *Landing) left() bool { return l.Err != nil && l.Bundle == "" && len(l.Commits) > 0 }
+
 // Landed puts what a landing did into the result.
 func Landed(r *workorder.Result, l Landing) {
-	r.Commits, r.Pushed, r.Checkpoint = l.Commits, l.Pushed, l.Checkpoint
+	r.Commits, r.Pushed, r.Checkpoint, r.Uncommitted = l.Commits, l.Pushed, l.Checkpoint, l.Lost
+	if l.left() {
+		r.ReasonCode = workorder.ReasonLeft
+	}
 	if l.Head != "" {
 		r.HeadSHA = l.Head
 	}

@@ -61,6 +61,8 @@ type Repository interface {
 	Baseline(ctx context.Context) error
 	// Save begins to save the work tree and its commits from time to time.
 	Save()
+	// Hurry says that the box is being stopped, and what is left for keeping as files what could not be pushed.
+	Hurry(files time.Duration)
 	// Flush saves at once, beside whatever goes on.
 	Flush()
 	// Settle ends Save: it waits for what is under way, as long as ctx allows.
@@ -96,6 +98,8 @@ type Repository interface {
 
 // Prover finds out what the task's commits prove.
 type Prover interface {
+	// Remember keeps what the image has where code of the task can write. It comes before any such code.
+	Remember(ctx context.Context) error
 	// Prove runs the checks on both commits, in clean checkouts. It ends with ctx; the proof is never nil. The evidence are files
 	// that it left in the output.
 	Prove(ctx context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error)

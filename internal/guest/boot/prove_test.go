@@ -10,6 +10,8 @@ import (
 
 type fakeProver struct{ base, head string }
 
+func (f *fakeProver) Remember(context.Context) error { return nil }
+
 func (f *fakeProver) Prove(_ context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error) {
 	f.base, f.head = base, head
 	return &workorder.Proof{Base: base, Head: head, Reason: "setup failed on base"}, []workorder.Evidence{{Path: "evidence/pages/a.png"}}, nil

@@ -62,6 +62,9 @@ type twoSides struct {
 	sides map[string]workorder.Transition
 }
 
+func (twoSides) Remember(context.Context) error { return nil }
+func (waiting) Remember(context.Context) error  { return nil }
+
 func (p twoSides) Prove(_ context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error) {
 	p.f.did("prove " + base + " " + head)
 	c := workorder.CheckProof{Name: "test", Transition: p.sides[base]}

@@ -18,6 +18,7 @@ const (
 	stepSupabase = "supabase"
 	stepEnv      = "env"
 	stepSetup    = "setup"
+	stepGround   = "ground"
 	stepRepair   = "repair"
 	stepPush     = "push"
 	stepProof    = "proof"
@@ -34,6 +35,7 @@ const (
 	packagesBudget = 10 * time.Minute
 	supabaseBudget = 25 * time.Minute // three gigabytes of images the first time
 	envBudget      = 15 * time.Second
+	groundBudget   = 30 * time.Second // it copies some megabytes at most
 )
 
 // steps is the plan of boot. Clone, docker and packages do not depend on each
@@ -91,7 +93,17 @@ func (b *Box) steps() []step {
 			run: func(ctx context.Context) error { return b.Space.Install(ctx, o.Packages) },
 		},
 		{
-			name: stepSupabase, does: "start the Supabase stack", after: []string{stepClone, stepServices}, budget: supabaseBudget,
+			name: stepGround, does: "note what the image has where the agent can write, for the proof", after: []string{stepPackages}, budget: groundBudget,
+			skip: func() string {
+				if b.Prover == nil || len(o.Validate) == 0 && o.Dev == nil {
+					return "nothing is to be proven"
+				}
+				return ""
+			},
+			run: func(ctx context.Context) error { return b.Prover.Remember(ctx) },
+		},
+		{
+			name: stepSupabase, does: "start the Supabase stack", after: []string{stepClone, stepServices, stepGround}, budget: supabaseBudget,
 			skip: func() string {
 				if !o.Supabase {
 					return "the project does not ask for it"
@@ -111,7 +123,7 @@ func (b *Box) steps() []step {
 			run: b.writeEnv,
 		},
 		{
-			name: stepSetup, does: "run the project's setup commands as user sandbox", after: []string{stepEnv, stepServices, stepPackages},
+			name: stepSetup, does: "run the project's setup commands as user sandbox", after: []string{stepEnv, stepServices, stepPackages, stepGround},
 			skip: func() string {
 				if len(o.Setup) == 0 {
 					return "the project has no setup commands"

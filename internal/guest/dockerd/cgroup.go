@@ -74,7 +74,7 @@ func (s system) nest(ctx context.Context) (string, error) {
 	root := s.path(cgroupRoot)
 	if own, err := os.ReadFile(s.path("/proc/self/cgroup")); err == nil {
 		for line := range strings.Lines(string(own)) {
-			if p, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok && p != "/" && p != "/init" {
+			if p, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok && p != "/" && p != "/init" && p != "/boot" {
 				return "", fmt.Errorf("the box sees the host's cgroup tree (it is in %s): start it with --cgroupns private", p)
 			}
 		}

@@ -57,7 +57,7 @@ func exists(path string) bool {
 }
 
 const v1Mounts = `700 600 0:50 / / rw,relatime - overlay overlay rw,lowerdir=/a
-701 700 0:51 / /sys ro,nosuid,nodev,noexec,relatime - sysfs sysfs ro
+701 700 0:51 / /proc/sys ro,nosuid,nodev,noexec,relatime - proc proc ro
 702 701 0:52 / /sys/fs/cgroup rw,nosuid - tmpfs tmpfs rw
 703 702 0:53 /x /sys/fs/cgroup/memory ro,nosuid,nodev,noexec,relatime master:9 - cgroup cgroup rw,memory
 704 702 0:54 /x /sys/fs/cgroup/a\040b rw,nosuid - cgroup cgroup rw,cpu
@@ -74,7 +74,7 @@ func TestPrepareV1(t *testing.T) {
 	}
 	const keep = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_RELATIME | unix.MS_REMOUNT | unix.MS_BIND
 	want := []string{
-		fmt.Sprintf("mount /sys  %#x", keep), fmt.Sprintf("mount   %#x", unix.MS_SHARED|unix.MS_REC),
+		fmt.Sprintf("mount /proc/sys/net  %#x", unix.MS_BIND), fmt.Sprintf("mount /proc/sys/net  %#x", unix.MS_REMOUNT|unix.MS_BIND), fmt.Sprintf("mount   %#x", unix.MS_SHARED|unix.MS_REC),
 		fmt.Sprintf("mount /sys/fs/cgroup/memory  %#x", keep),
 	}
 	if diff := cmp.Diff(want, *done); diff != "" {
@@ -251,6 +251,40 @@ func TestScrub(t *testing.T) {
 	}
 	if _, err := scrub(t.TempDir()); err != nil {
 		t.Errorf("a fresh data root: %v", err)
+	}
+}
+
+// What is called what, and which images there are, is as it was; stores that there were none of are gone.
+func TestRestoreImages(t *testing.T) {
+	root := t.TempDir()
+	at := func(p string) string { return filepath.Join(root, "1000.1000/image/overlay2", p) }
+	write(t, at("imagedb/content/sha256/declared"), "{}")
+	write(t, at(namesFile), `{"Repositories":{"redis":{"redis:7":"sha256:declared"}}}`)
+	s, err := readImages(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, at("imagedb/content/sha256/forged"), "{}")
+	write(t, at("imagedb/metadata/sha256/forged/parent"), "x")
+	write(t, at(namesFile), `{"Repositories":{"redis":{"redis:7":"sha256:forged"}}}`)
+	write(t, filepath.Join(root, "image/vfs/imagedb/content/sha256/other"), "{}")
+	write(t, filepath.Join(root, "1000.1000/buildkit/cache.db"), "x")
+	if err := errors.Join(s.restore(root), dropBuilds(root)); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(at(namesFile)); err != nil || !strings.Contains(string(b), "sha256:declared") || strings.Contains(string(b), "forged") {
+		t.Errorf("names %s %v", b, err)
+	}
+	for p, want := range map[string]bool{
+		at("imagedb/content/sha256/declared"): true, at("imagedb/content/sha256/forged"): false, at("imagedb/metadata/sha256/forged"): false,
+		filepath.Join(root, "image/vfs"): false, filepath.Join(root, "1000.1000/buildkit"): false,
+	} {
+		if exists(p) != want {
+			t.Errorf("%s: there %v, want %v", p, !want, want)
+		}
+	}
+	if err := (*imageStore)(nil).restore(root); err == nil {
+		t.Error("images that nobody remembered were restored")
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/docker/docker/client"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
 // Home decides where the data root lies. The engine uses DataRoot as it is when
@@ -42,6 +44,10 @@ type Config struct {
 	// Group is the primary group of the daemon and of what it starts, by which the
 	// network policy knows their sockets; 0: the caller's.
 	Group uint32
+	// Cgroup is the control group of the daemons, CgroupParent the one that containers are made in, as the daemon names it.
+	// Nil and empty: the caller's, and the daemon's choice.
+	Cgroup       *proc.Cgroup
+	CgroupParent string
 	// RemapUser is the user that root in inner containers is; empty: real root.
 	RemapUser string
 	// MTU of inner networks. 0: that of the box's default route.
@@ -108,6 +114,10 @@ type Engine struct {
 	lock     *os.File
 	daemons  daemons
 	stopOnce sync.Once
+	// remembered is what Renew leaves of the images.
+	remembered *imageStore
+	// renewing is held while the daemons are replaced on purpose.
+	renewing sync.Mutex
 
 	// done is closed when the engine is over for good: stopped, not startable, or
 	// crashed more often than it is restarted. doneErr then says which, with the end of

@@ -99,14 +99,19 @@ func (s system) prepareMounts() ([]string, error) {
 		return nil, err
 	}
 	var notes []string
-	for _, m := range all {
-		// Bridge and forwarding settings lie in /proc/sys, bridge attributes in /sys.
-		if (m.path == "/proc/sys" || m.path == "/sys") && m.readOnly() {
-			if err := s.remountRW(m); err != nil {
-				return notes, err
-			}
-			notes = append(notes, m.path+" made writable")
+	// Forwarding and the settings of bridges. Nothing else of /proc/sys, which is the machine's.
+	const net = "/proc/sys/net"
+	held := func(p string) bool {
+		return slices.ContainsFunc(all, func(m mountPoint) bool { return m.path == p && m.readOnly() })
+	}
+	if i := slices.IndexFunc(all, func(m mountPoint) bool { return m.path == net }); held("/proc/sys") && i < 0 || held(net) {
+		if err := s.mount(s.path(net), s.path(net), "", unix.MS_BIND, ""); err != nil {
+			return notes, fmt.Errorf("bind %s: %w: start the box with --cap-add SYS_ADMIN", net, err)
 		}
+		if err := s.remountRW(mountPoint{path: net}); err != nil {
+			return notes, err
+		}
+		notes = append(notes, net+" made writable")
 	}
 	if err := s.mount("", s.path("/"), "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
 		return notes, fmt.Errorf("share the mount tree: %w: start the box with --cap-add SYS_ADMIN and --security-opt apparmor=unconfined", err)

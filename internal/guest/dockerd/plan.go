@@ -10,15 +10,16 @@ import (
 
 // plan is all that decides how the daemons are started.
 type plan struct {
-	version  string
-	driver   string
-	runtime  string
-	remap    string
-	dataRoot string
-	runDir   string
-	addr     addresses
-	mtu      int
-	dns      []string
+	version      string
+	driver       string
+	runtime      string
+	remap        string
+	cgroupParent string
+	dataRoot     string
+	runDir       string
+	addr         addresses
+	mtu          int
+	dns          []string
 }
 
 // major is the release number of a version such as "26.1.5+dfsg1"; 0 when there is none.
@@ -65,6 +66,9 @@ func (p plan) dockerd() []string {
 		"--default-cgroupns-mode", "private",
 		// Services outlive a crash of the daemon, which is restarted behind the socket.
 		"--live-restore",
+	}
+	if p.cgroupParent != "" {
+		a = append(a, "--cgroup-parent", p.cgroupParent)
 	}
 	if p.remap != "" {
 		a = append(a, "--userns-remap", p.remap)

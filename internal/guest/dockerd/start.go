@@ -39,7 +39,7 @@ func (e *Engine) start(ctx context.Context) error {
 	go func() { version <- resultOf(dockerdVersion(ctx)) }()
 	runtime := make(chan string, 1)
 	go func() { runtime <- e.chooseRuntime(ctx) }()
-	p := plan{remap: e.cfg.RemapUser, dataRoot: e.cfg.DataRoot, runDir: e.cfg.RunDir}
+	p := plan{remap: e.cfg.RemapUser, cgroupParent: e.cfg.CgroupParent, dataRoot: e.cfg.DataRoot, runDir: e.cfg.RunDir}
 	var err error
 	if p.driver, err = e.prepareDataRoot(ctx); err != nil {
 		return err
@@ -67,6 +67,9 @@ func (e *Engine) start(ctx context.Context) error {
 	e.mu.Unlock()
 	if err := os.WriteFile(p.configFile(), []byte(p.config()), 0o600); err != nil {
 		return fmt.Errorf("configure dockerd: %w", err)
+	}
+	if err := e.Remember(); err != nil { // clients wait already
+		return err
 	}
 	if err := e.startDockerd(ctx); err != nil {
 		return err
@@ -272,7 +275,7 @@ func (e *Engine) startContainerd(ctx context.Context) error {
 	}
 	d, err := spawn(ctx, "containerd", e.cfg.LogDir, proc.Spec{
 		Argv: []string{"containerd", "--config", conf},
-		Env:  environment(os.Environ()),
+		Env:  environment(os.Environ()), Cgroup: e.cfg.Cgroup,
 	})
 	if err != nil {
 		return err
@@ -316,7 +319,7 @@ func (e *Engine) startDockerd(ctx context.Context) error {
 	}
 	begin := time.Now()
 	d, err := spawn(ctx, "dockerd", e.cfg.LogDir, proc.Spec{
-		Argv: argv, Env: append(environment(os.Environ(), p.tools()), "LISTEN_FDS=1"), ExtraFiles: []*os.File{s.file}, Group: e.cfg.Group,
+		Argv: argv, Env: append(environment(os.Environ(), p.tools()), "LISTEN_FDS=1"), ExtraFiles: []*os.File{s.file}, Group: e.cfg.Group, Cgroup: e.cfg.Cgroup,
 	})
 	if err != nil {
 		return err

@@ -30,8 +30,17 @@ func (e *Engine) watch(ctx context.Context) {
 			dead = d.containerd
 		}
 		err := dead.exited()
+		e.renewing.Lock() // waits for a renewal
+		e.mu.Lock()
+		replaced := e.daemons != d
+		e.mu.Unlock()
+		e.renewing.Unlock()
 		if e.haltedErr() != nil {
 			return
+		}
+		if replaced {
+			restarts--
+			continue
 		}
 		e.cfg.Log.Error("inner engine", "err", err)
 		if restarts == maxRestarts {

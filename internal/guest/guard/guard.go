@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -74,6 +75,9 @@ type Guard struct {
 	// Seams of the tests.
 	taken   func() ([]netip.Prefix, error)
 	makeDir func(root, dir string, who peer) error
+
+	// places says where folders for binds lie at the moment; nil: where they are called.
+	places atomic.Pointer[map[string]string]
 
 	mu       sync.Mutex
 	closed   bool

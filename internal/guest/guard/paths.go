@@ -59,12 +59,47 @@ type place struct {
 	missing      bool
 }
 
+// Relocate says that the folders for binds lie elsewhere from now on, by their path: clients see other folders there than the
+// engine. What is in no such folder cannot be bound meanwhile. nil: they are where they are called.
+func (g *Guard) Relocate(places map[string]string) {
+	if places == nil {
+		g.places.Store(nil)
+		return
+	}
+	lie := map[string]string{}
+	for _, root := range g.cfg.Binds {
+		if at, ok := places[root]; ok {
+			lie[root] = at
+		}
+	}
+	g.places.Store(&lie)
+}
+
+// folders are the folders for binds as the engine finds them, and the source in one of them.
+func (g *Guard) folders(source string) (roots []string, at string) {
+	lie := g.places.Load()
+	if lie == nil {
+		return g.cfg.Binds, source
+	}
+	for root, place := range *lie {
+		roots = append(roots, place)
+		if within(root, source) {
+			at = path.Join(place, strings.TrimPrefix(source, root))
+		}
+	}
+	return roots, at
+}
+
 func (g *Guard) find(source string) (place, error) {
-	target, missing, err := resolve(source)
+	roots, at := g.folders(source)
+	if at == "" {
+		return place{}, refuse(ruleBind, "%q cannot be bound into a container of a check", source)
+	}
+	target, missing, err := resolve(at)
 	if err != nil {
 		return place{}, refuse(ruleBind, "the source %q cannot be followed (%v)", source, err)
 	}
-	for _, root := range g.cfg.Binds {
+	for _, root := range roots {
 		root, err := filepath.EvalSymlinks(root)
 		if err == nil && within(root, target) {
 			return place{root, target, missing}, nil

@@ -30,17 +30,39 @@ type Init struct {
 	Signals <-chan os.Signal
 	// Done reports whether a final result exists.
 	Done func() bool
+	// Prepare makes the box ready for boot, with the order's limits, before anything else runs; what it cannot give is a variable of
+	// boot's environment. Nil: nothing is to be prepared.
+	Prepare func(order []byte) (env []string)
+	// Work is the order's own time, after which nothing of the task's runs any more; EndWork ends what does, without boot. Nil: boot alone
+	// sees to it.
+	Work    func(order []byte) time.Duration
+	EndWork func() error
 	// Longest is what a run can take that keeps its own bounds. A boot that takes longer is stuck where nothing
 	// of its own can end it, and is stopped. Nil: it may take for ever.
 	Longest func(order []byte) time.Duration
 	// KillAll kills every other process of the box: when boot has died, what is
 	// left may be what killed it, and would not let rescue start. Nil: nothing is killed.
 	KillAll func()
+
+	grace time.Duration // that a stop was announced with; 0: none was
 }
 
-// bootGrace is what boot has from a stop signal to its result. Only then is it
-// taken for hung: a landing that is slow must not be cut short by its own helper.
-const bootGrace = workorder.AgentGrace + workorder.LandGrace + workorder.BundleGrace + workorder.BootReserve
+// pass hands a signal on, with what was announced before it: the kernel keeps no order of signals, and a child may not have been there.
+func (i *Init) pass(pid int, sig syscall.Signal) {
+	if sig == LongStop {
+		i.grace = workorder.LongStop
+	} else if i.grace > 0 {
+		_ = syscall.Kill(pid, LongStop)
+	}
+	_ = syscall.Kill(pid, sig)
+}
+
+// LongStop is workorder.LongStopSignal.
+const LongStop = syscall.SIGUSR1
+
+// workGrace is what boot has to end the task's processes itself at the time limit. Each step of that takes milliseconds unless
+// the box is starved, which is what PID 1 ends then.
+const workGrace = workorder.AgentGrace + 8*time.Second
 
 // rescueReserve is for rescue to end after its own limit.
 const rescueReserve = 10 * time.Second
@@ -67,15 +89,23 @@ func (i *Init) Run() int {
 		i.Log.Error("no work order", "error", err)
 		return i.rescue(nil, exits, workorder.RescueGrace, fmt.Sprintf("the work order did not arrive: %v", err))
 	}
-	boot, err := i.fork("boot", order)
+	var env []string
+	if i.Prepare != nil {
+		env = i.Prepare(order)
+	}
+	boot, err := i.fork("boot", order, env...)
 	if err != nil {
 		i.Log.Error("start boot", "error", err)
 		return workorder.ExitBox
 	}
-	var stopped, overdue <-chan time.Time
+	var stopped, overdue, worked <-chan time.Time
 	if i.Longest != nil {
 		overdue = time.After(i.Longest(order))
 	}
+	if i.Work != nil {
+		worked = time.After(i.Work(order) + workGrace)
+	}
+	var began time.Time // of the stop
 	reason, late, limit := "boot ended without a result", false, workorder.LandLimit
 	for {
 		select {
@@ -84,16 +114,25 @@ func (i *Init) Run() int {
 			if !ok {
 				continue
 			}
-			_ = syscall.Kill(boot, sig)
-			limit = workorder.RescueGrace // whoever stops us does not wait
-			if stopped == nil {
-				stopped = time.After(bootGrace)
+			i.pass(boot, sig)
+			if sig != LongStop {
+				limit = workorder.RescueGrace // whoever stops us does not wait
+			}
+			if sig != LongStop && began.IsZero() {
+				began = time.Now()
+			}
+			if !began.IsZero() && !late {
+				stopped = time.After(time.Until(began.Add(workorder.ShutdownIn(i.grace).Boot)))
+			}
+		case <-worked:
+			if err := i.EndWork(); err != nil {
+				i.Log.Error("end the task's processes at the time limit", "error", err)
 			}
 		case <-overdue:
 			i.Log.Error("boot takes longer than a run can; stopping it")
 			_ = syscall.Kill(boot, syscall.SIGTERM)
 			if stopped == nil {
-				stopped = time.After(bootGrace)
+				stopped = time.After(workorder.ShutdownIn(0).Boot)
 			}
 		case <-stopped:
 			if i.Done() && !late {
@@ -169,14 +208,30 @@ func (i *Init) rescue(order []byte, exits <-chan exit, limit time.Duration, reas
 		return workorder.ExitBox
 	}
 	over := time.After(limit + rescueReserve)
+	hurried := limit <= workorder.RescueGrace // the stop came before it began
+	var stopped time.Time
 	for {
 		select {
+		case s := <-i.Signals:
+			sig, ok := s.(syscall.Signal)
+			if !ok {
+				continue
+			}
+			i.pass(pid, sig)
+			// Whoever stops us does not wait: what it cannot push by then it keeps as files.
+			if sig != LongStop && stopped.IsZero() {
+				stopped = time.Now()
+			}
+			if !stopped.IsZero() && !hurried {
+				over = time.After(time.Until(stopped.Add(workorder.ShutdownIn(i.grace).Rescue)))
+			}
 		case e := <-exits:
 			if e.pid == pid {
 				return e.code
 			}
 		case <-over:
 			i.Log.Error("rescue does not end")
+			_ = syscall.Kill(pid, syscall.SIGKILL)
 			return workorder.ExitBox
 		}
 	}

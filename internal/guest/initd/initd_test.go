@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 
 func playInit() int {
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, LongStop)
 	i := Init{
 		Order: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Log: slog.New(slog.DiscardHandler),
 		Self: "/proc/self/exe", Signals: signals,
@@ -56,6 +56,19 @@ func role(name string) int {
 	}
 	say := func(s string) { _, _ = os.Stdout.WriteString(name + ": " + s + "\n") }
 	done := func() { _ = os.WriteFile(os.Getenv("INITD_RESULT"), nil, 0o600) }
+	if name == "rescue" && strings.HasSuffix(string(order), "slow rescue\n") {
+		// It pushes to a remote that hangs, until it is told to stop.
+		signals := make(chan os.Signal, 4)
+		signal.Notify(signals, syscall.SIGTERM, LongStop)
+		say("pushing")
+		for got := map[os.Signal]bool{}; len(got) < 2; { // in any order, and more than once
+			s := <-signals
+			got[s] = true
+			say("got " + s.String())
+		}
+		say("bundled")
+		return 5
+	}
 	if name == "rescue" {
 		say(os.Getenv("SANDBOX_AGENT_RESCUE_REASON") + " order=" + strconv.Itoa(len(order)))
 		return 5
@@ -164,6 +177,26 @@ func TestDeadBootIsRescued(t *testing.T) {
 	}
 	if want := "rescue: boot ended without a result (exit code 137) order=4"; !strings.Contains(p.out.String(), want) {
 		t.Errorf("got %q, want %q", p.out, want)
+	}
+}
+
+// A stop during rescue reaches it, with what was announced before, and shortens it.
+func TestStopDuringRescue(t *testing.T) {
+	t.Parallel()
+	p := start(t, "die\nslow rescue\n")
+	p.waitFor(t, "rescue: pushing")
+	for _, sig := range []syscall.Signal{LongStop, syscall.SIGTERM} {
+		if err := syscall.Kill(p.PID(), sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := proc.ExitCode(p.Wait()); got != 5 {
+		t.Errorf("exit code %d: %s", got, p.out)
+	}
+	for _, want := range []string{"got " + LongStop.String(), "got " + syscall.SIGTERM.String(), "bundled"} {
+		if !strings.Contains(p.out.String(), want) {
+			t.Errorf("no %q in %q", want, p.out)
+		}
 	}
 }
 

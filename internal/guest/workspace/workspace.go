@@ -77,14 +77,18 @@ func quote(s string) string {
 
 const envFile = ".env"
 
+// hasEnvFile is an exit code that nothing else in the script of WriteEnvFile has.
+const hasEnvFile = 73
+
 // WriteEnvFile writes the variables to .env and tells git to ignore it. A .env
 // that exists (the repository tracks one) is left alone and said so: written, its values would end up in a commit.
 func (w *Workspace) WriteEnvFile(ctx context.Context, env map[string]string) (warning string, err error) {
-	if _, err := os.Lstat(filepath.Join(w.Dir, envFile)); err == nil {
-		return "the repository has a .env of its own: it is not overwritten; the variables are in the environment of every command", nil
-	}
 	// noclobber opens with O_EXCL, which does not follow a link.
-	if err := w.feed(ctx, "umask 077; set -C; cat >"+envFile, DotEnv(env)); err != nil {
+	err = w.feed(ctx, fmt.Sprintf("if [ -e %[1]s ] || [ -L %[1]s ]; then exit %[2]d; fi; umask 077; set -C; cat >%[1]s", envFile, hasEnvFile), DotEnv(env))
+	switch {
+	case proc.ExitCode(err) == hasEnvFile:
+		return "the repository has a .env of its own: it is not overwritten; the variables are in the environment of every command", nil
+	case err != nil:
 		return "", fmt.Errorf("write .env: %w", err)
 	}
 	if err := w.feed(ctx, "mkdir -p .git/info && cat >>.git/info/exclude", "/"+envFile+"\n"); err != nil {

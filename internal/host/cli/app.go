@@ -12,6 +12,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -32,7 +33,7 @@ type App struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Getenv         func(string) string
-	// Hard is closed when the user insists on stopping (the second signal).
+	// Hard is closed when the user insists on stopping (Ctrl-C again, at a terminal).
 	Hard <-chan struct{}
 	// Executable is this program, to start the companion with.
 	Executable func() (string, error)
@@ -40,6 +41,8 @@ type App struct {
 	Open func() (*Backend, error)
 
 	debug bool
+	// patience overrides how long another command is waited for; 0: as long as each wait allows.
+	patience time.Duration
 }
 
 // Backend is an engine with what the commands need around it.
@@ -59,16 +62,21 @@ type Images interface {
 	Build(ctx context.Context, rebuild bool, progress func(workorder.Event)) (workorder.Image, error)
 	// Derive builds the image name on the default image's base when it is missing.
 	Derive(ctx context.Context, name string, dockerfile []byte, progress func(workorder.Event)) error
-	// List returns the images built here, newest first.
+	// List returns the images built here, and those that were made of them, newest first.
 	List(ctx context.Context) ([]BuiltImage, error)
-	// Remove removes one of them.
-	Remove(ctx context.Context, id string) error
+	// Remove takes a tag off, and removes the image when that was its last one and nothing uses it.
+	Remove(ctx context.Context, tag string) error
 }
 
-// BuiltImage is an image that the CLI built.
+// BuiltImage is an image that the CLI built, or that somebody made of such a one.
 type BuiltImage struct {
-	ID      string `json:"id"`
-	Name    string `json:"name"`
+	ID   string   `json:"id"`
+	Name string   `json:"name"` // that the CLI gave it; empty: it has none
+	Tags []string `json:"tags"`
+	// Own says that every tag is the CLI's.
+	Own bool `json:"own"`
+	// Used says that a container is made of it, running or not.
+	Used    bool   `json:"used"`
 	Version string `json:"version"`
 	Created string `json:"created"`
 	Bytes   int64  `json:"bytes"`
@@ -153,13 +161,16 @@ func hint(err error) string {
 func (a *App) printError(err error, code int, asJSON bool) {
 	list, positioned := projects.Problems(err)
 	hint := hint(err)
+	untrusted, _ := errors.AsType[*untrustedError](err)
 	if asJSON {
 		b, _ := json.Marshal(struct { // strings and numbers always encode
 			Error    string    `json:"error"`
 			Hint     string    `json:"hint,omitempty"`
 			ExitCode int       `json:"exit_code"`
 			Problems diag.List `json:"problems,omitempty"`
-		}{err.Error(), hint, code, list})
+			// Untrusted is what a project file that came with a repository asks for.
+			Untrusted *untrustedError `json:"untrusted,omitempty"`
+		}{err.Error(), hint, code, list, untrusted})
 		fmt.Fprintln(a.Stderr, string(render.EscapeControls(b)))
 		return
 	}

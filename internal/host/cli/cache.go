@@ -152,15 +152,16 @@ func (a *App) keepCache(ctx context.Context, o *cacheOptions, verb string, req w
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(st.Dir(), 0o700); err != nil {
-		return nil, fmt.Errorf("make the state folder: %w", err)
+	own, err := st.Owner(true)
+	if err != nil {
+		return nil, err
 	}
 	be, err := a.open()
 	if err != nil {
 		return nil, err
 	}
 	k := &cachebox.Keeper{
-		Engine: be.Engine, Companion: be.Companion, Images: be.Images, Owner: owner(st.Dir()), Dir: st.Dir(), Log: a.log(),
+		Engine: be.Engine, Companion: be.Companion, Images: be.Images, Owner: own.ID, Dir: st.Dir(), Log: a.log(),
 		Image: o.image, Isolation: o.isolation, OCIRuntime: o.ociRuntime,
 	}
 	if !o.json {
@@ -311,6 +312,9 @@ func (a *App) runCacheLoad(ctx context.Context, o *cacheOptions, file string) er
 	} else if f, ok := in.(*os.File); ok && isTerminal(f) {
 		return fault.New(workorder.ExitUsage, errors.New("standard input is a terminal"), loadHint)
 	}
+	if file == "-" {
+		in = a.stdin(ctx)
+	}
 	archive := bufio.NewReader(in)
 	if _, err := archive.Peek(1); err != nil {
 		if errors.Is(err, io.EOF) {
@@ -332,7 +336,7 @@ const loadHint = "give an archive made by `docker save IMAGE -o FILE`; - reads s
 
 func (a *App) runCachePull(ctx context.Context, o *cacheOptions, images []string) error {
 	if len(images) == 0 || o.project != "" {
-		p, err := a.cacheProject(o)
+		p, err := a.cacheProject(ctx, o)
 		if err != nil {
 			return err
 		}
@@ -360,7 +364,7 @@ func (a *App) runCachePull(ctx context.Context, o *cacheOptions, images []string
 
 // cacheProject finds the project; what it says of its box holds for ours too, so
 // that the layers fit its runs.
-func (a *App) cacheProject(o *cacheOptions) (*projects.Project, error) {
+func (a *App) cacheProject(ctx context.Context, o *cacheOptions) (*projects.Project, error) {
 	opts, err := projects.SystemOptions()
 	if err != nil {
 		return nil, err
@@ -370,6 +374,9 @@ func (a *App) cacheProject(o *cacheOptions) (*projects.Project, error) {
 	}
 	p, err := projects.Load(o.project, opts)
 	if err != nil {
+		return nil, err
+	}
+	if err := a.trustedBox(ctx, o, p); err != nil {
 		return nil, err
 	}
 	o.image, o.isolation, o.ociRuntime = cmp.Or(o.image, p.Image), cmp.Or(o.isolation, p.Isolation), cmp.Or(o.ociRuntime, p.OCIRuntime)

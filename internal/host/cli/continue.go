@@ -74,7 +74,7 @@ func (a *App) runContinue(ctx context.Context, o *continueOptions) error {
 			return err
 		}
 	}
-	rec, err := p.knownHere()
+	rec, err := p.knownHere(ctx)
 	if err == nil {
 		err = p.itsBranch()
 	}

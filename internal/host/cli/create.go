@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/user"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -44,6 +42,9 @@ type createOptions struct {
 	issue                    int    // 0: the task is given in words
 	plan                     bool
 	fromPlan                 string
+	projectBy                string // how the project was named by an earlier command; empty: this one names it
+	foundInRepo              bool   // the project's file was found in the repository of --repo
+	askedTrust               bool   // the user was asked whether he trusts it
 	title                    string // the task in its own words, where its text has more; empty: the text
 }
 
@@ -83,7 +84,8 @@ func newCreateCmd(a *App) *cobra.Command {
 project's services, runs the agent, validates what it did, pushes the branch and
 removes the box. The result lies in the state folder (or --out) when it is done.
 
-Interrupt once to stop gracefully (the work so far is pushed), twice to kill.
+Ctrl-C stops gracefully: the work so far is pushed. So do SIGTERM, however often, and a terminal
+that is closed. Only Ctrl-C again, 2 s later or more, kills the box.
 The exit code says how the task ended: ` + "`sandbox-agent --help`" + ` lists them.
 Every flag of a setting can be given as SANDBOX_AGENT_<FLAG>; flag > environment
 > project file > default.
@@ -270,7 +272,11 @@ func (c *starter) open() (err error) {
 
 // start shows a run and says how it ended.
 func (c *starter) start(ctx context.Context, r *resolved, run func(*launch.Launcher) (*workorder.Result, error)) error {
-	r.job.Owner = owner(c.st.Dir())
+	own, err := c.st.Owner(true)
+	if err != nil {
+		return err
+	}
+	r.job.Owner = own.ID
 	out := c.a.Stdout
 	if c.o.detach && !c.o.json {
 		out = c.a.Stderr // a script takes the task id from standard output
@@ -385,7 +391,9 @@ func (a *App) taskText(ctx context.Context, o *createOptions) (string, error) {
 		}
 		text = []byte(task)
 	case o.in || o.taskSet && o.task == "-" || o.taskFileSet && o.taskFile == "-":
-		if text, err = io.ReadAll(io.LimitReader(a.Stdin, workorder.MaxTask+1)); err != nil {
+		if text, err = io.ReadAll(io.LimitReader(a.stdin(ctx), workorder.MaxTask+1)); ctx.Err() != nil {
+			return "", &ending{exitLeft}
+		} else if err != nil {
 			return "", fmt.Errorf("read the task from standard input: %w", err)
 		}
 	case o.taskFileSet:
@@ -424,24 +432,13 @@ func (a *App) dryRun(r *resolved) error {
 	for _, w := range r.job.Warnings {
 		fmt.Fprintln(a.Stderr, "warning: "+render.Clean(w))
 	}
+	if r.untrusted != nil {
+		fmt.Fprintf(a.Stderr, "warning: this would not start: %s\nhint: %s\n", render.Clean(r.untrusted.Error()), render.Clean(hint(r.untrusted)))
+	}
 	advise(a.Stderr, r.project)
 	if err := credentials.CheckSecrets(a.Getenv, r.project.Secrets); err != nil {
 		fmt.Fprintln(a.Stderr, "warning: this would not start: "+render.Clean(err.Error()))
 	}
 	_, err := io.WriteString(a.Stderr, launch.PlanText(r.job))
 	return err
-}
-
-// owner names whose boxes these are: the user, the machine and the state folder
-// that knows them.
-func owner(stateDir string) string {
-	name := strconv.Itoa(os.Getuid())
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "localhost"
-	}
-	return name + "@" + host + ":" + stateDir
 }

@@ -128,7 +128,11 @@ func (d *deep) part(ctx context.Context, p conformance.Part) error {
 	if err != nil {
 		return err
 	}
-	job.Owner = owner(d.st.Dir())
+	own, err := d.st.Owner(true)
+	if err != nil {
+		return err
+	}
+	job.Owner = own.ID
 	done := len(d.checks)
 	l := d.a.launcher(d.be, d.st, func(e workorder.Event) { d.event(p, e) })
 	l.Remote = credentials.New(d.a.Getenv)

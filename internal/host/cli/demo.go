@@ -81,7 +81,7 @@ func writeDemo(ctx context.Context, dir string) (repo, project string, err error
 	if err != nil {
 		return "", "", err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", "", err
 	}
 	if err := os.CopyFS(repo, files); err != nil {
@@ -91,7 +91,7 @@ func writeDemo(ctx context.Context, dir string) (repo, project string, err error
 	if err != nil {
 		return "", "", err
 	}
-	if err := os.WriteFile(project, yaml, 0o644); err != nil {
+	if err := os.WriteFile(project, yaml, 0o600); err != nil {
 		return "", "", err
 	}
 	r := git.Repo{Dir: repo, Env: []string{

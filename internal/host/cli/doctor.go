@@ -56,7 +56,11 @@ func (a *App) runDoctor(ctx context.Context, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	d := doctor.Doctor{StateDir: st.Dir(), Owner: owner(st.Dir())}
+	own, err := st.Owner(false)
+	if err != nil {
+		return err
+	}
+	d := doctor.Doctor{StateDir: st.Dir(), Owner: own.ID}
 	be, err := a.open()
 	if err != nil {
 		d.OpenError = err

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -126,8 +127,8 @@ type feedbackFile struct {
 }
 
 // readFeedbackFile reads feedback from a file, or from standard input for "-".
-func (a *App) readFeedbackFile(name string) (file feedbackFile, err error) {
-	in := a.Stdin
+func (a *App) readFeedbackFile(ctx context.Context, name string) (file feedbackFile, err error) {
+	in := a.stdin(ctx)
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
@@ -139,6 +140,8 @@ func (a *App) readFeedbackFile(name string) (file feedbackFile, err error) {
 	b, err := io.ReadAll(io.LimitReader(in, maxFeedback+1))
 	text := string(b)
 	switch {
+	case ctx.Err() != nil:
+		return file, &ending{exitLeft}
 	case err != nil:
 		return file, usage("read the feedback: %w", err)
 	case len(b) > maxFeedback:

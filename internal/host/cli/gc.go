@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -20,6 +21,10 @@ import (
 // certainly lost its CLI.
 const neverStarted = 5 * time.Minute
 
+// gcTime bounds one thing that gc does, for an engine that takes it up and never ends it: removing gigabytes on a slow disk is the
+// longest but collecting, which has a bound of its own.
+const gcTime = launch.CollectTimeout + time.Minute
+
 type gcOptions struct{ dryRun, images, cache, json bool }
 
 func newGcCmd(a *App) *cobra.Command {
@@ -27,7 +32,8 @@ func newGcCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "gc", Short: "Collect finished boxes and remove what dead commands left", Args: noArgs,
 		Long: `Gc collects the results of boxes that have ended, removes them with their volumes,
-ends companions whose box is gone, and with --images removes images of older versions.
+ends companions whose box is gone, and with --images removes images that
+other versions of this program built and tagged: none that has another tag or a container.
 A box that runs, a task that another command follows, and one whose box is on another
 engine are left alone.
 
@@ -37,7 +43,7 @@ boxes of the engine share: the next runs pull their images again. It is refused 
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.runGc(cmd.Context(), o) },
 	}
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only say what would be done")
-	cmd.Flags().BoolVar(&o.images, "images", false, "also remove images built by other versions")
+	cmd.Flags().BoolVar(&o.images, "images", false, "also remove images built by other versions, unless they have another tag or a container")
 	cmd.Flags().BoolVar(&o.cache, "cache", false, "also remove the layer cache that boxes share")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON list of what was done")
 	return cmd
@@ -72,7 +78,7 @@ func (a *App) runGc(ctx context.Context, o *gcOptions) error {
 		return err
 	}
 	c := &collector{a: a, o: o, st: st, be: be, l: a.launcher(be, st, nil), actions: []gcAction{}}
-	boxes, err := be.Engine.Boxes(ctx, map[string]string{workorder.LabelOwner: owner(st.Dir())})
+	boxes, err := ownBoxes(ctx, be.Engine, st, nil)
 	if err != nil {
 		return err
 	}
@@ -116,14 +122,22 @@ func (a *App) runGc(ctx context.Context, o *gcOptions) error {
 		c.cache(ctx)
 	}
 	c.errs = append(c.errs, unread)
-	return c.report()
+	if err := c.report(); ctx.Err() == nil {
+		return err
+	}
+	return &ending{exitLeft}
 }
 
 // do carries out an action unless only its name is asked for.
-func (c *collector) do(action, target string, fn func() error) {
+func (c *collector) do(ctx context.Context, action, target string, fn func(context.Context) error) {
+	if ctx.Err() != nil {
+		return // the user has left: what is not done is for the next gc
+	}
 	act := gcAction{Action: action, Target: target}
 	if !c.o.dryRun {
-		if err := fn(); err != nil {
+		ctx, cancel := context.WithTimeoutCause(ctx, gcTime, fmt.Errorf("not done within %s", gcTime))
+		defer cancel()
+		if err := fn(ctx); err != nil {
 			act.Error = err.Error()
 			c.errs = append(c.errs, fmt.Errorf("%s %s: %w", action, target, err))
 		}
@@ -159,21 +173,26 @@ func (c *collector) task(ctx context.Context, r *store.Record, boxes []engine.Bo
 	switch {
 	case !fresh.Collected:
 		spared = own
-		c.do("collect", r.TaskID, func() error {
+		c.do(ctx, "collect", r.TaskID, func(ctx context.Context) error {
 			_, err := c.l.Collect(ctx, fresh)
 			return err
 		})
 	case fresh.Moving != 0:
-		c.do("mend", r.TaskID, func() error { return c.st.Mend(fresh) })
+		c.do(ctx, "mend", r.TaskID, func(context.Context) error { return c.st.Mend(fresh) })
 	}
 	for _, b := range boxes {
 		i := slices.IndexFunc(fresh.Attempts(), func(t store.Attempt) bool { return t.ID == b.Labels[workorder.LabelAttempt] })
 		if i >= 0 && !fresh.Attempts()[i].Keep && !spared(b) {
-			c.do("remove box", b.Name, func() error { return c.be.Engine.Remove(ctx, b.ID) })
+			c.do(ctx, "remove box", b.Name, func(ctx context.Context) error { return c.be.Engine.Remove(ctx, b.ID) })
 		}
 	}
 	if p := fresh.Companion; fresh.Collected && p.Alive() {
-		c.do("end companion", r.TaskID, func() error { return unix.Kill(p.PID, unix.SIGTERM) })
+		c.do(ctx, "end companion", r.TaskID, func(context.Context) error {
+			if err := p.Signal(unix.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
+				return err
+			}
+			return nil
+		})
 	}
 }
 
@@ -182,19 +201,25 @@ func (c *collector) stray(ctx context.Context, b engine.Box) {
 	if b.Live() || b.State == "created" && time.Since(b.Created) < neverStarted {
 		return
 	}
-	c.do("remove box", b.Name, func() error { return c.be.Engine.Remove(ctx, b.ID) })
+	c.do(ctx, "remove box", b.Name, func(ctx context.Context) error { return c.be.Engine.Remove(ctx, b.ID) })
 }
 
 func (c *collector) volumes(ctx context.Context) {
 	if c.be.Leftovers == nil {
 		return
 	}
-	names, err := c.be.Leftovers.Volumes(ctx, workorder.LabelOwner+"="+owner(c.st.Dir()))
+	own, err := c.st.Owner(false)
 	if err != nil {
 		c.errs = append(c.errs, err)
 	}
-	for _, n := range names {
-		c.do("remove volume", n, func() error { return c.be.Leftovers.RemoveVolume(ctx, n) })
+	for _, label := range own.Labels() {
+		names, err := c.be.Leftovers.Volumes(ctx, workorder.LabelOwner+"="+label)
+		if err != nil {
+			c.errs = append(c.errs, err)
+		}
+		for _, n := range names {
+			c.do(ctx, "remove volume", n, func(ctx context.Context) error { return c.be.Leftovers.RemoveVolume(ctx, n) })
+		}
 	}
 }
 
@@ -218,7 +243,7 @@ func (c *collector) cache(ctx context.Context) {
 		err = c.be.Leftovers.RemoveVolume(ctx, launch.CacheVolume)
 	}
 	if !errors.Is(err, engine.ErrNotFound) {
-		c.do("remove volume", launch.CacheVolume, func() error { return err })
+		c.do(ctx, "remove volume", launch.CacheVolume, func(context.Context) error { return err })
 	}
 }
 
@@ -228,14 +253,13 @@ func (c *collector) images(ctx context.Context) {
 		c.errs = append(c.errs, err)
 	}
 	for _, img := range list {
-		if img.Current {
+		// Labels are inherited: of an image that somebody made of ours only the tags tell that it is not ours.
+		if img.Current || !img.Own || img.Used {
 			continue
 		}
-		name := img.Name
-		if name == "" {
-			name = img.ID
+		for _, tag := range img.Tags {
+			c.do(ctx, "remove image", tag, func(ctx context.Context) error { return c.be.Images.Remove(ctx, tag) })
 		}
-		c.do("remove image", name, func() error { return c.be.Images.Remove(ctx, img.ID) })
 	}
 }
 

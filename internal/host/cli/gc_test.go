@@ -112,3 +112,43 @@ func TestGcForgottenAttempt(t *testing.T) {
 		t.Errorf("%d boxes are left, want the kept one", n)
 	}
 }
+
+// builtImages are the images of an engine; what is removed is noted.
+type builtImages struct {
+	fakeImages
+	list    []BuiltImage
+	removed []string
+}
+
+func (i *builtImages) List(context.Context) ([]BuiltImage, error) { return i.list, nil }
+
+func (i *builtImages) Remove(_ context.Context, tag string) error {
+	i.removed = append(i.removed, tag)
+	return nil
+}
+
+// TestGcImages: only what this program tagged goes, by its tags. A user's image that was built from ours has our labels.
+func TestGcImages(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
+	i := &builtImages{list: []BuiltImage{
+		{ID: "1", Name: "sandbox-agent:dev-1", Tags: []string{"sandbox-agent:dev-1"}, Own: true, Current: true},
+		{ID: "2", Name: "sandbox-agent:dev-2", Tags: []string{"sandbox-agent:dev-2", "sandbox-agent:v1.0.0-2"}, Own: true},
+		{ID: "3", Tags: []string{"mine:1"}},
+		{ID: "4", Name: "sandbox-agent:dev-4", Tags: []string{"sandbox-agent:dev-4", "kept:1"}},
+		{ID: "5", Name: "sandbox-agent:dev-5", Tags: []string{"sandbox-agent:dev-5"}, Own: true, Used: true},
+		{ID: "sha256:6666666666666666"},
+	}}
+	r.images = i
+	r.want(0, "would remove image sandbox-agent:dev-2", "gc", "--images", "--dry-run")
+	if i.removed != nil {
+		t.Errorf("a rehearsal removed %q", i.removed)
+	}
+	r.want(0, "remove image", "gc", "--images")
+	if want := []string{"sandbox-agent:dev-2", "sandbox-agent:v1.0.0-2"}; !slices.Equal(i.removed, want) {
+		t.Errorf("removed %q, want %q", i.removed, want)
+	}
+	for _, said := range []string{"sandbox-agent:dev-2, sandbox-agent:v1.0.0-2", "mine:1", "666666666666 ", "by a container"} {
+		r.want(0, said, "image", "ls")
+	}
+}

@@ -13,6 +13,9 @@ import (
 // issueTask is the task that an issue of the project's repository describes.
 func (a *App) issueTask(ctx context.Context, o *createOptions) (string, error) {
 	r, err := a.loadGround(ctx, o)
+	if err == nil {
+		err = r.untrusted // also a rehearsal asks the forge that the project names
+	}
 	if err != nil {
 		return "", err
 	}

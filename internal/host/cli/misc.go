@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
 )
 
@@ -70,7 +72,7 @@ func newImageCmd(a *App) *cobra.Command {
 	build.Flags().BoolVar(&rebuild, "rebuild", false, "build it again, without the cache")
 	build.Flags().BoolVar(&buildJSON, "json", false, "print events, then the image, as JSON lines")
 	ls := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List the images built by this program", Args: noArgs,
+		Use: "ls", Aliases: []string{"list"}, Short: "List the images built by this program, and those made of them", Args: noArgs,
 		Example: "  sandbox-agent image ls --json",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.runImageList(cmd.Context(), lsJSON) },
 	}
@@ -117,13 +119,19 @@ func (a *App) runImageList(ctx context.Context, asJSON bool) error {
 		return a.json(list)
 	}
 	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "IMAGE\tVERSION\tCREATED\tSIZE\tIN USE")
+	fmt.Fprintln(w, "IMAGE\tTAGS\tVERSION\tCREATED\tSIZE\tIN USE")
 	for _, i := range list {
-		current := ""
+		var use []string
 		if i.Current {
-			current = "yes"
+			use = append(use, "by this version")
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d MB\t%s\n", cmp.Or(i.Name, i.ID), i.Version, i.Created, i.Bytes/1e6, current)
+		if i.Used {
+			use = append(use, "by a container")
+		}
+		id := strings.TrimPrefix(i.ID, "sha256:")
+		const short = 12 // as docker prints ids
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d MB\t%s\n", id[:min(len(id), short)], render.Clean(cmp.Or(strings.Join(i.Tags, ", "), "-")),
+			render.Clean(i.Version), i.Created, i.Bytes/1e6, strings.Join(use, ", "))
 	}
 	return w.Flush()
 }

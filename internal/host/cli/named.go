@@ -45,8 +45,8 @@ func (o *createOptions) readTask(f *pflag.FlagSet, getenv func(string) string) e
 }
 
 // knownHere is the record of the task, nil where only the remote may know it; its id is the full one then.
-func (p *pickUp) knownHere() (*store.Record, error) {
-	st, rec, err := p.a.task(p.o.taskID)
+func (p *pickUp) knownHere(ctx context.Context) (*store.Record, error) {
+	st, rec, err := p.a.task(ctx, p.o.taskID)
 	if err == nil {
 		p.o.taskID = rec.TaskID
 		return rec, nil
@@ -77,7 +77,7 @@ func unknownHere(id, give string) error {
 // state folder does not know.
 func (p *pickUp) taskOf(ctx context.Context, pr int) (rec *store.Record, err error) {
 	if p.o.taskID != "" {
-		if rec, err = p.knownHere(); err != nil {
+		if rec, err = p.knownHere(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -93,6 +93,9 @@ func (p *pickUp) taskOf(ctx context.Context, pr int) (rec *store.Record, err err
 	if err != nil {
 		return nil, err
 	}
+	if r.untrusted != nil {
+		return nil, r.untrusted
+	}
 	if p.pull, err = p.a.taskPull(ctx, r.project, pr); err != nil {
 		return nil, err
 	}
@@ -102,7 +105,7 @@ func (p *pickUp) taskOf(ctx context.Context, pr int) (rec *store.Record, err err
 		return nil, usage("pull request #%d is that of task %s, not of %s", pr, task, p.o.taskID)
 	}
 	if rec == nil {
-		return p.knownHere()
+		return p.knownHere(ctx)
 	}
 	return rec, nil
 }

@@ -17,9 +17,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// lockPause is between two looks at a task that another command is just deciding on.
-const lockPause = 100 * time.Millisecond
-
 // pickUp goes on with a task that may be known here, on the remote, or not at all.
 type pickUp struct {
 	starter
@@ -85,26 +82,23 @@ func (p *pickUp) run(ctx context.Context, rec *store.Record) error {
 		return p.known(ctx, rec)
 	}
 	err := p.unknown(ctx)
-	for errors.Is(err, store.ErrExists) && ctx.Err() == nil {
+	wait, cancel := p.a.waiting(ctx, moveWait)
+	defer cancel()
+	for errors.Is(err, store.ErrExists) && wait.Err() == nil {
 		// Another command was faster; its record may be a moment away.
 		if rec, lerr := p.st.Load(p.o.taskID); lerr == nil {
 			return p.known(ctx, rec)
 		}
-		pause(ctx, lockPause)
+		pause(wait, lockPause)
 	}
 	return err
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }
 
 // known goes on with a task of this state folder, as whoever holds its lock.
 func (p *pickUp) known(ctx context.Context, rec *store.Record) error {
 	asked := rec.AttemptID
+	wait, cancel := p.a.waiting(ctx, decideWait)
+	defer func() { cancel() }()
 	for {
 		lock, err := p.st.TryLock(rec.TaskID)
 		if errors.Is(err, store.ErrLocked) {
@@ -112,10 +106,13 @@ func (p *pickUp) known(ctx context.Context, rec *store.Record) error {
 			if rec, err = p.st.Load(rec.TaskID); err == nil && !rec.Collected {
 				return p.runs(ctx, rec)
 			}
-			pause(ctx, lockPause)
+			pause(wait, lockPause)
 		}
-		if ctx.Err() != nil {
-			return &ending{exitLeft}
+		if lock == nil && wait.Err() != nil || ctx.Err() != nil {
+			if lock != nil {
+				lock.Unlock()
+			}
+			return gaveUp(wait, p.st, p.o.taskID)
 		}
 		if err != nil {
 			return err
@@ -137,6 +134,8 @@ func (p *pickUp) known(ctx context.Context, rec *store.Record) error {
 		if err := p.waitUntil(ctx, v.until); err != nil {
 			return err
 		}
+		cancel()
+		wait, cancel = p.a.waiting(ctx, decideWait)
 	}
 }
 
@@ -338,7 +337,7 @@ func (p *pickUp) remember(rec *store.Record) error {
 			return fault.New(workorder.ExitNoProject, fmt.Errorf("the project file of task %s is not recorded", rec.TaskID), "give the project: --project")
 		}
 	} else if !given {
-		o.project = rec.Request.ProjectFile
+		o.project, o.projectBy = rec.Request.ProjectFile, remembered(rec.Request)
 		if _, err := os.Stat(o.project); filepath.IsAbs(o.project) && err != nil {
 			return fault.New(workorder.ExitNoProject, fmt.Errorf("read the project file of task %s: %w", rec.TaskID, err), "give the project: --project")
 		}
@@ -397,6 +396,9 @@ func (p *pickUp) unknown(ctx context.Context) error {
 
 func (p *pickUp) look(ctx context.Context) (*resolved, *remoteTask, error) {
 	r, err := p.ground(ctx)
+	if err == nil {
+		err = r.untrusted // also a rehearsal asks the remote by what the project says
+	}
 	if err == nil {
 		p.reachForge(r)
 		err = p.credentials(ctx, r)

@@ -149,19 +149,7 @@ func (r *rig) runTo(ctx context.Context, stdout, stderr io.Writer, args ...strin
 			args[i] = r.project
 		}
 	}
-	a := &App{
-		Stdin: strings.NewReader(""), Stdout: stdout, Stderr: stderr, Getenv: func(name string) string {
-			// A task is no setting, so that no variable gives one.
-			return map[string]string{"SANDBOX_AGENT_STATE_DIR": r.state, "SANDBOX_AGENT_GIT_TOKEN": "tok", "SANDBOX_AGENT_TASK": "x", "SANDBOX_AGENT_TASK_FILE": "x"}[name]
-		},
-		Open: func() (*Backend, error) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.opened++
-			return &Backend{Engine: r.fake, Images: r.images}, nil
-		},
-	}
-	return Main(ctx, a, args)
+	return Main(ctx, r.app(strings.NewReader(""), stdout, stderr), args)
 }
 
 // want runs a command line that must end with the code and say what is wanted.

@@ -58,7 +58,7 @@ func (a *App) newTask(ctx context.Context, o *createOptions) (string, error) {
 
 // findPlan looks for a plan in the state folder and, where that does not know the task, on the remote of the project.
 func (a *App) findPlan(ctx context.Context, o *createOptions) (task, plan string, err error) {
-	st, rec, err := a.task(o.fromPlan)
+	st, rec, err := a.task(ctx, o.fromPlan)
 	switch full := fullID(o.fromPlan); {
 	case err == nil:
 		return a.localPlan(ctx, o, st, rec)
@@ -87,7 +87,7 @@ func (a *App) localPlan(ctx context.Context, o *createOptions, st *store.Store, 
 		return "", "", err
 	}
 	if _, given := o.sources["project"]; !given && rec.Request.ProjectFile != "" {
-		o.project = rec.Request.ProjectFile
+		o.project, o.projectBy = rec.Request.ProjectFile, remembered(rec.Request)
 		o.sources["project"] = "the plan " + rec.TaskID
 	}
 	o.inherit(rec.Request) // what held the plan holds what is made of it

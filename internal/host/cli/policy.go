@@ -89,7 +89,7 @@ func (a *App) runPolicyLearn(ctx context.Context, id string, o *policyLearnOptio
 		}
 		opts.Statuses = append(opts.Statuses, workorder.NetworkStatus(s))
 	}
-	st, rec, err := a.task(id)
+	st, rec, err := a.task(ctx, id)
 	if err != nil {
 		return err
 	}

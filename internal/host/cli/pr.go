@@ -51,7 +51,7 @@ is found as for git: SANDBOX_AGENT_GIT_TOKEN, GH_TOKEN, a GitHub App, gh, git's 
 }
 
 func (a *App) runPROpen(ctx context.Context, id string, o *prOptions) error {
-	st, rec, err := a.task(id)
+	st, rec, err := a.task(ctx, id)
 	if err != nil {
 		return err
 	}

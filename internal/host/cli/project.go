@@ -32,7 +32,7 @@ user's configuration folder under sandbox-agent/projects/, and the shipped
 examples. Without a name, ./.sandbox-agent.yaml is meant.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newProjectInitCmd(a), newProjectValidateCmd(a), newProjectShowCmd(a), newProjectSchemaCmd(a))
+	cmd.AddCommand(newProjectInitCmd(a), newProjectValidateCmd(a), newProjectShowCmd(a), newProjectTrustCmd(a), newProjectSchemaCmd(a))
 	return cmd
 }
 

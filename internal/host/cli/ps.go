@@ -160,7 +160,7 @@ func (a *App) boxes(ctx context.Context, st *store.Store) (*present, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := be.Engine.Boxes(ctx, map[string]string{workorder.LabelOwner: owner(st.Dir())})
+	list, err := ownBoxes(ctx, be.Engine, st, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,9 @@ type resolved struct {
 	job     *launch.Job
 	project *projects.Project
 	local   *localrepo.Repo
+	by      string // how the project was named
+	// untrusted is what would refuse the project if this were no rehearsal.
+	untrusted error
 }
 
 // overrides are the flags that replace a value of the project.
@@ -57,6 +60,7 @@ func (a *App) loadGround(ctx context.Context, o *createOptions) (*resolved, erro
 	if err != nil {
 		return nil, err
 	}
+	asks := a.asked(ctx, o, p)
 	values := o.overrides()
 	for _, s := range settings {
 		src, given := o.sources[s.flag]
@@ -67,7 +71,11 @@ func (a *App) loadGround(ctx context.Context, o *createOptions) (*resolved, erro
 			return nil, err
 		}
 	}
-	r := &resolved{project: p}
+	r := &resolved{project: p, by: foundBy(o, p)}
+	// Before anything else: what follows reads the repository, and takes to the project's word.
+	if r.untrusted = a.trusted(ctx, o, p, asks, p.Repo); r.untrusted != nil && !o.dryRun {
+		return nil, r.untrusted
+	}
 	if p.Transport() == projects.TransportLocal {
 		if r.local, err = localrepo.Open(ctx, p.Repo); err != nil {
 			return nil, err
@@ -119,7 +127,7 @@ func (r *resolved) order(o *createOptions, in projects.OrderInput) error {
 
 // request is what the next attempt need not be told again.
 func (r *resolved) request(o *createOptions) store.Request {
-	req := store.Request{ProjectFile: o.project, Overrides: map[string]string{}}
+	req := store.Request{ProjectFile: o.project, ProjectBy: r.by, Overrides: map[string]string{}}
 	if abs, err := filepath.Abs(r.project.File); err == nil {
 		if _, err := os.Stat(abs); err == nil {
 			req.ProjectFile = abs
@@ -174,6 +182,7 @@ func (a *App) loadProject(o *createOptions) (*projects.Project, error) {
 				if ref, err = filepath.Abs(in); err != nil {
 					return nil, fmt.Errorf("find project file: %w", err)
 				}
+				o.foundInRepo = true
 			}
 		}
 	}

@@ -104,7 +104,7 @@ func (a *App) runRevise(ctx context.Context, o *reviseOptions) error {
 		}
 	}
 	if o.feedbackFile != "" {
-		if p.revise.file, err = a.readFeedbackFile(o.feedbackFile); err != nil {
+		if p.revise.file, err = a.readFeedbackFile(ctx, o.feedbackFile); err != nil {
 			return err
 		}
 		switch intro := p.revise.file.intro; {
@@ -135,7 +135,7 @@ func (a *App) runRevise(ctx context.Context, o *reviseOptions) error {
 // findTask finds the task and its pull request, the one by the other.
 func (p *pickUp) findTask(ctx context.Context, o *reviseOptions) (*store.Record, error) {
 	if o.pr == 0 && o.feedbackFile == "" {
-		rec, err := p.knownHere()
+		rec, err := p.knownHere(ctx)
 		if err != nil {
 			return nil, err
 		}

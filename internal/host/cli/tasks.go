@@ -48,7 +48,7 @@ the following (exit code 130): the task goes on. ` + "`sandbox-agent stop`" + ` 
 }
 
 func (a *App) runLogs(ctx context.Context, id string, o *logsOptions) error {
-	st, rec, err := a.task(id)
+	st, rec, err := a.task(ctx, id)
 	if err == nil {
 		rec, err = at(rec, o.attempt)
 	}
@@ -141,7 +141,7 @@ func (a *App) showResult(ctx context.Context, id string, o *resultOptions) (*sto
 	if o.json && o.path {
 		return nil, usage("give --json or --path, not both")
 	}
-	st, rec, err := a.task(id)
+	st, rec, err := a.task(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -245,15 +245,17 @@ func (a *App) runStop(ctx context.Context, id string, o *stopOptions) error {
 	if o.timeout < 0 {
 		return usage("--timeout %s is negative", o.timeout)
 	}
-	st, rec, err := a.task(id)
+	st, rec, err := a.task(ctx, id)
 	if err != nil {
 		return err
 	}
 	// Who holds a task that is over is looking whether it can go on with it: what is to
 	// be stopped is a moment away.
+	wait, cancel := a.waiting(ctx, decideWait)
+	defer cancel()
 	for rec.Collected && st.Held(rec.TaskID) {
-		if pause(ctx, lockPause); ctx.Err() != nil {
-			return &ending{exitLeft}
+		if pause(wait, lockPause); wait.Err() != nil {
+			return gaveUp(wait, st, rec.TaskID)
 		}
 		if rec, err = st.Load(rec.TaskID); err != nil {
 			return err
@@ -345,7 +347,7 @@ func newRmCmd(a *App) *cobra.Command {
 }
 
 func (a *App) runRm(ctx context.Context, id string, o *rmOptions) error {
-	st, rec, err := a.task(id)
+	st, rec, err := a.task(ctx, id)
 	if damaged, ok := errors.AsType[*store.DamagedError](err); ok && o.force {
 		return a.forget(ctx, st, damaged.TaskID)
 	}
@@ -394,7 +396,7 @@ func (a *App) forget(ctx context.Context, st *store.Store, id string) error {
 		return fault.New(workorder.ExitGeneral, err, "end that command first")
 	}
 	defer lock.Unlock()
-	boxes, err := be.Engine.Boxes(ctx, map[string]string{workorder.LabelTask: id, workorder.LabelOwner: owner(st.Dir())})
+	boxes, err := ownBoxes(ctx, be.Engine, st, map[string]string{workorder.LabelTask: id})
 	if err != nil {
 		return err
 	}
@@ -411,14 +413,14 @@ func (a *App) forget(ctx context.Context, st *store.Store, id string) error {
 }
 
 // task finds a task by id or prefix.
-func (a *App) task(id string) (*store.Store, *store.Record, error) {
+func (a *App) task(ctx context.Context, id string) (*store.Store, *store.Record, error) {
 	st, err := a.store()
 	if err != nil {
 		return nil, nil, err
 	}
 	rec, err := st.Find(id)
 	if err == nil && rec.Moving != 0 {
-		rec, err = mended(st, rec)
+		rec, err = a.mended(ctx, st, rec)
 	}
 	if errors.Is(err, store.ErrNotFound) {
 		return st, nil, fault.New(workorder.ExitNotFound, err, "`sandbox-agent ps --all` lists the tasks of "+st.Dir())
@@ -428,12 +430,16 @@ func (a *App) task(id string) (*store.Store, *store.Record, error) {
 
 // mended is the record of a task whose output a dead command was moving away. A
 // living one has done so in a moment, and is waited for.
-func mended(st *store.Store, rec *store.Record) (*store.Record, error) {
+func (a *App) mended(ctx context.Context, st *store.Store, rec *store.Record) (*store.Record, error) {
+	wait, cancel := a.waiting(ctx, moveWait)
+	defer cancel()
 	for rec.Moving != 0 {
 		lock, err := st.TryLock(rec.TaskID)
 		switch {
 		case errors.Is(err, store.ErrLocked):
-			time.Sleep(lockPause)
+			if pause(wait, lockPause); wait.Err() != nil {
+				return nil, gaveUp(wait, st, rec.TaskID)
+			}
 		case err != nil:
 			return nil, err
 		}

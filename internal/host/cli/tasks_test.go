@@ -36,7 +36,11 @@ func detached(t *testing.T, p enginetest.Program) (*App, *onWrite, *bytes.Buffer
 		t.Fatal(err)
 	}
 	lock.Unlock()
-	labels := map[string]string{workorder.LabelTask: "T-A1B2C3D4", workorder.LabelOwner: owner(dir)}
+	own, err := store.New(dir).Owner(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels := map[string]string{workorder.LabelTask: "T-A1B2C3D4", workorder.LabelOwner: own.ID}
 	if _, err := fake.Run(t.Context(), engine.BoxSpec{Name: "box", Image: "x", Labels: labels}, strings.NewReader("")); err != nil {
 		t.Fatal(err)
 	}

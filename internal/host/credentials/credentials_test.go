@@ -36,7 +36,7 @@ func finder(env, programs map[string]string) *credentials.Finder {
 // TestWhoGetsWhichToken: a token goes where its owner meant it to go, and nowhere else.
 func TestWhoGetsWhichToken(t *testing.T) {
 	t.Parallel()
-	fill := map[string]string{"git credential fill": "protocol=https\nhost=x\nusername=me\npassword=stored=1\n"}
+	fill := map[string]string{"git --git-dir=/dev/null credential fill": "protocol=https\nhost=x\nusername=me\npassword=stored=1\n"}
 	for _, c := range []struct {
 		name, url  string
 		env, progs map[string]string

@@ -130,7 +130,9 @@ func (f *Finder) helper(ctx context.Context, u *url.URL) (*workorder.GitCredenti
 	if n := u.User.Username(); n != "" {
 		ask += "username=" + n + "\n"
 	}
-	out, err := f.Run(ctx, []string{"git", "credential", "fill"}, ask+"\n")
+	// Of no repository: that of the current folder may name a helper of its own, which is any program. The user's and the machine's
+	// configuration are what is wanted.
+	out, err := f.Run(ctx, []string{"git", "--git-dir=/dev/null", "credential", "fill"}, ask+"\n")
 	if err != nil {
 		return nil, nil
 	}

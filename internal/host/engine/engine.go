@@ -33,7 +33,7 @@ type Engine interface {
 	// with its base name. The box may be running or stopped.
 	CopyOut(ctx context.Context, id, path string) (io.ReadCloser, error)
 	// Stop sends SIGTERM and, when grace has passed, SIGKILL; with a grace of 0
-	// it kills at once. A stopped or absent box is no error.
+	// it kills at once. A grace of workorder.LongStop and more is announced first (workorder.LongStopSignal). A stopped or absent box is no error.
 	Stop(ctx context.Context, id string, grace time.Duration) error
 	// Remove ends the box if needed and removes it with its anonymous volumes. An
 	// absent box is no error. It is gone when Remove returns, whoever else removes it
@@ -56,7 +56,7 @@ var (
 // StopTimeout is what a box has to end when nobody says otherwise, whoever stops
 // it: the engine at its own shutdown, `docker stop`, or the CLI. It is more than
 // the guaranteed grace, so that none of them cuts a landing short.
-const StopTimeout = workorder.StopGrace + 20*time.Second
+const StopTimeout = workorder.LongStop
 
 // LabelCache marks the volume of the layer cache, which is nobody's: all boxes
 // of an engine share it.

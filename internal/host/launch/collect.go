@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -125,7 +126,7 @@ func (l *Launcher) home(ctx context.Context, rec *store.Record, follow bool, kin
 	if err = errors.Join(err, out.Close()); err != nil {
 		return nil, err
 	}
-	res, err := l.collect(context.WithoutCancel(ctx), rec, kind)
+	res, err := l.collect(ctx, rec, kind)
 	end.release(l, rec, res)
 	return res, err
 }
@@ -166,19 +167,25 @@ func (l *Launcher) neverStarted(rec *store.Record) (*workorder.Result, error) {
 	return res, errors.Join(writeResult(rec, res), l.Store.Save(rec))
 }
 
-// collect copies the output of an ended box, completes the result and removes the box.
+// collect copies the output of an ended box, completes the result and removes the box. Who cancels ctx while it is copied leaves
+// the box, with all of it, to the next one who collects; what comes after the copy takes no time and is not given up halfway.
 func (l *Launcher) collect(ctx context.Context, rec *store.Record, kind stopKind) (*workorder.Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, CollectTimeout)
+	copying, cancel := context.WithTimeout(ctx, CollectTimeout)
 	defer cancel()
-	box, err := l.box(ctx, rec)
+	box, err := l.box(copying, rec)
 	if err != nil {
 		return nil, err
 	}
 	var out output
 	var copyErr error
 	if box != nil {
-		out, copyErr = l.copyOut(ctx, box.ID, rec.Dir)
+		out, copyErr = l.copyOut(copying, box.ID, rec.Dir)
 	}
+	if copyErr != nil && ctx.Err() != nil {
+		return nil, keptBox(rec, ctx.Err())
+	}
+	ctx, cancelRest := context.WithTimeout(context.WithoutCancel(ctx), CollectTimeout)
+	defer cancelRest()
 	warnings := out.warnings
 	var res *workorder.Result
 	if out.result != nil {
@@ -206,6 +213,15 @@ func (l *Launcher) collect(ctx context.Context, rec *store.Record, kind stopKind
 		err := keptBox(rec, copyErr)
 		res.Warnings = append(append(res.Warnings, warnings...), err.Error())
 		return res, errors.Join(err, writeResult(rec, res))
+	}
+	if box != nil {
+		said, err := l.salvage(ctx, rec, res, box.ID, out.result == nil && l.asked(rec.TaskID, kind) != killed)
+		if err != nil {
+			err = keptBox(rec, err)
+			res.Warnings = append(append(res.Warnings, warnings...), err.Error())
+			return res, errors.Join(err, writeResult(rec, res))
+		}
+		warnings = append(warnings, said...)
 	}
 	warnings = append(warnings, l.bundle(ctx, rec, res)...)
 	res.Warnings = append(res.Warnings, warnings...)
@@ -278,9 +294,10 @@ func (l *Launcher) bundle(ctx context.Context, rec *store.Record, res *workorder
 		return []string{fmt.Sprintf("import %s into %s: %v", path, rec.LocalRepo, err)}
 	}
 	res.Branch, res.Pushed = rec.TargetBranch, true
-	if res.Status == workorder.StatusError && res.EndedBy == workorder.ByGit {
-		// The box says this of a run in which all went well but the push.
-		res.Status, res.EndedBy, res.Reason = workorder.StatusSuccess, workorder.ByAgent, ""
+	// Only this is mended. What could not be committed is not in the bundle; and a box of an older version, which gives no code, does
+	// not say which of the two it was.
+	if res.ReasonCode == workorder.ReasonPush && res.Status == workorder.StatusError && res.EndedBy == workorder.ByGit {
+		res.Status, res.EndedBy, res.Reason, res.ReasonCode = workorder.StatusSuccess, workorder.ByAgent, "", ""
 		res.Resumable = false
 	}
 	res.NextCommand = nextCommand(rec, res)
@@ -366,7 +383,7 @@ func writeResult(rec *store.Record, res *workorder.Result) error {
 	if err != nil {
 		return err
 	}
-	return store.WriteFile(filepath.Join(rec.Dir, workorder.ResultFile), b, 0o644)
+	return store.WriteFile(filepath.Join(rec.Dir, workorder.ResultFile), render.EscapeControls(b), 0o600)
 }
 
 // Amend changes the stored result of a collected task.

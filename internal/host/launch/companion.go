@@ -55,9 +55,10 @@ func (l *Launcher) endCompanion(ctx context.Context, rec *store.Record, hadBox b
 		return
 	}
 	if !hadBox || !waitGone(ctx, p, companionExit) {
-		_ = unix.Kill(p.PID, unix.SIGTERM)
-		if !waitGone(ctx, p, companionExit) && p.Alive() {
-			_ = unix.Kill(p.PID, unix.SIGKILL)
+		// It may have ended long ago, and its id be another's by now. It is gone then, which is what is wanted.
+		_ = p.Signal(unix.SIGTERM)
+		if !waitGone(ctx, p, companionExit) {
+			_ = p.Signal(unix.SIGKILL)
 		}
 	}
 	rec.Companion = nil

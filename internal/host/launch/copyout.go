@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -82,10 +83,14 @@ func (l *Launcher) saveBoxLog(ctx context.Context, id, dir string, out *output) 
 		return nil
 	}
 	logs := filepath.Join(dir, workorder.LogsDir)
-	if err := os.MkdirAll(logs, 0o755); err != nil {
+	if err := os.MkdirAll(logs, 0o700); err != nil {
 		return fmt.Errorf("keep the box's log: %w", err)
 	}
-	return store.WriteFile(filepath.Join(logs, boxLog), tail.Bytes(), 0o644)
+	var text bytes.Buffer
+	if err := render.CopyText(&text, &tail); err != nil {
+		return fmt.Errorf("keep the box's log: %w", err)
+	}
+	return store.WriteFile(filepath.Join(logs, boxLog), text.Bytes(), 0o600)
 }
 
 // tail keeps the end of what is written to it, moving it rarely: the log of a box

@@ -25,6 +25,9 @@ func judge(res *workorder.Result, rec *store.Record) {
 	if !slices.Contains(workorder.Endings(), res.EndedBy) {
 		res.EndedBy = workorder.ByBox
 	}
+	if !slices.Contains(workorder.ReasonCodes(), res.ReasonCode) {
+		res.ReasonCode = ""
+	}
 	// The box counts what began, the host what it tried to begin.
 	if res.AttemptID = rec.AttemptID; res.Attempt <= 0 || res.Attempt > maxAttempt {
 		res.Attempt = rec.Number()

@@ -20,6 +20,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -404,7 +405,7 @@ func (l *Launcher) saveOrder(rec *store.Record, o *workorder.Order) error {
 	if err != nil {
 		return fmt.Errorf("write the work order: %w", err)
 	}
-	return store.WriteFile(filepath.Join(rec.Dir, workorder.OrderFile), append(b, '\n'), 0o600)
+	return store.WriteFile(filepath.Join(rec.Dir, workorder.OrderFile), append(render.EscapeControls(b), '\n'), 0o600)
 }
 
 // shorten makes a list entry of a task.

@@ -16,7 +16,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
@@ -414,31 +413,6 @@ func TestHostileResult(t *testing.T) {
 	}
 	if shown.Status != "error" {
 		t.Errorf("shown status %q", shown.Status)
-	}
-}
-
-func TestBundle(t *testing.T) {
-	f := setup(t, func(b *enginetest.Box) int {
-		g := newGuest(b)
-		b.WriteFile(workorder.OutDir+"/"+workorder.BundleFile, []byte("bundle"))
-		return g.end(workorder.StatusError, workorder.ByGit)
-	})
-	f.StartCompanion = func(context.Context, companion.Config) (companion.Ready, error) {
-		return companion.Ready{PID: 1 << 30, Port: 1, Token: "t"}, nil
-	}
-	var imported []string
-	f.ImportBundle = func(_ context.Context, repo, _, _, branch string) error {
-		imported = append(imported, repo, branch)
-		return nil
-	}
-	j := job()
-	j.LocalRepo, j.Order.Repo, j.Order.CloneURL = "/src", "/src", ""
-	res, err := f.Run(t.Context(), nil, j)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(imported, []string{"/src", j.Order.TargetBranch}) || res.Branch != j.Order.TargetBranch || !res.Pushed || len(res.Warnings) == 0 || res.Status != workorder.StatusSuccess {
-		t.Errorf("imported %v, result %+v", imported, res)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -52,7 +53,7 @@ func mergeLines(w io.Writer, have, box *eventLines) (added bool, err error) {
 			}
 		default:
 			added = true
-			_, err = w.Write(box.line)
+			_, err = w.Write(render.EscapeControls(box.line))
 			err = errors.Join(err, box.next())
 		}
 	}

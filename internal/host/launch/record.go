@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -103,7 +104,7 @@ func (r *recorder) line(b []byte) {
 	}
 	r.note(e)
 	if r.err == nil && r.f != nil {
-		_, r.err = r.f.Write(append(b, '\n'))
+		_, r.err = r.f.Write(append(render.EscapeControls(b), '\n'))
 	}
 	r.show(e)
 }

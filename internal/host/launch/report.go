@@ -109,10 +109,10 @@ func writeReport(rec *store.Record, res *workorder.Result) error {
 	if err := report.HTML(d, &page); err != nil {
 		return err
 	}
-	if err := store.WriteFile(filepath.Join(rec.Dir, workorder.ReportHTML), page.Bytes(), 0o644); err != nil {
+	if err := store.WriteFile(filepath.Join(rec.Dir, workorder.ReportHTML), page.Bytes(), 0o600); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
-	if err := store.WriteFile(filepath.Join(rec.Dir, workorder.ReportMarkdown), []byte(report.Markdown(d)), 0o644); err != nil {
+	if err := store.WriteFile(filepath.Join(rec.Dir, workorder.ReportMarkdown), []byte(report.Markdown(d)), 0o600); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
 	return nil

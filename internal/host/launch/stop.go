@@ -31,12 +31,19 @@ func (l *Launcher) stopper(followCtx, userCtx context.Context, hard <-chan struc
 	defer late.Stop()
 	kind := notStopped
 	soft := userCtx.Done()
-	done := make(chan struct{}, 3) // at most three stops are ever asked for
+	done := make(chan struct{}, 4) // at most four stops are ever asked for
 	pending := 0
+	// The box takes a second signal for impatience: it gets one from here, and a further one
+	// only when that did not reach it.
+	var gentle sync.Mutex
 	stop := func(grace time.Duration) {
 		pending++
 		go func() {
 			defer func() { done <- struct{}{} }()
+			if grace > 0 {
+				gentle.Lock()
+				defer gentle.Unlock()
+			}
 			if err := l.stopBox(followCtx, rec, grace); err != nil && followCtx.Err() == nil {
 				l.Log.Warn("stop the box", "task", rec.TaskID, "error", err)
 			}
@@ -55,7 +62,7 @@ func (l *Launcher) stopper(followCtx, userCtx context.Context, hard <-chan struc
 			return kind
 		case <-soft:
 			soft, kind = nil, stoppedSoftly
-			l.show(workorder.Event{Time: l.now(), Type: workorder.EventWarning, Text: "stopping: the agent is ended and its work saved; interrupt again to kill the box at once"})
+			l.show(workorder.Event{Time: l.now(), Type: workorder.EventWarning, Text: "stopping: the agent is ended and its work saved; Ctrl-C again, after 2 s, kills the box at once"})
 			stop(engine.StopTimeout)
 		case <-late.C:
 			if kind == notStopped {
@@ -65,6 +72,7 @@ func (l *Launcher) stopper(followCtx, userCtx context.Context, hard <-chan struc
 			}
 		case <-hard:
 			kind = killed
+			l.show(workorder.Event{Time: l.now(), Type: workorder.EventWarning, Text: "the box is killed: what was not saved yet is lost"})
 			stop(0)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -123,7 +124,7 @@ func (in *intake) entry(h *tar.Header, name string, r io.Reader) error {
 	}
 	switch {
 	case h.Typeflag == tar.TypeDir:
-		return in.blame(in.root.MkdirAll(name, 0o755))
+		return in.blame(in.root.MkdirAll(name, 0o700))
 	case h.Typeflag != tar.TypeReg:
 		return nil
 	case name == workorder.ResultFile:
@@ -157,13 +158,31 @@ func (in *intake) blame(err error) error {
 }
 
 func (in *intake) write(name string, r io.Reader) error {
-	if err := in.root.MkdirAll(path.Dir(name), 0o755); err != nil {
+	if err := in.root.MkdirAll(path.Dir(name), 0o700); err != nil {
 		return err
 	}
-	f, err := in.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	f, err := in.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(f, r)
+	if readByPeople(name) {
+		err = render.CopyText(f, r)
+	} else {
+		_, err = io.Copy(f, r)
+	}
 	return errors.Join(err, f.Close())
+}
+
+// readByPeople reports whether a file of the box's is text that somebody may print to a terminal as it is: logs, with all that an agent,
+// a test or a service wrote, and what was noted beside pictures and archives.
+func readByPeople(name string) bool {
+	top, _, _ := strings.Cut(name, "/")
+	if top == workorder.LogsDir || name == workorder.PlanFile {
+		return true
+	}
+	switch path.Ext(name) {
+	case ".txt", ".log", ".md", ".json", ".jsonl":
+		return true
+	}
+	return false
 }

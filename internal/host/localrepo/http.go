@@ -11,10 +11,9 @@ import (
 	"log/slog"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
-
-	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
 const (
@@ -155,19 +154,15 @@ func checked(what string) []string {
 func (h *handler) run(w http.ResponseWriter, r *http.Request, service string, in io.Reader, flags ...string) {
 	ctx, cancel := context.WithTimeout(r.Context(), serviceTimeout)
 	defer cancel()
-	argv := append(append([]string{"git"}, hardened...), servicePolicy...)
-	argv = append(argv, strings.TrimPrefix(service, "git-"), "--stateless-rpc")
-	argv = append(append(argv, flags...), h.o.Repo)
-	env := gitEnv()
+	args := append(slices.Clone(servicePolicy), strings.TrimPrefix(service, "git-"), "--stateless-rpc")
+	args = append(append(args, flags...), h.o.Repo)
+	repo := repoAt(h.o.Repo)
 	if p := r.Header.Get("Git-Protocol"); gitProtocol.MatchString(p) {
-		env = append(env, "GIT_PROTOCOL="+p)
+		repo.Env = append(repo.Env, "GIT_PROTOCOL="+p)
 	}
-	tail := proc.NewTail(4 << 10)
-	err := proc.Run(ctx, proc.Spec{
-		Argv: argv, Dir: h.o.Repo, Env: env, Stdin: in, Stdout: flushWriter{w}, Stderr: tail, Grace: serviceGrace,
-	})
+	said, err := repo.Stream(ctx, in, flushWriter{w}, serviceGrace, args...)
 	if err != nil && r.Context().Err() == nil {
-		h.o.Log.Warn("git service", "service", service, "error", err, "stderr", tail.String())
+		h.o.Log.Warn("git service", "service", service, "error", err, "stderr", said)
 	}
 }
 

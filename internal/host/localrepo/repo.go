@@ -10,12 +10,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -80,13 +80,29 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 		r.Empty = true
 	}
 	if !r.Bare {
-		changes, err := gitOut(ctx, r.Path, "status", "--porcelain", "-z")
+		changes, err := gitOut(ctx, r.Path, "status", "--porcelain", "-z", "--ignore-submodules=dirty")
 		if err != nil {
 			return nil, fault.New(workorder.ExitGit, fmt.Errorf("examine repository %s: %w", r.Path, err), "")
 		}
 		r.Changed = changed(changes)
 	}
 	return r, nil
+}
+
+// Remotes are the URLs that a repository's own configuration names; none when it has no say.
+func Remotes(ctx context.Context, dir string) (urls []string) {
+	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
+	defer cancel()
+	out, err := gitOut(ctx, dir, "config", "--local", "--null", "--get-regexp", `^remote\..*\.url$`)
+	if err != nil {
+		return nil // none, or no repository that git would read
+	}
+	for entry := range strings.SplitSeq(out, "\x00") {
+		if _, url, ok := strings.Cut(entry, "\n"); ok {
+			urls = append(urls, url)
+		}
+	}
+	return urls
 }
 
 // changed reads the names from `git status --porcelain -z`.
@@ -174,11 +190,13 @@ func ImportBundle(ctx context.Context, repo, bundle, taskID, branch string) erro
 		return errors.New("the bundle holds no ref of this run")
 	}
 	fetch := []string{"fetch", "--no-tags", "--no-auto-gc", "--no-write-fetch-head", "--"}
-	if _, err := gitOut(ctx, stage, append(append(fetch, bundle), out...)...); err != nil {
+	fetch = append([]string{"-c", "protocol.file.allow=always"}, fetch...) // from what was named here
+	if _, err := gitOut(ctx, stage, slices.Concat(fetch, []string{bundle}, out)...); err != nil {
 		return err
 	}
-	fetch = append(append(checked("fetch"), "-c", "protocol.file.allow=always"), fetch...)
-	_, err = gitOut(ctx, repo, append(append(fetch, stage), in...)...)
+	// The address is what it is: the longest rule that rewrites one counts.
+	fetch = append([]string{"-c", "url." + stage + ".insteadOf=" + stage}, fetch...)
+	_, err = gitOut(ctx, repo, slices.Concat(checked("fetch"), fetch, []string{stage}, in)...)
 	return err
 }
 
@@ -197,23 +215,18 @@ func borrow(ctx context.Context, dir, repo string) error {
 	return os.WriteFile(filepath.Join(dir, "objects", "info", "alternates"), []byte(objects), 0o600)
 }
 
-// hardened keeps what the repository's configuration can make git do away from
-// commands we run in it: no hooks, no watchers, no background work.
-var hardened = []string{
-	"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
-	"-c", "receive.autogc=false", "-c", "protocol.ext.allow=never",
-}
+// repoAt is the repository at dir, with nothing of its configuration believed.
+func repoAt(dir string) git.Repo { return git.Repo{Dir: dir, Foreign: true, Env: gitEnv()} }
 
 func gitOut(ctx context.Context, dir string, args ...string) (string, error) {
-	argv := append(append([]string{"git"}, hardened...), args...)
-	out, err := proc.Output(ctx, proc.Spec{Argv: argv, Dir: dir, Env: gitEnv()})
+	out, err := repoAt(dir).Output(ctx, args...)
 	return string(out), err
 }
 
 // gitEnv is the environment without what would point git elsewhere than at the
 // folder it is run in (a hook or an alias that called us exports GIT_DIR and more).
 func gitEnv() []string {
-	env := []string{"GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "LC_ALL=C"}
+	env := []string{"LC_ALL=C"}
 	for _, kv := range os.Environ() {
 		if k, _, _ := strings.Cut(kv, "="); !strings.HasPrefix(k, "GIT_") && k != "LC_ALL" && k != "LANGUAGE" || k == "GIT_CONFIG_GLOBAL" || k == "GIT_CONFIG_NOSYSTEM" {
 			env = append(env, kv)

@@ -156,6 +156,9 @@ func short(s string) string {
 	return s
 }
 
+// noTag is how older engines list an image without a name.
+const noTag = "<none>:<none>"
+
 func list(ctx context.Context, engine Engine) ([]Built, error) {
 	sum, err := engine.ImageList(ctx, imagetypes.ListOptions{Filters: filters.NewArgs(filters.Arg("label", LabelHash))})
 	if err != nil {
@@ -165,11 +168,15 @@ func list(ctx context.Context, engine Engine) ([]Built, error) {
 	for _, s := range sum {
 		b := Built{ID: s.ID, Hash: s.Labels[LabelHash], Version: s.Labels[LabelVersion], Created: time.Unix(s.Created, 0), Bytes: s.Size}
 		for _, t := range s.RepoTags {
-			if strings.HasPrefix(t, Repository+":") {
+			if t == noTag {
+				continue
+			}
+			b.Tags = append(b.Tags, t)
+			if b.Name == "" && ownTag(t, b.Hash) {
 				b.Name = t
-				break
 			}
 		}
+		b.Own = len(b.Tags) > 0 && !slices.ContainsFunc(b.Tags, func(t string) bool { return !ownTag(t, b.Hash) })
 		out = append(out, b)
 	}
 	slices.SortFunc(out, func(x, y Built) int { return y.Created.Compare(x.Created) })

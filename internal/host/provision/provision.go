@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"strings"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -172,17 +173,30 @@ func architecture(ctx context.Context, engine Engine, given string) (string, err
 	return "", fault.New(workorder.ExitBox, fmt.Errorf("the engine's architecture %q has no image", info.Architecture), "use an engine on amd64 or arm64")
 }
 
-// Built is an image made here.
+// Built is an image made here, or made of one: labels are inherited.
 type Built struct {
-	ID      string
-	Name    string // empty when another image took its name
+	ID string
+	// Name is what it was tagged here; empty: another image took the name, or it was never made here.
+	Name string
+	Tags []string
+	// Own says that it has tags, and all of them were given here.
+	Own     bool
 	Hash    string
 	Version string
 	Created time.Time
 	Bytes   int64
 }
 
-// List returns the images made here, newest first, so that old ones can be removed.
+// ownTag reports whether a tag is one that an image of that content is given here. Repository may have tags of a user's.
+func ownTag(tag, hash string) bool {
+	version, ok := strings.CutPrefix(tag, Repository+":")
+	if version, ok2 := strings.CutSuffix(version, "-"+hash); ok && ok2 && hash != "" {
+		return version == "dev" || release.MatchString(version)
+	}
+	return false
+}
+
+// List returns the images made here and those made of them, newest first, so that old ones can be removed.
 func List(ctx context.Context, engine Engine) ([]Built, error) {
 	ctx, cancel := context.WithTimeout(ctx, askDeadline)
 	defer cancel()

@@ -298,17 +298,31 @@ func TestLockIsExclusive(t *testing.T) {
 }
 
 func TestList(t *testing.T) {
+	ours := func(hash, version string) map[string]string {
+		return map[string]string{LabelHash: hash, LabelVersion: version}
+	}
 	engine := &fakeEngine{list: []imagetypes.Summary{
-		{ID: "a", Created: 10, Size: 5, RepoTags: []string{"x:1", "sandbox-agent:v1-h1"}, Labels: map[string]string{LabelHash: "h1", LabelVersion: "v1"}},
-		{ID: "b", Created: 20, Labels: map[string]string{LabelHash: "h2"}},
+		{ID: "a", Created: 10, Size: 5, RepoTags: []string{"sandbox-agent:v1.0.0-h1"}, Labels: ours("h1", "v1.0.0")},
+		{ID: "b", Created: 20, RepoTags: []string{"<none>:<none>"}, Labels: ours("h2", "")},
+		{ID: "c", Created: 30, RepoTags: []string{"x:1", "sandbox-agent:dev-h3"}, Labels: ours("h3", "")},
+		// Made of ours by a user, who may call it as he likes.
+		{ID: "d", Created: 40, RepoTags: []string{"mine:1"}, Labels: ours("h1", "v1.0.0")},
+		{ID: "e", Created: 50, RepoTags: []string{"sandbox-agent:mine-h1", "sandbox-agent:dev-h2", "sandbox-agent:dev"}, Labels: ours("h1", "v1.0.0")},
+		{ID: "f", Created: 60, RepoTags: []string{"sandbox-agent:dev-h1", "sandbox-agent:v1.0.0-rc1-h1"}, Labels: ours("h1", "")},
+		{ID: "g", Created: 70, RepoTags: []string{"sandbox-agent:dev-"}, Labels: ours("", "")},
 	}}
 	got, err := List(t.Context(), engine)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []Built{
+		{ID: "g", Tags: []string{"sandbox-agent:dev-"}, Created: time.Unix(70, 0)},
+		{ID: "f", Name: "sandbox-agent:dev-h1", Tags: []string{"sandbox-agent:dev-h1", "sandbox-agent:v1.0.0-rc1-h1"}, Own: true, Hash: "h1", Created: time.Unix(60, 0)},
+		{ID: "e", Tags: []string{"sandbox-agent:mine-h1", "sandbox-agent:dev-h2", "sandbox-agent:dev"}, Hash: "h1", Version: "v1.0.0", Created: time.Unix(50, 0)},
+		{ID: "d", Tags: []string{"mine:1"}, Hash: "h1", Version: "v1.0.0", Created: time.Unix(40, 0)},
+		{ID: "c", Name: "sandbox-agent:dev-h3", Tags: []string{"x:1", "sandbox-agent:dev-h3"}, Hash: "h3", Created: time.Unix(30, 0)},
 		{ID: "b", Hash: "h2", Created: time.Unix(20, 0)},
-		{ID: "a", Name: "sandbox-agent:v1-h1", Hash: "h1", Version: "v1", Created: time.Unix(10, 0), Bytes: 5},
+		{ID: "a", Name: "sandbox-agent:v1.0.0-h1", Tags: []string{"sandbox-agent:v1.0.0-h1"}, Own: true, Hash: "h1", Version: "v1.0.0", Created: time.Unix(10, 0), Bytes: 5},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)

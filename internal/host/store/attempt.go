@@ -36,6 +36,8 @@ type Request struct {
 	// ProjectFile is the absolute path of the project file, or the project's name
 	// when it is built in.
 	ProjectFile string `json:"project_file,omitempty"`
+	// ProjectBy says whether the user named that file or it was found; the command line knows the words.
+	ProjectBy string `json:"project_by,omitempty"`
 	// Overrides are the values given in place of the project's, by flag.
 	Overrides map[string]string `json:"overrides,omitempty"`
 }
@@ -163,7 +165,7 @@ func moveAll(from, to string) error {
 			return err
 		}
 	}
-	return nil
+	return errors.Join(syncDir(to), syncDir(from), syncDir(filepath.Dir(to)))
 }
 
 // Attempts are all attempts, the last one included, oldest first.

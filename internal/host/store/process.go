@@ -1,36 +1,32 @@
 package store
 
 import (
-	"fmt"
+	"errors"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 // ProcessOf describes the process with that id.
-func ProcessOf(pid int) *Process { return &Process{PID: pid, Start: startTime(pid)} }
+func ProcessOf(pid int) *Process { return &Process{PID: pid, Start: startTime(pid), Boot: bootID()} }
 
-// Alive reports whether that very process still runs.
+// Alive reports whether that very process still runs. One of which is not known when it
+// started is taken for gone: its id may be anybody's by now.
 func (p *Process) Alive() bool {
-	if p == nil || p.PID <= 1 || unix.Kill(p.PID, 0) != nil {
-		return false
+	if p == nil || p.PID <= 1 || p.Start == "" || p.Boot != "" && p.Boot != bootID() {
+		return false // records of older versions do not name the boot
 	}
 	return startTime(p.PID) == p.Start
 }
 
-// startTime is field 22 of /proc/<pid>/stat, empty where there is no such file
-// (then the process id alone has to do) and for a zombie, which is dead.
-func startTime(pid int) string {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return ""
+// Signal sends sig to that very process, or returns os.ErrProcessDone.
+func (p *Process) Signal(sig unix.Signal) error {
+	if !p.Alive() {
+		return os.ErrProcessDone
 	}
-	// The command name is in parentheses and may hold anything.
-	s := string(b)
-	f := strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
-	if len(f) < 20 || f[0] == "Z" {
-		return "gone"
+	err := p.signal(sig)
+	if errors.Is(err, unix.ESRCH) {
+		return os.ErrProcessDone
 	}
-	return f[19]
+	return err
 }

@@ -89,6 +89,7 @@ type Record struct {
 type Process struct {
 	PID   int    `json:"pid"`
 	Start string `json:"start"` // start time as the kernel counts it
+	Boot  string `json:"boot,omitempty"`
 }
 
 // ErrNotFound is returned for a task that the state folder does not know.
@@ -180,11 +181,16 @@ func (s *Store) Create(r *Record) (made *Lock, err error) {
 	}()
 	if r.Dir == "" {
 		r.Dir = s.TaskDir(r.TaskID)
-	} else if err := os.MkdirAll(r.Dir, 0o755); err != nil {
+	} else if err := os.MkdirAll(r.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make output folder: %w", err)
 	}
 	if err := s.Save(r); err != nil {
 		return nil, err
+	}
+	for _, made := range []string{s.TaskDir(r.TaskID), r.Dir} {
+		if err := syncDir(filepath.Dir(made)); err != nil {
+			return nil, err
+		}
 	}
 	return lock, nil
 }
@@ -318,6 +324,9 @@ const (
 	lockPause = 20 * time.Millisecond
 )
 
+// LockPath is the file that whoever holds the task's lock has open.
+func (s *Store) LockPath(id string) string { return filepath.Join(s.TaskDir(id), lockFile) }
+
 // TryLock takes the task's lock, or returns ErrLocked. Who only asks (Held) has the lock for a moment: that is waited out.
 func (s *Store) TryLock(id string) (l *Lock, err error) {
 	for range lockTries {
@@ -330,7 +339,7 @@ func (s *Store) TryLock(id string) (l *Lock, err error) {
 }
 
 func (s *Store) lock(id string) (*Lock, error) {
-	f, err := os.OpenFile(filepath.Join(s.TaskDir(id), lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(s.LockPath(id), os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
 	}
@@ -411,5 +420,23 @@ func WriteFile(path string, b []byte, mode fs.FileMode) (err error) {
 	if err = f.Close(); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), path)
+	if err = os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir makes what was made, renamed or removed in a folder survive a crash of the machine. A variable, so
+// that a test can see when it is done.
+var syncDir = func(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	// Some file systems have no such call: they keep the order themselves, or nobody can.
+	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTSUP) {
+		return fmt.Errorf("sync folder %s: %w", dir, err)
+	}
+	return nil
 }

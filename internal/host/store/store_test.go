@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
 func TestFind(t *testing.T) {
@@ -126,10 +129,46 @@ func TestProcess(t *testing.T) {
 	if !me.Alive() {
 		t.Error("this process is not alive")
 	}
-	reused := *me
+	old := *me
+	old.Boot = ""
+	if !old.Alive() {
+		t.Error("this process is not alive to a record that does not name the boot")
+	}
+	reused, rebooted, unknown := *me, *me, *me
 	reused.Start += "1"
-	if reused.Alive() || (*store.Process)(nil).Alive() || (&store.Process{PID: 1 << 30}).Alive() {
-		t.Error("a process that is not there is alive")
+	rebooted.Boot = "another"
+	unknown.Start = ""
+	for name, p := range map[string]*store.Process{"reused": &reused, "rebooted": &rebooted, "unknown": &unknown, "none": nil, "not there": {PID: 1 << 30, Start: me.Start}} {
+		if p.Alive() {
+			t.Errorf("a process that is not there is alive: %s", name)
+		}
+	}
+}
+
+// TestSignal: only the process that is meant is signalled, and never another with its id.
+func TestSignal(t *testing.T) {
+	child, err := proc.Start(t.Context(), proc.Spec{Argv: []string{"sleep", "600"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := store.ProcessOf(child.PID())
+	stranger, rebooted := *p, *p
+	stranger.Start += "1"
+	rebooted.Boot = "another"
+	for _, p := range []*store.Process{&stranger, &rebooted, {PID: p.PID}, nil} {
+		if err := p.Signal(unix.SIGKILL); !errors.Is(err, os.ErrProcessDone) {
+			t.Errorf("%+v: %v", p, err)
+		}
+	}
+	if err := p.Signal(unix.SIGUSR1); err != nil {
+		t.Errorf("the process that is meant: %v", err)
+	}
+	// What ended it is the one signal that was for it.
+	if err, ok := errors.AsType[*proc.ExitError](child.Wait()); !ok || err.Signal != unix.SIGUSR1 {
+		t.Errorf("it ended with %v", err)
+	}
+	if err := p.Signal(unix.SIGTERM); !errors.Is(err, os.ErrProcessDone) || p.Alive() {
+		t.Errorf("one that has ended: %v", err)
 	}
 }
 

@@ -24,12 +24,15 @@ import (
 	"github.com/docker/docker/pkg/stdcopy"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 const (
 	// pingTimeout bounds the first contact: a socket that accepts and never
 	// answers must not hold the user.
 	pingTimeout = 10 * time.Second
+	// listTimeout bounds a list of boxes: an engine under load takes seconds, also with thousands of them.
+	listTimeout = 30 * time.Second
 	// createTimeout bounds making a container, which nothing else ends: on a
 	// loaded machine it takes seconds, an engine that needs longer is stuck.
 	createTimeout = 2 * time.Minute
@@ -49,8 +52,9 @@ const (
 
 // Engine is a Docker engine.
 type Engine struct {
-	c    *client.Client
-	host string
+	c        *client.Client
+	host     string
+	listTime time.Duration
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -76,7 +80,7 @@ func New(getenv func(string) string) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up engine client: %w", err)
 	}
-	return &Engine{c: c, host: c.DaemonHost()}, nil
+	return &Engine{c: c, host: c.DaemonHost(), listTime: listTimeout}, nil
 }
 
 // Client is the API client, for what is no business of boxes (building images).
@@ -231,6 +235,8 @@ func orDiscard(w io.Writer) io.Writer {
 
 // Boxes implements engine.Engine.
 func (e *Engine) Boxes(ctx context.Context, labels map[string]string) ([]engine.Box, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.listTime)
+	defer cancel()
 	f := filters.NewArgs()
 	for k, v := range labels {
 		if v == "" {
@@ -292,6 +298,10 @@ func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error
 	if grace <= 0 {
 		err = e.c.ContainerKill(ctx, id, "KILL")
 	} else {
+		if grace >= workorder.LongStop {
+			// A box that does not hear it lands in the time that it counts on anyway.
+			_ = e.c.ContainerKill(ctx, id, workorder.LongStopSignal)
+		}
 		secs := int((grace + time.Second - 1) / time.Second)
 		err = e.c.ContainerStop(ctx, id, container.StopOptions{Timeout: &secs})
 	}

@@ -12,10 +12,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// defaultPIDs bounds a fork bomb when the project sets no limit: far above what
-// a build with an inner engine needs, far below a kernel's pid_max.
-const defaultPIDs = 16384
-
 // confinedCaps is all that a confined box holds; `make caps` tries each. What runs in an inner container has a
 // user namespace with capabilities of its own, which do not come from these. Left out of the engine's
 // default set, because nothing fails without them: AUDIT_WRITE (writes to the machine's own audit log), NET_BIND_SERVICE
@@ -56,10 +52,7 @@ func hostConfig(s engine.BoxSpec) (*container.Config, *container.HostConfig, err
 	if len(s.Command) > 0 {
 		cfg.Entrypoint = s.Command
 	}
-	pids := s.Limits.PIDs
-	if pids == 0 {
-		pids = defaultPIDs
-	}
+	pids := s.Limits.AgentPIDs() + workorder.ReservedPIDs
 	hc := &container.HostConfig{
 		Runtime:    s.OCIRuntime,
 		DNS:        s.DNS,
@@ -85,7 +78,9 @@ func hostConfig(s engine.BoxSpec) (*container.Config, *container.HostConfig, err
 			VolumeOptions: &mount.VolumeOptions{Labels: map[string]string{engine.LabelCache: "1"}},
 		})
 	}
-	if s.CgroupV2 {
+	// What enters the box later (`docker exec`) joins the namespace of PID 1 only where the box has one of its own.
+	// An engine with version 1 of the control groups refuses that to a privileged box.
+	if s.CgroupV2 || s.Isolation == engine.IsolationConfined {
 		hc.CgroupnsMode = container.CgroupnsModePrivate
 	}
 	switch s.Isolation {

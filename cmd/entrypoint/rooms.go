@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/cleanroom"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/runner/proof"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// ground makes the rooms of a proof as proof.Ground.
+type ground struct {
+	groups   *cgroups.Groups
+	user     *proc.Credential
+	engine   *innerEngine
+	services *serviceStack
+	clean    *cleanroom.Ground // nil: not remembered
+}
+
+// remember keeps what the image has where code of the task can write.
+func (g *ground) remember(ctx context.Context, dir string) error {
+	ids, err := subordinate("/etc/subuid")
+	gids, gerr := subordinate("/etc/subgid")
+	if err := errors.Join(err, gerr); err != nil {
+		return err
+	}
+	g.clean, err = cleanroom.Remember(ctx, cleanroom.Config{
+		Root: "/", Dir: filepath.Join(dir, "rooms"), Home: workorder.SandboxHome, Task: workorder.Workspace,
+		Mine: func(uid, gid uint32) (bool, bool) {
+			return uid == g.user.UID || ids.has(uid), gid == g.user.GID || gids.has(gid)
+		},
+	})
+	return err
+}
+
+func (g *ground) Room(ctx context.Context) (proof.Room, error) {
+	if g.clean == nil {
+		return nil, errors.New("what the image has was not kept")
+	}
+	if err := g.end(); err != nil {
+		return nil, err
+	}
+	r, err := g.clean.New(ctx)
+	if err != nil {
+		return nil, err
+	}
+	user := *g.user
+	user.Place = r.Place
+	return &room{Room: r, ground: g, user: &user}, nil
+}
+
+// end ends all processes of the agent's side but those of inner containers.
+func (g *ground) end() error {
+	if g.groups != nil {
+		if err := g.groups.Kill(cgroups.Agent); err != nil {
+			return err
+		}
+	}
+	if n := proc.Sweep(g.user.UID, nil); n > 0 {
+		return fmt.Errorf("%d processes of the agent's cannot be ended", n)
+	}
+	return nil
+}
+
+// room is one side's, as proof.Room.
+type room struct {
+	*cleanroom.Room
+	ground *ground
+	user   *proc.Credential
+}
+
+func (r *room) User() *proc.Credential { return r.user }
+
+func (r *room) Enter(ctx context.Context) error {
+	g := r.ground
+	if err := g.end(); err != nil {
+		return err
+	}
+	if err := g.services.renew(ctx); err != nil {
+		return err
+	}
+	g.engine.guard.Relocate(r.Lies)
+	return nil
+}
+
+// idRanges are ids of a user that root in its inner containers, and others in them, have in the box.
+type idRanges [][2]uint32
+
+func (r idRanges) has(id uint32) bool {
+	for _, one := range r {
+		if id >= one[0] && id-one[0] < one[1] {
+			return true
+		}
+	}
+	return false
+}
+
+// subordinate reads the ranges of the user sandbox from /etc/subuid or /etc/subgid.
+func subordinate(file string) (idRanges, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read subordinate ids: %w", err)
+	}
+	var all idRanges
+	for line := range strings.Lines(string(b)) {
+		f := strings.Split(strings.TrimSpace(line), ":")
+		if len(f) != 3 || f[0] != workorder.SandboxUser {
+			continue
+		}
+		first, err := strconv.ParseUint(f[1], 10, 32)
+		count, cerr := strconv.ParseUint(f[2], 10, 32)
+		if err := errors.Join(err, cerr); err != nil {
+			return nil, fmt.Errorf("read subordinate ids of %s: %w", file, err)
+		}
+		all = append(all, [2]uint32{uint32(first), uint32(count)})
+	}
+	return all, nil
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+// TestWishes: what a sequence of signals asks for, at and away from a terminal.
+func TestWishes(t *testing.T) {
+	const (
+		intr = syscall.SIGINT
+		term = syscall.SIGTERM
+		hup  = syscall.SIGHUP
+	)
+	type heard struct {
+		sig  syscall.Signal
+		at   time.Duration
+		want wish
+	}
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		away bool // from a terminal
+		list []heard
+	}{
+		"timeout: its child and the group":  {away: true, list: []heard{{term, 0, stop}, {term, ms, nothingNew}}},
+		"timeout at a terminal":             {list: []heard{{term, 0, stop}, {term, ms, nothingNew}}},
+		"SIGTERM never hurries":             {list: []heard{{term, 0, stop}, {term, 3000 * ms, nothingNew}, {term, 60000 * ms, nothingNew}}},
+		"a closed terminal":                 {away: true, list: []heard{{hup, 0, stop}, {hup, ms, nothingNew}, {term, 5000 * ms, nothingNew}}},
+		"SIGHUP then SIGINT of a script":    {away: true, list: []heard{{hup, 0, stop}, {intr, 5000 * ms, nothingNew}}},
+		"Ctrl-C twice":                      {list: []heard{{intr, 0, stop}, {intr, 2000 * ms, hurry}}},
+		"Ctrl-C held down":                  {list: []heard{{intr, 0, stop}, {intr, 30 * ms, nothingNew}, {intr, 1999 * ms, nothingNew}, {intr, 2100 * ms, hurry}, {intr, 2130 * ms, nothingNew}}},
+		"SIGINT twice away from a terminal": {away: true, list: []heard{{intr, 0, stop}, {intr, 5000 * ms, nothingNew}}},
+		"SIGTERM, then Ctrl-C":              {list: []heard{{term, 0, stop}, {intr, 1000 * ms, nothingNew}, {intr, 3000 * ms, hurry}}},
+		"Ctrl-C, then SIGTERM":              {list: []heard{{intr, 0, stop}, {term, 3000 * ms, nothingNew}, {intr, 3100 * ms, hurry}}},
+		"who insists gets out":              {list: []heard{{intr, 0, stop}, {intr, 3000 * ms, hurry}, {term, 9000 * ms, nothingNew}, {intr, 9100 * ms, leave}, {intr, 20000 * ms, nothingNew}}},
+	} {
+		w := wishes{terminal: func() bool { return !c.away }}
+		begun := time.Now()
+		for i, h := range c.list {
+			if got := w.hear(h.sig, begun.Add(h.at)); got != h.want {
+				t.Errorf("%s: signal %d (%s after %s) asks for %d, want %d", name, i+1, h.sig, h.at, got, h.want)
+			}
+		}
+	}
+}
+
+// listener is the environment variable by which the test's own program is one that listens.
+const listener = "SANDBOX_AGENT_TEST_LISTENER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(listener) == "" {
+		os.Exit(m.Run())
+	}
+	lines := make(chan string, 8)
+	ctx, hard, cancel := listen(context.Background(), atTerminal, func(s os.Signal, w wish) { lines <- fmt.Sprintf("%s: %d", s, w) })
+	defer cancel()
+	fmt.Println("listens")
+	for line := range lines {
+		select {
+		case <-hard:
+			line += ", hard"
+		default:
+		}
+		fmt.Printf("%s, stopped %v\n", line, ctx.Err() != nil)
+	}
+}
+
+// TestSignals: real ones, to a real program, which has no terminal.
+func TestSignals(t *testing.T) {
+	for name, c := range map[string]struct {
+		through []string // what starts it
+		send    []syscall.Signal
+		want    []string
+	}{
+		"SIGTERM again and again": {nil, []syscall.Signal{15, 15, 15}, []string{"terminated: 1, stopped true", "terminated: 0, stopped true", "terminated: 0, stopped true"}},
+		"SIGHUP is a stop":        {nil, []syscall.Signal{1, 15}, []string{"hangup: 1, stopped true", "terminated: 0, stopped true"}},
+		"SIGINT":                  {nil, []syscall.Signal{2}, []string{"interrupt: 1, stopped true"}},
+		"nohup: SIGHUP is not heard": {
+			[]string{"sh", "-c", `trap "" HUP; exec "$0"`},
+			[]syscall.Signal{1, 15}, []string{"terminated: 1, stopped true"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a hang ends
+			defer cancel()
+			p, err := proc.Start(ctx, proc.Spec{Argv: append(c.through, os.Args[0]), Env: append(os.Environ(), listener+"=1"), Stdout: w, Stderr: os.Stderr})
+			w.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := bufio.NewScanner(r)
+			next := func() string { lines.Scan(); return lines.Text() }
+			if got := next(); got != "listens" {
+				t.Fatalf("it says %q", got)
+			}
+			unheard := len(c.send) - len(c.want)
+			for i, sig := range c.send {
+				p.Signal(sig)
+				if i < unheard {
+					continue
+				}
+				if got, want := next(), c.want[i-unheard]; got != want {
+					t.Errorf("signal %d: %q, want %q", i+1, got, want)
+				}
+			}
+			p.Signal(syscall.SIGKILL)
+			<-p.Done()
+		})
+	}
+}

@@ -1,0 +1,119 @@
+package git
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+// foreign is hardened's continuation for a repository of this machine whose configuration is somebody else's: a clone's own
+// settings may have come in an archive. None of them makes git run a program, and none makes it fetch anything. Settings whose names hold a name of the
+// repository's choice are switched off by disarm.
+var foreign = []string{
+	"--no-pager",
+	// Runs for each alternate of a fetch and a push; its answer only saves bytes.
+	"-c", "core.alternateRefsCommand=:",
+	"-c", "core.sshCommand=false",
+	"-c", "core.pager=cat",
+	"-c", "core.editor=false",
+	// Remotes of the repository's are not asked, also not for what a partial clone lacks: they name programs, and the first one that is
+	// named counts. Who fetches from a folder allows that, and GIT_NO_LAZY_FETCH holds then.
+	"-c", "protocol.allow=never",
+	"-c", "protocol.file.allow=never",
+	"-c", "protocol.http.allow=never",
+	"-c", "protocol.https.allow=never",
+	"-c", "protocol.git.allow=never",
+	"-c", "protocol.ssh.allow=never",
+	"-c", "fetch.bundleURI=",
+	// A submodule has a configuration of its own.
+	"-c", "fetch.recurseSubmodules=false",
+	"-c", "submodule.recurse=false",
+	"-c", "status.submoduleSummary=false",
+	"-c", "gpg.program=false",
+	"-c", "gpg.openpgp.program=false",
+	"-c", "gpg.x509.program=false",
+	"-c", "gpg.ssh.program=false",
+	"-c", "log.showSignature=false",
+	"-c", "receive.autogc=false",
+}
+
+// disarmTime bounds reading the configuration of a repository on disk.
+const disarmTime = 20 * time.Second
+
+// chosen are settings with a name of the repository's choice in them which name a program, or let one run.
+const chosen = `^(filter\..*\.(clean|smudge|process|required)|hook\..*|protocol\..*\.allow)$`
+
+// disarm is the environment that switches off what the repository itself configures under names of its own. A driver that the user
+// or the machine has configured as well (git-lfs) stays as they have it.
+func (r Repo) disarm(ctx context.Context) (env []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, disarmTime)
+	defer cancel()
+	argv := append(append([]string{"git"}, hardened...), foreign...)
+	argv = append(argv, "config", "--includes", "--null", "--show-scope", "--get-regexp", chosen)
+	out, err := proc.Output(ctx, proc.Spec{Argv: argv, Dir: r.Dir, Env: r.environ(), User: r.User, Grace: stopGrace})
+	const none = 1 // no such setting
+	if exitedWith(err, none) {
+		err = nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration of %s: %w", r.Dir, err)
+	}
+	theirs, ours := map[string]bool{}, map[string]string{}
+	for fields := bytes.Split(out, []byte{0}); len(fields) >= 2; fields = fields[2:] {
+		key, value, valued := strings.Cut(string(fields[1]), "\n")
+		if !valued {
+			value = "true" // as git takes a key alone
+		}
+		switch string(fields[0]) {
+		case "local", "worktree":
+			theirs[key] = true
+		case "system", "global":
+			ours[key] = value
+		}
+	}
+	set := map[string]string{}
+	for key := range theirs {
+		section, _, _ := strings.Cut(key, ".")
+		name := key[:strings.LastIndexByte(key, '.')]
+		switch section {
+		case "filter":
+			for _, v := range []string{".clean", ".smudge", ".process", ".required"} {
+				if own, has := ours[name+v]; has || theirs[name+v] {
+					set[name+v] = own // empty is no program, and not required
+				}
+			}
+		case "hook":
+			set[name+".enabled"] = "false"
+		case "protocol":
+			if name != "protocol.file" { // decided by the call
+				set[key] = "never"
+			}
+		}
+	}
+	// Not by -c, which takes a name with a "=" in it for another one.
+	n := 0
+	for key, value := range set {
+		env = append(env, fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", n, key), fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", n, value))
+		n++
+	}
+	return append(env, "GIT_CONFIG_COUNT="+strconv.Itoa(n), "GIT_NO_LAZY_FETCH=1", "GIT_PAGER=cat", "GIT_EDITOR=false"), nil
+}
+
+// Stream runs git with its input and output as they come, and returns the end of what it said beside them. It is given grace to end.
+func (r Repo) Stream(ctx context.Context, in io.Reader, out io.Writer, grace time.Duration, args ...string) (said string, err error) {
+	spec, done, err := r.spec(ctx, args)
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	tail := proc.NewTail(4 << 10)
+	spec.Stdin, spec.Stdout, spec.Stderr, spec.Grace = in, out, tail, grace
+	err = proc.Run(ctx, spec)
+	return tail.String(), err
+}

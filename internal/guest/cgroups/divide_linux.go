@@ -1,0 +1,194 @@
+package cgroups
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// box is the group below the engine's that becomes the box's root.
+const box = "box"
+
+// Divide makes the groups, moves the calling process to Boot and hides what lies above. PID 1 calls it once, as the only process of
+// the box. On error the box runs with the limits of the outer engine alone.
+func Divide(l Limits) error {
+	hs, err := hierarchies()
+	if err != nil {
+		return fmt.Errorf("divide control groups: %w", err)
+	}
+	if len(hs) == 0 {
+		return errors.New("divide control groups: none are mounted at " + Root)
+	}
+	limit := int64(0)
+	for _, h := range hs {
+		if h.has("memory") {
+			limit = memoryLimit(h)
+		}
+		if err := h.enter(); err != nil {
+			return fmt.Errorf("divide control groups: %w", err)
+		}
+	}
+	// Every thread: a child's namespace is that of the thread that forks it.
+	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP, 0, 0); errno != 0 {
+		return fmt.Errorf("divide control groups: make a cgroup namespace: %w", errno)
+	}
+	for _, h := range hs {
+		if err := h.renew(); err != nil {
+			return fmt.Errorf("divide control groups: %w", err)
+		}
+		if err := h.divide(); err != nil {
+			return fmt.Errorf("divide control groups: %w", err)
+		}
+		if err := h.limit(l, limit); err != nil {
+			return fmt.Errorf("limit the agent's side: %w", err)
+		}
+	}
+	return nil
+}
+
+// enter makes the group that becomes the root and moves this process there.
+func (h hierarchy) enter() error {
+	if h.readOnly {
+		if err := unix.Mount("", h.path, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+			return fmt.Errorf("make %s writable: %w", h.path, err)
+		}
+	}
+	if h.has("cpuset") && !h.unified {
+		// A new group would have no CPU, and could take no process.
+		if err := write(filepath.Join(h.path, "cgroup.clone_children"), "1"); err != nil {
+			return err
+		}
+	}
+	inner := filepath.Join(h.path, box)
+	if err := os.MkdirAll(inner, 0o755); err != nil {
+		return err
+	}
+	if err := write(filepath.Join(inner, "cgroup.procs"), strconv.Itoa(os.Getpid())); err != nil {
+		return err
+	}
+	if h.unified {
+		return h.handOn()
+	}
+	return nil
+}
+
+// renew mounts the hierarchy once more: its root is this process's group now.
+func (h hierarchy) renew() error {
+	if err := unix.Unmount(h.path, unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmount %s: %w", h.path, err)
+	}
+	if err := unix.Mount(h.fsType(), h.path, h.fsType(), unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RELATIME, h.mountData()); err != nil {
+		return fmt.Errorf("mount %s: %w", h.path, err)
+	}
+	return nil
+}
+
+// divide makes the groups and moves this process to its own.
+func (h hierarchy) divide() error {
+	for _, g := range all {
+		if err := os.MkdirAll(dir(h.path, g), 0o755); err != nil {
+			return err
+		}
+	}
+	if err := write(filepath.Join(dir(h.path, Boot), "cgroup.procs"), strconv.Itoa(os.Getpid())); err != nil {
+		return err
+	}
+	if !h.unified {
+		return nil
+	}
+	for _, g := range []string{"", Work} {
+		if err := (hierarchy{path: dir(h.path, g), unified: true}).handOn(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// handOn gives the group's controllers to its children; of version 2, where a group has either children with controllers or processes.
+func (h hierarchy) handOn() error {
+	b, err := os.ReadFile(filepath.Join(h.path, "cgroup.controllers"))
+	if err != nil {
+		return err
+	}
+	if have := strings.Fields(string(b)); len(have) > 0 {
+		return write(filepath.Join(h.path, "cgroup.subtree_control"), "+"+strings.Join(have, " +"))
+	}
+	return nil
+}
+
+// setting is a file of a group, by its name in version 1 and 2.
+type setting struct {
+	controller, group string
+	v1, v2            string
+	value             string
+	valueV1           string // where it is another
+}
+
+// limit writes the limits of the groups. memory is the box's own limit; 0: there is none.
+func (h hierarchy) limit(l Limits, memory int64) error {
+	var all []setting
+	pids := func(group string, n int64) {
+		all = append(all, setting{controller: "pids", group: group, v1: "pids.max", v2: "pids.max", value: strconv.FormatInt(n, 10)})
+	}
+	pids(Engine, enginePIDs)
+	pids(Git, gitPIDs)
+	if l.PIDs > 0 {
+		pids(Work, l.PIDs)
+	}
+	if memory > 0 {
+		all = append(all, setting{
+			controller: "memory", group: Work, v1: "memory.limit_in_bytes", v2: "memory.max",
+			value: strconv.FormatInt(memory-min(l.Reserve, memory/4), 10),
+		})
+	}
+	for g, w := range map[string]int{Boot: bootWeight, Engine: weight, Git: bootWeight, Work: weight} {
+		// Version 1 counts 1024 where version 2 counts 100.
+		all = append(all, setting{controller: "cpu", group: g, v1: "cpu.shares", v2: "cpu.weight", value: strconv.Itoa(w), valueV1: strconv.Itoa(w * 1024 / 100)})
+	}
+	for _, s := range all {
+		if !h.has(s.controller) {
+			continue
+		}
+		name, value := s.v2, s.value
+		if !h.unified {
+			name = s.v1
+			if s.valueV1 != "" {
+				value = s.valueV1
+			}
+		}
+		if err := write(filepath.Join(dir(h.path, s.group), name), value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// memoryLimit is the limit of the hierarchy's own group; 0: none that means anything.
+func memoryLimit(h hierarchy) int64 {
+	name := "memory.limit_in_bytes"
+	if h.unified {
+		name = "memory.max"
+	}
+	b, err := os.ReadFile(filepath.Join(h.path, name))
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+	if err != nil || n >= 1<<62 { // "max", or what version 1 says for it
+		return 0
+	}
+	return n
+}
+
+func write(path, value string) error {
+	if err := os.WriteFile(path, []byte(value), 0); err != nil {
+		return fmt.Errorf("write %q: %w", value, err)
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package cgroups
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+// Groups are the box's, once PID 1 has divided them. Its methods may be called concurrently.
+type Groups struct{ hierarchies []hierarchy }
+
+// Open finds the groups; nil, nil where they are not divided.
+func Open() (*Groups, error) {
+	hs, err := hierarchies()
+	if err != nil {
+		return nil, err
+	}
+	if len(hs) == 0 {
+		return nil, nil
+	}
+	for _, h := range hs {
+		if _, err := os.Stat(dir(h.path, Agent)); errors.Is(err, os.ErrNotExist) {
+			return nil, nil
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return &Groups{hs}, nil
+}
+
+// Of is where a child of this process can begin; nil where nothing is divided: in this process's own groups.
+func (g *Groups) Of(group string) *proc.Cgroup {
+	if g == nil {
+		return nil
+	}
+	c := &proc.Cgroup{}
+	for _, h := range g.hierarchies {
+		if h.unified {
+			c.Unified = dir(h.path, group)
+		} else {
+			c.V1 = append(c.V1, dir(h.path, group))
+		}
+	}
+	return c
+}
+
+// OOMKills counts what the kernel killed on the agent's side for lack of memory; where nothing is divided, in the whole box.
+func (g *Groups) OOMKills() int {
+	group, hs := Work, []hierarchy(nil)
+	if g != nil {
+		hs = g.hierarchies
+	} else if found, err := hierarchies(); err == nil {
+		group, hs = "", found
+	}
+	n := 0
+	for _, h := range hs {
+		if !h.has("memory") {
+			continue
+		}
+		if h.unified {
+			n += counter(filepath.Join(dir(h.path, group), "memory.events"), "oom_kill") // counts its children, too
+			continue
+		}
+		_ = filepath.WalkDir(dir(h.path, group), func(path string, e os.DirEntry, err error) error {
+			if err == nil && e.Name() == "memory.oom_control" {
+				n += counter(path, "oom_kill")
+			}
+			return nil // a container's group may go meanwhile
+		})
+	}
+	return n
+}
+
+func counter(path, name string) int {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) == 2 && f[0] == name {
+			n, _ := strconv.Atoi(f[1])
+			return n
+		}
+	}
+	return 0
+}
+
+// killRounds and killPause bound Kill: nothing can fork meanwhile, so that one round is enough but for processes that are
+// just being born, and for the time the kernel takes to end them.
+const (
+	killRounds = 200
+	killPause  = 10 * time.Millisecond
+)
+
+// Kill ends every process of a group and the groups below it, by the kernel: nothing in it can fork meanwhile. It reports an
+// error when some were left. The limit of processes is as before when it returns.
+func (g *Groups) Kill(group string) (err error) {
+	if g == nil {
+		return errors.New("the box's control groups are not divided")
+	}
+	for _, h := range g.hierarchies {
+		if !h.has("pids") {
+			continue
+		}
+		limit := filepath.Join(dir(h.path, group), "pids.max")
+		before, rerr := os.ReadFile(limit)
+		if rerr != nil {
+			continue
+		}
+		if err := write(limit, "0"); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, write(limit, strings.TrimSpace(string(before)))) }()
+		break
+	}
+	left := 0
+	for range killRounds {
+		pids := g.members(group)
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		if left = len(pids); left == 0 {
+			return nil
+		}
+		time.Sleep(killPause)
+	}
+	return fmt.Errorf("%d processes of the group %s could not be killed", left, group)
+}
+
+// members are the processes of a group and those below it.
+func (g *Groups) members(group string) []int {
+	var pids []int
+	for _, h := range g.hierarchies {
+		if !h.has("pids") && !h.unified {
+			continue
+		}
+		_ = filepath.WalkDir(dir(h.path, group), func(path string, e os.DirEntry, err error) error {
+			if err != nil || e.Name() != "cgroup.procs" {
+				return nil
+			}
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return nil // the group went meanwhile
+			}
+			for word := range strings.FieldsSeq(string(b)) {
+				if pid, err := strconv.Atoi(word); err == nil && pid > 1 && !slices.Contains(pids, pid) {
+					pids = append(pids, pid)
+				}
+			}
+			return nil
+		})
+	}
+	return pids
+}

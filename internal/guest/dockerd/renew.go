@@ -1,0 +1,191 @@
+package dockerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/docker/docker/api/types/filters"
+)
+
+const (
+	// renewTime bounds a renewal: ending some ten containers and the daemons takes half a second, the start as long as the first.
+	renewTime = time.Minute
+	// endTime is what a daemon has to end by itself before it is killed.
+	endTime = 10 * time.Second
+)
+
+// imageStore is which images a data root has and what they are called, at a moment.
+type imageStore struct {
+	names  map[string][]byte   // by file: repositories.json
+	images map[string][]string // by folder: the ids in it
+}
+
+// Remember notes the images and their names as they are now: those that Renew leaves. It is called before code of the
+// task can reach the engine, and where none is started yet Start does so itself.
+func (e *Engine) Remember() error {
+	s, err := readImages(e.cfg.DataRoot)
+	if err != nil {
+		return fmt.Errorf("remember the images of the inner engine: %w", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.remembered = s
+	return nil
+}
+
+// Renew makes the engine what it was before code of the task used it: without containers, networks, volumes and caches of builds, with
+// the images and names that were remembered. Clients wait meanwhile. It reports whether there was anything to renew: an engine that was never started is new.
+func (e *Engine) Renew(ctx context.Context) (renewed bool, err error) {
+	if e.Info().Version == "" {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, renewTime, fmt.Errorf("it took longer than %s", renewTime))
+	defer cancel()
+	e.renewing.Lock()
+	defer e.renewing.Unlock()
+	if err := e.renew(ctx); err != nil {
+		return true, fmt.Errorf("renew the inner engine: %w", err)
+	}
+	return true, nil
+}
+
+func (e *Engine) renew(ctx context.Context) error {
+	if err := e.haltedErr(); err != nil {
+		return err
+	}
+	// By the daemon, so that nothing of a container stays mounted and no bridge stays behind.
+	if err := e.RemoveContainers(ctx, nil); err != nil {
+		return err
+	}
+	if _, err := e.cli.NetworksPrune(ctx, filters.Args{}); err != nil {
+		return fmt.Errorf("remove networks: %w", err)
+	}
+	e.mu.Lock()
+	d, s := e.daemons, e.remembered
+	e.mu.Unlock()
+	for _, d := range []*daemon{d.dockerd, d.containerd} {
+		end, cancel := context.WithTimeout(ctx, endTime)
+		d.end(end)
+		cancel()
+		<-d.p.Done()
+	}
+	// What the daemon keeps, by hand: this does not depend on what it calls its own.
+	if err := s.restore(e.cfg.DataRoot); err != nil {
+		return err
+	}
+	empty, err := scrub(e.cfg.DataRoot)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(empty(), dropBuilds(e.cfg.DataRoot)); err != nil {
+		return err
+	}
+	if err := e.startContainerd(ctx); err != nil {
+		return err
+	}
+	return e.startDockerd(ctx)
+}
+
+// dropBuilds removes caches of builds: what a step gives is looked up in them.
+func dropBuilds(root string) error {
+	own, err := filepath.Glob(filepath.Join(root, "buildkit"))
+	remapped, rerr := filepath.Glob(filepath.Join(root, "*", "buildkit"))
+	err = errors.Join(err, rerr)
+	for _, dir := range append(own, remapped...) {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	return err
+}
+
+// stores are the folders of image stores of a data root.
+func stores(root string) ([]string, error) {
+	own, err := filepath.Glob(filepath.Join(root, "image", "*"))
+	if err != nil {
+		return nil, err
+	}
+	remapped, err := filepath.Glob(filepath.Join(root, "*", "image", "*"))
+	return append(own, remapped...), err
+}
+
+const namesFile = "repositories.json"
+
+// idFolders are those of a store with a file or folder per image.
+var idFolders = []string{"imagedb/content/sha256", "imagedb/metadata/sha256"}
+
+func readImages(root string) (*imageStore, error) {
+	s := &imageStore{names: map[string][]byte{}, images: map[string][]string{}}
+	dirs, err := stores(root)
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range dirs {
+		b, err := os.ReadFile(filepath.Join(dir, namesFile))
+		if errors.Is(err, fs.ErrNotExist) {
+			b, err = []byte(`{"Repositories":{}}`), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.names[filepath.Join(dir, namesFile)] = b
+		for _, f := range idFolders {
+			entries, err := os.ReadDir(filepath.Join(dir, f))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+			ids := []string{}
+			for _, e := range entries {
+				ids = append(ids, e.Name())
+			}
+			s.images[filepath.Join(dir, f)] = ids
+		}
+	}
+	return s, nil
+}
+
+// restore makes the stores of a data root what they were. The daemon must not run.
+func (s *imageStore) restore(root string) error {
+	if s == nil {
+		return errors.New("its images were not remembered")
+	}
+	dirs, err := stores(root)
+	if err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		names, known := s.names[filepath.Join(dir, namesFile)]
+		if !known {
+			err = os.RemoveAll(dir) // there was none
+		} else {
+			err = os.WriteFile(filepath.Join(dir, namesFile), names, 0o600)
+		}
+		for _, f := range idFolders {
+			if known && err == nil {
+				err = keepOnly(filepath.Join(dir, f), s.images[filepath.Join(dir, f)])
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("restore images: %w", err)
+		}
+	}
+	return nil
+}
+
+// keepOnly removes what is in a folder beside the names.
+func keepOnly(dir string, names []string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if !slices.Contains(names, e.Name()) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
+}

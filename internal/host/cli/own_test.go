@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"os"
+	"os/user"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// TestOldLabel: a box of an older version, labelled with the machine's name, is not lost.
+func TestOldLabel(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
+	r.hold = make(chan struct{})
+	defer close(r.hold)
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := store.New(r.state).Create(&store.Record{TaskID: tid, AttemptID: "a1", CreatedAt: time.Now(), Box: "box"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock.Unlock()
+	labels := map[string]string{workorder.LabelTask: tid, workorder.LabelAttempt: "a1", workorder.LabelOwner: me.Username + "@" + host + ":" + r.state}
+	r.fake = enginetest.NewFake(map[string]enginetest.Program{"x": func(b *enginetest.Box) int { <-r.hold; return 0 }})
+	if _, err := r.fake.Run(t.Context(), engine.BoxSpec{Name: "box", Image: "x", Labels: labels}, strings.NewReader("")); err != nil {
+		t.Fatal(err)
+	}
+	r.want(0, `"status": "running"`, "ps", "--json")
+	r.want(0, "nothing to do", "gc")
+}

@@ -1,0 +1,181 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
+	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+type trustOptions struct{ list, revoke, json bool }
+
+func newProjectTrustCmd(a *App) *cobra.Command {
+	o := &trustOptions{}
+	cmd := &cobra.Command{
+		Use: "trust [FILE|NAME]", Short: "Trust a project file that came with a repository, as it is now", Args: cobra.MaximumNArgs(1),
+		Long: `A project file that is found in the current folder, or lies in a repository, may have been
+written by anybody. It is refused when it asks for more than the repository's own code may do
+in the box: a command (cmd://), file or variable of this machine, other than the keys of its
+harness; another way to hold the box (isolation, oci_runtime, image); another server or price
+of the models; another repository; or more network than you give with --network.
+
+Trust shows what the file asks for, and remembers in the state folder that you said yes to
+this content at this place. When the file changes, or a script of the repository that a cmd://
+names, the question is asked anew. A file outside of any repository that you name by its path
+(--project) is your own word, and so is a name in one of your own project folders.`,
+		Example: `  sandbox-agent project trust
+  sandbox-agent project trust ./clone/.sandbox-agent.yaml
+  sandbox-agent project trust --list
+  sandbox-agent project trust --revoke ./clone/.sandbox-agent.yaml`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ref := strings.Join(args, "")
+			switch {
+			case o.list && (o.revoke || ref != ""):
+				return usage("--list takes neither --revoke nor a file")
+			case o.list:
+				return a.runTrustList(o)
+			case o.revoke:
+				return a.runTrustRevoke(ref, o)
+			}
+			return a.runTrust(cmd.Context(), ref, o)
+		},
+	}
+	cmd.Flags().BoolVar(&o.list, "list", false, "list the files that are trusted")
+	cmd.Flags().BoolVar(&o.revoke, "revoke", false, "trust it no more")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
+	return cmd
+}
+
+// trustedFile is a file with what was said of it.
+type trustedFile struct {
+	trust.Entry
+	State string `json:"state"` // trusted, changed, gone, revoked
+}
+
+func (a *App) runTrust(ctx context.Context, ref string, o *trustOptions) error {
+	opts, err := projects.SystemOptions()
+	if err != nil {
+		return err
+	}
+	p, err := projects.Load(ref, opts)
+	if err != nil {
+		return err
+	}
+	file := p.Path()
+	if file == "" {
+		return usage("%s is shipped with this program: it needs no trust", p.File)
+	}
+	st, err := a.store()
+	if err != nil {
+		return err
+	}
+	// All that it can ask for, whatever flags a later command has.
+	asks := trust.Asks(p, trust.User{Own: ownRepo(ctx, file), Gives: func(string) bool { return false }, Network: workorder.NetworkRestricted})
+	sum, now := trust.Sum(p, opts.Dir), time.Now()
+	if err := trust.Open(st.Dir()).Trust(file, sum, asks, now); err != nil {
+		return err
+	}
+	if o.json {
+		return a.json(trustedFile{trust.Entry{File: file, Sum: sum, At: now.UTC(), Asks: append([]trust.Ask{}, asks...)}, "trusted"})
+	}
+	if len(asks) > 0 {
+		showAsks(a.Stdout, file, asks)
+	}
+	fmt.Fprintf(a.Stdout, "trusted as it is now: %s\n", render.Clean(file))
+	return nil
+}
+
+func (a *App) runTrustRevoke(ref string, o *trustOptions) error {
+	st, err := a.store()
+	if err != nil {
+		return err
+	}
+	book := trust.Open(st.Dir())
+	file, err := a.fileOf(ref)
+	if err != nil {
+		return err
+	}
+	there, err := book.Revoke(file)
+	if err != nil {
+		return err
+	}
+	if !there {
+		return fault.New(workorder.ExitNoProject, fmt.Errorf("%s is not trusted", file), "`sandbox-agent project trust --list` lists the files that are")
+	}
+	if o.json {
+		return a.json(trustedFile{trust.Entry{File: file, Asks: []trust.Ask{}}, "revoked"})
+	}
+	fmt.Fprintf(a.Stdout, "no longer trusted: %s\n", render.Clean(file))
+	return nil
+}
+
+// fileOf is the file that a reference means, which may be gone or broken by now.
+func (a *App) fileOf(ref string) (string, error) {
+	opts, err := projects.SystemOptions()
+	if err != nil {
+		return "", err
+	}
+	if p, err := projects.Load(ref, opts); err == nil {
+		return p.Path(), nil
+	}
+	if ref == "" {
+		ref = projects.DefaultFile
+	}
+	if st, err := os.Stat(ref); err == nil && st.IsDir() {
+		ref = filepath.Join(ref, projects.DefaultFile)
+	}
+	return filepath.Abs(ref)
+}
+
+func (a *App) runTrustList(o *trustOptions) error {
+	st, err := a.store()
+	if err != nil {
+		return err
+	}
+	entries, err := trust.Open(st.Dir()).List()
+	if err != nil {
+		return err
+	}
+	opts, err := projects.SystemOptions()
+	if err != nil {
+		return err
+	}
+	list := []trustedFile{}
+	for _, e := range entries {
+		f := trustedFile{e, "changed"}
+		if _, err := os.Stat(e.File); err != nil {
+			f.State = "gone"
+		} else if p, err := projects.Load(e.File, opts); err == nil && trust.Sum(p, opts.Dir) == e.Sum {
+			f.State = "trusted"
+		}
+		list = append(list, f)
+	}
+	if o.json {
+		return a.json(list)
+	}
+	if len(list) == 0 {
+		fmt.Fprintln(a.Stdout, "no project file is trusted")
+		return nil
+	}
+	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "FILE\tSINCE\tSTATE\tASKS FOR")
+	for _, f := range list {
+		var keys []string
+		for _, k := range f.Asks {
+			keys = append(keys, k.Key)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", render.Clean(f.File), f.At.Local().Format(time.DateTime), f.State, render.Clean(strings.Join(keys, ", ")))
+	}
+	return w.Flush()
+}

@@ -1,0 +1,202 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
+	"github.com/sandbox-agent/sandbox-agent/internal/next"
+	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// untrustedError refuses a project file that came with a repository.
+type untrustedError struct {
+	File    string      `json:"file"`
+	Asks    []trust.Ask `json:"asks"`
+	Changed bool        `json:"changed"` // another content of it was trusted
+}
+
+func (e *untrustedError) Error() string {
+	var keys []string
+	for _, a := range e.Asks {
+		keys = append(keys, a.Key+" ("+a.Value+")")
+	}
+	why := "you have not trusted it"
+	if e.Changed {
+		why = "it has changed since you trusted it"
+	}
+	return fmt.Sprintf("the project file %s asks for more than its repository's code may do in the box, and %s: %s", e.File, why, strings.Join(keys, ", "))
+}
+
+// ExitCode is the exit code of the CLI for this error.
+func (e *untrustedError) ExitCode() int { return workorder.ExitInvalid }
+
+// trustCommand is what a user runs who trusts the file.
+func (e *untrustedError) trustCommand() string {
+	return next.Shell("sandbox-agent", "project", "trust", e.File)
+}
+
+// How a task's project was named, as its record has it.
+const (
+	projectNamed = "named" // the user's own word: a path outside of repositories, or a name in one of the user's own folders
+	projectFound = "found" // in the current folder, or in a repository
+	// projectUnsaid is that of records of older versions.
+	projectUnsaid = "unsaid"
+)
+
+// foundBy says whose word the project's file is. Who names a path in somebody's repository may not have read what lies there, and
+// nothing that stands in the file has a say in this.
+func foundBy(o *createOptions, p *projects.Project) string {
+	switch {
+	case p.Path() == "":
+		return projectNamed
+	case p.Found, o.foundInRepo, o.projectBy == projectFound:
+		return projectFound
+	case o.projectBy == projectNamed, o.projectBy == "" && !p.ByPath:
+		return projectNamed
+	case trust.Top(p.Path()) != "", trust.Top(p.Dir) != "":
+		return projectFound
+	}
+	return projectNamed
+}
+
+// ownRepo reports for repositories whether they are the one that the file lies in.
+func ownRepo(ctx context.Context, file string) func(repo string) bool {
+	top := trust.Top(file)
+	return func(repo string) bool {
+		t, err := projects.RepoTransport(repo)
+		switch {
+		case err != nil:
+			return false
+		case t == projects.TransportLocal && top == "":
+			return trust.Inside(repo, filepath.Dir(file))
+		case t == projects.TransportLocal:
+			return trust.Inside(repo, top) || trust.Inside(file, repo)
+		case top == "":
+			return false
+		}
+		return slices.ContainsFunc(localrepo.Remotes(ctx, top), func(url string) bool { return trust.SameRemote(url, repo) })
+	}
+}
+
+// trusted refuses a project that came with a repository and asks for more than its code may do in the box, unless the user said
+// yes to just that. asks are those of the file as it was read, repo is the task's.
+func (a *App) trusted(ctx context.Context, o *createOptions, p *projects.Project, asks []trust.Ask, repo string) error {
+	file := p.Path()
+	if file == "" || len(asks) == 0 {
+		return nil
+	}
+	// Also a user's own folder may lie in the repository that the task is about.
+	if foundBy(o, p) == projectNamed && (trust.Top(file) == "" || repo == "" || !ownRepo(ctx, file)(repo)) {
+		return nil
+	}
+	st, err := a.store()
+	if err != nil {
+		return err
+	}
+	book := trust.Open(st.Dir())
+	was, err := book.Look(file)
+	if err != nil {
+		return fault.New(workorder.ExitInvalid, err, "remove that file, and trust the project anew")
+	}
+	cwd, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("find the current folder: %w", err)
+	}
+	sum := trust.Sum(p, cwd)
+	if was != nil && was.Sum == sum {
+		return nil
+	}
+	no := &untrustedError{file, asks, was != nil}
+	if !o.dryRun && !o.json && a.person() && !o.askedTrust {
+		o.askedTrust = true // once
+		yes, err := a.askTrust(ctx, no)
+		if err != nil {
+			return err
+		}
+		if yes {
+			return book.Trust(file, sum, asks, time.Now())
+		}
+	}
+	return fault.New(workorder.ExitInvalid, no, "look at it, then trust it as it is now: `"+no.trustCommand()+"`")
+}
+
+// person reports whether somebody can be asked.
+func (a *App) person() bool {
+	in, ok := a.Stdin.(*os.File)
+	return ok && isTerminal(in) && isTerminal(a.Stderr)
+}
+
+func (a *App) askTrust(ctx context.Context, e *untrustedError) (bool, error) {
+	showAsks(a.Stderr, e.File, e.Asks)
+	fmt.Fprint(a.Stderr, "Trust this file, as it is now? [y/N] ")
+	line, err := bufio.NewReader(a.stdin(ctx)).ReadString('\n')
+	if ctx.Err() != nil {
+		return false, &ending{exitLeft}
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, fmt.Errorf("ask for trust: %w", err)
+	}
+	answer := strings.ToLower(strings.TrimSpace(line))
+	return answer == "y" || answer == "yes", nil
+}
+
+func showAsks(w io.Writer, file string, asks []trust.Ask) {
+	fmt.Fprintf(w, "%s asks for more than its repository's code may do in the box:\n", render.Clean(file))
+	for _, k := range asks {
+		fmt.Fprintf(w, "  %s: %s\n      %s\n", render.Clean(k.Key), render.Clean(k.Value), render.Clean(k.Why))
+	}
+}
+
+// asked is what the file of a command asks for, of which its flags take some back.
+func (a *App) asked(ctx context.Context, o *createOptions, p *projects.Project) []trust.Ask {
+	file := p.Path()
+	if file == "" {
+		return nil
+	}
+	u := trust.User{Own: ownRepo(ctx, file), Gives: func(key string) bool {
+		return slices.ContainsFunc(settings, func(s struct{ flag, key string }) bool {
+			_, given := o.sources[s.flag]
+			return given && s.key == key
+		})
+	}}
+	if u.Gives("network") {
+		u.Network = workorder.NetworkMode(o.network)
+	}
+	return trust.Asks(p, u)
+}
+
+// remembered is how the project of an earlier attempt was named.
+func remembered(was store.Request) string {
+	if was.ProjectBy == "" {
+		return projectUnsaid
+	}
+	return was.ProjectBy
+}
+
+// trustedBox is trusted for a command that takes of the project only how a box is held.
+func (a *App) trustedBox(ctx context.Context, c *cacheOptions, p *projects.Project) error {
+	o := &createOptions{json: c.json, sources: map[string]string{}}
+	for flag, value := range map[string]string{"image": c.image, "isolation": c.isolation, "oci-runtime": c.ociRuntime} {
+		if value != "" {
+			o.sources[flag] = "--" + flag
+		}
+	}
+	asks := slices.DeleteFunc(a.asked(ctx, o, p), func(k trust.Ask) bool {
+		return !slices.Contains([]string{"image", "isolation", "oci_runtime"}, k.Key)
+	})
+	return a.trusted(ctx, o, p, asks, p.Repo)
+}

@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// TestTrustOnFirstUse: the commands of a stranger's project file run when the user said yes to them, and go on to when a task goes on,
+// as long as the file is the same.
+func TestTrustOnFirstUse(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, ends(workorder.StatusTimeout, workorder.ByTimeout))
+	own := must(os.ReadFile(r.project))
+	clone, marker := t.TempDir(), filepath.Join(t.TempDir(), "marker")
+	gittest.Git(t, clone, "init", "-q")
+	for line := range strings.Lines(string(own)) {
+		if url, ok := strings.CutPrefix(line, "repo: "); ok {
+			gittest.Git(t, clone, "remote", "add", "origin", strings.TrimSpace(url))
+		}
+	}
+	yaml := string(own) + "secrets: {STRIPE: 'cmd://touch " + marker + "; echo value'}\n"
+	mine := filepath.Join(t.TempDir(), "mine.yaml")
+	write(t, mine, yaml)
+	r.project = filepath.Join(clone, ".sandbox-agent.yaml")
+	write(t, r.project, yaml)
+	ran := func(want bool) {
+		t.Helper()
+		err := os.Remove(marker)
+		if (err == nil) != want {
+			t.Errorf("its command ran: %v, want %v", err == nil, want)
+		}
+	}
+	refused := func(args ...string) {
+		t.Helper()
+		r.want(workorder.ExitInvalid, "`sandbox-agent project trust "+r.project+"`", args...)
+		ran(false)
+	}
+	refused(create()...)
+	refused(ifExists()...)
+	r.want(0, "warning: this would not start: ", create("--dry-run")...)
+	r.want(0, "secrets.STRIPE: cmd://touch "+marker, "project", "trust", "P")
+	ran(false)
+	r.boxes(0)
+	r.want(workorder.ExitTimeout, "", create()...)
+	ran(true)
+	// The next attempt reads the file again.
+	write(t, r.project, yaml+"# changed\n")
+	refused("continue", tid)
+	refused("rebase", tid)
+	feedback := filepath.Join(t.TempDir(), "feedback")
+	write(t, feedback, "- do better\n")
+	refused("revise", tid, "--feedback-file", feedback)
+	refused(ifExists()...)
+	refused("continue", tid, "-p", "P")
+	r.boxes(1)
+	write(t, r.project, yaml)
+	r.want(workorder.ExitTimeout, "", "continue", tid)
+	ran(true)
+	r.want(0, "", "project", "trust", "--revoke", "P")
+	refused("continue", tid)
+	// His own file needs no trust, and neither does its next attempt.
+	r.want(workorder.ExitTimeout, "", "continue", tid, "-p", mine)
+	ran(true)
+	r.want(workorder.ExitTimeout, "", "continue", tid)
+	ran(true)
+}
+
+// TestTrustOfOldRecords: what an older version found in a repository is not taken for named.
+func TestTrustOfOldRecords(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, ends(workorder.StatusTimeout, workorder.ByTimeout))
+	dir := t.TempDir()
+	yaml := string(must(os.ReadFile(r.project))) + "image: x\n"
+	r.project = filepath.Join(dir, ".sandbox-agent.yaml")
+	write(t, r.project, yaml)
+	r.want(workorder.ExitTimeout, "", create()...)
+	record := filepath.Join(r.state, tid, "task.json")
+	forget := func() {
+		t.Helper()
+		was := string(must(os.ReadFile(record)))
+		old := regexp.MustCompile(`,?\s*"project_by": "named"`).ReplaceAllString(was, "")
+		if old == was {
+			t.Fatalf("the record does not tell:\n%s", was)
+		}
+		write(t, record, old)
+	}
+	forget()
+	r.want(workorder.ExitTimeout, "", "continue", tid)
+	forget()
+	gittest.Git(t, dir, "init", "-q")
+	r.want(workorder.ExitInvalid, "image (x)", "continue", tid)
+}

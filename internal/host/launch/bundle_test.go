@@ -1,0 +1,67 @@
+package launch_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// TestBundle: what came home by a bundle is on the branch, and only a run in which all but the push went well is a success by that.
+func TestBundle(t *testing.T) {
+	for name, c := range map[string]struct {
+		box  workorder.Result
+		want workorder.Status
+		exit int
+	}{
+		"only the push failed": {workorder.Result{Status: workorder.StatusError, EndedBy: workorder.ByGit, Reason: "no route; the commits are kept in work.bundle", ReasonCode: workorder.ReasonPush}, workorder.StatusSuccess, workorder.ExitOK},
+		"changes that could not be committed": {workorder.Result{
+			Status: workorder.StatusError, EndedBy: workorder.ByGit, ReasonCode: workorder.ReasonUncommitted,
+			Reason: "some of the agent's changes could not be committed; they are kept in evidence/uncommitted.tar.gz; no route; the commits are kept in work.bundle",
+		}, workorder.StatusError, workorder.ExitGit},
+		"changes that are lost": {workorder.Result{Status: workorder.StatusError, EndedBy: workorder.ByAgent, Reason: "lost", Uncommitted: true}, workorder.StatusError, workorder.ExitGeneral},
+		"a failed check":        {workorder.Result{Status: workorder.StatusFailed, EndedBy: workorder.ByValidation, Reason: "test"}, workorder.StatusFailed, workorder.ExitTaskFailed},
+		"a box that does not say which": {workorder.Result{
+			Status: workorder.StatusError, EndedBy: workorder.ByGit, Reason: "no route; the commits are kept in work.bundle",
+		}, workorder.StatusError, workorder.ExitGit},
+		"a code for another status": {workorder.Result{Status: workorder.StatusTimeout, EndedBy: workorder.ByTimeout, Reason: "30 minutes", ReasonCode: workorder.ReasonPush}, workorder.StatusTimeout, workorder.ExitTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			res := bundled(t, c.box)
+			if res.Status != c.want || workorder.ExitCode(res.Status, res.EndedBy) != c.exit || (res.Reason == "") != (c.want == workorder.StatusSuccess) {
+				t.Errorf("%s by %s (%s), want %s", res.Status, res.EndedBy, res.Reason, c.want)
+			}
+		})
+	}
+}
+
+// bundled is what the host says of a run in a local repository that left a bundle.
+func bundled(t *testing.T, box workorder.Result) *workorder.Result {
+	t.Helper()
+	f := setup(t, func(b *enginetest.Box) int {
+		g := newGuest(b)
+		b.WriteFile(workorder.OutDir+"/"+workorder.BundleFile, []byte("bundle"))
+		return g.endAs(box)
+	})
+	f.StartCompanion = func(context.Context, companion.Config) (companion.Ready, error) {
+		return companion.Ready{PID: 1 << 30, Port: 1, Token: "t"}, nil
+	}
+	var imported []string
+	f.ImportBundle = func(_ context.Context, repo, _, _, branch string) error {
+		imported = append(imported, repo, branch)
+		return nil
+	}
+	j := job()
+	j.LocalRepo, j.Order.Repo, j.Order.CloneURL = "/src", "/src", ""
+	res, err := f.Run(t.Context(), nil, j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(imported, []string{"/src", j.Order.TargetBranch}) || res.Branch != j.Order.TargetBranch || !res.Pushed || len(res.Warnings) == 0 {
+		t.Errorf("imported %v, result %+v", imported, res)
+	}
+	return res
+}

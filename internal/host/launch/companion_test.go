@@ -1,0 +1,42 @@
+package launch
+
+import (
+	"errors"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+// TestCompanionsID: the id of a companion that ended long ago may be another process's by now.
+func TestCompanionsID(t *testing.T) {
+	for name, hadBox := range map[string]bool{"box": true, "no box": false} {
+		t.Run(name, func(t *testing.T) {
+			stranger, err := proc.Start(t.Context(), proc.Spec{Argv: []string{"sleep", "600"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			was := store.ProcessOf(stranger.PID())
+			was.Start += "1"
+			rec := &store.Record{TaskID: "T-AAAA0001", Companion: was}
+			(&Launcher{}).endCompanion(t.Context(), rec, hadBox)
+			// What ends it is the first signal that it gets.
+			stranger.Signal(unix.SIGUSR1)
+			if err, ok := errors.AsType[*proc.ExitError](stranger.Wait()); !ok || err.Signal != unix.SIGUSR1 {
+				t.Errorf("a stranger was ended: %v", err)
+			}
+
+			own, err := proc.Start(t.Context(), proc.Spec{Argv: []string{"sleep", "600"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			rec.Companion = store.ProcessOf(own.PID())
+			(&Launcher{}).endCompanion(t.Context(), rec, false)
+			if err, ok := errors.AsType[*proc.ExitError](own.Wait()); !ok || err.Signal != unix.SIGTERM || rec.Companion != nil {
+				t.Errorf("the companion was not ended: %v", err)
+			}
+		})
+	}
+}

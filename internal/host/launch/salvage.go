@@ -1,0 +1,50 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/salvage"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// salvage takes out of a stopped box what it says is still in it, and with all its commits: a box that was killed says nothing. After an
+// error the box still holds the only copy.
+func (l *Launcher) salvage(ctx context.Context, rec *store.Record, res *workorder.Result, box string, all bool) (said []string, err error) {
+	left := res.ReasonCode == workorder.ReasonLeft
+	bundle := filepath.Join(rec.Dir, workorder.BundleFile)
+	if _, err := os.Stat(bundle); err != nil && (left || all) && rec.TargetBranch != "" {
+		w := salvage.Work{Branch: rec.TargetBranch, Known: []string{res.BaseSHA}}
+		if left {
+			w.Head = res.HeadSHA
+		} else if res.Pushed {
+			w.Known = append(w.Known, res.HeadSHA)
+		}
+		switch head, err := salvage.Commits(ctx, l.Engine, box, w, bundle); {
+		case errors.Is(err, salvage.ErrNothing):
+		case err != nil:
+			return nil, err
+		default:
+			if left && !res.Uncommitted && !slices.ContainsFunc(res.Evidence, func(e workorder.Evidence) bool { return e.Path == workorder.ArchiveFile }) {
+				res.ReasonCode = workorder.ReasonPush // as if the box had made the bundle
+			}
+			res.HeadSHA, res.Pushed = head, false // not all of it
+			said = append(said, "the box had no time to push its last commits or to keep them: they were taken out of it after it had stopped")
+		}
+	}
+	archive := filepath.Join(rec.Dir, filepath.FromSlash(workorder.ArchiveFile))
+	if _, err := os.Stat(archive); err != nil && res.Uncommitted {
+		if err := salvage.Files(ctx, l.Engine, box, archive); errors.Is(err, salvage.ErrNothing) {
+			return append(said, "the box has no work tree any more"), nil
+		} else if err != nil {
+			return said, err
+		}
+		res.Evidence = append(res.Evidence, workorder.Evidence{Name: "files that could not be committed", Path: workorder.ArchiveFile, Kind: "tar+gzip"})
+		said = append(said, "files that could not be committed were taken out of the box after it had stopped: they are in "+workorder.ArchiveFile)
+	}
+	return said, nil
+}

@@ -1,0 +1,72 @@
+package render
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// textPart is how much of a line is looked at together. A sequence that is cut at its end leaves harmless letters behind.
+const textPart = 64 << 10
+
+// CopyText copies a text of a box's to where a person may print it with whatever is at hand: without escape sequences and
+// other characters that a terminal obeys. Lines and tabs stay; what a carriage return would have overwritten stays as a line of its own.
+func CopyText(w io.Writer, r io.Reader) error {
+	in := bufio.NewReaderSize(r, textPart)
+	var rest []byte // of a character that was cut
+	for {
+		part, err := in.ReadSlice('\n')
+		part = append(rest, part...)
+		rest = nil
+		if errors.Is(err, bufio.ErrBufferFull) {
+			for i := 1; i < utf8.UTFMax && i <= len(part); i++ {
+				if tail := part[len(part)-i:]; utf8.RuneStart(tail[0]) && !utf8.FullRune(tail) {
+					rest, part = append(rest, tail...), part[:len(part)-i]
+					break
+				}
+			}
+			err = nil
+		}
+		if len(part) > 0 {
+			if _, werr := io.WriteString(w, printable(string(part))); werr != nil {
+				return werr
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// printable is a part of a text as CopyText gives it.
+func printable(s string) string {
+	if plain(strings.ReplaceAll(s, "\t", "")) {
+		return s
+	}
+	var out strings.Builder
+	s = strings.ReplaceAll(s, "\r\n", "\n")
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		switch {
+		case r == 0x1b, r >= 0x80 && r <= 0x9f && n == 2:
+			s = s[escapeLen(s, n):]
+			continue
+		case r == '\n', r == '\t':
+			out.WriteRune(r)
+		case r == '\r':
+			out.WriteByte('\n')
+		case r == utf8.RuneError && n == 1, unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r), r == '\u2028', r == '\u2029':
+			out.WriteRune(utf8.RuneError)
+		default:
+			out.WriteString(s[:n])
+		}
+		s = s[n:]
+	}
+	return out.String()
+}

@@ -1,0 +1,308 @@
+// Package salvage takes work out of a box that has stopped before its own landing could bring it out. What it reads was written by code
+// that nobody trusts: only objects of git are taken, their ids are computed anew, and nothing of the box's configuration is read.
+package salvage
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// Limit bounds all of it: copying and indexing a gigabyte takes a minute on a slow disk.
+	Limit = 10 * time.Minute
+	// maxBytes bounds what is copied, and maxEntries the files: a full disk of this machine is not for the box to decide.
+	maxBytes   = 8 << 30
+	maxEntries = 500_000
+	// maxRefs bounds a file of refs, in bytes.
+	maxRefs = 4 << 20
+)
+
+// ErrNothing: the box has no commit that is not elsewhere.
+var ErrNothing = errors.New("there is nothing to take out of the box")
+
+// Source is where a stopped box is read.
+type Source interface {
+	CopyOut(ctx context.Context, id, path string) (io.ReadCloser, error)
+}
+
+// Work says what is looked for.
+type Work struct {
+	Branch string   // the task's
+	Head   string   // the commit that it should be at; "": what the box's repository says
+	Known  []string // commits that are elsewhere: they, and what is before them, are left out
+}
+
+// Commits writes the commits of a stopped box as a bundle and returns the last of them.
+func Commits(ctx context.Context, from Source, box string, w Work, bundle string) (head string, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, Limit, fmt.Errorf("it took longer than %s", Limit))
+	defer cancel()
+	defer func() {
+		if err != nil && !errors.Is(err, ErrNothing) {
+			err = fmt.Errorf("take the commits out of the stopped box: %w", err)
+		}
+	}()
+	// On the disk that the bundle goes to.
+	dir, err := os.MkdirTemp(filepath.Dir(bundle), ".salvage-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	repo := git.Repo{Dir: dir, Bare: true}
+	s := &store{refs: map[string]string{}, left: maxBytes, entries: maxEntries}
+	r, err := from.CopyOut(ctx, box, path.Join(workorder.Workspace, ".git"))
+	if errors.Is(err, engine.ErrNotFound) {
+		return "", ErrNothing
+	}
+	if err != nil {
+		return "", err
+	}
+	defer r.Close()
+	if err := s.open(dir); err != nil {
+		return "", err
+	}
+	if err := errors.Join(s.take(r), s.root.Close()); err != nil {
+		return "", err
+	}
+	known := w.Known
+	head = w.Head
+	if head == "" {
+		head = s.head(w.Branch)
+	}
+	if !git.ValidSHA(head) {
+		return "", ErrNothing
+	}
+	for name, sha := range s.refs {
+		if strings.HasPrefix(name, "refs/remotes/") {
+			known = append(known, sha)
+		}
+	}
+	if err := s.index(ctx, repo, len(head)); err != nil {
+		return "", err
+	}
+	return head, write(ctx, repo, workorder.BranchRef(w.Branch), head, known, bundle)
+}
+
+// write makes the bundle of head without what is known.
+func write(ctx context.Context, repo git.Repo, ref, head string, known []string, bundle string) error {
+	list := []string{head}
+	for _, sha := range known {
+		if git.ValidSHA(sha) && repo.Run(ctx, "cat-file", "-e", sha+"^{commit}") == nil {
+			list = append(list, "^"+sha)
+		}
+	}
+	out, err := repo.Output(ctx, append([]string{"rev-list", "--max-count=1"}, append(list, "--")...)...)
+	if err != nil {
+		return err
+	}
+	if len(strings.TrimSpace(string(out))) == 0 {
+		return ErrNothing
+	}
+	if err := repo.Run(ctx, "update-ref", ref, head); err != nil {
+		return err
+	}
+	return repo.Run(ctx, append([]string{"bundle", "create", "--quiet", bundle, ref}, list[1:]...)...)
+}
+
+var (
+	loose = regexp.MustCompile(`^objects/[0-9a-f]{2}/[0-9a-f]{38}([0-9a-f]{24})?$`)
+	packs = regexp.MustCompile(`^objects/pack/pack-[0-9a-f]{40}([0-9a-f]{24})?\.pack$`)
+	heads = regexp.MustCompile(`^(HEAD|refs/(heads|remotes)/.+)$`)
+)
+
+// store is the repository that objects are written to.
+type store struct {
+	root    *os.Root
+	refs    map[string]string
+	packs   []string
+	left    int64
+	entries int
+}
+
+func (s *store) open(dir string) (err error) {
+	s.root, err = os.OpenRoot(dir)
+	return err
+}
+
+// take reads the archive of a .git folder, whose own name comes first.
+func (s *store) take(r io.Reader) error {
+	tr := tar.NewReader(r)
+	for {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if s.entries--; s.entries < 0 {
+			return fmt.Errorf("its repository has more than %d files", maxEntries)
+		}
+		_, name, _ := strings.Cut(h.Name, "/")
+		if h.Typeflag != tar.TypeReg {
+			continue
+		}
+		switch {
+		case loose.MatchString(name), packs.MatchString(name):
+			err = s.object(name, h.Size, tr)
+		case heads.MatchString(name), name == "packed-refs":
+			err = s.ref(name, tr)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+}
+
+func (s *store) object(name string, size int64, r io.Reader) error {
+	if s.left -= size; s.left < 0 {
+		return fmt.Errorf("its repository has more than %d GiB", int64(maxBytes)>>30)
+	}
+	if packs.MatchString(name) {
+		name = path.Base(name) // where git does not look before it is indexed
+		s.packs = append(s.packs, name)
+	} else if err := s.root.MkdirAll(path.Dir(name), 0o700); err != nil {
+		return err
+	}
+	f, err := s.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, r)
+	return errors.Join(err, f.Close())
+}
+
+func (s *store) ref(name string, r io.Reader) error {
+	b, err := io.ReadAll(io.LimitReader(r, maxRefs))
+	if err != nil {
+		return err
+	}
+	if name != "packed-refs" {
+		s.refs[name] = strings.TrimSpace(string(b))
+		return nil
+	}
+	for line := range strings.Lines(string(b)) {
+		sha, ref, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if _, later := s.refs[ref]; ok && !later && git.ValidSHA(sha) {
+			s.refs[ref] = sha
+		}
+	}
+	return nil
+}
+
+// head is what the repository says that the task's branch is at: the branch, or where it is gone HEAD.
+func (s *store) head(branch string) string {
+	if sha := s.refs[workorder.BranchRef(branch)]; sha != "" {
+		return sha
+	}
+	at := s.refs["HEAD"]
+	if ref, symbolic := strings.CutPrefix(at, "ref: "); symbolic {
+		return s.refs[ref]
+	}
+	return at
+}
+
+// index makes a repository of what was taken. Whose content is not what a name says is no object of that name: packs get an
+// index of our own, and whoever reads the bundle computes the ids of all that is in it.
+func (s *store) index(ctx context.Context, repo git.Repo, idLength int) error {
+	format := "sha1"
+	if idLength == 64 {
+		format = "sha256"
+	}
+	if err := repo.Run(ctx, "init", "--quiet", "--bare", "--template=", "--object-format="+format, "--", repo.Dir); err != nil {
+		return err
+	}
+	for _, name := range s.packs {
+		from := filepath.Join(repo.Dir, name)
+		to := filepath.Join(repo.Dir, "objects/pack", name)
+		if err := os.Rename(from, to); err != nil {
+			return err
+		}
+		if err := repo.Run(ctx, "index-pack", to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxFiles bounds the content of the work tree that is kept, in bytes.
+const maxFiles = 2 << 30
+
+// Files writes the work tree of a stopped box, without .git, as a compressed tar file.
+func Files(ctx context.Context, from Source, box, archive string) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, Limit, fmt.Errorf("it took longer than %s", Limit))
+	defer cancel()
+	defer func() {
+		if err != nil && !errors.Is(err, ErrNothing) {
+			err = errors.Join(fmt.Errorf("take the files out of the stopped box: %w", err), os.Remove(archive))
+		}
+	}()
+	r, err := from.CopyOut(ctx, box, workorder.Workspace)
+	if errors.Is(err, engine.ErrNotFound) {
+		return ErrNothing
+	}
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if err := os.MkdirAll(filepath.Dir(archive), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(archive, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	z := gzip.NewWriter(f)
+	if err := filesOf(tar.NewReader(r), tar.NewWriter(z)); err != nil {
+		return err
+	}
+	return z.Close()
+}
+
+// filesOf passes plain files, folders and links on, with paths relative to the work tree.
+func filesOf(from *tar.Reader, to *tar.Writer) error {
+	left, entries := int64(maxFiles), maxEntries
+	for {
+		h, err := from.Next()
+		if errors.Is(err, io.EOF) {
+			return to.Close()
+		}
+		if err != nil {
+			return err
+		}
+		_, name, _ := strings.Cut(strings.TrimSuffix(h.Name, "/"), "/")
+		if name == "" || name == ".git" || strings.HasPrefix(name, ".git/") {
+			continue
+		}
+		entries, left = entries-1, left-h.Size
+		if entries < 0 || left < 0 {
+			return fmt.Errorf("the work tree has more than %d GiB or %d files", int64(maxFiles)>>30, maxEntries)
+		}
+		switch h.Typeflag {
+		case tar.TypeReg, tar.TypeDir, tar.TypeSymlink:
+		default:
+			continue
+		}
+		kept := &tar.Header{Typeflag: h.Typeflag, Name: "./" + name, Linkname: h.Linkname, Size: h.Size, Mode: h.Mode & 0o777, ModTime: h.ModTime}
+		if err := to.WriteHeader(kept); err != nil {
+			return err
+		}
+		if _, err := io.Copy(to, from); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package store
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// ownerFile names whose boxes those of this state folder are.
+const ownerFile = "owner.json"
+
+// Owner is what the boxes of a state folder are labelled with, on whatever engine.
+type Owner struct {
+	// ID is drawn once: a machine whose name or a folder whose place changes keeps its boxes. The folder's place of
+	// that moment is in it for those who meet such a box elsewhere.
+	ID string `json:"id"`
+	// Was is the label of older versions, where there can be boxes that have it.
+	Was string `json:"was,omitempty"`
+}
+
+// Labels are the values of the boxes' label.
+func (o Owner) Labels() (list []string) {
+	for _, l := range []string{o.ID, o.Was} {
+		if l != "" {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+// Owner reads the folder's owner, and draws it where there is none. A folder that is not there has no boxes: it is made
+// only for a first task.
+func (s *Store) Owner(first bool) (o Owner, err error) {
+	path := filepath.Join(s.dir, ownerFile)
+	if o, err = readOwner(path); !errors.Is(err, fs.ErrNotExist) {
+		return o, err
+	}
+	if first {
+		if err := os.MkdirAll(s.dir, 0o700); err != nil {
+			return o, fmt.Errorf("make state folder: %w", err)
+		}
+	} else if _, err := os.Stat(s.dir); errors.Is(err, fs.ErrNotExist) {
+		return Owner{}, nil
+	}
+	ids, err := s.ids()
+	if err != nil {
+		return o, err
+	}
+	o = Owner{ID: strings.ToLower(rand.Text()) + ":" + s.dir}
+	if len(ids) > 0 {
+		o.Was = oldOwner(s.dir)
+	}
+	b, err := json.Marshal(o)
+	if err != nil {
+		return o, err
+	}
+	return drawOwner(path, append(b, '\n'))
+}
+
+// drawOwner writes the owner unless another process was faster: what counts is in the file.
+func drawOwner(path string, b []byte) (o Owner, err error) {
+	mine := path + "." + rand.Text()
+	if err := WriteFile(mine, b, 0o600); err != nil {
+		return o, err
+	}
+	err = os.Link(mine, path)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		err = os.Rename(mine, path) // a file system without links: two at the same moment are the last one's
+	} else {
+		err = os.Remove(mine)
+	}
+	if err != nil {
+		return o, fmt.Errorf("write the owner of the state folder: %w", err)
+	}
+	if err := syncDir(filepath.Dir(path)); err != nil {
+		return o, err
+	}
+	return readOwner(path)
+}
+
+func readOwner(path string) (o Owner, err error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return o, fmt.Errorf("read the owner of the state folder: %w", err)
+	}
+	if err = json.Unmarshal(b, &o); err == nil && o.ID == "" {
+		err = errors.New("it names none")
+	}
+	if err != nil {
+		return Owner{}, fmt.Errorf("the owner of the state folder is damaged: %s: %w: remove the file when none of its boxes runs", path, err)
+	}
+	return o, nil
+}
+
+// oldOwner is what older versions labelled boxes with: the user, the machine's name and the state folder.
+func oldOwner(stateDir string) string {
+	name := strconv.Itoa(os.Getuid())
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	return name + "@" + host + ":" + stateDir
+}

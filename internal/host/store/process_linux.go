@@ -1,0 +1,48 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// signal does not send anything to another process, even if this one ends at this moment and its id is given away.
+func (p *Process) signal(sig unix.Signal) error {
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+		return unix.Kill(p.PID, sig) // a kernel before 5.3, or a filter that does not know the call
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	// Looked at again: if it is this process now it was so when the descriptor was made.
+	if !p.Alive() {
+		return unix.ESRCH
+	}
+	return unix.PidfdSendSignal(fd, sig, nil, 0)
+}
+
+// startTime is field 22 of /proc/<pid>/stat; empty for one that is not there, and for a zombie, which is dead.
+func startTime(pid int) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	// The command name is in parentheses and may hold anything.
+	s := string(b)
+	f := strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
+	if len(f) < 20 || f[0] == "Z" || f[0] == "X" {
+		return ""
+	}
+	return f[19]
+}
+
+// bootID tells the machine's boots apart: start times are counted from them.
+func bootID() string {
+	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without it the start time alone has to do
+	return strings.TrimSpace(string(b))
+}

@@ -1,0 +1,130 @@
+// Package trust answers for a project file that came with a repository: what it asks for beyond what the repository's
+// own code may do in the box, and whether the user said yes to just that content at just that place. Whoever clones a
+// repository has not read its project file; it may name a command of this machine, or a file of it, or how the box is held.
+package trust
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Ask is one thing that a file asks for.
+type Ask struct {
+	Key   string `json:"key"` // of the file, such as secrets.STRIPE
+	Value string `json:"value"`
+	Why   string `json:"why"` // what it means to the user
+}
+
+// User is what the user said beside the file.
+type User struct {
+	// Gives reports whether the user gives a key himself, so that the file's value does not count.
+	Gives func(key string) bool
+	// Network is the mode that the user gives; empty: none, and a full one is what a project without a word has.
+	Network workorder.NetworkMode
+	// Own reports whether a repository is the one that the file lies in.
+	Own func(repo string) bool
+}
+
+// Asks lists what the file, as it was read and before anything replaced its values, asks for beyond the box. The box's own
+// affairs (services, setup, packages, limits) are what the repository's code may do there anyway.
+func Asks(p *projects.Project, u User) (list []Ask) {
+	add := func(key, value, why string) { list = append(list, Ask{key, value, why}) }
+	if p.Repo != "" && !u.Gives("repo") && !u.Own(p.Repo) {
+		add("repo", p.Repo, "another repository than the file's own is given to its commands, and your git token to its server")
+	}
+	for _, s := range p.Secrets {
+		if !harnessKey(p, s) {
+			add("secrets."+s.Name, s.Scheme+"://"+s.Target, meaning(s))
+		}
+	}
+	for _, r := range p.Gateway.Routes {
+		if r.BaseURL != r.API.DefaultBaseURL() {
+			why := "what the agent says goes to this server, by this machine's network"
+			if len(r.Keys) > 0 {
+				why += ", with " + strings.Join(r.Keys, ", ")
+			}
+			add("gateway."+string(r.API)+".base_url", r.BaseURL, why)
+		}
+	}
+	if n := len(p.Gateway.Prices); n > 0 {
+		add("gateway.prices", fmt.Sprintf("%d models", n), "your budget is counted by the file's prices")
+	}
+	list = append(list, networkAsks(p, u)...)
+	if p.Isolation != projects.IsolationConfined && !u.Gives("isolation") {
+		add("isolation", p.Isolation, "the box is hardly held: root in it is root on this machine")
+	}
+	if p.OCIRuntime != "" && !u.Gives("oci_runtime") {
+		add("oci_runtime", p.OCIRuntime, "another runtime of the engine holds the box")
+	}
+	if p.Image != "" && !u.Gives("image") {
+		add("image", p.Image, "the box, which gets your keys, is made of this image")
+	}
+	return list
+}
+
+// networkAsks are what the file adds to a network that the user made narrower than the default.
+func networkAsks(p *projects.Project, u User) (list []Ask) {
+	if t := p.Gateway.ProviderTools; t != nil && *t && u.Network != "" && u.Network != workorder.NetworkFull {
+		list = append(list, Ask{"gateway.provider_tools", "true", "the provider searches and fetches for the agent, beside your network rules"})
+	}
+	n := p.Network
+	if u.Network != workorder.NetworkRestricted {
+		return list
+	}
+	const why = "is reached as well when you restrict the network"
+	if len(n.Allow) > 0 {
+		list = append(list, Ask{"network.allow", strings.Join(n.Allow, ", "), why})
+	}
+	if n.Learn {
+		list = append(list, Ask{"network.learn", "true", "everything that has a name " + why})
+	}
+	if len(n.DNS) > 0 {
+		list = append(list, Ask{"network.dns", strings.Join(n.DNS, ", "), "these resolvers say where the names lie that you allow"})
+	}
+	return list
+}
+
+// harnessKey reports whether the secret is a key of the harness's own models which only the gateway gets, under the name that it has here.
+func harnessKey(p *projects.Project, s projects.Secret) bool {
+	api := workorder.ModelAPIOfKey(s.Target)
+	return s.Scheme == projects.SecretEnv && s.Use == workorder.ForGateway && api != "" && api == routeOf(p, s.Name) && slices.Contains(harnessAPIs[p.Harness.Name], api)
+}
+
+// harnessAPIs are the models that a harness works with by itself. One that is a command of the repository's has none.
+var harnessAPIs = map[string][]workorder.ModelAPI{
+	projects.HarnessClaudeCode: {workorder.APIAnthropic},
+	projects.HarnessCodex:      {workorder.APIOpenAI},
+	projects.HarnessOpencode:   workorder.ModelAPIs(),
+}
+
+// routeOf is the API whose server gets the secret; empty: none, or several.
+func routeOf(p *projects.Project, name string) (api workorder.ModelAPI) {
+	for _, r := range p.Gateway.Routes {
+		if !slices.Contains(r.Keys, name) {
+			continue
+		}
+		if api != "" {
+			return ""
+		}
+		api = r.API
+	}
+	return api
+}
+
+// meaning is what resolving the secret does on this machine, and who gets the value.
+func meaning(s projects.Secret) string {
+	what := map[string]string{
+		projects.SecretCmd:  "runs on this machine, as you; what it prints",
+		projects.SecretFile: "a file of this machine",
+		projects.SecretEnv:  "a variable of this machine",
+	}[s.Scheme]
+	who := map[workorder.SecretUse]string{
+		workorder.ForCommands: "the repository's commands and the agent", workorder.ForSetup: "the repository's setup commands",
+		workorder.ForAgent: "the agent", workorder.ForValidate: "the repository's validate commands", workorder.ForGateway: "the server of the agent's models",
+	}[s.Use]
+	return what + " is given to " + who
+}
