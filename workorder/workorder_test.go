@@ -177,7 +177,7 @@ func TestShutdownBudget(t *testing.T) {
 func TestEveryStatusHasAnExitCode(t *testing.T) {
 	t.Parallel()
 	want := map[Status]int{
-		StatusSuccess: 0, StatusNoChanges: 0, StatusPlanned: 0, StatusFailed: 10, StatusInterrupted: 11, StatusParked: 11,
+		StatusSuccess: 0, StatusNoChanges: 0, StatusPlanned: 0, StatusFailed: 10, StatusInterrupted: 11, StatusParked: 14,
 		StatusTimeout: 12, StatusBudgetExceeded: 13, StatusError: 1, StatusLost: 5,
 	}
 	for _, s := range Statuses() {
