@@ -45,13 +45,13 @@ func (a *App) createNamed(ctx context.Context, o *createOptions, task string) er
 	p := &pickUp{starter: starter{a: a, o: o, find: credentials.New(a.Getenv)}, create: true, text: task}
 	rec, err := st.Load(o.taskID)
 	switch {
-	case errors.Is(err, store.ErrNotFound) && o.ifExists != ifExistsContinue:
+	case errors.Is(err, store.ErrNotFound) && !o.picksUp():
 		return p.onlyNew(ctx)
 	case errors.Is(err, store.ErrNotFound):
 		rec = nil
 	case err != nil:
 		return err
-	case o.ifExists != ifExistsContinue:
+	case !o.picksUp():
 		return fault.New(workorder.ExitUsage, fmt.Errorf("task %s: %w", o.taskID, store.ErrExists),
 			"`sandbox-agent continue "+o.taskID+"` goes on with it, --if-exists continue does so by itself; `sandbox-agent rm "+o.taskID+"` forgets it")
 	}

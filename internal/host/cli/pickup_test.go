@@ -341,18 +341,34 @@ func TestParked(t *testing.T) {
 	t.Parallel()
 	soon := func(res *workorder.Result) { parkedUntil(time.Now().Add(3 * time.Second))(res) } // from the box's end on
 	r := newRig(t, parkedUntil(time.Now().Add(48*time.Hour)), soon, ends(workorder.StatusSuccess, workorder.ByAgent))
-	r.want(workorder.ExitInterrupted, "continue "+tid+" --wait", create()...)
+	r.want(workorder.ExitParked, "continue "+tid+" --wait", create()...)
 	r.want(0, "parked until ", "ps")
-	r.want(workorder.ExitInterrupted, "is parked until", ifExists()...)
-	r.want(workorder.ExitInterrupted, `"resume_at":"2`, ifExists("--json")...)
-	r.want(workorder.ExitInterrupted, "--now tries at once", "continue", tid)
+	r.want(workorder.ExitParked, "is parked until", ifExists()...)
+	r.want(workorder.ExitParked, `"resume_at":"2`, ifExists("--json")...)
+	r.want(workorder.ExitParked, "--now tries at once", "continue", tid)
 	r.boxes(1)
 	if fresh := store.New(r.state); fresh.Held(tid) {
 		t.Error("the lock is held")
 	}
-	r.want(workorder.ExitInterrupted, "parked", "continue", tid, "--now")
+	r.want(workorder.ExitParked, "parked", "continue", tid, "--now")
 	r.boxes(2)
 	r.want(0, "success", "continue", tid, "--wait")
+	r.boxes(3)
+}
+
+// TestIfExistsTravels: the box decides by what the remote says then, not we by what it said before.
+func TestIfExistsTravels(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, ends(workorder.StatusTimeout, workorder.ByTimeout), ends(workorder.StatusTimeout, workorder.ByTimeout), ends(workorder.StatusSuccess, workorder.ByAgent))
+	r.want(workorder.ExitTimeout, "", create("--if-exists", "tell")...)
+	r.want(workorder.ExitTimeout, "", ifExists()...)
+	r.want(0, "", "continue", tid)
+	for i, want := range []workorder.IfExists{workorder.ExistsTell, workorder.ExistsTell, ""} {
+		if got := r.order(i).IfExists; got != want {
+			t.Errorf("order %d: if_exists is %q, want %q", i, got, want)
+		}
+	}
+	r.want(0, "success", create("--if-exists", "tell")...)
 	r.boxes(3)
 }
 
