@@ -195,6 +195,22 @@ func TestEveryStatusHasAnExitCode(t *testing.T) {
 	}
 }
 
+func TestIfExistsIsChecked(t *testing.T) {
+	t.Parallel()
+	for exists, good := range map[IfExists]bool{"": true, ExistsRefuse: true, ExistsContinue: true, ExistsTell: true, "perhaps": false} {
+		o := validOrder()
+		o.IfExists = exists
+		if err := o.Check(); (err == nil) != good {
+			t.Errorf("%q: %v", exists, err)
+		}
+	}
+	o := validOrder()
+	o.IfExists, o.Mode, o.Rebase = ExistsTell, ModeRebase, &Rebase{}
+	if o.Check() == nil {
+		t.Error("a rebase is told in place of done")
+	}
+}
+
 func TestResultListsAreNeverNull(t *testing.T) {
 	t.Parallel()
 	b, err := (&Result{Status: StatusSuccess}).Encode()
