@@ -199,7 +199,7 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 		prove = &prover{task: t, repo: repo, containers: eng.containers, ground: &ground{groups: groups, user: cred, engine: eng, services: stack}}
 	}
 	var answers boot.Answerer
-	if o.Mode.GoesOn() {
+	if o.MayGoOn() {
 		answers = &answerer{forge: &pull{order: o, token: env.ForgeToken, app: env.App, log: log}, task: t, repo: repo}
 	}
 	var move boot.Rebaser

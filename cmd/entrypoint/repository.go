@@ -100,7 +100,10 @@ func (r *repository) Clone(ctx context.Context) (boot.Cloned, error) {
 		return boot.Cloned{}, err
 	}
 	claimed, err := r.pub.Claim(ctx, base, sha)
+	var done *publish.DoneError
 	switch {
+	case errors.As(err, &done):
+		return boot.Cloned{}, &boot.DoneError{State: done.State, Attempt: done.Attempt, Result: done.Result, Err: done}
 	case errors.Is(err, publish.ErrExists):
 		return boot.Cloned{}, refusal{err}
 	case err != nil:
@@ -163,6 +166,16 @@ func (r *repository) Evidence(ctx context.Context, paths []string) (sha string, 
 	}
 	defer root.Close()
 	return r.pub.Evidence(ctx, root.FS(), paths)
+}
+
+// Result follows no link out of the output.
+func (r *repository) Result(ctx context.Context) (left []string, err error) {
+	root, err := os.OpenRoot(r.out)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return r.pub.Result(ctx, root.FS())
 }
 
 // maxChangedCommits bounds the commits whose files a result names.

@@ -59,7 +59,8 @@ type Box struct {
 	began    string    // the base before it was, and its branch
 	beganOn  string
 
-	grace atomic.Int64 // of a stop that was announced, as a time.Duration
+	grace  atomic.Int64              // of a stop that was announced, as a time.Duration
+	landBy atomic.Pointer[time.Time] // when a run that is told to stop has to have landed; nil: it is not
 }
 
 // LongStop is workorder.LongStopSignal.
@@ -145,6 +146,7 @@ func (b *Box) Run(ctx context.Context) int {
 	b.pullRequest(after, &end, landing)
 	b.rangeDiff(after)
 	code := b.finish(end, landing)
+	b.keepResult(after, &end)
 	b.release(after, b.vouched(landing.Head))
 
 	undo, stop := context.WithTimeout(context.WithoutCancel(ctx), workorder.EngineGrace)
@@ -165,12 +167,13 @@ func (b *Box) watchSignals(interrupt, hurry context.CancelCauseFunc) {
 	if !ok {
 		return
 	}
+	first := time.Now()
+	b.landsBy(first)
 	b.Repo.Hurry(b.shutdown().Bundle)
 	interrupt(fmt.Errorf("%w (%s)", ErrInterrupted, s))
 	b.Repo.Flush()
-	first := time.Now()
 	for {
-		shutdown := b.shutdown()
+		by := b.landsBy(first)
 		select {
 		case s := <-b.Signals:
 			switch {
@@ -181,12 +184,20 @@ func (b *Box) watchSignals(interrupt, hurry context.CancelCauseFunc) {
 			case s != syscall.SIGINT || time.Since(first) < b.burst():
 				continue
 			}
+			b.landBy.Store(&first) // at once
 			hurry(errors.New("a second signal arrived"))
-		case <-time.After(time.Until(first.Add(workorder.AgentGrace + shutdown.Land))):
+		case <-time.After(time.Until(by)):
 			hurry(errors.New("the time for landing is used up"))
 		}
 		return
 	}
+}
+
+// landsBy notes when a run that was told to stop has to have landed.
+func (b *Box) landsBy(stopped time.Time) time.Time {
+	by := stopped.Add(workorder.AgentGrace + b.shutdown().Land)
+	b.landBy.Store(&by)
+	return by
 }
 
 // burst is how long after the first signal another one is the same wish: some

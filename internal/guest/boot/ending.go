@@ -16,6 +16,8 @@ type ending struct {
 	ran    bool // the agent ran
 	checks []workorder.Validation
 	cause  error // why the run was cut short
+	// told is what there was to tell in place of a run; nil: the run was one.
+	told *DoneError
 }
 
 // bootFailed says what a failed step means for the run.
@@ -30,6 +32,9 @@ func (b *Box) bootFailed(ctx context.Context, err error) ending {
 	}
 	switch se.step {
 	case stepClone, stepRebase:
+		if done, told := errors.AsType[*DoneError](err); told {
+			return ending{status: done.Attempt.Status, by: done.Attempt.EndedBy, reason: done.Attempt.Reason, told: done}
+		}
 		e.by = workorder.ByGit
 		var known EndedByer
 		if errors.As(err, &known) {

@@ -243,6 +243,9 @@ func (b *Box) finish(e ending, l Landing) int {
 		b.Engine.Describe(&r.Host)
 		b.Network.Report(r)
 		Landed(r, l)
+		if e.told != nil {
+			e.told.tell(r)
+		}
 		r.NextCommand = nextCommand(b.Order, r)
 	})
 	if err != nil {

@@ -87,6 +87,9 @@ type Repository interface {
 	// Evidence brings files of the output to the remote, on a ref of their own, and returns the commit that
 	// holds them at their paths; left are those that it does not hold. It is called after Land.
 	Evidence(ctx context.Context, paths []string) (sha string, left []string, err error)
+	// Result brings result, events and logs of the output to the remote, once the result is written; left are files that
+	// did not fit. It does nothing where Clone did not come so far, or the lease is lost.
+	Result(ctx context.Context) (left []string, err error)
 	// Changes are the files of the newest commits of head that base does not have, by commit.
 	Changes(ctx context.Context, base, head string) (map[string][]workorder.FileChange, error)
 	// Release records on the remote how the attempt ended, where Land has not, and
