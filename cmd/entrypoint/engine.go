@@ -240,7 +240,7 @@ func (s *serviceStack) renew(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.engine.containers.remark(ctx)
+	return s.engine.remark(ctx)
 }
 
 // start brings the services up and makes their names known.

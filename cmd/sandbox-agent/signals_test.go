@@ -84,7 +84,8 @@ func TestSignals(t *testing.T) {
 		"SIGINT":                  {nil, []syscall.Signal{2}, []string{"interrupt: 1, stopped true"}},
 		"nohup: SIGHUP is not heard": {
 			[]string{"sh", "-c", `trap "" HUP; exec "$0"`},
-			[]syscall.Signal{1, 15}, []string{"terminated: 1, stopped true"},
+			[]syscall.Signal{1, 15},
+			[]string{"terminated: 1, stopped true"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -126,15 +126,7 @@ func (p *Publisher) Claim(ctx context.Context, base, sha string) (*Claimed, erro
 		first = at
 		won, err := p.swap(ctx, seen, next)
 		if won {
-			p.sayDamaged(seen)
-			c.State = copyState(p.led.State)
-			if c.Continues && !p.Order.Mode.GoesOn() {
-				p.Order.Mode = workorder.ModeContinue // from here on it is what the box does
-			}
-			p.compare(ctx, seen, c)
-			p.reserve()
-			p.live(ctx)
-			p.Emit(workorder.Event{Type: workorder.EventLease, Status: "acquired", Text: fmt.Sprintf("attempt %d of task %s", c.Attempt, p.Order.TaskID)})
+			p.won(ctx, seen, c)
 			return c, nil
 		}
 		if git.KindOf(err) != git.KindRejected || try >= claimTries {
@@ -149,6 +141,19 @@ func (p *Publisher) Claim(ctx context.Context, base, sha string) (*Claimed, erro
 			return nil, err
 		}
 	}
+}
+
+// won is what follows when the lease is ours.
+func (p *Publisher) won(ctx context.Context, seen view, c *Claimed) {
+	p.sayDamaged(seen)
+	c.State = copyState(p.led.State)
+	if c.Continues && !p.Order.Mode.GoesOn() {
+		p.Order.Mode = workorder.ModeContinue // from here on it is what the box does
+	}
+	p.compare(ctx, seen, c)
+	p.reserve()
+	p.live(ctx)
+	p.Emit(workorder.Event{Type: workorder.EventLease, Status: "acquired", Text: fmt.Sprintf("attempt %d of task %s", c.Attempt, p.Order.TaskID)})
 }
 
 // view is the task as the mirror has it.

@@ -257,7 +257,7 @@ func (p *Publisher) Archive(ctx context.Context, path string, whole bool) error 
 	return nil
 }
 
-// ErrLarge: nothing is to be archived but files that are too large.
+// ErrLarge is returned when nothing is to be archived but files that are too large.
 var ErrLarge = errors.New("keep uncommitted files: " + tooLarge)
 
 // archived lists what an archive gets: the paths that differ from HEAD or, with whole and where git cannot tell, everything. Large files are
@@ -279,7 +279,7 @@ func (p *Publisher) archived(ctx context.Context, whole bool) ([]string, error) 
 		}
 		defer root.Close()
 		// What cannot be read is left out; the rest counts.
-		_ = fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
+		_ = fs.WalkDir(root.FS(), ".", func(path string, _ fs.DirEntry, err error) error {
 			if err == nil && path != "." {
 				paths = append(paths, "./"+path)
 			}

@@ -254,7 +254,7 @@ func (b *Box) finish(e ending, l Landing) int {
 	return workorder.ExitCode(e.status, e.by)
 }
 
-// ErrLarge: what was left is too large to be kept. It has been named.
+// ErrLarge is of what was left and is too large to be kept. It has been named.
 var ErrLarge = errors.New("too large to be kept")
 
 // left reports whether there are commits that could be read, but neither pushed nor packed in time: they stay in the box, where the host

@@ -51,7 +51,7 @@ func TestWatch(t *testing.T) {
 		t.Fatalf("at the beginning: %s", text)
 	default:
 	}
-	for i := 0; i < 600; i++ { // until a look has seen what came after the first one
+	for range 600 { // until a look has seen what came after the first one
 		if err := os.WriteFile(filepath.Join(dir, "after"), bytes.Repeat([]byte("x"), 8<<20), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -175,7 +175,9 @@ func (g *Git) run(r *http.Request, body io.Reader, out *patient, opts ...string)
 		}
 	default:
 		_ = out.conn.SetReadDeadline(time.Now()) // git wants no more of it
-		<-fed
+		if e := <-fed; e != nil {
+			g.Log.Debug("git for the agent", "request", e)
+		}
 	}
 	if err != nil && tail.String() != "" {
 		g.Log.Debug("git for the agent", "stderr", tail.String())

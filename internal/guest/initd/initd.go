@@ -45,14 +45,28 @@ type Init struct {
 	KillAll func()
 
 	grace time.Duration // that a stop was announced with; 0: none was
+	began time.Time     // of the stop; zero: none was asked for
+}
+
+func (i *Init) stopping() bool { return !i.began.IsZero() }
+
+// until is a time after the beginning of the stop.
+func (i *Init) until(after time.Duration) <-chan time.Time {
+	return time.After(time.Until(i.began.Add(after)))
 }
 
 // pass hands a signal on, with what was announced before it: the kernel keeps no order of signals, and a child may not have been there.
 func (i *Init) pass(pid int, sig syscall.Signal) {
-	if sig == LongStop {
+	switch {
+	case sig == LongStop:
 		i.grace = workorder.LongStop
-	} else if i.grace > 0 {
-		_ = syscall.Kill(pid, LongStop)
+	case !i.stopping():
+		i.began = time.Now()
+		fallthrough
+	default:
+		if i.grace > 0 {
+			_ = syscall.Kill(pid, LongStop)
+		}
 	}
 	_ = syscall.Kill(pid, sig)
 }
@@ -105,7 +119,6 @@ func (i *Init) Run() int {
 	if i.Work != nil {
 		worked = time.After(i.Work(order) + workGrace)
 	}
-	var began time.Time // of the stop
 	reason, late, limit := "boot ended without a result", false, workorder.LandLimit
 	for {
 		select {
@@ -115,14 +128,12 @@ func (i *Init) Run() int {
 				continue
 			}
 			i.pass(boot, sig)
-			if sig != LongStop {
-				limit = workorder.RescueGrace // whoever stops us does not wait
+			if !i.stopping() {
+				continue
 			}
-			if sig != LongStop && began.IsZero() {
-				began = time.Now()
-			}
-			if !began.IsZero() && !late {
-				stopped = time.After(time.Until(began.Add(workorder.ShutdownIn(i.grace).Boot)))
+			limit = workorder.RescueGrace // whoever stops us does not wait
+			if !late {
+				stopped = i.until(workorder.ShutdownIn(i.grace).Boot)
 			}
 		case <-worked:
 			if err := i.EndWork(); err != nil {
@@ -209,7 +220,6 @@ func (i *Init) rescue(order []byte, exits <-chan exit, limit time.Duration, reas
 	}
 	over := time.After(limit + rescueReserve)
 	hurried := limit <= workorder.RescueGrace // the stop came before it began
-	var stopped time.Time
 	for {
 		select {
 		case s := <-i.Signals:
@@ -219,11 +229,8 @@ func (i *Init) rescue(order []byte, exits <-chan exit, limit time.Duration, reas
 			}
 			i.pass(pid, sig)
 			// Whoever stops us does not wait: what it cannot push by then it keeps as files.
-			if sig != LongStop && stopped.IsZero() {
-				stopped = time.Now()
-			}
-			if !stopped.IsZero() && !hurried {
-				over = time.After(time.Until(stopped.Add(workorder.ShutdownIn(i.grace).Rescue)))
+			if i.stopping() && !hurried {
+				over = i.until(workorder.ShutdownIn(i.grace).Rescue)
 			}
 		case e := <-exits:
 			if e.pid == pid {

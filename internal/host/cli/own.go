@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"maps"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
@@ -16,9 +17,7 @@ func ownBoxes(ctx context.Context, e engine.Engine, st *store.Store, labels map[
 	}
 	for _, label := range own.Labels() {
 		with := map[string]string{workorder.LabelOwner: label}
-		for k, v := range labels {
-			with[k] = v
-		}
+		maps.Copy(with, labels)
 		list, err := e.Boxes(ctx, with)
 		if err != nil {
 			return nil, err

@@ -33,7 +33,7 @@ func TestOldLabel(t *testing.T) {
 	}
 	lock.Unlock()
 	labels := map[string]string{workorder.LabelTask: tid, workorder.LabelAttempt: "a1", workorder.LabelOwner: me.Username + "@" + host + ":" + r.state}
-	r.fake = enginetest.NewFake(map[string]enginetest.Program{"x": func(b *enginetest.Box) int { <-r.hold; return 0 }})
+	r.fake = enginetest.NewFake(map[string]enginetest.Program{"x": func(*enginetest.Box) int { <-r.hold; return 0 }})
 	if _, err := r.fake.Run(t.Context(), engine.BoxSpec{Name: "box", Image: "x", Labels: labels}, strings.NewReader("")); err != nil {
 		t.Fatal(err)
 	}

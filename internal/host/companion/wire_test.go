@@ -2,6 +2,7 @@ package companion_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -59,7 +60,7 @@ func (w *wire) Write(b []byte) (int, error) {
 
 func (w *wire) pass(c net.Conn) {
 	defer c.Close()
-	up, err := net.DialTimeout("tcp", w.to, time.Minute)
+	up, err := (&net.Dialer{Timeout: time.Minute}).DialContext(context.Background(), "tcp", w.to)
 	if err != nil {
 		return
 	}

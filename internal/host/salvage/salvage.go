@@ -31,7 +31,7 @@ const (
 	maxRefs = 4 << 20
 )
 
-// ErrNothing: the box has no commit that is not elsewhere.
+// ErrNothing is returned when the box has no commit that is not elsewhere.
 var ErrNothing = errors.New("there is nothing to take out of the box")
 
 // Source is where a stopped box is read.

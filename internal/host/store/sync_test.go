@@ -12,14 +12,14 @@ import (
 func synced(t *testing.T) (folders map[string][]string) {
 	t.Helper()
 	folders = map[string][]string{}
-	real := syncDir
-	t.Cleanup(func() { syncDir = real })
+	was := syncDir
+	t.Cleanup(func() { syncDir = was })
 	syncDir = func(dir string) error {
 		entries, err := os.ReadDir(dir)
 		for _, e := range entries {
 			folders[dir] = append(folders[dir], e.Name())
 		}
-		return errors.Join(err, real(dir))
+		return errors.Join(err, was(dir))
 	}
 	return folders
 }

@@ -43,8 +43,8 @@ func (b *Book) path(file string) string {
 
 // Look returns what was said of a file, nil when nothing was.
 func (b *Book) Look(file string) (*Entry, error) {
-	e, err := read(b.path(real(file)))
-	if errors.Is(err, fs.ErrNotExist) || err == nil && e.File != real(file) {
+	e, err := read(b.path(realPath(file)))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && e.File != realPath(file) {
 		return nil, nil
 	}
 	return e, err
@@ -67,7 +67,7 @@ func (b *Book) Trust(file, sum string, asks []Ask, now time.Time) error {
 	if err := os.MkdirAll(b.dir, 0o700); err != nil {
 		return fmt.Errorf("remember that %s is trusted: %w", file, err)
 	}
-	e := Entry{File: real(file), Sum: sum, At: now.UTC(), Asks: append([]Ask{}, asks...)}
+	e := Entry{File: realPath(file), Sum: sum, At: now.UTC(), Asks: append([]Ask{}, asks...)}
 	c, err := json.MarshalIndent(e, "", "  ")
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func (b *Book) Trust(file, sum string, asks []Ask, now time.Time) error {
 
 // Revoke forgets what was said of a file, and reports whether anything was.
 func (b *Book) Revoke(file string) (bool, error) {
-	err := os.Remove(b.path(real(file)))
+	err := os.Remove(b.path(realPath(file)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -125,7 +125,7 @@ func Sum(p *projects.Project, cwd string) string {
 	for _, s := range p.Secrets {
 		switch s.Scheme {
 		case projects.SecretFile:
-			add("file "+s.Name, []byte(real(s.Target)))
+			add("file "+s.Name, []byte(realPath(s.Target)))
 		case projects.SecretCmd:
 			for _, word := range strings.FieldsFunc(s.Target, func(r rune) bool { return strings.ContainsRune(" \t\n'\"`;|&<>(){}$=,", r) }) {
 				for _, base := range []string{cwd, p.Dir} {

@@ -10,7 +10,7 @@ import (
 // Top is the work tree or bare repository that a path lies in, found without git: nothing of a repository that is not trusted
 // has a say. Empty: in none.
 func Top(path string) string {
-	for at := real(path); ; at = filepath.Dir(at) {
+	for at := realPath(path); ; at = filepath.Dir(at) {
 		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
 			return at
 		}
@@ -30,8 +30,8 @@ func Inside(path, folder string) bool {
 	if folder == "" {
 		return false
 	}
-	for _, p := range []string{filepath.Clean(path), real(path)} {
-		for _, f := range []string{filepath.Clean(folder), real(folder)} {
+	for _, p := range []string{filepath.Clean(path), realPath(path)} {
+		for _, f := range []string{filepath.Clean(folder), realPath(folder)} {
 			if rel, err := filepath.Rel(f, p); err == nil && filepath.IsLocal(rel) {
 				return true
 			}
@@ -41,7 +41,7 @@ func Inside(path, folder string) bool {
 }
 
 // real is the path without links, as far as it exists.
-func real(path string) string {
+func realPath(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
@@ -49,7 +49,7 @@ func real(path string) string {
 		return r
 	}
 	if dir := filepath.Dir(path); dir != path {
-		return filepath.Join(real(dir), filepath.Base(path))
+		return filepath.Join(realPath(dir), filepath.Base(path))
 	}
 	return path
 }

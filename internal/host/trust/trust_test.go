@@ -189,7 +189,7 @@ func TestPlace(t *testing.T) {
 	if err := os.Symlink(dir+"/repo/a", dir+"/plain/link"); err != nil {
 		t.Fatal(err)
 	}
-	base := real(dir)
+	base := realPath(dir)
 	for path, want := range map[string]string{
 		"repo/a/b/p.yaml": "repo", "repo": "repo", "repo/not/there": "repo", "worktree/x": "worktree", "bare.git": "bare.git",
 		"plain/p.yaml": "", "plain/link/b/p.yaml": "repo",
@@ -213,9 +213,13 @@ func TestPlace(t *testing.T) {
 		a, b string
 		want bool
 	}{
-		{"https://GitHub.com/a/b.git", "git@github.com:a/b", true}, {"ssh://git@github.com:22/a/b.git/", "https://x@github.com/a/b", true},
-		{"https://github.com/a/b", "https://github.com/a/c", false}, {"https://github.com/a/b", "https://evil.example/a/b", false},
-		{"https://h:8443/a/b", "https://h/a/b", false}, {"", "", false}, {"/a/b", "/a/b", false},
+		{"https://GitHub.com/a/b.git", "git@github.com:a/b", true},
+		{"ssh://git@github.com:22/a/b.git/", "https://x@github.com/a/b", true},
+		{"https://github.com/a/b", "https://github.com/a/c", false},
+		{"https://github.com/a/b", "https://evil.example/a/b", false},
+		{"https://h:8443/a/b", "https://h/a/b", false},
+		{"", "", false},
+		{"/a/b", "/a/b", false},
 	} {
 		if got := SameRemote(c.a, c.b); got != c.want {
 			t.Errorf("%s and %s: %v", c.a, c.b, got)
