@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -32,6 +33,9 @@ type attackRow struct {
 
 // attackTable is a file for the rows of a run, when somebody wants them.
 const attackTable = "SANDBOX_AGENT_ATTACK_TABLE"
+
+// attackPIDs is the limit of the agent's processes: several times what the attacker and its containers need.
+const attackPIDs = 1000
 
 // An agent that means harm, in every network mode. What it tries is in e2e/attack;
 // the outside is played here, and has the last word on what arrived.
@@ -78,9 +82,9 @@ func (a attackSetup) run(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := map[string]string{
+	config := map[string]any{
 		"mode": string(mode), "host": o.host, "canary_reversed": reversed(canary), "model_url": o.modelURL,
-		"origin": srv.URL + "/app.git",
+		"origin": srv.URL + "/app.git", "pids": attackPIDs,
 	}
 	raw, err := json.Marshal(config)
 	if err != nil {
@@ -99,6 +103,7 @@ func (a attackSetup) run(t *testing.T) {
 name: attack
 repo: ` + url + `
 branch: main
+limits: {pids: ` + strconv.Itoa(attackPIDs) + `}
 network:
   mode: ` + string(mode) + `
   dns: [` + o.host + `]` + allow + `

@@ -20,7 +20,7 @@ const (
 	memoryBomb = "touch /tmp/blown; exec python3 -c 'b = bytearray(8 << 30)\nfor i in range(0, len(b), 4096): b[i] = 1'\n"
 	// largeCommit is one that no stop has the time to push, once, and not between a checkout and its merge.
 	largeCommit = `[ -e big ] || [ "$(git branch --show-current)" = side ] || {
-	head -c 150000000 /dev/urandom >big && git add big && git commit -q -m big && record big && touch /tmp/blown || exit 3
+	head -c 80000000 /dev/urandom >big && git add big && git commit -q -m big && record big && touch /tmp/blown || exit 3
 }
 `
 )
