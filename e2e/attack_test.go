@@ -4,6 +4,8 @@ package e2e
 
 import (
 	"bufio"
+	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
@@ -43,9 +46,29 @@ func TestAttack(t *testing.T) {
 	program := buildAttack(t)
 	for _, mode := range workorder.NetworkModes() {
 		t.Run(string(mode), func(t *testing.T) {
-			attackSetup{program: program, mode: mode, isolation: "confined", host: hostAddress(t), engine: eng}.run(t)
+			t.Parallel() // the modes among themselves: what is tried is timed
+			attackSetup{program: program, mode: mode, isolation: "confined", host: addressOfItsOwn(t), engine: eng}.run(t)
 		})
 	}
+}
+
+// addressOfItsOwn is one of this machine that boxes reach and nobody else listens at: that of a bridge without containers.
+func addressOfItsOwn(t *testing.T) string {
+	t.Helper()
+	n, err := eng.NetworkCreate(t.Context(), "sandbox-agent-e2e-"+rand.Text()[:8], network.CreateOptions{Driver: "bridge"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := eng.NetworkRemove(context.WithoutCancel(t.Context()), n.ID); err != nil {
+			t.Error(err)
+		}
+	})
+	i, err := eng.NetworkInspect(t.Context(), n.ID, network.InspectOptions{})
+	if err != nil || len(i.IPAM.Config) == 0 {
+		t.Fatalf("%+v, %v", i.IPAM, err)
+	}
+	return i.IPAM.Config[0].Gateway
 }
 
 // buildAttack compiles the attacker.

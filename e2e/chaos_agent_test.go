@@ -15,7 +15,7 @@ import (
 // What the agent of a round does to its own box when it is told to. It says first that it was told.
 const (
 	// forkBomb takes every process that the agent may have and waits for more, until the run's time is over.
-	forkBomb = "touch /tmp/blown; exec python3 -c 'import os, time\nwhile True:\n  try: os.fork()\n  except OSError: time.sleep(0.2)\n'\n"
+	forkBomb = "touch /tmp/blown; exec python3 -c 'import os, time\nwhile True:\n  try: os.fork()\n  except OSError: time.sleep(2)\n'\n"
 	// memoryBomb takes more than there is.
 	memoryBomb = "touch /tmp/blown; exec python3 -c 'b = bytearray(8 << 30)\nfor i in range(0, len(b), 4096): b[i] = 1'\n"
 	// largeCommit is one that no stop has the time to push, once, and not between a checkout and its merge.
