@@ -13,7 +13,7 @@ func TestRun(t *testing.T) {
 {"Action":"pass","Package":"p","Test":"TestA","Elapsed":7.5}
 {"Action":"skip","Package":"p","Test":"TestB","Elapsed":2}
 `
-	const end = `{"Action":"output","Package":"p","Output":"ok  \tp\t8s\n"}
+	const end = `{"Action":"output","Package":"p","Output":"PASS\nok  \tp\t8s\n"}
 {"Action":"pass","Package":"p","Elapsed":8}
 `
 	for name, c := range map[string]struct {
