@@ -188,7 +188,7 @@ func TestTwoMachinesBeginOneTask(t *testing.T) {
 			landed(t, k.bare, r)
 		}
 	}
-	if st := k.state(t); byStatus[workorder.ByAgent] != 1 || len(st.Attempts) != 1 || st.Lease != nil {
+	if st := k.state(t); byStatus[workorder.ByAgent] == 0 || len(st.Attempts) != 1 || st.Lease != nil {
 		t.Errorf("ended by %v; the remote says %+v", byStatus, st.Attempts)
 	}
 }
@@ -230,6 +230,23 @@ func TestAtLeastOnce(t *testing.T) {
 			k.boxes(t, 1)
 		})
 	}
+}
+
+// The same command from another state folder tells what the first one did, whose result is on the remote.
+func TestToldFromAnotherFolder(t *testing.T) {
+	t.Parallel()
+	k := newKept(t, nil)
+	here, there := k.machine(t), k.machine(t)
+	head := "validate: {check: \"false\"}\n"
+	r := k.ended(here, here.run("", k.create(k.project(here, head, "echo 1 >one"), "--if-exists", "tell")...), workorder.StatusFailed, workorder.ByValidation)
+	recorded, err := workorder.DecodeResult([]byte(k.show(t, workorder.ResultRef(k.id), workorder.ResultFile)))
+	if err != nil || recorded.AttemptID != r.AttemptID || recorded.Status != r.Status || recorded.HeadSHA != r.HeadSHA {
+		t.Errorf("the remote has %+v, %v; want %+v", recorded, err, r)
+	}
+	if c := there.run("", k.create(k.project(there, head, "echo 1 >one"), "--if-exists", "tell")...); c.code != workorder.ExitTaskFailed || !strings.Contains(c.stdout, k.id) {
+		t.Errorf("told again: exit code %d", c.code)
+	}
+	k.boxes(t, 1)
 }
 
 // Whoever stops a box before its agent runs leaves no lease that the next one

@@ -138,7 +138,7 @@ func TestParked(t *testing.T) {
 			{"continue", "--task-id", k.id, "--project", project},
 			k.create(project, "--if-exists", "continue"),
 		} {
-			if c := u.run("", args...); c.code != workorder.ExitInterrupted || !strings.Contains(c.stdout, "parked") {
+			if c := u.run("", args...); c.code != workorder.ExitParked || !strings.Contains(c.stdout, "parked") {
 				t.Errorf("%s before the limit resets: exit code %d", args[0], c.code)
 			}
 		}

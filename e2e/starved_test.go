@@ -39,6 +39,10 @@ func TestStarvedBoxLands(t *testing.T) {
 			script: "docker run --rm " + redisImage + " sh -c 'x=$(tail -c 4000000000 /dev/zero)'; exit 3",
 			code:   workorder.ExitTaskFailed, status: workorder.StatusFailed, by: workorder.ByAgent,
 		},
+		"more of the disk than it may": {
+			head: "limits: {disk: 200m}\ntimeout_minutes: 3\n", script: "head -c 400000000 /dev/zero >/tmp/full; exec sleep 600",
+			code: workorder.ExitTaskFailed, status: workorder.StatusFailed, by: workorder.ByAgent,
+		},
 		"full shared memory": {
 			head: "limits: {memory: 1g, cpus: 1}\ntimeout_minutes: 3\n", script: "cat /dev/zero >/dev/shm/full; cat /dev/zero >/dev/shm/full; exit 3",
 			code: workorder.ExitTaskFailed, status: workorder.StatusFailed, by: workorder.ByAgent,

@@ -50,7 +50,7 @@ func bind(p *Project) {
 	p.NoProof = r.get("proof") != nil && !r.get("proof").bool()
 	l := r.get("limits")
 	p.Limits = workorder.Limits{
-		MemoryBytes: int64(l.get("memory").number()), CPUs: l.get("cpus").number(), PIDs: int64(l.get("pids").number()),
+		MemoryBytes: int64(l.get("memory").number()), CPUs: l.get("cpus").number(), PIDs: int64(l.get("pids").number()), DiskBytes: int64(l.get("disk").number()),
 	}
 	p.Isolation = r.get("isolation").str()
 	p.OCIRuntime = r.get("oci_runtime").str()

@@ -123,6 +123,7 @@ func definition() *schema {
 			{name: "memory", slips: []string{"mem"}, schema: &schema{kind: size, doc: "Memory, from 64m. Default: nine tenths of the machine's.", check: checkMemory, examples: []string{"4g", "512m"}}},
 			{name: "cpus", slips: []string{"cpu"}, schema: &schema{kind: number, doc: "Processors; fractions count.", examples: []string{"1.5"}}},
 			{name: "pids", schema: &schema{kind: integer, doc: "Processes and threads of the agent, of commands and of inner containers. Default: 4096.", examples: []string{"4096"}}},
+			{name: "disk", slips: []string{"storage"}, schema: &schema{kind: size, doc: "What the task may take of the disk, inner images and containers included; a run that takes more is ended, and its work lands. Default: no limit.", examples: []string{"20g"}}},
 		}}},
 		{name: "isolation", schema: &schema{kind: text, def: IsolationConfined, enum: []string{IsolationConfined, IsolationPrivileged}, doc: "How the sandbox is held: confined (capability list, no host devices) or privileged (classic --privileged)."}},
 		{name: "oci_runtime", slips: []string{"runtime"}, schema: &schema{kind: text, doc: "OCI runtime of the engine, such as sysbox-runc, kata or runsc. Default: the engine's own.", pattern: runtimeName, rule: "the name of a runtime the engine knows"}},

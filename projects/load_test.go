@@ -148,7 +148,7 @@ func TestEverything(t *testing.T) {
 		},
 		TrustBranchConfig:   true,
 		NoProof:             true,
-		Limits:              workorder.Limits{MemoryBytes: 3 << 29, CPUs: 1.5, PIDs: 4096},
+		Limits:              workorder.Limits{MemoryBytes: 3 << 29, CPUs: 1.5, PIDs: 4096, DiskBytes: 20 << 30},
 		PushIntervalSeconds: 120, CheckpointIntervalSeconds: 30, HangTimeoutSeconds: 1200, AttemptID: "0123456789abcdef", Author: projects.DefaultAuthor(),
 	}
 	got, err := p.Order(projects.OrderInput{TaskID: "T-A1B2C3D4", AttemptID: "0123456789abcdef", Task: "-x\n$(id) é"})

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -74,12 +75,13 @@ type agentRun struct {
 	evidence   []workorder.Evidence
 
 	// The standard output's goroutine alone uses it until the process is done.
-	parser harness.Parser
-	stop   context.CancelCauseFunc // of this process
-	heard  atomic.Int64            // lines of both outputs
-	mu     sync.Mutex
-	spent  float64         // guarded by mu
-	told   workorder.Usage // guarded by mu; by the events
+	parser  harness.Parser
+	stop    context.CancelCauseFunc // of this process
+	heard   atomic.Int64            // lines of both outputs
+	longest int64                   // line of the output that was too long to be read, in bytes; 0: none
+	mu      sync.Mutex
+	spent   float64         // guarded by mu
+	told    workorder.Usage // guarded by mu; by the events
 
 	output, events     *flow // lines that are no events; what the agent says and does
 	stdout, stderr     *proc.Tail
@@ -321,6 +323,13 @@ func (a *agentRun) conclude(ctx context.Context, out *AgentOutcome, end *process
 		cause: end.cause, exit: end.exit, outcome: o, oom: end.oom, hang: end.hang, hangs: a.hangs, halt: a.parser.Halt(),
 		limit: a.wire.limit(time.Now()), budget: a.Order.MaxBudgetUSD, spent: a.spentSoFar(), earlier: a.SpentUSD, refused: a.wire.spent(),
 	})
+	if a.longest > 0 {
+		why := fmt.Sprintf("the agent printed a line of %d MiB, which is too long to be read: what it said in it, such as its result, is not known", a.longest>>20)
+		out.Warnings = append(out.Warnings, why)
+		if out.Status != workorder.StatusSuccess {
+			out.Reason = strings.TrimPrefix(out.Reason+"; "+why, "; ")
+		}
+	}
 	out.Reason = a.text(out.Reason)
 	if out.Status == workorder.StatusParked {
 		out.ResumeAt = believed(o.ResumeAt, time.Now())

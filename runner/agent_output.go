@@ -9,6 +9,9 @@ import (
 
 func (a *agentRun) stdoutLine(line []byte, lost int64) {
 	a.heard.Add(1)
+	if lost > 0 {
+		a.longest = max(a.longest, int64(len(line))+lost)
+	}
 	events, understood := a.parser.Line(line)
 	if !understood {
 		a.plainLine("stdout", line, lost)

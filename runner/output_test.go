@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +97,17 @@ func TestCut(t *testing.T) {
 		got := cut(s, 20)
 		if len(got) > 20 || !utf8.ValidString(got) || len(s) <= 20 && got != s {
 			t.Errorf("%q was cut to %q", s, got)
+		}
+	}
+}
+
+// A line that is too long to be read is said, with what that may have cost.
+func TestLineThatIsTooLong(t *testing.T) {
+	for size, said := range map[int]bool{8 << 20: false, 20 << 20: true} {
+		b := newBox(t, fmt.Sprintf(`head -c %d /dev/zero | tr '\0' x; echo; exit 3`, size))
+		out := Agent(t.Context(), b.Config)
+		if got := slices.ContainsFunc(out.Warnings, func(w string) bool { return strings.Contains(w, "too long") }); got != said || strings.Contains(out.Reason, "too long") != said {
+			t.Errorf("%d bytes: %q, %q", size, out.Reason, out.Warnings)
 		}
 	}
 }

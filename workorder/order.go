@@ -15,36 +15,6 @@ import (
 	"unicode/utf8"
 )
 
-// Mode says what the run is asked to do with the branch.
-type Mode string
-
-// The modes that this version carries out; an order with another one is refused.
-const (
-	// ModeCreate starts a new task on a new branch. It is refused when the remote
-	// knows the task already.
-	ModeCreate Mode = "create"
-	// ModeContinue goes on with a task in a new box, from its branch and its last
-	// checkpoint. It is refused when the remote does not know the task.
-	ModeContinue Mode = "continue"
-	// ModeRevise goes on with a task as ModeContinue does, and gives the agent the
-	// feedback of Order.Review, each item of which is answered.
-	ModeRevise Mode = "revise"
-	// ModeRebase puts the task's commits on the latest base. The agent is asked only
-	// where they conflict.
-	ModeRebase Mode = "rebase"
-	// ModePlan starts a new task whose result is a plan. Its branch is never written.
-	ModePlan Mode = "plan"
-)
-
-// Modes lists every mode.
-func Modes() []Mode { return []Mode{ModeCreate, ModeContinue, ModeRevise, ModeRebase, ModePlan} }
-
-// GoesOn tells whether a mode is about a task that the remote knows already.
-func (m Mode) GoesOn() bool { return m == ModeContinue || m == ModeRevise || m == ModeRebase }
-
-// Resumable is workorder.Resumable for an attempt in this mode. Of a plan nothing is kept to go on from.
-func (m Mode) Resumable(s Status, by EndedBy) bool { return m != ModePlan && Resumable(s, by) }
-
 // Order is the work order: everything the guest has to know to do the task,
 // except secrets, which travel beside it in an Envelope and are never written to disk.
 type Order struct {
@@ -52,8 +22,10 @@ type Order struct {
 	TaskID  string `json:"task_id"`
 	Mode    Mode   `json:"mode"`
 	// AttemptID names this box's try at the task: 16 hex digits, new for every box.
-	// It is the holder of the task's lease on the remote.
+	// With the box's own incarnation it is the holder of the task's lease on the remote.
 	AttemptID string `json:"attempt_id,omitempty"`
+	// IfExists says what the box does when the remote knows the task already; empty: ExistsRefuse.
+	IfExists IfExists `json:"if_exists,omitempty"`
 	// Ended lists attempts that the host knows to be over (their container is gone or
 	// has exited), so that a lease of theirs is not waited for.
 	Ended   []string `json:"ended,omitempty"`
@@ -229,6 +201,8 @@ type Limits struct {
 	// PIDs bounds the processes and threads of the agent's side: setup, agent, checks and inner containers. The box itself
 	// has ReservedPIDs more.
 	PIDs int64 `json:"pids,omitempty"`
+	// DiskBytes bounds what the task takes of the disk beside the image, inner images and containers included. The run ends when it is more.
+	DiskBytes int64 `json:"disk_bytes,omitempty"`
 }
 
 const (
@@ -409,6 +383,7 @@ func (o *Order) Check() error {
 	var c check
 	c.that(ValidTaskID(o.TaskID), "task_id %q is not T- and 8 of 0-9A-Z", o.TaskID)
 	c.that(slices.Contains(Modes(), o.Mode), "mode %q is not known (known: %q)", o.Mode, Modes())
+	o.checkIfExists(&c)
 	c.that(!o.Mode.GoesOn() || o.Repo != "", "a task without a repository cannot go on: nothing of it is kept")
 	c.that((o.Mode == ModeRevise) == (o.Review != nil), "mode %s and review do not go together: revise has one, no other mode has", o.Mode)
 	c.that((o.Mode == ModeRebase) == (o.Rebase != nil), "mode %s and rebase do not go together: rebase has one, no other mode has", o.Mode)

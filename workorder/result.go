@@ -25,7 +25,7 @@ type Result struct {
 	ReasonCode ReasonCode `json:"reason_code"`
 	// Uncommitted says that the work tree in the box has changes that are neither in a commit nor in ArchiveFile.
 	Uncommitted bool `json:"uncommitted,omitempty"`
-	Resumable  bool       `json:"resumable"`
+	Resumable   bool `json:"resumable"`
 	// ResumeAt is when a parked task can go on; nil when nobody knows.
 	ResumeAt *time.Time `json:"resume_at"`
 	// NextCommand is what the user would most likely run next.
@@ -175,8 +175,11 @@ const (
 	StepRunning StepStatus = "running" // only seen in partial results
 )
 
-// StepPR is the step that opens the pull request. The names of the others mean nothing to a program.
-const StepPR = "pr"
+// The steps that a program looks for: StepPush lands the work, StepPR opens the pull request. The names of the others mean nothing to a program.
+const (
+	StepPush = "push"
+	StepPR   = "pr"
+)
 
 // Step is one named phase of the run, in the order of starting.
 type Step struct {

@@ -35,6 +35,13 @@ func AliveRef(taskID string) string { return TaskRefs(taskID) + "alive" }
 // attempt's has the one before as its parent, so that links to older ones stay good.
 func EvidenceRef(taskID string) string { return TaskRefs(taskID) + "evidence" }
 
+// ResultRef names the commit that holds the last attempt's result, events and logs. It has no parent: clones of all refs
+// have one result of a task, not all of them.
+func ResultRef(taskID string) string { return TaskRefs(taskID) + "result" }
+
+// EventsGzip is EventsFile as that commit has it.
+const EventsGzip = EventsFile + ".gz"
+
 // CheckpointRef names the last snapshot of uncommitted work.
 func CheckpointRef(taskID string) string { return TaskRefs(taskID) + "checkpoint" }
 
@@ -89,10 +96,12 @@ type State struct {
 // AliveRef and StateRef for TTLSeconds on a clock of its own: clocks of two machines are never
 // compared. A change of either means that the holder lives.
 type Lease struct {
-	AttemptID  string    `json:"attempt_id"`
-	Holder     string    `json:"holder"`     // for people: the box's host name
-	RenewedAt  time.Time `json:"renewed_at"` // when the state was last pushed
-	TTLSeconds float64   `json:"ttl_seconds"`
+	AttemptID string `json:"attempt_id"`
+	// Incarnation is what the holder drew when it began: the same order given to two boxes has one attempt and two holders.
+	Incarnation string    `json:"incarnation,omitempty"`
+	Holder      string    `json:"holder"`     // for people: the box's host name
+	RenewedAt   time.Time `json:"renewed_at"` // when the state was last pushed
+	TTLSeconds  float64   `json:"ttl_seconds"`
 }
 
 // LeaseRenewal is the longest time between two moves of AliveRef, and LeaseMisses of them
@@ -106,7 +115,9 @@ const (
 type Attempt struct {
 	ID     string `json:"id"`
 	Number int    `json:"number"` // from 1
-	Mode   Mode   `json:"mode"`
+	// Incarnation is the box's own (see Lease). Where another box began the same attempt again, it is the ID of the first one's.
+	Incarnation string `json:"incarnation,omitempty"`
+	Mode        Mode   `json:"mode"`
 	// Status is empty while it runs, and lost when a later attempt found it gone.
 	Status     Status     `json:"status"`
 	EndedBy    EndedBy    `json:"ended_by"`

@@ -84,6 +84,7 @@ const (
 	ExitInterrupted = 11
 	ExitTimeout     = 12
 	ExitBudget      = 13
+	ExitParked      = 14 // not before ResumeAt, while ExitInterrupted may go on at once
 	ExitUsage       = 64
 )
 
@@ -92,8 +93,10 @@ func ExitCode(s Status, by EndedBy) int {
 	switch s {
 	case StatusSuccess, StatusNoChanges, StatusPlanned:
 		return ExitOK
-	case StatusInterrupted, StatusParked:
+	case StatusInterrupted:
 		return ExitInterrupted
+	case StatusParked:
+		return ExitParked
 	case StatusTimeout:
 		return ExitTimeout
 	case StatusBudgetExceeded:

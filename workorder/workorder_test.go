@@ -177,7 +177,7 @@ func TestShutdownBudget(t *testing.T) {
 func TestEveryStatusHasAnExitCode(t *testing.T) {
 	t.Parallel()
 	want := map[Status]int{
-		StatusSuccess: 0, StatusNoChanges: 0, StatusPlanned: 0, StatusFailed: 10, StatusInterrupted: 11, StatusParked: 11,
+		StatusSuccess: 0, StatusNoChanges: 0, StatusPlanned: 0, StatusFailed: 10, StatusInterrupted: 11, StatusParked: 14,
 		StatusTimeout: 12, StatusBudgetExceeded: 13, StatusError: 1, StatusLost: 5,
 	}
 	for _, s := range Statuses() {
@@ -192,6 +192,22 @@ func TestEveryStatusHasAnExitCode(t *testing.T) {
 	}
 	if got := ExitCode(StatusFailed, ByServices); got != 5 {
 		t.Errorf("ExitCode(failed, services) = %d, want 5", got)
+	}
+}
+
+func TestIfExistsIsChecked(t *testing.T) {
+	t.Parallel()
+	for exists, good := range map[IfExists]bool{"": true, ExistsRefuse: true, ExistsContinue: true, ExistsTell: true, "perhaps": false} {
+		o := validOrder()
+		o.IfExists = exists
+		if err := o.Check(); (err == nil) != good {
+			t.Errorf("%q: %v", exists, err)
+		}
+	}
+	o := validOrder()
+	o.IfExists, o.Mode, o.Rebase = ExistsTell, ModeRebase, &Rebase{}
+	if o.Check() == nil {
+		t.Error("a rebase is told in place of done")
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/disk"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/egress"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
@@ -198,15 +199,22 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 		prove = &prover{task: t, repo: repo, containers: eng.containers, ground: &ground{groups: groups, user: cred, engine: eng, services: stack}}
 	}
 	var answers boot.Answerer
-	if o.Mode.GoesOn() {
+	if o.MayGoOn() {
 		answers = &answerer{forge: &pull{order: o, token: env.ForgeToken, app: env.App, log: log}, task: t, repo: repo}
 	}
 	var move boot.Rebaser
 	if o.Mode == workorder.ModeRebase {
 		move = &rebaser{repo: repo, task: t, forge: &pull{order: o, token: env.ForgeToken, app: env.App, log: log}, mask: mask}
 	}
+	var watchDisk func(context.Context, func(string))
+	if most := o.Limits.DiskBytes; most > 0 {
+		watchDisk = func(ctx context.Context, over func(string)) {
+			disk.Watch(ctx, []string{"/", workorder.DataRoot}, most, over)
+		}
+	}
 	return &boot.Box{
-		Prover: prove, Forge: forge, Answers: answers, Rebaser: move,
+		WatchDisk: watchDisk,
+		Prover:    prove, Forge: forge, Answers: answers, Rebaser: move,
 		Order: o, Rec: rec, Log: log, Space: space, Task: t, Engine: eng,
 		Network:  &policedNetwork{policy: net, hosts: hosts, order: o, task: t, models: models, audit: audit, guard: eng.guard, log: log},
 		Services: stack,

@@ -15,14 +15,17 @@ const groundMissing = "SANDBOX_AGENT_GROUND"
 // prepareBox divides the box's control groups and covers the machine's settings. A box that cannot have
 // either is weaker than it should be, which boot says as a warning of the run.
 func prepareBox(order []byte) (env []string) {
-	err := errors.Join(
-		cgroups.Divide(cgroups.Limits{PIDs: decodeOrder(order).Limits.AgentPIDs(), Reserve: workorder.MemoryReserve}),
-		kernelfs.Hold(),
-	)
-	if err != nil {
+	if err := prepareGround(decodeOrder(order)); err != nil {
 		return []string{groundMissing + "=" + err.Error()}
 	}
 	return nil
+}
+
+func prepareGround(o *workorder.Order) error {
+	return errors.Join(
+		cgroups.Divide(cgroups.Limits{PIDs: o.Limits.AgentPIDs(), Reserve: workorder.MemoryReserve}),
+		kernelfs.Hold(),
+	)
 }
 
 // endWork ends what runs on the agent's side of the box.

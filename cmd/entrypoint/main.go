@@ -6,6 +6,7 @@
 //	rescue   the last push and a result, after boot died
 //	browse   the browser's side of a look at the development server; not as root
 //	cache    looks after the layer cache, in a box without a task
+//	ground   says whether a box here can have all that PID 1 prepares; for doctor
 //	version  prints the version
 //
 // It only wires: what the roles do is in internal/guest and runner.
@@ -60,11 +61,17 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 		if len(args) == 1 {
 			return runCache(ctx, log, args[0])
 		}
+	case "ground":
+		if err := prepareGround(&workorder.Order{}); err != nil {
+			fmt.Println(err)
+			return workorder.ExitBox
+		}
+		return workorder.ExitOK
 	case "version", "--version":
 		fmt.Println(version.Get().Version)
 		return workorder.ExitOK
 	}
-	fmt.Fprintln(os.Stderr, "usage: entrypoint init | boot [--plan] | rescue | browse | cache VERB | version\n"+
+	fmt.Fprintln(os.Stderr, "usage: entrypoint init | boot [--plan] | rescue | browse | cache VERB | ground | version\n"+
 		"This program is the inside of a box; start boxes with `sandbox-agent create`.")
 	return workorder.ExitUsage
 }

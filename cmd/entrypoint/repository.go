@@ -100,7 +100,10 @@ func (r *repository) Clone(ctx context.Context) (boot.Cloned, error) {
 		return boot.Cloned{}, err
 	}
 	claimed, err := r.pub.Claim(ctx, base, sha)
+	var done *publish.DoneError
 	switch {
+	case errors.As(err, &done):
+		return boot.Cloned{}, &boot.DoneError{State: done.State, Attempt: done.Attempt, Result: done.Result, Err: done}
 	case errors.Is(err, publish.ErrExists):
 		return boot.Cloned{}, refusal{err}
 	case err != nil:
@@ -163,6 +166,16 @@ func (r *repository) Evidence(ctx context.Context, paths []string) (sha string, 
 	}
 	defer root.Close()
 	return r.pub.Evidence(ctx, root.FS(), paths)
+}
+
+// Result follows no link out of the output.
+func (r *repository) Result(ctx context.Context) (left []string, err error) {
+	root, err := os.OpenRoot(r.out)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return r.pub.Result(ctx, root.FS())
 }
 
 // maxChangedCommits bounds the commits whose files a result names.
@@ -298,7 +311,11 @@ func (r *repository) Close() {
 }
 
 func (r *repository) Archive(ctx context.Context, whole bool) (string, error) {
-	if err := r.pub.Archive(ctx, filepath.Join(r.out, workorder.ArchiveFile), whole); err != nil {
+	err := r.pub.Archive(ctx, filepath.Join(r.out, workorder.ArchiveFile), whole)
+	if errors.Is(err, publish.ErrLarge) {
+		err = errors.Join(boot.ErrLarge, err)
+	}
+	if err != nil {
 		return "", err
 	}
 	return workorder.ArchiveFile, nil

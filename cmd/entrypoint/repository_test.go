@@ -1,10 +1,14 @@
 package main
 
 import (
+	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -25,5 +29,45 @@ func TestRemoteIsPinned(t *testing.T) {
 	}
 	if all, err := os.ReadDir(filepath.Dir(a.CAFile)); err != nil || len(all) != 1 {
 		t.Errorf("%v %v", all, err)
+	}
+}
+
+// What a box brought to the remote is what the next one with the same order tells.
+func TestSameOrderIsTold(t *testing.T) {
+	t.Parallel()
+	srv := gittest.New(t, "tok")
+	url := srv.Create(t, "r.git", map[string]string{"README": "x"})
+	o := workorder.Order{
+		Version: workorder.Version, TaskID: "T-A1B2C3D4", Mode: workorder.ModeCreate, IfExists: workorder.ExistsTell, Task: "Make it", Repo: url, CloneURL: url,
+		TargetBranch: "agent/T-A1B2C3D4-x", AttemptID: workorder.NewAttemptID(), Author: workorder.Identity{Name: "Agent", Email: "agent@example.org"},
+	}
+	a := newAttempt(t, o, "")
+	a.commit(t, "f", "work", "")
+	status := workorder.Attempt{Status: workorder.StatusFailed, EndedBy: workorder.ByValidation}
+	if l := a.Land(t.Context(), a.cloned.BaseSHA, func([]workorder.Commit, string) workorder.Attempt { return status }); l.Err != nil || !l.Pushed {
+		t.Fatalf("%+v", l)
+	}
+	b, err := (&workorder.Result{TaskID: o.TaskID, AttemptID: o.AttemptID, Status: status.Status, EndedBy: status.EndedBy, Reason: "the test failed"}).Encode()
+	if err == nil {
+		err = os.MkdirAll(a.out, 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(a.out, workorder.ResultFile), b, 0o600)
+	}
+	if err == nil {
+		_, err = a.Result(t.Context())
+	}
+	if err == nil {
+		err = a.Release(t.Context(), status)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	again := newRepository(slog.New(slog.DiscardHandler), &workorder.Envelope{Order: o, Git: &workorder.GitCredential{Token: "tok"}},
+		paths{out: filepath.Join(dir, "out"), git: filepath.Join(dir, "git"), ssh: filepath.Join(dir, "ssh")}, a.space, a.space.User, func(workorder.Event) {}, func(s string) string { return s })
+	_, err = again.Clone(t.Context())
+	if done, ok := errors.AsType[*boot.DoneError](err); !ok || done.Attempt.Status != status.Status || done.Result == nil || done.Result.Reason != "the test failed" {
+		t.Errorf("told %+v, %v", done, err)
 	}
 }

@@ -63,7 +63,9 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 	repo := newRepository(log, env, boxPaths(), &workspace.Workspace{Dir: workorder.Workspace, User: cred, Home: workorder.SandboxHome}, cred, rec.Emit, mask.String)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	go hurryAtStop(ctx, signals, repo.Hurry, cancel)
+	calm, stir := context.WithCancel(ctx) // until there is a stop
+	defer stir()
+	go hurryAtStop(ctx, signals, func(files time.Duration) { stir(); repo.Hurry(files) }, cancel)
 	rebase := env.Order.Mode == workorder.ModeRebase
 	end := func(_ []workorder.Commit, head string) workorder.Attempt {
 		r := rec.Result()
@@ -77,6 +79,7 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 	if !reached(&before, "agent") && (!rebase || !reached(&before, "push")) || env.Order.Mode == workorder.ModePlan {
 		// There is no work; only the lease, if there is one, is given back.
 		code := rescueEnd(log, rec.Finish, reason, boot.Landing{Head: before.HeadSHA})
+		bringResult(calm, log, repo)
 		if err := repo.release(ctx, end(nil, before.HeadSHA)); err != nil {
 			log.Warn("rescue: release the task's lease", "error", err)
 		}
@@ -98,10 +101,32 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 		rec.Update(func(r *workorder.Result) { r.Rebased = x })
 	}
 	code := rescueEnd(log, rec.Finish, reason, l)
+	bringResult(calm, log, repo)
 	if err := repo.Release(ctx, end(nil, l.Head)); err != nil {
 		log.Warn("rescue: release the task's lease", "error", err)
 	}
 	return code
+}
+
+// resultShare is the part of what rescue has left that bringing the result to the remote may take: the lease is to be given back as well.
+const resultShare = 2
+
+// bringResult brings the result to the remote. A stop ends it, and where there is little time it does not begin: giving the lease back counts more.
+func bringResult(ctx context.Context, log *slog.Logger, repo *repository) {
+	d, _ := ctx.Deadline()
+	left := time.Until(d) / resultShare
+	if left < workorder.ReleaseGrace || ctx.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	err := repo.authenticate()
+	if err == nil {
+		_, err = repo.Result(ctx)
+	}
+	if err != nil {
+		log.Warn("rescue: bring the result to the remote", "error", err)
+	}
 }
 
 // rescueReserve is for rescue to write its result, of what a stop leaves it.

@@ -4,8 +4,8 @@ import "bytes"
 
 // maxLine bounds what is kept of one line, in bytes. Agents print whole files
 // and pictures as one JSON line; their events that matter (a result with its denied tool
-// calls) stay well below, and the rest of a longer line is in the log only.
-const maxLine = 4 << 20
+// calls and a long last answer) stay below, and the rest of a longer line is in the log only.
+const maxLine = 16 << 20
 
 // keptLine is the buffer that is kept from line to line, in bytes; a larger one,
 // grown for one long line, is given back.

@@ -214,15 +214,32 @@ func (p *Publisher) sign(ctx context.Context) (string, error) {
 // our attempt ended and nobody came after it.
 func (p *Publisher) ours(s *workorder.State) bool {
 	if s.Lease != nil {
-		return s.Lease.AttemptID == p.Order.AttemptID
+		return p.holds(s.Lease)
 	}
 	last := s.Last()
-	return last != nil && last.ID == p.Order.AttemptID
+	return last != nil && last == p.mine(s)
+}
+
+// holds reports whether a lease is this box's.
+func (p *Publisher) holds(l *workorder.Lease) bool {
+	return l.AttemptID == p.Order.AttemptID && l.Incarnation == p.incarnation
+}
+
+// mine is this box's attempt in a state, under its own name or the one that it has since another box began the same
+// attempt again; nil: there is none.
+func (p *Publisher) mine(s *workorder.State) *workorder.Attempt {
+	if a := s.Find(p.Order.AttemptID); a != nil && a.Incarnation == p.incarnation {
+		return a
+	}
+	if p.incarnation == "" {
+		return nil
+	}
+	return s.Find(p.incarnation)
 }
 
 // overFor reports whether we had said how our attempt ended before another one began.
 func (p *Publisher) overFor(s *workorder.State) bool {
-	a := s.Find(p.Order.AttemptID)
+	a := p.mine(s)
 	return a != nil && a.Status != "" && a.Status != workorder.StatusLost
 }
 

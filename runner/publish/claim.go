@@ -75,7 +75,8 @@ const (
 // Claim takes the task's lease by compare and swap. It is called after Fetch, whose results
 // it is given, and before Checkout.
 //
-// Where the mode does not go on, a task that the remote knows is an error that is ErrExists.
+// Where the mode does not go on, a task that the remote knows is an error that is ErrExists, if the order's IfExists
+// does not say otherwise: then it is gone on with, which the order's mode says from then on, or a *DoneError tells what came of it.
 // Where it goes on, one that it does not know begins anew where the order has its text,
 // and is else ErrUnknown, of kind git.KindNotFound.
 // A lease that nobody holds, or whose attempt the order says to be over, is
@@ -86,11 +87,17 @@ func (p *Publisher) Claim(ctx context.Context, base, sha string) (*Claimed, erro
 	if !workorder.ValidAttemptID(p.Order.AttemptID) {
 		return nil, errors.New("take the task's lease: the order names no attempt")
 	}
+	if p.incarnation == "" {
+		p.incarnation = workorder.NewAttemptID()
+	}
 	first, watched := "", false
 	for try := 1; ; try++ {
 		seen, err := p.look(ctx)
 		if err != nil {
 			return nil, err
+		}
+		if done := p.done(ctx, seen); done != nil {
+			return nil, done
 		}
 		c, next, err := p.plan(ctx, seen, base, sha)
 		if err != nil {
@@ -121,6 +128,9 @@ func (p *Publisher) Claim(ctx context.Context, base, sha string) (*Claimed, erro
 		if won {
 			p.sayDamaged(seen)
 			c.State = copyState(p.led.State)
+			if c.Continues && !p.Order.Mode.GoesOn() {
+				p.Order.Mode = workorder.ModeContinue // from here on it is what the box does
+			}
 			p.compare(ctx, seen, c)
 			p.reserve()
 			p.live(ctx)
@@ -220,7 +230,7 @@ func (p *Publisher) known(refs []byte) (string, error) {
 
 // holder is the lease that keeps us out; nil: none does.
 func (p *Publisher) holder(s *workorder.State) *workorder.Lease {
-	if s == nil || s.Lease == nil || s.Lease.AttemptID == p.Order.AttemptID || slices.Contains(p.Order.Ended, s.Lease.AttemptID) {
+	if s == nil || s.Lease == nil || p.holds(s.Lease) || slices.Contains(p.Order.Ended, s.Lease.AttemptID) {
 		return nil
 	}
 	return s.Lease
@@ -262,16 +272,17 @@ func (p *Publisher) plan(ctx context.Context, v view, base, sha string) (*Claime
 	checkpoint := v.refs[workorder.CheckpointRef(o.TaskID)]
 	known := v.state != nil || v.damaged != "" || head != "" || checkpoint != ""
 	// The push that took the lease may have come through though we did not hear of it.
-	ours := v.state != nil && v.state.Find(o.AttemptID) != nil
+	ours := v.state != nil && p.mine(v.state) != nil
+	goesOn := o.Mode.GoesOn() || !ours && p.onWith(v)
 	anew := o.Mode == workorder.ModePlan && head == "" && checkpoint == "" && onlyPlans(v.state)
 	switch {
-	case !o.Mode.GoesOn() && known && !ours && !anew:
+	case !goesOn && known && !ours && !anew:
 		return nil, nil, fmt.Errorf("%w: `sandbox-agent continue %s`", &existsError{o.TaskID}, o.TaskID)
 	case o.Mode.GoesOn() && !known && strings.TrimSpace(o.Task) == "":
 		return nil, nil, &git.Error{Verb: "fetch", Kind: git.KindNotFound, Err: fmt.Errorf("%w: neither a branch nor a state of %s is on %s", ErrUnknown, o.TaskID, o.Repo)}
 	}
 	// A task whose first box vanished before it came so far begins now.
-	c := &Claimed{Continues: o.Mode.GoesOn() && known, Base: base, BaseSHA: sha, Head: head}
+	c := &Claimed{Continues: goesOn && known, Base: base, BaseSHA: sha, Head: head}
 	s := v.state
 	if s == nil {
 		s = &workorder.State{
@@ -305,15 +316,14 @@ func (p *Publisher) plan(ctx context.Context, v view, base, sha string) (*Claime
 		c.keep(workorder.KeptRef(o.TaskID, "state-"+v.damaged[:12]), v.damaged)
 	}
 	p.takeOn(s, c.Head)
-	p.enrol(s, now)
+	mode := o.Mode
+	if c.Continues && !mode.GoesOn() {
+		mode = workorder.ModeContinue
+	}
+	p.enrol(s, mode, now)
 	c.Attempt = s.Find(o.AttemptID).Number
 	s.Lease = p.lease()
 	return c, s, nil
-}
-
-// onlyPlans tells whether all that a task is known for are plans: nothing of one is kept but the plan, and another may be made.
-func onlyPlans(s *workorder.State) bool {
-	return s != nil && !slices.ContainsFunc(s.Attempts, func(a workorder.Attempt) bool { return a.Mode != workorder.ModePlan })
 }
 
 // parent is the commit under a checkpoint; "": there is none, or it cannot be read.
@@ -345,8 +355,14 @@ func (p *Publisher) origin(ctx context.Context, s *workorder.State, base, head s
 }
 
 // enrol makes our attempt the last one, and those that never said how they ended lost.
-func (p *Publisher) enrol(s *workorder.State, now time.Time) {
+func (p *Publisher) enrol(s *workorder.State, mode workorder.Mode, now time.Time) {
 	id := p.Order.AttemptID
+	if a := s.Find(id); a != nil && a.Incarnation != p.incarnation {
+		// The same order was given to a box before: its attempt, and what that has cost, stays one of its own.
+		if a.ID = a.Incarnation; !workorder.ValidAttemptID(a.ID) {
+			a.ID = workorder.NewAttemptID()
+		}
+	}
 	for i := range s.Attempts {
 		a := &s.Attempts[i]
 		if a.ID == id {
@@ -368,15 +384,8 @@ func (p *Publisher) enrol(s *workorder.State, now time.Time) {
 	if last := s.Last(); last != nil {
 		number = last.Number + 1
 	}
-	s.Attempts = append(s.Attempts, workorder.Attempt{ID: id, Number: number, Mode: p.Order.Mode, StartedAt: now})
+	s.Attempts = append(s.Attempts, workorder.Attempt{ID: id, Number: number, Incarnation: p.incarnation, Mode: mode, StartedAt: now})
 }
-
-// existsError is ErrExists for one task.
-type existsError struct{ task string }
-
-func (e *existsError) Error() string { return "the remote knows task " + e.task + " already" }
-
-func (e *existsError) Is(target error) bool { return target == ErrExists }
 
 // watch waits for as long as the lease's holder may be silent. lives: it was not. A
 // state that changed ends the wait, too: it may be that the lease was given back.
@@ -440,7 +449,7 @@ func (p *Publisher) ask(ctx context.Context, branch string, patterns ...string) 
 
 // swap replaces the state that was seen by next and begins the ledger.
 func (p *Publisher) swap(ctx context.Context, v view, next *workorder.State) (won bool, err error) {
-	led := &ledger{State: next, Refs: maps.Clone(v.refs)}
+	led := &ledger{State: next, Refs: maps.Clone(v.refs), Incarnation: p.incarnation}
 	if sha := v.refs[workorder.CheckpointRef(p.Order.TaskID)]; sha != "" {
 		if led.Checkpoint, err = p.described(ctx, sha); err != nil && ctx.Err() != nil {
 			return false, err // one that is damaged is for Checkout to say

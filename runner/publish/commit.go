@@ -281,7 +281,7 @@ func (p *Publisher) archived(ctx context.Context, whole bool) ([]string, error) 
 		// What cannot be read is left out; the rest counts.
 		_ = fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
 			if err == nil && path != "." {
-				paths = append(paths, path)
+				paths = append(paths, "./"+path)
 			}
 			return ctx.Err()
 		})

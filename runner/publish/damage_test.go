@@ -200,3 +200,44 @@ func TestFilterThatCannotRestore(t *testing.T) {
 		t.Errorf("restored %+v, events %+v", r, n.seen())
 	}
 }
+
+// An agent that removes its repository loses what came after the last save, which is said; what was saved counts.
+func TestRemovedRepository(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.write(t, "a", "1")
+	f.sh(t, "git add a && git commit -qm a")
+	f.write(t, "b", "2")
+	if s := f.save(t.Context(), true); s.pushErr != nil {
+		t.Fatal(s.pushErr)
+	}
+	head := f.remote(t, workorder.BranchRef(target))
+	f.sh(t, "rm -rf ..?* .[!.]* *")
+	if err := f.Commit(t.Context(), "leftovers"); err == nil {
+		t.Error("a commit in a repository that is gone")
+	}
+	l := f.Land(t.Context(), f.base, f.bundle, nil)
+	if l.Err == nil || l.Head != head || !l.Pushed || l.Checkpoint == nil || len(l.Warnings) != 1 {
+		t.Errorf("landed %+v, the remote has %s", l, head)
+	}
+}
+
+// What an attempt could not push is not missed on the branch by the next one.
+func TestUnpushedHeadIsNoneThatWasSetBack(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.write(t, "a", "1")
+	f.sh(t, "git add a && git commit -qm a")
+	head := f.sh(t, "git rev-parse HEAD")
+	if err := f.Release(t.Context(), workorder.Attempt{Status: workorder.StatusError, HeadSHA: head}); err != nil {
+		t.Fatal(err)
+	}
+	f.rest()
+	n, c, _ := f.next(t)
+	if a := c.State.Attempts[0]; a.HeadSHA == head {
+		t.Errorf("the state takes %s for pushed", head)
+	}
+	if n.saw(workorder.EventWarning, "") != 0 {
+		t.Errorf("events %+v", n.seen())
+	}
+}

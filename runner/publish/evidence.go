@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -31,70 +30,89 @@ func (p *Publisher) Evidence(ctx context.Context, root fs.FS, paths []string) (c
 	if err := p.load(); err != nil {
 		return "", nil, fmt.Errorf("keep the evidence: %w", err)
 	}
-	index, done, err := p.evidenceIndex(ctx, root, paths, &left)
-	if err != nil || index.Dir == "" {
-		return "", left, err
-	}
-	defer done()
-	tree, err := index.Output(ctx, "write-tree")
-	if err != nil {
-		return "", left, fmt.Errorf("keep the evidence: %w", err)
-	}
-	args := []string{"commit-tree", "-m", fmt.Sprintf("Evidence of task %s, attempt %d", p.Order.TaskID, p.number())}
-	ref := workorder.EvidenceRef(p.Order.TaskID)
-	if before := p.led.Refs[ref]; before != "" {
-		if p.outbox().Run(ctx, "cat-file", "-e", before+"^{commit}") == nil {
-			args = append(args, "-p", before)
+	b := &bag{p: p}
+	paths = slices.Clone(paths)
+	slices.Sort(paths)
+	for _, name := range slices.Compact(paths) {
+		if err := b.take(ctx, root, name); err != nil {
+			return "", nil, fmt.Errorf("keep the evidence %s: %w", name, err)
 		}
 	}
-	out, err := p.outbox().Output(ctx, append(args, string(bytes.TrimSpace(tree)))...)
-	if err != nil {
-		return "", left, fmt.Errorf("keep the evidence: %w", err)
+	if b.files == 0 {
+		return "", b.left, nil
 	}
-	commit = string(bytes.TrimSpace(out))
+	ref := workorder.EvidenceRef(p.Order.TaskID)
+	parent := p.led.Refs[ref]
+	if parent != "" && p.outbox().Run(ctx, "cat-file", "-e", parent+"^{commit}") != nil {
+		parent = ""
+	}
+	if commit, err = b.commit(ctx, fmt.Sprintf("Evidence of task %s, attempt %d", p.Order.TaskID, p.number()), parent); err != nil {
+		return "", b.left, fmt.Errorf("keep the evidence: %w", err)
+	}
 	if _, err := p.send(ctx, []change{{ref, commit}}, false); err != nil {
-		return "", left, fmt.Errorf("push the evidence to %s: %w", p.Order.Repo, err)
+		return "", b.left, fmt.Errorf("push the evidence to %s: %w", p.Order.Repo, err)
 	}
 	p.led.Refs[ref] = commit
 	p.jot()
-	return commit, left, nil
+	return commit, b.left, nil
 }
 
-// evidenceIndex is our repository with an index of the files; none when there are none.
-func (p *Publisher) evidenceIndex(ctx context.Context, root fs.FS, paths []string, left *[]string) (r git.Repo, done func(), err error) {
-	paths = slices.Clone(paths)
-	slices.Sort(paths)
-	var entries strings.Builder
-	all, files := 0, 0
-	for _, name := range slices.Compact(paths) {
-		content, ok := evidenceFile(root, name, min(maxEvidenceFile, maxEvidence-all))
-		if !ok || files == maxEvidenceFiles {
-			*left = append(*left, name)
-			continue
-		}
-		out := p.outbox()
-		out.Stdin = content
-		id, err := out.Output(ctx, "hash-object", "-w", "--stdin")
-		if err != nil {
-			return git.Repo{}, nil, fmt.Errorf("keep the evidence %s: %w", name, err)
-		}
-		fmt.Fprintf(&entries, "100644 %s\t%s\x00", bytes.TrimSpace(id), name)
-		all, files = all+len(content), files+1
+// bag are files for a ref of their own, within the bounds of evidence.
+type bag struct {
+	p       *Publisher
+	entries strings.Builder
+	bytes   int
+	files   int
+	left    []string // what there was no room for, or could not be read
+}
+
+// take puts a file of root into the bag, or notes it as left.
+func (b *bag) take(ctx context.Context, root fs.FS, name string) error {
+	content, ok := evidenceFile(root, name, b.room())
+	if !ok || b.files >= maxEvidenceFiles {
+		b.left = append(b.left, name)
+		return nil
 	}
-	if files == 0 {
-		return git.Repo{}, nil, nil
+	return b.put(ctx, name, content)
+}
+
+// room is how large the next file may be.
+func (b *bag) room() int { return max(0, min(maxEvidenceFile, maxEvidence-b.bytes)) }
+
+// put puts a file into the bag, whatever its size.
+func (b *bag) put(ctx context.Context, name, content string) error {
+	out := b.p.outbox()
+	out.Stdin = content
+	id, err := out.Output(ctx, "hash-object", "-w", "--stdin")
+	if err != nil {
+		return err
 	}
-	r = p.outbox()
-	file := filepath.Join(p.Dir, "evidence-index")
-	r.Env, r.Stdin = append(r.Env, "GIT_INDEX_FILE="+file), entries.String()
-	done = func() { _ = os.Remove(file) }
-	done() // of a try before
+	fmt.Fprintf(&b.entries, "100644 %s\t%s\x00", bytes.TrimSpace(id), name)
+	b.bytes, b.files = b.bytes+len(content), b.files+1
+	return nil
+}
+
+// commit makes a commit of what is in the bag. parent "": it has none.
+func (b *bag) commit(ctx context.Context, message, parent string) (string, error) {
+	r := b.p.outbox()
+	file := filepath.Join(b.p.Dir, "evidence-index")
+	r.Env, r.Stdin = append(r.Env, "GIT_INDEX_FILE="+file), b.entries.String()
+	_ = os.Remove(file) // of a try before
+	defer func() { _ = os.Remove(file) }()
 	if err := r.Run(ctx, "update-index", "-z", "--add", "--index-info"); err != nil {
-		done()
-		return git.Repo{}, nil, fmt.Errorf("keep the evidence: %w", err)
+		return "", err
 	}
 	r.Stdin = ""
-	return r, done, nil
+	tree, err := r.Output(ctx, "write-tree")
+	if err != nil {
+		return "", err
+	}
+	args := []string{"commit-tree", "-m", message}
+	if parent != "" {
+		args = append(args, "-p", parent)
+	}
+	out, err := b.p.outbox().Output(ctx, append(args, string(bytes.TrimSpace(tree)))...)
+	return string(bytes.TrimSpace(out)), err
 }
 
 // evidenceFile reads a regular file of at most limit bytes.

@@ -80,6 +80,7 @@ func (p *Publisher) Land(ctx context.Context, base, bundlePath string, end func(
 	}
 	w, err := p.gather(local, base, &l)
 	if err != nil {
+		p.saved(&l)
 		l.Err = fmt.Errorf("read the work tree's commits: %w", err)
 		return l
 	}
@@ -136,6 +137,28 @@ func (p *Publisher) Land(ctx context.Context, base, bundlePath string, end func(
 		}
 	}
 	return l
+}
+
+// saved makes the landing of a work tree that cannot be read any more, because the agent removed or broke its repository, what the remote has.
+func (p *Publisher) saved(l *Landed) {
+	if p.load() != nil {
+		return
+	}
+	l.Checkpoint = p.led.Checkpoint
+	if l.Head = p.led.Refs[workorder.BranchRef(p.branch())]; l.Head == "" && l.Checkpoint == nil {
+		return
+	}
+	l.Pushed = l.Head != ""
+	l.Warnings = append(l.Warnings, "the agent removed or broke the repository of its work tree: the remote has what was saved before that, and `continue` goes on from there")
+}
+
+// arrived is a head as far as the remote has it.
+func (p *Publisher) arrived(sha string) string {
+	at := p.led.Refs[workorder.BranchRef(p.branch())]
+	if sha == at || sha == p.led.State.BaseSHA {
+		return sha
+	}
+	return at
 }
 
 // Hurry says that the box is being stopped, and how long keeping files may take then. It may be called at any time.
@@ -285,6 +308,7 @@ func (p *Publisher) Release(ctx context.Context, end workorder.Attempt) error {
 	if _, lost := p.pulse.loser(); lost {
 		return nil
 	}
+	end.HeadSHA = p.arrived(end.HeadSHA) // else the next attempt takes the branch for one that was set back
 	next := copyState(p.led.State)
 	p.ended(next, end)
 	if p.led.Pending == nil {

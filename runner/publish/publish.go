@@ -53,17 +53,19 @@ type Publisher struct {
 	Later []int
 
 	// op is held by whoever uses our index or the ledger while a Keeper may.
-	op        turn
-	pulse     pulse
-	led       *ledger
-	synced    string // the agent's index as it was when ours had all its paths
-	last      snapped
-	base      map[string]bool // the submodules of the task's base commit
-	roots     map[string]bool // the repositories inside the work tree, as last seen
-	large     map[string]bool // files too large for a checkpoint that were named
-	quick     bool            // the last whole snapshot took no time to speak of
-	files     atomic.Int64    // see Hurry
-	firstDone bool            // see smallFirst
+	op    turn
+	pulse pulse
+	led   *ledger
+	// incarnation is what makes this box another holder of the lease than one that was given the same order.
+	incarnation string
+	synced      string // the agent's index as it was when ours had all its paths
+	last        snapped
+	base        map[string]bool // the submodules of the task's base commit
+	roots       map[string]bool // the repositories inside the work tree, as last seen
+	large       map[string]bool // files too large for a checkpoint that were named
+	quick       bool            // the last whole snapshot took no time to speak of
+	files       atomic.Int64    // see Hurry
+	firstDone   bool            // see smallFirst
 	// refused are the changes that the remote refused while the agent worked, by ref.
 	refused map[string]refusal
 	// alone: a push with everything in it failed, so what counts most goes alone.
@@ -122,7 +124,7 @@ func (p *Publisher) Fetch(ctx context.Context) (base, sha string, err error) {
 	}
 	p.unbundle(ctx)
 	base, sha, err = p.baseBranch(ctx)
-	if git.KindOf(err) == git.KindNotFound && p.Order.Mode.GoesOn() {
+	if git.KindOf(err) == git.KindNotFound && p.Order.MayGoOn() {
 		// The branch may have been renamed or deleted since: where the task began is known.
 		if v, lerr := p.look(ctx); lerr == nil && v.state != nil && git.ValidSHA(v.state.BaseSHA) && p.Mirror().Run(ctx, "cat-file", "-e", v.state.BaseSHA+"^{commit}") == nil {
 			return v.state.BaseBranch, v.state.BaseSHA, nil

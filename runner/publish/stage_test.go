@@ -31,12 +31,9 @@ func TestLargeFilesComeLast(t *testing.T) {
 		t.Errorf("%d warnings", n)
 	}
 	f.write(t, "late", "abc")
-	// A fifth of it is left for the commit when the large file has had its time.
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	err := f.Commit(ctx, "leftovers")
+	err := f.Commit(t.Context(), "leftovers")
 	var left *LeftError
-	if !errors.As(err, &left) || !slices.Equal(left.Paths, []string{"huge"}) || !strings.Contains(left.Why, "no time") {
+	if !errors.As(err, &left) || !slices.Equal(left.Paths, []string{"huge"}) || left.Why != tooLarge {
 		t.Fatalf("left %v", err)
 	}
 	l := f.Land(t.Context(), f.base, f.bundle, nil)
@@ -114,5 +111,45 @@ func TestObjectsOfLFSAreKept(t *testing.T) {
 	}
 	if got := untar(t, archive, ".git/lfs/objects/ab/cd/abcd"); got != "precious" {
 		t.Errorf("the archive has %q", got)
+	}
+}
+
+// A file that is larger than any forge takes, sparse or not, is named and left out before it is read; the others land, also where
+// the repository is broken.
+func TestSparseFile(t *testing.T) {
+	t.Parallel()
+	for name, broken := range map[string]bool{"whole repository": false, "broken HEAD": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, nil)
+			f.write(t, "small", "small")
+			f.write(t, "sparse", "")
+			if err := os.Truncate(filepath.Join(f.Workspace, "sparse"), 300<<30); err != nil {
+				t.Fatal(err)
+			}
+			if broken {
+				f.write(t, ".git/HEAD", "nonsense\n")
+			}
+			err := f.Commit(t.Context(), "leftovers")
+			archive := filepath.Join(t.TempDir(), "a.tar.gz")
+			aerr := f.Archive(t.Context(), archive, broken)
+			if broken {
+				if err == nil || aerr != nil {
+					t.Fatalf("commit: %v, archive: %v", err, aerr)
+				}
+				if st, err := os.Stat(archive); err != nil || st.Size() > 1<<20 {
+					t.Errorf("the archive: %+v %v", st, err)
+				}
+				return
+			}
+			var left *LeftError
+			if !errors.As(err, &left) || !slices.Equal(left.Paths, []string{"sparse"}) || !errors.Is(aerr, ErrLarge) {
+				t.Fatalf("commit: %v, archive: %v", err, aerr)
+			}
+			l := f.Land(t.Context(), f.base, f.bundle, nil)
+			if files := gittest.Git(t, f.srv.Repo("r.git").Dir, "ls-tree", "-r", "--name-only", target); !l.Pushed || files != "README\nsmall" {
+				t.Errorf("landed %q: %+v", files, l)
+			}
+		})
 	}
 }

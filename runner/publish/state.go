@@ -56,6 +56,8 @@ type ledger struct {
 	Committed bool `json:"committed,omitempty"`
 	// Hold is the ref that what would be the branch's goes to; empty: the branch is not held.
 	Hold string `json:"hold,omitempty"`
+	// Incarnation is this box's, for every process of it.
+	Incarnation string `json:"incarnation,omitempty"`
 	// Moved is the rebase whose commits are the branch's from now on.
 	Moved *Moved `json:"moved,omitempty"`
 }
@@ -90,7 +92,7 @@ func (p *Publisher) load() error {
 	if l.State == nil || l.Refs == nil {
 		return fmt.Errorf("read what the remote has: %s is not complete", p.ledgerFile())
 	}
-	p.led = &l
+	p.led, p.incarnation = &l, l.Incarnation
 	p.pulse.sending(l.Sent...)
 	if l.Lost {
 		p.pulse.lose(l.State.Lease, func() {}) // whoever wrote the ledger has said it
@@ -226,7 +228,7 @@ func (p *Publisher) lease() *workorder.Lease {
 		host = "unknown"
 	}
 	return &workorder.Lease{
-		AttemptID: p.Order.AttemptID, Holder: host, RenewedAt: time.Now().UTC(),
+		AttemptID: p.Order.AttemptID, Incarnation: p.incarnation, Holder: host, RenewedAt: time.Now().UTC(),
 		TTLSeconds: (workorder.LeaseMisses * p.renewal()).Seconds(),
 	}
 }
@@ -241,7 +243,7 @@ func (p *Publisher) ended(s *workorder.State, end workorder.Attempt) {
 	end.ID = p.Order.AttemptID
 	end.Reason, end.Agent.Final, end.Plan = p.clean(end.Reason), p.clean(end.Agent.Final), p.clean(end.Plan)
 	if a := s.Find(end.ID); a != nil {
-		end.Number, end.Mode, end.StartedAt = a.Number, a.Mode, a.StartedAt
+		end.Number, end.Mode, end.StartedAt, end.Incarnation = a.Number, a.Mode, a.StartedAt, a.Incarnation
 		*a = end
 	} else {
 		s.Attempts = append(s.Attempts, end)

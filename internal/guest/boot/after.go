@@ -8,8 +8,8 @@ import (
 )
 
 // AfterLanding is the most that everything takes which follows a landing: what the branch changes is read, the evidence, the answers, the
-// pull request and its comment go to the forge, and the lease is given back. PID 1 and the host take a run for stuck that takes longer.
-const AfterLanding = surveyTime + evidenceTime + answersTime + answerTime + forgeTime + forgeTime + releaseTime + workorder.EngineGrace
+// pull request and its comment go to the forge, the result is brought to the remote, and the lease is given back. PID 1 and the host take a run for stuck that takes longer.
+const AfterLanding = surveyTime + evidenceTime + answersTime + answerTime + forgeTime + forgeTime + resultTime + releaseTime + workorder.EngineGrace
 
 // A run whose work has landed keeps its status, whatever follows. The first stop signal ends what follows at once: PID 1 kills
 // a boot that is not done soon after it, and a run that landed must not become a lost one for a forge that hangs. The time limit

@@ -43,6 +43,8 @@ type Box struct {
 	Repo     Repository
 	Task     Task
 	Space    *workspace.Workspace
+	// WatchDisk calls over when the task takes more of the disk than it may; nil: it may take all.
+	WatchDisk func(ctx context.Context, over func(text string))
 	// Signals delivers SIGTERM and SIGINT, and LongStop before them.
 	Signals <-chan os.Signal
 	// Burst is the time in which several signals count as one. 0: two seconds.
@@ -57,7 +59,8 @@ type Box struct {
 	began    string    // the base before it was, and its branch
 	beganOn  string
 
-	grace atomic.Int64 // of a stop that was announced, as a time.Duration
+	grace  atomic.Int64              // of a stop that was announced, as a time.Duration
+	landBy atomic.Pointer[time.Time] // when a run that is told to stop has to have landed; nil: it is not
 }
 
 // LongStop is workorder.LongStopSignal.
@@ -72,6 +75,8 @@ func (b *Box) shutdown() workorder.Shutdown {
 var (
 	ErrInterrupted = errors.New("a stop signal arrived")
 	ErrTimeout     = errors.New("the time limit was reached")
+	// ErrDisk: the task took more of the disk than it may.
+	ErrDisk = errors.New("the disk limit was reached")
 	// ErrLease: what this box does from here on cannot be pushed.
 	ErrLease = errors.New("another box took the task over")
 )
@@ -128,6 +133,9 @@ func (b *Box) Run(ctx context.Context) int {
 	defer leave(nil)
 	go b.watchSignals(func(cause error) { leave(cause); interrupt(cause) }, hurry)
 
+	if b.WatchDisk != nil {
+		go b.WatchDisk(run, func(text string) { interrupt(fmt.Errorf("%w: %s", ErrDisk, text)) })
+	}
 	end := b.work(run, interrupt, steps)
 	landing := b.land(land, run, &end)
 	b.rebaseLanded(&landing)
@@ -138,6 +146,7 @@ func (b *Box) Run(ctx context.Context) int {
 	b.pullRequest(after, &end, landing)
 	b.rangeDiff(after)
 	code := b.finish(end, landing)
+	b.keepResult(after, &end)
 	b.release(after, b.vouched(landing.Head))
 
 	undo, stop := context.WithTimeout(context.WithoutCancel(ctx), workorder.EngineGrace)
@@ -158,12 +167,13 @@ func (b *Box) watchSignals(interrupt, hurry context.CancelCauseFunc) {
 	if !ok {
 		return
 	}
+	first := time.Now()
+	b.landsBy(first)
 	b.Repo.Hurry(b.shutdown().Bundle)
 	interrupt(fmt.Errorf("%w (%s)", ErrInterrupted, s))
 	b.Repo.Flush()
-	first := time.Now()
 	for {
-		shutdown := b.shutdown()
+		by := b.landsBy(first)
 		select {
 		case s := <-b.Signals:
 			switch {
@@ -174,12 +184,20 @@ func (b *Box) watchSignals(interrupt, hurry context.CancelCauseFunc) {
 			case s != syscall.SIGINT || time.Since(first) < b.burst():
 				continue
 			}
+			b.landBy.Store(&first) // at once
 			hurry(errors.New("a second signal arrived"))
-		case <-time.After(time.Until(first.Add(workorder.AgentGrace + shutdown.Land))):
+		case <-time.After(time.Until(by)):
 			hurry(errors.New("the time for landing is used up"))
 		}
 		return
 	}
+}
+
+// landsBy notes when a run that was told to stop has to have landed.
+func (b *Box) landsBy(stopped time.Time) time.Time {
+	by := stopped.Add(workorder.AgentGrace + b.shutdown().Land)
+	b.landBy.Store(&by)
+	return by
 }
 
 // burst is how long after the first signal another one is the same wish: some
@@ -237,7 +255,7 @@ func (b *Box) work(ctx context.Context, interrupt context.CancelCauseFunc, steps
 	}
 	b.repair(ctx, &agent, &e)
 	e.cause = context.Cause(ctx)
-	if errors.Is(e.cause, ErrLease) {
+	if errors.Is(e.cause, ErrLease) || errors.Is(e.cause, ErrDisk) {
 		// What the agent was when it was stopped says nothing.
 		cut := cutShort(ctx)
 		e.status, e.by, e.reason = cut.status, cut.by, cut.reason

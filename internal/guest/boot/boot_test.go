@@ -89,7 +89,7 @@ func TestWholeRun(t *testing.T) {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
 	tail := f.calls[slices.Index(f.calls, "setup-1"):]
-	if diff := cmp.Diff([]string{"setup-1", "setup-2", "baseline", "save", "agent", "settle", "commit", "push true", "validate", "settle", "land", "survey", "release", "unwatch", "close", "stop", "close network"}, tail); diff != "" {
+	if diff := cmp.Diff([]string{"setup-1", "setup-2", "baseline", "save", "agent", "settle", "commit", "push true", "validate", "settle", "land", "survey", "result", "release", "unwatch", "close", "stop", "close network"}, tail); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 }

@@ -16,11 +16,13 @@ type ending struct {
 	ran    bool // the agent ran
 	checks []workorder.Validation
 	cause  error // why the run was cut short
+	// told is what there was to tell in place of a run; nil: the run was one.
+	told *DoneError
 }
 
 // bootFailed says what a failed step means for the run.
 func (b *Box) bootFailed(ctx context.Context, err error) ending {
-	if errors.Is(context.Cause(ctx), ErrInterrupted) || errors.Is(context.Cause(ctx), ErrTimeout) {
+	if cause := context.Cause(ctx); errors.Is(cause, ErrInterrupted) || errors.Is(cause, ErrTimeout) || errors.Is(cause, ErrDisk) {
 		return cutShort(ctx)
 	}
 	e := ending{status: workorder.StatusError, by: workorder.ByBox, reason: err.Error()}
@@ -30,6 +32,9 @@ func (b *Box) bootFailed(ctx context.Context, err error) ending {
 	}
 	switch se.step {
 	case stepClone, stepRebase:
+		if done, told := errors.AsType[*DoneError](err); told {
+			return ending{status: done.Attempt.Status, by: done.Attempt.EndedBy, reason: done.Attempt.Reason, told: done}
+		}
 		e.by = workorder.ByGit
 		var known EndedByer
 		if errors.As(err, &known) {
@@ -48,6 +53,8 @@ func cutShort(ctx context.Context) ending {
 	switch {
 	case errors.Is(cause, ErrTimeout):
 		return ending{status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: cause.Error()}
+	case errors.Is(cause, ErrDisk):
+		return ending{status: workorder.StatusFailed, by: workorder.ByAgent, reason: cause.Error()}
 	case errors.Is(cause, ErrLease):
 		return ending{status: workorder.StatusError, by: workorder.ByLease, reason: cause.Error()}
 	}

@@ -36,6 +36,7 @@ type fake struct {
 	surfaceErr error
 
 	evidenceErr error
+	result      func(context.Context) error
 }
 
 func (f *fake) did(what string) {
@@ -125,6 +126,14 @@ func (f *fake) Commit(ctx context.Context, _ string) error {
 func (f *fake) Evidence(_ context.Context, paths []string) (sha string, left []string, err error) {
 	f.did(fmt.Sprint("evidence ", paths))
 	return "e1", []string{"left"}, f.evidenceErr
+}
+
+func (f *fake) Result(ctx context.Context) ([]string, error) {
+	f.did("result")
+	if f.result != nil {
+		return nil, f.result(ctx)
+	}
+	return nil, nil
 }
 
 func (f *fake) Changes(context.Context, string, string) (map[string][]workorder.FileChange, error) {

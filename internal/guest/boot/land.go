@@ -170,7 +170,7 @@ const releaseTime = 15 * time.Second
 // Keep archives what is in no commit that landed: the files that could not be
 // committed, or everything when the commits themselves could not be read.
 func Keep(ctx context.Context, repo Repository, l *Landing, left error) {
-	whole := l.Err != nil && l.Bundle == "" && !l.left()
+	whole := l.Err != nil && l.Bundle == ""
 	if left == nil && !whole {
 		return
 	}
@@ -179,7 +179,9 @@ func Keep(ctx context.Context, repo Repository, l *Landing, left error) {
 	}
 	var err error
 	if l.Archive, err = repo.Archive(ctx, whole); err != nil {
-		l.Archive, l.Lost = "", true
+		// What is in commits stays in the box; a file that is too large was left out knowingly.
+		l.Archive, l.Large = "", errors.Is(err, ErrLarge)
+		l.Lost = !l.Large && (left != nil || !l.left())
 		l.Warnings = append(l.Warnings, err.Error())
 	}
 }
@@ -194,10 +196,12 @@ func (b *Box) finish(e ending, l Landing) int {
 	switch {
 	case l.left():
 		code = workorder.ReasonLeft
-	case l.Archive != "":
+	case l.Archive != "", l.Large:
 		code = workorder.ReasonUncommitted
 	}
 	switch {
+	case l.Large && (e.status == workorder.StatusNoChanges || e.status == workorder.StatusSuccess):
+		e.status, e.by, e.reason = workorder.StatusError, workorder.ByGit, "files that the agent left are too large to be committed or kept: the warnings name them"
 	case l.Lost && (e.status == workorder.StatusNoChanges || e.status == workorder.StatusSuccess):
 		e.status, e.by, e.reason = workorder.StatusError, workorder.ByAgent, uncommitted
 	case l.Archive != "" && e.status == workorder.StatusNoChanges:
@@ -239,6 +243,9 @@ func (b *Box) finish(e ending, l Landing) int {
 		b.Engine.Describe(&r.Host)
 		b.Network.Report(r)
 		Landed(r, l)
+		if e.told != nil {
+			e.told.tell(r)
+		}
 		r.NextCommand = nextCommand(b.Order, r)
 	})
 	if err != nil {
@@ -246,6 +253,9 @@ func (b *Box) finish(e ending, l Landing) int {
 	}
 	return workorder.ExitCode(e.status, e.by)
 }
+
+// ErrLarge: what was left is too large to be kept. It has been named.
+var ErrLarge = errors.New("too large to be kept")
 
 // left reports whether there are commits that could be read, but neither pushed nor packed in time: they stay in the box, where the host
 // takes them.

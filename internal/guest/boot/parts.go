@@ -87,6 +87,9 @@ type Repository interface {
 	// Evidence brings files of the output to the remote, on a ref of their own, and returns the commit that
 	// holds them at their paths; left are those that it does not hold. It is called after Land.
 	Evidence(ctx context.Context, paths []string) (sha string, left []string, err error)
+	// Result brings result, events and logs of the output to the remote, once the result is written; left are files that
+	// did not fit. It does nothing where Clone did not come so far, or the lease is lost.
+	Result(ctx context.Context) (left []string, err error)
 	// Changes are the files of the newest commits of head that base does not have, by commit.
 	Changes(ctx context.Context, base, head string) (map[string][]workorder.FileChange, error)
 	// Release records on the remote how the attempt ended, where Land has not, and
@@ -150,6 +153,7 @@ type Landing struct {
 	Bundle  string // file that holds the work because it could not be pushed
 	Archive string // file of the output that holds what could not be committed
 	Lost    bool   // something of the work could be kept nowhere
+	Large   bool   // what is left are files that are too large to be kept
 	// Checkpoint is still needed on the remote: it holds what the branch does not.
 	Checkpoint *workorder.Checkpoint
 	Warnings   []string

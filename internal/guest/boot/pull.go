@@ -17,6 +17,10 @@ func (b *Box) pullRequest(after context.Context, e *ending, l Landing) {
 	if b.Forge == nil {
 		return
 	}
+	if e.told != nil {
+		b.Rec.StepFinished(stepPR, &record.Skip{Reason: "nothing was run"}, nil)
+		return
+	}
 	later := "; sandbox-agent pr open " + b.Order.TaskID + " opens it"
 	if after.Err() != nil {
 		b.Rec.StepFinished(stepPR, &record.Skip{Reason: toldToStop(later)}, nil)

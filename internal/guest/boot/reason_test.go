@@ -30,6 +30,7 @@ func TestReasonCode(t *testing.T) {
 		"uncommitted changes":             {&fake{commit: partly}, workorder.ReasonUncommitted},
 		"uncommitted changes and no push": {&fake{commit: partly, land: bundled}, workorder.ReasonUncommitted},
 		"lost changes and no push":        {&fake{commit: partly, archive: boom, land: bundled}, ""},
+		"files that are too large":        {&fake{commit: partly, archive: ErrLarge}, workorder.ReasonUncommitted},
 		"a failed check and no push":      {&fake{validate: failing, land: bundled}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

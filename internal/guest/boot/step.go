@@ -123,6 +123,10 @@ func runStep(ctx context.Context, rec *record.Recorder, s step) error {
 		c := ec.ExitCode()
 		code = &c
 	}
+	if done, told := errors.AsType[*DoneError](err); told {
+		rec.StepFinished(s.name, &record.Skip{Reason: done.Error()}, nil)
+		return err
+	}
 	rec.StepFinished(s.name, err, code)
 	return err
 }

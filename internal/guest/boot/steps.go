@@ -20,7 +20,7 @@ const (
 	stepSetup    = "setup"
 	stepGround   = "ground"
 	stepRepair   = "repair"
-	stepPush     = "push"
+	stepPush     = workorder.StepPush
 	stepProof    = "proof"
 	stepPR       = workorder.StepPR
 )
@@ -174,6 +174,7 @@ func (b *Box) clone(ctx context.Context) error {
 	b.cloned = &c
 	b.Rec.Update(func(r *workorder.Result) {
 		// rescue needs to know, when this process dies.
+		r.Mode = b.Order.Mode // of an order that may go on it is known now
 		r.BaseBranch, r.BaseSHA, r.HeadSHA, r.Branch = c.Base, c.BaseSHA, c.Head, b.Order.TargetBranch
 		r.Attempt, r.Restored, r.Earlier = c.Attempt, c.Restored, earlier(c.State, b.Order.AttemptID)
 		if c.State != nil && c.State.Task != "" {

@@ -37,7 +37,7 @@ func TestBackOff(t *testing.T) {
 func TestParkedForNobodyKnowsHowLong(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, ends(workorder.StatusParked, workorder.ByLimit), ends(workorder.StatusSuccess, workorder.ByAgent))
-	r.want(workorder.ExitInterrupted, "parked", create()...)
+	r.want(workorder.ExitParked, "parked", create()...)
 	r.boxes(1)
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()

@@ -52,7 +52,21 @@ type createOptions struct {
 const (
 	ifExistsFail     = "fail"
 	ifExistsContinue = "continue"
+	ifExistsTell     = "tell" // the order's word for ifExistsContinue
 )
+
+// picksUp tells whether a task that exists is followed, gone on with or told.
+func (o *createOptions) picksUp() bool {
+	return o.ifExists == ifExistsContinue || o.ifExists == ifExistsTell
+}
+
+// exists is what the box does that finds more on the remote than we did: another machine may have been faster.
+func (o *createOptions) exists() workorder.IfExists {
+	if o.picksUp() {
+		return workorder.ExistsTell
+	}
+	return ""
+}
 
 // settings are the flags that also have an environment variable, and the
 // project key they override ("" when they override none).
@@ -123,10 +137,10 @@ out with --from-plan: the task is the plan's, and --task adds to it.`,
 	cmd.Flags().IntVar(&o.issue, "issue", 0, "number of an issue of the repository that is the task, with its comments")
 	cmd.Flags().BoolVar(&o.plan, "plan", false, "make a plan only: nothing is committed")
 	cmd.Flags().StringVar(&o.fromPlan, "from-plan", "", "TASK whose plan is carried out; --task adds to it")
-	cmd.Flags().StringVar(&o.ifExists, "if-exists", ifExistsFail, "when the task exists: fail, or continue (follow it, go on with it, or tell its result)")
+	cmd.Flags().StringVar(&o.ifExists, "if-exists", ifExistsFail, "when the task exists: fail, or continue (follow it, go on with it, or tell its result; tell is the same)")
 	// It fails only for a flag that is not there.
 	_ = cmd.RegisterFlagCompletionFunc("from-plan", a.completeTasks(false, func(r, _ *store.Record) bool { return r.Status == workorder.StatusPlanned }))
-	_ = cmd.RegisterFlagCompletionFunc("if-exists", cobra.FixedCompletions([]string{ifExistsFail, ifExistsContinue}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("if-exists", cobra.FixedCompletions([]string{ifExistsFail, ifExistsContinue, ifExistsTell}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -225,8 +239,8 @@ func (a *App) runCreate(ctx context.Context, o *createOptions) error {
 	if err != nil {
 		return err
 	}
-	if o.ifExists != ifExistsFail && o.ifExists != ifExistsContinue && o.ifExists != "" {
-		return usage("--if-exists %q is neither %s nor %s", o.ifExists, ifExistsFail, ifExistsContinue)
+	if o.ifExists != ifExistsFail && !o.picksUp() && o.ifExists != "" {
+		return usage("--if-exists %q is neither %s nor %s nor %s", o.ifExists, ifExistsFail, ifExistsContinue, ifExistsTell)
 	}
 	if o.taskID != "" {
 		return a.createNamed(ctx, o, task)

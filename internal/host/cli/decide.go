@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
@@ -38,6 +39,17 @@ func backOff(ended time.Time, times int, now time.Time) time.Time {
 		return least
 	}
 	return at
+}
+
+// parkedInARow is how many of the last attempts ended at a limit.
+func parkedInARow[A any](all []A, status func(A) workorder.Status) (n int) {
+	for _, a := range slices.Backward(all) {
+		if status(a) != workorder.StatusParked {
+			break
+		}
+		n++
+	}
+	return n
 }
 
 // state is how the last attempt ended.

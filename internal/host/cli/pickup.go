@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
@@ -46,13 +45,13 @@ func (a *App) createNamed(ctx context.Context, o *createOptions, task string) er
 	p := &pickUp{starter: starter{a: a, o: o, find: credentials.New(a.Getenv)}, create: true, text: task}
 	rec, err := st.Load(o.taskID)
 	switch {
-	case errors.Is(err, store.ErrNotFound) && o.ifExists != ifExistsContinue:
+	case errors.Is(err, store.ErrNotFound) && !o.picksUp():
 		return p.onlyNew(ctx)
 	case errors.Is(err, store.ErrNotFound):
 		rec = nil
 	case err != nil:
 		return err
-	case o.ifExists != ifExistsContinue:
+	case !o.picksUp():
 		return fault.New(workorder.ExitUsage, fmt.Errorf("task %s: %w", o.taskID, store.ErrExists),
 			"`sandbox-agent continue "+o.taskID+"` goes on with it, --if-exists continue does so by itself; `sandbox-agent rm "+o.taskID+"` forgets it")
 	}
@@ -170,12 +169,7 @@ func (p *pickUp) held(ctx context.Context, id, asked string) (verdict, error) {
 		return verdict{}, p.tell(rec)
 	}
 	last := state{status: rec.Status, by: rec.EndedBy, resumeAt: rec.ResumeAt, began: rec.Box != "" && rec.EndedBy != workorder.ByOrder, ended: rec.FinishedAt}
-	for _, a := range slices.Backward(rec.Attempts()) {
-		if a.Status != workorder.StatusParked {
-			break
-		}
-		last.parked++
-	}
+	last.parked = parkedInARow(rec.Attempts(), func(a store.Attempt) workorder.Status { return a.Status })
 	switch p.judge(last) {
 	case goesOn:
 		until, err := p.next(ctx, rec)
@@ -435,12 +429,7 @@ func (p *pickUp) elsewhere(on *remoteTask, last *workorder.Attempt) (stop bool, 
 		return false, until, nil // the box finds out whether it still lives
 	}
 	s := state{status: last.Status, by: last.EndedBy, resumeAt: last.ResumeAt, began: last.EndedBy != workorder.ByOrder, ended: last.EndedAt}
-	for _, a := range slices.Backward(on.state.Attempts) {
-		if a.Status != workorder.StatusParked {
-			break
-		}
-		s.parked++
-	}
+	s.parked = parkedInARow(on.state.Attempts, func(a workorder.Attempt) workorder.Status { return a.Status })
 	d := p.judge(s)
 	tell := func() error {
 		p.show(on.result(last), nil)

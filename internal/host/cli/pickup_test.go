@@ -341,16 +341,16 @@ func TestParked(t *testing.T) {
 	t.Parallel()
 	soon := func(res *workorder.Result) { parkedUntil(time.Now().Add(3 * time.Second))(res) } // from the box's end on
 	r := newRig(t, parkedUntil(time.Now().Add(48*time.Hour)), soon, ends(workorder.StatusSuccess, workorder.ByAgent))
-	r.want(workorder.ExitInterrupted, "continue "+tid+" --wait", create()...)
+	r.want(workorder.ExitParked, "continue "+tid+" --wait", create()...)
 	r.want(0, "parked until ", "ps")
-	r.want(workorder.ExitInterrupted, "is parked until", ifExists()...)
-	r.want(workorder.ExitInterrupted, `"resume_at":"2`, ifExists("--json")...)
-	r.want(workorder.ExitInterrupted, "--now tries at once", "continue", tid)
+	r.want(workorder.ExitParked, "is parked until", ifExists()...)
+	r.want(workorder.ExitParked, `"resume_at":"2`, ifExists("--json")...)
+	r.want(workorder.ExitParked, "--now tries at once", "continue", tid)
 	r.boxes(1)
 	if fresh := store.New(r.state); fresh.Held(tid) {
 		t.Error("the lock is held")
 	}
-	r.want(workorder.ExitInterrupted, "parked", "continue", tid, "--now")
+	r.want(workorder.ExitParked, "parked", "continue", tid, "--now")
 	r.boxes(2)
 	r.want(0, "success", "continue", tid, "--wait")
 	r.boxes(3)

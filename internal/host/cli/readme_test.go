@@ -57,7 +57,7 @@ func TestReadmeExitCodes(t *testing.T) {
 	}
 	for _, code := range []int{
 		workorder.ExitOK, workorder.ExitGeneral, workorder.ExitNotFound, workorder.ExitNoProject, workorder.ExitBox, workorder.ExitInvalid,
-		workorder.ExitGit, workorder.ExitTaskFailed, workorder.ExitInterrupted, workorder.ExitTimeout, workorder.ExitBudget, workorder.ExitUsage,
+		workorder.ExitGit, workorder.ExitTaskFailed, workorder.ExitInterrupted, workorder.ExitTimeout, workorder.ExitBudget, workorder.ExitParked, workorder.ExitUsage,
 	} {
 		if table[code] == "" {
 			t.Errorf("exit code %d is not in the table", code)

@@ -103,6 +103,7 @@ func (r *resolved) order(o *createOptions, in projects.OrderInput) error {
 	if err != nil {
 		return fault.New(workorder.ExitInvalid, err, "")
 	}
+	order.IfExists = o.exists()
 	r.job = &launch.Job{
 		Order: order, Image: p.Image, Isolation: p.Isolation, OCIRuntime: p.OCIRuntime, Keep: o.keep, Detach: o.detach,
 		Request: r.request(o), Title: o.title,

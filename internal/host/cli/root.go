@@ -17,7 +17,7 @@ branch and proof, from a throw-away Docker-in-Docker box.
 Exit codes: 0 done · 1 general · 2 task not found · 3 project not found ·
 5 the box did not start, or was lost · 6 project or order invalid ·
 7 git, or another box has the task · 10 the task failed (agent or validation) ·
-11 interrupted or parked · 12 timeout · 13 budget · 64 usage.`
+11 interrupted · 12 timeout · 13 budget · 14 parked · 64 usage.`
 
 func newRootCmd(a *App) *cobra.Command {
 	root := &cobra.Command{

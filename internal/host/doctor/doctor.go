@@ -134,6 +134,7 @@ func (d *Doctor) boxes(ctx context.Context, info engine.Info, add func(Check)) {
 	add(d.harnesses(ctx, p, info, names[0]))
 	add(d.reach(ctx, p, info, names[0]))
 	add(d.network(ctx, p, info, names[0]))
+	add(d.ground(ctx, p, info, names[0]))
 	d.runtimes(ctx, p, info, names[0], add)
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // firewall are the rules of a restricted network as a box has them, which a test
@@ -27,6 +28,17 @@ func (d *Doctor) network(ctx context.Context, p Prober, info engine.Info, image 
 		c.Message = "a confined box cannot have its firewall: " + err.Error()
 	}
 	c.Hint = "the engine's kernel needs nf_tables (modules nft_redir, nft_masq, nft_fib_inet, nft_reject_inet, nft_log, nft_ct), and an image of one's own the program nft"
+	return c
+}
+
+// ground checks that a confined box can divide its control groups and cover the machine's kernel settings.
+func (d *Doctor) ground(ctx context.Context, p Prober, info engine.Info, image string) Check {
+	out, err := d.probe(ctx, p, info, image, engine.IsolationConfined, "", []string{workorder.EntrypointIn, "ground"})
+	c := Check{Name: "limits and settings", Status: OK, Message: "the agent has limits apart from boot's; the machine's kernel settings are read-only in a confined box"}
+	if err != nil {
+		c.Status, c.Message = Warn, "a confined box is held less well than it should be: "+strings.TrimSpace(out+" "+err.Error())
+		c.Hint = "the kernel needs cgroup namespaces (4.6), and the engine has to mount /sys/fs/cgroup; runs go on, each with this as a warning"
+	}
 	return c
 }
 

@@ -285,10 +285,10 @@ func (l *Launcher) begin(ctx context.Context, job *Job, rec *store.Record, info 
 	return l.step(ctx, rec, "start", func() error { return l.start(ctx, job, rec, info, secrets) })
 }
 
-// longest is what a run can take that keeps its own bounds: the clock of its
-// timeout starts with the box, and an ordinary landing follows when that has run out, with all that comes after it.
+// longest is what a run can take to land that keeps its own bounds: the clock of its
+// timeout starts with the box, and an ordinary landing follows when that has run out. What comes after a landing has workorder.AfterLimit more.
 func longest(o *workorder.Order) time.Duration {
-	return startTimeout + o.Timeout() + workorder.AgentGrace + workorder.LandLimit + workorder.AfterLimit + endReserve
+	return startTimeout + o.Timeout() + workorder.AgentGrace + workorder.LandLimit + endReserve
 }
 
 func (l *Launcher) start(ctx context.Context, job *Job, rec *store.Record, info engine.Info, secrets map[string]string) error {

@@ -107,6 +107,9 @@ func box(job *Job) string {
 	if l.PIDs > 0 {
 		s += fmt.Sprintf(", %d processes", l.PIDs)
 	}
+	if l.DiskBytes > 0 {
+		s += fmt.Sprintf(", disk %d MiB", l.DiskBytes>>20)
+	}
 	return s + ", no bind mounts"
 }
 

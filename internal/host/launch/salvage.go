@@ -26,6 +26,8 @@ func (l *Launcher) salvage(ctx context.Context, rec *store.Record, res *workorde
 		}
 		switch head, err := salvage.Commits(ctx, l.Engine, box, w, bundle); {
 		case errors.Is(err, salvage.ErrNothing):
+		case err != nil && archived(rec):
+			said = append(said, err.Error()) // its objects are damaged: the box has kept all of its files
 		case err != nil:
 			return nil, err
 		default:
@@ -37,7 +39,7 @@ func (l *Launcher) salvage(ctx context.Context, rec *store.Record, res *workorde
 		}
 	}
 	archive := filepath.Join(rec.Dir, filepath.FromSlash(workorder.ArchiveFile))
-	if _, err := os.Stat(archive); err != nil && res.Uncommitted {
+	if res.Uncommitted && !archived(rec) {
 		if err := salvage.Files(ctx, l.Engine, box, archive); errors.Is(err, salvage.ErrNothing) {
 			return append(said, "the box has no work tree any more"), nil
 		} else if err != nil {
@@ -47,4 +49,10 @@ func (l *Launcher) salvage(ctx context.Context, rec *store.Record, res *workorde
 		said = append(said, "files that could not be committed were taken out of the box after it had stopped: they are in "+workorder.ArchiveFile)
 	}
 	return said, nil
+}
+
+// archived reports whether the box has kept files that are in no commit.
+func archived(rec *store.Record) bool {
+	_, err := os.Stat(filepath.Join(rec.Dir, filepath.FromSlash(workorder.ArchiveFile)))
+	return err == nil
 }

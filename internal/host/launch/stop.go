@@ -29,6 +29,7 @@ const (
 func (l *Launcher) stopper(followCtx, userCtx context.Context, hard <-chan struct{}, rec *store.Record) stopKind {
 	late := time.NewTimer(max(0, rec.Deadline.Sub(l.now())))
 	defer late.Stop()
+	after := true // what comes after a landing has its time still
 	kind := notStopped
 	soft := userCtx.Done()
 	done := make(chan struct{}, 4) // at most four stops are ever asked for
@@ -65,6 +66,11 @@ func (l *Launcher) stopper(followCtx, userCtx context.Context, hard <-chan struc
 			l.show(workorder.Event{Time: l.now(), Type: workorder.EventWarning, Text: "stopping: the agent is ended and its work saved; Ctrl-C again, after 2 s, kills the box at once"})
 			stop(engine.StopTimeout)
 		case <-late.C:
+			if kind == notStopped && after && l.hasLanded(rec) {
+				after = false
+				late.Reset(workorder.AfterLimit)
+				continue
+			}
 			if kind == notStopped {
 				kind, soft = overdue, nil
 				l.show(workorder.Event{Time: l.now(), Type: workorder.EventWarning, Text: "the run outlived its timeout and is stopped from outside"})
@@ -81,6 +87,16 @@ func (l *Launcher) stopper(followCtx, userCtx context.Context, hard <-chan struc
 		<-done
 	}
 	return kind
+}
+
+// hasLanded reports whether the box has said that its landing is over.
+func (l *Launcher) hasLanded(rec *store.Record) (landed bool) {
+	if err := Events(rec.Dir, func(e workorder.Event) {
+		landed = landed || e.Type == workorder.EventStepFinished && e.Name == workorder.StepPush
+	}); err != nil {
+		l.Log.Warn("read the record of the run", "task", rec.TaskID, "error", err)
+	}
+	return landed
 }
 
 func (l *Launcher) stopBox(ctx context.Context, rec *store.Record, grace time.Duration) error {
