@@ -4,15 +4,19 @@ package e2e
 
 import (
 	"bufio"
+	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
@@ -33,15 +37,38 @@ type attackRow struct {
 // attackTable is a file for the rows of a run, when somebody wants them.
 const attackTable = "SANDBOX_AGENT_ATTACK_TABLE"
 
+// attackPIDs is the limit of the agent's processes: several times what the attacker and its containers need.
+const attackPIDs = 1000
+
 // An agent that means harm, in every network mode. What it tries is in e2e/attack;
 // the outside is played here, and has the last word on what arrived.
 func TestAttack(t *testing.T) {
 	program := buildAttack(t)
 	for _, mode := range workorder.NetworkModes() {
 		t.Run(string(mode), func(t *testing.T) {
-			attackSetup{program: program, mode: mode, isolation: "confined", host: hostAddress(t), engine: eng}.run(t)
+			t.Parallel() // the modes among themselves: what is tried is timed
+			attackSetup{program: program, mode: mode, isolation: "confined", host: addressOfItsOwn(t), engine: eng}.run(t)
 		})
 	}
+}
+
+// addressOfItsOwn is one of this machine that boxes reach and nobody else listens at: that of a bridge without containers.
+func addressOfItsOwn(t *testing.T) string {
+	t.Helper()
+	n, err := eng.NetworkCreate(t.Context(), "sandbox-agent-e2e-"+rand.Text()[:8], network.CreateOptions{Driver: "bridge"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := eng.NetworkRemove(context.WithoutCancel(t.Context()), n.ID); err != nil {
+			t.Error(err)
+		}
+	})
+	i, err := eng.NetworkInspect(t.Context(), n.ID, network.InspectOptions{})
+	if err != nil || len(i.IPAM.Config) == 0 {
+		t.Fatalf("%+v, %v", i.IPAM, err)
+	}
+	return i.IPAM.Config[0].Gateway
 }
 
 // buildAttack compiles the attacker.
@@ -78,9 +105,9 @@ func (a attackSetup) run(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := map[string]string{
+	config := map[string]any{
 		"mode": string(mode), "host": o.host, "canary_reversed": reversed(canary), "model_url": o.modelURL,
-		"origin": srv.URL + "/app.git",
+		"origin": srv.URL + "/app.git", "pids": attackPIDs,
 	}
 	raw, err := json.Marshal(config)
 	if err != nil {
@@ -99,6 +126,7 @@ func (a attackSetup) run(t *testing.T) {
 name: attack
 repo: ` + url + `
 branch: main
+limits: {pids: ` + strconv.Itoa(attackPIDs) + `}
 network:
   mode: ` + string(mode) + `
   dns: [` + o.host + `]` + allow + `

@@ -56,6 +56,7 @@ while [ "$i" -lt "$FILES" ]; do
 	19) git add -A && git commit -q -m "side, more" && git checkout -q - && git merge -q side && git branch -q -d side || exit 3 ;;
 	esac
 	sleep 0.2
+	[ ! -e /tmp/blow ] || . /tmp/blow
 done
 echo "all written"
 `

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"crypto/sha1"
 	"fmt"
 	"maps"
@@ -53,7 +54,7 @@ func TestChaos(t *testing.T) {
 			if b := blows[n%len(blows)]; !b.ownEngine {
 				t.Run(fmt.Sprintf("%d %s", n, b.name), func(t *testing.T) {
 					t.Parallel()
-					c.round(t, n, b, newChaosUser(t, "", hostAddress(t)))
+					c.round(t, n, b, newChaosUser(t, b, "", hostAddress(t)))
 				})
 			}
 		}
@@ -66,7 +67,7 @@ func TestChaos(t *testing.T) {
 					e = newOwnEngine(t, 900<<20)
 				}
 				t.Run(fmt.Sprintf("%d %s", n, b.name), func(t *testing.T) {
-					u := newChaosUser(t, e.host(), ownEngineAddress)
+					u := newChaosUser(t, b, e.host(), ownEngineAddress)
 					u.engine = e
 					c.round(t, n, b, u)
 				})
@@ -114,7 +115,7 @@ type chaosUser struct {
 	id      string
 }
 
-func newChaosUser(t *testing.T, engine, address string) *chaosUser {
+func newChaosUser(t *testing.T, b blow, engine, address string) *chaosUser {
 	t.Helper()
 	env := []string{"SANDBOX_AGENT_GIT_TOKEN=" + chaosToken}
 	image, services := "", "services:\n  redis: {image: "+redisImage+"}\n"
@@ -123,12 +124,14 @@ func newChaosUser(t *testing.T, engine, address string) *chaosUser {
 		image, services = "image: "+ownBox+"\n", ""
 	}
 	u := &chaosUser{user: newUser(t, env...), remote: gittest.NewAt(t, chaosToken, address), journal: newJournal(t, address), id: workorder.NewTaskID()}
+	u.by = b.by
 	u.repo = u.remote.Create(t, "r.git", map[string]string{"agent.sh": chaosAgent, "README": "x\n", ".gitignore": "*.ignored\n"})
 	u.bare = filepath.Join(u.remote.Root, "r.git")
 	u.project = u.user.project("name: chaos\nrepo: " + u.repo + "\n" + image + services +
-		"timeout_minutes: 3\ncheckpoint_interval: " + chaosInterval.String() + "\npush_interval: " + chaosInterval.String() + "\n" +
+		cmp.Or(b.limits, "timeout_minutes: 3\n") + "checkpoint_interval: " + chaosInterval.String() + "\npush_interval: " + chaosInterval.String() + "\n" +
 		fmt.Sprintf("env: {FILES: %d, JOURNAL_HOST: %s, JOURNAL_PORT: %d}\n", chaosFiles, u.journal.host, u.journal.port) +
-		"lifecycle:\n  setup: [sleep 0.3]\n  validate: {tree: git fsck --no-dangling && sleep 0.3}\n" +
+		// A proof saves nothing and takes longer than all that is struck at.
+		"proof: false\nlifecycle:\n  setup: [sleep 0.3]\n  validate: {tree: git fsck --no-dangling && sleep 0.3}\n" +
 		"harness: {name: command, command: bash ./agent.sh}\n")
 	return u
 }
@@ -354,7 +357,13 @@ type blow struct {
 	boxLives bool
 	// ownEngine: it needs an engine that may be hurt.
 	ownEngine bool
-	do        func(t *testing.T, u *chaosUser, s *started, rng *rand.Rand) bool
+	// agent: it is the agent that does it, so that it has to be there.
+	agent bool
+	// by is what the command is called through.
+	by []string
+	// limits are those of the project.
+	limits string
+	do     func(t *testing.T, u *chaosUser, s *started, rng *rand.Rand) bool
 }
 
 var blows = []blow{
@@ -370,7 +379,16 @@ var blows = []blow{
 		s.Signal(syscall.SIGINT)
 		return true
 	}},
+	{name: "command: SIGTERM to its group", do: func(_ *testing.T, _ *chaosUser, s *started, _ *rand.Rand) bool {
+		s.Signal(syscall.SIGTERM)
+		return true
+	}},
+	{name: "command: GNU timeout", by: []string{"timeout", "-k", "60", "600"}, do: endByTimeout},
 	{name: "docker stop -t 10", do: stopBox},
+	{name: "boot: kill -9, remote hangs, docker stop -t 10", do: stopInRescue},
+	{name: "fork bomb of the agent", agent: true, limits: "timeout_minutes: 0.7\nlimits: {memory: 2g, pids: 300}\n", do: told(forkBomb, nil)},
+	{name: "memory bomb of the agent", agent: true, limits: "timeout_minutes: 3\nlimits: {memory: 1g}\n", do: told(memoryBomb, nil)},
+	{name: "commit of 80 MB, docker stop -t 10", agent: true, do: told(largeCommit, stopBox)},
 	{name: "remote away for seconds", boxLives: true, do: cutRemote},
 	{name: "remote refuses for seconds", boxLives: true, do: refuse},
 	{name: "remote hangs for seconds", boxLives: true, do: hold},
@@ -404,7 +422,7 @@ func (b blow) strike(t *testing.T, u *chaosUser, s *started, rng *rand.Rand) tim
 	steps := []string{"preflight", "image", "start", "box", "docker", "clone", "services", "setup", "agent", "validate", "push"}
 	event, jitter := `"type":"agent.started"`, 9*time.Second
 	// Without a container there is no disk to fill, nor anything on the engine to kill.
-	if !b.ownEngine && rng.IntN(3) == 0 {
+	if !b.ownEngine && !b.agent && rng.IntN(3) == 0 {
 		event, jitter = `"type":"step.started","name":"`+steps[rng.IntN(len(steps))]+`"`, 400*time.Millisecond
 	}
 	after := time.Duration(rng.Int64N(int64(jitter)))

@@ -5,6 +5,8 @@ set -eu
 cd "$(dirname "$0")/.."
 
 e2e_deadline=60m # it only ends a hang: half of it on two slow cores
+# Boxes wait more than they compute: for grace periods, pushes and each other. What counts on quiet is no parallel test.
+e2e_parallel=6
 
 ./scripts/need.sh build test
 started= # an engine that answers already is somebody else's, also where this script of another checkout started it
@@ -26,7 +28,8 @@ go vet -tags boxtest ./internal/guest/...
 # Where one goroutine works on large input, the race detector finds nothing and takes
 # twenty times as long: such tests take little input first, and all of it without it.
 echo "== unit tests, with the race detector"
-go test -race -short -timeout 25m ./...
+# Printed of a stage is what failed, and which tests took longest; the end of the pipe fails when a test did.
+go test -json -race -short -timeout 25m ./... | go run ./scripts/slow 10
 echo "== unit tests of large input"
 large=$(grep -rl --include='*_test.go' 'testing.Short()' . | xargs -r -n 1 dirname | sort -u)
 # shellcheck disable=SC2086 # a list of packages
@@ -38,5 +41,5 @@ e2e=$(grep -rl --include='*_test.go' '^//go:build e2e' . | xargs -r -n 1 dirname
 if [ -n "$e2e" ]; then
 	echo "== tests on the engine"
 	# shellcheck disable=SC2086 # a list of packages
-	go test -tags e2e -count=1 -p 1 -timeout $e2e_deadline $e2e
+	go test -json -tags e2e -count=1 -p 1 -parallel $e2e_parallel -timeout $e2e_deadline $e2e | go run ./scripts/slow 25
 fi

@@ -19,6 +19,8 @@ type Config struct {
 	Origin string `json:"origin"`
 	// ModelURL is the model's own server, which the gateway stands before.
 	ModelURL string `json:"model_url"`
+	// PIDs is the project's limit of processes.
+	PIDs int `json:"pids"`
 }
 
 // The names of the outside and what the project allows of them: allowed.test, the

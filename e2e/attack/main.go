@@ -41,7 +41,7 @@ func run(args []string) error {
 	}
 	each := func(r Row) error { return enc.Encode(r) }
 	// Docker first: what belongs to the inner engine is there once it runs.
-	all := slices.Concat(dockerAttempts(), root(), keys(), gatewayAttempts(), gitAttempts(), network())
+	all := slices.Concat(dockerAttempts(), root(), kernelAttempts(), keys(), gatewayAttempts(), gitAttempts(), network())
 	if args[0] == "list" {
 		return list(c, all, each)
 	}

@@ -177,7 +177,7 @@ func (p *Publisher) restore(ctx context.Context, c *Claimed, f fit, r *workorder
 	}
 	if f.keep {
 		p.keepCheckpoint(c, r)
-		why := fmt.Sprintf("does not fit the branch %s, which somebody changed", p.branch())
+		why := fmt.Sprintf("does not fit the branch %s, which has moved on since", p.branch())
 		if f.err != nil {
 			why = fmt.Sprintf("cannot be restored (%v)", f.err)
 		}

@@ -6,6 +6,7 @@ package cachebox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -51,7 +52,7 @@ type Keeper struct {
 	Show func(workorder.Event)
 
 	// How the box is made, as for a run.
-	Image, Isolation, OCIRuntime string
+	Image, Isolation, OCIRuntime, CacheVolume string
 }
 
 // Do carries out one request and returns the answer, also beside an error when
@@ -88,7 +89,7 @@ func (k *Keeper) Do(ctx context.Context, hard <-chan struct{}, verb string, req 
 		Name: "sandbox-agent-" + req.ID, Image: img.Name, Command: []string{workorder.EntrypointIn, "cache", verb},
 		// The label of a task makes it visible to whoever counts or collects boxes.
 		Labels:    map[string]string{workorder.LabelTask: req.ID, workorder.LabelOwner: k.Owner},
-		Isolation: k.Isolation, OCIRuntime: k.OCIRuntime, CacheVolume: launch.CacheVolume,
+		Isolation: k.Isolation, OCIRuntime: k.OCIRuntime, CacheVolume: cmp.Or(k.CacheVolume, launch.CacheVolume),
 		Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2,
 	}, stdin, req.HostImages)
 }

@@ -5,6 +5,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -205,6 +206,11 @@ func (a *App) log() *slog.Logger {
 		level = slog.LevelDebug
 	}
 	return slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level}))
+}
+
+// cacheVolume is where the layer cache lies.
+func (a *App) cacheVolume() string {
+	return cmp.Or(a.Getenv("SANDBOX_AGENT_CACHE_VOLUME"), launch.CacheVolume)
 }
 
 func (a *App) store() (*store.Store, error) {

@@ -162,7 +162,7 @@ func (a *App) keepCache(ctx context.Context, o *cacheOptions, verb string, req w
 	}
 	k := &cachebox.Keeper{
 		Engine: be.Engine, Companion: be.Companion, Images: be.Images, Owner: own.ID, Dir: st.Dir(), Log: a.log(),
-		Image: o.image, Isolation: o.isolation, OCIRuntime: o.ociRuntime,
+		Image: o.image, Isolation: o.isolation, OCIRuntime: o.ociRuntime, CacheVolume: a.cacheVolume(),
 	}
 	if !o.json {
 		view := a.newViewOn(a.Stderr, false)

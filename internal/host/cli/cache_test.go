@@ -3,15 +3,20 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -134,5 +139,55 @@ func TestCachePullOfAProject(t *testing.T) {
 	a, _, errs, _ = cacheApp(t, nil, "")
 	if code := Main(t.Context(), a, []string{"cache", "load"}); code != workorder.ExitUsage || !strings.Contains(errs.String(), "hint: ") {
 		t.Errorf("exit %d, %s", code, errs)
+	}
+}
+
+// specs notes the boxes that an engine is asked for.
+type specs struct {
+	engine.Engine
+	seen []engine.BoxSpec
+}
+
+func (s *specs) Run(ctx context.Context, spec engine.BoxSpec, stdin io.Reader) (string, error) {
+	s.seen = append(s.seen, spec)
+	return s.Engine.Run(ctx, spec, stdin)
+}
+
+// TestCacheVolume: runs and the commands of the cache use one volume, which the environment can name.
+func TestCacheVolume(t *testing.T) {
+	t.Parallel()
+	for _, named := range []string{"", "mine"} {
+		a, _, errs, _ := cacheApp(t, &workorder.CacheReport{}, "")
+		be, err := a.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := &specs{Engine: be.Engine}
+		env := a.Getenv
+		a.Getenv = func(k string) string {
+			if k == "SANDBOX_AGENT_CACHE_VOLUME" {
+				return named
+			}
+			return env(k)
+		}
+		a.Open = func() (*Backend, error) { return &Backend{Engine: e, Images: boxImage{}}, nil }
+		if code := Main(t.Context(), a, []string{"cache", "ls"}); code != 0 {
+			t.Fatal(code, errs)
+		}
+		// How the run ends is not the point: the box of this engine knows nothing of tasks.
+		bare := gittest.New(t, "").Create(t, "r.git", nil)
+		project := filepath.Join(t.TempDir(), "p.yaml")
+		if err := os.WriteFile(project, []byte("name: x\nrepo: "+bare+"\nimage: box\nharness: {name: command, command: 'true'}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		Main(t.Context(), a, []string{"create", "--task", "x", "-p", project})
+		if len(e.seen) != 2 {
+			t.Fatalf("%d boxes: %s", len(e.seen), errs)
+		}
+		for _, s := range e.seen {
+			if want := cmp.Or(named, launch.CacheVolume); s.CacheVolume != want {
+				t.Errorf("%s has the volume %q, want %q", s.Name, s.CacheVolume, want)
+			}
+		}
 	}
 }

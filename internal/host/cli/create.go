@@ -367,7 +367,7 @@ func (a *App) reject(ctx context.Context, o *createOptions, r *resolved, cause e
 // launcher wires a launcher for this app.
 func (a *App) launcher(be *Backend, st *store.Store, show func(workorder.Event)) *launch.Launcher {
 	return &launch.Launcher{
-		Engine: be.Engine, Store: st, Images: be.Images, Log: a.log(), Show: show,
+		Engine: be.Engine, Store: st, Images: be.Images, Log: a.log(), Show: show, CacheVolume: a.cacheVolume(),
 		ImportBundle: localrepo.ImportBundle,
 		StartCompanion: func(ctx context.Context, cfg companion.Config) (companion.Ready, error) {
 			exe, err := a.Executable()

@@ -38,7 +38,7 @@ A box that runs, a task that another command follows, and one whose box is on an
 engine are left alone.
 
 With --cache it removes the layer cache too, the volume ` + launch.CacheVolume + ` that all
-boxes of the engine share: the next runs pull their images again. It is refused while a box runs.`,
+boxes of the engine share (or the one that SANDBOX_AGENT_CACHE_VOLUME names): the next runs pull their images again. It is refused while a box runs.`,
 		Example: "  sandbox-agent gc --dry-run\n  sandbox-agent gc --images --cache",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.runGc(cmd.Context(), o) },
 	}
@@ -240,10 +240,10 @@ func (c *collector) cache(ctx context.Context) {
 		}
 	}
 	if !c.o.dryRun {
-		err = c.be.Leftovers.RemoveVolume(ctx, launch.CacheVolume)
+		err = c.be.Leftovers.RemoveVolume(ctx, c.l.CacheVolume)
 	}
 	if !errors.Is(err, engine.ErrNotFound) {
-		c.do(ctx, "remove volume", launch.CacheVolume, func(context.Context) error { return err })
+		c.do(ctx, "remove volume", c.l.CacheVolume, func(context.Context) error { return err })
 	}
 }
 

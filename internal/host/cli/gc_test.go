@@ -35,10 +35,13 @@ func TestGcCache(t *testing.T) {
 	t.Parallel()
 	fake := enginetest.NewFake(map[string]enginetest.Program{"x": func(b *enginetest.Box) int { <-b.Killed; return 0 }})
 	v := &volumes{names: []string{launch.CacheVolume, "mine"}}
+	named := "" // by the environment
 	var out, errs bytes.Buffer
 	dir := t.TempDir()
 	a := &App{
-		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(string) string { return dir },
+		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(k string) string {
+			return map[string]string{"SANDBOX_AGENT_STATE_DIR": dir, "SANDBOX_AGENT_CACHE_VOLUME": named}[k]
+		},
 		Open: func() (*Backend, error) { return &Backend{Engine: fake, Leftovers: v}, nil },
 	}
 	id, err := fake.Run(t.Context(), engine.BoxSpec{Name: "theirs", Image: "x", Labels: map[string]string{workorder.LabelTask: "T-A1B2C3D4", workorder.LabelOwner: "else"}}, io.MultiReader())
@@ -62,6 +65,10 @@ func TestGcCache(t *testing.T) {
 	out.Reset()
 	if code := Main(t.Context(), a, []string{"gc", "--cache"}); code != 0 || out.String() != "nothing to do\n" {
 		t.Errorf("exit %d, %s", code, out.String())
+	}
+	named = "mine"
+	if code := Main(t.Context(), a, []string{"gc", "--cache"}); code != 0 || len(v.names) != 0 {
+		t.Errorf("exit %d, %v", code, v.names)
 	}
 }
 

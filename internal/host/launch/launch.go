@@ -34,7 +34,7 @@ const (
 	endReserve = time.Minute
 )
 
-// CacheVolume is shared by all boxes of an engine; the guest locks what it uses.
+// CacheVolume is shared by all boxes of an engine, unless a user names another; the guest locks what it uses.
 const CacheVolume = "sandbox-agent-cache"
 
 // Images makes sure that the image of the box is on the engine.
@@ -77,6 +77,8 @@ type Launcher struct {
 	Now  func() time.Time
 	// EngineGone overrides how long an engine that is away is waited for.
 	EngineGone time.Duration
+	// CacheVolume overrides which volume holds the layer cache.
+	CacheVolume string
 }
 
 // Job is everything a run needs.
@@ -306,7 +308,9 @@ func (l *Launcher) start(ctx context.Context, job *Job, rec *store.Record, info 
 	if err != nil {
 		return fmt.Errorf("write the work order: %w", err)
 	}
-	_, err = l.Engine.Run(ctx, boxSpec(job, rec, info), bytes.NewReader(append(env, '\n')))
+	spec := boxSpec(job, rec, info)
+	spec.CacheVolume = cmp.Or(l.CacheVolume, CacheVolume)
+	_, err = l.Engine.Run(ctx, spec, bytes.NewReader(append(env, '\n')))
 	switch {
 	case errors.Is(err, engine.ErrConflict):
 		return l.conflict(ctx, job, rec, err)
@@ -374,7 +378,7 @@ func boxSpec(job *Job, rec *store.Record, info engine.Info) engine.BoxSpec {
 		Labels: map[string]string{
 			workorder.LabelTask: rec.TaskID, workorder.LabelAttempt: rec.AttemptID, workorder.LabelOwner: job.Owner, workorder.LabelProject: rec.Project,
 		},
-		Isolation: job.Isolation, OCIRuntime: job.OCIRuntime, Limits: limits, CacheVolume: CacheVolume, DNS: job.Order.Network.DNS,
+		Isolation: job.Isolation, OCIRuntime: job.OCIRuntime, Limits: limits, DNS: job.Order.Network.DNS,
 		Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2,
 	}
 }

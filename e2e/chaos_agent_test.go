@@ -1,0 +1,68 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+)
+
+// What the agent of a round does to its own box when it is told to. It says first that it was told.
+const (
+	// forkBomb takes every process that the agent may have and waits for more, until the run's time is over.
+	forkBomb = "touch /tmp/blown; exec python3 -c 'import os, time\nwhile True:\n  try: os.fork()\n  except OSError: time.sleep(2)\n'\n"
+	// memoryBomb takes more than there is.
+	memoryBomb = "touch /tmp/blown; exec python3 -c 'b = bytearray(8 << 30)\nfor i in range(0, len(b), 4096): b[i] = 1'\n"
+	// largeCommit is one that no stop has the time to push, once, and not between a checkout and its merge.
+	largeCommit = `[ -e big ] || [ "$(git branch --show-current)" = side ] || {
+	head -c 80000000 /dev/urandom >big && git add big && git commit -q -m big && record big && touch /tmp/blown || exit 3
+}
+`
+)
+
+// told has the agent do something, and then strikes.
+func told(script string, then func(*testing.T, *chaosUser, *started, *rand.Rand) bool) func(*testing.T, *chaosUser, *started, *rand.Rand) bool {
+	return func(t *testing.T, u *chaosUser, s *started, rng *rand.Rand) bool {
+		t.Helper()
+		box := u.box(t.Context())
+		var b bytes.Buffer
+		writeTar(&b, "blow", 0o644, []byte(script))
+		if box == "" || u.client().CopyToContainer(t.Context(), box, "/tmp", &b, container.CopyToContainerOptions{}) != nil {
+			return false
+		}
+		for {
+			if _, err := u.client().ContainerStatPath(t.Context(), box, "/tmp/blown"); err == nil {
+				return then == nil || then(t, u, s, rng)
+			}
+			select {
+			case <-s.Done():
+				return false // it was done before it looked
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}
+}
+
+// stopInRescue kills boot while the remote hangs, and stops the box in the middle of rescue.
+func stopInRescue(t *testing.T, u *chaosUser, s *started, rng *rand.Rand) bool {
+	t.Helper()
+	u.remote.Hold.Store(true)
+	defer u.remote.Hold.Store(false)
+	if !killInBox("entrypoint\x00boot\x00")(t, u, s, rng) {
+		return false
+	}
+	wait(s, time.Duration(rng.IntN(1000))*time.Millisecond)
+	stopBox(t, u, s, rng) // which may be over by then
+	return true
+}
+
+// endByTimeout is GNU timeout whose time is over: it signals the command, and then the group of both.
+func endByTimeout(t *testing.T, _ *chaosUser, s *started, _ *rand.Rand) bool {
+	t.Helper()
+	return syscall.Kill(s.PID(), syscall.SIGTERM) == nil
+}
