@@ -132,15 +132,20 @@ func (p *Publisher) Claim(ctx context.Context, base, sha string) (*Claimed, erro
 		if git.KindOf(err) != git.KindRejected || try >= claimTries {
 			return nil, fmt.Errorf("take the task's lease (%s): %w", workorder.StateRef(p.Order.TaskID), err)
 		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(claimPause):
-		}
-		if err := p.Refresh(ctx); err != nil {
+		if err := p.afterPause(ctx); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// afterPause looks at the remote anew, a moment later.
+func (p *Publisher) afterPause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(claimPause):
+	}
+	return p.Refresh(ctx)
 }
 
 // won is what follows when the lease is ours.

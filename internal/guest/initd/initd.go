@@ -48,6 +48,20 @@ type Init struct {
 	began time.Time     // of the stop; zero: none was asked for
 }
 
+func (i *Init) endWork() {
+	if err := i.EndWork(); err != nil {
+		i.Log.Error("end the task's processes at the time limit", "error", err)
+	}
+}
+
+// limited fires when the order's time, by one of its limits, and more is over; never where there is no limit.
+func limited(limit func([]byte) time.Duration, order []byte, more time.Duration) <-chan time.Time {
+	if limit == nil {
+		return nil
+	}
+	return time.After(limit(order) + more)
+}
+
 func (i *Init) stopping() bool { return !i.began.IsZero() }
 
 // until is a time after the beginning of the stop.
@@ -112,13 +126,8 @@ func (i *Init) Run() int {
 		i.Log.Error("start boot", "error", err)
 		return workorder.ExitBox
 	}
-	var stopped, overdue, worked <-chan time.Time
-	if i.Longest != nil {
-		overdue = time.After(i.Longest(order))
-	}
-	if i.Work != nil {
-		worked = time.After(i.Work(order) + workGrace)
-	}
+	var stopped <-chan time.Time
+	overdue, worked := limited(i.Longest, order, 0), limited(i.Work, order, workGrace)
 	reason, late, limit := "boot ended without a result", false, workorder.LandLimit
 	for {
 		select {
@@ -136,9 +145,7 @@ func (i *Init) Run() int {
 				stopped = i.until(workorder.ShutdownIn(i.grace).Boot)
 			}
 		case <-worked:
-			if err := i.EndWork(); err != nil {
-				i.Log.Error("end the task's processes at the time limit", "error", err)
-			}
+			i.endWork()
 		case <-overdue:
 			i.Log.Error("boot takes longer than a run can; stopping it")
 			_ = syscall.Kill(boot, syscall.SIGTERM)
