@@ -235,6 +235,10 @@ func (p *Publisher) Archive(ctx context.Context, path string, whole bool) error 
 	if err != nil {
 		return err
 	}
+	recursion := "--recursion" // a repository inside the work tree, or the objects of LFS, are a folder
+	if whole {
+		recursion = "--no-recursion" // the list has all, without what is too large
+	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
 	if err != nil {
 		return fmt.Errorf("keep uncommitted files: %w", err)
@@ -242,7 +246,7 @@ func (p *Publisher) Archive(ctx context.Context, path string, whole bool) error 
 	tail := proc.NewTail(1 << 10)
 	err = proc.Run(ctx, proc.Spec{
 		// What cannot be read even now is left out; the rest counts.
-		Argv: []string{"tar", "--create", "--gzip", "--no-recursion", "--ignore-failed-read", "--null", "--verbatim-files-from", "--files-from=-"},
+		Argv: []string{"tar", "--create", "--gzip", recursion, "--ignore-failed-read", "--null", "--verbatim-files-from", "--files-from=-"},
 		Dir:  p.Workspace, User: p.User, Stdin: strings.NewReader(strings.Join(paths, "\x00")),
 		Stdout: &limitWriter{w: f, left: archiveLimit}, Stderr: tail,
 		Env: []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8"},
