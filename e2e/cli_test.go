@@ -21,7 +21,7 @@ import (
 )
 
 // cliLimit bounds one call of the program; a run that needs longer hangs.
-const cliLimit = 4 * time.Minute
+const cliLimit = 10 * time.Minute
 
 // user is somebody with a state folder and an environment of their own.
 type user struct {

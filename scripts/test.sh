@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 e2e_deadline=60m # it only ends a hang: half of it on two slow cores
 # Boxes wait more than they compute: for grace periods, pushes and each other. What counts on quiet is no parallel test.
-e2e_parallel=6
+e2e_parallel=3
 
 ./scripts/need.sh build test
 started= # an engine that answers already is somebody else's, also where this script of another checkout started it

@@ -220,9 +220,6 @@ func (s *serviceStack) Up(ctx context.Context) error {
 
 // renew makes the engine and the services what they were before code of the task used them.
 func (s *serviceStack) renew(ctx context.Context) error {
-	if s.order.Supabase {
-		return errors.New("the Supabase stack is the one that the agent used: it is not made anew")
-	}
 	if s.ended == nil {
 		s.ended = s.Ends()
 	}

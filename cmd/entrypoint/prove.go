@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"path/filepath"
+	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -26,18 +27,27 @@ func (p *prover) Remember(ctx context.Context) error {
 func (p *prover) Prove(ctx context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error) {
 	pc, cfg, shell := p.config()
 	if cfg.Order.Dev == nil {
-		pr, err := proof.Run(ctx, pc, base, head)
+		pr, err := p.run(ctx, pc, base, head)
 		return pr, nil, err
 	}
 	look := newLook(cfg, shell)
 	pc.Visit = look.visit
-	pr, err := proof.Run(ctx, pc, base, head)
+	pr, err := p.run(ctx, pc, base, head)
 	return pr, look.compare(ctx, pr), err
+}
+
+// run says of a proof that could not begin in clean places that it counts less.
+func (p *prover) run(ctx context.Context, pc proof.Config, base, head string) (*workorder.Proof, error) {
+	pr, err := proof.Run(ctx, pc, base, head)
+	if pc.Ground == nil {
+		pr.Reason = strings.TrimPrefix(pr.Reason+"; the Supabase stack cannot be made anew: both sides ran beside what the agent left", "; ")
+	}
+	return pr, err
 }
 
 func (p *prover) Checks(ctx context.Context, base, head string) (*workorder.Proof, error) {
 	pc, _, _ := p.config()
-	return proof.Run(ctx, pc, base, head)
+	return p.run(ctx, pc, base, head)
 }
 
 // shellFunc runs a command of a proof.
@@ -59,8 +69,8 @@ func (p *prover) config() (proof.Config, runner.Config, shellFunc) {
 		return runner.Shell(ctx, side, runner.ShellCommand{Name: c.Name, Run: c.Run, Log: c.Log})
 	}
 	pc := proof.Config{
-		Ground: p.ground, Containers: p.containers,
-		Order: cfg.Order, Mirror: mirror, Objects: p.repo.pub.Objects(), Dir: filepath.Join(filepath.Dir(mirror.Dir), "proof"),
+		Containers: p.containers,
+		Order:      cfg.Order, Mirror: mirror, Objects: p.repo.pub.Objects(), Dir: filepath.Join(filepath.Dir(mirror.Dir), "proof"),
 		Home: cfg.Home, Workspace: cfg.Workspace, OutDir: cfg.OutDir, User: cfg.User, Env: cfg.Env, Emit: cfg.Emit, Redact: cfg.Redact,
 		Prepare: func(ctx context.Context, dir string, user *proc.Credential) error {
 			w := &workspace.Workspace{Dir: dir, User: user, Home: cfg.Home}
@@ -74,6 +84,9 @@ func (p *prover) config() (proof.Config, runner.Config, shellFunc) {
 			r := shell(ctx, c)
 			return proof.Outcome{ExitCode: r.ExitCode, Duration: r.Duration, Err: r.Err, Warning: r.Warning}
 		},
+	}
+	if !cfg.Order.Supabase {
+		pc.Ground = p.ground
 	}
 	return pc, cfg, shell
 }

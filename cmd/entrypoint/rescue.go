@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -86,7 +87,7 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 		return code
 	}
 	// The agent may outlive boot, and would go on writing.
-	if err := groups.Kill(cgroups.Work); err != nil {
+	if err := errors.Join(groups.Kill(cgroups.Work), groups.Kill(cgroups.Git)); err != nil {
 		log.Warn("rescue: end the task's processes", "error", err)
 	}
 	proc.Sweep(cred.UID, nil)

@@ -32,8 +32,12 @@ func (g *ground) remember(ctx context.Context, dir string) error {
 	if err := errors.Join(err, gerr); err != nil {
 		return err
 	}
+	keep := []string{workorder.SandboxHome}
+	if browsers := os.Getenv("PLAYWRIGHT_BROWSERS_PATH"); filepath.IsAbs(browsers) {
+		keep = append(keep, browsers)
+	}
 	g.clean, err = cleanroom.Remember(ctx, cleanroom.Config{
-		Root: "/", Dir: filepath.Join(dir, "rooms"), Home: workorder.SandboxHome, Task: workorder.Workspace,
+		Root: "/", Dir: filepath.Join(dir, "rooms"), Keep: keep, Task: workorder.Workspace,
 		Mine: func(uid, gid uint32) (bool, bool) {
 			return uid == g.user.UID || ids.has(uid), gid == g.user.GID || gids.has(gid)
 		},

@@ -30,7 +30,7 @@ func builtFromGit(args ...string) (string, bool) {
 		return short(err), true
 	}
 	stands := strings.NewReplacer("URL", srv.URL+"/x.git", "DOCKERFILE", file, "DIR", dir)
-	argv := []string{"docker"}
+	argv := []string{"env", "DOCKER_BUILDKIT=1", "docker"} // without it, and without buildx, the client's own git fetches as the agent
 	for _, a := range args {
 		argv = append(argv, stands.Replace(a))
 	}

@@ -44,6 +44,9 @@ type Repo struct {
 	quiet time.Duration // how long a remote may be silent; 0: as the command says
 }
 
+// oomScore makes the kernel take git as another user before us: a filter of the repository may run below it.
+const oomScore = 500
+
 // stopGrace is what git has to remove its lock files after SIGTERM.
 const stopGrace = 2 * time.Second
 
@@ -171,8 +174,12 @@ func (r Repo) spec(ctx context.Context, args []string) (s proc.Spec, done func()
 	case r.Tree:
 		argv = append(argv, "--git-dir", filepath.Join(r.Dir, ".git"), "--work-tree", r.Dir)
 	}
+	score := 0
+	if r.User != nil {
+		score = oomScore
+	}
 	return proc.Spec{
-		Argv: append(argv, args...), Dir: r.Dir, Env: env, User: r.User,
+		Argv: append(argv, args...), Dir: r.Dir, Env: env, User: r.User, OOMScoreAdj: score,
 		Grace: stopGrace, ExtraFiles: files, Stdin: strings.NewReader(r.Stdin),
 	}, done, nil
 }

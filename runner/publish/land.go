@@ -152,13 +152,12 @@ func (p *Publisher) saved(l *Landed) {
 	l.Warnings = append(l.Warnings, "the agent removed or broke the repository of its work tree: the remote has what was saved before that, and `continue` goes on from there")
 }
 
-// arrived is a head as far as the remote has it.
+// arrived is a head that the remote has; "" for one that it has not.
 func (p *Publisher) arrived(sha string) string {
-	at := p.led.Refs[workorder.BranchRef(p.branch())]
-	if sha == at || sha == p.led.State.BaseSHA {
+	if sha == p.led.Refs[workorder.BranchRef(p.branch())] || sha == p.led.State.BaseSHA {
 		return sha
 	}
-	return at
+	return ""
 }
 
 // Hurry says that the box is being stopped, and how long keeping files may take then. It may be called at any time.

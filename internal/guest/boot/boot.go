@@ -160,7 +160,7 @@ func (b *Box) Run(ctx context.Context) int {
 // who signal a process and its group. What the agent has done so far is pushed while it is asked to stop.
 func (b *Box) watchSignals(interrupt, hurry context.CancelCauseFunc) {
 	s, ok := <-b.Signals
-	if ok && s == LongStop {
+	for ok && s == LongStop { // PID 1 passes it on when it comes, and again before the stop
 		b.grace.Store(int64(workorder.LongStop))
 		s, ok = <-b.Signals
 	}

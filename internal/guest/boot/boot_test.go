@@ -252,6 +252,7 @@ func TestSecondSIGTERMIsNoHurry(t *testing.T) {
 	f := &fake{}
 	f.agent = func(ctx context.Context) AgentEnd {
 		signals <- LongStop
+		signals <- LongStop
 		signals <- syscall.SIGTERM
 		<-ctx.Done()
 		return AgentEnd{Status: workorder.StatusInterrupted, Reason: "stopped"}
@@ -267,7 +268,7 @@ func TestSecondSIGTERMIsNoHurry(t *testing.T) {
 		left = time.Until(d)
 		return Landing{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Pushed: ctx.Err() == nil}
 	}
-	if r := play(t, f, order(), signals); !r.result.Pushed {
+	if r := play(t, f, order(), signals); !r.result.Pushed || !strings.Contains(r.result.Reason, syscall.SIGTERM.String()) {
 		t.Errorf("%+v", r.result)
 	}
 	if left < workorder.ShutdownIn(workorder.LongStop).Land/2 { // more than the least stop leaves

@@ -147,7 +147,7 @@ func (h hierarchy) limit(l Limits, memory int64) error {
 			value: strconv.FormatInt(memory-min(l.Reserve, memory/4), 10),
 		})
 	}
-	for g, w := range map[string]int{Boot: bootWeight, Engine: weight, Git: bootWeight, Work: weight} {
+	for g, w := range map[string]int{Boot: bootWeight, Engine: weight, Git: weight, Work: weight} {
 		// Version 1 counts 1024 where version 2 counts 100.
 		all = append(all, setting{controller: "cpu", group: g, v1: "cpu.shares", v2: "cpu.weight", value: strconv.Itoa(w), valueV1: strconv.Itoa(w * 1024 / 100)})
 	}

@@ -135,6 +135,23 @@ func (g *Groups) Kill(group string) (err error) {
 	return fmt.Errorf("%d processes of the group %s could not be killed", left, group)
 }
 
+// member reports whether a process itself is in a group or below it. Version 1 lists a process of which a single thread is there, as boot has
+// them for a moment when it starts a child in the group.
+func member(pid int, group string) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+	return err == nil && in(string(b), group)
+}
+
+// in reads a file /proc/<pid>/cgroup.
+func in(cgroup, group string) bool {
+	for line := range strings.Lines(cgroup) {
+		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); len(f) == 3 && (f[2] == "/"+group || strings.HasPrefix(f[2], "/"+group+"/")) {
+			return true
+		}
+	}
+	return false
+}
+
 // members are the processes of a group and those below it.
 func (g *Groups) members(group string) []int {
 	var pids []int
@@ -151,7 +168,7 @@ func (g *Groups) members(group string) []int {
 				return nil // the group went meanwhile
 			}
 			for word := range strings.FieldsSeq(string(b)) {
-				if pid, err := strconv.Atoi(word); err == nil && pid > 1 && !slices.Contains(pids, pid) {
+				if pid, err := strconv.Atoi(word); err == nil && pid > 1 && !slices.Contains(pids, pid) && member(pid, group) {
 					pids = append(pids, pid)
 				}
 			}

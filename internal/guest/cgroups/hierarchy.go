@@ -77,6 +77,10 @@ func parse(mountinfo []byte) []hierarchy {
 		default:
 			continue
 		}
+		if i := slices.IndexFunc(found, func(o hierarchy) bool { return o.path == h.path }); i >= 0 {
+			found[i] = h // mounted over the one before
+			continue
+		}
 		found = append(found, h)
 	}
 	return found

@@ -18,9 +18,9 @@ import (
 const (
 	// scanTime bounds one look at the root file system: a million entries take some ten seconds.
 	scanTime = time.Minute
-	// maxHome bounds the copy of the home that is made before the task begins, in bytes and files: it costs each run's start, and the
-	// image's own has three small files.
-	maxHome, maxHomeFiles = 64 << 20, 5000
+	// maxKept bounds each copy that is made before the task begins, in bytes and files: it costs each run's start, and the
+	// image's own home has three small files.
+	maxKept, maxKeptFiles = 64 << 20, 5000
 	// maxRoom bounds what of the image a room copies, in bytes and files: an image with a toolchain in the home has a gigabyte.
 	maxRoom, maxRoomFiles = 4 << 30, 500_000
 )
@@ -29,8 +29,8 @@ const (
 type Ground struct {
 	cfg   Config
 	began time.Time
-	home  string // a copy of the home; "": it is too large for one
-	spots []spot // nil: not looked for yet
+	kept  map[string]string // copies of Config.Keep, by path; those that are too large for one have none
+	spots []spot            // nil: not looked for yet
 	made  int
 }
 
@@ -39,13 +39,17 @@ func Remember(ctx context.Context, cfg Config) (*Ground, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make a folder for clean rooms: %w", err)
 	}
-	g := &Ground{cfg: cfg, home: filepath.Join(cfg.Dir, "home")}
-	c := copier{bytes: maxHome, files: maxHomeFiles}
-	switch err := c.copy(ctx, cfg.Home, g.home); {
-	case errors.Is(err, errTooMuch):
-		g.home = ""
-	case err != nil:
-		return nil, fmt.Errorf("keep what the image has in %s: %w", cfg.Home, err)
+	g := &Ground{cfg: cfg, kept: map[string]string{}}
+	for i, path := range cfg.Keep {
+		to := filepath.Join(cfg.Dir, "kept-"+strconv.Itoa(i))
+		c := copier{bytes: maxKept, files: maxKeptFiles}
+		switch err := c.copy(ctx, path, to); {
+		case errors.Is(err, errTooMuch), errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return nil, fmt.Errorf("keep what the image has in %s: %w", path, err)
+		default:
+			g.kept[path] = to
+		}
 	}
 	// Last, so that the copy changes nothing that is older. The kernel's clock of files may be a tick behind.
 	g.began = time.Now().Add(-tick)
@@ -86,12 +90,12 @@ func (g *Ground) New(ctx context.Context) (*Room, error) {
 	return r, nil
 }
 
-// fresh makes what replaces a place: an empty one, with what the image had there. That is the copy of the home, and elsewhere what
+// fresh makes what replaces a place: an empty one, with what the image had there. That is a copy from before, and elsewhere what
 // nobody has touched since: the kernel alone sets the time of a change.
 func (g *Ground) fresh(ctx context.Context, c *copier, s spot, at string) error {
-	if s.path == g.cfg.Home && g.home != "" {
+	if kept := g.kept[s.path]; kept != "" {
 		all := copier{bytes: c.bytes, files: c.files}
-		return all.copy(ctx, g.home, at)
+		return all.copy(ctx, kept, at)
 	}
 	if err := s.make(at); err != nil || s.path == g.cfg.Task {
 		return err

@@ -21,8 +21,9 @@ type Config struct {
 	Root string
 	// Dir holds the rooms and the copy of the home; it is made, for root alone.
 	Dir string
-	// Home is the user's home.
-	Home string
+	// Keep are folders whose content is copied before the task begins, where it is little: the user's home, and others in which what the
+	// agent removes must not be missed. The image may lack them.
+	Keep []string
 	// Task is the folder of the task itself: whatever it has, a room begins with an empty one.
 	Task string
 	// Mine reports whether a user or group is one that code of the task can run as, root in inner containers included.

@@ -50,7 +50,9 @@ func (e *Engine) Renew(ctx context.Context) (renewed bool, err error) {
 	e.renewing.Lock()
 	defer e.renewing.Unlock()
 	if err := e.renew(ctx); err != nil {
-		return true, fmt.Errorf("renew the inner engine: %w", err)
+		err = fmt.Errorf("renew the inner engine: %w", err)
+		e.finish(err) // half an engine is none: who waits for it learns so
+		return true, err
 	}
 	return true, nil
 }
@@ -73,7 +75,11 @@ func (e *Engine) renew(ctx context.Context) error {
 		end, cancel := context.WithTimeout(ctx, endTime)
 		d.end(end)
 		cancel()
-		<-d.p.Done()
+		select {
+		case <-d.p.Done():
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not end: %w", d.name, context.Cause(ctx))
+		}
 	}
 	// What the daemon keeps, by hand: this does not depend on what it calls its own.
 	if err := s.restore(e.cfg.DataRoot); err != nil {

@@ -84,7 +84,7 @@ func ownRepo(ctx context.Context, file string) func(repo string) bool {
 		case t == projects.TransportLocal && top == "":
 			return trust.Inside(repo, filepath.Dir(file))
 		case t == projects.TransportLocal:
-			return trust.Inside(repo, top) || trust.Inside(file, repo)
+			return trust.Top(repo) == top // not the one around it, nor one within
 		case top == "":
 			return false
 		}
@@ -117,7 +117,7 @@ func (a *App) trusted(ctx context.Context, o *createOptions, p *projects.Project
 		return fmt.Errorf("find the current folder: %w", err)
 	}
 	sum := trust.Sum(p, cwd)
-	if was != nil && was.Sum == sum {
+	if was != nil && was.Sum == sum && was.Covers(asks) {
 		return nil
 	}
 	no := &untrustedError{file, asks, was != nil}

@@ -18,14 +18,14 @@ func (l *Launcher) salvage(ctx context.Context, rec *store.Record, res *workorde
 	left := res.ReasonCode == workorder.ReasonLeft
 	bundle := filepath.Join(rec.Dir, workorder.BundleFile)
 	if _, err := os.Stat(bundle); err != nil && (left || all) && rec.TargetBranch != "" {
-		w := salvage.Work{Branch: rec.TargetBranch, Known: []string{res.BaseSHA}}
+		w := salvage.Work{Branch: rec.TargetBranch, Base: res.BaseBranch, Known: []string{res.BaseSHA}}
 		if left {
 			w.Head = res.HeadSHA
 		} else if res.Pushed {
 			w.Known = append(w.Known, res.HeadSHA)
 		}
 		switch head, err := salvage.Commits(ctx, l.Engine, box, w, bundle); {
-		case errors.Is(err, salvage.ErrNothing):
+		case errors.Is(err, salvage.ErrNothing) && !left:
 		case err != nil && archived(rec):
 			said = append(said, err.Error()) // its objects are damaged: the box has kept all of its files
 		case err != nil:

@@ -43,6 +43,7 @@ type Source interface {
 type Work struct {
 	Branch string   // the task's
 	Head   string   // the commit that it should be at; "": what the box's repository says
+	Base   string   // the branch that the box began with; "": not known
 	Known  []string // commits that are elsewhere: they, and what is before them, are left out
 }
 
@@ -61,7 +62,8 @@ func Commits(ctx context.Context, from Source, box string, w Work, bundle string
 		return "", err
 	}
 	defer os.RemoveAll(dir)
-	repo := git.Repo{Dir: dir, Bare: true}
+	// A few bytes of a pack can ask for any amount of memory.
+	repo := git.Repo{Dir: dir, Bare: true, Env: []string{"GIT_ALLOC_LIMIT=1g", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=pack.threads", "GIT_CONFIG_VALUE_0=1"}}
 	s := &store{refs: map[string]string{}, left: maxBytes, entries: maxEntries}
 	r, err := from.CopyOut(ctx, box, path.Join(workorder.Workspace, ".git"))
 	if errors.Is(err, engine.ErrNotFound) {
@@ -85,10 +87,8 @@ func Commits(ctx context.Context, from Source, box string, w Work, bundle string
 	if !git.ValidSHA(head) {
 		return "", ErrNothing
 	}
-	for name, sha := range s.refs {
-		if strings.HasPrefix(name, "refs/remotes/") {
-			known = append(known, sha)
-		}
+	if w.Base != "" && w.Head == "" {
+		known = append(known, s.refs["refs/remotes/origin/"+w.Base]) // to keep the bundle small: it is what the clone began with
 	}
 	if err := s.index(ctx, repo, len(head)); err != nil {
 		return "", err
@@ -292,12 +292,19 @@ func filesOf(from *tar.Reader, to *tar.Writer) error {
 		if entries < 0 || left < 0 {
 			return fmt.Errorf("the work tree has more than %d GiB or %d files", int64(maxFiles)>>30, maxEntries)
 		}
+		link := h.Linkname
 		switch h.Typeflag {
 		case tar.TypeReg, tar.TypeDir, tar.TypeSymlink:
+		case tar.TypeLink: // another name of a file that came before
+			_, target, _ := strings.Cut(link, "/")
+			if target == "" || strings.HasPrefix(target, ".git/") || strings.Contains("/"+target+"/", "/../") {
+				continue
+			}
+			link = "./" + target
 		default:
 			continue
 		}
-		kept := &tar.Header{Typeflag: h.Typeflag, Name: "./" + name, Linkname: h.Linkname, Size: h.Size, Mode: h.Mode & 0o777, ModTime: h.ModTime}
+		kept := &tar.Header{Typeflag: h.Typeflag, Name: "./" + name, Linkname: link, Size: h.Size, Mode: h.Mode & 0o777, ModTime: h.ModTime}
 		if err := to.WriteHeader(kept); err != nil {
 			return err
 		}

@@ -92,6 +92,7 @@ func TestCommits(t *testing.T) {
 	t.Parallel()
 	dir, base, head := work(t)
 	marker := filepath.Join(t.TempDir(), "ran")
+	gittest.Git(t, dir, "update-ref", "refs/remotes/wt/feature", head) // a clone of the agent's own is nowhere else
 	gittest.Git(t, dir, "config", "core.alternateRefsCommand", "touch "+marker)
 	gittest.Git(t, dir, "config", "core.fsmonitor", "touch "+marker)
 	box := folder{dir: dir, extra: []tar.Header{
@@ -101,8 +102,9 @@ func TestCommits(t *testing.T) {
 	}}
 	for name, w := range map[string]Work{
 		"by the result":     {Branch: "agent/T-1", Head: head, Known: []string{base}},
-		"by its repository": {Branch: "agent/T-1"},
-		"by its HEAD":       {Branch: "agent/T-2"},
+		"by its repository": {Branch: "agent/T-1", Base: "main"},
+		"by its HEAD":       {Branch: "agent/T-2", Base: "main"},
+		"by another remote": {Branch: "agent/T-1", Base: "other"},
 	} {
 		out := t.TempDir()
 		bundle := filepath.Join(out, "work.bundle")
@@ -174,7 +176,7 @@ func TestFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	archive := filepath.Join(t.TempDir(), "evidence", "a.tar.gz")
-	if err := Files(t.Context(), folder{dir: dir, extra: []tar.Header{{Typeflag: tar.TypeChar, Name: "workspace/device"}}}, "x", archive); err != nil {
+	if err := Files(t.Context(), folder{dir: dir, extra: []tar.Header{{Typeflag: tar.TypeChar, Name: "workspace/device"}, {Typeflag: tar.TypeLink, Name: "workspace/second", Linkname: "workspace/loose"}, {Typeflag: tar.TypeLink, Name: "workspace/out", Linkname: "workspace/../etc/shadow"}}}, "x", archive); err != nil {
 		t.Fatal(err)
 	}
 	f, err := os.Open(archive)
@@ -198,7 +200,7 @@ func TestFiles(t *testing.T) {
 		names = append(names, h.Name)
 	}
 	slices.Sort(names)
-	if want := []string{"./base", "./link", "./loose", "./packed", "./sub", "./sub/new"}; !slices.Equal(names, want) {
+	if want := []string{"./base", "./link", "./loose", "./packed", "./second", "./sub", "./sub/new"}; !slices.Equal(names, want) {
 		t.Errorf("kept %v, want %v", names, want)
 	}
 }

@@ -157,3 +157,10 @@ func script(name string) ([]byte, bool) {
 	c, err := io.ReadAll(io.LimitReader(f, maxScript))
 	return c, err == nil
 }
+
+// Covers reports whether the user was shown all of what is asked for: flags may have made it less when he said yes.
+func (e *Entry) Covers(asks []Ask) bool {
+	return !slices.ContainsFunc(asks, func(a Ask) bool {
+		return !slices.ContainsFunc(e.Asks, func(was Ask) bool { return was.Key == a.Key && was.Value == a.Value })
+	})
+}

@@ -64,6 +64,9 @@ func remote(s string) string {
 	host, path := "", ""
 	if u, err := url.Parse(s); err == nil && u.Scheme != "" && u.Host != "" {
 		host, path = u.Host, u.Path
+		if u.Scheme == "http" || u.Scheme == "git" {
+			host = u.Scheme + "://" + host // whoever is on the way reads the token
+		}
 		for _, port := range []string{":22", ":80", ":443"} {
 			host = strings.TrimSuffix(host, port)
 		}

@@ -213,7 +213,7 @@ func TestPlace(t *testing.T) {
 		a, b string
 		want bool
 	}{
-		{"https://GitHub.com/a/b.git", "git@github.com:a/b", true},
+		{"http://github.com/a/b", "https://github.com/a/b", false}, {"https://GitHub.com/a/b.git", "git@github.com:a/b", true},
 		{"ssh://git@github.com:22/a/b.git/", "https://x@github.com/a/b", true},
 		{"https://github.com/a/b", "https://github.com/a/c", false},
 		{"https://github.com/a/b", "https://evil.example/a/b", false},
@@ -223,6 +223,24 @@ func TestPlace(t *testing.T) {
 	} {
 		if got := SameRemote(c.a, c.b); got != c.want {
 			t.Errorf("%s and %s: %v", c.a, c.b, got)
+		}
+	}
+}
+
+func TestCovers(t *testing.T) {
+	t.Parallel()
+	e := Entry{Asks: []Ask{{Key: "image", Value: "x"}}}
+	for _, c := range []struct {
+		asks []Ask
+		want bool
+	}{
+		{nil, true},
+		{[]Ask{{Key: "image", Value: "x", Why: "another text"}}, true},
+		{[]Ask{{Key: "image", Value: "y"}}, false},
+		{[]Ask{{Key: "image", Value: "x"}, {Key: "network.allow", Value: "*.evil"}}, false},
+	} {
+		if got := e.Covers(c.asks); got != c.want {
+			t.Errorf("%+v: %v", c.asks, got)
 		}
 	}
 }
