@@ -19,7 +19,7 @@ import (
 type Config struct {
 	// Root is the file system that is looked at, "/" in a box.
 	Root string
-	// Dir holds the rooms and the copy of the home; it is made, for root alone.
+	// Dir holds the rooms and the copies of Keep; it is made, for root alone.
 	Dir string
 	// Keep are folders whose content is copied before the task begins, where it is little: the user's home, and others in which what the
 	// agent removes must not be missed. The image may lack them.
