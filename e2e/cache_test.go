@@ -73,11 +73,13 @@ func archive(t *testing.T, names ...string) string {
 func newCacheUser(t *testing.T) *user {
 	t.Helper()
 	volume := "sandbox-agent-e2e-" + strings.ToLower(t.Name())
-	t.Cleanup(func() {
+	remove := func() {
 		if err := eng.VolumeRemove(context.WithoutCancel(t.Context()), volume, true); err != nil {
 			t.Error(err)
 		}
-	})
+	}
+	remove() // what a test that was killed left
+	t.Cleanup(remove)
 	return newCarefulUser(t, "SANDBOX_AGENT_CACHE_VOLUME="+volume)
 }
 

@@ -10,28 +10,39 @@ import (
 )
 
 // startApart starts cmd from a thread of its own: what the thread gives up or enters before (a control group, a place, new
-// privileges, system calls) is inherited by fork and cannot be taken back, so the thread is thrown away (a goroutine that ends locked takes its
-// thread with it).
+// privileges, system calls) is inherited by fork and cannot be taken back, so the thread is thrown away.
 func startApart(cmd *exec.Cmd, c *Cgroup, user *Credential) error {
 	done, err := c.begin(cmd)
 	if err != nil {
 		return err
 	}
 	defer done()
-	errc := make(chan error)
-	go func() {
-		runtime.LockOSThread()
+	return onThrowawayThread(func() error {
 		if err := c.enter(); err != nil {
-			errc <- err
-			return
+			return err
 		}
 		if user != nil {
 			if err := errors.Join(user.Place.enter(), giveUp()); err != nil {
-				errc <- err
-				return
+				return err
 			}
 		}
-		errc <- cmd.Start()
+		return cmd.Start()
+	})
+}
+
+// onThrowawayThread calls f on a thread that ends after it: a goroutine that ends locked takes its thread with it. The process's first
+// thread alone would stay, and is what the whole process looks like from outside: a kill of the agent's control group would then be
+// one of boot. So it is never used.
+func onThrowawayThread(f func() error) error {
+	errc := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			defer runtime.UnlockOSThread()
+			errc <- onThrowawayThread(f) // held here, the first thread is not where that runs
+			return
+		}
+		errc <- f()
 	}()
 	return <-errc
 }
