@@ -36,9 +36,10 @@ func (a *agentRun) attend(ctx context.Context, p *proc.Process) *hang {
 	s := newScene(a.User, a.others)
 	s.agent = p.PID()
 	heard := func() int64 { return a.heard.Load() + a.wire.moved() }
+	before := heard()                   // what an agent that hung said, of which this is the second try
 	s.restless = func(p process) bool { // before its first word it is starting
 		name := restless[a.Order.Harness.Name]
-		return name != "" && p.Name == name && heard() > 0
+		return name != "" && p.Name == name && heard() > before
 	}
 	w := watchdog{window: a.Hang, look: s.look, heard: heard, changed: a.Changed}
 	if w.window <= 0 {
