@@ -81,6 +81,12 @@ func (e *Engine) renew(ctx context.Context) error {
 			return fmt.Errorf("%s does not end: %w", d.name, context.Cause(ctx))
 		}
 	}
+	// A process that the daemon lost sight of would write on, and take what the next side needs.
+	if e.cfg.Sweep != nil {
+		if err := e.cfg.Sweep(); err != nil {
+			return fmt.Errorf("end what is left of containers: %w", err)
+		}
+	}
 	// What the daemon keeps, by hand: this does not depend on what it calls its own.
 	if err := s.restore(e.cfg.DataRoot); err != nil {
 		return err
