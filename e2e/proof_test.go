@@ -180,7 +180,9 @@ func TestProofOnAnOwnImage(t *testing.T) {
 	if err := buildImage(t.Context(), name, "FROM "+lastLine(built.stdout)+"\nRUN mkdir -p /volume /opt/tool && echo image >/opt/tool/f && chown -R sandbox:sandbox /volume /opt/tool\nVOLUME /volume\n"); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _, _ = eng.ImageRemove(context.WithoutCancel(t.Context()), name, image.RemoveOptions{Force: true}) })
+	t.Cleanup(func() {
+		_, _ = eng.ImageRemove(context.WithoutCancel(t.Context()), name, image.RemoveOptions{Force: true})
+	})
 	const check = `
 [ -e /volume/mark ] && echo "found: a volume"
 [ "$(cat /opt/tool/f)" = image ] || echo "found: a tool that was changed"
