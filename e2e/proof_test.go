@@ -187,7 +187,7 @@ func TestProofOnAnOwnImage(t *testing.T) {
 [ -e /volume/mark ] && echo "found: a volume"
 [ "$(cat /opt/tool/f)" = image ] || echo "found: a tool that was changed"
 [ -w /volume ] && [ -w /opt/tool ] || echo "broken: a place cannot be written to"
-[ "$(df --output=used /dev/shm | tail -1)" = 0 ] || echo "broken: shared memory is taken"
+[ "$(df --output=used /dev/shm | tail -1)" -eq 0 ] || echo "broken: shared memory is taken"
 head -c 50M /dev/zero >/dev/shm/hog
 echo looked
 `
