@@ -277,7 +277,6 @@ func (p *Publisher) archived(ctx context.Context, whole bool) ([]string, error) 
 		}
 	}
 	if all {
-		paths = nil
 		if _, err := os.Lstat(p.Workspace); err != nil {
 			return nil, fmt.Errorf("keep uncommitted files: %w", err)
 		}

@@ -87,7 +87,7 @@ func removeSet(call uintptr, id int) syscall.Errno {
 
 // segments are the ids of a table of /proc/sysvipc that belong to the agent's side.
 func (c *Config) segments(table string) (ids []int) {
-	var id, uid = -1, -1
+	id, uid := -1, -1
 	for i, line := range strings.Split(strings.TrimSpace(table), "\n") {
 		f := strings.Fields(line)
 		if i == 0 {
