@@ -3,11 +3,14 @@
 package e2e
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/docker/docker/api/types/image"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -162,5 +165,54 @@ git add seen && git commit -qm 'Look'; sleep 1
 		if s.State != "ready" {
 			t.Errorf("service %s: %s", s.Name, s.State)
 		}
+	}
+}
+
+// An image's own places are the proof's, too: a volume is empty of what the agent wrote, and what the image had is there though the agent removed it.
+func TestProofOnAnOwnImage(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	built := u.run("", "image", "build")
+	if built.code != 0 {
+		t.Fatalf("image build: exit code %d", built.code)
+	}
+	const name = "sandbox-agent-e2e-volume"
+	if err := buildImage(t.Context(), name, "FROM "+lastLine(built.stdout)+"\nRUN mkdir -p /volume /opt/tool && echo image >/opt/tool/f && chown -R sandbox:sandbox /volume /opt/tool\nVOLUME /volume\n"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_, _ = eng.ImageRemove(context.WithoutCancel(t.Context()), name, image.RemoveOptions{Force: true})
+	})
+	const check = `
+[ -e /volume/mark ] && echo "found: a volume"
+[ "$(cat /opt/tool/f)" = image ] || echo "found: a tool that was changed"
+[ -w /volume ] && [ -w /opt/tool ] || echo "broken: a place cannot be written to"
+[ "$(df --output=used /dev/shm | tail -1)" -eq 0 ] || echo "broken: shared memory is taken"
+head -c 50M /dev/zero >/dev/shm/hog
+echo looked
+`
+	script := "touch /volume/mark; rm /opt/tool/f; head -c 50M /dev/zero >/dev/shm/hog; sh check.sh; touch seen; git add seen; git commit -qm Look"
+	c := u.run("", "create", "--task", "x", "--image", name, "--repo", u.repo(map[string]string{"check.sh": check}), "-p", u.project(scripted("validate: {test: 'sh check.sh'}\n", script)))
+	r := u.plainResult(c.task(t))
+	if r.Proof == nil || len(r.Proof.Checks) != 1 || r.Proof.Checks[0].Head == nil || r.Proof.Checks[0].Base == nil {
+		t.Fatalf("%s: %s, %+v, %q", r.Status, r.Reason, r.Proof, r.Warnings)
+	}
+	read := func(name string) string {
+		b, err := os.ReadFile(filepath.Join(u.state, r.TaskID, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	if n := strings.Count(read("logs/agent.stdout.log"), "found: "); n != 2 {
+		t.Errorf("the agent left %d marks that work", n)
+	}
+	for _, side := range []*workorder.CheckRun{r.Proof.Checks[0].Head, r.Proof.Checks[0].Base} {
+		if log := read(side.Log); strings.Contains(log, "found: ") || strings.Contains(log, "broken: ") || !strings.Contains(log, "looked") {
+			t.Errorf("%s:\n%s", side.Log, log)
+		}
+	}
+	if r.Proof.Reason != "" {
+		t.Errorf("reason: %s", r.Proof.Reason)
 	}
 }

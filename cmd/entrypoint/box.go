@@ -49,6 +49,7 @@ func boxPaths() paths {
 func runBoot(ctx context.Context, log *slog.Logger) int {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, initd.LongStop)
+	initd.Listen()
 	proc.KeepThreads(bootThreads)
 	missing := takeGroundMissing()
 	rec, err := openRecord(os.Stdout)

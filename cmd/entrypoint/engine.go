@@ -71,12 +71,12 @@ func newEngine(log *slog.Logger, o *workorder.Order, n engineNeeds) (*innerEngin
 		// Whoever starts an engine by connecting to it is untrusted code.
 		ReadOnly: lazy, Log: log,
 	})
-	parent := ""
+	parent, sweep := "", (func() error)(nil)
 	if n.groups != nil {
-		parent = "/" + cgroups.Containers
+		parent, sweep = "/"+cgroups.Containers, func() error { return n.groups.Kill(cgroups.Containers) }
 	}
 	eng, err := dockerd.New(dockerd.Config{
-		Cgroup: n.groups.Of(cgroups.Engine), CgroupParent: parent,
+		Cgroup: n.groups.Of(cgroups.Engine), CgroupParent: parent, Sweep: sweep,
 		DataRoot: workorder.DataRoot, Group: engineGroup, RemapUser: workorder.SandboxUser,
 		MTU: o.MTU, Avoid: n.hosts.prefixes, Resolver: n.egress.ServeDNS, Outbound: n.egress.Inner, Home: cache, Warn: n.warn, Log: log,
 	})

@@ -26,7 +26,8 @@ import (
 // clone, and writes the result in any case.
 func runRescue(ctx context.Context, log *slog.Logger) int {
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, initd.LongStop)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, initd.LongStop)
+	initd.Listen()
 	reason := os.Getenv(initd.RescueReason)
 	limit, err := time.ParseDuration(os.Getenv(initd.RescueLimit))
 	if err != nil {

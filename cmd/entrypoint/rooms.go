@@ -32,12 +32,9 @@ func (g *ground) remember(ctx context.Context, dir string) error {
 	if err := errors.Join(err, gerr); err != nil {
 		return err
 	}
-	keep := []string{workorder.SandboxHome}
-	if browsers := os.Getenv("PLAYWRIGHT_BROWSERS_PATH"); filepath.IsAbs(browsers) {
-		keep = append(keep, browsers)
-	}
 	g.clean, err = cleanroom.Remember(ctx, cleanroom.Config{
-		Root: "/", Dir: filepath.Join(dir, "rooms"), Keep: keep, Task: workorder.Workspace,
+		Root: "/", Dir: filepath.Join(dir, "rooms"), Task: workorder.Workspace,
+		Apart: []string{workorder.DataRoot, workorder.CacheDir},
 		Mine: func(uid, gid uint32) (bool, bool) {
 			return uid == g.user.UID || ids.has(uid), gid == g.user.GID || gids.has(gid)
 		},
@@ -64,7 +61,7 @@ func (g *ground) Room(ctx context.Context) (proof.Room, error) {
 // end ends all processes of the agent's side but those of inner containers.
 func (g *ground) end() error {
 	if g.groups != nil {
-		if err := g.groups.Kill(cgroups.Agent); err != nil {
+		if err := errors.Join(g.groups.Kill(cgroups.Agent), g.groups.Kill(cgroups.Git)); err != nil {
 			return err
 		}
 	}
@@ -82,6 +79,22 @@ type room struct {
 }
 
 func (r *room) User() *proc.Credential { return r.user }
+
+func (r *room) Lacks() []string { return r.Lost }
+
+func (r *room) Free() (proof.Free, error) {
+	space, err := r.ground.clean.Space()
+	if err != nil {
+		return proof.Free{}, err
+	}
+	memory, err := r.ground.groups.FreeMemory()
+	return proof.Free{Disk: space.Disk, Inodes: space.Inodes, Memory: memory}, err
+}
+
+func (r *room) Leave(ctx context.Context) error {
+	r.ground.engine.guard.Relocate(nil)
+	return errors.Join(r.ground.end(), r.Room.Leave(ctx))
+}
 
 func (r *room) Enter(ctx context.Context) error {
 	g := r.ground

@@ -100,8 +100,14 @@ type Room interface {
 	// Outside is where a path of the room lies for us.
 	Outside(path string) string
 	// Enter ends whatever runs on the agent's side and makes the inner engine new, with the declared services. It comes before the first
-	// command of the side, and again where the other side ran between.
+	// command of the side.
 	Enter(ctx context.Context) error
+	// Lacks says what of the image cannot be had in the room.
+	Lacks() []string
+	// Free is what commands in the room can take.
+	Free() (Free, error)
+	// Leave ends what runs in the room and gives it up, with all its files: nothing of it is left that takes anything from others.
+	Leave(ctx context.Context) error
 }
 
 // Command is one command line of setup or validation in a checkout.
@@ -147,6 +153,7 @@ type run struct {
 	readable   bool     // the store has both commits, and their trees are of a bearable size
 	checks     []*check
 	base, head *side
+	first      *Free // what was free for the side that ran first
 	reasons    []string
 }
 
@@ -196,7 +203,7 @@ func (r *run) both(ctx context.Context) {
 	}
 	r.removeContainers(ctx, "before the checks")
 	r.side(ctx, r.head)
-	r.rest(ctx, r.head)
+	gone := r.leave(ctx, r.head)
 	switch left := remaining(ctx); {
 	case r.base.commit == "":
 		r.because("base was not run: the task began without a commit")
@@ -204,13 +211,17 @@ func (r *run) both(ctx context.Context) {
 		r.because("base was not run: there is no commit %.12s on the remote or in the work tree", r.base.commit)
 	case ctx.Err() != nil, left < r.head.took:
 		r.because("base was not run: head took %s, and %s are left", round(r.head.took), round(max(0, left)))
+	case gone != nil:
+		r.because("base was not run: what head left cannot be removed, and might keep it from passing: %v", gone)
 	default:
 		r.side(ctx, r.base)
 	}
 	again := r.doubtful()
 	r.repeat(ctx, r.base, again[0])
-	r.rest(ctx, r.base)
-	if len(again[1]) > 0 && r.resume(ctx, r.head) {
+	if err := r.leave(ctx, r.base); err != nil {
+		r.warn("what base left cannot be removed: %v", err)
+	}
+	if len(again[1]) > 0 && gone == nil && r.resume(ctx, r.head) {
 		r.repeat(ctx, r.head, again[1])
 	}
 	r.rest(ctx, r.head)
@@ -282,10 +293,15 @@ func (r *run) clear(ctx context.Context) {
 	defer cancel()
 	for _, s := range []*side{r.head, r.base} {
 		r.rest(ctx, s)
+		if s.room != nil && limit == RemoveTime { // else it goes with the box
+			if err := r.leave(ctx, s); err != nil {
+				r.warn("what %s left cannot be removed: %v", s.name, err)
+			}
+		}
 		if s.root != nil {
 			_ = s.root.Close()
 		}
-		if s.place == "" || s.room != nil { // a room goes with the box
+		if s.place == "" || s.room != nil {
 			continue
 		}
 		if err := r.remove(ctx, s); err != nil {

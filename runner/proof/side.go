@@ -51,14 +51,9 @@ func (r *run) side(ctx context.Context, s *side) {
 		r.because("%s was not run: there is no clean place for it: %v", s.name, err)
 		return
 	}
-	if err := r.checkout(ctx, s); err != nil {
-		r.because("%s was not run: it cannot be checked out: %v", s.name, err)
+	if err := r.bring(ctx, s); err != nil {
+		r.because("%s was not run: %v", s.name, err)
 		return
-	}
-	if r.Prepare != nil {
-		if err := r.Prepare(ctx, s.tree, s.user); err != nil {
-			r.warn("prepare the checkout of %s: %v", s.name, err)
-		}
 	}
 	if s.ready = r.setup(ctx, s, len(r.checks)); !s.ready {
 		return
@@ -69,19 +64,17 @@ func (r *run) side(ctx context.Context, s *side) {
 	r.visit(ctx, s)
 }
 
-// enter brings a side to its place, which it gets with the first call.
-func (r *run) enter(ctx context.Context, s *side) (err error) {
-	s.user = r.User
-	if r.Ground == nil {
-		return nil
+// bring puts the side's files into its place.
+func (r *run) bring(ctx context.Context, s *side) error {
+	if err := r.checkout(ctx, s); err != nil {
+		return fmt.Errorf("it cannot be checked out: %w", err)
 	}
-	if s.room == nil {
-		if s.room, err = r.Ground.Room(ctx); err != nil {
-			return err
+	if r.Prepare != nil {
+		if err := r.Prepare(ctx, s.tree, s.user); err != nil {
+			r.warn("prepare the checkout of %s: %v", s.name, err)
 		}
 	}
-	s.user = s.room.User()
-	return s.room.Enter(ctx)
+	return nil
 }
 
 // outside is where a path of the side lies for us.
@@ -296,7 +289,12 @@ func (r *run) resume(ctx context.Context, s *side) bool {
 		r.warn("checks on %s are not repeated: there is no clean place for them: %v", s.name, err)
 		return false
 	}
-	if !s.servers && s.room == nil { // in a place of its own what setup made of the services is gone with them
+	if s.room != nil { // a new one
+		if err := r.bring(ctx, s); err != nil {
+			r.warn("checks on %s are not repeated: %v", s.name, err)
+			return false
+		}
+	} else if !s.servers {
 		s.before = r.lookAround(s)
 		s.settled = s.before
 		return true

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -276,19 +277,13 @@ func (p *Publisher) archived(ctx context.Context, whole bool) ([]string, error) 
 		}
 	}
 	if all {
-		paths = nil
-		root, err := os.OpenRoot(p.Workspace)
-		if err != nil {
+		if _, err := os.Lstat(p.Workspace); err != nil {
 			return nil, fmt.Errorf("keep uncommitted files: %w", err)
 		}
-		defer root.Close()
-		// What cannot be read is left out; the rest counts.
-		_ = fs.WalkDir(root.FS(), ".", func(path string, _ fs.DirEntry, err error) error {
-			if err == nil && path != "." {
-				paths = append(paths, "./"+path)
-			}
-			return ctx.Err()
-		})
+		var cut bool
+		if paths, cut = p.inTree(ctx, archiveNames); cut {
+			p.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the work tree has more than %d files: those beyond are not in the archive of what could not be committed", archiveNames)})
+		}
 	}
 	sizes := map[string]int64{}
 	for _, path := range paths {
@@ -310,6 +305,23 @@ func (p *Publisher) archived(ctx context.Context, whole bool) ([]string, error) 
 		return nil, ErrLarge
 	}
 	return kept, nil
+}
+
+// archiveNames bounds the files of an archive that is made without git's help: their names are held in memory.
+const archiveNames = 200_000
+
+// inTree lists what is in the work tree, up to a number. What cannot be read is left out; the rest counts.
+func (p *Publisher) inTree(ctx context.Context, most int) (paths []string, cut bool) {
+	_ = untrusted.Walk(p.Workspace, func(path string, _ fs.FileInfo, err error) error {
+		if err == nil && path != p.Workspace {
+			if cut = len(paths) == most; cut {
+				return fs.SkipAll
+			}
+			paths = append(paths, "."+strings.TrimPrefix(path, p.Workspace))
+		}
+		return ctx.Err()
+	})
+	return paths, cut
 }
 
 type limitWriter struct {

@@ -142,10 +142,10 @@ func (h hierarchy) limit(l Limits, memory int64) error {
 		pids(Work, l.PIDs)
 	}
 	if memory > 0 {
-		all = append(all, setting{
-			controller: "memory", group: Work, v1: "memory.limit_in_bytes", v2: "memory.max",
-			value: strconv.FormatInt(memory-min(l.Reserve, memory/4), 10),
-		})
+		reserve := min(l.Reserve, memory/4)
+		for g, n := range map[string]int64{Work: memory - reserve, Git: reserve / gitShare} {
+			all = append(all, setting{controller: "memory", group: g, v1: "memory.limit_in_bytes", v2: "memory.max", value: strconv.FormatInt(n, 10)})
+		}
 	}
 	for g, w := range map[string]int{Boot: bootWeight, Engine: weight, Git: weight, Work: weight} {
 		// Version 1 counts 1024 where version 2 counts 100.

@@ -4,7 +4,7 @@
 //	box               the root that everybody in the box sees
 //	├─ boot           PID 1, boot, rescue: no limit below the box's own
 //	├─ engine         dockerd, containerd, the parents of inner containers
-//	├─ git            git that boot runs as the agent's user
+//	├─ git            git that boot runs as the agent's user: half of the memory that is kept from work
 //	└─ work           the agent's side: one limit of processes, one of memory
 //	   ├─ agent       the agent, setup, checks, the browser
 //	   └─ containers  inner containers
@@ -43,6 +43,9 @@ const (
 	enginePIDs = 3072
 	// gitPIDs bounds git as the agent's user: a filter of the repository may run below it.
 	gitPIDs = 512
+	// gitShare is which part of the reserve git as the agent's user can have, filters of the repository with it: the rest is boot's own. git
+	// maps what it reads, which takes no memory for good.
+	gitShare = 2
 	// bootWeight is boot's share of a busy CPU beside 100 for each of the others: what the box needs to land is little, and cannot wait.
 	bootWeight = 1000
 	weight     = 100

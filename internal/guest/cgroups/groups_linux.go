@@ -84,8 +84,12 @@ func counter(path, name string) int {
 	if err != nil {
 		return 0
 	}
-	for line := range strings.Lines(string(b)) {
-		if f := strings.Fields(line); len(f) == 2 && f[0] == name {
+	return counterIn(string(b), name)
+}
+
+func counterIn(text, name string) int {
+	for line := range strings.Lines(text) {
+		if f := strings.Fields(line); len(f) >= 2 && f[0] == name {
 			n, _ := strconv.Atoi(f[1])
 			return n
 		}

@@ -4,58 +4,99 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 )
 
 // errTooMuch is of a tree that is larger than what may be copied.
 var errTooMuch = errors.New("there is too much to copy")
 
-// copier copies trees with owners and modes, up to a size and number of files in all.
+// copier copies a tree with owners and modes, up to a size, a number of files, and a number of entries that are looked at.
 type copier struct {
-	bytes, files int64
+	bytes, files, entries int64
 	// before leaves out what changed at this time or later, and folders that hold nothing else. Zero: everything is copied.
 	before time.Time
+	seed   maphash.Seed
 }
 
-func (c *copier) copy(ctx context.Context, from, to string) error {
-	return filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
+// sum is what a copier took.
+type sum struct {
+	bytes, files, folders int64
+	// names is a sum over the paths: what was moved, and what is missing, changes it. Nobody can compute it without the seed.
+	names uint64
+}
+
+// look is what copy would take.
+func (c *copier) look(ctx context.Context, from string) (sum, error) {
+	return c.each(ctx, from, func(string, fs.FileInfo) error { return nil })
+}
+
+// copy copies to what may be there already, empty.
+func (c *copier) copy(ctx context.Context, from, to string) (sum, error) {
+	return c.each(ctx, from, func(rel string, info fs.FileInfo) error {
+		if info.IsDir() {
+			return c.dirs(from, to, rel)
+		}
+		if c.files--; info.Mode().IsRegular() {
+			c.bytes -= info.Size()
+		}
+		if c.files < 0 || c.bytes < 0 {
+			return errTooMuch
+		}
+		if err := c.dirs(from, to, filepath.Dir(rel)); err != nil {
+			return err
+		}
+		return c.entry(filepath.Join(from, rel), filepath.Join(to, rel), info)
+	})
+}
+
+// each calls take for what is to be copied.
+func (c *copier) each(ctx context.Context, from string, take func(rel string, info fs.FileInfo) error) (all sum, err error) {
+	err = untrusted.Walk(from, func(path string, info fs.FileInfo, err error) error {
 		if err == nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
 		if err != nil {
 			return err
 		}
+		if c.entries--; c.entries < 0 {
+			return fmt.Errorf("%w: more than %d entries are there", errTooMuch, int64(maxSeen))
+		}
+		if info.IsDir() && path == from || !c.takes(info) {
+			return nil
+		}
 		rel, err := filepath.Rel(from, path)
 		if err != nil {
 			return err
 		}
-		if e.IsDir() {
-			if c.before.IsZero() {
-				return c.dirs(from, to, rel)
-			}
-			return nil
-		}
-		info, err := e.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil || !c.takes(info) {
+		if err := take(rel, info); errors.Is(err, fs.ErrNotExist) {
+			return nil // it went meanwhile
+		} else if err != nil {
 			return err
 		}
-		if err := c.dirs(from, to, filepath.Dir(rel)); err != nil {
-			return err
+		if info.IsDir() {
+			all.folders++ // in no sum: a folder has changed when something was added to it
+			return nil
 		}
-		return c.entry(path, filepath.Join(to, rel), info)
+		all.files++
+		all.names += maphash.String(c.seed, rel)
+		if info.Mode().IsRegular() {
+			all.bytes += info.Size()
+		}
+		return nil
 	})
+	return all, err
 }
 
-// takes reports whether something that is no folder is to be copied.
+// takes reports whether an entry is to be copied, a folder for its own sake.
 func (c *copier) takes(info fs.FileInfo) bool {
-	if !info.Mode().IsRegular() && info.Mode()&fs.ModeSymlink == 0 {
+	if !info.Mode().IsRegular() && !info.IsDir() && info.Mode()&fs.ModeSymlink == 0 {
 		return false
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
@@ -85,13 +126,6 @@ func (c *copier) dirs(from, to, rel string) error {
 
 // entry copies a file or link. A single file that is copied may be there already, empty.
 func (c *copier) entry(from, to string, info fs.FileInfo) error {
-	c.files--
-	if info.Mode().IsRegular() {
-		c.bytes -= info.Size()
-	}
-	if c.files < 0 || c.bytes < 0 {
-		return errTooMuch
-	}
 	if info.Mode()&fs.ModeSymlink != 0 {
 		target, err := os.Readlink(from)
 		if err == nil {

@@ -2,8 +2,11 @@
 //
 // A room is a mount namespace and a namespace for shared memory in which every folder and file that the agent's side can write to is
 // replaced by a fresh one, with what the image had there. Which those are is not a list: the kernel's own rule decides, owner and mode of
-// each entry of the root file system. What the agent's users cannot write to now they could not write to before, since they can neither
-// give a file away nor take root's permissions.
+// each entry that the agent's users can reach, on whatever file system it lies (an image's VOLUME is one of its own). What they cannot write to
+// now they could not write to before, since they can neither give a file away nor take root's permissions.
+//
+// A room takes memory and disk from the next one. So it is removed when its side has ended, and none is made where
+// what the agent left takes half of what was free when the task began.
 //
 // Processes and the inner engine are not this package's: the caller ends the ones and renews the other.
 package cleanroom
@@ -19,11 +22,10 @@ import (
 type Config struct {
 	// Root is the file system that is looked at, "/" in a box.
 	Root string
-	// Dir holds the rooms and the copies of Keep; it is made, for root alone.
+	// Dir holds the rooms and copies of what the image has, where that is little; it is made, for root alone.
 	Dir string
-	// Keep are folders whose content is copied before the task begins, where it is little: the user's home, and others in which what the
-	// agent removes must not be missed. The image may lack them.
-	Keep []string
+	// Apart are folders that the caller makes new by other means: the inner engine's.
+	Apart []string
 	// Task is the folder of the task itself: whatever it has, a room begins with an empty one.
 	Task string
 	// Mine reports whether a user or group is one that code of the task can run as, root in inner containers included.
@@ -36,6 +38,10 @@ type Room struct {
 	Place *proc.Place
 	// Lies says where a folder of the room lies outside of it.
 	Lies map[string]string
+	// Lost says of which places the room lacks what the image had there, for a human.
+	Lost []string
+
+	dir string
 }
 
 // Outside is where a path of the room lies for everybody else. A path that the room shares is itself.

@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
+	"slices"
 	"syscall"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 )
 
 // spot is a folder or file that the agent's side can write to.
@@ -18,45 +19,44 @@ type spot struct {
 	uid, gid uint32
 }
 
-// scan finds the topmost of them on the root file system. What lies below one is part of it.
-func (c *Config) scan(ctx context.Context) ([]spot, error) {
-	top, err := os.Lstat(c.Root)
-	if err != nil {
-		return nil, fmt.Errorf("look for what the agent can write to: %w", err)
-	}
-	device := top.Sys().(*syscall.Stat_t).Dev
+// scan finds the topmost of them, on whatever is mounted. What lies below one is part of it.
+func (c *Config) scan(ctx context.Context) ([]spot, error) { return c.look(ctx, shared) }
+
+// look is scan without what has a fresh one anyway.
+func (c *Config) look(ctx context.Context, without func(path string) bool) ([]spot, error) {
 	var found []spot
-	err = filepath.WalkDir(c.Root, func(path string, e fs.DirEntry, err error) error {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		var info fs.FileInfo
-		if err == nil {
-			info, err = e.Info()
-		}
+	var device uint64
+	err := untrusted.Walk(c.Root, func(path string, info fs.FileInfo, err error) error {
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, fs.ErrNotExist) && path != c.Root:
 			return nil // it went meanwhile
 		case err != nil:
 			return err
-		case path == c.Dir:
+		case path == c.Dir, slices.Contains(c.Apart, path), without != nil && without(path):
 			return fs.SkipDir
 		}
 		st, ok := info.Sys().(*syscall.Stat_t)
 		if !ok {
 			return fmt.Errorf("%s: no owner is known", path)
 		}
-		if st.Dev != device {
-			if e.IsDir() {
+		if path == c.Root {
+			device = st.Dev
+		}
+		if st.Dev != device && info.IsDir() {
+			switch kernels, err := interfaceOfKernel(path); {
+			case err != nil:
+				return err
+			case kernels:
 				return fs.SkipDir
 			}
-			return nil
 		}
-		if !c.writable(info.Mode(), st) {
-			return nil
+		if c.writable(info.Mode(), st) {
+			found = append(found, spot{path: path, dir: info.IsDir(), mode: info.Mode(), uid: st.Uid, gid: st.Gid})
+			return fs.SkipDir
 		}
-		found = append(found, spot{path: path, dir: e.IsDir(), mode: info.Mode(), uid: st.Uid, gid: st.Gid})
-		if e.IsDir() {
+		if info.IsDir() && !c.reachable(info.Mode(), st) {
 			return fs.SkipDir
 		}
 		return nil
@@ -75,4 +75,10 @@ func (c *Config) writable(mode fs.FileMode, st *syscall.Stat_t) bool {
 	}
 	user, group := c.Mine(st.Uid, st.Gid)
 	return user || mode.Perm()&0o002 != 0 || group && mode.Perm()&0o020 != 0
+}
+
+// reachable is the kernel's rule of who gets to what is in a folder of somebody else's.
+func (c *Config) reachable(mode fs.FileMode, st *syscall.Stat_t) bool {
+	_, group := c.Mine(st.Uid, st.Gid)
+	return mode.Perm()&0o001 != 0 || group && mode.Perm()&0o010 != 0
 }

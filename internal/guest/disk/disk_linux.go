@@ -5,9 +5,10 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 )
 
 const (
@@ -36,20 +37,15 @@ func Watch(ctx context.Context, folders []string, limit int64, over func(text st
 	}
 }
 
-// used is what files take, in bytes; one with several names counts once, and a sparse one what it has.
+// used is what files take, in bytes; one with several names counts once, and a sparse one what it has. It takes little memory whatever the
+// folders hold: each name of a file counts for its part.
 func used(ctx context.Context, folders []string) (sum int64) {
-	type inode struct{ dev, ino uint64 }
-	seen := map[inode]bool{}
 	for _, folder := range folders {
 		var device uint64
-		_ = filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
+		_ = untrusted.Walk(folder, func(path string, info fs.FileInfo, err error) error {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			if err != nil {
-				return nil
-			}
-			info, err := e.Info()
 			if err != nil {
 				return nil
 			}
@@ -60,15 +56,15 @@ func used(ctx context.Context, folders []string) (sum int64) {
 			if path == folder {
 				device = st.Dev
 			}
-			switch id := (inode{st.Dev, st.Ino}); {
-			case st.Dev != device && e.IsDir():
+			names := uint64(1)
+			if !info.IsDir() {
+				names = max(1, uint64(st.Nlink))
+			}
+			switch {
+			case st.Dev != device && info.IsDir():
 				return fs.SkipDir
-			case st.Dev != device, seen[id]:
-			default:
-				if st.Nlink > 1 && !e.IsDir() {
-					seen[id] = true
-				}
-				sum += st.Blocks * block
+			case st.Dev == device:
+				sum += st.Blocks * block / int64(names)
 			}
 			return nil
 		})

@@ -3,8 +3,11 @@ package disk
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -29,6 +32,43 @@ func TestUsed(t *testing.T) {
 	if got := used(t.Context(), []string{dir}) - empty; got < 1<<20 || got > 1<<20+64<<10 {
 		t.Errorf("%d bytes, want one MiB", got)
 	}
+}
+
+// Many names of files take no memory: each was remembered by its number before.
+func TestUsedWithManyNames(t *testing.T) {
+	dir := t.TempDir()
+	const n = 20_000
+	for i := range n / 2 {
+		a, b := filepath.Join(dir, strconv.Itoa(i)), filepath.Join(dir, strconv.Itoa(i)+"b")
+		if err := errors.Join(os.WriteFile(a, nil, 0o600), os.Link(a, b)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before, most := heap(), uint64(0)
+	// Looked at in the middle of the walk, by the question whether it is to go on.
+	ctx := &asked{Context: t.Context(), every: n / 2, do: func() { now := heap(); most = max(most, now-min(before, now)) }}
+	if used(ctx, []string{dir}); ctx.times < n || most > 20*n {
+		t.Errorf("%d bytes after %d questions", most, ctx.times)
+	}
+}
+
+type asked struct {
+	context.Context
+	times, every int
+	do           func()
+}
+
+func (a *asked) Err() error {
+	if a.times++; a.times%a.every == 0 {
+		a.do()
+	}
+	return nil
 }
 
 // What was there before does not count, and what is beyond the limit is said once.

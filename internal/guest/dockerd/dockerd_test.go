@@ -5,15 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -211,83 +208,6 @@ func TestLockRoot(t *testing.T) {
 	f.Close()
 }
 
-func TestScrub(t *testing.T) {
-	root := t.TempDir()
-	for _, r := range []string{"", "1000.1000"} {
-		at := func(p string) string { return filepath.Join(root, r, p) }
-		for _, p := range []string{
-			"network/files/local-kv.db", "containers/abc/config.json", "volumes/data/x", "volumes/metadata.db", "swarm/x", "containerd/daemon/x",
-			"overlay2/kept/diff/f", "overlay2/container/diff/f", "overlay2/container-init/diff/f", "overlay2/half/diff/f", "overlay2/l/x",
-			"image/overlay2/layerdb/mounts/abc/mount-id", "image/overlay2/layerdb/tmp/x", "image/overlay2/imagedb/content/sha256/i",
-			"image/overlay2/repositories.json", ".trial-1/lower/x", "buildkit/x",
-		} {
-			write(t, at(p), "x")
-		}
-		write(t, at("image/overlay2/layerdb/sha256/c1/cache-id"), "kept\n")
-		for link, to := range map[string]string{"GOOD": "../kept/diff", "DEAD": "../container/diff"} {
-			if err := os.Symlink(to, at("overlay2/l/"+link)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	empty, err := scrub(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := empty(); err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range []string{"", "1000.1000"} {
-		for p, want := range map[string]bool{
-			"network": false, "containers": false, "volumes": false, "swarm": false, "containerd": false, ".trial-1": false,
-			"overlay2/kept/diff/f": true, "overlay2/container": false, "overlay2/container-init": false, "overlay2/half": false,
-			"overlay2/l/GOOD": true, "overlay2/l/DEAD": false, "image/overlay2/layerdb/mounts": false, "image/overlay2/layerdb/tmp": false,
-			"image/overlay2/imagedb/content/sha256/i": true, "image/overlay2/repositories.json": true, "buildkit/x": true, trashDir: false,
-		} {
-			if exists(filepath.Join(root, r, p)) != want {
-				t.Errorf("%s: there %v, want %v", filepath.Join(r, p), !want, want)
-			}
-		}
-	}
-	if _, err := scrub(t.TempDir()); err != nil {
-		t.Errorf("a fresh data root: %v", err)
-	}
-}
-
-// What is called what, and which images there are, is as it was; stores that there were none of are gone.
-func TestRestoreImages(t *testing.T) {
-	root := t.TempDir()
-	at := func(p string) string { return filepath.Join(root, "1000.1000/image/overlay2", p) }
-	write(t, at("imagedb/content/sha256/declared"), "{}")
-	write(t, at(namesFile), `{"Repositories":{"redis":{"redis:7":"sha256:declared"}}}`)
-	s, err := readImages(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, at("imagedb/content/sha256/forged"), "{}")
-	write(t, at("imagedb/metadata/sha256/forged/parent"), "x")
-	write(t, at(namesFile), `{"Repositories":{"redis":{"redis:7":"sha256:forged"}}}`)
-	write(t, filepath.Join(root, "image/vfs/imagedb/content/sha256/other"), "{}")
-	write(t, filepath.Join(root, "1000.1000/buildkit/cache.db"), "x")
-	if err := errors.Join(s.restore(root), dropBuilds(root)); err != nil {
-		t.Fatal(err)
-	}
-	if b, err := os.ReadFile(at(namesFile)); err != nil || !strings.Contains(string(b), "sha256:declared") || strings.Contains(string(b), "forged") {
-		t.Errorf("names %s %v", b, err)
-	}
-	for p, want := range map[string]bool{
-		at("imagedb/content/sha256/declared"): true, at("imagedb/content/sha256/forged"): false, at("imagedb/metadata/sha256/forged"): false,
-		filepath.Join(root, "image/vfs"): false, filepath.Join(root, "1000.1000/buildkit"): false,
-	} {
-		if exists(p) != want {
-			t.Errorf("%s: there %v, want %v", p, !want, want)
-		}
-	}
-	if err := (*imageStore)(nil).restore(root); err == nil {
-		t.Error("images that nobody remembered were restored")
-	}
-}
-
 func TestAddresses(t *testing.T) {
 	p := netip.MustParsePrefix
 	for _, c := range []struct {
@@ -388,103 +308,6 @@ func TestCutLog(t *testing.T) {
 	b, err := os.ReadFile(path)
 	if err != nil || len(b) > keepLog+64 || !strings.HasSuffix(string(b), "last line\n") || !strings.HasPrefix(string(b), "[…]") {
 		t.Errorf("%d bytes, %v", len(b), err)
-	}
-}
-
-func newTestEngine(t *testing.T) *Engine {
-	t.Helper()
-	e, err := New(Config{Socket: filepath.Join(t.TempDir(), "d.sock"), Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Listen(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return e
-}
-
-func TestListen(t *testing.T) {
-	e := newTestEngine(t)
-	st, err := os.Stat(e.cfg.Socket)
-	if err != nil || st.Mode().Perm() != 0o600 {
-		t.Fatalf("%v %v", st, err)
-	}
-	waited := make(chan error, 1)
-	go func() { waited <- e.sock.waitClient(t.Context()) }()
-	c, err := (&net.Dialer{}).DialContext(t.Context(), "unix", e.cfg.Socket) // nobody accepts, the client is connected all the same
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if err := <-waited; err != nil {
-		t.Fatal(err)
-	}
-	e.Stop(t.Context())
-	if exists(e.cfg.Socket) {
-		t.Error("the socket is still there")
-	}
-}
-
-func TestStopEndsTheWaitForAClient(t *testing.T) {
-	e := newTestEngine(t)
-	errc := make(chan error, 1)
-	go func() { errc <- e.StartOnDemand(t.Context()) }()
-	e.Stop(t.Context())
-	if err := <-errc; !errors.Is(err, errHalted) {
-		t.Errorf("%v", err)
-	}
-	<-e.Done()
-	if err := e.Start(t.Context()); !errors.Is(err, errHalted) {
-		t.Errorf("%v", err)
-	}
-	if e.Err() != nil {
-		t.Errorf("an orderly stop has no error: %v", e.Err())
-	}
-}
-
-// A start that fails must not leave clients waiting.
-func TestFailedStartClosesTheSocket(t *testing.T) {
-	s, _ := fakeSystem(t, map[string]string{"/proc/self/status": "CapEff:\t0000000000000000\n"})
-	e := newTestEngine(t)
-	e.sys = s
-	if err := e.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "--cap-add") {
-		t.Fatalf("%v", err)
-	}
-	<-e.Done()
-	if e.Err() == nil || exists(e.cfg.Socket) {
-		t.Errorf("%v", e.Err())
-	}
-}
-
-// A daemon that dies while it is waited for is reported at once, with its log.
-func TestDaemonThatDies(t *testing.T) {
-	dir := t.TempDir()
-	d, err := spawn(t.Context(), "dockerd", dir, specOf("sh", "-c", "echo cannot open database >&2; exit 3"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = d.until(t.Context(), time.Hour, func(ctx context.Context) error {
-		<-ctx.Done()
-		return ctx.Err()
-	})
-	if err == nil || !strings.Contains(err.Error(), "cannot open database") || !strings.Contains(err.Error(), "exit status 3") {
-		t.Errorf("%v", err)
-	}
-}
-
-func specOf(argv ...string) proc.Spec { return proc.Spec{Argv: argv} }
-
-// An engine that is gone for good while the run goes on is news, at its end it is not.
-func TestGivingUpIsToldOnce(t *testing.T) {
-	var told []string
-	e := newTestEngine(t)
-	e.cfg.Warn = func(text string) { told = append(told, text) }
-	e.giveUp(errors.New("the inner Docker engine ended again"))
-	<-e.Done()
-	e.Stop(t.Context())
-	e.giveUp(errors.New("killed"))
-	if len(told) != 1 || !strings.Contains(told[0], "ended again") || e.Err() == nil {
-		t.Errorf("told %q, err %v", told, e.Err())
 	}
 }
 

@@ -48,6 +48,8 @@ type Config struct {
 	// Nil and empty: the caller's, and the daemon's choice.
 	Cgroup       *proc.Cgroup
 	CgroupParent string
+	// Sweep ends every process that is left of containers when the daemons have ended. Nil: nobody knows them.
+	Sweep func() error
 	// RemapUser is the user that root in inner containers is; empty: real root.
 	RemapUser string
 	// MTU of inner networks. 0: that of the box's default route.

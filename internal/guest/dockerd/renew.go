@@ -71,15 +71,8 @@ func (e *Engine) renew(ctx context.Context) error {
 	e.mu.Lock()
 	d, s := e.daemons, e.remembered
 	e.mu.Unlock()
-	for _, d := range []*daemon{d.dockerd, d.containerd} {
-		end, cancel := context.WithTimeout(ctx, endTime)
-		d.end(end)
-		cancel()
-		select {
-		case <-d.p.Done():
-		case <-ctx.Done():
-			return fmt.Errorf("%s does not end: %w", d.name, context.Cause(ctx))
-		}
+	if err := e.endAll(ctx, d.dockerd, d.containerd); err != nil {
+		return err
 	}
 	// What the daemon keeps, by hand: this does not depend on what it calls its own.
 	if err := s.restore(e.cfg.DataRoot); err != nil {
@@ -96,6 +89,27 @@ func (e *Engine) renew(ctx context.Context) error {
 		return err
 	}
 	return e.startDockerd(ctx)
+}
+
+// endAll ends the daemons, and then what they lost sight of: it would write on, and take what the next side needs.
+func (e *Engine) endAll(ctx context.Context, daemons ...*daemon) error {
+	for _, d := range daemons {
+		end, cancel := context.WithTimeout(ctx, endTime)
+		d.end(end)
+		cancel()
+		select {
+		case <-d.p.Done():
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not end: %w", d.name, context.Cause(ctx))
+		}
+	}
+	if e.cfg.Sweep == nil {
+		return nil
+	}
+	if err := e.cfg.Sweep(); err != nil {
+		return fmt.Errorf("end what is left of containers: %w", err)
+	}
+	return nil
 }
 
 // dropBuilds removes caches of builds: what a step gives is looked up in them.

@@ -69,20 +69,21 @@ func (i *Init) until(after time.Duration) <-chan time.Time {
 	return time.After(time.Until(i.began.Add(after)))
 }
 
-// pass hands a signal on, with what was announced before it: the kernel keeps no order of signals, and a child may not have been there.
-func (i *Init) pass(pid int, sig syscall.Signal) {
-	switch {
-	case sig == LongStop:
+// note takes down what a signal means for us.
+func (i *Init) note(sig syscall.Signal) {
+	if sig == LongStop {
 		i.grace = workorder.LongStop
-	case !i.stopping():
+	} else if !i.stopping() {
 		i.began = time.Now()
-		fallthrough
-	default:
-		if i.grace > 0 {
-			_ = syscall.Kill(pid, LongStop)
-		}
 	}
-	_ = syscall.Kill(pid, sig)
+}
+
+// pass hands a signal on, with what was announced before it: the kernel keeps no order of signals, and a child may not have been there.
+func (i *Init) pass(c *child, sig syscall.Signal) {
+	if sig != LongStop && i.grace > 0 {
+		c.signal(LongStop)
+	}
+	c.signal(sig)
 }
 
 // LongStop is workorder.LongStopSignal.
@@ -131,11 +132,14 @@ func (i *Init) Run() int {
 	reason, late, limit := "boot ended without a result", false, workorder.LandLimit
 	for {
 		select {
+		case <-boot.listening:
+			boot.ready()
 		case s := <-i.Signals:
 			sig, ok := s.(syscall.Signal)
 			if !ok {
 				continue
 			}
+			i.note(sig)
 			i.pass(boot, sig)
 			if !i.stopping() {
 				continue
@@ -148,7 +152,7 @@ func (i *Init) Run() int {
 			i.endWork()
 		case <-overdue:
 			i.Log.Error("boot takes longer than a run can; stopping it")
-			_ = syscall.Kill(boot, syscall.SIGTERM)
+			boot.signal(syscall.SIGTERM)
 			if stopped == nil {
 				stopped = time.After(workorder.ShutdownIn(0).Boot)
 			}
@@ -161,10 +165,10 @@ func (i *Init) Run() int {
 			}
 			i.Log.Error("boot does not end; killing it")
 			reason = "boot did not end in time after it was told to stop"
-			_ = syscall.Kill(boot, syscall.SIGKILL)
+			_ = syscall.Kill(boot.pid, syscall.SIGKILL)
 			stopped = make(chan time.Time)
 		case e := <-exits:
-			if e.pid != boot {
+			if e.pid != boot.pid {
 				continue
 			}
 			if i.Done() {
@@ -213,10 +217,10 @@ func (i *Init) rescue(order []byte, exits <-chan exit, limit time.Duration, reas
 	if i.KillAll != nil {
 		i.KillAll()
 	}
-	var pid int
+	var c *child
 	var err error
 	for range forkTries {
-		if pid, err = i.fork("rescue", order, RescueReason+"="+reason, RescueLimit+"="+limit.String()); !errors.Is(err, syscall.EAGAIN) {
+		if c, err = i.fork("rescue", order, RescueReason+"="+reason, RescueLimit+"="+limit.String()); !errors.Is(err, syscall.EAGAIN) {
 			break
 		}
 		drain(exits, forkPause) // the killed give their places back when they are reaped
@@ -229,23 +233,26 @@ func (i *Init) rescue(order []byte, exits <-chan exit, limit time.Duration, reas
 	hurried := limit <= workorder.RescueGrace // the stop came before it began
 	for {
 		select {
+		case <-c.listening:
+			c.ready()
 		case s := <-i.Signals:
 			sig, ok := s.(syscall.Signal)
 			if !ok {
 				continue
 			}
-			i.pass(pid, sig)
+			i.note(sig)
+			i.pass(c, sig)
 			// Whoever stops us does not wait: what it cannot push by then it keeps as files.
 			if i.stopping() && !hurried {
 				over = i.until(workorder.ShutdownIn(i.grace).Rescue)
 			}
 		case e := <-exits:
-			if e.pid == pid {
+			if e.pid == c.pid {
 				return e.code
 			}
 		case <-over:
 			i.Log.Error("rescue does not end")
-			_ = syscall.Kill(pid, syscall.SIGKILL)
+			_ = syscall.Kill(c.pid, syscall.SIGKILL)
 			return workorder.ExitBox
 		}
 	}
@@ -261,31 +268,6 @@ func drain(exits <-chan exit, most time.Duration) {
 			return
 		}
 	}
-}
-
-// fork starts a role of this program with the order on its standard input.
-func (i *Init) fork(role string, order []byte, env ...string) (pid int, err error) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		return 0, err
-	}
-	// os.StartProcess and never Wait: the reaper owns all waits.
-	p, err := os.StartProcess(i.Self, []string{"entrypoint", role}, &os.ProcAttr{
-		Env: append(os.Environ(), env...), Files: []*os.File{r, i.Stdout, i.Stderr},
-		Sys: &syscall.SysProcAttr{Setpgid: true},
-	})
-	_ = r.Close()
-	if err != nil {
-		_ = w.Close()
-		return 0, fmt.Errorf("start %s: %w", role, err)
-	}
-	go func() {
-		defer w.Close()
-		_, _ = w.Write(order) // a child that died has no use for it
-	}()
-	pid = p.Pid
-	_ = p.Release()
-	return pid, nil
 }
 
 // reap waits for every child for ever and reports each end.

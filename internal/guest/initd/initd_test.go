@@ -54,12 +54,16 @@ func role(name string) int {
 	if err != nil {
 		return 99
 	}
+	if name == "rescue" && strings.HasSuffix(string(order), "late rescue\n") {
+		return late()
+	}
 	say := func(s string) { _, _ = os.Stdout.WriteString(name + ": " + s + "\n") }
 	done := func() { _ = os.WriteFile(os.Getenv("INITD_RESULT"), nil, 0o600) }
 	if name == "rescue" && strings.HasSuffix(string(order), "slow rescue\n") {
 		// It pushes to a remote that hangs, until it is told to stop.
 		signals := make(chan os.Signal, 4)
 		signal.Notify(signals, syscall.SIGTERM, LongStop)
+		Listen()
 		say("pushing")
 		for got := map[os.Signal]bool{}; len(got) < 2; { // in any order, and more than once
 			s := <-signals
@@ -75,6 +79,7 @@ func role(name string) int {
 	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	Listen()
 	script, _, _ := strings.Cut(string(order), "\n")
 	switch verb, arg, _ := strings.Cut(script, " "); verb {
 	case "exit":
@@ -122,22 +127,42 @@ func role(name string) int {
 	return 99
 }
 
+// late is a rescue that is slow to listen: it waits until a stop has been asked for.
+func late() int {
+	_, _ = os.Stdout.WriteString("late: forked\n")
+	for {
+		if _, err := os.Stat(os.Getenv("INITD_RESULT") + ".asked"); err == nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, LongStop)
+	Listen()
+	for got := map[os.Signal]bool{}; len(got) < 2; {
+		got[<-signals] = true
+	}
+	return 5
+}
+
 type started struct {
 	*proc.Process
-	out *proc.Tail
+	out    *proc.Tail
+	result string
 }
 
 func start(t *testing.T, order string) started {
 	t.Helper()
 	tail := proc.NewTail(64 << 10)
+	result := filepath.Join(t.TempDir(), "result.json")
 	p, err := proc.Start(t.Context(), proc.Spec{
 		Argv: []string{"/proc/self/exe"}, Stdin: strings.NewReader(order), Stdout: tail, Stderr: os.Stderr,
-		Env: append(os.Environ(), "INITD_TEST=init", "INITD_RESULT="+filepath.Join(t.TempDir(), "result.json")),
+		Env: append(os.Environ(), "INITD_TEST=init", "INITD_RESULT="+result),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return started{p, tail}
+	return started{p, tail, result}
 }
 
 func (s started) waitFor(t *testing.T, text string) {
@@ -198,6 +223,43 @@ func TestStopDuringRescue(t *testing.T) {
 			t.Errorf("no %q in %q", want, p.out)
 		}
 	}
+}
+
+// A stop that comes before rescue has handlers waits for them: by default it would end rescue.
+func TestStopBeforeRescueListens(t *testing.T) {
+	t.Parallel()
+	p := start(t, "die\nlate rescue\n")
+	p.waitFor(t, "late: forked")
+	for _, sig := range []syscall.Signal{LongStop, syscall.SIGTERM} {
+		if err := syscall.Kill(p.PID(), sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The signals are taken when none of them is pending any more.
+	p.taken(t)
+	if err := os.WriteFile(p.result+".asked", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := proc.ExitCode(p.Wait()); got != 5 {
+		t.Errorf("exit code %d: %s", got, p.out)
+	}
+}
+
+// taken waits until init's signals reached its handlers, and a moment in which it passes them on.
+func (s started) taken(t *testing.T) {
+	t.Helper()
+	for range 1000 {
+		b, err := os.ReadFile("/proc/" + strconv.Itoa(s.PID()) + "/status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(b), "ShdPnd:\t0000000000000000") {
+			time.Sleep(50 * time.Millisecond) // without it the test would see less, and never fail
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatal("a signal is pending still")
 }
 
 func TestNoOrder(t *testing.T) {

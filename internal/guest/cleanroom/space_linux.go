@@ -1,0 +1,155 @@
+package cleanroom
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
+)
+
+// Space is what is free on the disk; 0: without a bound.
+type Space struct{ Disk, Inodes int64 }
+
+// space is the least of what is free where rooms lie and in folders that stay apart.
+func (c *Config) space() (Space, error) {
+	var all Space
+	for _, dir := range append([]string{c.Dir}, c.Apart...) {
+		var st unix.Statfs_t
+		if err := unix.Statfs(dir, &st); errors.Is(err, unix.ENOENT) {
+			continue
+		} else if err != nil {
+			return all, fmt.Errorf("see what is free on the disk of %s: %w", dir, err)
+		}
+		least := func(to *int64, n int64) {
+			if *to == 0 || n < *to {
+				*to = max(n, 1) // 0 is no bound
+			}
+		}
+		least(&all.Disk, int64(st.Bavail)*int64(st.Bsize))
+		if st.Files > 0 { // some file systems have no bound
+			least(&all.Inodes, int64(st.Ffree))
+		}
+	}
+	return all, nil
+}
+
+// emptyShared removes what the agent's users left in memory that is shared by name: it has no process that would take it along, and
+// counts as the agent's memory.
+func (c *Config) emptyShared(ctx context.Context) error {
+	var err error
+	for _, m := range own {
+		err = errors.Join(err, c.emptyDir(ctx, m.path))
+	}
+	for _, kind := range []struct {
+		name   string
+		call   uintptr
+		remove func(call uintptr, id int) syscall.Errno
+	}{
+		{"shm", unix.SYS_SHMCTL, removeSegment}, {"msg", unix.SYS_MSGCTL, removeSegment}, {"sem", unix.SYS_SEMCTL, removeSet},
+	} {
+		table, rerr := os.ReadFile("/proc/sysvipc/" + kind.name)
+		if rerr != nil {
+			if !errors.Is(rerr, fs.ErrNotExist) {
+				err = errors.Join(err, rerr)
+			}
+			continue
+		}
+		for _, id := range c.segments(string(table)) {
+			if errno := kind.remove(kind.call, id); errno != 0 && errno != unix.EIDRM && errno != unix.EINVAL {
+				err = errors.Join(err, fmt.Errorf("remove %s %d: %w", kind.name, id, errno))
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("empty shared memory: %w", err)
+	}
+	return nil
+}
+
+func removeSegment(call uintptr, id int) syscall.Errno {
+	_, _, errno := unix.Syscall(call, uintptr(id), unix.IPC_RMID, 0)
+	return errno
+}
+
+func removeSet(call uintptr, id int) syscall.Errno {
+	_, _, errno := unix.Syscall6(call, uintptr(id), 0, unix.IPC_RMID, 0, 0, 0)
+	return errno
+}
+
+// segments are the ids of a table of /proc/sysvipc that belong to the agent's side.
+func (c *Config) segments(table string) (ids []int) {
+	id, uid := -1, -1
+	for i, line := range strings.Split(strings.TrimSpace(table), "\n") {
+		f := strings.Fields(line)
+		if i == 0 {
+			for at, name := range f {
+				switch name {
+				case "shmid", "msqid", "semid":
+					id = at
+				case "uid":
+					uid = at
+				}
+			}
+			continue
+		}
+		if id < 0 || uid < 0 || len(f) <= max(id, uid) {
+			continue
+		}
+		n, err := strconv.Atoi(f[id])
+		owner, oerr := strconv.ParseUint(f[uid], 10, 32)
+		if err != nil || oerr != nil {
+			continue
+		}
+		if mine, _ := c.Mine(uint32(owner), 0); mine {
+			ids = append(ids, n)
+		}
+	}
+	return ids
+}
+
+// rmBatch is how many names go to one call of rm: they are some kilobytes.
+const rmBatch = 500
+
+// emptyDir removes what belongs to the agent's users.
+func (c *Config) emptyDir(ctx context.Context, dir string) error {
+	var names []string
+	flush := func() error {
+		if len(names) == 0 {
+			return nil
+		}
+		err := remove(ctx, names...)
+		names = names[:0]
+		return err
+	}
+	err := untrusted.Walk(dir, func(path string, info fs.FileInfo, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		case path == dir:
+			return nil
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			if mine, _ := c.Mine(st.Uid, st.Gid); mine {
+				names = append(names, filepath.Clean(path))
+			}
+		}
+		if len(names) == rmBatch {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		return fs.SkipDir
+	})
+	return errors.Join(err, flush())
+}

@@ -1,0 +1,126 @@
+package proof_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/runner/proof"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// places make rooms of which a file stands for what they take: as long as one with a file "hog" is there, the others have less.
+type places struct {
+	home   string
+	user   *proc.Credential
+	steps  []string
+	hogs   int   // held for good
+	refuse error // of Leave
+	lacks  []string
+}
+
+type place struct {
+	*places
+	before []string
+}
+
+func (p *places) list() []string {
+	all, _ := filepath.Glob(p.home + "/proof.*")
+	return all
+}
+
+func (p *places) Room(context.Context) (proof.Room, error) {
+	p.steps = append(p.steps, "room")
+	return &place{places: p, before: p.list()}, nil
+}
+
+func (p *place) User() *proc.Credential      { return p.user }
+func (p *place) Outside(path string) string  { return path }
+func (p *place) Enter(context.Context) error { p.steps = append(p.steps, "enter"); return nil }
+func (p *place) Lacks() []string             { return p.lacks }
+
+func (p *place) Free() (proof.Free, error) {
+	f := proof.Free{Disk: 1000, Inodes: 1000, Memory: 1000}
+	hogs, err := filepath.Glob(p.home + "/proof.*/*/hog")
+	f.Memory -= int64(300 * (len(hogs) + p.hogs))
+	return f, err
+}
+
+func (p *place) Leave(context.Context) error {
+	p.steps = append(p.steps, "leave")
+	if p.refuse != nil {
+		return p.refuse
+	}
+	for _, dir := range p.list() {
+		if !slices.Contains(p.before, dir) {
+			if err := os.RemoveAll(dir); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// What head took is free again before base begins, and a side that has less is not judged: it could fail for want of it.
+func TestNoSideStarvesTheOther(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, map[string]string{"f": "1\n"})
+	b.validate("test", "grep -q 2 f && touch hog")
+	head := b.commit(map[string]string{"f": "2\n"})
+	p := &places{home: b.Home}
+	b.Ground = p
+	got := b.prove(t.Context(), head)
+	if c := got.Checks[0]; c.Transition != workorder.Fixed || got.Reason != "" {
+		t.Errorf("%+v", got)
+	}
+	// Head, base, and head once more.
+	want := []string{"room", "enter", "leave", "room", "enter", "leave", "room", "enter", "leave"}
+	if !slices.Equal(p.steps, want) {
+		t.Errorf("%q", p.steps)
+	}
+	if c := got.Checks[0]; c.Head == nil || c.Base == nil {
+		t.Errorf("%+v", c)
+	}
+	if _, err := os.Stat(filepath.Join(b.OutDir, "logs/proof-head-test-again.log")); err != nil {
+		t.Errorf("head was not repeated: %v", err)
+	}
+
+	for name, c := range map[string]struct {
+		p    *places
+		said string
+	}{
+		"what cannot be removed": {&places{refuse: errors.New("busy")}, "what head left cannot be removed"},
+		"what is missing":        {&places{hogs: 0, lacks: []string{"the image's /opt/tool was changed"}}, "the image's /opt/tool was changed"},
+	} {
+		c.p.home = b.Home
+		b.Ground = c.p
+		got, err := proof.Run(t.Context(), b.Config, b.base, head)
+		if err != nil || strings.Count(got.Reason, c.said) != 1 {
+			t.Errorf("%s: %v, %q", name, err, got.Reason)
+		}
+		if c.p.refuse != nil && got.Checks[0].Base != nil {
+			t.Errorf("%s: base ran", name)
+		}
+	}
+}
+
+// Somebody took memory while head ran and keeps it.
+func TestAStarvedBaseIsNotJudged(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, map[string]string{"f": "1\n"})
+	b.validate("test", "grep -q 2 f")
+	head := b.commit(map[string]string{"f": "2\n"})
+	p := &places{home: b.Home}
+	b.Ground = p
+	shell := b.Shell
+	b.Shell = func(ctx context.Context, c proof.Command) proof.Outcome { p.hogs = 1; return shell(ctx, c) }
+	got := b.prove(t.Context(), head)
+	if c := got.Checks[0]; c.Base != nil || c.Transition == workorder.Fixed || !strings.Contains(got.Reason, "base was not run") || !strings.Contains(got.Reason, "memory") {
+		t.Errorf("%+v", got)
+	}
+}
