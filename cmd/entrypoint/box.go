@@ -139,6 +139,13 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	if err != nil {
 		return nil, err
 	}
+	if rec != nil {
+		// The layers of the inner engine belong to its root, who is the agent's user here: whoever knows a path could change
+		// the images that services and a proof start from.
+		if cred.Place, err = proc.NewPlace(proc.OwnMounts, func() error { return proc.Hide(workorder.DataRoot, workorder.CacheDir) }); err != nil {
+			return nil, fmt.Errorf("hide the inner engine's data from the agent: %w", err)
+		}
+	}
 	space := &workspace.Workspace{
 		Dir: workorder.Workspace, User: cred, Home: workorder.SandboxHome,
 		GitConfig: "/etc/gitconfig", LogDir: filepath.Join(p.out, workorder.LogsDir), Clean: mask.Writer,

@@ -118,6 +118,7 @@ func root() []attempt {
 			entries, err := os.ReadDir("/var/lib/docker/" + remapped + "/overlay2")
 			return fmt.Sprintf("%d entries %s", len(entries), short(err)), err == nil || errors.Is(err, fs.ErrNotExist)
 		}),
+		r("a layer of the inner engine, by its path", layer),
 		r("the layer cache of other boxes", func(*Config) (string, bool) {
 			err := os.WriteFile(workorder.CacheDir+"/attack", nil, 0o600)
 			return short(err), err == nil || errors.Is(err, fs.ErrNotExist)
@@ -128,6 +129,21 @@ func root() []attempt {
 			return short(err), err == nil || errors.Is(err, fs.ErrNotExist)
 		}),
 	}
+}
+
+// layer writes into the layers of an image, whose folders belong to the agent's user, and whose paths every engine tells.
+func layer(*Config) (string, bool) {
+	out, through := execute("sh", "-c", `docker inspect -f '{{.GraphDriver.Data.LowerDir}}:{{.GraphDriver.Data.UpperDir}}' $(docker ps -q) | tr : '\n' | grep . | sort -u`)
+	if !through {
+		return "no paths: " + out, true
+	}
+	paths := strings.Fields(out)
+	for _, dir := range paths {
+		if os.WriteFile(dir+"/attack", nil, 0o600) == nil {
+			return "wrote to " + dir, true
+		}
+	}
+	return fmt.Sprintf("%d folders, nothing", len(paths)), len(paths) == 0
 }
 
 // remapped is the folder that the inner engine names after the ids of its root.

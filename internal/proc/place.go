@@ -5,11 +5,18 @@ import (
 	"os"
 )
 
-// Place is what a child sees of the machine: namespaces of its own for mounts and for shared memory, semaphores and message queues.
-// It lasts as long as it is open.
+// Place is what a child sees of the machine: a namespace of its own for mounts and, if it has one, another for shared memory,
+// semaphores and message queues. It lasts as long as it is open.
 type Place struct {
-	mounts, ipc *os.File
+	mounts *os.File
+	ipc    *os.File // nil: the caller's
 }
 
 // Close gives the place up. Children that are in it stay there.
-func (p *Place) Close() error { return errors.Join(p.mounts.Close(), p.ipc.Close()) }
+func (p *Place) Close() error {
+	err := p.mounts.Close()
+	if p.ipc != nil {
+		err = errors.Join(err, p.ipc.Close())
+	}
+	return err
+}

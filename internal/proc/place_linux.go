@@ -4,31 +4,32 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 )
 
+// Namespaces are those that a place has of its own.
+type Namespaces uintptr
+
+const (
+	OwnMounts       Namespaces = unix.CLONE_NEWNS
+	OwnMountsAndIPC Namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWIPC
+)
+
 // NewPlace makes a place: arrange runs in it, with the caller's mounts as they are at this moment, and what it mounts is there alone.
 // Later mounts of the caller do not appear there.
-func NewPlace(arrange func() error) (*Place, error) {
-	type made struct {
-		place *Place
-		err   error
-	}
-	c := make(chan made)
-	go func() {
-		runtime.LockOSThread() // the thread is thrown away: it cannot go back
-		p, err := newPlace(arrange)
-		c <- made{p, err}
-	}()
-	m := <-c
-	return m.place, m.err
+func NewPlace(own Namespaces, arrange func() error) (*Place, error) {
+	var p *Place
+	err := onThrowawayThread(func() (err error) { // it cannot go back
+		p, err = newPlace(own, arrange)
+		return err
+	})
+	return p, err
 }
 
-func newPlace(arrange func() error) (*Place, error) {
+func newPlace(own Namespaces, arrange func() error) (*Place, error) {
 	// Its own root and working directory, too: threads share them otherwise.
-	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS | unix.CLONE_NEWIPC); err != nil {
+	if err := unix.Unshare(unix.CLONE_FS | int(own)); err != nil {
 		return nil, fmt.Errorf("make namespaces: %w", err)
 	}
 	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
@@ -37,14 +38,37 @@ func newPlace(arrange func() error) (*Place, error) {
 	if err := arrange(); err != nil {
 		return nil, err
 	}
-	p := &Place{}
-	var err, ierr error
-	p.mounts, err = os.Open("/proc/thread-self/ns/mnt")
-	p.ipc, ierr = os.Open("/proc/thread-self/ns/ipc")
-	if err := errors.Join(err, ierr); err != nil {
-		return nil, errors.Join(fmt.Errorf("hold namespaces: %w", err), p.mounts.Close(), p.ipc.Close())
+	mounts, err := os.Open("/proc/thread-self/ns/mnt")
+	if err != nil {
+		return nil, fmt.Errorf("hold namespaces: %w", err)
+	}
+	p := &Place{mounts: mounts}
+	if own == OwnMountsAndIPC {
+		if p.ipc, err = os.Open("/proc/thread-self/ns/ipc"); err != nil {
+			return nil, errors.Join(fmt.Errorf("hold namespaces: %w", err), mounts.Close())
+		}
 	}
 	return p, nil
+}
+
+// Hide takes folders away from a place: what is mounted on them and below, and what they have, which nobody can reach there then. A folder that
+// is not there is none to hide. It is called by arrange.
+func Hide(dirs ...string) error {
+	for _, dir := range dirs {
+		for {
+			err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+			if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+				break // nothing is mounted there (any more)
+			} else if err != nil {
+				return fmt.Errorf("hide %s: %w", dir, err)
+			}
+		}
+		err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4k,mode=000")
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("hide %s: %w", dir, err)
+		}
+	}
+	return nil
 }
 
 // enter brings the calling thread into the place. The thread must not be used for anything else.
@@ -55,8 +79,10 @@ func (p *Place) enter() error {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("enter place: %w", err)
 	}
-	if err := unix.Setns(int(p.ipc.Fd()), unix.CLONE_NEWIPC); err != nil {
-		return fmt.Errorf("enter place: shared memory: %w", err)
+	if p.ipc != nil {
+		if err := unix.Setns(int(p.ipc.Fd()), unix.CLONE_NEWIPC); err != nil {
+			return fmt.Errorf("enter place: shared memory: %w", err)
+		}
 	}
 	if err := unix.Setns(int(p.mounts.Fd()), unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("enter place: mounts: %w", err)

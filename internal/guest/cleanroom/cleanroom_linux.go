@@ -138,7 +138,7 @@ func (g *Ground) furnish(ctx context.Context, r *Room) error {
 		r.Lies[s.path] = fresh
 	}
 	var err error
-	r.Place, err = proc.NewPlace(func() error { return cover(r.Lies) })
+	r.Place, err = proc.NewPlace(proc.OwnMountsAndIPC, func() error { return errors.Join(cover(r.Lies), proc.Hide(g.cfg.Apart...)) })
 	return err
 }
 
