@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
@@ -167,12 +168,19 @@ func (a *App) asked(ctx context.Context, o *createOptions, p *projects.Project) 
 	if file == "" {
 		return nil
 	}
-	u := trust.User{Own: ownRepo(ctx, file), Gives: func(key string) bool {
+	u := trust.User{Own: ownRepo(ctx, file), Token: a.Getenv(credentials.GitToken) != "", Gives: func(key string) bool {
 		return slices.ContainsFunc(settings, func(s struct{ flag, key string }) bool {
 			_, given := o.sources[s.flag]
 			return given && s.key == key
 		})
 	}}
+	repo := p.Repo
+	if u.Gives("repo") {
+		repo = o.repo
+	}
+	if t, err := projects.RepoTransport(repo); err == nil && t == projects.TransportLocal && u.Own(repo) {
+		u.Borrows = localrepo.Borrowed(ctx, repo)
+	}
 	if u.Gives("network") {
 		u.Network = workorder.NetworkMode(o.network)
 	}

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,8 +27,18 @@ func TestAsks(t *testing.T) {
 		yaml  string
 		gives []string
 		net   workorder.NetworkMode
+		user  User // beside that
 		want  []string
 	}{
+		"its remote, a token for all servers":     {yaml: command + "repo: https://example.com/own.git\n", user: User{Token: true}, want: []string{"repo"}},
+		"… by SSH, whose forge gets it":           {yaml: command + "repo: git@example.com:own.git\n", user: User{Token: true}, want: []string{"repo"}},
+		"… which the user gives":                  {yaml: command + "repo: https://example.com/own.git\n", gives: []string{"repo"}, user: User{Token: true}},
+		"its remote, no such token":               {yaml: command + "repo: https://example.com/own.git\n"},
+		"its folder, a token for all servers":     {yaml: command + "repo: .\n", user: User{Token: true}},
+		"a forge, a token for all servers":        {yaml: command + "repo: .\npr: {api_url: 'https://evil.example/api/v3', repository: a/b}\n", user: User{Token: true}, want: []string{"pr.api_url"}},
+		"… whatever repository the user says":     {yaml: command + "repo: .\npr: {api_url: 'https://evil.example/api/v3', repository: a/b}\n", gives: []string{"repo"}, user: User{Token: true}, want: []string{"pr.api_url"}},
+		"objects of elsewhere":                    {yaml: command + "repo: .\n", user: User{Borrows: []string{"/private/objects"}}, want: []string{"repo"}},
+		"… whichever folder of it the user names": {yaml: command + "repo: .\n", gives: []string{"repo"}, user: User{Borrows: []string{"/private/objects"}}, want: []string{"repo"}},
 		"nothing":                               {yaml: "repo: .\nservices: {redis: {image: 'redis:7'}}\nlifecycle: {setup: [make]}\nnetwork: full\nlimits: {memory: 4g}\n"},
 		"the harness's own key":                 {yaml: "secrets: {ANTHROPIC_API_KEY: env://ANTHROPIC_API_KEY}\n"},
 		"another of its keys":                   {yaml: "secrets: {ANTHROPIC_API_KEY: env://CLAUDE_CODE_OAUTH_TOKEN}\n"},
@@ -60,10 +71,10 @@ func TestAsks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := parse(t, "/clone", c.yaml)
 			var keys []string
-			for _, a := range Asks(p, User{
-				Gives: func(key string) bool { return slices.Contains(c.gives, key) }, Network: c.net,
-				Own: func(repo string) bool { return Inside(repo, "/clone") },
-			}) {
+			u := c.user
+			u.Gives, u.Network = func(key string) bool { return slices.Contains(c.gives, key) }, c.net
+			u.Own = func(repo string) bool { return Inside(repo, "/clone") || strings.Contains(repo, "own.git") }
+			for _, a := range Asks(p, u) {
 				keys = append(keys, a.Key)
 				if a.Value == "" || a.Why == "" {
 					t.Errorf("says nothing: %+v", a)
@@ -204,7 +215,7 @@ func TestPlace(t *testing.T) {
 	for _, c := range []struct {
 		path, folder string
 		want         bool
-	}{{"repo/a", "repo", true}, {"repo", "repo", true}, {"repository", "repo", false}, {"plain/link/b", "repo", true}, {"plain/link/b", "plain", true}, {"plain", "repo", false}} {
+	}{{"repo/a", "repo", true}, {"repo", "repo", true}, {"repository", "repo", false}, {"plain/link/b", "repo", true}, {"plain/link/b", "plain", false}, {"plain", "repo", false}} {
 		if got := Inside(filepath.Join(dir, c.path), filepath.Join(dir, c.folder)); got != c.want {
 			t.Errorf("%s in %s: %v", c.path, c.folder, got)
 		}
