@@ -35,7 +35,8 @@ SANDBOX_AGENT_GIT_TOKEN; or more network than you give with --network.
 
 Trust shows what the file asks for, and remembers in the state folder that you said yes to
 this content at this place. When the file changes, or a script of the repository that a cmd://
-names, the question is asked anew. A file outside of any repository that you name by its path
+names, the question is asked anew. A cmd:// runs in a folder that has just these scripts: name
+whatever else of the repository it needs, such as a Makefile. A file outside of any repository that you name by its path
 (--project) is your own word, and so is a name in one of your own project folders.`,
 		Example: `  sandbox-agent project trust
   sandbox-agent project trust ./clone/.sandbox-agent.yaml
@@ -89,7 +90,7 @@ func (a *App) runTrust(ctx context.Context, ref string, o *trustOptions) error {
 		u.Borrows = localrepo.Borrowed(ctx, cmp.Or(trust.Top(file), repo))
 	}
 	asks := trust.Asks(p, u)
-	sum, now := trust.Sum(p, opts.Dir), time.Now()
+	sum, now := trust.Sum(p), time.Now()
 	if err := trust.Open(st.Dir()).Trust(file, sum, asks, now); err != nil {
 		return err
 	}
@@ -163,7 +164,7 @@ func (a *App) runTrustList(o *trustOptions) error {
 		f := trustedFile{e, "changed"}
 		if _, err := os.Stat(e.File); err != nil {
 			f.State = "gone"
-		} else if p, err := projects.Load(e.File, opts); err == nil && trust.Sum(p, opts.Dir) == e.Sum {
+		} else if p, err := projects.Load(e.File, opts); err == nil && trust.Sum(p) == e.Sum {
 			f.State = "trusted"
 		}
 		list = append(list, f)

@@ -108,7 +108,7 @@ func TestSum(t *testing.T) {
 		t.Fatal(err)
 	}
 	const yaml = "secrets: {A: 'cmd://sh ./tools/token.sh --now', B: 'file://key', C: 'cmd://pass show x'}\n"
-	sum := func(yaml string) string { return Sum(parse(t, dir, yaml), t.TempDir()) }
+	sum := func(yaml string) string { return Sum(parse(t, dir, yaml)) }
 	was := sum(yaml)
 	if sum(yaml) != was {
 		t.Fatal("the same content is not the same")
@@ -134,6 +134,64 @@ func TestSum(t *testing.T) {
 	}
 	if sum(yaml) == changed {
 		t.Error("the link leads elsewhere")
+	}
+}
+
+// TestSumOfPlace: the same file is the same from every folder, and so is what it names by another way.
+func TestSumOfPlace(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir+"/.git/HEAD", "x")
+	put(t, dir+"/tools/token.sh", "one")
+	put(t, dir+"/tools/tools/token.sh", "another")
+	const yaml = "secrets: {A: 'cmd://sh tools/token.sh'}\n"
+	was := Sum(parse(t, dir, yaml))
+	for _, cwd := range []string{dir, dir + "/tools", t.TempDir()} {
+		t.Chdir(cwd)
+		if Sum(parse(t, dir, yaml)) != was {
+			t.Errorf("another sum in %s", cwd)
+		}
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	if Sum(parse(t, link, yaml)) != was {
+		t.Error("another sum by a link to the repository")
+	}
+}
+
+// TestStage: commands run where nothing of the repository lies but the scripts that they name, as they were trusted.
+func TestStage(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{".git/HEAD": "x", "Makefile": "x", "tools/token.sh": "one", "tools/lib.sh": "x", "app/p.sh": "two", "app/package.json": "{}"} {
+		put(t, dir+"/"+name, content)
+	}
+	p := parse(t, dir+"/app", "secrets: {A: 'cmd://sh ../tools/token.sh', B: 'cmd://./p.sh && make -s token', C: 'cmd://sh "+dir+"/tools/token.sh'}\n")
+	was := Sum(p)
+	at, remove, err := Stage(p, was)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	top := filepath.Dir(at)
+	err = filepath.WalkDir(top, func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			rel, _ := filepath.Rel(top, path)
+			c, rerr := os.ReadFile(path)
+			got, err = append(got, rel+"="+string(c)), rerr
+		}
+		return err
+	})
+	if want := []string{"app/p.sh=two", "tools/token.sh=one"}; err != nil || !slices.Equal(got, want) || filepath.Base(at) != "app" {
+		t.Errorf("%s has %q, want %q, %v", at, got, want, err)
+	}
+	remove()
+	if _, err := os.Stat(top); !os.IsNotExist(err) {
+		t.Errorf("it stays: %v", err)
+	}
+	put(t, dir+"/tools/token.sh", "other")
+	if _, _, err := Stage(p, was); err == nil {
+		t.Error("a script that changed after it was trusted")
 	}
 }
 
