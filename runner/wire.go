@@ -74,7 +74,8 @@ func (w *wire) moved() int64 {
 		return 0
 	}
 	u, n := w.meter.Usage()
-	return n + u.InputTokens + u.OutputTokens
+	u, _ = w.own(u, n) // what setup asked is not the agent's word
+	return n - w.requests + u.InputTokens + u.OutputTokens
 }
 
 // cost is what the agent spent; nil: not known.
