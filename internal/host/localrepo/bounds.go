@@ -23,12 +23,12 @@ import (
 // packed an archive cannot write there.
 func bounds(ctx context.Context, path string) error {
 	top := trust.Top(path)
-	if top == "" {
-		return nil // no repository: git says so itself
-	}
 	out, err := gitOut(ctx, path, "rev-parse", "--is-bare-repository", "--path-format=absolute", "--git-dir", "--git-common-dir")
 	if err != nil {
-		return err
+		return fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), openHint(err))
+	}
+	if top == "" {
+		return astray(path, "what git takes for a repository there is none that lies in a folder", "another repository")
 	}
 	lines := strings.SplitN(strings.TrimSuffix(out, "\n"), "\n", 3)
 	if len(lines) < 3 {
@@ -38,7 +38,7 @@ func bounds(ctx context.Context, path string) error {
 	if !bare && gitDir != top { // in a folder .git there is no work tree: who opens it says so
 		tree, err := gitOut(ctx, path, "rev-parse", "--show-toplevel")
 		if err != nil {
-			return err
+			return fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), "give the work tree, not its .git folder")
 		}
 		if tree := resolved(strings.TrimSuffix(tree, "\n")); tree != top {
 			return astray(top, "its work tree is "+tree, tree)
@@ -58,7 +58,7 @@ func bounds(ctx context.Context, path string) error {
 	}
 	for _, dir := range []string{gitDir, common} {
 		if to, err := leadsOut(dir, top, gitDir, common); err != nil {
-			return fmt.Errorf("examine repository %s: %w", top, err)
+			return fault.New(workorder.ExitGit, fmt.Errorf("examine repository %s: %w", top, err), "")
 		} else if to != "" {
 			return astray(top, "a link in "+dir+" leads to "+to, to)
 		}
@@ -109,13 +109,13 @@ func leadsOut(dir string, folders ...string) (to string, err error) {
 			case d.Type()&fs.ModeSymlink == 0:
 				return nil
 			}
-			real := resolved(path)
+			end := resolved(path)
 			for _, f := range folders {
-				if trust.Inside(real, f) {
+				if trust.Inside(end, f) {
 					return nil
 				}
 			}
-			to = real
+			to = end
 			return fs.SkipAll
 		})
 		if err != nil || to != "" {

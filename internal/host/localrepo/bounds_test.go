@@ -62,6 +62,10 @@ func TestAnotherRepositoryUnderItsName(t *testing.T) {
 			shell(t, filepath.Join(top, ".git"))
 			write(t, filepath.Join(top, ".git", "commondir"), []byte(private+"/.git\n"))
 		},
+		"commondir, and nothing else": func(top, private string) {
+			link(t, "refs/heads/main", filepath.Join(top, "HEAD"))
+			write(t, filepath.Join(top, "commondir"), []byte(private+"/.git\n"))
+		},
 		"a work tree that its repository does not know": func(top, private string) {
 			shell(t, filepath.Join(top, "git", "worktrees", "x"))
 			write(t, filepath.Join(top, "git", "worktrees", "x", "commondir"), []byte(private+"/.git\n"))
@@ -85,7 +89,7 @@ func TestAnotherRepositoryUnderItsName(t *testing.T) {
 			shell(t, filepath.Join(top, ".git"))
 			link(t, filepath.Join(private, ".git", "refs", "heads"), filepath.Join(top, ".git", "refs", "heads"))
 		},
-		"no repository of its own": func(top, private string) {
+		"no repository of its own": func(top, _ string) {
 			if err := os.Mkdir(filepath.Join(top, ".git"), 0o755); err != nil {
 				t.Fatal(err)
 			}

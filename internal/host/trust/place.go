@@ -14,9 +14,12 @@ func Top(path string) string {
 		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
 			return at
 		}
-		if _, err := os.Stat(filepath.Join(at, "HEAD")); err == nil {
-			if st, err := os.Stat(filepath.Join(at, "objects")); err == nil && st.IsDir() {
-				return at // bare
+		// Bare, as git has it: what is not there may be where commondir leads.
+		if _, err := os.Lstat(filepath.Join(at, "HEAD")); err == nil {
+			for _, name := range []string{"objects", "commondir"} {
+				if _, err := os.Lstat(filepath.Join(at, name)); err == nil {
+					return at
+				}
 			}
 		}
 		if at == filepath.Dir(at) {

@@ -254,13 +254,17 @@ func TestPlace(t *testing.T) {
 	put(t, dir+"/worktree/.git", "gitdir: elsewhere")
 	put(t, dir+"/bare.git/HEAD", "x")
 	put(t, dir+"/bare.git/objects/x", "x")
+	put(t, dir+"/half/commondir", "elsewhere")
+	if err := os.Symlink("refs/heads/none", dir+"/half/HEAD"); err != nil {
+		t.Fatal(err)
+	}
 	put(t, dir+"/plain/p.yaml", "x")
 	if err := os.Symlink(dir+"/repo/a", dir+"/plain/link"); err != nil {
 		t.Fatal(err)
 	}
 	base := realPath(dir)
 	for path, want := range map[string]string{
-		"repo/a/b/p.yaml": "repo", "repo": "repo", "repo/not/there": "repo", "worktree/x": "worktree", "bare.git": "bare.git",
+		"repo/a/b/p.yaml": "repo", "repo": "repo", "repo/not/there": "repo", "worktree/x": "worktree", "bare.git": "bare.git", "half/x": "half",
 		"plain/p.yaml": "", "plain/link/b/p.yaml": "repo",
 	} {
 		if want != "" {
@@ -282,7 +286,8 @@ func TestPlace(t *testing.T) {
 		a, b string
 		want bool
 	}{
-		{"http://github.com/a/b", "https://github.com/a/b", false}, {"https://GitHub.com/a/b.git", "git@github.com:a/b", true},
+		{"http://github.com/a/b", "https://github.com/a/b", false},
+		{"https://GitHub.com/a/b.git", "git@github.com:a/b", true},
 		{"ssh://git@github.com:22/a/b.git/", "https://x@github.com/a/b", true},
 		{"https://github.com/a/b", "https://github.com/a/c", false},
 		{"https://github.com/a/b", "https://evil.example/a/b", false},
