@@ -197,7 +197,7 @@ func (a *agentRun) work(ctx context.Context) AgentOutcome {
 
 // resumes reports whether the agent goes on after this end.
 func (a *agentRun) resumes(end *processEnd) bool {
-	return end.hang != nil && a.canResume() && !a.wire.spent() && a.wire.limit(time.Now()) == nil && end.outcome.Verdict != harness.Limited && end.outcome.Verdict != harness.Budget
+	return end.hang != nil && a.canResume() && !a.wire.spent() && a.wire.long(time.Now()) == nil && end.outcome.Verdict != harness.Limited && end.outcome.Verdict != harness.Budget
 }
 
 // canResume is asked during a hang: for the first one, if the harness can and
@@ -321,7 +321,7 @@ func (a *agentRun) conclude(ctx context.Context, out *AgentOutcome, end *process
 	}
 	out.Ending = agentEnding(agentFacts{
 		cause: end.cause, exit: end.exit, outcome: o, oom: end.oom, hang: end.hang, hangs: a.hangs, halt: a.parser.Halt(),
-		limit: a.wire.limit(time.Now()), budget: a.Order.MaxBudgetUSD, spent: a.spentSoFar(), earlier: a.SpentUSD, refused: a.wire.spent(),
+		limit: a.wire.long(time.Now()), budget: a.Order.MaxBudgetUSD, spent: a.spentSoFar(), earlier: a.SpentUSD, refused: a.wire.spent(),
 	})
 	if a.longest > 0 {
 		why := fmt.Sprintf("the agent printed a line of %d MiB, which is too long to be read: what it said in it, such as its result, is not known", a.longest>>20)

@@ -1,7 +1,9 @@
 package runner
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +22,10 @@ const (
 	maxCommand = 500 // bytes of a command line
 	maxStack   = 4 << 10
 	maxHanging = 200 // bytes of the command named in a reason
+	// maxRead is what is read of a file in /proc: a command line has as many megabytes as its process wants.
+	maxRead    = 64 << 10
+	maxFiles   = 1000 // open files of a process, which are counted
+	maxThreads = 100  // of a process
 )
 
 // hang is what is known of one.
@@ -85,11 +91,30 @@ func (t processTable) command(pid, size int) string {
 
 // read is the content of a file of a process; empty when it cannot be read.
 func (t processTable) read(pid int, name string) string {
-	b, err := os.ReadFile(t.file(pid, name))
+	f, err := os.Open(t.file(pid, name))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxRead))
 	if err != nil {
 		return ""
 	}
 	return string(b)
+}
+
+// names lists so many entries of a folder of a process at most.
+func (t processTable) names(pid int, name string, most int) ([]string, error) {
+	f, err := os.Open(t.file(pid, name))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	list, err := f.Readdirnames(most)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return list, nil
 }
 
 // saveHang writes what can be seen of a hang while it lasts.
@@ -153,8 +178,10 @@ func (t processTable) describe(b *strings.Builder, list []process) {
 				continue
 			}
 			files := "?"
-			if fds, err := os.ReadDir(t.file(p.pid, "fd")); err == nil {
-				files = strconv.Itoa(len(fds))
+			if fds, err := t.names(p.pid, "fd", maxFiles+1); err == nil {
+				if files = strconv.Itoa(len(fds)); len(fds) > maxFiles {
+					files = strconv.Itoa(maxFiles) + "+"
+				}
 			}
 			fmt.Fprintf(b, "%8d %8d %s %8.0f %8.2f %5s %-24s %s%s\n", p.pid, p.Parent, p.State, uptime-float64(p.age())/clockTicks,
 				float64(p.Ticks)/clockTicks, files, t.read(p.pid, "wchan"), strings.Repeat("  ", depth), t.command(p.pid, maxCommand))
@@ -170,15 +197,15 @@ func (t processTable) describe(b *strings.Builder, list []process) {
 // waiting prints the system call and, where the kernel lets us, the kernel's
 // stack of each thread that waits in another way than its process.
 func (t processTable) waiting(b *strings.Builder, pid int) {
-	threads, err := os.ReadDir(t.file(pid, "task"))
+	threads, err := t.names(pid, "task", maxThreads)
 	if err != nil {
 		return // it ended
 	}
 	fmt.Fprintf(b, "%d:\n", pid)
 	var said []string
 	for _, th := range threads {
-		call := t.read(pid, "task/"+th.Name()+"/syscall")
-		stack := strings.TrimSpace(t.read(pid, "task/"+th.Name()+"/stack"))
+		call := t.read(pid, "task/"+th+"/syscall")
+		stack := strings.TrimSpace(t.read(pid, "task/"+th+"/stack"))
 		text := "  system call " + strings.TrimSpace(call) + "\n"
 		if stack != "" {
 			text += "    " + strings.ReplaceAll(cut(stack, maxStack), "\n", "\n    ") + "\n"

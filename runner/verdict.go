@@ -24,7 +24,7 @@ type agentFacts struct {
 	oom     bool
 	hang    *hang                 // nil unless cause is errHang
 	hangs   int                   // so far
-	limit   *workorder.ModelLimit // of the model's provider, that stands; nil: none
+	limit   *workorder.ModelLimit // of the model's provider, that stands for longer than an agent rides out; nil: none
 	budget  *float64
 	spent   float64 // in this attempt, as watched
 	earlier float64 // in attempts before it
@@ -59,7 +59,9 @@ func agentEnding(f agentFacts) Ending {
 		return Ending{workorder.StatusBudgetExceeded, workorder.ByBudget, reason}
 	case f.outcome.Verdict == harness.Limited:
 		return Ending{workorder.StatusParked, workorder.ByLimit, f.outcome.Reason}
-	case f.limit != nil && f.outcome.Verdict != harness.Succeeded && !errors.Is(f.cause, errHalt), errors.Is(f.cause, errLimit):
+	case f.oom && f.cause == nil && f.outcome.Verdict != harness.Succeeded && (f.exit.Signal == "SIGKILL" || f.exit.Code == 137):
+		return Ending{workorder.StatusFailed, workorder.ByAgent, "the kernel killed the agent because the box ran out of memory: raise limits.memory"}
+	case f.limit != nil && f.outcome.Verdict != harness.Succeeded && !errors.Is(f.cause, errHalt) && !crashed(f), errors.Is(f.cause, errLimit):
 		// Whatever the agent makes of it: there is no model for it until then.
 		return Ending{workorder.StatusParked, workorder.ByLimit, limitReason(f.limit)}
 	case errors.Is(f.cause, errHang):
@@ -72,12 +74,17 @@ func agentEnding(f agentFacts) Ending {
 		return Ending{workorder.StatusFailed, workorder.ByAgent, f.halt}
 	case f.outcome.Verdict == harness.Succeeded:
 		return Ending{Status: workorder.StatusSuccess, EndedBy: workorder.ByAgent}
-	case f.oom && (f.exit.Signal == "SIGKILL" || f.exit.Code == 137):
-		return Ending{workorder.StatusFailed, workorder.ByAgent, "the kernel killed the agent because the box ran out of memory: raise limits.memory"}
 	case f.oom:
 		return Ending{workorder.StatusFailed, workorder.ByAgent, f.outcome.Reason + " (the box ran out of memory meanwhile: raise limits.memory)"}
 	}
 	return Ending{workorder.StatusFailed, workorder.ByAgent, f.outcome.Reason}
+}
+
+// crashed reports whether the agent ended in a way that no limit of a model's is the reason of: by a signal that was not ours, or it could
+// not be started at all.
+func crashed(f agentFacts) bool {
+	const notExecutable, notFound = 126, 127 // of a shell
+	return f.cause == nil && (f.exit.Signal != "" || f.exit.Code == notExecutable || f.exit.Code == notFound)
 }
 
 func limitReason(l *workorder.ModelLimit) string {

@@ -74,7 +74,8 @@ func (w *wire) moved() int64 {
 		return 0
 	}
 	u, n := w.meter.Usage()
-	return n + u.InputTokens + u.OutputTokens
+	u, _ = w.own(u, n) // what setup asked is not the agent's word
+	return n - w.requests + u.InputTokens + u.OutputTokens
 }
 
 // cost is what the agent spent; nil: not known.
@@ -143,10 +144,19 @@ func (w *wire) limit(now time.Time) *workorder.ModelLimit {
 	return l
 }
 
-// stranded reports whether an agent has been at a limit that it does not ride out for so long.
+// long is a limit that stands still and is not left to the agent; nil: there is none.
+func (w *wire) long(now time.Time) *workorder.ModelLimit {
+	if l := w.limit(now); l != nil && l.Until.Sub(l.At) > rideOut {
+		return l
+	}
+	return nil
+}
+
+// stranded reports whether an agent has been at a limit that it does not ride out for so long. One at which only side calls are
+// refused is none: the agent may live.
 func (w *wire) stranded(now time.Time, patience time.Duration) bool {
-	l := w.limit(now)
-	return l != nil && l.Until.Sub(l.At) > rideOut && now.Sub(l.Since) >= patience
+	l := w.long(now)
+	return l != nil && !l.Side && now.Sub(l.Since) >= patience
 }
 
 // spent reports whether a call was refused because the budget is spent.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/runner/harness"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -213,7 +214,8 @@ func TestProviderLimit(t *testing.T) {
 	}{
 		"an agent that waits without a word":   {"sleep 3600", time.Hour, workorder.StatusParked, workorder.ByLimit},
 		"one that gives up":                    {"while ! [ -e ../go ]; do sleep 0.01; done; exit 1", time.Hour, workorder.StatusParked, workorder.ByLimit},
-		"one that gives up at a short one":     {"while ! [ -e ../go ]; do sleep 0.01; done; exit 1", 50 * time.Second, workorder.StatusParked, workorder.ByLimit},
+		"one that gives up at a short one":     {"while ! [ -e ../go ]; do sleep 0.01; done; exit 1", 50 * time.Second, workorder.StatusFailed, workorder.ByAgent},
+		"one that crashes":                     {"while ! [ -e ../go ]; do sleep 0.01; done; kill -SEGV $$", time.Hour, workorder.StatusFailed, workorder.ByAgent},
 		"one that rides a short one out":       {"while ! [ -e ../go ]; do sleep 0.01; done", 50 * time.Second, workorder.StatusSuccess, workorder.ByAgent},
 		"one that was done without more calls": {"while ! [ -e ../go ]; do sleep 0.01; done", time.Hour, workorder.StatusSuccess, workorder.ByAgent},
 		"a limit that nobody can believe":      {"while ! [ -e ../go ]; do sleep 0.01; done; exit 1", 365 * 24 * time.Hour, workorder.StatusFailed, workorder.ByAgent},
@@ -257,6 +259,7 @@ func TestStranded(t *testing.T) {
 		"none":                       {nil, false},
 		"just now":                   {&workorder.ModelLimit{Since: now, At: now, Until: now.Add(time.Hour)}, false},
 		"for a while":                {&workorder.ModelLimit{Since: now.Add(-limitWord), At: now, Until: now.Add(time.Hour)}, true},
+		"of a side call":             {&workorder.ModelLimit{Since: now.Add(-time.Hour), At: now, Until: now.Add(time.Hour), Side: true}, false},
 		"many short ones":            {&workorder.ModelLimit{Since: now.Add(-time.Hour), At: now, Until: now.Add(rideOut)}, false},
 		"a long one that ends soon":  {&workorder.ModelLimit{Since: now.Add(-time.Hour), At: now.Add(-time.Hour), Until: now.Add(time.Second)}, true},
 		"a long one that is over":    {&workorder.ModelLimit{Since: now.Add(-time.Hour), At: now.Add(-time.Hour), Until: now.Add(-time.Second)}, false},
@@ -265,6 +268,31 @@ func TestStranded(t *testing.T) {
 		w := newWire(&fakeMeter{limit: c.limit}, nil)
 		if got := w.stranded(now, limitWord); got != c.want {
 			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestClearCauseBeforeLimit: a limit that stands is not the reason of an ending that has another one.
+func TestClearCauseBeforeLimit(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	stands := &workorder.ModelLimit{Since: now, At: now, Until: now.Add(time.Hour)}
+	for name, c := range map[string]struct {
+		f    agentFacts
+		want workorder.Status
+	}{
+		"it gave up":                        {agentFacts{exit: harness.Exit{Code: 1}}, workorder.StatusParked},
+		"the kernel killed it":              {agentFacts{exit: harness.Exit{Signal: "SIGKILL"}, oom: true}, workorder.StatusFailed},
+		"the kernel killed it, by a shell":  {agentFacts{exit: harness.Exit{Code: 137}, oom: true}, workorder.StatusFailed},
+		"the kernel killed a child of it":   {agentFacts{exit: harness.Exit{Code: 1}, oom: true}, workorder.StatusParked},
+		"it crashed":                        {agentFacts{exit: harness.Exit{Signal: "SIGSEGV"}}, workorder.StatusFailed},
+		"it is not there":                   {agentFacts{exit: harness.Exit{Code: 127}}, workorder.StatusFailed},
+		"we stopped it for the limit":       {agentFacts{cause: errLimit, exit: harness.Exit{Signal: "SIGKILL"}, oom: true}, workorder.StatusParked},
+		"it hung, and waits without a word": {agentFacts{cause: errHang, exit: harness.Exit{Signal: "SIGTERM"}, hang: &hang{}}, workorder.StatusParked},
+	} {
+		c.f.limit, c.f.outcome.Verdict = stands, harness.Failed
+		if got := agentEnding(c.f); got.Status != c.want {
+			t.Errorf("%s: %+v, want %s", name, got, c.want)
 		}
 	}
 }

@@ -28,8 +28,8 @@ go vet -tags boxtest ./internal/guest/...
 # Where one goroutine works on large input, the race detector finds nothing and takes
 # twenty times as long: such tests take little input first, and all of it without it.
 echo "== unit tests, with the race detector"
-# Printed of a stage is what failed, and which tests took longest; the end of the pipe fails when a test did.
-go test -json -race -short -timeout 25m ./... | go run ./scripts/slow 10
+# Printed of a stage is what failed, and which tests took longest.
+./scripts/tested.sh 10 -race -short -timeout 25m ./...
 echo "== unit tests of large input"
 large=$(grep -rl --include='*_test.go' 'testing.Short()' . | xargs -r -n 1 dirname | sort -u)
 # shellcheck disable=SC2086 # a list of packages
@@ -41,5 +41,5 @@ e2e=$(grep -rl --include='*_test.go' '^//go:build e2e' . | xargs -r -n 1 dirname
 if [ -n "$e2e" ]; then
 	echo "== tests on the engine"
 	# shellcheck disable=SC2086 # a list of packages
-	go test -json -tags e2e -count=1 -p 1 -parallel $e2e_parallel -timeout $e2e_deadline $e2e | go run ./scripts/slow 25
+	./scripts/tested.sh 25 -tags e2e -count=1 -p 1 -parallel $e2e_parallel -timeout $e2e_deadline $e2e
 fi

@@ -249,6 +249,7 @@ type ModelLimit struct {
 	At    time.Time // the last one
 	Until time.Time // as that one says
 	Text  string    // how it refuses
+	Side  bool      // of a model that is asked less than another one, whose calls may still be answered
 }
 
 // Who can have computed a cost.

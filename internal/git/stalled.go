@@ -14,7 +14,7 @@ const (
 	silence = 20 * time.Second
 	// packing is the same for one that we fetch from: others than git's own need not say that they pack.
 	packing = time.Minute
-	// blind takes its place where this machine does not let us see a connection.
+	// blind takes its place where no connection is to be seen: this machine does not let us, or git has none of its own.
 	blind = 3 * time.Minute
 	// looks is how often one looks within that time.
 	looks = 20
@@ -46,7 +46,7 @@ type activity struct {
 	wire int64 // bytes that went over its connections, both ways and acknowledged
 	cpu  time.Duration
 	disk int64
-	seen bool // wire is known
+	seen bool // there are connections, and wire is known
 }
 
 // progress reports whether there was any since.

@@ -32,9 +32,10 @@ var canSee = sync.OnceValue(func() bool {
 	return true
 })
 
-// look adds up what the processes of a session have done: git, and what it runs to reach a remote.
+// look adds up what the processes of a session have done: git, and what it runs to reach a remote. Where none of them has a
+// connection there is nothing to see: ssh may leave it to a process in a session of its own (a ProxyCommand, a ControlMaster).
 func look(session int) (a activity) {
-	a.seen = true
+	connected, hidden := 0, false
 	all, err := os.ReadDir("/proc")
 	if err != nil {
 		return activity{}
@@ -61,18 +62,20 @@ func look(session int) (a activity) {
 				}
 			}
 		}
-		wire, ok := connections(pid, filepath.Join(dir, "fd"))
+		wire, n, ok := connections(pid, filepath.Join(dir, "fd"))
 		a.wire += wire
-		a.seen = a.seen && ok
+		connected += n
+		hidden = hidden || !ok
 	}
+	a.seen = connected > 0 && !hidden
 	return a
 }
 
-// connections adds up the bytes of a process's connections; ok is false when one cannot be looked at.
-func connections(pid int, dir string) (bytes int64, ok bool) {
+// connections adds up the bytes of a process's connections, and counts these; ok is false when one cannot be looked at.
+func connections(pid int, dir string) (bytes int64, count int, ok bool) {
 	fds, err := os.ReadDir(dir)
 	if err != nil {
-		return 0, os.IsNotExist(err) // it ended
+		return 0, 0, os.IsNotExist(err) // it ended
 	}
 	self := -1
 	defer func() {
@@ -88,20 +91,21 @@ func connections(pid int, dir string) (bytes int64, ok bool) {
 		}
 		if self < 0 {
 			if self, err = unix.PidfdOpen(pid, 0); err != nil {
-				return bytes, errors.Is(err, unix.ESRCH)
+				return bytes, count, errors.Is(err, unix.ESRCH)
 			}
 		}
 		fd, err := unix.PidfdGetfd(self, n, 0)
 		if errors.Is(err, unix.EPERM) {
-			return bytes, false
+			return bytes, count, false
 		}
 		if err != nil {
 			continue // it was closed
 		}
 		if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
 			bytes += int64(info.Bytes_acked + info.Bytes_received)
+			count++
 		}
 		_ = unix.Close(fd)
 	}
-	return bytes, true
+	return bytes, count, true
 }

@@ -149,6 +149,22 @@ func TestBusyRemoteIsAlive(t *testing.T) {
 	})
 }
 
+// A remote that git reaches by a program without a connection of its own (ssh with a ProxyCommand in another session) cannot be looked at, and
+// is not dead for that.
+func TestRemoteBehindProgramIsAlive(t *testing.T) {
+	t.Parallel()
+	root, work := origin(t)
+	ssh := filepath.Join(t.TempDir(), "ssh")
+	script := "#!/bin/sh\nwhile [ $# -gt 1 ]; do shift; done\nsleep " + busy.String() + "\nexec sh -c \"$1\"\n"
+	if err := os.WriteFile(ssh, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	work.Env = append(work.Env, "GIT_SSH="+ssh, "GIT_SSH_VARIANT=simple")
+	if err := work.Run(t.Context(), "push", "--quiet", "--", "host:"+root, "main:refs/heads/new"); err != nil {
+		t.Error(err)
+	}
+}
+
 // Git's own work on what it got is no silence.
 func TestActivity(t *testing.T) {
 	t.Parallel()

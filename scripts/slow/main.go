@@ -1,7 +1,7 @@
 // Slow reads what `go test -json` prints, passes on what a person wants to see of it (failures and packages), and ends
 // with the tests that took longest: who makes the suite longer sees where the time goes. It fails when a test did.
 //
-// Usage: go test -json ... | slow [HOW MANY]
+// Usage: go test -json ... | slow [HOW MANY]; scripts/tested.sh sees also a `go test` that was killed.
 package main
 
 import (

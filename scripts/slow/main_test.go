@@ -1,8 +1,12 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
 func TestRun(t *testing.T) {
@@ -32,6 +36,36 @@ func TestRun(t *testing.T) {
 		var out strings.Builder
 		if err := run(strings.NewReader(c.in), &out, 2); (err == nil) != c.ok || out.String() != c.out {
 			t.Errorf("%s: %v, printed %q, want %q", name, err, out.String(), c.out)
+		}
+	}
+}
+
+// TestTested: a `go test` that is killed, or fails without a word of it, is a failure, whatever it printed before.
+func TestTested(t *testing.T) {
+	t.Parallel()
+	script, err := filepath.Abs("../tested.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		test, slow string // what go does
+		ok         bool
+	}{
+		"passes":           {"true", "cat >/dev/null", true},
+		"is killed":        {"kill -KILL $$", "cat >/dev/null", false},
+		"fails":            {"exit 1", "cat >/dev/null", false},
+		"a test failed":    {"true", "cat >/dev/null; exit 1", false},
+		"nobody reads it":  {"true", "kill -KILL $$", false},
+		"does not compile": {"exit 2", "cat >/dev/null; exit 1", false},
+	} {
+		bin := t.TempDir()
+		text := "#!/bin/sh\ncase $1 in\ntest) echo '{\"Action\":\"pass\",\"Package\":\"p\"}'; " + c.test + ";;\nrun) " + c.slow + ";;\nesac\n"
+		if err := os.WriteFile(filepath.Join(bin, "go"), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		_, err := proc.Output(t.Context(), proc.Spec{Argv: []string{"sh", script, "3", "./..."}, Env: []string{"PATH=" + bin + ":" + os.Getenv("PATH")}})
+		if (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

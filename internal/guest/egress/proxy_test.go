@@ -424,3 +424,40 @@ func TestNamesOfPrivateAddresses(t *testing.T) {
 		t.Errorf("of /etc/hosts: %q", got)
 	}
 }
+
+// TestHTTPBounds: what is held in memory of a message, and of where hosts lead, is bounded.
+func TestHTTPBounds(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/long" {
+			w.Header().Set("X-Long", strings.Repeat("x", 2*maxResponseHeader))
+		}
+		_, _ = io.WriteString(w, "here")
+	}))
+	t.Cleanup(server.Close)
+	te := newTestEgress(t, workorder.Network{Mode: workorder.NetworkRestricted, Allow: []string{"good.test"}}, map[uint16]net.Addr{80: server.Listener.Addr()})
+	for path, c := range map[string]struct{ header, want string }{
+		"/":      {"X: y", "here"},
+		"/large": {"X: " + strings.Repeat("x", 2*maxRequestHeader), "431 "},
+		"/long":  {"X: y", "502 "},
+	} {
+		te.to("good.test", 80)
+		if got := te.speak(t, "GET "+path+" HTTP/1.1\r\nHost: good.test\r\n"+c.header+"\r\nConnection: close\r\n\r\n"); !strings.Contains(got, c.want) {
+			t.Errorf("%s: %.200q, want %q", path, got, c.want)
+		}
+	}
+	var p places
+	forgot := 0
+	for i := range 10 * maxPlaces {
+		host := fmt.Sprint(i)
+		if p.keep(host, inside) {
+			forgot++
+		}
+		if to, known := p.get(host); to != inside || !known || len(p.of) > maxPlaces {
+			t.Fatalf("%s leads to %v, %v, of %d", host, to, known, len(p.of))
+		}
+	}
+	if p.keep("639", public) || forgot != 9 {
+		t.Errorf("it forgot %d times", forgot)
+	}
+}

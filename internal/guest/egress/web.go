@@ -26,6 +26,12 @@ const (
 	webIdleUpstream = 1
 	// webIdleAll is how many it keeps to all hosts: a client's connection that asks for several is rare.
 	webIdleAll = 4
+	// maxRequestHeader and maxResponseHeader bound a message's header, in bytes. net/http holds one in memory, and its own bounds (1 and
+	// 10 MiB) times the connections that clients may have are more than a box has. Servers and browsers take less.
+	maxRequestHeader  = 64 << 10
+	maxResponseHeader = 256 << 10
+	// maxPlaces is of how many hosts a connection remembers where they lead; those that it keeps connections to are fewer.
+	maxPlaces = 64
 	// copyBuffer is what moves bodies, in bytes.
 	copyBuffer = 32 << 10
 )
@@ -49,7 +55,32 @@ type webConn struct {
 	transport *http.Transport
 	once      sync.Once
 	gone      func()
-	places    sync.Map // what dial said of a host
+	places    places
+}
+
+// places are what dial said of hosts.
+type places struct {
+	mu sync.Mutex
+	of map[string]place
+}
+
+// keep reports whether others had to be forgotten for it.
+func (p *places) keep(host string, to place) (forgot bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, known := p.of[host]
+	if forgot = !known && len(p.of) >= maxPlaces; forgot || p.of == nil {
+		p.of = map[string]place{}
+	}
+	p.of[host] = to
+	return forgot
+}
+
+func (p *places) get(host string) (to place, known bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	to, known = p.of[host]
+	return to, known
 }
 
 func (c *webConn) Read(b []byte) (int, error) {
@@ -75,6 +106,7 @@ func newWeb(p *proxy) *web {
 		Handler:           w,
 		ReadHeaderTimeout: helloTime,
 		IdleTimeout:       webIdle,
+		MaxHeaderBytes:    maxRequestHeader,
 		Protocols:         &protocols,
 		ErrorLog:          log.New(io.Discard, "", 0), // what clients do wrong is told to them
 		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, webKey{}, c) },
@@ -92,13 +124,16 @@ func (w *web) take(c *client) {
 				return nil, err
 			}
 			up, to, err := w.proxy.dial(ctx, host, c.dst.Port())
-			wc.places.Store(host, to)
+			if wc.places.keep(host, to) {
+				wc.transport.CloseIdleConnections() // of hosts that it would know nothing of
+			}
 			if err != nil {
 				return nil, err
 			}
 			return up, nil
 		},
 		MaxIdleConns: webIdleAll, MaxIdleConnsPerHost: webIdleUpstream, DisableCompression: true, IdleConnTimeout: webIdle,
+		MaxResponseHeaderBytes: maxResponseHeader,
 	}
 	wc.gone = func() {
 		wc.transport.CloseIdleConnections()
@@ -188,11 +223,11 @@ func (w *web) forward(rw http.ResponseWriter, r *http.Request, c *webConn, a att
 	note := func() {
 		once.Do(func() {
 			a := a
-			to, _ := c.places.Load(a.host)
+			to, known := c.places.get(a.host)
 			if to == insideUnsaid {
 				a.verdict, a.reason = learned, noRule
 			}
-			if to != nil && to != public {
+			if known && to != public {
 				a.rule = w.proxy.policy.insideFix(a.host, a.port, false)
 			}
 			go w.proxy.ledger.note(a)

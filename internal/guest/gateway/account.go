@@ -111,7 +111,7 @@ func (c *call) estimate(r *reading) {
 	}
 	cost, _ := price.cost(seen.tokens)
 	c.line.ReservedUSD = max(most-cost, 0)
-	c.entry.breakOff(c.line.ReservedUSD, c.left() || c.unread, r.id)
+	c.entry.breakOff(c.line.ReservedUSD, c.left() || c.unread, r.id, c.ask.model)
 }
 
 // mostWritten is how many tokens a server can have written for an answer that broke off, of which so many were seen.
@@ -145,13 +145,15 @@ func (c *call) told(b []byte) {
 	if !r.final || r.bad || r.id == "" {
 		return
 	}
-	e := c.m.ledger.evidence(r.id)
-	if e == nil {
+	asked, ok := c.m.ledger.cutOf(r.id)
+	if !ok {
 		return
 	}
-	if price, ok := c.m.prices.find(c.m.mask.String(r.model)); ok {
-		if usd, all := price.cost(r.tokens); all {
-			e.update(r.tokens, &usd, "")
-		}
+	price, ok := c.m.prices.find(c.m.mask.String(r.model), asked)
+	if !ok {
+		return // what it cost is as unknown as before: the reserve stays
+	}
+	if usd, all := price.cost(r.tokens); all {
+		c.m.ledger.evidence(r.id, r.tokens, usd)
 	}
 }

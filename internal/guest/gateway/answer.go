@@ -51,7 +51,7 @@ func (c *call) answer(resp *http.Response) *refusal {
 		}
 	}
 	if c.entry != nil && resp.StatusCode < 300 {
-		c.m.throttle.answered()
+		c.m.throttle.answered(c.asked(), time.Now())
 	}
 	switch {
 	case resp.StatusCode >= 400:
@@ -144,7 +144,7 @@ func (c *call) passError(resp *http.Response) *refusal {
 		c.broken = true
 	}
 	if c.entry != nil {
-		c.m.throttle.refused(resp.StatusCode, resp.Header, b, time.Now())
+		c.m.throttle.refused(c.asked(), resp.StatusCode, resp.Header, b, time.Now())
 	}
 	c.w.WriteHeader(resp.StatusCode)
 	c.put(b[:min(len(b), maxErrorBody)])

@@ -76,6 +76,7 @@ type entry struct {
 	left    bool    // its client has gone
 	beyond  float64 // what it may have cost beyond usd, when its answer broke off
 	holds   bool    // that counts for the budget
+	model   string  // that was asked for, when its answer broke off
 }
 
 // most is what the request may cost in all. l.mu is held.
@@ -210,13 +211,13 @@ func (e *entry) final() {
 }
 
 // breakOff says that the request may have cost so much beyond what is known of it. holds: that counts for the budget. id is
-// the provider's name for the answer, if it has one.
-func (e *entry) breakOff(beyond float64, holds bool, id string) {
+// the provider's name for the answer, if it has one; model is the one that was asked for.
+func (e *entry) breakOff(beyond float64, holds bool, id, model string) {
 	l := e.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.estimated = true
-	e.beyond, e.holds = beyond, holds
+	e.beyond, e.holds, e.model = beyond, holds, model
 	l.reserved += beyond
 	if holds {
 		l.held += beyond
@@ -226,13 +227,23 @@ func (e *entry) breakOff(beyond float64, holds bool, id string) {
 	}
 }
 
-// evidence is the request whose answer of that id broke off, once; what it reserved is free. nil: there is none.
-func (l *ledger) evidence(id string) *entry {
+// cutOf is the model that was asked for an answer of that id which broke off; ok is false when there is none, or it was told of.
+func (l *ledger) cutOf(id string) (model string, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if e := l.cut[id]; e != nil {
+		return e.model, true
+	}
+	return "", false
+}
+
+// evidence is what the answer of that id, which broke off, used and cost in all. What it reserved is free.
+func (l *ledger) evidence(id string, t tokens, usd float64) {
+	l.mu.Lock()
 	e := l.cut[id]
 	if e == nil {
-		return nil
+		l.mu.Unlock()
+		return
 	}
 	delete(l.cut, id)
 	l.reserved -= e.beyond
@@ -241,7 +252,8 @@ func (l *ledger) evidence(id string) *entry {
 	}
 	e.beyond = 0
 	l.notify()
-	return e
+	l.mu.Unlock()
+	e.update(t, &usd, "")
 }
 
 // abandon says that only the gateway waits for the end of the request.

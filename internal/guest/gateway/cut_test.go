@@ -151,3 +151,38 @@ func TestEvidence(t *testing.T) {
 		}
 	}
 }
+
+// TestEvidenceWithoutPrice: what is told of an answer takes the place of the reserve when it says what the answer cost.
+func TestEvidenceWithoutPrice(t *testing.T) {
+	t.Parallel()
+	const used = `"usage":{"input_tokens":2000,"output_tokens":3000}`
+	for name, c := range map[string]struct {
+		told string
+		free bool
+	}{
+		"no model is named, the one asked for counts": {`{"id":"resp_1","object":"response",` + used + `}`, true},
+		"what it used has no price":                   {`{"id":"resp_1","object":"response","model":"gpt-5","output":[{"type":"code_interpreter_call"}],` + used + `}`, false},
+	} {
+		b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet {
+				w.Header().Set("Content-Type", "application/json")
+				fmt.Fprint(w, c.told)
+				return
+			}
+			cutAfter(false, `data: {"type":"response.created","response":{"id":"resp_1","model":"gpt-5"}}`, `data: {"type":"response.output_text.delta","delta":"hello"}`)(w, r)
+		}, nil)
+		answer, _ := b.begin("/openai/v1/responses", `{"model":"gpt-5","stream":true}`)
+		resp := <-answer
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		waitFor(t, "the reserve", func() bool { u, _ := b.Usage(); return u.ReservedUSD > 0 })
+		was, _ := b.Usage()
+		b.do("GET", "/openai/v1/responses/resp_1", "", map[string]string{"Authorization": "Bearer " + b.env["OPENAI_API_KEY"]})
+		switch u, _ := b.Usage(); {
+		case c.free && (u.ReservedUSD != 0 || u.CostUSD == nil || math.Abs(*u.CostUSD-(2000*1.25+3000*10)/1e6) > 1e-9):
+			t.Errorf("%s: %+v %v", name, u, show(u.CostUSD))
+		case !c.free && (u.ReservedUSD != was.ReservedUSD || *u.CostUSD != *was.CostUSD):
+			t.Errorf("%s: %+v after %+v", name, u, was)
+		}
+	}
+}

@@ -15,32 +15,92 @@ import (
 // statusOverloaded is Anthropic's for servers that have too much to do.
 const statusOverloaded = 529
 
-// throttle is the limit of a provider's at which calls were refused, until one is answered.
+// maxModels bounds the models of which limits are kept apart: the client names them.
+const maxModels = 64
+
+// asked is a model as a call asks for it, by its route, and how much it was told.
+type asked struct {
+	api   workorder.ModelAPI
+	model string
+	bytes int
+}
+
+func (c *call) asked() asked { return asked{c.route.api, c.ask.model, len(c.ask.body)} }
+
+// throttle is the limits of providers at which calls were refused, for each model until one of its is answered: an agent may have
+// a small model for side calls, whose limit says nothing of the other one's.
 type throttle struct {
-	mu    sync.Mutex
-	limit *workorder.ModelLimit
+	mu     sync.Mutex
+	models map[asked]*limited // by what is asked for, without bytes
+	last   time.Time          // an answer of whichever model
+}
+
+// limited is what is known of one model.
+type limited struct {
+	told  int64                 // in bytes
+	limit *workorder.ModelLimit // nil: none
+}
+
+// of is what is known of a model that was asked. t.mu is held.
+func (t *throttle) of(a asked) *limited {
+	if t.models == nil {
+		t.models = map[asked]*limited{}
+	}
+	key := asked{api: a.api, model: a.model}
+	if t.models[key] == nil && len(t.models) >= maxModels {
+		key = asked{} // the rest together
+	}
+	l := t.models[key]
+	if l == nil {
+		l = &limited{}
+		t.models[key] = l
+	}
+	l.told += int64(a.bytes)
+	return l
 }
 
 // answered says that a model answered a call.
-func (t *throttle) answered() {
+func (t *throttle) answered(a asked, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.limit = nil
+	t.of(a).limit, t.last = nil, now
 }
 
 // refused says how a call was refused. Of several refusals the last one says until when.
-func (t *throttle) refused(status int, h http.Header, body []byte, now time.Time) {
+func (t *throttle) refused(a asked, status int, h http.Header, body []byte, now time.Time) {
 	until, ok := limitedUntil(status, h, body, now)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.of(a)
 	if !ok {
 		return
 	}
+	since := now
+	if l.limit != nil {
+		since = l.limit.Since
+	}
+	l.limit = &workorder.ModelLimit{Since: since, At: now, Until: until, Text: fmt.Sprintf("HTTP status %d", status)}
+}
+
+// stands is the limit at which calls are refused: of the model that is asked most, else of another one. An answer of whichever
+// model after the last refusal says that the agent goes on. Nobody says which model is the agent's own: it is taken to be the one that is told most.
+func (t *throttle) stands() *workorder.ModelLimit {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	since := now
-	if t.limit != nil {
-		since = t.limit.Since
+	var found *limited
+	var most int64
+	for _, l := range t.models {
+		most = max(most, l.told)
+		if l.limit != nil && l.limit.At.After(t.last) && (found == nil || l.told > found.told) {
+			found = l
+		}
 	}
-	t.limit = &workorder.ModelLimit{Since: since, At: now, Until: until, Text: fmt.Sprintf("HTTP status %d", status)}
+	if found == nil {
+		return nil
+	}
+	limit := *found.limit
+	limit.Side = found.told < most
+	return &limit
 }
 
 // Limit is the limit of a provider's that calls are refused at; nil when there is none, no refusal said until when, or calls
@@ -49,12 +109,7 @@ func (m *Models) Limit() *workorder.ModelLimit {
 	if m.ledger.waitedFor() {
 		return nil
 	}
-	m.throttle.mu.Lock()
-	defer m.throttle.mu.Unlock()
-	if m.throttle.limit == nil {
-		return nil
-	}
-	return new(*m.throttle.limit)
+	return m.throttle.stands()
 }
 
 // waitedFor reports whether a client waits for an answer.

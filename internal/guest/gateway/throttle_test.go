@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // TestLimitedUntil reads what providers say of their limits.
@@ -95,5 +97,59 @@ func TestLimitStands(t *testing.T) {
 	waitFor(t, "the end of the call", func() bool { return len(b.lines()) >= 5 })
 	if l := b.Limit(); l != nil {
 		t.Errorf("after an answer: %+v", l)
+	}
+}
+
+// TestLimitOfAModel: the limit of one model is not another's, and an agent that is answered by any lives.
+func TestLimitOfAModel(t *testing.T) {
+	t.Parallel()
+	const api = workorder.APIAnthropic
+	own, small, fallback := asked{api, "own", 50_000}, asked{api, "small", 500}, asked{api, "fallback", 50_000}
+	other := asked{workorder.APIOpenAI, "own", 500}
+	begin := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	type event struct {
+		of asked
+		ok bool
+	}
+	for name, c := range map[string]struct {
+		events      []event
+		stands      bool
+		side        bool
+		since, last int // events
+	}{
+		"nothing":                                {},
+		"an answer":                              {events: []event{{own, true}}},
+		"its own":                                {events: []event{{small, true}, {own, false}, {own, false}}, stands: true, since: 1, last: 2},
+		"a side call":                            {events: []event{{own, true}, {small, false}, {small, false}}, stands: true, side: true, since: 1, last: 2},
+		"the same model of another server":       {events: []event{{own, true}, {other, false}}, stands: true, side: true, since: 1, last: 1},
+		"a side call, then an answer":            {events: []event{{own, true}, {small, false}, {own, true}}},
+		"a side call for long, then its own":     {events: []event{{own, true}, {small, false}, {own, true}, {own, false}}, stands: true, since: 3, last: 3},
+		"both, which go on":                      {events: []event{{own, true}, {own, false}, {small, false}}, stands: true, since: 1, last: 1},
+		"its own, then a model in its place":     {events: []event{{own, true}, {own, false}, {fallback, true}}},
+		"refused, answered, refused once more":   {events: []event{{own, false}, {own, true}, {own, false}}, stands: true, since: 2, last: 2},
+		"its own, side calls answered meanwhile": {events: []event{{own, true}, {own, false}, {small, true}, {own, false}}, stands: true, since: 1, last: 3},
+	} {
+		var th throttle
+		at := func(i int) time.Time { return begin.Add(time.Duration(i) * time.Second) }
+		for i, e := range c.events {
+			if e.ok {
+				th.answered(e.of, at(i))
+			} else {
+				th.refused(e.of, http.StatusTooManyRequests, http.Header{"Retry-After": {"3600"}}, nil, at(i))
+			}
+		}
+		switch l := th.stands(); {
+		case (l != nil) != c.stands:
+			t.Errorf("%s: %+v", name, l)
+		case l != nil && (l.Side != c.side || !l.Since.Equal(at(c.since)) || !l.At.Equal(at(c.last))):
+			t.Errorf("%s: %+v, want side %v, since %d, at %d", name, l, c.side, c.since, c.last)
+		}
+	}
+	var th throttle
+	for i := range 10 * maxModels {
+		th.refused(asked{api, fmt.Sprint(i), 1}, http.StatusTooManyRequests, http.Header{"Retry-After": {"3600"}}, nil, begin)
+	}
+	if len(th.models) > maxModels+1 {
+		t.Errorf("%d models are kept", len(th.models))
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -311,6 +312,21 @@ func (c *starter) start(ctx context.Context, r *resolved, run func(*launch.Launc
 	return ended(res.Status, res.EndedBy)
 }
 
+// secrets resolves the project's references. The commands of a project that came with a repository run where nothing of it lies but
+// what the user trusted.
+func (r *resolved) secrets(ctx context.Context, find *credentials.Finder) (map[string]string, error) {
+	refs := r.project.Secrets
+	if r.trustedSum == "" || !slices.ContainsFunc(refs, func(s projects.Secret) bool { return s.Scheme == projects.SecretCmd }) {
+		return find.Secrets(ctx, refs, "")
+	}
+	dir, remove, err := trust.Stage(r.project, r.trustedSum)
+	if err != nil {
+		return nil, fault.New(workorder.ExitInvalid, err, "look at it, then start again")
+	}
+	defer remove()
+	return find.Secrets(ctx, refs, dir)
+}
+
 // findSecrets prepares what must not be in the order: the git credential is needed for
 // looks at the remote; the secrets are read right before the box starts, and only what can be seen
 // to be missing is told now.
@@ -322,7 +338,7 @@ func findSecrets(ctx context.Context, find *credentials.Finder, r *resolved) (er
 	if err := credentials.CheckSecrets(find.Getenv, refs); err != nil {
 		return err
 	}
-	r.job.Secrets = func(ctx context.Context) (map[string]string, error) { return find.Secrets(ctx, refs) }
+	r.job.Secrets = func(ctx context.Context) (map[string]string, error) { return r.secrets(ctx, find) }
 	o, job := &r.job.Order, r.job
 	if r.local == nil && o.Repo != "" {
 		if job.Git, err = find.Git(ctx, o.CloneURL); err != nil {

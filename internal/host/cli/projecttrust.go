@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
 	"github.com/sandbox-agent/sandbox-agent/projects"
@@ -28,11 +30,13 @@ func newProjectTrustCmd(a *App) *cobra.Command {
 written by anybody. It is refused when it asks for more than the repository's own code may do
 in the box: a command (cmd://), file or variable of this machine, other than the keys of its
 harness; another way to hold the box (isolation, oci_runtime, image); another server or price
-of the models; another repository; or more network than you give with --network.
+of the models; another repository, or objects that its own borrows from elsewhere; a server for
+SANDBOX_AGENT_GIT_TOKEN; or more network than you give with --network.
 
 Trust shows what the file asks for, and remembers in the state folder that you said yes to
 this content at this place. When the file changes, or a script of the repository that a cmd://
-names, the question is asked anew. A file outside of any repository that you name by its path
+names, the question is asked anew. A cmd:// runs in a folder that has just these scripts: name
+whatever else of the repository it needs, such as a Makefile. A file outside of any repository that you name by its path
 (--project) is your own word, and so is a name in one of your own project folders.`,
 		Example: `  sandbox-agent project trust
   sandbox-agent project trust ./clone/.sandbox-agent.yaml
@@ -81,8 +85,12 @@ func (a *App) runTrust(ctx context.Context, ref string, o *trustOptions) error {
 		return err
 	}
 	// All that it can ask for, whatever flags a later command has.
-	asks := trust.Asks(p, trust.User{Own: ownRepo(ctx, file), Gives: func(string) bool { return false }, Network: workorder.NetworkRestricted})
-	sum, now := trust.Sum(p, opts.Dir), time.Now()
+	u := trust.User{Own: ownRepo(ctx, file), Gives: func(string) bool { return false }, Network: workorder.NetworkRestricted, Token: true}
+	if repo := cmp.Or(p.Repo, trust.Top(file)); repo != "" && u.Own(repo) {
+		u.Borrows = localrepo.Borrowed(ctx, cmp.Or(trust.Top(file), repo))
+	}
+	asks := trust.Asks(p, u)
+	sum, now := trust.Sum(p), time.Now()
 	if err := trust.Open(st.Dir()).Trust(file, sum, asks, now); err != nil {
 		return err
 	}
@@ -156,7 +164,7 @@ func (a *App) runTrustList(o *trustOptions) error {
 		f := trustedFile{e, "changed"}
 		if _, err := os.Stat(e.File); err != nil {
 			f.State = "gone"
-		} else if p, err := projects.Load(e.File, opts); err == nil && trust.Sum(p, opts.Dir) == e.Sum {
+		} else if p, err := projects.Load(e.File, opts); err == nil && trust.Sum(p) == e.Sum {
 			f.State = "trusted"
 		}
 		list = append(list, f)

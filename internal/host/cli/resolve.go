@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -23,6 +24,8 @@ type resolved struct {
 	project *projects.Project
 	local   *localrepo.Repo
 	by      string // how the project was named
+	// trustedSum names what the user trusted of a project that came with a repository; empty: it is his own word.
+	trustedSum string
 	// untrusted is what would refuse the project if this were no rehearsal.
 	untrusted error
 }
@@ -75,6 +78,9 @@ func (a *App) loadGround(ctx context.Context, o *createOptions) (*resolved, erro
 	// Before anything else: what follows reads the repository, and takes to the project's word.
 	if r.untrusted = a.trusted(ctx, o, p, asks, p.Repo); r.untrusted != nil && !o.dryRun {
 		return nil, r.untrusted
+	}
+	if theirs(ctx, o, p, p.Repo) {
+		r.trustedSum = trust.Sum(p)
 	}
 	if p.Transport() == projects.TransportLocal {
 		if r.local, err = localrepo.Open(ctx, p.Repo); err != nil {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
@@ -92,15 +93,21 @@ func ownRepo(ctx context.Context, file string) func(repo string) bool {
 	}
 }
 
+// theirs reports whether a project came with a repository, so that its file is not the user's own word. repo is the task's.
+func theirs(ctx context.Context, o *createOptions, p *projects.Project, repo string) bool {
+	file := p.Path()
+	if file == "" {
+		return false
+	}
+	// Also a user's own folder may lie in the repository that the task is about.
+	return foundBy(o, p) != projectNamed || trust.Top(file) != "" && repo != "" && ownRepo(ctx, file)(repo)
+}
+
 // trusted refuses a project that came with a repository and asks for more than its code may do in the box, unless the user said
 // yes to just that. asks are those of the file as it was read, repo is the task's.
 func (a *App) trusted(ctx context.Context, o *createOptions, p *projects.Project, asks []trust.Ask, repo string) error {
 	file := p.Path()
-	if file == "" || len(asks) == 0 {
-		return nil
-	}
-	// Also a user's own folder may lie in the repository that the task is about.
-	if foundBy(o, p) == projectNamed && (trust.Top(file) == "" || repo == "" || !ownRepo(ctx, file)(repo)) {
+	if len(asks) == 0 || !theirs(ctx, o, p, repo) {
 		return nil
 	}
 	st, err := a.store()
@@ -112,11 +119,7 @@ func (a *App) trusted(ctx context.Context, o *createOptions, p *projects.Project
 	if err != nil {
 		return fault.New(workorder.ExitInvalid, err, "remove that file, and trust the project anew")
 	}
-	cwd, err := os.Getwd()
-	if err != nil {
-		return fmt.Errorf("find the current folder: %w", err)
-	}
-	sum := trust.Sum(p, cwd)
+	sum := trust.Sum(p)
 	if was != nil && was.Sum == sum && was.Covers(asks) {
 		return nil
 	}
@@ -167,12 +170,19 @@ func (a *App) asked(ctx context.Context, o *createOptions, p *projects.Project) 
 	if file == "" {
 		return nil
 	}
-	u := trust.User{Own: ownRepo(ctx, file), Gives: func(key string) bool {
+	u := trust.User{Own: ownRepo(ctx, file), Token: a.Getenv(credentials.GitToken) != "", Gives: func(key string) bool {
 		return slices.ContainsFunc(settings, func(s struct{ flag, key string }) bool {
 			_, given := o.sources[s.flag]
 			return given && s.key == key
 		})
 	}}
+	repo := p.Repo
+	if u.Gives("repo") {
+		repo = o.repo
+	}
+	if t, err := projects.RepoTransport(repo); err == nil && t == projects.TransportLocal && u.Own(repo) {
+		u.Borrows = localrepo.Borrowed(ctx, repo)
+	}
 	if u.Gives("network") {
 		u.Network = workorder.NetworkMode(o.network)
 	}

@@ -71,6 +71,25 @@ func TestTrustOnFirstUse(t *testing.T) {
 	ran(true)
 }
 
+// TestTrustedCommands: a command of a repository's project file has the script that it names, and nothing else of the repository.
+func TestTrustedCommands(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, ends(workorder.StatusTimeout, workorder.ByTimeout))
+	clone := t.TempDir()
+	gittest.Git(t, clone, "init", "-q")
+	yaml := string(must(os.ReadFile(r.project))) + "image: x\nsecrets: {A: 'cmd://sh ./get.sh', B: 'cmd://test \"$(ls -A)\" = get.sh && echo b'}\n"
+	r.project = filepath.Join(clone, ".sandbox-agent.yaml")
+	write(t, r.project, yaml)
+	write(t, filepath.Join(clone, "get.sh"), "echo a\n")
+	write(t, filepath.Join(clone, "Makefile"), "token:\n\ttouch marker\n")
+	r.want(0, "secrets.A", "project", "trust", "P")
+	r.want(workorder.ExitTimeout, "", create()...)
+	// What a program looks for by itself was shown to nobody.
+	write(t, r.project, strings.Replace(yaml, `test "$(ls -A)" = get.sh`, "make -s token", 1))
+	r.want(0, "secrets.A", "project", "trust", "P")
+	r.want(workorder.ExitInvalid, "secret B: ", "continue", tid)
+}
+
 // TestTrustOfOldRecords: what an older version found in a repository is not taken for named.
 func TestTrustOfOldRecords(t *testing.T) {
 	t.Parallel()

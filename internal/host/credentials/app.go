@@ -27,7 +27,7 @@ const maxAppKey = 64 << 10
 
 // UsesApp tells whether an App opens the remote: one is named, nobody's token goes before it, and the remote is on GitHub.
 func (f *Finder) UsesApp(remote string) bool {
-	if f.Getenv(appID) == "" || f.Getenv(gitToken) != "" {
+	if f.Getenv(appID) == "" || f.Getenv(GitToken) != "" {
 		return false
 	}
 	if u, err := url.Parse(remote); err == nil && u.Scheme == "http" && readable(u) {

@@ -85,7 +85,7 @@ func TestSecrets(t *testing.T) {
 		{Name: "A", Scheme: projects.SecretEnv, Target: "SRC"},
 		{Name: "B", Scheme: projects.SecretFile, Target: file},
 		{Name: "C", Scheme: projects.SecretCmd, Target: "pass show x"},
-	})
+	}, "")
 	if err != nil || got["A"] != "from env" || got["B"] != "from file" || got["C"] != "from command" {
 		t.Errorf("got %v, %v", got, err)
 	}
@@ -97,7 +97,7 @@ func TestSecrets(t *testing.T) {
 		{Name: "E", Scheme: projects.SecretCmd, Target: "nul"},
 		{Name: "F", Scheme: projects.SecretFile, Target: t.TempDir()},
 		{Name: "G", Scheme: projects.SecretEnv, Target: "SRC"},
-	})
+	}, "")
 	if fault.Code(err) != workorder.ExitInvalid {
 		t.Fatalf("error %v", err)
 	}

@@ -31,8 +31,8 @@ func TestForgeToken(t *testing.T) {
 	ask("/src/app", on("https://elsewhere.example/api/v3"), ForgeToken{})
 	ask("/src/app", &workorder.PullRequest{}, ForgeToken{})
 	ask("/src/app", nil, ForgeToken{})
-	vars[gitToken] = "mine"
-	mine := ForgeToken{Token: "mine", From: gitToken}
+	vars[GitToken] = "mine"
+	mine := ForgeToken{Token: "mine", From: GitToken}
 	ask("https://github.com/o/app", nil, mine)
 	ask("/src/app", on("https://elsewhere.example/api/v3"), mine)
 	ask("/src/app", nil, ForgeToken{})
@@ -43,7 +43,7 @@ func TestForgeToken(t *testing.T) {
 func TestTokenStaysOnItsHost(t *testing.T) {
 	t.Parallel()
 	const refused = "refused"
-	onGitHub, ours := map[string]string{"GH_TOKEN": "gh"}, map[string]string{gitToken: "mine", "GH_TOKEN": "gh"}
+	onGitHub, ours := map[string]string{"GH_TOKEN": "gh"}, map[string]string{GitToken: "mine", "GH_TOKEN": "gh"}
 	for _, c := range []struct {
 		repo, api string
 		vars      map[string]string
@@ -60,7 +60,7 @@ func TestTokenStaysOnItsHost(t *testing.T) {
 		{"https://evil.example/o/r", "https://api.evil.example", ours, "", "", refused},
 		{"https://github.com/o/r", "https://corp.example/api/v3", ours, "corp.example", "", "by gh"},
 		{"https://github.com/o/r", "https://corp.example:8443/api/v3", ours, "", "corp.example:8443", "by helper"},
-		{"https://github.com/o/r", "https://corp.example/api/v3", map[string]string{gitToken: "mine", "GH_TOKEN": "corp", "GH_HOST": "corp.example"}, "", "", "corp"},
+		{"https://github.com/o/r", "https://corp.example/api/v3", map[string]string{GitToken: "mine", "GH_TOKEN": "corp", "GH_HOST": "corp.example"}, "", "", "corp"},
 		{"https://git.example/r.git", "https://api.github.com", ours, "", "", "gh"},
 		{"https://github.com/o/r", "https://api.github.com/", ours, "", "", "mine"},
 		{"git@github.com:o/r.git", "https://API.github.com", onGitHub, "", "", "gh"},

@@ -55,13 +55,13 @@ func (f *Finder) Git(ctx context.Context, remote string) (*workorder.GitCredenti
 	return cred, err
 }
 
-// gitToken is the variable that goes before all other tokens.
-const gitToken = "SANDBOX_AGENT_GIT_TOKEN"
+// GitToken is the variable that goes before all other tokens, to whatever server a repository is on.
+const GitToken = "SANDBOX_AGENT_GIT_TOKEN"
 
 // http is Git for a remote by HTTP. from names what gave the credential.
 func (f *Finder) http(ctx context.Context, u *url.URL, remote string) (cred *workorder.GitCredential, from string, err error) {
-	if t := f.Getenv(gitToken); t != "" {
-		return token(f.Getenv("SANDBOX_AGENT_GIT_USERNAME"), t), gitToken, nil
+	if t := f.Getenv(GitToken); t != "" {
+		return token(f.Getenv("SANDBOX_AGENT_GIT_USERNAME"), t), GitToken, nil
 	}
 	return f.ofHost(ctx, u, remote)
 }

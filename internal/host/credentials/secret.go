@@ -54,12 +54,12 @@ func isFile(name string) error {
 }
 
 // Secrets resolves the project's references and reports every one that cannot
-// be resolved. No value is ever part of an error.
-func (f *Finder) Secrets(ctx context.Context, refs []projects.Secret) (map[string]string, error) {
+// be resolved. No value is ever part of an error. Commands run in dir; empty: in the current folder.
+func (f *Finder) Secrets(ctx context.Context, refs []projects.Secret, dir string) (map[string]string, error) {
 	values := make(map[string]string, len(refs))
 	var errs []error
 	for _, ref := range refs {
-		v, err := f.secret(ctx, ref)
+		v, err := f.secret(ctx, ref, dir)
 		switch {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("secret %s: %w", ref.Name, err))
@@ -77,7 +77,7 @@ func (f *Finder) Secrets(ctx context.Context, refs []projects.Secret) (map[strin
 	return values, nil
 }
 
-func (f *Finder) secret(ctx context.Context, ref projects.Secret) (string, error) {
+func (f *Finder) secret(ctx context.Context, ref projects.Secret, dir string) (string, error) {
 	switch ref.Scheme {
 	case projects.SecretEnv:
 		return f.Getenv(ref.Target), isSet(f.Getenv, ref.Target)
@@ -93,7 +93,11 @@ func (f *Finder) secret(ctx context.Context, ref projects.Secret) (string, error
 	case projects.SecretCmd:
 		ctx, cancel := context.WithTimeout(ctx, helperTimeout)
 		defer cancel()
-		out, err := f.Run(ctx, []string{"sh", "-c", ref.Target}, "")
+		argv := []string{"sh", "-c", ref.Target}
+		if dir != "" {
+			argv = []string{"sh", "-c", `cd -- "$0" && exec sh -c "$1"`, dir, ref.Target}
+		}
+		out, err := f.Run(ctx, argv, "")
 		if err != nil {
 			return "", fmt.Errorf("command %q: %w", ref.Target, err)
 		}

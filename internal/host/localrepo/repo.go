@@ -56,6 +56,9 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 	if err != nil {
 		return nil, fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), openHint(err))
 	}
+	if err := bounds(ctx, abs); err != nil {
+		return nil, err
+	}
 	format, rest, _ := strings.Cut(strings.TrimSpace(out), "\n")
 	shallow, rest, _ := strings.Cut(rest, "\n")
 	bare, gitDir, _ := strings.Cut(rest, "\n")
@@ -89,10 +92,13 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 	return r, nil
 }
 
-// Remotes are the URLs that a repository's own configuration names; none when it has no say.
+// Remotes are the URLs that a repository's own configuration names; none when it has no say, or is another than the one that lies there.
 func Remotes(ctx context.Context, dir string) (urls []string) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
+	if bounds(ctx, dir) != nil {
+		return nil // it would be the word of another repository
+	}
 	out, err := gitOut(ctx, dir, "config", "--local", "--null", "--get-regexp", `^remote\..*\.url$`)
 	if err != nil {
 		return nil // none, or no repository that git would read

@@ -27,14 +27,28 @@ type User struct {
 	Network workorder.NetworkMode
 	// Own reports whether a repository is the one that the file lies in.
 	Own func(repo string) bool
+	// Token says that a git token is set which is for no particular server: it goes to that of whatever repository is named.
+	Token bool
+	// Borrows are folders outside of the file's repository whose objects that one has without a copy.
+	Borrows []string
 }
 
 // Asks lists what the file, as it was read and before anything replaced its values, asks for beyond the box. The box's own
 // affairs (services, setup, packages, limits) are what the repository's code may do there anyway.
 func Asks(p *projects.Project, u User) (list []Ask) {
 	add := func(key, value, why string) { list = append(list, Ask{key, value, why}) }
-	if p.Repo != "" && !u.Gives("repo") && !u.Own(p.Repo) {
+	switch given := p.Repo == "" || u.Gives("repo"); {
+	case given:
+	case !u.Own(p.Repo):
 		add("repo", p.Repo, "another repository than the file's own is given to its commands, and your git token to its server")
+	case u.Token && p.Transport() != projects.TransportLocal:
+		add("repo", p.Repo, "SANDBOX_AGENT_GIT_TOKEN goes to this server, and only the repository's own .git/config says that it comes from there")
+	}
+	for _, folder := range u.Borrows {
+		add("repo", "objects of "+folder, "the repository has its objects from there, and all that it names of them is given to its commands")
+	}
+	if u.Token && p.PR != nil && p.PR.APIURL != "" {
+		add("pr.api_url", p.PR.APIURL, "SANDBOX_AGENT_GIT_TOKEN goes to this server")
 	}
 	for _, s := range p.Secrets {
 		if !harnessKey(p, s) {

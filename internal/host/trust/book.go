@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
-	"github.com/sandbox-agent/sandbox-agent/projects"
 )
 
 // folder of the state folder in which a yes is remembered, a file each.
@@ -104,58 +102,6 @@ func (b *Book) List() (list []Entry, err error) {
 	}
 	slices.SortFunc(list, func(a, b Entry) int { return strings.Compare(a.File, b.File) })
 	return list, errors.Join(errs...)
-}
-
-// maxScript bounds what is read of a file that a command names: a program that is larger is no script of a repository's.
-const maxScript = 16 << 20
-
-// Sum names the content: the file, what its commands name of the repository, which would run unread, and what its secret files are, which may be links.
-// cwd is where commands run.
-func Sum(p *projects.Project, cwd string) string {
-	h := sha256.New()
-	add := func(what string, content []byte) {
-		fmt.Fprintf(h, "%d %s %d\n", len(what), what, len(content))
-		h.Write(content)
-	}
-	add("project", p.Content())
-	top := Top(p.Dir)
-	if top == "" {
-		top = p.Dir
-	}
-	for _, s := range p.Secrets {
-		switch s.Scheme {
-		case projects.SecretFile:
-			add("file "+s.Name, []byte(realPath(s.Target)))
-		case projects.SecretCmd:
-			for _, word := range strings.FieldsFunc(s.Target, func(r rune) bool { return strings.ContainsRune(" \t\n'\"`;|&<>(){}$=,", r) }) {
-				for _, base := range []string{cwd, p.Dir} {
-					name := word
-					if !filepath.IsAbs(name) {
-						name = filepath.Join(base, name)
-					}
-					if c, ok := script(name); ok && Inside(name, top) {
-						add("script "+name, c)
-					}
-				}
-			}
-		}
-	}
-	return hex.EncodeToString(h.Sum(nil))
-}
-
-// script is the content of a regular file.
-func script(name string) ([]byte, bool) {
-	st, err := os.Stat(name)
-	if err != nil || !st.Mode().IsRegular() {
-		return nil, false
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, false
-	}
-	defer f.Close()
-	c, err := io.ReadAll(io.LimitReader(f, maxScript))
-	return c, err == nil
 }
 
 // Covers reports whether the user was shown all of what is asked for: flags may have made it less when he said yes.

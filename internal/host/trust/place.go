@@ -14,9 +14,12 @@ func Top(path string) string {
 		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
 			return at
 		}
-		if _, err := os.Stat(filepath.Join(at, "HEAD")); err == nil {
-			if st, err := os.Stat(filepath.Join(at, "objects")); err == nil && st.IsDir() {
-				return at // bare
+		// Bare, as git has it: what is not there may be where commondir leads.
+		if _, err := os.Lstat(filepath.Join(at, "HEAD")); err == nil {
+			for _, name := range []string{"objects", "commondir"} {
+				if _, err := os.Lstat(filepath.Join(at, name)); err == nil {
+					return at
+				}
 			}
 		}
 		if at == filepath.Dir(at) {
@@ -25,22 +28,17 @@ func Top(path string) string {
 	}
 }
 
-// Inside reports whether a path lies in a folder, both as they are named and as they are.
+// Inside reports whether a path lies in a folder, as both are without links.
 func Inside(path, folder string) bool {
-	if folder == "" {
-		return false
-	}
-	for _, p := range []string{filepath.Clean(path), realPath(path)} {
-		for _, f := range []string{filepath.Clean(folder), realPath(folder)} {
-			if rel, err := filepath.Rel(f, p); err == nil && filepath.IsLocal(rel) {
-				return true
-			}
-		}
-	}
-	return false
+	return folder != "" && below(realPath(path), realPath(folder))
 }
 
-// real is the path without links, as far as it exists.
+func below(path, folder string) bool {
+	rel, err := filepath.Rel(folder, path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// realPath is the path without links, as far as it exists.
 func realPath(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,8 +27,18 @@ func TestAsks(t *testing.T) {
 		yaml  string
 		gives []string
 		net   workorder.NetworkMode
+		user  User // beside that
 		want  []string
 	}{
+		"its remote, a token for all servers":     {yaml: command + "repo: https://example.com/own.git\n", user: User{Token: true}, want: []string{"repo"}},
+		"… by SSH, whose forge gets it":           {yaml: command + "repo: git@example.com:own.git\n", user: User{Token: true}, want: []string{"repo"}},
+		"… which the user gives":                  {yaml: command + "repo: https://example.com/own.git\n", gives: []string{"repo"}, user: User{Token: true}},
+		"its remote, no such token":               {yaml: command + "repo: https://example.com/own.git\n"},
+		"its folder, a token for all servers":     {yaml: command + "repo: .\n", user: User{Token: true}},
+		"a forge, a token for all servers":        {yaml: command + "repo: .\npr: {api_url: 'https://evil.example/api/v3', repository: a/b}\n", user: User{Token: true}, want: []string{"pr.api_url"}},
+		"… whatever repository the user says":     {yaml: command + "repo: .\npr: {api_url: 'https://evil.example/api/v3', repository: a/b}\n", gives: []string{"repo"}, user: User{Token: true}, want: []string{"pr.api_url"}},
+		"objects of elsewhere":                    {yaml: command + "repo: .\n", user: User{Borrows: []string{"/private/objects"}}, want: []string{"repo"}},
+		"… whichever folder of it the user names": {yaml: command + "repo: .\n", gives: []string{"repo"}, user: User{Borrows: []string{"/private/objects"}}, want: []string{"repo"}},
 		"nothing":                               {yaml: "repo: .\nservices: {redis: {image: 'redis:7'}}\nlifecycle: {setup: [make]}\nnetwork: full\nlimits: {memory: 4g}\n"},
 		"the harness's own key":                 {yaml: "secrets: {ANTHROPIC_API_KEY: env://ANTHROPIC_API_KEY}\n"},
 		"another of its keys":                   {yaml: "secrets: {ANTHROPIC_API_KEY: env://CLAUDE_CODE_OAUTH_TOKEN}\n"},
@@ -60,10 +71,10 @@ func TestAsks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := parse(t, "/clone", c.yaml)
 			var keys []string
-			for _, a := range Asks(p, User{
-				Gives: func(key string) bool { return slices.Contains(c.gives, key) }, Network: c.net,
-				Own: func(repo string) bool { return Inside(repo, "/clone") },
-			}) {
+			u := c.user
+			u.Gives, u.Network = func(key string) bool { return slices.Contains(c.gives, key) }, c.net
+			u.Own = func(repo string) bool { return Inside(repo, "/clone") || strings.Contains(repo, "own.git") }
+			for _, a := range Asks(p, u) {
 				keys = append(keys, a.Key)
 				if a.Value == "" || a.Why == "" {
 					t.Errorf("says nothing: %+v", a)
@@ -97,7 +108,7 @@ func TestSum(t *testing.T) {
 		t.Fatal(err)
 	}
 	const yaml = "secrets: {A: 'cmd://sh ./tools/token.sh --now', B: 'file://key', C: 'cmd://pass show x'}\n"
-	sum := func(yaml string) string { return Sum(parse(t, dir, yaml), t.TempDir()) }
+	sum := func(yaml string) string { return Sum(parse(t, dir, yaml)) }
 	was := sum(yaml)
 	if sum(yaml) != was {
 		t.Fatal("the same content is not the same")
@@ -123,6 +134,64 @@ func TestSum(t *testing.T) {
 	}
 	if sum(yaml) == changed {
 		t.Error("the link leads elsewhere")
+	}
+}
+
+// TestSumOfPlace: the same file is the same from every folder, and so is what it names by another way.
+func TestSumOfPlace(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir+"/.git/HEAD", "x")
+	put(t, dir+"/tools/token.sh", "one")
+	put(t, dir+"/tools/tools/token.sh", "another")
+	const yaml = "secrets: {A: 'cmd://sh tools/token.sh'}\n"
+	was := Sum(parse(t, dir, yaml))
+	for _, cwd := range []string{dir, dir + "/tools", t.TempDir()} {
+		t.Chdir(cwd)
+		if Sum(parse(t, dir, yaml)) != was {
+			t.Errorf("another sum in %s", cwd)
+		}
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	if Sum(parse(t, link, yaml)) != was {
+		t.Error("another sum by a link to the repository")
+	}
+}
+
+// TestStage: commands run where nothing of the repository lies but the scripts that they name, as they were trusted.
+func TestStage(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{".git/HEAD": "x", "Makefile": "x", "tools/token.sh": "one", "tools/lib.sh": "x", "app/p.sh": "two", "app/package.json": "{}"} {
+		put(t, dir+"/"+name, content)
+	}
+	p := parse(t, dir+"/app", "secrets: {A: 'cmd://sh ../tools/token.sh', B: 'cmd://./p.sh && make -s token', C: 'cmd://sh "+dir+"/tools/token.sh'}\n")
+	was := Sum(p)
+	at, remove, err := Stage(p, was)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	top := filepath.Dir(at)
+	err = filepath.WalkDir(top, func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			rel, _ := filepath.Rel(top, path)
+			c, rerr := os.ReadFile(path)
+			got, err = append(got, rel+"="+string(c)), rerr
+		}
+		return err
+	})
+	if want := []string{"app/p.sh=two", "tools/token.sh=one"}; err != nil || !slices.Equal(got, want) || filepath.Base(at) != "app" {
+		t.Errorf("%s has %q, want %q, %v", at, got, want, err)
+	}
+	remove()
+	if _, err := os.Stat(top); !os.IsNotExist(err) {
+		t.Errorf("it stays: %v", err)
+	}
+	put(t, dir+"/tools/token.sh", "other")
+	if _, _, err := Stage(p, was); err == nil {
+		t.Error("a script that changed after it was trusted")
 	}
 }
 
@@ -185,13 +254,17 @@ func TestPlace(t *testing.T) {
 	put(t, dir+"/worktree/.git", "gitdir: elsewhere")
 	put(t, dir+"/bare.git/HEAD", "x")
 	put(t, dir+"/bare.git/objects/x", "x")
+	put(t, dir+"/half/commondir", "elsewhere")
+	if err := os.Symlink("refs/heads/none", dir+"/half/HEAD"); err != nil {
+		t.Fatal(err)
+	}
 	put(t, dir+"/plain/p.yaml", "x")
 	if err := os.Symlink(dir+"/repo/a", dir+"/plain/link"); err != nil {
 		t.Fatal(err)
 	}
 	base := realPath(dir)
 	for path, want := range map[string]string{
-		"repo/a/b/p.yaml": "repo", "repo": "repo", "repo/not/there": "repo", "worktree/x": "worktree", "bare.git": "bare.git",
+		"repo/a/b/p.yaml": "repo", "repo": "repo", "repo/not/there": "repo", "worktree/x": "worktree", "bare.git": "bare.git", "half/x": "half",
 		"plain/p.yaml": "", "plain/link/b/p.yaml": "repo",
 	} {
 		if want != "" {
@@ -204,7 +277,7 @@ func TestPlace(t *testing.T) {
 	for _, c := range []struct {
 		path, folder string
 		want         bool
-	}{{"repo/a", "repo", true}, {"repo", "repo", true}, {"repository", "repo", false}, {"plain/link/b", "repo", true}, {"plain/link/b", "plain", true}, {"plain", "repo", false}} {
+	}{{"repo/a", "repo", true}, {"repo", "repo", true}, {"repository", "repo", false}, {"plain/link/b", "repo", true}, {"plain/link/b", "plain", false}, {"plain", "repo", false}} {
 		if got := Inside(filepath.Join(dir, c.path), filepath.Join(dir, c.folder)); got != c.want {
 			t.Errorf("%s in %s: %v", c.path, c.folder, got)
 		}
@@ -213,7 +286,8 @@ func TestPlace(t *testing.T) {
 		a, b string
 		want bool
 	}{
-		{"http://github.com/a/b", "https://github.com/a/b", false}, {"https://GitHub.com/a/b.git", "git@github.com:a/b", true},
+		{"http://github.com/a/b", "https://github.com/a/b", false},
+		{"https://GitHub.com/a/b.git", "git@github.com:a/b", true},
 		{"ssh://git@github.com:22/a/b.git/", "https://x@github.com/a/b", true},
 		{"https://github.com/a/b", "https://github.com/a/c", false},
 		{"https://github.com/a/b", "https://evil.example/a/b", false},

@@ -1,0 +1,167 @@
+package localrepo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// bounds verifies that what git takes for the repository of a folder is the one that lies there. In an archive that somebody
+// unpacked, core.worktree, a file .git, a file commondir or a link may name any other repository of this machine, whose content
+// would then be handed out and written to.
+//
+// A linked work tree and a submodule have their repository elsewhere: it is theirs when it names them in turn, which who
+// packed an archive cannot write there.
+func bounds(ctx context.Context, path string) error {
+	top := trust.Top(path)
+	out, err := gitOut(ctx, path, "rev-parse", "--is-bare-repository", "--path-format=absolute", "--git-dir", "--git-common-dir")
+	if err != nil {
+		return fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), openHint(err))
+	}
+	if top == "" {
+		return astray(path, "what git takes for a repository there is none that lies in a folder", "another repository")
+	}
+	lines := strings.SplitN(strings.TrimSuffix(out, "\n"), "\n", 3)
+	if len(lines) < 3 {
+		return fmt.Errorf("git says %q of the repository at %s", out, top)
+	}
+	bare, gitDir, common := lines[0] == "true", resolved(lines[1]), resolved(lines[2])
+	if !bare && gitDir != top { // in a folder .git there is no work tree: who opens it says so
+		tree, err := gitOut(ctx, path, "rev-parse", "--show-toplevel")
+		if err != nil {
+			return fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), "give the work tree, not its .git folder")
+		}
+		if tree := resolved(strings.TrimSuffix(tree, "\n")); tree != top {
+			return astray(top, "its work tree is "+tree, tree)
+		}
+	}
+	switch {
+	case trust.Inside(gitDir, top) && trust.Inside(common, top):
+	case gitDir == common:
+		if !namesTree(ctx, gitDir, top) {
+			return astray(top, "its repository is "+gitDir+", which does not name this folder as its work tree (core.worktree)", gitDir)
+		}
+	default:
+		back, err := os.ReadFile(filepath.Join(gitDir, "gitdir"))
+		if filepath.Dir(gitDir) != filepath.Join(common, "worktrees") || err != nil || linked(gitDir, string(back)) != filepath.Join(top, ".git") {
+			return astray(top, "its repository is "+common+", which does not have this folder among its work trees", common)
+		}
+	}
+	for _, dir := range []string{gitDir, common} {
+		if to, err := leadsOut(dir, top, gitDir, common); err != nil {
+			return fault.New(workorder.ExitGit, fmt.Errorf("examine repository %s: %w", top, err), "")
+		} else if to != "" {
+			return astray(top, "a link in "+dir+" leads to "+to, to)
+		}
+	}
+	return nil
+}
+
+func astray(top, why, to string) error {
+	return fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: %s", top, why),
+		"it may have come so in an archive: if "+to+" is what you mean, name that; else clone the repository anew")
+}
+
+// namesTree reports whether the repository's own configuration says that its work tree is top.
+func namesTree(ctx context.Context, gitDir, top string) bool {
+	for _, name := range []string{"config.worktree", "config"} {
+		out, err := gitOut(ctx, gitDir, "config", "--file", filepath.Join(gitDir, name), "core.worktree")
+		if err == nil {
+			return linked(gitDir, out) == top
+		}
+	}
+	return false
+}
+
+// linked is what a line in a file of a repository leads to.
+func linked(dir, line string) string {
+	to := strings.TrimSuffix(line, "\n")
+	if !filepath.IsAbs(to) {
+		to = filepath.Join(dir, to)
+	}
+	if filepath.Base(to) == ".git" { // which may be a file, and is named as it is
+		return filepath.Join(resolved(filepath.Dir(to)), ".git")
+	}
+	return resolved(to)
+}
+
+// storage is what of a repository git reads content and names from.
+var storage = []string{"HEAD", "config", "config.worktree", "commondir", "gitdir", "packed-refs", "shallow", "index", "info", "logs", "refs", "reftable", "objects"}
+
+// leadsOut returns where a link in a repository leads that lies in none of the folders; empty: there is none.
+func leadsOut(dir string, folders ...string) (to string, err error) {
+	for _, name := range storage {
+		err := filepath.WalkDir(filepath.Join(dir, name), func(path string, d fs.DirEntry, err error) error {
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				return nil
+			case err != nil:
+				return err
+			case d.Type()&fs.ModeSymlink == 0:
+				return nil
+			}
+			end := resolved(path)
+			for _, f := range folders {
+				if trust.Inside(end, f) {
+					return nil
+				}
+			}
+			to = end
+			return fs.SkipAll
+		})
+		if err != nil || to != "" {
+			return to, err
+		}
+	}
+	return "", nil
+}
+
+// Borrowed are the folders outside of the repository whose objects it has without a copy (git clone --shared or --reference).
+// They may be the user's wish, or name his other repositories: only he knows.
+func Borrowed(ctx context.Context, path string) (folders []string) {
+	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
+	defer cancel()
+	if bounds(ctx, path) != nil {
+		return nil // it is not opened
+	}
+	out, err := gitOut(ctx, path, "count-objects", "-v")
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(out) {
+		folder, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "alternate: ")
+		if !ok {
+			continue
+		}
+		if plain, err := strconv.Unquote(folder); err == nil {
+			folder = plain
+		}
+		if folder = resolved(folder); !trust.Inside(folder, trust.Top(path)) {
+			folders = append(folders, folder)
+		}
+	}
+	return folders
+}
+
+// resolved is the path without links. What leads nowhere stays as it is.
+func resolved(path string) string {
+	if r, err := filepath.EvalSymlinks(path); err == nil {
+		return r
+	}
+	if to, err := os.Readlink(path); err == nil {
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(path), to)
+		}
+		return filepath.Clean(to)
+	}
+	return filepath.Clean(path)
+}

@@ -1,0 +1,156 @@
+package trust
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/projects"
+)
+
+// maxScript bounds a file that a command names: a program that is larger is no script of a repository's.
+const maxScript = 16 << 20
+
+// script is a file of the repository's that a command names.
+type script struct {
+	rel     string // to the repository
+	content []byte
+	mode    fs.FileMode
+}
+
+// Sum names the content: the file, what its commands name of the repository, which would run unread, and what its secret files are,
+// which may be links. It is the same from whatever folder it is asked for.
+func Sum(p *projects.Project) string { return sum(p, scripts(p)) }
+
+func sum(p *projects.Project, list []script) string {
+	h := sha256.New()
+	add := func(what string, content []byte) {
+		fmt.Fprintf(h, "%d %s %d\n", len(what), what, len(content))
+		h.Write(content)
+	}
+	add("project", p.Content())
+	for _, s := range p.Secrets {
+		if s.Scheme == projects.SecretFile {
+			add("file "+s.Name, []byte(realPath(s.Target)))
+		}
+	}
+	for _, s := range list {
+		add("script "+s.rel, s.content)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// ChangedError says that what commands name is not any more what was trusted.
+type ChangedError struct{ File string }
+
+func (e *ChangedError) Error() string {
+	return fmt.Sprintf("the project file %s, or a script that it names, changed while the task was being prepared", e.File)
+}
+
+// Stage makes a folder that has of the repository just the files that the project's commands name, as they were trusted, and
+// returns where in it the project file's folder is. Commands run there: a Makefile, a configuration or whatever else a program looks
+// for by itself in the folder that it runs in was shown to nobody.
+func Stage(p *projects.Project, trusted string) (dir string, remove func(), err error) {
+	list := scripts(p)
+	if sum(p, list) != trusted {
+		return "", nil, &ChangedError{p.Path()}
+	}
+	stage, err := os.MkdirTemp("", "sandbox-agent-commands-")
+	if err != nil {
+		return "", nil, fmt.Errorf("make a folder for the commands of %s: %w", p.Path(), err)
+	}
+	remove = func() { _ = os.RemoveAll(stage) } // only copies
+	base, top := places(p)
+	rel, err := filepath.Rel(top, base)
+	dir = filepath.Join(stage, rel)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	for _, s := range list {
+		name := filepath.Join(stage, s.rel)
+		if err == nil {
+			err = os.MkdirAll(filepath.Dir(name), 0o700)
+		}
+		if err == nil {
+			err = os.WriteFile(name, s.content, s.mode&0o500|0o400)
+		}
+	}
+	if err != nil {
+		remove()
+		return "", nil, fmt.Errorf("copy what the commands of %s name: %w", p.Path(), err)
+	}
+	return dir, remove, nil
+}
+
+// places are the project file's folder and the top of the repository that it lies in, else the folder itself; both without links.
+func places(p *projects.Project) (base, top string) {
+	base, top = realPath(p.Dir), Top(p.Dir)
+	if top == "" {
+		top = base
+	}
+	return base, top
+}
+
+// scripts are the files that commands name, in the order of their names.
+func scripts(p *projects.Project) (list []script) {
+	base, top := places(p)
+	seen := map[string]bool{}
+	for _, s := range p.Secrets {
+		if s.Scheme != projects.SecretCmd {
+			continue
+		}
+		for _, word := range strings.FieldsFunc(s.Target, func(r rune) bool { return strings.ContainsRune(" \t\n'\"`;|&<>(){}$=,", r) }) {
+			name := named(word, base)
+			if !below(name, top) {
+				name = realPath(name) // a link of elsewhere
+			}
+			rel, err := filepath.Rel(top, name)
+			if err != nil || !filepath.IsLocal(rel) || seen[rel] {
+				continue
+			}
+			seen[rel] = true
+			if content, mode, ok := readScript(name); ok {
+				list = append(list, script{rel, content, mode})
+			}
+		}
+	}
+	return list
+}
+
+// named is the file that a word of a command may name.
+func named(word, base string) string {
+	for _, home := range []string{"~/", "HOME/"} { // the $ before it is between words
+		if rest, ok := strings.CutPrefix(word, home); ok {
+			if dir, err := os.UserHomeDir(); err == nil {
+				return filepath.Join(realPath(dir), rest)
+			}
+		}
+	}
+	if filepath.IsAbs(word) {
+		return filepath.Join(realPath(filepath.Dir(word)), filepath.Base(word))
+	}
+	return filepath.Join(base, word)
+}
+
+// readScript is the content of a regular file. One that is too large has its size and time for it, and cannot be run as a script.
+func readScript(name string) ([]byte, fs.FileMode, bool) {
+	st, err := os.Stat(name)
+	if err != nil || !st.Mode().IsRegular() {
+		return nil, 0, false
+	}
+	if st.Size() > maxScript {
+		return fmt.Appendf(nil, "%d bytes of %s", st.Size(), st.ModTime()), 0, true
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, 0, false
+	}
+	defer f.Close()
+	c, err := io.ReadAll(io.LimitReader(f, maxScript+1))
+	return c, st.Mode(), err == nil && len(c) <= maxScript
+}
