@@ -113,7 +113,13 @@ func root() []attempt {
 		command("change an interface", "ip", "link", "set", "eth0", "mtu", "1000"),
 		command("add an address", "ip", "addr", "add", "192.0.2.77/32", "dev", "lo"),
 		r("the inner engine's own socket", func(*Config) (string, bool) { return connect("/run/sandbox-agent-docker/docker.sock") }),
-		r("the inner containerd's socket", func(*Config) (string, bool) { return connect("/run/sandbox-agent-engine/containerd.sock") }),
+		r("the inner containerd's socket", func(*Config) (string, bool) {
+			c, err := dial("unix", "/run/sandbox-agent-engine/containerd.sock") // mounted after the agent's place was made: it is not there
+			if err != nil {
+				return short(err), false
+			}
+			return "connected", c.Close() == nil
+		}),
 		r("the layers of the inner engine", func(*Config) (string, bool) {
 			entries, err := os.ReadDir("/var/lib/docker/" + remapped + "/overlay2")
 			return fmt.Sprintf("%d entries %s", len(entries), short(err)), err == nil || errors.Is(err, fs.ErrNotExist)
@@ -133,9 +139,9 @@ func root() []attempt {
 
 // layer writes into the layers of an image, whose folders belong to the agent's user, and whose paths every engine tells.
 func layer(*Config) (string, bool) {
-	out, through := execute("sh", "-c", `docker inspect -f '{{.GraphDriver.Data.LowerDir}}:{{.GraphDriver.Data.UpperDir}}' $(docker ps -q) | tr : '\n' | grep . | sort -u`)
-	if !through {
-		return "no paths: " + out, true
+	out, made := execute("sh", "-c", `tar -C /etc -c hostname | docker import - attack-layer >/dev/null && docker image inspect -f '{{.GraphDriver.Data.UpperDir}}' attack-layer`)
+	if !made {
+		return "no image: " + out, true
 	}
 	paths := strings.Fields(out)
 	for _, dir := range paths {
