@@ -11,6 +11,7 @@ import (
 // Namespaces are those that a place has of its own.
 type Namespaces uintptr
 
+// What a place can have of its own.
 const (
 	OwnMounts       Namespaces = unix.CLONE_NEWNS
 	OwnMountsAndIPC Namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWIPC
