@@ -34,7 +34,7 @@ func (g *ground) remember(ctx context.Context, dir string) error {
 	}
 	g.clean, err = cleanroom.Remember(ctx, cleanroom.Config{
 		Root: "/", Dir: filepath.Join(dir, "rooms"), Task: workorder.Workspace,
-		Apart: []string{workorder.DataRoot, workorder.CacheDir},
+		Apart: []string{workorder.DataRoot, workorder.CacheDir}, Hidden: []string{workorder.OutDir},
 		Mine: func(uid, gid uint32) (bool, bool) {
 			return uid == g.user.UID || ids.has(uid), gid == g.user.GID || gids.has(gid)
 		},

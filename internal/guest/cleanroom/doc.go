@@ -26,6 +26,8 @@ type Config struct {
 	Dir string
 	// Apart are folders that the caller makes new by other means, the inner engine's: a room does not have them.
 	Apart []string
+	// Hidden are folders that a room does not have: what the agent said is in them.
+	Hidden []string
 	// Task is the folder of the task itself: whatever it has, a room begins with an empty one.
 	Task string
 	// Mine reports whether a user or group is one that code of the task can run as, root in inner containers included.
