@@ -1,8 +1,12 @@
 package publish
 
 import (
+	"archive/tar"
+	"compress/gzip"
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
@@ -38,5 +42,83 @@ func TestArchiveComesBack(t *testing.T) {
 	f.Unarchive(t.Context(), archive+".missing")
 	if f.saw(workorder.EventWarning, "") != 2 {
 		t.Errorf("events %+v", f.seen())
+	}
+}
+
+// Folders in folders in folders keep nothing else from coming back, and no .git does, wherever it lies.
+func TestDeepArchiveComesBack(t *testing.T) {
+	t.Parallel()
+	srv := gittest.New(t, token)
+	srv.Create(t, "r.git", nil)
+	b := newBox(t, srv, workorder.ModeCreate)
+	b.start(t)
+	archive := filepath.Join(t.TempDir(), "uncommitted.tar.gz")
+	f, err := os.Create(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := gzip.NewWriter(f)
+	w := tar.NewWriter(z)
+	deep := "deep/" + strings.Repeat("d/", 1000)
+	for _, name := range []string{deep, deep + "bottom", "sub/.git/config", ".git/HEAD", "small", "bad-\xff"} {
+		h := &tar.Header{Name: name, Mode: 0o644, Size: 2, Typeflag: tar.TypeReg, Format: tar.FormatGNU}
+		if strings.HasSuffix(name, "/") {
+			h.Mode, h.Size, h.Typeflag = 0o755, 0, tar.TypeDir
+		}
+		err = errors.Join(err, w.WriteHeader(h))
+		if h.Size > 0 {
+			_, werr := w.Write([]byte("x\n"))
+			err = errors.Join(err, werr)
+		}
+	}
+	if err := errors.Join(err, w.Close(), z.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	before := gittest.Git(t, b.Workspace, "rev-parse", "HEAD")
+	b.Unarchive(t.Context(), archive)
+	for _, name := range []string{deep + "bottom", "small", "bad-\xff"} {
+		if got, err := os.ReadFile(filepath.Join(b.Workspace, name)); err != nil || string(got) != "x\n" {
+			t.Errorf("%.20q: %q, %v", name, got, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(b.Workspace, "sub/.git")); err == nil || gittest.Git(t, b.Workspace, "rev-parse", "HEAD") != before {
+		t.Error("a .git came with the archive")
+	}
+}
+
+// An archive that has nothing is none: nobody is told that something was kept.
+func TestEmptyArchiveIsNone(t *testing.T) {
+	t.Parallel()
+	srv := gittest.New(t, token)
+	srv.Create(t, "r.git", nil)
+	b := newBox(t, srv, workorder.ModeCreate)
+	b.start(t)
+	huge, err := os.Create(filepath.Join(b.Workspace, "sparse"))
+	if err == nil {
+		err = errors.Join(huge.Truncate(largestFile+1), huge.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	// And a file at a path that no program can open.
+	dir, err := os.OpenRoot(b.Workspace)
+	for range 20 {
+		if err == nil {
+			err = dir.Mkdir(strings.Repeat("d", 250), 0o755)
+		}
+		if err == nil {
+			dir, err = dir.OpenRoot(strings.Repeat("d", 250))
+		}
+	}
+	if err == nil {
+		err = dir.WriteFile("bottom", []byte("x"), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive := filepath.Join(t.TempDir(), "uncommitted.tar.gz")
+	err = b.Archive(t.Context(), archive, false)
+	if _, serr := os.Stat(archive); !errors.Is(err, ErrLarge) || serr == nil {
+		t.Errorf("%v, the file: %v", err, serr)
 	}
 }
