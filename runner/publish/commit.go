@@ -250,8 +250,7 @@ func (p *Publisher) Archive(ctx context.Context, path string, whole bool) error 
 	}
 	tail := proc.NewTail(1 << 10)
 	err = proc.Run(ctx, proc.Spec{
-		// What cannot be read even now is left out; the rest counts.
-		Argv: []string{"tar", "--create", "--gzip", recursion, "--ignore-failed-read", "--null", "--verbatim-files-from", "--files-from=-"},
+		Argv: archiver(recursion),
 		Dir:  p.Workspace, User: p.User, Stdin: strings.NewReader(strings.Join(paths, "\x00")),
 		Stdout: &limitWriter{w: f, left: archiveLimit}, Stderr: tail,
 		Env: []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8"},
@@ -271,6 +270,11 @@ func (p *Publisher) Archive(ctx context.Context, path string, whole bool) error 
 		return fmt.Errorf("keep uncommitted files: %w: %s", err, strings.TrimSpace(tail.String()))
 	}
 	return nil
+}
+
+// archiver makes an archive of the names on its standard input. What cannot be read is left out; the rest counts.
+func archiver(recursion string) []string {
+	return []string{"tar", "--create", "--gzip", recursion, "--ignore-failed-read", "--null", "--verbatim-files-from", "--files-from=-"}
 }
 
 // errEmpty: tar could read none of the files, which it takes for success.
