@@ -94,7 +94,7 @@ func TestEmptyArchiveIsNone(t *testing.T) {
 	for name, c := range map[string]struct {
 		files string
 		want  error
-	}{"gone": {"gone", errEmpty}, "some": {"gone\x00there", nil}} {
+	}{"none": {"gone", errEmpty}, "some": {"gone\x00there", nil}} {
 		archive := filepath.Join(dir, name)
 		if err := os.WriteFile(filepath.Join(dir, "there"), nil, 0o644); err != nil {
 			t.Fatal(err)
