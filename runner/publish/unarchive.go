@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -20,15 +21,17 @@ const unarchiveTime = 2 * time.Minute
 
 // Unarchive lays an archive that Archive made over the work tree, as the agent's
 // user and without any .git: what git could not take then may be in its way again. It is called after
-// Checkout. One that cannot be read is said and keeps nobody from going on: the host still has it.
-func (p *Publisher) Unarchive(ctx context.Context, path string) {
+// Checkout. One that cannot be read is said and keeps nobody from going on: the host still has it. It reports whether anything may have come.
+func (p *Publisher) Unarchive(ctx context.Context, path string) (unpacked bool) {
 	ctx, cancel := context.WithTimeout(ctx, unarchiveTime)
 	defer cancel()
 	said := "files that an earlier attempt could not commit are in the work tree again"
-	if err := p.unpack(ctx, path); err != nil {
+	err := p.unpack(ctx, path)
+	if err != nil {
 		said = fmt.Sprintf("the files that an earlier attempt could not commit are not, or not all, in the work tree again: %v", err)
 	}
 	p.Emit(workorder.Event{Type: workorder.EventWarning, Text: said})
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 func (p *Publisher) unpack(ctx context.Context, path string) error {

@@ -33,14 +33,18 @@ func TestArchiveComesBack(t *testing.T) {
 	f.Order.Ended = []string{first.Order.AttemptID}
 	f.start(t)
 	head := f.remote(t, workorder.StateRef("T-A1B2C3D4"))
-	f.Unarchive(t.Context(), archive)
+	if !f.Unarchive(t.Context(), archive) {
+		t.Error("nothing is said to have come back")
+	}
 	if b, err := os.ReadFile(filepath.Join(f.Workspace, "kept/ü\n x")); err != nil || string(b) != "work\n" {
 		t.Errorf("%q, %v", b, err)
 	}
 	if head == "" || gittest.Git(t, f.Workspace, "status", "--porcelain") == "" {
 		t.Error("the repository is not whole any more")
 	}
-	f.Unarchive(t.Context(), archive+".missing")
+	if f.Unarchive(t.Context(), archive+".missing") {
+		t.Error("something is said to have come back")
+	}
 	if f.saw(workorder.EventWarning, "") != 2 {
 		t.Errorf("events %+v", f.seen())
 	}
