@@ -218,12 +218,10 @@ func (u *user) repo(files map[string]string) string {
 }
 
 // step is the named step of a result.
-func step(t *testing.T, r *workorder.Result, name string) workorder.Step {
+func step(t *testing.T, r *workorder.Result, name workorder.StepName) workorder.Step {
 	t.Helper()
-	for _, s := range r.Steps {
-		if s.Name == name {
-			return s
-		}
+	if s := r.Step(name); s != nil {
+		return *s
 	}
 	t.Fatalf("the result has no step %s: %+v", name, r.Steps)
 	return workorder.Step{}

@@ -97,6 +97,14 @@ type Event struct {
 	Result     *Result   `json:"result,omitempty"`
 }
 
+// Step is the step that an event of a step's start or end names; "" for other events.
+func (e *Event) Step() StepName {
+	if e.Type == EventStepStarted || e.Type == EventStepFinished {
+		return StepName(e.Name)
+	}
+	return ""
+}
+
 // MaxEventText bounds Event.Text, in bytes: an event is for following a run,
 // the full text is in the logs.
 const MaxEventText = 4 << 10

@@ -164,35 +164,6 @@ type Restored struct {
 	Kept string `json:"kept"`
 }
 
-// StepStatus is how a step ended.
-type StepStatus string
-
-// Step endings.
-const (
-	StepDone    StepStatus = "done"
-	StepFailed  StepStatus = "failed"
-	StepSkipped StepStatus = "skipped"
-	StepRunning StepStatus = "running" // only seen in partial results
-)
-
-// The steps that a program looks for: StepPush lands the work, StepPR opens the pull request. The names of the others mean nothing to a program.
-const (
-	StepPush = "push"
-	StepPR   = "pr"
-)
-
-// Step is one named phase of the run, in the order of starting.
-type Step struct {
-	Name       string     `json:"name"`
-	Status     StepStatus `json:"status"`
-	StartedAt  time.Time  `json:"started_at,omitzero"`
-	DurationMS int64      `json:"duration_ms"`
-	// Error says what failed; for a skipped step it says why it was skipped.
-	Error string `json:"error"`
-	// ExitCode of the command that decided the step; nil when no command did.
-	ExitCode *int `json:"exit_code"`
-}
-
 // Agent is what is known of the inner agent.
 type Agent struct {
 	Harness   string `json:"harness"`

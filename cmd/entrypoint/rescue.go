@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
@@ -78,7 +77,7 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 		return boot.AttemptOf(&r, head)
 	}
 	// A rebase without conflicts has no agent; before it is pushed there is nothing to land.
-	if !reached(&before, "agent") && (!rebase || !reached(&before, "push")) || env.Order.Mode == workorder.ModePlan {
+	if !before.Reached(workorder.StepAgent) && (!rebase || !before.Reached(workorder.StepPush)) || env.Order.Mode == workorder.ModePlan {
 		// There is no work; only the lease, if there is one, is given back.
 		code := rescueEnd(log, rec.Finish, reason, boot.Landing{Head: before.HeadSHA})
 		bringResult(calm, log, repo)
@@ -164,13 +163,8 @@ func hurryAtStop(ctx context.Context, signals <-chan os.Signal, hurry func(time.
 // agentAtIt reports whether what is uncommitted is the agent's: once validation has begun it is validation's own, as long as the agent is
 // not at it again. A step that was running stays so in the partial result of a boot that died.
 func agentAtIt(r *workorder.Result) bool {
-	return !reached(r, "validate") ||
-		slices.ContainsFunc(r.Steps, func(s workorder.Step) bool { return s.Name == "repair" && s.Status == workorder.StepRunning })
-}
-
-// reached reports whether the step had begun.
-func reached(r *workorder.Result, step string) bool {
-	return slices.ContainsFunc(r.Steps, func(s workorder.Step) bool { return s.Name == step && !s.StartedAt.IsZero() })
+	repair := r.Step(workorder.StepRepair)
+	return !r.Reached(workorder.StepValidate) || repair != nil && repair.Status == workorder.StepRunning
 }
 
 func rescueEnd(log *slog.Logger, finish func(func(*workorder.Result)) error, reason string, l boot.Landing) int {

@@ -10,7 +10,7 @@ import (
 // What validation leaves in the work tree is not committed for the agent, a repair that is over included.
 func TestWhoseTheLeftoversAre(t *testing.T) {
 	t.Parallel()
-	step := func(name string, s workorder.StepStatus) workorder.Step {
+	step := func(name workorder.StepName, s workorder.StepStatus) workorder.Step {
 		return workorder.Step{Name: name, Status: s, StartedAt: time.Now()}
 	}
 	agent, validate := step("agent", workorder.StepDone), step("validate", workorder.StepFailed)

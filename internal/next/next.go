@@ -5,7 +5,6 @@
 package next
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
@@ -52,7 +51,8 @@ func Command(t Task, res *workorder.Result) string {
 
 // lacksPR reports whether a pull request was to be opened and was not.
 func lacksPR(res *workorder.Result) bool {
-	return res.PR == nil && slices.ContainsFunc(res.Steps, func(s workorder.Step) bool { return s.Name == workorder.StepPR && s.Status != workorder.StepDone })
+	pr := res.Step(workorder.StepPR)
+	return res.PR == nil && pr != nil && pr.Status != workorder.StepDone
 }
 
 // Shell quotes what a shell would not take for one word.

@@ -157,7 +157,7 @@ func (p *page) cost(r *workorder.Result, b bounds) {
 	}
 	steps := slices.DeleteFunc(slices.Clone(r.Steps), func(s workorder.Step) bool { return s.Status == workorder.StepSkipped })
 	p.Phases = firsts(steps, b.items, func(s workorder.Step) phase {
-		out := phase{Name: line(s.Name, 40), Status: workorder.StepStatus(line(string(s.Status), 20)), Took: took(s.DurationMS), Error: line(s.Error, b.line)}
+		out := phase{Name: line(string(s.Name), 40), Status: workorder.StepStatus(line(string(s.Status), 20)), Took: took(s.DurationMS), Error: line(s.Error, b.line)}
 		if r.DurationMS > 0 && !s.StartedAt.IsZero() {
 			from := min(max(s.StartedAt.Sub(r.StartedAt).Milliseconds(), 0), r.DurationMS)
 			out.From = int(float64(from) / float64(r.DurationMS) * 1000)

@@ -41,5 +41,6 @@ func LaterLine(r *workorder.Result) string { return esc(later(r)) + "\n" }
 
 // noAgent tells whether it is known that no agent ran.
 func noAgent(r *workorder.Result) bool {
-	return slices.ContainsFunc(r.Steps, func(s workorder.Step) bool { return s.Name == "agent" && s.Status == workorder.StepSkipped })
+	s := r.Step(workorder.StepAgent)
+	return s != nil && s.Status == workorder.StepSkipped
 }

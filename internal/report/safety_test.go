@@ -254,7 +254,7 @@ func everywhere(a, b string) Data {
 		Result: &workorder.Result{
 			TaskID: a, Project: b, Status: workorder.StatusFailed, Reason: a, EndedBy: workorder.EndedBy(b), Branch: a, HeadSHA: b, BaseSHA: a,
 			Commits:    []workorder.Commit{{SHA: a, Subject: b, Author: a}, {SHA: b, Subject: a, Author: b}},
-			Steps:      []workorder.Step{{Name: a, Error: b, Status: workorder.StepFailed}, {Name: b, Status: workorder.StepStatus(a)}},
+			Steps:      []workorder.Step{{Name: workorder.StepName(a), Error: b, Status: workorder.StepFailed}, {Name: workorder.StepName(b), Status: workorder.StepStatus(a)}},
 			Agent:      workorder.Agent{Harness: a, Version: b, Model: a, Final: a + "\n" + b},
 			Usage:      workorder.Usage{CostSource: a},
 			Validation: []workorder.Validation{{Name: a, Command: b, Tail: a + "\n" + b, Log: a}},

@@ -227,7 +227,7 @@ func huge() Data {
 		r.Network.Hosts = append(r.Network.Hosts, workorder.NetworkHost{Host: n, Port: 1, Status: workorder.NetworkRefused, By: []string{nasty}, Reason: nasty, Rule: n})
 		r.Refusals = append(r.Refusals, workorder.Refusal{Rule: nasty, Text: nasty, By: n})
 		r.Warnings = append(r.Warnings, n)
-		r.Steps = append(r.Steps, workorder.Step{Name: n, Status: workorder.StepFailed, Error: nasty})
+		r.Steps = append(r.Steps, workorder.Step{Name: workorder.StepName(n), Status: workorder.StepFailed, Error: nasty})
 		d.Evidence = append(d.Evidence, EvidenceLink{Name: n, Kind: workorder.EvidenceScreenshot, URL: "https://x.example/" + fmt.Sprint(i), Path: n, Group: n})
 		d.Next = append(d.Next, NextStep{n, nasty})
 		d.Versions = append(d.Versions, Version{n, nasty})

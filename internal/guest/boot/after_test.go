@@ -15,14 +15,14 @@ import (
 // hanging is whatever follows a landing; the step named at hangs until its context ends.
 type hanging struct {
 	*fake
-	at      string
+	at      workorder.StepName
 	signals chan os.Signal
 	ended   time.Time // of the signal
 	why     error     // why the step's context ended
 }
 
 // hang sends a stop signal from within a step and waits for the step's end.
-func (h *hanging) hang(ctx context.Context, step string) error {
+func (h *hanging) hang(ctx context.Context, step workorder.StepName) error {
 	if h.at != step {
 		return nil
 	}
@@ -51,12 +51,12 @@ func (h *hanging) Answers(ctx context.Context, _ *workorder.Review, _ string) ([
 }
 
 func (h *hanging) Post(ctx context.Context, _ *workorder.Review, r *workorder.Result) ([]workorder.ReviewAnswer, string, error) {
-	return r.Review, "", h.hang(ctx, stepAnswers)
+	return r.Review, "", h.hang(ctx, workorder.StepAnswers)
 }
 func (h *hanging) Settle(*workorder.Result) {}
 
 func (h *hanging) Open(ctx context.Context, _ *workorder.Result) (*workorder.PR, string, []string, error) {
-	return nil, "", nil, h.hang(ctx, stepPR)
+	return nil, "", nil, h.hang(ctx, workorder.StepPR)
 }
 
 // settler is the repository of a hanging one: both have a Settle.
@@ -70,18 +70,18 @@ type hangingRebaser struct {
 }
 
 func (r hangingRebaser) Comment(ctx context.Context, _ *workorder.Result) (string, error) {
-	return "", r.h.hang(ctx, stepRangeDiff)
+	return "", r.h.hang(ctx, workorder.StepRangeDiff)
 }
 
 // A stop signal ends whatever follows the landing at once, and the run stays what it was.
 func TestStopAfterTheLanding(t *testing.T) {
 	t.Parallel()
 	review := &workorder.Review{PR: 7, Items: []workorder.ReviewItem{{Number: 1}}}
-	for at, says := range map[string]string{
-		"survey": "", "evidence": "", "release": "", "read answers": "", stepAnswers: "pr open T-A1B2C3D4 gives the answers",
-		stepPR: "pr open T-A1B2C3D4 opens it", stepRangeDiff: "the result has the comparison",
+	for at, says := range map[workorder.StepName]string{
+		"survey": "", "evidence": "", "release": "", "read answers": "", workorder.StepAnswers: "pr open T-A1B2C3D4 gives the answers",
+		workorder.StepPR: "pr open T-A1B2C3D4 opens it", workorder.StepRangeDiff: "the result has the comparison",
 	} {
-		t.Run(at, func(t *testing.T) {
+		t.Run(string(at), func(t *testing.T) {
 			t.Parallel()
 			h := &hanging{fake: &fake{}, at: at, signals: make(chan os.Signal)}
 			h.validate = func() []workorder.Validation {
@@ -90,7 +90,7 @@ func TestStopAfterTheLanding(t *testing.T) {
 			o := order()
 			o.Mode, o.Task = workorder.ModeRevise, "x"
 			h.cloned = &Cloned{Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, Restored: &workorder.Restored{}, State: &workorder.State{Task: "x", Review: review}}
-			if at == stepRangeDiff {
+			if at == workorder.StepRangeDiff {
 				o, h.cloned = rebaseOrder(), rebasedTask()
 				h.land = func(context.Context) Landing {
 					return Landing{Head: "n1", Commits: []workorder.Commit{{SHA: "n1"}}, Pushed: true}
@@ -98,7 +98,7 @@ func TestStopAfterTheLanding(t *testing.T) {
 			}
 			r := playWith(t, h.fake, o, h.signals, func(b *Box) {
 				b.Repo, b.Forge, b.Answers = settler{h}, h, h
-				if at == stepRangeDiff {
+				if at == workorder.StepRangeDiff {
 					b.Rebaser = hangingRebaser{&fakeRebaser{f: h.fake}, h}
 				}
 			})
@@ -131,7 +131,7 @@ func TestTimeoutLeavesWhatFollows(t *testing.T) {
 	o := order()
 	o.TimeoutMinutes = 0.05 // the steps before the agent's have to be done by then
 	r := playBox(t, &fake{agent: func(ctx context.Context) AgentEnd { <-ctx.Done(); return AgentEnd{} }}, o, func(b *Box) { b.Forge = forge })
-	if forge.seen == nil || r.steps()[stepPR] != workorder.StepDone {
+	if forge.seen == nil || r.steps()[workorder.StepPR] != workorder.StepDone {
 		t.Errorf("%v, %+v", r.steps(), forge.seen)
 	}
 }

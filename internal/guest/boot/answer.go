@@ -10,8 +10,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-const stepAnswers = "answers"
-
 // answerTime bounds the answers on the forge, rate limits included, and answersTime finding out what they are: reading
 // messages of commits and a file.
 const (
@@ -49,11 +47,11 @@ func (b *Box) answer(after context.Context, e *ending, l Landing) {
 	}
 	select {
 	case <-b.Repo.Lost(): // nor does the result have any, for `pr open` to give
-		b.Rec.StepFinished(stepAnswers, &record.Skip{Reason: ErrLease.Error() + ", and answers the feedback"}, nil)
+		b.Rec.StepFinished(workorder.StepAnswers, &record.Skip{Reason: ErrLease.Error() + ", and answers the feedback"}, nil)
 		return
 	default:
 	}
-	b.Rec.StepStarted(stepAnswers)
+	b.Rec.StepStarted(workorder.StepAnswers)
 	r := b.Rec.Result()
 	r.Status, r.EndedBy, r.Reason = b.judge(e, len(l.Commits))
 	r.Validation = e.checks
@@ -73,7 +71,7 @@ func (b *Box) answer(after context.Context, e *ending, l Landing) {
 	if why != "" {
 		err = &record.Skip{Reason: why}
 	}
-	b.Rec.StepFinished(stepAnswers, err, nil)
+	b.Rec.StepFinished(workorder.StepAnswers, err, nil)
 }
 
 // post gives the answers on the forge and notes in r which are there. why says why it was not tried, or not to the end.

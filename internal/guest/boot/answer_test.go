@@ -58,14 +58,14 @@ func TestAnswers(t *testing.T) {
 		o.Mode, o.Task = c.mode, "x"
 		f := &fake{cloned: &Cloned{Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, Restored: &workorder.Restored{}, State: &workorder.State{Task: "x", Review: review}}}
 		r := playBox(t, f, o, func(b *Box) { b.Answers = &c.a })
-		if r.result.Status != workorder.StatusSuccess || r.steps()[stepAnswers] != c.status {
-			t.Errorf("%s: %s, step %q", name, r.result.Status, r.steps()[stepAnswers])
+		if r.result.Status != workorder.StatusSuccess || r.steps()[workorder.StepAnswers] != c.status {
+			t.Errorf("%s: %s, step %q", name, r.result.Status, r.steps()[workorder.StepAnswers])
 		}
 		if c.status == "" {
 			continue
 		}
 		for _, s := range r.result.Steps {
-			if s.Name == stepAnswers && !strings.Contains(s.Error, c.says) {
+			if s.Name == workorder.StepAnswers && !strings.Contains(s.Error, c.says) {
 				t.Errorf("%s: %q", name, s.Error)
 			}
 		}
@@ -114,7 +114,7 @@ func TestNotAnswered(t *testing.T) {
 			t.Errorf("%s, posted %+v, settled by %q, %v", r.result.Status, a.posted, a.settled, a.known)
 		}
 		for _, s := range r.result.Steps {
-			if s.Name == stepAnswers && (s.Status != workorder.StepSkipped || !strings.Contains(s.Error, says)) {
+			if s.Name == workorder.StepAnswers && (s.Status != workorder.StepSkipped || !strings.Contains(s.Error, says)) {
 				t.Errorf("%s: %q", s.Status, s.Error)
 			}
 		}

@@ -97,29 +97,29 @@ func (e timeoutCause) Is(target error) bool {
 func (b *Box) Run(ctx context.Context) int {
 	start := time.Now()
 	steps := b.steps()
-	names := make([]string, 0, len(steps)+4)
+	names := make([]workorder.StepName, 0, len(steps)+4)
 	for _, s := range steps {
 		names = append(names, s.name)
 	}
-	names = append(names, "agent", "validate")
+	names = append(names, workorder.StepAgent, workorder.StepValidate)
 	if b.Order.Repair.MaxAttempts > 0 && b.Rebaser == nil {
-		names = append(names, stepRepair)
+		names = append(names, workorder.StepRepair)
 	}
 	if b.Prover != nil && b.Rebaser != nil {
-		names = append(names, stepProof) // what is worse is not pushed
+		names = append(names, workorder.StepProof) // what is worse is not pushed
 	}
-	names = append(names, stepPush)
+	names = append(names, workorder.StepPush)
 	if b.Prover != nil && b.Rebaser == nil {
-		names = append(names, stepProof)
+		names = append(names, workorder.StepProof)
 	}
 	if b.Order.Mode == workorder.ModeRevise && b.Answers != nil {
-		names = append(names, stepAnswers)
+		names = append(names, workorder.StepAnswers)
 	}
 	if b.Forge != nil {
-		names = append(names, stepPR)
+		names = append(names, workorder.StepPR)
 	}
 	if b.Rebaser != nil {
-		names = append(names, stepRangeDiff)
+		names = append(names, workorder.StepRangeDiff)
 	}
 	b.Rec.Declare(names...)
 
@@ -240,16 +240,16 @@ func (b *Box) work(ctx context.Context, interrupt context.CancelCauseFunc, steps
 	}
 	switch {
 	case len(b.Order.Validate) == 0:
-		b.Rec.StepFinished("validate", &record.Skip{Reason: "the project has no validate commands"}, nil)
+		b.Rec.StepFinished(workorder.StepValidate, &record.Skip{Reason: "the project has no validate commands"}, nil)
 	case ctx.Err() != nil:
-		b.Rec.StepFinished("validate", &record.Skip{Reason: context.Cause(ctx).Error()}, nil)
+		b.Rec.StepFinished(workorder.StepValidate, &record.Skip{Reason: context.Cause(ctx).Error()}, nil)
 		if agent.Status == workorder.StatusSuccess {
 			// It finished in the very moment of the end; unproven is not success.
 			cut := cutShort(ctx)
 			e.status, e.by, e.reason = cut.status, cut.by, cut.reason
 		}
 	case agent.Status == workorder.StatusParked:
-		b.Rec.StepFinished("validate", &record.Skip{Reason: "the agent is not done"}, nil)
+		b.Rec.StepFinished(workorder.StepValidate, &record.Skip{Reason: "the agent is not done"}, nil)
 	default:
 		e.checks = b.validate(ctx)
 	}
@@ -332,14 +332,14 @@ func (b *Box) keepAgentsWork(ctx context.Context) {
 }
 
 func (b *Box) agent(ctx context.Context) AgentEnd {
-	b.Rec.StepStarted("agent")
+	b.Rec.StepStarted(workorder.StepAgent)
 	end := b.Task.Agent(ctx)
 	b.keepAgent(end)
 	var err error
 	if end.Status != workorder.StatusSuccess {
 		err = errors.New(end.Reason)
 	}
-	b.Rec.StepFinished("agent", err, end.Agent.ExitCode)
+	b.Rec.StepFinished(workorder.StepAgent, err, end.Agent.ExitCode)
 	return end
 }
 
@@ -355,9 +355,9 @@ func (b *Box) keepAgent(end AgentEnd) {
 }
 
 func (b *Box) validate(ctx context.Context) []workorder.Validation {
-	b.Rec.StepStarted("validate")
+	b.Rec.StepStarted(workorder.StepValidate)
 	checks := b.check(ctx)
-	b.Rec.StepFinished("validate", failures(checks), nil)
+	b.Rec.StepFinished(workorder.StepValidate, failures(checks), nil)
 	return checks
 }
 

@@ -65,8 +65,8 @@ func playWith(t *testing.T, f *fake, o *workorder.Order, signals chan os.Signal,
 	return r
 }
 
-func (r run) steps() map[string]workorder.StepStatus {
-	m := map[string]workorder.StepStatus{}
+func (r run) steps() map[workorder.StepName]workorder.StepStatus {
+	m := map[workorder.StepName]workorder.StepStatus{}
 	for _, s := range r.result.Steps {
 		m[s.Name] = s.Status
 	}
@@ -82,7 +82,7 @@ func TestWholeRun(t *testing.T) {
 	}
 	var names []string
 	for _, s := range r.result.Steps {
-		names = append(names, s.Name)
+		names = append(names, string(s.Name))
 	}
 	want := []string{"box", "docker", "clone", "services", "packages", "ground", "supabase", "env", "setup", "agent", "validate", "push"}
 	if diff := cmp.Diff(want, names); diff != "" {
@@ -153,7 +153,7 @@ func TestFailures(t *testing.T) {
 		status workorder.Status
 		by     workorder.EndedBy
 		code   int
-		failed string // step
+		failed workorder.StepName // step
 		agent  bool
 	}{
 		"engine":   {&fake{start: func(context.Context) error { return boom }}, workorder.StatusError, workorder.ByBox, 5, "docker", false},

@@ -31,7 +31,7 @@ func (b *Box) bootFailed(ctx context.Context, err error) ending {
 		return e
 	}
 	switch se.step {
-	case stepClone, stepRebase:
+	case workorder.StepClone, workorder.StepRebase:
 		if done, told := errors.AsType[*DoneError](err); told {
 			return ending{status: done.Attempt.Status, by: done.Attempt.EndedBy, reason: done.Attempt.Reason, told: done}
 		}
@@ -40,9 +40,9 @@ func (b *Box) bootFailed(ctx context.Context, err error) ending {
 		if errors.As(err, &known) {
 			e.by = known.EndedBy()
 		}
-	case stepServices, stepSupabase:
+	case workorder.StepServices, workorder.StepSupabase:
 		e.status, e.by = workorder.StatusFailed, workorder.ByServices
-	case stepEnv, stepPackages, stepSetup:
+	case workorder.StepEnv, workorder.StepPackages, workorder.StepSetup:
 		e.status, e.by = workorder.StatusFailed, workorder.BySetup
 	}
 	return e

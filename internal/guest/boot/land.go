@@ -48,7 +48,7 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 		skip = "the agent never ran"
 	}
 	if skip != "" {
-		b.Rec.StepFinished(stepPush, &record.Skip{Reason: skip}, nil)
+		b.Rec.StepFinished(workorder.StepPush, &record.Skip{Reason: skip}, nil)
 		if b.rebasing != nil { // what it resolved may be on its way to the ref beside the branch
 			settle, settled := context.WithTimeout(land, b.shutdown().Land)
 			b.Repo.Settle(settle)
@@ -62,7 +62,7 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 	}
 	ctx, cancel := context.WithTimeoutCause(land, limit, fmt.Errorf("landing took longer than %s", limit))
 	defer cancel()
-	b.Rec.StepStarted(stepPush)
+	b.Rec.StepStarted(workorder.StepPush)
 	if err := b.Rec.ReleaseForLanding(); err != nil {
 		b.Rec.Warn(err.Error())
 	}
@@ -99,7 +99,7 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 	if err == nil && len(l.Commits) == 0 {
 		err = &record.Skip{Reason: "no changes"}
 	}
-	b.Rec.StepFinished(stepPush, err, nil)
+	b.Rec.StepFinished(workorder.StepPush, err, nil)
 	return l
 }
 

@@ -15,9 +15,9 @@ const whyNoPush = "a plan leaves the repository as it is"
 func (b *Box) plan(ctx context.Context) ending {
 	e := ending{ran: true}
 	agent := b.agent(ctx)
-	b.Rec.StepFinished("validate", &record.Skip{Reason: "there is nothing to validate in a plan"}, nil)
+	b.Rec.StepFinished(workorder.StepValidate, &record.Skip{Reason: "there is nothing to validate in a plan"}, nil)
 	if b.Order.Repair.MaxAttempts > 0 {
-		b.Rec.StepFinished(stepRepair, &record.Skip{Reason: "there is nothing to validate in a plan"}, nil)
+		b.Rec.StepFinished(workorder.StepRepair, &record.Skip{Reason: "there is nothing to validate in a plan"}, nil)
 	}
 	e.cause = context.Cause(ctx)
 	if errors.Is(e.cause, ErrLease) || agent.Status != workorder.StatusSuccess {

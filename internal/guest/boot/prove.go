@@ -24,10 +24,10 @@ func (b *Box) prove(run context.Context, l Landing) {
 		skip = context.Cause(run).Error()
 	}
 	if skip != "" {
-		b.Rec.StepFinished(stepProof, &record.Skip{Reason: skip}, nil)
+		b.Rec.StepFinished(workorder.StepProof, &record.Skip{Reason: skip}, nil)
 		return
 	}
-	b.Rec.StepStarted(stepProof)
+	b.Rec.StepStarted(workorder.StepProof)
 	p, files, err := b.Prover.Prove(run, b.cloned.BaseSHA, l.Head)
 	b.Rec.Update(func(r *workorder.Result) { r.Proof, r.Evidence = p, append(r.Evidence, files...) })
 	if err == nil && p.Reason != "" {
@@ -36,5 +36,5 @@ func (b *Box) prove(run context.Context, l Landing) {
 	if cause := context.Cause(run); err == nil && cause != nil && errors.Is(cause, ErrInterrupted) {
 		err = &record.Skip{Reason: cause.Error()}
 	}
-	b.Rec.StepFinished(stepProof, err, nil)
+	b.Rec.StepFinished(workorder.StepProof, err, nil)
 }

@@ -18,17 +18,17 @@ func (b *Box) pullRequest(after context.Context, e *ending, l Landing) {
 		return
 	}
 	if e.told != nil {
-		b.Rec.StepFinished(stepPR, &record.Skip{Reason: "nothing was run"}, nil)
+		b.Rec.StepFinished(workorder.StepPR, &record.Skip{Reason: "nothing was run"}, nil)
 		return
 	}
 	later := "; sandbox-agent pr open " + b.Order.TaskID + " opens it"
 	if after.Err() != nil {
-		b.Rec.StepFinished(stepPR, &record.Skip{Reason: toldToStop(later)}, nil)
+		b.Rec.StepFinished(workorder.StepPR, &record.Skip{Reason: toldToStop(later)}, nil)
 		return
 	}
 	ctx, cancel := context.WithTimeout(after, forgeTime)
 	defer cancel()
-	b.Rec.StepStarted(stepPR)
+	b.Rec.StepStarted(workorder.StepPR)
 	r := b.Rec.Result()
 	r.Status, r.EndedBy, r.Reason = b.judge(e, len(l.Commits))
 	r.Validation = e.checks
@@ -54,7 +54,7 @@ func (b *Box) pullRequest(after context.Context, e *ending, l Landing) {
 	case err != nil && pr == nil:
 		err = laterError{err, later}
 	}
-	b.Rec.StepFinished(stepPR, err, nil)
+	b.Rec.StepFinished(workorder.StepPR, err, nil)
 }
 
 type laterError struct {

@@ -13,9 +13,6 @@ import (
 )
 
 const (
-	stepRebase    = "rebase"
-	stepRangeDiff = "range-diff"
-
 	// rebaseBudget bounds moving the commits, which takes git seconds for hundreds.
 	rebaseBudget = 10 * time.Minute
 	// compareTime bounds comparing the commits before and after.
@@ -60,11 +57,11 @@ func (b *Box) rebaseSteps(steps []step) []step {
 		s := &steps[i]
 		s.after = slices.Clone(s.after)
 		for k := range s.after {
-			if s.after[k] == stepClone {
-				s.after[k] = stepRebase
+			if s.after[k] == workorder.StepClone {
+				s.after[k] = workorder.StepRebase
 			}
 		}
-		if s.name == stepSetup {
+		if s.name == workorder.StepSetup {
 			skip := s.skip
 			s.skip = func() string {
 				switch x := b.rebasing; {
@@ -77,9 +74,9 @@ func (b *Box) rebaseSteps(steps []step) []step {
 			}
 		}
 	}
-	at := slices.IndexFunc(steps, func(s step) bool { return s.name == stepClone }) + 1
+	at := slices.IndexFunc(steps, func(s step) bool { return s.name == workorder.StepClone }) + 1
 	return slices.Insert(steps, at, step{
-		name: stepRebase, does: "put the task's commits on the new base", after: []string{stepClone}, budget: rebaseBudget,
+		name: workorder.StepRebase, does: "put the task's commits on the new base", after: []workorder.StepName{workorder.StepClone}, budget: rebaseBudget,
 		run: func(ctx context.Context) error {
 			x, err := b.Rebaser.Begin(ctx)
 			if err != nil {
@@ -117,7 +114,7 @@ func (b *Box) workRebase(ctx context.Context, interrupt context.CancelCauseFunc)
 			b.Order.Task = s.Task
 		}
 		b.committed = true // what setup left is nobody's work
-		b.Rec.StepFinished("agent", &record.Skip{Reason: "the rebase has no conflicts"}, nil)
+		b.Rec.StepFinished(workorder.StepAgent, &record.Skip{Reason: "the rebase has no conflicts"}, nil)
 	}
 	if over == nil {
 		over = b.compareMoved(ctx)
@@ -139,15 +136,15 @@ func (b *Box) workRebase(ctx context.Context, interrupt context.CancelCauseFunc)
 
 // nothingMoved ends a run whose branch is as it should be.
 func (b *Box) nothingMoved(why string) ending {
-	b.Rec.StepFinished("agent", &record.Skip{Reason: "there is nothing to rebase"}, nil)
+	b.Rec.StepFinished(workorder.StepAgent, &record.Skip{Reason: "there is nothing to rebase"}, nil)
 	b.skipChecks("there is nothing to rebase")
 	return ending{status: workorder.StatusNoChanges, by: workorder.ByGit, reason: why}
 }
 
 func (b *Box) skipChecks(why string) {
-	b.Rec.StepFinished("validate", &record.Skip{Reason: why}, nil)
+	b.Rec.StepFinished(workorder.StepValidate, &record.Skip{Reason: why}, nil)
 	if b.Prover != nil {
-		b.Rec.StepFinished(stepProof, &record.Skip{Reason: why}, nil)
+		b.Rec.StepFinished(workorder.StepProof, &record.Skip{Reason: why}, nil)
 	}
 }
 
@@ -155,7 +152,7 @@ func (b *Box) skipChecks(why string) {
 func (b *Box) resolve(ctx context.Context) *ending {
 	x := b.rebasing
 	if x.NoAgent != "" {
-		b.Rec.StepFinished("agent", &record.Skip{Reason: x.NoAgent}, nil)
+		b.Rec.StepFinished(workorder.StepAgent, &record.Skip{Reason: x.NoAgent}, nil)
 		return &ending{status: workorder.StatusFailed, by: workorder.ByOrder, reason: "the rebase conflicts in " + strings.Join(x.Rebased.Conflicts, ", ") + ", and " + x.NoAgent + "; the branch is as it was"}
 	}
 	if over := b.prepare(); over != nil {
@@ -223,13 +220,13 @@ func (b *Box) setupMoved(ctx context.Context) *ending {
 	if len(b.Order.Setup) == 0 {
 		return nil
 	}
-	b.Rec.StepStarted(stepSetup)
+	b.Rec.StepStarted(workorder.StepSetup)
 	err := b.setup(ctx)
-	b.Rec.StepFinished(stepSetup, err, nil)
+	b.Rec.StepFinished(workorder.StepSetup, err, nil)
 	if err == nil || ctx.Err() != nil {
 		return nil
 	}
-	return &ending{ran: true, status: workorder.StatusFailed, by: workorder.BySetup, reason: stepSetup + ": " + err.Error() + "; " + b.whereKept()}
+	return &ending{ran: true, status: workorder.StatusFailed, by: workorder.BySetup, reason: string(workorder.StepSetup) + ": " + err.Error() + "; " + b.whereKept()}
 }
 
 // compareMoved compares the commits. What is wrong counts where somebody else than git moved them.
@@ -310,7 +307,7 @@ func (b *Box) worse(ctx context.Context, checks []workorder.Validation) (worse [
 		return worse
 	}
 	r := &b.rebasing.Rebased
-	b.Rec.StepStarted(stepProof)
+	b.Rec.StepStarted(workorder.StepProof)
 	var before *workorder.Proof
 	if len(failed) > 0 { // first, so that the logs that stay are those of the proof that is shown
 		before, _ = b.Prover.Checks(ctx, r.OldHead, r.NewHead)
@@ -320,7 +317,7 @@ func (b *Box) worse(ctx context.Context, checks []workorder.Validation) (worse [
 	if err == nil && p.Reason != "" {
 		b.Rec.Warn("proof: " + p.Reason)
 	}
-	b.Rec.StepFinished(stepProof, err, nil)
+	b.Rec.StepFinished(workorder.StepProof, err, nil)
 	for i := range failed {
 		name := failed[i].Name
 		was, now := checkOf(before, name), checkOf(p, name)
@@ -418,16 +415,16 @@ func (b *Box) rangeDiff(after context.Context) {
 	if skip == "" {
 		ctx, cancel := context.WithTimeout(after, forgeTime)
 		defer cancel()
-		b.Rec.StepStarted(stepRangeDiff)
+		b.Rec.StepStarted(workorder.StepRangeDiff)
 		why, err := b.Rebaser.Comment(ctx, &res)
 		if err != nil && after.Err() != nil {
 			why = toldToStop(rangeDiffLater)
 		}
 		if why == "" {
-			b.Rec.StepFinished(stepRangeDiff, err, nil)
+			b.Rec.StepFinished(workorder.StepRangeDiff, err, nil)
 			return
 		}
 		skip = why
 	}
-	b.Rec.StepFinished(stepRangeDiff, &record.Skip{Reason: skip}, nil)
+	b.Rec.StepFinished(workorder.StepRangeDiff, &record.Skip{Reason: skip}, nil)
 }

@@ -18,10 +18,10 @@ func (b *Box) repair(ctx context.Context, agent *AgentEnd, e *ending) {
 		return
 	}
 	if skip := b.unrepairable(ctx, agent, e); skip != "" {
-		b.Rec.StepFinished(stepRepair, &record.Skip{Reason: skip}, nil)
+		b.Rec.StepFinished(workorder.StepRepair, &record.Skip{Reason: skip}, nil)
 		return
 	}
-	b.Rec.StepStarted(stepRepair)
+	b.Rec.StepStarted(workorder.StepRepair)
 	var err error
 	for round := 1; round <= most && ctx.Err() == nil; round++ {
 		if err = b.repairOnce(ctx, round, agent, e); err != nil || failures(e.checks) == nil {
@@ -34,7 +34,7 @@ func (b *Box) repair(ctx context.Context, agent *AgentEnd, e *ending) {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	b.Rec.StepFinished(stepRepair, err, nil)
+	b.Rec.StepFinished(workorder.StepRepair, err, nil)
 }
 
 // unrepairable says why nothing is sent back; empty when something is.

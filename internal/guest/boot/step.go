@@ -10,15 +10,16 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // A step is one named part of boot. Title, timing, budget, skipping and errors
 // are handled around it, not in it.
 type step struct {
-	name string
+	name workorder.StepName
 	// does says in a few words what the step is for; `entrypoint boot --plan` prints it.
 	does   string
-	after  []string      // steps that have to be done first; declared earlier
+	after  []workorder.StepName // steps that have to be done first; declared earlier
 	budget time.Duration // bound of run; 0: only the run's own time limit
 	// skip returns a reason, or "" when there is something to do. Nil: never skipped.
 	skip func() string
@@ -30,11 +31,11 @@ type step struct {
 
 // stepError names the step that failed.
 type stepError struct {
-	step string
+	step workorder.StepName
 	err  error
 }
 
-func (e *stepError) Error() string { return e.step + ": " + e.err.Error() }
+func (e *stepError) Error() string { return string(e.step) + ": " + e.err.Error() }
 func (e *stepError) Unwrap() error { return e.err }
 
 // exitCoder is implemented by errors that carry a command's exit code.
@@ -63,7 +64,7 @@ func (e *commandError) ExitCode() int { return e.code }
 func runSteps(ctx context.Context, rec *record.Recorder, steps []step) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	done := make(map[string]chan struct{}, len(steps))
+	done := make(map[workorder.StepName]chan struct{}, len(steps))
 	for _, s := range steps {
 		done[s.name] = make(chan struct{})
 	}
@@ -146,7 +147,7 @@ func planText(steps []step) string {
 	for _, s := range steps {
 		fmt.Fprintf(&b, "%-9s %s\n", s.name, s.does)
 		if len(s.after) > 0 {
-			fmt.Fprintf(&b, "%-9s after %s\n", "", strings.Join(s.after, ", "))
+			fmt.Fprintf(&b, "%-9s after %s\n", "", strings.Join(names(s.after), ", "))
 		}
 		if s.budget > 0 {
 			fmt.Fprintf(&b, "%-9s budget %s\n", "", s.budget)
@@ -161,4 +162,12 @@ func planText(steps []step) string {
 		}
 	}
 	return b.String()
+}
+
+func names(steps []workorder.StepName) []string {
+	var list []string
+	for _, s := range steps {
+		list = append(list, string(s))
+	}
+	return list
 }

@@ -8,23 +8,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// The names of the steps, in the order in which the result lists them.
-const (
-	stepBox      = "box"
-	stepDocker   = "docker"
-	stepClone    = "clone"
-	stepServices = "services"
-	stepPackages = "packages"
-	stepSupabase = "supabase"
-	stepEnv      = "env"
-	stepSetup    = "setup"
-	stepGround   = "ground"
-	stepRepair   = "repair"
-	stepPush     = workorder.StepPush
-	stepProof    = "proof"
-	stepPR       = workorder.StepPR
-)
-
 // The budgets are bounds for something that hangs, not expectations: each is
 // several times what the slowest machine we know needs.
 const (
@@ -45,12 +28,12 @@ func (b *Box) steps() []step {
 	needsDocker := len(o.Services) > 0 || o.Supabase
 	return b.rebaseSteps([]step{
 		{
-			name: stepBox, does: "the workspace, the network policy with the gateway, and the guarded Docker socket", budget: boxBudget,
+			name: workorder.StepBox, does: "the workspace, the network policy with the gateway, and the guarded Docker socket", budget: boxBudget,
 			run:  b.makeBox,
 			undo: func(context.Context) { b.Network.Close() },
 		},
 		{
-			name: stepDocker, does: "start the inner Docker engine", after: []string{stepBox}, budget: dockerBudget,
+			name: workorder.StepDocker, does: "start the inner Docker engine", after: []workorder.StepName{workorder.StepBox}, budget: dockerBudget,
 			skip: func() string {
 				if !needsDocker {
 					return "nothing declared needs it; it starts when the agent first uses Docker"
@@ -61,7 +44,7 @@ func (b *Box) steps() []step {
 			undo: b.Engine.Stop,
 		},
 		{
-			name: stepClone, does: "fetch the repository and check out the task's branch", after: []string{stepBox}, budget: cloneBudget,
+			name: workorder.StepClone, does: "fetch the repository and check out the task's branch", after: []workorder.StepName{workorder.StepBox}, budget: cloneBudget,
 			skip: func() string {
 				if o.Repo == "" {
 					return "the task has no repository"
@@ -72,7 +55,7 @@ func (b *Box) steps() []step {
 			undo: func(context.Context) { b.Repo.Close() },
 		},
 		{
-			name: stepServices, does: "create the services and wait until they are healthy", after: []string{stepDocker}, budget: servicesBudget,
+			name: workorder.StepServices, does: "create the services and wait until they are healthy", after: []workorder.StepName{workorder.StepDocker}, budget: servicesBudget,
 			skip: func() string {
 				if len(o.Services) == 0 {
 					return "the project declares none"
@@ -83,7 +66,7 @@ func (b *Box) steps() []step {
 			undo: func(context.Context) { b.Services.Unwatch() },
 		},
 		{
-			name: stepPackages, does: "install packages of the distribution", after: []string{stepBox}, budget: packagesBudget,
+			name: workorder.StepPackages, does: "install packages of the distribution", after: []workorder.StepName{workorder.StepBox}, budget: packagesBudget,
 			skip: func() string {
 				if len(o.Packages) == 0 {
 					return "the project declares none"
@@ -93,7 +76,7 @@ func (b *Box) steps() []step {
 			run: func(ctx context.Context) error { return b.Space.Install(ctx, o.Packages) },
 		},
 		{
-			name: stepGround, does: "note what the image has where the agent can write, for the proof", after: []string{stepPackages}, budget: groundBudget,
+			name: workorder.StepGround, does: "note what the image has where the agent can write, for the proof", after: []workorder.StepName{workorder.StepPackages}, budget: groundBudget,
 			skip: func() string {
 				if b.Prover == nil || len(o.Validate) == 0 && o.Dev == nil {
 					return "nothing is to be proven"
@@ -103,7 +86,7 @@ func (b *Box) steps() []step {
 			run: func(ctx context.Context) error { return b.Prover.Remember(ctx) },
 		},
 		{
-			name: stepSupabase, does: "start the Supabase stack", after: []string{stepClone, stepServices, stepGround}, budget: supabaseBudget,
+			name: workorder.StepSupabase, does: "start the Supabase stack", after: []workorder.StepName{workorder.StepClone, workorder.StepServices, workorder.StepGround}, budget: supabaseBudget,
 			skip: func() string {
 				if !o.Supabase {
 					return "the project does not ask for it"
@@ -113,7 +96,7 @@ func (b *Box) steps() []step {
 			run: b.supabase,
 		},
 		{
-			name: stepEnv, does: "write .env", after: []string{stepClone, stepSupabase}, budget: envBudget,
+			name: workorder.StepEnv, does: "write .env", after: []workorder.StepName{workorder.StepClone, workorder.StepSupabase}, budget: envBudget,
 			skip: func() string {
 				if o.Repo == "" || len(o.Env) == 0 && !o.Supabase {
 					return "there is nothing to write"
@@ -123,7 +106,7 @@ func (b *Box) steps() []step {
 			run: b.writeEnv,
 		},
 		{
-			name: stepSetup, does: "run the project's setup commands as user sandbox", after: []string{stepEnv, stepServices, stepPackages, stepGround},
+			name: workorder.StepSetup, does: "run the project's setup commands as user sandbox", after: []workorder.StepName{workorder.StepEnv, workorder.StepServices, workorder.StepPackages, workorder.StepGround},
 			skip: func() string {
 				if len(o.Setup) == 0 {
 					return "the project has no setup commands"

@@ -237,7 +237,7 @@ func (r *Recorder) masked(s string) string {
 }
 
 // Declare puts the steps into the result in their order, before any starts.
-func (r *Recorder) Declare(names ...string) {
+func (r *Recorder) Declare(names ...workorder.StepName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, n := range names {
@@ -246,18 +246,18 @@ func (r *Recorder) Declare(names ...string) {
 }
 
 // StepStarted records the start of a declared step.
-func (r *Recorder) StepStarted(name string) {
+func (r *Recorder) StepStarted(name workorder.StepName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.step(name)
 	*s = workorder.Step{Name: name, Status: workorder.StepRunning, StartedAt: r.now().UTC()}
-	r.emit(workorder.Event{Type: workorder.EventStepStarted, Name: name})
+	r.emit(workorder.Event{Type: workorder.EventStepStarted, Name: string(name)})
 	r.save()
 }
 
 // StepFinished records the end of a step: nil is done, a *Skip is skipped,
 // anything else failed. exitCode may be nil.
-func (r *Recorder) StepFinished(name string, err error, exitCode *int) {
+func (r *Recorder) StepFinished(name workorder.StepName, err error, exitCode *int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.step(name)
@@ -278,17 +278,15 @@ func (r *Recorder) StepFinished(name string, err error, exitCode *int) {
 		s.Status, s.Error = workorder.StepFailed, r.masked(err.Error())
 	}
 	r.emit(workorder.Event{
-		Type: workorder.EventStepFinished, Name: name, Status: string(s.Status),
+		Type: workorder.EventStepFinished, Name: string(name), Status: string(s.Status),
 		DurationMS: s.DurationMS, Text: s.Error, ExitCode: exitCode,
 	})
 	r.save()
 }
 
-func (r *Recorder) step(name string) *workorder.Step {
-	for i := range r.result.Steps {
-		if r.result.Steps[i].Name == name {
-			return &r.result.Steps[i]
-		}
+func (r *Recorder) step(name workorder.StepName) *workorder.Step {
+	if s := r.result.Step(name); s != nil {
+		return s
 	}
 	r.result.Steps = append(r.result.Steps, workorder.Step{Name: name})
 	return &r.result.Steps[len(r.result.Steps)-1]

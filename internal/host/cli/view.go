@@ -56,7 +56,7 @@ func (v *view) event(e workorder.Event) {
 			res.Reason, e.Result = "", &res
 		}
 	case workorder.EventStepFinished, workorder.EventService, workorder.EventAgentError, workorder.EventAgentFinished:
-		if e.Name != workorder.StepPR || v.told { // no other event tells why there is no pull request
+		if e.Step() != workorder.StepPR || v.told { // no other event tells why there is no pull request
 			e.Text = headline(e.Text)
 		}
 		if v.told && e.Seq == 0 {

@@ -245,7 +245,7 @@ func (l *Launcher) newRecord(job *Job) *store.Record {
 // ground looks, before anything is made, whether engine and remote can do it.
 func (l *Launcher) ground(ctx context.Context, job *Job, rec *store.Record) (info engine.Info, err error) {
 	o := &job.Order
-	err = l.step(ctx, rec, "preflight", func() error {
+	err = l.step(ctx, rec, workorder.StepPreflight, func() error {
 		var err error
 		if info, err = l.preflight(ctx, job); err != nil {
 			return err
@@ -260,7 +260,7 @@ func (l *Launcher) ground(ctx context.Context, job *Job, rec *store.Record) (inf
 
 // begin does everything up to the moment the box has its order.
 func (l *Launcher) begin(ctx context.Context, job *Job, rec *store.Record, info engine.Info) error {
-	err := l.step(ctx, rec, "image", func() error {
+	err := l.step(ctx, rec, workorder.StepImage, func() error {
 		img, err := l.Images.Ensure(ctx, job.Image, l.show)
 		rec.Image = img
 		return err
@@ -272,7 +272,7 @@ func (l *Launcher) begin(ctx context.Context, job *Job, rec *store.Record, info 
 	if job.Secrets != nil && len(job.Order.SecretNames) > 0 {
 		// Last, as reading them can mean a prompt or a charge, and nothing may keep them longer
 		// than needed: what can fail without them has not failed.
-		err := l.step(ctx, rec, "secrets", func() (err error) {
+		err := l.step(ctx, rec, workorder.StepSecrets, func() (err error) {
 			secrets, err = job.Secrets(ctx)
 			return err
 		})
@@ -282,7 +282,7 @@ func (l *Launcher) begin(ctx context.Context, job *Job, rec *store.Record, info 
 	}
 	rec.Box = BoxName(rec.TaskID, rec.Number())
 	rec.Deadline = l.now().Add(longest(&job.Order)).UTC()
-	return l.step(ctx, rec, "start", func() error { return l.start(ctx, job, rec, info, secrets) })
+	return l.step(ctx, rec, workorder.StepStart, func() error { return l.start(ctx, job, rec, info, secrets) })
 }
 
 // longest is what a run can take to land that keeps its own bounds: the clock of its
@@ -387,9 +387,9 @@ func boxSpec(job *Job, rec *store.Record, info engine.Info) engine.BoxSpec {
 const cutShort = "interrupted"
 
 // step runs one of the host's own steps with its events and its record.
-func (l *Launcher) step(ctx context.Context, rec *store.Record, name string, do func() error) error {
+func (l *Launcher) step(ctx context.Context, rec *store.Record, name workorder.StepName, do func() error) error {
 	s := workorder.Step{Name: name, Status: workorder.StepDone, StartedAt: l.now().UTC()}
-	l.show(workorder.Event{Time: s.StartedAt, Type: workorder.EventStepStarted, Name: name})
+	l.show(workorder.Event{Time: s.StartedAt, Type: workorder.EventStepStarted, Name: string(name)})
 	err := do()
 	end := l.now()
 	s.DurationMS = end.Sub(s.StartedAt).Milliseconds()
@@ -400,7 +400,7 @@ func (l *Launcher) step(ctx context.Context, rec *store.Record, name string, do 
 		}
 	}
 	rec.Steps = append(rec.Steps, s)
-	l.show(workorder.Event{Time: end, Type: workorder.EventStepFinished, Name: name, Status: string(s.Status), DurationMS: s.DurationMS, Text: s.Error})
+	l.show(workorder.Event{Time: end, Type: workorder.EventStepFinished, Name: string(name), Status: string(s.Status), DurationMS: s.DurationMS, Text: s.Error})
 	return err
 }
 

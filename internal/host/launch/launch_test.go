@@ -37,7 +37,7 @@ func TestRun(t *testing.T) {
 	}
 	var names []string
 	for _, s := range res.Steps {
-		names = append(names, s.Name)
+		names = append(names, string(s.Name))
 	}
 	if got := strings.Join(names, " "); got != "preflight image secrets start" {
 		t.Errorf("steps = %s", got)

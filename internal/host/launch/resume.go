@@ -90,7 +90,7 @@ func lastArchive(rec *store.Record) (string, error) {
 			return false
 		}
 		res, err := ReadResult(past)
-		if err != nil || !slices.ContainsFunc(res.Steps, func(s workorder.Step) bool { return s.Name == "agent" && !s.StartedAt.IsZero() }) {
+		if err != nil || !res.Reached(workorder.StepAgent) {
 			return false
 		}
 		_, err = os.Stat(filepath.Join(past.Dir, workorder.BundleFile))

@@ -92,7 +92,7 @@ func (l *Launcher) stopper(followCtx, userCtx context.Context, hard <-chan struc
 // hasLanded reports whether the box has said that its landing is over.
 func (l *Launcher) hasLanded(rec *store.Record) (landed bool) {
 	if err := Events(rec.Dir, func(e workorder.Event) {
-		landed = landed || e.Type == workorder.EventStepFinished && e.Name == workorder.StepPush
+		landed = landed || e.Type == workorder.EventStepFinished && e.Step() == workorder.StepPush
 	}); err != nil {
 		l.Log.Warn("read the record of the run", "task", rec.TaskID, "error", err)
 	}

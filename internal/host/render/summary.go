@@ -330,7 +330,7 @@ func (s *summary) time(r *workorder.Result) {
 	var parts []string
 	for _, st := range r.Steps {
 		if d := millis(st.DurationMS); st.Status != workorder.StepSkipped && d >= notable {
-			parts = append(parts, oneLine(st.Name)+" "+took(d))
+			parts = append(parts, oneLine(string(st.Name))+" "+took(d))
 		}
 	}
 	s.text("time", strings.Join(parts, " · "), "")
