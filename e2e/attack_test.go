@@ -155,7 +155,7 @@ timeout_minutes: 20
 	judgeRows(t, rows, a.listed(t, raw), o.arrived())
 	rows = append(rows, hostRows(t, u, r, c, o, srv, canary, knocked)...)
 	if c.code != 0 || r.Status != workorder.StatusSuccess {
-		t.Errorf("exit code %d, %s: %s", c.code, r.Status, r.Reason)
+		t.Errorf("exit code %d, %s: %s", c.code, r.Status, r.Reasons)
 	}
 	saveTable(t, a.isolation+", "+string(mode), rows)
 	for _, row := range rows {

@@ -39,7 +39,7 @@ const bomb = "exec python3 -c 'import os\nwhile True:\n  try: os.fork()\n  excep
 func landed(t *testing.T, repo string, r *workorder.Result) {
 	t.Helper()
 	if !r.Pushed || r.Branch == "" {
-		t.Errorf("the work did not land: pushed %v, branch %q, %s", r.Pushed, r.Branch, r.Reason)
+		t.Errorf("the work did not land: pushed %v, branch %q, %s", r.Pushed, r.Branch, r.Reasons)
 		return
 	}
 	if got := gittest.Git(t, repo, "show", r.Branch+":committed"); got != "committed" {
@@ -100,7 +100,7 @@ func TestFloods(t *testing.T) {
 			c := s.wait()
 			r := u.result(c.task(t))
 			if c.code != 0 || r.Status != workorder.StatusSuccess {
-				t.Fatalf("exit code %d, %s: %s", c.code, r.Status, r.Reason)
+				t.Fatalf("exit code %d, %s: %s", c.code, r.Status, r.Reasons)
 			}
 			if most == 0 || most > memoryLimit {
 				t.Errorf("the CLI held %d MB, want at most %d", most>>20, memoryLimit>>20)
@@ -136,11 +136,11 @@ func TestAgentsThatMisbehave(t *testing.T) {
 		code               int
 		status             workorder.Status
 		by                 workorder.EndedBy
-		reason             string
+		reason             workorder.ReasonCode
 	}{
 		{
 			name: "crash", script: "kill -SEGV $$", code: workorder.ExitTaskFailed,
-			status: workorder.StatusFailed, by: workorder.ByAgent, reason: "SIGSEGV",
+			status: workorder.StatusFailed, by: workorder.ByAgent, reason: workorder.ReasonAgent,
 		},
 		{
 			// Everybody but itself, as kill(2) has it.
@@ -160,21 +160,21 @@ func TestAgentsThatMisbehave(t *testing.T) {
 		{
 			name: "fork bomb", head: "timeout_minutes: 0.25\nlimits:\n  pids: 200\n", code: workorder.ExitTimeout,
 			script: bomb,
-			status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: "timeout_minutes",
+			status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: workorder.ReasonTimeout,
 		},
 		{
 			name: "memory", head: "limits:\n  memory: 400m\n", code: workorder.ExitTaskFailed,
 			script: "python3 -c 'x = bytearray(2 << 30)'",
-			status: workorder.StatusFailed, by: workorder.ByAgent, reason: "memory",
+			status: workorder.StatusFailed, by: workorder.ByAgent, reason: workorder.ReasonMemory,
 		},
 		{
 			name: "deaf at its time limit", head: "timeout_minutes: 0.25\n", script: deaf, code: workorder.ExitTimeout,
-			status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: "timeout_minutes",
+			status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: workorder.ReasonTimeout,
 		},
 		{
 			name: "deaf over budget", head: "max_budget_usd: 1\n", code: workorder.ExitBudget,
 			script: `printf '{"type":"agent.usage","usage":{"cost_usd":0.5}}\n{"type":"agent.usage","usage":{"cost_usd":1.25,"input_tokens":10}}\n'` + deaf,
-			status: workorder.StatusBudgetExceeded, by: workorder.ByBudget, reason: "1.25",
+			status: workorder.StatusBudgetExceeded, by: workorder.ByBudget, reason: workorder.ReasonBudget,
 		},
 		{
 			name: "hostile repository", status: workorder.StatusSuccess, by: workorder.ByAgent,
@@ -189,7 +189,7 @@ func TestAgentsThatMisbehave(t *testing.T) {
 		},
 		{
 			name: "validation beyond the time limit", head: "timeout_minutes: 0.25\nvalidate:\n  long: trap '' TERM; sleep 600; sleep 600\n", script: "true",
-			code: workorder.ExitTimeout, status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: "timeout_minutes",
+			code: workorder.ExitTimeout, status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: workorder.ReasonTimeout,
 		},
 		{
 			name: "locked index", script: "touch .git/index.lock .git/HEAD.lock", status: workorder.StatusSuccess, by: workorder.ByAgent,
@@ -201,8 +201,8 @@ func TestAgentsThatMisbehave(t *testing.T) {
 			repo := u.repo(map[string]string{"README": "x"})
 			c := u.run("", "create", "--task", "x", "--repo", repo, "-p", u.project(scripted(a.head, busy+a.script)))
 			r := u.result(c.task(t))
-			if c.code != a.code || r.Status != a.status || r.EndedBy != a.by || !strings.Contains(r.Reason, a.reason) {
-				t.Errorf("exit code %d, %s by %s (%s), want %d, %s by %s with %q", c.code, r.Status, r.EndedBy, r.Reason, a.code, a.status, a.by, a.reason)
+			if c.code != a.code || r.Status != a.status || r.EndedBy != a.by || r.Reasons.Code() != a.reason {
+				t.Errorf("exit code %d, %s by %s (%s), want %d, %s by %s with %q", c.code, r.Status, r.EndedBy, r.Reasons, a.code, a.status, a.by, a.reason)
 			}
 			for _, v := range r.Validation {
 				if !v.Passed && a.by != workorder.ByTimeout {
@@ -252,7 +252,7 @@ func (w *working) end(code int, status workorder.Status, by workorder.EndedBy) *
 	}
 	r := w.u.result(w.id)
 	if r.Status != status || r.EndedBy != by {
-		w.t.Errorf("%s by %s (%s), want %s by %s", r.Status, r.EndedBy, r.Reason, status, by)
+		w.t.Errorf("%s by %s (%s), want %s by %s", r.Status, r.EndedBy, r.Reasons, status, by)
 	}
 	return r
 }
@@ -307,8 +307,8 @@ func TestInterruptOnce(t *testing.T) {
 	w.Signal(syscall.SIGINT)
 	r := w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal)
 	landed(t, w.repo, r)
-	if r.Reason != "you interrupted it" {
-		t.Errorf("reason %q", r.Reason)
+	if r.Reasons.Code() != workorder.ReasonByUser || len(r.Reasons) != 1 {
+		t.Errorf("reason %q", r.Reasons)
 	}
 }
 
@@ -347,7 +347,7 @@ func TestInterruptWhileStarting(t *testing.T) {
 			s.Signal(syscall.SIGINT)
 			c := s.wait()
 			if r := u.result(c.task(t)); c.code != workorder.ExitInterrupted || r.Status != workorder.StatusInterrupted {
-				t.Errorf("exit code %d, %s: %s", c.code, r.Status, r.Reason)
+				t.Errorf("exit code %d, %s: %s", c.code, r.Status, r.Reasons)
 			}
 		})
 	}
@@ -361,7 +361,7 @@ func TestBoxKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := w.end(workorder.ExitBox, workorder.StatusLost, workorder.ByHost)
-	if !r.Resumable || !strings.Contains(r.Reason, "agent") || step(t, r, "agent").Status != workorder.StepRunning {
+	if !r.Resumable || r.Reasons.Code() != workorder.ReasonVanished || step(t, r, "agent").Status != workorder.StepRunning {
 		t.Errorf("the result does not say where it was: %+v", r)
 	}
 }
@@ -378,8 +378,8 @@ func TestRepositoryDeleted(t *testing.T) {
 			repo := u.repo(map[string]string{"README": "x"})
 			c := u.run("", "create", "--task", "x", "--repo", repo, "-p", u.project(scripted("", busy+script)))
 			r := u.result(c.task(t))
-			if c.code == 0 || r.Status == workorder.StatusSuccess || r.Reason == "" || c.code != workorder.ExitCode(r.Status, r.EndedBy) {
-				t.Errorf("exit code %d, %s by %s: %s, pushed %v", c.code, r.Status, r.EndedBy, r.Reason, r.Pushed)
+			if c.code == 0 || r.Status == workorder.StatusSuccess || len(r.Reasons) == 0 || c.code != workorder.ExitCode(r.Status, r.EndedBy) {
+				t.Errorf("exit code %d, %s by %s: %s, pushed %v", c.code, r.Status, r.EndedBy, r.Reasons, r.Pushed)
 			}
 			if got := gittest.Git(t, repo, "rev-parse", "main"); r.BaseSHA != got {
 				t.Errorf("main is at %s", got)
@@ -410,7 +410,7 @@ func TestStopOfAFrozenBox(t *testing.T) {
 	}
 	c := w.wait()
 	if r := w.u.result(w.id); c.code == 0 || c.code != workorder.ExitCode(r.Status, r.EndedBy) {
-		t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reason)
+		t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reasons)
 	}
 }
 
@@ -421,8 +421,8 @@ func TestStopAtOnce(t *testing.T) {
 		t.Errorf("stop: exit code %d", c.code)
 	}
 	r := w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal)
-	if !strings.HasPrefix(r.Reason, "killed on request") {
-		t.Errorf("reason %q", r.Reason)
+	if r.Reasons.Code() != workorder.ReasonKilled {
+		t.Errorf("reason %q", r.Reasons)
 	}
 }
 
@@ -445,8 +445,8 @@ func TestBootKilled(t *testing.T) {
 	}
 	r := w.end(workorder.ExitBox, workorder.StatusError, workorder.ByBox)
 	landed(t, w.repo, r)
-	if !strings.Contains(r.Reason, "boot") {
-		t.Errorf("reason %q", r.Reason)
+	if r.Reasons.Code() != workorder.ReasonBoot {
+		t.Errorf("reason %q", r.Reasons)
 	}
 }
 

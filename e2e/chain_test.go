@@ -102,7 +102,7 @@ func (c *chain) good(call call, mode workorder.Mode) *workorder.Result {
 	}
 	r := c.plainResult(c.id)
 	if call.code != 0 || r.Status != workorder.StatusSuccess || r.Mode != mode || r.PR == nil || r.Proof == nil {
-		c.t.Fatalf("exit code %d, %s %s: %s, pull request %+v, proof %+v, steps %+v", call.code, r.Mode, r.Status, r.Reason, r.PR, r.Proof, r.Steps)
+		c.t.Fatalf("exit code %d, %s %s: %s, pull request %+v, proof %+v, steps %+v", call.code, r.Mode, r.Status, r.Reasons, r.PR, r.Proof, r.Steps)
 	}
 	if head := gittest.Git(c.t, c.bare, "rev-parse", r.Branch); head != r.HeadSHA {
 		c.t.Errorf("the branch is at %s, the result says %s", head, r.HeadSHA)

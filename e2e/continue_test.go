@@ -149,10 +149,10 @@ func TestSecondBoxIsRefused(t *testing.T) {
 	r := k.read(there)
 	k.valid(there, r)
 	if c.code != workorder.ExitGit || r.Status != workorder.StatusError || r.EndedBy != workorder.ByLease {
-		t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reason)
+		t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reasons)
 	}
-	if r.Pushed || len(c.printed("print")) != 0 || !strings.Contains(r.Reason, "another box") {
-		t.Errorf("pushed %v, reason %q", r.Pushed, r.Reason)
+	if r.Pushed || len(c.printed("print")) != 0 || r.Reasons.Code() != workorder.ReasonLease {
+		t.Errorf("pushed %v, reason %q", r.Pushed, r.Reasons)
 	}
 	if st := k.state(t); len(st.Attempts) != 1 || st.Lease == nil || st.Lease.AttemptID != st.Attempts[0].ID {
 		t.Errorf("the remote says %+v, lease %+v", st.Attempts, st.Lease)
@@ -182,7 +182,7 @@ func TestTwoMachinesBeginOneTask(t *testing.T) {
 		k.valid(users[i], r)
 		byStatus[r.EndedBy]++
 		if c.code != workorder.ExitCode(r.Status, r.EndedBy) {
-			t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reason)
+			t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reasons)
 		}
 		if r.EndedBy == workorder.ByAgent {
 			landed(t, k.bare, r)
@@ -278,7 +278,7 @@ func TestStopInEveryStepGivesTheLeaseBack(t *testing.T) {
 				r := here.result(k.id)
 				k.valid(here, r)
 				if c.code != workorder.ExitInterrupted || r.Status != workorder.StatusInterrupted || r.EndedBy != workorder.BySignal {
-					t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reason)
+					t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reasons)
 				}
 				if k.ref(t, workorder.StateRef(k.id)) != "" {
 					if st := k.state(t); st.Lease != nil || st.Last().Status != workorder.StatusInterrupted {
@@ -313,7 +313,7 @@ func TestContinueAfterTheSecondInterrupt(t *testing.T) {
 	r := u.result(k.id)
 	k.valid(u, r)
 	if c.code != workorder.ExitInterrupted || r.Status != workorder.StatusInterrupted || r.EndedBy != workorder.BySignal {
-		t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reason)
+		t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reasons)
 	}
 	c = u.run("", "continue", k.id, "--json")
 	k.finished(t, k.ended(u, c, workorder.StatusSuccess, workorder.ByAgent))
@@ -335,7 +335,7 @@ func TestBundleComesHome(t *testing.T) {
 	r := u.result(k.id)
 	k.valid(u, r)
 	if c.code != workorder.ExitGit || r.Status != workorder.StatusError || r.EndedBy != workorder.ByGit || r.Pushed || r.Branch != "" {
-		t.Errorf("exit code %d, %s by %s, pushed %v: %s", c.code, r.Status, r.EndedBy, r.Pushed, r.Reason)
+		t.Errorf("exit code %d, %s by %s, pushed %v: %s", c.code, r.Status, r.EndedBy, r.Pushed, r.Reasons)
 	}
 	i := slices.IndexFunc(r.Evidence, func(e workorder.Evidence) bool { return e.Kind == "git-bundle" })
 	if i < 0 {

@@ -149,7 +149,7 @@ harness:
 	c := u.run("", "create", "-p", u.project(project), "--task", "work")
 	r := u.result(c.task(t))
 	if c.code != 0 || r.Status != workorder.StatusSuccess {
-		t.Fatalf("exit code %d, %s: %s", c.code, r.Status, r.Reason)
+		t.Fatalf("exit code %d, %s: %s", c.code, r.Status, r.Reasons)
 	}
 	if got, err := srv.Repo("app.git").Resolve(t.Context(), "refs/heads/"+r.Branch); err != nil || got != r.HeadSHA {
 		t.Errorf("the remote has %q, want %s (%v)", got, r.HeadSHA, err)

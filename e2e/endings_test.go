@@ -29,33 +29,34 @@ func TestEndings(t *testing.T) {
 		more               []string // what the next command needs beside its own words
 		status             workorder.Status
 		by                 workorder.EndedBy
-		reason             string
+		reason             workorder.ReasonCode
+		names              string // what the reason names
 	}{
 		{
 			name: "time", head: "timeout_minutes: 0.4\n", script: deaf,
-			status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: "timeout_minutes",
+			status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: workorder.ReasonTimeout,
 		},
 		{
 			name: "budget", head: "max_budget_usd: 1\n", script: `echo '{"type":"agent.usage","usage":{"cost_usd":1.25}}'` + deaf, more: []string{"--max-budget-usd", "5"},
-			status: workorder.StatusBudgetExceeded, by: workorder.ByBudget, reason: "1.25",
+			status: workorder.StatusBudgetExceeded, by: workorder.ByBudget, reason: workorder.ReasonBudget, names: "1.25",
 		},
 		{
 			name: "validation", head: "validate: {check: test -e finished}\n", script: "true",
-			status: workorder.StatusFailed, by: workorder.ByValidation, reason: "check",
+			status: workorder.StatusFailed, by: workorder.ByValidation, reason: workorder.ReasonValidation, names: "check",
 		},
-		{name: "agent's error", script: "exit 3", status: workorder.StatusFailed, by: workorder.ByAgent, reason: "3"},
-		{name: "agent killed", script: "kill -9 $$", status: workorder.StatusFailed, by: workorder.ByAgent, reason: "SIGKILL"},
+		{name: "agent's error", script: "exit 3", status: workorder.StatusFailed, by: workorder.ByAgent, reason: workorder.ReasonAgent, names: "3"},
+		{name: "agent killed", script: "kill -9 $$", status: workorder.StatusFailed, by: workorder.ByAgent, reason: workorder.ReasonAgent, names: "SIGKILL"},
 		{
 			name: "limit of unknown length", script: `echo '{"type":"limit","text":"come back later"}'` + deaf,
-			status: workorder.StatusParked, by: workorder.ByLimit, reason: "come back later",
+			status: workorder.StatusParked, by: workorder.ByLimit, reason: workorder.ReasonProviderLimit, names: "come back later",
 		},
 		{
 			name: "hang", head: healthy + "hang_timeout: 3s\n", script: "sleep 600",
-			status: workorder.StatusFailed, by: workorder.ByHang, reason: "sleep 600",
+			status: workorder.StatusFailed, by: workorder.ByHang, reason: workorder.ReasonHang, names: "sleep 600",
 		},
 		{
 			name: "hang in a container", head: healthy + "hang_timeout: 4s\n", script: "docker run --rm " + redisImage + " sleep 600",
-			status: workorder.StatusFailed, by: workorder.ByHang, reason: "no sign of life",
+			status: workorder.StatusFailed, by: workorder.ByHang, reason: workorder.ReasonHang,
 		},
 		{
 			name: "children and stdout held open", head: "hang_timeout: 3s\n", script: "sh -c 'trap \"\" TERM HUP INT; exec sleep 600' &\nsetsid -f sleep 600\nexit 0",
@@ -78,8 +79,8 @@ func TestEndings(t *testing.T) {
 			c := u.run("", k.create(k.project(u, e.head, twice+e.script))...)
 			r := k.ended(u, c, e.status, e.by)
 			landed(t, k.bare, r)
-			if !strings.Contains(r.Reason, e.reason) {
-				t.Errorf("reason %q, want %q in it", r.Reason, e.reason)
+			if r.Reasons.Code() != e.reason || !strings.Contains(r.Reasons.String(), e.names) {
+				t.Errorf("reason %s (%s), want %s with %q", r.Reasons, r.Reasons.Code(), e.reason, e.names)
 			}
 			if k.ref(t, workorder.CheckpointRef(k.id)) != "" || r.Checkpoint != nil {
 				t.Errorf("all is in the branch, and there is the checkpoint %+v", r.Checkpoint)

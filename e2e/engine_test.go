@@ -138,7 +138,7 @@ func TestEngineAwayForGood(t *testing.T) {
 		t.Errorf("exit code %d", end.code)
 	}
 	if r := w.u.plainResult(w.id); r.Status != workorder.StatusLost || r.EndedBy != workorder.ByHost {
-		t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reason)
+		t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reasons)
 	}
 	if p := w.u.run("", "ps"); p.code != 0 || !strings.Contains(p.stdout, "unknown") {
 		t.Errorf("ps without an engine: exit code %d", p.code)
@@ -152,7 +152,7 @@ func TestEngineAwayForGood(t *testing.T) {
 	}
 	r := w.u.result(w.id)
 	if r.Status != workorder.StatusSuccess {
-		t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reason)
+		t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reasons)
 	}
 	landed(t, w.repo, r)
 }
@@ -320,7 +320,7 @@ func TestEngineKilled(t *testing.T) {
 	c := w.wait()
 	r := u.plainResult(w.id)
 	if r.Status != workorder.StatusInterrupted || c.code != workorder.ExitInterrupted {
-		t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reason)
+		t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reasons)
 	}
 	landed(t, w.repo, r)
 	u.noneLeft(e.Client)
@@ -355,7 +355,7 @@ func TestFullDisk(t *testing.T) {
 				"dd bs=1M if="+f.from+" of="+f.to+" 2>&1 | tail -n 3\ncat "+f.from+" >>"+f.to+"\nexit 3")))
 			r := u.plainResult(c.task(t))
 			if c.code != workorder.ExitTaskFailed || r.Status != workorder.StatusFailed || r.EndedBy != workorder.ByAgent {
-				t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reason)
+				t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reasons)
 			}
 			if f.from == "/dev/urandom" {
 				// What was committed lands, the rest is said to be lost.

@@ -167,8 +167,8 @@ func (f *failure) run(t *testing.T) {
 		t.Error("the error comes without a hint")
 	}
 	r := u.result(c.task(t))
-	if r.Status != f.status || r.EndedBy != f.by || r.Reason == "" {
-		t.Errorf("the result says %s by %s (%s), want %s by %s", r.Status, r.EndedBy, r.Reason, f.status, f.by)
+	if r.Status != f.status || r.EndedBy != f.by || len(r.Reasons) == 0 {
+		t.Errorf("the result says %s by %s (%s), want %s by %s", r.Status, r.EndedBy, r.Reasons, f.status, f.by)
 	}
 	if strings.Contains(said, "the agent ran") {
 		t.Error("the agent was started all the same")
@@ -192,8 +192,8 @@ func (u *user) rejected(code int, inFile bool) {
 	if len(rows) != 1 {
 		u.t.Fatalf("tasks %+v, want one with the result", rows)
 	}
-	if r := u.result(rows[0].TaskID); r.Status != workorder.StatusError || r.Reason == "" {
-		u.t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reason)
+	if r := u.result(rows[0].TaskID); r.Status != workorder.StatusError || len(r.Reasons) == 0 {
+		u.t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reasons)
 	}
 }
 
@@ -243,7 +243,7 @@ func TestRemoteThatDoesNotServe(t *testing.T) {
 			says: []string{"refused the credential", "hint: "}, status: workorder.StatusError, by: workorder.ByGit,
 			check: func(t *testing.T, r *workorder.Result) {
 				t.Helper()
-				if strings.Contains(r.Reason, "wrong-token") {
+				if strings.Contains(r.Reasons.String(), "wrong-token") {
 					t.Error("the reason holds the token")
 				}
 			},
@@ -313,8 +313,8 @@ func TestServicesThatFail(t *testing.T) {
 			if len(r.Services) != 1 || r.Services[0].State != state || !strings.Contains(r.Services[0].Tail, log) {
 				t.Errorf("services %+v, want %s with %q in the log", r.Services, state, log)
 			}
-			if !strings.Contains(r.Reason, "store") {
-				t.Errorf("the reason %q does not name the service", r.Reason)
+			if r.Reasons.Code() != workorder.ReasonServices || !strings.Contains(r.Reasons.String(), "store") {
+				t.Errorf("the reason %q does not name the service", r.Reasons)
 			}
 		}
 	}

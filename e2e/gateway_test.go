@@ -91,7 +91,7 @@ func TestGatewayMetersAnyHarness(t *testing.T) {
 	m := newModelHost(t)
 	c, r, _ := m.ask(t, "", fmt.Sprintf(askAnthropic, "priced-model")+"\n"+fmt.Sprintf(askOpenAI, "priced-model")+"\necho done >done")
 	if c.code != 0 || r.Status != workorder.StatusSuccess {
-		t.Fatalf("exit code %d, %s: %s", c.code, r.Status, r.Reason)
+		t.Fatalf("exit code %d, %s: %s", c.code, r.Status, r.Reasons)
 	}
 	// Twice a thousand tokens at 0.001 and a hundred at 0.002.
 	if u := r.Usage; u.InputTokens != 2000 || u.OutputTokens != 200 || u.CostUSD == nil || *u.CostUSD < 2.399 || *u.CostUSD > 2.401 || u.CostSource != workorder.CostByGateway {
@@ -114,7 +114,7 @@ func TestGatewayUnknownModel(t *testing.T) {
 	}
 	_, r, _ = m.ask(t, "max_budget_usd: 1\n", fmt.Sprintf(askAnthropic, "nobody-knows-this-model")+"\ncat answer; grep -q price answer && exit 3\n")
 	if r.Agent.ExitCode == nil || *r.Agent.ExitCode != 3 {
-		t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reason)
+		t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reasons)
 	}
 	if len(m.keys) != 1 {
 		t.Errorf("%d requests reached the server: one whose price nobody knows must not, when there is a budget", len(m.keys))
@@ -127,7 +127,7 @@ func TestGatewayBudget(t *testing.T) {
 	m := newModelHost(t)
 	c, r, _ := m.ask(t, "max_budget_usd: 2\n", "for i in 1 2 3 4 5; do "+fmt.Sprintf(askAnthropic, "priced-model")+"; sed 's|^|said |' answer; echo; done; sleep 60")
 	if r.Status != workorder.StatusBudgetExceeded || c.code != workorder.ExitBudget {
-		t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reason)
+		t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reasons)
 	}
 	// Each answer costs 1.2: the second is over it, and the third must not happen.
 	if len(m.keys) > 2 || r.Usage.CostUSD == nil || *r.Usage.CostUSD > 2.41 {
@@ -178,7 +178,7 @@ validate:
   look: bash -c '`+say+`' in-validate
 `))
 	if r := u.result(c.task(t)); c.code != 0 {
-		t.Fatalf("exit code %d, %s: %s", c.code, r.Status, r.Reason)
+		t.Fatalf("exit code %d, %s: %s", c.code, r.Status, r.Reasons)
 	}
 	for _, want := range []string{"print in-setup setup   commands", "print in-agent  agent  commands", "print in-validate   validate commands"} {
 		if !strings.Contains(c.stdout, want) {

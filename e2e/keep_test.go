@@ -122,8 +122,8 @@ func TestForeignPushIsNotOverwritten(t *testing.T) {
 	c := s.wait()
 	r := u.result(k.id)
 	k.valid(u, r)
-	if r.Status != workorder.StatusError || r.EndedBy != workorder.ByGit || c.code != workorder.ExitGit || !strings.Contains(r.Reason, "other commits") {
-		t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reason)
+	if r.Status != workorder.StatusError || r.EndedBy != workorder.ByGit || c.code != workorder.ExitGit || !r.Reasons.Has(workorder.ReasonPush) {
+		t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reasons)
 	}
 	if got := k.ref(t, workorder.BranchRef(branch)); got != foreign {
 		t.Errorf("the branch was moved from %s to %s", foreign, got)

@@ -222,7 +222,7 @@ func (k *kept) ended(u *user, c call, status workorder.Status, by workorder.Ende
 	u.t.Helper()
 	r := u.result(k.id)
 	if r.Status != status || r.EndedBy != by {
-		u.t.Errorf("%s by %s (%s), want %s by %s", r.Status, r.EndedBy, r.Reason, status, by)
+		u.t.Errorf("%s by %s (%s), want %s by %s", r.Status, r.EndedBy, r.Reasons, status, by)
 	}
 	if want := workorder.ExitCode(status, by); c.code != want {
 		u.t.Errorf("exit code %d, want %d", c.code, want)
@@ -299,8 +299,8 @@ func (k *kept) valid(u *user, r *workorder.Result) {
 	if r.ResumeAt != nil && r.NextCommand != next+" --wait" {
 		u.t.Errorf("it can go on at %s, and the next command is %q", r.ResumeAt, r.NextCommand)
 	}
-	if (r.Reason == "") != (r.Status == workorder.StatusSuccess) {
-		u.t.Errorf("%s because of %q", r.Status, r.Reason)
+	if (len(r.Reasons) == 0) != (r.Status == workorder.StatusSuccess) {
+		u.t.Errorf("%s because of %q", r.Status, r.Reasons)
 	}
 }
 

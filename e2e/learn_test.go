@@ -50,7 +50,7 @@ validate:
 	dns := "  dns: [" + o.host + "]"
 	first := u.run("", "create", "--task", "learn", "-p", project("network:\n  mode: restricted\n  learn: true\n"+dns))
 	if r := u.plainResult(first.task(t)); first.code != 0 || r.Status != workorder.StatusSuccess {
-		t.Fatalf("exit code %d, %s: %s\n%+v", first.code, r.Status, r.Reason, r.Network)
+		t.Fatalf("exit code %d, %s: %s\n%+v", first.code, r.Status, r.Reasons, r.Network)
 	}
 	proposal := u.run("", "policy", "learn", first.task(t))
 	t.Logf("%s", proposal.stdout)
@@ -81,7 +81,7 @@ validate:
 	second := u.run("", "create", "--task", "replay", "-p", project(strings.TrimSpace(proposal.stdout)+"\n"+dns))
 	r := u.plainResult(second.task(t))
 	if second.code != 0 || r.Status != workorder.StatusSuccess {
-		t.Errorf("exit code %d, %s: %s", second.code, r.Status, r.Reason)
+		t.Errorf("exit code %d, %s: %s", second.code, r.Status, r.Reasons)
 	}
 	if r.Network == nil || len(r.Network.Hosts) == 0 {
 		t.Fatalf("nothing is known of the network: %+v", r.Network)

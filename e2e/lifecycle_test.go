@@ -63,9 +63,9 @@ func TestCLIKilled(t *testing.T) {
 			case r.Status == workorder.StatusSuccess:
 				landed(t, repo, r)
 			case k.begun:
-				t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reason)
+				t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reasons)
 			case r.Status != workorder.StatusLost && r.Status != workorder.StatusError:
-				t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reason)
+				t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reasons)
 			}
 			if c := u.run("", "gc"); c.code != 0 {
 				t.Errorf("gc: exit code %d", c.code)
@@ -94,7 +94,7 @@ func TestCLIKilledAnyWhen(t *testing.T) {
 					t.Errorf("logs -f: exit code %d, want %d", followed.code, want)
 				}
 				if r.Status != workorder.StatusSuccess && r.Status != workorder.StatusLost && r.Status != workorder.StatusError {
-					t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reason)
+					t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reasons)
 				} else if r.Status == workorder.StatusSuccess {
 					landed(t, repo, r)
 				}
@@ -138,7 +138,7 @@ func TestCLIAndCompanionKilled(t *testing.T) {
 	r := w.u.result(w.id)
 	landed(t, w.repo, r)
 	if r.Status != workorder.StatusSuccess {
-		t.Errorf("the work came home, the run is told as %s: %s", r.Status, r.Reason)
+		t.Errorf("the work came home, the run is told as %s: %s", r.Status, r.Reasons)
 	}
 }
 
@@ -350,7 +350,7 @@ func TestRunsShareImages(t *testing.T) {
 		c := s.wait()
 		r := u.result(c.task(t))
 		if c.code != 0 {
-			t.Errorf("exit code %d, %s: %s", c.code, r.Status, r.Reason)
+			t.Errorf("exit code %d, %s: %s", c.code, r.Status, r.Reasons)
 		}
 		images[r.Image.ID] = true
 	}

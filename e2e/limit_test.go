@@ -48,9 +48,9 @@ timeout_minutes: 10
 `))
 			r := u.plainResult(c.task(t))
 			if r.Status != workorder.StatusParked || r.ResumeAt == nil || r.ResumeAt.Sub(until).Abs() > 2*time.Second {
-				t.Errorf("exit code %d, %s by %s: %s; resumes at %v, the limit ends at %v", c.code, r.Status, r.EndedBy, r.Reason, r.ResumeAt, until)
+				t.Errorf("exit code %d, %s by %s: %s; resumes at %v, the limit ends at %v", c.code, r.Status, r.EndedBy, r.Reasons, r.ResumeAt, until)
 			}
-			t.Logf("%s after %d ms", r.Reason, r.DurationMS)
+			t.Logf("%s after %d ms", r.Reasons, r.DurationMS)
 		})
 	}
 }

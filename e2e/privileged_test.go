@@ -69,7 +69,7 @@ stat -c %U inside >>inside
 `))}, privileged...)...)
 	r := u.plainResult(c.task(t))
 	if c.code != 0 || r.Status != workorder.StatusSuccess {
-		t.Fatalf("exit code %d, %s by %s: %s\n%s", c.code, r.Status, r.EndedBy, r.Reason, c.stdout)
+		t.Fatalf("exit code %d, %s by %s: %s\n%s", c.code, r.Status, r.EndedBy, r.Reasons, c.stdout)
 	}
 	// Privileged is the box, not what runs in it: root of an inner container is the user sandbox.
 	if got := gittest.Git(t, repo, "show", r.Branch+":inside"); got != "0\nof-a-container\nsandbox" {

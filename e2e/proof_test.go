@@ -201,7 +201,7 @@ echo looked
 	c := u.run("", "create", "--task", "x", "--image", name, "--repo", u.repo(map[string]string{"check.sh": check}), "-p", u.project(scripted("validate: {test: 'sh check.sh'}\n", script)))
 	r := u.plainResult(c.task(t))
 	if r.Proof == nil || len(r.Proof.Checks) != 1 || r.Proof.Checks[0].Head == nil || r.Proof.Checks[0].Base == nil {
-		t.Fatalf("%s: %s, %+v, %q", r.Status, r.Reason, r.Proof, r.Warnings)
+		t.Fatalf("%s: %s, %+v, %q", r.Status, r.Reasons, r.Proof, r.Warnings)
 	}
 	read := func(name string) string {
 		b, err := os.ReadFile(filepath.Join(u.state, r.TaskID, name))

@@ -73,7 +73,7 @@ func TestPullRequest(t *testing.T) {
 	c := u.run("", "create", "--task", "Make the thing\n\nas @ann said", "-p", project)
 	r := u.plainResult(c.task(t))
 	if c.code != 0 || r.PR == nil || r.PR.State != "draft" || !strings.Contains(c.stdout, r.PR.URL) {
-		t.Fatalf("exit code %d, %s, pull request %+v, steps %+v", c.code, r.Reason, r.PR, r.Steps)
+		t.Fatalf("exit code %d, %s, pull request %+v, steps %+v", c.code, r.Reasons, r.PR, r.Steps)
 	}
 	i, ok := f.Issue(r.PR.Number)
 	if !ok || i.Title != "Make the thing" || !i.Pull.Draft || i.Pull.Head != r.Branch || i.Pull.Base != "main" || !slices.Equal(i.Labels, []string{"agent"}) || !slices.Equal(i.Pull.Reviewers, []string{"ann"}) {
@@ -109,7 +109,7 @@ func TestForgeIsDown(t *testing.T) {
 	c := u.run("", "create", "--task", "x", "-p", u.project(yaml))
 	r := u.plainResult(c.task(t))
 	if c.code != 0 || r.Status != workorder.StatusSuccess || !r.Pushed || r.PR != nil || r.NextCommand != "sandbox-agent pr open "+r.TaskID {
-		t.Fatalf("exit code %d, %s: %s, pushed %v, %+v, next %q", c.code, r.Status, r.Reason, r.Pushed, r.PR, r.NextCommand)
+		t.Fatalf("exit code %d, %s: %s, pushed %v, %+v, next %q", c.code, r.Status, r.Reasons, r.Pushed, r.PR, r.NextCommand)
 	}
 	if down := u.run("", "pr", "open", r.TaskID); down.code != workorder.ExitGit || !strings.Contains(down.stderr, "hint:") {
 		t.Errorf("exit code %d: %s", down.code, down.stderr)

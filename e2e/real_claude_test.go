@@ -192,7 +192,7 @@ func TestRealClaudeCode(t *testing.T) {
 		}
 		r := runClaude(t, claudeKey, task, "", replies...)
 		if r.code != 0 || r.result.Status != workorder.StatusSuccess || r.result.EndedBy != workorder.ByAgent || !r.result.Pushed {
-			t.Fatalf("exit code %d, %s by %s: %s", r.code, r.result.Status, r.result.EndedBy, r.result.Reason)
+			t.Fatalf("exit code %d, %s by %s: %s", r.code, r.result.Status, r.result.EndedBy, r.result.Reasons)
 		}
 		show := func(path string) string { return gittest.Git(t, r.repo, "show", r.result.Branch+":"+path) }
 		if got := show("greeting.txt"); got != "good evening" {
@@ -270,10 +270,10 @@ func TestRealClaudeCode(t *testing.T) {
 			reply{Text: "This must not be paid for.", Usage: cheap},
 		)
 		if r.code != workorder.ExitBudget || r.result.Status != workorder.StatusBudgetExceeded || r.result.EndedBy != workorder.ByBudget {
-			t.Fatalf("exit code %d, %s by %s: %s", r.code, r.result.Status, r.result.EndedBy, r.result.Reason)
+			t.Fatalf("exit code %d, %s by %s: %s", r.code, r.result.Status, r.result.EndedBy, r.result.Reasons)
 		}
-		if !r.result.Resumable || !r.result.Pushed || !strings.Contains(r.result.Reason, "max_budget_usd") {
-			t.Errorf("resumable %v, pushed %v, reason %q", r.result.Resumable, r.result.Pushed, r.result.Reason)
+		if !r.result.Resumable || !r.result.Pushed || r.result.Reasons.Code() != workorder.ReasonBudget {
+			t.Errorf("resumable %v, pushed %v, reason %q", r.result.Resumable, r.result.Pushed, r.result.Reasons)
 		}
 		files := gittest.Git(t, r.repo, "diff", "--name-only", "main", r.result.Branch)
 		if files != "committed\nuncommitted" {
@@ -293,10 +293,10 @@ func TestRealClaudeCode(t *testing.T) {
 	t.Run("wrong key", func(t *testing.T) {
 		r := runClaude(t, "sk-wrong-987654321-of-the-e2e-test", "work", "", reply{Text: "never said", Usage: modelUsage{1, 1, 0, 0}})
 		if r.code != workorder.ExitTaskFailed || r.result.Status != workorder.StatusFailed || r.result.EndedBy != workorder.ByAgent {
-			t.Fatalf("exit code %d, %s by %s: %s", r.code, r.result.Status, r.result.EndedBy, r.result.Reason)
+			t.Fatalf("exit code %d, %s by %s: %s", r.code, r.result.Status, r.result.EndedBy, r.result.Reasons)
 		}
-		if !strings.Contains(r.result.Reason, "refused the key") || !strings.Contains(r.stdout+r.stderr, "refused the key") {
-			t.Errorf("reason %q", r.result.Reason)
+		if r.result.Reasons.Code() != workorder.ReasonModelKey || !strings.Contains(r.stdout+r.stderr, r.result.Reasons.String()) {
+			t.Errorf("reason %q", r.result.Reasons)
 		}
 		if len(r.calls) == 0 || len(r.calls) > 2 || r.calls[0].Status != 401 {
 			t.Errorf("the model was asked %+v: a key that is refused once is refused always", r.calls)

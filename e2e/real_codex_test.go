@@ -135,7 +135,7 @@ timeout_minutes: 3
 func (r *openaiRun) succeeded(t *testing.T, c realCLI, tools ...string) {
 	t.Helper()
 	if r.code != 0 || r.result.Status != workorder.StatusSuccess || r.result.EndedBy != workorder.ByAgent || !r.result.Pushed {
-		t.Fatalf("exit code %d, %s by %s: %s", r.code, r.result.Status, r.result.EndedBy, r.result.Reason)
+		t.Fatalf("exit code %d, %s by %s: %s", r.code, r.result.Status, r.result.EndedBy, r.result.Reasons)
 	}
 	var script modelUsage
 	for _, rep := range c.replies {
@@ -201,10 +201,10 @@ func checkEnds(t *testing.T, harness string, work reply) {
 			work, again, {Text: "This must not be paid for.", Usage: cheap},
 		}}.run(t)
 		if r.code != workorder.ExitBudget || r.result.Status != workorder.StatusBudgetExceeded || r.result.EndedBy != workorder.ByBudget {
-			t.Fatalf("exit code %d, %s by %s: %s", r.code, r.result.Status, r.result.EndedBy, r.result.Reason)
+			t.Fatalf("exit code %d, %s by %s: %s", r.code, r.result.Status, r.result.EndedBy, r.result.Reasons)
 		}
-		if !r.result.Resumable || !r.result.Pushed || !strings.Contains(r.result.Reason, "max_budget_usd") {
-			t.Errorf("resumable %v, pushed %v, reason %q", r.result.Resumable, r.result.Pushed, r.result.Reason)
+		if !r.result.Resumable || !r.result.Pushed || r.result.Reasons.Code() != workorder.ReasonBudget {
+			t.Errorf("resumable %v, pushed %v, reason %q", r.result.Resumable, r.result.Pushed, r.result.Reasons)
 		}
 		if files := gittest.Git(t, r.repo, "diff", "--name-only", "main", r.result.Branch); files != "committed\nuncommitted" {
 			t.Errorf("the branch has %q, want the work so far", files)
@@ -223,10 +223,10 @@ func checkEnds(t *testing.T, harness string, work reply) {
 	t.Run("wrong key", func(t *testing.T) {
 		r := realCLI{harness: harness, key: "sk-wrong-987654321-of-the-e2e-test", task: "work", replies: []reply{{Text: "never said", Usage: cheap}}}.run(t)
 		if r.code != workorder.ExitTaskFailed || r.result.Status != workorder.StatusFailed || r.result.EndedBy != workorder.ByAgent {
-			t.Fatalf("exit code %d, %s by %s: %s", r.code, r.result.Status, r.result.EndedBy, r.result.Reason)
+			t.Fatalf("exit code %d, %s by %s: %s", r.code, r.result.Status, r.result.EndedBy, r.result.Reasons)
 		}
-		if !strings.Contains(r.result.Reason, "refused the key") || !strings.Contains(r.stdout+r.stderr, "refused the key") {
-			t.Errorf("reason %q", r.result.Reason)
+		if r.result.Reasons.Code() != workorder.ReasonModelKey || !strings.Contains(r.stdout+r.stderr, r.result.Reasons.String()) {
+			t.Errorf("reason %q", r.result.Reasons)
 		}
 		if len(r.calls) == 0 || len(r.calls) > 2 || r.calls[0].Status != 401 {
 			t.Errorf("the model was asked %+v: a key that is refused once is refused always", r.calls)
@@ -246,7 +246,7 @@ func checkTold(t *testing.T, harness string, wait reply) {
 		wait, {Text: "I stop here.", Usage: modelUsage{100, 10, 0, 0}},
 	}}.run(t)
 	if r.code != 0 || len(r.calls) != 2 {
-		t.Fatalf("exit code %d, %s: %s; %d calls", r.code, r.result.Status, r.result.Reason, len(r.calls))
+		t.Fatalf("exit code %d, %s: %s; %d calls", r.code, r.result.Status, r.result.Reasons, len(r.calls))
 	}
 	said := func(c openaiCall) bool {
 		return strings.Contains(strings.Join(c.Instructions, "\n"), "80 % of the money")
@@ -269,7 +269,7 @@ func checkHang(t *testing.T, harness, window string, hang, done reply) {
 	}}
 	r := c.run(t)
 	if r.code != 0 || r.result.Status != workorder.StatusSuccess || len(r.calls) != 3 {
-		t.Fatalf("exit code %d, %s: %s; %d calls", r.code, r.result.Status, r.result.Reason, len(r.calls))
+		t.Fatalf("exit code %d, %s: %s; %d calls", r.code, r.result.Status, r.result.Reasons, len(r.calls))
 	}
 	if h := r.of(workorder.EventHang); len(h) != 1 || h[0].Status != "resumed" {
 		t.Errorf("hangs %+v", h)
@@ -332,7 +332,7 @@ func TestRealCodex(t *testing.T) {
 			{Text: "Done.", Usage: modelUsage{100, 10, 900, 0}},
 		}}.run(t)
 		if r.code != 0 || r.show(t, "code.txt") != "by code" {
-			t.Fatalf("exit code %d, %s: %s", r.code, r.result.Status, r.result.Reason)
+			t.Fatalf("exit code %d, %s: %s", r.code, r.result.Status, r.result.Reasons)
 		}
 		if tools := r.of(workorder.EventAgentTool); len(tools) != 1 || tools[0].Name != "command_execution" {
 			t.Errorf("tool calls %+v", tools)

@@ -152,7 +152,7 @@ harness:
 	c := u.run("", "create", "-p", project, "--task", "Make the tests' Redis address configurable by REDIS_ADDR")
 	r := u.result(c.task(t))
 	if c.code != 0 || r.Status != workorder.StatusSuccess || r.EndedBy != workorder.ByAgent || !r.Pushed {
-		t.Fatalf("exit code %d, %s by %s, pushed %v: %s", c.code, r.Status, r.EndedBy, r.Pushed, r.Reason)
+		t.Fatalf("exit code %d, %s by %s, pushed %v: %s", c.code, r.Status, r.EndedBy, r.Pushed, r.Reasons)
 	}
 
 	// The remote has the change and main is as it was.

@@ -55,7 +55,7 @@ validate:
 	m.push("main", "Files", files)
 	c := m.u.run("", "create", "--task", "Change two", "-p", m.project)
 	if m.first = m.u.plainResult(c.task(t)); c.code != 0 || !m.first.Pushed || m.first.PR == nil {
-		t.Fatalf("exit code %d: %s", c.code, m.first.Reason)
+		t.Fatalf("exit code %d: %s", c.code, m.first.Reasons)
 	}
 	return m
 }
@@ -104,7 +104,7 @@ func (m *moving) rebase(args ...string) (call, *workorder.Result) {
 func (m *moving) unmoved(c call, r *workorder.Result, code int, status workorder.Status, kept bool) {
 	m.t.Helper()
 	if c.code != code || r.Status != status {
-		m.t.Errorf("exit code %d, %s: %s, %q", c.code, r.Status, r.Reason, r.Warnings)
+		m.t.Errorf("exit code %d, %s: %s, %q", c.code, r.Status, r.Reasons, r.Warnings)
 	}
 	if m.head() != m.first.HeadSHA || r.HeadSHA != m.first.HeadSHA {
 		m.t.Errorf("the branch was moved to %s, the result says %s", m.head(), r.HeadSHA)
@@ -139,7 +139,7 @@ func TestRebaseClean(t *testing.T) {
 	c, r := m.rebase()
 	x := r.Rebased
 	if c.code != 0 || r.Status != workorder.StatusSuccess || x == nil || !x.Pushed || r.Agent.ExitCode != nil || r.BaseSHA != tip {
-		t.Fatalf("exit code %d, %s: %s, %+v", c.code, r.Status, r.Reason, x)
+		t.Fatalf("exit code %d, %s: %s, %+v", c.code, r.Status, r.Reasons, x)
 	}
 	if m.head() != r.HeadSHA || r.HeadSHA == m.first.HeadSHA || m.ref(x.Backup) != m.first.HeadSHA {
 		t.Errorf("head %s, backup %s", m.head(), m.ref(x.Backup))
@@ -163,8 +163,8 @@ func TestRebaseClean(t *testing.T) {
 	m.u.state = t.TempDir()
 	m.u.env = append(m.u.env, "SANDBOX_AGENT_STATE_DIR="+m.u.state)
 	c, r = m.rebase("-p", m.project)
-	if c.code != 0 || r.Status != workorder.StatusNoChanges || !strings.Contains(r.Reason, "newest commit of main already") || r.BaseSHA != tip || len(m.forge.Pulls()) != 1 {
-		t.Errorf("exit code %d, %s: %s, base %s", c.code, r.Status, r.Reason, r.BaseSHA)
+	if c.code != 0 || r.Status != workorder.StatusNoChanges || r.Reasons.Code() != workorder.ReasonUnchanged || r.BaseSHA != tip || len(m.forge.Pulls()) != 1 {
+		t.Errorf("exit code %d, %s: %s, base %s", c.code, r.Status, r.Reasons, r.BaseSHA)
 	}
 }
 
@@ -176,7 +176,7 @@ func TestRebaseConflict(t *testing.T) {
 	r := m.u.plainResult(m.first.TaskID)
 	x := r.Rebased
 	if c.code != 0 || x == nil || !x.Pushed || !slices.Equal(x.Conflicts, []string{"f"}) || r.Agent.ExitCode == nil {
-		t.Fatalf("exit code %d, %s: %s, %+v", c.code, r.Status, r.Reason, x)
+		t.Fatalf("exit code %d, %s: %s, %+v", c.code, r.Status, r.Reasons, x)
 	}
 	if m.bare("show", r.HeadSHA+":f") != strings.TrimSpace(strings.Replace(tenLines, "2\n", "zwei two\n", 1)) || m.bare("merge-base", tip, r.HeadSHA) != tip {
 		t.Errorf("f is %q", m.bare("show", r.HeadSHA+":f"))
@@ -214,8 +214,8 @@ func TestRebaseBreaksTests(t *testing.T) {
 	tip := m.push("main", "Rename", map[string]string{"lib.sh": "salute() { echo hello; }\n"})
 	c, r := m.rebase()
 	m.unmoved(c, r, workorder.ExitTaskFailed, workorder.StatusFailed, true)
-	if r.EndedBy != workorder.ByValidation || !strings.Contains(r.Reason, "check passed on the old head and fails on the new one") || !strings.Contains(r.Reason, "sandbox-agent continue") {
-		t.Errorf("%s: %s", r.EndedBy, r.Reason)
+	if r.EndedBy != workorder.ByValidation || r.Reasons.Code() != workorder.ReasonWorse {
+		t.Errorf("%s: %s", r.EndedBy, r.Reasons)
 	}
 	if m.bare("merge-base", tip, m.ref(r.Rebased.Kept)) != tip {
 		t.Error("what is kept is not on the new base")
@@ -232,13 +232,13 @@ func TestRebaseForeign(t *testing.T) {
 	theirs := m.push(m.first.Branch, "Theirs", map[string]string{"z": "z"})
 	for range 2 { // being refused makes nothing known
 		c, r := m.rebase()
-		if c.code != workorder.ExitGit || m.head() != theirs || !strings.Contains(r.Reason, `"Theirs" by Ann`) || !strings.Contains(r.Reason, "--with-foreign") {
-			t.Errorf("exit code %d: %s", c.code, r.Reason)
+		if c.code != workorder.ExitGit || m.head() != theirs || !strings.Contains(r.Reasons.String(), `"Theirs" by Ann`) {
+			t.Errorf("exit code %d: %s", c.code, r.Reasons)
 		}
 	}
 	c, r := m.rebase("--with-foreign")
 	if c.code != 0 || r.Rebased == nil || !r.Rebased.Pushed || m.ref(r.Rebased.Backup) != theirs || m.bare("log", "-1", "--format=%an %s", m.head()) != "Ann Theirs" {
-		t.Fatalf("exit code %d: %s, %+v", c.code, r.Reason, r.Rebased)
+		t.Fatalf("exit code %d: %s, %+v", c.code, r.Reasons, r.Rebased)
 	}
 	// And while it is at it.
 	before := m.head()
@@ -249,7 +249,7 @@ func TestRebaseForeign(t *testing.T) {
 	m.bare("update-ref", "refs/heads/go", "main")
 	c, r = s.wait(), m.u.plainResult(m.first.TaskID)
 	if c.code != workorder.ExitGit || m.head() != late || r.HeadSHA != before || r.Rebased.Pushed || m.ref(r.Rebased.Kept) == "" {
-		t.Errorf("exit code %d, %s: %s, head %s, %+v", c.code, r.Status, r.Reason, r.HeadSHA, r.Rebased)
+		t.Errorf("exit code %d, %s: %s, head %s, %+v", c.code, r.Status, r.Reasons, r.HeadSHA, r.Rebased)
 	}
 }
 
@@ -282,7 +282,7 @@ func TestRebaseIsCutOff(t *testing.T) {
 			}
 			m.bare("update-ref", "refs/heads/go", "main")
 			if c, r = m.rebase(); c.code != 0 || !r.Rebased.Pushed || r.HeadSHA != m.head() {
-				t.Errorf("exit code %d, %s: %s", c.code, r.Status, r.Reason)
+				t.Errorf("exit code %d, %s: %s", c.code, r.Status, r.Reasons)
 			}
 		})
 	}
@@ -300,7 +300,7 @@ func TestRebaseLocal(t *testing.T) {
 	c = u.run("", "rebase", first.TaskID)
 	r := u.plainResult(first.TaskID)
 	if c.code != 0 || r.Rebased == nil || !r.Rebased.Pushed || gittest.Git(t, repo, "rev-parse", first.Branch+"~1") != gittest.Git(t, repo, "rev-parse", "main") || gittest.Git(t, repo, "rev-parse", r.Rebased.Backup) != first.HeadSHA {
-		t.Errorf("exit code %d, %s: %s, %+v", c.code, r.Status, r.Reason, r.Rebased)
+		t.Errorf("exit code %d, %s: %s, %+v", c.code, r.Status, r.Reasons, r.Rebased)
 	}
 	step := slices.IndexFunc(r.Steps, func(s workorder.Step) bool { return s.Name == "range-diff" })
 	if step < 0 || r.Steps[step].Status != workorder.StepSkipped {

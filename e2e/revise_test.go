@@ -67,7 +67,7 @@ func newReviewed(t *testing.T) *reviewed {
 	r.id = c.task(t)
 	res := r.plainResult(r.id)
 	if c.code != 0 || res.PR == nil {
-		t.Fatalf("exit code %d, %s: %s", c.code, res.Status, res.Reason)
+		t.Fatalf("exit code %d, %s: %s", c.code, res.Status, res.Reasons)
 	}
 	r.pr = res.PR.Number
 	return r
@@ -137,7 +137,7 @@ func TestRevise(t *testing.T) {
 	c := r.revise()
 	res := r.plainResult(r.id)
 	if c.code != 0 || res.Status != workorder.StatusSuccess || res.Mode != workorder.ModeRevise || res.Attempt != 2 || res.Branch != first.Branch || res.PR == nil || res.PR.Number != r.pr {
-		t.Fatalf("exit code %d, %s: %s, %+v, steps %+v", c.code, res.Status, res.Reason, res.PR, res.Steps)
+		t.Fatalf("exit code %d, %s: %s, %+v, steps %+v", c.code, res.Status, res.Reasons, res.PR, res.Steps)
 	}
 	subjects := strings.Fields(strings.ReplaceAll(gittest.Git(t, r.bare, "log", "--format=%s", first.HeadSHA+".."+first.Branch), " ", "-"))
 	if !slices.Equal(subjects, []string{"Add-a-note", "Say-good"}) {
@@ -231,7 +231,7 @@ func TestReviseGoesOn(t *testing.T) {
 	res := r.plainResult(r.id)
 	bodies, resolved := r.replies()
 	if c.code != workorder.ExitTaskFailed || res.EndedBy != workorder.ByValidation || resolved[0] || len(bodies[0]) != 1 || !strings.Contains(bodies[0][0], "do not pass: `there`") {
-		t.Fatalf("exit code %d, %s, %q, resolved %v", c.code, res.Reason, bodies, resolved)
+		t.Fatalf("exit code %d, %s, %q, resolved %v", c.code, res.Reasons, bodies, resolved)
 	}
 	if st := r.remoteState(); st.Review == nil || len(st.Review.Items) != 1 {
 		t.Errorf("the remote says %+v", st)
@@ -240,7 +240,7 @@ func TestReviseGoesOn(t *testing.T) {
 	res = r.plainResult(r.id)
 	bodies, resolved = r.replies()
 	if c.code != 0 || len(res.Review) != 1 || len(res.Review[0].Commits) != 2 || !resolved[0] || len(bodies[0]) != 2 || !strings.Contains(bodies[0][1], "pass on the last commit: `there`") {
-		t.Fatalf("exit code %d, %s: %s, %+v, %q, resolved %v", c.code, res.Status, res.Reason, res.Review, bodies, resolved)
+		t.Fatalf("exit code %d, %s: %s, %+v, %q, resolved %v", c.code, res.Status, res.Reasons, res.Review, bodies, resolved)
 	}
 
 	r.f.AddThread(r.pr, forgetest.Thread{Path: "made", Line: 1}, "ann", "Take your time.")
@@ -261,7 +261,7 @@ func TestReviseGoesOn(t *testing.T) {
 	c = r.run("", "continue", r.id)
 	res = r.plainResult(r.id)
 	if c.code != 0 || len(res.Review) != 2 || !slices.Equal(res.Review[0].Commits, []string{begun.HeadSHA}) || res.Review[1].Reason != "There was time enough." || res.Review[0].Replied {
-		t.Fatalf("exit code %d, %s: %s, %+v", c.code, res.Status, res.Reason, res.Review)
+		t.Fatalf("exit code %d, %s: %s, %+v", c.code, res.Status, res.Reasons, res.Review)
 	}
 	r.f.ClearFaults()
 	open := r.run("", "pr", "open", r.id)

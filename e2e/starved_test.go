@@ -151,7 +151,7 @@ func TestLargeLastCommit(t *testing.T) {
 	c := w.wait()
 	r := w.u.result(w.id)
 	if c.code != workorder.ExitInterrupted || r.Status != workorder.StatusInterrupted {
-		t.Errorf("exit code %d, %s: %s", c.code, r.Status, r.Reason)
+		t.Errorf("exit code %d, %s: %s", c.code, r.Status, r.Reasons)
 	}
 	if got := gittest.Git(t, w.repo, "cat-file", "-s", r.Branch+":big"); got != "300000000" {
 		t.Errorf("the last commit is not on %s: %s, %q", r.Branch, got, r.Warnings)

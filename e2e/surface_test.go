@@ -25,7 +25,7 @@ printf 'access = "\342\200\256admin"\n' >hidden.py
 `)))
 	r := u.plainResult(c.task(t))
 	if c.code != 0 || r.Status != workorder.StatusSuccess {
-		t.Fatalf("exit code %d, %s: %s", c.code, r.Status, r.Reason)
+		t.Fatalf("exit code %d, %s: %s", c.code, r.Status, r.Reasons)
 	}
 	for _, path := range []string{".github/workflows/ci.yml", "hidden.py"} {
 		if !slices.ContainsFunc(r.Surface, func(f workorder.SurfaceFinding) bool { return f.Path == path && f.Grave }) {

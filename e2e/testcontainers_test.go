@@ -51,7 +51,7 @@ timeout_minutes: 5
 `))
 	r := u.result(c.task(t))
 	if got := c.printed("print"); c.code != 0 || !slices.Equal(got, []string{"port +PONG", "exec 0 PONG"}) {
-		t.Errorf("exit code %d, %s by %s: %s; printed %q", c.code, r.Status, r.EndedBy, r.Reason, got)
+		t.Errorf("exit code %d, %s by %s: %s; printed %q", c.code, r.Status, r.EndedBy, r.Reasons, got)
 	}
 	if len(r.Refusals) != 0 {
 		t.Errorf("the guard refused %+v", r.Refusals)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,7 +44,7 @@ const maxPark = 8 * 24 * time.Hour
 type AgentOutcome struct {
 	// Ending is StatusSuccess when the agent did its part; it says nothing about
 	// changes or validation yet.
-	Ending
+	workorder.Ending
 	// ResumeAt is when a parked agent can go on; nil: nobody knows.
 	ResumeAt *time.Time
 	Agent    workorder.Agent
@@ -142,14 +141,14 @@ func Agent(ctx context.Context, c Config) AgentOutcome {
 	}
 	c.emit(workorder.Event{
 		Type: workorder.EventAgentFinished, Name: h.Name(), Status: string(out.Status), ExitCode: exit,
-		DurationMS: time.Since(began).Milliseconds(), Text: out.Reason,
+		DurationMS: time.Since(began).Milliseconds(), Text: out.Reasons.String(),
 	})
 	return out
 }
 
 func (c *Config) notStarted(by workorder.EndedBy, err error) AgentOutcome {
 	return AgentOutcome{
-		Ending: Ending{Status: workorder.StatusError, EndedBy: by, Reason: c.text(err.Error())},
+		Ending: ending(workorder.StatusError, by, workorder.ReasonAgent, c.text(err.Error())),
 		Agent:  workorder.Agent{Harness: c.Order.Harness.Name, Model: c.Order.Harness.Model},
 	}
 }
@@ -327,10 +326,12 @@ func (a *agentRun) conclude(ctx context.Context, out *AgentOutcome, end *process
 		why := fmt.Sprintf("the agent printed a line of %d MiB, which is too long to be read: what it said in it, such as its result, is not known", a.longest>>20)
 		out.Warnings = append(out.Warnings, why)
 		if out.Status != workorder.StatusSuccess {
-			out.Reason = strings.TrimPrefix(out.Reason+"; "+why, "; ")
+			out.Reasons = out.Reasons.And(workorder.ReasonUnread, "%s", why)
 		}
 	}
-	out.Reason = a.text(out.Reason)
+	for i := range out.Reasons {
+		out.Reasons[i].Detail = a.text(out.Reasons[i].Detail)
+	}
 	if out.Status == workorder.StatusParked {
 		out.ResumeAt = believed(o.ResumeAt, time.Now())
 		if l := a.wire.limit(time.Now()); out.ResumeAt == nil && l != nil {

@@ -106,8 +106,8 @@ func TestLineThatIsTooLong(t *testing.T) {
 	for size, said := range map[int]bool{8 << 20: false, 20 << 20: true} {
 		b := newBox(t, fmt.Sprintf(`head -c %d /dev/zero | tr '\0' x; echo; exit 3`, size))
 		out := Agent(t.Context(), b.Config)
-		if got := slices.ContainsFunc(out.Warnings, func(w string) bool { return strings.Contains(w, "too long") }); got != said || strings.Contains(out.Reason, "too long") != said {
-			t.Errorf("%d bytes: %q, %q", size, out.Reason, out.Warnings)
+		if got := slices.ContainsFunc(out.Warnings, func(w string) bool { return strings.Contains(w, "too long") }); got != said || out.Reasons.Has(workorder.ReasonUnread) != said {
+			t.Errorf("%d bytes: %q, %q", size, out.Reasons, out.Warnings)
 		}
 	}
 }

@@ -86,8 +86,8 @@ func exists(path string) bool { _, err := os.Stat(path); return err == nil }
 
 func check(t *testing.T, got AgentOutcome, s workorder.Status, by workorder.EndedBy, reason string) {
 	t.Helper()
-	if got.Status != s || got.EndedBy != by || !strings.Contains(got.Reason, reason) {
-		t.Errorf("ended %s by %s (%q), want %s by %s (… %s …)", got.Status, got.EndedBy, got.Reason, s, by, reason)
+	if got.Status != s || got.EndedBy != by || !strings.Contains(got.Reasons.String(), reason) {
+		t.Errorf("ended %s by %s (%q), want %s by %s (… %s …)", got.Status, got.EndedBy, got.Reasons, s, by, reason)
 	}
 }
 
@@ -240,7 +240,7 @@ func TestSecretsShowNowhere(t *testing.T) {
 			t.Errorf("event %+v", e)
 		}
 	}
-	if strings.Contains(got.Reason+got.Agent.Final, canary) {
+	if strings.Contains(got.Reasons.String()+got.Agent.Final, canary) {
 		t.Errorf("outcome %+v", got)
 	}
 	for _, log := range []string{AgentStdout, AgentStderr, "logs/validate-v.log"} {

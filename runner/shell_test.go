@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -108,14 +109,24 @@ func TestValidateWhenTheRunEnds(t *testing.T) {
 	if len(got) != 2 || got[0].Passed || got[1].Passed || got[1].ExitCode != exitNotRun || exists(filepath.Join(filepath.Dir(b.Workspace), "never")) {
 		t.Errorf("got %+v", got)
 	}
-	end := Verdict(Facts{Agent: AgentOutcome{Ending: Ending{Status: workorder.StatusSuccess}}, Validation: got, HasRepo: true, Commits: 1, Cause: context.Cause(ctx)})
+	end := Verdict(Facts{Agent: AgentOutcome{Ending: workorder.Succeeded()}, Validation: got, HasRepo: true, Commits: 1, Cause: context.Cause(ctx)})
 	if end.Status != workorder.StatusInterrupted {
 		t.Errorf("verdict %+v", end)
 	}
 }
 
+func because(codes ...workorder.ReasonCode) []workorder.ReasonCode { return codes }
+
+// codes are those of the reasons.
+func codes(reasons workorder.Reasons) (list []workorder.ReasonCode) {
+	for _, r := range reasons {
+		list = append(list, r.Code)
+	}
+	return list
+}
+
 func TestVerdict(t *testing.T) {
-	good := AgentOutcome{Ending: Ending{Status: workorder.StatusSuccess, EndedBy: workorder.ByAgent}}
+	good := AgentOutcome{Ending: workorder.Succeeded()}
 	denied := good
 	denied.Denials = 2
 	pass, fail := workorder.Validation{Name: "lint", Passed: true}, workorder.Validation{Name: "test", ExitCode: 3}
@@ -123,30 +134,30 @@ func TestVerdict(t *testing.T) {
 		facts  Facts
 		status workorder.Status
 		by     workorder.EndedBy
-		reason string
+		reason []workorder.ReasonCode
 	}{
-		"success":                {Facts{Agent: good, HasRepo: true, Commits: 1, Validation: []workorder.Validation{pass}}, workorder.StatusSuccess, workorder.ByAgent, ""},
-		"no repository":          {Facts{Agent: good}, workorder.StatusSuccess, workorder.ByAgent, ""},
-		"no changes":             {Facts{Agent: good, HasRepo: true}, workorder.StatusNoChanges, workorder.ByAgent, "changed nothing"},
-		"denied, nothing done":   {Facts{Agent: denied, HasRepo: true}, workorder.StatusFailed, workorder.ByAgent, "2 of its tool calls were denied"},
-		"denied, something done": {Facts{Agent: denied, HasRepo: true, Commits: 1}, workorder.StatusSuccess, workorder.ByAgent, ""},
-		"validation":             {Facts{Agent: good, HasRepo: true, Commits: 1, Validation: []workorder.Validation{pass, fail}}, workorder.StatusFailed, workorder.ByValidation, "test (exit 3)"},
-		"validation, lost":       {Facts{Agent: good, HasRepo: true, Commits: 1, Validation: []workorder.Validation{fail}, Lost: []string{"service db failed"}}, workorder.StatusFailed, workorder.ByValidation, "test (exit 3); service db failed"},
-		"success, lost":          {Facts{Agent: good, HasRepo: true, Commits: 1, Lost: []string{"service db failed"}}, workorder.StatusSuccess, workorder.ByAgent, ""},
-		"validation and nothing": {Facts{Agent: good, HasRepo: true, Validation: []workorder.Validation{fail}}, workorder.StatusFailed, workorder.ByValidation, "test (exit 3)"},
-		"timeout in validation":  {Facts{Agent: good, HasRepo: true, Validation: []workorder.Validation{fail}, Cause: ErrTimeout}, workorder.StatusTimeout, workorder.ByTimeout, "during validation"},
-		"deadline in validation": {Facts{Agent: good, HasRepo: true, Validation: []workorder.Validation{fail}, Cause: context.DeadlineExceeded}, workorder.StatusTimeout, workorder.ByTimeout, "during validation"},
-		"signal in validation":   {Facts{Agent: good, HasRepo: true, Validation: []workorder.Validation{fail}, Cause: errors.New("x")}, workorder.StatusInterrupted, workorder.BySignal, "during validation"},
-		"signal after all":       {Facts{Agent: good, HasRepo: true, Commits: 1, Validation: []workorder.Validation{pass}, Cause: ErrInterrupted}, workorder.StatusSuccess, workorder.ByAgent, ""},
+		"success":                {Facts{Agent: good, HasRepo: true, Commits: 1, Validation: []workorder.Validation{pass}}, workorder.StatusSuccess, workorder.ByAgent, nil},
+		"no repository":          {Facts{Agent: good}, workorder.StatusSuccess, workorder.ByAgent, nil},
+		"no changes":             {Facts{Agent: good, HasRepo: true}, workorder.StatusNoChanges, workorder.ByAgent, because(workorder.ReasonUnchanged)},
+		"denied, nothing done":   {Facts{Agent: denied, HasRepo: true}, workorder.StatusFailed, workorder.ByAgent, because(workorder.ReasonDenied)},
+		"denied, something done": {Facts{Agent: denied, HasRepo: true, Commits: 1}, workorder.StatusSuccess, workorder.ByAgent, nil},
+		"validation":             {Facts{Agent: good, HasRepo: true, Commits: 1, Validation: []workorder.Validation{pass, fail}}, workorder.StatusFailed, workorder.ByValidation, because(workorder.ReasonValidation)},
+		"validation, lost":       {Facts{Agent: good, HasRepo: true, Commits: 1, Validation: []workorder.Validation{fail}, Lost: []string{"service db failed"}}, workorder.StatusFailed, workorder.ByValidation, because(workorder.ReasonValidation, workorder.ReasonServiceLost)},
+		"success, lost":          {Facts{Agent: good, HasRepo: true, Commits: 1, Lost: []string{"service db failed"}}, workorder.StatusSuccess, workorder.ByAgent, nil},
+		"validation and nothing": {Facts{Agent: good, HasRepo: true, Validation: []workorder.Validation{fail}}, workorder.StatusFailed, workorder.ByValidation, because(workorder.ReasonValidation)},
+		"timeout in validation":  {Facts{Agent: good, HasRepo: true, Validation: []workorder.Validation{fail}, Cause: ErrTimeout}, workorder.StatusTimeout, workorder.ByTimeout, because(workorder.ReasonTimeout)},
+		"deadline in validation": {Facts{Agent: good, HasRepo: true, Validation: []workorder.Validation{fail}, Cause: context.DeadlineExceeded}, workorder.StatusTimeout, workorder.ByTimeout, because(workorder.ReasonTimeout)},
+		"signal in validation":   {Facts{Agent: good, HasRepo: true, Validation: []workorder.Validation{fail}, Cause: errors.New("x")}, workorder.StatusInterrupted, workorder.BySignal, because(workorder.ReasonSignal)},
+		"signal after all":       {Facts{Agent: good, HasRepo: true, Commits: 1, Validation: []workorder.Validation{pass}, Cause: ErrInterrupted}, workorder.StatusSuccess, workorder.ByAgent, nil},
 		"agent first": {
-			Facts{Agent: AgentOutcome{Ending: Ending{workorder.StatusBudgetExceeded, workorder.ByBudget, "spent"}}, Validation: []workorder.Validation{fail}},
-			workorder.StatusBudgetExceeded, workorder.ByBudget, "spent",
+			Facts{Agent: AgentOutcome{Ending: ending(workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget, "spent")}, Validation: []workorder.Validation{fail}},
+			workorder.StatusBudgetExceeded, workorder.ByBudget, because(workorder.ReasonBudget),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := Verdict(c.facts)
-			if got.Status != c.status || got.EndedBy != c.by || !strings.Contains(got.Reason, c.reason) || (c.reason == "") != (got.Reason == "") {
-				t.Errorf("got %+v, want %s by %s %q", got, c.status, c.by, c.reason)
+			if got.Status != c.status || got.EndedBy != c.by || !slices.Equal(codes(got.Reasons), c.reason) {
+				t.Errorf("got %+v, want %s by %s %v", got, c.status, c.by, c.reason)
 			}
 		})
 	}

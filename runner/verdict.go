@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,13 +10,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/runner/harness"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
-
-// Ending is how something ended, in the words of the result.
-type Ending struct {
-	Status  workorder.Status
-	EndedBy workorder.EndedBy
-	Reason  string // one sentence; empty on success
-}
 
 type agentFacts struct {
 	cause   error // why the agent was stopped; nil when it ended by itself
@@ -34,7 +28,7 @@ type agentFacts struct {
 
 // agentEnding judges the agent. What was done to it goes before what it says:
 // an agent that was stopped may still exit with 0.
-func agentEnding(f agentFacts) Ending {
+func agentEnding(f agentFacts) workorder.Ending {
 	spent := f.spent
 	if f.outcome.Usage.CostUSD != nil {
 		spent = max(spent, *f.outcome.Usage.CostUSD)
@@ -42,42 +36,46 @@ func agentEnding(f agentFacts) Ending {
 	overBudget := f.budget != nil && spent > *f.budget
 	switch {
 	case errors.Is(f.cause, ErrInterrupted):
-		return Ending{workorder.StatusInterrupted, workorder.BySignal, "the run was stopped from outside while the agent worked"}
+		return ending(workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonSignal, "the run was stopped from outside while the agent worked")
 	case errors.Is(f.cause, ErrTimeout):
-		return Ending{workorder.StatusTimeout, workorder.ByTimeout, "timeout_minutes ran out while the agent worked"}
+		return ending(workorder.StatusTimeout, workorder.ByTimeout, workorder.ReasonTimeout, "timeout_minutes ran out while the agent worked")
 	case errors.Is(f.cause, errBudget), overBudget, f.refused && f.budget != nil:
 		reason := overspent(spent, *f.budget, f.earlier)
 		if f.refused && spent < *f.budget {
 			reason += "; commands before the agent spent the rest"
 		}
-		return Ending{workorder.StatusBudgetExceeded, workorder.ByBudget, reason}
+		return ending(workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget, reason)
 	case f.outcome.Verdict == harness.Budget:
 		reason := f.outcome.Reason
 		if f.earlier > 0 {
 			reason += fmt.Sprintf(" (what earlier attempts left of max_budget_usd: they cost $%.4g)", f.earlier)
 		}
-		return Ending{workorder.StatusBudgetExceeded, workorder.ByBudget, reason}
+		return ending(workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget, reason)
 	case f.outcome.Verdict == harness.Limited:
-		return Ending{workorder.StatusParked, workorder.ByLimit, f.outcome.Reason}
+		return ending(workorder.StatusParked, workorder.ByLimit, workorder.ReasonProviderLimit, f.outcome.Reason)
 	case f.oom && f.cause == nil && f.outcome.Verdict != harness.Succeeded && (f.exit.Signal == "SIGKILL" || f.exit.Code == 137):
-		return Ending{workorder.StatusFailed, workorder.ByAgent, "the kernel killed the agent because the box ran out of memory: raise limits.memory"}
+		return ending(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonMemory, "the kernel killed the agent because the box ran out of memory: raise limits.memory")
 	case f.limit != nil && f.outcome.Verdict != harness.Succeeded && !errors.Is(f.cause, errHalt) && !crashed(f), errors.Is(f.cause, errLimit):
 		// Whatever the agent makes of it: there is no model for it until then.
-		return Ending{workorder.StatusParked, workorder.ByLimit, limitReason(f.limit)}
+		return ending(workorder.StatusParked, workorder.ByLimit, workorder.ReasonProviderLimit, limitReason(f.limit))
 	case errors.Is(f.cause, errHang):
 		reason := f.hang.reason()
 		if f.hangs > 1 {
 			reason += " (it had hung before and was resumed)"
 		}
-		return Ending{workorder.StatusFailed, workorder.ByHang, reason}
+		return ending(workorder.StatusFailed, workorder.ByHang, workorder.ReasonHang, reason)
 	case errors.Is(f.cause, errHalt):
-		return Ending{workorder.StatusFailed, workorder.ByAgent, f.halt}
+		return ending(workorder.StatusFailed, workorder.ByAgent, f.outcome.Code, f.halt)
 	case f.outcome.Verdict == harness.Succeeded:
-		return Ending{Status: workorder.StatusSuccess, EndedBy: workorder.ByAgent}
+		return workorder.Succeeded()
 	case f.oom:
-		return Ending{workorder.StatusFailed, workorder.ByAgent, f.outcome.Reason + " (the box ran out of memory meanwhile: raise limits.memory)"}
+		return ending(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonMemory, f.outcome.Reason+" (the box ran out of memory meanwhile: raise limits.memory)")
 	}
-	return Ending{workorder.StatusFailed, workorder.ByAgent, f.outcome.Reason}
+	return ending(workorder.StatusFailed, workorder.ByAgent, f.outcome.Code, f.outcome.Reason)
+}
+
+func ending(s workorder.Status, by workorder.EndedBy, code workorder.ReasonCode, detail string) workorder.Ending {
+	return workorder.Ending{Status: s, EndedBy: by, Reasons: workorder.Reasons{{Code: cmp.Or(code, workorder.ReasonAgent), Detail: detail}}}
 }
 
 // crashed reports whether the agent ended in a way that no limit of a model's is the reason of: by a signal that was not ours, or it could
@@ -118,17 +116,17 @@ type Facts struct {
 }
 
 // Verdict judges the run up to the push, which may still turn it into an error.
-func Verdict(f Facts) Ending {
+func Verdict(f Facts) workorder.Ending {
 	e := judge(f)
 	if e.Status != workorder.StatusSuccess {
 		for _, text := range f.Lost {
-			e.Reason = strings.TrimPrefix(e.Reason+"; "+text, "; ")
+			e.Reasons = e.Reasons.And(workorder.ReasonServiceLost, "%s", text)
 		}
 	}
 	return e
 }
 
-func judge(f Facts) Ending {
+func judge(f Facts) workorder.Ending {
 	if f.Agent.Status != workorder.StatusSuccess {
 		return f.Agent.Ending
 	}
@@ -142,15 +140,15 @@ func judge(f Facts) Ending {
 	case len(failed) > 0 && f.Cause != nil:
 		// It may be the end of the run that made them fail.
 		if errors.Is(classify(f.Cause), ErrTimeout) {
-			return Ending{workorder.StatusTimeout, workorder.ByTimeout, "timeout_minutes ran out during validation"}
+			return ending(workorder.StatusTimeout, workorder.ByTimeout, workorder.ReasonTimeout, "timeout_minutes ran out during validation")
 		}
-		return Ending{workorder.StatusInterrupted, workorder.BySignal, "the run was stopped from outside during validation"}
+		return ending(workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonSignal, "the run was stopped from outside during validation")
 	case len(failed) > 0:
-		return Ending{workorder.StatusFailed, workorder.ByValidation, "validation failed: " + strings.Join(failed, ", ")}
+		return ending(workorder.StatusFailed, workorder.ByValidation, workorder.ReasonValidation, "validation failed: "+strings.Join(failed, ", "))
 	case f.HasRepo && f.Commits == 0 && f.Agent.Denials > 0:
-		return Ending{workorder.StatusFailed, workorder.ByAgent, fmt.Sprintf("the agent changed nothing: %d of its tool calls were denied", f.Agent.Denials)}
+		return ending(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonDenied, fmt.Sprintf("the agent changed nothing: %d of its tool calls were denied", f.Agent.Denials))
 	case f.HasRepo && f.Commits == 0:
-		return Ending{workorder.StatusNoChanges, workorder.ByAgent, "the agent finished and changed nothing"}
+		return ending(workorder.StatusNoChanges, workorder.ByAgent, workorder.ReasonUnchanged, "the agent finished and changed nothing")
 	}
-	return Ending{Status: workorder.StatusSuccess, EndedBy: workorder.ByAgent}
+	return workorder.Succeeded()
 }

@@ -129,11 +129,11 @@ func TestHang(t *testing.T) {
 			b := hangBox(t, c.run)
 			got := Agent(t.Context(), b.Config)
 			check(t, got, workorder.StatusFailed, workorder.ByHang, "no sign of life for ")
-			if c.what != "" && !strings.Contains(got.Reason, "what hung: "+c.what) {
-				t.Errorf("reason %q, want %q named", got.Reason, c.what)
+			if c.what != "" && !strings.Contains(got.Reasons.String(), c.what) {
+				t.Errorf("reason %q, want %q named", got.Reasons, c.what)
 			}
 			ev := b.of(workorder.EventHang)
-			if len(ev) != 1 || ev[0].Status != "ended" || ev[0].Path != "evidence/hang-1.txt" || !strings.Contains(got.Reason, ev[0].Text) {
+			if len(ev) != 1 || ev[0].Status != "ended" || ev[0].Path != "evidence/hang-1.txt" || !strings.Contains(got.Reasons.String(), ev[0].Text) {
 				t.Fatalf("events %+v", ev)
 			}
 			if len(got.Evidence) != 1 || got.Evidence[0].Path != ev[0].Path {

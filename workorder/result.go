@@ -20,9 +20,8 @@ type Result struct {
 	AttemptID string  `json:"attempt_id"`
 	Status    Status  `json:"status"`
 	EndedBy   EndedBy `json:"ended_by"`
-	Reason    string  `json:"reason"` // one sentence for a human; empty on success
-	// ReasonCode is the reason for a program, where one acts on it; else empty.
-	ReasonCode ReasonCode `json:"reason_code"`
+	// Reasons are empty on success. The JSON has them as a sentence (reason) and by the first one's code (reason_code), too.
+	Reasons Reasons `json:"reasons"`
 	// Uncommitted says that the work tree in the box has changes that are neither in a commit nor in ArchiveFile.
 	Uncommitted bool `json:"uncommitted,omitempty"`
 	Resumable   bool `json:"resumable"`
@@ -104,11 +103,13 @@ const MaxChanges = 100
 
 // Earlier is how an attempt before this one ended.
 type Earlier struct {
-	Number  int      `json:"number"`
-	Mode    Mode     `json:"mode"`
-	Status  Status   `json:"status"`
-	Reason  string   `json:"reason"`
-	CostUSD *float64 `json:"cost_usd"`
+	Number int    `json:"number"`
+	Mode   Mode   `json:"mode"`
+	Status Status `json:"status"`
+	Reason string `json:"reason"`
+	// ReasonCode is that of the decisive reason.
+	ReasonCode ReasonCode `json:"reason_code,omitempty"`
+	CostUSD    *float64   `json:"cost_usd"`
 }
 
 // Asked is what was asked for, by all attempts together. State has the whole of it.
@@ -316,6 +317,7 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	if c.Changes == nil {
 		c.Changes = map[string][]FileChange{}
 	}
+	c.Reasons = orEmpty(c.Reasons)
 	c.Steps = orEmpty(c.Steps)
 	c.Validation = orEmpty(c.Validation)
 	c.Surface = orEmpty(c.Surface)
@@ -326,8 +328,36 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	c.EvidenceLeft = orEmpty(c.EvidenceLeft)
 	c.Refusals = orEmpty(c.Refusals)
 	c.Warnings = orEmpty(c.Warnings)
-	return json.Marshal(c)
+	return json.Marshal(struct {
+		plain
+		said
+	}{c, said{r.Reasons.String(), r.Reasons.Code()}})
 }
+
+// said are the reasons for scripts, and all that results of older versions have.
+type said struct {
+	Reason     string     `json:"reason"`
+	ReasonCode ReasonCode `json:"reason_code"`
+}
+
+// UnmarshalJSON reads what MarshalJSON writes, and results of older versions.
+func (r *Result) UnmarshalJSON(b []byte) error {
+	type plain Result // without this method
+	both := struct {
+		*plain
+		said
+	}{plain: (*plain)(r)}
+	if err := json.Unmarshal(b, &both); err != nil {
+		return err
+	}
+	if len(r.Reasons) == 0 && (both.Reason != "" || both.ReasonCode != "") {
+		r.Reasons = Reasons{{Code: both.ReasonCode, Detail: both.Reason}}
+	}
+	return nil
+}
+
+// End puts an ending into the result.
+func (r *Result) End(e Ending) { r.Status, r.EndedBy, r.Reasons = e.Status, e.EndedBy, e.Reasons }
 
 // Encode writes the result as indented JSON with a final newline.
 func (r *Result) Encode() ([]byte, error) {

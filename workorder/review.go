@@ -167,9 +167,10 @@ type RepairRound struct {
 	// Failed are the checks that were sent back, by name.
 	Failed []string `json:"failed"`
 	// Status and Reason are the agent's end of the round.
-	Status     Status `json:"status"`
-	Reason     string `json:"reason"`
-	DurationMS int64  `json:"duration_ms"`
+	Status     Status     `json:"status"`
+	Reason     string     `json:"reason"`
+	ReasonCode ReasonCode `json:"reason_code,omitempty"`
+	DurationMS int64      `json:"duration_ms"`
 	// Validation is what came after it.
 	Validation []Validation `json:"validation"`
 }

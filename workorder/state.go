@@ -122,6 +122,7 @@ type Attempt struct {
 	Status     Status     `json:"status"`
 	EndedBy    EndedBy    `json:"ended_by"`
 	Reason     string     `json:"reason"`
+	ReasonCode ReasonCode `json:"reason_code,omitempty"` // of the decisive reason
 	ResumeAt   *time.Time `json:"resume_at"`
 	StartedAt  time.Time  `json:"started_at"`
 	EndedAt    time.Time  `json:"ended_at,omitzero"`
@@ -131,6 +132,15 @@ type Attempt struct {
 	Validation []string   `json:"validation"` // commands that failed
 	// Plan is what an attempt in ModePlan made.
 	Plan string `json:"plan,omitempty"`
+}
+
+// Ending is how the attempt ended.
+func (a *Attempt) Ending() Ending {
+	e := Ending{Status: a.Status, EndedBy: a.EndedBy}
+	if a.Reason != "" || a.ReasonCode != "" {
+		e.Reasons = Reasons{{Code: a.ReasonCode, Detail: a.Reason}}
+	}
+	return e
 }
 
 // SpentUSD is what all attempts together are known to have cost.

@@ -54,22 +54,6 @@ func Endings() []EndedBy {
 	}
 }
 
-// ReasonCode tells endings with the same status and EndedBy apart.
-type ReasonCode string
-
-// The reason codes.
-const (
-	// ReasonPush: all went well but the push, and all that is to be pushed is in BundleFile.
-	ReasonPush ReasonCode = "push"
-	// ReasonUncommitted: changes of the agent's could not be committed; they are kept as files.
-	ReasonUncommitted ReasonCode = "uncommitted"
-	// ReasonLeft: what is to be pushed could be neither pushed nor kept in BundleFile in time; it is in the box, up to HeadSHA.
-	ReasonLeft ReasonCode = "left_in_box"
-)
-
-// ReasonCodes lists every reason code.
-func ReasonCodes() []ReasonCode { return []ReasonCode{ReasonPush, ReasonUncommitted, ReasonLeft} }
-
 // The exit codes of the CLI and of the box, in one table.
 const (
 	ExitOK          = 0

@@ -59,7 +59,7 @@ func runBoot(ctx context.Context, log *slog.Logger) int {
 	}
 	env, err := workorder.DecodeEnvelope(os.Stdin)
 	if err != nil {
-		return fail(log, rec, workorder.ByOrder, err)
+		return refuse(log, rec, err)
 	}
 	mask := secrets(env)
 	rec.SetMask(mask)
@@ -73,7 +73,7 @@ func runBoot(ctx context.Context, log *slog.Logger) int {
 	}
 	b, err := newBox(log, env, rec, mask)
 	if err != nil {
-		return fail(log, rec, workorder.ByOrder, err)
+		return refuse(log, rec, err)
 	}
 	b.Signals = signals
 	return b.Run(ctx)
@@ -100,15 +100,15 @@ func describe(rec *record.Recorder, o *workorder.Order) {
 	})
 }
 
-// fail ends a run that could not begin.
-func fail(log *slog.Logger, rec *record.Recorder, by workorder.EndedBy, err error) int {
+// refuse ends a run whose order cannot be carried out.
+func refuse(log *slog.Logger, rec *record.Recorder, err error) int {
 	log.Error("boot", "error", err)
 	if werr := rec.Finish(func(r *workorder.Result) {
-		r.Status, r.EndedBy, r.Reason = workorder.StatusError, by, err.Error()
+		r.End(workorder.Ending{Status: workorder.StatusError, EndedBy: workorder.ByOrder, Reasons: workorder.Because(workorder.ReasonOrder, "%v", err)})
 	}); werr != nil {
 		log.Error("write result", "error", werr)
 	}
-	return workorder.ExitCode(workorder.StatusError, by)
+	return workorder.ExitCode(workorder.StatusError, workorder.ByOrder)
 }
 
 // secrets is everything that must not leave the box in text.

@@ -80,10 +80,10 @@ func TestEngineLogsAreKeptWithoutSecrets(t *testing.T) {
 func TestVerdictNamesLostServices(t *testing.T) {
 	t.Parallel()
 	o := &workorder.Order{}
-	tk := &task{agent: runner.AgentOutcome{Ending: runner.Ending{Status: workorder.StatusFailed, EndedBy: workorder.ByAgent, Reason: "it gave up"}}}
+	tk := &task{agent: runner.AgentOutcome{Ending: workorder.Ending{Status: workorder.StatusFailed, EndedBy: workorder.ByAgent, Reasons: workorder.Because(workorder.ReasonAgent, "it gave up")}}}
 	tk.cfg.Order = o
 	tk.lose("service db failed during the run: its container exited with code 1")
-	if _, _, reason := tk.Verdict(nil, 0, nil); reason != "it gave up; service db failed during the run: its container exited with code 1" {
+	if reason := tk.Verdict(nil, 0, nil).Reasons; len(reason) != 2 || reason[1].Code != workorder.ReasonServiceLost || !strings.Contains(reason[1].Detail, "db") {
 		t.Errorf("reason %q", reason)
 	}
 }

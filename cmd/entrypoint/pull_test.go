@@ -35,7 +35,7 @@ func TestPullOfNothingNew(t *testing.T) {
 		Commits: []workorder.Commit{{SHA: head, Subject: "Do it"}}, Validation: []workorder.Validation{{Name: "test", Passed: true}},
 	}
 	rebase := first
-	rebase.Mode, rebase.Status, rebase.Reason, rebase.Validation = workorder.ModeRebase, workorder.StatusError, "somebody else pushed", nil
+	rebase.Mode, rebase.Status, rebase.Reasons, rebase.Validation = workorder.ModeRebase, workorder.StatusError, workorder.Because(workorder.ReasonPush, "somebody else pushed"), nil
 	rebase.Restored = &workorder.Restored{Head: head}
 	if pr, why, _, err := p.Open(t.Context(), &rebase); pr != nil || why == "" || err != nil || len(f.Pulls()) > 0 {
 		t.Fatalf("%+v, %q, %v", pr, why, err)

@@ -55,7 +55,7 @@ func (r *rebaser) Begin(ctx context.Context) (boot.Rebasing, error) {
 		return x, nil
 	}
 	// Nobody has to do anything: what is judged is the checks.
-	r.task.agent = runner.AgentOutcome{Ending: runner.Ending{Status: workorder.StatusSuccess, EndedBy: workorder.ByAgent}}
+	r.task.agent = runner.AgentOutcome{Ending: workorder.Succeeded()}
 	return x, nil
 }
 

@@ -47,7 +47,7 @@ func TestSameOrderIsTold(t *testing.T) {
 	if l := a.Land(t.Context(), a.cloned.BaseSHA, func([]workorder.Commit, string) workorder.Attempt { return status }); l.Err != nil || !l.Pushed {
 		t.Fatalf("%+v", l)
 	}
-	b, err := (&workorder.Result{TaskID: o.TaskID, AttemptID: o.AttemptID, Status: status.Status, EndedBy: status.EndedBy, Reason: "the test failed"}).Encode()
+	b, err := (&workorder.Result{TaskID: o.TaskID, AttemptID: o.AttemptID, Status: status.Status, EndedBy: status.EndedBy, Reasons: workorder.Because(workorder.ReasonValidation, "the test failed")}).Encode()
 	if err == nil {
 		err = os.MkdirAll(a.out, 0o755)
 	}
@@ -67,7 +67,7 @@ func TestSameOrderIsTold(t *testing.T) {
 	again := newRepository(slog.New(slog.DiscardHandler), &workorder.Envelope{Order: o, Git: &workorder.GitCredential{Token: "tok"}},
 		paths{out: filepath.Join(dir, "out"), git: filepath.Join(dir, "git"), ssh: filepath.Join(dir, "ssh")}, a.space, a.space.User, func(workorder.Event) {}, func(s string) string { return s })
 	_, err = again.Clone(t.Context())
-	if done, ok := errors.AsType[*boot.DoneError](err); !ok || done.Attempt.Status != status.Status || done.Result == nil || done.Result.Reason != "the test failed" {
+	if done, ok := errors.AsType[*boot.DoneError](err); !ok || done.Attempt.Status != status.Status || done.Result == nil || done.Result.Reasons.Code() != workorder.ReasonValidation {
 		t.Errorf("told %+v, %v", done, err)
 	}
 }

@@ -73,7 +73,7 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 		if rebase && (r.Rebased == nil || head != r.Rebased.NewHead) {
 			head = "" // it says nothing about what it found
 		}
-		r.Status, r.EndedBy, r.Reason = workorder.StatusError, workorder.ByBox, reason
+		r.End(rescued(reason))
 		return boot.AttemptOf(&r, head)
 	}
 	// A rebase without conflicts has no agent; before it is pushed there is nothing to land.
@@ -167,12 +167,17 @@ func agentAtIt(r *workorder.Result) bool {
 	return !r.Reached(workorder.StepValidate) || repair != nil && repair.Status == workorder.StepRunning
 }
 
+// rescued is the ending of a run that boot did not end.
+func rescued(reason string) workorder.Ending {
+	return workorder.Ending{Status: workorder.StatusError, EndedBy: workorder.ByBox, Reasons: workorder.Reasons{{Code: workorder.ReasonBoot, Detail: reason}}}
+}
+
 func rescueEnd(log *slog.Logger, finish func(func(*workorder.Result)) error, reason string, l boot.Landing) int {
 	err := finish(func(r *workorder.Result) {
 		boot.Landed(r, l)
-		r.Status, r.EndedBy, r.Reason = workorder.StatusError, workorder.ByBox, reason
-		if l.Err != nil {
-			r.Reason += "; " + l.Err.Error()
+		r.End(rescued(reason))
+		if why, failed := l.Failed(); failed {
+			r.Reasons = append(r.Reasons, why)
 		}
 	})
 	if err != nil {

@@ -169,7 +169,7 @@ func (t *task) run(ctx context.Context, cfg runner.Config) boot.AgentEnd {
 	files, warnings := keep()
 	a.Evidence, a.Warnings = append(a.Evidence, files...), append(a.Warnings, warnings...)
 	return boot.AgentEnd{
-		Agent: a.Agent, Usage: a.Usage, Status: a.Status, Reason: a.Reason, ResumeAt: a.ResumeAt, Evidence: a.Evidence, Warnings: a.Warnings,
+		Agent: a.Agent, Usage: a.Usage, Status: a.Status, Reasons: a.Reasons, ResumeAt: a.ResumeAt, Evidence: a.Evidence, Warnings: a.Warnings,
 	}
 }
 
@@ -190,13 +190,12 @@ func (t *task) Validate(ctx context.Context) []workorder.Validation {
 	return runner.Validate(ctx, t.with(workorder.ForValidate))
 }
 
-func (t *task) Verdict(checks []workorder.Validation, commits int, cause error) (workorder.Status, workorder.EndedBy, string) {
+func (t *task) Verdict(checks []workorder.Validation, commits int, cause error) workorder.Ending {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e := runner.Verdict(runner.Facts{
+	return runner.Verdict(runner.Facts{
 		Agent: t.agent, Validation: checks, HasRepo: t.cfg.Order.Repo != "", Commits: commits, Cause: cause, Lost: t.lost,
 	})
-	return e.Status, e.EndedBy, e.Reason
 }
 
 func (t *task) Setenv(name, value string) { t.cfg.Env = append(t.cfg.Env, name+"="+value) }

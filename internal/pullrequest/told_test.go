@@ -22,7 +22,7 @@ func attempts() (o *workorder.Order, first, later *workorder.Result) {
 	}
 	r := *first
 	later = &r
-	later.Mode, later.Status, later.EndedBy, later.Reason = workorder.ModeRebase, workorder.StatusNoChanges, workorder.ByGit, "it is on main already"
+	later.Mode, later.Status, later.EndedBy, later.Reasons = workorder.ModeRebase, workorder.StatusNoChanges, workorder.ByGit, workorder.Because(workorder.ReasonUnchanged, "it is on main already")
 	later.Proof, later.Restored = nil, &workorder.Restored{Head: head}
 	later.Steps = []workorder.Step{{Name: "agent", Status: workorder.StepSkipped}}
 	return o, first, later
@@ -100,11 +100,11 @@ func TestLaterAttempt(t *testing.T) {
 		if pr, warnings, err := Update(t.Context(), c, o, later); err != nil || pr == nil || pr.Number != 1 || len(warnings) > 0 {
 			t.Fatalf("%+v, %q, %v", pr, warnings, err)
 		}
-		if got := body(); strings.TrimSpace(got) != strings.TrimSpace(proven)+line+"it is on main already" {
+		if got := body(); strings.TrimSpace(got) != strings.TrimSpace(proven)+line+later.Reasons.String() {
 			t.Errorf("the box wrote\n%s", got)
 		}
 	}
-	later.Reason = "somebody else pushed @ann"
+	later.Reasons = workorder.Because(workorder.ReasonPush, "somebody else pushed @ann")
 	told := *first
 	told.PR = &workorder.PR{Number: 1}
 	if _, _, err := Open(t.Context(), c, o, later, Told{Order: o, Result: &told, Later: later}); err != nil {

@@ -14,7 +14,7 @@ import (
 // outcome says in one line how it ended. What was flagged decides before what is green.
 func (p *page) outcome(r *workorder.Result, b bounds) {
 	o := &p.Outcome
-	o.Reason = line(r.Reason, b.line*3)
+	o.Reason = line(r.Reasons.String(), b.line*3)
 	switch r.Status {
 	case workorder.StatusSuccess:
 		p.succeeded(r)

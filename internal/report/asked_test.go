@@ -59,7 +59,7 @@ func TestNoAgent(t *testing.T) {
 		}
 	}
 	d = success()
-	d.Later = &workorder.Result{Mode: workorder.ModeRebase, Status: workorder.StatusFailed, Reason: "it does not hold <b> @ann"}
+	d.Later = &workorder.Result{Mode: workorder.ModeRebase, Status: workorder.StatusFailed, Reasons: workorder.Because(workorder.ReasonWorse, "it does not hold <b> @ann")}
 	for form, text := range both(t, d) {
 		if !strings.Contains(text, "A later attempt (rebase) left the branch as it was: it does not hold &lt;b") || !strings.Contains(text, "2 checks pass") {
 			t.Errorf("%s:\n%s", form, text)

@@ -252,7 +252,7 @@ func TestPiecesTogether(t *testing.T) {
 func everywhere(a, b string) Data {
 	return Data{
 		Result: &workorder.Result{
-			TaskID: a, Project: b, Status: workorder.StatusFailed, Reason: a, EndedBy: workorder.EndedBy(b), Branch: a, HeadSHA: b, BaseSHA: a,
+			TaskID: a, Project: b, Status: workorder.StatusFailed, Reasons: workorder.Because(workorder.ReasonCode(b), "%s", a), EndedBy: workorder.EndedBy(b), Branch: a, HeadSHA: b, BaseSHA: a,
 			Commits:    []workorder.Commit{{SHA: a, Subject: b, Author: a}, {SHA: b, Subject: a, Author: b}},
 			Steps:      []workorder.Step{{Name: workorder.StepName(a), Error: b, Status: workorder.StepFailed}, {Name: workorder.StepName(b), Status: workorder.StepStatus(a)}},
 			Agent:      workorder.Agent{Harness: a, Version: b, Model: a, Final: a + "\n" + b},

@@ -140,7 +140,7 @@ func success() Data {
 func failure() Data {
 	d := success()
 	r := d.Result
-	r.Status, r.EndedBy, r.Reason = workorder.StatusFailed, workorder.ByValidation, "validate command \"test\" failed with exit code 1"
+	r.Status, r.EndedBy, r.Reasons = workorder.StatusFailed, workorder.ByValidation, workorder.Because(workorder.ReasonValidation, "validate command \"test\" failed with exit code 1")
 	r.Validation[0].Passed, r.Validation[0].ExitCode = false, 1
 	r.Validation[0].Tail = "--- FAIL: TestTotal (0.00s)\n    basket_test.go:31: total is 20.40, want 18.36\nFAIL\nFAIL\texample.com/shop/basket\t0.004s\n"
 	c := &r.Proof.Checks[0]
@@ -187,7 +187,7 @@ func parked() Data {
 	d := success()
 	r := d.Result
 	at := began.Add(3 * time.Hour)
-	r.Status, r.EndedBy, r.Reason, r.ResumeAt = workorder.StatusParked, workorder.ByLimit, "the provider's limit of 5 hours is used up", &at
+	r.Status, r.EndedBy, r.Reasons, r.ResumeAt = workorder.StatusParked, workorder.ByLimit, workorder.Because(workorder.ReasonProviderLimit, "the provider's limit of 5 hours is used up"), &at
 	r.Proof, r.Validation, r.Surface, r.Refusals, r.Network, r.Usage.CostUSD = nil, nil, nil, nil, nil, nil
 	r.Attempt = 2
 	r.Agent.Final = ""
@@ -202,7 +202,7 @@ func parked() Data {
 func nothing() Data {
 	d := parked()
 	r := d.Result
-	r.Status, r.EndedBy, r.Reason, r.ResumeAt = workorder.StatusNoChanges, workorder.ByAgent, "", nil
+	r.Status, r.EndedBy, r.Reasons, r.ResumeAt = workorder.StatusNoChanges, workorder.ByAgent, nil, nil
 	r.Commits, r.Changes, r.HeadSHA, r.Branch = nil, nil, base, ""
 	r.Validation = []workorder.Validation{{Name: "test", Command: "make test", Passed: true, DurationMS: 4000}}
 	r.Agent.Final = "The discount exists already: see basket/basket.go."
@@ -216,7 +216,7 @@ func huge() Data {
 	r := d.Result
 	nasty := strings.Repeat("</details>@everyone <script>alert(1)</script> [x](javascript:1) `|` #1 \u202e\x1b[31m ", 40)
 	d.Order.Task = strings.Repeat("# A heading\n- [ ] a task of "+nasty[:60]+"\n\n", 2000)
-	r.Agent.Final, r.Reason = strings.Repeat(nasty+"\n", 200), nasty
+	r.Agent.Final, r.Reasons = strings.Repeat(nasty+"\n", 200), workorder.Because(workorder.ReasonAgent, "%s", nasty)
 	for i := range 300 {
 		n := fmt.Sprintf("%03d %s", i, nasty)
 		r.Proof.Flags = append(r.Proof.Flags, workorder.Flag{Kind: workorder.FlagTestSkipped, Path: n, Line: i, Text: nasty})

@@ -319,7 +319,7 @@ func (p *claudeParser) End(e Exit) Outcome {
 	case p.limited != nil:
 		out.Verdict, out.Reason, out.ResumeAt = Limited, p.limited.reason(), p.limited.until
 	case p.halt != "" && (p.results == 0 || p.last.isError):
-		out.Reason = p.halt
+		out.Reason, out.Code = p.halt, workorder.ReasonModelKey
 	case p.results == 0:
 		out.Reason = because("claude "+howItEnded(e)+" without a result", lastLine(e.Stderr))
 	case p.last.budget():

@@ -235,7 +235,7 @@ func (p *codexParser) End(e Exit) Outcome {
 	case p.limited != nil:
 		out.Verdict, out.Reason, out.ResumeAt = Limited, p.limited.reason(), p.limited.until
 	case p.halt != "":
-		out.Reason = p.halt
+		out.Reason, out.Code = p.halt, workorder.ReasonModelKey
 	case p.failed != "":
 		out.Reason = "codex: " + p.failed
 	case !p.over:

@@ -112,10 +112,12 @@ const (
 
 // Outcome is what a parser concludes.
 type Outcome struct {
-	Verdict   Verdict
-	Reason    string     // one sentence; empty on success
-	ResumeAt  *time.Time // when the limit is said to be over; nil: not said
-	Final     string     // the agent's last words
+	Verdict Verdict
+	Reason  string // one sentence; empty on success
+	// Code is that of the reason, where there is a better one than workorder.ReasonAgent.
+	Code      workorder.ReasonCode `json:",omitempty"`
+	ResumeAt  *time.Time           // when the limit is said to be over; nil: not said
+	Final     string               // the agent's last words
 	SessionID string
 	Version   string
 	Model     string

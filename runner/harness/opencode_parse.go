@@ -163,7 +163,7 @@ func (p *opencodeParser) End(e Exit) Outcome {
 	}
 	switch {
 	case p.halt != "":
-		out.Reason = p.halt
+		out.Reason, out.Code = p.halt, workorder.ReasonModelKey
 	case e.Code != 0 || e.Signal != "":
 		out.Reason = because("opencode "+howItEnded(e), p.lines.lastError, lastLine(e.Stderr))
 	case p.lines.reason == "stop":

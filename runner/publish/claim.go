@@ -350,7 +350,7 @@ func (p *Publisher) enrol(s *workorder.State, mode workorder.Mode, now time.Time
 		}
 		if a.Status == "" {
 			a.Status, a.EndedBy, a.EndedAt = workorder.StatusLost, workorder.ByHost, now
-			a.Reason = "the box vanished: it gave no sign of life any more"
+			a.Reason, a.ReasonCode = "the box vanished: it gave no sign of life any more", workorder.ReasonVanished
 		}
 	}
 	if s.Find(id) != nil {

@@ -16,7 +16,7 @@ import (
 // output is what a box with this result leaves.
 func (f *fixture) output(t *testing.T, status workorder.Status) fstest.MapFS {
 	t.Helper()
-	r := &workorder.Result{TaskID: f.Order.TaskID, AttemptID: f.Order.AttemptID, Status: status, EndedBy: workorder.ByAgent, Reason: "because"}
+	r := &workorder.Result{TaskID: f.Order.TaskID, AttemptID: f.Order.AttemptID, Status: status, EndedBy: workorder.ByAgent, Reasons: workorder.Because(workorder.ReasonAgent, "because")}
 	b, err := r.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func TestResult(t *testing.T) {
 	n := f.twin(t, func(o *workorder.Order) { o.IfExists = workorder.ExistsTell })
 	_, err = n.claim(t)
 	told, ok := errors.AsType[*DoneError](err)
-	if !ok || told.Result == nil || told.Result.Reason != "because" {
+	if !ok || told.Result == nil || told.Result.Reasons.Code() != workorder.ReasonAgent {
 		t.Fatalf("told %+v, %v", told, err)
 	}
 	// A result of another attempt is not this one's.

@@ -110,7 +110,7 @@ func TestStopAfterTheLanding(t *testing.T) {
 				t.Errorf("it ended %s after the signal: %v", took, h.why)
 			}
 			if r.code != workorder.ExitOK || r.result.Status != workorder.StatusSuccess || !r.result.Pushed || h.released == nil {
-				t.Errorf("code %d, %s: %s, released %v", r.code, r.result.Status, r.result.Reason, h.released)
+				t.Errorf("code %d, %s: %s, released %v", r.code, r.result.Status, r.result.Reasons, h.released)
 			}
 			if says == "" {
 				return

@@ -53,7 +53,7 @@ func (b *Box) answer(after context.Context, e *ending, l Landing) {
 	}
 	b.Rec.StepStarted(workorder.StepAnswers)
 	r := b.Rec.Result()
-	r.Status, r.EndedBy, r.Reason = b.judge(e, len(l.Commits))
+	r.End(b.judge(e, len(l.Commits)))
 	r.Validation = e.checks
 	Landed(&r, l)
 	short, done := lingering(after, answersTime, answersHurry)

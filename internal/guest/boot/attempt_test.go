@@ -3,7 +3,6 @@ package boot
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -62,7 +61,7 @@ func TestContinueThatCannot(t *testing.T) {
 			o.Mode = workorder.ModeContinue
 			tc.change(o)
 			r := play(t, f, o, nil)
-			if r.result.Status != tc.status || r.result.EndedBy != tc.by || r.result.Reason == "" || f.called("agent") {
+			if r.result.Status != tc.status || r.result.EndedBy != tc.by || len(r.result.Reasons) == 0 || f.called("agent") {
 				t.Errorf("%+v, calls %q", r.result, f.calls)
 			}
 			// What is on the remote is still said, and the lease is given back.
@@ -88,10 +87,10 @@ func TestAnotherBoxHasTheTask(t *testing.T) {
 	lost.agent = func(ctx context.Context) AgentEnd {
 		close(lost.lost)
 		<-ctx.Done()
-		return AgentEnd{Status: workorder.StatusInterrupted, Reason: "stopped"}
+		return AgentEnd{Status: workorder.StatusInterrupted, Reasons: workorder.Because(workorder.ReasonSignal, "stopped")}
 	}
 	r = play(t, lost, order(), nil)
-	if r.result.Status != workorder.StatusError || r.result.EndedBy != workorder.ByLease || !strings.Contains(r.result.Reason, ErrLease.Error()) {
+	if r.result.Status != workorder.StatusError || r.result.EndedBy != workorder.ByLease || r.result.Reasons.Code() != workorder.ReasonLease {
 		t.Errorf("%+v", r.result)
 	}
 }
@@ -119,7 +118,7 @@ func TestParkedIsNotValidated(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	f := &fake{agent: func(context.Context) AgentEnd {
-		return AgentEnd{Status: workorder.StatusParked, Reason: "the limit", ResumeAt: &at}
+		return AgentEnd{Status: workorder.StatusParked, Reasons: workorder.Because(workorder.ReasonProviderLimit, "the limit"), ResumeAt: &at}
 	}}
 	r := play(t, f, order(), nil)
 	if f.called("validate") || r.result.ResumeAt == nil || !r.result.ResumeAt.Equal(at) || !f.called("land") {

@@ -246,7 +246,7 @@ func (b *Box) work(ctx context.Context, interrupt context.CancelCauseFunc, steps
 		if agent.Status == workorder.StatusSuccess {
 			// It finished in the very moment of the end; unproven is not success.
 			cut := cutShort(ctx)
-			e.status, e.by, e.reason = cut.status, cut.by, cut.reason
+			e.Ending = cut.Ending
 		}
 	case agent.Status == workorder.StatusParked:
 		b.Rec.StepFinished(workorder.StepValidate, &record.Skip{Reason: "the agent is not done"}, nil)
@@ -258,7 +258,7 @@ func (b *Box) work(ctx context.Context, interrupt context.CancelCauseFunc, steps
 	if errors.Is(e.cause, ErrLease) || errors.Is(e.cause, ErrDisk) {
 		// What the agent was when it was stopped says nothing.
 		cut := cutShort(ctx)
-		e.status, e.by, e.reason = cut.status, cut.by, cut.reason
+		e.Ending = cut.Ending
 	}
 	return e
 }
@@ -285,27 +285,21 @@ func (b *Box) prepare() *ending {
 	}
 	o := b.Order
 	if slices.ContainsFunc(c.State.Attempts, func(a workorder.Attempt) bool { return a.Mode == workorder.ModePlan }) {
-		return &ending{
-			status: workorder.StatusError, by: workorder.ByOrder,
-			reason: o.TaskID + " is a plan, which is not gone on with: `sandbox-agent create --from-plan " + o.TaskID + "` carries it out",
-		}
+		return &ending{Ending: because(workorder.StatusError, workorder.ByOrder, workorder.ReasonPlan,
+			"%s is a plan, which is not gone on with: `sandbox-agent create --from-plan %[1]s` carries it out", o.TaskID)}
 	}
 	if c.State.Task != "" {
 		o.Task = c.State.Task
 	}
 	if o.Task == "" {
-		return &ending{
-			status: workorder.StatusError, by: workorder.ByOrder,
-			reason: "the remote does not know what " + o.TaskID + " was asked to do: say it with --task",
-		}
+		return &ending{Ending: because(workorder.StatusError, workorder.ByOrder, workorder.ReasonNoTask,
+			"the remote does not know what %s was asked to do: say it with --task", o.TaskID)}
 	}
 	if spent := c.State.SpentUSD(); o.MaxBudgetUSD != nil && spent > 0 {
 		left := *o.MaxBudgetUSD - spent
 		if left <= 0 {
-			return &ending{
-				status: workorder.StatusBudgetExceeded, by: workorder.ByBudget,
-				reason: fmt.Sprintf("the task has spent $%.4g in %d attempts, max_budget_usd is $%.4g for all of them: `sandbox-agent continue %s --max-budget-usd AMOUNT` goes on", spent, c.Attempt-1, *o.MaxBudgetUSD, o.TaskID),
-			}
+			return &ending{Ending: because(workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget,
+				"the task has spent $%.4g in %d attempts, max_budget_usd is $%.4g for all of them: `sandbox-agent continue %s --max-budget-usd AMOUNT` goes on", spent, c.Attempt-1, *o.MaxBudgetUSD, o.TaskID)}
 		}
 		o.MaxBudgetUSD = &left
 	}
@@ -337,7 +331,7 @@ func (b *Box) agent(ctx context.Context) AgentEnd {
 	b.keepAgent(end)
 	var err error
 	if end.Status != workorder.StatusSuccess {
-		err = errors.New(end.Reason)
+		err = errors.New(end.Reasons.String())
 	}
 	b.Rec.StepFinished(workorder.StepAgent, err, end.Agent.ExitCode)
 	return end

@@ -111,8 +111,8 @@ func TestNetworkPolicyComesFirst(t *testing.T) {
 	}
 	f = &fake{policyErr: errors.New("no nft")}
 	r = play(t, f, order(), nil)
-	if r.code != workorder.ExitBox || !strings.Contains(r.result.Reason, "no nft") || f.called("setup-1") || f.called("agent") || f.called("listen") {
-		t.Errorf("code %d, %s, calls %v", r.code, r.result.Reason, f.calls)
+	if r.code != workorder.ExitBox || r.result.Reasons.Code() != workorder.ReasonStep || f.called("setup-1") || f.called("agent") || f.called("listen") {
+		t.Errorf("code %d, %s, calls %v", r.code, r.result.Reasons, f.calls)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestCloneAndEngineStartTogether(t *testing.T) {
 		},
 	}
 	if r := play(t, f, order(), nil); r.code != workorder.ExitOK {
-		t.Errorf("code %d: %s", r.code, r.result.Reason)
+		t.Errorf("code %d: %s", r.code, r.result.Reasons)
 	}
 }
 
@@ -179,7 +179,7 @@ func TestFailures(t *testing.T) {
 			if got := tc.fake.called("agent"); got != tc.agent {
 				t.Errorf("agent ran: %v, want %v", got, tc.agent)
 			}
-			if r.result.Reason == "" {
+			if len(r.result.Reasons) == 0 {
 				t.Error("no reason")
 			}
 			if !tc.fake.called("stop") {
@@ -214,7 +214,7 @@ func TestSignalLandsTheWork(t *testing.T) {
 	f.agent = func(ctx context.Context) AgentEnd {
 		signals <- syscall.SIGTERM
 		<-ctx.Done()
-		return AgentEnd{Status: workorder.StatusInterrupted, Reason: "stopped"}
+		return AgentEnd{Status: workorder.StatusInterrupted, Reasons: workorder.Because(workorder.ReasonSignal, "stopped")}
 	}
 	r := play(t, f, order(), signals)
 	if r.code != workorder.ExitInterrupted || r.result.Status != workorder.StatusInterrupted || !r.result.Pushed || !r.result.Resumable {
@@ -233,7 +233,7 @@ func TestSecondInterruptSkipsToTheResult(t *testing.T) {
 	f.agent = func(ctx context.Context) AgentEnd {
 		signals <- syscall.SIGTERM
 		<-ctx.Done()
-		return AgentEnd{Status: workorder.StatusInterrupted, Reason: "stopped"}
+		return AgentEnd{Status: workorder.StatusInterrupted, Reasons: workorder.Because(workorder.ReasonSignal, "stopped")}
 	}
 	f.land = func(ctx context.Context) Landing {
 		signals <- syscall.SIGINT
@@ -241,8 +241,8 @@ func TestSecondInterruptSkipsToTheResult(t *testing.T) {
 		return Landing{Head: "h1", Err: context.Cause(ctx)}
 	}
 	r := play(t, f, order(), signals)
-	if r.code != workorder.ExitInterrupted || !strings.Contains(r.result.Reason, "second signal") {
-		t.Errorf("code %d, reason %q", r.code, r.result.Reason)
+	if r.code != workorder.ExitInterrupted || !r.result.Reasons.Has(workorder.ReasonLanding) {
+		t.Errorf("code %d, reason %q", r.code, r.result.Reasons)
 	}
 }
 
@@ -255,7 +255,7 @@ func TestSecondSIGTERMIsNoHurry(t *testing.T) {
 		signals <- LongStop
 		signals <- syscall.SIGTERM
 		<-ctx.Done()
-		return AgentEnd{Status: workorder.StatusInterrupted, Reason: "stopped"}
+		return AgentEnd{Status: workorder.StatusInterrupted, Reasons: workorder.Because(workorder.ReasonSignal, "stopped")}
 	}
 	var left time.Duration
 	f.land = func(ctx context.Context) Landing {
@@ -268,7 +268,7 @@ func TestSecondSIGTERMIsNoHurry(t *testing.T) {
 		left = time.Until(d)
 		return Landing{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Pushed: ctx.Err() == nil}
 	}
-	if r := play(t, f, order(), signals); !r.result.Pushed || !strings.Contains(r.result.Reason, syscall.SIGTERM.String()) {
+	if r := play(t, f, order(), signals); !r.result.Pushed || r.result.Reasons.Code() != workorder.ReasonSignal {
 		t.Errorf("%+v", r.result)
 	}
 	if left < workorder.ShutdownIn(workorder.LongStop).Land/2 { // more than the least stop leaves
@@ -290,7 +290,7 @@ func TestCommitThatFails(t *testing.T) {
 	}
 	f = &fake{commit: f.commit, archive: errors.New("tar was killed")}
 	if r := play(t, f, order(), nil); r.result.Status != workorder.StatusError || !r.result.Uncommitted {
-		t.Errorf("work that is nowhere: %s: %s", r.result.Status, r.result.Reason)
+		t.Errorf("work that is nowhere: %s: %s", r.result.Status, r.result.Reasons)
 	}
 }
 
@@ -312,7 +312,7 @@ func TestSlowCommitLeavesTimeToLand(t *testing.T) {
 	f.agent = func(ctx context.Context) AgentEnd {
 		signals <- syscall.SIGTERM
 		<-ctx.Done()
-		return AgentEnd{Status: workorder.StatusInterrupted, Reason: "stopped"}
+		return AgentEnd{Status: workorder.StatusInterrupted, Reasons: workorder.Because(workorder.ReasonSignal, "stopped")}
 	}
 	f.land = func(ctx context.Context) Landing {
 		if ctx.Err() != nil {
@@ -332,8 +332,8 @@ func TestTimeoutInSetup(t *testing.T) {
 	f := &fake{}
 	f.up = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	r := play(t, f, o, nil)
-	if r.code != workorder.ExitTimeout || r.result.Status != workorder.StatusTimeout || !strings.Contains(r.result.Reason, "0.001") {
-		t.Errorf("code %d, %s: %q", r.code, r.result.Status, r.result.Reason)
+	if r.code != workorder.ExitTimeout || r.result.Status != workorder.StatusTimeout || r.result.Reasons.Code() != workorder.ReasonTimeout {
+		t.Errorf("code %d, %s: %q", r.code, r.result.Status, r.result.Reasons)
 	}
 }
 

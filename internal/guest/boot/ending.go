@@ -10,14 +10,17 @@ import (
 
 // ending is why and how the run ended, before landing.
 type ending struct {
-	status workorder.Status // "": the verdict follows when the commits are known
-	by     workorder.EndedBy
-	reason string
-	ran    bool // the agent ran
-	checks []workorder.Validation
-	cause  error // why the run was cut short
+	workorder.Ending      // without Status: the verdict follows when the commits are known
+	ran              bool // the agent ran
+	checks           []workorder.Validation
+	cause            error // why the run was cut short
 	// told is what there was to tell in place of a run; nil: the run was one.
 	told *DoneError
+}
+
+// because is an ending for one reason.
+func because(s workorder.Status, by workorder.EndedBy, code workorder.ReasonCode, format string, args ...any) workorder.Ending {
+	return workorder.Ending{Status: s, EndedBy: by, Reasons: workorder.Because(code, format, args...)}
 }
 
 // bootFailed says what a failed step means for the run.
@@ -25,25 +28,31 @@ func (b *Box) bootFailed(ctx context.Context, err error) ending {
 	if cause := context.Cause(ctx); errors.Is(cause, ErrInterrupted) || errors.Is(cause, ErrTimeout) || errors.Is(cause, ErrDisk) {
 		return cutShort(ctx)
 	}
-	e := ending{status: workorder.StatusError, by: workorder.ByBox, reason: err.Error()}
+	e := ending{Ending: because(workorder.StatusError, workorder.ByBox, workorder.ReasonStep, "%v", err)}
 	var se *stepError
 	if !errors.As(err, &se) {
 		return e
 	}
+	code := &e.Reasons[0].Code
 	switch se.step {
 	case workorder.StepClone, workorder.StepRebase:
 		if done, told := errors.AsType[*DoneError](err); told {
-			return ending{status: done.Attempt.Status, by: done.Attempt.EndedBy, reason: done.Attempt.Reason, told: done}
+			return ending{Ending: done.Attempt.Ending(), told: done}
 		}
-		e.by = workorder.ByGit
+		e.EndedBy, *code = workorder.ByGit, workorder.ReasonClone
+		if se.step == workorder.StepRebase {
+			*code = workorder.ReasonRebase
+		}
 		var known EndedByer
 		if errors.As(err, &known) {
-			e.by = known.EndedBy()
+			if e.EndedBy = known.EndedBy(); e.EndedBy == workorder.ByLease {
+				*code = workorder.ReasonLease
+			}
 		}
 	case workorder.StepServices, workorder.StepSupabase:
-		e.status, e.by = workorder.StatusFailed, workorder.ByServices
+		e.Status, e.EndedBy, *code = workorder.StatusFailed, workorder.ByServices, workorder.ReasonServices
 	case workorder.StepEnv, workorder.StepPackages, workorder.StepSetup:
-		e.status, e.by = workorder.StatusFailed, workorder.BySetup
+		e.Status, e.EndedBy, *code = workorder.StatusFailed, workorder.BySetup, workorder.ReasonSetup
 	}
 	return e
 }
@@ -52,19 +61,19 @@ func cutShort(ctx context.Context) ending {
 	cause := context.Cause(ctx)
 	switch {
 	case errors.Is(cause, ErrTimeout):
-		return ending{status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: cause.Error()}
+		return ending{Ending: because(workorder.StatusTimeout, workorder.ByTimeout, workorder.ReasonTimeout, "%v", cause)}
 	case errors.Is(cause, ErrDisk):
-		return ending{status: workorder.StatusFailed, by: workorder.ByAgent, reason: cause.Error()}
+		return ending{Ending: because(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonDisk, "%v", cause)}
 	case errors.Is(cause, ErrLease):
-		return ending{status: workorder.StatusError, by: workorder.ByLease, reason: cause.Error()}
+		return ending{Ending: because(workorder.StatusError, workorder.ByLease, workorder.ReasonLease, "%v", cause)}
 	}
-	return ending{status: workorder.StatusInterrupted, by: workorder.BySignal, reason: cause.Error()}
+	return ending{Ending: because(workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonSignal, "%v", cause)}
 }
 
 // AttemptOf is the attempt as the remote is to know it, from what is known of the run.
 func AttemptOf(r *workorder.Result, head string) workorder.Attempt {
 	a := workorder.Attempt{
-		ID: r.AttemptID, Number: r.Attempt, Mode: r.Mode, Status: r.Status, EndedBy: r.EndedBy, Reason: r.Reason,
+		ID: r.AttemptID, Number: r.Attempt, Mode: r.Mode, Status: r.Status, EndedBy: r.EndedBy, Reason: r.Reasons.String(), ReasonCode: r.Reasons.Code(),
 		ResumeAt: r.ResumeAt, StartedAt: r.StartedAt, EndedAt: time.Now().UTC(), HeadSHA: head, Agent: r.Agent, Usage: r.Usage, Plan: r.Plan,
 	}
 	for _, v := range r.Validation {
@@ -82,7 +91,7 @@ func earlier(s *workorder.State, ours string) (list []workorder.Earlier) {
 	}
 	for _, a := range s.Attempts {
 		if a.ID != ours {
-			list = append(list, workorder.Earlier{Number: a.Number, Mode: a.Mode, Status: a.Status, Reason: a.Reason, CostUSD: a.Usage.CostUSD})
+			list = append(list, workorder.Earlier{Number: a.Number, Mode: a.Mode, Status: a.Status, Reason: a.Reason, ReasonCode: a.ReasonCode, CostUSD: a.Usage.CostUSD})
 		}
 	}
 	return list

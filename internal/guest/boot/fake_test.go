@@ -194,15 +194,15 @@ func (f *fake) Validate(context.Context) []workorder.Validation {
 }
 
 // Verdict is the runner's affair; here it only has to be asked.
-func (f *fake) Verdict(checks []workorder.Validation, commits int, cause error) (workorder.Status, workorder.EndedBy, string) {
+func (f *fake) Verdict(checks []workorder.Validation, commits int, cause error) workorder.Ending {
 	switch {
 	case cause != nil:
-		return workorder.StatusInterrupted, workorder.BySignal, cause.Error()
+		return because(workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonSignal, "%v", cause)
 	case slices.ContainsFunc(checks, func(v workorder.Validation) bool { return !v.Passed }):
-		return workorder.StatusFailed, workorder.ByValidation, "validation"
+		return because(workorder.StatusFailed, workorder.ByValidation, workorder.ReasonValidation, "validation")
 	case commits == 0:
-		return workorder.StatusNoChanges, workorder.ByAgent, ""
+		return workorder.Ending{Status: workorder.StatusNoChanges, EndedBy: workorder.ByAgent}
 	}
-	return workorder.StatusSuccess, workorder.ByAgent, ""
+	return workorder.Succeeded()
 }
 func (f *fake) Setenv(string, string) {}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
@@ -84,7 +84,7 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 	end := func(commits []workorder.Commit, head string) workorder.Attempt {
 		r := b.Rec.Result()
 		r.Validation = e.checks
-		r.Status, r.EndedBy, r.Reason = b.judge(e, len(commits))
+		r.End(b.judge(e, len(commits)))
 		return AttemptOf(&r, b.vouched(head))
 	}
 	if b.keepsLease(run, e) {
@@ -139,15 +139,15 @@ func (b *Box) asItWas() Landing {
 }
 
 // judge is the verdict on a run with so many commits that are pushed.
-func (b *Box) judge(e *ending, commits int) (workorder.Status, workorder.EndedBy, string) {
-	if e.status != "" {
-		return e.status, e.by, e.reason
+func (b *Box) judge(e *ending, commits int) workorder.Ending {
+	if e.Status != "" {
+		return e.Ending
 	}
-	status, by, why := b.Task.Verdict(e.checks, commits, e.cause)
-	if b.moved && status == workorder.StatusFailed && by == workorder.ByValidation {
-		why += "; it failed on the old head as well, which does not keep the branch from being moved onto " + b.rebasing.Rebased.Onto
+	v := b.Task.Verdict(e.checks, commits, e.cause)
+	if b.moved && v.Status == workorder.StatusFailed && v.EndedBy == workorder.ByValidation {
+		v.Reasons = v.Reasons.And(workorder.ReasonValidation, "it failed on the old head as well, which does not keep the branch from being moved onto %s", b.rebasing.Rebased.Onto)
 	}
-	return status, by, why
+	return v
 }
 
 // release gives the task's lease back; the run is over and its result safe.
@@ -191,51 +191,36 @@ const uncommitted = "changes of the agent's could neither be committed nor kept 
 
 // finish decides the verdict, writes the result and returns the exit code.
 func (b *Box) finish(e ending, l Landing) int {
-	e.status, e.by, e.reason = b.judge(&e, len(l.Commits))
-	var code workorder.ReasonCode
+	e.Ending = b.judge(&e, len(l.Commits))
+	good := e.Status == workorder.StatusSuccess || e.Status == workorder.StatusNoChanges
 	switch {
-	case l.left():
-		code = workorder.ReasonLeft
-	case l.Archive != "", l.Large:
-		code = workorder.ReasonUncommitted
-	}
-	switch {
-	case l.Large && (e.status == workorder.StatusNoChanges || e.status == workorder.StatusSuccess):
-		e.status, e.by, e.reason = workorder.StatusError, workorder.ByGit, "files that the agent left are too large to be committed or kept: the warnings name them"
-	case l.Lost && (e.status == workorder.StatusNoChanges || e.status == workorder.StatusSuccess):
-		e.status, e.by, e.reason = workorder.StatusError, workorder.ByAgent, uncommitted
-	case l.Archive != "" && e.status == workorder.StatusNoChanges:
+	case l.Large && good:
+		e.Ending = because(workorder.StatusError, workorder.ByGit, workorder.ReasonUncommitted, "files that the agent left are too large to be committed or kept: the warnings name them")
+	case l.Lost && good:
+		e.Ending = because(workorder.StatusError, workorder.ByAgent, workorder.ReasonLost, uncommitted)
+	case l.Archive != "" && e.Status == workorder.StatusNoChanges:
 		// There are changes, they are only not in git.
-		e.status, e.by, e.reason = workorder.StatusError, workorder.ByGit, "the agent's changes could not be committed; they are kept in "+l.Archive
-	case l.Archive != "" && e.status == workorder.StatusSuccess:
+		e.Ending = because(workorder.StatusError, workorder.ByGit, workorder.ReasonUncommitted, "the agent's changes could not be committed; they are kept in %s", l.Archive)
+	case l.Archive != "" && good:
 		// What was checked is not what is on the branch.
-		e.status, e.by, e.reason = workorder.StatusError, workorder.ByGit, "some of the agent's changes could not be committed; they are kept in "+l.Archive
+		e.Ending = because(workorder.StatusError, workorder.ByGit, workorder.ReasonUncommitted, "some of the agent's changes could not be committed; they are kept in %s", l.Archive)
+	case l.Archive != "":
+		e.Reasons = e.Reasons.And(workorder.ReasonUncommitted, "what could not be committed is kept in %s", l.Archive)
+	case l.Large:
+		e.Reasons = e.Reasons.And(workorder.ReasonUncommitted, "files that the agent left are too large to be committed or kept: the warnings name them")
 	}
-	if l.Lost && e.by != workorder.ByAgent {
-		e.reason += "; " + uncommitted
+	if l.Lost && !e.Reasons.Has(workorder.ReasonLost) {
+		e.Reasons = e.Reasons.And(workorder.ReasonLost, uncommitted)
 	}
-	if l.Err != nil {
-		// Work that is not on the remote is the worst news, except where the run
-		// had failed before; then it is added.
-		why := l.Err.Error()
-		switch {
-		case l.Bundle != "":
-			why += "; the commits are kept in " + filepath.Base(l.Bundle)
-		case code == workorder.ReasonLeft:
-			why += "; there was no time to keep the commits as a file: they are taken out of the box when it has stopped"
+	if why, failed := l.Failed(); failed {
+		// Work that is not on the remote is the worst news, except where the run had failed before; then it is added.
+		if good = e.Status == workorder.StatusSuccess || e.Status == workorder.StatusNoChanges; good {
+			e.Ending = workorder.Ending{Status: workorder.StatusError, EndedBy: workorder.ByGit}
 		}
-		switch e.status {
-		case workorder.StatusSuccess, workorder.StatusNoChanges:
-			e.status, e.by, e.reason = workorder.StatusError, workorder.ByGit, why
-			if l.Bundle != "" && len(l.Commits) > 0 {
-				code = workorder.ReasonPush
-			}
-		default:
-			e.reason = strings.TrimPrefix(e.reason+"; "+why, "; ")
-		}
+		e.Reasons = append(slices.Clip(e.Reasons), why)
 	}
 	err := b.Rec.Finish(func(r *workorder.Result) {
-		r.Status, r.EndedBy, r.Reason, r.ReasonCode = e.status, e.by, e.reason, code
+		r.End(e.Ending)
 		r.Validation = e.checks
 		if b.Services != nil {
 			r.Services = b.Services.Ends()
@@ -251,7 +236,7 @@ func (b *Box) finish(e ending, l Landing) int {
 	if err != nil {
 		b.Log.Error("write result", "error", err)
 	}
-	return workorder.ExitCode(e.status, e.by)
+	return workorder.ExitCode(e.Status, e.EndedBy)
 }
 
 // ErrLarge is of what was left and is too large to be kept. It has been named.
@@ -261,12 +246,28 @@ var ErrLarge = errors.New("too large to be kept")
 // takes them.
 func (l *Landing) left() bool { return l.Err != nil && l.Bundle == "" && len(l.Commits) > 0 }
 
+// Failed is why the work is not on the remote, and where it is.
+func (l *Landing) Failed() (workorder.Reason, bool) {
+	if l.Err == nil {
+		return workorder.Reason{}, false
+	}
+	why := workorder.Reason{Code: workorder.ReasonLanding, Detail: l.Err.Error()}
+	switch {
+	case l.Bundle != "":
+		if len(l.Commits) > 0 {
+			why.Code = workorder.ReasonPush
+		}
+		why.Detail += "; the commits are kept in " + filepath.Base(l.Bundle)
+	case l.left():
+		why.Code = workorder.ReasonLeft
+		why.Detail += "; there was no time to keep the commits as a file: they are taken out of the box when it has stopped"
+	}
+	return why, true
+}
+
 // Landed puts what a landing did into the result.
 func Landed(r *workorder.Result, l Landing) {
 	r.Commits, r.Pushed, r.Checkpoint, r.Uncommitted = l.Commits, l.Pushed, l.Checkpoint, l.Lost
-	if l.left() {
-		r.ReasonCode = workorder.ReasonLeft
-	}
 	if l.Head != "" {
 		r.HeadSHA = l.Head
 	}

@@ -181,7 +181,7 @@ type Task interface {
 	Validate(ctx context.Context) []workorder.Validation
 	// Verdict judges the run from the agent's end, the validation and the number
 	// of commits. cause is why the run was cut short, or nil.
-	Verdict(checks []workorder.Validation, commits int, cause error) (workorder.Status, workorder.EndedBy, string)
+	Verdict(checks []workorder.Validation, commits int, cause error) workorder.Ending
 	// Setenv adds a variable for all later commands and the agent.
 	Setenv(name, value string)
 }
@@ -191,7 +191,7 @@ type AgentEnd struct {
 	Agent    workorder.Agent
 	Usage    workorder.Usage
 	Status   workorder.Status // success: it did its part
-	Reason   string
+	Reasons  workorder.Reasons
 	ResumeAt *time.Time // when a parked task can go on
 	Evidence []workorder.Evidence
 	Warnings []string

@@ -25,13 +25,13 @@ func (b *Box) plan(ctx context.Context) ending {
 	}
 	text, path, err := b.Task.Plan()
 	if err != nil {
-		e.status, e.by, e.reason = workorder.StatusFailed, workorder.ByAgent, err.Error()
+		e.Ending = because(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonNoPlan, "%v", err)
 		return e
 	}
 	b.Rec.Update(func(r *workorder.Result) {
 		r.Plan = text
 		r.Evidence = append(r.Evidence, workorder.Evidence{Name: "the plan", Path: path, Kind: "plan"})
 	})
-	e.status, e.by = workorder.StatusPlanned, workorder.ByAgent
+	e.Ending = workorder.Ending{Status: workorder.StatusPlanned, EndedBy: workorder.ByAgent}
 	return e
 }

@@ -36,7 +36,7 @@ func TestNoPlan(t *testing.T) {
 	f := &fake{plan: func() (string, string, error) { return "", "", errors.New("the agent made no plan") }}
 	o := order()
 	o.Mode = workorder.ModePlan
-	if r := play(t, f, o, nil); r.result.Status != workorder.StatusFailed || r.result.EndedBy != workorder.ByAgent || r.result.Reason != "the agent made no plan" {
+	if r := play(t, f, o, nil); r.result.Status != workorder.StatusFailed || r.result.EndedBy != workorder.ByAgent || r.result.Reasons.Code() != workorder.ReasonNoPlan {
 		t.Errorf("%+v", r.result)
 	}
 }

@@ -30,7 +30,7 @@ func (b *Box) pullRequest(after context.Context, e *ending, l Landing) {
 	defer cancel()
 	b.Rec.StepStarted(workorder.StepPR)
 	r := b.Rec.Result()
-	r.Status, r.EndedBy, r.Reason = b.judge(e, len(l.Commits))
+	r.End(b.judge(e, len(l.Commits)))
 	r.Validation = e.checks
 	if !r.StartedAt.IsZero() {
 		r.DurationMS = time.Since(r.StartedAt).Milliseconds() // the run is all but over

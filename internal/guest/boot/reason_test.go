@@ -3,10 +3,21 @@ package boot
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
+
+func all(codes ...workorder.ReasonCode) []workorder.ReasonCode { return codes }
+
+// codes are those of the reasons.
+func codes(reasons workorder.Reasons) (list []workorder.ReasonCode) {
+	for _, r := range reasons {
+		list = append(list, r.Code)
+	}
+	return list
+}
 
 // TestReasonCode: the host takes a run in which only the push failed for a success once it has the commits. Nothing
 // else may look like that.
@@ -21,22 +32,22 @@ func TestReasonCode(t *testing.T) {
 	failing := func() []workorder.Validation { return []workorder.Validation{{Name: "test", ExitCode: 1}} }
 	for name, c := range map[string]struct {
 		fake *fake
-		want workorder.ReasonCode
+		want []workorder.ReasonCode
 	}{
-		"all went well":                   {&fake{}, ""},
-		"only the push failed":            {&fake{land: bundled}, workorder.ReasonPush},
-		"and nothing is kept":             {&fake{land: func(context.Context) Landing { return Landing{Head: "h1", Commits: one, Err: boom} }}, workorder.ReasonLeft},
-		"the push of no commits":          {&fake{land: func(context.Context) Landing { return Landing{Head: "b0", Bundle: "/out/work.bundle", Err: boom} }}, ""},
-		"uncommitted changes":             {&fake{commit: partly}, workorder.ReasonUncommitted},
-		"uncommitted changes and no push": {&fake{commit: partly, land: bundled}, workorder.ReasonUncommitted},
-		"lost changes and no push":        {&fake{commit: partly, archive: boom, land: bundled}, ""},
-		"files that are too large":        {&fake{commit: partly, archive: ErrLarge}, workorder.ReasonUncommitted},
-		"a failed check and no push":      {&fake{validate: failing, land: bundled}, ""},
+		"all went well":                   {&fake{}, nil},
+		"only the push failed":            {&fake{land: bundled}, all(workorder.ReasonPush)},
+		"and nothing is kept":             {&fake{land: func(context.Context) Landing { return Landing{Head: "h1", Commits: one, Err: boom} }}, all(workorder.ReasonUncommitted, workorder.ReasonLeft)},
+		"the push of no commits":          {&fake{land: func(context.Context) Landing { return Landing{Head: "b0", Bundle: "/out/work.bundle", Err: boom} }}, all(workorder.ReasonLanding)},
+		"uncommitted changes":             {&fake{commit: partly}, all(workorder.ReasonUncommitted)},
+		"uncommitted changes and no push": {&fake{commit: partly, land: bundled}, all(workorder.ReasonUncommitted, workorder.ReasonPush)},
+		"lost changes and no push":        {&fake{commit: partly, archive: boom, land: bundled}, all(workorder.ReasonLost, workorder.ReasonPush)},
+		"files that are too large":        {&fake{commit: partly, archive: ErrLarge}, all(workorder.ReasonUncommitted)},
+		"a failed check and no push":      {&fake{validate: failing, land: bundled}, all(workorder.ReasonValidation, workorder.ReasonPush)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if r := play(t, c.fake, order(), nil); r.result.ReasonCode != c.want {
-				t.Errorf("%s by %s, %q: %q, want %q", r.result.Status, r.result.EndedBy, r.result.Reason, r.result.ReasonCode, c.want)
+			if r := play(t, c.fake, order(), nil); !slices.Equal(codes(r.result.Reasons), c.want) {
+				t.Errorf("%s by %s, %q: want %q", r.result.Status, r.result.EndedBy, codes(r.result.Reasons), c.want)
 			}
 		})
 	}

@@ -127,9 +127,8 @@ func (b *Box) workRebase(ctx context.Context, interrupt context.CancelCauseFunc)
 		b.checkMoved(ctx, &e)
 	}
 	e.cause = context.Cause(ctx)
-	if e.status == "" && !b.moved && ctx.Err() != nil || errors.Is(e.cause, ErrLease) {
-		cut := cutShort(ctx)
-		e.status, e.by, e.reason = cut.status, cut.by, cut.reason
+	if e.Status == "" && !b.moved && ctx.Err() != nil || errors.Is(e.cause, ErrLease) {
+		e.Ending = cutShort(ctx).Ending
 	}
 	return e
 }
@@ -138,7 +137,7 @@ func (b *Box) workRebase(ctx context.Context, interrupt context.CancelCauseFunc)
 func (b *Box) nothingMoved(why string) ending {
 	b.Rec.StepFinished(workorder.StepAgent, &record.Skip{Reason: "there is nothing to rebase"}, nil)
 	b.skipChecks("there is nothing to rebase")
-	return ending{status: workorder.StatusNoChanges, by: workorder.ByGit, reason: why}
+	return ending{Ending: because(workorder.StatusNoChanges, workorder.ByGit, workorder.ReasonUnchanged, "%s", why)}
 }
 
 func (b *Box) skipChecks(why string) {
@@ -153,7 +152,7 @@ func (b *Box) resolve(ctx context.Context) *ending {
 	x := b.rebasing
 	if x.NoAgent != "" {
 		b.Rec.StepFinished(workorder.StepAgent, &record.Skip{Reason: x.NoAgent}, nil)
-		return &ending{status: workorder.StatusFailed, by: workorder.ByOrder, reason: "the rebase conflicts in " + strings.Join(x.Rebased.Conflicts, ", ") + ", and " + x.NoAgent + "; the branch is as it was"}
+		return &ending{Ending: because(workorder.StatusFailed, workorder.ByOrder, workorder.ReasonConflicts, "the rebase conflicts in %s, and %s; the branch is as it was", strings.Join(x.Rebased.Conflicts, ", "), x.NoAgent)}
 	}
 	if over := b.prepare(); over != nil {
 		return over
@@ -176,7 +175,7 @@ func (b *Box) resolve(ctx context.Context) *ending {
 		b.Repo.Push(ctx, true)
 	}
 	if err != nil {
-		return &ending{ran: true, status: workorder.StatusError, by: workorder.ByGit, reason: "look at what became of the rebase: " + err.Error()}
+		return &ending{ran: true, Ending: because(workorder.StatusError, workorder.ByGit, workorder.ReasonRebase, "look at what became of the rebase: %v", err)}
 	}
 	if why != "" {
 		return b.unresolved(why)
@@ -193,21 +192,18 @@ func (b *Box) unreserve() {
 
 // unresolved is the end of a rebase that the agent did not complete.
 func (b *Box) unresolved(why string) *ending {
-	return &ending{
-		ran: true, status: workorder.StatusFailed, by: workorder.ByAgent,
-		reason: "the conflicts are not resolved: " + why + "; " + b.whereKept(),
-	}
+	return &ending{ran: true, Ending: because(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonUnresolved, "the conflicts are not resolved: %s; %s", why, b.whereKept())}
 }
 
 // notMoved is the end of a rebase without conflicts whose commits are gone from the work tree, where nothing but setup has run since; or of
 // one that cannot be looked at.
 func (b *Box) notMoved(why string, unknown bool) *ending {
-	e := &ending{ran: true, status: workorder.StatusFailed, by: workorder.BySetup}
+	status, by := workorder.StatusFailed, workorder.BySetup
 	if unknown {
-		e.status, e.by = workorder.StatusError, workorder.ByGit
+		status, by = workorder.StatusError, workorder.ByGit
 	}
-	e.reason = "git moved the commits, and they are not what the work tree has now: " + why + "; " + b.Order.TargetBranch + " on the remote is as it was"
-	return e
+	return &ending{ran: true, Ending: because(status, by, workorder.ReasonRebase,
+		"git moved the commits, and they are not what the work tree has now: %s; %s on the remote is as it was", why, b.Order.TargetBranch)}
 }
 
 // whereKept says where to look at what did not become the branch's.
@@ -226,7 +222,7 @@ func (b *Box) setupMoved(ctx context.Context) *ending {
 	if err == nil || ctx.Err() != nil {
 		return nil
 	}
-	return &ending{ran: true, status: workorder.StatusFailed, by: workorder.BySetup, reason: string(workorder.StepSetup) + ": " + err.Error() + "; " + b.whereKept()}
+	return &ending{ran: true, Ending: because(workorder.StatusFailed, workorder.BySetup, workorder.ReasonSetup, "%s: %v; %s", workorder.StepSetup, err, b.whereKept())}
 }
 
 // compareMoved compares the commits. What is wrong counts where somebody else than git moved them.
@@ -258,7 +254,8 @@ func (b *Box) compareMoved(ctx context.Context) *ending {
 		b.Rec.Warn(p)
 	}
 	if x.Rebased.NewHead == x.Rebased.NewBase {
-		return &ending{status: workorder.StatusNoChanges, by: workorder.ByGit, reason: "all that the task's commits change is in " + x.Rebased.Onto + " already: there is nothing left to put on it, and the branch is as it was"}
+		return &ending{Ending: because(workorder.StatusNoChanges, workorder.ByGit, workorder.ReasonUnchanged,
+			"all that the task's commits change is in %s already: there is nothing left to put on it, and the branch is as it was", x.Rebased.Onto)}
 	}
 	return nil
 }
@@ -280,14 +277,13 @@ func (b *Box) checkMoved(ctx context.Context, e *ending) {
 		return
 	}
 	if len(worse) > 0 {
-		e.status, e.by = workorder.StatusFailed, workorder.ByValidation
-		e.reason = fmt.Sprintf("on %s the task's commits do not hold: %s; %s; `sandbox-agent continue %s --task \"...\"` lets the agent make them fit first",
+		e.Ending = because(workorder.StatusFailed, workorder.ByValidation, workorder.ReasonWorse, "on %s the task's commits do not hold: %s; %s; `sandbox-agent continue %s --task \"...\"` lets the agent make them fit first",
 			b.rebasing.Rebased.Onto, strings.Join(worse, "; "), b.whereKept(), b.Order.TaskID)
 		return
 	}
 	r := &b.rebasing.Rebased
 	if err := b.Rebaser.Move(ctx, r); err != nil {
-		e.status, e.by, e.reason = workorder.StatusError, workorder.ByGit, err.Error()+"; "+b.whereKept()
+		e.Ending = because(workorder.StatusError, workorder.ByGit, workorder.ReasonRebase, "%v; %s", err, b.whereKept())
 		return
 	}
 	b.moved, b.committed = true, true

@@ -230,8 +230,8 @@ func TestRebase(t *testing.T) {
 			}
 			got := playWith(t, f, o, nil, func(b *Box) { b.Rebaser, b.Prover = r, p })
 			res := got.result
-			if res.Status != tc.status || got.code != tc.code || !strings.Contains(res.Reason, tc.reason) {
-				t.Errorf("code %d, %s: %s", got.code, res.Status, res.Reason)
+			if res.Status != tc.status || got.code != tc.code || !strings.Contains(res.Reasons.String(), tc.reason) {
+				t.Errorf("code %d, %s: %s", got.code, res.Status, res.Reasons)
 			}
 			for _, what := range tc.did {
 				if !f.called(what) {
@@ -298,7 +298,7 @@ func TestRebaseIsStopped(t *testing.T) {
 		slow := waiting{f}
 		got := playWith(t, f, rebaseOrder(), signals, func(box *Box) { b = box; box.Rebaser, box.Prover = r, slow })
 		if got.code != workorder.ExitInterrupted || f.called("move") || b.moved {
-			t.Errorf("%s: code %d, %s: %s, %v", when, got.code, got.result.Status, got.result.Reason, f.calls)
+			t.Errorf("%s: code %d, %s: %s, %v", when, got.code, got.result.Status, got.result.Reasons, f.calls)
 		}
 	}
 }

@@ -82,7 +82,7 @@ func (b *Box) repairOnce(ctx context.Context, round int, agent *AgentEnd, e *end
 	if ctx.Err() == nil {
 		b.keepAgentsWork(ctx)
 	}
-	r.Status, r.Reason = end.Status, end.Reason
+	r.Status, r.Reason, r.ReasonCode = end.Status, end.Reasons.String(), end.Reasons.Code()
 	if end.Status == workorder.StatusSuccess && ctx.Err() == nil {
 		e.checks = b.check(ctx)
 		r.Validation = e.checks
@@ -90,7 +90,7 @@ func (b *Box) repairOnce(ctx context.Context, round int, agent *AgentEnd, e *end
 	r.DurationMS = time.Since(began).Milliseconds()
 	b.Rec.Update(func(res *workorder.Result) { res.Repairs = append(res.Repairs, r) })
 	if end.Status != workorder.StatusSuccess {
-		return errors.New(end.Reason)
+		return errors.New(end.Reasons.String())
 	}
 	return nil
 }

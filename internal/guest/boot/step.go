@@ -20,7 +20,7 @@ type step struct {
 	// does says in a few words what the step is for; `entrypoint boot --plan` prints it.
 	does   string
 	after  []workorder.StepName // steps that have to be done first; declared earlier
-	budget time.Duration // bound of run; 0: only the run's own time limit
+	budget time.Duration        // bound of run; 0: only the run's own time limit
 	// skip returns a reason, or "" when there is something to do. Nil: never skipped.
 	skip func() string
 	run  func(context.Context) error

@@ -27,7 +27,10 @@ func (e *DoneError) tell(r *workorder.Result) {
 	r.BaseBranch, r.BaseSHA, r.Branch, r.HeadSHA, r.Pushed = s.BaseBranch, s.BaseSHA, s.TargetBranch, a.HeadSHA, a.HeadSHA != ""
 	r.Agent, r.Asked, r.Earlier = a.Agent, s.Asked(), earlier(s, "")
 	if was := e.Result; was != nil {
-		r.ReasonCode, r.Branch, r.Pushed, r.Commits, r.Changes, r.Checkpoint = was.ReasonCode, was.Branch, was.Pushed, was.Commits, was.Changes, was.Checkpoint
+		if len(was.Reasons) > 0 {
+			r.Reasons = was.Reasons
+		}
+		r.Branch, r.Pushed, r.Commits, r.Changes, r.Checkpoint = was.Branch, was.Pushed, was.Commits, was.Changes, was.Checkpoint
 		r.Validation, r.Surface, r.Repairs, r.Review, r.Rebased, r.PR = was.Validation, was.Surface, was.Repairs, was.Review, was.Rebased, was.PR
 		for i := range r.Validation {
 			r.Validation[i].Log = ""

@@ -43,7 +43,7 @@ func TestDoneTaskIsTold(t *testing.T) {
 			f := &fake{clone: func(context.Context) error { return done }}
 			r := play(t, f, order(), nil)
 			res := r.result
-			if r.code != c.code || res.Status != c.attempt.Status || res.EndedBy != c.attempt.EndedBy || res.Reason != c.attempt.Reason || res.Attempt != 3 || res.HeadSHA != c.attempt.HeadSHA {
+			if r.code != c.code || res.Status != c.attempt.Status || res.EndedBy != c.attempt.EndedBy || res.Reasons.String() != c.attempt.Reason || res.Attempt != 3 || res.HeadSHA != c.attempt.HeadSHA {
 				t.Errorf("code %d, %+v", r.code, res)
 			}
 			for _, call := range []string{"setup-1", "agent", "validate", "land", "result"} {
@@ -75,7 +75,7 @@ func TestResultInAStop(t *testing.T) {
 	f.agent = func(ctx context.Context) AgentEnd {
 		signals <- syscall.SIGTERM
 		<-ctx.Done()
-		return AgentEnd{Status: workorder.StatusInterrupted, Reason: "stopped"}
+		return AgentEnd{Status: workorder.StatusInterrupted, Reasons: workorder.Because(workorder.ReasonSignal, "stopped")}
 	}
 	began := make(chan time.Time, 1)
 	f.result = func(ctx context.Context) error {
@@ -98,7 +98,7 @@ func TestResultInAStop(t *testing.T) {
 	slow.agent = func(ctx context.Context) AgentEnd {
 		signals <- syscall.SIGTERM
 		<-ctx.Done()
-		return AgentEnd{Status: workorder.StatusInterrupted, Reason: "stopped"}
+		return AgentEnd{Status: workorder.StatusInterrupted, Reasons: workorder.Because(workorder.ReasonSignal, "stopped")}
 	}
 	var box *Box
 	slow.land = func(context.Context) Landing {

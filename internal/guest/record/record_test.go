@@ -67,7 +67,9 @@ func TestRecordOfARun(t *testing.T) {
 	r.StepFinished("one", &Skip{Reason: "nothing to do"}, nil)
 	r.StepStarted("three")
 	r.Emit(workorder.Event{Type: workorder.EventAgentText, Text: strings.Repeat("é", workorder.MaxEventText)})
-	if err := r.Finish(func(res *workorder.Result) { res.Status, res.Reason = workorder.StatusFailed, "because s3cret" }); err != nil {
+	if err := r.Finish(func(res *workorder.Result) {
+		res.Status, res.Reasons = workorder.StatusFailed, workorder.Because(workorder.ReasonAgent, "because s3cret")
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Finish(func(*workorder.Result) { t.Error("finished twice") }); err != nil {
@@ -83,7 +85,7 @@ func TestRecordOfARun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(res.Steps) != 3 || res.Steps[0].Status != workorder.StepSkipped || res.Steps[1].Status != workorder.StepFailed ||
-		*res.Steps[1].ExitCode != 7 || res.Steps[2].Status != workorder.StepFailed || res.Reason != "because ***" {
+		*res.Steps[1].ExitCode != 7 || res.Steps[2].Status != workorder.StepFailed || res.Reasons.String() != "because ***" {
 		t.Errorf("got %s", b)
 	}
 	events := stream.events(t)
@@ -262,7 +264,7 @@ func TestResultIsMasked(t *testing.T) {
 	r.Emit(workorder.Event{Type: workorder.EventAgentTool, ID: "s3cret", Name: strings.Repeat("n", 1<<20)})
 	err := r.Finish(func(res *workorder.Result) {
 		res.Status, res.EndedBy, res.TaskID = "s3cret", "s3cret", "T-s3cret"
-		res.Reason, res.NextCommand, res.HeadSHA = "a s3cret", "git s3cret", "s3cret"
+		res.Reasons, res.NextCommand, res.HeadSHA = workorder.Because(workorder.ReasonAgent, "a s3cret"), "git s3cret", "s3cret"
 		res.Commits = []workorder.Commit{{SHA: "s3cret", Subject: "add s3cret \"x\" & <y>", Author: "s3cret"}}
 		res.Services = []workorder.ServiceEnd{{Name: "db", Log: "logs/s3cret", Tail: "password s3cret\n"}}
 		res.Warnings = []string{"landing: s3cret"}

@@ -217,8 +217,8 @@ func (d *deep) add(c conformance.Check) {
 }
 
 func reason(res *workorder.Result) string {
-	if res.Reason != "" {
-		return res.Reason
+	if len(res.Reasons) > 0 {
+		return res.Reasons.String()
 	}
 	return "the run ended with status " + string(res.Status)
 }

@@ -23,7 +23,7 @@ func TestPROpenAfterNothing(t *testing.T) {
 	}
 	nothing := func(res *workorder.Result) {
 		proved(res)
-		res.Status, res.EndedBy, res.Reason = workorder.StatusNoChanges, workorder.ByGit, "it is on main already"
+		res.Status, res.EndedBy, res.Reasons = workorder.StatusNoChanges, workorder.ByGit, workorder.Because(workorder.ReasonUnchanged, "it is on main already")
 		res.PR, res.Validation, res.Restored = nil, nil, &workorder.Restored{Head: head}
 		res.Steps = []workorder.Step{{Name: "agent", Status: workorder.StepSkipped}, {Name: workorder.StepPR, Status: workorder.StepSkipped}}
 	}

@@ -29,7 +29,7 @@ func TestTerminalIsNotCommanded(t *testing.T) {
 		t.Fatal(err)
 	}
 	lock.Unlock()
-	res := workorder.Result{TaskID: rec.TaskID, Status: workorder.StatusFailed, Reason: evil, Warnings: []string{evil}}
+	res := workorder.Result{TaskID: rec.TaskID, Status: workorder.StatusFailed, Reasons: workorder.Because(workorder.ReasonAgent, "%s", evil), Warnings: []string{evil}}
 	b, err := res.Encode()
 	if err == nil {
 		err = os.WriteFile(filepath.Join(rec.Dir, workorder.ResultFile), b, 0o600)

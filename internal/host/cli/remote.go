@@ -124,11 +124,12 @@ func (t *remoteTask) unknown(usd map[string]float64) map[string]float64 {
 func (t *remoteTask) result(last *workorder.Attempt) *workorder.Result {
 	s := t.state
 	res := &workorder.Result{
-		TaskID: s.TaskID, Project: s.Project, Mode: last.Mode, Attempt: last.Number, AttemptID: last.ID, Status: last.Status, EndedBy: last.EndedBy,
-		Reason: last.Reason, Resumable: workorder.Resumable(last.Status, last.EndedBy), ResumeAt: last.ResumeAt, StartedAt: last.StartedAt,
+		TaskID: s.TaskID, Project: s.Project, Mode: last.Mode, Attempt: last.Number, AttemptID: last.ID,
+		Resumable: workorder.Resumable(last.Status, last.EndedBy), ResumeAt: last.ResumeAt, StartedAt: last.StartedAt,
 		BaseBranch: s.BaseBranch, Branch: s.TargetBranch, BaseSHA: s.BaseSHA, HeadSHA: last.HeadSHA, Pushed: last.HeadSHA != "",
 		Agent: last.Agent, Usage: last.Usage, Warnings: []string{"the task ended on another machine; its output lies there"},
 	}
+	res.End(last.Ending())
 	if !last.EndedAt.IsZero() {
 		res.DurationMS = max(0, last.EndedAt.Sub(last.StartedAt).Milliseconds())
 	}

@@ -53,7 +53,7 @@ func (v *view) event(e workorder.Event) {
 	case workorder.EventResult:
 		if v.told && e.Result != nil {
 			res := *e.Result
-			res.Reason, e.Result = "", &res
+			res.Reasons, e.Result = nil, &res
 		}
 	case workorder.EventStepFinished, workorder.EventService, workorder.EventAgentError, workorder.EventAgentFinished:
 		if e.Step() != workorder.StepPR || v.told { // no other event tells why there is no pull request

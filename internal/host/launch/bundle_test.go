@@ -12,27 +12,28 @@ import (
 
 // TestBundle: what came home by a bundle is on the branch, and only a run in which all but the push went well is a success by that.
 func TestBundle(t *testing.T) {
+	unpushed := workorder.Because(workorder.ReasonPush, "no route; the commits are kept in work.bundle")
 	for name, c := range map[string]struct {
 		box  workorder.Result
 		want workorder.Status
 		exit int
 	}{
-		"only the push failed": {workorder.Result{Status: workorder.StatusError, EndedBy: workorder.ByGit, Reason: "no route; the commits are kept in work.bundle", ReasonCode: workorder.ReasonPush}, workorder.StatusSuccess, workorder.ExitOK},
+		"only the push failed": {workorder.Result{Status: workorder.StatusError, EndedBy: workorder.ByGit, Reasons: unpushed}, workorder.StatusSuccess, workorder.ExitOK},
 		"changes that could not be committed": {workorder.Result{
-			Status: workorder.StatusError, EndedBy: workorder.ByGit, ReasonCode: workorder.ReasonUncommitted,
-			Reason: "some of the agent's changes could not be committed; they are kept in evidence/uncommitted.tar.gz; no route; the commits are kept in work.bundle",
+			Status: workorder.StatusError, EndedBy: workorder.ByGit,
+			Reasons: append(workorder.Because(workorder.ReasonUncommitted, "some of the agent's changes could not be committed"), unpushed...),
 		}, workorder.StatusError, workorder.ExitGit},
-		"changes that are lost": {workorder.Result{Status: workorder.StatusError, EndedBy: workorder.ByAgent, Reason: "lost", Uncommitted: true}, workorder.StatusError, workorder.ExitGeneral},
-		"a failed check":        {workorder.Result{Status: workorder.StatusFailed, EndedBy: workorder.ByValidation, Reason: "test"}, workorder.StatusFailed, workorder.ExitTaskFailed},
+		"changes that are lost": {workorder.Result{Status: workorder.StatusError, EndedBy: workorder.ByAgent, Reasons: workorder.Because(workorder.ReasonLost, "lost"), Uncommitted: true}, workorder.StatusError, workorder.ExitGeneral},
+		"a failed check":        {workorder.Result{Status: workorder.StatusFailed, EndedBy: workorder.ByValidation, Reasons: workorder.Because(workorder.ReasonValidation, "test")}, workorder.StatusFailed, workorder.ExitTaskFailed},
 		"a box that does not say which": {workorder.Result{
-			Status: workorder.StatusError, EndedBy: workorder.ByGit, Reason: "no route; the commits are kept in work.bundle",
+			Status: workorder.StatusError, EndedBy: workorder.ByGit, Reasons: workorder.Because("", "no route; the commits are kept in work.bundle"),
 		}, workorder.StatusError, workorder.ExitGit},
-		"a code for another status": {workorder.Result{Status: workorder.StatusTimeout, EndedBy: workorder.ByTimeout, Reason: "30 minutes", ReasonCode: workorder.ReasonPush}, workorder.StatusTimeout, workorder.ExitTimeout},
+		"a code for another status": {workorder.Result{Status: workorder.StatusTimeout, EndedBy: workorder.ByTimeout, Reasons: append(workorder.Because(workorder.ReasonTimeout, "30 minutes"), unpushed...)}, workorder.StatusTimeout, workorder.ExitTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			res := bundled(t, c.box)
-			if res.Status != c.want || workorder.ExitCode(res.Status, res.EndedBy) != c.exit || (res.Reason == "") != (c.want == workorder.StatusSuccess) {
-				t.Errorf("%s by %s (%s), want %s", res.Status, res.EndedBy, res.Reason, c.want)
+			if res.Status != c.want || workorder.ExitCode(res.Status, res.EndedBy) != c.exit || (len(res.Reasons) == 0) != (c.want == workorder.StatusSuccess) {
+				t.Errorf("%s by %s (%s), want %s", res.Status, res.EndedBy, res.Reasons, c.want)
 			}
 		})
 	}

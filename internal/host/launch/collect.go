@@ -82,7 +82,7 @@ func (h *held) release(l *Launcher, rec *store.Record, res *workorder.Result) {
 // unfollowed is the result of a run whose box may live on unseen: what is known
 // now is written, and a later collection replaces it.
 func (l *Launcher) unfollowed(rec *store.Record, err error) (*workorder.Result, error) {
-	res := synthesise(rec, l.recorded(rec), workorder.StatusLost, workorder.ByHost, err.Error(), l.now())
+	res := synthesise(rec, l.recorded(rec), lostTo(workorder.ReasonUnseen, err.Error()), l.now())
 	return l.publish(rec, res), errors.Join(err, writeResult(rec, res))
 }
 
@@ -162,7 +162,7 @@ func (l *Launcher) late(ctx context.Context, rec *store.Record) *engine.Box {
 
 // neverStarted ends the record of a CLI that died before it made a box.
 func (l *Launcher) neverStarted(rec *store.Record) (*workorder.Result, error) {
-	res := synthesise(rec, l.recorded(rec), workorder.StatusLost, workorder.ByHost, "the command was ended before it started a box", l.now())
+	res := synthesise(rec, l.recorded(rec), lostTo(workorder.ReasonNotReady, "the command was ended before it started a box"), l.now())
 	l.done(rec, res)
 	return res, errors.Join(writeResult(rec, res), l.Store.Save(rec))
 }
@@ -260,25 +260,33 @@ func (l *Launcher) recorded(rec *store.Record) func(func(workorder.Event)) error
 	return func(fn func(workorder.Event)) error { return Events(rec.Dir, fn) }
 }
 
+// lostTo is the ending of a run of which nothing is known any more.
+func lostTo(code workorder.ReasonCode, detail string) workorder.Ending {
+	return workorder.Ending{Status: workorder.StatusLost, EndedBy: workorder.ByHost, Reasons: workorder.Because(code, "%s", detail)}
+}
+
 func (l *Launcher) lost(rec *store.Record, box *engine.Box, kind stopKind) *workorder.Result {
 	where := lastStep(l.recorded(rec))
-	status, by, end := workorder.StatusLost, workorder.ByHost, l.now()
-	reason := "the box vanished " + where
+	e, end := lostTo(workorder.ReasonVanished, "the box vanished "+where), l.now()
 	if box != nil {
-		reason = fmt.Sprintf("the box ended without a result %s (%s)", where, box.Status)
+		e.Reasons[0].Detail = fmt.Sprintf("the box ended without a result %s (%s)", where, box.Status)
 	}
+	vanished := e.Reasons
 	switch l.asked(rec.TaskID, kind) {
 	case killed:
-		status, by, reason = workorder.StatusInterrupted, workorder.BySignal, "killed on request "+where
+		e.Status, e.EndedBy, e.Reasons = workorder.StatusInterrupted, workorder.BySignal, workorder.Because(workorder.ReasonKilled, "killed on request %s", where)
 	case stoppedSoftly:
-		status, by, reason = workorder.StatusInterrupted, workorder.BySignal, "stopped on request; "+reason
+		e.Status, e.EndedBy, e.Reasons = workorder.StatusInterrupted, workorder.BySignal, append(workorder.Because(workorder.ReasonOnRequest, "stopped on request"), vanished...)
 	case overdue:
-		status, by, reason = workorder.StatusTimeout, workorder.ByHost, "stopped from outside, long after its timeout; "+reason
+		e.Status, e.EndedBy, e.Reasons = workorder.StatusTimeout, workorder.ByHost, append(workorder.Because(workorder.ReasonOverdue, "stopped from outside, long after its timeout"), vanished...)
 	case notStopped:
 	case foundEnded:
 		end = time.Time{}
 	}
-	return synthesise(rec, l.recorded(rec), status, by, reason+l.loss(rec), end)
+	if loss := l.loss(rec); loss != "" {
+		e.Reasons = e.Reasons.And(workorder.ReasonUnsaved, "%s", loss)
+	}
+	return synthesise(rec, l.recorded(rec), e, end)
 }
 
 // bundle imports work that the box could not push into the local repository.
@@ -296,8 +304,8 @@ func (l *Launcher) bundle(ctx context.Context, rec *store.Record, res *workorder
 	res.Branch, res.Pushed = rec.TargetBranch, true
 	// Only this is mended. What could not be committed is not in the bundle; and a box of an older version, which gives no code, does
 	// not say which of the two it was.
-	if res.ReasonCode == workorder.ReasonPush && res.Status == workorder.StatusError && res.EndedBy == workorder.ByGit {
-		res.Status, res.EndedBy, res.Reason, res.ReasonCode = workorder.StatusSuccess, workorder.ByAgent, "", ""
+	if len(res.Reasons) == 1 && res.Reasons.Has(workorder.ReasonPush) && res.Status == workorder.StatusError && res.EndedBy == workorder.ByGit {
+		res.End(workorder.Succeeded())
 		res.Resumable = false
 	}
 	res.NextCommand = nextCommand(rec, res)
@@ -322,7 +330,7 @@ func complete(res *workorder.Result, rec *store.Record) {
 }
 
 func (l *Launcher) done(rec *store.Record, res *workorder.Result) {
-	rec.Collected, rec.Status, rec.EndedBy, rec.Reason = true, res.Status, res.EndedBy, res.Reason
+	rec.Collected, rec.Status, rec.EndedBy, rec.Reason, rec.ReasonCode = true, res.Status, res.EndedBy, res.Reasons.String(), res.Reasons.Code()
 	rec.FinishedAt, rec.ResumeAt = l.now().UTC(), res.ResumeAt
 }
 
@@ -335,21 +343,21 @@ func (l *Launcher) publish(rec *store.Record, res *workorder.Result) *workorder.
 
 // stillborn ends a run for which no box was started.
 func (l *Launcher) stillborn(ctx context.Context, rec *store.Record, cause error) (*workorder.Result, error) {
-	status, by := workorder.StatusError, workorder.ByBox
+	status, by, code := workorder.StatusError, workorder.ByBox, workorder.ReasonNotReady
 	switch {
 	case ctx.Err() != nil:
-		status, by = workorder.StatusInterrupted, workorder.BySignal
+		status, by, code = workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonByUser
 		cause = fault.New(workorder.ExitInterrupted, errors.New("you interrupted it before its box was started"), "")
 	case errors.Is(cause, errStopped):
-		status, by = workorder.StatusInterrupted, workorder.BySignal
+		status, by, code = workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonOnRequest
 	case errors.Is(cause, errOther):
-		by = workorder.ByLease
+		by, code = workorder.ByLease, workorder.ReasonLease
 	case fault.Code(cause) == workorder.ExitGit:
-		by = workorder.ByGit
+		by, code = workorder.ByGit, workorder.ReasonClone
 	case fault.Code(cause) == workorder.ExitInvalid, fault.Code(cause) == workorder.ExitNoProject:
-		by = workorder.ByOrder
+		by, code = workorder.ByOrder, workorder.ReasonOrder
 	}
-	res := synthesise(rec, func(func(workorder.Event)) error { return nil }, status, by, cause.Error(), l.now())
+	res := synthesise(rec, func(func(workorder.Event)) error { return nil }, workorder.Ending{Status: status, EndedBy: by, Reasons: workorder.Because(code, "%v", cause)}, l.now())
 	res = l.publish(rec, res)
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), CollectTimeout)
 	defer cancel()

@@ -20,13 +20,15 @@ import (
 func judge(res *workorder.Result, rec *store.Record) {
 	if s := res.Status; !slices.Contains(workorder.Statuses(), s) || s == workorder.StatusLost {
 		res.Status, res.EndedBy = workorder.StatusError, workorder.ByBox
-		res.Reason = strings.TrimSuffix(fmt.Sprintf("the box gave a result with the status %q: %s", s, res.Reason), ": ")
+		res.Reasons = append(workorder.Because(workorder.ReasonBadResult, "the box gave a result with the status %q", s), res.Reasons...)
 	}
 	if !slices.Contains(workorder.Endings(), res.EndedBy) {
 		res.EndedBy = workorder.ByBox
 	}
-	if !slices.Contains(workorder.ReasonCodes(), res.ReasonCode) {
-		res.ReasonCode = ""
+	for i := range res.Reasons {
+		if c := &res.Reasons[i].Code; !slices.Contains(workorder.ReasonCodes(), *c) {
+			*c = ""
+		}
 	}
 	// The box counts what began, the host what it tried to begin.
 	if res.AttemptID = rec.AttemptID; res.Attempt <= 0 || res.Attempt > maxAttempt {

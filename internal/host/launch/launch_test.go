@@ -98,7 +98,7 @@ func TestBadGround(t *testing.T) {
 			}
 			f.fake.SetDown(false)
 			rec, res := onDisk(t, f.Store, j.Order.TaskID)
-			if res.Status != workorder.StatusError || res.EndedBy != c.by || res.Reason == "" || !rec.Collected {
+			if res.Status != workorder.StatusError || res.EndedBy != c.by || len(res.Reasons) == 0 || !rec.Collected {
 				t.Errorf("result = %+v", res)
 			}
 			if f.fake.Count() != 0 {
@@ -133,7 +133,7 @@ func TestStop(t *testing.T) {
 	}()
 	j := job()
 	res, err := f.Run(ctx, nil, j)
-	if err != nil || res.Status != workorder.StatusInterrupted || res.Reason != "you interrupted it" || f.fake.Count() != 0 {
+	if err != nil || res.Status != workorder.StatusInterrupted || res.Reasons.Code() != workorder.ReasonByUser || len(res.Reasons) != 1 || f.fake.Count() != 0 {
 		t.Errorf("result %+v, error %v, %d boxes left", res, err, f.fake.Count())
 	}
 	// The engine prefers the caller's grace to the box's own stop timeout.
@@ -158,7 +158,7 @@ func TestKill(t *testing.T) {
 	}()
 	j := job()
 	res, err := f.Run(ctx, hard, j)
-	if err != nil || res.Status != workorder.StatusInterrupted || res.EndedBy != workorder.BySignal || !strings.Contains(res.Reason, "killed on request") {
+	if err != nil || res.Status != workorder.StatusInterrupted || res.EndedBy != workorder.BySignal || res.Reasons.Code() != workorder.ReasonKilled {
 		t.Errorf("result %+v, error %v", res, err)
 	}
 	if f.fake.Count() != 0 {
@@ -179,7 +179,7 @@ func TestLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if res.Status != workorder.StatusLost || !strings.Contains(res.Reason, "in step agent") || !res.Resumable || res.HeadSHA != "abc" || !res.Pushed {
+	if res.Status != workorder.StatusLost || res.Reasons.Code() != workorder.ReasonVanished || !strings.Contains(res.Reasons.String(), string(workorder.StepAgent)) || !res.Resumable || res.HeadSHA != "abc" || !res.Pushed {
 		t.Errorf("result = %+v", res)
 	}
 	if last := res.Steps[len(res.Steps)-1]; last.Name != "agent" || last.Status != workorder.StepRunning {
@@ -467,7 +467,7 @@ func TestInterruptedEarly(t *testing.T) {
 	_, err := f.Run(ctx, nil, j)
 	_, res := onDisk(t, f.Store, j.Order.TaskID)
 	b, _ := res.Encode()
-	if fault.Code(err) != workorder.ExitInterrupted || strings.Contains(err.Error()+string(b), "Post") || !strings.HasPrefix(res.Reason, "you interrupted it") {
+	if fault.Code(err) != workorder.ExitInterrupted || strings.Contains(err.Error()+string(b), "Post") || res.Reasons.Code() != workorder.ReasonByUser {
 		t.Errorf("%v: %s", err, b)
 	}
 }

@@ -14,10 +14,10 @@ import (
 
 // synthesise makes the result of a run that left none, out of its events. The
 // run ended at end, or with its last event when that is zero (nobody was there).
-func synthesise(rec *store.Record, events func(func(workorder.Event)) error, status workorder.Status, by workorder.EndedBy, reason string, end time.Time) *workorder.Result {
+func synthesise(rec *store.Record, events func(func(workorder.Event)) error, e workorder.Ending, end time.Time) *workorder.Result {
 	res := &workorder.Result{
 		TaskID: rec.TaskID, Project: rec.Project, Mode: cmp.Or(rec.Mode, workorder.ModeCreate),
-		Status: status, EndedBy: by, Reason: reason, Resumable: rec.Mode.Resumable(status, by),
+		Status: e.Status, EndedBy: e.EndedBy, Reasons: e.Reasons, Resumable: rec.Mode.Resumable(e.Status, e.EndedBy),
 		AttemptID: rec.AttemptID, Attempt: rec.Number(), StartedAt: rec.Begun(), Repo: rec.Repo, BaseBranch: rec.Branch,
 		Agent: workorder.Agent{Harness: rec.Harness},
 	}
@@ -120,10 +120,10 @@ func (l *Launcher) loss(rec *store.Record) string {
 	why, _, _ = strings.Cut(why, "\n") // it becomes part of a sentence
 	switch {
 	case s.bad.Type != "" && s.good.Type == "":
-		return "; nothing of it could be saved: " + why
+		return "nothing of it could be saved: " + why
 	case s.bad.Type != "":
 		since := s.good.Time.Add(-took)
-		return fmt.Sprintf("; nothing could be saved since %s, in its last %.0f s: %s", since.UTC().Format(time.RFC3339), math.Ceil(s.end.Sub(since).Seconds()), why)
+		return fmt.Sprintf("nothing could be saved since %s, in its last %.0f s: %s", since.UTC().Format(time.RFC3339), math.Ceil(s.end.Sub(since).Seconds()), why)
 	case s.good.Type == "":
 		return ""
 	}
@@ -134,7 +134,7 @@ func (l *Launcher) loss(rec *store.Record) string {
 	// Work that did not change leaves no event: it is the interval that counts, and
 	// not the time since the last one; and no run has lost more than all of its time.
 	most := min(o.CheckpointInterval()+took, l.now().Sub(rec.Begun()))
-	return fmt.Sprintf("; at most the work of the last %.0f s is lost", math.Ceil(most.Seconds()))
+	return fmt.Sprintf("at most the work of the last %.0f s is lost", math.Ceil(most.Seconds()))
 }
 
 // lastStep names where the run was, for the reason of a lost one.

@@ -41,7 +41,7 @@ func twoAttempts(t *testing.T) (*store.Record, *workorder.Result) {
 	writeOrder(t, past.Dir, rec, workorder.ModeCreate)
 	writeOrder(t, rec.Dir, rec, workorder.ModeRebase)
 	later := *first
-	later.Mode, later.Status, later.EndedBy, later.Reason = workorder.ModeRebase, workorder.StatusNoChanges, workorder.ByGit, "it is on main already"
+	later.Mode, later.Status, later.EndedBy, later.Reasons = workorder.ModeRebase, workorder.StatusNoChanges, workorder.ByGit, workorder.Because(workorder.ReasonUnchanged, "it is on main already")
 	later.Proof, later.PR, later.Restored = nil, nil, &workorder.Restored{Head: oldHead}
 	later.Steps = []workorder.Step{{Name: "agent", Status: workorder.StepSkipped}, {Name: workorder.StepPR, Status: workorder.StepSkipped}}
 	return rec, &later
@@ -81,7 +81,7 @@ func TestReportOfLaterAttempt(t *testing.T) {
 		t.Errorf("%+v, next: %s", later.PR, later.NextCommand)
 	}
 	for _, r := range []*workorder.Result{later, {
-		TaskID: rec.TaskID, Mode: workorder.ModeRebase, Status: workorder.StatusError, EndedBy: workorder.ByGit, Reason: "somebody else pushed", HeadSHA: oldHead,
+		TaskID: rec.TaskID, Mode: workorder.ModeRebase, Status: workorder.StatusError, EndedBy: workorder.ByGit, Reasons: workorder.Because(workorder.ReasonPush, "somebody else pushed"), HeadSHA: oldHead,
 		Restored: later.Restored, Commits: later.Commits, Branch: later.Branch, Pushed: true,
 	}} {
 		if err := writeReport(rec, r); err != nil {
@@ -92,7 +92,7 @@ func TestReportOfLaterAttempt(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, want := range []string{"Do it well", "1 check passes", "failed, now passes", "A later attempt (rebase) left the branch as it was: " + r.Reason, picture} {
+			for _, want := range []string{"Do it well", "1 check passes", "failed, now passes", "A later attempt (rebase) left the branch as it was: " + r.Reasons.String(), picture} {
 				if !strings.Contains(string(b), want) {
 					t.Errorf("%s, %s: no %q in\n%s", r.Status, name, want, b)
 				}

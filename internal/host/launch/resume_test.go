@@ -235,7 +235,7 @@ func TestLostSaid(t *testing.T) {
 			})
 			f.Now = func() time.Time { return begun.Add(time.Duration(passed.Load())) }
 			res, err := f.Run(t.Context(), nil, job())
-			if err != nil || res.Status != workorder.StatusLost || !regexp.MustCompile(c.want+"$").MatchString(res.Reason) {
+			if err != nil || res.Status != workorder.StatusLost || !regexp.MustCompile(c.want+"$").MatchString(res.Reasons.String()) {
 				t.Errorf("%+v, %v, want %s", res, err, c.want)
 			}
 		})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/salvage"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
@@ -15,7 +14,7 @@ import (
 // salvage takes out of a stopped box what it says is still in it, and with all its commits: a box that was killed says nothing. After an
 // error the box still holds the only copy.
 func (l *Launcher) salvage(ctx context.Context, rec *store.Record, res *workorder.Result, box string, all bool) (said []string, err error) {
-	left := res.ReasonCode == workorder.ReasonLeft
+	left := res.Reasons.Has(workorder.ReasonLeft)
 	bundle := filepath.Join(rec.Dir, workorder.BundleFile)
 	if _, err := os.Stat(bundle); err != nil && (left || all) && rec.TargetBranch != "" {
 		w := salvage.Work{Branch: rec.TargetBranch, Base: res.BaseBranch, Known: []string{res.BaseSHA}}
@@ -31,8 +30,10 @@ func (l *Launcher) salvage(ctx context.Context, rec *store.Record, res *workorde
 		case err != nil:
 			return nil, err
 		default:
-			if left && !res.Uncommitted && !slices.ContainsFunc(res.Evidence, func(e workorder.Evidence) bool { return e.Path == workorder.ArchiveFile }) {
-				res.ReasonCode = workorder.ReasonPush // as if the box had made the bundle
+			for i := range res.Reasons {
+				if r := &res.Reasons[i]; r.Code == workorder.ReasonLeft {
+					r.Code = workorder.ReasonPush // as if the box had made the bundle
+				}
 			}
 			res.HeadSHA, res.Pushed = head, false // not all of it
 			said = append(said, "the box had no time to push its last commits or to keep them: they were taken out of it after it had stopped")

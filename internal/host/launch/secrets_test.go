@@ -95,7 +95,7 @@ func TestSecretsFail(t *testing.T) {
 	if fault.Code(err) != workorder.ExitInvalid || f.fake.Count() != 0 {
 		t.Errorf("%v, %d boxes", err, f.fake.Count())
 	}
-	if _, res := onDisk(t, f.Store, j.Order.TaskID); !strings.Contains(res.Reason, "the store is locked") || res.EndedBy != workorder.ByOrder {
+	if _, res := onDisk(t, f.Store, j.Order.TaskID); res.Reasons.Code() != workorder.ReasonOrder || res.EndedBy != workorder.ByOrder {
 		t.Errorf("result %+v", res)
 	}
 	for name, change := range map[string]func(l *launch.Launcher){

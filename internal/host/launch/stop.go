@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -206,18 +205,14 @@ func (l *Launcher) tellStop(res *workorder.Result, taskID string, kind stopKind)
 	if res.Status != workorder.StatusInterrupted {
 		return
 	}
-	who := ""
+	var who workorder.Reasons
 	switch {
 	case kind == stoppedSoftly:
-		who = "you interrupted it"
+		who = workorder.Because(workorder.ReasonByUser, "you interrupted it")
 	case l.asked(taskID, kind) == stoppedSoftly:
-		who = "stopped on request (sandbox-agent stop)"
+		who = workorder.Because(workorder.ReasonOnRequest, "stopped on request (sandbox-agent stop)")
 	default:
 		return
 	}
-	// What follows the first clause is about the work.
-	if _, rest, more := strings.Cut(res.Reason, "; "); more {
-		who += "; " + rest
-	}
-	res.Reason = who
+	res.Reasons = append(who, res.Reasons.Without(workorder.ReasonSignal)...)
 }

@@ -3,7 +3,6 @@ package launch_test
 import (
 	"context"
 	"io"
-	"strings"
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
@@ -61,7 +60,7 @@ func TestStopBeforeBox(t *testing.T) {
 			if err := <-ended; fault.Code(err) != workorder.ExitInterrupted {
 				t.Errorf("%v", err)
 			}
-			if res.Status != workorder.StatusInterrupted || res.EndedBy != workorder.BySignal || !strings.Contains(res.Reason, "stopped on request") || f.fake.Count() != 0 {
+			if res.Status != workorder.StatusInterrupted || res.EndedBy != workorder.BySignal || res.Reasons.Code() != workorder.ReasonOnRequest || f.fake.Count() != 0 {
 				t.Errorf("%+v, %d boxes", res, f.fake.Count())
 			}
 			// What was asked of this attempt is not asked of the next one.
@@ -109,7 +108,7 @@ func TestStopWhileStarting(t *testing.T) {
 				}
 				res, err = f.Attach(t.Context(), rec)
 			}
-			if err != nil || res.Status != workorder.StatusInterrupted || res.Reason != "stopped on request (sandbox-agent stop)" {
+			if err != nil || res.Status != workorder.StatusInterrupted || res.Reasons.Code() != workorder.ReasonOnRequest || len(res.Reasons) != 1 {
 				t.Errorf("%+v, %v", res, err)
 			}
 		})

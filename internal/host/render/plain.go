@@ -147,7 +147,7 @@ func plainText(e workorder.Event) string {
 		if e.Result == nil {
 			return "result"
 		}
-		return "result: " + words(oneLine(string(e.Result.Status)), oneLine(e.Result.Reason))
+		return "result: " + words(oneLine(string(e.Result.Status)), oneLine(e.Result.Reasons.String()))
 	}
 	return words(oneLine(string(e.Type)), name, status, text)
 }

@@ -309,7 +309,7 @@ func TestSummary(t *testing.T) {
 	cost, metered := 0.4212, 0.0123
 	failed := &workorder.Result{
 		TaskID: "T-A1B2C3D4", Project: "my-saas-app", Status: workorder.StatusFailed, EndedBy: workorder.ByValidation,
-		Reason: "validation failed: lint", NextCommand: "sandbox-agent logs T-A1B2C3D4", DurationMS: 72_345,
+		Reasons: workorder.Because(workorder.ReasonValidation, "validation failed: lint"), NextCommand: "sandbox-agent logs T-A1B2C3D4", DurationMS: 72_345,
 		Repo: "https://github.com/myorg/my-saas-app", BaseBranch: "main", Branch: "agent/T-A1B2C3D4-add-pagination",
 		BaseSHA: "0123456789abcdef0123456789abcdef01234567", HeadSHA: "1", Pushed: true,
 		Commits: []workorder.Commit{
@@ -370,7 +370,7 @@ func TestSummary(t *testing.T) {
 	}
 	crashed := &workorder.Result{
 		TaskID: "T-00000000", Status: workorder.StatusError, EndedBy: workorder.ByGit, Repo: "/x", DurationMS: 900,
-		Reason: "clone: authentication failed", Agent: workorder.Agent{Harness: "command", ExitCode: &one},
+		Reasons: workorder.Because(workorder.ReasonClone, "clone: authentication failed"), Agent: workorder.Agent{Harness: "command", ExitCode: &one},
 	}
 	bare := &workorder.Result{TaskID: "T-00000001", Status: workorder.StatusSuccess}
 	planned := &workorder.Result{

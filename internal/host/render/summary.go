@@ -186,7 +186,7 @@ func (s *summary) title(r *workorder.Result) {
 	}
 	fmt.Fprintf(&s.b, "\n%s\n", words(s.p.as(color, mark+" "+status), s.p.as(bold, oneLine(r.TaskID)),
 		oneLine(r.Project), "in "+took(millis(r.DurationMS))))
-	reason := r.Reason
+	reason := r.Reasons.String()
 	if reason == "" && r.Status == workorder.StatusFailed {
 		reason = "ended by " + string(r.EndedBy)
 	}

@@ -188,8 +188,8 @@ func (r *ttyRenderer) apply(e workorder.Event) {
 		r.print(yellow, "! ", Clean(e.Text), maxTextLines)
 	case workorder.EventResult:
 		r.tasks = nil
-		if e.Result != nil && e.Result.Reason != "" {
-			r.print(bold, "  ", "result: "+words(oneLine(string(e.Result.Status)), Clean(e.Result.Reason)), maxTextLines)
+		if e.Result != nil && len(e.Result.Reasons) > 0 {
+			r.print(bold, "  ", "result: "+words(oneLine(string(e.Result.Status)), Clean(e.Result.Reasons.String())), maxTextLines)
 		}
 	case workorder.EventTask, workorder.EventReady, workorder.EventImageRequest:
 		// Said by the steps and services themselves.

@@ -18,17 +18,18 @@ const AttemptsDir = "attempts"
 
 // Attempt is what the host remembers of an attempt that another one followed.
 type Attempt struct {
-	ID         string            `json:"id,omitempty"`
-	Number     int               `json:"number"`
-	Status     workorder.Status  `json:"status"`
-	EndedBy    workorder.EndedBy `json:"ended_by"`
-	Reason     string            `json:"reason,omitempty"`
-	FinishedAt time.Time         `json:"finished_at,omitzero"`
-	Box        string            `json:"box,omitempty"`
-	Engine     string            `json:"engine,omitempty"`
-	EngineID   string            `json:"engine_id,omitempty"`
-	Unsure     bool              `json:"unsure,omitempty"`
-	Keep       bool              `json:"keep,omitempty"`
+	ID         string               `json:"id,omitempty"`
+	Number     int                  `json:"number"`
+	Status     workorder.Status     `json:"status"`
+	EndedBy    workorder.EndedBy    `json:"ended_by"`
+	Reason     string               `json:"reason,omitempty"`
+	ReasonCode workorder.ReasonCode `json:"reason_code,omitempty"`
+	FinishedAt time.Time            `json:"finished_at,omitzero"`
+	Box        string               `json:"box,omitempty"`
+	Engine     string               `json:"engine,omitempty"`
+	EngineID   string               `json:"engine_id,omitempty"`
+	Unsure     bool                 `json:"unsure,omitempty"`
+	Keep       bool                 `json:"keep,omitempty"`
 }
 
 // Request is what the user asked for beside the task.
@@ -70,7 +71,7 @@ func (r *Record) At(number int) (*Record, error) {
 	}
 	a, c := r.Former[i], *r
 	c.AttemptID, c.Attempt, c.Former, c.Dir, c.Collected = a.ID, a.Number, r.Former[:i], r.attemptDir(a.Number), true
-	c.Status, c.EndedBy, c.Reason, c.FinishedAt, c.Box, c.Keep, c.ResumeAt = a.Status, a.EndedBy, a.Reason, a.FinishedAt, a.Box, a.Keep, nil
+	c.Status, c.EndedBy, c.Reason, c.ReasonCode, c.FinishedAt, c.Box, c.Keep, c.ResumeAt = a.Status, a.EndedBy, a.Reason, a.ReasonCode, a.FinishedAt, a.Box, a.Keep, nil
 	c.Engine, c.EngineID, c.Unsure = a.Engine, a.EngineID, a.Unsure
 	return &c, nil
 }
@@ -82,7 +83,7 @@ func (r *Record) attemptDir(number int) string {
 // as is the last attempt, told as a former one.
 func (r *Record) as() Attempt {
 	return Attempt{
-		ID: r.AttemptID, Number: r.Number(), Status: r.Status, EndedBy: r.EndedBy, Reason: r.Reason, FinishedAt: r.FinishedAt,
+		ID: r.AttemptID, Number: r.Number(), Status: r.Status, EndedBy: r.EndedBy, Reason: r.Reason, ReasonCode: r.ReasonCode, FinishedAt: r.FinishedAt,
 		Box: r.Box, Engine: r.Engine, EngineID: r.EngineID, Unsure: r.Unsure, Keep: r.Keep,
 	}
 }

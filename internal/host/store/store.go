@@ -80,6 +80,8 @@ type Record struct {
 	Repo      string          `json:"repo,omitempty"`
 	Branch    string          `json:"branch,omitempty"`
 	Reason    string          `json:"reason,omitempty"`
+	// ReasonCode is that of the decisive reason.
+	ReasonCode workorder.ReasonCode `json:"reason_code,omitempty"`
 	// Steps are the host's own steps before the first one of the box.
 	Steps  []workorder.Step `json:"steps,omitempty"`
 	Limits workorder.Limits `json:"limits"`

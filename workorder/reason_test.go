@@ -1,0 +1,69 @@
+package workorder
+
+import (
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"slices"
+	"testing"
+)
+
+// The host drops codes that are not in the list.
+func TestEveryReasonCodeIsListed(t *testing.T) {
+	t.Parallel()
+	f, err := parser.ParseFile(token.NewFileSet(), "reason.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var declared []string
+	ast.Inspect(f, func(n ast.Node) bool {
+		v, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if id, ok := v.Type.(*ast.Ident); ok && id.Name == "ReasonCode" {
+			lit, _ := v.Values[0].(*ast.BasicLit)
+			declared = append(declared, lit.Value)
+		}
+		return true
+	})
+	var listed []string
+	for _, c := range ReasonCodes() {
+		listed = append(listed, `"`+string(c)+`"`)
+	}
+	slices.Sort(declared)
+	slices.Sort(listed)
+	if len(declared) == 0 || !slices.Equal(declared, listed) || len(slices.Compact(slices.Clone(listed))) != len(listed) {
+		t.Errorf("declared %v, listed %v", declared, listed)
+	}
+}
+
+func TestReasonsInJSON(t *testing.T) {
+	t.Parallel()
+	want := Because(ReasonTimeout, "%d minutes", 30).And(ReasonPush, "no route")
+	b, err := (&Result{Status: StatusTimeout, Reasons: want}).Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var flat struct {
+		Reason string     `json:"reason"`
+		Code   ReasonCode `json:"reason_code"`
+	}
+	if err := json.Unmarshal(b, &flat); err != nil || flat.Reason != want.String() || flat.Code != ReasonTimeout {
+		t.Errorf("for scripts: %+v, %v", flat, err)
+	}
+	r, err := DecodeResult(b)
+	if err != nil || !slices.Equal(r.Reasons, want) || !r.Reasons.Has(ReasonPush) || r.Status != StatusTimeout {
+		t.Errorf("%+v, %v", r, err)
+	}
+	old, err := DecodeResult([]byte(`{"version":1,"status":"error","reason":"no route","reason_code":"push"}`))
+	if err != nil || !slices.Equal(old.Reasons, Reasons{{Code: ReasonPush, Detail: "no route"}}) {
+		t.Errorf("of an older version: %+v, %v", old, err)
+	}
+	if b, _ = (&Result{}).Encode(); !json.Valid(b) {
+		t.Errorf("a success: %s", b)
+	} else if r, err = DecodeResult(b); err != nil || len(r.Reasons) != 0 {
+		t.Errorf("a success has reasons: %+v, %v", r, err)
+	}
+}
