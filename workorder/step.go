@@ -16,7 +16,7 @@ const (
 	StepStart     StepName = "start"
 )
 
-// The steps in the box. Package boot has the list of them.
+// The steps in the box. Package boot has the list of them; not all are in a result.
 const (
 	StepBox       StepName = "box"
 	StepDocker    StepName = "docker"
@@ -28,14 +28,22 @@ const (
 	StepSupabase  StepName = "supabase"
 	StepEnv       StepName = "env"
 	StepSetup     StepName = "setup"
+	StepBegin     StepName = "begin"
 	StepAgent     StepName = "agent"
+	StepKeep      StepName = "keep"
+	StepCompare   StepName = "compare"
 	StepValidate  StepName = "validate"
 	StepRepair    StepName = "repair"
+	StepMove      StepName = "move"
 	StepPush      StepName = "push"
 	StepProof     StepName = "proof"
+	StepSurface   StepName = "surface"
+	StepEvidence  StepName = "evidence"
 	StepAnswers   StepName = "answers"
 	StepPR        StepName = "pr"
 	StepRangeDiff StepName = "range-diff"
+	StepResult    StepName = "result"
+	StepLease     StepName = "lease"
 )
 
 // StepStatus is how a step ended.

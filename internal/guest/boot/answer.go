@@ -3,6 +3,7 @@ package boot
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
@@ -38,70 +39,73 @@ func (b *Box) review() *workorder.Review {
 	return b.cloned.State.Feedback(b.Order.Mode)
 }
 
-// answer tells reviewers what came of their feedback. The work has landed and was proven; a forge that is
-// away changes nothing about the run's status, and the step says how to answer later.
-func (b *Box) answer(after context.Context, e *ending, l Landing) {
-	review := b.review()
-	if review == nil || !e.ran {
-		return
+// nothingToAnswer is why no feedback is answered.
+func (b *Box) nothingToAnswer() string {
+	switch {
+	case !b.over:
+		return ""
+	case b.review() == nil || !b.end.ran:
+		return "there is no feedback to answer"
 	}
 	select {
 	case <-b.Repo.Lost(): // nor does the result have any, for `pr open` to give
-		b.Rec.StepFinished(workorder.StepAnswers, &record.Skip{Reason: ErrLease.Error() + ", and answers the feedback"}, nil)
-		return
+		return ErrLease.Error() + ", and answers the feedback"
 	default:
+		return ""
 	}
-	b.Rec.StepStarted(workorder.StepAnswers)
+}
+
+// answer tells reviewers what came of their feedback. The work has landed and was proven; a forge that is
+// away changes nothing about the run's status, and the step says how to answer later.
+func (b *Box) answer(context.Context) error {
+	review := b.review()
 	r := b.Rec.Result()
-	r.End(b.judge(e, len(l.Commits)))
-	r.Validation = e.checks
-	Landed(&r, l)
-	short, done := lingering(after, answersTime, answersHurry)
-	answers, err := b.Answers.Answers(short, review, l.Head)
+	r.End(b.judge())
+	r.Validation = b.end.checks
+	Landed(&r, b.landing)
+	short, done := lingering(b.lives.after, answersTime, answersHurry)
+	answers, err := b.Answers.Answers(short, review, b.landing.Head)
 	done()
 	if err != nil {
 		b.Rec.Warn("not all is known of what became of the feedback: " + err.Error())
 	}
 	r.Review = answers
 	b.Rec.Update(func(res *workorder.Result) { res.Review = answers })
-	why, err := b.post(after, review, &r)
-	if l.Err == nil {
+	err = b.post(review, &r)
+	if b.landing.Err == nil {
 		b.Answers.Settle(&r)
 	}
-	if why != "" {
-		err = &record.Skip{Reason: why}
-	}
-	b.Rec.StepFinished(workorder.StepAnswers, err, nil)
+	return err
 }
 
-// post gives the answers on the forge and notes in r which are there. why says why it was not tried, or not to the end.
-func (b *Box) post(after context.Context, review *workorder.Review, r *workorder.Result) (why string, err error) {
-	later := ""
+// post gives the answers on the forge and notes in r which are there. It is skipped where the run is told to stop.
+func (b *Box) post(review *workorder.Review, r *workorder.Result) error {
+	after, later := b.lives.after, ""
 	if pullrequest.Unanswered(r) {
 		later = "; sandbox-agent pr open " + b.Order.TaskID + " gives the answers"
 	}
 	if after.Err() != nil {
-		return toldToStop(later), nil
+		return &record.Skip{Reason: context.Cause(after).Error() + later}
 	}
 	ctx, cancel := context.WithTimeout(after, answerTime)
 	defer cancel()
 	answers, why, err := b.Answers.Post(ctx, review, r)
 	if why != "" {
-		return why, nil
+		return &record.Skip{Reason: why}
 	}
 	r.Review = answers
 	b.Rec.Update(func(res *workorder.Result) { res.Review = answers })
 	switch {
 	case err != nil && after.Err() != nil:
-		return toldToStop(later), nil
+		return &record.Skip{Reason: context.Cause(after).Error() + later}
 	case err != nil:
-		return "", laterError{err, later}
+		return fmt.Errorf("%w%s", err, later)
 	}
-	return "", nil
+	return nil
 }
 
 // keepsLease tells whether the landing leaves the task's lease with this box: until the answers are given
 // nobody else may take the feedback on, or it would be answered twice. Told to stop it gives none.
-func (b *Box) keepsLease(run context.Context, e *ending) bool {
-	return b.review() != nil && e.ran && !errors.Is(context.Cause(run), ErrInterrupted)
+func (b *Box) keepsLease() bool {
+	return b.review() != nil && b.end.ran && !errors.Is(context.Cause(b.lives.run), ErrInterrupted)
 }

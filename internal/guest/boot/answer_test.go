@@ -94,7 +94,7 @@ func TestNotAnswered(t *testing.T) {
 		o.Mode, o.Task = workorder.ModeRevise, "x"
 		signals := make(chan os.Signal, 1)
 		f := &fake{lost: make(chan struct{}), cloned: &Cloned{Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, Restored: &workorder.Restored{}, State: &workorder.State{Task: "x", Review: review}}}
-		says, settled := "the run was told to stop; sandbox-agent pr open T-A1B2C3D4 gives the answers", workorder.StatusSuccess
+		says, settled := "sandbox-agent pr open T-A1B2C3D4 gives the answers", workorder.StatusSuccess
 		if lost {
 			says, settled = "another box took the task over, and answers the feedback", ""
 		}

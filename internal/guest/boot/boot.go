@@ -13,8 +13,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -23,10 +21,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
-
-// commitTime bounds the commit after the agent: a hundred thousand new files take
-// a minute, and what an agent can hang must not cost the validation its time.
-const commitTime = 3 * time.Minute
 
 // Box is one run inside the box.
 type Box struct {
@@ -50,18 +44,37 @@ type Box struct {
 	// Burst is the time in which several signals count as one. 0: two seconds.
 	Burst time.Duration
 
-	cloned    *Cloned // nil: there is no clone
-	committed bool    // the agent's leftovers are committed
-	left      error   // names those that cannot be
+	lives     lives
+	interrupt context.CancelCauseFunc // of lives.run
 
-	rebasing *Rebasing // nil: it did not begin
-	moved    bool      // the branch may be moved
-	began    string    // the base before it was, and its branch
+	// What the steps tell each other.
+	cloned    *Cloned  // nil: there is no clone
+	ran       bool     // the task was begun: from here on there is work to land
+	agentEnd  AgentEnd // zero: the agent did not run
+	committed bool     // the agent's leftovers are committed
+	left      error    // names those that cannot be
+	validated bool     // the validate commands have run
+	end       ending   // of the work
+	over      bool     // the work is over, end is known
+	landing   Landing
+	unwatch   func() // stops looking after the lease; nil: nobody does
+
+	rebasing *Rebasing        // nil: it did not begin
+	before   *workorder.Proof // of the old head, where checks failed on the new one
+	moved    bool             // the branch may be moved
+	began    string           // the base before it was, and its branch
 	beganOn  string
 
 	grace  atomic.Int64              // of a stop that was announced, as a time.Duration
 	landBy atomic.Pointer[time.Time] // when a run that is told to stop has to have landed; nil: it is not
 }
+
+// lives end what the steps do: run is the time limit and the first stop signal, land the time for landing and a second signal, after
+// the first stop signal alone. A run whose work has landed keeps its status, whatever follows, and must not become a lost one for a forge
+// that hangs. Its time limit is the agent's, and does not cost the pull request.
+//
+//nolint:containedctx // of one run, whose steps are methods
+type lives struct{ run, land, after context.Context }
 
 // LongStop is workorder.LongStopSignal.
 const LongStop = syscall.SIGUSR1
@@ -95,64 +108,28 @@ func (e timeoutCause) Is(target error) bool {
 
 // Run is the whole run; it returns the exit code of the container.
 func (b *Box) Run(ctx context.Context) int {
-	start := time.Now()
-	steps := b.steps()
-	names := make([]workorder.StepName, 0, len(steps)+4)
-	for _, s := range steps {
-		names = append(names, s.name)
-	}
-	names = append(names, workorder.StepAgent, workorder.StepValidate)
-	if b.Order.Repair.MaxAttempts > 0 && b.Rebaser == nil {
-		names = append(names, workorder.StepRepair)
-	}
-	if b.Prover != nil && b.Rebaser != nil {
-		names = append(names, workorder.StepProof) // what is worse is not pushed
-	}
-	names = append(names, workorder.StepPush)
-	if b.Prover != nil && b.Rebaser == nil {
-		names = append(names, workorder.StepProof)
-	}
-	if b.Order.Mode == workorder.ModeRevise && b.Answers != nil {
-		names = append(names, workorder.StepAnswers)
-	}
-	if b.Forge != nil {
-		names = append(names, workorder.StepPR)
-	}
-	if b.Rebaser != nil {
-		names = append(names, workorder.StepRangeDiff)
-	}
-	b.Rec.Declare(names...)
-
-	run, cancel := context.WithDeadlineCause(ctx, start.Add(b.Order.Timeout()), timeoutCause{b.Order.TimeoutMinutes})
+	run, cancel := context.WithDeadlineCause(ctx, time.Now().Add(b.Order.Timeout()), timeoutCause{b.Order.TimeoutMinutes})
 	defer cancel()
 	run, interrupt := context.WithCancelCause(run)
 	defer interrupt(nil)
 	land, hurry := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer hurry(nil)
-	after, leave := b.afterLanding(ctx)
+	after, leave := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer leave(nil)
+	b.lives = lives{run: run, land: land, after: after}
+	b.interrupt = interrupt
 	go b.watchSignals(func(cause error) { leave(cause); interrupt(cause) }, hurry)
-
 	if b.WatchDisk != nil {
 		go b.WatchDisk(run, func(text string) { interrupt(fmt.Errorf("%w: %s", ErrDisk, text)) })
 	}
-	end := b.work(run, interrupt, steps)
-	landing := b.land(land, run, &end)
-	b.rebaseLanded(&landing)
-	b.prove(run, landing)
-	b.survey(after, landing)
-	b.evidence(after, landing)
-	b.answer(after, &end, landing)
-	b.pullRequest(after, &end, landing)
-	b.rangeDiff(after)
-	code := b.finish(end, landing)
-	b.keepResult(after, &end)
-	b.release(after, b.vouched(landing.Head))
+	list := b.list()
+	b.worked(list.Work(run))
+	list.Finish(ctx)
 
 	undo, stop := context.WithTimeout(context.WithoutCancel(ctx), workorder.EngineGrace)
 	defer stop()
-	undoSteps(undo, steps)
-	return code
+	list.Undo(undo)
+	return workorder.ExitCode(b.end.Status, b.end.EndedBy)
 }
 
 // watchSignals turns the first signal into an interruption, after which the
@@ -207,170 +184,4 @@ func (b *Box) burst() time.Duration {
 		return b.Burst
 	}
 	return 2 * time.Second
-}
-
-func (b *Box) work(ctx context.Context, interrupt context.CancelCauseFunc, steps []step) ending {
-	if err := runSteps(ctx, b.Rec, steps); err != nil {
-		return b.bootFailed(ctx, err)
-	}
-	if ctx.Err() != nil {
-		return cutShort(ctx)
-	}
-	if err := b.Engine.Mark(ctx); err != nil {
-		b.Rec.Warn("the project's own containers cannot be told from the agent's: " + err.Error())
-	}
-	if b.Rebaser != nil {
-		return b.workRebase(ctx, interrupt)
-	}
-	if over := b.prepare(); over != nil {
-		return *over
-	}
-	if b.Order.Mode == workorder.ModePlan {
-		return b.plan(ctx)
-	}
-	if b.cloned != nil {
-		stop := b.watchLease(interrupt)
-		defer stop()
-		b.Repo.Save()
-	}
-	e := ending{ran: true}
-	agent := b.agent(ctx)
-	if ctx.Err() == nil {
-		b.keepAgentsWork(ctx)
-	}
-	switch {
-	case len(b.Order.Validate) == 0:
-		b.Rec.StepFinished(workorder.StepValidate, &record.Skip{Reason: "the project has no validate commands"}, nil)
-	case ctx.Err() != nil:
-		b.Rec.StepFinished(workorder.StepValidate, &record.Skip{Reason: context.Cause(ctx).Error()}, nil)
-		if agent.Status == workorder.StatusSuccess {
-			// It finished in the very moment of the end; unproven is not success.
-			cut := cutShort(ctx)
-			e.Ending = cut.Ending
-		}
-	case agent.Status == workorder.StatusParked:
-		b.Rec.StepFinished(workorder.StepValidate, &record.Skip{Reason: "the agent is not done"}, nil)
-	default:
-		e.checks = b.validate(ctx)
-	}
-	b.repair(ctx, &agent, &e)
-	e.cause = context.Cause(ctx)
-	if errors.Is(e.cause, ErrLease) || errors.Is(e.cause, ErrDisk) {
-		// What the agent was when it was stopped says nothing.
-		cut := cutShort(ctx)
-		e.Ending = cut.Ending
-	}
-	return e
-}
-
-// watchLease ends the run where another box takes the task over, until stop.
-func (b *Box) watchLease(interrupt context.CancelCauseFunc) (stop func()) {
-	over := make(chan struct{})
-	go func() {
-		select {
-		case <-b.Repo.Lost():
-			interrupt(ErrLease)
-		case <-over:
-		}
-	}()
-	return func() { close(over) }
-}
-
-// prepare makes the order what this attempt has to do, when the task has a
-// past. It returns an ending when there is nothing left to do it with.
-func (b *Box) prepare() *ending {
-	c := b.cloned
-	if c == nil || c.Restored == nil {
-		return nil
-	}
-	o := b.Order
-	if slices.ContainsFunc(c.State.Attempts, func(a workorder.Attempt) bool { return a.Mode == workorder.ModePlan }) {
-		return &ending{Ending: because(workorder.StatusError, workorder.ByOrder, workorder.ReasonPlan,
-			"%s is a plan, which is not gone on with: `sandbox-agent create --from-plan %[1]s` carries it out", o.TaskID)}
-	}
-	if c.State.Task != "" {
-		o.Task = c.State.Task
-	}
-	if o.Task == "" {
-		return &ending{Ending: because(workorder.StatusError, workorder.ByOrder, workorder.ReasonNoTask,
-			"the remote does not know what %s was asked to do: say it with --task", o.TaskID)}
-	}
-	if spent := c.State.SpentUSD(); o.MaxBudgetUSD != nil && spent > 0 {
-		left := *o.MaxBudgetUSD - spent
-		if left <= 0 {
-			return &ending{Ending: because(workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget,
-				"the task has spent $%.4g in %d attempts, max_budget_usd is $%.4g for all of them: `sandbox-agent continue %s --max-budget-usd AMOUNT` goes on", spent, c.Attempt-1, *o.MaxBudgetUSD, o.TaskID)}
-		}
-		o.MaxBudgetUSD = &left
-	}
-	b.Task.Continue(*c)
-	return nil
-}
-
-// keepAgentsWork commits what the agent left, before validation, whose own
-// droppings are not the agent's work, and pushes it: validation can take long.
-func (b *Box) keepAgentsWork(ctx context.Context) {
-	if err := b.Rec.ReleaseForLanding(); err != nil {
-		b.Rec.Warn(err.Error())
-	}
-	if b.cloned == nil {
-		return
-	}
-	slice, done := context.WithTimeoutCause(ctx, commitTime, fmt.Errorf("not done within %s", commitTime))
-	defer done()
-	settle, settled := context.WithTimeout(slice, commitTime/2) // what follows needs time, too
-	b.Repo.Settle(settle)
-	settled()
-	_ = b.commit(slice) // landing tries again, and says so
-	b.Repo.Push(ctx, b.committed)
-}
-
-func (b *Box) agent(ctx context.Context) AgentEnd {
-	b.Rec.StepStarted(workorder.StepAgent)
-	end := b.Task.Agent(ctx)
-	b.keepAgent(end)
-	var err error
-	if end.Status != workorder.StatusSuccess {
-		err = errors.New(end.Reasons.String())
-	}
-	b.Rec.StepFinished(workorder.StepAgent, err, end.Agent.ExitCode)
-	return end
-}
-
-// keepAgent puts the agent's end into the result.
-func (b *Box) keepAgent(end AgentEnd) {
-	b.Rec.Update(func(r *workorder.Result) {
-		r.Agent, r.Usage, r.ResumeAt = end.Agent, end.Usage, end.ResumeAt
-		r.Evidence = append(r.Evidence, end.Evidence...)
-	})
-	for _, w := range end.Warnings {
-		b.Rec.Warn(w)
-	}
-}
-
-func (b *Box) validate(ctx context.Context) []workorder.Validation {
-	b.Rec.StepStarted(workorder.StepValidate)
-	checks := b.check(ctx)
-	b.Rec.StepFinished(workorder.StepValidate, failures(checks), nil)
-	return checks
-}
-
-func (b *Box) check(ctx context.Context) []workorder.Validation {
-	checks := b.Task.Validate(ctx)
-	b.Rec.Update(func(r *workorder.Result) { r.Validation = checks })
-	return checks
-}
-
-// failures names the checks that failed; nil when none did.
-func failures(checks []workorder.Validation) error {
-	var failed []string
-	for _, c := range checks {
-		if !c.Passed {
-			failed = append(failed, fmt.Sprintf("%s exited with %d", c.Name, c.ExitCode))
-		}
-	}
-	if len(failed) == 0 {
-		return nil
-	}
-	return errors.New(strings.Join(failed, "; "))
 }

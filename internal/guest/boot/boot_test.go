@@ -346,18 +346,48 @@ func TestTaskWithoutRepository(t *testing.T) {
 	}
 }
 
+// What is printed is what runs: the steps of a result are those of the plan, in its order, and a step that is skipped by the order is so in both.
 func TestPlan(t *testing.T) {
 	t.Parallel()
-	f := &fake{}
-	o := order()
-	o.Services = nil
-	got := (&Box{Order: o, Engine: f, Network: fakeNetwork{f}, Services: f, Repo: f, Task: f, Space: &workspace.Workspace{}}).Plan()
-	for _, want := range []string{
-		"docker    start the inner Docker engine\n          after box\n          budget 1m0s\n          skipped: nothing declared needs it; it starts when the agent first uses Docker\n",
-		"setup     run the project's setup commands as user sandbox\n          after env, services, packages, ground\n",
-	} {
-		if !strings.Contains(got, want) {
-			t.Errorf("the plan lacks\n%s\nin\n%s", want, got)
-		}
+	rebase := rebaseOrder()
+	repair := order()
+	repair.Repair.MaxAttempts, repair.Services = 1, nil
+	plan := order()
+	plan.Mode = workorder.ModePlan
+	for name, o := range map[string]*workorder.Order{"a task": order(), "repair": repair, "a plan": plan, "a rebase": rebase, "no repository": {TaskID: "T-A1B2C3D4", TimeoutMinutes: 1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := &fake{plan: func() (string, string, error) { return "p", "plan.md", nil }}
+			if o.Mode == workorder.ModeRebase {
+				f.cloned = rebasedTask()
+			}
+			var box *Box
+			r := playBox(t, f, o, func(b *Box) {
+				if box = b; o.Mode == workorder.ModeRebase {
+					b.Rebaser = &fakeRebaser{f: f, head: "n1"}
+				}
+			})
+			printed, skipped := map[string]string{}, map[string]bool{}
+			var names []string
+			for line := range strings.Lines(box.Plan()) {
+				if !strings.HasPrefix(line, " ") {
+					name, title, _ := strings.Cut(strings.TrimSpace(line), " ")
+					names, printed[name] = append(names, name), strings.TrimSpace(title)
+				} else if strings.HasPrefix(strings.TrimSpace(line), "skipped: ") {
+					skipped[names[len(names)-1]] = true
+				}
+			}
+			at := 0
+			for _, s := range r.result.Steps {
+				i := slices.Index(names, string(s.Name))
+				if i < at || printed[string(s.Name)] == "" || skipped[string(s.Name)] && s.Status != workorder.StepSkipped {
+					t.Errorf("step %s (%s) is the %dth of the plan:\n%s", s.Name, s.Status, i, box.Plan())
+				}
+				at = i
+			}
+			if len(r.result.Steps) < 10 || len(names) < len(r.result.Steps) {
+				t.Errorf("%d steps ran, the plan has %v", len(r.result.Steps), names)
+			}
+		})
 	}
 }

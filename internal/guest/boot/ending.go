@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/pipeline"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -23,24 +24,65 @@ func because(s workorder.Status, by workorder.EndedBy, code workorder.ReasonCode
 	return workorder.Ending{Status: s, EndedBy: by, Reasons: workorder.Because(code, format, args...)}
 }
 
-// bootFailed says what a failed step means for the run.
-func (b *Box) bootFailed(ctx context.Context, err error) ending {
-	if cause := context.Cause(ctx); errors.Is(cause, ErrInterrupted) || errors.Is(cause, ErrTimeout) || errors.Is(cause, ErrDisk) {
-		return cutShort(ctx)
+// worked draws the ending from the work: err is the step that ended it, nil when none did.
+func (b *Box) worked(err error) {
+	if b.unwatch != nil {
+		b.unwatch()
 	}
-	e := ending{Ending: because(workorder.StatusError, workorder.ByBox, workorder.ReasonStep, "%v", err)}
-	var se *stepError
-	if !errors.As(err, &se) {
-		return e
+	run, e := b.lives.run, &b.end
+	cut := run.Err() != nil
+	e.ran, e.cause = b.ran, context.Cause(run)
+	known, stopped := errors.AsType[*endError](err)
+	switch {
+	case stopped:
+		e.Ending = known.Ending
+	case err != nil:
+		b.failed(err)
+	case !b.ran:
+		*e = cutShort(run)
+	case cut && !b.validated && len(b.Order.Validate) > 0 && b.agentEnd.Status == workorder.StatusSuccess && e.Status == "":
+		// It finished in the very moment of the end; unproven is not success.
+		e.Ending = cutShort(run).Ending
+	}
+	if cut && b.Rebaser != nil && b.ran && e.Status == "" && !b.moved {
+		e.Ending = cutShort(run).Ending
+	}
+	if b.ran && (errors.Is(e.cause, ErrLease) || errors.Is(e.cause, ErrDisk)) {
+		// What the agent was when it was stopped says nothing.
+		e.Ending = cutShort(run).Ending
+	}
+	b.over = true
+	if b.whyNoPush() != "" {
+		if b.rebasing != nil { // what it resolved may be on its way to the ref beside the branch
+			settle, settled := context.WithTimeout(b.lives.land, b.shutdown().Land)
+			b.Repo.Settle(settle)
+			settled()
+		}
+		b.landed(b.asItWas())
+	}
+}
+
+// failed says what a failed step means for the run.
+func (b *Box) failed(err error) {
+	run, e := b.lives.run, &b.end
+	if cause := context.Cause(run); errors.Is(cause, ErrInterrupted) || errors.Is(cause, ErrTimeout) || errors.Is(cause, ErrDisk) {
+		e.Ending = cutShort(run).Ending
+		return
+	}
+	e.Ending = because(workorder.StatusError, workorder.ByBox, workorder.ReasonStep, "%v", err)
+	at, ok := errors.AsType[*pipeline.Error](err)
+	if !ok {
+		return
 	}
 	code := &e.Reasons[0].Code
-	switch se.step {
+	switch at.Step {
 	case workorder.StepClone, workorder.StepRebase:
 		if done, told := errors.AsType[*DoneError](err); told {
-			return ending{Ending: done.Attempt.Ending(), told: done}
+			e.Ending, e.told = done.Attempt.Ending(), done
+			return
 		}
 		e.EndedBy, *code = workorder.ByGit, workorder.ReasonClone
-		if se.step == workorder.StepRebase {
+		if at.Step == workorder.StepRebase {
 			*code = workorder.ReasonRebase
 		}
 		var known EndedByer
@@ -53,8 +95,10 @@ func (b *Box) bootFailed(ctx context.Context, err error) ending {
 		e.Status, e.EndedBy, *code = workorder.StatusFailed, workorder.ByServices, workorder.ReasonServices
 	case workorder.StepEnv, workorder.StepPackages, workorder.StepSetup:
 		e.Status, e.EndedBy, *code = workorder.StatusFailed, workorder.BySetup, workorder.ReasonSetup
+		if b.ran { // of a rebase: the agent resolved conflicts before
+			e.Reasons[0].Detail += "; " + b.whereKept()
+		}
 	}
-	return e
 }
 
 func cutShort(ctx context.Context) ending {

@@ -2,29 +2,45 @@ package boot
 
 import (
 	"context"
-	"time"
+	"errors"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// evidenceTime bounds bringing some ten megabytes to the remote.
-const evidenceTime = time.Minute
+// nothingLanded is why nothing is said of the branch.
+func (b *Box) nothingLanded() string {
+	if b.over && (b.cloned == nil || len(b.landing.Commits) == 0) {
+		return "there are no commits"
+	}
+	return ""
+}
+
+// surface tells what the branch changes of what runs on other machines. Whoever stops the run does not wait for it.
+func (b *Box) surface(ctx context.Context) error {
+	found, err := b.Repo.Surface(ctx, b.cloned.BaseSHA, b.landing.Head)
+	if err != nil {
+		b.Rec.Warn("what the branch changes of what runs on other machines is not all known: " + err.Error())
+	}
+	changes, cerr := b.Repo.Changes(ctx, b.cloned.BaseSHA, b.landing.Head)
+	if cerr != nil {
+		b.Rec.Warn("which files the commits change is not known: " + cerr.Error())
+	}
+	b.Rec.Update(func(r *workorder.Result) { r.Surface, r.Changes = found, changes })
+	return errors.Join(err, cerr)
+}
 
 // evidence brings what the pull request shows and links to the remote. Without it the pull request has the words only.
-func (b *Box) evidence(after context.Context, l Landing) {
+func (b *Box) evidence(ctx context.Context) error {
 	r := b.Rec.Result()
 	paths := r.EvidencePaths()
-	if b.Forge == nil || !l.Pushed || len(l.Commits) == 0 || len(paths) == 0 || after.Err() != nil {
-		return
+	if !b.landing.Pushed || len(paths) == 0 {
+		return &record.Skip{Reason: "there is nothing to show"}
 	}
-	ctx, cancel := context.WithTimeout(after, evidenceTime)
-	defer cancel()
 	sha, left, err := b.Repo.Evidence(ctx, paths)
-	switch {
-	case err != nil && after.Err() != nil:
-		b.Rec.Warn(toldToStop(": the pull request shows no pictures and logs"))
-	case err != nil:
+	if err != nil {
 		b.Rec.Warn("the pull request shows no pictures and logs: " + err.Error())
 	}
 	b.Rec.Update(func(r *workorder.Result) { r.EvidenceSHA, r.EvidenceLeft = sha, left })
+	return err
 }

@@ -31,41 +31,35 @@ func (b *Box) commit(ctx context.Context) error {
 	return err
 }
 
-// land pushes the work, whatever the ending was. land is cancelled by a second
-// signal and, after a first one, when its part of the shutdown is over.
-func (b *Box) land(land, run context.Context, e *ending) Landing {
-	skip := ""
+// whyNoPush is why nothing is pushed.
+func (b *Box) whyNoPush() string {
 	switch {
 	case b.Order.Repo == "":
-		skip = "the task has no repository"
-	case b.cloned == nil:
-		skip = "there is no clone"
+		return "the task has no repository"
 	case b.Order.Mode == workorder.ModePlan:
-		skip = whyNoPush
+		return whyNoPush
+	case !b.over:
+		return ""
+	case b.cloned == nil:
+		return "there is no clone"
 	case b.rebasing != nil && b.rebasing.Nothing != "":
-		skip = "there is nothing to rebase"
-	case !e.ran:
-		skip = "the agent never ran"
+		return "there is nothing to rebase"
+	case !b.end.ran:
+		return "the agent never ran"
 	}
-	if skip != "" {
-		b.Rec.StepFinished(workorder.StepPush, &record.Skip{Reason: skip}, nil)
-		if b.rebasing != nil { // what it resolved may be on its way to the ref beside the branch
-			settle, settled := context.WithTimeout(land, b.shutdown().Land)
-			b.Repo.Settle(settle)
-			settled()
-		}
-		return b.asItWas()
-	}
+	return ""
+}
+
+// push brings the work to the remote, whatever the ending was. ctx is cancelled by a second
+// signal and, after a first one, when its part of the shutdown is over.
+func (b *Box) push(ctx context.Context) error {
 	limit := workorder.LandLimit
-	if errors.Is(context.Cause(run), ErrInterrupted) {
+	if errors.Is(context.Cause(b.lives.run), ErrInterrupted) {
 		limit = b.shutdown().Land
 	}
-	ctx, cancel := context.WithTimeoutCause(land, limit, fmt.Errorf("landing took longer than %s", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("landing took longer than %s", limit))
 	defer cancel()
-	b.Rec.StepStarted(workorder.StepPush)
-	if err := b.Rec.ReleaseForLanding(); err != nil {
-		b.Rec.Warn(err.Error())
-	}
+	b.unreserve()
 	// What is being pushed at this moment holds all that the agent did, the commits
 	// and a checkpoint: cut off it is for nothing, and what comes after it is little.
 	settle, settled := context.WithTimeout(ctx, limit*7/8)
@@ -83,11 +77,11 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 	}
 	end := func(commits []workorder.Commit, head string) workorder.Attempt {
 		r := b.Rec.Result()
-		r.Validation = e.checks
-		r.End(b.judge(e, len(commits)))
+		r.Validation = b.end.checks
+		r.End(b.judgeOf(len(commits)))
 		return AttemptOf(&r, b.vouched(head))
 	}
-	if b.keepsLease(run, e) {
+	if b.keepsLease() {
 		end = nil
 	}
 	l := b.Repo.Land(ctx, b.cloned.BaseSHA, end)
@@ -99,29 +93,21 @@ func (b *Box) land(land, run context.Context, e *ending) Landing {
 	if err == nil && len(l.Commits) == 0 {
 		err = &record.Skip{Reason: "no changes"}
 	}
-	b.Rec.StepFinished(workorder.StepPush, err, nil)
-	return l
+	b.landed(l)
+	return err
 }
 
-// surveyTime bounds reading what the branch changes; it takes seconds for tens of thousands of files.
-const surveyTime = 30 * time.Second
+// landed notes what became of the work.
+func (b *Box) landed(l Landing) {
+	b.landing = l
+	b.rebaseLanded(&b.landing)
+}
 
-// survey tells what the branch changes of what runs on other machines. Whoever stops the run does not wait for it.
-func (b *Box) survey(after context.Context, l Landing) {
-	if len(l.Commits) == 0 || b.cloned == nil || after.Err() != nil {
-		return
+// unreserve gives back what was reserved for the landing.
+func (b *Box) unreserve() {
+	if err := b.Rec.ReleaseForLanding(); err != nil {
+		b.Rec.Warn(err.Error())
 	}
-	ctx, cancel := context.WithTimeout(after, surveyTime)
-	defer cancel()
-	found, err := b.Repo.Surface(ctx, b.cloned.BaseSHA, l.Head)
-	if err != nil {
-		b.Rec.Warn("what the branch changes of what runs on other machines is not all known: " + err.Error())
-	}
-	changes, err := b.Repo.Changes(ctx, b.cloned.BaseSHA, l.Head)
-	if err != nil {
-		b.Rec.Warn("which files the commits change is not known: " + err.Error())
-	}
-	b.Rec.Update(func(r *workorder.Result) { r.Surface, r.Changes = found, changes })
 }
 
 // asItWas is the landing of a run that changed nothing: the branch is as earlier
@@ -138,12 +124,15 @@ func (b *Box) asItWas() Landing {
 	return l
 }
 
-// judge is the verdict on a run with so many commits that are pushed.
-func (b *Box) judge(e *ending, commits int) workorder.Ending {
-	if e.Status != "" {
-		return e.Ending
+// judge is the verdict on the run.
+func (b *Box) judge() workorder.Ending { return b.judgeOf(len(b.landing.Commits)) }
+
+// judgeOf is the verdict on a run with so many commits that are pushed.
+func (b *Box) judgeOf(commits int) workorder.Ending {
+	if b.end.Status != "" {
+		return b.end.Ending
 	}
-	v := b.Task.Verdict(e.checks, commits, e.cause)
+	v := b.Task.Verdict(b.end.checks, commits, b.end.cause)
 	if b.moved && v.Status == workorder.StatusFailed && v.EndedBy == workorder.ByValidation {
 		v.Reasons = v.Reasons.And(workorder.ReasonValidation, "it failed on the old head as well, which does not keep the branch from being moved onto %s", b.rebasing.Rebased.Onto)
 	}
@@ -151,17 +140,16 @@ func (b *Box) judge(e *ending, commits int) workorder.Ending {
 }
 
 // release gives the task's lease back; the run is over and its result safe.
-func (b *Box) release(after context.Context, head string) {
-	if b.Order.Repo == "" {
-		return
-	}
+func (b *Box) release(context.Context) error {
 	// A time of its own: a stop ends what comes before it.
-	ctx, cancel := lingering(after, releaseTime, workorder.ReleaseGrace)
+	ctx, cancel := lingering(b.lives.after, releaseTime, workorder.ReleaseGrace)
 	defer cancel()
 	r := b.Rec.Result()
-	if err := b.Repo.Release(ctx, AttemptOf(&r, head)); err != nil {
+	err := b.Repo.Release(ctx, AttemptOf(&r, b.vouched(b.landing.Head)))
+	if err != nil {
 		b.Log.Warn("release the task's lease", "error", err)
 	}
+	return err
 }
 
 // releaseTime bounds one small push that nobody waits for: the lease runs out by itself.
@@ -189,9 +177,10 @@ func Keep(ctx context.Context, repo Repository, l *Landing, left error) {
 // uncommitted is said of changes that only the box has.
 const uncommitted = "changes of the agent's could neither be committed nor kept as files in time: they are taken out of the box when it has stopped"
 
-// finish decides the verdict, writes the result and returns the exit code.
-func (b *Box) finish(e ending, l Landing) int {
-	e.Ending = b.judge(&e, len(l.Commits))
+// finish draws the verdict and writes the result.
+func (b *Box) finish() {
+	e, l := &b.end, b.landing
+	e.Ending = b.judge()
 	good := e.Status == workorder.StatusSuccess || e.Status == workorder.StatusNoChanges
 	switch {
 	case l.Large && good:
@@ -236,7 +225,6 @@ func (b *Box) finish(e ending, l Landing) int {
 	if err != nil {
 		b.Log.Error("write result", "error", err)
 	}
-	return workorder.ExitCode(e.Status, e.EndedBy)
 }
 
 // ErrLarge is of what was left and is too large to be kept. It has been named.

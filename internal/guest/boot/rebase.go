@@ -1,22 +1,15 @@
 package boot
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/pipeline"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
-)
-
-const (
-	// rebaseBudget bounds moving the commits, which takes git seconds for hundreds.
-	rebaseBudget = 10 * time.Minute
-	// compareTime bounds comparing the commits before and after.
-	compareTime = 2 * time.Minute
 )
 
 // Rebaser puts the task's commits on a new base. From Begin to Move the branch on the remote stays where it is, however the run ends:
@@ -48,36 +41,13 @@ type Rebasing struct {
 	Beside   string // the ref for what does not become the branch's
 }
 
-// rebaseSteps puts the step after the clone: whatever works on the tree comes after it.
-func (b *Box) rebaseSteps(steps []step) []step {
+func (b *Box) rebaseStep() *pipeline.Step {
 	if b.Rebaser == nil {
-		return steps
+		return nil
 	}
-	for i := range steps {
-		s := &steps[i]
-		s.after = slices.Clone(s.after)
-		for k := range s.after {
-			if s.after[k] == workorder.StepClone {
-				s.after[k] = workorder.StepRebase
-			}
-		}
-		if s.name == workorder.StepSetup {
-			skip := s.skip
-			s.skip = func() string {
-				switch x := b.rebasing; {
-				case x != nil && x.Nothing != "":
-					return "there is nothing to rebase"
-				case x != nil && x.Conflict:
-					return "it runs when the conflicts are resolved"
-				}
-				return skip()
-			}
-		}
-	}
-	at := slices.IndexFunc(steps, func(s step) bool { return s.name == workorder.StepClone }) + 1
-	return slices.Insert(steps, at, step{
-		name: workorder.StepRebase, does: "put the task's commits on the new base", after: []workorder.StepName{workorder.StepClone}, budget: rebaseBudget,
-		run: func(ctx context.Context) error {
+	return &pipeline.Step{
+		Name: workorder.StepRebase, Title: "put the task's commits on the new base", After: []workorder.StepName{workorder.StepClone}, Budget: rebaseBudget,
+		Run: func(ctx context.Context) error {
 			x, err := b.Rebaser.Begin(ctx)
 			if err != nil {
 				return err
@@ -88,7 +58,27 @@ func (b *Box) rebaseSteps(steps []step) []step {
 			}
 			return nil
 		},
-	})
+	}
+}
+
+func (b *Box) compareStep() *pipeline.Step {
+	if b.Rebaser == nil {
+		return nil
+	}
+	return &pipeline.Step{
+		Name: workorder.StepCompare, Title: "compare the commits before and after", After: []workorder.StepName{workorder.StepSetup}, Budget: compareBudget, Silent: true,
+		Run: b.compareMoved,
+	}
+}
+
+func (b *Box) moveStep() *pipeline.Step {
+	if b.Rebaser == nil {
+		return nil
+	}
+	return &pipeline.Step{
+		Name: workorder.StepMove, Title: "let the branch move where the new head is not worse", After: []workorder.StepName{workorder.StepValidate, workorder.StepProof}, Silent: true,
+		Run: b.move,
+	}
 }
 
 // showRebased makes what is known of the rebase the result's.
@@ -97,72 +87,38 @@ func (b *Box) showRebased() {
 	b.Rec.Update(func(res *workorder.Result) { res.Rebased = &r })
 }
 
-// workRebase is work for a rebase: an agent only where commits conflict, and no push before the checks have said
+// beginRebase looks after the lease, and says what the agent is asked where commits conflict. No push comes before the checks have said
 // that the new head is not worse than what it comes from.
-func (b *Box) workRebase(ctx context.Context, interrupt context.CancelCauseFunc) ending {
+func (b *Box) beginRebase() error {
 	x := b.rebasing
 	if x.Nothing != "" {
-		return b.nothingMoved(x.Nothing)
+		return &pipeline.Stop{Why: "there is nothing to rebase", Err: &endError{because(workorder.StatusNoChanges, workorder.ByGit, workorder.ReasonUnchanged, "%s", x.Nothing)}}
 	}
-	stop := b.watchLease(interrupt)
-	defer stop()
-	var over *ending
-	if x.Conflict {
-		over = b.resolve(ctx)
-	} else {
+	b.watchLease()
+	if !x.Conflict {
 		if s := b.cloned.State; s != nil && s.Task != "" {
 			b.Order.Task = s.Task
 		}
 		b.committed = true // what setup left is nobody's work
-		b.Rec.StepFinished(workorder.StepAgent, &record.Skip{Reason: "the rebase has no conflicts"}, nil)
+		return nil
 	}
-	if over == nil {
-		over = b.compareMoved(ctx)
-	}
-	e := ending{ran: true}
-	if over != nil {
-		e = *over
-		b.skipChecks("the rebase is not complete")
-	} else {
-		b.checkMoved(ctx, &e)
-	}
-	e.cause = context.Cause(ctx)
-	if e.Status == "" && !b.moved && ctx.Err() != nil || errors.Is(e.cause, ErrLease) {
-		e.Ending = cutShort(ctx).Ending
-	}
-	return e
-}
-
-// nothingMoved ends a run whose branch is as it should be.
-func (b *Box) nothingMoved(why string) ending {
-	b.Rec.StepFinished(workorder.StepAgent, &record.Skip{Reason: "there is nothing to rebase"}, nil)
-	b.skipChecks("there is nothing to rebase")
-	return ending{Ending: because(workorder.StatusNoChanges, workorder.ByGit, workorder.ReasonUnchanged, "%s", why)}
-}
-
-func (b *Box) skipChecks(why string) {
-	b.Rec.StepFinished(workorder.StepValidate, &record.Skip{Reason: why}, nil)
-	if b.Prover != nil {
-		b.Rec.StepFinished(workorder.StepProof, &record.Skip{Reason: why}, nil)
-	}
-}
-
-// resolve has the agent resolve the conflicts. The ending says why that did not work; nil: it did.
-func (b *Box) resolve(ctx context.Context) *ending {
-	x := b.rebasing
 	if x.NoAgent != "" {
-		b.Rec.StepFinished(workorder.StepAgent, &record.Skip{Reason: x.NoAgent}, nil)
-		return &ending{Ending: because(workorder.StatusFailed, workorder.ByOrder, workorder.ReasonConflicts, "the rebase conflicts in %s, and %s; the branch is as it was", strings.Join(x.Rebased.Conflicts, ", "), x.NoAgent)}
+		return stop(because(workorder.StatusFailed, workorder.ByOrder, workorder.ReasonConflicts, "the rebase conflicts in %s, and %s; the branch is as it was", strings.Join(x.Rebased.Conflicts, ", "), x.NoAgent))
 	}
-	if over := b.prepare(); over != nil {
-		return over
+	if err := b.prepare(); err != nil {
+		return err
 	}
-	b.Rebaser.Ask()
-	b.Repo.Save()
-	agent := b.agent(ctx)
-	b.unreserve()
-	if ctx.Err() != nil || agent.Status != workorder.StatusSuccess {
-		return &ending{ran: true}
+	b.ran = true
+	return nil
+}
+
+// keepResolved commits what the agent made of the conflicts.
+func (b *Box) keepResolved(ctx context.Context) error {
+	if !b.rebasing.Conflict {
+		return nil
+	}
+	if b.agentEnd.Status != workorder.StatusSuccess {
+		return &pipeline.Stop{Why: "the agent did not end well", Err: &endError{}}
 	}
 	settle, settled := context.WithTimeout(ctx, commitTime/2)
 	b.Repo.Settle(settle)
@@ -175,35 +131,28 @@ func (b *Box) resolve(ctx context.Context) *ending {
 		b.Repo.Push(ctx, true)
 	}
 	if err != nil {
-		return &ending{ran: true, Ending: because(workorder.StatusError, workorder.ByGit, workorder.ReasonRebase, "look at what became of the rebase: %v", err)}
+		return stop(because(workorder.StatusError, workorder.ByGit, workorder.ReasonRebase, "look at what became of the rebase: %v", err))
 	}
 	if why != "" {
 		return b.unresolved(why)
 	}
-	return b.setupMoved(ctx)
-}
-
-// unreserve gives back what was reserved for the landing.
-func (b *Box) unreserve() {
-	if err := b.Rec.ReleaseForLanding(); err != nil {
-		b.Rec.Warn(err.Error())
-	}
+	return nil
 }
 
 // unresolved is the end of a rebase that the agent did not complete.
-func (b *Box) unresolved(why string) *ending {
-	return &ending{ran: true, Ending: because(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonUnresolved, "the conflicts are not resolved: %s; %s", why, b.whereKept())}
+func (b *Box) unresolved(why string) error {
+	return stop(because(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonUnresolved, "the conflicts are not resolved: %s; %s", why, b.whereKept()))
 }
 
 // notMoved is the end of a rebase without conflicts whose commits are gone from the work tree, where nothing but setup has run since; or of
 // one that cannot be looked at.
-func (b *Box) notMoved(why string, unknown bool) *ending {
+func (b *Box) notMoved(why string, unknown bool) error {
 	status, by := workorder.StatusFailed, workorder.BySetup
 	if unknown {
 		status, by = workorder.StatusError, workorder.ByGit
 	}
-	return &ending{ran: true, Ending: because(status, by, workorder.ReasonRebase,
-		"git moved the commits, and they are not what the work tree has now: %s; %s on the remote is as it was", why, b.Order.TargetBranch)}
+	return stop(because(status, by, workorder.ReasonRebase,
+		"git moved the commits, and they are not what the work tree has now: %s; %s on the remote is as it was", why, b.Order.TargetBranch))
 }
 
 // whereKept says where to look at what did not become the branch's.
@@ -211,29 +160,14 @@ func (b *Box) whereKept() string {
 	return fmt.Sprintf("%s is as it was, and the new commits are kept: `git fetch %s %s` and `git log FETCH_HEAD` show them", b.Order.TargetBranch, b.Order.Repo, b.rebasing.Beside)
 }
 
-// setupMoved runs setup in the tree without conflicts.
-func (b *Box) setupMoved(ctx context.Context) *ending {
-	if len(b.Order.Setup) == 0 {
-		return nil
-	}
-	b.Rec.StepStarted(workorder.StepSetup)
-	err := b.setup(ctx)
-	b.Rec.StepFinished(workorder.StepSetup, err, nil)
-	if err == nil || ctx.Err() != nil {
-		return nil
-	}
-	return &ending{ran: true, Ending: because(workorder.StatusFailed, workorder.BySetup, workorder.ReasonSetup, "%s: %v; %s", workorder.StepSetup, err, b.whereKept())}
-}
-
 // compareMoved compares the commits. What is wrong counts where somebody else than git moved them.
-func (b *Box) compareMoved(ctx context.Context) *ending {
+func (b *Box) compareMoved(ctx context.Context) error {
 	x := b.rebasing
-	slice, done := context.WithTimeoutCause(ctx, compareTime, fmt.Errorf("not done within %s", compareTime))
-	defer done()
-	problems, err := b.Rebaser.Compare(slice, &x.Rebased)
+	b.ran = true
+	problems, err := b.Rebaser.Compare(ctx, &x.Rebased)
 	b.showRebased()
 	switch {
-	case err != nil && ctx.Err() != nil:
+	case err != nil && b.lives.run.Err() != nil:
 		return nil // the end says why
 	case err != nil && x.Conflict:
 		return b.unresolved("the commits before and after could not be compared: " + err.Error())
@@ -254,47 +188,44 @@ func (b *Box) compareMoved(ctx context.Context) *ending {
 		b.Rec.Warn(p)
 	}
 	if x.Rebased.NewHead == x.Rebased.NewBase {
-		return &ending{Ending: because(workorder.StatusNoChanges, workorder.ByGit, workorder.ReasonUnchanged,
-			"all that the task's commits change is in %s already: there is nothing left to put on it, and the branch is as it was", x.Rebased.Onto)}
+		b.ran = false
+		return stop(because(workorder.StatusNoChanges, workorder.ByGit, workorder.ReasonUnchanged,
+			"all that the task's commits change is in %s already: there is nothing left to put on it, and the branch is as it was", x.Rebased.Onto))
 	}
 	return nil
 }
 
-// checkMoved runs the checks on the new head and lets the branch move where it is not worse.
-func (b *Box) checkMoved(ctx context.Context, e *ending) {
-	var worse []string
-	switch {
-	case ctx.Err() != nil:
-		b.skipChecks(context.Cause(ctx).Error())
-		return
-	case len(b.Order.Validate) == 0:
-		b.skipChecks("the project has no validate commands")
-	default:
-		e.checks = b.validate(ctx)
-		worse = b.worse(ctx, e.checks)
-	}
-	if ctx.Err() != nil {
-		return
-	}
-	if len(worse) > 0 {
-		e.Ending = because(workorder.StatusFailed, workorder.ByValidation, workorder.ReasonWorse, "on %s the task's commits do not hold: %s; %s; `sandbox-agent continue %s --task \"...\"` lets the agent make them fit first",
-			b.rebasing.Rebased.Onto, strings.Join(worse, "; "), b.whereKept(), b.Order.TaskID)
-		return
-	}
+// proveMoved proves the new head against the new base, and where checks fail on it against the old head.
+func (b *Box) proveMoved(ctx context.Context) error {
 	r := &b.rebasing.Rebased
+	if failures(b.end.checks) != nil { // first, so that the logs that stay are those of the proof that is shown
+		b.before, _ = b.Prover.Checks(ctx, r.OldHead, r.NewHead)
+	}
+	return b.proof(ctx, r.NewBase, r.NewHead)
+}
+
+// move lets the branch move where the checks do not say that the new head is worse.
+func (b *Box) move(ctx context.Context) error {
+	r := &b.rebasing.Rebased
+	if worse := b.worse(); len(worse) > 0 {
+		return stop(because(workorder.StatusFailed, workorder.ByValidation, workorder.ReasonWorse,
+			"on %s the task's commits do not hold: %s; %s; `sandbox-agent continue %s --task \"...\"` lets the agent make them fit first",
+			r.Onto, strings.Join(worse, "; "), b.whereKept(), b.Order.TaskID))
+	}
 	if err := b.Rebaser.Move(ctx, r); err != nil {
-		e.Ending = because(workorder.StatusError, workorder.ByGit, workorder.ReasonRebase, "%v; %s", err, b.whereKept())
-		return
+		return stop(because(workorder.StatusError, workorder.ByGit, workorder.ReasonRebase, "%v; %s", err, b.whereKept()))
 	}
 	b.moved, b.committed = true, true
 	b.began, b.beganOn = b.cloned.BaseSHA, b.cloned.Base
 	b.cloned.Base, b.cloned.BaseSHA = r.Onto, r.NewBase
 	b.Rec.Update(func(res *workorder.Result) { res.BaseBranch, res.BaseSHA = r.Onto, r.NewBase })
+	return nil
 }
 
 // worse finds the checks that fail on the new head and did not on the new base, or on the old head. Without clean checkouts nobody can
 // tell: then each that fails counts.
-func (b *Box) worse(ctx context.Context, checks []workorder.Validation) (worse []string) {
+func (b *Box) worse() (worse []string) {
+	checks := b.end.checks
 	failed := slices.DeleteFunc(slices.Clone(checks), func(v workorder.Validation) bool { return v.Passed })
 	if b.Prover == nil {
 		for i := range failed {
@@ -302,18 +233,7 @@ func (b *Box) worse(ctx context.Context, checks []workorder.Validation) (worse [
 		}
 		return worse
 	}
-	r := &b.rebasing.Rebased
-	b.Rec.StepStarted(workorder.StepProof)
-	var before *workorder.Proof
-	if len(failed) > 0 { // first, so that the logs that stay are those of the proof that is shown
-		before, _ = b.Prover.Checks(ctx, r.OldHead, r.NewHead)
-	}
-	p, evidence, err := b.Prover.Prove(ctx, r.NewBase, r.NewHead)
-	b.Rec.Update(func(res *workorder.Result) { res.Proof, res.Evidence = p, append(res.Evidence, evidence...) })
-	if err == nil && p.Reason != "" {
-		b.Rec.Warn("proof: " + p.Reason)
-	}
-	b.Rec.StepFinished(workorder.StepProof, err, nil)
+	before, p := b.before, cmp.Or(b.Rec.Result().Proof, &workorder.Proof{})
 	for i := range failed {
 		name := failed[i].Name
 		was, now := checkOf(before, name), checkOf(p, name)
@@ -392,35 +312,18 @@ func (b *Box) vouched(head string) string {
 	return ""
 }
 
-// rangeDiffLater says where else the comparison is.
-const rangeDiffLater = "; the result has the comparison under rebased, and the report shows it"
+// wasMoved reports whether the branch took the new commits.
+func (b *Box) wasMoved() bool {
+	r := b.Rec.Result().Rebased
+	return r != nil && r.Pushed
+}
 
 // rangeDiff comments on the pull request. It changes nothing about the run's status.
-func (b *Box) rangeDiff(after context.Context) {
-	if b.Rebaser == nil {
-		return
-	}
+func (b *Box) rangeDiff(ctx context.Context) error {
 	res := b.Rec.Result()
-	skip := ""
-	switch {
-	case res.Rebased == nil || !res.Rebased.Pushed:
-		skip = "the branch was not moved"
-	case after.Err() != nil:
-		skip = toldToStop(rangeDiffLater)
+	why, err := b.Rebaser.Comment(ctx, &res)
+	if why != "" {
+		return &record.Skip{Reason: why}
 	}
-	if skip == "" {
-		ctx, cancel := context.WithTimeout(after, forgeTime)
-		defer cancel()
-		b.Rec.StepStarted(workorder.StepRangeDiff)
-		why, err := b.Rebaser.Comment(ctx, &res)
-		if err != nil && after.Err() != nil {
-			why = toldToStop(rangeDiffLater)
-		}
-		if why == "" {
-			b.Rec.StepFinished(workorder.StepRangeDiff, err, nil)
-			return
-		}
-		skip = why
-	}
-	b.Rec.StepFinished(workorder.StepRangeDiff, &record.Skip{Reason: skip}, nil)
+	return err
 }

@@ -6,45 +6,37 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // repair sends failed validation back to the agent until it passes, as often as the order allows, and within what is left of
-// budget and time. e.checks are those of the last round then.
-func (b *Box) repair(ctx context.Context, agent *AgentEnd, e *ending) {
-	most := b.Order.Repair.MaxAttempts
-	if most == 0 {
-		return
-	}
-	if skip := b.unrepairable(ctx, agent, e); skip != "" {
-		b.Rec.StepFinished(workorder.StepRepair, &record.Skip{Reason: skip}, nil)
-		return
-	}
-	b.Rec.StepStarted(workorder.StepRepair)
+// budget and time.
+func (b *Box) repair(ctx context.Context) error {
 	var err error
-	for round := 1; round <= most && ctx.Err() == nil; round++ {
-		if err = b.repairOnce(ctx, round, agent, e); err != nil || failures(e.checks) == nil {
+	for round := 1; round <= b.Order.Repair.MaxAttempts && ctx.Err() == nil; round++ {
+		if err = b.repairOnce(ctx, round); err != nil || failures(b.end.checks) == nil {
 			break
 		}
 	}
-	if failed := failures(e.checks); err == nil && failed != nil {
+	if failed := failures(b.end.checks); err == nil && failed != nil {
 		err = fmt.Errorf("validation still fails: %w", failed)
 	}
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	b.Rec.StepFinished(workorder.StepRepair, err, nil)
+	return err
 }
 
 // unrepairable says why nothing is sent back; empty when something is.
-func (b *Box) unrepairable(ctx context.Context, agent *AgentEnd, e *ending) string {
+func (b *Box) unrepairable() string {
 	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx).Error()
-	case agent.Status != workorder.StatusSuccess:
+	case b.Order.Mode == workorder.ModePlan:
+		return whyNoChecks
+	case !b.validated:
+		return ""
+	case b.agentEnd.Status != workorder.StatusSuccess:
 		return "the agent did not end well"
-	case failures(e.checks) == nil:
+	case failures(b.end.checks) == nil:
 		return "no check failed"
 	case b.cloned != nil && (!b.committed || b.left != nil):
 		// What the checks leave behind could not be told from what the agent left.
@@ -54,10 +46,10 @@ func (b *Box) unrepairable(ctx context.Context, agent *AgentEnd, e *ending) stri
 }
 
 // repairOnce is one round. The error is of an agent that did not end well, which ends the loop.
-func (b *Box) repairOnce(ctx context.Context, round int, agent *AgentEnd, e *ending) error {
+func (b *Box) repairOnce(ctx context.Context, round int) error {
 	began := time.Now()
 	r := workorder.RepairRound{Number: round}
-	for _, c := range e.checks {
+	for _, c := range b.end.checks {
 		if !c.Passed {
 			r.Failed = append(r.Failed, c.Name)
 		}
@@ -71,21 +63,20 @@ func (b *Box) repairOnce(ctx context.Context, round int, agent *AgentEnd, e *end
 		b.committed = false
 		b.Repo.Push(ctx, false)
 	}
-	end := b.Task.Repair(ctx, round, e.checks, agent.Usage)
-	if end.Usage.CostUSD == nil && end.Usage.Tokens() > 0 && agent.Usage.CostUSD != nil {
+	end := b.Task.Repair(ctx, round, b.end.checks, b.agentEnd.Usage)
+	if end.Usage.CostUSD == nil && end.Usage.Tokens() > 0 && b.agentEnd.Usage.CostUSD != nil {
 		end.Warnings = append(end.Warnings, fmt.Sprintf("what repair round %d cost is not known: the cost of the run is a lower bound", round))
 	}
-	end.Usage = agent.Usage.Plus(end.Usage)
-	end.Agent.Turns += agent.Agent.Turns
-	*agent = end
-	b.keepAgent(end)
+	end.Usage = b.agentEnd.Usage.Plus(end.Usage)
+	end.Agent.Turns += b.agentEnd.Agent.Turns
+	b.agentEnd = end
+	b.recordAgent()
 	if ctx.Err() == nil {
 		b.keepAgentsWork(ctx)
 	}
 	r.Status, r.Reason, r.ReasonCode = end.Status, end.Reasons.String(), end.Reasons.Code()
 	if end.Status == workorder.StatusSuccess && ctx.Err() == nil {
-		e.checks = b.check(ctx)
-		r.Validation = e.checks
+		r.Validation = b.check(ctx)
 	}
 	r.DurationMS = time.Since(began).Milliseconds()
 	b.Rec.Update(func(res *workorder.Result) { res.Repairs = append(res.Repairs, r) })

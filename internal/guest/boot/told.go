@@ -50,11 +50,11 @@ const (
 
 // keepResult brings the result to the remote, once it is written. A stop is not made longer by it: there, it has what is left of the time
 // that the landing had, and the result in the output is the one that counts.
-func (b *Box) keepResult(after context.Context, e *ending) {
-	if b.Order.Repo == "" || e.told != nil {
+func (b *Box) keepResult(context.Context) {
+	if b.Order.Repo == "" || b.end.told != nil {
 		return
 	}
-	ctx, cancel := lingering(after, resultTime, resultHurry)
+	ctx, cancel := lingering(b.lives.after, resultTime, resultHurry)
 	defer cancel()
 	if by := b.landBy.Load(); by != nil {
 		if time.Until(*by) < resultLeast {

@@ -245,6 +245,16 @@ func (r *Recorder) Declare(names ...workorder.StepName) {
 	}
 }
 
+// Unreached says of declared steps that have not started why they will not.
+func (r *Recorder) Unreached(why string, names ...workorder.StepName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, n := range names {
+		r.step(n).Error = r.masked("not reached: " + why)
+	}
+	r.save()
+}
+
 // StepStarted records the start of a declared step.
 func (r *Recorder) StepStarted(name workorder.StepName) {
 	r.mu.Lock()

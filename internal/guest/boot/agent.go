@@ -1,0 +1,159 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/pipeline"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// commitTime bounds the commit after the agent: a hundred thousand new files take
+// a minute, and what an agent can hang must not cost the validation its time.
+const commitTime = 3 * time.Minute
+
+// begin makes the order what this attempt has to do, and begins to save.
+func (b *Box) begin(ctx context.Context) error {
+	if err := b.Engine.Mark(ctx); err != nil {
+		b.Rec.Warn("the project's own containers cannot be told from the agent's: " + err.Error())
+	}
+	if b.Rebaser != nil {
+		return b.beginRebase()
+	}
+	if err := b.prepare(); err != nil {
+		return err
+	}
+	b.ran = true
+	if b.Order.Mode != workorder.ModePlan && b.cloned != nil {
+		b.watchLease()
+		b.Repo.Save()
+	}
+	return nil
+}
+
+// stop ends the work with that ending.
+func stop(e workorder.Ending) error {
+	return &pipeline.Stop{Why: e.Reasons.String(), Err: &endError{e}}
+}
+
+// endError is the error of a step that knows what it means for the run. Without a status the verdict follows from what there is.
+type endError struct{ workorder.Ending }
+
+func (e *endError) Error() string { return e.Reasons.String() }
+
+// watchLease ends the run where another box takes the task over, until unwatch.
+func (b *Box) watchLease() {
+	over := make(chan struct{})
+	b.unwatch = func() { close(over) }
+	go func() {
+		select {
+		case <-b.Repo.Lost():
+			b.interrupt(ErrLease)
+		case <-over:
+		}
+	}()
+}
+
+// prepare makes the order what this attempt has to do, when the task has a
+// past. It is an error when there is nothing left to do it with.
+func (b *Box) prepare() error {
+	c := b.cloned
+	if c == nil || c.Restored == nil {
+		return nil
+	}
+	o := b.Order
+	if slices.ContainsFunc(c.State.Attempts, func(a workorder.Attempt) bool { return a.Mode == workorder.ModePlan }) {
+		return stop(because(workorder.StatusError, workorder.ByOrder, workorder.ReasonPlan,
+			"%s is a plan, which is not gone on with: `sandbox-agent create --from-plan %[1]s` carries it out", o.TaskID))
+	}
+	if c.State.Task != "" {
+		o.Task = c.State.Task
+	}
+	if o.Task == "" {
+		return stop(because(workorder.StatusError, workorder.ByOrder, workorder.ReasonNoTask,
+			"the remote does not know what %s was asked to do: say it with --task", o.TaskID))
+	}
+	if spent := c.State.SpentUSD(); o.MaxBudgetUSD != nil && spent > 0 {
+		left := *o.MaxBudgetUSD - spent
+		if left <= 0 {
+			return stop(because(workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget,
+				"the task has spent $%.4g in %d attempts, max_budget_usd is $%.4g for all of them: `sandbox-agent continue %s --max-budget-usd AMOUNT` goes on", spent, c.Attempt-1, *o.MaxBudgetUSD, o.TaskID))
+		}
+		o.MaxBudgetUSD = &left
+	}
+	b.Task.Continue(*c)
+	return nil
+}
+
+func (b *Box) agent(ctx context.Context) error {
+	if b.Rebaser != nil {
+		b.Rebaser.Ask()
+		b.Repo.Save()
+		defer b.unreserve()
+	}
+	b.agentEnd = b.Task.Agent(ctx)
+	b.recordAgent()
+	if b.agentEnd.Status != workorder.StatusSuccess {
+		return errors.New(b.agentEnd.Reasons.String())
+	}
+	if b.Order.Mode == workorder.ModePlan {
+		b.takePlan()
+	}
+	return nil
+}
+
+// recordAgent puts the agent's end into the result.
+func (b *Box) recordAgent() {
+	end := b.agentEnd
+	b.Rec.Update(func(r *workorder.Result) {
+		r.Agent, r.Usage, r.ResumeAt = end.Agent, end.Usage, end.ResumeAt
+		r.Evidence = append(r.Evidence, end.Evidence...)
+	})
+	for _, w := range end.Warnings {
+		b.Rec.Warn(w)
+	}
+}
+
+// keepAgentsWork commits what the agent left, before validation, whose own
+// droppings are not the agent's work, and pushes it: validation can take long.
+func (b *Box) keepAgentsWork(ctx context.Context) {
+	if err := b.Rec.ReleaseForLanding(); err != nil {
+		b.Rec.Warn(err.Error())
+	}
+	if b.cloned == nil {
+		return
+	}
+	slice, done := context.WithTimeoutCause(ctx, commitTime, fmt.Errorf("not done within %s", commitTime))
+	defer done()
+	settle, settled := context.WithTimeout(slice, commitTime/2) // what follows needs time, too
+	b.Repo.Settle(settle)
+	settled()
+	_ = b.commit(slice) // landing tries again, and says so
+	b.Repo.Push(ctx, b.committed)
+}
+
+func (b *Box) check(ctx context.Context) []workorder.Validation {
+	b.validated = true
+	checks := b.Task.Validate(ctx)
+	b.end.checks = checks
+	b.Rec.Update(func(r *workorder.Result) { r.Validation = checks })
+	return checks
+}
+
+// failures names the checks that failed; nil when none did.
+func failures(checks []workorder.Validation) error {
+	var failed []string
+	for _, c := range checks {
+		if !c.Passed {
+			failed = append(failed, fmt.Sprintf("%s exited with %d", c.Name, c.ExitCode))
+		}
+	}
+	if len(failed) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(failed, "; "))
+}

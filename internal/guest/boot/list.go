@@ -1,0 +1,334 @@
+package boot
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/pipeline"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// The budgets are bounds for something that hangs, not expectations: each is
+// several times what the slowest machine we know needs.
+const (
+	boxBudget      = 15 * time.Second
+	dockerBudget   = 60 * time.Second
+	cloneBudget    = 10 * time.Minute // a large repository over a slow line
+	rebaseBudget   = 10 * time.Minute // git takes seconds for hundreds of commits
+	servicesBudget = 15 * time.Minute // pulling a gigabyte; readiness has its own bound
+	packagesBudget = 10 * time.Minute
+	supabaseBudget = 25 * time.Minute // three gigabytes of images the first time
+	envBudget      = 15 * time.Second
+	groundBudget   = 30 * time.Second // it copies some megabytes at most
+	compareBudget  = 2 * time.Minute  // reading and comparing the commits before and after
+	surfaceBudget  = 30 * time.Second // it takes seconds for tens of thousands of files
+	evidenceBudget = time.Minute      // some ten megabytes to the remote
+	forgeBudget    = 2 * time.Minute  // rate limits included: the work is safe, and it can be done later
+)
+
+// list is the whole run. What belongs to a step alone is its entry and the functions that the entry names.
+func (b *Box) list() *pipeline.List {
+	return &pipeline.List{Rec: b.Rec, Steps: compact(
+		b.boxStep(), b.dockerStep(), b.cloneStep(), b.rebaseStep(), b.servicesStep(), b.packagesStep(), b.groundStep(), b.supabaseStep(), b.envStep(),
+		only(b.Rebaser == nil, b.setupStep()),
+		b.beginStep(), b.agentStep(), b.keepStep(),
+		// In a rebase the tree may have conflicts until here.
+		only(b.Rebaser != nil, b.setupStep()), b.compareStep(),
+		b.validateStep(), b.repairStep(),
+		// What is worse than before is not pushed by a rebase. Other work is safe first.
+		only(b.Rebaser != nil, b.proofStep()), b.moveStep(),
+		b.pushStep(),
+		only(b.Rebaser == nil, b.proofStep()),
+		b.surfaceStep(), b.evidenceStep(), b.answersStep(), b.pullRequestStep(), b.rangeDiffStep(), b.resultStep(), b.leaseStep(),
+	)}
+}
+
+// Plan is the list as text.
+func (b *Box) Plan() string { return b.list().Plan() }
+
+// compact leaves out the entries that a run of this kind does not have.
+func compact(entries ...*pipeline.Step) (steps []pipeline.Step) {
+	for _, s := range entries {
+		if s != nil {
+			steps = append(steps, *s)
+		}
+	}
+	return steps
+}
+
+func only(when bool, s *pipeline.Step) *pipeline.Step {
+	if !when {
+		return nil
+	}
+	return s
+}
+
+// tree are the steps after which the work tree is there.
+func tree(more ...workorder.StepName) []workorder.StepName {
+	return append([]workorder.StepName{workorder.StepClone, workorder.StepRebase}, more...)
+}
+
+// skipWhen is a reason to skip that is known from the order.
+func skipWhen(nothing bool, why string) func() string {
+	return func() string {
+		if nothing {
+			return why
+		}
+		return ""
+	}
+}
+
+// provable reports whether the project has something that a proof runs.
+func (b *Box) provable() bool { return len(b.Order.Validate) > 0 || b.Order.Dev != nil }
+
+func (b *Box) needsDocker() bool { return len(b.Order.Services) > 0 || b.Order.Supabase }
+
+func (b *Box) boxStep() *pipeline.Step {
+	return &pipeline.Step{
+		Name: workorder.StepBox, Title: "make the workspace, put the network policy in force, open the gateway and the guarded Docker socket", Budget: boxBudget,
+		Run:  b.makeBox,
+		Undo: func(context.Context) { b.Network.Close() },
+	}
+}
+
+func (b *Box) dockerStep() *pipeline.Step {
+	return &pipeline.Step{
+		Name: workorder.StepDocker, Title: "start the inner Docker engine", After: []workorder.StepName{workorder.StepBox}, Budget: dockerBudget,
+		Skip: skipWhen(!b.needsDocker(), "nothing declared needs it; it starts when the agent first uses Docker"),
+		Run:  b.Engine.Start,
+		Undo: b.Engine.Stop,
+	}
+}
+
+func (b *Box) cloneStep() *pipeline.Step {
+	return &pipeline.Step{
+		Name: workorder.StepClone, Title: "fetch the repository and check out the task's branch", After: []workorder.StepName{workorder.StepBox}, Budget: cloneBudget,
+		Skip: skipWhen(b.Order.Repo == "", "the task has no repository"),
+		Run:  b.clone,
+		Undo: func(context.Context) { b.Repo.Close() },
+	}
+}
+
+func (b *Box) servicesStep() *pipeline.Step {
+	return &pipeline.Step{
+		Name: workorder.StepServices, Title: "create the services and wait until they are healthy", After: []workorder.StepName{workorder.StepDocker}, Budget: servicesBudget,
+		Skip: skipWhen(len(b.Order.Services) == 0, "the project declares none"),
+		Run:  b.Services.Up,
+		Undo: func(context.Context) { b.Services.Unwatch() },
+	}
+}
+
+func (b *Box) packagesStep() *pipeline.Step {
+	return &pipeline.Step{
+		Name: workorder.StepPackages, Title: "install packages of the distribution", After: []workorder.StepName{workorder.StepBox}, Budget: packagesBudget,
+		Skip: skipWhen(len(b.Order.Packages) == 0, "the project declares none"),
+		Run:  func(ctx context.Context) error { return b.Space.Install(ctx, b.Order.Packages) },
+	}
+}
+
+func (b *Box) groundStep() *pipeline.Step {
+	return &pipeline.Step{
+		Name: workorder.StepGround, Title: "note what the image has where the agent can write, for the proof", After: []workorder.StepName{workorder.StepPackages}, Budget: groundBudget,
+		Skip: skipWhen(b.Prover == nil || !b.provable(), "nothing is to be proven"),
+		Run:  func(ctx context.Context) error { return b.Prover.Remember(ctx) },
+	}
+}
+
+func (b *Box) supabaseStep() *pipeline.Step {
+	return &pipeline.Step{
+		Name: workorder.StepSupabase, Title: "start the Supabase stack", After: tree(workorder.StepServices, workorder.StepGround), Budget: supabaseBudget,
+		Skip: skipWhen(!b.Order.Supabase, "the project does not ask for it"),
+		Run:  b.supabase,
+	}
+}
+
+func (b *Box) envStep() *pipeline.Step {
+	return &pipeline.Step{
+		Name: workorder.StepEnv, Title: "write .env", After: tree(workorder.StepSupabase), Budget: envBudget,
+		Skip: skipWhen(b.Order.Repo == "" || len(b.Order.Env) == 0 && !b.Order.Supabase, "there is nothing to write"),
+		Run:  b.writeEnv,
+	}
+}
+
+// prepared are the steps after which code of the repository may run.
+var prepared = tree(workorder.StepEnv, workorder.StepServices, workorder.StepPackages, workorder.StepGround)
+
+func (b *Box) setupStep() *pipeline.Step {
+	after := prepared
+	if b.Rebaser != nil {
+		after = []workorder.StepName{workorder.StepKeep}
+	}
+	return &pipeline.Step{
+		Name: workorder.StepSetup, Title: "run the project's setup commands as user sandbox", After: after,
+		Skip: skipWhen(len(b.Order.Setup) == 0, "the project has no setup commands"),
+		Run:  b.setup,
+	}
+}
+
+func (b *Box) beginStep() *pipeline.Step {
+	after := prepared
+	if b.Rebaser == nil {
+		after = []workorder.StepName{workorder.StepSetup}
+	}
+	return &pipeline.Step{
+		Name: workorder.StepBegin, Title: "take over what earlier attempts left, and begin to save the work", After: after, Silent: true,
+		Run: b.begin,
+	}
+}
+
+func (b *Box) agentStep() *pipeline.Step {
+	return &pipeline.Step{
+		Name: workorder.StepAgent, Title: "run the agent as user sandbox", After: []workorder.StepName{workorder.StepBegin}, Soft: true,
+		Skip: func() string {
+			if b.rebasing != nil && !b.rebasing.Conflict {
+				return "the rebase has no conflicts"
+			}
+			return ""
+		},
+		Run:  b.agent,
+		Code: func() *int { return b.agentEnd.Agent.ExitCode },
+	}
+}
+
+func (b *Box) keepStep() *pipeline.Step {
+	s := &pipeline.Step{
+		Name: workorder.StepKeep, Title: "commit what the agent left, and push it", After: []workorder.StepName{workorder.StepAgent}, Silent: true,
+		Skip: skipWhen(b.Order.Mode == workorder.ModePlan, whyNoPush),
+		Run:  func(ctx context.Context) error { b.keepAgentsWork(ctx); return nil },
+	}
+	if b.Rebaser != nil {
+		s.Run = b.keepResolved
+	}
+	return s
+}
+
+func (b *Box) validateStep() *pipeline.Step {
+	return &pipeline.Step{
+		Name: workorder.StepValidate, Title: "run the project's validate commands", After: []workorder.StepName{workorder.StepKeep, workorder.StepCompare}, Soft: true,
+		Skip: func() string {
+			switch {
+			case b.Order.Mode == workorder.ModePlan:
+				return whyNoChecks
+			case len(b.Order.Validate) == 0:
+				return "the project has no validate commands"
+			case b.agentEnd.Status == workorder.StatusParked:
+				return "the agent is not done"
+			}
+			return ""
+		},
+		Run: func(ctx context.Context) error { return failures(b.check(ctx)) },
+	}
+}
+
+func (b *Box) repairStep() *pipeline.Step {
+	if b.Order.Repair.MaxAttempts == 0 || b.Rebaser != nil {
+		return nil
+	}
+	return &pipeline.Step{
+		Name: workorder.StepRepair, Title: "send failed checks back to the agent", After: []workorder.StepName{workorder.StepValidate}, Soft: true,
+		Skip: b.unrepairable,
+		Run:  b.repair,
+	}
+}
+
+func (b *Box) pushStep() *pipeline.Step {
+	return &pipeline.Step{
+		Name: workorder.StepPush, Title: "push the work to the task's branch", Always: true, Life: func() context.Context { return b.lives.land },
+		Skip: b.whyNoPush,
+		Run:  b.push,
+	}
+}
+
+// proofStep is of a rebase part of the work; of other runs it comes when the work is safe.
+func (b *Box) proofStep() *pipeline.Step {
+	if b.Prover == nil {
+		return nil
+	}
+	s := &pipeline.Step{
+		Name: workorder.StepProof, Title: "run the checks on base and head, each in a clean place", After: []workorder.StepName{workorder.StepValidate},
+		Skip: skipWhen(!b.provable(), "the project has neither validate commands nor a development server"),
+		Soft: true, Run: b.proveMoved,
+	}
+	if b.Rebaser == nil {
+		s.After, s.Always, s.Life, s.Run = nil, true, func() context.Context { return b.lives.run }, b.prove
+	}
+	return s
+}
+
+func (b *Box) surfaceStep() *pipeline.Step {
+	return &pipeline.Step{
+		Name: workorder.StepSurface, Title: "read what the branch changes of what runs on other machines", Budget: surfaceBudget, Always: true, Silent: true, Life: func() context.Context { return b.lives.after },
+		Skip: b.nothingLanded,
+		Run:  b.surface,
+	}
+}
+
+func (b *Box) evidenceStep() *pipeline.Step {
+	if b.Forge == nil {
+		return nil
+	}
+	return &pipeline.Step{
+		Name: workorder.StepEvidence, Title: "bring pictures and logs to the remote", Budget: evidenceBudget, Always: true, Silent: true, Life: func() context.Context { return b.lives.after },
+		Skip: b.nothingLanded,
+		Run:  b.evidence,
+	}
+}
+
+func (b *Box) answersStep() *pipeline.Step {
+	if m := b.Order.Mode; b.Answers == nil || m == workorder.ModeRebase || m == workorder.ModePlan {
+		return nil
+	}
+	return &pipeline.Step{
+		Name: workorder.StepAnswers, Title: "tell reviewers what became of their feedback", Always: true,
+		Skip: b.nothingToAnswer,
+		Run:  b.answer,
+	}
+}
+
+func (b *Box) pullRequestStep() *pipeline.Step {
+	if b.Forge == nil {
+		return nil
+	}
+	return &pipeline.Step{
+		Name: workorder.StepPR, Title: "open the pull request, or bring it up to date", Budget: forgeBudget, Always: true, Life: func() context.Context { return b.lives.after }, Later: b.openLater(),
+		Skip: func() string {
+			if b.end.told != nil {
+				return "nothing was run"
+			}
+			return ""
+		},
+		Run: b.pullRequest,
+	}
+}
+
+func (b *Box) rangeDiffStep() *pipeline.Step {
+	if b.Rebaser == nil {
+		return nil
+	}
+	return &pipeline.Step{
+		Name: workorder.StepRangeDiff, Title: "say on the pull request what moved", Budget: forgeBudget, Always: true, Life: func() context.Context { return b.lives.after },
+		Later: "; the result has the comparison under rebased, and the report shows it",
+		Skip: func() string {
+			if b.over && !b.wasMoved() {
+				return "the branch was not moved"
+			}
+			return ""
+		},
+		Run: b.rangeDiff,
+	}
+}
+
+func (b *Box) resultStep() *pipeline.Step {
+	return &pipeline.Step{
+		Name: workorder.StepResult, Title: "draw the verdict, write the result, and bring it to the remote", Always: true, Silent: true,
+		Run: func(ctx context.Context) error { b.finish(); b.keepResult(ctx); return nil },
+	}
+}
+
+func (b *Box) leaseStep() *pipeline.Step {
+	return &pipeline.Step{
+		Name: workorder.StepLease, Title: "give the task's lease back", Always: true, Silent: true,
+		Skip: skipWhen(b.Order.Repo == "", "the task has no repository"),
+		Run:  b.release,
+	}
+}
