@@ -204,7 +204,7 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	stack := &serviceStack{engine: eng, egress: net, order: o, task: t, emit: emit, warn: warn, clean: mask.Writer, log: log, logs: space.LogDir}
 	var prove boot.Prover
 	if o.Repo != "" && !o.NoProof && o.Mode != workorder.ModePlan {
-		prove = &prover{task: t, repo: repo, containers: eng.containers, ground: &ground{groups: groups, user: cred, engine: eng, services: stack}}
+		prove = &prover{task: t, repo: repo, containers: eng.containers, ground: &ground{groups: groups, user: cred, engine: eng, services: stack, beyond: repo.pub.Beyond()}}
 	}
 	var answers boot.Answerer
 	if o.MayGoOn() {

@@ -38,6 +38,8 @@ func (p *prover) Prove(ctx context.Context, base, head string) (*workorder.Proof
 
 // run says of a proof that could not begin in clean places that it counts less.
 func (p *prover) run(ctx context.Context, pc proof.Config, base, head string) (*workorder.Proof, error) {
+	// What the agent's branches and checkpoints have would be read from the room otherwise, by the agent's own code.
+	defer p.repo.gate.Only(pc.Mirror.Dir)()
 	pr, err := proof.Run(ctx, pc, base, head)
 	if pc.Ground == nil {
 		pr.Reason = strings.TrimPrefix(pr.Reason+"; the Supabase stack cannot be made anew: both sides ran beside what the agent left", "; ")
@@ -56,7 +58,7 @@ type shellFunc = func(ctx context.Context, c proof.Command) runner.ShellResult
 // config is a proof that looks at no page, and what it is made of.
 func (p *prover) config() (proof.Config, runner.Config, shellFunc) {
 	cfg := p.task.with(workorder.ForValidate)
-	mirror := p.repo.pub.Mirror()
+	mirror := p.repo.pub.Before()
 	shell := func(ctx context.Context, c proof.Command) runner.ShellResult {
 		side := cfg
 		side.Workspace, side.Env, side.User = c.Dir, c.Env, c.User

@@ -95,6 +95,7 @@ func (e *editedChecks) command(cmd, dir string, depth int) {
 		if e.left--; e.left <= 0 {
 			return
 		}
+		whole := strings.Join(words, " ")
 		words = unwrapped(words)
 		if len(words) == 0 {
 			continue
@@ -105,7 +106,7 @@ func (e *editedChecks) command(cmd, dir string, depth int) {
 		}
 		e.program(words, dir, depth)
 		e.named(words, dir, depth)
-		e.configured(strings.Join(words, " "), dir)
+		e.configured(whole, dir) // npx, which only surrounds a command, reads files, too
 	}
 }
 

@@ -100,6 +100,25 @@ func TestOddTrees(t *testing.T) {
 	}
 }
 
+// What a runner's configuration leads to has another name.
+func TestLinkedConfiguration(t *testing.T) {
+	t.Parallel()
+	r, ids := commits(t, map[string]string{"package.json": `{"scripts": {"test": "node test.js"}}`, "settings": "script-shell=/bin/true\n"})
+	imp := r
+	imp.Stdin = "commit refs/heads/linked\ncommitter A <a@example.org> 1 +0000\ndata 0\nfrom " + ids[0] + "\nM 120000 inline .npmrc\ndata 8\nsettings\n"
+	if err := imp.Run(t.Context(), "fast-import", "--quiet"); err != nil {
+		t.Fatal(err)
+	}
+	head, err := r.Resolve(t.Context(), "refs/heads/linked")
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags, err := Flags(t.Context(), r, ids[0], head, Observed{Commands: map[string]string{"test": "npm test"}})
+	if err != nil || !slices.ContainsFunc(flags, func(f workorder.Flag) bool { return f.Kind == workorder.FlagCheckEdited && f.Path == ".npmrc" }) {
+		t.Errorf("%+v, %v", flags, err)
+	}
+}
+
 func TestFlagsAreBounded(t *testing.T) {
 	t.Parallel()
 	base, head := map[string]string{}, map[string]string{}

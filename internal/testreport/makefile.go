@@ -1,6 +1,7 @@
 package testreport
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -131,22 +132,39 @@ func (e *editedChecks) makeTargets(args []string, dir string, depth int) {
 			names = append(names, a)
 		}
 	}
-	for _, f := range []string{file, "GNUmakefile", "makefile", "Makefile"} {
-		p := path.Join(dir, f)
-		was, old := e.texts[0][p]
-		is, now := e.texts[1][p]
-		if f == "" || !old && !now {
-			continue
-		}
-		// Included parts count as one text.
-		was, is = was+e.included(0, was, dir), is+e.included(1, is, dir)
-		a, b := parseMake(was), parseMake(is)
-		if len(names) == 0 {
-			names = []string{a.first}
-		}
-		e.targets(p, is, dir, a, b, names, depth)
+	from := [2]string{e.makefileOf(0, dir, file), e.makefileOf(1, dir, file)}
+	p := cmp.Or(from[1], from[0])
+	if p == "" {
 		return
 	}
+	var says [2]string
+	for i, f := range from {
+		// Included parts count as one text.
+		says[i] = e.texts[i][f] + e.included(i, e.texts[i][f], dir)
+	}
+	a, b := parseMake(says[0]), parseMake(says[1])
+	if len(names) == 0 {
+		names = []string{a.first}
+	}
+	e.targets(p, says[1], dir, a, b, names, depth)
+}
+
+// makefiles are the names that make looks for, in its order: the first that is there hides the others.
+var makefiles = []string{"GNUmakefile", "makefile", "Makefile"}
+
+// makefileOf is the file that make reads in a folder of one side; named is what its words name. "": there is none.
+func (e *editedChecks) makefileOf(side int, dir, named string) string {
+	names := makefiles
+	if named != "" {
+		names = []string{named}
+	}
+	for _, f := range names {
+		p := path.Join(dir, f)
+		if _, ok := e.texts[side][p]; ok {
+			return p
+		}
+	}
+	return ""
 }
 
 var makeInclude = re(`(?m)^-?include\s+(.+)$`)

@@ -17,6 +17,8 @@ type runnerConfig struct {
 	keys            []string // of package.json
 }
 
+var packageManagers = re(`\b(?:np[mx]|pnp[mx]|yarn|yarnpkg|bunx?)\b`)
+
 var pythonShared = re(`(?:^|/)(?:pyproject\.toml|setup\.cfg)$`)
 
 var runnerConfigs = []runnerConfig{
@@ -24,6 +26,20 @@ var runnerConfigs = []runnerConfig{
 		command: re(`\b(?:pytest|py\.test|tox|nox)\b`), files: re(`(?:^|/)(?:\.?pytest\.ini|tox\.ini|noxfile\.py)$`),
 		shared: pythonShared, sections: re(`^\[tool[.:](?:pytest|tox)`),
 	},
+	// What decides how and where package managers run scripts. A file may name a key by its escapes.
+	{
+		command: packageManagers, shared: re(`(?:^|/)\.npmrc$`),
+		telling: re(`script-shell|ignore-scripts|node-options|if-present|shell-emulator|\bshell\b|pre-post-scripts|use-node-version|onload-script|userconfig|globalconfig|^\W?(?:include-)?workspaces?\b|\\[ux]`),
+	},
+	{
+		command: re(`\b(?:yarn|yarnpkg)\b`), shared: re(`(?:^|/)\.yarnrc(?:\.yml)?$`),
+		telling: re(`yarnPath|yarn-path|plugins|injectEnvironmentFiles|[iI]gnorePath|enableScripts|script-shell|ignore-scripts|\.c?js\b|\.env|^\W?--|\\[ux]`),
+	},
+	{
+		command: re(`\bpnp[mx]\b`), shared: re(`(?:^|/)pnpm-workspace\.yaml$`),
+		telling: re(`scriptShell|shellEmulator|nodeOptions|ignoreScripts|enablePrePostScripts|useNodeVersion|nodeVersion|\\[ux]`),
+	},
+	{command: re(`\bbunx?\b`), shared: re(`(?:^|/)bunfig\.toml$`), telling: re(`preload|shell|\bbun\b|define|\benv\b|test|\broot\b|\.[jt]s\b|\\[uU]`)},
 	{command: re(`\bjest\b|react-scripts test`), files: re(`(?:^|/)(?:jest[\w.-]*\.(?:config|setup)|jest\.\w+|setupTests|jest-setup|setup-jest)[\w.-]*\.\w+$`), keys: []string{"jest"}},
 	{
 		command: re(`\bvitest\b`), files: re(`(?:^|/)vitest[\w.-]*\.\w+$`), keys: []string{"vitest"},
@@ -135,6 +151,8 @@ func (rc runnerConfig) changed(f *fileChange, p string) string {
 	removed, added := changedLines(f.oldText, f.newText)
 	lines := append(added, removed...)
 	switch {
+	case f.newPath != "" && f.newID == "" && (rc.files != nil && rc.files.MatchString(p) || rc.shared != nil && rc.shared.MatchString(p)):
+		return "it is no file of its own, what it leads to is not compared"
 	case rc.files != nil && (rc.files.MatchString(f.oldPath) || rc.files.MatchString(f.newPath)):
 		for _, l := range lines {
 			if saying.MatchString(l) && !remark.MatchString(l) {

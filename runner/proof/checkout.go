@@ -61,14 +61,21 @@ func (r *run) fill(ctx context.Context) error {
 	case has(ctx, r.Mirror, base):
 		r.mirrored = true
 		want += "^" + base + "\n"
+	case has(ctx, r.Objects, base): // the remote has it since, or only on the task's own branch
+		tips, err := r.Mirror.Output(ctx, "for-each-ref", "--count="+strconv.Itoa(maxRefs), "--format=^%(objectname)")
+		if err != nil {
+			return fmt.Errorf("nothing was run: list what the remote had: %w", err)
+		}
+		r.mirrored = len(tips) > 0
+		want += base + "\n" + string(tips)
+	default:
+		r.base.missing = true
+	}
+	if r.mirrored {
 		alternates := filepath.Join(r.Mirror.Dir, "objects") + "\n"
 		if err := os.WriteFile(filepath.Join(r.store.Dir, "objects/info/alternates"), []byte(alternates), 0o644); err != nil {
 			return fmt.Errorf("nothing was run: prepare a repository: %w", err)
 		}
-	case has(ctx, r.Objects, base):
-		want += base + "\n"
-	default:
-		r.base.missing = true
 	}
 	pack := r.store
 	pack.Env = append(slices.Clone(pack.Env), "GIT_ALTERNATE_OBJECT_DIRECTORIES="+filepath.Join(r.Objects.Dir, "objects"))

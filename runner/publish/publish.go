@@ -75,9 +75,17 @@ type Publisher struct {
 
 func (p *Publisher) mirrorDir() string { return filepath.Join(p.Dir, "mirror.git") }
 func (p *Publisher) outboxDir() string { return filepath.Join(p.Dir, "outbox.git") }
+func (p *Publisher) beforeDir() string { return filepath.Join(p.Dir, "before.git") }
 
 // Mirror is our copy of the remote, without credential.
 func (p *Publisher) Mirror() git.Repo { return git.Repo{Dir: p.mirrorDir(), Bare: true} }
+
+// Before is the remote's branches and tags as they were when we came, with no object of others: neither the task's own branch nor what
+// its attempts kept beside it, nor what came since.
+func (p *Publisher) Before() git.Repo { return git.Repo{Dir: p.beforeDir(), Bare: true} }
+
+// Beyond are the folders of ours that have more than Before.
+func (p *Publisher) Beyond() []string { return []string{p.mirrorDir(), p.outboxDir()} }
 
 // Objects is a repository of ours that has the objects of the mirror and of the work tree, to read
 // commits that the remote may not have yet. No configuration of the agent's counts in it.
@@ -119,6 +127,9 @@ func (p *Publisher) Fetch(ctx context.Context) (base, sha string, err error) {
 	if err := os.WriteFile(filepath.Join(p.outboxDir(), "shallow"), nil, 0o644); err != nil {
 		return "", "", fmt.Errorf("prepare outbox: %w", err)
 	}
+	if err := p.keepBefore(ctx); err != nil {
+		return "", "", err
+	}
 	if err := p.Refresh(ctx); err != nil {
 		return "", "", err
 	}
@@ -158,10 +169,36 @@ func (p *Publisher) baseBranch(ctx context.Context) (base, sha string, err error
 
 // Refresh updates the mirror from the remote, the task's own refs included. It is safe to call while others read the mirror.
 func (p *Publisher) Refresh(ctx context.Context) error {
-	return p.authed(p.Mirror()).Run(ctx, "fetch", "--quiet", "--prune", "--no-write-fetch-head", "--no-auto-maintenance",
-		"--", p.Order.CloneURL, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*",
-		"+"+workorder.TaskRefs(p.Order.TaskID)+"*:"+workorder.TaskRefs(p.Order.TaskID)+"*",
+	return p.mirror(ctx, "+"+workorder.TaskRefs(p.Order.TaskID)+"*:"+workorder.TaskRefs(p.Order.TaskID)+"*",
 		"^"+workorder.AliveRef(p.Order.TaskID)) // it moves while we fetch
+}
+
+// mirror fetches the remote's branches and tags, and what else is named.
+func (p *Publisher) mirror(ctx context.Context, more ...string) error {
+	return p.authed(p.Mirror()).Run(ctx, append([]string{
+		"fetch", "--quiet", "--prune", "--no-write-fetch-head", "--no-auto-maintenance",
+		"--", p.Order.CloneURL, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*",
+	}, more...)...)
+}
+
+// keepBefore makes Before, of hard links. Git serves any object that a repository has to who knows its id, and lists them all to who
+// can read its folder: so what is not to be found there has to be fetched later.
+func (p *Publisher) keepBefore(ctx context.Context) error {
+	if _, err := os.Lstat(p.beforeDir()); err == nil {
+		return nil // an earlier call's
+	}
+	var but []string
+	if p.Order.TargetBranch != "" {
+		but = append(but, "^"+workorder.BranchRef(p.Order.TargetBranch))
+	}
+	if err := p.mirror(ctx, but...); err != nil {
+		return err
+	}
+	here := git.Repo{Dir: p.Dir}
+	if err := here.Run(ctx, "clone", "--quiet", "--mirror", "--local", "--template=", "--", p.mirrorDir(), p.beforeDir()); err != nil {
+		return fmt.Errorf("keep what the remote has: %w", err)
+	}
+	return nil
 }
 
 func initBare(ctx context.Context, dir string) error {

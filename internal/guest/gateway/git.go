@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +39,7 @@ type Git struct {
 	slots  chan struct{}
 
 	mu      sync.Mutex
+	only    string // what is served in place of Mirror, as it is; "": nothing is
 	fetched time.Time
 	flight  *flight // nil: no fetch is under way
 	box     context.Context
@@ -148,11 +150,30 @@ func protocol(r *http.Request) string {
 	return ""
 }
 
+// Only serves another bare repository, as it is, until back is called. An answer that has begun goes on: whom it is not for has to be
+// ended by the caller.
+func (g *Git) Only(repository string) (back func()) {
+	set := func(to string) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.only = to
+	}
+	set(repository)
+	return func() { set("") }
+}
+
+// repository is what is served now.
+func (g *Git) repository() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return cmp.Or(g.only, g.Mirror)
+}
+
 // refresh waits until the mirror is fresh. One fetch serves all who wait; it is the box's own, so that
 // who asked first may go away, and each waits as long as he likes.
 func (g *Git) refresh(ctx context.Context) error {
 	g.mu.Lock()
-	if g.flight == nil && time.Since(g.fetched) < refreshEvery {
+	if g.only != "" || g.flight == nil && time.Since(g.fetched) < refreshEvery {
 		g.mu.Unlock()
 		return nil
 	}

@@ -160,8 +160,9 @@ func (g *Git) run(r *http.Request, body io.Reader, out *patient, opts ...string)
 		return err
 	}
 	tail := proc.NewTail(1 << 10)
+	dir := g.repository()
 	err = proc.Run(ctx, proc.Spec{
-		Argv: append(argv, g.Mirror), Stdin: in, Stdout: out, Stderr: tail, Dir: g.Mirror,
+		Argv: append(argv, dir), Stdin: in, Stdout: out, Stderr: tail, Dir: dir,
 		Env: []string{
 			"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8", "HOME=/nonexistent",
 			"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_PROTOCOL=" + protocol(r),
