@@ -49,7 +49,7 @@ func TestBootPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"services  create the services", "after docker", "budget", "skipped: the task has no repository"} {
+	for _, want := range []string{"services create the services", "after docker", "budget", "skipped: the task has no repository"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("the plan lacks %q:\n%s", want, out)
 		}
