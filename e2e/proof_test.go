@@ -92,9 +92,14 @@ for address in ("127.0.0.1", 4711), "\0mark":
     s = socket.socket(socket.AF_INET if address[0] != "\0" else socket.AF_UNIX)
     try: s.connect(address); print("found: server", repr(address))
     except OSError: pass
+try: # the server closes first: for a minute the kernel would keep its port
+    t = socket.socket(); t.bind(("127.0.0.1", 4722)); t.listen()
+    c = socket.create_connection(("127.0.0.1", 4722)); a, _ = t.accept(); a.close(); c.recv(1); c.close(); t.close()
+except OSError: print("broken: a server's port is taken")
 s = socket.create_connection(("redis", 6379), 20); s.sendall(b"GET mark\r\n")
 if s.recv(99).startswith(b"$1\r"): print("found: content of a service")
 X
+grep -rqs "mark-in-the-outpu[t]" /var/lib/sandbox-agent/out && echo "found: the agent's output"
 docker run --rm IMAGE test -e /mark && echo "found: an image of a declared name"
 docker run --rm -v /tmp:/t IMAGE test -e /t/mark && echo "found: bind of /tmp"
 docker run --rm -v /home/sandbox:/t IMAGE test -e /t/mark && echo "found: bind of home"
@@ -110,6 +115,7 @@ echo looked
 
 // The same as marks in the other direction.
 const makeMarks = `
+echo mark-in-the-output
 mkdir -p ~/.local/bin
 [ -n "$SANDBOX_AGENT_MEDIA" ] && echo "$SANDBOX_AGENT_MEDIA" >where
 for f in /tmp /var/tmp /dev/shm /run/lock /home/sandbox /home/sandbox/.local/bin /workspace /workspace/.git "$PLAYWRIGHT_BROWSERS_PATH" "$(cat where)"; do touch "$f/mark"; done

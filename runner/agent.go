@@ -344,7 +344,7 @@ func (a *agentRun) conclude(ctx context.Context, out *AgentOutcome, end *process
 	// An agent that asked no model by the gateway, and speaks of none, spent nothing.
 	idle := a.Meter != nil && sameTokens(o.Usage, workorder.Usage{})
 	if a.Order.MaxBudgetUSD != nil && o.Usage.CostUSD == nil && !idle {
-		out.Warnings = append(out.Warnings, "max_budget_usd could not be watched: the agent reported no cost")
+		out.Warnings = append(out.Warnings, "max_budget_usd could not be watched: what the models cost is not known")
 	}
 	model := o.Model
 	if model == "" {

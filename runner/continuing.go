@@ -38,6 +38,7 @@ type History struct {
 	Commits                     []workorder.Commit  // of the branch, newest first
 	Restored                    *workorder.Restored // nil: there was nothing to restore
 	Changed                     []string            // restored files that are not committed
+	Unpacked                    bool                // files that an earlier attempt could not commit are in the work tree
 	Elsewhere                   []string            // refs of the remote with work that is not on the branch
 	Now                         time.Time
 }
@@ -106,8 +107,11 @@ func (h *History) exists(b *strings.Builder) {
 		if r != nil && r.Checkpoint != "" && !r.Verified {
 			b.WriteString("It could not be confirmed that it is exactly what was saved: look twice.\n")
 		}
-	default:
+	case !h.Unpacked:
 		b.WriteString("There is no uncommitted work of earlier attempts.\n")
+	}
+	if h.Unpacked {
+		b.WriteString("Files that an earlier attempt could not commit were laid over the work tree, all or some of them: `git status` names them.\n")
 	}
 	h.elsewhere(b)
 }

@@ -76,6 +76,14 @@ func TestContinuingWithWorkThatDoesNotFit(t *testing.T) {
 	}
 }
 
+func TestContinuingWithUnpackedFiles(t *testing.T) {
+	h := history()
+	h.Changed, h.Unpacked = nil, true
+	if got := Continuing("task", h); !strings.Contains(got, "git status") || strings.Contains(got, "no uncommitted work") {
+		t.Errorf("got %s", got)
+	}
+}
+
 func TestContinuingWithWorkElsewhere(t *testing.T) {
 	h := history()
 	if got := Continuing("task", h); strings.Contains(got, "not on the branch") {

@@ -102,12 +102,12 @@ func (w *wire) sofar(own workorder.Usage) workorder.Usage {
 }
 
 // reported: what was on the wire counts, and the harness's cost only where the wire's has no price.
-// An account that the wire confirms in all its figures stays the harness's.
+// An account that the wire confirms in all its figures stays the harness's, and so does a cost above what the wire could only count in part.
 func reported(u workorder.Usage, ok bool, own workorder.Usage) workorder.Usage {
 	switch {
 	case !ok || sameUsage(u, own) && u.ReservedUSD == 0 && !u.Estimated:
 		return own
-	case u.CostUSD == nil && own.CostUSD != nil:
+	case own.CostUSD != nil && (u.CostUSD == nil || u.Estimated && *u.CostUSD < *own.CostUSD):
 		u.CostUSD, u.CostSource = own.CostUSD, workorder.CostByHarness
 	}
 	return u

@@ -125,7 +125,7 @@ func (r *repository) Clone(ctx context.Context) (boot.Cloned, error) {
 		return boot.Cloned{}, err
 	}
 	if r.env.Order.Archive {
-		r.pub.Unarchive(ctx, workorder.ArchiveIn)
+		c.Unpacked = r.pub.Unarchive(ctx, workorder.ArchiveIn)
 	}
 	if c.Restored != nil {
 		c.Head, c.Pushed = c.Restored.Head, !claimed.Bundled && c.Restored.Head == claimed.Head

@@ -22,7 +22,7 @@ type ground struct {
 	user     *proc.Credential
 	engine   *innerEngine
 	services *serviceStack
-	beyond   []string         // our repositories that have more than what the remote had before the task
+	beyond   []string          // our repositories that have more than what the remote had before the task
 	clean    *cleanroom.Ground // nil: not remembered
 }
 
@@ -35,7 +35,7 @@ func (g *ground) remember(ctx context.Context, dir string) error {
 	}
 	g.clean, err = cleanroom.Remember(ctx, cleanroom.Config{
 		Root: "/", Dir: filepath.Join(dir, "rooms"), Task: workorder.Workspace,
-		Apart: append([]string{workorder.DataRoot, workorder.CacheDir}, g.beyond...),
+		Apart: []string{workorder.DataRoot, workorder.CacheDir}, Hidden: append([]string{workorder.OutDir}, g.beyond...),
 		Mine: func(uid, gid uint32) (bool, bool) {
 			return uid == g.user.UID || ids.has(uid), gid == g.user.GID || gids.has(gid)
 		},

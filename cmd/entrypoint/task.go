@@ -114,7 +114,7 @@ func (t *task) Continue(c boot.Cloned) {
 	t.cfg.SpentUSD = c.State.SpentUSD()
 	h := runner.History{
 		Order: strings.Join(c.State.Added, "\n\n"), Attempts: before, Branch: c.State.TargetBranch,
-		Base: c.Base, BaseSHA: c.BaseSHA, Head: c.Head, Commits: c.Commits, Restored: c.Restored, Changed: c.Changed, Elsewhere: c.Elsewhere, Now: time.Now(),
+		Base: c.Base, BaseSHA: c.BaseSHA, Head: c.Head, Commits: c.Commits, Restored: c.Restored, Changed: c.Changed, Unpacked: c.Unpacked, Elsewhere: c.Elsewhere, Now: time.Now(),
 	}
 	t.asked.Added = h.Order
 	if review := c.State.Feedback(t.cfg.Order.Mode); review != nil {

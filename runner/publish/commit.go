@@ -1,7 +1,9 @@
 package publish
 
 import (
+	"archive/tar"
 	"cmp"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
@@ -231,7 +235,7 @@ func (p *Publisher) Archive(ctx context.Context, path string, whole bool) error 
 	defer cancel()
 	p.enter()
 	list, listed := context.WithTimeout(ctx, min(listTime, limit/2))
-	paths, err := p.archived(list, whole)
+	paths, tooMuch, err := p.archived(list, whole)
 	listed()
 	if err != nil {
 		return err
@@ -246,8 +250,7 @@ func (p *Publisher) Archive(ctx context.Context, path string, whole bool) error 
 	}
 	tail := proc.NewTail(1 << 10)
 	err = proc.Run(ctx, proc.Spec{
-		// What cannot be read even now is left out; the rest counts.
-		Argv: []string{"tar", "--create", "--gzip", recursion, "--ignore-failed-read", "--null", "--verbatim-files-from", "--files-from=-"},
+		Argv: archiver(recursion),
 		Dir:  p.Workspace, User: p.User, Stdin: strings.NewReader(strings.Join(paths, "\x00")),
 		Stdout: &limitWriter{w: f, left: archiveLimit}, Stderr: tail,
 		Env: []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8"},
@@ -255,30 +258,64 @@ func (p *Publisher) Archive(ctx context.Context, path string, whole bool) error 
 	if proc.ExitCode(err) == 1 {
 		err = nil // a file changed while it was read: it is in, as far as it went
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = holdsAny(path)
+	}
+	if err != nil {
 		_ = os.Remove(path)
+		if tooMuch && errors.Is(err, errEmpty) {
+			return ErrLarge
+		}
 		return fmt.Errorf("keep uncommitted files: %w: %s", err, strings.TrimSpace(tail.String()))
 	}
 	return nil
 }
 
-// ErrLarge is returned when nothing is to be archived but files that are too large.
+// archiver makes an archive of the names on its standard input. What cannot be read is left out; the rest counts.
+func archiver(recursion string) []string {
+	return []string{"tar", "--create", "--gzip", recursion, "--ignore-failed-read", "--null", "--verbatim-files-from", "--files-from=-"}
+}
+
+// errEmpty: tar could read none of the files, which it takes for success.
+var errEmpty = errors.New("none of them can be read")
+
+// holdsAny reports an error when a compressed archive is empty.
+func holdsAny(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return err
+	}
+	if _, err := tar.NewReader(z).Next(); errors.Is(err, io.EOF) {
+		return errEmpty
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
+// ErrLarge is returned when nothing is to be archived but files that are too large, or whose paths are too long.
 var ErrLarge = errors.New("keep uncommitted files: " + tooLarge)
 
 // archived lists what an archive gets: the paths that differ from HEAD or, with whole and where git cannot tell, everything. Large files are
-// left out, and what is too much in all.
-func (p *Publisher) archived(ctx context.Context, whole bool) ([]string, error) {
+// left out, and what is too much in all, which large reports; paths that no program can open are named.
+func (p *Publisher) archived(ctx context.Context, whole bool) (_ []string, large bool, _ error) {
 	var paths []string
 	all := true
 	if !whole {
 		left, err := p.uncommitted(ctx)
 		if paths, all = left, err != nil; !all && len(left) == 0 {
-			return nil, errors.New("keep uncommitted files: there are none that can be named")
+			return nil, false, errors.New("keep uncommitted files: there are none that can be named")
 		}
 	}
 	if all {
 		if _, err := os.Lstat(p.Workspace); err != nil {
-			return nil, fmt.Errorf("keep uncommitted files: %w", err)
+			return nil, false, fmt.Errorf("keep uncommitted files: %w", err)
 		}
 		var cut bool
 		if paths, cut = p.inTree(ctx, archiveNames); cut {
@@ -292,19 +329,26 @@ func (p *Publisher) archived(ctx context.Context, whole bool) ([]string, error) 
 		}
 	}
 	slices.SortStableFunc(paths, func(a, b string) int { return cmp.Compare(sizes[a], sizes[b]) })
-	room, large := int64(archiveLimit), 0
+	room, long := int64(archiveLimit), 0
 	kept := slices.DeleteFunc(paths, func(path string) bool {
+		if len(path) >= unix.PathMax {
+			long++
+			return true
+		}
 		if size := sizes[path]; size > largestFile || size > room {
-			large++
+			large = true
 			return true
 		}
 		room -= sizes[path]
 		return false
 	})
-	if len(kept) == 0 && large > 0 {
-		return nil, ErrLarge
+	if long > 0 {
+		p.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("%d files are not kept: their paths are longer than %d bytes, which no program can open", long, unix.PathMax)})
 	}
-	return kept, nil
+	if len(kept) == 0 && (large || long > 0) {
+		return nil, large, ErrLarge
+	}
+	return kept, large, nil
 }
 
 // archiveNames bounds the files of an archive that is made without git's help: their names are held in memory.

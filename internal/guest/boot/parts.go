@@ -141,6 +141,8 @@ type Cloned struct {
 	Commits []workorder.Commit
 	// Changed are the paths that were restored and are in no commit.
 	Changed []string
+	// Unpacked: files that an earlier attempt could not commit were laid over the work tree.
+	Unpacked bool
 	// Elsewhere are refs of the remote with work of earlier attempts that is not on the branch.
 	Elsewhere []string
 }

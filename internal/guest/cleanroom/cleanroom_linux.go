@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -138,7 +139,9 @@ func (g *Ground) furnish(ctx context.Context, r *Room) error {
 		r.Lies[s.path] = fresh
 	}
 	var err error
-	r.Place, err = proc.NewPlace(proc.OwnMountsAndIPC, func() error { return errors.Join(cover(r.Lies), proc.Hide(g.cfg.Apart...)) })
+	r.Place, err = proc.NewPlace(proc.OwnMountsAndIPC, func() error {
+		return errors.Join(cover(r.Lies), proc.Hide(slices.Concat(g.cfg.Apart, g.cfg.Hidden)...))
+	})
 	return err
 }
 

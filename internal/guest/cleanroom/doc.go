@@ -24,8 +24,10 @@ type Config struct {
 	Root string
 	// Dir holds the rooms and copies of what the image has, where that is little; it is made, for root alone.
 	Dir string
-	// Apart are folders that the caller makes new by other means, the inner engine's, or that code of the task only reads: a room does not have them.
+	// Apart are folders that the caller makes new by other means, the inner engine's: a room does not have them.
 	Apart []string
+	// Hidden are folders that a room does not have: what the agent said is in them.
+	Hidden []string
 	// Task is the folder of the task itself: whatever it has, a room begins with an empty one.
 	Task string
 	// Mine reports whether a user or group is one that code of the task can run as, root in inner containers included.

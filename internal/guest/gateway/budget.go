@@ -34,7 +34,7 @@ const (
 // one request at a time may go over. For several at a time each reserves the most that it can cost by its
 // prompt and the answer it allows, or the cost of the dearest one so far if that is more; one that does not
 // fit beside those that are under way waits for them, and before the cost of any is known all wait for the
-// first. So the budget is overshot by at most one request that runs alone, or by how much those under way
+// first, unless its client has given it up. So the budget is overshot by at most one request that runs alone, or by how much those under way
 // together cost more than they reserved: a server can do work that the request does not show.
 //
 // Of an answer that broke off, what was seen is cost. What the server may bill beyond it is a reserve, which is shown apart until
@@ -138,7 +138,7 @@ func (l *ledger) tryEnter(model string, most float64, priced bool) (*entry, *ref
 		if no := l.refuse(model, priced); no != nil {
 			return nil, no, nil
 		}
-		if len(l.running) > 0 && (!l.known || l.spent()+l.open()+e.most() > *l.budget) {
+		if len(l.running) > 0 && (!l.known && l.attended() || l.spent()+l.open()+e.most() > *l.budget) {
 			return nil, nil, l.changed
 		}
 	}
@@ -173,6 +173,17 @@ func (l *ledger) refuse(model string, priced bool) *refusal {
 
 // spent is what counts for the budget. l.mu is held.
 func (l *ledger) spent() float64 { return l.usd + l.held }
+
+// attended reports whether a client waits for a request under way: one that was given up may take long, and what it asks for is
+// what it costs at most. l.mu is held.
+func (l *ledger) attended() bool {
+	for e := range l.running {
+		if !e.left {
+			return true
+		}
+	}
+	return false
+}
 
 // open is what the requests under way may still cost. l.mu is held.
 func (l *ledger) open() (usd float64) {
@@ -261,6 +272,7 @@ func (e *entry) abandon() {
 	e.l.mu.Lock()
 	defer e.l.mu.Unlock()
 	e.left = true
+	e.l.notify()
 }
 
 // leave ends the request.
@@ -281,8 +293,10 @@ func (l *ledger) usage() (workorder.Usage, int64) {
 func (l *ledger) account() workorder.Usage {
 	u := l.sum
 	u.ReservedUSD, u.Estimated = l.reserved, l.estimated
-	if l.unknown == "" {
+	if l.unknown == "" || l.usd > 0 {
+		// Beside a call whose cost nobody knows the rest is a lower bound, which later attempts of the task have to count.
 		u.CostUSD, u.CostSource = new(l.usd), workorder.CostByGateway
+		u.Estimated = u.Estimated || l.unknown != ""
 	}
 	return u
 }

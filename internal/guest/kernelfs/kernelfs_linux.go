@@ -1,5 +1,5 @@
 // Package kernelfs takes the settings of the machine's kernel out of the box's sight: a box shares the kernel with the host, and
-// root in it could otherwise change the host with one write (what runs at a crash, say).
+// root in it could otherwise change the host with one write (what runs at a crash, say). What is the box's own network's is set as checks need it.
 //
 // It holds against a write, not against root who mounts /proc anew: that takes a user namespace of the box's own, which an OCI
 // runtime such as sysbox gives.
@@ -21,6 +21,13 @@ var readOnly = []string{"/sys", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys
 // writable are parts of readOnly that belong to the box's own network namespace.
 var writable = []string{"/proc/sys/net"}
 
+// settings are those of the box's own network namespace.
+var settings = map[string]string{
+	// For a minute the kernel would refuse the port of a server that closed its last connection to the next one (TIME_WAIT): a check
+	// that starts a server would fail for what ran before it, the proof's other side or the agent.
+	"/proc/sys/net/ipv4/tcp_max_tw_buckets": "0",
+}
+
 // masked are those that tell of the machine, as the outer engine masks them by default.
 var masked = []string{
 	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi",
@@ -39,6 +46,11 @@ func Hold() error {
 	for _, p := range writable { // first, while its parent is writable
 		if err := bind(p, 0); err != nil {
 			return fmt.Errorf("hold kernel settings: %w", err)
+		}
+	}
+	for p, value := range settings {
+		if err := os.WriteFile(p, []byte(value), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("set %s: %w", p, err)
 		}
 	}
 	for _, p := range readOnly {

@@ -246,6 +246,10 @@ func (a *App) state(st *store.Store, r *store.Record, there *present, engineErr 
 		s.Status = string(workorder.StatusInterrupted)
 	default:
 		s.Status = string(workorder.StatusLost)
+		// Between the looks at the record, at the engine and at who holds the task it may have been collected.
+		if now, err := st.Load(r.TaskID); err == nil && now.Collected {
+			s.Status, s.EndedBy, s.Attempt, s.ResumeAt = string(now.Status), now.EndedBy, now.Number(), now.ResumeAt
+		}
 	}
 	s.Resumable = workorder.Resumable(workorder.Status(s.Status), s.EndedBy)
 	return s
