@@ -100,6 +100,10 @@ s = socket.create_connection(("redis", 6379), 20); s.sendall(b"GET mark\r\n")
 if s.recv(99).startswith(b"$1\r"): print("found: content of a service")
 X
 grep -rqs "mark-in-the-outpu[t]" /var/lib/sandbox-agent/out && echo "found: the agent's output"
+git ls-remote origin | grep -q refs/heads/main || echo "broken: git ls-remote"
+git ls-remote origin | grep -qE 'refs/(sandbox-agent|heads/agent)/' && echo "found: what attempts brought to the remote"
+ls -d /var/lib/sandbox-agent/git/*/objects >/dev/null 2>&1 && echo "found: repositories with that"
+[ -e seen ] || [ "$(git cat-file --batch-all-objects --batch-check='%(objecttype)' | grep -c commit)" -le 1 ] || echo "found: a commit that is not base"
 docker run --rm IMAGE test -e /mark && echo "found: an image of a declared name"
 docker run --rm -v /tmp:/t IMAGE test -e /t/mark && echo "found: bind of /tmp"
 docker run --rm -v /home/sandbox:/t IMAGE test -e /t/mark && echo "found: bind of home"
@@ -161,6 +165,11 @@ git add seen && git commit -qm 'Look'; sleep 1
 	agent := read("logs/agent.stdout.log")
 	if n := strings.Count(agent, "found: "); n < 18 {
 		t.Errorf("the agent left only %d marks that work:\n%s", n, agent)
+	}
+	for _, mark := range []string{"found: what attempts brought to the remote", "found: repositories with that"} {
+		if !strings.Contains(agent, mark) {
+			t.Errorf("the agent did not see %q", mark)
+		}
 	}
 	for _, side := range []*workorder.CheckRun{r.Proof.Checks[0].Head, r.Proof.Checks[0].Base} {
 		if log := read(side.Log); strings.Contains(log, "found: ") || strings.Contains(log, "broken: ") || !strings.Contains(log, "looked") {

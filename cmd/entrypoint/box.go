@@ -35,13 +35,14 @@ type paths struct {
 	out   string // leaves the box
 	state string // partial result; root only
 	git   string // our repositories; the agent may read them
+	proof string // what a proof's checkouts are made of; code of both commits may read it. On the file system of git
 	ssh   string // SSH key; memory-backed, root only
 }
 
 func boxPaths() paths {
 	return paths{
 		out: workorder.OutDir, state: "/var/lib/sandbox-agent/state",
-		git: "/var/lib/sandbox-agent/git", ssh: "/dev/shm/sandbox-agent-ssh",
+		git: "/var/lib/sandbox-agent/git", proof: "/var/lib/sandbox-agent/proof", ssh: "/dev/shm/sandbox-agent-ssh",
 	}
 }
 
@@ -203,8 +204,8 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	}
 	stack := &serviceStack{engine: eng, egress: net, order: o, task: t, emit: emit, warn: warn, clean: mask.Writer, log: log, logs: space.LogDir}
 	var prove boot.Prover
-	if o.Repo != "" && !o.NoProof && o.Mode != workorder.ModePlan {
-		prove = &prover{task: t, repo: repo, containers: eng.containers, ground: &ground{groups: groups, user: cred, engine: eng, services: stack, beyond: repo.pub.Beyond()}}
+	if proves(o) {
+		prove = &prover{task: t, repo: repo, containers: eng.containers, ground: &ground{groups: groups, user: cred, engine: eng, services: stack}}
 	}
 	var answers boot.Answerer
 	if o.MayGoOn() {

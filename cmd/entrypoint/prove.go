@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"path/filepath"
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
@@ -18,6 +17,11 @@ type prover struct {
 	repo       *repository
 	containers *containers
 	ground     *ground
+}
+
+// proves says whether the work is proven.
+func proves(o *workorder.Order) bool {
+	return o.Repo != "" && !o.NoProof && o.Mode != workorder.ModePlan
 }
 
 func (p *prover) Remember(ctx context.Context) error {
@@ -38,7 +42,7 @@ func (p *prover) Prove(ctx context.Context, base, head string) (*workorder.Proof
 
 // run says of a proof that could not begin in clean places that it counts less.
 func (p *prover) run(ctx context.Context, pc proof.Config, base, head string) (*workorder.Proof, error) {
-	// What the agent's branches and checkpoints have would be read from the room otherwise, by the agent's own code.
+	// What the agent's attempts brought to the remote could be read from a room otherwise, by code of the commits.
 	defer p.repo.gate.Only(pc.Mirror.Dir)()
 	pr, err := proof.Run(ctx, pc, base, head)
 	if pc.Ground == nil {
@@ -72,7 +76,7 @@ func (p *prover) config() (proof.Config, runner.Config, shellFunc) {
 	}
 	pc := proof.Config{
 		Containers: p.containers,
-		Order:      cfg.Order, Mirror: mirror, Objects: p.repo.pub.Objects(), Dir: filepath.Join(filepath.Dir(mirror.Dir), "proof"),
+		Order:      cfg.Order, Mirror: mirror, Objects: p.repo.pub.Objects(), Dir: boxPaths().proof,
 		Home: cfg.Home, Workspace: cfg.Workspace, OutDir: cfg.OutDir, User: cfg.User, Env: cfg.Env, Emit: cfg.Emit, Redact: cfg.Redact,
 		Prepare: func(ctx context.Context, dir string, user *proc.Credential) error {
 			w := &workspace.Workspace{Dir: dir, User: user, Home: cfg.Home}

@@ -43,6 +43,9 @@ func newRepository(log *slog.Logger, env *workorder.Envelope, p paths, space *wo
 	pub := &publish.Publisher{
 		Order: &env.Order, Dir: p.git, Workspace: space.Dir, User: user, Home: space.Home, Emit: emit, Clean: clean,
 	}
+	if p.proof != "" && proves(&env.Order) {
+		pub.BeforeDir = filepath.Join(p.proof, "before.git")
+	}
 	if env.Order.Bundle {
 		pub.Bundle = workorder.BundleIn
 	}

@@ -22,7 +22,6 @@ type ground struct {
 	user     *proc.Credential
 	engine   *innerEngine
 	services *serviceStack
-	beyond   []string         // our repositories that have more than what the remote had before the task
 	clean    *cleanroom.Ground // nil: not remembered
 }
 
@@ -35,7 +34,7 @@ func (g *ground) remember(ctx context.Context, dir string) error {
 	}
 	g.clean, err = cleanroom.Remember(ctx, cleanroom.Config{
 		Root: "/", Dir: filepath.Join(dir, "rooms"), Task: workorder.Workspace,
-		Apart: []string{workorder.DataRoot, workorder.CacheDir}, Hidden: append([]string{workorder.OutDir}, g.beyond...),
+		Apart: []string{workorder.DataRoot, workorder.CacheDir}, Hidden: []string{workorder.OutDir, boxPaths().git},
 		Mine: func(uid, gid uint32) (bool, bool) {
 			return uid == g.user.UID || ids.has(uid), gid == g.user.GID || gids.has(gid)
 		},

@@ -26,8 +26,8 @@ const (
 	maxRefs = 5000
 )
 
-// newStore makes the folder of our objects.
-func (r *run) newStore() (string, error) {
+// newStores makes the folders of our objects: base's, and head's on top of it.
+func (r *run) newStores() (string, error) {
 	if err := os.MkdirAll(r.Dir, 0o755); err != nil {
 		return "", fmt.Errorf("make folder for objects: %w", err)
 	}
@@ -35,53 +35,97 @@ func (r *run) newStore() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("make folder for objects: %w", err)
 	}
-	if err := os.Chmod(dir, 0o755); err != nil { // MkdirTemp makes it ours alone
+	err = os.Chmod(dir, 0o755) // MkdirTemp makes it ours alone
+	for _, s := range []*side{r.base, r.head} {
+		s.store = git.Repo{Dir: filepath.Join(dir, s.name+".git"), Bare: true, Env: []string{"GIT_NO_REPLACE_OBJECTS=1"}}
+		err = errors.Join(err, os.Mkdir(s.store.Dir, 0o755))
+	}
+	if err != nil {
 		return "", errors.Join(fmt.Errorf("make folder for objects: %w", err), os.RemoveAll(dir))
 	}
-	r.store = git.Repo{Dir: filepath.Join(dir, "store.git"), Bare: true, Env: []string{"GIT_NO_REPLACE_OBJECTS=1"}}
-	return dir, os.Mkdir(r.store.Dir, 0o755)
+	return dir, nil
 }
 
-func (r *run) removeStore(dir string) {
+func (r *run) removeStores(dir string) {
 	if err := os.RemoveAll(dir); err != nil {
 		r.warn("%s cannot be removed: %v", dir, err)
 	}
 }
 
-// fill brings both commits into the store. What the mirror has came over the network, where git computes each
+// show lets the user read what a side is made of. Base's commands do not find head's commits, which have what makes them pass.
+func (r *run) show(s *side) error {
+	mode := os.FileMode(0o700)
+	if s == r.head {
+		mode = 0o755
+	}
+	return os.Chmod(r.head.store.Dir, mode)
+}
+
+// fill brings both commits into the stores. What the mirror has came over the network, where git computes each
 // object's id from its content. For the rest index-pack does that: an object of the
 // agent's store that is not what its name says is missing afterwards.
 func (r *run) fill(ctx context.Context) error {
-	if err := r.store.Run(ctx, "init", "--quiet", "--bare", "--template=", objectFormat(r.head.commit), "--", r.store.Dir); err != nil {
-		return fmt.Errorf("nothing was run: make a repository: %w", err)
-	}
-	want := r.head.commit + "\n"
-	switch base := r.base.commit; {
-	case base == "":
-	case has(ctx, r.Mirror, base):
+	var below, base string // base's store: what it is on top of, and what it has beyond that
+	head := r.head.commit + "\n"
+	switch c := r.base.commit; {
+	case c == "":
+	case has(ctx, r.Mirror, c):
 		r.mirrored = true
-		want += "^" + base + "\n"
-	case has(ctx, r.Objects, base): // the remote has it since, or only on the task's own branch
+		head += "^" + c + "\n"
+	case has(ctx, r.Objects, c): // the remote has it since, or only on the task's own branch
 		tips, err := r.Mirror.Output(ctx, "for-each-ref", "--count="+strconv.Itoa(maxRefs), "--format=^%(objectname)")
 		if err != nil {
 			return fmt.Errorf("nothing was run: list what the remote had: %w", err)
 		}
 		r.mirrored = len(tips) > 0
-		want += base + "\n" + string(tips)
+		base = c + "\n" + string(tips)
+		head += "^" + c + "\n"
 	default:
 		r.base.missing = true
 	}
 	if r.mirrored {
-		alternates := filepath.Join(r.Mirror.Dir, "objects") + "\n"
-		if err := os.WriteFile(filepath.Join(r.store.Dir, "objects/info/alternates"), []byte(alternates), 0o644); err != nil {
+		below = r.Mirror.Dir
+	}
+	if err := r.pack(ctx, r.base.store, below, base); err != nil {
+		return err
+	}
+	if err := r.pack(ctx, r.head.store, r.base.store.Dir, head); err != nil {
+		return err
+	}
+	if !has(ctx, r.head.store, r.head.commit) {
+		return fmt.Errorf("nothing was run: there is no commit %.12s whose content is what its id says", r.head.commit)
+	}
+	for _, s := range []*side{r.head, r.base} {
+		if s.commit == "" || s.missing {
+			continue
+		}
+		if err := s.measure(ctx); err != nil {
+			return fmt.Errorf("nothing was run: look at the files of %s: %w", s.name, err)
+		}
+	}
+	r.readable = true
+	return nil
+}
+
+// pack makes a store on top of another repository, or of none, with what revisions have beyond that.
+func (r *run) pack(ctx context.Context, store git.Repo, below, revisions string) error {
+	if err := store.Run(ctx, "init", "--quiet", "--bare", "--template=", objectFormat(r.head.commit), "--", store.Dir); err != nil {
+		return fmt.Errorf("nothing was run: make a repository: %w", err)
+	}
+	if below != "" {
+		alternates := filepath.Join(below, "objects") + "\n"
+		if err := os.WriteFile(filepath.Join(store.Dir, "objects/info/alternates"), []byte(alternates), 0o644); err != nil {
 			return fmt.Errorf("nothing was run: prepare a repository: %w", err)
 		}
 	}
-	pack := r.store
-	pack.Env = append(slices.Clone(pack.Env), "GIT_ALTERNATE_OBJECT_DIRECTORIES="+filepath.Join(r.Objects.Dir, "objects"))
-	pack.Stdin = want
-	packs := filepath.Join(r.store.Dir, "objects/pack")
-	if err := pack.Run(ctx, "pack-objects", "--quiet", "--revs", "--delta-base-offset", filepath.Join(packs, "pack")); err != nil {
+	if revisions == "" {
+		return nil
+	}
+	from := store
+	from.Env = append(slices.Clone(from.Env), "GIT_ALTERNATE_OBJECT_DIRECTORIES="+filepath.Join(r.Objects.Dir, "objects"))
+	from.Stdin = revisions
+	packs := filepath.Join(store.Dir, "objects/pack")
+	if err := from.Run(ctx, "pack-objects", "--quiet", "--revs", "--delta-base-offset", filepath.Join(packs, "pack")); err != nil {
 		return fmt.Errorf("nothing was run: read the commits: %w", err)
 	}
 	files, err := filepath.Glob(packs + "/pack-*")
@@ -100,22 +144,10 @@ func (r *run) fill(ctx context.Context) error {
 		if !strings.HasSuffix(f, ".pack") {
 			continue
 		}
-		if err := r.store.Run(ctx, "index-pack", f); err != nil {
+		if err := store.Run(ctx, "index-pack", f); err != nil {
 			return fmt.Errorf("nothing was run: verify the commits: %w", err)
 		}
 	}
-	if !has(ctx, r.store, r.head.commit) {
-		return fmt.Errorf("nothing was run: there is no commit %.12s whose content is what its id says", r.head.commit)
-	}
-	for _, s := range []*side{r.head, r.base} {
-		if s.commit == "" || s.missing {
-			continue
-		}
-		if err := r.measure(ctx, s.commit); err != nil {
-			return fmt.Errorf("nothing was run: look at the files of %s: %w", s.name, err)
-		}
-	}
-	r.readable = true
 	return nil
 }
 
@@ -142,7 +174,7 @@ func (r *run) checkout(ctx context.Context, s *side) error {
 		return err
 	}
 	t.Tree = true
-	if err := r.asUser(ctx, s, s.tree, nil, `mkdir -p .git/objects/info && printf '%s\n' "$1" >.git/objects/info/alternates`, filepath.Join(r.store.Dir, "objects")); err != nil {
+	if err := r.asUser(ctx, s, s.tree, nil, `mkdir -p .git/objects/info && printf '%s\n' "$1" >.git/objects/info/alternates`, filepath.Join(s.store.Dir, "objects")); err != nil {
 		return err
 	}
 	if err := r.remote(ctx, t); err != nil {
@@ -165,12 +197,12 @@ func (r *run) checkout(ctx context.Context, s *side) error {
 }
 
 // measure refuses a tree that is too large to be written.
-func (r *run) measure(ctx context.Context, commit string) error {
+func (s *side) measure(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var files int
 	var size int64
-	err := r.store.Each(ctx, func(rec string) {
+	err := s.store.Each(ctx, func(rec string) {
 		meta, _, _ := strings.Cut(rec, "\t")
 		if f := strings.Fields(meta); len(f) == 4 {
 			n, err := strconv.ParseInt(f[3], 10, 64)
@@ -182,7 +214,7 @@ func (r *run) measure(ctx context.Context, commit string) error {
 		if files > maxFiles || size > maxBytes {
 			cancel(fmt.Errorf("its tree has more than %d files or %d GiB", maxFiles, maxBytes>>30))
 		}
-	}, "ls-tree", "-r", "-l", "-z", commit)
+	}, "ls-tree", "-r", "-l", "-z", s.commit)
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

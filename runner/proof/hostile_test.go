@@ -166,6 +166,35 @@ func TestForgedObject(t *testing.T) {
 	}
 }
 
+// TestBaseDoesNotFindHead: base's commands find no object of head's, neither in their checkout nor in what lies beside it, wherever
+// base is. Head's find base.
+func TestBaseDoesNotFindHead(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]bool{"a base that the remote had": false, "a base that it had not": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t, map[string]string{"f": "1\n"})
+			if lost {
+				b.base = b.commit(map[string]string{"g": "1\n"})
+			}
+			head := b.commit(map[string]string{"f": "2\n"})
+			b.asOther()
+			look := "git cat-file -e " + b.base + " && git cat-file -e " + head
+			if b.User != nil { // else it is we who look
+				look = "export GIT_ALTERNATE_OBJECT_DIRECTORIES=$(find " + b.Dir + " " + b.Mirror.Dir + " -name objects 2>/dev/null | paste -sd:); " + look
+			}
+			b.validate("test", look)
+			// Head is repeated after base.
+			if c := b.prove(t.Context(), head).Checks[0]; c.Transition != workorder.Fixed || c.Base == nil || c.Base.Passed {
+				t.Errorf("%+v", c)
+			}
+			if log := b.log("logs/proof-head-test-again.log"); log != "" {
+				t.Errorf("head once more: %s", log)
+			}
+		})
+	}
+}
+
 // TestTreeThatNamesItself: ten objects are a tree of ten thousand million files.
 func TestTreeThatNamesItself(t *testing.T) {
 	t.Parallel()

@@ -136,7 +136,7 @@ func (r *run) sources(ctx context.Context, changes []workorder.TestChange) {
 			seen.Fixed = append(seen.Fixed, p.Name)
 		}
 	}
-	flags, err := testreport.Flags(ctx, r.store, r.base.commit, r.head.commit, seen)
+	flags, err := testreport.Flags(ctx, r.head.store, r.base.commit, r.head.commit, seen)
 	r.proof.Flags = append(r.proof.Flags, flags...)
 	if err != nil {
 		r.because("not all of the change was looked at: %v", err)

@@ -37,6 +37,9 @@ func (f Free) lacks(than Free) string {
 // enter brings a side to a place, a new one where the side has left its last one.
 func (r *run) enter(ctx context.Context, s *side) (err error) {
 	s.user = r.User
+	if err := r.show(s); err != nil {
+		return err
+	}
 	if r.Ground == nil {
 		return nil
 	}

@@ -43,8 +43,8 @@ var (
 // Config is what a proof needs.
 type Config struct {
 	Order *workorder.Order
-	// Mirror is our copy of the remote: bare, written by nobody but us, and readable by the user. Objects has
-	// head as well, by alternates into the agent's store; what it says is verified. The zero value is Mirror.
+	// Mirror is our copy of the remote, without what the task brought there: bare, written by nobody but us, and readable by the user.
+	// Objects has head as well, by alternates into the agent's store; what it says is verified. The zero value is Mirror.
 	Mirror, Objects git.Repo
 	// Dir is a folder of ours that the user can read, for objects. It is made when missing.
 	Dir string
@@ -148,9 +148,8 @@ type View struct {
 type run struct {
 	Config
 	proof      *workorder.Proof
-	store      git.Repo // ours, with verified objects of both commits
-	mirrored   bool     // the store has all that the mirror has
-	readable   bool     // the store has both commits, and their trees are of a bearable size
+	mirrored   bool // the sides' stores have all that the mirror has
+	readable   bool // they have both commits, and their trees are of a bearable size
 	checks     []*check
 	base, head *side
 	first      *Free // what was free for the side that ran first
@@ -174,12 +173,12 @@ func Run(ctx context.Context, c Config, base, head string) (*workorder.Proof, er
 	r.plan()
 	ctx, cancel := context.WithTimeoutCause(ctx, Limit, errShare)
 	defer cancel()
-	store, err := r.newStore()
+	r.base, r.head = &side{name: "base", commit: base}, &side{name: "head", commit: head}
+	stores, err := r.newStores()
 	if err != nil {
 		return r.proof, fmt.Errorf("prove the work: %w", err)
 	}
-	defer r.removeStore(store)
-	r.base, r.head = &side{name: "base", commit: base}, &side{name: "head", commit: head}
+	defer r.removeStores(stores)
 	defer r.clear(ctx)
 	work, done := r.reserve(ctx)
 	defer done()

@@ -233,7 +233,7 @@ func TestSides(t *testing.T) {
 	t.Run("base that the remote lost", func(t *testing.T) {
 		t.Parallel()
 		b := newBox(t, map[string]string{"a": "1\n"})
-		b.validate("test", "test -e b && git log --oneline | wc -l")
+		b.validate("test", "test -e b && git rev-parse -q --verify origin/main >/dev/null && git log --oneline | wc -l")
 		b.base = b.commit(map[string]string{"b": "2\n"})
 		p := b.prove(t.Context(), b.commit(map[string]string{"c": "2\n"}))
 		if p.Checks[0].Transition != workorder.StillPasses || p.Reason != "" || b.log("logs/proof-head-test.log") != "3\n" {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/testreport"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -26,13 +27,15 @@ type side struct {
 	commit string
 	// missing: the commit is not there.
 	missing bool
-	room    Room             // nil: it runs where we are
-	user    *proc.Credential // whom its commands run as
-	place   string           // below the user's home, everything of the side
-	tree    string           // in it, the checkout
-	home    string           // in it, HOME
-	root    *os.Root         // of tree
-	took    time.Duration
+	// store is ours, with verified objects of the commit.
+	store git.Repo
+	room  Room             // nil: it runs where we are
+	user  *proc.Credential // whom its commands run as
+	place string           // below the user's home, everything of the side
+	tree  string           // in it, the checkout
+	home  string           // in it, HOME
+	root  *os.Root         // of tree
+	took  time.Duration
 	// ready: its files are there and setup has passed. setupFailed says how it did not.
 	ready       bool
 	setupFailed string

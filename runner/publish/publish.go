@@ -20,6 +20,7 @@ package publish
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -36,6 +37,7 @@ import (
 type Publisher struct {
 	Order     *workorder.Order
 	Dir       string           // root of our repositories; readable by the agent, writable by us only
+	BeforeDir string           // where Before is kept, outside of Dir on its file system; "": it is not
 	Workspace string           // the work tree
 	User      *proc.Credential // the agent's user; nil: the caller
 	Home      string           // the agent's home
@@ -75,17 +77,13 @@ type Publisher struct {
 
 func (p *Publisher) mirrorDir() string { return filepath.Join(p.Dir, "mirror.git") }
 func (p *Publisher) outboxDir() string { return filepath.Join(p.Dir, "outbox.git") }
-func (p *Publisher) beforeDir() string { return filepath.Join(p.Dir, "before.git") }
 
 // Mirror is our copy of the remote, without credential.
 func (p *Publisher) Mirror() git.Repo { return git.Repo{Dir: p.mirrorDir(), Bare: true} }
 
 // Before is the remote's branches and tags as they were when we came, with no object of others: neither the task's own branch nor what
 // its attempts kept beside it, nor what came since.
-func (p *Publisher) Before() git.Repo { return git.Repo{Dir: p.beforeDir(), Bare: true} }
-
-// Beyond are the folders of ours that have more than Before.
-func (p *Publisher) Beyond() []string { return []string{p.mirrorDir(), p.outboxDir()} }
+func (p *Publisher) Before() git.Repo { return git.Repo{Dir: p.BeforeDir, Bare: true} }
 
 // Objects is a repository of ours that has the objects of the mirror and of the work tree, to read
 // commits that the remote may not have yet. No configuration of the agent's counts in it.
@@ -181,22 +179,33 @@ func (p *Publisher) mirror(ctx context.Context, more ...string) error {
 	}, more...)...)
 }
 
-// keepBefore makes Before, of hard links. Git serves any object that a repository has to who knows its id, and lists them all to who
-// can read its folder: so what is not to be found there has to be fetched later.
+// keepBefore makes Before, of hard links to what the mirror has so far. Git gives any object that a repository has to who knows its id, and
+// lists them all to who can read its folder: so what must not be found there is fetched later.
 func (p *Publisher) keepBefore(ctx context.Context) error {
-	if _, err := os.Lstat(p.beforeDir()); err == nil {
+	if p.BeforeDir == "" {
+		return nil
+	}
+	if _, err := os.Lstat(p.BeforeDir); err == nil {
 		return nil // an earlier call's
 	}
-	var but []string
-	if p.Order.TargetBranch != "" {
-		but = append(but, "^"+workorder.BranchRef(p.Order.TargetBranch))
+	own := workorder.BranchRef("agent/" + p.Order.TaskID) // whatever the order calls it: see workorder.OwnBranch
+	but := []string{"^" + own, "^" + own + "-*"}
+	if b := p.Order.TargetBranch; b != "" {
+		but = append(but, "^"+workorder.BranchRef(b))
 	}
 	if err := p.mirror(ctx, but...); err != nil {
 		return err
 	}
-	here := git.Repo{Dir: p.Dir}
-	if err := here.Run(ctx, "clone", "--quiet", "--mirror", "--local", "--template=", "--", p.mirrorDir(), p.beforeDir()); err != nil {
-		return fmt.Errorf("keep what the remote has: %w", err)
+	half := p.BeforeDir + ".half" // a call that is stopped leaves nothing that the next one takes for whole
+	err := errors.Join(os.RemoveAll(half), os.MkdirAll(filepath.Dir(half), 0o755))
+	if err == nil {
+		err = git.Repo{Dir: p.Dir}.Run(ctx, "clone", "--quiet", "--mirror", "--local", "--template=", "--", p.mirrorDir(), half)
+	}
+	if err == nil {
+		err = os.Rename(half, p.BeforeDir)
+	}
+	if err != nil {
+		return fmt.Errorf("keep what the remote has before the task: %w", err)
 	}
 	return nil
 }

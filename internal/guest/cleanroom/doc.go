@@ -26,7 +26,7 @@ type Config struct {
 	Dir string
 	// Apart are folders that the caller makes new by other means, the inner engine's: a room does not have them.
 	Apart []string
-	// Hidden are folders that a room does not have: what the agent said is in them.
+	// Hidden are folders that a room does not have: what the agent said, or brought to the remote, is in them.
 	Hidden []string
 	// Task is the folder of the task itself: whatever it has, a room begins with an empty one.
 	Task string

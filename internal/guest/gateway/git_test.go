@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
@@ -129,6 +130,60 @@ func TestSiblingRepositoryIsNotSwallowed(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(clone, "b")); err != nil {
 		t.Error("another repository was cloned")
+	}
+}
+
+// While only another repository is served, nothing of the mirror can be had, not even by its id, and the remote is not asked.
+func TestOnlyWhatIsKeptIsServed(t *testing.T) {
+	t.Parallel()
+	srv := gittest.New(t, "")
+	url := srv.Create(t, "r.git", map[string]string{"a": "1"})
+	mirror, before := filepath.Join(t.TempDir(), "mirror.git"), filepath.Join(t.TempDir(), "before.git")
+	gittest.Git(t, ".", "clone", "-q", "--mirror", filepath.Join(srv.Root, "r.git"), mirror)
+	gittest.Git(t, ".", "clone", "-q", "--mirror", "--local", mirror, before)
+	sha := gittest.Git(t, mirror, "commit-tree", "-m", "fix", "HEAD^{tree}")
+	gittest.Git(t, mirror, "update-ref", "refs/heads/agent/T-A1B2C3D4-x", sha)
+	var fetches atomic.Int32
+	g := &Git{Remote: url, Mirror: mirror, Log: slog.New(slog.DiscardHandler), Refresh: func(context.Context) error { fetches.Add(1); return nil }}
+	by, err := g.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Stop()
+	clone := filepath.Join(t.TempDir(), "c")
+	if out, err := agentGit(t, os.DevNull, "clone", "-q", "--single-branch", "--branch", "main", by, clone); err != nil {
+		t.Fatalf("clone: %v: %s", err, out)
+	}
+	stale := func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.fetched = g.fetched.Add(-2 * refreshEvery)
+	}
+	see := func(when string, want bool) {
+		t.Helper()
+		stale()
+		refs, err := agentGit(t, os.DevNull, "ls-remote", by)
+		if err != nil || !strings.Contains(refs, "refs/heads/main") || strings.Contains(refs, sha) != want {
+			t.Errorf("%s: %v: %s", when, err, refs)
+		}
+		for _, version := range []string{"0", "2"} { // 2 gives any object, 0 the tips
+			got := filepath.Join(t.TempDir(), "got")
+			gittest.Git(t, ".", "clone", "-q", "--bare", clone, got)
+			if out, err := agentGit(t, os.DevNull, "-c", "protocol.version="+version, "-C", got, "fetch", "-q", by, sha); (err == nil) != want {
+				t.Errorf("%s: version %s: %v: %s", when, version, err, out)
+			}
+		}
+	}
+	see("before", true)
+	back, asked := g.Only(before), fetches.Load()
+	see("meanwhile", false)
+	if n := fetches.Load(); n != asked {
+		t.Errorf("the remote was asked %d times", n-asked)
+	}
+	back()
+	see("afterwards", true)
+	if fetches.Load() == asked {
+		t.Error("the mirror is not refreshed any more")
 	}
 }
 
