@@ -163,8 +163,13 @@ git add seen && git commit -qm 'Look'; sleep 1
 		return string(b)
 	}
 	agent := read("logs/agent.stdout.log")
-	if n := strings.Count(agent, "found: "); n < 20 {
+	if n := strings.Count(agent, "found: "); n < 18 {
 		t.Errorf("the agent left only %d marks that work:\n%s", n, agent)
+	}
+	for _, mark := range []string{"found: what attempts brought to the remote", "found: repositories with that"} {
+		if !strings.Contains(agent, mark) {
+			t.Errorf("the agent did not see %q", mark)
+		}
 	}
 	for _, side := range []*workorder.CheckRun{r.Proof.Checks[0].Head, r.Proof.Checks[0].Base} {
 		if log := read(side.Log); strings.Contains(log, "found: ") || strings.Contains(log, "broken: ") || !strings.Contains(log, "looked") {
