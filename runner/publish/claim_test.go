@@ -110,6 +110,31 @@ func TestClaimOfANewTask(t *testing.T) {
 	}
 }
 
+// What a proof may read of the repository has nothing of the task's own attempts: no ref, and no object.
+func TestBefore(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.commit(t, "fix")
+	f.land(t)
+	fix := f.remote(t, workorder.BranchRef(target))
+	n, _, _ := f.next(t)
+	for what, at := range map[string]*fixture{"the first attempt": f, "the next one": n} {
+		if got, err := at.Before().Resolve(t.Context(), "refs/heads/main"); err != nil || got != f.base {
+			t.Errorf("%s: main is %s, %v, want %s", what, got, err, f.base)
+		}
+		refs, err := at.Before().Output(t.Context(), "for-each-ref", "--format=%(refname)")
+		if err != nil || strings.TrimSpace(string(refs)) != "refs/heads/main" {
+			t.Errorf("%s: refs %s, %v", what, refs, err)
+		}
+		if at.Before().Run(t.Context(), "cat-file", "-e", fix) == nil {
+			t.Errorf("%s: the fix is there", what)
+		}
+	}
+	if n.Mirror().Run(t.Context(), "cat-file", "-e", fix) != nil {
+		t.Error("the mirror of the next attempt lacks the fix: the test shows nothing")
+	}
+}
+
 func TestContinueNeedsATask(t *testing.T) {
 	t.Parallel()
 	srv := gittest.New(t, token)

@@ -86,8 +86,8 @@ func (a *App) runTrust(ctx context.Context, ref string, o *trustOptions) error {
 	}
 	// All that it can ask for, whatever flags a later command has.
 	u := trust.User{Own: ownRepo(ctx, file), Gives: func(string) bool { return false }, Network: workorder.NetworkRestricted, Token: true}
-	if repo := cmp.Or(p.Repo, trust.Top(file)); repo != "" && u.Own(repo) {
-		u.Borrows = localrepo.Borrowed(ctx, cmp.Or(trust.Top(file), repo))
+	if repo := cmp.Or(p.Repo, trust.TopOf(file)); repo != "" && u.Own(repo) {
+		u.Borrows = localrepo.Borrowed(ctx, cmp.Or(trust.TopOf(file), repo))
 	}
 	asks := trust.Asks(p, u)
 	sum, now := trust.Sum(p), time.Now()

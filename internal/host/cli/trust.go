@@ -68,7 +68,7 @@ func foundBy(o *createOptions, p *projects.Project) string {
 		return projectFound
 	case o.projectBy == projectNamed, o.projectBy == "" && !p.ByPath:
 		return projectNamed
-	case trust.Top(p.Path()) != "", trust.Top(p.Dir) != "":
+	case trust.Top(p.Path()) != "", trust.TopOf(p.Path()) != "", trust.Top(p.Dir) != "":
 		return projectFound
 	}
 	return projectNamed
@@ -76,7 +76,7 @@ func foundBy(o *createOptions, p *projects.Project) string {
 
 // ownRepo reports for repositories whether they are the one that the file lies in.
 func ownRepo(ctx context.Context, file string) func(repo string) bool {
-	top := trust.Top(file)
+	top := trust.TopOf(file)
 	return func(repo string) bool {
 		t, err := projects.RepoTransport(repo)
 		switch {
@@ -100,7 +100,7 @@ func theirs(ctx context.Context, o *createOptions, p *projects.Project, repo str
 		return false
 	}
 	// Also a user's own folder may lie in the repository that the task is about.
-	return foundBy(o, p) != projectNamed || trust.Top(file) != "" && repo != "" && ownRepo(ctx, file)(repo)
+	return foundBy(o, p) != projectNamed || trust.TopOf(file) != "" && repo != "" && ownRepo(ctx, file)(repo)
 }
 
 // trusted refuses a project that came with a repository and asks for more than its code may do in the box, unless the user said
@@ -180,6 +180,7 @@ func (a *App) asked(ctx context.Context, o *createOptions, p *projects.Project) 
 	if u.Gives("repo") {
 		repo = o.repo
 	}
+	u.Repo = repo
 	if t, err := projects.RepoTransport(repo); err == nil && t == projects.TransportLocal && u.Own(repo) {
 		u.Borrows = localrepo.Borrowed(ctx, repo)
 	}

@@ -25,6 +25,8 @@ type User struct {
 	Gives func(key string) bool
 	// Network is the mode that the user gives; empty: none, and a full one is what a project without a word has.
 	Network workorder.NetworkMode
+	// Repo is the repository of the task.
+	Repo string
 	// Own reports whether a repository is the one that the file lies in.
 	Own func(repo string) bool
 	// Token says that a git token is set which is for no particular server: it goes to that of whatever repository is named.
@@ -49,6 +51,9 @@ func Asks(p *projects.Project, u User) (list []Ask) {
 	}
 	if u.Token && p.PR != nil && p.PR.APIURL != "" {
 		add("pr.api_url", p.PR.APIURL, "SANDBOX_AGENT_GIT_TOKEN goes to this server")
+	}
+	if p.PR != nil && p.PR.Repository != "" && !strings.EqualFold(p.PR.Repository, Repository(u.Repo)) {
+		add("pr.repository", p.PR.Repository, "pull requests are opened and answered there, as you")
 	}
 	for _, s := range p.Secrets {
 		if !harnessKey(p, s) {

@@ -28,7 +28,7 @@ func Open(stateDir string) *Book { return &Book{filepath.Join(stateDir, folder)}
 // Entry is a yes of the user's: to this content, at this place. The same content in another repository gives what it asks for
 // to other code.
 type Entry struct {
-	File string    `json:"file"` // as it is, without links
+	File string    `json:"file"` // in its folder, which is without links
 	Sum  string    `json:"sum"`
 	At   time.Time `json:"at"`
 	Asks []Ask     `json:"asks"`
@@ -41,8 +41,8 @@ func (b *Book) path(file string) string {
 
 // Look returns what was said of a file, nil when nothing was.
 func (b *Book) Look(file string) (*Entry, error) {
-	e, err := read(b.path(realPath(file)))
-	if errors.Is(err, fs.ErrNotExist) || err == nil && e.File != realPath(file) {
+	e, err := read(b.path(place(file)))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && e.File != place(file) {
 		return nil, nil
 	}
 	return e, err
@@ -65,7 +65,7 @@ func (b *Book) Trust(file, sum string, asks []Ask, now time.Time) error {
 	if err := os.MkdirAll(b.dir, 0o700); err != nil {
 		return fmt.Errorf("remember that %s is trusted: %w", file, err)
 	}
-	e := Entry{File: realPath(file), Sum: sum, At: now.UTC(), Asks: append([]Ask{}, asks...)}
+	e := Entry{File: place(file), Sum: sum, At: now.UTC(), Asks: append([]Ask{}, asks...)}
 	c, err := json.MarshalIndent(e, "", "  ")
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (b *Book) Trust(file, sum string, asks []Ask, now time.Time) error {
 
 // Revoke forgets what was said of a file, and reports whether anything was.
 func (b *Book) Revoke(file string) (bool, error) {
-	err := os.Remove(b.path(realPath(file)))
+	err := os.Remove(b.path(place(file)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

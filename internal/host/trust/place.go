@@ -52,14 +52,33 @@ func realPath(path string) string {
 	return path
 }
 
-// SameRemote reports whether two URLs name the same repository: the way of reaching it, who reaches it and the end .git do not count.
-func SameRemote(a, b string) bool {
-	x, y := remote(a), remote(b)
-	return x != "" && x == y
+// place is where a file lies: in the folder that it was found in, also when it is a link to a file of elsewhere. What the user said of
+// that one was not said of a repository that links to it.
+func place(file string) string {
+	if abs, err := filepath.Abs(file); err == nil {
+		file = abs
+	}
+	return filepath.Join(realPath(filepath.Dir(file)), filepath.Base(file))
 }
 
-func remote(s string) string {
-	host, path := "", ""
+// TopOf is the Top of the repository that a file was found in, also when it is a link to a file of elsewhere.
+func TopOf(file string) string { return Top(filepath.Dir(place(file))) }
+
+// Repository is owner/name of a remote, as forges have it; empty: it has none.
+func Repository(url string) string {
+	_, path := remote(url)
+	return path
+}
+
+// SameRemote reports whether two URLs name the same repository: the way of reaching it, who reaches it and the end .git do not count.
+func SameRemote(a, b string) bool {
+	host, path := remote(a)
+	otherHost, otherPath := remote(b)
+	return host != "" && host == otherHost && path == otherPath
+}
+
+// remote is the server and the path of a URL; empty: it is none.
+func remote(s string) (host, path string) {
 	if u, err := url.Parse(s); err == nil && u.Scheme != "" && u.Host != "" {
 		host, path = u.Host, u.Path
 		if u.Scheme == "http" || u.Scheme == "git" {
@@ -71,8 +90,5 @@ func remote(s string) string {
 	} else if h, p, scp := strings.Cut(s, ":"); scp && !strings.Contains(h, "/") {
 		host, path = h[strings.LastIndexByte(h, '@')+1:], p
 	}
-	if host == "" {
-		return ""
-	}
-	return strings.ToLower(host) + "/" + strings.TrimSuffix(strings.Trim(path, "/"), ".git")
+	return strings.ToLower(host), strings.TrimSuffix(strings.Trim(path, "/"), ".git")
 }

@@ -35,8 +35,10 @@ func TestAsks(t *testing.T) {
 		"… which the user gives":                  {yaml: command + "repo: https://example.com/own.git\n", gives: []string{"repo"}, user: User{Token: true}},
 		"its remote, no such token":               {yaml: command + "repo: https://example.com/own.git\n"},
 		"its folder, a token for all servers":     {yaml: command + "repo: .\n", user: User{Token: true}},
-		"a forge, a token for all servers":        {yaml: command + "repo: .\npr: {api_url: 'https://evil.example/api/v3', repository: a/b}\n", user: User{Token: true}, want: []string{"pr.api_url"}},
-		"… whatever repository the user says":     {yaml: command + "repo: .\npr: {api_url: 'https://evil.example/api/v3', repository: a/b}\n", gives: []string{"repo"}, user: User{Token: true}, want: []string{"pr.api_url"}},
+		"a forge, a token for all servers":        {yaml: command + "repo: .\npr: {api_url: 'https://evil.example/api/v3', repository: a/b}\n", user: User{Token: true}, want: []string{"pr.api_url", "pr.repository"}},
+		"… whatever repository the user says":     {yaml: command + "repo: .\npr: {api_url: 'https://evil.example/api/v3', repository: a/b}\n", gives: []string{"repo"}, user: User{Token: true, Repo: "git@example.com:A/b.git"}, want: []string{"pr.api_url"}},
+		"pull requests in another repository":     {yaml: command + "pr: {api_url: 'https://example.com/api/v3', repository: a/b}\n", user: User{Repo: "https://example.com/a/c"}, want: []string{"pr.repository"}},
+		"… in its own":                            {yaml: command + "pr: {api_url: 'https://example.com/api/v3', repository: a/b}\n", user: User{Repo: "http://example.com/a/b.git"}},
 		"objects of elsewhere":                    {yaml: command + "repo: .\n", user: User{Borrows: []string{"/private/objects"}}, want: []string{"repo"}},
 		"… whichever folder of it the user names": {yaml: command + "repo: .\n", gives: []string{"repo"}, user: User{Borrows: []string{"/private/objects"}}, want: []string{"repo"}},
 		"nothing":                               {yaml: "repo: .\nservices: {redis: {image: 'redis:7'}}\nlifecycle: {setup: [make]}\nnetwork: full\nlimits: {memory: 4g}\n"},
@@ -233,6 +235,14 @@ func TestBook(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+	// A repository that links to a trusted file of another one is not trusted by that.
+	stranger := filepath.Join(t.TempDir(), "p.yaml")
+	if err := os.Symlink(file, stranger); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := b.Look(stranger); e != nil || err != nil {
+		t.Errorf("a link to a trusted file: %+v, %v", e, err)
+	}
 	if list, err := b.List(); len(list) != 1 || err != nil {
 		t.Errorf("%+v, %v", list, err)
 	}
@@ -273,6 +283,12 @@ func TestPlace(t *testing.T) {
 		if got := Top(filepath.Join(dir, path)); got != want {
 			t.Errorf("%s lies in %q, want %q", path, got, want)
 		}
+	}
+	if err := os.Symlink(dir+"/repo/a/b/p.yaml", dir+"/worktree/p.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	if got := TopOf(dir + "/worktree/p.yaml"); got != filepath.Join(base, "worktree") {
+		t.Errorf("a link of a repository's is a file of %s", got)
 	}
 	for _, c := range []struct {
 		path, folder string
