@@ -201,13 +201,13 @@ func TestDevStopped(t *testing.T) {
 	t.Parallel()
 	w := newCarefulUser(t).workOn(scripted("dev: {command: \"trap '' TERM; exec sleep 4711\", port: 3123, start_timeout: 5m}\n", busy+"echo x >x\n"))
 	box := w.box()
-	for started := false; !started; {
+	eventually(t, "the server runs", func() bool {
 		top, err := eng.ContainerTop(t.Context(), box, []string{"-eo", "pid,args"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		started = slices.ContainsFunc(top.Processes, func(p []string) bool { return strings.Join(p[1:], " ") == "sleep 4711" })
-	}
+		return slices.ContainsFunc(top.Processes, func(p []string) bool { return strings.Join(p[1:], " ") == "sleep 4711" })
+	})
 	grace := int(workorder.StopGrace.Seconds())
 	if err := eng.ContainerStop(t.Context(), box, container.StopOptions{Timeout: &grace}); err != nil {
 		t.Fatal(err)

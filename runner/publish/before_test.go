@@ -12,13 +12,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// keeping makes a box keep what the remote had.
-func (f *fixture) keeping(t *testing.T) *fixture {
-	t.Helper()
-	f.BeforeDir = filepath.Join(t.TempDir(), "proof", "before.git")
-	return f
-}
-
 // What earlier attempts brought to the remote is not in what is kept for a proof, by any name: as no ref and as no object.
 func TestBeforeHasNothingOfTheTask(t *testing.T) {
 	t.Parallel()
@@ -41,7 +34,7 @@ func TestBeforeHasNothingOfTheTask(t *testing.T) {
 		"the branch": put("own", "refs/heads/"+target), "the branch by another title": put("title", "refs/heads/agent/"+id+"-another"),
 		"kept": put("kept", workorder.KeptRef(id, "b")), "a checkpoint": put("checkpoint", workorder.CheckpointRef(id)), "evidence": put("evidence", workorder.EvidenceRef(id)),
 	}
-	f := newBox(t, srv, workorder.ModeContinue).keeping(t)
+	f := newBox(t, srv, workorder.ModeContinue)
 	if _, _, err := f.Fetch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +103,7 @@ func TestBeforeIsWholeOrNotThere(t *testing.T) {
 	t.Parallel()
 	srv := gittest.New(t, token)
 	srv.Create(t, "r.git", nil)
-	f := newBox(t, srv, workorder.ModeCreate).keeping(t)
+	f := newBox(t, srv, workorder.ModeCreate)
 	if err := os.MkdirAll(f.BeforeDir+".half/objects", 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +124,7 @@ func TestBeforeOfAnEmptyRemote(t *testing.T) {
 	t.Parallel()
 	srv := gittest.New(t, token)
 	gittest.Git(t, srv.Root, "init", "-q", "--bare", "r.git")
-	f := newBox(t, srv, workorder.ModeCreate).keeping(t)
+	f := newBox(t, srv, workorder.ModeCreate)
 	if _, _, err := f.Fetch(t.Context()); git.KindOf(err) != git.KindNotFound {
 		t.Errorf("%v", err)
 	}

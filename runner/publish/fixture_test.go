@@ -65,7 +65,7 @@ func newBox(tb testing.TB, srv *gittest.Server, mode workorder.Mode) *fixture {
 			Repo: url, CloneURL: url, TaskID: "T-A1B2C3D4", TargetBranch: target, Mode: mode, AttemptID: workorder.NewAttemptID(), Task: "do x",
 			Author: workorder.Identity{Name: "Agent", Email: "agent@example.org"},
 		},
-		Dir: tb.TempDir(), Workspace: filepath.Join(tb.TempDir(), "ws"), Home: tb.TempDir(),
+		Dir: tb.TempDir(), BeforeDir: filepath.Join(tb.TempDir(), "proof", "before.git"), Workspace: filepath.Join(tb.TempDir(), "ws"), Home: tb.TempDir(),
 		Auth: &git.Auth{URL: url, Token: token},
 		Emit: f.emit,
 	}
