@@ -7,11 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -82,7 +82,7 @@ func (a *Answers) read() ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxAnswers))
 }
 
-var reasonLine = regexp.MustCompile(`^\s*(?:[-*]\s+)?(?:[Ii]tem\s+)?#?([0-9]{1,3})\s*:\s*(.*)$`)
+var reasonLine = pattern.New(`^\s*(?:[-*]\s+)?(?:[Ii]tem\s+)?#?([0-9]{1,3})\s*:\s*(.*)$`)
 
 // parseReasons reads lines of "N: reason"; others go on with the one before.
 func parseReasons(text string) map[int]string {

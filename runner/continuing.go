@@ -2,13 +2,13 @@ package runner
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -127,7 +127,7 @@ func (h *History) elsewhere(b *strings.Builder) {
 		"`git stash apply FETCH_HEAD` takes over a stash.\n")
 	named := 0
 	for _, r := range h.Elsewhere {
-		if named < maxPastRefs && len(r) <= maxPastRef && ref.MatchString(r) {
+		if named < maxPastRefs && len(r) <= maxPastRef && refName(r) == r {
 			quote(b, r, maxPastRef)
 			named++
 		}
@@ -243,13 +243,16 @@ func plain(s string) string {
 }
 
 var (
-	sha = regexp.MustCompile(`^[0-9a-f]{7,64}$`)
-	ref = regexp.MustCompile(`^[\pL\pN][\pL\pN._/+=@#-]{0,249}$`)
+	sha = pattern.New(`^[0-9a-f]{7,64}$`)
+	ref = pattern.New(`^[\pL\pN][\pL\pN._/+=@#-]*$`)
 )
+
+// maxRefName bounds a name in a sentence, in runes. A pattern that counts so far takes ten megabytes.
+const maxRefName = 250
 
 // refName is s if it can name a branch or ref, within a sentence and a command.
 func refName(s string) string {
-	if !ref.MatchString(s) {
+	if utf8.RuneCountInString(s) > maxRefName || !ref.MatchString(s) {
 		return "(unknown)"
 	}
 	return s

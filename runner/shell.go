@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -157,7 +157,7 @@ func (c *Config) validate(ctx context.Context, v workorder.Command, log string) 
 	return res
 }
 
-var notInFileName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+var notInFileName = pattern.New(`[^A-Za-z0-9._-]+`)
 
 // fileName makes a file name of a command's name, different from those used.
 func fileName(name string, used map[string]bool) string {

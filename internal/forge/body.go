@@ -2,9 +2,10 @@ package forge
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
 const (
@@ -71,7 +72,7 @@ func closeOpen(head string) string {
 
 // titleActs is what GitHub acts on in a title, and in the commit that a squash makes of it: mentions, references to
 // issues, and addresses, which can be references too.
-var titleActs = regexp.MustCompile(`(?i)@[a-z0-9]|#[0-9]|\bgh-[0-9]|://`)
+var titleActs = pattern.New(`(?i)@[a-z0-9]|#[0-9]|\bgh-[0-9]|://`)
 
 // partTitle puts a zero-width space into each: a title knows no escapes. A title may be others' words, such as an issue's or the
 // agent's, and then nobody asked for a notice or for an issue to be closed.

@@ -4,11 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/google/go-github/v60/github"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
 // A text of ours ends in a line that readers do not see: <!-- sandbox-agent:KEY -->.
@@ -17,7 +18,7 @@ const (
 	markEnd   = " -->"
 )
 
-var keyRule = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_./:-]{0,99}$`)
+var keyRule = pattern.New(`^[A-Za-z0-9][A-Za-z0-9_./:-]{0,99}$`)
 
 // Mark is the hidden line that makes a text ours.
 func Mark(key string) string { return markStart + key + markEnd }

@@ -1,8 +1,9 @@
 package forge
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
 // What readers do not see of Markdown besides comments: definitions of links, footnotes that nothing refers to, attributes
@@ -25,30 +26,30 @@ const (
 )
 
 var (
-	definition = regexp.MustCompile(`(?m)^(` + before + `)\[((?:[^\[\]\\]|\\.)+)\]:[ \t]*(?:\n[ \t>]*)?` + linkDest + `(?:(?:[ \t]+|[ \t]*\n[ \t>]*)` + linkTitle + `)?[ \t]*$`)
-	label      = regexp.MustCompile(`\[((?:[^\[\]\\]|\\.)+)\]`)
-	footnote   = regexp.MustCompile(`^` + before + `\[\^([^\]\s]+)\]:`)
-	footRef    = regexp.MustCompile(`\[\^([^\]\s]+)\]`)
-	target     = regexp.MustCompile(`\]\([^)\n]*\)?`)
+	definition = pattern.New(`(?m)^(` + before + `)\[((?:[^\[\]\\]|\\.)+)\]:[ \t]*(?:\n[ \t>]*)?` + linkDest + `(?:(?:[ \t]+|[ \t]*\n[ \t>]*)` + linkTitle + `)?[ \t]*$`)
+	label      = pattern.New(`\[((?:[^\[\]\\]|\\.)+)\]`)
+	footnote   = pattern.New(`^` + before + `\[\^([^\]\s]+)\]:`)
+	footRef    = pattern.New(`\[\^([^\]\s]+)\]`)
+	target     = pattern.New(`\]\([^)\n]*\)?`)
 
 	// rawText is HTML that a blank line does not end; unshown has content that browsers do not show.
-	rawText = regexp.MustCompile(`(?i)<(?:pre|script|style|textarea)\b`)
-	rawEnd  = regexp.MustCompile(`(?i)</(?:pre|script|style|textarea)\b`)
-	unshown = regexp.MustCompile(`(?is)<(?:rp|video|audio|template)(?:[\s/][^>]*)?>.*?(?:</(?:rp|video|audio|template)\s*>|\n[ \t>]*\n|$)`)
+	rawText = pattern.New(`(?i)<(?:pre|script|style|textarea)\b`)
+	rawEnd  = pattern.New(`(?i)</(?:pre|script|style|textarea)\b`)
+	unshown = pattern.New(`(?is)<(?:rp|video|audio|template)(?:[\s/][^>]*)?>.*?(?:</(?:rp|video|audio|template)\s*>|\n[ \t>]*\n|$)`)
 
-	htmlLine = regexp.MustCompile(`(?m)^` + before + `</?[A-Za-z]`)
+	htmlLine = pattern.New(`(?m)^` + before + `</?[A-Za-z]`)
 	// tag is one as Markdown takes it in a paragraph, looseTag as browsers take it in a block of HTML.
-	tag       = regexp.MustCompile("^</?[A-Za-z][A-Za-z0-9-]*(?:\\s+[A-Za-z_:][A-Za-z0-9_.:-]*(?:\\s*=\\s*(?:\"[^\"]*\"|'[^']*'|[^\\s\"'=<>`]+))?)*\\s*/?>")
-	looseTag  = regexp.MustCompile(`^</?[A-Za-z](?:[^>"']|"[^"]*"|'[^']*')*>`)
-	tagStart  = regexp.MustCompile(`^</?[A-Za-z]`)
-	tagName   = regexp.MustCompile(`^(</?)([A-Za-z][A-Za-z0-9]*)[\s/>]`)
-	attribute = regexp.MustCompile(`[\s"'](href|src|alt)\s*=\s*("[^"<>]*"|'[^'<>]*')`)
-	titled    = regexp.MustCompile(`^[ \t]*(?:\n[ \t>]*)?` + linkTitle + `\s*\)`)
+	tag       = pattern.New("^</?[A-Za-z][A-Za-z0-9-]*(?:\\s+[A-Za-z_:][A-Za-z0-9_.:-]*(?:\\s*=\\s*(?:\"[^\"]*\"|'[^']*'|[^\\s\"'=<>`]+))?)*\\s*/?>")
+	looseTag  = pattern.New(`^</?[A-Za-z](?:[^>"']|"[^"]*"|'[^']*')*>`)
+	tagStart  = pattern.New(`^</?[A-Za-z]`)
+	tagName   = pattern.New(`^(</?)([A-Za-z][A-Za-z0-9]*)[\s/>]`)
+	attribute = pattern.New(`[\s"'](href|src|alt)\s*=\s*("[^"<>]*"|'[^'<>]*')`)
+	titled    = pattern.New(`^[ \t]*(?:\n[ \t>]*)?` + linkTitle + `\s*\)`)
 
-	angled = regexp.MustCompile(`^\]\(<[^<>\s]*>\)`)
+	angled = pattern.New(`^\]\(<[^<>\s]*>\)`)
 
 	// elements are those that GitHub shows; it drops the tags of others.
-	elements = regexp.MustCompile(`^(?i:a|abbr|b|blockquote|br|caption|cite|code|dd|del|details|dfn|div|dl|dt|em|figcaption|figure|h[1-8]|hr|i|img|ins|kbd|li|mark|ol|p|picture|pre|q|rt|ruby|s|samp|small|source|span|strike|strong|sub|summary|sup|table|tbody|td|tfoot|th|thead|tr|tt|u|ul|var|wbr)$`)
+	elements = pattern.New(`^(?i:a|abbr|b|blockquote|br|caption|cite|code|dd|del|details|dfn|div|dl|dt|em|figcaption|figure|h[1-8]|hr|i|img|ins|kbd|li|mark|ol|p|picture|pre|q|rt|ruby|s|samp|small|source|span|strike|strong|sub|summary|sup|table|tbody|td|tfoot|th|thead|tr|tt|u|ul|var|wbr)$`)
 )
 
 // withoutHidden goes through a text until nothing more is found.

@@ -5,10 +5,11 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
 
 	"github.com/google/go-github/v60/github"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
 // Person is who wrote something.
@@ -31,7 +32,7 @@ type Person struct {
 // ghost is GitHub's name for deleted accounts.
 const ghost = "ghost"
 
-var loginRule = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
+var loginRule = pattern.New(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
 
 // person finds out about an author. Permissions are asked once for each login.
 func (c *Client) person(ctx context.Context, login string, bot bool, association string) (Person, error) {

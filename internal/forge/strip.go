@@ -1,10 +1,11 @@
 package forge
 
 import (
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
 // Strip takes out of Markdown what a reader on the forge does not see and an agent
@@ -137,9 +138,9 @@ func hidesRest(line string) bool { return strings.Trim(line, " \t>*+-0123456789.
 
 var (
 	// markup is what HTML parsers and GitHub's sanitizer drop with all that is in it.
-	markup = regexp.MustCompile(`(?s)<\?.*?\?>|<!\[CDATA\[.*?\]\]>|<![A-Za-z][^>]*>`)
+	markup = pattern.New(`(?s)<\?.*?\?>|<!\[CDATA\[.*?\]\]>|<![A-Za-z][^>]*>`)
 	// unendedMarkup begins a block that nothing ends.
-	unendedMarkup = regexp.MustCompile(`(?s)(^|\n)([ \t>]*)(<\?|<!\[CDATA\[|<![A-Za-z]).*$`)
+	unendedMarkup = pattern.New(`(?s)(^|\n)([ \t>]*)(<\?|<!\[CDATA\[|<![A-Za-z]).*$`)
 )
 
 // withoutMarkup puts a sign in the place of each piece, so that what was around it cannot

@@ -2,8 +2,9 @@ package surface
 
 import (
 	"path"
-	"regexp"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
 // buildLine picks the lines of build descriptions that run something or fetch from somewhere.
@@ -15,7 +16,7 @@ var buildLine = rx(`\b(exec|execute_process|commandline|processbuilder|run_comma
 // trustedHosts are where builds come from by default.
 var trustedHosts = []string{"services.gradle.org", "repo.maven.apache.org", "repo1.maven.org", "plugins.gradle.org", "maven.google.com", "dl.google.com", "www.w3.org", "maven.apache.org", "schemas.microsoft.com", "developer.android.com"}
 
-var digits = regexp.MustCompile(`[0-9]+(\.[0-9]+)*`)
+var digits = pattern.New(`[0-9]+(\.[0-9]+)*`)
 
 // checkBuildFile reports lines of build descriptions that run something or fetch from somewhere.
 func checkBuildFile(c *change, s *sink) {
@@ -56,7 +57,7 @@ func wrapperChecksum(c *change, s *sink) {
 	if strings.Contains(strings.ToLower(c.old), sum) && !strings.Contains(strings.ToLower(c.new), sum) {
 		s.add(kindBuild, 0, true, "the checksum of what is downloaded was removed")
 	}
-	validate := regexp.MustCompile(`(?i)validateDistributionUrl\s*=\s*false`)
+	validate := pattern.New(`(?i)validateDistributionUrl\s*=\s*false`)
 	if validate.MatchString(c.new) && !validate.MatchString(c.old) {
 		s.add(kindBuild, 0, true, "the address of what is downloaded is not checked any more")
 	}
@@ -80,7 +81,7 @@ func hostOf(t string) string {
 }
 
 // makeExpansion runs when the file is read, whatever the target.
-var makeExpansion = regexp.MustCompile(`\$\((shell|eval)\s|!=|^-?include\s|^\.(SHELLFLAGS|ONESHELL)|^SHELL\s*[:?]?=|` + "`")
+var makeExpansion = pattern.New(`\$\((shell|eval)\s|!=|^-?include\s|^\.(SHELLFLAGS|ONESHELL)|^SHELL\s*[:?]?=|` + "`")
 
 // checkRecipes reports new and changed recipes; they run when they are asked for, so a plain one is mild.
 func checkRecipes(c *change, s *sink) {
@@ -115,7 +116,7 @@ func checkRecipes(c *change, s *sink) {
 // containerLine picks what of a container file matters most.
 var (
 	hostAccess = rx(`docker\.sock|\bprivileged\b["']?\s*[:=]\s*["']?true|--privileged|\b(pid|ipc|network_mode|network|userns_mode|uts|cgroup)["']?\s*:\s*["']?host\b|--(pid|ipc|network|net|userns)=host|cap_add|--cap-add|\bSYS_ADMIN\b|\bdevices\s*:|security_opt|unconfined|source=(/|\$\{localenv:home|~)|--mount.*type=(secret|ssh)|--security=insecure`)
-	hostMount  = regexp.MustCompile(`^\s*-\s*["']?(/|~|\$\{?HOME|\.\./)[^:]*:[^:]|type=bind|^\s*source:\s*["']?(/|~|\$\{?HOME|\.\./)`)
+	hostMount  = pattern.New(`^\s*-\s*["']?(/|~|\$\{?HOME|\.\./)[^:]*:[^:]|type=bind|^\s*source:\s*["']?(/|~|\$\{?HOME|\.\./)`)
 	remoteAdd  = rx(`^\s*add\s+(--\S+\s+)*https?://`)
 	fromLine   = rx(`^\s*from\s|^\s*copy\s+.*--from=|^\s*#\s*syntax\s*=|^\s*["']?image["']?\s*:`)
 	runsAlways = rx(`"?(initializecommand|onbuild|postcreatecommand|oncreatecommand|updatecontentcommand|poststartcommand|postattachcommand|features|extensions|mounts|runargs|remoteuser)"?`)
@@ -225,7 +226,7 @@ func checkBuildScript(c *change, s *sink) {
 var startsSomething = rx(`Command::new|process::|net::|reqwest|ureq|curl|system\s*[("]|exec|popen|urllib|requests\.|socket|` + "`" + `|open-uri`)
 
 // requirement is a dependency or a version in a setup.py.
-var requirement = regexp.MustCompile(`^\s*(["'][\w.\[\],-]+\s*([<>=!~;].*)?["']\s*,?|version\s*=\s*["'][\w.+-]+["'],?)\s*$`)
+var requirement = pattern.New(`^\s*(["'][\w.\[\],-]+\s*([<>=!~;].*)?["']\s*,?|version\s*=\s*["'][\w.+-]+["'],?)\s*$`)
 
 // checkSetupPy is setup.py: dependencies and versions are none.
 func checkSetupPy(c *change, s *sink) {

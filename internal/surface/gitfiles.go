@@ -2,8 +2,9 @@ package surface
 
 import (
 	"path"
-	"regexp"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
 // checkSubmodules reports addresses of submodules, and keys that make git run something.
@@ -31,10 +32,10 @@ func checkSubmodules(c *change, s *sink) {
 
 // attribute finds attributes that run something, or change what a reviewer sees.
 var (
-	attributeRuns  = regexp.MustCompile(`(?i)\b(filter|diff|merge)=(\S+)`)
-	attributeHides = regexp.MustCompile(`(?i)(^|\s)(-diff|binary|linguist-generated(=true)?|linguist-vendored(=true)?|export-subst|working-tree-encoding=\S+|-text\b.*-diff)(\s|$)`)
+	attributeRuns  = pattern.New(`(?i)\b(filter|diff|merge)=(\S+)`)
+	attributeHides = pattern.New(`(?i)(^|\s)(-diff|binary|linguist-generated(=true)?|linguist-vendored(=true)?|export-subst|working-tree-encoding=\S+|-text\b.*-diff)(\s|$)`)
 	plainDrivers   = keys("lfs union text binary ours astextplain ada bash bibtex cpp csharp css dts elixir fortran fountain golang html java kotlin markdown matlab objc pascal perl php python ruby rust scheme tex")
-	sourcePattern  = regexp.MustCompile(`(?i)^\S*(\*|\.(go|js|ts|tsx|jsx|py|rb|rs|java|c|cc|cpp|h|cs|php|sh|ya?ml|toml|json|mk)|makefile|dockerfile)\s`)
+	sourcePattern  = pattern.New(`(?i)^\S*(\*|\.(go|js|ts|tsx|jsx|py|rb|rs|java|c|cc|cpp|h|cs|php|sh|ya?ml|toml|json|mk)|makefile|dockerfile)\s`)
 )
 
 // checkAttributes reports filters and drivers by name, and rules that keep source out of a diff.
@@ -117,7 +118,7 @@ func gitName(p string) bool {
 }
 
 // deviceName is a name that Windows takes for something else than a file.
-var deviceName = regexp.MustCompile(`(?i)(^|/)(con|prn|aux|nul|com[1-9]|lpt[1-9])(\.[^/]*)?(/|$)`)
+var deviceName = pattern.New(`(?i)(^|/)(con|prn|aux|nul|com[1-9]|lpt[1-9])(\.[^/]*)?(/|$)`)
 
 // checkPath judges the name itself.
 func checkPath(c *change, s *sink) {

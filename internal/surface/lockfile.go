@@ -3,8 +3,9 @@ package surface
 import (
 	"fmt"
 	"net/url"
-	"regexp"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
 // locked is one package of a lock file.
@@ -213,7 +214,7 @@ func nameInURL(addr, version string) string {
 }
 
 // hostsIn finds addresses in a lock file of any format.
-var hostsIn = regexp.MustCompile(`(?i)\b((?:git\+)?(?:https?|ssh|git)://(?:[^\s"'/@]*@)?[a-z0-9.:-]+)(/[^\s"'#)>]*)?`)
+var hostsIn = pattern.New(`(?i)\b((?:git\+)?(?:https?|ssh|git)://(?:[^\s"'/@]*@)?[a-z0-9.:-]+)(/[^\s"'#)>]*)?`)
 
 // checkHosts is for lock files whose packages are not read: new hosts in new lines.
 func checkHosts(c *change, s *sink) {
@@ -241,7 +242,7 @@ func checkHosts(c *change, s *sink) {
 }
 
 // sumLine is a line with a checksum.
-var sumLine = regexp.MustCompile(`(?i)(sha(1|256|384|512)|h1:|narhash|checksum|hash)["']?\s*[:=-]|\b[0-9a-f]{64}\b`)
+var sumLine = pattern.New(`(?i)(sha(1|256|384|512)|h1:|narhash|checksum|hash)["']?\s*[:=-]|\b[0-9a-f]{64}\b`)
 
 // sumsChanged: all that changed is checksums.
 func sumsChanged(c *change) bool {

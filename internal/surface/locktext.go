@@ -1,8 +1,9 @@
 package surface
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
 // readTOMLLock reads poetry.lock, uv.lock, pdm.lock and Cargo.lock: tables of packages, line by line.
@@ -53,10 +54,10 @@ func readTOMLLock(s string) lockOf {
 }
 
 var (
-	fileSum = regexp.MustCompile(`\bhash\s*=\s*"`)
-	inURL   = regexp.MustCompile(`\b(?:url|file)\s*=\s*"([^"]*)"`)
-	inHash  = regexp.MustCompile(`\bhash\s*=\s*"([^"]*)"`)
-	inTable = regexp.MustCompile(`\b(registry|git|url|path|editable|virtual|directory)\s*=\s*"([^"]*)"`)
+	fileSum = pattern.New(`\bhash\s*=\s*"`)
+	inURL   = pattern.New(`\b(?:url|file)\s*=\s*"([^"]*)"`)
+	inHash  = pattern.New(`\bhash\s*=\s*"([^"]*)"`)
+	inTable = pattern.New(`\b(registry|git|url|path|editable|virtual|directory)\s*=\s*"([^"]*)"`)
 )
 
 // tomlSource reads source = "…" and source = { registry = "…" }.
@@ -196,8 +197,8 @@ func splitAt(s string) (name, spec string) {
 }
 
 var (
-	pnpmPackage = regexp.MustCompile(`^  ['"]?/?((?:@[^/@'"]+/)?[^@'"/(]+)[@/]([^'"(]+?)(?:\(.*)?['"]?:\s*$`)
-	pnpmField   = regexp.MustCompile(`\b(integrity|tarball|repo|directory):\s*['"]?([^\s'",}]+)`)
+	pnpmPackage = pattern.New(`^  ['"]?/?((?:@[^/@'"]+/)?[^@'"/(]+)[@/]([^'"(]+?)(?:\(.*)?['"]?:\s*$`)
+	pnpmField   = pattern.New(`\b(integrity|tarball|repo|directory):\s*['"]?([^\s'",}]+)`)
 )
 
 // readPNPM reads the packages of pnpm-lock.yaml, all its versions, line by line: it may have megabytes.
@@ -240,8 +241,8 @@ func readPNPM(s string) lockOf {
 }
 
 var (
-	gemSpec = regexp.MustCompile(`^    (\S+) \(([^)]+)\)$`)
-	gemSum  = regexp.MustCompile(`^  (\S+) \(([^)]+)\) (sha\S+)$`)
+	gemSpec = pattern.New(`^    (\S+) \(([^)]+)\)$`)
+	gemSum  = pattern.New(`^  (\S+) \(([^)]+)\) (sha\S+)$`)
 )
 
 // readGemfile reads Gemfile.lock.

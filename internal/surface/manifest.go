@@ -1,8 +1,9 @@
 package surface
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
 // Scripts that package managers run without being asked for, at installation or around a commit.
@@ -14,7 +15,7 @@ var (
 	trustKeys      = keys("trusteddependencies onlybuiltdependencies neverbuiltdependencies dangerouslyallowallbuilds allow-plugins allowscripts patcheddependencies dependenciesmeta allowbuilds")
 	hookKeys       = keys("husky simple-git-hooks githooks pre-commit pre-push ghooks lint-staged nano-staged lefthook")
 	// elsewhere is a dependency that does not come from the registry.
-	elsewhere = regexp.MustCompile(`(?i)^(git(\+\w+)?:|git@|github:|gitlab:|bitbucket:|gist:|https?:|ssh:|[\w.-]+/[\w.-]+(#.*)?$)|^npm:|@(git|https?):|file:(\.\./)*/|file:.*\.t(ar\.)?gz`)
+	elsewhere = pattern.New(`(?i)^(git(\+\w+)?:|git@|github:|gitlab:|bitbucket:|gist:|https?:|ssh:|[\w.-]+/[\w.-]+(#.*)?$)|^npm:|@(git|https?):|file:(\.\./)*/|file:.*\.t(ar\.)?gz`)
 )
 
 // checkPackageJSON compares scripts and sources. Versions of dependencies are the lock file's affair.
@@ -38,7 +39,7 @@ func checkPackageJSON(c *change, s *sink) {
 }
 
 // scriptLine is a line of a package.json that is not valid JSON.
-var scriptLine = regexp.MustCompile(`(?i)"(\w*install|prepare|\w*pack|prepublish\w*|scripts|test|build|start)"`)
+var scriptLine = pattern.New(`(?i)"(\w*install|prepare|\w*pack|prepublish\w*|scripts|test|build|start)"`)
 
 func judgePackage(c *change, s *sink, l leaf) {
 	top := strings.ToLower(l.path0())
@@ -111,7 +112,7 @@ func checkComposer(c *change, s *sink) {
 	added, _, err := newLeaves(c, walkJSON)
 	if err != nil {
 		s.add(kindScript, 0, false, "it cannot be read, lines are compared")
-		reportLines(c, s, kindScript, false, regexp.MustCompile(`(?i)script|-cmd|repositories|"url"`))
+		reportLines(c, s, kindScript, false, pattern.New(`(?i)script|-cmd|repositories|"url"`))
 		return
 	}
 	for _, l := range added {
@@ -134,14 +135,14 @@ func checkComposer(c *change, s *sink) {
 
 // sectionRule picks lines of a manifest in TOML, INI or a language of its own.
 type sectionRule struct {
-	section *regexp.Regexp // nil: any
-	line    *regexp.Regexp // nil: any
+	section *pattern.Pattern // nil: any
+	line    *pattern.Pattern // nil: any
 	kind    string
 	grave   bool
 	what    string
 }
 
-func rx(s string) *regexp.Regexp { return regexp.MustCompile(`(?i)` + s) }
+func rx(s string) *pattern.Pattern { return pattern.New(`(?i)` + s) }
 
 // manifestRules are tried in order; the first that fits a line counts.
 var manifestRules = []sectionRule{
@@ -163,7 +164,7 @@ var manifestRules = []sectionRule{
 }
 
 // section is the head of a part of TOML or INI.
-var section = regexp.MustCompile(`^\s*\[{1,2}\s*([^\]]+?)\s*\]{1,2}\s*(#.*)?$`)
+var section = pattern.New(`^\s*\[{1,2}\s*([^\]]+?)\s*\]{1,2}\s*(#.*)?$`)
 
 // checkManifest reports what a list of dependencies says about sources and the build.
 func checkManifest(c *change, s *sink) {
@@ -208,7 +209,7 @@ func judgeManifest(s *sink, l line, part string, bound map[string]bool) {
 }
 
 // address finds the place in a URL, without version.
-var address = regexp.MustCompile(`(?i)(?:https?|git|ssh)(?:\+\w+)?[:@]/{0,2}(?:[\w.-]+@)?[^\s"'#?,;)>\]@]+`)
+var address = pattern.New(`(?i)(?:https?|git|ssh)(?:\+\w+)?[:@]/{0,2}(?:[\w.-]+@)?[^\s"'#?,;)>\]@]+`)
 
 func sourceOf(s string) string {
 	return strings.ToLower(strings.TrimSuffix(address.FindString(s), "/"))

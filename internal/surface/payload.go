@@ -3,10 +3,11 @@ package surface
 import (
 	"bytes"
 	"encoding/base64"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
 const (
@@ -35,7 +36,7 @@ func generated(c *change) bool {
 }
 
 // privateKey are the beginnings of keys and the forms of tokens. A finding never quotes them.
-var privateKey = regexp.MustCompile(`-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY( BLOCK)?-----|\bPuTTY-User-Key-File-|\b(AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[pousr]_[A-Za-z0-9]{36}\b|\bgithub_pat_[A-Za-z0-9_]{60,}|\bglpat-[A-Za-z0-9_-]{20}\b|\bxox[baprs]-[0-9]+-[A-Za-z0-9-]{20,}|\bsk-ant-[A-Za-z0-9-]{3,}-[A-Za-z0-9_-]{60,}|\bsk_live_[A-Za-z0-9]{20,}|\bAIza[A-Za-z0-9_-]{35}\b|\bnpm_[A-Za-z0-9]{36}\b|\bpypi-[A-Za-z0-9_-]{60,}|\bya29\.[A-Za-z0-9_-]{40,}|AGE-SECRET-KEY-1[A-Z0-9]{50,}`)
+var privateKey = pattern.New(`-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY( BLOCK)?-----|\bPuTTY-User-Key-File-|\b(AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[pousr]_[A-Za-z0-9]{36}\b|\bgithub_pat_[A-Za-z0-9_]{60,}|\bglpat-[A-Za-z0-9_-]{20}\b|\bxox[baprs]-[0-9]+-[A-Za-z0-9-]{20,}|\bsk-ant-[A-Za-z0-9-]{3,}-[A-Za-z0-9_-]{60,}|\bsk_live_[A-Za-z0-9]{20,}|\bAIza[A-Za-z0-9_-]{35}\b|\bnpm_[A-Za-z0-9]{36}\b|\bpypi-[A-Za-z0-9_-]{60,}|\bya29\.[A-Za-z0-9_-]{40,}|AGE-SECRET-KEY-1[A-Z0-9]{50,}`)
 
 // keyHints are parts of what privateKey finds; most files have none, and need no pattern.
 var keyHints = []string{"PRIVATE KEY", "PuTTY-User", "AKIA", "ASIA", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "sk-ant-", "sk_live_", "AIza", "npm_", "pypi-", "ya29.", "AGE-SECRET-KEY"}
@@ -45,9 +46,9 @@ func mayHaveKey(s string) bool {
 }
 
 // documented are example tokens of vendors' own documentation.
-var documented = regexp.MustCompile(`EXAMPLE`)
+var documented = pattern.New(`EXAMPLE`)
 
-var keyFile = regexp.MustCompile(`(^|/)(id_(rsa|dsa|ecdsa|ed25519)|[^/]*\.(p12|pfx|jks|keystore|ppk|kdbx))$`)
+var keyFile = pattern.New(`(^|/)(id_(rsa|dsa|ecdsa|ed25519)|[^/]*\.(p12|pfx|jks|keystore|ppk|kdbx))$`)
 
 // checkPayload looks at new lines of a text for keys, and in source for encoded data and lines that hide code.
 func checkPayload(c *change, s *sink) {
@@ -123,10 +124,10 @@ func encodedImage(t string) bool {
 }
 
 var (
-	encoded  = regexp.MustCompile(`[A-Za-z0-9+/_-]{256,}={0,2}`)
-	encLine  = regexp.MustCompile(`^[\s"'` + "`" + `+.(]*([A-Za-z0-9+/=_-]{40,}|(\\x[0-9a-fA-F]{2}){10,}|((0x[0-9a-fA-F]{1,2}|[0-9]{1,3})\s*,\s*){8,}.*)(\\n)?["'` + "`" + `,;+)\\\s.]*$`)
-	hexOnly  = regexp.MustCompile(`^[0-9a-fA-F]+$`)
-	digitHas = regexp.MustCompile(`[0-9]`)
+	encoded  = pattern.New(`[A-Za-z0-9+/_-]{256,}={0,2}`)
+	encLine  = pattern.New(`^[\s"'` + "`" + `+.(]*([A-Za-z0-9+/=_-]{40,}|(\\x[0-9a-fA-F]{2}){10,}|((0x[0-9a-fA-F]{1,2}|[0-9]{1,3})\s*,\s*){8,}.*)(\\n)?["'` + "`" + `,;+)\\\s.]*$`)
+	hexOnly  = pattern.New(`^[0-9a-fA-F]+$`)
+	digitHas = pattern.New(`[0-9]`)
 )
 
 // blobRun joins lines of encoded data.

@@ -1,9 +1,10 @@
 package surface
 
 import (
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
 // meaning is the lines that only one side has, without blank lines and comments.
@@ -45,7 +46,7 @@ func isComment(c *change, t string) bool {
 }
 
 // dockerDirective is a comment that a builder obeys.
-var dockerDirective = regexp.MustCompile(`(?i)^#\s*(syntax|escape|check)\s*=`)
+var dockerDirective = pattern.New(`(?i)^#\s*(syntax|escape|check)\s*=`)
 
 // checkSettings reports any change that is not a comment: the file is short or rarely changed, and what it says counts.
 func checkSettings(c *change, s *sink) { reportLines(c, s, c.rule.kind, c.rule.unasked, nil) }
@@ -62,7 +63,7 @@ func checkSuspicious(c *change, s *sink) {
 
 // reportLines reports new lines that want fits (nil: all), and what is odd in any. Where there is none, it
 // says what went away or moved.
-func reportLines(c *change, s *sink, kind string, grave bool, want *regexp.Regexp) {
+func reportLines(c *change, s *sink, kind string, grave bool, want *pattern.Pattern) {
 	if c.deleted() {
 		if want == nil {
 			s.add(kind, 0, false, "removed")
@@ -157,10 +158,10 @@ func checkInstructions(c *change, s *sink) {
 }
 
 // orders are words of instructions that are meant for agents and against their users.
-var orders = regexp.MustCompile(`(?i)(ignore|disregard|forget|override)\s+(all\s+|any\s+|the\s+|your\s+)*(previous|prior|above|earlier|system)|(do not|don't|never)\s+(tell|inform|mention|show|reveal|ask|alert)\b.{0,40}\b(user|human|reviewer|anyone|developer|permission)|without\s+(asking|telling|informing)\b|<!--.*\b(run|execute|curl|must|agent|assistant)\b|exfiltrat`)
+var orders = pattern.New(`(?i)(ignore|disregard|forget|override)\s+(all\s+|any\s+|the\s+|your\s+)*(previous|prior|above|earlier|system)|(do not|don't|never)\s+(tell|inform|mention|show|reveal|ask|alert)\b.{0,40}\b(user|human|reviewer|anyone|developer|permission)|without\s+(asking|telling|informing)\b|<!--.*\b(run|execute|curl|must|agent|assistant)\b|exfiltrat`)
 
 // alsoRuns are keys of editors' settings that start programs or lift a restraint.
-var alsoRuns = regexp.MustCompile(`(?i)(folderopen|allowautomatictasks|automationprofile|terminal\.integrated|\.(executable)?path"?$|command|executable|interpreter|shell|\benv\b|args|prelaunch|postdebug|script|autoapprove|workspace\.?trust|mcp|tasks|formatters|server|\.exe|program|runonsave|php\.validate|git\.|nodepath|gopath|toolsenv|linters|python\.|before_?run|option name="|extension)`)
+var alsoRuns = pattern.New(`(?i)(folderopen|allowautomatictasks|automationprofile|terminal\.integrated|\.(executable)?path"?$|command|executable|interpreter|shell|\benv\b|args|prelaunch|postdebug|script|autoapprove|workspace\.?trust|mcp|tasks|formatters|server|\.exe|program|runonsave|php\.validate|git\.|nodepath|gopath|toolsenv|linters|python\.|before_?run|option name="|extension)`)
 
 // checkEditor reports settings of editors: all of files whose use is to run something, and of settings those that start programs.
 func checkEditor(c *change, s *sink) {

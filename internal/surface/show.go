@@ -2,10 +2,11 @@ package surface
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
 // visible makes a string of a repository harmless to print: everything that is not
@@ -41,13 +42,13 @@ func harmless(r rune) bool {
 }
 
 // spaces are runs of white space, which would shorten a quotation to nothing.
-var spaces = regexp.MustCompile(`\s{2,}`)
+var spaces = pattern.New(`\s{2,}`)
 
 // secretValue finds values that a quotation must not repeat.
-var secretValue = regexp.MustCompile(`(?i)((?:_auth|_authtoken|token|passw(?:or)?d|secret|api[-_]?key)["']?\s*[:=]\s*["']?)([^\s"'${]{6,})`)
+var secretValue = pattern.New(`(?i)((?:_auth|_authtoken|token|passw(?:or)?d|secret|api[-_]?key)["']?\s*[:=]\s*["']?)([^\s"'${]{6,})`)
 
 // userInfo is the name and password of a URL.
-var userInfo = regexp.MustCompile(`://[^/\s@"']+:[^/\s@"']+@`)
+var userInfo = pattern.New(`://[^/\s@"']+:[^/\s@"']+@`)
 
 // quote is a line of a repository as a finding quotes it.
 func quote(s string) string {

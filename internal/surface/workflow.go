@@ -2,9 +2,10 @@ package surface
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
 // Keys of CI files, in lower case, by what their values do.
@@ -26,14 +27,14 @@ func keys(words string) map[string]bool {
 
 var (
 	// pinnedUse is an action at a commit or an image at a digest.
-	pinnedUse = regexp.MustCompile(`@[0-9a-f]{40}\b|@sha256:[0-9a-f]{64}`)
+	pinnedUse = pattern.New(`@[0-9a-f]{40}\b|@sha256:[0-9a-f]{64}`)
 	// interpolated is text that an outsider writes, put into a command.
-	interpolated = regexp.MustCompile(`\$\{\{[^}]*(github\.event\.(issue|pull_request|comment|review|discussion|head_commit|commits|pages|workflow_run)|github\.head_ref|inputs\.)[^}]*\}\}`)
-	secretUse    = regexp.MustCompile(`\$\{\{[^}]*\bsecrets(\.|\[)[^}]*\}\}|\bid_tokens\b|from_secret|\btoJSON\(\s*secrets`)
-	dangerEvents = regexp.MustCompile(`\b(pull_request_target|workflow_run|issue_comment|repository_dispatch|issues|discussion|fork)\b`)
-	ownActions   = regexp.MustCompile(`^(actions|github)/`)
-	commandShell = regexp.MustCompile(`^\s*(-\s*)?(run|script|command|uses|image|sh|bat|powershell)\b|\b(sh|bat|pwsh|powershell)\s*[('"]`)
-	scalarWhere  = regexp.MustCompile(`(\.?\[\])+$`)
+	interpolated = pattern.New(`\$\{\{[^}]*(github\.event\.(issue|pull_request|comment|review|discussion|head_commit|commits|pages|workflow_run)|github\.head_ref|inputs\.)[^}]*\}\}`)
+	secretUse    = pattern.New(`\$\{\{[^}]*\bsecrets(\.|\[)[^}]*\}\}|\bid_tokens\b|from_secret|\btoJSON\(\s*secrets`)
+	dangerEvents = pattern.New(`\b(pull_request_target|workflow_run|issue_comment|repository_dispatch|issues|discussion|fork)\b`)
+	ownActions   = pattern.New(`^(actions|github)/`)
+	commandShell = pattern.New(`^\s*(-\s*)?(run|script|command|uses|image|sh|bat|powershell)\b|\b(sh|bat|pwsh|powershell)\s*[('"]`)
+	scalarWhere  = pattern.New(`(\.?\[\])+$`)
 )
 
 // checkCI compares a CI file by its values: commands, code from elsewhere, permissions, triggers, secrets.

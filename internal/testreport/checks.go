@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -349,7 +349,7 @@ func changedLines(was, is string) (removed, added []string) {
 	return removed, added
 }
 
-var wrapper = regexp.MustCompile(`^(?:sudo|env|time|nice|exec|command|xvfb-run|npx|bunx|pnpx|uv|poetry|pipenv|hatch|bundle|exec|rye|pdm|dotenv|cross-env|nohup|then|do|else|if|!|@|-|\(|\{)$|^[A-Za-z_]\w*=|^timeout$|^\d+[smh]?$`)
+var wrapper = pattern.New(`^(?:sudo|env|time|nice|exec|command|xvfb-run|npx|bunx|pnpx|uv|poetry|pipenv|hatch|bundle|exec|rye|pdm|dotenv|cross-env|nohup|then|do|else|if|!|@|-|\(|\{)$|^[A-Za-z_]\w*=|^timeout$|^\d+[smh]?$`)
 
 // unwrapped takes off what only surrounds a command.
 func unwrapped(words []string) []string {

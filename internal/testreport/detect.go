@@ -2,15 +2,16 @@ package testreport
 
 import (
 	"bytes"
-	"regexp"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
 var (
-	headGo    = regexp.MustCompile(`\{"(?:Time|Action|ImportPath)":"[^"\n]*"[^\n]*"(?:Action|Package)":"`)
-	headXML   = regexp.MustCompile(`<testsuites?[\s>/]`)
-	headPoint = regexp.MustCompile(`(?m)^[ \t]*(?:not )?ok[ \t]+\d+\b`)
-	headTAP   = regexp.MustCompile(`(?m)^(?:TAP version 1[34]|1\.\.\d+)[ \t\r]*(?:#.*)?$`)
-	headJest  = regexp.MustCompile(`"(?:numTotalTests|numFailedTestSuites|numTotalTestSuites|testResults)"\s*:`)
+	headGo    = pattern.New(`\{"(?:Time|Action|ImportPath)":"[^"\n]*"[^\n]*"(?:Action|Package)":"`)
+	headXML   = pattern.New(`<testsuites?[\s>/]`)
+	headPoint = pattern.New(`(?m)^[ \t]*(?:not )?ok[ \t]+\d+\b`)
+	headTAP   = pattern.New(`(?m)^(?:TAP version 1[34]|1\.\.\d+)[ \t\r]*(?:#.*)?$`)
+	headJest  = pattern.New(`"(?:numTotalTests|numFailedTestSuites|numTotalTestSuites|testResults)"\s*:`)
 )
 
 // Detect says which format a text is, from its beginning. Other output may be

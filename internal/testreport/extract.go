@@ -1,8 +1,9 @@
 package testreport
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
 // testFunc is one test in a source.
@@ -61,7 +62,7 @@ type openGroup struct {
 	indent int
 }
 
-func match(r *regexp.Regexp, line string) []string {
+func match(r *pattern.Pattern, line string) []string {
 	if r == nil {
 		return nil
 	}

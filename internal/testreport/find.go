@@ -7,11 +7,12 @@ import (
 	"io"
 	"os"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
 // Mark is the state of a work tree's report files at one moment. A report that
@@ -49,7 +50,7 @@ const (
 var pruned = []string{".git", "node_modules", ".venv", "venv", "vendor", "site-packages", ".tox", ".nox", ".cache", "__pycache__"}
 
 // usualNames match the paths that runners and their documentation use.
-var usualNames = regexp.MustCompile(`(?i)(?:^|/)(?:` +
+var usualNames = pattern.New(`(?i)(?:^|/)(?:` +
 	`(?:[\w.-]*[._-])?(?:junit|xunit|pytest|rspec|phpunit|unittests?|tests?|nosetests|ctest|gotestsum)(?:[._-]?(?:report|results?|output|tests?|junit|xunit))*\.xml` +
 	`|(?:test-?)?(?:report|results?|reports)\.(?:xml|tap)` +
 	`|(?:surefire-reports|failsafe-reports|test-results|test_results|test-reports|test_reports|testresults|reports?|junit)/(?:[^/]+/){0,3}[^/]+\.xml` +

@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -74,7 +74,7 @@ func parseGo(rep *Report, in io.Reader) error {
 // starts of an event that follows other output on the same line.
 var goStarts = [][]byte{[]byte(`{"Time":"`), []byte(`{"Action":"`), []byte(`{"ImportPath":"`)}
 
-var plainVerdict = regexp.MustCompile(`^FAIL\s+(\S+) \[(?:build|setup) failed\]`)
+var plainVerdict = pattern.New(`^FAIL\s+(\S+) \[(?:build|setup) failed\]`)
 
 func (g *goReader) line(b []byte) {
 	if !bytes.HasPrefix(b, []byte("{")) {
@@ -225,9 +225,9 @@ type speech struct {
 }
 
 var (
-	goNoise   = regexp.MustCompile(`^\s*(?:=== (?:RUN|PAUSE|CONT|NAME)|--- (?:FAIL|PASS|SKIP|BENCH):|PASS$|FAIL$|FAIL\t|exit status \d+$|coverage: )`)
-	goTelling = regexp.MustCompile(`^\s*(?:\S+\.go:\d+:|panic:|fatal error:|WARNING: DATA RACE|\S+: .*timed out)`)
-	goPanic   = regexp.MustCompile(`^\s*(?:panic: |fatal error: |signal: )|^panic:`)
+	goNoise   = pattern.New(`^\s*(?:=== (?:RUN|PAUSE|CONT|NAME)|--- (?:FAIL|PASS|SKIP|BENCH):|PASS$|FAIL$|FAIL\t|exit status \d+$|coverage: )`)
+	goTelling = pattern.New(`^\s*(?:\S+\.go:\d+:|panic:|fatal error:|WARNING: DATA RACE|\S+: .*timed out)`)
+	goPanic   = pattern.New(`^\s*(?:panic: |fatal error: |signal: )|^panic:`)
 )
 
 func (s *speech) hear(out string) {

@@ -2,10 +2,10 @@ package testreport
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -313,7 +313,7 @@ func (st site) isAsked(t *testFunc, j, i int) bool {
 var unspaced = strings.NewReplacer(" ", "", "\t", "", "'", "\"")
 
 // wants is a line that names what is expected, or compares.
-var wants = regexp.MustCompile(`(?i)\b(?:want|expect|expected|exp)\w*\b|[!=]=`)
+var wants = pattern.New(`(?i)\b(?:want|expect|expected|exp)\w*\b|[!=]=`)
 
 func calls(line, fn string) bool {
 	i := strings.Index(line, fn+"(")

@@ -1,8 +1,9 @@
 package testreport
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
 // What keeps an assertion that is still there from failing its test: an error that is caught, a condition.
@@ -51,7 +52,7 @@ func recoversToFail(t *testFunc, i int) bool {
 }
 
 // emptyBlock reports whether the block that a line opens has nothing in it.
-func emptyBlock(s *source, i int, opens *regexp.Regexp) bool {
+func emptyBlock(s *source, i int, opens *pattern.Pattern) bool {
 	at := opens.FindStringIndex(s.code[i])
 	rest := strings.TrimSpace(s.code[i][at[1]:])
 	for j := i + 1; rest == "" && j < len(s.code) && j <= i+4; j++ {

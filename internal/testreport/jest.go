@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -32,7 +32,7 @@ type jestSuite struct {
 
 // jestStart is the first key of the document, by which it is found in the output
 // of npm and of the tests.
-var jestStart = regexp.MustCompile(`\{\s*"(?:num[A-Z]\w+|testResults|success)"\s*:`)
+var jestStart = pattern.New(`\{\s*"(?:num[A-Z]\w+|testResults|success)"\s*:`)
 
 func parseJest(rep *Report, in io.Reader) error {
 	all, err := io.ReadAll(in)

@@ -2,9 +2,10 @@ package testreport
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
 // language is what the rules know of one.
@@ -21,7 +22,7 @@ type language struct {
 	// regexes says that /…/ is a literal.
 	regexes bool
 	// file matches the base name of a test file, folder a folder on the way to one.
-	file, folder *regexp.Regexp
+	file, folder *pattern.Pattern
 	// anywhere says that tests also lie in ordinary files.
 	anywhere bool
 	rules    *rules
@@ -32,36 +33,36 @@ var cBlock = [][2]string{{"/*", "*/"}}
 var (
 	golang = &language{
 		name: "go", line: []string{"//"}, block: cBlock, raw: [][2]string{{"`", "`"}}, quotes: `"'`,
-		file: regexp.MustCompile(`_test\.go$`), rules: goRules,
+		file: pattern.New(`_test\.go$`), rules: goRules,
 	}
 	javascript = &language{
 		name: "js", line: []string{"//"}, block: cBlock, raw: [][2]string{{"`", "`"}}, quotes: `"'`, regexes: true,
-		file:   regexp.MustCompile(`[.\-_](?:test|spec|e2e|cy)\.[cm]?[jt]sx?$|^test[.\-_]?\w*\.[cm]?[jt]sx?$`),
-		folder: regexp.MustCompile(`^(?:__tests__|tests?|specs?|e2e|cypress)$`), rules: jsRules,
+		file:   pattern.New(`[.\-_](?:test|spec|e2e|cy)\.[cm]?[jt]sx?$|^test[.\-_]?\w*\.[cm]?[jt]sx?$`),
+		folder: pattern.New(`^(?:__tests__|tests?|specs?|e2e|cypress)$`), rules: jsRules,
 	}
 	python = &language{
 		name: "python", line: []string{"#"}, raw: [][2]string{{`"""`, `"""`}, {"'''", "'''"}}, quotes: `"'`, indented: true,
-		file: regexp.MustCompile(`^test_.*\.py$|_tests?\.py$|^tests?\.py$`), rules: pythonRules,
+		file: pattern.New(`^test_.*\.py$|_tests?\.py$|^tests?\.py$`), rules: pythonRules,
 	}
 	java = &language{
 		name: "java", line: []string{"//"}, block: cBlock, raw: [][2]string{{`"""`, `"""`}}, quotes: `"'`,
-		file: regexp.MustCompile(`(?:Tests?|IT|Spec|TestCase)\.(?:java|kts?|groovy)$`), folder: regexp.MustCompile(`^(?:test|androidTest|integrationTest|\w+Test)$`), rules: javaRules,
+		file: pattern.New(`(?:Tests?|IT|Spec|TestCase)\.(?:java|kts?|groovy)$`), folder: pattern.New(`^(?:test|androidTest|integrationTest|\w+Test)$`), rules: javaRules,
 	}
 	csharp = &language{
 		name: "csharp", line: []string{"//"}, block: cBlock, raw: [][2]string{{`"""`, `"""`}}, quotes: `"'`,
-		file: regexp.MustCompile(`(?:Tests?|Specs?|Fixture)\.cs$`), folder: regexp.MustCompile(`(?i)^(?:.*\.)?(?:unit|integration)?tests?$`), rules: csharpRules,
+		file: pattern.New(`(?:Tests?|Specs?|Fixture)\.cs$`), folder: pattern.New(`(?i)^(?:.*\.)?(?:unit|integration)?tests?$`), rules: csharpRules,
 	}
 	ruby = &language{
 		name: "ruby", line: []string{"#"}, block: [][2]string{{"\n=begin", "\n=end"}}, quotes: `"'`, indented: true,
-		file: regexp.MustCompile(`_(?:spec|test)\.rb$|^test_.*\.rb$`), rules: rubyRules,
+		file: pattern.New(`_(?:spec|test)\.rb$|^test_.*\.rb$`), rules: rubyRules,
 	}
 	rust = &language{
 		name: "rust", line: []string{"//"}, block: cBlock, raw: [][2]string{{`r#"`, `"#`}}, quotes: `"`,
-		file: regexp.MustCompile(`^tests?\.rs$|_tests?\.rs$`), folder: regexp.MustCompile(`^tests$`), anywhere: true, rules: rustRules,
+		file: pattern.New(`^tests?\.rs$|_tests?\.rs$`), folder: pattern.New(`^tests$`), anywhere: true, rules: rustRules,
 	}
 	php = &language{
 		name: "php", line: []string{"//", "#"}, block: cBlock, quotes: `"'`,
-		file: regexp.MustCompile(`(?:Test|Cest|Spec)\.php$`), folder: regexp.MustCompile(`(?i)^tests?$`), rules: phpRules,
+		file: pattern.New(`(?:Test|Cest|Spec)\.php$`), folder: pattern.New(`(?i)^tests?$`), rules: phpRules,
 	}
 )
 
@@ -92,7 +93,7 @@ func isTestFile(p string) bool {
 }
 
 // expectation matches files that hold what tests expect: snapshots and golden files.
-var expectation = regexp.MustCompile(`(?i)(?:^|/)__snapshots__/|(?:^|/)(?:goldens?|golden[-_]files|snapshots?|expected|approvals?)/|\.snap$|\.golden(?:\.\w+)?$|\.approved\.\w+$|\.(?:expected|expect|want)(?:\.\w+)?$|(?:^|/)testdata/.*\.(?:out|stdout|output)$|[._-](?:expected|golden)\.\w+$|(?:^|/)(?:expected|want)[\w-]*\.\w+$|\.ambr$`)
+var expectation = pattern.New(`(?i)(?:^|/)__snapshots__/|(?:^|/)(?:goldens?|golden[-_]files|snapshots?|expected|approvals?)/|\.snap$|\.golden(?:\.\w+)?$|\.approved\.\w+$|\.(?:expected|expect|want)(?:\.\w+)?$|(?:^|/)testdata/.*\.(?:out|stdout|output)$|[._-](?:expected|golden)\.\w+$|(?:^|/)(?:expected|want)[\w-]*\.\w+$|\.ambr$`)
 
 // support matches what lies beside tests and is no product code.
-var support = regexp.MustCompile(`(?i)(?:^|/)(?:testdata|fixtures?|__fixtures__|__mocks__|mocks?|tests?|specs?|__tests__|testing|testutil\w*|e2e|examples?|docs?|benchmarks?|bench)/|(?:^|/)conftest\.py$|(?:^|/)\w*test[-_]?(?:util|help|ing)\w*\.\w+$`)
+var support = pattern.New(`(?i)(?:^|/)(?:testdata|fixtures?|__fixtures__|__mocks__|mocks?|tests?|specs?|__tests__|testing|testutil\w*|e2e|examples?|docs?|benchmarks?|bench)/|(?:^|/)conftest\.py$|(?:^|/)\w*test[-_]?(?:util|help|ing)\w*\.\w+$`)

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -167,7 +167,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 }
 
 // escapes are the sequences that colour a terminal or set its title.
-var escapes = regexp.MustCompile("\x1b(?:\\[[0-9;?]*[ -/]*[@-~]|\\][^\x07\x1b]{0,200}(?:\x07|\x1b\\\\)?|[@-Z\\\\-_])")
+var escapes = pattern.New("\x1b(?:\\[[0-9;?]*[ -/]*[@-~]|\\][^\x07\x1b]{0,200}(?:\x07|\x1b\\\\)?|[@-Z\\\\-_])")
 
 // printable drops what a terminal or a browser would act on instead of showing.
 func printable(s string) string {

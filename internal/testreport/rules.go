@@ -1,27 +1,27 @@
 package testreport
 
-import "regexp"
+import "github.com/sandbox-agent/sandbox-agent/internal/pattern"
 
 // rules are a language's patterns. All but title and comment patterns are matched on
 // code without comments and without what strings say.
 type rules struct {
 	// named declares a test by its name alone (group 1), marked is what stands
 	// above a function (fn, group 1) that is a test, titled begins one whose name is a string.
-	named, marked, fn, titled *regexp.Regexp
+	named, marked, fn, titled *pattern.Pattern
 	// group is what holds tests, with a title.
-	group *regexp.Regexp
+	group *pattern.Pattern
 	// assert is a line that can fail the test.
-	assert *regexp.Regexp
+	assert *pattern.Pattern
 	// skip stops a test or a group, skipIf may, only keeps the others from running.
-	skip, skipIf, only *regexp.Regexp
+	skip, skipIf, only *pattern.Pattern
 	// todo is a test that is announced and has no body.
-	todo *regexp.Regexp
+	todo *pattern.Pattern
 	// swallow begins what hides an error of the lines around it; handler is one
 	// whose block has to be empty for that.
-	swallow, handler *regexp.Regexp
+	swallow, handler *pattern.Pattern
 }
 
-var re = regexp.MustCompile
+var re = pattern.New
 
 // emptyCatch begins a handler in the languages with braces.
 var emptyCatch = re(`\bcatch\b\s*(?:\([^)]*\))?\s*(?:when\b.*)?\{|\.catch\(\s*(?:\(?\w*\)?\s*=>|function\s*\(\w*\))\s*\{`)

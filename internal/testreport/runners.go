@@ -2,18 +2,19 @@ package testreport
 
 import (
 	"encoding/json"
-	"regexp"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
 // runnerConfig says what a test runner or linter reads beside what its command names.
 type runnerConfig struct {
-	command *regexp.Regexp // a command that runs it
-	files   *regexp.Regexp // its own files: any change counts
+	command *pattern.Pattern // a command that runs it
+	files   *pattern.Pattern // its own files: any change counts
 	// shared are files that hold other things too, telling the lines of them that
 	// count, sections the heads of the sections that do.
-	shared, telling *regexp.Regexp
-	sections        *regexp.Regexp
+	shared, telling *pattern.Pattern
+	sections        *pattern.Pattern
 	keys            []string // of package.json
 }
 
@@ -183,7 +184,7 @@ func (rc runnerConfig) changed(f *fileChange, p string) string {
 }
 
 // sections is the part of an INI or TOML file whose heads match.
-func sections(text string, heads *regexp.Regexp) string {
+func sections(text string, heads *pattern.Pattern) string {
 	var out strings.Builder
 	in := false
 	for line := range strings.Lines(text) {

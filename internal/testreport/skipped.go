@@ -2,10 +2,10 @@ package testreport
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -52,7 +52,7 @@ func (fs *flagger) skippedGroups(f *testFile) {
 	}
 	r := f.new.lang.rules
 	// In an existing file a condition counts as well: the tests below it ran without.
-	kinds := []*regexp.Regexp{r.skip, r.skipIf}
+	kinds := []*pattern.Pattern{r.skip, r.skipIf}
 	if f.old == nil {
 		kinds = kinds[:1]
 	}
@@ -91,7 +91,7 @@ func (fs *flagger) skippedGroups(f *testFile) {
 var endsWell = re(`\bos\.Exit\(0\)`)
 
 // marks counts the lines that match, by their text.
-func marks(src *source, lines []int, r *regexp.Regexp) map[string]int {
+func marks(src *source, lines []int, r *pattern.Pattern) map[string]int {
 	m := map[string]int{}
 	for _, i := range lines {
 		if r.MatchString(src.code[i]) {
@@ -127,7 +127,7 @@ func total(m map[string]int) (n int) {
 }
 
 // matching are the lines of a test that match.
-func (t *testFunc) matching(r *regexp.Regexp) (out []int) {
+func (t *testFunc) matching(r *pattern.Pattern) (out []int) {
 	if r == nil {
 		return nil
 	}

@@ -3,11 +3,11 @@ package testreport
 import (
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -44,11 +44,11 @@ type tapPoint struct {
 }
 
 var (
-	tapResult    = regexp.MustCompile(`^(not )?ok\b(?:[ \t]+(\d+)\b)?[ \t]*(.*)$`)
-	tapPlan      = regexp.MustCompile(`^1\.\.(\d+)[ \t]*(?:#[ \t]*(?i:skip)\S*[ \t]*(.*))?$`)
-	tapDirective = regexp.MustCompile(`(?i)(?:^|[ \t])#[ \t]*(skip|todo)\S*(?:[ \t]|$)`)
-	tapTime      = regexp.MustCompile(`[ \t]+#[ \t]*time=([0-9.]+)(ms|s)`)
-	tapDuration  = regexp.MustCompile(`^duration_ms:\s*([0-9.]+)$`)
+	tapResult    = pattern.New(`^(not )?ok\b(?:[ \t]+(\d+)\b)?[ \t]*(.*)$`)
+	tapPlan      = pattern.New(`^1\.\.(\d+)[ \t]*(?:#[ \t]*(?i:skip)\S*[ \t]*(.*))?$`)
+	tapDirective = pattern.New(`(?i)(?:^|[ \t])#[ \t]*(skip|todo)\S*(?:[ \t]|$)`)
+	tapTime      = pattern.New(`[ \t]+#[ \t]*time=([0-9.]+)(ms|s)`)
+	tapDuration  = pattern.New(`^duration_ms:\s*([0-9.]+)$`)
 )
 
 func parseTAP(rep *Report, in io.Reader) error {

@@ -2,10 +2,10 @@ package harness
 
 import (
 	"encoding/json"
-	"regexp"
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -124,7 +124,7 @@ func codexMessage(s string) string {
 }
 
 // codexTime is how the CLI writes the end of a limit: of today without the date.
-var codexTime = regexp.MustCompile(`try again at (?:([A-Z][a-z]{2} \d{1,2})(?:st|nd|rd|th), (\d{4}) )?(\d{1,2}:\d{2} [AP]M)`)
+var codexTime = pattern.New(`try again at (?:([A-Z][a-z]{2} \d{1,2})(?:st|nd|rd|th), (\d{4}) )?(\d{1,2}:\d{2} [AP]M)`)
 
 // codexLimit reads the words that stand for a limit of the account; nil: it is another error.
 func codexLimit(text string, now time.Time) *limit {

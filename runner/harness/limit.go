@@ -2,10 +2,11 @@ package harness
 
 import (
 	"encoding/json"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
 // limit is a usage limit of the model's provider.
@@ -67,7 +68,7 @@ func (p *claudeParser) limitOf(o map[string]json.RawMessage) {
 
 // oldLimit is how versions before 2.1 end their result: the words, and the
 // time of the reset in seconds.
-var oldLimit = regexp.MustCompile(`usage limit reached(?:\|(\d{9,13}))?`)
+var oldLimit = pattern.New(`usage limit reached(?:\|(\d{9,13}))?`)
 
 // limitAt is the limit that a result ended at; nil: it did not.
 func (p *claudeParser) limitAt(o map[string]json.RawMessage) *limit {

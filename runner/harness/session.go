@@ -1,9 +1,9 @@
 package harness
 
 import (
-	"regexp"
 	"sync"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -16,7 +16,7 @@ type session struct {
 }
 
 // sessionID is what becomes part of a command line and of a glob: no option, no pattern, no path.
-var sessionID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
+var sessionID = pattern.New(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
 
 // named takes down the id, if it can be one.
 func (s *session) named(id string) {

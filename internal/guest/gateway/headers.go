@@ -2,9 +2,10 @@ package gateway
 
 import (
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
 // hop are the headers of one connection.
@@ -16,11 +17,11 @@ var hop = []string{
 var own = []string{"Forwarded", "X-Real-Ip", "Accept-Encoding", "Content-Length", "Expect", "Host"}
 
 // override finds headers by which servers and proxies take another method, path or host than the one that was judged.
-var override = regexp.MustCompile(`(?i)^x-(?:(?:http-)?method(?:-override)?|http-(?:host|url|path)-override|(?:original|rewrite|override|rewritten)-(?:method|url|uri|path|host)|host(?:-override)?)$`)
+var override = pattern.New(`(?i)^x-(?:(?:http-)?method(?:-override)?|http-(?:host|url|path)-override|(?:original|rewrite|override|rewritten)-(?:method|url|uri|path|host)|host(?:-override)?)$`)
 
 // secretive finds headers that may carry credentials by their names. It sees more than
 // there are, because services make up names of their own.
-var secretive = regexp.MustCompile(`(?i)key|auth|token|cookie|secret|credential|passw|signature`)
+var secretive = pattern.New(`(?i)key|auth|token|cookie|secret|credential|passw|signature`)
 
 // harmless are headers that only sound like credentials. With a key of idempotency, and with what the SDKs of
 // both providers say in X-Stainless-…, a client tells the server that a request is a retry.

@@ -4,10 +4,10 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
 	"sync"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -104,12 +104,12 @@ func (p pricer) find(names ...string) (price, bool) {
 
 var (
 	// vendorPrefix is what proxies and clouds put before a model's own name.
-	vendorPrefix = regexp.MustCompile(`^(anthropic|openai|bedrock|converse|vertex_ai|azure|azure_ai|openrouter|litellm_proxy|models|gemini|google|xai|x-ai|deepseek|mistral|mistralai|moonshotai|moonshot|zai|z-ai|dashscope|alibaba|qwen)/`)
+	vendorPrefix = pattern.New(`^(anthropic|openai|bedrock|converse|vertex_ai|azure|azure_ai|openrouter|litellm_proxy|models|gemini|google|xai|x-ai|deepseek|mistral|mistralai|moonshotai|moonshot|zai|z-ai|dashscope|alibaba|qwen)/`)
 	// bedrockPrefix and bedrockSuffix are those of Amazon's names: us.anthropic.….-v1:0.
-	bedrockPrefix = regexp.MustCompile(`^((us|eu|apac|jp|au|ca|us-gov|global)\.)?anthropic\.`)
-	bedrockSuffix = regexp.MustCompile(`-v[0-9](:[0-9])?$`)
+	bedrockPrefix = pattern.New(`^((us|eu|apac|jp|au|ca|us-gov|global)\.)?anthropic\.`)
+	bedrockSuffix = pattern.New(`-v[0-9](:[0-9])?$`)
 	// vertexVersion stands before Google's @date.
-	dateSuffix = regexp.MustCompile(`(-v[0-9])?[-@](20[0-9]{6}|20[0-9]{2}-[01][0-9]-[0-3][0-9])$`)
+	dateSuffix = pattern.New(`(-v[0-9])?[-@](20[0-9]{6}|20[0-9]{2}-[01][0-9]-[0-3][0-9])$`)
 )
 
 // inTable looks for a name as it is, and then without what is known to be no

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -57,7 +57,7 @@ var queries = []string{
 }
 
 // segment is one element of a path: what ids of models and responses are made of.
-var segment = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$`)
+var segment = pattern.New(`^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$`)
 
 // resolve finds what a path below a route's prefix asks for. path is as the client wrote it.
 func resolve(api workorder.ModelAPI, method, path string) (op operation, canonical string, ok bool) {

@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
 // maxReaches bounds what is collected of one request.
@@ -18,7 +19,7 @@ var errReaches = errors.New("it names too many URLs, files and tools")
 // request, the organisation's vector stores (file_search) or another model (advisor, image_generation). Taken from
 // the unions of the providers' SDKs, 2026-11-21: BetaToolUnionParam of anthropic-sdk-go v1.84.0, ToolUnionParam of
 // openai-go v3.95.0. Whatever is not here is the provider's, also what is new.
-var clientTools = regexp.MustCompile(`^(?:custom|function|namespace|apply_patch|local_shell|shell|computer|computer_use|computer_use_preview|file_search|image_generation|tool_search|` +
+var clientTools = pattern.New(`^(?:custom|function|namespace|apply_patch|local_shell|shell|computer|computer_use|computer_use_preview|file_search|image_generation|tool_search|` +
 	`(?:bash|text_editor|computer|computer_toolset|browser_toolset|memory|advisor|tool_search_tool_bm25|tool_search_tool_regex)(?:_[0-9]{8})?|` +
 	`tool_reference|mcp_tool_reference|mcp_toolset_reference|tool_definition)$`)
 
@@ -27,7 +28,7 @@ var clientTools = regexp.MustCompile(`^(?:custom|function|namespace|apply_patch|
 var cachedSearch = []string{"web_search", "web_search_2025_08_26"}
 
 // searching are models that search the web without a tool (OpenAI's, and any at OpenRouter).
-var searching = regexp.MustCompile(`(?i)-search-(?:preview|api)|:online$`)
+var searching = pattern.New(`(?i)-search-(?:preview|api)|:online$`)
 
 // fields are those of a request itself that make the provider, or a proxy in front of it, reach out: of
 // Anthropic, OpenAI, OpenRouter (plugins), xAI (search_parameters) and Alibaba (enable_search).
