@@ -4,13 +4,17 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
 // Top is the work tree or bare repository that a path lies in, found without git: nothing of a repository that is not trusted
 // has a say. Empty: in none.
-func Top(path string) string {
-	for at := realPath(path); ; at = filepath.Dir(at) {
+func Top(path string) string { return above(realPath(path)) }
+
+// above is the nearest of a path and the folders that its name has above it which is a work tree or a bare repository.
+func above(path string) string {
+	for at := path; ; at = filepath.Dir(at) {
 		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
 			return at
 		}
@@ -28,6 +32,31 @@ func Top(path string) string {
 	}
 }
 
+// Home is the repository that a project file is of: the one that its path leads through, when it really lies there. Empty: there is
+// none, or a link leads out of it, so that what is found in the one is of the other.
+func Home(file string) string {
+	asks, lies := above(filepath.Dir(fullPath(file))), Top(file)
+	if asks == "" || realPath(asks) != lies {
+		return ""
+	}
+	return lies
+}
+
+// Around are all repositories that a file has to do with: the one that its path leads through, and those that it and its folder
+// really lie in.
+func Around(file string) (tops []string) {
+	asks := above(filepath.Dir(fullPath(file)))
+	if asks != "" {
+		asks = realPath(asks)
+	}
+	for _, top := range []string{asks, Top(filepath.Dir(file)), Top(file)} {
+		if top != "" && !slices.Contains(tops, top) {
+			tops = append(tops, top)
+		}
+	}
+	return tops
+}
+
 // Inside reports whether a path lies in a folder, as both are without links.
 func Inside(path, folder string) bool {
 	return folder != "" && below(realPath(path), realPath(folder))
@@ -40,14 +69,20 @@ func below(path, folder string) bool {
 
 // realPath is the path without links, as far as it exists.
 func realPath(path string) string {
-	if abs, err := filepath.Abs(path); err == nil {
-		path = abs
-	}
+	path = fullPath(path)
 	if r, err := filepath.EvalSymlinks(path); err == nil {
 		return r
 	}
 	if dir := filepath.Dir(path); dir != path {
 		return filepath.Join(realPath(dir), filepath.Base(path))
+	}
+	return path
+}
+
+// fullPath is the path from the root, with the links that are in it.
+func fullPath(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
 	}
 	return path
 }
