@@ -19,6 +19,9 @@ func (r *rig) app(stdin io.Reader, stdout, stderr io.Writer) *App {
 	return &App{
 		Stdin: stdin, Stdout: stdout, Stderr: stderr, Getenv: func(name string) string {
 			// A task is no setting, so that no variable gives one.
+			if v, own := r.env[name]; own {
+				return v
+			}
 			return map[string]string{"SANDBOX_AGENT_STATE_DIR": r.state, "SANDBOX_AGENT_GIT_TOKEN": "tok", "SANDBOX_AGENT_TASK": "x", "SANDBOX_AGENT_TASK_FILE": "x"}[name]
 		},
 		Open: func() (*Backend, error) {

@@ -32,6 +32,7 @@ type rig struct {
 	project string
 	state   string // state folder
 	images  Images
+	env     map[string]string // variables beside the usual ones, or in their place
 
 	mu     sync.Mutex
 	orders []workorder.Order

@@ -30,14 +30,16 @@ func newProjectTrustCmd(a *App) *cobra.Command {
 written by anybody. It is refused when it asks for more than the repository's own code may do
 in the box: a command (cmd://), file or variable of this machine, other than the keys of its
 harness; another way to hold the box (isolation, oci_runtime, image); another server or price
-of the models; another repository, or objects that its own borrows from elsewhere; a server for
-SANDBOX_AGENT_GIT_TOKEN; or more network than you give with --network.
+of the models; another repository, or objects that its own borrows from elsewhere; your credential
+for a remote of which its repository has no commit; pull requests in another repository; a server
+for SANDBOX_AGENT_GIT_TOKEN; or more network than you give with --network.
 
 Trust shows what the file asks for, and remembers in the state folder that you said yes to
-this content at this place. When the file changes, or a script of the repository that a cmd://
-names, the question is asked anew. A cmd:// runs in a folder that has just these scripts: name
-whatever else of the repository it needs, such as a Makefile. A file outside of any repository that you name by its path
-(--project) is your own word, and so is a name in one of your own project folders.`,
+this content at this place, which is the path by which it is found: a link to it is asked by
+itself. When the file changes, or a script of the repository that a cmd:// names, the question
+is asked anew. A cmd:// runs in a folder that has just these scripts: name whatever else of
+the repository it needs, such as a Makefile. A file outside of any repository that you name by
+its path (--project) is your own word, and so is a name in one of your own project folders.`,
 		Example: `  sandbox-agent project trust
   sandbox-agent project trust ./clone/.sandbox-agent.yaml
   sandbox-agent project trust --list
@@ -85,9 +87,9 @@ func (a *App) runTrust(ctx context.Context, ref string, o *trustOptions) error {
 		return err
 	}
 	// All that it can ask for, whatever flags a later command has.
-	u := trust.User{Own: ownRepo(ctx, file), Gives: func(string) bool { return false }, Network: workorder.NetworkRestricted, Token: true}
-	if repo := cmp.Or(p.Repo, trust.TopOf(file)); repo != "" && u.Own(repo) {
-		u.Borrows = localrepo.Borrowed(ctx, cmp.Or(trust.TopOf(file), repo))
+	u := trust.User{Own: ownRepo(ctx, file), Gives: func(string) bool { return false }, Network: workorder.NetworkRestricted, Token: true, AnyRepo: true}
+	if repo := cmp.Or(p.Repo, trust.Top(p.Dir)); repo != "" && u.Own(repo) {
+		u.Borrows = localrepo.Borrowed(ctx, cmp.Or(trust.Top(p.Dir), repo))
 	}
 	asks := trust.Asks(p, u)
 	sum, now := trust.Sum(p), time.Now()
@@ -95,7 +97,7 @@ func (a *App) runTrust(ctx context.Context, ref string, o *trustOptions) error {
 		return err
 	}
 	if o.json {
-		return a.json(trustedFile{trust.Entry{File: file, Sum: sum, At: now.UTC(), Asks: append([]trust.Ask{}, asks...)}, "trusted"})
+		return a.json(trustedFile{trust.NewEntry(file, sum, asks, now), "trusted"})
 	}
 	if len(asks) > 0 {
 		showAsks(a.Stdout, file, asks)
@@ -164,7 +166,7 @@ func (a *App) runTrustList(o *trustOptions) error {
 		f := trustedFile{e, "changed"}
 		if _, err := os.Stat(e.File); err != nil {
 			f.State = "gone"
-		} else if p, err := projects.Load(e.File, opts); err == nil && trust.Sum(p) == e.Sum {
+		} else if p, err := projects.Load(e.File, opts); err == nil && trust.Sum(p) == e.Sum && e.There() {
 			f.State = "trusted"
 		}
 		list = append(list, f)

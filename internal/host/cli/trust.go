@@ -68,29 +68,51 @@ func foundBy(o *createOptions, p *projects.Project) string {
 		return projectFound
 	case o.projectBy == projectNamed, o.projectBy == "" && !p.ByPath:
 		return projectNamed
-	case trust.Top(p.Path()) != "", trust.TopOf(p.Path()) != "", trust.Top(p.Dir) != "":
+	case len(trust.Around(p.Path())) > 0:
 		return projectFound
 	}
 	return projectNamed
 }
 
-// ownRepo reports for repositories whether they are the one that the file lies in.
+// ownRepo reports for repositories whether they are the one that the file is of. A file that a link leads out to is of no remote.
 func ownRepo(ctx context.Context, file string) func(repo string) bool {
-	top := trust.TopOf(file)
 	return func(repo string) bool {
 		t, err := projects.RepoTransport(repo)
-		switch {
-		case err != nil:
-			return false
-		case t == projects.TransportLocal && top == "":
-			return trust.Inside(repo, filepath.Dir(file))
-		case t == projects.TransportLocal:
-			return trust.Top(repo) == top // not the one around it, nor one within
-		case top == "":
+		if err != nil {
 			return false
 		}
-		return slices.ContainsFunc(localrepo.Remotes(ctx, top), func(url string) bool { return trust.SameRemote(url, repo) })
+		top := trust.Home(file)
+		if t == projects.TransportLocal {
+			top = trust.Top(filepath.Dir(file)) // where a path in it begins
+		}
+		if t == projects.TransportLocal && top == "" {
+			return trust.Inside(repo, filepath.Dir(file))
+		}
+		return top != "" && isRepo(ctx, top, repo)
 	}
+}
+
+// isRepo reports whether a repository is the one at top, as a folder or as one of the remotes that it names.
+func isRepo(ctx context.Context, top, repo string) bool {
+	if t, err := projects.RepoTransport(repo); err != nil {
+		return false
+	} else if t == projects.TransportLocal {
+		return trust.Top(repo) == top // not the one around it, nor one within
+	}
+	return slices.ContainsFunc(localrepo.Remotes(ctx, top), func(url string) bool { return trust.SameRemote(url, repo) })
+}
+
+// shown reports whether the file's repository is shown to be a clone of the remote that it calls its own: it has a commit that the
+// remote has. Whoever packs an archive can write the name of a private remote into its .git/config, and has none of its commits.
+// Where the user has no credential for the remote, the claim gains nothing.
+func (a *App) shown(ctx context.Context, file, remote string) (bool, error) {
+	find := credentials.New(a.Getenv)
+	cred, err := find.Git(ctx, remote)
+	if err != nil || cred == nil {
+		return err == nil, err
+	}
+	tips, err := find.Tips(ctx, remote, cred)
+	return err == nil && localrepo.Holds(ctx, trust.Home(file), tips), err
 }
 
 // theirs reports whether a project came with a repository, so that its file is not the user's own word. repo is the task's.
@@ -100,7 +122,7 @@ func theirs(ctx context.Context, o *createOptions, p *projects.Project, repo str
 		return false
 	}
 	// Also a user's own folder may lie in the repository that the task is about.
-	return foundBy(o, p) != projectNamed || trust.TopOf(file) != "" && repo != "" && ownRepo(ctx, file)(repo)
+	return foundBy(o, p) != projectNamed || repo != "" && slices.ContainsFunc(trust.Around(file), func(top string) bool { return isRepo(ctx, top, repo) })
 }
 
 // trusted refuses a project that came with a repository and asks for more than its code may do in the box, unless the user said
@@ -120,8 +142,23 @@ func (a *App) trusted(ctx context.Context, o *createOptions, p *projects.Project
 		return fault.New(workorder.ExitInvalid, err, "remove that file, and trust the project anew")
 	}
 	sum := trust.Sum(p)
-	if was != nil && was.Sum == sum && was.Covers(asks) {
+	covered := func() bool { return len(asks) == 0 || was != nil && was.Sum == sum && was.Covers(asks) }
+	if covered() {
 		return nil
+	}
+	if i := slices.IndexFunc(asks, func(k trust.Ask) bool { return k.Claim }); i >= 0 {
+		ok := o.dryRun // a rehearsal contacts nothing
+		if !ok {
+			if ok, err = a.shown(ctx, file, asks[i].Value); err != nil {
+				return err
+			}
+		}
+		if ok {
+			asks = slices.Delete(slices.Clone(asks), i, i+1)
+		}
+		if covered() {
+			return nil
+		}
 	}
 	no := &untrustedError{file, asks, was != nil}
 	if !o.dryRun && !o.json && a.person() && !o.askedTrust {
@@ -178,9 +215,8 @@ func (a *App) asked(ctx context.Context, o *createOptions, p *projects.Project) 
 	}}
 	repo := p.Repo
 	if u.Gives("repo") {
-		repo = o.repo
+		repo, u.Repo = o.repo, o.repo
 	}
-	u.Repo = repo
 	if t, err := projects.RepoTransport(repo); err == nil && t == projects.TransportLocal && u.Own(repo) {
 		u.Borrows = localrepo.Borrowed(ctx, repo)
 	}

@@ -59,6 +59,25 @@ func (f *Finder) Answers(ctx context.Context, remote string, cred *workorder.Git
 	return err
 }
 
+// Tips are the ids of the remote's branches and tags, branches first.
+func (f *Finder) Tips(ctx context.Context, remote string, cred *workorder.GitCredential) (ids []string, err error) {
+	refs, err := f.refs(ctx, remote, cred)
+	if err != nil {
+		return nil, err
+	}
+	var tags []string
+	for _, ref := range refs {
+		switch {
+		case ref.Type() != plumbing.HashReference:
+		case ref.Name().IsBranch():
+			ids = append(ids, ref.Hash().String())
+		case ref.Name().IsTag():
+			tags = append(tags, ref.Hash().String())
+		}
+	}
+	return append(ids, tags...), nil
+}
+
 // refs reads the remote's refs, or says what keeps us from it.
 func (f *Finder) refs(ctx context.Context, remote string, cred *workorder.GitCredential) ([]*plumbing.Reference, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)

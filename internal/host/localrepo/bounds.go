@@ -128,14 +128,19 @@ func leadsOut(dir string, folders ...string) (to string, err error) {
 // Borrowed are the folders outside of the repository whose objects it has without a copy (git clone --shared or --reference).
 // They may be the user's wish, or name his other repositories: only he knows.
 func Borrowed(ctx context.Context, path string) (folders []string) {
+	folders, _ = borrowed(ctx, path) // one that git does not read is not opened
+	return folders
+}
+
+func borrowed(ctx context.Context, path string) (folders []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
-	if bounds(ctx, path) != nil {
-		return nil // it is not opened
+	if err := bounds(ctx, path); err != nil {
+		return nil, err
 	}
 	out, err := gitOut(ctx, path, "count-objects", "-v")
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	for line := range strings.Lines(out) {
 		folder, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "alternate: ")
@@ -149,7 +154,7 @@ func Borrowed(ctx context.Context, path string) (folders []string) {
 			folders = append(folders, folder)
 		}
 	}
-	return folders
+	return folders, nil
 }
 
 // resolved is the path without links. What leads nowhere stays as it is.

@@ -4,10 +4,12 @@
 package trust
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -17,6 +19,9 @@ type Ask struct {
 	Key   string `json:"key"` // of the file, such as secrets.STRIPE
 	Value string `json:"value"`
 	Why   string `json:"why"` // what it means to the user
+	// Claim says that nothing is asked where a commit of the remote lies in the file's repository: then that is a clone of it, and
+	// not an archive whose .git/config says so.
+	Claim bool `json:"-"`
 }
 
 // User is what the user said beside the file.
@@ -25,36 +30,37 @@ type User struct {
 	Gives func(key string) bool
 	// Network is the mode that the user gives; empty: none, and a full one is what a project without a word has.
 	Network workorder.NetworkMode
-	// Repo is the repository of the task.
-	Repo string
 	// Own reports whether a repository is the one that the file lies in.
 	Own func(repo string) bool
 	// Token says that a git token is set which is for no particular server: it goes to that of whatever repository is named.
 	Token bool
 	// Borrows are folders outside of the file's repository whose objects that one has without a copy.
 	Borrows []string
+	// Repo is the repository that the user gives; empty: the file's.
+	Repo string
+	// AnyRepo says that he may give whatever repository later.
+	AnyRepo bool
 }
 
 // Asks lists what the file, as it was read and before anything replaced its values, asks for beyond the box. The box's own
 // affairs (services, setup, packages, limits) are what the repository's code may do there anyway.
 func Asks(p *projects.Project, u User) (list []Ask) {
-	add := func(key, value, why string) { list = append(list, Ask{key, value, why}) }
+	add := func(key, value, why string) { list = append(list, Ask{Key: key, Value: value, Why: why}) }
 	switch given := p.Repo == "" || u.Gives("repo"); {
 	case given:
 	case !u.Own(p.Repo):
 		add("repo", p.Repo, "another repository than the file's own is given to its commands, and your git token to its server")
 	case u.Token && p.Transport() != projects.TransportLocal:
 		add("repo", p.Repo, "SANDBOX_AGENT_GIT_TOKEN goes to this server, and only the repository's own .git/config says that it comes from there")
+	case p.Transport() != projects.TransportLocal:
+		const why = "your credential for it is used, and only the repository's own .git/config says that it comes from there: " +
+			"it has no commit that the remote has now (`git fetch` brings one, if it is your clone), or borrows its objects"
+		list = append(list, Ask{Key: "repo", Value: p.Repo, Why: why, Claim: true})
 	}
 	for _, folder := range u.Borrows {
 		add("repo", "objects of "+folder, "the repository has its objects from there, and all that it names of them is given to its commands")
 	}
-	if u.Token && p.PR != nil && p.PR.APIURL != "" {
-		add("pr.api_url", p.PR.APIURL, "SANDBOX_AGENT_GIT_TOKEN goes to this server")
-	}
-	if p.PR != nil && p.PR.Repository != "" && !strings.EqualFold(p.PR.Repository, Repository(u.Repo)) {
-		add("pr.repository", p.PR.Repository, "pull requests are opened and answered there, as you")
-	}
+	list = append(list, forgeAsks(p, u)...)
 	for _, s := range p.Secrets {
 		if !harnessKey(p, s) {
 			add("secrets."+s.Name, s.Scheme+"://"+s.Target, meaning(s))
@@ -85,10 +91,35 @@ func Asks(p *projects.Project, u User) (list []Ask) {
 	return list
 }
 
+// forgeAsks are what the file says of the pull request. Its own repository's is none: whoever may push there may open one.
+func forgeAsks(p *projects.Project, u User) (list []Ask) {
+	if p.PR == nil {
+		return nil
+	}
+	repo := cmp.Or(u.Repo, p.Repo)
+	own, known := forge.Parse(repo)
+	if named := p.PR.Repository; named != "" && (u.AnyRepo || !known || !strings.EqualFold(named, own.Owner+"/"+own.Name)) {
+		list = append(list, Ask{Key: "pr.repository", Value: named, Why: "pull requests are opened and answered there with your token, and it is not the repository that is cloned"})
+	}
+	switch api := p.PR.APIURL; {
+	case api == "":
+	case u.Token:
+		list = append(list, Ask{Key: "pr.api_url", Value: api, Why: "SANDBOX_AGENT_GIT_TOKEN goes to this server"})
+	case repo != "" && !isPath(repo) && !forge.SameHost(repo, api): // of a path pr.repository is asked, and without that it has none
+		list = append(list, Ask{Key: "pr.api_url", Value: api, Why: "your token for this server is used there, and it is not the server of the repository that is cloned"})
+	}
+	return list
+}
+
+func isPath(repo string) bool {
+	t, err := projects.RepoTransport(repo)
+	return err == nil && t == projects.TransportLocal
+}
+
 // networkAsks are what the file adds to a network that the user made narrower than the default.
 func networkAsks(p *projects.Project, u User) (list []Ask) {
 	if t := p.Gateway.ProviderTools; t != nil && *t && u.Network != "" && u.Network != workorder.NetworkFull {
-		list = append(list, Ask{"gateway.provider_tools", "true", "the provider searches and fetches for the agent, beside your network rules"})
+		list = append(list, Ask{Key: "gateway.provider_tools", Value: "true", Why: "the provider searches and fetches for the agent, beside your network rules"})
 	}
 	n := p.Network
 	if u.Network != workorder.NetworkRestricted {
@@ -96,13 +127,13 @@ func networkAsks(p *projects.Project, u User) (list []Ask) {
 	}
 	const why = "is reached as well when you restrict the network"
 	if len(n.Allow) > 0 {
-		list = append(list, Ask{"network.allow", strings.Join(n.Allow, ", "), why})
+		list = append(list, Ask{Key: "network.allow", Value: strings.Join(n.Allow, ", "), Why: why})
 	}
 	if n.Learn {
-		list = append(list, Ask{"network.learn", "true", "everything that has a name " + why})
+		list = append(list, Ask{Key: "network.learn", Value: "true", Why: "everything that has a name " + why})
 	}
 	if len(n.DNS) > 0 {
-		list = append(list, Ask{"network.dns", strings.Join(n.DNS, ", "), "these resolvers say where the names lie that you allow"})
+		list = append(list, Ask{Key: "network.dns", Value: strings.Join(n.DNS, ", "), Why: "these resolvers say where the names lie that you allow"})
 	}
 	return list
 }

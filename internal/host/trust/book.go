@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -26,9 +27,11 @@ type Book struct{ dir string }
 func Open(stateDir string) *Book { return &Book{filepath.Join(stateDir, folder)} }
 
 // Entry is a yes of the user's: to this content, at this place. The same content in another repository gives what it asks for
-// to other code.
+// to other code. The place is the path by which the file was found, and where that leads: a link in one repository to the file of
+// another asks for the one and has no part in what was said of the other.
 type Entry struct {
-	File string    `json:"file"` // in its folder, which is without links
+	File string    `json:"file"`           // as it was found, links and all
+	Real string    `json:"real,omitempty"` // without links, where that is another
 	Sum  string    `json:"sum"`
 	At   time.Time `json:"at"`
 	Asks []Ask     `json:"asks"`
@@ -41,12 +44,16 @@ func (b *Book) path(file string) string {
 
 // Look returns what was said of a file, nil when nothing was.
 func (b *Book) Look(file string) (*Entry, error) {
-	e, err := read(b.path(place(file)))
-	if errors.Is(err, fs.ErrNotExist) || err == nil && e.File != place(file) {
+	file = fullPath(file)
+	e, err := read(b.path(file))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && (e.File != file || !e.There()) {
 		return nil, nil
 	}
 	return e, err
 }
+
+// There reports whether the path leads where it led when the user said yes.
+func (e *Entry) There() bool { return realPath(e.File) == cmp.Or(e.Real, e.File) }
 
 func read(path string) (*Entry, error) {
 	c, err := os.ReadFile(path)
@@ -65,7 +72,7 @@ func (b *Book) Trust(file, sum string, asks []Ask, now time.Time) error {
 	if err := os.MkdirAll(b.dir, 0o700); err != nil {
 		return fmt.Errorf("remember that %s is trusted: %w", file, err)
 	}
-	e := Entry{File: place(file), Sum: sum, At: now.UTC(), Asks: append([]Ask{}, asks...)}
+	e := NewEntry(file, sum, asks, now)
 	c, err := json.MarshalIndent(e, "", "  ")
 	if err != nil {
 		return err
@@ -73,9 +80,18 @@ func (b *Book) Trust(file, sum string, asks []Ask, now time.Time) error {
 	return store.WriteFile(b.path(e.File), append(c, '\n'), 0o600)
 }
 
+// NewEntry is a yes of now.
+func NewEntry(file, sum string, asks []Ask, now time.Time) Entry {
+	e := Entry{File: fullPath(file), Sum: sum, At: now.UTC(), Asks: append([]Ask{}, asks...)}
+	if to := realPath(file); to != e.File {
+		e.Real = to
+	}
+	return e
+}
+
 // Revoke forgets what was said of a file, and reports whether anything was.
 func (b *Book) Revoke(file string) (bool, error) {
-	err := os.Remove(b.path(place(file)))
+	err := os.Remove(b.path(fullPath(file)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

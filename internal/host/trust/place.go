@@ -4,13 +4,17 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
 // Top is the work tree or bare repository that a path lies in, found without git: nothing of a repository that is not trusted
 // has a say. Empty: in none.
-func Top(path string) string {
-	for at := realPath(path); ; at = filepath.Dir(at) {
+func Top(path string) string { return above(realPath(path)) }
+
+// above is the nearest of a path and the folders that its name has above it which is a work tree or a bare repository.
+func above(path string) string {
+	for at := path; ; at = filepath.Dir(at) {
 		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
 			return at
 		}
@@ -28,6 +32,31 @@ func Top(path string) string {
 	}
 }
 
+// Home is the repository that a project file is of: the one that its path leads through, when it really lies there. Empty: there is
+// none, or a link leads out of it, so that what is found in the one is of the other.
+func Home(file string) string {
+	asks, lies := above(filepath.Dir(fullPath(file))), Top(file)
+	if asks == "" || realPath(asks) != lies {
+		return ""
+	}
+	return lies
+}
+
+// Around are all repositories that a file has to do with: the one that its path leads through, and those that it and its folder
+// really lie in.
+func Around(file string) (tops []string) {
+	asks := above(filepath.Dir(fullPath(file)))
+	if asks != "" {
+		asks = realPath(asks)
+	}
+	for _, top := range []string{asks, Top(filepath.Dir(file)), Top(file)} {
+		if top != "" && !slices.Contains(tops, top) {
+			tops = append(tops, top)
+		}
+	}
+	return tops
+}
+
 // Inside reports whether a path lies in a folder, as both are without links.
 func Inside(path, folder string) bool {
 	return folder != "" && below(realPath(path), realPath(folder))
@@ -40,9 +69,7 @@ func below(path, folder string) bool {
 
 // realPath is the path without links, as far as it exists.
 func realPath(path string) string {
-	if abs, err := filepath.Abs(path); err == nil {
-		path = abs
-	}
+	path = fullPath(path)
 	if r, err := filepath.EvalSymlinks(path); err == nil {
 		return r
 	}
@@ -52,33 +79,22 @@ func realPath(path string) string {
 	return path
 }
 
-// place is where a file lies: in the folder that it was found in, also when it is a link to a file of elsewhere. What the user said of
-// that one was not said of a repository that links to it.
-func place(file string) string {
-	if abs, err := filepath.Abs(file); err == nil {
-		file = abs
+// fullPath is the path from the root, with the links that are in it.
+func fullPath(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
 	}
-	return filepath.Join(realPath(filepath.Dir(file)), filepath.Base(file))
-}
-
-// TopOf is the Top of the repository that a file was found in, also when it is a link to a file of elsewhere.
-func TopOf(file string) string { return Top(filepath.Dir(place(file))) }
-
-// Repository is owner/name of a remote, as forges have it; empty: it has none.
-func Repository(url string) string {
-	_, path := remote(url)
 	return path
 }
 
 // SameRemote reports whether two URLs name the same repository: the way of reaching it, who reaches it and the end .git do not count.
 func SameRemote(a, b string) bool {
-	host, path := remote(a)
-	otherHost, otherPath := remote(b)
-	return host != "" && host == otherHost && path == otherPath
+	x, y := remote(a), remote(b)
+	return x != "" && x == y
 }
 
-// remote is the server and the path of a URL; empty: it is none.
-func remote(s string) (host, path string) {
+func remote(s string) string {
+	host, path := "", ""
 	if u, err := url.Parse(s); err == nil && u.Scheme != "" && u.Host != "" {
 		host, path = u.Host, u.Path
 		if u.Scheme == "http" || u.Scheme == "git" {
@@ -90,5 +106,8 @@ func remote(s string) (host, path string) {
 	} else if h, p, scp := strings.Cut(s, ":"); scp && !strings.Contains(h, "/") {
 		host, path = h[strings.LastIndexByte(h, '@')+1:], p
 	}
-	return strings.ToLower(host), strings.TrimSuffix(strings.Trim(path, "/"), ".git")
+	if host == "" {
+		return ""
+	}
+	return strings.ToLower(host) + "/" + strings.TrimSuffix(strings.Trim(path, "/"), ".git")
 }

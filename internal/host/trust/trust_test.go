@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,12 +34,18 @@ func TestAsks(t *testing.T) {
 		"its remote, a token for all servers":     {yaml: command + "repo: https://example.com/own.git\n", user: User{Token: true}, want: []string{"repo"}},
 		"… by SSH, whose forge gets it":           {yaml: command + "repo: git@example.com:own.git\n", user: User{Token: true}, want: []string{"repo"}},
 		"… which the user gives":                  {yaml: command + "repo: https://example.com/own.git\n", gives: []string{"repo"}, user: User{Token: true}},
-		"its remote, no such token":               {yaml: command + "repo: https://example.com/own.git\n"},
+		"its remote, no such token":               {yaml: command + "repo: https://example.com/own.git\n", want: []string{"repo, unless shown"}},
+		"its remote by SSH, no such token":        {yaml: command + "repo: git@example.com:own.git\n", want: []string{"repo, unless shown"}},
 		"its folder, a token for all servers":     {yaml: command + "repo: .\n", user: User{Token: true}},
-		"a forge, a token for all servers":        {yaml: command + "repo: .\npr: {api_url: 'https://evil.example/api/v3', repository: a/b}\n", user: User{Token: true}, want: []string{"pr.api_url", "pr.repository"}},
-		"… whatever repository the user says":     {yaml: command + "repo: .\npr: {api_url: 'https://evil.example/api/v3', repository: a/b}\n", gives: []string{"repo"}, user: User{Token: true, Repo: "git@example.com:A/b.git"}, want: []string{"pr.api_url"}},
-		"pull requests in another repository":     {yaml: command + "pr: {api_url: 'https://example.com/api/v3', repository: a/b}\n", user: User{Repo: "https://example.com/a/c"}, want: []string{"pr.repository"}},
-		"… in its own":                            {yaml: command + "pr: {api_url: 'https://example.com/api/v3', repository: a/b}\n", user: User{Repo: "http://example.com/a/b.git"}},
+		"a forge, a token for all servers":        {yaml: command + "repo: .\npr: {api_url: 'https://evil.example/api/v3', repository: a/b}\n", user: User{Token: true}, want: []string{"pr.repository", "pr.api_url"}},
+		"… whatever repository the user says":     {yaml: command + "repo: .\npr: {api_url: 'https://evil.example/api/v3', repository: a/b}\n", gives: []string{"repo"}, user: User{Token: true, Repo: "https://evil.example/a/b"}, want: []string{"pr.api_url"}},
+		"pull requests of a path":                 {yaml: command + "repo: .\npr: {api_url: 'https://example.com/api/v3', repository: a/b}\n", want: []string{"pr.repository"}},
+		"pull requests of another repository":     {yaml: command + "repo: https://example.com/a/own.git\npr: {repository: a/private}\n", want: []string{"repo, unless shown", "pr.repository"}},
+		"… than the user gives":                   {yaml: command + "repo: https://example.com/a/private\npr: {repository: a/private}\n", gives: []string{"repo"}, user: User{Repo: "https://example.com/a/b"}, want: []string{"pr.repository"}},
+		"… may give":                              {yaml: command + "repo: https://example.com/a/own.git\npr: {repository: a/own}\n", user: User{AnyRepo: true}, want: []string{"repo, unless shown", "pr.repository"}},
+		"… of a forge that is no GitHub":          {yaml: command + "repo: https://gitlab.com/a/own.git\npr: {api_url: 'https://ghe.example/api/v3'}\n", want: []string{"repo, unless shown", "pr.api_url"}},
+		"pull requests of the one that is cloned": {yaml: command + "repo: git@example.com:a/own.git\npr: {repository: A/own, api_url: 'https://example.com/api/v3'}\n", want: []string{"repo, unless shown"}},
+		"… on another server":                     {yaml: command + "repo: git@example.com:a/own.git\npr: {repository: a/own, api_url: 'https://ghe.example/api/v3'}\n", want: []string{"repo, unless shown", "pr.api_url"}},
 		"objects of elsewhere":                    {yaml: command + "repo: .\n", user: User{Borrows: []string{"/private/objects"}}, want: []string{"repo"}},
 		"… whichever folder of it the user names": {yaml: command + "repo: .\n", gives: []string{"repo"}, user: User{Borrows: []string{"/private/objects"}}, want: []string{"repo"}},
 		"nothing":                               {yaml: "repo: .\nservices: {redis: {image: 'redis:7'}}\nlifecycle: {setup: [make]}\nnetwork: full\nlimits: {memory: 4g}\n"},
@@ -77,7 +84,11 @@ func TestAsks(t *testing.T) {
 			u.Gives, u.Network = func(key string) bool { return slices.Contains(c.gives, key) }, c.net
 			u.Own = func(repo string) bool { return Inside(repo, "/clone") || strings.Contains(repo, "own.git") }
 			for _, a := range Asks(p, u) {
-				keys = append(keys, a.Key)
+				key := a.Key
+				if a.Claim {
+					key += ", unless shown"
+				}
+				keys = append(keys, key)
 				if a.Value == "" || a.Why == "" {
 					t.Errorf("says nothing: %+v", a)
 				}
@@ -212,7 +223,7 @@ func TestBook(t *testing.T) {
 	if list, err := b.List(); len(list) != 0 || err != nil {
 		t.Errorf("%+v, %v", list, err)
 	}
-	if err := b.Trust(filepath.Join(link, "p.yaml"), "1", []Ask{{"k", "v", "w"}}, time.Now()); err != nil {
+	if err := b.Trust(file, "1", []Ask{{Key: "k", Value: "v", Why: "w"}}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	e, err := b.Look(file)
@@ -235,16 +246,30 @@ func TestBook(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	// A repository that links to a trusted file of another one is not trusted by that.
-	stranger := filepath.Join(t.TempDir(), "p.yaml")
-	if err := os.Symlink(file, stranger); err != nil {
-		t.Fatal(err)
-	}
-	if e, err := b.Look(stranger); e != nil || err != nil {
-		t.Errorf("a link to a trusted file: %+v, %v", e, err)
-	}
 	if list, err := b.List(); len(list) != 1 || err != nil {
 		t.Errorf("%+v, %v", list, err)
+	}
+	// By a link it is another's word, and that counts for as long as it leads where it did.
+	by := filepath.Join(link, "p.yaml")
+	if e, err := b.Look(by); e != nil || err != nil {
+		t.Errorf("by a link: %+v, %v", e, err)
+	}
+	if err := b.Trust(by, "2", nil, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := b.Look(by); err != nil || e == nil || e.Sum != "2" {
+		t.Errorf("%+v, %v", e, err)
+	}
+	other := t.TempDir()
+	put(t, other+"/p.yaml", "x")
+	if err := errors.Join(os.Remove(link), os.Symlink(other, link)); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := b.Look(by); e != nil || err != nil {
+		t.Errorf("the link leads elsewhere: %+v, %v", e, err)
+	}
+	if e, err := b.Look(file); err != nil || e == nil || e.Sum != "1" {
+		t.Errorf("%+v, %v", e, err)
 	}
 	for i, want := range []bool{true, false} {
 		if there, err := b.Revoke(file); there != want || err != nil {
@@ -284,12 +309,6 @@ func TestPlace(t *testing.T) {
 			t.Errorf("%s lies in %q, want %q", path, got, want)
 		}
 	}
-	if err := os.Symlink(dir+"/repo/a/b/p.yaml", dir+"/worktree/p.yaml"); err != nil {
-		t.Fatal(err)
-	}
-	if got := TopOf(dir + "/worktree/p.yaml"); got != filepath.Join(base, "worktree") {
-		t.Errorf("a link of a repository's is a file of %s", got)
-	}
 	for _, c := range []struct {
 		path, folder string
 		want         bool
@@ -313,6 +332,42 @@ func TestPlace(t *testing.T) {
 	} {
 		if got := SameRemote(c.a, c.b); got != c.want {
 			t.Errorf("%s and %s: %v", c.a, c.b, got)
+		}
+	}
+}
+
+// TestHome: what a link in one repository leads to is of neither, as far as the other's remotes go, and has to do with both.
+func TestHome(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"mine/.git/HEAD", "mine/sub/p.yaml", "stranger/.git/HEAD", "stranger/conf/p.yaml", "plain/p.yaml"} {
+		put(t, filepath.Join(dir, name), "x")
+	}
+	for name, to := range map[string]string{
+		"stranger/p.yaml": "../mine/sub/p.yaml", "stranger/sub": "../mine/sub", "stranger/within.yaml": "conf/p.yaml", "stranger/own.yaml": "../plain/p.yaml",
+		"stranger/plain": "../plain", "plain/link.yaml": "../mine/sub/p.yaml", "work": "mine",
+	} {
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	base := realPath(dir)
+	for file, want := range map[string]struct {
+		home   string
+		around []string
+	}{
+		"mine/sub/p.yaml": {"mine", []string{"mine"}}, "work/sub/p.yaml": {"mine", []string{"mine"}}, "stranger/within.yaml": {"stranger", []string{"stranger"}},
+		"stranger/p.yaml": {"", []string{"stranger", "mine"}}, "stranger/sub/p.yaml": {"", []string{"stranger", "mine"}},
+		"stranger/own.yaml": {"", []string{"stranger"}}, "stranger/plain/p.yaml": {"", []string{"stranger"}},
+		"plain/link.yaml": {"", []string{"mine"}}, "plain/p.yaml": {"", nil},
+	} {
+		if want.home != "" {
+			want.home = filepath.Join(base, want.home)
+		}
+		for i, top := range want.around {
+			want.around[i] = filepath.Join(base, top)
+		}
+		if home, around := Home(filepath.Join(dir, file)), Around(filepath.Join(dir, file)); home != want.home || !slices.Equal(around, want.around) {
+			t.Errorf("%s is of %q, around it %q; want %+v", file, home, around, want)
 		}
 	}
 }
