@@ -104,7 +104,7 @@ func TestEverything(t *testing.T) {
 	want := workorder.Order{
 		Version: workorder.Version, TaskID: "T-A1B2C3D4", Mode: workorder.ModeCreate, Project: "everything", Task: "-x\n$(id) é",
 		Repo: "git@github.com:myorg/app.git", CloneURL: "git@github.com:myorg/app.git", Branch: "release/1.10", TargetBranch: "agent/T-A1B2C3D4-x-id",
-		Services: []workorder.Service{
+		Spec: workorder.Spec{Services: []workorder.Service{
 			{
 				Name: "postgres", Image: "postgres:16", Command: []string{"postgres", "-c", "fsync=off"},
 				Env:   map[string]string{"POSTGRES_PASSWORD": "postgres", "LANG": "C.UTF-8", "LEVEL": "0777"},
@@ -119,13 +119,19 @@ func TestEverything(t *testing.T) {
 				Command: []string{"sh", "-c", `redis-server --save ""`}, Healthcheck: &workorder.Healthcheck{Test: []string{"redis-cli", "ping"}},
 				StartTimeoutSeconds: 60,
 			},
-		},
-		Env: map[string]string{
+		}, Env: map[string]string{
 			"VERSION": "1.10", "ANSWER": "yes", "MODE": "0777", "DAY": "2026-01-02", "EMPTY": "", "NOTHING": "~", "HEX": "0x1F", "QUOTED": "a: b",
-		},
-		SecretNames: []string{"ANTHROPIC_API_KEY", "DEPLOY_KEY", "LICENCE", "LITELLM_KEY", "OTHER", "STRIPE_KEY"},
-		SecretUses:  map[string]workorder.SecretUse{"ANTHROPIC_API_KEY": "gateway", "LITELLM_KEY": "gateway", "DEPLOY_KEY": "validate"}, Packages: []string{"libpq-dev", "jq=1.7-1"},
-		Setup:    []string{"npm ci", "set -e\nnpm run migrate\n"},
+		}, SecretNames: []string{"ANTHROPIC_API_KEY", "DEPLOY_KEY", "LICENCE", "LITELLM_KEY", "OTHER", "STRIPE_KEY"}, SecretUses: map[string]workorder.SecretUse{"ANTHROPIC_API_KEY": "gateway", "LITELLM_KEY": "gateway", "DEPLOY_KEY": "validate"}, Packages: []string{"libpq-dev", "jq=1.7-1"}, Setup: []string{"npm ci", "set -e\nnpm run migrate\n"}, Network: workorder.Network{
+			Mode: workorder.NetworkRestricted, Learn: true, DNS: []string{"192.0.2.53", "2001:db8::53"},
+			Allow: []string{"example.com", "*.xn--bcher-kva.example", "192.0.2.7:5432", "[2001:db8::1]:8443"},
+		}, Gateway: workorder.Gateway{
+			RequestsPerMinute: 60, ProviderTools: new(false),
+			Prices: map[string]workorder.ModelPrice{"local/llama-3.3": {Output: 0.5, CacheWrite: 1.25}},
+			Routes: []workorder.ModelRoute{
+				{API: workorder.APIAnthropic, BaseURL: "http://litellm.example:4000", Keys: []string{"ANTHROPIC_API_KEY", "LITELLM_KEY"}},
+				{API: workorder.APIOpenAI, BaseURL: "https://models.example/v1"},
+			},
+		}, Limits: workorder.Limits{MemoryBytes: 3 << 29, CPUs: 1.5, PIDs: 4096, DiskBytes: 20 << 30}},
 		Validate: []workorder.Command{{Name: "zeta", Run: "make z"}, {Name: "alpha", Run: "make a"}, {Name: "mid", Run: "make m"}},
 		Dev:      &workorder.Dev{Command: "npm run dev", Port: 3000, ReadyPath: "/health", Pages: []string{"/", "/login?next=/"}, StartTimeoutSeconds: 120},
 		Repair:   workorder.Repair{MaxAttempts: 2},
@@ -134,21 +140,10 @@ func TestEverything(t *testing.T) {
 		},
 		MaxBudgetUSD: &budget, TimeoutMinutes: 0.5,
 		PR: &workorder.PullRequest{Labels: []string{"agent"}, Draft: true, Reviewers: []string{"octocat", "myorg/team"}, Base: "main", APIURL: "https://ghe.example.com/api/v3", Repository: "myorg/my-saas-app"},
-		Network: workorder.Network{
-			Mode: workorder.NetworkRestricted, Learn: true, DNS: []string{"192.0.2.53", "2001:db8::53"},
-			Allow: []string{"example.com", "*.xn--bcher-kva.example", "192.0.2.7:5432", "[2001:db8::1]:8443"},
-		},
-		Gateway: workorder.Gateway{
-			RequestsPerMinute: 60, ProviderTools: new(false),
-			Prices: map[string]workorder.ModelPrice{"local/llama-3.3": {Output: 0.5, CacheWrite: 1.25}},
-			Routes: []workorder.ModelRoute{
-				{API: workorder.APIAnthropic, BaseURL: "http://litellm.example:4000", Keys: []string{"ANTHROPIC_API_KEY", "LITELLM_KEY"}},
-				{API: workorder.APIOpenAI, BaseURL: "https://models.example/v1"},
-			},
-		},
-		TrustBranchConfig:   true,
-		NoProof:             true,
-		Limits:              workorder.Limits{MemoryBytes: 3 << 29, CPUs: 1.5, PIDs: 4096, DiskBytes: 20 << 30},
+
+		TrustBranchConfig: true,
+		NoProof:           true,
+
 		PushIntervalSeconds: 120, CheckpointIntervalSeconds: 30, HangTimeoutSeconds: 1200, AttemptID: "0123456789abcdef", Author: projects.DefaultAuthor(),
 	}
 	got, err := p.Order(projects.OrderInput{TaskID: "T-A1B2C3D4", AttemptID: "0123456789abcdef", Task: "-x\n$(id) é"})

@@ -140,16 +140,23 @@ type OrderInput struct {
 	Author workorder.Identity
 }
 
+// Spec is the box that the project wants.
+func (p *Project) Spec() workorder.Spec {
+	return workorder.Spec{
+		Supabase: p.Supabase, Services: slices.Clone(p.Services), Env: maps.Clone(p.Env), SecretNames: p.SecretNames(), SecretUses: p.secretUses(),
+		Packages: slices.Clone(p.Packages), Setup: slices.Clone(p.Setup), Network: p.Network, Gateway: p.Gateway, Limits: p.Limits,
+	}
+}
+
 // Order builds the work order. CloneURL is set for a remote repository; for one
 // on the host it is empty, and filled by who serves it.
 func (p *Project) Order(in OrderInput) (workorder.Order, error) {
 	o := workorder.Order{
 		Version: workorder.Version, TaskID: in.TaskID, Mode: in.Mode, Project: p.Name, Task: in.Task,
 		Repo: p.Repo, Branch: p.Branch, TargetBranch: in.TargetBranch,
-		Supabase: p.Supabase, Services: slices.Clone(p.Services), Env: maps.Clone(p.Env), SecretNames: p.SecretNames(),
-		Packages: slices.Clone(p.Packages), Setup: slices.Clone(p.Setup), Validate: slices.Clone(p.Validate),
+		Spec: p.Spec(), Validate: slices.Clone(p.Validate),
 		Dev: p.Dev, Repair: p.Repair, Harness: p.Harness, MaxBudgetUSD: p.MaxBudgetUSD, TimeoutMinutes: p.TimeoutMinutes,
-		PR: p.PR, Network: p.Network, Gateway: p.Gateway, SecretUses: p.secretUses(), TrustBranchConfig: p.TrustBranchConfig, NoProof: p.NoProof, Limits: p.Limits,
+		PR: p.PR, TrustBranchConfig: p.TrustBranchConfig, NoProof: p.NoProof,
 		PushIntervalSeconds: p.PushIntervalSeconds, CheckpointIntervalSeconds: p.CheckpointIntervalSeconds,
 		HangTimeoutSeconds: p.HangTimeoutSeconds, AttemptID: in.AttemptID,
 		Author: in.Author, Review: in.Review, Rebase: in.Rebase,

@@ -116,17 +116,17 @@ func SecretUses() []SecretUse {
 }
 
 // SecretUse is who gets the secret of that name.
-func (o *Order) SecretUse(name string) SecretUse {
-	if u := o.SecretUses[name]; u != "" {
+func (s *Spec) SecretUse(name string) SecretUse {
+	if u := s.SecretUses[name]; u != "" {
 		return u
 	}
 	return ForCommands
 }
 
-func (o *Order) checkGateway(c *check) {
+func (s *Spec) checkGateway(c *check) {
 	keys := map[string]bool{}
 	apis := map[ModelAPI]bool{}
-	for _, r := range o.Gateway.Routes {
+	for _, r := range s.Gateway.Routes {
 		c.that(slices.Contains(ModelAPIs(), r.API), "gateway: api %q is not known (known: %v)", r.API, ModelAPIs())
 		c.that(!apis[r.API], "gateway: %s is given twice", r.API)
 		apis[r.API] = true
@@ -134,19 +134,19 @@ func (o *Order) checkGateway(c *check) {
 			c.errs = append(c.errs, fmt.Errorf("gateway: %s: %w", r.API, err))
 		}
 		for _, k := range r.Keys {
-			c.that(o.SecretUse(k) == ForGateway && slices.Contains(o.SecretNames, k), "gateway: %s: key %s is not a secret for the gateway", r.API, k)
+			c.that(s.SecretUse(k) == ForGateway && slices.Contains(s.SecretNames, k), "gateway: %s: key %s is not a secret for the gateway", r.API, k)
 			keys[k] = true
 		}
 	}
-	c.that(o.Gateway.RequestsPerMinute >= 0, "gateway: requests_per_minute %d is negative", o.Gateway.RequestsPerMinute)
-	for m, p := range o.Gateway.Prices {
+	c.that(s.Gateway.RequestsPerMinute >= 0, "gateway: requests_per_minute %d is negative", s.Gateway.RequestsPerMinute)
+	for m, p := range s.Gateway.Prices {
 		for _, usd := range []float64{p.Input, p.Output, p.CacheRead, p.CacheWrite} {
 			c.that(usd == 0 || positive(usd), "gateway: price %v of %s is not a number of dollars", usd, m)
 		}
 	}
-	for name, use := range o.SecretUses {
+	for name, use := range s.SecretUses {
 		c.that(slices.Contains(SecretUses(), use), "secret %s: consumer %q is not known (known: %v)", name, use, SecretUses())
-		c.that(slices.Contains(o.SecretNames, name), "secret_uses names %s, which is no secret of this order", name)
+		c.that(slices.Contains(s.SecretNames, name), "secret_uses names %s, which is no secret of this order", name)
 		c.that(use != ForGateway || keys[name], "secret %s is for the gateway, and no route uses it", name)
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +16,8 @@ import (
 // Order is the work order: everything the guest has to know to do the task,
 // except secrets, which travel beside it in an Envelope and are never written to disk.
 type Order struct {
+	Spec
+
 	Version int    `json:"version"`
 	TaskID  string `json:"task_id"`
 	Mode    Mode   `json:"mode"`
@@ -54,21 +54,10 @@ type Order struct {
 	// TargetBranch receives the work: agent/<task id>-<slug>.
 	TargetBranch string `json:"target_branch"`
 
-	Supabase bool              `json:"supabase,omitempty"`
-	Services []Service         `json:"services,omitempty"`
-	Env      map[string]string `json:"env,omitempty"`
-	// SecretNames lists the environment names whose values arrive in
-	// Envelope.Secrets; both sides compare it, so that a lost secret is an error.
-	SecretNames []string `json:"secret_names,omitempty"`
-	// SecretUses says who gets a secret, by name; one that is not there is ForCommands.
-	SecretUses map[string]SecretUse `json:"secret_uses,omitempty"`
-	Gateway    Gateway              `json:"gateway,omitzero"`
-	Packages   []string             `json:"packages,omitempty"`
-	Setup      []string             `json:"setup,omitempty"`
-	Validate   []Command            `json:"validate,omitempty"`
-	Dev        *Dev                 `json:"dev,omitempty"`
-	Repair     Repair               `json:"repair,omitzero"`
-	Harness    Harness              `json:"harness"`
+	Validate []Command `json:"validate,omitempty"`
+	Dev      *Dev      `json:"dev,omitempty"`
+	Repair   Repair    `json:"repair,omitzero"`
+	Harness  Harness   `json:"harness"`
 	// Review is the feedback of ModeRevise.
 	Review *Review `json:"review,omitempty"`
 	// Rebase is what ModeRebase does.
@@ -93,9 +82,7 @@ type Order struct {
 	// branch while the agent works.
 	TrustBranchConfig bool `json:"trust_branch_config,omitempty"`
 
-	PR      *PullRequest `json:"pr,omitempty"`
-	Network Network      `json:"network"`
-	Limits  Limits       `json:"limits"`
+	PR *PullRequest `json:"pr,omitempty"`
 
 	// PushInterval and CheckpointInterval are the periods, in seconds, between
 	// pushes of committed work and snapshots of uncommitted work. 0: the default.
@@ -107,37 +94,6 @@ type Order struct {
 
 	// Author signs the commits made by and for the agent.
 	Author Identity `json:"author"`
-	// HostImages are the service images that the host can stream into the box on
-	// request (Event ImageRequest), so that no registry is needed for them: the
-	// host's id by name. A cached image of another id is an older one.
-	HostImages map[string]string `json:"host_images,omitempty"`
-	// MTU of the network the box is on, in bytes. 0: the guest reads its own.
-	MTU int `json:"mtu,omitempty"`
-}
-
-// Service is a container of the inner engine that the task needs.
-type Service struct {
-	Name    string            `json:"name"`
-	Image   string            `json:"image"`
-	Command []string          `json:"command,omitempty"`
-	Env     map[string]string `json:"env,omitempty"`
-	// Ports are container ports, "6379" or "53/udp". The first TCP port is what
-	// readiness is judged by when there is no healthcheck.
-	Ports       []string     `json:"ports,omitempty"`
-	Healthcheck *Healthcheck `json:"healthcheck,omitempty"`
-	// Volumes are "name:/path" (a volume of the inner engine, gone with the box).
-	Volumes []string `json:"volumes,omitempty"`
-	// StartTimeoutSeconds bounds creation to readiness. 0: DefaultServiceStart.
-	StartTimeoutSeconds float64 `json:"start_timeout_seconds,omitempty"`
-}
-
-// Healthcheck is a command run inside the service's container.
-type Healthcheck struct {
-	// Test is argv; a single element is run by the container's shell.
-	Test            []string `json:"test"`
-	IntervalSeconds float64  `json:"interval_seconds,omitempty"`
-	TimeoutSeconds  float64  `json:"timeout_seconds,omitempty"`
-	Retries         int      `json:"retries,omitempty"`
 }
 
 // Command is a named shell command.
@@ -192,35 +148,6 @@ type PullRequest struct {
 	APIURL string `json:"api_url,omitempty"`
 	// Repository is owner/name on the forge where the remote's path is another; needs APIURL.
 	Repository string `json:"repository,omitempty"`
-}
-
-// Limits bound the box. Zero: the default.
-type Limits struct {
-	MemoryBytes int64   `json:"memory_bytes,omitempty"`
-	CPUs        float64 `json:"cpus,omitempty"`
-	// PIDs bounds the processes and threads of the agent's side: setup, agent, checks and inner containers. The box itself
-	// has ReservedPIDs more.
-	PIDs int64 `json:"pids,omitempty"`
-	// DiskBytes bounds what the task takes of the disk beside the image, inner images and containers included. The run ends when it is more.
-	DiskBytes int64 `json:"disk_bytes,omitempty"`
-}
-
-const (
-	// defaultPIDs ends a fork bomb before the machine feels it, and is several times what large builds were seen to need.
-	defaultPIDs = 4096
-	// ReservedPIDs are for boot, git and the inner engine with a parent process per container.
-	ReservedPIDs = 4096
-	// MemoryReserve is the memory, in bytes, that the agent's side cannot have, so that the work can land when it has used up its own; at
-	// most a quarter of the box's. The inner engine takes some 150 MB of it, boot some 60.
-	MemoryReserve = 512 << 20
-)
-
-// AgentPIDs is the limit of processes on the agent's side.
-func (l Limits) AgentPIDs() int64 {
-	if l.PIDs > 0 {
-		return l.PIDs
-	}
-	return defaultPIDs
 }
 
 // Identity is a git author.
@@ -320,11 +247,6 @@ func (o *Order) Timeout() time.Duration {
 	return time.Duration(o.TimeoutMinutes * float64(time.Minute))
 }
 
-// StartTimeout is the bound on the service's way from creation to ready.
-func (s *Service) StartTimeout() time.Duration {
-	return seconds(s.StartTimeoutSeconds, DefaultServiceStart)
-}
-
 // DecodeEnvelope reads exactly one envelope, strictly, and validates the order.
 // It reads to the first complete document and does not wait for the end of r.
 func DecodeEnvelope(r io.Reader) (*Envelope, error) {
@@ -362,18 +284,6 @@ func DecodeOrder(b []byte) (*Order, error) {
 	return &o, nil
 }
 
-var (
-	serviceName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,62}$`)
-	envName     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-)
-
-// ValidServiceName reports whether s can name a service (a host name label set
-// in lower case, as it must resolve by DNS).
-func ValidServiceName(s string) bool { return serviceName.MatchString(s) }
-
-// ValidEnvName reports whether s can name an environment variable.
-func ValidEnvName(s string) bool { return envName.MatchString(s) }
-
 // Check verifies what both sides rely on and reports every mistake at once.
 func (o *Order) Check() error {
 	if o.Version != Version {
@@ -404,8 +314,7 @@ func (o *Order) Check() error {
 		o.checkRepo(&c)
 	}
 	c.that(o.Harness.Name != "", "harness is missing")
-	o.Network.check(&c)
-	o.checkGateway(&c)
+	o.Spec.check(&c)
 	if o.MaxBudgetUSD != nil {
 		c.that(positive(*o.MaxBudgetUSD), "max_budget_usd %v is not a positive number", *o.MaxBudgetUSD)
 	}
@@ -417,10 +326,6 @@ func (o *Order) Check() error {
 		"push_interval_seconds": o.PushIntervalSeconds, "checkpoint_interval_seconds": o.CheckpointIntervalSeconds, "hang_timeout_seconds": o.HangTimeoutSeconds,
 	} {
 		c.that(v == 0 || positive(v), "%s %v is not a positive number", name, v)
-	}
-	o.checkServices(&c)
-	for k := range o.Env {
-		c.that(ValidEnvName(k), "environment name %q is not valid", k)
 	}
 	if len(c.errs) == 0 {
 		return nil
@@ -455,20 +360,4 @@ func (o *Order) checkRepo(c *check) {
 	c.that(ValidRefName(o.TargetBranch), "target_branch %q is not a valid branch name", o.TargetBranch)
 	c.that(o.Branch == "" || ValidRefName(o.Branch), "branch %q is not a valid branch name", o.Branch)
 	c.that(o.Branch != o.TargetBranch, "branch and target_branch are both %q: the base branch is never written", o.Branch)
-}
-
-func (o *Order) checkServices(c *check) {
-	seen := map[string]bool{}
-	for i := range o.Services {
-		s := &o.Services[i]
-		c.that(ValidServiceName(s.Name), "service name %q is not a host name", s.Name)
-		c.that(!seen[s.Name], "service %q is given twice", s.Name)
-		seen[s.Name] = true
-		c.that(s.Image != "", "service %q has no image", s.Name)
-		for _, v := range s.Volumes {
-			name, target, ok := strings.Cut(v, ":")
-			c.that(ok && name != "" && !strings.ContainsAny(name, "/\\") && path.IsAbs(target),
-				"service %q: volume %q is not name:/path: the box has no host folder to bind", s.Name, v)
-		}
-	}
 }

@@ -13,7 +13,7 @@ func validOrder() Order {
 		Version: Version, TaskID: "T-A1B2C3D4", Mode: ModeCreate, Project: "p", Task: "do it",
 		Repo: "https://example.org/a.git", CloneURL: "https://example.org/a.git", Branch: "main",
 		AttemptID: "0123456789abcdef", TargetBranch: "agent/T-A1B2C3D4-do-it", Harness: Harness{Name: "command", Command: []string{"true"}},
-		TimeoutMinutes: 0.5, Network: Network{Mode: NetworkFull},
+		TimeoutMinutes: 0.5, Spec: Spec{Network: Network{Mode: NetworkFull}},
 	}
 }
 

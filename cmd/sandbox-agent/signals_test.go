@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/signal"
 	"syscall"
 	"testing"
 	"time"
@@ -74,6 +75,10 @@ func TestMain(m *testing.M) {
 
 // TestSignals: real ones, to a real program, which has no terminal.
 func TestSignals(t *testing.T) {
+	// Tests that run under nohup would pass its ignored SIGHUP on; one that is caught here has its default in a child.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(caught) })
 	for name, c := range map[string]struct {
 		through []string // what starts it
 		send    []syscall.Signal

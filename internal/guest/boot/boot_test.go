@@ -23,7 +23,7 @@ import (
 func order() *workorder.Order {
 	return &workorder.Order{
 		TaskID: "T-A1B2C3D4", Repo: "https://x/r", CloneURL: "https://x/r", TargetBranch: "agent/T-A1B2C3D4-x", TimeoutMinutes: 1,
-		Services: []workorder.Service{{Name: "redis", Image: "redis"}}, Setup: []string{"one", "two"},
+		Spec:     workorder.Spec{Services: []workorder.Service{{Name: "redis", Image: "redis"}}, Setup: []string{"one", "two"}},
 		Validate: []workorder.Command{{Name: "test", Run: "true"}},
 	}
 }

@@ -163,9 +163,9 @@ func job() *launch.Job {
 		Image: image, Isolation: engine.IsolationConfined, Owner: "test", Secrets: values(map[string]string{"KEY": "cnry123"}),
 		Git: &workorder.GitCredential{Token: "cnry456"},
 		Order: workorder.Order{
-			Version: workorder.Version, TaskID: id, Mode: workorder.ModeCreate, AttemptID: "0123456789abcdef", Project: "p", Task: "do it", SecretNames: []string{"KEY"},
+			Version: workorder.Version, TaskID: id, Mode: workorder.ModeCreate, AttemptID: "0123456789abcdef", Project: "p", Task: "do it", Spec: workorder.Spec{SecretNames: []string{"KEY"}, Network: workorder.Network{Mode: workorder.NetworkFull}},
 			Repo: "https://git.example/r.git", CloneURL: "https://git.example/r.git", TargetBranch: workorder.Branch(id, "do it"),
-			Harness: workorder.Harness{Name: "command"}, TimeoutMinutes: 1, Network: workorder.Network{Mode: workorder.NetworkFull},
+			Harness: workorder.Harness{Name: "command"}, TimeoutMinutes: 1,
 		},
 	}
 }

@@ -52,7 +52,7 @@ func writeOrder(t *testing.T, dir string, rec *store.Record, mode workorder.Mode
 	o := &workorder.Order{
 		Version: workorder.Version, TaskID: rec.TaskID, Mode: mode, Repo: rec.Repo, CloneURL: rec.Repo, TargetBranch: rec.TargetBranch, TimeoutMinutes: 30,
 		Harness: workorder.Harness{Name: "command", Command: []string{"true"}}, Validate: []workorder.Command{{Name: "test", Run: "make test"}},
-		Network: workorder.Network{Mode: workorder.NetworkFull},
+		Spec: workorder.Spec{Network: workorder.Network{Mode: workorder.NetworkFull}},
 	}
 	if mode == workorder.ModeRebase {
 		o.Rebase = &workorder.Rebase{}
