@@ -12,7 +12,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -204,13 +203,11 @@ func (r *Recorder) Update(f func(*workorder.Result)) {
 	r.save()
 }
 
-// Result is a copy of the result as it stands; its lists are not shared.
+// Result is a copy of the result as it stands: nothing of it is shared, so that it is read while the run goes on.
 func (r *Recorder) Result() workorder.Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := r.result
-	c.Steps, c.Services, c.Warnings = slices.Clone(c.Steps), slices.Clone(c.Services), slices.Clone(c.Warnings)
-	return c
+	return r.result.Clone()
 }
 
 // save writes the partial result. It is best effort: it only helps rescue.

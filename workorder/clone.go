@@ -1,0 +1,43 @@
+package workorder
+
+import "reflect"
+
+// Clone is a copy that shares nothing with r.
+func (r *Result) Clone() Result {
+	return clone(reflect.ValueOf(*r)).Interface().(Result) //nolint:forcetypeassert // of what went in
+}
+
+// clone copies a value of plain data: what lists, maps and pointers lead to is copied as well. Structs with fields that are not exported,
+// such as a time, are copied as they are.
+func clone(v reflect.Value) reflect.Value {
+	c := reflect.New(v.Type()).Elem()
+	c.Set(v)
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			c.Set(reflect.New(v.Type().Elem()))
+			c.Elem().Set(clone(v.Elem()))
+		}
+	case reflect.Slice:
+		if !v.IsNil() {
+			c.Set(reflect.MakeSlice(v.Type(), v.Len(), v.Len()))
+			for i := range v.Len() {
+				c.Index(i).Set(clone(v.Index(i)))
+			}
+		}
+	case reflect.Map:
+		if !v.IsNil() {
+			c.Set(reflect.MakeMapWithSize(v.Type(), v.Len()))
+			for k, e := range v.Seq2() {
+				c.SetMapIndex(k, clone(e))
+			}
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				c.Field(i).Set(clone(v.Field(i)))
+			}
+		}
+	}
+	return c
+}
