@@ -246,6 +246,28 @@ func TestSecondInterruptSkipsToTheResult(t *testing.T) {
 	}
 }
 
+// A second signal that comes before the landing begins leaves no time for the remote, and the work is kept all the same.
+func TestSecondInterruptBeforeTheLanding(t *testing.T) {
+	t.Parallel()
+	signals := make(chan os.Signal)
+	f := &fake{}
+	var box *Box
+	f.agent = func(ctx context.Context) AgentEnd {
+		signals <- syscall.SIGTERM
+		<-ctx.Done()
+		signals <- syscall.SIGINT
+		<-box.lives.land.Done()
+		return AgentEnd{Status: workorder.StatusInterrupted, Reasons: workorder.Because(workorder.ReasonSignal, "stopped")}
+	}
+	f.land = func(ctx context.Context) Landing {
+		return Landing{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Bundle: "/out/work.bundle", Err: context.Cause(ctx)}
+	}
+	r := playWith(t, f, order(), signals, func(b *Box) { box = b })
+	if r.code != workorder.ExitInterrupted || !r.result.Reasons.Has(workorder.ReasonPush) || r.steps()[workorder.StepPush] != workorder.StepFailed {
+		t.Errorf("code %d, %s, steps %v", r.code, r.result.Reasons, r.steps())
+	}
+}
+
 func TestSecondSIGTERMIsNoHurry(t *testing.T) {
 	t.Parallel()
 	signals := make(chan os.Signal, 4)

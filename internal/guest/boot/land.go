@@ -50,14 +50,14 @@ func (b *Box) whyNoPush() string {
 	return ""
 }
 
-// push brings the work to the remote, whatever the ending was. ctx is cancelled by a second
-// signal and, after a first one, when its part of the shutdown is over.
-func (b *Box) push(ctx context.Context) error {
+// push brings the work to the remote, whatever the ending was. A second signal, and after a first one the end of its part of the
+// shutdown, make it short: then the work is kept as files.
+func (b *Box) push(context.Context) error {
 	limit := workorder.LandLimit
 	if errors.Is(context.Cause(b.lives.run), ErrInterrupted) {
 		limit = b.shutdown().Land
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("landing took longer than %s", limit))
+	ctx, cancel := context.WithTimeoutCause(b.lives.land, limit, fmt.Errorf("landing took longer than %s", limit))
 	defer cancel()
 	b.unreserve()
 	// What is being pushed at this moment holds all that the agent did, the commits

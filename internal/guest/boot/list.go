@@ -233,7 +233,7 @@ func (b *Box) repairStep() *pipeline.Step {
 
 func (b *Box) pushStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepPush, Title: "push the work to the task's branch", Always: true, Life: func() context.Context { return b.lives.land },
+		Name: workorder.StepPush, Title: "push the work to the task's branch", Always: true,
 		Skip: b.whyNoPush,
 		Run:  b.push,
 	}
