@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/upkeep"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
 	"github.com/sandbox-agent/sandbox-agent/runner/browse"
@@ -59,7 +60,7 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 		return workorder.ExitOK
 	case "cache":
 		if len(args) == 1 {
-			return runCache(ctx, log, args[0])
+			return upkeep.Run(ctx, log, args[0], os.Stdin, os.Stdout)
 		}
 	case "ground":
 		if err := prepareGround(&workorder.Order{}); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/gateway"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/media"
 	"github.com/sandbox-agent/sandbox-agent/runner"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -23,8 +25,8 @@ type task struct {
 	agent runner.AgentOutcome
 	// answers is where the agent says why it leaves feedback as it is; nil without feedback.
 	answers *runner.Answers
-	asked   runner.Asked // without the task, which is the order's
-	kept    *media       // nil: the agent has not begun
+	asked   runner.Asked  // without the task, which is the order's
+	kept    *media.Folder // nil: the agent has not begun
 
 	mu   sync.Mutex
 	lost []string // what the services' watcher said
@@ -171,6 +173,19 @@ func (t *task) run(ctx context.Context, cfg runner.Config) boot.AgentEnd {
 	return boot.AgentEnd{
 		Agent: a.Agent, Usage: a.Usage, Status: a.Status, Reasons: a.Reasons, ResumeAt: a.ResumeAt, Evidence: a.Evidence, Warnings: a.Warnings,
 	}
+}
+
+// media gives the agent its folder for pictures, and returns what takes them when it has ended.
+func (t *task) media(cfg *runner.Config) (keep func() ([]workorder.Evidence, []string)) {
+	if t.kept == nil {
+		kept, err := media.Make(filepath.Join(filepath.Dir(cfg.OutDir), "media"), cfg.OutDir, cfg.User, cfg.Redact.String)
+		if err != nil {
+			return func() ([]workorder.Evidence, []string) { return nil, []string{err.Error()} }
+		}
+		t.kept = kept
+	}
+	cfg.Env = append(cfg.Env, media.Var+"="+t.kept.Path)
+	return t.kept.Keep
 }
 
 // withSetup is the agent's usage with what setup asked of models before it.

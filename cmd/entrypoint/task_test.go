@@ -1,8 +1,11 @@
 package main
 
 import (
+	"path/filepath"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/redact"
+	"github.com/sandbox-agent/sandbox-agent/runner"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -20,5 +23,15 @@ func TestUsageOfRoundsAddsUp(t *testing.T) {
 	emit(workorder.Event{Type: workorder.EventAgentUsage, Usage: &workorder.Usage{CostUSD: new(1.0)}})
 	if len(got) != 2 || *got[0].CostUSD != 4.5 || got[0].InputTokens != 11 || *got[1].CostUSD != 5 || got[1].InputTokens != 0 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// An agent without a folder for pictures works as well, and is told of none.
+func TestNoFolderForPictures(t *testing.T) {
+	t.Parallel()
+	task := &task{}
+	cfg := runner.Config{OutDir: filepath.Join(t.TempDir(), "no", "out"), Redact: redact.Named(nil)}
+	if _, warnings := task.media(&cfg)(); len(warnings) != 1 || len(cfg.Env) != 0 {
+		t.Errorf("%q %q", warnings, cfg.Env)
 	}
 }

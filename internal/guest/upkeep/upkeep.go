@@ -1,4 +1,5 @@
-package main
+// Package upkeep looks after the layer cache that boxes share, in a box without a task: one request, one answer.
+package upkeep
 
 import (
 	"bufio"
@@ -9,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"os/signal"
 	"slices"
 	"sync"
@@ -22,12 +22,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// cacheLimit bounds a box that looks after the cache, whose CLI may have died:
+// limit bounds a box that looks after the cache, whose CLI may have died:
 // longer than the slowest archive or download, which have their own bounds.
-const cacheLimit = 2 * time.Hour
+const limit = 2 * time.Hour
 
-// cacheKeeper is the box that looks after the layer cache. It runs no code but ours.
-type cacheKeeper struct {
+// keeper is the box that looks after the layer cache. It runs no code but ours.
+type keeper struct {
 	log *slog.Logger
 	out io.Writer
 
@@ -35,15 +35,15 @@ type cacheKeeper struct {
 	seq int64
 }
 
-// runCache carries out one request from standard input and answers on standard output.
-func runCache(ctx context.Context, log *slog.Logger, verb string) int {
+// Run carries out the request that from begins with, answers on out, and returns an exit code.
+func Run(ctx context.Context, log *slog.Logger, verb string, from io.Reader, out io.Writer) int {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	ctx, cancel := context.WithTimeoutCause(ctx, cacheLimit, fmt.Errorf("not done after %s", cacheLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done after %s", limit))
 	defer cancel()
-	k := &cacheKeeper{log: log, out: os.Stdout}
-	in := bufio.NewReaderSize(os.Stdin, workorder.MaxCacheRequest)
-	req, err := readCacheRequest(in)
+	k := &keeper{log: log, out: out}
+	in := bufio.NewReaderSize(from, workorder.MaxCacheRequest)
+	req, err := readRequest(in)
 	var rep *workorder.CacheReport
 	if err == nil {
 		rep, err = k.do(ctx, verb, req, in)
@@ -60,8 +60,8 @@ func runCache(ctx context.Context, log *slog.Logger, verb string) int {
 	return workorder.ExitOK
 }
 
-// readCacheRequest reads the first line; what follows stays in the reader.
-func readCacheRequest(in *bufio.Reader) (*workorder.CacheRequest, error) {
+// readRequest reads the first line; what follows stays in the reader.
+func readRequest(in *bufio.Reader) (*workorder.CacheRequest, error) {
 	type read struct {
 		line []byte
 		err  error
@@ -89,7 +89,7 @@ func readCacheRequest(in *bufio.Reader) (*workorder.CacheRequest, error) {
 	}
 }
 
-func (k *cacheKeeper) do(ctx context.Context, verb string, req *workorder.CacheRequest, in io.Reader) (*workorder.CacheReport, error) {
+func (k *keeper) do(ctx context.Context, verb string, req *workorder.CacheRequest, in io.Reader) (*workorder.CacheReport, error) {
 	up := layercache.Upkeep{Dir: workorder.CacheDir, Log: k.log}
 	switch verb {
 	case workorder.CacheList:
@@ -112,27 +112,27 @@ func (k *cacheKeeper) do(ctx context.Context, verb string, req *workorder.CacheR
 	return nil, fmt.Errorf("entrypoint cache knows no %q", verb)
 }
 
-// cacheHome remembers whether the engine's data root lies in the cache.
-type cacheHome struct {
+// home remembers whether the engine's data root lies in the cache.
+type home struct {
 	*layercache.Cache
 	placed bool
 	note   string
 }
 
-func (h *cacheHome) Prepare(ctx context.Context, driver string, uid, gid int) (placed bool, note string, err error) {
+func (h *home) Prepare(ctx context.Context, driver string, uid, gid int) (placed bool, note string, err error) {
 	h.placed, h.note, err = h.Cache.Prepare(ctx, driver, uid, gid)
 	return h.placed, h.note, err
 }
 
 // bring starts an engine as a run would, so that owners and driver are the same,
 // lets get fill it, and publishes what came.
-func (k *cacheKeeper) bring(ctx context.Context, req *workorder.CacheRequest, get func(context.Context, *dockerd.Engine) ([]string, error)) (rep *workorder.CacheReport, err error) {
+func (k *keeper) bring(ctx context.Context, req *workorder.CacheRequest, get func(context.Context, *dockerd.Engine) ([]string, error)) (rep *workorder.CacheReport, err error) {
 	warn := func(text string) { k.emit(workorder.Event{Type: workorder.EventWarning, Text: text}) }
-	home := &cacheHome{Cache: layercache.New(layercache.Config{
+	cache := &home{Cache: layercache.New(layercache.Config{
 		Dir: workorder.CacheDir, DataRoot: workorder.DataRoot, ID: req.ID, Images: req.Images, Layers: true, Log: k.log,
 	})}
 	eng, err := dockerd.New(dockerd.Config{
-		DataRoot: workorder.DataRoot, RemapUser: workorder.SandboxUser, Home: home, Warn: warn, Log: k.log,
+		DataRoot: workorder.DataRoot, RemapUser: workorder.SandboxUser, Home: cache, Warn: warn, Log: k.log,
 	})
 	if err != nil {
 		return nil, err
@@ -141,29 +141,29 @@ func (k *cacheKeeper) bring(ctx context.Context, req *workorder.CacheRequest, ge
 		// An engine that was told to stop first lets go of the data root.
 		end := context.WithoutCancel(ctx)
 		eng.Stop(end)
-		err = errors.Join(err, home.Close())
+		err = errors.Join(err, cache.Close())
 	}()
 	if err := errors.Join(eng.Listen(ctx), eng.Start(ctx)); err != nil {
 		return nil, err
 	}
-	if !home.placed {
-		return nil, fmt.Errorf("this machine's boxes cannot use a layer cache: %s", home.note)
+	if !cache.placed {
+		return nil, fmt.Errorf("this machine's boxes cannot use a layer cache: %s", cache.note)
 	}
 	names, geterr := get(ctx, eng)
 	for _, n := range names {
 		if !slices.Contains(req.Images, n) {
-			home.Want(n)
+			cache.Want(n)
 		}
 	}
-	n, err := home.Publish(ctx)
+	n, err := cache.Publish(ctx)
 	return &workorder.CacheReport{
 		Stores: []workorder.CacheStore{}, Brought: append([]string{}, names...), NewLayers: n,
 	}, errors.Join(geterr, err)
 }
 
-func (k *cacheKeeper) emit(e workorder.Event) { k.write(workorder.CacheLine{Event: e}) }
+func (k *keeper) emit(e workorder.Event) { k.write(workorder.CacheLine{Event: e}) }
 
-func (k *cacheKeeper) report(rep *workorder.CacheReport, err error) {
+func (k *keeper) report(rep *workorder.CacheReport, err error) {
 	line := workorder.CacheLine{Event: workorder.Event{Type: workorder.EventCacheReport, Status: "ok"}, Report: rep}
 	if err != nil {
 		line.Status, line.Text = "error", err.Error()
@@ -171,7 +171,7 @@ func (k *cacheKeeper) report(rep *workorder.CacheReport, err error) {
 	k.write(line)
 }
 
-func (k *cacheKeeper) write(line workorder.CacheLine) {
+func (k *keeper) write(line workorder.CacheLine) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.seq++

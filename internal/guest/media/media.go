@@ -1,4 +1,5 @@
-package main
+// Package media takes the pictures, videos and texts that the agent leaves for the reviewer out of a folder of the agent's into the result.
+package media
 
 import (
 	"errors"
@@ -14,68 +15,61 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
-	"github.com/sandbox-agent/sandbox-agent/runner"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 const (
-	// mediaVar tells the agent the folder for pictures of its own.
-	mediaVar = "SANDBOX_AGENT_MEDIA"
-	// mediaDir is where they go, relative to the result's folder.
-	mediaDir = workorder.EvidenceDir + "/media"
-	// maxMediaFiles, maxMediaFile and maxMediaBytes bound what is taken, the latter in bytes: a reviewer looks at a few, and
+	// Var tells the agent the folder for pictures of its own.
+	Var = "SANDBOX_AGENT_MEDIA"
+	// outDir is where they go, relative to the result's folder.
+	outDir = workorder.EvidenceDir + "/media"
+	// maxFiles, maxFile and maxBytes bound what is taken, the latter in bytes: a reviewer looks at a few, and
 	// all of it is kept with the result.
-	maxMediaFiles = 40
-	maxMediaFile  = 16 << 20
-	maxMediaBytes = 32 << 20
-	// maxMediaNames bounds the names that are looked at, in a folder that can have any number.
-	maxMediaNames = 1000
-	maxMediaName  = 100
+	maxFiles = 40
+	maxFile  = 16 << 20
+	maxBytes = 32 << 20
+	// maxNames bounds the names that are looked at, in a folder that can have any number.
+	maxNames = 1000
+	maxName  = 100
 )
 
-// mediaKinds says what a file is by its name's end; no other is taken.
-var mediaKinds = map[string]string{
+// kinds says what a file is by its name's end; no other is taken.
+var kinds = map[string]string{
 	".png": workorder.EvidenceScreenshot, ".jpg": workorder.EvidenceScreenshot, ".jpeg": workorder.EvidenceScreenshot,
 	".webp": workorder.EvidenceScreenshot, ".gif": workorder.EvidenceScreenshot,
 	".webm": workorder.EvidenceVideo, ".mp4": workorder.EvidenceVideo,
 	".txt": "text", ".md": "text", ".log": "text", ".json": "text",
 }
 
-// media is the folder in which the agent leaves pictures for the reviewer. Its parent is ours: the folder cannot be put
+// Folder is the folder in which the agent leaves pictures for the reviewer. Its parent is ours: the folder cannot be put
 // into another's place.
-type media struct {
-	dir, out string
-	user     *proc.Credential
-	shown    func(string) string
+type Folder struct {
+	// Path is the folder's own.
+	Path string
+
+	out   string
+	user  *proc.Credential
+	shown func(string) string
 
 	taken map[string]bool // files of earlier processes of the agent, which stay for later ones to see
 	used  map[string]bool // names in the result
 	bytes int64
 }
 
-// media gives the agent its folder, and returns what takes the pictures when it has ended.
-func (t *task) media(cfg *runner.Config) (keep func() ([]workorder.Evidence, []string)) {
-	if t.kept == nil {
-		m := &media{
-			dir: filepath.Join(filepath.Dir(cfg.OutDir), "media"), out: cfg.OutDir, user: cfg.User, shown: cfg.Redact.String,
-			taken: map[string]bool{}, used: map[string]bool{},
-		}
-		if err := m.make(); err != nil {
-			return func() ([]workorder.Evidence, []string) { return nil, []string{err.Error()} }
-		}
-		t.kept = m
-	}
-	cfg.Env = append(cfg.Env, mediaVar+"="+t.kept.dir)
-	return t.kept.keep
+// Make makes the folder at path for user; nil: the caller's. What Keep takes goes below out, the result's folder, with
+// names and texts as shown changes them.
+func Make(path, out string, user *proc.Credential, shown func(string) string) (*Folder, error) {
+	m := &Folder{Path: path, out: out, user: user, shown: shown, taken: map[string]bool{}, used: map[string]bool{}}
+	return m, m.make()
 }
 
-func (m *media) make() error {
-	err := os.Mkdir(m.dir, 0o755)
+func (m *Folder) make() error {
+	err := os.Mkdir(m.Path, 0o755)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("there is no folder for the agent's pictures: %s is there already", m.dir)
+		return fmt.Errorf("there is no folder for the agent's pictures: %s is there already", m.Path)
 	}
 	if err == nil && m.user != nil {
-		err = os.Lchown(m.dir, int(m.user.UID), int(m.user.GID))
+		err = os.Lchown(m.Path, int(m.user.UID), int(m.user.GID))
 	}
 	if err != nil {
 		return fmt.Errorf("there is no folder for the agent's pictures: %w", err)
@@ -83,9 +77,9 @@ func (m *media) make() error {
 	return nil
 }
 
-// keep takes what is new in the folder, in the order of the names. Folders in it are not looked into.
-func (m *media) keep() (files []workorder.Evidence, warnings []string) {
-	root, err := os.OpenRoot(m.dir)
+// Keep takes what is new in the folder, in the order of the names. Folders in it are not looked into.
+func (m *Folder) Keep() (files []workorder.Evidence, warnings []string) {
+	root, err := os.OpenRoot(m.Path)
 	if err != nil {
 		return nil, []string{fmt.Sprintf("the agent's pictures were not taken: %v", err)}
 	}
@@ -96,7 +90,7 @@ func (m *media) keep() (files []workorder.Evidence, warnings []string) {
 	}
 	left := 0
 	for _, name := range names {
-		kind := mediaKinds[strings.ToLower(path.Ext(name))]
+		kind := kinds[strings.ToLower(path.Ext(name))]
 		if kind == "" {
 			left++
 			continue
@@ -108,7 +102,7 @@ func (m *media) keep() (files []workorder.Evidence, warnings []string) {
 		case e.Path != "":
 			files = append(files, e)
 		}
-		if len(warnings) >= maxMediaFiles {
+		if len(warnings) >= maxFiles {
 			break
 		}
 	}
@@ -118,13 +112,13 @@ func (m *media) keep() (files []workorder.Evidence, warnings []string) {
 	return files, warnings
 }
 
-func (m *media) names(root *os.Root) ([]string, error) {
+func (m *Folder) names(root *os.Root) ([]string, error) {
 	d, err := root.Open(".")
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
-	names, err := d.Readdirnames(maxMediaNames)
+	names, err := d.Readdirnames(maxNames)
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
@@ -133,24 +127,24 @@ func (m *media) names(root *os.Root) ([]string, error) {
 }
 
 // take copies a file. No path: it was taken before.
-func (m *media) take(root *os.Root, name, kind string) (workorder.Evidence, error) {
+func (m *Folder) take(root *os.Root, name, kind string) (workorder.Evidence, error) {
 	f, fi, err := untrusted.Open(root, name, m.user.Owner())
 	if err != nil {
 		return workorder.Evidence{}, err
 	}
 	defer f.Close()
-	if fi.Size() > maxMediaFile {
-		return workorder.Evidence{}, fmt.Errorf("it has more than %d MiB", maxMediaFile>>20)
+	if fi.Size() > maxFile {
+		return workorder.Evidence{}, fmt.Errorf("it has more than %d MiB", maxFile>>20)
 	}
 	once := fmt.Sprintf("%s\x00%d\x00%s", name, fi.Size(), fi.ModTime().Format(time.RFC3339Nano))
 	if m.taken[once] {
 		return workorder.Evidence{}, nil
 	}
-	if len(m.taken) >= maxMediaFiles || m.bytes+fi.Size() > maxMediaBytes {
-		return workorder.Evidence{}, fmt.Errorf("there are more than %d files, or %d MiB", maxMediaFiles, maxMediaBytes>>20)
+	if len(m.taken) >= maxFiles || m.bytes+fi.Size() > maxBytes {
+		return workorder.Evidence{}, fmt.Errorf("there are more than %d files, or %d MiB", maxFiles, maxBytes>>20)
 	}
 	m.taken[once] = true
-	b, err := io.ReadAll(io.LimitReader(f, maxMediaFile))
+	b, err := io.ReadAll(io.LimitReader(f, maxFile))
 	if err != nil {
 		return workorder.Evidence{}, err
 	}
@@ -159,17 +153,17 @@ func (m *media) take(root *os.Root, name, kind string) (workorder.Evidence, erro
 		b = []byte(m.shown(string(b)))
 	}
 	to := m.free(m.shown(plainName(name)))
-	if err := os.MkdirAll(filepath.Join(m.out, filepath.FromSlash(mediaDir)), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(m.out, filepath.FromSlash(outDir)), 0o755); err != nil {
 		return workorder.Evidence{}, err
 	}
-	if err := os.WriteFile(filepath.Join(m.out, filepath.FromSlash(mediaDir), to), b, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(m.out, filepath.FromSlash(outDir), to), b, 0o644); err != nil {
 		return workorder.Evidence{}, err
 	}
-	return workorder.Evidence{Name: "the agent's own: " + to, Path: mediaDir + "/" + to, Kind: kind}, nil
+	return workorder.Evidence{Name: "the agent's own: " + to, Path: outDir + "/" + to, Kind: kind}, nil
 }
 
 // free is a name that is not used yet.
-func (m *media) free(name string) string {
+func (m *Folder) free(name string) string {
 	to := name
 	for i := 2; m.used[to]; i++ {
 		ext := path.Ext(name)
@@ -191,8 +185,8 @@ func plainName(name string) string {
 	if stem = strings.TrimLeft(stem, "."); stem == "" {
 		stem = "_"
 	}
-	if mediaKinds[ext] == "" {
+	if kinds[ext] == "" {
 		ext = ""
 	}
-	return stem[:min(len(stem), maxMediaName)] + ext
+	return stem[:min(len(stem), maxName)] + ext
 }
