@@ -20,6 +20,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/disk"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/egress"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/innerengine"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/network"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
@@ -159,7 +161,7 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	if rec != nil {
 		logs = space.LogDir
 	}
-	models, audit, err := newModels(log, env, logs, emit)
+	models, audit, err := network.NewModels(log, env, logs, emit)
 	if err != nil {
 		return nil, err
 	}
@@ -169,22 +171,24 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	if err := runner.Check(o, t.env(workorder.ForAgent)); err != nil {
 		return nil, err
 	}
-	var eng *innerEngine
+	var eng *innerengine.Engine
 	who := origin.New(
-		func(ctx context.Context, id string) string { return eng.containerName(ctx, id) },
-		func(ctx context.Context, ip netip.Addr) string { return eng.containerByIP(ctx, ip) },
+		func(ctx context.Context, id string) string { return eng.ContainerName(ctx, id) },
+		func(ctx context.Context, ip netip.Addr) string { return eng.ContainerByIP(ctx, ip) },
 	)
 	if o.Mode == workorder.ModePlan && rec != nil {
 		if err := t.makeDesk(); err != nil {
 			return nil, err
 		}
 	}
-	net, err := egress.New(egress.Config{Policy: o.Network, EngineGID: engineGroup, Origin: who, Emit: emit, Log: log})
+	net, err := egress.New(egress.Config{Policy: o.Network, EngineGID: innerengine.Group, Origin: who, Emit: emit, Log: log})
 	if err != nil {
 		return nil, err
 	}
-	hosts := newTrustedHosts(o)
-	if eng, err = newEngine(log, o, engineNeeds{cred: cred, warn: warn, emit: emit, groups: groups, mask: mask, logs: space.LogDir, egress: net, origin: who, hosts: hosts}); err != nil {
+	hosts := network.NewTrustedHosts(o)
+	if eng, err = innerengine.New(log, o, innerengine.Config{
+		User: cred, Warn: warn, Emit: emit, Groups: groups, Mask: mask, Logs: space.LogDir, Egress: net, Origin: who, Avoid: hosts.Prefixes,
+	}); err != nil {
 		return nil, err
 	}
 	gitUser := *cred
@@ -202,10 +206,18 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	if o.PR != nil && o.Mode != workorder.ModePlan {
 		forge = &pull{order: o, token: env.ForgeToken, app: env.App, log: log}
 	}
-	stack := &serviceStack{engine: eng, egress: net, order: o, task: t, emit: emit, warn: warn, clean: mask.Writer, log: log, logs: space.LogDir}
+	stack := &innerengine.Services{
+		Engine: eng, Egress: net, Order: o, Workspace: space.Dir, Home: space.Home, User: cred,
+		Env: func() []string { return t.cfg.Env },
+		Lost: func(text string) {
+			warn(text)
+			t.Lose(text)
+		},
+		Emit: emit, Clean: mask.Writer, Log: log, Logs: space.LogDir,
+	}
 	var prove boot.Prover
 	if proves(o) {
-		prove = &prover{task: t, repo: repo, containers: eng.containers, ground: &ground{groups: groups, user: cred, engine: eng, services: stack}}
+		prove = &prover{task: t, repo: repo, containers: eng.Containers, ground: &ground{groups: groups, user: cred, engine: eng, services: stack}}
 	}
 	var answers boot.Answerer
 	if o.MayGoOn() {
@@ -225,7 +237,7 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 		WatchDisk: watchDisk,
 		Prover:    prove, Forge: forge, Answers: answers, Rebaser: move,
 		Order: o, Rec: rec, Log: log, Space: space, Task: t, Engine: eng,
-		Network:  &policedNetwork{policy: net, hosts: hosts, order: o, task: t, models: models, audit: audit, guard: eng.guard, log: log},
+		Network:  &network.Network{Policy: net, Hosts: hosts, Order: o, Task: t, Models: models, Audit: audit, Guard: eng.Guard, Log: log},
 		Services: stack,
 		Repo:     repo,
 	}, nil

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -56,33 +54,13 @@ func TestSecretsAreMasked(t *testing.T) {
 	}
 }
 
-// The engine's programs write their logs themselves; what leaves the box is a
-// copy without secrets.
-func TestEngineLogsAreKeptWithoutSecrets(t *testing.T) {
-	t.Parallel()
-	from, to := t.TempDir(), t.TempDir()
-	if err := keepEngineLogs(from, to, nil); err != nil {
-		t.Errorf("an engine that never ran: %v", err)
-	}
-	if err := os.WriteFile(filepath.Join(from, "dockerd.log"), []byte("env value-of-the-key\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	mask := secrets(&workorder.Envelope{Secrets: map[string]string{"KEY": "value-of-the-key"}})
-	if err := keepEngineLogs(from, to, mask); err != nil {
-		t.Fatal(err)
-	}
-	if b, err := os.ReadFile(filepath.Join(to, "dockerd.log")); err != nil || string(b) != "env [redacted:KEY]\n" {
-		t.Errorf("%q, %v", b, err)
-	}
-}
-
 // A service that is lost is in the verdict on a run that failed.
 func TestVerdictNamesLostServices(t *testing.T) {
 	t.Parallel()
 	o := &workorder.Order{}
 	tk := &task{agent: runner.AgentOutcome{Ending: workorder.Ending{Status: workorder.StatusFailed, EndedBy: workorder.ByAgent, Reasons: workorder.Because(workorder.ReasonAgent, "it gave up")}}}
 	tk.cfg.Order = o
-	tk.lose("service db failed during the run: its container exited with code 1")
+	tk.Lose("service db failed during the run: its container exited with code 1")
 	if reason := tk.Verdict(nil, 0, nil).Reasons; len(reason) != 2 || reason[1].Code != workorder.ReasonServiceLost || !strings.Contains(reason[1].Detail, "db") {
 		t.Errorf("reason %q", reason)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/innerengine"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/runner"
@@ -15,7 +16,7 @@ import (
 type prover struct {
 	task       *task
 	repo       *repository
-	containers *containers
+	containers *innerengine.Containers
 	ground     *ground
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/dockerd"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/innerengine"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -48,7 +49,7 @@ func runRescue(ctx context.Context, log *slog.Logger) int {
 	mask := secrets(env)
 	rec.SetMask(mask)
 	defer func() { // last, because it is worth the least
-		if err := keepEngineLogs(dockerd.DefaultLogDir, filepath.Join(boxPaths().out, workorder.LogsDir), mask); err != nil {
+		if err := innerengine.KeepLogs(dockerd.DefaultLogDir, filepath.Join(boxPaths().out, workorder.LogsDir), mask); err != nil {
 			log.Warn("rescue: keep logs of the inner engine", "error", err)
 		}
 	}()

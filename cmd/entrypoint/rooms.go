@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/cleanroom"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/innerengine"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/runner/proof"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -20,8 +21,8 @@ import (
 type ground struct {
 	groups   *cgroups.Groups
 	user     *proc.Credential
-	engine   *innerEngine
-	services *serviceStack
+	engine   *innerengine.Engine
+	services *innerengine.Services
 	clean    *cleanroom.Ground // nil: not remembered
 }
 
@@ -92,7 +93,7 @@ func (r *room) Free() (proof.Free, error) {
 }
 
 func (r *room) Leave(ctx context.Context) error {
-	r.ground.engine.guard.Relocate(nil)
+	r.ground.engine.Guard.Relocate(nil)
 	return errors.Join(r.ground.end(), r.Room.Leave(ctx))
 }
 
@@ -101,10 +102,10 @@ func (r *room) Enter(ctx context.Context) error {
 	if err := g.end(); err != nil {
 		return err
 	}
-	if err := g.services.renew(ctx); err != nil {
+	if err := g.services.Renew(ctx); err != nil {
 		return err
 	}
-	g.engine.guard.Relocate(r.Lies)
+	g.engine.Guard.Relocate(r.Lies)
 	return nil
 }
 

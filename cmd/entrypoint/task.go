@@ -95,8 +95,8 @@ func commandEnv(env *workorder.Envelope) []string {
 	return list
 }
 
-// lose notes a service that failed during the run.
-func (t *task) lose(text string) {
+// Lose notes a service that failed during the run.
+func (t *task) Lose(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lost = append(t.lost, text)

@@ -1,4 +1,4 @@
-package main
+package innerengine
 
 import (
 	"context"
@@ -8,9 +8,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/dockerd"
 )
 
-// containers are the inner engine's, apart from those that the project declares. The agent and the repository's code start them;
+// Containers are the inner engine's, apart from those that the project declares. The agent and the repository's code start them;
 // they outlive the processes that did, and may bind folders of the user's.
-type containers struct {
+type Containers struct {
 	engine *dockerd.Engine
 
 	mu   sync.Mutex
@@ -18,7 +18,7 @@ type containers struct {
 }
 
 // Mark notes the containers that are there now, before any code of the repository ran: they stay.
-func (c *containers) Mark(ctx context.Context) error {
+func (c *Containers) Mark(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.keep != nil {
@@ -36,7 +36,7 @@ func (c *containers) Mark(ctx context.Context) error {
 }
 
 // remark is Mark once more, for an engine that was renewed.
-func (c *containers) remark(ctx context.Context) error {
+func (c *Containers) remark(ctx context.Context) error {
 	c.mu.Lock()
 	c.keep = nil
 	c.mu.Unlock()
@@ -47,7 +47,7 @@ func (c *containers) remark(ctx context.Context) error {
 var errUnmarked = errors.New("nobody knows which containers are the project's own: the engine did not say when setup began")
 
 // Extra is how many others there are.
-func (c *containers) Extra(ctx context.Context) (int, error) {
+func (c *Containers) Extra(ctx context.Context) (int, error) {
 	keep, err := c.marked()
 	if err != nil {
 		return 0, err
@@ -63,7 +63,7 @@ func (c *containers) Extra(ctx context.Context) (int, error) {
 }
 
 // Remove removes all others.
-func (c *containers) Remove(ctx context.Context) error {
+func (c *Containers) Remove(ctx context.Context) error {
 	keep, err := c.marked()
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func (c *containers) Remove(ctx context.Context) error {
 	return c.engine.RemoveContainers(ctx, keep)
 }
 
-func (c *containers) marked() (map[string]bool, error) {
+func (c *Containers) marked() (map[string]bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.keep == nil {

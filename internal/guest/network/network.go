@@ -1,4 +1,5 @@
-package main
+// Package network puts the network policy and the model gateway in force, tells the task of them and says in the result what they did.
+package network
 
 import (
 	"context"
@@ -23,20 +24,25 @@ const (
 	maxModelsLog = 16 << 20
 )
 
-// policedNetwork is the network policy and the model gateway as boot.Network.
-type policedNetwork struct {
-	policy *egress.Egress
-	hosts  *trustedHosts
-	order  *workorder.Order
-	task   *task
-	models *gateway.Models // nil: the order has no routes
-	audit  io.Closer
-	guard  *guard.Guard
-	log    *slog.Logger
+// Task is told where the gateway is.
+type Task interface {
+	Setenv(name, value string)
 }
 
-// newModels makes the gateway of the order's routes; nil when there are none.
-func newModels(log *slog.Logger, env *workorder.Envelope, logs string, emit func(workorder.Event)) (*gateway.Models, io.Closer, error) {
+// Network is the network policy and the model gateway as boot.Network.
+type Network struct {
+	Policy *egress.Egress
+	Hosts  *TrustedHosts
+	Order  *workorder.Order
+	Task   Task
+	Models *gateway.Models // nil: the order has no routes
+	Audit  io.Closer       // of Models
+	Guard  *guard.Guard
+	Log    *slog.Logger
+}
+
+// NewModels makes the gateway of the order's routes and its log in the folder logs; nil when there are none.
+func NewModels(log *slog.Logger, env *workorder.Envelope, logs string, emit func(workorder.Event)) (*gateway.Models, io.Closer, error) {
 	if len(env.Order.Gateway.Routes) == 0 {
 		return nil, nil, nil
 	}
@@ -65,46 +71,46 @@ func (discard) Write(p []byte) (int, error) { return len(p), nil }
 func (discard) Close() error                { return nil }
 
 // Up puts the policy in force, and tells the task where the gateway is.
-func (n *policedNetwork) Up(ctx context.Context) error {
-	if err := n.policy.Up(ctx); err != nil {
+func (n *Network) Up(ctx context.Context) error {
+	if err := n.Policy.Up(ctx); err != nil {
 		return fmt.Errorf("put the network policy in force: %w", err)
 	}
-	n.hosts.start(ctx, n.policy)
-	if n.models == nil {
+	n.Hosts.start(ctx, n.Policy)
+	if n.Models == nil {
 		return nil
 	}
-	if err := n.models.Start(ctx); err != nil {
+	if err := n.Models.Start(ctx); err != nil {
 		return fmt.Errorf("open the model gateway: %w", err)
 	}
-	n.models.SetBudget(n.order.MaxBudgetUSD) // setup may ask models, too
-	for name, value := range n.models.Env() {
-		n.task.Setenv(name, value)
-		if _, own := n.order.Env[name]; own { // the project's word on the server is the gateway's to follow
-			n.order.Env[name] = value
+	n.Models.SetBudget(n.Order.MaxBudgetUSD) // setup may ask models, too
+	for name, value := range n.Models.Env() {
+		n.Task.Setenv(name, value)
+		if _, own := n.Order.Env[name]; own { // the project's word on the server is the gateway's to follow
+			n.Order.Env[name] = value
 		}
 	}
 	return nil
 }
 
 // Seal holds the inner engine to the policy, too.
-func (n *policedNetwork) Seal(ctx context.Context) error { return n.policy.Seal(ctx) }
+func (n *Network) Seal(ctx context.Context) error { return n.Policy.Seal(ctx) }
 
 // Report is safe to call when nothing was ever in force.
-func (n *policedNetwork) Report(r *workorder.Result) {
-	report := n.policy.Report()
-	r.Network, r.Refusals = &report, n.guard.Refusals()
+func (n *Network) Report(r *workorder.Result) {
+	report := n.Policy.Report()
+	r.Network, r.Refusals = &report, n.Guard.Refusals()
 }
 
 // Close ends guard, gateway, resolver and proxy. The kernel's rules stay as long as the box: what still runs reaches
 // nothing any more.
-func (n *policedNetwork) Close() {
-	n.guard.Close()
-	n.policy.Close()
-	if n.models == nil {
+func (n *Network) Close() {
+	n.Guard.Close()
+	n.Policy.Close()
+	if n.Models == nil {
 		return
 	}
-	n.models.Stop()
-	if err := n.audit.Close(); err != nil {
-		n.log.Warn("close the gateway's log", "error", err)
+	n.Models.Stop()
+	if err := n.Audit.Close(); err != nil {
+		n.Log.Warn("close the gateway's log", "error", err)
 	}
 }

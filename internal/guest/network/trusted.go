@@ -1,4 +1,4 @@
-package main
+package network
 
 import (
 	"context"
@@ -15,16 +15,17 @@ import (
 // the resolver is slow, since they are only kept free of inner networks.
 const resolveTime = 3 * time.Second
 
-// trustedHosts are the servers that boot itself talks to during a run: resolvers, git and models. An inner
+// TrustedHosts are the servers that boot itself talks to during a run: resolvers, git and models. An inner
 // network over one of them would take the way to it.
-type trustedHosts struct {
+type TrustedHosts struct {
 	names  []string
 	done   chan struct{} // closed: prefixes are known
 	ranges []netip.Prefix
 }
 
-func newTrustedHosts(o *workorder.Order) *trustedHosts {
-	t := &trustedHosts{names: []string{hostOf(o.CloneURL)}, done: make(chan struct{})}
+// NewTrustedHosts are those of an order. Their addresses are asked for once the policy is in force.
+func NewTrustedHosts(o *workorder.Order) *TrustedHosts {
+	t := &TrustedHosts{names: []string{hostOf(o.CloneURL)}, done: make(chan struct{})}
 	for _, r := range o.Gateway.Routes {
 		t.names = append(t.names, hostOf(r.BaseURL))
 	}
@@ -44,7 +45,7 @@ func hostOf(remote string) string {
 }
 
 // start asks for the addresses; it is called once, before anybody asks for prefixes.
-func (t *trustedHosts) start(ctx context.Context, e *egress.Egress) {
+func (t *TrustedHosts) start(ctx context.Context, e *egress.Egress) {
 	go func() {
 		defer close(t.done)
 		ctx, cancel := context.WithTimeout(ctx, resolveTime)
@@ -62,8 +63,8 @@ func (t *trustedHosts) start(ctx context.Context, e *egress.Egress) {
 	}()
 }
 
-// prefixes are their addresses. It waits for the resolver, resolveTime at most.
-func (t *trustedHosts) prefixes() []netip.Prefix {
+// Prefixes are their addresses. It waits for the resolver, resolveTime at most.
+func (t *TrustedHosts) Prefixes() []netip.Prefix {
 	<-t.done
 	return t.ranges
 }
