@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/pulls"
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/runner"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -12,7 +13,7 @@ import (
 
 // answerer tells reviewers what became of their feedback as boot.Answerer.
 type answerer struct {
-	forge *pull
+	forge *pulls.Pulls
 	task  *task
 	repo  *repository
 }
@@ -29,27 +30,7 @@ func (a *answerer) Answers(ctx context.Context, review *workorder.Review, head s
 }
 
 func (a *answerer) Post(ctx context.Context, review *workorder.Review, r *workorder.Result) (answers []workorder.ReviewAnswer, why string, err error) {
-	order := a.forge.order
-	why = pullrequest.WhyNotAnswer(order, r)
-	later := "; sandbox-agent pr open " + order.TaskID + " gives the answers"
-	switch {
-	case why != "":
-	case review.PR == 0:
-		why = "the feedback has no pull request"
-	case order.PR == nil:
-		why = "the project has no key pr" + later
-	case a.forge.token == "" && a.forge.app == nil:
-		why = noForgeToken + later
-	}
-	if why != "" {
-		return r.Review, why, nil
-	}
-	c, err := a.forge.client()
-	if err != nil {
-		return r.Review, "", err
-	}
-	answers, err = pullrequest.Answer(ctx, c, order, r, review.PR)
-	return answers, "", err
+	return a.forge.Answer(ctx, review, r)
 }
 
 // revise makes the agent's next run one that addresses feedback.

@@ -1,10 +1,6 @@
 package main
 
 import (
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"log/slog"
 	"net/http/httptest"
@@ -18,6 +14,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/pulls"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/runner"
@@ -50,7 +47,7 @@ func newAttempt(t *testing.T, o workorder.Order, token string) *attempt {
 	a := &attempt{repository: newRepository(slog.New(slog.DiscardHandler), env, p, space, space.User, quiet, mask.String)}
 	t.Cleanup(a.Close)
 	a.task = newTask(env, nil, runner.Config{Order: &env.Order, Emit: quiet, Redact: mask})
-	a.answers = &answerer{forge: &pull{order: &env.Order, token: token, log: slog.New(slog.DiscardHandler)}, task: a.task, repo: a.repository}
+	a.answers = &answerer{forge: &pulls.Pulls{Order: &env.Order, Token: token, Log: slog.New(slog.DiscardHandler)}, task: a.task, repo: a.repository}
 	var err error
 	if a.cloned, err = a.Clone(t.Context()); err != nil {
 		t.Fatal(err)
@@ -201,30 +198,6 @@ func TestFeedbackThroughTwoAttempts(t *testing.T) {
 	}
 	for _, v := range f.Violations() {
 		t.Error(v)
-	}
-}
-
-// A GitHub App's token lives an hour, so the box is given the App instead: answers come with a token of their own.
-func TestAnswersOfAnApp(t *testing.T) {
-	t.Parallel()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := forgetest.New(forgetest.Options{Owner: "o", Name: "r", AppID: "123", AppKey: &key.PublicKey})
-	f.AddUser("ann", forgetest.User{Permission: "write"})
-	web := httptest.NewServer(f)
-	t.Cleanup(web.Close)
-	o := &workorder.Order{TaskID: "T-A1B2C3D4", Repo: "https://git.example/r.git", PR: &workorder.PullRequest{APIURL: web.URL + "/api/v3", Repository: "o/r"}}
-	f.SetBranch("b", forgetest.SHA("x"))
-	n := f.AddPull("ann", "x", "", forgetest.Pull{Head: "b", Base: "main"})
-	thread := f.AddThread(n, forgetest.Thread{Path: "a", Line: 1}, "ann", "Why?")
-	app := &workorder.GitHubApp{ID: "123", PrivateKey: string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))}
-	a := &answerer{forge: &pull{order: o, app: app, log: slog.New(slog.DiscardHandler)}}
-	r := &workorder.Result{Status: workorder.StatusSuccess, Review: []workorder.ReviewAnswer{{Number: 1, Source: workorder.FromThread, Thread: thread, Answer: workorder.AnsweredByReason, Reason: "Because."}}}
-	got, why, err := a.Post(t.Context(), &workorder.Review{PR: n}, r)
-	if err != nil || why != "" || !got[0].Replied || len(f.Threads(n)[0].Comments) != 2 {
-		t.Errorf("%+v, %q, %v", got, why, err)
 	}
 }
 

@@ -19,10 +19,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/disk"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/egress"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/ground"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/innerengine"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/network"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/pulls"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -54,7 +56,7 @@ func runBoot(ctx context.Context, log *slog.Logger) int {
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, initd.LongStop)
 	initd.Listen()
 	proc.KeepThreads(bootThreads)
-	missing := takeGroundMissing()
+	missing := ground.TakeMissing()
 	rec, err := openRecord(os.Stdout)
 	if err != nil {
 		log.Error("boot", "error", err)
@@ -202,9 +204,10 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	}, mask.String)
 	repo.pub.Usage = func() workorder.Usage { return rec.Result().Usage }
 	t.cfg.Changed = repo.changed
+	pull := &pulls.Pulls{Order: o, Token: env.ForgeToken, App: env.App, Log: log}
 	var forge boot.Forge
 	if o.PR != nil && o.Mode != workorder.ModePlan {
-		forge = &pull{order: o, token: env.ForgeToken, app: env.App, log: log}
+		forge = pull
 	}
 	stack := &innerengine.Services{
 		Engine: eng, Egress: net, Order: o, Workspace: space.Dir, Home: space.Home, User: cred,
@@ -217,15 +220,15 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	}
 	var prove boot.Prover
 	if proves(o) {
-		prove = &prover{task: t, repo: repo, containers: eng.Containers, ground: &ground{groups: groups, user: cred, engine: eng, services: stack}}
+		prove = &prover{task: t, repo: repo, containers: eng.Containers, ground: &proofGround{groups: groups, user: cred, engine: eng, services: stack}}
 	}
 	var answers boot.Answerer
 	if o.MayGoOn() {
-		answers = &answerer{forge: &pull{order: o, token: env.ForgeToken, app: env.App, log: log}, task: t, repo: repo}
+		answers = &answerer{forge: pull, task: t, repo: repo}
 	}
 	var move boot.Rebaser
 	if o.Mode == workorder.ModeRebase {
-		move = &rebaser{repo: repo, task: t, forge: &pull{order: o, token: env.ForgeToken, app: env.App, log: log}, mask: mask}
+		move = &rebaser{repo: repo, task: t, forge: pull, mask: mask}
 	}
 	var watchDisk func(context.Context, func(string))
 	if most := o.Limits.DiskBytes; most > 0 {

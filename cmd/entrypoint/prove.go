@@ -17,7 +17,7 @@ type prover struct {
 	task       *task
 	repo       *repository
 	containers *innerengine.Containers
-	ground     *ground
+	ground     *proofGround
 }
 
 // proves says whether the work is proven.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/pulls"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
-	"github.com/sandbox-agent/sandbox-agent/internal/report"
 	"github.com/sandbox-agent/sandbox-agent/runner"
 	"github.com/sandbox-agent/sandbox-agent/runner/publish"
 	"github.com/sandbox-agent/sandbox-agent/runner/rangediff"
@@ -17,7 +17,7 @@ import (
 type rebaser struct {
 	repo  *repository
 	task  *task
-	forge *pull // with its credential
+	forge *pulls.Pulls // with its credential
 	mask  *redact.Set
 
 	plan *publish.RebasePlan
@@ -122,22 +122,6 @@ func (r *rebaser) Move(ctx context.Context, out *workorder.Rebased) error {
 
 func (r *rebaser) Kept() string { return r.repo.pub.Beside() }
 
-// rangeDiffKey is that of an attempt's comment: a comment that is changed tells nobody, and the comparison of the rebase before is history.
-func rangeDiffKey(res *workorder.Result) string {
-	return fmt.Sprintf("%s/range-diff-%d", res.TaskID, res.Attempt)
-}
-
 func (r *rebaser) Comment(ctx context.Context, res *workorder.Result) (string, error) {
-	switch {
-	case r.order().PR == nil || res.PR == nil:
-		return "the task has no pull request that is known here", nil
-	case r.forge.token == "" && r.forge.app == nil:
-		return noForgeToken, nil
-	}
-	c, err := r.forge.client()
-	if err != nil {
-		return "", err
-	}
-	_, err = c.Comment(ctx, res.PR.Number, rangeDiffKey(res), report.RangeDiff(res.Rebased))
-	return "", err
+	return r.forge.Compared(ctx, res)
 }

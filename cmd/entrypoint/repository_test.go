@@ -1,12 +1,20 @@
 package main
 
 import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/forge/forgetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -69,5 +77,33 @@ func TestSameOrderIsTold(t *testing.T) {
 	_, err = again.Clone(t.Context())
 	if done, ok := errors.AsType[*boot.DoneError](err); !ok || done.Attempt.Status != status.Status || done.Result == nil || done.Result.Reasons.Code() != workorder.ReasonValidation {
 		t.Errorf("told %+v, %v", done, err)
+	}
+}
+
+// What a GitHub App signs goes to the host that it was found for: git's to the remote's.
+func TestAppStaysOnItsHost(t *testing.T) {
+	t.Parallel()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := httptest.NewServer(forgetest.New(forgetest.Options{Owner: "o", Name: "app", AppID: "123", AppKey: &key.PublicKey}))
+	t.Cleanup(home.Close)
+	var sent []string
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { sent = append(sent, r.Header.Get("Authorization")) }))
+	t.Cleanup(other.Close)
+	env := &workorder.Envelope{
+		Order: workorder.Order{Repo: home.URL + "/o/app.git", CloneURL: home.URL + "/o/app.git", PR: &workorder.PullRequest{
+			APIURL: strings.Replace(other.URL, "127.0.0.1", "localhost", 1) + "/api/v3", Repository: "o/app",
+		}},
+		Git: &workorder.GitCredential{Token: "ghs_first", Renew: true},
+		App: &workorder.GitHubApp{ID: "123", PrivateKey: string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))},
+	}
+	auth, err := gitAuth(env, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tok, err := auth.Renew(t.Context()); err != nil || !strings.HasPrefix(tok, "ghs_") || len(sent) > 0 {
+		t.Errorf("%q, %v, the other host got %q", tok, err, sent)
 	}
 }

@@ -29,12 +29,3 @@ func TestWhoseTheLeftoversAre(t *testing.T) {
 		}
 	}
 }
-
-// Each rebase has a comment of its own: one that is changed tells nobody.
-func TestEachRebaseHasItsComment(t *testing.T) {
-	t.Parallel()
-	first, second := rangeDiffKey(&workorder.Result{TaskID: "T-A1B2C3D4", Attempt: 2}), rangeDiffKey(&workorder.Result{TaskID: "T-A1B2C3D4", Attempt: 3})
-	if first != "T-A1B2C3D4/range-diff-2" || first == second {
-		t.Errorf("%s, %s", first, second)
-	}
-}

@@ -17,8 +17,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// ground makes the rooms of a proof as proof.Ground.
-type ground struct {
+// proofGround makes the rooms of a proof as proof.Ground.
+type proofGround struct {
 	groups   *cgroups.Groups
 	user     *proc.Credential
 	engine   *innerengine.Engine
@@ -27,7 +27,7 @@ type ground struct {
 }
 
 // remember keeps what the image has where code of the task can write.
-func (g *ground) remember(ctx context.Context, dir string) error {
+func (g *proofGround) remember(ctx context.Context, dir string) error {
 	ids, err := subordinate("/etc/subuid")
 	gids, gerr := subordinate("/etc/subgid")
 	if err := errors.Join(err, gerr); err != nil {
@@ -43,7 +43,7 @@ func (g *ground) remember(ctx context.Context, dir string) error {
 	return err
 }
 
-func (g *ground) Room(ctx context.Context) (proof.Room, error) {
+func (g *proofGround) Room(ctx context.Context) (proof.Room, error) {
 	if g.clean == nil {
 		return nil, errors.New("what the image has was not kept")
 	}
@@ -60,7 +60,7 @@ func (g *ground) Room(ctx context.Context) (proof.Room, error) {
 }
 
 // end ends all processes of the agent's side but those of inner containers.
-func (g *ground) end() error {
+func (g *proofGround) end() error {
 	if g.groups != nil {
 		if err := errors.Join(g.groups.Kill(cgroups.Agent), g.groups.Kill(cgroups.Git)); err != nil {
 			return err
@@ -75,7 +75,7 @@ func (g *ground) end() error {
 // room is one side's, as proof.Room.
 type room struct {
 	*cleanroom.Room
-	ground *ground
+	ground *proofGround
 	user   *proc.Credential
 }
 

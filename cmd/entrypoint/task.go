@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/gateway"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/media"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/plan"
 	"github.com/sandbox-agent/sandbox-agent/runner"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -211,6 +212,21 @@ func (t *task) Verdict(checks []workorder.Validation, commits int, cause error) 
 	return runner.Verdict(runner.Facts{
 		Agent: t.agent, Validation: checks, HasRepo: t.cfg.Order.Repo != "", Commits: commits, Cause: cause, Lost: t.lost,
 	})
+}
+
+// makeDesk prepares the place of the plan and tells the agent of it.
+func (t *task) makeDesk() error {
+	file, err := plan.MakeDesk(t.cfg.User)
+	if err != nil {
+		return err
+	}
+	t.Setenv(plan.Var, file)
+	t.cfg.Prompt = runner.Planning(t.cfg.Order.Task, file)
+	return nil
+}
+
+func (t *task) Plan() (text, path string, err error) {
+	return plan.Take(plan.Desk, t.cfg.User.Owner(), t.agent.Agent.Final, t.cfg.OutDir, t.cfg.Redact.String)
 }
 
 func (t *task) Setenv(name, value string) { t.cfg.Env = append(t.cfg.Env, name+"="+value) }

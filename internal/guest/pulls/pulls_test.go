@@ -1,4 +1,4 @@
-package main
+package pulls
 
 import (
 	"crypto/rand"
@@ -25,7 +25,7 @@ func TestPullOfNothingNew(t *testing.T) {
 	t.Cleanup(srv.Close)
 	const branch = "agent/T-A1B2C3D4-x"
 	f.SetBranch(branch, forgetest.SHA("x"))
-	p := &pull{token: "tok", log: slog.New(slog.DiscardHandler), order: &workorder.Order{
+	p := &Pulls{Token: "tok", Log: slog.New(slog.DiscardHandler), Order: &workorder.Order{
 		TaskID: "T-A1B2C3D4", Repo: "https://github.com/o/app", PR: &workorder.PullRequest{APIURL: srv.URL + "/api/v3", Repository: "o/app"},
 		Validate: []workorder.Command{{Name: "test", Run: "make test"}},
 	}}
@@ -50,38 +50,51 @@ func TestPullOfNothingNew(t *testing.T) {
 	}
 }
 
-// What a GitHub App signs goes to the host that it was found for: git's to the remote's, and a forge elsewhere that has a
-// token of its own gets that one.
-func TestAppStaysOnItsHost(t *testing.T) {
+// A GitHub App's token lives an hour, so the box is given the App instead: answers come with a token of their own.
+func TestAnswersOfAnApp(t *testing.T) {
 	t.Parallel()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
 	}
-	home := httptest.NewServer(forgetest.New(forgetest.Options{Owner: "o", Name: "app", AppID: "123", AppKey: &key.PublicKey}))
-	t.Cleanup(home.Close)
+	f := forgetest.New(forgetest.Options{Owner: "o", Name: "r", AppID: "123", AppKey: &key.PublicKey})
+	f.AddUser("ann", forgetest.User{Permission: "write"})
+	web := httptest.NewServer(f)
+	t.Cleanup(web.Close)
+	o := &workorder.Order{TaskID: "T-A1B2C3D4", Repo: "https://git.example/r.git", PR: &workorder.PullRequest{APIURL: web.URL + "/api/v3", Repository: "o/r"}}
+	f.SetBranch("b", forgetest.SHA("x"))
+	n := f.AddPull("ann", "x", "", forgetest.Pull{Head: "b", Base: "main"})
+	thread := f.AddThread(n, forgetest.Thread{Path: "a", Line: 1}, "ann", "Why?")
+	app := &workorder.GitHubApp{ID: "123", PrivateKey: string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))}
+	p := &Pulls{Order: o, App: app, Log: slog.New(slog.DiscardHandler)}
+	r := &workorder.Result{Status: workorder.StatusSuccess, Review: []workorder.ReviewAnswer{{Number: 1, Source: workorder.FromThread, Thread: thread, Answer: workorder.AnsweredByReason, Reason: "Because."}}}
+	got, why, err := p.Answer(t.Context(), &workorder.Review{PR: n}, r)
+	if err != nil || why != "" || !got[0].Replied || len(f.Threads(n)[0].Comments) != 2 {
+		t.Errorf("%+v, %q, %v", got, why, err)
+	}
+}
+
+// A forge elsewhere that has a token of its own gets that one, and nothing that the App of git's host signs.
+func TestAppIsNotForAForgeWithAToken(t *testing.T) {
+	t.Parallel()
 	var sent []string
 	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { sent = append(sent, r.Header.Get("Authorization")) }))
 	t.Cleanup(other.Close)
-	env := &workorder.Envelope{
-		Order: workorder.Order{Repo: home.URL + "/o/app.git", CloneURL: home.URL + "/o/app.git", PR: &workorder.PullRequest{
-			APIURL: strings.Replace(other.URL, "127.0.0.1", "localhost", 1) + "/api/v3", Repository: "o/app",
-		}},
-		Git: &workorder.GitCredential{Token: "ghs_first", Renew: true},
-		App: &workorder.GitHubApp{ID: "123", PrivateKey: string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))},
-	}
-	auth, err := gitAuth(env, t.TempDir())
+	o := &workorder.Order{Repo: "https://git.example/o/app.git", PR: &workorder.PullRequest{APIURL: other.URL + "/api/v3", Repository: "o/app"}}
+	c, err := (&Pulls{Order: o, Token: "theirs", App: &workorder.GitHubApp{ID: "123"}, Log: slog.New(slog.DiscardHandler)}).client()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if tok, err := auth.Renew(t.Context()); err != nil || !strings.HasPrefix(tok, "ghs_") || len(sent) > 0 {
-		t.Errorf("%q, %v, the other host got %q", tok, err, sent)
+	if tok, err := c.Token(t.Context()); err != nil || tok != "theirs" || len(sent) > 0 {
+		t.Errorf("%q, %v, the forge got %q", tok, err, sent)
 	}
-	forge, err := (&pull{order: &env.Order, token: "theirs", app: env.App, log: slog.New(slog.DiscardHandler)}).client()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if tok, err := forge.Token(t.Context()); err != nil || tok != "theirs" || len(sent) > 0 {
-		t.Errorf("%q, %v, the other host got %q", tok, err, sent)
+}
+
+// Each rebase has a comment of its own: one that is changed tells nobody.
+func TestEachRebaseHasItsComment(t *testing.T) {
+	t.Parallel()
+	first, second := rangeDiffKey(&workorder.Result{TaskID: "T-A1B2C3D4", Attempt: 2}), rangeDiffKey(&workorder.Result{TaskID: "T-A1B2C3D4", Attempt: 3})
+	if first != "T-A1B2C3D4/range-diff-2" || first == second {
+		t.Errorf("%s, %s", first, second)
 	}
 }

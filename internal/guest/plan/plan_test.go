@@ -1,4 +1,4 @@
-package main
+package plan
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 )
 
 // The plan's folder is the agent's: what lies there may be anything.
-func TestReadPlan(t *testing.T) {
+func TestRead(t *testing.T) {
 	t.Parallel()
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("root's"), 0o600); err != nil {
@@ -42,9 +42,38 @@ func TestReadPlan(t *testing.T) {
 			if err := c.make(filepath.Join(dir, workorder.PlanFile)); err != nil {
 				t.Fatal(err)
 			}
-			got, err := readPlan(dir, nil)
+			got, err := read(dir, nil)
 			if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%.40q, %v", got, err)
+			}
+		})
+	}
+}
+
+// The last words stand in for a plan that was not written; what hides in either, and secrets, are not kept.
+func TestTake(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ file, last, want string }{
+		"written":    {"# Plan\nuse s3cret\n", "done", "# Plan\nuse ***\n"},
+		"last words": {" \n", "first this", "first this\n"},
+		"neither":    {"", " ", ""},
+		"hidden":     {"\u200b\u202e", "done", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			desk, out := t.TempDir(), t.TempDir()
+			if err := os.WriteFile(filepath.Join(desk, workorder.PlanFile), []byte(c.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			text, path, err := Take(desk, nil, c.last, out, func(s string) string { return strings.ReplaceAll(s, "s3cret", "***") })
+			if text != c.want || (err == nil) != (c.want != "") {
+				t.Fatalf("%q, %v", text, err)
+			}
+			if err != nil {
+				return
+			}
+			if b, err := os.ReadFile(filepath.Join(out, path)); err != nil || string(b) != text {
+				t.Errorf("%q, %v", b, err)
 			}
 		})
 	}
