@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/pulls"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/runner"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -15,11 +16,11 @@ import (
 type answerer struct {
 	forge *pulls.Pulls
 	task  *task
-	repo  *repository
+	repo  *repository.Repository
 }
 
 func (a *answerer) Answers(ctx context.Context, review *workorder.Review, head string) ([]workorder.ReviewAnswer, error) {
-	commits, err := a.repo.pub.Addressed(ctx, review.Since, head, len(review.Items))
+	commits, err := a.repo.Pub.Addressed(ctx, review.Since, head, len(review.Items))
 	var reasons map[int]string
 	if f := a.task.answers; f != nil {
 		var rerr error
@@ -51,10 +52,10 @@ func (t *task) revise(review *workorder.Review, h runner.History) {
 
 // Settle takes what was answered out of the task's state. What the forge could not be told stays there, for whoever revises next.
 func (a *answerer) Settle(r *workorder.Result) {
-	a.repo.pub.Answered, a.repo.pub.Later = pullrequest.Done(r) && !pullrequest.Unanswered(r), nil
+	a.repo.Pub.Answered, a.repo.Pub.Later = pullrequest.Done(r) && !pullrequest.Unanswered(r), nil
 	for i := range r.Review {
 		if r.Review[i].Answer == workorder.LeftForLater {
-			a.repo.pub.Later = append(a.repo.pub.Later, r.Review[i].Number)
+			a.repo.Pub.Later = append(a.repo.Pub.Later, r.Review[i].Number)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/pulls"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/runner"
@@ -26,7 +27,9 @@ const forgeToken = "ghp_entrypoint0123456789"
 
 // attempt is one box's parts around feedback, without the box: real git, a forge, and an agent that is a function.
 type attempt struct {
-	*repository
+	*repository.Repository
+	env     *workorder.Envelope
+	space   *workspace.Workspace
 	task    *task
 	answers *answerer
 	cloned  boot.Cloned
@@ -42,12 +45,13 @@ func newAttempt(t *testing.T, o workorder.Order, token string) *attempt {
 	if err := os.Mkdir(space.Dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	p := paths{out: filepath.Join(dir, "out"), git: filepath.Join(dir, "git"), ssh: filepath.Join(dir, "ssh")}
 	quiet := func(workorder.Event) {}
-	a := &attempt{repository: newRepository(slog.New(slog.DiscardHandler), env, p, space, space.User, quiet, mask.String)}
+	a := &attempt{env: env, space: space, Repository: repository.New(slog.New(slog.DiscardHandler), env, repository.Config{
+		Out: filepath.Join(dir, "out"), Git: filepath.Join(dir, "git"), SSH: filepath.Join(dir, "ssh"), Space: space, User: space.User, Emit: quiet, Clean: mask.String,
+	})}
 	t.Cleanup(a.Close)
 	a.task = newTask(env, nil, runner.Config{Order: &env.Order, Emit: quiet, Redact: mask})
-	a.answers = &answerer{forge: &pulls.Pulls{Order: &env.Order, Token: token, Log: slog.New(slog.DiscardHandler)}, task: a.task, repo: a.repository}
+	a.answers = &answerer{forge: &pulls.Pulls{Order: &env.Order, Token: token, Log: slog.New(slog.DiscardHandler)}, task: a.task, repo: a.Repository}
 	var err error
 	if a.cloned, err = a.Clone(t.Context()); err != nil {
 		t.Fatal(err)

@@ -26,6 +26,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/pulls"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
@@ -195,15 +196,15 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	}
 	gitUser := *cred
 	gitUser.Cgroup = groups.Of(cgroups.Git)
-	repo := newRepository(log, env, p, space, &gitUser, func(e workorder.Event) {
+	repo := openRepository(log, env, space, &gitUser, func(e workorder.Event) {
 		if e.Type == workorder.EventWarning {
 			warn(e.Text) // the result has it, too
 			return
 		}
 		emit(e)
 	}, mask.String)
-	repo.pub.Usage = func() workorder.Usage { return rec.Result().Usage }
-	t.cfg.Changed = repo.changed
+	repo.Pub.Usage = func() workorder.Usage { return rec.Result().Usage }
+	t.cfg.Changed = repo.Changed
 	pull := &pulls.Pulls{Order: o, Token: env.ForgeToken, App: env.App, Log: log}
 	var forge boot.Forge
 	if o.PR != nil && o.Mode != workorder.ModePlan {
@@ -249,4 +250,16 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 // sandboxUser is whom the task's code runs as, in a control group; nil: the caller's.
 func sandboxUser(group *proc.Cgroup) (*proc.Credential, error) {
 	return lookupUser(workorder.SandboxUser, group)
+}
+
+// openRepository makes the task's repository for boot and rescue.
+func openRepository(log *slog.Logger, env *workorder.Envelope, space *workspace.Workspace, user *proc.Credential, emit func(workorder.Event), clean func(string) string) *repository.Repository {
+	p := boxPaths()
+	before := ""
+	if proves(&env.Order) {
+		before = filepath.Join(p.proof, "before.git")
+	}
+	return repository.New(log, env, repository.Config{
+		Out: p.out, Git: p.git, SSH: p.ssh, Before: before, Space: space, User: user, Emit: emit, Clean: clean,
+	})
 }

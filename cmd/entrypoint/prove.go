@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/innerengine"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/runner"
@@ -15,7 +16,7 @@ import (
 // prover runs the project's checks on base and head as boot.Prover.
 type prover struct {
 	task       *task
-	repo       *repository
+	repo       *repository.Repository
 	containers *innerengine.Containers
 	ground     *proofGround
 }
@@ -44,7 +45,7 @@ func (p *prover) Prove(ctx context.Context, base, head string) (*workorder.Proof
 // run says of a proof that could not begin in clean places that it counts less.
 func (p *prover) run(ctx context.Context, pc proof.Config, base, head string) (*workorder.Proof, error) {
 	// What the agent's attempts brought to the remote could be read from a room otherwise, by code of the commits.
-	defer p.repo.gate.Only(pc.Mirror.Dir)()
+	defer p.repo.Gate.Only(pc.Mirror.Dir)()
 	pr, err := proof.Run(ctx, pc, base, head)
 	if pc.Ground == nil {
 		pr.Reason = strings.TrimPrefix(pr.Reason+"; the Supabase stack cannot be made anew: both sides ran beside what the agent left", "; ")
@@ -63,7 +64,7 @@ type shellFunc = func(ctx context.Context, c proof.Command) runner.ShellResult
 // config is a proof that looks at no page, and what it is made of.
 func (p *prover) config() (proof.Config, runner.Config, shellFunc) {
 	cfg := p.task.with(workorder.ForValidate)
-	mirror := p.repo.pub.Before()
+	mirror := p.repo.Pub.Before()
 	shell := func(ctx context.Context, c proof.Command) runner.ShellResult {
 		side := cfg
 		side.Workspace, side.Env, side.User = c.Dir, c.Env, c.User
@@ -77,7 +78,7 @@ func (p *prover) config() (proof.Config, runner.Config, shellFunc) {
 	}
 	pc := proof.Config{
 		Containers: p.containers,
-		Order:      cfg.Order, Mirror: mirror, Objects: p.repo.pub.Objects(), Dir: boxPaths().proof,
+		Order:      cfg.Order, Mirror: mirror, Objects: p.repo.Pub.Objects(), Dir: boxPaths().proof,
 		Home: cfg.Home, Workspace: cfg.Workspace, OutDir: cfg.OutDir, User: cfg.User, Env: cfg.Env, Emit: cfg.Emit, Redact: cfg.Redact,
 		Prepare: func(ctx context.Context, dir string, user *proc.Credential) error {
 			w := &workspace.Workspace{Dir: dir, User: user, Home: cfg.Home}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/pulls"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
 	"github.com/sandbox-agent/sandbox-agent/runner"
 	"github.com/sandbox-agent/sandbox-agent/runner/publish"
@@ -15,7 +16,7 @@ import (
 
 // rebaser brings publish, the comparison and the agent's prompt together as boot.Rebaser.
 type rebaser struct {
-	repo  *repository
+	repo  *repository.Repository
 	task  *task
 	forge *pulls.Pulls // with its credential
 	mask  *redact.Set
@@ -26,13 +27,13 @@ type rebaser struct {
 func (r *rebaser) order() *workorder.Order { return r.task.cfg.Order }
 
 func (r *rebaser) Begin(ctx context.Context) (boot.Rebasing, error) {
-	plan, err := r.repo.pub.PlanRebase(ctx, r.repo.claimed)
+	plan, err := r.repo.Pub.PlanRebase(ctx, r.repo.Claimed)
 	if err != nil {
 		return boot.Rebasing{}, err
 	}
 	r.plan = plan
 	x := boot.Rebasing{Nothing: plan.Nothing()}
-	id, attempt := r.order().TaskID, r.repo.claimed.Attempt
+	id, attempt := r.order().TaskID, r.repo.Claimed.Attempt
 	x.Rebased = workorder.Rebased{
 		Onto: plan.Onto, OldBase: plan.Upstream, NewBase: plan.NewBase, OldHead: plan.OldHead,
 		Backup: workorder.KeptRef(id, fmt.Sprintf("before-rebase-%d", attempt)), Conflicts: []string{}, Moved: []workorder.RangePair{},
@@ -41,10 +42,10 @@ func (r *rebaser) Begin(ctx context.Context) (boot.Rebasing, error) {
 	if x.Nothing != "" {
 		return x, nil
 	}
-	if err := r.repo.pub.Hold(x.Beside); err != nil {
+	if err := r.repo.Pub.Hold(x.Beside); err != nil {
 		return x, err
 	}
-	if err := r.repo.pub.Rebase(ctx, plan); err != nil {
+	if err := r.repo.Pub.Rebase(ctx, plan); err != nil {
 		return x, err
 	}
 	if c := plan.Conflict; c != nil {
@@ -74,12 +75,12 @@ func (r *rebaser) Ask() {
 }
 
 func (r *rebaser) Unfinished(ctx context.Context) (string, error) {
-	_, why, err := r.repo.pub.Unfinished(ctx, r.plan)
+	_, why, err := r.repo.Pub.Unfinished(ctx, r.plan)
 	return r.mask.String(why), err
 }
 
 func (r *rebaser) Compare(ctx context.Context, out *workorder.Rebased) ([]string, error) {
-	head, why, err := r.repo.pub.Unfinished(ctx, r.plan)
+	head, why, err := r.repo.Pub.Unfinished(ctx, r.plan)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +92,7 @@ func (r *rebaser) Compare(ctx context.Context, out *workorder.Rebased) ([]string
 	if r.plan.Conflict != nil {
 		side.Resolver = "the agent"
 	}
-	c, err := rangediff.Compare(ctx, r.repo.pub.Objects(), side)
+	c, err := rangediff.Compare(ctx, r.repo.Pub.Objects(), side)
 	if err != nil {
 		return nil, err
 	}
@@ -117,10 +118,10 @@ func (r *rebaser) masked(list []string) []string {
 
 func (r *rebaser) Move(ctx context.Context, out *workorder.Rebased) error {
 	r.repo.Settle(ctx)
-	return r.repo.pub.Move(publish.Moved{Branch: out.Onto, Base: out.NewBase, Head: out.NewHead, OldHead: out.OldHead, Backup: out.Backup})
+	return r.repo.Pub.Move(publish.Moved{Branch: out.Onto, Base: out.NewBase, Head: out.NewHead, OldHead: out.OldHead, Backup: out.Backup})
 }
 
-func (r *rebaser) Kept() string { return r.repo.pub.Beside() }
+func (r *rebaser) Kept() string { return r.repo.Beside() }
 
 func (r *rebaser) Comment(ctx context.Context, res *workorder.Result) (string, error) {
 	return r.forge.Compared(ctx, res)

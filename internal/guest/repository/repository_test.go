@@ -1,4 +1,4 @@
-package main
+package repository
 
 import (
 	"crypto/rand"
@@ -17,8 +17,43 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/forge/forgetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
+
+// attempt is one box's repository without the box: real git.
+type attempt struct {
+	*Repository
+	cloned boot.Cloned
+}
+
+func newAttempt(t *testing.T, o workorder.Order) *attempt {
+	t.Helper()
+	dir := t.TempDir()
+	space := &workspace.Workspace{Dir: filepath.Join(dir, "workspace"), Home: t.TempDir(), GitConfig: filepath.Join(dir, "gitconfig")}
+	if err := os.Mkdir(space.Dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	a := &attempt{Repository: New(slog.New(slog.DiscardHandler), &workorder.Envelope{Order: o, Git: &workorder.GitCredential{Token: "tok"}}, Config{
+		Out: filepath.Join(dir, "out"), Git: filepath.Join(dir, "git"), SSH: filepath.Join(dir, "ssh"), Space: space,
+		Emit: func(workorder.Event) {}, Clean: func(s string) string { return s },
+	})}
+	t.Cleanup(a.Close)
+	var err error
+	if a.cloned, err = a.Clone(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func (a *attempt) commit(t *testing.T, file, subject string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(a.space.Dir, file), []byte(subject), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gittest.Git(t, a.space.Dir, "add", "-A")
+	gittest.Git(t, a.space.Dir, "commit", "-qm", subject)
+}
 
 // The certificate of a local repository is alone in its folder: git takes all that lie there.
 func TestRemoteIsPinned(t *testing.T) {
@@ -49,8 +84,8 @@ func TestSameOrderIsTold(t *testing.T) {
 		Version: workorder.Version, TaskID: "T-A1B2C3D4", Mode: workorder.ModeCreate, IfExists: workorder.ExistsTell, Task: "Make it", Repo: url, CloneURL: url,
 		TargetBranch: "agent/T-A1B2C3D4-x", AttemptID: workorder.NewAttemptID(), Author: workorder.Identity{Name: "Agent", Email: "agent@example.org"},
 	}
-	a := newAttempt(t, o, "")
-	a.commit(t, "f", "work", "")
+	a := newAttempt(t, o)
+	a.commit(t, "f", "work")
 	status := workorder.Attempt{Status: workorder.StatusFailed, EndedBy: workorder.ByValidation}
 	if l := a.Land(t.Context(), a.cloned.BaseSHA, func([]workorder.Commit, string) workorder.Attempt { return status }); l.Err != nil || !l.Pushed {
 		t.Fatalf("%+v", l)
@@ -72,8 +107,10 @@ func TestSameOrderIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	again := newRepository(slog.New(slog.DiscardHandler), &workorder.Envelope{Order: o, Git: &workorder.GitCredential{Token: "tok"}},
-		paths{out: filepath.Join(dir, "out"), git: filepath.Join(dir, "git"), ssh: filepath.Join(dir, "ssh")}, a.space, a.space.User, func(workorder.Event) {}, func(s string) string { return s })
+	again := New(slog.New(slog.DiscardHandler), &workorder.Envelope{Order: o, Git: &workorder.GitCredential{Token: "tok"}}, Config{
+		Out: filepath.Join(dir, "out"), Git: filepath.Join(dir, "git"), SSH: filepath.Join(dir, "ssh"), Space: a.space, User: a.space.User,
+		Emit: func(workorder.Event) {}, Clean: func(s string) string { return s },
+	})
 	_, err = again.Clone(t.Context())
 	if done, ok := errors.AsType[*boot.DoneError](err); !ok || done.Attempt.Status != status.Status || done.Result == nil || done.Result.Reasons.Code() != workorder.ReasonValidation {
 		t.Errorf("told %+v, %v", done, err)

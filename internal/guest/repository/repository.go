@@ -1,4 +1,5 @@
-package main
+// Package repository brings the publisher, the git gateway and the workspace together as boot sees the task's repository.
+package repository
 
 import (
 	"context"
@@ -21,16 +22,19 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// repository brings publish, the git gateway and the workspace together as boot.Repository.
-type repository struct {
-	pub   *publish.Publisher
-	gate  *gateway.Git
+// Repository is boot.Repository.
+type Repository struct {
+	// Pub does the work.
+	Pub *publish.Publisher
+	// Gate is the agent's way to the remote.
+	Gate *gateway.Git
+	// Claimed is what Clone got of the remote.
+	Claimed *publish.Claimed
+
 	space *workspace.Workspace
 	env   *workorder.Envelope
 	out   string // folder that leaves the box
 	ssh   string // folder for the SSH key
-
-	claimed *publish.Claimed // by Clone
 
 	mu                  sync.Mutex
 	keeper              *publish.Keeper
@@ -38,26 +42,37 @@ type repository struct {
 	loseOnce, closeOnce sync.Once
 }
 
-// newRepository makes it. user is the agent's, in a control group in which git is not starved by what the agent started.
-func newRepository(log *slog.Logger, env *workorder.Envelope, p paths, space *workspace.Workspace, user *proc.Credential, emit func(workorder.Event), clean func(string) string) *repository {
+// Config is what a repository has of the box.
+type Config struct {
+	Out string // leaves the box
+	Git string // our repositories; the agent may read them
+	SSH string // SSH key; memory-backed, root only
+	// Before is what a proof's checkouts are made of; "": the work is not proven.
+	Before string
+	Space  *workspace.Workspace
+	// User is the agent's, in a control group in which git is not starved by what the agent started.
+	User  *proc.Credential
+	Emit  func(workorder.Event)
+	Clean func(string) string
+}
+
+// New makes it; nothing is fetched yet.
+func New(log *slog.Logger, env *workorder.Envelope, c Config) *Repository {
 	pub := &publish.Publisher{
-		Order: &env.Order, Dir: p.git, Workspace: space.Dir, User: user, Home: space.Home, Emit: emit, Clean: clean,
-	}
-	if p.proof != "" && proves(&env.Order) {
-		pub.BeforeDir = filepath.Join(p.proof, "before.git")
+		Order: &env.Order, Dir: c.Git, Workspace: c.Space.Dir, User: c.User, Home: c.Space.Home, Emit: c.Emit, Clean: c.Clean, BeforeDir: c.Before,
 	}
 	if env.Order.Bundle {
 		pub.Bundle = workorder.BundleIn
 	}
-	return &repository{
-		env: env, pub: pub, space: space, out: p.out, ssh: p.ssh, lost: make(chan struct{}), closed: make(chan struct{}),
-		gate: &gateway.Git{Remote: env.Order.CloneURL, Mirror: pub.Mirror().Dir, Refresh: pub.Refresh, Log: log},
+	return &Repository{
+		env: env, Pub: pub, space: c.Space, out: c.Out, ssh: c.SSH, lost: make(chan struct{}), closed: make(chan struct{}),
+		Gate: &gateway.Git{Remote: env.Order.CloneURL, Mirror: pub.Mirror().Dir, Refresh: pub.Refresh, Log: log},
 	}
 }
 
-// authenticate prepares the credential, before untrusted code runs.
-func (r *repository) authenticate() (err error) {
-	r.pub.Auth, err = gitAuth(r.env, r.ssh)
+// Authenticate prepares the credential, before untrusted code runs.
+func (r *Repository) Authenticate() (err error) {
+	r.Pub.Auth, err = gitAuth(r.env, r.ssh)
 	return err
 }
 
@@ -94,15 +109,16 @@ func gitAuth(env *workorder.Envelope, sshDir string) (*git.Auth, error) {
 	return a, nil
 }
 
-func (r *repository) Clone(ctx context.Context) (boot.Cloned, error) {
-	if err := r.authenticate(); err != nil {
+// Clone fetches, takes the task's lease and checks the branch out.
+func (r *Repository) Clone(ctx context.Context) (boot.Cloned, error) {
+	if err := r.Authenticate(); err != nil {
 		return boot.Cloned{}, err
 	}
-	base, sha, err := r.pub.Fetch(ctx)
+	base, sha, err := r.Pub.Fetch(ctx)
 	if err != nil {
 		return boot.Cloned{}, err
 	}
-	claimed, err := r.pub.Claim(ctx, base, sha)
+	claimed, err := r.Pub.Claim(ctx, base, sha)
 	var done *publish.DoneError
 	switch {
 	case errors.As(err, &done):
@@ -112,34 +128,34 @@ func (r *repository) Clone(ctx context.Context) (boot.Cloned, error) {
 	case err != nil:
 		return boot.Cloned{}, err
 	}
-	r.claimed = claimed
+	r.Claimed = claimed
 	// The branch is what the remote calls it, in all that follows.
 	r.env.Order.TargetBranch = claimed.State.TargetBranch
 	// The gateway outlives the step that starts it.
-	by, err := r.gate.Start(context.WithoutCancel(ctx))
+	by, err := r.Gate.Start(context.WithoutCancel(ctx))
 	if err != nil {
 		return boot.Cloned{}, err
 	}
-	if err := r.space.ConfigureGit(r.pub.Order.Author, []string{r.space.Dir, r.pub.Mirror().Dir}, r.pub.Order.CloneURL, by); err != nil {
+	if err := r.space.ConfigureGit(r.Pub.Order.Author, []string{r.space.Dir, r.Pub.Mirror().Dir}, r.Pub.Order.CloneURL, by); err != nil {
 		return boot.Cloned{}, err
 	}
 	c := boot.Cloned{Base: claimed.Base, BaseSHA: claimed.BaseSHA, Head: claimed.Head, Attempt: claimed.Attempt, State: claimed.State}
-	if c.Restored, err = r.pub.Checkout(ctx, claimed); err != nil {
+	if c.Restored, err = r.Pub.Checkout(ctx, claimed); err != nil {
 		return boot.Cloned{}, err
 	}
 	if r.env.Order.Archive {
-		c.Unpacked = r.pub.Unarchive(ctx, workorder.ArchiveIn)
+		c.Unpacked = r.Pub.Unarchive(ctx, workorder.ArchiveIn)
 	}
 	if c.Restored != nil {
 		c.Head, c.Pushed = c.Restored.Head, !claimed.Bundled && c.Restored.Head == claimed.Head
-		if c.Commits, err = r.pub.History(ctx); err != nil {
+		if c.Commits, err = r.Pub.History(ctx); err != nil {
 			return boot.Cloned{}, err
 		}
-		if c.Changed, err = r.pub.RestoredPaths(ctx); err != nil {
+		if c.Changed, err = r.Pub.RestoredPaths(ctx); err != nil {
 			return boot.Cloned{}, err
 		}
-		if c.Elsewhere, err = r.pub.Elsewhere(ctx); err != nil {
-			r.pub.Emit(workorder.Event{Type: workorder.EventWarning, Text: "the agent is not told of work beside the branch: " + err.Error()})
+		if c.Elsewhere, err = r.Pub.Elsewhere(ctx); err != nil {
+			r.Pub.Emit(workorder.Event{Type: workorder.EventWarning, Text: "the agent is not told of work beside the branch: " + err.Error()})
 		}
 	}
 	if r.env.Order.Mode == workorder.ModeRebase {
@@ -147,12 +163,12 @@ func (r *repository) Clone(ctx context.Context) (boot.Cloned, error) {
 		r.keep(ctx, publish.KeepOptions{})
 		return c, nil
 	}
-	settings, err := r.pub.Neutralize(ctx, claimed)
+	settings, err := r.Pub.Neutralize(ctx, claimed)
 	if err != nil {
 		return boot.Cloned{}, err
 	}
 	for _, path := range settings {
-		r.pub.Emit(workorder.Event{
+		r.Pub.Emit(workorder.Event{
 			Type: workorder.EventConfigRestored, Path: path,
 			Text: "the branch changed this file, which agents obey: while this one works it is as in " + claimed.Base + "; trust_branch_config: true takes the branch's",
 		})
@@ -162,29 +178,30 @@ func (r *repository) Clone(ctx context.Context) (boot.Cloned, error) {
 }
 
 // Evidence follows no link out of the output.
-func (r *repository) Evidence(ctx context.Context, paths []string) (sha string, left []string, err error) {
+func (r *Repository) Evidence(ctx context.Context, paths []string) (sha string, left []string, err error) {
 	root, err := os.OpenRoot(r.out)
 	if err != nil {
 		return "", nil, err
 	}
 	defer root.Close()
-	return r.pub.Evidence(ctx, root.FS(), paths)
+	return r.Pub.Evidence(ctx, root.FS(), paths)
 }
 
 // Result follows no link out of the output.
-func (r *repository) Result(ctx context.Context) (left []string, err error) {
+func (r *Repository) Result(ctx context.Context) (left []string, err error) {
 	root, err := os.OpenRoot(r.out)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	return r.pub.Result(ctx, root.FS())
+	return r.Pub.Result(ctx, root.FS())
 }
 
 // maxChangedCommits bounds the commits whose files a result names.
 const maxChangedCommits = 50
 
-func (r *repository) Changes(ctx context.Context, base, head string) (map[string][]workorder.FileChange, error) {
+// Changes are the files of the newest commits of head that base does not have, by commit.
+func (r *Repository) Changes(ctx context.Context, base, head string) (map[string][]workorder.FileChange, error) {
 	repo, err := r.landed(ctx, head)
 	if err != nil {
 		return nil, err
@@ -200,7 +217,7 @@ func (r *repository) Changes(ctx context.Context, base, head string) (map[string
 }
 
 // Surface reads commits only, never the work tree.
-func (r *repository) Surface(ctx context.Context, base, head string) ([]workorder.SurfaceFinding, error) {
+func (r *Repository) Surface(ctx context.Context, base, head string) ([]workorder.SurfaceFinding, error) {
 	repo, err := r.landed(ctx, head)
 	if err != nil {
 		return nil, err
@@ -211,18 +228,18 @@ func (r *repository) Surface(ctx context.Context, base, head string) ([]workorde
 // landed is our copy of the remote with a commit that was pushed. What came over the network is what its id says; git does
 // not look whether that is so when it reads the agent's own objects, which code of the repository can write to at any time. A
 // commit that could not be pushed is nowhere else.
-func (r *repository) landed(ctx context.Context, head string) (git.Repo, error) {
-	mirror := r.pub.Mirror()
+func (r *Repository) landed(ctx context.Context, head string) (git.Repo, error) {
+	mirror := r.Pub.Mirror()
 	if at, err := mirror.Resolve(ctx, head); err == nil && at == head {
 		return mirror, nil
 	}
-	if err := r.pub.Refresh(ctx); err != nil {
+	if err := r.Pub.Refresh(ctx); err != nil {
 		return git.Repo{}, fmt.Errorf("fetch what was pushed: %w", err)
 	}
 	if at, err := mirror.Resolve(ctx, head); err == nil && at == head {
 		return mirror, nil
 	}
-	return r.pub.Objects(), nil
+	return r.Pub.Objects(), nil
 }
 
 // refusal is an order that cannot be obeyed.
@@ -232,8 +249,8 @@ func (refusal) EndedBy() workorder.EndedBy { return workorder.ByOrder }
 func (e refusal) Unwrap() error            { return e.error }
 
 // keep starts a keeper, which outlives the step that starts it.
-func (r *repository) keep(ctx context.Context, o publish.KeepOptions) {
-	k := r.pub.Keep(context.WithoutCancel(ctx), o)
+func (r *Repository) keep(ctx context.Context, o publish.KeepOptions) {
+	k := r.Pub.Keep(context.WithoutCancel(ctx), o)
 	r.mu.Lock()
 	r.keeper = k
 	r.mu.Unlock()
@@ -247,74 +264,86 @@ func (r *repository) keep(ctx context.Context, o publish.KeepOptions) {
 }
 
 // current is the keeper, nil before there is one.
-func (r *repository) current() *publish.Keeper {
+func (r *Repository) current() *publish.Keeper {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.keeper
 }
 
-func (r *repository) Save() {
+// Save begins to save work tree and commits from time to time.
+func (r *Repository) Save() {
 	if k := r.current(); k != nil {
 		k.Begin()
 	}
 }
 
-func (r *repository) Hurry(files time.Duration) { r.pub.Hurry(files) }
+// Hurry says that the box is being stopped, and what is left for keeping as files what could not be pushed.
+func (r *Repository) Hurry(files time.Duration) { r.Pub.Hurry(files) }
 
-func (r *repository) Flush() {
+// Flush saves at once.
+func (r *Repository) Flush() {
 	if k := r.current(); k != nil {
 		k.Flush()
 	}
 }
 
-func (r *repository) Settle(ctx context.Context) {
+// Settle ends the saves.
+func (r *Repository) Settle(ctx context.Context) {
 	if k := r.current(); k != nil {
 		k.Stop(ctx)
 	}
 }
 
-func (r *repository) Push(ctx context.Context, commitsOnly bool) {
+// Push pushes at once, and new commits from time to time; without commitsOnly the work tree as well.
+func (r *Repository) Push(ctx context.Context, commitsOnly bool) {
 	r.keep(ctx, publish.KeepOptions{CommitsOnly: commitsOnly})
 	r.Save()
 	r.Flush()
 }
 
-func (r *repository) Lost() <-chan struct{} { return r.lost }
+// Lost is closed when another box has the task's lease.
+func (r *Repository) Lost() <-chan struct{} { return r.lost }
 
-// changed is when the keeper last saw a change in the work tree.
-func (r *repository) changed() time.Time {
+// Changed is when the keeper last saw a change in the work tree.
+func (r *Repository) Changed() time.Time {
 	if k := r.current(); k != nil {
 		return k.Changed()
 	}
 	return time.Time{}
 }
 
-func (r *repository) Baseline(ctx context.Context) error { return r.pub.Baseline(ctx) }
+// Baseline notes what setup left in the work tree.
+func (r *Repository) Baseline(ctx context.Context) error { return r.Pub.Baseline(ctx) }
 
-func (r *repository) Commit(ctx context.Context, message string) error {
-	return r.pub.Commit(ctx, message)
+// Commit commits what is uncommitted.
+func (r *Repository) Commit(ctx context.Context, message string) error {
+	return r.Pub.Commit(ctx, message)
 }
 
-func (r *repository) Land(ctx context.Context, baseSHA string, end boot.End) boot.Landing {
+// Land ends the saves and lands the work.
+func (r *Repository) Land(ctx context.Context, baseSHA string, end boot.End) boot.Landing {
 	r.Settle(ctx)
-	l := r.pub.Land(ctx, baseSHA, filepath.Join(r.out, workorder.BundleFile), end)
+	l := r.Pub.Land(ctx, baseSHA, filepath.Join(r.out, workorder.BundleFile), end)
 	return boot.Landing{
 		Head: l.Head, Commits: l.Commits, Pushed: l.Pushed, Bundle: l.Bundle, Checkpoint: l.Checkpoint, Warnings: l.Warnings, Err: l.Err,
 	}
 }
 
-func (r *repository) Release(ctx context.Context, end workorder.Attempt) error {
+// Release ends the saves and gives the lease back.
+func (r *Repository) Release(ctx context.Context, end workorder.Attempt) error {
 	r.Settle(ctx)
-	return r.pub.Release(ctx, end)
+	return r.Pub.Release(ctx, end)
 }
 
-func (r *repository) Close() {
-	r.gate.Stop()
+// Close ends the git gateway and the watch over the lease.
+func (r *Repository) Close() {
+	r.Gate.Stop()
 	r.closeOnce.Do(func() { close(r.closed) })
 }
 
-func (r *repository) Archive(ctx context.Context, whole bool) (string, error) {
-	err := r.pub.Archive(ctx, filepath.Join(r.out, workorder.ArchiveFile), whole)
+// Archive keeps what Commit left, or the whole work tree, as a file of the output.
+func (r *Repository) Archive(ctx context.Context, whole bool) (string, error) {
+	err := r.Pub.Archive(ctx, filepath.Join(r.out, workorder.ArchiveFile), whole)
 	if errors.Is(err, publish.ErrLarge) {
 		err = errors.Join(boot.ErrLarge, err)
 	}
@@ -324,17 +353,17 @@ func (r *repository) Archive(ctx context.Context, whole bool) (string, error) {
 	return workorder.ArchiveFile, nil
 }
 
-// release gives the lease back for a boot that died before there was any work.
-func (r *repository) release(ctx context.Context, end workorder.Attempt) error {
-	if err := r.authenticate(); err != nil {
+// GiveBack gives the lease back for a boot that died before there was any work.
+func (r *Repository) GiveBack(ctx context.Context, end workorder.Attempt) error {
+	if err := r.Authenticate(); err != nil {
 		return err
 	}
 	return r.Release(ctx, end)
 }
 
-// rescue lands for a boot that died.
-func (r *repository) rescue(ctx context.Context, baseSHA string, commit bool, end boot.End) boot.Landing {
-	if err := r.authenticate(); err != nil {
+// Rescue lands for a boot that died.
+func (r *Repository) Rescue(ctx context.Context, baseSHA string, commit bool, end boot.End) boot.Landing {
+	if err := r.Authenticate(); err != nil {
 		return boot.Landing{Err: err}
 	}
 	var left error
@@ -348,3 +377,6 @@ func (r *repository) rescue(ctx context.Context, baseSHA string, commit bool, en
 	boot.Keep(ctx, r, &l, left)
 	return l
 }
+
+// Beside is where the remote has what is not on the branch.
+func (r *Repository) Beside() string { return r.Pub.Beside() }
