@@ -24,6 +24,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/innerengine"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/network"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/proving"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/pulls"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
@@ -220,8 +221,11 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 		Emit: emit, Clean: mask.Writer, Log: log, Logs: space.LogDir,
 	}
 	var prove boot.Prover
-	if proves(o) {
-		prove = &prover{task: t, repo: repo, containers: eng.Containers, ground: &proofGround{groups: groups, user: cred, engine: eng, services: stack}}
+	if proving.Wanted(o) {
+		prove = &proving.Prover{
+			Config: func() runner.Config { return t.with(workorder.ForValidate) }, Repo: repo, Containers: eng.Containers, State: p.state, Dir: p.proof,
+			Ground: &proving.Ground{Groups: groups, User: cred, Engine: eng, Services: stack, Hidden: []string{p.out, p.git}},
+		}
 	}
 	var answers boot.Answerer
 	if o.MayGoOn() {
@@ -249,14 +253,14 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 
 // sandboxUser is whom the task's code runs as, in a control group; nil: the caller's.
 func sandboxUser(group *proc.Cgroup) (*proc.Credential, error) {
-	return lookupUser(workorder.SandboxUser, group)
+	return ground.User(workorder.SandboxUser, group)
 }
 
 // openRepository makes the task's repository for boot and rescue.
 func openRepository(log *slog.Logger, env *workorder.Envelope, space *workspace.Workspace, user *proc.Credential, emit func(workorder.Event), clean func(string) string) *repository.Repository {
 	p := boxPaths()
 	before := ""
-	if proves(&env.Order) {
+	if proving.Wanted(&env.Order) {
 		before = filepath.Join(p.proof, "before.git")
 	}
 	return repository.New(log, env, repository.Config{

@@ -1,4 +1,5 @@
-package main
+// Package proving runs the project's checks on both commits of a task as boot sees it: in clean places, beside an engine made anew, with a browser that looks at the pages.
+package proving
 
 import (
 	"context"
@@ -13,24 +14,29 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// prover runs the project's checks on base and head as boot.Prover.
-type prover struct {
-	task       *task
-	repo       *repository.Repository
-	containers *innerengine.Containers
-	ground     *proofGround
+// Prover is boot.Prover.
+type Prover struct {
+	// Config is that of the runner's commands which validate.
+	Config     func() runner.Config
+	Repo       *repository.Repository
+	Containers *innerengine.Containers
+	Ground     *Ground
+	State      string // root only; Remember keeps there what the image has
+	Dir        string // what a proof's checkouts are made of
 }
 
-// proves says whether the work is proven.
-func proves(o *workorder.Order) bool {
+// Wanted says whether the work is proven.
+func Wanted(o *workorder.Order) bool {
 	return o.Repo != "" && !o.NoProof && o.Mode != workorder.ModePlan
 }
 
-func (p *prover) Remember(ctx context.Context) error {
-	return p.ground.remember(ctx, boxPaths().state)
+// Remember keeps what the image has where code of the task can write.
+func (p *Prover) Remember(ctx context.Context) error {
+	return p.Ground.remember(ctx, p.State)
 }
 
-func (p *prover) Prove(ctx context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error) {
+// Prove runs the checks, and looks at the pages of a project that has a development server.
+func (p *Prover) Prove(ctx context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error) {
 	pc, cfg, shell := p.config()
 	if cfg.Order.Dev == nil {
 		pr, err := p.run(ctx, pc, base, head)
@@ -43,9 +49,9 @@ func (p *prover) Prove(ctx context.Context, base, head string) (*workorder.Proof
 }
 
 // run says of a proof that could not begin in clean places that it counts less.
-func (p *prover) run(ctx context.Context, pc proof.Config, base, head string) (*workorder.Proof, error) {
+func (p *Prover) run(ctx context.Context, pc proof.Config, base, head string) (*workorder.Proof, error) {
 	// What the agent's attempts brought to the remote could be read from a room otherwise, by code of the commits.
-	defer p.repo.Gate.Only(pc.Mirror.Dir)()
+	defer p.Repo.Gate.Only(pc.Mirror.Dir)()
 	pr, err := proof.Run(ctx, pc, base, head)
 	if pc.Ground == nil {
 		pr.Reason = strings.TrimPrefix(pr.Reason+"; the Supabase stack cannot be made anew: both sides ran beside what the agent left", "; ")
@@ -53,7 +59,8 @@ func (p *prover) run(ctx context.Context, pc proof.Config, base, head string) (*
 	return pr, err
 }
 
-func (p *prover) Checks(ctx context.Context, base, head string) (*workorder.Proof, error) {
+// Checks is Prove without a look at pages.
+func (p *Prover) Checks(ctx context.Context, base, head string) (*workorder.Proof, error) {
 	pc, _, _ := p.config()
 	return p.run(ctx, pc, base, head)
 }
@@ -62,9 +69,9 @@ func (p *prover) Checks(ctx context.Context, base, head string) (*workorder.Proo
 type shellFunc = func(ctx context.Context, c proof.Command) runner.ShellResult
 
 // config is a proof that looks at no page, and what it is made of.
-func (p *prover) config() (proof.Config, runner.Config, shellFunc) {
-	cfg := p.task.with(workorder.ForValidate)
-	mirror := p.repo.Pub.Before()
+func (p *Prover) config() (proof.Config, runner.Config, shellFunc) {
+	cfg := p.Config()
+	mirror := p.Repo.Pub.Before()
 	shell := func(ctx context.Context, c proof.Command) runner.ShellResult {
 		side := cfg
 		side.Workspace, side.Env, side.User = c.Dir, c.Env, c.User
@@ -77,8 +84,8 @@ func (p *prover) config() (proof.Config, runner.Config, shellFunc) {
 		return runner.Shell(ctx, side, runner.ShellCommand{Name: c.Name, Run: c.Run, Log: c.Log})
 	}
 	pc := proof.Config{
-		Containers: p.containers,
-		Order:      cfg.Order, Mirror: mirror, Objects: p.repo.Pub.Objects(), Dir: boxPaths().proof,
+		Containers: p.Containers,
+		Order:      cfg.Order, Mirror: mirror, Objects: p.Repo.Pub.Objects(), Dir: p.Dir,
 		Home: cfg.Home, Workspace: cfg.Workspace, OutDir: cfg.OutDir, User: cfg.User, Env: cfg.Env, Emit: cfg.Emit, Redact: cfg.Redact,
 		Prepare: func(ctx context.Context, dir string, user *proc.Credential) error {
 			w := &workspace.Workspace{Dir: dir, User: user, Home: cfg.Home}
@@ -94,7 +101,7 @@ func (p *prover) config() (proof.Config, runner.Config, shellFunc) {
 		},
 	}
 	if !cfg.Order.Supabase {
-		pc.Ground = p.ground
+		pc.Ground = p.Ground
 	}
 	return pc, cfg, shell
 }

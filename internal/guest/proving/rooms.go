@@ -1,4 +1,4 @@
-package main
+package proving
 
 import (
 	"context"
@@ -17,17 +17,20 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// proofGround makes the rooms of a proof as proof.Ground.
-type proofGround struct {
-	groups   *cgroups.Groups
-	user     *proc.Credential
-	engine   *innerengine.Engine
-	services *innerengine.Services
-	clean    *cleanroom.Ground // nil: not remembered
+// Ground makes the rooms of a proof as proof.Ground.
+type Ground struct {
+	Groups   *cgroups.Groups
+	User     *proc.Credential // the agent's
+	Engine   *innerengine.Engine
+	Services *innerengine.Services
+	// Hidden are folders that a room has nothing of.
+	Hidden []string
+
+	clean *cleanroom.Ground // nil: not remembered
 }
 
 // remember keeps what the image has where code of the task can write.
-func (g *proofGround) remember(ctx context.Context, dir string) error {
+func (g *Ground) remember(ctx context.Context, dir string) error {
 	ids, err := subordinate("/etc/subuid")
 	gids, gerr := subordinate("/etc/subgid")
 	if err := errors.Join(err, gerr); err != nil {
@@ -35,15 +38,16 @@ func (g *proofGround) remember(ctx context.Context, dir string) error {
 	}
 	g.clean, err = cleanroom.Remember(ctx, cleanroom.Config{
 		Root: "/", Dir: filepath.Join(dir, "rooms"), Task: workorder.Workspace,
-		Apart: []string{workorder.DataRoot, workorder.CacheDir}, Hidden: []string{workorder.OutDir, boxPaths().git},
+		Apart: []string{workorder.DataRoot, workorder.CacheDir}, Hidden: g.Hidden,
 		Mine: func(uid, gid uint32) (bool, bool) {
-			return uid == g.user.UID || ids.has(uid), gid == g.user.GID || gids.has(gid)
+			return uid == g.User.UID || ids.has(uid), gid == g.User.GID || gids.has(gid)
 		},
 	})
 	return err
 }
 
-func (g *proofGround) Room(ctx context.Context) (proof.Room, error) {
+// Room is a place that holds nothing the agent wrote.
+func (g *Ground) Room(ctx context.Context) (proof.Room, error) {
 	if g.clean == nil {
 		return nil, errors.New("what the image has was not kept")
 	}
@@ -54,19 +58,19 @@ func (g *proofGround) Room(ctx context.Context) (proof.Room, error) {
 	if err != nil {
 		return nil, err
 	}
-	user := *g.user
+	user := *g.User
 	user.Place = r.Place
 	return &room{Room: r, ground: g, user: &user}, nil
 }
 
 // end ends all processes of the agent's side but those of inner containers.
-func (g *proofGround) end() error {
-	if g.groups != nil {
-		if err := errors.Join(g.groups.Kill(cgroups.Agent), g.groups.Kill(cgroups.Git)); err != nil {
+func (g *Ground) end() error {
+	if g.Groups != nil {
+		if err := errors.Join(g.Groups.Kill(cgroups.Agent), g.Groups.Kill(cgroups.Git)); err != nil {
 			return err
 		}
 	}
-	if n := proc.Sweep(g.user.UID, nil); n > 0 {
+	if n := proc.Sweep(g.User.UID, nil); n > 0 {
 		return fmt.Errorf("%d processes of the agent's cannot be ended", n)
 	}
 	return nil
@@ -75,7 +79,7 @@ func (g *proofGround) end() error {
 // room is one side's, as proof.Room.
 type room struct {
 	*cleanroom.Room
-	ground *proofGround
+	ground *Ground
 	user   *proc.Credential
 }
 
@@ -88,12 +92,12 @@ func (r *room) Free() (proof.Free, error) {
 	if err != nil {
 		return proof.Free{}, err
 	}
-	memory, err := r.ground.groups.FreeMemory()
+	memory, err := r.ground.Groups.FreeMemory()
 	return proof.Free{Disk: space.Disk, Inodes: space.Inodes, Memory: memory}, err
 }
 
 func (r *room) Leave(ctx context.Context) error {
-	r.ground.engine.Guard.Relocate(nil)
+	r.ground.Engine.Guard.Relocate(nil)
 	return errors.Join(r.ground.end(), r.Room.Leave(ctx))
 }
 
@@ -102,10 +106,10 @@ func (r *room) Enter(ctx context.Context) error {
 	if err := g.end(); err != nil {
 		return err
 	}
-	if err := g.services.Renew(ctx); err != nil {
+	if err := g.Services.Renew(ctx); err != nil {
 		return err
 	}
-	g.engine.Guard.Relocate(r.Lies)
+	g.Engine.Guard.Relocate(r.Lies)
 	return nil
 }
 

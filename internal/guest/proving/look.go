@@ -1,18 +1,16 @@
-package main
+package proving
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/ground"
 	"github.com/sandbox-agent/sandbox-agent/runner"
 	"github.com/sandbox-agent/sandbox-agent/runner/browse"
 	"github.com/sandbox-agent/sandbox-agent/runner/proof"
@@ -54,7 +52,7 @@ func newLook(cfg runner.Config, shell func(ctx context.Context, c proof.Command)
 // visit starts the server of a side, looks at its pages and stops it.
 func (l *look) visit(ctx context.Context, s proof.Site) ([]proof.View, error) {
 	var err error
-	if l.browser.User, err = lookupUser(browserUser, s.User.Cgroup); err != nil {
+	if l.browser.User, err = ground.User(browserUser, s.User.Cgroup); err != nil {
 		return nil, err
 	}
 	l.browser.User.Place = s.User.Place
@@ -117,18 +115,4 @@ func (l *look) compare(ctx context.Context, p *workorder.Proof) []workorder.Evid
 		p.Reason = strings.TrimPrefix(p.Reason+"; "+err.Error(), "; ")
 	}
 	return browse.Evidence(p.Pages, l.video)
-}
-
-// lookupUser is a user of the image, with no group but its own, in a control group; nil: the caller's.
-func lookupUser(name string, group *proc.Cgroup) (*proc.Credential, error) {
-	u, err := user.Lookup(name)
-	if err != nil {
-		return nil, fmt.Errorf("this image has no user %s: %w", name, err)
-	}
-	uid, uerr := strconv.ParseUint(u.Uid, 10, 32)
-	gid, gerr := strconv.ParseUint(u.Gid, 10, 32)
-	if err := errors.Join(uerr, gerr); err != nil {
-		return nil, fmt.Errorf("user %s: %w", name, err)
-	}
-	return &proc.Credential{UID: uint32(uid), GID: uint32(gid), Groups: []uint32{uint32(gid)}, Cgroup: group}, nil
 }
