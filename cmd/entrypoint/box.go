@@ -28,6 +28,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/pulls"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/task"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
@@ -169,10 +170,10 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	if err != nil {
 		return nil, err
 	}
-	t := newTask(env, models, runner.Config{
+	t := task.New(env, models, runner.Config{
 		Order: o, Workspace: space.Dir, Home: space.Home, OutDir: p.out, User: cred, OOMKills: groups.OOMKills, Emit: emit, Redact: mask,
 	})
-	if err := runner.Check(o, t.env(workorder.ForAgent)); err != nil {
+	if err := t.Check(); err != nil {
 		return nil, err
 	}
 	var eng *innerengine.Engine
@@ -181,7 +182,7 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 		func(ctx context.Context, ip netip.Addr) string { return eng.ContainerByIP(ctx, ip) },
 	)
 	if o.Mode == workorder.ModePlan && rec != nil {
-		if err := t.makeDesk(); err != nil {
+		if err := t.MakeDesk(); err != nil {
 			return nil, err
 		}
 	}
@@ -205,7 +206,7 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 		emit(e)
 	}, mask.String)
 	repo.Pub.Usage = func() workorder.Usage { return rec.Result().Usage }
-	t.cfg.Changed = repo.Changed
+	t.Watch(repo.Changed)
 	pull := &pulls.Pulls{Order: o, Token: env.ForgeToken, App: env.App, Log: log}
 	var forge boot.Forge
 	if o.PR != nil && o.Mode != workorder.ModePlan {
@@ -213,7 +214,7 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	}
 	stack := &innerengine.Services{
 		Engine: eng, Egress: net, Order: o, Workspace: space.Dir, Home: space.Home, User: cred,
-		Env: func() []string { return t.cfg.Env },
+		Env: t.Environ,
 		Lost: func(text string) {
 			warn(text)
 			t.Lose(text)
@@ -223,17 +224,17 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	var prove boot.Prover
 	if proving.Wanted(o) {
 		prove = &proving.Prover{
-			Config: func() runner.Config { return t.with(workorder.ForValidate) }, Repo: repo, Containers: eng.Containers, State: p.state, Dir: p.proof,
+			Config: func() runner.Config { return t.With(workorder.ForValidate) }, Repo: repo, Containers: eng.Containers, State: p.state, Dir: p.proof,
 			Ground: &proving.Ground{Groups: groups, User: cred, Engine: eng, Services: stack, Hidden: []string{p.out, p.git}},
 		}
 	}
 	var answers boot.Answerer
 	if o.MayGoOn() {
-		answers = &answerer{forge: pull, task: t, repo: repo}
+		answers = &task.Answerer{Forge: pull, Task: t, Repo: repo}
 	}
 	var move boot.Rebaser
 	if o.Mode == workorder.ModeRebase {
-		move = &rebaser{repo: repo, task: t, forge: pull, mask: mask}
+		move = &task.Rebaser{Repo: repo, Task: t, Forge: pull, Mask: mask}
 	}
 	var watchDisk func(context.Context, func(string))
 	if most := o.Limits.DiskBytes; most > 0 {

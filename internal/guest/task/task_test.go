@@ -1,4 +1,4 @@
-package main
+package task
 
 import (
 	"path/filepath"
@@ -29,7 +29,7 @@ func TestUsageOfRoundsAddsUp(t *testing.T) {
 // An agent without a folder for pictures works as well, and is told of none.
 func TestNoFolderForPictures(t *testing.T) {
 	t.Parallel()
-	task := &task{}
+	task := &Task{}
 	cfg := runner.Config{OutDir: filepath.Join(t.TempDir(), "no", "out"), Redact: redact.Named(nil)}
 	if _, warnings := task.media(&cfg)(); len(warnings) != 1 || len(cfg.Env) != 0 {
 		t.Errorf("%q %q", warnings, cfg.Env)

@@ -1,4 +1,5 @@
-package main
+// Package task is the runner as boot sees it: the agent and its repairs, the task's commands, the answers to feedback and the rebase.
+package task
 
 import (
 	"context"
@@ -18,8 +19,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// task is the runner as boot sees it.
-type task struct {
+// Task is boot.Task.
+type Task struct {
 	cfg runner.Config // its Env is what all commands have
 	// only has the variables that commands of one kind have beside it.
 	only  map[workorder.SecretUse][]string
@@ -33,10 +34,10 @@ type task struct {
 	lost []string // what the services' watcher said
 }
 
-// newTask is a task whose commands have what the order gives them: never a key of the
+// New is a task whose commands have what the order gives them: never a key of the
 // gateway's, whose place a placeholder takes.
-func newTask(env *workorder.Envelope, models *gateway.Models, cfg runner.Config) *task {
-	t := &task{cfg: cfg, only: map[workorder.SecretUse][]string{}}
+func New(env *workorder.Envelope, models *gateway.Models, cfg runner.Config) *Task {
+	t := &Task{cfg: cfg, only: map[workorder.SecretUse][]string{}}
 	t.cfg.Env = commandEnv(env)
 	for name, value := range env.Secrets {
 		if use := env.Order.SecretUse(name); use != workorder.ForCommands && use != workorder.ForGateway {
@@ -53,16 +54,25 @@ func newTask(env *workorder.Envelope, models *gateway.Models, cfg runner.Config)
 }
 
 // env is the environment of commands of one kind.
-func (t *task) env(use workorder.SecretUse) []string {
+func (t *Task) env(use workorder.SecretUse) []string {
 	return append(slices.Clone(t.cfg.Env), t.only[use]...)
 }
 
-// with is the configuration of commands of one kind.
-func (t *task) with(use workorder.SecretUse) runner.Config {
+// With is the configuration of commands of one kind.
+func (t *Task) With(use workorder.SecretUse) runner.Config {
 	cfg := t.cfg
 	cfg.Env = t.env(use)
 	return cfg
 }
+
+// Check refuses an order that the agent cannot work with.
+func (t *Task) Check() error { return runner.Check(t.cfg.Order, t.env(workorder.ForAgent)) }
+
+// Environ is what all commands have by now.
+func (t *Task) Environ() []string { return t.cfg.Env }
+
+// Watch says when the work tree was last seen to change.
+func (t *Task) Watch(changed func() time.Time) { t.cfg.Changed = changed }
 
 // commandEnv is the environment of all commands: what the image sets, who the user
 // is, the project's variables and the secrets that are for all of them, the later winning.
@@ -97,21 +107,23 @@ func commandEnv(env *workorder.Envelope) []string {
 }
 
 // Lose notes a service that failed during the run.
-func (t *task) Lose(text string) {
+func (t *Task) Lose(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lost = append(t.lost, text)
 }
 
-func (t *task) Shell(ctx context.Context, name, command string) (exitCode int, tail string, err error) {
-	r := runner.Shell(ctx, t.with(workorder.ForSetup), runner.ShellCommand{Name: name, Run: command, Log: workorder.LogsDir + "/" + name + ".log"})
+// Shell runs a command of setup.
+func (t *Task) Shell(ctx context.Context, name, command string) (exitCode int, tail string, err error) {
+	r := runner.Shell(ctx, t.With(workorder.ForSetup), runner.ShellCommand{Name: name, Run: command, Log: workorder.LogsDir + "/" + name + ".log"})
 	if r.ExitCode > 0 && ctx.Err() == nil {
 		return r.ExitCode, r.Tail, nil // the command's own failure, not a stop
 	}
 	return r.ExitCode, r.Tail, r.Err
 }
 
-func (t *task) Continue(c boot.Cloned) {
+// Continue makes the agent's next run one that goes on with what an earlier attempt left.
+func (t *Task) Continue(c boot.Cloned) {
 	// Ours, the last one, has only begun.
 	before := c.State.Attempts[:max(0, len(c.State.Attempts)-1)]
 	t.cfg.SpentUSD = c.State.SpentUSD()
@@ -127,15 +139,17 @@ func (t *task) Continue(c boot.Cloned) {
 	t.cfg.Prompt = runner.Continuing(t.cfg.Order.Task, h)
 }
 
-func (t *task) Agent(ctx context.Context) boot.AgentEnd {
-	end := t.run(ctx, t.with(workorder.ForAgent))
+// Agent runs the agent.
+func (t *Task) Agent(ctx context.Context) boot.AgentEnd {
+	end := t.run(ctx, t.With(workorder.ForAgent))
 	end.Usage = t.withSetup(end.Usage)
 	return end
 }
 
-func (t *task) Repair(ctx context.Context, round int, checks []workorder.Validation, used workorder.Usage) boot.AgentEnd {
+// Repair runs the agent once more on checks that failed.
+func (t *Task) Repair(ctx context.Context, round int, checks []workorder.Validation, used workorder.Usage) boot.AgentEnd {
 	t.cfg.Round = round // of the validation after it, too
-	cfg := t.with(workorder.ForAgent)
+	cfg := t.With(workorder.ForAgent)
 	order := *cfg.Order
 	asked := t.asked
 	asked.Task = order.Task
@@ -164,7 +178,7 @@ func adding(used workorder.Usage, emit func(workorder.Event)) func(workorder.Eve
 	}
 }
 
-func (t *task) run(ctx context.Context, cfg runner.Config) boot.AgentEnd {
+func (t *Task) run(ctx context.Context, cfg runner.Config) boot.AgentEnd {
 	cfg.Deadline, _ = ctx.Deadline()
 	keep := t.media(&cfg)
 	t.agent = runner.Agent(ctx, cfg)
@@ -177,7 +191,7 @@ func (t *task) run(ctx context.Context, cfg runner.Config) boot.AgentEnd {
 }
 
 // media gives the agent its folder for pictures, and returns what takes them when it has ended.
-func (t *task) media(cfg *runner.Config) (keep func() ([]workorder.Evidence, []string)) {
+func (t *Task) media(cfg *runner.Config) (keep func() ([]workorder.Evidence, []string)) {
 	if t.kept == nil {
 		kept, err := media.Make(filepath.Join(filepath.Dir(cfg.OutDir), "media"), cfg.OutDir, cfg.User, cfg.Redact.String)
 		if err != nil {
@@ -190,7 +204,7 @@ func (t *task) media(cfg *runner.Config) (keep func() ([]workorder.Evidence, []s
 }
 
 // withSetup is the agent's usage with what setup asked of models before it.
-func (t *task) withSetup(agent workorder.Usage) workorder.Usage {
+func (t *Task) withSetup(agent workorder.Usage) workorder.Usage {
 	if t.cfg.Meter == nil {
 		return agent
 	}
@@ -202,11 +216,13 @@ func (t *task) withSetup(agent workorder.Usage) workorder.Usage {
 	return all
 }
 
-func (t *task) Validate(ctx context.Context) []workorder.Validation {
-	return runner.Validate(ctx, t.with(workorder.ForValidate))
+// Validate runs the project's checks.
+func (t *Task) Validate(ctx context.Context) []workorder.Validation {
+	return runner.Validate(ctx, t.With(workorder.ForValidate))
 }
 
-func (t *task) Verdict(checks []workorder.Validation, commits int, cause error) workorder.Ending {
+// Verdict is what the run comes to.
+func (t *Task) Verdict(checks []workorder.Validation, commits int, cause error) workorder.Ending {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return runner.Verdict(runner.Facts{
@@ -214,8 +230,8 @@ func (t *task) Verdict(checks []workorder.Validation, commits int, cause error) 
 	})
 }
 
-// makeDesk prepares the place of the plan and tells the agent of it.
-func (t *task) makeDesk() error {
+// MakeDesk prepares the place of the plan and tells the agent of it.
+func (t *Task) MakeDesk() error {
 	file, err := plan.MakeDesk(t.cfg.User)
 	if err != nil {
 		return err
@@ -225,8 +241,10 @@ func (t *task) makeDesk() error {
 	return nil
 }
 
-func (t *task) Plan() (text, path string, err error) {
+// Plan is the agent's plan.
+func (t *Task) Plan() (text, path string, err error) {
 	return plan.Take(plan.Desk, t.cfg.User.Owner(), t.agent.Agent.Final, t.cfg.OutDir, t.cfg.Redact.String)
 }
 
-func (t *task) Setenv(name, value string) { t.cfg.Env = append(t.cfg.Env, name+"="+value) }
+// Setenv sets a variable of all commands from now on.
+func (t *Task) Setenv(name, value string) { t.cfg.Env = append(t.cfg.Env, name+"="+value) }

@@ -1,4 +1,4 @@
-package main
+package task
 
 import (
 	"errors"
@@ -18,6 +18,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/redact"
 	"github.com/sandbox-agent/sandbox-agent/runner"
 	"github.com/sandbox-agent/sandbox-agent/runner/publish"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -30,8 +31,8 @@ type attempt struct {
 	*repository.Repository
 	env     *workorder.Envelope
 	space   *workspace.Workspace
-	task    *task
-	answers *answerer
+	task    *Task
+	answers *Answerer
 	cloned  boot.Cloned
 	landed  func() // between the landing and the answers
 }
@@ -39,7 +40,7 @@ type attempt struct {
 func newAttempt(t *testing.T, o workorder.Order, token string) *attempt {
 	t.Helper()
 	env := &workorder.Envelope{Order: o, Git: &workorder.GitCredential{Token: "tok"}, ForgeToken: token}
-	mask := secrets(env)
+	mask := redact.Named(map[string]string{"forge-token": token, "git-token": "tok"})
 	dir := t.TempDir()
 	space := &workspace.Workspace{Dir: filepath.Join(dir, "workspace"), Home: t.TempDir(), GitConfig: filepath.Join(dir, "gitconfig")}
 	if err := os.Mkdir(space.Dir, 0o755); err != nil {
@@ -50,8 +51,8 @@ func newAttempt(t *testing.T, o workorder.Order, token string) *attempt {
 		Out: filepath.Join(dir, "out"), Git: filepath.Join(dir, "git"), SSH: filepath.Join(dir, "ssh"), Space: space, User: space.User, Emit: quiet, Clean: mask.String,
 	})}
 	t.Cleanup(a.Close)
-	a.task = newTask(env, nil, runner.Config{Order: &env.Order, Emit: quiet, Redact: mask})
-	a.answers = &answerer{forge: &pulls.Pulls{Order: &env.Order, Token: token, Log: slog.New(slog.DiscardHandler)}, task: a.task, repo: a.Repository}
+	a.task = New(env, nil, runner.Config{Order: &env.Order, Emit: quiet, Redact: mask})
+	a.answers = &Answerer{Forge: &pulls.Pulls{Order: &env.Order, Token: token, Log: slog.New(slog.DiscardHandler)}, Task: a.task, Repo: a.Repository}
 	var err error
 	if a.cloned, err = a.Clone(t.Context()); err != nil {
 		t.Fatal(err)
