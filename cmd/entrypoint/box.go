@@ -19,9 +19,16 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/disk"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/egress"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/ground"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/innerengine"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/network"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/proving"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/pulls"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/task"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
@@ -52,7 +59,7 @@ func runBoot(ctx context.Context, log *slog.Logger) int {
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, initd.LongStop)
 	initd.Listen()
 	proc.KeepThreads(bootThreads)
-	missing := takeGroundMissing()
+	missing := ground.TakeMissing()
 	rec, err := openRecord(os.Stdout)
 	if err != nil {
 		log.Error("boot", "error", err)
@@ -159,61 +166,75 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	if rec != nil {
 		logs = space.LogDir
 	}
-	models, audit, err := newModels(log, env, logs, emit)
+	models, audit, err := network.NewModels(log, env, logs, emit)
 	if err != nil {
 		return nil, err
 	}
-	t := newTask(env, models, runner.Config{
+	t := task.New(env, models, runner.Config{
 		Order: o, Workspace: space.Dir, Home: space.Home, OutDir: p.out, User: cred, OOMKills: groups.OOMKills, Emit: emit, Redact: mask,
 	})
-	if err := runner.Check(o, t.env(workorder.ForAgent)); err != nil {
+	if err := t.Check(); err != nil {
 		return nil, err
 	}
-	var eng *innerEngine
+	var eng *innerengine.Engine
 	who := origin.New(
-		func(ctx context.Context, id string) string { return eng.containerName(ctx, id) },
-		func(ctx context.Context, ip netip.Addr) string { return eng.containerByIP(ctx, ip) },
+		func(ctx context.Context, id string) string { return eng.ContainerName(ctx, id) },
+		func(ctx context.Context, ip netip.Addr) string { return eng.ContainerByIP(ctx, ip) },
 	)
 	if o.Mode == workorder.ModePlan && rec != nil {
-		if err := t.makeDesk(); err != nil {
+		if err := t.MakeDesk(); err != nil {
 			return nil, err
 		}
 	}
-	net, err := egress.New(egress.Config{Policy: o.Network, EngineGID: engineGroup, Origin: who, Emit: emit, Log: log})
+	net, err := egress.New(egress.Config{Policy: o.Network, EngineGID: innerengine.Group, Origin: who, Emit: emit, Log: log})
 	if err != nil {
 		return nil, err
 	}
-	hosts := newTrustedHosts(o)
-	if eng, err = newEngine(log, o, engineNeeds{cred: cred, warn: warn, emit: emit, groups: groups, mask: mask, logs: space.LogDir, egress: net, origin: who, hosts: hosts}); err != nil {
+	hosts := network.NewTrustedHosts(o)
+	if eng, err = innerengine.New(log, o, innerengine.Config{
+		User: cred, Warn: warn, Emit: emit, Groups: groups, Mask: mask, Logs: space.LogDir, Egress: net, Origin: who, Avoid: hosts.Prefixes,
+	}); err != nil {
 		return nil, err
 	}
 	gitUser := *cred
 	gitUser.Cgroup = groups.Of(cgroups.Git)
-	repo := newRepository(log, env, p, space, &gitUser, func(e workorder.Event) {
+	repo := openRepository(log, env, space, &gitUser, func(e workorder.Event) {
 		if e.Type == workorder.EventWarning {
 			warn(e.Text) // the result has it, too
 			return
 		}
 		emit(e)
 	}, mask.String)
-	repo.pub.Usage = func() workorder.Usage { return rec.Result().Usage }
-	t.cfg.Changed = repo.changed
+	repo.Pub.Usage = func() workorder.Usage { return rec.Result().Usage }
+	t.Watch(repo.Changed)
+	pull := &pulls.Pulls{Order: o, Token: env.ForgeToken, App: env.App, Log: log}
 	var forge boot.Forge
 	if o.PR != nil && o.Mode != workorder.ModePlan {
-		forge = &pull{order: o, token: env.ForgeToken, app: env.App, log: log}
+		forge = pull
 	}
-	stack := &serviceStack{engine: eng, egress: net, order: o, task: t, emit: emit, warn: warn, clean: mask.Writer, log: log, logs: space.LogDir}
+	stack := &innerengine.Services{
+		Engine: eng, Egress: net, Order: o, Workspace: space.Dir, Home: space.Home, User: cred,
+		Env: t.Environ,
+		Lost: func(text string) {
+			warn(text)
+			t.Lose(text)
+		},
+		Emit: emit, Clean: mask.Writer, Log: log, Logs: space.LogDir,
+	}
 	var prove boot.Prover
-	if proves(o) {
-		prove = &prover{task: t, repo: repo, containers: eng.containers, ground: &ground{groups: groups, user: cred, engine: eng, services: stack}}
+	if proving.Wanted(o) {
+		prove = &proving.Prover{
+			Config: func() runner.Config { return t.With(workorder.ForValidate) }, Repo: repo, Containers: eng.Containers, State: p.state, Dir: p.proof,
+			Ground: &proving.Ground{Groups: groups, User: cred, Engine: eng, Services: stack, Hidden: []string{p.out, p.git}},
+		}
 	}
 	var answers boot.Answerer
 	if o.MayGoOn() {
-		answers = &answerer{forge: &pull{order: o, token: env.ForgeToken, app: env.App, log: log}, task: t, repo: repo}
+		answers = &task.Answerer{Forge: pull, Task: t, Repo: repo}
 	}
 	var move boot.Rebaser
 	if o.Mode == workorder.ModeRebase {
-		move = &rebaser{repo: repo, task: t, forge: &pull{order: o, token: env.ForgeToken, app: env.App, log: log}, mask: mask}
+		move = &task.Rebaser{Repo: repo, Task: t, Forge: pull, Mask: mask}
 	}
 	var watchDisk func(context.Context, func(string))
 	if most := o.Limits.DiskBytes; most > 0 {
@@ -225,7 +246,7 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 		WatchDisk: watchDisk,
 		Prover:    prove, Forge: forge, Answers: answers, Rebaser: move,
 		Order: o, Rec: rec, Log: log, Space: space, Task: t, Engine: eng,
-		Network:  &policedNetwork{policy: net, hosts: hosts, order: o, task: t, models: models, audit: audit, guard: eng.guard, log: log},
+		Network:  &network.Network{Policy: net, Hosts: hosts, Order: o, Task: t, Models: models, Audit: audit, Guard: eng.Guard, Log: log},
 		Services: stack,
 		Repo:     repo,
 	}, nil
@@ -233,5 +254,17 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 
 // sandboxUser is whom the task's code runs as, in a control group; nil: the caller's.
 func sandboxUser(group *proc.Cgroup) (*proc.Credential, error) {
-	return lookupUser(workorder.SandboxUser, group)
+	return ground.User(workorder.SandboxUser, group)
+}
+
+// openRepository makes the task's repository for boot and rescue.
+func openRepository(log *slog.Logger, env *workorder.Envelope, space *workspace.Workspace, user *proc.Credential, emit func(workorder.Event), clean func(string) string) *repository.Repository {
+	p := boxPaths()
+	before := ""
+	if proving.Wanted(&env.Order) {
+		before = filepath.Join(p.proof, "before.git")
+	}
+	return repository.New(log, env, repository.Config{
+		Out: p.out, Git: p.git, SSH: p.ssh, Before: before, Space: space, User: user, Emit: emit, Clean: clean,
+	})
 }

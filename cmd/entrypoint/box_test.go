@@ -1,48 +1,10 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/runner"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
-
-func TestCommandEnv(t *testing.T) {
-	t.Setenv("FROM_THE_IMAGE", "1")
-	t.Setenv("HOME", "/root")
-	t.Setenv("SANDBOX_AGENT_RESCUE_REASON", "x")
-	env := commandEnv(&workorder.Envelope{
-		Order: workorder.Order{
-			TaskID: "T-A1B2C3D4", Spec: workorder.Spec{Env: map[string]string{"A": "project", "KEY": "project", "CI": ""}},
-			Author: workorder.Identity{Name: "Agent", Email: "a@example.org"},
-		},
-		Secrets: map[string]string{"KEY": "secret"},
-		Git:     &workorder.GitCredential{Token: "the-git-token"},
-	})
-	for _, want := range []string{
-		"FROM_THE_IMAGE=1", "HOME=/home/sandbox", "USER=sandbox", "A=project", "KEY=secret", "CI=", "GIT_TERMINAL_PROMPT=0",
-		"GIT_AUTHOR_NAME=Agent", "GIT_COMMITTER_EMAIL=a@example.org", "SANDBOX_AGENT_TASK_ID=T-A1B2C3D4", "SANDBOX_AGENT_WORKSPACE=/workspace",
-	} {
-		if !slices.Contains(env, want) {
-			t.Errorf("%s is missing", want)
-		}
-	}
-	names := map[string]bool{}
-	for _, kv := range env {
-		name, value, _ := strings.Cut(kv, "=")
-		if names[name] {
-			t.Errorf("%s is there twice", name)
-		}
-		names[name] = true
-		if value == "the-git-token" {
-			t.Errorf("%s is the git token", name)
-		}
-	}
-}
 
 func TestSecretsAreMasked(t *testing.T) {
 	t.Parallel()
@@ -53,37 +15,5 @@ func TestSecretsAreMasked(t *testing.T) {
 	got := mask.String("a value-of-the-key b value-of-the-token c bGluZSBvZiB0aGUga2V5Cg")
 	if want := "a [redacted:KEY] b [redacted:git-token] c [redacted:ssh-key]"; got != want {
 		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-// The engine's programs write their logs themselves; what leaves the box is a
-// copy without secrets.
-func TestEngineLogsAreKeptWithoutSecrets(t *testing.T) {
-	t.Parallel()
-	from, to := t.TempDir(), t.TempDir()
-	if err := keepEngineLogs(from, to, nil); err != nil {
-		t.Errorf("an engine that never ran: %v", err)
-	}
-	if err := os.WriteFile(filepath.Join(from, "dockerd.log"), []byte("env value-of-the-key\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	mask := secrets(&workorder.Envelope{Secrets: map[string]string{"KEY": "value-of-the-key"}})
-	if err := keepEngineLogs(from, to, mask); err != nil {
-		t.Fatal(err)
-	}
-	if b, err := os.ReadFile(filepath.Join(to, "dockerd.log")); err != nil || string(b) != "env [redacted:KEY]\n" {
-		t.Errorf("%q, %v", b, err)
-	}
-}
-
-// A service that is lost is in the verdict on a run that failed.
-func TestVerdictNamesLostServices(t *testing.T) {
-	t.Parallel()
-	o := &workorder.Order{}
-	tk := &task{agent: runner.AgentOutcome{Ending: workorder.Ending{Status: workorder.StatusFailed, EndedBy: workorder.ByAgent, Reasons: workorder.Because(workorder.ReasonAgent, "it gave up")}}}
-	tk.cfg.Order = o
-	tk.lose("service db failed during the run: its container exited with code 1")
-	if reason := tk.Verdict(nil, 0, nil).Reasons; len(reason) != 2 || reason[1].Code != workorder.ReasonServiceLost || !strings.Contains(reason[1].Detail, "db") {
-		t.Errorf("reason %q", reason)
 	}
 }

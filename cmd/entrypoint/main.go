@@ -24,7 +24,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/ground"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/upkeep"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
 	"github.com/sandbox-agent/sandbox-agent/runner/browse"
@@ -59,10 +61,10 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 		return workorder.ExitOK
 	case "cache":
 		if len(args) == 1 {
-			return runCache(ctx, log, args[0])
+			return upkeep.Run(ctx, log, args[0], os.Stdin, os.Stdout)
 		}
 	case "ground":
-		if err := prepareGround(&workorder.Order{}); err != nil {
+		if err := ground.Prepare(workorder.Limits{}); err != nil {
 			fmt.Println(err)
 			return workorder.ExitBox
 		}
@@ -94,7 +96,8 @@ func runInit(log *slog.Logger) int {
 			_, err := os.Stat(filepath.Join(workorder.OutDir, workorder.ResultFile))
 			return !errors.Is(err, os.ErrNotExist)
 		},
-		Prepare: prepareBox, Work: workTime, EndWork: endWork,
+		Prepare: func(order []byte) []string { return ground.Tell(ground.Prepare(decodeOrder(order).Limits)) },
+		Work:    workTime, EndWork: ground.EndWork,
 		Longest: longest, KillAll: killAll,
 	}
 	return i.Run()

@@ -1,0 +1,163 @@
+// Package innerengine brings the inner engine, its layer cache, the guard before its socket and the project's services together, as boot sees them.
+package innerengine
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"strings"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/client"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/dockerd"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/egress"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/guard"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/layercache"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/redact"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Group is the primary group of the inner engine's daemon, by which the network
+// policy knows its sockets. No distribution gives the number away.
+const Group = 61990
+
+// bindMounts is the folder with what inner containers bind, root's alone.
+const bindMounts = "/run/sandbox-agent-binds"
+
+// Engine is dockerd with the layer cache behind the guard, as boot sees it.
+type Engine struct {
+	*dockerd.Engine
+	*Containers
+	cache *layercache.Cache
+	// Guard is before the engine's socket.
+	Guard *guard.Guard
+	log   *slog.Logger
+	mask  *redact.Set
+	logs  string // folder that leaves the box
+}
+
+// Config is what the inner engine has of others.
+type Config struct {
+	User   *proc.Credential // whom the guarded socket is for
+	Groups *cgroups.Groups  // nil: not divided
+	Warn   func(string)
+	Emit   func(workorder.Event)
+	Mask   *redact.Set
+	Logs   string // folder that leaves the box
+	Egress *egress.Egress
+	Origin *origin.Finder
+	// Avoid are addresses that no inner network may cover.
+	Avoid func() []netip.Prefix
+}
+
+// New prepares the engine of an order; nothing runs yet.
+func New(log *slog.Logger, o *workorder.Order, n Config) (*Engine, error) {
+	var images []string
+	for _, s := range o.Services {
+		images = append(images, s.Image)
+	}
+	lazy := len(o.Services) == 0 && !o.Supabase
+	cache := layercache.New(layercache.Config{
+		Dir: workorder.CacheDir, DataRoot: workorder.DataRoot, ID: o.TaskID, Images: images,
+		// Without declared services nobody knows which images will be wanted.
+		All: lazy,
+		// Whoever starts an engine by connecting to it is untrusted code.
+		ReadOnly: lazy, Log: log,
+	})
+	parent, sweep := "", (func() error)(nil)
+	if n.Groups != nil {
+		parent, sweep = "/"+cgroups.Containers, func() error { return n.Groups.Kill(cgroups.Containers) }
+	}
+	eng, err := dockerd.New(dockerd.Config{
+		Cgroup: n.Groups.Of(cgroups.Engine), CgroupParent: parent, Sweep: sweep,
+		DataRoot: workorder.DataRoot, Group: Group, RemapUser: workorder.SandboxUser,
+		MTU: o.MTU, Avoid: n.Avoid, Resolver: n.Egress.ServeDNS, Outbound: n.Egress.Inner, Home: cache, Warn: n.Warn, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{Engine: eng, Containers: &Containers{engine: eng}, cache: cache, log: log, mask: n.Mask, logs: n.Logs}
+	e.Guard = guard.New(guard.Config{
+		Socket: workorder.DockerSocket, GID: int(n.User.GID), Upstream: dockerd.DefaultSocket,
+		Binds:    []string{workorder.Workspace, workorder.SandboxHome, "/tmp"},
+		Mounts:   bindMounts,
+		Reserved: n.Avoid,
+		By:       n.Origin.Process, Log: log,
+		Refused: func(rule, text, by string) {
+			n.Emit(workorder.Event{Type: workorder.EventGuard, Name: rule, Text: text, By: by})
+		},
+	})
+	return e, nil
+}
+
+// Listen makes the engine's own socket and the guarded one before it.
+func (e *Engine) Listen(ctx context.Context) error {
+	if err := e.Engine.Listen(ctx); err != nil {
+		return err
+	}
+	return e.Guard.Listen(context.WithoutCancel(ctx))
+}
+
+// running is the engine's client once the engine runs: a question about a name is no
+// reason to start it.
+func (e *Engine) running() *client.Client {
+	if e.Info().Version == "" {
+		return nil
+	}
+	return e.Client()
+}
+
+// ContainerName is the name of an inner container, "" when it is not known.
+func (e *Engine) ContainerName(ctx context.Context, id string) string {
+	c := e.running()
+	if c == nil {
+		return ""
+	}
+	in, err := c.ContainerInspect(ctx, id)
+	if err != nil || in.ContainerJSONBase == nil {
+		return ""
+	}
+	return strings.TrimPrefix(in.Name, "/")
+}
+
+// ContainerByIP is the name of the inner container that has the address.
+func (e *Engine) ContainerByIP(ctx context.Context, ip netip.Addr) string {
+	c := e.running()
+	if c == nil {
+		return ""
+	}
+	all, err := c.ContainerList(ctx, container.ListOptions{})
+	if err != nil {
+		return ""
+	}
+	for _, one := range all {
+		if one.NetworkSettings == nil {
+			continue
+		}
+		for _, n := range one.NetworkSettings.Networks {
+			if n != nil && n.IPAddress == ip.String() && len(one.Names) > 0 {
+				return strings.TrimPrefix(one.Names[0], "/")
+			}
+		}
+	}
+	return ""
+}
+
+// Stop also puts the engine's logs to the run's.
+func (e *Engine) Stop(ctx context.Context) {
+	e.Engine.Stop(ctx)
+	if err := KeepLogs(dockerd.DefaultLogDir, e.logs, e.mask); err != nil {
+		e.log.Warn("keep logs of the inner engine", "error", err)
+	}
+}
+
+// Describe says in the result what the engine is.
+func (e *Engine) Describe(h *workorder.Host) {
+	i := e.Info()
+	h.StorageDriver, h.InnerVersion, h.CgroupVersion = i.Driver, i.Version, i.CgroupVersion
+	h.InnerReadyMS = i.Ready.Milliseconds()
+}

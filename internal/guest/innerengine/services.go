@@ -1,0 +1,144 @@
+package innerengine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/egress"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/services"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Services are the project's services in the inner engine, as boot.Services.
+type Services struct {
+	Engine *Engine
+	Egress *egress.Egress
+	Order  *workorder.Order
+	// Workspace, Home and User are those of the task's commands, Env is what all of these have by now.
+	Workspace, Home string
+	User            *proc.Credential
+	Env             func() []string
+	// Lost is told of a service that failed during the run.
+	Lost  func(text string)
+	Emit  func(workorder.Event)
+	Clean func(io.Writer) io.WriteCloser
+	Log   *slog.Logger
+	Logs  string // folder that leaves the box
+
+	stack    *services.Stack
+	ended    []workorder.ServiceEnd // as the agent's side left them, when a proof has made them anew
+	supabase *services.Supabase
+}
+
+// Up starts the declared services and closes what only their images may use.
+func (s *Services) Up(ctx context.Context) error {
+	if err := s.start(ctx, s.Logs); err != nil {
+		return err
+	}
+	if err := s.Engine.Remember(); err != nil {
+		return err
+	}
+	return s.seal(ctx)
+}
+
+// Renew makes the engine and the services what they were before code of the task used them.
+func (s *Services) Renew(ctx context.Context) error {
+	if s.ended == nil {
+		s.ended = s.Ends()
+	}
+	s.Unwatch()
+	renewed, err := s.Engine.Renew(ctx)
+	if err != nil || !renewed {
+		return err
+	}
+	if len(s.Order.Services) > 0 {
+		logs := filepath.Join(s.Logs, "proof")
+		if err := os.MkdirAll(logs, 0o755); err != nil {
+			return err
+		}
+		if err := s.start(ctx, logs); err != nil {
+			return err
+		}
+	}
+	return s.Engine.remark(ctx)
+}
+
+// start brings the services up and makes their names known.
+func (s *Services) start(ctx context.Context, logs string) error {
+	info := s.Engine.Info()
+	rel, err := filepath.Rel(filepath.Dir(s.Logs), logs)
+	if err != nil {
+		return err
+	}
+	s.stack, err = services.Up(ctx, services.Config{
+		Client: s.Engine.Client(), Services: s.Order.Services, TaskID: s.Order.TaskID, MTU: info.MTU, Emit: s.Emit,
+		Lost:   s.Lost,
+		LogDir: logs, LogRel: rel, Clean: s.Clean, Inbox: workorder.ImageInbox, HostImages: s.Order.HostImages, Log: s.Log,
+	})
+	if err != nil {
+		return err
+	}
+	// The agent is not on the services' network, so it resolves them by the
+	// hosts file; inner containers ask the box's resolver.
+	names := s.stack.Hosts()
+	s.Egress.Names(names)
+	return services.WriteHosts("/etc/hosts", names)
+}
+
+// seal ends what only the images of declared services may do, before untrusted code
+// runs: the layer cache keeps what was pulled or loaded and is closed, and the engine is held to the
+// network policy. It does nothing the second time. The cache is a saving, not a need: the run goes on without.
+func (s *Services) seal(ctx context.Context) error {
+	_, err := s.Engine.cache.Publish(ctx)
+	if err := errors.Join(err, s.Engine.cache.Seal()); err != nil {
+		s.Log.Warn("layer cache", "error", err)
+	}
+	return s.Egress.Seal(ctx)
+}
+
+// Supabase starts the stack. Its CLI acts on the repository's configuration, so
+// it is untrusted: the stack's images are not kept for other boxes, and obey the network policy.
+func (s *Services) Supabase(ctx context.Context) (map[string]string, error) {
+	if err := s.seal(ctx); err != nil {
+		return nil, err
+	}
+	// No untrusted code has run yet, so nobody can have put anything else there.
+	scratch := filepath.Join(s.Home, ".supabase-stack")
+	err := errors.Join(os.MkdirAll(scratch, 0o700), os.Chown(scratch, int(s.User.UID), int(s.User.GID)))
+	if err != nil {
+		return nil, fmt.Errorf("start supabase: %w", err)
+	}
+	s.supabase, err = services.UpSupabase(ctx, services.SupabaseConfig{
+		Dir: s.Workspace, Scratch: scratch, User: s.User, Env: s.Env(),
+		LogDir: s.Logs, LogRel: workorder.LogsDir, Clean: s.Clean, Emit: s.Emit,
+	})
+	return s.supabase.Env, err
+}
+
+// Unwatch ends the watch over the services, before they are stopped on purpose.
+func (s *Services) Unwatch() {
+	if s.stack != nil {
+		s.stack.Unwatch()
+	}
+}
+
+// Ends is how the services are, or were when a proof made them anew.
+func (s *Services) Ends() []workorder.ServiceEnd {
+	if s.ended != nil {
+		return s.ended
+	}
+	var ends []workorder.ServiceEnd
+	if s.stack != nil {
+		ends = s.stack.Ends()
+	}
+	if s.supabase != nil {
+		ends = append(ends, s.supabase.End)
+	}
+	return ends
+}

@@ -1,0 +1,107 @@
+// Package proving runs the project's checks on both commits of a task as boot sees it: in clean places, beside an engine made anew, with a browser that looks at the pages.
+package proving
+
+import (
+	"context"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/innerengine"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/runner"
+	"github.com/sandbox-agent/sandbox-agent/runner/proof"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Prover is boot.Prover.
+type Prover struct {
+	// Config is that of the runner's commands which validate.
+	Config     func() runner.Config
+	Repo       *repository.Repository
+	Containers *innerengine.Containers
+	Ground     *Ground
+	State      string // root only; Remember keeps there what the image has
+	Dir        string // what a proof's checkouts are made of
+}
+
+// Wanted says whether the work is proven.
+func Wanted(o *workorder.Order) bool {
+	return o.Repo != "" && !o.NoProof && o.Mode != workorder.ModePlan
+}
+
+// Remember keeps what the image has where code of the task can write.
+func (p *Prover) Remember(ctx context.Context) error {
+	return p.Ground.remember(ctx, p.State)
+}
+
+// Prove runs the checks, and looks at the pages of a project that has a development server.
+func (p *Prover) Prove(ctx context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error) {
+	pc, cfg, shell := p.config()
+	if cfg.Order.Dev == nil {
+		pr, err := p.run(ctx, pc, base, head)
+		return pr, nil, err
+	}
+	look := newLook(cfg, shell)
+	pc.Visit = look.visit
+	pr, err := p.run(ctx, pc, base, head)
+	return pr, look.compare(ctx, pr), err
+}
+
+// run says of a proof that could not begin in clean places that it counts less.
+func (p *Prover) run(ctx context.Context, pc proof.Config, base, head string) (*workorder.Proof, error) {
+	// What the agent's attempts brought to the remote could be read from a room otherwise, by code of the commits.
+	defer p.Repo.Gate.Only(pc.Mirror.Dir)()
+	pr, err := proof.Run(ctx, pc, base, head)
+	if pc.Ground == nil {
+		pr.Reason = strings.TrimPrefix(pr.Reason+"; the Supabase stack cannot be made anew: both sides ran beside what the agent left", "; ")
+	}
+	return pr, err
+}
+
+// Checks is Prove without a look at pages.
+func (p *Prover) Checks(ctx context.Context, base, head string) (*workorder.Proof, error) {
+	pc, _, _ := p.config()
+	return p.run(ctx, pc, base, head)
+}
+
+// shellFunc runs a command of a proof.
+type shellFunc = func(ctx context.Context, c proof.Command) runner.ShellResult
+
+// config is a proof that looks at no page, and what it is made of.
+func (p *Prover) config() (proof.Config, runner.Config, shellFunc) {
+	cfg := p.Config()
+	mirror := p.Repo.Pub.Before()
+	shell := func(ctx context.Context, c proof.Command) runner.ShellResult {
+		side := cfg
+		side.Workspace, side.Env, side.User = c.Dir, c.Env, c.User
+		// What the commands print is in their logs: a check that fails on base, as it should, looks like trouble to who follows the run.
+		side.Emit = func(e workorder.Event) {
+			if e.Type != workorder.EventOutput {
+				cfg.Emit(e)
+			}
+		}
+		return runner.Shell(ctx, side, runner.ShellCommand{Name: c.Name, Run: c.Run, Log: c.Log})
+	}
+	pc := proof.Config{
+		Containers: p.Containers,
+		Order:      cfg.Order, Mirror: mirror, Objects: p.Repo.Pub.Objects(), Dir: p.Dir,
+		Home: cfg.Home, Workspace: cfg.Workspace, OutDir: cfg.OutDir, User: cfg.User, Env: cfg.Env, Emit: cfg.Emit, Redact: cfg.Redact,
+		Prepare: func(ctx context.Context, dir string, user *proc.Credential) error {
+			w := &workspace.Workspace{Dir: dir, User: user, Home: cfg.Home}
+			warning, err := w.WriteEnvFile(ctx, cfg.Order.Env)
+			if warning != "" {
+				cfg.Emit(workorder.Event{Type: workorder.EventWarning, Text: warning})
+			}
+			return err
+		},
+		Shell: func(ctx context.Context, c proof.Command) proof.Outcome {
+			r := shell(ctx, c)
+			return proof.Outcome{ExitCode: r.ExitCode, Duration: r.Duration, Err: r.Err, Warning: r.Warning}
+		},
+	}
+	if !cfg.Order.Supabase {
+		pc.Ground = p.Ground
+	}
+	return pc, cfg, shell
+}

@@ -1,0 +1,148 @@
+package proving
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/cleanroom"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/innerengine"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/runner/proof"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Ground makes the rooms of a proof as proof.Ground.
+type Ground struct {
+	Groups   *cgroups.Groups
+	User     *proc.Credential // the agent's
+	Engine   *innerengine.Engine
+	Services *innerengine.Services
+	// Hidden are folders that a room has nothing of.
+	Hidden []string
+
+	clean *cleanroom.Ground // nil: not remembered
+}
+
+// remember keeps what the image has where code of the task can write.
+func (g *Ground) remember(ctx context.Context, dir string) error {
+	ids, err := subordinate("/etc/subuid")
+	gids, gerr := subordinate("/etc/subgid")
+	if err := errors.Join(err, gerr); err != nil {
+		return err
+	}
+	g.clean, err = cleanroom.Remember(ctx, cleanroom.Config{
+		Root: "/", Dir: filepath.Join(dir, "rooms"), Task: workorder.Workspace,
+		Apart: []string{workorder.DataRoot, workorder.CacheDir}, Hidden: g.Hidden,
+		Mine: func(uid, gid uint32) (bool, bool) {
+			return uid == g.User.UID || ids.has(uid), gid == g.User.GID || gids.has(gid)
+		},
+	})
+	return err
+}
+
+// Room is a place that holds nothing the agent wrote.
+func (g *Ground) Room(ctx context.Context) (proof.Room, error) {
+	if g.clean == nil {
+		return nil, errors.New("what the image has was not kept")
+	}
+	if err := g.end(); err != nil {
+		return nil, err
+	}
+	r, err := g.clean.New(ctx)
+	if err != nil {
+		return nil, err
+	}
+	user := *g.User
+	user.Place = r.Place
+	return &room{Room: r, ground: g, user: &user}, nil
+}
+
+// end ends all processes of the agent's side but those of inner containers.
+func (g *Ground) end() error {
+	if g.Groups != nil {
+		if err := errors.Join(g.Groups.Kill(cgroups.Agent), g.Groups.Kill(cgroups.Git)); err != nil {
+			return err
+		}
+	}
+	if n := proc.Sweep(g.User.UID, nil); n > 0 {
+		return fmt.Errorf("%d processes of the agent's cannot be ended", n)
+	}
+	return nil
+}
+
+// room is one side's, as proof.Room.
+type room struct {
+	*cleanroom.Room
+	ground *Ground
+	user   *proc.Credential
+}
+
+func (r *room) User() *proc.Credential { return r.user }
+
+func (r *room) Lacks() []string { return r.Lost }
+
+func (r *room) Free() (proof.Free, error) {
+	space, err := r.ground.clean.Space()
+	if err != nil {
+		return proof.Free{}, err
+	}
+	memory, err := r.ground.Groups.FreeMemory()
+	return proof.Free{Disk: space.Disk, Inodes: space.Inodes, Memory: memory}, err
+}
+
+func (r *room) Leave(ctx context.Context) error {
+	r.ground.Engine.Guard.Relocate(nil)
+	return errors.Join(r.ground.end(), r.Room.Leave(ctx))
+}
+
+func (r *room) Enter(ctx context.Context) error {
+	g := r.ground
+	if err := g.end(); err != nil {
+		return err
+	}
+	if err := g.Services.Renew(ctx); err != nil {
+		return err
+	}
+	g.Engine.Guard.Relocate(r.Lies)
+	return nil
+}
+
+// idRanges are ids of a user that root in its inner containers, and others in them, have in the box.
+type idRanges [][2]uint32
+
+func (r idRanges) has(id uint32) bool {
+	for _, one := range r {
+		if id >= one[0] && id-one[0] < one[1] {
+			return true
+		}
+	}
+	return false
+}
+
+// subordinate reads the ranges of the user sandbox from /etc/subuid or /etc/subgid.
+func subordinate(file string) (idRanges, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read subordinate ids: %w", err)
+	}
+	var all idRanges
+	for line := range strings.Lines(string(b)) {
+		f := strings.Split(strings.TrimSpace(line), ":")
+		if len(f) != 3 || f[0] != workorder.SandboxUser {
+			continue
+		}
+		first, err := strconv.ParseUint(f[1], 10, 32)
+		count, cerr := strconv.ParseUint(f[2], 10, 32)
+		if err := errors.Join(err, cerr); err != nil {
+			return nil, fmt.Errorf("read subordinate ids of %s: %w", file, err)
+		}
+		all = append(all, [2]uint32{uint32(first), uint32(count)})
+	}
+	return all, nil
+}

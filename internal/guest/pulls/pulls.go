@@ -1,0 +1,98 @@
+// Package pulls speaks to the forge for a box: it opens the task's pull request, answers its review and comments on a rebase.
+package pulls
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/forge"
+	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
+	"github.com/sandbox-agent/sandbox-agent/internal/report"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// noToken says why the forge is not spoken to. The host found none.
+const noToken = "there is no token for the forge (SANDBOX_AGENT_GIT_TOKEN, GH_TOKEN, a GitHub App, or gh auth login)"
+
+// Pulls is the task's pull request as boot.Forge. The credential is root's alone.
+type Pulls struct {
+	Order *workorder.Order
+	Token string
+	App   *workorder.GitHubApp // where there is no token; it may be git's alone
+	Log   *slog.Logger
+}
+
+// Open opens the pull request or changes the one of the branch. A why says that there is to be none.
+func (p *Pulls) Open(ctx context.Context, r *workorder.Result) (pr *workorder.PR, why string, warnings []string, err error) {
+	if why = pullrequest.Why(p.Order, r); why != "" {
+		return nil, why, nil, nil
+	}
+	if p.Token == "" && p.App == nil {
+		return nil, noToken, nil, nil
+	}
+	c, err := p.client()
+	if err != nil {
+		return nil, "", nil, err
+	}
+	if !pullrequest.AsBefore(p.Order, r) {
+		pr, warnings, err = pullrequest.Open(ctx, c, p.Order, r, pullrequest.Told{Order: p.Order, Result: r})
+		return pr, "", warnings, err
+	}
+	if pr, warnings, err = pullrequest.Update(ctx, c, p.Order, r); pr == nil && err == nil {
+		why = "the branch has no pull request yet, and an attempt before this one has more to say of it"
+	}
+	return pr, why, warnings, err
+}
+
+// Answer tells reviewers what became of their feedback. A why says that they are not told.
+func (p *Pulls) Answer(ctx context.Context, review *workorder.Review, r *workorder.Result) (answers []workorder.ReviewAnswer, why string, err error) {
+	why = pullrequest.WhyNotAnswer(p.Order, r)
+	later := "; sandbox-agent pr open " + p.Order.TaskID + " gives the answers"
+	switch {
+	case why != "":
+	case review.PR == 0:
+		why = "the feedback has no pull request"
+	case p.Order.PR == nil:
+		why = "the project has no key pr" + later
+	case p.Token == "" && p.App == nil:
+		why = noToken + later
+	}
+	if why != "" {
+		return r.Review, why, nil
+	}
+	c, err := p.client()
+	if err != nil {
+		return r.Review, "", err
+	}
+	answers, err = pullrequest.Answer(ctx, c, p.Order, r, review.PR)
+	return answers, "", err
+}
+
+// rangeDiffKey is that of an attempt's comment: a comment that is changed tells nobody, and the comparison of the rebase before is history.
+func rangeDiffKey(res *workorder.Result) string {
+	return fmt.Sprintf("%s/range-diff-%d", res.TaskID, res.Attempt)
+}
+
+// Compared comments on the pull request how a rebase changed the commits. A why says that there is no comment.
+func (p *Pulls) Compared(ctx context.Context, res *workorder.Result) (why string, err error) {
+	switch {
+	case p.Order.PR == nil || res.PR == nil:
+		return "the task has no pull request that is known here", nil
+	case p.Token == "" && p.App == nil:
+		return noToken, nil
+	}
+	c, err := p.client()
+	if err != nil {
+		return "", err
+	}
+	_, err = c.Comment(ctx, res.PR.Number, rangeDiffKey(res), report.RangeDiff(res.Rebased))
+	return "", err
+}
+
+func (p *Pulls) client() (*forge.Client, error) {
+	if p.Token == "" && p.App != nil {
+		return pullrequest.AppClient(p.Order, p.App, p.Log)
+	}
+	return pullrequest.Client(p.Order, p.Token, p.Log)
+}

@@ -1,0 +1,382 @@
+// Package repository brings the publisher, the git gateway and the workspace together as boot sees the task's repository.
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/gateway"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
+	"github.com/sandbox-agent/sandbox-agent/internal/surface"
+	"github.com/sandbox-agent/sandbox-agent/runner/publish"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Repository is boot.Repository.
+type Repository struct {
+	// Pub does the work.
+	Pub *publish.Publisher
+	// Gate is the agent's way to the remote.
+	Gate *gateway.Git
+	// Claimed is what Clone got of the remote.
+	Claimed *publish.Claimed
+
+	space *workspace.Workspace
+	env   *workorder.Envelope
+	out   string // folder that leaves the box
+	ssh   string // folder for the SSH key
+
+	mu                  sync.Mutex
+	keeper              *publish.Keeper
+	lost, closed        chan struct{}
+	loseOnce, closeOnce sync.Once
+}
+
+// Config is what a repository has of the box.
+type Config struct {
+	Out string // leaves the box
+	Git string // our repositories; the agent may read them
+	SSH string // SSH key; memory-backed, root only
+	// Before is what a proof's checkouts are made of; "": the work is not proven.
+	Before string
+	Space  *workspace.Workspace
+	// User is the agent's, in a control group in which git is not starved by what the agent started.
+	User  *proc.Credential
+	Emit  func(workorder.Event)
+	Clean func(string) string
+}
+
+// New makes it; nothing is fetched yet.
+func New(log *slog.Logger, env *workorder.Envelope, c Config) *Repository {
+	pub := &publish.Publisher{
+		Order: &env.Order, Dir: c.Git, Workspace: c.Space.Dir, User: c.User, Home: c.Space.Home, Emit: c.Emit, Clean: c.Clean, BeforeDir: c.Before,
+	}
+	if env.Order.Bundle {
+		pub.Bundle = workorder.BundleIn
+	}
+	return &Repository{
+		env: env, Pub: pub, space: c.Space, out: c.Out, ssh: c.SSH, lost: make(chan struct{}), closed: make(chan struct{}),
+		Gate: &gateway.Git{Remote: env.Order.CloneURL, Mirror: pub.Mirror().Dir, Refresh: pub.Refresh, Log: log},
+	}
+}
+
+// Authenticate prepares the credential, before untrusted code runs.
+func (r *Repository) Authenticate() (err error) {
+	r.Pub.Auth, err = gitAuth(r.env, r.ssh)
+	return err
+}
+
+// gitAuth makes git's view of the credential. An SSH key has to be a file for
+// ssh; it lies in the box's memory, for root only.
+func gitAuth(env *workorder.Envelope, sshDir string) (*git.Auth, error) {
+	c := env.Git
+	if c == nil {
+		return nil, nil
+	}
+	a := &git.Auth{URL: env.Order.CloneURL, Username: c.Username, Token: c.Token}
+	if c.Renew && env.App != nil {
+		client, err := pullrequest.RemoteClient(&env.Order, env.App, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return nil, fmt.Errorf("use the GitHub App: %w", err)
+		}
+		a.Renew = client.Token
+	}
+	for _, f := range []struct {
+		name, content string
+		path          *string
+	}{{"key", c.SSHKey, &a.SSHKeyFile}, {"known_hosts", c.KnownHosts, &a.KnownHostsFile}, {"ca/ca.pem", c.CA, &a.CAFile}} {
+		if f.content == "" {
+			continue
+		}
+		*f.path = filepath.Join(sshDir, f.name)
+		if err := os.MkdirAll(filepath.Dir(*f.path), 0o700); err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(*f.path, []byte(f.content), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// Clone fetches, takes the task's lease and checks the branch out.
+func (r *Repository) Clone(ctx context.Context) (boot.Cloned, error) {
+	if err := r.Authenticate(); err != nil {
+		return boot.Cloned{}, err
+	}
+	base, sha, err := r.Pub.Fetch(ctx)
+	if err != nil {
+		return boot.Cloned{}, err
+	}
+	claimed, err := r.Pub.Claim(ctx, base, sha)
+	var done *publish.DoneError
+	switch {
+	case errors.As(err, &done):
+		return boot.Cloned{}, &boot.DoneError{State: done.State, Attempt: done.Attempt, Result: done.Result, Err: done}
+	case errors.Is(err, publish.ErrExists):
+		return boot.Cloned{}, refusal{err}
+	case err != nil:
+		return boot.Cloned{}, err
+	}
+	r.Claimed = claimed
+	// The branch is what the remote calls it, in all that follows.
+	r.env.Order.TargetBranch = claimed.State.TargetBranch
+	// The gateway outlives the step that starts it.
+	by, err := r.Gate.Start(context.WithoutCancel(ctx))
+	if err != nil {
+		return boot.Cloned{}, err
+	}
+	if err := r.space.ConfigureGit(r.Pub.Order.Author, []string{r.space.Dir, r.Pub.Mirror().Dir}, r.Pub.Order.CloneURL, by); err != nil {
+		return boot.Cloned{}, err
+	}
+	c := boot.Cloned{Base: claimed.Base, BaseSHA: claimed.BaseSHA, Head: claimed.Head, Attempt: claimed.Attempt, State: claimed.State}
+	if c.Restored, err = r.Pub.Checkout(ctx, claimed); err != nil {
+		return boot.Cloned{}, err
+	}
+	if r.env.Order.Archive {
+		c.Unpacked = r.Pub.Unarchive(ctx, workorder.ArchiveIn)
+	}
+	if c.Restored != nil {
+		c.Head, c.Pushed = c.Restored.Head, !claimed.Bundled && c.Restored.Head == claimed.Head
+		if c.Commits, err = r.Pub.History(ctx); err != nil {
+			return boot.Cloned{}, err
+		}
+		if c.Changed, err = r.Pub.RestoredPaths(ctx); err != nil {
+			return boot.Cloned{}, err
+		}
+		if c.Elsewhere, err = r.Pub.Elsewhere(ctx); err != nil {
+			r.Pub.Emit(workorder.Event{Type: workorder.EventWarning, Text: "the agent is not told of work beside the branch: " + err.Error()})
+		}
+	}
+	if r.env.Order.Mode == workorder.ModeRebase {
+		// No agent works before the commits are moved, and none between commits that change such files.
+		r.keep(ctx, publish.KeepOptions{})
+		return c, nil
+	}
+	settings, err := r.Pub.Neutralize(ctx, claimed)
+	if err != nil {
+		return boot.Cloned{}, err
+	}
+	for _, path := range settings {
+		r.Pub.Emit(workorder.Event{
+			Type: workorder.EventConfigRestored, Path: path,
+			Text: "the branch changed this file, which agents obey: while this one works it is as in " + claimed.Base + "; trust_branch_config: true takes the branch's",
+		})
+	}
+	r.keep(ctx, publish.KeepOptions{})
+	return c, nil
+}
+
+// Evidence follows no link out of the output.
+func (r *Repository) Evidence(ctx context.Context, paths []string) (sha string, left []string, err error) {
+	root, err := os.OpenRoot(r.out)
+	if err != nil {
+		return "", nil, err
+	}
+	defer root.Close()
+	return r.Pub.Evidence(ctx, root.FS(), paths)
+}
+
+// Result follows no link out of the output.
+func (r *Repository) Result(ctx context.Context) (left []string, err error) {
+	root, err := os.OpenRoot(r.out)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return r.Pub.Result(ctx, root.FS())
+}
+
+// maxChangedCommits bounds the commits whose files a result names.
+const maxChangedCommits = 50
+
+// Changes are the files of the newest commits of head that base does not have, by commit.
+func (r *Repository) Changes(ctx context.Context, base, head string) (map[string][]workorder.FileChange, error) {
+	repo, err := r.landed(ctx, head)
+	if err != nil {
+		return nil, err
+	}
+	all, err := repo.Changes(ctx, base, head, maxChangedCommits, workorder.MaxChanges)
+	out := make(map[string][]workorder.FileChange, len(all))
+	for sha, files := range all {
+		for _, f := range files {
+			out[sha] = append(out[sha], workorder.FileChange(f))
+		}
+	}
+	return out, err
+}
+
+// Surface reads commits only, never the work tree.
+func (r *Repository) Surface(ctx context.Context, base, head string) ([]workorder.SurfaceFinding, error) {
+	repo, err := r.landed(ctx, head)
+	if err != nil {
+		return nil, err
+	}
+	return surface.Report(ctx, repo, base, head)
+}
+
+// landed is our copy of the remote with a commit that was pushed. What came over the network is what its id says; git does
+// not look whether that is so when it reads the agent's own objects, which code of the repository can write to at any time. A
+// commit that could not be pushed is nowhere else.
+func (r *Repository) landed(ctx context.Context, head string) (git.Repo, error) {
+	mirror := r.Pub.Mirror()
+	if at, err := mirror.Resolve(ctx, head); err == nil && at == head {
+		return mirror, nil
+	}
+	if err := r.Pub.Refresh(ctx); err != nil {
+		return git.Repo{}, fmt.Errorf("fetch what was pushed: %w", err)
+	}
+	if at, err := mirror.Resolve(ctx, head); err == nil && at == head {
+		return mirror, nil
+	}
+	return r.Pub.Objects(), nil
+}
+
+// refusal is an order that cannot be obeyed.
+type refusal struct{ error }
+
+func (refusal) EndedBy() workorder.EndedBy { return workorder.ByOrder }
+func (e refusal) Unwrap() error            { return e.error }
+
+// keep starts a keeper, which outlives the step that starts it.
+func (r *Repository) keep(ctx context.Context, o publish.KeepOptions) {
+	k := r.Pub.Keep(context.WithoutCancel(ctx), o)
+	r.mu.Lock()
+	r.keeper = k
+	r.mu.Unlock()
+	go func() {
+		select {
+		case <-k.Lost():
+			r.loseOnce.Do(func() { close(r.lost) })
+		case <-r.closed:
+		}
+	}()
+}
+
+// current is the keeper, nil before there is one.
+func (r *Repository) current() *publish.Keeper {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.keeper
+}
+
+// Save begins to save work tree and commits from time to time.
+func (r *Repository) Save() {
+	if k := r.current(); k != nil {
+		k.Begin()
+	}
+}
+
+// Hurry says that the box is being stopped, and what is left for keeping as files what could not be pushed.
+func (r *Repository) Hurry(files time.Duration) { r.Pub.Hurry(files) }
+
+// Flush saves at once.
+func (r *Repository) Flush() {
+	if k := r.current(); k != nil {
+		k.Flush()
+	}
+}
+
+// Settle ends the saves.
+func (r *Repository) Settle(ctx context.Context) {
+	if k := r.current(); k != nil {
+		k.Stop(ctx)
+	}
+}
+
+// Push pushes at once, and new commits from time to time; without commitsOnly the work tree as well.
+func (r *Repository) Push(ctx context.Context, commitsOnly bool) {
+	r.keep(ctx, publish.KeepOptions{CommitsOnly: commitsOnly})
+	r.Save()
+	r.Flush()
+}
+
+// Lost is closed when another box has the task's lease.
+func (r *Repository) Lost() <-chan struct{} { return r.lost }
+
+// Changed is when the keeper last saw a change in the work tree.
+func (r *Repository) Changed() time.Time {
+	if k := r.current(); k != nil {
+		return k.Changed()
+	}
+	return time.Time{}
+}
+
+// Baseline notes what setup left in the work tree.
+func (r *Repository) Baseline(ctx context.Context) error { return r.Pub.Baseline(ctx) }
+
+// Commit commits what is uncommitted.
+func (r *Repository) Commit(ctx context.Context, message string) error {
+	return r.Pub.Commit(ctx, message)
+}
+
+// Land ends the saves and lands the work.
+func (r *Repository) Land(ctx context.Context, baseSHA string, end boot.End) boot.Landing {
+	r.Settle(ctx)
+	l := r.Pub.Land(ctx, baseSHA, filepath.Join(r.out, workorder.BundleFile), end)
+	return boot.Landing{
+		Head: l.Head, Commits: l.Commits, Pushed: l.Pushed, Bundle: l.Bundle, Checkpoint: l.Checkpoint, Warnings: l.Warnings, Err: l.Err,
+	}
+}
+
+// Release ends the saves and gives the lease back.
+func (r *Repository) Release(ctx context.Context, end workorder.Attempt) error {
+	r.Settle(ctx)
+	return r.Pub.Release(ctx, end)
+}
+
+// Close ends the git gateway and the watch over the lease.
+func (r *Repository) Close() {
+	r.Gate.Stop()
+	r.closeOnce.Do(func() { close(r.closed) })
+}
+
+// Archive keeps what Commit left, or the whole work tree, as a file of the output.
+func (r *Repository) Archive(ctx context.Context, whole bool) (string, error) {
+	err := r.Pub.Archive(ctx, filepath.Join(r.out, workorder.ArchiveFile), whole)
+	if errors.Is(err, publish.ErrLarge) {
+		err = errors.Join(boot.ErrLarge, err)
+	}
+	if err != nil {
+		return "", err
+	}
+	return workorder.ArchiveFile, nil
+}
+
+// GiveBack gives the lease back for a boot that died before there was any work.
+func (r *Repository) GiveBack(ctx context.Context, end workorder.Attempt) error {
+	if err := r.Authenticate(); err != nil {
+		return err
+	}
+	return r.Release(ctx, end)
+}
+
+// Rescue lands for a boot that died.
+func (r *Repository) Rescue(ctx context.Context, baseSHA string, commit bool, end boot.End) boot.Landing {
+	if err := r.Authenticate(); err != nil {
+		return boot.Landing{Err: err}
+	}
+	var left error
+	if commit {
+		d, _ := ctx.Deadline()
+		slice, cancel := context.WithTimeout(ctx, time.Until(d)/2)
+		left = r.Commit(slice, boot.LeftoverMessage)
+		cancel()
+	}
+	l := r.Land(ctx, baseSHA, end)
+	boot.Keep(ctx, r, &l, left)
+	return l
+}
+
+// Beside is where the remote has what is not on the branch.
+func (r *Repository) Beside() string { return r.Pub.Beside() }

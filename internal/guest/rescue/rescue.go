@@ -1,0 +1,211 @@
+// Package rescue lands what boot could not: it commits and pushes when there is a clone, and writes the result in any case.
+package rescue
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/dockerd"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/innerengine"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/redact"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Repository is the task's, as far as boot came with it.
+type Repository interface {
+	// Authenticate prepares the credential.
+	Authenticate() error
+	// Rescue lands; commit says that what is uncommitted is the agent's.
+	Rescue(ctx context.Context, baseSHA string, commit bool, end boot.End) boot.Landing
+	// Result brings the result to the remote.
+	Result(ctx context.Context) (left []string, err error)
+	// Release gives the lease back after Rescue, GiveBack where there is no work.
+	Release(ctx context.Context, end workorder.Attempt) error
+	GiveBack(ctx context.Context, end workorder.Attempt) error
+	// Hurry says that the box is being stopped, and what is left for keeping as files what could not be pushed.
+	Hurry(files time.Duration)
+	// Beside is where the remote has what is not on the branch.
+	Beside() string
+}
+
+// Rescue is the landing of a boot that died.
+type Rescue struct {
+	Log     *slog.Logger
+	Rec     *record.Recorder
+	Signals <-chan os.Signal
+	// Logs is the folder of logs that leaves the box.
+	Logs string
+	// Secrets is what of an order must not leave the box.
+	Secrets func(*workorder.Envelope) *redact.Set
+	// Open is the task's repository, and whom its code runs as; git works in the control group.
+	Open func(env *workorder.Envelope, git *proc.Cgroup, mask *redact.Set) (Repository, *proc.Credential, error)
+}
+
+// Run reads the order from in, nothing when PID 1 had none, and returns the exit code of the run.
+func (x *Rescue) Run(ctx context.Context, in io.Reader) int {
+	log, rec := x.Log, x.Rec
+	reason := os.Getenv(initd.RescueReason)
+	limit, err := time.ParseDuration(os.Getenv(initd.RescueLimit))
+	if err != nil {
+		limit = workorder.RescueGrace
+	}
+	raw, err := io.ReadAll(in)
+	if err != nil || len(raw) == 0 {
+		return rescueEnd(log, rec.Finish, reason, boot.Landing{})
+	}
+	env, err := workorder.DecodeEnvelope(bytes.NewReader(raw))
+	if err != nil {
+		return rescueEnd(log, rec.Finish, reason+"; "+err.Error(), boot.Landing{})
+	}
+	mask := x.Secrets(env)
+	rec.SetMask(mask)
+	defer func() { // last, because it is worth the least
+		if err := innerengine.KeepLogs(dockerd.DefaultLogDir, x.Logs, mask); err != nil {
+			log.Warn("rescue: keep logs of the inner engine", "error", err)
+		}
+	}()
+	before := rec.Result()
+	groups, err := cgroups.Open()
+	if err != nil {
+		log.Warn("rescue", "error", err)
+	}
+	if env.Order.Repo == "" {
+		return rescueEnd(log, rec.Finish, reason, boot.Landing{})
+	}
+	repo, cred, err := x.Open(env, groups.Of(cgroups.Git), mask)
+	if err != nil {
+		return rescueEnd(log, rec.Finish, reason, boot.Landing{})
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	calm, stir := context.WithCancel(ctx) // until there is a stop
+	defer stir()
+	go hurryAtStop(ctx, x.Signals, func(files time.Duration) { stir(); repo.Hurry(files) }, cancel)
+	rebase := env.Order.Mode == workorder.ModeRebase
+	end := func(_ []workorder.Commit, head string) workorder.Attempt {
+		r := rec.Result()
+		if rebase && (r.Rebased == nil || head != r.Rebased.NewHead) {
+			head = "" // it says nothing about what it found
+		}
+		r.End(rescued(reason))
+		return boot.AttemptOf(&r, head)
+	}
+	// A rebase without conflicts has no agent; before it is pushed there is nothing to land.
+	if !before.Reached(workorder.StepAgent) && (!rebase || !before.Reached(workorder.StepPush)) || env.Order.Mode == workorder.ModePlan {
+		// There is no work; only the lease, if there is one, is given back.
+		code := rescueEnd(log, rec.Finish, reason, boot.Landing{Head: before.HeadSHA})
+		bringResult(calm, log, repo)
+		if err := repo.GiveBack(ctx, end(nil, before.HeadSHA)); err != nil {
+			log.Warn("rescue: release the task's lease", "error", err)
+		}
+		return code
+	}
+	// The agent may outlive boot, and would go on writing.
+	if err := errors.Join(groups.Kill(cgroups.Work), groups.Kill(cgroups.Git)); err != nil {
+		log.Warn("rescue: end the task's processes", "error", err)
+	}
+	proc.Sweep(cred.UID, nil)
+	if err := rec.ReleaseForLanding(); err != nil {
+		log.Warn("rescue", "error", err)
+	}
+	l := repo.Rescue(ctx, before.BaseSHA, !rebase && agentAtIt(&before), end)
+	if moved := before.Rebased; moved != nil {
+		if moved.Pushed = l.Err == nil && l.Pushed && l.Head == moved.NewHead; !moved.Pushed {
+			moved.Backup, moved.Kept = "", repo.Beside()
+		}
+		rec.Update(func(r *workorder.Result) { r.Rebased = moved })
+	}
+	code := rescueEnd(log, rec.Finish, reason, l)
+	bringResult(calm, log, repo)
+	if err := repo.Release(ctx, end(nil, l.Head)); err != nil {
+		log.Warn("rescue: release the task's lease", "error", err)
+	}
+	return code
+}
+
+// resultShare is the part of what rescue has left that bringing the result to the remote may take: the lease is to be given back as well.
+const resultShare = 2
+
+// bringResult brings the result to the remote. A stop ends it, and where there is little time it does not begin: giving the lease back counts more.
+func bringResult(ctx context.Context, log *slog.Logger, repo Repository) {
+	d, _ := ctx.Deadline()
+	left := time.Until(d) / resultShare
+	if left < workorder.ReleaseGrace || ctx.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	err := repo.Authenticate()
+	if err == nil {
+		_, err = repo.Result(ctx)
+	}
+	if err != nil {
+		log.Warn("rescue: bring the result to the remote", "error", err)
+	}
+}
+
+// rescueReserve is for rescue to write its result, of what a stop leaves it.
+const rescueReserve = time.Second
+
+// hurryAtStop ends the push of a rescue that is told to stop while there is time to keep the commits as a file.
+func hurryAtStop(ctx context.Context, signals <-chan os.Signal, hurry func(time.Duration), end func()) {
+	var grace time.Duration
+	var stopped time.Time
+	var over <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-over:
+			end()
+			return
+		case s := <-signals:
+			if s == initd.LongStop {
+				grace = workorder.LongStop
+			} else if stopped.IsZero() {
+				stopped = time.Now()
+			}
+			if !stopped.IsZero() {
+				shutdown := workorder.ShutdownIn(grace)
+				hurry(shutdown.Bundle)
+				over = time.After(time.Until(stopped.Add(shutdown.Rescue - shutdown.Bundle - rescueReserve)))
+			}
+		}
+	}
+}
+
+// agentAtIt reports whether what is uncommitted is the agent's: once validation has begun it is validation's own, as long as the agent is
+// not at it again. A step that was running stays so in the partial result of a boot that died.
+func agentAtIt(r *workorder.Result) bool {
+	repair := r.Step(workorder.StepRepair)
+	return !r.Reached(workorder.StepValidate) || repair != nil && repair.Status == workorder.StepRunning
+}
+
+// rescued is the ending of a run that boot did not end.
+func rescued(reason string) workorder.Ending {
+	return workorder.Ending{Status: workorder.StatusError, EndedBy: workorder.ByBox, Reasons: workorder.Reasons{{Code: workorder.ReasonBoot, Detail: reason}}}
+}
+
+func rescueEnd(log *slog.Logger, finish func(func(*workorder.Result)) error, reason string, l boot.Landing) int {
+	err := finish(func(r *workorder.Result) {
+		boot.Landed(r, l)
+		r.End(rescued(reason))
+		if why, failed := l.Failed(); failed {
+			r.Reasons = append(r.Reasons, why)
+		}
+	})
+	if err != nil {
+		log.Error("rescue: write result", "error", err)
+	}
+	return workorder.ExitCode(workorder.StatusError, workorder.ByBox)
+}

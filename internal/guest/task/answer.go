@@ -1,0 +1,68 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
+	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
+	"github.com/sandbox-agent/sandbox-agent/runner"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Forge is where reviewers are answered, and a rebase is told of. A why says that it was not tried.
+type Forge interface {
+	Answer(ctx context.Context, review *workorder.Review, r *workorder.Result) (answers []workorder.ReviewAnswer, why string, err error)
+	Compared(ctx context.Context, r *workorder.Result) (why string, err error)
+}
+
+// Answerer tells reviewers what became of their feedback as boot.Answerer.
+type Answerer struct {
+	Forge Forge
+	Task  *Task
+	Repo  *repository.Repository
+}
+
+// Answers is what the commits up to head, and the agent's reasons, say of each item of feedback.
+func (a *Answerer) Answers(ctx context.Context, review *workorder.Review, head string) ([]workorder.ReviewAnswer, error) {
+	commits, err := a.Repo.Pub.Addressed(ctx, review.Since, head, len(review.Items))
+	var reasons map[int]string
+	if f := a.Task.answers; f != nil {
+		var rerr error
+		reasons, rerr = f.Read()
+		err = errors.Join(err, rerr)
+	}
+	return runner.Answered(review, commits, reasons, a.Task.cfg.Redact.String), err
+}
+
+// Post gives the answers.
+func (a *Answerer) Post(ctx context.Context, review *workorder.Review, r *workorder.Result) (answers []workorder.ReviewAnswer, why string, err error) {
+	return a.Forge.Answer(ctx, review, r)
+}
+
+// revise makes the agent's next run one that addresses feedback.
+func (t *Task) revise(review *workorder.Review, h runner.History) {
+	file := ""
+	if answers, err := runner.NewAnswers(t.cfg.User); err != nil {
+		t.cfg.Emit(workorder.Event{Type: workorder.EventWarning, Text: err.Error()})
+	} else {
+		t.answers, file = answers, answers.File
+		t.only[workorder.ForAgent] = append(t.only[workorder.ForAgent], runner.AnswersVar+"="+file)
+	}
+	if left := runner.NoRoom(review); len(left) > 0 {
+		t.cfg.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("%d items of the feedback have no room beside the others: they are for another `sandbox-agent revise` after this one", len(left))})
+	}
+	t.asked.Review, t.asked.Answers = review, file
+	t.cfg.Prompt = runner.Revising(t.cfg.Order.Task, h, review, file)
+}
+
+// Settle takes what was answered out of the task's state. What the forge could not be told stays there, for whoever revises next.
+func (a *Answerer) Settle(r *workorder.Result) {
+	a.Repo.Pub.Answered, a.Repo.Pub.Later = pullrequest.Done(r) && !pullrequest.Unanswered(r), nil
+	for i := range r.Review {
+		if r.Review[i].Answer == workorder.LeftForLater {
+			a.Repo.Pub.Later = append(a.Repo.Pub.Later, r.Review[i].Number)
+		}
+	}
+}

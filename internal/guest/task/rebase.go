@@ -1,0 +1,134 @@
+package task
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
+	"github.com/sandbox-agent/sandbox-agent/internal/redact"
+	"github.com/sandbox-agent/sandbox-agent/runner"
+	"github.com/sandbox-agent/sandbox-agent/runner/publish"
+	"github.com/sandbox-agent/sandbox-agent/runner/rangediff"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Rebaser brings the publisher, the comparison and the agent's prompt together as boot.Rebaser.
+type Rebaser struct {
+	Repo  *repository.Repository
+	Task  *Task
+	Forge Forge
+	Mask  *redact.Set
+
+	plan *publish.RebasePlan
+}
+
+func (r *Rebaser) order() *workorder.Order { return r.Task.cfg.Order }
+
+// Begin moves the commits in the work tree, as far as git can by itself.
+func (r *Rebaser) Begin(ctx context.Context) (boot.Rebasing, error) {
+	plan, err := r.Repo.Pub.PlanRebase(ctx, r.Repo.Claimed)
+	if err != nil {
+		return boot.Rebasing{}, err
+	}
+	r.plan = plan
+	x := boot.Rebasing{Nothing: plan.Nothing()}
+	id, attempt := r.order().TaskID, r.Repo.Claimed.Attempt
+	x.Rebased = workorder.Rebased{
+		Onto: plan.Onto, OldBase: plan.Upstream, NewBase: plan.NewBase, OldHead: plan.OldHead,
+		Backup: workorder.KeptRef(id, fmt.Sprintf("before-rebase-%d", attempt)), Conflicts: []string{}, Moved: []workorder.RangePair{},
+	}
+	x.Beside = workorder.KeptRef(id, fmt.Sprintf("rebased-%d", attempt))
+	if x.Nothing != "" {
+		return x, nil
+	}
+	if err := r.Repo.Pub.Hold(x.Beside); err != nil {
+		return x, err
+	}
+	if err := r.Repo.Pub.Rebase(ctx, plan); err != nil {
+		return x, err
+	}
+	if c := plan.Conflict; c != nil {
+		x.Conflict, x.Rebased.Conflicts = true, r.masked(c.Files)
+		if len(c.Settings) > 0 {
+			x.NoAgent = fmt.Sprintf("the task's commits change files that agents obey (%s), so that none is started between them: trust_branch_config: true allows it", rangediff.Line(c.Settings[0], maxSettingName))
+		}
+		return x, nil
+	}
+	// Nobody has to do anything: what is judged is the checks.
+	r.Task.agent = runner.AgentOutcome{Ending: workorder.Succeeded()}
+	return x, nil
+}
+
+// maxSettingName bounds a path in a message.
+const maxSettingName = 200
+
+// Ask makes the agent's run one that resolves the conflict.
+func (r *Rebaser) Ask() {
+	c := r.plan.Conflict
+	r.Task.cfg.Prompt = runner.Resolving(r.order().Task, runner.Rebasing{
+		Branch: r.order().TargetBranch, Onto: r.plan.Onto, Upstream: r.plan.Upstream, NewBase: r.plan.NewBase,
+		Commit: c.Commit, Subject: c.Subject, Files: c.Files, Commits: r.plan.Commits, Setup: r.order().Setup,
+	})
+	// A git that opens an editor would wait for it.
+	r.Task.Setenv("GIT_EDITOR", "true")
+	r.Task.Setenv("GIT_SEQUENCE_EDITOR", "true")
+}
+
+// Unfinished says why the conflicts do not count as resolved; empty: they do.
+func (r *Rebaser) Unfinished(ctx context.Context) (string, error) {
+	_, why, err := r.Repo.Pub.Unfinished(ctx, r.plan)
+	return r.Mask.String(why), err
+}
+
+// Compare compares the commits before and after, and fills out. The list says what must not be.
+func (r *Rebaser) Compare(ctx context.Context, out *workorder.Rebased) ([]string, error) {
+	head, why, err := r.Repo.Pub.Unfinished(ctx, r.plan)
+	if err != nil {
+		return nil, err
+	}
+	if why != "" {
+		return []string{r.Mask.String(why)}, nil
+	}
+	out.NewHead = head
+	side := rangediff.Range{Upstream: r.plan.Upstream, OldHead: r.plan.OldHead, NewBase: r.plan.NewBase, NewHead: head}
+	if r.plan.Conflict != nil {
+		side.Resolver = "the agent"
+	}
+	c, err := rangediff.Compare(ctx, r.Repo.Pub.Objects(), side)
+	if err != nil {
+		return nil, err
+	}
+	out.Moved, out.Text = c.Moved, r.Mask.String(c.Text)
+	for i := range out.Moved {
+		m := &out.Moved[i]
+		m.Subject, m.Why = r.Mask.String(m.Subject), r.Mask.String(m.Why)
+	}
+	if len(c.Conflicts) > 0 {
+		out.Conflicts = r.masked(c.Conflicts)
+	}
+	return r.masked(c.Problems), nil
+}
+
+// masked is a list without secrets, as it goes to the forge.
+func (r *Rebaser) masked(list []string) []string {
+	out := make([]string, 0, len(list))
+	for _, s := range list {
+		out = append(out, r.Mask.String(s))
+	}
+	return out
+}
+
+// Move makes the new head what the next push brings to the branch.
+func (r *Rebaser) Move(ctx context.Context, out *workorder.Rebased) error {
+	r.Repo.Settle(ctx)
+	return r.Repo.Pub.Move(publish.Moved{Branch: out.Onto, Base: out.NewBase, Head: out.NewHead, OldHead: out.OldHead, Backup: out.Backup})
+}
+
+// Kept is the ref that keeps the new commits where the branch did not take them; empty: there is none.
+func (r *Rebaser) Kept() string { return r.Repo.Beside() }
+
+// Comment tells the pull request of the comparison.
+func (r *Rebaser) Comment(ctx context.Context, res *workorder.Result) (string, error) {
+	return r.Forge.Compared(ctx, res)
+}

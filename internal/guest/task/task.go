@@ -1,0 +1,250 @@
+// Package task is the runner as boot sees it: the agent and its repairs, the task's commands, the answers to feedback and the rebase.
+package task
+
+import (
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/gateway"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/media"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/plan"
+	"github.com/sandbox-agent/sandbox-agent/runner"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Task is boot.Task.
+type Task struct {
+	cfg runner.Config // its Env is what all commands have
+	// only has the variables that commands of one kind have beside it.
+	only  map[workorder.SecretUse][]string
+	agent runner.AgentOutcome
+	// answers is where the agent says why it leaves feedback as it is; nil without feedback.
+	answers *runner.Answers
+	asked   runner.Asked  // without the task, which is the order's
+	kept    *media.Folder // nil: the agent has not begun
+
+	mu   sync.Mutex
+	lost []string // what the services' watcher said
+}
+
+// New is a task whose commands have what the order gives them: never a key of the
+// gateway's, whose place a placeholder takes.
+func New(env *workorder.Envelope, models *gateway.Models, cfg runner.Config) *Task {
+	t := &Task{cfg: cfg, only: map[workorder.SecretUse][]string{}}
+	t.cfg.Env = commandEnv(env)
+	for name, value := range env.Secrets {
+		if use := env.Order.SecretUse(name); use != workorder.ForCommands && use != workorder.ForGateway {
+			t.only[use] = append(t.only[use], name+"="+value)
+		}
+	}
+	if models != nil {
+		t.cfg.Meter = models
+		for name, placeholder := range models.Env() {
+			t.Setenv(name, placeholder)
+		}
+	}
+	return t
+}
+
+// env is the environment of commands of one kind.
+func (t *Task) env(use workorder.SecretUse) []string {
+	return append(slices.Clone(t.cfg.Env), t.only[use]...)
+}
+
+// With is the configuration of commands of one kind.
+func (t *Task) With(use workorder.SecretUse) runner.Config {
+	cfg := t.cfg
+	cfg.Env = t.env(use)
+	return cfg
+}
+
+// Check refuses an order that the agent cannot work with.
+func (t *Task) Check() error { return runner.Check(t.cfg.Order, t.env(workorder.ForAgent)) }
+
+// Environ is what all commands have by now.
+func (t *Task) Environ() []string { return t.cfg.Env }
+
+// Watch says when the work tree was last seen to change.
+func (t *Task) Watch(changed func() time.Time) { t.cfg.Changed = changed }
+
+// commandEnv is the environment of all commands: what the image sets, who the user
+// is, the project's variables and the secrets that are for all of them, the later winning.
+func commandEnv(env *workorder.Envelope) []string {
+	o := &env.Order
+	merged := map[string]string{}
+	for _, kv := range os.Environ() {
+		if k, v, ok := strings.Cut(kv, "="); ok {
+			merged[k] = v
+		}
+	}
+	maps.Copy(merged, map[string]string{
+		"HOME": workorder.SandboxHome, "USER": workorder.SandboxUser, "LOGNAME": workorder.SandboxUser,
+		"SHELL": "/bin/bash", "LANG": "C.UTF-8", "TERM": "dumb", "CI": "1", "PWD": workorder.Workspace,
+		"GIT_TERMINAL_PROMPT": "0",
+		"GIT_AUTHOR_NAME":     o.Author.Name, "GIT_AUTHOR_EMAIL": o.Author.Email,
+		"GIT_COMMITTER_NAME": o.Author.Name, "GIT_COMMITTER_EMAIL": o.Author.Email,
+		"SANDBOX_AGENT_TASK_ID": o.TaskID, "SANDBOX_AGENT_MODE": string(o.Mode), "SANDBOX_AGENT_WORKSPACE": workorder.Workspace,
+		"SANDBOX_AGENT_NETWORK": string(o.Network.Mode),
+	})
+	maps.Copy(merged, o.Env)
+	for name, value := range env.Secrets {
+		if o.SecretUse(name) == workorder.ForCommands {
+			merged[name] = value
+		}
+	}
+	list := make([]string, 0, len(merged))
+	for k, v := range merged {
+		list = append(list, k+"="+v)
+	}
+	return list
+}
+
+// Lose notes a service that failed during the run.
+func (t *Task) Lose(text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lost = append(t.lost, text)
+}
+
+// Shell runs a command of setup.
+func (t *Task) Shell(ctx context.Context, name, command string) (exitCode int, tail string, err error) {
+	r := runner.Shell(ctx, t.With(workorder.ForSetup), runner.ShellCommand{Name: name, Run: command, Log: workorder.LogsDir + "/" + name + ".log"})
+	if r.ExitCode > 0 && ctx.Err() == nil {
+		return r.ExitCode, r.Tail, nil // the command's own failure, not a stop
+	}
+	return r.ExitCode, r.Tail, r.Err
+}
+
+// Continue makes the agent's next run one that goes on with what an earlier attempt left.
+func (t *Task) Continue(c boot.Cloned) {
+	// Ours, the last one, has only begun.
+	before := c.State.Attempts[:max(0, len(c.State.Attempts)-1)]
+	t.cfg.SpentUSD = c.State.SpentUSD()
+	h := runner.History{
+		Order: strings.Join(c.State.Added, "\n\n"), Attempts: before, Branch: c.State.TargetBranch,
+		Base: c.Base, BaseSHA: c.BaseSHA, Head: c.Head, Commits: c.Commits, Restored: c.Restored, Changed: c.Changed, Unpacked: c.Unpacked, Elsewhere: c.Elsewhere, Now: time.Now(),
+	}
+	t.asked.Added = h.Order
+	if review := c.State.Feedback(t.cfg.Order.Mode); review != nil {
+		t.revise(review, h)
+		return
+	}
+	t.cfg.Prompt = runner.Continuing(t.cfg.Order.Task, h)
+}
+
+// Agent runs the agent.
+func (t *Task) Agent(ctx context.Context) boot.AgentEnd {
+	end := t.run(ctx, t.With(workorder.ForAgent))
+	end.Usage = t.withSetup(end.Usage)
+	return end
+}
+
+// Repair runs the agent once more on checks that failed.
+func (t *Task) Repair(ctx context.Context, round int, checks []workorder.Validation, used workorder.Usage) boot.AgentEnd {
+	t.cfg.Round = round // of the validation after it, too
+	cfg := t.With(workorder.ForAgent)
+	order := *cfg.Order
+	asked := t.asked
+	asked.Task = order.Task
+	if all := order.MaxBudgetUSD; all != nil && used.CostUSD != nil {
+		// Not nothing: the agent's adapter takes a budget of zero for none.
+		const least = 1e-6
+		order.MaxBudgetUSD = new(max(least, *all-*used.CostUSD))
+		cfg.SpentUSD += *used.CostUSD
+	}
+	cfg.Order, cfg.Prompt = &order, runner.Repairing(asked, round, order.Repair.MaxAttempts, checks)
+	cfg.Emit = adding(used, cfg.Emit)
+	return t.run(ctx, cfg)
+}
+
+// adding makes events of usage those of the whole attempt: what rescue, the remote and the host know of a box that vanishes.
+func adding(used workorder.Usage, emit func(workorder.Event)) func(workorder.Event) {
+	return func(e workorder.Event) {
+		if e.Type == workorder.EventAgentUsage && e.Usage != nil {
+			all := used.Plus(*e.Usage)
+			if e.Usage.Tokens() == 0 { // of money alone: the tokens are as they were
+				all.InputTokens, all.OutputTokens, all.CacheReadTokens, all.CacheWriteTokens = 0, 0, 0, 0
+			}
+			e.Usage = &all
+		}
+		emit(e)
+	}
+}
+
+func (t *Task) run(ctx context.Context, cfg runner.Config) boot.AgentEnd {
+	cfg.Deadline, _ = ctx.Deadline()
+	keep := t.media(&cfg)
+	t.agent = runner.Agent(ctx, cfg)
+	a := t.agent
+	files, warnings := keep()
+	a.Evidence, a.Warnings = append(a.Evidence, files...), append(a.Warnings, warnings...)
+	return boot.AgentEnd{
+		Agent: a.Agent, Usage: a.Usage, Status: a.Status, Reasons: a.Reasons, ResumeAt: a.ResumeAt, Evidence: a.Evidence, Warnings: a.Warnings,
+	}
+}
+
+// media gives the agent its folder for pictures, and returns what takes them when it has ended.
+func (t *Task) media(cfg *runner.Config) (keep func() ([]workorder.Evidence, []string)) {
+	if t.kept == nil {
+		kept, err := media.Make(filepath.Join(filepath.Dir(cfg.OutDir), "media"), cfg.OutDir, cfg.User, cfg.Redact.String)
+		if err != nil {
+			return func() ([]workorder.Evidence, []string) { return nil, []string{err.Error()} }
+		}
+		t.kept = kept
+	}
+	cfg.Env = append(cfg.Env, media.Var+"="+t.kept.Path)
+	return t.kept.Keep
+}
+
+// withSetup is the agent's usage with what setup asked of models before it.
+func (t *Task) withSetup(agent workorder.Usage) workorder.Usage {
+	if t.cfg.Meter == nil {
+		return agent
+	}
+	all, requests := t.cfg.Meter.Usage()
+	if requests == 0 || all.InputTokens+all.OutputTokens <= agent.InputTokens+agent.OutputTokens {
+		return agent
+	}
+	all.ReservedUSD = max(all.ReservedUSD, agent.ReservedUSD) // a call of the agent's may be open still
+	return all
+}
+
+// Validate runs the project's checks.
+func (t *Task) Validate(ctx context.Context) []workorder.Validation {
+	return runner.Validate(ctx, t.With(workorder.ForValidate))
+}
+
+// Verdict is what the run comes to.
+func (t *Task) Verdict(checks []workorder.Validation, commits int, cause error) workorder.Ending {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return runner.Verdict(runner.Facts{
+		Agent: t.agent, Validation: checks, HasRepo: t.cfg.Order.Repo != "", Commits: commits, Cause: cause, Lost: t.lost,
+	})
+}
+
+// MakeDesk prepares the place of the plan and tells the agent of it.
+func (t *Task) MakeDesk() error {
+	file, err := plan.MakeDesk(t.cfg.User)
+	if err != nil {
+		return err
+	}
+	t.Setenv(plan.Var, file)
+	t.cfg.Prompt = runner.Planning(t.cfg.Order.Task, file)
+	return nil
+}
+
+// Plan is the agent's plan.
+func (t *Task) Plan() (text, path string, err error) {
+	return plan.Take(plan.Desk, t.cfg.User.Owner(), t.agent.Agent.Final, t.cfg.OutDir, t.cfg.Redact.String)
+}
+
+// Setenv sets a variable of all commands from now on.
+func (t *Task) Setenv(name, value string) { t.cfg.Env = append(t.cfg.Env, name+"="+value) }

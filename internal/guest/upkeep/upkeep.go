@@ -1,0 +1,182 @@
+// Package upkeep looks after the layer cache that boxes share, in a box without a task: one request, one answer.
+package upkeep
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os/signal"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/dockerd"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/layercache"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/services"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// limit bounds a box that looks after the cache, whose CLI may have died:
+// longer than the slowest archive or download, which have their own bounds.
+const limit = 2 * time.Hour
+
+// keeper is the box that looks after the layer cache. It runs no code but ours.
+type keeper struct {
+	log *slog.Logger
+	out io.Writer
+
+	mu  sync.Mutex
+	seq int64
+}
+
+// Run carries out the request that from begins with, answers on out, and returns an exit code.
+func Run(ctx context.Context, log *slog.Logger, verb string, from io.Reader, out io.Writer) int {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done after %s", limit))
+	defer cancel()
+	k := &keeper{log: log, out: out}
+	in := bufio.NewReaderSize(from, workorder.MaxCacheRequest)
+	req, err := readRequest(in)
+	var rep *workorder.CacheReport
+	if err == nil {
+		rep, err = k.do(ctx, verb, req, in)
+	}
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("stopped: %w", context.Cause(ctx))
+	}
+	k.report(rep, err)
+	// Whoever still writes an archive has to see the answer before the line breaks.
+	_, _ = io.Copy(io.Discard, in)
+	if err != nil {
+		return workorder.ExitGeneral
+	}
+	return workorder.ExitOK
+}
+
+// readRequest reads the first line; what follows stays in the reader.
+func readRequest(in *bufio.Reader) (*workorder.CacheRequest, error) {
+	type read struct {
+		line []byte
+		err  error
+	}
+	c := make(chan read, 1)
+	go func() {
+		line, err := in.ReadSlice('\n')
+		c <- read{bytes.Clone(line), err}
+	}()
+	select {
+	case r := <-c:
+		if r.err != nil {
+			return nil, fmt.Errorf("read the request from standard input: %w", r.err)
+		}
+		var req workorder.CacheRequest
+		if err := json.Unmarshal(r.line, &req); err != nil {
+			return nil, fmt.Errorf("read the request: %w", err)
+		}
+		if req.Version != workorder.Version {
+			return nil, fmt.Errorf("the request has version %d, this program reads version %d", req.Version, workorder.Version)
+		}
+		return &req, nil
+	case <-time.After(workorder.OrderDeadline):
+		return nil, fmt.Errorf("no request on standard input within %s", workorder.OrderDeadline)
+	}
+}
+
+func (k *keeper) do(ctx context.Context, verb string, req *workorder.CacheRequest, in io.Reader) (*workorder.CacheReport, error) {
+	up := layercache.Upkeep{Dir: workorder.CacheDir, Log: k.log}
+	switch verb {
+	case workorder.CacheList:
+		return up.List(ctx)
+	case workorder.CachePrune:
+		return up.Prune(ctx, layercache.PruneOptions{OlderThan: time.Duration(req.OlderThanSeconds * float64(time.Second)), DryRun: req.DryRun})
+	case workorder.CacheLoad:
+		return k.bring(ctx, req, func(ctx context.Context, eng *dockerd.Engine) ([]string, error) {
+			return services.Load(ctx, eng.Client(), in, func(line string) {
+				k.emit(workorder.Event{Type: workorder.EventService, Name: "archive", Status: "loading", Text: line})
+			})
+		})
+	case workorder.CachePull:
+		return k.bring(ctx, req, func(ctx context.Context, eng *dockerd.Engine) ([]string, error) {
+			return services.Bring(ctx, services.Config{
+				Client: eng.Client(), Emit: k.emit, Inbox: workorder.ImageInbox, HostImages: req.HostImages, Log: k.log,
+			}, req.Images)
+		})
+	}
+	return nil, fmt.Errorf("entrypoint cache knows no %q", verb)
+}
+
+// home remembers whether the engine's data root lies in the cache.
+type home struct {
+	*layercache.Cache
+	placed bool
+	note   string
+}
+
+func (h *home) Prepare(ctx context.Context, driver string, uid, gid int) (placed bool, note string, err error) {
+	h.placed, h.note, err = h.Cache.Prepare(ctx, driver, uid, gid)
+	return h.placed, h.note, err
+}
+
+// bring starts an engine as a run would, so that owners and driver are the same,
+// lets get fill it, and publishes what came.
+func (k *keeper) bring(ctx context.Context, req *workorder.CacheRequest, get func(context.Context, *dockerd.Engine) ([]string, error)) (rep *workorder.CacheReport, err error) {
+	warn := func(text string) { k.emit(workorder.Event{Type: workorder.EventWarning, Text: text}) }
+	cache := &home{Cache: layercache.New(layercache.Config{
+		Dir: workorder.CacheDir, DataRoot: workorder.DataRoot, ID: req.ID, Images: req.Images, Layers: true, Log: k.log,
+	})}
+	eng, err := dockerd.New(dockerd.Config{
+		DataRoot: workorder.DataRoot, RemapUser: workorder.SandboxUser, Home: cache, Warn: warn, Log: k.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		// An engine that was told to stop first lets go of the data root.
+		end := context.WithoutCancel(ctx)
+		eng.Stop(end)
+		err = errors.Join(err, cache.Close())
+	}()
+	if err := errors.Join(eng.Listen(ctx), eng.Start(ctx)); err != nil {
+		return nil, err
+	}
+	if !cache.placed {
+		return nil, fmt.Errorf("this machine's boxes cannot use a layer cache: %s", cache.note)
+	}
+	names, geterr := get(ctx, eng)
+	for _, n := range names {
+		if !slices.Contains(req.Images, n) {
+			cache.Want(n)
+		}
+	}
+	n, err := cache.Publish(ctx)
+	return &workorder.CacheReport{
+		Stores: []workorder.CacheStore{}, Brought: append([]string{}, names...), NewLayers: n,
+	}, errors.Join(geterr, err)
+}
+
+func (k *keeper) emit(e workorder.Event) { k.write(workorder.CacheLine{Event: e}) }
+
+func (k *keeper) report(rep *workorder.CacheReport, err error) {
+	line := workorder.CacheLine{Event: workorder.Event{Type: workorder.EventCacheReport, Status: "ok"}, Report: rep}
+	if err != nil {
+		line.Status, line.Text = "error", err.Error()
+	}
+	k.write(line)
+}
+
+func (k *keeper) write(line workorder.CacheLine) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.seq++
+	line.Seq, line.Time = k.seq, time.Now().UTC()
+	if err := json.NewEncoder(k.out).Encode(line); err != nil {
+		k.log.Error("answer", "error", err)
+	}
+}
