@@ -34,8 +34,8 @@ func fill(v reflect.Value) {
 			v.Set(reflect.ValueOf(time.Unix(1700000000, 0).UTC()))
 			return
 		}
-		for i := range v.NumField() {
-			fill(v.Field(i))
+		for _, f := range v.Fields() {
+			fill(f)
 		}
 	}
 }

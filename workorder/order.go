@@ -314,7 +314,7 @@ func (o *Order) Check() error {
 		o.checkRepo(&c)
 	}
 	c.that(o.Harness.Name != "", "harness is missing")
-	o.Spec.check(&c)
+	o.checkSpec(&c)
 	if o.MaxBudgetUSD != nil {
 		c.that(positive(*o.MaxBudgetUSD), "max_budget_usd %v is not a positive number", *o.MaxBudgetUSD)
 	}

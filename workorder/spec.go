@@ -101,7 +101,7 @@ func ValidServiceName(s string) bool { return serviceName.MatchString(s) }
 // ValidEnvName reports whether s can name an environment variable.
 func ValidEnvName(s string) bool { return envName.MatchString(s) }
 
-func (s *Spec) check(c *check) {
+func (s *Spec) checkSpec(c *check) {
 	s.Network.check(c)
 	s.checkGateway(c)
 	s.checkServices(c)
