@@ -26,7 +26,7 @@ type Step struct {
 	Budget time.Duration
 	// Always: the step runs whatever became of those before it.
 	Always bool
-	// Soft: the list goes on when the step has failed.
+	// Soft: the list goes on when the step has failed. Its error says by itself why it was cut short.
 	Soft bool
 	// Silent: the record does not have the step.
 	Silent bool
@@ -223,7 +223,7 @@ func (l *List) run(life context.Context, s Step) error {
 	case s.Always && life.Err() != nil:
 		finished(&record.Skip{Reason: context.Cause(life).Error() + s.Later}, nil)
 		return nil
-	case ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)):
+	case ctx.Err() != nil && !s.Soft && !errors.Is(err, context.Cause(ctx)):
 		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
 	var code *int
