@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"runtime"
 	"strconv"
 	"testing"
@@ -80,29 +81,28 @@ func TestWatch(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	said := make(chan string, 2)
-	done := make(chan struct{})
+	said := make(chan string, 2) // closed when the watch has ended: what it said is read first
 	go func() {
+		defer close(said)
 		Watch(ctx, []string{dir}, 1<<20, func(text string) { said <- text })
-		close(done)
 	}()
 	select {
 	case text := <-said:
 		t.Fatalf("at the beginning: %s", text)
 	default:
 	}
-	for range 600 { // until a look has seen what came after the first one
-		if err := os.WriteFile(filepath.Join(dir, "after"), bytes.Repeat([]byte("x"), 8<<20), 0o600); err != nil {
+	for i := range 600 { // until a look has seen what came after the first one, whenever that was
+		if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), bytes.Repeat([]byte("x"), 2<<20), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		select {
-		case <-said:
-			<-done
+		case _, ok := <-said:
+			if !ok {
+				t.Fatal("it ended without a word")
+			}
 			return
 		case <-t.Context().Done():
 			t.Fatal("nothing was said")
-		case <-done:
-			t.Fatal("it ended without a word")
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
