@@ -205,7 +205,7 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 		}
 		emit(e)
 	}, mask.String)
-	repo.Pub.Usage = func() workorder.Usage { return rec.Result().Usage }
+	repo.Git.Push.Usage = func() workorder.Usage { return rec.Result().Usage }
 	t.Watch(repo.Changed)
 	pull := &pulls.Pulls{Order: o, Token: env.ForgeToken, App: env.App, Log: log}
 	var forge boot.Forge

@@ -71,7 +71,7 @@ type shellFunc = func(ctx context.Context, c proof.Command) runner.ShellResult
 // config is a proof that looks at no page, and what it is made of.
 func (p *Prover) config() (proof.Config, runner.Config, shellFunc) {
 	cfg := p.Config()
-	mirror := p.Repo.Pub.Before()
+	mirror := p.Repo.Git.Repos.Before()
 	shell := func(ctx context.Context, c proof.Command) runner.ShellResult {
 		side := cfg
 		side.Workspace, side.Env, side.User = c.Dir, c.Env, c.User
@@ -85,7 +85,7 @@ func (p *Prover) config() (proof.Config, runner.Config, shellFunc) {
 	}
 	pc := proof.Config{
 		Containers: p.Containers,
-		Order:      cfg.Order, Mirror: mirror, Objects: p.Repo.Pub.Objects(), Dir: p.Dir,
+		Order:      cfg.Order, Mirror: mirror, Objects: p.Repo.Git.Repos.Objects(), Dir: p.Dir,
 		Home: cfg.Home, Workspace: cfg.Workspace, OutDir: cfg.OutDir, User: cfg.User, Env: cfg.Env, Emit: cfg.Emit, Redact: cfg.Redact,
 		Prepare: func(ctx context.Context, dir string, user *proc.Credential) error {
 			w := &workspace.Workspace{Dir: dir, User: user, Home: cfg.Home}

@@ -14,22 +14,26 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/gateway"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/commit"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/lease"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/save"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/internal/surface"
-	"github.com/sandbox-agent/sandbox-agent/runner/publish"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Repository is boot.Repository.
 type Repository struct {
-	// Pub does the work.
-	Pub *publish.Publisher
+	// Git does the work.
+	Git *rootgit.Git
 	// Gate is the agent's way to the remote.
 	Gate *gateway.Git
 	// Claimed is what Clone got of the remote.
-	Claimed *publish.Claimed
+	Claimed *lease.Claimed
 
 	space *workspace.Workspace
 	env   *workorder.Envelope
@@ -37,7 +41,7 @@ type Repository struct {
 	ssh   string // folder for the SSH key
 
 	mu                  sync.Mutex
-	keeper              *publish.Keeper
+	keeper              *save.Keeper
 	lost, closed        chan struct{}
 	loseOnce, closeOnce sync.Once
 }
@@ -58,21 +62,22 @@ type Config struct {
 
 // New makes it; nothing is fetched yet.
 func New(log *slog.Logger, env *workorder.Envelope, c Config) *Repository {
-	pub := &publish.Publisher{
+	r := &repos.Repos{
 		Order: &env.Order, Dir: c.Git, Workspace: c.Space.Dir, User: c.User, Home: c.Space.Home, Emit: c.Emit, Clean: c.Clean, BeforeDir: c.Before,
 	}
+	g := rootgit.New(r)
 	if env.Order.Bundle {
-		pub.Bundle = workorder.BundleIn
+		g.Lease.Bundle = workorder.BundleIn
 	}
 	return &Repository{
-		env: env, Pub: pub, space: c.Space, out: c.Out, ssh: c.SSH, lost: make(chan struct{}), closed: make(chan struct{}),
-		Gate: &gateway.Git{Remote: env.Order.CloneURL, Mirror: pub.Mirror().Dir, Refresh: pub.Refresh, Log: log},
+		env: env, Git: g, space: c.Space, out: c.Out, ssh: c.SSH, lost: make(chan struct{}), closed: make(chan struct{}),
+		Gate: &gateway.Git{Remote: env.Order.CloneURL, Mirror: r.Mirror().Dir, Refresh: r.Refresh, Log: log},
 	}
 }
 
 // Authenticate prepares the credential, before untrusted code runs.
 func (r *Repository) Authenticate() (err error) {
-	r.Pub.Auth, err = gitAuth(r.env, r.ssh)
+	r.Git.Repos.Auth, err = gitAuth(r.env, r.ssh)
 	return err
 }
 
@@ -114,16 +119,16 @@ func (r *Repository) Clone(ctx context.Context) (boot.Cloned, error) {
 	if err := r.Authenticate(); err != nil {
 		return boot.Cloned{}, err
 	}
-	base, sha, err := r.Pub.Fetch(ctx)
+	base, sha, err := r.Git.Lease.Fetch(ctx)
 	if err != nil {
 		return boot.Cloned{}, err
 	}
-	claimed, err := r.Pub.Claim(ctx, base, sha)
-	var done *publish.DoneError
+	claimed, err := r.Git.Lease.Claim(ctx, base, sha)
+	var done *lease.DoneError
 	switch {
 	case errors.As(err, &done):
 		return boot.Cloned{}, &boot.DoneError{State: done.State, Attempt: done.Attempt, Result: done.Result, Err: done}
-	case errors.Is(err, publish.ErrExists):
+	case errors.Is(err, lease.ErrExists):
 		return boot.Cloned{}, refusal{err}
 	case err != nil:
 		return boot.Cloned{}, err
@@ -136,44 +141,44 @@ func (r *Repository) Clone(ctx context.Context) (boot.Cloned, error) {
 	if err != nil {
 		return boot.Cloned{}, err
 	}
-	if err := r.space.ConfigureGit(r.Pub.Order.Author, []string{r.space.Dir, r.Pub.Mirror().Dir}, r.Pub.Order.CloneURL, by); err != nil {
+	if err := r.space.ConfigureGit(r.Git.Repos.Order.Author, []string{r.space.Dir, r.Git.Repos.Mirror().Dir}, r.Git.Repos.Order.CloneURL, by); err != nil {
 		return boot.Cloned{}, err
 	}
 	c := boot.Cloned{Base: claimed.Base, BaseSHA: claimed.BaseSHA, Head: claimed.Head, Attempt: claimed.Attempt, State: claimed.State}
-	if c.Restored, err = r.Pub.Checkout(ctx, claimed); err != nil {
+	if c.Restored, err = r.Git.Snapshots.Checkout(ctx, claimed); err != nil {
 		return boot.Cloned{}, err
 	}
 	if r.env.Order.Archive {
-		c.Unpacked = r.Pub.Unarchive(ctx, workorder.ArchiveIn)
+		c.Unpacked = r.Git.Commits.Unarchive(ctx, workorder.ArchiveIn)
 	}
 	if c.Restored != nil {
 		c.Head, c.Pushed = c.Restored.Head, !claimed.Bundled && c.Restored.Head == claimed.Head
-		if c.Commits, err = r.Pub.History(ctx); err != nil {
+		if c.Commits, err = r.Git.Snapshots.History(ctx); err != nil {
 			return boot.Cloned{}, err
 		}
-		if c.Changed, err = r.Pub.RestoredPaths(ctx); err != nil {
+		if c.Changed, err = r.Git.Snapshots.RestoredPaths(ctx); err != nil {
 			return boot.Cloned{}, err
 		}
-		if c.Elsewhere, err = r.Pub.Elsewhere(ctx); err != nil {
-			r.Pub.Emit(workorder.Event{Type: workorder.EventWarning, Text: "the agent is not told of work beside the branch: " + err.Error()})
+		if c.Elsewhere, err = r.Git.Snapshots.Elsewhere(ctx); err != nil {
+			r.Git.Repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: "the agent is not told of work beside the branch: " + err.Error()})
 		}
 	}
 	if r.env.Order.Mode == workorder.ModeRebase {
 		// No agent works before the commits are moved, and none between commits that change such files.
-		r.keep(ctx, publish.KeepOptions{})
+		r.keep(ctx, save.Options{})
 		return c, nil
 	}
-	settings, err := r.Pub.Neutralize(ctx, claimed)
+	settings, err := r.Git.Settings.Neutralize(ctx, claimed)
 	if err != nil {
 		return boot.Cloned{}, err
 	}
 	for _, path := range settings {
-		r.Pub.Emit(workorder.Event{
+		r.Git.Repos.Emit(workorder.Event{
 			Type: workorder.EventConfigRestored, Path: path,
 			Text: "the branch changed this file, which agents obey: while this one works it is as in " + claimed.Base + "; trust_branch_config: true takes the branch's",
 		})
 	}
-	r.keep(ctx, publish.KeepOptions{})
+	r.keep(ctx, save.Options{})
 	return c, nil
 }
 
@@ -184,7 +189,7 @@ func (r *Repository) Evidence(ctx context.Context, paths []string) (sha string, 
 		return "", nil, err
 	}
 	defer root.Close()
-	return r.Pub.Evidence(ctx, root.FS(), paths)
+	return r.Git.Evidence.Files(ctx, root.FS(), paths)
 }
 
 // Result follows no link out of the output.
@@ -194,7 +199,7 @@ func (r *Repository) Result(ctx context.Context) (left []string, err error) {
 		return nil, err
 	}
 	defer root.Close()
-	return r.Pub.Result(ctx, root.FS())
+	return r.Git.Evidence.Result(ctx, root.FS())
 }
 
 // maxChangedCommits bounds the commits whose files a result names.
@@ -229,17 +234,17 @@ func (r *Repository) Surface(ctx context.Context, base, head string) ([]workorde
 // not look whether that is so when it reads the agent's own objects, which code of the repository can write to at any time. A
 // commit that could not be pushed is nowhere else.
 func (r *Repository) landed(ctx context.Context, head string) (git.Repo, error) {
-	mirror := r.Pub.Mirror()
+	mirror := r.Git.Repos.Mirror()
 	if at, err := mirror.Resolve(ctx, head); err == nil && at == head {
 		return mirror, nil
 	}
-	if err := r.Pub.Refresh(ctx); err != nil {
+	if err := r.Git.Repos.Refresh(ctx); err != nil {
 		return git.Repo{}, fmt.Errorf("fetch what was pushed: %w", err)
 	}
 	if at, err := mirror.Resolve(ctx, head); err == nil && at == head {
 		return mirror, nil
 	}
-	return r.Pub.Objects(), nil
+	return r.Git.Repos.Objects(), nil
 }
 
 // refusal is an order that cannot be obeyed.
@@ -249,8 +254,8 @@ func (refusal) EndedBy() workorder.EndedBy { return workorder.ByOrder }
 func (e refusal) Unwrap() error            { return e.error }
 
 // keep starts a keeper, which outlives the step that starts it.
-func (r *Repository) keep(ctx context.Context, o publish.KeepOptions) {
-	k := r.Pub.Keep(context.WithoutCancel(ctx), o)
+func (r *Repository) keep(ctx context.Context, o save.Options) {
+	k := r.Git.Save.Keep(context.WithoutCancel(ctx), o)
 	r.mu.Lock()
 	r.keeper = k
 	r.mu.Unlock()
@@ -264,7 +269,7 @@ func (r *Repository) keep(ctx context.Context, o publish.KeepOptions) {
 }
 
 // current is the keeper, nil before there is one.
-func (r *Repository) current() *publish.Keeper {
+func (r *Repository) current() *save.Keeper {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.keeper
@@ -278,7 +283,7 @@ func (r *Repository) Save() {
 }
 
 // Hurry says that the box is being stopped, and what is left for keeping as files what could not be pushed.
-func (r *Repository) Hurry(files time.Duration) { r.Pub.Hurry(files) }
+func (r *Repository) Hurry(files time.Duration) { r.Git.Stopping.Hurry(files) }
 
 // Flush saves at once.
 func (r *Repository) Flush() {
@@ -296,7 +301,7 @@ func (r *Repository) Settle(ctx context.Context) {
 
 // Push pushes at once, and new commits from time to time; without commitsOnly the work tree as well.
 func (r *Repository) Push(ctx context.Context, commitsOnly bool) {
-	r.keep(ctx, publish.KeepOptions{CommitsOnly: commitsOnly})
+	r.keep(ctx, save.Options{CommitsOnly: commitsOnly})
 	r.Save()
 	r.Flush()
 }
@@ -313,17 +318,17 @@ func (r *Repository) Changed() time.Time {
 }
 
 // Baseline notes what setup left in the work tree.
-func (r *Repository) Baseline(ctx context.Context) error { return r.Pub.Baseline(ctx) }
+func (r *Repository) Baseline(ctx context.Context) error { return r.Git.Snapshots.Baseline(ctx) }
 
 // Commit commits what is uncommitted.
 func (r *Repository) Commit(ctx context.Context, message string) error {
-	return r.Pub.Commit(ctx, message)
+	return r.Git.Commits.Commit(ctx, message)
 }
 
 // Land ends the saves and lands the work.
 func (r *Repository) Land(ctx context.Context, baseSHA string, end boot.End) boot.Landing {
 	r.Settle(ctx)
-	l := r.Pub.Land(ctx, baseSHA, filepath.Join(r.out, workorder.BundleFile), end)
+	l := r.Git.Land.Land(ctx, baseSHA, filepath.Join(r.out, workorder.BundleFile), end)
 	return boot.Landing{
 		Head: l.Head, Commits: l.Commits, Pushed: l.Pushed, Bundle: l.Bundle, Checkpoint: l.Checkpoint, Warnings: l.Warnings, Err: l.Err,
 	}
@@ -332,7 +337,7 @@ func (r *Repository) Land(ctx context.Context, baseSHA string, end boot.End) boo
 // Release ends the saves and gives the lease back.
 func (r *Repository) Release(ctx context.Context, end workorder.Attempt) error {
 	r.Settle(ctx)
-	return r.Pub.Release(ctx, end)
+	return r.Git.Land.Release(ctx, end)
 }
 
 // Close ends the git gateway and the watch over the lease.
@@ -343,8 +348,8 @@ func (r *Repository) Close() {
 
 // Archive keeps what Commit left, or the whole work tree, as a file of the output.
 func (r *Repository) Archive(ctx context.Context, whole bool) (string, error) {
-	err := r.Pub.Archive(ctx, filepath.Join(r.out, workorder.ArchiveFile), whole)
-	if errors.Is(err, publish.ErrLarge) {
+	err := r.Git.Commits.Archive(ctx, filepath.Join(r.out, workorder.ArchiveFile), whole)
+	if errors.Is(err, commit.ErrLarge) {
 		err = errors.Join(boot.ErrLarge, err)
 	}
 	if err != nil {
@@ -379,4 +384,4 @@ func (r *Repository) Rescue(ctx context.Context, baseSHA string, commit bool, en
 }
 
 // Beside is where the remote has what is not on the branch.
-func (r *Repository) Beside() string { return r.Pub.Beside() }
+func (r *Repository) Beside() string { return r.Git.Land.Beside() }

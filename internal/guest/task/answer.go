@@ -26,7 +26,7 @@ type Answerer struct {
 
 // Answers is what the commits up to head, and the agent's reasons, say of each item of feedback.
 func (a *Answerer) Answers(ctx context.Context, review *workorder.Review, head string) ([]workorder.ReviewAnswer, error) {
-	commits, err := a.Repo.Pub.Addressed(ctx, review.Since, head, len(review.Items))
+	commits, err := a.Repo.Git.Feedback.Addressed(ctx, review.Since, head, len(review.Items))
 	var reasons map[int]string
 	if f := a.Task.answers; f != nil {
 		var rerr error
@@ -59,10 +59,10 @@ func (t *Task) revise(review *workorder.Review, h runner.History) {
 
 // Settle takes what was answered out of the task's state. What the forge could not be told stays there, for whoever revises next.
 func (a *Answerer) Settle(r *workorder.Result) {
-	a.Repo.Pub.Answered, a.Repo.Pub.Later = pullrequest.Done(r) && !pullrequest.Unanswered(r), nil
+	a.Repo.Git.Land.Answered, a.Repo.Git.Feedback.Later = pullrequest.Done(r) && !pullrequest.Unanswered(r), nil
 	for i := range r.Review {
 		if r.Review[i].Answer == workorder.LeftForLater {
-			a.Repo.Pub.Later = append(a.Repo.Pub.Later, r.Review[i].Number)
+			a.Repo.Git.Feedback.Later = append(a.Repo.Git.Feedback.Later, r.Review[i].Number)
 		}
 	}
 }

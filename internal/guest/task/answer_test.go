@@ -16,11 +16,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/pulls"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/heartbeat"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
 	"github.com/sandbox-agent/sandbox-agent/runner"
-	"github.com/sandbox-agent/sandbox-agent/runner/publish"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -113,10 +115,10 @@ func (a *attempt) end(t *testing.T, status workorder.Status) (r workorder.Result
 // other is another box that wants the task, and what it gets.
 func other(t *testing.T, o workorder.Order) error {
 	t.Helper()
-	p := &publish.Publisher{Order: &o, Dir: t.TempDir(), Auth: &git.Auth{URL: o.CloneURL, Token: "tok"}, Emit: func(workorder.Event) {}}
-	base, sha, err := p.Fetch(t.Context())
+	p := rootgit.New(&repos.Repos{Order: &o, Dir: t.TempDir(), Auth: &git.Auth{URL: o.CloneURL, Token: "tok"}, Emit: func(workorder.Event) {}})
+	base, sha, err := p.Lease.Fetch(t.Context())
 	if err == nil {
-		_, err = p.Claim(t.Context(), base, sha)
+		_, err = p.Lease.Claim(t.Context(), base, sha)
 	}
 	return err
 }
@@ -185,7 +187,7 @@ func TestFeedbackThroughTwoAttempts(t *testing.T) {
 		// Until the answers are given nobody else gets the task, and the feedback with it.
 		o := o
 		o.AttemptID = workorder.NewAttemptID()
-		if err := other(t, o); !errors.As(err, new(*publish.HeldError)) {
+		if err := other(t, o); !errors.As(err, new(*heartbeat.HeldError)) {
 			t.Errorf("another box that wants the task gets %v", err)
 		}
 	}

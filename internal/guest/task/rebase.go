@@ -6,10 +6,11 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/rangediff"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/rebase"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
 	"github.com/sandbox-agent/sandbox-agent/runner"
-	"github.com/sandbox-agent/sandbox-agent/runner/publish"
-	"github.com/sandbox-agent/sandbox-agent/runner/rangediff"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -20,14 +21,14 @@ type Rebaser struct {
 	Forge Forge
 	Mask  *redact.Set
 
-	plan *publish.RebasePlan
+	plan *rebase.Plan
 }
 
 func (r *Rebaser) order() *workorder.Order { return r.Task.cfg.Order }
 
 // Begin moves the commits in the work tree, as far as git can by itself.
 func (r *Rebaser) Begin(ctx context.Context) (boot.Rebasing, error) {
-	plan, err := r.Repo.Pub.PlanRebase(ctx, r.Repo.Claimed)
+	plan, err := r.Repo.Git.Rebase.Plan(ctx, r.Repo.Claimed)
 	if err != nil {
 		return boot.Rebasing{}, err
 	}
@@ -42,10 +43,10 @@ func (r *Rebaser) Begin(ctx context.Context) (boot.Rebasing, error) {
 	if x.Nothing != "" {
 		return x, nil
 	}
-	if err := r.Repo.Pub.Hold(x.Beside); err != nil {
+	if err := r.Repo.Git.Land.Hold(x.Beside); err != nil {
 		return x, err
 	}
-	if err := r.Repo.Pub.Rebase(ctx, plan); err != nil {
+	if err := r.Repo.Git.Rebase.Run(ctx, plan); err != nil {
 		return x, err
 	}
 	if c := plan.Conflict; c != nil {
@@ -77,13 +78,13 @@ func (r *Rebaser) Ask() {
 
 // Unfinished says why the conflicts do not count as resolved; empty: they do.
 func (r *Rebaser) Unfinished(ctx context.Context) (string, error) {
-	_, why, err := r.Repo.Pub.Unfinished(ctx, r.plan)
+	_, why, err := r.Repo.Git.Rebase.Unfinished(ctx, r.plan)
 	return r.Mask.String(why), err
 }
 
 // Compare compares the commits before and after, and fills out. The list says what must not be.
 func (r *Rebaser) Compare(ctx context.Context, out *workorder.Rebased) ([]string, error) {
-	head, why, err := r.Repo.Pub.Unfinished(ctx, r.plan)
+	head, why, err := r.Repo.Git.Rebase.Unfinished(ctx, r.plan)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +96,7 @@ func (r *Rebaser) Compare(ctx context.Context, out *workorder.Rebased) ([]string
 	if r.plan.Conflict != nil {
 		side.Resolver = "the agent"
 	}
-	c, err := rangediff.Compare(ctx, r.Repo.Pub.Objects(), side)
+	c, err := rangediff.Compare(ctx, r.Repo.Git.Repos.Objects(), side)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +123,7 @@ func (r *Rebaser) masked(list []string) []string {
 // Move makes the new head what the next push brings to the branch.
 func (r *Rebaser) Move(ctx context.Context, out *workorder.Rebased) error {
 	r.Repo.Settle(ctx)
-	return r.Repo.Pub.Move(publish.Moved{Branch: out.Onto, Base: out.NewBase, Head: out.NewHead, OldHead: out.OldHead, Backup: out.Backup})
+	return r.Repo.Git.Land.Move(ledger.Moved{Branch: out.Onto, Base: out.NewBase, Head: out.NewHead, OldHead: out.OldHead, Backup: out.Backup})
 }
 
 // Kept is the ref that keeps the new commits where the branch did not take them; empty: there is none.

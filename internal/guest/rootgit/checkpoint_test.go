@@ -1,0 +1,472 @@
+package rootgit
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/lease"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// sh runs a script as the agent would.
+func (f *fixture) sh(t *testing.T, script string) string {
+	t.Helper()
+	out, err := proc.Output(t.Context(), proc.Spec{
+		Argv: []string{"/bin/bash", "-ec", script}, Dir: f.Repos.Workspace, Env: append(f.Repos.Identity(), "PATH="+os.Getenv("PATH")),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// next is a box that continues the task of this one, which has vanished.
+func (f *fixture) next(t *testing.T) (*fixture, *lease.Claimed, *workorder.Restored) {
+	t.Helper()
+	n := newBox(t, f.srv, workorder.ModeContinue)
+	n.Repos.Order.Ended = []string{f.Repos.Order.AttemptID}
+	c, r := n.start(t)
+	return n, c, r
+}
+
+// list is every file of a work tree with its type, mode and content.
+func list(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	err := filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
+		if err != nil || d.Name() == ".git" {
+			if d != nil && d.IsDir() && d.Name() == ".git" {
+				return filepath.SkipDir
+			}
+			return err
+		}
+		st, err := d.Info()
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, _ := os.Readlink(p)
+		if st.Mode().IsRegular() {
+			raw, err := os.ReadFile(p)
+			if err != nil {
+				return err
+			}
+			content = string(raw)
+		}
+		rel, _ := filepath.Rel(dir, p)
+		b.WriteString(rel + "\x00" + st.Mode().String() + "\x00" + content + "\n")
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+const agentsOwn = `sha256sum .git/index .git/HEAD; git stash list; git status --porcelain -z | tr '\0' '\n'; cat .git/refs/stash 2>/dev/null || true; ls .git/*.lock 2>/dev/null || true`
+
+func TestCheckpointRoundTrip(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, map[string]string{"tracked": "1", "gone": "2", "old/name": "3", "dir/a": "4", "mode": "5", "folder": "7", ".gitignore": "*.log\nbuild/\n", "forced.log": "6"})
+	f.sh(t, `
+echo stashed >tracked; git stash -q
+echo changed >tracked; rm gone; mkdir new; mv old/name new/name; rm -r dir; ln -s ../tracked dir; chmod -x mode; rm folder; mkdir folder; echo x >folder/x
+printf x >"a b"; printf x >$'line\nbreak'; printf x >"ü日本"; printf x >'"quoted"'; printf x >-dash; printf '\0\1\377' >binary; : >empty
+printf x >run; chmod 755 run; chmod 644 binary; ln -s nowhere dangling; ln -s /etc/passwd abs
+echo i >a.log; mkdir build; echo i >build/x; echo f >kept.log; git add -f kept.log; echo staged >staged; git add staged; echo more >>staged
+mkdir -p deep/er; echo d >deep/er/file; git rm -q --cached mode`)
+	before := f.sh(t, agentsOwn)
+	f.sh(t, "touch .git/index.lock .git/HEAD.lock") // held for the whole time
+	s := f.Save.Save(t.Context(), true)
+	if s.SnapErr != nil || s.PushErr != nil || f.Book.Checkpoint == nil || s.Tree == "" {
+		t.Fatalf("saved %+v: %v", s, s.SnapErr)
+	}
+	f.sh(t, "rm .git/index.lock .git/HEAD.lock")
+	if after := f.sh(t, agentsOwn); after != before {
+		t.Errorf("the agent's own changed:\n%s\n%s", before, after)
+	}
+	n, c, r := f.next(t)
+	if !c.Continues || c.Attempt != 2 || r == nil || !r.Verified || r.Tree != s.Tree || r.Checkpoint != f.Book.Checkpoint.SHA || r.Kept != "" {
+		t.Fatalf("claimed %+v, restored %+v, want the tree %s", c, r, s.Tree)
+	}
+	f.sh(t, "rm -r a.log build") // ignored: not part of it
+	if want, got := list(t, f.Repos.Workspace), list(t, n.Repos.Workspace); want != got {
+		t.Errorf("restored\n%q, want\n%q", got, want)
+	}
+	if got := gittest.Git(t, n.Repos.Workspace, "diff", "--cached", "--name-only"); got != "" {
+		t.Errorf("the index is not as after a checkout: %q", got)
+	}
+	changed, err := n.Snapshots.RestoredPaths(t.Context())
+	if err != nil || !slices.Contains(changed, "line\nbreak") || slices.Contains(changed, "forced.log") {
+		t.Errorf("restored paths %q, %v", changed, err)
+	}
+	if again := n.Save.Save(t.Context(), true); again.Tree != s.Tree {
+		t.Errorf("the restored tree hashes to %s, want %s", again.Tree, s.Tree)
+	}
+	l := n.land(t)
+	if got := gittest.Git(t, n.Repos.Workspace, "rev-parse", l.Head+"^{tree}"); l.Err != nil || got != s.Tree {
+		t.Errorf("landed the tree %s, want %s; %+v", got, s.Tree, l)
+	}
+}
+
+// Who continues gets unpushed commits and uncommitted work back, as far as they fit.
+func TestCheckpointMeetsTheBranch(t *testing.T) {
+	t.Parallel()
+	onTop := func(t *testing.T, f *fixture, file string) string {
+		t.Helper()
+		bare := f.srv.Root + "/r.git"
+		dir := t.TempDir()
+		gittest.Git(t, dir, "clone", "-q", "-b", target, bare, "c")
+		dir = filepath.Join(dir, "c")
+		if err := os.WriteFile(filepath.Join(dir, file), []byte("theirs"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		gittest.Git(t, dir, "add", "-A")
+		gittest.Git(t, dir, "commit", "-q", "-m", "theirs")
+		gittest.Git(t, dir, "push", "-q", "origin", "HEAD:"+target)
+		return gittest.Git(t, dir, "rev-parse", "HEAD")
+	}
+	for name, tc := range map[string]struct {
+		change   func(*testing.T, *fixture) (head string)
+		has      string // files afterwards
+		restored bool
+		kept     bool
+	}{
+		"as it was": {func(t *testing.T, f *fixture) string {
+			t.Helper()
+			return f.remote(t, workorder.BranchRef(target))
+		}, "README a u", true, false},
+		"the branch never got the commit": {func(t *testing.T, f *fixture) string {
+			t.Helper()
+			sha := f.remote(t, workorder.BranchRef(target))
+			gittest.Git(t, f.srv.Root+"/r.git", "update-ref", "-d", workorder.BranchRef(target))
+			return sha
+		}, "README a u", true, false},
+		"somebody pushed another file": {func(t *testing.T, f *fixture) string {
+			t.Helper()
+			return onTop(t, f, "theirs")
+		}, "README a theirs u", true, false},
+		"somebody pushed the same file": {func(t *testing.T, f *fixture) string {
+			t.Helper()
+			return onTop(t, f, "u")
+		}, "README a u", false, true},
+		"somebody replaced the branch": {func(t *testing.T, f *fixture) string {
+			t.Helper()
+			bare := f.srv.Root + "/r.git"
+			sha := gittest.Git(t, bare, "commit-tree", "-p", "main", "-m", "new", "main^{tree}")
+			gittest.Git(t, bare, "update-ref", workorder.BranchRef(target), sha)
+			return sha
+		}, "README", false, true},
+		"a landing that was half done": {func(t *testing.T, f *fixture) string {
+			t.Helper()
+			cp := f.remote(t, workorder.CheckpointRef("T-A1B2C3D4"))
+			if err := f.Commits.Commit(t.Context(), "left"); err != nil {
+				t.Fatal(err)
+			}
+			f.Land.Land(t.Context(), f.base, f.bundle, nil)
+			gittest.Git(t, f.srv.Root+"/r.git", "update-ref", workorder.CheckpointRef("T-A1B2C3D4"), cp)
+			return f.remote(t, workorder.BranchRef(target))
+		}, "README a u", false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, nil)
+			f.commit(t, "a")
+			f.write(t, "u", "uncommitted")
+			if s := f.Save.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
+				t.Fatalf("saved %+v", s)
+			}
+			head := tc.change(t, f)
+			n, _, r := f.next(t)
+			if got := n.sh(t, "git rev-parse HEAD"); r.Head != head || strings.TrimSpace(got) != head || !r.Verified {
+				t.Errorf("restored %+v with HEAD %s, want %s", r, got, head)
+			}
+			if got := strings.Join(strings.Fields(n.sh(t, "ls")), " "); got != tc.has {
+				t.Errorf("the work tree has %q, want %q", got, tc.has)
+			}
+			if changed, err := n.Snapshots.RestoredPaths(t.Context()); err != nil || (len(changed) > 0) != tc.restored {
+				t.Errorf("restored paths %q, %v", changed, err)
+			}
+			if (r.Kept != "") != tc.kept {
+				t.Fatalf("kept as %q", r.Kept)
+			}
+			if tc.kept {
+				n.write(t, "new", "work")
+				if s := n.Save.Save(t.Context(), true); s.PushErr != nil {
+					t.Fatal(s.PushErr)
+				}
+				if got := n.remote(t, r.Kept); got != r.Checkpoint {
+					t.Errorf("%s is %q, want %s", r.Kept, got, r.Checkpoint)
+				}
+			}
+		})
+	}
+}
+
+// What setup left is in no checkpoint; what was restored is the agent's, whatever setup does to it.
+func TestCheckpointWithoutSetupsLeftovers(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, map[string]string{"tracked": "1", "README": "x"})
+	setup := func(t *testing.T, f *fixture) {
+		t.Helper()
+		f.write(t, "lock", "{}")
+		f.write(t, "tracked", "setup")
+		f.write(t, "both", "setup")
+		if err := f.Snapshots.Baseline(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files := func(t *testing.T, f *fixture) string {
+		t.Helper()
+		if s := f.Save.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
+			t.Fatalf("saved %+v", s)
+		}
+		cp := f.remote(t, workorder.CheckpointRef("T-A1B2C3D4"))
+		if cp == "" {
+			return ""
+		}
+		return strings.ReplaceAll(gittest.Git(t, f.srv.Root+"/r.git", "diff", "--name-only", cp+"^", cp), "\n", " ")
+	}
+	setup(t, f)
+	if got := files(t, f); got != "" {
+		t.Errorf("a checkpoint of setup's work: %q", got)
+	}
+	f.write(t, "both", "agent")
+	f.write(t, "mine", "agent")
+	if got := files(t, f); got != "both mine" {
+		t.Errorf("the checkpoint has %q", got)
+	}
+	n, _, r := f.next(t)
+	if !r.Verified {
+		t.Fatalf("restored %+v", r)
+	}
+	setup(t, n)
+	if got := files(t, n); got != "both mine" {
+		t.Errorf("the next checkpoint has %q", got)
+	}
+	l := n.land(t)
+	if got := gittest.Git(t, n.Repos.Workspace, "diff", "--name-only", n.base, l.Head); l.Err != nil || got != "both\nmine" {
+		t.Errorf("landed %q, %+v", got, l)
+	}
+}
+
+// An index of ours that outlives what it was made of.
+func TestCheckpointFollowsTheAgent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	files := func() string {
+		s := f.Save.Save(t.Context(), true)
+		if s.PushErr != nil || s.SnapErr != nil {
+			t.Fatalf("saved %+v", s)
+		}
+		return strings.ReplaceAll(gittest.Git(t, f.Repos.Workspace, "ls-tree", "-r", "--name-only", s.Tree), "\n", " ")
+	}
+	for _, step := range []struct{ script, want string }{
+		{"echo 1 >out.bin; echo 2 >b", "README b out.bin"},
+		{"echo '*.bin' >.gitignore", ".gitignore README b"},
+		{"git add -f out.bin", ".gitignore README b out.bin"},
+		{"git add -A; git commit -qm x", ".gitignore README b out.bin"},
+		{"git rm -q --cached out.bin", ".gitignore README b"},
+		{"echo 3 >c; git add c; git gc -q --prune=now; git reset -q", ".gitignore README b c out.bin"},
+		{"echo 4 >d", ".gitignore README b c d out.bin"},
+		{"git gc -q --prune=now", ".gitignore README b c d out.bin"},
+		{"rm c d; echo 5 >e; git checkout -q --detach", ".gitignore README b e out.bin"},
+	} {
+		f.sh(t, step.script)
+		if got := files(); got != step.want {
+			t.Errorf("after %q: %q, want %q", step.script, got, step.want)
+		}
+	}
+	gittest.Git(t, f.srv.Root+"/r.git", "fsck", "--strict")
+}
+
+func TestCheckpointOfWhatCannotAllBeRead(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.sh(t, "echo 1 >a; mkdir git~1; echo x >git~1/file") // a name that git takes for .git
+	s := f.Save.Save(t.Context(), true)
+	if s.SnapErr == nil || s.PushErr != nil || f.Book.Checkpoint == nil {
+		t.Fatalf("saved %+v", s)
+	}
+	if got := gittest.Git(t, f.srv.Root+"/r.git", "ls-tree", "--name-only", f.Book.Checkpoint.SHA); got != "README\na" {
+		t.Errorf("the checkpoint has %q", got)
+	}
+	// A damaged repository is an error, which passes.
+	f.sh(t, "mv .git/HEAD .git/HEAD2")
+	if s := f.Save.Save(t.Context(), true); s.SnapErr == nil || s.PushErr != nil {
+		t.Errorf("saved %+v", s)
+	}
+	f.sh(t, "mv .git/HEAD2 .git/HEAD; echo 2 >b")
+	f.Save.Save(t.Context(), true)
+	if got := gittest.Git(t, f.srv.Root+"/r.git", "ls-tree", "--name-only", f.Book.Checkpoint.SHA); got != "README\na\nb" {
+		t.Errorf("the checkpoint has %q", got)
+	}
+}
+
+// The agent's own git never meets ours.
+func TestCheckpointsBesideCommits(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil).quick(0.05)
+	k := f.keep(t)
+	f.sh(t, `for i in $(seq 60); do echo $i >f$i; echo $i >same; git add -A; git commit -qm $i; echo u >u$i; git stash -q -u; git stash pop -q; done`)
+	k.Stop(t.Context())
+	if n := f.saw(workorder.EventCheckpoint, "ok"); n == 0 {
+		t.Error("there was no checkpoint")
+	}
+	if l := f.land(t); l.Err != nil || len(l.Commits) != 61 {
+		t.Errorf("landed %d commits, %v", len(l.Commits), l.Err)
+	}
+	f.sh(t, "git fsck --strict")
+}
+
+// Work that the agent took back is not restored.
+func TestCheckpointOfWorkThatWasTakenBack(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.write(t, "a", "1")
+	if s := f.Save.Save(t.Context(), true); s.SnapErr != nil || s.PushErr != nil || f.Book.Checkpoint == nil {
+		t.Fatalf("saved %+v", s)
+	}
+	f.sh(t, "rm a")
+	if l := f.land(t); l.Err != nil || l.Pushed || l.Checkpoint != nil || len(l.Warnings) != 0 {
+		t.Errorf("landed %+v", l)
+	}
+	if _, c, r := f.next(t); c.Checkpoint != "" || r.Checkpoint != "" || r.Head != f.base {
+		t.Errorf("claimed %+v, restored %+v", c, r)
+	}
+}
+
+// What a checkpoint brought to the remote is not sent again: not by the next one,
+// and not by the commit that lands it.
+func TestLargeFilesAreSentOnce(t *testing.T) {
+	t.Parallel()
+	const size = 3 << 20
+	f := newFixture(t, nil)
+	f.sh(t, "head -c 3145728 /dev/urandom >large")
+	sent := func(do func()) int64 {
+		t.Helper()
+		before := f.srv.Received.Load()
+		do()
+		return f.srv.Received.Load() - before
+	}
+	save := func() {
+		if s := f.Save.Save(t.Context(), true); s.SnapErr != nil || s.PushErr != nil {
+			t.Fatalf("saved %+v", s)
+		}
+	}
+	if n := sent(save); n < size {
+		t.Fatalf("the first checkpoint sent %d bytes", n)
+	}
+	f.write(t, "small", "1")
+	if n := sent(save); n > size/10 {
+		t.Errorf("the second checkpoint sent %d bytes", n)
+	}
+	n := sent(func() {
+		if l := f.land(t); l.Err != nil || !l.Pushed || l.Checkpoint != nil {
+			t.Fatalf("landed %+v", l)
+		}
+	})
+	if n > size/10 {
+		t.Errorf("the landing sent %d bytes", n)
+	}
+}
+
+func bigTree(tb testing.TB, dir string, n int) {
+	tb.Helper()
+	for i := range n {
+		name := filepath.Join(dir, "d"+string(rune('a'+i%26)), "e"+string(rune('a'+i/26%26)), "f"+strings.Repeat("x", i/676))
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			tb.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(name), 0o644); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// A second look at a large tree costs neither objects nor a connection.
+func TestUnchangedTreeCostsNothing(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	bigTree(t, f.Repos.Workspace, 20000)
+	first := f.Save.Save(t.Context(), true)
+	if first.SnapErr != nil || first.PushErr != nil {
+		t.Fatalf("saved %+v", first)
+	}
+	count := func() string {
+		return gittest.Git(t, f.Repos.Workspace, "count-objects", "-v") + gittest.Git(t, f.Repos.Objects().Dir, "count-objects", "-v")
+	}
+	f.Heart.Rest() // its objects and pushes are not to be counted
+	objects, pushes := count(), f.srv.Receives.Load()
+	second := f.Save.Save(t.Context(), true)
+	if second.Tree != first.Tree || second.Pushed || count() != objects || f.srv.Receives.Load() != pushes {
+		t.Errorf("saved %+v after %+v, %d pushes", second, first, f.srv.Receives.Load()-pushes)
+	}
+}
+
+func BenchmarkCheckpoint20k(b *testing.B) {
+	srv := gittest.New(b, token)
+	srv.Create(b, "r.git", map[string]string{"README": "x"})
+	ctx := context.WithoutCancel(b.Context())
+	f := newBox(b, srv, workorder.ModeCreate)
+	f.start(b)
+	bigTree(b, f.Repos.Workspace, 20000)
+	head := gittest.Git(b, f.Repos.Workspace, "rev-parse", "HEAD")
+	snap := func(b *testing.B) {
+		b.Helper()
+		if _, err := f.Snapshots.Take(ctx, head); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.Run("first", func(b *testing.B) {
+		for b.Loop() {
+			f.Index.Forget()
+			snap(b)
+		}
+	})
+	b.Run("unchanged", func(b *testing.B) {
+		for b.Loop() {
+			snap(b)
+		}
+	})
+	b.Run("one-file", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			if err := os.WriteFile(filepath.Join(f.Repos.Workspace, "one"), []byte(strings.Repeat("x", i%5000)), 0o644); err != nil {
+				b.Fatal(err)
+			}
+			snap(b)
+		}
+	})
+}
+
+// What the user's own configuration says neither keeps a tree from being restored nor work from being saved.
+func TestConfigurationOfTheUser(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	rules := func(f *fixture) {
+		t.Helper()
+		f.sh(t, "mkdir -p "+f.Repos.Home+"/.config/git; echo '*' >"+f.Repos.Home+"/.config/git/ignore; mkfifo "+f.Repos.Home+"/wait")
+		if err := os.WriteFile(filepath.Join(f.Repos.Home, ".gitconfig"), []byte("[include]\n\tpath = wait\n[[[\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rules(f)
+	f.write(t, "u", "u\n")
+	if s := f.Save.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
+		t.Fatalf("saved %+v", s)
+	}
+	n := newBox(t, f.srv, workorder.ModeContinue)
+	n.Repos.Order.Ended = []string{f.Repos.Order.AttemptID}
+	rules(n)
+	if _, r := n.start(t); r == nil || !r.Verified || n.sh(t, "cat u") != "u\n" {
+		t.Fatalf("restored %+v", r)
+	}
+	if l := n.land(t); l.Err != nil || gittest.Git(t, n.srv.Root+"/r.git", "show", l.Head+":u") != "u" {
+		t.Errorf("landed %+v", l)
+	}
+}

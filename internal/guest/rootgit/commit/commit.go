@@ -1,0 +1,305 @@
+// Package commit commits what the agent left, and archives what git cannot take.
+package commit
+
+import (
+	"archive/tar"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/settings"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/snapshot"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/stage"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/stopping"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/worktree"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Committer commits and archives as the agent's user.
+type Committer struct {
+	repos     *repos.Repos
+	book      *ledger.Book
+	work      *worktree.Tree
+	index     *stage.Index
+	settings  *settings.Settings
+	snapshots *snapshot.Snapshots
+	stopping  *stopping.State
+}
+
+// New makes it of what it uses.
+func New(repos *repos.Repos, book *ledger.Book, work *worktree.Tree, index *stage.Index, settings *settings.Settings, snapshots *snapshot.Snapshots, stopping *stopping.State) *Committer {
+	return &Committer{repos: repos, book: book, work: work, index: index, settings: settings, snapshots: snapshots, stopping: stopping}
+}
+
+// Commit commits what the agent left uncommitted, untracked files that are not
+// ignored included, as the agent's user and with hooks off. What cannot be added does not keep the
+// rest from being committed; it is named by a *LeftError. Nothing to commit is no error.
+func (c *Committer) Commit(ctx context.Context, message string) error {
+	err := c.commit(ctx, message)
+	if c.book.Load() == nil {
+		c.book.Committed = err == nil
+		err = errors.Join(err, c.book.Store())
+	}
+	return err
+}
+
+func (c *Committer) commit(ctx context.Context, message string) error {
+	c.work.Clear(ctx)
+	c.work.Open(ctx)
+	_ = c.index.HandOver(ctx) // else everything is read again
+	added, err := c.index.Add(ctx, c.repos.Tree(), largestFile, func() { c.work.Clear(ctx) })
+	if err != nil {
+		return err
+	}
+	left := added.Left.Beyond(added.Large, tooLarge)
+	t, err := c.index.Unfiltered(ctx, c.repos.Tree())
+	if err != nil {
+		return err
+	}
+	settings, err := c.settings.Wanted(ctx, t, "HEAD")
+	if err != nil {
+		return err
+	}
+	if err := c.snapshots.Unstage(ctx, t, settings); err != nil {
+		return err
+	}
+	staged := false
+	if err := t.Each(ctx, func(string) { staged = true }, "diff-index", "--cached", "--name-only", "-z", "HEAD", "--"); err != nil {
+		return err
+	}
+	if staged {
+		if err := t.Run(ctx, "commit", "--quiet", "--no-verify", "--no-gpg-sign", "--message", message); err != nil {
+			return err
+		}
+	}
+	if err := c.settings.GiveBack(ctx, settings); err != nil {
+		c.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: err.Error()})
+	}
+	left = left.Beyond(added.Outside, "changed in a submodule, or in another work tree, whose files are no part of this repository")
+	objects, n := c.work.LFSObjects(ctx)
+	if left = left.Beyond(objects, fmt.Sprintf("%d objects of Git LFS are not on the remote", n)); left != nil {
+		return left
+	}
+	return nil
+}
+
+// Uncommitted lists the paths in which the work tree differs from HEAD, small files first.
+func (c *Committer) Uncommitted(ctx context.Context) ([]string, error) {
+	t, err := c.index.Unfiltered(ctx, c.repos.Tree())
+	if err != nil {
+		return nil, err
+	}
+	f, err := c.work.Survey(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	base, err := c.settings.AsBase(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list []string
+	for _, file := range f.Files {
+		if !base[file.Path] {
+			list = append(list, file.Path)
+		}
+	}
+	err = t.Each(ctx, func(path string) {
+		if c.index.Present(path) && !base[path] {
+			list = append(list, path)
+		}
+	}, "diff-index", "--cached", "--name-only", "--no-renames", "-z", "HEAD", "--")
+	objects, _ := c.work.LFSObjects(ctx)
+	return slices.Concat(list, f.Outside, objects), err
+}
+
+const (
+	// listTime bounds asking git for the list of files to archive: a repository
+	// that cannot say it in that time is archived whole.
+	listTime = 5 * time.Second
+	// archiveTime is enough to compress some hundred megabytes; a landing that is
+	// shorter than that has half of its time for files, the other half is the bundle's.
+	archiveTime = 60 * time.Second
+)
+
+const (
+	// archiveLimit bounds what an archive of what could not be committed holds, in bytes before it is compressed: small files first.
+	archiveLimit = 512 << 20
+	// largestFile bounds a file that a landing commits or archives by itself, in bytes, whether it takes that much of the disk or is
+	// sparse: no forge takes one that large, and reading it costs the landing of all others. What the agent commits is not bounded.
+	largestFile = 512 << 20
+)
+
+// tooLarge is why such a file is left out.
+const tooLarge = "larger than 512 MiB: it was neither read nor kept; commit it, or let .gitignore name it"
+
+// Archive keeps files as a compressed tar file: those that Commit could not
+// commit or, with whole and where git cannot tell, all of the work tree with .git. It reads them as
+// the agent's user, in time of its own: the landing's may be used up.
+func (c *Committer) Archive(ctx context.Context, path string, whole bool) error {
+	limit := archiveTime
+	if c.stopping.Short(ctx, archiveTime) {
+		limit = c.stopping.ForFiles() / 2
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer cancel()
+	c.work.Enter()
+	list, listed := context.WithTimeout(ctx, min(listTime, limit/2))
+	paths, tooMuch, err := c.archived(list, whole)
+	listed()
+	if err != nil {
+		return err
+	}
+	recursion := "--recursion" // a repository inside the work tree, or the objects of LFS, are a folder
+	if whole {
+		recursion = "--no-recursion" // the list has all, without what is too large
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
+	if err != nil {
+		return fmt.Errorf("keep uncommitted files: %w", err)
+	}
+	tail := proc.NewTail(1 << 10)
+	err = proc.Run(ctx, proc.Spec{
+		Argv: archiver(recursion),
+		Dir:  c.repos.Workspace, User: c.repos.User, Stdin: strings.NewReader(strings.Join(paths, "\x00")),
+		Stdout: &limitWriter{w: f, left: archiveLimit}, Stderr: tail,
+		Env: []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8"},
+	})
+	if proc.ExitCode(err) == 1 {
+		err = nil // a file changed while it was read: it is in, as far as it went
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = holdsAny(path)
+	}
+	if err != nil {
+		_ = os.Remove(path)
+		if tooMuch && errors.Is(err, errEmpty) {
+			return ErrLarge
+		}
+		return fmt.Errorf("keep uncommitted files: %w: %s", err, strings.TrimSpace(tail.String()))
+	}
+	return nil
+}
+
+// archiver makes an archive of the names on its standard input. What cannot be read is left out; the rest counts.
+func archiver(recursion string) []string {
+	return []string{"tar", "--create", "--gzip", recursion, "--ignore-failed-read", "--null", "--verbatim-files-from", "--files-from=-"}
+}
+
+// errEmpty: tar could read none of the files, which it takes for success.
+var errEmpty = errors.New("none of them can be read")
+
+// holdsAny reports an error when a compressed archive is empty.
+func holdsAny(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return err
+	}
+	if _, err := tar.NewReader(z).Next(); errors.Is(err, io.EOF) {
+		return errEmpty
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
+// ErrLarge is returned when nothing is to be archived but files that are too large, or whose paths are too long.
+var ErrLarge = errors.New("keep uncommitted files: " + tooLarge)
+
+// archived lists what an archive gets: the paths that differ from HEAD or, with whole and where git cannot tell, everything. Large files are
+// left out, and what is too much in all, which large reports; paths that no program can open are named.
+func (c *Committer) archived(ctx context.Context, whole bool) (_ []string, large bool, _ error) {
+	var paths []string
+	all := true
+	if !whole {
+		left, err := c.Uncommitted(ctx)
+		if paths, all = left, err != nil; !all && len(left) == 0 {
+			return nil, false, errors.New("keep uncommitted files: there are none that can be named")
+		}
+	}
+	if all {
+		if _, err := os.Lstat(c.repos.Workspace); err != nil {
+			return nil, false, fmt.Errorf("keep uncommitted files: %w", err)
+		}
+		var cut bool
+		if paths, cut = inTree(ctx, c.repos.Workspace, archiveNames); cut {
+			c.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the work tree has more than %d files: those beyond are not in the archive of what could not be committed", archiveNames)})
+		}
+	}
+	sizes := map[string]int64{}
+	for _, path := range paths {
+		if st, err := os.Lstat(filepath.Join(c.repos.Workspace, path)); err == nil && st.Mode().IsRegular() {
+			sizes[path] = st.Size()
+		}
+	}
+	slices.SortStableFunc(paths, func(a, b string) int { return cmp.Compare(sizes[a], sizes[b]) })
+	room, long := int64(archiveLimit), 0
+	kept := slices.DeleteFunc(paths, func(path string) bool {
+		if len(path) >= unix.PathMax {
+			long++
+			return true
+		}
+		if size := sizes[path]; size > largestFile || size > room {
+			large = true
+			return true
+		}
+		room -= sizes[path]
+		return false
+	})
+	if long > 0 {
+		c.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("%d files are not kept: their paths are longer than %d bytes, which no program can open", long, unix.PathMax)})
+	}
+	if len(kept) == 0 && (large || long > 0) {
+		return nil, large, ErrLarge
+	}
+	return kept, large, nil
+}
+
+// archiveNames bounds the files of an archive that is made without git's help: their names are held in memory.
+const archiveNames = 200_000
+
+// inTree lists what is below a folder, up to a number. What cannot be read is left out; the rest counts.
+func inTree(ctx context.Context, root string, most int) (paths []string, cut bool) {
+	_ = untrusted.Walk(root, func(path string, _ fs.FileInfo, err error) error {
+		if err == nil && path != root {
+			if cut = len(paths) == most; cut {
+				return fs.SkipAll
+			}
+			paths = append(paths, "."+strings.TrimPrefix(path, root))
+		}
+		return ctx.Err()
+	})
+	return paths, cut
+}
+
+type limitWriter struct {
+	w    io.Writer
+	left int64
+}
+
+func (l *limitWriter) Write(b []byte) (int, error) {
+	if l.left -= int64(len(b)); l.left < 0 {
+		return 0, fmt.Errorf("more than %d bytes", int64(archiveLimit))
+	}
+	return l.w.Write(b)
+}

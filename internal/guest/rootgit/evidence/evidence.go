@@ -1,0 +1,154 @@
+// Package evidence brings the attempt's evidence, result and logs to refs of the task's own.
+package evidence
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Sender brings files to the remote, beside the branch.
+type Sender struct {
+	repos  *repos.Repos
+	book   *ledger.Book
+	remote *remote.Remote
+}
+
+// New makes it of what it uses.
+func New(repos *repos.Repos, book *ledger.Book, remote *remote.Remote) *Sender {
+	return &Sender{repos: repos, book: book, remote: remote}
+}
+
+const (
+	// MaxFile and MaxBytes bound what goes to the remote beside the branch, in bytes: every
+	// clone of all refs has it. A video is some 500 kB, a page's picture 100 kB; GitHub shows files up to 10 MB.
+	MaxFile = 8 << 20
+	// MaxBytes bounds all of it.
+	MaxBytes = 24 << 20
+	// maxFiles bounds their number.
+	maxFiles = 400
+)
+
+// Files brings files of root to the remote, in a commit on a ref of the task's own, at their paths. The
+// commit's parent is that of the attempt before. left are those that are not in it: too large, too many, gone or not
+// regular files. It is called after Land. Nothing to bring is an empty commit id and no error.
+func (sd *Sender) Files(ctx context.Context, root fs.FS, paths []string) (commit string, left []string, err error) {
+	if err := sd.book.Load(); err != nil {
+		return "", nil, fmt.Errorf("keep the evidence: %w", err)
+	}
+	b := &bag{p: sd}
+	paths = slices.Clone(paths)
+	slices.Sort(paths)
+	for _, name := range slices.Compact(paths) {
+		if err := b.take(ctx, root, name); err != nil {
+			return "", nil, fmt.Errorf("keep the evidence %s: %w", name, err)
+		}
+	}
+	if b.files == 0 {
+		return "", b.left, nil
+	}
+	ref := workorder.EvidenceRef(sd.repos.Order.TaskID)
+	parent := sd.book.Refs[ref]
+	if parent != "" && sd.repos.Outbox().Run(ctx, "cat-file", "-e", parent+"^{commit}") != nil {
+		parent = ""
+	}
+	if commit, err = b.commit(ctx, fmt.Sprintf("Evidence of task %s, attempt %d", sd.repos.Order.TaskID, sd.book.Number()), parent); err != nil {
+		return "", b.left, fmt.Errorf("keep the evidence: %w", err)
+	}
+	if _, err := sd.remote.Send(ctx, []remote.Change{{Ref: ref, SHA: commit}}, false); err != nil {
+		return "", b.left, fmt.Errorf("push the evidence to %s: %w", sd.repos.Order.Repo, err)
+	}
+	sd.book.Refs[ref] = commit
+	sd.book.Note()
+	return commit, b.left, nil
+}
+
+// bag are files for a ref of their own, within the bounds of evidence.
+type bag struct {
+	p       *Sender
+	entries strings.Builder
+	bytes   int
+	files   int
+	left    []string // what there was no room for, or could not be read
+}
+
+// take puts a file of root into the bag, or notes it as left.
+func (b *bag) take(ctx context.Context, root fs.FS, name string) error {
+	content, ok := evidenceFile(root, name, b.room())
+	if !ok || b.files >= maxFiles {
+		b.left = append(b.left, name)
+		return nil
+	}
+	return b.put(ctx, name, content)
+}
+
+// room is how large the next file may be.
+func (b *bag) room() int { return max(0, min(MaxFile, MaxBytes-b.bytes)) }
+
+// put puts a file into the bag, whatever its size.
+func (b *bag) put(ctx context.Context, name, content string) error {
+	out := b.p.repos.Outbox()
+	out.Stdin = content
+	id, err := out.Output(ctx, "hash-object", "-w", "--stdin")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(&b.entries, "100644 %s\t%s\x00", bytes.TrimSpace(id), name)
+	b.bytes, b.files = b.bytes+len(content), b.files+1
+	return nil
+}
+
+// commit makes a commit of what is in the bag. parent "": it has none.
+func (b *bag) commit(ctx context.Context, message, parent string) (string, error) {
+	r := b.p.repos.Outbox()
+	file := filepath.Join(b.p.repos.Dir, "evidence-index")
+	r.Env, r.Stdin = append(r.Env, "GIT_INDEX_FILE="+file), b.entries.String()
+	_ = os.Remove(file) // of a try before
+	defer func() { _ = os.Remove(file) }()
+	if err := r.Run(ctx, "update-index", "-z", "--add", "--index-info"); err != nil {
+		return "", err
+	}
+	r.Stdin = ""
+	tree, err := r.Output(ctx, "write-tree")
+	if err != nil {
+		return "", err
+	}
+	args := []string{"commit-tree", "-m", message}
+	if parent != "" {
+		args = append(args, "-p", parent)
+	}
+	out, err := b.p.repos.Outbox().Output(ctx, append(args, string(bytes.TrimSpace(tree)))...)
+	return string(bytes.TrimSpace(out)), err
+}
+
+// evidenceFile reads a regular file of at most limit bytes.
+func evidenceFile(root fs.FS, name string, limit int) (content string, ok bool) {
+	if !fs.ValidPath(name) || strings.ContainsAny(name, "\x00\n") {
+		return "", false
+	}
+	st, err := fs.Stat(root, name)
+	if err != nil || !st.Mode().IsRegular() || st.Size() > int64(limit) {
+		return "", false
+	}
+	f, err := root.Open(name)
+	if err != nil {
+		return "", false
+	}
+	defer f.Close()
+	var b strings.Builder
+	if n, err := io.Copy(&b, io.LimitReader(f, int64(limit)+1)); err != nil || n > int64(limit) {
+		return "", false
+	}
+	return b.String(), true
+}

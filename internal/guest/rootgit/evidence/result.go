@@ -1,0 +1,133 @@
+package evidence
+
+import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Result brings the attempt's result, its events and its logs, as they lie in root, to the remote, on a ref of the task's own:
+// who gave the order may be gone by then, or be a machine that collects nothing. The result is always in it; of the rest
+// goes what the bounds of evidence have room for, small logs before large ones, and left names the others. A box
+// that has no lease, or lost it, has nothing to say there. It is called when the result is written, before Release.
+func (sd *Sender) Result(ctx context.Context, root fs.FS) (left []string, err error) {
+	if err := sd.book.Load(); errors.Is(err, ledger.ErrUnclaimed) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("keep the result: %w", err)
+	}
+	if _, lost := sd.book.Fence.Loser(); lost {
+		return nil, nil
+	}
+	b := &bag{p: sd}
+	result, err := fs.ReadFile(root, workorder.ResultFile)
+	if err == nil {
+		err = b.put(ctx, workorder.ResultFile, string(result))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("keep the result: %w", err)
+	}
+	if events, ok := zipped(root, workorder.EventsFile, b.room()); !ok {
+		b.left = append(b.left, workorder.EventsFile)
+	} else if err := b.put(ctx, workorder.EventsGzip, events); err != nil {
+		return nil, fmt.Errorf("keep the events: %w", err)
+	}
+	for _, name := range logs(root) {
+		if err := b.take(ctx, root, name); err != nil {
+			return nil, fmt.Errorf("keep %s: %w", name, err)
+		}
+	}
+	commit, err := b.commit(ctx, fmt.Sprintf("Result of task %s, attempt %d", sd.repos.Order.TaskID, sd.book.Number()), "")
+	if err != nil {
+		return nil, fmt.Errorf("keep the result: %w", err)
+	}
+	return b.left, sd.sendResult(ctx, commit)
+}
+
+// sendResult moves the ref. The landing may have given the lease back, so that another box may have begun, and an attempt
+// before ours may have been late: what we believe of the remote is asked for anew as long as ours is the last attempt.
+func (sd *Sender) sendResult(ctx context.Context, commit string) error {
+	ref := workorder.ResultRef(sd.repos.Order.TaskID)
+	_, err := sd.remote.Send(ctx, []remote.Change{{Ref: ref, SHA: commit}}, false)
+	if git.KindOf(err) == git.KindRejected {
+		s, serr := sd.remote.FetchState(ctx, "result")
+		if serr != nil {
+			return errors.Join(err, serr)
+		}
+		if s == nil || !sd.book.Ours(s) {
+			return nil // another box has begun: its result is the task's
+		}
+		refs, aerr := sd.repos.Ask(ctx, "", ref)
+		if aerr != nil {
+			return errors.Join(err, aerr)
+		}
+		sd.book.Refs[ref] = refs[ref]
+		_, err = sd.remote.Send(ctx, []remote.Change{{Ref: ref, SHA: commit}}, false)
+	}
+	if err != nil {
+		return fmt.Errorf("push the result to %s: %w", sd.repos.Order.Repo, err)
+	}
+	sd.book.Refs[ref] = commit
+	sd.book.Note()
+	return nil
+}
+
+// logs are the files of the logs' folder, small ones first.
+func logs(root fs.FS) (names []string) {
+	size := map[string]int64{}
+	_ = fs.WalkDir(root, workorder.LogsDir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil //nolint:nilerr // what cannot be read is not there
+		}
+		if st, err := d.Info(); err == nil {
+			size[name], names = st.Size(), append(names, name)
+		}
+		return nil
+	})
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(size[a], size[b]), cmp.Compare(a, b)) })
+	return names
+}
+
+// zipped is a file of root compressed, where that has at most limit bytes.
+func zipped(root fs.FS, name string, limit int) (content string, ok bool) {
+	f, err := root.Open(name)
+	if err != nil {
+		return "", false
+	}
+	defer f.Close()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&capped{&b, limit})
+	if _, err := io.Copy(z, f); err != nil {
+		return "", false
+	}
+	if err := z.Close(); err != nil {
+		return "", false
+	}
+	return b.String(), true
+}
+
+// capped is a buffer that refuses more than limit bytes.
+type capped struct {
+	*bytes.Buffer
+	limit int
+}
+
+var errFull = errors.New("it is too large")
+
+func (c *capped) Write(b []byte) (int, error) {
+	if c.Len()+len(b) > c.limit {
+		return 0, errFull
+	}
+	return c.Buffer.Write(b)
+}

@@ -1,0 +1,183 @@
+// Package heads finds the agent's commits: on the task's branch, at HEAD, on branches, tags and stashes of its own.
+package heads
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Heads are the agent's refs.
+type Heads struct {
+	repos *repos.Repos
+	book  *ledger.Book
+}
+
+// New makes it of what it uses.
+func New(repos *repos.Repos, book *ledger.Book) *Heads {
+	return &Heads{repos: repos, book: book}
+}
+
+// MaxRefs bounds what is kept beside the branch.
+const MaxRefs = 50
+
+// Work is what there is to land.
+type Work struct {
+	Head string
+	at   string // HEAD; "": an unborn branch
+	// more are commits outside of head, by the ref that keeps them.
+	More []remote.Change
+	// names are the agent's names for them, by ref; cut: there are more than we keep.
+	Names map[string]string
+	Cut   bool
+}
+
+// Tip is what the task's branch is to be, from HEAD and the branch.
+type Tip struct {
+	Head     string
+	At       string // HEAD
+	warnings []string
+}
+
+// Tip decides what the task's branch is to be. base is where the task began.
+func (h *Heads) Tip(ctx context.Context, base string) (Tip, error) {
+	if m := h.book.Moved; m != nil {
+		return Tip{Head: m.Head, At: m.Head}, nil // what was checked, whatever has been done to the work tree since
+	}
+	t := h.repos.Tree()
+	at, err := t.Head(ctx)
+	if err != nil {
+		return Tip{}, err
+	}
+	branch, err := t.Resolve(ctx, workorder.BranchRef(h.book.Branch()))
+	if err != nil {
+		return Tip{}, err
+	}
+	w := Tip{Head: branch, At: at}
+	switch {
+	case branch == "" && at == "":
+		w.Head = base
+		w.warnings = append(w.warnings, "the task's branch and HEAD have no commit any more")
+	case branch == "":
+		w.Head = at
+		w.warnings = append(w.warnings, fmt.Sprintf("the agent removed the branch %s; its HEAD is pushed under that name", h.book.Branch()))
+	case at != "" && at != branch:
+		// The agent may have switched branches. HEAD counts when it contains the
+		// task's branch; where they have parted, the branch is what was asked for.
+		inHead, err := t.IsAncestor(ctx, branch, at)
+		if err != nil {
+			return Tip{}, err
+		}
+		if inHead {
+			w.Head = at
+		}
+	}
+	return w, nil
+}
+
+// Find looks for the agent's commits: on the task's branch, at HEAD, on branches of its own.
+func (h *Heads) Find(ctx context.Context, base string) (Work, []string, error) {
+	t, err := h.Tip(ctx, base)
+	if err != nil {
+		return Work{}, nil, err
+	}
+	w, warnings := Work{Head: t.Head, at: t.At}, t.warnings
+	others, err := h.Others(ctx, base, w.Head, w.at)
+	if err != nil {
+		return Work{}, nil, err
+	}
+	if nothing := w.Head == base; nothing && len(others) == 1 {
+		warnings = append(warnings, fmt.Sprintf("the agent left %s as it was and committed to %s; that is pushed", h.book.Branch(), others[0].Ref))
+		w.Head, others = others[0].SHA, nil
+	}
+	if len(others) > MaxRefs {
+		warnings = append(warnings, fmt.Sprintf("the agent made %d branches, tags and stashes beside the task's branch; %d of them are kept, and the checkpoint stays", len(others), MaxRefs))
+		others, w.Cut = others[:MaxRefs], true
+	}
+	w.Names = map[string]string{}
+	for _, o := range others {
+		keep := workorder.KeptRef(h.repos.Order.TaskID, o.Ref)
+		w.Names[keep] = o.Ref
+		w.More = append(w.More, remote.Change{Ref: keep, SHA: o.SHA})
+	}
+	return w, warnings, nil
+}
+
+// Others lists the local branches, and HEAD where it is on none, whose commits
+// are neither part of the base nor of head.
+func (h *Heads) Others(ctx context.Context, base, head, at string) ([]remote.Change, error) {
+	// Tags and the stash hold work, too.
+	out, err := h.repos.Tree().Output(ctx, "for-each-ref", "--no-merged="+head,
+		"--format=%(if)%(*objectname)%(then)%(*objectname)%(else)%(objectname)%(end) %(refname)", "refs/heads/", "refs/tags/", "refs/stash")
+	if err != nil {
+		return nil, err
+	}
+	cloned, err := h.repos.Mirror().Output(ctx, "for-each-ref", "--format=%(if)%(*objectname)%(then)%(*objectname)%(else)%(objectname)%(end) %(refname)", "refs/heads/", "refs/tags/")
+	if err != nil {
+		return nil, err
+	}
+	// What the clone brought is no work of the agent's.
+	known := map[string]bool{}
+	for line := range strings.Lines(string(cloned)) {
+		known[strings.TrimSpace(line)] = true
+	}
+	var refs []remote.Change
+	seen := map[string]bool{base: true, head: true}
+	add := func(name, sha string) {
+		if git.ValidSHA(sha) && workorder.ValidRefName(name) && !seen[sha] {
+			seen[sha] = true
+			refs = append(refs, remote.Change{Ref: name, SHA: sha})
+		}
+	}
+	if at != "" && at != head { // first: it counts most where there are too many
+		if in, err := h.repos.Tree().IsAncestor(ctx, at, head); err != nil {
+			return nil, err
+		} else if !in {
+			add("HEAD", at)
+		}
+	}
+	stash := false
+	for line := range strings.Lines(string(out)) {
+		line = strings.TrimSpace(line)
+		if sha, name, _ := strings.Cut(line, " "); !known[line] {
+			add(ownName(name), sha)
+			stash = stash || name == "refs/stash"
+		}
+	}
+	if !stash {
+		return refs, nil
+	}
+	// Without its log the top is all there is.
+	entries, _ := h.repos.Tree().Output(ctx, "rev-list", "--walk-reflogs", "--max-count="+strconv.Itoa(MaxRefs), "refs/stash", "--")
+	for line := range strings.Lines(string(entries)) {
+		if sha := strings.TrimSpace(line); git.ValidSHA(sha) {
+			add("stash-"+sha[:12], sha)
+		}
+	}
+	return refs, nil
+}
+
+// ownName is the name under which a ref of the agent's is kept. A branch that is
+// called like something else that is kept gets a prefix.
+func ownName(ref string) string {
+	branch, ok := strings.CutPrefix(ref, "refs/heads/")
+	if !ok {
+		return strings.TrimPrefix(ref, "refs/") // tags/x, stash
+	}
+	for _, prefix := range []string{"tags/", "branch/", "stash-", "replaced-", "bundle-", "unpushed-", "checkpoint-", "also-", "before-rebase-", "rebased-"} {
+		if strings.HasPrefix(branch, prefix) {
+			return "branch/" + branch
+		}
+	}
+	if branch == "stash" || branch == "HEAD" {
+		return "branch/" + branch
+	}
+	return branch
+}

@@ -1,0 +1,35 @@
+package heartbeat
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// HeldError says that another box works on the task.
+type HeldError struct {
+	TaskID    string
+	Holder    string // host name of the box
+	AttemptID string
+	RenewedAt time.Time // when it last pushed, on its own clock
+}
+
+func (e *HeldError) Error() string {
+	if e.AttemptID == "" {
+		return fmt.Sprintf("the lease of task %s was taken from this box", e.TaskID)
+	}
+	return fmt.Sprintf("another box (host %s, attempt %s) works on task %s", e.Holder, e.AttemptID, e.TaskID)
+}
+
+// EndedBy is what this error ends a run by.
+func (e *HeldError) EndedBy() workorder.EndedBy { return workorder.ByLease }
+
+// Held is the error that another box has the lease l; nil: it is not known which one.
+func (h *Heart) Held(l *workorder.Lease) *HeldError {
+	e := &HeldError{TaskID: h.repos.Order.TaskID}
+	if l != nil {
+		e.Holder, e.AttemptID, e.RenewedAt = l.Holder, l.AttemptID, l.RenewedAt
+	}
+	return e
+}

@@ -1,0 +1,357 @@
+// Package land ends an attempt: everything goes to the remote, or into a bundle, and the lease is given back.
+package land
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/heads"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/heartbeat"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/lease"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/push"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/review"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/save"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/stopping"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/worktree"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Lander lands the work.
+type Lander struct {
+	repos    *repos.Repos
+	book     *ledger.Book
+	work     *worktree.Tree
+	feedback *review.Feedback
+	heart    *heartbeat.Heart
+	heads    *heads.Heads
+	pusher   *push.Pusher
+	saver    *save.Saver
+	stopping *stopping.State
+
+	// Answered: the feedback that the state has was answered; it goes with the end of the attempt.
+	Answered bool
+}
+
+// New makes it of what it uses.
+func New(repos *repos.Repos, book *ledger.Book, work *worktree.Tree, feedback *review.Feedback, heart *heartbeat.Heart, heads *heads.Heads, pusher *push.Pusher, saver *save.Saver, stopping *stopping.State) *Lander {
+	return &Lander{repos: repos, book: book, work: work, feedback: feedback, heart: heart, heads: heads, pusher: pusher, saver: saver, stopping: stopping}
+}
+
+// Bounds of single operations. The whole landing is bounded by the caller's context.
+const (
+	// pushTries and pushPause: a remote that restarts is back within seconds;
+	// one that is really down must not eat the time the result needs.
+	pushTries = 3
+	pushPause = 700 * time.Millisecond
+	// hurriedTime is localTime when there is little time for pushing.
+	hurriedTime = 2 * time.Second
+	// bundleTime is enough to pack some hundred megabytes; a landing that is
+	// shorter than that has half of its time for files, the other half is an archive's.
+	bundleTime = 20 * time.Second
+)
+
+// Landed says what a landing did.
+type Landed struct {
+	Head    string // commit that is, or should be, on the branch; equals base when there is nothing
+	Commits []workorder.Commit
+	Pushed  bool
+	// Bundle is the file that holds the commits because they could not be pushed.
+	Bundle string
+	// Checkpoint is on the remote still, because it holds what the branch does not.
+	Checkpoint *workorder.Checkpoint
+	Warnings   []string
+	// Err is why the work is not on the remote; Bundle may still hold it.
+	Err error
+}
+
+// Land pushes the task's branch, what the agent committed elsewhere, and the state, in
+// one push; the checkpoint goes where all of it is in the branch. end is asked how the
+// attempt is to be recorded if that succeeds; nil: it is not over. What cannot be
+// pushed is written as a bundle to bundlePath. It may be called again: what is
+// already there is not pushed twice.
+func (ld *Lander) Land(ctx context.Context, base, bundlePath string, end func(commits []workorder.Commit, head string) workorder.Attempt) (l Landed) {
+	limit := repos.LocalTime
+	if d, ok := ctx.Deadline(); ok && time.Until(d) < repos.LocalTime {
+		limit = hurriedTime
+	}
+	clearing, cleared := context.WithTimeout(context.WithoutCancel(ctx), hurriedTime)
+	ld.book.Unreserve() // the agent is gone and cannot take it
+	ld.work.Clear(clearing)
+	cleared()
+	local, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer cancel()
+	if ld.book.Load() == nil && ld.book.Hold != "" {
+		return ld.landHeld(ctx, local, base, bundlePath, end)
+	}
+	w, err := ld.gather(local, base, &l)
+	if err != nil {
+		ld.saved(&l)
+		l.Err = fmt.Errorf("read the work tree's commits: %w", err)
+		return l
+	}
+	branch := workorder.BranchRef(ld.book.Branch())
+	aside := append(ld.pusher.Kept(), w.More...)
+	keep := aside // what is to be on the remote, or else in the bundle
+	if len(l.Commits) > 0 {
+		l.Warnings = append(l.Warnings, ld.work.Inside(local, base, w.Head)...)
+		keep = append([]remote.Change{{Ref: branch, SHA: w.Head}}, keep...)
+	}
+	ld.pusher.Forgive()
+	ld.heart.Live(ctx) // a push may take minutes, in rescue, too
+	err = ld.deliver(ctx, w, &l, end)
+	l.Checkpoint = ld.book.Checkpoint
+	if err == nil && ld.book.State.Lease == nil {
+		ld.heart.Fade(ctx)
+	}
+	there := map[string]string{}
+	for ref, sha := range ld.book.Refs {
+		there[sha] = ref
+	}
+	aside = slices.DeleteFunc(aside, func(c remote.Change) bool {
+		ref, arrived := there[c.SHA]
+		if name := w.Names[c.Ref]; arrived && name != "" {
+			l.Warnings = append(l.Warnings, fmt.Sprintf("the agent also committed to %s, which is not part of %s; it is kept as %s", name, ld.book.Branch(), ref))
+		}
+		return arrived
+	})
+	landed := err == nil
+	if landed {
+		if keep = aside; len(keep) == 0 {
+			return l
+		}
+		err = fmt.Errorf("%d of the agent's other branches, tags and stashes could not be kept on the remote", len(keep))
+	}
+	switch {
+	case len(keep) == 0:
+		// No work is at stake, and the lease runs out by itself.
+		l.Warnings = append(l.Warnings, "what the remote has of the task is not up to date: "+err.Error())
+		return l
+	case landed || len(l.Commits) == 0:
+		l.Warnings = append(l.Warnings, err.Error())
+	default:
+		l.Err = err
+	}
+	if berr := ld.bundle(ctx, ld.repos.Outbox(), base, keep, bundlePath); berr != nil {
+		l.Err = errors.Join(l.Err, berr)
+	} else {
+		l.Bundle = bundlePath
+		for _, c := range aside {
+			if name := w.Names[c.Ref]; name != "" {
+				l.Warnings = append(l.Warnings, fmt.Sprintf("the agent also committed to %s, which is not part of %s; it is kept in the bundle", name, ld.book.Branch()))
+			}
+		}
+	}
+	return l
+}
+
+// saved makes the landing of a work tree that cannot be read any more, because the agent removed or broke its repository, what the remote has.
+func (ld *Lander) saved(l *Landed) {
+	if ld.book.Load() != nil {
+		return
+	}
+	l.Checkpoint = ld.book.Checkpoint
+	if l.Head = ld.book.Refs[workorder.BranchRef(ld.book.Branch())]; l.Head == "" && l.Checkpoint == nil {
+		return
+	}
+	l.Pushed = l.Head != ""
+	l.Warnings = append(l.Warnings, "the agent removed or broke the repository of its work tree: the remote has what was saved before that, and `continue` goes on from there")
+}
+
+// arrived is a head that the remote has; "" for one that it has not.
+func (ld *Lander) arrived(sha string) string {
+	if sha == ld.book.Refs[workorder.BranchRef(ld.book.Branch())] || sha == ld.book.State.BaseSHA {
+		return sha
+	}
+	return ""
+}
+
+// gather looks at the work tree's commits.
+func (ld *Lander) gather(ctx context.Context, base string, l *Landed) (heads.Work, error) {
+	if err := ld.book.Load(); err != nil {
+		return heads.Work{}, err
+	}
+	if err := ld.repos.Reconnect(ctx); err != nil {
+		return heads.Work{}, err
+	}
+	w, warnings, err := ld.heads.Find(ctx, base)
+	if err != nil {
+		return heads.Work{}, err
+	}
+	l.Warnings = warnings
+	cs, err := ld.repos.Outbox().Log(ctx, base, w.Head, repos.MaxCommits)
+	if err != nil {
+		return heads.Work{}, err
+	}
+	for _, c := range cs {
+		l.Commits = append(l.Commits, workorder.Commit(c))
+	}
+	if l.Head = w.Head; len(l.Commits) == 0 {
+		l.Head, w.Head = base, base // behind the base, too, there is nothing to push
+	}
+	return w, nil
+}
+
+// edit is what the landing makes of the state; nil: the attempt goes on.
+func (ld *Lander) edit(l *Landed, end func([]workorder.Commit, string) workorder.Attempt) func(*workorder.State) {
+	if end == nil {
+		return nil
+	}
+	a := end(l.Commits, l.Head)
+	return func(s *workorder.State) { ld.ended(s, a) }
+}
+
+// deliver pushes what there is. Where the branch is refused, its commits are kept
+// beside it, and how the attempt ended is left to Release.
+func (ld *Lander) deliver(ctx context.Context, w heads.Work, l *Landed, end func([]workorder.Commit, string) workorder.Attempt) error {
+	branch := workorder.BranchRef(ld.book.Branch())
+	if (ld.book.Pending != nil || ld.book.Foreign != "") && !ld.book.Lost {
+		if err := ld.pusher.Reconcile(ctx); err != nil {
+			return fmt.Errorf("push %s to %s: %w", ld.book.Branch(), ld.repos.Order.Repo, err)
+		}
+	}
+	cs := ld.pusher.Kept()
+	for _, c := range w.More {
+		cs = ld.pusher.Aside(ctx, cs, c)
+	}
+	cs, err := ld.pusher.Move(ctx, cs, w.Head)
+	if err != nil {
+		return err
+	}
+	foreign := ld.book.Foreign != ""
+	if !foreign {
+		all := cs
+		if ld.book.Committed && !w.Cut {
+			// Nothing of it is elsewhere than in what is pushed here.
+			all = append(slices.Clone(cs), remote.Change{Ref: workorder.CheckpointRef(ld.repos.Order.TaskID), SHA: ""})
+		}
+		all = ld.superfluous(all)
+		err = ld.tries(ctx, all, ld.edit(l, end))
+		if err == nil {
+			l.Pushed = len(l.Commits) > 0
+			return nil
+		}
+		var refused *remote.RefusedError
+		if !errors.As(err, &refused) {
+			return fmt.Errorf("push %s to %s: %w", ld.book.Branch(), ld.repos.Order.Repo, err)
+		}
+		cs = slices.DeleteFunc(cs, func(c remote.Change) bool { _, not := refused.Why[c.Ref]; return not })
+		if _, not := refused.Why[branch]; !not {
+			// Something beside the branch: the branch lands all the same.
+			if again := ld.tries(ctx, cs, ld.edit(l, end)); again != nil {
+				return errors.Join(err, again)
+			}
+			l.Pushed = len(l.Commits) > 0
+			l.Warnings = append(l.Warnings, err.Error())
+			return nil
+		}
+	}
+	err = &git.Error{Verb: "push", Kind: git.KindRejected, Err: errors.Join(
+		fmt.Errorf("the remote %s has a %s with other commits, or refuses it; it was left as it is", ld.repos.Order.Repo, ld.book.Branch()), err)}
+	beside := workorder.KeptRef(ld.repos.Order.TaskID, ld.book.Branch())
+	cs = ld.pusher.Aside(ctx, slices.DeleteFunc(cs, func(c remote.Change) bool { return c.Ref == branch }), remote.Change{Ref: beside, SHA: w.Head})
+	if kerr := ld.tries(ctx, cs, nil); kerr != nil {
+		return errors.Join(err, kerr)
+	}
+	l.Warnings = append(l.Warnings, fmt.Sprintf("the commits of %s are kept on the remote as %s", ld.book.Branch(), beside))
+	return err
+}
+
+// tries pushes; a remote that is away for a moment is asked again.
+func (ld *Lander) tries(ctx context.Context, cs []remote.Change, end func(*workorder.State)) error {
+	var err error
+	for try := range pushTries {
+		if try > 0 {
+			select {
+			case <-ctx.Done():
+				return err
+			case <-time.After(pushPause):
+			}
+		}
+		start := time.Now()
+		if err = ld.pusher.All(ctx, cs, nil, end); err == nil {
+			ld.pusher.Said(cs, start)
+			return nil
+		}
+		ld.repos.Emit(workorder.Event{Type: workorder.EventPush, Name: workorder.BranchRef(ld.book.Branch()), Status: "error", Text: err.Error()})
+		var held *heartbeat.HeldError
+		var refused *remote.RefusedError
+		if errors.As(err, &refused) && refused.Why[workorder.StateRef(ld.repos.Order.TaskID)] != "" && ld.book.Foreign == "" {
+			continue // what we believed of the remote was old, and is not any more
+		}
+		if k := git.KindOf(err); k == git.KindAuth || k == git.KindRejected || errors.As(err, &held) || ctx.Err() != nil {
+			return err // trying again cannot help
+		}
+	}
+	return err
+}
+
+// Release records on the remote how the attempt ended, where Land has not or it turned out different, and
+// gives the lease back. Where this box has no lease, or nothing is different, it does
+// nothing but see to it that nobody is told any more that we live.
+func (ld *Lander) Release(ctx context.Context, end workorder.Attempt) error {
+	defer ld.heart.Rest()
+	if err := ld.book.Load(); errors.Is(err, ledger.ErrUnclaimed) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if _, lost := ld.book.Fence.Loser(); lost {
+		return nil
+	}
+	end.HeadSHA = ld.arrived(end.HeadSHA) // else the next attempt takes the branch for one that was set back
+	next := ledger.CopyState(ld.book.State)
+	ld.ended(next, end)
+	if ld.book.Pending == nil {
+		was, err := ld.book.State.Encode()
+		if err != nil {
+			return err
+		}
+		if now, err := next.Encode(); err != nil || bytes.Equal(was, now) {
+			return err
+		}
+	}
+	err := ld.pusher.Push(ctx, nil, nil, func(s *workorder.State) { ld.ended(s, end) })
+	if _, held := errors.AsType[*heartbeat.HeldError](err); held {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("give the lease of task %s back: %w", ld.repos.Order.TaskID, err)
+	}
+	ld.heart.Fade(ctx)
+	ld.repos.Emit(workorder.Event{Type: workorder.EventLease, Status: "released", Text: string(end.Status)})
+	return nil
+}
+
+// bundle keeps what could not be pushed as a file that `git fetch` reads.
+func (ld *Lander) bundle(ctx context.Context, outbox git.Repo, base string, refs []remote.Change, path string) error {
+	limit := bundleTime
+	if ld.stopping.Short(ctx, bundleTime) {
+		limit = ld.stopping.ForFiles() / 2
+	}
+	// The push may have used up the deadline; the bundle is local and short.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer cancel()
+	args := []string{"bundle", "create", "--quiet", path}
+	if ld.book.Committed && len(refs) > 0 && refs[0].Ref == workorder.BranchRef(ld.book.Branch()) {
+		refs = append(slices.Clone(refs), remote.Change{Ref: workorder.TaskRefs(ld.repos.Order.TaskID) + lease.LandedBy + strconv.Itoa(ld.book.Number()), SHA: refs[0].SHA})
+	}
+	for _, r := range refs {
+		if err := outbox.Run(ctx, "update-ref", r.Ref, r.SHA); err != nil {
+			return fmt.Errorf("keep the work as a bundle: %w", err)
+		}
+		args = append(args, r.Ref)
+	}
+	if err := outbox.Run(ctx, append(args, "^"+base)...); err != nil {
+		return fmt.Errorf("keep the work as a bundle: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Where the mirror has what an earlier attempt could not push: refs/heads/ as
+// refs/bundle/heads/, and the task's own refs as refs/bundle/kept/.
+const (
+	BundleHeads = "refs/bundle/heads/"
+	bundleKept  = "refs/bundle/kept/"
+)
+
+// unbundle reads the bundle into the mirror. One that cannot be read is said and
+// keeps nobody from going on: the host still has it.
+func (ls *Lease) unbundle(ctx context.Context) {
+	if ls.Bundle == "" {
+		return
+	}
+	err := ls.repos.Mirror().Run(ctx, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
+		"--", ls.Bundle, "+refs/heads/*:"+BundleHeads+"*", "+"+workorder.TaskRefs(ls.repos.Order.TaskID)+"*:"+bundleKept+"*")
+	if err != nil {
+		ls.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the commits that an earlier attempt could not push cannot be read: %v", err)})
+	}
+}
+
+// LandedBy is in the name of a ref of a bundle that has all of its attempt's work.
+const LandedBy = "attempt-"
+
+// bundled lists what the bundle had, by the name that it gets on the remote, and the
+// number of the attempt of which it has everything; 0: none.
+func (ls *Lease) bundled(ctx context.Context) (refs map[string]string, all int, err error) {
+	if ls.Bundle == "" {
+		return nil, 0, nil
+	}
+	out, err := ls.repos.Mirror().Output(ctx, "for-each-ref", "--format=%(objectname) %(refname)", BundleHeads, bundleKept)
+	if err != nil {
+		return nil, 0, err
+	}
+	refs = map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		f := strings.Fields(line)
+		if len(f) != 2 || !git.ValidSHA(f[0]) {
+			continue
+		}
+		if name, ok := strings.CutPrefix(f[1], BundleHeads); ok {
+			refs[workorder.BranchRef(name)] = f[0]
+		} else if number, ok := strings.CutPrefix(f[1], bundleKept+LandedBy); ok {
+			all, _ = strconv.Atoi(number) // another name says nothing
+		} else if name, ok := strings.CutPrefix(f[1], bundleKept); ok {
+			refs[workorder.TaskRefs(ls.repos.Order.TaskID)+name] = f[0]
+		}
+	}
+	return refs, all, nil
+}
+
+// takeBundle makes what never reached the remote the start of this attempt: the
+// branch where it is ahead of the remote's, and beside the branch what is not.
+func (ls *Lease) takeBundle(ctx context.Context, v view, c *Claimed) error {
+	refs, all, err := ls.bundled(ctx)
+	if err != nil {
+		return err
+	}
+	branch := workorder.BranchRef(v.branch)
+	for ref, sha := range refs {
+		if ref != branch {
+			if at := v.refs[ref]; at != "" && at != sha { // that is what an earlier save brought
+				ref = workorder.KeptRef(ls.repos.Order.TaskID, "unpushed-"+sha[:12])
+			}
+			if v.refs[ref] == "" {
+				c.keep(ref, sha)
+			}
+			continue
+		}
+		behind, err := ls.repos.Mirror().IsAncestor(ctx, c.Head, sha)
+		if err != nil {
+			return err
+		}
+		ahead, err := ls.repos.Mirror().IsAncestor(ctx, sha, c.Head)
+		if err != nil {
+			return err
+		}
+		switch {
+		case ahead: // it has arrived since
+		case behind:
+			c.Head, c.Bundled, c.BundleAll = sha, true, all
+		default:
+			kept := workorder.KeptRef(ls.repos.Order.TaskID, "bundle-"+sha[:12])
+			c.keep(kept, sha)
+			ls.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the commits that an earlier attempt could not push do not fit the branch %s, which somebody changed: they are kept as %s", v.branch, kept)})
+		}
+	}
+	return nil
+}
+
+func (c *Claimed) keep(ref, sha string) {
+	if c.Kept == nil {
+		c.Kept = map[string]string{}
+	}
+	c.Kept[ref] = sha
+}

@@ -1,0 +1,453 @@
+// Package lease takes the task's lease on the remote, and says what a box has to begin with.
+package lease
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/heartbeat"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/review"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Lease is the task's lease.
+type Lease struct {
+	repos    *repos.Repos
+	book     *ledger.Book
+	remote   *remote.Remote
+	feedback *review.Feedback
+	heart    *heartbeat.Heart
+
+	// Bundle is a file of commits that an earlier attempt could not push; "": none.
+	Bundle string
+}
+
+// New makes it of what it uses.
+func New(repos *repos.Repos, book *ledger.Book, remote *remote.Remote, feedback *review.Feedback, heart *heartbeat.Heart) *Lease {
+	return &Lease{repos: repos, book: book, remote: remote, feedback: feedback, heart: heart}
+}
+
+// Claimed is what a box has to begin with.
+type Claimed struct {
+	// State is as it is now on the remote, our attempt (the last one) and our lease
+	// included. Its TargetBranch is the task's branch, whatever the order calls it.
+	State      *workorder.State
+	Attempt    int    // our number
+	Continues  bool   // there was work of the task before
+	Base       string // base branch
+	BaseSHA    string // the commit that the task started from
+	Head       string // where the branch is to start: the remote branch's head, or BaseSHA
+	Checkpoint string // commit to restore, "" for none
+	// Bundled says that Head comes from the bundle.
+	Bundled bool
+	// bundleAll is the attempt of which the bundle has everything, its checkpoints included.
+	BundleAll int
+	Kept      map[string]string // refs to push with the first save
+}
+
+// What the remote may know of the task, against the order's mode.
+var (
+	ErrExists  = errors.New("the remote knows the task already")
+	ErrUnknown = errors.New("the remote does not know the task")
+)
+
+const (
+	// watchShare is the part of a lease's time after which we look again whether it was renewed.
+	watchShare = 12
+	watchLeast = 100 * time.Millisecond
+	watchMost  = 5 * time.Second
+	// claimTries bounds a swap that the remote refuses though nobody changed the ref:
+	// another one may be in the middle of the same, for as long as a push takes.
+	claimTries = 5
+	claimPause = 300 * time.Millisecond
+)
+
+// Claim takes the task's lease by compare and swap. It is called after Fetch, whose results
+// it is given, and before Checkout.
+//
+// Where the mode does not go on, a task that the remote knows is an error that is ErrExists, if the order's IfExists
+// does not say otherwise: then it is gone on with, which the order's mode says from then on, or a *DoneError tells what came of it.
+// Where it goes on, one that it does not know begins anew where the order has its text,
+// and is else ErrUnknown, of kind git.KindNotFound.
+// A lease that nobody holds, or whose attempt the order says to be over, is
+// taken at once. Any other one is watched on our own clock: a *HeldError as soon as its holder shows
+// that it lives, and when it does not for its time, its box counts as lost. From then on
+// others are told that we live, until Release.
+func (ls *Lease) Claim(ctx context.Context, base, sha string) (*Claimed, error) {
+	if !workorder.ValidAttemptID(ls.repos.Order.AttemptID) {
+		return nil, errors.New("take the task's lease: the order names no attempt")
+	}
+	if ls.book.BoxID == "" {
+		ls.book.BoxID = workorder.NewAttemptID()
+	}
+	first, watched := "", false
+	for try := 1; ; try++ {
+		seen, err := ls.look(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if done := ls.done(ctx, seen); done != nil {
+			return nil, done
+		}
+		c, next, err := ls.plan(ctx, seen, base, sha)
+		if err != nil {
+			return nil, err
+		}
+		at := seen.refs[workorder.StateRef(ls.repos.Order.TaskID)]
+		l := ls.holder(seen.state)
+		switch {
+		case l != nil && try > 1 && at != first:
+			return nil, ls.heart.Held(l) // it was taken or renewed while we looked: its box lives
+		case l != nil && !watched:
+			first, watched = at, true
+			lives, err := ls.watch(ctx, seen, l)
+			if err != nil {
+				return nil, err
+			}
+			if lives {
+				return nil, ls.heart.Held(l)
+			}
+			// What was planned with is as old as the watch.
+			if err := ls.repos.Refresh(ctx); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		first = at
+		won, err := ls.swap(ctx, seen, next)
+		if won {
+			ls.won(ctx, seen, c)
+			return c, nil
+		}
+		if git.KindOf(err) != git.KindRejected || try >= claimTries {
+			return nil, fmt.Errorf("take the task's lease (%s): %w", workorder.StateRef(ls.repos.Order.TaskID), err)
+		}
+		if err := ls.afterPause(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// afterPause looks at the remote anew, a moment later.
+func (ls *Lease) afterPause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(claimPause):
+	}
+	return ls.repos.Refresh(ctx)
+}
+
+// view is the task as the mirror has it.
+type view struct {
+	refs   map[string]string
+	branch string
+	state  *workorder.State // nil: none
+	// damaged is what the state's ref has where that is no state.
+	damaged string
+}
+
+func (ls *Lease) look(ctx context.Context) (view, error) {
+	id := ls.repos.Order.TaskID
+	out, err := ls.repos.Mirror().Output(ctx, "for-each-ref", "--format=%(objectname) %(refname)", workorder.TaskRefs(id), "refs/heads/agent/")
+	if err != nil {
+		return view{}, err
+	}
+	v := view{branch: ls.repos.Order.TargetBranch}
+	if at := repos.TaskRefs(out, id, "")[workorder.StateRef(id)]; at != "" {
+		if v.state, err = ls.book.ReadState(ctx, ls.repos.Mirror(), at); err != nil {
+			if ctx.Err() != nil || ls.newer(ctx, at) {
+				return view{}, err
+			}
+			v.damaged = at
+		}
+	}
+	if v.state != nil {
+		v.branch = v.state.TargetBranch
+	} else if v.branch, err = ls.known(out); err != nil {
+		return view{}, err
+	}
+	v.refs = repos.TaskRefs(out, id, v.branch)
+	return v, nil
+}
+
+// sayDamaged says that the state which was replaced told nothing.
+func (ls *Lease) sayDamaged(v view) {
+	if v.damaged == "" {
+		return
+	}
+	id := ls.repos.Order.TaskID
+	ls.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("what the remote has as the state of task %s cannot be read: earlier attempts are not known, and it is kept as %s", id, workorder.KeptRef(id, "state-"+v.damaged[:12]))})
+}
+
+// newer reports whether a state that we cannot read is of a later version: it is not ours to replace.
+func (ls *Lease) newer(ctx context.Context, commit string) bool {
+	var s struct {
+		Version int `json:"version"`
+	}
+	out, err := ls.repos.Mirror().Output(ctx, "cat-file", "blob", commit+":"+workorder.StateFile)
+	return err == nil && json.Unmarshal(out, &s) == nil && s.Version > workorder.Version
+}
+
+// known is the task's branch among refs, where no state names it: whoever knows
+// only the task's id does not know the end of the branch's name.
+func (ls *Lease) known(refs []byte) (string, error) {
+	own := "refs/heads/agent/" + ls.repos.Order.TaskID
+	var found []string
+	for line := range strings.Lines(string(refs)) {
+		f := strings.Fields(line)
+		if len(f) != 2 {
+			continue
+		}
+		if f[1] == workorder.BranchRef(ls.repos.Order.TargetBranch) {
+			return ls.repos.Order.TargetBranch, nil
+		}
+		if f[1] == own || strings.HasPrefix(f[1], own+"-") {
+			found = append(found, strings.TrimPrefix(f[1], "refs/heads/"))
+		}
+	}
+	switch len(found) {
+	case 0:
+		return ls.repos.Order.TargetBranch, nil
+	case 1:
+		return found[0], nil
+	}
+	return "", &git.Error{Verb: "fetch", Kind: git.KindRejected, Err: fmt.Errorf("the remote has several branches of task %s (%s) and nothing that says which one counts: remove all but one", ls.repos.Order.TaskID, strings.Join(found, ", "))}
+}
+
+// holder is the lease that keeps us out; nil: none does.
+func (ls *Lease) holder(s *workorder.State) *workorder.Lease {
+	if s == nil || s.Lease == nil || ls.book.Holds(s.Lease) || slices.Contains(ls.repos.Order.Ended, s.Lease.AttemptID) {
+		return nil
+	}
+	return s.Lease
+}
+
+// plan is what we would begin with, and the state that says so.
+func (ls *Lease) plan(ctx context.Context, v view, base, sha string) (*Claimed, *workorder.State, error) {
+	o, now := ls.repos.Order, time.Now().UTC()
+	head := v.refs[workorder.BranchRef(v.branch)]
+	checkpoint := v.refs[workorder.CheckpointRef(o.TaskID)]
+	known := v.state != nil || v.damaged != "" || head != "" || checkpoint != ""
+	// The push that took the lease may have come through though we did not hear of it.
+	ours := v.state != nil && ls.book.Mine(v.state) != nil
+	goesOn := o.Mode.GoesOn() || !ours && ls.onWith(v)
+	anew := o.Mode == workorder.ModePlan && head == "" && checkpoint == "" && onlyPlans(v.state)
+	switch {
+	case !goesOn && known && !ours && !anew:
+		return nil, nil, fmt.Errorf("%w: `sandbox-agent continue %s`", &existsError{o.TaskID}, o.TaskID)
+	case o.Mode.GoesOn() && !known && strings.TrimSpace(o.Task) == "":
+		return nil, nil, &git.Error{Verb: "fetch", Kind: git.KindNotFound, Err: fmt.Errorf("%w: neither a branch nor a state of %s is on %s", ErrUnknown, o.TaskID, o.Repo)}
+	}
+	// A task whose first box vanished before it came so far begins now.
+	c := &Claimed{Continues: goesOn && known, Base: base, BaseSHA: sha, Head: head}
+	s := v.state
+	if s == nil {
+		s = &workorder.State{
+			TaskID: o.TaskID, Project: o.Project, Task: ls.repos.Mask(o.Task), TargetBranch: v.branch,
+			BaseBranch: base, CreatedAt: now,
+		}
+	} else {
+		s = ledger.CopyState(s)
+		if anew {
+			s.Task, s.BaseBranch, s.BaseSHA = ls.repos.Mask(o.Task), base, sha
+		}
+		if text := ls.repos.Mask(o.Task); c.Continues && strings.TrimSpace(text) != "" && text != s.Task && !slices.Contains(s.Added, text) {
+			s.Added = append(s.Added, text)
+		}
+		if s.BaseBranch != "" {
+			c.Base = s.BaseBranch
+		}
+	}
+	c.BaseSHA = ls.origin(ctx, s, sha, cmp.Or(head, ls.parent(ctx, checkpoint)))
+	s.BaseSHA = c.BaseSHA
+	if c.Head == "" {
+		c.Head = c.BaseSHA
+	}
+	if c.Continues {
+		if err := ls.takeBundle(ctx, v, c); err != nil {
+			return nil, nil, err
+		}
+		c.Checkpoint = checkpoint
+	}
+	if v.damaged != "" {
+		c.keep(workorder.KeptRef(o.TaskID, "state-"+v.damaged[:12]), v.damaged)
+	}
+	ls.feedback.TakeOn(s, c.Head)
+	mode := o.Mode
+	if c.Continues && !mode.GoesOn() {
+		mode = workorder.ModeContinue
+	}
+	ls.enrol(s, mode, now)
+	c.Attempt = s.Find(o.AttemptID).Number
+	s.Lease = ls.book.Lease()
+	return c, s, nil
+}
+
+// parent is the commit under a checkpoint; "": there is none, or it cannot be read.
+func (ls *Lease) parent(ctx context.Context, checkpoint string) string {
+	if checkpoint == "" {
+		return ""
+	}
+	sha, err := ls.repos.Mirror().Resolve(ctx, checkpoint+"^1")
+	if err != nil {
+		return ""
+	}
+	return sha
+}
+
+// origin is the commit that the task started from. Where the state's is not there
+// (the base branch was rewritten, or there is no state) it is where the branch left its base.
+func (ls *Lease) origin(ctx context.Context, s *workorder.State, base, head string) string {
+	if git.ValidSHA(s.BaseSHA) && ls.repos.Mirror().Run(ctx, "cat-file", "-e", s.BaseSHA+"^{commit}") == nil {
+		return s.BaseSHA
+	}
+	if head == "" {
+		return base
+	}
+	out, err := ls.repos.Mirror().Output(ctx, "merge-base", base, head)
+	if sha := strings.TrimSpace(string(out)); err == nil && git.ValidSHA(sha) {
+		return sha
+	}
+	return base
+}
+
+// enrol makes our attempt the last one, and those that never said how they ended lost.
+func (ls *Lease) enrol(s *workorder.State, mode workorder.Mode, now time.Time) {
+	id := ls.repos.Order.AttemptID
+	if a := s.Find(id); a != nil && a.Incarnation != ls.book.BoxID {
+		// The same order was given to a box before: its attempt, and what that has cost, stays one of its own.
+		if a.ID = a.Incarnation; !workorder.ValidAttemptID(a.ID) {
+			a.ID = workorder.NewAttemptID()
+		}
+	}
+	for i := range s.Attempts {
+		a := &s.Attempts[i]
+		if a.ID == id {
+			continue
+		}
+		// A box that vanished told the remote less than the host has heard of it.
+		if usd, ok := ls.repos.Order.SpentUSDByAttempt[a.ID]; ok && (a.Usage.CostUSD == nil || *a.Usage.CostUSD < usd) {
+			a.Usage.CostUSD = &usd
+		}
+		if a.Status == "" {
+			a.Status, a.EndedBy, a.EndedAt = workorder.StatusLost, workorder.ByHost, now
+			a.Reason, a.ReasonCode = "the box vanished: it gave no sign of life any more", workorder.ReasonVanished
+		}
+	}
+	if s.Find(id) != nil {
+		return
+	}
+	number := 1
+	if last := s.Last(); last != nil {
+		number = last.Number + 1
+	}
+	s.Attempts = append(s.Attempts, workorder.Attempt{ID: id, Number: number, Incarnation: ls.book.BoxID, Mode: mode, StartedAt: now})
+}
+
+// watch waits for as long as the lease's holder may be silent. lives: it was not. A
+// state that changed ends the wait, too: it may be that the lease was given back.
+func (ls *Lease) watch(ctx context.Context, seen view, l *workorder.Lease) (lives bool, err error) {
+	state, alive := workorder.StateRef(ls.repos.Order.TaskID), workorder.AliveRef(ls.repos.Order.TaskID)
+	var first map[string]string
+	ttl := workorder.LeaseMisses * workorder.LeaseRenewal // no box takes longer
+	if s := l.TTLSeconds; s > 0 && s < ttl.Seconds() && !math.IsNaN(s) {
+		ttl = time.Duration(s * float64(time.Second))
+	}
+	ls.repos.Emit(workorder.Event{
+		Type: workorder.EventLease, Status: "waiting",
+		Text: fmt.Sprintf("the box on host %s had task %s; it is watched for %s", l.Holder, ls.repos.Order.TaskID, ttl),
+	})
+	over := time.NewTimer(ttl)
+	defer over.Stop()
+	every := time.NewTicker(min(max(ttl/watchShare, watchLeast), watchMost))
+	defer every.Stop()
+	for done := false; ; {
+		select {
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		case <-over.C:
+			done = true // one last look: the swap fails anyway if it was renewed
+		case <-every.C:
+		}
+		refs, err := ls.repos.RemoteRefs(ctx, seen.branch)
+		if err == nil && first == nil {
+			first = refs
+		}
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return false, context.Cause(ctx)
+		case err != nil && done:
+			return false, err
+		case err == nil && refs[state] != seen.refs[state]:
+			return false, nil
+		case err == nil && refs[alive] != first[alive]:
+			return true, nil
+		case done:
+			return false, nil
+		}
+	}
+}
+
+// swap replaces the state that was seen by next and begins the ledger.
+func (ls *Lease) swap(ctx context.Context, v view, next *workorder.State) (won bool, err error) {
+	led := &ledger.Ledger{State: next, Refs: maps.Clone(v.refs), Incarnation: ls.book.BoxID}
+	if sha := v.refs[workorder.CheckpointRef(ls.repos.Order.TaskID)]; sha != "" {
+		if led.Checkpoint, err = ls.described(ctx, sha); err != nil && ctx.Err() != nil {
+			return false, err // one that is damaged is for Checkout to say
+		}
+	}
+	commit, err := ls.book.Record(ctx, next)
+	if err != nil {
+		return false, err
+	}
+	ref := workorder.StateRef(ls.repos.Order.TaskID)
+	// Noted before it is done: where the push is cut off, Release finds out how it ended.
+	led.Pending = &ledger.Aim{State: next, Refs: map[string]string{ref: commit}}
+	ls.book.Ledger = led
+	ls.book.Sending(commit)
+	if err := ls.book.Store(); err != nil {
+		return false, err
+	}
+	if _, err = ls.remote.Send(ctx, []remote.Change{{Ref: ref, SHA: commit}}, false); err != nil {
+		// It may have come through all the same.
+		refs, askErr := ls.repos.RemoteRefs(ctx, next.TargetBranch)
+		if askErr != nil {
+			return false, errors.Join(err, askErr)
+		}
+		if refs[ref] != commit {
+			ls.book.Ledger = nil
+			return false, errors.Join(err, os.Remove(ls.book.LedgerFile()))
+		}
+	}
+	led.Refs[ref], led.Pending = commit, nil
+	return true, ls.book.Store()
+}
+
+// described is a checkpoint of the mirror as results name it.
+func (ls *Lease) described(ctx context.Context, sha string) (*workorder.Checkpoint, error) {
+	out, err := ls.repos.Mirror().Output(ctx, "show", "--no-patch", "--format=%T %ct", sha, "--")
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint: %w", err)
+	}
+	var c workorder.Checkpoint
+	var at int64
+	if _, err := fmt.Sscanf(string(out), "%s %d", &c.Tree, &at); err != nil {
+		return nil, fmt.Errorf("read checkpoint %s: %w", sha, err)
+	}
+	c.SHA, c.At = sha, time.Unix(at, 0).UTC()
+	return &c, nil
+}

@@ -1,0 +1,83 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/evidence"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// DoneError says that the task is done, or parked until later, and that the order wants no more than to be told.
+type DoneError struct {
+	State   *workorder.State
+	Attempt workorder.Attempt // the last one
+	// Result is the attempt's, from the remote; nil: it is not there.
+	Result *workorder.Result
+}
+
+func (e *DoneError) Error() string {
+	return fmt.Sprintf("attempt %d of task %s has ended with the status %s: nothing is run again", e.Attempt.Number, e.State.TaskID, e.Attempt.Status)
+}
+
+// onWith reports whether a task that the remote knows is gone on with by an order whose mode does not say so. A plan and
+// a task that is none never become each other.
+func (ls *Lease) onWith(v view) bool {
+	if !ls.repos.Order.MayGoOn() || ls.repos.Order.Mode.GoesOn() {
+		return false
+	}
+	return v.state == nil || !onlyPlans(v.state) || len(v.state.Attempts) == 0
+}
+
+// done is what there is to tell in place of a run; nil: there is something to do, or it is for others to say.
+func (ls *Lease) done(ctx context.Context, v view) *DoneError {
+	s, o := v.state, ls.repos.Order
+	if o.IfExists != workorder.ExistsTell || s == nil || s.Lease != nil || ls.book.Mine(s) != nil {
+		return nil
+	}
+	last := s.Last()
+	if last == nil || !workorder.Tells(last, time.Now()) || (last.Mode == workorder.ModePlan) != (o.Mode == workorder.ModePlan) {
+		return nil
+	}
+	e := &DoneError{State: s, Attempt: *last}
+	if r, err := ls.readResult(ctx, v.refs[workorder.ResultRef(o.TaskID)]); err == nil && r.TaskID == o.TaskID && r.AttemptID == last.ID && r.Status == last.Status {
+		e.Result = r
+	}
+	return e
+}
+
+// readResult reads the result that a commit of the mirror holds. Others can write to the remote, so that its size is
+// looked at first.
+func (ls *Lease) readResult(ctx context.Context, commit string) (*workorder.Result, error) {
+	if commit == "" {
+		return nil, fmt.Errorf("the remote has no result of task %s", ls.repos.Order.TaskID)
+	}
+	blob := commit + ":" + workorder.ResultFile
+	out, err := ls.repos.Mirror().Output(ctx, "cat-file", "-s", blob)
+	if err != nil {
+		return nil, fmt.Errorf("read the recorded result: %w", err)
+	}
+	if n, err := strconv.Atoi(strings.TrimSpace(string(out))); err != nil || n > evidence.MaxBytes {
+		return nil, fmt.Errorf("read the recorded result: it has %s bytes", strings.TrimSpace(string(out)))
+	}
+	if out, err = ls.repos.Mirror().Output(ctx, "cat-file", "blob", blob); err != nil {
+		return nil, fmt.Errorf("read the recorded result: %w", err)
+	}
+	return workorder.DecodeResult(out)
+}
+
+// existsError is ErrExists for one task.
+type existsError struct{ task string }
+
+func (e *existsError) Error() string { return "the remote knows task " + e.task + " already" }
+
+func (e *existsError) Is(target error) bool { return target == ErrExists }
+
+// onlyPlans tells whether all that a task is known for are plans: nothing of one is kept but the plan, and another may be made.
+func onlyPlans(s *workorder.State) bool {
+	return s != nil && !slices.ContainsFunc(s.Attempts, func(a workorder.Attempt) bool { return a.Mode != workorder.ModePlan })
+}

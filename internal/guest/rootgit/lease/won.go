@@ -1,0 +1,44 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// won is what follows when the lease is ours.
+func (ls *Lease) won(ctx context.Context, seen view, c *Claimed) {
+	ls.sayDamaged(seen)
+	c.State = ledger.CopyState(ls.book.State)
+	if c.Continues && !ls.repos.Order.Mode.GoesOn() {
+		ls.repos.Order.Mode = workorder.ModeContinue // from here on it is what the box does
+	}
+	ls.compare(ctx, seen, c)
+	ls.book.Reserve()
+	ls.heart.Live(ctx)
+	ls.repos.Emit(workorder.Event{Type: workorder.EventLease, Status: "acquired", Text: fmt.Sprintf("attempt %d of task %s", c.Attempt, ls.repos.Order.TaskID)})
+}
+
+// compare says when the branch is not where the last attempt left it: somebody
+// removed it or set it back, and what is missing may be what the user looks for.
+func (ls *Lease) compare(ctx context.Context, v view, c *Claimed) {
+	if v.state == nil || c.Bundled {
+		return
+	}
+	last := ""
+	for i := range v.state.Attempts {
+		if sha := v.state.Attempts[i].HeadSHA; git.ValidSHA(sha) {
+			last = sha
+		}
+	}
+	if last == "" || last == c.BaseSHA {
+		return
+	}
+	if in, err := ls.repos.Mirror().IsAncestor(ctx, last, c.Head); err == nil && in {
+		return // an error: the remote does not have the commit any more
+	}
+	ls.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the branch %s was left at %s and does not have that commit any more: somebody removed it or set it back; this attempt begins at %s", v.branch, last, c.Head)})
+}

@@ -1,0 +1,29 @@
+package push
+
+import (
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// backs reports whether a change is the backup, which goes where the branch goes.
+func backs(m *ledger.Moved, c remote.Change) bool {
+	return m != nil && c.Ref == m.Backup && c.SHA == m.OldHead
+}
+
+// rebase makes the new base the state's with the push that moves the branch, or after it.
+func (p *Pusher) rebase(next *workorder.State, cs []remote.Change) {
+	m := p.book.Moved
+	if m == nil {
+		return
+	}
+	branch := workorder.BranchRef(p.book.Branch())
+	there := p.book.Refs[branch] == m.Head
+	for _, c := range cs {
+		// A remote that takes refs one by one may still refuse the branch.
+		there = there || c.Ref == branch && c.SHA == m.Head && !p.book.Apart
+	}
+	if there {
+		next.BaseBranch, next.BaseSHA = m.Branch, m.Base
+	}
+}

@@ -1,0 +1,386 @@
+// Package push brings the task's refs to the remote, with its state as the fence.
+package push
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/heartbeat"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Pusher pushes the task's refs and its state in one step.
+type Pusher struct {
+	repos  *repos.Repos
+	book   *ledger.Book
+	remote *remote.Remote
+	heart  *heartbeat.Heart
+
+	// Usage is what the agent has used so far; nil: it is not known.
+	Usage func() workorder.Usage
+
+	// refused are the changes that the remote refused while the agent worked, by ref.
+	refused map[string]refusal
+	// alone: a push with everything in it failed, so what counts most goes alone.
+	alone bool
+}
+
+// New makes it of what it uses.
+func New(repos *repos.Repos, book *ledger.Book, remote *remote.Remote, heart *heartbeat.Heart) *Pusher {
+	return &Pusher{repos: repos, book: book, remote: remote, heart: heart}
+}
+
+// Push brings the state, as edit changes it, and changes of the task's refs to the remote in
+// one step. The state goes with every push and so fences it: whoever has lost
+// the lease cannot move the branch. Then the error is a *HeldError.
+func (p *Pusher) Push(ctx context.Context, cs []remote.Change, cp *workorder.Checkpoint, edit func(*workorder.State)) error {
+	led := p.book.Ledger
+	if by, lost := p.book.Fence.Loser(); lost {
+		return p.forfeit(by)
+	}
+	if led.Pending != nil {
+		if err := p.Reconcile(ctx); err != nil {
+			return err
+		}
+	}
+	cs = slices.DeleteFunc(slices.Clone(cs), func(c remote.Change) bool { return led.Refs[c.Ref] == c.SHA })
+	next := ledger.CopyState(led.State)
+	edit(next)
+	p.rebase(next, cs)
+	if led.Apart && next.Lease == nil && len(cs) > 0 {
+		// The end goes last: where the rest does not arrive, the attempt is not over.
+		if err := p.Push(ctx, cs, cp, p.renewed); err != nil {
+			return err
+		}
+		return p.Push(ctx, nil, nil, edit)
+	}
+	commit, err := p.book.Record(ctx, next)
+	if err != nil {
+		// There is no room for it. What the remote has fences as well, and the work counts more.
+		if commit = led.Refs[workorder.StateRef(p.repos.Order.TaskID)]; commit == "" || len(cs) == 0 {
+			return err
+		}
+		next = led.State
+	}
+	state := remote.Change{Ref: workorder.StateRef(p.repos.Order.TaskID), SHA: commit}
+	led.Pending = &ledger.Aim{State: next, Refs: map[string]string{state.Ref: commit}, Checkpoint: cp}
+	p.book.Sending(commit)
+	for _, c := range cs {
+		led.Pending.Refs[c.Ref] = c.SHA
+		if c.Ref == workorder.BranchRef(p.book.Branch()) {
+			led.Tips = append(led.Tips[max(0, len(led.Tips)-maxTips+1):], c.SHA)
+		}
+	}
+	p.book.Note()
+	var refused map[string]string
+	switch {
+	case !led.Apart:
+		refused, err = p.remote.Send(ctx, append([]remote.Change{state}, cs...), true)
+		if err != nil && strings.Contains(err.Error(), "does not support --atomic") {
+			led.Apart, led.Pending = true, nil // nothing was sent
+			return p.Push(ctx, cs, cp, edit)
+		}
+	default:
+		// The lease first: without it nothing else is sent.
+		if refused, err = p.remote.Send(ctx, []remote.Change{state}, false); err == nil && len(cs) > 0 {
+			led.Refs[state.Ref], led.State = commit, next
+			refused, err = p.remote.Send(ctx, cs, false)
+		}
+	}
+	switch {
+	case err == nil:
+		p.adopt(led.Pending.Refs)
+		led.Pending = nil
+		p.book.Note()
+	case len(refused) > 0:
+		if rerr := p.Reconcile(ctx); rerr != nil {
+			return rerr
+		}
+	}
+	return err
+}
+
+// maxTips bounds the commits that are taken for ours on the branch: late pushes are few.
+const maxTips = 20
+
+// adopt takes refs for what the remote has now.
+func (p *Pusher) adopt(refs map[string]string) {
+	led, id := p.book.Ledger, p.repos.Order.TaskID
+	for ref, sha := range refs {
+		if sha == "" {
+			delete(led.Refs, ref)
+		} else {
+			led.Refs[ref] = sha
+		}
+		delete(led.Keep, ref)
+	}
+	if sha, ok := refs[workorder.StateRef(id)]; ok && led.Pending != nil && sha == led.Pending.Refs[workorder.StateRef(id)] {
+		led.State = led.Pending.State
+	}
+	switch sha, ok := refs[workorder.CheckpointRef(id)]; {
+	case !ok:
+	case sha == "":
+		led.Checkpoint = nil
+	case led.Pending != nil && led.Pending.Checkpoint != nil && led.Pending.Checkpoint.SHA == sha:
+		led.Checkpoint = led.Pending.Checkpoint
+	}
+}
+
+// Reconcile asks the remote what it has, after a push whose end is not known or
+// that was refused. Another box's lease there is a *HeldError.
+func (p *Pusher) Reconcile(ctx context.Context) error {
+	led, id := p.book.Ledger, p.repos.Order.TaskID
+	seen, err := p.repos.RemoteRefs(ctx, p.book.Branch())
+	if err != nil {
+		return err
+	}
+	state, branch := workorder.StateRef(id), workorder.BranchRef(p.book.Branch())
+	if sha := seen[state]; sha != "" && sha != led.Refs[state] && (led.Pending == nil || sha != led.Pending.Refs[state]) {
+		if err := p.unexpected(ctx, sha); err != nil {
+			return err
+		}
+	}
+	delete(seen, workorder.AliveRef(id))
+	now := map[string]string{state: seen[state]}
+	for ref := range led.Refs {
+		now[ref] = seen[ref]
+	}
+	maps.Copy(now, seen)
+	if at := seen[branch]; at != "" && at != led.Refs[branch] && !p.ourTip(ctx, at) {
+		led.Foreign = at
+		delete(now, branch)
+	} else {
+		led.Foreign = ""
+	}
+	p.adopt(now)
+	led.Pending = nil
+	p.book.Note()
+	return nil
+}
+
+// ourTip reports whether a commit of the branch on the remote is ours: one that we
+// sent, or part of what we send. The ledger may be older than our last push, on a disk that is full.
+func (p *Pusher) ourTip(ctx context.Context, at string) bool {
+	if slices.Contains(p.book.Tips, at) || len(p.book.Tips) == 0 {
+		return len(p.book.Tips) > 0
+	}
+	in, err := p.repos.Outbox().IsAncestor(ctx, at, p.book.Tips[len(p.book.Tips)-1])
+	return err == nil && in
+}
+
+// unexpected reads a state that we did not expect. It is ours when a push of ours
+// took its time, even one that ended our attempt.
+func (p *Pusher) unexpected(ctx context.Context, sha string) error {
+	var s *workorder.State
+	var err error
+	if slices.Contains(p.book.Sent, sha) {
+		s, err = p.book.ReadState(ctx, p.repos.Outbox(), sha)
+	} else {
+		s, err = p.remote.FetchState(ctx, "unexpected")
+	}
+	switch {
+	case err != nil:
+		return err
+	case s != nil && p.book.Ours(s):
+		p.book.State = s
+		return nil
+	}
+	return p.forfeit(p.heart.Lose(s))
+}
+
+// forfeit makes the ledger say that the lease is lost: rescue reads it.
+func (p *Pusher) forfeit(by *workorder.Lease) error {
+	if !p.book.Lost {
+		p.book.Lost, p.book.State.Lease, p.book.Pending = true, by, nil
+		p.book.Note()
+	}
+	return p.heart.Held(by)
+}
+
+// renewed renews the lease in a state, and what our attempt has used so far: a box
+// that vanishes has been paid for, too.
+func (p *Pusher) renewed(s *workorder.State) {
+	s.Lease = p.book.Lease()
+	if a := s.Find(p.repos.Order.AttemptID); a != nil && p.Usage != nil {
+		a.Usage = p.Usage()
+	}
+}
+
+// Move adds what it takes to bring the branch to head: nothing where it is
+// there or would be a branch without work, and what it replaces is kept.
+func (p *Pusher) Move(ctx context.Context, cs []remote.Change, head string) ([]remote.Change, error) {
+	led, ref := p.book.Ledger, workorder.BranchRef(p.book.Branch())
+	was := led.Refs[ref]
+	if led.Foreign != "" || head == was {
+		return cs, nil
+	}
+	if was == "" {
+		none, err := p.repos.Outbox().IsAncestor(ctx, head, led.State.BaseSHA)
+		if err != nil || none {
+			return cs, err
+		}
+		return append(cs, remote.Change{Ref: ref, SHA: head}), nil
+	}
+	return p.moved(ctx, cs, remote.Change{Ref: ref, SHA: head})
+}
+
+// moved adds c, and a ref that keeps what c replaces, unless that is part of it.
+func (p *Pusher) moved(ctx context.Context, cs []remote.Change, c remote.Change) ([]remote.Change, error) {
+	led := p.book.Ledger
+	was := led.Refs[c.Ref]
+	if was == "" || was == c.SHA || led.Moved != nil && led.Moved.OldHead == was {
+		return append(cs, c), nil
+	}
+	if p.repos.Outbox().Run(ctx, "cat-file", "-e", was+"^{commit}") != nil {
+		// The agent's own copy is gone for good; the remote has it still.
+		fetch, cancel := context.WithTimeout(ctx, repos.AskTime)
+		err := p.repos.Refresh(fetch)
+		cancel()
+		if err != nil {
+			return cs, err
+		}
+	}
+	for _, in := range []string{c.SHA, led.State.BaseSHA} {
+		if reachable, err := p.repos.Outbox().IsAncestor(ctx, was, in); err != nil {
+			return cs, err
+		} else if reachable {
+			return append(cs, c), nil
+		}
+	}
+	if kept := (remote.Change{Ref: p.replacedRef(was), SHA: was}); !slices.Contains(cs, kept) {
+		cs = append(cs, kept)
+	}
+	led.Replaced = append(slices.DeleteFunc(led.Replaced, func(s string) bool { return s == was }), was)
+	for len(led.Replaced) > maxReplaced {
+		cs = append(cs, remote.Change{Ref: p.replacedRef(led.Replaced[0]), SHA: ""})
+		led.Replaced = led.Replaced[1:]
+	}
+	return append(cs, c), nil
+}
+
+// Aside adds what is kept beside the branch. What can be said of nothing on the
+// remote, or goes by a name that is taken, gets a name with its id: it never stands in the branch's way.
+func (p *Pusher) Aside(ctx context.Context, cs []remote.Change, c remote.Change) []remote.Change {
+	taken := func(o remote.Change) bool { return o.Ref == c.Ref && o.SHA != c.SHA }
+	if slices.Contains(cs, c) {
+		return cs
+	}
+	if !slices.ContainsFunc(cs, taken) {
+		if more, err := p.moved(ctx, cs, c); err == nil {
+			return more
+		}
+	}
+	return append(cs, remote.Change{Ref: workorder.KeptRef(p.repos.Order.TaskID, "also-"+c.SHA[:12]), SHA: c.SHA})
+}
+
+// All pushes everything in one step. Where that fails, for whatever reason, the
+// branch, the checkpoint and the state go alone, and then the rest, each ref for
+// itself: a *refusedError says what of the rest did not arrive. end is how the
+// attempt ends, nil: it does not.
+func (p *Pusher) All(ctx context.Context, cs []remote.Change, cp *workorder.Checkpoint, end func(*workorder.State)) error {
+	edit := p.renewed
+	if end != nil {
+		edit = end
+	}
+	var core, rest []remote.Change
+	for _, c := range cs {
+		switch {
+		case strings.HasPrefix(c.Ref, workorder.KeptRef(p.repos.Order.TaskID, "")) && p.book.Refs[c.Ref] != c.SHA && !backs(p.book.Moved, c):
+			rest = append(rest, c)
+		default:
+			core = append(core, c)
+		}
+	}
+	if len(rest) == 0 || !p.alone {
+		err := p.Push(ctx, cs, cp, edit)
+		p.alone = len(rest) > 0 && err != nil
+		var held *heartbeat.HeldError
+		if k := git.KindOf(err); !p.alone || errors.As(err, &held) || k == git.KindAuth || k == git.KindUnreachable || ctx.Err() != nil {
+			return err
+		}
+	}
+	if err := p.Push(ctx, core, cp, p.renewed); err != nil {
+		return err
+	}
+	if err := p.pushKept(ctx, rest); err != nil {
+		return err
+	}
+	p.alone = false
+	if end == nil {
+		return nil
+	}
+	return p.Push(ctx, nil, nil, end)
+}
+
+// pushKept pushes refs beside the branch, each for itself. Another box's are safe:
+// each is moved only from where we believe it to be.
+func (p *Pusher) pushKept(ctx context.Context, cs []remote.Change) error {
+	cs = slices.DeleteFunc(cs, func(c remote.Change) bool { return p.book.Refs[c.Ref] == c.SHA })
+	if len(cs) == 0 {
+		return nil
+	}
+	p.book.Pending = &ledger.Aim{State: p.book.State, Refs: map[string]string{}}
+	for _, c := range cs {
+		p.book.Pending.Refs[c.Ref] = c.SHA
+	}
+	p.book.Note()
+	why, err := p.remote.Send(ctx, cs, false)
+	if err == nil {
+		p.adopt(p.book.Pending.Refs)
+		p.book.Pending = nil
+		p.book.Note()
+		return nil
+	}
+	if rerr := p.Reconcile(ctx); rerr != nil {
+		return rerr
+	}
+	missing := map[string]string{}
+	for _, c := range cs {
+		if p.book.Refs[c.Ref] != c.SHA {
+			if missing[c.Ref] = why[c.Ref]; why[c.Ref] == "" {
+				missing[c.Ref] = err.Error()
+			}
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return &remote.RefusedError{Why: missing, Err: &git.Error{Verb: "push", Kind: git.KindRejected, Err: err}}
+}
+
+// maxReplaced bounds the commits that are kept though the agent rewrote them: an
+// agent that amends its commit every minute leaves as many.
+const maxReplaced = 20
+
+func (p *Pusher) replacedRef(sha string) string {
+	return workorder.KeptRef(p.repos.Order.TaskID, "replaced-"+sha[:12])
+}
+
+// Kept adds what an earlier step wanted to be kept with the next push.
+func (p *Pusher) Kept() (cs []remote.Change) {
+	for _, ref := range slices.Sorted(maps.Keys(p.book.Keep)) {
+		cs = append(cs, remote.Change{Ref: ref, SHA: p.book.Keep[ref]})
+	}
+	return cs
+}
+
+// Said reports refs that a push brought to the remote.
+func (p *Pusher) Said(cs []remote.Change, start time.Time) {
+	for _, c := range cs {
+		switch {
+		case c.SHA == "" || p.book.Refs[c.Ref] != c.SHA:
+		case c.Ref == workorder.CheckpointRef(p.repos.Order.TaskID):
+			p.repos.Emit(workorder.Event{Type: workorder.EventCheckpoint, Name: c.Ref, Status: "ok", Text: c.SHA, DurationMS: time.Since(start).Milliseconds()})
+		default:
+			p.repos.Emit(workorder.Event{Type: workorder.EventPush, Name: c.Ref, Status: "ok", Text: c.SHA, DurationMS: time.Since(start).Milliseconds()})
+		}
+	}
+}

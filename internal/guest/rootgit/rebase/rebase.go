@@ -1,0 +1,339 @@
+// Package rebase moves a task's commits onto another base in the work tree.
+package rebase
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/heads"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/lease"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/settings"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/worktree"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Rebaser moves the task's commits.
+type Rebaser struct {
+	repos    *repos.Repos
+	book     *ledger.Book
+	settings *settings.Settings
+	heads    *heads.Heads
+}
+
+// New makes it of what it uses.
+func New(repos *repos.Repos, book *ledger.Book, settings *settings.Settings, heads *heads.Heads) *Rebaser {
+	return &Rebaser{repos: repos, book: book, settings: settings, heads: heads}
+}
+
+// Plan is which commits go where.
+type Plan struct {
+	Onto             string // branch
+	OldBase, NewBase string // where the task began, and the commit of Onto
+	// Upstream..OldHead are the commits that move.
+	Upstream, OldHead string
+	Commits           int
+	// Conflict is nil where git alone could move them all.
+	Conflict *Conflict
+}
+
+// Nothing says why there is nothing to move, empty when there is.
+func (r *Plan) Nothing() string {
+	switch {
+	case r.Commits == 0:
+		return "the task's branch has no commits of its own that could be moved"
+	case r.Upstream == r.NewBase:
+		return fmt.Sprintf("the task's branch is on the newest commit of %s already (%.12s)", r.Onto, r.NewBase)
+	}
+	return ""
+}
+
+// Conflict is where git needs somebody to decide.
+type Conflict struct {
+	Commit, Subject string // the one that is being moved
+	Files           []string
+	// Settings are files of agents' settings that the moved commits touch: no agent may start in the middle of them.
+	Settings []string
+}
+
+// Error is a rebase that is not begun.
+type Error struct {
+	text string
+	by   workorder.EndedBy
+}
+
+func (e *Error) Error() string { return e.text }
+
+// EndedBy is what this error ends a run by.
+func (e *Error) EndedBy() workorder.EndedBy { return e.by }
+
+// maxForeign bounds the commits of others that a refusal names.
+const maxForeign = 10
+
+// Plan finds out what is to be moved, and refuses where something would be lost or moved that nobody asked for. It is called after Checkout.
+func (rb *Rebaser) Plan(ctx context.Context, c *lease.Claimed) (*Plan, error) {
+	if err := rb.book.Load(); err != nil {
+		return nil, err
+	}
+	id := rb.repos.Order.TaskID
+	if rb.book.RestoredTree != "" || rb.repos.Order.Archive {
+		return nil, &Error{"the last attempt left work that is not committed, which a rebase could lose: `sandbox-agent continue " + id + "` goes on with it and commits it, then rebase", workorder.ByOrder}
+	}
+	r := &Plan{Onto: cmp.Or(rb.repos.Order.Rebase.Onto, c.Base), OldBase: c.BaseSHA, OldHead: rb.book.Start}
+	var err error
+	if r.NewBase, err = rb.repos.Mirror().Resolve(ctx, workorder.BranchRef(r.Onto)); err != nil {
+		return nil, err
+	}
+	switch {
+	case r.NewBase == "":
+		return nil, &Error{fmt.Sprintf("the remote %s has no branch %q to rebase onto: name another with --onto", rb.repos.Order.Repo, r.Onto), workorder.ByGit}
+	case r.Onto == rb.book.Branch():
+		return nil, &Error{fmt.Sprintf("%s is the task's own branch: name another with --onto", r.Onto), workorder.ByOrder}
+	}
+	if err := rb.upstream(ctx, r, c.Base); err != nil {
+		return nil, err
+	}
+	if rb.repos.Order.Rebase.Foreign || r.Nothing() != "" {
+		return r, nil
+	}
+	list, err := rb.foreign(ctx, c, r)
+	if err != nil || len(list) == 0 {
+		return r, err
+	}
+	var b strings.Builder
+	for i, f := range list {
+		if i == maxForeign {
+			fmt.Fprintf(&b, "; and %d more", len(list)-i)
+			break
+		}
+		fmt.Fprintf(&b, "; %.12s %q by %s", f.SHA, oneLine(f.Subject), oneLine(f.Author))
+	}
+	return nil, &Error{fmt.Sprintf("somebody else pushed %d commits to %s since the last attempt%s: --with-foreign moves them as well, `sandbox-agent continue %s` takes them up first", len(list), rb.book.Branch(), b.String(), id), workorder.ByGit}
+}
+
+// oneLine is what others wrote, for a message.
+func oneLine(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, strings.ToValidUTF8(s, "\uFFFD"))
+	const most = 100
+	if r := []rune(s); len(r) > most {
+		s = string(r[:most-1]) + "…"
+	}
+	return s
+}
+
+// upstream finds where the task's own commits begin: the newest of what the branch shares with where the task began, its base branch as it
+// is now, and the new base. A branch that took over its base by a merge shares more than where it began.
+func (rb *Rebaser) upstream(ctx context.Context, r *Plan, base string) error {
+	m := rb.repos.Outbox()
+	tips := []string{r.NewBase, r.OldBase}
+	if at, err := rb.repos.Mirror().Resolve(ctx, workorder.BranchRef(base)); err != nil {
+		return err
+	} else if at != "" {
+		tips = append(tips, at)
+	}
+	r.Commits = math.MaxInt
+	for _, tip := range tips {
+		out, err := m.Output(ctx, "merge-base", tip, r.OldHead)
+		if proc.ExitCode(err) == 1 {
+			continue // they share nothing
+		}
+		if err != nil {
+			return err
+		}
+		shared := strings.TrimSpace(string(out))
+		n, err := rb.count(ctx, shared, r.OldHead)
+		if err != nil {
+			return err
+		}
+		if n < r.Commits {
+			r.Upstream, r.Commits = shared, n
+		}
+	}
+	if r.Upstream == "" {
+		return &Error{fmt.Sprintf("%s and %s have no commit in common: there is nothing to rebase from", rb.book.Branch(), r.Onto), workorder.ByGit}
+	}
+	return nil
+}
+
+func (rb *Rebaser) count(ctx context.Context, from, to string) (int, error) {
+	out, err := rb.repos.Outbox().Output(ctx, "rev-list", "--count", from+".."+to, "--")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(out)))
+}
+
+// foreign are the commits of the remote's branch that no attempt is known to have left there. Where a box was lost, which says nothing of its
+// last pushes, commits by the task's own committer count as its.
+func (rb *Rebaser) foreign(ctx context.Context, c *lease.Claimed, r *Plan) ([]git.Commit, error) {
+	m := rb.repos.Outbox()
+	known, lost := "", false
+	for _, a := range slices.Backward(c.State.Attempts) {
+		if a.ID == rb.repos.Order.AttemptID {
+			continue
+		}
+		if git.ValidSHA(a.HeadSHA) {
+			known = a.HeadSHA
+			break
+		}
+		lost = lost || a.Status == workorder.StatusLost
+	}
+	args := []string{"log", "-z", "--format=%H%x01%s%x01%an%x01%ce", "--max-count=" + strconv.Itoa(repos.MaxCommits), c.Head, "^" + r.NewBase, "^" + r.Upstream}
+	if known != "" && m.Run(ctx, "cat-file", "-e", known+"^{commit}") == nil {
+		args = append(args, "^"+known)
+	}
+	out, err := m.Output(ctx, append(args, "--")...)
+	if err != nil {
+		return nil, err
+	}
+	var list []git.Commit
+	for rec := range strings.SplitSeq(string(out), "\x00") {
+		f := strings.SplitN(strings.TrimPrefix(rec, "\n"), "\x01", 4)
+		if len(f) != 4 || (lost || known == "") && f[3] == rb.repos.Order.Author.Email {
+			continue
+		}
+		list = append(list, git.Commit{SHA: f[0], Subject: f[1], Author: f[2]})
+	}
+	return list, nil
+}
+
+// rebaser is the work tree with nothing that asks, signs, remembers or reorders. Nothing of the agent's has run in it yet.
+func (rb *Rebaser) rebaser() git.Repo {
+	t := rb.repos.Tree()
+	t.Env = append(t.Env, "GIT_EDITOR=true", "GIT_SEQUENCE_EDITOR=true")
+	t.Env = append(t.Env, repos.ConfigEnv("commit.gpgSign", "false", "rerere.enabled", "false", "rebase.updateRefs", "false", "rebase.rebaseMerges", "false",
+		"rebase.autoSquash", "false", "rebase.autoStash", "false", "rebase.missingCommitsCheck", "ignore", "merge.conflictStyle", "merge", "core.commentChar", "#")...)
+	return t
+}
+
+// Run moves the commits in the work tree, as the agent's user. Merges are left out, the commits that they brought are moved one by
+// one; so are commits that change nothing any more. A conflict leaves the rebase in progress.
+func (rb *Rebaser) Run(ctx context.Context, r *Plan) error {
+	t := rb.rebaser()
+	err := t.Run(ctx, "rebase", "--quiet", "--merge", "--no-verify", "--no-gpg-sign", "--no-autosquash", "--no-autostash", "--no-fork-point",
+		"--empty=drop", "--onto", r.NewBase, r.Upstream)
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return err
+	}
+	files, uerr := rb.unmerged(ctx)
+	if uerr != nil || len(files) == 0 {
+		return errors.Join(err, uerr, t.Run(ctx, "rebase", "--abort"))
+	}
+	r.Conflict = &Conflict{Files: files}
+	cs, err := t.Log(ctx, "", "REBASE_HEAD", 1)
+	if err != nil || len(cs) == 0 {
+		return errors.Join(errors.New("find out which commit conflicts"), err)
+	}
+	r.Conflict.Commit, r.Conflict.Subject = cs[0].SHA, cs[0].Subject
+	if !rb.repos.Order.TrustBranchConfig {
+		r.Conflict.Settings, err = rb.touched(ctx, r)
+	}
+	return err
+}
+
+// unmerged are the files of the index that conflict.
+func (rb *Rebaser) unmerged(ctx context.Context) ([]string, error) {
+	var list []string
+	err := rb.repos.Tree().Each(ctx, func(rec string) {
+		if _, path, ok := strings.Cut(rec, "\t"); ok {
+			list = append(list, path)
+		}
+	}, "ls-files", "-z", "--unmerged")
+	slices.Sort(list)
+	return slices.Compact(list), err
+}
+
+// touched are the settings of agents that any of the moved commits changes.
+func (rb *Rebaser) touched(ctx context.Context, r *Plan) ([]string, error) {
+	was, err := settings.TreeEntries(ctx, rb.repos.Mirror(), r.NewBase)
+	if err != nil {
+		return nil, err
+	}
+	guard, err := rb.settings.GuardOf(ctx, was)
+	if err != nil {
+		return nil, err
+	}
+	var list []string
+	err = rb.repos.Outbox().Each(ctx, func(name string) {
+		if name = strings.TrimPrefix(name, "\n"); name != "" && guard.Has(path.Clean(name)) {
+			list = append(list, name)
+		}
+	}, "log", "-z", "--format=", "--name-only", "--no-renames", "-m", r.Upstream+".."+r.OldHead, "--")
+	slices.Sort(list)
+	return slices.Compact(list), err
+}
+
+// Unfinished says what keeps a rebase from being done, empty when nothing does; head is what came of it. It believes nothing
+// of what whoever resolved the conflicts says. It may be called beside a Keeper.
+func (rb *Rebaser) Unfinished(ctx context.Context, r *Plan) (head, why string, err error) {
+	if err := rb.book.Lock(ctx); err != nil {
+		return "", "", err
+	}
+	defer rb.book.Unlock()
+	if err := rb.book.Load(); err != nil {
+		return "", "", err
+	}
+	if err := rb.repos.Reconnect(ctx); err != nil {
+		return "", "", err
+	}
+	files, err := rb.unmerged(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	switch {
+	case len(files) > 0:
+		return "", "conflicts are left in " + worktree.Named(files), nil
+	case rb.inProgress():
+		return "", "the rebase is still in progress", nil
+	}
+	t, err := rb.heads.Tip(ctx, r.OldBase)
+	if err != nil {
+		return "", "", err
+	}
+	if t.Head == r.OldHead {
+		return "", "the branch " + rb.book.Branch() + " is as it was", nil
+	}
+	on, err := rb.repos.Outbox().IsAncestor(ctx, r.NewBase, t.Head)
+	if err != nil {
+		return "", "", err
+	}
+	if !on {
+		return "", fmt.Sprintf("the branch %s at %.12s is not on %s (%.12s)", rb.book.Branch(), t.Head, r.Onto, r.NewBase), nil
+	}
+	return t.Head, "", nil
+}
+
+// inProgress reports whether git notes a rebase in the work tree.
+func (rb *Rebaser) inProgress() bool {
+	root, err := os.OpenRoot(rb.repos.Workspace)
+	if err != nil {
+		return false
+	}
+	defer root.Close()
+	for _, dir := range []string{".git/rebase-merge", ".git/rebase-apply"} {
+		if _, err := root.Lstat(dir); err == nil {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,27 @@
+package repos
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// AskTime bounds asking the remote for its refs.
+const AskTime = 30 * time.Second
+
+// RemoteRefs asks the remote for the task's refs.
+func (rs *Repos) RemoteRefs(ctx context.Context, branch string) (map[string]string, error) {
+	return rs.Ask(ctx, branch, workorder.TaskRefs(rs.Order.TaskID)+"*", workorder.BranchRef(branch))
+}
+
+// Ask asks the remote for those of the task's refs that fit the patterns.
+func (rs *Repos) Ask(ctx context.Context, branch string, patterns ...string) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, AskTime)
+	defer cancel()
+	out, err := rs.Authed(rs.Mirror()).Output(ctx, append([]string{"ls-remote", "--quiet", "--refs", "--", rs.Order.CloneURL}, patterns...)...)
+	if err != nil {
+		return nil, err
+	}
+	return TaskRefs(out, rs.Order.TaskID, branch), nil
+}

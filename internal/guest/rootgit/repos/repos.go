@@ -1,0 +1,259 @@
+// Package repos holds the repositories that the task's commits pass through: mirror, outbox, and the agent's work tree.
+package repos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Repos are the task's repositories. The fields are set before it is used.
+//
+//	mirror   what the remote has; fetched with the credential, read by everybody
+//	outbox   empty but for its alternates: the mirror's and the work tree's objects.
+//	         Commit ids that git, run as the agent's user, reports are pushed from here.
+//	before   what the remote had when we came, for the proof
+//	tree     the agent's work tree, used as the agent's user
+type Repos struct {
+	Order     *workorder.Order
+	Dir       string           // root of our repositories; readable by the agent, writable by us only
+	BeforeDir string           // where Before is kept, outside of Dir on its file system; "": it is not
+	Workspace string           // the work tree
+	User      *proc.Credential // the agent's user; nil: the caller
+	Home      string           // the agent's home
+	Auth      *git.Auth        // nil: the remote needs none
+	Emit      func(workorder.Event)
+	// Clean masks secrets in what leaves the box; nil: there are none.
+	Clean func(string) string
+}
+
+// Open makes mirror and outbox where they are missing, keeps what the remote had, and fetches.
+func (rs *Repos) Open(ctx context.Context) error {
+	for _, dir := range []string{rs.mirrorDir(), rs.outboxDir()} {
+		if err := initBare(ctx, dir); err != nil {
+			return err
+		}
+	}
+	// git push leaves out what the remote has in commits that are no ancestors (the last checkpoint, for
+	// the next one or for the commit that replaces it) only from a repository that counts as shallow. Ours misses no commit.
+	if err := os.WriteFile(filepath.Join(rs.outboxDir(), "shallow"), nil, 0o644); err != nil {
+		return fmt.Errorf("prepare outbox: %w", err)
+	}
+	if err := rs.keepBefore(ctx); err != nil {
+		return err
+	}
+	return rs.Refresh(ctx)
+}
+
+func (rs *Repos) mirrorDir() string { return filepath.Join(rs.Dir, "mirror.git") }
+func (rs *Repos) outboxDir() string { return filepath.Join(rs.Dir, "outbox.git") }
+
+// Mirror is our copy of the remote, without credential.
+func (rs *Repos) Mirror() git.Repo { return git.Repo{Dir: rs.mirrorDir(), Bare: true} }
+
+// Before is the remote's branches and tags as they were when we came, with no object of others: neither the task's own branch nor what
+// its attempts kept beside it, nor what came since.
+func (rs *Repos) Before() git.Repo { return git.Repo{Dir: rs.BeforeDir, Bare: true} }
+
+// Objects is a repository of ours that has the objects of the mirror and of the work tree, to read
+// commits that the remote may not have yet. No configuration of the agent's counts in it.
+func (rs *Repos) Objects() git.Repo { return rs.Outbox() }
+
+// Authed is a repository of ours with the credential of the remote.
+func (rs *Repos) Authed(r git.Repo) git.Repo {
+	r.Auth = rs.Auth
+	return r
+}
+
+// Tree is the agent's work tree, used as the agent.
+func (rs *Repos) Tree() git.Repo {
+	// A user's own configuration may be damaged, or hide work behind rules that the repository does not know.
+	// What is pushed is what objects are, not what others stand in for them.
+	env := append(rs.Identity(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_NO_REPLACE_OBJECTS=1")
+	return git.Repo{Dir: rs.Workspace, Tree: true, User: rs.User, Env: append(env, ConfigEnv()...)}
+}
+
+// Identity is the environment with the home and the name under which the agent commits.
+func (rs *Repos) Identity() []string {
+	a := rs.Order.Author
+	return []string{
+		"HOME=" + rs.Home,
+		"GIT_AUTHOR_NAME=" + a.Name, "GIT_AUTHOR_EMAIL=" + a.Email,
+		"GIT_COMMITTER_NAME=" + a.Name, "GIT_COMMITTER_EMAIL=" + a.Email,
+	}
+}
+
+// BaseBranch returns the branch that the task is based on and its commit in the mirror. A branch that the remote does not have is
+// an error of kind git.KindNotFound.
+func (rs *Repos) BaseBranch(ctx context.Context) (base, sha string, err error) {
+	base = rs.Order.Branch
+	if base == "" {
+		if base, err = rs.Authed(rs.Mirror()).DefaultBranch(ctx, rs.Order.CloneURL); err != nil {
+			return "", "", err
+		}
+		if base == "" {
+			return "", "", &git.Error{Verb: "clone", Kind: git.KindNotFound, Err: fmt.Errorf("the remote %s has no default branch (is it empty?); push a first commit or name `branch`", rs.Order.Repo)}
+		}
+	}
+	if sha, err = rs.Mirror().Resolve(ctx, "refs/heads/"+base); err != nil {
+		return "", "", err
+	}
+	if sha == "" {
+		// Of a shallow repository no ref is fetched whose history ends before its beginning.
+		if there, err := rs.Authed(rs.Mirror()).Output(ctx, "ls-remote", "--", rs.Order.CloneURL, "refs/heads/"+base); err == nil && len(there) > 0 {
+			return "", "", &git.Error{Verb: "clone", Kind: git.KindFormat, Err: fmt.Errorf("the remote %s has the branch %q and does not give it: %s", rs.Order.Repo, base, git.ShallowText)}
+		}
+		return "", "", &git.Error{Verb: "clone", Kind: git.KindNotFound, Err: fmt.Errorf("the remote %s has no branch %q", rs.Order.Repo, base)}
+	}
+	return base, sha, nil
+}
+
+// Refresh updates the mirror from the remote, the task's own refs included. It is safe to call while others read the mirror.
+func (rs *Repos) Refresh(ctx context.Context) error {
+	return rs.mirror(ctx, "+"+workorder.TaskRefs(rs.Order.TaskID)+"*:"+workorder.TaskRefs(rs.Order.TaskID)+"*",
+		"^"+workorder.AliveRef(rs.Order.TaskID)) // it moves while we fetch
+}
+
+// mirror fetches the remote's branches and tags, and what else is named.
+func (rs *Repos) mirror(ctx context.Context, more ...string) error {
+	return rs.Authed(rs.Mirror()).Run(ctx, append([]string{
+		"fetch", "--quiet", "--prune", "--no-write-fetch-head", "--no-auto-maintenance",
+		"--", rs.Order.CloneURL, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*",
+	}, more...)...)
+}
+
+// keepBefore makes Before, of hard links to what the mirror has so far. Git gives any object that a repository has to who knows its id, and
+// lists them all to who can read its folder: so what must not be found there is fetched later.
+func (rs *Repos) keepBefore(ctx context.Context) error {
+	if rs.BeforeDir == "" {
+		return nil
+	}
+	if _, err := os.Lstat(rs.BeforeDir); err == nil {
+		return nil // an earlier call's
+	}
+	own := workorder.BranchRef("agent/" + rs.Order.TaskID) // whatever the order calls it: see workorder.OwnBranch
+	but := []string{"^" + own, "^" + own + "-*"}
+	if b := rs.Order.TargetBranch; b != "" {
+		but = append(but, "^"+workorder.BranchRef(b))
+	}
+	if err := rs.mirror(ctx, but...); err != nil {
+		return err
+	}
+	half := rs.BeforeDir + ".half" // a call that is stopped leaves nothing that the next one takes for whole
+	err := errors.Join(os.RemoveAll(half), os.MkdirAll(filepath.Dir(half), 0o755))
+	if err == nil {
+		err = git.Repo{Dir: rs.Dir}.Run(ctx, "clone", "--quiet", "--mirror", "--local", "--template=", "--", rs.mirrorDir(), half)
+	}
+	if err == nil {
+		err = os.Rename(half, rs.BeforeDir)
+	}
+	if err != nil {
+		return fmt.Errorf("keep what the remote has before the task: %w", err)
+	}
+	return nil
+}
+
+func initBare(ctx context.Context, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make repository: %w", err)
+	}
+	return git.Repo{Dir: dir, Bare: true}.Run(ctx, "init", "--quiet", "--bare", "--template=", "--", dir)
+}
+
+// Connect makes the outbox see the mirror's objects and the work tree's.
+func (rs *Repos) Connect(objects string) error {
+	info := filepath.Join(rs.outboxDir(), "objects/info")
+	if err := os.MkdirAll(info, 0o755); err != nil {
+		return fmt.Errorf("prepare outbox: %w", err)
+	}
+	alternates := rs.mirrorDir() + "/objects\n" + objects + "\n"
+	if was, err := os.ReadFile(filepath.Join(info, "alternates")); err == nil && string(was) == alternates {
+		return nil
+	}
+	if err := os.WriteFile(filepath.Join(info, "alternates"), []byte(alternates), 0o644); err != nil {
+		return fmt.Errorf("prepare outbox: %w", err)
+	}
+	return nil
+}
+
+// Reconnect follows the work tree's objects to where the agent may have moved
+// them (a .git that is a file, a separate git folder).
+func (rs *Repos) Reconnect(ctx context.Context) error {
+	out, err := rs.Tree().Output(ctx, "rev-parse", "--path-format=absolute", "--git-path", "objects")
+	if err != nil {
+		return err
+	}
+	path := strings.TrimSuffix(string(out), "\n")
+	if !filepath.IsAbs(path) || strings.ContainsAny(path, "\n\"") {
+		return fmt.Errorf("the work tree's objects lie at %q", path)
+	}
+	return rs.Connect(path)
+}
+
+// Outbox is the repository that is pushed from.
+func (rs *Repos) Outbox() git.Repo {
+	return git.Repo{Dir: rs.outboxDir(), Bare: true, Env: []string{
+		"GIT_AUTHOR_NAME=" + signer, "GIT_AUTHOR_EMAIL=" + signer + "@localhost",
+		"GIT_COMMITTER_NAME=" + signer, "GIT_COMMITTER_EMAIL=" + signer + "@localhost",
+	}}
+}
+
+// signer is the author of states and checkpoints.
+const signer = "sandbox-agent"
+
+// Mask replaces secrets in what leaves the box.
+func (rs *Repos) Mask(s string) string {
+	if rs.Clean == nil {
+		return s
+	}
+	return rs.Clean(s)
+}
+
+// TaskRefs lists the refs of the task that a repository or remote has: the output of
+// ls-remote or for-each-ref with "id<white space>name" per line.
+func TaskRefs(out []byte, taskID, branch string) map[string]string {
+	refs := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		f := strings.Fields(line)
+		if len(f) == 2 && git.ValidSHA(f[0]) && (strings.HasPrefix(f[1], workorder.TaskRefs(taskID)) || f[1] == workorder.BranchRef(branch)) {
+			refs[f[1]] = f[0]
+		}
+	}
+	return refs
+}
+
+// ConfigEnv is the environment that sets keys of git's configuration, beside those that
+// keep rules out that are not in the repository: what is ignored by them would be lost.
+func ConfigEnv(pairs ...string) (env []string) {
+	pairs = append([]string{"core.excludesFile", "/dev/null", "core.attributesFile", "/dev/null"}, pairs...)
+	env = append(env, fmt.Sprintf("GIT_CONFIG_COUNT=%d", len(pairs)/2))
+	for i := 0; i+1 < len(pairs); i += 2 {
+		env = append(env, fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", i/2, pairs[i]), fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", i/2, pairs[i+1]))
+	}
+	return env
+}
+
+// A checkpoint is the work tree as git would commit it now, without touching
+// anything of the agent's: it is hashed with an index of our own, as the agent's
+// user, and lies as loose objects in the agent's store until it is pushed.
+
+// SideDir holds the indexes of ours for the work tree. It belongs to the agent's user, who alone reads and writes in it.
+func (rs *Repos) SideDir() string { return filepath.Join(rs.Dir, "side") }
+
+// SidePath is the path of one of the indexes of ours.
+func (rs *Repos) SidePath(name string) string { return filepath.Join(rs.SideDir(), name) }
+
+// LocalTime bounds looking at the repositories, which takes milliseconds, or
+// seconds with a million commits. It is apart from the time for pushing.
+const LocalTime = 30 * time.Second
+
+// MaxCommits bounds the commits that a result lists.
+const MaxCommits = 200

@@ -1,0 +1,262 @@
+// Package review keeps a task's feedback in its state until commits have answered it.
+package review
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Feedback is what reviewers asked of the task.
+type Feedback struct {
+	repos *repos.Repos
+	book  *ledger.Book
+
+	// Later are the numbers of the items that this attempt had no room for: they stay.
+	Later []int
+}
+
+// New makes it of what it uses.
+func New(repos *repos.Repos, book *ledger.Book) *Feedback {
+	return &Feedback{repos: repos, book: book}
+}
+
+// TakeOn puts the order's feedback into a state, where it stays until an attempt has answered it. head is the
+// commit that the work on it begins with.
+func (f *Feedback) TakeOn(s *workorder.State, head string) {
+	if f.repos.Order.Review == nil {
+		return
+	}
+	r := *f.repos.Order.Review
+	r.Since = head
+	r.Items = slices.Clone(r.Items)
+	for i := range r.Items {
+		r.Items[i].Notes = slices.Clone(r.Items[i].Notes)
+		for k := range r.Items[i].Notes {
+			n := &r.Items[i].Notes[k]
+			n.Text = f.repos.Mask(n.Text)
+		}
+	}
+	if s.Review != nil {
+		f.takeOver(&r, s.Review)
+	}
+	s.Review = &r
+}
+
+// maxPending bounds the texts that are taken over, in bytes: as much as a prompt has room for.
+const maxPending = 1 << 20
+
+// takeOver adds what an attempt before was given and did not answer. What the forge has still was read from there
+// again, where it was asked: of that only what came from a file is in nobody else's memory.
+func (f *Feedback) takeOver(r, pending *workorder.Review) {
+	asked := r.PR != 0
+	if !asked {
+		r.PR, r.URL, r.Until = pending.PR, pending.URL, pending.Until
+	}
+	room, left := maxPending, 0
+	for _, it := range pending.Items {
+		fromFile := it.Source == workorder.FromFile
+		if asked && !fromFile || slices.ContainsFunc(r.Items, func(has workorder.ReviewItem) bool { return sameItem(&has, &it) }) {
+			continue
+		}
+		size := 0
+		for _, n := range it.Notes {
+			size += len(n.Text)
+		}
+		if len(r.Items) == workorder.MaxReviewItems {
+			// What the forge has can be read again.
+			if i := lastOfForge(r.Items); fromFile && i >= 0 {
+				r.Items, r.Until = slices.Delete(r.Items, i, i+1), time.Time{}
+			}
+		}
+		switch {
+		case size <= room && len(r.Items) < workorder.MaxReviewItems:
+			room -= size
+			r.Items = append(r.Items, it)
+		case fromFile:
+			left++
+		default:
+			r.Until = time.Time{}
+		}
+	}
+	for i := range r.Items {
+		r.Items[i].Number = i + 1
+	}
+	if left > 0 {
+		f.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("%d entries of an earlier file of feedback were never answered, and there is no room for them beside what came now: give them again", left)})
+	}
+}
+
+func lastOfForge(items []workorder.ReviewItem) int {
+	for i := range slices.Backward(items) {
+		if items[i].Source != workorder.FromFile {
+			return i
+		}
+	}
+	return -1
+}
+
+// sameItem tells whether two items are about the same.
+func sameItem(a, b *workorder.ReviewItem) bool {
+	if a.Source != b.Source || a.Thread != b.Thread || a.URL != b.URL {
+		return false
+	}
+	return a.Thread != "" || a.URL != "" || slices.Equal(a.Notes, b.Notes)
+}
+
+// Answered takes feedback out of a state that was answered. What had no room stays for the next attempt, which
+// begins at head, and nothing as new as that counts as read.
+func (f *Feedback) Answered(s *workorder.State, head string) {
+	if s.Review == nil {
+		return
+	}
+	rest := *s.Review
+	rest.Since, rest.Until, rest.Items = head, time.Time{}, nil
+	for _, it := range s.Review.Items {
+		if slices.Contains(f.Later, it.Number) {
+			it.Number = len(rest.Items) + 1
+			rest.Items = append(rest.Items, it)
+		}
+	}
+	if len(rest.Items) > 0 {
+		s.Review = &rest
+		return
+	}
+	if s.Review.Until.After(s.ReviewedUntil) {
+		s.ReviewedUntil = s.Review.Until
+	}
+	s.Review = nil
+}
+
+// maxAddressing bounds the commits that are looked at.
+const maxAddressing = 500
+
+var (
+	addresses = regexp.MustCompile(`(?i)^[ \t]*addresses:[ \t]*(.+?)[ \t]*$`)
+	// numberRange is a number, or two with all between.
+	numberRange = regexp.MustCompile(`\b([0-9]{1,3})(?:[ \t]*(?:-|–|to)[ \t]*#?([0-9]{1,3}))?\b`)
+	// reverts is what git revert writes.
+	reverts = regexp.MustCompile(`(?m)^This reverts commit ([0-9a-f]{40,64})\b`)
+)
+
+// Addressed lists the commits from since to head that say by a line "Addresses: 1, 3" which items of feedback
+// they address, oldest first, by item. It reads our own repository, where no setting of the agent's counts. None
+// of these is counted: one that changes nothing; one that the base branch has, which a merge or a rebase brought; one that was there before
+// the feedback, under another id since a rebase; one that a later one reverts.
+func (f *Feedback) Addressed(ctx context.Context, since, head string, items int) (map[int][]string, error) {
+	if f.book.Ledger == nil || !git.ValidSHA(head) {
+		return nil, nil
+	}
+	if !git.ValidSHA(since) || f.repos.Outbox().Run(ctx, "cat-file", "-e", since+"^{commit}") != nil {
+		since = f.book.Start // the branch was rewritten since: what this attempt began with is all that is known to be older
+	}
+	if !git.ValidSHA(since) {
+		return nil, nil
+	}
+	outside, err := f.outside(ctx)
+	if err != nil {
+		return nil, err
+	}
+	before, err := f.claims(ctx, append([]string{since}, outside...)...)
+	if err != nil {
+		return nil, err
+	}
+	old := map[string]bool{}
+	for _, c := range before {
+		old[c.what] = true
+	}
+	// Commits with the change of one that since has and head has not are left out by git.
+	all, err := f.claims(ctx, append([]string{"--cherry-pick", "--right-only", since + "..." + head}, outside...)...)
+	if err != nil {
+		return nil, err
+	}
+	undone := map[string]bool{}
+	for _, c := range slices.Backward(all) {
+		if !undone[c.sha] {
+			for _, m := range reverts.FindAllStringSubmatch(c.what, -1) {
+				undone[m[1]] = true
+			}
+		}
+	}
+	found := map[int][]string{}
+	for _, c := range all {
+		if old[c.what] || undone[c.sha] {
+			continue
+		}
+		for _, n := range addressedBy(c.what, items) {
+			found[n] = append(found[n], c.sha)
+		}
+	}
+	return found, nil
+}
+
+// outside are the commits whose history is not the task's work, as git log leaves them out.
+func (f *Feedback) outside(ctx context.Context) ([]string, error) {
+	s := f.book.State
+	var list []string
+	if git.ValidSHA(s.BaseSHA) && f.repos.Outbox().Run(ctx, "cat-file", "-e", s.BaseSHA+"^{commit}") == nil {
+		list = append(list, "^"+s.BaseSHA)
+	}
+	if s.BaseBranch == "" {
+		return list, nil
+	}
+	tip, err := f.repos.Mirror().Resolve(ctx, workorder.BranchRef(s.BaseBranch))
+	if err == nil && tip != "" {
+		list = append(list, "^"+tip)
+	}
+	return list, err
+}
+
+// claim is a commit that says what it addresses or takes back. what is its author, time and message, which a rebase keeps.
+type claim struct{ sha, what string }
+
+// claims lists them, oldest first.
+func (f *Feedback) claims(ctx context.Context, revisions ...string) (list []claim, err error) {
+	args := append([]string{
+		"log", "-z", "--reverse", "--full-history", "-i", "--extended-regexp", "--grep=^[ \t]*addresses:", "--grep=^This reverts commit [0-9a-f]{40}",
+		"--format=%H%n%an <%ae> %at%n%B", "--max-count=" + strconv.Itoa(maxAddressing),
+	}, revisions...)
+	out, err := f.repos.Outbox().Output(ctx, append(args, "--", ":/")...)
+	if err != nil {
+		return nil, fmt.Errorf("read what commits address: %w", err)
+	}
+	for message := range strings.SplitSeq(string(out), "\x00") {
+		if sha, what, _ := strings.Cut(strings.TrimPrefix(message, "\n"), "\n"); git.ValidSHA(sha) {
+			list = append(list, claim{sha, what})
+		}
+	}
+	return list, nil
+}
+
+// addressedBy is the numbers that a commit's message names, of those that exist.
+func addressedBy(message string, items int) (numbers []int) {
+	for line := range strings.Lines(message) {
+		m := addresses.FindStringSubmatch(strings.TrimRight(line, "\r\n"))
+		if m == nil {
+			continue
+		}
+		for _, part := range numberRange.FindAllStringSubmatch(m[1], -1) {
+			from, _ := strconv.Atoi(part[1])
+			to := from
+			if part[2] != "" {
+				to, _ = strconv.Atoi(part[2])
+			}
+			for n := max(from, 1); n <= min(to, items); n++ {
+				if !slices.Contains(numbers, n) {
+					numbers = append(numbers, n)
+				}
+			}
+		}
+	}
+	slices.Sort(numbers)
+	return numbers
+}

@@ -1,0 +1,285 @@
+package save
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/heartbeat"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/push"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/worktree"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Options say how often to save. Zero values are the order's.
+type Options struct {
+	Push, Checkpoint time.Duration
+	// CommitsOnly saves commits and leaves the work tree alone: after the agent's
+	// end it is validation's.
+	CommitsOnly bool
+}
+
+const (
+	// watchEvery is how often the agent's refs are looked at for a new commit.
+	watchEvery = 500 * time.Millisecond
+	// quiet is how long after a commit no other one may follow until it is pushed,
+	// lateness how long it waits for that, and apartness the least time between two such pushes.
+	quiet     = 2 * time.Second
+	lateness  = 10 * time.Second
+	apartness = 3 * time.Second
+	// firstRetry is the first pause after a failure; it doubles up to the interval.
+	firstRetry = time.Second
+	// repeatError is how often the same failure is said again.
+	repeatError = time.Minute
+)
+
+// Keeper saves the work beside the agent. Its methods are
+// safe for concurrent use.
+type Keeper struct {
+	p        *Saver
+	o        Options
+	interval time.Duration
+
+	begin, stop, done   chan struct{}
+	flush               chan struct{}
+	beginOnce, stopOnce sync.Once
+	kill                context.CancelFunc
+
+	mu         sync.Mutex
+	changed    time.Time
+	checkpoint *workorder.Checkpoint
+
+	said map[string]time.Time // errors, by when they were said last
+	bad  bool                 // the last save failed
+}
+
+// Keep saves the work from Begin on, until Stop or until ctx ends, which does not wait. After Stop, Keep may be called again.
+func (sv *Saver) Keep(ctx context.Context, o Options) *Keeper {
+	if o.Push <= 0 {
+		o.Push = sv.repos.Order.PushInterval()
+	}
+	if o.Checkpoint <= 0 {
+		o.Checkpoint = sv.repos.Order.CheckpointInterval()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	k := &Keeper{
+		p: sv, o: o, kill: cancel,
+		// A push costs a connection, whatever it brings: both are done together.
+		interval: min(o.Push, o.Checkpoint),
+		begin:    make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
+		flush: make(chan struct{}, 1), said: map[string]time.Time{},
+	}
+	go k.run(ctx)
+	return k
+}
+
+// Begin is called when the agent starts: from now on its work is saved.
+func (k *Keeper) Begin() { k.beginOnce.Do(func() { close(k.begin) }) }
+
+// Flush saves now, without waiting.
+func (k *Keeper) Flush() {
+	select {
+	case k.flush <- struct{}{}:
+	default: // one is due already
+	}
+}
+
+// Stop begins no save any more and waits for the one under way until ctx ends,
+// which kills it. It may be called more than once.
+func (k *Keeper) Stop(ctx context.Context) {
+	k.stopOnce.Do(func() { close(k.stop) })
+	select {
+	case <-k.done:
+	case <-ctx.Done():
+		k.kill()
+		<-k.done
+	}
+	k.kill()
+}
+
+// Lost is closed when another box has the lease: nothing is pushed any more. It may be
+// long after Stop.
+func (k *Keeper) Lost() <-chan struct{} { return k.p.book.Fence.Gone() }
+
+// Changed is when a change of the tree or of HEAD was last seen; zero: never.
+func (k *Keeper) Changed() time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.changed
+}
+
+// Checkpoint is the last one on the remote, or nil.
+func (k *Keeper) Checkpoint() *workorder.Checkpoint {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.checkpoint
+}
+
+func (k *Keeper) touched() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.changed = time.Now()
+}
+
+// schedule is when what is due; a zero time is never.
+type schedule struct {
+	save          time.Time
+	first, latest time.Time // of the commits that are not pushed
+	lastPush      time.Time
+	retry         time.Duration // 0: the last try went well
+	notBefore     time.Time
+	now           bool // Flush
+}
+
+// commitDue is when the commits that were seen are to be pushed.
+func (s *schedule) commitDue() time.Time {
+	if s.first.IsZero() {
+		return time.Time{}
+	}
+	due := s.latest.Add(quiet)
+	if late := s.first.Add(lateness); late.Before(due) {
+		due = late
+	}
+	if apart := s.lastPush.Add(apartness); apart.After(due) {
+		due = apart
+	}
+	return due
+}
+
+func (k *Keeper) run(ctx context.Context) {
+	defer close(k.done)
+	if err := k.p.book.Load(); err != nil {
+		k.fail(workorder.EventLease, "", err)
+		return
+	}
+	k.note()
+	var s schedule
+	begin, lost := k.begin, k.Lost()
+	watch := time.NewTicker(min(watchEvery, max(k.interval/4, 10*time.Millisecond)))
+	defer watch.Stop()
+	tree, refs := "", k.refs()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.stop:
+			return
+		case <-lost:
+			return
+		case <-begin:
+			begin = nil
+			s.save = time.Now() // what was there before is saved at once
+		case <-k.flush:
+			s.now = begin == nil
+		case <-watch.C:
+		}
+		now := time.Now()
+		if seen := k.refs(); seen != refs {
+			refs, s.latest = seen, now
+			if s.first.IsZero() {
+				s.first = now
+			}
+			k.touched()
+		}
+		save := begin == nil && (s.now || due(s.save, now) || due(s.commitDue(), now))
+		if !save || !s.now && now.Before(s.notBefore) {
+			continue
+		}
+		select {
+		case <-k.stop:
+			return
+		default:
+		}
+		if done := k.once(ctx, &s, &tree); done {
+			return
+		}
+	}
+}
+
+func due(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
+
+// once saves and plans what comes next. done: the lease is lost.
+func (k *Keeper) once(ctx context.Context, s *schedule, tree *string) (done bool) {
+	s.first, s.now = time.Time{}, false
+	out := k.p.Save(ctx, !k.o.CommitsOnly)
+	now := time.Now()
+	if out.Tree != "" && out.Tree != *tree {
+		if *tree != "" {
+			k.touched()
+		}
+		*tree = out.Tree
+	}
+	s.save = now.Add(k.interval)
+	var refused *push.RefusedError
+	settled := errors.As(out.PushErr, &refused)
+	if out.Pushed || settled {
+		s.lastPush = now
+	}
+	k.note()
+	if ctx.Err() != nil {
+		return true // killed: what came of it, the next push asks
+	}
+	if _, held := errors.AsType[*heartbeat.HeldError](out.PushErr); held {
+		return true
+	}
+	if out.SnapErr != nil {
+		k.fail(workorder.EventCheckpoint, workorder.CheckpointRef(k.p.repos.Order.TaskID), out.SnapErr)
+	}
+	switch {
+	case settled:
+		k.fail(workorder.EventPush, workorder.BranchRef(k.p.book.Branch()), out.PushErr)
+		k.bad = false
+	case out.PushErr != nil:
+		s.retry = min(max(2*s.retry, firstRetry), k.interval)
+		if git.KindOf(out.PushErr) == git.KindAuth {
+			s.retry = k.interval // asking more often does not make it right
+		}
+		s.notBefore = now.Add(s.retry)
+		s.save = s.notBefore
+		k.bad = true
+		k.fail(workorder.EventPush, workorder.BranchRef(k.p.book.Branch()), fmt.Errorf("%w; it is tried again in %s", out.PushErr, s.retry))
+		if git.KindOf(out.PushErr) == git.KindOther {
+			k.p.index.Forget() // an object may be missing that only our index names
+		}
+		return false
+	case out.Pushed && k.bad:
+		k.bad = false
+		clear(k.said)
+		k.p.repos.Emit(workorder.Event{Type: workorder.EventPush, Name: workorder.StateRef(k.p.repos.Order.TaskID), Status: "ok", Text: "the remote takes pushes again"})
+	}
+	s.retry, s.notBefore = 0, time.Time{}
+	return false
+}
+
+// fail says what went wrong, the same thing not more than once in repeatError.
+func (k *Keeper) fail(t workorder.EventType, ref string, err error) {
+	// The pause at the end grows: it does not make another failure of it.
+	kind := string(t) + ref + string(git.KindOf(err))
+	if k := git.KindOf(err); k == git.KindOther || k == git.KindRejected {
+		kind = string(t) + err.Error()
+	}
+	if at, ok := k.said[kind]; ok && time.Since(at) < repeatError {
+		return
+	}
+	k.said[kind] = time.Now()
+	k.p.repos.Emit(workorder.Event{Type: t, Name: ref, Status: "error", Text: err.Error()})
+}
+
+// note makes the ledger's checkpoint what others may ask for.
+func (k *Keeper) note() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.checkpoint = k.p.book.Checkpoint
+}
+
+// refs tells one state of HEAD and the branch from another without reading them.
+func (k *Keeper) refs() (s string) {
+	for _, f := range []string{"HEAD", "logs/HEAD", "packed-refs", workorder.BranchRef(k.p.book.Branch())} {
+		s += worktree.Stamp(filepath.Join(k.p.repos.Workspace, ".git", f)) + "\n"
+	}
+	return s
+}

@@ -1,0 +1,137 @@
+package settings
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
+)
+
+// Entries is what a snapshot is to have of the settings, by path, and which of them nobody has changed since.
+type Entries struct {
+	entries   map[string]string
+	untouched []ledger.Setting
+	now       map[string]string
+	zero      string // any id at all: git looks at the mode alone
+}
+
+// Wanted decides what a snapshot on head is to have, nil where nothing was neutralized. t is the index that it is made of.
+func (st *Settings) Wanted(ctx context.Context, t git.Repo, head string) (*Entries, error) {
+	if st.book.Load() != nil || len(st.book.Settings) == 0 {
+		return nil, nil
+	}
+	now, err := st.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	commit, err := st.repos.Tree().Resolve(ctx, head)
+	if err != nil {
+		return nil, err
+	}
+	at, err := TreeEntries(ctx, st.repos.Tree(), commit)
+	if err != nil {
+		return nil, err
+	}
+	in, err := indexed(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	w := &Entries{entries: map[string]string{}, now: now, zero: strings.Repeat("0", len(st.book.State.BaseSHA))}
+	for _, s := range st.book.Settings {
+		delete(in, s.Path)
+		if now[s.Path] == s.Base {
+			w.untouched = append(w.untouched, s)
+		} else if w.entries[s.Path] = now[s.Path]; now[s.Path] != "" {
+			in[s.Path] = now[s.Path]
+		}
+	}
+	taken := folders(in)
+	for _, s := range w.untouched {
+		want := s.Branch
+		if at[s.Path] != s.Start {
+			want = at[s.Path] // the agent committed something else there, or went to another commit
+		}
+		if want != "" && (taken[s.Path] || blocked(s.Path, in)) {
+			want = "" // the agent made a folder of it, or a file of its folder
+		}
+		w.entries[s.Path] = want
+	}
+	missing, err := absent(ctx, st.repos.Tree(), w.untouched)
+	if err != nil {
+		return nil, err
+	}
+	return w, copyBlobs(ctx, st.repos.Mirror(), st.repos.Tree(), missing)
+}
+
+// folders are the folders of files.
+func folders(files map[string]string) map[string]bool {
+	dirs := map[string]bool{}
+	for name := range files {
+		for dir := path.Dir(name); dir != "." && !dirs[dir]; dir = path.Dir(dir) {
+			dirs[dir] = true
+		}
+	}
+	return dirs
+}
+
+// blocked reports whether a file lies where name needs a folder.
+func blocked(name string, files map[string]string) bool {
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		if files[dir] != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// Info is what `update-index --replace --index-info` needs to make it so.
+func (w *Entries) Info() string {
+	if w == nil {
+		return ""
+	}
+	var gone, there strings.Builder
+	for name, entry := range w.entries {
+		if entry != "" {
+			there.WriteString(entry + "\t" + name + "\x00")
+		}
+		gone.WriteString("0 " + w.zero + "\t" + name + "\x00")
+	}
+	return gone.String() + there.String()
+}
+
+// GiveBack makes the work tree have what was committed, for those who come after the agent.
+func (st *Settings) GiveBack(ctx context.Context, w *Entries) error {
+	if w == nil {
+		return nil
+	}
+	list := slices.DeleteFunc(slices.Clone(w.untouched), func(s ledger.Setting) bool { return w.entries[s.Path] == s.Base })
+	if err := st.put(ctx, list, func(s ledger.Setting) (string, bool) { return w.entries[s.Path], w.now[s.Path] != "" }); err != nil {
+		return fmt.Errorf("give the branch's own settings of agents back: %w", err)
+	}
+	st.book.Settings = nil
+	return nil
+}
+
+// AsBase are the settings of the work tree that are as we put them there.
+func (st *Settings) AsBase(ctx context.Context) (map[string]bool, error) {
+	if err := st.book.Load(); err != nil {
+		if errors.Is(err, ledger.ErrUnclaimed) {
+			err = nil
+		}
+		return nil, err
+	}
+	if len(st.book.Settings) == 0 {
+		return nil, nil
+	}
+	now, err := st.now(ctx)
+	same := map[string]bool{}
+	for _, s := range st.book.Settings {
+		same[s.Path] = err == nil && now[s.Path] == s.Base
+	}
+	return same, err
+}

@@ -1,0 +1,390 @@
+// Package settings keeps a branch's settings of agents away from the agent that works on it.
+package settings
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/lease"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/stage"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/worktree"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Settings are the files by which an agent can be told to run something.
+type Settings struct {
+	repos *repos.Repos
+	book  *ledger.Book
+	work  *worktree.Tree
+	index *stage.Index
+}
+
+// New makes it of what it uses.
+func New(repos *repos.Repos, book *ledger.Book, work *worktree.Tree, index *stage.Index) *Settings {
+	return &Settings{repos: repos, book: book, work: work, index: index}
+}
+
+// Neutralize gives the agents' settings that the branch or its checkpoint changed the content that
+// they have in the base branch, and returns their paths. It is called after Checkout and
+// Unarchive and before anything of the repository runs. Where it fails no agent may start. In a new task, and
+// where the order trusts the branch, it does nothing. Commit gives the branch's version back.
+func (st *Settings) Neutralize(ctx context.Context, c *lease.Claimed) ([]string, error) {
+	if !c.Continues || st.repos.Order.TrustBranchConfig {
+		return nil, nil
+	}
+	if err := st.book.Lock(ctx); err != nil {
+		return nil, err
+	}
+	defer st.book.Unlock()
+	if err := st.neutralize(ctx, c); err != nil {
+		return nil, fmt.Errorf("make the agents' settings those of the base branch: %w; to go on with the branch's own, trust its configuration", err)
+	}
+	var paths []string
+	for _, s := range st.book.Settings {
+		paths = append(paths, s.Path)
+	}
+	return paths, nil
+}
+
+func (st *Settings) neutralize(ctx context.Context, c *lease.Claimed) error {
+	if err := st.book.Load(); err != nil {
+		return err
+	}
+	st.work.Enter()
+	st.work.Open(ctx) // an archive has modes that shut its own user out
+	there, err := st.everything(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := st.altered(ctx, c, there)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	if err := st.pin(ctx, list); err != nil {
+		return err
+	}
+	// Noted before it is done: whoever finds the note and the branch's own file has lost nothing.
+	st.book.Settings = list
+	if err := st.book.Store(); err != nil {
+		return err
+	}
+	if err := st.put(ctx, list, func(s ledger.Setting) (string, bool) { return s.Base, there[s.Path] != "" }); err != nil {
+		return err
+	}
+	now, err := st.now(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range list {
+		if now[s.Path] != s.Base {
+			return fmt.Errorf("%s is %q and not %q", s.Path, now[s.Path], s.Base)
+		}
+	}
+	return st.hide(ctx, list)
+}
+
+// unheld is the entry of a file that no snapshot can hold, because it is ignored or cannot be read.
+const unheld = "unheld"
+
+// everything is the work tree by path: what a snapshot of it would have, and what else lies there.
+func (st *Settings) everything(ctx context.Context) (map[string]string, error) {
+	if err := st.index.PrepareSide(); err != nil {
+		return nil, err
+	}
+	added, err := st.index.Stage(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	there, err := indexed(ctx, st.index.Side())
+	if err != nil {
+		return nil, err
+	}
+	if added.Left != nil {
+		for _, path := range added.Left.Paths {
+			there[path] = unheld
+		}
+	}
+	return there, st.index.Side().Each(ctx, func(path string) {
+		if path = strings.TrimSuffix(path, "/"); there[path] == "" {
+			there[path] = unheld
+		}
+	}, "ls-files", "-z", "--others", "--ignored", "--exclude-standard")
+}
+
+// indexed are the entries of an index.
+func indexed(ctx context.Context, t git.Repo) (map[string]string, error) {
+	entries := map[string]string{}
+	err := t.Each(ctx, func(rec string) {
+		entry, path, _ := strings.Cut(rec, "\t")
+		if f := strings.Fields(entry); len(f) == 3 {
+			entries[path] = f[0] + " " + f[1]
+		}
+	}, "ls-files", "-z", "--stage", "--cached")
+	return entries, err
+}
+
+// TreeEntries are the entries of a commit's files.
+func TreeEntries(ctx context.Context, r git.Repo, commit string) (map[string]string, error) {
+	entries := map[string]string{}
+	if commit == "" {
+		return entries, nil
+	}
+	err := r.Each(ctx, func(rec string) {
+		entry, path, _ := strings.Cut(rec, "\t")
+		if f := strings.Fields(entry); len(f) == 3 {
+			entries[path] = f[0] + " " + f[2]
+		}
+	}, "ls-tree", "-r", "-z", "--full-tree", commit)
+	return entries, err
+}
+
+// altered compares the settings that are there with the base's.
+func (st *Settings) altered(ctx context.Context, c *lease.Claimed, there map[string]string) ([]ledger.Setting, error) {
+	base, tip := c.BaseSHA, ""
+	var err error
+	if c.Base != "" {
+		if tip, err = st.repos.Mirror().Resolve(ctx, workorder.BranchRef(c.Base)); err != nil {
+			return nil, err
+		}
+	}
+	if tip != "" {
+		if in, err := st.repos.Mirror().IsAncestor(ctx, base, tip); err != nil {
+			return nil, err
+		} else if !in {
+			base = tip // it was rewritten, or somebody forged where the task began
+		}
+	}
+	was, err := TreeEntries(ctx, st.repos.Mirror(), base)
+	if err != nil {
+		return nil, err
+	}
+	// What the base branch has by now came into the branch by a merge.
+	later, err := TreeEntries(ctx, st.repos.Mirror(), tip)
+	if err != nil {
+		return nil, err
+	}
+	start, err := TreeEntries(ctx, st.repos.Mirror(), st.book.Start)
+	if err != nil {
+		return nil, err
+	}
+	guard, err := st.GuardOf(ctx, was)
+	if err != nil {
+		return nil, err
+	}
+	paths := map[string]bool{}
+	for _, entries := range []map[string]string{was, there} {
+		for path := range entries {
+			if guard.Has(path) {
+				paths[path] = true
+			}
+		}
+	}
+	var list []ledger.Setting
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
+		now := there[path]
+		if now == was[path] || tip != "" && now == later[path] {
+			continue
+		}
+		s := ledger.Setting{Path: path, Base: was[path], Branch: now, Start: start[path]}
+		if now == unheld {
+			s.Branch = start[path]
+		}
+		if strings.HasPrefix(s.Base, worktree.Gitlink) || obstructed(path, there, guard) {
+			s.Base = ""
+		}
+		if now != "" || s.Base != "" {
+			list = append(list, s)
+		}
+	}
+	return list, nil
+}
+
+// obstructed reports whether something that is no setting would have to go for path's sake: then it stays absent.
+func obstructed(name string, there map[string]string, guard Guard) bool {
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		if there[dir] != "" && !guard.Has(dir) {
+			return true
+		}
+	}
+	for other := range there {
+		if strings.HasPrefix(other, name+"/") && !guard.Has(other) {
+			return true
+		}
+	}
+	return false
+}
+
+// pin keeps what only the agent's store has where the agent cannot lose it.
+func (st *Settings) pin(ctx context.Context, list []ledger.Setting) error {
+	missing, err := absent(ctx, st.repos.Mirror(), list)
+	if err != nil {
+		return err
+	}
+	return copyBlobs(ctx, st.repos.Tree(), st.repos.Mirror(), missing)
+}
+
+// absent are the files of the branch that a repository does not have.
+func absent(ctx context.Context, r git.Repo, list []ledger.Setting) (ids []string, err error) {
+	for _, s := range list {
+		if mode, id, ok := strings.Cut(s.Branch, " "); ok && mode != worktree.Gitlink {
+			r.Stdin += id + "\n"
+		}
+	}
+	if r.Stdin == "" {
+		return nil, nil
+	}
+	out, err := r.Output(ctx, "cat-file", "--batch-check")
+	for line := range strings.Lines(string(out)) {
+		if id, ok := strings.CutSuffix(strings.TrimSpace(line), " missing"); ok {
+			ids = append(ids, id)
+		}
+	}
+	return ids, err
+}
+
+func copyBlobs(ctx context.Context, from, to git.Repo, ids []string) error {
+	for _, id := range ids {
+		content, err := from.Output(ctx, "cat-file", "blob", id)
+		if err != nil {
+			return err
+		}
+		to.Stdin = string(content)
+		if err := to.Run(ctx, "hash-object", "-w", "--stdin"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// put makes files of the work tree what entry says, as the agent's user and without filters. old: something is there.
+func (st *Settings) put(ctx context.Context, list []ledger.Setting, entry func(ledger.Setting) (now string, old bool)) error {
+	var gone, info strings.Builder
+	dirs := map[string]bool{}
+	for _, s := range list { // sorted: a link goes before what only seems to lie behind it
+		now, old := entry(s)
+		if old {
+			gone.WriteString("./" + s.Path + "\x00")
+			for dir := path.Dir(s.Path); dir != "."; dir = path.Dir(dir) {
+				dirs["./"+dir] = true
+			}
+		}
+		if now != "" && !strings.HasPrefix(now, worktree.Gitlink) {
+			info.WriteString(now + "\t" + s.Path + "\x00")
+		}
+	}
+	if gone.Len() > 0 {
+		if err := st.feed(ctx, "xargs -0 rm -rf --", gone.String()); err != nil {
+			return err
+		}
+	}
+	if len(dirs) > 0 { // as git does
+		deepest := slices.Sorted(maps.Keys(dirs))
+		slices.Reverse(deepest)
+		if err := st.feed(ctx, "xargs -0 rmdir --ignore-fail-on-non-empty -- 2>/dev/null || true", strings.Join(deepest, "\x00")+"\x00"); err != nil {
+			return err
+		}
+	}
+	if info.Len() == 0 {
+		return nil
+	}
+	t, err := st.scratch(ctx)
+	if err != nil {
+		return err
+	}
+	t.Stdin = info.String()
+	if err := t.Run(ctx, "update-index", "--add", "-z", "--index-info"); err != nil {
+		return err
+	}
+	return t.Run(ctx, "checkout-index", "--force", "--all")
+}
+
+func (st *Settings) feed(ctx context.Context, script, input string) error {
+	_, err := proc.Output(ctx, proc.Spec{Argv: []string{"/bin/sh", "-c", script}, Dir: st.repos.Workspace, User: st.repos.User, Stdin: strings.NewReader(input)})
+	return err
+}
+
+// hide makes the agent's own git believe that the work tree has what the branch has.
+func (st *Settings) hide(ctx context.Context, list []ledger.Setting) error {
+	theirs, err := indexed(ctx, st.repos.Tree())
+	if err != nil {
+		return err
+	}
+	var skip, exclude strings.Builder
+	for _, s := range list {
+		switch has := theirs[s.Path]; {
+		case has == s.Base:
+		case has != "":
+			skip.WriteString(s.Path + "\x00")
+		default:
+			exclude.WriteString("/" + excludable.Replace(s.Path) + "\n")
+		}
+	}
+	if skip.Len() > 0 {
+		t := st.repos.Tree()
+		t.Stdin = skip.String()
+		if err := t.Run(ctx, "update-index", "--skip-worktree", "-z", "--stdin"); err != nil {
+			return err
+		}
+	}
+	if exclude.Len() == 0 {
+		return nil
+	}
+	return st.feed(ctx, "mkdir -p .git/info && cat >>.git/info/exclude", exclude.String())
+}
+
+// excludable writes a path as a pattern that fits it alone; a line's end cannot be written.
+var excludable = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, " ", `\ `, "\n", "?", "\r", "?")
+
+// scratch is the work tree, unfiltered, with an index that has nothing.
+func (st *Settings) scratch(ctx context.Context) (git.Repo, error) {
+	if err := st.index.PrepareSide(); err != nil {
+		return git.Repo{}, err
+	}
+	if err := st.index.CopyIndex(ctx, st.repos.SidePath("none"), st.repos.SidePath(stage.SettingsIndex)); err != nil {
+		return git.Repo{}, err
+	}
+	t, err := st.index.Unfiltered(ctx, st.repos.Tree())
+	t.Env = append(t.Env, "GIT_INDEX_FILE="+st.repos.SidePath(stage.SettingsIndex))
+	return t, err
+}
+
+// settingsNow hashes what the work tree has of the settings in the ledger. One that cannot be hashed counts as untouched.
+func (st *Settings) now(ctx context.Context) (map[string]string, error) {
+	t, err := st.scratch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l := st.work.Looker()
+	var files []worktree.File
+	for _, s := range st.book.Settings {
+		if size, is := l.Look(s.Path, false); is {
+			files = append(files, worktree.File{Path: s.Path, Size: size})
+		}
+	}
+	a := st.index.Plain(t)
+	left := a.All(ctx, files)
+	now, err := indexed(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	if left == nil {
+		return now, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	for _, s := range st.book.Settings {
+		if slices.Contains(left.Paths, s.Path) {
+			now[s.Path] = s.Base
+		}
+	}
+	return now, nil
+}

@@ -1,0 +1,126 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/settings"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/worktree"
+)
+
+// What setup leaves in the work tree (a lock file that `npm install` wrote) is
+// not the agent's work. Baseline notes it, and Commit leaves it out for as long as the agent has
+// not changed it. It is a file, so that rescue knows it too.
+
+func (s *Snapshots) baselineFile() string { return filepath.Join(s.repos.Dir, "baseline") }
+
+// Baseline notes how the work tree differs from HEAD now. In a continued run
+// what was restored is the agent's work, even where setup changed it again.
+func (s *Snapshots) Baseline(ctx context.Context) error {
+	if err := s.book.Lock(ctx); err != nil {
+		return err
+	}
+	defer s.book.Unlock()
+	// The agent's own git does not look at settings that are the base's.
+	if s.book.Load() != nil || len(s.book.Settings) == 0 {
+		t := s.repos.Tree()
+		if dirty, err := t.Dirty(ctx); err != nil || !dirty {
+			return err
+		}
+	}
+	if err := s.index.PrepareSide(); err != nil {
+		return err
+	}
+	if _, err := s.index.Stage(ctx, 0); err != nil {
+		return err
+	}
+	noted := map[string]string{}
+	if err := worktree.Changes(ctx, s.index.Side(), func(path, entry string) { noted[path] = entry }, "diff-index", "--cached", "--no-renames", "-z", "HEAD", "--"); err != nil {
+		return err
+	}
+	restored, err := s.RestoredPaths(ctx)
+	if err != nil {
+		return err
+	}
+	base, err := s.settings.AsBase(ctx)
+	if err != nil {
+		return err
+	}
+	for path := range base {
+		if base[path] {
+			delete(noted, path)
+		}
+	}
+	for _, path := range restored {
+		delete(noted, path)
+	}
+	var b strings.Builder
+	for _, path := range slices.Sorted(maps.Keys(noted)) {
+		b.WriteString(noted[path] + "\x00" + path + "\x00")
+	}
+	if err := os.WriteFile(s.baselineFile(), []byte(b.String()), 0o600); err != nil {
+		return fmt.Errorf("note what setup left: %w", err)
+	}
+	return nil
+}
+
+// asSetupLeft are the entries, by path, in which an index differs from head and that are as setup left them.
+func (s *Snapshots) asSetupLeft(ctx context.Context, t git.Repo, head string) (map[string]string, error) {
+	noted, err := os.ReadFile(s.baselineFile())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what setup left: %w", err)
+	}
+	was := map[string]string{}
+	for fields := strings.Split(string(noted), "\x00"); len(fields) > 1; fields = fields[2:] {
+		was[fields[1]] = fields[0]
+	}
+	if len(was) == 0 {
+		return nil, nil
+	}
+	same := map[string]string{}
+	err = worktree.Changes(ctx, t, func(path, now string) {
+		if was[path] == now {
+			same[path] = now
+		}
+	}, "diff-index", "--cached", "--no-renames", "-z", head, "--")
+	return same, err
+}
+
+// setupEntries is what `update-index --index-info` needs to put back head's
+// entries where t's index has what setup left.
+func (s *Snapshots) setupEntries(ctx context.Context, t git.Repo, head string) (string, error) {
+	same, err := s.asSetupLeft(ctx, t, head)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for path, entry := range same {
+		// ":mode-before mode-now id-before id-now status"; mode 0 removes.
+		if f := strings.Fields(strings.TrimPrefix(entry, ":")); len(f) == 5 {
+			fmt.Fprintf(&b, "%s %s\t%s\x00", strings.TrimPrefix(f[0], "00000"), f[2], path)
+		}
+	}
+	return b.String(), nil
+}
+
+// Unstage takes what setup left out of the agent's index again, and the base's settings of agents; the files stay.
+func (s *Snapshots) Unstage(ctx context.Context, t git.Repo, settings *settings.Entries) error {
+	setup, err := s.setupEntries(ctx, t, "HEAD")
+	if err != nil {
+		return err
+	}
+	if t.Stdin = settings.Info() + setup; t.Stdin == "" {
+		return nil
+	}
+	return t.Run(ctx, "update-index", "--replace", "-z", "--index-info")
+}

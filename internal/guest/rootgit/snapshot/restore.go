@@ -1,0 +1,374 @@
+package snapshot
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/lease"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/worktree"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// workRef names, in the mirror, the commit whose tree is restored.
+const workRef = "refs/restore/work"
+
+// fit is how a checkpoint goes together with the branch on the remote.
+type fit struct {
+	start string // commit for the branch
+	tree  string // tree for the work tree; "": nothing uncommitted
+	keep  bool   // it does not fit
+	err   error  // why it cannot be used at all
+}
+
+// Checkout clones the mirror into the (empty) work tree as the agent's user, on the
+// task's branch. The objects are copied: what the agent does to its own cannot
+// reach ours. In a continued task the last checkpoint is laid over the work
+// tree; index and HEAD stay as after a checkout. Restored is nil in a new task.
+func (s *Snapshots) Checkout(ctx context.Context, c *lease.Claimed) (*workorder.Restored, error) {
+	f := fit{start: c.Head}
+	if c.Checkpoint != "" {
+		var err error
+		if f, err = s.fits(ctx, c); err != nil {
+			if ctx.Err() != nil {
+				return nil, err
+			}
+			f = fit{start: c.Head, keep: true, err: err}
+		}
+	}
+	t := s.repos.Tree()
+	t.Tree = false // it is none yet
+	clone := []string{"clone", "--quiet", "--no-hardlinks", "--no-checkout", "--template="}
+	if at, err := s.repos.Mirror().Resolve(ctx, workorder.BranchRef(c.Base)); err != nil {
+		return nil, err
+	} else if at != "" { // a continued task's may be gone
+		clone = append(clone, "--branch", c.Base)
+	}
+	if err := t.Run(ctx, append(clone, "--", s.repos.Mirror().Dir, s.repos.Workspace)...); err != nil {
+		return nil, err
+	}
+	// The mirror is an implementation detail; the agent sees the real remote.
+	if err := t.Run(ctx, "remote", "set-url", "origin", s.repos.Order.CloneURL); err != nil {
+		return nil, err
+	}
+	// What no branch of the mirror has.
+	var more []string
+	if f.start != c.Head || f.tree != "" {
+		more = append(more, workRef)
+	}
+	if c.Bundled {
+		more = append(more, lease.BundleHeads+s.book.Branch())
+	}
+	if len(more) > 0 {
+		if err := t.Run(ctx, append([]string{"fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", s.repos.Mirror().Dir}, more...)...); err != nil {
+			return nil, err
+		}
+	}
+	checkout := []string{"checkout", "--quiet", "--no-track", "--force", "-B", s.book.Branch(), f.start}
+	if err := s.filtered(ctx, t, checkout, checkout); err != nil {
+		return nil, err
+	}
+	if err := s.repos.Connect(filepath.Join(s.repos.Workspace, ".git/objects")); err != nil {
+		return nil, err
+	}
+	s.book.Start, s.book.RestoredTree, s.book.Keep = f.start, f.tree, c.Kept
+	if !c.Continues {
+		return nil, s.book.Store()
+	}
+	r := &workorder.Restored{Head: f.start, Checkpoint: c.Checkpoint, Verified: true}
+	if err := s.restore(ctx, c, f, r); err != nil {
+		return r, err
+	}
+	return r, s.book.Store()
+}
+
+// fits decides what to do with the checkpoint. Its parent P is the agent's HEAD
+// of that moment; the branch on the remote is at H by now.
+func (s *Snapshots) fits(ctx context.Context, c *lease.Claimed) (f fit, err error) {
+	m := s.repos.Outbox()
+	m.Dir = s.repos.Mirror().Dir
+	parent, err := m.Resolve(ctx, c.Checkpoint+"^1")
+	if err != nil {
+		return fit{}, err
+	}
+	f = fit{start: c.Head, keep: true}
+	if parent == "" {
+		return f, nil
+	}
+	behind, err := m.IsAncestor(ctx, c.Head, parent)
+	if err != nil {
+		return fit{}, err
+	}
+	ahead, err := m.IsAncestor(ctx, parent, c.Head)
+	if err != nil {
+		return fit{}, err
+	}
+	tree, err := s.treeOf(ctx, c.Checkpoint)
+	if err != nil {
+		return fit{}, err
+	}
+	switch {
+	case behind:
+		f.start, f.keep = parent, false
+	case ahead && c.Bundled && s.maker(ctx, c.Checkpoint) <= c.BundleAll:
+		return fit{start: c.Head}, nil // the landing that made the bundle had all of it
+	case ahead:
+		// Somebody pushed on top of it. The merge base is P: a checkpoint has no other parent. Here
+		// large files may be merged, too, which git's own limit decides.
+		out, err := m.Output(ctx, "-c", "core.bigFileThreshold=512m", "merge-tree", "--write-tree", c.Head, c.Checkpoint)
+		if proc.ExitCode(err) == 1 {
+			return f, nil // conflicts
+		}
+		if err != nil {
+			return fit{}, err
+		}
+		tree, f.keep = strings.TrimSpace(string(out)), false
+	default:
+		return f, nil
+	}
+	at, err := s.treeOf(ctx, f.start)
+	if err != nil {
+		return fit{}, err
+	}
+	if tree != at {
+		f.tree = tree
+	}
+	work, err := m.Output(ctx, "commit-tree", "-p", f.start, "-m", "Work of task "+s.repos.Order.TaskID, tree)
+	if err != nil {
+		return fit{}, err
+	}
+	return f, m.Run(ctx, "update-ref", workRef, strings.TrimSpace(string(work)))
+}
+
+// maker is the number of the attempt that made a checkpoint.
+func (s *Snapshots) maker(ctx context.Context, checkpoint string) int {
+	out, err := s.repos.Mirror().Output(ctx, "show", "--no-patch", "--format=%(trailers:key="+madeBy+",valueonly)", checkpoint, "--")
+	number, nerr := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil || nerr != nil {
+		return math.MaxInt // nobody knows: nothing has all of it
+	}
+	return number
+}
+
+// treeOf is the tree of a commit of the mirror.
+func (s *Snapshots) treeOf(ctx context.Context, commit string) (string, error) {
+	out, err := s.repos.Mirror().Output(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", commit+"^{tree}")
+	return strings.TrimSpace(string(out)), err
+}
+
+func (s *Snapshots) restore(ctx context.Context, c *lease.Claimed, f fit, r *workorder.Restored) error {
+	if f.tree != "" {
+		if err := s.lay(ctx, f); err != nil {
+			if ctx.Err() != nil {
+				return fmt.Errorf("restore the checkpoint %s: %w", c.Checkpoint, err)
+			}
+			if err := s.bare(ctx); err != nil {
+				return err
+			}
+			f.tree, f.keep, f.err, s.book.RestoredTree = "", true, err, ""
+		}
+	}
+	if f.keep {
+		s.keepCheckpoint(c, r)
+		why := fmt.Sprintf("does not fit the branch %s, which has moved on since", s.book.Branch())
+		if f.err != nil {
+			why = fmt.Sprintf("cannot be restored (%v)", f.err)
+		}
+		s.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the uncommitted work of the last attempt %s: it is kept as %s", why, r.Kept)})
+	}
+	at := f.tree
+	if at == "" {
+		var err error
+		at, err = s.treeOf(ctx, f.start)
+		if err != nil {
+			return err
+		}
+		r.Tree = at
+	} else {
+		var err error
+		if r.Tree, err = s.rehash(ctx, f); err != nil {
+			if ctx.Err() != nil {
+				return fmt.Errorf("verify the checkpoint %s: %w", c.Checkpoint, err)
+			}
+			s.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the restored work tree cannot be compared with its checkpoint: %v", err)})
+		}
+		r.Verified = err == nil && r.Tree == f.tree
+	}
+	e := workorder.Event{Type: workorder.EventRestored, Text: f.start, Status: "ok"}
+	if f.tree != "" {
+		e.Text = c.Checkpoint
+	}
+	if !r.Verified {
+		// A filter of the repository may do it. The agent goes on with what there is,
+		// and the snapshot outlives the next one.
+		s.keepCheckpoint(c, r)
+		e.Status, e.Text = "error", fmt.Sprintf("the work tree is %s after restoring %s, not %s; the checkpoint is kept as %s", cmp.Or(r.Tree, "not known"), e.Text, f.tree, r.Kept)
+	}
+	s.repos.Emit(e)
+	return nil
+}
+
+// keepCheckpoint gives the checkpoint a ref of its own with the first save.
+func (s *Snapshots) keepCheckpoint(c *lease.Claimed, r *workorder.Restored) {
+	r.Kept = workorder.KeptRef(s.repos.Order.TaskID, "checkpoint-"+c.Checkpoint[:12])
+	if s.book.Keep == nil {
+		s.book.Keep = map[string]string{}
+	}
+	s.book.Keep[r.Kept] = c.Checkpoint
+}
+
+// lay makes the work tree that of the checkpoint, by an index of our own: the agent's
+// says what is committed.
+func (s *Snapshots) lay(ctx context.Context, f fit) error {
+	if err := s.index.PrepareSide(); err != nil {
+		return err
+	}
+	if err := s.index.Seed(ctx); err != nil {
+		return err
+	}
+	return s.filtered(ctx, s.index.Side(), []string{"read-tree", "-m", "-u", f.start, f.tree}, []string{"read-tree", "--reset", "-u", f.tree})
+}
+
+// filtered writes files of the work tree, and where that fails, a filter's fault or not, once more without filters.
+func (s *Snapshots) filtered(ctx context.Context, t git.Repo, first, again []string) error {
+	err := t.Run(ctx, first...)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	raw, rerr := s.index.Unfiltered(ctx, t)
+	if rerr == nil {
+		rerr = raw.Run(ctx, again...)
+	}
+	if rerr != nil {
+		return errors.Join(err, rerr)
+	}
+	s.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("a filter of the repository failed: its files are in the work tree as git stores them (of Git LFS, pointers): %v", err)})
+	return nil
+}
+
+// bare takes away what was laid only in part.
+func (s *Snapshots) bare(ctx context.Context) error {
+	s.index.Forget()
+	t, err := s.index.Unfiltered(ctx, s.repos.Tree())
+	if err != nil {
+		return err
+	}
+	return errors.Join(t.Run(ctx, "reset", "--quiet", "--hard"), t.Run(ctx, "clean", "--quiet", "-ffdx"))
+}
+
+// rehash hashes what is in the work tree now, believing nothing of what lay wrote.
+func (s *Snapshots) rehash(ctx context.Context, f fit) (string, error) {
+	s.index.Forget()
+	if err := s.index.PrepareSide(); err != nil {
+		return "", err
+	}
+	if _, err := s.index.Stage(ctx, 0); err != nil {
+		return "", err
+	}
+	t := s.index.Side()
+	var files, links strings.Builder
+	laid := map[string]bool{}
+	err := worktree.Changes(ctx, t, func(path, entry string) {
+		switch e := strings.Fields(strings.TrimPrefix(entry, ":")); {
+		case len(e) != 5 || e[1] == "000000": // `git add` sees what is gone
+		case e[1] == "160000": // a repository of its own is its commit's id; its files are not ours
+			fmt.Fprintf(&links, "%s %s\t%s\x00", e[1], e[3], path)
+		default:
+			laid[path] = true
+			files.WriteString(path + "\x00") // ignored ones, too, where they were added by force
+		}
+	}, "diff-tree", "-r", "-z", "--no-renames", f.start, f.tree, "--")
+	if err != nil {
+		return "", err
+	}
+	t.Stdin = files.String()
+	err = t.Run(ctx, "update-index", "--add", "--remove", "-z", "--stdin")
+	t.Stdin = links.String()
+	err = errors.Join(err, t.Run(ctx, "update-index", "-z", "--index-info"))
+	if err != nil {
+		return "", err
+	}
+	t.Stdin = ""
+	s.book.Forced = nil
+	if err := t.Each(ctx, func(path string) {
+		if laid[path] {
+			s.book.Forced = append(s.book.Forced, path)
+		}
+	}, "ls-files", "-z", "--cached", "--ignored", "--exclude-standard"); err != nil {
+		return "", err
+	}
+	out, err := t.Output(ctx, "write-tree")
+	return strings.TrimSpace(string(out)), err
+}
+
+// RestoredPaths are the paths in which the restored work tree differs from the
+// commit under it. It may be called after Checkout.
+func (s *Snapshots) RestoredPaths(ctx context.Context) ([]string, error) {
+	if err := s.book.Load(); err != nil || s.book.RestoredTree == "" {
+		return nil, err
+	}
+	var list []string
+	err := s.repos.Mirror().Each(ctx, func(path string) { list = append(list, path) },
+		"diff-tree", "-r", "-z", "--no-renames", "--name-only", s.book.Start, s.book.RestoredTree, "--")
+	slices.Sort(list)
+	return list, err
+}
+
+// History are the commits that the branch has beside the base as the run begins,
+// newest first. It may be called after Checkout.
+func (s *Snapshots) History(ctx context.Context) (cs []workorder.Commit, err error) {
+	if err := s.book.Load(); err != nil {
+		return nil, err
+	}
+	list, err := s.repos.Mirror().Log(ctx, s.book.State.BaseSHA, s.book.Start, repos.MaxCommits)
+	for _, c := range list {
+		cs = append(cs, workorder.Commit(c))
+	}
+	return cs, err
+}
+
+// Names of KeptRef: ownRefs hold nothing for an agent to take over, but a damaged state and what a rebase puts beside
+// the branch. rewrittenRefs hold what another commit took the name of: most often one that the agent amended.
+var (
+	ownRefs       = regexp.MustCompile(`^(state-[0-9a-f]{12}|(before-rebase|rebased)-[0-9]+)$`)
+	rewrittenRefs = regexp.MustCompile(`^replaced-[0-9a-f]{12}$`)
+)
+
+// Elsewhere are the refs of the remote with work of earlier attempts that is not on the branch: branches,
+// tags and the stash of the agent, commits that did not fit the branch, and last those that were rewritten. It may be
+// called after Checkout, and leaves out what Restored names.
+func (s *Snapshots) Elsewhere(ctx context.Context) ([]string, error) {
+	if err := s.book.Load(); err != nil {
+		return nil, err
+	}
+	prefix := workorder.KeptRef(s.repos.Order.TaskID, "")
+	out, err := s.repos.Mirror().Output(ctx, "for-each-ref", "--format=%(refname)", "--no-merged="+s.book.Start, prefix)
+	if err != nil {
+		return nil, err
+	}
+	refs := strings.Fields(string(out))
+	for ref := range s.book.Keep { // a bundle's, which the first push brings
+		refs = append(refs, ref)
+	}
+	last := func(ref string) int {
+		if rewrittenRefs.MatchString(strings.TrimPrefix(ref, prefix)) {
+			return 1
+		}
+		return 0
+	}
+	slices.SortFunc(refs, func(a, b string) int { return cmp.Or(last(a)-last(b), strings.Compare(a, b)) })
+	checkpoint := workorder.KeptRef(s.repos.Order.TaskID, "checkpoint-")
+	return slices.DeleteFunc(slices.Compact(refs), func(ref string) bool {
+		return ownRefs.MatchString(strings.TrimPrefix(ref, prefix)) || strings.HasPrefix(ref, checkpoint) && s.book.Keep[ref] != ""
+	}), nil
+}

@@ -1,0 +1,113 @@
+package snapshot
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/stage"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/worktree"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// A stop may come in the moment after a commit that is too large to be pushed in time. What is small goes first then: the small changes
+// since the remote's branch, committed or not, as a commit of their own on top of it. Where everything lands after all it is removed again.
+
+const (
+	// FirstFile and firstBytes bound what goes first: it has to be gone within a second on a line of 100 Mbit/s.
+	FirstFile  = 1 << 20
+	firstBytes = 8 << 20
+)
+
+// FirstCommit makes the commit; "": nothing is large, or nothing small.
+func (s *Snapshots) FirstCommit(ctx context.Context) (string, error) {
+	if err := s.index.PrepareSide(); err != nil {
+		return "", err
+	}
+	base := cmp.Or(s.book.Refs[workorder.BranchRef(s.book.Branch())], s.book.State.BaseSHA)
+	small, drop, large, err := s.changedSince(ctx, base)
+	if err != nil || !large || len(small)+len(drop) == 0 {
+		return "", err
+	}
+	t := s.repos.Tree()
+	t.Env = append(t.Env, "GIT_INDEX_FILE="+s.repos.SidePath(stage.FirstIndex))
+	if err := t.Run(ctx, "read-tree", base); err != nil {
+		return "", err
+	}
+	a, err := s.index.Adder(ctx, t, func() { _ = s.index.PrepareSide() })
+	if err != nil {
+		return "", err
+	}
+	if left := a.All(ctx, small); left != nil && len(left.Paths) == len(small) {
+		return "", left
+	}
+	if len(drop) > 0 {
+		t.Stdin = strings.Join(drop, "\x00") + "\x00"
+		if err := t.Run(ctx, "update-index", "--force-remove", "-z", "--stdin"); err != nil {
+			return "", err
+		}
+		t.Stdin = ""
+	}
+	if setup, err := s.setupEntries(ctx, t, base); err != nil {
+		return "", err
+	} else if setup != "" {
+		t.Stdin = setup
+		if err := t.Run(ctx, "update-index", "--replace", "-z", "--index-info"); err != nil {
+			return "", err
+		}
+		t.Stdin = ""
+	}
+	tree, err := t.Output(ctx, "write-tree")
+	if err != nil {
+		return "", err
+	}
+	out, err := s.repos.Outbox().Output(ctx, "commit-tree", "-p", base, "-m", fmt.Sprintf("Small changes of task %s, saved before the large ones\n\n%s: %d", s.repos.Order.TaskID, madeBy, s.book.Number()), strings.TrimSpace(string(tree)))
+	return strings.TrimSpace(string(out)), err
+}
+
+// changedSince is what the work tree has otherwise than a commit: what the agent committed since, and what it did not.
+func (s *Snapshots) changedSince(ctx context.Context, base string) (small []worktree.File, drop []string, large bool, err error) {
+	raw, err := s.index.Unfiltered(ctx, s.repos.Tree())
+	if err != nil {
+		return nil, nil, false, err
+	}
+	f, err := s.work.Survey(ctx, raw)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	files, seen := slices.Clone(f.Files), map[string]bool{}
+	for _, one := range files {
+		seen[one.Path] = true
+	}
+	drop = f.Drop
+	if head, herr := s.repos.Tree().Head(ctx); herr == nil && git.ValidSHA(head) && head != base {
+		err = s.repos.Tree().Each(ctx, func(path string) {
+			if seen[path] {
+				return
+			}
+			seen[path] = true
+			st, err := os.Lstat(filepath.Join(s.repos.Workspace, path))
+			switch {
+			case err != nil:
+				drop = append(drop, path)
+			case st.Mode().IsRegular() || st.Mode()&os.ModeSymlink != 0:
+				files = append(files, worktree.File{Path: path, Size: st.Size()})
+			}
+		}, "diff-tree", "-r", "-z", "--no-renames", "--name-only", base, head)
+	}
+	slices.SortFunc(files, func(a, b worktree.File) int { return cmp.Compare(a.Size, b.Size) })
+	left := int64(firstBytes)
+	for _, one := range files {
+		if left -= one.Size; one.Size > FirstFile || left < 0 {
+			large = true
+			continue
+		}
+		small = append(small, one)
+	}
+	return small, drop, large, err
+}

@@ -1,0 +1,151 @@
+// Package snapshot makes commits of the work tree as it is, and lays them over a work tree again.
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/settings"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/stage"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/worktree"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Snapshots makes and restores checkpoints.
+type Snapshots struct {
+	repos    *repos.Repos
+	book     *ledger.Book
+	work     *worktree.Tree
+	index    *stage.Index
+	settings *settings.Settings
+
+	large map[string]bool // files too large for a checkpoint that were named
+	quick bool            // the last whole snapshot took no time to speak of
+}
+
+// New makes it of what it uses.
+func New(repos *repos.Repos, book *ledger.Book, work *worktree.Tree, index *stage.Index, settings *settings.Settings) *Snapshots {
+	return &Snapshots{repos: repos, book: book, work: work, index: index, settings: settings}
+}
+
+// partError says that a snapshot has the rest of the work tree.
+type partError struct{ err error }
+
+func (e *partError) Error() string { return "not everything is in the checkpoint: " + e.err.Error() }
+func (e *partError) Unwrap() error { return e.err }
+
+// Take hashes the work tree: head and everything that is not ignored, without what setup
+// left and nobody changed. A tree and a *partError is what could be read.
+func (s *Snapshots) Take(ctx context.Context, head string) (tree string, err error) {
+	if err := s.index.PrepareSide(); err != nil {
+		return "", err
+	}
+	s.work.Enter()
+	limit := SnapTime
+	if s.quick {
+		limit = snapAgain
+	}
+	start := time.Now()
+	snap, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for try := 0; ; try++ {
+		tree, err = s.hash(snap, head)
+		var part *partError
+		if err == nil || errors.As(err, &part) || try > 0 || snap.Err() != nil {
+			break
+		}
+		// The agent may have thrown away objects that only our index names (git gc --prune=now).
+		s.index.Forget()
+	}
+	switch {
+	case err == nil:
+		s.quick = time.Since(start) < snapQuick
+	case snap.Err() != nil && ctx.Err() == nil:
+		s.work.Unpipe(ctx) // it may have been that
+	}
+	return tree, err
+}
+
+func (s *Snapshots) hash(ctx context.Context, head string) (string, error) {
+	added, err := s.index.Stage(ctx, stage.CheckpointFile)
+	if err != nil {
+		return "", err
+	}
+	s.name(added.Large)
+	setup, err := s.setupEntries(ctx, s.index.Side(), head)
+	if err != nil {
+		return "", err
+	}
+	settings, err := s.settings.Wanted(ctx, s.index.Side(), head)
+	if err != nil {
+		return "", err
+	}
+	index := stage.SideIndex
+	t, err := s.index.Unfiltered(ctx, s.index.Side())
+	if err != nil {
+		return "", err
+	}
+	if setup = settings.Info() + setup; setup != "" {
+		index = stage.BareIndex
+		if err := s.index.CopyIndex(ctx, s.repos.SidePath(stage.SideIndex), s.repos.SidePath(stage.BareIndex)); err != nil {
+			return "", err
+		}
+	}
+	t.Env = append(t.Env, "GIT_INDEX_FILE="+s.repos.SidePath(index))
+	if setup != "" {
+		t.Stdin = setup
+		if err := t.Run(ctx, "update-index", "--replace", "-z", "--index-info"); err != nil {
+			return "", err
+		}
+		t.Stdin = ""
+	}
+	out, err := t.Output(ctx, "write-tree")
+	if err != nil {
+		return "", err
+	}
+	if added.Left != nil {
+		return strings.TrimSpace(string(out)), &partError{added.Left}
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// name says once of each file that it is too large for a checkpoint.
+func (s *Snapshots) name(large []string) {
+	fresh := slices.DeleteFunc(slices.Clone(large), func(path string) bool { return s.large[path] })
+	if len(fresh) == 0 {
+		return
+	}
+	if s.large == nil {
+		s.large = map[string]bool{}
+	}
+	for _, path := range fresh {
+		s.large[path] = true
+	}
+	s.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("files of more than %d MiB are no part of checkpoints, and are saved when they are committed: %s", stage.CheckpointFile>>20, worktree.Named(fresh))})
+}
+
+// madeBy is the trailer of a checkpoint with the number of the attempt that made it.
+const madeBy = "Attempt"
+
+// Commit makes the commit of a snapshot. It lies in our own store, where the agent cannot lose it.
+func (s *Snapshots) Commit(ctx context.Context, tree, head string) (string, error) {
+	out, err := s.repos.Outbox().Output(ctx, "commit-tree", "-p", head, "-m", fmt.Sprintf("Checkpoint of task %s\n\n%s: %d", s.repos.Order.TaskID, madeBy, s.book.Number()), tree)
+	if err != nil {
+		return "", fmt.Errorf("write checkpoint: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+const (
+	// SnapTime bounds a snapshot: a hundred thousand new files take a minute. One that comes after
+	// one of less than snapQuick, and takes longer than snapAgain, hangs, or goes on next time where it was.
+	SnapTime  = 3 * time.Minute
+	snapQuick = 5 * time.Second
+	snapAgain = 45 * time.Second
+)

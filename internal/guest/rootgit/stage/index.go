@@ -1,0 +1,229 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/worktree"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+// Side is the work tree with our index.
+func (x *Index) Side() git.Repo {
+	t := x.repos.Tree()
+	t.Env = append(t.Env, "GIT_INDEX_FILE="+x.repos.SidePath(SideIndex))
+	return t
+}
+
+const (
+	// SideIndex is the one that is brought up to the work tree.
+	SideIndex = "index"
+	// BareIndex is a copy without what setup left, and with the branch's own settings of agents.
+	BareIndex = "without-setup"
+)
+
+// PrepareSide makes the folder and clears what a killed git left in it.
+func (x *Index) PrepareSide() error {
+	dir := x.repos.SideDir()
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("prepare checkpoint: %w", err)
+	}
+	if x.repos.User != nil {
+		if err := os.Lchown(dir, int(x.repos.User.UID), int(x.repos.User.GID)); err != nil {
+			return fmt.Errorf("prepare checkpoint: %w", err)
+		}
+	}
+	var err error
+	for _, name := range []string{SideIndex, BareIndex, SettingsIndex, FirstIndex} {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, name+".lock")))
+	}
+	return err
+}
+
+// Seed begins our index as a copy of the agent's, whose knowledge of files that did not
+// change saves reading them. The time of the copy is the original's: by it git knows which
+// entries are too fresh to be believed.
+func (x *Index) Seed(ctx context.Context) error {
+	own, err := x.ownIndex(ctx)
+	if err != nil {
+		return err
+	}
+	return x.CopyIndex(ctx, own, x.repos.SidePath(SideIndex))
+}
+
+// ownIndex is where the agent's index lies.
+func (x *Index) ownIndex(ctx context.Context) (string, error) {
+	out, err := x.repos.Tree().Output(ctx, "rev-parse", "--path-format=absolute", "--git-path", "index")
+	return strings.TrimSuffix(string(out), "\n"), err
+}
+
+// HandOver makes our index, with all of its paths, the agent's, which is gone: what was
+// hashed for a checkpoint need not be read again to be committed.
+func (x *Index) HandOver(ctx context.Context) error {
+	if _, err := os.Lstat(x.repos.SidePath(SideIndex)); err != nil {
+		return nil // there was no checkpoint
+	}
+	if err := x.PrepareSide(); err != nil {
+		return err
+	}
+	a, err := x.Adder(ctx, x.Side(), func() { _ = x.PrepareSide() })
+	if err != nil {
+		return err
+	}
+	if _, err := x.sync(ctx, a); err != nil {
+		return err
+	}
+	own, err := x.ownIndex(ctx)
+	if err != nil {
+		return err
+	}
+	return x.CopyIndex(ctx, x.repos.SidePath(SideIndex), own)
+}
+
+// CopyIndex copies an index as the agent's user.
+func (x *Index) CopyIndex(ctx context.Context, from, to string) error {
+	// A work tree without an index has one that is empty.
+	// Whoever is killed in the middle leaves the old one or the new one.
+	script := `rm -rf "$2.new"; if test -f "$1"; then
+cp --preserve=timestamps -- "$1" "$2.new" && { test ! -d "$2" || rm -rf "$2"; } && mv -fT -- "$2.new" "$2"; else rm -rf "$2"; fi`
+	if _, err := proc.Output(ctx, proc.Spec{Argv: []string{"/bin/sh", "-c", script, "sh", from, to}, Dir: "/", User: x.repos.User}); err != nil {
+		return fmt.Errorf("copy the index: %w", err)
+	}
+	return nil
+}
+
+// Forget makes the next snapshot begin anew.
+func (x *Index) Forget() {
+	_ = os.RemoveAll(x.repos.SidePath(SideIndex)) // prepareSide would say what is wrong
+	x.synced = ""
+}
+
+// Stage brings our index up to the work tree, without files that are larger than most; 0: with all.
+func (x *Index) Stage(ctx context.Context, most int64) (*Staged, error) {
+	if _, err := os.Lstat(x.repos.SidePath(SideIndex)); err != nil {
+		if err := x.Seed(ctx); err != nil {
+			return nil, err
+		}
+	}
+	t := x.Side()
+	unlock := func() { _ = x.PrepareSide() }
+	added, err := x.Add(ctx, t, most, unlock)
+	if err != nil {
+		return nil, err
+	}
+	x.roots = added.Roots
+	a, err := x.Adder(ctx, t, unlock)
+	if err != nil {
+		return nil, err
+	}
+	left, err := x.sync(ctx, a)
+	if left != nil {
+		added.Left = added.Left.Beyond(left.Paths, left.Why)
+	}
+	return added, err
+}
+
+// sync makes our index hold the paths that `git add` would leave as they were: out
+// goes what is ignored by now, in comes what is ignored and was added by force.
+func (x *Index) sync(ctx context.Context, a *Adder) (*worktree.LeftError, error) {
+	t := a.raw
+	var ignored []string
+	if err := t.Each(ctx, func(path string) { ignored = append(ignored, path) }, "ls-files", "-z", "--cached", "--ignored", "--exclude-standard"); err != nil {
+		return nil, err
+	}
+	at := worktree.Stamp(filepath.Join(x.repos.Workspace, ".git/index"))
+	if len(ignored) == 0 && at != "" && at == x.synced {
+		return nil, nil
+	}
+	theirs := map[string]bool{}
+	if err := x.repos.Tree().Each(ctx, func(path string) { theirs[path] = true }, "ls-files", "-z", "--cached"); err != nil {
+		return nil, err
+	}
+	for _, path := range x.forced() {
+		theirs[path] = true
+	}
+	// What a repository inside the work tree has is for its own rules to say.
+	nested := func(path string) bool { return worktree.Under(x.roots, path) }
+	if drop := slices.DeleteFunc(ignored, func(path string) bool { return theirs[path] || nested(path) }); len(drop) > 0 {
+		t.Stdin = strings.Join(drop, "\x00") + "\x00"
+		if err := t.Run(ctx, "update-index", "--force-remove", "-z", "--stdin"); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.Each(ctx, func(path string) { delete(theirs, path) }, "ls-files", "-z", "--cached"); err != nil {
+		return nil, err
+	}
+	take := slices.DeleteFunc(slices.Collect(maps.Keys(theirs)), func(path string) bool { return nested(path) || !x.Present(path) })
+	var files []worktree.File
+	large := map[string]bool{}
+	for _, path := range take {
+		if st, err := os.Lstat(filepath.Join(x.repos.Workspace, path)); err == nil && st.Size() > smallFile {
+			large[path] = true
+		} else {
+			files = append(files, worktree.File{Path: path})
+		}
+	}
+	left := a.All(ctx, files)
+	if len(large) > 0 {
+		if err := x.borrow(ctx, t, large); err != nil {
+			return left, err
+		}
+	}
+	x.synced = at
+	return left, nil
+}
+
+// borrow takes entries of the agent's index as they are: hashing a large file once is enough.
+func (x *Index) borrow(ctx context.Context, t git.Repo, large map[string]bool) error {
+	var b strings.Builder
+	err := x.repos.Tree().Each(ctx, func(rec string) {
+		if _, path, _ := strings.Cut(rec, "\t"); large[path] {
+			b.WriteString(rec + "\x00")
+		}
+	}, "ls-files", "-z", "--stage")
+	if err != nil || b.Len() == 0 {
+		return err
+	}
+	t.Stdin = b.String()
+	return t.Run(ctx, "update-index", "-z", "--index-info")
+}
+
+// forced are the ignored files that belong to the work all the same.
+func (x *Index) forced() []string {
+	if x.book.Load() != nil {
+		return nil
+	}
+	return x.book.Forced
+}
+
+// Present reports whether the work tree has something under that path that an index can
+// hold: a file, a link, a repository of its own, and no link on the way to it.
+func (x *Index) Present(path string) bool {
+	for i := range path {
+		if path[i] != '/' {
+			continue
+		}
+		if st, err := os.Lstat(filepath.Join(x.repos.Workspace, path[:i])); err != nil || !st.IsDir() {
+			return false
+		}
+	}
+	full := filepath.Join(x.repos.Workspace, path)
+	st, err := os.Lstat(full)
+	if err == nil && st.IsDir() { // where a file was, the agent may have made a folder
+		_, err = os.Lstat(filepath.Join(full, ".git"))
+	}
+	return err == nil
+}
+
+// FirstIndex is an index of ours, of the branch on the remote with the small changes.
+const FirstIndex = "first"
+
+// SettingsIndex is an index of our own for the settings alone.
+const SettingsIndex = "settings"

@@ -1,0 +1,268 @@
+// Package stage brings an index of ours up to the agent's work tree, without touching the agent's own.
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/worktree"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+// Index is an index of ours for the agent's work tree.
+type Index struct {
+	repos *repos.Repos
+	book  *ledger.Book
+	work  *worktree.Tree
+
+	synced string          // the agent's index as it was when ours had all its paths
+	roots  map[string]bool // the repositories inside the work tree, as last seen
+}
+
+// New makes it of what it uses.
+func New(repos *repos.Repos, book *ledger.Book, work *worktree.Tree) *Index {
+	return &Index{repos: repos, book: book, work: work}
+}
+
+const (
+	// smallFile is the size, in bytes, up to which files are staged together, chunkBytes and chunkFiles at a time: what is
+	// staged stays staged, so that a landing of 4 s brings most of what no time would be enough for. Larger ones follow alone.
+	smallFile  = 8 << 20
+	chunkBytes = 32 << 20
+	chunkFiles = 20_000
+	// CheckpointFile bounds a file of a checkpoint, in bytes: hashing a larger one
+	// every interval costs the agent more than it is worth. It is committed in the end.
+	CheckpointFile = 256 << 20
+	// stageShare is the part of the time that staging may have: the rest is for what is made of it.
+	stageShare = 0.8
+	// maxBad bounds the files that are tried one by one.
+	maxBad = 50
+)
+
+// Staged is what came of staging a work tree.
+type Staged struct {
+	*worktree.Found
+	// large are the files that are larger than allowed.
+	Large []string
+	Left  *worktree.LeftError // nil: nothing else is missing
+}
+
+// Add brings t's index up to the work tree, small files first, for most of the time that there is. A
+// larger file than most, where that is not 0, is left out. unlock takes away the lock
+// that a killed git may have left.
+func (x *Index) Add(ctx context.Context, t git.Repo, most int64, unlock func()) (*Staged, error) {
+	if d, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(float64(time.Until(d))*stageShare))
+		defer cancel()
+	}
+	a, err := x.Adder(ctx, t, unlock)
+	if err != nil {
+		return nil, err
+	}
+	f, err := x.work.Survey(ctx, a.raw)
+	if err != nil {
+		return nil, err
+	}
+	s := &Staged{Found: f}
+	files := append(slices.Clone(f.Files), x.forcedFiles(f)...)
+	if most > 0 {
+		files = slices.DeleteFunc(files, func(f worktree.File) bool {
+			if f.Size > most {
+				s.Large = append(s.Large, f.Path)
+			}
+			return f.Size > most
+		})
+	}
+	if len(f.Drop) > 0 {
+		raw := a.raw
+		raw.Stdin = strings.Join(f.Drop, "\x00") + "\x00"
+		if err := raw.Run(ctx, "update-index", "--force-remove", "-z", "--stdin"); err != nil {
+			return nil, err
+		}
+	}
+	s.Left = a.All(ctx, files)
+	return s, s.refused(ctx, a.raw, files)
+}
+
+// forcedFiles are those that git would pass over because they are ignored.
+func (x *Index) forcedFiles(f *worktree.Found) (files []worktree.File) {
+	l := x.work.Looker()
+	for _, path := range x.forced() {
+		if size, is := l.Look(path, false); is && !f.Indexed[path] {
+			files = append(files, worktree.File{Path: path, Size: size})
+		}
+	}
+	return files
+}
+
+// refused adds the files that git passes over without a word, for their names (git~1).
+func (s *Staged) refused(ctx context.Context, t git.Repo, files []worktree.File) error {
+	missing := map[string]int64{}
+	for _, f := range files {
+		if !s.Indexed[f.Path] {
+			missing[strings.TrimSuffix(f.Path, "/")] = f.Size
+		}
+	}
+	if s.Left != nil {
+		for _, path := range s.Left.Paths {
+			delete(missing, path)
+		}
+	}
+	if len(missing) == 0 || ctx.Err() != nil {
+		return nil
+	}
+	t.Stdin = ""
+	if err := t.Each(ctx, func(path string) { delete(missing, path) }, "ls-files", "-z", "--cached"); err != nil {
+		return err
+	}
+	var left []string
+	for path := range missing {
+		if _, err := os.Lstat(filepath.Join(t.Dir, path)); err == nil {
+			left = append(left, path)
+		}
+	}
+	slices.Sort(left)
+	s.Left = s.Left.Beyond(left, "git takes no file of that name")
+	return nil
+}
+
+// Unfiltered is t with everything off that would make something else of a file's content than it is. On
+// a git older than 2.41 attributes that name no filter (an encoding) stay. Whatever writes an index may
+// run a filter, for a file that is as young as the index.
+func (x *Index) Unfiltered(ctx context.Context, t git.Repo) (git.Repo, error) {
+	a, err := x.Adder(ctx, t, nil)
+	if err != nil {
+		return git.Repo{}, err
+	}
+	return a.raw, nil
+}
+
+// Adder looks at what filters t has.
+func (x *Index) Adder(ctx context.Context, t git.Repo, unlock func()) (*Adder, error) {
+	a := &Adder{t: t, raw: t, unlock: unlock}
+	var set []string
+	err := t.Each(ctx, func(name string) {
+		a.filters = true
+		if strings.HasSuffix(name, ".required") {
+			set = append(set, name, "false")
+		} else {
+			set = append(set, name, "")
+		}
+	}, "config", "--null", "--name-only", "--get-regexp", `^filter\..*\.(clean|smudge|process|required)$`)
+	if err != nil && proc.ExitCode(err) != 1 { // 1: there are none
+		return nil, fmt.Errorf("read the filters of the work tree: %w", err)
+	}
+	a.raw.Env = append(slices.Clone(t.Env), "GIT_ATTR_SOURCE="+x.emptyTree(), "GIT_LFS_SKIP_SMUDGE=1")
+	a.raw.Env = append(a.raw.Env, repos.ConfigEnv(set...)...)
+	return a, nil
+}
+
+// Plain stages what an unfiltered index of ours gets.
+func (x *Index) Plain(t git.Repo) *Adder {
+	return &Adder{t: t, raw: t, unlock: func() { _ = x.PrepareSide() }}
+}
+
+// emptyTree is the id that git gives to a tree without files.
+func (x *Index) emptyTree() string {
+	if x.book.Load() == nil && len(x.book.State.BaseSHA) == 64 {
+		return "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321"
+	}
+	return "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+}
+
+// Adder stages files, as they are where t's filters cannot.
+type Adder struct {
+	t, raw  git.Repo
+	filters bool // t has some
+	hung    bool // one of them took too long
+	unlock  func()
+	bad     int
+}
+
+// All stages files, and says which ones it could not and why.
+func (a *Adder) All(ctx context.Context, files []worktree.File) *worktree.LeftError {
+	left := &worktree.LeftError{}
+	for len(files) > 0 {
+		n, bytes := 0, int64(0)
+		for n < len(files) && n < chunkFiles && (n == 0 || files[n].Size <= smallFile && bytes+files[n].Size <= chunkBytes) {
+			bytes += files[n].Size
+			n++
+		}
+		a.some(ctx, files[:n], left)
+		if left.Full && a.unlock != nil {
+			a.unlock()
+		}
+		if ctx.Err() != nil || left.Full {
+			left.Miss(nil, files[n:])
+			break
+		}
+		files = files[n:]
+	}
+	if len(left.Paths) == 0 {
+		return nil
+	}
+	return left
+}
+
+// some stages files together and, where one of them cannot be, the others without it.
+func (a *Adder) some(ctx context.Context, files []worktree.File, left *worktree.LeftError) {
+	if len(files) == 0 {
+		return
+	}
+	if ctx.Err() != nil || left.Full || a.bad >= maxBad {
+		left.Miss(ctx.Err(), files)
+		return
+	}
+	err := a.update(ctx, files)
+	switch {
+	case err == nil:
+	case len(files) == 1 || ctx.Err() != nil:
+		a.bad++
+		left.Miss(errors.Join(ctx.Err(), err), files)
+	default:
+		a.some(ctx, files[:len(files)/2], left)
+		a.some(ctx, files[len(files)/2:], left)
+	}
+}
+
+func (a *Adder) update(ctx context.Context, files []worktree.File) error {
+	var b strings.Builder
+	for _, f := range files {
+		b.WriteString(strings.TrimSuffix(f.Path, "/") + "\x00")
+	}
+	// --remove: a file that is gone in this moment is no error.
+	args := []string{"update-index", "--add", "--remove", "--replace", "-z", "--stdin"}
+	if !a.hung {
+		first, cancel := ctx, context.CancelFunc(func() {})
+		if d, ok := ctx.Deadline(); ok && a.filters {
+			first, cancel = context.WithTimeout(ctx, time.Until(d)/2)
+		}
+		defer cancel()
+		a.t.Stdin = b.String()
+		err := a.t.Run(first, args...)
+		if err == nil {
+			return nil
+		}
+		a.unlock()
+		if ctx.Err() != nil || worktree.IsFull(err) {
+			return err
+		}
+		a.hung = first.Err() != nil
+	}
+	a.raw.Stdin = b.String()
+	err := a.raw.Run(ctx, args...)
+	if err != nil {
+		a.unlock()
+	}
+	return err
+}

@@ -1,0 +1,32 @@
+package worktree
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+)
+
+// Stamp tells one state of a file from another, without reading it.
+func Stamp(path string) string {
+	st, err := os.Lstat(path)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprint(st.ModTime().UnixNano(), st.Size(), st.Mode())
+}
+
+// Changes calls f for each path in which a repository's diff-index or diff-tree finds a
+// difference, with what git says of it: ":mode-before mode-now id-before id-now status".
+func Changes(ctx context.Context, r git.Repo, f func(path, entry string), args ...string) error {
+	entry := ""
+	return r.Each(ctx, func(field string) {
+		if entry == "" {
+			entry = field
+			return
+		}
+		f(field, entry)
+		entry = ""
+	}, args...)
+}

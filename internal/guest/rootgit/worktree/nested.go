@@ -1,0 +1,58 @@
+package worktree
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+// Inside warns of repositories that the agent made inside the work tree, whose own
+// history is not kept, and of those of which the branch has no more than an id.
+func (t *Tree) Inside(ctx context.Context, base, head string) (warnings []string) {
+	roots, seen := map[string]bool{}, map[string]bool{".": true}
+	// A warning less where that fails: the work is what counts.
+	_ = Changes(ctx, t.repos.Outbox(), func(path, entry string) {
+		if strings.HasPrefix(entry, ":000000 "+Gitlink+" ") {
+			warnings = append(warnings, fmt.Sprintf("%s is a repository of its own: the branch names its commit, its files are not part of the branch", path))
+		}
+		for dir := filepath.Dir(path); !seen[dir]; dir = filepath.Dir(dir) {
+			seen[dir] = true
+			if t.repository(dir) {
+				roots[dir] = true
+			}
+		}
+	}, "diff-tree", "-r", "-z", "--diff-filter=A", "--no-renames", base, head, "--")
+	if len(roots) > 0 {
+		warnings = append(warnings, fmt.Sprintf("%s: the agent made a repository there; its files are part of the branch, its own history is not kept", Named(slices.Sorted(maps.Keys(roots)))))
+	}
+	return warnings
+}
+
+// lfsDir is where Git LFS keeps what pointers stand for.
+const lfsDir = ".git/lfs/objects"
+
+// LFSObjects is lfsDir where it has something, which no push of ours brings to the remote.
+func (t *Tree) LFSObjects(ctx context.Context) (list []string, n int) {
+	if n = t.countLFS(ctx); n == 0 {
+		return nil, 0
+	}
+	return []string{lfsDir}, n
+}
+
+// countLFS looks as the agent's user: the folder may be made to lead anywhere while it is walked.
+func (t *Tree) countLFS(ctx context.Context) int {
+	ctx, cancel := context.WithTimeout(ctx, clearTime)
+	defer cancel()
+	out, err := proc.Output(ctx, proc.Spec{
+		Argv: []string{"/bin/sh", "-c", "test ! -d " + lfsDir + " || find " + lfsDir + " -type f -printf ."}, Dir: t.repos.Workspace, User: t.repos.User,
+	})
+	if err != nil {
+		return 0 // what cannot be read is not counted
+	}
+	return len(out)
+}

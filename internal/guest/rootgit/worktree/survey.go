@@ -1,0 +1,343 @@
+// Package worktree looks at the agent's work tree as root, which trusts nothing that it finds there.
+package worktree
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
+)
+
+// Tree is the agent's work tree.
+type Tree struct {
+	repos *repos.Repos
+	book  *ledger.Book
+
+	base map[string]bool // the submodules of the task's base commit
+}
+
+// New makes it of what it uses.
+func New(repos *repos.Repos, book *ledger.Book) *Tree {
+	return &Tree{repos: repos, book: book}
+}
+
+// Git takes a repository inside the work tree for one entry, its commit's id, and leaves its files out. What an
+// agent makes so (a generator that ends with git init) would be lost: only submodules that the
+// task's base has are left to be what they are, and of any other repository the files are ours.
+
+// Found is in what the work tree is ahead of an index.
+type Found struct {
+	Files []File   // to be put in, smallest first
+	Drop  []string // to be taken out
+	// roots are the repositories inside the work tree whose files count as ours.
+	Roots map[string]bool
+	// outside are changed files of submodules, which no commit of ours can hold.
+	Outside []string
+	Indexed map[string]bool // what the index had
+}
+
+// File is a path of the work tree, and its size in bytes.
+type File struct {
+	Path string
+	Size int64
+}
+
+// foreignTime bounds asking a repository that is not ours for its files.
+const foreignTime = 10 * time.Second
+
+// Gitlink is the mode of an entry that names a commit of another repository.
+const Gitlink = "160000"
+
+// Survey compares the work tree with the index of a repository that is unfiltered. It reads no file that did not change.
+func (t *Tree) Survey(ctx context.Context, raw git.Repo) (*Found, error) {
+	changed, indexed := map[string]bool{}, map[string]bool{}
+	var links []string
+	// "? path" is not in the index; else it is "letter mode id stage<tab>path", and H says that it is in it.
+	err := raw.Each(ctx, func(rec string) {
+		if path, ok := strings.CutPrefix(rec, "? "); ok {
+			changed[path] = true
+			return
+		}
+		entry, path, _ := strings.Cut(rec, "\t")
+		indexed[path] = true
+		if entry == "" || entry[0] != 'H' && entry[0] != 'S' {
+			changed[path] = true
+		} else if strings.HasPrefix(entry[1:], " "+Gitlink) {
+			links = append(links, path)
+		}
+	}, "ls-files", "-z", "-t", "--stage", "--cached", "--others", "--modified", "--deleted", "--exclude-standard")
+	if err != nil {
+		return nil, err
+	}
+	submodules := t.submodules(ctx, links)
+	f := &Found{Indexed: indexed, Roots: t.nested(changed, indexed, links, submodules)}
+	l := t.Looker()
+	inside := map[string]bool{}
+	for root := range f.Roots {
+		if t.worktree(root) {
+			// Its commits are on branches of the same repository; a copy of all of its files in the branch is nobody's wish.
+			f.Outside = append(f.Outside, t.dirt(ctx, root, false)...)
+			continue
+		}
+		for _, path := range t.filesOf(ctx, root) {
+			inside[path] = true
+		}
+	}
+	for path := range inside {
+		if !indexed[path] {
+			changed[path] = true
+		}
+	}
+	for path := range indexed {
+		if !inside[path] && f.within(path) {
+			f.Drop = append(f.Drop, path)
+		}
+	}
+	for path := range changed {
+		if f.within(path) && !inside[path] {
+			continue
+		}
+		switch size, is := l.Look(path, submodules[path]); {
+		case is:
+			f.Files = append(f.Files, File{path, size})
+		case indexed[path]:
+			f.Drop = append(f.Drop, path)
+		}
+	}
+	for link := range submodules {
+		f.Outside = append(f.Outside, t.dirt(ctx, link, true)...)
+	}
+	slices.SortFunc(f.Files, func(a, b File) int {
+		return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Path, b.Path))
+	})
+	return f, nil
+}
+
+// within reports whether a path is a repository's inside the work tree, or the repository itself.
+func (f *Found) within(path string) bool { return Under(f.Roots, strings.TrimSuffix(path, "/")) }
+
+// Under reports whether a path is one of the roots or lies below one.
+func Under(roots map[string]bool, path string) bool {
+	for len(roots) > 0 && path != "." {
+		if roots[path] {
+			return true
+		}
+		path = filepath.Dir(path)
+	}
+	return false
+}
+
+// submodules are the paths that are submodules in the task's base commit; where that
+// cannot be read, those of the index are taken for it.
+func (t *Tree) submodules(ctx context.Context, links []string) map[string]bool {
+	if t.base != nil {
+		return t.base
+	}
+	found := map[string]bool{}
+	err := t.book.Load()
+	if err == nil {
+		err = t.repos.Mirror().Each(ctx, func(rec string) {
+			if entry, path, ok := strings.Cut(rec, "\t"); ok && strings.HasPrefix(entry, Gitlink) {
+				found[path] = true
+			}
+		}, "ls-tree", "-r", "-z", t.book.State.BaseSHA)
+	}
+	if err == nil {
+		t.base = found
+		return found
+	}
+	for _, path := range links {
+		found[path] = true
+	}
+	return found
+}
+
+// nested finds the outermost repositories inside the work tree. A link without files keeps nothing from being lost.
+func (t *Tree) nested(changed, indexed map[string]bool, links []string, submodules map[string]bool) map[string]bool {
+	all, seen := map[string]bool{}, map[string]bool{".": true}
+	for _, paths := range []map[string]bool{changed, indexed} {
+		for path := range paths {
+			if dir, ok := strings.CutSuffix(path, "/"); ok {
+				all[dir] = true
+			}
+			for dir := filepath.Dir(path); !seen[dir]; dir = filepath.Dir(dir) {
+				seen[dir] = true
+				if t.repository(dir) {
+					all[dir] = true
+				}
+			}
+		}
+	}
+	for _, link := range links {
+		if t.filled(link) {
+			all[link] = true
+		}
+	}
+	roots := map[string]bool{}
+	for root := range all {
+		if !Under(submodules, root) && !Under(all, filepath.Dir(root)) {
+			roots[root] = true
+		}
+	}
+	return roots
+}
+
+// repository reports whether a folder of the work tree looks like the root of one.
+func (t *Tree) repository(dir string) bool {
+	st, err := os.Lstat(filepath.Join(t.repos.Workspace, dir, ".git"))
+	return err == nil && (st.IsDir() || st.Mode().IsRegular())
+}
+
+// worktree reports whether a folder is another work tree of the agent's repository.
+func (t *Tree) worktree(dir string) bool {
+	f, err := t.peek(filepath.Join(dir, ".git"), 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	want := "gitdir: " + filepath.Join(t.repos.Workspace, ".git/worktrees") + "/"
+	got := make([]byte, len(want))
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() {
+		return false
+	}
+	_, err = io.ReadFull(f, got)
+	return err == nil && string(got) == want
+}
+
+// filled reports whether a folder of the work tree has anything in it.
+func (t *Tree) filled(dir string) bool {
+	f, err := t.peek(dir, syscall.O_DIRECTORY)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(1)
+	return err == nil && len(names) > 0
+}
+
+// peek opens a file or folder of the work tree to read. What lies there can become a link, a pipe or a device at any
+// moment, and we are root: nothing beyond the work tree is opened, and nothing is waited for.
+func (t *Tree) peek(path string, flag int) (*os.File, error) {
+	root, err := os.OpenRoot(t.repos.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return root.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|flag, 0)
+}
+
+// filesOf lists what a repository inside the work tree would commit, and what it has
+// committed; repositories inside of it included.
+func (t *Tree) filesOf(ctx context.Context, root string) (list []string) {
+	ctx, cancel := context.WithTimeout(ctx, foreignTime)
+	defer cancel()
+	r := t.repos.Tree()
+	r.Dir = filepath.Join(t.repos.Workspace, root)
+	var own []string
+	take := func(path string) { own = append(own, path) }
+	err := os.ErrNotExist
+	if t.repository(root) {
+		err = r.Each(ctx, take, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	}
+	if err != nil {
+		// It is no repository any more. With ours, and an index that has nothing, all of its files are new.
+		own, r.Tree = nil, false
+		r.Env = append(r.Env, "GIT_INDEX_FILE="+t.repos.SidePath("none"))
+		if r.Each(ctx, take, "--git-dir="+filepath.Join(t.repos.Workspace, ".git"), "--work-tree=.", "ls-files", "-z", "--others", "--exclude-standard") != nil {
+			return nil
+		}
+	}
+	slices.Sort(own)
+	for _, path := range slices.Compact(own) {
+		if !filepath.IsLocal(path) {
+			continue // from an index that somebody forged
+		}
+		full := filepath.Join(root, path)
+		if st, err := os.Lstat(filepath.Join(t.repos.Workspace, full)); err == nil && st.IsDir() {
+			list = append(list, t.filesOf(ctx, full)...)
+		} else if err == nil {
+			list = append(list, full)
+		}
+	}
+	return list
+}
+
+// dirt lists the files of another repository that differ from its commit and, with
+// commits, those in commits that none of its remotes has.
+func (t *Tree) dirt(ctx context.Context, dir string, commits bool) (list []string) {
+	if !t.repository(dir) {
+		if !t.filled(dir) {
+			return nil // as a clone leaves it
+		}
+		return t.filesOf(ctx, dir)
+	}
+	ctx, cancel := context.WithTimeout(ctx, foreignTime)
+	defer cancel()
+	r := t.repos.Tree()
+	r.Dir = filepath.Join(t.repos.Workspace, dir)
+	add := func(path string) {
+		if _, err := os.Lstat(filepath.Join(r.Dir, path)); path != "" && filepath.IsLocal(path) && err == nil {
+			list = append(list, filepath.Join(dir, path))
+		}
+	}
+	err := r.Each(ctx, func(rec string) { add(rec[min(len(rec), 3):]) }, // two letters and a space
+		"status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")
+	if err == nil && commits {
+		err = r.Each(ctx, add, "log", "-z", "--name-only", "--format=", "HEAD", "--not", "--remotes")
+	}
+	if err != nil {
+		return []string{dir} // all of it, then
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// Looker looks at paths of a work tree, without following links.
+type Looker struct {
+	root string
+	dirs map[string]bool // real folders all the way, by path
+}
+
+// Looker looks at the paths of the work tree.
+func (t *Tree) Looker() *Looker { return &Looker{root: t.repos.Workspace, dirs: map[string]bool{}} }
+
+// Look tells the size of what an index can hold under a path; is: there is something.
+func (l *Looker) Look(path string, link bool) (size int64, is bool) {
+	path = strings.TrimSuffix(path, "/")
+	if !l.real(filepath.Dir(path)) {
+		return 0, false
+	}
+	st, err := os.Lstat(filepath.Join(l.root, path))
+	switch {
+	case err != nil:
+		return 0, false
+	case st.Mode().IsRegular():
+		return st.Size(), true
+	case st.IsDir():
+		return 0, link
+	}
+	return 0, st.Mode().Type() == os.ModeSymlink
+}
+
+func (l *Looker) real(dir string) bool {
+	if dir == "." {
+		return true
+	}
+	is, known := l.dirs[dir]
+	if !known {
+		st, err := os.Lstat(filepath.Join(l.root, dir))
+		is = err == nil && st.IsDir() && l.real(filepath.Dir(dir))
+		l.dirs[dir] = is
+	}
+	return is
+}
