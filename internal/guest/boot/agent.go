@@ -17,12 +17,12 @@ import (
 const commitTime = 3 * time.Minute
 
 // begin makes the order what this attempt has to do, and begins to save.
-func (b *Box) begin(ctx context.Context) error {
+func (b work) begin(ctx context.Context) error {
 	if err := b.Engine.Mark(ctx); err != nil {
 		b.Rec.Warn("the project's own containers cannot be told from the agent's: " + err.Error())
 	}
 	if b.Rebaser != nil {
-		return b.beginRebase()
+		return move(b).beginRebase()
 	}
 	if err := b.prepare(); err != nil {
 		return err
@@ -46,7 +46,7 @@ type endError struct{ workorder.Ending }
 func (e *endError) Error() string { return e.Reasons.String() }
 
 // watchLease ends the run where another box takes the task over, until unwatch.
-func (b *Box) watchLease() {
+func (b work) watchLease() {
 	over := make(chan struct{})
 	b.unwatch = func() { close(over) }
 	go func() {
@@ -60,7 +60,7 @@ func (b *Box) watchLease() {
 
 // prepare makes the order what this attempt has to do, when the task has a
 // past. It is an error when there is nothing left to do it with.
-func (b *Box) prepare() error {
+func (b work) prepare() error {
 	c := b.cloned
 	if c == nil || c.Restored == nil {
 		return nil
@@ -89,11 +89,11 @@ func (b *Box) prepare() error {
 	return nil
 }
 
-func (b *Box) agent(ctx context.Context) error {
+func (b work) agent(ctx context.Context) error {
 	if b.Rebaser != nil {
 		b.Rebaser.Ask()
 		b.Repo.Save()
-		defer b.unreserve()
+		defer land(b).unreserve()
 	}
 	b.agentEnd = b.Task.Agent(ctx)
 	b.recordAgent()
@@ -107,7 +107,7 @@ func (b *Box) agent(ctx context.Context) error {
 }
 
 // recordAgent puts the agent's end into the result.
-func (b *Box) recordAgent() {
+func (b work) recordAgent() {
 	end := b.agentEnd
 	b.Rec.Update(func(r *workorder.Result) {
 		r.Agent, r.Usage, r.ResumeAt = end.Agent, end.Usage, end.ResumeAt
@@ -120,7 +120,7 @@ func (b *Box) recordAgent() {
 
 // keepAgentsWork commits what the agent left, before validation, whose own
 // droppings are not the agent's work, and pushes it: validation can take long.
-func (b *Box) keepAgentsWork(ctx context.Context) {
+func (b work) keepAgentsWork(ctx context.Context) {
 	if err := b.Rec.ReleaseForLanding(); err != nil {
 		b.Rec.Warn(err.Error())
 	}
@@ -132,11 +132,11 @@ func (b *Box) keepAgentsWork(ctx context.Context) {
 	settle, settled := context.WithTimeout(slice, commitTime/2) // what follows needs time, too
 	b.Repo.Settle(settle)
 	settled()
-	_ = b.commit(slice) // landing tries again, and says so
+	_ = land(b).commit(slice) // landing tries again, and says so
 	b.Repo.Push(ctx, b.committed)
 }
 
-func (b *Box) check(ctx context.Context) []workorder.Validation {
+func (b work) check(ctx context.Context) []workorder.Validation {
 	b.validated = true
 	checks := b.Task.Validate(ctx)
 	b.end.checks = checks

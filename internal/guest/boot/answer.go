@@ -32,7 +32,7 @@ type Answerer interface {
 
 // review is the feedback that this attempt works on: what the order brought, or what an attempt before it took on
 // and did not answer. Nil: there is none, or it is not what the run is for.
-func (b *Box) review() *workorder.Review {
+func (b tell) review() *workorder.Review {
 	if b.Answers == nil || b.cloned == nil || b.cloned.State == nil {
 		return nil
 	}
@@ -40,7 +40,7 @@ func (b *Box) review() *workorder.Review {
 }
 
 // nothingToAnswer is why no feedback is answered.
-func (b *Box) nothingToAnswer() string {
+func (b tell) nothingToAnswer() string {
 	switch {
 	case !b.over:
 		return ""
@@ -57,10 +57,10 @@ func (b *Box) nothingToAnswer() string {
 
 // answer tells reviewers what came of their feedback. The work has landed and was proven; a forge that is
 // away changes nothing about the run's status, and the step says how to answer later.
-func (b *Box) answer(context.Context) error {
+func (b tell) answer(context.Context) error {
 	review := b.review()
 	r := b.Rec.Result()
-	r.End(b.judge())
+	r.End(land(b).judge())
 	r.Validation = b.end.checks
 	Landed(&r, b.landing)
 	short, done := lingering(b.lives.after, answersTime, answersHurry)
@@ -79,7 +79,7 @@ func (b *Box) answer(context.Context) error {
 }
 
 // post gives the answers on the forge and notes in r which are there. It is skipped where the run is told to stop.
-func (b *Box) post(review *workorder.Review, r *workorder.Result) error {
+func (b tell) post(review *workorder.Review, r *workorder.Result) error {
 	after, later := b.lives.after, ""
 	if pullrequest.Unanswered(r) {
 		later = "; sandbox-agent pr open " + b.Order.TaskID + " gives the answers"
@@ -106,6 +106,6 @@ func (b *Box) post(review *workorder.Review, r *workorder.Result) error {
 
 // keepsLease tells whether the landing leaves the task's lease with this box: until the answers are given
 // nobody else may take the feedback on, or it would be answered twice. Told to stop it gives none.
-func (b *Box) keepsLease() bool {
+func (b tell) keepsLease() bool {
 	return b.review() != nil && b.end.ran && !errors.Is(context.Cause(b.lives.run), ErrInterrupted)
 }

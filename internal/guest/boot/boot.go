@@ -112,18 +112,18 @@ func (b *Box) Run(ctx context.Context) int {
 	defer cancel()
 	run, interrupt := context.WithCancelCause(run)
 	defer interrupt(nil)
-	land, hurry := context.WithCancelCause(context.WithoutCancel(ctx))
+	landing, hurry := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer hurry(nil)
 	after, leave := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer leave(nil)
-	b.lives = lives{run: run, land: land, after: after}
+	b.lives = lives{run: run, land: landing, after: after}
 	b.interrupt = interrupt
 	go b.watchSignals(func(cause error) { leave(cause); interrupt(cause) }, hurry)
 	if b.WatchDisk != nil {
 		go b.WatchDisk(run, func(text string) { interrupt(fmt.Errorf("%w: %s", ErrDisk, text)) })
 	}
 	list := b.list()
-	b.worked(list.Work(run))
+	land{b}.worked(list.Work(run))
 	list.Finish(ctx)
 
 	undo, stop := context.WithTimeout(context.WithoutCancel(ctx), workorder.EngineGrace)

@@ -25,7 +25,7 @@ func because(s workorder.Status, by workorder.EndedBy, code workorder.ReasonCode
 }
 
 // worked draws the ending from the work: err is the step that ended it, nil when none did.
-func (b *Box) worked(err error) {
+func (b land) worked(err error) {
 	if b.unwatch != nil {
 		b.unwatch()
 	}
@@ -63,7 +63,7 @@ func (b *Box) worked(err error) {
 }
 
 // failed says what a failed step means for the run.
-func (b *Box) failed(err error) {
+func (b land) failed(err error) {
 	run, e := b.lives.run, &b.end
 	if cause := context.Cause(run); errors.Is(cause, ErrInterrupted) || errors.Is(cause, ErrTimeout) || errors.Is(cause, ErrDisk) {
 		e.Ending = cutShort(run).Ending
@@ -96,7 +96,7 @@ func (b *Box) failed(err error) {
 	case workorder.StepEnv, workorder.StepPackages, workorder.StepSetup:
 		e.Status, e.EndedBy, *code = workorder.StatusFailed, workorder.BySetup, workorder.ReasonSetup
 		if b.ran { // of a rebase: the agent resolved conflicts before
-			e.Reasons[0].Detail += "; " + b.whereKept()
+			e.Reasons[0].Detail += "; " + move(b).whereKept()
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // nothingLanded is why nothing is said of the branch.
-func (b *Box) nothingLanded() string {
+func (b tell) nothingLanded() string {
 	if b.over && (b.cloned == nil || len(b.landing.Commits) == 0) {
 		return "there are no commits"
 	}
@@ -17,7 +17,7 @@ func (b *Box) nothingLanded() string {
 }
 
 // surface tells what the branch changes of what runs on other machines. Whoever stops the run does not wait for it.
-func (b *Box) surface(ctx context.Context) error {
+func (b tell) surface(ctx context.Context) error {
 	found, err := b.Repo.Surface(ctx, b.cloned.BaseSHA, b.landing.Head)
 	if err != nil {
 		b.Rec.Warn("what the branch changes of what runs on other machines is not all known: " + err.Error())
@@ -31,7 +31,7 @@ func (b *Box) surface(ctx context.Context) error {
 }
 
 // evidence brings what the pull request shows and links to the remote. Without it the pull request has the words only.
-func (b *Box) evidence(ctx context.Context) error {
+func (b tell) evidence(ctx context.Context) error {
 	r := b.Rec.Result()
 	paths := r.EvidencePaths()
 	if !b.landing.Pushed || len(paths) == 0 {

@@ -17,7 +17,7 @@ import (
 const LeftoverMessage = "sandbox-agent: keep uncommitted work\n\nThe agent left these changes uncommitted when the run ended; they were\ncommitted for it so that nothing is lost.\n"
 
 // commit commits the agent's leftovers.
-func (b *Box) commit(ctx context.Context) error {
+func (b land) commit(ctx context.Context) error {
 	err := b.Repo.Commit(ctx, LeftoverMessage)
 	// What git cannot add now it cannot add later either; trying again after
 	// validation would only commit what that dropped.
@@ -32,7 +32,7 @@ func (b *Box) commit(ctx context.Context) error {
 }
 
 // whyNoPush is why nothing is pushed.
-func (b *Box) whyNoPush() string {
+func (b land) whyNoPush() string {
 	switch {
 	case b.Order.Repo == "":
 		return "the task has no repository"
@@ -52,7 +52,7 @@ func (b *Box) whyNoPush() string {
 
 // push brings the work to the remote, whatever the ending was. A second signal, and after a first one the end of its part of the
 // shutdown, make it short: then the work is kept as files.
-func (b *Box) push(context.Context) error {
+func (b land) push(context.Context) error {
 	limit := workorder.LandLimit
 	if errors.Is(context.Cause(b.lives.run), ErrInterrupted) {
 		limit = b.shutdown().Land
@@ -79,9 +79,9 @@ func (b *Box) push(context.Context) error {
 		r := b.Rec.Result()
 		r.Validation = b.end.checks
 		r.End(b.judgeOf(len(commits)))
-		return AttemptOf(&r, b.vouched(head))
+		return AttemptOf(&r, move(b).vouched(head))
 	}
-	if b.keepsLease() {
+	if tell(b).keepsLease() {
 		end = nil
 	}
 	l := b.Repo.Land(ctx, b.cloned.BaseSHA, end)
@@ -98,13 +98,13 @@ func (b *Box) push(context.Context) error {
 }
 
 // landed notes what became of the work.
-func (b *Box) landed(l Landing) {
+func (b land) landed(l Landing) {
 	b.landing = l
-	b.rebaseLanded(&b.landing)
+	move(b).rebaseLanded(&b.landing)
 }
 
 // unreserve gives back what was reserved for the landing.
-func (b *Box) unreserve() {
+func (b land) unreserve() {
 	if err := b.Rec.ReleaseForLanding(); err != nil {
 		b.Rec.Warn(err.Error())
 	}
@@ -112,7 +112,7 @@ func (b *Box) unreserve() {
 
 // asItWas is the landing of a run that changed nothing: the branch is as earlier
 // attempts left it.
-func (b *Box) asItWas() Landing {
+func (b land) asItWas() Landing {
 	c := b.cloned
 	if c == nil {
 		return Landing{}
@@ -125,10 +125,10 @@ func (b *Box) asItWas() Landing {
 }
 
 // judge is the verdict on the run.
-func (b *Box) judge() workorder.Ending { return b.judgeOf(len(b.landing.Commits)) }
+func (b land) judge() workorder.Ending { return b.judgeOf(len(b.landing.Commits)) }
 
 // judgeOf is the verdict on a run with so many commits that are pushed.
-func (b *Box) judgeOf(commits int) workorder.Ending {
+func (b land) judgeOf(commits int) workorder.Ending {
 	if b.end.Status != "" {
 		return b.end.Ending
 	}
@@ -140,12 +140,12 @@ func (b *Box) judgeOf(commits int) workorder.Ending {
 }
 
 // release gives the task's lease back; the run is over and its result safe.
-func (b *Box) release(context.Context) error {
+func (b land) release(context.Context) error {
 	// A time of its own: a stop ends what comes before it.
 	ctx, cancel := lingering(b.lives.after, releaseTime, workorder.ReleaseGrace)
 	defer cancel()
 	r := b.Rec.Result()
-	err := b.Repo.Release(ctx, AttemptOf(&r, b.vouched(b.landing.Head)))
+	err := b.Repo.Release(ctx, AttemptOf(&r, move(b).vouched(b.landing.Head)))
 	if err != nil {
 		b.Log.Warn("release the task's lease", "error", err)
 	}
@@ -178,7 +178,7 @@ func Keep(ctx context.Context, repo Repository, l *Landing, left error) {
 const uncommitted = "changes of the agent's could neither be committed nor kept as files in time: they are taken out of the box when it has stopped"
 
 // finish draws the verdict and writes the result.
-func (b *Box) finish() {
+func (b land) finish() {
 	e, l := &b.end, b.landing
 	e.Ending = b.judge()
 	good := e.Status == workorder.StatusSuccess || e.Status == workorder.StatusNoChanges

@@ -28,20 +28,31 @@ const (
 
 // list is the whole run. What belongs to a step alone is its entry and the functions that the entry names.
 func (b *Box) list() *pipeline.List {
+	p, w, m, l, t := prep{b}, work{b}, move{b}, land{b}, tell{b}
+	rebase := b.Rebaser != nil
 	return &pipeline.List{Rec: b.Rec, Steps: compact(
-		b.boxStep(), b.dockerStep(), b.cloneStep(), b.rebaseStep(), b.servicesStep(), b.packagesStep(), b.groundStep(), b.supabaseStep(), b.envStep(),
-		only(b.Rebaser == nil, b.setupStep()),
-		b.beginStep(), b.agentStep(), b.keepStep(),
+		p.boxStep(), p.dockerStep(), p.cloneStep(), m.rebaseStep(), p.servicesStep(), p.packagesStep(), p.groundStep(), p.supabaseStep(), p.envStep(),
+		only(!rebase, p.setupStep()),
+		w.beginStep(), w.agentStep(), w.keepStep(),
 		// In a rebase the tree may have conflicts until here.
-		only(b.Rebaser != nil, b.setupStep()), b.compareStep(),
-		b.validateStep(), b.repairStep(),
+		only(rebase, p.setupStep()), m.compareStep(),
+		w.validateStep(), w.repairStep(),
 		// What is worse than before is not pushed by a rebase. Other work is safe first.
-		only(b.Rebaser != nil, b.proofStep()), b.moveStep(),
-		b.pushStep(),
-		only(b.Rebaser == nil, b.proofStep()),
-		b.surfaceStep(), b.evidenceStep(), b.answersStep(), b.pullRequestStep(), b.rangeDiffStep(), b.resultStep(), b.leaseStep(),
+		only(rebase, t.proofStep()), m.moveStep(),
+		l.pushStep(),
+		only(!rebase, t.proofStep()),
+		t.surfaceStep(), t.evidenceStep(), t.answersStep(), t.pullRequestStep(), m.rangeDiffStep(), l.resultStep(), l.leaseStep(),
 	)}
 }
+
+// The phases of a run. Each has its steps, and all share what the steps tell each other.
+type (
+	prep struct{ *Box } // makes the box ready for code of the repository
+	work struct{ *Box } // lets the agent work, and checks it
+	move struct{ *Box } // puts the task's commits on another base
+	land struct{ *Box } // ends the work, brings it to the remote, and draws the verdict
+	tell struct{ *Box } // proves what landed, and tells reviewers
+)
 
 // Plan is the list as text.
 func (b *Box) Plan() string { return b.list().Plan() }
@@ -81,9 +92,9 @@ func skipWhen(nothing bool, why string) func() string {
 // provable reports whether the project has something that a proof runs.
 func (b *Box) provable() bool { return len(b.Order.Validate) > 0 || b.Order.Dev != nil }
 
-func (b *Box) needsDocker() bool { return len(b.Order.Services) > 0 || b.Order.Supabase }
+func (b prep) needsDocker() bool { return len(b.Order.Services) > 0 || b.Order.Supabase }
 
-func (b *Box) boxStep() *pipeline.Step {
+func (b prep) boxStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepBox, Title: "make the workspace, put the network policy in force, open the gateway and the guarded Docker socket", Budget: boxBudget,
 		Run:  b.makeBox,
@@ -91,7 +102,7 @@ func (b *Box) boxStep() *pipeline.Step {
 	}
 }
 
-func (b *Box) dockerStep() *pipeline.Step {
+func (b prep) dockerStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepDocker, Title: "start the inner Docker engine", After: []workorder.StepName{workorder.StepBox}, Budget: dockerBudget,
 		Skip: skipWhen(!b.needsDocker(), "nothing declared needs it; it starts when the agent first uses Docker"),
@@ -100,7 +111,7 @@ func (b *Box) dockerStep() *pipeline.Step {
 	}
 }
 
-func (b *Box) cloneStep() *pipeline.Step {
+func (b prep) cloneStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepClone, Title: "fetch the repository and check out the task's branch", After: []workorder.StepName{workorder.StepBox}, Budget: cloneBudget,
 		Skip: skipWhen(b.Order.Repo == "", "the task has no repository"),
@@ -109,7 +120,7 @@ func (b *Box) cloneStep() *pipeline.Step {
 	}
 }
 
-func (b *Box) servicesStep() *pipeline.Step {
+func (b prep) servicesStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepServices, Title: "create the services and wait until they are healthy", After: []workorder.StepName{workorder.StepDocker}, Budget: servicesBudget,
 		Skip: skipWhen(len(b.Order.Services) == 0, "the project declares none"),
@@ -118,7 +129,7 @@ func (b *Box) servicesStep() *pipeline.Step {
 	}
 }
 
-func (b *Box) packagesStep() *pipeline.Step {
+func (b prep) packagesStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepPackages, Title: "install packages of the distribution", After: []workorder.StepName{workorder.StepBox}, Budget: packagesBudget,
 		Skip: skipWhen(len(b.Order.Packages) == 0, "the project declares none"),
@@ -126,7 +137,7 @@ func (b *Box) packagesStep() *pipeline.Step {
 	}
 }
 
-func (b *Box) groundStep() *pipeline.Step {
+func (b prep) groundStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepGround, Title: "note what the image has where the agent can write, for the proof", After: []workorder.StepName{workorder.StepPackages}, Budget: groundBudget,
 		Skip: skipWhen(b.Prover == nil || !b.provable(), "nothing is to be proven"),
@@ -134,7 +145,7 @@ func (b *Box) groundStep() *pipeline.Step {
 	}
 }
 
-func (b *Box) supabaseStep() *pipeline.Step {
+func (b prep) supabaseStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepSupabase, Title: "start the Supabase stack", After: tree(workorder.StepServices, workorder.StepGround), Budget: supabaseBudget,
 		Skip: skipWhen(!b.Order.Supabase, "the project does not ask for it"),
@@ -142,7 +153,7 @@ func (b *Box) supabaseStep() *pipeline.Step {
 	}
 }
 
-func (b *Box) envStep() *pipeline.Step {
+func (b prep) envStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepEnv, Title: "write .env", After: tree(workorder.StepSupabase), Budget: envBudget,
 		Skip: skipWhen(b.Order.Repo == "" || len(b.Order.Env) == 0 && !b.Order.Supabase, "there is nothing to write"),
@@ -153,7 +164,7 @@ func (b *Box) envStep() *pipeline.Step {
 // prepared are the steps after which code of the repository may run.
 var prepared = tree(workorder.StepEnv, workorder.StepServices, workorder.StepPackages, workorder.StepGround)
 
-func (b *Box) setupStep() *pipeline.Step {
+func (b prep) setupStep() *pipeline.Step {
 	after := prepared
 	if b.Rebaser != nil {
 		after = []workorder.StepName{workorder.StepKeep}
@@ -165,7 +176,7 @@ func (b *Box) setupStep() *pipeline.Step {
 	}
 }
 
-func (b *Box) beginStep() *pipeline.Step {
+func (b work) beginStep() *pipeline.Step {
 	after := prepared
 	if b.Rebaser == nil {
 		after = []workorder.StepName{workorder.StepSetup}
@@ -176,7 +187,7 @@ func (b *Box) beginStep() *pipeline.Step {
 	}
 }
 
-func (b *Box) agentStep() *pipeline.Step {
+func (b work) agentStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepAgent, Title: "run the agent as user sandbox", After: []workorder.StepName{workorder.StepBegin}, Soft: true,
 		Skip: func() string {
@@ -190,19 +201,19 @@ func (b *Box) agentStep() *pipeline.Step {
 	}
 }
 
-func (b *Box) keepStep() *pipeline.Step {
+func (b work) keepStep() *pipeline.Step {
 	s := &pipeline.Step{
 		Name: workorder.StepKeep, Title: "commit what the agent left, and push it", After: []workorder.StepName{workorder.StepAgent}, Silent: true,
 		Skip: skipWhen(b.Order.Mode == workorder.ModePlan, whyNoPush),
 		Run:  func(ctx context.Context) error { b.keepAgentsWork(ctx); return nil },
 	}
 	if b.Rebaser != nil {
-		s.Run = b.keepResolved
+		s.Run = move(b).keepResolved
 	}
 	return s
 }
 
-func (b *Box) validateStep() *pipeline.Step {
+func (b work) validateStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepValidate, Title: "run the project's validate commands", After: []workorder.StepName{workorder.StepKeep, workorder.StepCompare}, Soft: true,
 		Skip: func() string {
@@ -220,7 +231,7 @@ func (b *Box) validateStep() *pipeline.Step {
 	}
 }
 
-func (b *Box) repairStep() *pipeline.Step {
+func (b work) repairStep() *pipeline.Step {
 	if b.Order.Repair.MaxAttempts == 0 || b.Rebaser != nil {
 		return nil
 	}
@@ -231,7 +242,7 @@ func (b *Box) repairStep() *pipeline.Step {
 	}
 }
 
-func (b *Box) pushStep() *pipeline.Step {
+func (b land) pushStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepPush, Title: "push the work to the task's branch", Always: true,
 		Skip: b.whyNoPush,
@@ -240,14 +251,14 @@ func (b *Box) pushStep() *pipeline.Step {
 }
 
 // proofStep is of a rebase part of the work; of other runs it comes when the work is safe.
-func (b *Box) proofStep() *pipeline.Step {
+func (b tell) proofStep() *pipeline.Step {
 	if b.Prover == nil {
 		return nil
 	}
 	s := &pipeline.Step{
 		Name: workorder.StepProof, Title: "run the checks on base and head, each in a clean place", After: []workorder.StepName{workorder.StepValidate},
 		Skip: skipWhen(!b.provable(), "the project has neither validate commands nor a development server"),
-		Soft: true, Run: b.proveMoved,
+		Soft: true, Run: move(b).proveMoved,
 	}
 	if b.Rebaser == nil {
 		s.After, s.Always, s.Life, s.Run = nil, true, func() context.Context { return b.lives.run }, b.prove
@@ -255,7 +266,7 @@ func (b *Box) proofStep() *pipeline.Step {
 	return s
 }
 
-func (b *Box) surfaceStep() *pipeline.Step {
+func (b tell) surfaceStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepSurface, Title: "read what the branch changes of what runs on other machines", Budget: surfaceBudget, Always: true, Silent: true, Life: func() context.Context { return b.lives.after },
 		Skip: b.nothingLanded,
@@ -263,7 +274,7 @@ func (b *Box) surfaceStep() *pipeline.Step {
 	}
 }
 
-func (b *Box) evidenceStep() *pipeline.Step {
+func (b tell) evidenceStep() *pipeline.Step {
 	if b.Forge == nil {
 		return nil
 	}
@@ -274,7 +285,7 @@ func (b *Box) evidenceStep() *pipeline.Step {
 	}
 }
 
-func (b *Box) answersStep() *pipeline.Step {
+func (b tell) answersStep() *pipeline.Step {
 	if m := b.Order.Mode; b.Answers == nil || m == workorder.ModeRebase || m == workorder.ModePlan {
 		return nil
 	}
@@ -285,7 +296,7 @@ func (b *Box) answersStep() *pipeline.Step {
 	}
 }
 
-func (b *Box) pullRequestStep() *pipeline.Step {
+func (b tell) pullRequestStep() *pipeline.Step {
 	if b.Forge == nil {
 		return nil
 	}
@@ -301,7 +312,7 @@ func (b *Box) pullRequestStep() *pipeline.Step {
 	}
 }
 
-func (b *Box) rangeDiffStep() *pipeline.Step {
+func (b move) rangeDiffStep() *pipeline.Step {
 	if b.Rebaser == nil {
 		return nil
 	}
@@ -318,14 +329,14 @@ func (b *Box) rangeDiffStep() *pipeline.Step {
 	}
 }
 
-func (b *Box) resultStep() *pipeline.Step {
+func (b land) resultStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepResult, Title: "draw the verdict, write the result, and bring it to the remote", Always: true, Silent: true,
 		Run: func(ctx context.Context) error { b.finish(); b.keepResult(ctx); return nil },
 	}
 }
 
-func (b *Box) leaseStep() *pipeline.Step {
+func (b land) leaseStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepLease, Title: "give the task's lease back", Always: true, Silent: true,
 		Skip: skipWhen(b.Order.Repo == "", "the task has no repository"),

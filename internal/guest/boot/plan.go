@@ -9,7 +9,7 @@ const (
 )
 
 // takePlan takes the plan that the agent made.
-func (b *Box) takePlan() {
+func (b work) takePlan() {
 	text, path, err := b.Task.Plan()
 	if err != nil {
 		b.end.Ending = because(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonNoPlan, "%v", err)

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func (b *Box) makeBox(ctx context.Context) error {
+func (b prep) makeBox(ctx context.Context) error {
 	if err := b.Space.Make(); err != nil {
 		return err
 	}
@@ -35,13 +35,13 @@ func (b *Box) makeBox(ctx context.Context) error {
 
 // startOnDemand starts the engine for the agent's first docker command. The
 // client that waits sees its connection close when that fails; the reason is a warning of the run.
-func (b *Box) startOnDemand(ctx context.Context) {
+func (b prep) startOnDemand(ctx context.Context) {
 	if err := b.Engine.StartOnDemand(ctx); err != nil {
 		b.Rec.Warn(fmt.Sprintf("the inner Docker engine did not start: %v", err))
 	}
 }
 
-func (b *Box) clone(ctx context.Context) error {
+func (b prep) clone(ctx context.Context) error {
 	c, err := b.Repo.Clone(ctx)
 	if done, told := errors.AsType[*DoneError](err); told {
 		return &pipeline.Stop{Why: done.Error(), Err: err}
@@ -62,7 +62,7 @@ func (b *Box) clone(ctx context.Context) error {
 	return nil
 }
 
-func (b *Box) supabase(ctx context.Context) error {
+func (b prep) supabase(ctx context.Context) error {
 	env, err := b.Services.Supabase(ctx)
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func (b *Box) supabase(ctx context.Context) error {
 	return nil
 }
 
-func (b *Box) writeEnv(ctx context.Context) error {
+func (b prep) writeEnv(ctx context.Context) error {
 	warning, err := b.Space.WriteEnvFile(ctx, b.Order.Env)
 	if warning != "" {
 		b.Rec.Warn(warning)
@@ -84,7 +84,7 @@ func (b *Box) writeEnv(ctx context.Context) error {
 	return err
 }
 
-func (b *Box) setup(ctx context.Context) error {
+func (b prep) setup(ctx context.Context) error {
 	if err := b.Engine.Mark(ctx); err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 
 // prove runs the project's checks on the commit that the task began with and on the last one. The work has landed;
 // what comes of it is for the reviewer, and changes nothing about the run's status.
-func (b *Box) prove(run context.Context) error {
+func (b tell) prove(run context.Context) error {
 	if b.cloned == nil || len(b.landing.Commits) == 0 {
 		return &record.Skip{Reason: "there are no commits to prove"}
 	}
@@ -22,7 +22,7 @@ func (b *Box) prove(run context.Context) error {
 }
 
 // proof proves head against base, and makes it the result's.
-func (b *Box) proof(ctx context.Context, base, head string) error {
+func (b tell) proof(ctx context.Context, base, head string) error {
 	p, files, err := b.Prover.Prove(ctx, base, head)
 	b.Rec.Update(func(r *workorder.Result) { r.Proof, r.Evidence = p, append(r.Evidence, files...) })
 	if err == nil && p.Reason != "" {

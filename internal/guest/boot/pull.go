@@ -9,13 +9,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func (b *Box) openLater() string { return "; sandbox-agent pr open " + b.Order.TaskID + " opens it" }
+func (b tell) openLater() string { return "; sandbox-agent pr open " + b.Order.TaskID + " opens it" }
 
 // pullRequest opens the branch's pull request. The work has landed: whatever comes of it changes
 // nothing about the run's status, and the step says how to open it later.
-func (b *Box) pullRequest(ctx context.Context) error {
+func (b tell) pullRequest(ctx context.Context) error {
 	r := b.Rec.Result()
-	r.End(b.judge())
+	r.End(land(b).judge())
 	r.Validation = b.end.checks
 	if !r.StartedAt.IsZero() {
 		r.DurationMS = time.Since(r.StartedAt).Milliseconds() // the run is all but over

@@ -41,7 +41,7 @@ type Rebasing struct {
 	Beside   string // the ref for what does not become the branch's
 }
 
-func (b *Box) rebaseStep() *pipeline.Step {
+func (b move) rebaseStep() *pipeline.Step {
 	if b.Rebaser == nil {
 		return nil
 	}
@@ -61,7 +61,7 @@ func (b *Box) rebaseStep() *pipeline.Step {
 	}
 }
 
-func (b *Box) compareStep() *pipeline.Step {
+func (b move) compareStep() *pipeline.Step {
 	if b.Rebaser == nil {
 		return nil
 	}
@@ -71,7 +71,7 @@ func (b *Box) compareStep() *pipeline.Step {
 	}
 }
 
-func (b *Box) moveStep() *pipeline.Step {
+func (b move) moveStep() *pipeline.Step {
 	if b.Rebaser == nil {
 		return nil
 	}
@@ -82,19 +82,19 @@ func (b *Box) moveStep() *pipeline.Step {
 }
 
 // showRebased makes what is known of the rebase the result's.
-func (b *Box) showRebased() {
+func (b move) showRebased() {
 	r := b.rebasing.Rebased
 	b.Rec.Update(func(res *workorder.Result) { res.Rebased = &r })
 }
 
 // beginRebase looks after the lease, and says what the agent is asked where commits conflict. No push comes before the checks have said
 // that the new head is not worse than what it comes from.
-func (b *Box) beginRebase() error {
+func (b move) beginRebase() error {
 	x := b.rebasing
 	if x.Nothing != "" {
 		return &pipeline.Stop{Why: "there is nothing to rebase", Err: &endError{because(workorder.StatusNoChanges, workorder.ByGit, workorder.ReasonUnchanged, "%s", x.Nothing)}}
 	}
-	b.watchLease()
+	work(b).watchLease()
 	if !x.Conflict {
 		if s := b.cloned.State; s != nil && s.Task != "" {
 			b.Order.Task = s.Task
@@ -105,7 +105,7 @@ func (b *Box) beginRebase() error {
 	if x.NoAgent != "" {
 		return stop(because(workorder.StatusFailed, workorder.ByOrder, workorder.ReasonConflicts, "the rebase conflicts in %s, and %s; the branch is as it was", strings.Join(x.Rebased.Conflicts, ", "), x.NoAgent))
 	}
-	if err := b.prepare(); err != nil {
+	if err := work(b).prepare(); err != nil {
 		return err
 	}
 	b.ran = true
@@ -113,7 +113,7 @@ func (b *Box) beginRebase() error {
 }
 
 // keepResolved commits what the agent made of the conflicts.
-func (b *Box) keepResolved(ctx context.Context) error {
+func (b move) keepResolved(ctx context.Context) error {
 	if !b.rebasing.Conflict {
 		return nil
 	}
@@ -126,7 +126,7 @@ func (b *Box) keepResolved(ctx context.Context) error {
 	why, err := b.Rebaser.Unfinished(ctx)
 	if err == nil && why == "" {
 		slice, done := context.WithTimeoutCause(ctx, commitTime, fmt.Errorf("not done within %s", commitTime))
-		err = b.commit(slice)
+		err = land(b).commit(slice)
 		done()
 		b.Repo.Push(ctx, true)
 	}
@@ -140,13 +140,13 @@ func (b *Box) keepResolved(ctx context.Context) error {
 }
 
 // unresolved is the end of a rebase that the agent did not complete.
-func (b *Box) unresolved(why string) error {
+func (b move) unresolved(why string) error {
 	return stop(because(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonUnresolved, "the conflicts are not resolved: %s; %s", why, b.whereKept()))
 }
 
 // notMoved is the end of a rebase without conflicts whose commits are gone from the work tree, where nothing but setup has run since; or of
 // one that cannot be looked at.
-func (b *Box) notMoved(why string, unknown bool) error {
+func (b move) notMoved(why string, unknown bool) error {
 	status, by := workorder.StatusFailed, workorder.BySetup
 	if unknown {
 		status, by = workorder.StatusError, workorder.ByGit
@@ -156,12 +156,12 @@ func (b *Box) notMoved(why string, unknown bool) error {
 }
 
 // whereKept says where to look at what did not become the branch's.
-func (b *Box) whereKept() string {
+func (b move) whereKept() string {
 	return fmt.Sprintf("%s is as it was, and the new commits are kept: `git fetch %s %s` and `git log FETCH_HEAD` show them", b.Order.TargetBranch, b.Order.Repo, b.rebasing.Beside)
 }
 
 // compareMoved compares the commits. What is wrong counts where somebody else than git moved them.
-func (b *Box) compareMoved(ctx context.Context) error {
+func (b move) compareMoved(ctx context.Context) error {
 	x := b.rebasing
 	b.ran = true
 	problems, err := b.Rebaser.Compare(ctx, &x.Rebased)
@@ -196,16 +196,16 @@ func (b *Box) compareMoved(ctx context.Context) error {
 }
 
 // proveMoved proves the new head against the new base, and where checks fail on it against the old head.
-func (b *Box) proveMoved(ctx context.Context) error {
+func (b move) proveMoved(ctx context.Context) error {
 	r := &b.rebasing.Rebased
 	if failures(b.end.checks) != nil { // first, so that the logs that stay are those of the proof that is shown
 		b.before, _ = b.Prover.Checks(ctx, r.OldHead, r.NewHead)
 	}
-	return b.proof(ctx, r.NewBase, r.NewHead)
+	return tell(b).proof(ctx, r.NewBase, r.NewHead)
 }
 
 // move lets the branch move where the checks do not say that the new head is worse.
-func (b *Box) move(ctx context.Context) error {
+func (b move) move(ctx context.Context) error {
 	r := &b.rebasing.Rebased
 	if worse := b.worse(); len(worse) > 0 {
 		return stop(because(workorder.StatusFailed, workorder.ByValidation, workorder.ReasonWorse,
@@ -224,7 +224,7 @@ func (b *Box) move(ctx context.Context) error {
 
 // worse finds the checks that fail on the new head and did not on the new base, or on the old head. Without clean checkouts nobody can
 // tell: then each that fails counts.
-func (b *Box) worse() (worse []string) {
+func (b move) worse() (worse []string) {
 	checks := b.end.checks
 	failed := slices.DeleteFunc(slices.Clone(checks), func(v workorder.Validation) bool { return v.Passed })
 	if b.Prover == nil {
@@ -286,7 +286,7 @@ func broke(c *workorder.CheckProof) bool {
 }
 
 // rebaseLanded notes what became of the branch. Where it did not take the new commits the task is as it was.
-func (b *Box) rebaseLanded(l *Landing) {
+func (b move) rebaseLanded(l *Landing) {
 	x := b.rebasing
 	if x == nil || x.Nothing != "" {
 		return
@@ -305,7 +305,7 @@ func (b *Box) rebaseLanded(l *Landing) {
 
 // vouched is the head that the task's state may take for the task's own: a rebase that moved nothing says nothing about
 // what it found, such as commits of others that it was refused for.
-func (b *Box) vouched(head string) string {
+func (b move) vouched(head string) string {
 	if b.Rebaser == nil || b.moved && head == b.rebasing.Rebased.NewHead {
 		return head
 	}
@@ -313,13 +313,13 @@ func (b *Box) vouched(head string) string {
 }
 
 // wasMoved reports whether the branch took the new commits.
-func (b *Box) wasMoved() bool {
+func (b move) wasMoved() bool {
 	r := b.Rec.Result().Rebased
 	return r != nil && r.Pushed
 }
 
 // rangeDiff comments on the pull request. It changes nothing about the run's status.
-func (b *Box) rangeDiff(ctx context.Context) error {
+func (b move) rangeDiff(ctx context.Context) error {
 	res := b.Rec.Result()
 	why, err := b.Rebaser.Comment(ctx, &res)
 	if why != "" {

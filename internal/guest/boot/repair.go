@@ -11,7 +11,7 @@ import (
 
 // repair sends failed validation back to the agent until it passes, as often as the order allows, and within what is left of
 // budget and time.
-func (b *Box) repair(ctx context.Context) error {
+func (b work) repair(ctx context.Context) error {
 	var err error
 	for round := 1; round <= b.Order.Repair.MaxAttempts && ctx.Err() == nil; round++ {
 		if err = b.repairOnce(ctx, round); err != nil || failures(b.end.checks) == nil {
@@ -28,7 +28,7 @@ func (b *Box) repair(ctx context.Context) error {
 }
 
 // unrepairable says why nothing is sent back; empty when something is.
-func (b *Box) unrepairable() string {
+func (b work) unrepairable() string {
 	switch {
 	case b.Order.Mode == workorder.ModePlan:
 		return whyNoChecks
@@ -46,7 +46,7 @@ func (b *Box) unrepairable() string {
 }
 
 // repairOnce is one round. The error is of an agent that did not end well, which ends the loop.
-func (b *Box) repairOnce(ctx context.Context, round int) error {
+func (b work) repairOnce(ctx context.Context, round int) error {
 	began := time.Now()
 	r := workorder.RepairRound{Number: round}
 	for _, c := range b.end.checks {

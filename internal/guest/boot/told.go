@@ -50,7 +50,7 @@ const (
 
 // keepResult brings the result to the remote, once it is written. A stop is not made longer by it: there, it has what is left of the time
 // that the landing had, and the result in the output is the one that counts.
-func (b *Box) keepResult(context.Context) {
+func (b land) keepResult(context.Context) {
 	if b.Order.Repo == "" || b.end.told != nil {
 		return
 	}
