@@ -24,6 +24,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/assembly"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/ground"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/upkeep"
@@ -48,11 +49,11 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 		return runInit(log)
 	case "boot":
 		if len(args) == 1 && args[0] == "--plan" {
-			return printPlan(log)
+			return assembly.Plan(log)
 		}
-		return runBoot(ctx, log)
+		return assembly.Boot(ctx, log)
 	case "rescue":
-		return runRescue(ctx, log)
+		return assembly.Rescue(ctx, log)
 	case "browse":
 		if err := browse.Visit(os.Stdin, os.Stdout); err != nil {
 			log.Error("browse", "error", err)
@@ -78,12 +79,8 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 	return workorder.ExitUsage
 }
 
-// Threads that are there before the agent is, which can use up all that a box
-// may have. The numbers are several times what was seen in use.
-const (
-	initThreads = 12
-	bootThreads = 32
-)
+// initThreads are there before the agent is, which can use up all that a box may have: several times what was seen in use.
+const initThreads = 12
 
 func runInit(log *slog.Logger) int {
 	// First of all: the kernel drops signals to PID 1 that have no handler.
@@ -125,20 +122,4 @@ func killAll() {
 	if os.Getpid() == 1 {
 		_ = syscall.Kill(-1, syscall.SIGKILL)
 	}
-}
-
-// printPlan prints the steps that the order on standard input leads to.
-func printPlan(log *slog.Logger) int {
-	env, err := workorder.DecodeEnvelope(os.Stdin)
-	if err != nil {
-		log.Error("print plan", "error", err)
-		return workorder.ExitInvalid
-	}
-	b, err := newBox(log, env, nil, nil)
-	if err != nil {
-		log.Error("print plan", "error", err)
-		return workorder.ExitBox
-	}
-	fmt.Print(b.Plan())
-	return workorder.ExitOK
 }

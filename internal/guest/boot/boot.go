@@ -4,7 +4,7 @@
 //
 // Boot decides the order of things and what an ending means. How an engine
 // starts, an agent runs or a branch is pushed is behind the interfaces of this
-// file, whose implementations cmd/entrypoint brings together.
+// file, whose implementations internal/guest/assembly brings together.
 package boot
 
 import (

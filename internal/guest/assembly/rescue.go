@@ -1,4 +1,4 @@
-package main
+package assembly
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// runRescue lands what boot could not.
-func runRescue(ctx context.Context, log *slog.Logger) int {
+// Rescue lands what boot could not, when that died.
+func Rescue(ctx context.Context, log *slog.Logger) int {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, initd.LongStop)
 	initd.Listen()

@@ -1,0 +1,139 @@
+// Package assembly makes a run of its parts: it gives each room of the box what it needs of the others, and decides nothing.
+package assembly
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/ground"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/redact"
+	"github.com/sandbox-agent/sandbox-agent/internal/version"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// paths are the places of the box that are no part of the contract.
+type paths struct {
+	out   string // leaves the box
+	state string // partial result; root only
+	git   string // our repositories; the agent may read them
+	proof string // what a proof's checkouts are made of; code of both commits may read it. On the file system of git
+	ssh   string // SSH key; memory-backed, root only
+}
+
+func boxPaths() paths {
+	return paths{
+		out: workorder.OutDir, state: "/var/lib/sandbox-agent/state",
+		git: "/var/lib/sandbox-agent/git", proof: "/var/lib/sandbox-agent/proof", ssh: "/dev/shm/sandbox-agent-ssh",
+	}
+}
+
+// Boot is the trusted part of the run: it reads the envelope from standard input, and returns the exit code of the container.
+func Boot(ctx context.Context, log *slog.Logger) int {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, initd.LongStop)
+	initd.Listen()
+	proc.KeepThreads(threads)
+	missing := ground.TakeMissing()
+	rec, err := openRecord(os.Stdout)
+	if err != nil {
+		log.Error("boot", "error", err)
+		return workorder.ExitBox
+	}
+	env, err := workorder.DecodeEnvelope(os.Stdin)
+	if err != nil {
+		return refuse(log, rec, err)
+	}
+	mask := secrets(env)
+	rec.SetMask(mask)
+	describe(rec, &env.Order)
+	rec.Emit(workorder.Event{Type: workorder.EventReady, Text: version.Get().Version})
+	if missing != "" {
+		rec.Warn("the box is held less well than it should be: " + missing)
+	}
+	if short := mask.Ignored(); len(short) > 0 {
+		rec.Warn(fmt.Sprintf("too short to be kept out of logs and events (fewer than %d characters): %s", redact.MinValue, strings.Join(short, ", ")))
+	}
+	b, err := newBox(log, env, rec, mask)
+	if err != nil {
+		return refuse(log, rec, err)
+	}
+	b.Signals = signals
+	return b.Run(ctx)
+}
+
+// threads are there before the agent is, which can use up all that a box may have: several times what was seen in use.
+const threads = 32
+
+// Plan prints the steps that the order on standard input leads to.
+func Plan(log *slog.Logger) int {
+	env, err := workorder.DecodeEnvelope(os.Stdin)
+	if err != nil {
+		log.Error("print plan", "error", err)
+		return workorder.ExitInvalid
+	}
+	b, err := newBox(log, env, nil, nil)
+	if err != nil {
+		log.Error("print plan", "error", err)
+		return workorder.ExitBox
+	}
+	fmt.Print(b.Plan())
+	return workorder.ExitOK
+}
+
+func openRecord(stream io.Writer) (*record.Recorder, error) {
+	p := boxPaths()
+	if err := os.MkdirAll(p.state, 0o700); err != nil {
+		return nil, fmt.Errorf("open record: %w", err)
+	}
+	return record.New(record.Options{OutDir: p.out, StateDir: p.state, Stream: stream})
+}
+
+// describe puts what the order says into the result, so that every ending has it.
+func describe(rec *record.Recorder, o *workorder.Order) {
+	rec.Update(func(r *workorder.Result) {
+		r.TaskID, r.Project, r.Mode, r.Repo, r.BaseBranch = o.TaskID, o.Project, o.Mode, o.Repo, o.Branch
+		r.AttemptID = o.AttemptID
+		r.Agent.Harness, r.Agent.Model = o.Harness.Name, o.Harness.Model
+		var u unix.Utsname
+		if unix.Uname(&u) == nil {
+			r.Host.Kernel = unix.ByteSliceToString(u.Release[:])
+		}
+	})
+}
+
+// refuse ends a run whose order cannot be carried out.
+func refuse(log *slog.Logger, rec *record.Recorder, err error) int {
+	log.Error("boot", "error", err)
+	if werr := rec.Finish(func(r *workorder.Result) {
+		r.End(workorder.Ending{Status: workorder.StatusError, EndedBy: workorder.ByOrder, Reasons: workorder.Because(workorder.ReasonOrder, "%v", err)})
+	}); werr != nil {
+		log.Error("write result", "error", werr)
+	}
+	return workorder.ExitCode(workorder.StatusError, workorder.ByOrder)
+}
+
+// secrets is everything that must not leave the box in text.
+func secrets(env *workorder.Envelope) *redact.Set {
+	values := make(map[string]string, len(env.Secrets)+3)
+	maps.Copy(values, env.Secrets)
+	values["forge-token"] = env.ForgeToken
+	if env.App != nil {
+		values["github-app-key"] = env.App.PrivateKey
+	}
+	if g := env.Git; g != nil {
+		values["git-token"], values["ssh-key"] = g.Token, g.SSHKey
+	}
+	return redact.Named(values)
+}

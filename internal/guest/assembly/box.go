@@ -1,0 +1,207 @@
+package assembly
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/disk"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/egress"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/gateway"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/ground"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/innerengine"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/network"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/proving"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/pulls"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/task"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/redact"
+	"github.com/sandbox-agent/sandbox-agent/runner"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// parts are what a run consists of, in the order in which they are made.
+type parts struct {
+	log   *slog.Logger
+	env   *workorder.Envelope
+	order *workorder.Order
+	paths paths
+	rec   *record.Recorder // nil: only the plan is wanted
+	mask  *redact.Set
+	emit  func(workorder.Event)
+	warn  func(string)
+
+	groups *cgroups.Groups
+	user   *proc.Credential // the agent's
+	space  *workspace.Workspace
+	models *gateway.Models
+	audit  io.Closer
+	task   *task.Task
+	policy *egress.Egress
+	hosts  *network.TrustedHosts
+	engine *innerengine.Engine
+	repo   *repository.Repository
+	stack  *innerengine.Services
+}
+
+// newBox brings the parts together. rec and mask are nil when only the plan is wanted.
+func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mask *redact.Set) (*boot.Box, error) {
+	p := &parts{log: log, env: env, order: &env.Order, paths: boxPaths(), rec: rec, mask: mask, emit: func(workorder.Event) {}, warn: func(string) {}}
+	if rec != nil {
+		p.emit, p.warn = rec.Emit, rec.Warn
+	}
+	if p.order.Env == nil {
+		p.order.Env = map[string]string{}
+	}
+	for _, add := range []func() error{p.addUser, p.addTask, p.addEngine} {
+		if err := add(); err != nil {
+			return nil, err
+		}
+	}
+	p.addRepository()
+	p.addServices()
+	return p.box(), nil
+}
+
+// addUser prepares whom code of the task runs as, and where.
+func (p *parts) addUser() (err error) {
+	if p.groups, err = cgroups.Open(); err != nil {
+		return err
+	}
+	if p.user, err = sandboxUser(p.groups.Of(cgroups.Agent)); err != nil {
+		return err
+	}
+	if p.rec != nil {
+		// The layers of the inner engine belong to its root, who is the agent's user here: whoever knows a path could change
+		// the images that services and a proof start from.
+		if p.user.Place, err = proc.NewPlace(proc.OwnMounts, func() error { return proc.Hide(workorder.DataRoot, workorder.CacheDir) }); err != nil {
+			return fmt.Errorf("hide the inner engine's data from the agent: %w", err)
+		}
+	}
+	p.space = &workspace.Workspace{
+		Dir: workorder.Workspace, User: p.user, Home: workorder.SandboxHome,
+		GitConfig: "/etc/gitconfig", LogDir: filepath.Join(p.paths.out, workorder.LogsDir), Clean: p.mask.Writer,
+	}
+	return nil
+}
+
+// addTask prepares the agent and its way to a model.
+func (p *parts) addTask() (err error) {
+	logs := ""
+	if p.rec != nil {
+		logs = p.space.LogDir
+	}
+	if p.models, p.audit, err = network.NewModels(p.log, p.env, logs, p.emit); err != nil {
+		return err
+	}
+	p.task = task.New(p.env, p.models, runner.Config{
+		Order: p.order, Workspace: p.space.Dir, Home: p.space.Home, OutDir: p.paths.out, User: p.user, OOMKills: p.groups.OOMKills, Emit: p.emit, Redact: p.mask,
+	})
+	if err := p.task.Check(); err != nil {
+		return err
+	}
+	if p.order.Mode == workorder.ModePlan && p.rec != nil {
+		return p.task.MakeDesk()
+	}
+	return nil
+}
+
+// addEngine prepares the inner engine and the network policy. Each asks the other whose a connection is.
+func (p *parts) addEngine() (err error) {
+	who := origin.New(
+		func(ctx context.Context, id string) string { return p.engine.ContainerName(ctx, id) },
+		func(ctx context.Context, ip netip.Addr) string { return p.engine.ContainerByIP(ctx, ip) },
+	)
+	if p.policy, err = egress.New(egress.Config{Policy: p.order.Network, EngineGID: innerengine.Group, Origin: who, Emit: p.emit, Log: p.log}); err != nil {
+		return err
+	}
+	p.hosts = network.NewTrustedHosts(p.order)
+	p.engine, err = innerengine.New(p.log, p.order, innerengine.Config{
+		User: p.user, Warn: p.warn, Emit: p.emit, Groups: p.groups, Mask: p.mask, Logs: p.space.LogDir, Egress: p.policy, Origin: who, Avoid: p.hosts.Prefixes,
+	})
+	return err
+}
+
+// addRepository prepares root's git, which runs as the agent's user in a group that the agent cannot starve.
+func (p *parts) addRepository() {
+	user := *p.user
+	user.Cgroup = p.groups.Of(cgroups.Git)
+	p.repo = openRepository(p.log, p.env, p.space, &user, func(e workorder.Event) {
+		if e.Type == workorder.EventWarning {
+			p.warn(e.Text) // the result has it, too
+			return
+		}
+		p.emit(e)
+	}, p.mask.String)
+	p.repo.Git.Push.Usage = func() workorder.Usage { return p.rec.Result().Usage }
+	p.task.Watch(p.repo.Changed)
+}
+
+func (p *parts) addServices() {
+	p.stack = &innerengine.Services{
+		Engine: p.engine, Egress: p.policy, Order: p.order, Workspace: p.space.Dir, Home: p.space.Home, User: p.user,
+		Env: p.task.Environ,
+		Lost: func(text string) {
+			p.warn(text)
+			p.task.Lose(text)
+		},
+		Emit: p.emit, Clean: p.mask.Writer, Log: p.log, Logs: p.space.LogDir,
+	}
+}
+
+// box is the run. What the order does not ask for is nil.
+func (p *parts) box() *boot.Box {
+	o := p.order
+	b := &boot.Box{
+		Order: o, Rec: p.rec, Log: p.log, Space: p.space, Task: p.task, Engine: p.engine, Services: p.stack, Repo: p.repo,
+		Network: &network.Network{Policy: p.policy, Hosts: p.hosts, Order: o, Task: p.task, Models: p.models, Audit: p.audit, Guard: p.engine.Guard, Log: p.log},
+	}
+	pull := &pulls.Pulls{Order: o, Token: p.env.ForgeToken, App: p.env.App, Log: p.log}
+	if o.PR != nil && o.Mode != workorder.ModePlan {
+		b.Forge = pull
+	}
+	if proving.Wanted(o) {
+		b.Prover = &proving.Prover{
+			Config: func() runner.Config { return p.task.With(workorder.ForValidate) }, Repo: p.repo, Containers: p.engine.Containers, State: p.paths.state, Dir: p.paths.proof,
+			Ground: &proving.Ground{Groups: p.groups, User: p.user, Engine: p.engine, Services: p.stack, Hidden: []string{p.paths.out, p.paths.git}},
+		}
+	}
+	if o.MayGoOn() {
+		b.Answers = &task.Answerer{Forge: pull, Task: p.task, Repo: p.repo}
+	}
+	if o.Mode == workorder.ModeRebase {
+		b.Rebaser = &task.Rebaser{Repo: p.repo, Task: p.task, Forge: pull, Mask: p.mask}
+	}
+	if most := o.Limits.DiskBytes; most > 0 {
+		b.WatchDisk = func(ctx context.Context, over func(string)) {
+			disk.Watch(ctx, []string{"/", workorder.DataRoot}, most, over)
+		}
+	}
+	return b
+}
+
+// sandboxUser is whom the task's code runs as, in a control group; nil: the caller's.
+func sandboxUser(group *proc.Cgroup) (*proc.Credential, error) {
+	return ground.User(workorder.SandboxUser, group)
+}
+
+// openRepository makes the task's repository for boot and rescue.
+func openRepository(log *slog.Logger, env *workorder.Envelope, space *workspace.Workspace, user *proc.Credential, emit func(workorder.Event), clean func(string) string) *repository.Repository {
+	p := boxPaths()
+	before := ""
+	if proving.Wanted(&env.Order) {
+		before = filepath.Join(p.proof, "before.git")
+	}
+	return repository.New(log, env, repository.Config{
+		Out: p.out, Git: p.git, SSH: p.ssh, Before: before, Space: space, User: user, Emit: emit, Clean: clean,
+	})
+}
