@@ -24,6 +24,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -101,6 +102,9 @@ func Main(ctx context.Context, a *App, args []string) int {
 	cmd, err := root.ExecuteContextC(ctx)
 	if end, ok := errors.AsType[*ending](err); ok {
 		return end.code
+	}
+	if errors.Is(err, tasks.ErrLeft) {
+		return exitLeft
 	}
 	if err == nil {
 		return workorder.ExitOK

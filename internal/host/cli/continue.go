@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -67,21 +67,15 @@ func (a *App) runContinue(ctx context.Context, o *continueOptions) error {
 	if o.now && o.wait {
 		return usage("give --now or --wait, not both")
 	}
-	p := &pickUp{starter: starter{a: a, o: &o.createOptions, find: credentials.New(a.Getenv)}, now: o.now, wait: o.wait, branch: o.targetBranch}
+	p := a.newTaskJob(&o.createOptions, tasks.Asked{Verb: tasks.Continue, Now: o.now, Wait: o.wait, Branch: o.targetBranch})
 	if o.taskSet || o.taskFileSet || o.in {
 		var err error
-		if p.text, err = a.taskText(ctx, &o.createOptions); err != nil {
+		if p.asked.Text, err = a.taskText(ctx, &o.createOptions); err != nil {
 			return err
 		}
 	}
 	rec, err := p.knownHere(ctx)
-	if err == nil {
-		err = p.itsBranch()
-	}
-	if err != nil {
-		return err
-	}
-	return p.run(ctx, rec)
+	return p.runKnown(ctx, rec, err)
 }
 
 func fullID(id string) string {

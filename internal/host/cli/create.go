@@ -20,6 +20,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -243,73 +244,23 @@ func (a *App) runCreate(ctx context.Context, o *createOptions) error {
 	if o.ifExists != ifExistsFail && !o.picksUp() && o.ifExists != "" {
 		return usage("--if-exists %q is neither %s nor %s nor %s", o.ifExists, ifExistsFail, ifExistsContinue, ifExistsTell)
 	}
-	if o.taskID != "" {
-		return a.createNamed(ctx, o, task)
-	}
-	o.taskID = workorder.NewTaskID()
-	return a.createNew(ctx, o, task)
-}
-
-// createNew starts a task that this state folder does not know.
-func (a *App) createNew(ctx context.Context, o *createOptions, task string) error {
-	r, err := a.resolve(ctx, o, task)
-	if err == nil && o.dryRun {
-		return a.dryRun(r)
-	}
-	run := &starter{a: a, o: o, find: credentials.New(a.Getenv)}
-	if err == nil {
-		err = findSecrets(ctx, run.find, r)
-	}
-	if err == nil {
-		err = run.open()
-	}
-	if err != nil {
-		return a.reject(ctx, o, r, err)
-	}
-	return run.start(ctx, r, func(l *launch.Launcher) (*workorder.Result, error) { return l.Run(ctx, a.Hard, r.job) })
-}
-
-// starter is a command that starts a box and follows it.
-type starter struct {
-	a    *App
-	o    *createOptions
-	find *credentials.Finder
-	st   *store.Store
-	be   *Backend
-}
-
-func (c *starter) open() (err error) {
-	if c.st, err = c.a.store(); err == nil {
-		c.be, err = c.a.open()
-	}
-	return err
-}
-
-// start shows a run and says how it ended.
-func (c *starter) start(ctx context.Context, r *resolved, run func(*launch.Launcher) (*workorder.Result, error)) error {
-	own, err := c.st.Owner(true)
+	st, err := a.store()
 	if err != nil {
 		return err
 	}
-	r.job.Owner = own.ID
-	out := c.a.Stdout
-	if c.o.detach && !c.o.json {
-		out = c.a.Stderr // a script takes the task id from standard output
+	asked := tasks.Asked{Verb: tasks.Create, Text: task, IfExists: o.picksUp()}
+	if o.taskID == "" {
+		o.taskID, asked.Fresh, asked.IfExists = workorder.NewTaskID(), true, false
+		return a.newTaskJob(o, asked).run(ctx, st, nil)
 	}
-	view := c.a.newViewOn(out, c.o.json)
-	view.told, view.stopping = true, func() bool { return ctx.Err() != nil }
-	view.begin(r)
-	l := c.a.launcher(c.be, c.st, view.event)
-	l.Remote = c.find
-	res, err := run(l)
-	view.end(res, r.job, err)
-	if err != nil {
+	if !workorder.ValidTaskID(o.taskID) {
+		return usage("--task-id %q is not T- and 8 of 0-9A-Z", o.taskID)
+	}
+	rec, err := st.Load(o.taskID)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
-	if res == nil {
-		return nil
-	}
-	return ended(res.Status, res.EndedBy)
+	return a.newTaskJob(o, asked).run(ctx, st, rec)
 }
 
 // secrets resolves the project's references. The commands of a project that came with a repository run where nothing of it lies but
@@ -422,7 +373,7 @@ func (a *App) taskText(ctx context.Context, o *createOptions) (string, error) {
 		text = []byte(task)
 	case o.in || o.taskSet && o.task == "-" || o.taskFileSet && o.taskFile == "-":
 		if text, err = io.ReadAll(io.LimitReader(a.stdin(ctx), workorder.MaxTask+1)); ctx.Err() != nil {
-			return "", &ending{exitLeft}
+			return "", tasks.ErrLeft
 		} else if err != nil {
 			return "", fmt.Errorf("read the task from standard input: %w", err)
 		}

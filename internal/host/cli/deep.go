@@ -38,7 +38,7 @@ type deep struct {
 
 // runDeep runs the checks of Docker in real boxes, as ordinary tasks.
 func (a *App) runDeep(ctx context.Context, o *deepOptions) error {
-	c := starter{a: a}
+	c := boxes{a: a}
 	if err := c.open(); err != nil {
 		return err
 	}

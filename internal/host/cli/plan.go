@@ -13,11 +13,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -67,7 +67,7 @@ func (a *App) findPlan(ctx context.Context, o *createOptions) (task, plan string
 	default:
 		of := *o
 		of.taskID = full
-		return a.remotePlan(ctx, &pickUp{starter: starter{a: a, o: &of, find: credentials.New(a.Getenv)}})
+		return a.remotePlan(ctx, a.newTaskJob(&of, tasks.Asked{Verb: tasks.Continue, Task: full}))
 	}
 }
 
@@ -119,21 +119,22 @@ func savedPlan(dir string) (string, error) {
 	return forge.StripPlain(string(b)), nil
 }
 
-func (a *App) remotePlan(ctx context.Context, p *pickUp) (task, plan string, err error) {
-	r, on, err := p.look(ctx)
-	switch {
-	case err != nil:
-		return "", "", err
-	case !on.known:
-		return "", "", p.nowhere(r)
-	case on.state == nil:
+func (a *App) remotePlan(ctx context.Context, p *taskJob) (task, plan string, err error) {
+	s := tasks.State{Asked: p.asked}
+	s.Remote = p.Ask(ctx, s)
+	switch on := s.Remote; {
+	case on.Err != nil:
+		return "", "", on.Err
+	case !on.Known:
+		return "", "", s.Refuse(tasks.Unknown)
+	case on.State == nil:
 		return "", "", noPlan(p.o.taskID, "its state cannot be read")
 	}
-	for _, at := range slices.Backward(on.state.Attempts) {
+	for _, at := range slices.Backward(s.Remote.State.Attempts) {
 		if at.Plan != "" {
 			plan := forge.StripPlain(at.Plan)
-			fmt.Fprintf(a.Stderr, "the plan of %s, as %s has it:\n\n%s\n\n", p.o.taskID, render.Clean(credentials.Redacted(r.project.Repo)), render.Clean(plan))
-			return on.state.Task, plan, nil
+			fmt.Fprintf(a.Stderr, "the plan of %s, as %s has it:\n\n%s\n\n", p.o.taskID, render.Clean(s.Remote.Repo), render.Clean(plan))
+			return s.Remote.State.Task, plan, nil
 		}
 	}
 	return "", "", noPlan(p.o.taskID, "")
@@ -144,17 +145,6 @@ func noPlan(id, status string) error {
 		status = " (" + status + ")"
 	}
 	return fault.New(workorder.ExitUsage, fmt.Errorf("task %s has no plan%s", id, status), "`sandbox-agent create --plan` makes one")
-}
-
-// isPlan refuses to go on with a plan: nothing of it is kept but the plan itself.
-func (p *pickUp) isPlan() error {
-	return fault.New(workorder.ExitUsage, fmt.Errorf("task %s is a plan, which is not gone on with", p.o.taskID),
-		"`sandbox-agent create --from-plan "+p.o.taskID+"` carries it out; `sandbox-agent create --plan` makes a new one")
-}
-
-// isNoPlan refuses to make a plan of a task that was begun.
-func (p *pickUp) isNoPlan() error {
-	return fault.New(workorder.ExitUsage, fmt.Errorf("task %s was begun, and not as a plan", p.o.taskID), "leave --plan out to go on with it, or choose another --task-id")
 }
 
 // plannedText is the task of an agent that carries out a plan that a person has seen.

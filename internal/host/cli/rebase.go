@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -76,16 +76,8 @@ func (a *App) runRebase(ctx context.Context, o *rebaseOptions) error {
 	case o.onto != "" && !workorder.ValidRefName(o.onto):
 		return usage("--onto %q is not a branch's name", o.onto)
 	}
-	p := &pickUp{
-		starter: starter{a: a, o: &o.createOptions, find: credentials.New(a.Getenv)}, branch: o.targetBranch,
-		rebase: &workorder.Rebase{Onto: o.onto, Foreign: o.foreign},
-	}
+	p := a.newTaskJob(&o.createOptions, tasks.Asked{Verb: tasks.Rebase, Branch: o.targetBranch})
+	p.rebase = &workorder.Rebase{Onto: o.onto, Foreign: o.foreign}
 	rec, err := p.taskOf(ctx, o.pr)
-	if err == nil {
-		err = p.itsBranch()
-	}
-	if err != nil {
-		return err
-	}
-	return p.run(ctx, rec)
+	return p.runKnown(ctx, rec, err)
 }

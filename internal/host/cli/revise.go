@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -93,13 +93,11 @@ func (a *App) runRevise(ctx context.Context, o *reviseOptions) error {
 	case o.feedbackFile == "-" && (o.in || o.taskSet && o.task == "-" || o.taskFileSet && o.taskFile == "-"):
 		return usage("standard input can be the feedback or the task, not both")
 	}
-	p := &pickUp{
-		starter: starter{a: a, o: &o.createOptions, find: credentials.New(a.Getenv)},
-		now:     o.now, wait: o.wait, branch: o.targetBranch, revise: &revision{pr: o.pr},
-	}
+	p := a.newTaskJob(&o.createOptions, tasks.Asked{Verb: tasks.Revise, Now: o.now, Wait: o.wait, Branch: o.targetBranch})
+	p.revise = &revision{pr: o.pr}
 	var err error
 	if o.taskSet || o.taskFileSet || o.in {
-		if p.text, err = a.taskText(ctx, &o.createOptions); err != nil {
+		if p.asked.Text, err = a.taskText(ctx, &o.createOptions); err != nil {
 			return err
 		}
 	}
@@ -108,19 +106,14 @@ func (a *App) runRevise(ctx context.Context, o *reviseOptions) error {
 			return err
 		}
 		switch intro := p.revise.file.intro; {
-		case p.text == "":
-			p.text = intro
+		case p.asked.Text == "":
+			p.asked.Text = intro
 		case intro != "":
-			p.text = intro + "\n\n" + p.text
+			p.asked.Text = intro + "\n\n" + p.asked.Text
 		}
 	}
 	rec, err := p.findTask(ctx, o)
-	if err == nil {
-		err = p.itsBranch()
-	}
-	if err == nil {
-		err = p.run(ctx, rec)
-	}
+	err = p.runKnown(ctx, rec, err)
 	if nothing, ok := errors.AsType[*nothingError](err); ok {
 		out := a.Stdout
 		if o.json || o.detach {
@@ -133,7 +126,7 @@ func (a *App) runRevise(ctx context.Context, o *reviseOptions) error {
 }
 
 // findTask finds the task and its pull request, the one by the other.
-func (p *pickUp) findTask(ctx context.Context, o *reviseOptions) (*store.Record, error) {
+func (p *taskJob) findTask(ctx context.Context, o *reviseOptions) (*store.Record, error) {
 	if o.pr == 0 && o.feedbackFile == "" {
 		rec, err := p.knownHere(ctx)
 		if err != nil {
@@ -169,11 +162,11 @@ func taskPR(rec *store.Record) int {
 }
 
 // read reads the feedback since what the remote's state of the task says. Without a pull request all of it is in the file.
-func (v *revision) read(ctx context.Context, pull *taskPull, on *remoteTask, text string) error {
+func (v *revision) read(ctx context.Context, pull *taskPull, on *tasks.Remote, text string) error {
 	v.review = &workorder.Review{}
 	warnings := slices.Clone(v.file.warnings)
 	if pull != nil {
-		state := on.state
+		state := on.State
 		if state == nil {
 			state = &workorder.State{}
 		}
@@ -197,14 +190,14 @@ func (v *revision) read(ctx context.Context, pull *taskPull, on *remoteTask, tex
 		item.Number = len(v.review.Items) + 1
 		v.review.Items = append(v.review.Items, item)
 	}
-	on.notes = append(on.notes, warnings...)
+	on.Notes = append(on.Notes, warnings...)
 	switch n := len(v.review.Items); {
 	case n == 0 && pull == nil:
 		return &nothingError{"the feedback file is empty: there is nothing to address"}
 	case n == 0:
 		says := fmt.Sprintf("pull request #%d has no feedback to address", v.pr)
-		if on.state != nil && unfinished(on.state) != nil {
-			says += fmt.Sprintf("; what an attempt before was given is not all answered: `sandbox-agent continue %s` goes on with it", on.state.TaskID)
+		if on.State != nil && unfinished(on.State) != nil {
+			says += fmt.Sprintf("; what an attempt before was given is not all answered: `sandbox-agent continue %s` goes on with it", on.State.TaskID)
 		}
 		return &nothingError{says}
 	case text == "" && !commands(v.review):

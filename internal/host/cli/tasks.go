@@ -17,6 +17,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -89,10 +90,15 @@ func (a *App) follow(ctx context.Context, be *Backend, st *store.Store, rec *sto
 	view.told = true
 	res, err := a.launcher(be, st, view.event).Watch(ctx, rec)
 	view.r.Close()
+	return a.followed(ctx, rec, res, view.json, err)
+}
+
+// followed says how a run ended that was followed.
+func (a *App) followed(ctx context.Context, rec *store.Record, res *workorder.Result, asJSON bool, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return &ending{exitLeft} // leaving is no error, and the task goes on
 	}
-	if res != nil && !view.json {
+	if res != nil && !asJSON {
 		a.summary(res, rec)
 	}
 	if res != nil && err == nil {
@@ -251,11 +257,11 @@ func (a *App) runStop(ctx context.Context, id string, o *stopOptions) error {
 	}
 	// Who holds a task that is over is looking whether it can go on with it: what is to
 	// be stopped is a moment away.
-	wait, cancel := a.waiting(ctx, decideWait)
+	wait, cancel := a.waiting(ctx, tasks.DecideWait)
 	defer cancel()
 	for rec.Collected && st.Held(rec.TaskID) {
-		if pause(wait, lockPause); wait.Err() != nil {
-			return gaveUp(wait, st, rec.TaskID)
+		if tasks.Pause(wait, tasks.LockPause); wait.Err() != nil {
+			return tasks.GaveUp(wait, st.LockPath(rec.TaskID), rec.TaskID)
 		}
 		if rec, err = st.Load(rec.TaskID); err != nil {
 			return err
@@ -431,14 +437,14 @@ func (a *App) task(ctx context.Context, id string) (*store.Store, *store.Record,
 // mended is the record of a task whose output a dead command was moving away. A
 // living one has done so in a moment, and is waited for.
 func (a *App) mended(ctx context.Context, st *store.Store, rec *store.Record) (*store.Record, error) {
-	wait, cancel := a.waiting(ctx, moveWait)
+	wait, cancel := a.waiting(ctx, tasks.MoveWait)
 	defer cancel()
 	for rec.Moving != 0 {
 		lock, err := st.TryLock(rec.TaskID)
 		switch {
 		case errors.Is(err, store.ErrLocked):
-			if pause(wait, lockPause); wait.Err() != nil {
-				return nil, gaveUp(wait, st, rec.TaskID)
+			if tasks.Pause(wait, tasks.LockPause); wait.Err() != nil {
+				return nil, tasks.GaveUp(wait, st.LockPath(rec.TaskID), rec.TaskID)
 			}
 		case err != nil:
 			return nil, err

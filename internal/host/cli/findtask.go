@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -45,7 +46,7 @@ func (o *createOptions) readTask(f *pflag.FlagSet, getenv func(string) string) e
 }
 
 // knownHere is the record of the task, nil where only the remote may know it; its id is the full one then.
-func (p *pickUp) knownHere(ctx context.Context) (*store.Record, error) {
+func (p *taskJob) knownHere(ctx context.Context) (*store.Record, error) {
 	st, rec, err := p.a.task(ctx, p.o.taskID)
 	if err == nil {
 		p.o.taskID = rec.TaskID
@@ -59,9 +60,9 @@ func (p *pickUp) knownHere(ctx context.Context) (*store.Record, error) {
 }
 
 // ground is loadGround, for a task that only the project's remote can know where no record names a project.
-func (p *pickUp) ground(ctx context.Context) (*resolved, error) {
+func (p *taskJob) ground(ctx context.Context) (*resolved, error) {
 	r, err := p.a.loadGround(ctx, p.o)
-	if _, none := errors.AsType[*projects.NotFoundError](err); none && !p.create && p.o.taskID != "" && p.o.project == "" {
+	if _, none := errors.AsType[*projects.NotFoundError](err); none && p.asked.Verb != tasks.Create && p.o.taskID != "" && p.o.project == "" {
 		return nil, unknownHere(p.o.taskID, "its project: --project P")
 	}
 	return r, err
@@ -75,7 +76,7 @@ func unknownHere(id, give string) error {
 
 // taskOf finds the task by its id, or by its pull request where pr is not 0. The record is nil for a task that this
 // state folder does not know.
-func (p *pickUp) taskOf(ctx context.Context, pr int) (rec *store.Record, err error) {
+func (p *taskJob) taskOf(ctx context.Context, pr int) (rec *store.Record, err error) {
 	if p.o.taskID != "" {
 		if rec, err = p.knownHere(ctx); err != nil {
 			return nil, err
@@ -111,15 +112,15 @@ func (p *pickUp) taskOf(ctx context.Context, pr int) (rec *store.Record, err err
 }
 
 // itsBranch refuses a branch that cannot be the task's.
-func (p *pickUp) itsBranch() error {
-	if id := p.o.taskID; p.branch != "" && !workorder.OwnBranch(id, p.branch) {
-		return usage("--target-branch %s cannot be the branch of %s: its name begins with agent/%s", p.branch, id, id)
+func (p *taskJob) itsBranch() error {
+	if id, branch := p.o.taskID, p.asked.Branch; branch != "" && !workorder.OwnBranch(id, branch) {
+		return usage("--target-branch %s cannot be the branch of %s: its name begins with agent/%s", branch, id, id)
 	}
 	return nil
 }
 
 // reachForge makes the box reach the forge of the task's pull request, also where the project's runs open none.
-func (p *pickUp) reachForge(r *resolved) {
+func (p *taskJob) reachForge(r *resolved) {
 	if p.pull == nil {
 		return
 	}
@@ -133,28 +134,17 @@ func (p *pickUp) reachForge(r *resolved) {
 	r.project.PR = &pr
 }
 
-// rehearseAsked prints what a revise or a rebase would do, for which remote and forge are asked.
-func (p *pickUp) rehearseAsked(ctx context.Context, rec *store.Record) error {
-	branch, base := p.branch, ""
-	if rec != nil {
-		if err := p.remember(rec); err != nil {
-			return err
-		}
-		branch, base = cmp.Or(branch, rec.TargetBranch), rec.Branch
-	}
-	r, on, err := p.look(ctx)
-	if err == nil && !on.known {
-		err = p.nowhere(r)
-	}
+// runKnown is run for a task that was looked for.
+func (p *taskJob) runKnown(ctx context.Context, rec *store.Record, err error) error {
 	if err == nil {
-		err = p.order(r, on, p.text, branch, base)
+		err = p.itsBranch()
 	}
 	if err != nil {
 		return err
 	}
-	on.tell(r.job, rec)
-	if p.revise != nil {
-		showReview(p.a.Stderr, p.revise.review)
+	st, err := p.a.store()
+	if err != nil {
+		return err
 	}
-	return p.a.dryRun(r)
+	return p.run(ctx, st, rec)
 }

@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// answer says what came of a command that names its task, and returns its exit code.
+func (a *App) answer(ctx context.Context, p *taskJob, out tasks.Outcome, err error) error {
+	id, asJSON := p.asked.Task, p.o.json
+	switch out.Do {
+	case tasks.Report, tasks.ReportRemote:
+		return a.report(p, out)
+	case tasks.Follow:
+		if p.o.detach {
+			fmt.Fprintln(a.Stdout, id)
+			return nil
+		}
+		return a.followed(ctx, out.Record, out.Result, asJSON, err)
+	}
+	switch res := out.Result; {
+	case err != nil:
+		return err
+	case p.o.dryRun:
+		if p.revise != nil {
+			showReview(a.Stderr, p.revise.review)
+		}
+		return a.dryRun(p.r)
+	case res == nil && out.Job.Detach && !asJSON:
+		fmt.Fprintln(a.Stdout, id)
+		return nil
+	case res == nil:
+		return nil
+	default:
+		if rec, err := p.boxes.st.Load(res.TaskID); err == nil && !asJSON {
+			a.summary(res, rec)
+		}
+		return ended(res.Status, res.EndedBy)
+	}
+}
+
+// report tells of the last attempt.
+func (a *App) report(p *taskJob, out tasks.Outcome) error {
+	res, rec := out.Result, out.Record
+	if parked := !out.Until.IsZero(); parked && !p.o.json {
+		fmt.Fprintf(a.Stdout, "%s is parked until %s, when its provider's limit resets\n", p.asked.Task, render.Clock(out.Until, time.Now()))
+		if p.asked.Verb != tasks.Create {
+			fmt.Fprintf(a.Stderr, "hint: `sandbox-agent continue %s --wait` waits for that, --now tries at once\n", p.asked.Task)
+		}
+		return ended(workorder.StatusParked, workorder.ByLimit)
+	}
+	if rec == nil {
+		rec = &store.Record{}
+	} else {
+		var err error
+		if res, err = launch.ReadResult(rec); err != nil {
+			return err
+		}
+	}
+	if p.o.json {
+		view := a.newView(true)
+		view.event(workorder.Event{Time: time.Now(), Type: workorder.EventResult, Status: string(res.Status), Result: res})
+		view.r.Close()
+	} else {
+		a.summary(res, rec)
+	}
+	return ended(res.Status, res.EndedBy)
+}
+
+// sayWait says what is waited for.
+func (a *App) sayWait(id string, w tasks.Action) {
+	if w.Unknown {
+		fmt.Fprintf(a.Stderr, "nobody knows when the provider's limit of %s resets: it is tried again now and then\n", id)
+	}
+	fmt.Fprintf(a.Stderr, "%s is parked until %s; waiting\n", id, render.Clock(w.Until, time.Now()))
+}
