@@ -67,6 +67,9 @@ func (b *boxes) Watch(ctx context.Context, rec *store.Record) (*workorder.Result
 
 // Collect brings the result of a box home.
 func (b *boxes) Collect(ctx context.Context, rec *store.Record) error {
+	if err := b.open(); err != nil {
+		return err
+	}
 	_, err := b.a.launcher(b.be, b.st, nil).Collect(ctx, rec)
 	return err
 }

@@ -18,6 +18,13 @@ func (a *App) answer(ctx context.Context, p *taskJob, out tasks.Outcome, err err
 	switch out.Do {
 	case tasks.Report, tasks.ReportRemote:
 		return a.report(p, out)
+	case tasks.Nothing:
+		w := a.Stdout
+		if asJSON || p.o.detach {
+			w = a.Stderr // a script takes events or the task id from standard output
+		}
+		fmt.Fprintln(w, out.Says)
+		return nil
 	case tasks.Follow:
 		if p.o.detach {
 			fmt.Fprintln(a.Stdout, id)
@@ -29,8 +36,8 @@ func (a *App) answer(ctx context.Context, p *taskJob, out tasks.Outcome, err err
 	case err != nil:
 		return err
 	case p.o.dryRun:
-		if p.revise != nil {
-			showReview(a.Stderr, p.revise.review)
+		if review := out.Job.Order.Review; review != nil {
+			showReview(a.Stderr, review)
 		}
 		return a.dryRun(p.r)
 	case res == nil && out.Job.Detach && !asJSON:

@@ -72,10 +72,8 @@ func (a *App) findPlan(ctx context.Context, o *createOptions) (task, plan string
 }
 
 func (a *App) localPlan(ctx context.Context, o *createOptions, st *store.Store, rec *store.Record) (task, plan string, err error) {
-	if !rec.Collected {
-		if rec, err = a.collect(ctx, st, rec); err != nil {
-			return "", "", err
-		}
+	if rec, err = a.collect(ctx, st, rec); err != nil {
+		return "", "", err
 	}
 	if rec.Status != workorder.StatusPlanned {
 		return "", "", noPlan(rec.TaskID, string(rec.Status))

@@ -93,10 +93,8 @@ func (a *App) runPolicyLearn(ctx context.Context, id string, o *policyLearnOptio
 	if err != nil {
 		return err
 	}
-	if !rec.Collected {
-		if rec, err = a.collect(ctx, st, rec); err != nil {
-			return err
-		}
+	if rec, err = a.collect(ctx, st, rec); err != nil {
+		return err
 	}
 	l := learned{TaskID: rec.TaskID, Attempts: []int{}}
 	var hosts []workorder.NetworkHost

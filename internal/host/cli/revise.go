@@ -4,16 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
-	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -74,15 +70,9 @@ to address no box is started and the exit code is 0.`,
 
 // revision is the feedback that a task is picked up for.
 type revision struct {
-	pr     int
-	file   feedbackFile
-	review *workorder.Review // once it was read
+	pr   int
+	file tasks.FeedbackFile
 }
-
-// nothingError says that there is no feedback to address, which is no failure.
-type nothingError struct{ says string }
-
-func (e *nothingError) Error() string { return e.says }
 
 func (a *App) runRevise(ctx context.Context, o *reviseOptions) error {
 	switch {
@@ -105,7 +95,7 @@ func (a *App) runRevise(ctx context.Context, o *reviseOptions) error {
 		if p.revise.file, err = a.readFeedbackFile(ctx, o.feedbackFile); err != nil {
 			return err
 		}
-		switch intro := p.revise.file.intro; {
+		switch intro := p.revise.file.Intro; {
 		case p.asked.Text == "":
 			p.asked.Text = intro
 		case intro != "":
@@ -113,16 +103,7 @@ func (a *App) runRevise(ctx context.Context, o *reviseOptions) error {
 		}
 	}
 	rec, err := p.findTask(ctx, o)
-	err = p.runKnown(ctx, rec, err)
-	if nothing, ok := errors.AsType[*nothingError](err); ok {
-		out := a.Stdout
-		if o.json || o.detach {
-			out = a.Stderr // a script takes events or the task id from standard output
-		}
-		fmt.Fprintln(out, nothing.says)
-		return nil
-	}
-	return err
+	return p.runKnown(ctx, rec, err)
 }
 
 // findTask finds the task and its pull request, the one by the other.
@@ -136,92 +117,10 @@ func (p *taskJob) findTask(ctx context.Context, o *reviseOptions) (*store.Record
 			// Its pull request is recorded where it was begun, and nowhere on the remote.
 			return nil, unknownHere(p.o.taskID, "its pull request and project: --pr N --project P")
 		}
-		if p.revise.pr = taskPR(rec); p.revise.pr == 0 {
+		if p.revise.pr = tasks.PullNumber(rec); p.revise.pr == 0 {
 			return nil, fault.New(workorder.ExitUsage, fmt.Errorf("the pull request of task %s is not known here", p.o.taskID),
 				"give it: --pr N; or feedback of your own: --feedback-file; `sandbox-agent pr open "+o.taskID+"` opens one")
 		}
 	}
 	return p.taskOf(ctx, p.revise.pr)
-}
-
-// taskPR is the number of the pull request that the newest attempt knows of; 0: none does.
-func taskPR(rec *store.Record) int {
-	if rec == nil {
-		return 0
-	}
-	for _, a := range slices.Backward(rec.Attempts()) {
-		past, err := rec.At(a.Number)
-		if err != nil {
-			continue
-		}
-		if res, err := launch.ReadResult(past); err == nil && res.PR != nil && res.PR.Number > 0 {
-			return res.PR.Number
-		}
-	}
-	return 0
-}
-
-// read reads the feedback since what the remote's state of the task says. Without a pull request all of it is in the file.
-func (v *revision) read(ctx context.Context, pull *taskPull, on *tasks.Remote, text string) error {
-	v.review = &workorder.Review{}
-	warnings := slices.Clone(v.file.warnings)
-	if pull != nil {
-		state := on.State
-		if state == nil {
-			state = &workorder.State{}
-		}
-		since, err := readUntil(ctx, pull, v.pr, state)
-		if err != nil {
-			return pull.client.fault(err)
-		}
-		f, err := pull.client.Feedback(ctx, v.pr, since)
-		if err != nil {
-			return pull.client.fault(err)
-		}
-		var more []string
-		v.review, more = reviewOf(&pull.PR, &f, unfinished(state))
-		warnings = append(warnings, more...)
-	}
-	room := workorder.MaxReviewItems - len(v.review.Items)
-	if left := len(v.file.items) - room; left > 0 {
-		warnings = append(warnings, fmt.Sprintf("a run takes %d items of feedback: the last %d entries of the file are left out, give them again after this one", workorder.MaxReviewItems, left))
-	}
-	for _, item := range v.file.items[:min(len(v.file.items), room)] {
-		item.Number = len(v.review.Items) + 1
-		v.review.Items = append(v.review.Items, item)
-	}
-	on.Notes = append(on.Notes, warnings...)
-	switch n := len(v.review.Items); {
-	case n == 0 && pull == nil:
-		return &nothingError{"the feedback file is empty: there is nothing to address"}
-	case n == 0:
-		says := fmt.Sprintf("pull request #%d has no feedback to address", v.pr)
-		if on.State != nil && unfinished(on.State) != nil {
-			says += fmt.Sprintf("; what an attempt before was given is not all answered: `sandbox-agent continue %s` goes on with it", on.State.TaskID)
-		}
-		return &nothingError{says}
-	case text == "" && !commands(v.review):
-		return &nothingError{fmt.Sprintf("pull request #%d has nothing to address: what there is (%d) is by people or bots that may not write to the repository; --task \"...\" says what to do with it, --dry-run --task shows it", v.pr, n)}
-	}
-	return nil
-}
-
-// readUntil is the newest text of feedback that was answered. What an attempt could not say itself may have been said since, by
-// `pr open`, of which the task's state knows nothing.
-func readUntil(ctx context.Context, pull *taskPull, pr int, s *workorder.State) (time.Time, error) {
-	if r := s.Review; r != nil && r.PR == pr && r.Until.After(s.ReviewedUntil) && unfinished(s) == nil {
-		if there, err := pull.client.Commented(ctx, pr, pullrequest.AnswersKey(s.TaskID, s.Last().Number)); err != nil || there {
-			return r.Until, err
-		}
-	}
-	return s.ReviewedUntil, nil
-}
-
-// unfinished is the feedback that the last attempt took on and was not done with. One that was done could not give its answers; where
-// the forge has them now, somebody gave them since.
-func unfinished(s *workorder.State) *workorder.Review {
-	if last := s.Last(); last != nil && (last.Status == workorder.StatusSuccess || last.Status == workorder.StatusNoChanges) {
-		return nil
-	}
-	return s.Review
 }

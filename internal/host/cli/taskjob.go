@@ -93,10 +93,13 @@ func (p *taskJob) ask(ctx context.Context, s tasks.State) (on *tasks.Remote, err
 	if err := p.credentials(ctx, p.r); err != nil {
 		return nil, err
 	}
-	if on, err = p.askRemote(ctx, s.Task); err == nil && on.Known && p.revise != nil {
-		err = p.revise.read(ctx, p.pull, on, s.Text)
+	if on, err = p.askRemote(ctx, s.Task); err != nil || !on.Known || p.revise == nil {
+		return on, err
 	}
-	return on, err
+	if p.pull == nil {
+		return on, on.ReadReview(ctx, nil, nil, p.revise.file)
+	}
+	return on, p.pull.client.fault(on.ReadReview(ctx, p.pull.client, &p.pull.PR, p.revise.file))
 }
 
 func (p *taskJob) askRemote(ctx context.Context, id string) (*tasks.Remote, error) {
@@ -143,10 +146,7 @@ func (p *taskJob) Job(ctx context.Context, s tasks.State, next tasks.Action) (*l
 			return nil, err
 		}
 	}
-	in := projects.OrderInput{TaskID: s.Task, Task: t.Text, Mode: t.Mode, TargetBranch: t.Branch, Rebase: p.rebase}
-	if p.revise != nil {
-		in.Review = p.revise.review
-	}
+	in := projects.OrderInput{TaskID: s.Task, Task: t.Text, Mode: t.Mode, TargetBranch: t.Branch, Rebase: p.rebase, Review: s.Remote.Review}
 	was := r.job
 	if err := r.order(p.o, in); err != nil {
 		return nil, err

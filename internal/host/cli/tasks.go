@@ -151,10 +151,8 @@ func (a *App) showResult(ctx context.Context, id string, o *resultOptions) (*sto
 	if err != nil {
 		return nil, err
 	}
-	if !rec.Collected {
-		if rec, err = a.collect(ctx, st, rec); err != nil {
-			return nil, err
-		}
+	if rec, err = a.collect(ctx, st, rec); err != nil {
+		return nil, err
 	}
 	if rec, err = at(rec, o.attempt); err != nil {
 		return nil, err
@@ -199,33 +197,15 @@ func keptBox(rec *store.Record) string {
 	return ""
 }
 
-// collect brings home a task whose own CLI is gone.
-func (a *App) collect(ctx context.Context, st *store.Store, rec *store.Record) (*store.Record, error) {
-	lock, err := st.TryLock(rec.TaskID)
-	if errors.Is(err, store.ErrLocked) {
-		return nil, running(rec.TaskID)
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer lock.Unlock()
-	// Its former follower may have finished between our look and our lock.
-	if rec, err = st.Load(rec.TaskID); err != nil || rec.Collected {
-		return rec, err
-	}
-	be, err := a.open()
-	if err != nil {
-		return nil, err
-	}
-	_, err = a.launcher(be, st, nil).Collect(ctx, rec)
-	if errors.Is(err, launch.ErrRunning) {
-		return nil, running(rec.TaskID)
-	}
-	return rec, err
+// reader reads what the boxes of tasks left.
+func (a *App) reader(st *store.Store) *tasks.Flow {
+	return &tasks.Flow{Store: st, Boxes: &boxes{a: a}}
 }
 
-func running(id string) error {
-	return fault.New(workorder.ExitGeneral, fmt.Errorf("task %s is still running", id), "follow it with `sandbox-agent logs -f "+id+"`")
+// collect brings home a task whose own CLI is gone.
+func (a *App) collect(ctx context.Context, st *store.Store, rec *store.Record) (*store.Record, error) {
+	out, err := a.reader(st).Run(ctx, tasks.State{Asked: tasks.Asked{Verb: tasks.Read, Task: rec.TaskID}, Record: rec})
+	return out.Record, err
 }
 
 type stopOptions struct {

@@ -47,6 +47,7 @@ type Flow struct {
 	Store   Store
 	Boxes   Boxes
 	Project Project
+	Opening *Opening // only OpenPR has one
 	// Waits is called before each wait for a provider's limit.
 	Waits func(Action)
 	// Detach returns where a box runs and does not follow it.
@@ -59,10 +60,13 @@ type Flow struct {
 type Outcome struct {
 	Do     Do
 	Until  time.Time     // when the limit of a reported task resets; zero: it is not parked
+	Says   string        // of Nothing
 	Record *store.Record // of Follow and Report
 	Job    *launch.Job   // of Begin, BeginAgain and GoOn; a rehearsal ends with it
 	// Result is nil for a box that runs on, for a rehearsal, and for Report: it lies in the record's folder.
-	Result *workorder.Result
+	Result   *workorder.Result
+	PR       *workorder.PR // of Open
+	Warnings []string      // of Open; also where that failed
 }
 
 // Run does what is asked for.
@@ -122,7 +126,7 @@ func (t *turn) unlock() {
 // next takes the lock of a task that is known here, reads its record again, and decides.
 func (t *turn) next(ctx context.Context) (Action, error) {
 	t.s.Time = time.Now()
-	if t.s.Record == nil || t.lock != nil || t.s.DryRun || t.s.Verb == Create && !t.s.IfExists {
+	if !t.locks() {
 		return Next(t.s)
 	}
 	id := t.s.Task
@@ -143,9 +147,22 @@ func (t *turn) next(ctx context.Context) (Action, error) {
 	return Next(t.s)
 }
 
+// locks tells whether the lock has to be taken: by all that may start a box, or collect what one left.
+func (t *turn) locks() bool {
+	switch rec := t.s.Record; {
+	case rec == nil, t.lock != nil, t.s.DryRun:
+		return false
+	case t.s.Verb == Create:
+		return t.s.IfExists
+	case t.s.Verb == Read, t.s.Verb == OpenPR:
+		return !rec.Collected
+	}
+	return true
+}
+
 // prepare does all of an action but starting a box. over says that nothing has to be decided after it.
 func (t *turn) prepare(ctx context.Context, a Action) (out Outcome, over bool, err error) {
-	out = Outcome{Do: a.Do, Record: t.s.Record, Until: a.Until}
+	out = Outcome{Do: a.Do, Record: t.s.Record, Until: a.Until, Says: a.Says}
 	switch a.Do {
 	case AwaitLock:
 		if Pause(t.wait, LockPause); t.wait.Err() != nil {
@@ -170,6 +187,12 @@ func (t *turn) prepare(ctx context.Context, a Action) (out Outcome, over bool, e
 		out.Job, err = t.Project.New(ctx, t.s)
 	case BeginAgain, GoOn:
 		out.Job, err = t.job(ctx, a)
+	case LookAtPull:
+		t.unlock()
+		t.s.Pull, err = t.Opening.look(ctx, t.s.Record)
+		return out, false, err
+	case Open:
+		out.PR, out.Warnings, err = t.Opening.open(ctx, t.s.Record)
 	case Follow:
 		if t.unlock(); !t.Detach {
 			out.Result, err = t.Boxes.Watch(ctx, t.s.Record)

@@ -25,6 +25,7 @@ const (
 	Report       Do = "report"        // the result of the last attempt here
 	ReportRemote Do = "report remote" // the last attempt that the remote knows
 	Open         Do = "open"          // the pull request
+	Nothing      Do = "nothing"       // Action.Says why
 )
 
 // Action is what to do next.
@@ -34,6 +35,7 @@ type Action struct {
 	Until time.Time
 	// Unknown says that nobody knows when the limit resets: Until is a guess.
 	Unknown bool
+	Says    string
 	// Attempt is what BeginAgain and GoOn start.
 	Attempt Attempt
 }
@@ -51,8 +53,8 @@ type Attempt struct {
 // Next decides what to do. An error is a *Refusal, or what kept the remote from being asked.
 func Next(s State) (Action, error) {
 	switch {
-	case s.Verb == OpenPR:
-		return openPR(s)
+	case s.Verb == Read, s.Verb == OpenPR:
+		return read(s)
 	case s.Verb == Create && !s.IfExists:
 		return onlyNew(s)
 	case s.Record != nil && s.Remote == nil && !s.DryRun:
@@ -106,6 +108,8 @@ func remote(s State) (Action, error) {
 		return Action{Do: Begin}, nil // which says what is wrong
 	case on.Err != nil:
 		return Action{}, on.Err
+	case s.Verb == Revise && s.nothing() != "":
+		return Action{Do: Nothing, Says: s.nothing()}, nil
 	}
 	if last := on.Last(); last != nil && !s.DryRun && (s.Record == nil || !s.Record.Knows(last.ID)) && last.Status != "" {
 		// Another machine ended it. Of one that has not ended the box finds out whether it lives.
@@ -261,13 +265,15 @@ func (s State) judge(last ending) verdict {
 	return another // it failed, and the user wants another try
 }
 
-// openPR opens the pull request of a task that has ended.
-func openPR(s State) (Action, error) {
+// read brings the result of a task home that has ended, and opens its pull request.
+func read(s State) (Action, error) {
 	switch rec := s.Record; {
 	case s.Runs, !rec.Collected && s.Held:
 		return Action{}, s.Refuse(StillRunning)
 	case !rec.Collected:
 		return Action{Do: Collect}, nil
+	case s.Verb == Read:
+		return Action{Do: Report}, nil
 	case s.Pull == nil:
 		return Action{Do: LookAtPull}, nil
 	case s.Pull.NoResult != nil:

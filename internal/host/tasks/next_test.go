@@ -93,12 +93,21 @@ func TestNext(t *testing.T) {
 	twoBranches := &Remote{Repo: "r", Known: true, Branches: []string{"agent/" + id, there}}
 	saved := &Remote{Repo: "r", Known: true}
 	nothing := &Remote{Repo: "r"}
+	reviewed := func(pr int, mayAsk ...bool) *Remote {
+		on := state(attempt("a1", done0, agent))
+		on.Review = &workorder.Review{PR: pr}
+		for _, may := range mayAsk {
+			on.Review.Items = append(on.Review.Items, workorder.ReviewItem{Command: may})
+		}
+		return on
+	}
 	away := &Remote{Err: errors.New("away")}
 	planThere := state(workorder.Attempt{ID: "b1", Mode: workorder.ModePlan, Status: workorder.StatusTimeout, EndedBy: workorder.ByTimeout})
 
 	create := func(s State) State { s.Verb, s.IfExists = Create, true; return s }
 	revise := func(s State) State { s.Verb = Revise; return s }
 	rebase := func(s State) State { s.Verb = Rebase; return s }
+	read := func(s State) State { s.Verb = Read; return s }
 	open := func(s State) State { s.Verb = OpenPR; return s }
 	wait := func(s State) State { s.Wait = true; return s }
 	atOnce := func(s State) State { s.Now = true; return s }
@@ -220,7 +229,7 @@ func TestNext(t *testing.T) {
 		"revise: it runs":                      {running, nil, with{revise, inBox}, Action{}, Running, workorder.ExitGeneral},
 		"revise: the remote has nothing":       {timeout, nothing, with{revise, ordered}, Action{}, Unknown, workorder.ExitNotFound},
 		"revise: done elsewhere":               {nil, theirs(done0, agent), with{revise}, goes(Attempt{Mode: workorder.ModeRevise, Branch: there, Base: "trunk", Number: 2}), "", 0},
-		"revise: nothing to address":           {success, away, with{revise}, Action{}, "", workorder.ExitGeneral},
+		"revise: the feedback cannot be read":  {success, away, with{revise}, Action{}, "", workorder.ExitGeneral},
 		"rehearse to revise":                   {success, nil, with{revise, dry}, ask, "", 0},
 		"rebase: done is no obstacle":          {success, nil, with{rebase}, ask, "", 0},
 		"rebase: it runs":                      {running, nil, with{rebase, inBox}, Action{}, Running, workorder.ExitGeneral},
@@ -229,6 +238,20 @@ func TestNext(t *testing.T) {
 		"rebase: nobody knows it":              {nil, nothing, with{rebase}, Action{}, Unknown, workorder.ExitNotFound},
 		"rehearse to rebase what is known":     {success, oneBranch, with{rebase, dry}, goes(Attempt{Mode: workorder.ModeRebase, Branch: here0, Base: "main"}), "", 0},
 		"rehearse to rebase what nobody knows": {success, nothing, with{rebase, dry}, Action{}, Unknown, workorder.ExitNotFound},
+
+		"revise: nobody knows it":                   {nil, nothing, with{revise}, Action{}, Unknown, workorder.ExitNotFound},
+		"revise: the file is empty":                 {success, reviewed(0), with{revise}, do(Nothing), "", 0},
+		"revise: there is no feedback":              {success, reviewed(7), with{revise}, do(Nothing), "", 0},
+		"rehearse to revise: there is no feedback":  {success, reviewed(7), with{revise, dry}, do(Nothing), "", 0},
+		"revise: nobody may ask for it":             {success, reviewed(7, false), with{revise}, do(Nothing), "", 0},
+		"revise: nobody may ask, but the user does": {nil, reviewed(7, false), with{revise, says("do it")}, goes(Attempt{Mode: workorder.ModeRevise, Text: "do it", Branch: there, Base: "trunk", Number: 2}), "", 0},
+		"revise: somebody asks for something":       {nil, reviewed(7, false, true), with{revise}, goes(Attempt{Mode: workorder.ModeRevise, Branch: there, Base: "trunk", Number: 2}), "", 0},
+
+		// read
+		"read: it runs":         {running, nil, with{read, inBox}, Action{}, StillRunning, workorder.ExitGeneral},
+		"read: it is followed":  {running, nil, with{read, held}, Action{}, StillRunning, workorder.ExitGeneral},
+		"read: it is over":      {running, nil, with{read}, do(Collect), "", 0},
+		"read: it is collected": {success, nil, with{read}, do(Report), "", 0},
 
 		// pr open
 		"pr open: it runs":              {running, nil, with{open, inBox}, Action{}, StillRunning, workorder.ExitGeneral},
@@ -251,6 +274,10 @@ func TestNext(t *testing.T) {
 			if c.code != 0 {
 				c.want = Action{}
 			}
+			if (got.Says != "") != (got.Do == Nothing) {
+				t.Errorf("%s says %q", got.Do, got.Says)
+			}
+			got.Says = ""
 			if diff := cmp.Diff(c.want, got); diff != "" || fault.Code(err) != c.code {
 				t.Errorf("%s\nexit %d, want %d: %v", diff, fault.Code(err), c.code, err)
 			}

@@ -20,6 +20,7 @@ const (
 	Revise   Verb = "revise"
 	Rebase   Verb = "rebase"
 	OpenPR   Verb = "pr open"
+	Read     Verb = "read" // what the last attempt left
 )
 
 // Asked is what the user asks for, with the flags that decide.
@@ -62,10 +63,11 @@ type Remote struct {
 	Repo     string // without credentials; empty: the project has no repository
 	Known    bool
 	Branches []string
-	State    *workorder.State // nil: there is none, or it cannot be read
-	Warning  string           // why the state cannot be read
-	Notes    []string         // about what is asked for, for the user
-	Err      error            // why the remote could not be asked, or the project not be read
+	State    *workorder.State  // nil: there is none, or it cannot be read
+	Warning  string            // why the state cannot be read
+	Review   *workorder.Review // the feedback to address; nil: none was asked for, or the task is unknown
+	Notes    []string          // about what is asked for, for the user
+	Err      error             // why the remote could not be asked, or the project not be read
 }
 
 // Last is the last attempt that the remote knows; nil: it knows none.
