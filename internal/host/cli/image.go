@@ -4,59 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
-	"log/slog"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
-	"github.com/sandbox-agent/sandbox-agent/internal/version"
 )
-
-// companionCommand is the hidden command that the companion process runs.
-const companionCommand = "companion"
-
-func newCompanionCmd(a *App) *cobra.Command {
-	return &cobra.Command{
-		Use: companionCommand, Hidden: true, Args: noArgs,
-		Short: "Serve a run from this machine (started by create)",
-		RunE:  func(cmd *cobra.Command, _ []string) error { return a.runCompanion(cmd.Context()) },
-	}
-}
-
-func (a *App) runCompanion(ctx context.Context) error {
-	log := slog.New(slog.NewTextHandler(a.Stderr, nil))
-	be, err := a.open()
-	if err != nil {
-		return err
-	}
-	out, ok := a.Stdout.(io.WriteCloser)
-	if !ok {
-		return usage("companion is started by create")
-	}
-	return companion.Serve(ctx, a.Stdin, out, be.Companion, log)
-}
-
-func newVersionCmd(a *App) *cobra.Command {
-	asJSON := false
-	cmd := &cobra.Command{
-		Use: "version", Short: "Print the version", Args: noArgs,
-		Example: "  sandbox-agent version --json",
-		RunE: func(*cobra.Command, []string) error {
-			v := version.Get()
-			if asJSON {
-				return a.json(v)
-			}
-			fmt.Fprintf(a.Stdout, "sandbox-agent %s (%s, %s)\n", v.Version, v.Go, v.Platform)
-			return nil
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print all that is known of the build")
-	return cmd
-}
 
 func newImageCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
