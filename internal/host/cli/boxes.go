@@ -2,9 +2,12 @@ package cli
 
 import (
 	"context"
+	"fmt"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -72,4 +75,19 @@ func (b *boxes) Collect(ctx context.Context, rec *store.Record) error {
 	}
 	_, err := b.a.launcher(b.be, b.st, nil).Collect(ctx, rec)
 	return err
+}
+
+// launcher wires a launcher for this app.
+func (a *App) launcher(be *Backend, st *store.Store, show func(workorder.Event)) *launch.Launcher {
+	return &launch.Launcher{
+		Engine: be.Engine, Store: st, Images: be.Images, Log: a.log(), Show: show, CacheVolume: a.cacheVolume(),
+		ImportBundle: localrepo.ImportBundle,
+		StartCompanion: func(ctx context.Context, cfg companion.Config) (companion.Ready, error) {
+			exe, err := a.Executable()
+			if err != nil {
+				return companion.Ready{}, fmt.Errorf("find this program: %w", err)
+			}
+			return companion.Start(ctx, exe, []string{companionCommand}, cfg)
+		},
+	}
 }

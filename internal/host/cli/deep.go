@@ -188,7 +188,7 @@ timeout_minutes: `+fmt.Sprint(deepMinutes)+`
 		project.Services = []workorder.Service{{Name: "redis", Image: demo.ServiceImage}}
 	}
 	r := &resolved{project: project}
-	err = r.order(&createOptions{}, projects.OrderInput{Task: "Use Docker as agents do (" + string(p) + ")."})
+	err = r.order(&runOptions{}, projects.OrderInput{Task: "Use Docker as agents do (" + string(p) + ")."})
 	return r.job, err
 }
 

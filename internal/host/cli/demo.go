@@ -61,10 +61,10 @@ func (a *App) runDemo(ctx context.Context, o *demoOptions) error {
 	if err != nil {
 		return err
 	}
-	create := &createOptions{
-		project: project, repo: repo, task: demo.Task, taskSet: true, json: o.json,
+	create := &createOptions{run: runOptions{
+		project: project, repo: repo, text: textOptions{words: demo.Task, wordsSet: true}, json: o.json,
 		sources: map[string]string{"repo": "demo"},
-	}
+	}}
 	if err := a.runCreate(ctx, create); err != nil || o.json {
 		return err
 	}

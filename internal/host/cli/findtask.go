@@ -16,16 +16,53 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// What continue, revise and rebase share: they go on with a task that is named by its id or its pull request.
+// nextOptions are the flags of a command that goes on with a task, which is named by its id or its pull request.
+type nextOptions struct {
+	run          runOptions
+	targetBranch string
+	now, wait    bool
+	pr           int
+}
+
+// flags are those of every run, worded for a task that is there, and the task's branch.
+func (o *nextOptions) flags(cmd *cobra.Command) {
+	o.run.flags(cmd)
+	f := cmd.Flags()
+	f.Lookup("task-id").Usage = "the task, as TASK"
+	f.StringVar(&o.targetBranch, "target-branch", "", "the task's branch (default: found on the remote)")
+}
+
+// moreFlags are those of a command that can add to the task and has to wait for a provider's limit.
+func (o *nextOptions) moreFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.Lookup("task").Usage = "what to add to the task; - reads standard input"
+	f.Lookup("task-file").Usage = "file with what to add; - reads standard input"
+	f.BoolVar(&o.wait, "wait", false, "wait until a parked task can go on")
+	f.BoolVar(&o.now, "now", false, "go on with a parked task before its limit resets")
+}
+
+// job is the job of a next attempt.
+func (o *nextOptions) job(ctx context.Context, a *App, verb tasks.Verb) (*taskJob, error) {
+	p := a.newTaskJob(&o.run, tasks.Asked{Verb: verb, Now: o.now, Wait: o.wait, Branch: o.targetBranch})
+	if o.now && o.wait {
+		return nil, usage("give --now or --wait, not both")
+	}
+	if !o.run.text.given() {
+		return p, nil
+	}
+	var err error
+	p.asked.Text, err = a.taskText(ctx, &o.run)
+	return p, err
+}
 
 // taskArg takes the task's id, and where in says so "-" for a text on standard input.
-func (o *createOptions) taskArg(cmd *cobra.Command, args []string, in bool) error {
+func (o *nextOptions) taskArg(cmd *cobra.Command, args []string, in bool) error {
 	for _, arg := range args {
 		switch {
 		case in && arg == "-":
-			o.in = true
-		case o.named == "":
-			o.named = arg
+			o.run.text.in = true
+		case o.run.named == "":
+			o.run.named = arg
 		default:
 			return oneTask(cmd, args)
 		}
@@ -33,10 +70,14 @@ func (o *createOptions) taskArg(cmd *cobra.Command, args []string, in bool) erro
 	return nil
 }
 
-// readTask is read for a command that goes on with a task.
-func (o *createOptions) readTask(f *pflag.FlagSet, getenv func(string) string) error {
+// read is runOptions.read for a command that goes on with a task.
+func (n *nextOptions) read(f *pflag.FlagSet, getenv func(string) string) error {
+	o := &n.run
 	if err := o.read(f, getenv); err != nil {
 		return err
+	}
+	if f.Changed("pr") && n.pr <= 0 {
+		return usage("--pr %d is no pull request's number", n.pr)
 	}
 	if o.named != "" && o.taskID != "" && o.named != o.taskID {
 		return usage("give the task once: %s or --task-id %s", o.named, o.taskID)

@@ -3,8 +3,10 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
@@ -87,4 +89,24 @@ func (a *App) sayWait(id string, w tasks.Action) {
 		fmt.Fprintf(a.Stderr, "nobody knows when the provider's limit of %s resets: it is tried again now and then\n", id)
 	}
 	fmt.Fprintf(a.Stderr, "%s is parked until %s; waiting\n", id, render.Clock(w.Until, time.Now()))
+}
+
+func (a *App) dryRun(r *resolved) error {
+	order := r.job.Order
+	order.AttemptID = "" // given to a box, and there is none
+	if err := a.json(order); err != nil {
+		return err
+	}
+	for _, w := range r.job.Warnings {
+		fmt.Fprintln(a.Stderr, "warning: "+render.Clean(w))
+	}
+	if r.untrusted != nil {
+		fmt.Fprintf(a.Stderr, "warning: this would not start: %s\nhint: %s\n", render.Clean(r.untrusted.Error()), render.Clean(hint(r.untrusted)))
+	}
+	advise(a.Stderr, r.project)
+	if err := credentials.CheckSecrets(a.Getenv, r.project.Secrets); err != nil {
+		fmt.Fprintln(a.Stderr, "warning: this would not start: "+render.Clean(err.Error()))
+	}
+	_, err := io.WriteString(a.Stderr, launch.PlanText(r.job))
+	return err
 }

@@ -21,26 +21,18 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// mode is what create asks for.
-func (o *createOptions) mode() workorder.Mode {
-	if o.plan {
-		return workorder.ModePlan
-	}
-	return workorder.ModeCreate
-}
-
 // newTask is the text of a new task: as it is given, or of a plan that is to be carried out.
 func (a *App) newTask(ctx context.Context, o *createOptions) (string, error) {
 	if o.fromPlan == "" {
-		return a.taskText(ctx, o)
+		return a.taskText(ctx, &o.run)
 	}
-	if o.issue != 0 {
+	if o.run.text.issue != 0 {
 		return "", usage("give --issue or --from-plan, not both: the plan has its task")
 	}
 	more := ""
-	if o.taskSet || o.taskFileSet || o.in {
+	if o.run.text.given() {
 		var err error
-		if more, err = a.taskText(ctx, o); err != nil {
+		if more, err = a.taskText(ctx, &o.run); err != nil {
 			return "", err
 		}
 	}
@@ -61,17 +53,17 @@ func (a *App) findPlan(ctx context.Context, o *createOptions) (task, plan string
 	st, rec, err := a.task(ctx, o.fromPlan)
 	switch full := fullID(o.fromPlan); {
 	case err == nil:
-		return a.localPlan(ctx, o, st, rec)
+		return a.localPlan(ctx, &o.run, st, rec)
 	case st == nil || fault.Code(err) != workorder.ExitNotFound || !workorder.ValidTaskID(full):
 		return "", "", err
 	default:
-		of := *o
+		of := o.run
 		of.taskID = full
 		return a.remotePlan(ctx, a.newTaskJob(&of, tasks.Asked{Verb: tasks.Continue, Task: full}))
 	}
 }
 
-func (a *App) localPlan(ctx context.Context, o *createOptions, st *store.Store, rec *store.Record) (task, plan string, err error) {
+func (a *App) localPlan(ctx context.Context, o *runOptions, st *store.Store, rec *store.Record) (task, plan string, err error) {
 	if rec, err = a.collect(ctx, st, rec); err != nil {
 		return "", "", err
 	}

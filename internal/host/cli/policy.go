@@ -249,7 +249,7 @@ func (a *App) runPolicyCheck(project string, rules []string, place string) error
 	}
 	mode, services := workorder.NetworkRestricted, []workorder.Service(nil)
 	if len(rules) == 0 {
-		p, err := a.loadProject(&createOptions{project: project})
+		p, err := a.loadProject(&runOptions{project: project})
 		if err != nil {
 			return err
 		}

@@ -14,8 +14,7 @@ import (
 )
 
 type reviseOptions struct {
-	continueOptions
-	pr           int
+	next         nextOptions
 	feedbackFile string
 }
 
@@ -44,71 +43,52 @@ to address no box is started and the exit code is 0.`,
   sandbox-agent revise --pr 7 --dry-run
   sandbox-agent revise --pr 7 --task "Do what the linter's bot says, too"`,
 		ValidArgsFunction: a.completeTasks(false),
-		Args:              func(cmd *cobra.Command, args []string) error { return o.taskArg(cmd, args, true) },
+		Args:              func(cmd *cobra.Command, args []string) error { return o.next.taskArg(cmd, args, true) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.readTask(cmd.Flags(), a.Getenv); err != nil {
+			if err := o.next.read(cmd.Flags(), a.Getenv); err != nil {
 				return err
-			}
-			if cmd.Flags().Changed("pr") && o.pr <= 0 {
-				return usage("--pr %d is no pull request's number", o.pr)
 			}
 			return a.runRevise(cmd.Context(), o)
 		},
 	}
-	o.flags(cmd)
+	o.next.flags(cmd)
+	o.next.moreFlags(cmd)
 	f := cmd.Flags()
-	f.IntVar(&o.pr, "pr", 0, "number of the pull request (default: the task's)")
+	f.IntVar(&o.next.pr, "pr", 0, "number of the pull request (default: the task's)")
 	f.StringVar(&o.feedbackFile, "feedback-file", "", "file with feedback, in place of the pull request's or beside that of --pr; - reads standard input")
-	f.Lookup("task-id").Usage = "the task, as TASK"
-	f.Lookup("task").Usage = "what to add to the task; - reads standard input"
-	f.Lookup("task-file").Usage = "file with what to add; - reads standard input"
-	f.StringVar(&o.targetBranch, "target-branch", "", "the task's branch (default: found on the remote)")
-	f.BoolVar(&o.wait, "wait", false, "wait until a parked task can go on")
-	f.BoolVar(&o.now, "now", false, "go on with a parked task before its limit resets")
 	return cmd
-}
-
-// revision is the feedback that a task is picked up for.
-type revision struct {
-	pr   int
-	file tasks.FeedbackFile
 }
 
 func (a *App) runRevise(ctx context.Context, o *reviseOptions) error {
 	switch {
-	case o.taskID == "" && o.pr == 0:
+	case o.next.run.taskID == "" && o.next.pr == 0:
 		return fault.New(workorder.ExitUsage, errors.New("no task given"), "give its pull request with --pr N, or its id: `sandbox-agent ps --all` lists the tasks of this machine")
-	case o.now && o.wait:
-		return usage("give --now or --wait, not both")
-	case o.feedbackFile == "-" && (o.in || o.taskSet && o.task == "-" || o.taskFileSet && o.taskFile == "-"):
+	case o.feedbackFile == "-" && o.next.run.text.stdin():
 		return usage("standard input can be the feedback or the task, not both")
 	}
-	p := a.newTaskJob(&o.createOptions, tasks.Asked{Verb: tasks.Revise, Now: o.now, Wait: o.wait, Branch: o.targetBranch})
-	p.revise = &revision{pr: o.pr}
-	var err error
-	if o.taskSet || o.taskFileSet || o.in {
-		if p.asked.Text, err = a.taskText(ctx, &o.createOptions); err != nil {
-			return err
-		}
+	p, err := o.next.job(ctx, a, tasks.Revise)
+	if err != nil {
+		return err
 	}
 	if o.feedbackFile != "" {
-		if p.revise.file, err = a.readFeedbackFile(ctx, o.feedbackFile); err != nil {
+		if p.feedback, err = a.readFeedbackFile(ctx, o.feedbackFile); err != nil {
 			return err
 		}
-		switch intro := p.revise.file.Intro; {
+		switch intro := p.feedback.Intro; {
 		case p.asked.Text == "":
 			p.asked.Text = intro
 		case intro != "":
 			p.asked.Text = intro + "\n\n" + p.asked.Text
 		}
 	}
-	rec, err := p.findTask(ctx, o)
+	rec, err := p.findPull(ctx, o)
 	return p.runKnown(ctx, rec, err)
 }
 
-// findTask finds the task and its pull request, the one by the other.
-func (p *taskJob) findTask(ctx context.Context, o *reviseOptions) (*store.Record, error) {
-	if o.pr == 0 && o.feedbackFile == "" {
+// findPull finds the task and its pull request, the one by the other. Feedback from a file needs no pull request.
+func (p *taskJob) findPull(ctx context.Context, o *reviseOptions) (*store.Record, error) {
+	pr := o.next.pr
+	if pr == 0 && o.feedbackFile == "" {
 		rec, err := p.knownHere(ctx)
 		if err != nil {
 			return nil, err
@@ -117,10 +97,10 @@ func (p *taskJob) findTask(ctx context.Context, o *reviseOptions) (*store.Record
 			// Its pull request is recorded where it was begun, and nowhere on the remote.
 			return nil, unknownHere(p.o.taskID, "its pull request and project: --pr N --project P")
 		}
-		if p.revise.pr = tasks.PullNumber(rec); p.revise.pr == 0 {
+		if pr = tasks.PullNumber(rec); pr == 0 {
 			return nil, fault.New(workorder.ExitUsage, fmt.Errorf("the pull request of task %s is not known here", p.o.taskID),
-				"give it: --pr N; or feedback of your own: --feedback-file; `sandbox-agent pr open "+o.taskID+"` opens one")
+				"give it: --pr N; or feedback of your own: --feedback-file; `sandbox-agent pr open "+p.o.taskID+"` opens one")
 		}
 	}
-	return p.taskOf(ctx, p.revise.pr)
+	return p.taskOf(ctx, pr)
 }

@@ -19,20 +19,21 @@ import (
 // taskJob makes the jobs of a command that names its task: of the flags, of the project, and of what an earlier
 // command said.
 type taskJob struct {
-	a      *App
-	o      *createOptions
-	find   *credentials.Finder
-	asked  tasks.Asked
-	revise *revision         // nil: there is no feedback to address
-	rebase *workorder.Rebase // nil: nothing is to be rebased
-	pull   *taskPull         // the task's pull request; nil: it was not asked for
-	boxes  *boxes
-	r      *resolved // once the project was loaded
+	a        *App
+	o        *runOptions
+	find     *credentials.Finder
+	asked    tasks.Asked
+	feedback tasks.FeedbackFile
+	rebase   *workorder.Rebase // nil: nothing is to be rebased
+	title    string            // the task in its own words, where its text has more; empty: the text
+	pull     *taskPull         // the task's pull request; nil: it was not asked for
+	boxes    *boxes
+	r        *resolved // once the project was loaded
 }
 
-func (a *App) newTaskJob(o *createOptions, asked tasks.Asked) *taskJob {
+func (a *App) newTaskJob(o *runOptions, asked tasks.Asked) *taskJob {
 	find := credentials.New(a.Getenv)
-	asked.Plan, asked.DryRun = o.plan, o.dryRun
+	asked.DryRun = o.dryRun
 	return &taskJob{a: a, o: o, find: find, asked: asked, boxes: &boxes{a: a, find: find, json: o.json, detach: o.detach}}
 }
 
@@ -49,18 +50,45 @@ func (p *taskJob) run(ctx context.Context, st *store.Store, rec *store.Record) e
 	return p.a.answer(ctx, p, out, err)
 }
 
-// New makes the job of a task that nobody knows.
-func (p *taskJob) New(ctx context.Context, s tasks.State) (*launch.Job, error) {
-	r, err := p.a.resolve(ctx, p.o, s.Text)
-	if p.r = r; err == nil && !s.DryRun {
-		if err = findSecrets(ctx, p.find, r); err == nil {
+// New makes the job of a task that nobody knows. Where it cannot, the reason is kept as the task's result.
+func (p *taskJob) New(ctx context.Context, s tasks.State, next tasks.Attempt) (_ *launch.Job, err error) {
+	if p.r, err = p.a.loadGround(ctx, p.o); err == nil {
+		err = p.r.fromBase(ctx)
+	}
+	if err == nil {
+		err = p.order(s, next)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !s.DryRun {
+		if err = findSecrets(ctx, p.find, p.r); err == nil {
 			err = p.boxes.open()
 		}
 	}
 	if err != nil {
-		return nil, p.a.reject(ctx, p.o, r, err)
+		return nil, p.reject(ctx, err)
 	}
-	return r.job, nil
+	return p.r.job, nil
+}
+
+// order makes the job of what the next attempt is told.
+func (p *taskJob) order(s tasks.State, next tasks.Attempt) error {
+	in := projects.OrderInput{TaskID: s.Task, Task: next.Text, Mode: next.Mode, TargetBranch: next.Branch, Rebase: p.rebase}
+	if s.Remote != nil {
+		in.Review = s.Remote.Review
+	}
+	if in.TargetBranch == "" && p.title != "" {
+		in.TargetBranch = workorder.Branch(in.TaskID, p.title)
+	}
+	if err := p.r.order(p.o, in); err != nil {
+		return err
+	}
+	p.r.job.Title = p.title
+	if s.IfExists { // the box may find more on the remote than we did: another machine may have been faster
+		p.r.job.Order.IfExists = workorder.ExistsTell
+	}
+	return nil
 }
 
 // Ask loads the project and asks its remote for the task.
@@ -82,7 +110,7 @@ func (p *taskJob) ask(ctx context.Context, s tasks.State) (on *tasks.Remote, err
 	if p.r, err = p.ground(ctx); err != nil {
 		return nil, err
 	}
-	if s.DryRun && s.Record != nil && p.revise == nil && p.rebase == nil {
+	if s.DryRun && s.Record != nil && s.Verb != tasks.Revise && s.Verb != tasks.Rebase {
 		p.r.job = &launch.Job{}
 		return &tasks.Remote{Known: p.r.project.Repo != ""}, nil // nobody is asked
 	}
@@ -93,13 +121,13 @@ func (p *taskJob) ask(ctx context.Context, s tasks.State) (on *tasks.Remote, err
 	if err := p.credentials(ctx, p.r); err != nil {
 		return nil, err
 	}
-	if on, err = p.askRemote(ctx, s.Task); err != nil || !on.Known || p.revise == nil {
+	if on, err = p.askRemote(ctx, s.Task); err != nil || !on.Known || s.Verb != tasks.Revise {
 		return on, err
 	}
 	if p.pull == nil {
-		return on, on.ReadReview(ctx, nil, nil, p.revise.file)
+		return on, on.ReadReview(ctx, nil, nil, p.feedback)
 	}
-	return on, p.pull.client.fault(on.ReadReview(ctx, p.pull.client, &p.pull.PR, p.revise.file))
+	return on, p.pull.client.fault(on.ReadReview(ctx, p.pull.client, &p.pull.PR, p.feedback))
 }
 
 func (p *taskJob) askRemote(ctx context.Context, id string) (*tasks.Remote, error) {
@@ -146,9 +174,8 @@ func (p *taskJob) Job(ctx context.Context, s tasks.State, next tasks.Action) (*l
 			return nil, err
 		}
 	}
-	in := projects.OrderInput{TaskID: s.Task, Task: t.Text, Mode: t.Mode, TargetBranch: t.Branch, Rebase: p.rebase, Review: s.Remote.Review}
 	was := r.job
-	if err := r.order(p.o, in); err != nil {
+	if err := p.order(s, t); err != nil {
 		return nil, err
 	}
 	r.job.Secrets, r.job.Git, r.job.ForgeToken, r.job.App = was.Secrets, was.Git, was.ForgeToken, was.App
@@ -182,7 +209,7 @@ func (p *taskJob) remember(rec *store.Record) error {
 }
 
 // inherit takes the flags of an earlier command, where they are not given now.
-func (o *createOptions) inherit(was store.Request) {
+func (o *runOptions) inherit(was store.Request) {
 	values := o.overrides()
 	for flag, value := range was.Overrides {
 		if _, given := o.sources[flag]; given || values[flag] == nil {
@@ -193,4 +220,20 @@ func (o *createOptions) inherit(was store.Request) {
 		}
 		*values[flag], o.sources[flag] = value, "--"+flag+" (given before)"
 	}
+}
+
+// reject leaves a result for a run whose ground is bad. What could not be resolved (a mistake on the command
+// line or in the project file, a repository or branch that is not there) is not a run: there is no
+// order that anybody could go on with.
+func (p *taskJob) reject(ctx context.Context, cause error) error {
+	st, err := p.a.store()
+	if err != nil {
+		return cause
+	}
+	show := func(workorder.Event) {}
+	if p.o.json {
+		show = p.a.newView(true).event
+	}
+	l := p.a.launcher(&Backend{}, st, show)
+	return l.Reject(ctx, p.r.job, fault.New(exitCode(cause), cause, fault.Hint(cause)))
 }

@@ -60,7 +60,7 @@ const (
 
 // foundBy says whose word the project's file is. Who names a path in somebody's repository may not have read what lies there, and
 // nothing that stands in the file has a say in this.
-func foundBy(o *createOptions, p *projects.Project) string {
+func foundBy(o *runOptions, p *projects.Project) string {
 	switch {
 	case p.Path() == "":
 		return projectNamed
@@ -116,7 +116,7 @@ func (a *App) shown(ctx context.Context, file, remote string) (bool, error) {
 }
 
 // theirs reports whether a project came with a repository, so that its file is not the user's own word. repo is the task's.
-func theirs(ctx context.Context, o *createOptions, p *projects.Project, repo string) bool {
+func theirs(ctx context.Context, o *runOptions, p *projects.Project, repo string) bool {
 	file := p.Path()
 	if file == "" {
 		return false
@@ -127,7 +127,7 @@ func theirs(ctx context.Context, o *createOptions, p *projects.Project, repo str
 
 // trusted refuses a project that came with a repository and asks for more than its code may do in the box, unless the user said
 // yes to just that. asks are those of the file as it was read, repo is the task's.
-func (a *App) trusted(ctx context.Context, o *createOptions, p *projects.Project, asks []trust.Ask, repo string) error {
+func (a *App) trusted(ctx context.Context, o *runOptions, p *projects.Project, asks []trust.Ask, repo string) error {
 	file := p.Path()
 	if len(asks) == 0 || !theirs(ctx, o, p, repo) {
 		return nil
@@ -202,7 +202,7 @@ func showAsks(w io.Writer, file string, asks []trust.Ask) {
 }
 
 // asked is what the file of a command asks for, of which its flags take some back.
-func (a *App) asked(ctx context.Context, o *createOptions, p *projects.Project) []trust.Ask {
+func (a *App) asked(ctx context.Context, o *runOptions, p *projects.Project) []trust.Ask {
 	file := p.Path()
 	if file == "" {
 		return nil
@@ -236,7 +236,7 @@ func remembered(was store.Request) string {
 
 // trustedBox is trusted for a command that takes of the project only how a box is held.
 func (a *App) trustedBox(ctx context.Context, c *cacheOptions, p *projects.Project) error {
-	o := &createOptions{json: c.json, sources: map[string]string{}}
+	o := &runOptions{json: c.json, sources: map[string]string{}}
 	for flag, value := range map[string]string{"image": c.image, "isolation": c.isolation, "oci-runtime": c.ociRuntime} {
 		if value != "" {
 			o.sources[flag] = "--" + flag

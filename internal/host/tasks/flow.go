@@ -37,7 +37,7 @@ type Project interface {
 	// Ask loads it and asks its remote for the task.
 	Ask(ctx context.Context, s State) *Remote
 	// New makes the job of a task that nobody knows.
-	New(ctx context.Context, s State) (*launch.Job, error)
+	New(ctx context.Context, s State, next Attempt) (*launch.Job, error)
 	// Job makes the job of a next attempt. The project was asked before.
 	Job(ctx context.Context, s State, next Action) (*launch.Job, error)
 }
@@ -184,7 +184,7 @@ func (t *turn) prepare(ctx context.Context, a Action) (out Outcome, over bool, e
 		}
 		return out, false, nil
 	case Begin:
-		out.Job, err = t.Project.New(ctx, t.s)
+		out.Job, err = t.Project.New(ctx, t.s, a.Attempt)
 	case BeginAgain, GoOn:
 		out.Job, err = t.job(ctx, a)
 	case LookAtPull:

@@ -36,7 +36,7 @@ type Action struct {
 	// Unknown says that nobody knows when the limit resets: Until is a guess.
 	Unknown bool
 	Says    string
-	// Attempt is what BeginAgain and GoOn start.
+	// Attempt is what Begin, BeginAgain and GoOn start.
 	Attempt Attempt
 }
 
@@ -70,13 +70,13 @@ func onlyNew(s State) (Action, error) {
 	case s.Record != nil:
 		return Action{}, s.Refuse(Exists)
 	case s.Fresh, s.DryRun: // a rehearsal asks nobody
-		return Action{Do: Begin}, nil
+		return s.begin(), nil
 	case s.Remote == nil:
 		return Action{Do: AskRemote}, nil
 	case s.Remote.Err == nil && s.Remote.Known:
 		return Action{}, s.Refuse(ExistsElsewhere)
 	}
-	return Action{Do: Begin}, nil // which says what is wrong, if anything is
+	return s.begin(), nil // which says what is wrong, if anything is
 }
 
 // here decides by what this machine knows.
@@ -105,7 +105,7 @@ func remote(s State) (Action, error) {
 	case on == nil:
 		return Action{Do: AskRemote}, nil
 	case on.Err != nil && s.Record == nil && s.Verb == Create:
-		return Action{Do: Begin}, nil // which says what is wrong
+		return s.begin(), nil // which says what is wrong
 	case on.Err != nil:
 		return Action{}, on.Err
 	case s.Verb == Revise && s.nothing() != "":
@@ -126,7 +126,7 @@ func start(s State) (Action, error) {
 	case s.Record != nil && s.Verb != Revise && s.Verb != Rebase:
 		return beginAgain(s)
 	case s.Record == nil && s.Verb == Create:
-		return Action{Do: Begin}, nil
+		return s.begin(), nil
 	}
 	return Action{}, s.Refuse(Unknown)
 }
@@ -167,10 +167,8 @@ func goOn(s State) (_ Action, err error) {
 
 func beginAgain(s State) (Action, error) {
 	rec := s.Record
-	next := Attempt{Mode: workorder.ModeCreate, Text: cmp.Or(s.Text, s.OrderText), Branch: cmp.Or(s.Branch, rec.TargetBranch), Base: rec.Branch, Lost: rec.Box != ""}
-	if s.Plan {
-		next.Mode = workorder.ModePlan
-	}
+	next := s.begin().Attempt
+	next.Text, next.Branch, next.Base, next.Lost = cmp.Or(s.Text, s.OrderText), cmp.Or(s.Branch, rec.TargetBranch), rec.Branch, rec.Box != ""
 	switch wasPlan := rec.Mode == workorder.ModePlan; {
 	case next.Text == "":
 		return Action{}, s.Refuse(NoText)
@@ -178,6 +176,15 @@ func beginAgain(s State) (Action, error) {
 		return Action{}, s.Refuse(planned(wasPlan))
 	}
 	return Action{Do: BeginAgain, Attempt: next}, nil
+}
+
+// begin begins a task that nobody knows.
+func (s State) begin() Action {
+	next := Attempt{Mode: workorder.ModeCreate, Text: s.Text}
+	if s.Plan {
+		next.Mode = workorder.ModePlan
+	}
+	return Action{Do: Begin, Attempt: next}
 }
 
 func planned(was bool) Why {

@@ -68,6 +68,8 @@ const (
 	failed = workorder.StatusFailed
 )
 
+var begins = Action{Do: Begin, Attempt: Attempt{Mode: workorder.ModeCreate}}
+
 func goes(a Attempt) Action  { return Action{Do: GoOn, Attempt: a} }
 func again(a Attempt) Action { return Action{Do: BeginAgain, Attempt: a} }
 
@@ -133,16 +135,17 @@ func TestNext(t *testing.T) {
 		code int
 	}{
 		// create
-		"create a task with an id of its own":              {nil, nil, with{fresh}, do(Begin), "", 0},
+		"create a task with an id of its own":              {nil, nil, with{fresh}, begins, "", 0},
+		"create a plan":                                    {nil, nil, with{fresh, withPlan, says("x")}, Action{Do: Begin, Attempt: Attempt{Mode: workorder.ModePlan, Text: "x"}}, "", 0},
 		"create a named task: the remote is asked":         {nil, nil, with{onlyNew}, ask, "", 0},
-		"create a named task that nobody knows":            {nil, nothing, with{onlyNew}, do(Begin), "", 0},
-		"create a named task: the remote does not answer":  {nil, away, with{onlyNew}, do(Begin), "", 0},
+		"create a named task that nobody knows":            {nil, nothing, with{onlyNew}, begins, "", 0},
+		"create a named task: the remote does not answer":  {nil, away, with{onlyNew}, begins, "", 0},
 		"create a named task that this machine knows":      {success, nil, with{onlyNew}, Action{}, Exists, workorder.ExitUsage},
 		"create a named task that the remote knows":        {nil, ours, with{onlyNew}, Action{}, ExistsElsewhere, workorder.ExitUsage},
-		"rehearse to create a named task: nobody is asked": {nil, nil, with{onlyNew, dry}, do(Begin), "", 0},
+		"rehearse to create a named task: nobody is asked": {nil, nil, with{onlyNew, dry}, begins, "", 0},
 		"rehearse to create one that this machine knows":   {success, nil, with{onlyNew, dry}, Action{}, Exists, workorder.ExitUsage},
-		"if it exists: nobody knows it":                    {nil, nothing, with{create}, do(Begin), "", 0},
-		"if it exists: the remote does not answer":         {nil, away, with{create}, do(Begin), "", 0},
+		"if it exists: nobody knows it":                    {nil, nothing, with{create}, begins, "", 0},
+		"if it exists: the remote does not answer":         {nil, away, with{create}, begins, "", 0},
 		"if it exists: it runs":                            {running, nil, with{create, inBox}, do(Follow), "", 0},
 		"if it exists: another command follows it":         {running, nil, with{create, held}, do(Follow), "", 0},
 		"if it exists: another command decides":            {timeout, nil, with{create, held}, do(AwaitLock), "", 0},
@@ -161,7 +164,7 @@ func TestNext(t *testing.T) {
 		"if it exists elsewhere: it is parked":             {nil, theirsParked, with{create}, at(ReportRemote, later), "", 0},
 		"if it exists elsewhere: it may run":               {nil, theirs("", ""), with{create, says("x")}, goes(Attempt{Mode: modeC, Text: "x", Branch: there, Base: "trunk", Number: 2}), "", 0},
 		"if it exists elsewhere: it was refused":           {nil, theirs(workorder.StatusError, workorder.ByOrder), with{create}, goes(Attempt{Mode: modeC, Branch: there, Base: "trunk", Number: 2}), "", 0},
-		"rehearse, if it exists: nobody knows it":          {nil, nothing, with{create, dry}, do(Begin), "", 0},
+		"rehearse, if it exists: nobody knows it":          {nil, nothing, with{create, dry}, begins, "", 0},
 		"rehearse, if it exists elsewhere: it is done":     {nil, theirs(done0, agent), with{create, dry}, goes(Attempt{Mode: modeC, Branch: there, Base: "trunk", Number: 2}), "", 0},
 		"if it exists: only saved work, the branch is new": {nil, saved, with{create, says("x")}, goes(Attempt{Mode: modeC, Text: "x"}), "", 0},
 
