@@ -22,6 +22,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
@@ -65,24 +66,9 @@ type Images interface {
 	// Derive builds the image name on the default image's base when it is missing.
 	Derive(ctx context.Context, name string, dockerfile []byte, progress func(workorder.Event)) error
 	// List returns the images built here, and those that were made of them, newest first.
-	List(ctx context.Context) ([]BuiltImage, error)
+	List(ctx context.Context) ([]provision.BuiltImage, error)
 	// Remove takes a tag off, and removes the image when that was its last one and nothing uses it.
 	Remove(ctx context.Context, tag string) error
-}
-
-// BuiltImage is an image that the CLI built, or that somebody made of such a one.
-type BuiltImage struct {
-	ID   string   `json:"id"`
-	Name string   `json:"name"` // that the CLI gave it; empty: it has none
-	Tags []string `json:"tags"`
-	// Own says that every tag is the CLI's.
-	Own bool `json:"own"`
-	// Used says that a container is made of it, running or not.
-	Used    bool   `json:"used"`
-	Version string `json:"version"`
-	Created string `json:"created"`
-	Bytes   int64  `json:"bytes"`
-	Current bool   `json:"current"` // what a run would use now
 }
 
 // Leftovers is what a run can leave on an engine beside its container.

@@ -67,9 +67,6 @@ func (a *App) runImageList(ctx context.Context, asJSON bool) error {
 		return err
 	}
 	if asJSON {
-		if list == nil {
-			list = []BuiltImage{}
-		}
 		return a.json(list)
 	}
 	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
