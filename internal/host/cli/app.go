@@ -22,10 +22,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -55,27 +55,17 @@ type Backend struct {
 	// Companion is what the companion uses of the same engine.
 	Companion companion.Engine
 	// Leftovers is nil for an engine that has none.
-	Leftovers Leftovers
+	Leftovers upkeep.Volumes
 }
 
 // Images is the care for the box's image.
 type Images interface {
 	launch.Images
+	upkeep.Images
 	// Build builds the default image; again and without the cache with rebuild.
 	Build(ctx context.Context, rebuild bool, progress func(workorder.Event)) (workorder.Image, error)
 	// Derive builds the image name on the default image's base when it is missing.
 	Derive(ctx context.Context, name string, dockerfile []byte, progress func(workorder.Event)) error
-	// List returns the images built here, and those that were made of them, newest first.
-	List(ctx context.Context) ([]provision.BuiltImage, error)
-	// Remove takes a tag off, and removes the image when that was its last one and nothing uses it.
-	Remove(ctx context.Context, tag string) error
-}
-
-// Leftovers is what a run can leave on an engine beside its container.
-type Leftovers interface {
-	// Volumes lists the unused volumes that carry the label.
-	Volumes(ctx context.Context, label string) ([]string, error)
-	RemoveVolume(ctx context.Context, name string) error
 }
 
 // Main runs the command line and returns the exit code.

@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -160,7 +161,7 @@ func (a *App) boxes(ctx context.Context, st *store.Store) (*present, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := ownBoxes(ctx, be.Engine, st, nil)
+	list, err := upkeep.OwnBoxes(ctx, be.Engine, st, nil)
 	if err != nil {
 		return nil, err
 	}

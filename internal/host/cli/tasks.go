@@ -18,6 +18,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -382,7 +383,7 @@ func (a *App) forget(ctx context.Context, st *store.Store, id string) error {
 		return fault.New(workorder.ExitGeneral, err, "end that command first")
 	}
 	defer lock.Unlock()
-	boxes, err := ownBoxes(ctx, be.Engine, st, map[string]string{workorder.LabelTask: id})
+	boxes, err := upkeep.OwnBoxes(ctx, be.Engine, st, map[string]string{workorder.LabelTask: id})
 	if err != nil {
 		return err
 	}
