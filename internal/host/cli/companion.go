@@ -17,11 +17,11 @@ func newCompanionCmd(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: companionCommand, Hidden: true, Args: noArgs,
 		Short: "Serve a run from this machine (started by create)",
-		RunE:  func(cmd *cobra.Command, _ []string) error { return a.runCompanion(cmd.Context()) },
+		RunE:  func(cmd *cobra.Command, _ []string) error { return runCompanion(cmd.Context(), a) },
 	}
 }
 
-func (a *App) runCompanion(ctx context.Context) error {
+func runCompanion(ctx context.Context, a *App) error {
 	log := slog.New(slog.NewTextHandler(a.Stderr, nil))
 	be, err := a.open()
 	if err != nil {

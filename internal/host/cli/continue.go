@@ -40,7 +40,7 @@ its limit resets: --wait waits for that, --now tries at once.`,
 			if err := o.read(cmd.Flags(), a.Getenv); err != nil {
 				return err
 			}
-			return a.runContinue(cmd.Context(), o)
+			return o.goOn(cmd.Context(), a)
 		},
 	}
 	o.flags(cmd)
@@ -48,7 +48,7 @@ its limit resets: --wait waits for that, --now tries at once.`,
 	return cmd
 }
 
-func (a *App) runContinue(ctx context.Context, o *nextOptions) error {
+func (o *nextOptions) goOn(ctx context.Context, a *App) error {
 	if o.run.taskID == "" {
 		return fault.New(workorder.ExitUsage, fmt.Errorf("no task given"), "give its id: `sandbox-agent ps --all` lists the tasks of this machine")
 	}

@@ -67,7 +67,7 @@ out with --from-plan: the task is the plan's, and --task adds to it.`,
 			if err := o.run.read(cmd.Flags(), a.Getenv); err != nil {
 				return err
 			}
-			return a.runCreate(cmd.Context(), o)
+			return o.do(cmd.Context(), a)
 		},
 	}
 	o.run.flags(cmd)
@@ -86,8 +86,8 @@ func (o *createOptions) picksUp() bool {
 	return o.ifExists == ifExistsContinue || o.ifExists == ifExistsTell
 }
 
-func (a *App) runCreate(ctx context.Context, o *createOptions) error {
-	task, err := a.newTask(ctx, o)
+func (o *createOptions) do(ctx context.Context, a *App) error {
+	task, err := o.task(ctx, a)
 	if err != nil {
 		return err
 	}

@@ -36,8 +36,8 @@ type deep struct {
 	width  int
 }
 
-// runDeep runs the checks of Docker in real boxes, as ordinary tasks.
-func (a *App) runDeep(ctx context.Context, o *deepOptions) error {
+// do runs the checks of Docker in real boxes, as ordinary tasks.
+func (o *deepOptions) do(ctx context.Context, a *App) error {
 	c := boxes{a: a}
 	if err := c.open(); err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 )
 
 // readFeedbackFile reads feedback from a file, or from standard input for "-".
-func (a *App) readFeedbackFile(ctx context.Context, name string) (file tasks.FeedbackFile, err error) {
+func readFeedbackFile(ctx context.Context, a *App, name string) (file tasks.FeedbackFile, err error) {
 	in := a.stdin(ctx)
 	if name != "-" {
 		f, err := os.Open(name)

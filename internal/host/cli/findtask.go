@@ -51,7 +51,7 @@ func (o *nextOptions) job(ctx context.Context, a *App, verb tasks.Verb) (*taskJo
 		return p, nil
 	}
 	var err error
-	p.asked.Text, err = a.taskText(ctx, &o.run)
+	p.asked.Text, err = o.run.taskText(ctx, a)
 	return p, err
 }
 
@@ -100,9 +100,9 @@ func (p *taskJob) knownHere(ctx context.Context) (*store.Record, error) {
 	return nil, err
 }
 
-// ground is loadGround, for a task that only the project's remote can know where no record names a project.
+// ground is runOptions.ground, for a task that only the project's remote can know where no record names a project.
 func (p *taskJob) ground(ctx context.Context) (*resolved, error) {
-	r, err := p.a.loadGround(ctx, p.o)
+	r, err := p.o.ground(ctx, p.a)
 	if _, none := errors.AsType[*projects.NotFoundError](err); none && p.asked.Verb != tasks.Create && p.o.taskID != "" && p.o.project == "" {
 		return nil, unknownHere(p.o.taskID, "its project: --project P")
 	}
@@ -138,7 +138,7 @@ func (p *taskJob) taskOf(ctx context.Context, pr int) (rec *store.Record, err er
 	if r.untrusted != nil {
 		return nil, r.untrusted
 	}
-	if p.pull, err = p.a.taskPull(ctx, r.project, pr); err != nil {
+	if p.pull, err = findTaskPull(ctx, p.a, r.project, pr); err != nil {
 		return nil, err
 	}
 	if task := p.pull.task; p.o.taskID == "" {

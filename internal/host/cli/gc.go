@@ -27,7 +27,7 @@ engine are left alone.
 With --cache it removes the layer cache too, the volume ` + launch.CacheVolume + ` that all
 boxes of the engine share (or the one that SANDBOX_AGENT_CACHE_VOLUME names): the next runs pull their images again. It is refused while a box runs.`,
 		Example: "  sandbox-agent gc --dry-run\n  sandbox-agent gc --images --cache",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.runGc(cmd.Context(), o) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
 	}
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only say what would be done")
 	cmd.Flags().BoolVar(&o.images, "images", false, "also remove images built by other versions, unless they have another tag or a container")
@@ -36,7 +36,7 @@ boxes of the engine share (or the one that SANDBOX_AGENT_CACHE_VOLUME names): th
 	return cmd
 }
 
-func (a *App) runGc(ctx context.Context, o *gcOptions) error {
+func (o *gcOptions) do(ctx context.Context, a *App) error {
 	st, err := a.store()
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func (a *App) runGc(ctx context.Context, o *gcOptions) error {
 	}
 	done, err := sweep.Run(ctx)
 	if done != nil {
-		err = errors.Join(a.reportGc(o, done), err)
+		err = errors.Join(o.report(a, done), err)
 	}
 	if done != nil && ctx.Err() != nil {
 		return tasks.ErrLeft
@@ -62,7 +62,7 @@ func (a *App) runGc(ctx context.Context, o *gcOptions) error {
 	return err
 }
 
-func (a *App) reportGc(o *gcOptions, done []upkeep.Action) error {
+func (o *gcOptions) report(a *App, done []upkeep.Action) error {
 	if o.json {
 		return a.json(done)
 	}

@@ -21,21 +21,21 @@ func newImageCmd(a *App) *cobra.Command {
 	build := &cobra.Command{
 		Use: "build", Short: "Build the default image when it is missing", Args: noArgs,
 		Example: "  sandbox-agent image build\n  sandbox-agent image build --rebuild",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.runImageBuild(cmd.Context(), rebuild, buildJSON) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return buildImage(cmd.Context(), a, rebuild, buildJSON) },
 	}
 	build.Flags().BoolVar(&rebuild, "rebuild", false, "build it again, without the cache")
 	build.Flags().BoolVar(&buildJSON, "json", false, "print events, then the image, as JSON lines")
 	ls := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List the images built by this program, and those made of them", Args: noArgs,
 		Example: "  sandbox-agent image ls --json",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.runImageList(cmd.Context(), lsJSON) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return listImages(cmd.Context(), a, lsJSON) },
 	}
 	ls.Flags().BoolVar(&lsJSON, "json", false, "print a JSON list")
 	cmd.AddCommand(build, ls)
 	return cmd
 }
 
-func (a *App) runImageBuild(ctx context.Context, rebuild, asJSON bool) error {
+func buildImage(ctx context.Context, a *App, rebuild, asJSON bool) error {
 	be, err := a.open()
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (a *App) runImageBuild(ctx context.Context, rebuild, asJSON bool) error {
 	return nil
 }
 
-func (a *App) runImageList(ctx context.Context, asJSON bool) error {
+func listImages(ctx context.Context, a *App, asJSON bool) error {
 	be, err := a.open()
 	if err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 )
 
 // issueTask is the task that an issue of the project's repository describes.
-func (a *App) issueTask(ctx context.Context, o *runOptions) (string, error) {
-	r, err := a.loadGround(ctx, o)
+func (o *runOptions) issueTask(ctx context.Context, a *App) (string, error) {
+	r, err := o.ground(ctx, a)
 	if err == nil {
 		err = r.untrusted // also a rehearsal asks the forge that the project names
 	}

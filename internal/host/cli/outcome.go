@@ -15,11 +15,12 @@ import (
 )
 
 // answer says what came of a command that names its task, and returns its exit code.
-func (a *App) answer(ctx context.Context, p *taskJob, out tasks.Outcome, err error) error {
+func (p *taskJob) answer(ctx context.Context, out tasks.Outcome, err error) error {
+	a := p.a
 	id, asJSON := p.asked.Task, p.o.json
 	switch out.Do {
 	case tasks.Report, tasks.ReportRemote:
-		return a.report(p, out)
+		return p.report(out)
 	case tasks.Nothing:
 		w := a.Stdout
 		if asJSON || p.o.detach {
@@ -41,7 +42,7 @@ func (a *App) answer(ctx context.Context, p *taskJob, out tasks.Outcome, err err
 		if review := out.Job.Order.Review; review != nil {
 			showReview(a.Stderr, review)
 		}
-		return a.dryRun(p.r)
+		return p.r.rehearse(a)
 	case res == nil && out.Job.Detach && !asJSON:
 		fmt.Fprintln(a.Stdout, id)
 		return nil
@@ -56,8 +57,8 @@ func (a *App) answer(ctx context.Context, p *taskJob, out tasks.Outcome, err err
 }
 
 // report tells of the last attempt.
-func (a *App) report(p *taskJob, out tasks.Outcome) error {
-	res, rec := out.Result, out.Record
+func (p *taskJob) report(out tasks.Outcome) error {
+	a, res, rec := p.a, out.Result, out.Record
 	if parked := !out.Until.IsZero(); parked && !p.o.json {
 		fmt.Fprintf(a.Stdout, "%s is parked until %s, when its provider's limit resets\n", p.asked.Task, render.Clock(out.Until, time.Now()))
 		if p.asked.Verb != tasks.Create {
@@ -84,14 +85,14 @@ func (a *App) report(p *taskJob, out tasks.Outcome) error {
 }
 
 // sayWait says what is waited for.
-func (a *App) sayWait(id string, w tasks.Action) {
+func sayWait(a *App, id string, w tasks.Action) {
 	if w.Unknown {
 		fmt.Fprintf(a.Stderr, "nobody knows when the provider's limit of %s resets: it is tried again now and then\n", id)
 	}
 	fmt.Fprintf(a.Stderr, "%s is parked until %s; waiting\n", id, render.Clock(w.Until, time.Now()))
 }
 
-func (a *App) dryRun(r *resolved) error {
+func (r *resolved) rehearse(a *App) error {
 	order := r.job.Order
 	order.AttemptID = "" // given to a box, and there is none
 	if err := a.json(order); err != nil {

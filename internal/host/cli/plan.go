@@ -21,10 +21,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// newTask is the text of a new task: as it is given, or of a plan that is to be carried out.
-func (a *App) newTask(ctx context.Context, o *createOptions) (string, error) {
+// task is the text of a new task: as it is given, or of a plan that is to be carried out.
+func (o *createOptions) task(ctx context.Context, a *App) (string, error) {
 	if o.fromPlan == "" {
-		return a.taskText(ctx, &o.run)
+		return o.run.taskText(ctx, a)
 	}
 	if o.run.text.issue != 0 {
 		return "", usage("give --issue or --from-plan, not both: the plan has its task")
@@ -32,11 +32,11 @@ func (a *App) newTask(ctx context.Context, o *createOptions) (string, error) {
 	more := ""
 	if o.run.text.given() {
 		var err error
-		if more, err = a.taskText(ctx, &o.run); err != nil {
+		if more, err = o.run.taskText(ctx, a); err != nil {
 			return "", err
 		}
 	}
-	task, plan, err := a.findPlan(ctx, o)
+	task, plan, err := o.findPlan(ctx, a)
 	if err != nil {
 		return "", err
 	}
@@ -49,21 +49,21 @@ func (a *App) newTask(ctx context.Context, o *createOptions) (string, error) {
 }
 
 // findPlan looks for a plan in the state folder and, where that does not know the task, on the remote of the project.
-func (a *App) findPlan(ctx context.Context, o *createOptions) (task, plan string, err error) {
+func (o *createOptions) findPlan(ctx context.Context, a *App) (task, plan string, err error) {
 	st, rec, err := a.task(ctx, o.fromPlan)
 	switch full := fullID(o.fromPlan); {
 	case err == nil:
-		return a.localPlan(ctx, &o.run, st, rec)
+		return o.run.localPlan(ctx, a, st, rec)
 	case st == nil || fault.Code(err) != workorder.ExitNotFound || !workorder.ValidTaskID(full):
 		return "", "", err
 	default:
 		of := o.run
 		of.taskID = full
-		return a.remotePlan(ctx, a.newTaskJob(&of, tasks.Asked{Verb: tasks.Continue, Task: full}))
+		return a.newTaskJob(&of, tasks.Asked{Verb: tasks.Continue, Task: full}).remotePlan(ctx)
 	}
 }
 
-func (a *App) localPlan(ctx context.Context, o *runOptions, st *store.Store, rec *store.Record) (task, plan string, err error) {
+func (o *runOptions) localPlan(ctx context.Context, a *App, st *store.Store, rec *store.Record) (task, plan string, err error) {
 	if rec, err = a.collect(ctx, st, rec); err != nil {
 		return "", "", err
 	}
@@ -109,7 +109,7 @@ func savedPlan(dir string) (string, error) {
 	return forge.StripPlain(string(b)), nil
 }
 
-func (a *App) remotePlan(ctx context.Context, p *taskJob) (task, plan string, err error) {
+func (p *taskJob) remotePlan(ctx context.Context) (task, plan string, err error) {
 	s := tasks.State{Asked: p.asked}
 	s.Remote = p.Ask(ctx, s)
 	switch on := s.Remote; {
@@ -123,7 +123,7 @@ func (a *App) remotePlan(ctx context.Context, p *taskJob) (task, plan string, er
 	for _, at := range slices.Backward(s.Remote.State.Attempts) {
 		if at.Plan != "" {
 			plan := forge.StripPlain(at.Plan)
-			fmt.Fprintf(a.Stderr, "the plan of %s, as %s has it:\n\n%s\n\n", p.o.taskID, render.Clean(s.Remote.Repo), render.Clean(plan))
+			fmt.Fprintf(p.a.Stderr, "the plan of %s, as %s has it:\n\n%s\n\n", p.o.taskID, render.Clean(s.Remote.Repo), render.Clean(plan))
 			return s.Remote.State.Task, plan, nil
 		}
 	}

@@ -59,7 +59,7 @@ which refuses nothing that has a name.`,
   sandbox-agent policy learn A1B2 --status refused
   sandbox-agent policy learn A1B2 --wildcards
   sandbox-agent policy learn A1B2 --json | jq -r '.allow[].rule'`,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.runPolicyLearn(cmd.Context(), args[0], o) },
+		RunE: func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args[0], a) },
 	}
 	cmd.Flags().StringSliceVar(&o.statuses, "status", nil, "only what was refused, learned or allowed (repeatable; default: all)")
 	cmd.Flags().BoolVar(&o.wildcards, "wildcards", false, "one rule *.domain for three subdomains and more")
@@ -81,7 +81,7 @@ type learned struct {
 	policy.Proposal
 }
 
-func (a *App) runPolicyLearn(ctx context.Context, id string, o *policyLearnOptions) error {
+func (o *policyLearnOptions) do(ctx context.Context, id string, a *App) error {
 	opts := policy.Options{Wildcards: o.wildcards}
 	for _, s := range o.statuses {
 		if !slices.Contains(statusNames(), s) {
@@ -235,21 +235,21 @@ one would. Without rules they are those of the project. Exit code 1 when it is r
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			return a.runPolicyCheck(project, args[:len(args)-1], args[len(args)-1])
+			return checkPlace(a, project, args[:len(args)-1], args[len(args)-1])
 		},
 	}
 	cmd.Flags().StringVarP(&project, "project", "p", "", "project name, or path of a project file, whose rules count (default: .sandbox-agent.yaml)")
 	return cmd
 }
 
-func (a *App) runPolicyCheck(project string, rules []string, place string) error {
+func checkPlace(a *App, project string, rules []string, place string) error {
 	target, err := parsePlace(place)
 	if err != nil {
 		return err
 	}
 	mode, services := workorder.NetworkRestricted, []workorder.Service(nil)
 	if len(rules) == 0 {
-		p, err := a.loadProject(&runOptions{project: project})
+		p, err := (&runOptions{project: project}).loadProject(a)
 		if err != nil {
 			return err
 		}

@@ -36,7 +36,7 @@ proved the branch, and the answers to its reviewers that are missing (see revise
 is found as for git: SANDBOX_AGENT_GIT_TOKEN, GH_TOKEN, a GitHub App, gh, git's credential helper.`,
 		Example: `  sandbox-agent pr open T-A1B2C3D4
   sandbox-agent pr open A1B2 --draft --base release`,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.runPROpen(cmd.Context(), args[0], o) },
+		RunE: func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args[0], a) },
 	}
 	cmd.Flags().BoolVar(&o.draft, "draft", false, "open it as a draft")
 	cmd.Flags().StringVar(&o.base, "base", "", "branch to merge into (default: the project's, else the task's base branch)")
@@ -44,12 +44,12 @@ is found as for git: SANDBOX_AGENT_GIT_TOKEN, GH_TOKEN, a GitHub App, gh, git's 
 	return cmd
 }
 
-func (a *App) runPROpen(ctx context.Context, id string, o *prOptions) error {
+func (o *prOptions) do(ctx context.Context, id string, a *App) error {
 	st, rec, err := a.task(ctx, id)
 	if err != nil {
 		return err
 	}
-	flow := a.reader(st)
+	flow := reader(a, st)
 	flow.Opening = &tasks.Opening{Draft: o.draft, Base: o.base, Connect: func(ctx context.Context, order *workorder.Order) (tasks.Pulls, error) {
 		return a.forge(ctx, order)
 	}}

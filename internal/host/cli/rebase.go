@@ -45,7 +45,7 @@ rebase is never overwritten.`,
 			if err := o.next.read(cmd.Flags(), a.Getenv); err != nil {
 				return err
 			}
-			return a.runRebase(cmd.Context(), o)
+			return o.do(cmd.Context(), a)
 		},
 	}
 	o.next.flags(cmd)
@@ -60,7 +60,7 @@ rebase is never overwritten.`,
 	return cmd
 }
 
-func (a *App) runRebase(ctx context.Context, o *rebaseOptions) error {
+func (o *rebaseOptions) do(ctx context.Context, a *App) error {
 	switch {
 	case o.next.run.taskID == "" && o.next.pr == 0:
 		return fault.New(workorder.ExitUsage, errors.New("no task given"), "give its id, or its pull request with --pr N: `sandbox-agent ps --all` lists the tasks of this machine")

@@ -39,13 +39,13 @@ func (o *runOptions) overrides() map[string]*string {
 	}
 }
 
-// loadGround finds the project and a repository on this machine.
-func (a *App) loadGround(ctx context.Context, o *runOptions) (*resolved, error) {
-	p, err := a.loadProject(o)
+// ground finds the project and a repository on this machine.
+func (o *runOptions) ground(ctx context.Context, a *App) (*resolved, error) {
+	p, err := o.loadProject(a)
 	if err != nil {
 		return nil, err
 	}
-	asks := a.asked(ctx, o, p)
+	asks := o.asks(ctx, a, p)
 	values := o.overrides()
 	for _, s := range settings {
 		src, given := o.sources[s.flag]
@@ -58,7 +58,7 @@ func (a *App) loadGround(ctx context.Context, o *runOptions) (*resolved, error) 
 	}
 	r := &resolved{project: p, by: foundBy(o, p)}
 	// Before anything else: what follows reads the repository, and takes to the project's word.
-	if r.untrusted = a.trusted(ctx, o, p, asks, p.Repo); r.untrusted != nil && !o.dryRun {
+	if r.untrusted = o.trusted(ctx, a, p, asks, p.Repo); r.untrusted != nil && !o.dryRun {
 		return nil, r.untrusted
 	}
 	if theirs(ctx, o, p, p.Repo) {
@@ -151,7 +151,7 @@ func uncommitted(r *localrepo.Repo, projectFile string) string {
 
 // loadProject finds the project: the one named, else the file in the local
 // repository that was named, else the one in the current folder.
-func (a *App) loadProject(o *runOptions) (*projects.Project, error) {
+func (o *runOptions) loadProject(a *App) (*projects.Project, error) {
 	opts, err := projects.SystemOptions()
 	if err != nil {
 		return nil, err

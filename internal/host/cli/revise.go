@@ -48,7 +48,7 @@ to address no box is started and the exit code is 0.`,
 			if err := o.next.read(cmd.Flags(), a.Getenv); err != nil {
 				return err
 			}
-			return a.runRevise(cmd.Context(), o)
+			return o.do(cmd.Context(), a)
 		},
 	}
 	o.next.flags(cmd)
@@ -59,7 +59,7 @@ to address no box is started and the exit code is 0.`,
 	return cmd
 }
 
-func (a *App) runRevise(ctx context.Context, o *reviseOptions) error {
+func (o *reviseOptions) do(ctx context.Context, a *App) error {
 	switch {
 	case o.next.run.taskID == "" && o.next.pr == 0:
 		return fault.New(workorder.ExitUsage, errors.New("no task given"), "give its pull request with --pr N, or its id: `sandbox-agent ps --all` lists the tasks of this machine")
@@ -71,7 +71,7 @@ func (a *App) runRevise(ctx context.Context, o *reviseOptions) error {
 		return err
 	}
 	if o.feedbackFile != "" {
-		if p.feedback, err = a.readFeedbackFile(ctx, o.feedbackFile); err != nil {
+		if p.feedback, err = readFeedbackFile(ctx, a, o.feedbackFile); err != nil {
 			return err
 		}
 		switch intro := p.feedback.Intro; {

@@ -45,14 +45,14 @@ func (p *taskJob) run(ctx context.Context, st *store.Store, rec *store.Record) e
 			return err
 		}
 	}
-	flow := &tasks.Flow{Store: st, Boxes: p.boxes, Project: p, Detach: p.o.detach, Patience: p.a.patience, Waits: func(a tasks.Action) { p.a.sayWait(p.asked.Task, a) }}
+	flow := &tasks.Flow{Store: st, Boxes: p.boxes, Project: p, Detach: p.o.detach, Patience: p.a.patience, Waits: func(a tasks.Action) { sayWait(p.a, p.asked.Task, a) }}
 	out, err := flow.Run(ctx, tasks.State{Asked: p.asked, Record: rec})
-	return p.a.answer(ctx, p, out, err)
+	return p.answer(ctx, out, err)
 }
 
 // New makes the job of a task that nobody knows. Where it cannot, the reason is kept as the task's result.
 func (p *taskJob) New(ctx context.Context, s tasks.State, next tasks.Attempt) (_ *launch.Job, err error) {
-	if p.r, err = p.a.loadGround(ctx, p.o); err == nil {
+	if p.r, err = p.o.ground(ctx, p.a); err == nil {
 		err = p.r.fromBase(ctx)
 	}
 	if err == nil {

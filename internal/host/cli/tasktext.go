@@ -32,7 +32,7 @@ func (o *textOptions) stdin() bool {
 }
 
 // taskText returns the task byte for byte.
-func (a *App) taskText(ctx context.Context, run *runOptions) (string, error) {
+func (run *runOptions) taskText(ctx context.Context, a *App) (string, error) {
 	o := &run.text
 	given := 0
 	for _, g := range []bool{o.wordsSet, o.fileSet, o.in, o.issue != 0} {
@@ -52,7 +52,7 @@ func (a *App) taskText(ctx context.Context, run *runOptions) (string, error) {
 	case o.issue < 0:
 		return "", usage("--issue %d is no issue's number", o.issue)
 	case o.issue > 0:
-		task, err := a.issueTask(ctx, run)
+		task, err := run.issueTask(ctx, a)
 		if err != nil {
 			return "", err
 		}
