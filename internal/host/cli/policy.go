@@ -247,21 +247,25 @@ func checkPlace(a *App, project string, rules []string, place string) error {
 	if err != nil {
 		return err
 	}
-	mode, services := workorder.NetworkRestricted, []workorder.Service(nil)
+	network := policy.Network{Mode: workorder.NetworkRestricted}
 	if len(rules) == 0 {
 		p, err := (&runOptions{project: project}).loadProject(a)
 		if err != nil {
 			return err
 		}
-		mode, rules, services = p.Network.Mode, p.Network.Allow, p.Services
+		network.Mode, rules, network.Services = p.Network.Mode, p.Network.Allow, p.Services
 	} else if project != "" {
 		return usage("give rules or --project, not both")
 	}
-	said, ok, err := judgePlace(target, mode, rules, services)
-	if err != nil {
-		return err
+	for _, s := range rules {
+		rule, err := parseRule(s)
+		if err != nil {
+			return err
+		}
+		network.Rules = append(network.Rules, rule)
 	}
-	fmt.Fprintln(a.Stdout, said)
+	says, ok := network.Allows(target)
+	fmt.Fprintln(a.Stdout, says)
 	if !ok {
 		return &ending{workorder.ExitGeneral}
 	}
@@ -286,41 +290,6 @@ func parsePlace(place string) (workorder.AllowRule, error) {
 		err = usage("%s is no place: give one host", place)
 	}
 	return target, err
-}
-
-// judgePlace says whether a box of that network reaches a place, and by what.
-func judgePlace(target workorder.AllowRule, mode workorder.NetworkMode, rules []string, services []workorder.Service) (said string, ok bool, err error) {
-	const https = 443
-	port := cmp.Or(target.Port, https)
-	addr, _ := netip.ParseAddr(target.Host)
-	switch {
-	case slices.ContainsFunc(workorder.Metadata(), func(p netip.Prefix) bool { return p.Contains(addr) }):
-		return "refused: metadata services of clouds are out of reach with every network", false, nil
-	case target.Host == "localhost" || addr.IsLoopback():
-		return "allowed: it is the box itself", true, nil
-	case slices.ContainsFunc(services, func(s workorder.Service) bool { return s.Name == target.Host }):
-		return "allowed: it is a service of the project", true, nil
-	case mode == workorder.NetworkFull:
-		return "allowed: the network is full", true, nil
-	case mode == workorder.NetworkNone:
-		return "refused: the network is none, which no rule changes", false, nil
-	case addr.IsValid() && workorder.Undialled(addr) != "":
-		return fmt.Sprintf("refused: %s is %s, which no rule can allow", addr, workorder.Undialled(addr)), false, nil
-	}
-	for _, s := range rules {
-		r, err := parseRule(s)
-		if err != nil {
-			return "", false, err
-		}
-		if r.Match(target.Host, port) {
-			only := ""
-			if _, err := netip.ParseAddr(r.Host); r.Port == 0 && err != nil {
-				only = " for TLS and HTTP"
-			}
-			return fmt.Sprintf("allowed by %s%s", r, only), true, nil
-		}
-	}
-	return fmt.Sprintf("refused: it needs %q under network.allow", policy.Line(workorder.AllowRuleFor(target.Host, port).String())), false, nil
 }
 
 func parseRule(s string) (workorder.AllowRule, error) {
