@@ -6,12 +6,17 @@ import (
 	"os"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/cli"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/docker"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/signals"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/version"
 )
 
 func main() {
 	proc.KeepFiles()
-	ctx, hard, cancel := listen(context.Background(), atTerminal, nil)
+	ctx, hard, cancel := signals.Listen(context.Background())
 	app := &cli.App{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Hard: hard,
 		Executable: os.Executable, Open: openDocker,
@@ -19,4 +24,17 @@ func main() {
 	code := cli.Main(ctx, app, os.Args[1:])
 	cancel()
 	os.Exit(code)
+}
+
+func openDocker() (*cli.Backend, error) {
+	e, err := docker.New(os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := store.DefaultDir(os.Getenv)
+	if err != nil {
+		dir = os.TempDir() // only a lock lies there
+	}
+	images := provision.Images{Client: e.Client(), Version: version.String(), StateDir: dir}
+	return &cli.Backend{Engine: e, Images: images, Companion: e, Leftovers: e}, nil
 }

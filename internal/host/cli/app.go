@@ -24,6 +24,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -53,42 +55,17 @@ type Backend struct {
 	// Companion is what the companion uses of the same engine.
 	Companion companion.Engine
 	// Leftovers is nil for an engine that has none.
-	Leftovers Leftovers
+	Leftovers upkeep.Volumes
 }
 
 // Images is the care for the box's image.
 type Images interface {
 	launch.Images
+	upkeep.Images
 	// Build builds the default image; again and without the cache with rebuild.
 	Build(ctx context.Context, rebuild bool, progress func(workorder.Event)) (workorder.Image, error)
 	// Derive builds the image name on the default image's base when it is missing.
 	Derive(ctx context.Context, name string, dockerfile []byte, progress func(workorder.Event)) error
-	// List returns the images built here, and those that were made of them, newest first.
-	List(ctx context.Context) ([]BuiltImage, error)
-	// Remove takes a tag off, and removes the image when that was its last one and nothing uses it.
-	Remove(ctx context.Context, tag string) error
-}
-
-// BuiltImage is an image that the CLI built, or that somebody made of such a one.
-type BuiltImage struct {
-	ID   string   `json:"id"`
-	Name string   `json:"name"` // that the CLI gave it; empty: it has none
-	Tags []string `json:"tags"`
-	// Own says that every tag is the CLI's.
-	Own bool `json:"own"`
-	// Used says that a container is made of it, running or not.
-	Used    bool   `json:"used"`
-	Version string `json:"version"`
-	Created string `json:"created"`
-	Bytes   int64  `json:"bytes"`
-	Current bool   `json:"current"` // what a run would use now
-}
-
-// Leftovers is what a run can leave on an engine beside its container.
-type Leftovers interface {
-	// Volumes lists the unused volumes that carry the label.
-	Volumes(ctx context.Context, label string) ([]string, error)
-	RemoveVolume(ctx context.Context, name string) error
 }
 
 // Main runs the command line and returns the exit code.
@@ -101,6 +78,9 @@ func Main(ctx context.Context, a *App, args []string) int {
 	cmd, err := root.ExecuteContextC(ctx)
 	if end, ok := errors.AsType[*ending](err); ok {
 		return end.code
+	}
+	if errors.Is(err, tasks.ErrLeft) {
+		return exitLeft
 	}
 	if err == nil {
 		return workorder.ExitOK

@@ -13,16 +13,16 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// taskPull is a pull request with the task whose branch it is of.
+// findTaskPull is a pull request with the task whose branch it is of.
 type taskPull struct {
 	forge.PR
 	task   string
 	client *forgeClient
 }
 
-// taskPull reads an open pull request of the project's repository. One of a fork, or of a branch that is no
+// findTaskPull reads an open pull request of the project's repository. One of a fork, or of a branch that is no
 // task's, is refused: nothing of this program may write to it.
-func (a *App) taskPull(ctx context.Context, p *projects.Project, number int) (*taskPull, error) {
+func findTaskPull(ctx context.Context, a *App, p *projects.Project, number int) (*taskPull, error) {
 	if number <= 0 {
 		return nil, usage("--pr %d is no pull request's number", number)
 	}

@@ -40,29 +40,29 @@ func TestTaskPull(t *testing.T) {
 	t.Cleanup(srv.Close)
 	a := &App{Getenv: func(name string) string { return map[string]string{"SANDBOX_AGENT_GIT_TOKEN": "t0ken-of-ann"}[name] }}
 	p := &projects.Project{Name: "app", Repo: srv.URL + "/x.git", PR: &workorder.PullRequest{APIURL: srv.URL + "/api/v3", Repository: "o/app"}}
-	got, err := a.taskPull(t.Context(), p, good)
+	got, err := findTaskPull(t.Context(), a, p, good)
 	if err != nil || got.task != tid || got.Base != "main" || got.client.token.Token == "" {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	for n, want := range map[int]string{fork: "eve/app", other: "feature, which is no task's", merged: "is merged", 99: "99", 0: "no pull request's number"} {
-		if _, err := a.taskPull(t.Context(), p, n); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := findTaskPull(t.Context(), a, p, n); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("#%d: %v", n, err)
 		}
 	}
-	if _, err := a.taskPull(t.Context(), &projects.Project{Name: "app"}, good); err == nil || exitCode(err) != workorder.ExitInvalid {
+	if _, err := findTaskPull(t.Context(), a, &projects.Project{Name: "app"}, good); err == nil || exitCode(err) != workorder.ExitInvalid {
 		t.Errorf("no repository: %v", err)
 	}
 	// A path is on the forge that the project names, and on none by itself.
 	path := t.TempDir()
-	if _, err := a.taskPull(t.Context(), &projects.Project{Name: "app", Repo: path, PR: p.PR}, good); err != nil {
+	if _, err := findTaskPull(t.Context(), a, &projects.Project{Name: "app", Repo: path, PR: p.PR}, good); err != nil {
 		t.Error(err)
 	}
-	if _, err := a.taskPull(t.Context(), &projects.Project{Name: "app", Repo: path}, good); err == nil || !strings.Contains(err.Error(), "is a path, which has no forge") || !strings.Contains(hint(err), "pr.api_url") {
+	if _, err := findTaskPull(t.Context(), a, &projects.Project{Name: "app", Repo: path}, good); err == nil || !strings.Contains(err.Error(), "is a path, which has no forge") || !strings.Contains(hint(err), "pr.api_url") {
 		t.Errorf("a path: %v", err)
 	}
 	// Who gave the wrong token is told, and not where none was looked for.
 	wrong := &App{Getenv: func(name string) string { return map[string]string{"SANDBOX_AGENT_GIT_TOKEN": "wrong"}[name] }}
-	if _, err := wrong.taskPull(t.Context(), p, good); err == nil || !strings.HasPrefix(hint(err), "the refused token came from SANDBOX_AGENT_GIT_TOKEN,") {
+	if _, err := findTaskPull(t.Context(), wrong, p, good); err == nil || !strings.HasPrefix(hint(err), "the refused token came from SANDBOX_AGENT_GIT_TOKEN,") {
 		t.Errorf("a wrong token: %v: %s", err, hint(err))
 	}
 	for _, v := range f.Violations() {

@@ -74,7 +74,7 @@ func newCacheLsCmd(a *App) *cobra.Command {
 		Long: `Ls lists the images in the layer cache. OWN is the size of the layers that no other image
 has, SHARED of the others; USED is when a run that declares the image last took it.`,
 		Example: "  sandbox-agent cache ls\n  sandbox-agent cache ls --json",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.runCacheLs(cmd.Context(), o) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.ls(cmd.Context(), a) },
 	}
 	o.cacheFlags(a, cmd)
 	return cmd
@@ -92,7 +92,7 @@ layers they run on stay. The next run that wants a removed image pulls it again.
 			if o.all && cmd.Flags().Changed("older-than") {
 				return usage("--all removes images of any age: leave out --older-than")
 			}
-			return a.runCachePrune(cmd.Context(), o)
+			return o.prune(cmd.Context(), a)
 		},
 	}
 	f := cmd.Flags()
@@ -116,7 +116,7 @@ not; - reads standard input. Images that are there already cost nothing.`,
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return a.runCacheLoad(cmd.Context(), o, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return o.load(cmd.Context(), a, args[0]) },
 	}
 	o.cacheFlags(a, cmd)
 	return cmd
@@ -132,7 +132,7 @@ Without IMAGE it takes the services of the project (--project, or .sandbox-agent
 supabase are not kept in the cache.`,
 		Example:           "  sandbox-agent cache pull --project my-app\n  sandbox-agent cache pull redis:7 postgres:17",
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(cmd *cobra.Command, args []string) error { return a.runCachePull(cmd.Context(), o, args) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.pull(cmd.Context(), a, args) },
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.project, "project", "p", "", "project name, or path of a project file (default: .sandbox-agent.yaml)")
@@ -141,9 +141,9 @@ supabase are not kept in the cache.`,
 	return cmd
 }
 
-// keepCache carries out one request. Progress goes to standard error: standard
+// keep carries out one request. Progress goes to standard error: standard
 // output is the report's.
-func (a *App) keepCache(ctx context.Context, o *cacheOptions, verb string, req workorder.CacheRequest, archive io.Reader) (*workorder.CacheReport, error) {
+func (o *cacheOptions) keep(ctx context.Context, a *App, verb string, req workorder.CacheRequest, archive io.Reader) (*workorder.CacheReport, error) {
 	o.isolation = cmp.Or(o.isolation, projects.IsolationConfined)
 	if !slices.Contains([]string{projects.IsolationConfined, projects.IsolationPrivileged}, o.isolation) {
 		return nil, usage("--isolation %q is not known: use %s or %s", o.isolation, projects.IsolationConfined, projects.IsolationPrivileged)
@@ -172,8 +172,8 @@ func (a *App) keepCache(ctx context.Context, o *cacheOptions, verb string, req w
 	return k.Do(ctx, a.Hard, verb, req, archive)
 }
 
-func (a *App) runCacheLs(ctx context.Context, o *cacheOptions) error {
-	rep, err := a.keepCache(ctx, o, workorder.CacheList, workorder.CacheRequest{}, nil)
+func (o *cacheOptions) ls(ctx context.Context, a *App) error {
+	rep, err := o.keep(ctx, a, workorder.CacheList, workorder.CacheRequest{}, nil)
 	if err != nil {
 		return err
 	}
@@ -186,7 +186,7 @@ func (a *App) runCacheLs(ctx context.Context, o *cacheOptions) error {
 	}
 	for _, s := range rep.Stores {
 		if len(s.Images) > 0 {
-			if err := a.cacheTable(s.Images); err != nil {
+			if err := cacheTable(a, s.Images); err != nil {
 				return err
 			}
 		}
@@ -200,7 +200,7 @@ func (a *App) runCacheLs(ctx context.Context, o *cacheOptions) error {
 	return nil
 }
 
-func (a *App) cacheTable(images []workorder.CacheImage) error {
+func cacheTable(a *App, images []workorder.CacheImage) error {
 	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "IMAGE\tID\tOWN\tSHARED\tUSED\tPUBLISHED\tBOXES")
 	for _, i := range images {
@@ -248,7 +248,7 @@ func size(n int64) string {
 	return fmt.Sprintf("%.1f GB", float64(n)/1e9)
 }
 
-func (a *App) runCachePrune(ctx context.Context, o *cacheOptions) error {
+func (o *cacheOptions) prune(ctx context.Context, a *App) error {
 	req := workorder.CacheRequest{DryRun: o.dryRun}
 	if !o.all {
 		d, err := parseAge(o.olderThan)
@@ -257,7 +257,7 @@ func (a *App) runCachePrune(ctx context.Context, o *cacheOptions) error {
 		}
 		req.OlderThanSeconds = d.Seconds()
 	}
-	rep, err := a.keepCache(ctx, o, workorder.CachePrune, req, nil)
+	rep, err := o.keep(ctx, a, workorder.CachePrune, req, nil)
 	if err != nil {
 		return err
 	}
@@ -297,7 +297,7 @@ func parseAge(s string) (time.Duration, error) {
 	return d, nil
 }
 
-func (a *App) runCacheLoad(ctx context.Context, o *cacheOptions, file string) error {
+func (o *cacheOptions) load(ctx context.Context, a *App, file string) error {
 	in := a.Stdin
 	if file != "-" {
 		f, err := os.Open(file)
@@ -322,21 +322,21 @@ func (a *App) runCacheLoad(ctx context.Context, o *cacheOptions, file string) er
 		}
 		return fault.New(workorder.ExitInvalid, fmt.Errorf("read the archive %s: %w", file, err), loadHint)
 	}
-	rep, err := a.keepCache(ctx, o, workorder.CacheLoad, workorder.CacheRequest{}, archive)
+	rep, err := o.keep(ctx, a, workorder.CacheLoad, workorder.CacheRequest{}, archive)
 	if err != nil {
 		if exitCode(err) == workorder.ExitGeneral {
 			err = fault.New(workorder.ExitInvalid, fmt.Errorf("load %s: %w", file, err), loadHint)
 		}
 		return err
 	}
-	return a.brought(o, rep)
+	return o.brought(a, rep)
 }
 
 const loadHint = "give an archive made by `docker save IMAGE -o FILE`; - reads standard input"
 
-func (a *App) runCachePull(ctx context.Context, o *cacheOptions, images []string) error {
+func (o *cacheOptions) pull(ctx context.Context, a *App, images []string) error {
 	if len(images) == 0 || o.project != "" {
-		p, err := a.cacheProject(ctx, o)
+		p, err := o.loadProject(ctx, a)
 		if err != nil {
 			return err
 		}
@@ -345,7 +345,7 @@ func (a *App) runCachePull(ctx context.Context, o *cacheOptions, images []string
 		}
 		if len(images) == 0 {
 			fmt.Fprintf(a.Stderr, "project %s declares no services: there is nothing to bring in\n", render.Clean(p.Name))
-			return a.brought(o, &workorder.CacheReport{Stores: []workorder.CacheStore{}, Brought: []string{}})
+			return o.brought(a, &workorder.CacheReport{Stores: []workorder.CacheStore{}, Brought: []string{}})
 		}
 	}
 	slices.Sort(images)
@@ -355,16 +355,16 @@ func (a *App) runCachePull(ctx context.Context, o *cacheOptions, images []string
 			return usage("%q is not the name of an image: %w", i, err)
 		}
 	}
-	rep, err := a.keepCache(ctx, o, workorder.CachePull, workorder.CacheRequest{Images: images}, nil)
+	rep, err := o.keep(ctx, a, workorder.CachePull, workorder.CacheRequest{Images: images}, nil)
 	if rep != nil {
-		err = errors.Join(fault.New(workorder.ExitBox, err, "pull or build it on this machine first (docker pull): it is taken from there"), a.brought(o, rep))
+		err = errors.Join(fault.New(workorder.ExitBox, err, "pull or build it on this machine first (docker pull): it is taken from there"), o.brought(a, rep))
 	}
 	return err
 }
 
-// cacheProject finds the project; what it says of its box holds for ours too, so
+// loadProject finds the project; what it says of its box holds for ours too, so
 // that the layers fit its runs.
-func (a *App) cacheProject(ctx context.Context, o *cacheOptions) (*projects.Project, error) {
+func (o *cacheOptions) loadProject(ctx context.Context, a *App) (*projects.Project, error) {
 	opts, err := projects.SystemOptions()
 	if err != nil {
 		return nil, err
@@ -376,7 +376,7 @@ func (a *App) cacheProject(ctx context.Context, o *cacheOptions) (*projects.Proj
 	if err != nil {
 		return nil, err
 	}
-	if err := a.trustedBox(ctx, o, p); err != nil {
+	if err := trustedBox(ctx, a, o, p); err != nil {
 		return nil, err
 	}
 	o.image, o.isolation, o.ociRuntime = cmp.Or(o.image, p.Image), cmp.Or(o.isolation, p.Isolation), cmp.Or(o.ociRuntime, p.OCIRuntime)
@@ -384,7 +384,7 @@ func (a *App) cacheProject(ctx context.Context, o *cacheOptions) (*projects.Proj
 }
 
 // brought says what is in the cache now.
-func (a *App) brought(o *cacheOptions, rep *workorder.CacheReport) error {
+func (o *cacheOptions) brought(a *App, rep *workorder.CacheReport) error {
 	if o.json {
 		return a.json(rep)
 	}

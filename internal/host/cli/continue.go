@@ -7,20 +7,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-type continueOptions struct {
-	createOptions
-	targetBranch string
-	now, wait    bool
-}
-
 func newContinueCmd(a *App) *cobra.Command {
-	o := &continueOptions{}
+	o := &nextOptions{}
 	cmd := &cobra.Command{
 		Use:   "continue [TASK] [flags]",
 		Short: "Go on with a task in a new box, from its branch and last checkpoint",
@@ -43,45 +37,27 @@ its limit resets: --wait waits for that, --now tries at once.`,
 		ValidArgsFunction: a.completeTasks(false, func(r, s *store.Record) bool { return r.Resumable() && !s.Resumable() }),
 		Args:              func(cmd *cobra.Command, args []string) error { return o.taskArg(cmd, args, true) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.readTask(cmd.Flags(), a.Getenv); err != nil {
+			if err := o.read(cmd.Flags(), a.Getenv); err != nil {
 				return err
 			}
-			return a.runContinue(cmd.Context(), o)
+			return o.goOn(cmd.Context(), a)
 		},
 	}
 	o.flags(cmd)
-	f := cmd.Flags()
-	f.Lookup("task-id").Usage = "the task, as TASK"
-	f.Lookup("task").Usage = "what to add to the task; - reads standard input"
-	f.Lookup("task-file").Usage = "file with what to add; - reads standard input"
-	f.StringVar(&o.targetBranch, "target-branch", "", "the task's branch (default: found on the remote)")
-	f.BoolVar(&o.wait, "wait", false, "wait until a parked task can go on")
-	f.BoolVar(&o.now, "now", false, "go on with a parked task before its limit resets")
+	o.moreFlags(cmd)
 	return cmd
 }
 
-func (a *App) runContinue(ctx context.Context, o *continueOptions) error {
-	if o.taskID == "" {
+func (o *nextOptions) goOn(ctx context.Context, a *App) error {
+	if o.run.taskID == "" {
 		return fault.New(workorder.ExitUsage, fmt.Errorf("no task given"), "give its id: `sandbox-agent ps --all` lists the tasks of this machine")
 	}
-	if o.now && o.wait {
-		return usage("give --now or --wait, not both")
-	}
-	p := &pickUp{starter: starter{a: a, o: &o.createOptions, find: credentials.New(a.Getenv)}, now: o.now, wait: o.wait, branch: o.targetBranch}
-	if o.taskSet || o.taskFileSet || o.in {
-		var err error
-		if p.text, err = a.taskText(ctx, &o.createOptions); err != nil {
-			return err
-		}
-	}
-	rec, err := p.knownHere(ctx)
-	if err == nil {
-		err = p.itsBranch()
-	}
+	p, err := o.job(ctx, a, tasks.Continue)
 	if err != nil {
 		return err
 	}
-	return p.run(ctx, rec)
+	rec, err := p.knownHere(ctx)
+	return p.runKnown(ctx, rec, err)
 }
 
 func fullID(id string) string {

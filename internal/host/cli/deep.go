@@ -36,9 +36,9 @@ type deep struct {
 	width  int
 }
 
-// runDeep runs the checks of Docker in real boxes, as ordinary tasks.
-func (a *App) runDeep(ctx context.Context, o *deepOptions) error {
-	c := starter{a: a}
+// do runs the checks of Docker in real boxes, as ordinary tasks.
+func (o *deepOptions) do(ctx context.Context, a *App) error {
+	c := boxes{a: a}
 	if err := c.open(); err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ timeout_minutes: `+fmt.Sprint(deepMinutes)+`
 		project.Services = []workorder.Service{{Name: "redis", Image: demo.ServiceImage}}
 	}
 	r := &resolved{project: project}
-	err = r.order(&createOptions{}, projects.OrderInput{Task: "Use Docker as agents do (" + string(p) + ")."})
+	err = r.order(&runOptions{}, projects.OrderInput{Task: "Use Docker as agents do (" + string(p) + ")."})
 	return r.job, err
 }
 

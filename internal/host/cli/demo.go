@@ -32,13 +32,13 @@ The sample repository lies in the state folder afterwards, with the agent's
 branch in it. Every call begins with a fresh one.`,
 		Example: "  sandbox-agent demo\n  sandbox-agent demo --json",
 		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.runDemo(cmd.Context(), o) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
 	}
 	cmd.Flags().BoolVar(&o.json, "json", false, "print events as JSON lines")
 	return cmd
 }
 
-func (a *App) runDemo(ctx context.Context, o *demoOptions) error {
+func (o *demoOptions) do(ctx context.Context, a *App) error {
 	st, err := a.store()
 	if err != nil {
 		return err
@@ -61,14 +61,14 @@ func (a *App) runDemo(ctx context.Context, o *demoOptions) error {
 	if err != nil {
 		return err
 	}
-	create := &createOptions{
-		project: project, repo: repo, task: demo.Task, taskSet: true, json: o.json,
+	create := &createOptions{run: runOptions{
+		project: project, repo: repo, text: textOptions{words: demo.Task, wordsSet: true}, json: o.json,
 		sources: map[string]string{"repo": "demo"},
-	}
-	if err := a.runCreate(ctx, create); err != nil || o.json {
+	}}
+	if err := create.do(ctx, a); err != nil || o.json {
 		return err
 	}
-	return a.showDiff(ctx, repo)
+	return showDiff(ctx, a, repo)
 }
 
 // writeDemo makes a fresh sample repository with one commit, and the project file beside it.
@@ -111,7 +111,7 @@ func writeDemo(ctx context.Context, dir string) (repo, project string, err error
 }
 
 // showDiff prints what the agent's branch, the only other one, changes.
-func (a *App) showDiff(ctx context.Context, repo string) error {
+func showDiff(ctx context.Context, a *App, repo string) error {
 	r := git.Repo{Dir: repo, Env: []string{"GIT_CONFIG_GLOBAL=/dev/null"}}
 	refs, err := r.Output(ctx, "for-each-ref", "--format=%(refname)", "refs/heads/agent/")
 	if err != nil {

@@ -35,9 +35,9 @@ some minutes and leave nothing behind.`,
 			}
 			if o.deep {
 				o.json = asJSON
-				return a.runDeep(cmd.Context(), o)
+				return o.do(cmd.Context(), a)
 			}
-			return a.runDoctor(cmd.Context(), asJSON)
+			return runDoctor(cmd.Context(), a, asJSON)
 		},
 	}
 	f := cmd.Flags()
@@ -51,7 +51,7 @@ some minutes and leave nothing behind.`,
 	return cmd
 }
 
-func (a *App) runDoctor(ctx context.Context, asJSON bool) error {
+func runDoctor(ctx context.Context, a *App, asJSON bool) error {
 	st, err := a.store()
 	if err != nil {
 		return err

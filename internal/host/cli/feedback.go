@@ -6,128 +6,16 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
-	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// reviewOf makes of a pull request's feedback what the agent is given. What the last word in is ours is left
-// out, unless an attempt that took it on (pending, nil: none) was not done with it.
-func reviewOf(pr *forge.PR, f *forge.Feedback, pending *workorder.Review) (*workorder.Review, []string) {
-	r := &workorder.Review{PR: pr.Number, URL: pr.URL}
-	open := map[string]bool{}
-	if pending != nil {
-		for i := range pending.Items {
-			open[pending.Items[i].Thread] = true
-		}
-	}
-	var warnings []string
-	quoted, full := 0, false
-	for i := range f.Items {
-		in := &f.Items[i]
-		if in.Source == forge.FromThread && in.Answered && !open[in.Thread] || in.State == "DISMISSED" {
-			continue
-		}
-		item, ok := reviewItem(in, open[in.Thread])
-		if !ok {
-			continue
-		}
-		if !item.Command {
-			if quoted++; quoted > maxQuoted {
-				continue // readers must not take the room of those who may command
-			}
-		}
-		if len(r.Items) == workorder.MaxReviewItems {
-			warnings = append(warnings, fmt.Sprintf("pull request #%d has more than %d pieces of feedback: this run takes the oldest ones, the rest is for the next `revise`", pr.Number, workorder.MaxReviewItems))
-			full = true
-			r.Until = lastAt(f.Items[:i], func(in *forge.Item) time.Time { return in.At })
-			break
-		}
-		item.Number = len(r.Items) + 1
-		r.Items = append(r.Items, item)
-	}
-	if left := quoted - maxQuoted; left > 0 {
-		warnings = append(warnings, fmt.Sprintf("%d remarks of people who may not write to the repository are left out", left))
-	}
-	switch {
-	case f.MoreCommands:
-		// What is missing may be older than what is here, so that nothing counts as read.
-		warnings = append(warnings, fmt.Sprintf("pull request #%d has more feedback than can be taken at once: run `revise` again after this one", pr.Number))
-		r.Until = time.Time{}
-	case !full:
-		r.Until = lastAt(f.Items, func(in *forge.Item) time.Time {
-			if in.Changed.After(in.At) {
-				return in.Changed
-			}
-			return in.At
-		})
-	}
-	return r, warnings
-}
-
-// maxQuoted bounds the items that nobody who may write stands behind: they are read by the agent, and answered by nobody.
-const maxQuoted = 30
-
-// lastAt is the last time of reviews and comments. Threads are read whenever they are not resolved.
-func lastAt(items []forge.Item, at func(*forge.Item) time.Time) (last time.Time) {
-	for i := range items {
-		if t := at(&items[i]); items[i].Source != forge.FromThread && t.After(last) {
-			last = t
-		}
-	}
-	return last
-}
-
-// reviewItem is one piece of feedback. In a thread that we answered, commands count that
-// came after the answer: else anybody's word in it would make an old command a new one. again says
-// that the answer does not count.
-func reviewItem(in *forge.Item, again bool) (workorder.ReviewItem, bool) {
-	item := workorder.ReviewItem{
-		Source: in.Source, Thread: in.Thread, Path: in.Path, Line: in.Line, Outdated: in.Outdated, URL: in.URL,
-	}
-	others := false
-	for _, n := range append([]forge.Note{in.Note}, in.Replies...) {
-		trusted := !n.Ours && n.Author.CanWrite
-		if n.Ours && !again {
-			item.Command = false
-		}
-		if strings.TrimSpace(n.Body) == "" {
-			continue
-		}
-		others = others || !n.Ours
-		item.Command = item.Command || trusted
-		author := n.Author.Login
-		if n.Ours {
-			author = "sandbox-agent"
-		}
-		item.Notes = append(item.Notes, workorder.ReviewNote{Author: author, Trusted: trusted, Text: n.Body, Cut: n.Cut})
-	}
-	return item, others
-}
-
-// commands tells whether there is anything that somebody may ask for.
-func commands(r *workorder.Review) bool {
-	return slices.ContainsFunc(r.Items, func(i workorder.ReviewItem) bool { return i.Command })
-}
-
-// maxFeedback bounds a file of feedback, in bytes; its items are in the task's state on the remote.
-const maxFeedback = 512 << 10
-
-// feedbackFile is what a file of feedback says. One that is empty has nothing to address.
-type feedbackFile struct {
-	intro    string // what stands before its list
-	items    []workorder.ReviewItem
-	warnings []string
-}
-
 // readFeedbackFile reads feedback from a file, or from standard input for "-".
-func (a *App) readFeedbackFile(ctx context.Context, name string) (file feedbackFile, err error) {
+func readFeedbackFile(ctx context.Context, a *App, name string) (file tasks.FeedbackFile, err error) {
 	in := a.stdin(ctx)
 	if name != "-" {
 		f, err := os.Open(name)
@@ -137,93 +25,19 @@ func (a *App) readFeedbackFile(ctx context.Context, name string) (file feedbackF
 		defer f.Close()
 		in = f
 	}
-	b, err := io.ReadAll(io.LimitReader(in, maxFeedback+1))
+	b, err := io.ReadAll(io.LimitReader(in, tasks.MaxFeedback+1))
 	text := string(b)
 	switch {
 	case ctx.Err() != nil:
-		return file, &ending{exitLeft}
+		return file, tasks.ErrLeft
 	case err != nil:
 		return file, usage("read the feedback: %w", err)
-	case len(b) > maxFeedback:
-		return file, usage("the feedback has more than %d bytes", maxFeedback)
+	case len(b) > tasks.MaxFeedback:
+		return file, usage("the feedback has more than %d bytes", tasks.MaxFeedback)
 	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
 		return file, usage("the feedback is not text: it must be UTF-8 without NUL bytes")
 	}
-	intro, parts := splitFeedback(text)
-	file.intro = intro
-	if n := len(parts); n > workorder.MaxReviewItems {
-		file.warnings = append(file.warnings, fmt.Sprintf("the feedback has %d entries: this run takes the first %d", n, workorder.MaxReviewItems))
-		parts = parts[:workorder.MaxReviewItems]
-	}
-	for _, p := range parts {
-		file.items = append(file.items, workorder.ReviewItem{
-			Source: workorder.FromFile, Command: true, Notes: []workorder.ReviewNote{{Author: "you", Trusted: true, Text: p}},
-		})
-	}
-	return file, nil
-}
-
-var (
-	// entry is the beginning of an entry of a list, and heading is one: more space before either belongs to what is around it.
-	entry   = regexp.MustCompile(`^( {0,3})(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\S`)
-	heading = regexp.MustCompile(`^ {0,3}#{1,6}(?:[ \t]|$)`)
-	// rule is a line across the page, which begins as an entry may.
-	rule = regexp.MustCompile(`^[-*_ \t]+$`)
-	// fence begins or ends a block of code.
-	fence = regexp.MustCompile("^ {0,3}(```+|~~~+)")
-)
-
-// nested is the space by which an entry is further in than another one, when it belongs to that one.
-const nested = 2
-
-// anyEnd makes line feeds of the ends of lines.
-var anyEnd = strings.NewReplacer("\r\n", "\n", "\r", "\n")
-
-// splitFeedback makes an item of each entry of the text's outermost lists. What is before the first one introduces them
-// all. A heading between two goes with the one after it, and in a text that has such headings so does the one right
-// before the first entry. A text without a list is one item.
-func splitFeedback(text string) (intro string, parts []string) {
-	var part strings.Builder
-	code, list, space, sections := "", false, 0, false
-	end := func() {
-		if s := strings.TrimSpace(part.String()); s != "" {
-			parts = append(parts, s)
-		}
-		part.Reset()
-	}
-	before := "" // the first entry
-	for line := range strings.Lines(anyEnd.Replace(strings.TrimPrefix(text, "\ufeff"))) {
-		if m := fence.FindStringSubmatch(line); m != nil {
-			switch {
-			case code == "":
-				code = m[1]
-			case m[1][0] == code[0] && len(m[1]) >= len(code):
-				code = ""
-			}
-		} else if m := entry.FindStringSubmatch(line); code == "" && m != nil && !rule.MatchString(strings.TrimRight(line, "\n")) {
-			if !list || len(m[1]) < space+nested {
-				switch {
-				case list:
-					end()
-				case len(parts) == 0:
-					before = part.String()
-					part.Reset()
-				}
-				list, space = true, len(m[1])
-			}
-		} else if code == "" && list && heading.MatchString(line) && len(line)-len(strings.TrimLeft(line, " ")) < space+nested {
-			end()
-			list, sections = false, true
-		}
-		part.WriteString(line)
-	}
-	end()
-	intro = strings.TrimSpace(before)
-	if at := strings.LastIndexByte(intro, '\n') + 1; sections && heading.MatchString(intro[at:]) {
-		parts[0] = intro[at:] + "\n" + parts[0]
-		intro = strings.TrimSpace(intro[:at])
-	}
-	return intro, parts
+	return tasks.ParseFeedback(text), nil
 }
 
 // maxShown bounds an item's text where the items are listed, in characters.

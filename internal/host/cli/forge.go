@@ -49,3 +49,18 @@ func (c *forgeClient) fault(err error) error {
 	}
 	return fault.New(workorder.ExitGit, fmt.Errorf("%s: %s", fe.Doing, fe.Said), next)
 }
+
+// HasToken tells whether the client may write.
+func (c *forgeClient) HasToken() bool { return c.token.Token != "" }
+
+// Open opens or updates the pull request of a branch.
+func (c *forgeClient) Open(ctx context.Context, order *workorder.Order, res *workorder.Result, told pullrequest.Told) (*workorder.PR, []string, error) {
+	pr, warnings, err := pullrequest.Open(ctx, c.Client, order, res, told)
+	return pr, warnings, c.fault(err)
+}
+
+// Answer posts the answers to reviewers that are missing.
+func (c *forgeClient) Answer(ctx context.Context, order *workorder.Order, res *workorder.Result, pr int) ([]workorder.ReviewAnswer, error) {
+	answers, err := pullrequest.Answer(ctx, c.Client, order, res, pr)
+	return answers, c.fault(err)
+}

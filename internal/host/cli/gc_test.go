@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -123,11 +124,11 @@ func TestGcForgottenAttempt(t *testing.T) {
 // builtImages are the images of an engine; what is removed is noted.
 type builtImages struct {
 	fakeImages
-	list    []BuiltImage
+	list    []provision.BuiltImage
 	removed []string
 }
 
-func (i *builtImages) List(context.Context) ([]BuiltImage, error) { return i.list, nil }
+func (i *builtImages) List(context.Context) ([]provision.BuiltImage, error) { return i.list, nil }
 
 func (i *builtImages) Remove(_ context.Context, tag string) error {
 	i.removed = append(i.removed, tag)
@@ -138,7 +139,7 @@ func (i *builtImages) Remove(_ context.Context, tag string) error {
 func TestGcImages(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
-	i := &builtImages{list: []BuiltImage{
+	i := &builtImages{list: []provision.BuiltImage{
 		{ID: "1", Name: "sandbox-agent:dev-1", Tags: []string{"sandbox-agent:dev-1"}, Own: true, Current: true},
 		{ID: "2", Name: "sandbox-agent:dev-2", Tags: []string{"sandbox-agent:dev-2", "sandbox-agent:v1.0.0-2"}, Own: true},
 		{ID: "3", Tags: []string{"mine:1"}},

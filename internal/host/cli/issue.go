@@ -11,8 +11,8 @@ import (
 )
 
 // issueTask is the task that an issue of the project's repository describes.
-func (a *App) issueTask(ctx context.Context, o *createOptions) (string, error) {
-	r, err := a.loadGround(ctx, o)
+func (o *runOptions) issueTask(ctx context.Context, a *App) (string, error) {
+	r, err := o.ground(ctx, a)
 	if err == nil {
 		err = r.untrusted // also a rehearsal asks the forge that the project names
 	}
@@ -24,7 +24,7 @@ func (a *App) issueTask(ctx context.Context, o *createOptions) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	issue, err := client.Issue(ctx, o.issue)
+	issue, err := client.Issue(ctx, o.text.issue)
 	if err != nil {
 		return "", client.fault(err)
 	}

@@ -13,38 +13,30 @@ import (
 	"unicode/utf8"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// mode is what create asks for.
-func (o *createOptions) mode() workorder.Mode {
-	if o.plan {
-		return workorder.ModePlan
-	}
-	return workorder.ModeCreate
-}
-
-// newTask is the text of a new task: as it is given, or of a plan that is to be carried out.
-func (a *App) newTask(ctx context.Context, o *createOptions) (string, error) {
+// task is the text of a new task: as it is given, or of a plan that is to be carried out.
+func (o *createOptions) task(ctx context.Context, a *App) (string, error) {
 	if o.fromPlan == "" {
-		return a.taskText(ctx, o)
+		return o.run.taskText(ctx, a)
 	}
-	if o.issue != 0 {
+	if o.run.text.issue != 0 {
 		return "", usage("give --issue or --from-plan, not both: the plan has its task")
 	}
 	more := ""
-	if o.taskSet || o.taskFileSet || o.in {
+	if o.run.text.given() {
 		var err error
-		if more, err = a.taskText(ctx, o); err != nil {
+		if more, err = o.run.taskText(ctx, a); err != nil {
 			return "", err
 		}
 	}
-	task, plan, err := a.findPlan(ctx, o)
+	task, plan, err := o.findPlan(ctx, a)
 	if err != nil {
 		return "", err
 	}
@@ -57,25 +49,23 @@ func (a *App) newTask(ctx context.Context, o *createOptions) (string, error) {
 }
 
 // findPlan looks for a plan in the state folder and, where that does not know the task, on the remote of the project.
-func (a *App) findPlan(ctx context.Context, o *createOptions) (task, plan string, err error) {
+func (o *createOptions) findPlan(ctx context.Context, a *App) (task, plan string, err error) {
 	st, rec, err := a.task(ctx, o.fromPlan)
 	switch full := fullID(o.fromPlan); {
 	case err == nil:
-		return a.localPlan(ctx, o, st, rec)
+		return o.run.localPlan(ctx, a, st, rec)
 	case st == nil || fault.Code(err) != workorder.ExitNotFound || !workorder.ValidTaskID(full):
 		return "", "", err
 	default:
-		of := *o
+		of := o.run
 		of.taskID = full
-		return a.remotePlan(ctx, &pickUp{starter: starter{a: a, o: &of, find: credentials.New(a.Getenv)}})
+		return a.newTaskJob(&of, tasks.Asked{Verb: tasks.Continue, Task: full}).remotePlan(ctx)
 	}
 }
 
-func (a *App) localPlan(ctx context.Context, o *createOptions, st *store.Store, rec *store.Record) (task, plan string, err error) {
-	if !rec.Collected {
-		if rec, err = a.collect(ctx, st, rec); err != nil {
-			return "", "", err
-		}
+func (o *runOptions) localPlan(ctx context.Context, a *App, st *store.Store, rec *store.Record) (task, plan string, err error) {
+	if rec, err = a.collect(ctx, st, rec); err != nil {
+		return "", "", err
 	}
 	if rec.Status != workorder.StatusPlanned {
 		return "", "", noPlan(rec.TaskID, string(rec.Status))
@@ -119,21 +109,22 @@ func savedPlan(dir string) (string, error) {
 	return forge.StripPlain(string(b)), nil
 }
 
-func (a *App) remotePlan(ctx context.Context, p *pickUp) (task, plan string, err error) {
-	r, on, err := p.look(ctx)
-	switch {
-	case err != nil:
-		return "", "", err
-	case !on.known:
-		return "", "", p.nowhere(r)
-	case on.state == nil:
+func (p *taskJob) remotePlan(ctx context.Context) (task, plan string, err error) {
+	s := tasks.State{Asked: p.asked}
+	s.Remote = p.Ask(ctx, s)
+	switch on := s.Remote; {
+	case on.Err != nil:
+		return "", "", on.Err
+	case !on.Known:
+		return "", "", s.Refuse(tasks.Unknown)
+	case on.State == nil:
 		return "", "", noPlan(p.o.taskID, "its state cannot be read")
 	}
-	for _, at := range slices.Backward(on.state.Attempts) {
+	for _, at := range slices.Backward(s.Remote.State.Attempts) {
 		if at.Plan != "" {
 			plan := forge.StripPlain(at.Plan)
-			fmt.Fprintf(a.Stderr, "the plan of %s, as %s has it:\n\n%s\n\n", p.o.taskID, render.Clean(credentials.Redacted(r.project.Repo)), render.Clean(plan))
-			return on.state.Task, plan, nil
+			fmt.Fprintf(p.a.Stderr, "the plan of %s, as %s has it:\n\n%s\n\n", p.o.taskID, render.Clean(s.Remote.Repo), render.Clean(plan))
+			return s.Remote.State.Task, plan, nil
 		}
 	}
 	return "", "", noPlan(p.o.taskID, "")
@@ -144,17 +135,6 @@ func noPlan(id, status string) error {
 		status = " (" + status + ")"
 	}
 	return fault.New(workorder.ExitUsage, fmt.Errorf("task %s has no plan%s", id, status), "`sandbox-agent create --plan` makes one")
-}
-
-// isPlan refuses to go on with a plan: nothing of it is kept but the plan itself.
-func (p *pickUp) isPlan() error {
-	return fault.New(workorder.ExitUsage, fmt.Errorf("task %s is a plan, which is not gone on with", p.o.taskID),
-		"`sandbox-agent create --from-plan "+p.o.taskID+"` carries it out; `sandbox-agent create --plan` makes a new one")
-}
-
-// isNoPlan refuses to make a plan of a task that was begun.
-func (p *pickUp) isNoPlan() error {
-	return fault.New(workorder.ExitUsage, fmt.Errorf("task %s was begun, and not as a plan", p.o.taskID), "leave --plan out to go on with it, or choose another --task-id")
 }
 
 // plannedText is the task of an agent that carries out a plan that a person has seen.

@@ -59,7 +59,7 @@ which refuses nothing that has a name.`,
   sandbox-agent policy learn A1B2 --status refused
   sandbox-agent policy learn A1B2 --wildcards
   sandbox-agent policy learn A1B2 --json | jq -r '.allow[].rule'`,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.runPolicyLearn(cmd.Context(), args[0], o) },
+		RunE: func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args[0], a) },
 	}
 	cmd.Flags().StringSliceVar(&o.statuses, "status", nil, "only what was refused, learned or allowed (repeatable; default: all)")
 	cmd.Flags().BoolVar(&o.wildcards, "wildcards", false, "one rule *.domain for three subdomains and more")
@@ -81,7 +81,7 @@ type learned struct {
 	policy.Proposal
 }
 
-func (a *App) runPolicyLearn(ctx context.Context, id string, o *policyLearnOptions) error {
+func (o *policyLearnOptions) do(ctx context.Context, id string, a *App) error {
 	opts := policy.Options{Wildcards: o.wildcards}
 	for _, s := range o.statuses {
 		if !slices.Contains(statusNames(), s) {
@@ -93,10 +93,8 @@ func (a *App) runPolicyLearn(ctx context.Context, id string, o *policyLearnOptio
 	if err != nil {
 		return err
 	}
-	if !rec.Collected {
-		if rec, err = a.collect(ctx, st, rec); err != nil {
-			return err
-		}
+	if rec, err = a.collect(ctx, st, rec); err != nil {
+		return err
 	}
 	l := learned{TaskID: rec.TaskID, Attempts: []int{}}
 	var hosts []workorder.NetworkHost
@@ -237,33 +235,37 @@ one would. Without rules they are those of the project. Exit code 1 when it is r
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			return a.runPolicyCheck(project, args[:len(args)-1], args[len(args)-1])
+			return checkPlace(a, project, args[:len(args)-1], args[len(args)-1])
 		},
 	}
 	cmd.Flags().StringVarP(&project, "project", "p", "", "project name, or path of a project file, whose rules count (default: .sandbox-agent.yaml)")
 	return cmd
 }
 
-func (a *App) runPolicyCheck(project string, rules []string, place string) error {
+func checkPlace(a *App, project string, rules []string, place string) error {
 	target, err := parsePlace(place)
 	if err != nil {
 		return err
 	}
-	mode, services := workorder.NetworkRestricted, []workorder.Service(nil)
+	network := policy.Network{Mode: workorder.NetworkRestricted}
 	if len(rules) == 0 {
-		p, err := a.loadProject(&createOptions{project: project})
+		p, err := (&runOptions{project: project}).loadProject(a)
 		if err != nil {
 			return err
 		}
-		mode, rules, services = p.Network.Mode, p.Network.Allow, p.Services
+		network.Mode, rules, network.Services = p.Network.Mode, p.Network.Allow, p.Services
 	} else if project != "" {
 		return usage("give rules or --project, not both")
 	}
-	said, ok, err := judgePlace(target, mode, rules, services)
-	if err != nil {
-		return err
+	for _, s := range rules {
+		rule, err := parseRule(s)
+		if err != nil {
+			return err
+		}
+		network.Rules = append(network.Rules, rule)
 	}
-	fmt.Fprintln(a.Stdout, said)
+	says, ok := network.Allows(target)
+	fmt.Fprintln(a.Stdout, says)
 	if !ok {
 		return &ending{workorder.ExitGeneral}
 	}
@@ -288,41 +290,6 @@ func parsePlace(place string) (workorder.AllowRule, error) {
 		err = usage("%s is no place: give one host", place)
 	}
 	return target, err
-}
-
-// judgePlace says whether a box of that network reaches a place, and by what.
-func judgePlace(target workorder.AllowRule, mode workorder.NetworkMode, rules []string, services []workorder.Service) (said string, ok bool, err error) {
-	const https = 443
-	port := cmp.Or(target.Port, https)
-	addr, _ := netip.ParseAddr(target.Host)
-	switch {
-	case slices.ContainsFunc(workorder.Metadata(), func(p netip.Prefix) bool { return p.Contains(addr) }):
-		return "refused: metadata services of clouds are out of reach with every network", false, nil
-	case target.Host == "localhost" || addr.IsLoopback():
-		return "allowed: it is the box itself", true, nil
-	case slices.ContainsFunc(services, func(s workorder.Service) bool { return s.Name == target.Host }):
-		return "allowed: it is a service of the project", true, nil
-	case mode == workorder.NetworkFull:
-		return "allowed: the network is full", true, nil
-	case mode == workorder.NetworkNone:
-		return "refused: the network is none, which no rule changes", false, nil
-	case addr.IsValid() && workorder.Undialled(addr) != "":
-		return fmt.Sprintf("refused: %s is %s, which no rule can allow", addr, workorder.Undialled(addr)), false, nil
-	}
-	for _, s := range rules {
-		r, err := parseRule(s)
-		if err != nil {
-			return "", false, err
-		}
-		if r.Match(target.Host, port) {
-			only := ""
-			if _, err := netip.ParseAddr(r.Host); r.Port == 0 && err != nil {
-				only = " for TLS and HTTP"
-			}
-			return fmt.Sprintf("allowed by %s%s", r, only), true, nil
-		}
-	}
-	return fmt.Sprintf("refused: it needs %q under network.allow", policy.Line(workorder.AllowRuleFor(target.Host, port).String())), false, nil
 }
 
 func parseRule(s string) (workorder.AllowRule, error) {

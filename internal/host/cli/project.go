@@ -51,7 +51,7 @@ It runs nothing, and never replaces a file without --force.`,
 		Example: `  sandbox-agent project init
   sandbox-agent project init --print
   sandbox-agent project init --output projects/my-app.yaml`,
-		RunE: func(*cobra.Command, []string) error { return a.runProjectInit(o) },
+		RunE: func(*cobra.Command, []string) error { return o.do(a) },
 	}
 	cmd.Flags().BoolVar(&o.force, "force", false, "replace the file if it exists")
 	cmd.Flags().BoolVar(&o.print, "print", false, "print it and write nothing")
@@ -59,7 +59,7 @@ It runs nothing, and never replaces a file without --force.`,
 	return cmd
 }
 
-func (a *App) runProjectInit(o *projectInitOptions) error {
+func (o *projectInitOptions) do(a *App) error {
 	opts, err := projects.SystemOptions()
 	if err != nil {
 		return err
@@ -109,13 +109,13 @@ Exit code 6 when there are any, 3 when there is no such project.`,
 		Example: `  sandbox-agent project validate
   sandbox-agent project validate my-saas-app
   sandbox-agent project validate --json projects/*.yaml`,
-		RunE: func(_ *cobra.Command, args []string) error { return a.runProjectValidate(args, asJSON) },
+		RunE: func(_ *cobra.Command, args []string) error { return validateProjects(a, args, asJSON) },
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the mistakes as a JSON list")
 	return cmd
 }
 
-func (a *App) runProjectValidate(refs []string, asJSON bool) error {
+func validateProjects(a *App, refs []string, asJSON bool) error {
 	opts, err := projects.SystemOptions()
 	if err != nil {
 		return err
@@ -183,7 +183,7 @@ can be reached, which servers the model gateway stands for, and who gets which s
 			if _, err = fmt.Fprint(a.Stdout, p.Show(effective)); err != nil || !effective {
 				return err
 			}
-			return a.showAccess(p)
+			return showAccess(a, p)
 		},
 	}
 	cmd.Flags().BoolVar(&effective, "effective", false, "add defaults and where each value comes from")
@@ -191,7 +191,7 @@ can be reached, which servers the model gateway stands for, and who gets which s
 }
 
 // showAccess says as comments what the agent will reach and hold.
-func (a *App) showAccess(p *projects.Project) error {
+func showAccess(a *App, p *projects.Project) error {
 	o, err := p.Order(projects.OrderInput{Task: "x"}) // any: nothing of it is shown
 	if err != nil {
 		return fault.New(workorder.ExitInvalid, err, "")

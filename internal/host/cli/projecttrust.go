@@ -50,11 +50,11 @@ its path (--project) is your own word, and so is a name in one of your own proje
 			case o.list && (o.revoke || ref != ""):
 				return usage("--list takes neither --revoke nor a file")
 			case o.list:
-				return a.runTrustList(o)
+				return o.doList(a)
 			case o.revoke:
-				return a.runTrustRevoke(ref, o)
+				return o.doRevoke(ref, a)
 			}
-			return a.runTrust(cmd.Context(), ref, o)
+			return o.do(cmd.Context(), ref, a)
 		},
 	}
 	cmd.Flags().BoolVar(&o.list, "list", false, "list the files that are trusted")
@@ -69,7 +69,7 @@ type trustedFile struct {
 	State string `json:"state"` // trusted, changed, gone, revoked
 }
 
-func (a *App) runTrust(ctx context.Context, ref string, o *trustOptions) error {
+func (o *trustOptions) do(ctx context.Context, ref string, a *App) error {
 	opts, err := projects.SystemOptions()
 	if err != nil {
 		return err
@@ -106,13 +106,13 @@ func (a *App) runTrust(ctx context.Context, ref string, o *trustOptions) error {
 	return nil
 }
 
-func (a *App) runTrustRevoke(ref string, o *trustOptions) error {
+func (o *trustOptions) doRevoke(ref string, a *App) error {
 	st, err := a.store()
 	if err != nil {
 		return err
 	}
 	book := trust.Open(st.Dir())
-	file, err := a.fileOf(ref)
+	file, err := projectFileOf(a, ref)
 	if err != nil {
 		return err
 	}
@@ -130,8 +130,8 @@ func (a *App) runTrustRevoke(ref string, o *trustOptions) error {
 	return nil
 }
 
-// fileOf is the file that a reference means, which may be gone or broken by now.
-func (a *App) fileOf(ref string) (string, error) {
+// projectFileOf is the file that a reference means, which may be gone or broken by now.
+func projectFileOf(a *App, ref string) (string, error) {
 	opts, err := projects.SystemOptions()
 	if err != nil {
 		return "", err
@@ -148,7 +148,7 @@ func (a *App) fileOf(ref string) (string, error) {
 	return filepath.Abs(ref)
 }
 
-func (a *App) runTrustList(o *trustOptions) error {
+func (o *trustOptions) doList(a *App) error {
 	st, err := a.store()
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -55,14 +56,14 @@ func newPsCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ps", Aliases: []string{"list", "ls"}, Short: "List running and recent tasks", Args: noArgs,
 		Example: "  sandbox-agent ps\n  sandbox-agent ps --all --json",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.runPs(cmd.Context(), o) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
 	}
 	cmd.Flags().BoolVarP(&o.all, "all", "a", false, "all tasks that the state folder knows")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON list")
 	return cmd
 }
 
-func (a *App) runPs(ctx context.Context, o *psOptions) error {
+func (o *psOptions) do(ctx context.Context, a *App) error {
 	st, err := a.store()
 	if err != nil {
 		return err
@@ -74,7 +75,7 @@ func (a *App) runPs(ctx context.Context, o *psOptions) error {
 			fmt.Fprintln(a.Stderr, "hint: "+render.Clean(h))
 		}
 	}
-	there, engineErr := a.boxes(ctx, st)
+	there, engineErr := presentBoxes(ctx, a, st)
 	rows := []taskState{}
 	finished, hidden := 0, 0
 	for _, r := range records {
@@ -84,7 +85,7 @@ func (a *App) runPs(ctx context.Context, o *psOptions) error {
 				continue
 			}
 		}
-		rows = append(rows, a.state(st, r, there, engineErr))
+		rows = append(rows, stateOf(a, st, r, there, engineErr))
 	}
 	if o.json {
 		return a.json(rows)
@@ -152,15 +153,15 @@ type present struct {
 	boxes map[boxKey]boxState
 }
 
-// boxes lists the engine's boxes by task, with the step each is in.
-func (a *App) boxes(ctx context.Context, st *store.Store) (*present, error) {
+// presentBoxes lists the engine's boxes by task, with the step each is in.
+func presentBoxes(ctx context.Context, a *App, st *store.Store) (*present, error) {
 	ctx, cancel := context.WithTimeout(ctx, engineWait)
 	defer cancel()
 	be, err := a.open()
 	if err != nil {
 		return nil, err
 	}
-	list, err := ownBoxes(ctx, be.Engine, st, nil)
+	list, err := upkeep.OwnBoxes(ctx, be.Engine, st, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -210,9 +211,9 @@ type boxState struct {
 	ended workorder.Status
 }
 
-// state is a row of `ps`. It looks and changes nothing: a task that has ended is
+// stateOf is a row of `ps`. It looks and changes nothing: a task that has ended is
 // shown as what its collection will find.
-func (a *App) state(st *store.Store, r *store.Record, there *present, engineErr error) taskState {
+func stateOf(a *App, st *store.Store, r *store.Record, there *present, engineErr error) taskState {
 	s := taskState{
 		TaskID: r.TaskID, Project: r.Project, Task: r.Task, Branch: r.TargetBranch, CreatedAt: r.CreatedAt, Dir: r.Dir,
 		Container: r.Box, EndedBy: r.EndedBy, Attempt: r.Number(), ResumeAt: r.ResumeAt,

@@ -6,17 +6,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 type rebaseOptions struct {
-	createOptions
-	targetBranch string
-	onto         string
-	foreign      bool
-	pr           int
+	next    nextOptions
+	onto    string
+	foreign bool
 }
 
 func newRebaseCmd(a *App) *cobra.Command {
@@ -42,24 +40,19 @@ rebase is never overwritten.`,
   sandbox-agent rebase A1B2 --onto release-2
   sandbox-agent rebase A1B2 --with-foreign`,
 		ValidArgsFunction: a.completeTasks(false),
-		Args:              func(cmd *cobra.Command, args []string) error { return o.taskArg(cmd, args, false) },
+		Args:              func(cmd *cobra.Command, args []string) error { return o.next.taskArg(cmd, args, false) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.readTask(cmd.Flags(), a.Getenv); err != nil {
+			if err := o.next.read(cmd.Flags(), a.Getenv); err != nil {
 				return err
 			}
-			if cmd.Flags().Changed("pr") && o.pr <= 0 {
-				return usage("--pr %d is no pull request's number", o.pr)
-			}
-			return a.runRebase(cmd.Context(), o)
+			return o.do(cmd.Context(), a)
 		},
 	}
-	o.flags(cmd)
+	o.next.flags(cmd)
 	f := cmd.Flags()
-	f.IntVar(&o.pr, "pr", 0, "number of the pull request whose task it is")
+	f.IntVar(&o.next.pr, "pr", 0, "number of the pull request whose task it is")
 	f.StringVar(&o.onto, "onto", "", "branch to put the commits on (default: the task's base branch)")
 	f.BoolVar(&o.foreign, "with-foreign", false, "also move commits that somebody else pushed to the branch")
-	f.Lookup("task-id").Usage = "the task, as TASK"
-	f.StringVar(&o.targetBranch, "target-branch", "", "the task's branch (default: found on the remote)")
 	for _, flag := range []string{"task", "task-file"} {
 		// A rebase adds nothing to the task. It fails only for a flag that is not there.
 		_ = f.MarkHidden(flag)
@@ -67,25 +60,20 @@ rebase is never overwritten.`,
 	return cmd
 }
 
-func (a *App) runRebase(ctx context.Context, o *rebaseOptions) error {
+func (o *rebaseOptions) do(ctx context.Context, a *App) error {
 	switch {
-	case o.taskID == "" && o.pr == 0:
+	case o.next.run.taskID == "" && o.next.pr == 0:
 		return fault.New(workorder.ExitUsage, errors.New("no task given"), "give its id, or its pull request with --pr N: `sandbox-agent ps --all` lists the tasks of this machine")
-	case o.taskSet || o.taskFileSet:
+	case o.next.run.text.given():
 		return usage("a rebase adds nothing to the task: `sandbox-agent continue TASK --task \"...\"` does")
 	case o.onto != "" && !workorder.ValidRefName(o.onto):
 		return usage("--onto %q is not a branch's name", o.onto)
 	}
-	p := &pickUp{
-		starter: starter{a: a, o: &o.createOptions, find: credentials.New(a.Getenv)}, branch: o.targetBranch,
-		rebase: &workorder.Rebase{Onto: o.onto, Foreign: o.foreign},
-	}
-	rec, err := p.taskOf(ctx, o.pr)
-	if err == nil {
-		err = p.itsBranch()
-	}
+	p, err := o.next.job(ctx, a, tasks.Rebase)
 	if err != nil {
 		return err
 	}
-	return p.run(ctx, rec)
+	p.rebase = &workorder.Rebase{Onto: o.onto, Foreign: o.foreign}
+	rec, err := p.taskOf(ctx, o.next.pr)
+	return p.runKnown(ctx, rec, err)
 }

@@ -31,7 +31,7 @@ type resolved struct {
 }
 
 // overrides are the flags that replace a value of the project.
-func (o *createOptions) overrides() map[string]*string {
+func (o *runOptions) overrides() map[string]*string {
 	return map[string]*string{
 		"repo": &o.repo, "branch": &o.branch, "isolation": &o.isolation, "oci-runtime": &o.ociRuntime, "image": &o.image,
 		"harness": &o.harness, "timeout-minutes": &o.timeoutMinutes, "max-budget-usd": &o.budget,
@@ -39,31 +39,13 @@ func (o *createOptions) overrides() map[string]*string {
 	}
 }
 
-// resolve turns options into the job of a new task, without contacting anything.
-func (a *App) resolve(ctx context.Context, o *createOptions, task string) (*resolved, error) {
-	if o.taskID != "" && !workorder.ValidTaskID(o.taskID) {
-		return nil, usage("--task-id %q is not T- and 8 of 0-9A-Z", o.taskID)
-	}
-	r, err := a.loadGround(ctx, o)
-	if err == nil {
-		err = r.fromBase(ctx)
-	}
-	if err == nil {
-		err = r.order(o, projects.OrderInput{TaskID: o.taskID, Task: task, Mode: o.mode()})
-	}
+// ground finds the project and a repository on this machine.
+func (o *runOptions) ground(ctx context.Context, a *App) (*resolved, error) {
+	p, err := o.loadProject(a)
 	if err != nil {
 		return nil, err
 	}
-	return r, nil
-}
-
-// loadGround finds the project and a repository on this machine.
-func (a *App) loadGround(ctx context.Context, o *createOptions) (*resolved, error) {
-	p, err := a.loadProject(o)
-	if err != nil {
-		return nil, err
-	}
-	asks := a.asked(ctx, o, p)
+	asks := o.asks(ctx, a, p)
 	values := o.overrides()
 	for _, s := range settings {
 		src, given := o.sources[s.flag]
@@ -76,7 +58,7 @@ func (a *App) loadGround(ctx context.Context, o *createOptions) (*resolved, erro
 	}
 	r := &resolved{project: p, by: foundBy(o, p)}
 	// Before anything else: what follows reads the repository, and takes to the project's word.
-	if r.untrusted = a.trusted(ctx, o, p, asks, p.Repo); r.untrusted != nil && !o.dryRun {
+	if r.untrusted = o.trusted(ctx, a, p, asks, p.Repo); r.untrusted != nil && !o.dryRun {
 		return nil, r.untrusted
 	}
 	if theirs(ctx, o, p, p.Repo) {
@@ -100,19 +82,15 @@ func (r *resolved) fromBase(ctx context.Context) (err error) {
 }
 
 // order makes the job.
-func (r *resolved) order(o *createOptions, in projects.OrderInput) error {
+func (r *resolved) order(o *runOptions, in projects.OrderInput) error {
 	p := r.project
-	if in.TargetBranch == "" && o.title != "" {
-		in.TargetBranch = workorder.Branch(in.TaskID, o.title)
-	}
 	order, err := p.Order(in)
 	if err != nil {
 		return fault.New(workorder.ExitInvalid, err, "")
 	}
-	order.IfExists = o.exists()
 	r.job = &launch.Job{
 		Order: order, Image: p.Image, Isolation: p.Isolation, OCIRuntime: p.OCIRuntime, Keep: o.keep, Detach: o.detach,
-		Request: r.request(o), Title: o.title,
+		Request: r.request(o),
 	}
 	if r.local != nil {
 		r.job.LocalRepo = r.local.Path
@@ -133,7 +111,7 @@ func (r *resolved) order(o *createOptions, in projects.OrderInput) error {
 }
 
 // request is what the next attempt need not be told again.
-func (r *resolved) request(o *createOptions) store.Request {
+func (r *resolved) request(o *runOptions) store.Request {
 	req := store.Request{ProjectFile: o.project, ProjectBy: r.by, Overrides: map[string]string{}}
 	if abs, err := filepath.Abs(r.project.File); err == nil {
 		if _, err := os.Stat(abs); err == nil {
@@ -173,7 +151,7 @@ func uncommitted(r *localrepo.Repo, projectFile string) string {
 
 // loadProject finds the project: the one named, else the file in the local
 // repository that was named, else the one in the current folder.
-func (a *App) loadProject(o *createOptions) (*projects.Project, error) {
+func (o *runOptions) loadProject(a *App) (*projects.Project, error) {
 	opts, err := projects.SystemOptions()
 	if err != nil {
 		return nil, err

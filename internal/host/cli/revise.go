@@ -4,22 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
-	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 type reviseOptions struct {
-	continueOptions
-	pr           int
+	next         nextOptions
 	feedbackFile string
 }
 
@@ -48,93 +43,52 @@ to address no box is started and the exit code is 0.`,
   sandbox-agent revise --pr 7 --dry-run
   sandbox-agent revise --pr 7 --task "Do what the linter's bot says, too"`,
 		ValidArgsFunction: a.completeTasks(false),
-		Args:              func(cmd *cobra.Command, args []string) error { return o.taskArg(cmd, args, true) },
+		Args:              func(cmd *cobra.Command, args []string) error { return o.next.taskArg(cmd, args, true) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.readTask(cmd.Flags(), a.Getenv); err != nil {
+			if err := o.next.read(cmd.Flags(), a.Getenv); err != nil {
 				return err
 			}
-			if cmd.Flags().Changed("pr") && o.pr <= 0 {
-				return usage("--pr %d is no pull request's number", o.pr)
-			}
-			return a.runRevise(cmd.Context(), o)
+			return o.do(cmd.Context(), a)
 		},
 	}
-	o.flags(cmd)
+	o.next.flags(cmd)
+	o.next.moreFlags(cmd)
 	f := cmd.Flags()
-	f.IntVar(&o.pr, "pr", 0, "number of the pull request (default: the task's)")
+	f.IntVar(&o.next.pr, "pr", 0, "number of the pull request (default: the task's)")
 	f.StringVar(&o.feedbackFile, "feedback-file", "", "file with feedback, in place of the pull request's or beside that of --pr; - reads standard input")
-	f.Lookup("task-id").Usage = "the task, as TASK"
-	f.Lookup("task").Usage = "what to add to the task; - reads standard input"
-	f.Lookup("task-file").Usage = "file with what to add; - reads standard input"
-	f.StringVar(&o.targetBranch, "target-branch", "", "the task's branch (default: found on the remote)")
-	f.BoolVar(&o.wait, "wait", false, "wait until a parked task can go on")
-	f.BoolVar(&o.now, "now", false, "go on with a parked task before its limit resets")
 	return cmd
 }
 
-// revision is the feedback that a task is picked up for.
-type revision struct {
-	pr     int
-	file   feedbackFile
-	review *workorder.Review // once it was read
-}
-
-// nothingError says that there is no feedback to address, which is no failure.
-type nothingError struct{ says string }
-
-func (e *nothingError) Error() string { return e.says }
-
-func (a *App) runRevise(ctx context.Context, o *reviseOptions) error {
+func (o *reviseOptions) do(ctx context.Context, a *App) error {
 	switch {
-	case o.taskID == "" && o.pr == 0:
+	case o.next.run.taskID == "" && o.next.pr == 0:
 		return fault.New(workorder.ExitUsage, errors.New("no task given"), "give its pull request with --pr N, or its id: `sandbox-agent ps --all` lists the tasks of this machine")
-	case o.now && o.wait:
-		return usage("give --now or --wait, not both")
-	case o.feedbackFile == "-" && (o.in || o.taskSet && o.task == "-" || o.taskFileSet && o.taskFile == "-"):
+	case o.feedbackFile == "-" && o.next.run.text.stdin():
 		return usage("standard input can be the feedback or the task, not both")
 	}
-	p := &pickUp{
-		starter: starter{a: a, o: &o.createOptions, find: credentials.New(a.Getenv)},
-		now:     o.now, wait: o.wait, branch: o.targetBranch, revise: &revision{pr: o.pr},
-	}
-	var err error
-	if o.taskSet || o.taskFileSet || o.in {
-		if p.text, err = a.taskText(ctx, &o.createOptions); err != nil {
-			return err
-		}
+	p, err := o.next.job(ctx, a, tasks.Revise)
+	if err != nil {
+		return err
 	}
 	if o.feedbackFile != "" {
-		if p.revise.file, err = a.readFeedbackFile(ctx, o.feedbackFile); err != nil {
+		if p.feedback, err = readFeedbackFile(ctx, a, o.feedbackFile); err != nil {
 			return err
 		}
-		switch intro := p.revise.file.intro; {
-		case p.text == "":
-			p.text = intro
+		switch intro := p.feedback.Intro; {
+		case p.asked.Text == "":
+			p.asked.Text = intro
 		case intro != "":
-			p.text = intro + "\n\n" + p.text
+			p.asked.Text = intro + "\n\n" + p.asked.Text
 		}
 	}
-	rec, err := p.findTask(ctx, o)
-	if err == nil {
-		err = p.itsBranch()
-	}
-	if err == nil {
-		err = p.run(ctx, rec)
-	}
-	if nothing, ok := errors.AsType[*nothingError](err); ok {
-		out := a.Stdout
-		if o.json || o.detach {
-			out = a.Stderr // a script takes events or the task id from standard output
-		}
-		fmt.Fprintln(out, nothing.says)
-		return nil
-	}
-	return err
+	rec, err := p.findPull(ctx, o)
+	return p.runKnown(ctx, rec, err)
 }
 
-// findTask finds the task and its pull request, the one by the other.
-func (p *pickUp) findTask(ctx context.Context, o *reviseOptions) (*store.Record, error) {
-	if o.pr == 0 && o.feedbackFile == "" {
+// findPull finds the task and its pull request, the one by the other. Feedback from a file needs no pull request.
+func (p *taskJob) findPull(ctx context.Context, o *reviseOptions) (*store.Record, error) {
+	pr := o.next.pr
+	if pr == 0 && o.feedbackFile == "" {
 		rec, err := p.knownHere(ctx)
 		if err != nil {
 			return nil, err
@@ -143,92 +97,10 @@ func (p *pickUp) findTask(ctx context.Context, o *reviseOptions) (*store.Record,
 			// Its pull request is recorded where it was begun, and nowhere on the remote.
 			return nil, unknownHere(p.o.taskID, "its pull request and project: --pr N --project P")
 		}
-		if p.revise.pr = taskPR(rec); p.revise.pr == 0 {
+		if pr = tasks.PullNumber(rec); pr == 0 {
 			return nil, fault.New(workorder.ExitUsage, fmt.Errorf("the pull request of task %s is not known here", p.o.taskID),
-				"give it: --pr N; or feedback of your own: --feedback-file; `sandbox-agent pr open "+o.taskID+"` opens one")
+				"give it: --pr N; or feedback of your own: --feedback-file; `sandbox-agent pr open "+p.o.taskID+"` opens one")
 		}
 	}
-	return p.taskOf(ctx, p.revise.pr)
-}
-
-// taskPR is the number of the pull request that the newest attempt knows of; 0: none does.
-func taskPR(rec *store.Record) int {
-	if rec == nil {
-		return 0
-	}
-	for _, a := range slices.Backward(rec.Attempts()) {
-		past, err := rec.At(a.Number)
-		if err != nil {
-			continue
-		}
-		if res, err := launch.ReadResult(past); err == nil && res.PR != nil && res.PR.Number > 0 {
-			return res.PR.Number
-		}
-	}
-	return 0
-}
-
-// read reads the feedback since what the remote's state of the task says. Without a pull request all of it is in the file.
-func (v *revision) read(ctx context.Context, pull *taskPull, on *remoteTask, text string) error {
-	v.review = &workorder.Review{}
-	warnings := slices.Clone(v.file.warnings)
-	if pull != nil {
-		state := on.state
-		if state == nil {
-			state = &workorder.State{}
-		}
-		since, err := readUntil(ctx, pull, v.pr, state)
-		if err != nil {
-			return pull.client.fault(err)
-		}
-		f, err := pull.client.Feedback(ctx, v.pr, since)
-		if err != nil {
-			return pull.client.fault(err)
-		}
-		var more []string
-		v.review, more = reviewOf(&pull.PR, &f, unfinished(state))
-		warnings = append(warnings, more...)
-	}
-	room := workorder.MaxReviewItems - len(v.review.Items)
-	if left := len(v.file.items) - room; left > 0 {
-		warnings = append(warnings, fmt.Sprintf("a run takes %d items of feedback: the last %d entries of the file are left out, give them again after this one", workorder.MaxReviewItems, left))
-	}
-	for _, item := range v.file.items[:min(len(v.file.items), room)] {
-		item.Number = len(v.review.Items) + 1
-		v.review.Items = append(v.review.Items, item)
-	}
-	on.notes = append(on.notes, warnings...)
-	switch n := len(v.review.Items); {
-	case n == 0 && pull == nil:
-		return &nothingError{"the feedback file is empty: there is nothing to address"}
-	case n == 0:
-		says := fmt.Sprintf("pull request #%d has no feedback to address", v.pr)
-		if on.state != nil && unfinished(on.state) != nil {
-			says += fmt.Sprintf("; what an attempt before was given is not all answered: `sandbox-agent continue %s` goes on with it", on.state.TaskID)
-		}
-		return &nothingError{says}
-	case text == "" && !commands(v.review):
-		return &nothingError{fmt.Sprintf("pull request #%d has nothing to address: what there is (%d) is by people or bots that may not write to the repository; --task \"...\" says what to do with it, --dry-run --task shows it", v.pr, n)}
-	}
-	return nil
-}
-
-// readUntil is the newest text of feedback that was answered. What an attempt could not say itself may have been said since, by
-// `pr open`, of which the task's state knows nothing.
-func readUntil(ctx context.Context, pull *taskPull, pr int, s *workorder.State) (time.Time, error) {
-	if r := s.Review; r != nil && r.PR == pr && r.Until.After(s.ReviewedUntil) && unfinished(s) == nil {
-		if there, err := pull.client.Commented(ctx, pr, pullrequest.AnswersKey(s.TaskID, s.Last().Number)); err != nil || there {
-			return r.Until, err
-		}
-	}
-	return s.ReviewedUntil, nil
-}
-
-// unfinished is the feedback that the last attempt took on and was not done with. One that was done could not give its answers; where
-// the forge has them now, somebody gave them since.
-func unfinished(s *workorder.State) *workorder.Review {
-	if last := s.Last(); last != nil && (last.Status == workorder.StatusSuccess || last.Status == workorder.StatusNoChanges) {
-		return nil
-	}
-	return s.Review
+	return p.taskOf(ctx, pr)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/cli"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/docker"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -86,5 +87,7 @@ func (noImages) Derive(context.Context, string, []byte, func(workorder.Event)) e
 	return engine.ErrUnavailable
 }
 
-func (noImages) List(context.Context) ([]cli.BuiltImage, error) { return nil, engine.ErrUnavailable }
-func (noImages) Remove(context.Context, string) error           { return engine.ErrUnavailable }
+func (noImages) List(context.Context) ([]provision.BuiltImage, error) {
+	return nil, engine.ErrUnavailable
+}
+func (noImages) Remove(context.Context, string) error { return engine.ErrUnavailable }

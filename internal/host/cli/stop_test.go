@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -79,7 +80,7 @@ func TestStopNext(t *testing.T) {
 		select {
 		case said := <-ended:
 			t.Fatalf("it answered for the last attempt: %s", said)
-		case <-time.After(lockPause):
+		case <-time.After(tasks.LockPause):
 		}
 	}
 	lock.Unlock()

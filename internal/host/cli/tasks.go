@@ -17,6 +17,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -39,7 +41,7 @@ task has ended, --follow collects its result and ends with the task's exit code 
 ` + "`sandbox-agent --help`" + `), so that a script can wait for a detached task. An interrupt only ends
 the following (exit code 130): the task goes on. ` + "`sandbox-agent stop`" + ` ends a task.`,
 		Example: "  sandbox-agent logs T-A1B2C3D4\n  sandbox-agent logs -f A1B2",
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.runLogs(cmd.Context(), args[0], o) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args[0], a) },
 	}
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "follow to the end, and collect the result")
 	cmd.Flags().IntVar(&o.attempt, "attempt", 0, "a former attempt, by its number (default: the last)")
@@ -47,7 +49,7 @@ the following (exit code 130): the task goes on. ` + "`sandbox-agent stop`" + ` 
 	return cmd
 }
 
-func (a *App) runLogs(ctx context.Context, id string, o *logsOptions) error {
+func (o *logsOptions) do(ctx context.Context, id string, a *App) error {
 	st, rec, err := a.task(ctx, id)
 	if err == nil {
 		rec, err = at(rec, o.attempt)
@@ -89,10 +91,15 @@ func (a *App) follow(ctx context.Context, be *Backend, st *store.Store, rec *sto
 	view.told = true
 	res, err := a.launcher(be, st, view.event).Watch(ctx, rec)
 	view.r.Close()
+	return a.followed(ctx, rec, res, view.json, err)
+}
+
+// followed says how a run ended that was followed.
+func (a *App) followed(ctx context.Context, rec *store.Record, res *workorder.Result, asJSON bool, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return &ending{exitLeft} // leaving is no error, and the task goes on
 	}
-	if res != nil && !view.json {
+	if res != nil && !asJSON {
 		a.summary(res, rec)
 	}
 	if res != nil && err == nil {
@@ -120,7 +127,7 @@ func newResultCmd(a *App) *cobra.Command {
 		Use: "result TASK", Short: "Show the result of a task, collecting it if needed", Args: oneTask,
 		ValidArgsFunction: a.completeTasks(false),
 		Example:           "  sandbox-agent result T-A1B2C3D4\n  sandbox-agent result A1B2 --json | jq .status\n  ls $(sandbox-agent result A1B2 --path)",
-		RunE:              func(cmd *cobra.Command, args []string) error { return a.runResult(cmd.Context(), args[0], o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args[0], a) },
 	}
 	cmd.Flags().BoolVar(&o.json, "json", false, "print result.json")
 	cmd.Flags().IntVar(&o.attempt, "attempt", 0, "a former attempt, by its number (default: the last)")
@@ -129,15 +136,15 @@ func newResultCmd(a *App) *cobra.Command {
 	return cmd
 }
 
-func (a *App) runResult(ctx context.Context, id string, o *resultOptions) error {
-	rec, err := a.showResult(ctx, id, o)
+func (o *resultOptions) do(ctx context.Context, id string, a *App) error {
+	rec, err := o.show(ctx, id, a)
 	if err == nil && o.exitStatus {
 		return ended(rec.Status, rec.EndedBy)
 	}
 	return err
 }
 
-func (a *App) showResult(ctx context.Context, id string, o *resultOptions) (*store.Record, error) {
+func (o *resultOptions) show(ctx context.Context, id string, a *App) (*store.Record, error) {
 	if o.json && o.path {
 		return nil, usage("give --json or --path, not both")
 	}
@@ -145,10 +152,8 @@ func (a *App) showResult(ctx context.Context, id string, o *resultOptions) (*sto
 	if err != nil {
 		return nil, err
 	}
-	if !rec.Collected {
-		if rec, err = a.collect(ctx, st, rec); err != nil {
-			return nil, err
-		}
+	if rec, err = a.collect(ctx, st, rec); err != nil {
+		return nil, err
 	}
 	if rec, err = at(rec, o.attempt); err != nil {
 		return nil, err
@@ -193,33 +198,15 @@ func keptBox(rec *store.Record) string {
 	return ""
 }
 
-// collect brings home a task whose own CLI is gone.
-func (a *App) collect(ctx context.Context, st *store.Store, rec *store.Record) (*store.Record, error) {
-	lock, err := st.TryLock(rec.TaskID)
-	if errors.Is(err, store.ErrLocked) {
-		return nil, running(rec.TaskID)
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer lock.Unlock()
-	// Its former follower may have finished between our look and our lock.
-	if rec, err = st.Load(rec.TaskID); err != nil || rec.Collected {
-		return rec, err
-	}
-	be, err := a.open()
-	if err != nil {
-		return nil, err
-	}
-	_, err = a.launcher(be, st, nil).Collect(ctx, rec)
-	if errors.Is(err, launch.ErrRunning) {
-		return nil, running(rec.TaskID)
-	}
-	return rec, err
+// reader reads what the boxes of tasks left.
+func reader(a *App, st *store.Store) *tasks.Flow {
+	return &tasks.Flow{Store: st, Boxes: &boxes{a: a}}
 }
 
-func running(id string) error {
-	return fault.New(workorder.ExitGeneral, fmt.Errorf("task %s is still running", id), "follow it with `sandbox-agent logs -f "+id+"`")
+// collect brings home a task whose own CLI is gone.
+func (a *App) collect(ctx context.Context, st *store.Store, rec *store.Record) (*store.Record, error) {
+	out, err := reader(a, st).Run(ctx, tasks.State{Asked: tasks.Asked{Verb: tasks.Read, Task: rec.TaskID}, Record: rec})
+	return out.Record, err
 }
 
 type stopOptions struct {
@@ -234,14 +221,14 @@ func newStopCmd(a *App) *cobra.Command {
 		ValidArgsFunction: a.completeTasks(false),
 		Long:              "Stop asks the box to end: the agent is stopped, its work is saved and pushed, and the\nresult is collected. What has not ended after --timeout is killed.",
 		Example:           "  sandbox-agent stop T-A1B2C3D4\n  sandbox-agent stop A1B2 --timeout 30s",
-		RunE:              func(cmd *cobra.Command, args []string) error { return a.runStop(cmd.Context(), args[0], o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args[0], a) },
 	}
 	cmd.Flags().DurationVar(&o.timeout, "timeout", engine.StopTimeout, "how long the box may take to land (0 kills it)")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the task's state as JSON")
 	return cmd
 }
 
-func (a *App) runStop(ctx context.Context, id string, o *stopOptions) error {
+func (o *stopOptions) do(ctx context.Context, id string, a *App) error {
 	if o.timeout < 0 {
 		return usage("--timeout %s is negative", o.timeout)
 	}
@@ -251,11 +238,11 @@ func (a *App) runStop(ctx context.Context, id string, o *stopOptions) error {
 	}
 	// Who holds a task that is over is looking whether it can go on with it: what is to
 	// be stopped is a moment away.
-	wait, cancel := a.waiting(ctx, decideWait)
+	wait, cancel := a.waiting(ctx, tasks.DecideWait)
 	defer cancel()
 	for rec.Collected && st.Held(rec.TaskID) {
-		if pause(wait, lockPause); wait.Err() != nil {
-			return gaveUp(wait, st, rec.TaskID)
+		if tasks.Pause(wait, tasks.LockPause); wait.Err() != nil {
+			return tasks.GaveUp(wait, st.LockPath(rec.TaskID), rec.TaskID)
 		}
 		if rec, err = st.Load(rec.TaskID); err != nil {
 			return err
@@ -267,12 +254,12 @@ func (a *App) runStop(ctx context.Context, id string, o *stopOptions) error {
 			return err
 		}
 		l := a.launcher(be, st, nil)
-		if rec, err = a.settle(ctx, st, l, rec, o.timeout); err != nil {
+		if rec, err = settle(ctx, a, st, l, rec, o.timeout); err != nil {
 			return err
 		}
 	}
 	if o.json {
-		return a.json(a.state(st, rec, nil, nil))
+		return a.json(stateOf(a, st, rec, nil, nil))
 	}
 	fmt.Fprintf(a.Stdout, "%s %s\n", rec.TaskID, rec.Status)
 	return nil
@@ -280,7 +267,7 @@ func (a *App) runStop(ctx context.Context, id string, o *stopOptions) error {
 
 // settle stops the task, also one whose box is just being started, and waits until
 // it is collected: by its own CLI when that lives, else by us.
-func (a *App) settle(ctx context.Context, st *store.Store, l *launch.Launcher, rec *store.Record, grace time.Duration) (*store.Record, error) {
+func settle(ctx context.Context, a *App, st *store.Store, l *launch.Launcher, rec *store.Record, grace time.Duration) (*store.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, grace+launch.CollectTimeout)
 	defer cancel()
 	stopped := false
@@ -329,7 +316,7 @@ func newRmCmd(a *App) *cobra.Command {
 		Example:           "  sandbox-agent rm T-A1B2C3D4\n  sandbox-agent rm --force A1B2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, id := range args {
-				if err := a.runRm(cmd.Context(), id, o); err != nil {
+				if err := o.do(cmd.Context(), id, a); err != nil {
 					return err
 				}
 			}
@@ -346,10 +333,10 @@ func newRmCmd(a *App) *cobra.Command {
 	return cmd
 }
 
-func (a *App) runRm(ctx context.Context, id string, o *rmOptions) error {
+func (o *rmOptions) do(ctx context.Context, id string, a *App) error {
 	st, rec, err := a.task(ctx, id)
 	if damaged, ok := errors.AsType[*store.DamagedError](err); ok && o.force {
-		return a.forget(ctx, st, damaged.TaskID)
+		return forget(ctx, a, st, damaged.TaskID)
 	}
 	if err != nil {
 		return err
@@ -369,7 +356,7 @@ func (a *App) runRm(ctx context.Context, id string, o *rmOptions) error {
 		}
 		if !rec.Collected {
 			// Its own CLI, if it lives, collects now; the folder goes after it.
-			if _, err := a.settle(ctx, st, l, rec, 0); err != nil && (!o.force || !errors.Is(err, launch.ErrElsewhere)) {
+			if _, err := settle(ctx, a, st, l, rec, 0); err != nil && (!o.force || !errors.Is(err, launch.ErrElsewhere)) {
 				return err
 			}
 		}
@@ -386,7 +373,7 @@ func (a *App) runRm(ctx context.Context, id string, o *rmOptions) error {
 
 // forget removes all that is there of a task whose record is damaged. Where its
 // output lies, when not in its folder, nobody knows any more.
-func (a *App) forget(ctx context.Context, st *store.Store, id string) error {
+func forget(ctx context.Context, a *App, st *store.Store, id string) error {
 	be, err := a.open()
 	if err != nil {
 		return err
@@ -396,7 +383,7 @@ func (a *App) forget(ctx context.Context, st *store.Store, id string) error {
 		return fault.New(workorder.ExitGeneral, err, "end that command first")
 	}
 	defer lock.Unlock()
-	boxes, err := ownBoxes(ctx, be.Engine, st, map[string]string{workorder.LabelTask: id})
+	boxes, err := upkeep.OwnBoxes(ctx, be.Engine, st, map[string]string{workorder.LabelTask: id})
 	if err != nil {
 		return err
 	}
@@ -420,7 +407,7 @@ func (a *App) task(ctx context.Context, id string) (*store.Store, *store.Record,
 	}
 	rec, err := st.Find(id)
 	if err == nil && rec.Moving != 0 {
-		rec, err = a.mended(ctx, st, rec)
+		rec, err = mended(ctx, a, st, rec)
 	}
 	if errors.Is(err, store.ErrNotFound) {
 		return st, nil, fault.New(workorder.ExitNotFound, err, "`sandbox-agent ps --all` lists the tasks of "+st.Dir())
@@ -430,15 +417,15 @@ func (a *App) task(ctx context.Context, id string) (*store.Store, *store.Record,
 
 // mended is the record of a task whose output a dead command was moving away. A
 // living one has done so in a moment, and is waited for.
-func (a *App) mended(ctx context.Context, st *store.Store, rec *store.Record) (*store.Record, error) {
-	wait, cancel := a.waiting(ctx, moveWait)
+func mended(ctx context.Context, a *App, st *store.Store, rec *store.Record) (*store.Record, error) {
+	wait, cancel := a.waiting(ctx, tasks.MoveWait)
 	defer cancel()
 	for rec.Moving != 0 {
 		lock, err := st.TryLock(rec.TaskID)
 		switch {
 		case errors.Is(err, store.ErrLocked):
-			if pause(wait, lockPause); wait.Err() != nil {
-				return nil, gaveUp(wait, st, rec.TaskID)
+			if tasks.Pause(wait, tasks.LockPause); wait.Err() != nil {
+				return nil, tasks.GaveUp(wait, st.LockPath(rec.TaskID), rec.TaskID)
 			}
 		case err != nil:
 			return nil, err

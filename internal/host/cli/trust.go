@@ -60,7 +60,7 @@ const (
 
 // foundBy says whose word the project's file is. Who names a path in somebody's repository may not have read what lies there, and
 // nothing that stands in the file has a say in this.
-func foundBy(o *createOptions, p *projects.Project) string {
+func foundBy(o *runOptions, p *projects.Project) string {
 	switch {
 	case p.Path() == "":
 		return projectNamed
@@ -102,10 +102,10 @@ func isRepo(ctx context.Context, top, repo string) bool {
 	return slices.ContainsFunc(localrepo.Remotes(ctx, top), func(url string) bool { return trust.SameRemote(url, repo) })
 }
 
-// shown reports whether the file's repository is shown to be a clone of the remote that it calls its own: it has a commit that the
+// isShown reports whether the file's repository is shown to be a clone of the remote that it calls its own: it has a commit that the
 // remote has. Whoever packs an archive can write the name of a private remote into its .git/config, and has none of its commits.
 // Where the user has no credential for the remote, the claim gains nothing.
-func (a *App) shown(ctx context.Context, file, remote string) (bool, error) {
+func isShown(ctx context.Context, a *App, file, remote string) (bool, error) {
 	find := credentials.New(a.Getenv)
 	cred, err := find.Git(ctx, remote)
 	if err != nil || cred == nil {
@@ -116,7 +116,7 @@ func (a *App) shown(ctx context.Context, file, remote string) (bool, error) {
 }
 
 // theirs reports whether a project came with a repository, so that its file is not the user's own word. repo is the task's.
-func theirs(ctx context.Context, o *createOptions, p *projects.Project, repo string) bool {
+func theirs(ctx context.Context, o *runOptions, p *projects.Project, repo string) bool {
 	file := p.Path()
 	if file == "" {
 		return false
@@ -127,7 +127,7 @@ func theirs(ctx context.Context, o *createOptions, p *projects.Project, repo str
 
 // trusted refuses a project that came with a repository and asks for more than its code may do in the box, unless the user said
 // yes to just that. asks are those of the file as it was read, repo is the task's.
-func (a *App) trusted(ctx context.Context, o *createOptions, p *projects.Project, asks []trust.Ask, repo string) error {
+func (o *runOptions) trusted(ctx context.Context, a *App, p *projects.Project, asks []trust.Ask, repo string) error {
 	file := p.Path()
 	if len(asks) == 0 || !theirs(ctx, o, p, repo) {
 		return nil
@@ -149,7 +149,7 @@ func (a *App) trusted(ctx context.Context, o *createOptions, p *projects.Project
 	if i := slices.IndexFunc(asks, func(k trust.Ask) bool { return k.Claim }); i >= 0 {
 		ok := o.dryRun // a rehearsal contacts nothing
 		if !ok {
-			if ok, err = a.shown(ctx, file, asks[i].Value); err != nil {
+			if ok, err = isShown(ctx, a, file, asks[i].Value); err != nil {
 				return err
 			}
 		}
@@ -163,7 +163,7 @@ func (a *App) trusted(ctx context.Context, o *createOptions, p *projects.Project
 	no := &untrustedError{file, asks, was != nil}
 	if !o.dryRun && !o.json && a.person() && !o.askedTrust {
 		o.askedTrust = true // once
-		yes, err := a.askTrust(ctx, no)
+		yes, err := askTrust(ctx, a, no)
 		if err != nil {
 			return err
 		}
@@ -180,7 +180,7 @@ func (a *App) person() bool {
 	return ok && isTerminal(in) && isTerminal(a.Stderr)
 }
 
-func (a *App) askTrust(ctx context.Context, e *untrustedError) (bool, error) {
+func askTrust(ctx context.Context, a *App, e *untrustedError) (bool, error) {
 	showAsks(a.Stderr, e.File, e.Asks)
 	fmt.Fprint(a.Stderr, "Trust this file, as it is now? [y/N] ")
 	line, err := bufio.NewReader(a.stdin(ctx)).ReadString('\n')
@@ -201,8 +201,8 @@ func showAsks(w io.Writer, file string, asks []trust.Ask) {
 	}
 }
 
-// asked is what the file of a command asks for, of which its flags take some back.
-func (a *App) asked(ctx context.Context, o *createOptions, p *projects.Project) []trust.Ask {
+// asks is what the file of a command asks for, of which its flags take some back.
+func (o *runOptions) asks(ctx context.Context, a *App, p *projects.Project) []trust.Ask {
 	file := p.Path()
 	if file == "" {
 		return nil
@@ -235,15 +235,15 @@ func remembered(was store.Request) string {
 }
 
 // trustedBox is trusted for a command that takes of the project only how a box is held.
-func (a *App) trustedBox(ctx context.Context, c *cacheOptions, p *projects.Project) error {
-	o := &createOptions{json: c.json, sources: map[string]string{}}
+func trustedBox(ctx context.Context, a *App, c *cacheOptions, p *projects.Project) error {
+	o := &runOptions{json: c.json, sources: map[string]string{}}
 	for flag, value := range map[string]string{"image": c.image, "isolation": c.isolation, "oci-runtime": c.ociRuntime} {
 		if value != "" {
 			o.sources[flag] = "--" + flag
 		}
 	}
-	asks := slices.DeleteFunc(a.asked(ctx, o, p), func(k trust.Ask) bool {
+	asks := slices.DeleteFunc(o.asks(ctx, a, p), func(k trust.Ask) bool {
 		return !slices.Contains([]string{"image", "isolation", "oci_runtime"}, k.Key)
 	})
-	return a.trusted(ctx, o, p, asks, p.Repo)
+	return o.trusted(ctx, a, p, asks, p.Repo)
 }

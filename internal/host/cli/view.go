@@ -80,31 +80,14 @@ func headline(s string) string {
 }
 
 // begin says what is started.
-func (v *view) begin(r *resolved) {
-	o := &r.job.Order
-	if !v.json && !r.job.Detach {
+func (v *view) begin(job *launch.Job) {
+	o := &job.Order
+	if !v.json && !job.Detach {
 		where := ""
 		if o.Repo != "" {
 			where = " on " + render.Clean(credentials.Redacted(o.Repo))
 		}
 		fmt.Fprintf(v.a.Stdout, "%s  %s%s\n", o.TaskID, render.Clean(o.Project), where)
-	}
-}
-
-// end prints what came of it. After an error of ours there is no more to say
-// than the error.
-func (v *view) end(res *workorder.Result, job *launch.Job, err error) {
-	v.r.Close()
-	switch {
-	case v.json || err != nil:
-	case res == nil && job.Detach:
-		fmt.Fprintln(v.a.Stdout, job.Order.TaskID)
-	case res != nil:
-		if st, rerr := v.a.store(); rerr == nil {
-			if rec, rerr := st.Load(res.TaskID); rerr == nil {
-				v.a.summary(res, rec)
-			}
-		}
 	}
 }
 

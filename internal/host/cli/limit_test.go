@@ -5,33 +5,9 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
-
-func TestBackOff(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	for name, c := range map[string]struct {
-		ended time.Time
-		times int
-		want  time.Duration // from now
-	}{
-		"just now":                {now, 1, parkFirst},
-		"a while ago":             {now.Add(-3 * time.Minute), 1, 2 * time.Minute},
-		"long ago":                {now.Add(-24 * time.Hour), 1, parkLeast},
-		"again":                   {now, 2, 2 * parkFirst},
-		"and again":               {now, 3, 4 * parkFirst},
-		"bounded":                 {now, 1000, parkMost},
-		"nobody knows when":       {time.Time{}, 1, parkFirst},
-		"by a clock that is fast": {now.Add(time.Hour), 1, parkFirst},
-	} {
-		if got := backOff(c.ended, c.times, now); !got.Equal(now.Add(c.want)) {
-			t.Errorf("%s: %v, want %v", name, got.Sub(now), c.want)
-		}
-	}
-}
 
 // TestParkedForNobodyKnowsHowLong: to wait for it is to wait, and who does not want to says so.
 func TestParkedForNobodyKnowsHowLong(t *testing.T) {

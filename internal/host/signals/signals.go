@@ -1,4 +1,5 @@
-package main
+// Package signals says what the signals that this program gets ask for: to stop in order, to hurry, or to leave.
+package signals
 
 import (
 	"context"
@@ -47,8 +48,8 @@ func (w *wishes) hear(sig os.Signal, now time.Time) wish {
 	return w.last
 }
 
-// signals are those that end this command: of a person, of the system, and of a terminal that is closed.
-func signals() (list []os.Signal) {
+// ending are those that end this command: of a person, of the system, and of a terminal that is closed.
+func ending() (list []os.Signal) {
 	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		// Whoever started us may not want us to hear it: nohup, and a shell that starts a job in a script.
 		if !signal.Ignored(s) {
@@ -58,11 +59,16 @@ func signals() (list []os.Signal) {
 	return list
 }
 
+// Listen ends ctx at the first signal, and closes hard when the user insists.
+func Listen(ctx context.Context) (_ context.Context, hard <-chan struct{}, cancel func()) {
+	return listen(ctx, atTerminal, nil)
+}
+
 // listen ends ctx at the first signal, and closes hard when the user insists. heard, if not nil, is told of each.
 func listen(ctx context.Context, terminal func() bool, heard func(os.Signal, wish)) (_ context.Context, hard <-chan struct{}, cancel func()) {
 	ctx, cancel = context.WithCancel(ctx)
 	insisted := make(chan struct{})
-	list := signals()
+	list := ending()
 	if len(list) == 0 {
 		return ctx, insisted, cancel // to listen to none is, to the library, to listen to all
 	}

@@ -4,59 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
-	"log/slog"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
-	"github.com/sandbox-agent/sandbox-agent/internal/version"
 )
-
-// companionCommand is the hidden command that the companion process runs.
-const companionCommand = "companion"
-
-func newCompanionCmd(a *App) *cobra.Command {
-	return &cobra.Command{
-		Use: companionCommand, Hidden: true, Args: noArgs,
-		Short: "Serve a run from this machine (started by create)",
-		RunE:  func(cmd *cobra.Command, _ []string) error { return a.runCompanion(cmd.Context()) },
-	}
-}
-
-func (a *App) runCompanion(ctx context.Context) error {
-	log := slog.New(slog.NewTextHandler(a.Stderr, nil))
-	be, err := a.open()
-	if err != nil {
-		return err
-	}
-	out, ok := a.Stdout.(io.WriteCloser)
-	if !ok {
-		return usage("companion is started by create")
-	}
-	return companion.Serve(ctx, a.Stdin, out, be.Companion, log)
-}
-
-func newVersionCmd(a *App) *cobra.Command {
-	asJSON := false
-	cmd := &cobra.Command{
-		Use: "version", Short: "Print the version", Args: noArgs,
-		Example: "  sandbox-agent version --json",
-		RunE: func(*cobra.Command, []string) error {
-			v := version.Get()
-			if asJSON {
-				return a.json(v)
-			}
-			fmt.Fprintf(a.Stdout, "sandbox-agent %s (%s, %s)\n", v.Version, v.Go, v.Platform)
-			return nil
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print all that is known of the build")
-	return cmd
-}
 
 func newImageCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
@@ -67,21 +21,21 @@ func newImageCmd(a *App) *cobra.Command {
 	build := &cobra.Command{
 		Use: "build", Short: "Build the default image when it is missing", Args: noArgs,
 		Example: "  sandbox-agent image build\n  sandbox-agent image build --rebuild",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.runImageBuild(cmd.Context(), rebuild, buildJSON) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return buildImage(cmd.Context(), a, rebuild, buildJSON) },
 	}
 	build.Flags().BoolVar(&rebuild, "rebuild", false, "build it again, without the cache")
 	build.Flags().BoolVar(&buildJSON, "json", false, "print events, then the image, as JSON lines")
 	ls := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List the images built by this program, and those made of them", Args: noArgs,
 		Example: "  sandbox-agent image ls --json",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.runImageList(cmd.Context(), lsJSON) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return listImages(cmd.Context(), a, lsJSON) },
 	}
 	ls.Flags().BoolVar(&lsJSON, "json", false, "print a JSON list")
 	cmd.AddCommand(build, ls)
 	return cmd
 }
 
-func (a *App) runImageBuild(ctx context.Context, rebuild, asJSON bool) error {
+func buildImage(ctx context.Context, a *App, rebuild, asJSON bool) error {
 	be, err := a.open()
 	if err != nil {
 		return err
@@ -103,7 +57,7 @@ func (a *App) runImageBuild(ctx context.Context, rebuild, asJSON bool) error {
 	return nil
 }
 
-func (a *App) runImageList(ctx context.Context, asJSON bool) error {
+func listImages(ctx context.Context, a *App, asJSON bool) error {
 	be, err := a.open()
 	if err != nil {
 		return err
@@ -113,9 +67,6 @@ func (a *App) runImageList(ctx context.Context, asJSON bool) error {
 		return err
 	}
 	if asJSON {
-		if list == nil {
-			list = []BuiltImage{}
-		}
 		return a.json(list)
 	}
 	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)

@@ -1,0 +1,35 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
+)
+
+// companionCommand is the hidden command that the companion process runs.
+const companionCommand = "companion"
+
+func newCompanionCmd(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: companionCommand, Hidden: true, Args: noArgs,
+		Short: "Serve a run from this machine (started by create)",
+		RunE:  func(cmd *cobra.Command, _ []string) error { return runCompanion(cmd.Context(), a) },
+	}
+}
+
+func runCompanion(ctx context.Context, a *App) error {
+	log := slog.New(slog.NewTextHandler(a.Stderr, nil))
+	be, err := a.open()
+	if err != nil {
+		return err
+	}
+	out, ok := a.Stdout.(io.WriteCloser)
+	if !ok {
+		return usage("companion is started by create")
+	}
+	return companion.Serve(ctx, a.Stdin, out, be.Companion, log)
+}

@@ -1,0 +1,14 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+)
+
+// waiting is the time that a command has for what another one decides.
+func (a *App) waiting(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	return tasks.Waiting(ctx, cmp.Or(a.patience, most))
+}

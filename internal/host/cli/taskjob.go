@@ -1,0 +1,239 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// taskJob makes the jobs of a command that names its task: of the flags, of the project, and of what an earlier
+// command said.
+type taskJob struct {
+	a        *App
+	o        *runOptions
+	find     *credentials.Finder
+	asked    tasks.Asked
+	feedback tasks.FeedbackFile
+	rebase   *workorder.Rebase // nil: nothing is to be rebased
+	title    string            // the task in its own words, where its text has more; empty: the text
+	pull     *taskPull         // the task's pull request; nil: it was not asked for
+	boxes    *boxes
+	r        *resolved // once the project was loaded
+}
+
+func (a *App) newTaskJob(o *runOptions, asked tasks.Asked) *taskJob {
+	find := credentials.New(a.Getenv)
+	asked.DryRun = o.dryRun
+	return &taskJob{a: a, o: o, find: find, asked: asked, boxes: &boxes{a: a, find: find, json: o.json, detach: o.detach}}
+}
+
+// run does what is asked for, and says how it went. rec is nil for a task that is not known here.
+func (p *taskJob) run(ctx context.Context, st *store.Store, rec *store.Record) error {
+	p.asked.Task = p.o.taskID
+	if asked := &p.asked; !asked.DryRun && (asked.Verb != tasks.Create || asked.IfExists) {
+		if err := p.boxes.open(); err != nil {
+			return err
+		}
+	}
+	flow := &tasks.Flow{Store: st, Boxes: p.boxes, Project: p, Detach: p.o.detach, Patience: p.a.patience, Waits: func(a tasks.Action) { sayWait(p.a, p.asked.Task, a) }}
+	out, err := flow.Run(ctx, tasks.State{Asked: p.asked, Record: rec})
+	return p.answer(ctx, out, err)
+}
+
+// New makes the job of a task that nobody knows. Where it cannot, the reason is kept as the task's result.
+func (p *taskJob) New(ctx context.Context, s tasks.State, next tasks.Attempt) (_ *launch.Job, err error) {
+	if p.r, err = p.o.ground(ctx, p.a); err == nil {
+		err = p.r.fromBase(ctx)
+	}
+	if err == nil {
+		err = p.order(s, next)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !s.DryRun {
+		if err = findSecrets(ctx, p.find, p.r); err == nil {
+			err = p.boxes.open()
+		}
+	}
+	if err != nil {
+		return nil, p.reject(ctx, err)
+	}
+	return p.r.job, nil
+}
+
+// order makes the job of what the next attempt is told.
+func (p *taskJob) order(s tasks.State, next tasks.Attempt) error {
+	in := projects.OrderInput{TaskID: s.Task, Task: next.Text, Mode: next.Mode, TargetBranch: next.Branch, Rebase: p.rebase}
+	if s.Remote != nil {
+		in.Review = s.Remote.Review
+	}
+	if in.TargetBranch == "" && p.title != "" {
+		in.TargetBranch = workorder.Branch(in.TaskID, p.title)
+	}
+	if err := p.r.order(p.o, in); err != nil {
+		return err
+	}
+	p.r.job.Title = p.title
+	if s.IfExists { // the box may find more on the remote than we did: another machine may have been faster
+		p.r.job.Order.IfExists = workorder.ExistsTell
+	}
+	return nil
+}
+
+// Ask loads the project and asks its remote for the task.
+func (p *taskJob) Ask(ctx context.Context, s tasks.State) *tasks.Remote {
+	on, err := p.ask(ctx, s)
+	if err != nil {
+		return &tasks.Remote{Err: err}
+	}
+	on.Repo = credentials.Redacted(p.r.project.Repo)
+	return on
+}
+
+func (p *taskJob) ask(ctx context.Context, s tasks.State) (on *tasks.Remote, err error) {
+	if s.Record != nil {
+		if err := p.remember(s.Record); err != nil {
+			return nil, err
+		}
+	}
+	if p.r, err = p.ground(ctx); err != nil {
+		return nil, err
+	}
+	if s.DryRun && s.Record != nil && s.Verb != tasks.Revise && s.Verb != tasks.Rebase {
+		p.r.job = &launch.Job{}
+		return &tasks.Remote{Known: p.r.project.Repo != ""}, nil // nobody is asked
+	}
+	if p.r.untrusted != nil {
+		return nil, p.r.untrusted // also a rehearsal asks the remote by what the project says
+	}
+	p.reachForge(p.r)
+	if err := p.credentials(ctx, p.r); err != nil {
+		return nil, err
+	}
+	if on, err = p.askRemote(ctx, s.Task); err != nil || !on.Known || s.Verb != tasks.Revise {
+		return on, err
+	}
+	if p.pull == nil {
+		return on, on.ReadReview(ctx, nil, nil, p.feedback)
+	}
+	return on, p.pull.client.fault(on.ReadReview(ctx, p.pull.client, &p.pull.PR, p.feedback))
+}
+
+func (p *taskJob) askRemote(ctx context.Context, id string) (*tasks.Remote, error) {
+	switch r := p.r; {
+	case r.project.Repo == "":
+		return &tasks.Remote{}, nil
+	case r.local != nil:
+		return tasks.Ask(ctx, r.local, id)
+	default:
+		return tasks.Ask(ctx, served{p.find, r.project.Repo, r.job.Git}, id)
+	}
+}
+
+// served is a repository that a server has.
+type served struct {
+	find *credentials.Finder
+	repo string
+	cred *workorder.GitCredential
+}
+
+func (s served) TaskRefs(ctx context.Context, id string) ([]string, error) {
+	return s.find.TaskRefs(ctx, s.repo, id, s.cred)
+}
+
+func (s served) State(ctx context.Context, id string) (*workorder.State, error) {
+	return s.find.State(ctx, s.repo, id, s.cred)
+}
+
+// credentials prepares secrets for a job that is made later.
+func (p *taskJob) credentials(ctx context.Context, r *resolved) error {
+	r.job = &launch.Job{Order: workorder.Order{Repo: r.project.Repo, CloneURL: r.project.Repo, PR: r.project.PR}}
+	return findSecrets(ctx, p.find, r)
+}
+
+// Job makes the job of a next attempt, with the credentials that the remote was asked with.
+func (p *taskJob) Job(ctx context.Context, s tasks.State, next tasks.Action) (*launch.Job, error) {
+	r, t := p.r, next.Attempt
+	// What a task of a served repository began from is gone with its remote's work.
+	if _, given := p.o.sources["branch"]; !given && (next.Do == tasks.GoOn || r.local != nil) {
+		r.project.Branch = cmp.Or(t.Base, r.project.Branch)
+	}
+	if next.Do == tasks.BeginAgain {
+		if err := r.fromBase(ctx); err != nil {
+			return nil, err
+		}
+	}
+	was := r.job
+	if err := p.order(s, t); err != nil {
+		return nil, err
+	}
+	r.job.Secrets, r.job.Git, r.job.ForgeToken, r.job.App = was.Secrets, was.Git, was.ForgeToken, was.App
+	return r.job, nil
+}
+
+// remember takes what the user said at the last attempt where it is not said now.
+func (p *taskJob) remember(rec *store.Record) error {
+	o := p.o
+	if o.out != "" {
+		abs, err := filepath.Abs(o.out)
+		if err != nil {
+			return fmt.Errorf("find output folder: %w", err)
+		}
+		if filepath.Join(abs, rec.TaskID) != rec.Dir {
+			return usage("the output of %s lies in %s: all attempts of a task lie together, leave out --out", rec.TaskID, rec.Dir)
+		}
+	}
+	if _, given := o.sources["project"]; !given && rec.Request.ProjectFile == "" {
+		if p.asked.Verb != tasks.Create {
+			return fault.New(workorder.ExitNoProject, fmt.Errorf("the project file of task %s is not recorded", rec.TaskID), "give the project: --project")
+		}
+	} else if !given {
+		o.project, o.projectBy = rec.Request.ProjectFile, remembered(rec.Request)
+		if _, err := os.Stat(o.project); filepath.IsAbs(o.project) && err != nil {
+			return fault.New(workorder.ExitNoProject, fmt.Errorf("read the project file of task %s: %w", rec.TaskID, err), "give the project: --project")
+		}
+	}
+	o.inherit(rec.Request)
+	return nil
+}
+
+// inherit takes the flags of an earlier command, where they are not given now.
+func (o *runOptions) inherit(was store.Request) {
+	values := o.overrides()
+	for flag, value := range was.Overrides {
+		if _, given := o.sources[flag]; given || values[flag] == nil {
+			continue
+		}
+		if _, given := o.sources["network"]; flag == "allow" && given && o.network != string(workorder.NetworkRestricted) {
+			continue // the mode that is asked for now has no rules
+		}
+		*values[flag], o.sources[flag] = value, "--"+flag+" (given before)"
+	}
+}
+
+// reject leaves a result for a run whose ground is bad. What could not be resolved (a mistake on the command
+// line or in the project file, a repository or branch that is not there) is not a run: there is no
+// order that anybody could go on with.
+func (p *taskJob) reject(ctx context.Context, cause error) error {
+	st, err := p.a.store()
+	if err != nil {
+		return cause
+	}
+	show := func(workorder.Event) {}
+	if p.o.json {
+		show = p.a.newView(true).event
+	}
+	l := p.a.launcher(&Backend{}, st, show)
+	return l.Reject(ctx, p.r.job, fault.New(exitCode(cause), cause, fault.Hint(cause)))
+}

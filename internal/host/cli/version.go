@@ -1,0 +1,27 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/version"
+)
+
+func newVersionCmd(a *App) *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use: "version", Short: "Print the version", Args: noArgs,
+		Example: "  sandbox-agent version --json",
+		RunE: func(*cobra.Command, []string) error {
+			v := version.Get()
+			if asJSON {
+				return a.json(v)
+			}
+			fmt.Fprintf(a.Stdout, "sandbox-agent %s (%s, %s)\n", v.Version, v.Go, v.Platform)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print all that is known of the build")
+	return cmd
+}

@@ -1,0 +1,265 @@
+package tasks
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Store is what the flow needs of the state folder.
+type Store interface {
+	Load(id string) (*store.Record, error)
+	TryLock(id string) (*store.Lock, error)
+	LockPath(id string) string
+	// Mend completes what a process that died left half done.
+	Mend(rec *store.Record) error
+}
+
+// Boxes runs attempts and brings their results home.
+type Boxes interface {
+	// Run starts the first attempt that this machine knows.
+	Run(ctx context.Context, job *launch.Job) (*workorder.Result, error)
+	// Resume starts the attempt after the one in last, whose lock the caller holds.
+	Resume(ctx context.Context, job *launch.Job, last *store.Record) (*workorder.Result, error)
+	// Watch follows the box of the last attempt to its end.
+	Watch(ctx context.Context, rec *store.Record) (*workorder.Result, error)
+	// Collect brings the result of a box home that has ended, and returns launch.ErrRunning for one that has not.
+	Collect(ctx context.Context, rec *store.Record) error
+}
+
+// Project is the project that the task belongs to.
+type Project interface {
+	// Ask loads it and asks its remote for the task.
+	Ask(ctx context.Context, s State) *Remote
+	// New makes the job of a task that nobody knows.
+	New(ctx context.Context, s State, next Attempt) (*launch.Job, error)
+	// Job makes the job of a next attempt. The project was asked before.
+	Job(ctx context.Context, s State, next Action) (*launch.Job, error)
+}
+
+// Flow carries out what Next decides.
+type Flow struct {
+	Store   Store
+	Boxes   Boxes
+	Project Project
+	Opening *Opening // only OpenPR has one
+	// Waits is called before each wait for a provider's limit.
+	Waits func(Action)
+	// Detach returns where a box runs and does not follow it.
+	Detach bool
+	// Patience overrides how long another command is waited for; 0: as long as each wait allows.
+	Patience time.Duration
+}
+
+// Outcome is what was done in the end.
+type Outcome struct {
+	Do     Do
+	Until  time.Time     // when the limit of a reported task resets; zero: it is not parked
+	Says   string        // of Nothing
+	Record *store.Record // of Follow and Report
+	Job    *launch.Job   // of Begin, BeginAgain and GoOn; a rehearsal ends with it
+	// Result is nil for a box that runs on, for a rehearsal, and for Report: it lies in the record's folder.
+	Result   *workorder.Result
+	PR       *workorder.PR // of Open
+	Warnings []string      // of Open; also where that failed
+}
+
+// Run does what is asked for.
+func (f *Flow) Run(ctx context.Context, s State) (Outcome, error) {
+	t := &turn{Flow: f, s: s}
+	t.knows(s.Record)
+	defer func() { t.unlock(); t.cancel() }()
+	t.patience(ctx)
+	for {
+		a, err := t.next(ctx)
+		if err != nil {
+			return Outcome{}, err
+		}
+		out, over, err := t.prepare(ctx, a)
+		if !over && err == nil {
+			continue
+		}
+		if err == nil && out.Job != nil && !s.DryRun {
+			if err = t.start(ctx, &out); t.overtaken(ctx, err) {
+				continue
+			}
+		}
+		return out, err
+	}
+}
+
+// turn is one command's way through the flow.
+type turn struct {
+	*Flow
+	s      State
+	lock   *store.Lock
+	wait   context.Context // for another command that decides
+	cancel context.CancelFunc
+}
+
+// patience gives another command its time to decide.
+func (t *turn) patience(ctx context.Context) {
+	if t.cancel != nil {
+		t.cancel()
+	}
+	t.wait, t.cancel = Waiting(ctx, cmp.Or(t.Patience, DecideWait))
+}
+
+func (t *turn) knows(rec *store.Record) {
+	if t.s.Record, t.s.Remote = rec, nil; rec != nil {
+		t.s.First = rec.AttemptID
+	}
+}
+
+func (t *turn) unlock() {
+	if t.lock != nil {
+		t.lock.Unlock()
+		t.lock = nil
+	}
+}
+
+// next takes the lock of a task that is known here, reads its record again, and decides.
+func (t *turn) next(ctx context.Context) (Action, error) {
+	t.s.Time = time.Now()
+	if !t.locks() {
+		return Next(t.s)
+	}
+	id := t.s.Task
+	lock, err := t.Store.TryLock(id)
+	if t.s.Held = errors.Is(err, store.ErrLocked); err != nil && !t.s.Held {
+		return Action{}, err
+	}
+	t.lock, t.s.Runs = lock, false
+	if ctx.Err() != nil {
+		return Action{}, ErrLeft
+	}
+	if t.s.Record, err = t.Store.Load(id); err == nil && lock != nil {
+		err = t.Store.Mend(t.s.Record)
+	}
+	if err != nil {
+		return Action{}, err
+	}
+	return Next(t.s)
+}
+
+// locks tells whether the lock has to be taken: by all that may start a box, or collect what one left.
+func (t *turn) locks() bool {
+	switch rec := t.s.Record; {
+	case rec == nil, t.lock != nil, t.s.DryRun:
+		return false
+	case t.s.Verb == Create:
+		return t.s.IfExists
+	case t.s.Verb == Read, t.s.Verb == OpenPR:
+		return !rec.Collected
+	}
+	return true
+}
+
+// prepare does all of an action but starting a box. over says that nothing has to be decided after it.
+func (t *turn) prepare(ctx context.Context, a Action) (out Outcome, over bool, err error) {
+	out = Outcome{Do: a.Do, Record: t.s.Record, Until: a.Until, Says: a.Says}
+	switch a.Do {
+	case AwaitLock:
+		if Pause(t.wait, LockPause); t.wait.Err() != nil {
+			return out, true, GaveUp(t.wait, t.Store.LockPath(t.s.Task), t.s.Task)
+		}
+		return out, false, nil
+	case AwaitLimit:
+		return out, false, t.awaitLimit(ctx, a)
+	case Collect:
+		err = t.Boxes.Collect(ctx, t.s.Record)
+		if t.s.Runs = errors.Is(err, launch.ErrRunning); t.s.Runs {
+			err = nil
+		}
+		return out, false, err
+	case AskRemote:
+		t.s.Remote = t.Project.Ask(ctx, t.s)
+		if t.s.Record != nil {
+			t.s.OrderText, t.s.OrderTextErr = launch.TaskText(t.s.Record)
+		}
+		return out, false, nil
+	case Begin:
+		out.Job, err = t.Project.New(ctx, t.s, a.Attempt)
+	case BeginAgain, GoOn:
+		out.Job, err = t.job(ctx, a)
+	case LookAtPull:
+		t.unlock()
+		t.s.Pull, err = t.Opening.look(ctx, t.s.Record)
+		return out, false, err
+	case Open:
+		out.PR, out.Warnings, err = t.Opening.open(ctx, t.s.Record)
+	case Follow:
+		if t.unlock(); !t.Detach {
+			out.Result, err = t.Boxes.Watch(ctx, t.s.Record)
+		}
+	case ReportRemote:
+		out.Record, out.Result = nil, t.s.Remote.result()
+	}
+	return out, true, err
+}
+
+// limitPoll keeps a wait right over a suspended machine: its timers stand still.
+const limitPoll = 30 * time.Second
+
+// awaitLimit waits until a parked task can go on, without its lock. Much may have happened since then.
+func (t *turn) awaitLimit(ctx context.Context, a Action) error {
+	t.unlock()
+	t.Waits(a)
+	for left := time.Until(a.Until); left > 0; left = time.Until(a.Until) {
+		if Pause(ctx, min(left, limitPoll)); ctx.Err() != nil {
+			return ErrLeft
+		}
+	}
+	t.s.Waited, t.s.Remote = t.s.Waited || a.Unknown, nil // once: the attempt after it says more
+	t.patience(ctx)
+	return nil
+}
+
+// job makes the job of a next attempt.
+func (t *turn) job(ctx context.Context, a Action) (*launch.Job, error) {
+	job, err := t.Project.Job(ctx, t.s, a)
+	if err != nil {
+		return nil, err
+	}
+	job.Attempt = a.Attempt.Number
+	if a.Attempt.Lost {
+		job.Warnings = append(job.Warnings, "nothing of the last attempt is on the remote: the task begins anew")
+	}
+	job.Warnings = append(job.Warnings, t.s.Remote.warnings(t.s.Record, t.s.Time)...)
+	if t.s.Record != nil && !t.s.DryRun {
+		job.Order.SpentUSDByAttempt = t.s.Remote.uncounted(launch.Spent(t.s.Record))
+	}
+	return job, nil
+}
+
+func (t *turn) start(ctx context.Context, out *Outcome) (err error) {
+	if t.s.Record == nil {
+		out.Result, err = t.Boxes.Run(ctx, out.Job)
+	} else {
+		out.Result, err = t.Boxes.Resume(ctx, out.Job, t.s.Record)
+	}
+	return err
+}
+
+// overtaken tells whether another command was faster to begin the task: its record is there then.
+func (t *turn) overtaken(ctx context.Context, err error) bool {
+	if !errors.Is(err, store.ErrExists) || t.s.Record != nil || t.s.Verb == Create && !t.s.IfExists {
+		return false
+	}
+	wait, cancel := Waiting(ctx, cmp.Or(t.Patience, MoveWait))
+	defer cancel()
+	for wait.Err() == nil {
+		if rec, err := t.Store.Load(t.s.Task); err == nil {
+			t.knows(rec)
+			t.patience(ctx)
+			return true
+		}
+		Pause(wait, LockPause)
+	}
+	return false
+}

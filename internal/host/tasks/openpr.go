@@ -1,0 +1,88 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Pulls opens pull requests on the forge of a repository.
+type Pulls interface {
+	HasToken() bool
+	// Open opens the pull request, or updates it. It may return one with an error: then something about it failed.
+	Open(ctx context.Context, order *workorder.Order, res *workorder.Result, told pullrequest.Told) (pr *workorder.PR, warnings []string, err error)
+	// Answer posts the answers to reviewers that are missing.
+	Answer(ctx context.Context, order *workorder.Order, res *workorder.Result, pr int) ([]workorder.ReviewAnswer, error)
+}
+
+// Opening is the pull request of a task that the run itself could not open.
+type Opening struct {
+	Draft   bool
+	Base    string // empty: the project's, else the task's
+	Connect func(context.Context, *workorder.Order) (Pulls, error)
+
+	order *workorder.Order
+	res   *workorder.Result
+	pulls Pulls
+}
+
+// look reads what the last attempt left, and connects to the forge.
+func (o *Opening) look(ctx context.Context, rec *store.Record) (p *Pull, err error) {
+	if o.res, err = launch.ReadResult(rec); err != nil {
+		return &Pull{NoResult: err}, nil
+	}
+	if o.order, err = savedOrder(rec.Dir); err != nil {
+		return nil, err
+	}
+	pr := workorder.PullRequest{}
+	if o.order.PR != nil {
+		pr = *o.order.PR
+	}
+	pr.Draft = pr.Draft || o.Draft
+	if o.Base != "" {
+		pr.Base = o.Base
+	}
+	o.order.PR = &pr
+	p = &Pull{Repo: render.Clean(o.order.Repo), Nothing: pullrequest.Why(o.order, o.res)}
+	if p.Nothing == "" {
+		if o.pulls, err = o.Connect(ctx, o.order); err != nil {
+			return nil, err
+		}
+		p.Token = o.pulls.HasToken()
+	}
+	return p, nil
+}
+
+// open opens the pull request, and posts what the run could not say about the feedback that it addressed.
+func (o *Opening) open(ctx context.Context, rec *store.Record) (pr *workorder.PR, warnings []string, err error) {
+	told, _ := launch.Tell(rec, o.res)
+	pr, warnings, err = o.pulls.Open(ctx, o.order, o.res, told)
+	if pr == nil {
+		return nil, warnings, err
+	}
+	if aerr := launch.Amend(rec, func(r *workorder.Result) { r.PR = pr }); err != nil || aerr != nil {
+		return nil, warnings, errors.Join(err, aerr)
+	}
+	if pullrequest.WhyNotAnswer(o.order, o.res) != "" {
+		return pr, warnings, nil
+	}
+	answers, err := o.pulls.Answer(ctx, o.order, o.res, pr.Number)
+	return pr, warnings, errors.Join(err, launch.Amend(rec, func(r *workorder.Result) { r.Review = answers }))
+}
+
+// savedOrder is the order of a task's last attempt, which has no secrets in it.
+func savedOrder(dir string) (*workorder.Order, error) {
+	b, err := os.ReadFile(filepath.Join(dir, workorder.OrderFile))
+	if err != nil {
+		return nil, fmt.Errorf("read the task's order: %w", err)
+	}
+	return workorder.DecodeOrder(b)
+}

@@ -1,0 +1,88 @@
+package upkeep
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+func box(attempt, state string) engine.Box {
+	return engine.Box{Name: "box of " + attempt, State: state, Labels: map[string]string{workorder.LabelAttempt: attempt}}
+}
+
+// TestForTask has a row for each case.
+func TestForTask(t *testing.T) {
+	t.Parallel()
+	over := store.Record{AttemptID: "a2", Attempt: 2, Collected: true, Former: []store.Attempt{{ID: "a1", Number: 1}}}
+	with := func(change func(*store.Record)) *store.Record {
+		r := over
+		r.Former = slices.Clone(over.Former)
+		change(&r)
+		return &r
+	}
+	last, former := box("a2", "exited"), box("a1", "exited")
+	there := func(r *store.Record) { r.Collected, r.Box, r.EngineID = false, "b", "there" }
+	for name, c := range map[string]struct {
+		task Task
+		want []Do
+	}{
+		"over, and nothing is left":              {Task{Record: &over}, nil},
+		"a box runs":                             {Task{Record: with(func(r *store.Record) { r.Collected = false }), Boxes: []engine.Box{former, box("a2", "running")}}, nil},
+		"ended, and not collected":               {Task{Record: with(func(r *store.Record) { r.Collected = false }), Boxes: []engine.Box{last}}, []Do{Collect}},
+		"not collected, and an older box":        {Task{Record: with(func(r *store.Record) { r.Collected = false }), Boxes: []engine.Box{last, former}}, []Do{Collect, RemoveBox}},
+		"its box is gone":                        {Task{Record: with(func(r *store.Record) { r.Collected = false })}, []Do{Collect}},
+		"its box is on another engine":           {Task{Record: with(there), Engine: "here"}, nil},
+		"another engine, and its box is here":    {Task{Record: with(there), Engine: "here", Boxes: []engine.Box{last}}, []Do{Collect}},
+		"collected, and the box is still there":  {Task{Record: &over, Boxes: []engine.Box{last}}, []Do{RemoveBox}},
+		"a box that was to be kept":              {Task{Record: with(func(r *store.Record) { r.Keep = true }), Boxes: []engine.Box{last, former}}, []Do{RemoveBox}},
+		"a former box that was to be kept":       {Task{Record: with(func(r *store.Record) { r.Former[0].Keep = true }), Boxes: []engine.Box{former}}, nil},
+		"its output was being moved":             {Task{Record: with(func(r *store.Record) { r.Moving = 1 })}, []Do{Mend}},
+		"over, and the companion lives":          {Task{Record: &over, Companion: true}, []Do{EndCompanion}},
+		"not collected, and the companion lives": {Task{Record: with(func(r *store.Record) { r.Collected = false }), Companion: true}, []Do{Collect, EndCompanion}},
+	} {
+		var got []Do
+		for _, todo := range ForTask(c.task) {
+			got = append(got, todo.Do)
+			if todo.Do == RemoveBox && todo.Box.Name == last.Name && (!c.task.Record.Collected || c.task.Record.Keep) {
+				t.Errorf("%s: the last box is removed", name)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestStray(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for state, c := range map[string]struct {
+		age  time.Duration
+		want bool
+	}{"running": {time.Hour, false}, "exited": {0, true}, "created": {neverStarted, true}} {
+		if got := Stray(engine.Box{State: state, Created: now.Add(-c.age)}, now); got != c.want {
+			t.Errorf("%s: %v", state, got)
+		}
+	}
+	if Stray(engine.Box{State: "created", Created: now}, now) {
+		t.Error("a box that is just being started is removed")
+	}
+}
+
+func TestOldTags(t *testing.T) {
+	t.Parallel()
+	got := OldTags([]provision.BuiltImage{
+		{Tags: []string{"now"}, Own: true, Current: true},
+		{Tags: []string{"old", "older"}, Own: true},
+		{Tags: []string{"theirs"}},
+		{Tags: []string{"in use"}, Own: true, Used: true},
+	})
+	if !slices.Equal(got, []string{"old", "older"}) {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,0 +1,250 @@
+package upkeep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// doTime bounds one action, for an engine that takes it up and never ends it: removing gigabytes on a slow disk is the
+// longest but collecting, which has a bound of its own.
+const doTime = launch.CollectTimeout + time.Minute
+
+// Engine has boxes.
+type Engine interface {
+	Boxes(ctx context.Context, labels map[string]string) ([]engine.Box, error)
+	Info(ctx context.Context) (engine.Info, error)
+	Remove(ctx context.Context, id string) error
+}
+
+// Images has the images that this program built.
+type Images interface {
+	List(ctx context.Context) ([]provision.BuiltImage, error)
+	// Remove takes a tag off, and removes the image when that was its last one and nothing uses it.
+	Remove(ctx context.Context, tag string) error
+}
+
+// Volumes is what a run can leave on an engine beside its container.
+type Volumes interface {
+	// Volumes lists the unused volumes that carry the label.
+	Volumes(ctx context.Context, label string) ([]string, error)
+	RemoveVolume(ctx context.Context, name string) error
+}
+
+// Sweep is one round of upkeep.
+type Sweep struct {
+	Store   *store.Store
+	Engine  Engine
+	Images  Images  // nil: images are left alone
+	Volumes Volumes // nil: the engine has none
+	Cache   string  // the volume of the layer cache, which goes too; empty: it is left alone
+	Collect func(context.Context, *store.Record) error
+	DryRun  bool
+
+	engine string // its identity
+	done   []Action
+	errs   []error
+}
+
+// Action is one thing that was (or would be) done.
+type Action struct {
+	Do     Do     `json:"action"`
+	Target string `json:"target"`
+	Error  string `json:"error,omitempty"`
+}
+
+// OwnBoxes lists the engine's boxes of a state folder, those of older versions included.
+func OwnBoxes(ctx context.Context, e Engine, st *store.Store, labels map[string]string) (boxes []engine.Box, err error) {
+	own, err := st.Owner(false)
+	if err != nil {
+		return nil, err
+	}
+	for _, label := range own.Labels() {
+		with := map[string]string{workorder.LabelOwner: label}
+		maps.Copy(with, labels)
+		list, err := e.Boxes(ctx, with)
+		if err != nil {
+			return nil, err
+		}
+		boxes = append(boxes, list...)
+	}
+	return boxes, nil
+}
+
+// Run does what is to be done. Without a list nothing was looked at.
+func (s *Sweep) Run(ctx context.Context) ([]Action, error) {
+	boxes, err := OwnBoxes(ctx, s.Engine, s.Store, nil)
+	if err != nil {
+		return nil, err
+	}
+	info, err := s.Engine.Info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.engine, s.done = info.Identity(), []Action{}
+	byTask := map[string][]engine.Box{}
+	for _, b := range boxes {
+		byTask[b.Labels[workorder.LabelTask]] = append(byTask[b.Labels[workorder.LabelTask]], b)
+	}
+	records, unread := s.Store.List()
+	for _, r := range records {
+		// Of an attempt that its task does not know any more: the task was deleted by hand
+		// and begun again. The boxes were listed before the records, which know of a box first.
+		known := slices.DeleteFunc(byTask[r.TaskID], func(b engine.Box) bool {
+			forgotten := !r.Knows(b.Labels[workorder.LabelAttempt])
+			if forgotten {
+				s.stray(ctx, b)
+			}
+			return forgotten
+		})
+		s.task(ctx, r, known)
+		delete(byTask, r.TaskID)
+	}
+	for id, boxes := range byTask {
+		// The boxes of a task whose record cannot be read may hold the only copy of its work.
+		if _, err := s.Store.Load(id); !errors.Is(err, store.ErrNotFound) {
+			continue
+		}
+		for _, b := range boxes {
+			s.stray(ctx, b)
+		}
+	}
+	if s.Volumes != nil {
+		s.volumes(ctx)
+	}
+	if s.Images != nil {
+		s.images(ctx)
+	}
+	if s.Volumes != nil && s.Cache != "" {
+		s.cache(ctx)
+	}
+	return s.done, errors.Join(append(s.errs, unread)...)
+}
+
+// do carries out an action unless only its name is asked for.
+func (s *Sweep) do(ctx context.Context, do Do, target string, fn func(context.Context) error) {
+	if ctx.Err() != nil {
+		return // the user has left: what is not done is for the next sweep
+	}
+	act := Action{Do: do, Target: target}
+	if !s.DryRun {
+		ctx, cancel := context.WithTimeoutCause(ctx, doTime, fmt.Errorf("not done within %s", doTime))
+		defer cancel()
+		if err := fn(ctx); err != nil {
+			act.Error = err.Error()
+			s.failed(fmt.Errorf("%s %s: %w", do, target, err))
+		}
+	}
+	s.done = append(s.done, act)
+}
+
+func (s *Sweep) failed(err error) {
+	if err != nil {
+		s.errs = append(s.errs, err)
+	}
+}
+
+// task looks after one task. A command that follows it, or is about to continue it, holds its lock.
+func (s *Sweep) task(ctx context.Context, r *store.Record, boxes []engine.Box) {
+	t := Task{Record: r, Boxes: boxes, Engine: s.engine, Companion: r.Companion.Alive()}
+	if t.idle() {
+		return
+	}
+	lock, err := s.Store.TryLock(r.TaskID)
+	if err != nil {
+		if !errors.Is(err, store.ErrLocked) && !errors.Is(err, store.ErrNotFound) {
+			s.failed(err)
+		}
+		return
+	}
+	defer lock.Unlock()
+	if t.Record, err = s.Store.Load(r.TaskID); err != nil {
+		s.failed(err)
+		return
+	}
+	r, t.Companion = t.Record, t.Record.Companion.Alive()
+	for _, todo := range ForTask(t) {
+		switch todo.Do {
+		case Collect:
+			s.do(ctx, Collect, r.TaskID, func(ctx context.Context) error { return s.Collect(ctx, r) })
+		case Mend:
+			s.do(ctx, Mend, r.TaskID, func(context.Context) error { return s.Store.Mend(r) })
+		case RemoveBox:
+			s.removeBox(ctx, todo.Box)
+		case EndCompanion:
+			// Collecting ends it, too; what could not be collected may need it.
+			if p := r.Companion; r.Collected && p.Alive() {
+				s.do(ctx, EndCompanion, r.TaskID, func(context.Context) error { return end(p) })
+			}
+		}
+	}
+}
+
+func end(p *store.Process) error {
+	if err := p.Signal(unix.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
+}
+
+func (s *Sweep) removeBox(ctx context.Context, b engine.Box) {
+	s.do(ctx, RemoveBox, b.Name, func(ctx context.Context) error { return s.Engine.Remove(ctx, b.ID) })
+}
+
+// stray removes an ended box of ours that has no record any more.
+func (s *Sweep) stray(ctx context.Context, b engine.Box) {
+	if Stray(b, time.Now()) {
+		s.removeBox(ctx, b)
+	}
+}
+
+func (s *Sweep) volumes(ctx context.Context) {
+	own, err := s.Store.Owner(false)
+	s.failed(err)
+	for _, label := range own.Labels() {
+		names, err := s.Volumes.Volumes(ctx, workorder.LabelOwner+"="+label)
+		s.failed(err)
+		for _, n := range names {
+			s.do(ctx, RemoveVolume, n, func(ctx context.Context) error { return s.Volumes.RemoveVolume(ctx, n) })
+		}
+	}
+}
+
+// cache removes the volume that all boxes of the engine share, whoever owns them.
+func (s *Sweep) cache(ctx context.Context) {
+	boxes, err := s.Engine.Boxes(ctx, map[string]string{workorder.LabelTask: ""})
+	if err != nil {
+		s.failed(err)
+		return
+	}
+	if i := slices.IndexFunc(boxes, engine.Box.Live); i >= 0 {
+		s.failed(fmt.Errorf("remove the layer cache: %s runs and uses it: stop it, or wait for its end", boxes[i].Name))
+		return
+	}
+	if !s.DryRun {
+		err = s.Volumes.RemoveVolume(ctx, s.Cache)
+	}
+	if !errors.Is(err, engine.ErrNotFound) {
+		s.do(ctx, RemoveVolume, s.Cache, func(context.Context) error { return err })
+	}
+}
+
+func (s *Sweep) images(ctx context.Context) {
+	list, err := s.Images.List(ctx)
+	s.failed(err)
+	for _, tag := range OldTags(list) {
+		s.do(ctx, RemoveImage, tag, func(ctx context.Context) error { return s.Images.Remove(ctx, tag) })
+	}
+}
