@@ -20,7 +20,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -44,7 +44,7 @@ const (
 type Keeper struct {
 	Engine    engine.Engine
 	Companion companion.Engine // hands images of the engine to the box
-	Images    launch.Images
+	Images    start.Images
 	Owner     string // of what is left, should this process be killed
 	Dir       string // existing folder for what is in transit
 	Log       *slog.Logger
@@ -89,7 +89,7 @@ func (k *Keeper) Do(ctx context.Context, hard <-chan struct{}, verb string, req 
 		Name: "sandbox-agent-" + req.ID, Image: img.Name, Command: []string{workorder.EntrypointIn, "cache", verb},
 		// The label of a task makes it visible to whoever counts or collects boxes.
 		Labels:    map[string]string{workorder.LabelTask: req.ID, workorder.LabelOwner: k.Owner},
-		Isolation: k.Isolation, OCIRuntime: k.OCIRuntime, CacheVolume: cmp.Or(k.CacheVolume, launch.CacheVolume),
+		Isolation: k.Isolation, OCIRuntime: k.OCIRuntime, CacheVolume: cmp.Or(k.CacheVolume, start.CacheVolume),
 		Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2,
 	}, stdin, req.HostImages)
 }
@@ -113,7 +113,7 @@ func (k *Keeper) show(e workorder.Event) {
 
 // offer lists the images that this engine can hand over, with their ids.
 func (k *Keeper) offer(ctx context.Context, images []string) map[string]string {
-	ic, ok := k.Engine.(launch.ImageChecker)
+	ic, ok := k.Engine.(start.ImageChecker)
 	if !ok || k.Companion == nil {
 		return nil
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
@@ -60,7 +60,7 @@ type Backend struct {
 
 // Images is the care for the box's image.
 type Images interface {
-	launch.Images
+	start.Images
 	upkeep.Images
 	// Build builds the default image; again and without the cache with rebuild.
 	Build(ctx context.Context, rebuild bool, progress func(workorder.Event)) (workorder.Image, error)
@@ -190,7 +190,7 @@ func (a *App) log() *slog.Logger {
 
 // cacheVolume is where the layer cache lies.
 func (a *App) cacheVolume() string {
-	return cmp.Or(a.Getenv("SANDBOX_AGENT_CACHE_VOLUME"), launch.CacheVolume)
+	return cmp.Or(a.Getenv("SANDBOX_AGENT_CACHE_VOLUME"), start.CacheVolume)
 }
 
 func (a *App) store() (*store.Store, error) {

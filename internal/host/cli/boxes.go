@@ -7,6 +7,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -32,16 +33,16 @@ func (b *boxes) open() (err error) {
 }
 
 // Run starts the first attempt that this machine knows.
-func (b *boxes) Run(ctx context.Context, job *launch.Job) (*workorder.Result, error) {
+func (b *boxes) Run(ctx context.Context, job *job.Job) (*workorder.Result, error) {
 	return b.start(ctx, job, func(l *launch.Launcher) (*workorder.Result, error) { return l.Run(ctx, b.a.Hard, job) })
 }
 
 // Resume starts the attempt after the one in last.
-func (b *boxes) Resume(ctx context.Context, job *launch.Job, last *store.Record) (*workorder.Result, error) {
+func (b *boxes) Resume(ctx context.Context, job *job.Job, last *store.Record) (*workorder.Result, error) {
 	return b.start(ctx, job, func(l *launch.Launcher) (*workorder.Result, error) { return l.Resume(ctx, b.a.Hard, job, last) })
 }
 
-func (b *boxes) start(ctx context.Context, job *launch.Job, run func(*launch.Launcher) (*workorder.Result, error)) (*workorder.Result, error) {
+func (b *boxes) start(ctx context.Context, job *job.Job, run func(*launch.Launcher) (*workorder.Result, error)) (*workorder.Result, error) {
 	own, err := b.st.Owner(true)
 	if err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -185,7 +185,7 @@ func TestCacheVolume(t *testing.T) {
 			t.Fatalf("%d boxes: %s", len(e.seen), errs)
 		}
 		for _, s := range e.seen {
-			if want := cmp.Or(named, launch.CacheVolume); s.CacheVolume != want {
+			if want := cmp.Or(named, start.CacheVolume); s.CacheVolume != want {
 				t.Errorf("%s has the volume %q, want %q", s.Name, s.CacheVolume, want)
 			}
 		}

@@ -9,7 +9,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor/conformance"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/projects"
@@ -94,7 +95,7 @@ func (d *deep) held() string {
 func (d *deep) service(ctx context.Context) (forget func(), err error) {
 	forget = func() {}
 	there := true
-	if ic, ok := d.be.Engine.(launch.ImageChecker); ok {
+	if ic, ok := d.be.Engine.(start.ImageChecker); ok {
 		id, err := ic.ImageID(ctx, demo.ServiceImage)
 		there = err != nil || id != ""
 	}
@@ -159,7 +160,7 @@ func (d *deep) part(ctx context.Context, p conformance.Part) error {
 }
 
 // job is the task of a part: no repository, no secret, a command as its agent.
-func (d *deep) job(p conformance.Part) (*launch.Job, error) {
+func (d *deep) job(p conformance.Part) (*job.Job, error) {
 	script, err := conformance.Script(p)
 	if err != nil {
 		return nil, err

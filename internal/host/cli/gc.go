@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
 )
@@ -24,7 +24,7 @@ other versions of this program built and tagged: none that has another tag or a 
 A box that runs, a task that another command follows, and one whose box is on another
 engine are left alone.
 
-With --cache it removes the layer cache too, the volume ` + launch.CacheVolume + ` that all
+With --cache it removes the layer cache too, the volume ` + start.CacheVolume + ` that all
 boxes of the engine share (or the one that SANDBOX_AGENT_CACHE_VOLUME names): the next runs pull their images again. It is refused while a box runs.`,
 		Example: "  sandbox-agent gc --dry-run\n  sandbox-agent gc --images --cache",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },

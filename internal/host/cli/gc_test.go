@@ -12,7 +12,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -35,7 +35,7 @@ func (v *volumes) RemoveVolume(_ context.Context, name string) error {
 func TestGcCache(t *testing.T) {
 	t.Parallel()
 	fake := enginetest.NewFake(map[string]enginetest.Program{"x": func(b *enginetest.Box) int { <-b.Killed; return 0 }})
-	v := &volumes{names: []string{launch.CacheVolume, "mine"}}
+	v := &volumes{names: []string{start.CacheVolume, "mine"}}
 	named := "" // by the environment
 	var out, errs bytes.Buffer
 	dir := t.TempDir()

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
@@ -70,7 +71,7 @@ func (p *taskJob) report(out tasks.Outcome) error {
 		rec = &store.Record{}
 	} else {
 		var err error
-		if res, err = launch.ReadResult(rec); err != nil {
+		if res, err = outcome.ReadResult(rec); err != nil {
 			return err
 		}
 	}
@@ -108,6 +109,6 @@ func (r *resolved) rehearse(a *App) error {
 	if err := credentials.CheckSecrets(a.Getenv, r.project.Secrets); err != nil {
 		fmt.Fprintln(a.Stderr, "warning: this would not start: "+render.Clean(err.Error()))
 	}
-	_, err := io.WriteString(a.Stderr, launch.PlanText(r.job))
+	_, err := io.WriteString(a.Stderr, job.PlanText(r.job))
 	return err
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
@@ -70,7 +70,7 @@ func (o *runOptions) localPlan(ctx context.Context, a *App, st *store.Store, rec
 	if rec.Status != workorder.StatusPlanned {
 		return "", "", noPlan(rec.TaskID, string(rec.Status))
 	}
-	if task, err = launch.TaskText(rec); err != nil {
+	if task, err = outcome.TaskText(rec); err != nil {
 		return "", "", err
 	}
 	if plan, err = savedPlan(rec.Dir); err != nil {

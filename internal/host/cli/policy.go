@@ -17,7 +17,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/journal"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/policy"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
@@ -159,10 +160,10 @@ func attempts(rec *store.Record) []int {
 // recorded reads what an attempt left. What is missing or damaged says nothing.
 func recorded(rec *store.Record) policy.Run {
 	var run policy.Run
-	if res, err := launch.ReadResult(rec); err == nil {
+	if res, err := outcome.ReadResult(rec); err == nil {
 		run.Result = res
 	}
-	_ = launch.Events(rec.Dir, func(e workorder.Event) {
+	_ = journal.Events(rec.Dir, func(e workorder.Event) {
 		if e.Type == workorder.EventNetwork {
 			run.Events = append(run.Events, e)
 		}

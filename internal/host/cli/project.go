@@ -13,7 +13,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/projects/scaffold"
@@ -196,7 +196,7 @@ func showAccess(a *App, p *projects.Project) error {
 	if err != nil {
 		return fault.New(workorder.ExitInvalid, err, "")
 	}
-	for _, l := range launch.Access(&o) {
+	for _, l := range job.Access(&o) {
 		fmt.Fprintf(a.Stdout, "# %-8s %s\n", l.Name, render.Clean(l.Text))
 	}
 	return nil

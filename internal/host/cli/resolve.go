@@ -10,7 +10,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
@@ -20,7 +20,7 @@ import (
 
 // resolved is a job with what the project says beside it.
 type resolved struct {
-	job     *launch.Job
+	job     *job.Job
 	project *projects.Project
 	local   *localrepo.Repo
 	by      string // how the project was named
@@ -88,7 +88,7 @@ func (r *resolved) order(o *runOptions, in projects.OrderInput) error {
 	if err != nil {
 		return fault.New(workorder.ExitInvalid, err, "")
 	}
-	r.job = &launch.Job{
+	r.job = &job.Job{
 		Order: order, Image: p.Image, Isolation: p.Isolation, OCIRuntime: p.OCIRuntime, Keep: o.keep, Detach: o.detach,
 		Request: r.request(o),
 	}

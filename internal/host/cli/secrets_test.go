@@ -11,7 +11,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge/forgetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -31,7 +31,7 @@ func TestAppForThePullRequestOfAPath(t *testing.T) {
 	}
 	for _, repo := range []string{t.TempDir(), srv.URL + "/o/app.git"} {
 		order := workorder.Order{Repo: repo, CloneURL: repo, PR: &workorder.PullRequest{APIURL: srv.URL + "/api/v3", Repository: "o/app"}}
-		r := &resolved{project: &projects.Project{}, job: &launch.Job{Order: order}}
+		r := &resolved{project: &projects.Project{}, job: &job.Job{Order: order}}
 		if err := findSecrets(t.Context(), credentials.New(func(k string) string { return vars[k] }), r); err != nil {
 			t.Fatal(err)
 		}

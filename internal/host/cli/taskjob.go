@@ -9,7 +9,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/projects"
@@ -51,7 +51,7 @@ func (p *taskJob) run(ctx context.Context, st *store.Store, rec *store.Record) e
 }
 
 // New makes the job of a task that nobody knows. Where it cannot, the reason is kept as the task's result.
-func (p *taskJob) New(ctx context.Context, s tasks.State, next tasks.Attempt) (_ *launch.Job, err error) {
+func (p *taskJob) New(ctx context.Context, s tasks.State, next tasks.Attempt) (_ *job.Job, err error) {
 	if p.r, err = p.o.ground(ctx, p.a); err == nil {
 		err = p.r.fromBase(ctx)
 	}
@@ -111,7 +111,7 @@ func (p *taskJob) ask(ctx context.Context, s tasks.State) (on *tasks.Remote, err
 		return nil, err
 	}
 	if s.DryRun && s.Record != nil && s.Verb != tasks.Revise && s.Verb != tasks.Rebase {
-		p.r.job = &launch.Job{}
+		p.r.job = &job.Job{}
 		return &tasks.Remote{Known: p.r.project.Repo != ""}, nil // nobody is asked
 	}
 	if p.r.untrusted != nil {
@@ -158,12 +158,12 @@ func (s served) State(ctx context.Context, id string) (*workorder.State, error) 
 
 // credentials prepares secrets for a job that is made later.
 func (p *taskJob) credentials(ctx context.Context, r *resolved) error {
-	r.job = &launch.Job{Order: workorder.Order{Repo: r.project.Repo, CloneURL: r.project.Repo, PR: r.project.PR}}
+	r.job = &job.Job{Order: workorder.Order{Repo: r.project.Repo, CloneURL: r.project.Repo, PR: r.project.PR}}
 	return findSecrets(ctx, p.find, r)
 }
 
 // Job makes the job of a next attempt, with the credentials that the remote was asked with.
-func (p *taskJob) Job(ctx context.Context, s tasks.State, next tasks.Action) (*launch.Job, error) {
+func (p *taskJob) Job(ctx context.Context, s tasks.State, next tasks.Action) (*job.Job, error) {
 	r, t := p.r, next.Attempt
 	// What a task of a served repository began from is gone with its remote's work.
 	if _, given := p.o.sources["branch"]; !given && (next.Do == tasks.GoOn || r.local != nil) {

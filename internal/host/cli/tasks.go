@@ -15,6 +15,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/collect"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
@@ -60,7 +63,7 @@ func (o *logsOptions) do(ctx context.Context, id string, a *App) error {
 	view := a.newView(o.json)
 	defer view.r.Close()
 	if rec.Collected {
-		err := launch.Recorded(rec, view.event)
+		err := outcome.Recorded(rec, view.event)
 		if err == nil && o.follow {
 			return ended(rec.Status, rec.EndedBy)
 		}
@@ -268,7 +271,7 @@ func (o *stopOptions) do(ctx context.Context, id string, a *App) error {
 // settle stops the task, also one whose box is just being started, and waits until
 // it is collected: by its own CLI when that lives, else by us.
 func settle(ctx context.Context, a *App, st *store.Store, l *launch.Launcher, rec *store.Record, grace time.Duration) (*store.Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, grace+launch.CollectTimeout)
+	ctx, cancel := context.WithTimeout(ctx, grace+collect.CollectTimeout)
 	defer cancel()
 	stopped := false
 	for {
@@ -281,7 +284,7 @@ func settle(ctx context.Context, a *App, st *store.Store, l *launch.Launcher, re
 			if !fresh.Collected {
 				rec = fresh
 			}
-			if stopped, err = l.Stop(ctx, rec, grace); err != nil {
+			if stopped, err = l.Host().Stop(ctx, rec, grace); err != nil {
 				return nil, err
 			}
 		}
@@ -347,16 +350,16 @@ func (o *rmOptions) do(ctx context.Context, id string, a *App) error {
 			return err
 		}
 		l := a.launcher(be, st, nil)
-		left, err := l.Discard(ctx, rec, o.force)
+		left, err := l.Host().Discard(ctx, rec, o.force)
 		if err != nil {
-			if errors.Is(err, launch.ErrRunning) {
+			if errors.Is(err, attempt.ErrRunning) {
 				return fault.New(workorder.ExitGeneral, err, "stop it first (`sandbox-agent stop "+rec.TaskID+"`) or use --force")
 			}
 			return err
 		}
 		if !rec.Collected {
 			// Its own CLI, if it lives, collects now; the folder goes after it.
-			if _, err := settle(ctx, a, st, l, rec, 0); err != nil && (!o.force || !errors.Is(err, launch.ErrElsewhere)) {
+			if _, err := settle(ctx, a, st, l, rec, 0); err != nil && (!o.force || !errors.Is(err, attempt.ErrElsewhere)) {
 				return err
 			}
 		}

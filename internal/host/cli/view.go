@@ -9,7 +9,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -80,7 +80,7 @@ func headline(s string) string {
 }
 
 // begin says what is started.
-func (v *view) begin(job *launch.Job) {
+func (v *view) begin(job *job.Job) {
 	o := &job.Order
 	if !v.json && !job.Detach {
 		where := ""

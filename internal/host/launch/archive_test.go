@@ -42,7 +42,7 @@ func TestArchiveGoesAlong(t *testing.T) {
 		}
 		return g.endAs(res)
 	})
-	j := job()
+	j := newJob()
 	if _, err := f.Run(t.Context(), nil, j); err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func bundled(t *testing.T, box workorder.Result) *workorder.Result {
 		imported = append(imported, repo, branch)
 		return nil
 	}
-	j := job()
+	j := newJob()
 	j.LocalRepo, j.Order.Repo, j.Order.CloneURL = "/src", "/src", ""
 	res, err := f.Run(t.Context(), nil, j)
 	if err != nil {

@@ -15,6 +15,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -157,9 +159,9 @@ func values(m map[string]string) func(context.Context) (map[string]string, error
 	return func(context.Context) (map[string]string, error) { return m, nil }
 }
 
-func job() *launch.Job {
+func newJob() *job.Job {
 	id := workorder.NewTaskID()
-	return &launch.Job{
+	return &job.Job{
 		Image: image, Isolation: engine.IsolationConfined, Owner: "test", Secrets: values(map[string]string{"KEY": "cnry123"}),
 		Git: &workorder.GitCredential{Token: "cnry456"},
 		Order: workorder.Order{
@@ -177,7 +179,7 @@ func onDisk(t *testing.T, st *store.Store, id string) (*store.Record, *workorder
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := launch.ReadResult(rec)
+	res, err := outcome.ReadResult(rec)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,14 +19,17 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/journal"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 func TestRun(t *testing.T) {
 	f := setup(t, happy)
-	j := job()
+	j := newJob()
 	j.OutDir = t.TempDir()
 	res, err := f.Run(t.Context(), nil, j)
 	if err != nil {
@@ -71,26 +74,26 @@ func TestRun(t *testing.T) {
 
 func TestBadGround(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*fixture, *launch.Job)
+		change func(*fixture, *job.Job)
 		code   int
 		by     workorder.EndedBy
 	}{
-		"engine away": {func(f *fixture, _ *launch.Job) { f.fake.SetDown(true) }, workorder.ExitBox, workorder.ByBox},
-		"remote refuses": {func(f *fixture, _ *launch.Job) {
+		"engine away": {func(f *fixture, _ *job.Job) { f.fake.SetDown(true) }, workorder.ExitBox, workorder.ByBox},
+		"remote refuses": {func(f *fixture, _ *job.Job) {
 			f.Remote = remote{fault.New(workorder.ExitGit, errors.New("refused"), "")}
 		}, workorder.ExitGit, workorder.ByGit},
-		"image missing": {func(f *fixture, _ *launch.Job) {
+		"image missing": {func(f *fixture, _ *job.Job) {
 			f.Images = images{fault.New(workorder.ExitBox, errors.New("no image"), "")}
 		}, workorder.ExitBox, workorder.ByBox},
-		"order invalid":   {func(_ *fixture, j *launch.Job) { j.Order.TargetBranch = ".." }, workorder.ExitInvalid, workorder.ByOrder},
-		"runtime missing": {func(_ *fixture, j *launch.Job) { j.OCIRuntime = "kata" }, workorder.ExitBox, workorder.ByBox},
-		"engine far from a local repository": {func(f *fixture, j *launch.Job) {
+		"order invalid":   {func(_ *fixture, j *job.Job) { j.Order.TargetBranch = ".." }, workorder.ExitInvalid, workorder.ByOrder},
+		"runtime missing": {func(_ *fixture, j *job.Job) { j.OCIRuntime = "kata" }, workorder.ExitBox, workorder.ByBox},
+		"engine far from a local repository": {func(f *fixture, j *job.Job) {
 			f.fake.Details.Host, j.LocalRepo = "tcp://elsewhere:2375", "/src"
 		}, workorder.ExitBox, workorder.ByBox},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := setup(t, happy)
-			j := job()
+			j := newJob()
 			c.change(f, j)
 			_, err := f.Run(t.Context(), nil, j)
 			if fault.Code(err) != c.code {
@@ -112,7 +115,7 @@ func TestBadGround(t *testing.T) {
 func TestRootless(t *testing.T) {
 	f := setup(t, happy)
 	f.fake.Details.Rootless, f.fake.Details.Local, f.fake.Details.Gateway = true, true, "172.17.0.1"
-	j := job()
+	j := newJob()
 	j.LocalRepo, j.Order.Repo, j.Order.CloneURL = "/src", "/src", ""
 	_, err := f.Run(t.Context(), nil, j)
 	if fault.Code(err) != workorder.ExitBox || fault.Hint(err) != engine.RootlessHint {
@@ -131,7 +134,7 @@ func TestStop(t *testing.T) {
 		f.waitFor(t, workorder.EventReady)
 		cancel()
 	}()
-	j := job()
+	j := newJob()
 	res, err := f.Run(ctx, nil, j)
 	if err != nil || res.Status != workorder.StatusInterrupted || res.Reasons.Code() != workorder.ReasonByUser || len(res.Reasons) != 1 || f.fake.Count() != 0 {
 		t.Errorf("result %+v, error %v, %d boxes left", res, err, f.fake.Count())
@@ -156,7 +159,7 @@ func TestKill(t *testing.T) {
 		cancel()
 		close(hard)
 	}()
-	j := job()
+	j := newJob()
 	res, err := f.Run(ctx, hard, j)
 	if err != nil || res.Status != workorder.StatusInterrupted || res.EndedBy != workorder.BySignal || res.Reasons.Code() != workorder.ReasonKilled {
 		t.Errorf("result %+v, error %v", res, err)
@@ -174,7 +177,7 @@ func TestLost(t *testing.T) {
 		_, _ = b.Stdout.Write([]byte(`{"seq":99,"type":"result","resu`)) // cut off
 		return 137
 	})
-	j := job()
+	j := newJob()
 	res, err := f.Run(t.Context(), nil, j)
 	if err != nil {
 		t.Fatal(err)
@@ -204,13 +207,13 @@ func TestBrokenStream(t *testing.T) {
 		}
 		return g.end(workorder.StatusSuccess, workorder.ByAgent)
 	})
-	j := job()
+	j := newJob()
 	if _, err := f.Run(t.Context(), nil, j); err != nil {
 		t.Fatal(err)
 	}
 	rec, _ := onDisk(t, f.Store, j.Order.TaskID)
 	var got []int64
-	if err := launch.Events(rec.Dir, func(e workorder.Event) { got = append(got, e.Seq) }); err != nil {
+	if err := journal.Events(rec.Dir, func(e workorder.Event) { got = append(got, e.Seq) }); err != nil {
 		t.Fatal(err)
 	}
 	if len(got) != n+2 || !slices.IsSorted(got) || !slices.Equal(got, slices.Compact(slices.Clone(got))) || !slices.Equal(got, f.seqs()) {
@@ -227,13 +230,13 @@ func TestLostOnTheWay(t *testing.T) {
 		b.WriteFile(workorder.OutDir+"/"+workorder.EventsFile, []byte(line))
 		return g.end(workorder.StatusSuccess, workorder.ByAgent)
 	})
-	j := job()
+	j := newJob()
 	if _, err := f.Run(t.Context(), nil, j); err != nil {
 		t.Fatal(err)
 	}
 	rec, _ := onDisk(t, f.Store, j.Order.TaskID)
 	var got []int64
-	if err := launch.Events(rec.Dir, func(e workorder.Event) { got = append(got, e.Seq) }); err != nil || !slices.Equal(got, []int64{1, 2, 3}) {
+	if err := journal.Events(rec.Dir, func(e workorder.Event) { got = append(got, e.Seq) }); err != nil || !slices.Equal(got, []int64{1, 2, 3}) {
 		t.Errorf("recorded %v, %v", got, err)
 	}
 }
@@ -241,7 +244,7 @@ func TestLostOnTheWay(t *testing.T) {
 func TestStuckStream(t *testing.T) {
 	f := setup(t, happy)
 	f.fake.StuckStreams = true
-	res, err := f.Run(t.Context(), nil, job())
+	res, err := f.Run(t.Context(), nil, newJob())
 	if err != nil || res == nil || res.Status != workorder.StatusSuccess {
 		t.Fatalf("%+v, %v", res, err)
 	}
@@ -258,7 +261,7 @@ func TestEngineDies(t *testing.T) {
 		f.waitFor(t, workorder.EventReady)
 		f.fake.SetDown(true)
 	}()
-	j := job()
+	j := newJob()
 	f.EngineGone = 500 * time.Millisecond
 	_, err := f.Run(t.Context(), nil, j)
 	if fault.Code(err) != workorder.ExitBox || !errors.Is(err, engine.ErrUnavailable) {
@@ -272,7 +275,7 @@ func TestEngineDies(t *testing.T) {
 		t.Errorf("collect without an engine: %v", err)
 	}
 	f.fake.SetDown(false)
-	if _, err := f.Collect(t.Context(), rec); !errors.Is(err, launch.ErrRunning) {
+	if _, err := f.Collect(t.Context(), rec); !errors.Is(err, attempt.ErrRunning) {
 		t.Errorf("collect a box that runs: %v", err)
 	}
 	close(on)
@@ -297,7 +300,7 @@ func TestDetached(t *testing.T) {
 		g.say(workorder.Event{Type: workorder.EventAgentText, Text: "later"})
 		return g.end(workorder.StatusFailed, workorder.ByValidation)
 	})
-	j := job()
+	j := newJob()
 	j.Detach = true
 	if res, err := f.Run(t.Context(), nil, j); res != nil || err != nil {
 		t.Fatal(res, err)
@@ -351,7 +354,7 @@ func TestCopyFails(t *testing.T) {
 	})
 	eng := &fullDisk{f.fake, true}
 	f.Engine = eng
-	j := job()
+	j := newJob()
 	_, err := f.Run(t.Context(), nil, j)
 	if !errors.Is(err, unix.ENOSPC) || !strings.Contains(fault.Hint(err), "result "+j.Order.TaskID) {
 		t.Errorf("error %v, hint %q", err, fault.Hint(err))
@@ -394,7 +397,7 @@ func TestHostileResult(t *testing.T) {
 		g.say(workorder.Event{Type: workorder.EventResult, Status: "succes", Result: r})
 		return 0
 	})
-	j := job()
+	j := newJob()
 	if _, err := f.Run(t.Context(), nil, j); err != nil {
 		t.Fatal(err)
 	}
@@ -424,7 +427,7 @@ func TestLastEvent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := setup(t, p)
-			j := job()
+			j := newJob()
 			j.Warnings = []string{"odd"}
 			if _, err := f.Run(t.Context(), nil, j); err != nil {
 				t.Fatal(err)
@@ -435,7 +438,7 @@ func TestLastEvent(t *testing.T) {
 				t.Fatal(err)
 			}
 			var logged []workorder.Event
-			if err := launch.Recorded(rec, func(e workorder.Event) { logged = append(logged, e) }); err != nil {
+			if err := outcome.Recorded(rec, func(e workorder.Event) { logged = append(logged, e) }); err != nil {
 				t.Fatal(err)
 			}
 			for _, events := range [][]workorder.Event{f.seen, logged} {
@@ -463,7 +466,7 @@ func TestInterruptedEarly(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	f.Remote = remote{errors.New("Post http://x: context canceled")}
 	cancel()
-	j := job()
+	j := newJob()
 	_, err := f.Run(ctx, nil, j)
 	_, res := onDisk(t, f.Store, j.Order.TaskID)
 	b, _ := res.Encode()

@@ -25,7 +25,7 @@ func TestOutputIsPrivateAndPrintable(t *testing.T) {
 		g.say(workorder.Event{Type: workorder.EventOutput, Text: escape})
 		return g.endAs(workorder.Result{Status: workorder.StatusFailed, EndedBy: workorder.ByAgent, Reasons: workorder.Because("", escape), Warnings: []string{escape}})
 	})
-	j := job()
+	j := newJob()
 	j.OutDir = filepath.Join(t.TempDir(), "out")
 	if _, err := f.Run(t.Context(), nil, j); err != nil {
 		t.Fatal(err)

@@ -17,7 +17,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -25,7 +27,7 @@ import (
 const sha = "0123456789abcdef0123456789abcdef01234567"
 
 // resume carries out the job once more, as a next attempt.
-func (f *fixture) resume(t *testing.T, j *launch.Job) (*workorder.Result, error) {
+func (f *fixture) resume(t *testing.T, j *job.Job) (*workorder.Result, error) {
 	t.Helper()
 	lock, err := f.Store.TryLock(j.Order.TaskID)
 	if err != nil {
@@ -53,7 +55,7 @@ func TestResume(t *testing.T) {
 		}
 		return g.end(workorder.StatusSuccess, workorder.ByAgent)
 	})
-	j := job()
+	j := newJob()
 	j.Keep = true
 	res, err := f.Run(t.Context(), nil, j)
 	if err != nil || res.Attempt != 1 || res.AttemptID != j.Order.AttemptID || !res.Resumable || res.NextCommand != "sandbox-agent continue "+j.Order.TaskID {
@@ -63,7 +65,7 @@ func TestResume(t *testing.T) {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	rec, _ := onDisk(t, f.Store, j.Order.TaskID)
-	if f.fake.Count() != 2 || rec.Box != launch.BoxName(rec.TaskID, 2) {
+	if f.fake.Count() != 2 || rec.Box != job.BoxName(rec.TaskID, 2) {
 		t.Errorf("%d boxes, the last is %s", f.fake.Count(), rec.Box)
 	}
 	for attempt := 1; attempt <= 2; attempt++ {
@@ -73,7 +75,7 @@ func TestResume(t *testing.T) {
 		}
 		var said []string
 		first := workorder.Event{}
-		if err := launch.Recorded(past, func(e workorder.Event) {
+		if err := outcome.Recorded(past, func(e workorder.Event) {
 			if first.Type == "" {
 				first = e
 			}
@@ -87,7 +89,7 @@ func TestResume(t *testing.T) {
 			t.Errorf("attempt %d begins with %+v and says %q", attempt, first, said)
 		}
 	}
-	if _, err := f.Discard(t.Context(), rec, false); err != nil || f.fake.Count() != 0 {
+	if _, err := f.Host().Discard(t.Context(), rec, false); err != nil || f.fake.Count() != 0 {
 		t.Errorf("%d boxes are left, %v", f.fake.Count(), err)
 	}
 }
@@ -96,7 +98,7 @@ func TestResume(t *testing.T) {
 // a box cannot be started there is one of its own.
 func TestResumeBadGround(t *testing.T) {
 	f := setup(t, func(b *enginetest.Box) int { return newGuest(b).end(workorder.StatusTimeout, workorder.ByTimeout) })
-	j := job()
+	j := newJob()
 	if _, err := f.Run(t.Context(), nil, j); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +128,7 @@ func TestResumeBadGround(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if res, err := launch.ReadResult(past); err != nil || res.Status != workorder.StatusTimeout {
+	if res, err := outcome.ReadResult(past); err != nil || res.Status != workorder.StatusTimeout {
 		t.Errorf("%+v, %v", res, err)
 	}
 }
@@ -156,7 +158,7 @@ func TestMayLive(t *testing.T) {
 		return g.end(workorder.StatusTimeout, workorder.ByTimeout)
 	})
 	defer close(over)
-	j := job()
+	j := newJob()
 	j.Detach = true
 	f.Engine = halfStarted{f.fake}
 	if res, err := f.Run(t.Context(), nil, j); !errors.Is(err, engine.ErrUnavailable) || res.Status != workorder.StatusError {
@@ -174,10 +176,10 @@ func TestMayLive(t *testing.T) {
 		t.Errorf("told %q and %q", second.Ended, third.Ended)
 	}
 	rec, _ := onDisk(t, f.Store, j.Order.TaskID)
-	if _, err := f.Discard(t.Context(), rec, false); !errors.Is(err, launch.ErrRunning) {
+	if _, err := f.Host().Discard(t.Context(), rec, false); !errors.Is(err, attempt.ErrRunning) {
 		t.Errorf("discarding: %v", err)
 	}
-	if left, err := f.Discard(t.Context(), rec, true); err != nil || len(left) > 0 || f.fake.Count() != 0 {
+	if left, err := f.Host().Discard(t.Context(), rec, true); err != nil || len(left) > 0 || f.fake.Count() != 0 {
 		t.Errorf("%d boxes, left %q, %v", f.fake.Count(), left, err)
 	}
 }
@@ -234,7 +236,7 @@ func TestLostSaid(t *testing.T) {
 				return 137
 			})
 			f.Now = func() time.Time { return begun.Add(time.Duration(passed.Load())) }
-			res, err := f.Run(t.Context(), nil, job())
+			res, err := f.Run(t.Context(), nil, newJob())
 			if err != nil || res.Status != workorder.StatusLost || !regexp.MustCompile(c.want+"$").MatchString(res.Reasons.String()) {
 				t.Errorf("%+v, %v, want %s", res, err, c.want)
 			}
@@ -253,7 +255,7 @@ func TestLostHas(t *testing.T) {
 		}
 		return 137
 	})
-	j := job()
+	j := newJob()
 	res, err := f.Run(t.Context(), nil, j)
 	if err != nil || !res.Resumable || res.HeadSHA != sha || res.NextCommand != "sandbox-agent continue "+j.Order.TaskID ||
 		res.Usage.CostUSD == nil || *res.Usage.CostUSD != 1.25 || res.Usage.OutputTokens != 7 {
@@ -276,7 +278,7 @@ func TestOtherAttempt(t *testing.T) {
 		b.WriteFile(workorder.OutDir+"/"+workorder.ResultFile, line)
 		return 0
 	})
-	res, err := f.Run(t.Context(), nil, job())
+	res, err := f.Run(t.Context(), nil, newJob())
 	if err != nil || res.Status != workorder.StatusLost || len(res.Warnings) == 0 {
 		t.Errorf("%+v, %v", res, err)
 	}
@@ -303,7 +305,7 @@ func TestParkedJudged(t *testing.T) {
 				g.say(workorder.Event{Type: workorder.EventResult, Result: &r})
 				return 11
 			})
-			j := job()
+			j := newJob()
 			res, err := f.Run(t.Context(), nil, j)
 			if err != nil || (res.ResumeAt != nil) != c.want || strings.HasSuffix(res.NextCommand, " --wait") != c.want || !res.Resumable {
 				t.Errorf("%+v, %v", res, err)
@@ -322,7 +324,7 @@ func TestParkedJudged(t *testing.T) {
 // next one has begun.
 func TestWatchPast(t *testing.T) {
 	f := setup(t, func(b *enginetest.Box) int { return newGuest(b).end(workorder.StatusTimeout, workorder.ByTimeout) })
-	j := job()
+	j := newJob()
 	if _, err := f.Run(t.Context(), nil, j); err != nil {
 		t.Fatal(err)
 	}
@@ -371,7 +373,7 @@ func TestBundleGoesAlong(t *testing.T) {
 		}
 		return g.end(workorder.StatusError, workorder.ByGit)
 	})
-	j := job()
+	j := newJob()
 	if _, err := f.Run(t.Context(), nil, j); err != nil {
 		t.Fatal(err)
 	}
@@ -403,7 +405,7 @@ func TestBundleOutlived(t *testing.T) {
 		}
 		return g.end(workorder.StatusError, workorder.ByGit)
 	})
-	j := job()
+	j := newJob()
 	if _, err := f.Run(t.Context(), nil, j); err != nil {
 		t.Fatal(err)
 	}
@@ -424,7 +426,7 @@ func TestAttemptNumber(t *testing.T) {
 		f := setup(t, func(b *enginetest.Box) int {
 			return newGuest(b).endAs(workorder.Result{Status: workorder.StatusSuccess, EndedBy: workorder.ByAgent, Attempt: says})
 		})
-		j := job()
+		j := newJob()
 		j.Attempt = 3
 		if res, err := f.Run(t.Context(), nil, j); err != nil || res.Attempt != want {
 			t.Errorf("the box says %d: %+v, %v", says, res, err)

@@ -40,7 +40,7 @@ func TestSecretsComeLast(t *testing.T) {
 	})
 	asked := &asking{Fake: f.fake}
 	f.Engine = asked
-	j := job()
+	j := newJob()
 	calls := 0
 	j.Secrets = func(context.Context) (map[string]string, error) {
 		calls++
@@ -87,7 +87,7 @@ func TestSecretsComeLast(t *testing.T) {
 // TestSecretsFail: a run without its secrets has no box, and one that fails before reads none.
 func TestSecretsFail(t *testing.T) {
 	f := setup(t, happy)
-	j := job()
+	j := newJob()
 	j.Secrets = func(context.Context) (map[string]string, error) {
 		return nil, fault.New(workorder.ExitInvalid, errors.New("secret KEY: the store is locked"), "")
 	}
@@ -104,7 +104,7 @@ func TestSecretsFail(t *testing.T) {
 	} {
 		f := setup(t, happy)
 		change(f.Launcher)
-		j := job()
+		j := newJob()
 		j.Secrets = func(context.Context) (map[string]string, error) {
 			t.Errorf("%s failed, and secrets are read", name)
 			return nil, nil

@@ -41,7 +41,7 @@ func TestStopBeforeBox(t *testing.T) {
 			f := setup(t, happy)
 			s := slow{asked: make(chan struct{})}
 			during(f, s)
-			j := job()
+			j := newJob()
 			ended := make(chan error)
 			var res *workorder.Result
 			go func() {
@@ -54,7 +54,7 @@ func TestStopBeforeBox(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if stopped, err := f.Stop(t.Context(), rec, engine.StopTimeout); err != nil || stopped {
+			if stopped, err := f.Host().Stop(t.Context(), rec, engine.StopTimeout); err != nil || stopped {
 				t.Errorf("stopped %v, %v", stopped, err)
 			}
 			if err := <-ended; fault.Code(err) != workorder.ExitInterrupted {
@@ -93,7 +93,7 @@ func TestStopWhileStarting(t *testing.T) {
 				<-b.Stopped
 				return g.end(workorder.StatusInterrupted, workorder.BySignal)
 			})
-			j := job()
+			j := newJob()
 			j.Detach = detach
 			f.Engine = stoppedMeanwhile{f.fake, func() {
 				if err := f.Store.NoteStop(j.Order.TaskID, store.StopSoft); err != nil {

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -23,12 +25,12 @@ type Store interface {
 // Boxes runs attempts and brings their results home.
 type Boxes interface {
 	// Run starts the first attempt that this machine knows.
-	Run(ctx context.Context, job *launch.Job) (*workorder.Result, error)
+	Run(ctx context.Context, job *job.Job) (*workorder.Result, error)
 	// Resume starts the attempt after the one in last, whose lock the caller holds.
-	Resume(ctx context.Context, job *launch.Job, last *store.Record) (*workorder.Result, error)
+	Resume(ctx context.Context, job *job.Job, last *store.Record) (*workorder.Result, error)
 	// Watch follows the box of the last attempt to its end.
 	Watch(ctx context.Context, rec *store.Record) (*workorder.Result, error)
-	// Collect brings the result of a box home that has ended, and returns launch.ErrRunning for one that has not.
+	// Collect brings the result of a box home that has ended, and returns attempt.ErrRunning for one that has not.
 	Collect(ctx context.Context, rec *store.Record) error
 }
 
@@ -37,9 +39,9 @@ type Project interface {
 	// Ask loads it and asks its remote for the task.
 	Ask(ctx context.Context, s State) *Remote
 	// New makes the job of a task that nobody knows.
-	New(ctx context.Context, s State, next Attempt) (*launch.Job, error)
+	New(ctx context.Context, s State, next Attempt) (*job.Job, error)
 	// Job makes the job of a next attempt. The project was asked before.
-	Job(ctx context.Context, s State, next Action) (*launch.Job, error)
+	Job(ctx context.Context, s State, next Action) (*job.Job, error)
 }
 
 // Flow carries out what Next decides.
@@ -62,7 +64,7 @@ type Outcome struct {
 	Until  time.Time     // when the limit of a reported task resets; zero: it is not parked
 	Says   string        // of Nothing
 	Record *store.Record // of Follow and Report
-	Job    *launch.Job   // of Begin, BeginAgain and GoOn; a rehearsal ends with it
+	Job    *job.Job      // of Begin, BeginAgain and GoOn; a rehearsal ends with it
 	// Result is nil for a box that runs on, for a rehearsal, and for Report: it lies in the record's folder.
 	Result   *workorder.Result
 	PR       *workorder.PR // of Open
@@ -173,14 +175,14 @@ func (t *turn) prepare(ctx context.Context, a Action) (out Outcome, over bool, e
 		return out, false, t.awaitLimit(ctx, a)
 	case Collect:
 		err = t.Boxes.Collect(ctx, t.s.Record)
-		if t.s.Runs = errors.Is(err, launch.ErrRunning); t.s.Runs {
+		if t.s.Runs = errors.Is(err, attempt.ErrRunning); t.s.Runs {
 			err = nil
 		}
 		return out, false, err
 	case AskRemote:
 		t.s.Remote = t.Project.Ask(ctx, t.s)
 		if t.s.Record != nil {
-			t.s.OrderText, t.s.OrderTextErr = launch.TaskText(t.s.Record)
+			t.s.OrderText, t.s.OrderTextErr = outcome.TaskText(t.s.Record)
 		}
 		return out, false, nil
 	case Begin:
@@ -221,7 +223,7 @@ func (t *turn) awaitLimit(ctx context.Context, a Action) error {
 }
 
 // job makes the job of a next attempt.
-func (t *turn) job(ctx context.Context, a Action) (*launch.Job, error) {
+func (t *turn) job(ctx context.Context, a Action) (*job.Job, error) {
 	job, err := t.Project.Job(ctx, t.s, a)
 	if err != nil {
 		return nil, err
@@ -232,7 +234,7 @@ func (t *turn) job(ctx context.Context, a Action) (*launch.Job, error) {
 	}
 	job.Warnings = append(job.Warnings, t.s.Remote.warnings(t.s.Record, t.s.Time)...)
 	if t.s.Record != nil && !t.s.DryRun {
-		job.Order.SpentUSDByAttempt = t.s.Remote.uncounted(launch.Spent(t.s.Record))
+		job.Order.SpentUSDByAttempt = t.s.Remote.uncounted(outcome.Spent(t.s.Record))
 	}
 	return job, nil
 }

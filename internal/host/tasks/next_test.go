@@ -49,7 +49,7 @@ func state(attempts ...workorder.Attempt) *Remote {
 	return &Remote{Repo: "r", Known: true, State: s}
 }
 
-func attempt(attemptID string, status workorder.Status, by workorder.EndedBy) workorder.Attempt {
+func attemptOf(attemptID string, status workorder.Status, by workorder.EndedBy) workorder.Attempt {
 	return workorder.Attempt{ID: attemptID, Status: status, EndedBy: by, EndedAt: now, Mode: workorder.ModeContinue}
 }
 
@@ -86,8 +86,8 @@ func TestNext(t *testing.T) {
 		r.Attempt, r.Former = 2, []store.Attempt{{ID: "a0", Number: 1, Status: workorder.StatusParked}}
 	})
 	ask := do(AskRemote)
-	ours := state(attempt("a1", workorder.StatusTimeout, workorder.ByTimeout)) // the attempt that the record knows
-	theirs := func(status workorder.Status, by workorder.EndedBy) *Remote { return state(attempt("b1", status, by)) }
+	ours := state(attemptOf("a1", workorder.StatusTimeout, workorder.ByTimeout)) // the attempt that the record knows
+	theirs := func(status workorder.Status, by workorder.EndedBy) *Remote { return state(attemptOf("b1", status, by)) }
 	theirsParked := theirs(workorder.StatusParked, workorder.ByLimit)
 	theirsParked.State.Last().ResumeAt = &later
 	unread := &Remote{Repo: "r", Known: true, Warning: "broken"}
@@ -96,7 +96,7 @@ func TestNext(t *testing.T) {
 	saved := &Remote{Repo: "r", Known: true}
 	nothing := &Remote{Repo: "r"}
 	reviewed := func(pr int, mayAsk ...bool) *Remote {
-		on := state(attempt("a1", done0, agent))
+		on := state(attemptOf("a1", done0, agent))
 		on.Review = &workorder.Review{PR: pr}
 		for _, may := range mayAsk {
 			on.Review.Items = append(on.Review.Items, workorder.ReviewItem{Command: may})

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
@@ -36,7 +36,7 @@ type Opening struct {
 
 // look reads what the last attempt left, and connects to the forge.
 func (o *Opening) look(ctx context.Context, rec *store.Record) (p *Pull, err error) {
-	if o.res, err = launch.ReadResult(rec); err != nil {
+	if o.res, err = outcome.ReadResult(rec); err != nil {
 		return &Pull{NoResult: err}, nil
 	}
 	if o.order, err = savedOrder(rec.Dir); err != nil {
@@ -63,19 +63,19 @@ func (o *Opening) look(ctx context.Context, rec *store.Record) (p *Pull, err err
 
 // open opens the pull request, and posts what the run could not say about the feedback that it addressed.
 func (o *Opening) open(ctx context.Context, rec *store.Record) (pr *workorder.PR, warnings []string, err error) {
-	told, _ := launch.Tell(rec, o.res)
+	told, _ := outcome.Tell(rec, o.res)
 	pr, warnings, err = o.pulls.Open(ctx, o.order, o.res, told)
 	if pr == nil {
 		return nil, warnings, err
 	}
-	if aerr := launch.Amend(rec, func(r *workorder.Result) { r.PR = pr }); err != nil || aerr != nil {
+	if aerr := outcome.Amend(rec, func(r *workorder.Result) { r.PR = pr }); err != nil || aerr != nil {
 		return nil, warnings, errors.Join(err, aerr)
 	}
 	if pullrequest.WhyNotAnswer(o.order, o.res) != "" {
 		return pr, warnings, nil
 	}
 	answers, err := o.pulls.Answer(ctx, o.order, o.res, pr.Number)
-	return pr, warnings, errors.Join(err, launch.Amend(rec, func(r *workorder.Result) { r.Review = answers }))
+	return pr, warnings, errors.Join(err, outcome.Amend(rec, func(r *workorder.Result) { r.Review = answers }))
 }
 
 // savedOrder is the order of a task's last attempt, which has no secrets in it.

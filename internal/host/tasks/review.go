@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -104,7 +104,7 @@ func PullNumber(rec *store.Record) int {
 		if err != nil {
 			continue
 		}
-		if res, err := launch.ReadResult(past); err == nil && res.PR != nil && res.PR.Number > 0 {
+		if res, err := outcome.ReadResult(past); err == nil && res.PR != nil && res.PR.Number > 0 {
 			return res.PR.Number
 		}
 	}

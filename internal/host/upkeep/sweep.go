@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/collect"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -20,7 +20,7 @@ import (
 
 // doTime bounds one action, for an engine that takes it up and never ends it: removing gigabytes on a slow disk is the
 // longest but collecting, which has a bound of its own.
-const doTime = launch.CollectTimeout + time.Minute
+const doTime = collect.CollectTimeout + time.Minute
 
 // Engine has boxes.
 type Engine interface {

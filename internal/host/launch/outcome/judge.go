@@ -1,4 +1,5 @@
-package launch
+// Package outcome says what came of a run: it believes of a box's result only what a box can know, and makes the result of a run that left none.
+package outcome
 
 import (
 	"fmt"
@@ -14,10 +15,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// judge takes from a box's result only what a box can know: it may have been
+// Judge takes from a box's result only what a box can know: it may have been
 // written by an agent that broke out of its user. Names that scripts act on are the order's,
 // words outside the contract are an error of the box.
-func judge(res *workorder.Result, rec *store.Record) {
+func Judge(res *workorder.Result, rec *store.Record) {
 	if s := res.Status; !slices.Contains(workorder.Statuses(), s) || s == workorder.StatusLost {
 		res.Status, res.EndedBy = workorder.StatusError, workorder.ByBox
 		res.Reasons = append(workorder.Because(workorder.ReasonBadResult, "the box gave a result with the status %q", s), res.Reasons...)
@@ -53,7 +54,7 @@ func judge(res *workorder.Result, rec *store.Record) {
 	proposals(res)
 	continuing(res)
 	localPaths(res)
-	res.NextCommand = nextCommand(rec, res)
+	res.NextCommand = NextCommand(rec, res)
 }
 
 // proposals leaves rules out that do not mean what they are said to be for: users
@@ -104,8 +105,8 @@ func continuing(res *workorder.Result) {
 	}
 }
 
-// foreign reports whether the result names another attempt than the record's.
-func foreign(res *workorder.Result, rec *store.Record) bool {
+// Foreign reports whether the result names another attempt than the record's.
+func Foreign(res *workorder.Result, rec *store.Record) bool {
 	return res.AttemptID != "" && rec.AttemptID != "" && res.AttemptID != rec.AttemptID
 }
 
@@ -114,7 +115,7 @@ func Judged(rec *store.Record, show func(workorder.Event)) func(workorder.Event)
 	return func(e workorder.Event) {
 		if e.Type == workorder.EventResult && e.Result != nil && e.Seq > 0 {
 			res := *e.Result
-			judge(&res, rec)
+			Judge(&res, rec)
 			e.Result, e.Status = &res, string(res.Status)
 		}
 		show(e)
@@ -162,7 +163,7 @@ func localProof(p *workorder.Proof, inside func(string) bool) {
 	}
 }
 
-// nextCommand is composed here: no command of a box's is shown.
-func nextCommand(rec *store.Record, res *workorder.Result) string {
+// NextCommand is composed here: no command of a box's is shown.
+func NextCommand(rec *store.Record, res *workorder.Result) string {
 	return next.Command(next.Task{ID: rec.TaskID, Mode: rec.Mode, Repo: rec.Repo, LocalRepo: rec.LocalRepo}, res)
 }

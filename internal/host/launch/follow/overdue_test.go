@@ -1,4 +1,4 @@
-package launch
+package follow
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -17,12 +18,12 @@ import (
 func TestOverdue(t *testing.T) {
 	for name, c := range map[string]struct {
 		events string
-		want   stopKind
+		want   attempt.StopKind
 	}{
-		"at work":      {`{"seq":1,"type":"step.started","name":"agent"}`, overdue},
-		"landing":      {`{"seq":1,"type":"step.started","name":"push"}`, overdue},
-		"has landed":   {`{"seq":1,"type":"step.finished","name":"push","status":"done"}`, notStopped},
-		"said nothing": {"", overdue},
+		"at work":      {`{"seq":1,"type":"step.started","name":"agent"}`, attempt.Overdue},
+		"landing":      {`{"seq":1,"type":"step.started","name":"push"}`, attempt.Overdue},
+		"has landed":   {`{"seq":1,"type":"step.finished","name":"push","status":"done"}`, attempt.NotStopped},
+		"said nothing": {"", attempt.Overdue},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -30,21 +31,21 @@ func TestOverdue(t *testing.T) {
 				t.Fatal(err)
 			}
 			said := make(chan struct{}, 4)
-			l := &Launcher{
+			l := &Follower{Host: &attempt.Host{
 				Engine: enginetest.NewFake(nil), Store: store.New(t.TempDir()), Log: slog.New(slog.DiscardHandler), Now: time.Now,
 				Show: func(workorder.Event) { said <- struct{}{} },
-			}
+			}}
 			rec := &store.Record{TaskID: "T-A1B2C3D4", Dir: dir, Deadline: time.Now()}
 			follow, end := context.WithCancel(t.Context())
-			kinds := make(chan stopKind)
-			go func() { kinds <- l.stopper(follow, t.Context(), nil, rec) }()
-			if c.want == overdue {
+			kinds := make(chan attempt.StopKind)
+			go func() { kinds <- l.Stops(follow, t.Context(), nil, rec) }()
+			if c.want == attempt.Overdue {
 				<-said
 			} else {
 				time.Sleep(50 * time.Millisecond) // it would have been said at once
 			}
 			end()
-			if got := <-kinds; got != c.want || c.want == notStopped && len(said) > 0 {
+			if got := <-kinds; got != c.want || c.want == attempt.NotStopped && len(said) > 0 {
 				t.Errorf("%v, want %v; %d events", got, c.want, len(said))
 			}
 		})

@@ -1,4 +1,5 @@
-package launch
+// Package journal keeps the events of a run in its output folder: the box's own, each once, and beside them the host's.
+package journal
 
 import (
 	"bufio"
@@ -19,20 +20,21 @@ import (
 // result; a longer line is dropped, so that memory stays bounded whatever the box prints.
 const maxLine = 16 << 20
 
-// recorder writes the run's events to events.jsonl as they arrive, each once,
+// Recorder writes the run's events to events.jsonl as they arrive, each once,
 // and shows them. It can be opened again on the file of a dead predecessor.
-type recorder struct {
+type Recorder struct {
 	f       *os.File  // nil: only shown
 	last    int64     // highest Seq in the file
-	at      time.Time // of that event
+	At      time.Time // of that event
 	result  *workorder.Result
-	show    func(workorder.Event)
+	Show    func(workorder.Event)
 	partial []byte
 	dropped bool
-	err     error
+	Err     error
 }
 
-func openRecorder(dir string, show func(workorder.Event)) (*recorder, error) {
+// OpenRecorder opens the record in a folder and goes on after its last whole line. show is called for each event that it lacks.
+func OpenRecorder(dir string, show func(workorder.Event)) (*Recorder, error) {
 	// A folder that was deleted meanwhile must not keep anybody from stopping or
 	// collecting the box.
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -42,7 +44,7 @@ func openRecorder(dir string, show func(workorder.Event)) (*recorder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the record of the run: %w", err)
 	}
-	r := &recorder{f: f, show: func(workorder.Event) {}}
+	r := &Recorder{f: f, Show: func(workorder.Event) {}}
 	end, err := readEvents(f, r.note)
 	if err == nil {
 		// What follows the last whole line was cut off by the writer's death.
@@ -56,15 +58,15 @@ func openRecorder(dir string, show func(workorder.Event)) (*recorder, error) {
 		return nil, fmt.Errorf("read the record of the run: %w", err)
 	}
 	if show != nil {
-		r.show = show
+		r.Show = show
 	}
 	return r, nil
 }
 
 // note remembers what a restart and the result need to know.
-func (r *recorder) note(e workorder.Event) {
+func (r *Recorder) note(e workorder.Event) {
 	if e.Seq > r.last {
-		r.last, r.at = e.Seq, e.Time
+		r.last, r.At = e.Seq, e.Time
 	}
 	if e.Type == workorder.EventResult && e.Result != nil {
 		r.result = e.Result
@@ -72,7 +74,7 @@ func (r *recorder) note(e workorder.Event) {
 }
 
 // Write takes any piece of the box's standard output.
-func (r *recorder) Write(p []byte) (int, error) {
+func (r *Recorder) Write(p []byte) (int, error) {
 	n := len(p)
 	for {
 		i := bytes.IndexByte(p, '\n')
@@ -84,16 +86,16 @@ func (r *recorder) Write(p []byte) (int, error) {
 	}
 	if len(r.partial)+len(p) > maxLine {
 		r.dropped, r.partial = true, r.partial[:0]
-		return n, r.err
+		return n, r.Err
 	}
 	r.partial = append(r.partial, p...)
-	return n, r.err
+	return n, r.Err
 }
 
-// restart forgets half a line: the next stream begins with a whole one.
-func (r *recorder) restart() { r.partial, r.dropped = r.partial[:0], false }
+// Restart forgets half a line: the next stream begins with a whole one.
+func (r *Recorder) Restart() { r.partial, r.dropped = r.partial[:0], false }
 
-func (r *recorder) line(b []byte) {
+func (r *Recorder) line(b []byte) {
 	if r.dropped {
 		r.dropped = false
 		return
@@ -103,14 +105,15 @@ func (r *recorder) line(b []byte) {
 		return // not an event, or one we have
 	}
 	r.note(e)
-	if r.err == nil && r.f != nil {
-		_, r.err = r.f.Write(append(render.EscapeControls(b), '\n'))
+	if r.Err == nil && r.f != nil {
+		_, r.Err = r.f.Write(append(render.EscapeControls(b), '\n'))
 	}
-	r.show(e)
+	r.Show(e)
 }
 
-func (r *recorder) Close() error {
-	err := errors.Join(r.err, r.f.Sync(), r.f.Close())
+// Close brings the record to the disk.
+func (r *Recorder) Close() error {
+	err := errors.Join(r.Err, r.f.Sync(), r.f.Close())
 	if err != nil {
 		return fmt.Errorf("write the record of the run: %w", err)
 	}

@@ -1,4 +1,4 @@
-package launch
+package collect
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 // salvage takes out of a stopped box what it says is still in it, and with all its commits: a box that was killed says nothing. After an
 // error the box still holds the only copy.
-func (l *Launcher) salvage(ctx context.Context, rec *store.Record, res *workorder.Result, box string, all bool) (said []string, err error) {
+func (c *Collector) salvage(ctx context.Context, rec *store.Record, res *workorder.Result, box string, all bool) (said []string, err error) {
 	left := res.Reasons.Has(workorder.ReasonLeft)
 	bundle := filepath.Join(rec.Dir, workorder.BundleFile)
 	if _, err := os.Stat(bundle); err != nil && (left || all) && rec.TargetBranch != "" {
@@ -23,7 +23,7 @@ func (l *Launcher) salvage(ctx context.Context, rec *store.Record, res *workorde
 		} else if res.Pushed {
 			w.Known = append(w.Known, res.HeadSHA)
 		}
-		switch head, err := salvage.Commits(ctx, l.Engine, box, w, bundle); {
+		switch head, err := salvage.Commits(ctx, c.Host.Engine, box, w, bundle); {
 		case errors.Is(err, salvage.ErrNothing) && !left:
 		case err != nil && archived(rec):
 			said = append(said, err.Error()) // its objects are damaged: the box has kept all of its files
@@ -41,7 +41,7 @@ func (l *Launcher) salvage(ctx context.Context, rec *store.Record, res *workorde
 	}
 	archive := filepath.Join(rec.Dir, filepath.FromSlash(workorder.ArchiveFile))
 	if res.Uncommitted && !archived(rec) {
-		if err := salvage.Files(ctx, l.Engine, box, archive); errors.Is(err, salvage.ErrNothing) {
+		if err := salvage.Files(ctx, c.Host.Engine, box, archive); errors.Is(err, salvage.ErrNothing) {
 			return append(said, "the box has no work tree any more"), nil
 		} else if err != nil {
 			return said, err

@@ -1,4 +1,4 @@
-package launch
+package collect
 
 import (
 	"bytes"
@@ -31,35 +31,35 @@ type output struct {
 
 // copyOut brings the box's output into the task's folder. After an error the box
 // still holds the only copy of something.
-func (l *Launcher) copyOut(ctx context.Context, id, dir string) (output, error) {
+func (c *Collector) copyOut(ctx context.Context, id, dir string) (output, error) {
 	in, err := newIntake(dir)
 	if err != nil {
 		return output{}, err
 	}
-	err = l.empty(ctx, id, in)
+	err = c.empty(ctx, id, in)
 	in.Close()
 	out := output{in.result, in.warnings}
 	if err != nil {
 		return out, err
 	}
-	return out, l.saveBoxLog(ctx, id, dir, &out)
+	return out, c.saveBoxLog(ctx, id, dir, &out)
 }
 
 // empty takes everything that the box left.
-func (l *Launcher) empty(ctx context.Context, id string, in *intake) error {
+func (c *Collector) empty(ctx context.Context, id string, in *intake) error {
 	// First what counts most: a disk that fills up costs logs, not the work.
 	for _, name := range []string{workorder.ResultFile, workorder.BundleFile, workorder.ArchiveFile} {
-		err := l.read(ctx, id, path.Join(workorder.OutDir, name), func(r io.Reader) error { return in.file(r, name) })
+		err := c.read(ctx, id, path.Join(workorder.OutDir, name), func(r io.Reader) error { return in.file(r, name) })
 		if err != nil {
 			return err
 		}
 	}
-	return l.read(ctx, id, workorder.OutDir, in.folder)
+	return c.read(ctx, id, workorder.OutDir, in.folder)
 }
 
 // read hands an archive of the box's to fn. One that is not there is none.
-func (l *Launcher) read(ctx context.Context, id, name string, fn func(io.Reader) error) error {
-	r, err := l.Engine.CopyOut(ctx, id, name)
+func (c *Collector) read(ctx context.Context, id, name string, fn func(io.Reader) error) error {
+	r, err := c.Host.Engine.CopyOut(ctx, id, name)
 	if errors.Is(err, engine.ErrNotFound) {
 		return nil
 	}
@@ -71,9 +71,9 @@ func (l *Launcher) read(ctx context.Context, id, name string, fn func(io.Reader)
 }
 
 // saveBoxLog keeps the guest's own log beside the run's logs.
-func (l *Launcher) saveBoxLog(ctx context.Context, id, dir string, out *output) error {
+func (c *Collector) saveBoxLog(ctx context.Context, id, dir string, out *output) error {
 	var tail tail
-	if err := l.Engine.Logs(ctx, id, engine.LogOptions{Stderr: &tail}); errors.Is(err, engine.ErrUnavailable) {
+	if err := c.Host.Engine.Logs(ctx, id, engine.LogOptions{Stderr: &tail}); errors.Is(err, engine.ErrUnavailable) {
 		return err
 	} else if err != nil {
 		// An engine that cannot read a log now never can.

@@ -1,4 +1,4 @@
-package launch
+package outcome
 
 import (
 	"bytes"
@@ -57,7 +57,7 @@ func asked(rec *store.Record, t pullrequest.Told) *workorder.Result {
 	}
 	for _, a := range rec.Attempts() {
 		if past, err := rec.At(a.Number); err == nil {
-			if o, err := readOrder(past.Dir); err == nil {
+			if o, err := ReadOrder(past.Dir); err == nil {
 				add(o.Task)
 			}
 		}
@@ -78,18 +78,18 @@ func orderOf(rec *store.Record) *workorder.Order {
 	return &workorder.Order{TaskID: rec.TaskID, Task: rec.Task, Project: rec.Project, Repo: rec.Repo}
 }
 
-// knownPR gives a result the pull request of its branch where the attempt could not ask for it: it is the one of the attempt that
+// KnownPR gives a result the pull request of its branch where the attempt could not ask for it: it is the one of the attempt that
 // proved the branch.
-func knownPR(rec *store.Record, res *workorder.Result) {
+func KnownPR(rec *store.Record, res *workorder.Result) {
 	if t, _ := Tell(rec, res); res.PR == nil && t.Later != nil && t.Result.PR != nil {
 		res.PR = t.Result.PR
-		res.NextCommand = nextCommand(rec, res)
+		res.NextCommand = NextCommand(rec, res)
 	}
 }
 
-// writeReport puts the report for people beside the result: the pull request's body, and the
+// WriteReport puts the report for people beside the result: the pull request's body, and the
 // same as a page that opens from disk. The result is what counts: without an order it is made of that alone.
-func writeReport(rec *store.Record, res *workorder.Result) error {
+func WriteReport(rec *store.Record, res *workorder.Result) error {
 	t, dir := Tell(rec, res)
 	if t.Result.Asked == nil {
 		t.Result = asked(rec, t)

@@ -1,10 +1,8 @@
-package launch
+package outcome
 
 import (
 	"cmp"
 	"fmt"
-	"math"
-	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
@@ -12,9 +10,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// synthesise makes the result of a run that left none, out of its events. The
+// Synthesise makes the result of a run that left none, out of its events. The
 // run ended at end, or with its last event when that is zero (nobody was there).
-func synthesise(rec *store.Record, events func(func(workorder.Event)) error, e workorder.Ending, end time.Time) *workorder.Result {
+func Synthesise(rec *store.Record, events func(func(workorder.Event)) error, e workorder.Ending, end time.Time) *workorder.Result {
 	res := &workorder.Result{
 		TaskID: rec.TaskID, Project: rec.Project, Mode: cmp.Or(rec.Mode, workorder.ModeCreate),
 		Status: e.Status, EndedBy: e.EndedBy, Reasons: e.Reasons, Resumable: rec.Mode.Resumable(e.Status, e.EndedBy),
@@ -39,7 +37,7 @@ func synthesise(rec *store.Record, events func(func(workorder.Event)) error, e w
 		}
 	}
 	res.DurationMS = max(0, end.Sub(rec.Begun()).Milliseconds())
-	res.NextCommand = nextCommand(rec, res)
+	res.NextCommand = NextCommand(rec, res)
 	return res
 }
 
@@ -84,15 +82,16 @@ func applyEvent(res *workorder.Result, rec *store.Record, e workorder.Event, ope
 	}
 }
 
-// saves is what the record of a box says of its saving.
-type saves struct {
-	good workorder.Event // the last save that was good
-	bad  workorder.Event // the last failure after it
-	end  time.Time       // of the record
+// Saves is what the record of a box says of its saving.
+type Saves struct {
+	Good workorder.Event // the last save that was good
+	Bad  workorder.Event // the last failure after it
+	End  time.Time       // of the record
 }
 
-func (s *saves) event(e workorder.Event, branch, state string) {
-	s.end = e.Time
+// Event takes one event of the record; branch and state are the refs that count as saves.
+func (s *Saves) Event(e workorder.Event, branch, state string) {
+	s.End = e.Time
 	switch e.Type {
 	case workorder.EventPush, workorder.EventCheckpoint, workorder.EventLease:
 	default:
@@ -100,45 +99,15 @@ func (s *saves) event(e workorder.Event, branch, state string) {
 	}
 	switch {
 	case e.Status == "error" || e.Type == workorder.EventLease && e.Status == "lost":
-		s.bad = e
+		s.Bad = e
 	// The state is named when the remote takes pushes again.
 	case e.Status == "ok" && (e.Type == workorder.EventCheckpoint || e.Name == branch || e.Name == state):
-		s.good, s.bad = e, workorder.Event{}
+		s.Good, s.Bad = e, workorder.Event{}
 	}
 }
 
-// loss says how much of the work a box that vanished can have taken with it, from
-// the last save on. Nothing is said where that is not known.
-func (l *Launcher) loss(rec *store.Record) string {
-	var s saves
-	branch, state := workorder.BranchRef(rec.TargetBranch), workorder.StateRef(rec.TaskID)
-	if err := Events(rec.Dir, func(e workorder.Event) { s.event(e, branch, state) }); err != nil {
-		return ""
-	}
-	// A save holds what there was when it began.
-	took, why := time.Duration(s.good.DurationMS)*time.Millisecond, s.bad.Text
-	why, _, _ = strings.Cut(why, "\n") // it becomes part of a sentence
-	switch {
-	case s.bad.Type != "" && s.good.Type == "":
-		return "nothing of it could be saved: " + why
-	case s.bad.Type != "":
-		since := s.good.Time.Add(-took)
-		return fmt.Sprintf("nothing could be saved since %s, in its last %.0f s: %s", since.UTC().Format(time.RFC3339), math.Ceil(s.end.Sub(since).Seconds()), why)
-	case s.good.Type == "":
-		return ""
-	}
-	o, err := readOrder(rec.Dir)
-	if err != nil {
-		return ""
-	}
-	// Work that did not change leaves no event: it is the interval that counts, and
-	// not the time since the last one; and no run has lost more than all of its time.
-	most := min(o.CheckpointInterval()+took, l.now().Sub(rec.Begun()))
-	return fmt.Sprintf("at most the work of the last %.0f s is lost", math.Ceil(most.Seconds()))
-}
-
-// lastStep names where the run was, for the reason of a lost one.
-func lastStep(events func(func(workorder.Event)) error) string {
+// LastStep names where the run was, for the reason of a lost one.
+func LastStep(events func(func(workorder.Event)) error) string {
 	name := ""
 	if err := events(func(e workorder.Event) {
 		if e.Type == workorder.EventStepStarted {

@@ -1,4 +1,4 @@
-package launch
+package collect
 
 import (
 	"archive/tar"
@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/journal"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -31,7 +32,7 @@ const (
 // box cannot replace them.
 var reserved = map[string]bool{
 	workorder.OrderFile: true, "task.json": true, "lock": true, "companion.log": true, "tmp": true,
-	ownEvents: true, "stop": true, store.AttemptsDir: true,
+	journal.OwnEvents: true, "stop": true, store.AttemptsDir: true,
 }
 
 // intake writes what comes out of a box into the task's folder. Only plain files
@@ -139,7 +140,7 @@ func (in *intake) entry(h *tar.Header, name string, r io.Reader) error {
 	}
 	in.left -= h.Size
 	if name == workorder.EventsFile {
-		return mergeEvents(in.root, r)
+		return journal.MergeEvents(in.root, r)
 	}
 	return in.blame(in.write(name, r))
 }

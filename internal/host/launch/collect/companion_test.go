@@ -1,4 +1,4 @@
-package launch
+package collect
 
 import (
 	"errors"
@@ -21,7 +21,7 @@ func TestCompanionsID(t *testing.T) {
 			was := store.ProcessOf(stranger.PID())
 			was.Start += "1"
 			rec := &store.Record{TaskID: "T-AAAA0001", Companion: was}
-			(&Launcher{}).endCompanion(t.Context(), rec, hadBox)
+			(&Collector{}).EndCompanion(t.Context(), rec, hadBox)
 			// What ends it is the first signal that it gets.
 			stranger.Signal(unix.SIGUSR1)
 			if err, ok := errors.AsType[*proc.ExitError](stranger.Wait()); !ok || err.Signal != unix.SIGUSR1 {
@@ -33,7 +33,7 @@ func TestCompanionsID(t *testing.T) {
 				t.Fatal(err)
 			}
 			rec.Companion = store.ProcessOf(own.PID())
-			(&Launcher{}).endCompanion(t.Context(), rec, false)
+			(&Collector{}).EndCompanion(t.Context(), rec, false)
 			if err, ok := errors.AsType[*proc.ExitError](own.Wait()); !ok || err.Signal != unix.SIGTERM || rec.Companion != nil {
 				t.Errorf("the companion was not ended: %v", err)
 			}

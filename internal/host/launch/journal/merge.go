@@ -1,4 +1,4 @@
-package launch
+package journal
 
 import (
 	"bufio"
@@ -12,10 +12,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// mergeEvents adds to the record in root the events of the box's own copy that
+// MergeEvents adds to the record in root the events of the box's own copy that
 // the record lacks: a stream that nobody read, or that broke, loses some. Both are in order of
 // their numbers, so that one pass with one line of each in memory does it.
-func mergeEvents(root *os.Root, box io.Reader) (err error) {
+func MergeEvents(root *os.Root, box io.Reader) (err error) {
 	const merged = ".events.merged"
 	have, err := root.OpenFile(workorder.EventsFile, os.O_RDONLY|os.O_CREATE, 0o600)
 	if err != nil {

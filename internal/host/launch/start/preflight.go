@@ -1,4 +1,4 @@
-package launch
+package start
 
 import (
 	"context"
@@ -9,33 +9,34 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func (l *Launcher) preflight(ctx context.Context, job *Job) (engine.Info, error) {
-	o := &job.Order
+func (st *Starter) preflight(ctx context.Context, j *job.Job) (engine.Info, error) {
+	o := &j.Order
 	remote := make(chan error, 1)
 	go func() {
 		// A local repository was examined when the job was resolved.
-		if o.Repo == "" || job.LocalRepo != "" {
+		if o.Repo == "" || j.LocalRepo != "" {
 			remote <- nil
 			return
 		}
 		if o.Mode.GoesOn() {
 			// It goes on from what the remote has of it; the base may be gone by now.
-			remote <- l.Remote.Answers(ctx, o.CloneURL, job.Git)
+			remote <- st.Remote.Answers(ctx, o.CloneURL, j.Git)
 			return
 		}
-		remote <- l.Remote.Check(ctx, o.CloneURL, o.Branch, job.Git)
+		remote <- st.Remote.Check(ctx, o.CloneURL, o.Branch, j.Git)
 	}()
-	info, err := l.Engine.Info(ctx)
+	info, err := st.Host.Engine.Info(ctx)
 	if err != nil {
 		err = fault.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
 	} else if info.OSType != "" && info.OSType != "linux" {
 		err = fault.New(workorder.ExitBox, fmt.Errorf("the engine at %s runs %s containers", info.Host, info.OSType), "a box needs Linux containers")
 	}
-	if err == nil && job.LocalRepo != "" && !reachesUs(info) {
-		err = fault.New(workorder.ExitBox, fmt.Errorf("the engine at %s is on another machine and cannot reach the repository %s", info.Host, job.LocalRepo),
+	if err == nil && j.LocalRepo != "" && !reachesUs(info) {
+		err = fault.New(workorder.ExitBox, fmt.Errorf("the engine at %s is on another machine and cannot reach the repository %s", info.Host, j.LocalRepo),
 			"push the repository to a remote and give --repo URL")
 	}
 	// Both are awaited: no goroutine outlives the call, and the engine's error wins.
@@ -52,8 +53,8 @@ func reachesUs(info engine.Info) bool {
 }
 
 // hostImages lists the service images that the engine can hand to the box.
-func (l *Launcher) hostImages(ctx context.Context, services []workorder.Service) map[string]string {
-	ic, ok := l.Engine.(ImageChecker)
+func (st *Starter) hostImages(ctx context.Context, services []workorder.Service) map[string]string {
+	ic, ok := st.Host.Engine.(ImageChecker)
 	if !ok {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package launch
+package job
 
 import (
 	"cmp"
@@ -99,7 +99,7 @@ func box(job *Job) string {
 	if l.MemoryBytes > 0 {
 		s += fmt.Sprintf(", memory %d MiB", l.MemoryBytes>>20)
 	} else {
-		s += fmt.Sprintf(", %d/10 of the machine's memory", memoryTenths)
+		s += fmt.Sprintf(", %d/10 of the machine's memory", MemoryTenths)
 	}
 	if l.CPUs > 0 {
 		s += fmt.Sprintf(", %g CPUs", l.CPUs)

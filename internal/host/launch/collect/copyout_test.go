@@ -1,4 +1,4 @@
-package launch
+package collect
 
 import (
 	"os"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -34,7 +35,7 @@ func TestWorkComesFirst(t *testing.T) {
 	}
 	defer in.Close()
 	in.entries = 2
-	if err := (&Launcher{Engine: fake}).empty(t.Context(), id, in); err != nil || len(in.warnings) != 1 {
+	if err := (&Collector{Host: &attempt.Host{Engine: fake}}).empty(t.Context(), id, in); err != nil || len(in.warnings) != 1 {
 		t.Errorf("%v, warnings %q", err, in.warnings)
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, workorder.ArchiveFile)); err != nil || string(b) != workorder.ArchiveFile {

@@ -1,4 +1,4 @@
-package launch
+package outcome
 
 import (
 	"encoding/json"
@@ -35,7 +35,7 @@ func twoAttempts(t *testing.T) (*store.Record, *workorder.Result) {
 	if err := os.MkdirAll(past.Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeResult(past, first); err != nil {
+	if err := WriteResult(past, first); err != nil {
 		t.Fatal(err)
 	}
 	writeOrder(t, past.Dir, rec, workorder.ModeCreate)
@@ -76,7 +76,7 @@ func writeOrder(t *testing.T, dir string, rec *store.Record, mode workorder.Mode
 func TestReportOfLaterAttempt(t *testing.T) {
 	t.Parallel()
 	rec, later := twoAttempts(t)
-	knownPR(rec, later)
+	KnownPR(rec, later)
 	if later.PR == nil || later.PR.Number != 7 || strings.Contains(later.NextCommand, "pr open") {
 		t.Errorf("%+v, next: %s", later.PR, later.NextCommand)
 	}
@@ -84,7 +84,7 @@ func TestReportOfLaterAttempt(t *testing.T) {
 		TaskID: rec.TaskID, Mode: workorder.ModeRebase, Status: workorder.StatusError, EndedBy: workorder.ByGit, Reasons: workorder.Because(workorder.ReasonPush, "somebody else pushed"), HeadSHA: oldHead,
 		Restored: later.Restored, Commits: later.Commits, Branch: later.Branch, Pushed: true,
 	}} {
-		if err := writeReport(rec, r); err != nil {
+		if err := WriteReport(rec, r); err != nil {
 			t.Fatal(err)
 		}
 		for name, picture := range map[string]string{workorder.ReportMarkdown: `<img src="./attempts/1/evidence/pages/1.png"`, workorder.ReportHTML: `href="./attempts/1/evidence/pages/1.png"`} {
@@ -122,7 +122,7 @@ func TestReportAfterAnUnprovenAttempt(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.Proof, first.Status, first.EndedBy = nil, workorder.StatusTimeout, workorder.ByTimeout
-	if err := writeResult(past, first); err != nil {
+	if err := WriteResult(past, first); err != nil {
 		t.Fatal(err)
 	}
 	if told, dir := Tell(rec, later); told.Result != later || told.Later != nil || dir != rec.Dir {
@@ -158,7 +158,7 @@ func TestReportOfLostAttempt(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(between.Dir, workorder.OrderFile), b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeReport(rec, &workorder.Result{TaskID: rec.TaskID, Mode: workorder.ModeContinue, Status: workorder.StatusLost}); err != nil {
+	if err := WriteReport(rec, &workorder.Result{TaskID: rec.TaskID, Mode: workorder.ModeContinue, Status: workorder.StatusLost}); err != nil {
 		t.Fatal(err)
 	}
 	if b, err = os.ReadFile(filepath.Join(rec.Dir, workorder.ReportMarkdown)); err != nil {

@@ -1,0 +1,38 @@
+// Package attempt finds, stops and discards the box of a recorded attempt.
+package attempt
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Host is what a run has of this machine.
+type Host struct {
+	Engine engine.Engine
+	Store  *store.Store
+	Log    *slog.Logger
+	// Show is called for every event, the host's own (Seq 0) included, from one
+	// goroutine at a time; nil: nobody looks.
+	Show func(workorder.Event)
+	// Now is the clock; nil: time.Now.
+	Now func() time.Time
+}
+
+// Time is now.
+func (h *Host) Time() time.Time {
+	if h.Now != nil {
+		return h.Now()
+	}
+	return time.Now()
+}
+
+// Emit shows an event.
+func (h *Host) Emit(e workorder.Event) {
+	if h.Show != nil {
+		h.Show(e)
+	}
+}

@@ -1,0 +1,216 @@
+// Package collect brings home what an ended box left, completes the result and removes the box.
+package collect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/journal"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Collector collects ended runs.
+type Collector struct {
+	Host *attempt.Host
+	// ImportBundle brings work that could not be pushed into a local repository.
+	ImportBundle func(ctx context.Context, repo, bundle, taskID, branch string) error
+}
+
+const (
+	// CollectTimeout bounds copying out and removing: evidence can be gigabytes,
+	// a stuck engine must not be waited for without end.
+	CollectTimeout = 10 * time.Minute
+	// companionExit is how long the companion is given to notice the box's end.
+	companionExit = 3 * time.Second
+)
+
+// Run copies the output of an ended box, completes the result and removes the box. Who cancels ctx while it is copied leaves
+// the box, with all of it, to the next one who collects; what comes after the copy takes no time and is not given up halfway.
+func (c *Collector) Run(ctx context.Context, rec *store.Record, kind attempt.StopKind) (*workorder.Result, error) {
+	copying, cancel := context.WithTimeout(ctx, CollectTimeout)
+	defer cancel()
+	box, err := c.Host.Find(copying, rec)
+	if err != nil {
+		return nil, err
+	}
+	var out output
+	var copyErr error
+	if box != nil {
+		out, copyErr = c.copyOut(copying, box.ID, rec.Dir)
+	}
+	if copyErr != nil && ctx.Err() != nil {
+		return nil, keptBox(rec, ctx.Err())
+	}
+	ctx, cancelRest := context.WithTimeout(context.WithoutCancel(ctx), CollectTimeout)
+	defer cancelRest()
+	warnings := out.warnings
+	var res *workorder.Result
+	if out.result != nil {
+		if res, err = workorder.DecodeResult(out.result); err != nil {
+			warnings = append(warnings, err.Error())
+		}
+	}
+	if res == nil {
+		res = c.recordedResult(rec)
+	}
+	if res != nil && outcome.Foreign(res, rec) {
+		warnings = append(warnings, fmt.Sprintf("the box gave a result of another attempt (%q), which is not believed", res.AttemptID))
+		res = nil
+	}
+	if res != nil {
+		outcome.Judge(res, rec)
+		c.tellStop(res, rec.TaskID, kind)
+	} else {
+		res = c.lost(rec, box, kind)
+	}
+	Complete(res, rec)
+	if copyErr != nil {
+		// The box holds the only copy of something: what is known now is written,
+		// and the next collection replaces it.
+		err := keptBox(rec, copyErr)
+		res.Warnings = append(append(res.Warnings, warnings...), err.Error())
+		return res, errors.Join(err, outcome.WriteResult(rec, res))
+	}
+	if box != nil {
+		said, err := c.salvage(ctx, rec, res, box.ID, out.result == nil && c.Host.Asked(rec.TaskID, kind) != attempt.Killed)
+		if err != nil {
+			err = keptBox(rec, err)
+			res.Warnings = append(append(res.Warnings, warnings...), err.Error())
+			return res, errors.Join(err, outcome.WriteResult(rec, res))
+		}
+		warnings = append(warnings, said...)
+	}
+	warnings = append(warnings, c.bundle(ctx, rec, res)...)
+	res.Warnings = append(res.Warnings, warnings...)
+	outcome.KnownPR(rec, res)
+	if err := outcome.WriteResult(rec, res); err != nil {
+		return res, err // the box stays: it holds the only copy
+	}
+	if err := outcome.WriteReport(rec, res); err != nil {
+		c.Host.Log.Warn("collect", "task", rec.TaskID, "error", err) // all of it is in the result
+	}
+	if box != nil && !rec.Keep {
+		if err := c.Host.Engine.Remove(ctx, box.ID); err != nil {
+			return res, err
+		}
+	}
+	c.EndCompanion(ctx, rec, box != nil)
+	c.Done(rec, res)
+	return res, c.Host.Store.Save(rec)
+}
+
+// recordedResult is the one in the run's last event: it arrives even when the
+// box's file system does not.
+func (c *Collector) recordedResult(rec *store.Record) *workorder.Result {
+	var res *workorder.Result
+	if err := journal.Events(rec.Dir, func(e workorder.Event) {
+		if e.Type == workorder.EventResult && e.Result != nil {
+			res = e.Result
+		}
+	}); err != nil {
+		c.Host.Log.Warn("read the record of the run", "task", rec.TaskID, "error", err)
+	}
+	return res
+}
+
+// Recorded reads the events of a record.
+func (c *Collector) Recorded(rec *store.Record) func(func(workorder.Event)) error {
+	return func(fn func(workorder.Event)) error { return journal.Events(rec.Dir, fn) }
+}
+
+func (c *Collector) lost(rec *store.Record, box *engine.Box, kind attempt.StopKind) *workorder.Result {
+	where := outcome.LastStep(c.Recorded(rec))
+	e, end := outcome.LostTo(workorder.ReasonVanished, "the box vanished "+where), c.Host.Time()
+	if box != nil {
+		e.Reasons[0].Detail = fmt.Sprintf("the box ended without a result %s (%s)", where, box.Status)
+	}
+	vanished := e.Reasons
+	switch c.Host.Asked(rec.TaskID, kind) {
+	case attempt.Killed:
+		e.Status, e.EndedBy, e.Reasons = workorder.StatusInterrupted, workorder.BySignal, workorder.Because(workorder.ReasonKilled, "killed on request %s", where)
+	case attempt.StoppedSoftly:
+		e.Status, e.EndedBy, e.Reasons = workorder.StatusInterrupted, workorder.BySignal, append(workorder.Because(workorder.ReasonOnRequest, "stopped on request"), vanished...)
+	case attempt.Overdue:
+		e.Status, e.EndedBy, e.Reasons = workorder.StatusTimeout, workorder.ByHost, append(workorder.Because(workorder.ReasonOverdue, "stopped from outside, long after its timeout"), vanished...)
+	case attempt.NotStopped:
+	case attempt.FoundEnded:
+		end = time.Time{}
+	}
+	if loss := c.loss(rec); loss != "" {
+		e.Reasons = e.Reasons.And(workorder.ReasonUnsaved, "%s", loss)
+	}
+	return outcome.Synthesise(rec, c.Recorded(rec), e, end)
+}
+
+// bundle imports work that the box could not push into the local repository.
+func (c *Collector) bundle(ctx context.Context, rec *store.Record, res *workorder.Result) []string {
+	path := filepath.Join(rec.Dir, workorder.BundleFile)
+	if _, err := os.Stat(path); err != nil {
+		return nil
+	}
+	if rec.LocalRepo == "" || c.ImportBundle == nil || res.Pushed {
+		return []string{"work that could not be pushed is in " + path + ": git fetch it into a clone"}
+	}
+	if err := c.ImportBundle(ctx, rec.LocalRepo, path, rec.TaskID, rec.TargetBranch); err != nil {
+		return []string{fmt.Sprintf("import %s into %s: %v", path, rec.LocalRepo, err)}
+	}
+	res.Branch, res.Pushed = rec.TargetBranch, true
+	// Only this is mended. What could not be committed is not in the bundle; and a box of an older version, which gives no code, does
+	// not say which of the two it was.
+	if len(res.Reasons) == 1 && res.Reasons.Has(workorder.ReasonPush) && res.Status == workorder.StatusError && res.EndedBy == workorder.ByGit {
+		res.End(workorder.Succeeded())
+		res.Resumable = false
+	}
+	res.NextCommand = outcome.NextCommand(rec, res)
+	return []string{"the branch was not pushed by the box; it was imported into " + rec.LocalRepo + " from its bundle"}
+}
+
+// Complete adds what only the host knows.
+func Complete(res *workorder.Result, rec *store.Record) {
+	if rec.Image.ID != "" {
+		res.Image = rec.Image
+	}
+	h := rec.Host
+	res.Host.Isolation, res.Host.OCIRuntime, res.Host.EngineVersion = h.Isolation, h.OCIRuntime, h.EngineVersion
+	if res.Host.CgroupVersion == 0 {
+		res.Host.CgroupVersion = h.CgroupVersion
+	}
+	// The run began with the command, not with the box.
+	if lead := res.StartedAt.Sub(rec.Begun()); lead > 0 && lead < start.StartTimeout+CollectTimeout {
+		res.StartedAt, res.DurationMS = rec.Begun(), res.DurationMS+lead.Milliseconds()
+	}
+	res.Steps = append(append([]workorder.Step{}, rec.Steps...), res.Steps...)
+}
+
+// Done notes in the record how the attempt ended.
+func (c *Collector) Done(rec *store.Record, res *workorder.Result) {
+	rec.Collected, rec.Status, rec.EndedBy, rec.Reason, rec.ReasonCode = true, res.Status, res.EndedBy, res.Reasons.String(), res.Reasons.Code()
+	rec.FinishedAt, rec.ResumeAt = c.Host.Time().UTC(), res.ResumeAt
+}
+
+// tellStop says of a run that landed after a stop who wanted it: the box knows
+// only of a signal.
+func (c *Collector) tellStop(res *workorder.Result, taskID string, kind attempt.StopKind) {
+	if res.Status != workorder.StatusInterrupted {
+		return
+	}
+	var who workorder.Reasons
+	switch {
+	case kind == attempt.StoppedSoftly:
+		who = workorder.Because(workorder.ReasonByUser, "you interrupted it")
+	case c.Host.Asked(taskID, kind) == attempt.StoppedSoftly:
+		who = workorder.Because(workorder.ReasonOnRequest, "stopped on request (sandbox-agent stop)")
+	default:
+		return
+	}
+	res.Reasons = append(who, res.Reasons.Without(workorder.ReasonSignal)...)
+}

@@ -1,0 +1,129 @@
+package follow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/journal"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Stops turns the user's signals, and a run that outlives its own timeout,
+// into stops of the box. It returns when followCtx ends.
+func (f *Follower) Stops(followCtx, userCtx context.Context, hard <-chan struct{}, rec *store.Record) attempt.StopKind {
+	late := time.NewTimer(max(0, rec.Deadline.Sub(f.Host.Time())))
+	defer late.Stop()
+	after := true // what comes after a landing has its time still
+	kind := attempt.NotStopped
+	soft := userCtx.Done()
+	done := make(chan struct{}, 4) // at most four stops are ever asked for
+	pending := 0
+	// The box takes a second signal for impatience: it gets one from here, and a further one
+	// only when that did not reach it.
+	var gentle sync.Mutex
+	stop := func(grace time.Duration) {
+		pending++
+		go func() {
+			defer func() { done <- struct{}{} }()
+			if grace > 0 {
+				gentle.Lock()
+				defer gentle.Unlock()
+			}
+			if err := f.Host.StopBox(followCtx, rec, grace); err != nil && followCtx.Err() == nil {
+				f.Host.Log.Warn("stop the box", "task", rec.TaskID, "error", err)
+			}
+		}()
+	}
+	// Who asked before there was a box relies on whoever started it.
+	if grace, asked := f.Host.Noted(rec.TaskID); asked {
+		stop(grace)
+	}
+	for kind != attempt.Killed {
+		select {
+		case <-followCtx.Done():
+			for range pending {
+				<-done
+			}
+			return kind
+		case <-soft:
+			soft, kind = nil, attempt.StoppedSoftly
+			f.Host.Emit(workorder.Event{Time: f.Host.Time(), Type: workorder.EventWarning, Text: "stopping: the agent is ended and its work saved; Ctrl-C again, after 2 s, kills the box at once"})
+			stop(engine.StopTimeout)
+		case <-late.C:
+			if kind == attempt.NotStopped && after && f.hasLanded(rec) {
+				after = false
+				late.Reset(workorder.AfterLimit)
+				continue
+			}
+			if kind == attempt.NotStopped {
+				kind, soft = attempt.Overdue, nil
+				f.Host.Emit(workorder.Event{Time: f.Host.Time(), Type: workorder.EventWarning, Text: "the run outlived its timeout and is stopped from outside"})
+				stop(engine.StopTimeout)
+			}
+		case <-hard:
+			kind = attempt.Killed
+			f.Host.Emit(workorder.Event{Time: f.Host.Time(), Type: workorder.EventWarning, Text: "the box is killed: what was not saved yet is lost"})
+			stop(0)
+		}
+	}
+	<-followCtx.Done()
+	for range pending {
+		<-done
+	}
+	return kind
+}
+
+// hasLanded reports whether the box has said that its landing is over.
+func (f *Follower) hasLanded(rec *store.Record) (landed bool) {
+	if err := journal.Events(rec.Dir, func(e workorder.Event) {
+		landed = landed || e.Type == workorder.EventStepFinished && e.Step() == workorder.StepPush
+	}); err != nil {
+		f.Host.Log.Warn("read the record of the run", "task", rec.TaskID, "error", err)
+	}
+	return landed
+}
+
+// stopPoll is how often a command that is starting a box looks whether it still shall.
+const stopPoll = 100 * time.Millisecond
+
+// ErrStopped ends a start that another command asked to end.
+var ErrStopped = errors.New("stopped on request (sandbox-agent stop)")
+
+// UnlessStopped does what comes before the box lives, and gives it up when the
+// task's end is asked for. A box that was started all the same is stopped by stopper.
+func (f *Follower) UnlessStopped(ctx context.Context, taskID string, do func(context.Context) error) error {
+	starting, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	look := func() {
+		if _, asked := f.Host.Noted(taskID); asked {
+			cancel()
+		}
+	}
+	look() // what was asked before must not depend on who is faster
+	wg.Go(func() {
+		tick := time.NewTicker(stopPoll)
+		defer tick.Stop()
+		for {
+			select {
+			case <-starting.Done():
+				return
+			case <-tick.C:
+				look()
+			}
+		}
+	})
+	err := do(starting)
+	if err != nil && starting.Err() != nil && ctx.Err() == nil {
+		return fault.New(workorder.ExitInterrupted, fmt.Errorf("%w before its box was started", ErrStopped), "")
+	}
+	return err
+}

@@ -1,0 +1,67 @@
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// OwnEvents is the record of what the host did and saw itself. It is not part of
+// the box's record, whose numbers have no gaps and which the box's own copy is merged into.
+const OwnEvents = "host-events.jsonl"
+
+// Note records an event of the host.
+func Note(dir string, e workorder.Event) error {
+	if e.Type == workorder.EventResult {
+		e.Result = nil // it lies beside, in result.json
+	}
+	b, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, OwnEvents), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(render.EscapeControls(b), '\n'))
+	return errors.Join(err, f.Close())
+}
+
+// Own reads the host's own events.
+func Own(dir string) (list []workorder.Event, err error) {
+	f, err := os.Open(filepath.Join(dir, OwnEvents))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the record of the host: %w", err)
+	}
+	defer f.Close()
+	if _, err := readEvents(f, func(e workorder.Event) { list = append(list, e) }); err != nil {
+		return nil, fmt.Errorf("read the record of the host: %w", err)
+	}
+	return list, nil
+}
+
+// Among shows the host's own events where they belong between those of the box.
+// What is left is shown by rest.
+func Among(host []workorder.Event, show func(workorder.Event)) (box func(workorder.Event), rest func()) {
+	box = func(e workorder.Event) {
+		for len(host) > 0 && !host[0].Time.After(e.Time) {
+			show(host[0])
+			host = host[1:]
+		}
+		show(e)
+	}
+	return box, func() {
+		for _, e := range host {
+			show(e)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package outcome
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Held keeps the last event of a run back until the result is whole: what the
+// box says of itself lacks what only the host knows.
+type Held struct {
+	Show func(workorder.Event)
+	last workorder.Event
+}
+
+// Event shows an event, but for the last one.
+func (h *Held) Event(e workorder.Event) {
+	if e.Type == workorder.EventResult {
+		h.last = e
+		return
+	}
+	h.Show(e)
+}
+
+// Release shows the last event with the result as it was written, or as the box
+// gave it when nothing could be written.
+func (h *Held) Release(show func(workorder.Event), now func() time.Time, rec *store.Record, res *workorder.Result) {
+	switch {
+	case res != nil:
+		e := ending(h.last, rec, res)
+		if e.Time.IsZero() {
+			e.Time = now()
+		}
+		show(e)
+	case h.last.Type != "":
+		h.Show(h.last)
+	}
+}
+
+// LostTo is the ending of a run of which nothing is known any more.
+func LostTo(code workorder.ReasonCode, detail string) workorder.Ending {
+	return workorder.Ending{Status: workorder.StatusLost, EndedBy: workorder.ByHost, Reasons: workorder.Because(code, "%s", detail)}
+}
+
+// WriteResult writes the result of an attempt.
+func WriteResult(rec *store.Record, res *workorder.Result) error {
+	b, err := res.Encode()
+	if err != nil {
+		return err
+	}
+	return store.WriteFile(filepath.Join(rec.Dir, workorder.ResultFile), render.EscapeControls(b), 0o600)
+}
+
+// Amend changes the stored result of a collected task.
+func Amend(rec *store.Record, change func(*workorder.Result)) error {
+	r, err := ReadResult(rec)
+	if err != nil {
+		return err
+	}
+	change(r)
+	return WriteResult(rec, r)
+}
+
+// ReadResult reads the result of a collected task.
+func ReadResult(rec *store.Record) (*workorder.Result, error) {
+	b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.ResultFile))
+	if err != nil {
+		return nil, fmt.Errorf("read result: %w", err)
+	}
+	return workorder.DecodeResult(b)
+}

@@ -1,0 +1,236 @@
+// Package start brings a job to the moment in which its box has the order.
+package start
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Starter starts boxes.
+type Starter struct {
+	Host   *attempt.Host
+	Images Images
+	Remote Remote
+	// StartCompanion starts the detached process that serves what lies on this machine.
+	StartCompanion func(context.Context, companion.Config) (companion.Ready, error)
+	// CacheVolume overrides which volume holds the layer cache.
+	CacheVolume string
+}
+
+const (
+	// StartTimeout bounds creating and starting a container: on a loaded machine
+	// it takes seconds, and an engine that needs longer is stuck.
+	StartTimeout = 2 * time.Minute
+	// endReserve is for what the guest does after its own bounds on a loaded
+	// machine (the result, its containers), before the host stops it from outside.
+	endReserve = time.Minute
+)
+
+// CacheVolume is shared by all boxes of an engine, unless a user names another; the guest locks what it uses.
+const CacheVolume = "sandbox-agent-cache"
+
+// Images makes sure that the image of the box is on the engine.
+type Images interface {
+	// Ensure returns the image's identity. It builds the CLI's own image when it
+	// is missing, and never builds over a name the user chose.
+	Ensure(ctx context.Context, name string, progress func(workorder.Event)) (workorder.Image, error)
+}
+
+// ImageChecker is the optional ability of an engine to tell which images it has.
+type ImageChecker interface {
+	// ImageID is "" for an image that the engine does not have.
+	ImageID(ctx context.Context, ref string) (string, error)
+}
+
+// Remote answers for the repository before a container is started for it.
+type Remote interface {
+	// Check verifies that the repository answers, accepts the credential and has
+	// the branch (any branch when it is empty).
+	Check(ctx context.Context, url, branch string, cred *workorder.GitCredential) error
+	// Answers verifies that the repository answers and accepts the credential, whatever
+	// branches it has.
+	Answers(ctx context.Context, url string, cred *workorder.GitCredential) error
+}
+
+// Ground looks, before anything is made, whether engine and remote can do it.
+func (st *Starter) Ground(ctx context.Context, j *job.Job, rec *store.Record) (info engine.Info, err error) {
+	o := &j.Order
+	err = st.step(ctx, rec, workorder.StepPreflight, func() error {
+		var err error
+		if info, err = st.preflight(ctx, j); err != nil {
+			return err
+		}
+		o.HostImages = st.hostImages(ctx, o.Services)
+		return nil
+	})
+	o.MTU = outerMTU(info)
+	rec.Engine, rec.EngineID, rec.Host.EngineVersion, rec.Host.CgroupVersion = info.Host, info.Identity(), info.Version, info.CgroupVersion
+	return info, err
+}
+
+// Begin does everything up to the moment the box has its order.
+func (st *Starter) Begin(ctx context.Context, j *job.Job, rec *store.Record, info engine.Info) error {
+	err := st.step(ctx, rec, workorder.StepImage, func() error {
+		img, err := st.Images.Ensure(ctx, j.Image, st.Host.Emit)
+		rec.Image = img
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var secrets map[string]string
+	if j.Secrets != nil && len(j.Order.SecretNames) > 0 {
+		// Last, as reading them can mean a prompt or a charge, and nothing may keep them longer
+		// than needed: what can fail without them has not failed.
+		err := st.step(ctx, rec, workorder.StepSecrets, func() (err error) {
+			secrets, err = j.Secrets(ctx)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	rec.Box = job.BoxName(rec.TaskID, rec.Number())
+	rec.Deadline = st.Host.Time().Add(longest(&j.Order)).UTC()
+	return st.step(ctx, rec, workorder.StepStart, func() error { return st.start(ctx, j, rec, info, secrets) })
+}
+
+// longest is what a run can take to land that keeps its own bounds: the clock of its
+// timeout starts with the box, and an ordinary landing follows when that has run out. What comes after a landing has workorder.AfterLimit more.
+func longest(o *workorder.Order) time.Duration {
+	return StartTimeout + o.Timeout() + workorder.AgentGrace + workorder.LandLimit + endReserve
+}
+
+func (st *Starter) start(ctx context.Context, j *job.Job, rec *store.Record, info engine.Info, secrets map[string]string) error {
+	ctx, cancel := context.WithTimeout(ctx, StartTimeout)
+	defer cancel()
+	if err := st.companionFor(ctx, j, rec, info); err != nil {
+		return err
+	}
+	// Saved before the box exists: whoever finds the box finds the record.
+	if err := st.Host.Store.Save(rec); err != nil {
+		return err
+	}
+	if err := st.SaveOrder(rec, &j.Order); err != nil {
+		return err
+	}
+	env, err := json.Marshal(workorder.Envelope{Order: j.Order, Secrets: secrets, Git: j.Git, ForgeToken: j.ForgeToken, App: j.App})
+	if err != nil {
+		return fmt.Errorf("write the work order: %w", err)
+	}
+	spec := boxSpec(j, rec, info)
+	spec.CacheVolume = cmp.Or(st.CacheVolume, CacheVolume)
+	_, err = st.Host.Engine.Run(ctx, spec, bytes.NewReader(append(env, '\n')))
+	switch {
+	case errors.Is(err, engine.ErrConflict):
+		return st.conflict(ctx, j, rec, err)
+	case errors.Is(err, engine.ErrIsolation):
+		return fault.New(workorder.ExitBox, err, isolationHint(j))
+	case err != nil:
+		return fault.New(workorder.ExitBox, err, "`sandbox-agent doctor` tells what this engine can do")
+	}
+	return nil
+}
+
+// ErrOther ends a start for another box of the task.
+var ErrOther = errors.New("another box works on the task")
+
+// conflict tells whose box has the name that the record's was to have.
+func (st *Starter) conflict(ctx context.Context, j *job.Job, rec *store.Record, err error) error {
+	name := rec.Box
+	rec.Box = "" // it is not ours
+	boxes, lerr := st.Host.Engine.Boxes(ctx, map[string]string{workorder.LabelTask: rec.TaskID})
+	if lerr != nil {
+		return fault.New(workorder.ExitBox, errors.Join(err, lerr), "")
+	}
+	i := slices.IndexFunc(boxes, func(b engine.Box) bool { return b.Name == name })
+	switch {
+	case i < 0:
+		return fault.New(workorder.ExitBox, err, "if it is none of this program's, choose another --task-id; else it is gone by now: try again")
+	case boxes[i].Labels[workorder.LabelOwner] == j.Owner && !boxes[i].Live():
+		return fault.New(workorder.ExitBox, fmt.Errorf("%w: %s is left of a run that this state folder does not know any more", err, name), "`sandbox-agent gc` removes it")
+	}
+	return fault.New(workorder.ExitGit, fmt.Errorf("%w: %s runs on this engine, started from another state folder (%s)", ErrOther, name, boxes[i].Labels[workorder.LabelOwner]),
+		"wait for its end, or follow it there: `sandbox-agent logs -f "+rec.TaskID+"` with that state folder")
+}
+
+func isolationHint(j *job.Job) string {
+	switch {
+	case j.OCIRuntime != "":
+		return "the engine must have the OCI runtime " + j.OCIRuntime + "; without --oci-runtime its default one is used"
+	case j.Isolation == engine.IsolationPrivileged:
+		return "this engine cannot give a privileged box; ask for what it has: --isolation confined"
+	}
+	return "`sandbox-agent doctor` tells which --isolation this engine can give (confined, privileged)"
+}
+
+// boxSpec is the box a job gets.
+func boxSpec(j *job.Job, rec *store.Record, info engine.Info) engine.BoxSpec {
+	files := map[string]string{}
+	if j.Bundle != "" {
+		files[workorder.BundleIn] = j.Bundle
+	}
+	if j.Archive != "" {
+		files[workorder.ArchiveIn] = j.Archive
+	}
+	limits := j.Order.Limits
+	if limits.MemoryBytes == 0 {
+		limits.MemoryBytes = info.MemoryBytes / 10 * job.MemoryTenths
+	}
+	return engine.BoxSpec{
+		Files: files,
+		Name:  rec.Box,
+		Image: cmp.Or(rec.Image.Name, j.Image),
+		Labels: map[string]string{
+			workorder.LabelTask: rec.TaskID, workorder.LabelAttempt: rec.AttemptID, workorder.LabelOwner: j.Owner, workorder.LabelProject: rec.Project,
+		},
+		Isolation: j.Isolation, OCIRuntime: j.OCIRuntime, Limits: limits, DNS: j.Order.Network.DNS,
+		Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2,
+	}
+}
+
+// cutShort is the error of a step that the user ended.
+const cutShort = "interrupted"
+
+// step runs one of the host's own steps with its events and its record.
+func (st *Starter) step(ctx context.Context, rec *store.Record, name workorder.StepName, do func() error) error {
+	s := workorder.Step{Name: name, Status: workorder.StepDone, StartedAt: st.Host.Time().UTC()}
+	st.Host.Emit(workorder.Event{Time: s.StartedAt, Type: workorder.EventStepStarted, Name: string(name)})
+	err := do()
+	end := st.Host.Time()
+	s.DurationMS = end.Sub(s.StartedAt).Milliseconds()
+	if err != nil {
+		s.Status, s.Error = workorder.StepFailed, err.Error()
+		if ctx.Err() != nil {
+			s.Error = cutShort // what a client says of a request that was given up helps nobody
+		}
+	}
+	rec.Steps = append(rec.Steps, s)
+	st.Host.Emit(workorder.Event{Time: end, Type: workorder.EventStepFinished, Name: string(name), Status: string(s.Status), DurationMS: s.DurationMS, Text: s.Error})
+	return err
+}
+
+// SaveOrder keeps the order beside the output.
+func (st *Starter) SaveOrder(rec *store.Record, o *workorder.Order) error {
+	b, err := json.MarshalIndent(o, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write the work order: %w", err)
+	}
+	return store.WriteFile(filepath.Join(rec.Dir, workorder.OrderFile), append(render.EscapeControls(b), '\n'), 0o600)
+}
