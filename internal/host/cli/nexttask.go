@@ -71,18 +71,18 @@ func (o *nextOptions) taskArg(cmd *cobra.Command, args []string, in bool) error 
 }
 
 // read is runOptions.read for a command that goes on with a task.
-func (n *nextOptions) read(f *pflag.FlagSet, getenv func(string) string) error {
-	o := &n.run
-	if err := o.read(f, getenv); err != nil {
+func (o *nextOptions) read(f *pflag.FlagSet, getenv func(string) string) error {
+	run := &o.run
+	if err := run.read(f, getenv); err != nil {
 		return err
 	}
-	if f.Changed("pr") && n.pr <= 0 {
-		return usage("--pr %d is no pull request's number", n.pr)
+	if f.Changed("pr") && o.pr <= 0 {
+		return usage("--pr %d is no pull request's number", o.pr)
 	}
-	if o.named != "" && o.taskID != "" && o.named != o.taskID {
-		return usage("give the task once: %s or --task-id %s", o.named, o.taskID)
+	if run.named != "" && run.taskID != "" && run.named != run.taskID {
+		return usage("give the task once: %s or --task-id %s", run.named, run.taskID)
 	}
-	o.taskID = cmp.Or(o.taskID, o.named)
+	run.taskID = cmp.Or(run.taskID, run.named)
 	return nil
 }
 
