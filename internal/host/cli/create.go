@@ -94,10 +94,7 @@ func (o *createOptions) do(ctx context.Context, a *App) error {
 	if o.ifExists != ifExistsFail && !o.picksUp() && o.ifExists != "" {
 		return usage("--if-exists %q is neither %s nor %s nor %s", o.ifExists, ifExistsFail, ifExistsContinue, ifExistsTell)
 	}
-	st, err := a.store()
-	if err != nil {
-		return err
-	}
+	var st *store.Store
 	var rec *store.Record
 	fresh := o.run.taskID == ""
 	switch id := o.run.taskID; {
@@ -106,6 +103,9 @@ func (o *createOptions) do(ctx context.Context, a *App) error {
 	case !workorder.ValidTaskID(id):
 		return usage("--task-id %q is not T- and 8 of 0-9A-Z", id)
 	default:
+		if st, err = a.store(); err != nil {
+			return err
+		}
 		if rec, err = st.Load(id); err != nil && !errors.Is(err, store.ErrNotFound) {
 			return err
 		}

@@ -74,14 +74,6 @@ func statusNames() []string {
 	return []string{string(workorder.NetworkRefused), string(workorder.NetworkLearned), string(workorder.NetworkAllowed)}
 }
 
-// learned is the answer of `policy learn`.
-type learned struct {
-	TaskID   string                `json:"task_id"`
-	Attempts []int                 `json:"attempts"`
-	Mode     workorder.NetworkMode `json:"mode"` // of the last attempt that says
-	policy.Proposal
-}
-
 func (o *policyLearnOptions) do(ctx context.Context, id string, a *App) error {
 	opts := policy.Options{Wildcards: o.wildcards}
 	for _, s := range o.statuses {
@@ -97,31 +89,17 @@ func (o *policyLearnOptions) do(ctx context.Context, id string, a *App) error {
 	if rec, err = a.collect(ctx, st, rec); err != nil {
 		return err
 	}
-	l := learned{TaskID: rec.TaskID, Attempts: []int{}}
-	var hosts []workorder.NetworkHost
-	restricted := false
-	for _, n := range attempts(rec) {
-		past, err := at(rec, n)
+	var runs []policy.Run
+	for _, attempt := range rec.Attempts() {
+		past, err := at(rec, attempt.Number)
 		if err != nil {
 			return err
 		}
-		run := recorded(past)
-		found := run.Hosts()
-		l.Mode = cmp.Or(modeOf(past, run.Result), l.Mode)
-		restricted = restricted || run.Restricted()
-		if len(found) > 0 || run.Restricted() {
-			l.Attempts = append(l.Attempts, n)
-		}
-		hosts = append(hosts, found...)
+		runs = append(runs, recorded(past))
 	}
-	l.Proposal = policy.Propose(hosts, opts)
-	if len(l.Allow) == 0 && !restricted {
-		why := "no attempt got as far as its network"
-		if l.Mode == workorder.NetworkFull {
-			why = "it ran with network: full, of which nothing is recorded"
-		}
-		return fault.New(workorder.ExitGeneral, fmt.Errorf("nothing is known of what task %s reached for: %s", rec.TaskID, why),
-			"run it once with network: {mode: restricted, learn: true}")
+	l, err := policy.Learn(rec.TaskID, runs, opts)
+	if err != nil {
+		return err
 	}
 	if o.json {
 		return a.json(l)
@@ -132,34 +110,14 @@ func (o *policyLearnOptions) do(ctx context.Context, id string, a *App) error {
 	return err
 }
 
-// modeOf is the mode that an attempt ran with, or was asked to; empty: nobody knows.
-func modeOf(rec *store.Record, res *workorder.Result) workorder.NetworkMode {
-	if res != nil && res.Network != nil {
-		return res.Network.Mode
-	}
-	b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.OrderFile))
-	if err != nil {
-		return ""
-	}
-	o, err := workorder.DecodeOrder(b)
-	if err != nil {
-		return ""
-	}
-	return o.Network.Mode
-}
-
-// attempts are the numbers of a task's attempts, oldest first.
-func attempts(rec *store.Record) []int {
-	var all []int
-	for _, f := range rec.Former {
-		all = append(all, f.Number)
-	}
-	return append(all, rec.Number())
-}
-
 // recorded reads what an attempt left. What is missing or damaged says nothing.
 func recorded(rec *store.Record) policy.Run {
-	var run policy.Run
+	run := policy.Run{Number: rec.Number()}
+	if b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.OrderFile)); err == nil {
+		if order, err := workorder.DecodeOrder(b); err == nil {
+			run.Asked = order.Network.Mode
+		}
+	}
 	if res, err := outcome.ReadResult(rec); err == nil {
 		run.Result = res
 	}
@@ -174,7 +132,7 @@ func recorded(rec *store.Record) policy.Run {
 // comment makes one line of a text from a box: another would be read as YAML.
 func comment(s string) string { return clip(strings.Join(strings.Fields(render.Clean(s)), " ")) }
 
-func writeProposal(w io.Writer, l *learned) {
+func writeProposal(w io.Writer, l *policy.Learned) {
 	fmt.Fprintf(w, "# What task %s reached for. Look it over: rules hold for whatever the agent is talked into.\n", l.TaskID)
 	fmt.Fprintf(w, "network:\n  mode: %s\n", workorder.NetworkRestricted)
 	if len(l.Allow) == 0 {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/policy"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -102,7 +103,7 @@ network:
 		t.Errorf("exit %d: %s", code, out)
 	}
 	code := run("A1B2 --json")
-	var l learned
+	var l policy.Learned
 	if err := json.Unmarshal(out.Bytes(), &l); err != nil || code != 0 || len(l.Allow) != 4 || len(l.Attempts) != 2 || len(l.Never) != 1 || l.Mode != workorder.NetworkRestricted {
 		t.Errorf("exit %d, %v: %s", code, err, out)
 	}

@@ -40,7 +40,7 @@ func (a *App) newTaskJob(o *runOptions, asked tasks.Asked) *taskJob {
 // run does what is asked for, and says how it went. rec is nil for a task that is not known here.
 func (p *taskJob) run(ctx context.Context, st *store.Store, rec *store.Record) error {
 	p.asked.Task = p.o.taskID
-	if asked := &p.asked; !asked.DryRun && (asked.Verb != tasks.Create || asked.IfExists) {
+	if !p.asked.DryRun && !p.asked.OnlyNew() {
 		if err := p.boxes.open(); err != nil {
 			return err
 		}

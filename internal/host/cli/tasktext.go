@@ -32,10 +32,10 @@ func (o *textOptions) stdin() bool {
 }
 
 // taskText returns the task byte for byte.
-func (run *runOptions) taskText(ctx context.Context, a *App) (string, error) {
-	o := &run.text
+func (o *runOptions) taskText(ctx context.Context, a *App) (string, error) {
+	t := &o.text
 	given := 0
-	for _, g := range []bool{o.wordsSet, o.fileSet, o.in, o.issue != 0} {
+	for _, g := range []bool{t.wordsSet, t.fileSet, t.in, t.issue != 0} {
 		if g {
 			given++
 		}
@@ -49,22 +49,22 @@ func (run *runOptions) taskText(ctx context.Context, a *App) (string, error) {
 	var text []byte
 	var err error
 	switch {
-	case o.issue < 0:
-		return "", usage("--issue %d is no issue's number", o.issue)
-	case o.issue > 0:
-		task, err := run.issueTask(ctx, a)
+	case t.issue < 0:
+		return "", usage("--issue %d is no issue's number", t.issue)
+	case t.issue > 0:
+		task, err := o.issueTask(ctx, a)
 		if err != nil {
 			return "", err
 		}
 		text = []byte(task)
-	case o.stdin():
+	case t.stdin():
 		if text, err = io.ReadAll(io.LimitReader(a.stdin(ctx), workorder.MaxTask+1)); ctx.Err() != nil {
 			return "", tasks.ErrLeft
 		} else if err != nil {
 			return "", fmt.Errorf("read the task from standard input: %w", err)
 		}
-	case o.fileSet:
-		f, err := os.Open(o.file)
+	case t.fileSet:
+		f, err := os.Open(t.file)
 		if err != nil {
 			return "", usage("read the task: %w", err)
 		}
@@ -73,7 +73,7 @@ func (run *runOptions) taskText(ctx context.Context, a *App) (string, error) {
 			return "", usage("read the task: %w", err)
 		}
 	default:
-		text = []byte(o.words)
+		text = []byte(t.words)
 	}
 	switch {
 	case len(text) > workorder.MaxTask:

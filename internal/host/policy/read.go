@@ -26,8 +26,18 @@ func Line(rule string) string {
 
 // Run is what one attempt recorded.
 type Run struct {
-	Result *workorder.Result // nil: there is none
+	Number int                   // of the attempt
+	Asked  workorder.NetworkMode // what its order asks for; empty: there is no order
+	Result *workorder.Result     // nil: there is none
 	Events []workorder.Event
+}
+
+// mode is what the attempt ran with, or was asked to; empty: that is not known.
+func (r Run) mode() workorder.NetworkMode {
+	if r.Result != nil && r.Result.Network != nil {
+		return r.Result.Network.Mode
+	}
+	return r.Asked
 }
 
 // Hosts is what the attempt reached for: what its result says, and what only its

@@ -152,10 +152,8 @@ func (t *turn) next(ctx context.Context) (Action, error) {
 // locks tells whether the lock has to be taken: by all that may start a box, or collect what one left.
 func (t *turn) locks() bool {
 	switch rec := t.s.Record; {
-	case rec == nil, t.lock != nil, t.s.DryRun:
+	case rec == nil, t.lock != nil, t.s.DryRun, t.s.OnlyNew():
 		return false
-	case t.s.Verb == Create:
-		return t.s.IfExists
 	case t.s.Verb == Read, t.s.Verb == OpenPR:
 		return !rec.Collected
 	}
@@ -250,7 +248,7 @@ func (t *turn) start(ctx context.Context, out *Outcome) (err error) {
 
 // overtaken tells whether another command was faster to begin the task: its record is there then.
 func (t *turn) overtaken(ctx context.Context, err error) bool {
-	if !errors.Is(err, store.ErrExists) || t.s.Record != nil || t.s.Verb == Create && !t.s.IfExists {
+	if !errors.Is(err, store.ErrExists) || t.s.Record != nil || t.s.OnlyNew() {
 		return false
 	}
 	wait, cancel := Waiting(ctx, cmp.Or(t.Patience, MoveWait))

@@ -55,7 +55,7 @@ func Next(s State) (Action, error) {
 	switch {
 	case s.Verb == Read, s.Verb == OpenPR:
 		return read(s)
-	case s.Verb == Create && !s.IfExists:
+	case s.OnlyNew():
 		return onlyNew(s)
 	case s.Record != nil && s.Remote == nil && !s.DryRun:
 		return here(s)

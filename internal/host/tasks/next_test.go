@@ -136,6 +136,7 @@ func TestNext(t *testing.T) {
 	}{
 		// create
 		"create a task with an id of its own":              {nil, nil, with{fresh}, begins, "", 0},
+		"create, if it exists, without an id":              {nil, nil, with{create, fresh}, begins, "", 0},
 		"create a plan":                                    {nil, nil, with{fresh, withPlan, says("x")}, Action{Do: Begin, Attempt: Attempt{Mode: workorder.ModePlan, Text: "x"}}, "", 0},
 		"create a named task: the remote is asked":         {nil, nil, with{onlyNew}, ask, "", 0},
 		"create a named task that nobody knows":            {nil, nothing, with{onlyNew}, begins, "", 0},

@@ -38,6 +38,9 @@ type Asked struct {
 	Wait     bool // wait for it, however long it takes
 }
 
+// OnlyNew tells whether the task must be one that nobody knows.
+func (a Asked) OnlyNew() bool { return a.Verb == Create && (a.Fresh || !a.IfExists) }
+
 // State is all that decides what happens next.
 type State struct {
 	Asked

@@ -10,19 +10,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func TestBranchTask(t *testing.T) {
-	t.Parallel()
-	for branch, want := range map[string]string{
-		"agent/T-A1B2C3D4": "T-A1B2C3D4", "agent/T-A1B2C3D4-add-it": "T-A1B2C3D4",
-		"main": "", "agent/": "", "agent/T-A1B2": "", "agent/T-a1b2c3d4": "", "agent/T-A1B2C3D4E": "", "agent/T-A1B2C3D4/x": "",
-		"x/agent/T-A1B2C3D4": "", "agent/T-A1B2C3D4-a..b": "", "agent/T-A1B2C3D4-\n": "",
-	} {
-		if got, ok := branchTask(branch); ok != (want != "") || ok && got != want {
-			t.Errorf("%q: %q, %v", branch, got, ok)
-		}
-	}
-}
-
 // A pull request is worked on only where it is open, of this repository and of a task's branch.
 func TestTaskPull(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// exitLeft is the exit code of following that was interrupted: what a shell says
+// of a program that SIGINT ended. ExitInterrupted would say that of the task.
+const exitLeft = 130
+
+type logsOptions struct {
+	follow, json bool
+	attempt      int
+}
+
+func newLogsCmd(a *App) *cobra.Command {
+	o := &logsOptions{}
+	cmd := &cobra.Command{
+		Use: "logs TASK", Short: "Show what happened in a task, or follow it", Args: oneTask,
+		ValidArgsFunction: a.completeTasks(false),
+		Long: `Logs shows the events of a task so far, or with --follow those to come as well. When the
+task has ended, --follow collects its result and ends with the task's exit code (see
+` + "`sandbox-agent --help`" + `), so that a script can wait for a detached task. An interrupt only ends
+the following (exit code 130): the task goes on. ` + "`sandbox-agent stop`" + ` ends a task.`,
+		Example: "  sandbox-agent logs T-A1B2C3D4\n  sandbox-agent logs -f A1B2",
+		RunE:    func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args[0], a) },
+	}
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "follow to the end, and collect the result")
+	cmd.Flags().IntVar(&o.attempt, "attempt", 0, "a former attempt, by its number (default: the last)")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print events as JSON lines")
+	return cmd
+}
+
+func (o *logsOptions) do(ctx context.Context, id string, a *App) error {
+	st, rec, err := a.task(ctx, id)
+	if err == nil {
+		rec, err = at(rec, o.attempt)
+	}
+	if err != nil {
+		return err
+	}
+	view := a.newView(o.json)
+	defer view.r.Close()
+	if rec.Collected {
+		err := outcome.Recorded(rec, view.event)
+		if err == nil && o.follow {
+			return ended(rec.Status, rec.EndedBy)
+		}
+		return err
+	}
+	be, err := a.open()
+	if err != nil {
+		return err
+	}
+	if o.follow {
+		return a.follow(ctx, be, st, rec, view)
+	}
+	err = a.launcher(be, st, view.event).Replay(ctx, rec)
+	if err != nil && ctx.Err() != nil {
+		return &ending{exitLeft}
+	}
+	return err
+}
+
+// at is the record of an attempt of the task.
+func at(rec *store.Record, attempt int) (*store.Record, error) {
+	past, err := rec.At(attempt)
+	return past, fault.New(workorder.ExitNotFound, err, "`sandbox-agent result "+rec.TaskID+"` lists the attempts")
+}
+
+// follow shows a run to its end and ends with its exit code.
+func (a *App) follow(ctx context.Context, be *Backend, st *store.Store, rec *store.Record, view *view) error {
+	view.told = true
+	res, err := a.launcher(be, st, view.event).Watch(ctx, rec)
+	view.r.Close()
+	return a.followed(ctx, rec, res, view.json, err)
+}
+
+// followed says how a run ended that was followed.
+func (a *App) followed(ctx context.Context, rec *store.Record, res *workorder.Result, asJSON bool, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return &ending{exitLeft} // leaving is no error, and the task goes on
+	}
+	if res != nil && !asJSON {
+		a.summary(res, rec)
+	}
+	if res != nil && err == nil {
+		return ended(res.Status, res.EndedBy)
+	}
+	return err
+}
+
+// ended is the ending of a command that answers for a task: its exit code.
+func ended(s workorder.Status, by workorder.EndedBy) error {
+	if code := workorder.ExitCode(s, by); code != workorder.ExitOK {
+		return &ending{code}
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// nextOptions are the flags of a command that goes on with a task, which is named by its id or its pull request.
+type nextOptions struct {
+	run          runOptions
+	targetBranch string
+	now, wait    bool
+	pr           int
+}
+
+// flags are those of every run, worded for a task that is there, and the task's branch.
+func (o *nextOptions) flags(cmd *cobra.Command) {
+	o.run.flags(cmd)
+	f := cmd.Flags()
+	f.Lookup("task-id").Usage = "the task, as TASK"
+	f.StringVar(&o.targetBranch, "target-branch", "", "the task's branch (default: found on the remote)")
+}
+
+// moreFlags are those of a command that can add to the task and has to wait for a provider's limit.
+func (o *nextOptions) moreFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.Lookup("task").Usage = "what to add to the task; - reads standard input"
+	f.Lookup("task-file").Usage = "file with what to add; - reads standard input"
+	f.BoolVar(&o.wait, "wait", false, "wait until a parked task can go on")
+	f.BoolVar(&o.now, "now", false, "go on with a parked task before its limit resets")
+}
+
+// job is the job of a next attempt.
+func (o *nextOptions) job(ctx context.Context, a *App, verb tasks.Verb) (*taskJob, error) {
+	p := a.newTaskJob(&o.run, tasks.Asked{Verb: verb, Now: o.now, Wait: o.wait, Branch: o.targetBranch})
+	if o.now && o.wait {
+		return nil, usage("give --now or --wait, not both")
+	}
+	if !o.run.text.given() {
+		return p, nil
+	}
+	var err error
+	p.asked.Text, err = o.run.taskText(ctx, a)
+	return p, err
+}
+
+// taskArg takes the task's id, and where in says so "-" for a text on standard input.
+func (o *nextOptions) taskArg(cmd *cobra.Command, args []string, in bool) error {
+	for _, arg := range args {
+		switch {
+		case in && arg == "-":
+			o.run.text.in = true
+		case o.run.named == "":
+			o.run.named = arg
+		default:
+			return oneTask(cmd, args)
+		}
+	}
+	return nil
+}
+
+// read is runOptions.read for a command that goes on with a task.
+func (o *nextOptions) read(f *pflag.FlagSet, getenv func(string) string) error {
+	run := &o.run
+	if err := run.read(f, getenv); err != nil {
+		return err
+	}
+	if f.Changed("pr") && o.pr <= 0 {
+		return usage("--pr %d is no pull request's number", o.pr)
+	}
+	if run.named != "" && run.taskID != "" && run.named != run.taskID {
+		return usage("give the task once: %s or --task-id %s", run.named, run.taskID)
+	}
+	run.taskID = cmp.Or(run.taskID, run.named)
+	return nil
+}
+
+// knownHere is the record of the task, nil where only the remote may know it; its id is the full one then.
+func (p *taskJob) knownHere(ctx context.Context) (*store.Record, error) {
+	st, rec, err := p.a.task(ctx, p.o.taskID)
+	if err == nil {
+		p.o.taskID = rec.TaskID
+		return rec, nil
+	}
+	if full := fullID(p.o.taskID); st != nil && fault.Code(err) == workorder.ExitNotFound && workorder.ValidTaskID(full) {
+		p.o.taskID = full
+		return nil, nil
+	}
+	return nil, err
+}
+
+// ground is runOptions.ground, for a task that only the project's remote can know where no record names a project.
+func (p *taskJob) ground(ctx context.Context) (*resolved, error) {
+	r, err := p.o.ground(ctx, p.a)
+	if _, none := errors.AsType[*projects.NotFoundError](err); none && p.asked.Verb != tasks.Create && p.o.taskID != "" && p.o.project == "" {
+		return nil, unknownHere(p.o.taskID, "its project: --project P")
+	}
+	return r, err
+}
+
+// unknownHere says of a task what it takes to find it elsewhere.
+func unknownHere(id, give string) error {
+	return fault.New(workorder.ExitNotFound, fmt.Errorf("task %s is not known on this machine", id),
+		"`sandbox-agent ps --all` lists the tasks of this machine; if another one began it, give "+give)
+}
+
+// taskOf finds the task by its id, or by its pull request where pr is not 0. The record is nil for a task that this
+// state folder does not know.
+func (p *taskJob) taskOf(ctx context.Context, pr int) (rec *store.Record, err error) {
+	if p.o.taskID != "" {
+		if rec, err = p.knownHere(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if pr == 0 {
+		return rec, nil
+	}
+	if rec != nil { // its project is known then
+		if err := p.remember(rec); err != nil {
+			return nil, err
+		}
+	}
+	r, err := p.ground(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if r.untrusted != nil {
+		return nil, r.untrusted
+	}
+	if p.pull, err = findTaskPull(ctx, p.a, r.project, pr); err != nil {
+		return nil, err
+	}
+	if task := p.pull.task; p.o.taskID == "" {
+		p.o.taskID = task
+	} else if p.o.taskID != task {
+		return nil, usage("pull request #%d is that of task %s, not of %s", pr, task, p.o.taskID)
+	}
+	if rec == nil {
+		return p.knownHere(ctx)
+	}
+	return rec, nil
+}
+
+// itsBranch refuses a branch that cannot be the task's.
+func (p *taskJob) itsBranch() error {
+	if id, branch := p.o.taskID, p.asked.Branch; branch != "" && !workorder.OwnBranch(id, branch) {
+		return usage("--target-branch %s cannot be the branch of %s: its name begins with agent/%s", branch, id, id)
+	}
+	return nil
+}
+
+// reachForge makes the box reach the forge of the task's pull request, also where the project's runs open none.
+func (p *taskJob) reachForge(r *resolved) {
+	if p.pull == nil {
+		return
+	}
+	pr := workorder.PullRequest{}
+	if r.project.PR != nil {
+		pr = *r.project.PR
+	}
+	if p.rebase == nil || p.rebase.Onto == "" {
+		pr.Base = cmp.Or(pr.Base, p.pull.Base) // it stays where it is
+	}
+	r.project.PR = &pr
+}
+
+// runKnown is run for a task that was looked for.
+func (p *taskJob) runKnown(ctx context.Context, rec *store.Record, err error) error {
+	if err == nil {
+		err = p.itsBranch()
+	}
+	if err != nil {
+		return err
+	}
+	st, err := p.a.store()
+	if err != nil {
+		return err
+	}
+	return p.run(ctx, st, rec)
+}

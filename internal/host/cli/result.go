@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+type resultOptions struct {
+	json, path, exitStatus bool
+	attempt                int
+}
+
+func newResultCmd(a *App) *cobra.Command {
+	o := &resultOptions{}
+	cmd := &cobra.Command{
+		Use: "result TASK", Short: "Show the result of a task, collecting it if needed", Args: oneTask,
+		ValidArgsFunction: a.completeTasks(false),
+		Example:           "  sandbox-agent result T-A1B2C3D4\n  sandbox-agent result A1B2 --json | jq .status\n  ls $(sandbox-agent result A1B2 --path)",
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args[0], a) },
+	}
+	cmd.Flags().BoolVar(&o.json, "json", false, "print result.json")
+	cmd.Flags().IntVar(&o.attempt, "attempt", 0, "a former attempt, by its number (default: the last)")
+	cmd.Flags().BoolVar(&o.path, "path", false, "print the folder of the output")
+	cmd.Flags().BoolVar(&o.exitStatus, "exit-status", false, "end with the task's exit code")
+	return cmd
+}
+
+func (o *resultOptions) do(ctx context.Context, id string, a *App) error {
+	rec, err := o.show(ctx, id, a)
+	if err == nil && o.exitStatus {
+		return ended(rec.Status, rec.EndedBy)
+	}
+	return err
+}
+
+func (o *resultOptions) show(ctx context.Context, id string, a *App) (*store.Record, error) {
+	if o.json && o.path {
+		return nil, usage("give --json or --path, not both")
+	}
+	st, rec, err := a.task(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if rec, err = a.collect(ctx, st, rec); err != nil {
+		return nil, err
+	}
+	if rec, err = at(rec, o.attempt); err != nil {
+		return nil, err
+	}
+	if o.path {
+		fmt.Fprintln(a.Stdout, rec.Dir)
+		return rec, nil
+	}
+	b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.ResultFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fault.New(workorder.ExitNotFound, fmt.Errorf("the output of %s is no longer in %s", rec.TaskID, rec.Dir), "`sandbox-agent rm "+rec.TaskID+"` forgets the task")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read result: %w", err)
+	}
+	if o.json {
+		_, err := a.Stdout.Write(render.EscapeControls(b))
+		return rec, err
+	}
+	res, err := workorder.DecodeResult(b)
+	if err != nil {
+		return nil, err
+	}
+	a.summary(res, rec)
+	return rec, nil
+}
+
+func (a *App) summary(res *workorder.Result, rec *store.Record) {
+	w, _ := termSize(a.Stdout)
+	o := render.SummaryOptions{Color: a.color(a.Stdout), Width: w, Dir: rec.Dir, Kept: keptBox(rec), Number: rec.Number()}
+	for _, f := range rec.Former {
+		o.Former = append(o.Former, render.Attempt{Number: f.Number, Status: f.Status, EndedBy: f.EndedBy})
+	}
+	render.Summary(a.Stdout, res, o)
+}
+
+// keptBox is the container that was left for a look inside, or empty.
+func keptBox(rec *store.Record) string {
+	if rec.Keep {
+		return rec.Box
+	}
+	return ""
+}
+
+// reader reads what the boxes of tasks left.
+func reader(a *App, st *store.Store) *tasks.Flow {
+	return &tasks.Flow{Store: st, Boxes: &boxes{a: a}}
+}
+
+// collect brings home a task whose own CLI is gone.
+func (a *App) collect(ctx context.Context, st *store.Store, rec *store.Record) (*store.Record, error) {
+	out, err := reader(a, st).Run(ctx, tasks.State{Asked: tasks.Asked{Verb: tasks.Read, Task: rec.TaskID}, Record: rec})
+	return out.Record, err
+}

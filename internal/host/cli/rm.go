@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+type rmOptions struct{ force bool }
+
+func newRmCmd(a *App) *cobra.Command {
+	o := &rmOptions{}
+	cmd := &cobra.Command{
+		Use: "rm TASK...", Short: "Forget tasks and delete their output",
+		ValidArgsFunction: a.completeTasks(true),
+		Long:              "Rm deletes what is known of a task: its record and its output folder. A box that still\nruns is only removed with --force, and one on another engine is only left with it; a task whose\nrecord is damaged is only forgotten with it. The branch it pushed stays, and the task's\nrefs on the remote do: the README has the git command that removes these.",
+		Example:           "  sandbox-agent rm T-A1B2C3D4\n  sandbox-agent rm --force A1B2",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, id := range args {
+				if err := o.do(cmd.Context(), id, a); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return oneTask(cmd, args)
+		}
+		return nil
+	}
+	cmd.Flags().BoolVarP(&o.force, "force", "f", false, "also kill a box that runs, and leave one that is on another engine")
+	return cmd
+}
+
+func (o *rmOptions) do(ctx context.Context, id string, a *App) error {
+	st, rec, err := a.task(ctx, id)
+	if damaged, ok := errors.AsType[*store.DamagedError](err); ok && o.force {
+		return forget(ctx, a, st, damaged.TaskID)
+	}
+	if err != nil {
+		return err
+	}
+	if !rec.Collected || slices.ContainsFunc(rec.Attempts(), func(t store.Attempt) bool { return t.Keep || t.Unsure }) {
+		be, err := a.open()
+		if err != nil {
+			return err
+		}
+		l := a.launcher(be, st, nil)
+		left, err := l.Host().Discard(ctx, rec, o.force)
+		if err != nil {
+			if errors.Is(err, attempt.ErrRunning) {
+				return fault.New(workorder.ExitGeneral, err, "stop it first (`sandbox-agent stop "+rec.TaskID+"`) or use --force")
+			}
+			return err
+		}
+		if !rec.Collected {
+			// Its own CLI, if it lives, collects now; the folder goes after it.
+			if _, err := settle(ctx, a, st, l, rec, 0); err != nil && (!o.force || !errors.Is(err, attempt.ErrElsewhere)) {
+				return err
+			}
+		}
+		for _, box := range left {
+			fmt.Fprintln(a.Stderr, "warning: left behind: "+box+": `sandbox-agent gc` with that engine removes it when it has ended")
+		}
+	}
+	if err := st.Remove(rec); err != nil {
+		return err
+	}
+	fmt.Fprintln(a.Stdout, rec.TaskID)
+	return nil
+}
+
+// forget removes all that is there of a task whose record is damaged. Where its
+// output lies, when not in its folder, nobody knows any more.
+func forget(ctx context.Context, a *App, st *store.Store, id string) error {
+	be, err := a.open()
+	if err != nil {
+		return err
+	}
+	lock, err := st.TryLock(id)
+	if err != nil {
+		return fault.New(workorder.ExitGeneral, err, "end that command first")
+	}
+	defer lock.Unlock()
+	boxes, err := upkeep.OwnBoxes(ctx, be.Engine, st, map[string]string{workorder.LabelTask: id})
+	if err != nil {
+		return err
+	}
+	for _, b := range boxes {
+		if err := be.Engine.Remove(ctx, b.ID); err != nil {
+			return err
+		}
+	}
+	if err := st.Remove(&store.Record{TaskID: id}); err != nil {
+		return err
+	}
+	fmt.Fprintln(a.Stdout, id)
+	return nil
+}
