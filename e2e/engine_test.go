@@ -208,6 +208,7 @@ func newOwnEngine(t *testing.T, size int64, args ...string) *ownEngine {
 		e.stop()
 		e.Close()
 	})
+	t.Cleanup(counted.Follow(t.Context(), e))
 	e.start()
 	e.load(ownBox)
 	return e

@@ -126,6 +126,7 @@ func (in *inside) create(mounts []string, env []string, args ...string) *box {
 	if err != nil {
 		in.t.Fatal(err)
 	}
+	counted.Started(in.t.Name(), r.ID)
 	b := &box{inside: in, id: r.ID, out: &syncBuffer{}}
 	in.t.Cleanup(func() {
 		ctx := context.WithoutCancel(in.t.Context())

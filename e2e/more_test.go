@@ -42,6 +42,7 @@ func TestBootPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	fields := strings.Fields(string(image))
+	counted.Started(t.Name(), "boot --plan")
 	out, err := proc.Output(t.Context(), proc.Spec{
 		Argv:  []string{"docker", "run", "--rm", "-i", "--network", "none", "--entrypoint", "entrypoint", fields[len(fields)-1], "boot", "--plan"},
 		Stdin: strings.NewReader(`{"order":` + order.stdout + `}`),

@@ -161,6 +161,7 @@ func TestRebaseClean(t *testing.T) {
 	}
 	// What goes on from there goes on from the new base; and from another machine there is nothing to do.
 	m.u.state = t.TempDir()
+	counted.Of(m.u.state, t.Name())
 	m.u.env = append(m.u.env, "SANDBOX_AGENT_STATE_DIR="+m.u.state)
 	c, r = m.rebase("-p", m.project)
 	if c.code != 0 || r.Status != workorder.StatusNoChanges || r.Reasons.Code() != workorder.ReasonUnchanged || r.BaseSHA != tip || len(m.forge.Pulls()) != 1 {

@@ -41,5 +41,5 @@ e2e=$(grep -rl --include='*_test.go' '^//go:build e2e' . | xargs -r -n 1 dirname
 if [ -n "$e2e" ]; then
 	echo "== tests on the engine"
 	# shellcheck disable=SC2086 # a list of packages
-	./scripts/tested.sh 25 -tags e2e -count=1 -p 1 -parallel $e2e_parallel -timeout $e2e_deadline $e2e
+	./scripts/tested.sh all -tags e2e -count=1 -p 1 -parallel $e2e_parallel -timeout $e2e_deadline $e2e
 fi
