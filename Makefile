@@ -44,6 +44,10 @@ image: build ## build the box's image on the engine
 test: ## all tests; installs what is missing and starts an engine if none answers
 	MAKE="$(MAKE)" ./scripts/test.sh
 
+.PHONY: nightly
+nightly: ## what every change need not run (CONTRIBUTING.md), and all of `make test` with it
+	MAKE="$(MAKE)" ./scripts/test.sh nightly
+
 .PHONY: unit
 unit: ## tests that need no engine, no network and no root
 	$(GO) test -race ./...

@@ -265,7 +265,11 @@ func TestKilledBoxes(t *testing.T) {
 	in := newInside(t, "dockerd")
 	data := newVolume(t) + ":/var/lib/docker"
 	run := []string{"-test.run", "^TestKillNineAndRestart$"}
-	for range 2 {
+	kills := 1
+	if nightly {
+		kills = 2
+	}
+	for range kills {
 		in.create([]string{data}, []string{"BOXTEST_HANG=1"}, run...).killWhenHanging()
 	}
 	again := in.create([]string{data}, []string{"BOXTEST_HANG=1"}, run...)

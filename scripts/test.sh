@@ -1,10 +1,16 @@
 #!/bin/sh
 # Everything `make test` does: what is missing is installed, the engine started if
 # none answers, and stopped again if it was started here, however this ends.
+# Usage: test.sh [nightly]; with the word also what the build tag nightly brings (CONTRIBUTING.md).
 set -eu
 cd "$(dirname "$0")/.."
 
+tags=e2e
 e2e_deadline=60m # it only ends a hang: half of it on two slow cores
+if [ "${1:-}" = nightly ]; then
+	tags=e2e,nightly
+	e2e_deadline=180m
+fi
 # Boxes wait more than they compute: for grace periods, pushes and each other. What counts on quiet is no parallel test.
 e2e_parallel=3
 
@@ -41,5 +47,5 @@ e2e=$(grep -rl --include='*_test.go' '^//go:build e2e' . | xargs -r -n 1 dirname
 if [ -n "$e2e" ]; then
 	echo "== tests on the engine"
 	# shellcheck disable=SC2086 # a list of packages
-	./scripts/tested.sh all -tags e2e -count=1 -p 1 -parallel $e2e_parallel -timeout $e2e_deadline $e2e
+	./scripts/tested.sh all -tags "$tags" -count=1 -p 1 -parallel $e2e_parallel -timeout $e2e_deadline $e2e
 fi
