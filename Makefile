@@ -54,7 +54,7 @@ unit: ## tests that need no engine, no network and no root
 
 .PHONY: e2e
 e2e: build ## tests on the engine that is running
-	$(GO) test -tags e2e -count=1 -p 1 -parallel 3 -timeout 60m $$(grep -rl --include='*_test.go' '^//go:build e2e' . | xargs -r -n 1 dirname | sort -u)
+	$(GO) test -tags e2e -count=1 -p 1 -parallel 5 -timeout 60m $$(grep -rl --include='*_test.go' '^//go:build e2e' . | xargs -r -n 1 dirname | sort -u)
 
 .PHONY: demo
 demo: ## a whole task on a sample repository: no account, no key

@@ -72,7 +72,7 @@ func TestChaos(t *testing.T) {
 					e = newOwnEngine(t, 900<<20)
 				}
 				t.Run(fmt.Sprintf("%d %s", n, b.name), func(t *testing.T) {
-					u := newChaosUser(t, b, e.host(), ownEngineAddress)
+					u := newChaosUser(t, b, e.host(), e.address)
 					u.engine = e
 					c.round(t, n, b, u)
 				})

@@ -42,6 +42,7 @@ func hostAddress(t *testing.T) string {
 // A local repository is the remote; the service is a container of the inner
 // engine; the agent's work and nothing else arrives.
 func TestLocalRepositoryWithAService(t *testing.T) {
+	t.Parallel()
 	u := newUser(t)
 	repo := u.repo(map[string]string{"README": "hello\n", "notes/ü b": "x\n"})
 	project := u.project(`
@@ -129,6 +130,7 @@ harness:
 }
 
 func TestHTTPSRemoteWithAToken(t *testing.T) {
+	t.Parallel()
 	const token = "s3cr3t-t0ken-0123456789"
 	srv := gittest.NewAt(t, token, hostAddress(t))
 	url := srv.Create(t, "app.git", map[string]string{"a": "1"})

@@ -233,6 +233,7 @@ func TestGuardInside(t *testing.T) {
 
 // The network policy in a box whose world is made by the test itself.
 func TestNetworkPolicyInside(t *testing.T) {
+	t.Parallel()
 	in := newInside(t, "egress")
 	in.network = "none"
 	in.more = []string{"NET_RAW", "NET_BIND_SERVICE"} // of the world, which has servers on low ports and pings
@@ -262,6 +263,7 @@ func sayHello(t *testing.T) (address string) {
 
 // A box that is killed leaves nothing on its data root that the next one stumbles over.
 func TestKilledBoxes(t *testing.T) {
+	t.Parallel()
 	in := newInside(t, "dockerd")
 	data := newVolume(t) + ":/var/lib/docker"
 	run := []string{"-test.run", "^TestKillNineAndRestart$"}
@@ -282,6 +284,7 @@ func TestKilledBoxes(t *testing.T) {
 
 // Boxes share layers, at the same time and after one of them was killed, and none can change them.
 func TestSharedLayers(t *testing.T) {
+	t.Parallel()
 	in := newInside(t, "dockerd")
 	cache := newVolume(t) + ":/cache"
 	run := []string{"-test.run", "^TestTwoBoxesOneCache$"}

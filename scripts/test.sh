@@ -12,7 +12,7 @@ if [ "${1:-}" = nightly ]; then
 	e2e_deadline=180m
 fi
 # Boxes wait more than they compute: for grace periods, pushes and each other. What counts on quiet is no parallel test.
-e2e_parallel=3
+e2e_parallel=5
 
 ./scripts/need.sh build test
 started= # an engine that answers already is somebody else's, also where this script of another checkout started it
