@@ -11,6 +11,7 @@ ARCHES    ?= $(subst x86_64,amd64,$(subst aarch64,arm64,$(shell uname -m)))
 OUT       := bin
 TOOLS     := .cache/bin
 GOLANGCI  := $(TOOLS)/golangci-lint-v2.15.0
+VULNCHECK := $(TOOLS)/govulncheck-v1.9.0
 
 # The guest's binary is the same for the same source, whatever the commit: its
 # content is part of the image's name.
@@ -84,7 +85,18 @@ caps: build image ## each capability of a box, and what fails without it: some 2
 	./scripts/caps.sh
 
 .PHONY: check
-check: fmt-check vet lint unit tidy-check ## what a change has to pass besides `make test`
+check: static unit ## what a change has to pass besides the tests on an engine
+
+.PHONY: static
+static: fmt-check vet lint vulns generated tidy-check ## what is found without running it: format, vet, linters, known vulnerabilities, generated files
+
+.PHONY: vulns
+vulns: $(VULNCHECK) ## known vulnerabilities of what the programs call
+	./scripts/vulns.sh $(VULNCHECK)
+
+.PHONY: generated
+generated: ## write generated and golden files anew: none may change
+	./scripts/generated.sh
 
 .PHONY: fmt
 fmt: $(GOLANGCI) ## format the Go files
@@ -97,24 +109,27 @@ fmt-check: $(GOLANGCI)
 .PHONY: vet
 vet:
 	$(GO) vet ./...
-	$(GO) vet -tags e2e ./...
+	$(GO) vet -tags e2e,nightly ./...
 	$(GO) vet -tags boxtest ./internal/guest/...
 	GOOS=darwin $(GO) vet ./cmd/sandbox-agent ./internal/host/...
 
 .PHONY: lint
 lint: $(GOLANGCI) ## the linters of .golangci.yml
 	$(GOLANGCI) run ./...
-	$(GOLANGCI) run --build-tags e2e ./...
+	$(GOLANGCI) run --build-tags e2e,nightly ./...
 
 .PHONY: tidy-check
 tidy-check:
 	$(GO) mod tidy -diff
 
 .PHONY: install-tools
-install-tools: $(GOLANGCI) ## build the linter at its pinned version
+install-tools: $(GOLANGCI) $(VULNCHECK) ## build the linter and govulncheck at their pinned versions
 $(GOLANGCI):
 	GOBIN=$(CURDIR)/$(TOOLS) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 	mv $(TOOLS)/golangci-lint $@
+$(VULNCHECK):
+	GOBIN=$(CURDIR)/$(TOOLS) $(GO) install golang.org/x/vuln/cmd/govulncheck@v1.9.0
+	mv $(TOOLS)/govulncheck $@
 
 .PHONY: clean
 clean: ## remove what was built here (images and volumes stay: sandbox-agent gc)

@@ -27,10 +27,6 @@ trap 'exit 143' TERM HUP
 ./scripts/need.sh base || true
 
 "${MAKE:-make}" build
-echo "== go vet"
-go vet ./...
-go vet -tags e2e ./...
-go vet -tags boxtest ./internal/guest/...
 # Where one goroutine works on large input, the race detector finds nothing and takes
 # twenty times as long: such tests take little input first, and all of it without it.
 echo "== unit tests, with the race detector"
