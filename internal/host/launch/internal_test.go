@@ -20,6 +20,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestPlanText(t *testing.T) {
+	t.Parallel()
 	budget := 2.5
 	full := &Job{
 		Image: "", Isolation: "confined", LocalRepo: "/home/me/shop",
@@ -60,6 +61,7 @@ func TestPlanText(t *testing.T) {
 
 // TestProposals: users copy rules out of a result, so a box cannot smuggle others in.
 func TestProposals(t *testing.T) {
+	t.Parallel()
 	res := &workorder.Result{Network: &workorder.NetworkReport{}}
 	want := map[string]string{
 		"a.example": "- a.example", "b.example": "- a.example", "c.example": "- '*.c.example'", "d.example": "- d.example:22", "2001:db8::1": `- "[2001:db8::1]:22"`,
@@ -80,6 +82,7 @@ func TestProposals(t *testing.T) {
 
 // TestUnpack: the archive comes from a box that an agent was root in for all we know.
 func TestUnpack(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	outside := filepath.Join(t.TempDir(), "outside")
 	if err := os.Symlink(filepath.Dir(outside), filepath.Join(dir, "way-out")); err != nil {
@@ -160,6 +163,7 @@ func TestUnpack(t *testing.T) {
 
 // TestUnpackBounds: a box cannot fill the host's folders with names either.
 func TestUnpackBounds(t *testing.T) {
+	t.Parallel()
 	var b bytes.Buffer
 	tw := tar.NewWriter(&b)
 	for i := range 4 {
@@ -184,6 +188,7 @@ func TestUnpackBounds(t *testing.T) {
 
 // TestMergeEvents: what the stream lost is in the box's own copy.
 func TestMergeEvents(t *testing.T) {
+	t.Parallel()
 	event := func(seq int, text string) string {
 		return fmt.Sprintf(`{"seq":%d,"type":"warning","text":%q}`, seq, text) + "\n"
 	}
@@ -229,6 +234,7 @@ func TestMergeEvents(t *testing.T) {
 // TestRecorder: a recorder opened on what a killed one left goes on after its
 // last whole line.
 func TestRecorder(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, workorder.EventsFile)
 	one, two := `{"seq":1,"time":"2026-01-01T00:00:00Z","type":"ready"}`+"\n", `{"seq":2,"time":"2026-01-01T00:00:01Z","type":"warning","text":"x"}`+"\n"
@@ -262,6 +268,7 @@ func TestRecorder(t *testing.T) {
 
 // TestLongest: the host never ends a run that still keeps the guest's own bounds.
 func TestLongest(t *testing.T) {
+	t.Parallel()
 	o := &workorder.Order{TimeoutMinutes: 3}
 	if got := longest(o); got <= startTimeout+3*time.Minute+workorder.AgentGrace+workorder.LandLimit+workorder.BundleGrace || got > 3*time.Minute+2*workorder.LandLimit {
 		t.Errorf("stopped after %s", got)
@@ -269,6 +276,7 @@ func TestLongest(t *testing.T) {
 }
 
 func TestDefaultRoute(t *testing.T) {
+	t.Parallel()
 	const table = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n" +
 		"docker0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n" +
 		"tun0\t00000000\t010200C0\t0003\t0\t0\t0\t00000080\t0\t0\t0\n" +
