@@ -42,7 +42,7 @@ image: build ## build the box's image on the engine
 	./$(OUT)/sandbox-agent image build
 
 .PHONY: test
-test: ## all tests; installs what is missing and starts an engine if none answers
+test: ## the tests of every change; installs what is missing and starts an engine if none answers
 	MAKE="$(MAKE)" ./scripts/test.sh
 
 .PHONY: nightly
