@@ -47,6 +47,7 @@ func TestLocalRepositoryWithAService(t *testing.T) {
 	repo := u.repo(map[string]string{"README": "hello\n", "notes/ü b": "x\n"})
 	project := u.project(`
 name: local
+packages: [hello]
 services:
   redis:
     image: ` + redisImage + `
@@ -55,6 +56,7 @@ env:
   VERSION: 1.10
 lifecycle:
   setup:
+    - hello --version >/dev/null
     - test "$(id -un)" = sandbox && test "$HOME" = /home/sandbox && test -w . && ! sudo -n true 2>/dev/null
     - printf 'SET greeting %s\r\nQUIT\r\n' "$VERSION" | nc redis 6379 | grep -q OK
 validate:
