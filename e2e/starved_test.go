@@ -145,9 +145,9 @@ func TestKilledBoxLosesNoCommit(t *testing.T) {
 	gittest.Git(t, w.repo, "fsck", "--strict", "--no-dangling")
 }
 
-// The shortest stop and a commit that is too large for it, of an agent that hears nothing.
+// The shortest stop and a commit that is too large for it, of an agent that hears nothing. It is not parallel: a machine that is
+// busy has no time to say in ten seconds how the run ended.
 func TestLargeLastCommit(t *testing.T) {
-	t.Parallel()
 	w := newCarefulUser(t).workOn(scripted("", "head -c 300000000 /dev/urandom >big && git add big && git commit -qm big\n"+busy+deaf))
 	grace := int(workorder.StopGrace.Seconds())
 	if err := eng.ContainerStop(t.Context(), w.box(), container.StopOptions{Timeout: &grace}); err != nil {
