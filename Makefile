@@ -11,6 +11,7 @@ ARCHES    ?= $(subst x86_64,amd64,$(subst aarch64,arm64,$(shell uname -m)))
 OUT       := bin
 TOOLS     := .cache/bin
 GOLANGCI  := $(TOOLS)/golangci-lint-v2.15.0
+VULNCHECK := $(TOOLS)/govulncheck-v1.9.0
 
 # The guest's binary is the same for the same source, whatever the commit: its
 # content is part of the image's name.
@@ -41,8 +42,12 @@ image: build ## build the box's image on the engine
 	./$(OUT)/sandbox-agent image build
 
 .PHONY: test
-test: ## all tests; installs what is missing and starts an engine if none answers
+test: ## the tests of every change; installs what is missing and starts an engine if none answers
 	MAKE="$(MAKE)" ./scripts/test.sh
+
+.PHONY: nightly
+nightly: ## what every change need not run (CONTRIBUTING.md), and all of `make test` with it
+	MAKE="$(MAKE)" ./scripts/test.sh nightly
 
 .PHONY: unit
 unit: ## tests that need no engine, no network and no root
@@ -50,7 +55,7 @@ unit: ## tests that need no engine, no network and no root
 
 .PHONY: e2e
 e2e: build ## tests on the engine that is running
-	$(GO) test -tags e2e -count=1 -p 1 -parallel 3 -timeout 60m $$(grep -rl --include='*_test.go' '^//go:build e2e' . | xargs -r -n 1 dirname | sort -u)
+	$(GO) test -tags e2e -count=1 -p 1 -parallel 5 -timeout 60m $$(grep -rl --include='*_test.go' '^//go:build e2e' . | xargs -r -n 1 dirname | sort -u)
 
 .PHONY: demo
 demo: ## a whole task on a sample repository: no account, no key
@@ -80,7 +85,18 @@ caps: build image ## each capability of a box, and what fails without it: some 2
 	./scripts/caps.sh
 
 .PHONY: check
-check: fmt-check vet lint unit tidy-check ## what a change has to pass besides `make test`
+check: static unit ## what a change has to pass besides the tests on an engine
+
+.PHONY: static
+static: fmt-check vet lint vulns generated tidy-check ## what is found without running it: format, vet, linters, known vulnerabilities, generated files
+
+.PHONY: vulns
+vulns: $(VULNCHECK) ## known vulnerabilities of what the programs call
+	./scripts/vulns.sh $(VULNCHECK)
+
+.PHONY: generated
+generated: ## write generated and golden files anew: none may change
+	./scripts/generated.sh
 
 .PHONY: fmt
 fmt: $(GOLANGCI) ## format the Go files
@@ -93,24 +109,27 @@ fmt-check: $(GOLANGCI)
 .PHONY: vet
 vet:
 	$(GO) vet ./...
-	$(GO) vet -tags e2e ./...
+	$(GO) vet -tags e2e,nightly ./...
 	$(GO) vet -tags boxtest ./internal/guest/...
 	GOOS=darwin $(GO) vet ./cmd/sandbox-agent ./internal/host/...
 
 .PHONY: lint
 lint: $(GOLANGCI) ## the linters of .golangci.yml
 	$(GOLANGCI) run ./...
-	$(GOLANGCI) run --build-tags e2e ./...
+	$(GOLANGCI) run --build-tags e2e,nightly ./...
 
 .PHONY: tidy-check
 tidy-check:
 	$(GO) mod tidy -diff
 
 .PHONY: install-tools
-install-tools: $(GOLANGCI) ## build the linter at its pinned version
+install-tools: $(GOLANGCI) $(VULNCHECK) ## build the linter and govulncheck at their pinned versions
 $(GOLANGCI):
 	GOBIN=$(CURDIR)/$(TOOLS) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 	mv $(TOOLS)/golangci-lint $@
+$(VULNCHECK):
+	GOBIN=$(CURDIR)/$(TOOLS) $(GO) install golang.org/x/vuln/cmd/govulncheck@v1.9.0
+	mv $(TOOLS)/govulncheck $@
 
 .PHONY: clean
 clean: ## remove what was built here (images and volumes stay: sandbox-agent gc)

@@ -43,10 +43,11 @@ const attackPIDs = 1000
 // An agent that means harm, in every network mode. What it tries is in e2e/attack;
 // the outside is played here, and has the last word on what arrived.
 func TestAttack(t *testing.T) {
+	t.Parallel()
 	program := buildAttack(t)
 	for _, mode := range workorder.NetworkModes() {
 		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel() // the modes among themselves: what is tried is timed
+			t.Parallel()
 			attackSetup{program: program, mode: mode, isolation: "confined", host: addressOfItsOwn(t), engine: eng}.run(t)
 		})
 	}

@@ -79,11 +79,12 @@ func TestFloods(t *testing.T) {
 		memoryLimit = 160 << 20
 		outputLimit = 200 << 20 // what is kept of 400 MB of output and its events
 	)
-	for name, script := range map[string]string{
-		"lines":    "head -c 200000000 /dev/zero | tr '\\0' x | fold -w 120\necho >&2 the-end",
-		"one line": "head -c 200000000 /dev/zero | tr '\\0' x\necho >&2 the-end",
-		"events":   `yes '{"type":"agent.text","text":"` + strings.Repeat("y", 1000) + `"}' | head -c 200000000` + "\necho >&2 the-end",
-	} {
+	floods := map[string]string{"one line": "head -c 200000000 /dev/zero | tr '\\0' x\necho >&2 the-end"}
+	if nightly {
+		floods["lines"] = "head -c 200000000 /dev/zero | tr '\\0' x | fold -w 120\necho >&2 the-end"
+		floods["events"] = `yes '{"type":"agent.text","text":"` + strings.Repeat("y", 1000) + `"}' | head -c 200000000` + "\necho >&2 the-end"
+	}
+	for name, script := range floods {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			u := newCarefulUser(t)
@@ -137,6 +138,7 @@ func TestAgentsThatMisbehave(t *testing.T) {
 		status             workorder.Status
 		by                 workorder.EndedBy
 		reason             workorder.ReasonCode
+		nightly            bool // since TestEndings and TestStarvedBoxLands have one like it
 	}{
 		{
 			name: "crash", script: "kill -SEGV $$", code: workorder.ExitTaskFailed,
@@ -147,7 +149,7 @@ func TestAgentsThatMisbehave(t *testing.T) {
 			name: "kills all it can", script: "kill -9 -1", status: workorder.StatusSuccess, by: workorder.ByAgent,
 		},
 		{
-			name: "holds stdout open", status: workorder.StatusSuccess, by: workorder.ByAgent,
+			name: "holds stdout open", nightly: true, status: workorder.StatusSuccess, by: workorder.ByAgent,
 			script: "setsid sh -c 'trap \"\" TERM HUP INT; exec sleep 600' &\nsetsid -f sleep 600\nexit 0",
 		},
 		{
@@ -158,7 +160,7 @@ func TestAgentsThatMisbehave(t *testing.T) {
 			script: "for i in $(seq 400); do (sleep 0.2 & setsid -f true); done\nfor i in $(seq 50); do setsid -f sleep 600; done\nsleep 1",
 		},
 		{
-			name: "fork bomb", head: "timeout_minutes: 0.25\nlimits:\n  pids: 200\n", code: workorder.ExitTimeout,
+			name: "fork bomb", nightly: true, head: "timeout_minutes: 0.25\nlimits:\n  pids: 200\n", code: workorder.ExitTimeout,
 			script: bomb,
 			status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: workorder.ReasonTimeout,
 		},
@@ -168,11 +170,11 @@ func TestAgentsThatMisbehave(t *testing.T) {
 			status: workorder.StatusFailed, by: workorder.ByAgent, reason: workorder.ReasonMemory,
 		},
 		{
-			name: "deaf at its time limit", head: "timeout_minutes: 0.25\n", script: deaf, code: workorder.ExitTimeout,
+			name: "deaf at its time limit", nightly: true, head: "timeout_minutes: 0.25\n", script: deaf, code: workorder.ExitTimeout,
 			status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: workorder.ReasonTimeout,
 		},
 		{
-			name: "deaf over budget", head: "max_budget_usd: 1\n", code: workorder.ExitBudget,
+			name: "deaf over budget", nightly: true, head: "max_budget_usd: 1\n", code: workorder.ExitBudget,
 			script: `printf '{"type":"agent.usage","usage":{"cost_usd":0.5}}\n{"type":"agent.usage","usage":{"cost_usd":1.25,"input_tokens":10}}\n'` + deaf,
 			status: workorder.StatusBudgetExceeded, by: workorder.ByBudget, reason: workorder.ReasonBudget,
 		},
@@ -195,6 +197,9 @@ func TestAgentsThatMisbehave(t *testing.T) {
 			name: "locked index", script: "touch .git/index.lock .git/HEAD.lock", status: workorder.StatusSuccess, by: workorder.ByAgent,
 		},
 	} {
+		if a.nightly && !nightly {
+			continue
+		}
 		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()
 			u := newCarefulUser(t)
@@ -289,7 +294,11 @@ func (w *working) boot() int {
 
 func TestStop(t *testing.T) {
 	t.Parallel()
-	for name, script := range map[string]string{"obedient": "exec sleep 600", "deaf": deaf} {
+	agents := map[string]string{"deaf": deaf}
+	if nightly {
+		agents["obedient"] = "exec sleep 600"
+	}
+	for name, script := range agents {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := work(t, script)
@@ -369,9 +378,11 @@ func TestBoxKilled(t *testing.T) {
 // The agent throws its repository away: there is nothing to land, and the run says so.
 func TestRepositoryDeleted(t *testing.T) {
 	t.Parallel()
-	for name, script := range map[string]string{
-		"history": "rm -rf .git", "everything": "rm -rf /workspace/* /workspace/.[!.]*",
-	} {
+	deletes := map[string]string{"everything": "rm -rf /workspace/* /workspace/.[!.]*"}
+	if nightly {
+		deletes["history"] = "rm -rf .git"
+	}
+	for name, script := range deletes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			u := newCarefulUser(t)

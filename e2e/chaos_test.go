@@ -44,14 +44,19 @@ const (
 // outside journal that it had written is looked for after every blow.
 //
 // SANDBOX_AGENT_CHAOS_ROUNDS and SANDBOX_AGENT_CHAOS_SEED choose how many rounds and which; `make chaos` sets them.
+// Otherwise each change meets one round of some kinds, and each night one of every kind.
 func TestChaos(t *testing.T) {
 	t.Parallel()
-	seed, rounds := chaosNumber(t, "SANDBOX_AGENT_CHAOS_SEED", 20261121), chaosNumber(t, "SANDBOX_AGENT_CHAOS_ROUNDS", len(blows))
+	kinds := blows
+	if !nightly && os.Getenv("SANDBOX_AGENT_CHAOS_ROUNDS") == "" {
+		kinds = slices.DeleteFunc(slices.Clone(blows), func(b blow) bool { return !b.everyChange })
+	}
+	seed, rounds := chaosNumber(t, "SANDBOX_AGENT_CHAOS_SEED", 20261121), chaosNumber(t, "SANDBOX_AGENT_CHAOS_ROUNDS", len(kinds))
 	c := &chaos{seed: seed, rows: map[string]*chaosRow{}}
 	t.Cleanup(func() { c.print(rounds) })
 	t.Run("rounds", func(t *testing.T) {
 		for n := range rounds {
-			if b := blows[n%len(blows)]; !b.ownEngine {
+			if b := kinds[n%len(kinds)]; !b.ownEngine {
 				t.Run(fmt.Sprintf("%d %s", n, b.name), func(t *testing.T) {
 					t.Parallel()
 					c.round(t, n, b, newChaosUser(t, b, "", hostAddress(t)))
@@ -62,12 +67,12 @@ func TestChaos(t *testing.T) {
 	t.Run("own engine", func(t *testing.T) {
 		var e *ownEngine
 		for n := range rounds {
-			if b := blows[n%len(blows)]; b.ownEngine {
+			if b := kinds[n%len(kinds)]; b.ownEngine {
 				if e == nil {
 					e = newOwnEngine(t, 900<<20)
 				}
 				t.Run(fmt.Sprintf("%d %s", n, b.name), func(t *testing.T) {
-					u := newChaosUser(t, b, e.host(), ownEngineAddress)
+					u := newChaosUser(t, b, e.host(), e.address)
 					u.engine = e
 					c.round(t, n, b, u)
 				})
@@ -359,6 +364,8 @@ type blow struct {
 	ownEngine bool
 	// agent: it is the agent that does it, so that it has to be there.
 	agent bool
+	// everyChange: not only a nightly run has a round of it.
+	everyChange bool
 	// by is what the command is called through.
 	by []string
 	// limits are those of the project.
@@ -367,11 +374,11 @@ type blow struct {
 }
 
 var blows = []blow{
-	{name: "box: kill -9", do: killBox},
-	{name: "boot: kill -9", do: killInBox("entrypoint\x00boot\x00")},
+	{name: "box: kill -9", everyChange: true, do: killBox},
+	{name: "boot: kill -9", everyChange: true, do: killInBox("entrypoint\x00boot\x00")},
 	{name: "agent: kill -9", do: killInBox("bash\x00./agent.sh\x00")},
-	{name: "inner dockerd: kill -9", do: killInBox("dockerd\x00"), boxLives: true},
-	{name: "command: kill -9", boxLives: true, do: func(_ *testing.T, _ *chaosUser, s *started, _ *rand.Rand) bool {
+	{name: "inner dockerd: kill -9", everyChange: true, do: killInBox("dockerd\x00"), boxLives: true},
+	{name: "command: kill -9", everyChange: true, boxLives: true, do: func(_ *testing.T, _ *chaosUser, s *started, _ *rand.Rand) bool {
 		s.Signal(syscall.SIGKILL)
 		return true
 	}},
@@ -384,12 +391,12 @@ var blows = []blow{
 		return true
 	}},
 	{name: "command: GNU timeout", by: []string{"timeout", "-k", "60", "600"}, do: endByTimeout},
-	{name: "docker stop -t 10", do: stopBox},
+	{name: "docker stop -t 10", everyChange: true, do: stopBox},
 	{name: "boot: kill -9, remote hangs, docker stop -t 10", do: stopInRescue},
 	{name: "fork bomb of the agent", agent: true, limits: "timeout_minutes: 0.7\nlimits: {memory: 2g, pids: 300}\n", do: told(forkBomb, nil)},
 	{name: "memory bomb of the agent", agent: true, limits: "timeout_minutes: 3\nlimits: {memory: 1g}\n", do: told(memoryBomb, nil)},
 	{name: "commit of 80 MB, docker stop -t 10", agent: true, do: told(largeCommit, stopBox)},
-	{name: "remote away for seconds", boxLives: true, do: cutRemote},
+	{name: "remote away for seconds", everyChange: true, boxLives: true, do: cutRemote},
 	{name: "remote refuses for seconds", boxLives: true, do: refuse},
 	{name: "remote hangs for seconds", boxLives: true, do: hold},
 	{name: "remote away, box: kill -9", do: func(t *testing.T, u *chaosUser, s *started, rng *rand.Rand) bool {
@@ -399,7 +406,7 @@ var blows = []blow{
 		defer u.remote.Down.Store(false)
 		return killBox(t, u, s, rng)
 	}},
-	{name: "PID 1 and all: kill -9 twice", do: func(t *testing.T, u *chaosUser, s *started, rng *rand.Rand) bool {
+	{name: "PID 1 and all: kill -9 twice", everyChange: true, do: func(t *testing.T, u *chaosUser, s *started, rng *rand.Rand) bool {
 		t.Helper()
 		boot := killInBox("entrypoint\x00boot\x00")(t, u, s, rng)
 		time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond) // in the middle of rescue

@@ -38,6 +38,7 @@ type user struct {
 func newUser(t *testing.T, env ...string) *user {
 	t.Helper()
 	u := &user{t: t, state: t.TempDir(), dir: t.TempDir()}
+	counted.Of(u.state, t.Name())
 	u.env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "SANDBOX_AGENT_STATE_DIR=" + u.state, "LC_ALL=C.UTF-8",
 		"DOCKER_HOST=" + os.Getenv("DOCKER_HOST"),

@@ -42,10 +42,12 @@ func hostAddress(t *testing.T) string {
 // A local repository is the remote; the service is a container of the inner
 // engine; the agent's work and nothing else arrives.
 func TestLocalRepositoryWithAService(t *testing.T) {
+	t.Parallel()
 	u := newUser(t)
 	repo := u.repo(map[string]string{"README": "hello\n", "notes/ü b": "x\n"})
 	project := u.project(`
 name: local
+packages: [hello]
 services:
   redis:
     image: ` + redisImage + `
@@ -54,6 +56,7 @@ env:
   VERSION: 1.10
 lifecycle:
   setup:
+    - hello --version >/dev/null
     - test "$(id -un)" = sandbox && test "$HOME" = /home/sandbox && test -w . && ! sudo -n true 2>/dev/null
     - printf 'SET greeting %s\r\nQUIT\r\n' "$VERSION" | nc redis 6379 | grep -q OK
 validate:
@@ -129,6 +132,7 @@ harness:
 }
 
 func TestHTTPSRemoteWithAToken(t *testing.T) {
+	t.Parallel()
 	const token = "s3cr3t-t0ken-0123456789"
 	srv := gittest.NewAt(t, token, hostAddress(t))
 	url := srv.Create(t, "app.git", map[string]string{"a": "1"})

@@ -21,7 +21,7 @@ const healthy = "services:\n  redis: {image: " + redisImage + ", healthcheck: {t
 const burn = "timeout 15 sh -c 'while :; do :; done' || test $? = 124"
 
 // Every ending lands, is told in the same way by exit code, result and remote,
-// and can be gone on from.
+// and can be gone on from: with each change a few are, of which each is resumable in a way of its own.
 func TestEndings(t *testing.T) {
 	t.Parallel()
 	for _, e := range []struct {
@@ -31,9 +31,11 @@ func TestEndings(t *testing.T) {
 		by                 workorder.EndedBy
 		reason             workorder.ReasonCode
 		names              string // what the reason names
+		nightly            bool   // the row
+		goesOn             bool   // by another box with each change, not only at night
 	}{
 		{
-			name: "time", head: "timeout_minutes: 0.4\n", script: deaf,
+			name: "time", goesOn: true, head: "timeout_minutes: 0.4\n", script: deaf,
 			status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: workorder.ReasonTimeout,
 		},
 		{
@@ -41,21 +43,21 @@ func TestEndings(t *testing.T) {
 			status: workorder.StatusBudgetExceeded, by: workorder.ByBudget, reason: workorder.ReasonBudget, names: "1.25",
 		},
 		{
-			name: "validation", head: "validate: {check: test -e finished}\n", script: "true",
+			name: "validation", goesOn: true, head: "validate: {check: test -e finished}\n", script: "true",
 			status: workorder.StatusFailed, by: workorder.ByValidation, reason: workorder.ReasonValidation, names: "check",
 		},
 		{name: "agent's error", script: "exit 3", status: workorder.StatusFailed, by: workorder.ByAgent, reason: workorder.ReasonAgent, names: "3"},
-		{name: "agent killed", script: "kill -9 $$", status: workorder.StatusFailed, by: workorder.ByAgent, reason: workorder.ReasonAgent, names: "SIGKILL"},
+		{name: "agent killed", nightly: true, script: "kill -9 $$", status: workorder.StatusFailed, by: workorder.ByAgent, reason: workorder.ReasonAgent, names: "SIGKILL"},
 		{
 			name: "limit of unknown length", script: `echo '{"type":"limit","text":"come back later"}'` + deaf,
 			status: workorder.StatusParked, by: workorder.ByLimit, reason: workorder.ReasonProviderLimit, names: "come back later",
 		},
 		{
-			name: "hang", head: healthy + "hang_timeout: 3s\n", script: "sleep 600",
+			name: "hang", goesOn: true, head: healthy + "hang_timeout: 3s\n", script: "sleep 600",
 			status: workorder.StatusFailed, by: workorder.ByHang, reason: workorder.ReasonHang, names: "sleep 600",
 		},
 		{
-			name: "hang in a container", head: healthy + "hang_timeout: 4s\n", script: "docker run --rm " + redisImage + " sleep 600",
+			name: "hang in a container", nightly: true, head: healthy + "hang_timeout: 4s\n", script: "docker run --rm " + redisImage + " sleep 600",
 			status: workorder.StatusFailed, by: workorder.ByHang, reason: workorder.ReasonHang,
 		},
 		{
@@ -63,7 +65,7 @@ func TestEndings(t *testing.T) {
 			status: workorder.StatusSuccess, by: workorder.ByAgent,
 		},
 		{
-			name: "a silent child at work", head: healthy + "hang_timeout: 3s\n", script: burn,
+			name: "a silent child at work", nightly: true, head: healthy + "hang_timeout: 3s\n", script: burn,
 			status: workorder.StatusSuccess, by: workorder.ByAgent,
 		},
 		{
@@ -72,6 +74,9 @@ func TestEndings(t *testing.T) {
 			status: workorder.StatusSuccess, by: workorder.ByAgent,
 		},
 	} {
+		if e.nightly && !nightly {
+			continue
+		}
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
 			k := newKept(t, nil)
@@ -88,7 +93,7 @@ func TestEndings(t *testing.T) {
 			if e.by == workorder.ByHang {
 				k.evidence(u, r)
 			}
-			if e.status == workorder.StatusSuccess {
+			if e.status == workorder.StatusSuccess || !e.goesOn && !nightly {
 				return
 			}
 			args := append([]string{"continue", k.id}, e.more...)
@@ -178,7 +183,11 @@ func TestParkedTaskGoesOnOnce(t *testing.T) {
 // The engine in the box dies under the agent's work, which lands as ever.
 func TestInnerEngineKilled(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]string{"agent ends": "exit 0", "agent fails": "exit 3", "agent uses it": "docker ps; exit 0"} {
+	ends := map[string]string{"agent uses it": "docker ps; exit 0"}
+	if nightly {
+		ends["agent ends"], ends["agent fails"] = "exit 0", "exit 3"
+	}
+	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			k := newKept(t, nil)
@@ -198,10 +207,14 @@ func TestInnerEngineKilled(t *testing.T) {
 // An agent that looks is told in time that its time or money runs out.
 func TestNotice(t *testing.T) {
 	t.Parallel()
-	for name, n := range map[string]struct{ head, before, text string }{
-		"time":  {head: "timeout_minutes: 0.4\n", text: "% of the time"},
+	type notice struct{ head, before, text string }
+	notices := map[string]notice{
 		"money": {head: "max_budget_usd: 1\n", before: `echo '{"type":"agent.usage","usage":{"cost_usd":0.85}}'`, text: "$0.85 of $1.00"},
-	} {
+	}
+	if nightly {
+		notices["time"] = notice{head: "timeout_minutes: 0.4\n", text: "% of the time"}
+	}
+	for name, n := range notices {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			k := newKept(t, nil)

@@ -13,6 +13,7 @@ import (
 
 // doctor --deep runs every check in real boxes, and leaves neither a task nor a box.
 func TestDoctorDeep(t *testing.T) {
+	t.Parallel()
 	u := newCarefulUser(t)
 	c := u.run("", "doctor", "--deep", "--json")
 	var checks []conformance.Check

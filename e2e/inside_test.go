@@ -126,6 +126,7 @@ func (in *inside) create(mounts []string, env []string, args ...string) *box {
 	if err != nil {
 		in.t.Fatal(err)
 	}
+	counted.Started(in.t.Name(), r.ID)
 	b := &box{inside: in, id: r.ID, out: &syncBuffer{}}
 	in.t.Cleanup(func() {
 		ctx := context.WithoutCancel(in.t.Context())
@@ -232,6 +233,7 @@ func TestGuardInside(t *testing.T) {
 
 // The network policy in a box whose world is made by the test itself.
 func TestNetworkPolicyInside(t *testing.T) {
+	t.Parallel()
 	in := newInside(t, "egress")
 	in.network = "none"
 	in.more = []string{"NET_RAW", "NET_BIND_SERVICE"} // of the world, which has servers on low ports and pings
@@ -261,10 +263,15 @@ func sayHello(t *testing.T) (address string) {
 
 // A box that is killed leaves nothing on its data root that the next one stumbles over.
 func TestKilledBoxes(t *testing.T) {
+	t.Parallel()
 	in := newInside(t, "dockerd")
 	data := newVolume(t) + ":/var/lib/docker"
 	run := []string{"-test.run", "^TestKillNineAndRestart$"}
-	for range 2 {
+	kills := 1
+	if nightly {
+		kills = 2
+	}
+	for range kills {
 		in.create([]string{data}, []string{"BOXTEST_HANG=1"}, run...).killWhenHanging()
 	}
 	again := in.create([]string{data}, []string{"BOXTEST_HANG=1"}, run...)
@@ -277,6 +284,7 @@ func TestKilledBoxes(t *testing.T) {
 
 // Boxes share layers, at the same time and after one of them was killed, and none can change them.
 func TestSharedLayers(t *testing.T) {
+	t.Parallel()
 	in := newInside(t, "dockerd")
 	cache := newVolume(t) + ":/cache"
 	run := []string{"-test.run", "^TestTwoBoxesOneCache$"}

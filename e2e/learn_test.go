@@ -17,6 +17,7 @@ import (
 // A run that learns refuses nothing that has a name; what `policy learn` makes of it
 // is enough for the same run in earnest, and not more than it needs.
 func TestPolicyLearnReplay(t *testing.T) {
+	t.Parallel()
 	host := hostAddress(t)
 	o := newOutside(t, "unused", host)
 	srv := gittest.NewAt(t, "tok-learn-0123456789", o.host)

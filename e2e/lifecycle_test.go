@@ -8,9 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/google/go-cmp/cmp"
@@ -19,128 +17,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
-
-// The CLI is killed at several moments; another process finishes the run, and
-// nothing is lost of it.
-func TestCLIKilled(t *testing.T) {
-	t.Parallel()
-	for _, k := range []struct {
-		moment string
-		// begun: the box has its order, so the run goes on by itself.
-		begun bool
-	}{
-		{moment: "preflight: started"},
-		{moment: "image: started"},
-		{moment: "start: started"},
-		{"box ready", true},
-		{"clone: started", true},
-		{"agent: started", true},
-		{"stdout: agent-is-busy", true},
-		{"push: started", true},
-		{"push: done", true},
-	} {
-		t.Run(k.moment, func(t *testing.T) {
-			t.Parallel()
-			u := newCarefulUser(t)
-			repo := u.repo(map[string]string{"README": "x"})
-			s := u.start("", "create", "--task", "x", "--repo", repo, "-p", u.project(scripted("", busy+"sleep 2")))
-			s.waitFor(k.moment)
-			s.Signal(syscall.SIGKILL)
-			id := s.wait().task(t)
-			if c := u.run("", "ps"); c.code != 0 || !strings.Contains(c.stdout, id) {
-				t.Errorf("ps: exit code %d", c.code)
-			}
-			followed := u.run("", "logs", "-f", id)
-			c := u.run("", "result", id, "--json")
-			if c.code != 0 {
-				t.Fatalf("result: exit code %d", c.code)
-			}
-			r := u.result(id)
-			if want := workorder.ExitCode(r.Status, r.EndedBy); followed.code != want {
-				t.Errorf("logs -f: exit code %d, want %d", followed.code, want)
-			}
-			switch {
-			case r.Status == workorder.StatusSuccess:
-				landed(t, repo, r)
-			case k.begun:
-				t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reasons)
-			case r.Status != workorder.StatusLost && r.Status != workorder.StatusError:
-				t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reasons)
-			}
-			if c := u.run("", "gc"); c.code != 0 {
-				t.Errorf("gc: exit code %d", c.code)
-			}
-		})
-	}
-}
-
-// The CLI is killed at any moment of a start, not only where it prints
-// something: what is left is always found and cleared away.
-func TestCLIKilledAnyWhen(t *testing.T) {
-	t.Parallel()
-	for i := range 16 {
-		after := time.Duration(i) * 60 * time.Millisecond
-		t.Run(after.String(), func(t *testing.T) {
-			t.Parallel()
-			u := newCarefulUser(t)
-			repo := u.repo(map[string]string{"README": "x"})
-			s := u.start("", "create", "--task", "x", "--repo", repo, "-p", u.project(scripted("", busy)))
-			time.Sleep(after)
-			s.Signal(syscall.SIGKILL)
-			s.wait()
-			for _, row := range u.ps() {
-				followed, r := u.run("", "logs", "-f", row.TaskID), u.result(row.TaskID)
-				if want := workorder.ExitCode(r.Status, r.EndedBy); followed.code != want {
-					t.Errorf("logs -f: exit code %d, want %d", followed.code, want)
-				}
-				if r.Status != workorder.StatusSuccess && r.Status != workorder.StatusLost && r.Status != workorder.StatusError {
-					t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reasons)
-				} else if r.Status == workorder.StatusSuccess {
-					landed(t, repo, r)
-				}
-			}
-			if c := u.run("", "gc"); c.code != 0 {
-				t.Errorf("gc: exit code %d", c.code)
-			}
-		})
-	}
-}
-
-// The repository cannot be reached any more when the run lands: the work is in
-// the box's bundle, and whoever asks for the result brings it home.
-func TestCLIAndCompanionKilled(t *testing.T) {
-	t.Parallel()
-	w := work(t, "until test -e /tmp/go-on; do sleep 0.1; done")
-	w.Signal(syscall.SIGKILL)
-	w.wait()
-	box := w.box()
-	for pid, cmdline := range w.u.processes() {
-		if err := proc.Run(t.Context(), proc.Spec{Argv: []string{"kill", "-9", pid}}); err != nil {
-			t.Errorf("kill %s: %v", cmdline, err)
-		}
-	}
-	e, err := eng.ContainerExecCreate(t.Context(), box, container.ExecOptions{Cmd: []string{"touch", "/tmp/go-on"}})
-	if err == nil {
-		err = eng.ContainerExecStart(t.Context(), e.ID, container.ExecStartOptions{})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	done, errs := eng.ContainerWait(t.Context(), box, container.WaitConditionNotRunning)
-	select {
-	case <-done:
-	case err := <-errs:
-		t.Fatal(err)
-	}
-	if c := w.u.run("", "result", w.id); c.code != 0 {
-		t.Errorf("result: exit code %d", c.code)
-	}
-	r := w.u.result(w.id)
-	landed(t, w.repo, r)
-	if r.Status != workorder.StatusSuccess {
-		t.Errorf("the work came home, the run is told as %s: %s", r.Status, r.Reasons)
-	}
-}
 
 // Detached: the id, and no more; everything else from other processes.
 func TestDetach(t *testing.T) {

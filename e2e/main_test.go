@@ -27,6 +27,7 @@ import (
 	"github.com/docker/docker/api/types/volume"
 	"github.com/docker/docker/client"
 
+	"github.com/sandbox-agent/sandbox-agent/e2e/internal/boxes"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
@@ -41,10 +42,11 @@ const (
 )
 
 // bin is the program under test; eng is the engine it uses; scratch is a folder
-// that is removed at the end.
+// that is removed at the end; counted are the containers that tests start.
 var (
 	bin, scratch string
 	eng          *client.Client
+	counted      = boxes.New()
 )
 
 func TestMain(m *testing.M) {
@@ -83,7 +85,10 @@ func run(m *testing.M) (int, error) {
 	if err := boxImage(ctx); err != nil {
 		return 1, err
 	}
+	done := counted.Follow(ctx, eng)
 	code := m.Run()
+	done()
+	counted.Print(os.Stdout)
 	after, err := inventory(ctx)
 	if err != nil {
 		return code, err

@@ -35,6 +35,7 @@ func resultPath(t *testing.T, u *user, id string) string {
 
 // The steps of an order can be read without running anything.
 func TestBootPlan(t *testing.T) {
+	t.Parallel()
 	u := newUser(t)
 	order := u.run("", "create", "--project", u.project("name: plan\nservices: {redis: {image: x}}\nharness: {name: command, command: \"true\"}\n"), "--task", "x", "--dry-run")
 	image, err := proc.Output(t.Context(), proc.Spec{Argv: []string{bin, "image", "build"}})
@@ -42,6 +43,7 @@ func TestBootPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	fields := strings.Fields(string(image))
+	counted.Started(t.Name(), "boot --plan")
 	out, err := proc.Output(t.Context(), proc.Spec{
 		Argv:  []string{"docker", "run", "--rm", "-i", "--network", "none", "--entrypoint", "entrypoint", fields[len(fields)-1], "boot", "--plan"},
 		Stdin: strings.NewReader(`{"order":` + order.stdout + `}`),

@@ -42,12 +42,13 @@ var privileged = []string{"--image", dockerBox, "--isolation", "privileged", "--
 
 // A privileged box runs a task that uses Docker, and holds an agent that means harm.
 func TestPrivileged(t *testing.T) {
+	t.Parallel()
 	e := privilegedEngine(t)
 	t.Run("docker", func(t *testing.T) { privilegedDocker(t, e) })
 	t.Run("attack", func(t *testing.T) {
 		attackSetup{
 			program: buildAttack(t), mode: workorder.NetworkRestricted, isolation: "privileged",
-			host: ownEngineAddress, engine: e.Client, env: []string{"DOCKER_HOST=" + e.host()}, flags: privileged,
+			host: e.address, engine: e.Client, env: []string{"DOCKER_HOST=" + e.host()}, flags: privileged,
 		}.run(t)
 	})
 }

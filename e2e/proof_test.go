@@ -24,14 +24,18 @@ func TestProof(t *testing.T) {
 		script     string
 		transition workorder.Transition
 		flag       string
+		nightly    bool // what is flagged has its corpus beside the code: one shows that it comes to the reader
 	}{
-		"mended":     {"printf 'def add(a, b):\\n    return a + b\\n' >sum.py", workorder.Fixed, ""},
-		"deleted":    {"printf 'import unittest\\nclass T(unittest.TestCase):\\n    def test_true(self):\\n        self.assertTrue(True)\\n' >test_sum.py", workorder.Fixed, workorder.FlagTestDeleted},
-		"skipped":    {"sed -i 's/^    def test/    @unittest.skip(\"later\")\\n    def test/' test_sum.py", workorder.Fixed, workorder.FlagTestSkipped},
-		"weakened":   {"sed -i 's/assertEqual(\\(.*\\), [0-9]*)/assertIsNotNone(\\1)/' test_sum.py", workorder.Fixed, workorder.FlagTestWeakened},
-		"edited":     {"echo true >check.sh", workorder.Fixed, workorder.FlagCheckEdited},
-		"hard-coded": {"printf 'def add(a, b):\\n    if (a, b) == (12000, 345):\\n        return 12345\\n    return 0\\n' >sum.py", workorder.Fixed, workorder.FlagHardCoded},
+		"mended":     {"printf 'def add(a, b):\\n    return a + b\\n' >sum.py", workorder.Fixed, "", false},
+		"deleted":    {"printf 'import unittest\\nclass T(unittest.TestCase):\\n    def test_true(self):\\n        self.assertTrue(True)\\n' >test_sum.py", workorder.Fixed, workorder.FlagTestDeleted, false},
+		"skipped":    {"sed -i 's/^    def test/    @unittest.skip(\"later\")\\n    def test/' test_sum.py", workorder.Fixed, workorder.FlagTestSkipped, true},
+		"weakened":   {"sed -i 's/assertEqual(\\(.*\\), [0-9]*)/assertIsNotNone(\\1)/' test_sum.py", workorder.Fixed, workorder.FlagTestWeakened, true},
+		"edited":     {"echo true >check.sh", workorder.Fixed, workorder.FlagCheckEdited, true},
+		"hard-coded": {"printf 'def add(a, b):\\n    if (a, b) == (12000, 345):\\n        return 12345\\n    return 0\\n' >sum.py", workorder.Fixed, workorder.FlagHardCoded, true},
 	} {
+		if c.nightly && !nightly {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			u := newCarefulUser(t)

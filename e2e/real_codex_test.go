@@ -324,6 +324,9 @@ func TestRealCodex(t *testing.T) {
 			}
 		}
 	})
+	if !nightly {
+		return
+	}
 	t.Run("code mode", func(t *testing.T) {
 		// The models of today write JavaScript, which a second program of the CLI runs.
 		script := `const r = await tools.exec_command({cmd: "echo by code >code.txt && git add -A && git commit -q -m Code && cat code.txt"}); text(r.output);`

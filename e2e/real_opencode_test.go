@@ -49,6 +49,9 @@ func TestRealOpencode(t *testing.T) {
 			harness: harness, task: task, files: map[string]string{"opencode.json": elsewhere}, replies: []reply{read, patch, commit, end},
 		}, "/v1/responses", "read", "apply_patch", "bash")
 	})
+	if !nightly {
+		return
+	}
 	t.Run("chat completions", func(t *testing.T) {
 		// A provider of the repository's own, which goes through the gateway like all others.
 		own := `{"provider": {"mine": {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": "{env:OPENAI_BASE_URL}", "apiKey": "{env:OPENAI_API_KEY}"},

@@ -46,10 +46,11 @@ func pushable(t *testing.T, size int) int {
 // The worst stop that is promised to land: ten seconds, an agent and three
 // services that do not hear SIGTERM, and 200 MB that nobody has pushed yet (less where the machine is slow).
 func TestStopInTenSeconds(t *testing.T) {
-	for name, add := range map[string]string{
-		"committed":                "git add -A",
-		"half of it not committed": "git add big1 $(ls big[2-4] 2>/dev/null)",
-	} {
+	adds := map[string]string{"half of it not committed": "git add big1 $(ls big[2-4] 2>/dev/null)"}
+	if nightly {
+		adds["committed"] = "git add -A"
+	}
+	for name, add := range adds {
 		t.Run(name, func(t *testing.T) {
 			const size = 25 << 20
 			files := pushable(t, size)

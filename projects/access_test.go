@@ -21,6 +21,7 @@ func parse(t *testing.T, content string) *projects.Project {
 
 // TestRoutes: which keys and servers make a route of the gateway, and what they leave to the agent.
 func TestRoutes(t *testing.T) {
+	t.Parallel()
 	anthropic := func(url string, keys ...string) workorder.ModelRoute {
 		return workorder.ModelRoute{API: workorder.APIAnthropic, BaseURL: url, Keys: keys}
 	}
@@ -89,6 +90,7 @@ func TestRoutes(t *testing.T) {
 
 // TestNetworkOverride: a flag changes the mode and adds rules, and takes nothing else away.
 func TestNetworkOverride(t *testing.T) {
+	t.Parallel()
 	const file = "network: {mode: restricted, allow: [a.example], learn: true, dns: [192.0.2.1]}"
 	for name, c := range map[string]struct {
 		yaml  string
@@ -126,6 +128,7 @@ func TestNetworkOverride(t *testing.T) {
 
 // TestAdvice: what is no mistake and may surprise.
 func TestAdvice(t *testing.T) {
+	t.Parallel()
 	for yaml, want := range map[string]string{
 		"secrets: {ANTHROPIC_API_KEY: env://A}":        "",
 		"env: {CLAUDE_CODE_USE_BEDROCK: '1'}":          "",

@@ -12,6 +12,7 @@ import (
 // TestHarnessKeys: a harness that cannot reach a model is told of before anything starts, with
 // the key that it wants.
 func TestHarnessKeys(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ yaml, want string }{
 		{"harness: claude-code", "ANTHROPIC_API_KEY"},
 		{"harness: codex", "OPENAI_API_KEY"},

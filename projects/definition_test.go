@@ -18,6 +18,7 @@ import (
 // TestEverythingIsEverything keeps the file that TestEverything reads complete:
 // a key that is added to the table must be decoded, bound and tested.
 func TestEverythingIsEverything(t *testing.T) {
+	t.Parallel()
 	written := map[string]bool{}
 	for _, f := range []string{"everything", "seed-flat", "harness-codex"} {
 		maps.Copy(written, load(t, "testdata/ok/"+f+".yaml").Written())
@@ -34,6 +35,7 @@ func TestEverythingIsEverything(t *testing.T) {
 
 // TestShowReadsBack: what show prints is a project that means the same.
 func TestShowReadsBack(t *testing.T) {
+	t.Parallel()
 	for _, f := range []string{"everything", "seed-flat", "seed-nested"} {
 		p := load(t, "testdata/ok/"+f+".yaml")
 		for _, effective := range []bool{false, true} {
@@ -94,6 +96,7 @@ func asEditor(t *testing.T, content []byte) any {
 // TestJSONSchema: editors accept every valid project, and mark the mistakes
 // that a schema can know of.
 func TestJSONSchema(t *testing.T) {
+	t.Parallel()
 	s := compiled(t)
 	ok, _ := filepath.Glob("testdata/ok/*.yaml")
 	more, _ := filepath.Glob("examples/*.yaml")

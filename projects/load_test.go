@@ -25,6 +25,7 @@ func write(t *testing.T, file, content string) {
 }
 
 func TestLoadFindsByNameAndPath(t *testing.T) {
+	t.Parallel()
 	dir, extra, user := t.TempDir(), t.TempDir(), t.TempDir()
 	opts := projects.LoadOptions{Dir: dir, Folders: []string{"", extra}, UserDir: user}
 	write(t, dir+"/.sandbox-agent/a.yaml", "name: a1")
@@ -57,6 +58,7 @@ func TestLoadFindsByNameAndPath(t *testing.T) {
 }
 
 func TestLoadNotFound(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/projects/backend.yaml", "name: x")
 	opts := projects.LoadOptions{Dir: dir, UserDir: dir + "/none"}
@@ -76,6 +78,7 @@ func TestLoadNotFound(t *testing.T) {
 }
 
 func TestLoadLargeFile(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/x.yaml", "name: x\n#"+strings.Repeat("x", 1<<20))
 	_, err := projects.Load("x.yaml", projects.LoadOptions{Dir: dir})
@@ -99,6 +102,7 @@ func load(t *testing.T, file string) *projects.Project {
 
 // TestEverything compares the whole project, and the whole order.
 func TestEverything(t *testing.T) {
+	t.Parallel()
 	p := load(t, "testdata/ok/everything.yaml")
 	budget := 0.25
 	want := workorder.Order{
@@ -171,6 +175,7 @@ func TestEverything(t *testing.T) {
 
 // TestSeed: the seed's file means the same with either indentation.
 func TestSeed(t *testing.T) {
+	t.Parallel()
 	in := projects.OrderInput{TaskID: "T-A1B2C3D4", AttemptID: "0123456789abcdef", Task: "Add pagination to the users API endpoint"}
 	nested, err := load(t, "testdata/ok/seed-nested.yaml").Order(in)
 	if err != nil {
@@ -190,6 +195,7 @@ func TestSeed(t *testing.T) {
 }
 
 func TestOrderWithoutRepository(t *testing.T) {
+	t.Parallel()
 	p, err := projects.Parse("/x/p.yaml", []byte("name: x\nbranch: main\nharness: {name: command, command: [./x, '-y']}\npr: {}"), projects.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -207,6 +213,7 @@ func TestOrderWithoutRepository(t *testing.T) {
 }
 
 func TestLocalRepositoryHasNoCloneURL(t *testing.T) {
+	t.Parallel()
 	for repo, want := range map[string]string{".": "/src", "../x": "/x", "/abs/": "/abs", "file:///abs": "/abs", "~/x": "/home/me/x", "a b": "/src/a b"} {
 		p, err := projects.Parse("/src/p.yaml", []byte("name: x\nrepo: '"+repo+"'"), projects.LoadOptions{Dir: "/cwd", Home: "/home/me"})
 		if err != nil {
@@ -220,6 +227,7 @@ func TestLocalRepositoryHasNoCloneURL(t *testing.T) {
 }
 
 func TestOverride(t *testing.T) {
+	t.Parallel()
 	p := load(t, "testdata/ok/everything.yaml")
 	for key, val := range map[string]string{
 		"repo": "sub/dir", "branch": "other", "timeout_minutes": "2.5", "isolation": "confined", "supabase": "true",
@@ -262,6 +270,7 @@ func TestOverride(t *testing.T) {
 }
 
 func TestRepoTransport(t *testing.T) {
+	t.Parallel()
 	for repo, want := range map[string]projects.Transport{
 		"": projects.TransportNone, "https://github.com/a/b": "http", "http://127.0.0.1:8080/a.git": "http", "HTTPS://x/y": "http",
 		"ssh://git@host:22/a/b": "ssh", "git@github.com:a/b.git": "ssh", "host:path": "ssh", "[::1]:path": "ssh",

@@ -19,6 +19,7 @@ var update = flag.Bool("update", false, "write golden files anew")
 
 // TestMistakes reads every testdata/err/*.yaml and compares what is reported.
 func TestMistakes(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("testdata/err/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no fixtures: %v", err)
@@ -53,6 +54,7 @@ func TestMistakes(t *testing.T) {
 
 // TestShipped checks every project file that is not meant to be wrong.
 func TestShipped(t *testing.T) {
+	t.Parallel()
 	examples, _ := filepath.Glob("examples/*.yaml")
 	valid, _ := filepath.Glob("testdata/ok/*.yaml")
 	if len(examples) == 0 || len(valid) == 0 {

@@ -35,6 +35,7 @@ func leave(t *testing.T, b *box, server string) ShellResult {
 // TestBackgroundServerMayLog: what setup left lives on when it prints, and what
 // it prints is in the log, without secrets, also across the end of the command.
 func TestBackgroundServerMayLog(t *testing.T) {
+	t.Parallel()
 	b := newBox(t)
 	b.Redact = redact.Named(map[string]string{"KEY": "s3cr3t-value"})
 	leave(t, b, `printf 'cr3t-value\n'; /bin/echo second s3cr3t-value; /bin/echo third >&2`)
@@ -51,6 +52,7 @@ func TestBackgroundServerMayLog(t *testing.T) {
 
 // TestBackgroundFloodIsBounded: a server that floods is read, so that it goes on, and not kept.
 func TestBackgroundFloodIsBounded(t *testing.T) {
+	t.Parallel()
 	b := newBox(t)
 	lim := b.limits()
 	lim.background = 1000
@@ -66,6 +68,7 @@ func TestBackgroundFloodIsBounded(t *testing.T) {
 // TestOutputByName needs root: scripts open their output by name, which the
 // kernel allows only to the owner of the pipe.
 func TestOutputByName(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("only root can start processes as another user")
 	}

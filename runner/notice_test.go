@@ -12,6 +12,7 @@ import (
 const untilNoticed = `while ! [ -e "$SANDBOX_AGENT_NOTICE_FILE" ]; do sleep 0.02; done; cat "$SANDBOX_AGENT_NOTICE_FILE" >../told; stat -c %a "$(dirname "$SANDBOX_AGENT_NOTICE_FILE")" >../mode`
 
 func TestNoticeOfTime(t *testing.T) {
+	t.Parallel()
 	b := newBox(t, `[ -e "$SANDBOX_AGENT_NOTICE_FILE" ] && echo too early; `+untilNoticed)
 	b.Deadline = time.Now().Add(2 * time.Second)
 	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.ByAgent, "")
@@ -34,6 +35,7 @@ func TestNoticeOfTime(t *testing.T) {
 }
 
 func TestNoticeOfMoney(t *testing.T) {
+	t.Parallel()
 	spend := func(usd string) string { return `echo '{"type":"agent.usage","usage":{"cost_usd":` + usd + `}}'; ` }
 	b := newBox(t, spend("3.9")+"sleep 0.1; "+`[ -e "$SANDBOX_AGENT_NOTICE_FILE" ] && echo too early; `+spend("4.1")+spend("4.2")+untilNoticed)
 	budget := 5.0
@@ -55,6 +57,7 @@ func TestNoticeOfMoney(t *testing.T) {
 }
 
 func TestBothNotices(t *testing.T) {
+	t.Parallel()
 	b := newBox(t, `while ! grep -qs time "$SANDBOX_AGENT_NOTICE_FILE"; do sleep 0.02; done; echo '{"type":"agent.usage","usage":{"cost_usd":0.9}}'
 		while ! grep -qs money "$SANDBOX_AGENT_NOTICE_FILE"; do sleep 0.02; done; grep -c 'used up\|is spent' "$SANDBOX_AGENT_NOTICE_FILE"`)
 	b.Order.MaxBudgetUSD = new(1.0)
@@ -69,6 +72,7 @@ func TestBothNotices(t *testing.T) {
 }
 
 func TestAgentThatCannotBeTold(t *testing.T) {
+	t.Parallel()
 	b := claudeOf(t, `echo '{"type":"system","subtype":"init","session_id":"s"}'; while ! [ -e go ]; do sleep 0.02; done; echo '{"type":"result","subtype":"success","session_id":"s","result":"ok"}'`)
 	b.Order.Harness.Args = []string{"--settings", "{}"}
 	b.Deadline = time.Now().Add(100 * time.Millisecond)

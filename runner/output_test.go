@@ -15,6 +15,7 @@ import (
 )
 
 func TestCapLog(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		size := r.IntN(200)
@@ -48,6 +49,7 @@ func TestCapLog(t *testing.T) {
 }
 
 func TestCapLogGoesOnAtALine(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log")
 	l, err := newCapLog(path, 4, 10)
 	if err != nil {
@@ -64,6 +66,7 @@ func TestCapLogGoesOnAtALine(t *testing.T) {
 }
 
 func TestFlow(t *testing.T) {
+	t.Parallel()
 	var sent []string
 	f := newFlow(func(e workorder.Event) { sent = append(sent, e.Text) }, "the.log", func(s string) workorder.Event { return workorder.Event{Text: s} })
 	clock := f.last
@@ -93,6 +96,7 @@ func TestFlow(t *testing.T) {
 }
 
 func TestCut(t *testing.T) {
+	t.Parallel()
 	for _, s := range []string{"", "abc", strings.Repeat("ä", 50), strings.Repeat("x", 20), strings.Repeat("x", 21)} {
 		got := cut(s, 20)
 		if len(got) > 20 || !utf8.ValidString(got) || len(s) <= 20 && got != s {
@@ -103,6 +107,7 @@ func TestCut(t *testing.T) {
 
 // A line that is too long to be read is said, with what that may have cost.
 func TestLineThatIsTooLong(t *testing.T) {
+	t.Parallel()
 	for size, said := range map[int]bool{8 << 20: false, 20 << 20: true} {
 		b := newBox(t, fmt.Sprintf(`head -c %d /dev/zero | tr '\0' x; echo; exit 3`, size))
 		out := Agent(t.Context(), b.Config)

@@ -11,6 +11,7 @@ import (
 
 // The CPU time of a process that is restless by nature is no sign of life; that of all others is.
 func TestRestless(t *testing.T) {
+	t.Parallel()
 	s := newScene(nil, nil)
 	s.agent = os.Getpid()
 	ticks := func() int64 {

@@ -50,6 +50,7 @@ const (
 )
 
 func TestHangIsResumedOnce(t *testing.T) {
+	t.Parallel()
 	interrupted := `trap 'say "\"type\":\"result\",\"subtype\":\"error_during_execution\",\"is_error\":true,\"num_turns\":3,\"total_cost_usd\":0.25,\"modelUsage\":{\"m\":{\"inputTokens\":40,\"costUSD\":0.25}},\"model_usage_since_last_result\":{\"m\":{\"inputTokens\":40,\"costUSD\":0.25}}"; exit 0' INT; sleep 3600 & wait`
 	for name, c := range map[string]struct {
 		first, second string
@@ -120,6 +121,7 @@ func TestHangIsResumedOnce(t *testing.T) {
 
 // TestStopDuringAHang: what stops the run while a hung agent is stopped ends it.
 func TestStopDuringAHang(t *testing.T) {
+	t.Parallel()
 	b := claudeOf(t, turns("trap '' INT TERM; sleep 3600 & wait; sleep 3600", done))
 	b.Hang = time.Second
 	ctx, cancel := contextWithCause(t)
@@ -137,6 +139,7 @@ func TestStopDuringAHang(t *testing.T) {
 }
 
 func TestNoMoneyForAResume(t *testing.T) {
+	t.Parallel()
 	b := claudeOf(t, turns(`say '"type":"attachment"'; printf '{"type":"attachment","attachment":{"type":"budget_usd","used":1}}\n' >>$HOME/.claude/projects/p/$s.jsonl; `+hangs, done))
 	b.Hang = 5 * time.Second // longer than the time between two looks at the cost
 	b.Order.MaxBudgetUSD = new(1.0)
@@ -154,6 +157,7 @@ func TestNoMoneyForAResume(t *testing.T) {
 }
 
 func TestUsageLimitParks(t *testing.T) {
+	t.Parallel()
 	now := time.Now().UTC().Truncate(time.Second)
 	for name, c := range map[string]struct {
 		at       time.Time
@@ -175,12 +179,14 @@ func TestUsageLimitParks(t *testing.T) {
 }
 
 func TestBudgetOfSeveralAttempts(t *testing.T) {
+	t.Parallel()
 	b := newBox(t, `echo '{"type":"agent.usage","usage":{"cost_usd":2.5}}'; sleep 3600`)
 	b.Order.MaxBudgetUSD, b.SpentUSD = new(2.0), 3
 	check(t, Agent(t.Context(), b.Config), workorder.StatusBudgetExceeded, workorder.ByBudget, "$2.5 in this attempt and $3 in earlier ones, max_budget_usd is $5")
 }
 
 func TestPromptInsteadOfTheTask(t *testing.T) {
+	t.Parallel()
 	b := newBox(t, "cat")
 	b.Prompt = "go on"
 	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.ByAgent, "")

@@ -92,6 +92,7 @@ func check(t *testing.T, got AgentOutcome, s workorder.Status, by workorder.Ende
 }
 
 func TestPromptArrivesByteForByte(t *testing.T) {
+	t.Parallel()
 	var all strings.Builder // every rune a task may hold is data
 	for r := rune(1); r < 0x300; r++ {
 		all.WriteRune(r)
@@ -131,12 +132,14 @@ func TestPromptArrivesByteForByte(t *testing.T) {
 }
 
 func TestAgentThatNeverReadsItsPrompt(t *testing.T) {
+	t.Parallel()
 	b := newBox(t, "exit 0")
 	b.Order.Task = strings.Repeat("x", workorder.MaxTask)
 	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.ByAgent, "")
 }
 
 func TestExitOfTheAgent(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		run    []string
 		status workorder.Status
@@ -168,6 +171,7 @@ func TestExitOfTheAgent(t *testing.T) {
 }
 
 func TestAgentThatCannotStart(t *testing.T) {
+	t.Parallel()
 	b := newBox(t, "no-such-agent", "x")
 	got := Agent(t.Context(), b.Config)
 	check(t, got, workorder.StatusFailed, workorder.ByAgent, "no-such-agent")
@@ -188,6 +192,7 @@ func TestAgentThatCannotStart(t *testing.T) {
 }
 
 func TestOOMIsToldApart(t *testing.T) {
+	t.Parallel()
 	b := newBox(t, `kill -KILL $$`)
 	kills := 1
 	b.OOMKills = func() int { kills++; return kills }
@@ -195,6 +200,7 @@ func TestOOMIsToldApart(t *testing.T) {
 }
 
 func TestEventsAndUsage(t *testing.T) {
+	t.Parallel()
 	b := newBox(t, `echo starting
 		echo '{"type":"agent.text","text":"hello"}'
 		echo '{"type":"step_finish","cost":0.25,"tokens":{"input":7,"output":1}}'
@@ -222,6 +228,7 @@ func TestEventsAndUsage(t *testing.T) {
 }
 
 func TestSecretsShowNowhere(t *testing.T) {
+	t.Parallel()
 	const canary = "cnry-0123456789-abcdef"
 	b := newBox(t, `printf 'cnry-0123456789-'; sleep 0.05; echo abcdef; echo "key $K" >&2
 		printf '{"type":"agent.text","text":"%s"}\n' "$K"; printf '{"type":"agent.tool","name":"%s","text":"x"}\n' "$K"; exit 1`)
@@ -251,6 +258,7 @@ func TestSecretsShowNowhere(t *testing.T) {
 }
 
 func TestBudgetStopsTheAgent(t *testing.T) {
+	t.Parallel()
 	b := newBox(t, `echo '{"type":"step_finish","cost":0.6}'; echo '{"type":"step_finish","cost":0.6}'; sleep 600`)
 	budget := 1.0
 	b.Order.MaxBudgetUSD = &budget
@@ -272,6 +280,7 @@ func TestBudgetStopsTheAgent(t *testing.T) {
 }
 
 func TestStopping(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		cause  error
 		script string
@@ -362,6 +371,7 @@ func TestClaudeIsTerminatedNext(t *testing.T) {
 }
 
 func TestTranscriptThatIsATrap(t *testing.T) {
+	t.Parallel()
 	secret := filepath.Join(t.TempDir(), "shadow")
 	if err := os.WriteFile(secret, []byte("root:x"), 0o600); err != nil {
 		t.Fatal(err)
@@ -380,6 +390,7 @@ func TestTranscriptThatIsATrap(t *testing.T) {
 }
 
 func TestClaudeWithAWrongKeyIsStopped(t *testing.T) {
+	t.Parallel()
 	b := newBox(t)
 	fakeClaude(t, b, `echo '{"type":"system","subtype":"api_retry","attempt":1,"max_retries":10,"error_status":401,"error":"authentication_failed","session_id":"s"}'; sleep 600`)
 	check(t, Agent(t.Context(), b.Config), workorder.StatusFailed, workorder.ByAgent, "refused the key")
@@ -388,6 +399,7 @@ func TestClaudeWithAWrongKeyIsStopped(t *testing.T) {
 func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
 
 func TestChildrenThatHoldTheOutputOpen(t *testing.T) {
+	t.Parallel()
 	// One stays in the agent's group, one in a session of its own.
 	b := newBox(t, `sleep 600 & echo $! >../same; setsid sh -c 'echo $$ >../own; exec sleep 600' & 
 		while ! [ -s ../own ]; do sleep 0.01; done; for i in 1 2 3 4 5 6 7 8 9; do (exit 0) & done; echo done; exit 0`)
@@ -454,6 +466,7 @@ func TestFloodIsBounded(t *testing.T) {
 }
 
 func TestHugeLine(t *testing.T) {
+	t.Parallel()
 	b := newBox(t, `head -c 20000000 /dev/zero | tr '\0' x; echo; echo '{"type":"agent.text","text":"still here"}'`)
 	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.ByAgent, "")
 	out := b.of(workorder.EventAgentOutput)
@@ -463,6 +476,7 @@ func TestHugeLine(t *testing.T) {
 }
 
 func TestFullDiskDoesNotStopTheAgent(t *testing.T) {
+	t.Parallel()
 	f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skip("no /dev/full here")

@@ -15,6 +15,7 @@ import (
 )
 
 func TestShell(t *testing.T) {
+	t.Parallel()
 	b := newBox(t)
 	b.Env = append(b.Env, "GREETING=hello")
 	r := Shell(t.Context(), b.Config, ShellCommand{Name: "setup", Run: `echo "$GREETING from $PWD"; echo problem >&2; [[ a == a ]]; exit 7`, Log: "logs/setup-1.log"})
@@ -40,6 +41,7 @@ func TestShell(t *testing.T) {
 // TestShellLeavesServersAlone: what setup starts in the background with its
 // output elsewhere neither holds it up nor dies with it.
 func TestShellLeavesServersAlone(t *testing.T) {
+	t.Parallel()
 	b := newBox(t)
 	r := Shell(t.Context(), b.Config, ShellCommand{Name: "setup", Run: `nohup sh -c 'sleep 0.2; touch ../survived' >/dev/null 2>&1 & sleep 600 & echo $!`, Log: "logs/s.log"})
 	if r.Err != nil {
@@ -53,6 +55,7 @@ func TestShellLeavesServersAlone(t *testing.T) {
 }
 
 func TestValidateRunsAll(t *testing.T) {
+	t.Parallel()
 	b := newBox(t)
 	b.Order.Validate = []workorder.Command{
 		{Name: "lint", Run: "echo fine"},
@@ -83,6 +86,7 @@ func TestValidateRunsAll(t *testing.T) {
 }
 
 func TestValidateCommandThatHangs(t *testing.T) {
+	t.Parallel()
 	b := newBox(t)
 	lim := b.limits()
 	lim.commandTimeout = 50 * time.Millisecond
@@ -98,6 +102,7 @@ func TestValidateCommandThatHangs(t *testing.T) {
 }
 
 func TestValidateWhenTheRunEnds(t *testing.T) {
+	t.Parallel()
 	b := newBox(t)
 	b.Order.Validate = []workorder.Command{{Name: "cut", Run: "touch ../up; sleep 600"}, {Name: "never", Run: "touch ../never"}}
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -126,6 +131,7 @@ func codes(reasons workorder.Reasons) (list []workorder.ReasonCode) {
 }
 
 func TestVerdict(t *testing.T) {
+	t.Parallel()
 	good := AgentOutcome{Ending: workorder.Succeeded()}
 	denied := good
 	denied.Denials = 2

@@ -14,6 +14,7 @@ import (
 
 // TestSweepSparesServersOfSetup needs root, to run things as somebody else.
 func TestSweepSparesServersOfSetup(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("only root can start processes as another user")
 	}

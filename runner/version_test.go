@@ -22,6 +22,7 @@ func claudeScript(t *testing.T, script string) *box {
 }
 
 func TestVersionThatMustBeUsed(t *testing.T) {
+	t.Parallel()
 	const script = `[ "$1" = --version ] && { echo "2.1.5 (Claude Code)"; exit; }; touch ran
 		echo '{"type":"result","subtype":"success","session_id":"s","result":"done"}'`
 	b := claudeScript(t, script)
@@ -47,6 +48,7 @@ func TestVersionThatMustBeUsed(t *testing.T) {
 // TestStoppedAgentHasNoExitCode: one that exits with 0 because it was stopped
 // does not read "failed, exit 0".
 func TestStoppedAgentHasNoExitCode(t *testing.T) {
+	t.Parallel()
 	b := claudeScript(t, `trap 'exit 0' INT
 		echo '{"type":"system","subtype":"api_retry","error_status":401,"error":"authentication_failed","session_id":"s"}'
 		while :; do sleep 0.01; done`)

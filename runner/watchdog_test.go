@@ -17,6 +17,7 @@ import (
 // TestSignsOfLife plays what can be seen of an agent, ten windows long, to the
 // watchdog. Each look comes a twentieth of the window after the one before.
 func TestSignsOfLife(t *testing.T) {
+	t.Parallel()
 	const window = 15 * time.Minute
 	type seen struct {
 		agent, beside []process
@@ -90,6 +91,7 @@ func TestSignsOfLife(t *testing.T) {
 
 // TestPauseIsNoHang: a box that was paused finds the clock far ahead.
 func TestPauseIsNoHang(t *testing.T) {
+	t.Parallel()
 	w := watchdog{window: time.Minute, look: func() (agent, beside []process) { return nil, nil }, heard: func() int64 { return 0 }}
 	now := time.Now()
 	for range 5 {
@@ -116,6 +118,7 @@ func hangBox(t *testing.T, run string) *box {
 }
 
 func TestHang(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ run, what string }{
 		"a child that sleeps":   {"echo begin; echo complaint >&2; sleep 3600; echo never", "sleep 3600"},
 		"the agent itself":      {"echo begin; echo complaint >&2; exec sleep 3600", ""},
@@ -154,6 +157,7 @@ func TestHang(t *testing.T) {
 
 // TestLongerThanAHang: agents that are silent and work on.
 func TestLongerThanAHang(t *testing.T) {
+	t.Parallel()
 	for name, run := range map[string]string{
 		"a busy child": "timeout 4 sh -c 'while :; do :; done'; exit 0",
 		"children":     "for i in 1 2 3 4 5 6 7 8; do sleep 0.5; done",
@@ -185,6 +189,7 @@ func TestLongerThanAHang(t *testing.T) {
 // TestEndingIsNoHang: what an agent leaves in the background, with its output
 // open, does not make its end a hang.
 func TestEndingIsNoHang(t *testing.T) {
+	t.Parallel()
 	for name, run := range map[string]string{
 		"output held open": "sleep 600 & echo done",
 		"in a session":     "setsid sleep 5 >/dev/null 2>&1 & echo done",
@@ -202,6 +207,7 @@ func TestEndingIsNoHang(t *testing.T) {
 }
 
 func TestHangIsNotToldBeforeTheUsersStop(t *testing.T) {
+	t.Parallel()
 	b := hangBox(t, "sleep 3600")
 	b.Hang = time.Hour
 	ctx, cancel := contextWithCause(t)
@@ -214,6 +220,7 @@ func TestHangIsNotToldBeforeTheUsersStop(t *testing.T) {
 
 // TestWhoseProcess needs root, to run things as somebody else.
 func TestWhoseProcess(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("only root can start processes as another user")
 	}
@@ -272,6 +279,7 @@ func TestWhoseProcess(t *testing.T) {
 // user all the time. A hang is one still, and they are not killed with what hangs. It
 // needs root.
 func TestOurOwnWorkIsNoSignOfLife(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("only root can start processes as another user")
 	}

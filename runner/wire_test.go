@@ -78,6 +78,7 @@ const (
 )
 
 func TestUsageOnTheWire(t *testing.T) {
+	t.Parallel()
 	unpriced := workorder.Usage{InputTokens: 1100, OutputTokens: 220}
 	for name, c := range map[string]struct {
 		script string
@@ -124,6 +125,7 @@ func TestUsageOnTheWire(t *testing.T) {
 }
 
 func TestRefusedForTheBudget(t *testing.T) {
+	t.Parallel()
 	t.Run("ends by itself", func(t *testing.T) {
 		t.Parallel()
 		b := newBox(t, untilGo+`echo my last word; exit 1`)

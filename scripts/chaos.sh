@@ -1,6 +1,6 @@
 #!/bin/sh
 # Destroys runs at random moments of a seed, finishes each by the same command again, and
-# prints what was lost. `make test` has a round of every kind; this is the long one.
+# prints what was lost. `make nightly` has a round of every kind; this is the long one.
 # Usage: chaos.sh ROUNDS SEED
 set -eu
 cd "$(dirname "$0")/.."

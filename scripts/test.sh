@@ -1,16 +1,32 @@
 #!/bin/sh
 # Everything `make test` does: what is missing is installed, the engine started if
 # none answers, and stopped again if it was started here, however this ends.
+# Usage: test.sh [nightly]; with the word also what the build tag nightly brings (CONTRIBUTING.md).
 set -eu
 cd "$(dirname "$0")/.."
 
+tags=e2e
+with='^//go:build e2e$' # the first line of files with tests that need an engine
 e2e_deadline=60m # it only ends a hang: half of it on two slow cores
+if [ "${1:-}" = nightly ]; then
+	tags=e2e,nightly
+	with='^//go:build e2e\( && nightly\)\{0,1\}$'
+	e2e_deadline=180m
+fi
 # Boxes wait more than they compute: for grace periods, pushes and each other. What counts on quiet is no parallel test.
-e2e_parallel=3
+e2e_parallel=5
 
 ./scripts/need.sh build test
 started= # an engine that answers already is somebody else's, also where this script of another checkout started it
-trap '[ -z "$started" ] || ./scripts/engine.sh stop' EXIT
+image=   # the process that builds the image
+log=$(mktemp)
+memory=
+finish() {
+	[ -z "$image" ] || kill "$image" 2>/dev/null || true
+	[ -z "$started" ] || ./scripts/engine.sh stop
+	rm -rf "$log" ${memory:+"$memory"}
+}
+trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 ./scripts/engine.sh status >/dev/null 2>&1 || {
@@ -21,25 +37,49 @@ trap 'exit 143' TERM HUP
 ./scripts/need.sh base || true
 
 "${MAKE:-make}" build
-echo "== go vet"
-go vet ./...
-go vet -tags e2e ./...
-go vet -tags boxtest ./internal/guest/...
+# The image waits for packages while the tests compute: it is built beside them.
+./bin/sandbox-agent image build >"$log" 2>&1 &
+image=$!
+
+# Git and whatever else brings files to the disk for good waits for it at each: in memory, where there is enough, the
+# tests wait for nothing.
+if [ "$(awk '/^MemAvailable:/ {print $2}' /proc/meminfo)" -gt 8000000 ] && [ "$(df -kP /dev/shm 2>/dev/null | awk 'END {print $4}')" -gt 4000000 ]; then
+	memory=$(mktemp -d /dev/shm/sandbox-agent-tests.XXXXXX)
+	printf '#!/bin/sh\n' >"$memory/run"
+	chmod 755 "$memory" "$memory/run"
+	"$memory/run" 2>/dev/null || { # mounted noexec
+		rm -rf "$memory"
+		memory=
+	}
+fi
+unit() { env GOTMPDIR="${TMPDIR:-/tmp}" TMPDIR="${memory:-${TMPDIR:-/tmp}}" "$@"; }
+
 # Where one goroutine works on large input, the race detector finds nothing and takes
 # twenty times as long: such tests take little input first, and all of it without it.
 echo "== unit tests, with the race detector"
+# What takes longest begins first: at the end one package would have the machine for itself.
+first=
+for d in internal/guest/git runner internal/host/cli; do
+	[ ! -d "$d" ] || first="$first ./$d/..."
+done
 # Printed of a stage is what failed, and which tests took longest.
-./scripts/tested.sh 10 -race -short -timeout 25m ./...
+# shellcheck disable=SC2086 # a list of packages
+unit ./scripts/tested.sh 10 -race -short -timeout 25m $first ./...
 echo "== unit tests of large input"
 large=$(grep -rl --include='*_test.go' 'testing.Short()' . | xargs -r -n 1 dirname | sort -u)
+names=$(grep -rl --include='*_test.go' 'testing.Short()' . | xargs -r awk '/^func (Test|Fuzz)/ {split($2, name, "("); test = name[1]} /testing\.Short\(\)/ {print test}' | sort -u | paste -s -d '|')
 # shellcheck disable=SC2086 # a list of packages
-go test -timeout 10m $large
+unit go test -vet=off -timeout 10m -run "^($names)\$" $large
 echo "== image"
-./bin/sandbox-agent image build
-# Packages with tests that need an engine.
-e2e=$(grep -rl --include='*_test.go' '^//go:build e2e' . | xargs -r -n 1 dirname | sort -u)
-if [ -n "$e2e" ]; then
-	echo "== tests on the engine"
-	# shellcheck disable=SC2086 # a list of packages
-	./scripts/tested.sh 25 -tags e2e -count=1 -p 1 -parallel $e2e_parallel -timeout $e2e_deadline $e2e
-fi
+code=0
+wait "$image" || code=$?
+image=
+cat "$log"
+[ "$code" = 0 ] || exit "$code"
+# Tests that need an engine, and no others of their packages.
+files=$(grep -rl --include='*_test.go' "$with" .)
+e2e=$(echo "$files" | xargs -r -n 1 dirname | sort -u)
+names=$(echo "$files" | xargs -r sed -n 's/^func \(Test[A-Za-z0-9_]*\)(t .*/\1/p' | sort -u | paste -s -d '|')
+echo "== tests on the engine"
+# shellcheck disable=SC2086 # a list of packages
+./scripts/tested.sh all -tags "$tags" -vet=off -count=1 -p 1 -parallel $e2e_parallel -timeout $e2e_deadline -run "^($names)\$" $e2e

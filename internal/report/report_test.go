@@ -31,6 +31,7 @@ func golden(t *testing.T, name, got string) {
 }
 
 func TestMarkdownGolden(t *testing.T) {
+	t.Parallel()
 	for name, d := range samples() {
 		t.Run(name, func(t *testing.T) {
 			got := Markdown(d)
@@ -47,6 +48,7 @@ func TestMarkdownGolden(t *testing.T) {
 }
 
 func TestHTMLGolden(t *testing.T) {
+	t.Parallel()
 	for name, d := range samples() {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
@@ -71,6 +73,7 @@ func TestHTMLGolden(t *testing.T) {
 
 // A reviewer sees what speaks against the work before the first green tick.
 func TestCheatsComeFirst(t *testing.T) {
+	t.Parallel()
 	s := Markdown(cheats())
 	flag, tick := strings.Index(s, "[!CAUTION]"), strings.Index(s, "✅")
 	if flag < 0 || tick < flag {
@@ -91,6 +94,7 @@ func TestCheatsComeFirst(t *testing.T) {
 
 // The worst test is shown even where there is room for few.
 func TestWorstFirst(t *testing.T) {
+	t.Parallel()
 	d := huge()
 	s := Markdown(d)
 	if i, j := strings.Index(s, "passed, now fails"), strings.Index(s, "| deleted"); i < 0 || j >= 0 && j < i {
@@ -99,6 +103,7 @@ func TestWorstFirst(t *testing.T) {
 }
 
 func TestNothingAtAll(t *testing.T) {
+	t.Parallel()
 	for _, d := range []Data{{}, {Result: nil, Order: Order{Task: "\n\x00\u202e"}}} {
 		safeMarkdown(t, Markdown(d))
 		var b bytes.Buffer
@@ -110,6 +115,7 @@ func TestNothingAtAll(t *testing.T) {
 }
 
 func TestText(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ in, want string }{
 		{"a\x1b[31mb\u202e\u200b\x00c", "a[31mbc"},
 		{"  two\n\tlines ", "two lines"},
@@ -130,6 +136,7 @@ func TestText(t *testing.T) {
 }
 
 func TestAddresses(t *testing.T) {
+	t.Parallel()
 	for in, want := range map[string]string{
 		"https://github.example/a/b#L1":                    "https://github.example/a/b#L1",
 		"javascript:alert(1)":                              "",
@@ -157,6 +164,7 @@ func TestAddresses(t *testing.T) {
 
 // What is embedded is a picture by its content, within the bounds, and a regular file in the folder.
 func TestEmbedding(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	png := "\x89PNG\r\n\x1a\n" + "rest"
 	secret := filepath.Join(t.TempDir(), "secret.png")
@@ -192,6 +200,7 @@ func TestEmbedding(t *testing.T) {
 }
 
 func TestSteps(t *testing.T) {
+	t.Parallel()
 	const id = "T-4K9QZ7AB"
 	for want, got := range map[string][]NextStep{
 		"[{Write review comments here, then let the agent work on them sandbox-agent revise --pr 1234} {Add to the task, in a new box sandbox-agent continue " + id + ` --task "..."}]`: RevisePR(1234, id, workorder.StatusSuccess),

@@ -226,6 +226,7 @@ func safe(t *testing.T, a, b string) {
 
 // Pieces that are harmless alone can be syntax together. REPORT_ROUNDS makes it a longer search.
 func TestPiecesTogether(t *testing.T) {
+	t.Parallel()
 	rounds, seed := 150, uint64(1)
 	if testing.Short() {
 		rounds = 15 // with the race detector, which has nothing to find here and makes it slow

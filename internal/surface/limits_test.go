@@ -64,7 +64,10 @@ func peak(f func()) uint64 {
 func TestManyFiles(t *testing.T) {
 	repo := newRepo(t)
 	var b strings.Builder
-	const n = 50_000
+	n, unread := 50_000, 1
+	if testing.Short() {
+		n, unread = 2_000, 0 // with the race detector, which has nothing to find here and makes it slow
+	}
 	var blobs strings.Builder
 	for i := range 200 {
 		text := fmt.Sprintf("package a\n\nvar x = %d\n%s", i, strings.Repeat("// a line of code that is not odd\n", 100))
@@ -87,7 +90,7 @@ func TestManyFiles(t *testing.T) {
 	})
 	t.Logf("%s, heap at most %s%s", time.Since(start).Round(time.Millisecond), bytesText(int64(used)), show(fs))
 	wellFormed(t, fs)
-	if len(fs) != 2 || fs[0].Kind != kindWorkflow || fs[1].Kind != kindUnread || !strings.Contains(fs[1].Text, "other changed files") {
+	if len(fs) != 1+unread || fs[0].Kind != kindWorkflow || unread > 0 && (fs[1].Kind != kindUnread || !strings.Contains(fs[1].Text, "other changed files")) {
 		t.Errorf("got%s", show(fs))
 	}
 	if used > 200<<20 {

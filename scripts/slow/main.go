@@ -1,7 +1,9 @@
 // Slow reads what `go test -json` prints, passes on what a person wants to see of it (failures and packages), and ends
-// with the tests that took longest: who makes the suite longer sees where the time goes. It fails when a test did.
+// with a table of seconds and boxes per test, the slowest first: who makes the suite longer sees where the time goes.
+// Boxes are containers that a test has started; the tests count them (e2e/internal/boxes). It fails when a test did.
 //
-// Usage: go test -json ... | slow [HOW MANY]; scripts/tested.sh sees also a `go test` that was killed.
+// Usage: go test -json ... | slow [HOW MANY]; without a number it prints all. scripts/tested.sh sees also a `go test`
+// that was killed.
 package main
 
 import (
@@ -11,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -18,7 +21,7 @@ import (
 )
 
 func main() {
-	most := 20
+	most := math.MaxInt
 	if len(os.Args) > 1 {
 		n, err := strconv.Atoi(os.Args[1])
 		if err != nil {
@@ -39,9 +42,13 @@ type event struct {
 	Elapsed                       float64 // seconds, without the time that a parallel test waited for its turn
 }
 
+// key is the test among all packages.
+func (e event) key() string { return e.Package + "\x00" + e.Test }
+
 func run(in io.Reader, out io.Writer, most int) error {
 	said := map[string]*strings.Builder{} // by package and test, while it runs
 	var ended []event
+	boxes := map[string]int{} // by package and test
 	failed, packages := 0, 0
 	sc := bufio.NewScanner(in)
 	sc.Buffer(nil, 64<<20) // a test prints what it was told by a box in one line
@@ -51,9 +58,13 @@ func run(in io.Reader, out io.Writer, most int) error {
 			fmt.Fprintln(out, sc.Text()) // go itself has something to say
 			continue
 		}
-		key := e.Package + "\x00" + e.Test
+		key := e.key()
 		switch e.Action {
 		case "output":
+			if test, n, ok := started(e.Output); ok {
+				boxes[e.Package+"\x00"+test] = n
+				continue
+			}
 			if said[key] == nil {
 				said[key] = &strings.Builder{}
 			}
@@ -88,7 +99,7 @@ func run(in io.Reader, out io.Writer, most int) error {
 	for _, s := range said { // a package that never ended
 		fmt.Fprint(out, s)
 	}
-	table(out, ended, most)
+	table(out, ended, boxes, most)
 	switch {
 	case failed > 0:
 		return fmt.Errorf("%d tests and packages failed", failed)
@@ -98,23 +109,55 @@ func run(in io.Reader, out io.Writer, most int) error {
 	return nil
 }
 
-// table prints the tests that took longest: those without parts, whose time is their own.
-func table(out io.Writer, ended []event, most int) {
+// started reads what the tests print of the boxes that they have started: `boxes: TEST NUMBER`.
+func started(line string) (test string, n int, ok bool) {
+	rest, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "boxes: ")
+	if !ok {
+		return "", 0, false
+	}
+	test, number, _ := strings.Cut(rest, " ")
+	n, err := strconv.Atoi(number)
+	return test, n, err == nil
+}
+
+// table prints the tests that took longest: those without parts, whose time is their own. A test with parts that
+// started boxes for all of them is there without a time.
+func table(out io.Writer, ended []event, boxes map[string]int, most int) {
 	parents := map[string]bool{}
 	for _, t := range ended {
 		if i := strings.LastIndexByte(t.Test, '/'); i >= 0 {
 			parents[t.Package+"\x00"+t.Test[:i]] = true
 		}
 	}
-	ended = slices.DeleteFunc(ended, func(t event) bool { return parents[t.Package+"\x00"+t.Test] })
-	slices.SortStableFunc(ended, func(a, b event) int { return cmp.Compare(b.Elapsed, a.Elapsed) })
-	sum := 0.0
-	for _, t := range ended {
-		sum += t.Elapsed
+	seconds, containers := 0.0, 0
+	for i := range ended {
+		if t := &ended[i]; parents[t.key()] {
+			t.Elapsed = 0
+		} else {
+			seconds += t.Elapsed
+		}
 	}
-	fmt.Fprintf(out, "\n%d tests, %.0f s in all; the slowest:\n", len(ended), sum)
+	for _, n := range boxes {
+		containers += n
+	}
+	ended = slices.DeleteFunc(ended, func(t event) bool { return parents[t.key()] && boxes[t.key()] == 0 })
+	slices.SortStableFunc(ended, func(a, b event) int {
+		return cmp.Or(cmp.Compare(b.Elapsed, a.Elapsed), cmp.Compare(boxes[b.key()], boxes[a.key()]))
+	})
+	fmt.Fprintf(out, "\n%d tests, %.0f s in all", len(ended), seconds)
+	if len(boxes) > 0 {
+		fmt.Fprintf(out, ", %d boxes", containers)
+	}
+	if most < len(ended) {
+		fmt.Fprint(out, "; the slowest")
+	}
+	fmt.Fprintln(out, ":")
 	for _, t := range ended[:min(most, len(ended))] {
 		_, name, _ := strings.Cut(t.Package, "sandbox-agent/sandbox-agent/")
-		fmt.Fprintf(out, "%8.1f s  %s %s\n", t.Elapsed, cmp.Or(name, t.Package), t.Test)
+		fmt.Fprintf(out, "%8.1f s", t.Elapsed)
+		if len(boxes) > 0 {
+			fmt.Fprintf(out, "  %3d boxes", boxes[t.key()])
+		}
+		fmt.Fprintf(out, "  %s %s\n", cmp.Or(name, t.Package), t.Test)
 	}
 }

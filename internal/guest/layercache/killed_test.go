@@ -34,6 +34,7 @@ func killContent(name string) (layers []string) {
 // TestKilledPublisher is the process that TestKilled kills: a box that publishes
 // an image and then prunes what the others published.
 func TestKilledPublisher(t *testing.T) {
+	t.Parallel()
 	dir, name := os.Getenv(killDir), os.Getenv(killName)
 	if dir == "" {
 		return
@@ -52,6 +53,7 @@ func TestKilledPublisher(t *testing.T) {
 // Real processes are killed at random moments of publishing and pruning. After each,
 // every image that is listed is whole, and a later box can use it.
 func TestKilled(t *testing.T) {
+	t.Parallel()
 	dir := cacheDir(t)
 	tmp := t.TempDir() // what the killed leave goes with this test
 	rng := rand.New(rand.NewPCG(1, 2))

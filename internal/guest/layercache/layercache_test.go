@@ -201,6 +201,7 @@ func cacheDir(t *testing.T) string {
 }
 
 func TestPublishAndLink(t *testing.T) {
+	t.Parallel()
 	dir := cacheDir(t)
 	a := newBox(t, dir, "a", "redis:7")
 	a.declares("redis:7", "base", "redis")
@@ -222,6 +223,7 @@ func TestPublishAndLink(t *testing.T) {
 
 // An image that the cache does not have is made on layers that it has.
 func TestNewImageOnKnownLayers(t *testing.T) {
+	t.Parallel()
 	dir := cacheDir(t)
 	a := newBox(t, dir, "a")
 	a.declares("redis:7", "base", "redis")
@@ -248,6 +250,7 @@ func TestNewImageOnKnownLayers(t *testing.T) {
 // Two boxes load the same parent at once: the second one's layer must refer to
 // the parent that was published.
 func TestSameLayersTwice(t *testing.T) {
+	t.Parallel()
 	dir := cacheDir(t)
 	a, b := newBox(t, dir, "a"), newBox(t, dir, "b")
 	a.declares("one:1", "base", "one")
@@ -267,6 +270,7 @@ func TestSameLayersTwice(t *testing.T) {
 
 // A box dies after the exchange and before the record.
 func TestDeathWhilePublishing(t *testing.T) {
+	t.Parallel()
 	dir := cacheDir(t)
 	a := newBox(t, dir, "a")
 	a.declares("redis:7", "base")
@@ -299,6 +303,7 @@ func TestDeathWhilePublishing(t *testing.T) {
 }
 
 func TestRunsOfTheLivingAreKept(t *testing.T) {
+	t.Parallel()
 	dir := cacheDir(t)
 	a := newBox(t, dir, "a")
 	a.declares("redis:7", "base")
@@ -317,6 +322,7 @@ func TestRunsOfTheLivingAreKept(t *testing.T) {
 }
 
 func TestManyBoxesAtOnce(t *testing.T) {
+	t.Parallel()
 	dir := cacheDir(t)
 	var wg sync.WaitGroup
 	boxes := make([]*box, 8)
@@ -339,6 +345,7 @@ func TestManyBoxesAtOnce(t *testing.T) {
 }
 
 func TestWithout(t *testing.T) {
+	t.Parallel()
 	dir := cacheDir(t)
 	for _, c := range []struct {
 		name, dir, driver, want string
@@ -359,6 +366,7 @@ func TestWithout(t *testing.T) {
 
 // A box that holds the lock for ever costs the cache, not the run.
 func TestBusyLock(t *testing.T) {
+	t.Parallel()
 	dir := cacheDir(t)
 	a := newBox(t, dir, "a")
 	if err := unix.Flock(int(a.lock.Fd()), unix.LOCK_EX); err != nil {
@@ -375,6 +383,7 @@ func TestBusyLock(t *testing.T) {
 // Code of the repository can name any image in its own engine. What the run did
 // not declare reaches no other box, nor does another meaning of a name it has.
 func TestOnlyDeclaredImagesArePublished(t *testing.T) {
+	t.Parallel()
 	dir := cacheDir(t)
 	a := newBox(t, dir, "a")
 	a.declares("redis:7", "base", "redis")

@@ -95,6 +95,7 @@ func tidy(t *testing.T, dir string) {
 }
 
 func TestList(t *testing.T) {
+	t.Parallel()
 	dir := cacheDir(t)
 	a := newBox(t, dir, "a")
 	a.declares("one:1", "base", "one")
@@ -119,6 +120,7 @@ func TestList(t *testing.T) {
 }
 
 func TestPruneBesideBoxes(t *testing.T) {
+	t.Parallel()
 	dir := cacheDir(t)
 	a := newBox(t, dir, "a")
 	a.declares("redis:7", "base", "redis")
@@ -148,6 +150,7 @@ func TestPruneBesideBoxes(t *testing.T) {
 }
 
 func TestPruneFreesEverything(t *testing.T) {
+	t.Parallel()
 	dir := cacheDir(t)
 	a := newBox(t, dir, "a")
 	a.declares("redis:7", "base", "redis")
@@ -176,6 +179,7 @@ func TestPruneFreesEverything(t *testing.T) {
 }
 
 func TestPruneByAge(t *testing.T) {
+	t.Parallel()
 	const day = 24 * time.Hour
 	dir := cacheDir(t)
 	a := newBox(t, dir, "a")
@@ -214,6 +218,7 @@ func TestPruneByAge(t *testing.T) {
 
 // A box whose program is older than the list of layers does not tell what it runs on.
 func TestPruneBesideAnOlderBox(t *testing.T) {
+	t.Parallel()
 	dir := cacheDir(t)
 	a := newBox(t, dir, "a")
 	a.declares("redis:7", "base")
@@ -231,6 +236,7 @@ func TestPruneBesideAnOlderBox(t *testing.T) {
 
 // The name of an image gets another meaning: the older one is nobody's.
 func TestPruneReplaced(t *testing.T) {
+	t.Parallel()
 	dir := cacheDir(t)
 	a := newBox(t, dir, "a")
 	a.declares("app:1", "base", "old")
@@ -249,6 +255,7 @@ func TestPruneReplaced(t *testing.T) {
 
 // A damaged image would cost every box that wants it the cache, for ever.
 func TestPruneDamaged(t *testing.T) {
+	t.Parallel()
 	dir := cacheDir(t)
 	a := newBox(t, dir, "a")
 	a.declares("app:1", "base", "app")
@@ -276,6 +283,7 @@ func TestPruneDamaged(t *testing.T) {
 
 // What boxes left that died half-way goes with the next publish, and with prune.
 func TestLeftovers(t *testing.T) {
+	t.Parallel()
 	dir := cacheDir(t)
 	a := newBox(t, dir, "a")
 	a.declares("one:1", "base")
@@ -313,6 +321,7 @@ func TestLeftovers(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
+	t.Parallel()
 	dir := cacheDir(t)
 	a := newBox(t, dir, "a")
 	a.declares("one:1", "base")
@@ -331,6 +340,7 @@ func TestClose(t *testing.T) {
 }
 
 func TestUpkeepOfNothing(t *testing.T) {
+	t.Parallel()
 	r, err := upkeep(cacheDir(t)).List(t.Context())
 	if err != nil || len(r.Stores) != 0 {
 		t.Errorf("%+v %v", r, err)
@@ -342,6 +352,7 @@ func TestUpkeepOfNothing(t *testing.T) {
 
 // Boxes come and go while the cache is pruned all the time.
 func TestPruneAmongBoxes(t *testing.T) {
+	t.Parallel()
 	dir := cacheDir(t)
 	stop, stopped := make(chan struct{}), make(chan error, 1)
 	go func() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 
@@ -35,8 +36,16 @@ func TestMain(m *testing.M) {
 // TestScripts runs the command line where no engine answers.
 func TestScripts(t *testing.T) {
 	t.Parallel()
+	scripts, err := filepath.Glob("testdata/script/*.txtar")
+	if err != nil || len(scripts) == 0 {
+		t.Fatal(scripts, err)
+	}
+	if testing.Short() {
+		// Each line starts the program anew: with the race detector that is most of the time.
+		scripts = []string{"testdata/script/usage.txtar", "testdata/script/badground.txtar"}
+	}
 	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
+		Files:               scripts,
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOME", e.WorkDir)

@@ -13,6 +13,7 @@ import (
 // TestArchiveGoesAlong: files that git could not take are given to every later box,
 // until the agent of one has worked with them and something of it was saved.
 func TestArchiveGoesAlong(t *testing.T) {
+	t.Parallel()
 	n := 0
 	var got []string
 	f := setup(t, func(b *enginetest.Box) int {

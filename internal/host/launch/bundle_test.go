@@ -12,6 +12,7 @@ import (
 
 // TestBundle: what came home by a bundle is on the branch, and only a run in which all but the push went well is a success by that.
 func TestBundle(t *testing.T) {
+	t.Parallel()
 	unpushed := workorder.Because(workorder.ReasonPush, "no route; the commits are kept in work.bundle")
 	for name, c := range map[string]struct {
 		box  workorder.Result

@@ -28,6 +28,7 @@ import (
 )
 
 func TestRun(t *testing.T) {
+	t.Parallel()
 	f := setup(t, happy)
 	j := newJob()
 	j.OutDir = t.TempDir()
@@ -73,6 +74,7 @@ func TestRun(t *testing.T) {
 }
 
 func TestBadGround(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(*fixture, *job.Job)
 		code   int
@@ -113,6 +115,7 @@ func TestBadGround(t *testing.T) {
 
 // TestRootless: what is wrong is said, not only that an address cannot be listened on.
 func TestRootless(t *testing.T) {
+	t.Parallel()
 	f := setup(t, happy)
 	f.fake.Details.Rootless, f.fake.Details.Local, f.fake.Details.Gateway = true, true, "172.17.0.1"
 	j := newJob()
@@ -124,6 +127,7 @@ func TestRootless(t *testing.T) {
 }
 
 func TestStop(t *testing.T) {
+	t.Parallel()
 	f := setup(t, func(b *enginetest.Box) int {
 		g := newGuest(b)
 		<-b.Stopped
@@ -146,6 +150,7 @@ func TestStop(t *testing.T) {
 }
 
 func TestKill(t *testing.T) {
+	t.Parallel()
 	f := setup(t, func(b *enginetest.Box) int {
 		newGuest(b).say(workorder.Event{Type: workorder.EventStepStarted, Name: "agent"})
 		<-b.Killed
@@ -170,6 +175,7 @@ func TestKill(t *testing.T) {
 }
 
 func TestLost(t *testing.T) {
+	t.Parallel()
 	f := setup(t, func(b *enginetest.Box) int {
 		g := newGuest(b)
 		g.say(workorder.Event{Type: workorder.EventStepStarted, Name: "agent"})
@@ -195,6 +201,7 @@ func TestLost(t *testing.T) {
 
 // TestBrokenStream: every event is recorded once, however often the stream breaks.
 func TestBrokenStream(t *testing.T) {
+	t.Parallel()
 	const n = 300
 	var f *fixture
 	f = setup(t, func(b *enginetest.Box) int {
@@ -223,6 +230,7 @@ func TestBrokenStream(t *testing.T) {
 
 // TestLostOnTheWay: what the stream lost comes with the box's own copy of the record.
 func TestLostOnTheWay(t *testing.T) {
+	t.Parallel()
 	f := setup(t, func(b *enginetest.Box) int {
 		g := newGuest(b)
 		g.seq++ // dropped: nobody read the stream
@@ -242,6 +250,7 @@ func TestLostOnTheWay(t *testing.T) {
 }
 
 func TestStuckStream(t *testing.T) {
+	t.Parallel()
 	f := setup(t, happy)
 	f.fake.StuckStreams = true
 	res, err := f.Run(t.Context(), nil, newJob())
@@ -251,6 +260,7 @@ func TestStuckStream(t *testing.T) {
 }
 
 func TestEngineDies(t *testing.T) {
+	t.Parallel()
 	on := make(chan struct{})
 	f := setup(t, func(b *enginetest.Box) int {
 		g := newGuest(b)
@@ -293,6 +303,7 @@ func TestEngineDies(t *testing.T) {
 // TestDetached: another process finds, follows and collects the run, and two of
 // them do not get into each other's way.
 func TestDetached(t *testing.T) {
+	t.Parallel()
 	on := make(chan struct{})
 	f := setup(t, func(b *enginetest.Box) int {
 		g := newGuest(b)
@@ -348,6 +359,7 @@ func (e *fullDisk) CopyOut(ctx context.Context, id, name string) (io.ReadCloser,
 
 // TestCopyFails: a box is not removed before all of its output is here.
 func TestCopyFails(t *testing.T) {
+	t.Parallel()
 	f := setup(t, func(b *enginetest.Box) int {
 		b.WriteFile(workorder.OutDir+"/"+workorder.BundleFile, []byte("bundle"))
 		return happy(b)
@@ -382,6 +394,7 @@ func TestCopyFails(t *testing.T) {
 // TestHostileResult: a result can have been written by the agent, and is read by
 // scripts and pasted from.
 func TestHostileResult(t *testing.T) {
+	t.Parallel()
 	f := setup(t, func(b *enginetest.Box) int {
 		g := newGuest(b)
 		r := &workorder.Result{
@@ -422,6 +435,7 @@ func TestHostileResult(t *testing.T) {
 // TestLastEvent: the last event carries the result that is on disk, and the
 // host's own events can be read when the run is over.
 func TestLastEvent(t *testing.T) {
+	t.Parallel()
 	for name, p := range map[string]enginetest.Program{
 		"box": happy, "host": func(b *enginetest.Box) int { newGuest(b); return 1 },
 	} {
@@ -462,6 +476,7 @@ func TestLastEvent(t *testing.T) {
 
 // TestInterruptedEarly: what a client says of a request that was given up is not told.
 func TestInterruptedEarly(t *testing.T) {
+	t.Parallel()
 	f := setup(t, happy)
 	ctx, cancel := context.WithCancel(t.Context())
 	f.Remote = remote{errors.New("Post http://x: context canceled")}

@@ -13,6 +13,7 @@ import (
 
 // TestOutputIsPrivateAndPrintable: what a run leaves is its user's alone, and whoever prints a text of it with `cat` prints text.
 func TestOutputIsPrivateAndPrintable(t *testing.T) {
+	t.Parallel()
 	const escape = "one \x1b]0;title\x07\u009b2Jtwo\u007f\n"
 	binary := []byte("\x1bPNG\x00\x9b\r\n")
 	f := setup(t, func(b *enginetest.Box) int {

@@ -45,6 +45,7 @@ func (f *fixture) resume(t *testing.T, j *job.Job) (*workorder.Result, error) {
 // TestResume: the kept box of a former attempt is in nobody's way, and what
 // happened is told for each attempt apart.
 func TestResume(t *testing.T) {
+	t.Parallel()
 	n := 0
 	f := setup(t, func(b *enginetest.Box) int {
 		g := newGuest(b)
@@ -97,6 +98,7 @@ func TestResume(t *testing.T) {
 // TestResumeBadGround: where nothing can be started there is no attempt, and where
 // a box cannot be started there is one of its own.
 func TestResumeBadGround(t *testing.T) {
+	t.Parallel()
 	f := setup(t, func(b *enginetest.Box) int { return newGuest(b).end(workorder.StatusTimeout, workorder.ByTimeout) })
 	j := newJob()
 	if _, err := f.Run(t.Context(), nil, j); err != nil {
@@ -148,6 +150,7 @@ func (h halfStarted) Run(ctx context.Context, spec engine.BoxSpec, stdin io.Read
 // TestMayLive: an attempt whose box may live is not told to be over, so that its
 // lease is waited for.
 func TestMayLive(t *testing.T) {
+	t.Parallel()
 	orders, over := make(chan workorder.Order, 3), make(chan struct{})
 	f := setup(t, func(b *enginetest.Box) int {
 		g := newGuest(b)
@@ -186,6 +189,7 @@ func TestMayLive(t *testing.T) {
 
 // TestLostSaid: what is on the remote of a box that vanished, and how much is not.
 func TestLostSaid(t *testing.T) {
+	t.Parallel()
 	// No run has lost more than it has lasted, and a longer one not more than the interval and the save.
 	const saved, savedLong, taken, long = "; at most the work of the last 1 s is lost", "; at most the work of the last 61 s is lost", "the remote takes pushes again", "minutes pass"
 	for name, c := range map[string]struct {
@@ -246,6 +250,7 @@ func TestLostSaid(t *testing.T) {
 
 // TestLostHas: what reached the remote of a box that vanished, and what it cost.
 func TestLostHas(t *testing.T) {
+	t.Parallel()
 	f := setup(t, func(b *enginetest.Box) int {
 		g := newGuest(b)
 		g.say(workorder.Event{Type: workorder.EventPush, Name: workorder.BranchRef(g.env.Order.TargetBranch), Status: "ok", Text: sha})
@@ -268,6 +273,7 @@ func TestLostHas(t *testing.T) {
 
 // TestOtherAttempt: a result that is not of the box that was started is not believed.
 func TestOtherAttempt(t *testing.T) {
+	t.Parallel()
 	f := setup(t, func(b *enginetest.Box) int {
 		g := newGuest(b)
 		r := &workorder.Result{TaskID: g.env.Order.TaskID, AttemptID: "ffffffffffffffff", Status: workorder.StatusSuccess, EndedBy: workorder.ByAgent}
@@ -286,6 +292,7 @@ func TestOtherAttempt(t *testing.T) {
 
 // TestParkedJudged: a box cannot park a task for a year, nor name commits that are none.
 func TestParkedJudged(t *testing.T) {
+	t.Parallel()
 	soon, far := time.Now().Add(time.Hour), time.Now().Add(365*24*time.Hour)
 	for name, c := range map[string]struct {
 		said workorder.Result
@@ -323,6 +330,7 @@ func TestParkedJudged(t *testing.T) {
 // TestWatchPast: who followed an attempt learns how that one ended, though the
 // next one has begun.
 func TestWatchPast(t *testing.T) {
+	t.Parallel()
 	f := setup(t, func(b *enginetest.Box) int { return newGuest(b).end(workorder.StatusTimeout, workorder.ByTimeout) })
 	j := newJob()
 	if _, err := f.Run(t.Context(), nil, j); err != nil {
@@ -358,6 +366,7 @@ func TestWatchPast(t *testing.T) {
 // TestBundleGoesAlong: what an attempt could not push is given to every later one,
 // until there is a newer bundle.
 func TestBundleGoesAlong(t *testing.T) {
+	t.Parallel()
 	n := 0
 	var got []string
 	f := setup(t, func(b *enginetest.Box) int {
@@ -390,6 +399,7 @@ func TestBundleGoesAlong(t *testing.T) {
 // TestBundleOutlived: what a later attempt has pushed counts, not what an earlier
 // one could not push.
 func TestBundleOutlived(t *testing.T) {
+	t.Parallel()
 	n := 0
 	var got []string
 	f := setup(t, func(b *enginetest.Box) int {
@@ -422,6 +432,7 @@ func TestBundleOutlived(t *testing.T) {
 // TestAttemptNumber: the box counts what began, and this machine knows of tries
 // that did not, or not of those elsewhere.
 func TestAttemptNumber(t *testing.T) {
+	t.Parallel()
 	for says, want := range map[int]int{0: 3, 2: 2, 5: 5, -1: 3, 1 << 40: 3} {
 		f := setup(t, func(b *enginetest.Box) int {
 			return newGuest(b).endAs(workorder.Result{Status: workorder.StatusSuccess, EndedBy: workorder.ByAgent, Attempt: says})

@@ -32,6 +32,7 @@ func (a *asking) Run(ctx context.Context, spec engine.BoxSpec, stdin io.Reader) 
 // TestSecretsComeLast: they are read once, when nothing else can fail any more, and
 // reach the box in its order alone.
 func TestSecretsComeLast(t *testing.T) {
+	t.Parallel()
 	var got map[string]string
 	f := setup(t, func(b *enginetest.Box) int {
 		g := newGuest(b)
@@ -86,6 +87,7 @@ func TestSecretsComeLast(t *testing.T) {
 
 // TestSecretsFail: a run without its secrets has no box, and one that fails before reads none.
 func TestSecretsFail(t *testing.T) {
+	t.Parallel()
 	f := setup(t, happy)
 	j := newJob()
 	j.Secrets = func(context.Context) (map[string]string, error) {

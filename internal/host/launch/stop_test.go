@@ -33,6 +33,7 @@ func (s slow) Ensure(ctx context.Context, _ string, _ func(workorder.Event)) (wo
 // TestStopBeforeBox: a task whose end is asked for while its command is still
 // starting it gets no box.
 func TestStopBeforeBox(t *testing.T) {
+	t.Parallel()
 	for name, during := range map[string]func(*fixture, slow){
 		"preflight": func(f *fixture, s slow) { f.Remote = s },
 		"image":     func(f *fixture, s slow) { f.Images = s },
@@ -86,6 +87,7 @@ func (s stoppedMeanwhile) Run(ctx context.Context, spec engine.BoxSpec, stdin io
 
 // TestStopWhileStarting: whoever starts the box stops it, also when nobody follows it.
 func TestStopWhileStarting(t *testing.T) {
+	t.Parallel()
 	for name, detach := range map[string]bool{"followed": false, "detached": true} {
 		t.Run(name, func(t *testing.T) {
 			f := setup(t, func(b *enginetest.Box) int {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -93,7 +94,15 @@ func Commits(ctx context.Context, from Source, box string, w Work, bundle string
 	if err := s.index(ctx, repo, len(head)); err != nil {
 		return "", err
 	}
-	return head, write(ctx, repo, workorder.BranchRef(w.Branch), head, known, bundle)
+	// Made in a folder of its own: a box that was killed over its bundle has left git's lock beside it.
+	made := filepath.Join(dir, filepath.Base(bundle))
+	if err := write(ctx, repo, workorder.BranchRef(w.Branch), head, known, made); err != nil {
+		return head, err
+	}
+	if err := os.Remove(bundle + ".lock"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return head, err
+	}
+	return head, os.Rename(made, bundle)
 }
 
 // write makes the bundle of head without what is known.

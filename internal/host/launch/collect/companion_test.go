@@ -12,6 +12,7 @@ import (
 
 // TestCompanionsID: the id of a companion that ended long ago may be another process's by now.
 func TestCompanionsID(t *testing.T) {
+	t.Parallel()
 	for name, hadBox := range map[string]bool{"box": true, "no box": false} {
 		t.Run(name, func(t *testing.T) {
 			stranger, err := proc.Start(t.Context(), proc.Spec{Argv: []string{"sleep", "600"}})

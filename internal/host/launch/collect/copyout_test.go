@@ -15,6 +15,7 @@ import (
 // TestWorkComesFirst: evidence that has no room does not cost the work that git could
 // not take.
 func TestWorkComesFirst(t *testing.T) {
+	t.Parallel()
 	written := make(chan struct{})
 	fake := enginetest.NewFake(map[string]enginetest.Program{"x": func(b *enginetest.Box) int {
 		for _, name := range []string{workorder.EvidenceDir + "/a", workorder.EvidenceDir + "/b", workorder.ArchiveFile} {

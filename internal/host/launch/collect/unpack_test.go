@@ -12,6 +12,7 @@ import (
 
 // TestUnpack: the archive comes from a box that an agent was root in for all we know.
 func TestUnpack(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	outside := filepath.Join(t.TempDir(), "outside")
 	if err := os.Symlink(filepath.Dir(outside), filepath.Join(dir, "way-out")); err != nil {
@@ -92,6 +93,7 @@ func TestUnpack(t *testing.T) {
 
 // TestUnpackBounds: a box cannot fill the host's folders with names either.
 func TestUnpackBounds(t *testing.T) {
+	t.Parallel()
 	var b bytes.Buffer
 	tw := tar.NewWriter(&b)
 	for i := range 4 {

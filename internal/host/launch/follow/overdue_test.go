@@ -16,6 +16,7 @@ import (
 
 // A run that outlives its time limit and a landing is stopped; one that has landed has the time of what follows.
 func TestOverdue(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		events string
 		want   attempt.StopKind

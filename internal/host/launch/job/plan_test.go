@@ -14,6 +14,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestPlanText(t *testing.T) {
+	t.Parallel()
 	budget := 2.5
 	full := &Job{
 		Image: "", Isolation: "confined", LocalRepo: "/home/me/shop",

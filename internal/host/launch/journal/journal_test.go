@@ -14,6 +14,7 @@ import (
 
 // TestMergeEvents: what the stream lost is in the box's own copy.
 func TestMergeEvents(t *testing.T) {
+	t.Parallel()
 	event := func(seq int, text string) string {
 		return fmt.Sprintf(`{"seq":%d,"type":"warning","text":%q}`, seq, text) + "\n"
 	}
@@ -59,6 +60,7 @@ func TestMergeEvents(t *testing.T) {
 // TestRecorder: a recorder opened on what a killed one left goes on after its
 // last whole line.
 func TestRecorder(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, workorder.EventsFile)
 	one, two := `{"seq":1,"time":"2026-01-01T00:00:00Z","type":"ready"}`+"\n", `{"seq":2,"time":"2026-01-01T00:00:01Z","type":"warning","text":"x"}`+"\n"

@@ -9,6 +9,7 @@ import (
 
 // TestProposals: users copy rules out of a result, so a box cannot smuggle others in.
 func TestProposals(t *testing.T) {
+	t.Parallel()
 	res := &workorder.Result{Network: &workorder.NetworkReport{}}
 	want := map[string]string{
 		"a.example": "- a.example", "b.example": "- a.example", "c.example": "- '*.c.example'", "d.example": "- d.example:22", "2001:db8::1": `- "[2001:db8::1]:22"`,

@@ -9,6 +9,7 @@ import (
 
 // TestLongest: the host never ends a run that still keeps the guest's own bounds.
 func TestLongest(t *testing.T) {
+	t.Parallel()
 	o := &workorder.Order{TimeoutMinutes: 3}
 	if got := longest(o); got <= StartTimeout+3*time.Minute+workorder.AgentGrace+workorder.LandLimit+workorder.BundleGrace || got > 3*time.Minute+2*workorder.LandLimit {
 		t.Errorf("stopped after %s", got)
@@ -16,6 +17,7 @@ func TestLongest(t *testing.T) {
 }
 
 func TestDefaultRoute(t *testing.T) {
+	t.Parallel()
 	const table = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n" +
 		"docker0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n" +
 		"tun0\t00000000\t010200C0\t0003\t0\t0\t0\t00000080\t0\t0\t0\n" +

@@ -1,0 +1,6 @@
+//go:build e2e && !nightly
+
+package e2e
+
+// nightly: see nightly_test.go.
+const nightly = false
