@@ -59,7 +59,7 @@ unit() { env GOTMPDIR="${TMPDIR:-/tmp}" TMPDIR="${memory:-${TMPDIR:-/tmp}}" "$@"
 echo "== unit tests, with the race detector"
 # What takes longest begins first: at the end one package would have the machine for itself.
 first=
-for d in internal/guest/git runner internal/host/cli; do
+for d in internal/guest/rootgit runner internal/host/cli; do
 	[ ! -d "$d" ] || first="$first ./$d/..."
 done
 # Printed of a stage is what failed, and which tests took longest.
