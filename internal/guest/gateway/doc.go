@@ -16,7 +16,7 @@
 // body.go, headers.go), puts the key in place of the placeholder, and streams the answer unbuffered (proxy.go,
 // answer.go). It never retries and never follows a redirect. On the way it counts tokens and cost (usage.go,
 // meter.go, prices.go, account.go), keeps to the budget and to requests per minute (budget.go), bounds the memory
-// of all bodies together (hold.go), and writes a line of audit without bodies (audit.go).
+// of all bodies together (bodies.go), and writes a line of audit without bodies (audit.go).
 //
 // A call that reached a server is read to its end, also when its client hangs up: the server bills it all the same.
 //
