@@ -356,7 +356,7 @@ func (st *Settings) scratch(ctx context.Context) (git.Repo, error) {
 	return t, err
 }
 
-// settingsNow hashes what the work tree has of the settings in the ledger. One that cannot be hashed counts as untouched.
+// now hashes what the work tree has of the settings in the ledger. One that cannot be hashed counts as untouched.
 func (st *Settings) now(ctx context.Context) (map[string]string, error) {
 	t, err := st.scratch(ctx)
 	if err != nil {

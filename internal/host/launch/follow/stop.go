@@ -97,7 +97,7 @@ const stopPoll = 100 * time.Millisecond
 var ErrStopped = errors.New("stopped on request (sandbox-agent stop)")
 
 // UnlessStopped does what comes before the box lives, and gives it up when the
-// task's end is asked for. A box that was started all the same is stopped by stopper.
+// task's end is asked for. A box that was started all the same is stopped by Stops.
 func (f *Follower) UnlessStopped(ctx context.Context, taskID string, do func(context.Context) error) error {
 	starting, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
