@@ -84,7 +84,7 @@ func (a *App) runPROpen(ctx context.Context, id string, o *prOptions) error {
 	}
 	if client.token.Token == "" {
 		return fault.New(workorder.ExitGit, fmt.Errorf("there is no token for the forge of %s", render.Clean(order.Repo)),
-			"set SANDBOX_AGENT_GIT_TOKEN (for GitHub also GH_TOKEN), log in with `gh auth login`, or name a GitHub App (README)")
+			"set SANDBOX_AGENT_GIT_TOKEN (for GitHub also GH_TOKEN), log in with `gh auth login`, or name a GitHub App (docs/pull-requests.md)")
 	}
 	told, _ := launch.Tell(rec, res)
 	pr, warnings, err := pullrequest.Open(ctx, client.Client, order, res, told)
