@@ -66,7 +66,7 @@ bench: build ## times and memory of a run: medians, beside the floor of the same
 	./scripts/bench.sh
 
 .PHONY: pictures
-pictures: build image ## the README's pictures, of the demo's pull request and report
+pictures: build image ## the pictures of README and docs, of the demo's pull request and report
 	./scripts/pictures.sh
 
 ROUNDS ?= 100

@@ -328,7 +328,7 @@ func (c *chaos) add(name string, r chaosRow) {
 	sum.loss = max(sum.loss, r.loss)
 }
 
-// print writes the table that the README shows.
+// print writes the table that docs/durability.md shows.
 func (c *chaos) print(rounds int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// picturesDir gets the pages that the README's pictures are taken of: `make pictures`.
+// picturesDir gets the pages that the documents' pictures are taken of: `make pictures`.
 const picturesDir = "SANDBOX_AGENT_PICTURES"
 
 // page is about how a forge shows Markdown.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The README's pictures: the demo goes through a pull request, and its body and report are looked at by the
+# The pictures of README and docs: the demo goes through a pull request, and its body and report are looked at by the
 # image's browser. The engine has to run, and the image to be built.
 set -eu
 cd "$(dirname "$0")/.."

@@ -18,37 +18,105 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func readme(t *testing.T) string {
+// pages returns the README and each page of docs by its path in the repository.
+func pages(t *testing.T) map[string]string {
 	t.Helper()
-	b, err := os.ReadFile("../../../README.md")
-	if err != nil {
-		t.Fatal(err)
+	paths, err := filepath.Glob("../../../docs/*.md")
+	if err != nil || len(paths) == 0 {
+		t.Fatal("there are no pages in docs: ", err)
 	}
-	return string(b)
+	all := map[string]string{}
+	for _, path := range append(paths, "../../../README.md") {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[strings.TrimPrefix(filepath.ToSlash(path), "../../../")] = string(b)
+	}
+	return all
+}
+
+// page returns one of them.
+func page(t *testing.T, path string) string {
+	t.Helper()
+	text, ok := pages(t)[path]
+	if !ok {
+		t.Fatal("there is no page " + path)
+	}
+	return text
 }
 
 func TestReadmeProjectFileIsValid(t *testing.T) {
 	t.Parallel()
-	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(readme(t), -1)
-	if len(blocks) == 0 {
-		t.Fatal("the README shows no project file")
-	}
-	for _, b := range blocks {
-		p, err := projects.Parse("README.md", []byte(b[1]), projects.LoadOptions{})
-		if err != nil {
-			t.Fatal(err)
+	for path, text := range pages(t) {
+		blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(text, -1)
+		if len(blocks) == 0 && (path == "README.md" || path == "docs/project-file.md") {
+			t.Errorf("%s shows no project file", path)
 		}
-		if _, err := p.Order(projects.OrderInput{Task: "x"}); err != nil {
-			t.Error(err)
+		for _, b := range blocks {
+			p, err := projects.Parse(path, []byte(b[1]), projects.LoadOptions{})
+			if err != nil {
+				t.Errorf("%s: %v", path, err)
+				continue
+			}
+			if _, err := p.Order(projects.OrderInput{Task: "x"}); err != nil {
+				t.Errorf("%s: %v", path, err)
+			}
 		}
 	}
 }
 
-// Every exit code of the contract is in the README's table, with the statuses that lead to it.
+// The README is a front door: what is longer has a page of its own.
+func TestReadmeIsShort(t *testing.T) {
+	t.Parallel()
+	const most = 120
+	if n := strings.Count(page(t, "README.md"), "\n"); n > most {
+		t.Errorf("the README has %d lines, more than %d: move what is longer to docs", n, most)
+	}
+}
+
+// Relative links of all documents lead to a file, and each page is reached from the README.
+func TestDocumentLinks(t *testing.T) {
+	t.Parallel()
+	const root = "../../.."
+	docs := pages(t)
+	tops, err := filepath.Glob(root + "/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range tops {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs[filepath.Base(path)] = string(b)
+	}
+	linked := map[string]bool{}
+	for path, text := range docs {
+		for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(text, -1) {
+			target, _, _ := strings.Cut(m[1], "#")
+			if target == "" || strings.Contains(target, "://") {
+				continue
+			}
+			to := filepath.Join(filepath.Dir(path), target)
+			if _, err := os.Stat(filepath.Join(root, to)); err != nil {
+				t.Errorf("%s links %s, which is not there", path, m[1])
+			}
+			linked[filepath.ToSlash(to)] = true
+		}
+	}
+	for path := range docs {
+		if strings.HasPrefix(path, "docs/") && !linked[path] {
+			t.Errorf("no document links %s", path)
+		}
+	}
+}
+
+// Every exit code of the contract is in the table of docs/results.md, with the statuses that lead to it.
 func TestReadmeExitCodes(t *testing.T) {
 	t.Parallel()
 	table := map[int]string{}
-	for _, row := range regexp.MustCompile(`(?m)^\| (\d+) \| (.*) \|$`).FindAllStringSubmatch(readme(t), -1) {
+	for _, row := range regexp.MustCompile(`(?m)^\| (\d+) \| (.*) \|$`).FindAllStringSubmatch(page(t, "docs/results.md"), -1) {
 		code, err := strconv.Atoi(row[1])
 		if err != nil {
 			t.Fatal(err)
@@ -73,17 +141,11 @@ func TestReadmeExitCodes(t *testing.T) {
 	}
 }
 
-// Commands and flags that the README names exist.
+// Commands and flags that the README and the pages name exist.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
 	root := newRootCmd(&App{})
-	text := readme(t)
-	for _, m := range regexp.MustCompile("`(?:sandbox-agent )?(create|continue|cache|demo|ps|logs|result|stop|rm|gc|doctor|image|policy|project|version)((?: [a-z-]+)*)").FindAllStringSubmatch(text, -1) {
-		cmd, _, err := root.Find(append([]string{m[1]}, strings.Fields(m[2])...))
-		if err != nil || cmd == root {
-			t.Errorf("the README names %q: %v", m[0], err)
-		}
-	}
+	root.InitDefaultCompletionCmd()
 	var all []string
 	var walk func(*cobra.Command)
 	walk = func(c *cobra.Command) {
@@ -94,11 +156,27 @@ func TestReadmeCommands(t *testing.T) {
 		}
 	}
 	walk(root)
-	// Flags of other programs that the README mentions.
+	// Flags of other programs that the pages mention.
 	others := []string{"--privileged", "--userns", "--rm", "--refs", "--delete"}
-	for _, f := range regexp.MustCompile("--[a-z][a-z-]+").FindAllString(text, -1) {
-		if !slices.Contains(all, f) && !slices.Contains(others, f) {
-			t.Errorf("the README names the flag %s, which no command has", f)
+	for path, text := range pages(t) {
+		if path == "docs/attacks.md" { // it quotes what an agent tried with other programs
+			continue
+		}
+		for _, m := range regexp.MustCompile("(?:`(?:sandbox-agent )?|(?m:^\\$ sandbox-agent ))(create|continue|revise|rebase|pr|cache|completion|demo|ps|logs|result|stop|rm|gc|doctor|image|policy|project|version)\\b((?: [a-z-]+)*)").FindAllStringSubmatch(text, -1) {
+			cmd, _, err := root.Find(append([]string{m[1]}, strings.Fields(m[2])...))
+			if err != nil || cmd == root {
+				t.Errorf("%s names %q: %v", path, m[0], err)
+			}
+		}
+		for _, m := range regexp.MustCompile(`(?m)^\$ sandbox-agent ([a-z]\S*)`).FindAllStringSubmatch(text, -1) {
+			if cmd, _, err := root.Find(m[1:]); err != nil || cmd == root {
+				t.Errorf("%s shows the command %q: %v", path, m[0], err)
+			}
+		}
+		for _, f := range regexp.MustCompile("--[a-z][a-z-]+").FindAllString(text, -1) {
+			if !slices.Contains(all, f) && !slices.Contains(others, f) {
+				t.Errorf("%s names the flag %s, which no command has", path, f)
+			}
 		}
 	}
 }
@@ -106,9 +184,9 @@ func TestReadmeCommands(t *testing.T) {
 // TestReadmeRemovesRefs: the command for what is left of a task on the remote removes that and nothing else.
 func TestReadmeRemovesRefs(t *testing.T) {
 	t.Parallel()
-	line := regexp.MustCompile(`(?m)^\$ (git ls-remote --refs origin .*)$`).FindStringSubmatch(readme(t))
+	line := regexp.MustCompile(`(?m)^\$ (git ls-remote --refs origin .*)$`).FindStringSubmatch(page(t, "docs/tasks.md"))
 	if line == nil {
-		t.Fatal("the README has no such command")
+		t.Fatal("the page has no such command")
 	}
 	srv := gittest.New(t, "")
 	srv.Create(t, "r.git", nil)

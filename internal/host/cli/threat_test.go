@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Every test that the threat model names exists.
+// Every test that the threat model or a page of docs names exists.
 func TestThreatModelNamesTests(t *testing.T) {
 	t.Parallel()
 	const root = "../../.."
@@ -38,6 +38,13 @@ func TestThreatModelNamesTests(t *testing.T) {
 	}
 	if len(named) < 20 {
 		t.Errorf("only %d tests are named", len(named))
+	}
+	for path, text := range pages(t) {
+		for _, m := range regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9]+)`").FindAllStringSubmatch(text, -1) {
+			if !bytes.Contains(tests.Bytes(), []byte("\nfunc "+m[1]+"(")) {
+				t.Errorf("%s names the test %s, which is not there", path, m[1])
+			}
+		}
 	}
 	if bytes.Contains(doc, []byte("@@")) {
 		t.Error("there are placeholders left")

@@ -75,7 +75,7 @@ func (f *Finder) App() (*workorder.GitHubApp, error) {
 		app.PrivateKey = string(b)
 	}
 	if len(errs) > 0 {
-		return nil, fault.New(workorder.ExitGit, errors.Join(errs...), "the README tells how a GitHub App is named")
+		return nil, fault.New(workorder.ExitGit, errors.Join(errs...), "docs/pull-requests.md tells how a GitHub App is named")
 	}
 	return app, nil
 }

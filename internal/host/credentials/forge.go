@@ -51,7 +51,7 @@ func (f *Finder) Forge(ctx context.Context, repo string, pr *workorder.PullReque
 	case cred == nil && foreign:
 		return ForgeToken{}, fault.New(workorder.ExitGit,
 			fmt.Errorf("pr.api_url is on %s, which is not the repository's host: the repository's token is not sent there, and there is none for %s", api.Host, u.Host),
-			"correct pr.api_url in the project file, or log in there: `gh auth login --hostname "+u.Host+"` (README)")
+			"correct pr.api_url in the project file, or log in there: `gh auth login --hostname "+u.Host+"` (docs/pull-requests.md)")
 	case cred == nil:
 		return ForgeToken{}, nil
 	case readable(api) && (foreign || !readable(u)):

@@ -85,7 +85,7 @@ func (s State) Refuse(why Why, more ...string) error {
 		err, hint = fmt.Errorf("there is nothing to open for task %s: %s", id, s.Pull.Nothing), run("result")+" shows its result"
 	case NoToken:
 		code, err = workorder.ExitGit, fmt.Errorf("there is no token for the forge of %s", s.Pull.Repo)
-		hint = "set SANDBOX_AGENT_GIT_TOKEN (for GitHub also GH_TOKEN), log in with `gh auth login`, or name a GitHub App (README)"
+		hint = "set SANDBOX_AGENT_GIT_TOKEN (for GitHub also GH_TOKEN), log in with `gh auth login`, or name a GitHub App (docs/pull-requests.md)"
 	default:
 		code, err, hint = s.noBranch(why)
 	}
