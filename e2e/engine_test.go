@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -171,16 +172,34 @@ type ownEngine struct {
 
 const ownBox = "sandbox-agent-e2e/box"
 
-// ownEngines are those that were started so far: each has a network of its own.
+// ownEngines are those that were started so far: each has a network of its own, also beside another run of these tests.
 var ownEngines atomic.Int32
+
+// freeNetwork is the third number of a network that this machine has no address in.
+func freeNetwork(t *testing.T, first int) int {
+	t.Helper()
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 250 {
+		n := (first+i)%250 + 1
+		if !slices.ContainsFunc(addrs, func(a net.Addr) bool { return strings.HasPrefix(a.String(), fmt.Sprintf("10.213.%d.", n)) }) {
+			return n
+		}
+	}
+	t.Fatal("every network of 10.213.0.0/16 is taken")
+	return 0
+}
 
 // newOwnEngine starts an engine whose disk holds size bytes, in memory, with a
 // small image of the box on it. Its network reaches this machine and no further.
 func newOwnEngine(t *testing.T, size int64, args ...string) *ownEngine {
 	t.Helper()
 	smallBox(t)
-	n := ownEngines.Add(1)
-	e := &ownEngine{t: t, dir: shortDir(t), address: fmt.Sprintf("10.213.%d.1", n)}
+	n := int(ownEngines.Add(1))
+	// Far from each other: another may be about to take the next one.
+	e := &ownEngine{t: t, dir: shortDir(t), address: fmt.Sprintf("10.213.%d.1", freeNetwork(t, os.Getpid()+n*25))}
 	data := filepath.Join(e.dir, "data")
 	if err := os.Mkdir(data, 0o711); err != nil {
 		t.Fatal(err)

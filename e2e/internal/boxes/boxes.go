@@ -68,7 +68,7 @@ func (c *Count) Follow(ctx context.Context, e Engine) (done func()) {
 	go func() {
 		defer close(ended)
 		for since := began; ctx.Err() == nil; {
-			since = c.listen(ctx, e, since)
+			since, _ = c.listen(ctx, e, since) // tests end engines on purpose, and start them again
 			select {
 			case <-ctx.Done():
 			case <-time.After(again):
@@ -81,8 +81,8 @@ func (c *Count) Follow(ctx context.Context, e Engine) (done func()) {
 	}
 }
 
-// listen counts until the engine ends the talk, and returns the time of the last event.
-func (c *Count) listen(ctx context.Context, e Engine, since time.Time) time.Time {
+// listen counts until the engine ends the talk, and returns the time of the last event and why it ended.
+func (c *Count) listen(ctx context.Context, e Engine, since time.Time) (time.Time, error) {
 	list, failed := e.Events(ctx, events.ListOptions{
 		Since:   fmt.Sprintf("%d.%09d", since.Unix(), since.Nanosecond()),
 		Filters: filters.NewArgs(filters.Arg("type", string(events.ContainerEventType)), filters.Arg("event", string(events.ActionStart)), filters.Arg("label", workorder.LabelOwner)),
@@ -94,8 +94,8 @@ func (c *Count) listen(ctx context.Context, e Engine, since time.Time) time.Time
 			if test := c.test(m.Actor.Attributes[workorder.LabelOwner]); test != "" {
 				c.Started(test, m.Actor.ID)
 			}
-		case <-failed:
-			return since
+		case err := <-failed:
+			return since, err
 		}
 	}
 }

@@ -18,7 +18,7 @@ type talks struct {
 	asked chan string // since when
 }
 
-func (e *talks) Events(ctx context.Context, o events.ListOptions) (<-chan events.Message, <-chan error) {
+func (e *talks) Events(_ context.Context, o events.ListOptions) (<-chan events.Message, <-chan error) {
 	out, failed := make(chan events.Message), make(chan error, 1)
 	var now []events.Message
 	if len(e.list) > 0 {
