@@ -208,7 +208,7 @@ func checkPlace(a *App, project string, rules []string, place string) error {
 	}
 	network := policy.Network{Mode: workorder.NetworkRestricted}
 	if len(rules) == 0 {
-		p, err := (&runOptions{project: project}).loadProject(a)
+		p, err := (&runOptions{project: project}).loadProject()
 		if err != nil {
 			return err
 		}

@@ -112,7 +112,7 @@ func (o *trustOptions) doRevoke(ref string, a *App) error {
 		return err
 	}
 	book := trust.Open(st.Dir())
-	file, err := projectFileOf(a, ref)
+	file, err := projectFileOf(ref)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (o *trustOptions) doRevoke(ref string, a *App) error {
 }
 
 // projectFileOf is the file that a reference means, which may be gone or broken by now.
-func projectFileOf(a *App, ref string) (string, error) {
+func projectFileOf(ref string) (string, error) {
 	opts, err := projects.SystemOptions()
 	if err != nil {
 		return "", err

@@ -41,7 +41,7 @@ func (o *runOptions) overrides() map[string]*string {
 
 // ground finds the project and a repository on this machine.
 func (o *runOptions) ground(ctx context.Context, a *App) (*resolved, error) {
-	p, err := o.loadProject(a)
+	p, err := o.loadProject()
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func uncommitted(r *localrepo.Repo, projectFile string) string {
 
 // loadProject finds the project: the one named, else the file in the local
 // repository that was named, else the one in the current folder.
-func (o *runOptions) loadProject(a *App) (*projects.Project, error) {
+func (o *runOptions) loadProject() (*projects.Project, error) {
 	opts, err := projects.SystemOptions()
 	if err != nil {
 		return nil, err

@@ -61,7 +61,7 @@ func (o *stopOptions) do(ctx context.Context, id string, a *App) error {
 			return err
 		}
 		l := a.launcher(be, st, nil)
-		if rec, err = settle(ctx, a, st, l, rec, o.timeout); err != nil {
+		if rec, err = settle(ctx, st, l, rec, o.timeout); err != nil {
 			return err
 		}
 	}
@@ -74,7 +74,7 @@ func (o *stopOptions) do(ctx context.Context, id string, a *App) error {
 
 // settle stops the task, also one whose box is just being started, and waits until
 // it is collected: by its own CLI when that lives, else by us.
-func settle(ctx context.Context, a *App, st *store.Store, l *launch.Launcher, rec *store.Record, grace time.Duration) (*store.Record, error) {
+func settle(ctx context.Context, st *store.Store, l *launch.Launcher, rec *store.Record, grace time.Duration) (*store.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, grace+collect.CollectTimeout)
 	defer cancel()
 	stopped := false

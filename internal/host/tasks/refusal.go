@@ -87,23 +87,23 @@ func (s State) Refuse(why Why, more ...string) error {
 		code, err = workorder.ExitGit, fmt.Errorf("there is no token for the forge of %s", s.Pull.Repo)
 		hint = "set SANDBOX_AGENT_GIT_TOKEN (for GitHub also GH_TOKEN), log in with `gh auth login`, or name a GitHub App (docs/pull-requests.md)"
 	default:
-		code, err, hint = s.noBranch(why)
+		code, hint, err = s.noBranch(why)
 	}
 	return &Refusal{Why: why, Err: &fault.Error{Code: code, Err: err, Hint: hint}}
 }
 
 // noBranch says why it is not known which branch is the task's.
-func (s State) noBranch(why Why) (code int, err error, hint string) {
+func (s State) noBranch(why Why) (code int, hint string, err error) {
 	id, on := s.Task, s.Remote
 	switch why {
 	case OtherBranch:
-		return workorder.ExitUsage, fmt.Errorf("the branch of %s is %s, not %s", id, on.State.TargetBranch, s.named()), ""
+		return workorder.ExitUsage, "", fmt.Errorf("the branch of %s is %s, not %s", id, on.State.TargetBranch, s.named())
 	case SeveralBranches:
-		return workorder.ExitUsage, fmt.Errorf("the remote has several branches of %s: %s", id, strings.Join(on.Branches, ", ")), "name the one to go on with: --target-branch"
+		return workorder.ExitUsage, "name the one to go on with: --target-branch", fmt.Errorf("the remote has several branches of %s: %s", id, strings.Join(on.Branches, ", "))
 	case StateUnreadable:
-		return workorder.ExitGit, fmt.Errorf("the remote's state of %s cannot be read, and it has no branch of that task: %s", id, on.Warning), "name its branch: --target-branch"
+		return workorder.ExitGit, "name its branch: --target-branch", fmt.Errorf("the remote's state of %s cannot be read, and it has no branch of that task: %s", id, on.Warning)
 	}
-	return workorder.ExitGit, fmt.Errorf("the remote has neither a state nor a branch of %s, only what was saved beside them", id), "name its branch and give its text: --target-branch, --task"
+	return workorder.ExitGit, "name its branch and give its text: --target-branch, --task", fmt.Errorf("the remote has neither a state nor a branch of %s, only what was saved beside them", id)
 }
 
 // named is the branch that the user, or else the record, names.
