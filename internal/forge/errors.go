@@ -1,16 +1,9 @@
 package forge
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 	"time"
-
-	"github.com/google/go-github/v60/github"
 )
 
 // Kind is what went wrong, for whoever has to decide what comes next.
@@ -18,7 +11,7 @@ type Kind string
 
 // Kinds of errors.
 const (
-	NotGitHub   Kind = "not-github"   // the remote is on no GitHub: a pull request is out of the question
+	Unsupported   Kind = "not-github"   // the remote is on no GitHub: a pull request is out of the question
 	Auth        Kind = "auth"         // no token, or one that is not accepted
 	Permission  Kind = "permission"   // the token is accepted and may not do this
 	NotFound    Kind = "not-found"    // it is not there, or the token may not see it
@@ -35,7 +28,7 @@ type Error struct {
 	Next   string    // what to do
 	Status int       // of HTTP; 0: no answer
 	Until  time.Time // of RateLimited, on this machine's clock
-	cause  error     // a context's error, or nil
+	Cause  error     // a context's error, or nil
 }
 
 func (e *Error) Error() string {
@@ -46,7 +39,7 @@ func (e *Error) Error() string {
 }
 
 // Unwrap gives the context's error when that is what ended the call.
-func (e *Error) Unwrap() error { return e.cause }
+func (e *Error) Unwrap() error { return e.Cause }
 
 // KindOf is the kind of an error of this package, "" for any other.
 func KindOf(err error) Kind {
@@ -56,18 +49,9 @@ func KindOf(err error) Kind {
 	return ""
 }
 
-const (
-	// maxSaid bounds the forge's words in an error, in bytes.
-	maxSaid = 600
-	// secondaryPause is what GitHub's documentation asks for after a secondary
-	// limit that says no time ("wait for at least one minute").
-	secondaryPause = time.Minute
-	// maxPause bounds what a server can ask for; primary limits reset within an hour.
-	maxPause = 24 * time.Hour
-)
-
-var nextSteps = map[Kind]string{
-	NotGitHub:   "push the branch and open the request by hand, or name the API of an enterprise server: pr.api_url in the project file",
+// NextSteps say what to do about an error of a kind.
+var NextSteps = map[Kind]string{
+	Unsupported:   "push the branch and open the request by hand, or name the API of an enterprise server: pr.api_url in the project file",
 	Auth:        "give a token that is valid for this host: SANDBOX_AGENT_GIT_TOKEN, which goes first, GH_TOKEN, or `gh auth login`",
 	Permission:  "give the token write access to pull requests, issues and contents of this repository",
 	NotFound:    "check the name, and that the token may see the repository",
@@ -76,195 +60,9 @@ var nextSteps = map[Kind]string{
 	Invalid:     "see what the forge says, and correct that",
 }
 
-// graphError is what GraphQL answers with status 200.
-type graphError struct {
-	resp *http.Response
-	kind string // GitHub's type of the first error
-	said string
-}
-
-func (e *graphError) Error() string { return e.said }
-
-// movedError is a redirect that is not followed.
-type movedError struct{ to string }
-
-func (e *movedError) Error() string { return "redirected to " + e.to }
-
-// classify turns what a request ended in into an Error. ctx is the caller's, not that of one attempt.
-func (c *Client) classify(ctx context.Context, doing string, err error) *Error {
-	if e, ok := errors.AsType[*Error](err); ok {
-		return e
-	}
-	e := &Error{Doing: doing, Kind: Unavailable, Said: err.Error()}
-	var resp *http.Response
-	if g, ok := errors.AsType[*graphError](err); ok {
-		resp = g.resp
-		e.Said, e.Kind = g.said, graphKind(g)
-	} else {
-		resp, e.Said = answer(err)
-		e.Kind = kindOf(resp, e.Said)
-	}
-	if moved, ok := errors.AsType[*movedError](err); ok {
-		e.Kind, e.Said = Invalid, moved.Error()
-		e.Next = "correct the remote or pr.api_url; the token is sent to no other host"
-	}
-	if resp != nil {
-		e.Status = resp.StatusCode
-	}
-	if e.Kind == RateLimited {
-		e.Until = c.now().Add(pause(resp))
-		e.Said = "the rate limit is used up until " + e.Until.UTC().Format(time.RFC3339) + ": " + e.Said
-	}
-	if ctx.Err() != nil {
-		e.cause = context.Cause(ctx)
-		e.Said = "not done in time: " + e.Said
-	}
-	if e.Next == "" {
-		e.Next = next(e)
-	}
-	// Scrubbed before it is cut, which could leave half a token, and after hidden characters are gone.
-	e.Said = c.scrub(oneLine(c.scrub(e.Said), maxSaid))
-	return e
-}
-
-// answer finds the response and the words in an error of go-github.
-func answer(err error) (*http.Response, string) {
-	if e, ok := errors.AsType[*github.RateLimitError](err); ok {
-		return e.Response, e.Message
-	}
-	if e, ok := errors.AsType[*github.AbuseRateLimitError](err); ok {
-		return e.Response, e.Message
-	}
-	if e, ok := errors.AsType[*github.TwoFactorAuthError](err); ok {
-		return e.Response, "a second factor is asked for: " + e.Message
-	}
-	if e, ok := errors.AsType[*github.ErrorResponse](err); ok {
-		return e.Response, words(e)
-	}
-	if e, ok := errors.AsType[*url.Error](err); ok {
-		return nil, fmt.Sprintf("%s: %v", hostOf(e.URL), e.Err)
-	}
-	return nil, err.Error()
-}
-
-// words are the message of a refusal and of its details.
-func words(e *github.ErrorResponse) string {
-	parts := []string{e.Message}
-	if e.Message == "" {
-		parts[0] = "the forge answered " + e.Response.Status
-	}
-	for i, d := range e.Errors {
-		if i == 5 { // the first few say it
-			break
-		}
-		switch {
-		case d.Message != "":
-			parts = append(parts, d.Message)
-		case d.Field != "":
-			parts = append(parts, d.Resource+"."+d.Field+" is "+d.Code)
-		}
-	}
-	return strings.Join(parts, ": ")
-}
-
-func hostOf(s string) string {
-	if u, err := url.Parse(s); err == nil && u.Host != "" {
-		return u.Host
-	}
-	return "the forge"
-}
-
-// kindOf reads a status. GitHub says both of its limits with 403 or 429.
-func kindOf(resp *http.Response, said string) Kind {
-	if resp == nil {
-		return Unavailable
-	}
-	switch code := resp.StatusCode; {
-	case code == http.StatusUnauthorized:
-		return Auth
-	case code == http.StatusTooManyRequests:
-		return RateLimited
-	case code == http.StatusForbidden:
-		if resp.Header.Get("X-RateLimit-Remaining") == "0" || resp.Header.Get("Retry-After") != "" || secondary(said) {
-			return RateLimited
-		}
-		return Permission
-	case code == http.StatusNotFound, code == http.StatusGone, code >= 300 && code < 400:
-		return NotFound
-	case code == http.StatusRequestTimeout, code >= 500:
-		return Unavailable
-	case code >= 400:
-		return Invalid
-	}
-	return Unavailable // an answer that cannot be read
-}
-
-func secondary(said string) bool {
-	s := strings.ToLower(said)
-	return strings.Contains(s, "secondary rate limit") || strings.Contains(s, "abuse detection")
-}
-
-func graphKind(g *graphError) Kind {
-	switch g.kind {
-	case "RATE_LIMITED", "RATE_LIMIT":
-		return RateLimited
-	case "NOT_FOUND":
-		return NotFound
-	case "FORBIDDEN", "INSUFFICIENT_SCOPES":
-		return Permission
-	case "SERVICE_UNAVAILABLE", "INTERNAL":
-		return Unavailable
-	}
-	switch {
-	case secondary(g.said):
-		return RateLimited
-	case strings.HasPrefix(g.said, "Something went wrong while executing your query"):
-		return Unavailable // GitHub's words for a time-out of its own
-	}
-	return Invalid
-}
-
-// pause is how long a limited client is told to wait. The server's own clock is
-// taken for the time of reset, so that a wrong clock of this machine does not matter.
-func pause(resp *http.Response) time.Duration {
-	d := secondaryPause
-	if resp != nil {
-		server := time.Now()
-		if t, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
-			server = t
-		}
-		after, reset := resp.Header.Get("Retry-After"), resp.Header.Get("X-RateLimit-Reset")
-		if n, err := strconv.ParseInt(after, 10, 64); err == nil && n >= 0 {
-			d = time.Duration(min(n, int64(maxPause/time.Second))) * time.Second
-		} else if t, err := http.ParseTime(after); err == nil {
-			d = t.Sub(server)
-		} else if n, err := strconv.ParseInt(reset, 10, 64); err == nil && resp.Header.Get("X-RateLimit-Remaining") == "0" {
-			d = time.Unix(n, 0).Sub(server)
-		}
-	}
-	// A second more than asked for: both clocks are cut to seconds.
-	return min(max(d, 0)+time.Second, maxPause)
-}
-
-// next is the step for an error that needs other words than its kind's.
-func next(e *Error) string {
-	said := strings.ToLower(e.Said)
-	switch {
-	case e.Kind == Permission && strings.Contains(said, "saml"):
-		return "authorize the token for the organization's single sign-on"
-	case e.Kind == Permission && strings.Contains(said, "archived"):
-		return "the repository is archived: it takes no changes"
-	case e.Kind == NotFound && e.Status >= 300 && e.Status < 400:
-		return "the repository was renamed or moved: correct the remote"
-	case e.cause != nil && e.Kind == Unavailable:
-		return "try again with more time; nothing is lost"
-	}
-	return nextSteps[e.Kind]
-}
-
-// oneLine makes words of somebody else fit to be shown in one line.
-func oneLine(s string, limit int) string {
-	s = StripPlain(cutRunes(s, 4*limit))
+// OneLine makes words of somebody else fit to be shown in one line.
+func OneLine(s string, limit int) string {
+	s = StripPlain(CutRunes(s, 4*limit))
 	s = strings.Join(strings.Fields(s), " ")
 	if len(s) > limit {
 		s = strings.ToValidUTF8(s[:limit], "") + "…"

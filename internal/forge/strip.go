@@ -204,8 +204,8 @@ func fenceMark(line string) (mark, after string) {
 	return "", bare
 }
 
-// cutRunes shortens text to n bytes at most, at the boundary of a character.
-func cutRunes(text string, n int) string {
+// CutRunes shortens text to n bytes at most, at the boundary of a character.
+func CutRunes(text string, n int) string {
 	if len(text) <= n {
 		return text
 	}

@@ -43,7 +43,7 @@ func Unanswered(r *workorder.Result) bool {
 // Answer gives the answers that are missing: a reply in each thread, a comment for all the rest. A thread is resolved
 // where commits address it and the runner's own evidence is green. It may be called again: what is
 // there is not posted twice. The answers come back with what was done, also with an error.
-func Answer(ctx context.Context, c *forge.Client, o *workorder.Order, r *workorder.Result, pr int) ([]workorder.ReviewAnswer, error) {
+func Answer(ctx context.Context, c forge.Forge, o *workorder.Order, r *workorder.Result, pr int) ([]workorder.ReviewAnswer, error) {
 	all := slices.Clone(r.Review)
 	green, _ := report.Evidence(r)
 	url := commitURL(o)
@@ -86,7 +86,7 @@ func AnswersKey(taskID string, attempt int) string {
 	return fmt.Sprintf("%s/answers-%d", taskID, attempt)
 }
 
-func answerThread(ctx context.Context, c *forge.Client, o *workorder.Order, r *workorder.Result, pr int, a *workorder.ReviewAnswer, resolve bool, text string) error {
+func answerThread(ctx context.Context, c forge.Forge, o *workorder.Order, r *workorder.Result, pr int, a *workorder.ReviewAnswer, resolve bool, text string) error {
 	if !a.Replied {
 		if _, err := c.ReplyThread(ctx, pr, a.Thread, fmt.Sprintf("%s/answer-%d", o.TaskID, r.Attempt), text); err != nil {
 			return err

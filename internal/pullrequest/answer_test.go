@@ -13,7 +13,7 @@ import (
 )
 
 // reviewed is a pull request with two threads of ann's, one of eve's and a comment, and a run that dealt with them.
-func reviewed(t *testing.T) (*forgetest.Server, *forge.Client, *workorder.Order, *workorder.Result) {
+func reviewed(t *testing.T) (*forgetest.Server, forge.Forge, *workorder.Order, *workorder.Result) {
 	t.Helper()
 	f := forgetest.New(forgetest.Options{Owner: "o", Name: "app"})
 	f.AddUser("ann", forgetest.User{Permission: "write"})

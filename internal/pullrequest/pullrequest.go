@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
+	"github.com/sandbox-agent/sandbox-agent/internal/forge/github"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -26,22 +27,22 @@ func Why(o *workorder.Order, r *workorder.Result) string {
 }
 
 // Client is a client of the forge that the order's repository lies on.
-func Client(o *workorder.Order, token string, log *slog.Logger) (*forge.Client, error) {
+func Client(o *workorder.Order, token string, log *slog.Logger) (forge.Forge, error) {
 	conf := config(o, log)
 	conf.Token = token
-	return forge.New(conf)
+	return github.New(conf)
 }
 
 // AppClient is Client for a GitHub App, whose tokens it makes and renews.
-func AppClient(o *workorder.Order, app *workorder.GitHubApp, log *slog.Logger) (*forge.Client, error) {
+func AppClient(o *workorder.Order, app *workorder.GitHubApp, log *slog.Logger) (forge.Forge, error) {
 	conf := config(o, log)
-	conf.App = &forge.AppKey{ID: app.ID, Installation: app.Installation, PEM: []byte(app.PrivateKey)}
-	return forge.New(conf)
+	conf.App = &github.AppKey{ID: app.ID, Installation: app.Installation, PEM: []byte(app.PrivateKey)}
+	return github.New(conf)
 }
 
 // RemoteClient is AppClient for git's own tokens: they are asked for at the remote's host, whatever API the project names.
-func RemoteClient(o *workorder.Order, app *workorder.GitHubApp, log *slog.Logger) (*forge.Client, error) {
-	if o.PR != nil && o.PR.APIURL != "" && !forge.SameHost(o.Repo, o.PR.APIURL) {
+func RemoteClient(o *workorder.Order, app *workorder.GitHubApp, log *slog.Logger) (forge.Forge, error) {
+	if o.PR != nil && o.PR.APIURL != "" && !github.SameHost(o.Repo, o.PR.APIURL) {
 		own := *o
 		own.PR = nil
 		o = &own
@@ -49,8 +50,8 @@ func RemoteClient(o *workorder.Order, app *workorder.GitHubApp, log *slog.Logger
 	return AppClient(o, app, log)
 }
 
-func config(o *workorder.Order, log *slog.Logger) forge.Config {
-	conf := forge.Config{Remote: o.Repo, Log: log}
+func config(o *workorder.Order, log *slog.Logger) github.Config {
+	conf := github.Config{Remote: o.Repo, Log: log}
 	if o.PR != nil {
 		conf.Repository, conf.BaseURL = o.PR.Repository, o.PR.APIURL
 	}
@@ -60,7 +61,7 @@ func config(o *workorder.Order, log *slog.Logger) forge.Config {
 // Open opens the pull request of r's branch or updates it. The body tells of t; where t knows of no attempt that proved what r left as it
 // was, the body of one that is open stays. It is written once more where the first one could not name the pull request: it
 // had no number then. warnings are what did not keep it from being opened.
-func Open(ctx context.Context, c *forge.Client, o *workorder.Order, r *workorder.Result, t Told) (pr *workorder.PR, warnings []string, err error) {
+func Open(ctx context.Context, c forge.Forge, o *workorder.Order, r *workorder.Result, t Told) (pr *workorder.PR, warnings []string, err error) {
 	spec := spec(o, r)
 	if t.Later == nil && AsBefore(o, r) {
 		spec.Keep = keeps(o, r)
@@ -82,7 +83,7 @@ func Open(ctx context.Context, c *forge.Client, o *workorder.Order, r *workorder
 
 // Update is Open for an attempt that left the branch as it was: where there is no pull request none is opened, since the one that proved
 // the branch has more to say. pr is nil then.
-func Update(ctx context.Context, c *forge.Client, o *workorder.Order, r *workorder.Result) (pr *workorder.PR, warnings []string, err error) {
+func Update(ctx context.Context, c forge.Forge, o *workorder.Order, r *workorder.Result) (pr *workorder.PR, warnings []string, err error) {
 	spec := spec(o, r)
 	spec.Keep, spec.NoNew = keeps(o, r), true
 	return open(ctx, c, spec)
@@ -103,7 +104,7 @@ func spec(o *workorder.Order, r *workorder.Result) forge.PRSpec {
 	return spec
 }
 
-func open(ctx context.Context, c *forge.Client, spec forge.PRSpec) (*workorder.PR, []string, error) {
+func open(ctx context.Context, c forge.Forge, spec forge.PRSpec) (*workorder.PR, []string, error) {
 	got, err := c.OpenPR(ctx, spec)
 	if got.Number == 0 {
 		return nil, got.Warnings, err

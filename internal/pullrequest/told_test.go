@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 	"github.com/sandbox-agent/sandbox-agent/internal/forge/forgetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/forge/github"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -79,7 +79,7 @@ func TestLaterAttempt(t *testing.T) {
 	t.Cleanup(srv.Close)
 	o, first, later := attempts()
 	f.SetBranch(first.Branch, forgetest.SHA("x"))
-	c, err := forge.New(forge.Config{Remote: o.Repo, BaseURL: srv.URL + "/api/v3", Repository: "o/app", Token: "tok"})
+	c, err := github.New(github.Config{Remote: o.Repo, BaseURL: srv.URL + "/api/v3", Repository: "o/app", Token: "tok"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/forge"
+	"github.com/sandbox-agent/sandbox-agent/internal/forge/github"
 	"github.com/sandbox-agent/sandbox-agent/internal/report"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -38,7 +38,7 @@ func webPage(o *workorder.Order) string {
 	if o.PR != nil && o.PR.APIURL != "" {
 		return pageOfAPI(o)
 	}
-	repo, ok := forge.Parse(o.Repo)
+	repo, ok := github.Parse(o.Repo)
 	if !ok || repo.Assumed {
 		return ""
 	}
@@ -52,7 +52,7 @@ func pageOfAPI(o *workorder.Order) string {
 		return ""
 	}
 	name := o.PR.Repository
-	if repo, ok := forge.Parse(o.Repo); name == "" && ok {
+	if repo, ok := github.Parse(o.Repo); name == "" && ok {
 		name = repo.String()
 	}
 	if name == "" {

@@ -90,7 +90,7 @@ func (p *Pulls) Compared(ctx context.Context, res *workorder.Result) (why string
 	return "", err
 }
 
-func (p *Pulls) client() (*forge.Client, error) {
+func (p *Pulls) client() (forge.Forge, error) {
 	if p.Token == "" && p.App != nil {
 		return pullrequest.AppClient(p.Order, p.App, p.Log)
 	}

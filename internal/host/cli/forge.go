@@ -16,7 +16,7 @@ import (
 
 // forgeClient is a client of the forge that a repository's pull requests and issues are on.
 type forgeClient struct {
-	*forge.Client
+	forge.Forge
 	token credentials.ForgeToken
 }
 
@@ -31,7 +31,7 @@ func (a *App) forge(ctx context.Context, order *workorder.Order) (*forgeClient, 
 		return nil, err
 	}
 	c := &forgeClient{token: token}
-	if c.Client, err = pullrequest.Client(order, token.Token, slog.New(slog.DiscardHandler)); err != nil {
+	if c.Forge, err = pullrequest.Client(order, token.Token, slog.New(slog.DiscardHandler)); err != nil {
 		return nil, c.fault(err)
 	}
 	return c, nil
@@ -55,12 +55,12 @@ func (c *forgeClient) HasToken() bool { return c.token.Token != "" }
 
 // Open opens or updates the pull request of a branch.
 func (c *forgeClient) Open(ctx context.Context, order *workorder.Order, res *workorder.Result, told pullrequest.Told) (*workorder.PR, []string, error) {
-	pr, warnings, err := pullrequest.Open(ctx, c.Client, order, res, told)
+	pr, warnings, err := pullrequest.Open(ctx, c.Forge, order, res, told)
 	return pr, warnings, c.fault(err)
 }
 
 // Answer posts the answers to reviewers that are missing.
 func (c *forgeClient) Answer(ctx context.Context, order *workorder.Order, res *workorder.Result, pr int) ([]workorder.ReviewAnswer, error) {
-	answers, err := pullrequest.Answer(ctx, c.Client, order, res, pr)
+	answers, err := pullrequest.Answer(ctx, c.Forge, order, res, pr)
 	return answers, c.fault(err)
 }

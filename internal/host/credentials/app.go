@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
+	"github.com/sandbox-agent/sandbox-agent/internal/forge/github"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -33,7 +34,7 @@ func (f *Finder) UsesApp(remote string) bool {
 	if u, err := url.Parse(remote); err == nil && u.Scheme == "http" && readable(u) {
 		return false
 	}
-	repo, ok := forge.Parse(remote)
+	repo, ok := github.Parse(remote)
 	if !ok || repo.Assumed && !f.isGitHub(repo.Host) {
 		return false
 	}
@@ -86,15 +87,15 @@ func (f *Finder) appCredential(ctx context.Context, remote string) (*workorder.G
 	if err != nil {
 		return nil, err
 	}
-	conf := forge.Config{Remote: remote, App: &forge.AppKey{ID: app.ID, Installation: app.Installation, PEM: []byte(app.PrivateKey)}}
-	if repo, ok := forge.Parse(remote); ok && repo.Assumed {
+	conf := github.Config{Remote: remote, App: &github.AppKey{ID: app.ID, Installation: app.Installation, PEM: []byte(app.PrivateKey)}}
+	if repo, ok := github.Parse(remote); ok && repo.Assumed {
 		u, err := url.Parse(remote)
 		if err != nil {
 			return nil, fmt.Errorf("read the address of the remote: %w", err)
 		}
 		conf.BaseURL = u.Scheme + "://" + u.Host // the user named it to be a GitHub, by GH_HOST
 	}
-	client, err := forge.New(conf)
+	client, err := github.New(conf)
 	if err == nil {
 		var t string
 		if t, err = client.Token(ctx); err == nil {

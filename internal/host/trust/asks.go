@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/forge"
+	"github.com/sandbox-agent/sandbox-agent/internal/forge/github"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -97,7 +97,7 @@ func forgeAsks(p *projects.Project, u User) (list []Ask) {
 		return nil
 	}
 	repo := cmp.Or(u.Repo, p.Repo)
-	own, known := forge.Parse(repo)
+	own, known := github.Parse(repo)
 	if named := p.PR.Repository; named != "" && (u.AnyRepo || !known || !strings.EqualFold(named, own.Owner+"/"+own.Name)) {
 		list = append(list, Ask{Key: "pr.repository", Value: named, Why: "pull requests are opened and answered there with your token, and it is not the repository that is cloned"})
 	}
@@ -105,7 +105,7 @@ func forgeAsks(p *projects.Project, u User) (list []Ask) {
 	case api == "":
 	case u.Token:
 		list = append(list, Ask{Key: "pr.api_url", Value: api, Why: "SANDBOX_AGENT_GIT_TOKEN goes to this server"})
-	case repo != "" && !isPath(repo) && !forge.SameHost(repo, api): // of a path pr.repository is asked, and without that it has none
+	case repo != "" && !isPath(repo) && !github.SameHost(repo, api): // of a path pr.repository is asked, and without that it has none
 		list = append(list, Ask{Key: "pr.api_url", Value: api, Why: "your token for this server is used there, and it is not the server of the repository that is cloned"})
 	}
 	return list

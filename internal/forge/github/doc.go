@@ -1,4 +1,4 @@
-// Package forge is a client of GitHub: github.com, GitHub's data-resident hosts
+// Package github is forge.Forge for GitHub: github.com, GitHub's data-resident hosts
 // (*.ghe.com) and GitHub Enterprise servers. The box uses it as root after the
 // landing, the host for issues and for what is opened later.
 //
@@ -19,4 +19,4 @@
 // Requests and answers are those of the public description of GitHub's REST API;
 // package forgetest has an excerpt of it, checks both sides against it and
 // is a forge for tests of flows.
-package forge
+package github

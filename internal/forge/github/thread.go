@@ -1,4 +1,4 @@
-package forge
+package github
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-github/v60/github"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 )
 
 // The queries: review threads, and who resolved them, are in GraphQL only.
@@ -136,7 +138,7 @@ func (c *Client) threads(ctx context.Context, number int) (all []thread, more bo
 			return all, false, err
 		}
 		if data.Repository == nil || data.Repository.PullRequest == nil {
-			return nil, false, &Error{Kind: NotFound, Doing: doing, Said: "there is no such pull request", Next: nextSteps[NotFound]}
+			return nil, false, &forge.Error{Kind: forge.NotFound, Doing: doing, Said: "there is no such pull request", Next: forge.NextSteps[forge.NotFound]}
 		}
 		part := data.Repository.PullRequest.Threads
 		all = append(all, part.Nodes...)
@@ -163,7 +165,7 @@ func (c *Client) threadComments(ctx context.Context, id string) ([]threadComment
 			return nil, err
 		}
 		if data.Node == nil {
-			return nil, &Error{Kind: NotFound, Doing: doing, Said: "there is no such thread", Next: "read the feedback again"}
+			return nil, &forge.Error{Kind: forge.NotFound, Doing: doing, Said: "there is no such thread", Next: "read the feedback again"}
 		}
 		all = append(all, data.Node.Comments.Nodes...)
 		if !data.Node.Comments.PageInfo.More || data.Node.Comments.PageInfo.End == "" {
@@ -203,11 +205,11 @@ func (c *Client) atHome(ctx context.Context, doing string, number int, id string
 		return err
 	}
 	if data.Repository == nil || data.Repository.ID == "" || data.Node == nil || data.Node.PR == nil {
-		return &Error{Kind: NotFound, Doing: doing, Said: "there is no such thread", Next: "read the feedback again"}
+		return &forge.Error{Kind: forge.NotFound, Doing: doing, Said: "there is no such thread", Next: "read the feedback again"}
 	}
 	if pr := data.Node.PR; pr.Number != number || pr.Repository.ID != data.Repository.ID {
-		return &Error{
-			Kind: Invalid, Doing: doing, Said: fmt.Sprintf("the thread is of #%d of %s", pr.Number, oneLine(pr.Repository.Name, maxURL)),
+		return &forge.Error{
+			Kind: forge.Invalid, Doing: doing, Said: fmt.Sprintf("the thread is of #%d of %s", pr.Number, forge.OneLine(pr.Repository.Name, maxURL)),
 			Next: "do not trust where its id comes from, such as the task's state on the remote; read the feedback again",
 		}
 	}
@@ -237,7 +239,7 @@ func (c *Client) ResolveThread(ctx context.Context, number int, id string) error
 		return err
 	}
 	if !data.Resolve.Thread.Resolved {
-		return &Error{Kind: Invalid, Doing: doing, Said: "the forge took the request and left the thread open", Next: "resolve it by hand"}
+		return &forge.Error{Kind: forge.Invalid, Doing: doing, Said: "the forge took the request and left the thread open", Next: "resolve it by hand"}
 	}
 	return nil
 }

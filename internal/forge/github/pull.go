@@ -1,4 +1,4 @@
-package forge
+package github
 
 import (
 	"context"
@@ -8,92 +8,39 @@ import (
 	"time"
 
 	"github.com/google/go-github/v60/github"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 )
-
-// PRSpec is the pull request that should be there.
-type PRSpec struct {
-	Head  string // branch, pushed already
-	Base  string
-	Title string
-	Body  string // Markdown; cut when it is longer than MaxBody
-	Draft bool   // of a new one; whether an existing one is a draft is its reviewers' affair
-
-	Labels        []string
-	Reviewers     []string
-	TeamReviewers []string // slugs
-	Assignees     []string
-
-	// Anew opens another one where there is only a closed or merged one for the branch.
-	Anew bool
-	// Keep makes the body of one that is open from the body that it has, in place of Body; not ok: it is left as it is. Nil: Body it is.
-	// Title and base are left as they are, too.
-	Keep func(body string) (kept string, ok bool)
-	// NoNew opens none where there is none, which is no error.
-	NoNew bool
-}
-
-// States of a pull request.
-const (
-	StateOpen   = "open"
-	StateClosed = "closed"
-	StateMerged = "merged"
-)
-
-// PR is a pull request.
-type PR struct {
-	Number  int
-	URL     string // for a browser
-	Title   string // stripped, as all words of others
-	Body    string // stripped
-	State   string // a State constant
-	Draft   bool
-	Head    string // branch
-	HeadSHA string
-	// Fork is set when the branch is in another repository, HeadRepo: it is not ours to push.
-	Fork     bool
-	HeadRepo string // owner/name, "" when it is gone
-	Base     string
-	BaseSHA  string
-	Author   string
-	Created  bool // by this call
-	Updated  bool // by this call
-	// Warnings are what could not be done as asked and did not keep the rest from being done.
-	Warnings []string
-}
-
-func (p *PR) warn(format string, a ...any) {
-	p.Warnings = append(p.Warnings, fmt.Sprintf(format, a...))
-}
 
 // OpenPR makes sure that the branch has a pull request with this title and body. One
 // that is open is updated; one that was closed or merged is left as it is and returned with
 // its State and a warning, unless Anew is set. Labels, reviewers and assignees that are
 // refused are warnings. It may be called again after any error.
-func (c *Client) OpenPR(ctx context.Context, spec PRSpec) (PR, error) {
+func (c *Client) OpenPR(ctx context.Context, spec forge.PRSpec) (forge.PR, error) {
 	doing := fmt.Sprintf("open the pull request of %q into %q in %s", spec.Head, spec.Base, c.repo)
 	if err := c.needToken(doing); err != nil {
-		return PR{}, err
+		return forge.PR{}, err
 	}
-	if spec.Head == "" || spec.Base == "" || spec.Head == spec.Base || strings.Contains(spec.Head, ":") || fitTitle(spec.Title) == "" {
-		return PR{}, &Error{Kind: Invalid, Doing: doing, Said: "it needs a title and two different branches of this repository", Next: "name them"}
+	if spec.Head == "" || spec.Base == "" || spec.Head == spec.Base || strings.Contains(spec.Head, ":") || forge.FitTitle(spec.Title) == "" {
+		return forge.PR{}, &forge.Error{Kind: forge.Invalid, Doing: doing, Said: "it needs a title and two different branches of this repository", Next: "name them"}
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	body, cut := FitBody(spec.Body, MaxBody)
+	body, cut := forge.FitBody(spec.Body, forge.MaxBody)
 	found, err := c.findPR(ctx, doing, spec)
 	if err != nil {
-		return PR{}, err
+		return forge.PR{}, err
 	}
-	var pr PR
+	var pr forge.PR
 	switch {
-	case found != nil && found.GetState() != StateOpen && !spec.Anew:
+	case found != nil && found.GetState() != forge.StateOpen && !spec.Anew:
 		pr = c.pr(found)
-		pr.warn("pull request #%d of this branch was %s; it is left as it is and no other is opened", pr.Number, pr.State)
+		pr.Warn("pull request #%d of this branch was %s; it is left as it is and no other is opened", pr.Number, pr.State)
 		return pr, nil
-	case found != nil && found.GetState() == StateOpen:
+	case found != nil && found.GetState() == forge.StateOpen:
 		pr, err = c.updatePR(ctx, found, spec, body)
 	case spec.NoNew:
-		return PR{}, nil
+		return forge.PR{}, nil
 	default:
 		pr, err = c.createPR(ctx, doing, spec, body)
 	}
@@ -101,14 +48,14 @@ func (c *Client) OpenPR(ctx context.Context, spec PRSpec) (PR, error) {
 		return pr, err
 	}
 	if cut {
-		pr.warn("the body was cut to the %d characters that GitHub takes", MaxBody)
+		pr.Warn("the body was cut to the %d characters that GitHub takes", forge.MaxBody)
 	}
 	return pr, c.dress(ctx, &pr, spec)
 }
 
 // findPR finds the branch's pull request: an open one with the same base, else an
 // open one, else the last.
-func (c *Client) findPR(ctx context.Context, doing string, spec PRSpec) (*github.PullRequest, error) {
+func (c *Client) findPR(ctx context.Context, doing string, spec forge.PRSpec) (*github.PullRequest, error) {
 	opts := github.PullRequestListOptions{State: "all", Head: c.repo.Owner + ":" + spec.Head, ListOptions: github.ListOptions{PerPage: perPage}}
 	all, err := pages(ctx, c, doing, maxPages, func(ctx context.Context, gh *github.Client, page int) ([]*github.PullRequest, *github.Response, error) {
 		opts.Page = page
@@ -122,9 +69,9 @@ func (c *Client) findPR(ctx context.Context, doing string, spec PRSpec) (*github
 		switch {
 		case p == nil:
 			return -1
-		case p.GetState() == StateOpen && p.GetBase().GetRef() == spec.Base:
+		case p.GetState() == forge.StateOpen && p.GetBase().GetRef() == spec.Base:
 			return 2
-		case p.GetState() == StateOpen:
+		case p.GetState() == forge.StateOpen:
 			return 1
 		}
 		return 0
@@ -141,11 +88,11 @@ func (c *Client) findPR(ctx context.Context, doing string, spec PRSpec) (*github
 	return best, nil
 }
 
-func (c *Client) createPR(ctx context.Context, doing string, spec PRSpec, body string) (PR, error) {
+func (c *Client) createPR(ctx context.Context, doing string, spec forge.PRSpec, body string) (forge.PR, error) {
 	var made, there *github.PullRequest
 	look := func(ctx context.Context) (bool, error) {
 		p, err := c.findPR(ctx, doing, spec)
-		if p.GetState() == StateOpen {
+		if p.GetState() == forge.StateOpen {
 			made = p
 		}
 		return made != nil, err
@@ -153,7 +100,7 @@ func (c *Client) createPR(ctx context.Context, doing string, spec PRSpec, body s
 	send := func(draft bool) error {
 		return c.create(ctx, doing, look, func(ctx context.Context, gh *github.Client) error {
 			p, _, err := gh.PullRequests.Create(ctx, c.repo.Owner, c.repo.Name, &github.NewPullRequest{
-				Title: new(fitTitle(spec.Title)), Head: &spec.Head, Base: &spec.Base, Body: &body, Draft: &draft,
+				Title: new(forge.FitTitle(spec.Title)), Head: &spec.Head, Base: &spec.Base, Body: &body, Draft: &draft,
 			})
 			if err == nil {
 				made = p
@@ -162,21 +109,21 @@ func (c *Client) createPR(ctx context.Context, doing string, spec PRSpec, body s
 		})
 	}
 	err := send(spec.Draft)
-	noDraft := err != nil && spec.Draft && KindOf(err) == Invalid && strings.Contains(strings.ToLower(err.Error()), "draft")
+	noDraft := err != nil && spec.Draft && forge.KindOf(err) == forge.Invalid && strings.Contains(strings.ToLower(err.Error()), "draft")
 	if noDraft {
 		err = send(false)
 	}
-	if e, ok := errors.AsType[*Error](err); ok && e.Kind == Invalid {
+	if e, ok := errors.AsType[*forge.Error](err); ok && e.Kind == forge.Invalid {
 		said := strings.ToLower(e.Said)
 		switch {
 		case strings.Contains(said, "already exists"): // somebody was quicker, or the list was late
 			if there, err = c.findPR(ctx, doing, spec); err != nil {
-				return PR{}, err
+				return forge.PR{}, err
 			}
-			if there.GetState() == StateOpen {
+			if there.GetState() == forge.StateOpen {
 				return c.updatePR(ctx, there, spec, body)
 			}
-			return PR{}, e
+			return forge.PR{}, e
 		case strings.Contains(said, "no commits between"):
 			e.Next = "the branch has nothing that the base does not have: there is nothing to review"
 		case strings.Contains(said, ".head is invalid"):
@@ -186,17 +133,17 @@ func (c *Client) createPR(ctx context.Context, doing string, spec PRSpec, body s
 		}
 	}
 	if err != nil {
-		return PR{}, err
+		return forge.PR{}, err
 	}
 	pr := c.pr(made)
 	pr.Created = true
 	if noDraft {
-		pr.warn("this repository's plan has no drafts: the pull request is an ordinary one")
+		pr.Warn("this repository's plan has no drafts: the pull request is an ordinary one")
 	}
 	return pr, nil
 }
 
-func (c *Client) updatePR(ctx context.Context, old *github.PullRequest, spec PRSpec, body string) (PR, error) {
+func (c *Client) updatePR(ctx context.Context, old *github.PullRequest, spec forge.PRSpec, body string) (forge.PR, error) {
 	change := &github.PullRequest{}
 	// GitHub gives back what it got with other line ends.
 	there := strings.ReplaceAll(old.GetBody(), "\r\n", "\n")
@@ -205,9 +152,9 @@ func (c *Client) updatePR(ctx context.Context, old *github.PullRequest, spec PRS
 		if body, known = spec.Keep(there); !known {
 			body = there
 		}
-		body, _ = FitBody(body, MaxBody)
+		body, _ = forge.FitBody(body, forge.MaxBody)
 	}
-	if t := fitTitle(spec.Title); t != old.GetTitle() && !keeps {
+	if t := forge.FitTitle(spec.Title); t != old.GetTitle() && !keeps {
 		change.Title = &t
 	}
 	if there != strings.ReplaceAll(body, "\r\n", "\n") {
@@ -233,17 +180,17 @@ func (c *Client) updatePR(ctx context.Context, old *github.PullRequest, spec PRS
 	pr := c.pr(now)
 	pr.Updated = changed
 	if !known {
-		pr.warn("the body of pull request #%d is not the one of this commit; it is left as it is", pr.Number)
+		pr.Warn("the body of pull request #%d is not the one of this commit; it is left as it is", pr.Number)
 	}
 	if change.Base != nil {
-		pr.warn("the pull request's base was %q and is %q now", old.GetBase().GetRef(), spec.Base)
+		pr.Warn("the pull request's base was %q and is %q now", old.GetBase().GetRef(), spec.Base)
 	}
 	return pr, nil
 }
 
 // PRByNumber reads a pull request.
-func (c *Client) PRByNumber(ctx context.Context, n int) (PR, error) {
-	var pr PR
+func (c *Client) PRByNumber(ctx context.Context, n int) (forge.PR, error) {
+	var pr forge.PR
 	err := c.fetch(ctx, fmt.Sprintf("read pull request #%d of %s", n, c.repo), func(ctx context.Context, gh *github.Client) error {
 		p, _, err := gh.PullRequests.Get(ctx, c.repo.Owner, c.repo.Name, n)
 		if err == nil {
@@ -259,15 +206,15 @@ func (c *Client) fork(p *github.PullRequest) bool {
 	return !strings.EqualFold(p.GetHead().GetRepo().GetFullName(), p.GetBase().GetRepo().GetFullName())
 }
 
-func (c *Client) pr(p *github.PullRequest) PR {
-	out := PR{
-		Number: p.GetNumber(), URL: oneLine(p.GetHTMLURL(), maxURL), State: p.GetState(), Draft: p.GetDraft(),
+func (c *Client) pr(p *github.PullRequest) forge.PR {
+	out := forge.PR{
+		Number: p.GetNumber(), URL: forge.OneLine(p.GetHTMLURL(), maxURL), State: p.GetState(), Draft: p.GetDraft(),
 		Head: p.GetHead().GetRef(), HeadSHA: p.GetHead().GetSHA(), HeadRepo: p.GetHead().GetRepo().GetFullName(), Fork: c.fork(p),
-		Base: p.GetBase().GetRef(), BaseSHA: p.GetBase().GetSHA(), Author: p.GetUser().GetLogin(), Title: oneLine(p.GetTitle(), maxText),
+		Base: p.GetBase().GetRef(), BaseSHA: p.GetBase().GetSHA(), Author: p.GetUser().GetLogin(), Title: forge.OneLine(p.GetTitle(), maxText),
 	}
-	out.Body, _ = Strip(cutRunes(p.GetBody(), maxText))
+	out.Body, _ = forge.Strip(forge.CutRunes(p.GetBody(), maxText))
 	if p.GetMerged() || !p.GetMergedAt().IsZero() {
-		out.State = StateMerged
+		out.State = forge.StateMerged
 	}
 	return out
 }

@@ -85,8 +85,8 @@ func partTitle(title string) string {
 	})
 }
 
-// fitTitle makes one line of a title that GitHub takes, and that acts on nothing.
-func fitTitle(title string) string {
+// FitTitle makes one line of a title that GitHub takes, and that acts on nothing.
+func FitTitle(title string) string {
 	title = partTitle(strings.Join(strings.Fields(visible(title)), " "))
 	if utf8.RuneCountInString(title) <= maxTitle {
 		return title

@@ -1,4 +1,4 @@
-package forge
+package github
 
 import (
 	"cmp"
@@ -9,25 +9,9 @@ import (
 
 	"github.com/google/go-github/v60/github"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
-
-// Person is who wrote something.
-type Person struct {
-	Login string // of a bot with "[bot]"; "ghost" for a deleted account
-	Bot   bool
-	// Association is GitHub's author_association: OWNER, MEMBER, COLLABORATOR,
-	// CONTRIBUTOR, FIRST_TIME_CONTRIBUTOR, FIRST_TIMER, MANNEQUIN, NONE.
-	Association string
-	// Permission is the role on the repository: admin, maintain, write, triage, read,
-	// none, a custom role's name, or "" when it could not be asked.
-	Permission string
-	// CanWrite tells whether the person may push. Who may not is quoted and obeyed in nothing.
-	CanWrite bool
-	// Guessed is set when the forge would not say the permission and CanWrite was concluded from
-	// the association. What is not certain counts as no.
-	Guessed bool
-}
 
 // ghost is GitHub's name for deleted accounts.
 const ghost = "ghost"
@@ -35,8 +19,8 @@ const ghost = "ghost"
 var loginRule = pattern.New(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
 
 // person finds out about an author. Permissions are asked once for each login.
-func (c *Client) person(ctx context.Context, login string, bot bool, association string) (Person, error) {
-	p := Person{Login: oneLine(login, 110), Bot: bot || strings.HasSuffix(login, "[bot]"), Association: oneLine(association, 40)}
+func (c *Client) person(ctx context.Context, login string, bot bool, association string) (forge.Person, error) {
+	p := forge.Person{Login: forge.OneLine(login, 110), Bot: bot || strings.HasSuffix(login, "[bot]"), Association: forge.OneLine(association, 40)}
 	if p.Login == "" {
 		p.Login = ghost
 	}
@@ -68,8 +52,8 @@ func (c *Client) person(ctx context.Context, login string, bot bool, association
 	return p, c.guess(ctx, &p)
 }
 
-func (c *Client) permission(ctx context.Context, login string) (Person, error) {
-	var p Person
+func (c *Client) permission(ctx context.Context, login string) (forge.Person, error) {
+	var p forge.Person
 	err := c.fetch(ctx, fmt.Sprintf("ask for the permission of %s on %s", login, c.repo), func(ctx context.Context, gh *github.Client) error {
 		// Not by go-github, which does not know the role's name in this version.
 		var level struct {
@@ -81,21 +65,21 @@ func (c *Client) permission(ctx context.Context, login string) (Person, error) {
 		}
 		// The permission folds maintain, triage and roles of one's own into what they are based on.
 		p.CanWrite = level.Permission == "admin" || level.Permission == "write"
-		p.Permission = oneLine(cmp.Or(level.Role, level.Permission, "none"), 100)
+		p.Permission = forge.OneLine(cmp.Or(level.Role, level.Permission, "none"), 100)
 		return nil
 	})
-	switch KindOf(err) {
-	case Permission, Auth:
-		return Person{Guessed: true}, nil // a token without push access may not ask
-	case NotFound, Invalid:
-		return Person{Permission: "none"}, nil // no user any more
+	switch forge.KindOf(err) {
+	case forge.Permission, forge.Auth:
+		return forge.Person{Guessed: true}, nil // a token without push access may not ask
+	case forge.NotFound, forge.Invalid:
+		return forge.Person{Permission: "none"}, nil // no user any more
 	}
 	return p, err
 }
 
 // guess concludes from the association. Members of an organization may have no more than
 // read access; collaborators of a user's own repository can always push.
-func (c *Client) guess(ctx context.Context, p *Person) error {
+func (c *Client) guess(ctx context.Context, p *forge.Person) error {
 	p.CanWrite = p.Association == "OWNER"
 	if p.Association != "COLLABORATOR" {
 		return nil

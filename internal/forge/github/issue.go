@@ -1,4 +1,4 @@
-package forge
+package github
 
 import (
 	"context"
@@ -9,35 +9,9 @@ import (
 	"time"
 
 	"github.com/google/go-github/v60/github"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 )
-
-// Note is a text that somebody wrote on the forge.
-type Note struct {
-	ID      int64
-	Author  Person
-	Body    string // Markdown, stripped and bounded
-	At      time.Time
-	Changed time.Time // the last time, of a comment; else zero
-	URL     string
-	Removed int  // characters of hidden text that were taken out
-	Cut     bool // the text was longer
-	Ours    bool // written by this program
-}
-
-// Issue is an issue with its discussion.
-type Issue struct {
-	Number int
-	Title  string
-	Note          // the first text
-	State  string // open or closed
-	Labels []string
-	IsPR   bool
-	// Comments are in the order they were written. More is set when there are more than could be taken,
-	// MoreCommands when some of these are, or could be, by people who may write.
-	Comments     []Note
-	More         bool
-	MoreCommands bool
-}
 
 // issueAnswer is an issue as the description has it. go-github's cannot be read where a label
 // is its name alone, which the description allows.
@@ -65,7 +39,7 @@ func labelName(raw json.RawMessage) string {
 }
 
 // Issue reads an issue with all its comments. A pull request is an issue too, and is marked.
-func (c *Client) Issue(ctx context.Context, number int) (Issue, error) {
+func (c *Client) Issue(ctx context.Context, number int) (forge.Issue, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	var got issueAnswer
@@ -74,11 +48,11 @@ func (c *Client) Issue(ctx context.Context, number int) (Issue, error) {
 		return c.send(ctx, gh, http.MethodGet, fmt.Sprintf("issues/%d", number), nil, &got)
 	})
 	if err != nil {
-		return Issue{}, err
+		return forge.Issue{}, err
 	}
-	out := Issue{Number: number, Title: oneLine(got.Title, maxText), State: oneLine(got.State, 40), IsPR: got.PR != nil}
+	out := forge.Issue{Number: number, Title: forge.OneLine(got.Title, maxText), State: forge.OneLine(got.State, 40), IsPR: got.PR != nil}
 	for _, l := range got.Labels {
-		out.Labels = append(out.Labels, oneLine(labelName(l), 100))
+		out.Labels = append(out.Labels, forge.OneLine(labelName(l), 100))
 	}
 	comments, more, err := c.comments(ctx, number, time.Time{})
 	if err != nil {

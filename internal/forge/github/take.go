@@ -1,4 +1,4 @@
-package forge
+package github
 
 import (
 	"cmp"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-github/v60/github"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 )
 
 const (
@@ -40,7 +42,7 @@ const (
 
 // draft is a text before it is known whether there is room for it.
 type draft struct {
-	Note
+	forge.Note
 	user              *github.User
 	association, text string
 	rank              rank
@@ -48,7 +50,7 @@ type draft struct {
 }
 
 func newDraft(id int64, user *github.User, association, text, url string, at time.Time) *draft {
-	return &draft{Note: Note{ID: id, At: at, URL: oneLine(url, maxURL)}, user: user, association: association, text: text}
+	return &draft{Note: forge.Note{ID: id, At: at, URL: forge.OneLine(url, maxURL)}, user: user, association: association, text: text}
 }
 
 // authors finds out who wrote texts and who of them may write to the repository. more is set when there were too many to ask for
@@ -61,7 +63,7 @@ func (c *Client) authors(ctx context.Context, all []*draft) (more bool, err erro
 		login, bot := d.user.GetLogin(), d.user.GetType() == "Bot"
 		if distance(d.association) > 0 && !bot && !c.askedFor(login) {
 			if asked++; asked > maxAsked {
-				d.Author = Person{Login: cmp.Or(oneLine(login, 110), ghost), Association: oneLine(d.association, 40), Guessed: true}
+				d.Author = forge.Person{Login: cmp.Or(forge.OneLine(login, 110), ghost), Association: forge.OneLine(d.association, 40), Guessed: true}
 				more = true
 				continue
 			}
@@ -124,9 +126,9 @@ func take(all []*draft) (l left) {
 			continue
 		}
 		d.Cut = len(d.text) > maxText
-		d.Body, d.Removed = Strip(cutRunes(d.text, maxText))
+		d.Body, d.Removed = forge.Strip(forge.CutRunes(d.text, maxText))
 		if len(d.Body) > from.bytes {
-			d.Body, d.Cut = cutRunes(d.Body, from.bytes), true
+			d.Body, d.Cut = forge.CutRunes(d.Body, from.bytes), true
 		}
 		from.notes--
 		from.bytes -= len(d.Body)

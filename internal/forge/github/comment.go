@@ -1,4 +1,4 @@
-package forge
+package github
 
 import (
 	"context"
@@ -9,45 +9,8 @@ import (
 
 	"github.com/google/go-github/v60/github"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 )
-
-// A text of ours ends in a line that readers do not see: <!-- sandbox-agent:KEY -->.
-const (
-	markStart = "<!-- sandbox-agent:"
-	markEnd   = " -->"
-)
-
-var keyRule = pattern.New(`^[A-Za-z0-9][A-Za-z0-9_./:-]{0,99}$`)
-
-// Mark is the hidden line that makes a text ours.
-func Mark(key string) string { return markStart + key + markEnd }
-
-// markOf finds the key in the last line of a text, "" without one. Only there: a
-// reply that quotes us has its own words below.
-func markOf(body string) string {
-	body = strings.TrimRight(body, " \t\r\n")
-	line := body[strings.LastIndexByte(body, '\n')+1:]
-	key, ok := strings.CutPrefix(line, markStart)
-	if !ok {
-		return ""
-	}
-	key, ok = strings.CutSuffix(key, markEnd)
-	if !ok || !keyRule.MatchString(key) {
-		return ""
-	}
-	return key
-}
-
-// marked puts the mark under a text, which is cut to leave room for it.
-func marked(key, body string) (string, error) {
-	if !keyRule.MatchString(key) || strings.Contains(key, "--") {
-		return "", fmt.Errorf("key %q of a comment has other characters than letters, digits and _./:-", key)
-	}
-	mark := "\n\n" + Mark(key)
-	body, _ = FitBody(strings.TrimRight(body, "\n"), MaxBody-len(mark))
-	return body + mark, nil
-}
 
 // account is who a token or a text belongs to. A user may be called as an App is: the kind counts too.
 type account struct {
@@ -65,7 +28,7 @@ func accountOf(login, kind string) account {
 // ours tells whether a text is this program's: marked, and written by the token's owner. A mark of somebody else counts
 // for nothing. Where the forge does not say who we are (sure is false then), nothing is ours.
 func (c *Client) ours(ctx context.Context, body string, user *github.User) (ours, sure bool) {
-	if markOf(body) == "" {
+	if forge.MarkOf(body) == "" {
 		return false, true
 	}
 	me := c.viewer(ctx)
@@ -105,18 +68,11 @@ func (c *Client) viewer(ctx context.Context) account {
 // only one which came after the first look (it is fresh) and has the very words that were
 // just sent: the answer was lost, and nothing is to be changed in it.
 func (c *Client) found(ctx context.Context, key, want, body string, user *github.User, fresh bool) bool {
-	if markOf(body) != key {
+	if forge.MarkOf(body) != key {
 		return false
 	}
 	ours, sure := c.ours(ctx, body, user)
-	return ours || !sure && fresh && sameText(body, want)
-}
-
-// Posted is a comment that is there now.
-type Posted struct {
-	ID      int64
-	URL     string
-	Created bool // by this call; else it was there, and updated if its text was another
+	return ours || !sure && fresh && forge.SameText(body, want)
 }
 
 // Commented tells whether there is a comment of ours with that key.
@@ -125,7 +81,7 @@ func (c *Client) Commented(ctx context.Context, number int, key string) (bool, e
 	defer cancel()
 	all, _, err := c.comments(ctx, number, time.Time{})
 	for _, m := range all {
-		if markOf(m.GetBody()) != key {
+		if forge.MarkOf(m.GetBody()) != key {
 			continue
 		}
 		if ours, _ := c.ours(ctx, m.GetBody(), m.GetUser()); ours {
@@ -137,11 +93,11 @@ func (c *Client) Commented(ctx context.Context, number int, key string) (bool, e
 
 // Comment puts a comment on an issue or pull request. There is one for each key: it is updated, and not
 // posted twice. What is not certainly ours is left alone: there is a new one then. Keys are letters, digits and _./:-, such as "T-A1B2C3D4/range-diff".
-func (c *Client) Comment(ctx context.Context, number int, key, body string) (Posted, error) {
+func (c *Client) Comment(ctx context.Context, number int, key, body string) (forge.Posted, error) {
 	doing := fmt.Sprintf("comment on #%d of %s", number, c.repo)
 	text, err := c.prepare(doing, key, body)
 	if err != nil {
-		return Posted{}, err
+		return forge.Posted{}, err
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -162,10 +118,10 @@ func (c *Client) Comment(ctx context.Context, number int, key, body string) (Pos
 		return got != nil, err
 	}
 	if there, err := look(ctx); err != nil {
-		return Posted{}, err
+		return forge.Posted{}, err
 	} else if there {
-		p := Posted{ID: got.GetID(), URL: oneLine(got.GetHTMLURL(), maxURL)}
-		if sameText(got.GetBody(), text) {
+		p := forge.Posted{ID: got.GetID(), URL: forge.OneLine(got.GetHTMLURL(), maxURL)}
+		if forge.SameText(got.GetBody(), text) {
 			return p, nil
 		}
 		return p, c.editComment(ctx, number, p.ID, text)
@@ -176,18 +132,18 @@ func (c *Client) Comment(ctx context.Context, number int, key, body string) (Pos
 		return err
 	})
 	if err != nil {
-		return Posted{}, err
+		return forge.Posted{}, err
 	}
-	return Posted{ID: got.GetID(), URL: oneLine(got.GetHTMLURL(), maxURL), Created: true}, nil
+	return forge.Posted{ID: got.GetID(), URL: forge.OneLine(got.GetHTMLURL(), maxURL), Created: true}, nil
 }
 
 // ReplyThread answers a review thread of a pull request, once for each key as Comment does. A thread of another
 // pull request or repository is refused.
-func (c *Client) ReplyThread(ctx context.Context, number int, thread, key, body string) (Posted, error) {
+func (c *Client) ReplyThread(ctx context.Context, number int, thread, key, body string) (forge.Posted, error) {
 	doing := fmt.Sprintf("reply to a review thread of #%d of %s", number, c.repo)
 	text, err := c.prepare(doing, key, body)
 	if err != nil {
-		return Posted{}, err
+		return forge.Posted{}, err
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -213,29 +169,29 @@ func (c *Client) ReplyThread(ctx context.Context, number int, thread, key, body 
 	}
 	there, err := look(ctx)
 	if err != nil {
-		return Posted{}, err
+		return forge.Posted{}, err
 	}
 	if there {
-		p := Posted{ID: got.ID, URL: oneLine(got.URL, maxURL)}
-		if sameText(got.Body, text) {
+		p := forge.Posted{ID: got.ID, URL: forge.OneLine(got.URL, maxURL)}
+		if forge.SameText(got.Body, text) {
 			return p, nil
 		}
 		return p, c.editReply(ctx, number, p.ID, text)
 	}
 	if top == 0 {
-		return Posted{}, &Error{Kind: NotFound, Doing: doing, Said: "the thread has no comments any more", Next: "answer with a comment on the pull request"}
+		return forge.Posted{}, &forge.Error{Kind: forge.NotFound, Doing: doing, Said: "the thread has no comments any more", Next: "answer with a comment on the pull request"}
 	}
 	var made github.PullRequestComment
 	err = c.create(ctx, doing, look, func(ctx context.Context, gh *github.Client) error {
 		return c.reply(ctx, gh, number, top, text, &made)
 	})
 	if err != nil {
-		return Posted{}, err
+		return forge.Posted{}, err
 	}
 	if got != nil { // carried out by an attempt whose answer was lost
-		return Posted{ID: got.ID, URL: oneLine(got.URL, maxURL), Created: true}, nil
+		return forge.Posted{ID: got.ID, URL: forge.OneLine(got.URL, maxURL), Created: true}, nil
 	}
-	return Posted{ID: made.GetID(), URL: oneLine(made.GetHTMLURL(), maxURL), Created: true}, nil
+	return forge.Posted{ID: made.GetID(), URL: forge.OneLine(made.GetHTMLURL(), maxURL), Created: true}, nil
 }
 
 // reply is not by go-github, which replies through another operation with a field that the description does not have.
@@ -261,13 +217,9 @@ func (c *Client) prepare(doing, key, body string) (string, error) {
 	if err := c.needToken(doing); err != nil {
 		return "", err
 	}
-	text, err := marked(key, body)
+	text, err := forge.Marked(key, body)
 	if err != nil {
-		return "", &Error{Kind: Invalid, Doing: doing, Said: err.Error(), Next: "use another key"}
+		return "", &forge.Error{Kind: forge.Invalid, Doing: doing, Said: err.Error(), Next: "use another key"}
 	}
 	return text, nil
-}
-
-func sameText(a, b string) bool {
-	return strings.ReplaceAll(a, "\r\n", "\n") == strings.ReplaceAll(b, "\r\n", "\n")
 }

@@ -1,4 +1,4 @@
-package forge
+package github
 
 import (
 	"context"
@@ -10,23 +10,25 @@ import (
 	"strings"
 
 	"github.com/google/go-github/v60/github"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 )
 
 // labelColor is that of labels that are made here: a neutral grey.
 const labelColor = "ededed"
 
 // soft turns refusals into a warning; other errors end the call.
-func soft(pr *PR, what string, err error) error {
-	switch KindOf(err) {
-	case Invalid, Permission, NotFound:
-		pr.warn("%s: %v", what, err)
+func soft(pr *forge.PR, what string, err error) error {
+	switch forge.KindOf(err) {
+	case forge.Invalid, forge.Permission, forge.NotFound:
+		pr.Warn("%s: %v", what, err)
 		return nil
 	}
 	return err
 }
 
 // dress gives a pull request its labels, reviewers and assignees. Everything here may be repeated.
-func (c *Client) dress(ctx context.Context, pr *PR, spec PRSpec) error {
+func (c *Client) dress(ctx context.Context, pr *forge.PR, spec forge.PRSpec) error {
 	if err := c.label(ctx, pr, spec.Labels); err != nil {
 		return err
 	}
@@ -36,7 +38,7 @@ func (c *Client) dress(ctx context.Context, pr *PR, spec PRSpec) error {
 	return c.assign(ctx, pr, spec.Assignees)
 }
 
-func (c *Client) label(ctx context.Context, pr *PR, names []string) error {
+func (c *Client) label(ctx context.Context, pr *forge.PR, names []string) error {
 	var have []string
 	for _, name := range unique(names) {
 		doing := fmt.Sprintf("find label %q in %s", name, c.repo)
@@ -44,7 +46,7 @@ func (c *Client) label(ctx context.Context, pr *PR, names []string) error {
 			_, _, err := gh.Issues.GetLabel(ctx, c.repo.Owner, c.repo.Name, url.PathEscape(name))
 			return err
 		})
-		if KindOf(err) == NotFound {
+		if forge.KindOf(err) == forge.NotFound {
 			err = c.fetch(ctx, fmt.Sprintf("make label %q in %s", name, c.repo), func(ctx context.Context, gh *github.Client) error {
 				_, _, err := gh.Issues.CreateLabel(ctx, c.repo.Owner, c.repo.Name, &github.Label{Name: &name, Color: new(labelColor)})
 				if e, ok := errors.AsType[*github.ErrorResponse](err); ok && len(e.Errors) > 0 && e.Errors[0].Code == "already_exists" {
@@ -53,7 +55,7 @@ func (c *Client) label(ctx context.Context, pr *PR, names []string) error {
 				return err
 			})
 			if err == nil {
-				pr.warn("label %q was missing in the repository and was made", name)
+				pr.Warn("label %q was missing in the repository and was made", name)
 			}
 		}
 		if err != nil {
@@ -75,7 +77,7 @@ func (c *Client) label(ctx context.Context, pr *PR, names []string) error {
 
 // ask requests reviews from those who were not asked yet and have not answered: who
 // reviewed already is not called again by every update.
-func (c *Client) ask(ctx context.Context, pr *PR, spec PRSpec) error {
+func (c *Client) ask(ctx context.Context, pr *forge.PR, spec forge.PRSpec) error {
 	users, teams := unique(spec.Reviewers), unique(spec.TeamReviewers)
 	if len(users)+len(teams) == 0 {
 		return nil
@@ -137,9 +139,9 @@ func (c *Client) RequestReviewers(ctx context.Context, n int, users, teams []str
 			return err
 		})
 	}
-	var pr PR
+	var pr forge.PR
 	err = send(users, teams)
-	if KindOf(err) != Invalid || len(users)+len(teams) == 1 {
+	if forge.KindOf(err) != forge.Invalid || len(users)+len(teams) == 1 {
 		err = soft(&pr, "not asked for a review", err)
 		return pr.Warnings, err
 	}
@@ -157,7 +159,7 @@ func (c *Client) RequestReviewers(ctx context.Context, n int, users, teams []str
 }
 
 // assign sets assignees. GitHub ignores those that cannot be assigned without a word.
-func (c *Client) assign(ctx context.Context, pr *PR, names []string) error {
+func (c *Client) assign(ctx context.Context, pr *forge.PR, names []string) error {
 	names = unique(names)
 	if len(names) == 0 {
 		return nil
@@ -183,7 +185,7 @@ func (c *Client) assign(ctx context.Context, pr *PR, names []string) error {
 	}
 	for _, name := range names {
 		if !slices.Contains(got, strings.ToLower(name)) {
-			pr.warn("%s cannot be assigned: only who may write to the repository can be", name)
+			pr.Warn("%s cannot be assigned: only who may write to the repository can be", name)
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package forge
+package github
 
 import (
 	"context"
@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/google/go-github/v60/github"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 )
 
 // AppKey is a GitHub App in place of a token. Installation tokens live an hour, are
@@ -113,7 +115,7 @@ func (c *Client) mint(ctx context.Context) (string, error) {
 	const doing = "get an installation token of the GitHub App"
 	signed, err := sign(c.token.app.ID, c.token.key, c.now())
 	if err != nil {
-		return "", &Error{Kind: Auth, Doing: doing, Said: err.Error(), Next: "check the App's private key"}
+		return "", &forge.Error{Kind: forge.Auth, Doing: doing, Said: err.Error(), Next: "check the App's private key"}
 	}
 	ctx = withAuth(ctx, signed)
 	gh := c.client()
@@ -130,7 +132,7 @@ func (c *Client) mint(ctx context.Context) (string, error) {
 		return "", c.appError(ctx, doing, err)
 	}
 	if made.GetToken() == "" {
-		return "", &Error{Kind: Unavailable, Doing: doing, Said: "the answer has no token in it", Next: nextSteps[Unavailable]}
+		return "", &forge.Error{Kind: forge.Unavailable, Doing: doing, Said: "the answer has no token in it", Next: forge.NextSteps[forge.Unavailable]}
 	}
 	c.token.mu.Lock()
 	defer c.token.mu.Unlock()
@@ -145,9 +147,9 @@ func (c *Client) mint(ctx context.Context) (string, error) {
 func (c *Client) appError(ctx context.Context, doing string, err error) error {
 	e := c.classify(ctx, doing, err)
 	switch e.Kind {
-	case Auth:
+	case forge.Auth:
 		e.Next = "check the App's id and private key, and this machine's clock"
-	case NotFound, Permission, Invalid:
+	case forge.NotFound, forge.Permission, forge.Invalid:
 		e.Next = "install the App on the repository, with write access to pull requests, issues and contents"
 	}
 	return e

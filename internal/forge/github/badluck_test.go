@@ -1,4 +1,4 @@
-package forge_test
+package github_test
 
 import (
 	"bytes"
@@ -19,6 +19,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 	"github.com/sandbox-agent/sandbox-agent/internal/forge/forgetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/forge/github"
 )
 
 // TestCreatedOnce: whatever happens to the request that creates, there is one.
@@ -153,7 +154,7 @@ func TestDeadline(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-block }))
 	t.Cleanup(srv.Close)
 	t.Cleanup(func() { close(block) })
-	c, err := forge.New(forge.Config{Remote: "https://github.com/o/r", BaseURL: srv.URL, Token: token})
+	c, err := github.New(github.Config{Remote: "https://github.com/o/r", BaseURL: srv.URL, Token: token})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +199,7 @@ func TestTokenStays(t *testing.T) {
 	t.Cleanup(evil.Close)
 	var log bytes.Buffer
 	p := &pauses{}
-	c, err := forge.New(forge.Config{Remote: evil.URL + "/o/r.git", Token: token, Wait: p.wait, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	c, err := github.New(github.Config{Remote: evil.URL + "/o/r.git", Token: token, Wait: p.wait, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,12 +219,12 @@ func TestTokenStays(t *testing.T) {
 		t.Errorf("stolen %q, log %s", stolen, log.String())
 	}
 	// A host that is not known by name is asked first, without the token.
-	c, err = forge.New(forge.Config{Remote: thief.URL + "/o/r.git", Token: token})
+	c, err = github.New(github.Config{Remote: thief.URL + "/o/r.git", Token: token})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = c.PRByNumber(t.Context(), 1)
-	wantKind(t, err, forge.NotGitHub, "by hand")
+	wantKind(t, err, forge.Unsupported, "by hand")
 	if len(stolen) != 1 || stolen[0] != "" {
 		t.Errorf("stolen %q", stolen)
 	}
@@ -232,28 +233,28 @@ func TestTokenStays(t *testing.T) {
 func TestNew(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		conf forge.Config
+		conf github.Config
 		kind forge.Kind
 	}{
-		{forge.Config{Remote: "/srv/git/r.git"}, forge.NotGitHub},
-		{forge.Config{Remote: "https://gitlab.com/o/r.git"}, forge.NotGitHub},
-		{forge.Config{Remote: "https://github.com/o/r", BaseURL: "ftp://x"}, forge.Invalid},
-		{forge.Config{Remote: "https://github.com/o/r", Token: "a\nb"}, forge.Auth},
-		{forge.Config{Remote: "https://github.com/o/r", App: &forge.AppKey{ID: "1", PEM: []byte("x")}}, forge.Auth},
-		{forge.Config{Remote: "/srv/r.git", Repository: "o/r"}, forge.Invalid},
+		{github.Config{Remote: "/srv/git/r.git"}, forge.Unsupported},
+		{github.Config{Remote: "https://gitlab.com/o/r.git"}, forge.Unsupported},
+		{github.Config{Remote: "https://github.com/o/r", BaseURL: "ftp://x"}, forge.Invalid},
+		{github.Config{Remote: "https://github.com/o/r", Token: "a\nb"}, forge.Auth},
+		{github.Config{Remote: "https://github.com/o/r", App: &github.AppKey{ID: "1", PEM: []byte("x")}}, forge.Auth},
+		{github.Config{Remote: "/srv/r.git", Repository: "o/r"}, forge.Invalid},
 	} {
-		_, err := forge.New(c.conf)
+		_, err := github.New(c.conf)
 		wantKind(t, err, c.kind)
 	}
 	for _, remote := range []string{"https://u:" + token + "@gitlab.com/o/r.git", "https://u:" + token + "%zz\n@gitlab.com/o/r.git"} {
-		_, err := forge.New(forge.Config{Remote: remote})
-		wantKind(t, err, forge.NotGitHub)
+		_, err := github.New(github.Config{Remote: remote})
+		wantKind(t, err, forge.Unsupported)
 	}
-	c, err := forge.New(forge.Config{Remote: "/srv/r.git", Repository: "o/r", BaseURL: "https://ghe.example.com"})
+	c, err := github.New(github.Config{Remote: "/srv/r.git", Repository: "o/r", BaseURL: "https://ghe.example.com"})
 	if err != nil || c.Repo().API != "https://ghe.example.com/api/v3/" || c.Repo().GraphQL != "https://ghe.example.com/api/graphql" || c.Repo().String() != "o/r" {
 		t.Errorf("got %+v, %v", c.Repo(), err)
 	}
-	c, err = forge.New(forge.Config{Remote: "https://github.com/o/r"})
+	c, err = github.New(github.Config{Remote: "https://github.com/o/r"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +277,7 @@ func TestApp(t *testing.T) {
 		f.SetBranch(branch, forgetest.SHA("head"))
 		remote, stop := f.Start()
 		t.Cleanup(stop)
-		c, err := forge.New(forge.Config{Remote: remote, App: &forge.AppKey{ID: "Iv1.x", PEM: pem.EncodeToMemory(block)}})
+		c, err := github.New(github.Config{Remote: remote, App: &github.AppKey{ID: "Iv1.x", PEM: pem.EncodeToMemory(block)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -299,7 +300,7 @@ func TestApp(t *testing.T) {
 		if p, err := c.Comment(t.Context(), 1, "k", "b"); err != nil || p.Created {
 			t.Errorf("an App does not know itself: %v", err)
 		}
-		wrong, err := forge.New(forge.Config{Remote: remote, App: &forge.AppKey{ID: "other", PEM: pem.EncodeToMemory(block)}})
+		wrong, err := github.New(github.Config{Remote: remote, App: &github.AppKey{ID: "other", PEM: pem.EncodeToMemory(block)}})
 		if err != nil {
 			t.Fatal(err)
 		}

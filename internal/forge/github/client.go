@@ -1,4 +1,4 @@
-package forge
+package github
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-github/v60/github"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
 )
@@ -57,7 +58,7 @@ type Client struct {
 
 	mu      sync.Mutex
 	checked bool // an assumed host was found to be a GitHub
-	people  map[string]Person
+	people  map[string]forge.Person
 	full    *github.Repository
 	// me is the token's owner, without a login until the forge says it; before askAgain nobody asks it.
 	me       account
@@ -69,20 +70,20 @@ func New(conf Config) (*Client, error) {
 	repo, ok := Parse(conf.Remote)
 	if conf.Repository != "" {
 		if repo.Owner, repo.Name, ok = ownerAndName(conf.Repository); !ok || conf.BaseURL == "" {
-			return nil, &Error{Kind: Invalid, Doing: "use a forge", Said: fmt.Sprintf("repository %q without an API, or not of the form owner/name", oneLine(conf.Repository, 200)), Next: "give both: pr.api_url and pr.repository"}
+			return nil, &forge.Error{Kind: forge.Invalid, Doing: "use a forge", Said: fmt.Sprintf("repository %q without an API, or not of the form owner/name", forge.OneLine(conf.Repository, 200)), Next: "give both: pr.api_url and pr.repository"}
 		}
 	}
-	doing := "use the forge of " + oneLine(sanitize(conf.Remote), 200)
+	doing := "use the forge of " + forge.OneLine(sanitize(conf.Remote), 200)
 	if !ok {
-		return nil, &Error{Kind: NotGitHub, Doing: doing, Said: "the remote is no repository on a GitHub", Next: nextSteps[NotGitHub]}
+		return nil, &forge.Error{Kind: forge.Unsupported, Doing: doing, Said: "the remote is no repository on a GitHub", Next: forge.NextSteps[forge.Unsupported]}
 	}
 	if conf.BaseURL != "" && !repo.at(conf.BaseURL) {
-		return nil, &Error{Kind: Invalid, Doing: doing, Said: "pr.api_url is no http or https address of an API", Next: "give one like https://ghe.example.com/api/v3"}
+		return nil, &forge.Error{Kind: forge.Invalid, Doing: doing, Said: "pr.api_url is no http or https address of an API", Next: "give one like https://ghe.example.com/api/v3"}
 	}
 	if strings.ContainsFunc(conf.Token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-		return nil, &Error{Kind: Auth, Doing: doing, Said: "the token has blanks or control characters in it", Next: "give the token alone, without a line break"}
+		return nil, &forge.Error{Kind: forge.Auth, Doing: doing, Said: "the token has blanks or control characters in it", Next: "give the token alone, without a line break"}
 	}
-	c := &Client{repo: repo, log: conf.Log, pause: conf.Wait, people: map[string]Person{}}
+	c := &Client{repo: repo, log: conf.Log, pause: conf.Wait, people: map[string]forge.Person{}}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -93,13 +94,13 @@ func New(conf Config) (*Client, error) {
 	if conf.App != nil {
 		key, err := conf.App.key()
 		if err != nil {
-			return nil, &Error{Kind: Auth, Doing: doing, Said: err.Error(), Next: "give the App's private key as GitHub lets you download it"}
+			return nil, &forge.Error{Kind: forge.Auth, Doing: doing, Said: err.Error(), Next: "give the App's private key as GitHub lets you download it"}
 		}
 		c.token.app, c.token.key = conf.App, key
 	}
 	api, err := url.Parse(repo.API)
 	if err != nil {
-		return nil, &Error{Kind: Invalid, Doing: doing, Said: "the API's address cannot be read", Next: nextSteps[Invalid]}
+		return nil, &forge.Error{Kind: forge.Invalid, Doing: doing, Said: "the API's address cannot be read", Next: forge.NextSteps[forge.Invalid]}
 	}
 	c.http = guarded(conf.HTTP, api)
 	return c, nil
@@ -158,7 +159,7 @@ func (c *Client) create(ctx context.Context, doing string, look func(context.Con
 	defer cancel()
 	for attempt := 1; ; attempt++ {
 		err := c.try(ctx, doing, 1, send)
-		if KindOf(err) != Unavailable || attempt == maxAttempts || !c.backOff(ctx, attempt) {
+		if forge.KindOf(err) != forge.Unavailable || attempt == maxAttempts || !c.backOff(ctx, attempt) {
 			return err
 		}
 		if done, lookErr := look(ctx); lookErr != nil || done {
@@ -183,14 +184,14 @@ func (c *Client) try(ctx context.Context, doing string, attempts int, send reque
 		switch {
 		case ctx.Err() != nil:
 			return e
-		case e.Kind == RateLimited:
+		case e.Kind == forge.RateLimited:
 			limits++
 			if limits > maxLimits || !c.waitFor(ctx, e) {
 				return e
 			}
-		case e.Kind == Auth && !fresh && c.token.forget():
+		case e.Kind == forge.Auth && !fresh && c.token.forget():
 			fresh = true // an installation token that was revoked or has expired early
-		case e.Kind == Unavailable:
+		case e.Kind == forge.Unavailable:
 			failed++
 			if failed >= attempts || !c.backOff(ctx, failed) {
 				return e
@@ -235,7 +236,7 @@ func (c *Client) send(ctx context.Context, gh *github.Client, method, path strin
 }
 
 // waitFor waits until a limit is over, or is false at once when that is too late.
-func (c *Client) waitFor(ctx context.Context, e *Error) bool {
+func (c *Client) waitFor(ctx context.Context, e *forge.Error) bool {
 	if deadline, ok := ctx.Deadline(); ok && e.Until.After(deadline) {
 		return false
 	}
@@ -251,7 +252,7 @@ func (c *Client) backOff(ctx context.Context, failed int) bool {
 // needToken refuses early what cannot work without one.
 func (c *Client) needToken(doing string) error {
 	if c.token.fixed == "" && c.token.app == nil {
-		return &Error{Kind: Auth, Doing: doing, Said: "there is no token", Next: nextSteps[Auth]}
+		return &forge.Error{Kind: forge.Auth, Doing: doing, Said: "there is no token", Next: forge.NextSteps[forge.Auth]}
 	}
 	return nil
 }
@@ -269,7 +270,7 @@ func (c *Client) known(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	not := &Error{Kind: NotGitHub, Doing: "look whether " + c.repo.Host + " is a GitHub", Said: "it does not answer like one", Next: nextSteps[NotGitHub]}
+	not := &forge.Error{Kind: forge.Unsupported, Doing: "look whether " + c.repo.Host + " is a GitHub", Said: "it does not answer like one", Next: forge.NextSteps[forge.Unsupported]}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if _, moved := errors.AsType[*movedError](err); moved {
@@ -280,7 +281,7 @@ func (c *Client) known(ctx context.Context) error {
 	defer resp.Body.Close()
 	if resp.Header.Get("X-GitHub-Request-Id") == "" && resp.Header.Get("X-GitHub-Enterprise-Version") == "" {
 		if resp.StatusCode >= 500 {
-			return &Error{Kind: Unavailable, Doing: not.Doing, Said: "it answers " + resp.Status, Status: resp.StatusCode, Next: nextSteps[Unavailable]}
+			return &forge.Error{Kind: forge.Unavailable, Doing: not.Doing, Said: "it answers " + resp.Status, Status: resp.StatusCode, Next: forge.NextSteps[forge.Unavailable]}
 		}
 		not.Status = resp.StatusCode
 		return not

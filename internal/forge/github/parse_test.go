@@ -1,17 +1,17 @@
-package forge_test
+package github_test
 
 import (
 	"net/url"
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/forge"
+	"github.com/sandbox-agent/sandbox-agent/internal/forge/github"
 )
 
 func TestParse(t *testing.T) {
 	t.Parallel()
 	const dot, dotGraph = "https://api.github.com/", "https://api.github.com/graphql"
-	for remote, want := range map[string]forge.Repo{
+	for remote, want := range map[string]github.Repo{
 		"https://github.com/o/r":                  {Host: "github.com", Owner: "o", Name: "r", API: dot, GraphQL: dotGraph},
 		"https://user:pass@GitHub.com/o/r.git/":   {Host: "github.com", Owner: "o", Name: "r", API: dot, GraphQL: dotGraph},
 		"http://www.github.com/o/r.js.git":        {Host: "github.com", Owner: "o", Name: "r.js", API: dot, GraphQL: dotGraph},
@@ -29,7 +29,7 @@ func TestParse(t *testing.T) {
 		"https://evilghe.com/o/r.git":             {Host: "evilghe.com", Owner: "o", Name: "r", API: "https://evilghe.com/api/v3/", GraphQL: "https://evilghe.com/api/graphql", Assumed: true},
 		"https://[2001:db8::1]:8443/o/r":          {Host: "[2001:db8::1]:8443", Owner: "o", Name: "r", API: "https://[2001:db8::1]:8443/api/v3/", GraphQL: "https://[2001:db8::1]:8443/api/graphql", Assumed: true},
 	} {
-		if got, ok := forge.Parse(remote); !ok || got != want {
+		if got, ok := github.Parse(remote); !ok || got != want {
 			t.Errorf("%s: %+v, %v", remote, got, ok)
 		}
 	}
@@ -39,7 +39,7 @@ func TestParse(t *testing.T) {
 		"git@github.com:o/r\n", "git@github.com:r.git", "https://gitlab.com/o/r", "git@bitbucket.org:o/r.git", "https://me.visualstudio.com/o/r", "https:///o/r", "https://ho st/o/r",
 		"https://github.com:x/o/r", "https://-x-/o/r", "C:/o/r", "ext::sh -c x", "https://github.com/o/" + strings.Repeat("r", 101),
 	} {
-		if got, ok := forge.Parse(remote); ok {
+		if got, ok := github.Parse(remote); ok {
 			t.Errorf("%q: %+v", remote, got)
 		}
 	}
@@ -50,9 +50,9 @@ func FuzzParse(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, remote string) {
-		r, ok := forge.Parse(remote)
+		r, ok := github.Parse(remote)
 		if !ok {
-			if r != (forge.Repo{}) && r.API != "" {
+			if r != (github.Repo{}) && r.API != "" {
 				t.Errorf("refused and located: %+v", r)
 			}
 			return

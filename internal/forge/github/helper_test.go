@@ -1,4 +1,4 @@
-package forge_test
+package github_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 	"github.com/sandbox-agent/sandbox-agent/internal/forge/forgetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/forge/github"
 )
 
 const (
@@ -32,7 +33,7 @@ func (p *pauses) wait(ctx context.Context, d time.Duration) error {
 
 // scripted is a forge with a bot account that the token belongs to, a client of it and its pauses.
 // That nothing violates the description is checked at the test's end.
-func scripted(t *testing.T, opt forgetest.Options) (*forgetest.Server, *forge.Client, *pauses) {
+func scripted(t *testing.T, opt forgetest.Options) (*forgetest.Server, *github.Client, *pauses) {
 	t.Helper()
 	opt.Owner, opt.Name = "acme", "app"
 	f := forgetest.New(opt)
@@ -49,7 +50,7 @@ func scripted(t *testing.T, opt forgetest.Options) (*forgetest.Server, *forge.Cl
 		}
 	})
 	p := &pauses{}
-	c, err := forge.New(forge.Config{Remote: remote, Token: token, Wait: p.wait})
+	c, err := github.New(github.Config{Remote: remote, Token: token, Wait: p.wait})
 	if err != nil {
 		t.Fatal(err)
 	}

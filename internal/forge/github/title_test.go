@@ -1,4 +1,4 @@
-package forge_test
+package github_test
 
 import (
 	"testing"

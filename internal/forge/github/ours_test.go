@@ -1,4 +1,4 @@
-package forge
+package github
 
 import (
 	"net/http"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-github/v60/github"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 )
 
 // TestOurs: an account counts by its name and its kind, and a failure to learn whose the token is is not for good.
@@ -28,7 +30,7 @@ func TestOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	user := func(login, kind string) *github.User { return &github.User{Login: &login, Type: &kind} }
-	body := "x\n\n" + Mark("T-1/answer-1")
+	body := "x\n\n" + forge.Mark("T-1/answer-1")
 	for range 3 {
 		if ours, sure := c.ours(t.Context(), body, user("acme-bot[bot]", "Bot")); ours || sure {
 			t.Error("ours, without knowing who we are")
