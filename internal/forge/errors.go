@@ -11,7 +11,7 @@ type Kind string
 
 // Kinds of errors.
 const (
-	Unsupported   Kind = "not-github"   // the remote is on no GitHub: a pull request is out of the question
+	Unsupported Kind = "not-github"   // the remote is on no GitHub: a pull request is out of the question
 	Auth        Kind = "auth"         // no token, or one that is not accepted
 	Permission  Kind = "permission"   // the token is accepted and may not do this
 	NotFound    Kind = "not-found"    // it is not there, or the token may not see it
@@ -51,7 +51,7 @@ func KindOf(err error) Kind {
 
 // NextSteps say what to do about an error of a kind.
 var NextSteps = map[Kind]string{
-	Unsupported:   "push the branch and open the request by hand, or name the API of an enterprise server: pr.api_url in the project file",
+	Unsupported: "push the branch and open the request by hand, or name the API of an enterprise server: pr.api_url in the project file",
 	Auth:        "give a token that is valid for this host: SANDBOX_AGENT_GIT_TOKEN, which goes first, GH_TOKEN, or `gh auth login`",
 	Permission:  "give the token write access to pull requests, issues and contents of this repository",
 	NotFound:    "check the name, and that the token may see the repository",

@@ -51,6 +51,7 @@ type Posted struct {
 	Created bool // by this call; else it was there, and updated if its text was another
 }
 
+// SameText reports whether two texts are the same but for the ends of their lines.
 func SameText(a, b string) bool {
 	return strings.ReplaceAll(a, "\r\n", "\n") == strings.ReplaceAll(b, "\r\n", "\n")
 }

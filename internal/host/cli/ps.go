@@ -85,7 +85,7 @@ func (o *psOptions) do(ctx context.Context, a *App) error {
 				continue
 			}
 		}
-		rows = append(rows, stateOf(a, st, r, there, engineErr))
+		rows = append(rows, stateOf(st, r, there, engineErr))
 	}
 	if o.json {
 		return a.json(rows)
@@ -213,7 +213,7 @@ type boxState struct {
 
 // stateOf is a row of `ps`. It looks and changes nothing: a task that has ended is
 // shown as what its collection will find.
-func stateOf(a *App, st *store.Store, r *store.Record, there *present, engineErr error) taskState {
+func stateOf(st *store.Store, r *store.Record, there *present, engineErr error) taskState {
 	s := taskState{
 		TaskID: r.TaskID, Project: r.Project, Task: r.Task, Branch: r.TargetBranch, CreatedAt: r.CreatedAt, Dir: r.Dir,
 		Container: r.Box, EndedBy: r.EndedBy, Attempt: r.Number(), ResumeAt: r.ResumeAt,

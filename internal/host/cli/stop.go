@@ -66,7 +66,7 @@ func (o *stopOptions) do(ctx context.Context, id string, a *App) error {
 		}
 	}
 	if o.json {
-		return a.json(stateOf(a, st, rec, nil, nil))
+		return a.json(stateOf(st, rec, nil, nil))
 	}
 	fmt.Fprintf(a.Stdout, "%s %s\n", rec.TaskID, rec.Status)
 	return nil
