@@ -41,7 +41,7 @@ func newRootCmd(a *App) *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(
 		newCreateCmd(a), newContinueCmd(a), newReviseCmd(a), newRebaseCmd(a), newDemoCmd(a), newPsCmd(a), newLogsCmd(a), newResultCmd(a), newPRCmd(a), newStopCmd(a), newRmCmd(a), newGcCmd(a), newCacheCmd(a),
-		newProjectCmd(a), newPolicyCmd(a), newDoctorCmd(a), newImageCmd(a), newVersionCmd(a), newCompanionCmd(a),
+		newProjectCmd(a), newPolicyCmd(a), newDoctorCmd(a), newImageCmd(a), newVersionCmd(a), newManCmd(), newCompanionCmd(a),
 	)
 	return root
 }

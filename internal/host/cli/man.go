@@ -1,0 +1,38 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/version"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+func newManCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "man FOLDER", Short: "Write the man pages, one per command",
+		Long:    "Man writes a page of section 1 for each command into the folder, which is made where it is missing.",
+		Example: "  sandbox-agent man ~/.local/share/man/man1\n  man sandbox-agent-create",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one folder, got %d", cmd.CommandPath(), len(args)), "see `"+cmd.CommandPath()+" --help`")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := os.MkdirAll(args[0], 0o755); err != nil {
+				return fmt.Errorf("make the folder for man pages: %w", err)
+			}
+			root := cmd.Root()
+			root.DisableAutoGenTag = true // the date stands at the top
+			if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "sandbox-agent " + version.Get().Version}, args[0]); err != nil {
+				return fmt.Errorf("write man pages: %w", err)
+			}
+			return nil
+		},
+	}
+}
