@@ -203,13 +203,18 @@ func showAccess(a *App, p *projects.Project) error {
 }
 
 func newProjectSchemaCmd(a *App) *cobra.Command {
-	return &cobra.Command{
+	markdown := false
+	cmd := &cobra.Command{
 		Use: "schema", Short: "Print the JSON Schema of project files, for editors", Args: noArgs,
 		Long: `Prints a JSON Schema (draft 2020-12). An editor with a YAML language server
 uses it when the first line of a project file is
   # yaml-language-server: $schema=./sandbox-agent.schema.json`,
 		Example: "  sandbox-agent project schema > sandbox-agent.schema.json",
 		RunE: func(*cobra.Command, []string) error {
+			if markdown {
+				_, err := io.WriteString(a.Stdout, projects.Markdown())
+				return err
+			}
 			b, err := projects.JSONSchema()
 			if err != nil {
 				return err
@@ -218,4 +223,6 @@ uses it when the first line of a project file is
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&markdown, "markdown", false, "print the table of keys as Markdown instead")
+	return cmd
 }
