@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -127,11 +128,7 @@ func (a *App) runPs(ctx context.Context, o *psOptions) error {
 }
 
 func clip(s string) string {
-	const most = 50
-	if r := []rune(s); len(r) > most {
-		return string(r[:most-1]) + "…"
-	}
-	return s
+	return text.Runes(s, 50)
 }
 
 func age(d time.Duration) string {
