@@ -11,10 +11,10 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/runner/harness"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -140,15 +140,7 @@ func (c *Config) text(s string) string {
 
 // cut shortens s to size bytes at a rune's border.
 func cut(s string, size int) string {
-	const mark = " […]"
-	if len(s) <= size {
-		return s
-	}
-	n := size - len(mark)
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + mark
+	return text.Cut(s, size)
 }
 
 // env is the environment of a child: ours, HOME, and what is added, where the

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -208,15 +208,7 @@ func text(s string) string {
 
 // cut shortens to at most n bytes, at the border of a character.
 func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	const mark = "…"
-	n -= len(mark)
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + mark
+	return texts.Short(s, n)
 }
 
 // seconds is a duration that a report gives in seconds; 0 for nonsense.

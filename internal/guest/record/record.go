@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -160,7 +161,7 @@ func (r *Recorder) emit(e workorder.Event) {
 	}
 	e.Seq, e.Time = r.seq+1, r.now().UTC()
 	e.Text, e.Name, e.Path, e.ID = r.masked(e.Text), r.masked(e.Name), r.masked(e.Path), r.masked(e.ID)
-	e.Text, e.Name, e.ID = cut(e.Text, workorder.MaxEventText), cut(e.Name, maxName), cut(e.ID, maxName)
+	e.Text, e.Name, e.ID = text.Cut(e.Text, workorder.MaxEventText), text.Cut(e.Name, maxName), text.Cut(e.ID, maxName)
 	line, err := json.Marshal(e)
 	if err != nil {
 		return // an Event is plain data: this cannot happen
@@ -181,19 +182,6 @@ func (r *Recorder) emit(e workorder.Event) {
 // maxName bounds the name and id of an event, in bytes: some are the agent's
 // words, and the longest of ours is an image's reference.
 const maxName = 1 << 10
-
-// cut shortens s to at most n bytes at a rune's edge and says so.
-func cut(s string, n int) string {
-	const mark = " […]"
-	if len(s) <= n {
-		return s
-	}
-	n -= len(mark)
-	for n > 0 && s[n]&0xC0 == 0x80 {
-		n--
-	}
-	return s[:n] + mark
-}
 
 // Update changes the result under the lock and saves the partial result.
 func (r *Recorder) Update(f func(*workorder.Result)) {

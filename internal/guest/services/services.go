@@ -18,6 +18,7 @@ import (
 
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -184,10 +185,7 @@ func (s *Stack) emit(u *unit, status, text string) {
 }
 
 func shorten(s string) string {
-	if len(s) <= workorder.MaxEventText {
-		return s
-	}
-	return s[:workorder.MaxEventText]
+	return text.Begin(s, workorder.MaxEventText)
 }
 
 // Hosts are the addresses of the services by name.

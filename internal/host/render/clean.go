@@ -4,6 +4,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/mattn/go-runewidth"
 )
 
 // Clean makes untrusted text safe for a terminal: escape sequences are removed,
@@ -130,22 +132,12 @@ func columns(s string) int {
 	return w
 }
 
-// runeColumns follows what common terminals do; where they differ, the wider
-// answer is safer because a line that is thought too long is merely cut early.
-func runeColumns(r rune) int {
-	switch {
-	case r < 0x300:
-		return 1
-	case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
-		return 0
-	case r >= 0x1100 && r <= 0x115f, r >= 0x2e80 && r <= 0x303e, r >= 0x3041 && r <= 0xa4cf,
-		r >= 0xac00 && r <= 0xd7a3, r >= 0xf900 && r <= 0xfaff, r >= 0xfe30 && r <= 0xfe6f,
-		r >= 0xff01 && r <= 0xff60, r >= 0xffe0 && r <= 0xffe6, r >= 0x1f300 && r <= 0x1faff,
-		r >= 0x20000 && r <= 0x3fffd, r == 0x231a, r == 0x231b, r == 0x23e9, r == 0x2705, r == 0x274c, r == 0x2728:
-		return 2
-	}
-	return 1
-}
+// terminal has no say in it by its locale: the same text is cut at the same place everywhere.
+var terminal = &runewidth.Condition{StrictEmojiNeutral: true}
+
+// runeColumns counts each character by itself: terminals that join emoji to one show fewer columns, and a line that
+// is thought too long is merely cut early.
+func runeColumns(r rune) int { return terminal.RuneWidth(r) }
 
 // cut shortens a text to a number of columns and marks that it did.
 func cut(s string, width int) string {

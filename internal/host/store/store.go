@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gofrs/flock"
+	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -316,7 +318,7 @@ func (s *Store) Remove(r *Record) error {
 }
 
 // Lock is the right to collect a task. The kernel gives it back when its holder dies.
-type Lock struct{ f *os.File }
+type Lock struct{ f *flock.Flock }
 
 // ErrLocked is returned while another process collects the task.
 var ErrLocked = errors.New("another process follows this task")
@@ -341,19 +343,15 @@ func (s *Store) TryLock(id string) (l *Lock, err error) {
 }
 
 func (s *Store) lock(id string) (*Lock, error) {
-	f, err := os.OpenFile(s.LockPath(id), os.O_RDWR|os.O_CREATE, 0o600)
-	if errors.Is(err, fs.ErrNotExist) {
+	f := flock.New(s.LockPath(id), flock.SetFlag(os.O_RDWR|os.O_CREATE), flock.SetPermissions(0o600))
+	locked, err := f.TryLock()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
-	}
-	if err != nil {
+	case err != nil:
 		return nil, fmt.Errorf("lock task %s: %w", id, err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("task %s: %w", id, ErrLocked)
-		}
-		return nil, fmt.Errorf("lock task %s: %w", id, err)
+	case !locked:
+		return nil, fmt.Errorf("task %s: %w", id, ErrLocked)
 	}
 	return &Lock{f: f}, nil
 }
@@ -389,43 +387,18 @@ func (s *Store) Stopped(id string) Stop {
 	return Stop(b)
 }
 
-// Unlock gives the lock back. To close the file is not enough: a child that was forked meanwhile has it until it
-// becomes another program.
-func (l *Lock) Unlock() {
-	_ = unix.Flock(int(l.f.Fd()), unix.LOCK_UN)
-	l.f.Close()
-}
+// Unlock gives the lock back. It unlocks before it closes the file: a child that was forked meanwhile has the file open
+// until it becomes another program.
+func (l *Lock) Unlock() { _ = l.f.Unlock() }
 
 // WriteFile writes a file atomically and durably: a reader, also after a crash
 // of the machine, sees the old content or the new one.
-func WriteFile(path string, b []byte, mode fs.FileMode) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+func WriteFile(path string, b []byte, mode fs.FileMode) error {
+	err := renameio.WriteFile(path, b, mode, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(mode))
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-			err = fmt.Errorf("write %s: %w", path, err)
-		}
-	}()
-	if _, err = f.Write(b); err != nil {
-		return err
-	}
-	if err = f.Chmod(mode); err != nil {
-		return err
-	}
-	if err = f.Sync(); err != nil {
-		return err
-	}
-	if err = f.Close(); err != nil {
-		return err
-	}
-	if err = os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
+	return syncDir(filepath.Dir(path)) // the library does not
 }
 
 // syncDir makes what was made, renamed or removed in a folder survive a crash of the machine. A variable, so

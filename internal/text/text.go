@@ -1,0 +1,47 @@
+// Package text shortens texts for places that have room for so much.
+package text
+
+import "unicode/utf8"
+
+// ellipsis says that something is left out.
+const ellipsis = "…"
+
+// Cut is s in at most n bytes, of which the last are " […]" where something is left out.
+func Cut(s string, n int) string { return cut(s, n, " […]") }
+
+// Short is s in at most n bytes, of which the last are an ellipsis where something is left out.
+func Short(s string, n int) string { return cut(s, n, ellipsis) }
+
+// Begin is the beginning of s, in whole characters of at most n bytes.
+func Begin(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	n = max(n, 0)
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// cut has only as much of the mark as there is room for.
+func cut(s string, n int, mark string) string {
+	if len(s) <= n {
+		return s
+	}
+	if n < len(mark) {
+		return Begin(mark, n)
+	}
+	return Begin(s, n-len(mark)) + mark
+}
+
+// Runes is s in at most n characters, the last of them an ellipsis where something is left out.
+func Runes(s string, n int) string {
+	if n = max(n, 0); utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	if n == 0 {
+		return ""
+	}
+	return string([]rune(s)[:n-1]) + ellipsis
+}
