@@ -94,7 +94,7 @@ func (t *tokens) valid(now time.Time) string {
 
 // Token is what authenticates now: the fixed token, or an installation token that is valid
 // for at least ten minutes. It also serves git over HTTP. "" without credentials.
-func (c *Client) Token(ctx context.Context) (string, error) {
+func (c *api) Token(ctx context.Context) (string, error) {
 	if c.token.app == nil {
 		return c.token.fixed, nil
 	}
@@ -111,7 +111,7 @@ func (c *Client) Token(ctx context.Context) (string, error) {
 	return c.mint(ctx)
 }
 
-func (c *Client) mint(ctx context.Context) (string, error) {
+func (c *api) mint(ctx context.Context) (string, error) {
 	const doing = "get an installation token of the GitHub App"
 	signed, err := sign(c.token.app.ID, c.token.key, c.now())
 	if err != nil {
@@ -144,7 +144,7 @@ func (c *Client) mint(ctx context.Context) (string, error) {
 }
 
 // appError says what to do about an App instead of about a token.
-func (c *Client) appError(ctx context.Context, doing string, err error) error {
+func (c *api) appError(ctx context.Context, doing string, err error) error {
 	e := c.classify(ctx, doing, err)
 	switch e.Kind {
 	case forge.Auth:

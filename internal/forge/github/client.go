@@ -48,8 +48,14 @@ type Config struct {
 	Wait func(ctx context.Context, d time.Duration) error
 }
 
-// Client talks to one repository. It is safe for concurrent use.
-type Client struct {
+// Client talks to one repository. It is safe for concurrent use. What it is made of has a type for each purpose, and
+// each is made of the one before: requests, who wrote, what was written, pull requests.
+type Client struct{ *pulls }
+
+var _ forge.Forge = (*Client)(nil)
+
+// api sends requests.
+type api struct {
 	repo  Repo
 	http  *http.Client
 	log   *slog.Logger
@@ -58,12 +64,25 @@ type Client struct {
 
 	mu      sync.Mutex
 	checked bool // an assumed host was found to be a GitHub
-	people  map[string]forge.Person
-	full    *github.Repository
+}
+
+// people knows who may write to the repository.
+type people struct {
+	*api
+
+	mu     sync.Mutex
+	people map[string]forge.Person
+	full   *github.Repository
 	// me is the token's owner, without a login until the forge says it; before askAgain nobody asks it.
 	me       account
 	askAgain time.Time
 }
+
+// talk reads and writes comments and threads of reviews.
+type talk struct{ *people }
+
+// pulls opens pull requests, and brings them up to date.
+type pulls struct{ *talk }
 
 // New makes a client; nothing is sent yet.
 func New(conf Config) (*Client, error) {
@@ -83,7 +102,7 @@ func New(conf Config) (*Client, error) {
 	if strings.ContainsFunc(conf.Token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		return nil, &forge.Error{Kind: forge.Auth, Doing: doing, Said: "the token has blanks or control characters in it", Next: "give the token alone, without a line break"}
 	}
-	c := &Client{repo: repo, log: conf.Log, pause: conf.Wait, people: map[string]forge.Person{}}
+	c := &api{repo: repo, log: conf.Log, pause: conf.Wait}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -98,16 +117,16 @@ func New(conf Config) (*Client, error) {
 		}
 		c.token.app, c.token.key = conf.App, key
 	}
-	api, err := url.Parse(repo.API)
+	base, err := url.Parse(repo.API)
 	if err != nil {
 		return nil, &forge.Error{Kind: forge.Invalid, Doing: doing, Said: "the API's address cannot be read", Next: forge.NextSteps[forge.Invalid]}
 	}
-	c.http = guarded(conf.HTTP, api)
-	return c, nil
+	c.http = guarded(conf.HTTP, base)
+	return &Client{&pulls{&talk{&people{api: c, people: map[string]forge.Person{}}}}}, nil
 }
 
 // Repo is the repository that the client talks to.
-func (c *Client) Repo() Repo { return c.repo }
+func (c *api) Repo() Repo { return c.repo }
 
 // sanitize takes user and password out of a remote that is shown, also out of one that cannot be parsed.
 func sanitize(remote string) string {
@@ -118,10 +137,10 @@ func sanitize(remote string) string {
 	return remote
 }
 
-func (c *Client) now() time.Time { return time.Now() }
+func (c *api) now() time.Time { return time.Now() }
 
 // scrub takes tokens out of words of the forge or the network.
-func (c *Client) scrub(s string) string {
+func (c *api) scrub(s string) string {
 	return redact.Named(c.token.known()).String(s)
 }
 
@@ -148,13 +167,13 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 type request func(ctx context.Context, gh *github.Client) error
 
 // fetch sends a request that may be sent any number of times.
-func (c *Client) fetch(ctx context.Context, doing string, send request) error {
+func (c *api) fetch(ctx context.Context, doing string, send request) error {
 	return c.try(ctx, doing, maxAttempts, send)
 }
 
 // create sends a request that must not be carried out twice. When it is not known
 // what came of it, look says whether it was carried out.
-func (c *Client) create(ctx context.Context, doing string, look func(context.Context) (bool, error), send request) error {
+func (c *api) create(ctx context.Context, doing string, look func(context.Context) (bool, error), send request) error {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	for attempt := 1; ; attempt++ {
@@ -171,7 +190,7 @@ func (c *Client) create(ctx context.Context, doing string, look func(context.Con
 
 // try sends a request, waiting for rate limits as long as the context's deadline
 // allows, and again after failures of server and network, attempts times in all.
-func (c *Client) try(ctx context.Context, doing string, attempts int, send request) error {
+func (c *api) try(ctx context.Context, doing string, attempts int, send request) error {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	fresh, limits := false, 0
@@ -205,7 +224,7 @@ func (c *Client) try(ctx context.Context, doing string, attempts int, send reque
 
 // once sends a request with a deadline of its own. The client of go-github is new
 // each time: it remembers limits by this machine's clock, which may be wrong.
-func (c *Client) once(ctx context.Context, send request) error {
+func (c *api) once(ctx context.Context, send request) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptLimit)
 	defer cancel()
 	if err := c.known(ctx); err != nil {
@@ -218,7 +237,7 @@ func (c *Client) once(ctx context.Context, send request) error {
 	return send(withAuth(ctx, token), c.client())
 }
 
-func (c *Client) client() *github.Client {
+func (c *api) client() *github.Client {
 	gh := github.NewClient(c.http)
 	gh.BaseURL, _ = url.Parse(c.repo.API) // New has parsed it
 	gh.UserAgent = "sandbox-agent/" + version.String()
@@ -226,7 +245,7 @@ func (c *Client) client() *github.Client {
 }
 
 // send is for operations below the repository that go-github does not have as they are described.
-func (c *Client) send(ctx context.Context, gh *github.Client, method, path string, body, out any) error {
+func (c *api) send(ctx context.Context, gh *github.Client, method, path string, body, out any) error {
 	req, err := gh.NewRequest(method, "repos/"+c.repo.Owner+"/"+c.repo.Name+"/"+path, body)
 	if err != nil {
 		return err
@@ -236,7 +255,7 @@ func (c *Client) send(ctx context.Context, gh *github.Client, method, path strin
 }
 
 // waitFor waits until a limit is over, or is false at once when that is too late.
-func (c *Client) waitFor(ctx context.Context, e *forge.Error) bool {
+func (c *api) waitFor(ctx context.Context, e *forge.Error) bool {
 	if deadline, ok := ctx.Deadline(); ok && e.Until.After(deadline) {
 		return false
 	}
@@ -245,12 +264,12 @@ func (c *Client) waitFor(ctx context.Context, e *forge.Error) bool {
 }
 
 // backOff pauses before the next attempt; false when there is no time for it.
-func (c *Client) backOff(ctx context.Context, failed int) bool {
+func (c *api) backOff(ctx context.Context, failed int) bool {
 	return c.pause(ctx, jitter(min(firstPause<<(failed-1), maxBackoff))) == nil
 }
 
 // needToken refuses early what cannot work without one.
-func (c *Client) needToken(doing string) error {
+func (c *api) needToken(doing string) error {
 	if c.token.fixed == "" && c.token.app == nil {
 		return &forge.Error{Kind: forge.Auth, Doing: doing, Said: "there is no token", Next: forge.NextSteps[forge.Auth]}
 	}
@@ -259,7 +278,7 @@ func (c *Client) needToken(doing string) error {
 
 // known makes sure that a host which is a GitHub by assumption only is one, before
 // it gets the token: GitHub marks every answer, refusals included.
-func (c *Client) known(ctx context.Context) error {
+func (c *api) known(ctx context.Context) error {
 	c.mu.Lock()
 	done := c.checked || !c.repo.Assumed
 	c.mu.Unlock()

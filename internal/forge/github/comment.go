@@ -27,7 +27,7 @@ func accountOf(login, kind string) account {
 
 // ours tells whether a text is this program's: marked, and written by the token's owner. A mark of somebody else counts
 // for nothing. Where the forge does not say who we are (sure is false then), nothing is ours.
-func (c *Client) ours(ctx context.Context, body string, user *github.User) (ours, sure bool) {
+func (c *people) ours(ctx context.Context, body string, user *github.User) (ours, sure bool) {
 	if forge.MarkOf(body) == "" {
 		return false, true
 	}
@@ -42,7 +42,7 @@ func (c *Client) ours(ctx context.Context, body string, user *github.User) (ours
 const viewerPause = 10 * time.Second
 
 // viewer asks who the token belongs to; without a login when that cannot be found out. An answer stays, a failure is asked again.
-func (c *Client) viewer(ctx context.Context) account {
+func (c *people) viewer(ctx context.Context) account {
 	c.mu.Lock()
 	me, wait := c.me, c.now().Before(c.askAgain)
 	c.mu.Unlock()
@@ -67,7 +67,7 @@ func (c *Client) viewer(ctx context.Context) account {
 // found tells whether a text is the one with a key that this program wrote before. Where it is not known who we are, that is
 // only one which came after the first look (it is fresh) and has the very words that were
 // just sent: the answer was lost, and nothing is to be changed in it.
-func (c *Client) found(ctx context.Context, key, want, body string, user *github.User, fresh bool) bool {
+func (c *talk) found(ctx context.Context, key, want, body string, user *github.User, fresh bool) bool {
 	if forge.MarkOf(body) != key {
 		return false
 	}
@@ -76,7 +76,7 @@ func (c *Client) found(ctx context.Context, key, want, body string, user *github
 }
 
 // Commented tells whether there is a comment of ours with that key.
-func (c *Client) Commented(ctx context.Context, number int, key string) (bool, error) {
+func (c *talk) Commented(ctx context.Context, number int, key string) (bool, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	all, _, err := c.comments(ctx, number, time.Time{})
@@ -93,7 +93,7 @@ func (c *Client) Commented(ctx context.Context, number int, key string) (bool, e
 
 // Comment puts a comment on an issue or pull request. There is one for each key: it is updated, and not
 // posted twice. What is not certainly ours is left alone: there is a new one then. Keys are letters, digits and _./:-, such as "T-A1B2C3D4/range-diff".
-func (c *Client) Comment(ctx context.Context, number int, key, body string) (forge.Posted, error) {
+func (c *talk) Comment(ctx context.Context, number int, key, body string) (forge.Posted, error) {
 	doing := fmt.Sprintf("comment on #%d of %s", number, c.repo)
 	text, err := c.prepare(doing, key, body)
 	if err != nil {
@@ -139,7 +139,7 @@ func (c *Client) Comment(ctx context.Context, number int, key, body string) (for
 
 // ReplyThread answers a review thread of a pull request, once for each key as Comment does. A thread of another
 // pull request or repository is refused.
-func (c *Client) ReplyThread(ctx context.Context, number int, thread, key, body string) (forge.Posted, error) {
+func (c *talk) ReplyThread(ctx context.Context, number int, thread, key, body string) (forge.Posted, error) {
 	doing := fmt.Sprintf("reply to a review thread of #%d of %s", number, c.repo)
 	text, err := c.prepare(doing, key, body)
 	if err != nil {
@@ -195,25 +195,25 @@ func (c *Client) ReplyThread(ctx context.Context, number int, thread, key, body 
 }
 
 // reply is not by go-github, which replies through another operation with a field that the description does not have.
-func (c *Client) reply(ctx context.Context, gh *github.Client, number int, top int64, text string, made *github.PullRequestComment) error {
+func (c *talk) reply(ctx context.Context, gh *github.Client, number int, top int64, text string, made *github.PullRequestComment) error {
 	return c.send(ctx, gh, http.MethodPost, fmt.Sprintf("pulls/%d/comments/%d/replies", number, top), map[string]string{"body": text}, made)
 }
 
-func (c *Client) editReply(ctx context.Context, number int, id int64, text string) error {
+func (c *talk) editReply(ctx context.Context, number int, id int64, text string) error {
 	return c.fetch(ctx, fmt.Sprintf("update our reply on #%d of %s", number, c.repo), func(ctx context.Context, gh *github.Client) error {
 		_, _, err := gh.PullRequests.EditComment(ctx, c.repo.Owner, c.repo.Name, id, &github.PullRequestComment{Body: &text})
 		return err
 	})
 }
 
-func (c *Client) editComment(ctx context.Context, number int, id int64, text string) error {
+func (c *talk) editComment(ctx context.Context, number int, id int64, text string) error {
 	return c.fetch(ctx, fmt.Sprintf("update our comment on #%d of %s", number, c.repo), func(ctx context.Context, gh *github.Client) error {
 		_, _, err := gh.Issues.EditComment(ctx, c.repo.Owner, c.repo.Name, id, &github.IssueComment{Body: &text})
 		return err
 	})
 }
 
-func (c *Client) prepare(doing, key, body string) (string, error) {
+func (c *talk) prepare(doing, key, body string) (string, error) {
 	if err := c.needToken(doing); err != nil {
 		return "", err
 	}

@@ -28,7 +28,7 @@ func soft(pr *forge.PR, what string, err error) error {
 }
 
 // dress gives a pull request its labels, reviewers and assignees. Everything here may be repeated.
-func (c *Client) dress(ctx context.Context, pr *forge.PR, spec forge.PRSpec) error {
+func (c *pulls) dress(ctx context.Context, pr *forge.PR, spec forge.PRSpec) error {
 	if err := c.label(ctx, pr, spec.Labels); err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (c *Client) dress(ctx context.Context, pr *forge.PR, spec forge.PRSpec) err
 	return c.assign(ctx, pr, spec.Assignees)
 }
 
-func (c *Client) label(ctx context.Context, pr *forge.PR, names []string) error {
+func (c *pulls) label(ctx context.Context, pr *forge.PR, names []string) error {
 	var have []string
 	for _, name := range unique(names) {
 		doing := fmt.Sprintf("find label %q in %s", name, c.repo)
@@ -77,7 +77,7 @@ func (c *Client) label(ctx context.Context, pr *forge.PR, names []string) error 
 
 // ask requests reviews from those who were not asked yet and have not answered: who
 // reviewed already is not called again by every update.
-func (c *Client) ask(ctx context.Context, pr *forge.PR, spec forge.PRSpec) error {
+func (c *pulls) ask(ctx context.Context, pr *forge.PR, spec forge.PRSpec) error {
 	users, teams := unique(spec.Reviewers), unique(spec.TeamReviewers)
 	if len(users)+len(teams) == 0 {
 		return nil
@@ -96,7 +96,7 @@ func (c *Client) ask(ctx context.Context, pr *forge.PR, spec forge.PRSpec) error
 }
 
 // reviewers lists, in lower case, who was asked for a review or gave one.
-func (c *Client) reviewers(ctx context.Context, n int) (map[string]bool, error) {
+func (c *pulls) reviewers(ctx context.Context, n int) (map[string]bool, error) {
 	asked := map[string]bool{}
 	err := c.fetch(ctx, fmt.Sprintf("read pull request #%d of %s", n, c.repo), func(ctx context.Context, gh *github.Client) error {
 		p, _, err := gh.PullRequests.Get(ctx, c.repo.Owner, c.repo.Name, n)
@@ -123,7 +123,7 @@ func (c *Client) reviewers(ctx context.Context, n int) (map[string]bool, error) 
 
 // RequestReviewers asks people and teams (by slug) for a review. GitHub refuses all for one
 // that cannot be asked; then each is asked alone, and refusals are warnings.
-func (c *Client) RequestReviewers(ctx context.Context, n int, users, teams []string) (warnings []string, err error) {
+func (c *pulls) RequestReviewers(ctx context.Context, n int, users, teams []string) (warnings []string, err error) {
 	users, teams = unique(users), unique(teams)
 	if len(users)+len(teams) == 0 {
 		return nil, nil
@@ -159,7 +159,7 @@ func (c *Client) RequestReviewers(ctx context.Context, n int, users, teams []str
 }
 
 // assign sets assignees. GitHub ignores those that cannot be assigned without a word.
-func (c *Client) assign(ctx context.Context, pr *forge.PR, names []string) error {
+func (c *pulls) assign(ctx context.Context, pr *forge.PR, names []string) error {
 	names = unique(names)
 	if len(names) == 0 {
 		return nil

@@ -40,7 +40,7 @@ type movedError struct{ to string }
 func (e *movedError) Error() string { return "redirected to " + e.to }
 
 // classify turns what a request ended in into an Error. ctx is the caller's, not that of one attempt.
-func (c *Client) classify(ctx context.Context, doing string, err error) *forge.Error {
+func (c *api) classify(ctx context.Context, doing string, err error) *forge.Error {
 	if e, ok := errors.AsType[*forge.Error](err); ok {
 		return e
 	}

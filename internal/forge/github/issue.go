@@ -79,12 +79,12 @@ func (c *Client) Issue(ctx context.Context, number int) (forge.Issue, error) {
 }
 
 // comments lists the comments on an issue or pull request, those that changed since a time.
-func (c *Client) comments(ctx context.Context, number int, since time.Time) (all []*github.IssueComment, more bool, err error) {
+func (c *talk) comments(ctx context.Context, number int, since time.Time) (all []*github.IssueComment, more bool, err error) {
 	opts := github.IssueListCommentsOptions{ListOptions: github.ListOptions{PerPage: perPage}}
 	if !since.IsZero() {
 		opts.Since = new(since.UTC().Truncate(time.Second))
 	}
-	all, err = pages(ctx, c, fmt.Sprintf("read the comments on #%d of %s", number, c.repo), maxPages, func(ctx context.Context, gh *github.Client, page int) ([]*github.IssueComment, *github.Response, error) {
+	all, err = pages(ctx, c.api, fmt.Sprintf("read the comments on #%d of %s", number, c.repo), maxPages, func(ctx context.Context, gh *github.Client, page int) ([]*github.IssueComment, *github.Response, error) {
 		opts.Page = page
 		return gh.Issues.ListComments(ctx, c.repo.Owner, c.repo.Name, number, &opts)
 	})
@@ -95,8 +95,8 @@ func (c *Client) comments(ctx context.Context, number int, since time.Time) (all
 }
 
 // reviews lists the reviews of a pull request, oldest first.
-func (c *Client) reviews(ctx context.Context, number int) (all []*github.PullRequestReview, more bool, err error) {
-	all, err = pages(ctx, c, fmt.Sprintf("read the reviews of #%d of %s", number, c.repo), maxPages, func(ctx context.Context, gh *github.Client, page int) ([]*github.PullRequestReview, *github.Response, error) {
+func (c *talk) reviews(ctx context.Context, number int) (all []*github.PullRequestReview, more bool, err error) {
+	all, err = pages(ctx, c.api, fmt.Sprintf("read the reviews of #%d of %s", number, c.repo), maxPages, func(ctx context.Context, gh *github.Client, page int) ([]*github.PullRequestReview, *github.Response, error) {
 		return gh.PullRequests.ListReviews(ctx, c.repo.Owner, c.repo.Name, number, &github.ListOptions{Page: page, PerPage: perPage})
 	})
 	if errors.Is(err, errMore) {

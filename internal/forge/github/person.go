@@ -19,7 +19,7 @@ const ghost = "ghost"
 var loginRule = pattern.New(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
 
 // person finds out about an author. Permissions are asked once for each login.
-func (c *Client) person(ctx context.Context, login string, bot bool, association string) (forge.Person, error) {
+func (c *people) person(ctx context.Context, login string, bot bool, association string) (forge.Person, error) {
 	p := forge.Person{Login: forge.OneLine(login, 110), Bot: bot || strings.HasSuffix(login, "[bot]"), Association: forge.OneLine(association, 40)}
 	if p.Login == "" {
 		p.Login = ghost
@@ -52,7 +52,7 @@ func (c *Client) person(ctx context.Context, login string, bot bool, association
 	return p, c.guess(ctx, &p)
 }
 
-func (c *Client) permission(ctx context.Context, login string) (forge.Person, error) {
+func (c *people) permission(ctx context.Context, login string) (forge.Person, error) {
 	var p forge.Person
 	err := c.fetch(ctx, fmt.Sprintf("ask for the permission of %s on %s", login, c.repo), func(ctx context.Context, gh *github.Client) error {
 		// Not by go-github, which does not know the role's name in this version.
@@ -79,7 +79,7 @@ func (c *Client) permission(ctx context.Context, login string) (forge.Person, er
 
 // guess concludes from the association. Members of an organization may have no more than
 // read access; collaborators of a user's own repository can always push.
-func (c *Client) guess(ctx context.Context, p *forge.Person) error {
+func (c *people) guess(ctx context.Context, p *forge.Person) error {
 	p.CanWrite = p.Association == "OWNER"
 	if p.Association != "COLLABORATOR" {
 		return nil
@@ -93,7 +93,7 @@ func (c *Client) guess(ctx context.Context, p *forge.Person) error {
 }
 
 // repository reads the repository once.
-func (c *Client) repository(ctx context.Context) (*github.Repository, error) {
+func (c *people) repository(ctx context.Context) (*github.Repository, error) {
 	c.mu.Lock()
 	full := c.full
 	c.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 // that is open is updated; one that was closed or merged is left as it is and returned with
 // its State and a warning, unless Anew is set. Labels, reviewers and assignees that are
 // refused are warnings. It may be called again after any error.
-func (c *Client) OpenPR(ctx context.Context, spec forge.PRSpec) (forge.PR, error) {
+func (c *pulls) OpenPR(ctx context.Context, spec forge.PRSpec) (forge.PR, error) {
 	doing := fmt.Sprintf("open the pull request of %q into %q in %s", spec.Head, spec.Base, c.repo)
 	if err := c.needToken(doing); err != nil {
 		return forge.PR{}, err
@@ -55,9 +55,9 @@ func (c *Client) OpenPR(ctx context.Context, spec forge.PRSpec) (forge.PR, error
 
 // findPR finds the branch's pull request: an open one with the same base, else an
 // open one, else the last.
-func (c *Client) findPR(ctx context.Context, doing string, spec forge.PRSpec) (*github.PullRequest, error) {
+func (c *pulls) findPR(ctx context.Context, doing string, spec forge.PRSpec) (*github.PullRequest, error) {
 	opts := github.PullRequestListOptions{State: "all", Head: c.repo.Owner + ":" + spec.Head, ListOptions: github.ListOptions{PerPage: perPage}}
-	all, err := pages(ctx, c, doing, maxPages, func(ctx context.Context, gh *github.Client, page int) ([]*github.PullRequest, *github.Response, error) {
+	all, err := pages(ctx, c.api, doing, maxPages, func(ctx context.Context, gh *github.Client, page int) ([]*github.PullRequest, *github.Response, error) {
 		opts.Page = page
 		return gh.PullRequests.List(ctx, c.repo.Owner, c.repo.Name, &opts)
 	})
@@ -88,7 +88,7 @@ func (c *Client) findPR(ctx context.Context, doing string, spec forge.PRSpec) (*
 	return best, nil
 }
 
-func (c *Client) createPR(ctx context.Context, doing string, spec forge.PRSpec, body string) (forge.PR, error) {
+func (c *pulls) createPR(ctx context.Context, doing string, spec forge.PRSpec, body string) (forge.PR, error) {
 	var made, there *github.PullRequest
 	look := func(ctx context.Context) (bool, error) {
 		p, err := c.findPR(ctx, doing, spec)
@@ -143,7 +143,7 @@ func (c *Client) createPR(ctx context.Context, doing string, spec forge.PRSpec, 
 	return pr, nil
 }
 
-func (c *Client) updatePR(ctx context.Context, old *github.PullRequest, spec forge.PRSpec, body string) (forge.PR, error) {
+func (c *pulls) updatePR(ctx context.Context, old *github.PullRequest, spec forge.PRSpec, body string) (forge.PR, error) {
 	change := &github.PullRequest{}
 	// GitHub gives back what it got with other line ends.
 	there := strings.ReplaceAll(old.GetBody(), "\r\n", "\n")
@@ -189,7 +189,7 @@ func (c *Client) updatePR(ctx context.Context, old *github.PullRequest, spec for
 }
 
 // PRByNumber reads a pull request.
-func (c *Client) PRByNumber(ctx context.Context, n int) (forge.PR, error) {
+func (c *pulls) PRByNumber(ctx context.Context, n int) (forge.PR, error) {
 	var pr forge.PR
 	err := c.fetch(ctx, fmt.Sprintf("read pull request #%d of %s", n, c.repo), func(ctx context.Context, gh *github.Client) error {
 		p, _, err := gh.PullRequests.Get(ctx, c.repo.Owner, c.repo.Name, n)
@@ -202,11 +202,11 @@ func (c *Client) PRByNumber(ctx context.Context, n int) (forge.PR, error) {
 }
 
 // fork tells whether the head is in another repository than ours, or in none any more.
-func (c *Client) fork(p *github.PullRequest) bool {
+func (c *pulls) fork(p *github.PullRequest) bool {
 	return !strings.EqualFold(p.GetHead().GetRepo().GetFullName(), p.GetBase().GetRepo().GetFullName())
 }
 
-func (c *Client) pr(p *github.PullRequest) forge.PR {
+func (c *pulls) pr(p *github.PullRequest) forge.PR {
 	out := forge.PR{
 		Number: p.GetNumber(), URL: forge.OneLine(p.GetHTMLURL(), maxURL), State: p.GetState(), Draft: p.GetDraft(),
 		Head: p.GetHead().GetRef(), HeadSHA: p.GetHead().GetSHA(), HeadRepo: p.GetHead().GetRepo().GetFullName(), Fork: c.fork(p),
@@ -232,7 +232,7 @@ const (
 var errMore = errors.New("the list is longer than what is read of it")
 
 // pages reads a list, each page with retries of its own.
-func pages[T any](ctx context.Context, c *Client, doing string, limit int, get func(context.Context, *github.Client, int) ([]T, *github.Response, error)) ([]T, error) {
+func pages[T any](ctx context.Context, c *api, doing string, limit int, get func(context.Context, *github.Client, int) ([]T, *github.Response, error)) ([]T, error) {
 	var all []T
 	for page := 1; ; {
 		var next int

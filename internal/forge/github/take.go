@@ -55,7 +55,7 @@ func newDraft(id int64, user *github.User, association, text, url string, at tim
 
 // authors finds out who wrote texts and who of them may write to the repository. more is set when there were too many to ask for
 // all: the others count as people who may not, which may be wrong.
-func (c *Client) authors(ctx context.Context, all []*draft) (more bool, err error) {
+func (c *people) authors(ctx context.Context, all []*draft) (more bool, err error) {
 	asked := 0
 	sorted := slices.Clone(all)
 	slices.SortStableFunc(sorted, func(a, b *draft) int { return cmp.Compare(distance(a.association), distance(b.association)) })
@@ -96,7 +96,7 @@ func distance(association string) int {
 	return 2
 }
 
-func (c *Client) askedFor(login string) bool {
+func (c *people) askedFor(login string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, ok := c.people[strings.ToLower(login)]

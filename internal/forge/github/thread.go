@@ -88,7 +88,7 @@ type thread struct {
 }
 
 // graph sends a query, which may be repeated: the only mutation here says what should be.
-func (c *Client) graph(ctx context.Context, doing, query string, vars map[string]any, out any) error {
+func (c *api) graph(ctx context.Context, doing, query string, vars map[string]any, out any) error {
 	return c.fetch(ctx, doing, func(ctx context.Context, gh *github.Client) error {
 		body := map[string]any{"query": query}
 		if vars != nil {
@@ -120,7 +120,7 @@ func (c *Client) graph(ctx context.Context, doing, query string, vars map[string
 }
 
 // threads lists the review threads of a pull request.
-func (c *Client) threads(ctx context.Context, number int) (all []thread, more bool, err error) {
+func (c *talk) threads(ctx context.Context, number int) (all []thread, more bool, err error) {
 	doing := fmt.Sprintf("read the review threads of #%d of %s", number, c.repo)
 	vars := map[string]any{"owner": c.repo.Owner, "name": c.repo.Name, "number": number}
 	for range maxPages {
@@ -151,7 +151,7 @@ func (c *Client) threads(ctx context.Context, number int) (all []thread, more bo
 }
 
 // threadComments lists all comments of one thread.
-func (c *Client) threadComments(ctx context.Context, id string) ([]threadComment, error) {
+func (c *talk) threadComments(ctx context.Context, id string) ([]threadComment, error) {
 	vars := map[string]any{"id": id}
 	var all []threadComment
 	for range maxPages {
@@ -177,7 +177,7 @@ func (c *Client) threadComments(ctx context.Context, id string) ([]threadComment
 }
 
 // ownThread lists the comments of a thread that must be of the given pull request.
-func (c *Client) ownThread(ctx context.Context, doing string, number int, id string) ([]threadComment, error) {
+func (c *talk) ownThread(ctx context.Context, doing string, number int, id string) ([]threadComment, error) {
 	if err := c.atHome(ctx, doing, number, id); err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func (c *Client) ownThread(ctx context.Context, doing string, number int, id str
 
 // atHome refuses a thread that is not of the given pull request of this repository. Ids come from a task's
 // state on the remote, which others can write to, and a token may reach several repositories.
-func (c *Client) atHome(ctx context.Context, doing string, number int, id string) error {
+func (c *talk) atHome(ctx context.Context, doing string, number int, id string) error {
 	var data struct {
 		Repository *struct {
 			ID string `json:"id"`
@@ -218,7 +218,7 @@ func (c *Client) atHome(ctx context.Context, doing string, number int, id string
 
 // ResolveThread marks a review thread of a pull request as resolved; one that is resolved already stays so. A thread of
 // another pull request or repository is refused.
-func (c *Client) ResolveThread(ctx context.Context, number int, id string) error {
+func (c *talk) ResolveThread(ctx context.Context, number int, id string) error {
 	doing := fmt.Sprintf("resolve a review thread of #%d of %s", number, c.repo)
 	if err := c.needToken(doing); err != nil {
 		return err
