@@ -95,14 +95,33 @@ const DefaultView = "/var/lib/sandbox-agent/layers"
 
 // Cache is the cache as one box uses it. The methods are called one after the other.
 type Cache struct {
+	*linker
+	*pruner
+	*folder
+
+	placed bool
+	sealed bool
+}
+
+// folder is the cache on the disk, and what this box uses of it.
+type folder struct {
 	cfg     Config
 	base    string          // folder of this driver and these ids
 	lock    *os.File        // base/lock, not held
 	runLock *os.File        // held for life
 	ids     string          // uid.gid, or "" without remapping
 	held    map[string]bool // layers of the seed that this box runs on
-	placed  bool
-	sealed  bool
+}
+
+// linker makes a data root that has the layers of the cache.
+type linker struct{ *folder }
+
+// pruner says what the cache has, and removes what nobody needs.
+type pruner struct{ *folder }
+
+func open(cfg Config, base string) *Cache {
+	f := &folder{cfg: cfg, base: base}
+	return &Cache{linker: &linker{f}, pruner: &pruner{f}, folder: f}
 }
 
 // New returns the cache; nothing is touched yet.
@@ -113,7 +132,7 @@ func New(cfg Config) *Cache {
 	if cfg.Mounts == nil {
 		cfg.Mounts = kernel{}
 	}
-	return &Cache{cfg: cfg}
+	return open(cfg, "")
 }
 
 // Trial is the folder whose file system will hold the layers.
@@ -215,7 +234,7 @@ func (c *Cache) register() error {
 
 // reap moves the folders of runs whose box is gone to the trash and reports
 // whether any other run lives.
-func (c *Cache) reap() (alive bool, err error) {
+func (c *folder) reap() (alive bool, err error) {
 	runs, err := os.ReadDir(c.path("runs"))
 	if err != nil {
 		return false, err
@@ -315,12 +334,12 @@ func (c *Cache) drop() {
 	}
 }
 
-func (c *Cache) discard(path string) error {
+func (c *folder) discard(path string) error {
 	return os.Rename(path, c.path("trash", filepath.Base(path)+"-"+strconv.FormatInt(time.Now().UnixNano(), 36)))
 }
 
 // emptyTrash goes on after Seal: it has the folder open.
-func (c *Cache) emptyTrash(trash *os.Root) {
+func (c *folder) emptyTrash(trash *os.Root) {
 	defer trash.Close()
 	entries, err := fs.ReadDir(trash.FS(), ".")
 	for _, e := range entries {
@@ -331,16 +350,16 @@ func (c *Cache) emptyTrash(trash *os.Root) {
 	}
 }
 
-func (c *Cache) path(p ...string) string { return filepath.Join(append([]string{c.base}, p...)...) }
-func (c *Cache) seed() string            { return c.path("seed") }
-func (c *Cache) run() string             { return c.path("runs", c.cfg.ID) }
-func (c *Cache) data() string            { return filepath.Join(c.run(), "data") }
+func (c *folder) path(p ...string) string { return filepath.Join(append([]string{c.base}, p...)...) }
+func (c *folder) seed() string            { return c.path("seed") }
+func (c *folder) run() string             { return c.path("runs", c.cfg.ID) }
+func (c *folder) data() string            { return filepath.Join(c.run(), "data") }
 
 // store is the engine's folder in the data root, shifted by the ids.
-func (c *Cache) store() string { return filepath.Join(c.data(), c.ids) }
+func (c *folder) store() string { return filepath.Join(c.data(), c.ids) }
 
 // locked runs f under the lock of the cache.
-func (c *Cache) locked(ctx context.Context, how int, f func() error) error {
+func (c *folder) locked(ctx context.Context, how int, f func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
 	for {

@@ -10,7 +10,7 @@ import (
 
 // link gives the run's data root the wanted images and reports the layers
 // linked. The seed is locked, shared.
-func (c *Cache) link() (int, error) {
+func (c *linker) link() (int, error) {
 	seed, run := tree{c.seed()}, tree{c.store()}
 	names, err := seed.names()
 	if err != nil {
@@ -71,7 +71,7 @@ func (c *Cache) link() (int, error) {
 	return n, run.setNames(names)
 }
 
-func (c *Cache) linkLayers(seed, run tree, chains []string) (n int, err error) {
+func (c *linker) linkLayers(seed, run tree, chains []string) (n int, err error) {
 	for _, chain := range chains {
 		did, err := c.linkLayer(seed, run, chain)
 		if err != nil {
@@ -85,7 +85,7 @@ func (c *Cache) linkLayers(seed, run tree, chains []string) (n int, err error) {
 }
 
 // skeleton makes the folders that layers lie in, as the engine made them.
-func (c *Cache) skeleton(from, to tree) error {
+func (c *linker) skeleton(from, to tree) error {
 	return errors.Join(
 		mkdirLike(from.layers(), to.layers()),
 		mkdirLike(from.layers("l"), to.layers("l")),
@@ -95,7 +95,7 @@ func (c *Cache) skeleton(from, to tree) error {
 
 // linkLayer makes a layer folder whose content is a link to the seed's. The
 // folder itself is real: the engine writes into it.
-func (c *Cache) linkLayer(seed, run tree, chain string) (bool, error) {
+func (c *linker) linkLayer(seed, run tree, chain string) (bool, error) {
 	if run.cacheID(chain) != "" {
 		return false, nil
 	}
@@ -126,7 +126,7 @@ func (c *Cache) linkLayer(seed, run tree, chain string) (bool, error) {
 }
 
 // view is where the box sees a layer's content of the seed.
-func (c *Cache) view(id string) string { return filepath.Join(c.cfg.View, driver, id, "diff") }
+func (c *linker) view(id string) string { return filepath.Join(c.cfg.View, driver, id, "diff") }
 
 // linkName makes the short name by which other layers refer to this one.
 func linkName(t tree, id string) error {

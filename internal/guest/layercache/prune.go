@@ -18,7 +18,7 @@ import (
 
 // prune carries out Prune for one store, whose lock is held for it alone. It
 // returns what a dry run would have moved to the trash.
-func (c *Cache) prune(s *workorder.CacheStore, o PruneOptions, now time.Time) (gone []string, err error) {
+func (c *pruner) prune(s *workorder.CacheStore, o PruneOptions, now time.Time) (gone []string, err error) {
 	st, err := c.stock()
 	if err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (s *stock) unneeded(keep []image, holders []holder) (chains []string) {
 }
 
 // dead are the folders of runs whose box is gone.
-func (c *Cache) dead() (dirs []string, err error) {
+func (c *pruner) dead() (dirs []string, err error) {
 	runs, err := list(c.path("runs"))
 	if err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func choose(st *stock, holders []holder, o PruneOptions, now time.Time) (keep, d
 }
 
 // dropImages takes the names first: an image without one is looked at by no box.
-func (c *Cache) dropImages(st *stock, keep, drop []image) error {
+func (c *pruner) dropImages(st *stock, keep, drop []image) error {
 	if len(drop) == 0 {
 		return c.dropMarks(keep)
 	}
@@ -163,7 +163,7 @@ func (c *Cache) dropImages(st *stock, keep, drop []image) error {
 }
 
 // dropMarks forgets when images were used that are not there any more.
-func (c *Cache) dropMarks(keep []image) error {
+func (c *pruner) dropMarks(keep []image) error {
 	known := map[string]bool{}
 	for _, i := range keep {
 		known[i.id] = true
@@ -178,7 +178,7 @@ func (c *Cache) dropMarks(keep []image) error {
 }
 
 // dropLayers takes the records first: a layer without one is looked at by no box.
-func (c *Cache) dropLayers(st *stock, chains []string) (err error) {
+func (c *pruner) dropLayers(st *stock, chains []string) (err error) {
 	for _, chain := range chains {
 		err = errors.Join(err, c.discard(st.seed.record(chain)))
 	}
@@ -196,7 +196,7 @@ func (c *Cache) dropLayers(st *stock, chains []string) (err error) {
 }
 
 // dropSources forgets which registry has layers that are not there any more.
-func (c *Cache) dropSources(seed tree, keep []image) error {
+func (c *pruner) dropSources(seed tree, keep []image) error {
 	known := map[string]bool{}
 	for _, i := range keep {
 		for _, l := range i.layers {

@@ -41,7 +41,7 @@ func (i image) unused() time.Time {
 }
 
 // stock reads the seed. An image that is damaged is part of it, and says so.
-func (c *Cache) stock() (*stock, error) {
+func (c *folder) stock() (*stock, error) {
 	s := &stock{seed: tree{c.seed()}, records: map[string]string{}}
 	var err error
 	if s.names, err = s.seed.names(); err != nil {
@@ -77,7 +77,7 @@ func (c *Cache) stock() (*stock, error) {
 	return s, nil
 }
 
-func (c *Cache) image(s *stock, id string, names []string) image {
+func (c *folder) image(s *stock, id string, names []string) image {
 	i := image{id: id, names: slices.Sorted(slices.Values(names))}
 	if st, err := os.Stat(s.seed.config(id)); err == nil {
 		i.published = st.ModTime()

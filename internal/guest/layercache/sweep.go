@@ -11,7 +11,7 @@ import (
 // layers without a record, records that were not finished, files that were being written. A live box
 // may run on a layer without a record, when its publish failed half-way.
 // The lock is held for this box alone.
-func (c *Cache) leftovers(seed tree, holders []holder) ([]string, error) {
+func (c *pruner) leftovers(seed tree, holders []holder) ([]string, error) {
 	known := map[string]bool{"l": true}
 	chains, err := list(seed.meta("layerdb", "sha256"))
 	if err != nil {
@@ -71,7 +71,7 @@ func unfinished(dir string) (found []string, err error) {
 }
 
 // sweep moves leftovers to the trash and reports how many. The lock is held for this box alone.
-func (c *Cache) sweep(seed tree, holders []holder) (int, error) {
+func (c *pruner) sweep(seed tree, holders []holder) (int, error) {
 	found, err := c.leftovers(seed, holders)
 	for _, p := range found {
 		err = errors.Join(err, c.discard(p))
@@ -80,7 +80,7 @@ func (c *Cache) sweep(seed tree, holders []holder) (int, error) {
 }
 
 // unlinkNames removes the short names of layers that are gone.
-func (c *Cache) unlinkNames(seed tree) error {
+func (c *pruner) unlinkNames(seed tree) error {
 	names, err := list(seed.layers("l"))
 	for _, n := range names {
 		if _, serr := os.Stat(seed.layers("l", n)); errors.Is(serr, fs.ErrNotExist) {

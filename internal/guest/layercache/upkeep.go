@@ -51,7 +51,7 @@ func (u *Upkeep) each(f func(c *Cache, name string) error) error {
 		if !strings.HasPrefix(name, driver+"-") {
 			continue
 		}
-		c := &Cache{cfg: Config{Dir: u.Dir, Log: u.Log}, base: filepath.Join(u.Dir, format, name)}
+		c := open(Config{Dir: u.Dir, Log: u.Log}, filepath.Join(u.Dir, format, name))
 		if err := u.with(c, func() error { return f(c, name) }); err != nil {
 			return fmt.Errorf("layer cache %s: %w", name, err)
 		}
@@ -101,7 +101,7 @@ func newStore(name string) workorder.CacheStore {
 	return workorder.CacheStore{Name: name, Images: []workorder.CacheImage{}, Boxes: []string{}, Removed: []workorder.CacheImage{}}
 }
 
-func (c *Cache) inventory(s *workorder.CacheStore) error {
+func (c *pruner) inventory(s *workorder.CacheStore) error {
 	st, err := c.stock()
 	if err != nil {
 		return err

@@ -31,7 +31,7 @@ func held(holders []holder, layer string) bool {
 }
 
 // hold notes the layers, and those of the images, before they are linked.
-func (c *Cache) hold(seed tree, images, chains []string) error {
+func (c *folder) hold(seed tree, images, chains []string) error {
 	var ids []string
 	for _, chain := range chains {
 		ids = append(ids, seed.cacheID(chain))
@@ -49,7 +49,7 @@ func (c *Cache) hold(seed tree, images, chains []string) error {
 }
 
 // note adds to the list of layers that this box runs on.
-func (c *Cache) note(layers ...string) error {
+func (c *folder) note(layers ...string) error {
 	if c.held == nil {
 		c.held = map[string]bool{}
 	}
@@ -64,7 +64,7 @@ func (c *Cache) note(layers ...string) error {
 }
 
 // live lists the live boxes, this one included. The list of runs is locked.
-func (c *Cache) live() ([]holder, error) {
+func (c *folder) live() ([]holder, error) {
 	runs, err := os.ReadDir(c.path("runs"))
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (c *Cache) live() ([]holder, error) {
 
 // touch notes that images are used. A mark that cannot be set costs an image its
 // age, not the run its cache.
-func (c *Cache) touch(images []string) {
+func (c *folder) touch(images []string) {
 	now := time.Now()
 	for _, id := range images {
 		f, err := os.OpenFile(c.path("used", id), os.O_CREATE|os.O_RDONLY, 0o600)
