@@ -27,7 +27,7 @@ const (
 )
 
 // newStores makes the folders of our objects: base's, and head's on top of it.
-func (r *run) newStores() (string, error) {
+func (r *stores) newStores() (string, error) {
 	if err := os.MkdirAll(r.Dir, 0o755); err != nil {
 		return "", fmt.Errorf("make folder for objects: %w", err)
 	}
@@ -46,14 +46,14 @@ func (r *run) newStores() (string, error) {
 	return dir, nil
 }
 
-func (r *run) removeStores(dir string) {
+func (r *stores) removeStores(dir string) {
 	if err := os.RemoveAll(dir); err != nil {
 		r.warn("%s cannot be removed: %v", dir, err)
 	}
 }
 
 // show lets the user read what a side is made of. Base's commands do not find head's commits, which have what makes them pass.
-func (r *run) show(s *side) error {
+func (r *stores) show(s *side) error {
 	mode := os.FileMode(0o700)
 	if s == r.head {
 		mode = 0o755
@@ -64,7 +64,7 @@ func (r *run) show(s *side) error {
 // fill brings both commits into the stores. What the mirror has came over the network, where git computes each
 // object's id from its content. For the rest index-pack does that: an object of the
 // agent's store that is not what its name says is missing afterwards.
-func (r *run) fill(ctx context.Context) error {
+func (r *stores) fill(ctx context.Context) error {
 	var below, base string // base's store: what it is on top of, and what it has beyond that
 	head := r.head.commit + "\n"
 	switch c := r.base.commit; {
@@ -108,7 +108,7 @@ func (r *run) fill(ctx context.Context) error {
 }
 
 // pack makes a store on top of another repository, or of none, with what revisions have beyond that.
-func (r *run) pack(ctx context.Context, store git.Repo, below, revisions string) error {
+func (r *stores) pack(ctx context.Context, store git.Repo, below, revisions string) error {
 	if err := store.Run(ctx, "init", "--quiet", "--bare", "--template=", objectFormat(r.head.commit), "--", store.Dir); err != nil {
 		return fmt.Errorf("nothing was run: make a repository: %w", err)
 	}
@@ -163,7 +163,7 @@ func objectFormat(commit string) string {
 }
 
 // checkout makes the side's folder and writes the commit's files into it.
-func (r *run) checkout(ctx context.Context, s *side) error {
+func (r *stores) checkout(ctx context.Context, s *side) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkoutTime, fmt.Errorf("it took longer than %s", checkoutTime))
 	defer cancel()
 	if err := r.settle(ctx, s); err != nil {
@@ -223,7 +223,7 @@ func (s *side) measure(ctx context.Context) error {
 
 // settle makes the side's folder, as the user: a new folder in a home cannot be made by us without trusting the home.
 // Our handle on the checkout is opened before code of the commit runs, and looks at whose folder it is.
-func (r *run) settle(ctx context.Context, s *side) error {
+func (r *stores) settle(ctx context.Context, s *side) error {
 	name := filepath.Base(r.Workspace) // some tools name a project by its folder
 	if r.Workspace == "" || name == "home" {
 		name = "tree"
@@ -253,7 +253,7 @@ func (r *run) settle(ctx context.Context, s *side) error {
 }
 
 // uid is whom commands run as.
-func (r *run) uid() uint32 {
+func (r *notes) uid() uint32 {
 	if r.User != nil {
 		return r.User.UID
 	}
@@ -262,7 +262,7 @@ func (r *run) uid() uint32 {
 
 // remote gives a checkout the name of the remote and what the remote has, for
 // commands that compare with a branch or take a version from a tag.
-func (r *run) remote(ctx context.Context, t git.Repo) error {
+func (r *stores) remote(ctx context.Context, t git.Repo) error {
 	if r.Order.CloneURL != "" {
 		if err := t.Run(ctx, "config", "remote.origin.url", r.Order.CloneURL); err != nil {
 			return err

@@ -35,7 +35,7 @@ func (f Free) lacks(than Free) string {
 }
 
 // enter brings a side to a place, a new one where the side has left its last one.
-func (r *run) enter(ctx context.Context, s *side) (err error) {
+func (r *sides) enter(ctx context.Context, s *side) (err error) {
 	s.user = r.User
 	if err := r.show(s); err != nil {
 		return err
@@ -62,7 +62,7 @@ func (r *run) enter(ctx context.Context, s *side) (err error) {
 
 // enough refuses a side that has markedly less than the one before: what fails for want of it says nothing about the commit, and code of
 // the other commit can bring it about.
-func (r *run) enough(ctx context.Context, s *side) error {
+func (r *sides) enough(ctx context.Context, s *side) error {
 	over := time.After(spaceTime)
 	for {
 		now, err := s.room.Free()
@@ -87,7 +87,7 @@ func (r *run) enough(ctx context.Context, s *side) error {
 }
 
 // leave ends everything of a side and gives its place up. The other side would have less of everything as long as it is there.
-func (r *run) leave(ctx context.Context, s *side) error {
+func (r *sides) leave(ctx context.Context, s *side) error {
 	r.rest(ctx, s)
 	if s.room == nil {
 		return nil

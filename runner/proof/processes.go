@@ -10,7 +10,7 @@ import (
 
 // lookAround is who is there before a side's commands. Where they run as the caller, most of the user's processes are nobody's business
 // here: then only those count that have the checkout's path in their environment.
-func (r *run) lookAround(s *side) *proc.Crowd {
+func (r *sides) lookAround(s *side) *proc.Crowd {
 	if r.User != nil {
 		return proc.LookAround(r.uid(), nil)
 	}

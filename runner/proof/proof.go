@@ -146,21 +146,36 @@ type View struct {
 
 // run is one call of Run.
 type run struct {
+	*sides
+	proof *workorder.Proof
+}
+
+// notes are what a run says, and to whom.
+type notes struct {
 	Config
-	proof      *workorder.Proof
+	reasons []string
+}
+
+// stores hold the objects of both commits.
+type stores struct {
+	*notes
 	mirrored   bool // the sides' stores have all that the mirror has
 	readable   bool // they have both commits, and their trees are of a bearable size
-	checks     []*check
 	base, head *side
-	first      *Free // what was free for the side that ran first
-	reasons    []string
+}
+
+// sides run the checks in a checkout of each.
+type sides struct {
+	*stores
+	checks []*check
+	first  *Free // what was free for the side that ran first
 }
 
 // Run runs the order's checks on both commits, given by full ids, and compares them. An empty base is a task without one.
 // What keeps a side from being run is in the proof's Reason; the error is of a proof that could not be begun.
 // The proof is never nil. It may come RemoveTime after the end of ctx.
 func Run(ctx context.Context, c Config, base, head string) (*workorder.Proof, error) {
-	r := &run{Config: c, proof: &workorder.Proof{Base: base, Head: head, Checks: []workorder.CheckProof{}, Pages: []workorder.PageProof{}, Flags: []workorder.Flag{}}}
+	r := &run{sides: &sides{stores: &stores{notes: &notes{Config: c}}}, proof: &workorder.Proof{Base: base, Head: head, Checks: []workorder.CheckProof{}, Pages: []workorder.PageProof{}, Flags: []workorder.Flag{}}}
 	if !git.ValidSHA(head) || base != "" && !git.ValidSHA(base) {
 		return r.proof, fmt.Errorf("prove the work: %q and %q have to be full commit ids", base, head)
 	}
@@ -249,21 +264,21 @@ func round(d time.Duration) time.Duration {
 }
 
 // because adds to why a side is missing.
-func (r *run) because(format string, args ...any) {
+func (r *notes) because(format string, args ...any) {
 	r.reasons = append(r.reasons, fmt.Sprintf(format, args...))
 }
 
-func (r *run) warn(format string, args ...any) {
+func (r *notes) warn(format string, args ...any) {
 	r.Emit(workorder.Event{Type: workorder.EventWarning, Text: r.shown("proof: "+fmt.Sprintf(format, args...), workorder.MaxEventText)})
 }
 
 // say tells of a step. These are no validate events: a check that fails on base is no failure of the task's validation.
-func (r *run) say(format string, args ...any) {
+func (r *notes) say(format string, args ...any) {
 	r.Emit(workorder.Event{Type: workorder.EventOutput, Name: "proof", Text: r.shown(fmt.Sprintf(format, args...), workorder.MaxEventText)})
 }
 
 // shown is a text for a human: without secrets and control characters, and not longer than max bytes.
-func (r *run) shown(s string, most int) string {
+func (r *notes) shown(s string, most int) string {
 	const window = 16 // times what is kept is looked at: a secret may begin before the cut
 	s = r.Redact.String(s[:min(len(s), window*most)])
 	s = strings.Map(func(c rune) rune {
@@ -311,7 +326,7 @@ func (r *run) clear(ctx context.Context) {
 
 // remove deletes a folder of the user's. As the user, who may have taken rights from its folders (as Go's module cache does);
 // what others made there, in containers, is left to us, who reach it below the home without following links.
-func (r *run) remove(ctx context.Context, s *side) error {
+func (r *notes) remove(ctx context.Context, s *side) error {
 	err := r.asUser(ctx, s, "/", nil, `chmod -R u+rwx -- "$1" 2>/dev/null; rm -rf -- "$1"`, s.place)
 	if os.Geteuid() != 0 || r.User == nil || ctx.Err() != nil {
 		return err
@@ -325,7 +340,7 @@ func (r *run) remove(ctx context.Context, s *side) error {
 }
 
 // asUser runs a small script as the user, without an environment of anybody's.
-func (r *run) asUser(ctx context.Context, s *side, dir string, out *string, script string, args ...string) error {
+func (r *notes) asUser(ctx context.Context, s *side, dir string, out *string, script string, args ...string) error {
 	b, err := proc.Output(ctx, proc.Spec{
 		Argv: append([]string{"/bin/sh", "-c", script, "sh"}, args...), Dir: dir, User: s.user,
 		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8"},

@@ -47,7 +47,7 @@ type side struct {
 }
 
 // side makes the checkout and runs setup and checks in it.
-func (r *run) side(ctx context.Context, s *side) {
+func (r *sides) side(ctx context.Context, s *side) {
 	began := time.Now()
 	defer func() { s.took = time.Since(began) }()
 	if err := r.enter(ctx, s); err != nil {
@@ -68,7 +68,7 @@ func (r *run) side(ctx context.Context, s *side) {
 }
 
 // bring puts the side's files into its place.
-func (r *run) bring(ctx context.Context, s *side) error {
+func (r *sides) bring(ctx context.Context, s *side) error {
 	if err := r.checkout(ctx, s); err != nil {
 		return fmt.Errorf("it cannot be checked out: %w", err)
 	}
@@ -91,7 +91,7 @@ func (s *side) outside(path string) string {
 func setupName(i int) string { return fmt.Sprintf("setup-%d", i+1) }
 
 // setup runs the setup commands. After is the number of commands that wait behind it.
-func (r *run) setup(ctx context.Context, s *side, after int) bool {
+func (r *sides) setup(ctx context.Context, s *side, after int) bool {
 	s.before = r.lookAround(s)
 	for i, line := range r.Order.Setup {
 		o, err := r.command(ctx, s, line, setupName(i), len(r.Order.Setup)-1-i+after)
@@ -111,7 +111,7 @@ func (r *run) setup(ctx context.Context, s *side, after int) bool {
 }
 
 // withheld reminds of what setup does not get here.
-func (r *run) withheld() string {
+func (r *sides) withheld() string {
 	for _, n := range r.Order.SecretNames {
 		if r.Order.SecretUse(n) == workorder.ForSetup {
 			return fmt.Sprintf("; it runs without the secret %s, which is for setup only: code of the task's commits runs in it", n)
@@ -121,7 +121,7 @@ func (r *run) withheld() string {
 }
 
 // check runs one check and reads its report.
-func (r *run) check(ctx context.Context, s *side, c *check, after int, suffix string) {
+func (r *sides) check(ctx context.Context, s *side, c *check, after int, suffix string) {
 	if c.skip {
 		return
 	}
@@ -154,7 +154,7 @@ func (r *run) check(ctx context.Context, s *side, c *check, after int, suffix st
 }
 
 // report is what the command left and printed.
-func (r *run) report(s *side, c *check, mark testreport.Mark, log string) *testreport.Report {
+func (r *sides) report(s *side, c *check, mark testreport.Mark, log string) *testreport.Report {
 	f, err := os.Open(filepath.Join(r.OutDir, filepath.FromSlash(log)))
 	if err != nil {
 		r.warn("%s on %s: %v", c.Name, s.name, err)
@@ -175,14 +175,14 @@ func (r *run) report(s *side, c *check, mark testreport.Mark, log string) *testr
 	return rep
 }
 
-func (r *run) logName(s *side, name string) string {
+func (r *notes) logName(s *side, name string) string {
 	return workorder.LogsDir + "/proof-" + s.name + "-" + name + ".log"
 }
 
 // command runs one command line and then stops what it left, setup's excepted. The error says that it
 // was not run, or not to its end for no fault of its own. One may use half of the
 // time that is left while others wait behind it.
-func (r *run) command(ctx context.Context, s *side, line, name string, after int) (Outcome, error) {
+func (r *sides) command(ctx context.Context, s *side, line, name string, after int) (Outcome, error) {
 	if err := ctx.Err(); err != nil {
 		return Outcome{}, context.Cause(ctx)
 	}
@@ -217,7 +217,7 @@ func (r *run) command(ctx context.Context, s *side, line, name string, after int
 
 // env is the environment of a side's commands. What leads into the agent's home or work tree leads into the
 // checkout's: PATH has a folder of the home in front, and a project may name folders of its own.
-func (r *run) env(s *side) []string {
+func (r *notes) env(s *side) []string {
 	var env []string
 	for _, kv := range r.Env {
 		k, v, ok := strings.Cut(kv, "=")
@@ -236,7 +236,7 @@ func (r *run) env(s *side) []string {
 const workspaceVar = "SANDBOX_AGENT_WORKSPACE="
 
 // moved is a path in the agent's work tree or home as it is for a side.
-func (r *run) moved(path string, s *side) string {
+func (r *notes) moved(path string, s *side) string {
 	for _, m := range [][2]string{{r.Workspace, s.tree}, {r.Home, s.home}} {
 		if rest, ok := strings.CutPrefix(path, m[0]); ok && m[0] != "" && (rest == "" || rest[0] == '/') {
 			return m[1] + rest
@@ -246,7 +246,7 @@ func (r *run) moved(path string, s *side) string {
 }
 
 // rest stops everything of a side.
-func (r *run) rest(ctx context.Context, s *side) {
+func (r *sides) rest(ctx context.Context, s *side) {
 	if s == nil || s.before == nil {
 		return
 	}
@@ -261,7 +261,7 @@ func (r *run) rest(ctx context.Context, s *side) {
 const containersTime = 30 * time.Second
 
 // removeContainers makes sure that no container stands beside the checks that none of them started.
-func (r *run) removeContainers(ctx context.Context, when string) {
+func (r *sides) removeContainers(ctx context.Context, when string) {
 	if r.Containers == nil || ctx.Err() != nil && remaining(ctx) > 0 {
 		return // stopped from outside: the box is about to go with all of them
 	}
@@ -272,7 +272,7 @@ func (r *run) removeContainers(ctx context.Context, when string) {
 	}
 }
 
-func (r *run) extraContainers(ctx context.Context) int {
+func (r *sides) extraContainers(ctx context.Context) int {
 	if r.Containers == nil {
 		return 0
 	}
@@ -284,7 +284,7 @@ func (r *run) extraContainers(ctx context.Context) int {
 }
 
 // resume brings a side that rests to where its checks can be repeated.
-func (r *run) resume(ctx context.Context, s *side) bool {
+func (r *sides) resume(ctx context.Context, s *side) bool {
 	if !s.ready {
 		return false
 	}

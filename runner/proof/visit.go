@@ -12,7 +12,7 @@ const devLog = "dev"
 
 // visit has the side's pages looked at. On head, which comes first, it may use half of the time that is left: without base
 // there is nothing to compare with.
-func (r *run) visit(ctx context.Context, s *side) {
+func (r *sides) visit(ctx context.Context, s *side) {
 	if r.Visit == nil {
 		return
 	}
