@@ -47,7 +47,7 @@ type Project struct {
 	CheckpointIntervalSeconds float64
 	HangTimeoutSeconds        float64
 
-	// What the launcher needs and the order does not carry.
+	// The launcher needs these; the order does not carry them.
 	Isolation  string
 	OCIRuntime string // empty: the engine's default
 	Image      string // empty: the image the CLI builds

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// What the agent can reach: rules of the network, and the servers of models.
+// The agent can reach what rules of the network allow, and the servers of models.
 
 // AllowRule is a rule under network.allow as the order has it: canonical, and an
 // internationalised name in its xn-- form.

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// What a log keeps of an output that is larger, in bytes: the beginning says
+// A log keeps so many bytes of an output that is larger: the beginning says
 // what was started and how, the end says how it went.
 const (
 	logHead = 8 << 20

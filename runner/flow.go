@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// What one source may put into the record. A reader follows some ten lines a
+// These bound what one source may put into the record. A reader follows some ten lines a
 // second; the burst lets ordinary programs through whole, and the total keeps
 // the record of a day-long run within what a host stores without thinking. All is in the log.
 const (

@@ -56,7 +56,7 @@ func agentEnding(f agentFacts) workorder.Ending {
 	case f.oom && f.cause == nil && f.outcome.Verdict != harness.Succeeded && (f.exit.Signal == "SIGKILL" || f.exit.Code == 137):
 		return ending(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonMemory, "the kernel killed the agent because the box ran out of memory: raise limits.memory")
 	case f.limit != nil && f.outcome.Verdict != harness.Succeeded && !errors.Is(f.cause, errHalt) && !crashed(f), errors.Is(f.cause, errLimit):
-		// Whatever the agent makes of it: there is no model for it until then.
+		// The agent's opinion does not count: there is no model for it until then.
 		return ending(workorder.StatusParked, workorder.ByLimit, workorder.ReasonProviderLimit, limitReason(f.limit))
 	case errors.Is(f.cause, errHang):
 		reason := f.hang.reason()

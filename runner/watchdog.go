@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// What counts as a sign of life.
+// These count as signs of life.
 const (
 	// looksPerWindow is how often one looks within the time that a hang takes:
 	// twenty make it five percent late at most.

@@ -40,7 +40,7 @@ func (m Mode) Resumable(s Status, by EndedBy) bool { return m != ModePlan && Res
 // is refused by the lease, whatever this says.
 type IfExists string
 
-// What a box may do about a task that exists.
+// The ways a box may treat a task that exists.
 const (
 	// ExistsRefuse refuses an order whose mode does not go on.
 	ExistsRefuse IfExists = "refuse"

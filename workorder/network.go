@@ -307,7 +307,7 @@ type NetworkReport struct {
 // NetworkStatus says what became of the attempts to reach a host.
 type NetworkStatus string
 
-// What can become of an attempt.
+// An attempt can end in these ways.
 const (
 	NetworkAllowed NetworkStatus = "allowed"
 	NetworkRefused NetworkStatus = "refused"

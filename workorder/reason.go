@@ -67,7 +67,7 @@ func Succeeded() Ending { return Ending{Status: StatusSuccess, EndedBy: ByAgent}
 // ReasonCode says for a program why something ended, finer than Status and EndedBy.
 type ReasonCode string
 
-// What decides an ending.
+// These decide an ending.
 const (
 	// From outside.
 	ReasonSignal    ReasonCode = "signal"           // the box got a stop signal
@@ -111,7 +111,7 @@ const (
 	// ReasonUnread comes on top: a line of the agent's output was too long to be read.
 	ReasonUnread ReasonCode = "output_not_read"
 
-	// What came of the work.
+	// These say what came of the work.
 	ReasonValidation ReasonCode = "validation_failed"
 	ReasonWorse      ReasonCode = "worse_than_before" // a rebase: checks fail that did not
 	ReasonConflicts  ReasonCode = "conflicts"         // a rebase, and no agent may resolve them

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// What the remote holds of a task beside its branch. A box may vanish, and the
+// The remote holds more of a task than its branch. A box may vanish, and the
 // machine that started it too; whoever has the task's id and the remote can go on.
 const (
 	// refRoot is outside refs/heads, so that forges list none of it as a branch.

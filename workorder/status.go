@@ -28,7 +28,7 @@ func Statuses() []Status {
 // EndedBy names what ended the run, finer than the status.
 type EndedBy string
 
-// What can end a run.
+// These can end a run.
 const (
 	ByAgent      EndedBy = "agent"      // the agent finished (or failed) by itself
 	ByValidation EndedBy = "validation" // a validate command failed

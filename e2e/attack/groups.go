@@ -25,7 +25,7 @@ func kernelAttempts() []attempt {
 	return []attempt{
 		r("open any kernel setting for writing", func(*Config) (string, bool) { return openedForWriting("/proc/sys", 100, nil) }),
 		r("open any file of the control groups for writing", func(*Config) (string, bool) { return openedForWriting(groupsDir, 20, nil) }),
-		// What version 1 has for programs that the host's root runs, for its devices, and for the limits of this side.
+		// Files of version 1 for programs that the host's root runs, for its devices, and for the limits of this side.
 		r("open release_agent, devices.allow or a limit for writing", func(*Config) (string, bool) {
 			return openedForWriting(groupsDir, 1, func(name string) bool {
 				return name == "release_agent" || name == "devices.allow" || strings.HasSuffix(name, ".max") || strings.Contains(name, "limit_in_bytes") || name == "cpu.cfs_quota_us"

@@ -6,7 +6,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
-// What readers do not see of Markdown besides comments: definitions of links, footnotes that nothing refers to, attributes
+// Readers of Markdown do not see comments, nor: definitions of links, footnotes that nothing refers to, attributes
 // and unknown names of tags, titles of links. The rules err towards taking out: an agent can do without a
 // word of a log that looks like a definition.
 

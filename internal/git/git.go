@@ -214,7 +214,7 @@ const (
 	KindFormat      Kind = "format"         // a repository of a kind that is not supported
 )
 
-// What is said of such repositories, here and before a box is started.
+// Texts for such repositories, here and before a box is started.
 const (
 	SHA256Text  = "it is a repository of SHA-256 objects, which is not supported: give one of SHA-1 objects"
 	ShallowText = "it is a shallow repository, whose history is cut off, which is not supported: `git fetch --unshallow` in it brings the rest"

@@ -11,7 +11,7 @@ import (
 // Namespaces are those that a place has of its own.
 type Namespaces uintptr
 
-// What a place can have of its own.
+// A place can have these of its own.
 const (
 	OwnMounts       Namespaces = unix.CLONE_NEWNS
 	OwnMountsAndIPC Namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWIPC

@@ -7,10 +7,10 @@
 // It looks at objects only (diff-tree, ls-tree, cat-file), never at a work tree,
 // and runs nothing of the repository. Both commits may be hostile.
 //
-// What it is not: a verdict. Ordinary code that does harm when it is run is not
+// It is no verdict. Ordinary code that does harm when it is run is not
 // found here; a reviewer reads that. The report says where a reviewer who reads
 // only the code would not look.
 //
 // The work is bounded whatever the change is: see the constants in limits.go.
-// What was not read is said, as a finding of the kind "unread".
+// A file that was not read is a finding of the kind "unread".
 package surface

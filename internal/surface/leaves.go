@@ -250,7 +250,7 @@ func newLeaves(c *change, walk func(string, func(leaf)) error) (added, removed [
 	keep := map[string]leaf{}
 	own := func(l leaf) leaf { l.path = append([]string{}, l.path...); return l }
 	if c.old != "" {
-		// What base was unable to say counts as nothing: then all of head is new.
+		// A base that could not be read counts as nothing: then all of head is new.
 		_ = walk(c.old, func(l leaf) {
 			id := l.id()
 			count[id]++

@@ -45,7 +45,7 @@ func readTOMLLock(s string) lockOf {
 		}
 	}
 	for i := range out {
-		// What comes from no registry, and a project itself, has no checksum.
+		// A package from no registry, and a project itself, has no checksum.
 		if src := out[i].source; src == "" || strings.Contains(src, "git") && !strings.Contains(src, "index") {
 			out[i].bundled = true
 		}

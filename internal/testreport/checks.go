@@ -198,12 +198,12 @@ func (e *editedChecks) touched(f *fileChange, p string, lead bool) {
 			e.flag(p, line, "check %q runs it, and this is outside of its tests: %s", e.check, text)
 		}
 	case e.within > 0 && program && !ofChecks.MatchString(p):
-		// What a check's script runs is most often what it checks.
+		// A check's script most often runs what it checks.
 	case e.setup && !program:
-		// What is installed and loaded is the product's.
+		// Installed and loaded files are the product's.
 	case strings.HasSuffix(p, "sh") && stricter(f.oldText, f.newText, true):
 	case lead && e.looked && !ofChecks.MatchString(p):
-		// What it prints is looked at by the command: it is what is checked.
+		// The command looks at its output: it is what is checked.
 	case lead || !program && f.oldPath != "": // a file that it reads and that was not there is what the check asked for
 		e.flag(p, firstChange(f.oldText, f.newText), "check %q runs or reads it", e.check)
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
-// What keeps an assertion that is still there from failing its test: an error that is caught, a condition.
+// An assertion that is still there can be kept from failing its test: by an error that is caught, by a condition.
 
 var (
 	// failureWanted is where a test asks for its assertions to fail.

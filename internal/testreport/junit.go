@@ -110,7 +110,7 @@ func (j *junitReader) testcase(e xml.StartElement) *Test {
 	if attr(e, "status") == "notrun" || attr(e, "status") == "disabled" || attr(e, "result") == "suppressed" || attr(e, "result") == "skipped" {
 		t.Status = workorder.TestSkipped
 	}
-	// What the runners write for a suite that could not run.
+	// Runners write these for a suite that could not run.
 	t.Whole = strings.TrimSpace(title) == "" || title == "initializationError" || // surefire
 		attr(e, "classname") == "" && title == "TestMain" || // gotestsum
 		title == class && title == j.suite() // vitest

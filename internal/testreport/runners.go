@@ -27,7 +27,7 @@ var runnerConfigs = []runnerConfig{
 		command: re(`\b(?:pytest|py\.test|tox|nox)\b`), files: re(`(?:^|/)(?:\.?pytest\.ini|tox\.ini|noxfile\.py)$`),
 		shared: pythonShared, sections: re(`^\[tool[.:](?:pytest|tox)`),
 	},
-	// What decides how and where package managers run scripts. A file may name a key by its escapes.
+	// These settings decide how and where package managers run scripts. A file may name a key by its escapes.
 	{
 		command: packageManagers, shared: re(`(?:^|/)\.npmrc$`),
 		telling: re(`script-shell|ignore-scripts|node-options|if-present|shell-emulator|\bshell\b|pre-post-scripts|use-node-version|onload-script|userconfig|globalconfig|^\W?(?:include-)?workspaces?\b|\\[ux]`),

@@ -157,7 +157,7 @@ func (v *visit) walk() error {
 			continue // its own view says why
 		}
 		time.Sleep(stillTime)
-		// What a page makes of it is its own affair: a video that stands still says so.
+		// A page may make of it what it likes: a video that stands still says so.
 		_, _ = p.Evaluate(`() => window.scrollTo({top: document.documentElement.scrollHeight, behavior: "smooth"})`)
 		time.Sleep(scrollTime)
 	}

@@ -56,7 +56,7 @@ func (claude) command(r Run, session string) (Command, error) {
 
 	argv := []string{
 		"claude", "-p", "--output-format", "stream-json", "--verbose",
-		// Nobody is there to ask, and the box is what protects.
+		// There is no user to ask, and the box protects.
 		"--dangerously-skip-permissions",
 		session, r.SessionID,
 	}

@@ -56,7 +56,7 @@ func (*codex) command(r Run, session string) (Command, error) {
 	}
 	argv := []string{
 		"codex", "exec", "--json",
-		// Nobody is there to ask. The box is what protects: the CLI's own sandbox needs user namespaces,
+		// There is no user to ask. The box protects: the CLI's own sandbox needs user namespaces,
 		// and keeps the agent from committing.
 		"--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check",
 		// Without these it asks servers of its maker, and waits for ever for one that does not answer.

@@ -4,7 +4,7 @@
 //
 // # Events
 //
-// Whatever an agent prints becomes events of one schema (workorder.Event), the same for all harnesses:
+// All that an agent prints becomes events of one schema (workorder.Event), the same for all harnesses:
 //
 //	agent.text         text: what the agent says
 //	agent.tool         name: the tool, as the agent calls it; id; text: its input, as far as a reader follows a run by it

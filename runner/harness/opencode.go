@@ -56,7 +56,7 @@ func (*opencode) command(r Run, session string) (Command, error) {
 	}
 	argv := []string{
 		"opencode", "run", "--format", "json",
-		// Nobody is there to ask, and the box is what protects.
+		// There is no user to ask, and the box protects.
 		"--auto",
 		// With a title it does not ask a model for one, a call that its stream does not tell of.
 		"--title", r.Order.TaskID,

@@ -172,7 +172,7 @@ type sides struct {
 }
 
 // Run runs the order's checks on both commits, given by full ids, and compares them. An empty base is a task without one.
-// What keeps a side from being run is in the proof's Reason; the error is of a proof that could not be begun.
+// The proof's Reason says what keeps a side from being run; the error is of a proof that could not be begun.
 // The proof is never nil. It may come RemoveTime after the end of ctx.
 func Run(ctx context.Context, c Config, base, head string) (*workorder.Proof, error) {
 	r := &run{sides: &sides{stores: &stores{notes: &notes{Config: c}}}, proof: &workorder.Proof{Base: base, Head: head, Checks: []workorder.CheckProof{}, Pages: []workorder.PageProof{}, Flags: []workorder.Flag{}}}

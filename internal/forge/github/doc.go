@@ -7,7 +7,7 @@
 // so every call has a deadline, waits for rate limits only within it, and ends in an
 // Error whose Kind says what happened and whose Next says what to do.
 //
-// What is sent twice does nothing twice: requests that change nothing are repeated
+// A request that is sent twice does nothing twice: requests that change nothing are repeated
 // when the server or the network fails, those that create something only after
 // a look whether it is there already.
 //

@@ -47,7 +47,7 @@ type Box struct {
 	lives     lives
 	interrupt context.CancelCauseFunc // of lives.run
 
-	// What the steps tell each other.
+	// The steps tell each other the following.
 	cloned    *Cloned  // nil: there is no clone
 	ran       bool     // the task was begun: from here on there is work to land
 	agentEnd  AgentEnd // zero: the agent did not run

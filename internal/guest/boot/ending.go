@@ -48,7 +48,7 @@ func (b land) worked(err error) {
 		e.Ending = cutShort(run).Ending
 	}
 	if b.ran && (errors.Is(e.cause, ErrLease) || errors.Is(e.cause, ErrDisk)) {
-		// What the agent was when it was stopped says nothing.
+		// The agent's own end says nothing here: it was stopped.
 		e.Ending = cutShort(run).Ending
 	}
 	b.over = true

@@ -19,7 +19,7 @@ const LeftoverMessage = "sandbox-agent: keep uncommitted work\n\nThe agent left 
 // commit commits the agent's leftovers.
 func (b land) commit(ctx context.Context) error {
 	err := b.Repo.Commit(ctx, LeftoverMessage)
-	// What git cannot add now it cannot add later either; trying again after
+	// Git cannot add later what it cannot add now; trying again after
 	// validation would only commit what that dropped.
 	var partly interface{ Left() []string }
 	b.left = nil
@@ -60,7 +60,7 @@ func (b land) push(context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(b.lives.land, limit, fmt.Errorf("landing took longer than %s", limit))
 	defer cancel()
 	b.unreserve()
-	// What is being pushed at this moment holds all that the agent did, the commits
+	// The push of this moment holds all that the agent did, the commits
 	// and a checkpoint: cut off it is for nothing, and what comes after it is little.
 	settle, settled := context.WithTimeout(ctx, limit*7/8)
 	b.Repo.Settle(settle)
@@ -167,7 +167,7 @@ func Keep(ctx context.Context, repo Repository, l *Landing, left error) {
 	}
 	var err error
 	if l.Archive, err = repo.Archive(ctx, whole); err != nil {
-		// What is in commits stays in the box; a file that is too large was left out knowingly.
+		// Commits stay in the box; a file that is too large was left out knowingly.
 		l.Archive, l.Large = "", errors.Is(err, ErrLarge)
 		l.Lost = !l.Large && (left != nil || !l.left())
 		l.Warnings = append(l.Warnings, err.Error())
@@ -191,7 +191,7 @@ func (b land) finish() {
 		// There are changes, they are only not in git.
 		e.Ending = because(workorder.StatusError, workorder.ByGit, workorder.ReasonUncommitted, "the agent's changes could not be committed; they are kept in %s", l.Archive)
 	case l.Archive != "" && good:
-		// What was checked is not what is on the branch.
+		// The checks saw something else than the branch has.
 		e.Ending = because(workorder.StatusError, workorder.ByGit, workorder.ReasonUncommitted, "some of the agent's changes could not be committed; they are kept in %s", l.Archive)
 	case l.Archive != "":
 		e.Reasons = e.Reasons.And(workorder.ReasonUncommitted, "what could not be committed is kept in %s", l.Archive)

@@ -37,7 +37,7 @@ func (b *Box) list() *pipeline.List {
 		// In a rebase the tree may have conflicts until here.
 		only(rebase, p.setupStep()), m.compareStep(),
 		w.validateStep(), w.repairStep(),
-		// What is worse than before is not pushed by a rebase. Other work is safe first.
+		// A rebase pushes nothing that is worse than before. Other work is safe first.
 		only(rebase, t.proofStep()), m.moveStep(),
 		l.pushStep(),
 		only(!rebase, t.proofStep()),

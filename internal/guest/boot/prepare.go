@@ -14,7 +14,7 @@ func (b prep) makeBox(ctx context.Context) error {
 	if err := b.Space.Make(); err != nil {
 		return err
 	}
-	// What these start lives as long as the box, not as the step, whose context ends with it.
+	// These start goroutines that live as long as the box, not as the step, whose context ends with it.
 	life := context.WithoutCancel(ctx)
 	if err := b.Network.Up(life); err != nil {
 		return err
@@ -22,7 +22,7 @@ func (b prep) makeBox(ctx context.Context) error {
 	if b.needsDocker() {
 		return b.Engine.Listen(ctx)
 	}
-	// Whoever makes the engine start is untrusted.
+	// The program that makes the engine start is untrusted.
 	if err := b.Network.Seal(ctx); err != nil {
 		return err
 	}

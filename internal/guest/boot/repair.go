@@ -39,7 +39,7 @@ func (b work) unrepairable() string {
 	case failures(b.end.checks) == nil:
 		return "no check failed"
 	case b.cloned != nil && (!b.committed || b.left != nil):
-		// What the checks leave behind could not be told from what the agent left.
+		// Files that the checks leave could not be told from the agent's.
 		return "the agent's work is not all committed"
 	}
 	return ""
@@ -55,7 +55,7 @@ func (b work) repairOnce(ctx context.Context, round int) error {
 		}
 	}
 	if b.cloned != nil {
-		// What validation left in the work tree is not the agent's work, in this round as in the first.
+		// Files that validation left are not the agent's work, in this round as in the first.
 		b.Repo.Settle(ctx)
 		if err := b.Repo.Baseline(ctx); err != nil {
 			b.Rec.Warn(fmt.Sprintf("what validation left in the work tree may be taken for the agent's work: %v", err))

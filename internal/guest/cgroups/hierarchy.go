@@ -65,7 +65,7 @@ func parse(mountinfo []byte) []hierarchy {
 			h.unified = true
 		case "cgroup":
 			for o := range strings.SplitSeq(f[dash+3], ",") {
-				// What is no option of the file system is a controller, or the hierarchy's name.
+				// A word that is no option of the file system is a controller, or the hierarchy's name.
 				switch o {
 				case "rw", "ro", "xattr", "clone_children", "noprefix", "cpuset_v2_mode", "favordynmods":
 				default:

@@ -74,7 +74,7 @@ func (e *Engine) renew(ctx context.Context) error {
 	if err := e.endAll(ctx, d.dockerd, d.containerd); err != nil {
 		return err
 	}
-	// What the daemon keeps, by hand: this does not depend on what it calls its own.
+	// The daemon's files are put back by hand: this does not depend on what it calls its own.
 	if err := s.restore(e.cfg.DataRoot); err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func (p *proxy) dial(ctx context.Context, host string, port uint16) (c *net.TCPC
 		}
 		return w != ""
 	})
-	// Whoever answers for a name could have it lead into the user's own networks. What the box's own /etc/hosts says is root's.
+	// A name's server could have it lead into the user's own networks. The box's own /etc/hosts is root's.
 	unsaid := false
 	if !parseAddr(host).IsValid() && len(p.lookup.hosts.addresses(host)) == 0 {
 		targets = slices.DeleteFunc(targets, func(a netip.Addr) bool {

@@ -19,5 +19,5 @@
 // With Network.Learn nothing that has a name is refused, and TCP to an address without a name passes, too; UDP, ICMP and all else stay
 // refused as in restricted.
 //
-// What cannot be put in force is an error of Up. Nothing falls back to a weaker policy.
+// A policy that cannot be put in force is an error of Up. Nothing falls back to a weaker policy.
 package egress

@@ -181,7 +181,7 @@ const port53 = "meta l4proto { tcp, udp } th dport 53"
 func (w *writer) divert(s kernelState) {
 	proxy := func(match string) {
 		if s.mode == workorder.NetworkRestricted {
-			// What no rule can be about is refused by the kernel at once, so that a client sees no connection.
+			// The kernel refuses at once what no rule can be about, so that a client sees no connection.
 			ports := "meta l4proto tcp"
 			if len(s.ports) > 0 {
 				ports = "tcp dport { " + strings.Join(strings.Fields(strings.Trim(fmt.Sprint(s.ports), "[]")), ", ") + " }"

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// What the git gateway takes of the box, whatever the agent asks of it: it runs in boot, and its processes are root's.
+// These bound what the git gateway takes of the box, whatever the agent asks of it: it runs in boot, and its processes are root's.
 const (
 	// maxServed are the git processes at one time. A clone with submodules and a few worktrees of an agent's asks for some at once.
 	maxServed = 8

@@ -89,7 +89,7 @@ func newPricer(own map[string]workorder.ModelPrice) (pricer, error) {
 func (p pricer) find(names ...string) (price, bool) {
 	for _, n := range names {
 		if own, ok := p.own[n]; ok {
-			// Whoever names a price for the cache's short life has it for the long one, too.
+			// A price for the cache's short life counts for the long one, too.
 			r := rates{Input: own.Input, Output: own.Output, CacheRead: own.CacheRead, CacheWrite: own.CacheWrite, CacheWrite1h: own.CacheWrite}
 			return price{rates: r, Fast: 1, Flex: 1, USOnly: 1}, true
 		}

@@ -117,7 +117,7 @@ func pump(client, engine pair) {
 	go func() { up <- copyStream(engine, client) }()
 	go func() { down <- copyStream(client, engine) }()
 	defer func() {
-		// Whoever still copies ends now.
+		// Goroutines that still copy end now.
 		client.Close()
 		engine.Close()
 	}()

@@ -85,7 +85,7 @@ func endpointFields() map[string]check {
 		}),
 		"Links": nil, "Aliases": nil, "MacAddress": nil, "GwPriority": nil,
 		"DriverOpts": mapOf(endpointOption),
-		// What an inspection showed and clients send back; the engine sets it itself.
+		// Clients send back fields that an inspection showed; the engine sets them itself.
 		"NetworkID": nil, "EndpointID": nil, "Gateway": nil, "IPAddress": nil, "IPPrefixLen": nil, "IPv6Gateway": nil,
 		"GlobalIPv6Address": nil, "GlobalIPv6PrefixLen": nil, "DNSNames": nil,
 	}

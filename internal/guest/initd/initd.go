@@ -242,7 +242,7 @@ func (i *Init) rescue(order []byte, exits <-chan exit, limit time.Duration, reas
 			}
 			i.note(sig)
 			i.pass(c, sig)
-			// Whoever stops us does not wait: what it cannot push by then it keeps as files.
+			// The engine does not wait: rescue keeps as files what it cannot push by then.
 			if i.stopping() && !hurried {
 				over = i.until(workorder.ShutdownIn(i.grace).Rescue)
 			}

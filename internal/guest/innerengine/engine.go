@@ -65,7 +65,7 @@ func New(log *slog.Logger, o *workorder.Order, n Config) (*Engine, error) {
 		Dir: workorder.CacheDir, DataRoot: workorder.DataRoot, ID: o.TaskID, Images: images,
 		// Without declared services nobody knows which images will be wanted.
 		All: lazy,
-		// Whoever starts an engine by connecting to it is untrusted code.
+		// Untrusted code starts an engine by connecting to it.
 		ReadOnly: lazy, Log: log,
 	})
 	parent, sweep := "", (func() error)(nil)

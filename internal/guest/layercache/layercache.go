@@ -22,7 +22,7 @@
 // with it, its run folder is removed by the next box, and a layer half-way into the seed has
 // no record, which is written last; the next publish and Prune remove it.
 //
-// What a live box runs on is never removed. Which layers those are is written
+// A layer that a live box runs on is never removed. Which layers those are is written
 // beside the box's lock, out of reach of untrusted code, before the box links a layer or
 // moves one into the seed, under the lock that Prune takes for itself alone.
 //
@@ -221,7 +221,7 @@ func (c *Cache) register() error {
 	if err := os.Mkdir(c.run(), 0o700); err != nil {
 		return err
 	}
-	// Nobody sees the folder before it is locked: both happen under c.lock.
+	// The folder is locked before others see it: both happen under c.lock.
 	if c.runLock, err = lockFile(filepath.Join(c.run(), "lock")); err != nil {
 		return err
 	}

@@ -89,7 +89,7 @@ func (c *Cache) publishLayer(seed, run tree, chain, parent string) (bool, error)
 	if st, err := os.Lstat(run.layers(id, "diff")); err != nil || !st.IsDir() {
 		return false, errors.Join(errors.New("its folder has been moved already"), err)
 	}
-	// What a try of this box left that failed before the swap.
+	// A try of this box that failed before the swap left this.
 	if err := os.RemoveAll(seed.layers(id)); err != nil {
 		return false, err
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// What the image has for the runner's own browser. Nothing of it can be written by the user sandbox, unlike the folder
+// The image has these for the runner's own browser. Nothing of it can be written by the user sandbox, unlike the folder
 // where projects' Playwright looks for browsers.
 const (
 	browserUser    = "browser"

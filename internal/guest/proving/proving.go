@@ -50,7 +50,7 @@ func (p *Prover) Prove(ctx context.Context, base, head string) (*workorder.Proof
 
 // run says of a proof that could not begin in clean places that it counts less.
 func (p *Prover) run(ctx context.Context, pc proof.Config, base, head string) (*workorder.Proof, error) {
-	// What the agent's attempts brought to the remote could be read from a room otherwise, by code of the commits.
+	// Code of the commits could otherwise read from a room what the agent's attempts brought to the remote.
 	defer p.Repo.Gate.Only(pc.Mirror.Dir)()
 	pr, err := proof.Run(ctx, pc, base, head)
 	if pc.Ground == nil {
@@ -75,7 +75,7 @@ func (p *Prover) config() (proof.Config, runner.Config, shellFunc) {
 	shell := func(ctx context.Context, c proof.Command) runner.ShellResult {
 		side := cfg
 		side.Workspace, side.Env, side.User = c.Dir, c.Env, c.User
-		// What the commands print is in their logs: a check that fails on base, as it should, looks like trouble to who follows the run.
+		// The commands' output is in their logs: a check that fails on base, as it should, looks like trouble in a live view.
 		side.Emit = func(e workorder.Event) {
 			if e.Type != workorder.EventOutput {
 				cfg.Emit(e)

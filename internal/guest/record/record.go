@@ -125,7 +125,7 @@ func (r *Recorder) stream(w io.Writer) {
 	defer close(r.drained)
 	for line := range r.queue {
 		if _, err := w.Write(line); err != nil {
-			// Nobody reads any more; the copy in the box has it all.
+			// The stream has no reader any more; the copy in the box has it all.
 			for range r.queue {
 			}
 			return
@@ -152,7 +152,7 @@ func (r *Recorder) emit(e workorder.Event) {
 		return
 	}
 	if e.Type == workorder.EventAgentUsage && e.Usage != nil {
-		// What is known of it if the agent's end is never seen. Some reports are of money alone.
+		// The last report counts if the agent's end is never seen. Some reports are of money alone.
 		u := *e.Usage
 		if was := r.result.Usage; u.InputTokens+u.OutputTokens+u.CacheReadTokens+u.CacheWriteTokens == 0 {
 			u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens = was.InputTokens, was.OutputTokens, was.CacheReadTokens, was.CacheWriteTokens

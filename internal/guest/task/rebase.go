@@ -56,7 +56,7 @@ func (r *Rebaser) Begin(ctx context.Context) (boot.Rebasing, error) {
 		}
 		return x, nil
 	}
-	// Nobody has to do anything: what is judged is the checks.
+	// The agent has nothing to do: the checks are judged.
 	r.Task.agent = runner.AgentOutcome{Ending: workorder.Succeeded()}
 	return x, nil
 }

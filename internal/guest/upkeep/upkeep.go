@@ -52,7 +52,7 @@ func Run(ctx context.Context, log *slog.Logger, verb string, from io.Reader, out
 		err = fmt.Errorf("stopped: %w", context.Cause(ctx))
 	}
 	k.report(rep, err)
-	// Whoever still writes an archive has to see the answer before the line breaks.
+	// A client that still writes an archive has to see the answer before the line breaks.
 	_, _ = io.Copy(io.Discard, in)
 	if err != nil {
 		return workorder.ExitGeneral

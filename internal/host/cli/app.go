@@ -160,7 +160,7 @@ func (a *App) printError(err error, code int, asJSON bool) {
 			return
 		}
 	}
-	// What a git server, a registry or a build said is in there.
+	// The text has words of a git server, a registry or a build.
 	fmt.Fprintln(a.Stderr, "error: "+render.Clean(strings.TrimRight(err.Error(), "\n")))
 	if hint != "" {
 		fmt.Fprintln(a.Stderr, "hint: "+render.Clean(hint))

@@ -19,7 +19,7 @@ type createOptions struct {
 	title    string // the task in its own words, where its text has more; empty: the text
 }
 
-// What create does about a task that exists.
+// The ways create treats a task that exists.
 const (
 	ifExistsFail     = "fail"
 	ifExistsContinue = "continue"

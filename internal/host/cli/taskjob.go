@@ -165,7 +165,7 @@ func (p *taskJob) credentials(ctx context.Context, r *resolved) error {
 // Job makes the job of a next attempt, with the credentials that the remote was asked with.
 func (p *taskJob) Job(ctx context.Context, s tasks.State, next tasks.Action) (*job.Job, error) {
 	r, t := p.r, next.Attempt
-	// What a task of a served repository began from is gone with its remote's work.
+	// The work of a task of a served repository is gone with its remote.
 	if _, given := p.o.sources["branch"]; !given && (next.Do == tasks.GoOn || r.local != nil) {
 		r.project.Branch = cmp.Or(t.Base, r.project.Branch)
 	}

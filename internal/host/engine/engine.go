@@ -41,7 +41,7 @@ type Engine interface {
 	Remove(ctx context.Context, id string) error
 }
 
-// What callers branch on.
+// Callers branch on these errors.
 var (
 	// ErrUnavailable: the engine does not answer.
 	ErrUnavailable = errors.New("the engine does not answer")

@@ -74,7 +74,7 @@ func (l *Launcher) take(ctx context.Context, was *store.Record, seen *watcher) (
 	if err != nil || rec.Collected || rec.AttemptID != was.AttemptID {
 		return l.past(was, rec, seen, err)
 	}
-	// What a former holder recorded has not been seen by this watcher.
+	// This watcher has not seen what a former holder recorded.
 	if err := errors.Join(journal.Events(rec.Dir, (&outcome.Held{Show: outcome.Judged(rec, l.Host().Emit)}).Event), seen.own(rec.Dir)); err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ func (w *wishes) hear(sig os.Signal, now time.Time) wish {
 // ending are those that end this command: of a person, of the system, and of a terminal that is closed.
 func ending() (list []os.Signal) {
 	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
-		// Whoever started us may not want us to hear it: nohup, and a shell that starts a job in a script.
+		// The parent may not want us to hear it: nohup, and a shell that starts a job in a script.
 		if !signal.Ignored(s) {
 			list = append(list, s)
 		}

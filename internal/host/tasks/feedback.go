@@ -51,7 +51,7 @@ func reviewOf(pr *forge.PR, f *forge.Feedback, pending *workorder.Review) (*work
 	}
 	switch {
 	case f.MoreCommands:
-		// What is missing may be older than what is here, so that nothing counts as read.
+		// A missing item may be older than those that are here, so that nothing counts as read.
 		warnings = append(warnings, fmt.Sprintf("pull request #%d has more feedback than can be taken at once: run `revise` again after this one", pr.Number))
 		r.Until = time.Time{}
 	case !full:

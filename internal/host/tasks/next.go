@@ -257,7 +257,7 @@ func (s State) judge(last ending) verdict {
 	case last.status == workorder.StatusParked && last.resumeAt != nil && last.resumeAt.After(s.Time) && !s.Now:
 		return parked
 	case workorder.Resumable(last.status, last.by), !last.began:
-		// What was wrong may be mended, and the order is made anew: a create that was
+		// The mistake may be mended, and the order is made anew: a create that was
 		// refused because the remote knows the task is a continue now.
 		return another
 	case s.Verb == Create:

@@ -123,7 +123,7 @@ func (h *Heads) Others(ctx context.Context, base, head, at string) ([]remote.Cha
 	if err != nil {
 		return nil, err
 	}
-	// What the clone brought is no work of the agent's.
+	// Refs that the clone brought are no work of the agent's.
 	known := map[string]bool{}
 	for line := range strings.Lines(string(cloned)) {
 		known[strings.TrimSpace(line)] = true

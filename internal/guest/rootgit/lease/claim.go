@@ -58,7 +58,7 @@ type Claimed struct {
 	Kept      map[string]string // refs to push with the first save
 }
 
-// What the remote may know of the task, against the order's mode.
+// The remote may know of the task, or not, against the order's mode.
 var (
 	ErrExists  = errors.New("the remote knows the task already")
 	ErrUnknown = errors.New("the remote does not know the task")
@@ -120,7 +120,7 @@ func (ls *Lease) Claim(ctx context.Context, base, sha string) (*Claimed, error) 
 			if lives {
 				return nil, ls.heart.Held(l)
 			}
-			// What was planned with is as old as the watch.
+			// The mirror is as old as the watch.
 			if err := ls.repos.Refresh(ctx); err != nil {
 				return nil, err
 			}

@@ -73,7 +73,7 @@ func (p *Pusher) Rest(ctx context.Context, cs []remote.Change, cp *workorder.Che
 	}
 	rest := p.refuse(refused, cs)
 	if _, not := p.refused[workorder.BranchRef(p.book.Branch())]; not || p.book.Foreign != "" {
-		// What the branch cannot take stays in the checkpoint.
+		// The checkpoint keeps what the branch cannot take.
 		rest = slices.DeleteFunc(rest, func(c remote.Change) bool {
 			return c.SHA == "" && c.Ref == workorder.CheckpointRef(p.repos.Order.TaskID)
 		})

@@ -76,7 +76,7 @@ func (rs *Repos) Authed(r git.Repo) git.Repo {
 // Tree is the agent's work tree, used as the agent.
 func (rs *Repos) Tree() git.Repo {
 	// A user's own configuration may be damaged, or hide work behind rules that the repository does not know.
-	// What is pushed is what objects are, not what others stand in for them.
+	// Objects are pushed as they are, without replacements.
 	env := append(rs.Identity(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_NO_REPLACE_OBJECTS=1")
 	return git.Repo{Dir: rs.Workspace, Tree: true, User: rs.User, Env: append(env, ConfigEnv()...)}
 }

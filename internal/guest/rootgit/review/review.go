@@ -73,7 +73,7 @@ func (f *Feedback) takeOver(r, pending *workorder.Review) {
 			size += len(n.Text)
 		}
 		if len(r.Items) == workorder.MaxReviewItems {
-			// What the forge has can be read again.
+			// An item of the forge can be read again.
 			if i := lastOfForge(r.Items); fromFile && i >= 0 {
 				r.Items, r.Until = slices.Delete(r.Items, i, i+1), time.Time{}
 			}

@@ -166,7 +166,7 @@ func (st *Settings) altered(ctx context.Context, c *lease.Claimed, there map[str
 	if err != nil {
 		return nil, err
 	}
-	// What the base branch has by now came into the branch by a merge.
+	// A file as the base branch has it by now came into the branch by a merge.
 	later, err := TreeEntries(ctx, st.repos.Mirror(), tip)
 	if err != nil {
 		return nil, err

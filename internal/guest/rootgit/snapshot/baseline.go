@@ -15,9 +15,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/worktree"
 )
 
-// What setup leaves in the work tree (a lock file that `npm install` wrote) is
-// not the agent's work. Baseline notes it, and Commit leaves it out for as long as the agent has
-// not changed it. It is a file, so that rescue knows it too.
+// Files that setup leaves in the work tree (a lock file that `npm install` wrote) are
+// not the agent's work. Baseline notes them, and Commit leaves them out for as long as the agent has
+// not changed them. The note is a file, so that rescue knows it too.
 
 func (s *Snapshots) baselineFile() string { return filepath.Join(s.repos.Dir, "baseline") }
 

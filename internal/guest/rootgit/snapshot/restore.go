@@ -61,7 +61,7 @@ func (s *Snapshots) Checkout(ctx context.Context, c *lease.Claimed) (*workorder.
 	if err := t.Run(ctx, "remote", "set-url", "origin", s.repos.Order.CloneURL); err != nil {
 		return nil, err
 	}
-	// What no branch of the mirror has.
+	// These commits are on no branch of the mirror.
 	var more []string
 	if f.start != c.Head || f.tree != "" {
 		more = append(more, workRef)

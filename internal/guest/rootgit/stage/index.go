@@ -90,7 +90,7 @@ func (x *Index) HandOver(ctx context.Context) error {
 // CopyIndex copies an index as the agent's user.
 func (x *Index) CopyIndex(ctx context.Context, from, to string) error {
 	// A work tree without an index has one that is empty.
-	// Whoever is killed in the middle leaves the old one or the new one.
+	// A process that is killed in the middle leaves the old one or the new one.
 	script := `rm -rf "$2.new"; if test -f "$1"; then
 cp --preserve=timestamps -- "$1" "$2.new" && { test ! -d "$2" || rm -rf "$2"; } && mv -fT -- "$2.new" "$2"; else rm -rf "$2"; fi`
 	if _, err := proc.Output(ctx, proc.Spec{Argv: []string{"/bin/sh", "-c", script, "sh", from, to}, Dir: "/", User: x.repos.User}); err != nil {
@@ -149,7 +149,7 @@ func (x *Index) sync(ctx context.Context, a *Adder) (*worktree.LeftError, error)
 	for _, path := range x.forced() {
 		theirs[path] = true
 	}
-	// What a repository inside the work tree has is for its own rules to say.
+	// A repository inside the work tree has rules of its own.
 	nested := func(path string) bool { return worktree.Under(x.roots, path) }
 	if drop := slices.DeleteFunc(ignored, func(path string) bool { return theirs[path] || nested(path) }); len(drop) > 0 {
 		t.Stdin = strings.Join(drop, "\x00") + "\x00"

@@ -78,7 +78,7 @@ func hostConfig(s engine.BoxSpec) (*container.Config, *container.HostConfig, err
 			VolumeOptions: &mount.VolumeOptions{Labels: map[string]string{engine.LabelCache: "1"}},
 		})
 	}
-	// What enters the box later (`docker exec`) joins the namespace of PID 1 only where the box has one of its own.
+	// A process that enters the box later (`docker exec`) joins the namespace of PID 1 only where the box has one of its own.
 	// An engine with version 1 of the control groups refuses that to a privileged box.
 	if s.CgroupV2 || s.Isolation == engine.IsolationConfined {
 		hc.CgroupnsMode = container.CgroupnsModePrivate
@@ -87,7 +87,7 @@ func hostConfig(s engine.BoxSpec) (*container.Config, *container.HostConfig, err
 	case engine.IsolationConfined:
 		hc.CapDrop, hc.CapAdd = []string{"ALL"}, slices.Clone(confinedCaps)
 		hc.SecurityOpt = slices.Clone(confinedSecurity)
-		// What the docker command calls systempaths=unconfined: empty, not absent.
+		// The docker command calls this systempaths=unconfined: empty, not absent.
 		hc.MaskedPaths, hc.ReadonlyPaths = []string{}, []string{}
 		if s.Fuse {
 			hc.Devices = []container.DeviceMapping{{PathOnHost: "/dev/fuse", PathInContainer: "/dev/fuse", CgroupPermissions: "rwm"}}

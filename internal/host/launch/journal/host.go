@@ -50,7 +50,7 @@ func Own(dir string) (list []workorder.Event, err error) {
 }
 
 // Among shows the host's own events where they belong between those of the box.
-// What is left is shown by rest.
+// The function rest shows those that are left.
 func Among(host []workorder.Event, show func(workorder.Event)) (box func(workorder.Event), rest func()) {
 	box = func(e workorder.Event) {
 		for len(host) > 0 && !host[0].Time.After(e.Time) {

@@ -47,7 +47,7 @@ func OpenRecorder(dir string, show func(workorder.Event)) (*Recorder, error) {
 	r := &Recorder{f: f, Show: func(workorder.Event) {}}
 	end, err := readEvents(f, r.note)
 	if err == nil {
-		// What follows the last whole line was cut off by the writer's death.
+		// The writer's death cut off what follows the last whole line.
 		err = f.Truncate(end)
 	}
 	if err == nil {

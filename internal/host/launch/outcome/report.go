@@ -94,7 +94,7 @@ func WriteReport(rec *store.Record, res *workorder.Result) error {
 	if t.Result.Asked == nil {
 		t.Result = asked(rec, t)
 	}
-	// What the box left in the folder may be links: none leads out of it.
+	// Files that the box left in the folder may be links: none leads out of it.
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return fmt.Errorf("write the report: %w", err)
