@@ -142,3 +142,30 @@ func TestGitLargeBody(t *testing.T) {
 		}
 	}
 }
+
+// git may end a moment before the end of its request was read: what comes after that on the same connection would be given up
+// with it, so that each request for a pack has a connection of its own.
+func TestPackRequestEndsItsConnection(t *testing.T) {
+	t.Parallel()
+	mirror := filepath.Join(t.TempDir(), "mirror.git")
+	gittest.Git(t, ".", "init", "-q", "--bare", mirror)
+	g := &Git{Remote: "https://git.example/r.git", Mirror: mirror, Log: slog.New(slog.DiscardHandler), Refresh: func(context.Context) error { return nil }}
+	by, err := g.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Stop)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, by+"/git-upload-pack", strings.NewReader("0014command=ls-refs\n0000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Git-Protocol", "version=2")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK || !resp.Close {
+		t.Errorf("%s, and the connection stays: %v", resp.Status, !resp.Close)
+	}
+}

@@ -98,6 +98,9 @@ func (g *Git) uploadPack(w http.ResponseWriter, r *http.Request) {
 			return err
 		}
 		w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
+		// git may end before the end of the request was read, which then is read no further: what the server makes of that
+		// is the end of all requests of the connection.
+		w.Header().Set("Connection", "close")
 		w.Header().Set("Cache-Control", "no-cache")
 		return g.run(r, body, out)
 	})
