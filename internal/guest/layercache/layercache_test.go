@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -49,6 +50,7 @@ func newBox(t *testing.T, dir, id string, images ...string) *box {
 	if err != nil || !placed {
 		t.Fatal(placed, note, err)
 	}
+	t.Cleanup(func() { runtime.KeepAlive(c) }) // a box that the test forgets would give its locks back
 	return &box{Cache: c, t: t, store: tree{c.store()}}
 }
 
