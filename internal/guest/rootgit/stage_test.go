@@ -155,3 +155,41 @@ func TestSparseFile(t *testing.T) {
 		})
 	}
 }
+
+// A checkpoint took a file when it was small. When it cannot be staged any more, the commit that keeps what is left, and the next
+// checkpoint, have what the agent has committed of it since, and not the old content.
+func TestLeftFileIsAsCommitted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.write(t, "big", "begun")
+	f.write(t, "new", "begun")
+	if s := f.Save.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
+		t.Fatalf("saved %+v", s)
+	}
+	f.write(t, "big", "whole")
+	gittest.Git(t, f.Repos.Workspace, "add", "big")
+	gittest.Git(t, f.Repos.Workspace, "commit", "-q", "-m", "big")
+	f.write(t, "small", "left")
+	for _, name := range []string{"big", "new"} { // sparse: larger than what is committed for an agent
+		if err := os.Truncate(filepath.Join(f.Repos.Workspace, name), 600<<20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const want = "100755 README\n100644 big\n100644 small"
+	if s := f.Save.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
+		t.Fatalf("saved %+v", s)
+	}
+	at := f.remote(t, workorder.CheckpointRef("T-A1B2C3D4"))
+	if got, big := f.tree(t, at), gittest.Git(t, f.srv.Root+"/r.git", "show", at+":big"); got != want || big != "whole" {
+		t.Errorf("the checkpoint has %q, and\n%s", big, got)
+	}
+	var left *worktree.LeftError
+	if err := f.Commits.Commit(t.Context(), "leftovers"); !errors.As(err, &left) || len(left.Paths) != 2 {
+		t.Fatalf("left %v", err)
+	}
+	head := gittest.Git(t, f.Repos.Workspace, "rev-parse", "HEAD")
+	got := gittest.Git(t, f.Repos.Workspace, "ls-tree", "-r", "--format=%(objectmode) %(path)", head)
+	if big := gittest.Git(t, f.Repos.Workspace, "show", "HEAD:big"); got != want || big != "whole" {
+		t.Errorf("the commit has %q, and\n%s", big, got)
+	}
+}

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/settings"
@@ -78,12 +79,26 @@ func (c *Committer) commit(ctx context.Context, message string) error {
 	if err := c.snapshots.Unstage(ctx, t, settings); err != nil {
 		return err
 	}
+	old, err := stage.AsHead(ctx, t, "HEAD", added.Out())
+	if err != nil {
+		return err
+	}
+	if old != "" {
+		if t, err = c.index.With(ctx, t, old); err != nil {
+			return err
+		}
+	}
 	staged := false
 	if err := t.Each(ctx, func(string) { staged = true }, "diff-index", "--cached", "--name-only", "-z", "HEAD", "--"); err != nil {
 		return err
 	}
 	if staged {
-		if err := t.Run(ctx, "commit", "--quiet", "--no-verify", "--no-gpg-sign", "--message", message); err != nil {
+		if old == "" {
+			err = t.Run(ctx, "commit", "--quiet", "--no-verify", "--no-gpg-sign", "--message", message)
+		} else {
+			err = commitIndex(ctx, t, message)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -96,6 +111,19 @@ func (c *Committer) commit(ctx context.Context, message string) error {
 		return left
 	}
 	return nil
+}
+
+// commitIndex commits an index as it is: `git commit` would look at the files first, whatever their size.
+func commitIndex(ctx context.Context, t git.Repo, message string) error {
+	tree, err := t.Output(ctx, "write-tree")
+	if err != nil {
+		return err
+	}
+	commit, err := t.Output(ctx, "commit-tree", "-p", "HEAD", "-m", message, strings.TrimSpace(string(tree)))
+	if err != nil {
+		return err
+	}
+	return t.Run(ctx, "update-ref", "HEAD", strings.TrimSpace(string(commit)))
 }
 
 // Uncommitted lists the paths in which the work tree differs from HEAD, small files first.

@@ -91,7 +91,11 @@ func (s *Snapshots) hash(ctx context.Context, head string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if setup = settings.Info() + setup; setup != "" {
+	old, err := stage.AsHead(ctx, s.index.Side(), head, added.Out())
+	if err != nil {
+		return "", err
+	}
+	if setup = settings.Info() + setup + old; setup != "" {
 		index = stage.BareIndex
 		if err := s.index.CopyIndex(ctx, s.repos.SidePath(stage.SideIndex), s.repos.SidePath(stage.BareIndex)); err != nil {
 			return "", err

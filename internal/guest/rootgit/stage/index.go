@@ -227,3 +227,43 @@ const FirstIndex = "first"
 
 // SettingsIndex is an index of our own for the settings alone.
 const SettingsIndex = "settings"
+
+// AsHead is what `update-index --index-info` needs to give paths of an index the entries that they have in head. A path that
+// could not be staged has what an earlier checkpoint saw, which is older than what the agent may have committed since.
+func AsHead(ctx context.Context, t git.Repo, head string, paths []string) (string, error) {
+	if len(paths) == 0 {
+		return "", nil
+	}
+	old := make(map[string]bool, len(paths))
+	for _, path := range paths {
+		old[path] = true
+	}
+	var info strings.Builder
+	err := worktree.Changes(ctx, t, func(path, entry string) {
+		// ":mode-before mode-now id-before id-now status"; mode 0 removes.
+		if f := strings.Fields(strings.TrimPrefix(entry, ":")); old[path] && len(f) == 5 {
+			info.WriteString(strings.TrimPrefix(f[0], "00000") + " " + f[2] + "\t" + path + "\x00")
+		}
+	}, "diff-index", "--cached", "--no-renames", "-z", head, "--")
+	return info.String(), err
+}
+
+// With is t with a copy of the agent's index, in which entries are others: an entry that nothing is known of but its id
+// makes git read the file, whatever its size, and the agent's own index must not have one.
+func (x *Index) With(ctx context.Context, t git.Repo, info string) (git.Repo, error) {
+	own, err := x.ownIndex(ctx)
+	if err == nil {
+		err = x.PrepareSide()
+	}
+	if err == nil {
+		err = x.CopyIndex(ctx, own, x.repos.SidePath(BareIndex))
+	}
+	if err != nil {
+		return git.Repo{}, err
+	}
+	t.Env = append(slices.Clone(t.Env), "GIT_INDEX_FILE="+x.repos.SidePath(BareIndex))
+	t.Stdin = info
+	err = t.Run(ctx, "update-index", "--replace", "-z", "--index-info")
+	t.Stdin = ""
+	return t, err
+}

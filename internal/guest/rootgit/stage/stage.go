@@ -56,6 +56,15 @@ type Staged struct {
 	Left  *worktree.LeftError // nil: nothing else is missing
 }
 
+// Out are the paths that are not staged.
+func (s *Staged) Out() []string {
+	out := slices.Clone(s.Large)
+	if s.Left != nil {
+		out = append(out, s.Left.Paths...)
+	}
+	return out
+}
+
 // Add brings t's index up to the work tree, small files first, for most of the time that there is. A
 // larger file than most, where that is not 0, is left out. unlock takes away the lock
 // that a killed git may have left.
