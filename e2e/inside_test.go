@@ -100,7 +100,7 @@ type box struct {
 	out *syncBuffer
 }
 
-// boxCapabilities are those of a confined box (see internal/host/engine/docker/spec.go).
+// boxCapabilities are those of a confined box (see internal/host/runtime/docker/spec.go).
 var boxCapabilities = []string{
 	"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_ADMIN", "SETFCAP", "SETGID", "SETUID", "SYS_ADMIN", "SYS_CHROOT", "SYS_PTRACE",
 }

@@ -7,8 +7,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 image=${IMAGE:-$(./bin/sandbox-agent image build | awk 'END {print $NF}')}
 # The list is the program's own: one word a line.
-mapfile -t list < <(sed -n '/^var confinedCaps/,/^}/s/^\t"\([A-Z_]*\)".*/\1/p' internal/host/engine/docker/spec.go)
-[ ${#list[@]} -gt 0 ] || { echo "caps.sh: no list in internal/host/engine/docker/spec.go" >&2; exit 1; }
+mapfile -t list < <(sed -n '/^var confinedCaps/,/^}/s/^\t"\([A-Z_]*\)".*/\1/p' internal/host/runtime/docker/spec.go)
+[ ${#list[@]} -gt 0 ] || { echo "caps.sh: no list in internal/host/runtime/docker/spec.go" >&2; exit 1; }
 checks=internal/host/doctor/conformance/files
 [ -e "$checks/checks.sh" ] || { echo "caps.sh: checks.sh is not found" >&2; exit 1; }
 
@@ -59,7 +59,7 @@ if docker save "$redis" -o "$dir/redis.tar" 2>/dev/null; then
 	redis_in=(-v "$dir/redis.tar:/redis.tar:ro")
 fi
 
-# flags CAPABILITY...: how a confined box is made (internal/host/engine/docker/spec.go).
+# flags CAPABILITY...: how a confined box is made (internal/host/runtime/docker/spec.go).
 flags() {
 	echo --cap-drop ALL
 	for c in "$@"; do echo "--cap-add $c"; done

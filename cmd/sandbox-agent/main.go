@@ -6,8 +6,8 @@ import (
 	"os"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/cli"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/docker"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/docker"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/signals"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"

@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -42,7 +42,7 @@ const (
 
 // Keeper starts boxes that look after the cache. Its methods may be called at once.
 type Keeper struct {
-	Engine    engine.Engine
+	Engine    runtime.Runtime
 	Companion companion.Engine // hands images of the engine to the box
 	Images    start.Images
 	Owner     string // of what is left, should this process be killed
@@ -85,7 +85,7 @@ func (k *Keeper) Do(ctx context.Context, hard <-chan struct{}, verb string, req 
 		s.noMore = stop
 		stdin = io.MultiReader(stdin, pipe)
 	}
-	return s.run(ctx, hard, engine.BoxSpec{
+	return s.run(ctx, hard, runtime.BoxSpec{
 		Name: "sandbox-agent-" + req.ID, Image: img.Name, Command: []string{workorder.EntrypointIn, "cache", verb},
 		// The label of a task makes it visible to whoever counts or collects boxes.
 		Labels:    map[string]string{workorder.LabelTask: req.ID, workorder.LabelOwner: k.Owner},
@@ -139,7 +139,7 @@ type session struct {
 
 var errNoAnswer = errors.New("the box ended without an answer")
 
-func (s *session) run(ctx context.Context, hard <-chan struct{}, spec engine.BoxSpec, stdin io.Reader, offered map[string]string) (*workorder.CacheReport, error) {
+func (s *session) run(ctx context.Context, hard <-chan struct{}, spec runtime.BoxSpec, stdin io.Reader, offered map[string]string) (*workorder.CacheReport, error) {
 	live, end := context.WithCancel(context.WithoutCancel(ctx)) // until the box has answered
 	defer end()
 	started := make(chan error, 1)
@@ -205,7 +205,7 @@ func (s *session) follow(ctx context.Context, started chan error) error {
 			begun, ended = true, runErr != nil
 		default:
 		}
-		box, err := engine.Find(ctx, s.k.Engine, s.id)
+		box, err := runtime.Find(ctx, s.k.Engine, s.id)
 		switch {
 		case ended:
 			return runErr
@@ -237,11 +237,11 @@ func (s *session) follow(ctx context.Context, started chan error) error {
 
 // read reads what the box says until it has answered or ends; of a box that is
 // over, what it has said.
-func (s *session) read(ctx context.Context, box *engine.Box, over bool) error {
+func (s *session) read(ctx context.Context, box *runtime.Box, over bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s.log = proc.NewTail(maxTail) // every reading begins at the start
-	lines := &engine.Lines{Limit: maxLine, Fn: func(b []byte) {
+	lines := &runtime.Lines{Limit: maxLine, Fn: func(b []byte) {
 		var l workorder.CacheLine
 		if json.Unmarshal(b, &l) != nil || l.Seq <= s.last {
 			return
@@ -254,11 +254,11 @@ func (s *session) read(ctx context.Context, box *engine.Box, over bool) error {
 		}
 		s.k.show(l.Event)
 	}}
-	o := engine.LogOptions{Stdout: lines, Stderr: s.log}
+	o := runtime.LogOptions{Stdout: lines, Stderr: s.log}
 	if over {
 		return s.k.Engine.Logs(ctx, box.ID, o)
 	}
-	return engine.Follow(ctx, s.k.Engine, s.id, o)
+	return runtime.Follow(ctx, s.k.Engine, s.id, o)
 }
 
 // stopper ends the box when the user does not want to wait.
@@ -271,7 +271,7 @@ func (s *session) stopper(user, live context.Context, hard <-chan struct{}, inte
 	}
 	for _, grace := range []time.Duration{stopGrace, 0} {
 		for { // it may not be there yet
-			box, err := engine.Find(live, s.k.Engine, s.id)
+			box, err := runtime.Find(live, s.k.Engine, s.id)
 			if err == nil && box != nil && box.Live() {
 				go func() {
 					if err := s.k.Engine.Stop(live, box.ID, grace); err != nil && live.Err() == nil {
@@ -329,7 +329,7 @@ func (nobody) Close() error                { return nil }
 func (s *session) remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
 	defer cancel()
-	box, err := engine.Find(ctx, s.k.Engine, s.id)
+	box, err := runtime.Find(ctx, s.k.Engine, s.id)
 	if err == nil && box != nil {
 		err = s.k.Engine.Remove(ctx, box.ID)
 	}

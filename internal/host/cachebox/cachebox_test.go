@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/cachebox"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -24,7 +24,7 @@ func (oneImage) Ensure(context.Context, string, func(workorder.Event)) (workorde
 }
 
 // guest reads the request as the box does.
-func guest(t *testing.T, b *enginetest.Box) (req workorder.CacheRequest, rest string) {
+func guest(t *testing.T, b *runtimetest.Box) (req workorder.CacheRequest, rest string) {
 	t.Helper()
 	in := bufio.NewReader(b.Stdin)
 	line, err := in.ReadBytes('\n')
@@ -41,24 +41,24 @@ func guest(t *testing.T, b *enginetest.Box) (req workorder.CacheRequest, rest st
 	return req, string(more)
 }
 
-func answer(b *enginetest.Box, seq int64, e workorder.Event, rep *workorder.CacheReport) {
+func answer(b *runtimetest.Box, seq int64, e workorder.Event, rep *workorder.CacheReport) {
 	e.Seq = seq
 	_ = json.NewEncoder(b.Stdout).Encode(workorder.CacheLine{Event: e, Report: rep})
 }
 
-func keeper(t *testing.T, program enginetest.Program) (*cachebox.Keeper, *enginetest.Fake) {
+func keeper(t *testing.T, program runtimetest.Program) (*cachebox.Keeper, *runtimetest.Fake) {
 	t.Helper()
-	fake := enginetest.NewFake(map[string]enginetest.Program{"box": program})
+	fake := runtimetest.NewFake(map[string]runtimetest.Program{"box": program})
 	return &cachebox.Keeper{
-		Engine: fake, Companion: fake, Images: oneImage{}, Owner: "me", Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Isolation: engine.IsolationConfined,
+		Engine: fake, Companion: fake, Images: oneImage{}, Owner: "me", Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Isolation: runtime.IsolationConfined,
 	}, fake
 }
 
 func TestAnswer(t *testing.T) {
 	t.Parallel()
 	var labels map[string]string
-	var fake *enginetest.Fake
-	k, fake := keeper(t, func(b *enginetest.Box) int {
+	var fake *runtimetest.Fake
+	k, fake := keeper(t, func(b *runtimetest.Box) int {
 		boxes, err := fake.Boxes(t.Context(), map[string]string{workorder.LabelOwner: "me"})
 		if err != nil || len(boxes) != 1 {
 			t.Errorf("%v %v", boxes, err)
@@ -90,7 +90,7 @@ func TestAnswer(t *testing.T) {
 // Part of what was asked for may have been done.
 func TestErrorWithAReport(t *testing.T) {
 	t.Parallel()
-	k, fake := keeper(t, func(b *enginetest.Box) int {
+	k, fake := keeper(t, func(b *runtimetest.Box) int {
 		guest(t, b)
 		answer(b, 1, workorder.Event{Type: workorder.EventCacheReport, Status: "error", Text: "image nope: cannot be pulled"}, &workorder.CacheReport{Brought: []string{"redis:7"}})
 		return 1
@@ -104,7 +104,7 @@ func TestErrorWithAReport(t *testing.T) {
 // An image of an older version does not know the role.
 func TestNoAnswer(t *testing.T) {
 	t.Parallel()
-	k, fake := keeper(t, func(b *enginetest.Box) int {
+	k, fake := keeper(t, func(b *runtimetest.Box) int {
 		fmt.Fprintln(b.Stderr, "usage: entrypoint init")
 		return 64
 	})
@@ -119,7 +119,7 @@ func TestInterrupt(t *testing.T) {
 	for _, patient := range []bool{true, false} {
 		ctx, cancel := context.WithCancel(t.Context())
 		hard := make(chan struct{})
-		k, fake := keeper(t, func(b *enginetest.Box) int {
+		k, fake := keeper(t, func(b *runtimetest.Box) int {
 			cancel()
 			<-b.Stopped
 			if !patient {
@@ -142,7 +142,7 @@ func TestInterrupt(t *testing.T) {
 func TestBrokenStream(t *testing.T) {
 	t.Parallel()
 	seen, again := make(chan struct{}), make(chan struct{})
-	k, fake := keeper(t, func(b *enginetest.Box) int {
+	k, fake := keeper(t, func(b *runtimetest.Box) int {
 		answer(b, 1, workorder.Event{Type: workorder.EventService, Name: "one"}, nil)
 		<-again
 		answer(b, 2, workorder.Event{Type: workorder.EventService, Name: "two"}, nil)
@@ -168,7 +168,7 @@ func TestBrokenStream(t *testing.T) {
 
 func TestEngineIsAway(t *testing.T) {
 	t.Parallel()
-	k, fake := keeper(t, func(*enginetest.Box) int { return 0 })
+	k, fake := keeper(t, func(*runtimetest.Box) int { return 0 })
 	fake.SetDown(true)
 	if _, err := k.Do(t.Context(), nil, workorder.CacheList, workorder.CacheRequest{}, nil); fault.Code(err) != workorder.ExitBox || fault.Hint(err) == "" {
 		t.Errorf("%v", err)
@@ -178,7 +178,7 @@ func TestEngineIsAway(t *testing.T) {
 // Images of this engine are handed over when the box asks for them.
 func TestHandOver(t *testing.T) {
 	t.Parallel()
-	k, fake := keeper(t, func(b *enginetest.Box) int {
+	k, fake := keeper(t, func(b *runtimetest.Box) int {
 		req, _ := guest(t, b)
 		path := workorder.ImageInbox + "/1.tar"
 		answer(b, 1, workorder.Event{Type: workorder.EventImageRequest, Name: "redis:7", Path: path}, nil)

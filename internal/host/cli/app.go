@@ -19,10 +19,10 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
@@ -50,7 +50,7 @@ type App struct {
 
 // Backend is an engine with what the commands need around it.
 type Backend struct {
-	Engine engine.Engine
+	Engine runtime.Runtime
 	Images Images
 	// Companion is what the companion uses of the same engine.
 	Companion companion.Engine
@@ -110,7 +110,7 @@ func exitCode(err error) int {
 	if c := fault.Code(err); c != workorder.ExitGeneral {
 		return c
 	}
-	if errors.Is(err, engine.ErrUnavailable) || errors.Is(err, engine.ErrIsolation) {
+	if errors.Is(err, runtime.ErrUnavailable) || errors.Is(err, runtime.ErrIsolation) {
 		return workorder.ExitBox
 	}
 	return workorder.ExitGeneral
@@ -131,7 +131,7 @@ func hint(err error) string {
 		return option.Hint
 	case errors.As(err, &missing):
 		return projects.NotFoundHint
-	case errors.Is(err, engine.ErrUnavailable):
+	case errors.Is(err, runtime.ErrUnavailable):
 		return "start the Docker engine, or point DOCKER_HOST at one that runs"
 	case errors.Is(err, store.ErrExists):
 		return "choose another --task-id, or forget that task with `sandbox-agent rm`"

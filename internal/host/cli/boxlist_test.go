@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -33,8 +33,8 @@ func TestOldLabel(t *testing.T) {
 	}
 	lock.Unlock()
 	labels := map[string]string{workorder.LabelTask: tid, workorder.LabelAttempt: "a1", workorder.LabelOwner: me.Username + "@" + host + ":" + r.state}
-	r.fake = enginetest.NewFake(map[string]enginetest.Program{"x": func(*enginetest.Box) int { <-r.hold; return 0 }})
-	if _, err := r.fake.Run(t.Context(), engine.BoxSpec{Name: "box", Image: "x", Labels: labels}, strings.NewReader("")); err != nil {
+	r.fake = runtimetest.NewFake(map[string]runtimetest.Program{"x": func(*runtimetest.Box) int { <-r.hold; return 0 }})
+	if _, err := r.fake.Run(t.Context(), runtime.BoxSpec{Name: "box", Image: "x", Labels: labels}, strings.NewReader("")); err != nil {
 		t.Fatal(err)
 	}
 	r.want(0, `"status": "running"`, "ps", "--json")

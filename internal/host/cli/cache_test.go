@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -31,7 +31,7 @@ func (boxImage) Ensure(context.Context, string, func(workorder.Event)) (workorde
 func cacheApp(t *testing.T, rep *workorder.CacheReport, text string) (a *App, out, errs *bytes.Buffer, asked *workorder.CacheRequest) {
 	t.Helper()
 	asked = &workorder.CacheRequest{}
-	fake := enginetest.NewFake(map[string]enginetest.Program{"box": func(b *enginetest.Box) int {
+	fake := runtimetest.NewFake(map[string]runtimetest.Program{"box": func(b *runtimetest.Box) int {
 		line, err := bufio.NewReader(b.Stdin).ReadBytes('\n')
 		if err == nil {
 			err = json.Unmarshal(line, asked)
@@ -144,13 +144,13 @@ func TestCachePullOfAProject(t *testing.T) {
 
 // specs notes the boxes that an engine is asked for.
 type specs struct {
-	engine.Engine
-	seen []engine.BoxSpec
+	runtime.Runtime
+	seen []runtime.BoxSpec
 }
 
-func (s *specs) Run(ctx context.Context, spec engine.BoxSpec, stdin io.Reader) (string, error) {
+func (s *specs) Run(ctx context.Context, spec runtime.BoxSpec, stdin io.Reader) (string, error) {
 	s.seen = append(s.seen, spec)
-	return s.Engine.Run(ctx, spec, stdin)
+	return s.Runtime.Run(ctx, spec, stdin)
 }
 
 // TestCacheVolume: runs and the commands of the cache use one volume, which the environment can name.
@@ -162,7 +162,7 @@ func TestCacheVolume(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := &specs{Engine: be.Engine}
+		e := &specs{Runtime: be.Engine}
 		env := a.Getenv
 		a.Getenv = func(k string) string {
 			if k == "SANDBOX_AGENT_CACHE_VOLUME" {

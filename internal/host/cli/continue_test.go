@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -27,7 +27,7 @@ const tid = "T-A1B2C3D4"
 // task's state on the remote as real ones do, and end as they are told.
 type rig struct {
 	t       *testing.T
-	fake    *enginetest.Fake
+	fake    *runtimetest.Fake
 	bare    string
 	project string
 	state   string // state folder
@@ -60,7 +60,7 @@ func newRig(t *testing.T, ends ...func(*workorder.Result)) *rig {
 	if err := os.WriteFile(r.project, []byte(yaml), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.fake = enginetest.NewFake(map[string]enginetest.Program{"x": r.box})
+	r.fake = runtimetest.NewFake(map[string]runtimetest.Program{"x": r.box})
 	return r
 }
 
@@ -75,7 +75,7 @@ func parkedUntil(at time.Time) func(*workorder.Result) {
 }
 
 // box is the program of all boxes.
-func (r *rig) box(b *enginetest.Box) int {
+func (r *rig) box(b *runtimetest.Box) int {
 	env, err := workorder.DecodeEnvelope(b.Stdin)
 	if err != nil {
 		fmt.Fprintln(b.Stderr, err)

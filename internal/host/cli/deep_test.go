@@ -9,15 +9,15 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor/conformance"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // conforming is a box whose agent reports the checks of its part, as a test says.
-func conforming(t *testing.T, verdict func(name string) string, status workorder.Status) enginetest.Program {
+func conforming(t *testing.T, verdict func(name string) string, status workorder.Status) runtimetest.Program {
 	t.Helper()
-	return func(b *enginetest.Box) int {
+	return func(b *runtimetest.Box) int {
 		env, err := workorder.DecodeEnvelope(b.Stdin)
 		if err != nil {
 			t.Error(err)
@@ -88,14 +88,14 @@ func TestDeep(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			fake := enginetest.NewFake(map[string]enginetest.Program{"x": conforming(t, c.verdict, c.status)})
+			fake := runtimetest.NewFake(map[string]runtimetest.Program{"x": conforming(t, c.verdict, c.status)})
 			dir := t.TempDir()
 			var out, errs bytes.Buffer
 			a := &App{
 				Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs,
 				Getenv: func(name string) string { return map[string]string{"SANDBOX_AGENT_STATE_DIR": dir}[name] },
 				Open: func() (*Backend, error) {
-					return &Backend{Engine: struct{ engine.Engine }{fake}, Images: derivedImages{}}, nil
+					return &Backend{Engine: struct{ runtime.Runtime }{fake}, Images: derivedImages{}}, nil
 				},
 			}
 			code := Main(t.Context(), a, []string{"doctor", "--deep", "--image", "box"})

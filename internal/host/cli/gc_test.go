@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -25,7 +25,7 @@ func (v *volumes) Volumes(context.Context, string) ([]string, error) { return ni
 func (v *volumes) RemoveVolume(_ context.Context, name string) error {
 	i := slices.Index(v.names, name)
 	if i < 0 {
-		return engine.ErrNotFound
+		return runtime.ErrNotFound
 	}
 	v.names = slices.Delete(v.names, i, i+1)
 	return nil
@@ -34,7 +34,7 @@ func (v *volumes) RemoveVolume(_ context.Context, name string) error {
 // TestGcCache: the cache is every box's, also of other users of the engine.
 func TestGcCache(t *testing.T) {
 	t.Parallel()
-	fake := enginetest.NewFake(map[string]enginetest.Program{"x": func(b *enginetest.Box) int { <-b.Killed; return 0 }})
+	fake := runtimetest.NewFake(map[string]runtimetest.Program{"x": func(b *runtimetest.Box) int { <-b.Killed; return 0 }})
 	v := &volumes{names: []string{start.CacheVolume, "mine"}}
 	named := "" // by the environment
 	var out, errs bytes.Buffer
@@ -45,7 +45,7 @@ func TestGcCache(t *testing.T) {
 		},
 		Open: func() (*Backend, error) { return &Backend{Engine: fake, Leftovers: v}, nil },
 	}
-	id, err := fake.Run(t.Context(), engine.BoxSpec{Name: "theirs", Image: "x", Labels: map[string]string{workorder.LabelTask: "T-A1B2C3D4", workorder.LabelOwner: "else"}}, io.MultiReader())
+	id, err := fake.Run(t.Context(), runtime.BoxSpec{Name: "theirs", Image: "x", Labels: map[string]string{workorder.LabelTask: "T-A1B2C3D4", workorder.LabelOwner: "else"}}, io.MultiReader())
 	if err != nil {
 		t.Fatal(err)
 	}

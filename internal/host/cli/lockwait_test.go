@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -112,7 +112,7 @@ func TestStdinIsLeft(t *testing.T) {
 
 // stuckCopy is an engine that never ends a copy by itself.
 type stuckCopy struct {
-	*enginetest.Fake
+	*runtimetest.Fake
 	begun chan struct{}
 }
 

@@ -3,19 +3,19 @@ package cli
 import (
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // onOtherEngine is a rig whose commands go to another engine than the one that
 // has the box of its task.
-func onOtherEngine(t *testing.T) (r *rig, there *enginetest.Fake) {
+func onOtherEngine(t *testing.T) (r *rig, there *runtimetest.Fake) {
 	t.Helper()
 	r = newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
 	r.hold = make(chan struct{})
 	r.want(0, tid, create("--detach")...)
-	there, r.fake = r.fake, enginetest.NewFake(r.fake.Programs)
+	there, r.fake = r.fake, runtimetest.NewFake(r.fake.Programs)
 	r.fake.Details.ID, r.fake.Details.Host = "another", "tcp://other:2375"
 	return r, there
 }
@@ -80,7 +80,7 @@ func TestKeptOnOtherEngine(t *testing.T) {
 	r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
 	r.want(0, "success", create("--keep")...)
 	there := r.fake
-	r.fake = enginetest.NewFake(there.Programs)
+	r.fake = runtimetest.NewFake(there.Programs)
 	r.fake.Details.ID = "another"
 	r.want(0, "success", "result", tid)
 	r.want(0, "left behind: sandbox-agent-"+tid, "rm", tid)

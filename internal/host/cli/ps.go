@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -184,8 +184,8 @@ const stepTail = 200
 
 // lastEvents tells the step that a box is in and how it ended, as far as its last
 // events tell.
-func lastEvents(ctx context.Context, e engine.Engine, id string) (step string, ended workorder.Status) {
-	lines := &engine.Lines{Limit: 1 << 20, Fn: func(line []byte) {
+func lastEvents(ctx context.Context, e runtime.Runtime, id string) (step string, ended workorder.Status) {
+	lines := &runtime.Lines{Limit: 1 << 20, Fn: func(line []byte) {
 		e, err := workorder.DecodeEvent(line)
 		kind, _, _ := strings.Cut(string(e.Type), ".")
 		switch {
@@ -198,12 +198,12 @@ func lastEvents(ctx context.Context, e engine.Engine, id string) (step string, e
 			ended = e.Result.Status
 		}
 	}}
-	_ = e.Logs(ctx, id, engine.LogOptions{Stdout: lines, Tail: stepTail}) // the list is useful without it
+	_ = e.Logs(ctx, id, runtime.LogOptions{Stdout: lines, Tail: stepTail}) // the list is useful without it
 	return step, ended
 }
 
 type boxState struct {
-	engine.Box
+	runtime.Box
 	step  string
 	ended workorder.Status
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/cli"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/docker"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/docker"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -85,18 +85,18 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 type noImages struct{}
 
 func (noImages) Ensure(context.Context, string, func(workorder.Event)) (workorder.Image, error) {
-	return workorder.Image{}, engine.ErrUnavailable
+	return workorder.Image{}, runtime.ErrUnavailable
 }
 
 func (noImages) Build(context.Context, bool, func(workorder.Event)) (workorder.Image, error) {
-	return workorder.Image{}, engine.ErrUnavailable
+	return workorder.Image{}, runtime.ErrUnavailable
 }
 
 func (noImages) Derive(context.Context, string, []byte, func(workorder.Event)) error {
-	return engine.ErrUnavailable
+	return runtime.ErrUnavailable
 }
 
 func (noImages) List(context.Context) ([]provision.BuiltImage, error) {
-	return nil, engine.ErrUnavailable
+	return nil, runtime.ErrUnavailable
 }
-func (noImages) Remove(context.Context, string) error { return engine.ErrUnavailable }
+func (noImages) Remove(context.Context, string) error { return runtime.ErrUnavailable }

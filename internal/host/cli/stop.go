@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 )
@@ -30,7 +30,7 @@ func newStopCmd(a *App) *cobra.Command {
 		Example:           "  sandbox-agent stop T-A1B2C3D4\n  sandbox-agent stop A1B2 --timeout 30s",
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args[0], a) },
 	}
-	cmd.Flags().DurationVar(&o.timeout, "timeout", engine.StopTimeout, "how long the box may take to land (0 kills it)")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", runtime.StopTimeout, "how long the box may take to land (0 kills it)")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the task's state as JSON")
 	return cmd
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -27,9 +27,9 @@ func (w *onWrite) Write(p []byte) (int, error) {
 }
 
 // detached is an app with one task whose box runs the program.
-func detached(t *testing.T, p enginetest.Program) (*App, *onWrite, *bytes.Buffer) {
+func detached(t *testing.T, p runtimetest.Program) (*App, *onWrite, *bytes.Buffer) {
 	t.Helper()
-	fake := enginetest.NewFake(map[string]enginetest.Program{"x": p})
+	fake := runtimetest.NewFake(map[string]runtimetest.Program{"x": p})
 	dir := t.TempDir()
 	lock, err := store.New(dir).Create(&store.Record{TaskID: "T-A1B2C3D4", CreatedAt: time.Now(), Box: "box"})
 	if err != nil {
@@ -41,7 +41,7 @@ func detached(t *testing.T, p enginetest.Program) (*App, *onWrite, *bytes.Buffer
 		t.Fatal(err)
 	}
 	labels := map[string]string{workorder.LabelTask: "T-A1B2C3D4", workorder.LabelOwner: own.ID}
-	if _, err := fake.Run(t.Context(), engine.BoxSpec{Name: "box", Image: "x", Labels: labels}, strings.NewReader("")); err != nil {
+	if _, err := fake.Run(t.Context(), runtime.BoxSpec{Name: "box", Image: "x", Labels: labels}, strings.NewReader("")); err != nil {
 		t.Fatal(err)
 	}
 	out, errs := &onWrite{fn: func() {}}, &bytes.Buffer{}
@@ -56,7 +56,7 @@ func detached(t *testing.T, p enginetest.Program) (*App, *onWrite, *bytes.Buffer
 // TestLeaveLogs: who leaves a task that goes on is not told of an error.
 func TestLeaveLogs(t *testing.T) {
 	t.Parallel()
-	a, out, errs := detached(t, func(b *enginetest.Box) int {
+	a, out, errs := detached(t, func(b *runtimetest.Box) int {
 		fmt.Fprintln(b.Stdout, `{"seq":1,"type":"ready","text":"1"}`)
 		<-b.Killed
 		return 0
@@ -72,7 +72,7 @@ func TestLeaveLogs(t *testing.T) {
 func TestPsStep(t *testing.T) {
 	t.Parallel()
 	said := make(chan struct{})
-	a, out, errs := detached(t, func(b *enginetest.Box) int {
+	a, out, errs := detached(t, func(b *runtimetest.Box) int {
 		fmt.Fprintln(b.Stdout, `{"seq":1,"type":"step.started","name":"agent"}`)
 		for i := range 10 * stepTail {
 			fmt.Fprintf(b.Stdout, `{"seq":%d,"type":"agent.text","text":"x"}`+"\n", i+2)
@@ -90,7 +90,7 @@ func TestPsStep(t *testing.T) {
 // TestExitOfTask: a script that waits for a detached task learns how it ended.
 func TestExitOfTask(t *testing.T) {
 	t.Parallel()
-	a, _, errs := detached(t, func(b *enginetest.Box) int {
+	a, _, errs := detached(t, func(b *runtimetest.Box) int {
 		fmt.Fprintln(b.Stdout, `{"seq":1,"type":"result","result":{"version":1,"task_id":"T-A1B2C3D4","status":"timeout","ended_by":"timeout"}}`)
 		return 12
 	})
@@ -108,7 +108,7 @@ func TestExitOfTask(t *testing.T) {
 // holds and has no box is lost, without a gc.
 func TestPsEnded(t *testing.T) {
 	t.Parallel()
-	a, out, errs := detached(t, func(b *enginetest.Box) int {
+	a, out, errs := detached(t, func(b *runtimetest.Box) int {
 		fmt.Fprintln(b.Stdout, `{"seq":1,"type":"result","result":{"version":1,"status":"failed","ended_by":"agent"}}`)
 		return 10
 	})
@@ -145,7 +145,7 @@ func TestStopKills(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{"stop A1B2 --timeout 0": "killed on request", "rm -f A1B2": ""} {
 		said := make(chan struct{})
-		a, out, errs := detached(t, func(b *enginetest.Box) int {
+		a, out, errs := detached(t, func(b *runtimetest.Box) int {
 			fmt.Fprintln(b.Stdout, `{"seq":1,"type":"step.started","name":"agent"}`)
 			close(said)
 			<-b.Killed

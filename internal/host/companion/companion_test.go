@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -25,7 +25,7 @@ import (
 const id = "T-A1B2C3D4"
 
 // serve runs a companion and returns its answer and its end.
-func serve(t *testing.T, fake *enginetest.Fake, cfg companion.Config) (companion.Ready, <-chan error) {
+func serve(t *testing.T, fake *runtimetest.Fake, cfg companion.Config) (companion.Ready, <-chan error) {
 	t.Helper()
 	in, err := json.Marshal(cfg)
 	if err != nil {
@@ -51,9 +51,9 @@ func serve(t *testing.T, fake *enginetest.Fake, cfg companion.Config) (companion
 	return ready, end
 }
 
-func run(t *testing.T, fake *enginetest.Fake) string {
+func run(t *testing.T, fake *runtimetest.Fake) string {
 	t.Helper()
-	box, err := fake.Run(t.Context(), engine.BoxSpec{Name: "box", Image: "box", Labels: map[string]string{workorder.LabelTask: id}}, strings.NewReader(""))
+	box, err := fake.Run(t.Context(), runtime.BoxSpec{Name: "box", Image: "box", Labels: map[string]string{workorder.LabelTask: id}}, strings.NewReader(""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func run(t *testing.T, fake *enginetest.Fake) string {
 // TestStuckStream: a companion ends with its box, also when the engine forgets to
 // end the box's output.
 func TestStuckStream(t *testing.T) {
-	fake := enginetest.NewFake(map[string]enginetest.Program{"box": func(*enginetest.Box) int { return 0 }})
+	fake := runtimetest.NewFake(map[string]runtimetest.Program{"box": func(*runtimetest.Box) int { return 0 }})
 	fake.StuckStreams = true
 	run(t, fake)
 	_, end := serve(t, fake, companion.Config{TaskID: id, Dir: t.TempDir()})
@@ -77,7 +77,7 @@ func TestStuckStream(t *testing.T) {
 func TestImages(t *testing.T) {
 	const inbox = workorder.ImageInbox
 	got := make(chan string, 3)
-	fake := enginetest.NewFake(map[string]enginetest.Program{"box": func(b *enginetest.Box) int {
+	fake := runtimetest.NewFake(map[string]runtimetest.Program{"box": func(b *runtimetest.Box) int {
 		for i, req := range []struct{ image, path, mark string }{
 			{"redis:7", inbox + "/redis.tar", inbox + "/redis.tar.done"},
 			{"private:1", inbox + "/private.tar", inbox + "/private.tar.failed"},
@@ -125,7 +125,7 @@ func TestLife(t *testing.T) {
 	if err := proc.Run(t.Context(), proc.Spec{Argv: []string{"git", "init", "-q", repo}}); err != nil {
 		t.Fatal(err)
 	}
-	fake := enginetest.NewFake(map[string]enginetest.Program{"box": func(b *enginetest.Box) int {
+	fake := runtimetest.NewFake(map[string]runtimetest.Program{"box": func(b *runtimetest.Box) int {
 		<-b.Stopped
 		return 0
 	}})
@@ -168,7 +168,7 @@ func TestLife(t *testing.T) {
 func TestStartSaysWhatIsWrong(t *testing.T) {
 	if os.Getenv("COMPANION_TEST_CHILD") != "" {
 		// This test's own program plays the companion that cannot listen.
-		err := companion.Serve(t.Context(), os.Stdin, os.Stdout, enginetest.NewFake(nil), slog.New(slog.NewTextHandler(os.Stderr, nil)))
+		err := companion.Serve(t.Context(), os.Stdin, os.Stdout, runtimetest.NewFake(nil), slog.New(slog.NewTextHandler(os.Stderr, nil)))
 		if err != nil {
 			os.Exit(3)
 		}
@@ -193,7 +193,7 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 func TestOrphan(t *testing.T) {
 	t.Parallel()
 	notOurs := os.Getpid() // nobody is their own parent
-	_, end := serve(t, enginetest.NewFake(nil), companion.Config{TaskID: id, Dir: t.TempDir(), Parent: notOurs})
+	_, end := serve(t, runtimetest.NewFake(nil), companion.Config{TaskID: id, Dir: t.TempDir(), Parent: notOurs})
 	if err := <-end; err == nil || !strings.Contains(err.Error(), "died") {
 		t.Errorf("ended with %v", err)
 	}

@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -37,7 +37,7 @@ const (
 
 // Engine is what a companion needs of the engine.
 type Engine interface {
-	engine.Follower
+	runtime.Follower
 	// SaveImage streams an image as a docker archive.
 	SaveImage(ctx context.Context, ref string) (io.ReadCloser, error)
 	// CopyIn unpacks a tar stream into an existing folder of the box.
@@ -50,7 +50,7 @@ type attemptOnly struct {
 	id string
 }
 
-func (a attemptOnly) Boxes(ctx context.Context, labels map[string]string) ([]engine.Box, error) {
+func (a attemptOnly) Boxes(ctx context.Context, labels map[string]string) ([]runtime.Box, error) {
 	if labels = maps.Clone(labels); a.id != "" {
 		labels[workorder.LabelAttempt] = a.id
 	}
@@ -74,7 +74,7 @@ func (w *watcher) run(ctx context.Context) error {
 	begun, down, orphan := time.Now(), time.Time{}, time.Time{}
 	seen := false
 	for {
-		box, err := engine.Find(ctx, w.eng, w.cfg.TaskID)
+		box, err := runtime.Find(ctx, w.eng, w.cfg.TaskID)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -116,7 +116,7 @@ func (w *watcher) run(ctx context.Context) error {
 
 // follow reads the box's events until its stream ends, which it does with the box.
 func (w *watcher) follow(ctx context.Context, id string) error {
-	lines := &engine.Lines{Limit: lineLimit, Fn: func(b []byte) {
+	lines := &runtime.Lines{Limit: lineLimit, Fn: func(b []byte) {
 		if len(w.cfg.Images) == 0 || !bytes.Contains(b, []byte(workorder.EventImageRequest)) {
 			return
 		}
@@ -127,7 +127,7 @@ func (w *watcher) follow(ctx context.Context, id string) error {
 		w.last, w.at = e.Seq, e.Time
 		w.jobs.Go(func() { w.answer(ctx, id, e) })
 	}}
-	return engine.Follow(ctx, w.eng, w.cfg.TaskID, engine.LogOptions{Since: w.at, Stdout: lines})
+	return runtime.Follow(ctx, w.eng, w.cfg.TaskID, runtime.LogOptions{Since: w.at, Stdout: lines})
 }
 
 // answer puts the image into the box, or the reason why not.

@@ -21,7 +21,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 )
 
 // wire is a neighbour on the bridge who hears all that is said with an address.
@@ -80,7 +80,7 @@ func TestNeighbourOnTheBridge(t *testing.T) {
 	gittest.Git(t, work, "init", "-q", "-b", "main")
 	gittest.Git(t, work, "add", "f")
 	gittest.Git(t, work, "-c", "core.looseCompression=0", "commit", "-qm", secret)
-	fake := enginetest.NewFake(map[string]enginetest.Program{"box": func(b *enginetest.Box) int { <-b.Stopped; return 0 }})
+	fake := runtimetest.NewFake(map[string]runtimetest.Program{"box": func(b *runtimetest.Box) int { <-b.Stopped; return 0 }})
 	ready, end := serve(t, fake, companion.Config{TaskID: id, Dir: t.TempDir(), Repo: work, TargetBranch: "agent/" + id, Listen: "127.0.0.1:0", Token: token})
 	box := run(t, fake)
 	at := fmt.Sprintf("127.0.0.1:%d", ready.Port)

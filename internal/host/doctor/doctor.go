@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
@@ -49,7 +49,7 @@ const (
 
 // Doctor looks at a machine.
 type Doctor struct {
-	Engine    engine.Engine // nil: OpenError says why
+	Engine    runtime.Runtime // nil: OpenError says why
 	OpenError error
 	// Images returns the names of the default images that are there.
 	Images   func(context.Context) ([]string, error)
@@ -61,7 +61,7 @@ type Doctor struct {
 // box that is held like a real one. It returns the command's output; the error is the
 // engine's when the box could not be started.
 type Prober interface {
-	Probe(ctx context.Context, spec engine.BoxSpec, argv []string) (string, error)
+	Probe(ctx context.Context, spec runtime.BoxSpec, argv []string) (string, error)
 }
 
 // Run makes all checks, in the order in which a run would meet the problems.
@@ -81,10 +81,10 @@ func (d *Doctor) Run(ctx context.Context) []Check {
 	return list
 }
 
-func (d *Doctor) engine(ctx context.Context, add func(Check)) (engine.Info, bool) {
+func (d *Doctor) engine(ctx context.Context, add func(Check)) (runtime.Info, bool) {
 	if d.Engine == nil {
 		add(Check{"engine", Fail, d.OpenError.Error(), "check DOCKER_HOST and the docker context"})
-		return engine.Info{}, false
+		return runtime.Info{}, false
 	}
 	info, err := d.Engine.Info(ctx)
 	if err != nil {
@@ -104,7 +104,7 @@ func (d *Doctor) engine(ctx context.Context, add func(Check)) (engine.Info, bool
 }
 
 // boxes makes throw-away containers of the box's image.
-func (d *Doctor) boxes(ctx context.Context, info engine.Info, add func(Check)) {
+func (d *Doctor) boxes(ctx context.Context, info runtime.Info, add func(Check)) {
 	names, err := d.Images(ctx)
 	switch {
 	case err != nil:
@@ -119,13 +119,13 @@ func (d *Doctor) boxes(ctx context.Context, info engine.Info, add func(Check)) {
 	if !ok {
 		return
 	}
-	for _, iso := range []string{engine.IsolationConfined, engine.IsolationPrivileged} {
+	for _, iso := range []string{runtime.IsolationConfined, runtime.IsolationPrivileged} {
 		out, err := d.probe(ctx, p, info, names[0], iso, "", []string{"/bin/sh", "-c", "grep CapEff /proc/self/status; test -c /dev/fuse && echo fuse"})
 		c := Check{Name: "isolation " + iso, Status: OK, Message: describe(out)}
 		if err != nil {
 			c.Status, c.Message = Warn, err.Error()
 			c.Hint = "use the other one: --isolation " + other(iso)
-			if iso == engine.IsolationConfined {
+			if iso == runtime.IsolationConfined {
 				c.Status = Fail
 			}
 		}
@@ -139,10 +139,10 @@ func (d *Doctor) boxes(ctx context.Context, info engine.Info, add func(Check)) {
 }
 
 func other(iso string) string {
-	if iso == engine.IsolationConfined {
-		return engine.IsolationPrivileged
+	if iso == runtime.IsolationConfined {
+		return runtime.IsolationPrivileged
 	}
-	return engine.IsolationConfined
+	return runtime.IsolationConfined
 }
 
 func describe(out string) string {
@@ -159,11 +159,11 @@ func describe(out string) string {
 	return s + ", no /dev/fuse"
 }
 
-func (d *Doctor) probe(ctx context.Context, p Prober, info engine.Info, image, iso, runtime string, argv []string) (string, error) {
+func (d *Doctor) probe(ctx context.Context, p Prober, info runtime.Info, image, iso, oci string, argv []string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	return p.Probe(ctx, engine.BoxSpec{
-		Image: image, Isolation: iso, OCIRuntime: runtime, Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2,
+	return p.Probe(ctx, runtime.BoxSpec{
+		Image: image, Isolation: iso, OCIRuntime: oci, Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2,
 		// No task label: a probe is not a box that anybody collects.
 		Labels: map[string]string{"sandbox-agent.probe": d.Owner},
 	}, argv)
@@ -171,7 +171,7 @@ func (d *Doctor) probe(ctx context.Context, p Prober, info engine.Info, image, i
 
 // reach checks that a box can open a connection to this process, as it must to
 // fetch a local repository. A firewall on the host is what usually forbids it.
-func (d *Doctor) reach(ctx context.Context, p Prober, info engine.Info, image string) Check {
+func (d *Doctor) reach(ctx context.Context, p Prober, info runtime.Info, image string) Check {
 	const word = "sandbox-agent-was-reached"
 	addr := "127.0.0.1:0"
 	if info.Local && info.Gateway != "" {
@@ -183,7 +183,7 @@ func (d *Doctor) reach(ctx context.Context, p Prober, info engine.Info, image st
 	if err != nil {
 		c.Status, c.Message, c.Hint = Warn, err.Error(), "--repo PATH will not work; push the repository and give its URL"
 		if info.Rootless {
-			c.Hint = engine.RootlessHint
+			c.Hint = runtime.RootlessHint
 		}
 		return c
 	}
@@ -201,7 +201,7 @@ func (d *Doctor) reach(ctx context.Context, p Prober, info engine.Info, image st
 	_, port, err := net.SplitHostPort(ln.Addr().String())
 	if err == nil {
 		var out string
-		out, err = d.probe(ctx, p, info, image, engine.IsolationConfined, "", []string{"/bin/bash", "-c", "exec 3<>/dev/tcp/host.docker.internal/" + port + " && timeout 5 cat <&3"})
+		out, err = d.probe(ctx, p, info, image, runtime.IsolationConfined, "", []string{"/bin/bash", "-c", "exec 3<>/dev/tcp/host.docker.internal/" + port + " && timeout 5 cat <&3"})
 		if err == nil && !strings.Contains(out, word) {
 			err = errors.New("no answer: " + strings.TrimSpace(out))
 		}
@@ -209,7 +209,7 @@ func (d *Doctor) reach(ctx context.Context, p Prober, info engine.Info, image st
 	if err != nil {
 		c.Status, c.Message = Warn, "a box cannot reach this machine at "+addr+": "+err.Error()
 		if info.Rootless {
-			c.Hint = engine.RootlessHint
+			c.Hint = runtime.RootlessHint
 			return c
 		}
 		c.Hint = "allow connections from the docker bridge in the firewall (for example: iptables -I INPUT -i docker0 -j ACCEPT)"

@@ -8,23 +8,23 @@ import (
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 )
 
 // prober is an engine whose throw-away boxes answer as a test says.
 type prober struct {
-	*enginetest.Fake
-	answer func(spec engine.BoxSpec, script string) (string, error)
+	*runtimetest.Fake
+	answer func(spec runtime.BoxSpec, script string) (string, error)
 }
 
-func (p *prober) Probe(_ context.Context, spec engine.BoxSpec, argv []string) (string, error) {
+func (p *prober) Probe(_ context.Context, spec runtime.BoxSpec, argv []string) (string, error) {
 	return p.answer(spec, strings.Join(argv, " "))
 }
 
 func TestHolding(t *testing.T) {
 	t.Parallel()
-	works := func(_ engine.BoxSpec, script string) (string, error) {
+	works := func(_ runtime.BoxSpec, script string) (string, error) {
 		if strings.Contains(script, "nft -f") {
 			return "in-force\n", nil
 		}
@@ -35,20 +35,20 @@ func TestHolding(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		runtimes []string
-		answer   func(engine.BoxSpec, string) (string, error)
+		answer   func(runtime.BoxSpec, string) (string, error)
 		want     map[string]string // name of a check -> how it begins
 	}{
 		"all": {[]string{"kata-runtime", "runc", "runsc", "sysbox-runc"}, works, map[string]string{
 			"harnesses": "ok claude-code 2.1.329, codex 0.169.0, opencode 1.18.18, command", "network policy": "ok nftables works", "oci runtime kata": "ok selectable: --oci-runtime kata-runtime", "oci runtime runsc": "ok selectable",
 			"oci runtime sysbox-runc": "ok selectable: --oci-runtime sysbox-runc ", "isolation confined": "ok works", "isolation privileged": "ok works",
 		}},
-		"little": {[]string{"runc", "runsc"}, func(spec engine.BoxSpec, script string) (string, error) {
+		"little": {[]string{"runc", "runsc"}, func(spec runtime.BoxSpec, script string) (string, error) {
 			switch {
 			case spec.OCIRuntime != "":
 				return "", errors.New("no such program")
 			case strings.Contains(script, "nft -f"):
 				return "", errors.New("exit status 1: Operation not supported")
-			case spec.Isolation == engine.IsolationPrivileged:
+			case spec.Isolation == runtime.IsolationPrivileged:
 				return "", errors.New("unable to apply caps")
 			case strings.Contains(script, "image.json"):
 				return `{"contents":{"claude-code":"2.1.329 (Claude Code)","codex":""}}`, nil
@@ -61,7 +61,7 @@ func TestHolding(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			fake := enginetest.NewFake(nil)
+			fake := runtimetest.NewFake(nil)
 			fake.Details.OSType, fake.Details.Runtimes = "linux", c.runtimes
 			d := doctor.Doctor{
 				Engine: &prober{fake, c.answer}, StateDir: t.TempDir(),

@@ -6,13 +6,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 )
 
 // harnesses tells which agents the image has, as it was noted when it was built.
-func (d *Doctor) harnesses(ctx context.Context, p Prober, info engine.Info, image string) Check {
-	out, err := d.probe(ctx, p, info, image, engine.IsolationConfined, "", []string{"/bin/cat", "/usr/share/sandbox-agent/image.json"})
+func (d *Doctor) harnesses(ctx context.Context, p Prober, info runtime.Info, image string) Check {
+	out, err := d.probe(ctx, p, info, image, runtime.IsolationConfined, "", []string{"/bin/cat", "/usr/share/sandbox-agent/image.json"})
 	var about struct{ Contents map[string]string }
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &about)

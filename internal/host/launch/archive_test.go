@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -16,7 +16,7 @@ func TestArchiveGoesAlong(t *testing.T) {
 	t.Parallel()
 	n := 0
 	var got []string
-	f := setup(t, func(b *enginetest.Box) int {
+	f := setup(t, func(b *runtimetest.Box) int {
 		g := newGuest(b)
 		n++
 		in, there := b.ReadFile(workorder.ArchiveIn)

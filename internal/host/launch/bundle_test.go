@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -43,7 +43,7 @@ func TestBundle(t *testing.T) {
 // bundled is what the host says of a run in a local repository that left a bundle.
 func bundled(t *testing.T, box workorder.Result) *workorder.Result {
 	t.Helper()
-	f := setup(t, func(b *enginetest.Box) int {
+	f := setup(t, func(b *runtimetest.Box) int {
 		g := newGuest(b)
 		b.WriteFile(workorder.OutDir+"/"+workorder.BundleFile, []byte("bundle"))
 		return g.endAs(box)

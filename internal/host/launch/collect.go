@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/collect"
@@ -14,6 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/journal"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -58,7 +58,7 @@ func (l *Launcher) Attach(ctx context.Context, rec *store.Record) (*workorder.Re
 func (l *Launcher) Collect(ctx context.Context, rec *store.Record) (*workorder.Result, error) {
 	box, err := l.Host().Find(ctx, rec)
 	switch {
-	case errors.Is(err, engine.ErrUnavailable):
+	case errors.Is(err, runtime.ErrUnavailable):
 		return nil, fault.New(workorder.ExitBox, err, "the result is collected when the engine answers again")
 	case err != nil:
 		return nil, err

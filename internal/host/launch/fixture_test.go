@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -37,14 +37,14 @@ func (r remote) Answers(context.Context, string, *workorder.GitCredential) error
 
 // guest is a scripted box: what a real one says, without doing it.
 type guest struct {
-	b   *enginetest.Box
+	b   *runtimetest.Box
 	env *workorder.Envelope
 	seq int64
 	// late is how far its clock is ahead.
 	late time.Duration
 }
 
-func newGuest(b *enginetest.Box) *guest {
+func newGuest(b *runtimetest.Box) *guest {
 	g := &guest{b: b}
 	env, err := workorder.DecodeEnvelope(b.Stdin)
 	if err != nil {
@@ -86,7 +86,7 @@ func (g *guest) endAs(res workorder.Result) int {
 	return workorder.ExitCode(r.Status, r.EndedBy)
 }
 
-func happy(b *enginetest.Box) int {
+func happy(b *runtimetest.Box) int {
 	g := newGuest(b)
 	g.say(workorder.Event{Type: workorder.EventStepStarted, Name: "clone"})
 	g.say(workorder.Event{Type: workorder.EventStepFinished, Name: "clone", Status: "done"})
@@ -97,16 +97,16 @@ func happy(b *enginetest.Box) int {
 // fixture is a launcher on a fake engine.
 type fixture struct {
 	*launch.Launcher
-	fake *enginetest.Fake
+	fake *runtimetest.Fake
 	mu   sync.Mutex
 	seen []workorder.Event
 	// ready gets a value for every event that is shown.
 	ready chan workorder.Event
 }
 
-func setup(t *testing.T, p enginetest.Program) *fixture {
+func setup(t *testing.T, p runtimetest.Program) *fixture {
 	t.Helper()
-	f := &fixture{fake: enginetest.NewFake(map[string]enginetest.Program{image: p}), ready: make(chan workorder.Event, 1000)}
+	f := &fixture{fake: runtimetest.NewFake(map[string]runtimetest.Program{image: p}), ready: make(chan workorder.Event, 1000)}
 	f.Launcher = f.launcher(t, store.New(t.TempDir()))
 	return f
 }
@@ -162,7 +162,7 @@ func values(m map[string]string) func(context.Context) (map[string]string, error
 func newJob() *job.Job {
 	id := workorder.NewTaskID()
 	return &job.Job{
-		Image: image, Isolation: engine.IsolationConfined, Owner: "test", Secrets: values(map[string]string{"KEY": "cnry123"}),
+		Image: image, Isolation: runtime.IsolationConfined, Owner: "test", Secrets: values(map[string]string{"KEY": "cnry123"}),
 		Git: &workorder.GitCredential{Token: "cnry456"},
 		Order: workorder.Order{
 			Version: workorder.Version, TaskID: id, Mode: workorder.ModeCreate, AttemptID: "0123456789abcdef", Project: "p", Task: "do it", Spec: workorder.Spec{SecretNames: []string{"KEY"}, Network: workorder.Network{Mode: workorder.NetworkFull}},

@@ -13,19 +13,19 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/collect"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/follow"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Launcher carries out jobs.
 type Launcher struct {
-	Engine engine.Engine
+	Engine runtime.Runtime
 	Store  *store.Store
 	Images start.Images
 	Remote start.Remote
@@ -78,7 +78,7 @@ func (l *Launcher) Run(ctx context.Context, hard <-chan struct{}, job *job.Job) 
 	defer lock.Unlock()
 	l = l.noting(rec)
 	l.announce(job, rec)
-	var info engine.Info
+	var info runtime.Info
 	if cause = errors.Join(cause, noDir); cause == nil {
 		cause = l.starter().SaveOrder(rec, &job.Order)
 	}
@@ -95,7 +95,7 @@ func (l *Launcher) Run(ctx context.Context, hard <-chan struct{}, job *job.Job) 
 }
 
 // carryOut starts the box and follows it to its end.
-func (l *Launcher) carryOut(ctx context.Context, hard <-chan struct{}, job *job.Job, rec *store.Record, info engine.Info) (*workorder.Result, error) {
+func (l *Launcher) carryOut(ctx context.Context, hard <-chan struct{}, job *job.Job, rec *store.Record, info runtime.Info) (*workorder.Result, error) {
 	err := l.follower().UnlessStopped(ctx, rec.TaskID, func(ctx context.Context) error { return l.starter().Begin(ctx, job, rec, info) })
 	if err != nil {
 		return l.stillborn(ctx, rec, err)

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -16,7 +16,7 @@ func TestOutputIsPrivateAndPrintable(t *testing.T) {
 	t.Parallel()
 	const escape = "one \x1b]0;title\x07\u009b2Jtwo\u007f\n"
 	binary := []byte("\x1bPNG\x00\x9b\r\n")
-	f := setup(t, func(b *enginetest.Box) int {
+	f := setup(t, func(b *runtimetest.Box) int {
 		g := newGuest(b)
 		for _, name := range []string{"logs/agent.stdout.log", "logs/deep/er", "evidence/hang-1.txt", workorder.PlanFile} {
 			b.WriteFile(workorder.OutDir+"/"+name, []byte(escape))

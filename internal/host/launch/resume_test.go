@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -47,7 +47,7 @@ func (f *fixture) resume(t *testing.T, j *job.Job) (*workorder.Result, error) {
 func TestResume(t *testing.T) {
 	t.Parallel()
 	n := 0
-	f := setup(t, func(b *enginetest.Box) int {
+	f := setup(t, func(b *runtimetest.Box) int {
 		g := newGuest(b)
 		n++
 		g.say(workorder.Event{Type: workorder.EventAgentText, Text: fmt.Sprint("box ", n)})
@@ -99,7 +99,7 @@ func TestResume(t *testing.T) {
 // a box cannot be started there is one of its own.
 func TestResumeBadGround(t *testing.T) {
 	t.Parallel()
-	f := setup(t, func(b *enginetest.Box) int { return newGuest(b).end(workorder.StatusTimeout, workorder.ByTimeout) })
+	f := setup(t, func(b *runtimetest.Box) int { return newGuest(b).end(workorder.StatusTimeout, workorder.ByTimeout) })
 	j := newJob()
 	if _, err := f.Run(t.Context(), nil, j); err != nil {
 		t.Fatal(err)
@@ -136,13 +136,13 @@ func TestResumeBadGround(t *testing.T) {
 }
 
 // halfStarted is an engine that goes away when it has started the box.
-type halfStarted struct{ *enginetest.Fake }
+type halfStarted struct{ *runtimetest.Fake }
 
-func (h halfStarted) Run(ctx context.Context, spec engine.BoxSpec, stdin io.Reader) (string, error) {
+func (h halfStarted) Run(ctx context.Context, spec runtime.BoxSpec, stdin io.Reader) (string, error) {
 	id, err := h.Fake.Run(ctx, spec, stdin)
 	if err == nil {
 		h.SetDown(true)
-		err = fmt.Errorf("hand over the work order to %s: %w", id, engine.ErrUnavailable)
+		err = fmt.Errorf("hand over the work order to %s: %w", id, runtime.ErrUnavailable)
 	}
 	return "", err
 }
@@ -152,7 +152,7 @@ func (h halfStarted) Run(ctx context.Context, spec engine.BoxSpec, stdin io.Read
 func TestMayLive(t *testing.T) {
 	t.Parallel()
 	orders, over := make(chan workorder.Order, 3), make(chan struct{})
-	f := setup(t, func(b *enginetest.Box) int {
+	f := setup(t, func(b *runtimetest.Box) int {
 		g := newGuest(b)
 		orders <- g.env.Order
 		if g.env.Order.Mode == workorder.ModeCreate {
@@ -164,7 +164,7 @@ func TestMayLive(t *testing.T) {
 	j := newJob()
 	j.Detach = true
 	f.Engine = halfStarted{f.fake}
-	if res, err := f.Run(t.Context(), nil, j); !errors.Is(err, engine.ErrUnavailable) || res.Status != workorder.StatusError {
+	if res, err := f.Run(t.Context(), nil, j); !errors.Is(err, runtime.ErrUnavailable) || res.Status != workorder.StatusError {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	<-orders
@@ -210,7 +210,7 @@ func TestLostSaid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			begun, passed := time.Now(), atomic.Int64{} // the clock stands still otherwise: seconds are counted
-			f := setup(t, func(b *enginetest.Box) int {
+			f := setup(t, func(b *runtimetest.Box) int {
 				passed.Store(int64(time.Second / 2))
 				g := newGuest(b)
 				o := &g.env.Order
@@ -251,7 +251,7 @@ func TestLostSaid(t *testing.T) {
 // TestLostHas: what reached the remote of a box that vanished, and what it cost.
 func TestLostHas(t *testing.T) {
 	t.Parallel()
-	f := setup(t, func(b *enginetest.Box) int {
+	f := setup(t, func(b *runtimetest.Box) int {
 		g := newGuest(b)
 		g.say(workorder.Event{Type: workorder.EventPush, Name: workorder.BranchRef(g.env.Order.TargetBranch), Status: "ok", Text: sha})
 		g.say(workorder.Event{Type: workorder.EventCheckpoint, Name: workorder.CheckpointRef(g.env.Order.TaskID), Status: "ok", Text: sha})
@@ -274,7 +274,7 @@ func TestLostHas(t *testing.T) {
 // TestOtherAttempt: a result that is not of the box that was started is not believed.
 func TestOtherAttempt(t *testing.T) {
 	t.Parallel()
-	f := setup(t, func(b *enginetest.Box) int {
+	f := setup(t, func(b *runtimetest.Box) int {
 		g := newGuest(b)
 		r := &workorder.Result{TaskID: g.env.Order.TaskID, AttemptID: "ffffffffffffffff", Status: workorder.StatusSuccess, EndedBy: workorder.ByAgent}
 		line, err := r.Encode()
@@ -303,7 +303,7 @@ func TestParkedJudged(t *testing.T) {
 		"not parked": {workorder.Result{Status: workorder.StatusTimeout, EndedBy: workorder.ByTimeout, ResumeAt: &soon}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := setup(t, func(b *enginetest.Box) int {
+			f := setup(t, func(b *runtimetest.Box) int {
 				g := newGuest(b)
 				r := c.said
 				r.Checkpoint = &workorder.Checkpoint{SHA: "$(evil)"}
@@ -331,7 +331,7 @@ func TestParkedJudged(t *testing.T) {
 // next one has begun.
 func TestWatchPast(t *testing.T) {
 	t.Parallel()
-	f := setup(t, func(b *enginetest.Box) int { return newGuest(b).end(workorder.StatusTimeout, workorder.ByTimeout) })
+	f := setup(t, func(b *runtimetest.Box) int { return newGuest(b).end(workorder.StatusTimeout, workorder.ByTimeout) })
 	j := newJob()
 	if _, err := f.Run(t.Context(), nil, j); err != nil {
 		t.Fatal(err)
@@ -369,7 +369,7 @@ func TestBundleGoesAlong(t *testing.T) {
 	t.Parallel()
 	n := 0
 	var got []string
-	f := setup(t, func(b *enginetest.Box) int {
+	f := setup(t, func(b *runtimetest.Box) int {
 		g := newGuest(b)
 		n++
 		in, there := b.ReadFile(workorder.BundleIn)
@@ -402,7 +402,7 @@ func TestBundleOutlived(t *testing.T) {
 	t.Parallel()
 	n := 0
 	var got []string
-	f := setup(t, func(b *enginetest.Box) int {
+	f := setup(t, func(b *runtimetest.Box) int {
 		g := newGuest(b)
 		n++
 		in, _ := b.ReadFile(workorder.BundleIn)
@@ -434,7 +434,7 @@ func TestBundleOutlived(t *testing.T) {
 func TestAttemptNumber(t *testing.T) {
 	t.Parallel()
 	for says, want := range map[int]int{0: 3, 2: 2, 5: 5, -1: 3, 1 << 40: 3} {
-		f := setup(t, func(b *enginetest.Box) int {
+		f := setup(t, func(b *runtimetest.Box) int {
 			return newGuest(b).endAs(workorder.Result{Status: workorder.StatusSuccess, EndedBy: workorder.ByAgent, Attempt: says})
 		})
 		j := newJob()

@@ -11,20 +11,20 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // asking remembers what an engine is asked for.
 type asking struct {
-	*enginetest.Fake
-	specs []engine.BoxSpec
+	*runtimetest.Fake
+	specs []runtime.BoxSpec
 }
 
-func (a *asking) Run(ctx context.Context, spec engine.BoxSpec, stdin io.Reader) (string, error) {
+func (a *asking) Run(ctx context.Context, spec runtime.BoxSpec, stdin io.Reader) (string, error) {
 	a.specs = append(a.specs, spec)
 	return a.Fake.Run(ctx, spec, stdin)
 }
@@ -34,7 +34,7 @@ func (a *asking) Run(ctx context.Context, spec engine.BoxSpec, stdin io.Reader) 
 func TestSecretsComeLast(t *testing.T) {
 	t.Parallel()
 	var got map[string]string
-	f := setup(t, func(b *enginetest.Box) int {
+	f := setup(t, func(b *runtimetest.Box) int {
 		g := newGuest(b)
 		got = g.env.Secrets
 		return g.end(workorder.StatusSuccess, workorder.ByAgent)

@@ -5,9 +5,9 @@ import (
 	"io"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -55,7 +55,7 @@ func TestStopBeforeBox(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if stopped, err := f.Host().Stop(t.Context(), rec, engine.StopTimeout); err != nil || stopped {
+			if stopped, err := f.Host().Stop(t.Context(), rec, runtime.StopTimeout); err != nil || stopped {
 				t.Errorf("stopped %v, %v", stopped, err)
 			}
 			if err := <-ended; fault.Code(err) != workorder.ExitInterrupted {
@@ -76,11 +76,11 @@ func TestStopBeforeBox(t *testing.T) {
 // stoppedMeanwhile is an engine on which somebody asks for the end of every box that
 // is just being started, too late for anybody to give it up.
 type stoppedMeanwhile struct {
-	*enginetest.Fake
+	*runtimetest.Fake
 	note func()
 }
 
-func (s stoppedMeanwhile) Run(ctx context.Context, spec engine.BoxSpec, stdin io.Reader) (string, error) {
+func (s stoppedMeanwhile) Run(ctx context.Context, spec runtime.BoxSpec, stdin io.Reader) (string, error) {
 	s.note()
 	return s.Fake.Run(context.WithoutCancel(ctx), spec, stdin)
 }
@@ -90,7 +90,7 @@ func TestStopWhileStarting(t *testing.T) {
 	t.Parallel()
 	for name, detach := range map[string]bool{"followed": false, "detached": true} {
 		t.Run(name, func(t *testing.T) {
-			f := setup(t, func(b *enginetest.Box) int {
+			f := setup(t, func(b *runtimetest.Box) int {
 				g := newGuest(b)
 				<-b.Stopped
 				return g.end(workorder.StatusInterrupted, workorder.BySignal)

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/follow"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/journal"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -29,7 +29,7 @@ func (l *Launcher) Replay(ctx context.Context, rec *store.Record) error {
 	if box == nil {
 		return journal.Events(rec.Dir, show)
 	}
-	return l.Engine.Logs(ctx, box.ID, engine.LogOptions{Stdout: &journal.Recorder{Show: show}})
+	return l.Engine.Logs(ctx, box.ID, runtime.LogOptions{Stdout: &journal.Recorder{Show: show}})
 }
 
 // Watch follows a run to its end from any process. Whoever holds the task's
@@ -112,8 +112,8 @@ func (l *Launcher) peek(ctx context.Context, rec *store.Record) error {
 	if err != nil || box == nil {
 		return err
 	}
-	err = engine.Follow(ctx, l.Host().Ours(rec), rec.TaskID, engine.LogOptions{Stdout: &journal.Recorder{Show: (&outcome.Held{Show: outcome.Judged(rec, l.Host().Emit)}).Event}})
-	if errors.Is(err, engine.ErrNotFound) || errors.Is(err, engine.ErrStuck) {
+	err = runtime.Follow(ctx, l.Host().Ours(rec), rec.TaskID, runtime.LogOptions{Stdout: &journal.Recorder{Show: (&outcome.Held{Show: outcome.Judged(rec, l.Host().Emit)}).Event}})
+	if errors.Is(err, runtime.ErrNotFound) || errors.Is(err, runtime.ErrStuck) {
 		return nil // collected and removed meanwhile, or about to be
 	}
 	return err

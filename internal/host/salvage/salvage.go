@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -67,7 +67,7 @@ func Commits(ctx context.Context, from Source, box string, w Work, bundle string
 	repo := git.Repo{Dir: dir, Bare: true, Env: []string{"GIT_ALLOC_LIMIT=1g", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=pack.threads", "GIT_CONFIG_VALUE_0=1"}}
 	s := &store{refs: map[string]string{}, left: maxBytes, entries: maxEntries}
 	r, err := from.CopyOut(ctx, box, path.Join(workorder.Workspace, ".git"))
-	if errors.Is(err, engine.ErrNotFound) {
+	if errors.Is(err, runtime.ErrNotFound) {
 		return "", ErrNothing
 	}
 	if err != nil {
@@ -260,7 +260,7 @@ func Files(ctx context.Context, from Source, box, archive string) (err error) {
 		}
 	}()
 	r, err := from.CopyOut(ctx, box, workorder.Workspace)
-	if errors.Is(err, engine.ErrNotFound) {
+	if errors.Is(err, runtime.ErrNotFound) {
 		return ErrNothing
 	}
 	if err != nil {

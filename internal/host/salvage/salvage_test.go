@@ -17,7 +17,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
 // folder is a stopped box whose /workspace is a folder.
@@ -30,7 +30,7 @@ func (f folder) CopyOut(_ context.Context, _, name string) (io.ReadCloser, error
 	rel, ok := strings.CutPrefix(name, "/workspace")
 	at := filepath.Join(f.dir, rel)
 	if _, err := os.Stat(at); !ok || err != nil {
-		return nil, engine.ErrNotFound
+		return nil, runtime.ErrNotFound
 	}
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -32,27 +32,27 @@ const (
 // Todo is one thing to do about a task.
 type Todo struct {
 	Do  Do
-	Box engine.Box // of RemoveBox
+	Box runtime.Box // of RemoveBox
 }
 
 // Task is what is known of a task whose lock is held.
 type Task struct {
 	Record    *store.Record
-	Boxes     []engine.Box // of its attempts
-	Engine    string       // the identity of the engine that they are on
-	Companion bool         // its companion lives
+	Boxes     []runtime.Box // of its attempts
+	Engine    string        // the identity of the engine that they are on
+	Companion bool          // its companion lives
 }
 
 // idle tells whether there is nothing to do about a task, or it is at work: then its lock need not be asked for.
 func (t Task) idle() bool {
 	r := t.Record
-	return r.Collected && len(t.Boxes) == 0 && r.Moving == 0 && !t.Companion || slices.ContainsFunc(t.Boxes, engine.Box.Live)
+	return r.Collected && len(t.Boxes) == 0 && r.Moving == 0 && !t.Companion || slices.ContainsFunc(t.Boxes, runtime.Box.Live)
 }
 
 // ForTask says what to do about a task that nobody follows: collect it, and remove the boxes that nobody wants to keep.
 func ForTask(t Task) (todo []Todo) {
 	r := t.Record
-	last := func(b engine.Box) bool { return b.Labels[workorder.LabelAttempt] == r.AttemptID }
+	last := func(b runtime.Box) bool { return b.Labels[workorder.LabelAttempt] == r.AttemptID }
 	switch {
 	case t.idle():
 		return nil
@@ -78,7 +78,7 @@ func ForTask(t Task) (todo []Todo) {
 }
 
 // Stray tells whether a box that no record knows is to be removed: it has ended, or its command died before it was started.
-func Stray(b engine.Box, now time.Time) bool {
+func Stray(b runtime.Box, now time.Time) bool {
 	return !b.Live() && (b.State != "created" || now.Sub(b.Created) >= neverStarted)
 }
 

@@ -5,14 +5,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func box(attempt, state string) engine.Box {
-	return engine.Box{Name: "box of " + attempt, State: state, Labels: map[string]string{workorder.LabelAttempt: attempt}}
+func box(attempt, state string) runtime.Box {
+	return runtime.Box{Name: "box of " + attempt, State: state, Labels: map[string]string{workorder.LabelAttempt: attempt}}
 }
 
 // TestForTask has a row for each case.
@@ -32,15 +32,15 @@ func TestForTask(t *testing.T) {
 		want []Do
 	}{
 		"over, and nothing is left":              {Task{Record: &over}, nil},
-		"a box runs":                             {Task{Record: with(func(r *store.Record) { r.Collected = false }), Boxes: []engine.Box{former, box("a2", "running")}}, nil},
-		"ended, and not collected":               {Task{Record: with(func(r *store.Record) { r.Collected = false }), Boxes: []engine.Box{last}}, []Do{Collect}},
-		"not collected, and an older box":        {Task{Record: with(func(r *store.Record) { r.Collected = false }), Boxes: []engine.Box{last, former}}, []Do{Collect, RemoveBox}},
+		"a box runs":                             {Task{Record: with(func(r *store.Record) { r.Collected = false }), Boxes: []runtime.Box{former, box("a2", "running")}}, nil},
+		"ended, and not collected":               {Task{Record: with(func(r *store.Record) { r.Collected = false }), Boxes: []runtime.Box{last}}, []Do{Collect}},
+		"not collected, and an older box":        {Task{Record: with(func(r *store.Record) { r.Collected = false }), Boxes: []runtime.Box{last, former}}, []Do{Collect, RemoveBox}},
 		"its box is gone":                        {Task{Record: with(func(r *store.Record) { r.Collected = false })}, []Do{Collect}},
 		"its box is on another engine":           {Task{Record: with(there), Engine: "here"}, nil},
-		"another engine, and its box is here":    {Task{Record: with(there), Engine: "here", Boxes: []engine.Box{last}}, []Do{Collect}},
-		"collected, and the box is still there":  {Task{Record: &over, Boxes: []engine.Box{last}}, []Do{RemoveBox}},
-		"a box that was to be kept":              {Task{Record: with(func(r *store.Record) { r.Keep = true }), Boxes: []engine.Box{last, former}}, []Do{RemoveBox}},
-		"a former box that was to be kept":       {Task{Record: with(func(r *store.Record) { r.Former[0].Keep = true }), Boxes: []engine.Box{former}}, nil},
+		"another engine, and its box is here":    {Task{Record: with(there), Engine: "here", Boxes: []runtime.Box{last}}, []Do{Collect}},
+		"collected, and the box is still there":  {Task{Record: &over, Boxes: []runtime.Box{last}}, []Do{RemoveBox}},
+		"a box that was to be kept":              {Task{Record: with(func(r *store.Record) { r.Keep = true }), Boxes: []runtime.Box{last, former}}, []Do{RemoveBox}},
+		"a former box that was to be kept":       {Task{Record: with(func(r *store.Record) { r.Former[0].Keep = true }), Boxes: []runtime.Box{former}}, nil},
 		"its output was being moved":             {Task{Record: with(func(r *store.Record) { r.Moving = 1 })}, []Do{Mend}},
 		"over, and the companion lives":          {Task{Record: &over, Companion: true}, []Do{EndCompanion}},
 		"not collected, and the companion lives": {Task{Record: with(func(r *store.Record) { r.Collected = false }), Companion: true}, []Do{Collect, EndCompanion}},
@@ -65,11 +65,11 @@ func TestStray(t *testing.T) {
 		age  time.Duration
 		want bool
 	}{"running": {time.Hour, false}, "exited": {0, true}, "created": {neverStarted, true}} {
-		if got := Stray(engine.Box{State: state, Created: now.Add(-c.age)}, now); got != c.want {
+		if got := Stray(runtime.Box{State: state, Created: now.Add(-c.age)}, now); got != c.want {
 			t.Errorf("%s: %v", state, got)
 		}
 	}
-	if Stray(engine.Box{State: "created", Created: now}, now) {
+	if Stray(runtime.Box{State: "created", Created: now}, now) {
 		t.Error("a box that is just being started is removed")
 	}
 }

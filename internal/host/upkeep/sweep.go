@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/collect"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -24,8 +24,8 @@ const doTime = collect.CollectTimeout + time.Minute
 
 // Engine has boxes.
 type Engine interface {
-	Boxes(ctx context.Context, labels map[string]string) ([]engine.Box, error)
-	Info(ctx context.Context) (engine.Info, error)
+	Boxes(ctx context.Context, labels map[string]string) ([]runtime.Box, error)
+	Info(ctx context.Context) (runtime.Info, error)
 	Remove(ctx context.Context, id string) error
 }
 
@@ -66,7 +66,7 @@ type Action struct {
 }
 
 // OwnBoxes lists the engine's boxes of a state folder, those of older versions included.
-func OwnBoxes(ctx context.Context, e Engine, st *store.Store, labels map[string]string) (boxes []engine.Box, err error) {
+func OwnBoxes(ctx context.Context, e Engine, st *store.Store, labels map[string]string) (boxes []runtime.Box, err error) {
 	own, err := st.Owner(false)
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (s *Sweep) Run(ctx context.Context) ([]Action, error) {
 		return nil, err
 	}
 	s.engine, s.done = info.Identity(), []Action{}
-	byTask := map[string][]engine.Box{}
+	byTask := map[string][]runtime.Box{}
 	for _, b := range boxes {
 		byTask[b.Labels[workorder.LabelTask]] = append(byTask[b.Labels[workorder.LabelTask]], b)
 	}
@@ -102,7 +102,7 @@ func (s *Sweep) Run(ctx context.Context) ([]Action, error) {
 	for _, r := range records {
 		// Of an attempt that its task does not know any more: the task was deleted by hand
 		// and begun again. The boxes were listed before the records, which know of a box first.
-		known := slices.DeleteFunc(byTask[r.TaskID], func(b engine.Box) bool {
+		known := slices.DeleteFunc(byTask[r.TaskID], func(b runtime.Box) bool {
 			forgotten := !r.Knows(b.Labels[workorder.LabelAttempt])
 			if forgotten {
 				s.stray(ctx, b)
@@ -157,7 +157,7 @@ func (s *Sweep) failed(err error) {
 }
 
 // task looks after one task. A command that follows it, or is about to continue it, holds its lock.
-func (s *Sweep) task(ctx context.Context, r *store.Record, boxes []engine.Box) {
+func (s *Sweep) task(ctx context.Context, r *store.Record, boxes []runtime.Box) {
 	t := Task{Record: r, Boxes: boxes, Engine: s.engine, Companion: r.Companion.Alive()}
 	if t.idle() {
 		return
@@ -199,12 +199,12 @@ func end(p *store.Process) error {
 	return nil
 }
 
-func (s *Sweep) removeBox(ctx context.Context, b engine.Box) {
+func (s *Sweep) removeBox(ctx context.Context, b runtime.Box) {
 	s.do(ctx, RemoveBox, b.Name, func(ctx context.Context) error { return s.Engine.Remove(ctx, b.ID) })
 }
 
 // stray removes an ended box of ours that has no record any more.
-func (s *Sweep) stray(ctx context.Context, b engine.Box) {
+func (s *Sweep) stray(ctx context.Context, b runtime.Box) {
 	if Stray(b, time.Now()) {
 		s.removeBox(ctx, b)
 	}
@@ -229,14 +229,14 @@ func (s *Sweep) cache(ctx context.Context) {
 		s.failed(err)
 		return
 	}
-	if i := slices.IndexFunc(boxes, engine.Box.Live); i >= 0 {
+	if i := slices.IndexFunc(boxes, runtime.Box.Live); i >= 0 {
 		s.failed(fmt.Errorf("remove the layer cache: %s runs and uses it: stop it, or wait for its end", boxes[i].Name))
 		return
 	}
 	if !s.DryRun {
 		err = s.Volumes.RemoveVolume(ctx, s.Cache)
 	}
-	if !errors.Is(err, engine.ErrNotFound) {
+	if !errors.Is(err, runtime.ErrNotFound) {
 		s.do(ctx, RemoveVolume, s.Cache, func(context.Context) error { return err })
 	}
 }

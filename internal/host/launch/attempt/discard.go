@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -22,11 +22,11 @@ func (h *Host) Discard(ctx context.Context, rec *store.Record, force bool) (left
 	if left, err = h.outOfReach(ctx, rec, boxes, force); err != nil {
 		return nil, err
 	}
-	boxes = slices.DeleteFunc(boxes, func(b engine.Box) bool {
+	boxes = slices.DeleteFunc(boxes, func(b runtime.Box) bool {
 		id := b.Labels[workorder.LabelAttempt]
 		return id != "" && !rec.Knows(id) // another state folder's
 	})
-	if slices.ContainsFunc(boxes, engine.Box.Live) {
+	if slices.ContainsFunc(boxes, runtime.Box.Live) {
 		if !force {
 			return nil, fmt.Errorf("task %s: %w", rec.TaskID, ErrRunning)
 		}
@@ -46,7 +46,7 @@ func (h *Host) Discard(ctx context.Context, rec *store.Record, force bool) (left
 
 // outOfReach names the task's boxes on other engines. One that may live is only
 // left by force.
-func (h *Host) outOfReach(ctx context.Context, rec *store.Record, here []engine.Box, force bool) (left []string, err error) {
+func (h *Host) outOfReach(ctx context.Context, rec *store.Record, here []runtime.Box, force bool) (left []string, err error) {
 	info, err := h.Engine.Info(ctx)
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func (h *Host) outOfReach(ctx context.Context, rec *store.Record, here []engine.
 	for _, a := range rec.Attempts() {
 		open := a.ID == rec.AttemptID && !rec.Collected || a.Unsure
 		if !open && !a.Keep || !a.Elsewhere(info.Identity()) ||
-			slices.ContainsFunc(here, func(b engine.Box) bool { return b.Labels[workorder.LabelAttempt] == a.ID }) {
+			slices.ContainsFunc(here, func(b runtime.Box) bool { return b.Labels[workorder.LabelAttempt] == a.ID }) {
 			continue
 		}
 		if open && !force {

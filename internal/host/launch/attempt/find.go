@@ -7,17 +7,17 @@ import (
 	"maps"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/journal"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Find finds the container of the record's attempt; nil when its own engine says
 // that there is none.
-func (h *Host) Find(ctx context.Context, rec *store.Record) (*engine.Box, error) {
-	box, err := engine.Find(ctx, h.Ours(rec), rec.TaskID)
+func (h *Host) Find(ctx context.Context, rec *store.Record) (*runtime.Box, error) {
+	box, err := runtime.Find(ctx, h.Ours(rec), rec.TaskID)
 	if box != nil || err != nil || rec.Box == "" || rec.EngineID == "" {
 		return box, err
 	}
@@ -32,7 +32,7 @@ func (h *Host) Find(ctx context.Context, rec *store.Record) (*engine.Box, error)
 // launcher's: nothing can be said of it here.
 var ErrElsewhere = errors.New("its box is on another engine")
 
-func elsewhere(rec *store.Record, here engine.Info) error {
+func elsewhere(rec *store.Record, here runtime.Info) error {
 	where, hint := rec.Engine+", and this is "+here.Host, "set DOCKER_HOST="+rec.Engine+", or take its context with `docker context use`"
 	if rec.Engine == here.Host {
 		where = fmt.Sprintf("%s was %s, and is %s now", here.Host, rec.EngineID, here.Identity())
@@ -44,19 +44,19 @@ func elsewhere(rec *store.Record, here engine.Info) error {
 }
 
 // Ours is the engine as far as it is about the record's attempt.
-func (h *Host) Ours(rec *store.Record) engine.Engine { return attemptOnly{h.Engine, rec.AttemptID} }
+func (h *Host) Ours(rec *store.Record) runtime.Runtime { return attemptOnly{h.Engine, rec.AttemptID} }
 
 // attemptOnly sees the box of one attempt: that of a former one may have been kept.
 type attemptOnly struct {
-	engine.Engine
+	runtime.Runtime
 	id string // empty: a record of an older version, whose box has no such label
 }
 
-func (a attemptOnly) Boxes(ctx context.Context, labels map[string]string) ([]engine.Box, error) {
+func (a attemptOnly) Boxes(ctx context.Context, labels map[string]string) ([]runtime.Box, error) {
 	if labels = maps.Clone(labels); a.id != "" {
 		labels[workorder.LabelAttempt] = a.id
 	}
-	return a.Engine.Boxes(ctx, labels)
+	return a.Runtime.Boxes(ctx, labels)
 }
 
 // ErrRunning is returned by Collect for a box that has not ended.
@@ -72,7 +72,7 @@ const (
 
 // Late looks again for a container that the engine may be making at this moment, for a command that was killed while it asked
 // for it: left alone it would stay. Nil when none comes.
-func (h *Host) Late(ctx context.Context, rec *store.Record) *engine.Box {
+func (h *Host) Late(ctx context.Context, rec *store.Record) *runtime.Box {
 	began := false
 	if err := journal.Events(rec.Dir, func(e workorder.Event) { began = began || e.Type == workorder.EventReady }); err == nil && began || h.Time().Sub(rec.Begun()) > createTime {
 		return nil

@@ -5,14 +5,14 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Host is what a run has of this machine.
 type Host struct {
-	Engine engine.Engine
+	Engine runtime.Runtime
 	Store  *store.Store
 	Log    *slog.Logger
 	// Show is called for every event, the host's own (Seq 0) included, from one

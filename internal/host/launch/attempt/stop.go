@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 )
 
@@ -65,7 +65,7 @@ func (h *Host) Noted(taskID string) (grace time.Duration, asked bool) {
 	case store.StopKill:
 		return 0, true
 	case store.StopSoft:
-		return engine.StopTimeout, true
+		return runtime.StopTimeout, true
 	}
 	return 0, false
 }

@@ -9,11 +9,11 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/journal"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -127,7 +127,7 @@ func (c *Collector) Recorded(rec *store.Record) func(func(workorder.Event)) erro
 	return func(fn func(workorder.Event)) error { return journal.Events(rec.Dir, fn) }
 }
 
-func (c *Collector) lost(rec *store.Record, box *engine.Box, kind attempt.StopKind) *workorder.Result {
+func (c *Collector) lost(rec *store.Record, box *runtime.Box, kind attempt.StopKind) *workorder.Result {
 	where := outcome.LastStep(c.Recorded(rec))
 	e, end := outcome.LostTo(workorder.ReasonVanished, "the box vanished "+where), c.Host.Time()
 	if box != nil {

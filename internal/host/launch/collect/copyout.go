@@ -10,9 +10,9 @@ import (
 	"path"
 	"path/filepath"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -60,7 +60,7 @@ func (c *Collector) empty(ctx context.Context, id string, in *intake) error {
 // read hands an archive of the box's to fn. One that is not there is none.
 func (c *Collector) read(ctx context.Context, id, name string, fn func(io.Reader) error) error {
 	r, err := c.Host.Engine.CopyOut(ctx, id, name)
-	if errors.Is(err, engine.ErrNotFound) {
+	if errors.Is(err, runtime.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
@@ -73,7 +73,7 @@ func (c *Collector) read(ctx context.Context, id, name string, fn func(io.Reader
 // saveBoxLog keeps the guest's own log beside the run's logs.
 func (c *Collector) saveBoxLog(ctx context.Context, id, dir string, out *output) error {
 	var tail tail
-	if err := c.Host.Engine.Logs(ctx, id, engine.LogOptions{Stderr: &tail}); errors.Is(err, engine.ErrUnavailable) {
+	if err := c.Host.Engine.Logs(ctx, id, runtime.LogOptions{Stderr: &tail}); errors.Is(err, runtime.ErrUnavailable) {
 		return err
 	} else if err != nil {
 		// An engine that cannot read a log now never can.
@@ -108,7 +108,7 @@ func (t *tail) Write(p []byte) (int, error) {
 // keptBox says that an output could not be copied, and how it still can.
 func keptBox(rec *store.Record, err error) error {
 	code := workorder.ExitGeneral
-	if errors.Is(err, engine.ErrUnavailable) {
+	if errors.Is(err, runtime.ErrUnavailable) {
 		code = workorder.ExitBox
 	}
 	return fault.New(code, fmt.Errorf("copy the output of task %s out of its box: %w", rec.TaskID, err),

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -17,14 +17,14 @@ import (
 func TestWorkComesFirst(t *testing.T) {
 	t.Parallel()
 	written := make(chan struct{})
-	fake := enginetest.NewFake(map[string]enginetest.Program{"x": func(b *enginetest.Box) int {
+	fake := runtimetest.NewFake(map[string]runtimetest.Program{"x": func(b *runtimetest.Box) int {
 		for _, name := range []string{workorder.EvidenceDir + "/a", workorder.EvidenceDir + "/b", workorder.ArchiveFile} {
 			b.WriteFile(workorder.OutDir+"/"+name, []byte(name))
 		}
 		close(written)
 		return 0
 	}})
-	id, err := fake.Run(t.Context(), engine.BoxSpec{Name: "x", Image: "x"}, strings.NewReader(""))
+	id, err := fake.Run(t.Context(), runtime.BoxSpec{Name: "x", Image: "x"}, strings.NewReader(""))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/journal"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -40,7 +40,7 @@ func (f *Follower) Run(ctx context.Context, run *store.Record, rec *journal.Reco
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.Is(err, engine.ErrUnavailable):
+		case errors.Is(err, runtime.ErrUnavailable):
 			if downSince.IsZero() {
 				downSince = f.Host.Time()
 				f.Host.Log.Warn("the engine stopped answering", "task", taskID, "error", err)
@@ -55,12 +55,12 @@ func (f *Follower) Run(ctx context.Context, run *store.Record, rec *journal.Reco
 			return nil
 		case !box.Live():
 			rec.Restart()
-			err := f.Host.Engine.Logs(ctx, box.ID, engine.LogOptions{Since: rec.At, Stdout: rec})
+			err := f.Host.Engine.Logs(ctx, box.ID, runtime.LogOptions{Since: rec.At, Stdout: rec})
 			return errors.Join(err, rec.Err)
 		default:
 			downSince = time.Time{}
 			rec.Restart()
-			err := engine.Follow(ctx, f.Host.Ours(run), taskID, engine.LogOptions{Since: rec.At, Stdout: rec})
+			err := runtime.Follow(ctx, f.Host.Ours(run), taskID, runtime.LogOptions{Since: rec.At, Stdout: rec})
 			if rec.Err != nil {
 				return fmt.Errorf("write the record of the run: %w", rec.Err)
 			}

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -33,7 +33,7 @@ func TestOverdue(t *testing.T) {
 			}
 			said := make(chan struct{}, 4)
 			l := &Follower{Host: &attempt.Host{
-				Engine: enginetest.NewFake(nil), Store: store.New(t.TempDir()), Log: slog.New(slog.DiscardHandler), Now: time.Now,
+				Engine: runtimetest.NewFake(nil), Store: store.New(t.TempDir()), Log: slog.New(slog.DiscardHandler), Now: time.Now,
 				Show: func(workorder.Event) { said <- struct{}{} },
 			}}
 			rec := &store.Record{TaskID: "T-A1B2C3D4", Dir: dir, Deadline: time.Now()}

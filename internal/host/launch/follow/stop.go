@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/journal"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -55,7 +55,7 @@ func (f *Follower) Stops(followCtx, userCtx context.Context, hard <-chan struct{
 		case <-soft:
 			soft, kind = nil, attempt.StoppedSoftly
 			f.Host.Emit(workorder.Event{Time: f.Host.Time(), Type: workorder.EventWarning, Text: "stopping: the agent is ended and its work saved; Ctrl-C again, after 2 s, kills the box at once"})
-			stop(engine.StopTimeout)
+			stop(runtime.StopTimeout)
 		case <-late.C:
 			if kind == attempt.NotStopped && after && f.hasLanded(rec) {
 				after = false
@@ -65,7 +65,7 @@ func (f *Follower) Stops(followCtx, userCtx context.Context, hard <-chan struct{
 			if kind == attempt.NotStopped {
 				kind, soft = attempt.Overdue, nil
 				f.Host.Emit(workorder.Event{Time: f.Host.Time(), Type: workorder.EventWarning, Text: "the run outlived its timeout and is stopped from outside"})
-				stop(engine.StopTimeout)
+				stop(runtime.StopTimeout)
 			}
 		case <-hard:
 			kind = attempt.Killed

@@ -8,14 +8,14 @@ import (
 	"slices"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func (st *Starter) companionFor(ctx context.Context, j *job.Job, rec *store.Record, info engine.Info) error {
+func (st *Starter) companionFor(ctx context.Context, j *job.Job, rec *store.Record, info runtime.Info) error {
 	o := &j.Order
 	if j.LocalRepo == "" && len(o.HostImages) == 0 {
 		return nil
@@ -29,7 +29,7 @@ func (st *Starter) companionFor(ctx context.Context, j *job.Job, rec *store.Reco
 	}
 	ready, err := st.StartCompanion(ctx, cfg)
 	if err != nil && info.Rootless && j.LocalRepo != "" {
-		return fault.New(workorder.ExitBox, fmt.Errorf("start companion: %w", err), engine.RootlessHint)
+		return fault.New(workorder.ExitBox, fmt.Errorf("start companion: %w", err), runtime.RootlessHint)
 	}
 	if err != nil {
 		return fault.New(workorder.ExitBox, fmt.Errorf("start companion: %w", err), "its log is "+filepath.Join(cfg.Dir, companion.LogFile))

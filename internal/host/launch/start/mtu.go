@@ -5,7 +5,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
 // bridgeMTU is what an engine gives its default network when nothing is set.
@@ -14,7 +14,7 @@ const bridgeMTU = 1500
 // outerMTU is the MTU that packets of the box meet on their way out, when it is
 // smaller than what the box's own interface shows: behind a tunnel the larger one makes
 // downloads hang. 0 when nothing is known or nothing is to be said.
-func outerMTU(info engine.Info) int {
+func outerMTU(info runtime.Info) int {
 	if !info.Local {
 		return 0
 	}

@@ -7,13 +7,13 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func (st *Starter) preflight(ctx context.Context, j *job.Job) (engine.Info, error) {
+func (st *Starter) preflight(ctx context.Context, j *job.Job) (runtime.Info, error) {
 	o := &j.Order
 	remote := make(chan error, 1)
 	go func() {
@@ -44,7 +44,7 @@ func (st *Starter) preflight(ctx context.Context, j *job.Job) (engine.Info, erro
 }
 
 // reachesUs reports whether boxes of the engine can open connections to this process.
-func reachesUs(info engine.Info) bool {
+func reachesUs(info runtime.Info) bool {
 	if info.Local || strings.HasPrefix(info.Host, "unix://") || strings.HasPrefix(info.Host, "npipe://") {
 		return true
 	}

@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -69,7 +69,7 @@ type Remote interface {
 }
 
 // Ground looks, before anything is made, whether engine and remote can do it.
-func (st *Starter) Ground(ctx context.Context, j *job.Job, rec *store.Record) (info engine.Info, err error) {
+func (st *Starter) Ground(ctx context.Context, j *job.Job, rec *store.Record) (info runtime.Info, err error) {
 	o := &j.Order
 	err = st.step(ctx, rec, workorder.StepPreflight, func() error {
 		var err error
@@ -85,7 +85,7 @@ func (st *Starter) Ground(ctx context.Context, j *job.Job, rec *store.Record) (i
 }
 
 // Begin does everything up to the moment the box has its order.
-func (st *Starter) Begin(ctx context.Context, j *job.Job, rec *store.Record, info engine.Info) error {
+func (st *Starter) Begin(ctx context.Context, j *job.Job, rec *store.Record, info runtime.Info) error {
 	err := st.step(ctx, rec, workorder.StepImage, func() error {
 		img, err := st.Images.Ensure(ctx, j.Image, st.Host.Emit)
 		rec.Image = img
@@ -117,7 +117,7 @@ func longest(o *workorder.Order) time.Duration {
 	return StartTimeout + o.Timeout() + workorder.AgentGrace + workorder.LandLimit + endReserve
 }
 
-func (st *Starter) start(ctx context.Context, j *job.Job, rec *store.Record, info engine.Info, secrets map[string]string) error {
+func (st *Starter) start(ctx context.Context, j *job.Job, rec *store.Record, info runtime.Info, secrets map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, StartTimeout)
 	defer cancel()
 	if err := st.companionFor(ctx, j, rec, info); err != nil {
@@ -138,9 +138,9 @@ func (st *Starter) start(ctx context.Context, j *job.Job, rec *store.Record, inf
 	spec.CacheVolume = cmp.Or(st.CacheVolume, CacheVolume)
 	_, err = st.Host.Engine.Run(ctx, spec, bytes.NewReader(append(env, '\n')))
 	switch {
-	case errors.Is(err, engine.ErrConflict):
+	case errors.Is(err, runtime.ErrConflict):
 		return st.conflict(ctx, j, rec, err)
-	case errors.Is(err, engine.ErrIsolation):
+	case errors.Is(err, runtime.ErrIsolation):
 		return fault.New(workorder.ExitBox, err, isolationHint(j))
 	case err != nil:
 		return fault.New(workorder.ExitBox, err, "`sandbox-agent doctor` tells what this engine can do")
@@ -159,7 +159,7 @@ func (st *Starter) conflict(ctx context.Context, j *job.Job, rec *store.Record, 
 	if lerr != nil {
 		return fault.New(workorder.ExitBox, errors.Join(err, lerr), "")
 	}
-	i := slices.IndexFunc(boxes, func(b engine.Box) bool { return b.Name == name })
+	i := slices.IndexFunc(boxes, func(b runtime.Box) bool { return b.Name == name })
 	switch {
 	case i < 0:
 		return fault.New(workorder.ExitBox, err, "if it is none of this program's, choose another --task-id; else it is gone by now: try again")
@@ -174,14 +174,14 @@ func isolationHint(j *job.Job) string {
 	switch {
 	case j.OCIRuntime != "":
 		return "the engine must have the OCI runtime " + j.OCIRuntime + "; without --oci-runtime its default one is used"
-	case j.Isolation == engine.IsolationPrivileged:
+	case j.Isolation == runtime.IsolationPrivileged:
 		return "this engine cannot give a privileged box; ask for what it has: --isolation confined"
 	}
 	return "`sandbox-agent doctor` tells which --isolation this engine can give (confined, privileged)"
 }
 
 // boxSpec is the box a job gets.
-func boxSpec(j *job.Job, rec *store.Record, info engine.Info) engine.BoxSpec {
+func boxSpec(j *job.Job, rec *store.Record, info runtime.Info) runtime.BoxSpec {
 	files := map[string]string{}
 	if j.Bundle != "" {
 		files[workorder.BundleIn] = j.Bundle
@@ -193,7 +193,7 @@ func boxSpec(j *job.Job, rec *store.Record, info engine.Info) engine.BoxSpec {
 	if limits.MemoryBytes == 0 {
 		limits.MemoryBytes = info.MemoryBytes / 10 * job.MemoryTenths
 	}
-	return engine.BoxSpec{
+	return runtime.BoxSpec{
 		Files: files,
 		Name:  rec.Box,
 		Image: cmp.Or(rec.Image.Name, j.Image),

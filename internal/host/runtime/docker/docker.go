@@ -23,7 +23,7 @@ import (
 	"github.com/docker/docker/client"
 	"github.com/docker/docker/pkg/stdcopy"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -57,7 +57,7 @@ type Engine struct {
 	listTime time.Duration
 }
 
-var _ engine.Engine = (*Engine)(nil)
+var _ runtime.Runtime = (*Engine)(nil)
 
 // New returns the engine that the docker command would use. It does not contact it.
 func New(getenv func(string) string) (*Engine, error) {
@@ -89,19 +89,19 @@ func (e *Engine) Client() *client.Client { return e.c }
 // Close drops idle connections.
 func (e *Engine) Close() error { return e.c.Close() }
 
-// Info implements engine.Engine.
-func (e *Engine) Info(ctx context.Context) (engine.Info, error) {
+// Info implements runtime.Runtime.
+func (e *Engine) Info(ctx context.Context) (runtime.Info, error) {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	if _, err := e.c.Ping(ctx); err != nil {
-		return engine.Info{}, e.wrap("contact engine", err)
+		return runtime.Info{}, e.wrap("contact engine", err)
 	}
 	i, err := e.c.Info(ctx)
 	if err != nil {
-		return engine.Info{}, e.wrap("ask engine for its properties", err)
+		return runtime.Info{}, e.wrap("ask engine for its properties", err)
 	}
 	v, _ := strconv.Atoi(i.CgroupVersion)
-	info := engine.Info{
+	info := runtime.Info{
 		ID: i.ID, Version: i.ServerVersion, APIVersion: e.c.ClientVersion(), OSType: i.OSType, Arch: i.Architecture,
 		Kernel: i.KernelVersion, OperatingSys: i.OperatingSystem, CgroupVersion: v, MemoryBytes: i.MemTotal, Host: e.host, RootDir: i.DockerRootDir,
 		Local: e.local(i.KernelVersion),
@@ -147,8 +147,8 @@ func (e *Engine) gateway(ctx context.Context) string {
 	return ""
 }
 
-// Run implements engine.Engine.
-func (e *Engine) Run(ctx context.Context, spec engine.BoxSpec, stdin io.Reader) (string, error) {
+// Run implements runtime.Runtime.
+func (e *Engine) Run(ctx context.Context, spec runtime.BoxSpec, stdin io.Reader) (string, error) {
 	cfg, hc, err := hostConfig(spec)
 	if err != nil {
 		return "", err
@@ -159,10 +159,10 @@ func (e *Engine) Run(ctx context.Context, spec engine.BoxSpec, stdin io.Reader) 
 	made, err := e.c.ContainerCreate(create, cfg, hc, nil, nil, spec.Name)
 	if err != nil {
 		if cerrdefs.IsNotFound(err) {
-			return "", fmt.Errorf("create box: image %s: %w", spec.Image, engine.ErrNotFound)
+			return "", fmt.Errorf("create box: image %s: %w", spec.Image, runtime.ErrNotFound)
 		}
 		if cerrdefs.IsConflict(err) {
-			return "", fmt.Errorf("create box %s: %w", spec.Name, engine.ErrConflict) // the engine's own words advise to remove the other one
+			return "", fmt.Errorf("create box %s: %w", spec.Name, runtime.ErrConflict) // the engine's own words advise to remove the other one
 		}
 		return "", e.startError("create box", spec, err)
 	}
@@ -205,8 +205,8 @@ func (e *Engine) start(ctx context.Context, id string, stdin io.Reader) error {
 	return nil
 }
 
-// Logs implements engine.Engine.
-func (e *Engine) Logs(ctx context.Context, id string, o engine.LogOptions) error {
+// Logs implements runtime.Runtime.
+func (e *Engine) Logs(ctx context.Context, id string, o runtime.LogOptions) error {
 	lo := container.LogsOptions{ShowStdout: o.Stdout != nil, ShowStderr: o.Stderr != nil, Follow: o.Follow}
 	if !o.Since.IsZero() {
 		lo.Since = fmt.Sprintf("%d.%09d", o.Since.Unix(), o.Since.Nanosecond())
@@ -233,8 +233,8 @@ func orDiscard(w io.Writer) io.Writer {
 	return w
 }
 
-// Boxes implements engine.Engine.
-func (e *Engine) Boxes(ctx context.Context, labels map[string]string) ([]engine.Box, error) {
+// Boxes implements runtime.Runtime.
+func (e *Engine) Boxes(ctx context.Context, labels map[string]string) ([]runtime.Box, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.listTime)
 	defer cancel()
 	f := filters.NewArgs()
@@ -249,9 +249,9 @@ func (e *Engine) Boxes(ctx context.Context, labels map[string]string) ([]engine.
 	if err != nil {
 		return nil, e.wrap("list boxes", err)
 	}
-	boxes := make([]engine.Box, 0, len(list))
+	boxes := make([]runtime.Box, 0, len(list))
 	for _, c := range list {
-		b := engine.Box{ID: c.ID, Labels: c.Labels, State: c.State, Status: c.Status, Created: time.Unix(c.Created, 0)}
+		b := runtime.Box{ID: c.ID, Labels: c.Labels, State: c.State, Status: c.Status, Created: time.Unix(c.Created, 0)}
 		if len(c.Names) > 0 {
 			b.Name = strings.TrimPrefix(c.Names[0], "/")
 		}
@@ -269,7 +269,7 @@ func (e *Engine) Boxes(ctx context.Context, labels map[string]string) ([]engine.
 
 // refresh asks again after a box that is listed as alive: what an engine lists
 // it has written to disk before, so that with a full one it lists ended containers as running for ever.
-func (e *Engine) refresh(ctx context.Context, b *engine.Box) error {
+func (e *Engine) refresh(ctx context.Context, b *runtime.Box) error {
 	c, err := e.c.ContainerInspect(ctx, b.ID)
 	if err != nil {
 		return err
@@ -281,7 +281,7 @@ func (e *Engine) refresh(ctx context.Context, b *engine.Box) error {
 	return nil
 }
 
-// CopyOut implements engine.Engine.
+// CopyOut implements runtime.Runtime.
 func (e *Engine) CopyOut(ctx context.Context, id, path string) (io.ReadCloser, error) {
 	r, _, err := e.c.CopyFromContainer(ctx, id, path)
 	if err != nil {
@@ -290,7 +290,7 @@ func (e *Engine) CopyOut(ctx context.Context, id, path string) (io.ReadCloser, e
 	return r, nil
 }
 
-// Stop implements engine.Engine.
+// Stop implements runtime.Runtime.
 func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, grace+stopSlack)
 	defer cancel()
@@ -311,7 +311,7 @@ func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error
 	return e.wrap("stop box", err)
 }
 
-// Remove implements engine.Engine.
+// Remove implements runtime.Runtime.
 func (e *Engine) Remove(ctx context.Context, id string) error {
 	err := e.c.ContainerRemove(ctx, id, container.RemoveOptions{RemoveVolumes: true, Force: true})
 	if err == nil || cerrdefs.IsNotFound(err) {
@@ -349,9 +349,9 @@ func (e *Engine) wrap(doing string, err error) error {
 	case err == nil:
 		return nil
 	case client.IsErrConnectionFailed(err), errors.Is(err, context.DeadlineExceeded), isRefused(err):
-		return fmt.Errorf("%s at %s: %w: %w", doing, e.host, engine.ErrUnavailable, err)
+		return fmt.Errorf("%s at %s: %w: %w", doing, e.host, runtime.ErrUnavailable, err)
 	case cerrdefs.IsNotFound(err), strings.Contains(err.Error(), "dead or marked for removal"):
-		return fmt.Errorf("%s: %w: %w", doing, engine.ErrNotFound, err)
+		return fmt.Errorf("%s: %w: %w", doing, runtime.ErrNotFound, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }
@@ -366,7 +366,7 @@ func isRefused(err error) bool {
 
 // startError names the isolation when the runtime refused what it asks for: the
 // words are runc's and the engine's, seen on hosts whose own capability set is reduced.
-func (e *Engine) startError(doing string, s engine.BoxSpec, err error) error {
+func (e *Engine) startError(doing string, s runtime.BoxSpec, err error) error {
 	msg := strings.ToLower(err.Error()) // engines differ in the first letter
 	for _, sign := range refusals {
 		if !strings.Contains(msg, sign) {
@@ -376,7 +376,7 @@ func (e *Engine) startError(doing string, s engine.BoxSpec, err error) error {
 		if s.OCIRuntime != "" {
 			how += " --oci-runtime " + s.OCIRuntime
 		}
-		return fmt.Errorf("%s: %w (%s): %w", doing, engine.ErrIsolation, how, err)
+		return fmt.Errorf("%s: %w (%s): %w", doing, runtime.ErrIsolation, how, err)
 	}
 	return e.wrap(doing, err)
 }

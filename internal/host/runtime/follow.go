@@ -1,4 +1,4 @@
-package engine
+package runtime
 
 import (
 	"bytes"

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
 // A name that is taken is told apart, and nobody is advised to remove the other box.
@@ -32,8 +32,8 @@ func TestNameIsTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := engine.BoxSpec{Name: "box", Image: "x", Isolation: engine.IsolationPrivileged}
-	if _, err := e.Run(t.Context(), spec, strings.NewReader("")); !errors.Is(err, engine.ErrConflict) || strings.Contains(err.Error(), "remove") {
+	spec := runtime.BoxSpec{Name: "box", Image: "x", Isolation: runtime.IsolationPrivileged}
+	if _, err := e.Run(t.Context(), spec, strings.NewReader("")); !errors.Is(err, runtime.ErrConflict) || strings.Contains(err.Error(), "remove") {
 		t.Errorf("%v", err)
 	}
 }

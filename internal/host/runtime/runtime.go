@@ -1,8 +1,8 @@
-// Package engine is what the host asks of the program that runs boxes. The
+// Package runtime is what the host asks of the program that runs boxes. The
 // interface is small so that another engine than Docker, and a fake one, can
 // fulfil it; what only some callers need (image archives, copying in) is an
 // optional interface at that caller. It knows nothing of orders and results.
-package engine
+package runtime
 
 import (
 	"context"
@@ -15,9 +15,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Engine runs boxes. All methods may be called concurrently. Errors are typed
+// Runtime runs boxes. All methods may be called concurrently. Errors are typed
 // by the sentinels below where a caller decides by them.
-type Engine interface {
+type Runtime interface {
 	// Info asks the engine about itself; it is the first call and the one that
 	// tells ErrUnavailable apart from everything else.
 	Info(ctx context.Context) (Info, error)

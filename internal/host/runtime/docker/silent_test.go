@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -25,7 +25,7 @@ func TestSilentEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.listTime = 50 * time.Millisecond
-	if _, err := e.Boxes(t.Context(), map[string]string{workorder.LabelTask: ""}); !errors.Is(err, engine.ErrUnavailable) {
+	if _, err := e.Boxes(t.Context(), map[string]string{workorder.LabelTask: ""}); !errors.Is(err, runtime.ErrUnavailable) {
 		t.Errorf("got %v", err)
 	}
 }

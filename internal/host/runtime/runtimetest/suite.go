@@ -1,4 +1,4 @@
-package enginetest
+package runtimetest
 
 import (
 	"archive/tar"
@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
 const echoFile = "kept"
@@ -35,7 +35,7 @@ func Echo(b *Box) int {
 
 // Conformance runs the suite. spec must name an image that behaves like Echo;
 // its labels identify the boxes of this run and nothing else.
-func Conformance(t *testing.T, e engine.Engine, spec engine.BoxSpec) {
+func Conformance(t *testing.T, e runtime.Runtime, spec runtime.BoxSpec) {
 	t.Helper()
 	s := suite{e, spec}
 	t.Run("info", func(t *testing.T) {
@@ -52,8 +52,8 @@ func Conformance(t *testing.T, e engine.Engine, spec engine.BoxSpec) {
 }
 
 type suite struct {
-	e    engine.Engine
-	spec engine.BoxSpec
+	e    runtime.Runtime
+	spec runtime.BoxSpec
 }
 
 func (s suite) start(t *testing.T, input string) string {
@@ -89,7 +89,7 @@ func (s suite) outputAndEnd(t *testing.T) {
 	input := strings.Repeat("0123456789abcdef", 20_000) + "\n"
 	id := s.start(t, input)
 	var out, noise bytes.Buffer
-	if err := s.e.Logs(t.Context(), id, engine.LogOptions{Follow: true, Stdout: &out, Stderr: &noise}); err != nil {
+	if err := s.e.Logs(t.Context(), id, runtime.LogOptions{Follow: true, Stdout: &out, Stderr: &noise}); err != nil {
 		t.Fatal(err)
 	}
 	if out.String() != input || noise.String() != "noise\n" {
@@ -98,7 +98,7 @@ func (s suite) outputAndEnd(t *testing.T) {
 	out.Reset()
 	noise.Reset()
 	// An engine may count both streams, and the pieces that it keeps a long line in.
-	if err := s.e.Logs(t.Context(), id, engine.LogOptions{Tail: 1, Stdout: &out, Stderr: &noise}); err != nil || out.Len()+noise.Len() == 0 || !strings.HasSuffix(input, out.String()) {
+	if err := s.e.Logs(t.Context(), id, runtime.LogOptions{Tail: 1, Stdout: &out, Stderr: &noise}); err != nil || out.Len()+noise.Len() == 0 || !strings.HasSuffix(input, out.String()) {
 		t.Errorf("the tail is %d and %d bytes, %v", out.Len(), noise.Len(), err)
 	}
 	box := await(t, s.e, s.spec)
@@ -117,7 +117,7 @@ func (s suite) outputAndEnd(t *testing.T) {
 	}
 	defer single.Close()
 	checkArchive(t, single, "file")
-	if _, err := s.e.CopyOut(t.Context(), id, "/absent"); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := s.e.CopyOut(t.Context(), id, "/absent"); !errors.Is(err, runtime.ErrNotFound) {
 		t.Errorf("copy of an absent folder: %v", err)
 	}
 	s.remove(t, id)
@@ -125,7 +125,7 @@ func (s suite) outputAndEnd(t *testing.T) {
 
 func (s suite) stop(t *testing.T) {
 	id := s.start(t, "wait\n")
-	if err := s.e.Logs(t.Context(), id, engine.LogOptions{Follow: true, Stdout: lineSeen{}}); !errors.Is(err, errSeen) {
+	if err := s.e.Logs(t.Context(), id, runtime.LogOptions{Follow: true, Stdout: lineSeen{}}); !errors.Is(err, errSeen) {
 		t.Fatalf("follow: %v", err)
 	}
 	if err := s.e.Stop(t.Context(), id, 20*time.Second); err != nil {
@@ -149,7 +149,7 @@ func (s suite) absent(t *testing.T) {
 	if err := s.e.Stop(t.Context(), id, time.Second); err != nil {
 		t.Errorf("stop an absent box: %v", err)
 	}
-	if err := s.e.Logs(t.Context(), id, engine.LogOptions{Stdout: io.Discard}); !errors.Is(err, engine.ErrNotFound) {
+	if err := s.e.Logs(t.Context(), id, runtime.LogOptions{Stdout: io.Discard}); !errors.Is(err, runtime.ErrNotFound) {
 		t.Errorf("logs of an absent box: %v", err)
 	}
 	s.none(t)
@@ -173,7 +173,7 @@ func (s suite) together(t *testing.T) {
 
 func (s suite) taken(t *testing.T) {
 	id := s.start(t, "wait\n")
-	if _, err := s.e.Run(t.Context(), s.spec, strings.NewReader("x\n")); !errors.Is(err, engine.ErrConflict) {
+	if _, err := s.e.Run(t.Context(), s.spec, strings.NewReader("x\n")); !errors.Is(err, runtime.ErrConflict) {
 		t.Errorf("a second box of the name: %v", err)
 	}
 	boxes, err := s.e.Boxes(t.Context(), s.spec.Labels)
@@ -186,19 +186,19 @@ func (s suite) taken(t *testing.T) {
 func (s suite) refused(t *testing.T) {
 	bad := s.spec
 	bad.Image = "sandbox-agent-test/absent:1"
-	if _, err := s.e.Run(t.Context(), bad, strings.NewReader("x")); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := s.e.Run(t.Context(), bad, strings.NewReader("x")); !errors.Is(err, runtime.ErrNotFound) {
 		t.Errorf("absent image: %v", err)
 	}
 	bad = s.spec
 	bad.OCIRuntime = "absent-runtime"
-	if _, err := s.e.Run(t.Context(), bad, strings.NewReader("x")); !errors.Is(err, engine.ErrIsolation) {
+	if _, err := s.e.Run(t.Context(), bad, strings.NewReader("x")); !errors.Is(err, runtime.ErrIsolation) {
 		t.Errorf("absent runtime: %v", err)
 	}
 	s.none(t)
 }
 
 // await waits until the box has ended: the state follows the end of the stream.
-func await(t *testing.T, e engine.Engine, spec engine.BoxSpec) engine.Box {
+func await(t *testing.T, e runtime.Runtime, spec runtime.BoxSpec) runtime.Box {
 	t.Helper()
 	for range 600 {
 		boxes, err := e.Boxes(t.Context(), spec.Labels)
@@ -214,7 +214,7 @@ func await(t *testing.T, e engine.Engine, spec engine.BoxSpec) engine.Box {
 		time.Sleep(50 * time.Millisecond)
 	}
 	t.Fatal("the box does not end")
-	return engine.Box{}
+	return runtime.Box{}
 }
 
 func checkArchive(t *testing.T, r io.Reader, name string) {

@@ -11,11 +11,11 @@ import (
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/volume"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
 // Probe runs a command in a throw-away box that is held like a real one.
-func (e *Engine) Probe(ctx context.Context, spec engine.BoxSpec, argv []string) (string, error) {
+func (e *Engine) Probe(ctx context.Context, spec runtime.BoxSpec, argv []string) (string, error) {
 	cfg, hc, err := hostConfig(spec)
 	if err != nil {
 		return "", err
@@ -45,7 +45,7 @@ func (e *Engine) Probe(ctx context.Context, spec engine.BoxSpec, argv []string) 
 		return "", fmt.Errorf("wait for box: %w", ctx.Err())
 	}
 	var out bytes.Buffer
-	if err := e.Logs(ctx, made.ID, engine.LogOptions{Stdout: &out, Stderr: &out}); err != nil {
+	if err := e.Logs(ctx, made.ID, runtime.LogOptions{Stdout: &out, Stderr: &out}); err != nil {
 		return "", err
 	}
 	if code != 0 && strings.TrimSpace(out.String()) != "" {

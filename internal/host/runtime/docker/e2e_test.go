@@ -15,8 +15,8 @@ import (
 	"github.com/docker/docker/api/types/build"
 	"github.com/docker/docker/api/types/image"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine/enginetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -33,11 +33,11 @@ func TestDocker(t *testing.T) {
 	id := workorder.NewTaskID()
 	name := "sandbox-agent-test-echo:" + id
 	buildEcho(t, e, name)
-	spec := engine.BoxSpec{
-		Name: "sandbox-agent-test-" + id, Image: name, Isolation: engine.IsolationConfined,
+	spec := runtime.BoxSpec{
+		Name: "sandbox-agent-test-" + id, Image: name, Isolation: runtime.IsolationConfined,
 		Labels: map[string]string{"sandbox-agent.test": id}, CgroupV2: info.CgroupVersion == 2,
 	}
-	enginetest.Conformance(t, e, spec)
+	runtimetest.Conformance(t, e, spec)
 	t.Run("nothing is left", func(t *testing.T) {
 		left, err := e.Volumes(t.Context(), "sandbox-agent.test="+id)
 		if err != nil || len(left) != 0 {
@@ -80,8 +80,8 @@ func TestPrivileged(t *testing.T) {
 	}
 	name := "sandbox-agent-test-echo:" + workorder.NewTaskID()
 	buildEcho(t, e, name)
-	_, err = e.Probe(t.Context(), engine.BoxSpec{Image: name, Isolation: engine.IsolationPrivileged, Labels: map[string]string{"sandbox-agent.test": "x"}}, []string{"/echo"})
-	if err != nil && !errors.Is(err, engine.ErrIsolation) {
+	_, err = e.Probe(t.Context(), runtime.BoxSpec{Image: name, Isolation: runtime.IsolationPrivileged, Labels: map[string]string{"sandbox-agent.test": "x"}}, []string{"/echo"})
+	if err != nil && !errors.Is(err, runtime.ErrIsolation) {
 		t.Errorf("neither given nor refused by name: %v", err)
 	}
 	t.Logf("privileged: %v", err)

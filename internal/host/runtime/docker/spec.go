@@ -8,7 +8,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -39,8 +39,8 @@ var confinedSecurity = []string{"apparmor=unconfined", "seccomp=unconfined"}
 
 // hostConfig translates a spec. It is pure: what a box may do is read off its
 // golden test. No bind mount is ever made.
-func hostConfig(s engine.BoxSpec) (*container.Config, *container.HostConfig, error) {
-	stop := int(engine.StopTimeout / time.Second)
+func hostConfig(s runtime.BoxSpec) (*container.Config, *container.HostConfig, error) {
+	stop := int(runtime.StopTimeout / time.Second)
 	cfg := &container.Config{
 		Image:       s.Image,
 		Labels:      s.Labels,
@@ -75,16 +75,16 @@ func hostConfig(s engine.BoxSpec) (*container.Config, *container.HostConfig, err
 	if s.CacheVolume != "" {
 		hc.Mounts = append(hc.Mounts, mount.Mount{
 			Type: mount.TypeVolume, Source: s.CacheVolume, Target: workorder.CacheDir,
-			VolumeOptions: &mount.VolumeOptions{Labels: map[string]string{engine.LabelCache: "1"}},
+			VolumeOptions: &mount.VolumeOptions{Labels: map[string]string{runtime.LabelCache: "1"}},
 		})
 	}
 	// A process that enters the box later (`docker exec`) joins the namespace of PID 1 only where the box has one of its own.
 	// An engine with version 1 of the control groups refuses that to a privileged box.
-	if s.CgroupV2 || s.Isolation == engine.IsolationConfined {
+	if s.CgroupV2 || s.Isolation == runtime.IsolationConfined {
 		hc.CgroupnsMode = container.CgroupnsModePrivate
 	}
 	switch s.Isolation {
-	case engine.IsolationConfined:
+	case runtime.IsolationConfined:
 		hc.CapDrop, hc.CapAdd = []string{"ALL"}, slices.Clone(confinedCaps)
 		hc.SecurityOpt = slices.Clone(confinedSecurity)
 		// The docker command calls this systempaths=unconfined: empty, not absent.
@@ -92,10 +92,10 @@ func hostConfig(s engine.BoxSpec) (*container.Config, *container.HostConfig, err
 		if s.Fuse {
 			hc.Devices = []container.DeviceMapping{{PathOnHost: "/dev/fuse", PathInContainer: "/dev/fuse", CgroupPermissions: "rwm"}}
 		}
-	case engine.IsolationPrivileged:
+	case runtime.IsolationPrivileged:
 		hc.Privileged = true
 	default:
-		return nil, nil, fmt.Errorf("isolation %q is not known: use %s or %s", s.Isolation, engine.IsolationConfined, engine.IsolationPrivileged)
+		return nil, nil, fmt.Errorf("isolation %q is not known: use %s or %s", s.Isolation, runtime.IsolationConfined, runtime.IsolationPrivileged)
 	}
 	return cfg, hc, nil
 }

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
 // An engine finishes what it was asked for when the asker is gone: the box of a
@@ -43,7 +43,7 @@ func TestInterruptedStartLeavesNoBox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Run(ctx, engine.BoxSpec{Image: "x", Isolation: engine.IsolationConfined}, strings.NewReader("{}")); !errors.Is(err, context.Canceled) {
+	if _, err := e.Run(ctx, runtime.BoxSpec{Image: "x", Isolation: runtime.IsolationConfined}, strings.NewReader("{}")); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the interruption", err)
 	}
 	if !removed.Load() {

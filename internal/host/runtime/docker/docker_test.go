@@ -10,28 +10,28 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestHostConfig(t *testing.T) {
-	base := engine.BoxSpec{
+	base := runtime.BoxSpec{
 		Name: "sandbox-agent-T-A1B2C3D4", Image: "sandbox-agent:1", CacheVolume: "sandbox-agent-cache",
 		Labels: map[string]string{workorder.LabelTask: "T-A1B2C3D4", workorder.LabelOwner: "me@here:/state", workorder.LabelProject: "p"},
 	}
-	for name, change := range map[string]func(*engine.BoxSpec){
-		"confined": func(s *engine.BoxSpec) { s.Isolation, s.Fuse = engine.IsolationConfined, true },
-		"confined-v2-limits": func(s *engine.BoxSpec) {
-			s.Isolation, s.CgroupV2 = engine.IsolationConfined, true
+	for name, change := range map[string]func(*runtime.BoxSpec){
+		"confined": func(s *runtime.BoxSpec) { s.Isolation, s.Fuse = runtime.IsolationConfined, true },
+		"confined-v2-limits": func(s *runtime.BoxSpec) {
+			s.Isolation, s.CgroupV2 = runtime.IsolationConfined, true
 			s.Limits = workorder.Limits{MemoryBytes: 4 << 30, CPUs: 1.5, PIDs: 512}
 		},
-		"dns": func(s *engine.BoxSpec) {
-			s.Isolation, s.DNS = engine.IsolationConfined, []string{"192.0.2.53", "2001:db8::53"}
+		"dns": func(s *runtime.BoxSpec) {
+			s.Isolation, s.DNS = runtime.IsolationConfined, []string{"192.0.2.53", "2001:db8::53"}
 		},
-		"privileged":  func(s *engine.BoxSpec) { s.Isolation = engine.IsolationPrivileged },
-		"oci-runtime": func(s *engine.BoxSpec) { s.Isolation, s.OCIRuntime = engine.IsolationConfined, "sysbox-runc" },
+		"privileged":  func(s *runtime.BoxSpec) { s.Isolation = runtime.IsolationPrivileged },
+		"oci-runtime": func(s *runtime.BoxSpec) { s.Isolation, s.OCIRuntime = runtime.IsolationConfined, "sysbox-runc" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := base
@@ -65,7 +65,7 @@ func TestHostConfig(t *testing.T) {
 			}
 		})
 	}
-	if _, _, err := hostConfig(engine.BoxSpec{Isolation: "loose"}); err == nil {
+	if _, _, err := hostConfig(runtime.BoxSpec{Isolation: "loose"}); err == nil {
 		t.Error("an isolation that is not known was taken")
 	}
 }

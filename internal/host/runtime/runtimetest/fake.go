@@ -1,6 +1,6 @@
-// Package enginetest has what tests of engines share: a fake engine whose boxes
-// are Go functions, and the suite that every engine has to pass.
-package enginetest
+// Package runtimetest has what tests of runtimes share: a fake one whose boxes
+// are Go functions, and the suite that every runtime has to pass.
+package runtimetest
 
 import (
 	"archive/tar"
@@ -17,7 +17,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
 // Box is what a fake box's program sees.
@@ -53,7 +53,7 @@ type Fake struct {
 	Programs map[string]Program
 	// Images that can be saved, by name.
 	Images  map[string][]byte
-	Details engine.Info
+	Details runtime.Info
 	// StuckStreams makes followed streams outlive their box, as engines do now and then.
 	StuckStreams bool
 
@@ -65,19 +65,19 @@ type Fake struct {
 	stops []time.Duration
 }
 
-var _ engine.Engine = (*Fake)(nil)
+var _ runtime.Runtime = (*Fake)(nil)
 
 // NewFake returns an engine that runs the programs.
 func NewFake(programs map[string]Program) *Fake {
 	return &Fake{
 		Programs: programs, boxes: map[string]*container{}, cut: make(chan struct{}),
-		Details: engine.Info{ID: "fake", Version: "1.0", OSType: "linux", CgroupVersion: 2, Host: "unix:///fake.sock", Runtimes: []string{"runc"}},
+		Details: runtime.Info{ID: "fake", Version: "1.0", OSType: "linux", CgroupVersion: 2, Host: "unix:///fake.sock", Runtimes: []string{"runc"}},
 	}
 }
 
 type container struct {
-	engine.Box
-	spec       engine.BoxSpec
+	runtime.Box
+	spec       runtime.BoxSpec
 	mu         sync.Mutex
 	grown      *sync.Cond
 	out        []chunk
@@ -132,7 +132,7 @@ func (f *Fake) Stops() []time.Duration {
 
 func (f *Fake) up() error {
 	if f.down != nil {
-		return fmt.Errorf("fake: %w", engine.ErrUnavailable)
+		return fmt.Errorf("fake: %w", runtime.ErrUnavailable)
 	}
 	return nil
 }
@@ -145,20 +145,20 @@ func (f *Fake) get(id string) (*container, chan struct{}, error) {
 	}
 	c, ok := f.boxes[id]
 	if !ok {
-		return nil, nil, fmt.Errorf("box %s: %w", id, engine.ErrNotFound)
+		return nil, nil, fmt.Errorf("box %s: %w", id, runtime.ErrNotFound)
 	}
 	return c, f.cut, nil
 }
 
-// Info implements engine.Engine.
-func (f *Fake) Info(context.Context) (engine.Info, error) {
+// Info implements runtime.Runtime.
+func (f *Fake) Info(context.Context) (runtime.Info, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.Details, f.up()
 }
 
-// Run implements engine.Engine.
-func (f *Fake) Run(ctx context.Context, spec engine.BoxSpec, stdin io.Reader) (string, error) {
+// Run implements runtime.Runtime.
+func (f *Fake) Run(ctx context.Context, spec runtime.BoxSpec, stdin io.Reader) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.up(); err != nil {
@@ -166,14 +166,14 @@ func (f *Fake) Run(ctx context.Context, spec engine.BoxSpec, stdin io.Reader) (s
 	}
 	prog, ok := f.Programs[spec.Image]
 	if !ok {
-		return "", fmt.Errorf("image %s: %w", spec.Image, engine.ErrNotFound)
+		return "", fmt.Errorf("image %s: %w", spec.Image, runtime.ErrNotFound)
 	}
 	if spec.OCIRuntime != "" && !slices.Contains(f.Details.Runtimes, spec.OCIRuntime) {
-		return "", fmt.Errorf("runtime %s: %w", spec.OCIRuntime, engine.ErrIsolation)
+		return "", fmt.Errorf("runtime %s: %w", spec.OCIRuntime, runtime.ErrIsolation)
 	}
 	for _, c := range f.boxes {
 		if c.Name == spec.Name {
-			return "", fmt.Errorf("create box %s: %w", spec.Name, engine.ErrConflict)
+			return "", fmt.Errorf("create box %s: %w", spec.Name, runtime.ErrConflict)
 		}
 	}
 	in, err := io.ReadAll(stdin)
@@ -182,7 +182,7 @@ func (f *Fake) Run(ctx context.Context, spec engine.BoxSpec, stdin io.Reader) (s
 	}
 	f.next++
 	c := &container{
-		Box: engine.Box{
+		Box: runtime.Box{
 			ID: fmt.Sprintf("box-%d", f.next), Name: spec.Name, Labels: maps.Clone(spec.Labels), State: "running", Status: "Up", Created: time.Now(),
 		},
 		spec: spec, files: map[string][]byte{}, stop: make(chan struct{}), kill: make(chan struct{}), done: make(chan struct{}),
@@ -236,8 +236,8 @@ func (s sink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Logs implements engine.Engine.
-func (f *Fake) Logs(ctx context.Context, id string, o engine.LogOptions) error {
+// Logs implements runtime.Runtime.
+func (f *Fake) Logs(ctx context.Context, id string, o runtime.LogOptions) error {
 	c, cut, err := f.get(id)
 	if err != nil {
 		return err
@@ -338,14 +338,14 @@ func (c *container) chunk(ctx context.Context, i int, follow bool, cut <-chan st
 	}
 }
 
-// Boxes implements engine.Engine.
-func (f *Fake) Boxes(_ context.Context, labels map[string]string) ([]engine.Box, error) {
+// Boxes implements runtime.Runtime.
+func (f *Fake) Boxes(_ context.Context, labels map[string]string) ([]runtime.Box, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.up(); err != nil {
 		return nil, err
 	}
-	var list []engine.Box
+	var list []runtime.Box
 next:
 	for _, c := range f.boxes {
 		for k, v := range labels {
@@ -358,7 +358,7 @@ next:
 	return list, nil
 }
 
-// CopyOut implements engine.Engine.
+// CopyOut implements runtime.Runtime.
 func (f *Fake) CopyOut(_ context.Context, id, dir string) (io.ReadCloser, error) {
 	c, _, err := f.get(id)
 	if err != nil {
@@ -383,7 +383,7 @@ func (f *Fake) CopyOut(_ context.Context, id, dir string) (io.ReadCloser, error)
 		}
 	}
 	if !found {
-		return nil, fmt.Errorf("copy %s: %w", dir, engine.ErrNotFound)
+		return nil, fmt.Errorf("copy %s: %w", dir, runtime.ErrNotFound)
 	}
 	return io.NopCloser(&b), tw.Close()
 }
@@ -425,15 +425,15 @@ func (f *Fake) ImageID(_ context.Context, ref string) (string, error) {
 func (f *Fake) SaveImage(_ context.Context, ref string) (io.ReadCloser, error) {
 	b, ok := f.Images[ref]
 	if !ok {
-		return nil, fmt.Errorf("image %s: %w", ref, engine.ErrNotFound)
+		return nil, fmt.Errorf("image %s: %w", ref, runtime.ErrNotFound)
 	}
 	return io.NopCloser(bytes.NewReader(b)), nil
 }
 
-// Stop implements engine.Engine.
+// Stop implements runtime.Runtime.
 func (f *Fake) Stop(ctx context.Context, id string, grace time.Duration) error {
 	c, _, err := f.get(id)
-	if errors.Is(err, engine.ErrNotFound) {
+	if errors.Is(err, runtime.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
@@ -459,7 +459,7 @@ func (f *Fake) Stop(ctx context.Context, id string, grace time.Duration) error {
 	return nil
 }
 
-// Remove implements engine.Engine.
+// Remove implements runtime.Runtime.
 func (f *Fake) Remove(ctx context.Context, id string) error {
 	if err := f.Stop(ctx, id, 0); err != nil {
 		return err

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/engine"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
 // What engines and runtimes were seen to say when they cannot hold a box as asked.
@@ -16,11 +16,11 @@ func TestRefusalsOfTheIsolation(t *testing.T) {
 		"Error response from daemon: unknown or invalid runtime name: no-such-runtime",
 		"OCI runtime create failed: runc create failed: unable to start container process: unable to apply caps: operation not permitted: unknown",
 	} {
-		if err := e.startError("start box", engine.BoxSpec{}, errors.New(said)); !errors.Is(err, engine.ErrIsolation) {
+		if err := e.startError("start box", runtime.BoxSpec{}, errors.New(said)); !errors.Is(err, runtime.ErrIsolation) {
 			t.Errorf("%q is not taken for a refusal", said)
 		}
 	}
-	if err := e.startError("start box", engine.BoxSpec{}, errors.New("no space left on device")); errors.Is(err, engine.ErrIsolation) {
+	if err := e.startError("start box", runtime.BoxSpec{}, errors.New("no space left on device")); errors.Is(err, runtime.ErrIsolation) {
 		t.Error("a full disk is taken for a refusal")
 	}
 }
