@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -66,21 +65,17 @@ type agentRun struct {
 	before harness.Outcome
 	others *proc.Crowd
 
-	notices    *notices
-	toldOfTime bool
-	costs      *costs
-	wire       *wire
-	hangs      int
-	evidence   []workorder.Evidence
+	notices  *notices
+	money    *spending
+	wire     *wire
+	hangs    int
+	evidence []workorder.Evidence
 
 	// The standard output's goroutine alone uses it until the process is done.
 	parser  harness.Parser
 	stop    context.CancelCauseFunc // of this process
 	heard   atomic.Int64            // lines of both outputs
 	longest int64                   // line of the output that was too long to be read, in bytes; 0: none
-	mu      sync.Mutex
-	spent   float64         // guarded by mu
-	told    workorder.Usage // guarded by mu; by the events
 
 	output, events     *flow // lines that are no events; what the agent says and does
 	stdout, stderr     *proc.Tail
@@ -124,9 +119,15 @@ func Agent(ctx context.Context, c Config) AgentOutcome {
 	}
 	c.emit(workorder.Event{Type: workorder.EventAgentStarted, Name: h.Name(), Text: c.Order.Harness.Version})
 
+	n.harness, n.run, n.emit = h, run, c.emit
+	n.budget, n.earlier, n.began, n.deadline = c.Order.MaxBudgetUSD, c.SpentUSD, began, c.Deadline
 	a := &agentRun{
-		Config: c, began: began, harness: h, run: run, cmd: cmd, notices: n, costs: newCosts(h, run), wire: wire,
+		Config: c, began: began, harness: h, run: run, cmd: cmd, notices: n, wire: wire,
 		stdout: proc.NewTail(tailSize), stderr: proc.NewTail(tailSize),
+	}
+	a.money = &spending{
+		wire: wire, costs: newCosts(h, run), notices: n, budget: c.Order.MaxBudgetUSD, emit: c.emit,
+		over: func() { a.stop(errBudget) },
 	}
 	a.output = newFlow(a.emit, c.logName(AgentStdout), func(text string) workorder.Event {
 		return workorder.Event{Type: workorder.EventAgentOutput, Name: "stdout", Text: text}
@@ -204,7 +205,7 @@ func (a *agentRun) resumes(end *processEnd) bool {
 func (a *agentRun) canResume() bool {
 	_, ok := a.harness.(harness.Resumer)
 	b := a.Order.MaxBudgetUSD
-	return ok && a.hangs <= 1 && (b == nil || a.spentSoFar() < *b)
+	return ok && a.hangs <= 1 && (b == nil || a.money.sofar() < *b)
 }
 
 // again runs a second process of the session that hung.
@@ -214,11 +215,11 @@ func (a *agentRun) again(ctx context.Context, first *processEnd) (processEnd, er
 		return processEnd{}, err
 	}
 	defer remove()
-	a.before = first.outcome
+	a.before, a.money.before = first.outcome, first.outcome.Usage
 	a.run.PromptFile = prompt
 	if b := a.Order.MaxBudgetUSD; b != nil {
 		rest := *a.Order // the agent counts the new process alone
-		rest.MaxBudgetUSD = new(*b - a.spentSoFar())
+		rest.MaxBudgetUSD = new(*b - a.money.sofar())
 		a.run.Order = &rest
 	}
 	resumer, ok := a.harness.(harness.Resumer)
@@ -228,7 +229,7 @@ func (a *agentRun) again(ctx context.Context, first *processEnd) (processEnd, er
 	if a.cmd, err = resumer.Resume(a.run); err != nil {
 		return processEnd{}, err
 	}
-	a.costs.next()
+	a.money.costs.next()
 	end := a.process(ctx)
 	return end, end.startErr
 }
@@ -285,11 +286,11 @@ func (a *agentRun) process(ctx context.Context) (end processEnd) {
 		end.exit.Signal = unix.SignalName(ee.Signal)
 	}
 	end.outcome = a.parser.End(end.exit)
-	if cost := a.costs.read(); end.outcome.Usage.CostUSD == nil && cost != nil {
+	if cost := a.money.costs.read(); end.outcome.Usage.CostUSD == nil && cost != nil {
 		end.outcome.Usage.CostUSD, end.outcome.Usage.CostSource = cost, workorder.CostByHarness
 	}
 	if usd := end.outcome.Usage.CostUSD; usd != nil {
-		a.note(*usd)
+		a.money.note(*usd)
 	}
 	return end
 }
@@ -299,7 +300,7 @@ func (a *agentRun) conclude(ctx context.Context, out *AgentOutcome, end *process
 	o := end.outcome
 	if a.before.Verdict != "" {
 		// A process that is stopped may not get to its own account; the session's has it.
-		o.Usage = larger(a.inAll(o.Usage), o.InSession)
+		o.Usage = larger(a.money.inAll(o.Usage), o.InSession)
 		o.Turns += a.before.Turns
 		o.Denials += a.before.Denials
 		for _, w := range a.before.Warnings {
@@ -309,7 +310,7 @@ func (a *agentRun) conclude(ctx context.Context, out *AgentOutcome, end *process
 		}
 	}
 	o.Usage = a.wire.final(ctx, o.Usage)
-	a.tellUsage(o.Usage)
+	a.money.conclude(o.Usage)
 	if rec, ok := a.harness.(harness.Recorder); ok {
 		if err := a.keepTranscript(rec); err != nil {
 			o.Warnings = append(o.Warnings, "the agent's transcript was not kept: "+err.Error())
@@ -320,7 +321,7 @@ func (a *agentRun) conclude(ctx context.Context, out *AgentOutcome, end *process
 	}
 	out.Ending = agentEnding(agentFacts{
 		cause: end.cause, exit: end.exit, outcome: o, oom: end.oom, hang: end.hang, hangs: a.hangs, halt: a.parser.Halt(),
-		limit: a.wire.long(time.Now()), budget: a.Order.MaxBudgetUSD, spent: a.spentSoFar(), earlier: a.SpentUSD, refused: a.wire.spent(),
+		limit: a.wire.long(time.Now()), budget: a.Order.MaxBudgetUSD, spent: a.money.sofar(), earlier: a.SpentUSD, refused: a.wire.spent(),
 	})
 	if a.longest > 0 {
 		why := fmt.Sprintf("the agent printed a line of %d MiB, which is too long to be read: what it said in it, such as its result, is not known", a.longest>>20)

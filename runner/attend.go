@@ -51,7 +51,7 @@ func (a *agentRun) attend(ctx context.Context, p *proc.Process) *hang {
 	told := 0.0 // of the cost: a box that vanishes has been paid for, too
 	refused, last := a.wire.over, (<-chan time.Time)(nil)
 	var due <-chan time.Time
-	if left, ok := a.untilNotice(time.Now()); ok {
+	if left, ok := a.notices.untilTime(time.Now()); ok {
 		t := time.NewTimer(left)
 		defer t.Stop()
 		due = t.C
@@ -63,10 +63,9 @@ func (a *agentRun) attend(ctx context.Context, p *proc.Process) *hang {
 		case <-ctx.Done():
 			return nil
 		case now := <-due:
-			a.toldOfTime = true
-			a.tellOfTime(now)
+			a.notices.tellOfTime(now)
 		case now := <-cost.C:
-			told = a.lookAtCost(told)
+			told = a.money.look(told)
 			if a.wire.stranded(now, a.limits().limitWord) {
 				a.stop(errLimit)
 			}
@@ -86,40 +85,6 @@ func (a *agentRun) attend(ctx context.Context, p *proc.Process) *hang {
 			}
 		}
 	}
-}
-
-// lookAtCost accounts for what was spent meanwhile, as the wire and the transcript tell, and
-// reports it. told is the cost that was reported last.
-func (a *agentRun) lookAtCost(told float64) float64 {
-	if u, news := a.wire.news(); news {
-		if u.CostUSD != nil {
-			a.noteAll(*u.CostUSD)
-			a.watchBudget(*u.CostUSD)
-			told = max(told, *u.CostUSD)
-		}
-		a.emit(workorder.Event{Type: workorder.EventAgentUsage, Usage: &u})
-		a.usageTold(u)
-	}
-	usd := a.watchedCost()
-	if usd == nil {
-		return told
-	}
-	a.account(*usd)
-	if *usd > told {
-		told = *usd
-		u := workorder.Usage{CostUSD: usd, CostSource: workorder.CostByHarness}
-		a.emit(workorder.Event{Type: workorder.EventAgentUsage, Usage: &u})
-		a.usageTold(u)
-	}
-	return told
-}
-
-// watchedCost is what the transcript says while there is a budget to watch.
-func (a *agentRun) watchedCost() *float64 {
-	if a.Order.MaxBudgetUSD == nil {
-		return nil
-	}
-	return a.costs.read()
 }
 
 // hung saves the evidence and then stops the agent.

@@ -23,10 +23,18 @@ const noticeAdvice = "Commit what is worth keeping now; what is uncommitted is s
 // concurrent use.
 type notices struct {
 	dir, file string
+	harness   harness.Harness
+	run       harness.Run
+	emit      func(workorder.Event)
+	// The attempt's own budget, nil: none, and what earlier attempts cost, in US dollars.
+	budget  *float64
+	earlier float64
+	// A zero deadline is none.
+	began, deadline time.Time
 
-	mu    sync.Mutex
-	texts []string
-	money bool // it has been told of that
+	mu          sync.Mutex
+	texts       []string
+	money, time bool // the agent has been told of it
 }
 
 // newNotices makes a folder that the agent can read and not write.
@@ -45,26 +53,25 @@ func newNotices() (*notices, error) {
 func (n *notices) remove() { _ = os.RemoveAll(n.dir) }
 
 // tell adds text to what the agent has been told, and reports it.
-func (a *agentRun) tell(text string) {
-	n := a.notices
+func (n *notices) tell(text string) {
 	n.mu.Lock()
 	n.texts = append(n.texts, text)
-	err := n.write(a.harness, a.run)
+	err := n.write()
 	n.mu.Unlock()
 	e := workorder.Event{Type: workorder.EventNotice, Status: "ok", Text: text}
 	if err != nil {
 		e.Status, e.Text = "error", "the agent cannot be told: "+err.Error()+": "+text
 	}
-	a.emit(e)
+	n.emit(e)
 }
 
 // write replaces the file in one piece, because it may be read at any moment.
-func (n *notices) write(h harness.Harness, r harness.Run) error {
-	teller, ok := h.(harness.Notifier)
+func (n *notices) write() error {
+	teller, ok := n.harness.(harness.Notifier)
 	if !ok {
-		return fmt.Errorf("harness %s has no way to", h.Name())
+		return fmt.Errorf("harness %s has no way to", n.harness.Name())
 	}
-	b, err := teller.Notice(r, strings.Join(n.texts, "\n\n"))
+	b, err := teller.Notice(n.run, strings.Join(n.texts, "\n\n"))
 	if err != nil {
 		return err
 	}
@@ -75,38 +82,44 @@ func (n *notices) write(h harness.Harness, r harness.Run) error {
 }
 
 // tellOfMoney is called with what the agent has spent in this attempt.
-func (a *agentRun) tellOfMoney(spent float64) {
-	b := a.Order.MaxBudgetUSD
+func (n *notices) tellOfMoney(spent float64) {
+	b := n.budget
 	if b == nil || spent < noticeShare**b {
 		return
 	}
-	a.notices.mu.Lock()
-	told := a.notices.money
-	a.notices.money = true
-	a.notices.mu.Unlock()
+	n.mu.Lock()
+	told := n.money
+	n.money = true
+	n.mu.Unlock()
 	if told {
 		return
 	}
 	earlier := ""
-	if a.SpentUSD > 0 {
-		earlier = fmt.Sprintf(" of this attempt (earlier ones cost $%.2f)", a.SpentUSD)
+	if n.earlier > 0 {
+		earlier = fmt.Sprintf(" of this attempt (earlier ones cost $%.2f)", n.earlier)
 	}
-	a.tell(fmt.Sprintf("More than %.0f %% of the money%s is spent: $%.2f of $%.2f, about $%.2f are left. You are stopped when it is spent. %s",
+	n.tell(fmt.Sprintf("More than %.0f %% of the money%s is spent: $%.2f of $%.2f, about $%.2f are left. You are stopped when it is spent. %s",
 		100*noticeShare, earlier, spent, *b, max(*b-spent, 0), noticeAdvice))
 }
 
 // tellOfTime is called when it is time to.
-func (a *agentRun) tellOfTime(now time.Time) {
-	all := a.Deadline.Sub(a.began)
-	a.tell(fmt.Sprintf("%.0f %% of the time is used up: %s of %s, about %s are left. You are stopped when it is over. %s",
-		100*noticeShare, duration(now.Sub(a.began)), duration(all), duration(max(a.Deadline.Sub(now), 0)), noticeAdvice))
+func (n *notices) tellOfTime(now time.Time) {
+	n.mu.Lock()
+	n.time = true
+	n.mu.Unlock()
+	all := n.deadline.Sub(n.began)
+	n.tell(fmt.Sprintf("%.0f %% of the time is used up: %s of %s, about %s are left. You are stopped when it is over. %s",
+		100*noticeShare, duration(now.Sub(n.began)), duration(all), duration(max(n.deadline.Sub(now), 0)), noticeAdvice))
 }
 
-// untilNotice is the time until tellOfTime is due; ok is false when it never is.
-func (a *agentRun) untilNotice(now time.Time) (left time.Duration, ok bool) {
-	all := a.Deadline.Sub(a.began)
-	if a.Deadline.IsZero() || all <= 0 || a.toldOfTime {
+// untilTime is the time until tellOfTime is due; ok is false when it never is.
+func (n *notices) untilTime(now time.Time) (left time.Duration, ok bool) {
+	n.mu.Lock()
+	told := n.time
+	n.mu.Unlock()
+	all := n.deadline.Sub(n.began)
+	if n.deadline.IsZero() || all <= 0 || told {
 		return 0, false
 	}
-	return a.began.Add(time.Duration(noticeShare * float64(all))).Sub(now), true
+	return n.began.Add(time.Duration(noticeShare * float64(all))).Sub(now), true
 }
