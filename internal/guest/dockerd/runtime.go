@@ -17,21 +17,21 @@ const fastRuntime = "crun"
 
 const trialName = "sandbox-agent-trial"
 
-// chooseRuntime prefers the fast OCI runtime when it really runs a container
+// runtime prefers the fast OCI runtime when it really runs a container
 // here; "" leaves the daemon its own choice. It refuses some cgroup set-ups that the default accepts,
 // which no version number tells.
-func (e *Engine) chooseRuntime(ctx context.Context) string {
+func (g *ground) runtime(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	uid, gid, err := e.sys.remapIDs(e.cfg.RemapUser)
+	uid, gid, err := g.sys.remapIDs(g.cfg.RemapUser)
 	if err == nil {
-		err = tryRuntime(ctx, fastRuntime, filepath.Join(e.sys.path(e.cfg.RunDir), "runtime-trial"), uid, gid)
+		err = tryRuntime(ctx, fastRuntime, filepath.Join(g.sys.path(g.cfg.RunDir), "runtime-trial"), uid, gid)
 	}
 	switch {
 	case err == nil:
 		return fastRuntime
 	case !errors.Is(err, fs.ErrNotExist):
-		e.note("%s is not used: %v", fastRuntime, err)
+		g.note("%s is not used: %v", fastRuntime, err)
 	}
 	return ""
 }

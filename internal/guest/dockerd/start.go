@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -30,21 +28,32 @@ func (e *Engine) start(ctx context.Context) error {
 	if err := e.sys.checkPrivileges(); err != nil {
 		return err
 	}
-	if err := e.prepareGround(ctx); err != nil {
+	g := &ground{cfg: &e.cfg, sys: e.sys, note: e.note}
+	cgroups, err := g.prepare(ctx)
+	if err != nil {
 		return err
 	}
+	e.mu.Lock()
+	e.info.CgroupVersion = cgroups
+	e.mu.Unlock()
 	// The version takes a fork of a large binary: it is asked while the data root
 	// is prepared.
 	version := make(chan result[string], 1)
 	go func() { version <- resultOf(dockerdVersion(ctx)) }()
 	runtime := make(chan string, 1)
-	go func() { runtime <- e.chooseRuntime(ctx) }()
+	go func() { runtime <- g.runtime(ctx) }()
 	p := plan{remap: e.cfg.RemapUser, cgroupParent: e.cfg.CgroupParent, dataRoot: e.cfg.DataRoot, runDir: e.cfg.RunDir}
-	var err error
-	if p.driver, err = e.prepareDataRoot(ctx); err != nil {
+	driver, lock, err := g.dataRoot(ctx)
+	if lock != nil {
+		e.mu.Lock()
+		e.lock = lock
+		e.mu.Unlock()
+	}
+	if err != nil {
 		return err
 	}
-	outbound, err := e.prepareNetwork(ctx, &p)
+	p.driver = driver
+	outbound, err := g.network(ctx, &p)
 	if err != nil {
 		return err
 	}
@@ -79,164 +88,6 @@ func (e *Engine) start(ctx context.Context) error {
 	}
 	go e.watch(context.WithoutCancel(ctx))
 	return nil
-}
-
-// prepareGround makes cgroups and mounts fit for an engine.
-func (e *Engine) prepareGround(ctx context.Context) error {
-	notes, err := e.sys.prepareMounts()
-	for _, n := range notes {
-		e.note("%s", n)
-	}
-	if err != nil {
-		return err
-	}
-	cg, err := e.sys.prepareCgroups(ctx)
-	if err != nil {
-		return err
-	}
-	e.note("%s", cg.note)
-	e.mu.Lock()
-	e.info.CgroupVersion = cg.version
-	e.mu.Unlock()
-	// Inner root passes through on its way to its own folders.
-	if err := e.sys.freshDir(e.cfg.RunDir, 0o711); err != nil {
-		return err
-	}
-	return os.MkdirAll(e.cfg.LogDir, 0o755)
-}
-
-// prepareDataRoot chooses the driver, places the data root, locks it and scrubs it.
-func (e *Engine) prepareDataRoot(ctx context.Context) (driver string, err error) {
-	root := e.cfg.DataRoot
-	if err := os.MkdirAll(root, 0o711); err != nil {
-		return "", fmt.Errorf("make data root: %w", err)
-	}
-	trial := root
-	if e.cfg.Home != nil {
-		trial = e.cfg.Home.Trial()
-	}
-	if driver, err = e.chooseDriver(ctx, trial); err != nil {
-		return "", err
-	}
-	if e.cfg.Home != nil {
-		uid, gid, err := e.sys.remapIDs(e.cfg.RemapUser)
-		if err != nil {
-			return "", err
-		}
-		placed, note, err := e.cfg.Home.Prepare(ctx, driver, uid, gid)
-		if err != nil {
-			return "", fmt.Errorf("place data root: %w", err)
-		}
-		e.note("%s", note)
-		if !placed && trial != root {
-			// Another file system, another answer.
-			if driver, err = e.chooseDriver(ctx, root); err != nil {
-				return "", err
-			}
-		}
-	}
-	lock, err := lockRoot(root)
-	if err != nil {
-		return "", err
-	}
-	// Inner root is not root here and has to pass through; packages make the folder 0710.
-	if err := os.Chmod(root, 0o711); err != nil {
-		return "", fmt.Errorf("open data root to inner root: %w", err)
-	}
-	e.mu.Lock()
-	e.lock = lock
-	e.mu.Unlock()
-	empty, err := scrub(root)
-	go func() {
-		if err := empty(); err != nil {
-			e.cfg.Log.Warn("delete stale engine state", "err", err)
-		}
-	}()
-	if err != nil {
-		return "", err
-	}
-	note, err := checkSpace(root)
-	if note != "" {
-		e.note("%s", note)
-	}
-	return driver, err
-}
-
-func (e *Engine) chooseDriver(ctx context.Context, dir string) (string, error) {
-	driver, reasons, err := ChooseDriver(ctx, dir, e.cfg.Trials)
-	for _, r := range reasons {
-		e.note("%s", r)
-	}
-	if err != nil {
-		return "", fmt.Errorf("%w: %s", err, strings.Join(reasons, "; "))
-	}
-	return driver, nil
-}
-
-// prepareNetwork chooses addresses and has the resolver opened; the way out is made
-// meanwhile and its outcome comes on the channel.
-func (e *Engine) prepareNetwork(ctx context.Context, p *plan) (<-chan error, error) {
-	routes, err := e.sys.routes()
-	if err != nil {
-		return nil, err
-	}
-	var taken []netip.Prefix
-	for _, r := range routes {
-		taken = append(taken, r.prefix)
-	}
-	if e.cfg.Avoid != nil {
-		taken = append(taken, e.cfg.Avoid()...)
-	}
-	if p.addr, err = chooseAddresses(taken); err != nil {
-		return nil, err
-	}
-	if p.mtu = e.cfg.MTU; p.mtu == 0 {
-		p.mtu = e.sys.mtu(routes)
-	}
-	if err := e.sys.forward(); err != nil {
-		return nil, err
-	}
-	if e.cfg.Resolver != nil {
-		if err := e.cfg.Resolver(ctx, netip.AddrPortFrom(p.addr.bridge.Addr(), 53)); err != nil {
-			return nil, fmt.Errorf("open the resolver for inner containers: %w", err)
-		}
-		p.dns = []string{p.addr.bridge.Addr().String()}
-	}
-	outbound := make(chan error, 1)
-	go func() {
-		if e.cfg.Outbound == nil {
-			outbound <- nil
-			return
-		}
-		outbound <- e.cfg.Outbound(ctx, p.addr.all)
-	}()
-	return outbound, nil
-}
-
-// remapIDs are the ids that inner root has in the box: the first of the user's
-// subordinate ids.
-func (s system) remapIDs(user string) (uid, gid int, err error) {
-	if user == "" {
-		return 0, 0, nil
-	}
-	for file, id := range map[string]*int{"/etc/subuid": &uid, "/etc/subgid": &gid} {
-		b, err := os.ReadFile(s.path(file))
-		if err != nil {
-			return 0, 0, fmt.Errorf("read subordinate ids: %w", err)
-		}
-		found := false
-		for line := range strings.Lines(string(b)) {
-			f := strings.Split(strings.TrimSpace(line), ":")
-			if len(f) == 3 && f[0] == user && !found {
-				*id, err = strconv.Atoi(f[1])
-				found = err == nil
-			}
-		}
-		if !found {
-			return 0, 0, fmt.Errorf("%s has no line for %s: the image must give root of inner containers an identity", file, user)
-		}
-	}
-	return uid, gid, nil
 }
 
 func dockerdVersion(ctx context.Context) (string, error) {

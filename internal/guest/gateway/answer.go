@@ -41,7 +41,7 @@ func (c *call) answer(resp *http.Response) *refusal {
 	if no := c.decode(resp); no != nil {
 		return no
 	}
-	h := c.w.Header()
+	h := c.client.w.Header()
 	for name, values := range resp.Header {
 		if slices.Contains(hop, name) || name == "Set-Cookie" || name == "Alt-Svc" || override.MatchString(name) || c.m.mask.String(name) != name {
 			continue
@@ -60,7 +60,7 @@ func (c *call) answer(resp *http.Response) *refusal {
 		strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json"):
 		return c.passResponse(resp)
 	case c.entry == nil:
-		c.w.WriteHeader(resp.StatusCode)
+		c.client.w.WriteHeader(resp.StatusCode)
 		c.stream(resp.Body, nil)
 		return nil
 	}
@@ -70,7 +70,7 @@ func (c *call) answer(resp *http.Response) *refusal {
 	if !meter.stream && !meter.off {
 		return c.passWhole(resp, meter)
 	}
-	c.w.WriteHeader(resp.StatusCode)
+	c.client.w.WriteHeader(resp.StatusCode)
 	if c.stream(resp.Body, meter) {
 		c.settle(meter)
 	} else {
@@ -146,10 +146,10 @@ func (c *call) passError(resp *http.Response) *refusal {
 	if c.entry != nil {
 		c.m.throttle.refused(c.asked(), resp.StatusCode, resp.Header, b, time.Now())
 	}
-	c.w.WriteHeader(resp.StatusCode)
-	c.put(b[:min(len(b), maxErrorBody)])
+	c.client.w.WriteHeader(resp.StatusCode)
+	c.client.put(b[:min(len(b), maxErrorBody)])
 	if err == nil { // else what is held back may be most of a key
-		c.rest()
+		c.client.rest()
 	}
 	return nil
 }
@@ -162,14 +162,14 @@ func (c *call) passResponse(resp *http.Response) *refusal {
 	if err == nil {
 		c.told(b)
 	}
-	c.w.WriteHeader(resp.StatusCode)
-	switch here := c.put(b); {
+	c.client.w.WriteHeader(resp.StatusCode)
+	switch here := c.client.put(b); {
 	case errors.Is(err, errTooLong) || errors.Is(err, errNoRoom):
 		c.stream(resp.Body, nil)
 	case err != nil || !here:
 		c.broken = true
 	default:
-		c.rest()
+		c.client.rest()
 	}
 	return nil
 }
@@ -191,83 +191,35 @@ func (c *call) passWhole(resp *http.Response, meter *meter) *refusal {
 			c.broken = true
 			return nil
 		}
-		clear(c.w.Header())
+		clear(c.client.w.Header())
 		return &refusal{status: http.StatusBadGateway, kind: "broken", text: "the answer of the model's server broke off"}
 	default:
 		meter.whole(b)
 		c.settle(meter)
 	}
-	c.w.WriteHeader(resp.StatusCode)
-	if !c.put(b) {
+	c.client.w.WriteHeader(resp.StatusCode)
+	if !c.client.put(b) {
 		c.broken = true
 	} else if meter.off {
 		c.stream(resp.Body, nil)
 	} else {
-		c.rest()
+		c.client.rest()
 	}
 	return nil
-}
-
-// patience starts the time that the client has to take the next chunk.
-func (c *call) patience() {
-	_ = c.conn.SetWriteDeadline(time.Now().Add(c.m.limits.write)) // a writer that cannot do it has no slow client either
-}
-
-var errGone = errors.New("the client has gone")
-
-// client is the client as the masker of keys writes to it.
-type client struct{ c *call }
-
-func (w client) Write(b []byte) (int, error) {
-	c, all := w.c, len(b)
-	for len(b) > 0 {
-		if c.gone.Load() {
-			return all - len(b), errGone
-		}
-		c.patience()
-		n, err := c.w.Write(b[:min(len(b), chunk)])
-		c.line.BytesOut += int64(n)
-		if err != nil {
-			c.hangUp()
-		}
-		b = b[n:]
-	}
-	return all, nil
-}
-
-// put writes to the client, without keys; false: it is gone. Only the end that may be the beginning of a key waits
-// for more. No key has a line end, so that no event of a stream ever waits.
-func (c *call) put(b []byte) bool {
-	_, _ = c.masked.Write(b) // an error is that the client has gone
-	return c.flush()
-}
-
-// rest writes what put held back, when the whole answer has arrived.
-func (c *call) rest() {
-	_ = c.masked.Close() // an error is that the client has gone
-	c.flush()
-}
-
-func (c *call) flush() bool {
-	c.patience()
-	if !c.gone.Load() && c.conn.Flush() != nil {
-		c.hangUp()
-	}
-	return !c.gone.Load()
 }
 
 // stream copies an answer piece by piece, each flushed and, before the client has it, counted.
 // It reports whether the whole arrived. What nobody counts ends with its client.
 func (c *call) stream(body io.Reader, meter *meter) (whole bool) {
 	buf := make([]byte, chunk)
-	here := c.flush()
+	here := c.client.flush()
 	for {
 		n, err := body.Read(buf)
 		if n > 0 {
 			if meter != nil {
 				c.count(meter, buf[:n])
 			}
-			here = here && c.put(buf[:n])
+			here = here && c.client.put(buf[:n])
 		}
 		if !here {
 			c.broken = true
@@ -281,7 +233,7 @@ func (c *call) stream(body io.Reader, meter *meter) (whole bool) {
 				meter.end()
 			}
 			if here {
-				c.rest()
+				c.client.rest()
 			}
 			return true
 		case err != nil:

@@ -108,7 +108,7 @@ func TestMostWritten(t *testing.T) {
 		"thoughts are bounded by time": {func(c *call) { c.ask.stream = true }, reading{said: 300, hidden: true}, 60*fastest + inFlight},
 		"so is what said nothing":      {func(c *call) { c.ask.stream = true }, reading{}, 60*fastest + inFlight},
 		"in one piece":                 {func(*call) {}, reading{}, 100_000},
-		"given up":                     {func(c *call) { c.ask.stream = true; c.gone.Store(true) }, reading{said: 300}, 100_000},
+		"given up":                     {func(c *call) { c.ask.stream = true; c.client.gone.Store(true) }, reading{said: 300}, 100_000},
 		"not read":                     {func(c *call) { c.unread = true }, reading{}, 100_000},
 		"no answer":                    {func(c *call) { c.line.Status = 0 }, reading{}, usualOutput},
 	} {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net/http"
 	"net/http/httptrace"
@@ -25,11 +24,15 @@ func (m *Models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer m.busy.Done()
 	raw, _, _ := strings.Cut(r.RequestURI, "?")
 	c := &call{
-		m: m, w: w, r: r, conn: http.NewResponseController(w), body: part{room: m.room, over: m.over.Done()},
+		m: m, r: r, body: part{room: m.room, over: m.over.Done()},
 		line: line{Time: time.Now(), Method: clean(r.Method), Path: clean(raw), CostUSD: new(0.0)},
 	}
-	c.masked = m.mask.Writer(client{c})
-	defer m.audit.write(&c.line)
+	c.client = client{w: w, conn: http.NewResponseController(w), limit: m.limits.write}
+	c.client.masked = m.mask.Writer(&c.client)
+	defer func() {
+		c.line.BytesOut = c.client.sent
+		m.audit.write(&c.line)
+	}()
 	defer c.body.release()
 	if no := c.serve(raw); no != nil {
 		c.refuse(no)
@@ -42,20 +45,14 @@ func (m *Models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // call is one request on its way.
 type call struct {
 	m     *Models
-	w     http.ResponseWriter
 	r     *http.Request
-	conn  *http.ResponseController
 	route *route
 	ask   ask
 	entry *entry // nil: it is not metered
 	line  line
 	body  part // what the request's body takes
-	// masked writes to the client, without keys.
-	masked io.WriteCloser
-	// gone: the client has hung up, or takes nothing any more.
-	gone atomic.Bool
-	// hangUp says so, and bounds how long the answer is read from then on.
-	hangUp func()
+	// client gets the answer.
+	client client
 	// unread: the answer came, and we did not read it.
 	unread bool
 	// broken: the answer is not whole, and its header was sent as if it were.
@@ -68,8 +65,8 @@ func (c *call) refuse(no *refusal) {
 	if c.route != nil {
 		api = c.route.api
 	}
-	c.patience()
-	no.write(c.w, api)
+	c.client.patience()
+	no.write(c.client.w, api)
 }
 
 func (c *call) serve(raw string) *refusal {
@@ -153,9 +150,9 @@ func (c *call) readBody() *refusal {
 			status: http.StatusUnsupportedMediaType, kind: "encoding", text: "a compressed request cannot be metered: send it as it is",
 		}
 	}
-	_ = c.conn.SetReadDeadline(time.Now().Add(bodyTime)) // a writer that cannot do it has no slow client either
-	b, err := c.body.fill(http.MaxBytesReader(c.w, c.r.Body, maxRequest), limit)
-	_ = c.conn.SetReadDeadline(time.Time{})
+	_ = c.client.conn.SetReadDeadline(time.Now().Add(bodyTime)) // a writer that cannot do it has no slow client either
+	b, err := c.body.fill(http.MaxBytesReader(c.client.w, c.r.Body, maxRequest), limit)
+	_ = c.client.conn.SetReadDeadline(time.Time{})
 	c.line.BytesIn = int64(len(b))
 	_, large := errors.AsType[*http.MaxBytesError](err)
 	switch {
@@ -191,7 +188,7 @@ func (c *call) prepare() *refusal {
 
 // left reports whether the client or the whole box no longer waits for the answer.
 func (c *call) left() bool {
-	return c.gone.Load() || c.r.Context().Err() != nil || c.m.over.Err() != nil
+	return c.client.gone.Load() || c.r.Context().Err() != nil || c.m.over.Err() != nil
 }
 
 // forward sends the request on and the answer back.
@@ -202,8 +199,8 @@ func (c *call) forward(header http.Header) *refusal {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.r.Context()))
 	defer cancel()
 	var sent atomic.Bool // a connection is there: the server may get the request
-	c.hangUp = sync.OnceFunc(func() {
-		c.gone.Store(true)
+	c.client.hangUp = sync.OnceFunc(func() {
+		c.client.gone.Store(true)
 		if c.entry != nil {
 			c.entry.abandon()
 		}
@@ -216,7 +213,7 @@ func (c *call) forward(header http.Header) *refusal {
 			cancel()
 			return
 		}
-		c.hangUp()
+		c.client.hangUp()
 	})()
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
 	base := c.route.base

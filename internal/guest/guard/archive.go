@@ -112,7 +112,7 @@ func (g *Guard) removeUnstarted(ctx context.Context, id string) {
 	if err != nil {
 		g.cfg.Log.Debug("remove a container whose start was refused", "err", err)
 	}
-	g.sweepLater()
+	g.sweeps.later()
 }
 
 type inspected struct {

@@ -32,7 +32,7 @@ func (g *Guard) Unprivileged(taken []netip.Prefix) *Guard {
 func (g *Guard) Shown(r io.Reader) io.Reader { return g.points.shown(r) }
 
 // NoSweeps keeps the guard from asking the engine what is in use. It is for before Listen.
-func (g *Guard) NoSweeps() { g.sweeps = nil }
+func (g *Guard) NoSweeps() { g.sweeps.asked = nil }
 
 // Points counts mount points.
 func (g *Guard) Points() int {

@@ -69,8 +69,10 @@ type Guard struct {
 	judged chan struct{} // slots of maxJudged
 	cancel context.CancelFunc
 	points *points
-	sweeps chan struct{} // asks for one, see sweepLater
+	sweeps *sweeper
 	swept  sync.WaitGroup
+	// streams outlive the requests that began them.
+	streams streams
 
 	// Seams of the tests.
 	taken   func() ([]netip.Prefix, error)
@@ -80,9 +82,6 @@ type Guard struct {
 	places atomic.Pointer[map[string]string]
 
 	mu       sync.Mutex
-	closed   bool
-	streams  map[net.Conn]struct{}
-	pumps    sync.WaitGroup
 	refusals map[string]*workorder.Refusal
 }
 
@@ -90,9 +89,10 @@ type Guard struct {
 func New(cfg Config) *Guard {
 	g := &Guard{
 		cfg: cfg, judged: make(chan struct{}, maxJudged), makeDir: makeDirAs,
-		streams: map[net.Conn]struct{}{}, refusals: map[string]*workorder.Refusal{},
-		points: newPoints(cfg.Mounts), sweeps: make(chan struct{}, 1),
+		streams: streams{conns: map[net.Conn]struct{}{}}, refusals: map[string]*workorder.Refusal{},
+		points: newPoints(cfg.Mounts),
 	}
+	g.sweeps = &sweeper{points: g.points, ask: g.ask, asked: make(chan struct{}, 1), log: cfg.Log}
 	g.taken = func() ([]netip.Prefix, error) {
 		taken, err := takenByBox()
 		if cfg.Reserved != nil {
@@ -144,7 +144,7 @@ func (g *Guard) Listen(ctx context.Context) error {
 		ErrorLog:          slog.NewLogLogger(g.cfg.Log.Handler(), slog.LevelDebug),
 	}
 	g.cancel = cancel
-	g.swept.Go(func() { g.sweepUntil(base) })
+	g.swept.Go(func() { g.sweeps.until(base) })
 	go func() {
 		if err := g.srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			g.cfg.Log.Error("the guard of the docker socket ended", "err", err)
@@ -237,23 +237,11 @@ func (g *Guard) Close() {
 	if g.srv == nil {
 		return
 	}
-	g.mu.Lock()
-	g.closed = true
-	for c := range g.streams {
-		_ = c.Close()
-	}
-	g.mu.Unlock()
+	g.streams.close()
 	_ = g.srv.Close()
 	g.cancel()
 	_ = os.Remove(g.cfg.Socket)
-	done := make(chan struct{})
-	go func() {
-		g.pumps.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-time.After(closeTime):
+	if !g.streams.wait(closeTime) {
 		g.cfg.Log.Warn("streams of the docker socket did not end", "after", closeTime)
 	}
 	g.swept.Wait()

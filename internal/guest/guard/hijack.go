@@ -72,10 +72,10 @@ func (g *Guard) hijack(w http.ResponseWriter, r *http.Request, req *request) {
 		return
 	}
 	defer conn.Close()
-	if !g.hold(conn, up) {
+	if !g.streams.hold(conn, up) {
 		return
 	}
-	defer g.drop(conn, up)
+	defer g.streams.drop(conn, up)
 	stop() // the request's context says nothing about a stream
 	if conn.SetDeadline(time.Time{}) != nil || writeHead(conn, resp) != nil {
 		return
@@ -157,27 +157,4 @@ func copyStream(to, from pair) error {
 		return c.CloseWrite()
 	}
 	return to.Close()
-}
-
-// hold keeps connections for Close; it reports whether the guard is still open.
-func (g *Guard) hold(conns ...net.Conn) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
-		return false
-	}
-	g.pumps.Add(1)
-	for _, c := range conns {
-		g.streams[c] = struct{}{}
-	}
-	return true
-}
-
-func (g *Guard) drop(conns ...net.Conn) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, c := range conns {
-		delete(g.streams, c)
-	}
-	g.pumps.Done()
 }

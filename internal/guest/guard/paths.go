@@ -38,7 +38,7 @@ func (j *judge) bind(b bound) (string, error) {
 	name := newName()
 	j.later = append(j.later, func(ctx context.Context) error {
 		if !j.g.points.add(name, b) {
-			_ = j.g.sweep(ctx) // when the engine does not answer there is no room
+			_ = j.g.sweeps.sweep(ctx) // when the engine does not answer there is no room
 			if !j.g.points.add(name, b) {
 				return refuse(ruleBindLimit, "there are %d binds of containers already", maxPoints)
 			}

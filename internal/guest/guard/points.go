@@ -1,11 +1,8 @@
 package guard
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
-	"fmt"
 	"path"
 	"strings"
 	"sync"
@@ -168,56 +165,4 @@ func (p *points) drop(names []string) (failed error) {
 		delete(p.all, name)
 	}
 	return failed
-}
-
-// sweepLater has the points of containers that are gone removed.
-func (g *Guard) sweepLater() {
-	select {
-	case g.sweeps <- struct{}{}:
-	default: // one that has not begun yet will see it
-	}
-}
-
-func (g *Guard) sweepUntil(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-g.sweeps:
-		}
-		if err := g.sweep(ctx); err != nil && ctx.Err() == nil {
-			g.cfg.Log.Warn("remove the mount points of binds that nobody uses; they are looked at again later", "err", err)
-		}
-	}
-}
-
-// sweep removes the points that no container has. Containers can share them (--volumes-from), and the engine
-// removes some by itself (--rm), so that the engine's list is what counts. It is asked for after the points are
-// looked at: what is settled then and still has a container is in it.
-func (g *Guard) sweep(ctx context.Context) error {
-	unused := map[string]bool{}
-	for _, name := range g.points.settled() {
-		unused[name] = true
-	}
-	if len(unused) == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, sweepTime)
-	defer cancel()
-	var list []struct{ Mounts []struct{ Source string } }
-	if err := g.ask(ctx, "/containers/json", "all=1", func(b []byte) error { return json.Unmarshal(b, &list) }); err != nil {
-		return fmt.Errorf("ask for the binds of all containers: %w", err)
-	}
-	for _, c := range list {
-		for _, m := range c.Mounts {
-			if name, ok := g.points.name(m.Source); ok {
-				delete(unused, name)
-			}
-		}
-	}
-	names := make([]string, 0, len(unused))
-	for name := range unused {
-		names = append(names, name)
-	}
-	return g.points.drop(names)
 }

@@ -86,7 +86,7 @@ func (g *Guard) forward(w http.ResponseWriter, r *http.Request, req *request) {
 		defer func() {
 			g.points.settle(req.points)
 			if g.points.any() {
-				g.sweepLater()
+				g.sweeps.later()
 			}
 		}()
 	}

@@ -1,0 +1,170 @@
+package dockerd
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// ground is what an engine stands on: control groups, mounts, its data root, addresses and an OCI runtime, each tried out
+// before the daemons start.
+type ground struct {
+	cfg  *Config
+	sys  system
+	note func(format string, a ...any)
+}
+
+// prepare makes cgroups, mounts and our folders fit for an engine, and returns the version of the cgroups.
+func (g *ground) prepare(ctx context.Context) (cgroupVersion int, err error) {
+	notes, err := g.sys.prepareMounts()
+	for _, n := range notes {
+		g.note("%s", n)
+	}
+	if err != nil {
+		return 0, err
+	}
+	cg, err := g.sys.prepareCgroups(ctx)
+	if err != nil {
+		return 0, err
+	}
+	g.note("%s", cg.note)
+	// Inner root passes through on its way to its own folders.
+	if err := g.sys.freshDir(g.cfg.RunDir, 0o711); err != nil {
+		return 0, err
+	}
+	return cg.version, os.MkdirAll(g.cfg.LogDir, 0o755)
+}
+
+// dataRoot chooses the driver, places the data root, locks it and scrubs it. The lock is the caller's to close, also beside
+// an error.
+func (g *ground) dataRoot(ctx context.Context) (driver string, lock *os.File, err error) {
+	root := g.cfg.DataRoot
+	if err := os.MkdirAll(root, 0o711); err != nil {
+		return "", nil, fmt.Errorf("make data root: %w", err)
+	}
+	trial := root
+	if g.cfg.Home != nil {
+		trial = g.cfg.Home.Trial()
+	}
+	if driver, err = g.driver(ctx, trial); err != nil {
+		return "", nil, err
+	}
+	if g.cfg.Home != nil {
+		uid, gid, err := g.sys.remapIDs(g.cfg.RemapUser)
+		if err != nil {
+			return "", nil, err
+		}
+		placed, note, err := g.cfg.Home.Prepare(ctx, driver, uid, gid)
+		if err != nil {
+			return "", nil, fmt.Errorf("place data root: %w", err)
+		}
+		g.note("%s", note)
+		if !placed && trial != root {
+			// Another file system, another answer.
+			if driver, err = g.driver(ctx, root); err != nil {
+				return "", nil, err
+			}
+		}
+	}
+	if lock, err = lockRoot(root); err != nil {
+		return "", nil, err
+	}
+	// Inner root is not root here and has to pass through; packages make the folder 0710.
+	if err := os.Chmod(root, 0o711); err != nil {
+		return "", lock, fmt.Errorf("open data root to inner root: %w", err)
+	}
+	empty, err := scrub(root)
+	go func() {
+		if err := empty(); err != nil {
+			g.cfg.Log.Warn("delete stale engine state", "err", err)
+		}
+	}()
+	if err != nil {
+		return "", lock, err
+	}
+	note, err := checkSpace(root)
+	if note != "" {
+		g.note("%s", note)
+	}
+	return driver, lock, err
+}
+
+func (g *ground) driver(ctx context.Context, dir string) (string, error) {
+	driver, reasons, err := ChooseDriver(ctx, dir, g.cfg.Trials)
+	for _, r := range reasons {
+		g.note("%s", r)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, strings.Join(reasons, "; "))
+	}
+	return driver, nil
+}
+
+// network chooses addresses and has the resolver opened; the way out is made
+// meanwhile and its outcome comes on the channel.
+func (g *ground) network(ctx context.Context, p *plan) (<-chan error, error) {
+	routes, err := g.sys.routes()
+	if err != nil {
+		return nil, err
+	}
+	var taken []netip.Prefix
+	for _, r := range routes {
+		taken = append(taken, r.prefix)
+	}
+	if g.cfg.Avoid != nil {
+		taken = append(taken, g.cfg.Avoid()...)
+	}
+	if p.addr, err = chooseAddresses(taken); err != nil {
+		return nil, err
+	}
+	if p.mtu = g.cfg.MTU; p.mtu == 0 {
+		p.mtu = g.sys.mtu(routes)
+	}
+	if err := g.sys.forward(); err != nil {
+		return nil, err
+	}
+	if g.cfg.Resolver != nil {
+		if err := g.cfg.Resolver(ctx, netip.AddrPortFrom(p.addr.bridge.Addr(), 53)); err != nil {
+			return nil, fmt.Errorf("open the resolver for inner containers: %w", err)
+		}
+		p.dns = []string{p.addr.bridge.Addr().String()}
+	}
+	outbound := make(chan error, 1)
+	go func() {
+		if g.cfg.Outbound == nil {
+			outbound <- nil
+			return
+		}
+		outbound <- g.cfg.Outbound(ctx, p.addr.all)
+	}()
+	return outbound, nil
+}
+
+// remapIDs are the ids that inner root has in the box: the first of the user's
+// subordinate ids.
+func (s system) remapIDs(user string) (uid, gid int, err error) {
+	if user == "" {
+		return 0, 0, nil
+	}
+	for file, id := range map[string]*int{"/etc/subuid": &uid, "/etc/subgid": &gid} {
+		b, err := os.ReadFile(s.path(file))
+		if err != nil {
+			return 0, 0, fmt.Errorf("read subordinate ids: %w", err)
+		}
+		found := false
+		for line := range strings.Lines(string(b)) {
+			f := strings.Split(strings.TrimSpace(line), ":")
+			if len(f) == 3 && f[0] == user && !found {
+				*id, err = strconv.Atoi(f[1])
+				found = err == nil
+			}
+		}
+		if !found {
+			return 0, 0, fmt.Errorf("%s has no line for %s: the image must give root of inner containers an identity", file, user)
+		}
+	}
+	return uid, gid, nil
+}

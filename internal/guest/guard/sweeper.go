@@ -1,0 +1,68 @@
+package guard
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+)
+
+// sweeper removes mount points that no container has any more.
+type sweeper struct {
+	points *points
+	ask    func(ctx context.Context, path, query string, read func([]byte) error) error // the engine
+	asked  chan struct{}                                                                // asks for a sweep, see later
+	log    *slog.Logger
+}
+
+// later has the points of containers that are gone removed.
+func (s *sweeper) later() {
+	select {
+	case s.asked <- struct{}{}:
+	default: // one that has not begun yet will see it
+	}
+}
+
+func (s *sweeper) until(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.asked:
+		}
+		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("remove the mount points of binds that nobody uses; they are looked at again later", "err", err)
+		}
+	}
+}
+
+// sweep removes the points that no container has. Containers can share them (--volumes-from), and the engine
+// removes some by itself (--rm), so that the engine's list is what counts. It is asked for after the points are
+// looked at: what is settled then and still has a container is in it.
+func (s *sweeper) sweep(ctx context.Context) error {
+	unused := map[string]bool{}
+	for _, name := range s.points.settled() {
+		unused[name] = true
+	}
+	if len(unused) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, sweepTime)
+	defer cancel()
+	var list []struct{ Mounts []struct{ Source string } }
+	if err := s.ask(ctx, "/containers/json", "all=1", func(b []byte) error { return json.Unmarshal(b, &list) }); err != nil {
+		return fmt.Errorf("ask for the binds of all containers: %w", err)
+	}
+	for _, c := range list {
+		for _, m := range c.Mounts {
+			if name, ok := s.points.name(m.Source); ok {
+				delete(unused, name)
+			}
+		}
+	}
+	names := make([]string, 0, len(unused))
+	for name := range unused {
+		names = append(names, name)
+	}
+	return s.points.drop(names)
+}
