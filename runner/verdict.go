@@ -54,7 +54,7 @@ func agentEnding(f agentFacts) workorder.Ending {
 	case f.outcome.Verdict == harness.Limited:
 		return ending(workorder.StatusParked, workorder.ByLimit, workorder.ReasonProviderLimit, f.outcome.Reason)
 	case f.oom && f.cause == nil && f.outcome.Verdict != harness.Succeeded && (f.exit.Signal == "SIGKILL" || f.exit.Code == 137):
-		return ending(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonMemory, "the kernel killed the agent because the box ran out of memory: raise limits.memory")
+		return ending(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonMemory, "the kernel killed the agent because the sandbox ran out of memory: raise limits.memory")
 	case f.limit != nil && f.outcome.Verdict != harness.Succeeded && !errors.Is(f.cause, errHalt) && !crashed(f), errors.Is(f.cause, errLimit):
 		// The agent's opinion does not count: there is no model for it until then.
 		return ending(workorder.StatusParked, workorder.ByLimit, workorder.ReasonProviderLimit, limitReason(f.limit))
@@ -69,7 +69,7 @@ func agentEnding(f agentFacts) workorder.Ending {
 	case f.outcome.Verdict == harness.Succeeded:
 		return workorder.Succeeded()
 	case f.oom:
-		return ending(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonMemory, f.outcome.Reason+" (the box ran out of memory meanwhile: raise limits.memory)")
+		return ending(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonMemory, f.outcome.Reason+" (the sandbox ran out of memory meanwhile: raise limits.memory)")
 	}
 	return ending(workorder.StatusFailed, workorder.ByAgent, f.outcome.Code, f.outcome.Reason)
 }

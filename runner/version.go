@@ -33,7 +33,7 @@ func (c *Config) checkVersion(ctx context.Context, h harness.Harness) error {
 		have = words[0]
 	}
 	if have != want {
-		return fmt.Errorf("harness %s: the project asks for version %s (harness.version), this box has %s: "+
+		return fmt.Errorf("harness %s: the project asks for version %s (harness.version), this sandbox has %s: "+
 			"change harness.version, use an image that has %s, or let a setup command install it", h.Name(), want, cut(have, 100), want)
 	}
 	return nil

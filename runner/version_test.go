@@ -27,7 +27,7 @@ func TestVersionThatMustBeUsed(t *testing.T) {
 		echo '{"type":"result","subtype":"success","session_id":"s","result":"done"}'`
 	b := claudeScript(t, script)
 	b.Order.Harness.Version = "2.1.4"
-	check(t, Agent(t.Context(), b.Config), workorder.StatusError, workorder.ByOrder, "asks for version 2.1.4 (harness.version), this box has 2.1.5")
+	check(t, Agent(t.Context(), b.Config), workorder.StatusError, workorder.ByOrder, "asks for version 2.1.4 (harness.version), this sandbox has 2.1.5")
 	if exists(filepath.Join(b.Workspace, "ran")) || len(b.of(workorder.EventAgentStarted)) > 0 {
 		t.Error("the agent of another version was started")
 	}

@@ -104,11 +104,11 @@ func Undialled(a netip.Addr) string {
 	case !a.IsValid(), a.IsUnspecified(), a.Is4() && a.As4()[0] == 0:
 		return "no address of a host"
 	case a.IsLoopback():
-		return "the box itself"
+		return "the sandbox itself"
 	case a.IsMulticast(), a.IsLinkLocalUnicast(), a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return "no address beyond the local link"
 	case NameRange().Contains(a):
-		return "the range that stands for names in the box"
+		return "the range that stands for names in the sandbox"
 	}
 	return ""
 }

@@ -121,7 +121,7 @@ func (s *Spec) checkServices(c *check) {
 		for _, v := range one.Volumes {
 			name, target, ok := strings.Cut(v, ":")
 			c.that(ok && name != "" && !strings.ContainsAny(name, "/\\") && path.IsAbs(target),
-				"service %q: volume %q is not name:/path: the box has no host folder to bind", one.Name, v)
+				"service %q: volume %q is not name:/path: the sandbox has no host folder to bind", one.Name, v)
 		}
 	}
 }

@@ -75,7 +75,7 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 		return workorder.ExitOK
 	}
 	fmt.Fprintln(os.Stderr, "usage: entrypoint init | boot [--plan] | rescue | browse | cache VERB | ground | version\n"+
-		"This program is the inside of a box; start boxes with `sandbox-agent create`.")
+		"This program is the inside of a sandbox; start sandboxes with `sandbox-agent create`.")
 	return workorder.ExitUsage
 }
 

@@ -40,7 +40,7 @@ func (p *page) outcome(r *workorder.Result, b bounds) {
 	case workorder.StatusError:
 		*o = outcome{bad, "Error", "Not the task failed, but what carries it: " + cmp.Or(line(string(r.EndedBy), 20), "unknown") + ".", o.Reason}
 	case workorder.StatusLost:
-		*o = outcome{bad, "Lost", "The box vanished without a result.", o.Reason}
+		*o = outcome{bad, "Lost", "The sandbox vanished without a result.", o.Reason}
 	default:
 		*o = outcome{calm, cmp.Or(line(string(r.Status), 30), "Unknown"), "This report does not know how that ends.", o.Reason}
 	}

@@ -101,11 +101,11 @@ func RevisePR(pr int, task string, ended workorder.Status) []NextStep {
 	}
 	switch ended {
 	case workorder.StatusPlanned:
-		return append(s, NextStep{Purpose: "Let a new box carry the plan out", Command: "sandbox-agent create --from-plan " + task})
+		return append(s, NextStep{Purpose: "Let a new sandbox carry the plan out", Command: "sandbox-agent create --from-plan " + task})
 	case workorder.StatusSuccess, workorder.StatusNoChanges: // not started again without a text
-		return append(s, NextStep{Purpose: "Add to the task, in a new box", Command: "sandbox-agent continue " + task + ` --task "..."`})
+		return append(s, NextStep{Purpose: "Add to the task, in a new sandbox", Command: "sandbox-agent continue " + task + ` --task "..."`})
 	}
-	return append(s, NextStep{Purpose: "Go on with the task in a new box", Command: "sandbox-agent continue " + task})
+	return append(s, NextStep{Purpose: "Go on with the task in a new sandbox", Command: "sandbox-agent continue " + task})
 }
 
 // TakeOver is how to work on the branch oneself.

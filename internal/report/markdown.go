@@ -295,7 +295,7 @@ func (m *md) network(p *page) {
 	if p.Guard.Len() == 0 {
 		return
 	}
-	m.f("The guard of the box's Docker refused these requests. No line of a project allows them.\n\n")
+	m.f("The guard of the sandbox's Docker refused these requests. No line of a project allows them.\n\n")
 	for _, g := range p.Guard.Items {
 		m.f("- %s %s: %s%s\n", code(g.Rule), times(g.Count), esc(g.Text), by(g.By))
 	}

@@ -203,9 +203,9 @@ func TestSteps(t *testing.T) {
 	t.Parallel()
 	const id = "T-4K9QZ7AB"
 	for want, got := range map[string][]NextStep{
-		"[{Write review comments here, then let the agent work on them sandbox-agent revise --pr 1234} {Add to the task, in a new box sandbox-agent continue " + id + ` --task "..."}]`: RevisePR(1234, id, workorder.StatusSuccess),
-		"[{Go on with the task in a new box sandbox-agent continue " + id + "}]":                                                                                                        RevisePR(0, id, workorder.StatusTimeout),
-		"[{Let a new box carry the plan out sandbox-agent create --from-plan " + id + "}]":                                                                                              RevisePR(0, id, workorder.StatusPlanned),
+		"[{Write review comments here, then let the agent work on them sandbox-agent revise --pr 1234} {Add to the task, in a new sandbox sandbox-agent continue " + id + ` --task "..."}]`: RevisePR(1234, id, workorder.StatusSuccess),
+		"[{Go on with the task in a new sandbox sandbox-agent continue " + id + "}]":                                                                                                        RevisePR(0, id, workorder.StatusTimeout),
+		"[{Let a new sandbox carry the plan out sandbox-agent create --from-plan " + id + "}]":                                                                                              RevisePR(0, id, workorder.StatusPlanned),
 		"[]": RevisePR(0, "; rm -rf /", workorder.StatusSuccess),
 		`[{Take it over yourself git fetch origin 'agent/x'\''y' && git switch 'agent/x'\''y'}]`: {TakeOver("agent/x'y")},
 	} {

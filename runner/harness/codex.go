@@ -52,7 +52,7 @@ func (*codex) command(r Run, session string) (Command, error) {
 	if key == "" && !ownProvider(spec.Args) {
 		return Command{}, errors.New("harness codex: no model key: add the secret OPENAI_API_KEY to the project " +
 			"(secrets: {OPENAI_API_KEY: env://OPENAI_API_KEY}) and set it where you run the command; CODEX_API_KEY does as well. " +
-			"A login with ChatGPT is not possible in a box")
+			"A login with ChatGPT is not possible in a sandbox")
 	}
 	argv := []string{
 		"codex", "exec", "--json",

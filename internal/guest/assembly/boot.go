@@ -60,7 +60,7 @@ func Boot(ctx context.Context, log *slog.Logger) int {
 	describe(rec, &env.Order)
 	rec.Emit(workorder.Event{Type: workorder.EventReady, Text: version.Get().Version})
 	if missing != "" {
-		rec.Warn("the box is held less well than it should be: " + missing)
+		rec.Warn("the sandbox is held less well than it should be: " + missing)
 	}
 	if short := mask.Ignored(); len(short) > 0 {
 		rec.Warn(fmt.Sprintf("too short to be kept out of logs and events (fewer than %d characters): %s", redact.MinValue, strings.Join(short, ", ")))

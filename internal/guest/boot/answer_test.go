@@ -96,7 +96,7 @@ func TestNotAnswered(t *testing.T) {
 		f := &fake{lost: make(chan struct{}), cloned: &Cloned{Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, Restored: &workorder.Restored{}, State: &workorder.State{Task: "x", Review: review}}}
 		says, settled := "sandbox-agent pr open T-A1B2C3D4 gives the answers", workorder.StatusSuccess
 		if lost {
-			says, settled = "another box took the task over, and answers the feedback", ""
+			says, settled = "another sandbox took the task over, and answers the feedback", ""
 		}
 		a := &fakeAnswerer{}
 		r := playBox(t, f, o, func(b *Box) {

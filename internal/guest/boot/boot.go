@@ -91,7 +91,7 @@ var (
 	// ErrDisk: the task took more of the disk than it may.
 	ErrDisk = errors.New("the disk limit was reached")
 	// ErrLease: what this box does from here on cannot be pushed.
-	ErrLease = errors.New("another box took the task over")
+	ErrLease = errors.New("another sandbox took the task over")
 )
 
 // timeoutCause is ErrTimeout with the limit. It is a deadline to everybody who

@@ -175,7 +175,7 @@ func Keep(ctx context.Context, repo Repository, l *Landing, left error) {
 }
 
 // uncommitted is said of changes that only the box has.
-const uncommitted = "changes of the agent's could neither be committed nor kept as files in time: they are taken out of the box when it has stopped"
+const uncommitted = "changes of the agent's could neither be committed nor kept as files in time: they are taken out of the sandbox when it has stopped"
 
 // finish draws the verdict and writes the result.
 func (b land) finish() {
@@ -248,7 +248,7 @@ func (l *Landing) Failed() (workorder.Reason, bool) {
 		why.Detail += "; the commits are kept in " + filepath.Base(l.Bundle)
 	case l.left():
 		why.Code = workorder.ReasonLeft
-		why.Detail += "; there was no time to keep the commits as a file: they are taken out of the box when it has stopped"
+		why.Detail += "; there was no time to keep the commits as a file: they are taken out of the sandbox when it has stopped"
 	}
 	return why, true
 }

@@ -108,7 +108,7 @@ const (
 // error when some were left. The limit of processes is as before when it returns.
 func (g *Groups) Kill(group string) (err error) {
 	if g == nil {
-		return errors.New("the box's control groups are not divided")
+		return errors.New("the sandbox's control groups are not divided")
 	}
 	for _, h := range g.hierarchies {
 		if !h.has("pids") {

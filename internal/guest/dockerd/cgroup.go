@@ -49,7 +49,7 @@ func (s system) prepareCgroups(ctx context.Context) (cgroupState, error) {
 		}
 	}
 	if !found {
-		return cgroupState{}, errors.New("no cgroup hierarchy is mounted in the box: inner containers cannot be made; start the box on an engine that mounts /sys/fs/cgroup")
+		return cgroupState{}, errors.New("no cgroup hierarchy is mounted in the sandbox: inner containers cannot be made; start the sandbox on an engine that mounts /sys/fs/cgroup")
 	}
 	for _, m := range locked {
 		if err := s.remountRW(m); err != nil {
@@ -75,7 +75,7 @@ func (s system) nest(ctx context.Context) (string, error) {
 	if own, err := os.ReadFile(s.path("/proc/self/cgroup")); err == nil {
 		for line := range strings.Lines(string(own)) {
 			if p, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok && p != "/" && p != "/init" && p != "/boot" {
-				return "", fmt.Errorf("the box sees the host's cgroup tree (it is in %s): start it with --cgroupns private", p)
+				return "", fmt.Errorf("the sandbox sees the host's cgroup tree (it is in %s): start it with --cgroupns private", p)
 			}
 		}
 	}
@@ -91,7 +91,7 @@ func (s system) nest(ctx context.Context) (string, error) {
 		return "controllers already enabled", nil
 	}
 	if err := os.MkdirAll(filepath.Join(root, "init"), 0o755); err != nil {
-		return "", fmt.Errorf("make cgroup for the box's processes: %w", err)
+		return "", fmt.Errorf("make cgroup for the sandbox's processes: %w", err)
 	}
 	var last error
 	for range nestRounds {
@@ -107,7 +107,7 @@ func (s system) nest(ctx context.Context) (string, error) {
 		case <-time.After(nestPause):
 		}
 	}
-	return "", fmt.Errorf("enable cgroup controllers in %d rounds: %w: something keeps entering the box's root group", nestRounds, last)
+	return "", fmt.Errorf("enable cgroup controllers in %d rounds: %w: something keeps entering the sandbox's root group", nestRounds, last)
 }
 
 func moveAll(root string) error {
@@ -174,14 +174,14 @@ func (s system) checkPrivileges() error {
 			name string
 		}{{unix.CAP_SYS_ADMIN, "SYS_ADMIN"}, {unix.CAP_NET_ADMIN, "NET_ADMIN"}, {unix.CAP_MKNOD, "MKNOD"}, {unix.CAP_SETUID, "SETUID"}, {unix.CAP_SYS_PTRACE, "SYS_PTRACE"}} {
 			if caps&(1<<c.bit) == 0 {
-				errs = append(errs, fmt.Errorf("the box lacks a capability that its own engine needs: start it with --cap-add %s", c.name))
+				errs = append(errs, fmt.Errorf("the sandbox lacks a capability that its own engine needs: start it with --cap-add %s", c.name))
 			}
 		}
 	}
 	// runc gives every container a session keyring of its own; the engine's
 	// default seccomp profile forbids that even to a box with SYS_ADMIN.
 	if _, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false); errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
-		errs = append(errs, errors.New("the box's seccomp profile forbids keyctl, so inner containers cannot start: start it with --security-opt seccomp=unconfined"))
+		errs = append(errs, errors.New("the sandbox's seccomp profile forbids keyctl, so inner containers cannot start: start it with --security-opt seccomp=unconfined"))
 	}
 	return errors.Join(errs...)
 }

@@ -117,7 +117,7 @@ func tryOverlay(_ context.Context, dir string) (err error) {
 func tryFuse(ctx context.Context, dir string) (err error) {
 	f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
-		return fmt.Errorf("%w: start the box with --device /dev/fuse", err)
+		return fmt.Errorf("%w: start the sandbox with --device /dev/fuse", err)
 	}
 	f.Close()
 	options, merged, err := trialTree(dir)

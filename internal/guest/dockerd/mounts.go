@@ -86,7 +86,7 @@ var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\13
 // without full privileges: a plain one addresses the file system, which is busy.
 func (s system) remountRW(m mountPoint) error {
 	if err := s.mount("", s.path(m.path), "", unix.MS_REMOUNT|unix.MS_BIND|m.flags(), ""); err != nil {
-		return fmt.Errorf("make %s writable: %w: start the box with --cap-add SYS_ADMIN and --security-opt apparmor=unconfined", m.path, err)
+		return fmt.Errorf("make %s writable: %w: start the sandbox with --cap-add SYS_ADMIN and --security-opt apparmor=unconfined", m.path, err)
 	}
 	return nil
 }
@@ -106,7 +106,7 @@ func (s system) prepareMounts() ([]string, error) {
 	}
 	if i := slices.IndexFunc(all, func(m mountPoint) bool { return m.path == net }); held("/proc/sys") && i < 0 || held(net) {
 		if err := s.mount(s.path(net), s.path(net), "", unix.MS_BIND, ""); err != nil {
-			return notes, fmt.Errorf("bind %s: %w: start the box with --cap-add SYS_ADMIN", net, err)
+			return notes, fmt.Errorf("bind %s: %w: start the sandbox with --cap-add SYS_ADMIN", net, err)
 		}
 		if err := s.remountRW(mountPoint{path: net}); err != nil {
 			return notes, err
@@ -114,7 +114,7 @@ func (s system) prepareMounts() ([]string, error) {
 		notes = append(notes, net+" made writable")
 	}
 	if err := s.mount("", s.path("/"), "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
-		return notes, fmt.Errorf("share the mount tree: %w: start the box with --cap-add SYS_ADMIN and --security-opt apparmor=unconfined", err)
+		return notes, fmt.Errorf("share the mount tree: %w: start the sandbox with --cap-add SYS_ADMIN and --security-opt apparmor=unconfined", err)
 	}
 	return notes, nil
 }
@@ -136,7 +136,7 @@ func (s system) freshDir(p string, mode os.FileMode) error {
 		return err
 	}
 	if err := s.mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("mode=%o", mode.Perm())); err != nil {
-		return fmt.Errorf("mount a fresh %s: %w: start the box with --cap-add SYS_ADMIN", p, err)
+		return fmt.Errorf("mount a fresh %s: %w: start the sandbox with --cap-add SYS_ADMIN", p, err)
 	}
 	return nil
 }

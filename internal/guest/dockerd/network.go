@@ -86,7 +86,7 @@ func chooseAddresses(taken []netip.Prefix) (addresses, error) {
 			pool:   netip.PrefixFrom(netip.AddrFrom4([4]byte{a[0], a[1], 128, 0}), 17),
 		}, nil
 	}
-	return addresses{}, errors.New("every address range for the inner engine is routed elsewhere: remove a route of the box")
+	return addresses{}, errors.New("every address range for the inner engine is routed elsewhere: remove a route of the sandbox")
 }
 
 // mtu is that of the interface with the default route; 0 when there is none.
@@ -112,7 +112,7 @@ func (s system) forward() error {
 		return nil
 	}
 	if err := os.WriteFile(p, []byte("1"), 0); err != nil {
-		return fmt.Errorf("switch on forwarding: %w: start the box with --security-opt systempaths=unconfined", err)
+		return fmt.Errorf("switch on forwarding: %w: start the sandbox with --security-opt systempaths=unconfined", err)
 	}
 	return nil
 }

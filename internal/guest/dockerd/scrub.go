@@ -35,7 +35,7 @@ func lockRoot(root string) (*os.File, error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("data root %s is in use by another engine: give this box a volume of its own", root)
+			return nil, fmt.Errorf("data root %s is in use by another engine: give this sandbox a volume of its own", root)
 		}
 		return nil, fmt.Errorf("lock data root: %w", err)
 	}

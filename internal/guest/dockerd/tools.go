@@ -10,7 +10,7 @@ import (
 // context, as a named one, in a Dockerfile's ADD, or in what a frontend asks for. The request for it lies inside of a
 // stream that the guard does not read, so that root's git is kept away where it would be found.
 const withheld = `#!/bin/sh
-echo "sandbox-agent guard: rule build-remote: the engine does not fetch repositories: fetch it in the box (git) and give the local copy" >&2
+echo "sandbox-agent guard: rule build-remote: the engine does not fetch repositories: fetch it in the sandbox (git) and give the local copy" >&2
 exit 128
 `
 

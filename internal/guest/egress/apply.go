@@ -31,7 +31,7 @@ func applyHint(err error) string {
 	case !errors.As(err, &exit): // it did not even start
 		return "the image needs the program nft (package nftables): rebuild the image"
 	case strings.Contains(exit.Stderr, "not permitted"):
-		return "the box needs the capability NET_ADMIN: start it with --cap-add NET_ADMIN"
+		return "the sandbox needs the capability NET_ADMIN: start it with --cap-add NET_ADMIN"
 	}
 	return "the kernel needs nf_tables with inet tables, NAT (redirect, masquerade), fib, reject, log and conntrack: " +
 		"use a machine whose kernel has them (modules nft_redir, nft_masq, nft_fib_inet, nft_reject_inet, nft_log, nft_ct)"

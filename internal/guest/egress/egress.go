@@ -76,7 +76,7 @@ func New(cfg Config) (*Egress, error) {
 	}
 	servers, search, err := resolvConf(resolvConfPath)
 	if err != nil {
-		return nil, fmt.Errorf("network policy: read the resolvers of the box: %w", err)
+		return nil, fmt.Errorf("network policy: read the resolvers of the sandbox: %w", err)
 	}
 	upstream := cfg.Resolvers
 	if upstream == nil {
@@ -268,7 +268,7 @@ func (e *Egress) isLocal(a netip.Addr) bool {
 func outsideInterfaces() (names []string, own []netip.Addr, err error) {
 	all, err := net.Interfaces()
 	if err != nil {
-		return nil, nil, fmt.Errorf("list the interfaces of the box: %w", err)
+		return nil, nil, fmt.Errorf("list the interfaces of the sandbox: %w", err)
 	}
 	for _, i := range all {
 		if i.Flags&net.FlagLoopback != 0 {

@@ -90,7 +90,7 @@ func (l *lookup) ask(ctx context.Context, name string) ([]netip.Addr, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	err := errors.New("the box has no resolver")
+	err := errors.New("the sandbox has no resolver")
 	for _, up := range l.upstream {
 		var all []netip.Addr
 		if all, err = askOne(ctx, up, name); err == nil {

@@ -155,7 +155,7 @@ func never(a netip.Addr, own []netip.Prefix) string {
 	}
 	for _, p := range own {
 		if p.Contains(a) {
-			return "the box itself or an inner network"
+			return "the sandbox itself or an inner network"
 		}
 	}
 	return ""

@@ -105,7 +105,7 @@ func (p *proxy) handle(ctx context.Context, t *net.TCPConn) (kept bool) {
 	v := p.policy.judge(host, dst.Port())
 	switch {
 	case synthetic().Contains(dst.Addr()) && c.name == "":
-		p.refuse(c, attempt{host: host, reason: "this address stands for no name: resolve the name in the box"})
+		p.refuse(c, attempt{host: host, reason: "this address stands for no name: resolve the name in the sandbox"})
 		return false
 	case v == allowed && c.name == "":
 		// A rule that is an address allows whatever is there.

@@ -123,7 +123,7 @@ func (r *resolver) decide(ctx context.Context, name string, by func() string) re
 	}
 	a := r.pool.address(name)
 	if !a.IsValid() {
-		return reply{code: dnsmessage.RCodeServerFailure, why: "too many names were asked for in this box"}
+		return reply{code: dnsmessage.RCodeServerFailure, why: "too many names were asked for in this sandbox"}
 	}
 	return reply{addrs: []netip.Addr{a}, ttl: nameTTL}
 }

@@ -183,7 +183,7 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	case !ok:
 		a.host, a.reason = origin.Clean(r.Host), "the request names no valid host"
 	case r.Method == http.MethodConnect:
-		a.reason = "CONNECT is refused: programs in the box connect directly, without a proxy"
+		a.reason = "CONNECT is refused: programs in the sandbox connect directly, without a proxy"
 	case r.Method == "PRI":
 		a.reason = "HTTP/2 without TLS hides which host is asked"
 	default:
@@ -277,7 +277,7 @@ func netHost(host string) string {
 // deny says no to one request and ends the connection.
 func (w *web) deny(rw http.ResponseWriter, a attempt) {
 	a.verdict = refused
-	text := fmt.Sprintf("sandbox-agent: the network policy of this box refuses %s, port %d: %s.\n", a.host, a.port, a.reason)
+	text := fmt.Sprintf("sandbox-agent: the network policy of this sandbox refuses %s, port %d: %s.\n", a.host, a.port, a.reason)
 	if a.rule != "" {
 		text += "To allow it, add this line under network.allow in the project file:\n" + a.rule + "\n"
 	}

@@ -86,7 +86,7 @@ func (k keyring) put(from, to http.Header) error {
 			names = append(names, n)
 		}
 		slices.Sort(names)
-		return fmt.Errorf("the request has no placeholder of a key: send the value of the variable %s as the box has it, unchanged; "+
+		return fmt.Errorf("the request has no placeholder of a key: send the value of the variable %s as the sandbox has it, unchanged; "+
 			"keys of your own cannot be used", strings.Join(names, " or "))
 	}
 	return nil

@@ -97,7 +97,7 @@ func (g *Git) Stop() {
 	}
 }
 
-const pushRefused = "pushes are made by the box, not by the agent: commit your work, it is pushed to the task's branch for you\n"
+const pushRefused = "pushes are made by the sandbox, not by the agent: commit your work, it is pushed to the task's branch for you\n"
 
 func (g *Git) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rest, ok := strings.CutPrefix(r.URL.Path, prefix)
@@ -128,7 +128,7 @@ func (g *Git) refs(w http.ResponseWriter, r *http.Request) {
 			return // nobody is there to hear it
 		}
 		g.Log.Warn("fetch for the agent", "error", err)
-		http.Error(w, fmt.Sprintf("the box could not fetch from %s: %v\n", g.Remote, err), http.StatusBadGateway)
+		http.Error(w, fmt.Sprintf("the sandbox could not fetch from %s: %v\n", g.Remote, err), http.StatusBadGateway)
 		return
 	}
 	g.serve(w, r, func(out *patient) error {

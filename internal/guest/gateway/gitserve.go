@@ -87,7 +87,7 @@ func (g *Git) serve(w http.ResponseWriter, r *http.Request, do func(*patient) er
 		http.Error(w, "the request is larger than a git command's\n", http.StatusRequestEntityTooLarge)
 	default:
 		g.Log.Warn("serve git to the agent", "error", err)
-		http.Error(w, "the box could not serve this git command\n", http.StatusInternalServerError)
+		http.Error(w, "the sandbox could not serve this git command\n", http.StatusInternalServerError)
 	}
 }
 

@@ -246,6 +246,6 @@ func (g *Guard) Close() {
 	}
 	g.swept.Wait()
 	if err := g.points.remove(); err != nil {
-		g.cfg.Log.Warn("remove the mount points of binds; they end with the box", "err", err)
+		g.cfg.Log.Warn("remove the mount points of binds; they end with the sandbox", "err", err)
 	}
 }

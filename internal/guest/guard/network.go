@@ -177,7 +177,7 @@ func (j *judge) subnet(p netip.Prefix) error {
 	}
 	for _, t := range taken {
 		if t.Overlaps(p) {
-			return refuse(ruleNetworkSubnet, "the subnet %s has addresses of %s, which the box needs itself", p, t)
+			return refuse(ruleNetworkSubnet, "the subnet %s has addresses of %s, which the sandbox needs itself", p, t)
 		}
 	}
 	return nil

@@ -197,7 +197,7 @@ func (i *Init) readOrder() ([]byte, error) {
 		case r.err != nil:
 			return nil, fmt.Errorf("read standard input: %w", r.err)
 		case len(bytes.TrimSpace(r.b)) == 0:
-			return nil, errors.New("standard input is empty; start boxes with `sandbox-agent create`")
+			return nil, errors.New("standard input is empty; start sandboxes with `sandbox-agent create`")
 		}
 		return r.b, nil
 	case <-time.After(workorder.OrderDeadline):

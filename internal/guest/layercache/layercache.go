@@ -346,7 +346,7 @@ func (c *folder) emptyTrash(trash *os.Root) {
 		err = errors.Join(err, trash.RemoveAll(e.Name()))
 	}
 	if err != nil {
-		c.cfg.Log.Warn("layer cache: delete what dead boxes left", "err", err)
+		c.cfg.Log.Warn("layer cache: delete what dead sandboxes left", "err", err)
 	}
 }
 
@@ -372,7 +372,7 @@ func (c *folder) locked(ctx context.Context, how int, f func() error) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("another box holds the lock for %s: %w", lockTimeout, context.Cause(ctx))
+			return fmt.Errorf("another sandbox holds the lock for %s: %w", lockTimeout, context.Cause(ctx))
 		case <-time.After(lockPause):
 		}
 	}

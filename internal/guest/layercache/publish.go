@@ -44,7 +44,7 @@ func (c *Cache) publish() (int, error) {
 		return 0, err
 	}
 	if _, err := c.sweep(seed, holders); err != nil {
-		return 0, fmt.Errorf("clear what a dead box left: %w", err)
+		return 0, fmt.Errorf("clear what a dead sandbox left: %w", err)
 	}
 	n := 0
 	for _, image := range fresh.ids() {

@@ -147,7 +147,7 @@ func (k *keeper) bring(ctx context.Context, req *workorder.CacheRequest, get fun
 		return nil, err
 	}
 	if !cache.placed {
-		return nil, fmt.Errorf("this machine's boxes cannot use a layer cache: %s", cache.note)
+		return nil, fmt.Errorf("this machine's sandboxes cannot use a layer cache: %s", cache.note)
 	}
 	names, geterr := get(ctx, eng)
 	for _, n := range names {

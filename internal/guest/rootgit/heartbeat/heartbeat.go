@@ -119,7 +119,7 @@ func (h *Heart) beats(ctx context.Context, last <-chan struct{}, done chan<- str
 			if silent := time.Since(well); silent > workorder.LeaseMisses*h.book.Renewal()/2 && !warned {
 				warned = true
 				h.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf(
-					"the remote could not be told for %s that this box lives, and another one may take the task: %v", silent.Round(time.Second), err)})
+					"the remote could not be told for %s that this sandbox lives, and another one may take the task: %v", silent.Round(time.Second), err)})
 			}
 		}
 		select {

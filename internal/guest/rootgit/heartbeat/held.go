@@ -17,9 +17,9 @@ type HeldError struct {
 
 func (e *HeldError) Error() string {
 	if e.AttemptID == "" {
-		return fmt.Sprintf("the lease of task %s was taken from this box", e.TaskID)
+		return fmt.Sprintf("the lease of task %s was taken from this sandbox", e.TaskID)
 	}
-	return fmt.Sprintf("another box (host %s, attempt %s) works on task %s", e.Holder, e.AttemptID, e.TaskID)
+	return fmt.Sprintf("another sandbox (host %s, attempt %s) works on task %s", e.Holder, e.AttemptID, e.TaskID)
 }
 
 // EndedBy is what this error ends a run by.

@@ -345,7 +345,7 @@ func (ls *Lease) enrol(s *workorder.State, mode workorder.Mode, now time.Time) {
 		}
 		if a.Status == "" {
 			a.Status, a.EndedBy, a.EndedAt = workorder.StatusLost, workorder.ByHost, now
-			a.Reason, a.ReasonCode = "the box vanished: it gave no sign of life any more", workorder.ReasonVanished
+			a.Reason, a.ReasonCode = "the sandbox vanished: it gave no sign of life any more", workorder.ReasonVanished
 		}
 	}
 	if s.Find(id) != nil {
@@ -369,7 +369,7 @@ func (ls *Lease) watch(ctx context.Context, seen view, l *workorder.Lease) (live
 	}
 	ls.repos.Emit(workorder.Event{
 		Type: workorder.EventLease, Status: "waiting",
-		Text: fmt.Sprintf("the box on host %s had task %s; it is watched for %s", l.Holder, ls.repos.Order.TaskID, ttl),
+		Text: fmt.Sprintf("the sandbox on host %s had task %s; it is watched for %s", l.Holder, ls.repos.Order.TaskID, ttl),
 	})
 	over := time.NewTimer(ttl)
 	defer over.Stop()

@@ -91,7 +91,7 @@ type Aim struct {
 func (bk *Book) LedgerFile() string { return filepath.Join(bk.repos.Dir, "ledger.json") }
 
 // ErrUnclaimed is returned by Load where there is no ledger.
-var ErrUnclaimed = errors.New("the task's lease was never taken in this box")
+var ErrUnclaimed = errors.New("the task's lease was never taken in this sandbox")
 
 // Load reads the ledger of the run, once.
 func (bk *Book) Load() error {
