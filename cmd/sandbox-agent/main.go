@@ -36,5 +36,5 @@ func openDocker() (*cli.Backend, error) {
 		dir = os.TempDir() // only a lock lies there
 	}
 	images := provision.Images{Client: e.Client(), Version: version.String(), StateDir: dir}
-	return &cli.Backend{Engine: e, Images: images, Companion: e, Leftovers: e}, nil
+	return &cli.Backend{Engine: e, Images: images}, nil
 }

@@ -42,12 +42,11 @@ const (
 
 // Keeper starts boxes that look after the cache. Its methods may be called at once.
 type Keeper struct {
-	Engine    runtime.Runtime
-	Companion companion.Engine // hands images of the engine to the box
-	Images    start.Images
-	Owner     string // of what is left, should this process be killed
-	Dir       string // existing folder for what is in transit
-	Log       *slog.Logger
+	Engine runtime.Runtime
+	Images start.Images
+	Owner  string // of what is left, should this process be killed
+	Dir    string // existing folder for what is in transit
+	Log    *slog.Logger
 	// Show is called for every event, from one goroutine at a time; nil: nobody wants to know.
 	Show func(workorder.Event)
 
@@ -113,8 +112,8 @@ func (k *Keeper) show(e workorder.Event) {
 
 // offer lists the images that this engine can hand over, with their ids.
 func (k *Keeper) offer(ctx context.Context, images []string) map[string]string {
-	ic, ok := k.Engine.(start.ImageChecker)
-	if !ok || k.Companion == nil {
+	ic, ok := k.Engine.(runtime.ImageStore)
+	if !ok {
 		return nil
 	}
 	have := map[string]string{}
@@ -310,7 +309,7 @@ func (s *session) handOver(ctx context.Context, offered map[string]string) <-cha
 		defer close(done)
 		in, err := json.Marshal(cfg)
 		if err == nil {
-			err = companion.Serve(ctx, bytes.NewReader(in), nobody{}, s.k.Companion, slog.New(slog.DiscardHandler))
+			err = companion.Serve(ctx, bytes.NewReader(in), nobody{}, s.k.Engine, slog.New(slog.DiscardHandler))
 		}
 		if err != nil && ctx.Err() == nil {
 			s.k.Log.Warn("hand images to the box", "error", err)

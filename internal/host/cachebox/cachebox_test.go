@@ -50,7 +50,7 @@ func keeper(t *testing.T, program runtimetest.Program) (*cachebox.Keeper, *runti
 	t.Helper()
 	fake := runtimetest.NewFake(map[string]runtimetest.Program{"box": program})
 	return &cachebox.Keeper{
-		Engine: fake, Companion: fake, Images: oneImage{}, Owner: "me", Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Isolation: runtime.IsolationConfined,
+		Engine: fake, Images: oneImage{}, Owner: "me", Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Isolation: runtime.IsolationConfined,
 	}, fake
 }
 

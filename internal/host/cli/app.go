@@ -18,7 +18,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
@@ -52,10 +51,6 @@ type App struct {
 type Backend struct {
 	Engine runtime.Runtime
 	Images Images
-	// Companion is what the companion uses of the same engine.
-	Companion companion.Engine
-	// Leftovers is nil for an engine that has none.
-	Leftovers upkeep.Volumes
 }
 
 // Images is the care for the box's image.

@@ -161,7 +161,7 @@ func (o *cacheOptions) keep(ctx context.Context, a *App, verb string, req workor
 		return nil, err
 	}
 	k := &cachebox.Keeper{
-		Engine: be.Engine, Companion: be.Companion, Images: be.Images, Owner: own.ID, Dir: st.Dir(), Log: a.log(),
+		Engine: be.Engine, Images: be.Images, Owner: own.ID, Dir: st.Dir(), Log: a.log(),
 		Image: o.image, Isolation: o.isolation, OCIRuntime: o.ociRuntime, CacheVolume: a.cacheVolume(),
 	}
 	if !o.json {

@@ -31,5 +31,5 @@ func runCompanion(ctx context.Context, a *App) error {
 	if !ok {
 		return usage("companion is started by create")
 	}
-	return companion.Serve(ctx, a.Stdin, out, be.Companion, log)
+	return companion.Serve(ctx, a.Stdin, out, be.Engine, log)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor/conformance"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/projects/demo"
@@ -95,7 +95,7 @@ func (d *deep) held() string {
 func (d *deep) service(ctx context.Context) (forget func(), err error) {
 	forget = func() {}
 	there := true
-	if ic, ok := d.be.Engine.(start.ImageChecker); ok {
+	if ic, ok := d.be.Engine.(runtime.ImageStore); ok {
 		id, err := ic.ImageID(ctx, demo.ServiceImage)
 		there = err != nil || id != ""
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
 )
@@ -45,7 +46,8 @@ func (o *gcOptions) do(ctx context.Context, a *App) error {
 	if err != nil {
 		return err
 	}
-	sweep := &upkeep.Sweep{Store: st, Engine: be.Engine, Volumes: be.Leftovers, DryRun: o.dryRun, Collect: (&boxes{a: a, st: st, be: be}).Collect}
+	sweep := &upkeep.Sweep{Store: st, Engine: be.Engine, DryRun: o.dryRun, Collect: (&boxes{a: a, st: st, be: be}).Collect}
+	sweep.Volumes, _ = be.Engine.(runtime.Volumes)
 	if o.images {
 		sweep.Images = be.Images
 	}

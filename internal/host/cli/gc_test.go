@@ -18,7 +18,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-type volumes struct{ names []string }
+type volumes struct {
+	runtime.Runtime
+	names []string
+}
 
 func (v *volumes) Volumes(context.Context, string) ([]string, error) { return nil, nil }
 
@@ -35,7 +38,7 @@ func (v *volumes) RemoveVolume(_ context.Context, name string) error {
 func TestGcCache(t *testing.T) {
 	t.Parallel()
 	fake := runtimetest.NewFake(map[string]runtimetest.Program{"x": func(b *runtimetest.Box) int { <-b.Killed; return 0 }})
-	v := &volumes{names: []string{start.CacheVolume, "mine"}}
+	v := &volumes{Runtime: fake, names: []string{start.CacheVolume, "mine"}}
 	named := "" // by the environment
 	var out, errs bytes.Buffer
 	dir := t.TempDir()
@@ -43,7 +46,7 @@ func TestGcCache(t *testing.T) {
 		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(k string) string {
 			return map[string]string{"SANDBOX_AGENT_STATE_DIR": dir, "SANDBOX_AGENT_CACHE_VOLUME": named}[k]
 		},
-		Open: func() (*Backend, error) { return &Backend{Engine: fake, Leftovers: v}, nil },
+		Open: func() (*Backend, error) { return &Backend{Engine: v}, nil },
 	}
 	id, err := fake.Run(t.Context(), runtime.BoxSpec{Name: "theirs", Image: "x", Labels: map[string]string{workorder.LabelTask: "T-A1B2C3D4", workorder.LabelOwner: "else"}}, io.MultiReader())
 	if err != nil {

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 				if err != nil {
 					return nil, err
 				}
-				return &cli.Backend{Engine: e, Images: noImages{}, Companion: e, Leftovers: e}, nil
+				return &cli.Backend{Engine: e, Images: noImages{}}, nil
 			},
 		}
 		os.Exit(cli.Main(context.Background(), app, os.Args[1:]))

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
@@ -125,7 +126,7 @@ func readReady(ctx context.Context, r *os.File) (Ready, error) {
 
 // Serve is the companion: it reads its configuration from in, answers on out
 // and returns when the box has ended or ctx does.
-func Serve(ctx context.Context, in io.Reader, out io.WriteCloser, eng Engine, log *slog.Logger) error {
+func Serve(ctx context.Context, in io.Reader, out io.WriteCloser, eng runtime.Runtime, log *slog.Logger) error {
 	var cfg Config
 	if err := json.NewDecoder(in).Decode(&cfg); err != nil {
 		return fmt.Errorf("read companion configuration: %w", err)
@@ -145,7 +146,8 @@ func Serve(ctx context.Context, in io.Reader, out io.WriteCloser, eng Engine, lo
 	if srv != nil {
 		defer srv.Close()
 	}
-	w := &watcher{eng: attemptOnly{eng, cfg.AttemptID}, cfg: cfg, log: log}
+	images, _ := eng.(runtime.ImageStore)
+	w := &watcher{boxes: attemptOnly{eng, cfg.AttemptID}, files: runtime.CopierOf(eng), images: images, cfg: cfg, log: log}
 	err = w.run(ctx)
 	log.Info("ends", "error", err)
 	return err

@@ -35,18 +35,9 @@ const (
 	saveTimeout = 15 * time.Minute
 )
 
-// Engine is what a companion needs of the engine.
-type Engine interface {
-	runtime.Follower
-	// SaveImage streams an image as a docker archive.
-	SaveImage(ctx context.Context, ref string) (io.ReadCloser, error)
-	// CopyIn unpacks a tar stream into an existing folder of the box.
-	CopyIn(ctx context.Context, id, dir string, tarball io.Reader) error
-}
-
 // attemptOnly sees the box of one attempt: that of a former one may have been kept.
 type attemptOnly struct {
-	Engine
+	runtime.Follower
 	id string
 }
 
@@ -54,16 +45,18 @@ func (a attemptOnly) Boxes(ctx context.Context, labels map[string]string) ([]run
 	if labels = maps.Clone(labels); a.id != "" {
 		labels[workorder.LabelAttempt] = a.id
 	}
-	return a.Engine.Boxes(ctx, labels)
+	return a.Follower.Boxes(ctx, labels)
 }
 
 type watcher struct {
-	eng  Engine
-	cfg  Config
-	log  *slog.Logger
-	last int64
-	at   time.Time
-	jobs sync.WaitGroup
+	boxes  runtime.Follower
+	files  runtime.Copier
+	images runtime.ImageStore // nil: the engine has no images to give
+	cfg    Config
+	log    *slog.Logger
+	last   int64
+	at     time.Time
+	jobs   sync.WaitGroup
 }
 
 // run returns when the box has ended, never came, or the engine is gone for good.
@@ -74,7 +67,7 @@ func (w *watcher) run(ctx context.Context) error {
 	begun, down, orphan := time.Now(), time.Time{}, time.Time{}
 	seen := false
 	for {
-		box, err := runtime.Find(ctx, w.eng, w.cfg.TaskID)
+		box, err := runtime.Find(ctx, w.boxes, w.cfg.TaskID)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -127,7 +120,7 @@ func (w *watcher) follow(ctx context.Context, id string) error {
 		w.last, w.at = e.Seq, e.Time
 		w.jobs.Go(func() { w.answer(ctx, id, e) })
 	}}
-	return runtime.Follow(ctx, w.eng, w.cfg.TaskID, runtime.LogOptions{Since: w.at, Stdout: lines})
+	return runtime.Follow(ctx, w.boxes, w.cfg.TaskID, runtime.LogOptions{Since: w.at, Stdout: lines})
 }
 
 // answer puts the image into the box, or the reason why not.
@@ -145,7 +138,7 @@ func (w *watcher) answer(ctx context.Context, id string, e workorder.Event) {
 	if err != nil {
 		mark, text = name+".failed", err.Error()
 	}
-	err = errors.Join(err, w.eng.CopyIn(ctx, id, workorder.ImageInbox, bytes.NewReader(tarball(mark, []byte(text)))))
+	err = errors.Join(err, w.files.CopyIn(ctx, id, workorder.ImageInbox, bytes.NewReader(tarball(mark, []byte(text)))))
 	w.log.Info("image request", "image", e.Name, "ms", time.Since(begun).Milliseconds(), "error", err)
 }
 
@@ -154,7 +147,10 @@ func (w *watcher) deliver(ctx context.Context, id, ref, name string) error {
 	if !slices.Contains(w.cfg.Images, ref) {
 		return fmt.Errorf("image %s was not offered to this box", ref)
 	}
-	img, err := w.eng.SaveImage(ctx, ref)
+	if w.images == nil {
+		return fmt.Errorf("save image %s: %w", ref, runtime.ErrUnsupported)
+	}
+	img, err := w.images.SaveImage(ctx, ref)
 	if err != nil {
 		return err
 	}
@@ -184,7 +180,7 @@ func (w *watcher) deliver(ctx context.Context, id, ref, name string) error {
 		}
 		pw.CloseWithError(errors.Join(err, tw.Close()))
 	}()
-	err = w.eng.CopyIn(ctx, id, workorder.ImageInbox, pr)
+	err = w.files.CopyIn(ctx, id, workorder.ImageInbox, pr)
 	pr.CloseWithError(io.ErrClosedPipe) // ends the writer when the engine stopped reading
 	return err
 }

@@ -57,13 +57,6 @@ type Doctor struct {
 	Owner    string
 }
 
-// Prober is the optional ability of an engine to run a command in a throw-away
-// box that is held like a real one. It returns the command's output; the error is the
-// engine's when the box could not be started.
-type Prober interface {
-	Probe(ctx context.Context, spec runtime.BoxSpec, argv []string) (string, error)
-}
-
 // Run makes all checks, in the order in which a run would meet the problems.
 func (d *Doctor) Run(ctx context.Context) []Check {
 	var list []Check
@@ -115,7 +108,7 @@ func (d *Doctor) boxes(ctx context.Context, info runtime.Info, add func(Check)) 
 		return
 	}
 	add(Check{"image", OK, names[0], ""})
-	p, ok := d.Engine.(Prober)
+	p, ok := d.Engine.(runtime.Prober)
 	if !ok {
 		return
 	}
@@ -159,7 +152,7 @@ func describe(out string) string {
 	return s + ", no /dev/fuse"
 }
 
-func (d *Doctor) probe(ctx context.Context, p Prober, info runtime.Info, image, iso, oci string, argv []string) (string, error) {
+func (d *Doctor) probe(ctx context.Context, p runtime.Prober, info runtime.Info, image, iso, oci string, argv []string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	return p.Probe(ctx, runtime.BoxSpec{
@@ -171,7 +164,7 @@ func (d *Doctor) probe(ctx context.Context, p Prober, info runtime.Info, image, 
 
 // reach checks that a box can open a connection to this process, as it must to
 // fetch a local repository. A firewall on the host is what usually forbids it.
-func (d *Doctor) reach(ctx context.Context, p Prober, info runtime.Info, image string) Check {
+func (d *Doctor) reach(ctx context.Context, p runtime.Prober, info runtime.Info, image string) Check {
 	const word = "sandbox-agent-was-reached"
 	addr := "127.0.0.1:0"
 	if info.Local && info.Gateway != "" {

@@ -11,7 +11,7 @@ import (
 )
 
 // harnesses tells which agents the image has, as it was noted when it was built.
-func (d *Doctor) harnesses(ctx context.Context, p Prober, info runtime.Info, image string) Check {
+func (d *Doctor) harnesses(ctx context.Context, p runtime.Prober, info runtime.Info, image string) Check {
 	out, err := d.probe(ctx, p, info, image, runtime.IsolationConfined, "", []string{"/bin/cat", "/usr/share/sandbox-agent/image.json"})
 	var about struct{ Contents map[string]string }
 	if err == nil {

@@ -17,7 +17,7 @@ import (
 var firewall string
 
 // network checks that a confined box can have the firewall of the network policy.
-func (d *Doctor) network(ctx context.Context, p Prober, info runtime.Info, image string) Check {
+func (d *Doctor) network(ctx context.Context, p runtime.Prober, info runtime.Info, image string) Check {
 	out, err := d.probe(ctx, p, info, image, runtime.IsolationConfined, "", []string{"/bin/sh", "-c", "nft -f - <<'END' && echo in-force\n" + firewall + "END\n"})
 	c := Check{Name: "network policy", Status: OK, Message: "nftables works in a confined box: network can be full, restricted or none"}
 	if err == nil && strings.Contains(out, "in-force") {
@@ -32,7 +32,7 @@ func (d *Doctor) network(ctx context.Context, p Prober, info runtime.Info, image
 }
 
 // ground checks that a confined box can divide its control groups and cover the machine's kernel settings.
-func (d *Doctor) ground(ctx context.Context, p Prober, info runtime.Info, image string) Check {
+func (d *Doctor) ground(ctx context.Context, p runtime.Prober, info runtime.Info, image string) Check {
 	out, err := d.probe(ctx, p, info, image, runtime.IsolationConfined, "", []string{workorder.EntrypointIn, "ground"})
 	c := Check{Name: "limits and settings", Status: OK, Message: "the agent has limits apart from boot's; the machine's kernel settings are read-only in a confined box"}
 	if err != nil {
@@ -51,7 +51,7 @@ var strong = []struct{ name, what string }{
 }
 
 // runtimes tells which other OCI runtimes the engine knows, and whether a box starts in them.
-func (d *Doctor) runtimes(ctx context.Context, p Prober, info runtime.Info, image string, add func(Check)) {
+func (d *Doctor) runtimes(ctx context.Context, p runtime.Prober, info runtime.Info, image string, add func(Check)) {
 	for _, s := range strong {
 		i := slices.IndexFunc(info.Runtimes, func(r string) bool {
 			return r == s.name || strings.HasPrefix(r, s.name+"-") || strings.HasPrefix(r, "io.containerd."+s.name+".")

@@ -1,7 +1,6 @@
-// Package runtime is what the host asks of the program that runs boxes. The
-// interface is small so that another engine than Docker, and a fake one, can
-// fulfil it; what only some callers need (image archives, copying in) is an
-// optional interface at that caller. It knows nothing of orders and results.
+// Package runtime is what the host asks of the program that runs boxes. Runtime is
+// small so that another engine than Docker, and a fake one, can fulfil it; what an engine may
+// have beyond it is an ability (abilities.go). It knows nothing of orders and results.
 package runtime
 
 import (
@@ -29,9 +28,6 @@ type Runtime interface {
 	Logs(ctx context.Context, id string, o LogOptions) error
 	// Boxes lists the boxes, running or not, that carry all the labels.
 	Boxes(ctx context.Context, labels map[string]string) ([]Box, error)
-	// CopyOut returns a folder or file of the box as a tar stream whose names start
-	// with its base name. The box may be running or stopped.
-	CopyOut(ctx context.Context, id, path string) (io.ReadCloser, error)
 	// Stop sends SIGTERM and, when grace has passed, SIGKILL; with a grace of 0
 	// it kills at once. A grace of workorder.LongStop and more is announced first (workorder.LongStopSignal). A stopped or absent box is no error.
 	Stop(ctx context.Context, id string, grace time.Duration) error

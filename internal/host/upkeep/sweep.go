@@ -36,20 +36,13 @@ type Images interface {
 	Remove(ctx context.Context, tag string) error
 }
 
-// Volumes is what a run can leave on an engine beside its container.
-type Volumes interface {
-	// Volumes lists the unused volumes that carry the label.
-	Volumes(ctx context.Context, label string) ([]string, error)
-	RemoveVolume(ctx context.Context, name string) error
-}
-
 // Sweep is one round of upkeep.
 type Sweep struct {
 	Store   *store.Store
 	Engine  Engine
-	Images  Images  // nil: images are left alone
-	Volumes Volumes // nil: the engine has none
-	Cache   string  // the volume of the layer cache, which goes too; empty: it is left alone
+	Images  Images          // nil: images are left alone
+	Volumes runtime.Volumes // nil: the engine has none
+	Cache   string          // the volume of the layer cache, which goes too; empty: it is left alone
 	Collect func(context.Context, *store.Record) error
 	DryRun  bool
 

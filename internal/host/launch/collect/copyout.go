@@ -59,7 +59,7 @@ func (c *Collector) empty(ctx context.Context, id string, in *intake) error {
 
 // read hands an archive of the box's to fn. One that is not there is none.
 func (c *Collector) read(ctx context.Context, id, name string, fn func(io.Reader) error) error {
-	r, err := c.Host.Engine.CopyOut(ctx, id, name)
+	r, err := runtime.CopierOf(c.Host.Engine).CopyOut(ctx, id, name)
 	if errors.Is(err, runtime.ErrNotFound) {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/salvage"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -23,7 +24,7 @@ func (c *Collector) salvage(ctx context.Context, rec *store.Record, res *workord
 		} else if res.Pushed {
 			w.Known = append(w.Known, res.HeadSHA)
 		}
-		switch head, err := salvage.Commits(ctx, c.Host.Engine, box, w, bundle); {
+		switch head, err := salvage.Commits(ctx, runtime.CopierOf(c.Host.Engine), box, w, bundle); {
 		case errors.Is(err, salvage.ErrNothing) && !left:
 		case err != nil && archived(rec):
 			said = append(said, err.Error()) // its objects are damaged: the box has kept all of its files
@@ -41,7 +42,7 @@ func (c *Collector) salvage(ctx context.Context, rec *store.Record, res *workord
 	}
 	archive := filepath.Join(rec.Dir, filepath.FromSlash(workorder.ArchiveFile))
 	if res.Uncommitted && !archived(rec) {
-		if err := salvage.Files(ctx, c.Host.Engine, box, archive); errors.Is(err, salvage.ErrNothing) {
+		if err := salvage.Files(ctx, runtime.CopierOf(c.Host.Engine), box, archive); errors.Is(err, salvage.ErrNothing) {
 			return append(said, "the box has no work tree any more"), nil
 		} else if err != nil {
 			return said, err

@@ -54,7 +54,7 @@ func reachesUs(info runtime.Info) bool {
 
 // hostImages lists the service images that the engine can hand to the box.
 func (st *Starter) hostImages(ctx context.Context, services []workorder.Service) map[string]string {
-	ic, ok := st.Host.Engine.(ImageChecker)
+	ic, ok := st.Host.Engine.(runtime.ImageStore)
 	if !ok {
 		return nil
 	}

@@ -52,12 +52,6 @@ type Images interface {
 	Ensure(ctx context.Context, name string, progress func(workorder.Event)) (workorder.Image, error)
 }
 
-// ImageChecker is the optional ability of an engine to tell which images it has.
-type ImageChecker interface {
-	// ImageID is "" for an image that the engine does not have.
-	ImageID(ctx context.Context, ref string) (string, error)
-}
-
 // Remote answers for the repository before a container is started for it.
 type Remote interface {
 	// Check verifies that the repository answers, accepts the credential and has

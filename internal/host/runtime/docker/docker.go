@@ -129,6 +129,9 @@ func (e *Engine) local(kernel string) bool {
 
 func (e *Engine) gateway(ctx context.Context) string {
 	n, err := e.c.NetworkInspect(ctx, "bridge", network.InspectOptions{})
+	if cerrdefs.IsNotFound(err) {
+		n, err = e.c.NetworkInspect(ctx, "podman", network.InspectOptions{}) // the same thing there
+	}
 	if err != nil {
 		return ""
 	}
@@ -146,6 +149,16 @@ func (e *Engine) gateway(ctx context.Context) string {
 	}
 	return ""
 }
+
+var (
+	_ runtime.Copier     = (*Engine)(nil)
+	_ runtime.Execer     = (*Engine)(nil)
+	_ runtime.ImageStore = (*Engine)(nil)
+	_ runtime.Volumes    = (*Engine)(nil)
+	_ runtime.Committer  = (*Engine)(nil)
+	_ runtime.Pauser     = (*Engine)(nil)
+	_ runtime.Prober     = (*Engine)(nil)
+)
 
 // Run implements runtime.Runtime.
 func (e *Engine) Run(ctx context.Context, spec runtime.BoxSpec, stdin io.Reader) (string, error) {

@@ -7,7 +7,9 @@ import (
 )
 
 func TestFake(t *testing.T) {
-	Conformance(t, NewFake(map[string]Program{"echo": Echo}), runtime.BoxSpec{
+	f := NewFake(map[string]Program{"echo": Echo, EchoProgram: Echo})
+	f.Images = map[string][]byte{"echo": []byte("an archive")}
+	Conformance(t, f, runtime.BoxSpec{
 		Name: "suite", Image: "echo", Isolation: runtime.IsolationConfined, Labels: map[string]string{"suite": "fake"},
 	})
 }

@@ -1,0 +1,191 @@
+package runtimetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+)
+
+// abilities tests each ability that the runtime has.
+func (s suite) abilities(t *testing.T) {
+	t.Helper()
+	if c, ok := s.e.(runtime.Copier); ok {
+		t.Run("copy", func(t *testing.T) { s.copies(t, c) })
+	}
+	if x, ok := s.e.(runtime.Execer); ok {
+		t.Run("exec", func(t *testing.T) { s.execs(t, x) })
+	}
+	if c, ok := s.e.(runtime.Committer); ok {
+		t.Run("commit", func(t *testing.T) { s.commits(t, c) })
+	}
+	if p, ok := s.e.(runtime.Pauser); ok {
+		t.Run("pause", func(t *testing.T) { s.pauses(t, p) })
+	}
+	if i, ok := s.e.(runtime.ImageStore); ok {
+		t.Run("images", func(t *testing.T) { s.images(t, i) })
+	}
+}
+
+func (s suite) copies(t *testing.T, c runtime.Copier) {
+	t.Helper()
+	id := s.start(t, "x\n")
+	await(t, s.e, s.spec)
+	for from, name := range map[string]string{"/out": "out/file", "/out/file": "file"} {
+		r, err := c.CopyOut(t.Context(), id, from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkArchive(t, r, name)
+		r.Close()
+	}
+	if _, err := c.CopyOut(t.Context(), id, "/absent"); !errors.Is(err, runtime.ErrNotFound) {
+		t.Errorf("copy of an absent folder: %v", err)
+	}
+	r, err := c.CopyOut(t.Context(), id, "/out/file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := c.CopyIn(t.Context(), id, "/", r); err != nil {
+		t.Fatal(err)
+	}
+	back, err := c.CopyOut(t.Context(), id, "/file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer back.Close()
+	checkArchive(t, back, "file")
+	s.remove(t, id)
+	if _, err := c.CopyOut(t.Context(), id, "/out"); !errors.Is(err, runtime.ErrNotFound) {
+		t.Errorf("copy out of an absent box: %v", err)
+	}
+}
+
+func (s suite) execs(t *testing.T, x runtime.Execer) {
+	t.Helper()
+	id := s.start(t, "wait\n")
+	s.begun(t, id)
+	input := strings.Repeat("0123456789abcdef", 20_000) + "\n"
+	var out, noise bytes.Buffer
+	code, err := x.Exec(t.Context(), id, runtime.Command{Argv: []string{EchoProgram}, Stdin: strings.NewReader(input), Stdout: &out, Stderr: &noise})
+	if err != nil || code != 7 || out.String() != input || noise.String() != "noise\n" {
+		t.Errorf("exit %d, %v, %d bytes of output, %q", code, err, out.Len(), noise.String())
+	}
+	if code, err := x.Exec(t.Context(), id, runtime.Command{Argv: []string{EchoProgram}}); err != nil || code != 7 {
+		t.Errorf("without input and output: exit %d, %v", code, err)
+	}
+	if code, err := x.Exec(t.Context(), id, runtime.Command{Argv: []string{"/absent"}}); err == nil && code != 126 && code != 127 {
+		t.Errorf("an absent program: exit %d", code)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := x.Exec(ctx, id, runtime.Command{Argv: []string{EchoProgram}, Stdin: strings.NewReader("wait\n"), Stdout: cancelling{cancel}})
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("a command that is given up: %v", err)
+		}
+	case <-time.After(time.Minute): // ends a hang only
+		t.Error("Exec goes on after its context")
+	}
+	s.remove(t, id)
+	if _, err := x.Exec(t.Context(), id, runtime.Command{Argv: []string{EchoProgram}}); !errors.Is(err, runtime.ErrNotFound) {
+		t.Errorf("in an absent box: %v", err)
+	}
+}
+
+// cancelling ends a context once there is output.
+type cancelling struct{ cancel func() }
+
+func (c cancelling) Write(p []byte) (int, error) {
+	c.cancel()
+	return len(p), nil
+}
+
+// begun waits until the box's program has its input.
+func (s suite) begun(t *testing.T, id string) {
+	t.Helper()
+	if err := s.e.Logs(t.Context(), id, runtime.LogOptions{Follow: true, Stdout: lineSeen{}}); !errors.Is(err, errSeen) {
+		t.Fatalf("follow: %v", err)
+	}
+}
+
+func (s suite) commits(t *testing.T, c runtime.Committer) {
+	t.Helper()
+	id := s.start(t, "wait\n")
+	s.begun(t, id)
+	ref := CommittedImage(s.spec)
+	image, err := c.Commit(t.Context(), id, ref)
+	if err != nil || image == "" {
+		t.Fatalf("commit: %q, %v", image, err)
+	}
+	if boxes, err := s.e.Boxes(t.Context(), s.spec.Labels); err != nil || len(boxes) != 1 || boxes[0].State != "running" {
+		t.Errorf("after a commit the box is %+v, %v", boxes, err)
+	}
+	s.remove(t, id)
+	again := suite{s.e, s.spec}
+	again.spec.Image = ref
+	box := again.start(t, "x\n")
+	if end := await(t, s.e, again.spec); !strings.Contains(end.Status, "(7)") {
+		t.Errorf("a box of the image: %s", end.Status)
+	}
+	s.remove(t, box)
+	if _, err := c.Commit(t.Context(), id, ref); !errors.Is(err, runtime.ErrNotFound) {
+		t.Errorf("commit of an absent box: %v", err)
+	}
+}
+
+func (s suite) pauses(t *testing.T, p runtime.Pauser) {
+	t.Helper()
+	id := s.start(t, "wait\n")
+	s.begun(t, id)
+	state := func(want string) {
+		t.Helper()
+		if boxes, err := s.e.Boxes(t.Context(), s.spec.Labels); err != nil || len(boxes) != 1 || boxes[0].State != want || !boxes[0].Live() {
+			t.Errorf("the box is %+v, %v, want %s", boxes, err, want)
+		}
+	}
+	for _, step := range []struct {
+		do   func(context.Context, string) error
+		want string
+	}{{p.Pause, "paused"}, {p.Pause, "paused"}, {p.Resume, "running"}, {p.Resume, "running"}, {p.Pause, "paused"}} {
+		if err := step.do(t.Context(), id); err != nil {
+			t.Errorf("to %s: %v", step.want, err)
+		}
+		state(step.want)
+	}
+	s.remove(t, id) // paused or not
+	if err := p.Pause(t.Context(), id); !errors.Is(err, runtime.ErrNotFound) {
+		t.Errorf("pause an absent box: %v", err)
+	}
+	if err := p.Resume(t.Context(), id); !errors.Is(err, runtime.ErrNotFound) {
+		t.Errorf("resume an absent box: %v", err)
+	}
+}
+
+func (s suite) images(t *testing.T, i runtime.ImageStore) {
+	t.Helper()
+	if id, err := i.ImageID(t.Context(), s.spec.Image); err != nil || id == "" {
+		t.Errorf("the box's image is %q, %v", id, err)
+	}
+	const absent = "sandbox-agent-test/absent:1"
+	if id, err := i.ImageID(t.Context(), absent); err != nil || id != "" {
+		t.Errorf("an absent image is %q, %v", id, err)
+	}
+	r, err := i.SaveImage(t.Context(), s.spec.Image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if n, err := r.Read(make([]byte, 1)); n == 0 {
+		t.Errorf("the archive is empty: %v", err)
+	}
+}

@@ -1,0 +1,81 @@
+package runtimetest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+)
+
+var (
+	_ runtime.Copier     = (*Fake)(nil)
+	_ runtime.Execer     = (*Fake)(nil)
+	_ runtime.ImageStore = (*Fake)(nil)
+	_ runtime.Committer  = (*Fake)(nil)
+	_ runtime.Pauser     = (*Fake)(nil)
+)
+
+// Exec runs the program of Programs that has the command's name; user, folder and environment are not looked at.
+func (f *Fake) Exec(ctx context.Context, id string, cmd runtime.Command) (int, error) {
+	c, _, err := f.get(id)
+	if err != nil {
+		return 0, err
+	}
+	f.mu.Lock()
+	prog, ok := f.Programs[cmd.Argv[0]]
+	f.mu.Unlock()
+	if !ok {
+		return 127, nil
+	}
+	code := make(chan int, 1)
+	go func() {
+		stdin := cmd.Stdin
+		if stdin == nil {
+			stdin = strings.NewReader("")
+		}
+		code <- prog(&Box{Stdin: stdin, Stdout: cmp.Or(cmd.Stdout, io.Discard), Stderr: cmp.Or(cmd.Stderr, io.Discard), Stopped: c.stop, Killed: c.kill, c: c})
+	}()
+	select {
+	case n := <-code:
+		return n, nil
+	case <-c.done:
+		return 137, nil // as what the kernel kills with the box
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// Commit makes an image that starts what the box's image starts. Files are not kept.
+func (f *Fake) Commit(_ context.Context, id, ref string) (string, error) {
+	c, _, err := f.get(id)
+	if err != nil {
+		return "", err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.Programs[ref] = f.Programs[c.spec.Image]
+	return "sha256:" + ref, nil
+}
+
+// Pause implements runtime.Pauser; the box's program goes on all the same.
+func (f *Fake) Pause(_ context.Context, id string) error { return f.set(id, "running", "paused") }
+
+// Resume implements runtime.Pauser.
+func (f *Fake) Resume(_ context.Context, id string) error { return f.set(id, "paused", "running") }
+
+func (f *Fake) set(id, from, to string) error {
+	c, _, err := f.get(id)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c.State != from && c.State != to {
+		return fmt.Errorf("box %s is %s", id, c.State)
+	}
+	c.State = to
+	return nil
+}
