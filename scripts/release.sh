@@ -1,0 +1,50 @@
+#!/bin/sh
+# Builds what a release consists of into dist/ and checks it. A commit that a tag names is built as that version, any
+# other as a snapshot. Nothing is published, unless PUBLISH=yes with a token of the forge in GITHUB_TOKEN.
+# Usage: release.sh GORELEASER SYFT
+set -eu
+goreleaser=$(realpath "$1")
+syft=$(realpath "$2")
+cd "$(dirname "$0")/.."
+stage=.cache/release
+own=$(go env GOARCH)
+
+# A release carries the guest for both architectures, bin/entrypoint stays this machine's. Afterwards the other guest
+# is gone: `make build` would carry it on when it is no longer of the same source.
+case $own in
+amd64) other=arm64 ;;
+*) other=amd64 ;;
+esac
+trap 'rm -f "image/entrypoint/entrypoint-linux-$other.gz"' EXIT
+"${MAKE:-make}" "entrypoint-$other" "entrypoint-$own"
+
+rm -rf "$stage"
+mkdir -p "$stage/completions" "$stage/guest" "$stage/tools" "$stage/man-deb"
+for arch in amd64 arm64; do
+	cp "image/entrypoint/entrypoint-linux-$arch.gz" "$stage/"
+	gzip -dc "$stage/entrypoint-linux-$arch.gz" >"$stage/guest/entrypoint-linux-$arch"
+done
+CGO_ENABLED=0 go build -trimpath -buildvcs=true -o "$stage/tools/sandbox-agent" ./cmd/sandbox-agent
+"$stage/tools/sandbox-agent" man "$stage/man"
+"$stage/tools/sandbox-agent" completion bash >"$stage/completions/sandbox-agent.bash"
+"$stage/tools/sandbox-agent" completion zsh >"$stage/completions/_sandbox-agent"
+"$stage/tools/sandbox-agent" completion fish >"$stage/completions/sandbox-agent.fish"
+cp "$stage"/man/* "$stage/man-deb/"
+gzip -9 -n "$stage"/man-deb/* # as Debian wants its pages
+
+# .goreleaser.yaml names the tool, the Makefile its version.
+ln -sf "$syft" "$stage/tools/syft"
+PATH=$PWD/$stage/tools:$PATH
+export PATH
+if ! git describe --exact-match --tags HEAD >/dev/null 2>&1; then
+	if [ "${PUBLISH-}" = yes ]; then
+		echo "release.sh: no tag names this commit, and only a tagged one is published: git tag -s v1.2.3" >&2
+		exit 1
+	fi
+	"$goreleaser" release --clean --snapshot --parallelism 2
+elif [ "${PUBLISH-}" = yes ]; then
+	"$goreleaser" release --clean --parallelism 2
+else
+	"$goreleaser" release --clean --skip=publish,announce --parallelism 2
+fi
+go test -tags release -count=1 -v ./scripts/released
