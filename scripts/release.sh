@@ -6,6 +6,14 @@ set -eu
 goreleaser=$(realpath "$1")
 syft=$(realpath "$2")
 cd "$(dirname "$0")/.."
+if ! [ -d .git ]; then
+	echo "release.sh: run it in a clone, not in a linked worktree: there Go records no commit in a program, and its version would be unknown" >&2
+	exit 1
+fi
+# A clone of one's own may have no remote; goreleaser takes the commit for unknown then. It only asks for the name.
+if ! git ls-remote --get-url >/dev/null 2>&1; then
+	export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.url GIT_CONFIG_VALUE_0=https://github.com/sandbox-agent/sandbox-agent
+fi
 stage=.cache/release
 own=$(go env GOARCH)
 
