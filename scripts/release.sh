@@ -14,6 +14,10 @@ fi
 if ! git ls-remote --get-url >/dev/null 2>&1; then
 	export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.url GIT_CONFIG_VALUE_0=https://github.com/sandbox-agent/sandbox-agent
 fi
+# The same bytes from the same commit: the date in the man pages, and what may be read, are not this machine's.
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export SOURCE_DATE_EPOCH
+umask 022
 stage=.cache/release
 own=$(go env GOARCH)
 
