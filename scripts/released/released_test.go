@@ -72,11 +72,7 @@ func TestDebs(t *testing.T) {
 					t.Errorf("%s is not in the package:\n%s", name, list)
 				}
 			}
-			for line := range strings.Lines(list) {
-				if !strings.Contains(line, " root/root ") {
-					t.Errorf("not root's: %s", line)
-				}
-			}
+			checkHeaders(t, strings.NewReader(output(t, "dpkg-deb", "--fsys-tarfile", deb)), func(*tar.Header, io.Reader) {})
 			root := t.TempDir()
 			output(t, "dpkg-deb", "-x", deb, root)
 			checkBinary(t, filepath.Join(root, "usr/bin/sandbox-agent"), "linux_"+arch)
@@ -231,19 +227,9 @@ func untar(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return filepath.Join(dir, strings.TrimSuffix(filepath.Base(path), ".tar.gz"))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	checkHeaders(t, z, func(h *tar.Header, r io.Reader) {
 		if h.Typeflag != tar.TypeReg {
-			continue
-		}
-		if h.Uname != "root" {
-			t.Errorf("%s belongs to %q", h.Name, h.Uname)
+			return
 		}
 		b, err := io.ReadAll(r)
 		if err != nil {
@@ -252,9 +238,32 @@ func untar(t *testing.T, path string) string {
 		if err := root.MkdirAll(filepath.Dir(h.Name), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := root.WriteFile(h.Name, b, os.FileMode(h.Mode)); err != nil {
+		if err := root.WriteFile(h.Name, b, h.FileInfo().Mode().Perm()); err != nil {
 			t.Fatal(err)
 		}
+	})
+	return filepath.Join(dir, strings.TrimSuffix(filepath.Base(path), ".tar.gz"))
+}
+
+// checkHeaders visits the files of a tar stream: all are root's, may be read by everybody, and have one time, the commit's.
+func checkHeaders(t *testing.T, stream io.Reader, visit func(*tar.Header, io.Reader)) {
+	t.Helper()
+	var first *tar.Header
+	for r := tar.NewReader(stream); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first == nil {
+			first = h
+		}
+		if h.Uname != "root" || h.Mode&0o444 != 0o444 || !h.ModTime.Equal(first.ModTime) {
+			t.Errorf("%s belongs to %q, mode %o, of %v; the first is of %v", h.Name, h.Uname, h.Mode, h.ModTime, first.ModTime)
+		}
+		visit(h, r)
 	}
 }
 
