@@ -62,17 +62,20 @@ const ConformanceBranch = "agent/T-1-x"
 func Conformance(t *testing.T, open func(t *testing.T, pageSize int) (Scene, forge.Forge)) {
 	t.Helper()
 	s := suite{open}
-	for name, test := range map[string]func(*testing.T){
-		"opened, then updated": s.openThenUpdate, "closed and merged": s.closedAndMerged, "kept": s.kept, "many pull requests": s.manyPulls,
-		"refusals that are warnings": s.warnings, "refusals that are errors": s.refusals, "kinds of errors": s.kinds, "created once": s.createdOnce,
-		"issue": s.issue, "feedback": s.feedback, "written once": s.once, "threads of others": s.foreignThread,
-		"flood in an issue": s.issueFlood, "flood of feedback": s.feedbackFlood,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t)
-		})
-	}
+	t.Run("opened, then updated", s.openThenUpdate)
+	t.Run("closed and merged", s.closedAndMerged)
+	t.Run("kept", s.kept)
+	t.Run("many pull requests", s.manyPulls)
+	t.Run("refusals that are warnings", s.warnings)
+	t.Run("refusals that are errors", s.refusals)
+	t.Run("kinds of errors", s.kinds)
+	t.Run("created once", s.createdOnce)
+	t.Run("issue", s.issue)
+	t.Run("feedback", s.feedback)
+	t.Run("written once", s.once)
+	t.Run("threads of others", s.foreignThread)
+	t.Run("flood in an issue", s.issueFlood)
+	t.Run("flood of feedback", s.feedbackFlood)
 }
 
 type suite struct {
@@ -84,7 +87,7 @@ func wanted() forge.PRSpec {
 }
 
 // wantKind checks an error's kind and that it says what was done, what happened and what to do, and not the token.
-func wantKind(t *testing.T, f forge.Forge, err error, kind forge.Kind) *forge.Error {
+func wantKind(t *testing.T, f forge.Forge, err error, kind forge.Kind) forge.Error {
 	t.Helper()
 	e, ok := errors.AsType[*forge.Error](err)
 	if !ok || e.Kind != kind {
@@ -96,7 +99,7 @@ func wantKind(t *testing.T, f forge.Forge, err error, kind forge.Kind) *forge.Er
 	if token, err := f.Token(context.WithoutCancel(t.Context())); err == nil && (token == "" || strings.Contains(e.Error(), token)) {
 		t.Errorf("the token %q is in %q", token, e)
 	}
-	return e
+	return *e
 }
 
 // mentions: a warning is about it.
@@ -106,6 +109,7 @@ func mentions(warnings []string, what string) bool {
 
 // kinds: an error says by its kind who has to do what.
 func (s suite) kinds(t *testing.T) {
+	t.Parallel()
 	t.Run("not found", func(t *testing.T) {
 		t.Parallel()
 		scene, f := s.open(t, 0)
@@ -179,6 +183,7 @@ func (s suite) kinds(t *testing.T) {
 
 // createdOnce: whatever became of the request that creates, one thing is there.
 func (s suite) createdOnce(t *testing.T) {
+	t.Parallel()
 	for name, after := range map[string]bool{"broken before": false, "broken after": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -10,6 +10,7 @@ import (
 )
 
 func (s suite) openThenUpdate(t *testing.T) {
+	t.Parallel()
 	scene, f := s.open(t, 0)
 	scene.AddLabel("agent")
 	scene.AddTeam("core")
@@ -56,6 +57,7 @@ func (s suite) openThenUpdate(t *testing.T) {
 }
 
 func (s suite) closedAndMerged(t *testing.T) {
+	t.Parallel()
 	scene, f := s.open(t, 0)
 	fork := scene.AddPull("mallory", "same branch name, of a fork", "", Pull{Head: ConformanceBranch, Base: "main", HeadRepo: "mallory/app"})
 	first, err := f.OpenPR(t.Context(), wanted())
@@ -86,6 +88,7 @@ func (s suite) closedAndMerged(t *testing.T) {
 
 // kept: what the caller keeps of an open one stays, and with NoNew none is opened.
 func (s suite) kept(t *testing.T) {
+	t.Parallel()
 	scene, f := s.open(t, 0)
 	spec := wanted()
 	spec.NoNew = true
@@ -107,6 +110,7 @@ func (s suite) kept(t *testing.T) {
 
 // manyPulls: the branch's own one is on a later page.
 func (s suite) manyPulls(t *testing.T) {
+	t.Parallel()
 	scene, f := s.open(t, 2)
 	first, err := f.OpenPR(t.Context(), wanted())
 	if err != nil {
@@ -122,6 +126,7 @@ func (s suite) manyPulls(t *testing.T) {
 
 // warnings: the pull request is opened, whatever else is refused.
 func (s suite) warnings(t *testing.T) {
+	t.Parallel()
 	scene, f := s.open(t, 0)
 	spec := wanted()
 	spec.Reviewers, spec.TeamReviewers = []string{"ann", "nobody", "robot"}, []string{"absent"}
@@ -147,6 +152,7 @@ func (s suite) warnings(t *testing.T) {
 
 // refusals: what no later try would change.
 func (s suite) refusals(t *testing.T) {
+	t.Parallel()
 	scene, f := s.open(t, 0)
 	scene.SetBranch("same", SHA("main"))
 	for name, change := range map[string]func(*forge.PRSpec){
