@@ -11,6 +11,7 @@ import (
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	forgetest.Conformance(t, func(t *testing.T, pageSize int) (forgetest.Scene, forge.Forge) {
+		t.Helper()
 		f, c, _ := scripted(t, forgetest.Options{PageSize: pageSize})
 		return f, c
 	})
