@@ -12,6 +12,9 @@ OUT       := bin
 TOOLS     := .cache/bin
 GOLANGCI  := $(TOOLS)/golangci-lint-v2.15.0
 VULNCHECK := $(TOOLS)/govulncheck-v1.9.0
+# Only a release needs them: v2.17.0 and v1.55.0 want modules that the module proxy does not have.
+GORELEASER := $(TOOLS)/goreleaser-v2.16.0
+SYFT       := $(TOOLS)/syft-v1.54.0
 
 # The guest's binary is the same for the same source, whatever the commit: its
 # content is part of the image's name.
@@ -84,6 +87,10 @@ attack: build ## an agent that means harm, inside real boxes: prints attempt, ex
 caps: build image ## each capability of a box, and what fails without it: some 25 minutes, RUN=0 is quick
 	./scripts/caps.sh
 
+.PHONY: release
+release: $(GORELEASER) $(SYFT) ## archives, Debian packages, checksums and SBOMs in dist/; a snapshot where no tag names the commit, published nowhere
+	MAKE="$(MAKE)" ./scripts/release.sh $(GORELEASER) $(SYFT)
+
 .PHONY: check
 check: static unit ## what a change has to pass besides the tests on an engine
 
@@ -109,14 +116,14 @@ fmt-check: $(GOLANGCI)
 .PHONY: vet
 vet:
 	$(GO) vet ./...
-	$(GO) vet -tags e2e,nightly ./...
+	$(GO) vet -tags e2e,nightly,release ./...
 	$(GO) vet -tags boxtest ./internal/guest/...
 	GOOS=darwin $(GO) vet ./cmd/sandbox-agent ./internal/host/...
 
 .PHONY: lint
 lint: $(GOLANGCI) ## the linters of .golangci.yml
 	$(GOLANGCI) run ./...
-	$(GOLANGCI) run --build-tags e2e,nightly ./...
+	$(GOLANGCI) run --build-tags e2e,nightly,release ./...
 
 .PHONY: tidy-check
 tidy-check:
@@ -130,7 +137,13 @@ $(GOLANGCI):
 $(VULNCHECK):
 	GOBIN=$(CURDIR)/$(TOOLS) $(GO) install golang.org/x/vuln/cmd/govulncheck@v1.9.0
 	mv $(TOOLS)/govulncheck $@
+$(GORELEASER):
+	GOBIN=$(CURDIR)/$(TOOLS) $(GO) install github.com/goreleaser/goreleaser/v2@v2.16.0
+	mv $(TOOLS)/goreleaser $@
+$(SYFT):
+	GOBIN=$(CURDIR)/$(TOOLS) $(GO) install github.com/anchore/syft/cmd/syft@v1.54.0
+	mv $(TOOLS)/syft $@
 
 .PHONY: clean
 clean: ## remove what was built here (images and volumes stay: sandbox-agent gc)
-	rm -rf $(OUT) $(TOOLS) image/entrypoint/*.gz
+	rm -rf $(OUT) $(TOOLS) dist .cache/release image/entrypoint/*.gz

@@ -21,6 +21,8 @@
 // GraphQL is the subset that review threads need, recognised by field: viewer, reviewThreads,
 // node, resolveReviewThread. Package forge checks the queries themselves against GitHub's schema.
 //
+// Conformance is the suite of what forge.Forge promises: a new forge passes it, against a server of its own kind (Scene).
+//
 // Bad luck is added by Inject: statuses, rate limits with their headers, answers that are lost after
 // the request was carried out, connections that break.
 package forgetest

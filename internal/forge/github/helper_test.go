@@ -15,7 +15,7 @@ import (
 
 const (
 	token  = "ghp_canary0123456789"
-	branch = "agent/T-1-x"
+	branch = forgetest.ConformanceBranch
 )
 
 // pauses records what a client waits for, instead of waiting.
@@ -90,13 +90,4 @@ func count(f *forgetest.Server, op string) (n int) {
 		}
 	}
 	return n
-}
-
-func anyContains(list []string, part string) bool {
-	for _, s := range list {
-		if strings.Contains(s, part) {
-			return true
-		}
-	}
-	return false
 }

@@ -1,0 +1,62 @@
+#!/bin/sh
+# Builds what a release consists of into dist/ and checks it. A commit that a tag names is built as that version, any
+# other as a snapshot. Nothing is published, unless PUBLISH=yes with a token of the forge in GITHUB_TOKEN.
+# Usage: release.sh GORELEASER SYFT
+set -eu
+goreleaser=$(realpath "$1")
+syft=$(realpath "$2")
+cd "$(dirname "$0")/.."
+if ! [ -d .git ]; then
+	echo "release.sh: run it in a clone, not in a linked worktree: there Go records no commit in a program, and its version would be unknown" >&2
+	exit 1
+fi
+# A clone of one's own may have no remote; goreleaser takes the commit for unknown then. It only asks for the name.
+if ! git ls-remote --get-url >/dev/null 2>&1; then
+	export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.url GIT_CONFIG_VALUE_0=https://github.com/sandbox-agent/sandbox-agent
+fi
+# The same bytes from the same commit: the date in the man pages, and what may be read, are not this machine's.
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export SOURCE_DATE_EPOCH
+umask 022
+stage=.cache/release
+own=$(go env GOARCH)
+
+# A release carries the guest for both architectures, bin/entrypoint stays this machine's. Afterwards the other guest
+# is gone: `make build` would carry it on when it is no longer of the same source.
+case $own in
+amd64) other=arm64 ;;
+*) other=amd64 ;;
+esac
+trap 'rm -f "image/entrypoint/entrypoint-linux-$other.gz"' EXIT
+"${MAKE:-make}" "entrypoint-$other" "entrypoint-$own"
+
+rm -rf "$stage"
+mkdir -p "$stage/completions" "$stage/guest" "$stage/tools" "$stage/man-deb"
+for arch in amd64 arm64; do
+	cp "image/entrypoint/entrypoint-linux-$arch.gz" "$stage/"
+	gzip -dc "$stage/entrypoint-linux-$arch.gz" >"$stage/guest/entrypoint-linux-$arch"
+done
+CGO_ENABLED=0 go build -trimpath -buildvcs=true -o "$stage/tools/sandbox-agent" ./cmd/sandbox-agent
+"$stage/tools/sandbox-agent" man "$stage/man"
+"$stage/tools/sandbox-agent" completion bash >"$stage/completions/sandbox-agent.bash"
+"$stage/tools/sandbox-agent" completion zsh >"$stage/completions/_sandbox-agent"
+"$stage/tools/sandbox-agent" completion fish >"$stage/completions/sandbox-agent.fish"
+cp "$stage"/man/* "$stage/man-deb/"
+gzip -9 -n "$stage"/man-deb/* # as Debian wants its pages
+
+# .goreleaser.yaml names the tool, the Makefile its version.
+ln -sf "$syft" "$stage/tools/syft"
+PATH=$PWD/$stage/tools:$PATH
+export PATH
+if ! git describe --exact-match --tags HEAD >/dev/null 2>&1; then
+	if [ "${PUBLISH-}" = yes ]; then
+		echo "release.sh: no tag names this commit, and only a tagged one is published: git tag -s v1.2.3" >&2
+		exit 1
+	fi
+	"$goreleaser" release --clean --snapshot --parallelism 2
+elif [ "${PUBLISH-}" = yes ]; then
+	"$goreleaser" release --clean --parallelism 2
+else
+	"$goreleaser" release --clean --skip=publish,announce --parallelism 2
+fi
+go test -tags release -count=1 -v ./scripts/released
