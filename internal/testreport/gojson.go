@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
-	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -47,7 +47,7 @@ type goReader struct {
 // events are passed over, except the verdict on a package that did not build, which older Go prints plain.
 func parseGo(rep *Report, in io.Reader) error {
 	g := &goReader{packages: map[string]*goPackage{}, builds: map[string]*speech{}}
-	lines := proc.NewLines(func(line []byte, lost int64) {
+	lines := texts.NewLines(texts.MaxLine, func(line []byte, lost int64) {
 		if lost == 0 {
 			g.line(line)
 		}

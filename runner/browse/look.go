@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -117,7 +118,7 @@ func (b *Browser) teller(paths []string) io.Writer {
 		return nil
 	}
 	known := map[int]bool{}
-	return proc.NewLines(func(line []byte, lost int64) {
+	return text.NewLines(text.MaxLine, func(line []byte, lost int64) {
 		var t told
 		if lost > 0 || len(line) > maxLine || json.Unmarshal(line, &t) != nil || t.View == nil {
 			return
