@@ -16,6 +16,7 @@ import (
 	gmhtml "github.com/yuin/goldmark/renderer/html"
 	"golang.org/x/net/html"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -39,7 +40,7 @@ func safeMarkdown(t *testing.T, body string) {
 	if n := utf8.RuneCountInString(body); n > MaxMarkdown || !utf8.ValidString(body) {
 		t.Errorf("%d characters, valid: %v", n, utf8.ValidString(body))
 	}
-	if i := strings.IndexFunc(body, func(r rune) bool { return r != '\n' && r != '\ufe0f' && unseen(r) }); i >= 0 {
+	if i := strings.IndexFunc(body, func(r rune) bool { return r != '\n' && r != '\ufe0f' && text.Unseen(r) }); i >= 0 {
 		t.Errorf("an unseen character at %d: %q", i, body[i:min(i+40, len(body))])
 	}
 	if m := actedRaw.FindString(ours.ReplaceAllString(body, "")); m != "" {
@@ -143,7 +144,7 @@ func safeHTML(t *testing.T, s string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i := strings.IndexFunc(s, func(r rune) bool { return r != '\n' && r != '\ufe0f' && unseen(r) }); i >= 0 {
+	if i := strings.IndexFunc(s, func(r rune) bool { return r != '\n' && r != '\ufe0f' && text.Unseen(r) }); i >= 0 {
 		t.Errorf("an unseen character at %d: %q", i, s[i:min(i+40, len(s))])
 	}
 	csp, styles := "", 0

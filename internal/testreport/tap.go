@@ -247,7 +247,7 @@ func (t *tapReader) emit(p *tapPoint, path []string) {
 	}
 	before, failed := len(t.rep.Tests), false
 	for _, q := range p.inside {
-		t.emit(q, append(slices.Clip(path), cut(p.name, maxName)))
+		t.emit(q, append(slices.Clip(path), texts.Short(p.name, maxName)))
 	}
 	for _, added := range t.rep.Tests[before:] {
 		failed = failed || added.Status == workorder.TestFailed

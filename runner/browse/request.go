@@ -1,10 +1,9 @@
 package browse
 
 import (
-	"strings"
 	"time"
-	"unicode"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -96,15 +95,5 @@ const (
 
 // clean is a text of a page in one line: without what is not seen or changes the order of others, bounded in bytes.
 func clean(s string, most int) string {
-	s = strings.Join(strings.FieldsFunc(strings.Map(func(c rune) rune {
-		if c != ' ' && !unicode.IsSpace(c) && (unicode.IsControl(c) || unicode.In(c, unicode.Cf, unicode.Co)) {
-			return -1
-		}
-		return c
-	}, strings.ToValidUTF8(s[:min(len(s), 4*rawNote)], "\uFFFD")), unicode.IsSpace), " ")
-	if len(s) <= most {
-		return s
-	}
-	const mark = "…"
-	return strings.ToValidUTF8(s[:most-len(mark)], "") + mark
+	return text.Short(text.Words(text.Seen(s[:min(len(s), 4*rawNote)])), most)
 }

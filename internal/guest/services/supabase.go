@@ -57,9 +57,9 @@ func UpSupabase(ctx context.Context, cfg SupabaseConfig) (*Supabase, error) {
 	s := &Supabase{End: workorder.ServiceEnd{
 		Name: supabaseName, Image: "supabase CLI", State: stateFailed, Log: filepath.Join(cfg.LogRel, "service-supabase.log"),
 	}}
-	emit := func(status, text string) {
+	emit := func(status, said string) {
 		cfg.Emit(workorder.Event{
-			Type: workorder.EventService, Name: supabaseName, Status: status, Text: shorten(text),
+			Type: workorder.EventService, Name: supabaseName, Status: status, Text: text.Begin(said, workorder.MaxEventText),
 			DurationMS: time.Since(start).Milliseconds(),
 		})
 	}

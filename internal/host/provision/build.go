@@ -18,6 +18,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/image"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -149,11 +150,7 @@ func (b *builder) follow(r io.Reader, tail io.Writer) error {
 // short is an instruction on one line of usual width.
 func short(s string) string {
 	const width = 100
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > width {
-		s = strings.ToValidUTF8(s[:width], "") + " …"
-	}
-	return s
+	return text.Runes(text.Words(s), width)
 }
 
 // noTag is how older engines list an image without a name.
