@@ -81,7 +81,7 @@ func (b *builder) build(ctx context.Context, base string, host host) error {
 	return b.submit(ctx, pr, build.ImageBuildOptions{
 		BuildArgs: buildArgs(base, host.proxies),
 		NoCache:   b.o.Rebuild,
-		Labels:    map[string]string{LabelHash: b.hash, LabelVersion: b.o.Version},
+		Labels:    map[string]string{labelHash: b.hash, labelVersion: b.o.Version},
 	})
 }
 
@@ -157,13 +157,13 @@ func short(s string) string {
 const noTag = "<none>:<none>"
 
 func list(ctx context.Context, engine Engine) ([]Built, error) {
-	sum, err := engine.ImageList(ctx, imagetypes.ListOptions{Filters: filters.NewArgs(filters.Arg("label", LabelHash))})
+	sum, err := engine.ImageList(ctx, imagetypes.ListOptions{Filters: filters.NewArgs(filters.Arg("label", labelHash))})
 	if err != nil {
 		return nil, fmt.Errorf("list the images of boxes: %w", err)
 	}
 	var out []Built
 	for _, s := range sum {
-		b := Built{ID: s.ID, Hash: s.Labels[LabelHash], Version: s.Labels[LabelVersion], Created: time.Unix(s.Created, 0), Bytes: s.Size}
+		b := Built{ID: s.ID, Hash: s.Labels[labelHash], Version: s.Labels[labelVersion], Created: time.Unix(s.Created, 0), Bytes: s.Size}
 		for _, t := range s.RepoTags {
 			if t == noTag {
 				continue

@@ -11,9 +11,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 )
 
-// NextStop decides what is to be done to stop a task. One that is over and held has a command that looks whether it can go
+// nextStop decides what is to be done to stop a task. One that is over and held has a command that looks whether it can go
 // on with it: what is to be stopped is a moment away.
-func NextStop(collected, held bool) Do {
+func nextStop(collected, held bool) Do {
 	switch {
 	case !collected:
 		return EndBox
@@ -50,7 +50,7 @@ func (s *Stopping) Run(ctx context.Context, rec *store.Record, grace time.Durati
 	wait, cancel := Waiting(ctx, cmp.Or(s.Patience, DecideWait))
 	defer cancel()
 	for {
-		switch NextStop(rec.Collected, s.Store.Held(rec.TaskID)) {
+		switch nextStop(rec.Collected, s.Store.Held(rec.TaskID)) {
 		case EndBox:
 			return s.EndBox(ctx, rec, grace)
 		case AwaitLock:

@@ -20,7 +20,7 @@ func TestNextStop(t *testing.T) {
 		{true, true, AwaitLock},
 		{true, false, Report},
 	} {
-		if got := NextStop(c.collected, c.held); got != c.want {
+		if got := nextStop(c.collected, c.held); got != c.want {
 			t.Errorf("collected %t, held %t: %s, want %s", c.collected, c.held, got, c.want)
 		}
 	}
