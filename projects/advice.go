@@ -22,21 +22,14 @@ func (p *Project) KeyHint() string {
 
 // keyAPIs are the APIs of which the harness wants one; none: it can do without, or has a way of its own.
 func (p *Project) keyAPIs() []workorder.ModelAPI {
-	switch h := p.Harness; {
-	case h.Name == HarnessClaudeCode:
-		return []workorder.ModelAPI{workorder.APIAnthropic}
-	case h.Name == HarnessCodex && len(h.Args) == 0: // with arguments it may have another provider
-		return []workorder.ModelAPI{workorder.APIOpenAI}
-	case h.Name == HarnessOpencode:
-		provider, _, has := strings.Cut(h.Model, "/")
-		switch {
-		case !has:
-			return []workorder.ModelAPI{workorder.APIOpenAI, workorder.APIAnthropic}
-		case provider == string(workorder.APIOpenAI) || provider == string(workorder.APIAnthropic):
-			return []workorder.ModelAPI{workorder.ModelAPI(provider)}
-		}
+	h, apis := p.Harness, p.Harness.APIs()
+	if h.Name == workorder.HarnessCodex && len(h.Args) > 0 {
+		return nil // it may have another provider
 	}
-	return nil
+	if provider, _, has := strings.Cut(h.Model, "/"); has && h.Name == workorder.HarnessOpencode {
+		return slices.DeleteFunc(apis, func(a workorder.ModelAPI) bool { return string(a) != provider })
+	}
+	return apis
 }
 
 // LacksKey reports whether the harness cannot work because the project gives it
@@ -50,7 +43,7 @@ func (p *Project) LacksKey() bool {
 	for _, api := range apis {
 		keys = append(keys, api.KeyVariables()...)
 	}
-	if p.Harness.Name == HarnessClaudeCode {
+	if p.Harness.Name == workorder.HarnessClaudeCode {
 		keys = append(keys, claudeClouds...)
 	}
 	return len(apis) > 0 && !slices.ContainsFunc(keys, func(name string) bool {

@@ -125,9 +125,9 @@ func checkHarness(d *decoder, v *value) {
 		name = v.get("name").str()
 	}
 	switch {
-	case name == HarnessCommand && command == nil:
+	case name == workorder.HarnessCommand && command == nil:
 		d.report(v.node, codeMissing, "write harness: {name: command, command: ./agent.sh}", "the command harness needs a command")
-	case name != "" && name != HarnessCommand && command != nil:
+	case name != "" && name != workorder.HarnessCommand && command != nil:
 		d.report(command.node, codeConflict, "use `name: command`, or pass `args`", "harness.command is only for the command harness, not for %s", name)
 	}
 }

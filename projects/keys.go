@@ -6,19 +6,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Harnesses of this version.
-const (
-	HarnessClaudeCode = "claude-code"
-	HarnessCodex      = "codex"
-	HarnessOpencode   = "opencode"
-	HarnessCommand    = "command"
-)
-
-// Harnesses lists them.
-func Harnesses() []string {
-	return []string{HarnessClaudeCode, HarnessCodex, HarnessOpencode, HarnessCommand}
-}
-
 // Ways the box is held.
 const (
 	IsolationConfined   = "confined"
@@ -170,11 +157,11 @@ func argv(doc string) *schema {
 }
 
 func harness() *schema {
-	name := &schema{kind: text, doc: "The inner agent.", enum: Harnesses()}
+	name := &schema{kind: text, doc: "The inner agent.", enum: workorder.Harnesses()}
 	short := *name
 	short.check = checkHarness
 	return &schema{
-		kind: object, doc: "The inner agent: its name, or a mapping. Default: " + HarnessClaudeCode + ".", alt: &short, def: HarnessClaudeCode, check: checkHarness,
+		kind: object, doc: "The inner agent: its name, or a mapping. Default: " + workorder.HarnessClaudeCode + ".", alt: &short, def: workorder.HarnessClaudeCode, check: checkHarness,
 		keys: []key{
 			{name: "name", required: true, schema: name},
 			{name: "command", slips: []string{"cmd", "run"}, schema: argv("Program of the command harness: a text for sh -c, or a list of arguments. It gets the task on standard input and in the file SANDBOX_AGENT_PROMPT_FILE.")},

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/runner/harness"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -265,7 +266,7 @@ func (a *agentRun) process(ctx context.Context) (end processEnd) {
 	}
 	defer func() { _ = stdin.Close() }()
 	a.parser = a.harness.Parser(a.run)
-	outLines, errLines := proc.NewLines(a.stdoutLine), proc.NewLines(a.stderrLine)
+	outLines, errLines := text.NewLines(text.MaxLine, a.stdoutLine), text.NewLines(text.MaxLine, a.stderrLine)
 	oomBefore := a.oomKills()
 	p, err := proc.Start(ctx, proc.Spec{
 		Argv: a.cmd.Argv, Dir: a.Workspace, Env: a.env(a.cmd.Env...), User: a.User,

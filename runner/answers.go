@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -85,11 +86,11 @@ func (a *Answers) read() ([]byte, error) {
 var reasonLine = pattern.New(`^\s*(?:[-*]\s+)?(?:[Ii]tem\s+)?#?([0-9]{1,3})\s*:\s*(.*)$`)
 
 // parseReasons reads lines of "N: reason"; others go on with the one before.
-func parseReasons(text string) map[int]string {
+func parseReasons(said string) map[int]string {
 	reasons := map[int]string{}
 	last := 0
-	for line := range strings.SplitSeq(ends.Replace(strings.ToValidUTF8(text, "\ufffd")), "\n") {
-		line = strings.TrimSpace(plain(strings.ReplaceAll(line, "\t", " ")))
+	for line := range strings.SplitSeq(ends.Replace(strings.ToValidUTF8(said, "\ufffd")), "\n") {
+		line = strings.TrimSpace(text.Printable(strings.ReplaceAll(line, "\t", " ")))
 		if m := reasonLine.FindStringSubmatch(line); m != nil {
 			last, _ = strconv.Atoi(m[1])
 			line = m[2]
@@ -97,7 +98,7 @@ func parseReasons(text string) map[int]string {
 		if last == 0 || line == "" {
 			continue
 		}
-		reasons[last] = strings.TrimSpace(cut(strings.TrimSpace(reasons[last]+"\n"+line), maxReason))
+		reasons[last] = strings.TrimSpace(text.Cut(strings.TrimSpace(reasons[last]+"\n"+line), maxReason))
 	}
 	return reasons
 }
@@ -116,8 +117,8 @@ func Answered(r *workorder.Review, commits map[int][]string, reasons map[int]str
 			a.Commits = []string{}
 		}
 		if len(it.Notes) > 0 {
-			text := it.Notes[0].Text
-			a.Text = cut(clean(strings.Join(strings.Fields(plain(ends.Replace(strings.ToValidUTF8(text, "\ufffd")))), " ")), maxAsked)
+			asked := it.Notes[0].Text
+			a.Text = text.Cut(clean(text.Words(text.Printable(ends.Replace(asked)))), maxAsked)
 		}
 		switch {
 		case slices.Contains(left, it.Number):

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -37,7 +38,7 @@ type shellOutput struct {
 	kept  io.Writer // changes with the command's end
 	tail  *proc.Tail
 	clean io.WriteCloser // before kept
-	lines *proc.Lines
+	lines *text.Lines
 	flow  *flow
 	over  bool // the command has ended
 	err   error
@@ -55,7 +56,7 @@ func (c *Config) newShellOutput(cmd ShellCommand, r *os.File) (*shellOutput, err
 	o.flow = newFlow(c.emit, cmd.Log, func(text string) workorder.Event {
 		return workorder.Event{Type: workorder.EventOutput, Name: cmd.Name, Text: text}
 	})
-	o.lines = proc.NewLines(func(line []byte, _ int64) {
+	o.lines = text.NewLines(text.MaxLine, func(line []byte, _ int64) {
 		if len(line) > 0 && o.flow.allow(len(line)) {
 			c.emit(workorder.Event{Type: workorder.EventOutput, Name: cmd.Name, Text: string(line[:min(len(line), redactWindow)])})
 		}

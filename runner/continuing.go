@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -55,7 +56,7 @@ func Continuing(task string, h History) string {
 	h.exists(&past)
 	h.howTo(&past)
 	h.ended(&past)
-	b.WriteString(cut(past.String(), maxPast-b.Len()-maxHeadings))
+	b.WriteString(text.Cut(past.String(), maxPast-b.Len()-maxHeadings))
 	b.WriteString("\n# The task, as it was given\n\n")
 	b.WriteString(task)
 	if h.Order != "" {
@@ -211,35 +212,24 @@ func more(b *strings.Builder, all, shown int) {
 // ends makes line feeds of everything that ends a line.
 var ends = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u2028", "\n", "\u2029", "\n", "\u0085", "\n", "\v", "\n", "\f", "\n")
 
-// quote writes text with "> " before each line of it, however its lines end,
+// quote writes what was said with "> " before each line of it, however its lines end,
 // and at most size bytes of it.
-func quote(b *strings.Builder, text string, size int) {
-	text = text[:min(len(text), 4*size)] // enough to be cut properly
-	text = ends.Replace(text)
+func quote(b *strings.Builder, said string, size int) {
+	said = said[:min(len(said), 4*size)] // enough to be cut properly
+	said = ends.Replace(said)
 	lines := 0
-	for line := range strings.SplitSeq(strings.TrimSpace(cut(strings.ToValidUTF8(text, "\ufffd"), size)), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(text.Cut(strings.ToValidUTF8(said, "\ufffd"), size)), "\n") {
 		if lines++; lines > size/16 {
 			b.WriteString("> […]\n") // the marks of empty lines count as well
 			return
 		}
-		b.WriteString("> " + strings.TrimRightFunc(plain(line), unicode.IsSpace) + "\n")
+		b.WriteString("> " + strings.TrimRightFunc(text.Printable(line), unicode.IsSpace) + "\n")
 	}
 }
 
 // name puts what somebody named on one line.
 func name(s string) string {
-	return cut(strings.ToValidUTF8(plain(s[:min(len(s), 4*maxPastName)]), "\ufffd"), maxPastName)
-}
-
-// plain keeps what is printable: no line ends, no sequences for a terminal, no
-// signs that reorder text.
-func plain(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) || r == utf8.RuneError {
-			return r
-		}
-		return ' '
-	}, s)
+	return text.Cut(text.Printable(s[:min(len(s), 4*maxPastName)]), maxPastName)
 }
 
 var (

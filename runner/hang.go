@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -86,7 +87,7 @@ func (t processTable) command(pid, size int) string {
 	if b == "" {
 		return "[" + strings.TrimSpace(t.read(pid, "comm")) + "]"
 	}
-	return cut(plain(strings.TrimRight(b, "\x00")), size)
+	return text.Cut(text.Printable(strings.TrimRight(b, "\x00")), size)
 }
 
 // read is the content of a file of a process; empty when it cannot be read.
@@ -206,13 +207,13 @@ func (t processTable) waiting(b *strings.Builder, pid int) {
 	for _, th := range threads {
 		call := t.read(pid, "task/"+th+"/syscall")
 		stack := strings.TrimSpace(t.read(pid, "task/"+th+"/stack"))
-		text := "  system call " + strings.TrimSpace(call) + "\n"
+		waits := "  system call " + strings.TrimSpace(call) + "\n"
 		if stack != "" {
-			text += "    " + strings.ReplaceAll(cut(stack, maxStack), "\n", "\n    ") + "\n"
+			waits += "    " + strings.ReplaceAll(text.Cut(stack, maxStack), "\n", "\n    ") + "\n"
 		}
-		if !slices.Contains(said, text) {
-			said = append(said, text)
-			b.WriteString(text)
+		if !slices.Contains(said, waits) {
+			said = append(said, waits)
+			b.WriteString(waits)
 		}
 	}
 }

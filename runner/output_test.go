@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -98,7 +99,7 @@ func TestFlow(t *testing.T) {
 func TestCut(t *testing.T) {
 	t.Parallel()
 	for _, s := range []string{"", "abc", strings.Repeat("ä", 50), strings.Repeat("x", 20), strings.Repeat("x", 21)} {
-		got := cut(s, 20)
+		got := text.Cut(s, 20)
 		if len(got) > 20 || !utf8.ValidString(got) || len(s) <= 20 && got != s {
 			t.Errorf("%q was cut to %q", s, got)
 		}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -29,7 +30,7 @@ func Revising(task string, h History, r *workorder.Review, answers string) strin
 	h.exists(&past)
 	h.howTo(&past)
 	h.ended(&past)
-	b.WriteString(cut(past.String(), maxPast))
+	b.WriteString(text.Cut(past.String(), maxPast))
 	asked := Asked{Task: task, Added: h.Order, Review: r, Answers: answers}
 	asked.write(&b)
 	return b.String()
@@ -127,9 +128,9 @@ func feedback(b *strings.Builder, it *workorder.ReviewItem) {
 		if i > 0 {
 			verb = "answered"
 		}
-		who := cut(name(n.Author), maxAuthor)
+		who := text.Cut(name(n.Author), maxAuthor)
 		if n.Trusted {
-			fmt.Fprintf(b, "\n%s %s:\n\n%s\n", who, verb, cut(strings.TrimSpace(lineEnds(n.Text)), maxNote))
+			fmt.Fprintf(b, "\n%s %s:\n\n%s\n", who, verb, text.Cut(strings.TrimSpace(lineEnds(n.Text)), maxNote))
 		} else {
 			fmt.Fprintf(b, "\n%s, who may not command, %s:\n\n", who, verb)
 			quote(b, n.Text, maxNote)
@@ -153,10 +154,10 @@ func kindOf(it *workorder.ReviewItem) string {
 }
 
 // lineEnds makes line feeds of all ends of lines and keeps what is printable of a line.
-func lineEnds(text string) string {
+func lineEnds(said string) string {
 	var b strings.Builder
-	for line := range strings.SplitSeq(ends.Replace(strings.ToValidUTF8(text, "\ufffd")), "\n") {
-		b.WriteString(plain(strings.ReplaceAll(line, "\t", "    ")) + "\n")
+	for line := range strings.SplitSeq(ends.Replace(strings.ToValidUTF8(said, "\ufffd")), "\n") {
+		b.WriteString(text.Printable(strings.ReplaceAll(line, "\t", "    ")) + "\n")
 	}
 	return b.String()
 }

@@ -135,12 +135,7 @@ func (c *Config) emit(e workorder.Event) {
 const redactWindow = 16 * workorder.MaxEventText
 
 func (c *Config) text(s string) string {
-	return cut(c.Redact.String(s[:min(len(s), redactWindow)]), workorder.MaxEventText)
-}
-
-// cut shortens s to size bytes at a rune's border.
-func cut(s string, size int) string {
-	return text.Cut(s, size)
+	return text.Cut(c.Redact.String(s[:min(len(s), redactWindow)]), workorder.MaxEventText)
 }
 
 // env is the environment of a child: ours, HOME, and what is added, where the

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -161,7 +162,7 @@ var notInFileName = pattern.New(`[^A-Za-z0-9._-]+`)
 
 // fileName makes a file name of a command's name, different from those used.
 func fileName(name string, used map[string]bool) string {
-	base := cut(strings.TrimLeft(notInFileName.ReplaceAllString(name, "_"), "."), 100)
+	base := text.Cut(strings.TrimLeft(notInFileName.ReplaceAllString(name, "_"), "."), 100)
 	if base == "" {
 		base = "_"
 	}

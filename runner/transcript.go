@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/runner/harness"
 )
 
@@ -72,7 +72,7 @@ type costs struct {
 	rec    harness.Recorder
 	run    harness.Run
 	offset int64
-	lines  *proc.Lines
+	lines  *text.Lines
 	// earlier is the session's cost before this process, own and session are what
 	// the process wrote of itself and of the whole.
 	earlier, own, session float64
@@ -86,7 +86,7 @@ func newCosts(h harness.Harness, r harness.Run) *costs {
 		return nil
 	}
 	c := &costs{rec: rec, run: r}
-	c.lines = proc.NewLines(func(line []byte, _ int64) {
+	c.lines = text.NewLines(text.MaxLine, func(line []byte, _ int64) {
 		usd, ofSession, ok := rec.Cost(line)
 		switch {
 		case !ok:

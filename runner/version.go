@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/runner/harness"
 )
 
@@ -34,7 +35,7 @@ func (c *Config) checkVersion(ctx context.Context, h harness.Harness) error {
 	}
 	if have != want {
 		return fmt.Errorf("harness %s: the project asks for version %s (harness.version), this sandbox has %s: "+
-			"change harness.version, use an image that has %s, or let a setup command install it", h.Name(), want, cut(have, 100), want)
+			"change harness.version, use an image that has %s, or let a setup command install it", h.Name(), want, text.Cut(have, 100), want)
 	}
 	return nil
 }

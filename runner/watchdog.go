@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // These count as signs of life.
@@ -28,7 +29,7 @@ const (
 // restless are agents' own processes, by harness, whose CPU time says nothing: an opencode 1.18 that waits for a command
 // uses from 0.5 to 20 % of a core, as the machine goes. What its commands use, what it says, changes and asks the model
 // are signs of life as ever.
-var restless = map[string]string{"opencode": "opencode"}
+var restless = map[string]string{workorder.HarnessOpencode: "opencode"}
 
 // scene tells the processes of the agent from those beside it.
 type scene struct {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 // Problem is one mistake at one place. Line and Col count from 1, in
@@ -139,7 +141,7 @@ func Printable(s string) string {
 		switch {
 		case r == '\t' || r == '\n' || r == '\r':
 			return ' '
-		case r == utf8.RuneError, unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r):
+		case r == utf8.RuneError, text.Acts(r):
 			return '\ufffd'
 		}
 		return r

@@ -2,8 +2,9 @@ package forge
 
 import (
 	"errors"
-	"strings"
 	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 // Kind is what went wrong, for whoever has to decide what comes next.
@@ -62,10 +63,5 @@ var NextSteps = map[Kind]string{
 
 // OneLine makes words of somebody else fit to be shown in one line.
 func OneLine(s string, limit int) string {
-	s = StripPlain(CutRunes(s, 4*limit))
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > limit {
-		s = strings.ToValidUTF8(s[:limit], "") + "…"
-	}
-	return s
+	return text.Short(text.Words(StripPlain(text.Begin(s, 4*limit))), limit)
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 // Readers of Markdown do not see comments, nor: definitions of links, footnotes that nothing refers to, attributes
@@ -79,7 +80,7 @@ func hiddenOnce(text string) string {
 	})
 }
 
-func normal(s string) string { return strings.ToLower(strings.Join(strings.Fields(s), " ")) }
+func normal(s string) string { return strings.ToLower(texts.Words(s)) }
 
 // linkLabels are the labels in brackets outside of definitions. Each is for one definition: the first one counts.
 func linkLabels(text string) map[string]bool {

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 // Strip takes out of Markdown what a reader on the forge does not see and an agent
@@ -40,7 +41,7 @@ func visible(text string) string {
 		switch {
 		case r == utf8.RuneError:
 			b.WriteRune(unicode.ReplacementChar)
-		case r == '\u2028' || r == '\u2029' || r == '\r' || r == '\v' || r == '\f' || r == '\u0085':
+		case texts.EndsLine(r):
 			b.WriteByte('\n')
 			r = '\n'
 		case r == '\ufe0f' || r == '\ufe0e':
@@ -48,7 +49,7 @@ func visible(text string) string {
 				continue
 			}
 			b.WriteRune(r)
-		case invisible(r):
+		case r != '\n' && r != '\t' && texts.Unseen(r):
 			continue
 		default:
 			b.WriteRune(r)
@@ -61,22 +62,6 @@ func visible(text string) string {
 // pictograph tells whether a character has a text and an emoji form.
 func pictograph(r rune) bool {
 	return r >= 0x2000 && r <= 0x33ff || r >= 0x1f000 && r <= 0x1faff || r == '#' || r == '*' || r >= '0' && r <= '9' || r == 0xa9 || r == 0xae
-}
-
-// invisible tells whether a character takes no place on the screen, changes the
-// order of others, or is a control character.
-func invisible(r rune) bool {
-	switch {
-	case r == '\n' || r == '\t':
-		return false
-	case unicode.Is(unicode.Cc, r), unicode.Is(unicode.Cf, r), unicode.Is(unicode.Co, r):
-		return true // Cf: zero width, bidi, soft hyphen, byte order mark, the tags block
-	case unicode.Is(unicode.Variation_Selector, r), unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r):
-		return true // fillers, grapheme joiner, unassigned ignorables
-	case r == 0x2800, r == 0x180e: // a blank of Braille, a separator of Mongolian
-		return true
-	}
-	return false
 }
 
 // withoutComments drops HTML comments. Each leaves a space, so that what was around
@@ -202,12 +187,4 @@ func fenceMark(line string) (mark, after string) {
 		}
 	}
 	return "", bare
-}
-
-// CutRunes shortens text to n bytes at most, at the boundary of a character.
-func CutRunes(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	return strings.ToValidUTF8(text[:n], "")
 }

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 const (
@@ -87,9 +88,5 @@ func partTitle(title string) string {
 
 // FitTitle makes one line of a title that GitHub takes, and that acts on nothing.
 func FitTitle(title string) string {
-	title = partTitle(strings.Join(strings.Fields(visible(title)), " "))
-	if utf8.RuneCountInString(title) <= maxTitle {
-		return title
-	}
-	return string([]rune(title)[:maxTitle-1]) + "…"
+	return texts.Runes(partTitle(texts.Words(visible(title))), maxTitle)
 }

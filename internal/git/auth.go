@@ -14,7 +14,7 @@ import (
 // that only this git process and its children have.
 type Auth struct {
 	URL      string // the remote that the credential is for
-	Username string // for HTTP; "" is DefaultUsername
+	Username string // for HTTP; "" is defaultUsername
 	Token    string // for HTTP
 	// Renew gives the token in place of Token, for one that expires; nil: Token is for good.
 	Renew func(context.Context) (string, error)
@@ -27,9 +27,9 @@ type Auth struct {
 	CAFile string
 }
 
-// DefaultUsername goes with a token when none is given. GitHub, GitLab and
+// defaultUsername goes with a token when none is given. GitHub, GitLab and
 // Gitea take any name beside a token; this is GitHub's documented one.
-const DefaultUsername = "x-access-token"
+const defaultUsername = "x-access-token"
 
 // sshTimeoutSeconds bounds a connection attempt.
 const sshTimeoutSeconds = 15
@@ -75,7 +75,7 @@ func (a *Auth) prepare(ctx context.Context) (conf, env []string, f *os.File, err
 	}
 	user := a.Username
 	if user == "" {
-		user = DefaultUsername
+		user = defaultUsername
 	}
 	if strings.ContainsAny(user+token, "\n\x00") {
 		return nil, nil, nil, fmt.Errorf("the git credential for %s contains a line break", u.Host)

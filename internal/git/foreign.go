@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 
@@ -96,13 +95,11 @@ func (r Repo) disarm(ctx context.Context) (env []string, err error) {
 			}
 		}
 	}
-	// Not by -c, which takes a name with a "=" in it for another one.
-	n := 0
+	var pairs []string
 	for key, value := range set {
-		env = append(env, fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", n, key), fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", n, value))
-		n++
+		pairs = append(pairs, key, value)
 	}
-	return append(env, "GIT_CONFIG_COUNT="+strconv.Itoa(n), "GIT_NO_LAZY_FETCH=1", "GIT_PAGER=cat", "GIT_EDITOR=false"), nil
+	return append(ConfigEnv(pairs...), "GIT_NO_LAZY_FETCH=1", "GIT_PAGER=cat", "GIT_EDITOR=false"), nil
 }
 
 // Stream runs git with its input and output as they come, and returns the end of what it said beside them. It is given grace to end.

@@ -185,10 +185,7 @@ func (r Repo) spec(ctx context.Context, args []string) (s proc.Spec, done func()
 }
 
 func (r Repo) environ() []string {
-	env := []string{
-		"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8", "GIT_TERMINAL_PROMPT=0",
-		"GIT_ASKPASS=/bin/false", "SSH_ASKPASS=/bin/false", "GIT_OPTIONAL_LOCKS=0",
-	}
+	env := append(NoPrompt(), "PATH="+os.Getenv("PATH"), "LC_ALL=C.UTF-8", "GIT_OPTIONAL_LOCKS=0")
 	// Proxies and extra certificates are the machine's, not a user's.
 	for _, k := range []string{"http_proxy", "https_proxy", "no_proxy", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "GIT_SSL_CAINFO"} {
 		if v, ok := os.LookupEnv(k); ok {
@@ -196,7 +193,7 @@ func (r Repo) environ() []string {
 		}
 	}
 	if r.Bare {
-		env = append(env, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "HOME=/nonexistent")
+		env = append(env, NoMachine()...)
 	}
 	return append(env, r.Env...)
 }

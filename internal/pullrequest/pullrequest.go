@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 	"github.com/sandbox-agent/sandbox-agent/internal/forge/github"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -125,16 +126,12 @@ func Title(o *workorder.Order, r *workorder.Result) string {
 	clean := forge.StripPlain(task)
 	title := ""
 	for line := range strings.Lines(clean) {
-		if title = strings.Join(strings.Fields(strings.Trim(line, "# \t\r\n")), " "); title != "" {
+		if title = text.Words(strings.Trim(line, "# \t\r\n")); title != "" {
 			break
 		}
 	}
 	if title == "" && len(r.Commits) > 0 {
-		clean = forge.StripPlain(r.Commits[0].Subject)
-		title = strings.Join(strings.Fields(clean), " ")
+		title = text.Words(forge.StripPlain(r.Commits[0].Subject))
 	}
-	if t := []rune(title); len(t) > maxTitle {
-		title = strings.TrimSpace(string(t[:maxTitle-1])) + "…"
-	}
-	return title
+	return text.Runes(title, maxTitle)
 }

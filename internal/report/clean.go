@@ -4,6 +4,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 const (
@@ -26,13 +28,13 @@ func clean(s string) string {
 	marks := 0
 	for _, r := range strings.ReplaceAll(s, "\r\n", "\n") {
 		switch {
-		case r == '\r', r == '\v', r == '\f', r == '\u0085', r == '\u2028', r == '\u2029':
+		case text.EndsLine(r):
 			r = '\n'
 		case r == '\t':
 			b.WriteString("    ")
 			marks = 0
 			continue
-		case r != '\n' && unseen(r):
+		case r != '\n' && text.Unseen(r):
 			continue
 		}
 		if r >= firstMark && unicode.In(r, unicode.Mn, unicode.Me) {
@@ -47,19 +49,9 @@ func clean(s string) string {
 	return b.String()
 }
 
-// unseen tells whether a character takes no place, or changes the order of others.
-func unseen(r rune) bool {
-	if r >= ' ' && r < 0x7f {
-		return false // most are
-	}
-	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs) ||
-		unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point) ||
-		r >= 0xfdd0 && r <= 0xfdef || r&0xfffe == 0xfffe || r == 0x2800 || r == 0x180e
-}
-
 // block is a clean text of several lines with at most n characters. Blank lines are
 // never more than one, none at the ends.
-func block(s string, n int) (text string, cut bool) {
+func block(s string, n int) (clear string, cut bool) {
 	if limit := n * bytesPerRune; len(s) > limit {
 		s, cut = s[:limit], true
 	}
@@ -71,26 +63,22 @@ func block(s string, n int) (text string, cut bool) {
 		}
 		out = append(out, l)
 	}
-	text = strings.TrimRight(strings.Join(out, "\n"), "\n")
-	if head, more := firstRunes(text, n); more {
+	clear = strings.TrimRight(strings.Join(out, "\n"), "\n")
+	if head, more := firstRunes(clear, n); more {
 		return strings.TrimRightFunc(head, unicode.IsSpace) + " …", true
 	}
 	if cut {
-		text += " …"
+		clear += " …"
 	}
-	return text, cut
+	return clear, cut
 }
 
-// line is a clean text of one line with at most n characters.
+// line is a clean text of one line with at most n characters and an ellipsis.
 func line(s string, n int) string {
 	if limit := n * bytesPerRune; len(s) > limit {
 		s = s[:limit]
 	}
-	s = strings.Join(strings.Fields(clean(strings.ToValidUTF8(s, "\ufffd"))), " ")
-	if head, more := firstRunes(s, n); more {
-		return strings.TrimRight(head, " ") + "…"
-	}
-	return s
+	return text.Runes(text.Words(clean(strings.ToValidUTF8(s, "\ufffd"))), n+1)
 }
 
 // tail is the end of a clean text, at most n characters and whole lines where there are several.

@@ -58,10 +58,10 @@ type Side string
 
 // Sides of a picture.
 const (
-	SideNone Side = ""
-	SideBase Side = "base"
-	SideHead Side = "head"
-	SideDiff Side = "diff"
+	sideNone Side = ""
+	sideBase Side = "base"
+	sideHead Side = "head"
+	sideDiff Side = "diff"
 )
 
 // EvidenceLink is a file of evidence, and where it can be seen.

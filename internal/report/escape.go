@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 // The escapes below are character references, not backslashes: they mean the same
@@ -206,7 +208,7 @@ const maxURL = 2000
 
 // webAddress is an absolute address of the web in its encoded form, or "" for anything else.
 func webAddress(s string) string {
-	if s == "" || len(s) > maxURL || !utf8.ValidString(s) || strings.ContainsFunc(s, unseen) {
+	if s == "" || len(s) > maxURL || !utf8.ValidString(s) || strings.ContainsFunc(s, text.Unseen) {
 		return ""
 	}
 	u, err := url.Parse(s)

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// MaxMarkdown bounds the body, in characters. GitHub takes 65,536; the rest is for what the
+	// maxMarkdown bounds the body, in characters. GitHub takes 65,536; the rest is for what the
 	// forge adds, and for markers.
-	MaxMarkdown = 60_000
+	maxMarkdown = 60_000
 	// shortTask is how much of the task is shown before the fold, in characters.
 	shortTask = 600
 )
@@ -19,12 +19,12 @@ const (
 // inMarkdown is what a body shows at most; it is halved until the body fits.
 var inMarkdown = bounds{text: 4000, line: 160, items: 40, inner: 40, pics: 6}
 
-// Markdown is the body of the pull request, at most MaxMarkdown characters.
+// Markdown is the body of the pull request, at most maxMarkdown characters.
 func Markdown(d Data) string {
 	b := inMarkdown
 	for {
 		s := writeMarkdown(build(d, b))
-		if utf8.RuneCountInString(s) <= MaxMarkdown {
+		if utf8.RuneCountInString(s) <= maxMarkdown {
 			return s
 		}
 		b = b.halved()

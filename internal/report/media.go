@@ -47,7 +47,7 @@ type media struct {
 var sides = []struct {
 	is    Side
 	label string
-}{{SideBase, "Before"}, {SideHead, "After"}, {SideDiff, "Difference"}, {SideNone, ""}}
+}{{sideBase, "Before"}, {sideHead, "After"}, {sideDiff, "Difference"}, {sideNone, ""}}
 
 func (p *page) pictures(d Data, r *workorder.Result, b bounds) {
 	all := slices.Clone(d.Evidence)

@@ -54,13 +54,13 @@ func fromPages(all []EvidenceLink, p *workorder.Proof) []EvidenceLink {
 		for _, v := range []struct {
 			side Side
 			view *workorder.PageView
-		}{{SideBase, g.Base}, {SideHead, g.Head}} {
+		}{{sideBase, g.Base}, {sideHead, g.Head}} {
 			if v.view != nil {
 				one(v.side, v.view.Picture, v.view.PictureWidth, v.view.PictureHeight)
 				w, h = max(w, v.view.PictureWidth), max(h, v.view.PictureHeight)
 			}
 		}
-		one(SideDiff, g.Diff, w, h)
+		one(sideDiff, g.Diff, w, h)
 	}
 	// The runner's come first: there is room for a few, and the agent's own are its claim.
 	slices.SortStableFunc(all, func(x, y EvidenceLink) int { return ownRank(x) - ownRank(y) })

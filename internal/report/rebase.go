@@ -124,7 +124,7 @@ func RangeDiff(r *workorder.Rebased) string {
 		m.heading("Rebased")
 		m.rebased(showRebased(r, b))
 		m.f("<sub>Written by sandbox-agent's runner, which the agent cannot reach: it compared the commits itself.</sub>\n")
-		if s := m.String(); len(s) <= MaxMarkdown {
+		if s := m.String(); len(s) <= maxMarkdown {
 			return s
 		}
 		b = b.halved()

@@ -35,7 +35,7 @@ func TestRangeDiffComment(t *testing.T) {
 	if row := strings.Split(got, "\n"); strings.Count(strings.Join(row, "\n"), "\n| <code>") != 1 {
 		t.Errorf("a subject makes rows:\n%s", got)
 	}
-	if got := RangeDiff(hostileRebase(20_000)); len(got) > MaxMarkdown || !strings.Contains(got, "more, see the report") {
+	if got := RangeDiff(hostileRebase(20_000)); len(got) > maxMarkdown || !strings.Contains(got, "more, see the report") {
 		t.Errorf("%d bytes", len(got))
 	}
 }

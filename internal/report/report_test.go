@@ -35,7 +35,7 @@ func TestMarkdownGolden(t *testing.T) {
 	for name, d := range samples() {
 		t.Run(name, func(t *testing.T) {
 			got := Markdown(d)
-			if n := utf8.RuneCountInString(got); n > MaxMarkdown {
+			if n := utf8.RuneCountInString(got); n > maxMarkdown {
 				t.Errorf("%d characters", n)
 			}
 			if again := Markdown(d); again != got {

@@ -16,6 +16,7 @@ import (
 	gmhtml "github.com/yuin/goldmark/renderer/html"
 	"golang.org/x/net/html"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -36,10 +37,10 @@ var (
 // safeMarkdown renders a body with an independent implementation and looks at what came of it.
 func safeMarkdown(t *testing.T, body string) {
 	t.Helper()
-	if n := utf8.RuneCountInString(body); n > MaxMarkdown || !utf8.ValidString(body) {
+	if n := utf8.RuneCountInString(body); n > maxMarkdown || !utf8.ValidString(body) {
 		t.Errorf("%d characters, valid: %v", n, utf8.ValidString(body))
 	}
-	if i := strings.IndexFunc(body, func(r rune) bool { return r != '\n' && r != '\ufe0f' && unseen(r) }); i >= 0 {
+	if i := strings.IndexFunc(body, func(r rune) bool { return r != '\n' && r != '\ufe0f' && text.Unseen(r) }); i >= 0 {
 		t.Errorf("an unseen character at %d: %q", i, body[i:min(i+40, len(body))])
 	}
 	if m := actedRaw.FindString(ours.ReplaceAllString(body, "")); m != "" {
@@ -143,7 +144,7 @@ func safeHTML(t *testing.T, s string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i := strings.IndexFunc(s, func(r rune) bool { return r != '\n' && r != '\ufe0f' && unseen(r) }); i >= 0 {
+	if i := strings.IndexFunc(s, func(r rune) bool { return r != '\n' && r != '\ufe0f' && text.Unseen(r) }); i >= 0 {
 		t.Errorf("an unseen character at %d: %q", i, s[i:min(i+40, len(s))])
 	}
 	csp, styles := "", 0
@@ -290,7 +291,7 @@ func everywhere(a, b string) Data {
 		Order: Order{Task: a + "\n" + b, Project: a, Harness: b, Model: a, Network: workorder.NetworkMode(b), Allow: []string{a}, IssueURL: "https://forge.example/i/" + a},
 		Evidence: []EvidenceLink{
 			{Name: a, Kind: workorder.EvidenceScreenshot, URL: "https://forge.example/" + b, Group: a, Side: Side(b), Width: 10, Note: b},
-			{Name: b, Kind: workorder.EvidenceScreenshot, Path: b, Group: a, Side: SideBase},
+			{Name: b, Kind: workorder.EvidenceScreenshot, Path: b, Group: a, Side: sideBase},
 			{Name: b, Kind: a, URL: "https://forge.example/?" + a},
 			{Name: b, Kind: workorder.EvidenceVideo, URL: "javascript:" + a},
 		},

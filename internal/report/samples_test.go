@@ -118,11 +118,11 @@ func success() Data {
 	d := Data{
 		Result: result(), Order: order(), Files: os.DirFS("testdata"),
 		Evidence: []EvidenceLink{
-			shot("/basket at 900 px", "basket-head.png", SideHead, 900, 520, "4.8 % of the pixels differ"),
-			shot("/basket at 900 px", "basket-base.png", SideBase, 900, 520, ""),
-			shot("/basket at 900 px", "basket-diff.png", SideDiff, 900, 520, ""),
-			shot("/basket at 500 px", "basket-head-phone.png", SideHead, 500, 640, "6.1 % of the pixels differ"),
-			shot("/basket at 500 px", "basket-base-phone.png", SideBase, 500, 640, ""),
+			shot("/basket at 900 px", "basket-head.png", sideHead, 900, 520, "4.8 % of the pixels differ"),
+			shot("/basket at 900 px", "basket-base.png", sideBase, 900, 520, ""),
+			shot("/basket at 900 px", "basket-diff.png", sideDiff, 900, 520, ""),
+			shot("/basket at 500 px", "basket-head-phone.png", sideHead, 500, 640, "6.1 % of the pixels differ"),
+			shot("/basket at 500 px", "basket-base-phone.png", sideBase, 500, 640, ""),
 			{Name: "A walk through the pages", Kind: workorder.EvidenceVideo, URL: raw + "walk.webm", Path: "evidence/walk.webm", Note: "4 s"},
 			{Name: "Console of the browser", Kind: "log", URL: raw + "console.txt", Path: "evidence/console.txt"},
 		},

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -163,7 +164,7 @@ func standIn(from, to map[testKey]*seen) {
 	for k := range from { // sub-tests of Go, whose parent failed before it came to them
 		for i := strings.LastIndexByte(k.name, '/'); i > 0 && to[k] == nil; i = strings.LastIndexByte(k.name[:i], '/') {
 			if p := to[testKey{k.suite, k.name[:i]}]; p != nil && p.status == workorder.TestFailed && p.text != "" {
-				to[k] = &seen{status: workorder.TestFailed, text: cut("not run: "+p.text, textBytes)}
+				to[k] = &seen{status: workorder.TestFailed, text: texts.Short("not run: "+p.text, textBytes)}
 			}
 		}
 	}
@@ -178,7 +179,7 @@ func standIn(from, to map[testKey]*seen) {
 		}
 		known[k.suite] = true
 		if to[k] == nil {
-			to[k] = &seen{status: workorder.TestFailed, text: cut("not run: "+w.text, textBytes)}
+			to[k] = &seen{status: workorder.TestFailed, text: texts.Short("not run: "+w.text, textBytes)}
 		}
 	}
 	// The suite as such did not fail where its tests ran.

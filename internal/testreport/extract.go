@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 // testFunc is one test in a source.
@@ -211,7 +212,7 @@ func (t *testFunc) lines() []int {
 }
 
 // squeeze makes lines comparable that differ in blanks only.
-func squeeze(line string) string { return strings.Join(strings.Fields(line), " ") }
+func squeeze(line string) string { return texts.Words(line) }
 
 var (
 	goBuild  = re(`^//go:build (.+)$`)

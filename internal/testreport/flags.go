@@ -98,10 +98,6 @@ func (fs *flagger) sorted() []workorder.Flag {
 	return fs.flags[:min(len(fs.flags), maxFlags)]
 }
 
-func oneLine(s string, n int) string {
-	return cut(strings.Join(strings.Fields(printable(cut(s, 4*n))), " "), n)
-}
-
 // findRewritten flags snapshots and golden files that were changed together with
 // the code that makes them: the test then proves only that the code does what it does.
 func (fs *flagger) findRewritten(c *change) {

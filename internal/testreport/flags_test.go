@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -256,7 +257,7 @@ func FuzzSources(f *testing.F) {
 		for _, file := range []string{"Makefile", "package.json", "justfile", "Taskfile.yml", "deno.json", "composer.json"} {
 			e.texts[0][file], e.texts[1][file] = was, is
 		}
-		e.command("make && npm test && "+cut(p, 100)+" && pytest && just test && task test && deno task test && composer test && sh t*", "", 0)
+		e.command("make && npm test && "+texts.Short(p, 100)+" && pytest && just test && task test && deno task test && composer test && sh t*", "", 0)
 		for _, fl := range fs.sorted() {
 			if printable(fl.Text) != fl.Text || len(fl.Text) > maxFlagText || strings.Contains(fl.Text, "\n") || fl.Line < 0 {
 				t.Fatalf("%+v", fl)

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
-	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -47,7 +47,7 @@ type goReader struct {
 // events are passed over, except the verdict on a package that did not build, which older Go prints plain.
 func parseGo(rep *Report, in io.Reader) error {
 	g := &goReader{packages: map[string]*goPackage{}, builds: map[string]*speech{}}
-	lines := proc.NewLines(func(line []byte, lost int64) {
+	lines := texts.NewLines(texts.MaxLine, func(line []byte, lost int64) {
 		if lost == 0 {
 			g.line(line)
 		}
@@ -204,7 +204,7 @@ func (g *goReader) ofTest(p *goPackage, ev goEvent) {
 	case "output":
 		t.said.hear(ev.Output)
 		if t.Status == workorder.TestFailed { // what a panic says comes after the verdict
-			t.Text = cut(t.Text+"\n"+t.said.text(), 4*textBytes)
+			t.Text = texts.Short(t.Text+"\n"+t.said.text(), 4*textBytes)
 			t.said = speech{panicked: t.said.panicked}
 		}
 	case "pass":
@@ -234,7 +234,7 @@ func (s *speech) hear(out string) {
 	if s == nil {
 		return
 	}
-	for line := range strings.Lines(cut(out, 8*textBytes)) {
+	for line := range strings.Lines(texts.Short(out, 8*textBytes)) {
 		line = strings.TrimRight(line, "\r\n")
 		if goPanic.MatchString(line) {
 			s.panicked = true
@@ -242,7 +242,7 @@ func (s *speech) hear(out string) {
 		if goNoise.MatchString(line) || strings.TrimSpace(line) == "" {
 			continue
 		}
-		line = cut(line, textBytes)
+		line = texts.Short(line, textBytes)
 		if len(s.first) < textLines {
 			s.first = append(s.first, line)
 		}

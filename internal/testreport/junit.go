@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -205,7 +206,7 @@ func (j *junitReader) suite() string {
 			out = append(out, n)
 		}
 	}
-	return cut(strings.Join(out, " > "), maxName)
+	return texts.Short(strings.Join(out, " > "), maxName)
 }
 
 func attr(e xml.StartElement, key string) string {

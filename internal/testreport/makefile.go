@@ -5,6 +5,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 // makefile is what a Makefile says, as far as it can be read without make.
@@ -46,7 +48,7 @@ func parseMake(text string) *makefile {
 		}
 		open = nil
 		if v := makeVariable.FindStringSubmatch(line); v != nil {
-			m.vars[v[1]] = cut(strings.TrimSpace(m.vars[v[1]]+" "+v[2]), maxMakeValue)
+			m.vars[v[1]] = texts.Short(strings.TrimSpace(m.vars[v[1]]+" "+v[2]), maxMakeValue)
 			continue
 		}
 		names, rest, ok := strings.Cut(line, ":")

@@ -6,7 +6,6 @@ import (
 	"io"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -174,25 +173,19 @@ func printable(s string) string {
 	if strings.Contains(s, "\x1b") {
 		s = escapes.ReplaceAllString(s, "")
 	}
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n', r == '\t':
-			return r
-		case unicode.IsControl(r), unicode.Is(unicode.Cf, r):
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(s, "\uFFFD"))
+	return texts.Seen(s)
 }
 
 // name makes one line of a name.
-func name(s string) string {
-	return cut(strings.Join(strings.Fields(printable(cut(s, 4*maxName))), " "), maxName)
+func name(s string) string { return oneLine(s, maxName) }
+
+func oneLine(s string, n int) string {
+	return texts.Short(texts.Words(printable(texts.Short(s, 4*n))), n)
 }
 
 // text is the beginning of a failure's words.
 func text(s string) string {
-	s = printable(cut(s, 8*textBytes))
+	s = printable(texts.Short(s, 8*textBytes))
 	var lines []string
 	for l := range strings.Lines(s) {
 		l = strings.TrimRight(l, " \t\n")
@@ -203,12 +196,7 @@ func text(s string) string {
 			break
 		}
 	}
-	return strings.TrimRight(cut(strings.Join(lines, "\n"), textBytes), " \t\n")
-}
-
-// cut shortens to at most n bytes, at the border of a character.
-func cut(s string, n int) string {
-	return texts.Short(s, n)
+	return strings.TrimRight(texts.Short(strings.Join(lines, "\n"), textBytes), " \t\n")
 }
 
 // seconds is a duration that a report gives in seconds; 0 for nonsense.

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
-	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -53,7 +53,7 @@ var (
 
 func parseTAP(rep *Report, in io.Reader) error {
 	t := &tapReader{rep: rep, yaml: -1}
-	lines := proc.NewLines(func(line []byte, _ int64) { t.line(string(line[:min(len(line), 8*textBytes)])) })
+	lines := texts.NewLines(texts.MaxLine, func(line []byte, _ int64) { t.line(string(line[:min(len(line), 8*textBytes)])) })
 	_, err := io.Copy(lines, in)
 	lines.Close()
 	for len(t.levels) > 1 {
@@ -247,7 +247,7 @@ func (t *tapReader) emit(p *tapPoint, path []string) {
 	}
 	before, failed := len(t.rep.Tests), false
 	for _, q := range p.inside {
-		t.emit(q, append(slices.Clip(path), cut(p.name, maxName)))
+		t.emit(q, append(slices.Clip(path), texts.Short(p.name, maxName)))
 	}
 	for _, added := range t.rep.Tests[before:] {
 		failed = failed || added.Status == workorder.TestFailed

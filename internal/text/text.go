@@ -1,7 +1,10 @@
-// Package text shortens texts for places that have room for so much.
+// Package text shortens texts for places that have room for so much, makes those of others harmless to show, and splits streams into lines.
 package text
 
-import "unicode/utf8"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 // ellipsis says that something is left out.
 const ellipsis = "…"
@@ -43,5 +46,5 @@ func Runes(s string, n int) string {
 	if n == 0 {
 		return ""
 	}
-	return string([]rune(s)[:n-1]) + ellipsis
+	return strings.TrimRight(string([]rune(s)[:n-1]), " ") + ellipsis
 }

@@ -12,6 +12,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 )
 
@@ -153,7 +154,7 @@ func (d *Draft) YAML() string {
 	line("# What may be reached outside; `sandbox-agent policy learn` proposes rules from a run with learn.")
 	line("# network: {mode: restricted, learn: true}")
 	for _, r := range d.remarks {
-		line("# note: %s", strings.Join(strings.Fields(r), " "))
+		line("# note: %s", text.Words(r))
 	}
 	return b.String()
 }

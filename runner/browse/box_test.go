@@ -196,10 +196,10 @@ func TestBoxHostilePages(t *testing.T) {
 			at[v.Path] = v
 		}
 	}
-	if s := at["/tall"].Seen; s.PictureHeight != MaxHeight {
+	if s := at["/tall"].Seen; s.PictureHeight != maxHeight {
 		t.Errorf("%+v", s)
 	}
-	if s := at["/wide"].Seen; s.PictureWidth > MaxWidth || s.Picture == "" {
+	if s := at["/wide"].Seen; s.PictureWidth > maxWidth || s.Picture == "" {
 		t.Errorf("%+v", s)
 	}
 	if s := at["/bad"].Seen; len(s.Console) != workorder.MaxPageNotes || len(s.Console[0]) > maxNote || s.Picture == "" {

@@ -22,7 +22,7 @@ func measure(b []byte) (image.Config, error) {
 	if err != nil {
 		return c, fmt.Errorf("%w: %w", errPicture, err)
 	}
-	if c.Width < 1 || c.Height < 1 || c.Width > MaxWidth || c.Height > MaxHeight {
+	if c.Width < 1 || c.Height < 1 || c.Width > maxWidth || c.Height > maxHeight {
 		return c, fmt.Errorf("%w: it has %d × %d pixels", errPicture, c.Width, c.Height)
 	}
 	return c, nil

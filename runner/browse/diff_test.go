@@ -113,7 +113,7 @@ func TestCompareRefuses(t *testing.T) {
 	t.Parallel()
 	good := drawn(t, 10, 10)
 	for name, bad := range map[string][]byte{
-		"too wide": claimed(t, MaxWidth+1, 10), "too high": claimed(t, 10, MaxHeight+1), "huge": claimed(t, 1<<31-1, 1<<31-1),
+		"too wide": claimed(t, maxWidth+1, 10), "too high": claimed(t, 10, maxHeight+1), "huge": claimed(t, 1<<31-1, 1<<31-1),
 		"none": nil, "text": []byte("<svg/>"), "cut": good[:20], "no pixels": claimed(t, 1000, 1000),
 	} {
 		for _, pair := range [][2][]byte{{bad, good}, {good, bad}} {

@@ -15,12 +15,13 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// PagesDir holds the pictures, relative to the result's folder.
-const PagesDir = workorder.EvidenceDir + "/pages"
+// pagesDir holds the pictures, relative to the result's folder.
+const pagesDir = workorder.EvidenceDir + "/pages"
 
 // Browser is root's side of it.
 type Browser struct {
@@ -57,7 +58,7 @@ type Seen struct {
 
 // Look looks at the pages of a running server, for a side: base or head. What was seen is returned with the error that tells why it is not all.
 func (b *Browser) Look(ctx context.Context, origin, side string, pages []string, video bool) (Seen, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, VisitTime, fmt.Errorf("it took longer than %s", VisitTime))
+	ctx, cancel := context.WithTimeoutCause(ctx, visitTime, fmt.Errorf("it took longer than %s", visitTime))
 	defer cancel()
 	var paths []string
 	for _, p := range pages {
@@ -67,8 +68,8 @@ func (b *Browser) Look(ctx context.Context, origin, side string, pages []string,
 		paths = append(paths, p)
 	}
 	var left error
-	if n := len(paths) - MaxPages; n > 0 {
-		paths, left = paths[:MaxPages], fmt.Errorf("%d pages more than %d were left out", n, MaxPages)
+	if n := len(paths) - maxPages; n > 0 {
+		paths, left = paths[:maxPages], fmt.Errorf("%d pages more than %d were left out", n, maxPages)
 	}
 	dir, err := b.folder()
 	if err != nil {
@@ -117,7 +118,7 @@ func (b *Browser) teller(paths []string) io.Writer {
 		return nil
 	}
 	known := map[int]bool{}
-	return proc.NewLines(func(line []byte, lost int64) {
+	return text.NewLines(text.MaxLine, func(line []byte, lost int64) {
 		var t told
 		if lost > 0 || len(line) > maxLine || json.Unmarshal(line, &t) != nil || t.View == nil {
 			return
@@ -157,7 +158,7 @@ func (b *Browser) take(dir, side string, paths []string, said []byte) (Seen, err
 		return Seen{}, fmt.Errorf("take the pictures: %w", err)
 	}
 	defer root.Close()
-	if err := os.MkdirAll(filepath.Join(b.OutDir, filepath.FromSlash(PagesDir)), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(b.OutDir, filepath.FromSlash(pagesDir)), 0o755); err != nil {
 		return Seen{}, fmt.Errorf("take the pictures: %w", err)
 	}
 	var seen Seen
@@ -172,7 +173,7 @@ func (b *Browser) take(dir, side string, paths []string, said []byte) (Seen, err
 		case t.View != nil && t.View.N >= 0 && t.View.N < len(all) && all[t.View.N] == nil:
 			all[t.View.N] = b.view(root, side, paths, t.View)
 		case t.Video && seen.Video == "":
-			name := PagesDir + "/walk-" + side + ".webm"
+			name := pagesDir + "/walk-" + side + ".webm"
 			if err := b.video(root, name); err != nil {
 				errs = append(errs, err)
 			} else {
@@ -211,7 +212,7 @@ func (b *Browser) view(root *os.Root, side string, paths []string, in *view) *Vi
 	if !in.Picture {
 		return v
 	}
-	name := fmt.Sprintf("%s/%02d-%s-%d-%s.png", PagesDir, in.N/len(Sizes())+1, slug(v.Path), v.Width, side)
+	name := fmt.Sprintf("%s/%02d-%s-%d-%s.png", pagesDir, in.N/len(Sizes())+1, slug(v.Path), v.Width, side)
 	c, err := b.picture(root, fmt.Sprintf(pictureFile, in.N), name)
 	if err != nil {
 		v.Seen.Error = b.text("no picture: "+err.Error(), maxNote)

@@ -190,7 +190,7 @@ func TestLookEnds(t *testing.T) {
 	if err == nil || len(seen.Views) != 1 {
 		t.Errorf("%+v, %v", seen, err)
 	}
-	many := make([]string, MaxPages+3)
+	many := make([]string, maxPages+3)
 	for i := range many {
 		many[i] = "/"
 	}
@@ -206,14 +206,14 @@ func TestCompareAll(t *testing.T) {
 	t.Parallel()
 	b := &Browser{OutDir: t.TempDir(), Redact: redact.Named(nil)}
 	put := func(name string, content []byte) *workorder.PageView {
-		path := filepath.Join(b.OutDir, PagesDir, name)
+		path := filepath.Join(b.OutDir, pagesDir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(path, content, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		return &workorder.PageView{Picture: PagesDir + "/" + name}
+		return &workorder.PageView{Picture: pagesDir + "/" + name}
 	}
 	same := drawn(t, 20, 20)
 	pages := []workorder.PageProof{
@@ -226,7 +226,7 @@ func TestCompareAll(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "/bad at 390 px") {
 		t.Error(err)
 	}
-	if p := pages[0]; p.Differs == nil || *p.Differs != 0.2 || p.Diff != PagesDir+"/01-index-1280-diff.png" {
+	if p := pages[0]; p.Differs == nil || *p.Differs != 0.2 || p.Diff != pagesDir+"/01-index-1280-diff.png" {
 		t.Errorf("%+v", p)
 	}
 	if p := pages[1]; p.Differs == nil || *p.Differs != 0 || p.Diff != "" {

@@ -1,10 +1,9 @@
 package browse
 
 import (
-	"strings"
 	"time"
-	"unicode"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -20,14 +19,14 @@ func Sizes() []Size {
 }
 
 const (
-	// MaxPages bounds the pages that pictures are taken of: at two widths, two sides and the difference, a page makes six.
-	MaxPages = 12
+	// maxPages bounds the pages that pictures are taken of: at two widths, two sides and the difference, a page makes six.
+	maxPages = 12
 	// maxWalked bounds the pages of the video.
 	maxWalked = 5
-	// MaxWidth bounds a picture, in pixels. A page that is made for no phone is 980 wide on one.
-	MaxWidth = 2000
-	// MaxHeight does, too: further than seven screens down nobody looks.
-	MaxHeight = 6000
+	// maxWidth bounds a picture, in pixels. A page that is made for no phone is 980 wide on one.
+	maxWidth = 2000
+	// maxHeight does, too: further than seven screens down nobody looks.
+	maxHeight = 6000
 	// maxPicture and maxVideo bound the files, in bytes. A picture of the largest size full of photographs has some 10 MB.
 	maxPicture = 24 << 20
 	maxVideo   = 24 << 20
@@ -52,8 +51,8 @@ const (
 	pageTime = gotoTime + idleTime + shotTime + 5*time.Second
 	// startTime bounds the start of the browser.
 	startTime = 30 * time.Second
-	// VisitTime bounds all of a visit, for pages that load at once some ten times what it takes.
-	VisitTime = 4 * time.Minute
+	// visitTime bounds all of a visit, for pages that load at once some ten times what it takes.
+	visitTime = 4 * time.Minute
 	// stillTime and scrollTime are the video's pace, for people to see something.
 	stillTime  = 700 * time.Millisecond
 	scrollTime = 1200 * time.Millisecond
@@ -96,15 +95,5 @@ const (
 
 // clean is a text of a page in one line: without what is not seen or changes the order of others, bounded in bytes.
 func clean(s string, most int) string {
-	s = strings.Join(strings.FieldsFunc(strings.Map(func(c rune) rune {
-		if c != ' ' && !unicode.IsSpace(c) && (unicode.IsControl(c) || unicode.In(c, unicode.Cf, unicode.Co)) {
-			return -1
-		}
-		return c
-	}, strings.ToValidUTF8(s[:min(len(s), 4*rawNote)], "\uFFFD")), unicode.IsSpace), " ")
-	if len(s) <= most {
-		return s
-	}
-	const mark = "…"
-	return strings.ToValidUTF8(s[:most-len(mark)], "") + mark
+	return text.Short(text.Words(text.Seen(s[:min(len(s), 4*rawNote)])), most)
 }

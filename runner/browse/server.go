@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -111,7 +112,7 @@ func died(d *workorder.Dev, e Ended) error {
 
 // said is the end of an output as a part of a sentence.
 func said(tail string) string {
-	tail = strings.Join(strings.Fields(tail), " ")
+	tail = text.Words(tail)
 	if tail == "" {
 		return " (it printed nothing)"
 	}

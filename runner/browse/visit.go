@@ -127,7 +127,7 @@ func (v *visit) page(c playwright.BrowserContext, path string, seen *view) {
 	_ = p.WaitForLoadState(playwright.PageWaitForLoadStateOptions{State: playwright.LoadStateNetworkidle, Timeout: ms(idleTime)})
 	_, err = p.Screenshot(playwright.PageScreenshotOptions{
 		Path: new(filepath.Join(v.Dir, fmt.Sprintf(pictureFile, seen.N))), FullPage: new(true), Timeout: ms(shotTime),
-		Clip: &playwright.Rect{Width: MaxWidth, Height: MaxHeight}, Animations: playwright.ScreenshotAnimationsDisabled,
+		Clip: &playwright.Rect{Width: maxWidth, Height: maxHeight}, Animations: playwright.ScreenshotAnimationsDisabled,
 	})
 	if seen.Picture = err == nil; err != nil && seen.Error == "" {
 		seen.Error = "no picture: " + why(err)

@@ -38,7 +38,7 @@ func devBriefing(d *workorder.Dev) string {
 // harness promises the task byte for byte and has variables instead.
 func Prompted(h Harness, o *workorder.Order, prompt string) string {
 	text := briefing(o)
-	if h.Name() != codexName && h.Name() != opencodeName || text == "" {
+	if h.Name() != workorder.HarnessCodex && h.Name() != workorder.HarnessOpencode || text == "" {
 		return prompt
 	}
 	return prompt + "\n\n# About this sandbox\n\n" + text + "\n"

@@ -13,14 +13,14 @@ func TestDevBriefing(t *testing.T) {
 	t.Parallel()
 	o := &workorder.Order{Dev: &workorder.Dev{Command: "npm run dev -- --x=\"a\nb\"", Port: 3000, ReadyPath: "/health"}}
 	o.Network.Mode = workorder.NetworkNone
-	for _, name := range Names() {
+	for _, name := range workorder.Harnesses() {
 		h, err := For(name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		run := Run{Order: o, SessionID: "s", Env: []string{"ANTHROPIC_API_KEY=k", "OPENAI_API_KEY=k"}}
 		o.Harness = workorder.Harness{Name: name}
-		if name == commandName {
+		if name == workorder.HarnessCommand {
 			o.Harness.Command = []string{"true"}
 		}
 		c, err := h.Command(run)
@@ -29,7 +29,7 @@ func TestDevBriefing(t *testing.T) {
 		}
 		prompt := Prompted(h, o, "do it")
 		told := prompt + strings.Join(c.Argv, " ")
-		if name == commandName {
+		if name == workorder.HarnessCommand {
 			if prompt != "do it" || !slices.Contains(c.Env, "SANDBOX_AGENT_DEV_COMMAND="+o.Dev.Command) || !slices.Contains(c.Env, "SANDBOX_AGENT_DEV_PORT=3000") {
 				t.Errorf("%s: %q %q", name, prompt, c.Env)
 			}
@@ -41,7 +41,7 @@ func TestDevBriefing(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range Names() {
+	for _, name := range workorder.Harnesses() {
 		h, err := For(name)
 		if err != nil {
 			t.Fatal(err)

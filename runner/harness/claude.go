@@ -12,8 +12,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-const claudeName = "claude-code"
-
 // claudeRetries bounds the CLI's own retries of a failing model call. By its
 // observed back-off eight take about two minutes: long enough for an overloaded API, short
 // enough not to eat a run's time before an outage is reported.
@@ -28,7 +26,7 @@ const anthropicAPI = "https://api.anthropic.com"
 
 type claude struct{}
 
-func (claude) Name() string { return claudeName }
+func (claude) Name() string { return workorder.HarnessClaudeCode }
 
 // claudeOurs are the flags that this adapter depends on.
 var claudeOurs = []string{
@@ -45,7 +43,7 @@ func (c claude) Resume(r Run) (Command, error) { return c.command(r, "--resume")
 // command starts the CLI; session is the flag that the session's id goes with.
 func (claude) command(r Run, session string) (Command, error) {
 	spec := r.Order.Harness
-	if err := checkArgs(claudeName, spec, claudeOurs); err != nil {
+	if err := checkArgs(workorder.HarnessClaudeCode, spec, claudeOurs); err != nil {
 		return Command{}, err
 	}
 	ownSettings := hasFlag(spec.Args, "--settings")

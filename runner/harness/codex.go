@@ -11,8 +11,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-const codexName = "codex"
-
 // codexHome is where the CLI keeps its sessions, relative to HOME, when CODEX_HOME is empty. It
 // is fixed, whatever the environment says: inside the workspace it would be committed.
 const codexHome = ".codex"
@@ -20,7 +18,7 @@ const codexHome = ".codex"
 // codex runs the Codex CLI, for one run.
 type codex struct{ session session }
 
-func (*codex) Name() string { return codexName }
+func (*codex) Name() string { return workorder.HarnessCodex }
 
 // codexOurs are the flags that this adapter depends on, and those by which the work would be
 // done somewhere else than in the workspace.
@@ -42,7 +40,7 @@ func (h *codex) Resume(r Run) (Command, error) {
 
 func (*codex) command(r Run, session string) (Command, error) {
 	spec := r.Order.Harness
-	if err := checkArgs(codexName, spec, codexOurs); err != nil {
+	if err := checkArgs(workorder.HarnessCodex, spec, codexOurs); err != nil {
 		return Command{}, err
 	}
 	key := envValue(r.Env, "CODEX_API_KEY")

@@ -11,11 +11,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-const commandName = "command"
-
 type command struct{}
 
-func (command) Name() string { return commandName }
+func (command) Name() string { return workorder.HarnessCommand }
 
 func (command) Command(r Run) (Command, error) {
 	spec := r.Order.Harness

@@ -11,7 +11,7 @@ import (
 )
 
 func TestFor(t *testing.T) {
-	for _, n := range Names() {
+	for _, n := range workorder.Harnesses() {
 		h, err := For(n)
 		if err != nil || h.Name() != n {
 			t.Errorf("%s: %v", n, err)

@@ -131,23 +131,20 @@ type Outcome struct {
 	Warnings  []string
 }
 
-// Names lists the known harnesses.
-func Names() []string { return []string{claudeName, codexName, opencodeName, commandName} }
-
 // For returns the adapter of that name, for one run: it may remember the session that the
 // agent's processes told of.
 func For(name string) (Harness, error) {
 	switch name {
-	case claudeName:
+	case workorder.HarnessClaudeCode:
 		return claude{}, nil
-	case codexName:
+	case workorder.HarnessCodex:
 		return &codex{}, nil
-	case opencodeName:
+	case workorder.HarnessOpencode:
 		return &opencode{}, nil
-	case commandName:
+	case workorder.HarnessCommand:
 		return command{}, nil
 	}
-	return nil, fmt.Errorf("harness %q is not known (known: %s)", name, strings.Join(Names(), ", "))
+	return nil, fmt.Errorf("harness %q is not known (known: %s)", name, strings.Join(workorder.Harnesses(), ", "))
 }
 
 // object decodes a line that is one JSON object. The cheap look at the first

@@ -11,12 +11,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-const opencodeName = "opencode"
-
 // opencode runs the opencode CLI, for one run.
 type opencode struct{ session session }
 
-func (*opencode) Name() string { return opencodeName }
+func (*opencode) Name() string { return workorder.HarnessOpencode }
 
 // opencodeOurs are the flags that this adapter depends on.
 var opencodeOurs = []string{
@@ -40,7 +38,7 @@ func (h *opencode) Resume(r Run) (Command, error) {
 
 func (*opencode) command(r Run, session string) (Command, error) {
 	spec := r.Order.Harness
-	if err := checkArgs(opencodeName, spec, opencodeOurs); err != nil {
+	if err := checkArgs(workorder.HarnessOpencode, spec, opencodeOurs); err != nil {
 		return Command{}, err
 	}
 	if envValue(r.Env, opencodeConfig) != "" {

@@ -169,7 +169,7 @@ func (r *stores) checkout(ctx context.Context, s *side) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	t := git.Repo{Dir: s.tree, User: s.user, Env: append([]string{"HOME=" + s.home, "GIT_CONFIG_GLOBAL=/dev/null", "GIT_NO_REPLACE_OBJECTS=1"}, r.gitEnv...)}
+	t := git.Repo{Dir: s.tree, User: s.user, Env: slices.Concat([]string{"HOME=" + s.home}, git.NoUser(), r.gitEnv)}
 	if err := t.Run(ctx, "init", "--quiet", "--template=", "--initial-branch=main", objectFormat(s.commit), "--", s.tree); err != nil {
 		return err
 	}

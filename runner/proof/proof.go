@@ -8,12 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
 	"github.com/sandbox-agent/sandbox-agent/internal/testreport"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -281,20 +281,7 @@ func (r *notes) say(format string, args ...any) {
 func (r *notes) shown(s string, most int) string {
 	const window = 16 // times what is kept is looked at: a secret may begin before the cut
 	s = r.Redact.String(s[:min(len(s), window*most)])
-	s = strings.Map(func(c rune) rune {
-		switch {
-		case c == '\n' || c == '\t':
-			return c
-		case unicode.IsControl(c), unicode.Is(unicode.Cf, c):
-			return -1
-		}
-		return c
-	}, strings.ToValidUTF8(s, "\uFFFD"))
-	if len(s) <= most {
-		return s
-	}
-	const mark = " […]"
-	return strings.ToValidUTF8(s[:most-len(mark)], "") + mark
+	return text.Cut(text.Seen(s), most)
 }
 
 // clear removes the checkouts, whatever happened before.

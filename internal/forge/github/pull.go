@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-github/v60/github"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 // OpenPR makes sure that the branch has a pull request with this title and body. One
@@ -212,7 +213,7 @@ func (c *pulls) pr(p *github.PullRequest) forge.PR {
 		Head: p.GetHead().GetRef(), HeadSHA: p.GetHead().GetSHA(), HeadRepo: p.GetHead().GetRepo().GetFullName(), Fork: c.fork(p),
 		Base: p.GetBase().GetRef(), BaseSHA: p.GetBase().GetSHA(), Author: p.GetUser().GetLogin(), Title: forge.OneLine(p.GetTitle(), maxText),
 	}
-	out.Body, _ = forge.Strip(forge.CutRunes(p.GetBody(), maxText))
+	out.Body, _ = forge.Strip(text.Begin(p.GetBody(), maxText))
 	if p.GetMerged() || !p.GetMergedAt().IsZero() {
 		out.State = forge.StateMerged
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-github/v60/github"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 const (
@@ -126,9 +127,9 @@ func take(all []*draft) (l left) {
 			continue
 		}
 		d.Cut = len(d.text) > maxText
-		d.Body, d.Removed = forge.Strip(forge.CutRunes(d.text, maxText))
+		d.Body, d.Removed = forge.Strip(text.Begin(d.text, maxText))
 		if len(d.Body) > from.bytes {
-			d.Body, d.Cut = forge.CutRunes(d.Body, from.bytes), true
+			d.Body, d.Cut = text.Begin(d.Body, from.bytes), true
 		}
 		from.notes--
 		from.bytes -= len(d.Body)

@@ -74,9 +74,9 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// DefaultRunDir and DefaultLogDir are where the image expects them.
+// defaultRunDir and DefaultLogDir are where the image expects them.
 const (
-	DefaultRunDir = "/run/sandbox-agent-engine"
+	defaultRunDir = "/run/sandbox-agent-engine"
 	DefaultLogDir = "/var/log"
 	DefaultSocket = "/run/sandbox-agent-docker/docker.sock"
 )
@@ -132,7 +132,7 @@ type Engine struct {
 // New returns an engine that does not exist yet.
 func New(cfg Config) (*Engine, error) {
 	if cfg.RunDir == "" {
-		cfg.RunDir = DefaultRunDir
+		cfg.RunDir = defaultRunDir
 	}
 	if cfg.LogDir == "" {
 		cfg.LogDir = DefaultLogDir

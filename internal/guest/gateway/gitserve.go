@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
@@ -166,10 +167,7 @@ func (g *Git) run(r *http.Request, body io.Reader, out *patient, opts ...string)
 	dir := g.repository()
 	err = proc.Run(ctx, proc.Spec{
 		Argv: append(argv, dir), Stdin: in, Stdout: out, Stderr: tail, Dir: dir,
-		Env: []string{
-			"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8", "HOME=/nonexistent",
-			"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_PROTOCOL=" + protocol(r),
-		},
+		Env: append(git.NoMachine(), "PATH="+os.Getenv("PATH"), "LC_ALL=C.UTF-8", "GIT_PROTOCOL="+protocol(r)),
 	})
 	_ = in.Close()
 	select {

@@ -3,6 +3,10 @@ package guard
 import (
 	"fmt"
 	"slices"
+	"strings"
+	"unicode/utf8"
+
+	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 // Rule is a reason for which requests are refused.
@@ -121,15 +125,10 @@ const maxWhat = 300
 
 // clean takes out of a text what could move a terminal's cursor, and shortens it.
 func clean(s string) string {
-	out := make([]rune, 0, min(len(s), maxWhat))
-	for _, r := range s {
-		if len(out) == maxWhat {
-			return string(out) + "…"
+	return texts.Runes(strings.Map(func(r rune) rune {
+		if texts.Acts(r) {
+			return '?'
 		}
-		if r < ' ' || r >= 0x7f && r < 0xa0 || r >= 0x2028 && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
-			r = '?'
-		}
-		out = append(out, r)
-	}
-	return string(out)
+		return r
+	}, texts.Begin(s, utf8.UTFMax*(maxWhat+1))), maxWhat)
 }

@@ -90,8 +90,8 @@ type Mounts interface {
 	Detach(target string) error
 }
 
-// DefaultView is where the image expects the seed.
-const DefaultView = "/var/lib/sandbox-agent/layers"
+// defaultView is where the image expects the seed.
+const defaultView = "/var/lib/sandbox-agent/layers"
 
 // Cache is the cache as one box uses it. The methods are called one after the other.
 type Cache struct {
@@ -127,7 +127,7 @@ func open(cfg Config, base string) *Cache {
 // New returns the cache; nothing is touched yet.
 func New(cfg Config) *Cache {
 	if cfg.View == "" {
-		cfg.View = DefaultView
+		cfg.View = defaultView
 	}
 	if cfg.Mounts == nil {
 		cfg.Mounts = kernel{}

@@ -12,6 +12,7 @@ import (
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/client"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -25,9 +26,9 @@ func Bring(ctx context.Context, cfg Config, names []string) (brought []string, e
 	for i, name := range names {
 		wg.Go(func() {
 			begin := time.Now()
-			tell := func(status, text string) {
+			tell := func(status, said string) {
 				cfg.Emit(workorder.Event{
-					Type: workorder.EventService, Name: name, Status: status, Text: shorten(text), DurationMS: time.Since(begin).Milliseconds(),
+					Type: workorder.EventService, Name: name, Status: status, Text: text.Begin(said, workorder.MaxEventText), DurationMS: time.Since(begin).Milliseconds(),
 				})
 			}
 			if errs[i] = img.ensure(ctx, name, tell); errs[i] != nil {

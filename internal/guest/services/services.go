@@ -177,15 +177,11 @@ func (s *Stack) up(ctx context.Context, u *unit, img *images, network func() err
 	return nil
 }
 
-func (s *Stack) emit(u *unit, status, text string) {
+func (s *Stack) emit(u *unit, status, said string) {
 	s.cfg.Emit(workorder.Event{
-		Type: workorder.EventService, Name: u.spec.Name, Status: status, Text: shorten(text),
+		Type: workorder.EventService, Name: u.spec.Name, Status: status, Text: text.Begin(said, workorder.MaxEventText),
 		DurationMS: time.Since(u.started).Milliseconds(),
 	})
-}
-
-func shorten(s string) string {
-	return text.Begin(s, workorder.MaxEventText)
 }
 
 // Hosts are the addresses of the services by name.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -56,9 +57,9 @@ func UpSupabase(ctx context.Context, cfg SupabaseConfig) (*Supabase, error) {
 	s := &Supabase{End: workorder.ServiceEnd{
 		Name: supabaseName, Image: "supabase CLI", State: stateFailed, Log: filepath.Join(cfg.LogRel, "service-supabase.log"),
 	}}
-	emit := func(status, text string) {
+	emit := func(status, said string) {
 		cfg.Emit(workorder.Event{
-			Type: workorder.EventService, Name: supabaseName, Status: status, Text: shorten(text),
+			Type: workorder.EventService, Name: supabaseName, Status: status, Text: text.Begin(said, workorder.MaxEventText),
 			DurationMS: time.Since(start).Milliseconds(),
 		})
 	}
@@ -166,9 +167,9 @@ func supabaseEnv(out []byte) map[string]string {
 
 // progress calls tell with the last word of each line, at most once in
 // progressPause: a line that is drawn over and over is one.
-func progress(tell func(string)) *proc.Lines {
+func progress(tell func(string)) *text.Lines {
 	var last time.Time
-	return proc.NewLines(func(b []byte, _ int64) {
+	return text.NewLines(text.MaxLine, func(b []byte, _ int64) {
 		line := string(b[bytes.LastIndexByte(b, '\r')+1:])
 		if line = strings.TrimSpace(line); line != "" && time.Since(last) >= progressPause {
 			last = time.Now()

@@ -10,6 +10,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/rangediff"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/rebase"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/runner"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -52,7 +53,7 @@ func (r *Rebaser) Begin(ctx context.Context) (boot.Rebasing, error) {
 	if c := plan.Conflict; c != nil {
 		x.Conflict, x.Rebased.Conflicts = true, r.masked(c.Files)
 		if len(c.Settings) > 0 {
-			x.NoAgent = fmt.Sprintf("the task's commits change files that agents obey (%s), so that none is started between them: trust_branch_config: true allows it", rangediff.Line(c.Settings[0], maxSettingName))
+			x.NoAgent = fmt.Sprintf("the task's commits change files that agents obey (%s), so that none is started between them: trust_branch_config: true allows it", text.Name(c.Settings[0], maxSettingName))
 		}
 		return x, nil
 	}

@@ -84,7 +84,7 @@ const hasEnvFile = 73
 // that exists (the repository tracks one) is left alone and said so: written, its values would end up in a commit.
 func (w *Workspace) WriteEnvFile(ctx context.Context, env map[string]string) (warning string, err error) {
 	// noclobber opens with O_EXCL, which does not follow a link.
-	err = w.feed(ctx, fmt.Sprintf("if [ -e %[1]s ] || [ -L %[1]s ]; then exit %[2]d; fi; umask 077; set -C; cat >%[1]s", envFile, hasEnvFile), DotEnv(env))
+	err = w.feed(ctx, fmt.Sprintf("if [ -e %[1]s ] || [ -L %[1]s ]; then exit %[2]d; fi; umask 077; set -C; cat >%[1]s", envFile, hasEnvFile), dotEnv(env))
 	switch {
 	case proc.ExitCode(err) == hasEnvFile:
 		return "the repository has a .env of its own: it is not overwritten; the variables are in the environment of every command", nil
@@ -105,9 +105,9 @@ func (w *Workspace) feed(ctx context.Context, script, input string) error {
 	return err
 }
 
-// DotEnv is the content of a .env file that the common readers (dotenv of
+// dotEnv is the content of a .env file that the common readers (dotenv of
 // Node, Python and Ruby, compose, and a shell's `set -a; . .env`) understand alike.
-func DotEnv(env map[string]string) string {
+func dotEnv(env map[string]string) string {
 	var b strings.Builder
 	b.WriteString("# written by sandbox-agent, not part of the repository\n")
 	for _, k := range slices.Sorted(maps.Keys(env)) {

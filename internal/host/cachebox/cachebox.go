@@ -22,6 +22,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -240,7 +241,7 @@ func (s *session) read(ctx context.Context, box *runtime.Box, over bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s.log = proc.NewTail(maxTail) // every reading begins at the start
-	lines := &runtime.Lines{Limit: maxLine, Fn: func(b []byte) {
+	lines := text.WholeLines(maxLine, func(b []byte) {
 		var l workorder.CacheLine
 		if json.Unmarshal(b, &l) != nil || l.Seq <= s.last {
 			return
@@ -252,7 +253,7 @@ func (s *session) read(ctx context.Context, box *runtime.Box, over bool) error {
 			return
 		}
 		s.k.show(l.Event)
-	}}
+	})
 	o := runtime.LogOptions{Stdout: lines, Stderr: s.log}
 	if over {
 		return s.k.Engine.Logs(ctx, box.ID, o)

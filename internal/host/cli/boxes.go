@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
@@ -67,6 +68,14 @@ func (b *boxes) Watch(ctx context.Context, rec *store.Record) (*workorder.Result
 	defer view.r.Close()
 	view.told = true
 	return b.a.launcher(b.be, b.st, view.event).Watch(ctx, rec)
+}
+
+// Stop asks a box to end.
+func (b *boxes) Stop(ctx context.Context, rec *store.Record, grace time.Duration) (bool, error) {
+	if err := b.open(); err != nil {
+		return false, err
+	}
+	return b.a.launcher(b.be, b.st, nil).Host().Stop(ctx, rec, grace)
 }
 
 // Collect brings the result of a box home.

@@ -52,7 +52,7 @@ func completeFlags(cmd *cobra.Command) {
 		modes = append(modes, string(m))
 	}
 	for flag, values := range map[string][]string{
-		"harness":   projects.Harnesses(),
+		"harness":   workorder.Harnesses(),
 		"network":   modes,
 		"isolation": {projects.IsolationConfined, projects.IsolationPrivileged},
 	} {

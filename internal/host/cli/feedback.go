@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -59,10 +60,6 @@ func showReview(w io.Writer, r *workorder.Review) {
 			how = ", quoted: nobody who may write to the repository asks for it"
 		}
 		n := it.Notes[0]
-		text := []rune(strings.Join(strings.Fields(render.Clean(n.Text)), " "))
-		if len(text) > maxShown {
-			text = append(text[:maxShown], '…')
-		}
-		fmt.Fprintf(w, "item %d: %s%s, by %s%s: %s\n", it.Number, cmp.Or(it.Source, "text"), at, render.Clean(n.Author), how, string(text))
+		fmt.Fprintf(w, "item %d: %s%s, by %s%s: %s\n", it.Number, cmp.Or(it.Source, "text"), at, render.Clean(n.Author), how, text.Runes(text.Words(render.Clean(n.Text)), maxShown))
 	}
 }

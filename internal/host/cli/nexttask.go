@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -104,15 +103,9 @@ func (p *taskJob) knownHere(ctx context.Context) (*store.Record, error) {
 func (p *taskJob) ground(ctx context.Context) (*resolved, error) {
 	r, err := p.o.ground(ctx, p.a)
 	if _, none := errors.AsType[*projects.NotFoundError](err); none && p.asked.Verb != tasks.Create && p.o.taskID != "" && p.o.project == "" {
-		return nil, unknownHere(p.o.taskID, "its project: --project P")
+		return nil, tasks.UnknownHere(p.o.taskID, "its project: --project P")
 	}
 	return r, err
-}
-
-// unknownHere says of a task what it takes to find it elsewhere.
-func unknownHere(id, give string) error {
-	return fault.New(workorder.ExitNotFound, fmt.Errorf("task %s is not known on this machine", id),
-		"`sandbox-agent ps --all` lists the tasks of this machine; if another one began it, give "+give)
 }
 
 // taskOf finds the task by its id, or by its pull request where pr is not 0. The record is nil for a task that this
@@ -152,14 +145,6 @@ func (p *taskJob) taskOf(ctx context.Context, pr int) (rec *store.Record, err er
 	return rec, nil
 }
 
-// itsBranch refuses a branch that cannot be the task's.
-func (p *taskJob) itsBranch() error {
-	if id, branch := p.o.taskID, p.asked.Branch; branch != "" && !workorder.OwnBranch(id, branch) {
-		return usage("--target-branch %s cannot be the branch of %s: its name begins with agent/%s", branch, id, id)
-	}
-	return nil
-}
-
 // reachForge makes the box reach the forge of the task's pull request, also where the project's runs open none.
 func (p *taskJob) reachForge(r *resolved) {
 	if p.pull == nil {
@@ -178,7 +163,8 @@ func (p *taskJob) reachForge(r *resolved) {
 // runKnown is run for a task that was looked for.
 func (p *taskJob) runKnown(ctx context.Context, rec *store.Record, err error) error {
 	if err == nil {
-		err = p.itsBranch()
+		p.asked.Task = p.o.taskID
+		err = p.asked.CheckBranch()
 	}
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,10 +78,10 @@ func (o *runOptions) localPlan(ctx context.Context, a *App, st *store.Store, rec
 		return "", "", err
 	}
 	if _, given := o.sources["project"]; !given && rec.Request.ProjectFile != "" {
-		o.project, o.projectBy = rec.Request.ProjectFile, remembered(rec.Request)
+		o.project, o.projectBy = rec.Request.ProjectFile, cmp.Or(rec.Request.ProjectBy, projectUnsaid)
 		o.sources["project"] = "the plan " + rec.TaskID
 	}
-	o.inherit(rec.Request) // what held the plan holds what is made of it
+	o.inherit(tasks.Overrides(rec.Request.Overrides, tasks.Said{Given: o.sources, Network: o.network})) // what held the plan holds what is made of it
 	return task, plan, nil
 }
 

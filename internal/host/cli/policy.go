@@ -22,6 +22,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/policy"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -130,7 +131,7 @@ func recorded(rec *store.Record) policy.Run {
 }
 
 // comment makes one line of a text from a box: another would be read as YAML.
-func comment(s string) string { return clip(strings.Join(strings.Fields(render.Clean(s)), " ")) }
+func comment(s string) string { return clip(text.Words(render.Clean(s))) }
 
 func writeProposal(w io.Writer, l *policy.Learned) {
 	fmt.Fprintf(w, "# What task %s reached for. Look it over: rules hold for whatever the agent is talked into.\n", l.TaskID)

@@ -185,7 +185,7 @@ const stepTail = 200
 // lastEvents tells the step that a box is in and how it ended, as far as its last
 // events tell.
 func lastEvents(ctx context.Context, e runtime.Runtime, id string) (step string, ended workorder.Status) {
-	lines := &runtime.Lines{Limit: 1 << 20, Fn: func(line []byte) {
+	lines := text.WholeLines(1<<20, func(line []byte) {
 		e, err := workorder.DecodeEvent(line)
 		kind, _, _ := strings.Cut(string(e.Type), ".")
 		switch {
@@ -197,7 +197,7 @@ func lastEvents(ctx context.Context, e runtime.Runtime, id string) (step string,
 		case e.Type == workorder.EventResult && e.Result != nil && slices.Contains(workorder.Statuses(), e.Result.Status):
 			ended = e.Result.Status
 		}
-	}}
+	})
 	_ = e.Logs(ctx, id, runtime.LogOptions{Stdout: lines, Tail: stepTail}) // the list is useful without it
 	return step, ended
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -85,22 +84,16 @@ func (o *reviseOptions) do(ctx context.Context, a *App) error {
 	return p.runKnown(ctx, rec, err)
 }
 
-// findPull finds the task and its pull request, the one by the other. Feedback from a file needs no pull request.
-func (p *taskJob) findPull(ctx context.Context, o *reviseOptions) (*store.Record, error) {
-	pr := o.next.pr
-	if pr == 0 && o.feedbackFile == "" {
-		rec, err := p.knownHere(ctx)
-		if err != nil {
+// findPull finds the task and its pull request, the one by the other.
+func (p *taskJob) findPull(ctx context.Context, o *reviseOptions) (rec *store.Record, err error) {
+	if o.next.pr == 0 && o.feedbackFile == "" {
+		if rec, err = p.knownHere(ctx); err != nil {
 			return nil, err
 		}
-		if rec == nil {
-			// Its pull request is recorded where it was begun, and nowhere on the remote.
-			return nil, unknownHere(p.o.taskID, "its pull request and project: --pr N --project P")
-		}
-		if pr = tasks.PullNumber(rec); pr == 0 {
-			return nil, fault.New(workorder.ExitUsage, fmt.Errorf("the pull request of task %s is not known here", p.o.taskID),
-				"give it: --pr N; or feedback of your own: --feedback-file; `sandbox-agent pr open "+p.o.taskID+"` opens one")
-		}
+	}
+	pr, err := tasks.PullOf(p.o.taskID, rec, o.next.pr, o.feedbackFile != "")
+	if err != nil {
+		return nil, err
 	}
 	return p.taskOf(ctx, pr)
 }

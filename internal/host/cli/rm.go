@@ -67,7 +67,7 @@ func (o *rmOptions) do(ctx context.Context, id string, a *App) error {
 		}
 		if !rec.Collected {
 			// Its own CLI, if it lives, collects now; the folder goes after it.
-			if _, err := settle(ctx, st, l, rec, 0); err != nil && (!o.force || !errors.Is(err, attempt.ErrElsewhere)) {
+			if _, err := a.stopping(st).EndBox(ctx, rec, 0); err != nil && (!o.force || !errors.Is(err, attempt.ErrElsewhere)) {
 				return err
 			}
 		}

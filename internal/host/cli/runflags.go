@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // runOptions are the flags that every run takes.
@@ -61,7 +62,7 @@ func (o *runOptions) flags(cmd *cobra.Command) {
 	f.StringVar(&o.repo, "repo", "", "repository: a URL, or a path on this machine")
 	f.StringVar(&o.branch, "branch", "", "branch to start from")
 	f.StringVar(&o.taskID, "task-id", "", "task id (default: a new one)")
-	f.StringVar(&o.harness, "harness", "", "agent to run: "+strings.Join(projects.Harnesses(), ", "))
+	f.StringVar(&o.harness, "harness", "", "agent to run: "+strings.Join(workorder.Harnesses(), ", "))
 	f.StringVar(&o.timeoutMinutes, "timeout-minutes", "", "wall-clock limit; fractions count")
 	f.StringVar(&o.budget, "max-budget-usd", "", "what the agent may spend on the task, all attempts together, in US dollars")
 	f.StringVar(&o.image, "image", "", "image of the box (default: built by this program)")

@@ -2,15 +2,11 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/collect"
-
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
@@ -43,27 +39,8 @@ func (o *stopOptions) do(ctx context.Context, id string, a *App) error {
 	if err != nil {
 		return err
 	}
-	// Who holds a task that is over is looking whether it can go on with it: what is to
-	// be stopped is a moment away.
-	wait, cancel := a.waiting(ctx, tasks.DecideWait)
-	defer cancel()
-	for rec.Collected && st.Held(rec.TaskID) {
-		if tasks.Pause(wait, tasks.LockPause); wait.Err() != nil {
-			return tasks.GaveUp(wait, st.LockPath(rec.TaskID), rec.TaskID)
-		}
-		if rec, err = st.Load(rec.TaskID); err != nil {
-			return err
-		}
-	}
-	if !rec.Collected {
-		be, err := a.open()
-		if err != nil {
-			return err
-		}
-		l := a.launcher(be, st, nil)
-		if rec, err = settle(ctx, st, l, rec, o.timeout); err != nil {
-			return err
-		}
+	if rec, err = a.stopping(st).Run(ctx, rec, o.timeout); err != nil {
+		return err
 	}
 	if o.json {
 		return a.json(stateOf(st, rec, nil, nil))
@@ -72,42 +49,7 @@ func (o *stopOptions) do(ctx context.Context, id string, a *App) error {
 	return nil
 }
 
-// settle stops the task, also one whose box is just being started, and waits until
-// it is collected: by its own CLI when that lives, else by us.
-func settle(ctx context.Context, st *store.Store, l *launch.Launcher, rec *store.Record, grace time.Duration) (*store.Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, grace+collect.CollectTimeout)
-	defer cancel()
-	stopped := false
-	for {
-		if !stopped {
-			// Its command goes from one state to the next meanwhile, perhaps to the next attempt.
-			fresh, err := st.Load(rec.TaskID)
-			if err != nil {
-				return nil, err
-			}
-			if !fresh.Collected {
-				rec = fresh
-			}
-			if stopped, err = l.Host().Stop(ctx, rec, grace); err != nil {
-				return nil, err
-			}
-		}
-		lock, err := st.TryLock(rec.TaskID)
-		switch {
-		case err == nil:
-			fresh, err := st.Load(rec.TaskID)
-			if err == nil && !fresh.Collected {
-				_, err = l.Collect(ctx, fresh)
-			}
-			lock.Unlock()
-			return fresh, err
-		case !errors.Is(err, store.ErrLocked):
-			return nil, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for the other command to collect %s: %w", rec.TaskID, ctx.Err())
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
+// stopping stops tasks of the engine that the environment names; it is opened when there is a box to stop.
+func (a *App) stopping(st *store.Store) *tasks.Stopping {
+	return &tasks.Stopping{Store: st, Boxes: &boxes{a: a}, Patience: a.patience}
 }

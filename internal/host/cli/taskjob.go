@@ -185,40 +185,44 @@ func (p *taskJob) Job(ctx context.Context, s tasks.State, next tasks.Action) (*j
 // remember takes what the user said at the last attempt where it is not said now.
 func (p *taskJob) remember(rec *store.Record) error {
 	o := p.o
-	if o.out != "" {
-		abs, err := filepath.Abs(o.out)
-		if err != nil {
-			return fmt.Errorf("find output folder: %w", err)
-		}
-		if filepath.Join(abs, rec.TaskID) != rec.Dir {
-			return usage("the output of %s lies in %s: all attempts of a task lie together, leave out --out", rec.TaskID, rec.Dir)
-		}
+	said, err := o.said()
+	if err != nil {
+		return err
 	}
-	if _, given := o.sources["project"]; !given && rec.Request.ProjectFile == "" {
-		if p.asked.Verb != tasks.Create {
-			return fault.New(workorder.ExitNoProject, fmt.Errorf("the project file of task %s is not recorded", rec.TaskID), "give the project: --project")
-		}
-	} else if !given {
-		o.project, o.projectBy = rec.Request.ProjectFile, remembered(rec.Request)
+	was, err := tasks.Remember(p.asked.Verb, rec, said)
+	if err != nil {
+		return err
+	}
+	if was.ProjectFile != "" {
+		o.project, o.projectBy = was.ProjectFile, cmp.Or(was.ProjectBy, projectUnsaid)
 		if _, err := os.Stat(o.project); filepath.IsAbs(o.project) && err != nil {
-			return fault.New(workorder.ExitNoProject, fmt.Errorf("read the project file of task %s: %w", rec.TaskID, err), "give the project: --project")
+			return fault.New(workorder.ExitNoProject, fmt.Errorf("read the project file of task %s: %w", rec.TaskID, err), tasks.GiveProject)
 		}
 	}
-	o.inherit(rec.Request)
+	o.inherit(was.Overrides)
 	return nil
 }
 
-// inherit takes the flags of an earlier command, where they are not given now.
-func (o *runOptions) inherit(was store.Request) {
+// said is what the flags say of the run.
+func (o *runOptions) said() (tasks.Said, error) {
+	s := tasks.Said{Given: o.sources, Network: o.network}
+	if o.out == "" {
+		return s, nil
+	}
+	var err error
+	if s.Out, err = filepath.Abs(o.out); err != nil {
+		return s, fmt.Errorf("find output folder: %w", err)
+	}
+	return s, nil
+}
+
+// inherit sets flags as an earlier command had them.
+func (o *runOptions) inherit(was map[string]string) {
 	values := o.overrides()
-	for flag, value := range was.Overrides {
-		if _, given := o.sources[flag]; given || values[flag] == nil {
-			continue
+	for flag, value := range was {
+		if values[flag] != nil {
+			*values[flag], o.sources[flag] = value, "--"+flag+" (given before)"
 		}
-		if _, given := o.sources["network"]; flag == "allow" && given && o.network != string(workorder.NetworkRestricted) {
-			continue // the mode that is asked for now has no rules
-		}
-		*values[flag], o.sources[flag] = value, "--"+flag+" (given before)"
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
 	"github.com/sandbox-agent/sandbox-agent/internal/next"
 	"github.com/sandbox-agent/sandbox-agent/projects"
@@ -224,14 +223,6 @@ func (o *runOptions) asks(ctx context.Context, a *App, p *projects.Project) []tr
 		u.Network = workorder.NetworkMode(o.network)
 	}
 	return trust.Asks(p, u)
-}
-
-// remembered is how the project of an earlier attempt was named.
-func remembered(was store.Request) string {
-	if was.ProjectBy == "" {
-		return projectUnsaid
-	}
-	return was.ProjectBy
 }
 
 // trustedBox is trusted for a command that takes of the project only how a box is held.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -109,7 +110,7 @@ func (w *watcher) run(ctx context.Context) error {
 
 // follow reads the box's events until its stream ends, which it does with the box.
 func (w *watcher) follow(ctx context.Context, id string) error {
-	lines := &runtime.Lines{Limit: lineLimit, Fn: func(b []byte) {
+	lines := text.WholeLines(lineLimit, func(b []byte) {
 		if len(w.cfg.Images) == 0 || !bytes.Contains(b, []byte(workorder.EventImageRequest)) {
 			return
 		}
@@ -119,7 +120,7 @@ func (w *watcher) follow(ctx context.Context, id string) error {
 		}
 		w.last, w.at = e.Seq, e.Time
 		w.jobs.Go(func() { w.answer(ctx, id, e) })
-	}}
+	})
 	return runtime.Follow(ctx, w.boxes, w.cfg.TaskID, runtime.LogOptions{Since: w.at, Stdout: lines})
 }
 

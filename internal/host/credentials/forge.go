@@ -36,7 +36,7 @@ func (f *Finder) Forge(ctx context.Context, repo string, pr *workorder.PullReque
 		if api, err = url.Parse(pr.APIURL); err != nil {
 			return ForgeToken{}, fault.New(workorder.ExitInvalid, fmt.Errorf("read pr.api_url: %w", err), "give one like https://ghe.example.com/api/v3")
 		}
-		if foreign = !IsPath(repo) && !github.SameHost(repo, pr.APIURL); foreign {
+		if foreign = !isPath(repo) && !github.SameHost(repo, pr.APIURL); foreign {
 			find = f.ofHost
 			u = &url.URL{Scheme: api.Scheme, Host: home(api), Path: u.Path}
 			if pr.Repository != "" {
@@ -63,7 +63,7 @@ func (f *Finder) Forge(ctx context.Context, repo string, pr *workorder.PullReque
 
 // webAddress is a repository's address by HTTP, by which tokens are known; empty: it has none.
 func webAddress(repo string, pr *workorder.PullRequest) string {
-	if IsPath(repo) {
+	if isPath(repo) {
 		return named(pr)
 	}
 	if _, ssh := sshRemote(repo); ssh {
@@ -95,8 +95,8 @@ func home(api *url.URL) string {
 	return api.Host
 }
 
-// IsPath tells whether a repository is a folder of this machine, which is on no forge by itself.
-func IsPath(repo string) bool {
+// isPath tells whether a repository is a folder of this machine, which is on no forge by itself.
+func isPath(repo string) bool {
 	t, err := projects.RepoTransport(repo)
 	return err == nil && t == projects.TransportLocal
 }
@@ -114,4 +114,4 @@ func named(pr *workorder.PullRequest) string {
 }
 
 // HasForge tells whether a repository can have pull requests: it is no path, or pr says where it is.
-func HasForge(repo string, pr *workorder.PullRequest) bool { return !IsPath(repo) || named(pr) != "" }
+func HasForge(repo string, pr *workorder.PullRequest) bool { return !isPath(repo) || named(pr) != "" }

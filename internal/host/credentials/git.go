@@ -10,10 +10,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -34,7 +36,7 @@ type Finder struct {
 func New(getenv func(string) string) *Finder { return &Finder{Getenv: getenv, Run: run} }
 
 func run(ctx context.Context, argv []string, stdin string) (string, error) {
-	env := append(os.Environ(), "GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "SSH_ASKPASS=", "GH_PROMPT_DISABLED=1", "GCM_INTERACTIVE=never")
+	env := slices.Concat(os.Environ(), git.NoPrompt(), []string{"GH_PROMPT_DISABLED=1", "GCM_INTERACTIVE=never"})
 	out, err := proc.Output(ctx, proc.Spec{Argv: argv, Env: env, Stdin: strings.NewReader(stdin)})
 	return string(out), err
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // harnesses tells which agents the image has, as it was noted when it was built.
@@ -24,10 +24,10 @@ func (d *Doctor) harnesses(ctx context.Context, p runtime.Prober, info runtime.I
 		}
 	}
 	var there, missing []string
-	for _, name := range projects.Harnesses() {
+	for _, name := range workorder.Harnesses() {
 		version := strings.IndexFunc(about.Contents[name], func(r rune) bool { return r >= '0' && r <= '9' })
 		switch {
-		case name == projects.HarnessCommand: // any program
+		case name == workorder.HarnessCommand: // any program
 			there = append(there, name)
 		case version < 0:
 			missing = append(missing, name)

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
@@ -20,6 +19,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -155,9 +155,5 @@ func (l *Launcher) newRecord(job *job.Job) *store.Record {
 // shorten makes a list entry of a task.
 func shorten(task string) string {
 	const most = 120
-	r := []rune(strings.Join(strings.Fields(task), " "))
-	if len(r) > most {
-		return string(r[:most-1]) + "…"
-	}
-	return string(r)
+	return text.Runes(text.Words(task), most)
 }

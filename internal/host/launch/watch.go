@@ -29,7 +29,7 @@ func (l *Launcher) Replay(ctx context.Context, rec *store.Record) error {
 	if box == nil {
 		return journal.Events(rec.Dir, show)
 	}
-	return l.Engine.Logs(ctx, box.ID, runtime.LogOptions{Stdout: &journal.Recorder{Show: show}})
+	return l.Engine.Logs(ctx, box.ID, runtime.LogOptions{Stdout: journal.OnlyShown(show)})
 }
 
 // Watch follows a run to its end from any process. Whoever holds the task's
@@ -112,7 +112,7 @@ func (l *Launcher) peek(ctx context.Context, rec *store.Record) error {
 	if err != nil || box == nil {
 		return err
 	}
-	err = runtime.Follow(ctx, l.Host().Ours(rec), rec.TaskID, runtime.LogOptions{Stdout: &journal.Recorder{Show: (&outcome.Held{Show: outcome.Judged(rec, l.Host().Emit)}).Event}})
+	err = runtime.Follow(ctx, l.Host().Ours(rec), rec.TaskID, runtime.LogOptions{Stdout: journal.OnlyShown((&outcome.Held{Show: outcome.Judged(rec, l.Host().Emit)}).Event)})
 	if errors.Is(err, runtime.ErrNotFound) || errors.Is(err, runtime.ErrStuck) {
 		return nil // collected and removed meanwhile, or about to be
 	}

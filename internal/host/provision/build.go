@@ -18,6 +18,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/image"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -80,7 +81,7 @@ func (b *builder) build(ctx context.Context, base string, host host) error {
 	return b.submit(ctx, pr, build.ImageBuildOptions{
 		BuildArgs: buildArgs(base, host.proxies),
 		NoCache:   b.o.Rebuild,
-		Labels:    map[string]string{LabelHash: b.hash, LabelVersion: b.o.Version},
+		Labels:    map[string]string{labelHash: b.hash, labelVersion: b.o.Version},
 	})
 }
 
@@ -149,24 +150,20 @@ func (b *builder) follow(r io.Reader, tail io.Writer) error {
 // short is an instruction on one line of usual width.
 func short(s string) string {
 	const width = 100
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > width {
-		s = strings.ToValidUTF8(s[:width], "") + " …"
-	}
-	return s
+	return text.Runes(text.Words(s), width)
 }
 
 // noTag is how older engines list an image without a name.
 const noTag = "<none>:<none>"
 
 func list(ctx context.Context, engine Engine) ([]Built, error) {
-	sum, err := engine.ImageList(ctx, imagetypes.ListOptions{Filters: filters.NewArgs(filters.Arg("label", LabelHash))})
+	sum, err := engine.ImageList(ctx, imagetypes.ListOptions{Filters: filters.NewArgs(filters.Arg("label", labelHash))})
 	if err != nil {
 		return nil, fmt.Errorf("list the images of boxes: %w", err)
 	}
 	var out []Built
 	for _, s := range sum {
-		b := Built{ID: s.ID, Hash: s.Labels[LabelHash], Version: s.Labels[LabelVersion], Created: time.Unix(s.Created, 0), Bytes: s.Size}
+		b := Built{ID: s.ID, Hash: s.Labels[labelHash], Version: s.Labels[labelVersion], Created: time.Unix(s.Created, 0), Bytes: s.Size}
 		for _, t := range s.RepoTags {
 			if t == noTag {
 				continue

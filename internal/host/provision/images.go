@@ -125,5 +125,5 @@ func (i Images) current(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return DefaultName(i.Version, hash), nil
+	return defaultName(i.Version, hash), nil
 }

@@ -28,8 +28,8 @@ const Repository = "sandbox-agent"
 
 // Labels of the images made here.
 const (
-	LabelHash    = "sandbox-agent.image.hash"
-	LabelVersion = "sandbox-agent.image.version"
+	labelHash    = "sandbox-agent.image.hash"
+	labelVersion = "sandbox-agent.image.version"
 )
 
 const (
@@ -94,7 +94,7 @@ func ensure(ctx context.Context, engine Engine, o Options, src *image.Source, ar
 	if err != nil {
 		return workorder.Image{}, err
 	}
-	name := DefaultName(o.Version, hash)
+	name := defaultName(o.Version, hash)
 	if !o.Rebuild {
 		if img, err := inspect(ctx, engine, name); !cerrdefs.IsNotFound(err) {
 			return img, err
@@ -122,9 +122,9 @@ func ensure(ctx context.Context, engine Engine, o Options, src *image.Source, ar
 // between (a date and a commit id) does not.
 var release = regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)[0-9.]*)?$`)
 
-// DefaultName is the name of the default image. Its content decides; the version
+// defaultName is the name of the default image. Its content decides; the version
 // is for people, and only a release's says something to them.
-func DefaultName(version, hash string) string {
+func defaultName(version, hash string) string {
 	if !release.MatchString(version) {
 		version = "dev"
 	}

@@ -177,8 +177,8 @@ func TestDefaultName(t *testing.T) {
 		"devel":                    "sandbox-agent:dev-abc",
 		"":                         "sandbox-agent:dev-abc",
 	} {
-		if got := DefaultName(version, "abc"); got != want {
-			t.Errorf("DefaultName(%q) = %q, want %q", version, got, want)
+		if got := defaultName(version, "abc"); got != want {
+			t.Errorf("defaultName(%q) = %q, want %q", version, got, want)
 		}
 	}
 }
@@ -299,7 +299,7 @@ func TestLockIsExclusive(t *testing.T) {
 
 func TestList(t *testing.T) {
 	ours := func(hash, version string) map[string]string {
-		return map[string]string{LabelHash: hash, LabelVersion: version}
+		return map[string]string{labelHash: hash, labelVersion: version}
 	}
 	engine := &fakeEngine{list: []imagetypes.Summary{
 		{ID: "a", Created: 10, Size: 5, RepoTags: []string{"sandbox-agent:v1.0.0-h1"}, Labels: ours("h1", "v1.0.0")},

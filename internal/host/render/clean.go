@@ -2,10 +2,11 @@ package render
 
 import (
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/mattn/go-runewidth"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 // Clean makes untrusted text safe for a terminal: escape sequences are removed,
@@ -68,8 +69,7 @@ func cleanLine(out *strings.Builder, s string) {
 			continue
 		case r == '\t':
 			out.WriteString("    ")
-		case r == utf8.RuneError && n == 1, unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r),
-			r == '\u2028', r == '\u2029':
+		case r == utf8.RuneError && n == 1, text.Acts(r):
 			out.WriteRune(utf8.RuneError)
 		default:
 			out.WriteString(s[:n])

@@ -12,8 +12,8 @@ import (
 
 type jsonRenderer struct{ w io.Writer }
 
-// NewJSON prints the events as they are, one JSON document per line.
-func NewJSON(w io.Writer) Renderer { return &jsonRenderer{w: w} }
+// newJSON prints the events as they are, one JSON document per line.
+func newJSON(w io.Writer) Renderer { return &jsonRenderer{w: w} }
 
 func (r *jsonRenderer) Event(e workorder.Event) {
 	var b bytes.Buffer

@@ -17,8 +17,8 @@ type plainRenderer struct {
 	told  told
 }
 
-// NewPlain prints one line per event, with the time since the first.
-func NewPlain(w io.Writer, o Options) Renderer { return &plainRenderer{w: w, o: o} }
+// newPlain prints one line per event, with the time since the first.
+func newPlain(w io.Writer, o Options) Renderer { return &plainRenderer{w: w, o: o} }
 
 func (r *plainRenderer) Event(e workorder.Event) {
 	at := e.Time

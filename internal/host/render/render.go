@@ -45,11 +45,11 @@ const (
 func New(m Mode, w io.Writer, o Options) Renderer {
 	switch m {
 	case TTY:
-		return NewTTY(w, o)
+		return newTTY(w, o)
 	case JSON:
-		return NewJSON(w)
+		return newJSON(w)
 	}
-	return NewPlain(w, o)
+	return newPlain(w, o)
 }
 
 // UseColor applies the NO_COLOR convention and the terminal without abilities.

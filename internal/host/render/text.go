@@ -5,8 +5,9 @@ import (
 	"errors"
 	"io"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 // textPart is how much of a line is looked at together. A sequence that is cut at its end leaves harmless letters behind.
@@ -61,7 +62,7 @@ func printable(s string) string {
 			out.WriteRune(r)
 		case r == '\r':
 			out.WriteByte('\n')
-		case r == utf8.RuneError && n == 1, unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r), r == '\u2028', r == '\u2029':
+		case r == utf8.RuneError && n == 1, text.Acts(r):
 			out.WriteRune(utf8.RuneError)
 		default:
 			out.WriteString(s[:n])

@@ -64,8 +64,8 @@ type ttyRenderer struct {
 	stopped sync.WaitGroup
 }
 
-// NewTTY shows a run on a terminal.
-func NewTTY(w io.Writer, o Options) Renderer {
+// newTTY shows a run on a terminal.
+func newTTY(w io.Writer, o Options) Renderer {
 	r := &ttyRenderer{o: o, screen: screen{w: w}, stop: make(chan struct{})}
 	tick, end := o.Tick, func() {}
 	if tick == nil {

@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"time"
@@ -72,31 +71,4 @@ func Follow(ctx context.Context, e Follower, taskID string, o LogOptions) error 
 		return ErrStuck
 	}
 	return err
-}
-
-// Lines is a writer that calls Fn for every whole line of at most Limit bytes;
-// longer ones are passed over, so that memory stays bounded whatever a box prints.
-type Lines struct {
-	Fn    func([]byte)
-	Limit int
-	buf   []byte
-	skip  bool
-}
-
-func (l *Lines) Write(p []byte) (int, error) {
-	n := len(p)
-	for {
-		i := bytes.IndexByte(p, '\n')
-		if i < 0 {
-			break
-		}
-		if !l.skip && len(l.buf)+i <= l.Limit {
-			l.Fn(append(l.buf, p[:i]...))
-		}
-		l.buf, l.skip, p = l.buf[:0], false, p[i+1:]
-	}
-	if l.skip = l.skip || len(l.buf)+len(p) > l.Limit; !l.skip {
-		l.buf = append(l.buf, p...)
-	}
-	return n, nil
 }

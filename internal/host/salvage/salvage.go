@@ -64,7 +64,7 @@ func Commits(ctx context.Context, from Source, box string, w Work, bundle string
 	}
 	defer os.RemoveAll(dir)
 	// A few bytes of a pack can ask for any amount of memory.
-	repo := git.Repo{Dir: dir, Bare: true, Env: []string{"GIT_ALLOC_LIMIT=1g", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=pack.threads", "GIT_CONFIG_VALUE_0=1"}}
+	repo := git.Repo{Dir: dir, Bare: true, Env: append(git.ConfigEnv("pack.threads", "1"), "GIT_ALLOC_LIMIT=1g")}
 	s := &store{refs: map[string]string{}, left: maxBytes, entries: maxEntries}
 	r, err := from.CopyOut(ctx, box, path.Join(workorder.Workspace, ".git"))
 	if errors.Is(err, runtime.ErrNotFound) {

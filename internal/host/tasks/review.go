@@ -94,11 +94,8 @@ func unfinished(s *workorder.State) *workorder.Review {
 	return s.Review
 }
 
-// PullNumber is the number of the pull request that the newest attempt knows of; 0: none does.
-func PullNumber(rec *store.Record) int {
-	if rec == nil {
-		return 0
-	}
+// pullNumber is the number of the pull request that the newest attempt knows of; 0: none does.
+func pullNumber(rec *store.Record) int {
 	for _, a := range slices.Backward(rec.Attempts()) {
 		past, err := rec.At(a.Number)
 		if err != nil {

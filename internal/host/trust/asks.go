@@ -141,14 +141,7 @@ func networkAsks(p *projects.Project, u User) (list []Ask) {
 // harnessKey reports whether the secret is a key of the harness's own models which only the gateway gets, under the name that it has here.
 func harnessKey(p *projects.Project, s projects.Secret) bool {
 	api := workorder.ModelAPIOfKey(s.Target)
-	return s.Scheme == projects.SecretEnv && s.Use == workorder.ForGateway && api != "" && api == routeOf(p, s.Name) && slices.Contains(harnessAPIs[p.Harness.Name], api)
-}
-
-// harnessAPIs are the models that a harness works with by itself. One that is a command of the repository's has none.
-var harnessAPIs = map[string][]workorder.ModelAPI{
-	projects.HarnessClaudeCode: {workorder.APIAnthropic},
-	projects.HarnessCodex:      {workorder.APIOpenAI},
-	projects.HarnessOpencode:   workorder.ModelAPIs(),
+	return s.Scheme == projects.SecretEnv && s.Use == workorder.ForGateway && api != "" && api == routeOf(p, s.Name) && slices.Contains(p.Harness.APIs(), api)
 }
 
 // routeOf is the API whose server gets the secret; empty: none, or several.

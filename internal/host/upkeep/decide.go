@@ -1,4 +1,4 @@
-// Package upkeep removes what commands that died left on an engine and in the state folder. ForTask, Stray and OldTags decide, and have no
+// Package upkeep removes what commands that died left on an engine and in the state folder. forTask, Stray and oldTags decide, and have no
 // input or output; Sweep carries out what they say.
 package upkeep
 
@@ -49,8 +49,8 @@ func (t Task) idle() bool {
 	return r.Collected && len(t.Boxes) == 0 && r.Moving == 0 && !t.Companion || slices.ContainsFunc(t.Boxes, runtime.Box.Live)
 }
 
-// ForTask says what to do about a task that nobody follows: collect it, and remove the boxes that nobody wants to keep.
-func ForTask(t Task) (todo []Todo) {
+// forTask says what to do about a task that nobody follows: collect it, and remove the boxes that nobody wants to keep.
+func forTask(t Task) (todo []Todo) {
 	r := t.Record
 	last := func(b runtime.Box) bool { return b.Labels[workorder.LabelAttempt] == r.AttemptID }
 	switch {
@@ -82,9 +82,9 @@ func Stray(b runtime.Box, now time.Time) bool {
 	return !b.Live() && (b.State != "created" || now.Sub(b.Created) >= neverStarted)
 }
 
-// OldTags are the tags of images that other versions built. Labels are inherited: of an image that somebody made of ours only
+// oldTags are the tags of images that other versions built. Labels are inherited: of an image that somebody made of ours only
 // the tags tell that it is not ours.
-func OldTags(images []provision.BuiltImage) (tags []string) {
+func oldTags(images []provision.BuiltImage) (tags []string) {
 	for _, i := range images {
 		if i.Own && !i.Current && !i.Used {
 			tags = append(tags, i.Tags...)

@@ -46,7 +46,7 @@ func TestForTask(t *testing.T) {
 		"not collected, and the companion lives": {Task{Record: with(func(r *store.Record) { r.Collected = false }), Companion: true}, []Do{Collect, EndCompanion}},
 	} {
 		var got []Do
-		for _, todo := range ForTask(c.task) {
+		for _, todo := range forTask(c.task) {
 			got = append(got, todo.Do)
 			if todo.Do == RemoveBox && todo.Box.Name == last.Name && (!c.task.Record.Collected || c.task.Record.Keep) {
 				t.Errorf("%s: the last box is removed", name)
@@ -76,7 +76,7 @@ func TestStray(t *testing.T) {
 
 func TestOldTags(t *testing.T) {
 	t.Parallel()
-	got := OldTags([]provision.BuiltImage{
+	got := oldTags([]provision.BuiltImage{
 		{Tags: []string{"now"}, Own: true, Current: true},
 		{Tags: []string{"old", "older"}, Own: true},
 		{Tags: []string{"theirs"}},

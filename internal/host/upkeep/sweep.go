@@ -168,7 +168,7 @@ func (s *Sweep) task(ctx context.Context, r *store.Record, boxes []runtime.Box) 
 		return
 	}
 	r, t.Companion = t.Record, t.Record.Companion.Alive()
-	for _, todo := range ForTask(t) {
+	for _, todo := range forTask(t) {
 		switch todo.Do {
 		case Collect:
 			s.do(ctx, Collect, r.TaskID, func(ctx context.Context) error { return s.Collect(ctx, r) })
@@ -237,7 +237,7 @@ func (s *Sweep) cache(ctx context.Context) {
 func (s *Sweep) images(ctx context.Context) {
 	list, err := s.Images.List(ctx)
 	s.failed(err)
-	for _, tag := range OldTags(list) {
+	for _, tag := range oldTags(list) {
 		s.do(ctx, RemoveImage, tag, func(ctx context.Context) error { return s.Images.Remove(ctx, tag) })
 	}
 }

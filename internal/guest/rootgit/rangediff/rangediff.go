@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -98,23 +99,9 @@ func (c *comparison) list(ctx context.Context, from, to string) (list []commit, 
 			return
 		}
 		parent, _, merge := strings.Cut(f[1], " ")
-		list = append(list, commit{sha: f[0], parent: parent, tree: f[2], author: f[3], subject: Line(f[4], maxSubject), merge: merge})
+		list = append(list, commit{sha: f[0], parent: parent, tree: f[2], author: f[3], subject: text.Name(f[4], maxSubject), merge: merge})
 	}, "log", "-z", "--topo-order", "--reverse", "--format=%H%x01%P%x01%T%x01%an <%ae>%x01%s", to, "^"+from, "--")
 	return list, err
-}
-
-// Line is what somebody wrote, on one line and without anything that is not printable.
-func Line(s string, most int) string {
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, strings.ToValidUTF8(s[:min(len(s), 4*most)], "\uFFFD"))
-	if r := []rune(s); len(r) > most {
-		return string(r[:most-1]) + "…"
-	}
-	return s
 }
 
 // text is git's own comparison; empty where it takes too long.
@@ -219,7 +206,7 @@ func (c *comparison) explain(ctx context.Context) error {
 			return err
 		}
 		if n != nil && n.author != o.author {
-			c.problem("the author of %.12s %q is not kept: %s became %s", o.sha, o.subject, Line(o.author, maxSubject), Line(n.author, maxSubject))
+			c.problem("the author of %.12s %q is not kept: %s became %s", o.sha, o.subject, text.Name(o.author, maxSubject), text.Name(n.author, maxSubject))
 		}
 		c.out.Moved = append(c.out.Moved, p)
 	}
@@ -292,13 +279,13 @@ func (c *comparison) changed(ctx context.Context, o, n *commit) (workorder.Range
 func named(files []string) string {
 	var s []string
 	for _, f := range files[:min(len(files), maxFiles)] {
-		s = append(s, Line(f, maxSubject))
+		s = append(s, text.Name(f, maxSubject))
 	}
-	text := strings.Join(s, ", ")
+	list := strings.Join(s, ", ")
 	if more := len(files) - maxFiles; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
+		list += fmt.Sprintf(" and %d more", more)
 	}
-	return text
+	return list
 }
 
 // moved is a commit on another parent, as git makes it.

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/heads"
@@ -22,6 +21,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/settings"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/worktree"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -79,8 +79,12 @@ func (e *Error) Error() string { return e.text }
 // EndedBy is what this error ends a run by.
 func (e *Error) EndedBy() workorder.EndedBy { return e.by }
 
-// maxForeign bounds the commits of others that a refusal names.
-const maxForeign = 10
+const (
+	// maxForeign bounds the commits of others that a refusal names.
+	maxForeign = 10
+	// maxTold bounds what it repeats of a subject or an author, in characters.
+	maxTold = 100
+)
 
 // Plan finds out what is to be moved, and refuses where something would be lost or moved that nobody asked for. It is called after Checkout.
 func (rb *Rebaser) Plan(ctx context.Context, c *lease.Claimed) (*Plan, error) {
@@ -118,24 +122,9 @@ func (rb *Rebaser) Plan(ctx context.Context, c *lease.Claimed) (*Plan, error) {
 			fmt.Fprintf(&b, "; and %d more", len(list)-i)
 			break
 		}
-		fmt.Fprintf(&b, "; %.12s %q by %s", f.SHA, oneLine(f.Subject), oneLine(f.Author))
+		fmt.Fprintf(&b, "; %.12s %q by %s", f.SHA, text.Name(f.Subject, maxTold), text.Name(f.Author, maxTold))
 	}
 	return nil, &Error{fmt.Sprintf("somebody else pushed %d commits to %s since the last attempt%s: --with-foreign moves them as well, `sandbox-agent continue %s` takes them up first", len(list), rb.book.Branch(), b.String(), id), workorder.ByGit}
-}
-
-// oneLine is what others wrote, for a message.
-func oneLine(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, strings.ToValidUTF8(s, "\uFFFD"))
-	const most = 100
-	if r := []rune(s); len(r) > most {
-		s = string(r[:most-1]) + "…"
-	}
-	return s
 }
 
 // upstream finds where the task's own commits begin: the newest of what the branch shares with where the task began, its base branch as it

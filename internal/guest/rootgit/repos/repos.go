@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,10 +76,7 @@ func (rs *Repos) Authed(r git.Repo) git.Repo {
 
 // Tree is the agent's work tree, used as the agent.
 func (rs *Repos) Tree() git.Repo {
-	// A user's own configuration may be damaged, or hide work behind rules that the repository does not know.
-	// Objects are pushed as they are, without replacements.
-	env := append(rs.Identity(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_NO_REPLACE_OBJECTS=1")
-	return git.Repo{Dir: rs.Workspace, Tree: true, User: rs.User, Env: append(env, ConfigEnv()...)}
+	return git.Repo{Dir: rs.Workspace, Tree: true, User: rs.User, Env: slices.Concat(rs.Identity(), git.NoUser(), ConfigEnv())}
 }
 
 // Identity is the environment with the home and the name under which the agent commits.
@@ -232,13 +230,8 @@ func TaskRefs(out []byte, taskID, branch string) map[string]string {
 
 // ConfigEnv is the environment that sets keys of git's configuration, beside those that
 // keep rules out that are not in the repository: what is ignored by them would be lost.
-func ConfigEnv(pairs ...string) (env []string) {
-	pairs = append([]string{"core.excludesFile", "/dev/null", "core.attributesFile", "/dev/null"}, pairs...)
-	env = append(env, fmt.Sprintf("GIT_CONFIG_COUNT=%d", len(pairs)/2))
-	for i := 0; i+1 < len(pairs); i += 2 {
-		env = append(env, fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", i/2, pairs[i]), fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", i/2, pairs[i+1]))
-	}
-	return env
+func ConfigEnv(pairs ...string) []string {
+	return git.ConfigEnv(append([]string{"core.excludesFile", "/dev/null", "core.attributesFile", "/dev/null"}, pairs...)...)
 }
 
 // A checkpoint is the work tree as git would commit it now, without touching

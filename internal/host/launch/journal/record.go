@@ -3,7 +3,6 @@ package journal
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -23,14 +23,20 @@ const maxLine = 16 << 20
 // Recorder writes the run's events to events.jsonl as they arrive, each once,
 // and shows them. It can be opened again on the file of a dead predecessor.
 type Recorder struct {
-	f       *os.File  // nil: only shown
-	last    int64     // highest Seq in the file
-	At      time.Time // of that event
-	result  *workorder.Result
-	Show    func(workorder.Event)
-	partial []byte
-	dropped bool
-	Err     error
+	f      *os.File  // nil: only shown
+	last   int64     // highest Seq in the file
+	At     time.Time // of that event
+	result *workorder.Result
+	Show   func(workorder.Event)
+	lines  *text.Lines
+	Err    error
+}
+
+// OnlyShown is a record that is not kept.
+func OnlyShown(show func(workorder.Event)) *Recorder {
+	r := &Recorder{Show: show}
+	r.lines = text.WholeLines(maxLine, r.line)
+	return r
 }
 
 // OpenRecorder opens the record in a folder and goes on after its last whole line. show is called for each event that it lacks.
@@ -44,7 +50,8 @@ func OpenRecorder(dir string, show func(workorder.Event)) (*Recorder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the record of the run: %w", err)
 	}
-	r := &Recorder{f: f, Show: func(workorder.Event) {}}
+	r := OnlyShown(func(workorder.Event) {})
+	r.f = f
 	end, err := readEvents(f, r.note)
 	if err == nil {
 		// The writer's death cut off what follows the last whole line.
@@ -75,31 +82,14 @@ func (r *Recorder) note(e workorder.Event) {
 
 // Write takes any piece of the box's standard output.
 func (r *Recorder) Write(p []byte) (int, error) {
-	n := len(p)
-	for {
-		i := bytes.IndexByte(p, '\n')
-		if i < 0 {
-			break
-		}
-		r.line(append(r.partial, p[:i]...))
-		r.partial, p = r.partial[:0], p[i+1:]
-	}
-	if len(r.partial)+len(p) > maxLine {
-		r.dropped, r.partial = true, r.partial[:0]
-		return n, r.Err
-	}
-	r.partial = append(r.partial, p...)
+	n, _ := r.lines.Write(p)
 	return n, r.Err
 }
 
 // Restart forgets half a line: the next stream begins with a whole one.
-func (r *Recorder) Restart() { r.partial, r.dropped = r.partial[:0], false }
+func (r *Recorder) Restart() { r.lines.Restart() }
 
 func (r *Recorder) line(b []byte) {
-	if r.dropped {
-		r.dropped = false
-		return
-	}
 	e, err := workorder.DecodeEvent(b)
 	if err != nil || e.Seq <= r.last || e.Type == "" {
 		return // not an event, or one we have

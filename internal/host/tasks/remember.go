@@ -1,0 +1,84 @@
+package tasks
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Said is what a command says of the run that it asks for.
+type Said struct {
+	Given   map[string]string // the flags that are given, with where each comes from
+	Out     string            // the absolute path of the output folder; empty: not said
+	Network string
+}
+
+func (s Said) given(flag string) bool { _, given := s.Given[flag]; return given }
+
+// Remember is what a next attempt takes of the request of the last one, where it is not said now. An empty project file is
+// the one that is said, or found.
+func Remember(verb Verb, rec *store.Record, said Said) (store.Request, error) {
+	if said.Out != "" && filepath.Join(said.Out, rec.TaskID) != rec.Dir {
+		return store.Request{}, fault.New(workorder.ExitUsage, fmt.Errorf("the output of %s lies in %s: all attempts of a task lie together, leave out --out", rec.TaskID, rec.Dir), "")
+	}
+	was := store.Request{Overrides: Overrides(rec.Request.Overrides, said)}
+	switch {
+	case said.given("project"):
+	case rec.Request.ProjectFile != "":
+		was.ProjectFile, was.ProjectBy = rec.Request.ProjectFile, rec.Request.ProjectBy
+	case verb != Create:
+		return store.Request{}, fault.New(workorder.ExitNoProject, fmt.Errorf("the project file of task %s is not recorded", rec.TaskID), GiveProject)
+	}
+	return was, nil
+}
+
+// GiveProject is what to do where the project of a task cannot be read.
+const GiveProject = "give the project: --project"
+
+// Overrides are the flags of an earlier command that hold for this one.
+func Overrides(was map[string]string, said Said) map[string]string {
+	hold := map[string]string{}
+	for flag, value := range was {
+		switch {
+		case said.given(flag):
+		case flag == "allow" && said.given("network") && said.Network != string(workorder.NetworkRestricted): // that mode has no rules
+		default:
+			hold[flag] = value
+		}
+	}
+	return hold
+}
+
+// CheckBranch refuses a branch that cannot be the task's.
+func (a Asked) CheckBranch() error {
+	if a.Branch != "" && !workorder.OwnBranch(a.Task, a.Branch) {
+		return fault.New(workorder.ExitUsage, fmt.Errorf("--target-branch %s cannot be the branch of %s: its name begins with agent/%s", a.Branch, a.Task, a.Task), "")
+	}
+	return nil
+}
+
+// UnknownHere says of a task what it takes to find it elsewhere.
+func UnknownHere(id, give string) error {
+	return fault.New(workorder.ExitNotFound, fmt.Errorf("task %s is not known on this machine", id),
+		"`sandbox-agent ps --all` lists the tasks of this machine; if another one began it, give "+give)
+}
+
+// PullOf decides which pull request's feedback a revise takes: the one that is said, else the one that is recorded. 0: none,
+// the feedback is in a file. A nil record is a task that this machine does not know.
+func PullOf(id string, rec *store.Record, said int, file bool) (int, error) {
+	switch {
+	case said != 0 || file:
+		return said, nil
+	case rec == nil: // its pull request is recorded where it was begun, and nowhere on the remote
+		return 0, UnknownHere(id, "its pull request and project: --pr N --project P")
+	}
+	if recorded := pullNumber(rec); recorded != 0 {
+		return recorded, nil
+	}
+	return 0, fault.New(workorder.ExitUsage, errors.New("the pull request of task "+id+" is not known here"),
+		"give it: --pr N; or feedback of your own: --feedback-file; `sandbox-agent pr open "+id+"` opens one")
+}

@@ -1,0 +1,58 @@
+package text
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Acts tells whether a terminal obeys a character instead of showing it: a control character, a mark that changes the
+// direction of what follows, a separator of lines or paragraphs.
+func Acts(r rune) bool {
+	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
+}
+
+// Unseen tells whether a character takes no place, or changes the order of others: it can carry a text that only machines read.
+func Unseen(r rune) bool {
+	if r >= ' ' && r < 0x7f {
+		return false // most are
+	}
+	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs) || // Cf: zero width, bidi, soft hyphen, byte order mark, the tags block
+		unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point) || // fillers, grapheme joiner, unassigned ignorables
+		r >= 0xfdd0 && r <= 0xfdef || r&0xfffe == 0xfffe || // no characters at all
+		r == 0x2800 || r == 0x180e // a blank of Braille, a separator of Mongolian
+}
+
+// EndsLine tells whether a character ends a line for some reader, beside the line feed.
+func EndsLine(r rune) bool {
+	return r == '\r' || r == '\v' || r == '\f' || r == '\u0085' || r == '\u2028' || r == '\u2029'
+}
+
+// Seen is s without what is unseen, with line feeds as its only ends of lines; tabs stay. Broken bytes become U+FFFD.
+func Seen(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case EndsLine(r):
+			return '\n'
+		case r != '\n' && r != '\t' && Unseen(r):
+			return -1
+		}
+		return r
+	}, strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\r\n", "\n"))
+}
+
+// Printable is s with a blank for each character that is not printable, line ends among them. Broken bytes become U+FFFD.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) && r != unicode.ReplacementChar {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "\uFFFD"))
+}
+
+// Name is Printable for a name, a path or a subject in at most n characters.
+func Name(s string, n int) string { return Runes(Printable(s[:min(len(s), utf8.UTFMax*(n+1))]), n) }
+
+// Words are the words of s with single blanks between them.
+func Words(s string) string { return strings.Join(strings.Fields(s), " ") }
