@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -128,6 +126,16 @@ func TestFloods(t *testing.T) {
 	}
 }
 
+// What agents do to a repository and to the box; none of it ends the script.
+const (
+	hostile = "mkdir -p .git/hooks; for h in pre-commit commit-msg pre-push post-commit reference-transaction; do printf '#!/bin/sh\\nsleep 600\\n' >.git/hooks/$h; chmod +x .git/hooks/$h; done\n" +
+		"git config core.fsmonitor 'sleep 600'; git config core.sshCommand false; git config remote.origin.url https://nowhere.invalid/x\n"
+	locks   = "touch .git/index.lock .git/HEAD.lock\n"
+	tampers = "kill -9 1 2>/dev/null; pkill -9 entrypoint; for d in out state inbox cache git; do\n" +
+		"  touch /var/lib/sandbox-agent/$d/x 2>/dev/null && exit 9\n  mv /var/lib/sandbox-agent/$d /tmp/$d 2>/dev/null && exit 9\ndone\n" +
+		"grep -c . /proc/1/environ 2>/dev/null && exit 8\ntrue\n"
+)
+
 // Agents that behave badly, and how their runs end. All start with busy, so
 // that there is work to land. The time limits leave a slow machine enough to come that far.
 func TestAgentsThatMisbehave(t *testing.T) {
@@ -138,15 +146,15 @@ func TestAgentsThatMisbehave(t *testing.T) {
 		status             workorder.Status
 		by                 workorder.EndedBy
 		reason             workorder.ReasonCode
-		nightly            bool // since TestEndings and TestStarvedBoxLands have one like it
+		nightly            bool // since another row, TestEndings or TestStarvedBoxLands has one like it
 	}{
 		{
-			name: "crash", script: "kill -SEGV $$", code: workorder.ExitTaskFailed,
+			name: "crash", nightly: true, script: "kill -SEGV $$", code: workorder.ExitTaskFailed,
 			status: workorder.StatusFailed, by: workorder.ByAgent, reason: workorder.ReasonAgent,
 		},
 		{
 			// Everybody but itself, as kill(2) has it.
-			name: "kills all it can", script: "kill -9 -1", status: workorder.StatusSuccess, by: workorder.ByAgent,
+			name: "kills all it can", nightly: true, script: "kill -9 -1", status: workorder.StatusSuccess, by: workorder.ByAgent,
 		},
 		{
 			name: "holds stdout open", nightly: true, status: workorder.StatusSuccess, by: workorder.ByAgent,
@@ -165,7 +173,7 @@ func TestAgentsThatMisbehave(t *testing.T) {
 			status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: workorder.ReasonTimeout,
 		},
 		{
-			name: "memory", head: "limits:\n  memory: 400m\n", code: workorder.ExitTaskFailed,
+			name: "memory", nightly: true, head: "limits:\n  memory: 400m\n", code: workorder.ExitTaskFailed,
 			script: "python3 -c 'x = bytearray(2 << 30)'",
 			status: workorder.StatusFailed, by: workorder.ByAgent, reason: workorder.ReasonMemory,
 		},
@@ -179,22 +187,20 @@ func TestAgentsThatMisbehave(t *testing.T) {
 			status: workorder.StatusBudgetExceeded, by: workorder.ByBudget, reason: workorder.ReasonBudget,
 		},
 		{
-			name: "hostile repository", status: workorder.StatusSuccess, by: workorder.ByAgent,
-			script: "mkdir -p .git/hooks; for h in pre-commit commit-msg pre-push post-commit reference-transaction; do printf '#!/bin/sh\\nsleep 600\\n' >.git/hooks/$h; chmod +x .git/hooks/$h; done\n" +
-				"git config core.fsmonitor 'sleep 600'; git config core.sshCommand false; git config remote.origin.url https://nowhere.invalid/x",
+			name: "hostile repository", nightly: true, script: hostile, status: workorder.StatusSuccess, by: workorder.ByAgent,
 		},
 		{
-			name: "tampers", status: workorder.StatusSuccess, by: workorder.ByAgent,
-			script: "kill -9 1 2>/dev/null; pkill -9 entrypoint; for d in out state inbox cache git; do\n" +
-				"  touch /var/lib/sandbox-agent/$d/x 2>/dev/null && exit 9\n  mv /var/lib/sandbox-agent/$d /tmp/$d 2>/dev/null && exit 9\ndone\n" +
-				"grep -c . /proc/1/environ 2>/dev/null && exit 8\nexit 0",
+			name: "tampers", nightly: true, script: tampers, status: workorder.StatusSuccess, by: workorder.ByAgent,
 		},
 		{
 			name: "validation beyond the time limit", head: "timeout_minutes: 0.25\nvalidate:\n  long: trap '' TERM; sleep 600; sleep 600\n", script: "true",
 			code: workorder.ExitTimeout, status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: workorder.ReasonTimeout,
 		},
 		{
-			name: "locked index", script: "touch .git/index.lock .git/HEAD.lock", status: workorder.StatusSuccess, by: workorder.ByAgent,
+			name: "locked index", nightly: true, script: locks, status: workorder.StatusSuccess, by: workorder.ByAgent,
+		},
+		{
+			name: "all harm at once", script: hostile + locks + tampers + "kill -9 -1", status: workorder.StatusSuccess, by: workorder.ByAgent,
 		},
 	} {
 		if a.nightly && !nightly {
@@ -321,32 +327,14 @@ func TestInterruptOnce(t *testing.T) {
 	}
 }
 
-// Who insists is obeyed at once; what was committed is not promised then.
-func TestInterruptTwice(t *testing.T) {
-	t.Parallel()
-	u := newCarefulUser(t)
-	u.terminal = true
-	w := u.work(deaf)
-	w.insist()
-	w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal)
-}
-
-// GNU timeout passes a signal on to its child, and then to the group of both: the work is saved as after one.
-func TestTimeoutCommand(t *testing.T) {
-	t.Parallel()
-	u := newCarefulUser(t)
-	u.by = []string{"timeout", "-k", "60", "600"}
-	w := u.work(deaf)
-	if err := syscall.Kill(w.PID(), syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	landed(t, w.repo, w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal))
-}
-
 // An interruption before there is a box leaves none.
 func TestInterruptWhileStarting(t *testing.T) {
 	t.Parallel()
-	for _, moment := range []string{"preflight: started", "start: started", "box ready"} {
+	moments := []string{"start: started"}
+	if nightly {
+		moments = append(moments, "preflight: started", "box ready")
+	}
+	for _, moment := range moments {
 		t.Run(moment, func(t *testing.T) {
 			t.Parallel()
 			u := newCarefulUser(t)
@@ -399,16 +387,6 @@ func TestRepositoryDeleted(t *testing.T) {
 	}
 }
 
-// Somebody else stops the box, with the engine's own means.
-func TestBoxStoppedFromOutside(t *testing.T) {
-	t.Parallel()
-	w := work(t, deaf)
-	if err := eng.ContainerStop(t.Context(), w.box(), container.StopOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	landed(t, w.repo, w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal))
-}
-
 // A box that was frozen can be stopped all the same.
 func TestStopOfAFrozenBox(t *testing.T) {
 	t.Parallel()
@@ -437,31 +415,7 @@ func TestStopAtOnce(t *testing.T) {
 	}
 }
 
-// The box is removed under the CLI.
-func TestBoxRemoved(t *testing.T) {
-	t.Parallel()
-	w := work(t, "sleep 600")
-	if err := eng.ContainerRemove(t.Context(), w.box(), container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
-		t.Fatal(err)
-	}
-	w.end(workorder.ExitBox, workorder.StatusLost, workorder.ByHost)
-}
-
-// Boot dies in the middle of the agent's work: rescue saves it.
-func TestBootKilled(t *testing.T) {
-	t.Parallel()
-	w := work(t, "sleep 600")
-	if err := syscall.Kill(w.boot(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	r := w.end(workorder.ExitBox, workorder.StatusError, workorder.ByBox)
-	landed(t, w.repo, r)
-	if r.Reasons.Code() != workorder.ReasonBoot {
-		t.Errorf("reason %q", r.Reasons)
-	}
-}
-
-// The same, and the agent leaves no room for rescue.
+// Boot dies in the middle of the agent's work, which leaves no room for rescue: rescue saves it.
 func TestBootKilledUnderAForkBomb(t *testing.T) {
 	t.Parallel()
 	w := newCarefulUser(t).workOn(scripted("limits:\n  pids: 200\n", busy+"sleep 1\n"+bomb))
@@ -475,7 +429,11 @@ func TestBootKilledUnderAForkBomb(t *testing.T) {
 	if err := syscall.Kill(boot, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	landed(t, w.repo, w.end(workorder.ExitBox, workorder.StatusError, workorder.ByBox))
+	r := w.end(workorder.ExitBox, workorder.StatusError, workorder.ByBox)
+	landed(t, w.repo, r)
+	if r.Reasons.Code() != workorder.ReasonBoot {
+		t.Errorf("reason %q", r.Reasons)
+	}
 }
 
 // Boot hangs, and the user wants to stop: PID 1 sees to it.

@@ -128,37 +128,6 @@ func TestEngineAwayForAMoment(t *testing.T) {
 	}
 }
 
-// The engine is away for good: the run is given up in bounded time, with a
-// result; when the engine is back, nothing was lost.
-func TestEngineAwayForGood(t *testing.T) {
-	t.Parallel()
-	c := newCable(t)
-	w := newCarefulUser(t, "DOCKER_HOST="+c.host()).work("sleep 2")
-	c.cut()
-	end := w.wait()
-	if end.code != workorder.ExitBox || !strings.Contains(end.stderr, "has not answered") || !strings.Contains(end.stderr, "hint: ") {
-		t.Errorf("exit code %d", end.code)
-	}
-	if r := w.u.plainResult(w.id); r.Status != workorder.StatusLost || r.EndedBy != workorder.ByHost {
-		t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reasons)
-	}
-	if p := w.u.run("", "ps"); p.code != 0 || !strings.Contains(p.stdout, "unknown") {
-		t.Errorf("ps without an engine: exit code %d", p.code)
-	}
-	if p := w.u.run("", "result", w.id); p.code != workorder.ExitBox {
-		t.Errorf("result without an engine: exit code %d", p.code)
-	}
-	c.join(t)
-	if p := w.u.run("", "result", w.id); p.code != 0 {
-		t.Errorf("result: exit code %d", p.code)
-	}
-	r := w.u.result(w.id)
-	if r.Status != workorder.StatusSuccess {
-		t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reasons)
-	}
-	landed(t, w.repo, r)
-}
-
 // ownEngine is an engine of the test's own, on a disk of its own.
 type ownEngine struct {
 	*client.Client
