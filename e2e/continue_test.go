@@ -94,27 +94,6 @@ func TestContinueOnAnotherMachine(t *testing.T) {
 	}
 }
 
-// What nobody knows is not started.
-func TestContinueOfAnUnknownTask(t *testing.T) {
-	t.Parallel()
-	k := newKept(t, nil)
-	u := k.machine(t)
-	project := k.project(u, "", "echo never")
-	for _, args := range [][]string{
-		{"continue", "--project", project, "--task-id", k.id},
-		{"continue", "--project", project, "--task", "x", "--task-id", k.id, "--target-branch", "agent/" + k.id + "-x"},
-		{"continue", k.id, "--now", "--project", project},
-	} {
-		if c := u.run("", args...); c.code != workorder.ExitNotFound || !strings.Contains(c.stderr, k.id) || !strings.Contains(c.stderr, "hint: ") {
-			t.Errorf("%v: exit code %d, want %d", args, c.code, workorder.ExitNotFound)
-		}
-	}
-	if rows := u.ps(); len(rows) != 0 {
-		t.Errorf("it became the tasks %+v", rows)
-	}
-	k.boxes(t, 0)
-}
-
 // Two machines, one task: the second is refused, and the first never notices.
 func TestSecondBoxIsRefused(t *testing.T) {
 	t.Parallel()

@@ -175,47 +175,6 @@ func TestJSONLines(t *testing.T) {
 			t.Error(c.stderr)
 		}
 	}
-	// What never becomes a run says so in JSON too.
-	c := u.run("", "create", "--json", "--task", "x", "-p", "no-such-project")
-	var said struct {
-		Error    string `json:"error"`
-		ExitCode int    `json:"exit_code"`
-	}
-	if err := json.Unmarshal([]byte(lastLine(c.stderr)), &said); err != nil || said.ExitCode != c.code || said.Error == "" {
-		t.Errorf("exit code %d, %q (%v)", c.code, c.stderr, err)
-	}
-}
-
-// A rehearsal prints the order that would be obeyed and touches nothing.
-func TestDryRun(t *testing.T) {
-	t.Parallel()
-	u := newCarefulUser(t, "DOCKER_HOST=unix:///nowhere/docker.sock")
-	project := u.project(scripted("services:\n  redis:\n    image: redis:7\n", "true"))
-	ids := make(chan string)
-	const parallel = 10
-	for range parallel {
-		s := u.start("", "create", "--dry-run", "--task", "the task", "-p", project)
-		go func() {
-			<-s.Done()
-			o, err := workorder.DecodeOrder([]byte(s.out.String()))
-			if err != nil || o.Task != "the task" || len(o.Services) != 1 || o.Check() != nil {
-				t.Errorf("%v in %q %s", err, s.out, s.errOut)
-				ids <- ""
-				return
-			}
-			ids <- o.TaskID
-		}()
-	}
-	seen := map[string]bool{}
-	for range parallel {
-		seen[<-ids] = true
-	}
-	if len(seen) != parallel {
-		t.Errorf("%d runs have the ids %v", parallel, seen)
-	}
-	if entries, err := os.ReadDir(u.state); err != nil || len(entries) != 0 {
-		t.Errorf("the state folder has %v (%v)", entries, err)
-	}
 }
 
 // A second run with the same service image needs no transfer of it, also beside another one; other projects have the
@@ -316,13 +275,6 @@ func TestDoctor(t *testing.T) {
 	u := newCarefulUser(t)
 	if c := u.run("", "doctor"); c.code != 0 || !strings.Contains(c.stdout, "confined") {
 		t.Errorf("exit code %d", c.code)
-	}
-	nowhere := newUser(t, "DOCKER_HOST=unix:///nowhere/docker.sock")
-	if c := nowhere.run("", "doctor"); c.code == 0 || !strings.Contains(c.stdout+c.stderr, "hint: ") {
-		t.Errorf("without an engine: exit code %d", c.code)
-	}
-	if c := u.run("", "stop", "T-00000000"); c.code != workorder.ExitNotFound {
-		t.Errorf("stop of nothing: exit code %d", c.code)
 	}
 }
 
