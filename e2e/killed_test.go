@@ -152,7 +152,7 @@ func killed(t *testing.T, is func(u *user) func() bool) {
 // the box's bundle, and whoever asks for the result brings it home.
 func TestCLIAndCompanionKilled(t *testing.T) {
 	t.Parallel()
-	w := work(t, "until test -e /tmp/go-on; do sleep 0.1; done")
+	w := work(t, await("go-on"))
 	w.Signal(syscall.SIGKILL)
 	w.wait()
 	box := w.box()
@@ -161,19 +161,8 @@ func TestCLIAndCompanionKilled(t *testing.T) {
 			t.Errorf("kill %s: %v", cmdline, err)
 		}
 	}
-	e, err := eng.ContainerExecCreate(t.Context(), box, container.ExecOptions{Cmd: []string{"touch", "/tmp/go-on"}})
-	if err == nil {
-		err = eng.ContainerExecStart(t.Context(), e.ID, container.ExecStartOptions{})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	done, errs := eng.ContainerWait(t.Context(), box, container.WaitConditionNotRunning)
-	select {
-	case <-done:
-	case err := <-errs:
-		t.Fatal(err)
-	}
+	tell(t, box, "go-on")
+	boxEnds(t, box)
 	if c := w.u.run("", "result", w.id); c.code != 0 {
 		t.Errorf("result: exit code %d", c.code)
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 func TestRebaseConflict(t *testing.T) {
@@ -24,7 +26,7 @@ func TestRebaseConflict(t *testing.T) {
 	if got := m.bare("log", "--format=%an %s", r.HeadSHA, "^"+tip); got != "Bea Greet\nsandbox-agent Change two" {
 		t.Errorf("%q", got)
 	}
-	if said := m.comment(); !strings.Contains(said, "| changed |") || !strings.Contains(said, "conflict in f, resolved by the agent") {
-		t.Errorf("the comment:\n%s", said)
+	if said := m.comment(); !strings.Contains(said, "Change two") || !slices.ContainsFunc(x.Moved, func(c workorder.RangePair) bool { return c.How == workorder.RangeChanged }) {
+		t.Errorf("%+v, the comment:\n%s", x.Moved, said)
 	}
 }

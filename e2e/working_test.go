@@ -3,9 +3,14 @@
 package e2e
 
 import (
+	"bytes"
+	"context"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -81,4 +86,33 @@ func (w *working) boot() int {
 	}
 	w.t.Fatalf("no boot among %v", top.Processes)
 	return 0
+}
+
+// tell lets an agent go on that waits for the word.
+func tell(t *testing.T, box, word string) {
+	t.Helper()
+	var b bytes.Buffer
+	writeTar(&b, word, 0o644, nil)
+	if err := eng.CopyToContainer(t.Context(), box, "/tmp", &b, container.CopyToContainerOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// await is the agent's part of tell.
+func await(word string) string { return "until test -e /tmp/" + word + "; do sleep 0.1; done\n" }
+
+// boxLimit bounds the wait for the end of a box that has no more to do: above what the slowest machine takes to land.
+const boxLimit = 5 * time.Minute
+
+// boxEnds waits until a box has ended by itself.
+func boxEnds(t *testing.T, box string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), boxLimit)
+	defer cancel()
+	done, errs := eng.ContainerWait(ctx, box, container.WaitConditionNotRunning)
+	select {
+	case <-done:
+	case err := <-errs:
+		t.Fatalf("wait for the end of box %s: %v", box, err)
+	}
 }
