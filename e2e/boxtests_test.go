@@ -258,7 +258,11 @@ func TestInnerEngine(t *testing.T) {
 func TestGuardInside(t *testing.T) {
 	t.Parallel()
 	in := newInside(t, "guard")
-	in.create(nil, nil, in.tests...).passed()
+	var env []string
+	if nightly {
+		env = []string{"BOXTEST_NIGHTLY=1"} // races are run more often
+	}
+	in.create(nil, env, in.tests...).passed()
 }
 
 // The network policy in a box whose world is made by the test itself.
