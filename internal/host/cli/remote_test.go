@@ -44,7 +44,7 @@ func TestRemoteThatDoesNotServe(t *testing.T) {
 		turn  func(yaml string) string
 		says  []string
 	}{
-		"unreachable": {"tok", func(yaml string) string {
+		"unreachable": {"tok", func(string) string {
 			return "name: shop\nrepo: http://127.0.0.1:1/app.git\nharness: {name: command, command: 'true'}\n"
 		}, []string{"127.0.0.1:1"}},
 		"wrong token":        {wrong, func(yaml string) string { return yaml }, nil},
