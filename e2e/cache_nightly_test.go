@@ -117,7 +117,7 @@ func TestCacheDisk(t *testing.T) {
 				}
 			}
 		}
-		w.letGo()
+		tell(t, w.box(), "go")
 		w.seesMark("mark-of-the-measured")
 	}
 	u.cache("pull", redisImage) // what the image is made on is there under another name

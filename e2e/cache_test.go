@@ -133,19 +133,9 @@ func (u *user) noCacheBox() {
 // then starts containers from the image again.
 func withService(image string) string {
 	return scripted("services:\n  store:\n    image: "+image+"\n", busy+
-		"for i in $(seq 600); do [ -e /tmp/go ] && break; sleep 0.2; done\n"+
+		await("go")+
 		"docker run --rm --network none --entrypoint cat "+image+" /mark\n"+
 		"printf 'PING\\r\\nQUIT\\r\\n' | nc store 6379 | grep PONG\n")
-}
-
-// letGo ends the wait of a withService agent.
-func (w *working) letGo() {
-	w.t.Helper()
-	var b bytes.Buffer
-	writeTar(&b, "go", 0o644, nil)
-	if err := eng.CopyToContainer(w.t.Context(), w.box(), "/tmp", &b, container.CopyToContainerOptions{}); err != nil {
-		w.t.Fatal(err)
-	}
 }
 
 func (w *working) seesMark(mark string) {
@@ -173,18 +163,8 @@ func TestCacheUpkeep(t *testing.T) {
 	if got == nil || got.ID != id || got.OwnBytes < size || got.OwnBytes > 2*size || len(got.Boxes) != 0 || time.Since(got.PublishedAt) > time.Hour {
 		t.Fatalf("%+v", got)
 	}
-	// Again, compressed and from standard input: nothing is new.
-	plain, err := os.ReadFile(tarball)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var z bytes.Buffer
-	zw := gzip.NewWriter(&z)
-	if _, err := zw.Write(plain); err != nil || zw.Close() != nil {
-		t.Fatal(err)
-	}
-	if c := u.run(z.String(), "cache", "load", "-"); c.code != 0 || !strings.Contains(c.stderr, "0 layers are new") || !strings.Contains(c.stdout, name) {
-		t.Errorf("exit code %d", c.code)
+	if nightly {
+		u.loadsAgain(tarball, name)
 	}
 
 	a, b := u.workOn(withService(name)), u.workOn(withService(name))
@@ -197,16 +177,20 @@ func TestCacheUpkeep(t *testing.T) {
 	if r := u.cache("prune", "--all"); took(r, name) {
 		t.Error("prune took an image that boxes run on")
 	}
-	a.letGo()
-	b.letGo()
+	tell(t, a.box(), "go")
+	tell(t, b.box(), "go")
 	a.seesMark("mark-of-the-cached")
 	b.seesMark("mark-of-the-cached")
 
-	if r := u.cache("prune", "--older-than", "1h"); took(r, name) {
-		t.Error("prune took an image that was used a moment ago")
-	}
 	// Each report says what there was: what the one before took would not be in it.
-	for _, args := range [][]string{{"prune", "--all", "--dry-run"}, {"prune", "--all"}} {
+	prunes := [][]string{{"prune", "--all"}}
+	if nightly {
+		if r := u.cache("prune", "--older-than", "1h"); took(r, name) {
+			t.Error("prune took an image that was used a moment ago")
+		}
+		prunes = [][]string{{"prune", "--all", "--dry-run"}, {"prune", "--all"}}
+	}
+	for _, args := range prunes {
 		if r := u.cache(args...); r.FreedBytes < size || !took(r, name) {
 			t.Errorf("%v: %+v", args, r)
 		}
@@ -215,6 +199,25 @@ func TestCacheUpkeep(t *testing.T) {
 		t.Error("it is still there")
 	}
 	u.noCacheBox()
+}
+
+// loadsAgain loads an archive again, compressed and from standard input: nothing is new.
+func (u *user) loadsAgain(tarball, name string) {
+	u.t.Helper()
+	plain, err := os.ReadFile(tarball)
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	var z bytes.Buffer
+	zw := gzip.NewWriter(&z)
+	if _, err := zw.Write(plain); err != nil || zw.Close() != nil {
+		u.t.Fatal(err)
+	}
+	c := u.run(z.String(), "cache", "load", "-", "--json")
+	var r workorder.CacheReport
+	if err := json.Unmarshal([]byte(c.stdout), &r); err != nil || c.code != 0 || r.NewLayers != 0 || !slices.Contains(r.Brought, name+":latest") {
+		u.t.Errorf("exit code %d, %+v, %v", c.code, r, err)
+	}
 }
 
 // TestCachePull: this machine's engine hands over what it has; the first run
@@ -227,15 +230,17 @@ func TestCachePull(t *testing.T) {
 	if r := u.cache("pull", "--project", u.project(withService(name))); !slices.Equal(r.Brought, []string{name}) || r.NewLayers < 1 {
 		t.Errorf("%+v", r)
 	}
-	if r := u.cache("pull", name); r.NewLayers != 0 {
-		t.Errorf("a second time: %+v", r)
+	if nightly {
+		if r := u.cache("pull", name); r.NewLayers != 0 {
+			t.Errorf("a second time: %+v", r)
+		}
 	}
 	dropImage(t, name) // from here on the cache is the only one that has it
 	w := u.workOn(withService(name))
-	w.letGo()
+	tell(t, w.box(), "go")
 	w.seesMark("mark-of-the-pulled")
 	c := u.run("", "cache", "pull", name, "registry.invalid/nothing/here:1")
-	if c.code != workorder.ExitBox || !strings.Contains(c.stderr, "registry.invalid/nothing/here:1") || !strings.Contains(c.stderr, "hint: ") || !strings.Contains(c.stdout, name) {
+	if c.code != workorder.ExitBox || !strings.Contains(c.stderr, "registry.invalid/nothing/here:1") || !strings.Contains(c.stdout, name) {
 		t.Errorf("exit code %d", c.code)
 	}
 	u.noCacheBox()
@@ -244,21 +249,9 @@ func TestCachePull(t *testing.T) {
 func TestCacheBadArchives(t *testing.T) {
 	t.Parallel()
 	u := newCacheUser(t)
-	for _, c := range []struct {
-		stdin string
-		args  []string
-		code  int
-		says  string
-	}{
-		{"", []string{"load", "-"}, workorder.ExitInvalid, "empty"},
-		{strings.Repeat("no archive ", 1<<20), []string{"load", "-"}, workorder.ExitInvalid, "docker save"},
-		{"", []string{"load", t.TempDir()}, workorder.ExitUsage, "folder"},
-		{"", []string{"load", "/nowhere/images.tar"}, workorder.ExitUsage, "no such file"},
-		{"", []string{"pull", "No Name"}, workorder.ExitUsage, "not the name"},
-		{"", []string{"prune", "--older-than", "soon"}, workorder.ExitUsage, "30d"},
-	} {
-		if p := u.run(c.stdin, append([]string{"cache"}, c.args...)...); p.code != c.code || !strings.Contains(p.stderr, c.says) {
-			t.Errorf("%v: exit code %d, want %d with %q", c.args, p.code, c.code, c.says)
+	for _, stdin := range []string{"", strings.Repeat("no archive ", 1<<20)} {
+		if c := u.run(stdin, "cache", "load", "-"); c.code != workorder.ExitInvalid {
+			t.Errorf("%d bytes: exit code %d, want %d", len(stdin), c.code, workorder.ExitInvalid)
 		}
 	}
 	u.noCacheBox()

@@ -375,9 +375,9 @@ type blow struct {
 
 var blows = []blow{
 	{name: "box: kill -9", everyChange: true, do: killBox},
-	{name: "boot: kill -9", everyChange: true, do: killInBox("entrypoint\x00boot\x00")},
+	{name: "boot: kill -9", do: killInBox("entrypoint\x00boot\x00")},
 	{name: "agent: kill -9", do: killInBox("bash\x00./agent.sh\x00")},
-	{name: "inner dockerd: kill -9", everyChange: true, do: killInBox("dockerd\x00"), boxLives: true},
+	{name: "inner dockerd: kill -9", do: killInBox("dockerd\x00"), boxLives: true},
 	{name: "command: kill -9", everyChange: true, boxLives: true, do: func(_ *testing.T, _ *chaosUser, s *started, _ *rand.Rand) bool {
 		s.Signal(syscall.SIGKILL)
 		return true
@@ -391,7 +391,7 @@ var blows = []blow{
 		return true
 	}},
 	{name: "command: GNU timeout", by: []string{"timeout", "-k", "60", "600"}, do: endByTimeout},
-	{name: "docker stop -t 10", everyChange: true, do: stopBox},
+	{name: "docker stop -t 10", do: stopBox},
 	{name: "boot: kill -9, remote hangs, docker stop -t 10", do: stopInRescue},
 	{name: "fork bomb of the agent", agent: true, limits: "timeout_minutes: 0.7\nlimits: {memory: 2g, pids: 300}\n", do: told(forkBomb, nil)},
 	{name: "memory bomb of the agent", agent: true, limits: "timeout_minutes: 3\nlimits: {memory: 1g}\n", do: told(memoryBomb, nil)},

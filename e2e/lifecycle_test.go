@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/docker/docker/api/types/container"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
@@ -23,7 +22,7 @@ func TestDetach(t *testing.T) {
 	t.Parallel()
 	u := newCarefulUser(t)
 	repo := u.repo(map[string]string{"README": "x"})
-	c := u.run("", "create", "--detach", "--task", "x", "--repo", repo, "-p", u.project(scripted("", busy+"sleep 4")))
+	c := u.run("", "create", "--detach", "--task", "x", "--repo", repo, "-p", u.project(scripted("", busy+await("end"))))
 	if strings.TrimSpace(c.stdout) != c.task(t) {
 		t.Errorf("standard output is %q, want the task id alone", c.stdout)
 	}
@@ -31,7 +30,7 @@ func TestDetach(t *testing.T) {
 	if c.code != 0 || !workorder.ValidTaskID(id) {
 		t.Fatalf("exit code %d, printed %q", c.code, c.stdout)
 	}
-	if c := u.run("", "result", id); c.code == 0 || !strings.Contains(c.stderr, "still running") || !strings.Contains(c.stderr, "hint: ") {
+	if c := u.run("", "result", id); c.code == 0 || c.stdout != "" {
 		t.Errorf("result of a run that goes on: exit code %d", c.code)
 	}
 	if c := u.run("", "rm", id); c.code == 0 {
@@ -44,8 +43,10 @@ func TestDetach(t *testing.T) {
 	if len(rows) != 1 || rows[0].TaskID != id || rows[0].Status != "running" {
 		t.Errorf("ps: %+v", rows)
 	}
-	follow := u.run("", "logs", "-f", id[2:6])
-	if follow.code != 0 || !strings.Contains(follow.stdout, "agent-is-busy") || !strings.Contains(follow.stdout, "success") {
+	following := u.start("", "logs", "-f", id[2:6])
+	following.waitFor("agent-is-busy")
+	tell(t, "sandbox-agent-"+id, "end")
+	if follow := following.wait(); follow.code != 0 {
 		t.Errorf("logs -f: exit code %d", follow.code)
 	}
 	landed(t, repo, u.result(id))
@@ -58,7 +59,7 @@ func TestDetach(t *testing.T) {
 	if c := u.run("", "rm", id); c.code != 0 {
 		t.Errorf("rm: exit code %d", c.code)
 	}
-	if c := u.run("", "result", id); c.code != workorder.ExitNotFound || !strings.Contains(c.stderr, "hint: ") {
+	if c := u.run("", "result", id); c.code != workorder.ExitNotFound {
 		t.Errorf("result of a task that is not known: exit code %d", c.code)
 	}
 }
@@ -73,19 +74,14 @@ func TestGCCollects(t *testing.T) {
 		return strings.TrimSpace(lastLine(c.stdout))
 	}
 	short, long := create(busy), create(busy+"sleep 600")
-	done, errs := eng.ContainerWait(t.Context(), "sandbox-agent-"+short, container.WaitConditionNotRunning)
-	select {
-	case <-done:
-	case err := <-errs:
-		t.Fatal(err)
-	}
-	if c := u.run("", "gc", "--dry-run"); c.code != 0 || !strings.Contains(c.stdout, "would collect "+short) || strings.Contains(c.stdout, long) {
+	boxEnds(t, "sandbox-agent-"+short)
+	if c := u.run("", "gc", "--dry-run"); c.code != 0 || !strings.Contains(c.stdout, short) || strings.Contains(c.stdout, long) {
 		t.Errorf("gc --dry-run: exit code %d, %s", c.code, c.stdout)
 	}
 	if len(ours(t, short)) != 1 {
 		t.Error("gc --dry-run removed a box")
 	}
-	if c := u.run("", "gc"); c.code != 0 || !strings.Contains(c.stdout, "collect "+short) {
+	if c := u.run("", "gc"); c.code != 0 || !strings.Contains(c.stdout, short) {
 		t.Errorf("gc: exit code %d, %s", c.code, c.stdout)
 	}
 	landed(t, repo, u.result(short))
@@ -115,10 +111,8 @@ func TestKeep(t *testing.T) {
 	if h := in.HostConfig; h.Privileged || len(h.Binds) != 0 || !slices.Equal(h.CapDrop, []string{"ALL"}) || h.Memory == 0 || h.PidsLimit == nil || *h.PidsLimit == 0 {
 		t.Errorf("host config %+v", h)
 	}
-	for _, want := range []string{"docker cp sandbox-agent-" + id + ":", "sandbox-agent rm " + id} {
-		if !strings.Contains(c.stdout, want) {
-			t.Errorf("it does not say %q", want)
-		}
+	if !strings.Contains(c.stdout, "sandbox-agent-"+id) {
+		t.Error("it does not name the box")
 	}
 	if _, err := eng.ContainerStatPath(t.Context(), cs[0].ID, workorder.Workspace+"/kept"); err != nil {
 		t.Error(err)
@@ -135,7 +129,11 @@ func TestKeep(t *testing.T) {
 func TestJSONLines(t *testing.T) {
 	t.Parallel()
 	u := newCarefulUser(t)
-	for name, script := range map[string]string{"success": busy, "failed": busy + "exit 3"} {
+	scripts := map[string]string{"failed": busy + "exit 3"}
+	if nightly {
+		scripts["success"] = busy
+	}
+	for name, script := range scripts {
 		repo := u.repo(map[string]string{"README": "x"})
 		c := u.run("", "create", "--json", "--task", "x", "--repo", repo, "-p", u.project(scripted("", script)))
 		lines := strings.Split(strings.TrimSuffix(c.stdout, "\n"), "\n")
@@ -162,68 +160,31 @@ func TestJSONLines(t *testing.T) {
 				if diff := cmp.Diff(u.result(e.Result.TaskID), e.Result); diff != "" || e.Status != name {
 					t.Errorf("the last line is not the result on disk: %s", diff)
 				}
+				if name == "failed" && e.Result.Reasons.Code() != workorder.ReasonAgent {
+					t.Errorf("reason %s", e.Result.Reasons)
+				}
 			}
 		}
 		if strings.Contains(c.stderr, "goroutine ") {
 			t.Error(c.stderr)
 		}
 	}
-	// What never becomes a run says so in JSON too.
-	c := u.run("", "create", "--json", "--task", "x", "-p", "no-such-project")
-	var said struct {
-		Error    string `json:"error"`
-		ExitCode int    `json:"exit_code"`
-	}
-	if err := json.Unmarshal([]byte(lastLine(c.stderr)), &said); err != nil || said.ExitCode != c.code || said.Error == "" {
-		t.Errorf("exit code %d, %q (%v)", c.code, c.stderr, err)
-	}
 }
 
-// A rehearsal prints the order that would be obeyed and touches nothing.
-func TestDryRun(t *testing.T) {
-	t.Parallel()
-	u := newCarefulUser(t, "DOCKER_HOST=unix:///nowhere/docker.sock")
-	project := u.project(scripted("services:\n  redis:\n    image: redis:7\n", "true"))
-	ids := make(chan string)
-	const parallel = 10
-	for range parallel {
-		s := u.start("", "create", "--dry-run", "--task", "the task", "-p", project)
-		go func() {
-			<-s.Done()
-			o, err := workorder.DecodeOrder([]byte(s.out.String()))
-			if err != nil || o.Task != "the task" || len(o.Services) != 1 || o.Check() != nil {
-				t.Errorf("%v in %q %s", err, s.out, s.errOut)
-				ids <- ""
-				return
-			}
-			ids <- o.TaskID
-		}()
-	}
-	seen := map[string]bool{}
-	for range parallel {
-		seen[<-ids] = true
-	}
-	if len(seen) != parallel {
-		t.Errorf("%d runs have the ids %v", parallel, seen)
-	}
-	if entries, err := os.ReadDir(u.state); err != nil || len(entries) != 0 {
-		t.Errorf("the state folder has %v (%v)", entries, err)
-	}
-}
-
-// Two runs at once share the layers of the same service image; a later one
-// needs no transfer of it; other projects have the same box.
+// A second run with the same service image needs no transfer of it, also beside another one; other projects have the
+// same box. TestSharedLayers has boxes that share the layers from the first on.
 func TestRunsShareImages(t *testing.T) {
 	t.Parallel()
 	u := newCarefulUser(t)
 	withRedis := u.project(scripted("services:\n  redis:\n    image: "+redisImage+"\n", "printf 'PING\\r\\nQUIT\\r\\n' | nc redis 6379 | grep PONG"))
 	plain := u.project(strings.Replace(scripted("validate:\n  go: \"true\"\n", "true"), "name: e2e", "name: other", 1))
 	first := u.start("", "create", "--json", "--task", "x", "-p", withRedis)
+	calls := []call{first.wait()}
 	second := u.start("", "create", "--json", "--task", "x", "-p", withRedis)
-	third := u.start("", "create", "--json", "--task", "x", "-p", plain)
+	other := u.start("", "create", "--json", "--task", "x", "-p", plain)
+	calls = append(calls, second.wait(), other.wait())
 	images := map[string]bool{}
-	for _, s := range []*started{first, second, third} {
-		c := s.wait()
+	for _, c := range calls {
 		r := u.result(c.task(t))
 		if c.code != 0 {
 			t.Errorf("exit code %d, %s: %s", c.code, r.Status, r.Reasons)
@@ -233,11 +194,7 @@ func TestRunsShareImages(t *testing.T) {
 	if len(images) != 1 || images[""] {
 		t.Errorf("the projects ran in the images %v", images)
 	}
-	c := u.run("", "create", "--json", "--task", "x", "-p", withRedis)
-	if c.code != 0 {
-		t.Errorf("exit code %d", c.code)
-	}
-	if strings.Contains(c.stdout, `"type":"image.request"`) {
+	if strings.Contains(calls[1].stdout, `"type":"`+string(workorder.EventImageRequest)+`"`) {
 		t.Error("the image was transferred again")
 	}
 }
@@ -292,36 +249,27 @@ func TestPipedOutput(t *testing.T) {
 		}
 		return string(b)
 	}
-	project := u.project(scripted("services:\n  redis:\n    image: "+redisImage+"\n", busy+"sleep 1"))
+	project := u.project(scripted("services:\n  redis:\n    image: "+redisImage+"\n", busy+await("end")))
 	id := strings.TrimSpace(lastLine(pipe("cat", "create", "-d", "--task", "x", "--repo", repo, "-p", project)))
 	if rows := u.ps(); len(rows) != 1 || rows[0].Status != "running" {
 		t.Errorf("the pipe ended with the run: %+v", rows)
 	}
 	// A reader that leaves ends the reading, not the run.
 	pipe("head -n 1", "logs", "-f", id)
+	tell(t, "sandbox-agent-"+id, "end")
 	pipe("cat", "logs", "-f", id)
 	landed(t, repo, u.result(id))
 	// One that leaves at once ends the command, as with any other; what had begun is found.
-	id = taskID.FindString(pipe("head -n 1", "create", "--task", "x", "--repo", repo, "-p", project))
+	id = taskID.FindString(pipe("head -n 1", "create", "--task", "x", "--repo", repo, "-p", u.project(scripted("", busy))))
 	pipe("cat", "logs", "-f", id)
 	u.result(id)
-	if got := pipe("cat", "create", "--task", "x", "-p", u.project(scripted("", "true"))); !strings.Contains(got, "success") {
-		t.Errorf("printed %q", got)
-	}
 }
 
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	u := newCarefulUser(t)
-	if c := u.run("", "doctor"); c.code != 0 || !strings.Contains(c.stdout, "confined") {
+	if c := u.run("", "doctor"); c.code != 0 {
 		t.Errorf("exit code %d", c.code)
-	}
-	nowhere := newUser(t, "DOCKER_HOST=unix:///nowhere/docker.sock")
-	if c := nowhere.run("", "doctor"); c.code == 0 || !strings.Contains(c.stdout+c.stderr, "hint: ") {
-		t.Errorf("without an engine: exit code %d", c.code)
-	}
-	if c := u.run("", "stop", "T-00000000"); c.code != workorder.ExitNotFound {
-		t.Errorf("stop of nothing: exit code %d", c.code)
 	}
 }
 

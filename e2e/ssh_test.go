@@ -209,34 +209,19 @@ harness:
 	if _, err := proc.Output(t.Context(), proc.Spec{Argv: []string{"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other}}); err != nil {
 		t.Fatal(err)
 	}
-	for name, bad := range map[string]struct {
-		env  []string
-		want []string
-	}{
-		"wrong key": {
-			[]string{"SANDBOX_AGENT_SSH_KEY=" + other, "SANDBOX_AGENT_SSH_KNOWN_HOSTS=" + s.path("known")}, []string{"refused the SSH key"},
-		},
-		"unknown host": {
-			[]string{key, "SANDBOX_AGENT_SSH_KNOWN_HOSTS=" + s.write(t, "empty", "")}, []string{"host key", "not known", "ssh-keyscan"},
-		},
-		"another host key": {
-			[]string{key, "SANDBOX_AGENT_SSH_KNOWN_HOSTS=" + s.write(t, "forged", fmt.Sprintf("[%s]:%s %s", s.host, s.port, s.read(t, "user.pub")))},
-			[]string{"host key", "differs"},
-		},
-		"no known hosts": {[]string{key}, []string{"known_hosts", "ssh-keyscan"}},
-		"no key":         {nil, []string{"needs an SSH key"}},
-		"no such key":    {[]string{"SANDBOX_AGENT_SSH_KEY=/nonexistent/key"}, []string{"/nonexistent/key"}},
+	for name, env := range map[string][]string{
+		"wrong key":        {"SANDBOX_AGENT_SSH_KEY=" + other, "SANDBOX_AGENT_SSH_KNOWN_HOSTS=" + s.path("known")},
+		"unknown host":     {key, "SANDBOX_AGENT_SSH_KNOWN_HOSTS=" + s.write(t, "empty", "")},
+		"another host key": {key, "SANDBOX_AGENT_SSH_KNOWN_HOSTS=" + s.write(t, "forged", fmt.Sprintf("[%s]:%s %s", s.host, s.port, s.read(t, "user.pub")))},
+		"no known hosts":   {key},
+		"no key":           nil,
+		"no such key":      {"SANDBOX_AGENT_SSH_KEY=/nonexistent/key"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			u := newUser(t, bad.env...)
+			u := newUser(t, env...)
 			c := u.run("", "create", "-p", file, "--task", "work")
 			if c.code != workorder.ExitGit {
 				t.Errorf("exit code %d, want %d", c.code, workorder.ExitGit)
-			}
-			for _, want := range bad.want {
-				if !strings.Contains(c.stderr, want) {
-					t.Errorf("the message lacks %q", want)
-				}
 			}
 		})
 	}

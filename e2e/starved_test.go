@@ -4,8 +4,6 @@ package e2e
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -25,6 +23,7 @@ func TestStarvedBoxLands(t *testing.T) {
 		code         int
 		status       workorder.Status
 		by           workorder.EndedBy
+		reason       workorder.ReasonCode // none: how this one ends is another test's
 		nightly      bool
 	}{
 		"fork bomb": {
@@ -33,7 +32,7 @@ func TestStarvedBoxLands(t *testing.T) {
 		},
 		"memory bomb": {
 			head: "limits: {memory: 1g, cpus: 1}\ntimeout_minutes: 3\n", script: "exec python3 -c 'b = bytearray(8 << 30)\nfor i in range(0, len(b), 4096): b[i] = 1'",
-			code: workorder.ExitTaskFailed, status: workorder.StatusFailed, by: workorder.ByAgent,
+			code: workorder.ExitTaskFailed, status: workorder.StatusFailed, by: workorder.ByAgent, reason: workorder.ReasonMemory,
 		},
 		"memory bomb in a container": {
 			nightly: true, // it takes more than a minute to fill
@@ -46,7 +45,8 @@ func TestStarvedBoxLands(t *testing.T) {
 			code: workorder.ExitTaskFailed, status: workorder.StatusFailed, by: workorder.ByAgent,
 		},
 		"full shared memory": {
-			head: "limits: {memory: 1g, cpus: 1}\ntimeout_minutes: 3\n", script: "cat /dev/zero >/dev/shm/full; cat /dev/zero >/dev/shm/full; exit 3",
+			nightly: true,
+			head:    "limits: {memory: 1g, cpus: 1}\ntimeout_minutes: 3\n", script: "cat /dev/zero >/dev/shm/full; cat /dev/zero >/dev/shm/full; exit 3",
 			code: workorder.ExitTaskFailed, status: workorder.StatusFailed, by: workorder.ByAgent,
 		},
 	} {
@@ -59,6 +59,9 @@ func TestStarvedBoxLands(t *testing.T) {
 			w := u.workOn(scripted(c.head, busy+c.script))
 			r := w.end(c.code, c.status, c.by)
 			landed(t, w.repo, r)
+			if c.reason != "" && r.Reasons.Code() != c.reason {
+				t.Errorf("reason %s (%s), want %s", r.Reasons, r.Reasons.Code(), c.reason)
+			}
 			for _, w := range r.Warnings {
 				if strings.Contains(w, "held less well") {
 					t.Error(w)
@@ -143,32 +146,4 @@ func TestKilledBoxLosesNoCommit(t *testing.T) {
 		t.Errorf("the last commit is not on %s: %s, %q", r.Branch, got, r.Warnings)
 	}
 	gittest.Git(t, w.repo, "fsck", "--strict", "--no-dangling")
-}
-
-// The shortest stop and a commit that is too large for it, of an agent that hears nothing. It is not parallel: a machine that is
-// busy has no time to say in ten seconds how the run ended.
-func TestLargeLastCommit(t *testing.T) {
-	w := newCarefulUser(t).workOn(scripted("", "head -c 300000000 /dev/urandom >big && git add big && git commit -qm big\n"+busy+deaf))
-	grace := int(workorder.StopGrace.Seconds())
-	if err := eng.ContainerStop(t.Context(), w.box(), container.StopOptions{Timeout: &grace}); err != nil {
-		t.Fatal(err)
-	}
-	c := w.wait()
-	r := w.u.result(w.id)
-	if c.code != workorder.ExitInterrupted || r.Status != workorder.StatusInterrupted {
-		t.Errorf("exit code %d, %s: %s", c.code, r.Status, r.Reasons)
-	}
-	if got := gittest.Git(t, w.repo, "cat-file", "-s", r.Branch+":big"); got != "300000000" {
-		t.Errorf("the last commit is not on %s: %s, %q", r.Branch, got, r.Warnings)
-	}
-	at := r.Branch
-	if r.Uncommitted { // there was time for the small changes alone
-		at = workorder.KeptRef(w.id, "first-1")
-		if _, err := os.Stat(filepath.Join(w.u.state, w.id, workorder.ArchiveFile)); err != nil {
-			t.Error(err)
-		}
-	}
-	if got := gittest.Git(t, w.repo, "show", at+":uncommitted"); got != "uncommitted" {
-		t.Errorf("the small file at %s: %q", at, got)
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -74,4 +75,137 @@ func TestStopInTenSeconds(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestStop(t *testing.T) {
+	t.Parallel()
+	agents := map[string]string{"deaf": deaf}
+	if nightly {
+		agents["obedient"] = "exec sleep 600"
+	}
+	for name, script := range agents {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := work(t, script)
+			if c := w.u.run("", "stop", w.id); c.code != 0 {
+				t.Errorf("stop: exit code %d, %s", c.code, c.stdout)
+			}
+			landed(t, w.repo, w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal))
+		})
+	}
+}
+
+func TestInterruptOnce(t *testing.T) {
+	t.Parallel()
+	w := work(t, deaf)
+	w.Signal(syscall.SIGINT)
+	r := w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal)
+	landed(t, w.repo, r)
+	if r.Reasons.Code() != workorder.ReasonByUser || len(r.Reasons) != 1 {
+		t.Errorf("reason %q", r.Reasons)
+	}
+}
+
+// An interruption before there is a box leaves none.
+func TestInterruptWhileStarting(t *testing.T) {
+	t.Parallel()
+	moments := []string{"start: started"}
+	if nightly {
+		moments = append(moments, "preflight: started", "box ready")
+	}
+	for _, moment := range moments {
+		t.Run(moment, func(t *testing.T) {
+			t.Parallel()
+			u := newCarefulUser(t)
+			repo := u.repo(map[string]string{"README": "x"})
+			s := u.start("", "create", "--task", "x", "--repo", repo, "-p", u.project(scripted("", "sleep 600")))
+			s.waitFor(moment)
+			s.Signal(syscall.SIGINT)
+			c := s.wait()
+			if r := u.result(c.task(t)); c.code != workorder.ExitInterrupted || r.Status != workorder.StatusInterrupted {
+				t.Errorf("exit code %d, %s: %s", c.code, r.Status, r.Reasons)
+			}
+		})
+	}
+}
+
+// The box is killed: all that was in it is gone, the run is not.
+func TestBoxKilled(t *testing.T) {
+	t.Parallel()
+	w := work(t, "sleep 600")
+	if err := eng.ContainerKill(t.Context(), w.box(), "KILL"); err != nil {
+		t.Fatal(err)
+	}
+	r := w.end(workorder.ExitBox, workorder.StatusLost, workorder.ByHost)
+	if !r.Resumable || r.Reasons.Code() != workorder.ReasonVanished || step(t, r, "agent").Status != workorder.StepRunning {
+		t.Errorf("the result does not say where it was: %+v", r)
+	}
+}
+
+// A box that was frozen can be stopped all the same.
+func TestStopOfAFrozenBox(t *testing.T) {
+	t.Parallel()
+	w := work(t, "sleep 600")
+	if err := eng.ContainerPause(t.Context(), w.box()); err != nil {
+		t.Fatal(err)
+	}
+	if c := w.u.run("", "stop", w.id); c.code != 0 {
+		t.Errorf("stop: exit code %d", c.code)
+	}
+	c := w.wait()
+	if r := w.u.result(w.id); c.code == 0 || c.code != workorder.ExitCode(r.Status, r.EndedBy) {
+		t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reasons)
+	}
+}
+
+func TestStopAtOnce(t *testing.T) {
+	t.Parallel()
+	w := work(t, deaf)
+	if c := w.u.run("", "stop", "--timeout", "0", w.id); c.code != 0 {
+		t.Errorf("stop: exit code %d", c.code)
+	}
+	r := w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal)
+	if r.Reasons.Code() != workorder.ReasonKilled {
+		t.Errorf("reason %q", r.Reasons)
+	}
+}
+
+// Boot dies in the middle of the agent's work, which leaves no room for rescue: rescue saves it.
+func TestBootKilledUnderAForkBomb(t *testing.T) {
+	t.Parallel()
+	w := newCarefulUser(t).workOn(scripted("limits:\n  pids: 200\n", busy+await("bomb")+bomb))
+	boot := w.boot()
+	tell(t, w.box(), "bomb")
+	for range 100 {
+		if top, err := eng.ContainerTop(t.Context(), w.box(), nil); err == nil && len(top.Processes) > 150 {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err := syscall.Kill(boot, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	r := w.end(workorder.ExitBox, workorder.StatusError, workorder.ByBox)
+	landed(t, w.repo, r)
+	if r.Reasons.Code() != workorder.ReasonBoot {
+		t.Errorf("reason %q", r.Reasons)
+	}
+}
+
+// Boot hangs, and the user wants to stop: PID 1 sees to it.
+func TestBootHangsAtStop(t *testing.T) {
+	t.Parallel()
+	w := work(t, "sleep 600")
+	if err := syscall.Kill(w.boot(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if c := w.u.run("", "stop", w.id); c.code != 0 {
+		t.Errorf("stop: exit code %d", c.code)
+	}
+	c := w.wait()
+	r := w.u.result(w.id)
+	if c.code != workorder.ExitCode(r.Status, r.EndedBy) || c.code == 0 {
+		t.Errorf("exit code %d, %s by %s", c.code, r.Status, r.EndedBy)
+	}
+	landed(t, w.repo, r)
 }

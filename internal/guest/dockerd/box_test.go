@@ -3,7 +3,7 @@
 // The tests of the box*_test.go files run as root inside a box (the capabilities
 // are in ARCHITECTURE.md), with a volume on /var/lib/docker and, for the cache, one on /cache. They are
 // compiled on the host (go test -c -tags boxtest), copied in and run by
-// e2e/inside_test.go. BOXTEST_IMAGES names a folder with redis.tar, which holds
+// e2e/boxtests_test.go. BOXTEST_IMAGES names a folder with redis.tar, which holds
 // the image BOXTEST_REDIS that serves Redis on 6379; BOXTEST_OUT is an address outside of the box that says hello.
 package dockerd_test
 

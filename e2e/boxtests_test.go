@@ -31,7 +31,8 @@ type inside struct {
 	t      *testing.T
 	image  string
 	binary []byte
-	images string // folder with archives of service images
+	tests  []string // that need a box: the others of the package have run on this machine
+	images string   // folder with archives of service images
 
 	network string   // mode of the box's network; "": the engine's default
 	more    []string // capabilities beside those of a box
@@ -90,14 +91,37 @@ func newInside(t *testing.T, pkg string) *inside {
 	if c.binary, err = os.ReadFile(binary); err != nil {
 		t.Fatal(err)
 	}
+	files, err := filepath.Glob("../internal/guest/" + pkg + "/*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(string(b), "//go:build boxtest\n") {
+			continue
+		}
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(t `).FindAllSubmatch(b, -1) {
+			c.tests = append(c.tests, string(m[1]))
+		}
+	}
 	return &c
+}
+
+// without leaves out tests that have a box of another kind.
+func (in *inside) without(tests ...string) *inside {
+	in.tests = slices.DeleteFunc(in.tests, func(test string) bool { return slices.Contains(tests, test) })
+	return in
 }
 
 // box is a container that runs the tests.
 type box struct {
 	*inside
-	id  string
-	out *syncBuffer
+	id    string
+	tests []string
+	out   *syncBuffer
 }
 
 // boxCapabilities are those of a confined box (see internal/host/runtime/docker/spec.go).
@@ -106,11 +130,11 @@ var boxCapabilities = []string{
 }
 
 // create makes a box like the launcher's, with the test binary in place of the entrypoint.
-func (in *inside) create(mounts []string, env []string, args ...string) *box {
+func (in *inside) create(mounts []string, env []string, tests ...string) *box {
 	in.t.Helper()
 	ctx := in.t.Context()
 	r, err := eng.ContainerCreate(ctx, &container.Config{
-		Image: in.image, Entrypoint: []string{"/box.test"}, Cmd: append([]string{"-test.v"}, args...),
+		Image: in.image, Entrypoint: []string{"/box.test"}, Cmd: []string{"-test.v", "-test.run", "^(" + strings.Join(tests, "|") + ")$"},
 		Env: append([]string{
 			"BOXTEST_IMAGES=/images", "BOXTEST_REDIS=" + redisImage, "BOXTEST_PG=" + postgresImage,
 		}, env...),
@@ -127,7 +151,7 @@ func (in *inside) create(mounts []string, env []string, args ...string) *box {
 		in.t.Fatal(err)
 	}
 	counted.Started(in.t.Name(), r.ID)
-	b := &box{inside: in, id: r.ID, out: &syncBuffer{}}
+	b := &box{inside: in, id: r.ID, tests: tests, out: &syncBuffer{}}
 	in.t.Cleanup(func() {
 		ctx := context.WithoutCancel(in.t.Context())
 		if err := eng.ContainerRemove(ctx, b.id, container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
@@ -179,8 +203,13 @@ func (b *box) passed() {
 	if code != 0 {
 		b.t.Errorf("exit code %d", code)
 	}
-	if skipped := regexp.MustCompile(`(?m)^--- SKIP: .*$`).FindAllString(b.out.String(), -1); len(skipped) > 0 {
-		b.t.Errorf("skipped: %q", skipped)
+	for _, test := range b.tests {
+		if !strings.Contains(b.out.String(), "--- PASS: "+test+" ") {
+			b.t.Errorf("%s did not pass", test)
+		}
+	}
+	if len(b.tests) == 0 {
+		b.t.Error("no test needs a box")
 	}
 }
 
@@ -222,13 +251,18 @@ func TestInnerEngine(t *testing.T) {
 	t.Parallel()
 	in := newInside(t, "dockerd")
 	out := "BOXTEST_OUT=" + sayHello(t)
-	in.create(nil, []string{out}, "-test.skip", "^(TestKillNineAndRestart|TestTwoBoxesOneCache|TestSupabaseCLI)$").passed()
+	in.create(nil, []string{out}, in.without("TestKillNineAndRestart", "TestTwoBoxesOneCache", "TestSupabaseCLI").tests...).passed()
 }
 
 // The guard before an engine with remapped users, BuildKit and compose.
 func TestGuardInside(t *testing.T) {
 	t.Parallel()
-	newInside(t, "guard").create(nil, nil).passed()
+	in := newInside(t, "guard")
+	var env []string
+	if nightly {
+		env = []string{"BOXTEST_NIGHTLY=1"} // races are run more often
+	}
+	in.create(nil, env, in.tests...).passed()
 }
 
 // The network policy in a box whose world is made by the test itself.
@@ -237,7 +271,7 @@ func TestNetworkPolicyInside(t *testing.T) {
 	in := newInside(t, "egress")
 	in.network = "none"
 	in.more = []string{"NET_RAW", "NET_BIND_SERVICE"} // of the world, which has servers on low ports and pings
-	in.create(nil, nil).passed()
+	in.create(nil, nil, in.tests...).passed()
 }
 
 // sayHello listens on this machine's side of the bridge and greets whoever connects.
@@ -266,20 +300,20 @@ func TestKilledBoxes(t *testing.T) {
 	t.Parallel()
 	in := newInside(t, "dockerd")
 	data := newVolume(t) + ":/var/lib/docker"
-	run := []string{"-test.run", "^TestKillNineAndRestart$"}
-	kills := 1
+	const run = "TestKillNineAndRestart"
+	kills := 0
 	if nightly {
 		kills = 2
 	}
 	for range kills {
-		in.create([]string{data}, []string{"BOXTEST_HANG=1"}, run...).killWhenHanging()
+		in.create([]string{data}, []string{"BOXTEST_HANG=1"}, run).killWhenHanging()
 	}
-	again := in.create([]string{data}, []string{"BOXTEST_HANG=1"}, run...)
+	again := in.create([]string{data}, []string{"BOXTEST_HANG=1"}, run)
 	again.killWhenHanging()
 	again.out = &syncBuffer{}
 	again.start() // the same container
 	again.killWhenHanging()
-	in.create([]string{data}, nil, run...).passed()
+	in.create([]string{data}, nil, run).passed()
 }
 
 // Boxes share layers, at the same time and after one of them was killed, and none can change them.
@@ -287,13 +321,13 @@ func TestSharedLayers(t *testing.T) {
 	t.Parallel()
 	in := newInside(t, "dockerd")
 	cache := newVolume(t) + ":/cache"
-	run := []string{"-test.run", "^TestTwoBoxesOneCache$"}
+	const run = "TestTwoBoxesOneCache"
 	env := func(id string, more ...string) []string {
 		return append([]string{"BOXTEST_CACHE=/cache", "BOXTEST_ID=" + id}, more...)
 	}
-	in.create([]string{cache}, env("cold", "BOXTEST_HANG=1"), run...).killWhenHanging()
-	one := in.create([]string{cache}, env("one", "BOXTEST_WARM=1"), run...)
-	two := in.create([]string{cache}, env("two", "BOXTEST_WARM=1"), run...)
+	in.create([]string{cache}, env("cold", "BOXTEST_HANG=1"), run).killWhenHanging()
+	one := in.create([]string{cache}, env("one", "BOXTEST_WARM=1"), run)
+	two := in.create([]string{cache}, env("two", "BOXTEST_WARM=1"), run)
 	one.passed()
 	two.passed()
 }

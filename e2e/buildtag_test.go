@@ -2,5 +2,5 @@
 
 package e2e
 
-// nightly: see nightly_test.go.
+// nightly: see buildtag_nightly_test.go.
 const nightly = false

@@ -14,30 +14,8 @@ import (
 // onlyCommits keeps everything but the push that follows a commit out of a test.
 const onlyCommits = "checkpoint_interval: 10m\npush_interval: 10m\n"
 
-// A commit is on the remote while the agent works on, and stays there when the
-// box is killed.
-func TestCommitIsPushedAtOnce(t *testing.T) {
-	t.Parallel()
-	k := newKept(t, nil)
-	u := k.machine(t)
-	s := k.begin(u, k.project(u, onlyCommits, "echo agent-is-busy\n"+await("commit")+"echo 1 >one && git add one && git commit -qm one\nsleep 600"))
-	k.tell(t, "commit")
-	k.at(t, "one")
-	s.waitFor("push " + k.branch(t) + ": ok") // what the box did not tell, the lost run's result cannot say
-	if cs := ours(t, k.id); len(cs) != 1 || cs[0].State != "running" {
-		t.Fatalf("the box does not run: %+v", cs)
-	}
-	k.kill(t)
-	r := k.ended(u, s.wait(), workorder.StatusLost, workorder.ByHost)
-	if got := k.show(t, k.branch(t), "one"); got != "1" {
-		t.Errorf("after the kill the branch has %q", got)
-	}
-	if !r.Pushed || r.Branch != k.branch(t) || r.HeadSHA != k.ref(t, workorder.BranchRef(r.Branch)) {
-		t.Errorf("the result of the lost run names branch %q at %q, pushed %v", r.Branch, r.HeadSHA, r.Pushed)
-	}
-}
-
-// What the agent commits beside its branch is no less its work.
+// What the agent commits beside its branch is no less its work; the next agent is told where its stash is, and can take it
+// over with the command that it is told.
 func TestSideBranchOutlivesTheBox(t *testing.T) {
 	t.Parallel()
 	k := newKept(t, map[string]string{"file": "x\n"})
@@ -58,8 +36,16 @@ sleep 600`))
 		t.Errorf("kept are only %s", gittest.Git(t, k.bare, "for-each-ref", "--format=%(refname)"))
 	}
 	// The second box's agent is not there to tidy up: what it does not have is no reason to remove it.
-	c := u.run("", "continue", k.id, "-p", k.project(u, "", "echo 2 >two"))
-	k.ended(u, c, workorder.StatusSuccess, workorder.ByAgent)
+	c := u.run("", "continue", k.id, "-p", k.project(u, "", `
+test "$(cat file)" = x || exit 9
+ref=$(grep -o 'refs/sandbox-agent/.*/heads/stash$' "$SANDBOX_AGENT_PROMPT_FILE") || exit 10
+grep -q 'git stash apply FETCH_HEAD' "$SANDBOX_AGENT_PROMPT_FILE" || exit 11
+git fetch -q origin "$ref" && git stash apply -q FETCH_HEAD
+`))
+	r := k.ended(u, c, workorder.StatusSuccess, workorder.ByAgent)
+	if got := k.show(t, r.Branch, "file"); got != "x\nchanged" {
+		t.Errorf("the branch has %q", got)
+	}
 	if got := k.show(t, workorder.KeptRef(k.id, "side"), "one"); got != "1" {
 		t.Errorf("the side branch has %q", got)
 	}

@@ -182,11 +182,8 @@ func (k *kept) in(t *testing.T, argv ...string) {
 // tell lets an agent go on that waits for the word.
 func (k *kept) tell(t *testing.T, word string) {
 	t.Helper()
-	k.in(t, "touch", "/tmp/"+word)
+	tell(t, k.box(t), word)
 }
-
-// await is the agent's part of tell.
-func await(word string) string { return "until test -e /tmp/" + word + "; do sleep 0.1; done\n" }
 
 // count counts the containers that are started for the task, as it happens: what
 // the engine remembers of that is little.
