@@ -125,7 +125,7 @@ func (s *started) insist() {
 			return
 		case <-time.After(100 * time.Millisecond):
 		}
-		if strings.Contains(s.out.String(), "the box is killed") {
+		if strings.Contains(s.out.String(), "the sandbox is killed") {
 			return
 		}
 	}

@@ -161,7 +161,7 @@ harness:
 	if got, err := srv.Repo("app.git").Resolve(t.Context(), "refs/heads/main"); err != nil || got != r.BaseSHA {
 		t.Errorf("main moved to %q (%v)", got, err)
 	}
-	if got := gittest.Git(t, srv.Root+"/app.git", "show", r.Branch+":push.log"); !strings.Contains(got, "403") && !strings.Contains(got, "pushes are made by the box") {
+	if got := gittest.Git(t, srv.Root+"/app.git", "show", r.Branch+":push.log"); !strings.Contains(got, "403") && !strings.Contains(got, "pushes are made by the sandbox") {
 		t.Errorf("the agent's push said %q", got)
 	}
 	// Neither secret leaves the box: not in the output folder, not on the screen.

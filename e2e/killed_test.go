@@ -30,7 +30,7 @@ func TestCLIKilled(t *testing.T) {
 		{moment: "preflight: started", nightly: true},
 		{moment: "image: started", nightly: true},
 		{moment: "start: started", nightly: true},
-		{moment: "box ready", begun: true, nightly: true},
+		{moment: "sandbox ready", begun: true, nightly: true},
 		{moment: "clone: started", begun: true, nightly: true},
 		{moment: "agent: started", begun: true},
 		{moment: "stdout: agent-is-busy", begun: true, nightly: true},

@@ -197,7 +197,7 @@ harness:
 	if got := show("remote-main"); got != r.BaseSHA {
 		t.Errorf("the agent's ls-remote says %q, want %s", got, r.BaseSHA)
 	}
-	if got := show("push.log"); !strings.Contains(got, "403") && !strings.Contains(got, "pushes are made by the box") {
+	if got := show("push.log"); !strings.Contains(got, "403") && !strings.Contains(got, "pushes are made by the sandbox") {
 		t.Errorf("the agent's push said %q", got)
 	}
 	if got := show("keys") + show("stolen"); strings.Contains(got, "PRIVATE KEY") || strings.Contains(got, secret) || show("keys") != "" {

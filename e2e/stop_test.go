@@ -111,7 +111,7 @@ func TestInterruptWhileStarting(t *testing.T) {
 	t.Parallel()
 	moments := []string{"start: started"}
 	if nightly {
-		moments = append(moments, "preflight: started", "box ready")
+		moments = append(moments, "preflight: started", "sandbox ready")
 	}
 	for _, moment := range moments {
 		t.Run(moment, func(t *testing.T) {

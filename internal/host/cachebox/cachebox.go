@@ -137,7 +137,7 @@ type session struct {
 	noMore func() // ends the archive
 }
 
-var errNoAnswer = errors.New("the box ended without an answer")
+var errNoAnswer = errors.New("the sandbox ended without an answer")
 
 func (s *session) run(ctx context.Context, hard <-chan struct{}, spec runtime.BoxSpec, stdin io.Reader, offered map[string]string) (*workorder.CacheReport, error) {
 	live, end := context.WithCancel(context.WithoutCancel(ctx)) // until the box has answered
@@ -177,7 +177,7 @@ func (s *session) run(ctx context.Context, hard <-chan struct{}, spec runtime.Bo
 func (s *session) outcome(startErr error) (*workorder.CacheReport, error) {
 	switch {
 	case s.answer == nil && startErr != nil && !errors.Is(startErr, errNoAnswer):
-		return nil, fault.New(workorder.ExitBox, fmt.Errorf("start a box for the layer cache: %w", startErr), "`sandbox-agent doctor` tells what this engine can do")
+		return nil, fault.New(workorder.ExitBox, fmt.Errorf("start a sandbox for the layer cache: %w", startErr), "`sandbox-agent doctor` tells what this engine can do")
 	case s.answer == nil:
 		err := errNoAnswer
 		if text := strings.TrimSpace(s.log.String()); text != "" {
@@ -222,7 +222,7 @@ func (s *session) follow(ctx context.Context, started chan error) error {
 			gone = time.Time{}
 			over := !box.Live()
 			if err := s.read(ctx, box, over); err != nil {
-				s.k.Log.Debug("read the answer of the box", "error", err)
+				s.k.Log.Debug("read the answer of the sandbox", "error", err)
 			}
 			if over && s.answer == nil {
 				return errNoAnswer
@@ -275,7 +275,7 @@ func (s *session) stopper(user, live context.Context, hard <-chan struct{}, inte
 			if err == nil && box != nil && box.Live() {
 				go func() {
 					if err := s.k.Engine.Stop(live, box.ID, grace); err != nil && live.Err() == nil {
-						s.k.Log.Warn("stop the box", "error", err)
+						s.k.Log.Warn("stop the sandbox", "error", err)
 					}
 				}()
 				break
@@ -313,7 +313,7 @@ func (s *session) handOver(ctx context.Context, offered map[string]string) <-cha
 			err = companion.Serve(ctx, bytes.NewReader(in), nobody{}, s.k.Engine, slog.New(slog.DiscardHandler))
 		}
 		if err != nil && ctx.Err() == nil {
-			s.k.Log.Warn("hand images to the box", "error", err)
+			s.k.Log.Warn("hand images to the sandbox", "error", err)
 		}
 	}()
 	return done
@@ -334,7 +334,7 @@ func (s *session) remove(ctx context.Context) error {
 		err = s.k.Engine.Remove(ctx, box.ID)
 	}
 	if err != nil {
-		return fmt.Errorf("remove the box %s (`sandbox-agent gc` does it later): %w", s.id, err)
+		return fmt.Errorf("remove the sandbox %s (`sandbox-agent gc` does it later): %w", s.id, err)
 	}
 	return nil
 }

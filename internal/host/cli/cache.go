@@ -39,12 +39,12 @@ type cacheOptions struct {
 
 func newCacheCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "cache", Short: "Look after the image layers that boxes share", Args: noArgs,
-		Long: `Boxes of one engine share the layers of service images, so that a run pulls or copies an
+		Use: "cache", Short: "Look after the image layers that sandboxes share", Args: noArgs,
+		Long: `Sandboxes of one engine share the layers of service images, so that a run pulls or copies an
 image once. Cache shows what is there, removes what nobody uses and brings images in
-ahead of the first run. Every command starts a small box for its work and removes it.
+ahead of the first run. Every command starts a small sandbox for its work and removes it.
 
-It is safe at any time: what a live box runs on stays, and a box that is killed leaves
+It is safe at any time: what a live sandbox runs on stays, and a sandbox that is killed leaves
 nothing behind that another one stumbles over. ` + "`sandbox-agent gc --cache`" + ` throws all of it away.`,
 		Example: "  sandbox-agent cache ls\n  sandbox-agent cache pull --project my-app\n  sandbox-agent cache prune --older-than 7d",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -57,8 +57,8 @@ nothing behind that another one stumbles over. ` + "`sandbox-agent gc --cache`" 
 func (o *cacheOptions) cacheFlags(a *App, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&o.json, "json", false, "print a JSON report")
-	f.StringVar(&o.image, "image", "", "image of the box (default: built by this program)")
-	f.StringVar(&o.isolation, "isolation", "", "how the box is held: confined or privileged")
+	f.StringVar(&o.image, "image", "", "image of the sandbox (default: built by this program)")
+	f.StringVar(&o.isolation, "isolation", "", "how the sandbox is held: confined or privileged")
 	f.StringVar(&o.ociRuntime, "oci-runtime", "", "OCI runtime of the engine")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
 		o.sources, err = fromEnvironment(cmd.Flags(), a.Getenv)
@@ -85,7 +85,7 @@ func newCachePruneCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "prune", Short: "Remove images from the layer cache that nobody uses", Args: noArgs,
 		Long: `Prune removes the images that no run has wanted for ` + cacheAge + ` (--older-than), the layers that no
-image needs any more, and what boxes left that were killed. Boxes may run meanwhile: the images and
+image needs any more, and what sandboxes left that were killed. Sandboxes may run meanwhile: the images and
 layers they run on stay. The next run that wants a removed image pulls it again.`,
 		Example: "  sandbox-agent cache prune --dry-run\n  sandbox-agent cache prune --older-than 12h\n  sandbox-agent cache prune --all",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -96,7 +96,7 @@ layers they run on stay. The next run that wants a removed image pulls it again.
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVarP(&o.all, "all", "a", false, "remove every image that no box runs on now")
+	f.BoolVarP(&o.all, "all", "a", false, "remove every image that no sandbox runs on now")
 	f.StringVar(&o.olderThan, "older-than", cacheAge, "how long an image has to be unused, such as 30d, 12h, 90m")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only say what would be removed")
 	o.cacheFlags(a, cmd)
@@ -190,7 +190,7 @@ func (o *cacheOptions) ls(ctx context.Context, a *App) error {
 				return err
 			}
 		}
-		fmt.Fprintf(a.Stdout, "%s: %d images, %d layers; %s shared layers, %s of boxes, %s to be deleted", s.Name, len(s.Images), s.Layers, size(s.SeedBytes), size(s.BoxBytes), size(s.TrashBytes))
+		fmt.Fprintf(a.Stdout, "%s: %d images, %d layers; %s shared layers, %s of sandboxes, %s to be deleted", s.Name, len(s.Images), s.Layers, size(s.SeedBytes), size(s.BoxBytes), size(s.TrashBytes))
 		if len(s.Boxes) > 0 {
 			fmt.Fprintf(a.Stdout, "; used by %s", render.Clean(strings.Join(s.Boxes, ", ")))
 		}
@@ -273,7 +273,7 @@ func (o *cacheOptions) prune(ctx context.Context, a *App) error {
 			fmt.Fprintf(a.Stdout, "%sremoved %s (%s, used %s)\n", would, imageName(i), size(i.OwnBytes), ago(i.UsedAt))
 		}
 		if s.RemovedLayers+s.Leftovers > 0 {
-			fmt.Fprintf(a.Stdout, "%sremoved %d layers and %d leftovers of dead boxes from %s\n", would, s.RemovedLayers, s.Leftovers, s.Name)
+			fmt.Fprintf(a.Stdout, "%sremoved %d layers and %d leftovers of dead sandboxes from %s\n", would, s.RemovedLayers, s.Leftovers, s.Name)
 		}
 	}
 	fmt.Fprintf(a.Stdout, "%sfreed %s\n", would, size(rep.FreedBytes))

@@ -17,10 +17,10 @@ func newContinueCmd(a *App) *cobra.Command {
 	o := &nextOptions{}
 	cmd := &cobra.Command{
 		Use:   "continue [TASK] [flags]",
-		Short: "Go on with a task in a new box, from its branch and last checkpoint",
-		Long: `Continue starts a new box for a task whose last one has ended, however it did: stopped,
+		Short: "Go on with a task in a new sandbox, from its branch and last checkpoint",
+		Long: `Continue starts a new sandbox for a task whose last one has ended, however it did: stopped,
 out of time or budget, parked at a provider's limit, killed, lost with its machine. The
-box restores the branch and the last checkpoint of uncommitted work, and the agent is told
+sandbox restores the branch and the last checkpoint of uncommitted work, and the agent is told
 what exists and how the last attempt ended.
 
 Where the state folder knows the task its id is enough: project, flags and output folder

@@ -484,6 +484,6 @@ func TestLeaseIsTold(t *testing.T) {
 		Attempts: []workorder.Attempt{{ID: "00000000000000aa", Number: 3}},
 	}
 	r.put()
-	r.want(workorder.ExitGit, "another box (host far)", ifExists()...)
+	r.want(workorder.ExitGit, "another sandbox (host far)", ifExists()...)
 	r.want(0, `"attempt": 4`, "result", tid, "--json")
 }

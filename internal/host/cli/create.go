@@ -30,13 +30,13 @@ func newCreateCmd(a *App) *cobra.Command {
 	o := &createOptions{}
 	cmd := &cobra.Command{
 		Use:   "create [flags]",
-		Short: "Run a task in a new box and land its branch",
-		Long: `Create runs one task: it starts a box, clones the repository in it, brings up the
+		Short: "Run a task in a new sandbox and land its branch",
+		Long: `Create runs one task: it starts a sandbox, clones the repository in it, brings up the
 project's services, runs the agent, validates what it did, pushes the branch and
-removes the box. The result lies in the state folder (or --out) when it is done.
+removes the sandbox. The result lies in the state folder (or --out) when it is done.
 
 Ctrl-C stops gracefully: the work so far is pushed. So do SIGTERM, however often, and a terminal
-that is closed. Only Ctrl-C again, 2 s later or more, kills the box.
+that is closed. Only Ctrl-C again, 2 s later or more, kills the sandbox.
 The exit code says how the task ended: ` + "`sandbox-agent --help`" + ` lists them.
 Every flag of a setting can be given as SANDBOX_AGENT_<FLAG>; flag > environment
 > project file > default.
@@ -46,7 +46,7 @@ by systemd, cron or a Kubernetes Job: it starts the task, follows it where it ru
 with it where it was cut off, and does nothing but tell the result where it is done.
 
 With --plan the agent makes a plan and changes nothing: the branch is not written. The plan is
-plan.md in the task's folder. Read it, change it there if you like, then let another box carry it
+plan.md in the task's folder. Read it, change it there if you like, then let another sandbox carry it
 out with --from-plan: the task is the plan's, and --task adds to it.`,
 		Example: `  sandbox-agent create --project my-app --task "Add pagination to the users API"
   sandbox-agent create --repo . --task-file task.md

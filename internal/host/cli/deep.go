@@ -147,7 +147,7 @@ func (d *deep) part(ctx context.Context, p conformance.Part) error {
 		return err
 	}
 	if res == nil {
-		return fault.New(workorder.ExitBox, errors.New("the box left no result"), "")
+		return fault.New(workorder.ExitBox, errors.New("the sandbox left no result"), "")
 	}
 	if len(d.checks) == done {
 		return fault.New(workorder.ExitCode(res.Status, res.EndedBy), fmt.Errorf("no check ran: %s", reason(res)), d.hint(res))
@@ -231,7 +231,7 @@ func (d *deep) hint(res *workorder.Result) string {
 	}
 	for _, s := range res.Steps {
 		if s.Name == "packages" && s.Status == workorder.StepFailed {
-			return "the checks need the package " + conformance.Package + " from a package mirror that the box can reach"
+			return "the checks need the package " + conformance.Package + " from a package mirror that the sandbox can reach"
 		}
 	}
 	return "`sandbox-agent doctor` tells what this engine can give"

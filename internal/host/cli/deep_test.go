@@ -95,7 +95,10 @@ func TestDeep(t *testing.T) {
 				Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs,
 				Getenv: func(name string) string { return map[string]string{"SANDBOX_AGENT_STATE_DIR": dir}[name] },
 				Open: func() (*Backend, error) {
-					return &Backend{Engine: struct{ runtime.Runtime }{fake}, Images: derivedImages{}}, nil
+					return &Backend{Engine: struct { // without images
+						runtime.Runtime
+						runtime.Copier
+					}{fake, fake}, Images: derivedImages{}}, nil
 				},
 			}
 			code := Main(t.Context(), a, []string{"doctor", "--deep", "--image", "box"})

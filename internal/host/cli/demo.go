@@ -25,7 +25,7 @@ func newDemoCmd(a *App) *cobra.Command {
 		Short: "Run a whole task on a sample repository: no account, no key",
 		Long: `Demo runs one whole task: a small repository with a service (Redis), a test that
 fails, and a scripted agent that mends the code. It needs a Docker engine and
-nothing else: no account, no key, no model. What is missing (the box's image, the
+nothing else: no account, no key, no model. What is missing (the sandbox's image, the
 service's image) is built first; that takes some minutes once.
 
 The sample repository lies in the state folder afterwards, with the agent's

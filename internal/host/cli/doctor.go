@@ -19,12 +19,12 @@ func newDoctorCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Check what this machine can do", Args: noArgs,
 		Long: `Doctor checks the engine, what isolation it can give, the network policy, the image, disk
-space, git and gh. It starts throw-away containers of the box's image when that is there, and
+space, git and gh. It starts throw-away containers of the sandbox's image when that is there, and
 pulls nothing.
 
-With --deep it runs real boxes instead, in which user sandbox uses Docker as agents do (CLI,
+With --deep it runs real sandboxes instead, in which user sandbox uses Docker as agents do (CLI,
 compose, BuildKit, volumes, limits, and what must be refused), and prints the table. The checks
-make their images from the package busybox-static, so the box needs a package mirror. They take
+make their images from the package busybox-static, so the sandbox needs a package mirror. They take
 some minutes and leave nothing behind.`,
 		Example: "  sandbox-agent doctor\n  sandbox-agent doctor --json\n  sandbox-agent doctor --deep --isolation privileged",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -42,10 +42,10 @@ some minutes and leave nothing behind.`,
 	}
 	f := cmd.Flags()
 	f.BoolVar(&asJSON, "json", false, "print the checks as JSON")
-	f.BoolVar(&o.deep, "deep", false, "use Docker in real boxes, as agents do, and print the table")
-	f.StringVar(&o.isolation, "isolation", projects.IsolationConfined, "with --deep: how the boxes are held, confined or privileged")
+	f.BoolVar(&o.deep, "deep", false, "use Docker in real sandboxes, as agents do, and print the table")
+	f.StringVar(&o.isolation, "isolation", projects.IsolationConfined, "with --deep: how the sandboxes are held, confined or privileged")
 	f.StringVar(&o.ociRuntime, "oci-runtime", "", "with --deep: OCI runtime of the engine, such as sysbox-runc, kata, runsc")
-	f.StringVar(&o.image, "image", "", "with --deep: image of the boxes (default: built by this program)")
+	f.StringVar(&o.image, "image", "", "with --deep: image of the sandboxes (default: built by this program)")
 	// It fails only for a flag that is not there.
 	_ = cmd.RegisterFlagCompletionFunc("isolation", cobra.FixedCompletions([]string{projects.IsolationConfined, projects.IsolationPrivileged}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd

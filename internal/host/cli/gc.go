@@ -18,21 +18,21 @@ type gcOptions struct{ dryRun, images, cache, json bool }
 func newGcCmd(a *App) *cobra.Command {
 	o := &gcOptions{}
 	cmd := &cobra.Command{
-		Use: "gc", Short: "Collect finished boxes and remove what dead commands left", Args: noArgs,
-		Long: `Gc collects the results of boxes that have ended, removes them with their volumes,
-ends companions whose box is gone, and with --images removes images that
+		Use: "gc", Short: "Collect finished sandboxes and remove what dead commands left", Args: noArgs,
+		Long: `Gc collects the results of sandboxes that have ended, removes them with their volumes,
+ends companions whose sandbox is gone, and with --images removes images that
 other versions of this program built and tagged: none that has another tag or a container.
-A box that runs, a task that another command follows, and one whose box is on another
+A sandbox that runs, a task that another command follows, and one whose sandbox is on another
 engine are left alone.
 
 With --cache it removes the layer cache too, the volume ` + start.CacheVolume + ` that all
-boxes of the engine share (or the one that SANDBOX_AGENT_CACHE_VOLUME names): the next runs pull their images again. It is refused while a box runs.`,
+sandboxes of the engine share (or the one that SANDBOX_AGENT_CACHE_VOLUME names): the next runs pull their images again. It is refused while a sandbox runs.`,
 		Example: "  sandbox-agent gc --dry-run\n  sandbox-agent gc --images --cache",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
 	}
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only say what would be done")
 	cmd.Flags().BoolVar(&o.images, "images", false, "also remove images built by other versions, unless they have another tag or a container")
-	cmd.Flags().BoolVar(&o.cache, "cache", false, "also remove the layer cache that boxes share")
+	cmd.Flags().BoolVar(&o.cache, "cache", false, "also remove the layer cache that sandboxes share")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON list of what was done")
 	return cmd
 }

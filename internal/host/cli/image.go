@@ -14,7 +14,7 @@ import (
 
 func newImageCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "image", Short: "Build and list the images of boxes", Args: noArgs,
+		Use: "image", Short: "Build and list the images of sandboxes", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	var rebuild, buildJSON, lsJSON bool

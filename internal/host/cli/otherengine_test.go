@@ -24,7 +24,7 @@ func onOtherEngine(t *testing.T) (r *rig, there *runtimetest.Fake) {
 func TestOtherEngine(t *testing.T) {
 	t.Parallel()
 	r, there := onOtherEngine(t)
-	const said = "task " + tid + ": its box is on another engine: unix:///fake.sock, and this is tcp://other:2375\nhint: set DOCKER_HOST=unix:///fake.sock,"
+	const said = "task " + tid + ": its sandbox is on another engine: unix:///fake.sock, and this is tcp://other:2375\nhint: set DOCKER_HOST=unix:///fake.sock,"
 	for _, args := range [][]string{
 		{"result", tid},
 		{"continue", tid},

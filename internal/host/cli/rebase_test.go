@@ -22,7 +22,7 @@ func TestRebaseCommand(t *testing.T) {
 	r.want(workorder.ExitUsage, "a rebase adds nothing to the task", "rebase", tid, "--task", "x")
 	r.want(workorder.ExitUsage, "is not a branch's name", "rebase", tid, "--onto", "a..b")
 	r.want(workorder.ExitUsage, "cannot be the branch of", "rebase", tid, "--target-branch", "main")
-	r.want(0, "onto the newest of the task's base branch, once no other box", "rebase", tid, "--dry-run")
+	r.want(0, "onto the newest of the task's base branch, once no other sandbox", "rebase", tid, "--dry-run")
 	r.want(0, `"onto": "release"`, "rebase", tid, "--dry-run", "--onto", "release")
 	r.boxes(1)
 	r.want(0, "success", "rebase", "a1b2")

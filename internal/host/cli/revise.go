@@ -22,7 +22,7 @@ func newReviseCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revise [TASK] [--pr N] [flags]",
 		Short: "Let the agent address the review of a task's pull request",
-		Long: `Revise goes on with a task in a new box and gives the agent the feedback on its pull
+		Long: `Revise goes on with a task in a new sandbox and gives the agent the feedback on its pull
 request: all review threads that are not resolved, and reviews and comments since the last
 time, those of bots included. Each is a numbered item. Afterwards each thread gets a reply
 with the commits that address it or the agent's reason, and is resolved only where commits
@@ -35,7 +35,7 @@ The task is that of the pull request's branch; where the state folder knows the 
 id is enough. --feedback-file takes feedback from a file, without any forge: each entry
 of its outermost lists is an item, and what stands before the first one introduces them. A text
 given with --task is an addition to the task, as is that introduction. When there is nothing
-to address no box is started and the exit code is 0.`,
+to address no sandbox is started and the exit code is 0.`,
 		Example: `  sandbox-agent revise --pr 7 --project my-app
   sandbox-agent revise T-A1B2C3D4
   sandbox-agent revise A1B2 --feedback-file review.md

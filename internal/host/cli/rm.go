@@ -23,7 +23,7 @@ func newRmCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rm TASK...", Short: "Forget tasks and delete their output",
 		ValidArgsFunction: a.completeTasks(true),
-		Long:              "Rm deletes what is known of a task: its record and its output folder. A box that still\nruns is only removed with --force, and one on another engine is only left with it; a task whose\nrecord is damaged is only forgotten with it. The branch it pushed stays, and the task's\nrefs on the remote do: docs/tasks.md has the git command that removes these.",
+		Long:              "Rm deletes what is known of a task: its record and its output folder. A sandbox that still\nruns is only removed with --force, and one on another engine is only left with it; a task whose\nrecord is damaged is only forgotten with it. The branch it pushed stays, and the task's\nrefs on the remote do: docs/tasks.md has the git command that removes these.",
 		Example:           "  sandbox-agent rm T-A1B2C3D4\n  sandbox-agent rm --force A1B2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, id := range args {
@@ -40,7 +40,7 @@ func newRmCmd(a *App) *cobra.Command {
 		}
 		return nil
 	}
-	cmd.Flags().BoolVarP(&o.force, "force", "f", false, "also kill a box that runs, and leave one that is on another engine")
+	cmd.Flags().BoolVarP(&o.force, "force", "f", false, "also kill a sandbox that runs, and leave one that is on another engine")
 	return cmd
 }
 

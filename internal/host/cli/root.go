@@ -12,17 +12,17 @@ import (
 )
 
 const rootLong = `sandbox-agent hands a repository and a task to a coding agent and gives back a
-branch and proof, from a throw-away Docker-in-Docker box.
+branch and proof, from a throw-away Docker-in-Docker sandbox.
 
 Exit codes: 0 done · 1 general · 2 task not found · 3 project not found ·
-5 the box did not start, or was lost · 6 project or order invalid ·
-7 git, or another box has the task · 10 the task failed (agent or validation) ·
+5 the sandbox did not start, or was lost · 6 project or order invalid ·
+7 git, or another sandbox has the task · 10 the task failed (agent or validation) ·
 11 interrupted · 12 timeout · 13 budget · 14 parked · 64 usage.`
 
 func newRootCmd(a *App) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "sandbox-agent",
-		Short: "Run coding agents in throw-away Docker-in-Docker boxes",
+		Short: "Run coding agents in throw-away Docker-in-Docker sandboxes",
 		Long:  rootLong,
 		Example: `  sandbox-agent create --project my-app --task "Add pagination to the users API"
   sandbox-agent ps

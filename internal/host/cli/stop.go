@@ -22,11 +22,11 @@ func newStopCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "stop TASK", Short: "Stop a task; the work so far is pushed", Args: oneTask,
 		ValidArgsFunction: a.completeTasks(false),
-		Long:              "Stop asks the box to end: the agent is stopped, its work is saved and pushed, and the\nresult is collected. What has not ended after --timeout is killed.",
+		Long:              "Stop asks the sandbox to end: the agent is stopped, its work is saved and pushed, and the\nresult is collected. What has not ended after --timeout is killed.",
 		Example:           "  sandbox-agent stop T-A1B2C3D4\n  sandbox-agent stop A1B2 --timeout 30s",
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args[0], a) },
 	}
-	cmd.Flags().DurationVar(&o.timeout, "timeout", runtime.StopTimeout, "how long the box may take to land (0 kills it)")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", runtime.StopTimeout, "how long the sandbox may take to land (0 kills it)")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the task's state as JSON")
 	return cmd
 }

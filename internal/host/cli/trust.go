@@ -38,7 +38,7 @@ func (e *untrustedError) Error() string {
 	if e.Changed {
 		why = "it has changed since you trusted it"
 	}
-	return fmt.Sprintf("the project file %s asks for more than its repository's code may do in the box, and %s: %s", e.File, why, strings.Join(keys, ", "))
+	return fmt.Sprintf("the project file %s asks for more than its repository's code may do in the sandbox, and %s: %s", e.File, why, strings.Join(keys, ", "))
 }
 
 // ExitCode is the exit code of the CLI for this error.
@@ -194,7 +194,7 @@ func askTrust(ctx context.Context, a *App, e *untrustedError) (bool, error) {
 }
 
 func showAsks(w io.Writer, file string, asks []trust.Ask) {
-	fmt.Fprintf(w, "%s asks for more than its repository's code may do in the box:\n", render.Clean(file))
+	fmt.Fprintf(w, "%s asks for more than its repository's code may do in the sandbox:\n", render.Clean(file))
 	for _, k := range asks {
 		fmt.Fprintf(w, "  %s: %s\n      %s\n", render.Clean(k.Key), render.Clean(k.Value), render.Clean(k.Why))
 	}

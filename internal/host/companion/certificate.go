@@ -26,7 +26,7 @@ const (
 func certificate(names ...string) (*tls.Config, string, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, "", fmt.Errorf("make a key for the box: %w", err)
+		return nil, "", fmt.Errorf("make a key for the sandbox: %w", err)
 	}
 	t := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "sandbox-agent, for one run"},
@@ -43,7 +43,7 @@ func certificate(names ...string) (*tls.Config, string, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
 	if err != nil {
-		return nil, "", fmt.Errorf("make a certificate for the box: %w", err)
+		return nil, "", fmt.Errorf("make a certificate for the sandbox: %w", err)
 	}
 	c := &tls.Config{
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},

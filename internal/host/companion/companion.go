@@ -166,12 +166,12 @@ func listen(ctx context.Context, cfg Config, ready *Ready, log *slog.Logger) (*h
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", cfg.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("listen for the box on %s: %w", cfg.Listen, err)
+		return nil, fmt.Errorf("listen for the sandbox on %s: %w", cfg.Listen, err)
 	}
 	addr, ok := ln.Addr().(*net.TCPAddr)
 	if !ok {
 		ln.Close()
-		return nil, fmt.Errorf("listen for the box on %s: no port", cfg.Listen)
+		return nil, fmt.Errorf("listen for the sandbox on %s: no port", cfg.Listen)
 	}
 	config, ca, err := certificate(BoxName, addr.IP.String())
 	if err != nil {

@@ -181,7 +181,7 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 	t.Setenv("COMPANION_TEST_CHILD", "1")
 	cfg := companion.Config{TaskID: id, Dir: t.TempDir(), Repo: t.TempDir(), TargetBranch: "agent/" + id, Listen: "203.0.113.1:0"}
 	_, err = companion.Start(context.WithoutCancel(t.Context()), exe, []string{"-test.run", "^TestStartSaysWhatIsWrong$"}, cfg)
-	if err == nil || !strings.Contains(err.Error(), "listen for the box on 203.0.113.1:0") {
+	if err == nil || !strings.Contains(err.Error(), "listen for the sandbox on 203.0.113.1:0") {
 		t.Errorf("error = %v", err)
 	}
 	if _, err := companion.Start(t.Context(), "/bin/true", nil, cfg); err == nil {

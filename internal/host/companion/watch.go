@@ -85,20 +85,20 @@ func (w *watcher) run(ctx context.Context) error {
 		case box == nil || box.State == "created":
 			down = time.Time{}
 			if time.Since(begun) > appearTimeout {
-				return fmt.Errorf("no box has started for %s", appearTimeout)
+				return fmt.Errorf("no sandbox has started for %s", appearTimeout)
 			}
 			if orphan.IsZero() && w.cfg.Parent != 0 && os.Getppid() != w.cfg.Parent {
 				orphan = time.Now()
 			}
 			if !orphan.IsZero() && time.Since(orphan) > orphanTimeout {
-				return errors.New("the command that was to start the box has died")
+				return errors.New("the command that was to start the sandbox has died")
 			}
 		case !box.Live():
 			return nil
 		default:
 			seen, down = true, time.Time{}
 			if err := w.follow(ctx, box.ID); err != nil && ctx.Err() == nil {
-				w.log.Warn("follow the box", "error", err)
+				w.log.Warn("follow the sandbox", "error", err)
 			}
 		}
 		select {
@@ -146,7 +146,7 @@ func (w *watcher) answer(ctx context.Context, id string, e workorder.Event) {
 func (w *watcher) deliver(ctx context.Context, id, ref, name string) error {
 	// Only what was offered: the box does not choose from the engine's store.
 	if !slices.Contains(w.cfg.Images, ref) {
-		return fmt.Errorf("image %s was not offered to this box", ref)
+		return fmt.Errorf("image %s was not offered to this sandbox", ref)
 	}
 	if w.images == nil {
 		return fmt.Errorf("save image %s: %w", ref, runtime.ErrUnsupported)

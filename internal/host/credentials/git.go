@@ -208,5 +208,5 @@ func (f *Finder) ssh(remote, host string) (*workorder.GitCredential, error) {
 		return c, nil
 	}
 	return nil, fault.New(workorder.ExitGit, fmt.Errorf("remote %s needs an SSH key and there is none in %s", host, home),
-		"set SANDBOX_AGENT_SSH_KEY to a private key file (keys that live only in an ssh agent cannot enter the box)")
+		"set SANDBOX_AGENT_SSH_KEY to a private key file (keys that live only in an ssh agent cannot enter the sandbox)")
 }

@@ -86,7 +86,7 @@ func (d *Doctor) engine(ctx context.Context, add func(Check)) (runtime.Info, boo
 	}
 	add(Check{"engine", OK, fmt.Sprintf("%s at %s (API %s, %s %s)", info.Version, info.Host, info.APIVersion, info.OSType, info.Arch), ""})
 	if info.OSType != "linux" {
-		add(Check{"containers", Fail, "the engine runs " + info.OSType + " containers", "a box needs Linux containers"})
+		add(Check{"containers", Fail, "the engine runs " + info.OSType + " containers", "a sandbox needs Linux containers"})
 		return info, false
 	}
 	add(Check{"cgroup", OK, fmt.Sprintf("version %d", info.CgroupVersion), ""})
@@ -170,7 +170,7 @@ func (d *Doctor) reach(ctx context.Context, p runtime.Prober, info runtime.Info,
 	if info.Local && info.Gateway != "" {
 		addr = info.Gateway + ":0"
 	}
-	c := Check{Name: "local repository", Status: OK, Message: "a box reaches this machine at " + strings.TrimSuffix(addr, ":0")}
+	c := Check{Name: "local repository", Status: OK, Message: "a sandbox reaches this machine at " + strings.TrimSuffix(addr, ":0")}
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
@@ -200,7 +200,7 @@ func (d *Doctor) reach(ctx context.Context, p runtime.Prober, info runtime.Info,
 		}
 	}
 	if err != nil {
-		c.Status, c.Message = Warn, "a box cannot reach this machine at "+addr+": "+err.Error()
+		c.Status, c.Message = Warn, "a sandbox cannot reach this machine at "+addr+": "+err.Error()
 		if info.Rootless {
 			c.Hint = runtime.RootlessHint
 			return c

@@ -19,13 +19,13 @@ var firewall string
 // network checks that a confined box can have the firewall of the network policy.
 func (d *Doctor) network(ctx context.Context, p runtime.Prober, info runtime.Info, image string) Check {
 	out, err := d.probe(ctx, p, info, image, runtime.IsolationConfined, "", []string{"/bin/sh", "-c", "nft -f - <<'END' && echo in-force\n" + firewall + "END\n"})
-	c := Check{Name: "network policy", Status: OK, Message: "nftables works in a confined box: network can be full, restricted or none"}
+	c := Check{Name: "network policy", Status: OK, Message: "nftables works in a confined sandbox: network can be full, restricted or none"}
 	if err == nil && strings.Contains(out, "in-force") {
 		return c
 	}
-	c.Status, c.Message = Fail, "a confined box cannot have its firewall: "+strings.TrimSpace(out)
+	c.Status, c.Message = Fail, "a confined sandbox cannot have its firewall: "+strings.TrimSpace(out)
 	if err != nil {
-		c.Message = "a confined box cannot have its firewall: " + err.Error()
+		c.Message = "a confined sandbox cannot have its firewall: " + err.Error()
 	}
 	c.Hint = "the engine's kernel needs nf_tables (modules nft_redir, nft_masq, nft_fib_inet, nft_reject_inet, nft_log, nft_ct), and an image of one's own the program nft"
 	return c
@@ -34,9 +34,9 @@ func (d *Doctor) network(ctx context.Context, p runtime.Prober, info runtime.Inf
 // ground checks that a confined box can divide its control groups and cover the machine's kernel settings.
 func (d *Doctor) ground(ctx context.Context, p runtime.Prober, info runtime.Info, image string) Check {
 	out, err := d.probe(ctx, p, info, image, runtime.IsolationConfined, "", []string{workorder.EntrypointIn, "ground"})
-	c := Check{Name: "limits and settings", Status: OK, Message: "the agent has limits apart from boot's; the machine's kernel settings are read-only in a confined box"}
+	c := Check{Name: "limits and settings", Status: OK, Message: "the agent has limits apart from boot's; the machine's kernel settings are read-only in a confined sandbox"}
 	if err != nil {
-		c.Status, c.Message = Warn, "a confined box is held less well than it should be: "+strings.TrimSpace(out+" "+err.Error())
+		c.Status, c.Message = Warn, "a confined sandbox is held less well than it should be: "+strings.TrimSpace(out+" "+err.Error())
 		c.Hint = "the kernel needs cgroup namespaces (4.6), and the engine has to mount /sys/fs/cgroup; runs go on, each with this as a warning"
 	}
 	return c
@@ -45,8 +45,8 @@ func (d *Doctor) ground(ctx context.Context, p runtime.Prober, info runtime.Info
 // strong are the OCI runtimes that hold a box by more than a shared kernel's
 // permissions, with the names that engines give them.
 var strong = []struct{ name, what string }{
-	{"sysbox-runc", "a user namespace for the whole box"},
-	{"kata", "a virtual machine for the box"},
+	{"sysbox-runc", "a user namespace for the whole sandbox"},
+	{"kata", "a virtual machine for the sandbox"},
 	{"runsc", "gVisor: a kernel of its own in user space"},
 }
 
@@ -63,7 +63,7 @@ func (d *Doctor) runtimes(ctx context.Context, p runtime.Prober, info runtime.In
 		name := info.Runtimes[i]
 		c := Check{"oci runtime " + s.name, OK, "selectable: --oci-runtime " + name + " (" + s.what + ")", ""}
 		if _, err := d.probe(ctx, p, info, image, runtime.IsolationConfined, name, []string{"/bin/true"}); err != nil {
-			c.Status, c.Message, c.Hint = Warn, "the engine knows "+name+", and a box does not start in it: "+err.Error(), "mend the runtime's installation, or leave --oci-runtime out"
+			c.Status, c.Message, c.Hint = Warn, "the engine knows "+name+", and a sandbox does not start in it: "+err.Error(), "mend the runtime's installation, or leave --oci-runtime out"
 		}
 		add(c)
 	}

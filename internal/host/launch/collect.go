@@ -95,7 +95,7 @@ func (l *Launcher) home(ctx context.Context, rec *store.Record, follow bool, kin
 
 // neverStarted ends the record of a CLI that died before it made a box.
 func (l *Launcher) neverStarted(rec *store.Record) (*workorder.Result, error) {
-	res := outcome.Synthesise(rec, l.collector().Recorded(rec), outcome.LostTo(workorder.ReasonNotReady, "the command was ended before it started a box"), l.Host().Time())
+	res := outcome.Synthesise(rec, l.collector().Recorded(rec), outcome.LostTo(workorder.ReasonNotReady, "the command was ended before it started a sandbox"), l.Host().Time())
 	l.collector().Done(rec, res)
 	return res, errors.Join(outcome.WriteResult(rec, res), l.Store.Save(rec))
 }
@@ -113,7 +113,7 @@ func (l *Launcher) stillborn(ctx context.Context, rec *store.Record, cause error
 	switch {
 	case ctx.Err() != nil:
 		status, by, code = workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonByUser
-		cause = fault.New(workorder.ExitInterrupted, errors.New("you interrupted it before its box was started"), "")
+		cause = fault.New(workorder.ExitInterrupted, errors.New("you interrupted it before its sandbox was started"), "")
 	case errors.Is(cause, follow.ErrStopped):
 		status, by, code = workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonOnRequest
 	case errors.Is(cause, start.ErrOther):

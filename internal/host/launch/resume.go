@@ -38,7 +38,7 @@ func (l *Launcher) Resume(ctx context.Context, hard <-chan struct{}, job *job.Jo
 	looking.announce(job, next)
 	info, err := looking.starter().Ground(ctx, job, next)
 	if ctx.Err() != nil {
-		err = fault.New(workorder.ExitInterrupted, errors.New("you interrupted it before its box was started"), "")
+		err = fault.New(workorder.ExitInterrupted, errors.New("you interrupted it before its sandbox was started"), "")
 	}
 	if err != nil {
 		return nil, err

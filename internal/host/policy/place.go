@@ -27,7 +27,7 @@ func (n Network) Allows(place workorder.AllowRule) (says string, ok bool) {
 	case slices.ContainsFunc(workorder.Metadata(), func(p netip.Prefix) bool { return p.Contains(addr) }):
 		return "refused: metadata services of clouds are out of reach with every network", false
 	case place.Host == "localhost" || addr.IsLoopback():
-		return "allowed: it is the box itself", true
+		return "allowed: it is the sandbox itself", true
 	case slices.ContainsFunc(n.Services, func(s workorder.Service) bool { return s.Name == place.Host }):
 		return "allowed: it is a service of the project", true
 	case n.Mode == workorder.NetworkFull:

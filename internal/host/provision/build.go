@@ -159,7 +159,7 @@ const noTag = "<none>:<none>"
 func list(ctx context.Context, engine Engine) ([]Built, error) {
 	sum, err := engine.ImageList(ctx, imagetypes.ListOptions{Filters: filters.NewArgs(filters.Arg("label", labelHash))})
 	if err != nil {
-		return nil, fmt.Errorf("list the images of boxes: %w", err)
+		return nil, fmt.Errorf("list the images of sandboxes: %w", err)
 	}
 	var out []Built
 	for _, s := range sum {

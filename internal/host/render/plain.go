@@ -74,7 +74,7 @@ func plainText(e workorder.Event) string {
 	case workorder.EventTask:
 		return ""
 	case workorder.EventReady:
-		return words("box ready", text)
+		return words("sandbox ready", text)
 	case workorder.EventStepStarted:
 		return name + ": started"
 	case workorder.EventStepFinished:

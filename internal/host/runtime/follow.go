@@ -19,7 +19,7 @@ const (
 
 // ErrStuck ends a stream that outlived its box. What it still held back can be
 // read without following.
-var ErrStuck = errors.New("the engine did not end the box's output")
+var ErrStuck = errors.New("the engine did not end the sandbox's output")
 
 // Follower is what following needs of an engine.
 type Follower interface {

@@ -46,7 +46,7 @@ var (
 	// ErrIsolation: the engine cannot give what the chosen isolation needs.
 	ErrIsolation = errors.New("the engine cannot give this isolation")
 	// ErrConflict: the engine has a box of that name already.
-	ErrConflict = errors.New("there is a box of that name already")
+	ErrConflict = errors.New("there is a sandbox of that name already")
 )
 
 // StopTimeout is what a box has to end when nobody says otherwise, whoever stops
@@ -60,7 +60,7 @@ const LabelCache = "sandbox-agent.cache"
 
 // RootlessHint is what to do when a box cannot reach this machine: the bridge of
 // a rootless engine lies in a network namespace of its own.
-const RootlessHint = "boxes of a rootless engine cannot reach this machine: push the repository and give its URL (--repo URL), or use an engine that runs as root"
+const RootlessHint = "sandboxes of a rootless engine cannot reach this machine: push the repository and give its URL (--repo URL), or use an engine that runs as root"
 
 // The ways a box can be held.
 const (

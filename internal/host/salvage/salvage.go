@@ -33,7 +33,7 @@ const (
 )
 
 // ErrNothing is returned when the box has no commit that is not elsewhere.
-var ErrNothing = errors.New("there is nothing to take out of the box")
+var ErrNothing = errors.New("there is nothing to take out of the sandbox")
 
 // Source is where a stopped box is read.
 type Source interface {
@@ -54,7 +54,7 @@ func Commits(ctx context.Context, from Source, box string, w Work, bundle string
 	defer cancel()
 	defer func() {
 		if err != nil && !errors.Is(err, ErrNothing) {
-			err = fmt.Errorf("take the commits out of the stopped box: %w", err)
+			err = fmt.Errorf("take the commits out of the stopped sandbox: %w", err)
 		}
 	}()
 	// On the disk that the bundle goes to.
@@ -256,7 +256,7 @@ func Files(ctx context.Context, from Source, box, archive string) (err error) {
 	defer cancel()
 	defer func() {
 		if err != nil && !errors.Is(err, ErrNothing) {
-			err = errors.Join(fmt.Errorf("take the files out of the stopped box: %w", err), os.Remove(archive))
+			err = errors.Join(fmt.Errorf("take the files out of the stopped sandbox: %w", err), os.Remove(archive))
 		}
 	}()
 	r, err := from.CopyOut(ctx, box, workorder.Workspace)

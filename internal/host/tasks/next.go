@@ -14,7 +14,7 @@ type Do string
 const (
 	AwaitLock  Do = "await lock"  // until the other command is done with the task
 	AwaitLimit Do = "await limit" // until Action.Until, without the lock
-	EndBox     Do = "end box"     // and collect its result
+	EndBox     Do = "end sandbox" // and collect its result
 	Collect    Do = "collect"     // bring the result of the last box home
 	AskRemote  Do = "ask remote"  // load the project and ask its remote
 	LookAtPull Do = "look at pull request"

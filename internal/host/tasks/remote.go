@@ -52,7 +52,7 @@ func (r *Remote) warnings(rec *store.Record, now time.Time) (list []string) {
 	if r.State == nil || r.State.Lease == nil || rec != nil && rec.Knows(r.State.Lease.AttemptID) {
 		return list
 	}
-	return append(list, fmt.Sprintf("another box (host %s) had the lease of the task at %s: this one waits until it is certain that it is gone, and gives way if it is not",
+	return append(list, fmt.Sprintf("another sandbox (host %s) had the lease of the task at %s: this one waits until it is certain that it is gone, and gives way if it is not",
 		render.Clean(r.State.Lease.Holder), render.Clock(r.State.Lease.RenewedAt, now)))
 }
 

@@ -80,13 +80,13 @@ func Asks(p *projects.Project, u User) (list []Ask) {
 	}
 	list = append(list, networkAsks(p, u)...)
 	if p.Isolation != projects.IsolationConfined && !u.Gives("isolation") {
-		add("isolation", p.Isolation, "the box is hardly held: root in it is root on this machine")
+		add("isolation", p.Isolation, "the sandbox is hardly held: root in it is root on this machine")
 	}
 	if p.OCIRuntime != "" && !u.Gives("oci_runtime") {
-		add("oci_runtime", p.OCIRuntime, "another runtime of the engine holds the box")
+		add("oci_runtime", p.OCIRuntime, "another runtime of the engine holds the sandbox")
 	}
 	if p.Image != "" && !u.Gives("image") {
-		add("image", p.Image, "the box, which gets your keys, is made of this image")
+		add("image", p.Image, "the sandbox, which gets your keys, is made of this image")
 	}
 	return list
 }

@@ -30,7 +30,7 @@ func (h *Host) Find(ctx context.Context, rec *store.Record) (*runtime.Box, error
 
 // ErrElsewhere is returned for a task whose box lies on another engine than the
 // launcher's: nothing can be said of it here.
-var ErrElsewhere = errors.New("its box is on another engine")
+var ErrElsewhere = errors.New("its sandbox is on another engine")
 
 func elsewhere(rec *store.Record, here runtime.Info) error {
 	where, hint := rec.Engine+", and this is "+here.Host, "set DOCKER_HOST="+rec.Engine+", or take its context with `docker context use`"

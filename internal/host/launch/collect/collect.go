@@ -63,7 +63,7 @@ func (c *Collector) Run(ctx context.Context, rec *store.Record, kind attempt.Sto
 		res = c.recordedResult(rec)
 	}
 	if res != nil && outcome.Foreign(res, rec) {
-		warnings = append(warnings, fmt.Sprintf("the box gave a result of another attempt (%q), which is not believed", res.AttemptID))
+		warnings = append(warnings, fmt.Sprintf("the sandbox gave a result of another attempt (%q), which is not believed", res.AttemptID))
 		res = nil
 	}
 	if res != nil {
@@ -129,9 +129,9 @@ func (c *Collector) Recorded(rec *store.Record) func(func(workorder.Event)) erro
 
 func (c *Collector) lost(rec *store.Record, box *runtime.Box, kind attempt.StopKind) *workorder.Result {
 	where := outcome.LastStep(c.Recorded(rec))
-	e, end := outcome.LostTo(workorder.ReasonVanished, "the box vanished "+where), c.Host.Time()
+	e, end := outcome.LostTo(workorder.ReasonVanished, "the sandbox vanished "+where), c.Host.Time()
 	if box != nil {
-		e.Reasons[0].Detail = fmt.Sprintf("the box ended without a result %s (%s)", where, box.Status)
+		e.Reasons[0].Detail = fmt.Sprintf("the sandbox ended without a result %s (%s)", where, box.Status)
 	}
 	vanished := e.Reasons
 	switch c.Host.Asked(rec.TaskID, kind) {
@@ -171,7 +171,7 @@ func (c *Collector) bundle(ctx context.Context, rec *store.Record, res *workorde
 		res.Resumable = false
 	}
 	res.NextCommand = outcome.NextCommand(rec, res)
-	return []string{"the branch was not pushed by the box; it was imported into " + rec.LocalRepo + " from its bundle"}
+	return []string{"the branch was not pushed by the sandbox; it was imported into " + rec.LocalRepo + " from its bundle"}
 }
 
 // Complete adds what only the host knows.

@@ -84,11 +84,11 @@ func (c *Collector) saveBoxLog(ctx context.Context, id, dir string, out *output)
 	}
 	logs := filepath.Join(dir, workorder.LogsDir)
 	if err := os.MkdirAll(logs, 0o700); err != nil {
-		return fmt.Errorf("keep the box's log: %w", err)
+		return fmt.Errorf("keep the sandbox's log: %w", err)
 	}
 	var text bytes.Buffer
 	if err := render.CopyText(&text, &tail); err != nil {
-		return fmt.Errorf("keep the box's log: %w", err)
+		return fmt.Errorf("keep the sandbox's log: %w", err)
 	}
 	return store.WriteFile(filepath.Join(logs, boxLog), text.Bytes(), 0o600)
 }
@@ -111,6 +111,6 @@ func keptBox(rec *store.Record, err error) error {
 	if errors.Is(err, runtime.ErrUnavailable) {
 		code = workorder.ExitBox
 	}
-	return fault.New(code, fmt.Errorf("copy the output of task %s out of its box: %w", rec.TaskID, err),
-		"the box is kept with all of it: when the cause is mended, `sandbox-agent result "+rec.TaskID+"` collects it")
+	return fault.New(code, fmt.Errorf("copy the output of task %s out of its sandbox: %w", rec.TaskID, err),
+		"the sandbox is kept with all of it: when the cause is mended, `sandbox-agent result "+rec.TaskID+"` collects it")
 }

@@ -37,18 +37,18 @@ func (c *Collector) salvage(ctx context.Context, rec *store.Record, res *workord
 				}
 			}
 			res.HeadSHA, res.Pushed = head, false // not all of it
-			said = append(said, "the box had no time to push its last commits or to keep them: they were taken out of it after it had stopped")
+			said = append(said, "the sandbox had no time to push its last commits or to keep them: they were taken out of it after it had stopped")
 		}
 	}
 	archive := filepath.Join(rec.Dir, filepath.FromSlash(workorder.ArchiveFile))
 	if res.Uncommitted && !archived(rec) {
 		if err := salvage.Files(ctx, runtime.CopierOf(c.Host.Engine), box, archive); errors.Is(err, salvage.ErrNothing) {
-			return append(said, "the box has no work tree any more"), nil
+			return append(said, "the sandbox has no work tree any more"), nil
 		} else if err != nil {
 			return said, err
 		}
 		res.Evidence = append(res.Evidence, workorder.Evidence{Name: "files that could not be committed", Path: workorder.ArchiveFile, Kind: "tar+gzip"})
-		said = append(said, "files that could not be committed were taken out of the box after it had stopped: they are in "+workorder.ArchiveFile)
+		said = append(said, "files that could not be committed were taken out of the sandbox after it had stopped: they are in "+workorder.ArchiveFile)
 	}
 	return said, nil
 }

@@ -61,7 +61,7 @@ func newIntake(dir string) (*intake, error) {
 
 func (in *intake) Close() {
 	if in.skipped > 0 {
-		in.warnings = append(in.warnings, fmt.Sprintf("%d files of the box's output cannot be kept here, the first: %v", in.skipped, in.first))
+		in.warnings = append(in.warnings, fmt.Sprintf("%d files of the sandbox's output cannot be kept here, the first: %v", in.skipped, in.first))
 		in.skipped = 0
 	}
 	in.root.Close()
@@ -109,7 +109,7 @@ func (in *intake) each(r io.Reader, fn func(*tar.Header, io.Reader) error) error
 			return err
 		}
 		if in.entries--; in.entries < 0 {
-			in.warnings = append(in.warnings, fmt.Sprintf("output of the box has more than %d files: %q and what follows is not copied", maxEntries, h.Name))
+			in.warnings = append(in.warnings, fmt.Sprintf("output of the sandbox has more than %d files: %q and what follows is not copied", maxEntries, h.Name))
 			return errBounds
 		}
 		if err := fn(h, tr); err != nil {
@@ -135,7 +135,7 @@ func (in *intake) entry(h *tar.Header, name string, r io.Reader) error {
 		}
 		return err
 	case h.Size > in.left:
-		in.warnings = append(in.warnings, fmt.Sprintf("output of the box is larger than %d bytes: %q and what follows is not copied", int64(maxUnpack), name))
+		in.warnings = append(in.warnings, fmt.Sprintf("output of the sandbox is larger than %d bytes: %q and what follows is not copied", int64(maxUnpack), name))
 		return errBounds
 	}
 	in.left -= h.Size

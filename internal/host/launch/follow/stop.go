@@ -37,7 +37,7 @@ func (f *Follower) Stops(followCtx, userCtx context.Context, hard <-chan struct{
 				defer gentle.Unlock()
 			}
 			if err := f.Host.StopBox(followCtx, rec, grace); err != nil && followCtx.Err() == nil {
-				f.Host.Log.Warn("stop the box", "task", rec.TaskID, "error", err)
+				f.Host.Log.Warn("stop the sandbox", "task", rec.TaskID, "error", err)
 			}
 		}()
 	}
@@ -54,7 +54,7 @@ func (f *Follower) Stops(followCtx, userCtx context.Context, hard <-chan struct{
 			return kind
 		case <-soft:
 			soft, kind = nil, attempt.StoppedSoftly
-			f.Host.Emit(workorder.Event{Time: f.Host.Time(), Type: workorder.EventWarning, Text: "stopping: the agent is ended and its work saved; Ctrl-C again, after 2 s, kills the box at once"})
+			f.Host.Emit(workorder.Event{Time: f.Host.Time(), Type: workorder.EventWarning, Text: "stopping: the agent is ended and its work saved; Ctrl-C again, after 2 s, kills the sandbox at once"})
 			stop(runtime.StopTimeout)
 		case <-late.C:
 			if kind == attempt.NotStopped && after && f.hasLanded(rec) {
@@ -69,7 +69,7 @@ func (f *Follower) Stops(followCtx, userCtx context.Context, hard <-chan struct{
 			}
 		case <-hard:
 			kind = attempt.Killed
-			f.Host.Emit(workorder.Event{Time: f.Host.Time(), Type: workorder.EventWarning, Text: "the box is killed: what was not saved yet is lost"})
+			f.Host.Emit(workorder.Event{Time: f.Host.Time(), Type: workorder.EventWarning, Text: "the sandbox is killed: what was not saved yet is lost"})
 			stop(0)
 		}
 	}
@@ -123,7 +123,7 @@ func (f *Follower) UnlessStopped(ctx context.Context, taskID string, do func(con
 	})
 	err := do(starting)
 	if err != nil && starting.Err() != nil && ctx.Err() == nil {
-		return fault.New(workorder.ExitInterrupted, fmt.Errorf("%w before its box was started", ErrStopped), "")
+		return fault.New(workorder.ExitInterrupted, fmt.Errorf("%w before its sandbox was started", ErrStopped), "")
 	}
 	return err
 }

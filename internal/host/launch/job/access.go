@@ -60,9 +60,9 @@ func networkText(n *workorder.Network) string {
 	case workorder.NetworkFull:
 		s = "full: everything but metadata services of clouds"
 	case workorder.NetworkNone:
-		s = "none: only the box's services, git and the model gateway"
+		s = "none: only the sandbox's services, git and the model gateway"
 	default:
-		s = string(n.Mode) + ": " + cmp.Or(strings.Join(n.Allow, " "), "nothing but the box's services, git and the model gateway")
+		s = string(n.Mode) + ": " + cmp.Or(strings.Join(n.Allow, " "), "nothing but the sandbox's services, git and the model gateway")
 		if n.Learn {
 			s += " (learning: what has a name is reported, not refused)"
 		}

@@ -22,9 +22,9 @@ func PlanText(job *Job) string {
 	fmt.Fprintf(&b, "plan for %s (%s)\n", o.TaskID, cmp.Or(o.Project, "no project"))
 	line("check", "%s", checks(job))
 	line("image", "%s", cmp.Or(job.Image, "the default image, built when it is missing"))
-	line("box", "%s", box(job))
+	line("sandbox", "%s", box(job))
 	if job.LocalRepo != "" {
-		line("serve", "%s to the box, over authenticated HTTP, for the length of the run", job.LocalRepo)
+		line("serve", "%s to the sandbox, over authenticated HTTP, for the length of the run", job.LocalRepo)
 	}
 	if o.Repo != "" {
 		line("clone", "%s at %s", o.Repo, cmp.Or(o.Branch, "its default branch"))
@@ -32,7 +32,7 @@ func PlanText(job *Job) string {
 	if o.Rebase != nil {
 		line("rebase", "%s", rebase(o))
 	} else if o.Mode.GoesOn() {
-		line("restore", "%s and the last checkpoint, once no other box works on the task", o.TargetBranch)
+		line("restore", "%s and the last checkpoint, once no other sandbox works on the task", o.TargetBranch)
 	}
 	if r := o.Review; r != nil {
 		what := fmt.Sprintf("%d items of feedback", len(r.Items))
@@ -139,7 +139,7 @@ func oneLine(s string) string {
 // rebase says which commits go where.
 func rebase(o *workorder.Order) string {
 	s := "the commits of " + o.TargetBranch + " onto the newest of " + cmp.Or(o.Rebase.Onto, "the task's base branch") +
-		", once no other box works on the task; the agent runs only where they conflict, and nothing is pushed that the checks find worse"
+		", once no other sandbox works on the task; the agent runs only where they conflict, and nothing is pushed that the checks find worse"
 	if o.Rebase.Foreign {
 		s += "; commits of others are moved as well"
 	}

@@ -21,7 +21,7 @@ import (
 func Judge(res *workorder.Result, rec *store.Record) {
 	if s := res.Status; !slices.Contains(workorder.Statuses(), s) || s == workorder.StatusLost {
 		res.Status, res.EndedBy = workorder.StatusError, workorder.ByBox
-		res.Reasons = append(workorder.Because(workorder.ReasonBadResult, "the box gave a result with the status %q", s), res.Reasons...)
+		res.Reasons = append(workorder.Because(workorder.ReasonBadResult, "the sandbox gave a result with the status %q", s), res.Reasons...)
 	}
 	if !slices.Contains(workorder.Endings(), res.EndedBy) {
 		res.EndedBy = workorder.ByBox
@@ -42,7 +42,7 @@ func Judge(res *workorder.Result, rec *store.Record) {
 		res.BaseBranch = rec.Branch
 	}
 	if res.Branch != "" && res.Branch != rec.TargetBranch {
-		res.Warnings = append(res.Warnings, fmt.Sprintf("the box names a branch that is not this task's: %q", res.Branch))
+		res.Warnings = append(res.Warnings, fmt.Sprintf("the sandbox names a branch that is not this task's: %q", res.Branch))
 		res.Branch = ""
 	}
 	res.Pushed = res.Pushed && res.Branch != ""

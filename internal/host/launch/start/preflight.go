@@ -33,7 +33,7 @@ func (st *Starter) preflight(ctx context.Context, j *job.Job) (runtime.Info, err
 	if err != nil {
 		err = fault.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
 	} else if info.OSType != "" && info.OSType != "linux" {
-		err = fault.New(workorder.ExitBox, fmt.Errorf("the engine at %s runs %s containers", info.Host, info.OSType), "a box needs Linux containers")
+		err = fault.New(workorder.ExitBox, fmt.Errorf("the engine at %s runs %s containers", info.Host, info.OSType), "a sandbox needs Linux containers")
 	}
 	if err == nil && j.LocalRepo != "" && !reachesUs(info) {
 		err = fault.New(workorder.ExitBox, fmt.Errorf("the engine at %s is on another machine and cannot reach the repository %s", info.Host, j.LocalRepo),

@@ -143,7 +143,7 @@ func (st *Starter) start(ctx context.Context, j *job.Job, rec *store.Record, inf
 }
 
 // ErrOther ends a start for another box of the task.
-var ErrOther = errors.New("another box works on the task")
+var ErrOther = errors.New("another sandbox works on the task")
 
 // conflict tells whose box has the name that the record's was to have.
 func (st *Starter) conflict(ctx context.Context, j *job.Job, rec *store.Record, err error) error {
@@ -169,7 +169,7 @@ func isolationHint(j *job.Job) string {
 	case j.OCIRuntime != "":
 		return "the engine must have the OCI runtime " + j.OCIRuntime + "; without --oci-runtime its default one is used"
 	case j.Isolation == runtime.IsolationPrivileged:
-		return "this engine cannot give a privileged box; ask for what it has: --isolation confined"
+		return "this engine cannot give a privileged sandbox; ask for what it has: --isolation confined"
 	}
 	return "`sandbox-agent doctor` tells which --isolation this engine can give (confined, privileged)"
 }

@@ -172,12 +172,12 @@ func (e *Engine) Run(ctx context.Context, spec runtime.BoxSpec, stdin io.Reader)
 	made, err := e.c.ContainerCreate(create, cfg, hc, nil, nil, spec.Name)
 	if err != nil {
 		if cerrdefs.IsNotFound(err) {
-			return "", fmt.Errorf("create box: image %s: %w", spec.Image, runtime.ErrNotFound)
+			return "", fmt.Errorf("create sandbox: image %s: %w", spec.Image, runtime.ErrNotFound)
 		}
 		if cerrdefs.IsConflict(err) {
-			return "", fmt.Errorf("create box %s: %w", spec.Name, runtime.ErrConflict) // the engine's own words advise to remove the other one
+			return "", fmt.Errorf("create sandbox %s: %w", spec.Name, runtime.ErrConflict) // the engine's own words advise to remove the other one
 		}
-		return "", e.startError("create box", spec, err)
+		return "", e.startError("create sandbox", spec, err)
 	}
 	err = e.putFiles(ctx, made.ID, spec.Files)
 	if err == nil {
@@ -186,7 +186,7 @@ func (e *Engine) Run(ctx context.Context, spec runtime.BoxSpec, stdin io.Reader)
 	if err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 		defer cancel()
-		return "", errors.Join(e.startError("start box", spec, err), e.Remove(clean, made.ID))
+		return "", errors.Join(e.startError("start sandbox", spec, err), e.Remove(clean, made.ID))
 	}
 	return made.ID, nil
 }
@@ -229,12 +229,12 @@ func (e *Engine) Logs(ctx context.Context, id string, o runtime.LogOptions) erro
 	}
 	r, err := e.c.ContainerLogs(ctx, id, lo)
 	if err != nil {
-		return e.wrap("read the box's output", err)
+		return e.wrap("read the sandbox's output", err)
 	}
 	defer r.Close()
 	_, err = stdcopy.StdCopy(orDiscard(o.Stdout), orDiscard(o.Stderr), bufio.NewReaderSize(r, 64<<10))
 	if err != nil {
-		return fmt.Errorf("read the box's output: %w", err)
+		return fmt.Errorf("read the sandbox's output: %w", err)
 	}
 	return nil
 }
@@ -260,7 +260,7 @@ func (e *Engine) Boxes(ctx context.Context, labels map[string]string) ([]runtime
 	}
 	list, err := e.c.ContainerList(ctx, container.ListOptions{All: true, Filters: f})
 	if err != nil {
-		return nil, e.wrap("list boxes", err)
+		return nil, e.wrap("list sandboxes", err)
 	}
 	boxes := make([]runtime.Box, 0, len(list))
 	for _, c := range list {
@@ -272,7 +272,7 @@ func (e *Engine) Boxes(ctx context.Context, labels map[string]string) ([]runtime
 			if err := e.refresh(ctx, &b); cerrdefs.IsNotFound(err) {
 				continue // removed meanwhile
 			} else if err != nil {
-				return nil, e.wrap("inspect box", err)
+				return nil, e.wrap("inspect sandbox", err)
 			}
 		}
 		boxes = append(boxes, b)
@@ -298,7 +298,7 @@ func (e *Engine) refresh(ctx context.Context, b *runtime.Box) error {
 func (e *Engine) CopyOut(ctx context.Context, id, path string) (io.ReadCloser, error) {
 	r, _, err := e.c.CopyFromContainer(ctx, id, path)
 	if err != nil {
-		return nil, e.wrap("copy "+path+" out of the box", err)
+		return nil, e.wrap("copy "+path+" out of the sandbox", err)
 	}
 	return r, nil
 }
@@ -321,7 +321,7 @@ func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error
 	if err == nil || cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "not running") {
 		return nil
 	}
-	return e.wrap("stop box", err)
+	return e.wrap("stop sandbox", err)
 }
 
 // Remove implements runtime.Runtime.
@@ -333,7 +333,7 @@ func (e *Engine) Remove(ctx context.Context, id string) error {
 	if cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "already in progress") {
 		err = e.gone(ctx, id)
 	}
-	return e.wrap("remove box", err)
+	return e.wrap("remove sandbox", err)
 }
 
 // gone waits for a removal that somebody else began: until it is done the box is

@@ -30,7 +30,7 @@ func (e *Engine) putFiles(ctx context.Context, id string, files map[string]strin
 	}()
 	err := e.c.CopyToContainer(ctx, id, "/", pr, container.CopyToContainerOptions{})
 	pr.CloseWithError(io.ErrClosedPipe) // ends the writer when the engine stopped reading
-	return e.wrap("copy into the box", err)
+	return e.wrap("copy into the sandbox", err)
 }
 
 func addFile(tw *tar.Writer, to, from string) error {

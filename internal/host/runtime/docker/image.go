@@ -33,5 +33,5 @@ func (e *Engine) SaveImage(ctx context.Context, ref string) (io.ReadCloser, erro
 
 // CopyIn unpacks a tar stream into an existing folder of the box.
 func (e *Engine) CopyIn(ctx context.Context, id, dir string, tarball io.Reader) error {
-	return e.wrap("copy into the box", e.c.CopyToContainer(ctx, id, dir, tarball, container.CopyToContainerOptions{}))
+	return e.wrap("copy into the sandbox", e.c.CopyToContainer(ctx, id, dir, tarball, container.CopyToContainerOptions{}))
 }

@@ -24,7 +24,7 @@ func (e *Engine) Probe(ctx context.Context, spec runtime.BoxSpec, argv []string)
 	cfg.OpenStdin, cfg.StdinOnce, cfg.AttachStdin = false, false, false
 	made, err := e.c.ContainerCreate(ctx, cfg, hc, nil, nil, "")
 	if err != nil {
-		return "", e.startError("create box", spec, err)
+		return "", e.startError("create sandbox", spec, err)
 	}
 	defer func() {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
@@ -33,16 +33,16 @@ func (e *Engine) Probe(ctx context.Context, spec runtime.BoxSpec, argv []string)
 	}()
 	done, errs := e.c.ContainerWait(ctx, made.ID, container.WaitConditionNextExit)
 	if err := e.c.ContainerStart(ctx, made.ID, container.StartOptions{}); err != nil {
-		return "", e.startError("start box", spec, err)
+		return "", e.startError("start sandbox", spec, err)
 	}
 	var code int64
 	select {
 	case r := <-done:
 		code = r.StatusCode
 	case err := <-errs:
-		return "", e.wrap("wait for box", err)
+		return "", e.wrap("wait for sandbox", err)
 	case <-ctx.Done():
-		return "", fmt.Errorf("wait for box: %w", ctx.Err())
+		return "", fmt.Errorf("wait for sandbox: %w", ctx.Err())
 	}
 	var out bytes.Buffer
 	if err := e.Logs(ctx, made.ID, runtime.LogOptions{Stdout: &out, Stderr: &out}); err != nil {

@@ -62,7 +62,7 @@ func (s suite) copies(t *testing.T, c runtime.Copier) {
 	checkArchive(t, back, "file")
 	s.remove(t, id)
 	if _, err := c.CopyOut(t.Context(), id, "/out"); !errors.Is(err, runtime.ErrNotFound) {
-		t.Errorf("copy out of an absent box: %v", err)
+		t.Errorf("copy out of an absent sandbox: %v", err)
 	}
 }
 
@@ -98,7 +98,7 @@ func (s suite) execs(t *testing.T, x runtime.Execer) {
 	}
 	s.remove(t, id)
 	if _, err := x.Exec(t.Context(), id, runtime.Command{Argv: []string{EchoProgram}}); !errors.Is(err, runtime.ErrNotFound) {
-		t.Errorf("in an absent box: %v", err)
+		t.Errorf("in an absent sandbox: %v", err)
 	}
 }
 
@@ -128,18 +128,18 @@ func (s suite) commits(t *testing.T, c runtime.Committer) {
 		t.Fatalf("commit: %q, %v", image, err)
 	}
 	if boxes, err := s.e.Boxes(t.Context(), s.spec.Labels); err != nil || len(boxes) != 1 || boxes[0].State != "running" {
-		t.Errorf("after a commit the box is %+v, %v", boxes, err)
+		t.Errorf("after a commit the sandbox is %+v, %v", boxes, err)
 	}
 	s.remove(t, id)
 	again := suite{s.e, s.spec}
 	again.spec.Image = ref
 	box := again.start(t, "x\n")
 	if end := await(t, s.e, again.spec); !strings.Contains(end.Status, "(7)") {
-		t.Errorf("a box of the image: %s", end.Status)
+		t.Errorf("a sandbox of the image: %s", end.Status)
 	}
 	s.remove(t, box)
 	if _, err := c.Commit(t.Context(), id, ref); !errors.Is(err, runtime.ErrNotFound) {
-		t.Errorf("commit of an absent box: %v", err)
+		t.Errorf("commit of an absent sandbox: %v", err)
 	}
 }
 
@@ -150,7 +150,7 @@ func (s suite) pauses(t *testing.T, p runtime.Pauser) {
 	state := func(want string) {
 		t.Helper()
 		if boxes, err := s.e.Boxes(t.Context(), s.spec.Labels); err != nil || len(boxes) != 1 || boxes[0].State != want || !boxes[0].Live() {
-			t.Errorf("the box is %+v, %v, want %s", boxes, err, want)
+			t.Errorf("the sandbox is %+v, %v, want %s", boxes, err, want)
 		}
 	}
 	for _, step := range []struct {
@@ -164,17 +164,17 @@ func (s suite) pauses(t *testing.T, p runtime.Pauser) {
 	}
 	s.remove(t, id) // paused or not
 	if err := p.Pause(t.Context(), id); !errors.Is(err, runtime.ErrNotFound) {
-		t.Errorf("pause an absent box: %v", err)
+		t.Errorf("pause an absent sandbox: %v", err)
 	}
 	if err := p.Resume(t.Context(), id); !errors.Is(err, runtime.ErrNotFound) {
-		t.Errorf("resume an absent box: %v", err)
+		t.Errorf("resume an absent sandbox: %v", err)
 	}
 }
 
 func (s suite) images(t *testing.T, i runtime.ImageStore) {
 	t.Helper()
 	if id, err := i.ImageID(t.Context(), s.spec.Image); err != nil || id == "" {
-		t.Errorf("the box's image is %q, %v", id, err)
+		t.Errorf("the sandbox's image is %q, %v", id, err)
 	}
 	const absent = "sandbox-agent-test/absent:1"
 	if id, err := i.ImageID(t.Context(), absent); err != nil || id != "" {

@@ -145,7 +145,7 @@ func (f *Fake) get(id string) (*container, chan struct{}, error) {
 	}
 	c, ok := f.boxes[id]
 	if !ok {
-		return nil, nil, fmt.Errorf("box %s: %w", id, runtime.ErrNotFound)
+		return nil, nil, fmt.Errorf("sandbox %s: %w", id, runtime.ErrNotFound)
 	}
 	return c, f.cut, nil
 }
@@ -173,7 +173,7 @@ func (f *Fake) Run(ctx context.Context, spec runtime.BoxSpec, stdin io.Reader) (
 	}
 	for _, c := range f.boxes {
 		if c.Name == spec.Name {
-			return "", fmt.Errorf("create box %s: %w", spec.Name, runtime.ErrConflict)
+			return "", fmt.Errorf("create sandbox %s: %w", spec.Name, runtime.ErrConflict)
 		}
 	}
 	in, err := io.ReadAll(stdin)
@@ -189,7 +189,7 @@ func (f *Fake) Run(ctx context.Context, spec runtime.BoxSpec, stdin io.Reader) (
 	}
 	for to, from := range spec.Files {
 		if c.files[to], err = os.ReadFile(from); err != nil {
-			return "", fmt.Errorf("copy into the box: %w", err)
+			return "", fmt.Errorf("copy into the sandbox: %w", err)
 		}
 	}
 	c.grown = sync.NewCond(&c.mu)
@@ -266,7 +266,7 @@ func (f *Fake) Logs(ctx context.Context, id string, o runtime.LogOptions) error 
 		}
 		switch {
 		case state == streamCut:
-			return errors.New("read the box's output: unexpected EOF")
+			return errors.New("read the sandbox's output: unexpected EOF")
 		case state == streamCancelled:
 			return ctx.Err()
 		case state == streamEnd:

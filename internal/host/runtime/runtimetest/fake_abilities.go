@@ -74,7 +74,7 @@ func (f *Fake) set(id, from, to string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if c.State != from && c.State != to {
-		return fmt.Errorf("box %s is %s", id, c.State)
+		return fmt.Errorf("sandbox %s is %s", id, c.State)
 	}
 	c.State = to
 	return nil

@@ -88,7 +88,7 @@ func (s suite) remove(t *testing.T, id string) {
 func (s suite) none(t *testing.T) {
 	t.Helper()
 	if boxes, err := s.e.Boxes(t.Context(), s.spec.Labels); err != nil || len(boxes) != 0 {
-		t.Errorf("boxes = %v, %v, want none", boxes, err)
+		t.Errorf("sandboxes = %v, %v, want none", boxes, err)
 	}
 }
 
@@ -111,7 +111,7 @@ func (s suite) outputAndEnd(t *testing.T) {
 	}
 	box := await(t, s.e, s.spec)
 	if box.ID != id || box.Name != s.spec.Name {
-		t.Errorf("box is %+v", box)
+		t.Errorf("sandbox is %+v", box)
 	}
 	s.remove(t, id)
 }
@@ -123,10 +123,10 @@ func (s suite) stop(t *testing.T) {
 		t.Fatal(err)
 	}
 	if box := await(t, s.e, s.spec); !strings.Contains(box.Status, "(7)") {
-		t.Errorf("the box was not allowed to end by itself: %s", box.Status)
+		t.Errorf("the sandbox was not allowed to end by itself: %s", box.Status)
 	}
 	if err := s.e.Stop(t.Context(), id, time.Second); err != nil {
-		t.Errorf("stop a stopped box: %v", err)
+		t.Errorf("stop a stopped sandbox: %v", err)
 	}
 	s.remove(t, id)
 }
@@ -135,13 +135,13 @@ func (s suite) absent(t *testing.T) {
 	id := s.start(t, "x\n")
 	s.remove(t, id)
 	if err := s.e.Remove(t.Context(), id); err != nil {
-		t.Errorf("remove an absent box: %v", err)
+		t.Errorf("remove an absent sandbox: %v", err)
 	}
 	if err := s.e.Stop(t.Context(), id, time.Second); err != nil {
-		t.Errorf("stop an absent box: %v", err)
+		t.Errorf("stop an absent sandbox: %v", err)
 	}
 	if err := s.e.Logs(t.Context(), id, runtime.LogOptions{Stdout: io.Discard}); !errors.Is(err, runtime.ErrNotFound) {
-		t.Errorf("logs of an absent box: %v", err)
+		t.Errorf("logs of an absent sandbox: %v", err)
 	}
 	s.none(t)
 }
@@ -154,7 +154,7 @@ func (s suite) together(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			if err := s.e.Remove(t.Context(), id); err != nil {
-				t.Errorf("remove a box that others remove: %v", err)
+				t.Errorf("remove a sandbox that others remove: %v", err)
 			}
 			s.none(t)
 		})
@@ -165,7 +165,7 @@ func (s suite) together(t *testing.T) {
 func (s suite) taken(t *testing.T) {
 	id := s.start(t, "wait\n")
 	if _, err := s.e.Run(t.Context(), s.spec, strings.NewReader("x\n")); !errors.Is(err, runtime.ErrConflict) {
-		t.Errorf("a second box of the name: %v", err)
+		t.Errorf("a second sandbox of the name: %v", err)
 	}
 	boxes, err := s.e.Boxes(t.Context(), s.spec.Labels)
 	if err != nil || len(boxes) != 1 || boxes[0].ID != id || !boxes[0].Live() {
@@ -197,14 +197,14 @@ func await(t *testing.T, e runtime.Runtime, spec runtime.BoxSpec) runtime.Box {
 			t.Fatal(err)
 		}
 		if len(boxes) != 1 {
-			t.Fatalf("boxes = %v, want one", boxes)
+			t.Fatalf("sandboxes = %v, want one", boxes)
 		}
 		if !boxes[0].Live() {
 			return boxes[0]
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	t.Fatal("the box does not end")
+	t.Fatal("the sandbox does not end")
 	return runtime.Box{}
 }
 
