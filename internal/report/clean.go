@@ -51,7 +51,7 @@ func clean(s string) string {
 
 // block is a clean text of several lines with at most n characters. Blank lines are
 // never more than one, none at the ends.
-func block(s string, n int) (clear string, cut bool) {
+func block(s string, n int) (plain string, cut bool) {
 	if limit := n * bytesPerRune; len(s) > limit {
 		s, cut = s[:limit], true
 	}
@@ -63,14 +63,14 @@ func block(s string, n int) (clear string, cut bool) {
 		}
 		out = append(out, l)
 	}
-	clear = strings.TrimRight(strings.Join(out, "\n"), "\n")
-	if head, more := firstRunes(clear, n); more {
+	plain = strings.TrimRight(strings.Join(out, "\n"), "\n")
+	if head, more := firstRunes(plain, n); more {
 		return strings.TrimRightFunc(head, unicode.IsSpace) + " …", true
 	}
 	if cut {
-		clear += " …"
+		plain += " …"
 	}
-	return clear, cut
+	return plain, cut
 }
 
 // line is a clean text of one line with at most n characters and an ellipsis.
