@@ -6,12 +6,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Ways the box is held.
-const (
-	IsolationConfined   = "confined"
-	IsolationPrivileged = "privileged"
-)
-
 var (
 	projectName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 	// imageRef accepts [host[:port]/]path[:tag][@digest], loosely: the engine has
@@ -112,7 +106,7 @@ func definition() *schema {
 			{name: "pids", schema: &schema{kind: integer, doc: "Processes and threads of the agent, of commands and of inner containers. Default: 4096.", examples: []string{"4096"}}},
 			{name: "disk", slips: []string{"storage"}, schema: &schema{kind: size, doc: "What the task may take of the disk, inner images and containers included; a run that takes more is ended, and its work lands. Default: no limit.", examples: []string{"20g"}}},
 		}}},
-		{name: "isolation", schema: &schema{kind: text, def: IsolationConfined, enum: []string{IsolationConfined, IsolationPrivileged}, doc: "How the sandbox is held: confined (capability list, no host devices) or privileged (classic --privileged)."}},
+		{name: "isolation", schema: &schema{kind: text, def: workorder.IsolationConfined, enum: []string{workorder.IsolationConfined, workorder.IsolationPrivileged}, doc: "How the sandbox is held: confined (capability list, no host devices) or privileged (classic --privileged)."}},
 		{name: "oci_runtime", slips: []string{"runtime"}, schema: &schema{kind: text, doc: "OCI runtime of the engine, such as sysbox-runc, kata or runsc. Default: the engine's own.", pattern: runtimeName, rule: "the name of a runtime the engine knows"}},
 		{name: "image", schema: &schema{kind: text, doc: "Image of the sandbox. A custom image must exist; it is never built over. Default: the image built by the CLI.", pattern: imageRef, rule: "an image reference such as name:tag"}},
 		{name: "push_interval", schema: &schema{kind: duration, def: "2m", doc: "Longest time between pushes of committed work; a commit is pushed within seconds.", examples: []string{"2m"}}},

@@ -108,7 +108,7 @@ func TestEverything(t *testing.T) {
 	want := workorder.Order{
 		Version: workorder.Version, TaskID: "T-A1B2C3D4", Mode: workorder.ModeCreate, Project: "everything", Task: "-x\n$(id) é",
 		Repo: "git@github.com:myorg/app.git", CloneURL: "git@github.com:myorg/app.git", Branch: "release/1.10", TargetBranch: "agent/T-A1B2C3D4-x-id",
-		Spec: workorder.Spec{Services: []workorder.Service{
+		Spec: workorder.Spec{Image: "my/image:1", Isolation: "privileged", OCIRuntime: "sysbox-runc", Services: []workorder.Service{
 			{
 				Name: "postgres", Image: "postgres:16", Command: []string{"postgres", "-c", "fsync=off"},
 				Env:   map[string]string{"POSTGRES_PASSWORD": "postgres", "LANG": "C.UTF-8", "LEVEL": "0777"},

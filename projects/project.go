@@ -143,6 +143,7 @@ type OrderInput struct {
 // Spec is the box that the project wants.
 func (p *Project) Spec() workorder.Spec {
 	return workorder.Spec{
+		Image: p.Image, Isolation: p.Isolation, OCIRuntime: p.OCIRuntime,
 		Supabase: p.Supabase, Services: slices.Clone(p.Services), Env: maps.Clone(p.Env), SecretNames: p.SecretNames(), SecretUses: p.secretUses(),
 		Packages: slices.Clone(p.Packages), Setup: slices.Clone(p.Setup), Network: p.Network, Gateway: p.Gateway, Limits: p.Limits,
 	}

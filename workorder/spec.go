@@ -3,12 +3,20 @@ package workorder
 import (
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
 
-// Spec is what a box is, whatever it is for: what it has in it, what it reaches, and what bounds it.
+// Spec is what a box is, whatever it is for: how it is made and held, what it has in it, what it reaches, and what bounds it.
 type Spec struct {
+	// Image is the image that was asked for; empty: the default one.
+	Image string `json:"image,omitempty"`
+	// Isolation is how the engine holds the box: IsolationConfined or IsolationPrivileged. Orders of older CLIs do not say it.
+	Isolation string `json:"isolation,omitempty"`
+	// OCIRuntime is the engine's runtime for the box; empty: the engine's default.
+	OCIRuntime string `json:"oci_runtime,omitempty"`
+
 	Supabase bool              `json:"supabase,omitempty"`
 	Services []Service         `json:"services,omitempty"`
 	Env      map[string]string `json:"env,omitempty"`
@@ -29,6 +37,12 @@ type Spec struct {
 	// MTU of the network the box is on, in bytes. 0: the guest reads its own.
 	MTU int `json:"mtu,omitempty"`
 }
+
+// The ways a box can be held.
+const (
+	IsolationConfined   = "confined"   // a list of capabilities, no device of the host
+	IsolationPrivileged = "privileged" // the engine's own --privileged
+)
 
 // Service is a container of the inner engine that the task needs.
 type Service struct {
@@ -102,6 +116,7 @@ func ValidServiceName(s string) bool { return serviceName.MatchString(s) }
 func ValidEnvName(s string) bool { return envName.MatchString(s) }
 
 func (s *Spec) checkSpec(c *check) {
+	c.that(slices.Contains([]string{"", IsolationConfined, IsolationPrivileged}, s.Isolation), "isolation %q is not known", s.Isolation)
 	s.Network.check(c)
 	s.checkGateway(c)
 	s.checkServices(c)

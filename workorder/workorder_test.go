@@ -2,6 +2,8 @@ package workorder
 
 import (
 	"encoding/json"
+	"errors"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -34,6 +36,30 @@ func TestOrderRoundTrip(t *testing.T) {
 	}
 }
 
+// TestOlderOrder reads an order with every key, as the CLI wrote it before orders said how a box is held.
+func TestOlderOrder(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile("testdata/order-of-older-cli.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := DecodeOrder(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Isolation != "" || o.Image != "" || len(o.Services) == 0 || len(o.Validate) == 0 || o.Network.Mode == "" || o.PR == nil {
+		t.Errorf("got %+v", o)
+	}
+	again, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var was, is any
+	if err := errors.Join(json.Unmarshal(b, &was), json.Unmarshal(again, &is)); err != nil || !reflect.DeepEqual(was, is) {
+		t.Errorf("%v: it is written as\n%s", err, again)
+	}
+}
+
 func TestDecodeIsStrict(t *testing.T) {
 	t.Parallel()
 	b, err := json.Marshal(validOrder())
@@ -57,7 +83,7 @@ func TestCheckReportsEveryMistake(t *testing.T) {
 	t.Parallel()
 	o := validOrder()
 	o.TaskID, o.Task, o.TargetBranch, o.Harness.Name = "T-x", "a\x00b", "-x", ""
-	o.Network.Mode, o.TimeoutMinutes, o.Mode = "some", -1, "fix"
+	o.Network.Mode, o.TimeoutMinutes, o.Mode, o.Isolation = "some", -1, "fix", "loose"
 	o.SecretUses = map[string]SecretUse{"NOT_A_SECRET": "x"}
 	o.Gateway = Gateway{Routes: []ModelRoute{{API: "other", BaseURL: "ftp://x", Keys: []string{"K"}}}, RequestsPerMinute: -1}
 	budget := 0.0
@@ -70,7 +96,7 @@ func TestCheckReportsEveryMistake(t *testing.T) {
 		t.Fatal("accepted")
 	}
 	for _, want := range []string{
-		"task_id", "NUL", "target_branch", "harness", "network", "timeout_minutes", "mode", "max_budget_usd", "spent_usd_by_attempt",
+		"task_id", "NUL", "target_branch", "harness", "network", "timeout_minutes", "mode", `isolation "loose"`, "max_budget_usd", "spent_usd_by_attempt",
 		"NOT_A_SECRET", `api "other"`, "ftp://x", "key K is not a secret", "requests_per_minute -1", `service name "Redis"`, "has no image", "/etc:/x", `service "a" is given twice`, "A-B",
 	} {
 		if !strings.Contains(err.Error(), want) {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/cachebox"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -50,7 +49,7 @@ func keeper(t *testing.T, program runtimetest.Program) (*cachebox.Keeper, *runti
 	t.Helper()
 	fake := runtimetest.NewFake(map[string]runtimetest.Program{"box": program})
 	return &cachebox.Keeper{
-		Engine: fake, Images: oneImage{}, Owner: "me", Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Isolation: runtime.IsolationConfined,
+		Engine: fake, Images: oneImage{}, Owner: "me", Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Isolation: workorder.IsolationConfined,
 	}, fake
 }
 

@@ -144,9 +144,9 @@ supabase are not kept in the cache.`,
 // keep carries out one request. Progress goes to standard error: standard
 // output is the report's.
 func (o *cacheOptions) keep(ctx context.Context, a *App, verb string, req workorder.CacheRequest, archive io.Reader) (*workorder.CacheReport, error) {
-	o.isolation = cmp.Or(o.isolation, projects.IsolationConfined)
-	if !slices.Contains([]string{projects.IsolationConfined, projects.IsolationPrivileged}, o.isolation) {
-		return nil, usage("--isolation %q is not known: use %s or %s", o.isolation, projects.IsolationConfined, projects.IsolationPrivileged)
+	o.isolation = cmp.Or(o.isolation, workorder.IsolationConfined)
+	if !slices.Contains([]string{workorder.IsolationConfined, workorder.IsolationPrivileged}, o.isolation) {
+		return nil, usage("--isolation %q is not known: use %s or %s", o.isolation, workorder.IsolationConfined, workorder.IsolationPrivileged)
 	}
 	st, err := a.store()
 	if err != nil {

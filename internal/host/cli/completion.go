@@ -54,7 +54,7 @@ func completeFlags(cmd *cobra.Command) {
 	for flag, values := range map[string][]string{
 		"harness":   workorder.Harnesses(),
 		"network":   modes,
-		"isolation": {projects.IsolationConfined, projects.IsolationPrivileged},
+		"isolation": {workorder.IsolationConfined, workorder.IsolationPrivileged},
 	} {
 		// It fails only for a flag that is not there.
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))

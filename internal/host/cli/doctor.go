@@ -9,7 +9,6 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
-	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -43,11 +42,11 @@ some minutes and leave nothing behind.`,
 	f := cmd.Flags()
 	f.BoolVar(&asJSON, "json", false, "print the checks as JSON")
 	f.BoolVar(&o.deep, "deep", false, "use Docker in real sandboxes, as agents do, and print the table")
-	f.StringVar(&o.isolation, "isolation", projects.IsolationConfined, "with --deep: how the sandboxes are held, confined or privileged")
+	f.StringVar(&o.isolation, "isolation", workorder.IsolationConfined, "with --deep: how the sandboxes are held, confined or privileged")
 	f.StringVar(&o.ociRuntime, "oci-runtime", "", "with --deep: OCI runtime of the engine, such as sysbox-runc, kata, runsc")
 	f.StringVar(&o.image, "image", "", "with --deep: image of the sandboxes (default: built by this program)")
 	// It fails only for a flag that is not there.
-	_ = cmd.RegisterFlagCompletionFunc("isolation", cobra.FixedCompletions([]string{projects.IsolationConfined, projects.IsolationPrivileged}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("isolation", cobra.FixedCompletions([]string{workorder.IsolationConfined, workorder.IsolationPrivileged}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

@@ -89,7 +89,7 @@ func (r *resolved) order(o *runOptions, in projects.OrderInput) error {
 		return fault.New(workorder.ExitInvalid, err, "")
 	}
 	r.job = &job.Job{
-		Order: order, Image: p.Image, Isolation: p.Isolation, OCIRuntime: p.OCIRuntime, Keep: o.keep, Detach: o.detach,
+		Order: order, Keep: o.keep, Detach: o.detach,
 		Request: r.request(o),
 	}
 	if r.local != nil {

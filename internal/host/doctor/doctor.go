@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Status is the verdict of a check.
@@ -112,13 +113,13 @@ func (d *Doctor) boxes(ctx context.Context, info runtime.Info, add func(Check)) 
 	if !ok {
 		return
 	}
-	for _, iso := range []string{runtime.IsolationConfined, runtime.IsolationPrivileged} {
+	for _, iso := range []string{workorder.IsolationConfined, workorder.IsolationPrivileged} {
 		out, err := d.probe(ctx, p, info, names[0], iso, "", []string{"/bin/sh", "-c", "grep CapEff /proc/self/status; test -c /dev/fuse && echo fuse"})
 		c := Check{Name: "isolation " + iso, Status: OK, Message: describe(out)}
 		if err != nil {
 			c.Status, c.Message = Warn, err.Error()
 			c.Hint = "use the other one: --isolation " + other(iso)
-			if iso == runtime.IsolationConfined {
+			if iso == workorder.IsolationConfined {
 				c.Status = Fail
 			}
 		}
@@ -132,10 +133,10 @@ func (d *Doctor) boxes(ctx context.Context, info runtime.Info, add func(Check)) 
 }
 
 func other(iso string) string {
-	if iso == runtime.IsolationConfined {
-		return runtime.IsolationPrivileged
+	if iso == workorder.IsolationConfined {
+		return workorder.IsolationPrivileged
 	}
-	return runtime.IsolationConfined
+	return workorder.IsolationConfined
 }
 
 func describe(out string) string {
@@ -194,7 +195,7 @@ func (d *Doctor) reach(ctx context.Context, p runtime.Prober, info runtime.Info,
 	_, port, err := net.SplitHostPort(ln.Addr().String())
 	if err == nil {
 		var out string
-		out, err = d.probe(ctx, p, info, image, runtime.IsolationConfined, "", []string{"/bin/bash", "-c", "exec 3<>/dev/tcp/host.docker.internal/" + port + " && timeout 5 cat <&3"})
+		out, err = d.probe(ctx, p, info, image, workorder.IsolationConfined, "", []string{"/bin/bash", "-c", "exec 3<>/dev/tcp/host.docker.internal/" + port + " && timeout 5 cat <&3"})
 		if err == nil && !strings.Contains(out, word) {
 			err = errors.New("no answer: " + strings.TrimSpace(out))
 		}

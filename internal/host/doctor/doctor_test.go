@@ -10,6 +10,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // prober is an engine whose throw-away boxes answer as a test says.
@@ -48,7 +49,7 @@ func TestHolding(t *testing.T) {
 				return "", errors.New("no such program")
 			case strings.Contains(script, "nft -f"):
 				return "", errors.New("exit status 1: Operation not supported")
-			case spec.Isolation == runtime.IsolationPrivileged:
+			case spec.Isolation == workorder.IsolationPrivileged:
 				return "", errors.New("unable to apply caps")
 			case strings.Contains(script, "image.json"):
 				return `{"contents":{"claude-code":"2.1.329 (Claude Code)","codex":""}}`, nil

@@ -12,7 +12,7 @@ import (
 
 // harnesses tells which agents the image has, as it was noted when it was built.
 func (d *Doctor) harnesses(ctx context.Context, p runtime.Prober, info runtime.Info, image string) Check {
-	out, err := d.probe(ctx, p, info, image, runtime.IsolationConfined, "", []string{"/bin/cat", "/usr/share/sandbox-agent/image.json"})
+	out, err := d.probe(ctx, p, info, image, workorder.IsolationConfined, "", []string{"/bin/cat", "/usr/share/sandbox-agent/image.json"})
 	var about struct{ Contents map[string]string }
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &about)

@@ -18,7 +18,7 @@ var firewall string
 
 // network checks that a confined box can have the firewall of the network policy.
 func (d *Doctor) network(ctx context.Context, p runtime.Prober, info runtime.Info, image string) Check {
-	out, err := d.probe(ctx, p, info, image, runtime.IsolationConfined, "", []string{"/bin/sh", "-c", "nft -f - <<'END' && echo in-force\n" + firewall + "END\n"})
+	out, err := d.probe(ctx, p, info, image, workorder.IsolationConfined, "", []string{"/bin/sh", "-c", "nft -f - <<'END' && echo in-force\n" + firewall + "END\n"})
 	c := Check{Name: "network policy", Status: OK, Message: "nftables works in a confined sandbox: network can be full, restricted or none"}
 	if err == nil && strings.Contains(out, "in-force") {
 		return c
@@ -33,7 +33,7 @@ func (d *Doctor) network(ctx context.Context, p runtime.Prober, info runtime.Inf
 
 // ground checks that a confined box can divide its control groups and cover the machine's kernel settings.
 func (d *Doctor) ground(ctx context.Context, p runtime.Prober, info runtime.Info, image string) Check {
-	out, err := d.probe(ctx, p, info, image, runtime.IsolationConfined, "", []string{workorder.EntrypointIn, "ground"})
+	out, err := d.probe(ctx, p, info, image, workorder.IsolationConfined, "", []string{workorder.EntrypointIn, "ground"})
 	c := Check{Name: "limits and settings", Status: OK, Message: "the agent has limits apart from boot's; the machine's kernel settings are read-only in a confined sandbox"}
 	if err != nil {
 		c.Status, c.Message = Warn, "a confined sandbox is held less well than it should be: "+strings.TrimSpace(out+" "+err.Error())
@@ -62,7 +62,7 @@ func (d *Doctor) runtimes(ctx context.Context, p runtime.Prober, info runtime.In
 		}
 		name := info.Runtimes[i]
 		c := Check{"oci runtime " + s.name, OK, "selectable: --oci-runtime " + name + " (" + s.what + ")", ""}
-		if _, err := d.probe(ctx, p, info, image, runtime.IsolationConfined, name, []string{"/bin/true"}); err != nil {
+		if _, err := d.probe(ctx, p, info, image, workorder.IsolationConfined, name, []string{"/bin/true"}); err != nil {
 			c.Status, c.Message, c.Hint = Warn, "the engine knows "+name+", and a sandbox does not start in it: "+err.Error(), "mend the runtime's installation, or leave --oci-runtime out"
 		}
 		add(c)

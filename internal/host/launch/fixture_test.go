@@ -15,7 +15,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -162,10 +161,10 @@ func values(m map[string]string) func(context.Context) (map[string]string, error
 func newJob() *job.Job {
 	id := workorder.NewTaskID()
 	return &job.Job{
-		Image: image, Isolation: runtime.IsolationConfined, Owner: "test", Secrets: values(map[string]string{"KEY": "cnry123"}),
+		Owner: "test", Secrets: values(map[string]string{"KEY": "cnry123"}),
 		Git: &workorder.GitCredential{Token: "cnry456"},
 		Order: workorder.Order{
-			Version: workorder.Version, TaskID: id, Mode: workorder.ModeCreate, AttemptID: "0123456789abcdef", Project: "p", Task: "do it", Spec: workorder.Spec{SecretNames: []string{"KEY"}, Network: workorder.Network{Mode: workorder.NetworkFull}},
+			Version: workorder.Version, TaskID: id, Mode: workorder.ModeCreate, AttemptID: "0123456789abcdef", Project: "p", Task: "do it", Spec: workorder.Spec{Image: image, Isolation: workorder.IsolationConfined, SecretNames: []string{"KEY"}, Network: workorder.Network{Mode: workorder.NetworkFull}},
 			Repo: "https://git.example/r.git", CloneURL: "https://git.example/r.git", TargetBranch: workorder.Branch(id, "do it"),
 			Harness: workorder.Harness{Name: "command"}, TimeoutMinutes: 1,
 		},

@@ -88,7 +88,7 @@ func TestBadGround(t *testing.T) {
 			f.Images = images{fault.New(workorder.ExitBox, errors.New("no image"), "")}
 		}, workorder.ExitBox, workorder.ByBox},
 		"order invalid":   {func(_ *fixture, j *job.Job) { j.Order.TargetBranch = ".." }, workorder.ExitInvalid, workorder.ByOrder},
-		"runtime missing": {func(_ *fixture, j *job.Job) { j.OCIRuntime = "kata" }, workorder.ExitBox, workorder.ByBox},
+		"runtime missing": {func(_ *fixture, j *job.Job) { j.Order.OCIRuntime = "kata" }, workorder.ExitBox, workorder.ByBox},
 		"engine far from a local repository": {func(f *fixture, j *job.Job) {
 			f.fake.Details.Host, j.LocalRepo = "tcp://elsewhere:2375", "/src"
 		}, workorder.ExitBox, workorder.ByBox},

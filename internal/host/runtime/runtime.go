@@ -62,12 +62,6 @@ const LabelCache = "sandbox-agent.cache"
 // a rootless engine lies in a network namespace of its own.
 const RootlessHint = "sandboxes of a rootless engine cannot reach this machine: push the repository and give its URL (--repo URL), or use an engine that runs as root"
 
-// The ways a box can be held.
-const (
-	IsolationConfined   = "confined"
-	IsolationPrivileged = "privileged"
-)
-
 // BoxSpec describes a box.
 type BoxSpec struct {
 	Name  string
@@ -75,7 +69,7 @@ type BoxSpec struct {
 	// Command replaces what the image starts, for boxes that have no work order.
 	Command    []string
 	Labels     map[string]string
-	Isolation  string // IsolationConfined or IsolationPrivileged
+	Isolation  string // workorder.IsolationConfined or IsolationPrivileged
 	OCIRuntime string // empty: the engine's default
 	Limits     workorder.Limits
 	// Files are files of this machine that the box begins with, for root only, by

@@ -79,7 +79,7 @@ func Asks(p *projects.Project, u User) (list []Ask) {
 		add("gateway.prices", fmt.Sprintf("%d models", n), "your budget is counted by the file's prices")
 	}
 	list = append(list, networkAsks(p, u)...)
-	if p.Isolation != projects.IsolationConfined && !u.Gives("isolation") {
+	if p.Isolation != workorder.IsolationConfined && !u.Gives("isolation") {
 		add("isolation", p.Isolation, "the sandbox is hardly held: root in it is root on this machine")
 	}
 	if p.OCIRuntime != "" && !u.Gives("oci_runtime") {

@@ -24,14 +24,11 @@ type Job struct {
 	// App renews what expires; nil: there is none.
 	App *workorder.GitHubApp
 	// LocalRepo is the top of a repository on this machine; empty for a remote one.
-	LocalRepo  string
-	Image      string
-	Isolation  string
-	OCIRuntime string
-	Owner      string
-	OutDir     string // parent of the task's output folder; empty: the state folder
-	Keep       bool
-	Detach     bool
+	LocalRepo string
+	Owner     string
+	OutDir    string // parent of the task's output folder; empty: the state folder
+	Keep      bool
+	Detach    bool
 	// Attempt is the number of the attempt at least; 0: nothing is known of former ones.
 	Attempt int
 	// Request is remembered for those who go on with the task.

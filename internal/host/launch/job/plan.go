@@ -21,7 +21,7 @@ func PlanText(job *Job) string {
 	}
 	fmt.Fprintf(&b, "plan for %s (%s)\n", o.TaskID, cmp.Or(o.Project, "no project"))
 	line("check", "%s", checks(job))
-	line("image", "%s", cmp.Or(job.Image, "the default image, built when it is missing"))
+	line("image", "%s", cmp.Or(job.Order.Image, "the default image, built when it is missing"))
 	line("sandbox", "%s", box(job))
 	if job.LocalRepo != "" {
 		line("serve", "%s to the sandbox, over authenticated HTTP, for the length of the run", job.LocalRepo)
@@ -91,9 +91,9 @@ func checks(job *Job) string {
 }
 
 func box(job *Job) string {
-	s := job.Isolation
-	if job.OCIRuntime != "" {
-		s += ", OCI runtime " + job.OCIRuntime
+	s := job.Order.Isolation
+	if job.Order.OCIRuntime != "" {
+		s += ", OCI runtime " + job.Order.OCIRuntime
 	}
 	l := job.Order.Limits
 	if l.MemoryBytes > 0 {

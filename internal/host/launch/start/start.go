@@ -81,7 +81,7 @@ func (st *Starter) Ground(ctx context.Context, j *job.Job, rec *store.Record) (i
 // Begin does everything up to the moment the box has its order.
 func (st *Starter) Begin(ctx context.Context, j *job.Job, rec *store.Record, info runtime.Info) error {
 	err := st.step(ctx, rec, workorder.StepImage, func() error {
-		img, err := st.Images.Ensure(ctx, j.Image, st.Host.Emit)
+		img, err := st.Images.Ensure(ctx, j.Order.Image, st.Host.Emit)
 		rec.Image = img
 		return err
 	})
@@ -166,9 +166,9 @@ func (st *Starter) conflict(ctx context.Context, j *job.Job, rec *store.Record, 
 
 func isolationHint(j *job.Job) string {
 	switch {
-	case j.OCIRuntime != "":
-		return "the engine must have the OCI runtime " + j.OCIRuntime + "; without --oci-runtime its default one is used"
-	case j.Isolation == runtime.IsolationPrivileged:
+	case j.Order.OCIRuntime != "":
+		return "the engine must have the OCI runtime " + j.Order.OCIRuntime + "; without --oci-runtime its default one is used"
+	case j.Order.Isolation == workorder.IsolationPrivileged:
 		return "this engine cannot give a privileged sandbox; ask for what it has: --isolation confined"
 	}
 	return "`sandbox-agent doctor` tells which --isolation this engine can give (confined, privileged)"
@@ -190,11 +190,11 @@ func boxSpec(j *job.Job, rec *store.Record, info runtime.Info) runtime.BoxSpec {
 	return runtime.BoxSpec{
 		Files: files,
 		Name:  rec.Box,
-		Image: cmp.Or(rec.Image.Name, j.Image),
+		Image: cmp.Or(rec.Image.Name, j.Order.Image),
 		Labels: map[string]string{
 			workorder.LabelTask: rec.TaskID, workorder.LabelAttempt: rec.AttemptID, workorder.LabelOwner: j.Owner, workorder.LabelProject: rec.Project,
 		},
-		Isolation: j.Isolation, OCIRuntime: j.OCIRuntime, Limits: limits, DNS: j.Order.Network.DNS,
+		Isolation: j.Order.Isolation, OCIRuntime: j.Order.OCIRuntime, Limits: limits, DNS: j.Order.Network.DNS,
 		Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2,
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // A name that is taken is told apart, and nobody is advised to remove the other box.
@@ -32,7 +33,7 @@ func TestNameIsTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := runtime.BoxSpec{Name: "box", Image: "x", Isolation: runtime.IsolationPrivileged}
+	spec := runtime.BoxSpec{Name: "box", Image: "x", Isolation: workorder.IsolationPrivileged}
 	if _, err := e.Run(t.Context(), spec, strings.NewReader("")); !errors.Is(err, runtime.ErrConflict) || strings.Contains(err.Error(), "remove") {
 		t.Errorf("%v", err)
 	}

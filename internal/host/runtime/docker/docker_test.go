@@ -22,16 +22,16 @@ func TestHostConfig(t *testing.T) {
 		Labels: map[string]string{workorder.LabelTask: "T-A1B2C3D4", workorder.LabelOwner: "me@here:/state", workorder.LabelProject: "p"},
 	}
 	for name, change := range map[string]func(*runtime.BoxSpec){
-		"confined": func(s *runtime.BoxSpec) { s.Isolation, s.Fuse = runtime.IsolationConfined, true },
+		"confined": func(s *runtime.BoxSpec) { s.Isolation, s.Fuse = workorder.IsolationConfined, true },
 		"confined-v2-limits": func(s *runtime.BoxSpec) {
-			s.Isolation, s.CgroupV2 = runtime.IsolationConfined, true
+			s.Isolation, s.CgroupV2 = workorder.IsolationConfined, true
 			s.Limits = workorder.Limits{MemoryBytes: 4 << 30, CPUs: 1.5, PIDs: 512}
 		},
 		"dns": func(s *runtime.BoxSpec) {
-			s.Isolation, s.DNS = runtime.IsolationConfined, []string{"192.0.2.53", "2001:db8::53"}
+			s.Isolation, s.DNS = workorder.IsolationConfined, []string{"192.0.2.53", "2001:db8::53"}
 		},
-		"privileged":  func(s *runtime.BoxSpec) { s.Isolation = runtime.IsolationPrivileged },
-		"oci-runtime": func(s *runtime.BoxSpec) { s.Isolation, s.OCIRuntime = runtime.IsolationConfined, "sysbox-runc" },
+		"privileged":  func(s *runtime.BoxSpec) { s.Isolation = workorder.IsolationPrivileged },
+		"oci-runtime": func(s *runtime.BoxSpec) { s.Isolation, s.OCIRuntime = workorder.IsolationConfined, "sysbox-runc" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := base

@@ -34,7 +34,7 @@ func TestDocker(t *testing.T) {
 	name := "sandbox-agent-test-echo:" + id
 	buildEcho(t, e, name)
 	spec := runtime.BoxSpec{
-		Name: "sandbox-agent-test-" + id, Image: name, Isolation: runtime.IsolationConfined,
+		Name: "sandbox-agent-test-" + id, Image: name, Isolation: workorder.IsolationConfined,
 		Labels: map[string]string{"sandbox-agent.test": id}, CgroupV2: info.CgroupVersion == 2,
 	}
 	t.Cleanup(func() {
@@ -85,7 +85,7 @@ func TestPrivileged(t *testing.T) {
 	}
 	name := "sandbox-agent-test-echo:" + workorder.NewTaskID()
 	buildEcho(t, e, name)
-	_, err = e.Probe(t.Context(), runtime.BoxSpec{Image: name, Isolation: runtime.IsolationPrivileged, Labels: map[string]string{"sandbox-agent.test": "x"}}, []string{"/echo"})
+	_, err = e.Probe(t.Context(), runtime.BoxSpec{Image: name, Isolation: workorder.IsolationPrivileged, Labels: map[string]string{"sandbox-agent.test": "x"}}, []string{"/echo"})
 	if err != nil && !errors.Is(err, runtime.ErrIsolation) {
 		t.Errorf("neither given nor refused by name: %v", err)
 	}

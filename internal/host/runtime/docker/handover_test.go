@@ -13,6 +13,7 @@ import (
 	"github.com/docker/docker/pkg/stdcopy"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // The box has its order and works, and the engine keeps the order's stream open.
@@ -59,7 +60,7 @@ func TestStreamThatStaysOpenHoldsNothingUp(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a hang, not a measure
 	defer cancel()
-	id, err := e.Run(ctx, runtime.BoxSpec{Image: "x", Isolation: runtime.IsolationConfined}, strings.NewReader("{}"))
+	id, err := e.Run(ctx, runtime.BoxSpec{Image: "x", Isolation: workorder.IsolationConfined}, strings.NewReader("{}"))
 	if err != nil || id != "made" || ctx.Err() != nil {
 		t.Errorf("got %q, %v, %v", id, err, ctx.Err())
 	}

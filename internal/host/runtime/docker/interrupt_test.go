@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // An engine finishes what it was asked for when the asker is gone: the box of a
@@ -43,7 +44,7 @@ func TestInterruptedStartLeavesNoBox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Run(ctx, runtime.BoxSpec{Image: "x", Isolation: runtime.IsolationConfined}, strings.NewReader("{}")); !errors.Is(err, context.Canceled) {
+	if _, err := e.Run(ctx, runtime.BoxSpec{Image: "x", Isolation: workorder.IsolationConfined}, strings.NewReader("{}")); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the interruption", err)
 	}
 	if !removed.Load() {

@@ -80,11 +80,11 @@ func hostConfig(s runtime.BoxSpec) (*container.Config, *container.HostConfig, er
 	}
 	// A process that enters the box later (`docker exec`) joins the namespace of PID 1 only where the box has one of its own.
 	// An engine with version 1 of the control groups refuses that to a privileged box.
-	if s.CgroupV2 || s.Isolation == runtime.IsolationConfined {
+	if s.CgroupV2 || s.Isolation == workorder.IsolationConfined {
 		hc.CgroupnsMode = container.CgroupnsModePrivate
 	}
 	switch s.Isolation {
-	case runtime.IsolationConfined:
+	case workorder.IsolationConfined:
 		hc.CapDrop, hc.CapAdd = []string{"ALL"}, slices.Clone(confinedCaps)
 		hc.SecurityOpt = slices.Clone(confinedSecurity)
 		// The docker command calls this systempaths=unconfined: empty, not absent.
@@ -92,10 +92,10 @@ func hostConfig(s runtime.BoxSpec) (*container.Config, *container.HostConfig, er
 		if s.Fuse {
 			hc.Devices = []container.DeviceMapping{{PathOnHost: "/dev/fuse", PathInContainer: "/dev/fuse", CgroupPermissions: "rwm"}}
 		}
-	case runtime.IsolationPrivileged:
+	case workorder.IsolationPrivileged:
 		hc.Privileged = true
 	default:
-		return nil, nil, fmt.Errorf("isolation %q is not known: use %s or %s", s.Isolation, runtime.IsolationConfined, runtime.IsolationPrivileged)
+		return nil, nil, fmt.Errorf("isolation %q is not known: use %s or %s", s.Isolation, workorder.IsolationConfined, workorder.IsolationPrivileged)
 	}
 	return cfg, hc, nil
 }
