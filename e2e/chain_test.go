@@ -158,7 +158,7 @@ func (c *chain) artefacts(r *workorder.Result) {
 	for _, p := range r.Proof.Pages {
 		for side, v := range map[string]*workorder.PageView{"base": p.Base, "head": p.Head} {
 			if v == nil || v.Status != 200 || v.Error != "" || len(v.Failed) > 0 || len(v.Console) > 0 {
-				c.t.Errorf("%s at %d on %s: %+v; %s", p.Path, p.Width, side, v, r.Proof.Reason)
+				c.t.Errorf("%s at %d on %s: %+v; %s", p.Path, p.Width, side, v, r.Proof.Reasons)
 				continue
 			}
 			img, err := png.Decode(bytes.NewReader([]byte(read(v.Picture))))
@@ -171,7 +171,7 @@ func (c *chain) artefacts(r *workorder.Result) {
 		}
 	}
 	if len(r.Proof.Pages) != 2 || len(r.Proof.Checks) != 1 {
-		c.t.Errorf("%d pages, %d checks: %s", len(r.Proof.Pages), len(r.Proof.Checks), r.Proof.Reason)
+		c.t.Errorf("%d pages, %d checks: %s", len(r.Proof.Pages), len(r.Proof.Checks), r.Proof.Reasons)
 	}
 	if _, err := fs.Stat(os.DirFS(dir), workorder.ResultFile); err != nil {
 		c.t.Error(err)

@@ -32,8 +32,8 @@ func TestDevServerFails(t *testing.T) {
 				t.Fatalf("exit code %d, %s, %+v, %q", run.code, r.Status, r.Proof, r.Warnings)
 			}
 			for _, want := range c.want {
-				if !strings.Contains(r.Proof.Reason, want) {
-					t.Errorf("%q does not say %q", r.Proof.Reason, want)
+				if !r.Proof.Reasons.Has(workorder.ReasonPages) || !strings.Contains(r.Proof.Reasons.String(), want) {
+					t.Errorf("%q does not say %q", r.Proof.Reasons, want)
 				}
 			}
 		})

@@ -55,7 +55,7 @@ kill $server
 `)))
 	r := u.plainResult(c.task(t))
 	dir := filepath.Join(u.state, r.TaskID)
-	if c.code != 0 || r.Proof == nil || r.Status != workorder.StatusSuccess || r.Proof.Reason != "" {
+	if c.code != 0 || r.Proof == nil || r.Status != workorder.StatusSuccess || len(r.Proof.Reasons) != 0 {
 		t.Fatalf("exit code %d, %+v, %q\n%s", c.code, r.Proof, r.Warnings, c.stderr)
 	}
 	if !slices.ContainsFunc(r.Network.Hosts, func(h workorder.NetworkHost) bool {
@@ -183,7 +183,7 @@ func TestDevStopped(t *testing.T) {
 	}
 	r := w.end(workorder.ExitOK, workorder.StatusSuccess, workorder.ByAgent)
 	landed(t, w.repo, r)
-	if r.Proof == nil || len(r.Proof.Pages) > 0 || r.Proof.Reason == "" {
+	if r.Proof == nil || len(r.Proof.Pages) > 0 || len(r.Proof.Reasons) == 0 {
 		t.Errorf("%+v", r.Proof)
 	}
 }

@@ -24,7 +24,7 @@ touch g && git add g && git commit -qm 'Look'`
 		t.Fatalf("%s: %+v, %q", r.Status, r.Proof, r.Warnings)
 	}
 	if check := r.Proof.Checks[0]; check.Head == nil || check.Head.Passed {
-		t.Errorf("the container passed the check: %+v; %s", check, r.Proof.Reason)
+		t.Errorf("the container passed the check: %+v; %s", check, r.Proof.Reasons)
 	}
 	if step(t, r, "services").Status != workorder.StepDone || len(r.Services) != 1 || r.Services[0].State != "ready" {
 		t.Errorf("the project's own service was removed: %+v", r.Services)

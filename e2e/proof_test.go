@@ -46,7 +46,7 @@ func TestProof(t *testing.T) {
 			}
 			check := r.Proof.Checks[0]
 			if check.Transition != c.transition || check.Base == nil || check.Base.Passed || check.Head == nil || !check.Head.Passed {
-				t.Errorf("%+v; %s", check, r.Proof.Reason)
+				t.Errorf("%+v; %s", check, r.Proof.Reasons)
 			}
 			if got := slices.ContainsFunc(r.Proof.Flags, func(f workorder.Flag) bool { return f.Kind == c.flag }); got != (c.flag != "") {
 				t.Errorf("flags %+v", r.Proof.Flags)
@@ -208,7 +208,7 @@ echo looked
 			t.Errorf("%s:\n%s", side.Log, log)
 		}
 	}
-	if r.Proof.Reason != "" {
-		t.Errorf("reason: %s", r.Proof.Reason)
+	if len(r.Proof.Reasons) != 0 {
+		t.Errorf("reason: %s", r.Proof.Reasons)
 	}
 }

@@ -1,5 +1,7 @@
 package workorder
 
+import "encoding/json"
+
 // TestStatus is how one test ended.
 type TestStatus string
 
@@ -102,8 +104,40 @@ type Proof struct {
 	// Pages are those of the development server, empty without one.
 	Pages []PageProof `json:"pages"`
 	Flags []Flag      `json:"flags"`
-	// Reason says why a side is missing; empty when both were run.
+	// Reasons say what of it is missing, and why; empty when all was run.
+	Reasons Reasons `json:"reasons"`
+}
+
+// proofText is Proof.Reasons as one sentence, for programs that read results of older versions.
+type proofText struct {
 	Reason string `json:"reason"`
+}
+
+// MarshalJSON writes the reasons as a list and as a sentence.
+func (p Proof) MarshalJSON() ([]byte, error) {
+	type plain Proof // without this method
+	c := plain(p)
+	c.Reasons = orEmpty(c.Reasons)
+	return json.Marshal(struct {
+		plain
+		proofText
+	}{c, proofText{p.Reasons.String()}})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes, and proofs of older versions.
+func (p *Proof) UnmarshalJSON(b []byte) error {
+	type plain Proof // without this method
+	both := struct {
+		*plain
+		proofText
+	}{plain: (*plain)(p)}
+	if err := json.Unmarshal(b, &both); err != nil {
+		return err
+	}
+	if len(p.Reasons) == 0 && both.Reason != "" {
+		p.Reasons = Reasons{{Detail: both.Reason}}
+	}
+	return nil
 }
 
 // SurfaceFinding is a change to something that runs, or decides what runs, on the
@@ -124,7 +158,7 @@ type SurfaceFinding struct {
 type PageProof struct {
 	Path  string `json:"path"`  // of the URL
 	Width int    `json:"width"` // of the window, in CSS pixels
-	// Base and Head are nil where the page could not be looked at; Proof.Reason says why.
+	// Base and Head are nil where the page could not be looked at; Proof.Reasons say why.
 	Base *PageView `json:"base"`
 	Head *PageView `json:"head"`
 	// Diff is the picture of what differs, relative to the result's folder; empty when nothing does.

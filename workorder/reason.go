@@ -133,6 +133,21 @@ const (
 	ReasonServiceLost ReasonCode = "service_lost"
 )
 
+// These say what of a proof is missing. ReasonSetup is one of them, too.
+const (
+	ReasonSameCommit ReasonCode = "same_commit"    // base and head are one
+	ReasonNoBase     ReasonCode = "no_base_commit" // the task began without a commit, or the remote has it no more
+	ReasonNoTime     ReasonCode = "no_time"
+	ReasonNoPlace    ReasonCode = "no_clean_place"  // to run a side in
+	ReasonWeakPlace  ReasonCode = "place_not_clean" // what the agent left may be seen in it
+	ReasonRemains    ReasonCode = "not_removed"     // what a side left, or containers of the agent's
+	ReasonCheckout   ReasonCode = "no_checkout"
+	ReasonWorkspace  ReasonCode = "names_workspace" // a check that looks at where the agent worked
+	ReasonCheck      ReasonCode = "check_not_run"
+	ReasonNotRead    ReasonCode = "change_not_read" // flags may be missing
+	ReasonPages      ReasonCode = "pages_not_seen"
+)
+
 // ReasonCodes lists every reason code.
 func ReasonCodes() []ReasonCode {
 	return []ReasonCode{
@@ -141,5 +156,7 @@ func ReasonCodes() []ReasonCode {
 		ReasonNoTask, ReasonBoot, ReasonStep, ReasonClone, ReasonServices, ReasonSetup, ReasonAgent, ReasonHang, ReasonModelKey, ReasonDenied,
 		ReasonUnchanged, ReasonNoPlan, ReasonUnread, ReasonValidation, ReasonWorse, ReasonConflicts, ReasonUnresolved, ReasonRebase, ReasonLanding, ReasonPush,
 		ReasonUncommitted, ReasonLost, ReasonLeft, ReasonUnsaved, ReasonServiceLost,
+		ReasonSameCommit, ReasonNoBase, ReasonNoTime, ReasonNoPlace, ReasonWeakPlace, ReasonRemains, ReasonCheckout, ReasonWorkspace,
+		ReasonCheck, ReasonNotRead, ReasonPages,
 	}
 }

@@ -67,3 +67,24 @@ func TestReasonsInJSON(t *testing.T) {
 		t.Errorf("a success has reasons: %+v, %v", r, err)
 	}
 }
+
+// TestProofReasons: older readers find a sentence, and proofs of older versions have their sentence as a reason without a code.
+func TestProofReasons(t *testing.T) {
+	t.Parallel()
+	b, err := json.Marshal(Result{Proof: &Proof{Reasons: Because(ReasonNoTime, "head took 5s").And(ReasonPages, "no page")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var raw struct{ Proof map[string]any }
+	if err := json.Unmarshal(b, &raw); err != nil || raw.Proof["reason"] != "head took 5s; no page" {
+		t.Errorf("%v, %v", err, raw.Proof["reason"])
+	}
+	var same, older Result
+	if err := json.Unmarshal(b, &same); err != nil || len(same.Proof.Reasons) != 2 || same.Proof.Reasons[1].Code != ReasonPages {
+		t.Errorf("%v, %+v", err, same.Proof)
+	}
+	if err := json.Unmarshal([]byte(`{"proof":{"base":"b","head":"h","checks":[],"pages":[],"flags":[],"reason":"base was not run"}}`), &older); err != nil ||
+		older.Proof.Base != "b" || len(older.Proof.Reasons) != 1 || older.Proof.Reasons[0].Detail != "base was not run" {
+		t.Errorf("%v, %+v", err, older.Proof)
+	}
+}

@@ -138,8 +138,8 @@ func Evidence(r *workorder.Result) (green bool, says string) {
 		return false, "Checks that pass at one time and fail at another, at the same commit: " + some(flaky) + "."
 	case len(flags) > 0:
 		return false, "The checks pass, but there is something to look at before they are believed: " + strings.ToLower(some(flags)) + "."
-	case p.Reason != "":
-		return false, "The checks pass, but not all of it could be looked at: " + esc(line(p.Reason, 300)) + "."
+	case len(p.Reasons) > 0:
+		return false, "The checks pass, but not all of it could be looked at: " + esc(line(p.Reasons.String(), 300)) + "."
 	case r.Status != workorder.StatusSuccess:
 		return false, "The checks pass, but the run ended with the status " + code(line(string(r.Status), 40)) + "."
 	}

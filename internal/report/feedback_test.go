@@ -23,22 +23,24 @@ func TestEvidence(t *testing.T) {
 		t.Errorf("%v, %s", green, says)
 	}
 	for want, spoil := range map[string]func(*workorder.Result){
-		"The project has no checks":                          func(r *workorder.Result) { r.Proof = nil },
-		"not run in a clean checkout":                        func(r *workorder.Result) { r.Proof, r.Validation = nil, []workorder.Validation{{Passed: true}} },
-		"has no checks":                                      func(r *workorder.Result) { r.Proof.Checks = nil },
-		"on another commit":                                  func(r *workorder.Result) { r.HeadSHA = "h2" },
-		"do not pass: `lint`.":                               func(r *workorder.Result) { r.Proof.Checks[1].Head.Passed = false },
-		"do not pass: `test`.":                               func(r *workorder.Result) { r.Proof.Checks[0].Head = nil },
-		"at another, at the same commit: `lint`.":            func(r *workorder.Result) { r.Proof.Checks[1].Transition = workorder.Flaky },
-		"at another, at the same commit: `test`.":            func(r *workorder.Result) { r.Proof.Checks[0].Counts = map[workorder.Transition]int{workorder.Flaky: 1} },
-		"test deleted":                                       func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagTestDeleted },
-		"test skipped":                                       func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagTestSkipped },
-		"test weakened":                                      func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagTestWeakened },
-		"check itself edited":                                func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagCheckEdited },
-		"hard-coded":                                         func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagHardCoded },
-		"passed before, fails now":                           func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagBrokenOnHead },
-		"not all of it could be looked at: base was not run": func(r *workorder.Result) { r.Proof.Reason = "base was not run" },
-		"the status `failed`":                                func(r *workorder.Result) { r.Status = workorder.StatusFailed },
+		"The project has no checks":               func(r *workorder.Result) { r.Proof = nil },
+		"not run in a clean checkout":             func(r *workorder.Result) { r.Proof, r.Validation = nil, []workorder.Validation{{Passed: true}} },
+		"has no checks":                           func(r *workorder.Result) { r.Proof.Checks = nil },
+		"on another commit":                       func(r *workorder.Result) { r.HeadSHA = "h2" },
+		"do not pass: `lint`.":                    func(r *workorder.Result) { r.Proof.Checks[1].Head.Passed = false },
+		"do not pass: `test`.":                    func(r *workorder.Result) { r.Proof.Checks[0].Head = nil },
+		"at another, at the same commit: `lint`.": func(r *workorder.Result) { r.Proof.Checks[1].Transition = workorder.Flaky },
+		"at another, at the same commit: `test`.": func(r *workorder.Result) { r.Proof.Checks[0].Counts = map[workorder.Transition]int{workorder.Flaky: 1} },
+		"test deleted":                            func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagTestDeleted },
+		"test skipped":                            func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagTestSkipped },
+		"test weakened":                           func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagTestWeakened },
+		"check itself edited":                     func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagCheckEdited },
+		"hard-coded":                              func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagHardCoded },
+		"passed before, fails now":                func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagBrokenOnHead },
+		"not all of it could be looked at: base was not run": func(r *workorder.Result) {
+			r.Proof.Reasons = workorder.Because(workorder.ReasonNoTime, "base was not run")
+		},
+		"the status `failed`": func(r *workorder.Result) { r.Status = workorder.StatusFailed },
 	} {
 		r := proven()
 		spoil(r)

@@ -265,7 +265,7 @@ func everywhere(a, b string) Data {
 					Path: a, Width: 10, Diff: b, Base: &workorder.PageView{Title: a, Picture: b, Console: []string{a}, Error: b},
 					Head: &workorder.PageView{Status: 500, Picture: a, PictureWidth: -1, PictureHeight: 1 << 40, Console: []string{b, a}, Failed: []string{a}, Error: a},
 				}},
-				Base: a, Head: b, Reason: a, Flags: []workorder.Flag{{Kind: a, Path: b, Line: 3, Text: a}, {Kind: workorder.FlagNothingProven, Path: a, Text: b}},
+				Base: a, Head: b, Reasons: workorder.Reasons{{Code: workorder.ReasonCode(a), Detail: b}}, Flags: []workorder.Flag{{Kind: a, Path: b, Line: 3, Text: a}, {Kind: workorder.FlagNothingProven, Path: a, Text: b}},
 				Checks: []workorder.CheckProof{
 					{
 						Name: a, Command: b, Transition: workorder.Transition(a), Report: b, Head: &workorder.CheckRun{Log: a}, Counts: map[workorder.Transition]int{workorder.Transition(a): 1, workorder.Fixed: 2},

@@ -3,7 +3,6 @@ package proof_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -32,12 +31,12 @@ func TestContainersDoNotStandBesideTheChecks(t *testing.T) {
 	b.Containers = c
 	p := b.prove(t.Context(), head)
 	// Before the first side, after head, after base, after each repeat.
-	if c.removed < 3 || c.there != 0 || p.Reason != "" || p.Checks[0].Transition != workorder.Fixed {
+	if c.removed < 3 || c.there != 0 || len(p.Reasons) != 0 || p.Checks[0].Transition != workorder.Fixed {
 		t.Errorf("removed %d times, %+v", c.removed, p)
 	}
 	c = &beside{err: errors.New("the engine hangs")}
 	b.Containers = c
-	if p := b.prove(t.Context(), head); !strings.Contains(p.Reason, "could not be removed") || !strings.Contains(p.Reason, "the engine hangs") {
-		t.Errorf("reason %q", p.Reason)
+	if p := b.prove(t.Context(), head); !p.Reasons.Has(workorder.ReasonRemains) {
+		t.Errorf("reasons %q", p.Reasons)
 	}
 }

@@ -161,7 +161,7 @@ func TestForgedObject(t *testing.T) {
 	}
 	b.put(target, string(forged))
 	p := b.prove(t.Context(), head)
-	if c := p.Checks[0]; c.Head != nil || c.Transition != workorder.NotCompared || !strings.Contains(p.Reason, "head was not run") && !strings.Contains(p.Reason, "nothing was run") {
+	if c := p.Checks[0]; c.Head != nil || c.Transition != workorder.NotCompared || len(p.Reasons) == 0 {
 		t.Errorf("%+v", p)
 	}
 }
@@ -216,7 +216,7 @@ func TestTreeThatNamesItself(t *testing.T) {
 	}
 	head := strings.TrimSpace(gittest.Git(t, b.Workspace, "commit-tree", "-p", b.base, "-m", "bomb", id))
 	gittest.Git(t, b.Mirror.Dir, "repack", "-adq") // as a large one is; a loose object is opened anew for each of its names
-	if p := b.prove(t.Context(), head); p.Checks[0].Head != nil || !strings.Contains(p.Reason, "more than 1000000 files") {
+	if p := b.prove(t.Context(), head); p.Checks[0].Head != nil || p.Reasons.Code() != workorder.ReasonCheckout {
 		t.Errorf("%+v", p)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -104,7 +103,15 @@ func (r *run) judge(ctx context.Context) {
 		f := &r.proof.Flags[i]
 		f.Path, f.Text = r.shown(f.Path, shownText), r.shown(f.Text, shownText)
 	}
-	r.proof.Reason = r.shown(strings.Join(r.reasons, "; "), maxReason)
+	left := maxReason
+	for _, why := range r.reasons {
+		if left <= 0 {
+			break
+		}
+		why.Detail = r.shown(why.Detail, left)
+		left -= len(why.Detail)
+		r.proof.Reasons = append(r.proof.Reasons, why)
+	}
 }
 
 // deaf is the number of failed tests that a check passes with.
@@ -139,7 +146,7 @@ func (r *run) sources(ctx context.Context, changes []workorder.TestChange) {
 	flags, err := testreport.Flags(ctx, r.head.store, r.base.commit, r.head.commit, seen)
 	r.proof.Flags = append(r.proof.Flags, flags...)
 	if err != nil {
-		r.because("not all of the change was looked at: %v", err)
+		r.because(workorder.ReasonNotRead, "not all of the change was looked at: %v", err)
 	}
 }
 
@@ -206,7 +213,7 @@ func (r *run) unproven() string {
 	case len(r.checks) == 0:
 		return "the project has no validate commands: no check was run"
 	case !compared:
-		return "no check could be run on both base and head: " + strings.Join(r.reasons, "; ")
+		return "no check could be run on both base and head: " + r.reasons.String()
 	}
 	return "no check and no test ends otherwise on head than on base: nothing that is run shows what the task changed"
 }

@@ -26,8 +26,8 @@ func TestTimeRunsOut(t *testing.T) {
 	if p.Checks[0].Head == nil || !p.Checks[0].Head.Passed || p.Checks[1].Head != nil || p.Checks[2].Head == nil {
 		t.Errorf("%+v", p)
 	}
-	if !strings.Contains(p.Reason, "endless was not run on head: it was stopped after") || !strings.Contains(p.Reason, "base was not run: head took") {
-		t.Error(p.Reason)
+	if !p.Reasons.Has(workorder.ReasonCheck) || !p.Reasons.Has(workorder.ReasonNoTime) {
+		t.Error(p.Reasons)
 	}
 	if len(p.Flags) != 1 || p.Flags[0].Kind != workorder.FlagNothingProven {
 		t.Errorf("%+v", p.Flags)
@@ -41,7 +41,7 @@ func TestTooSlow(t *testing.T) {
 	b.validate("test", "test ! -e b || sleep 1000")
 	b.Config = b.Bounded(3 * time.Second) // what takes no time at all has to come through it, on any machine
 	p := b.prove(t.Context(), b.commit(map[string]string{"b": "1\n"}))
-	if c := p.Checks[0]; c.Head == nil || c.Head.ExitCode != 124 || c.Transition != workorder.Broken || p.Reason != "" {
+	if c := p.Checks[0]; c.Head == nil || c.Head.ExitCode != 124 || c.Transition != workorder.Broken || len(p.Reasons) != 0 {
 		t.Errorf("%+v", p)
 	}
 }
@@ -61,7 +61,7 @@ func TestStopped(t *testing.T) {
 		return b.shell(ctx, c)
 	}
 	p := b.prove(ctx, head)
-	if p.Checks[0].Head == nil || p.Checks[1].Head != nil || !strings.Contains(p.Reason, "stopped from outside") {
+	if p.Checks[0].Head == nil || p.Checks[1].Head != nil || !p.Reasons.Has(workorder.ReasonCheck) {
 		t.Errorf("%+v", p)
 	}
 }
@@ -73,7 +73,7 @@ func TestNoTimeAtAll(t *testing.T) {
 	head := b.commit(map[string]string{"b": "1\n"})
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if p := b.prove(ctx, head); p.Reason == "" || len(p.Checks) != 1 || p.Checks[0].Head != nil {
+	if p := b.prove(ctx, head); len(p.Reasons) == 0 || len(p.Checks) != 1 || p.Checks[0].Head != nil {
 		t.Errorf("%+v", p)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 const (
@@ -48,8 +50,8 @@ func (r *sides) enter(ctx context.Context, s *side) (err error) {
 			return err
 		}
 		for _, what := range s.room.Lacks() {
-			if !slices.Contains(r.reasons, what) {
-				r.because("%s", what)
+			if why := (workorder.Reason{Code: workorder.ReasonWeakPlace, Detail: what}); !slices.Contains(r.reasons, why) {
+				r.reasons = append(r.reasons, why)
 			}
 		}
 	}

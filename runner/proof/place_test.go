@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -75,7 +74,7 @@ func TestNoSideStarvesTheOther(t *testing.T) {
 	p := &places{home: b.Home}
 	b.Ground = p
 	got := b.prove(t.Context(), head)
-	if c := got.Checks[0]; c.Transition != workorder.Fixed || got.Reason != "" {
+	if c := got.Checks[0]; c.Transition != workorder.Fixed || len(got.Reasons) != 0 {
 		t.Errorf("%+v", got)
 	}
 	// Head, base, and head once more.
@@ -92,16 +91,16 @@ func TestNoSideStarvesTheOther(t *testing.T) {
 
 	for name, c := range map[string]struct {
 		p    *places
-		said string
+		code workorder.ReasonCode
 	}{
-		"what cannot be removed": {&places{refuse: errors.New("busy")}, "what head left cannot be removed"},
-		"what is missing":        {&places{hogs: 0, lacks: []string{"the image's /opt/tool was changed"}}, "the image's /opt/tool was changed"},
+		"what cannot be removed": {&places{refuse: errors.New("busy")}, workorder.ReasonRemains},
+		"what is missing":        {&places{hogs: 0, lacks: []string{"the image's /opt/tool was changed"}}, workorder.ReasonWeakPlace},
 	} {
 		c.p.home = b.Home
 		b.Ground = c.p
 		got, err := proof.Run(t.Context(), b.Config, b.base, head)
-		if err != nil || strings.Count(got.Reason, c.said) != 1 {
-			t.Errorf("%s: %v, %q", name, err, got.Reason)
+		if err != nil || len(got.Reasons.Without(c.code)) != len(got.Reasons)-1 {
+			t.Errorf("%s: %v, %q", name, err, got.Reasons)
 		}
 		if c.p.refuse != nil && got.Checks[0].Base != nil {
 			t.Errorf("%s: base ran", name)
@@ -120,7 +119,7 @@ func TestAStarvedBaseIsNotJudged(t *testing.T) {
 	shell := b.Shell
 	b.Shell = func(ctx context.Context, c proof.Command) proof.Outcome { p.hogs = 1; return shell(ctx, c) }
 	got := b.prove(t.Context(), head)
-	if c := got.Checks[0]; c.Base != nil || c.Transition == workorder.Fixed || !strings.Contains(got.Reason, "base was not run") || !strings.Contains(got.Reason, "memory") {
+	if c := got.Checks[0]; c.Base != nil || c.Transition == workorder.Fixed || !got.Reasons.Has(workorder.ReasonNoPlace) {
 		t.Errorf("%+v", got)
 	}
 }

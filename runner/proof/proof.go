@@ -29,7 +29,7 @@ const (
 	// box is about to be thrown away with everything in it.
 	RemoveTime  = 20 * time.Second
 	removeHurry = 500 * time.Millisecond
-	// maxReason bounds Proof.Reason in bytes: it is for a human.
+	// maxReason bounds the text of Proof.Reasons in bytes: it is for a human.
 	maxReason = 2000
 	// exitTimeout is the exit code of a command that took longer than CommandTimeout, as timeout(1) has it.
 	exitTimeout = 124
@@ -153,7 +153,7 @@ type run struct {
 // notes are what a run says, and to whom.
 type notes struct {
 	Config
-	reasons []string
+	reasons workorder.Reasons
 }
 
 // stores hold the objects of both commits.
@@ -198,7 +198,7 @@ func Run(ctx context.Context, c Config, base, head string) (*workorder.Proof, er
 	work, done := r.reserve(ctx)
 	defer done()
 	if err := r.fill(work); err != nil {
-		r.because("%v", err)
+		r.because(workorder.ReasonCheckout, "%v", err)
 	} else {
 		r.both(work)
 	}
@@ -212,7 +212,7 @@ func (r *run) both(ctx context.Context) {
 	case len(r.checks) == 0 && r.Visit == nil:
 		return
 	case r.base.commit == r.head.commit:
-		r.because("base and head are the same commit, there is nothing to compare")
+		r.because(workorder.ReasonSameCommit, "base and head are the same commit, there is nothing to compare")
 		return
 	}
 	r.removeContainers(ctx, "before the checks")
@@ -220,13 +220,13 @@ func (r *run) both(ctx context.Context) {
 	gone := r.leave(ctx, r.head)
 	switch left := remaining(ctx); {
 	case r.base.commit == "":
-		r.because("base was not run: the task began without a commit")
+		r.because(workorder.ReasonNoBase, "base was not run: the task began without a commit")
 	case r.base.missing:
-		r.because("base was not run: there is no commit %.12s on the remote or in the work tree", r.base.commit)
+		r.because(workorder.ReasonNoBase, "base was not run: there is no commit %.12s on the remote or in the work tree", r.base.commit)
 	case ctx.Err() != nil, left < r.head.took:
-		r.because("base was not run: head took %s, and %s are left", round(r.head.took), round(max(0, left)))
+		r.because(workorder.ReasonNoTime, "base was not run: head took %s, and %s are left", round(r.head.took), round(max(0, left)))
 	case gone != nil:
-		r.because("base was not run: what head left cannot be removed, and might keep it from passing: %v", gone)
+		r.because(workorder.ReasonRemains, "base was not run: what head left cannot be removed, and might keep it from passing: %v", gone)
 	default:
 		r.side(ctx, r.base)
 	}
@@ -264,8 +264,8 @@ func round(d time.Duration) time.Duration {
 }
 
 // because adds to why a side is missing.
-func (r *notes) because(format string, args ...any) {
-	r.reasons = append(r.reasons, fmt.Sprintf(format, args...))
+func (r *notes) because(code workorder.ReasonCode, format string, args ...any) {
+	r.reasons = r.reasons.And(code, format, args...)
 }
 
 func (r *notes) warn(format string, args ...any) {
@@ -379,7 +379,7 @@ func (r *run) plan() {
 		c := &check{Command: v, file: fileName(r.Redact.String(v.Name), used)}
 		if r.Workspace != "" && strings.Contains(v.Run, r.Workspace) {
 			c.skip = true
-			r.because("%s was not run: its command names %s, where the agent worked; use a relative path or $SANDBOX_AGENT_WORKSPACE", v.Name, r.Workspace)
+			r.because(workorder.ReasonWorkspace, "%s was not run: its command names %s, where the agent worked; use a relative path or $SANDBOX_AGENT_WORKSPACE", v.Name, r.Workspace)
 		}
 		r.checks = append(r.checks, c)
 	}

@@ -82,7 +82,7 @@ func TestFixedAndNew(t *testing.T) {
 		"more_test.go": "package calc\n\nimport \"testing\"\n\nfunc TestZero(t *testing.T) {\n\tif Add(0, 0) != 0 {\n\t\tt.Fatal()\n\t}\n}\n",
 	})
 	p := b.prove(t.Context(), head)
-	if p.Base != b.base || p.Head != head || p.Reason != "" || len(p.Flags) != 0 || len(p.Checks) != 2 {
+	if p.Base != b.base || p.Head != head || len(p.Reasons) != 0 || len(p.Flags) != 0 || len(p.Checks) != 2 {
 		t.Fatalf("%+v", p)
 	}
 	c := p.Checks[0]
@@ -147,8 +147,8 @@ func TestCheats(t *testing.T) {
 				b.validate("test", "go test -json ./...")
 			}
 			p := b.prove(t.Context(), b.commit(c.head))
-			if p.Reason != "" {
-				t.Error(p.Reason)
+			if len(p.Reasons) != 0 {
+				t.Error(p.Reasons)
 			}
 			got := kinds(p)
 			if c.want == "" {
@@ -202,7 +202,7 @@ func TestSides(t *testing.T) {
 		b.validate("test", "true")
 		p := b.prove(t.Context(), b.commit(map[string]string{"ready": "1\n"}))
 		c := p.Checks[0]
-		if c.Base != nil || c.Head == nil || !c.Head.Passed || c.Transition != workorder.NotCompared || !strings.Contains(p.Reason, `base was not run: setup command "test -e ready" exited with 1 (logs/proof-base-setup-1.log)`) {
+		if c.Base != nil || c.Head == nil || !c.Head.Passed || c.Transition != workorder.NotCompared || p.Reasons.Code() != workorder.ReasonSetup || !strings.Contains(p.Reasons.String(), "logs/proof-base-setup-1.log") {
 			t.Errorf("%+v", p)
 		}
 	})
@@ -213,7 +213,7 @@ func TestSides(t *testing.T) {
 		b.Order.SecretNames, b.Order.SecretUses = []string{"NPM_TOKEN"}, map[string]workorder.SecretUse{"NPM_TOKEN": workorder.ForSetup}
 		b.validate("test", "true")
 		p := b.prove(t.Context(), b.commit(map[string]string{"ready": ""}))
-		if p.Checks[0].Head != nil || p.Checks[0].Base == nil || !slices.Contains(kinds(p), workorder.FlagBrokenOnHead) || !strings.Contains(p.Reason, "without the secret NPM_TOKEN") {
+		if p.Checks[0].Head != nil || p.Checks[0].Base == nil || !slices.Contains(kinds(p), workorder.FlagBrokenOnHead) || p.Reasons.Code() != workorder.ReasonSetup || !strings.Contains(p.Reasons.String(), "NPM_TOKEN") {
 			t.Errorf("%+v", p)
 		}
 	})
@@ -225,7 +225,7 @@ func TestSides(t *testing.T) {
 			head := b.commit(map[string]string{"b": "2\n"})
 			b.base = base
 			p := b.prove(t.Context(), head)
-			if p.Checks[0].Base != nil || !p.Checks[0].Head.Passed || !strings.Contains(p.Reason, "base was not run: ") {
+			if p.Checks[0].Base != nil || !p.Checks[0].Head.Passed || p.Reasons.Code() != workorder.ReasonNoBase {
 				t.Errorf("%+v", p)
 			}
 		}
@@ -236,7 +236,7 @@ func TestSides(t *testing.T) {
 		b.validate("test", "test -e b && git rev-parse -q --verify origin/main >/dev/null && git log --oneline | wc -l")
 		b.base = b.commit(map[string]string{"b": "2\n"})
 		p := b.prove(t.Context(), b.commit(map[string]string{"c": "2\n"}))
-		if p.Checks[0].Transition != workorder.StillPasses || p.Reason != "" || b.log("logs/proof-head-test.log") != "3\n" {
+		if p.Checks[0].Transition != workorder.StillPasses || len(p.Reasons) != 0 || b.log("logs/proof-head-test.log") != "3\n" {
 			t.Errorf("%+v", p)
 		}
 	})
@@ -244,7 +244,7 @@ func TestSides(t *testing.T) {
 		t.Parallel()
 		b := newBox(t, map[string]string{"a": "1\n"})
 		b.validate("test", "true")
-		if p := b.prove(t.Context(), b.base); p.Checks[0].Head != nil || !strings.Contains(p.Reason, "the same commit") {
+		if p := b.prove(t.Context(), b.base); p.Checks[0].Head != nil || p.Reasons.Code() != workorder.ReasonSameCommit {
 			t.Errorf("%+v", p)
 		}
 	})
@@ -260,7 +260,7 @@ func TestSides(t *testing.T) {
 		b := newBox(t, map[string]string{"a": "1\n"})
 		b.validate("test", "cd "+b.Workspace+" && true", "other", "true")
 		p := b.prove(t.Context(), b.commit(map[string]string{"b": "2\n"}))
-		if p.Checks[0].Head != nil || p.Checks[1].Head == nil || !strings.Contains(p.Reason, "$SANDBOX_AGENT_WORKSPACE") {
+		if p.Checks[0].Head != nil || p.Checks[1].Head == nil || p.Reasons.Code() != workorder.ReasonWorkspace {
 			t.Errorf("%+v", p)
 		}
 	})

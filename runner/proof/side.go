@@ -51,11 +51,11 @@ func (r *sides) side(ctx context.Context, s *side) {
 	began := time.Now()
 	defer func() { s.took = time.Since(began) }()
 	if err := r.enter(ctx, s); err != nil {
-		r.because("%s was not run: there is no clean place for it: %v", s.name, err)
+		r.because(workorder.ReasonNoPlace, "%s was not run: there is no clean place for it: %v", s.name, err)
 		return
 	}
 	if err := r.bring(ctx, s); err != nil {
-		r.because("%s was not run: %v", s.name, err)
+		r.because(workorder.ReasonCheckout, "%s was not run: %v", s.name, err)
 		return
 	}
 	if s.ready = r.setup(ctx, s, len(r.checks)); !s.ready {
@@ -97,11 +97,11 @@ func (r *sides) setup(ctx context.Context, s *side, after int) bool {
 		o, err := r.command(ctx, s, line, setupName(i), len(r.Order.Setup)-1-i+after)
 		switch {
 		case err != nil:
-			r.because("%s was not run: setup command %q: %v%s", s.name, line, err, r.withheld())
+			r.because(workorder.ReasonSetup, "%s was not run: setup command %q: %v%s", s.name, line, err, r.withheld())
 			return false
 		case o.Err != nil:
 			s.setupFailed = fmt.Sprintf("setup command %q exited with %d (%s)", line, o.ExitCode, r.logName(s, setupName(i)))
-			r.because("%s was not run: %s%s", s.name, s.setupFailed, r.withheld())
+			r.because(workorder.ReasonSetup, "%s was not run: %s%s", s.name, s.setupFailed, r.withheld())
 			return false
 		}
 	}
@@ -132,7 +132,7 @@ func (r *sides) check(ctx context.Context, s *side, c *check, after int, suffix 
 	o, err := r.command(ctx, s, c.Run, c.file+suffix, after)
 	if err != nil {
 		if suffix == "" {
-			r.because("%s was not run on %s: %v", c.Name, s.name, err)
+			r.because(workorder.ReasonCheck, "%s was not run on %s: %v", c.Name, s.name, err)
 		} else {
 			r.warn("%s was not repeated on %s: %v", c.Name, s.name, err)
 		}
@@ -268,7 +268,7 @@ func (r *sides) removeContainers(ctx context.Context, when string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), containersTime)
 	defer cancel()
 	if err := r.Containers.Remove(ctx); err != nil {
-		r.because("containers that are not the project's own could not be removed %s, and may have changed what the checks saw: %v", when, err)
+		r.because(workorder.ReasonRemains, "containers that are not the project's own could not be removed %s, and may have changed what the checks saw: %v", when, err)
 	}
 }
 
@@ -306,7 +306,7 @@ func (r *sides) resume(ctx context.Context, s *side) bool {
 	ok := r.setup(ctx, s, 1)
 	s.setupFailed = "" // it passed when it counted
 	for _, why := range r.reasons[n:] {
-		r.warn("checks on %s are not repeated: %s", s.name, why)
+		r.warn("checks on %s are not repeated: %s", s.name, why.Detail)
 	}
 	r.reasons = slices.Delete(r.reasons, n, len(r.reasons))
 	return ok

@@ -17,7 +17,7 @@ func (r *sides) visit(ctx context.Context, s *side) {
 		return
 	}
 	if ctx.Err() != nil {
-		r.because("the pages of %s were not looked at: %v", s.name, context.Cause(ctx))
+		r.because(workorder.ReasonPages, "the pages of %s were not looked at: %v", s.name, context.Cause(ctx))
 		return
 	}
 	left := remaining(ctx)
@@ -32,7 +32,7 @@ func (r *sides) visit(ctx context.Context, s *side) {
 	}
 	s.views = views
 	if err != nil {
-		r.because("pictures of %s: %v", s.name, err)
+		r.because(workorder.ReasonPages, "pictures of %s: %v", s.name, err)
 		if len(views) == 0 {
 			r.say("%s: no page was looked at: %v", s.name, err)
 			return

@@ -79,8 +79,8 @@ func TestVisit(t *testing.T) {
 	if v := p.Pages[1]; v.Base.Title != "base" || v.Head.Title != "head" {
 		t.Errorf("%+v", v)
 	}
-	if p.Reason != "pictures of base: no video" || len(p.Checks) != 1 {
-		t.Errorf("%q, %+v", p.Reason, p.Checks)
+	if p.Reasons.Code() != workorder.ReasonPages || len(p.Reasons) != 1 || len(p.Checks) != 1 {
+		t.Errorf("%q, %+v", p.Reasons, p.Checks)
 	}
 	// The check that is called as the server's log has another one.
 	if log := p.Checks[0].Head.Log; log != "logs/proof-head-dev-2.log" {
@@ -110,8 +110,8 @@ func TestVisitWithoutChecks(t *testing.T) {
 		return []proof.View{{Path: "/", Width: 390}}, nil
 	}
 	p := b.prove(t.Context(), head)
-	if n != 1 || len(p.Pages) != 1 || p.Pages[0].Base != nil || p.Pages[0].Head == nil || !strings.Contains(p.Reason, "base was not run") {
-		t.Errorf("%d, %+v, %q", n, p.Pages, p.Reason)
+	if n != 1 || len(p.Pages) != 1 || p.Pages[0].Base != nil || p.Pages[0].Head == nil || p.Reasons.Code() == "" {
+		t.Errorf("%d, %+v, %q", n, p.Pages, p.Reasons)
 	}
 }
 

@@ -25,8 +25,8 @@ func (b tell) prove(run context.Context) error {
 func (b tell) proof(ctx context.Context, base, head string) error {
 	p, files, err := b.Prover.Prove(ctx, base, head)
 	b.Rec.Update(func(r *workorder.Result) { r.Proof, r.Evidence = p, append(r.Evidence, files...) })
-	if err == nil && p.Reason != "" {
-		b.Rec.Warn("proof: " + p.Reason)
+	if err == nil && len(p.Reasons) > 0 {
+		b.Rec.Emit(workorder.Event{Type: workorder.EventWarning, Text: "proof: " + p.Reasons.String()}) // the result has it as the proof's
 	}
 	return err
 }

@@ -2,7 +2,6 @@ package boot
 
 import (
 	"context"
-	"strings"
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -14,7 +13,7 @@ func (f *fakeProver) Remember(context.Context) error { return nil }
 
 func (f *fakeProver) Prove(_ context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error) {
 	f.base, f.head = base, head
-	return &workorder.Proof{Base: base, Head: head, Reason: "setup failed on base"}, []workorder.Evidence{{Path: "evidence/pages/a.png"}}, nil
+	return &workorder.Proof{Base: base, Head: head, Reasons: workorder.Because(workorder.ReasonSetup, "setup failed on base")}, []workorder.Evidence{{Path: "evidence/pages/a.png"}}, nil
 }
 
 func (f *fakeProver) Checks(context.Context, string, string) (*workorder.Proof, error) {
@@ -34,7 +33,7 @@ func TestProve(t *testing.T) {
 	o.Validate = []workorder.Command{{Name: "test", Run: "true"}}
 	p := &fakeProver{}
 	r := playBox(t, &fake{}, o, func(b *Box) { b.Prover = p })
-	if r.code != workorder.ExitOK || p.head != "h1" || r.result.Proof == nil || len(r.result.Warnings) != 1 || !strings.Contains(r.result.Warnings[0], "setup failed on base") || r.steps()["proof"] != workorder.StepDone {
+	if r.code != workorder.ExitOK || p.head != "h1" || r.result.Proof == nil || len(r.result.Warnings) != 0 || r.result.Proof.Reasons.Code() != workorder.ReasonSetup || r.steps()["proof"] != workorder.StepDone {
 		t.Errorf("code %d, asked for %+v, %+v, %q", r.code, p, r.result.Proof, r.result.Warnings)
 	}
 	bare := order()

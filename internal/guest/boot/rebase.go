@@ -257,7 +257,7 @@ func (b move) worse() (worse []string) {
 		case broke(c):
 			worse = append(worse, name+" passes on the new base and fails with the task's commits on it, in a clean checkout")
 		case c == nil || c.Head == nil:
-			worse = append(worse, strings.TrimSuffix(name+" could not be run in a clean checkout of the new head: "+p.Reason, ": "))
+			worse = append(worse, strings.TrimSuffix(name+" could not be run in a clean checkout of the new head: "+p.Reasons.String(), ": "))
 		case !c.Head.Passed && (c.Base == nil || c.Base.Passed):
 			worse = append(worse, name+" fails in a clean checkout of the new head")
 		case !c.Head.Passed:

@@ -72,7 +72,7 @@ func (p twoSides) Prove(_ context.Context, base, head string) (*workorder.Proof,
 	c.Base = &workorder.CheckRun{Passed: passed}
 	switch c.Transition {
 	case workorder.NotCompared:
-		return &workorder.Proof{Base: base, Head: head, Checks: []workorder.CheckProof{c}, Reason: "head was not run: setup failed"}, nil, nil
+		return &workorder.Proof{Base: base, Head: head, Checks: []workorder.CheckProof{c}, Reasons: workorder.Because(workorder.ReasonSetup, "head was not run: setup failed")}, nil, nil
 	case workorder.NewFails: // base was not run
 		c.Base = nil
 		c.Head = &workorder.CheckRun{}

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/ground"
@@ -112,7 +111,7 @@ func (l *look) pages() []string {
 // compare compares the pictures of both sides and lists all of them.
 func (l *look) compare(ctx context.Context, p *workorder.Proof) []workorder.Evidence {
 	if err := l.browser.CompareAll(ctx, p.Pages); err != nil {
-		p.Reason = strings.TrimPrefix(p.Reason+"; "+err.Error(), "; ")
+		p.Reasons = p.Reasons.And(workorder.ReasonPages, "%v", err)
 	}
 	return browse.Evidence(p.Pages, l.video)
 }

@@ -3,7 +3,6 @@ package proving
 
 import (
 	"context"
-	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/innerengine"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
@@ -54,7 +53,7 @@ func (p *Prover) run(ctx context.Context, pc proof.Config, base, head string) (*
 	defer p.Repo.Gate.Only(pc.Mirror.Dir)()
 	pr, err := proof.Run(ctx, pc, base, head)
 	if pc.Ground == nil {
-		pr.Reason = strings.TrimPrefix(pr.Reason+"; the Supabase stack cannot be made anew: both sides ran beside what the agent left", "; ")
+		pr.Reasons = pr.Reasons.And(workorder.ReasonWeakPlace, "the Supabase stack cannot be made anew: both sides ran beside what the agent left")
 	}
 	return pr, err
 }

@@ -94,7 +94,7 @@ func (s *summary) proof(r *workorder.Result) {
 		}
 		s.row(label(i, "flagged"), words(s.p.as(yellow, oneLine(f.Kind)), place, oneLine(f.Text)))
 	}
-	if p.Reason != "" {
-		s.text("proof", p.Reason, dim)
+	if why := p.Reasons.String(); why != "" {
+		s.text("proof", why, dim)
 	}
 }

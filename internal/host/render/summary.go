@@ -5,7 +5,6 @@ import (
 	"io"
 	"math"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -94,15 +93,10 @@ func Summary(w io.Writer, r *workorder.Result, o SummaryOptions) {
 	_, _ = io.WriteString(w, s.b.String()) // a reader that has gone away is no error
 }
 
-// warnings leaves out what the row of the proof has said.
 func (s *summary) warnings(r *workorder.Result) {
-	all := r.Warnings
-	if r.Proof != nil && r.Proof.Reason != "" {
-		all = slices.DeleteFunc(slices.Clone(all), func(t string) bool { return t == "proof: "+r.Proof.Reason })
-	}
-	for i, t := range all {
+	for i, t := range r.Warnings {
 		if i == maxShown {
-			s.row("", fmt.Sprintf("and %d more warnings", len(all)-i))
+			s.row("", fmt.Sprintf("and %d more warnings", len(r.Warnings)-i))
 			break
 		}
 		s.text("warning", t, yellow)

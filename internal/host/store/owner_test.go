@@ -39,7 +39,8 @@ func TestOwner(t *testing.T) {
 	if err != nil || o.ID != ids[0] || o.Was != "" || len(o.Labels()) != 1 {
 		t.Errorf("%+v, %v, want %s", o, err, ids[0])
 	}
-	if host, err := os.Hostname(); err == nil && strings.Contains(strings.TrimSuffix(o.ID, s.Dir()), host) {
+	// A shorter name may be in a random id.
+	if host, err := os.Hostname(); err == nil && len(host) > 6 && strings.Contains(strings.TrimSuffix(o.ID, s.Dir()), host) {
 		t.Errorf("%s depends on the machine's name", o.ID)
 	}
 	if other, err := New(t.TempDir()).Owner(true); err != nil || other.ID == o.ID {
