@@ -3,6 +3,7 @@ package launch_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
@@ -43,18 +44,38 @@ func TestBundle(t *testing.T) {
 // bundled is what the host says of a run in a local repository that left a bundle.
 func bundled(t *testing.T, box workorder.Result) *workorder.Result {
 	t.Helper()
-	f := setup(t, func(b *runtimetest.Box) int {
+	return imported(t, func(b *runtimetest.Box) int {
 		g := newGuest(b)
 		b.WriteFile(workorder.OutDir+"/"+workorder.BundleFile, []byte("bundle"))
 		return g.endAs(box)
 	})
+}
+
+// TestBundleOfALostBox: the box could push nothing and left a bundle, but no result.
+func TestBundleOfALostBox(t *testing.T) {
+	t.Parallel()
+	res := imported(t, func(b *runtimetest.Box) int {
+		g := newGuest(b)
+		g.say(workorder.Event{Type: workorder.EventPush, Name: "agent/x", Status: "error", Text: "no route"})
+		b.WriteFile(workorder.OutDir+"/"+workorder.BundleFile, []byte("bundle"))
+		return 137
+	})
+	if res.Reasons.Code() != workorder.ReasonVanished || res.Reasons.Has(workorder.ReasonUnsaved) {
+		t.Errorf("%+v", res.Reasons)
+	}
+}
+
+// imported is the result of a run in a local repository that left a bundle, which was imported.
+func imported(t *testing.T, program runtimetest.Program) *workorder.Result {
+	t.Helper()
+	f := setup(t, program)
 	f.StartCompanion = func(context.Context, companion.Config) (companion.Ready, error) {
 		return companion.Ready{PID: 1 << 30, Port: 1, Token: "t"}, nil
 	}
-	var imported []string
-	f.ImportBundle = func(_ context.Context, repo, _, _, branch string) error {
-		imported = append(imported, repo, branch)
-		return nil
+	var got []string
+	f.ImportBundle = func(_ context.Context, repo, _, _, branch string) (string, error) {
+		got = append(got, repo, branch)
+		return strings.Repeat("a", 40), nil
 	}
 	j := newJob()
 	j.LocalRepo, j.Order.Repo, j.Order.CloneURL = "/src", "/src", ""
@@ -62,8 +83,8 @@ func bundled(t *testing.T, box workorder.Result) *workorder.Result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(imported, []string{"/src", j.Order.TargetBranch}) || res.Branch != j.Order.TargetBranch || !res.Pushed || len(res.Warnings) == 0 {
-		t.Errorf("imported %v, result %+v", imported, res)
+	if !slices.Equal(got, []string{"/src", j.Order.TargetBranch}) || res.Branch != j.Order.TargetBranch || !res.Pushed || len(res.Warnings) == 0 || res.HeadSHA == "" {
+		t.Errorf("imported %v, result %+v", got, res)
 	}
 	return res
 }

@@ -31,8 +31,8 @@ type Launcher struct {
 	Remote start.Remote
 	// StartCompanion starts the detached process that serves what lies on this machine.
 	StartCompanion func(context.Context, companion.Config) (companion.Ready, error)
-	// ImportBundle brings work that could not be pushed into a local repository.
-	ImportBundle func(ctx context.Context, repo, bundle, taskID, branch string) error
+	// ImportBundle brings work that could not be pushed into a local repository, and returns the commit that the branch is at then.
+	ImportBundle func(ctx context.Context, repo, bundle, taskID, branch string) (head string, err error)
 	Log          *slog.Logger
 	// Show is called for every event, the host's own (Seq 0) included, from one
 	// goroutine at a time.

@@ -141,7 +141,7 @@ func TestForeignConfiguration(t *testing.T) {
 	commit(t, dir, "newer", []byte("newer"))
 	must(t, dir, "branch", branch)
 	must(t, dir, "bundle", "create", "-q", "work.bundle", "origin/main.."+branch)
-	if err := localrepo.ImportBundle(t.Context(), repo, filepath.Join(dir, "work.bundle"), id, branch); err != nil {
+	if _, err := localrepo.ImportBundle(t.Context(), repo, filepath.Join(dir, "work.bundle"), id, branch); err != nil {
 		t.Error(err)
 	}
 	quiet("a bundle that comes home")

@@ -324,23 +324,24 @@ func TestImportBundle(t *testing.T) {
 	must(t, dir, "branch", "main2")
 	bundle := filepath.Join(t.TempDir(), "work.bundle")
 	must(t, dir, "bundle", "create", "-q", bundle, "main..."+branch, "main..main2")
-	if err := localrepo.ImportBundle(t.Context(), repo, bundle, id, branch); err != nil {
+	head, err := localrepo.ImportBundle(t.Context(), repo, bundle, id, branch)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if got := must(t, repo, "rev-parse", branch); got != sha {
-		t.Errorf("imported %s, want %s", got, sha)
+	if got := must(t, repo, "rev-parse", branch); got != sha || head != sha {
+		t.Errorf("imported %s, told %s, want %s", got, head, sha)
 	}
 	if out, err := git(t, repo, "rev-parse", "--verify", "-q", "main2"); err == nil {
 		t.Errorf("a ref that is not the run's came along: %s", out)
 	}
 	other := filepath.Join(t.TempDir(), "other.bundle")
 	must(t, dir, "bundle", "create", "-q", other, "main2")
-	if err := localrepo.ImportBundle(t.Context(), repo, other, id, branch); err == nil {
+	if _, err := localrepo.ImportBundle(t.Context(), repo, other, id, branch); err == nil {
 		t.Error("a bundle without a ref of the run was taken")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := localrepo.ImportBundle(ctx, repo, bundle, id, branch); !errors.Is(err, context.Canceled) {
+	if _, err := localrepo.ImportBundle(ctx, repo, bundle, id, branch); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
@@ -365,7 +366,7 @@ func TestHarmfulObjects(t *testing.T) {
 	must(t, dir, "update-ref", "refs/heads/"+branch, bad)
 	bundle := filepath.Join(t.TempDir(), "work.bundle")
 	must(t, dir, "bundle", "create", "-q", bundle, "main.."+branch)
-	if err := localrepo.ImportBundle(t.Context(), repo, bundle, id, branch); err == nil {
+	if _, err := localrepo.ImportBundle(t.Context(), repo, bundle, id, branch); err == nil {
 		t.Error("the bundle was taken")
 	}
 	if out, err := git(t, repo, "rev-parse", "--verify", "-q", branch); err == nil {

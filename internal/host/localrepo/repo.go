@@ -163,47 +163,53 @@ func (r *Repo) branchHint(ctx context.Context) string {
 }
 
 // ImportBundle brings the run's branch from a bundle into the repository. The
-// branch must not exist there or must be an ancestor.
-func ImportBundle(ctx context.Context, repo, bundle, taskID, branch string) error {
+// branch must not exist there or must be an ancestor. Head is the commit that it is at then, "" when the bundle has no commit of it.
+func ImportBundle(ctx context.Context, repo, bundle, taskID, branch string) (head string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
 	heads, err := gitOut(ctx, repo, "bundle", "list-heads", bundle)
 	if err != nil {
-		return fmt.Errorf("read bundle: %w", err)
+		return "", fmt.Errorf("read bundle: %w", err)
 	}
 	// Into a repository of its own first: git examines what a fetch from a
 	// repository brings, what a bundle brings only since 2.46.
 	stage, err := os.MkdirTemp("", "sandbox-agent-import-")
 	if err != nil {
-		return fmt.Errorf("read bundle: %w", err)
+		return "", fmt.Errorf("read bundle: %w", err)
 	}
 	defer os.RemoveAll(stage)
 	if err := borrow(ctx, stage, repo); err != nil {
-		return err
+		return "", err
 	}
 	var out, in []string
 	for line := range strings.Lines(heads) {
-		_, ref, _ := strings.Cut(strings.TrimSpace(line), " ")
+		sha, ref, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch {
 		case allowedRef(ref, taskID, branch):
 			out, in = append(out, ref+":"+ref), append(in, ref+":"+ref)
+			if ref == "refs/heads/"+branch {
+				head = sha
+			}
 		case ref == "HEAD" && !strings.Contains(heads, "refs/heads/"+branch):
 			own := "refs/heads/" + branch
 			out, in = append(out, "HEAD:"+own), append(in, own+":"+own)
+			head = sha
 		}
 	}
 	if len(out) == 0 {
-		return errors.New("the bundle holds no ref of this run")
+		return "", errors.New("the bundle holds no ref of this run")
 	}
 	fetch := []string{"fetch", "--no-tags", "--no-auto-gc", "--no-write-fetch-head", "--"}
 	fetch = append([]string{"-c", "protocol.file.allow=always"}, fetch...) // from what was named here
 	if _, err := gitOut(ctx, stage, slices.Concat(fetch, []string{bundle}, out)...); err != nil {
-		return err
+		return "", err
 	}
 	// The address is what it is: the longest rule that rewrites one counts.
 	fetch = append([]string{"-c", "url." + stage + ".insteadOf=" + stage}, fetch...)
-	_, err = gitOut(ctx, repo, slices.Concat(checked("fetch"), fetch, []string{stage}, in)...)
-	return err
+	if _, err := gitOut(ctx, repo, slices.Concat(checked("fetch"), fetch, []string{stage}, in)...); err != nil {
+		return "", err
+	}
+	return head, nil
 }
 
 // borrow makes dir a repository that has the objects of repo without a copy.

@@ -21,8 +21,8 @@ import (
 // Collector collects ended runs.
 type Collector struct {
 	Host *attempt.Host
-	// ImportBundle brings work that could not be pushed into a local repository.
-	ImportBundle func(ctx context.Context, repo, bundle, taskID, branch string) error
+	// ImportBundle brings work that could not be pushed into a local repository, and returns the commit that the branch is at then.
+	ImportBundle func(ctx context.Context, repo, bundle, taskID, branch string) (head string, err error)
 }
 
 const (
@@ -160,10 +160,14 @@ func (c *Collector) bundle(ctx context.Context, rec *store.Record, res *workorde
 	if rec.LocalRepo == "" || c.ImportBundle == nil || res.Pushed {
 		return []string{"work that could not be pushed is in " + path + ": git fetch it into a clone"}
 	}
-	if err := c.ImportBundle(ctx, rec.LocalRepo, path, rec.TaskID, rec.TargetBranch); err != nil {
+	head, err := c.ImportBundle(ctx, rec.LocalRepo, path, rec.TaskID, rec.TargetBranch)
+	if err != nil {
 		return []string{fmt.Sprintf("import %s into %s: %v", path, rec.LocalRepo, err)}
 	}
 	res.Branch, res.Pushed = rec.TargetBranch, true
+	if res.HeadSHA == "" { // the box gave no result; what it could not push is saved now
+		res.HeadSHA, res.Reasons = head, res.Reasons.Without(workorder.ReasonUnsaved)
+	}
 	// Only this is mended. What could not be committed is not in the bundle; and a box of an older version, which gives no code, does
 	// not say which of the two it was.
 	if len(res.Reasons) == 1 && res.Reasons.Has(workorder.ReasonPush) && res.Status == workorder.StatusError && res.EndedBy == workorder.ByGit {
