@@ -194,43 +194,37 @@ func (s *session) outcome(startErr error) (*workorder.CacheReport, error) {
 
 // follow reads the box's answer. An engine that is away for a moment is waited for.
 func (s *session) follow(ctx context.Context, started chan error) error {
-	var gone time.Time
-	var begun bool
-	for s.answer == nil {
-		var runErr error
-		var ended bool
-		select {
-		case runErr = <-started:
-			started <- runErr
-			begun, ended = true, runErr != nil
-		default:
-		}
-		box, err := runtime.Find(ctx, s.k.Engine, s.id)
-		switch {
-		case ended:
-			return runErr
-		case err != nil:
-			if gone.IsZero() {
-				gone = time.Now()
+	w := &runtime.Watcher{
+		Find: func(ctx context.Context) (*runtime.Box, error) {
+			begun := false
+			select {
+			case err := <-started:
+				started <- err
+				if err != nil {
+					return nil, err
+				}
+				begun = true
+			default:
 			}
-			if time.Since(gone) > engineGone {
-				return fmt.Errorf("the engine has not answered for %s: %w", engineGone, err)
+			box, err := runtime.Find(ctx, s.k.Engine, s.id)
+			if err == nil && (box == nil && !begun || box != nil && box.State == "created") {
+				err = runtime.ErrNotYet
 			}
-		case box == nil && begun:
-			return errNoAnswer // somebody removed it
-		case box != nil && box.State != "created":
-			gone = time.Time{}
-			over := !box.Live()
-			if err := s.read(ctx, box, over); err != nil {
+			return box, err
+		},
+		Read: func(ctx context.Context, box *runtime.Box) (bool, error) {
+			if err := s.read(ctx, box, !box.Live()); err != nil {
 				s.k.Log.Debug("read the answer of the sandbox", "error", err)
 			}
-			if over && s.answer == nil {
-				return errNoAnswer
-			}
-		}
-		if s.answer == nil {
-			time.Sleep(pollPause)
-		}
+			return s.answer != nil, nil
+		},
+		Patience: engineGone, Pause: pollPause,
+	}
+	if err := w.Watch(ctx); err != nil {
+		return err
+	}
+	if s.answer == nil {
+		return errNoAnswer // it ended, or somebody removed it
 	}
 	return nil
 }

@@ -34,48 +34,33 @@ const (
 // restarts of the engine. A box that is gone has ended too.
 func (f *Follower) Run(ctx context.Context, run *store.Record, rec *journal.Recorder) error {
 	taskID := run.TaskID
-	var downSince time.Time
-	for {
-		box, err := f.Host.Find(ctx, run)
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case errors.Is(err, runtime.ErrUnavailable):
-			if downSince.IsZero() {
-				downSince = f.Host.Time()
-				f.Host.Log.Warn("the engine stopped answering", "task", taskID, "error", err)
-			}
-			if f.Host.Time().Sub(downSince) > f.engineGone() {
-				return fault.New(workorder.ExitBox, fmt.Errorf("follow task %s: the engine has not answered for %s: %w", taskID, f.engineGone(), err),
-					"the run is not forgotten: when the engine is back, `sandbox-agent result "+taskID+"` collects it")
-			}
-		case err != nil:
-			return err
-		case box == nil:
-			return nil
-		case !box.Live():
+	w := &runtime.Watcher{
+		Find: func(ctx context.Context) (*runtime.Box, error) { return f.Host.Find(ctx, run) },
+		Read: func(ctx context.Context, box *runtime.Box) (bool, error) {
 			rec.Restart()
-			err := f.Host.Engine.Logs(ctx, box.ID, runtime.LogOptions{Since: rec.At, Stdout: rec})
-			return errors.Join(err, rec.Err)
-		default:
-			downSince = time.Time{}
-			rec.Restart()
-			err := runtime.Follow(ctx, f.Host.Ours(run), taskID, runtime.LogOptions{Since: rec.At, Stdout: rec})
+			o := runtime.LogOptions{Since: rec.At, Stdout: rec}
+			if !box.Live() {
+				return true, errors.Join(f.Host.Engine.Logs(ctx, box.ID, o), rec.Err)
+			}
+			if err := runtime.Follow(ctx, f.Host.Ours(run), taskID, o); err != nil && rec.Err == nil {
+				f.Host.Log.Debug("the stream of the sandbox broke", "task", taskID, "error", err)
+			}
 			if rec.Err != nil {
-				return fmt.Errorf("write the record of the run: %w", rec.Err)
+				return false, fmt.Errorf("write the record of the run: %w", rec.Err)
 			}
-			if err == nil {
-				// The stream ends a moment before the state says so.
-				if box, err := f.Host.Find(ctx, run); err == nil && box != nil && !box.Live() {
-					return nil
-				}
-			}
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(ReconnectPause):
-		}
+			return false, nil
+		},
+		Away: func(err error) {
+			f.Host.Log.Warn("the engine stopped answering", "task", taskID, "error", err)
+		},
+		Patience: f.engineGone(), Pause: ReconnectPause, Now: f.Host.Time,
 	}
+	err := w.Watch(ctx)
+	if errors.Is(err, runtime.ErrUnavailable) && ctx.Err() == nil {
+		return fault.New(workorder.ExitBox, fmt.Errorf("follow task %s: %w", taskID, err),
+			"the run is not forgotten: when the engine is back, `sandbox-agent result "+taskID+"` collects it")
+	}
+	return err
 }
 
 func (f *Follower) engineGone() time.Duration {
