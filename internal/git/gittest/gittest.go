@@ -3,6 +3,7 @@
 package gittest
 
 import (
+	"context"
 	"crypto/subtle"
 	"io"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -142,21 +144,35 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r.Body, r.ContentLength, r.TransferEncoding = body, n, nil
 	h := cgi.Handler{
-		Path: "/usr/bin/git", Args: []string{"http-backend"}, Dir: s.Root, Stderr: io.Discard,
-		Env: []string{"GIT_PROJECT_ROOT=" + s.Root, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=test", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1"},
+		Path: backend(), Dir: s.Root, Stderr: io.Discard,
+		Env: append([]string{"GIT_PROJECT_ROOT=" + s.Root, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=test", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1"}, untidy...),
 	}
 	h.ServeHTTP(w, r)
 }
+
+// untidy keeps git from tidying up after itself: a process or two for each push and commit.
+var untidy = []string{
+	"GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=maintenance.auto", "GIT_CONFIG_VALUE_0=false", "GIT_CONFIG_KEY_1=receive.autogc", "GIT_CONFIG_VALUE_1=false",
+}
+
+// backend is git's own program behind `git http-backend`, which would only start it.
+var backend = sync.OnceValue(func() string {
+	dir, err := proc.Output(context.Background(), proc.Spec{Argv: []string{"git", "--exec-path"}, Env: os.Environ()})
+	if err != nil {
+		panic(err)
+	}
+	return filepath.Join(strings.TrimSpace(string(dir)), "git-http-backend")
+})
 
 // Git runs git in dir with a fixed identity and returns its trimmed output.
 func Git(tb testing.TB, dir string, args ...string) string {
 	tb.Helper()
 	out, err := proc.Output(tb.Context(), proc.Spec{
 		Argv: append([]string{"git"}, args...), Dir: dir,
-		Env: []string{
+		Env: append([]string{
 			"PATH=" + os.Getenv("PATH"), "HOME=" + os.TempDir(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0",
 			"GIT_AUTHOR_NAME=Ann", "GIT_AUTHOR_EMAIL=ann@example.org", "GIT_COMMITTER_NAME=Ann", "GIT_COMMITTER_EMAIL=ann@example.org",
-		},
+		}, untidy...),
 	})
 	if err != nil {
 		tb.Fatalf("git %v: %v", args, err)

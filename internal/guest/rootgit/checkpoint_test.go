@@ -393,7 +393,7 @@ func bigTree(tb testing.TB, dir string, n int) {
 func TestUnchangedTreeCostsNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
-	bigTree(t, f.Repos.Workspace, 20000)
+	bigTree(t, f.Repos.Workspace, 4000)
 	first := f.Save.Save(t.Context(), true)
 	if first.SnapErr != nil || first.PushErr != nil {
 		t.Fatalf("saved %+v", first)

@@ -144,7 +144,7 @@ func TestRaceForTheLease(t *testing.T) {
 	srv := gittest.New(t, token)
 	srv.Create(t, "r.git", nil)
 	bare := srv.Root + "/r.git"
-	for round := range 20 {
+	for round := range 6 {
 		mode := workorder.ModeCreate
 		if round%2 == 1 {
 			mode = workorder.ModeContinue
