@@ -84,7 +84,7 @@ func unpack(from fs.FS, arch string) ([]byte, error) {
 	return out, nil
 }
 
-// Hash names the content. What a host adds is not part of it: two hosts build
+// Hash names the content. A host's additions are not part of it: two hosts build
 // the same image in their own ways.
 func (s *Source) Hash() (string, error) {
 	h := sha256.New()

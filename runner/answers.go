@@ -56,7 +56,7 @@ func NewAnswers(user *proc.Credential) (*Answers, error) {
 	return &Answers{File: filepath.Join(dir, answersName), dir: dir, user: user}, nil
 }
 
-// Read is the reasons by number. What lies there is the agent's: only a file of its user's is read, no link and
+// Read is the reasons by number. The file is the agent's: only a file of its user's is read, no link and
 // nothing that makes us wait.
 func (a *Answers) Read() (map[int]string, error) {
 	b, err := a.read()

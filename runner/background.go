@@ -114,7 +114,7 @@ func (o *shellOutput) finish() {
 }
 
 // background makes what is still to come go behind the command's log, which is
-// complete and in order now, without events. What the redaction holds back at this moment
+// complete and in order now, without events. Text that the redaction holds back at this moment
 // stays held back, so that a value is found on both sides of the border.
 func (o *shellOutput) background() {
 	o.err = errors.Join(o.err, o.log.Close())

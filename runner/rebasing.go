@@ -18,7 +18,7 @@ type Rebasing struct {
 // maxConflicts bounds the files that a prompt names; git names the others.
 const maxConflicts = 50
 
-// Resolving composes the prompt for the conflicts of a rebase. What commits and files are called comes from whoever made
+// Resolving composes the prompt for the conflicts of a rebase. The names of commits and files come from whoever made
 // them: it is quoted as records of attempts are.
 func Resolving(task string, r Rebasing) string {
 	var b strings.Builder

@@ -17,8 +17,8 @@ const (
 	maxAuthor   = 60       // bytes of a name
 )
 
-// Revising composes the prompt of an attempt that addresses feedback. What those say who may write to the
-// repository is given as it is, under a number; all other words are quoted line by line, as in
+// Revising composes the prompt of an attempt that addresses feedback. Texts of those who may write to the
+// repository are given as they are, under a number; all other words are quoted line by line, as in
 // Continuing, and called information. answers is the file that the agent writes its reasons to.
 func Revising(task string, h History, r *workorder.Review, answers string) string {
 	var b strings.Builder

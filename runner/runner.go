@@ -52,7 +52,7 @@ type Config struct {
 	// round has logs of its own.
 	Round int
 	// Changed is when a change in the work tree was last seen: a sign of life.
-	// It is called from another goroutine than Agent's. Nil: not known.
+	// It is called from another goroutine than Agent's. Nil if that is not known.
 	Changed func() time.Time
 	// Deadline is when timeout_minutes runs out, for the notice before it. It ends
 	// nothing: ctx does. Zero: not known.
@@ -60,9 +60,9 @@ type Config struct {
 	// SpentUSD is what earlier attempts of the task have cost; Order.MaxBudgetUSD is
 	// what they left. It is for texts only.
 	SpentUSD float64
-	// Meter sees what the agent uses on its way to the models. Nil: nothing does.
+	// Meter sees what the agent uses on its way to the models. Nil without a meter.
 	Meter Meter
-	// OOMKills counts what the kernel killed on the agent's side for lack of memory so far. Nil: not known.
+	// OOMKills counts what the kernel killed on the agent's side for lack of memory so far. Nil if that is not known.
 	OOMKills func() int
 	// Hang is how long the agent may show no sign of life; 0: Order.HangTimeout().
 	Hang time.Duration

@@ -45,8 +45,8 @@ type ShellResult struct {
 	Warning string
 }
 
-// Shell runs one command as the user in the workspace. What it starts in the
-// background and detaches stays, so that setup can start servers; what those print
+// Shell runs one command as the user in the workspace. Processes that it starts in the
+// background and detaches stay, so that setup can start servers; what those print
 // is read for as long as they live (see shellOutput).
 func Shell(ctx context.Context, c Config, cmd ShellCommand) ShellResult {
 	began := time.Now()

@@ -26,7 +26,7 @@ type agentFacts struct {
 	refused bool // calls of the model, because the budget is spent
 }
 
-// agentEnding judges the agent. What was done to it goes before what it says:
+// agentEnding judges the agent. A stop from outside counts before its own words:
 // an agent that was stopped may still exit with 0.
 func agentEnding(f agentFacts) workorder.Ending {
 	spent := f.spent

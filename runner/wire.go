@@ -25,7 +25,7 @@ const (
 	sameCost = 1e-6
 )
 
-// wire is what the meter sees of one agent. What others used before it is left out.
+// wire is what the meter sees of one agent. Use by others before it is left out.
 type wire struct {
 	meter    Meter // nil: there is none
 	before   workorder.Usage

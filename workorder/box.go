@@ -94,7 +94,7 @@ type Shutdown struct {
 	Rescue time.Duration // from SIGTERM to the result, where boot had died before
 }
 
-// ShutdownIn divides grace; less than StopGrace counts as that. What there is beyond it goes to pushing, and a quarter to the files.
+// ShutdownIn divides grace; less than StopGrace counts as that. Three quarters of the time beyond it go to pushing, a quarter to the files.
 func ShutdownIn(grace time.Duration) Shutdown {
 	more := max(0, grace-StopGrace)
 	s := Shutdown{Land: LandGrace + more*3/4, Bundle: BundleGrace + more/4}

@@ -60,7 +60,7 @@ type Gateway struct {
 	Routes []ModelRoute `json:"routes,omitempty"`
 	// RequestsPerMinute limits all routes together. 0: no limit.
 	RequestsPerMinute int `json:"requests_per_minute,omitempty"`
-	// ProviderTools allows what the provider runs or fetches by itself: searches, MCP servers, code, files. Nil: as
+	// ProviderTools allows what the provider runs or fetches by itself: searches, MCP servers, code, files. Nil is as
 	// RunsProviderTools says. URLs are judged by Network.Allow in any case.
 	ProviderTools *bool `json:"provider_tools,omitempty"`
 	// Prices come before the built-in table, by model.
@@ -95,7 +95,7 @@ type ModelPrice struct {
 	CacheWrite float64 `json:"cache_write,omitempty"`
 }
 
-// SecretUse says who gets a secret. Nobody else does.
+// SecretUse says who alone gets a secret.
 type SecretUse string
 
 // The consumers of secrets.

@@ -64,7 +64,7 @@ type Order struct {
 	Rebase *Rebase `json:"rebase,omitempty"`
 
 	// MaxBudgetUSD caps what the agent may spend on the task, in US dollars, all
-	// attempts together. Nil: no cap.
+	// attempts together. Nil is no cap.
 	MaxBudgetUSD *float64 `json:"max_budget_usd,omitempty"`
 	// SpentUSDByAttempt is what the host knows former attempts to have cost, in US
 	// dollars by attempt id, where the remote's state did not know it: a box that vanished

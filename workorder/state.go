@@ -92,7 +92,7 @@ type State struct {
 }
 
 // Lease is the exclusive right to push to the task's refs. The holder moves AliveRef
-// every CheckpointInterval, or LeaseRenewal when that is longer. Whoever wants it watches
+// every CheckpointInterval, or LeaseRenewal when that is longer. A box that wants the lease watches
 // AliveRef and StateRef for TTLSeconds on a clock of its own: clocks of two machines are never
 // compared. A change of either means that the holder lives.
 type Lease struct {

@@ -9,7 +9,7 @@ import (
 )
 
 // Forge is one repository on a forge. Its methods are safe for concurrent use; each has a deadline of its own where its
-// context has none, and ends in an *Error whose Kind says what happened. What is sent twice does nothing twice.
+// context has none, and ends in an *Error whose Kind says what happened. A request that is repeated does nothing twice.
 type Forge interface {
 	// Token is what opens the repository for git, renewed where it expires.
 	Token(ctx context.Context) (string, error)

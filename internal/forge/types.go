@@ -20,7 +20,7 @@ type PRSpec struct {
 
 	// Anew opens another one where there is only a closed or merged one for the branch.
 	Anew bool
-	// Keep makes the body of one that is open from the body that it has, in place of Body; not ok: it is left as it is. Nil: Body it is.
+	// Keep makes the body of one that is open from the body that it has, in place of Body; not ok leaves it as it is. Nil replaces it by Body.
 	// Title and base are left as they are, too.
 	Keep func(body string) (kept string, ok bool)
 	// NoNew opens none where there is none, which is no error.
@@ -137,6 +137,6 @@ type Person struct {
 	// CanWrite tells whether the person may push. Who may not is quoted and obeyed in nothing.
 	CanWrite bool
 	// Guessed is set when the forge would not say the permission and CanWrite was concluded from
-	// the association. What is not certain counts as no.
+	// the association. An uncertain answer is no.
 	Guessed bool
 }

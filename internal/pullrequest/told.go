@@ -41,7 +41,7 @@ func Proves(o *workorder.Order, r *workorder.Result) bool {
 	return p != nil && p.Head == r.HeadSHA && !slices.ContainsFunc(p.Checks, func(c workorder.CheckProof) bool { return c.Head == nil || c.Base == nil })
 }
 
-// bodyMark is the hidden line that says of which commit a body tells. What follows it is about later attempts.
+// bodyMark is the hidden line that says of which commit a body tells. The text after it is about later attempts.
 func bodyMark(o *workorder.Order, r *workorder.Result) string {
 	return forge.Mark(o.TaskID + "/body-" + r.HeadSHA)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// outcome says in one line how it ended. What was flagged decides before what is green.
+// outcome says in one line how it ended. A flag decides before a green check.
 func (p *page) outcome(r *workorder.Result, b bounds) {
 	o := &p.Outcome
 	o.Reason = line(r.Reasons.String(), b.line*3)

@@ -18,7 +18,7 @@ type Data struct {
 	// in it, by path, are listed without a link. What Result.Proof.Pages says of a picture (group, side, size, note)
 	// is added to one that says nothing of it.
 	Evidence []EvidenceLink
-	// Files is the result's folder, of which HTML embeds pictures and videos. Nil: none are
+	// Files is the result's folder, of which HTML embeds pictures and videos. Nil if none are
 	// embedded. Use the FS of an os.Root: a link in the folder must not lead out of it.
 	Files fs.FS
 	// Folder is the result's folder as seen from where the report lies, as in "." or "attempts/2". Empty: the report lies elsewhere.

@@ -7,7 +7,7 @@
 // path, the agent's last words. All of it is data. It loses its control and
 // bidirectional characters, is bounded in length, and is escaped at the very place
 // where it is written, so that it cannot be a heading, a mention, a reference, an
-// image, a link or an end of a fold. What the runner itself proved comes before what
+// image, a link or an end of a fold. Facts that the runner itself proved come before what
 // the agent claims, and what speaks against the work before what speaks for it.
 //
 // The output depends on the data only: times are UTC, lists have an order.

@@ -31,7 +31,7 @@ func Markdown(d Data) string {
 	}
 }
 
-// md writes Markdown. What its methods take as text is escaped here, what is called raw is not.
+// md writes Markdown. Its methods escape text, and leave what is called raw.
 type md struct{ strings.Builder }
 
 func (m *md) f(format string, args ...any) { fmt.Fprintf(&m.Builder, format, args...) }

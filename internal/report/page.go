@@ -127,7 +127,7 @@ type phase struct {
 	From, Share int
 }
 
-// build makes the page. What is in it decides nothing outside: it is for reading.
+// build makes the page. It is for reading; no program decides by it.
 func build(d Data, b bounds) *page {
 	r := d.Result
 	if r == nil {

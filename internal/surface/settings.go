@@ -135,7 +135,7 @@ func checkAgent(c *change, s *sink) {
 }
 
 // checkProject reports project files of this tool: they choose the hosts that tokens go to, and commands that run on
-// the machine of whoever uses them. What lies in a folder called projects may be anything, so it is mild but for such commands.
+// the machine of whoever uses them. A file in a folder called projects may be anything, so it is mild but for such commands.
 func checkProject(c *change, s *sink) {
 	reportLines(c, s, c.rule.kind, c.rule.unasked, nil)
 	for _, l := range meaning(c, c.added) {

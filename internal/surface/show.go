@@ -36,7 +36,7 @@ func visible(s string, limit int) string {
 	return b.String()
 }
 
-// harmless: it shows itself, and nothing else. What is hidden although it counts as printable is not.
+// harmless: it shows itself, and nothing else. A hidden character that counts as printable is not harmless.
 func harmless(r rune) bool {
 	return unicode.IsPrint(r) && hiddenClass(r) == ""
 }

@@ -81,7 +81,7 @@ func parseMake(text string) *makefile {
 
 var makeUse = re(`\$[({]([A-Za-z_][\w.-]*)[)}]`)
 
-// says is all that a target consists of, variables included. What it needs is looked at on its own.
+// says is all that a target consists of, variables included. Its prerequisites are looked at on their own.
 func (m *makefile) says(name string) string {
 	t := m.targets[name]
 	if t == nil {

@@ -67,7 +67,7 @@ const (
 // errTooLarge ends a report of more than maxReport bytes.
 var errTooLarge = fmt.Errorf("the report has more than %d MiB, the rest was not read", maxReport>>20)
 
-// Parse reads a report. What could be read comes back beside an error too: a
+// Parse reads a report. The tests read so far come back beside an error too: a
 // runner that was killed leaves half a report.
 func Parse(format Format, r io.Reader) (*Report, error) {
 	rep := &Report{Format: format}

@@ -106,7 +106,7 @@ func (d *Draft) composeService(name string, n *yaml.Node) {
 	d.services = append(d.services, s)
 }
 
-// composeEnv keeps literal values. What the host's environment fills in may be
+// composeEnv keeps literal values. Values that the host's environment fills in may be
 // a secret, and is a decision of the user.
 func (d *Draft) composeEnv(service string, n *yaml.Node) [][2]string {
 	var env [][2]string

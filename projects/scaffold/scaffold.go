@@ -1,5 +1,5 @@
 // Package scaffold writes the first project file of a folder from what it finds
-// there. It reads and guesses; it runs nothing. What it is unsure of it writes
+// there. It reads and guesses; it runs nothing. It writes doubtful findings
 // as a comment.
 package scaffold
 

@@ -45,7 +45,7 @@ func decode(b []byte) (*image.RGBA, error) {
 }
 
 // Compare compares two pictures and returns the share of pixels that differ, from 0 to 1, and a picture in which those are marked
-// and the rest is pale; nil where nothing differs. What only one of them has differs.
+// and the rest is pale; nil where nothing differs. A part that only one of them has differs.
 func Compare(base, head []byte) (share float64, marked []byte, err error) {
 	if bytes.Equal(base, head) {
 		_, err := measure(base)

@@ -56,7 +56,7 @@ type Seen struct {
 	Video string // path relative to the result's folder; empty: there is none
 }
 
-// Look looks at the pages of a running server, for a side: base or head. What was seen is returned with the error that tells why it is not all.
+// Look looks at the pages of a running server, for a side: base or head. It returns the views so far beside the error that stopped it.
 func (b *Browser) Look(ctx context.Context, origin, side string, pages []string, video bool) (Seen, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, visitTime, fmt.Errorf("it took longer than %s", visitTime))
 	defer cancel()

@@ -12,8 +12,8 @@
 //	agent.usage        usage: all that the process used so far, tokens normalised: input without cached ones, output with reasoning
 //	agent.error        text: what went wrong; it ends nothing by itself
 //
-// A call that the agent reports only when it is over has both events at once. What a parser knows and nobody
-// needs to follow a run (reasoning, lists of things to do, the beginning of a step) is no event. A line that it
+// A call that the agent reports only when it is over has both events at once. Facts that a parser knows and nobody
+// needs to follow a run (reasoning, lists of things to do, the beginning of a step) are no events. A line that it
 // does not know, JSON or not, is text: the runner keeps it as agent.output. The whole stream is in the logs.
 //
 //	                  claude-code        codex                 opencode             command
@@ -38,12 +38,12 @@
 // are set as well. Exit code 0 is success, any other is failure.
 //
 // Where the project has a development server SANDBOX_AGENT_DEV_COMMAND and SANDBOX_AGENT_DEV_PORT say how it is started and
-// where it answers. What is left in the folder SANDBOX_AGENT_MEDIA (pictures, videos, text) is kept with the result.
+// where it answers. Files in the folder SANDBOX_AGENT_MEDIA (pictures, videos, text) are kept with the result.
 //
 // Where the order has routes to models, ANTHROPIC_BASE_URL (without a version) and OPENAI_BASE_URL, OPENAI_API_BASE (with /v1)
 // name the box's gateway, and ANTHROPIC_API_KEY, ANTHROPIC_AUTH_TOKEN, CLAUDE_CODE_OAUTH_TOKEN, OPENAI_API_KEY, CODEX_API_KEY,
 // as far as the project has such secrets, are placeholders that only the gateway takes. A
-// program that is told a server and a key in another way has to pass these on. What it uses is counted on
+// program that is told a server and a key in another way has to pass these on. Its use is counted on
 // the wire then, whatever it prints itself, and so is max_budget_usd: when that is spent every call is
 // refused with HTTP 400.
 //

@@ -100,7 +100,7 @@ type Exit struct {
 // Verdict is what an agent made of its task.
 type Verdict string
 
-// The verdicts. What we did to the agent (timeout, signal) is not the parser's to know.
+// The verdicts. The parser does not know of a timeout or signal from us.
 const (
 	Succeeded Verdict = "succeeded"
 	Failed    Verdict = "failed"

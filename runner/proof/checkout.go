@@ -61,7 +61,7 @@ func (r *stores) show(s *side) error {
 	return os.Chmod(r.head.store.Dir, mode)
 }
 
-// fill brings both commits into the stores. What the mirror has came over the network, where git computes each
+// fill brings both commits into the stores. The mirror's objects came over the network, where git computes each
 // object's id from its content. For the rest index-pack does that: an object of the
 // agent's store that is not what its name says is missing afterwards.
 func (r *stores) fill(ctx context.Context) error {

@@ -10,9 +10,9 @@
 // and message queues are, its processes are ended, and the inner engine has no container, network, volume, build cache or name of an image
 // of anybody's; the declared services are made anew from their images.
 //
-// This is no defence against code under test that lies about itself. What can be seen of such lies in the sources is
+// This is no defence against code under test that lies about itself. Signs of such lies in the sources are
 // flagged (internal/testreport).
 //
-// Head is run first, because it decides, then base. What differs, or fails on head, is repeated once, to tell
+// Head is run first, because it decides, then base. A check that differs, or fails on head, is repeated once, to tell
 // flaky tests from results. Everything ends within the caller's deadline, and what there was no time for is said in Proof.Reason.
 package proof

@@ -56,22 +56,22 @@ type Config struct {
 	OutDir string
 	// User is whom commands run as; nil is the caller.
 	User *proc.Credential
-	// Env is the complete environment of validate commands. What it has of Home and
-	// Workspace is replaced by the checkout's own.
+	// Env is the complete environment of validate commands. In its values Home and
+	// Workspace are replaced by the checkout's own.
 	Env []string
 	// Emit takes events without Seq and Time.
 	Emit   func(workorder.Event)
 	Redact *redact.Set
-	// Ground makes the places that the sides run in. Nil: both run where the caller does.
+	// Ground makes the places that the sides run in. Nil if both run where the caller does.
 	Ground Ground
-	// Containers are those that code of the repository started. Nil: there is no engine.
+	// Containers are those that code of the repository started. Nil without an engine.
 	Containers Containers
-	// Prepare puts into a new checkout what setup expects beside the repository's files, as the user. Nil: nothing.
+	// Prepare puts into a new checkout what setup expects beside the repository's files, as the user. Nil if it expects nothing.
 	Prepare func(ctx context.Context, dir string, user *proc.Credential) error
 	// Shell runs a command line as the user, with its output in a log.
 	Shell func(ctx context.Context, c Command) Outcome
-	// Visit looks at the pages of a side's development server, in the checkout where setup has run, after its checks. What it saw counts
-	// also with an error, which goes into the proof's Reason. Nil: there is no such server.
+	// Visit looks at the pages of a side's development server, in the checkout where setup has run, after its checks. Its views count
+	// also with an error, which goes into the proof's Reasons. Nil without such a server.
 	Visit func(ctx context.Context, s Site) ([]View, error)
 
 	limit  time.Duration // of a command; 0: CommandTimeout
@@ -128,7 +128,7 @@ type Outcome struct {
 	Warning  string // tells of an incomplete log
 }
 
-// Site is a side's checkout, in which a development server can be started. What it leaves running is stopped by the proof.
+// Site is a side's checkout, in which a development server can be started. The proof stops what it leaves running.
 type Site struct {
 	Side string // base or head
 	Dir  string

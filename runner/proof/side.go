@@ -215,7 +215,7 @@ func (r *sides) command(ctx context.Context, s *side, line, name string, after i
 	return o, nil
 }
 
-// env is the environment of a side's commands. What leads into the agent's home or work tree leads into the
+// env is the environment of a side's commands. Paths into the agent's home or work tree lead into the
 // checkout's: PATH has a folder of the home in front, and a project may name folders of its own.
 func (r *notes) env(s *side) []string {
 	var env []string

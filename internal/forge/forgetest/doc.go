@@ -9,7 +9,7 @@
 //	remote := srv.URL + "/o/r.git" // or any remote, with srv.URL as base URL
 //
 // It answers below /api/v3/ and /api/graphql as an enterprise server does, and below / and
-// at /graphql as api.github.com does. What else is asked for (git, say) is not its affair: put it
+// at /graphql as api.github.com does. Other requests (git, say) are not its affair: put it
 // behind the prefixes. A new server has the default branch and no users, tokens, labels or issues.
 //
 // It is strict. Each request and each answer is checked against the excerpt of GitHub's public

@@ -48,7 +48,7 @@ type Config struct {
 	Wait func(ctx context.Context, d time.Duration) error
 }
 
-// Client talks to one repository. It is safe for concurrent use. What it is made of has a type for each purpose, and
+// Client talks to one repository. It is safe for concurrent use. Its parts are a type for each purpose, and
 // each is made of the one before: requests, who wrote, what was written, pull requests.
 type Client struct{ *pulls }
 

@@ -92,7 +92,7 @@ func (c *talk) Commented(ctx context.Context, number int, key string) (bool, err
 }
 
 // Comment puts a comment on an issue or pull request. There is one for each key: it is updated, and not
-// posted twice. What is not certainly ours is left alone: there is a new one then. Keys are letters, digits and _./:-, such as "T-A1B2C3D4/range-diff".
+// posted twice. A comment that is not certainly ours is left alone, and a new one is made. Keys are letters, digits and _./:-, such as "T-A1B2C3D4/range-diff".
 func (c *talk) Comment(ctx context.Context, number int, key, body string) (forge.Posted, error) {
 	doing := fmt.Sprintf("comment on #%d of %s", number, c.repo)
 	text, err := c.prepare(doing, key, body)

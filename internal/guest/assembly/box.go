@@ -158,7 +158,7 @@ func (p *parts) addServices() {
 	}
 }
 
-// box is the run. What the order does not ask for is nil.
+// box is the run. Parts that the order does not ask for are nil.
 func (p *parts) box() *boot.Box {
 	o := p.order
 	b := &boot.Box{

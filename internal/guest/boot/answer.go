@@ -31,7 +31,7 @@ type Answerer interface {
 }
 
 // review is the feedback that this attempt works on: what the order brought, or what an attempt before it took on
-// and did not answer. Nil: there is none, or it is not what the run is for.
+// and did not answer. Nil if there is none, or if the run is for something else.
 func (b tell) review() *workorder.Review {
 	if b.Answers == nil || b.cloned == nil || b.cloned.State == nil {
 		return nil

@@ -134,7 +134,7 @@ func (b *Box) Run(ctx context.Context) int {
 
 // watchSignals turns the first signal into an interruption, after which the
 // landing has its part of the shutdown, and a later SIGINT into its immediate end: a SIGTERM is sent twice by those
-// who signal a process and its group. What the agent has done so far is pushed while it is asked to stop.
+// who signal a process and its group. The agent's work so far is pushed while it is asked to stop.
 func (b *Box) watchSignals(interrupt, hurry context.CancelCauseFunc) {
 	s, ok := <-b.Signals
 	for ok && s == LongStop { // PID 1 passes it on when it comes, and again before the stop

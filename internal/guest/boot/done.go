@@ -19,8 +19,8 @@ type DoneError struct {
 func (e *DoneError) Error() string { return e.Err.Error() }
 func (e *DoneError) Unwrap() error { return e.Err }
 
-// tell makes the result of a run that ran nothing the one of the attempt that it tells of. What this box cost, and which one
-// it is, stays its own; files that lie elsewhere are not named.
+// tell makes the result of a run that ran nothing the one of the attempt that it tells of. The cost of this box, and which one
+// it is, stay its own; files that lie elsewhere are not named.
 func (e *DoneError) tell(r *workorder.Result) {
 	a, s := &e.Attempt, e.State
 	r.Mode, r.Attempt, r.ResumeAt, r.Plan = a.Mode, a.Number, a.ResumeAt, a.Plan

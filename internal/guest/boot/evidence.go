@@ -16,7 +16,7 @@ func (b tell) nothingLanded() string {
 	return ""
 }
 
-// surface tells what the branch changes of what runs on other machines. Whoever stops the run does not wait for it.
+// surface tells what the branch changes of what runs on other machines. A stop of the run does not wait for it.
 func (b tell) surface(ctx context.Context) error {
 	found, err := b.Repo.Surface(ctx, b.cloned.BaseSHA, b.landing.Head)
 	if err != nil {

@@ -26,7 +26,7 @@ const (
 	forgeBudget    = 2 * time.Minute  // rate limits included: the work is safe, and it can be done later
 )
 
-// list is the whole run. What belongs to a step alone is its entry and the functions that the entry names.
+// list is the whole run. A step is its entry and the functions that the entry names.
 func (b *Box) list() *pipeline.List {
 	p, w, m, l, t := prep{b}, work{b}, move{b}, land{b}, tell{b}
 	rebase := b.Rebaser != nil

@@ -160,7 +160,7 @@ func (b move) whereKept() string {
 	return fmt.Sprintf("%s is as it was, and the new commits are kept: `git fetch %s %s` and `git log FETCH_HEAD` show them", b.Order.TargetBranch, b.Order.Repo, b.rebasing.Beside)
 }
 
-// compareMoved compares the commits. What is wrong counts where somebody else than git moved them.
+// compareMoved compares the commits. Differences count where somebody else than git moved them.
 func (b move) compareMoved(ctx context.Context) error {
 	x := b.rebasing
 	b.ran = true

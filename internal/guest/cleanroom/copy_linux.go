@@ -28,7 +28,7 @@ type copier struct {
 // sum is what a copier took.
 type sum struct {
 	bytes, files, folders int64
-	// names is a sum over the paths: what was moved, and what is missing, changes it. Nobody can compute it without the seed.
+	// names is a sum over the paths: what was moved, and what is missing, changes it. It cannot be computed without the seed.
 	names uint64
 }
 

@@ -2,8 +2,8 @@
 //
 // A room is a mount namespace and a namespace for shared memory in which every folder and file that the agent's side can write to is
 // replaced by a fresh one, with what the image had there. Which those are is not a list: the kernel's own rule decides, owner and mode of
-// each entry that the agent's users can reach, on whatever file system it lies (an image's VOLUME is one of its own). What they cannot write to
-// now they could not write to before, since they can neither give a file away nor take root's permissions.
+// each entry that the agent's users can reach, on whatever file system it lies (an image's VOLUME is one of its own). Entries that they cannot write to
+// now were closed to them before, since they can neither give a file away nor take root's permissions.
 //
 // A room takes memory and disk from the next one. So it is removed when its side has ended, and none is made where
 // what the agent left takes half of what was free when the task began.

@@ -19,7 +19,7 @@ type spot struct {
 	uid, gid uint32
 }
 
-// scan finds the topmost of them, on whatever is mounted. What lies below one is part of it.
+// scan finds the topmost of them, on whatever is mounted. Everything below one is part of it.
 func (c *Config) scan(ctx context.Context) ([]spot, error) { return c.look(ctx, shared) }
 
 // look is scan without what has a fresh one anyway.

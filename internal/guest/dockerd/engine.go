@@ -38,7 +38,7 @@ type Config struct {
 	RunDir string
 	// LogDir receives dockerd.log and containerd.log.
 	LogDir string
-	// Socket is where the daemon answers. Whoever can connect to it is root in the
+	// Socket is where the daemon answers. A process that can connect to it is root in the
 	// box: its folder is for root only, and others come through the guard.
 	Socket string
 	// Group is the primary group of the daemon and of what it starts, by which the
@@ -48,21 +48,21 @@ type Config struct {
 	// Nil and empty: the caller's, and the daemon's choice.
 	Cgroup       *proc.Cgroup
 	CgroupParent string
-	// Sweep ends every process that is left of containers when the daemons have ended. Nil: nobody knows them.
+	// Sweep ends every process that is left of containers when the daemons have ended. Nil ends none.
 	Sweep func() error
 	// RemapUser is the user that root in inner containers is; empty: real root.
 	RemapUser string
 	// MTU of inner networks. 0: that of the box's default route.
 	MTU int
 	// Avoid are addresses that no inner network may have, besides those that the box has routes to:
-	// its resolvers and other hosts that it talks to. Nil: none.
+	// its resolvers and other hosts that it talks to. Nil avoids none.
 	Avoid func() []netip.Prefix
 	// Resolver opens a DNS server for inner containers at an address that need not exist yet: the
 	// bridge that will carry it is made by the daemon, which wants to know the server before. It is
-	// closed by its owner. Nil: they ask the resolvers of the box, if they can reach them.
+	// closed by its owner. If nil, they ask the resolvers of the box, where they can reach them.
 	Resolver func(ctx context.Context, at netip.AddrPort) error
 	// Outbound is told every address that inner containers may have, before there is
-	// one, and gives them a way out of the box. Nil: they have none.
+	// one, and gives them a way out of the box. If nil, they have none.
 	Outbound func(ctx context.Context, inner netip.Prefix) error
 	// Home may place the data root; nil: DataRoot as it is.
 	Home Home

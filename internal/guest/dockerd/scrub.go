@@ -63,7 +63,7 @@ var remapped = regexp.MustCompile(`^[0-9]+\.[0-9]+$`)
 
 // scrub removes all state of former runs but image layers: containers (which
 // would start again), networks and names in use, volumes with another task's data, half-loaded
-// layers. The caller holds the lock. What is removed is only moved aside; the
+// layers. The caller holds the lock. Removed state is only moved aside; the
 // returned function deletes it and may run later.
 func scrub(root string) (empty func() error, err error) {
 	trash := filepath.Join(root, trashDir)
@@ -101,7 +101,7 @@ type scrubber struct {
 	err   error
 }
 
-// drop moves p out of the way. What is not there needs no dropping.
+// drop moves p out of the way. An absent path is no error.
 func (s *scrubber) drop(p string) {
 	s.n++
 	err := os.Rename(p, filepath.Join(s.trash, fmt.Sprintf("%d-%d", os.Getpid(), s.n)))

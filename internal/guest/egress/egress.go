@@ -28,7 +28,7 @@ const (
 type Config struct {
 	Policy workorder.Network
 	// EngineGID is the primary group of the inner engine's daemon (uid 0): its sockets
-	// are recognised by it. Nobody else may have it, and it is not 0.
+	// are recognised by it. No other process may have it, and it is not 0.
 	EngineGID uint32
 	// Resolvers are asked for names; nil: those of the box's resolv.conf.
 	Resolvers []netip.Addr

@@ -12,7 +12,7 @@ import (
 
 const (
 	// maxHosts bounds the distinct entries of a report; the rest is counted under
-	// otherHosts. Whoever reaches for more is scanning.
+	// otherHosts. An agent that reaches for more is scanning.
 	maxHosts   = 1000
 	otherHosts = "*"
 	// maxBy is how many processes or containers are kept for an entry.

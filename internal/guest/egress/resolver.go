@@ -187,7 +187,7 @@ type query struct {
 	size     int // of an answer by UDP
 }
 
-// parseQuery reads a question. What could be an answer, or is no message, gets none.
+// parseQuery reads a question. A packet that could be an answer, or is no message, gets none.
 func parseQuery(b []byte) (query, bool) {
 	var p dnsmessage.Parser
 	h, err := p.Start(b)

@@ -209,7 +209,7 @@ func (c *call) passWhole(resp *http.Response, meter *meter) *refusal {
 }
 
 // stream copies an answer piece by piece, each flushed and, before the client has it, counted.
-// It reports whether the whole arrived. What nobody counts ends with its client.
+// It reports whether the whole arrived. An answer that is not metered ends with its client.
 func (c *call) stream(body io.Reader, meter *meter) (whole bool) {
 	buf := make([]byte, chunk)
 	here := c.client.flush()

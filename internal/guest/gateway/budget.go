@@ -30,14 +30,14 @@ const (
 
 // ledger counts what was used, and keeps to the budget.
 //
-// A request may begin while less than the budget is spent. What it will cost is known only at its end, so
+// A request may begin while less than the budget is spent. Its cost is known only at its end, so
 // one request at a time may go over. For several at a time each reserves the most that it can cost by its
 // prompt and the answer it allows, or the cost of the dearest one so far if that is more; one that does not
 // fit beside those that are under way waits for them, and before the cost of any is known all wait for the
 // first, unless its client has given it up. So the budget is overshot by at most one request that runs alone, or by how much those under way
 // together cost more than they reserved: a server can do work that the request does not show.
 //
-// Of an answer that broke off, what was seen is cost. What the server may bill beyond it is a reserve, which is shown apart until
+// Of an answer that broke off, what was seen is cost. The amount that the server may bill beyond it is a reserve, which is shown apart until
 // something tells. It counts for the budget where the client gave the call up, or asked for so much at a time that it was not
 // read: else who does so would get more out of a budget than others. Where the server broke off, it does not: that is nobody's
 // doing in the box.
@@ -248,7 +248,7 @@ func (l *ledger) cutOf(id string) (model string, ok bool) {
 	return "", false
 }
 
-// evidence is what the answer of that id, which broke off, used and cost in all. What it reserved is free.
+// evidence is what the answer of that id, which broke off, used and cost in all. Its reserve is free then.
 func (l *ledger) evidence(id string, t tokens, usd float64) {
 	l.mu.Lock()
 	e := l.cut[id]

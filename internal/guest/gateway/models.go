@@ -45,11 +45,11 @@ type ModelsConfig struct {
 	Gateway workorder.Gateway
 	// Network is the policy that what the provider does for the agent is held to, too. Zero: full.
 	Network workorder.Network
-	// Emit gets EventNetwork, the first of its kind only. Nil: nobody is told.
+	// Emit gets EventNetwork, the first of its kind only. Nil if there is no listener.
 	Emit func(workorder.Event)
 	// Secrets has the values of all keys of the routes.
 	Secrets map[string]string
-	// Audit gets one JSON line per request, without bodies and keys. Nil: none.
+	// Audit gets one JSON line per request, without bodies and keys. Nil writes none.
 	Audit io.Writer
 	Log   *slog.Logger
 

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// maxSaid bounds the places that events are made for. Whoever names more is scanning.
+	// maxSaid bounds the places that events are made for. An agent that names more is scanning.
 	maxSaid = 1000
 	// maxNamed bounds what one refusal and one line of the audit name.
 	maxNamed = 5

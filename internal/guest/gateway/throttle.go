@@ -83,7 +83,7 @@ func (t *throttle) refused(a asked, status int, h http.Header, body []byte, now 
 }
 
 // stands is the limit at which calls are refused: of the model that is asked most, else of another one. An answer of whichever
-// model after the last refusal says that the agent goes on. Nobody says which model is the agent's own: it is taken to be the one that is told most.
+// model after the last refusal says that the agent goes on. The agent's own model is not named anywhere: the one with the largest requests is taken for it.
 func (t *throttle) stands() *workorder.ModelLimit {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 )
 
 // maxTokens is more than any one call can use: the largest context windows have a
-// few millions. What is above it, or negative, is no count.
+// few millions. A larger or negative number is no count.
 const maxTokens = 1 << 30
 
 // tokens are what one call used, normalised: input without what was cached, output with reasoning.

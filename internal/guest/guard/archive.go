@@ -16,7 +16,7 @@ import (
 const maxInspect = 16 << 20
 
 // archive judges docker cp. For it the engine mounts the container's binds once more and reads and writes below them
-// as root. What is a client's own is no more to root than to the client, but in a folder of root's the agent would
+// as root. A client's own file is no more to root than to the client, but in a folder of root's the agent would
 // read what it cannot.
 //
 // The engine also looks for the place of each mount as root, from outside of the container, before it enters it

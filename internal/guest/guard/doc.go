@@ -1,7 +1,7 @@
 // Package guard is the socket that the box shows as /var/run/docker.sock: a
 // filtering proxy in front of the inner Docker engine.
 //
-// The engine is root in the box. What keeps its clients from being root is that
+// The engine is root in the box. Its clients are kept from being root by one rule:
 // root in an inner container is the user sandbox, and the guard refuses what would
 // undo that. Nothing passes that is not known: endpoints, query keys of a build, and
 // fields of JSON bodies are in tables, and the engine is sent what was understood,

@@ -18,7 +18,7 @@ const (
 	goneEvery = 500 * time.Millisecond
 )
 
-// protocols are those of the API's streams. What is forwarded is one of these words, not the client's.
+// protocols are those of the API's streams. The forwarded word is one of these, not the client's.
 func protocol(r *http.Request) string {
 	for _, p := range []string{"tcp", "h2c", "websocket"} {
 		if strings.EqualFold(r.Header.Get("Upgrade"), p) {

@@ -150,7 +150,7 @@ func mountOf(j *judge, at string, v any) (any, error) {
 	return m, err
 }
 
-// binds judges HostConfig.Binds. What binds a path becomes a mount: for those the
+// binds judges HostConfig.Binds. An entry that binds a path becomes a mount: for those the
 // engine does not make missing sources, which it would do as root, at every start, following links.
 func binds(j *judge, at string, v any) (any, error) {
 	list, ok := v.([]any)

@@ -60,7 +60,7 @@ type place struct {
 }
 
 // Relocate says that the folders for binds lie elsewhere from now on, by their path: clients see other folders there than the
-// engine. What is in no such folder cannot be bound meanwhile. nil: they are where they are called.
+// engine. A path in no such folder cannot be bound meanwhile. With nil, they lie where they are called.
 func (g *Guard) Relocate(places map[string]string) {
 	if places == nil {
 		g.places.Store(nil)

@@ -93,7 +93,7 @@ func (g *Guard) forward(w http.ResponseWriter, r *http.Request, req *request) {
 	g.proxy.ServeHTTP(w, out.WithContext(ctx))
 }
 
-// admit judges a request. What it returns has nothing of the client's in it that was not understood.
+// admit judges a request. Its result has nothing of the client's that was not understood.
 func (g *Guard) admit(rc *http.ResponseController, r *http.Request, who peer) (*request, error) {
 	e, path, err := locate(r.Method, r.URL.Path)
 	if err != nil {

@@ -109,7 +109,7 @@ func preparePoints(dir string) error {
 	return nil
 }
 
-// putPoint mounts a descriptor. The mount keeps the options of the one it is taken from. What is mounted
+// putPoint mounts a descriptor. The mount keeps the options of the one it is taken from. A file system mounted
 // already stays when it is the same file, so that an engine that starts a container by itself at
 // this moment finds it.
 func putPoint(fd int, at string, slave bool) error {

@@ -31,17 +31,17 @@ type Init struct {
 	// Done reports whether a final result exists.
 	Done func() bool
 	// Prepare makes the box ready for boot, with the order's limits, before anything else runs; what it cannot give is a variable of
-	// boot's environment. Nil: nothing is to be prepared.
+	// boot's environment. Nil if nothing is to be prepared.
 	Prepare func(order []byte) (env []string)
 	// Work is the order's own time, after which nothing of the task's runs any more; EndWork ends what does, without boot. Nil: boot alone
 	// sees to it.
 	Work    func(order []byte) time.Duration
 	EndWork func() error
 	// Longest is what a run can take that keeps its own bounds. A boot that takes longer is stuck where nothing
-	// of its own can end it, and is stopped. Nil: it may take for ever.
+	// of its own can end it, and is stopped. Nil if it may take for ever.
 	Longest func(order []byte) time.Duration
 	// KillAll kills every other process of the box: when boot has died, what is
-	// left may be what killed it, and would not let rescue start. Nil: nothing is killed.
+	// left may be what killed it, and would not let rescue start. Nil kills nothing.
 	KillAll func()
 
 	grace time.Duration // that a stop was announced with; 0: none was

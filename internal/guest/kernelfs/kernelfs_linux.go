@@ -1,5 +1,5 @@
 // Package kernelfs takes the settings of the machine's kernel out of the box's sight: a box shares the kernel with the host, and
-// root in it could otherwise change the host with one write (what runs at a crash, say). What is the box's own network's is set as checks need it.
+// root in it could otherwise change the host with one write (what runs at a crash, say). The knobs of the box's own network are set as checks need them.
 //
 // It holds against a write, not against root who mounts /proc anew: that takes a user namespace of the box's own, which an OCI
 // runtime such as sysbox gives.
@@ -35,7 +35,7 @@ var masked = []string{
 }
 
 // spare is the folder with a whole /proc and /sys that nothing covers. A kernel mounts either in a user namespace, as inner containers have,
-// only where the mount namespace has one that shows all of it. Nobody can reach these: an empty folder is mounted over their parent.
+// only where the mount namespace has one that shows all of it. No process can reach these: an empty folder is mounted over their parent.
 const spare = "/var/lib/sandbox-agent/spare"
 
 // Hold covers what has to be covered. PID 1 calls it once, before anything else runs; it stays as long as the box.

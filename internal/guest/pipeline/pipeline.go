@@ -1,4 +1,4 @@
-// Package pipeline runs a list of named steps. What every step needs around it is here and not in the steps: order, skipping,
+// Package pipeline runs a list of named steps. The package has what every step needs around it, so that no step has it: order, skipping,
 // events, timing, deadlines and undoing. The list can be printed, and what is printed is what runs.
 package pipeline
 

@@ -230,7 +230,7 @@ func (r *Repository) Surface(ctx context.Context, base, head string) ([]workorde
 	return surface.Report(ctx, repo, base, head)
 }
 
-// landed is our copy of the remote with a commit that was pushed. What came over the network is what its id says; git does
+// landed is our copy of the remote with a commit that was pushed. An object from the network is what its id says; git does
 // not look whether that is so when it reads the agent's own objects, which code of the repository can write to at any time. A
 // commit that could not be pushed is nowhere else.
 func (r *Repository) landed(ctx context.Context, head string) (git.Repo, error) {

@@ -57,7 +57,7 @@ func (t *Task) revise(review *workorder.Review, h runner.History) {
 	t.cfg.Prompt = runner.Revising(t.cfg.Order.Task, h, review, file)
 }
 
-// Settle takes what was answered out of the task's state. What the forge could not be told stays there, for whoever revises next.
+// Settle takes what was answered out of the task's state. Answers that the forge did not get stay there, for the next revision.
 func (a *Answerer) Settle(r *workorder.Result) {
 	a.Repo.Git.Land.Answered, a.Repo.Git.Feedback.Later = pullrequest.Done(r) && !pullrequest.Unanswered(r), nil
 	for i := range r.Review {

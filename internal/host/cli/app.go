@@ -205,7 +205,7 @@ func (a *App) open() (*Backend, error) {
 	return b, nil
 }
 
-// json prints a document. What JSON allows bare and a terminal obeys is escaped.
+// json prints a document. Characters that JSON allows bare and a terminal obeys are escaped.
 func (a *App) json(v any) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -13,7 +13,7 @@ import (
 )
 
 // completeTasks offers the tasks of the state folder, the newest first or as before
-// orders them, with what each was about. What cannot be read is not offered.
+// orders them, with what each was about. A record that cannot be read is not offered.
 func (a *App) completeTasks(several bool, before ...func(r, s *store.Record) bool) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		const how = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder

@@ -111,7 +111,7 @@ func (o *policyLearnOptions) do(ctx context.Context, id string, a *App) error {
 	return err
 }
 
-// recorded reads what an attempt left. What is missing or damaged says nothing.
+// recorded reads what an attempt left. A missing or damaged record has no places.
 func recorded(rec *store.Record) policy.Run {
 	run := policy.Run{Number: rec.Number()}
 	if b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.OrderFile)); err == nil {

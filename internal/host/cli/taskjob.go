@@ -226,7 +226,7 @@ func (o *runOptions) inherit(was map[string]string) {
 	}
 }
 
-// reject leaves a result for a run whose ground is bad. What could not be resolved (a mistake on the command
+// reject leaves a result for a run whose ground is bad. A command that could not be resolved (a mistake on the command
 // line or in the project file, a repository or branch that is not there) is not a run: there is no
 // order that anybody could go on with.
 func (p *taskJob) reject(ctx context.Context, cause error) error {

@@ -102,7 +102,7 @@ func isRepo(ctx context.Context, top, repo string) bool {
 }
 
 // isShown reports whether the file's repository is shown to be a clone of the remote that it calls its own: it has a commit that the
-// remote has. Whoever packs an archive can write the name of a private remote into its .git/config, and has none of its commits.
+// remote has. The maker of an archive can write the name of a private remote into its .git/config, and has none of its commits.
 // Where the user has no credential for the remote, the claim gains nothing.
 func isShown(ctx context.Context, a *App, file, remote string) (bool, error) {
 	find := credentials.New(a.Getenv)

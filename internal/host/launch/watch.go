@@ -32,7 +32,7 @@ func (l *Launcher) Replay(ctx context.Context, rec *store.Record) error {
 	return l.Engine.Logs(ctx, box.ID, runtime.LogOptions{Stdout: journal.OnlyShown(show)})
 }
 
-// Watch follows a run to its end from any process. Whoever holds the task's
+// Watch follows a run to its end from any process. The process that holds the task's
 // lock records and collects; another one only watches, and takes over when the holder dies.
 func (l *Launcher) Watch(ctx context.Context, rec *store.Record) (*workorder.Result, error) {
 	seen := &watcher{show: l.Host().Emit}

@@ -157,7 +157,7 @@ func borrowed(ctx context.Context, path string) (folders []string, err error) {
 	return folders, nil
 }
 
-// resolved is the path without links. What leads nowhere stays as it is.
+// resolved is the path without links. A path that leads nowhere stays as it is.
 func resolved(path string) string {
 	if r, err := filepath.EvalSymlinks(path); err == nil {
 		return r

@@ -22,7 +22,7 @@ const (
 )
 
 // Holds reports whether the repository has one of the commits, or tags of them, as its own: nobody can make one from its id, so who
-// made the repository had it from where it lies. What is borrowed from another repository of this machine shows nothing.
+// made the repository had it from where it lies. Objects borrowed from another repository of this machine show nothing.
 func Holds(ctx context.Context, dir string, ids []string) bool {
 	ctx, cancel := context.WithTimeout(ctx, holdsTimeout)
 	defer cancel()

@@ -1,5 +1,5 @@
 // Package policy proposes the rules of a restricted network from what runs reached
-// for. What a box reported is material to judge: a proposed rule is made anew from the place,
+// for. A box's report is material to judge: a proposed rule is made anew from the place,
 // never taken over, and says where anybody could receive what an agent sends.
 package policy
 

@@ -288,7 +288,7 @@ func (s *summary) services(r *workorder.Result) {
 	}
 }
 
-// tail shows the end of a log. What failed often stands at the end of a long line, so that none is cut.
+// tail shows the end of a log. No line is cut: the cause often stands at the end of a long one.
 func (s *summary) tail(t string) {
 	const lines = 8
 	all := strings.Split(strings.TrimRight(Clean(t), "\n"), "\n")

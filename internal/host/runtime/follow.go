@@ -17,7 +17,7 @@ const (
 	listTimeout = 15 * time.Second
 )
 
-// ErrStuck ends a stream that outlived its box. What it still held back can be
+// ErrStuck ends a stream that outlived its box. The rest of the output can be
 // read without following.
 var ErrStuck = errors.New("the engine did not end the sandbox's output")
 

@@ -1,4 +1,4 @@
-// Package salvage takes work out of a box that has stopped before its own landing could bring it out. What it reads was written by code
+// Package salvage takes work out of a box that has stopped before its own landing could bring it out. Its input was written by code
 // that nobody trusts: only objects of git are taken, their ids are computed anew, and nothing of the box's configuration is read.
 package salvage
 

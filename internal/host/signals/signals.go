@@ -12,7 +12,7 @@ import (
 )
 
 // sameWish is the time in which several signals are one: GNU timeout signals its child and then the group of
-// both, a shell that is closed its jobs and their groups, a service manager every process of the unit. Nobody presses Ctrl-C a second time
+// both, a shell that is closed its jobs and their groups, a service manager every process of the unit. No person presses Ctrl-C a second time
 // before the program has answered the first.
 const sameWish = 2 * time.Second
 

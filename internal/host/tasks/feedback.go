@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// reviewOf makes of a pull request's feedback what the agent is given. What the last word in is ours is left
+// reviewOf makes of a pull request's feedback what the agent is given. A thread whose last word is ours is left
 // out, unless an attempt that took it on (pending, nil: none) was not done with it.
 func reviewOf(pr *forge.PR, f *forge.Feedback, pending *workorder.Review) (*workorder.Review, []string) {
 	r := &workorder.Review{PR: pr.Number, URL: pr.URL}
@@ -152,7 +152,7 @@ const nested = 2
 // anyEnd makes line feeds of the ends of lines.
 var anyEnd = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 
-// splitFeedback makes an item of each entry of the text's outermost lists. What is before the first one introduces them
+// splitFeedback makes an item of each entry of the text's outermost lists. The text before the first one introduces them
 // all. A heading between two goes with the one after it, and in a text that has such headings so does the one right
 // before the first entry. A text without a list is one item.
 func splitFeedback(text string) (intro string, parts []string) {

@@ -20,8 +20,8 @@ type Git interface {
 	State(ctx context.Context, id string) (*workorder.State, error)
 }
 
-// Ask looks at the remote before a box is started for nothing. What counts in the
-// end is what the box finds.
+// Ask looks at the remote before a box is started for nothing. Only the look of the
+// box itself decides.
 func Ask(ctx context.Context, git Git, id string) (*Remote, error) {
 	refs, err := git.TaskRefs(ctx, id)
 	if err != nil {

@@ -74,7 +74,7 @@ func (s State) nothing() string {
 	return ""
 }
 
-// readUntil is the newest text of feedback that was answered. What an attempt could not say itself may have been said since, by
+// readUntil is the newest text of feedback that was answered. An answer that an attempt could not post may have been posted since, by
 // `pr open`, of which the task's state knows nothing.
 func readUntil(ctx context.Context, f Forge, pr int, s *workorder.State) (time.Time, error) {
 	if r := s.Review; r != nil && r.PR == pr && r.Until.After(s.ReviewedUntil) && unfinished(s) == nil {

@@ -1,5 +1,5 @@
 // Package trust answers for a project file that came with a repository: what it asks for beyond what the repository's
-// own code may do in the box, and whether the user said yes to just that content at just that place. Whoever clones a
+// own code may do in the box, and whether the user said yes to just that content at just that place. A user who clones a
 // repository has not read its project file; it may name a command of this machine, or a file of it, or how the box is held.
 package trust
 

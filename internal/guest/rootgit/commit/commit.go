@@ -48,7 +48,7 @@ func New(repos *repos.Repos, book *ledger.Book, work *worktree.Tree, index *stag
 }
 
 // Commit commits what the agent left uncommitted, untracked files that are not
-// ignored included, as the agent's user and with hooks off. What cannot be added does not keep the
+// ignored included, as the agent's user and with hooks off. A file that cannot be added does not keep the
 // rest from being committed; it is named by a *LeftError. Nothing to commit is no error.
 func (c *Committer) Commit(ctx context.Context, message string) error {
 	err := c.commit(ctx, message)
@@ -168,7 +168,7 @@ const (
 	// archiveLimit bounds what an archive of what could not be committed holds, in bytes before it is compressed: small files first.
 	archiveLimit = 512 << 20
 	// largestFile bounds a file that a landing commits or archives by itself, in bytes, whether it takes that much of the disk or is
-	// sparse: no forge takes one that large, and reading it costs the landing of all others. What the agent commits is not bounded.
+	// sparse: no forge takes one that large, and reading it costs the landing of all others. The agent's own commits are not bounded.
 	largestFile = 512 << 20
 )
 
@@ -224,7 +224,7 @@ func (c *Committer) Archive(ctx context.Context, path string, whole bool) error 
 	return nil
 }
 
-// archiver makes an archive of the names on its standard input. What cannot be read is left out; the rest counts.
+// archiver makes an archive of the names on its standard input. An unreadable file is left out; the rest counts.
 func archiver(recursion string) []string {
 	return []string{"tar", "--create", "--gzip", recursion, "--ignore-failed-read", "--null", "--verbatim-files-from", "--files-from=-"}
 }
@@ -306,7 +306,7 @@ func (c *Committer) archived(ctx context.Context, whole bool) (_ []string, large
 // archiveNames bounds the files of an archive that is made without git's help: their names are held in memory.
 const archiveNames = 200_000
 
-// inTree lists what is below a folder, up to a number. What cannot be read is left out; the rest counts.
+// inTree lists what is below a folder, up to a number. An unreadable file is left out; the rest counts.
 func inTree(ctx context.Context, root string, most int) (paths []string, cut bool) {
 	_ = untrusted.Walk(root, func(path string, _ fs.FileInfo, err error) error {
 		if err == nil && path != root {

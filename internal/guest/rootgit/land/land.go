@@ -75,7 +75,7 @@ type Landed struct {
 
 // Land pushes the task's branch, what the agent committed elsewhere, and the state, in
 // one push; the checkpoint goes where all of it is in the branch. end is asked how the
-// attempt is to be recorded if that succeeds; nil: it is not over. What cannot be
+// attempt is to be recorded if that succeeds; nil if it is not over. A ref that cannot be
 // pushed is written as a bundle to bundlePath. It may be called again: what is
 // already there is not pushed twice.
 func (ld *Lander) Land(ctx context.Context, base, bundlePath string, end func(commits []workorder.Commit, head string) workorder.Attempt) (l Landed) {

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 )
 
-// An agent can fill the disk. What we note of a push needs little of it, so that much
+// An agent can fill the disk. Our note of a push needs little of it, so that much
 // is taken with the lease and given back when it is missed.
 
 // reserveBytes is enough for some hundred states and signs of life.

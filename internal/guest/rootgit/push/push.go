@@ -64,7 +64,7 @@ func (p *Pusher) Push(ctx context.Context, cs []remote.Change, cp *workorder.Che
 	}
 	commit, err := p.book.Record(ctx, next)
 	if err != nil {
-		// There is no room for it. What the remote has fences as well, and the work counts more.
+		// There is no room for it. The remote's value fences as well, and the work counts more.
 		if commit = led.Refs[workorder.StateRef(p.repos.Order.TaskID)]; commit == "" || len(cs) == 0 {
 			return err
 		}
@@ -266,7 +266,7 @@ func (p *Pusher) moved(ctx context.Context, cs []remote.Change, c remote.Change)
 	return append(cs, c), nil
 }
 
-// Aside adds what is kept beside the branch. What can be said of nothing on the
+// Aside adds what is kept beside the branch. A ref that nothing is known of on the
 // remote, or goes by a name that is taken, gets a name with its id: it never stands in the branch's way.
 func (p *Pusher) Aside(ctx context.Context, cs []remote.Change, c remote.Change) []remote.Change {
 	taken := func(o remote.Change) bool { return o.Ref == c.Ref && o.SHA != c.SHA }

@@ -63,7 +63,7 @@ type comparison struct {
 	out      Comparison
 }
 
-// Compare compares the commits before with those after. What it finds wrong is in Problems; the error is of a comparison that could not be made.
+// Compare compares the commits before with those after. Differences that should not be are in Problems; the error is of a comparison that could not be made.
 func Compare(ctx context.Context, repo git.Repo, r Range) (*Comparison, error) {
 	c := &comparison{Range: r, git: repo, pairs: map[string]*commit{}, taken: map[string]bool{}}
 	c.out.Moved = []workorder.RangePair{}

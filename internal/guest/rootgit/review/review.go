@@ -55,7 +55,7 @@ func (f *Feedback) TakeOn(s *workorder.State, head string) {
 // maxPending bounds the texts that are taken over, in bytes: as much as a prompt has room for.
 const maxPending = 1 << 20
 
-// takeOver adds what an attempt before was given and did not answer. What the forge has still was read from there
+// takeOver adds what an attempt before was given and did not answer. Feedback that the forge still has was read from there
 // again, where it was asked: of that only what came from a file is in nobody else's memory.
 func (f *Feedback) takeOver(r, pending *workorder.Review) {
 	asked := r.PR != 0
@@ -113,7 +113,7 @@ func sameItem(a, b *workorder.ReviewItem) bool {
 	return a.Thread != "" || a.URL != "" || slices.Equal(a.Notes, b.Notes)
 }
 
-// Answered takes feedback out of a state that was answered. What had no room stays for the next attempt, which
+// Answered takes feedback out of a state that was answered. Items without room stay for the next attempt, which
 // begins at head, and nothing as new as that counts as read.
 func (f *Feedback) Answered(s *workorder.State, head string) {
 	if s.Review == nil {

@@ -17,7 +17,7 @@ func (sv *Saver) FirstRef() string {
 	return workorder.KeptRef(sv.repos.Order.TaskID, "first-"+strconv.Itoa(sv.book.Number()))
 }
 
-// smallFirst pushes the small changes when the box is being stopped and there are large ones too. What goes wrong costs nothing but the time: all of
+// smallFirst pushes the small changes when the box is being stopped and there are large ones too. A failure costs time only: all of
 // it is in what follows.
 func (sv *Saver) smallFirst(ctx context.Context) {
 	if !sv.stopping.Now() || sv.firstDone {

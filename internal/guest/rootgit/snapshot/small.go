@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// A stop may come in the moment after a commit that is too large to be pushed in time. What is small goes first then: the small changes
+// A stop may come in the moment after a commit that is too large to be pushed in time. Small changes go first then: the small changes
 // since the remote's branch, committed or not, as a commit of their own on top of it. Where everything lands after all it is removed again.
 
 const (

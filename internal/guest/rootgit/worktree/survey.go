@@ -225,7 +225,7 @@ func (t *Tree) filled(dir string) bool {
 	return err == nil && len(names) > 0
 }
 
-// peek opens a file or folder of the work tree to read. What lies there can become a link, a pipe or a device at any
+// peek opens a file or folder of the work tree to read. An entry can become a link, a pipe or a device at any
 // moment, and we are root: nothing beyond the work tree is opened, and nothing is waited for.
 func (t *Tree) peek(path string, flag int) (*os.File, error) {
 	root, err := os.OpenRoot(t.repos.Workspace)

@@ -168,7 +168,7 @@ func (c *Collector) bundle(ctx context.Context, rec *store.Record, res *workorde
 	if res.HeadSHA == "" { // the box gave no result; what it could not push is saved now
 		res.HeadSHA, res.Reasons = head, res.Reasons.Without(workorder.ReasonUnsaved)
 	}
-	// Only this is mended. What could not be committed is not in the bundle; and a box of an older version, which gives no code, does
+	// Only this is mended. Changes that could not be committed are not in the bundle; and a box of an older version, which gives no code, does
 	// not say which of the two it was.
 	if len(res.Reasons) == 1 && res.Reasons.Has(workorder.ReasonPush) && res.Status == workorder.StatusError && res.EndedBy == workorder.ByGit {
 		res.End(workorder.Succeeded())

@@ -37,7 +37,7 @@ var reserved = map[string]bool{
 
 // intake writes what comes out of a box into the task's folder. Only plain files
 // and folders are taken, and nothing can leave the folder: the archives come from an
-// untrusted box. What the box is to blame for is skipped with a warning, as it would
+// untrusted box. Entries that the box is to blame for are skipped with a warning, as they would
 // fail again; what fails on this machine is an error.
 type intake struct {
 	root    *os.Root

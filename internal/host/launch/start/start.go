@@ -106,7 +106,7 @@ func (st *Starter) Begin(ctx context.Context, j *job.Job, rec *store.Record, inf
 }
 
 // longest is what a run can take to land that keeps its own bounds: the clock of its
-// timeout starts with the box, and an ordinary landing follows when that has run out. What comes after a landing has workorder.AfterLimit more.
+// timeout starts with the box, and an ordinary landing follows when that has run out. The steps after a landing have workorder.AfterLimit more.
 func longest(o *workorder.Order) time.Duration {
 	return StartTimeout + o.Timeout() + workorder.AgentGrace + workorder.LandLimit + endReserve
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// confinedCaps is all that a confined box holds; `make caps` tries each. What runs in an inner container has a
+// confinedCaps is all that a confined box holds; `make caps` tries each. A process in an inner container has a
 // user namespace with capabilities of its own, which do not come from these. Left out of the engine's
 // default set, because nothing fails without them: AUDIT_WRITE (writes to the machine's own audit log), NET_BIND_SERVICE
 // (an engine since 20.10 lets everybody in a container bind low ports), NET_RAW (forged packets between boxes)
@@ -34,7 +34,7 @@ var confinedCaps = []string{
 }
 
 // confinedSecurity lifts the filters that forbid what an inner engine does all
-// the time. What holds the box is its capability set and device cgroup.
+// the time. The box is held by its capability set and device cgroup.
 var confinedSecurity = []string{"apparmor=unconfined", "seccomp=unconfined"}
 
 // hostConfig translates a spec. It is pure: what a box may do is read off its
