@@ -15,7 +15,7 @@ import (
 
 const (
 	// drainTime is how long after a command's end its output may stay open in the
-	// hands of what it left in the background. What comes within it is taken for the
+	// hands of processes that it left in the background. Output within it counts as the
 	// command's own: it may be of a child that is about to end.
 	drainTime = 500 * time.Millisecond
 	// backgroundLog bounds what is kept, in bytes, of what such processes print

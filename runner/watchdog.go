@@ -27,8 +27,8 @@ const (
 )
 
 // restless are agents' own processes, by harness, whose CPU time says nothing: an opencode 1.18 that waits for a command
-// uses from 0.5 to 20 % of a core, as the machine goes. What its commands use, what it says, changes and asks the model
-// are signs of life as ever.
+// uses from 0.5 to 20 % of a core, as the machine goes. Signs of life are the use of
+// its commands, its words, its changes and its requests to the model, as ever.
 var restless = map[string]string{workorder.HarnessOpencode: "opencode"}
 
 // scene tells the processes of the agent from those beside it.

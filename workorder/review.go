@@ -38,8 +38,8 @@ type ReviewItem struct {
 	Line     int    `json:"line,omitempty"`
 	Outdated bool   `json:"outdated,omitempty"`
 	URL      string `json:"url,omitempty"`
-	// Command tells that somebody who may write to the repository stands behind it. What nobody
-	// such stands behind is quoted to the agent as information, and not answered.
+	// Command tells that somebody who may write to the repository stands behind it. Other feedback
+	// is quoted to the agent as information, and not answered.
 	Command bool         `json:"command"`
 	Notes   []ReviewNote `json:"notes"` // the text, then the replies to it
 }

@@ -27,8 +27,8 @@ func TaskRefs(taskID string) string { return refRoot + taskID + "/" }
 // and swap only, which is what makes it a lease.
 func StateRef(taskID string) string { return TaskRefs(taskID) + "state" }
 
-// AliveRef is moved by the lease's holder for as long as it lives. What it names says
-// nothing; that it changes does.
+// AliveRef is moved by the lease's holder for as long as it lives. Its commit means
+// nothing; its change is the sign.
 func AliveRef(taskID string) string { return TaskRefs(taskID) + "alive" }
 
 // EvidenceRef names the newest commit of evidence files: pictures, logs of checks. Each

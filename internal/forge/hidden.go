@@ -183,7 +183,7 @@ func paragraphs(text string, f func(string) string) string {
 	return out.String()
 }
 
-// withoutTags takes from the tags of a paragraph what is not shown, and from links their titles. What is certainly code, within
+// withoutTags removes the hidden parts of a paragraph's tags, and the titles of links. Certain code, within
 // one line, stays: where anything is in doubt, nothing is code.
 func withoutTags(p string, raw bool) string {
 	if !strings.ContainsAny(p, "<]") {

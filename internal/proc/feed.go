@@ -96,8 +96,8 @@ func (f *Feed) pass() error {
 	}
 }
 
-// rest passes on what is in the pipe now, without waiting for more. What another process
-// adds meanwhile does not make it endless.
+// rest passes on what is in the pipe now, without waiting for more. It ends although another process
+// goes on writing.
 func (f *Feed) rest(buf []byte) error {
 	if err := f.r.SetReadDeadline(time.Time{}); err != nil {
 		return err

@@ -15,8 +15,8 @@ type Data struct {
 	Later *workorder.Result
 	Order Order
 	// Evidence are the files beside the result. Those of the result that are not
-	// in it, by path, are listed without a link. What Result.Proof.Pages says of a picture (group, side, size, note)
-	// is added to one that says nothing of it.
+	// in it, by path, are listed without a link. A picture gets the group, side, size and note of Result.Proof.Pages
+	// where it has none.
 	Evidence []EvidenceLink
 	// Files is the result's folder, of which HTML embeds pictures and videos. Nil if none are
 	// embedded. Use the FS of an os.Root: a link in the folder must not lead out of it.

@@ -56,8 +56,8 @@ type Versioner interface {
 
 // Resumer is a Harness whose agent can go on with a session that was stopped.
 type Resumer interface {
-	// Resume is Command for another process of the session Run.SessionID. What is in
-	// PromptFile is then what it is told in addition.
+	// Resume is Command for another process of the session Run.SessionID. PromptFile
+	// holds what the process is told in addition.
 	Resume(Run) (Command, error)
 }
 

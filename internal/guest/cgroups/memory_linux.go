@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// FreeMemory is what the agent's side can still have, in bytes: of its limit, or of the machine where it has none. What the kernel only keeps to
-// be faster counts as free.
+// FreeMemory is what the agent's side can still have, in bytes: of its limit, or of the machine where it has none. The kernel's
+// caches count as free.
 func (g *Groups) FreeMemory() (int64, error) {
 	if g != nil {
 		for _, h := range g.hierarchies {

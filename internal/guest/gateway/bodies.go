@@ -10,8 +10,8 @@ import (
 // maxHeld bounds what bodies take at a time, in bytes: those of requests and of answers, and copies of them.
 const maxHeld = 4 * maxRequest
 
-// firstRead is the room that a body gets before anything of it is there, in bytes. What a
-// client says of its length is no reason to hold more.
+// firstRead is the room that a body gets before anything of it is there, in bytes. A
+// client's claim of a length is no reason to hold more.
 const firstRead = 16 << 10
 
 var (
@@ -100,8 +100,8 @@ func (p *part) resize(n int64) bool {
 
 func (p *part) release() { p.shrink(p.size) }
 
-// fill reads to the end, and holds as much as it has read or a little more. What it
-// returns with an error is the beginning.
+// fill reads to the end, and holds as much as it has read or a little more. With an error it
+// returns the beginning.
 func (p *part) fill(r io.Reader, limit int64) ([]byte, error) {
 	var b []byte
 	for {

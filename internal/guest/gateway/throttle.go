@@ -124,8 +124,8 @@ func (l *ledger) waitedFor() bool {
 	return false
 }
 
-// limitedUntil reads how long an answer asks to wait. What says so is tried from what is about the whole account to what is
-// about the next moment; ok is false when nothing does.
+// limitedUntil reads how long an answer asks to wait. It tries the headers from those about the whole account to those
+// about the next moment; ok is false when none says so.
 func limitedUntil(status int, h http.Header, body []byte, now time.Time) (until time.Time, ok bool) {
 	switch status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded:

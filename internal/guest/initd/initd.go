@@ -33,7 +33,7 @@ type Init struct {
 	// Prepare makes the box ready for boot, with the order's limits, before anything else runs; what it cannot give is a variable of
 	// boot's environment. Nil if nothing is to be prepared.
 	Prepare func(order []byte) (env []string)
-	// Work is the order's own time, after which nothing of the task's runs any more; EndWork ends what does, without boot. Nil: boot alone
+	// Work is the order's own time, after which nothing of the task's runs any more; EndWork ends what does, without boot. If nil, boot alone
 	// sees to it.
 	Work    func(order []byte) time.Duration
 	EndWork func() error

@@ -30,8 +30,8 @@ func New(repos *repos.Repos, book *ledger.Book) *Tree {
 	return &Tree{repos: repos, book: book}
 }
 
-// Git takes a repository inside the work tree for one entry, its commit's id, and leaves its files out. What an
-// agent makes so (a generator that ends with git init) would be lost: only submodules that the
+// Git takes a repository inside the work tree for one entry, its commit's id, and leaves its files out. An
+// agent's work in one (of a generator that ends with git init) would be lost: only submodules that the
 // task's base has are left to be what they are, and of any other repository the files are ours.
 
 // Found is in what the work tree is ahead of an index.
