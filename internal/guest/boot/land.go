@@ -152,7 +152,7 @@ func (b land) release(context.Context) error {
 	return err
 }
 
-// releaseTime bounds one small push that nobody waits for: the lease runs out by itself.
+// releaseTime bounds one small push. Without it, the lease expires by itself.
 const releaseTime = 15 * time.Second
 
 // Keep archives the work that is in no landed commit: the files that could not be
