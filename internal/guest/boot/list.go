@@ -34,7 +34,7 @@ func (b *Box) list() *pipeline.List {
 		p.boxStep(), p.dockerStep(), p.cloneStep(), m.rebaseStep(), p.servicesStep(), p.packagesStep(), p.groundStep(), p.supabaseStep(), p.envStep(),
 		only(!rebase, p.setupStep()),
 		w.beginStep(), w.agentStep(), w.keepStep(),
-		// In a rebase the tree may have conflicts until here.
+		// In a rebase the tree may have conflicts up to here.
 		only(rebase, p.setupStep()), m.compareStep(),
 		w.validateStep(), w.repairStep(),
 		// A rebase pushes no head that is worse than the old one. Other work is pushed first.
@@ -57,7 +57,7 @@ type (
 // Plan returns the list as text.
 func (b *Box) Plan() string { return b.list().Plan() }
 
-// compact leaves out the entries that a run of this kind does not have.
+// compact leaves out the entries that this kind of run does not have.
 func compact(entries ...*pipeline.Step) (steps []pipeline.Step) {
 	for _, s := range entries {
 		if s != nil {
