@@ -7,14 +7,14 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// AfterLanding is the most that everything takes which follows a landing: what the branch changes is read, the evidence, the answers, the
-// pull request and its comment go to the forge, the result is brought to the remote, and the lease is given back. PID 1 and the host take a run for stuck that takes longer.
+// AfterLanding bounds all steps after a landing: reading what the branch changes, evidence, review answers, pull request, its comment,
+// result, and release of the lease. PID 1 and the host treat a run that takes longer as stuck.
 const AfterLanding = surfaceBudget + evidenceBudget + answersTime + answerTime + forgeBudget + forgeBudget + resultTime + releaseTime + workorder.EngineGrace
 
-// answersHurry is for reading the answers when the run was told to stop: part of what PID 1 leaves for the result.
+// answersHurry bounds reading the answers in a run that is being stopped; it is part of the time that PID 1 reserves for the result.
 const answersHurry = workorder.BootReserve / 2
 
-// lingering is a context of at most limit, of which hurry is left when ctx ends.
+// lingering returns a context that lasts at most limit, and at most hurry after ctx ends.
 func lingering(ctx context.Context, limit, hurry time.Duration) (context.Context, context.CancelFunc) {
 	long, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	stop := context.AfterFunc(ctx, func() {

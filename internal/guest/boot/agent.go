@@ -12,11 +12,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// commitTime bounds the commit after the agent: a hundred thousand new files take
-// a minute, and what an agent can hang must not cost the validation its time.
+// commitTime bounds the commit after the agent. A hundred thousand new files take
+// a minute. An agent can make git hang, and validation must keep its time.
 const commitTime = 3 * time.Minute
 
-// begin makes the order what this attempt has to do, and begins to save.
+// begin marks the containers, adapts the order to this attempt and starts saving.
 func (b work) begin(ctx context.Context) error {
 	if err := b.Engine.Mark(ctx); err != nil {
 		b.Rec.Warn("the project's own containers cannot be told from the agent's: " + err.Error())
@@ -35,17 +35,17 @@ func (b work) begin(ctx context.Context) error {
 	return nil
 }
 
-// stop ends the work with that ending.
+// stop returns the error that ends the work with this ending.
 func stop(e workorder.Ending) error {
 	return &pipeline.Stop{Why: e.Reasons.String(), Err: &endError{e}}
 }
 
-// endError is the error of a step that knows what it means for the run. Without a status the verdict follows from what there is.
+// endError is a step's error with its ending. If Status is empty, the verdict follows from the commits and checks.
 type endError struct{ workorder.Ending }
 
 func (e *endError) Error() string { return e.Reasons.String() }
 
-// watchLease ends the run where another box takes the task over, until unwatch.
+// watchLease ends the run if another box takes the task over. It watches until unwatch is called.
 func (b work) watchLease() {
 	over := make(chan struct{})
 	b.unwatch = func() { close(over) }
@@ -58,8 +58,8 @@ func (b work) watchLease() {
 	}()
 }
 
-// prepare makes the order what this attempt has to do, when the task has a
-// past. It is an error when there is nothing left to do it with.
+// prepare adapts the order to the task's earlier attempts. It returns an error
+// if no time or budget is left.
 func (b work) prepare() error {
 	c := b.cloned
 	if c == nil || c.Restored == nil {
@@ -106,7 +106,7 @@ func (b work) agent(ctx context.Context) error {
 	return nil
 }
 
-// recordAgent puts the agent's end into the result.
+// recordAgent writes the agent's end into the result.
 func (b work) recordAgent() {
 	end := b.agentEnd
 	b.Rec.Update(func(r *workorder.Result) {
@@ -118,8 +118,8 @@ func (b work) recordAgent() {
 	}
 }
 
-// keepAgentsWork commits what the agent left, before validation, whose own
-// droppings are not the agent's work, and pushes it: validation can take long.
+// keepAgentsWork commits and pushes the agent's changes before validation, because validation
+// leaves files that are not the agent's and can take long.
 func (b work) keepAgentsWork(ctx context.Context) {
 	if err := b.Rec.ReleaseForLanding(); err != nil {
 		b.Rec.Warn(err.Error())
@@ -129,10 +129,10 @@ func (b work) keepAgentsWork(ctx context.Context) {
 	}
 	slice, done := context.WithTimeoutCause(ctx, commitTime, fmt.Errorf("not done within %s", commitTime))
 	defer done()
-	settle, settled := context.WithTimeout(slice, commitTime/2) // what follows needs time, too
+	settle, settled := context.WithTimeout(slice, commitTime/2) // the commit needs time, too
 	b.Repo.Settle(settle)
 	settled()
-	_ = land(b).commit(slice) // landing tries again, and says so
+	_ = land(b).commit(slice) // landing tries again and reports the error
 	b.Repo.Push(ctx, b.committed)
 }
 
@@ -144,7 +144,7 @@ func (b work) check(ctx context.Context) []workorder.Validation {
 	return checks
 }
 
-// failures names the checks that failed; nil when none did.
+// failures names the failed checks; it returns nil if all passed.
 func failures(checks []workorder.Validation) error {
 	var failed []string
 	for _, c := range checks {

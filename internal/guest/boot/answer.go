@@ -11,27 +11,27 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// answerTime bounds the answers on the forge, rate limits included, and answersTime finding out what they are: reading
-// messages of commits and a file.
+// answerTime bounds posting the answers on the forge, rate limits included. answersTime bounds collecting them: reading
+// commit messages and a file.
 const (
 	answerTime  = 3 * time.Minute
 	answersTime = 15 * time.Second
 )
 
-// Answerer tells reviewers what became of their feedback.
+// Answerer replies to the reviewers' feedback.
 type Answerer interface {
-	// Answers says what became of each item, from the commits up to head and the agent's reasons.
+	// Answers returns the outcome of each item, from the commits up to head and the agent's reasons.
 	Answers(ctx context.Context, review *workorder.Review, head string) ([]workorder.ReviewAnswer, error)
-	// Post answers on the forge what r.Review has. why is not empty when it did not try. The answers
-	// come back with what was done, also with an error.
+	// Post posts the answers of r.Review on the forge. why is not empty if it did not try. It returns the answers
+	// with their outcome, also with an error.
 	Post(ctx context.Context, review *workorder.Review, r *workorder.Result) (answers []workorder.ReviewAnswer, why string, err error)
-	// Settle is told what there is when the answers were given, or could not be: feedback with which nobody has
-	// to go on and nothing of which the forge lacks leaves the task's state when the attempt is released.
+	// Settle records which feedback items are answered. An item is dropped from the task's state, once the attempt is released,
+	// if its reply is on the forge and no later attempt has to work on it.
 	Settle(r *workorder.Result)
 }
 
-// review is the feedback that this attempt works on: what the order brought, or what an attempt before it took on
-// and did not answer. Nil if there is none, or if the run is for something else.
+// review returns the feedback that this attempt works on: from the order, or unanswered from an earlier attempt.
+// It is nil if there is none or the run has another purpose.
 func (b tell) review() *workorder.Review {
 	if b.Answers == nil || b.cloned == nil || b.cloned.State == nil {
 		return nil
@@ -39,7 +39,7 @@ func (b tell) review() *workorder.Review {
 	return b.cloned.State.Feedback(b.Order.Mode)
 }
 
-// nothingToAnswer is why no feedback is answered.
+// nothingToAnswer returns why no feedback is answered.
 func (b tell) nothingToAnswer() string {
 	switch {
 	case !b.over:
@@ -48,15 +48,15 @@ func (b tell) nothingToAnswer() string {
 		return "there is no feedback to answer"
 	}
 	select {
-	case <-b.Repo.Lost(): // nor does the result have any, for `pr open` to give
+	case <-b.Repo.Lost(): // the result has no answers either that `pr open` could post
 		return ErrLease.Error() + ", and answers the feedback"
 	default:
 		return ""
 	}
 }
 
-// answer tells reviewers what came of their feedback. The work has landed and was proven; a forge that is
-// away changes nothing about the run's status, and the step says how to answer later.
+// answer replies to the reviewers. The work has landed and was proven; a forge that cannot be reached
+// does not change the run's status, and the step says how to answer later.
 func (b tell) answer(context.Context) error {
 	review := b.review()
 	r := b.Rec.Result()
@@ -78,7 +78,7 @@ func (b tell) answer(context.Context) error {
 	return err
 }
 
-// post gives the answers on the forge and notes in r which are there. It is skipped where the run is told to stop.
+// post posts the answers on the forge and records in r which were posted. A run that is being stopped skips it.
 func (b tell) post(review *workorder.Review, r *workorder.Result) error {
 	after, later := b.lives.after, ""
 	if pullrequest.Unanswered(r) {
@@ -104,8 +104,8 @@ func (b tell) post(review *workorder.Review, r *workorder.Result) error {
 	return nil
 }
 
-// keepsLease tells whether the landing leaves the task's lease with this box: until the answers are given
-// nobody else may take the feedback on, or it would be answered twice. Told to stop it gives none.
+// keepsLease reports whether this box keeps the task's lease after landing. Until the answers are posted,
+// no other box may take the feedback on, or it would be answered twice. A run that is being stopped posts no answers.
 func (b tell) keepsLease() bool {
 	return b.review() != nil && b.end.ran && !errors.Is(context.Cause(b.lives.run), ErrInterrupted)
 }

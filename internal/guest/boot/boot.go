@@ -2,9 +2,9 @@
 // up what the order asks for, hands over to the task's code as user sandbox,
 // and lands the work however the run ends.
 //
-// Boot decides the order of things and what an ending means. How an engine
-// starts, an agent runs or a branch is pushed is behind the interfaces of this
-// file, whose implementations internal/guest/assembly brings together.
+// Boot decides the order of the steps and the meaning of an ending. The interfaces of this
+// package hide how an engine starts, an agent runs or a branch is pushed;
+// internal/guest/assembly connects their implementations.
 package boot
 
 import (
@@ -28,50 +28,50 @@ type Box struct {
 	Rec      *record.Recorder
 	Log      *slog.Logger
 	Network  Network
-	Prover   Prover   // nil: the checks are run in the work tree only
-	Forge    Forge    // nil: no pull request is asked for
-	Answers  Answerer // nil: feedback is not answered
-	Rebaser  Rebaser  // nil: the order is no rebase
+	Prover   Prover   // if nil, the checks run in the work tree only
+	Forge    Forge    // nil if no pull request is wanted
+	Answers  Answerer // nil if no feedback is to be answered
+	Rebaser  Rebaser  // nil if the order is no rebase
 	Engine   Engine
 	Services Services
 	Repo     Repository
 	Task     Task
 	Space    *workspace.Workspace
-	// WatchDisk calls over when the task takes more of the disk than it may; nil: it may take all.
+	// WatchDisk calls over when the task exceeds its disk limit. It is nil if there is no limit.
 	WatchDisk func(ctx context.Context, over func(text string))
 	// Signals delivers SIGTERM and SIGINT, and LongStop before them.
 	Signals <-chan os.Signal
-	// Burst is the time in which several signals count as one. 0: two seconds.
+	// Burst is the time in which several signals count as one. Zero means two seconds.
 	Burst time.Duration
 
 	lives     lives
 	interrupt context.CancelCauseFunc // of lives.run
 
-	// The steps tell each other the following.
-	cloned    *Cloned  // nil: there is no clone
-	ran       bool     // the task was begun: from here on there is work to land
-	agentEnd  AgentEnd // zero: the agent did not run
+	// The steps share the following.
+	cloned    *Cloned  // nil if there is no clone
+	ran       bool     // the task's code started: from here on there is work to land
+	agentEnd  AgentEnd // zero if the agent did not run
 	committed bool     // the agent's leftovers are committed
-	left      error    // names those that cannot be
+	left      error    // names the paths that cannot be committed
 	validated bool     // the validate commands have run
 	end       ending   // of the work
 	over      bool     // the work is over, end is known
 	landing   Landing
-	unwatch   func() // stops looking after the lease; nil: nobody does
+	unwatch   func() // stops watching the lease; nil if it is not watched
 
-	rebasing *Rebasing        // nil: it did not begin
-	before   *workorder.Proof // of the old head, where checks failed on the new one
+	rebasing *Rebasing        // nil if the rebase has not begun
+	before   *workorder.Proof // of the old head, if checks failed on the new one
 	moved    bool             // the branch may be moved
-	began    string           // the base before it was, and its branch
+	began    string           // the base before the rebase, and its branch
 	beganOn  string
 
-	grace  atomic.Int64              // of a stop that was announced, as a time.Duration
-	landBy atomic.Pointer[time.Time] // when a run that is told to stop has to have landed; nil: it is not
+	grace  atomic.Int64              // of an announced stop, as a time.Duration
+	landBy atomic.Pointer[time.Time] // deadline for landing in a run that is being stopped; nil if it is not
 }
 
-// lives end what the steps do: run is the time limit and the first stop signal, land the time for landing and a second signal, after
-// the first stop signal alone. A run whose work has landed keeps its status, whatever follows, and must not become a lost one for a forge
-// that hangs. Its time limit is the agent's, and does not cost the pull request.
+// lives are the contexts of the steps. run ends with the time limit and the first stop signal; land ends with the time for landing and a
+// second signal; after ends with the first stop signal alone. Once the work has landed, a hanging forge must not turn the run into a
+// lost one. The time limit is the agent's and does not apply to the pull request.
 //
 //nolint:containedctx // of one run, whose steps are methods
 type lives struct{ run, land, after context.Context }
@@ -79,7 +79,7 @@ type lives struct{ run, land, after context.Context }
 // LongStop is workorder.LongStopSignal.
 const LongStop = syscall.SIGUSR1
 
-// shutdown is the time that whoever stops the run leaves.
+// shutdown returns the time that is left for a stop.
 func (b *Box) shutdown() workorder.Shutdown {
 	return workorder.ShutdownIn(time.Duration(b.grace.Load()))
 }
@@ -88,14 +88,14 @@ func (b *Box) shutdown() workorder.Shutdown {
 var (
 	ErrInterrupted = errors.New("a stop signal arrived")
 	ErrTimeout     = errors.New("the time limit was reached")
-	// ErrDisk: the task took more of the disk than it may.
+	// ErrDisk means that the task exceeded its disk limit.
 	ErrDisk = errors.New("the disk limit was reached")
-	// ErrLease: what this box does from here on cannot be pushed.
+	// ErrLease means that this box can push nothing more.
 	ErrLease = errors.New("another sandbox took the task over")
 )
 
-// timeoutCause is ErrTimeout with the limit. It is a deadline to everybody who
-// does not know ErrTimeout.
+// timeoutCause is ErrTimeout with the limit. Callers that do not know
+// ErrTimeout see a deadline error.
 type timeoutCause struct{ minutes float64 }
 
 func (e timeoutCause) Error() string {
@@ -106,7 +106,7 @@ func (e timeoutCause) Is(target error) bool {
 	return target == ErrTimeout || target == context.DeadlineExceeded
 }
 
-// Run is the whole run; it returns the exit code of the container.
+// Run executes the whole run and returns the container's exit code.
 func (b *Box) Run(ctx context.Context) int {
 	run, cancel := context.WithDeadlineCause(ctx, time.Now().Add(b.Order.Timeout()), timeoutCause{b.Order.TimeoutMinutes})
 	defer cancel()
@@ -132,12 +132,12 @@ func (b *Box) Run(ctx context.Context) int {
 	return workorder.ExitCode(b.end.Status, b.end.EndedBy)
 }
 
-// watchSignals turns the first signal into an interruption, after which the
-// landing has its part of the shutdown, and a later SIGINT into its immediate end: a SIGTERM is sent twice by those
-// who signal a process and its group. The agent's work so far is pushed while it is asked to stop.
+// watchSignals interrupts the run at the first signal; landing then has its part of the shutdown time. A later SIGINT ends landing
+// at once; a second SIGTERM does not, because programs that signal a process and its group send it twice.
+// While the agent is asked to stop, its work so far is pushed.
 func (b *Box) watchSignals(interrupt, hurry context.CancelCauseFunc) {
 	s, ok := <-b.Signals
-	for ok && s == LongStop { // PID 1 passes it on when it comes, and again before the stop
+	for ok && s == LongStop { // PID 1 passes it on when it arrives, and again before the stop
 		b.grace.Store(int64(workorder.LongStop))
 		s, ok = <-b.Signals
 	}
@@ -154,7 +154,7 @@ func (b *Box) watchSignals(interrupt, hurry context.CancelCauseFunc) {
 		select {
 		case s := <-b.Signals:
 			switch {
-			case s == LongStop: // the kernel keeps no order of signals
+			case s == LongStop: // the kernel does not keep the order of signals
 				b.grace.Store(int64(workorder.LongStop))
 				b.Repo.Hurry(b.shutdown().Bundle)
 				continue
@@ -170,15 +170,15 @@ func (b *Box) watchSignals(interrupt, hurry context.CancelCauseFunc) {
 	}
 }
 
-// landsBy notes when a run that was told to stop has to have landed.
+// landsBy returns the deadline for landing in a run that is being stopped, and stores it.
 func (b *Box) landsBy(stopped time.Time) time.Time {
 	by := stopped.Add(workorder.AgentGrace + b.shutdown().Land)
 	b.landBy.Store(&by)
 	return by
 }
 
-// burst is how long after the first signal another one is the same wish: some
-// who stop a box send more than one.
+// burst is the time after the first signal in which further signals count as
+// the same request: some programs send several to stop a box.
 func (b *Box) burst() time.Duration {
 	if b.Burst > 0 {
 		return b.Burst

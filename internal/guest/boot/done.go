@@ -8,19 +8,19 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// DoneError is of a Clone that found the task done, by an order that wants no more than to be told (workorder.ExistsTell).
+// DoneError is returned by Clone if the task is done and the order only asks for its result (workorder.ExistsTell).
 type DoneError struct {
 	State   *workorder.State
 	Attempt workorder.Attempt
-	Result  *workorder.Result // as it was recorded; nil: only the state tells of it
+	Result  *workorder.Result // as it was recorded; nil if only the state is known
 	Err     error
 }
 
 func (e *DoneError) Error() string { return e.Err.Error() }
 func (e *DoneError) Unwrap() error { return e.Err }
 
-// tell makes the result of a run that ran nothing the one of the attempt that it tells of. The cost of this box, and which one
-// it is, stay its own; files that lie elsewhere are not named.
+// tell copies the earlier attempt's result into r, the result of a run that executed nothing. Cost and identity stay this box's own;
+// files that are stored elsewhere are not named.
 func (e *DoneError) tell(r *workorder.Result) {
 	a, s := &e.Attempt, e.State
 	r.Mode, r.Attempt, r.ResumeAt, r.Plan = a.Mode, a.Number, a.ResumeAt, a.Plan
@@ -40,16 +40,16 @@ func (e *DoneError) tell(r *workorder.Result) {
 }
 
 const (
-	// resultTime bounds bringing the result and some logs to the remote: a few hundred kB, rarely more, and copies of what the host takes.
+	// resultTime bounds pushing the result and some logs to the remote: a few hundred kB, rarely more. The host takes the same files.
 	resultTime = 30 * time.Second
-	// resultHurry is the most of it in a run that is told to stop: of what the landing has left of its time.
+	// resultHurry bounds it in a run that is being stopped; it comes out of the landing's remaining time.
 	resultHurry = 2 * time.Second
-	// resultLeast is worth beginning for: a push takes half of it.
+	// resultLeast is the least time that is worth a try: a push takes half of it.
 	resultLeast = time.Second
 )
 
-// keepResult brings the result to the remote, once it is written. A stop is not made longer by it: there, it has what is left of the time
-// that the landing had, and the result in the output is the one that counts.
+// keepResult pushes the written result to the remote. It does not prolong a stop: there it gets the landing's remaining time,
+// and the result in the output stays authoritative.
 func (b land) keepResult(context.Context) {
 	if b.Order.Repo == "" || b.end.told != nil {
 		return

@@ -11,20 +11,20 @@ import (
 
 // ending is why and how the run ended, before landing.
 type ending struct {
-	workorder.Ending      // without Status: the verdict follows when the commits are known
+	workorder.Ending      // without Status: the verdict follows once the commits are known
 	ran              bool // the agent ran
 	checks           []workorder.Validation
 	cause            error // why the run was cut short
-	// told is what there was to tell in place of a run; nil: the run was one.
+	// told is the earlier result that this run reports instead of working; nil if it worked.
 	told *DoneError
 }
 
-// because is an ending for one reason.
+// because returns an ending with one reason.
 func because(s workorder.Status, by workorder.EndedBy, code workorder.ReasonCode, format string, args ...any) workorder.Ending {
 	return workorder.Ending{Status: s, EndedBy: by, Reasons: workorder.Because(code, format, args...)}
 }
 
-// worked draws the ending from the work: err is the step that ended it, nil when none did.
+// worked derives the ending from the work. err is the error of the step that ended it, or nil.
 func (b land) worked(err error) {
 	if b.unwatch != nil {
 		b.unwatch()
@@ -41,19 +41,19 @@ func (b land) worked(err error) {
 	case !b.ran:
 		*e = cutShort(run)
 	case cut && !b.validated && len(b.Order.Validate) > 0 && b.agentEnd.Status == workorder.StatusSuccess && e.Status == "":
-		// It finished in the very moment of the end; unproven is not success.
+		// The agent finished at the very moment of the end; unproven is not success.
 		e.Ending = cutShort(run).Ending
 	}
 	if cut && b.Rebaser != nil && b.ran && e.Status == "" && !b.moved {
 		e.Ending = cutShort(run).Ending
 	}
 	if b.ran && (errors.Is(e.cause, ErrLease) || errors.Is(e.cause, ErrDisk)) {
-		// The agent's own end says nothing here: it was stopped.
+		// The agent was stopped, so its own end means nothing.
 		e.Ending = cutShort(run).Ending
 	}
 	b.over = true
 	if b.whyNoPush() != "" {
-		if b.rebasing != nil { // what it resolved may be on its way to the ref beside the branch
+		if b.rebasing != nil { // a push of the resolved commits to the ref beside the branch may be under way
 			settle, settled := context.WithTimeout(b.lives.land, b.shutdown().Land)
 			b.Repo.Settle(settle)
 			settled()
@@ -62,7 +62,7 @@ func (b land) worked(err error) {
 	}
 }
 
-// failed says what a failed step means for the run.
+// failed derives the ending from a failed step.
 func (b land) failed(err error) {
 	run, e := b.lives.run, &b.end
 	if cause := context.Cause(run); errors.Is(cause, ErrInterrupted) || errors.Is(cause, ErrTimeout) || errors.Is(cause, ErrDisk) {
@@ -95,7 +95,7 @@ func (b land) failed(err error) {
 		e.Status, e.EndedBy, *code = workorder.StatusFailed, workorder.ByServices, workorder.ReasonServices
 	case workorder.StepEnv, workorder.StepPackages, workorder.StepSetup:
 		e.Status, e.EndedBy, *code = workorder.StatusFailed, workorder.BySetup, workorder.ReasonSetup
-		if b.ran { // of a rebase: the agent resolved conflicts before
+		if b.ran { // in a rebase the agent has resolved conflicts before
 			e.Reasons[0].Detail += "; " + move(b).whereKept()
 		}
 	}
@@ -114,7 +114,7 @@ func cutShort(ctx context.Context) ending {
 	return ending{Ending: because(workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonSignal, "%v", cause)}
 }
 
-// AttemptOf is the attempt as the remote is to know it, from what is known of the run.
+// AttemptOf returns the attempt as the remote records it.
 func AttemptOf(r *workorder.Result, head string) workorder.Attempt {
 	a := workorder.Attempt{
 		ID: r.AttemptID, Number: r.Attempt, Mode: r.Mode, Status: r.Status, EndedBy: r.EndedBy, Reason: r.Reasons.String(), ReasonCode: r.Reasons.Code(),
@@ -128,7 +128,7 @@ func AttemptOf(r *workorder.Result, head string) workorder.Attempt {
 	return a
 }
 
-// earlier is how the attempts before ours ended.
+// earlier lists how the attempts before ours ended.
 func earlier(s *workorder.State, ours string) (list []workorder.Earlier) {
 	if s == nil {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// nothingLanded is why nothing is said of the branch.
+// nothingLanded returns why the branch is not described.
 func (b tell) nothingLanded() string {
 	if b.over && (b.cloned == nil || len(b.landing.Commits) == 0) {
 		return "there are no commits"
@@ -16,7 +16,7 @@ func (b tell) nothingLanded() string {
 	return ""
 }
 
-// surface tells what the branch changes of what runs on other machines. A stop of the run does not wait for it.
+// surface lists the branch's changes to files that run on other machines. It does not delay a stop.
 func (b tell) surface(ctx context.Context) error {
 	found, err := b.Repo.Surface(ctx, b.cloned.BaseSHA, b.landing.Head)
 	if err != nil {
@@ -30,7 +30,7 @@ func (b tell) surface(ctx context.Context) error {
 	return errors.Join(err, cerr)
 }
 
-// evidence brings what the pull request shows and links to the remote. Without it the pull request has the words only.
+// evidence pushes the files that the pull request shows and links. Without them the pull request has only text.
 func (b tell) evidence(ctx context.Context) error {
 	r := b.Rec.Result()
 	paths := r.EvidencePaths()

@@ -7,19 +7,19 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Engine is the inner Docker engine. Listen comes first; Start may be called by
-// more than one and starts once.
+// Engine is the inner Docker engine. Listen must be called first. Start may be called
+// several times and starts it once.
 type Engine interface {
-	// Listen makes the socket exist. Clients that connect wait until the engine runs.
+	// Listen creates the socket. Clients that connect wait until the engine runs.
 	Listen(ctx context.Context) error
-	// Start starts the engine and returns when it answers.
+	// Start starts the engine and returns when it accepts requests.
 	Start(ctx context.Context) error
-	// StartOnDemand waits for the first client and starts the engine then.
+	// StartOnDemand waits for the first client and then starts the engine.
 	StartOnDemand(ctx context.Context) error
-	// Mark notes the containers that are there when code of the repository runs for the first time: those the project declares.
+	// Mark records the containers that exist before code of the repository first runs: the ones that the project declares.
 	// It may be called again.
 	Mark(ctx context.Context) error
-	// Describe fills in what the result says about the engine.
+	// Describe writes the engine's details into the result.
 	Describe(*workorder.Host)
 	// Stop ends all containers and the engine, within ctx. It is safe to call at any time.
 	Stop(ctx context.Context)
@@ -27,136 +27,136 @@ type Engine interface {
 
 // Network is the network policy of the box and the gateway that passes it.
 type Network interface {
-	// Up puts the policy in force and opens the gateway. It comes before everything
-	// that is not trusted; an error ends the run.
+	// Up applies the policy and opens the gateway. Call it before any
+	// untrusted code; an error ends the run.
 	Up(ctx context.Context) error
-	// Seal holds the inner engine itself to the policy, which until then may fetch
-	// the images of declared services. It comes before untrusted code.
+	// Seal applies the policy to the inner engine, too, which until then may fetch
+	// the images of declared services. Call it before untrusted code.
 	Seal(ctx context.Context) error
-	// Report puts what was reached for and what was refused into the result.
+	// Report writes the contacted and the refused hosts into the result.
 	Report(*workorder.Result)
-	// Close ends the gateway and the ways out; the rules of the kernel stay in force.
+	// Close ends the gateway and the proxies; the kernel's rules stay in force.
 	Close()
 }
 
 // Services are the containers that the task needs.
 type Services interface {
-	// Up creates them all and returns when all are ready; the error names every one that is not.
+	// Up creates all services and returns when all are ready. The error names each one that is not.
 	Up(ctx context.Context) error
 	// Supabase brings up the Supabase stack of the workspace and returns its variables.
 	Supabase(ctx context.Context) (map[string]string, error)
-	// Ends says how each service was last seen.
+	// Ends returns the last known state of each service.
 	Ends() []workorder.ServiceEnd
-	// Unwatch stops looking after them: from here on their end is no failure.
+	// Unwatch stops watching them: from then on their end is no failure.
 	Unwatch()
 }
 
-// Repository brings the repository in and the work out.
+// Repository clones the repository and lands the work.
 type Repository interface {
-	// Clone takes the task's lease on the remote, which is renewed until Land or
-	// Release, and makes the work tree; for a continued task, as it was left.
-	// An error may tell by EndedByer what it means for the run.
+	// Clone takes the task's lease on the remote and makes the work tree; for a continued task, as it was left.
+	// The lease is renewed until Land or Release.
+	// An error may implement EndedByer.
 	Clone(ctx context.Context) (Cloned, error)
-	// Baseline notes what setup left in the work tree: it is not the agent's work.
+	// Baseline records the files that setup left in the work tree, which are not the agent's work.
 	Baseline(ctx context.Context) error
-	// Save begins to save the work tree and its commits from time to time.
+	// Save starts saving the work tree and its commits periodically.
 	Save()
-	// Hurry says that the box is being stopped, and what is left for keeping as files what could not be pushed.
+	// Hurry announces that the box is being stopped, and the time left for keeping unpushed work as files.
 	Hurry(files time.Duration)
-	// Flush saves at once, beside whatever goes on.
+	// Flush saves at once, concurrently with other work.
 	Flush()
-	// Settle ends Save: it waits for what is under way, as long as ctx allows.
-	// Commit may only be called after it.
+	// Settle ends Save and waits, until ctx ends, for a save under way.
+	// Call it before Commit.
 	Settle(ctx context.Context)
-	// Push pushes what is committed at once, and new commits from time to time,
-	// beside whatever goes on. Without commitsOnly it goes on to save the work tree.
+	// Push pushes the current commits and then new ones in the background.
+	// Unless commitsOnly is set, work tree snapshots continue.
 	Push(ctx context.Context, commitsOnly bool)
-	// Lost is closed when another box has the task's lease.
+	// Lost is closed when another box holds the task's lease.
 	Lost() <-chan struct{}
-	// Commit commits what is uncommitted, as far as it can; the error says what is
-	// left. Nothing to commit is no error.
+	// Commit commits all changes it can. The error lists the paths that it could not
+	// commit. It is no error if there are no changes.
 	Commit(ctx context.Context, message string) error
-	// Archive keeps what Commit left, or the whole work tree, as a file of the
-	// output and returns its path there. It has time of its own.
+	// Archive saves the paths that Commit left, or the whole work tree, as a file of the
+	// output and returns its path there. It has its own time limit.
 	Archive(ctx context.Context, whole bool) (path string, err error)
-	// Land pushes the branch and reports. It may be called again. end says how the
-	// attempt is to be recorded on the remote if the push succeeds.
+	// Land pushes the branch and reports. It may be called again. end tells how the
+	// remote records the attempt if the push succeeds.
 	Land(ctx context.Context, baseSHA string, end End) Landing
-	// Surface lists what a branch changes of what runs on a reviewer's or a CI's machine.
+	// Surface lists a branch's changes to files that run on a reviewer's or a CI's machine.
 	Surface(ctx context.Context, base, head string) ([]workorder.SurfaceFinding, error)
-	// Evidence brings files of the output to the remote, on a ref of their own, and returns the commit that
-	// holds them at their paths; left are those that it does not hold. It is called after Land.
+	// Evidence pushes files of the output to a ref of their own and returns the commit that
+	// holds them at their paths. left are the files that it does not hold. Call it after Land.
 	Evidence(ctx context.Context, paths []string) (sha string, left []string, err error)
-	// Result brings result, events and logs of the output to the remote, once the result is written; left are files that
-	// did not fit. It does nothing where Clone did not come so far, or the lease is lost.
+	// Result pushes result, events and logs of the output to the remote. Call it once the result is written. left are the files that
+	// did not fit. It does nothing if Clone did not take the lease or the lease is lost.
 	Result(ctx context.Context) (left []string, err error)
-	// Changes are the files of the newest commits of head that base does not have, by commit.
+	// Changes lists, by commit, the files of head's newest commits that base does not have.
 	Changes(ctx context.Context, base, head string) (map[string][]workorder.FileChange, error)
-	// Release records on the remote how the attempt ended, where Land has not, and
-	// gives the lease back. It does nothing where Clone did not come so far.
+	// Release records on the remote how the attempt ended, unless Land has, and
+	// returns the lease. It does nothing if Clone did not take it.
 	Release(ctx context.Context, end workorder.Attempt) error
-	// Close ends what Clone started for the length of the run.
+	// Close ends the background work that Clone started.
 	Close()
 }
 
-// Prover finds out what the task's commits prove.
+// Prover runs the checks that make the proof.
 type Prover interface {
-	// Remember keeps what the image has where code of the task can write. It comes before any such code.
+	// Remember copies the image's contents of paths that the task's code can write. Call it before any such code.
 	Remember(ctx context.Context) error
-	// Prove runs the checks on both commits, in clean checkouts. It ends with ctx; the proof is never nil. The evidence are files
+	// Prove runs the checks on both commits in clean checkouts. It ends with ctx; the proof is never nil. evidence are the files
 	// that it left in the output.
 	Prove(ctx context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error)
-	// Checks is Prove without what is only shown: nobody looks at pages.
+	// Checks is Prove without pages and other evidence.
 	Checks(ctx context.Context, base, head string) (*workorder.Proof, error)
 }
 
-// Forge is where the pull request of the branch is opened.
+// Forge opens the branch's pull request.
 type Forge interface {
-	// Open opens or updates it. why is not empty when it did not try, and says what keeps it from that.
-	// An error may come with a pull request that is open all the same.
+	// Open opens or updates it. why is the reason if it did not try, else empty.
+	// An error may come together with an open pull request.
 	Open(ctx context.Context, r *workorder.Result) (pr *workorder.PR, why string, warnings []string, err error)
 }
 
-// End is how an attempt is recorded that has these commits.
+// End returns how to record an attempt that has these commits.
 type End func(commits []workorder.Commit, head string) workorder.Attempt
 
-// EndedByer is implemented by errors that know what they mean for the run.
+// EndedByer is implemented by errors that know who ended the run.
 type EndedByer interface{ EndedBy() workorder.EndedBy }
 
-// Cloned is what a run begins with.
+// Cloned is the state that a run starts from.
 type Cloned struct {
 	Base, BaseSHA string
-	// Head is the branch's commit; BaseSHA for a new task.
+	// Head is the branch's last commit; BaseSHA for a new task.
 	Head string
-	// Pushed: the remote's branch has Head. Commits that came by a bundle or a
-	// checkpoint are not there before the first save.
+	// Pushed reports whether the remote's branch has Head. Commits from a bundle or a
+	// checkpoint are on the remote only after the first save.
 	Pushed bool
 	// Attempt counts the boxes of the task, this one included.
 	Attempt int
-	// State is what the remote knows of the task; nil for a task without one.
+	// State is the task's state on the remote; nil for a task without one.
 	State *workorder.State
 	// Restored is nil for a new task.
 	Restored *workorder.Restored
 	// Commits are those of earlier attempts, newest first.
 	Commits []workorder.Commit
-	// Changed are the paths that were restored and are in no commit.
+	// Changed are the restored paths that are in no commit.
 	Changed []string
-	// Unpacked: files that an earlier attempt could not commit were laid over the work tree.
+	// Unpacked reports that files which an earlier attempt could not commit were extracted into the work tree.
 	Unpacked bool
-	// Elsewhere are refs of the remote with work of earlier attempts that is not on the branch.
+	// Elsewhere are the remote's refs with work of earlier attempts that is not on the branch.
 	Elsewhere []string
 }
 
-// Landing is what a landing did.
+// Landing is the outcome of a landing.
 type Landing struct {
 	Head    string
 	Commits []workorder.Commit
 	Pushed  bool
-	Bundle  string // file that holds the work because it could not be pushed
-	Archive string // file of the output that holds what could not be committed
-	Lost    bool   // something of the work could be kept nowhere
-	Large   bool   // what is left are files that are too large to be kept
-	// Checkpoint is still needed on the remote: it holds what the branch does not.
+	Bundle  string // file with the commits that could not be pushed
+	Archive string // file of the output with the changes that could not be committed
+	Lost    bool   // some of the work could not be kept anywhere
+	Large   bool   // the files that remain are too large to be kept
+	// Checkpoint is still needed on the remote: it has work that the branch does not have.
 	Checkpoint *workorder.Checkpoint
 	Warnings   []string
 	Err        error
@@ -164,22 +164,22 @@ type Landing struct {
 
 // Task runs the code of the repository and the agent as user sandbox.
 type Task interface {
-	// Shell runs one command of the project; name is used for its log.
+	// Shell runs one command of the project; name selects its log.
 	Shell(ctx context.Context, name, command string) (exitCode int, tail string, err error)
-	// Continue tells what earlier attempts left; it is called before Agent, for a
+	// Continue passes on what earlier attempts left. Call it before Agent, for a
 	// continued task only.
 	Continue(c Cloned)
 	// Agent runs the harness to its end.
 	Agent(ctx context.Context) AgentEnd
-	// Repair runs the harness once more, after its work failed checks. round counts from 1; used is what the attempt
-	// has used so far. The end's usage is that of the round alone.
+	// Repair runs the harness once more, after checks failed. round counts from 1; used is the attempt's usage
+	// so far. The returned end has the usage of this round alone.
 	Repair(ctx context.Context, round int, checks []workorder.Validation, used workorder.Usage) AgentEnd
-	// Plan is the plan that the agent made, and the file of the output that holds it. It is called after Agent, in
+	// Plan returns the agent's plan and the file of the output that holds it. Call it after Agent, in
 	// ModePlan only.
 	Plan() (text, path string, err error)
 	// Validate runs every validate command.
 	Validate(ctx context.Context) []workorder.Validation
-	// Verdict judges the run from the agent's end, the validation and the number
+	// Verdict derives the run's ending from the agent's end, the validation and the number
 	// of commits. cause is why the run was cut short, or nil.
 	Verdict(checks []workorder.Validation, commits int, cause error) workorder.Ending
 	// Setenv adds a variable for all later commands and the agent.
@@ -192,7 +192,7 @@ type AgentEnd struct {
 	Usage    workorder.Usage
 	Status   workorder.Status // success: it did its part
 	Reasons  workorder.Reasons
-	ResumeAt *time.Time // when a parked task can go on
+	ResumeAt *time.Time // when a parked task can continue
 	Evidence []workorder.Evidence
 	Warnings []string
 }

@@ -19,8 +19,8 @@ const LeftoverMessage = "sandbox-agent: keep uncommitted work\n\nThe agent left 
 // commit commits the agent's leftovers.
 func (b land) commit(ctx context.Context) error {
 	err := b.Repo.Commit(ctx, LeftoverMessage)
-	// Git cannot add later what it cannot add now; trying again after
-	// validation would only commit what that dropped.
+	// Git cannot add later what it cannot add now. Trying again after
+	// validation would only commit the files that validation left.
 	var partly interface{ Left() []string }
 	b.left = nil
 	if errors.As(err, &partly) {
@@ -31,7 +31,7 @@ func (b land) commit(ctx context.Context) error {
 	return err
 }
 
-// whyNoPush is why nothing is pushed.
+// whyNoPush returns why nothing is pushed.
 func (b land) whyNoPush() string {
 	switch {
 	case b.Order.Repo == "":
@@ -50,8 +50,8 @@ func (b land) whyNoPush() string {
 	return ""
 }
 
-// push brings the work to the remote, whatever the ending was. A second signal, and after a first one the end of its part of the
-// shutdown, make it short: then the work is kept as files.
+// push pushes the work, whatever the ending was. A second signal, or the end of landing's part of the shutdown after a first
+// one, cuts it short: then the work is kept as files.
 func (b land) push(context.Context) error {
 	limit := workorder.LandLimit
 	if errors.Is(context.Cause(b.lives.run), ErrInterrupted) {
@@ -60,15 +60,15 @@ func (b land) push(context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(b.lives.land, limit, fmt.Errorf("landing took longer than %s", limit))
 	defer cancel()
 	b.unreserve()
-	// The push of this moment holds all that the agent did, the commits
-	// and a checkpoint: cut off it is for nothing, and what comes after it is little.
+	// A push under way now has all of the agent's work, the commits
+	// and a checkpoint. Cutting it off wastes it, and the work after it is small.
 	settle, settled := context.WithTimeout(ctx, limit*7/8)
 	b.Repo.Settle(settle)
 	settled()
 	left := b.left
-	if !b.committed && (b.Rebaser == nil || b.moved) { // a commit in the middle of a rebase would end it with its conflicts
-		// A slice of its own: the commits there are have to land, however long it
-		// takes to find out what else there is.
+	if !b.committed && (b.Rebaser == nil || b.moved) { // in the middle of a rebase a commit would contain its conflicts
+		// A separate slice of time: the existing commits have to land, however long
+		// the search for other changes takes.
 		slice, done := context.WithTimeoutCause(ctx, limit/2, fmt.Errorf("not done within %s", limit/2))
 		if left = b.commit(slice); left == nil {
 			left = b.left
@@ -97,20 +97,20 @@ func (b land) push(context.Context) error {
 	return err
 }
 
-// landed notes what became of the work.
+// landed records the outcome of the landing.
 func (b land) landed(l Landing) {
 	b.landing = l
 	move(b).rebaseLanded(&b.landing)
 }
 
-// unreserve gives back what was reserved for the landing.
+// unreserve frees the disk space reserved for the landing.
 func (b land) unreserve() {
 	if err := b.Rec.ReleaseForLanding(); err != nil {
 		b.Rec.Warn(err.Error())
 	}
 }
 
-// asItWas is the landing of a run that changed nothing: the branch is as earlier
+// asItWas is the landing of a run that changed nothing: the branch stays as earlier
 // attempts left it.
 func (b land) asItWas() Landing {
 	c := b.cloned
@@ -127,7 +127,7 @@ func (b land) asItWas() Landing {
 // judge is the verdict on the run.
 func (b land) judge() workorder.Ending { return b.judgeOf(len(b.landing.Commits)) }
 
-// judgeOf is the verdict on a run with so many commits that are pushed.
+// judgeOf is the verdict on a run that pushed this many commits.
 func (b land) judgeOf(commits int) workorder.Ending {
 	if b.end.Status != "" {
 		return b.end.Ending
@@ -139,9 +139,9 @@ func (b land) judgeOf(commits int) workorder.Ending {
 	return v
 }
 
-// release gives the task's lease back; the run is over and its result safe.
+// release returns the task's lease. The run is over and its result is stored.
 func (b land) release(context.Context) error {
-	// A time of its own: a stop ends what comes before it.
+	// A separate time limit, because a stop ends the context of earlier steps.
 	ctx, cancel := lingering(b.lives.after, releaseTime, workorder.ReleaseGrace)
 	defer cancel()
 	r := b.Rec.Result()
@@ -152,11 +152,11 @@ func (b land) release(context.Context) error {
 	return err
 }
 
-// releaseTime bounds one small push that nobody waits for: the lease runs out by itself.
+// releaseTime bounds one small push. Without it, the lease expires by itself.
 const releaseTime = 15 * time.Second
 
-// Keep archives what is in no commit that landed: the files that could not be
-// committed, or everything when the commits themselves could not be read.
+// Keep archives the work that is in no landed commit: the files that could not be
+// committed, or the whole work tree if the commits could not be read.
 func Keep(ctx context.Context, repo Repository, l *Landing, left error) {
 	whole := l.Err != nil && l.Bundle == ""
 	if left == nil && !whole {
@@ -167,17 +167,17 @@ func Keep(ctx context.Context, repo Repository, l *Landing, left error) {
 	}
 	var err error
 	if l.Archive, err = repo.Archive(ctx, whole); err != nil {
-		// Commits stay in the box; a file that is too large was left out knowingly.
+		// Commits stay in the box; a file that is too large is left out on purpose.
 		l.Archive, l.Large = "", errors.Is(err, ErrLarge)
 		l.Lost = !l.Large && (left != nil || !l.left())
 		l.Warnings = append(l.Warnings, err.Error())
 	}
 }
 
-// uncommitted is said of changes that only the box has.
+// uncommitted is the detail for changes that exist only in the box.
 const uncommitted = "changes of the agent's could neither be committed nor kept as files in time: they are taken out of the sandbox when it has stopped"
 
-// finish draws the verdict and writes the result.
+// finish decides the verdict and writes the result.
 func (b land) finish() {
 	e, l := &b.end, b.landing
 	e.Ending = b.judge()
@@ -188,10 +188,10 @@ func (b land) finish() {
 	case l.Lost && good:
 		e.Ending = because(workorder.StatusError, workorder.ByAgent, workorder.ReasonLost, uncommitted)
 	case l.Archive != "" && e.Status == workorder.StatusNoChanges:
-		// There are changes, they are only not in git.
+		// There are changes, but not in git.
 		e.Ending = because(workorder.StatusError, workorder.ByGit, workorder.ReasonUncommitted, "the agent's changes could not be committed; they are kept in %s", l.Archive)
 	case l.Archive != "" && good:
-		// The checks saw something else than the branch has.
+		// The checks ran on other files than the branch has.
 		e.Ending = because(workorder.StatusError, workorder.ByGit, workorder.ReasonUncommitted, "some of the agent's changes could not be committed; they are kept in %s", l.Archive)
 	case l.Archive != "":
 		e.Reasons = e.Reasons.And(workorder.ReasonUncommitted, "what could not be committed is kept in %s", l.Archive)
@@ -202,7 +202,7 @@ func (b land) finish() {
 		e.Reasons = e.Reasons.And(workorder.ReasonLost, uncommitted)
 	}
 	if why, failed := l.Failed(); failed {
-		// Work that is not on the remote is the worst news, except where the run had failed before; then it is added.
+		// Unpushed work is the worst news, unless the run had failed before; then it is added.
 		if good = e.Status == workorder.StatusSuccess || e.Status == workorder.StatusNoChanges; good {
 			e.Ending = workorder.Ending{Status: workorder.StatusError, EndedBy: workorder.ByGit}
 		}
@@ -227,14 +227,14 @@ func (b land) finish() {
 	}
 }
 
-// ErrLarge is of what was left and is too large to be kept. It has been named.
+// ErrLarge is the error for files that are too large to be kept. They have been named.
 var ErrLarge = errors.New("too large to be kept")
 
-// left reports whether there are commits that could be read, but neither pushed nor packed in time: they stay in the box, where the host
-// takes them.
+// left reports whether there are readable commits that could neither be pushed nor bundled in time. They stay in the box, and the
+// host takes them from there.
 func (l *Landing) left() bool { return l.Err != nil && l.Bundle == "" && len(l.Commits) > 0 }
 
-// Failed is why the work is not on the remote, and where it is.
+// Failed returns why the work is not on the remote, and where it is.
 func (l *Landing) Failed() (workorder.Reason, bool) {
 	if l.Err == nil {
 		return workorder.Reason{}, false
@@ -253,7 +253,7 @@ func (l *Landing) Failed() (workorder.Reason, bool) {
 	return why, true
 }
 
-// Landed puts what a landing did into the result.
+// Landed writes the landing's outcome into the result.
 func Landed(r *workorder.Result, l Landing) {
 	r.Commits, r.Pushed, r.Checkpoint, r.Uncommitted = l.Commits, l.Pushed, l.Checkpoint, l.Lost
 	if l.Head != "" {
@@ -271,7 +271,7 @@ func Landed(r *workorder.Result, l Landing) {
 	}
 }
 
-// nextCommand names the repository as the user does.
+// nextCommand returns the next command for the user, with the repository as the user names it.
 func nextCommand(o *workorder.Order, r *workorder.Result) string {
 	t := next.Task{ID: o.TaskID, Mode: o.Mode, Repo: o.Repo}
 	if o.Repo != o.CloneURL {

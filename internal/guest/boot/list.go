@@ -8,8 +8,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// The budgets are bounds for something that hangs, not expectations: each is
-// several times what the slowest machine we know needs.
+// The budgets bound steps that hang; they are not expectations. Each is
+// several times the need of the slowest machine that was measured.
 const (
 	boxBudget      = 15 * time.Second
 	dockerBudget   = 60 * time.Second
@@ -26,7 +26,7 @@ const (
 	forgeBudget    = 2 * time.Minute  // rate limits included: the work is safe, and it can be done later
 )
 
-// list is the whole run. A step is its entry and the functions that the entry names.
+// list is the whole run. Functions that belong to one step alone are named in its entry.
 func (b *Box) list() *pipeline.List {
 	p, w, m, l, t := prep{b}, work{b}, move{b}, land{b}, tell{b}
 	rebase := b.Rebaser != nil
@@ -34,10 +34,10 @@ func (b *Box) list() *pipeline.List {
 		p.boxStep(), p.dockerStep(), p.cloneStep(), m.rebaseStep(), p.servicesStep(), p.packagesStep(), p.groundStep(), p.supabaseStep(), p.envStep(),
 		only(!rebase, p.setupStep()),
 		w.beginStep(), w.agentStep(), w.keepStep(),
-		// In a rebase the tree may have conflicts until here.
+		// In a rebase the tree may have conflicts up to here.
 		only(rebase, p.setupStep()), m.compareStep(),
 		w.validateStep(), w.repairStep(),
-		// A rebase pushes nothing that is worse than before. Other work is safe first.
+		// A rebase pushes no head that is worse than the old one. Other work is pushed first.
 		only(rebase, t.proofStep()), m.moveStep(),
 		l.pushStep(),
 		only(!rebase, t.proofStep()),
@@ -45,19 +45,19 @@ func (b *Box) list() *pipeline.List {
 	)}
 }
 
-// The phases of a run. Each has its steps, and all share what the steps tell each other.
+// The phases of a run. Each has its steps; all share the fields of Box.
 type (
 	prep struct{ *Box } // makes the box ready for code of the repository
-	work struct{ *Box } // lets the agent work, and checks it
+	work struct{ *Box } // lets the agent work, and checks its work
 	move struct{ *Box } // puts the task's commits on another base
-	land struct{ *Box } // ends the work, brings it to the remote, and draws the verdict
-	tell struct{ *Box } // proves what landed, and tells reviewers
+	land struct{ *Box } // ends the work, pushes it, and decides the verdict
+	tell struct{ *Box } // proves the landed commits, and reports to reviewers
 )
 
-// Plan is the list as text.
+// Plan returns the list as text.
 func (b *Box) Plan() string { return b.list().Plan() }
 
-// compact leaves out the entries that a run of this kind does not have.
+// compact leaves out the entries that this kind of run does not have.
 func compact(entries ...*pipeline.Step) (steps []pipeline.Step) {
 	for _, s := range entries {
 		if s != nil {
@@ -74,12 +74,12 @@ func only(when bool, s *pipeline.Step) *pipeline.Step {
 	return s
 }
 
-// tree are the steps after which the work tree is there.
+// tree are the steps after which the work tree exists.
 func tree(more ...workorder.StepName) []workorder.StepName {
 	return append([]workorder.StepName{workorder.StepClone, workorder.StepRebase}, more...)
 }
 
-// skipWhen is a reason to skip that is known from the order.
+// skipWhen returns a reason to skip that the order already decides.
 func skipWhen(nothing bool, why string) func() string {
 	return func() string {
 		if nothing {
@@ -89,7 +89,7 @@ func skipWhen(nothing bool, why string) func() string {
 	}
 }
 
-// provable reports whether the project has something that a proof runs.
+// provable reports whether the project has checks or pages to prove.
 func (b *Box) provable() bool { return len(b.Order.Validate) > 0 || b.Order.Dev != nil }
 
 func (b prep) needsDocker() bool { return len(b.Order.Services) > 0 || b.Order.Supabase }
@@ -250,7 +250,7 @@ func (b land) pushStep() *pipeline.Step {
 	}
 }
 
-// proofStep is of a rebase part of the work; of other runs it comes when the work is safe.
+// proofStep is part of the work in a rebase; in other runs it comes after the push.
 func (b tell) proofStep() *pipeline.Step {
 	if b.Prover == nil {
 		return nil

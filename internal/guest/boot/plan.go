@@ -2,13 +2,13 @@ package boot
 
 import "github.com/sandbox-agent/sandbox-agent/workorder"
 
-// Why a run that makes a plan leaves out what other runs do: what the agent changed meanwhile goes with the box.
+// These are the reasons why a plan run skips steps of other runs. The agent's changes are lost with the box.
 const (
 	whyNoPush   = "a plan leaves the repository as it is"
 	whyNoChecks = "there is nothing to validate in a plan"
 )
 
-// takePlan takes the plan that the agent made.
+// takePlan reads the agent's plan.
 func (b work) takePlan() {
 	text, path, err := b.Task.Plan()
 	if err != nil {

@@ -14,7 +14,7 @@ func (b prep) makeBox(ctx context.Context) error {
 	if err := b.Space.Make(); err != nil {
 		return err
 	}
-	// These start goroutines that live as long as the box, not as the step, whose context ends with it.
+	// These start goroutines that outlive the step, whose context ends with it.
 	life := context.WithoutCancel(ctx)
 	if err := b.Network.Up(life); err != nil {
 		return err
@@ -22,7 +22,7 @@ func (b prep) makeBox(ctx context.Context) error {
 	if b.needsDocker() {
 		return b.Engine.Listen(ctx)
 	}
-	// The program that makes the engine start is untrusted.
+	// The program that triggers the start of the engine is untrusted.
 	if err := b.Network.Seal(ctx); err != nil {
 		return err
 	}
@@ -33,8 +33,8 @@ func (b prep) makeBox(ctx context.Context) error {
 	return nil
 }
 
-// startOnDemand starts the engine for the agent's first docker command. The
-// client that waits sees its connection close when that fails; the reason is a warning of the run.
+// startOnDemand starts the engine for the agent's first docker command. If that fails,
+// the waiting client's connection is closed and the reason becomes a warning of the run.
 func (b prep) startOnDemand(ctx context.Context) {
 	if err := b.Engine.StartOnDemand(ctx); err != nil {
 		b.Rec.Warn(fmt.Sprintf("the inner Docker engine did not start: %v", err))
@@ -51,8 +51,8 @@ func (b prep) clone(ctx context.Context) error {
 	}
 	b.cloned = &c
 	b.Rec.Update(func(r *workorder.Result) {
-		// rescue needs to know, when this process dies.
-		r.Mode = b.Order.Mode // of an order that may go on it is known now
+		// rescue needs this if this process dies.
+		r.Mode = b.Order.Mode // known by now, also for an order that may continue a task
 		r.BaseBranch, r.BaseSHA, r.HeadSHA, r.Branch = c.Base, c.BaseSHA, c.Head, b.Order.TargetBranch
 		r.Attempt, r.Restored, r.Earlier = c.Attempt, c.Restored, earlier(c.State, b.Order.AttemptID)
 		if c.State != nil && c.State.Task != "" {
@@ -68,7 +68,7 @@ func (b prep) supabase(ctx context.Context) error {
 		return err
 	}
 	for k, v := range env {
-		if _, own := b.Order.Env[k]; !own { // what the project says wins
+		if _, own := b.Order.Env[k]; !own { // the project's variables take precedence
 			b.Order.Env[k] = v
 			b.Task.Setenv(k, v)
 		}
@@ -105,7 +105,7 @@ func (b prep) setup(ctx context.Context) error {
 	return nil
 }
 
-// commandError is a command of the project that failed.
+// commandError is the error of a failed project command.
 type commandError struct {
 	command string
 	code    int

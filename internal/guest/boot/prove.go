@@ -8,8 +8,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// prove runs the project's checks on the commit that the task began with and on the last one. The work has landed;
-// what comes of it is for the reviewer, and changes nothing about the run's status.
+// prove runs the project's checks on the task's base and head. The work has landed;
+// the proof is for the reviewer and does not change the run's status.
 func (b tell) prove(run context.Context) error {
 	if b.cloned == nil || len(b.landing.Commits) == 0 {
 		return &record.Skip{Reason: "there are no commits to prove"}
@@ -21,12 +21,12 @@ func (b tell) prove(run context.Context) error {
 	return err
 }
 
-// proof proves head against base, and makes it the result's.
+// proof proves head against base and stores the proof in the result.
 func (b tell) proof(ctx context.Context, base, head string) error {
 	p, files, err := b.Prover.Prove(ctx, base, head)
 	b.Rec.Update(func(r *workorder.Result) { r.Proof, r.Evidence = p, append(r.Evidence, files...) })
 	if err == nil && len(p.Reasons) > 0 {
-		b.Rec.Emit(workorder.Event{Type: workorder.EventWarning, Text: "proof: " + p.Reasons.String()}) // the result has it as the proof's
+		b.Rec.Emit(workorder.Event{Type: workorder.EventWarning, Text: "proof: " + p.Reasons.String()}) // the result has the reasons in the proof
 	}
 	return err
 }

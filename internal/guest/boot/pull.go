@@ -11,14 +11,14 @@ import (
 
 func (b tell) openLater() string { return "; sandbox-agent pr open " + b.Order.TaskID + " opens it" }
 
-// pullRequest opens the branch's pull request. The work has landed: whatever comes of it changes
-// nothing about the run's status, and the step says how to open it later.
+// pullRequest opens the branch's pull request. The work has landed: an error does not change
+// the run's status, and the step says how to open it later.
 func (b tell) pullRequest(ctx context.Context) error {
 	r := b.Rec.Result()
 	r.End(land(b).judge())
 	r.Validation = b.end.checks
 	if !r.StartedAt.IsZero() {
-		r.DurationMS = time.Since(r.StartedAt).Milliseconds() // the run is all but over
+		r.DurationMS = time.Since(r.StartedAt).Milliseconds() // the run is almost over
 	}
 	b.Network.Report(&r)
 	Landed(&r, b.landing)

@@ -12,33 +12,33 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Rebaser puts the task's commits on a new base. From Begin to Move the branch on the remote stays where it is, however the run ends:
-// what is saved or landed meanwhile goes beside it.
+// Rebaser puts the task's commits on a new base. From Begin to Move the branch on the remote does not change, however the run ends:
+// work that is saved or landed meanwhile goes to a ref beside it.
 type Rebaser interface {
-	// Begin moves the commits in the work tree, as far as git can by itself. An error may tell by EndedByer what it means.
+	// Begin moves the commits in the work tree as far as git can by itself. An error may implement EndedByer.
 	Begin(ctx context.Context) (Rebasing, error)
-	// Ask makes the conflict what the agent is asked about.
+	// Ask puts the conflict into the agent's task.
 	Ask()
-	// Unfinished says why the conflicts do not count as resolved; empty: they do.
+	// Unfinished returns why the conflicts do not count as resolved; it is empty if they do.
 	Unfinished(ctx context.Context) (why string, err error)
-	// Compare compares the commits before and after, and fills r. problems say what must not be.
+	// Compare compares the commits before and after, and fills r. problems lists the differences that are not allowed.
 	Compare(ctx context.Context, r *workorder.Rebased) (problems []string, err error)
-	// Move makes the new head what the next push brings to the branch.
+	// Move makes the next push bring the new head to the branch.
 	Move(ctx context.Context, r *workorder.Rebased) error
-	// Kept is the ref that keeps the new commits where the branch did not take them; empty: there is none.
+	// Kept is the ref that keeps the new commits if the branch did not take them, else empty.
 	Kept() string
-	// Comment says on the pull request what moved. why is not empty when it did not try.
+	// Comment posts a comment on the pull request about the moved commits. why is the reason if it did not try, else empty.
 	Comment(ctx context.Context, r *workorder.Result) (why string, err error)
 }
 
-// Rebasing is what Begin did.
+// Rebasing is the outcome of Begin.
 type Rebasing struct {
 	Rebased workorder.Rebased
 	Nothing string // why there is nothing to move
-	// Conflict tells that the agent is needed; NoAgent why it must not be asked.
+	// Conflict means that the agent is needed; NoAgent is the reason why it must not be asked.
 	Conflict bool
 	NoAgent  string
-	Beside   string // the ref for what does not become the branch's
+	Beside   string // the ref for commits that do not reach the branch
 }
 
 func (b move) rebaseStep() *pipeline.Step {
@@ -81,14 +81,14 @@ func (b move) moveStep() *pipeline.Step {
 	}
 }
 
-// showRebased makes what is known of the rebase the result's.
+// showRebased copies the state of the rebase into the result.
 func (b move) showRebased() {
 	r := b.rebasing.Rebased
 	b.Rec.Update(func(res *workorder.Result) { res.Rebased = &r })
 }
 
-// beginRebase looks after the lease, and says what the agent is asked where commits conflict. No push comes before the checks have said
-// that the new head is not worse than what it comes from.
+// beginRebase watches the lease and, if commits conflict, prepares the agent's task. No push comes before the checks have shown
+// that the new head is not worse than the old one.
 func (b move) beginRebase() error {
 	x := b.rebasing
 	if x.Nothing != "" {
@@ -99,7 +99,7 @@ func (b move) beginRebase() error {
 		if s := b.cloned.State; s != nil && s.Task != "" {
 			b.Order.Task = s.Task
 		}
-		b.committed = true // what setup left is nobody's work
+		b.committed = true // setup's leftovers are not committed
 		return nil
 	}
 	if x.NoAgent != "" {
@@ -112,7 +112,7 @@ func (b move) beginRebase() error {
 	return nil
 }
 
-// keepResolved commits what the agent made of the conflicts.
+// keepResolved commits the agent's resolution of the conflicts.
 func (b move) keepResolved(ctx context.Context) error {
 	if !b.rebasing.Conflict {
 		return nil
@@ -139,13 +139,13 @@ func (b move) keepResolved(ctx context.Context) error {
 	return nil
 }
 
-// unresolved is the end of a rebase that the agent did not complete.
+// unresolved is the ending of a rebase that the agent did not complete.
 func (b move) unresolved(why string) error {
 	return stop(because(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonUnresolved, "the conflicts are not resolved: %s; %s", why, b.whereKept()))
 }
 
-// notMoved is the end of a rebase without conflicts whose commits are gone from the work tree, where nothing but setup has run since; or of
-// one that cannot be looked at.
+// notMoved is the ending of a rebase without conflicts after which the work tree lacks the moved commits, although only setup has run since,
+// or (unknown) cannot be read.
 func (b move) notMoved(why string, unknown bool) error {
 	status, by := workorder.StatusFailed, workorder.BySetup
 	if unknown {
@@ -155,12 +155,12 @@ func (b move) notMoved(why string, unknown bool) error {
 		"git moved the commits, and they are not what the work tree has now: %s; %s on the remote is as it was", why, b.Order.TargetBranch))
 }
 
-// whereKept says where to look at what did not become the branch's.
+// whereKept tells where the commits are that did not reach the branch.
 func (b move) whereKept() string {
 	return fmt.Sprintf("%s is as it was, and the new commits are kept: `git fetch %s %s` and `git log FETCH_HEAD` show them", b.Order.TargetBranch, b.Order.Repo, b.rebasing.Beside)
 }
 
-// compareMoved compares the commits. Differences count where somebody else than git moved them.
+// compareMoved compares the commits. Problems count if the agent took part in moving them.
 func (b move) compareMoved(ctx context.Context) error {
 	x := b.rebasing
 	b.ran = true
@@ -168,13 +168,13 @@ func (b move) compareMoved(ctx context.Context) error {
 	b.showRebased()
 	switch {
 	case err != nil && b.lives.run.Err() != nil:
-		return nil // the end says why
+		return nil // the ending has the reason
 	case err != nil && x.Conflict:
 		return b.unresolved("the commits before and after could not be compared: " + err.Error())
 	case len(problems) > 0 && x.Conflict:
 		return b.unresolved(strings.Join(problems, "; "))
 	}
-	if x.Rebased.NewHead == "" { // nothing says what the branch is to become
+	if x.Rebased.NewHead == "" { // the branch's new head is unknown
 		why := problems
 		if err != nil {
 			why = []string{err.Error()}
@@ -195,16 +195,16 @@ func (b move) compareMoved(ctx context.Context) error {
 	return nil
 }
 
-// proveMoved proves the new head against the new base, and where checks fail on it against the old head.
+// proveMoved proves the new head against the new base and, if checks fail on it, against the old head.
 func (b move) proveMoved(ctx context.Context) error {
 	r := &b.rebasing.Rebased
-	if failures(b.end.checks) != nil { // first, so that the logs that stay are those of the proof that is shown
+	if failures(b.end.checks) != nil { // first, so that the remaining logs are those of the proof that is shown
 		b.before, _ = b.Prover.Checks(ctx, r.OldHead, r.NewHead)
 	}
 	return tell(b).proof(ctx, r.NewBase, r.NewHead)
 }
 
-// move lets the branch move where the checks do not say that the new head is worse.
+// move allows the branch to move unless the checks show that the new head is worse.
 func (b move) move(ctx context.Context) error {
 	r := &b.rebasing.Rebased
 	if worse := b.worse(); len(worse) > 0 {
@@ -222,8 +222,8 @@ func (b move) move(ctx context.Context) error {
 	return nil
 }
 
-// worse finds the checks that fail on the new head and did not on the new base, or on the old head. Without clean checkouts nobody can
-// tell: then each that fails counts.
+// worse lists the checks that fail on the new head but not on the new base or on the old head. Without clean checkouts
+// this cannot be decided; then each failed check counts.
 func (b move) worse() (worse []string) {
 	checks := b.end.checks
 	failed := slices.DeleteFunc(slices.Clone(checks), func(v workorder.Validation) bool { return v.Passed })
@@ -252,7 +252,7 @@ func (b move) worse() (worse []string) {
 		if !checks[i].Passed {
 			continue
 		}
-		// It passed in the work tree, where whoever resolved the conflicts also left what no commit has.
+		// It passed in the work tree, which also has files of the conflict resolution that are in no commit.
 		switch name, c := checks[i].Name, checkOf(p, checks[i].Name); {
 		case broke(c):
 			worse = append(worse, name+" passes on the new base and fails with the task's commits on it, in a clean checkout")
@@ -267,7 +267,7 @@ func (b move) worse() (worse []string) {
 	return worse
 }
 
-// checkOf is a check of a proof; nil: it is not there.
+// checkOf returns a check of a proof; nil if the proof lacks it.
 func checkOf(p *workorder.Proof, name string) *workorder.CheckProof {
 	if p == nil {
 		return nil
@@ -280,12 +280,12 @@ func checkOf(p *workorder.Proof, name string) *workorder.CheckProof {
 	return nil
 }
 
-// broke reports whether a check, or a test of it, passed on the first side and fails on the second.
+// broke reports whether a check, or one of its tests, passed on the first side and fails on the second.
 func broke(c *workorder.CheckProof) bool {
 	return c != nil && (c.Transition == workorder.Broken || c.Counts[workorder.Broken] > 0)
 }
 
-// rebaseLanded notes what became of the branch. Where it did not take the new commits the task is as it was.
+// rebaseLanded records the outcome for the branch. If the branch did not take the new commits, the task is unchanged.
 func (b move) rebaseLanded(l *Landing) {
 	x := b.rebasing
 	if x == nil || x.Nothing != "" {
@@ -303,8 +303,8 @@ func (b move) rebaseLanded(l *Landing) {
 	b.showRebased()
 }
 
-// vouched is the head that the task's state may take for the task's own: a rebase that moved nothing says nothing about
-// what it found, such as commits of others that it was refused for.
+// vouched is the head that the task's state may record as the task's own. A rebase that moved nothing vouches for nothing
+// it found, such as others' commits that made the push fail.
 func (b move) vouched(head string) string {
 	if b.Rebaser == nil || b.moved && head == b.rebasing.Rebased.NewHead {
 		return head
@@ -318,7 +318,7 @@ func (b move) wasMoved() bool {
 	return r != nil && r.Pushed
 }
 
-// rangeDiff comments on the pull request. It changes nothing about the run's status.
+// rangeDiff comments on the pull request. It does not change the run's status.
 func (b move) rangeDiff(ctx context.Context) error {
 	res := b.Rec.Result()
 	why, err := b.Rebaser.Comment(ctx, &res)

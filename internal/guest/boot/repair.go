@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// repair sends failed validation back to the agent until it passes, as often as the order allows, and within what is left of
+// repair sends failed checks back to the agent until they pass, within the order's number of rounds and the remaining
 // budget and time.
 func (b work) repair(ctx context.Context) error {
 	var err error
@@ -27,7 +27,7 @@ func (b work) repair(ctx context.Context) error {
 	return err
 }
 
-// unrepairable says why nothing is sent back; empty when something is.
+// unrepairable returns why nothing is sent back; it is empty if the agent can repair.
 func (b work) unrepairable() string {
 	switch {
 	case b.Order.Mode == workorder.ModePlan:
@@ -39,13 +39,13 @@ func (b work) unrepairable() string {
 	case failures(b.end.checks) == nil:
 		return "no check failed"
 	case b.cloned != nil && (!b.committed || b.left != nil):
-		// Files that the checks leave could not be told from the agent's.
+		// Files that the checks leave would look like the agent's.
 		return "the agent's work is not all committed"
 	}
 	return ""
 }
 
-// repairOnce is one round. The error is of an agent that did not end well, which ends the loop.
+// repairOnce is one round. An error means that the agent did not end well, which ends the loop.
 func (b work) repairOnce(ctx context.Context, round int) error {
 	began := time.Now()
 	r := workorder.RepairRound{Number: round}
@@ -55,7 +55,7 @@ func (b work) repairOnce(ctx context.Context, round int) error {
 		}
 	}
 	if b.cloned != nil {
-		// Files that validation left are not the agent's work, in this round as in the first.
+		// Files that validation left are not the agent's work.
 		b.Repo.Settle(ctx)
 		if err := b.Repo.Baseline(ctx); err != nil {
 			b.Rec.Warn(fmt.Sprintf("what validation left in the work tree may be taken for the agent's work: %v", err))

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// promptTokens is what the prompt has, by its size.
+// promptTokens estimates the prompt's tokens by its size.
 func (c *call) promptTokens() int64 {
 	return min(int64(len(c.ask.body)/bytesPerToken), maxTokens)
 }
 
-// count feeds the meter and takes its news into the ledger.
+// count feeds the meter and records new counts in the ledger.
 func (c *call) count(meter *meter, b []byte) {
 	before := meter.tokens
 	meter.write(b)
@@ -19,9 +19,9 @@ func (c *call) count(meter *meter, b []byte) {
 	}
 }
 
-// record takes the counts so far into the ledger and the audit.
+// record writes the counts so far into the ledger and the audit.
 func (c *call) record(r *reading) {
-	model := c.m.mask.String(r.model) // a server's word
+	model := c.m.mask.String(r.model) // text from a server
 	price, ok := c.m.prices.find(model, c.ask.model)
 	var cost *float64
 	why := fmt.Sprintf("the price of the model %q is not known", clean(firstText(model, c.ask.model)))
@@ -48,22 +48,22 @@ func firstText(list ...string) string {
 	return ""
 }
 
-// final takes an answer that said all that it used into the ledger.
+// final records an answer that reported all its usage.
 func (c *call) final(r *reading) {
 	c.record(r)
 	c.entry.final()
 }
 
-// settle takes an answer that came to its end into the ledger.
+// settle records an answer that reached its end.
 func (c *call) settle(meter *meter) {
 	switch {
 	case meter.final && !meter.bad:
 		c.final(&meter.reading)
 	case meter.failed && !meter.bad && !meter.prompt && meter.said == 0:
-		// An error that began with the status of a success: no model was used.
+		// An error that began with a success status: no model was used.
 		c.record(&meter.reading)
 	case !meter.bad && (meter.failed || meter.prompt || meter.stream && !meter.done && meter.said > 0):
-		// It stopped in the middle, whether or not the connection says so.
+		// It stopped in the middle, with or without a connection error.
 		c.estimate(&meter.reading)
 	default:
 		c.entry.update(meter.tokens, nil, fmt.Sprintf("an answer of the model %q did not say what it used", clean(c.ask.model)))
@@ -72,7 +72,7 @@ func (c *call) settle(meter *meter) {
 	}
 }
 
-// cutOff takes a call into the ledger whose answer broke off or never came.
+// cutOff records a call whose answer broke off or never came.
 func (c *call) cutOff(r *reading) {
 	switch {
 	case c.entry == nil:
@@ -83,7 +83,7 @@ func (c *call) cutOff(r *reading) {
 	}
 }
 
-// estimate takes what was seen of an answer into the ledger as cost, and what the provider may bill beyond it as a reserve.
+// estimate records the received part of an answer as cost, and what the provider may bill beyond it as a reserve.
 func (c *call) estimate(r *reading) {
 	c.line.Estimate = true
 	if !r.prompt && c.ask.linked || r.bad {
@@ -99,7 +99,7 @@ func (c *call) estimate(r *reading) {
 	c.record(&seen)
 	price, ok := c.m.prices.find(c.m.mask.String(r.model), c.ask.model)
 	if !ok {
-		return // the ledger knows that it does not know
+		return // the ledger has noted that the cost is unknown
 	}
 	most := 0.0
 	if r.prompt {
@@ -114,11 +114,11 @@ func (c *call) estimate(r *reading) {
 	c.entry.breakOff(c.line.ReservedUSD, c.left() || c.unread, r.id, c.ask.model)
 }
 
-// mostWritten is how many tokens a server can have written for an answer that broke off, of which so many were seen.
+// mostWritten is the most tokens that a server can have written for an answer that broke off after this many.
 //
-// One that was given up by its client, or is in one piece, is written to its end, whoever reads; so is one that we did not read. Of a stream whose
-// server went away: a token of text has a byte at least, but thoughts need not be shown, and then
-// only the time bounds them. When there was no answer at all, a usual one is enough: an outage is none.
+// A server finishes an answer that is in one piece, that the client gave up or that we did not read. In a stream whose
+// server went away, a text token has at least one byte. Hidden thoughts have no bytes; only the elapsed time bounds them.
+// If there was no answer at all, a usual length is enough: in an outage nothing is written.
 func (c *call) mostWritten(r *reading, seen int64) int64 {
 	var n int64
 	switch {
@@ -138,7 +138,7 @@ func (c *call) mostWritten(r *reading, seen int64) int64 {
 	return max(min(n, c.ask.most), seen)
 }
 
-// told takes what the provider says later of an answer that broke off.
+// told records the usage that the provider reports later for an answer that broke off.
 func (c *call) told(b []byte) {
 	var r reading
 	openaiShape{}.object(&r, b)
@@ -151,7 +151,7 @@ func (c *call) told(b []byte) {
 	}
 	price, ok := c.m.prices.find(c.m.mask.String(r.model), asked)
 	if !ok {
-		return // what it cost is as unknown as before: the reserve stays
+		return // the cost is still unknown: the reserve stays
 	}
 	if usd, all := price.cost(r.tokens); all {
 		c.m.ledger.evidence(r.id, r.tokens, usd)

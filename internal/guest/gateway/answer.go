@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// maxErrorBody bounds what passes of a server's error, in bytes.
+	// maxErrorBody bounds the part of a server's error that is passed on, in bytes.
 	maxErrorBody = 1 << 20
-	// chunk is how much of an answer is read at once, in bytes.
+	// chunk is the size of one read of an answer, in bytes.
 	chunk = 32 << 10
 )
 
-// answer passes the server's answer on.
+// answer passes the server's answer to the client.
 func (c *call) answer(resp *http.Response) *refusal {
 	c.line.Status = resp.StatusCode
 	c.line.Upstream = clean(c.m.mask.String(firstOf(resp.Header, "Request-Id", "X-Request-Id")))
@@ -95,7 +95,7 @@ func firstOf(h http.Header, names ...string) string {
 	return ""
 }
 
-// decode makes an answer readable, for the meter and for the masker of keys. We asked for no compression.
+// decode decompresses an answer for the meter and the key masker. The gateway asks for no compression.
 func (c *call) decode(resp *http.Response) *refusal {
 	if c.r.Method == http.MethodHead {
 		return nil
@@ -114,11 +114,11 @@ func (c *call) decode(resp *http.Response) *refusal {
 			"the model's server %s answers in the encoding %q, which it was not asked for: switch it off there", c.route.base.Host, clean(encoding))}
 	}
 	resp.Header.Del("Content-Encoding")
-	resp.Header.Del("Content-Length") // a mark has another length than a key
+	resp.Header.Del("Content-Length") // a mask differs in length from the key
 	return nil
 }
 
-// unzipped begins to read with the first byte that is wanted: a stream has none yet when its header is there.
+// unzipped opens the gzip stream at the first Read: when its header arrives, a stream has no bytes yet.
 type unzipped struct {
 	io.ReadCloser
 	z *gzip.Reader
@@ -135,7 +135,7 @@ func (u *unzipped) Read(p []byte) (int, error) {
 	return u.z.Read(p)
 }
 
-// passError passes an error on, which costs nothing.
+// passError passes on an error, which costs nothing.
 func (c *call) passError(resp *http.Response) *refusal {
 	hold := part{room: c.m.room}
 	defer hold.release()
@@ -148,13 +148,13 @@ func (c *call) passError(resp *http.Response) *refusal {
 	}
 	c.client.w.WriteHeader(resp.StatusCode)
 	c.client.put(b[:min(len(b), maxErrorBody)])
-	if err == nil { // else what is held back may be most of a key
+	if err == nil { // otherwise the held-back bytes may be most of a key
 		c.client.rest()
 	}
 	return nil
 }
 
-// passResponse passes on what the provider has of an answer, which may have broken off when it was given.
+// passResponse passes on a response that the provider stored, possibly of an answer that broke off here.
 func (c *call) passResponse(resp *http.Response) *refusal {
 	hold := part{room: c.m.room, patience: c.m.limits.room, over: c.m.over.Done()}
 	defer hold.release()
@@ -174,8 +174,8 @@ func (c *call) passResponse(resp *http.Response) *refusal {
 	return nil
 }
 
-// passWhole reads an answer in one piece and counts it before the client has it, so that
-// nobody has an answer that is not counted.
+// passWhole reads an answer in one piece and counts it before the client gets it, so that
+// no client has an uncounted answer.
 func (c *call) passWhole(resp *http.Response, meter *meter) *refusal {
 	b, err := meter.hold.fill(resp.Body, maxJSON)
 	switch {
@@ -208,8 +208,8 @@ func (c *call) passWhole(resp *http.Response, meter *meter) *refusal {
 	return nil
 }
 
-// stream copies an answer piece by piece, each flushed and, before the client has it, counted.
-// It reports whether the whole arrived. An answer that is not metered ends with its client.
+// stream copies an answer in pieces. Each is counted, then sent and flushed.
+// It reports whether the whole answer arrived. An uncounted answer ends with its client.
 func (c *call) stream(body io.Reader, meter *meter) (whole bool) {
 	buf := make([]byte, chunk)
 	here := c.client.flush()

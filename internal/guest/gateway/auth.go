@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// placeholderPrefix makes a placeholder recognisable wherever it turns up. It is long,
-// because some programs mask their key in all they print, and a short one is in every word.
+// placeholderPrefix makes a placeholder recognisable everywhere. It is long
+// because some programs mask their key in all output, and a short one occurs in ordinary words.
 const placeholderPrefix = "sandbox-agent-placeholder-"
 
 func newPlaceholder() string {
@@ -23,13 +23,13 @@ func newPlaceholder() string {
 
 // keyring has the keys of one route by placeholder.
 type keyring struct {
-	// vars are the route's variables with their placeholders.
+	// vars maps the route's variables to their placeholders.
 	vars map[string]string
 	keys map[string]string
 }
 
-// newKeyring makes a placeholder for each key, under the key's name and where none has it under the API's usual one. A route without keys has one, too: programs
-// refuse to start without a key, also where the server wants none.
+// newKeyring makes a placeholder for each key, under the key's name or else under the API's usual one. A route without keys gets one, too: programs
+// refuse to start without a key, even if the server needs none.
 func newKeyring(r workorder.ModelRoute, secrets map[string]string) (keyring, error) {
 	k := keyring{vars: map[string]string{}, keys: map[string]string{}}
 	for _, name := range r.Keys {
@@ -45,19 +45,19 @@ func newKeyring(r workorder.ModelRoute, secrets map[string]string) (keyring, err
 	case len(r.Keys) == 0:
 		k.vars[usual[0]] = newPlaceholder()
 	case secrets[usual[0]] == "" && !slices.ContainsFunc(r.Keys, func(name string) bool { return slices.Contains(usual, name) }):
-		// A key under a name of the project's own: programs look for the usual one.
+		// The key has a name of the project's own, but programs look for the usual one.
 		k.vars[usual[0]] = k.vars[r.Keys[0]]
 	}
 	return k, nil
 }
 
-// places are where clients put a key.
+// places are the headers in which clients send a key.
 var places = []struct{ header, scheme string }{
 	{"X-Api-Key", ""}, {"Authorization", "Bearer "}, {"Api-Key", ""}, {"X-Goog-Api-Key", ""},
 }
 
-// put moves the client's placeholders in from into keys in to, each at its place.
-// Nothing else that the client calls a credential is taken over.
+// put replaces each placeholder in the client's headers from with its key in to, in the same header.
+// It copies no other credential of the client.
 func (k keyring) put(from, to http.Header) error {
 	found := false
 	for _, p := range places {

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// maxHeld bounds what bodies take at a time, in bytes: those of requests and of answers, and copies of them.
+// maxHeld bounds the memory of all bodies at one time, in bytes: requests, answers, and copies of them.
 const maxHeld = 4 * maxRequest
 
-// firstRead is the room that a body gets before anything of it is there, in bytes. A
-// client's claim of a length is no reason to hold more.
+// firstRead is the memory that a body gets before any of it has arrived, in bytes. The length that a
+// client declares reserves nothing.
 const firstRead = 16 << 10
 
 var (
@@ -19,16 +19,16 @@ var (
 	errTooLong = errors.New("the body is too long")
 )
 
-// room is the memory for all bodies.
+// room accounts for the memory of all bodies.
 type room struct {
 	mu   sync.Mutex
 	free int64
-	more chan struct{} // closed and replaced when some is given back
+	more chan struct{} // closed and replaced when memory is returned
 }
 
 func newRoom(size int64) *room { return &room{free: size, more: make(chan struct{})} }
 
-// take takes n bytes; else it returns a channel to wait for.
+// take takes n bytes, or returns a channel to wait for.
 func (r *room) take(n int64) (wait <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,16 +50,16 @@ func (r *room) give(n int64) {
 	r.more = make(chan struct{})
 }
 
-// part is what one call holds of the room. One goroutine uses it at a time.
+// part is one call's share of the room. Only one goroutine uses it at a time.
 type part struct {
 	room *room
 	size int64
-	// patience is how long grow waits for others to give back. 0: not at all.
+	// patience is how long grow waits for others to return memory. Zero means not at all.
 	patience time.Duration
 	over     <-chan struct{} // ends the wait
 }
 
-// grow takes n bytes more.
+// grow takes n more bytes.
 func (p *part) grow(n int64) bool {
 	wait := p.room.take(n)
 	if wait != nil && p.patience > 0 {
@@ -83,13 +83,13 @@ func (p *part) grow(n int64) bool {
 	return true
 }
 
-// shrink gives n bytes back.
+// shrink returns n bytes.
 func (p *part) shrink(n int64) {
 	p.size -= n
 	p.room.give(n)
 }
 
-// resize makes it n bytes in all.
+// resize changes the share to n bytes.
 func (p *part) resize(n int64) bool {
 	if n <= p.size {
 		p.shrink(p.size - n)
@@ -100,14 +100,14 @@ func (p *part) resize(n int64) bool {
 
 func (p *part) release() { p.shrink(p.size) }
 
-// fill reads to the end, and holds as much as it has read or a little more. With an error it
-// returns the beginning.
+// fill reads to the end and holds little more than it has read. With an error
+// it returns the part it has read.
 func (p *part) fill(r io.Reader, limit int64) ([]byte, error) {
 	var b []byte
 	for {
 		if len(b) == cap(b) {
 			next := min(max(2*int64(cap(b)), firstRead), limit+1)
-			if !p.grow(next) { // while it is copied, both are there
+			if !p.grow(next) { // both exist during the copy
 				return b, errNoRoom
 			}
 			bigger := make([]byte, len(b), next)

@@ -11,28 +11,28 @@ import (
 const (
 	// maxMembers bounds the fields of a request: APIs know some fifty.
 	maxMembers = 500
-	// maxText bounds the name of a field and a text that the gateway looks at, in bytes.
+	// maxText bounds the name of a field and any text that the gateway examines, in bytes.
 	maxText = 4 << 10
 )
 
-// member is one field of a JSON object, and where in it its value stands.
+// member is one field of a JSON object, with the position of its value.
 type member struct {
 	name     string
 	from, to int
 }
 
-// body is the JSON object of a request as it was written. Caches of prompts depend on its
-// bytes, and it is large: nothing of it is copied.
+// body is the JSON object of a request, byte for byte. Prompt caches depend on its
+// bytes, and it is large: no part of it is copied.
 type body struct {
 	raw     []byte
 	members []member
-	end     int // where its brace closes
+	end     int // position of the closing brace
 }
 
 var errTwice = errors.New("a field is given twice")
 
-// parseBody reads an object. A field that is there twice is refused: we and the server
-// could each see another one.
+// parseBody reads an object. It refuses duplicate fields: gateway and server
+// could each use a different one.
 func parseBody(raw []byte) (body, error) {
 	if !json.Valid(raw) {
 		return body{}, fmt.Errorf("it is not JSON: %w", json.Unmarshal(raw, &struct{}{}))
@@ -66,7 +66,7 @@ func parseBody(raw []byte) (body, error) {
 	return b, nil
 }
 
-// space, endOfString and endOfValue step over what is known to be valid JSON.
+// space, endOfString and endOfValue step over valid JSON.
 
 func space(raw []byte, i int) int {
 	for raw[i] == ' ' || raw[i] == '\t' || raw[i] == '\n' || raw[i] == '\r' {
@@ -106,7 +106,7 @@ func endOfValue(raw []byte, i int) int {
 	}
 }
 
-// find finds a field. Some servers ignore case, so we do, too.
+// find finds a field. It ignores case, because some servers do.
 func (b body) find(name string) (member, bool) {
 	for _, m := range b.members {
 		if strings.EqualFold(m.name, name) {
@@ -116,7 +116,7 @@ func (b body) find(name string) (member, bool) {
 	return member{}, false
 }
 
-// get is a field's value; nil: there is none.
+// get returns a field's value; nil if there is none.
 func (b body) get(name string) json.RawMessage {
 	if m, ok := b.find(name); ok {
 		return b.raw[m.from:m.to]
@@ -124,7 +124,7 @@ func (b body) get(name string) json.RawMessage {
 	return nil
 }
 
-// read takes a small value; one of another type is as if it were not there.
+// read decodes a small value; a value of another type counts as absent.
 func (b body) read(name string, to any) {
 	if v := b.get(name); len(v) <= maxText {
 		_ = json.Unmarshal(v, to)
@@ -135,7 +135,7 @@ func (b body) text(name string) (s string) { b.read(name, &s); return s }
 
 func (b body) is(name string) (v bool) { b.read(name, &v); return v }
 
-// number is the whole number of a field; 0: there is none that could be.
+// number returns a field's whole number; 0 if there is none or it is not valid.
 func (b body) number(name string) int64 {
 	var f float64
 	if b.read(name, &f); f >= 1 && f <= maxTokens {
@@ -149,13 +149,13 @@ func (b body) has(name string) bool {
 	return v != nil && string(v) != "null"
 }
 
-// edit replaces a part of a body.
+// edit is the replacement of a part of a body.
 type edit struct {
 	from, to int
 	by       string
 }
 
-// set is the edit that gives a field its value.
+// set returns the edit that sets a field.
 func (b body) set(name, value string) edit {
 	if m, ok := b.find(name); ok {
 		return edit{m.from, m.to, value}

@@ -11,54 +11,54 @@ import (
 )
 
 const (
-	// turnTime bounds the wait of a request for others that may use up the budget:
+	// turnTime bounds a request's wait for others that may use up the budget:
 	// longer than models take for an answer. Then the client may try again.
 	turnTime = 10 * time.Minute
-	// bytesPerToken turns sizes into tokens where nobody counted them: English text has
-	// four, code and other languages rather three.
+	// bytesPerToken converts sizes into tokens where there is no count: English text has
+	// four bytes a token, code and other languages about three.
 	bytesPerToken = 3
-	// usualOutput is what a call may have answered, in tokens, when the server did not answer at all.
+	// usualOutput is the assumed output of a call, in tokens, when the server did not answer at all.
 	usualOutput = 4096
-	// fastest is more than any model of prices.json answers, thoughts and faster services included, in tokens a second.
+	// fastest exceeds the speed of every model in prices.json, in tokens a second, thoughts and faster services included.
 	fastest = 500
-	// inFlight is what a server may have written, in tokens, that did not arrive any more: two seconds of the fastest,
-	// until it sees that nobody reads.
+	// inFlight is the output, in tokens, that a server may write before it notices that its reader has gone: two seconds at
+	// the fastest.
 	inFlight = 2 * fastest
-	// maxCut bounds the answers that broke off and may still be told of.
+	// maxCut bounds the broken-off answers that are kept for a later report.
 	maxCut = 1000
 )
 
-// ledger counts what was used, and keeps to the budget.
+// ledger counts the usage and enforces the budget.
 //
-// A request may begin while less than the budget is spent. Its cost is known only at its end, so
-// one request at a time may go over. For several at a time each reserves the most that it can cost by its
-// prompt and the answer it allows, or the cost of the dearest one so far if that is more; one that does not
-// fit beside those that are under way waits for them, and before the cost of any is known all wait for the
-// first, unless its client has given it up. So the budget is overshot by at most one request that runs alone, or by how much those under way
-// together cost more than they reserved: a server can do work that the request does not show.
+// A request may begin while the spent sum is below the budget. Its cost is known only at its end, so
+// one request at a time may exceed the budget. Concurrent requests reserve their highest cost, by
+// prompt and allowed answer, or the cost of the dearest request so far if that is more. A request that does not
+// fit beside the running ones waits for them. Before any cost is known, all wait for the
+// first, unless its client has given it up. So the budget is exceeded by at most one request that runs alone, or by the amount by which the
+// running ones together cost more than they reserved: a server can do work that the request does not show.
 //
-// Of an answer that broke off, what was seen is cost. The amount that the server may bill beyond it is a reserve, which is shown apart until
-// something tells. It counts for the budget where the client gave the call up, or asked for so much at a time that it was not
-// read: else who does so would get more out of a budget than others. Where the server broke off, it does not: that is nobody's
-// doing in the box.
+// The received part of a broken-off answer is cost. What the server may bill beyond it is a reserve, which is shown apart until
+// the provider reports the usage. The reserve counts for the budget if the client gave the call up, or requested so much at a time that it was
+// not read: otherwise an agent could get around the budget that way. It does not count if the server broke off, because nothing
+// in the box caused that.
 type ledger struct {
 	mu     sync.Mutex
 	budget *float64
-	over   chan struct{} // closed: a request was refused because the budget is spent
+	over   chan struct{} // closed when a request was refused because the budget is spent
 	shut   bool          // over is closed
 
 	requests int64
 	sum      workorder.Usage // CostUSD is not used
 	usd      float64
 	reserved float64           // by answers that broke off
-	held     float64           // the part of it that counts for the budget
-	cut      map[string]*entry // of those, by the provider's id of the answer
-	// estimated: some of sum and usd is not the provider's word.
+	held     float64           // the part of reserved that counts for the budget
+	cut      map[string]*entry // the broken-off answers, by the provider's answer id
+	// estimated means that part of sum and usd is not reported by the provider.
 	estimated bool
-	// unknown says why the cost is not known, from the first such request on.
+	// unknown is the reason why the cost is not known, from the first such request on.
 	unknown string
 	dearest float64
-	known   bool // a request said at its end what it cost
+	known   bool // a request has reported its cost
 	running map[*entry]bool
 	changed chan struct{} // closed and replaced when a request ends or the budget changes
 }
@@ -70,19 +70,19 @@ func newLedger() *ledger {
 // entry is one request in the ledger.
 type entry struct {
 	l       *ledger
-	reserve float64 // the most that it can cost by what it asks for
+	reserve float64 // the most that it can cost, by its content
 	used    tokens
 	usd     float64
 	left    bool    // its client has gone
-	beyond  float64 // what it may have cost beyond usd, when its answer broke off
-	holds   bool    // that counts for the budget
-	model   string  // that was asked for, when its answer broke off
+	beyond  float64 // possible cost beyond usd, if its answer broke off
+	holds   bool    // beyond counts for the budget
+	model   string  // the requested model, if its answer broke off
 }
 
-// most is what the request may cost in all. l.mu is held.
+// most is the highest total cost of the request. l.mu is held.
 func (e *entry) most() float64 { return max(e.reserve, e.l.dearest) }
 
-// notify wakes those who wait. l.mu is held.
+// notify wakes all waiting requests. l.mu is held.
 func (l *ledger) notify() {
 	close(l.changed)
 	l.changed = make(chan struct{})
@@ -107,7 +107,7 @@ func (l *ledger) overBudget() <-chan struct{} {
 	return l.over
 }
 
-// enter admits a request that can cost that much; priced is false when nobody knows its price.
+// enter admits a request that can cost this much; priced is false if its price is not known.
 func (l *ledger) enter(ctx context.Context, model string, most float64, priced bool) (*entry, *refusal) {
 	deadline := time.NewTimer(turnTime)
 	defer deadline.Stop()
@@ -129,7 +129,7 @@ func (l *ledger) enter(ctx context.Context, model string, most float64, priced b
 	}
 }
 
-// tryEnter returns a channel to wait for when the answer depends on others.
+// tryEnter returns a channel to wait for if the decision depends on other requests.
 func (l *ledger) tryEnter(model string, most float64, priced bool) (*entry, *refusal, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,7 +147,7 @@ func (l *ledger) tryEnter(model string, most float64, priced bool) (*entry, *ref
 	return e, nil, nil
 }
 
-// refuse says why no request at all may pass. l.mu is held and there is a budget.
+// refuse returns why no request may pass at all. l.mu is held and there is a budget.
 func (l *ledger) refuse(model string, priced bool) *refusal {
 	const what = "; add its price to gateway.prices of the project, or drop max_budget_usd"
 	switch {
@@ -171,11 +171,11 @@ func (l *ledger) refuse(model string, priced bool) *refusal {
 	return nil
 }
 
-// spent is what counts for the budget. l.mu is held.
+// spent is the sum that counts for the budget. l.mu is held.
 func (l *ledger) spent() float64 { return l.usd + l.held }
 
-// attended reports whether a client waits for a request under way: one that was given up may take long, and what it asks for is
-// what it costs at most. l.mu is held.
+// attended reports whether a client waits for a running request. Requests without a client do not count: they may take long, and
+// their highest cost is known. l.mu is held.
 func (l *ledger) attended() bool {
 	for e := range l.running {
 		if !e.left {
@@ -185,7 +185,7 @@ func (l *ledger) attended() bool {
 	return false
 }
 
-// open is what the requests under way may still cost. l.mu is held.
+// open is the possible further cost of the running requests. l.mu is held.
 func (l *ledger) open() (usd float64) {
 	for e := range l.running {
 		usd += max(e.most()-e.usd, 0)
@@ -193,7 +193,7 @@ func (l *ledger) open() (usd float64) {
 	return usd
 }
 
-// update replaces what the request has used so far. cost is nil when it is not known; why says why.
+// update replaces the request's usage so far. cost is nil if it is not known, for the reason why.
 func (e *entry) update(t tokens, cost *float64, why string) {
 	l := e.l
 	l.mu.Lock()
@@ -213,7 +213,7 @@ func (e *entry) update(t tokens, cost *float64, why string) {
 	e.usd = *cost
 }
 
-// final says that the cost of the request is the whole of it, and no estimate.
+// final marks the request's cost as complete and not estimated.
 func (e *entry) final() {
 	e.l.mu.Lock()
 	defer e.l.mu.Unlock()
@@ -221,8 +221,8 @@ func (e *entry) final() {
 	e.l.known = true
 }
 
-// breakOff says that the request may have cost so much beyond what is known of it. holds: that counts for the budget. id is
-// the provider's name for the answer, if it has one; model is the one that was asked for.
+// breakOff records the request's possible cost beyond the known one. holds means that it counts for the budget. id is
+// the provider's answer id, if there is one; model is the requested one.
 func (e *entry) breakOff(beyond float64, holds bool, id, model string) {
 	l := e.l
 	l.mu.Lock()
@@ -238,7 +238,7 @@ func (e *entry) breakOff(beyond float64, holds bool, id, model string) {
 	}
 }
 
-// cutOf is the model that was asked for an answer of that id which broke off; ok is false when there is none, or it was told of.
+// cutOf returns the requested model of the broken-off answer with that id; ok is false if there is none or its usage was reported already.
 func (l *ledger) cutOf(id string) (model string, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -248,7 +248,7 @@ func (l *ledger) cutOf(id string) (model string, ok bool) {
 	return "", false
 }
 
-// evidence is what the answer of that id, which broke off, used and cost in all. Its reserve is free then.
+// evidence records the whole usage and cost of a broken-off answer, and frees its reserve.
 func (l *ledger) evidence(id string, t tokens, usd float64) {
 	l.mu.Lock()
 	e := l.cut[id]
@@ -267,7 +267,7 @@ func (l *ledger) evidence(id string, t tokens, usd float64) {
 	e.update(t, &usd, "")
 }
 
-// abandon says that only the gateway waits for the end of the request.
+// abandon marks that the client has gone and only the gateway waits for the end of the request.
 func (e *entry) abandon() {
 	e.l.mu.Lock()
 	defer e.l.mu.Unlock()
@@ -289,20 +289,20 @@ func (l *ledger) usage() (workorder.Usage, int64) {
 	return l.account(), l.requests
 }
 
-// account is the usage so far. l.mu is held.
+// account returns the usage so far. l.mu is held.
 func (l *ledger) account() workorder.Usage {
 	u := l.sum
 	u.ReservedUSD, u.Estimated = l.reserved, l.estimated
 	if l.unknown == "" || l.usd > 0 {
-		// Beside a call whose cost nobody knows the rest is a lower bound, which later attempts of the task have to count.
+		// Beside a call of unknown cost the rest is a lower bound, which later attempts of the task have to count.
 		u.CostUSD, u.CostSource = new(l.usd), workorder.CostByGateway
 		u.Estimated = u.Estimated || l.unknown != ""
 	}
 	return u
 }
 
-// settle is the usage when nobody but us waits for a request any more. When ctx ends
-// before, what those can still cost is reserved.
+// settle returns the usage once only the gateway waits for requests. If ctx ends
+// first, the possible cost of the running ones is reserved.
 func (l *ledger) settle(ctx context.Context) (workorder.Usage, int64) {
 	for {
 		l.mu.Lock()
@@ -329,7 +329,7 @@ func (l *ledger) settle(ctx context.Context) (workorder.Usage, int64) {
 	}
 }
 
-// bucket limits requests per minute: so many at once, and as many again in every minute.
+// bucket limits requests per minute: a burst of n, and n more in every minute.
 type bucket struct {
 	mu    sync.Mutex
 	size  float64
@@ -341,7 +341,7 @@ func newBucket(perMinute int) *bucket {
 	return &bucket{size: float64(perMinute), level: float64(perMinute)}
 }
 
-// take takes one; else it says how long until there is one.
+// take takes one token, or returns the time until there is one.
 func (b *bucket) take(now time.Time) (wait time.Duration) {
 	if b.size == 0 {
 		return 0

@@ -8,28 +8,28 @@ import (
 	"time"
 )
 
-// client is who asked, as far as it is written to: chunk by chunk, each with its own time, and without keys.
+// client writes the answer to the agent: in chunks, each with its own deadline, and with keys masked.
 type client struct {
 	w     http.ResponseWriter
 	conn  *http.ResponseController
 	limit time.Duration // for a chunk
-	// masked writes to the client, without keys.
+	// masked writes to the client with keys masked.
 	masked io.WriteCloser
-	// gone: the client has hung up, or takes nothing any more.
+	// gone means that the client has hung up or takes nothing more.
 	gone atomic.Bool
-	// hangUp says so, and bounds how long the answer is read from then on.
+	// hangUp sets gone, and bounds how long the rest of the answer is read.
 	hangUp func()
 	sent   int64 // bytes
 }
 
-// patience starts the time that the client has to take the next chunk.
+// patience sets the client's deadline for the next chunk.
 func (c *client) patience() {
-	_ = c.conn.SetWriteDeadline(time.Now().Add(c.limit)) // a writer that cannot do it has no slow client either
+	_ = c.conn.SetWriteDeadline(time.Now().Add(c.limit)) // a writer without deadlines has no slow client either
 }
 
 var errGone = errors.New("the client has gone")
 
-// Write is for the masker of keys.
+// Write implements io.Writer for the key masker.
 func (c *client) Write(b []byte) (int, error) {
 	all := len(b)
 	for len(b) > 0 {
@@ -47,16 +47,16 @@ func (c *client) Write(b []byte) (int, error) {
 	return all, nil
 }
 
-// put writes to the client, without keys; false: it is gone. Only the end that may be the beginning of a key waits
-// for more. No key has a line end, so that no event of a stream ever waits.
+// put writes to the client with keys masked; it returns false if the client is gone. Only a tail that may begin a key is held back.
+// Keys contain no line end, so stream events are never held back.
 func (c *client) put(b []byte) bool {
-	_, _ = c.masked.Write(b) // an error is that the client has gone
+	_, _ = c.masked.Write(b) // an error means that the client has gone
 	return c.flush()
 }
 
-// rest writes what put held back, when the whole answer has arrived.
+// rest writes the held-back tail once the whole answer has arrived.
 func (c *client) rest() {
-	_ = c.masked.Close() // an error is that the client has gone
+	_ = c.masked.Close() // an error means that the client has gone
 	c.flush()
 }
 

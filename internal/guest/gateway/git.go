@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// refreshEvery is how stale the mirror may be for one git command: it asks
+	// refreshEvery is the allowed age of the mirror: one git command asks
 	// for the refs once or twice within a moment.
 	refreshEvery = 2 * time.Second
 	// refreshTime bounds the fetch from the remote.
@@ -30,31 +30,31 @@ const (
 
 // Git serves the mirror of the task's remote on loopback.
 type Git struct {
-	Remote  string // the remote's URL, as the agent knows it
+	Remote  string // the remote's URL, as the agent uses it
 	Mirror  string // bare repository
 	Refresh func(context.Context) error
 	Log     *slog.Logger
 
-	bounds gitBounds // zero: the constants
+	bounds gitBounds // zero for the constants
 	slots  chan struct{}
 
 	mu      sync.Mutex
-	only    string // what is served in place of Mirror, as it is; "": nothing is
+	only    string // path served in place of Mirror, without refresh; empty for none
 	fetched time.Time
-	flight  *flight // nil: no fetch is under way
+	flight  *flight // nil if no fetch is under way
 	box     context.Context
 	stop    context.CancelFunc
 	srv     *http.Server
 }
 
-// flight is one fetch for all who wait for it.
+// flight is one fetch, shared by all requests that wait for it.
 type flight struct {
 	done chan struct{}
-	err  error // once done is closed
+	err  error // valid once done is closed
 }
 
-// Start listens on a free loopback port and returns the base URL that stands
-// for Remote. Stop must be called.
+// Start listens on a free loopback port and returns the base URL that replaces
+// Remote. Stop must be called.
 func (g *Git) Start(ctx context.Context) (string, error) {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -76,7 +76,7 @@ func (g *Git) Start(ctx context.Context) (string, error) {
 	return "http://" + ln.Addr().String() + prefix, nil
 }
 
-// Stop ends the gateway, and a fetch that is under way.
+// Stop ends the gateway and any fetch under way.
 func (g *Git) Stop() {
 	if g.srv == nil {
 		return
@@ -114,8 +114,8 @@ func (g *Git) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodPost && rest == "git-upload-pack":
 		g.uploadPack(w, r)
 	case !strings.HasPrefix(r.URL.Path, prefix+"/") && r.Method == http.MethodGet && strings.HasPrefix(g.Remote, "http"):
-		// Another repository whose URL only begins like ours: git's insteadOf
-		// matches prefixes. Send it where it wanted to go, without a credential.
+		// Another repository whose URL has the remote's as a prefix: git's insteadOf
+		// matches prefixes. Redirect it to its own server, without a credential.
 		http.Redirect(w, r, g.Remote+strings.TrimPrefix(r.URL.RequestURI(), prefix), http.StatusFound)
 	default:
 		http.Error(w, "only `git fetch` from the task's own remote is possible here\n", http.StatusForbidden)
@@ -125,7 +125,7 @@ func (g *Git) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (g *Git) refs(w http.ResponseWriter, r *http.Request) {
 	if err := g.refresh(r.Context()); err != nil {
 		if r.Context().Err() != nil {
-			return // nobody is there to hear it
+			return // the client has gone
 		}
 		g.Log.Warn("fetch for the agent", "error", err)
 		http.Error(w, fmt.Sprintf("the sandbox could not fetch from %s: %v\n", g.Remote, err), http.StatusBadGateway)
@@ -135,13 +135,13 @@ func (g *Git) refs(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
 		w.Header().Set("Cache-Control", "no-cache")
 		if !strings.Contains(r.Header.Get("Git-Protocol"), "version=2") {
-			_, _ = io.WriteString(out, "001e# service=git-upload-pack\n0000") // an error is that the client has gone
+			_, _ = io.WriteString(out, "001e# service=git-upload-pack\n0000") // an error means that the client has gone
 		}
 		return g.run(r, nil, out, "--advertise-refs")
 	})
 }
 
-// protocol passes on the version a client asks for, and nothing else.
+// protocol returns the client's protocol version if it is a valid one.
 func protocol(r *http.Request) string {
 	switch v := r.Header.Get("Git-Protocol"); v {
 	case "version=1", "version=2":
@@ -150,8 +150,8 @@ func protocol(r *http.Request) string {
 	return ""
 }
 
-// Only serves another bare repository, as it is, until back is called. An answer that has begun goes on: whom it is not for has to be
-// ended by the caller.
+// Only serves another bare repository, without refresh, until back is called. An answer that has begun continues; the caller
+// has to end processes that must not see it.
 func (g *Git) Only(repository string) (back func()) {
 	set := func(to string) {
 		g.mu.Lock()
@@ -162,15 +162,15 @@ func (g *Git) Only(repository string) (back func()) {
 	return func() { set("") }
 }
 
-// repository is what is served now.
+// repository is the repository that is served now.
 func (g *Git) repository() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return cmp.Or(g.only, g.Mirror)
 }
 
-// refresh waits until the mirror is fresh. One fetch serves all who wait; it is the box's own, so that
-// who asked first may go away, and each waits as long as he likes.
+// refresh waits until the mirror is fresh. All waiting requests share one fetch. The fetch belongs to the box, so that
+// the first client may go away; each request waits as long as its context allows.
 func (g *Git) refresh(ctx context.Context) error {
 	g.mu.Lock()
 	if g.only != "" || g.flight == nil && time.Since(g.fetched) < refreshEvery {

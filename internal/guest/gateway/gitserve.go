@@ -15,29 +15,29 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// These bound what the git gateway takes of the box, whatever the agent asks of it: it runs in boot, and its processes are root's.
+// The limits of the git gateway, whatever the agent requests: it runs in boot, and its processes are root's.
 const (
-	// maxServed are the git processes at one time. A clone with submodules and a few worktrees of an agent's asks for some at once.
+	// maxServed bounds the git processes at one time. A clone with submodules and an agent's few worktrees need several.
 	maxServed = 8
-	// servedWait is how long a request waits for one of them; then it may come again, after servedAgain.
+	// servedWait bounds a request's wait for a process. A refused client may retry after servedAgain.
 	servedWait  = 15 * time.Second
 	servedAgain = 10 * time.Second
-	// maxGitConns are the connections at one time; the kernel lets others wait.
+	// maxGitConns bounds the connections at one time; further ones wait in the kernel.
 	maxGitConns = 64
 	// maxGitHeader bounds a request's header, in bytes: git sends a few hundred.
 	maxGitHeader = 32 << 10
-	// maxGitBody bounds what a client says, in bytes, packed or unpacked: 50 for each ref that it wants or has, and a
-	// repository with 300,000 refs is among the largest that are known.
+	// maxGitBody bounds a request's body, in bytes, packed or unpacked: 50 for each ref wanted or had, and a
+	// repository with 300,000 refs is among the largest known.
 	maxGitBody = 16 << 20
-	// gitBodyTime bounds the reading of it, over loopback.
+	// gitBodyTime bounds reading the body, over loopback.
 	gitBodyTime = time.Minute
 	// gitRunTime bounds one answer: a clone of gigabytes takes minutes.
 	gitRunTime = 30 * time.Minute
-	// gitWriteTime is how long a client may take nothing of it.
+	// gitWriteTime bounds one write to the client.
 	gitWriteTime = 2 * time.Minute
 )
 
-// gitBounds are what tests cannot wait for.
+// gitBounds are the limits that tests shorten.
 type gitBounds struct {
 	served, conns          int
 	wait, body, run, write time.Duration
@@ -50,7 +50,7 @@ func (g *Git) bound() {
 	g.slots = make(chan struct{}, g.bounds.served)
 }
 
-// slot waits for a process's place; false: there was none in time, or nobody waits any more.
+// slot waits for a free process slot. It returns false if the wait or the context ends first.
 func (g *Git) slot(ctx context.Context) bool {
 	t := time.NewTimer(g.bounds.wait)
 	defer t.Stop()
@@ -63,7 +63,7 @@ func (g *Git) slot(ctx context.Context) bool {
 	return false
 }
 
-// serve has do write an answer, within all bounds.
+// serve lets do write the answer, within all limits.
 func (g *Git) serve(w http.ResponseWriter, r *http.Request, do func(*patient) error) {
 	if !g.slot(r.Context()) {
 		w.Header().Set("Retry-After", strconv.Itoa(int(servedAgain.Seconds())))
@@ -76,10 +76,10 @@ func (g *Git) serve(w http.ResponseWriter, r *http.Request, do func(*patient) er
 	if err == nil {
 		return
 	}
-	_ = out.conn.SetReadDeadline(time.Now()) // nobody waits for the rest of the request
+	_ = out.conn.SetReadDeadline(time.Now()) // do not read the rest of the request
 	_, large := errors.AsType[*http.MaxBytesError](err)
 	switch {
-	case out.wrote: // what the client has is not the whole, and it must not take it for that
+	case out.wrote: // the client must not take the part it has for the whole answer
 		g.Log.Warn("serve git to the agent", "error", err)
 		panic(http.ErrAbortHandler)
 	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, gzip.ErrHeader):
@@ -99,21 +99,21 @@ func (g *Git) uploadPack(w http.ResponseWriter, r *http.Request) {
 			return err
 		}
 		w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
-		// git may end before the end of the request was read, which then is read no further: what the server makes of that
-		// is the end of all requests of the connection.
+		// git may end before the whole request was read. The rest is then not read, and the server
+		// ends the connection.
 		w.Header().Set("Connection", "close")
 		w.Header().Set("Cache-Control", "no-cache")
 		return g.run(r, body, out)
 	})
 }
 
-// body is what the client says, bounded in time and, packed as well as unpacked, in size.
+// body returns the request's body, bounded in time and, packed as well as unpacked, in size.
 func (g *Git) body(w http.ResponseWriter, r *http.Request) (io.Reader, error) {
 	conn := http.NewResponseController(w)
 	if err := conn.SetReadDeadline(time.Now().Add(g.bounds.body)); err != nil {
 		return nil, err
 	}
-	// Until its end: the server would take a later deadline for the end of the client.
+	// The deadline is lifted at the body's end: a later expiry would look to the server like the client's end.
 	var in io.Reader = timed{http.MaxBytesReader(w, r.Body, maxGitBody), conn}
 	if r.Header.Get("Content-Encoding") == "gzip" {
 		z, err := gzip.NewReader(in)
@@ -125,7 +125,7 @@ func (g *Git) body(w http.ResponseWriter, r *http.Request) (io.Reader, error) {
 	return in, nil
 }
 
-// timed lifts the deadline of reading at the end of what is read.
+// timed lifts the read deadline at the end of the body.
 type timed struct {
 	io.Reader
 	conn *http.ResponseController
@@ -139,7 +139,7 @@ func (t timed) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// patient gives a client time for each piece of an answer.
+// patient sets a write deadline for each piece of an answer.
 type patient struct {
 	w     http.ResponseWriter
 	conn  *http.ResponseController
@@ -173,10 +173,10 @@ func (g *Git) run(r *http.Request, body io.Reader, out *patient, opts ...string)
 	select {
 	case e := <-fed:
 		if e != nil && !errors.Is(e, syscall.EPIPE) {
-			return e // git only saw that it ended
+			return e // git's own error only says that its input ended
 		}
 	default:
-		_ = out.conn.SetReadDeadline(time.Now()) // git wants no more of it
+		_ = out.conn.SetReadDeadline(time.Now()) // git reads no more of the request
 		if e := <-fed; e != nil {
 			g.Log.Debug("git for the agent", "request", e)
 		}
@@ -187,8 +187,8 @@ func (g *Git) run(r *http.Request, body io.Reader, out *patient, opts ...string)
 	return err
 }
 
-// feed is a pipe that is fed with a body, whose end and why are told by the channel. A child that is given a reader which
-// waits for its client would be waited for as long.
+// feed returns a pipe that is fed from body, and a channel for the copy's error. If the child had a plain reader as
+// input, waiting for the child would also wait for the client.
 func feed(body io.Reader) (*os.File, <-chan error, error) {
 	fed := make(chan error, 1)
 	if body == nil {

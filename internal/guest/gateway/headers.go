@@ -13,25 +13,25 @@ var hop = []string{
 	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 }
 
-// own are headers that the gateway writes itself, or that say where a request comes from.
+// own are headers that the gateway sets itself, or that reveal where a request comes from.
 var own = []string{"Forwarded", "X-Real-Ip", "Accept-Encoding", "Content-Length", "Expect", "Host"}
 
-// override finds headers by which servers and proxies take another method, path or host than the one that was judged.
+// override matches headers that make servers and proxies use another method, path or host than the checked one.
 var override = pattern.New(`(?i)^x-(?:(?:http-)?method(?:-override)?|http-(?:host|url|path)-override|(?:original|rewrite|override|rewritten)-(?:method|url|uri|path|host)|host(?:-override)?)$`)
 
-// secretive finds headers that may carry credentials by their names. It sees more than
-// there are, because services make up names of their own.
+// secretive matches header names that may carry credentials. It matches too many rather than too few,
+// because services invent names of their own.
 var secretive = pattern.New(`(?i)key|auth|token|cookie|secret|credential|passw|signature`)
 
-// harmless are headers that only sound like credentials. With a key of idempotency, and with what the SDKs of
-// both providers say in X-Stainless-…, a client tells the server that a request is a retry.
+// harmless are headers that only sound like credentials. An idempotency key and the X-Stainless-… headers of both
+// providers' SDKs tell the server that a request is a retry.
 func harmless(name string) bool {
 	return name == "Idempotency-Key" || name == "X-Idempotency-Key" || strings.HasPrefix(name, "X-Stainless-")
 }
 
-// forwarded are the headers of a request that go on: all but those of the
-// connection, credentials, and what says where the request comes from. secret reports whether a
-// value has a key or a placeholder in it; such a value goes nowhere, whatever it is called.
+// forwarded returns the request's headers that go to the server: all except those of the
+// connection, credentials, and those that reveal the request's origin. secret reports whether a
+// value contains a key or a placeholder; such a value is never forwarded, whatever the header's name.
 func forwarded(h http.Header, secret func(string) bool) http.Header {
 	out := http.Header{}
 	drop := slices.Concat(hop, own)
@@ -52,8 +52,8 @@ func forwarded(h http.Header, secret func(string) bool) http.Header {
 	}
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if v, ok := out[name]; ok {
-			// Go's transport takes this name in this spelling for the permission to send a request again by
-			// itself. Only the client retries. Servers do not see a difference.
+			// Go's transport takes this name in this spelling as permission to retry a request
+			// itself. Only the client may retry. Servers see no difference.
 			delete(out, name)
 			out[strings.ToLower(name)] = v
 		}

@@ -21,16 +21,16 @@ type meter struct {
 	reading
 	shape  shape
 	stream bool
-	// off: the answer is nothing that the meter can read.
+	// off means that the meter cannot read the answer.
 	off bool
-	// line is the unfinished line of a stream, skip that its rest is dropped.
+	// line is the unfinished line of a stream; skip means that the rest of it is dropped.
 	line []byte
 	skip bool
 	data []byte // of the event so far
-	hold *part  // what line and data take
+	hold *part  // the memory of line and data
 }
 
-// newMeter chooses by the answer's header how to read it.
+// newMeter selects how to read the answer by its header.
 func newMeter(s shape, h http.Header, hold *part) *meter {
 	m := &meter{shape: s, hold: hold}
 	kind, _, err := mime.ParseMediaType(h.Get("Content-Type"))
@@ -46,7 +46,7 @@ func newMeter(s shape, h http.Header, hold *part) *meter {
 	return m
 }
 
-// whole takes an answer in one piece.
+// whole reads an answer in one piece.
 func (m *meter) whole(b []byte) {
 	if m.off {
 		return
@@ -54,7 +54,7 @@ func (m *meter) whole(b []byte) {
 	m.shape.object(&m.reading, b)
 }
 
-// write takes a piece of a stream, wherever it was cut.
+// write reads a piece of a stream, split anywhere.
 func (m *meter) write(p []byte) {
 	for len(p) > 0 && !m.off {
 		i := bytes.IndexByte(p, '\n')
@@ -75,7 +75,7 @@ func (m *meter) write(p []byte) {
 				m.endLine(m.line)
 				m.line = m.line[:0]
 				if cap(m.line) > maxLine/16 {
-					m.line = nil // one long line is no reason to keep its room
+					m.line = nil // do not keep the memory of one long line
 				}
 			}
 		}
@@ -93,8 +93,8 @@ func (m *meter) keep(n int) bool {
 	return m.hold.resize((need + chunk) / chunk * chunk)
 }
 
-// endLine takes one line of a stream. An event ends with an empty line; one of several
-// lines of data is put together.
+// endLine reads one line of a stream. An empty line ends an event; an event's data lines are
+// joined.
 func (m *meter) endLine(line []byte) {
 	line = bytes.TrimSuffix(line, []byte("\r"))
 	if len(line) == 0 {
@@ -117,7 +117,7 @@ func (m *meter) endLine(line []byte) {
 	m.data = append(append(m.data, data...), '\n')
 }
 
-// complete is a cheap look whether an event's data can be all of it.
+// complete is a cheap check whether an event's data can be complete.
 func complete(data []byte) bool {
 	return len(data) > 1 && data[0] == '{' && data[len(data)-1] == '}' || string(data) == "[DONE]"
 }

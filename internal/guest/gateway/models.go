@@ -22,47 +22,47 @@ const (
 	// dialTime and tlsTime bound how long a server may take to be reached.
 	dialTime = 15 * time.Second
 	tlsTime  = 15 * time.Second
-	// answerTime bounds the wait for the beginning of an answer. One that is not streamed begins when the
-	// model is done, for which the SDKs of both providers allow ten minutes. It also bounds the reading of
+	// answerTime bounds the wait for the beginning of an answer. An answer that is not streamed begins when the
+	// model is done, for which the SDKs of both providers allow ten minutes. It also bounds reading
 	// an answer whose client has gone.
 	answerTime = 15 * time.Minute
 	// bodyTime bounds the reading of a request's body, which comes over loopback.
 	bodyTime = 2 * time.Minute
 	// idleTime is how long a connection without a request is kept.
 	idleTime = 90 * time.Second
-	// stopTime bounds the wait of Stop for requests that it has cut off.
+	// stopTime bounds Stop's wait for requests that it has cut off.
 	stopTime = 2 * time.Second
-	// maxHeader bounds a header, in bytes, of clients and servers alike.
+	// maxHeader bounds the headers of clients and servers, in bytes.
 	maxHeader = 256 << 10
-	// writeTime bounds the writing of one chunk of an answer: a client that takes nothing for so long is gone.
+	// writeTime bounds writing one chunk of an answer: a client that takes nothing for so long is gone.
 	writeTime = 2 * time.Minute
-	// roomTime bounds the wait of an answer for the memory that others hold.
+	// roomTime bounds an answer's wait for memory that others hold.
 	roomTime = 30 * time.Second
 )
 
 // ModelsConfig configures the way to the models.
 type ModelsConfig struct {
 	Gateway workorder.Gateway
-	// Network is the policy that what the provider does for the agent is held to, too. Zero: full.
+	// Network is the policy that also applies to the provider's tools and fetches. The zero value allows everything.
 	Network workorder.Network
-	// Emit gets EventNetwork, the first of its kind only. Nil if there is no listener.
+	// Emit gets EventNetwork, only the first of each kind. If nil, events are dropped.
 	Emit func(workorder.Event)
-	// Secrets has the values of all keys of the routes.
+	// Secrets contains the values of all keys of the routes.
 	Secrets map[string]string
-	// Audit gets one JSON line per request, without bodies and keys. Nil writes none.
+	// Audit gets one JSON line per request, without bodies and keys. If nil, no audit is written.
 	Audit io.Writer
 	Log   *slog.Logger
 
-	limits limits // zero: the constants
+	limits limits // zero for the constants
 }
 
-// limits are what tests cannot wait for.
+// limits are the limits that tests shorten.
 type limits struct {
 	answer, write, room time.Duration
 	held                int64
 }
 
-// Models is the agent's way to its models. It is safe for concurrent use.
+// Models gives the agent access to its models. It is safe for concurrent use.
 type Models struct {
 	log    *slog.Logger
 	mask   *redact.Set
@@ -75,7 +75,7 @@ type Models struct {
 	client http.RoundTripper
 	room   *room
 	limits limits
-	// throttle is of all routes: an agent that gets on with one of them is not stopped.
+	// throttle is shared by all routes: an agent that progresses with one of them is not stopped.
 	throttle throttle
 
 	mu      sync.Mutex
@@ -85,7 +85,7 @@ type Models struct {
 	srv  *http.Server
 	addr string
 	stop context.CancelFunc
-	over context.Context // ends with Stop
+	over context.Context // ended by Stop
 }
 
 // route is one API with its server.
@@ -95,7 +95,7 @@ type route struct {
 	keys keyring
 }
 
-// NewModels makes the gateway with a placeholder for every key. Env knows them already.
+// NewModels makes the gateway with a placeholder for every key. Env works from here on.
 func NewModels(c ModelsConfig) (*Models, error) {
 	prices, err := newPricer(c.Gateway.Prices)
 	if err != nil {
@@ -166,9 +166,9 @@ func (m *Models) Start(ctx context.Context) error {
 	return nil
 }
 
-// Env are the variables by which programs find the gateway: a placeholder for each
-// key, and after Start where the gateway listens. A route without keys has a placeholder in the
-// first variable of its API, because programs want one.
+// Env returns the variables by which programs find the gateway: a placeholder for each
+// key and, after Start, the gateway's addresses. A route without keys has a placeholder in the
+// first variable of its API, because programs require one.
 func (m *Models) Env() map[string]string {
 	env := map[string]string{}
 	for name, r := range m.routes {
@@ -177,31 +177,31 @@ func (m *Models) Env() map[string]string {
 			continue
 		}
 		base := "http://" + m.addr + "/" + name
-		if r.api == workorder.APIOpenAI { // its programs want the version in the base
+		if r.api == workorder.APIOpenAI { // OpenAI clients expect the version in the base
 			base += "/v1"
-			env["OPENAI_API_BASE"] = base // the name that older programs know
+			env["OPENAI_API_BASE"] = base // the name that older programs use
 		}
 		env[r.api.BaseURLVariable()] = base
 	}
 	return env
 }
 
-// SetBudget sets what may be spent in all, with what was spent already; nil: any amount.
+// SetBudget sets the total budget, which includes the sum already spent; nil means no limit.
 func (m *Models) SetBudget(usd *float64) { m.ledger.setBudget(usd) }
 
-// Usage is what went over the wire so far, answers under way included, and the number of
-// requests that were forwarded to a model. The cost is nil when that of one request is not known.
+// Usage returns the usage so far, running answers included, and the number of
+// requests that were forwarded to a model. The cost is nil if that of any request is not known.
 func (m *Models) Usage() (workorder.Usage, int64) { return m.ledger.usage() }
 
-// Settle is Usage once the calls have ended for which nobody but the gateway waits. When ctx ends before,
-// it has the most that those can cost.
+// Settle waits for the calls that only the gateway still waits for, and returns Usage. If ctx ends first,
+// the usage includes their highest possible cost.
 func (m *Models) Settle(ctx context.Context) (workorder.Usage, int64) { return m.ledger.settle(ctx) }
 
 // OverBudget is closed when a request was refused because the budget is spent. SetBudget with a
 // larger budget makes a new channel.
 func (m *Models) OverBudget() <-chan struct{} { return m.ledger.overBudget() }
 
-// begin admits a request; false: the gateway has ended.
+// begin admits a request; it returns false if the gateway has stopped.
 func (m *Models) begin() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -211,7 +211,7 @@ func (m *Models) begin() bool {
 	return !m.stopped
 }
 
-// Stop ends the gateway and cuts off what is under way.
+// Stop ends the gateway and cuts off running requests.
 func (m *Models) Stop() {
 	if m.srv == nil {
 		return
@@ -220,7 +220,7 @@ func (m *Models) Stop() {
 	m.stopped = true
 	m.mu.Unlock()
 	m.stop()
-	_ = m.srv.Close() // of loopback connections nothing can be lost that matters now
+	_ = m.srv.Close() // an error on loopback connections does not matter now
 	done := make(chan struct{})
 	go func() { m.busy.Wait(); close(done) }()
 	t := time.NewTimer(stopTime)

@@ -14,7 +14,7 @@ import (
 //go:embed prices.json
 var pricesJSON []byte
 
-// rates are US dollars for a million tokens.
+// rates are US dollars per million tokens.
 type rates struct {
 	Input        float64 `json:"input"`
 	Output       float64 `json:"output"`
@@ -23,17 +23,17 @@ type rates struct {
 	CacheWrite1h float64 `json:"cache_write_1h"`
 }
 
-// price is what a model costs.
+// price is the price of one model.
 type price struct {
 	rates
-	// Long is for the whole of a request whose prompt has more tokens than Above.
+	// Long applies to the whole request if its prompt has more tokens than Above.
 	Long *longRates `json:"long"`
-	// Fast, Flex and USOnly multiply the price for the provider's faster or slower
-	// service and for processing in the United States. 0: not known.
+	// Fast, Flex and USOnly are price factors for the provider's faster or slower
+	// service and for processing in the United States. Zero means not known.
 	Fast   float64 `json:"fast"`
 	Flex   float64 `json:"flex"`
 	USOnly float64 `json:"us_only"`
-	// WebSearch is dollars for one search on the server. 0: not known.
+	// WebSearch is dollars per search on the server. Zero means not known.
 	WebSearch float64 `json:"web_search"`
 }
 
@@ -55,7 +55,7 @@ type priceTable struct {
 	} `json:"groups"`
 }
 
-// builtin is the embedded table by model. Of two groups with one model the first counts.
+// builtin is the embedded table by model. If two groups have the same model, the first counts.
 var builtin = sync.OnceValues(func() (map[string]price, error) {
 	var t priceTable
 	if err := json.Unmarshal(pricesJSON, &t); err != nil {
@@ -84,12 +84,12 @@ func newPricer(own map[string]workorder.ModelPrice) (pricer, error) {
 	return pricer{own: own, table: table}, err
 }
 
-// find looks for the price of the first of these names that has one; the project's
-// prices come before the table, whichever name they are for.
+// find returns the price of the first of these names that has one. The project's
+// prices come before the table, for all names.
 func (p pricer) find(names ...string) (price, bool) {
 	for _, n := range names {
 		if own, ok := p.own[n]; ok {
-			// A price for the cache's short life counts for the long one, too.
+			// A price for the short-lived cache also applies to the long-lived one.
 			r := rates{Input: own.Input, Output: own.Output, CacheRead: own.CacheRead, CacheWrite: own.CacheWrite, CacheWrite1h: own.CacheWrite}
 			return price{rates: r, Fast: 1, Flex: 1, USOnly: 1}, true
 		}
@@ -103,17 +103,17 @@ func (p pricer) find(names ...string) (price, bool) {
 }
 
 var (
-	// vendorPrefix is what proxies and clouds put before a model's own name.
+	// vendorPrefix is the prefix that proxies and clouds add to a model's name.
 	vendorPrefix = pattern.New(`^(anthropic|openai|bedrock|converse|vertex_ai|azure|azure_ai|openrouter|litellm_proxy|models|gemini|google|xai|x-ai|deepseek|mistral|mistralai|moonshotai|moonshot|zai|z-ai|dashscope|alibaba|qwen)/`)
-	// bedrockPrefix and bedrockSuffix are those of Amazon's names: us.anthropic.….-v1:0.
+	// bedrockPrefix and bedrockSuffix are parts of Amazon's names: us.anthropic.….-v1:0.
 	bedrockPrefix = pattern.New(`^((us|eu|apac|jp|au|ca|us-gov|global)\.)?anthropic\.`)
 	bedrockSuffix = pattern.New(`-v[0-9](:[0-9])?$`)
-	// vertexVersion stands before Google's @date.
+	// vertexVersion precedes Google's @date.
 	dateSuffix = pattern.New(`(-v[0-9])?[-@](20[0-9]{6}|20[0-9]{2}-[01][0-9]-[0-3][0-9])$`)
 )
 
-// inTable looks for a name as it is, and then without what is known to be no
-// part of a model's name: never by a prefix, because gpt-5-mini is not gpt-5.
+// inTable looks up the name itself, then the name without known vendor additions.
+// It never matches by prefix, because gpt-5-mini is not gpt-5.
 func (p pricer) inTable(name string) (price, bool) {
 	if pr, ok := p.table[name]; ok {
 		return pr, true
@@ -134,7 +134,7 @@ func (p pricer) inTable(name string) (price, bool) {
 	return pr, ok
 }
 
-// cost is what a call costs in US dollars; ok is false when a part of it has no known price.
+// cost returns a call's cost in US dollars; ok is false if the price of a part is not known.
 func (p price) cost(t tokens) (usd float64, ok bool) {
 	r := p.rates
 	if p.Long != nil && t.input+t.cacheRead+t.cacheWrite > p.Long.Above {
@@ -144,8 +144,8 @@ func (p price) cost(t tokens) (usd float64, ok bool) {
 	if hour == 0 {
 		hour = r.CacheWrite
 	}
-	// A price that is missing where the tokens are not: the model's own for input, which
-	// the cache's are a part of or a little more than.
+	// A missing price for used tokens: take the model's input price. Cache prices
+	// are below it or little above it.
 	if r.CacheRead == 0 && r.Input > 0 {
 		r.CacheRead = r.Input
 	}
@@ -179,8 +179,8 @@ func (p price) cost(t tokens) (usd float64, ok bool) {
 	return usd, !t.unpriced
 }
 
-// most is what a call with that prompt and answer can cost, whatever of the prompt is read from
-// the cache or written to it. A part without a known price counts nothing.
+// most is the highest cost of a call with that prompt and answer, however much of the prompt is read from
+// the cache or written to it. A part without a known price counts as zero.
 func (p price) most(prompt, answer int64, fast, hour bool) (usd float64) {
 	ways := []tokens{{input: prompt}, {cacheWrite: prompt}}
 	if hour {

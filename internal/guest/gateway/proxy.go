@@ -38,24 +38,24 @@ func (m *Models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.refuse(no)
 	}
 	if c.broken {
-		panic(http.ErrAbortHandler) // the client must not take the half for the whole
+		panic(http.ErrAbortHandler) // the client must not take the part for the whole answer
 	}
 }
 
-// call is one request on its way.
+// call is one running request.
 type call struct {
 	m     *Models
 	r     *http.Request
 	route *route
 	ask   ask
-	entry *entry // nil: it is not metered
+	entry *entry // nil if it is not metered
 	line  line
-	body  part // what the request's body takes
-	// client gets the answer.
+	body  part // the memory of the request's body
+	// client receives the answer.
 	client client
-	// unread: the answer came, and we did not read it.
+	// unread means that an answer came and the gateway did not read it.
 	unread bool
-	// broken: the answer is not whole, and its header was sent as if it were.
+	// broken means that the answer is incomplete although its header was sent.
 	broken bool
 }
 
@@ -124,7 +124,7 @@ func (c *call) serve(raw string) *refusal {
 	return c.forward(header)
 }
 
-// secret reports whether a text has a key or a placeholder in it.
+// secret reports whether a text contains a key or a placeholder.
 func (c *call) secret(s string) bool {
 	return strings.Contains(s, placeholderPrefix) || c.m.mask.String(s) != s
 }
@@ -135,7 +135,7 @@ func (c *call) notFound(why string) *refusal {
 
 var errBusy = &refusal{status: http.StatusTooManyRequests, kind: "busy", text: "too many large requests at a time", after: 1}
 
-// readBody takes the whole body, because the meter has to look into it.
+// readBody reads the whole body, because the meter has to examine it.
 func (c *call) readBody() *refusal {
 	tooLarge := &refusal{status: http.StatusRequestEntityTooLarge, kind: "too_large", text: fmt.Sprintf("a request may have %d bytes", maxRequest)}
 	limit := int64(maxRequest)
@@ -150,7 +150,7 @@ func (c *call) readBody() *refusal {
 			status: http.StatusUnsupportedMediaType, kind: "encoding", text: "a compressed request cannot be metered: send it as it is",
 		}
 	}
-	_ = c.client.conn.SetReadDeadline(time.Now().Add(bodyTime)) // a writer that cannot do it has no slow client either
+	_ = c.client.conn.SetReadDeadline(time.Now().Add(bodyTime)) // a writer without deadlines has no slow client either
 	b, err := c.body.fill(http.MaxBytesReader(c.client.w, c.r.Body, maxRequest), limit)
 	_ = c.client.conn.SetReadDeadline(time.Time{})
 	c.line.BytesIn = int64(len(b))
@@ -167,7 +167,7 @@ func (c *call) readBody() *refusal {
 	return nil
 }
 
-// prepare looks into the body of a metered request and changes what the meter needs.
+// prepare examines the body of a metered request and makes the changes that the meter needs.
 func (c *call) prepare() *refusal {
 	change, err := c.ask.prepare()
 	if err != nil {
@@ -182,23 +182,23 @@ func (c *call) prepare() *refusal {
 		return errBusy
 	}
 	c.ask.body = change.apply(c.ask.body)
-	c.body.shrink(held) // nobody has the first one any more
+	c.body.shrink(held) // the first body is no longer used
 	return nil
 }
 
-// left reports whether the client or the whole box no longer waits for the answer.
+// left reports whether the client, or the whole box, has stopped waiting for the answer.
 func (c *call) left() bool {
 	return c.client.gone.Load() || c.r.Context().Err() != nil || c.m.over.Err() != nil
 }
 
-// forward sends the request on and the answer back.
+// forward sends the request to the server and the answer back.
 //
-// A server that has a request works on it and bills it, whether or not anybody waits for the answer. So from there
-// on a metered call is read to its end, and takes its part of the budget as long.
+// A server works on a request and bills it, even if no client waits for the answer. So once it is sent,
+// a metered call is read to its end, and keeps its part of the budget until then.
 func (c *call) forward(header http.Header) *refusal {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.r.Context()))
 	defer cancel()
-	var sent atomic.Bool // a connection is there: the server may get the request
+	var sent atomic.Bool // a connection exists: the server may get the request
 	c.client.hangUp = sync.OnceFunc(func() {
 		c.client.gone.Store(true)
 		if c.entry != nil {

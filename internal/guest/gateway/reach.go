@@ -15,24 +15,24 @@ import (
 )
 
 const (
-	// maxSaid bounds the places that events are made for. An agent that names more is scanning.
+	// maxSaid bounds the destinations that get events. A client that names more is scanning.
 	maxSaid = 1000
-	// maxNamed bounds what one refusal and one line of the audit name.
+	// maxNamed bounds the names in one refusal and one audit line.
 	maxNamed = 5
-	// toolsKey is what allows tools of the provider.
+	// toolsKey is the project file's key that allows the provider's tools.
 	toolsKey = "gateway: {provider_tools: true}"
-	// byGateway is who an event names.
+	// byGateway is the source named in events.
 	byGateway = "gateway"
 )
 
-// judge holds requests to the network policy: what the provider fetches or runs for the agent is a way out of the
-// box that no packet of the box shows.
+// judge applies the network policy to requests: a fetch or a tool of the provider is a way out of the
+// box that none of the box's packets shows.
 type judge struct {
 	mode  workorder.NetworkMode
 	learn bool
 	tools bool // the provider may run tools
 	rules []workorder.AllowRule
-	emit  func(workorder.Event) // can be nil
+	emit  func(workorder.Event) // nil to drop events
 
 	mu   sync.Mutex
 	said map[string]bool
@@ -53,19 +53,19 @@ func newJudge(n workorder.Network, g *workorder.Gateway, emit func(workorder.Eve
 	return j, nil
 }
 
-// idle: everything passes.
+// idle reports whether everything passes.
 func (j *judge) idle() bool { return j.mode == workorder.NetworkFull && j.tools }
 
-// verdict is what becomes of one reach.
+// verdict is the decision on one reach.
 type verdict struct {
-	name   string // as events have it
+	name   string // name used in events
 	status workorder.NetworkStatus
 	reason string
 	fix    string // the line of the project file that would allow it
-	where  string // what the fix is written under; "": nothing
+	where  string // the key that fix belongs under; empty if none
 }
 
-// decide judges one reach. Of what the provider does not reach out for it says so by an empty name.
+// decide decides on one reach. The name is empty if the provider reaches nothing.
 func (j *judge) decide(r reach) verdict {
 	v := verdict{name: clean(r.what), reason: "the provider would run or fetch it, outside of the sandbox", fix: toolsKey, status: workorder.NetworkRefused}
 	switch {
@@ -83,7 +83,7 @@ func (j *judge) decide(r reach) verdict {
 	return v
 }
 
-// fetch judges a URL as the policy judges a connection to its host.
+// fetch applies the policy to a URL as to a connection to its host.
 func (j *judge) fetch(raw string) verdict {
 	host, port, ok := target(raw)
 	if !ok {
@@ -104,7 +104,7 @@ func (j *judge) fetch(raw string) verdict {
 	return v
 }
 
-// target is where a URL leads, for URLs that everybody reads in the same way.
+// target returns a URL's host and port if all parsers read the URL the same way.
 func target(raw string) (host string, port uint16, ok bool) {
 	u, err := url.Parse(raw)
 	if err != nil || u.User != nil || u.Opaque != "" {
@@ -134,7 +134,7 @@ func target(raw string) (host string, port uint16, ok bool) {
 	return host, port, workorder.ValidHostName(host)
 }
 
-// say makes an event of the first of its kind.
+// say emits an event, only the first of its kind.
 func (j *judge) say(v verdict) {
 	if j.emit == nil {
 		return
@@ -151,14 +151,14 @@ func (j *judge) say(v verdict) {
 	}
 }
 
-// police refuses a request by which the provider would reach what the box may not.
+// police refuses a request by which the provider would reach destinations that the box must not reach.
 func (c *call) police() *refusal {
 	j := c.m.judge
 	if j.idle() || c.r.Method != http.MethodPost || len(c.ask.body) == 0 {
 		return nil
 	}
 	var err error
-	if !c.ask.op.metered { // else it was read already
+	if !c.ask.op.metered { // a metered body was read already
 		_, err = parseBody(c.ask.body)
 	}
 	var found []reach
@@ -196,7 +196,7 @@ func (c *call) police() *refusal {
 	return &refusal{status: http.StatusBadRequest, kind: "network", text: text}
 }
 
-// few keeps the first different ones.
+// few returns the first distinct values.
 func few(list *[]string, s string) {
 	if len(*list) < maxNamed && !slices.Contains(*list, s) {
 		*list = append(*list, s)

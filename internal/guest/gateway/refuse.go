@@ -8,17 +8,17 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// refusal is an answer of our own.
+// refusal is an answer that the gateway writes itself.
 type refusal struct {
 	status int
-	// kind is for the audit.
+	// kind is the audit's word for it.
 	kind string
 	text string
-	// after is Retry-After in seconds; 0: none.
+	// after is Retry-After in seconds; 0 for none.
 	after int
 }
 
-// errorTypes are the names that providers have for a status.
+// errorTypes are the providers' names for a status.
 var errorTypes = map[workorder.ModelAPI]map[int]string{
 	workorder.APIAnthropic: {
 		http.StatusBadRequest: "invalid_request_error", http.StatusUnauthorized: "authentication_error", http.StatusNotFound: "not_found_error",
@@ -32,7 +32,7 @@ var errorTypes = map[workorder.ModelAPI]map[int]string{
 	},
 }
 
-// write answers in the shape of the API's own errors.
+// write answers in the format of the API's own errors.
 func (r *refusal) write(w http.ResponseWriter, api workorder.ModelAPI) {
 	text := "sandbox-agent: " + r.text
 	kind := errorTypes[api][r.status]

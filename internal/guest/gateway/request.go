@@ -12,24 +12,24 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// operation is one thing that may be asked of an API.
+// operation is one allowed request of an API.
 type operation struct {
 	method string
-	// path is canonical, with the version; {} is one segment.
+	// path is canonical, with the version; {} stands for one segment.
 	path string
-	// metered: it uses a model, which costs money.
+	// metered means that it uses a model, which costs money.
 	metered bool
-	// open: it is asked without a key, and forwarded without one.
+	// open means that it is requested without a key, and forwarded without one.
 	open bool
 }
 
-// operations are what a model needs and nothing else. Files, batches, fine-tuning,
-// stored conversations and administration are the organisation's, or cost money that is not seen on the wire.
+// operations are only those that a model needs. Files, batches, fine-tuning,
+// stored conversations and administration belong to the organisation, or cost money that the traffic does not show.
 var operations = map[workorder.ModelAPI][]operation{
 	workorder.APIAnthropic: {
 		{method: "HEAD", path: "/", open: true},
 		{method: "GET", path: "/", open: true},
-		{method: "HEAD", path: "/api/hello", open: true}, // Claude Code looks whether the server is there
+		{method: "HEAD", path: "/api/hello", open: true}, // Claude Code's check whether the server is there
 		{method: "GET", path: "/api/hello", open: true},
 		{method: "POST", path: "/v1/messages", metered: true},
 		{method: "POST", path: "/v1/messages/count_tokens"},
@@ -40,7 +40,7 @@ var operations = map[workorder.ModelAPI][]operation{
 		{method: "POST", path: "/v1/chat/completions", metered: true},
 		{method: "POST", path: "/v1/completions", metered: true},
 		{method: "POST", path: "/v1/responses", metered: true},
-		{method: "POST", path: "/v1/responses/compact", metered: true}, // Codex shortens long sessions by it
+		{method: "POST", path: "/v1/responses/compact", metered: true}, // Codex shortens long sessions with it
 		{method: "GET", path: "/v1/responses/{}"},
 		{method: "DELETE", path: "/v1/responses/{}"},
 		{method: "POST", path: "/v1/responses/{}/cancel"},
@@ -50,16 +50,16 @@ var operations = map[workorder.ModelAPI][]operation{
 	},
 }
 
-// queries are the parameters that pass, by name; others may be credentials.
+// queries are the parameters that pass, by name; others may contain credentials.
 var queries = []string{
 	"beta", "limit", "order", "after", "after_id", "before_id", "include", "include[]", "stream", "starting_after",
 	"include_obfuscation", "api-version",
 }
 
-// segment is one element of a path: what ids of models and responses are made of.
+// segment matches one path element: the characters of model and response ids.
 var segment = pattern.New(`^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$`)
 
-// resolve finds what a path below a route's prefix asks for. path is as the client wrote it.
+// resolve finds the operation for a path below a route's prefix. path is as the client wrote it.
 func resolve(api workorder.ModelAPI, method, path string) (op operation, canonical string, ok bool) {
 	switch path {
 	case "", "/":
@@ -110,27 +110,27 @@ func query(raw string) string {
 // maxRequest bounds a request's body, in bytes: providers take 32 to 50 MB.
 const maxRequest = 64 << 20
 
-// mostOutput is what a call may answer that does not say how much it wants, in tokens: the
-// largest bound of the models in prices.json.
+// mostOutput is the assumed output limit of a call that states none, in tokens: the
+// largest limit of the models in prices.json.
 const mostOutput = 128_000
 
-// ask is a request that may pass.
+// ask is an allowed request.
 type ask struct {
 	api    workorder.ModelAPI
 	op     operation
 	path   string
 	model  string
 	stream bool
-	// linked: what the server remembers of the conversation is part of the prompt.
+	// linked means that the prompt includes a conversation stored on the server.
 	linked bool
-	// most is the largest answer that it can get, in tokens, with what the model thinks.
+	// most is the largest possible answer, in tokens, thoughts included.
 	most int64
-	// fast: it wants the provider's faster service. hour: it may write to the cache with the long life.
+	// fast means that it requests the provider's faster service; hour that it may write to the long-lived cache.
 	fast, hour bool
 	body       []byte
 }
 
-// prepare looks into a metered request's body and says what has to be changed for the meter; nil: nothing.
+// prepare examines a metered request's body and returns the edits that the meter needs, or nil.
 func (a *ask) prepare() (*edit, error) {
 	b, err := parseBody(a.body)
 	if err != nil {
@@ -155,14 +155,14 @@ func (a *ask) bound(b body) int64 {
 	if a.path == "/v1/embeddings" {
 		return 0
 	}
-	// Of several the largest: which one a server obeys is its own affair.
+	// Of several the largest: servers differ in which one they obey.
 	if n := max(b.number("max_tokens"), b.number("max_completion_tokens"), b.number("max_output_tokens")); n > 0 {
 		return n
 	}
 	return mostOutput
 }
 
-// includeUsage makes the server end a stream with the usage, which it only does when asked.
+// includeUsage makes the server end a stream with the usage, which it only sends on request.
 func (a *ask) includeUsage(b body) (*edit, error) {
 	const name = "stream_options"
 	if !b.has(name) {

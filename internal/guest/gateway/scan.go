@@ -10,38 +10,38 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
-// maxReaches bounds what is collected of one request.
+// maxReaches bounds the reaches collected from one request.
 const maxReaches = 10_000
 
 var errReaches = errors.New("it names too many URLs, files and tools")
 
-// clientTools are the types of tools that the client runs, and of those of the provider that see nothing but the
-// request, the organisation's vector stores (file_search) or another model (advisor, image_generation). Taken from
+// clientTools are the types of tools that the client runs, and of the provider's tools that see only the
+// request, the organisation's vector stores (file_search) or another model (advisor, image_generation). Source:
 // the unions of the providers' SDKs, 2026-11-21: BetaToolUnionParam of anthropic-sdk-go v1.84.0, ToolUnionParam of
-// openai-go v3.95.0. Whatever is not here is the provider's, also what is new.
+// openai-go v3.95.0. Every other type, also a new one, counts as run by the provider.
 var clientTools = pattern.New(`^(?:custom|function|namespace|apply_patch|local_shell|shell|computer|computer_use|computer_use_preview|file_search|image_generation|tool_search|` +
 	`(?:bash|text_editor|computer|computer_toolset|browser_toolset|memory|advisor|tool_search_tool_bm25|tool_search_tool_regex)(?:_[0-9]{8})?|` +
 	`tool_reference|mcp_tool_reference|mcp_toolset_reference|tool_definition)$`)
 
-// cachedSearch are tools that reach nothing when they say external_web_access: false. Codex says so in a sandbox of
-// its own; without one it wants the live search, unless it is given web_search="disabled".
+// cachedSearch are tools that reach nothing with external_web_access: false. Codex sets that inside its own
+// sandbox; without one it uses the live search, unless it runs with web_search="disabled".
 var cachedSearch = []string{"web_search", "web_search_2025_08_26"}
 
 // searching are models that search the web without a tool (OpenAI's, and any at OpenRouter).
 var searching = pattern.New(`(?i)-search-(?:preview|api)|:online$`)
 
-// fields are those of a request itself that make the provider, or a proxy in front of it, reach out: of
+// fields are a request's own fields that make the provider, or a proxy in front of it, reach out: of
 // Anthropic, OpenAI, OpenRouter (plugins), xAI (search_parameters) and Alibaba (enable_search).
 var fields = []string{"mcp_servers", "web_search_options", "plugins", "search_parameters", "enable_search"}
 
-// toolFields are fields of tools that make one of the provider's of it, whatever its type says: of MCP, and of
+// toolFields are fields that make a tool one of the provider's, whatever its type: of MCP, and of
 // Google's tools, which have no type.
 var toolFields = []string{
 	"server_url", "connector_id", "google_search", "googlesearch", "google_search_retrieval", "googlesearchretrieval", "url_context", "urlcontext",
 	"code_execution", "codeexecution", "enterprise_web_search", "enterprisewebsearch", "google_maps", "googlemaps",
 }
 
-// urlFields are fields that have a URL, or an object with one.
+// urlFields are fields that contain a URL, or an object with one.
 var urlFields = []string{"image_url", "file_url", "video_url", "audio_url"}
 
 // fileFields are fields whose object is a file; fileTypes are the types of such objects.
@@ -50,19 +50,19 @@ var (
 	fileTypes  = []string{"file", "input_file", "input_image", "container_upload"}
 )
 
-// opaque are fields whose values are the client's own: JSON schemas, and examples for them.
+// opaque are fields with the client's own values: JSON schemas, and examples for them.
 var opaque = []string{"input_schema", "output_schema", "parameters", "schema", "input_examples", "metadata"}
 
-// uses are the blocks whose field input is the model's word to a tool.
+// uses are the blocks whose field input is the model's input to a tool.
 var uses = []string{"tool_use", "server_tool_use", "mcp_tool_use"}
 
-// reach is something in a request by which the provider reaches out.
+// reach is a part of a request that makes the provider reach out.
 type reach struct {
-	// what is a tool, a field or a model; "": the URL.
+	// what is a tool, a field or a model; empty for a URL.
 	what, url string
 }
 
-// scan finds what in a request makes the provider reach out. raw is valid JSON.
+// scan finds the parts of a request that make the provider reach out. raw is valid JSON.
 func scan(raw []byte) ([]reach, error) {
 	s := scanner{raw: raw}
 	s.value(space(raw, 0), place{})
@@ -75,17 +75,17 @@ func scan(raw []byte) ([]reach, error) {
 type scanner struct {
 	raw   []byte
 	found []reach
-	over  bool // there was more than maxReaches
+	over  bool // there were more than maxReaches
 }
 
-// place says where a value stands.
+// place is the position of a value.
 type place struct {
 	field string // the innermost field that it belongs to
 	item  bool   // it is an item of the field's list
 	depth int    // of objects
 }
 
-// thing is what matters of an object.
+// thing has the relevant properties of an object.
 type thing struct {
 	kind   string // its type
 	kinds  int
@@ -93,8 +93,8 @@ type thing struct {
 	file   bool
 	named  bool
 	by     string // one of toolFields
-	cached bool   // it says external_web_access: false
-	live   bool   // it says something else
+	cached bool   // external_web_access is false
+	live   bool   // external_web_access has another value
 	remote bool   // it has an environment that is not local
 }
 
@@ -104,7 +104,7 @@ func (s *scanner) note(r reach) {
 	}
 }
 
-// value steps over a value and looks into it.
+// value steps over a value and examines it.
 func (s *scanner) value(i int, at place) (end int) {
 	switch s.raw[i] {
 	case '{':
@@ -124,7 +124,7 @@ func (s *scanner) value(i int, at place) (end int) {
 
 func (s *scanner) object(i int, at place) (end int) {
 	var t thing
-	from, to := 0, 0 // what was found in the field input
+	from, to := 0, 0 // range of the reaches found in the field input
 	for i = space(s.raw, i+1); s.raw[i] != '}'; {
 		if s.raw[i] == ',' {
 			i = space(s.raw, i+1)
@@ -135,7 +135,7 @@ func (s *scanner) object(i int, at place) (end int) {
 		i = space(s.raw, space(s.raw, i)+1) // over the colon
 		start = i
 		before := len(s.found)
-		if slices.Contains(opaque, name) || name == "mcp_servers" && at.depth == 0 { // which counts as a whole
+		if slices.Contains(opaque, name) || name == "mcp_servers" && at.depth == 0 { // mcp_servers counts as a whole
 			i = endOfValue(s.raw, i)
 		} else {
 			i = s.value(i, place{field: name, depth: at.depth + 1})
@@ -153,7 +153,7 @@ func (s *scanner) object(i int, at place) (end int) {
 	return i + 1
 }
 
-// field takes one field of an object; v is its value.
+// field examines one field of an object; v is its value.
 func (s *scanner) field(t *thing, name string, v []byte, depth int) {
 	if string(v) == "null" {
 		return
@@ -166,7 +166,7 @@ func (s *scanner) field(t *thing, name string, v []byte, depth int) {
 		t.urls = append(t.urls, textOf(v))
 	case "file_id":
 		t.file = true
-	case "file_data": // base64; some proxies take a URL
+	case "file_data": // base64; some proxies accept a URL
 		if u := textOf(v[:min(len(v), maxText)]); strings.Contains(u, "://") {
 			s.note(reach{url: u})
 		}
@@ -197,7 +197,7 @@ func (s *scanner) field(t *thing, name string, v []byte, depth int) {
 	}
 }
 
-// thing judges an object by all of its fields.
+// thing decides on an object by all of its fields.
 func (s *scanner) thing(t *thing, at place) {
 	if t.kinds > 1 {
 		s.note(reach{what: "field type, given twice in one object"})
@@ -225,7 +225,7 @@ func (s *scanner) thing(t *thing, at place) {
 	}
 }
 
-// fieldName is a field's name in lower case: some servers ignore case.
+// fieldName is a field's name in lower case, because some servers ignore case.
 func fieldName(quoted []byte) string {
 	plain := true
 	for _, c := range quoted {
@@ -239,12 +239,12 @@ func fieldName(quoted []byte) string {
 		return name
 	}
 	_ = json.Unmarshal(quoted, &name)
-	return strings.ToLower(strings.ToUpper(name)) // so that letters count as equal that do for encoding/json
+	return strings.ToLower(strings.ToUpper(name)) // matches the case folding of encoding/json
 }
 
-// textOf is a JSON value as a text: a string, or the beginning of anything else.
+// textOf is a JSON value as text: a string, or the beginning of any other value.
 func textOf(v []byte) string {
-	if len(v) > maxText { // of a long one only data: is of interest
+	if len(v) > maxText { // of a long text only the prefix data: matters
 		return string(bytes.TrimPrefix(v[:maxText], []byte(`"`)))
 	}
 	var s string

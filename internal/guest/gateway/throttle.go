@@ -12,13 +12,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// statusOverloaded is Anthropic's for servers that have too much to do.
+// statusOverloaded is Anthropic's status for overloaded servers.
 const statusOverloaded = 529
 
-// maxModels bounds the models of which limits are kept apart: the client names them.
+// maxModels bounds the models with limits of their own, because the client chooses the names.
 const maxModels = 64
 
-// asked is a model as a call asks for it, by its route, and how much it was told.
+// asked is a model of a route as a call names it, with the size of the call's body.
 type asked struct {
 	api   workorder.ModelAPI
 	model string
@@ -27,28 +27,28 @@ type asked struct {
 
 func (c *call) asked() asked { return asked{c.route.api, c.ask.model, len(c.ask.body)} }
 
-// throttle is the limits of providers at which calls were refused, for each model until one of its is answered: an agent may have
-// a small model for side calls, whose limit says nothing of the other one's.
+// throttle records, for each model, the provider's limit at which its calls are refused, until one of them is answered. An agent may have
+// a small model for side calls, whose limit does not apply to the other one.
 type throttle struct {
 	mu     sync.Mutex
-	models map[asked]*limited // by what is asked for, without bytes
-	last   time.Time          // an answer of whichever model
+	models map[asked]*limited // the key's bytes are zero
+	last   time.Time          // the last answer of any model
 }
 
-// limited is what is known of one model.
+// limited is the state of one model.
 type limited struct {
-	told  int64                 // in bytes
-	limit *workorder.ModelLimit // nil: none
+	told  int64                 // size of its requests, in bytes
+	limit *workorder.ModelLimit // nil if no limit is known
 }
 
-// of is what is known of a model that was asked. t.mu is held.
+// of returns the state of a requested model. t.mu is held.
 func (t *throttle) of(a asked) *limited {
 	if t.models == nil {
 		t.models = map[asked]*limited{}
 	}
 	key := asked{api: a.api, model: a.model}
 	if t.models[key] == nil && len(t.models) >= maxModels {
-		key = asked{} // the rest together
+		key = asked{} // shared by all further models
 	}
 	l := t.models[key]
 	if l == nil {
@@ -59,14 +59,14 @@ func (t *throttle) of(a asked) *limited {
 	return l
 }
 
-// answered says that a model answered a call.
+// answered records that a model answered a call.
 func (t *throttle) answered(a asked, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.of(a).limit, t.last = nil, now
 }
 
-// refused says how a call was refused. Of several refusals the last one says until when.
+// refused records the refusal of a call. The last refusal determines the limit's end.
 func (t *throttle) refused(a asked, status int, h http.Header, body []byte, now time.Time) {
 	until, ok := limitedUntil(status, h, body, now)
 	t.mu.Lock()
@@ -82,8 +82,8 @@ func (t *throttle) refused(a asked, status int, h http.Header, body []byte, now 
 	l.limit = &workorder.ModelLimit{Since: since, At: now, Until: until, Text: fmt.Sprintf("HTTP status %d", status)}
 }
 
-// stands is the limit at which calls are refused: of the model that is asked most, else of another one. An answer of whichever
-// model after the last refusal says that the agent goes on. The agent's own model is not named anywhere: the one with the largest requests is taken for it.
+// stands returns the limit at which calls are refused: that of the model with the most input, else of another one. Any model's answer
+// after the last refusal means that the agent continues. The agent's own model is not known: it is assumed to be the one with the most input.
 func (t *throttle) stands() *workorder.ModelLimit {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -103,8 +103,8 @@ func (t *throttle) stands() *workorder.ModelLimit {
 	return &limit
 }
 
-// Limit is the limit of a provider's that calls are refused at; nil when there is none, no refusal said until when, or calls
-// have been answered since or may be soon.
+// Limit returns the provider's limit at which calls are refused. It is nil if there is none, if no refusal names its end, or if calls
+// have been answered since or are still running.
 func (m *Models) Limit() *workorder.ModelLimit {
 	if m.ledger.waitedFor() {
 		return nil
@@ -124,8 +124,8 @@ func (l *ledger) waitedFor() bool {
 	return false
 }
 
-// limitedUntil reads how long an answer asks to wait. It tries the headers from those about the whole account to those
-// about the next moment; ok is false when none says so.
+// limitedUntil reads how long an answer asks the client to wait. Limits of the whole account are tried before those of
+// the next moment; ok is false if the answer names no time.
 func limitedUntil(status int, h http.Header, body []byte, now time.Time) (until time.Time, ok bool) {
 	switch status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded:
@@ -145,13 +145,13 @@ func limitedUntil(status int, h http.Header, body []byte, now time.Time) (until 
 	return until, false
 }
 
-// unified are Anthropic's limits of a plan: the one that refuses, else the one that is named first.
+// unified reads Anthropic's plan limits: the one that refuses, else the one that is named first.
 func unified(h http.Header, now time.Time) (time.Time, bool) {
 	const prefix = "Anthropic-Ratelimit-Unified-"
 	switch h.Get(prefix + "Status") {
 	case "", "rejected":
 	default:
-		return time.Time{}, false // it is another limit that refuses
+		return time.Time{}, false // another limit refuses
 	}
 	if t, ok := moment(h.Get(prefix+"Reset"), now); ok {
 		return t, true
@@ -169,7 +169,7 @@ func unified(h http.Header, now time.Time) (time.Time, bool) {
 	return last, !last.IsZero()
 }
 
-// plan is what ChatGPT's servers say in the body of a plan's limit.
+// plan reads a plan's limit from the body of ChatGPT's servers.
 func plan(body []byte, now time.Time) (time.Time, bool) {
 	var b struct {
 		Error struct {
@@ -198,7 +198,7 @@ func retryAfter(h http.Header, now time.Time) (time.Time, bool) {
 	return t, err == nil
 }
 
-// exhausted are the limits of a minute or a day, each with what remains of it: the last to be renewed of those of which nothing does.
+// exhausted reads the limits of a minute or a day. Of those with nothing remaining, it returns the one that renews last.
 func exhausted(h http.Header, now time.Time) (last time.Time, ok bool) {
 	for name := range h {
 		lower := strings.ToLower(name)
@@ -221,7 +221,7 @@ func exhausted(h http.Header, now time.Time) (last time.Time, ok bool) {
 	return last, ok
 }
 
-// moment reads a time as providers write it: RFC 3339, seconds or milliseconds since 1970, seconds from now, or a
+// moment reads a time in the providers' formats: RFC 3339, seconds or milliseconds since 1970, seconds from now, or a
 // duration such as 6m0s.
 func moment(s string, now time.Time) (time.Time, bool) {
 	if t, err := time.Parse(time.RFC3339, s); err == nil {
@@ -243,7 +243,7 @@ func moment(s string, now time.Time) (time.Time, bool) {
 	return later(n, now)
 }
 
-// later is so many seconds from now; no limit is longer than a year.
+// later returns the time so many seconds from now; no limit is longer than a year.
 func later(seconds float64, now time.Time) (time.Time, bool) {
 	const year = 366 * 24 * 3600
 	if !(seconds > 0) || seconds > year {

@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// maxTokens is more than any one call can use: the largest context windows have a
-// few millions. A larger or negative number is no count.
+// maxTokens exceeds the use of any one call: the largest context windows have a
+// few million tokens. A larger or negative number is no valid count.
 const maxTokens = 1 << 30
 
-// tokens are what one call used, normalised: input without what was cached, output with reasoning.
+// tokens are the normalised counts of one call: input without cached tokens, output with reasoning.
 type tokens struct {
 	input, output, cacheRead int64
-	cacheWrite               int64 // all of it
-	cacheWrite1h             int64 // the part with the long life
+	cacheWrite               int64 // both lifetimes
+	cacheWrite1h             int64 // the long-lived part
 	searches                 int64 // on the web, by the server
 	fast, flex, usOnly       bool
-	// unpriced: the server did something that costs money and is not counted here.
+	// unpriced means that the server did something that costs money and is not counted here.
 	unpriced bool
 }
 
@@ -28,21 +28,21 @@ func (t tokens) sane() bool {
 		t.cacheWrite1h <= t.cacheWrite && count(t.searches)
 }
 
-// reading is what a meter has understood of an answer so far.
+// reading is what a meter has read of an answer so far.
 type reading struct {
 	model string // as the answer names it
 	tokens
-	// prompt: the tokens of the prompt are known; final: all are.
+	// prompt means that the prompt's tokens are known; final, that all are.
 	prompt, final bool
-	// done: it came to an end of its own.
+	// done means that the answer reached its own end.
 	done bool
-	// hidden: it may have been thought about without a word.
+	// hidden means that the model may have had thoughts that the answer does not show.
 	hidden bool
-	// id is the provider's name for it, by which it can be asked for.
+	// id is the provider's name for the answer, by which it can be retrieved.
 	id string
-	// bad: the answer has counts that cannot be. failed: it says that it came to an error.
+	// bad means that the answer has impossible counts; failed, that it reports an error.
 	bad, failed bool
-	// said is how many bytes of text the answer has so far, to estimate an answer that was cut off.
+	// said is the text received so far, in bytes, to estimate an answer that was cut off.
 	said int64
 }
 
@@ -52,7 +52,7 @@ type shape interface {
 	object(r *reading, b []byte)
 }
 
-// decode reads leniently: what cannot be read matters only where the counts are.
+// decode tolerates invalid JSON; the reading is bad only if the counts may be in it.
 func (r *reading) decode(b []byte, to any) bool {
 	if err := json.Unmarshal(b, to); err != nil {
 		r.bad = r.bad || bytes.Contains(b, []byte(`"usage"`))
@@ -61,7 +61,7 @@ func (r *reading) decode(b []byte, to any) bool {
 	return true
 }
 
-// take replaces the counts, if they can be.
+// take replaces the counts if they are valid.
 func (r *reading) take(t tokens) bool {
 	if !t.sane() {
 		r.bad = true
@@ -115,7 +115,7 @@ type anthropicBody struct {
 }
 
 // anthropicShape reads messages. Its stream gives the prompt's tokens at the beginning and
-// from then on totals, of which absent ones keep their value.
+// totals from then on; absent totals keep their value.
 type anthropicShape struct{ plain tokens }
 
 func (s *anthropicShape) object(r *reading, b []byte) {
@@ -175,7 +175,7 @@ func (s *anthropicShape) add(r *reading, u *anthropicUsage) bool {
 		switch name {
 		case "web_search_requests":
 			t.searches = n
-		case "web_fetch_requests": // costs its tokens only
+		case "web_fetch_requests": // costs only its tokens
 		default:
 			t.unpriced = true
 		}
@@ -186,7 +186,7 @@ func (s *anthropicShape) add(r *reading, u *anthropicUsage) bool {
 	}
 	s.plain = t
 	for _, i := range u.Iteration {
-		// Compacting the conversation is billed and left out of the totals.
+		// Compacting the conversation is billed but missing from the totals.
 		if i.Type == "compaction" {
 			if !count(i.Input) || !count(i.Output) || !count(i.CacheRead) || !count(i.CacheWrite) {
 				r.bad = true
@@ -254,7 +254,7 @@ func (openaiShape) object(r *reading, b []byte) {
 	if !r.decode(b, &o) {
 		return
 	}
-	r.hidden = true // the thoughts of its models
+	r.hidden = true // its models may hide their thoughts
 	if o.Object == "response" {
 		r.id = o.ID
 	}
