@@ -35,7 +35,7 @@ type Lease struct {
 	Bundle string
 }
 
-// New makes it of what it uses.
+// New returns a Lease.
 func New(repos *repos.Repos, book *ledger.Book, remote *remote.Remote, feedback *review.Feedback, heart *heartbeat.Heart) *Lease {
 	return &Lease{repos: repos, book: book, remote: remote, feedback: feedback, heart: heart}
 }

@@ -33,7 +33,7 @@ type Pusher struct {
 	alone bool
 }
 
-// New makes it of what it uses.
+// New returns a Pusher.
 func New(repos *repos.Repos, book *ledger.Book, remote *remote.Remote, heart *heartbeat.Heart) *Pusher {
 	return &Pusher{repos: repos, book: book, remote: remote, heart: heart}
 }

@@ -33,7 +33,7 @@ type Rebaser struct {
 	heads    *heads.Heads
 }
 
-// New makes it of what it uses.
+// New returns a Rebaser.
 func New(repos *repos.Repos, book *ledger.Book, settings *settings.Settings, heads *heads.Heads) *Rebaser {
 	return &Rebaser{repos: repos, book: book, settings: settings, heads: heads}
 }

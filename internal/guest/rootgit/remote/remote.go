@@ -19,7 +19,7 @@ type Remote struct {
 	book  *ledger.Book
 }
 
-// New makes it of what it uses.
+// New returns a Remote.
 func New(repos *repos.Repos, book *ledger.Book) *Remote {
 	return &Remote{repos: repos, book: book}
 }

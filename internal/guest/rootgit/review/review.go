@@ -25,7 +25,7 @@ type Feedback struct {
 	Later []int
 }
 
-// New makes it of what it uses.
+// New returns a Feedback.
 func New(repos *repos.Repos, book *ledger.Book) *Feedback {
 	return &Feedback{repos: repos, book: book}
 }

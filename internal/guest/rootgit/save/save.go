@@ -33,7 +33,7 @@ type Saver struct {
 	firstDone bool // see smallFirst
 }
 
-// New makes it of what it uses.
+// New returns a Saver.
 func New(repos *repos.Repos, book *ledger.Book, index *stage.Index, heads *heads.Heads, snapshots *snapshot.Snapshots, pusher *push.Pusher, stopping *stopping.State) *Saver {
 	return &Saver{repos: repos, book: book, index: index, heads: heads, snapshots: snapshots, pusher: pusher, stopping: stopping}
 }

@@ -27,7 +27,7 @@ type Settings struct {
 	index *stage.Index
 }
 
-// New makes it of what it uses.
+// New returns a Settings.
 func New(repos *repos.Repos, book *ledger.Book, work *worktree.Tree, index *stage.Index) *Settings {
 	return &Settings{repos: repos, book: book, work: work, index: index}
 }

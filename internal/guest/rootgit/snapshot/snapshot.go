@@ -29,7 +29,7 @@ type Snapshots struct {
 	quick bool            // the last whole snapshot took no time to speak of
 }
 
-// New makes it of what it uses.
+// New returns a Snapshots.
 func New(repos *repos.Repos, book *ledger.Book, work *worktree.Tree, index *stage.Index, settings *settings.Settings) *Snapshots {
 	return &Snapshots{repos: repos, book: book, work: work, index: index, settings: settings}
 }

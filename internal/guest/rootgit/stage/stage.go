@@ -28,7 +28,7 @@ type Index struct {
 	roots  map[string]bool // the repositories inside the work tree, as last seen
 }
 
-// New makes it of what it uses.
+// New returns an Index.
 func New(repos *repos.Repos, book *ledger.Book, work *worktree.Tree) *Index {
 	return &Index{repos: repos, book: book, work: work}
 }

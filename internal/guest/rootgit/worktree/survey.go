@@ -25,7 +25,7 @@ type Tree struct {
 	base map[string]bool // the submodules of the task's base commit
 }
 
-// New makes it of what it uses.
+// New returns a Tree.
 func New(repos *repos.Repos, book *ledger.Book) *Tree {
 	return &Tree{repos: repos, book: book}
 }
