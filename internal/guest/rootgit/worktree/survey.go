@@ -84,7 +84,7 @@ func (t *Tree) Survey(ctx context.Context, raw git.Repo) (*Found, error) {
 	inside := map[string]bool{}
 	for root := range f.Roots {
 		if t.worktree(root) {
-			// Its commits are on branches of the same repository; a copy of all of its files in the branch is nobody's wish.
+			// Its commits are on branches of the same repository; the branch must not get a copy of all of its files.
 			f.Outside = append(f.Outside, t.dirt(ctx, root, false)...)
 			continue
 		}
