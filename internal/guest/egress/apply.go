@@ -11,10 +11,10 @@ import (
 )
 
 // applyTime bounds one change of the rules: it takes milliseconds, and the first one
-// can load modules of the kernel.
+// can load kernel modules.
 const applyTime = 10 * time.Second
 
-// apply replaces the rules in one transaction: either all are in force or the old ones stay.
+// apply replaces the rules in one transaction: either all new ones are in force or all old ones.
 func apply(ctx context.Context, rules string) error {
 	ctx, cancel := context.WithTimeout(ctx, applyTime)
 	defer cancel()

@@ -23,16 +23,16 @@ const (
 	maxDialled = 8
 )
 
-// errForbidden: the name resolves only to addresses that are dialled for nobody.
+// errForbidden means that the name resolves only to addresses that the policy never allows.
 type errForbidden struct {
 	why    string
-	inside bool // they are private, which a rule can allow
+	inside bool // the addresses are private, which a rule can allow
 }
 
 func (e errForbidden) Error() string { return e.why }
 
-// dial connects to a canonical name or address. The name is resolved here, so that
-// it is the name that was judged which is reached. to says how its addresses are held.
+// dial connects to a canonical name or address. It resolves the name itself, so that
+// the connection goes to the checked name. to classifies the name's addresses.
 func (p *proxy) dial(ctx context.Context, host string, port uint16) (c *net.TCPConn, to place, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
@@ -52,7 +52,7 @@ func (p *proxy) dial(ctx context.Context, host string, port uint16) (c *net.TCPC
 		}
 		return w != ""
 	})
-	// A name's server could have it lead into the user's own networks. The box's own /etc/hosts is root's.
+	// A name's server could point it into the user's own networks. The box's own /etc/hosts is root's.
 	unsaid := false
 	if !parseAddr(host).IsValid() && len(p.lookup.hosts.addresses(host)) == 0 {
 		targets = slices.DeleteFunc(targets, func(a netip.Addr) bool {
@@ -78,13 +78,13 @@ func (p *proxy) dial(ctx context.Context, host string, port uint16) (c *net.TCPC
 	return c, to, err
 }
 
-// place is where a name leads.
+// place classifies the addresses of a name.
 type place int
 
 const (
 	public       place = iota
-	inside             // to private addresses, as a rule says
-	insideUnsaid       // to private addresses of which no rule says so
+	inside             // private addresses, allowed by a rule
+	insideUnsaid       // private addresses, not allowed by any rule
 )
 
 // interleave alternates the families, IPv6 first, each in its order.
@@ -108,7 +108,7 @@ func interleave(all []netip.Addr) []netip.Addr {
 	return r
 }
 
-// race is Happy Eyeballs: a further address is tried after dialStagger, or when one failed.
+// race is Happy Eyeballs: it tries a further address after dialStagger, or after a failure.
 func race(ctx context.Context, targets []netip.Addr, port uint16) (*net.TCPConn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -142,7 +142,7 @@ func race(ctx context.Context, targets []netip.Addr, port uint16) (*net.TCPConn,
 		case r := <-results:
 			running--
 			if r.err == nil {
-				go func() { // the losers
+				go func() { // close the losers
 					for range running {
 						if l := <-results; l.c != nil {
 							l.c.Close()
@@ -157,8 +157,8 @@ func race(ctx context.Context, targets []netip.Addr, port uint16) (*net.TCPConn,
 	}
 }
 
-// splice copies both ways until both ends are done. A side that has nothing more to
-// say is passed on, so half-closed connections work; the kernel moves the bytes.
+// splice copies both ways until both ends are done. It passes on the end of one
+// side, so half-closed connections work; the kernel moves the bytes.
 func splice(a, b *net.TCPConn) {
 	var wg sync.WaitGroup
 	pipe := func(to, from *net.TCPConn) {
@@ -176,7 +176,7 @@ func splice(a, b *net.TCPConn) {
 	b.Close()
 }
 
-// reset closes a connection so that the peer knows at once.
+// reset closes a connection with a reset, which the peer notices at once.
 func reset(c *net.TCPConn) {
 	_ = c.SetLinger(0)
 	c.Close()

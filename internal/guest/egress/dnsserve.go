@@ -17,18 +17,18 @@ import (
 
 const (
 	maxDNSPacket = 64 << 10
-	// dnsParallel bounds the questions that are worked on at one time, for each way in; more
-	// wait in the kernel or are asked again.
+	// dnsParallel bounds the concurrent queries of each socket; more
+	// wait in the kernel or are repeated by their clients.
 	dnsParallel = 256
-	// dnsIdle is how long a connection may wait for its next question.
+	// dnsIdle is a connection's longest wait for its next query.
 	dnsIdle = 10 * time.Second
-	// dnsLife is how long a connection is served: those that ask again and again leave room for others.
+	// dnsLife is how long a connection is served, so that persistent clients leave room for others.
 	dnsLife = 2 * time.Minute
 )
 
-// packets reads and writes datagrams together with the box's own address of each:
-// the answer has to leave from the address at which the question arrived, or the kernel does not recognise it as
-// the answer to a redirected question.
+// packets reads and writes datagrams together with the box's local address of each:
+// the answer has to come from the address that the query went to, or the kernel does not match it with
+// a redirected query.
 type packets interface {
 	read(b []byte) (n int, own net.IP, from net.Addr, err error)
 	write(b []byte, own net.IP, to net.Addr) error
@@ -75,9 +75,9 @@ func (p packets6) write(b []byte, own net.IP, to net.Addr) error {
 }
 
 // ServeDNS opens the resolver at an IPv4 address of an inner network, which need not
-// exist yet, until Close. Containers on the default bridge are told of it: without it they would not
-// know the services, and a box whose resolver is on loopback would silently give them a public one.
-// In mode full it passes upstream what is no service. Where it serves already nothing changes.
+// exist yet, until Close. Containers on the default bridge use it: otherwise they could not resolve
+// the services, and in a box whose resolver is on loopback they would silently get a public resolver.
+// In mode full it passes names other than services upstream. It does nothing if it already serves.
 func (e *Egress) ServeDNS(ctx context.Context, at netip.AddrPort) error {
 	e.changes.Lock()
 	defer e.changes.Unlock()
@@ -128,7 +128,7 @@ func (e *Egress) serveUDP(ctx context.Context, p packets) {
 			return
 		}
 		if err != nil {
-			time.Sleep(acceptPause) // whatever it is, it may last
+			time.Sleep(acceptPause) // the error may last
 			continue
 		}
 		q := append([]byte(nil), buf[:n]...)
@@ -136,7 +136,7 @@ func (e *Egress) serveUDP(ctx context.Context, p packets) {
 		go func() {
 			defer func() { <-slots }()
 			if a := e.resolver.answer(ctx, "udp", q, e.asker("udp", from)); a != nil {
-				_ = p.write(a, own, from) // the client asks again
+				_ = p.write(a, own, from) // the client repeats the query
 			}
 		}()
 	}
@@ -171,7 +171,7 @@ func (e *Egress) serveTCP(ctx context.Context, l net.Listener) {
 	}
 }
 
-// asker finds who sent a question, when somebody wants to know.
+// asker identifies the process that sent a query, on demand.
 func (e *Egress) asker(network string, from net.Addr) func() string {
 	a, err := netip.ParseAddrPort(from.String())
 	if err != nil || e.cfg.Origin == nil {

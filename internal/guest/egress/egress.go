@@ -20,20 +20,20 @@ import (
 const (
 	hostsPath      = "/etc/hosts"
 	resolvConfPath = "/etc/resolv.conf"
-	// portTries is how often a port is looked for that is free for UDP and TCP, IPv4 and IPv6.
+	// portTries bounds the search for a port that is free for UDP and TCP, IPv4 and IPv6.
 	portTries = 16
 )
 
-// Config says what is enforced and who is told.
+// Config is the policy to enforce and the receivers of its events.
 type Config struct {
 	Policy workorder.Network
-	// EngineGID is the primary group of the inner engine's daemon (uid 0): its sockets
-	// are recognised by it. No other process may have it, and it is not 0.
+	// EngineGID is the primary group of the inner engine's daemon (uid 0), by which its sockets
+	// are recognised. It must not be 0, and no other process may have it.
 	EngineGID uint32
-	// Resolvers are asked for names; nil: those of the box's resolv.conf.
+	// Resolvers are the upstream resolvers; nil means those of the box's resolv.conf.
 	Resolvers []netip.Addr
-	Origin    *origin.Finder        // names processes and containers; can be nil
-	Emit      func(workorder.Event) // EventNetwork, first of its kind only; EventWarning
+	Origin    *origin.Finder        // names processes and containers; may be nil
+	Emit      func(workorder.Event) // EventNetwork, only the first of its kind; EventWarning
 	Log       *slog.Logger
 }
 
@@ -46,13 +46,13 @@ type Egress struct {
 	proxy    *proxy
 	pool     *pool
 
-	changes sync.Mutex // one change of the rules at a time; it may take as long as the kernel likes
+	changes sync.Mutex // serialises changes of the rules; a change may take as long as the kernel needs
 	up      bool
 	stop    context.CancelFunc
 	closes  []func()
 	serving netip.AddrPort // of ServeDNS
 
-	mu    sync.Mutex // state alone, which every lookup reads
+	mu    sync.Mutex // protects only state, which every lookup reads
 	state kernelState
 }
 
@@ -101,9 +101,9 @@ func New(cfg Config) (*Egress, error) {
 	return e, nil
 }
 
-// Up puts the policy in force: when it returns nil, the resolver and the proxy
-// answer and the kernel enforces the rules. It is called before anything untrusted runs and before anything
-// makes an interface in the box: those that exist now are the ones that lead outside. ctx bounds the call only.
+// Up applies the policy: when it returns nil, the resolver and the proxy
+// answer and the kernel enforces the rules. Call it before untrusted code runs and before any
+// interface is made in the box: the existing ones count as leading outside. ctx bounds the call only.
 func (e *Egress) Up(ctx context.Context) error {
 	e.changes.Lock()
 	defer e.changes.Unlock()
@@ -165,8 +165,8 @@ func (e *Egress) set(s kernelState) {
 	e.state = s
 }
 
-// Seal holds the inner engine's daemon to the policy, too. Connections that it
-// opened outside before are cut.
+// Seal applies the policy to the inner engine's daemon, too. Connections that it
+// opened to the outside before are cut.
 func (e *Egress) Seal(ctx context.Context) error {
 	err := e.change(ctx, func(s *kernelState) { s.sealed = true })
 	if err != nil {
@@ -175,7 +175,7 @@ func (e *Egress) Seal(ctx context.Context) error {
 	return nil
 }
 
-// Inner tells of a range of the inner engine's own networks: trusted processes reach it, and
+// Inner adds a range of the inner engine's networks: trusted processes reach it, and
 // names that resolve into it are not dialled.
 func (e *Egress) Inner(ctx context.Context, prefix netip.Prefix) error {
 	err := e.change(ctx, func(s *kernelState) { s.inner = append(slices.Clone(s.inner), prefix.Masked()) })
@@ -185,7 +185,7 @@ func (e *Egress) Inner(ctx context.Context, prefix netip.Prefix) error {
 	return nil
 }
 
-// change applies a new state; when the kernel refuses it, the old one stays in force.
+// change applies a new state; if the kernel refuses it, the old one stays in force.
 func (e *Egress) change(ctx context.Context, f func(*kernelState)) error {
 	e.changes.Lock()
 	defer e.changes.Unlock()
@@ -200,10 +200,10 @@ func (e *Egress) change(ctx context.Context, f func(*kernelState)) error {
 	return nil
 }
 
-// Resolvers are those of the box.
+// Resolvers returns the box's resolvers.
 func (e *Egress) Resolvers() []netip.Addr { return slices.Clone(e.now().resolvers) }
 
-// Resolve are the addresses of a host as trusted processes of the box resolve it; none when it cannot be resolved.
+// Resolve returns a host's addresses as trusted processes of the box resolve it; none if it cannot be resolved.
 func (e *Egress) Resolve(ctx context.Context, host string) []netip.Addr {
 	all, err := e.lookup.addresses(ctx, workorder.CanonicalHost(host))
 	if err != nil {
@@ -212,13 +212,13 @@ func (e *Egress) Resolve(ctx context.Context, host string) []netip.Addr {
 	return all
 }
 
-// Names gives the resolver the names of services; they are added to those it knows.
+// Names adds the names of services to those that the resolver knows.
 func (e *Egress) Names(names map[string]netip.Addr) { e.resolver.setNames(names) }
 
-// Report is what was reached for so far.
+// Report returns the attempts so far.
 func (e *Egress) Report() workorder.NetworkReport { return e.ledger.report() }
 
-// Close ends the resolver and the proxy. The rules stay in force: what is untrusted may still run,
+// Close ends the resolver and the proxy. The rules stay in force: untrusted code may still run,
 // and without the two it reaches nothing.
 func (e *Egress) Close() {
 	e.changes.Lock()
@@ -236,13 +236,13 @@ func (e *Egress) closeAll() {
 	e.closes = nil
 }
 
-// ownRanges are what names must not lead to: the box's addresses, also those that
-// were made since Up, and its inner networks.
+// ownRanges are the ranges that names must not resolve to: the box's addresses, also new
+// ones since Up, and its inner networks.
 func (e *Egress) ownRanges() []netip.Prefix {
 	state := e.now()
 	outside := singles(state.own)
 	own := append(slices.Clone(outside), state.inner...)
-	all, err := net.InterfaceAddrs() // one question to the kernel, however many interfaces there are
+	all, err := net.InterfaceAddrs() // one kernel request for any number of interfaces
 	if err != nil {
 		return own
 	}
@@ -252,7 +252,7 @@ func (e *Egress) ownRanges() []netip.Prefix {
 			continue
 		}
 		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits())
-		// Neighbours outside may be dialled, those on a network that was made in the box not.
+		// Neighbours outside may be dialled, but not those on a network that was made in the box.
 		if !slices.Contains(outside, netip.PrefixFrom(p.Addr(), p.Addr().BitLen())) {
 			own = append(own, p.Masked())
 		}
@@ -264,7 +264,7 @@ func (e *Egress) isLocal(a netip.Addr) bool {
 	return a.IsLoopback() || slices.ContainsFunc(e.ownRanges(), func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// outsideInterfaces are the interfaces of the box, before it has any of its own making, and their addresses.
+// outsideInterfaces are the interfaces and their addresses that the box has before it makes its own.
 func outsideInterfaces() (names []string, own []netip.Addr, err error) {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -338,7 +338,7 @@ func (s sockets) close() {
 	}
 }
 
-// samePort opens sockets on one port of all addresses. A kernel without IPv6 gives those of IPv4.
+// samePort opens sockets on one port of all addresses. A kernel without IPv6 opens only IPv4 sockets.
 func samePort(ctx context.Context, networks ...string) (uint16, sockets, error) {
 	var err error
 	for range portTries {

@@ -9,12 +9,12 @@ import (
 )
 
 // firstTime is how long the proxy waits for a client's first bytes before it connects, on ports where the server
-// may speak first. A client that speaks first does so at once, since its connection to us is on loopback; one that is
-// slower costs its server a connection more.
+// may speak first. A client that speaks first does so at once, because its connection to the proxy is on loopback; a slower
+// one costs its server an extra connection.
 const firstTime = 20 * time.Millisecond
 
-// either serves a port on which client or server may speak first: by the rule's own port any protocol may be spoken
-// there, and still TLS and HTTP must not ask for another host.
+// either serves a port on which client or server may speak first. A rule with this port allows any protocol
+// there, but TLS and HTTP must not ask for another host.
 func (p *proxy) either(ctx context.Context, c *client, v verdict) (kept bool) {
 	if said := c.listen(firstTime); said != speechSilent {
 		return p.decide(ctx, c, v, said)
@@ -55,7 +55,7 @@ func (p *proxy) either(ctx context.Context, c *client, v verdict) (kept bool) {
 	if err == nil {
 		_, err = io.Copy(up, c.TCPConn)
 	}
-	if err != nil && err != io.EOF { //nolint:errorlint // as Read gives it
+	if err != nil && err != io.EOF { //nolint:errorlint // as returned by Read
 		reset(up)
 		reset(c.TCPConn)
 	}
@@ -65,10 +65,10 @@ func (p *proxy) either(ctx context.Context, c *client, v verdict) (kept bool) {
 	return false
 }
 
-// serverSide copies what a server says to its client.
+// serverSide copies the server's bytes to its client.
 type serverSide struct {
 	c, up *net.TCPConn
-	// spoke: the server was first, so what the client says is no request for a host.
+	// spoke means that the server was first, so the client's bytes are no request for a host.
 	spoke, dropped atomic.Bool
 	done           chan struct{}
 }
@@ -87,7 +87,7 @@ func (s *serverSide) run() {
 	if err == nil {
 		_, err = io.Copy(s.c, s.up)
 	}
-	if err != nil && err != io.EOF { //nolint:errorlint // as Read gives it
+	if err != nil && err != io.EOF { //nolint:errorlint // as returned by Read
 		reset(s.c)
 		reset(s.up)
 		return
@@ -95,7 +95,7 @@ func (s *serverSide) run() {
 	_ = s.c.CloseWrite()
 }
 
-// drop ends the connection to the server, of which the client has seen nothing.
+// drop ends the connection to the server; the client has received nothing from it.
 func (s *serverSide) drop() {
 	s.dropped.Store(true)
 	reset(s.up)

@@ -8,7 +8,7 @@ import (
 
 const (
 	// maxHello bounds a ClientHello, in bytes: real ones with post-quantum keys and
-	// session tickets stay below 4 KiB, and Go's and OpenSSL's servers take no more.
+	// session tickets stay below 4 KiB, and Go's and OpenSSL's servers accept no more.
 	maxHello = 64 << 10
 	// maxRecord is the largest TLS record (RFC 8446, 5.1).
 	maxRecord = 1 << 14
@@ -24,8 +24,8 @@ const (
 
 var errHello = errors.New("malformed TLS ClientHello")
 
-// clientHello reads a whole ClientHello, which can be spread over any number of
-// records, and returns the server name that it gives, "" for none.
+// clientHello reads a whole ClientHello, which may span several
+// records, and returns its server name, or "" if there is none.
 func clientHello(r io.Reader) (name string, err error) {
 	var msg []byte
 	for {
@@ -52,7 +52,7 @@ func clientHello(r io.Reader) (name string, err error) {
 			return "", errHello
 		}
 		if len(msg) >= helloHeader+size {
-			// Anything behind it, in the same record, is not what a client sends.
+			// A client sends nothing more in the same record.
 			if len(msg) > helloHeader+size {
 				return "", errHello
 			}
@@ -61,8 +61,8 @@ func clientHello(r io.Reader) (name string, err error) {
 	}
 }
 
-// cursor cuts fields off a message. After a field that is not there, bad is set
-// and everything is empty.
+// cursor cuts fields off a message. After a missing field, bad is set
+// and all further fields are empty.
 type cursor struct {
 	b   []byte
 	bad bool
@@ -92,8 +92,8 @@ func (c *cursor) uint16() int {
 	return 0
 }
 
-// serverName is the host name of the body of a ClientHello. Whatever a server could
-// read in two ways (an extension twice, two names, trailing bytes) is an error.
+// serverName is the host name in the body of a ClientHello. It refuses ambiguous messages:
+// a duplicate extension, two names, trailing bytes.
 func serverName(body []byte) (string, error) {
 	c := &cursor{b: body}
 	c.take(helloFixed)
@@ -104,7 +104,7 @@ func serverName(body []byte) (string, error) {
 		return "", errHello
 	}
 	if len(c.b) == 0 {
-		return "", nil // no extensions at all
+		return "", nil // no extensions
 	}
 	ext := &cursor{b: c.take(c.uint16())}
 	if c.bad || len(c.b) != 0 {

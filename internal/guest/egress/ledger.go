@@ -12,26 +12,26 @@ import (
 
 const (
 	// maxHosts bounds the distinct entries of a report; the rest is counted under
-	// otherHosts. An agent that reaches for more is scanning.
+	// otherHosts. A program with more is scanning.
 	maxHosts   = 1000
 	otherHosts = "*"
-	// maxBy is how many processes or containers are kept for an entry.
+	// maxBy bounds the processes or containers of an entry.
 	maxBy = 3
-	// maxAsked is how many attempts of an entry are traced to a process: a search costs
+	// maxAsked bounds an entry's attempts that are traced to a process: a search costs
 	// milliseconds.
 	maxAsked = 6
 )
 
-// attempt is one try to reach something.
+// attempt is one try to reach a destination.
 type attempt struct {
 	host     string
 	port     uint16
 	protocol string
 	verdict  verdict
 	reason   string
-	rule     string        // as fix gives it; empty when none can allow it
-	by       func() string // who tried; can be nil
-	quiet    bool          // no event: one about the same place follows
+	rule     string        // as returned by fix; empty if no rule can allow it
+	by       func() string // the process behind the attempt; may be nil
+	quiet    bool          // emit no event: another one about the same destination follows
 }
 
 type ledgerKey struct {
@@ -46,7 +46,7 @@ type ledgerEntry struct {
 	asked int
 }
 
-// ledger counts attempts and says the first of each kind at once.
+// ledger counts attempts and reports the first of each kind at once.
 type ledger struct {
 	mode workorder.NetworkMode
 	emit func(workorder.Event)
@@ -60,7 +60,7 @@ func newLedger(mode workorder.NetworkMode, emit func(workorder.Event)) *ledger {
 }
 
 // note records an attempt. It may search for the process behind it, so a caller
-// whose client waits calls it after the answer is on its way.
+// with a waiting client sends the answer first.
 func (l *ledger) note(a attempt) {
 	k := ledgerKey{a.host, a.port, a.protocol, a.verdict.status()}
 	l.mu.Lock()
@@ -101,7 +101,7 @@ func (l *ledger) note(a attempt) {
 		name = net.JoinHostPort(a.host, strconv.Itoa(int(a.port)))
 	}
 	if a.verdict == allowed {
-		a.rule = "" // nothing is to be mended
+		a.rule = "" // no rule is missing
 	}
 	l.emit(workorder.Event{
 		Type: workorder.EventNetwork, Name: name, Status: string(a.verdict.status()), By: by, Text: a.reason, Fix: a.rule,

@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	// lookupTime is what one upstream resolver has to answer; clients give up after 5 s.
+	// lookupTime bounds the answer of one upstream resolver; clients give up after 5 s.
 	lookupTime = 2 * time.Second
-	// lookupParallel bounds the questions upstream at one time.
+	// lookupParallel bounds the concurrent upstream queries.
 	lookupParallel = 64
-	// cacheTime is how long an answer is used, well below what clients cache.
+	// cacheTime is how long an answer is used; it is far below clients' cache times.
 	cacheTime = 30 * time.Second
-	// cacheNames bounds the answers that are kept.
+	// cacheNames bounds the cached answers.
 	cacheNames = 4096
-	// hostsTime is how long /etc/hosts is believed to be unchanged: services enter their names while a box starts.
+	// hostsTime is the time between checks of /etc/hosts: services enter their names while a box starts.
 	hostsTime = time.Second
 )
 
-// errNoSuchName: upstream says that the name does not exist or has no address.
+// errNoSuchName means that the name does not exist or has no address upstream.
 var errNoSuchName = errors.New("no such name")
 
 // lookup resolves names as trusted processes of the box do: /etc/hosts, then the
@@ -41,7 +41,7 @@ type lookup struct {
 }
 
 type cached struct {
-	addrs []netip.Addr // none: no such name
+	addrs []netip.Addr // empty if the name does not exist
 	until time.Time
 }
 
@@ -49,7 +49,7 @@ func newLookup(upstream []netip.AddrPort, hosts *hostsFile) *lookup {
 	return &lookup{upstream: upstream, hosts: hosts, slots: make(chan struct{}, lookupParallel), cache: map[string]cached{}}
 }
 
-// addresses resolves a canonical name; an address is its own answer.
+// addresses resolves a canonical name; an address resolves to itself.
 func (l *lookup) addresses(ctx context.Context, name string) ([]netip.Addr, error) {
 	if a, err := netip.ParseAddr(name); err == nil {
 		return []netip.Addr{a}, nil
@@ -78,7 +78,7 @@ func (l *lookup) keep(name string, c cached) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.cache) >= cacheNames {
-		clear(l.cache) // rare, and only costs questions
+		clear(l.cache) // rare, and costs only repeated queries
 	}
 	l.cache[name] = c
 }
@@ -147,7 +147,7 @@ func (h *hostsFile) load() {
 	}
 	b, err := os.ReadFile(h.path)
 	if err != nil && h.byName != nil {
-		return // being replaced
+		return // it is being replaced
 	}
 	h.read = time.Now()
 	h.byName = map[string][]netip.Addr{}

@@ -6,10 +6,10 @@ import (
 )
 
 // maxNames bounds the names with a synthetic address. It is below the size of the
-// range (131,072) and far above what a run talks to; only a domain whose every subdomain exists can exhaust it.
+// range (131,072) and far above a run's needs; only a domain with a wildcard can exhaust it.
 const maxNames = 32768
 
-// pool gives names their synthetic addresses, for the life of the box.
+// pool assigns synthetic addresses to names, for the life of the box.
 type pool struct {
 	mu     sync.RWMutex
 	byName map[string]netip.Addr
@@ -17,8 +17,8 @@ type pool struct {
 	next   netip.Addr
 }
 
-// newPool reserves the names of the rules, so that they have their address
-// whatever else is asked for.
+// newPool reserves the names of the rules, so that they have an address
+// whatever other names are queried.
 func newPool(p policy) *pool {
 	s := &pool{byName: map[string]netip.Addr{}, byAddr: map[netip.Addr]string{}, next: synthetic().Addr().Next()}
 	for _, r := range p.rules {
@@ -29,7 +29,7 @@ func newPool(p policy) *pool {
 	return s
 }
 
-// address is the synthetic address of a canonical name; invalid when there are too many names.
+// address is the synthetic address of a canonical name; invalid if there are too many names.
 func (s *pool) address(name string) netip.Addr {
 	s.mu.RLock()
 	a, ok := s.byName[name]
@@ -51,7 +51,7 @@ func (s *pool) address(name string) netip.Addr {
 	return a
 }
 
-// name is the name that a synthetic address stands for.
+// name is the name of a synthetic address.
 func (s *pool) name(a netip.Addr) (string, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -52,7 +52,7 @@ func openNFLog(group uint16) (*os.File, error) {
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return fail(err)
 	}
-	// The answers to the requests come at once; a kernel that is silent must not hang the box.
+	// The answers arrive at once; a silent kernel must not block the box.
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 2}); err != nil {
 		return fail(err)
 	}
@@ -60,7 +60,7 @@ func openNFLog(group uint16) (*os.File, error) {
 	for _, m := range [][]byte{
 		nflogRequest(group, nflogCfgCmd, []byte{nflogCmdBind}),
 		nflogRequest(group, nflogCfgMode, append(mode, nflogCopyBytes, 0)),
-		// Each packet at once, instead of a second later: its sender may be gone by then, and the box too.
+		// Report each packet at once, not a second later: its sender, and the box, may be gone by then.
 		nflogRequest(group, nflogCfgBatch, binary.BigEndian.AppendUint32(nil, 1)),
 	} {
 		if err := netlinkCall(fd, m); err != nil {
@@ -114,16 +114,16 @@ func netlinkCall(fd int, msg []byte) error {
 	}
 }
 
-// refusedPacket is one that the rules refused.
+// refusedPacket is a packet that the rules refused.
 type refusedPacket struct {
 	prefix   string
-	uid      int // -1: not of a process in the box's own network
+	uid      int // -1 if it is not from a process in the box's own network namespace
 	inner    bool
 	src, dst netip.AddrPort
 	protocol string
 }
 
-// watch reports what the kernel refuses, until the log is closed.
+// watch reports the packets that the kernel refuses, until the log is closed.
 func (e *Egress) watch(l *os.File) {
 	buf := make([]byte, nflogBuffer)
 	for {
@@ -133,7 +133,7 @@ func (e *Egress) watch(l *os.File) {
 		}
 		if err != nil {
 			if errors.Is(err, unix.ENOBUFS) {
-				continue // reports were lost; more will come
+				continue // some reports were lost; more will follow
 			}
 			e.cfg.Log.Warn("the log of refused packets ended", "err", err)
 			return
@@ -198,7 +198,7 @@ func (p *refusedPacket) packet(b []byte) bool {
 		b = b[min(int(b[0]&15)*4, len(b)):]
 	case len(b) >= 40 && b[0]>>4 == 6:
 		src, dst, proto = netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40])), b[6]
-		b = b[40:] // headers between are rare and only cost the ports
+		b = b[40:] // extension headers are rare and cost only the ports
 	default:
 		return false
 	}
@@ -237,7 +237,7 @@ func (e *Egress) notePacket(p refusedPacket) {
 	e.ledger.note(a)
 }
 
-// sender is who sent a packet, as far as it can still be found.
+// sender identifies the sender of a packet if it can still be found.
 func (e *Egress) sender(p refusedPacket) string {
 	f := e.cfg.Origin
 	if f == nil {

@@ -13,7 +13,7 @@ import (
 // soOriginalDst is SO_ORIGINAL_DST and IP6T_SO_ORIGINAL_DST.
 const soOriginalDst = 80
 
-// originalDst is where a redirected connection wanted to go.
+// originalDst is the original destination of a redirected connection.
 func originalDst(c *net.TCPConn) (netip.AddrPort, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -8,12 +8,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// verdict is what the policy says of a name or address at a port.
+// verdict is the policy's decision on a name or address at a port.
 type verdict int
 
 const (
 	refused verdict = iota
-	learned         // no rule matches, and the policy refuses nothing that has a name
+	learned         // no rule matches, but learning refuses no name
 	allowed
 )
 
@@ -40,7 +40,7 @@ func newPolicy(n workorder.Network) (policy, error) {
 	return p, nil
 }
 
-// judge decides about a canonical name or address at a port.
+// judge decides on a canonical name or address at a port.
 func (p policy) judge(host string, port uint16) verdict {
 	switch {
 	case slices.ContainsFunc(p.rules, func(r workorder.AllowRule) bool { return r.Match(host, port) }):
@@ -56,7 +56,7 @@ func (p policy) explicit(host string, port uint16) bool {
 	return slices.ContainsFunc(p.rules, func(r workorder.AllowRule) bool { return r.Port == port && r.Names(host) })
 }
 
-// inside reports whether a rule lets a name be that private address at a port: the rule for the name says so, or there is one
+// inside reports whether a name may resolve to that private address at a port, by the name's own rule or by one
 // for the address.
 func (p policy) inside(host string, port uint16, a netip.Addr) bool {
 	return slices.ContainsFunc(p.rules, func(r workorder.AllowRule) bool {
@@ -64,7 +64,7 @@ func (p policy) inside(host string, port uint16, a netip.Addr) bool {
 	})
 }
 
-// insideFix is the line that lets a name be private addresses; exact: whatever is spoken there.
+// insideFix is the rule that lets a name resolve to private addresses; exact means for any protocol.
 func (p policy) insideFix(host string, port uint16, exact bool) string {
 	r := workorder.AllowRuleFor(host, port)
 	if exact || p.explicit(host, port) {
@@ -74,17 +74,17 @@ func (p policy) insideFix(host string, port uint16, exact bool) string {
 	return r.Line()
 }
 
-// resolves reports whether the resolver knows the name, whatever the port.
+// resolves reports whether the resolver knows the name, for any port.
 func (p policy) resolves(name string) bool {
 	return p.learn || p.named(name)
 }
 
-// named reports whether a rule names it, whatever the port.
+// named reports whether a rule names it, for any port.
 func (p policy) named(name string) bool {
 	return slices.ContainsFunc(p.rules, func(r workorder.AllowRule) bool { return r.Names(name) })
 }
 
-// ports are those that the proxy may be asked for; nil: all.
+// ports are the ports that rules allow; nil means all.
 func (p policy) ports() []uint16 {
 	if p.learn {
 		return nil
@@ -99,16 +99,16 @@ func (p policy) ports() []uint16 {
 	return slices.Compact(all)
 }
 
-// fix is the line under network.allow that would allow host at port.
+// fix is the rule under network.allow that would allow host at port.
 func fix(host string, port uint16) string {
-	if port == 0 { // a name that was only asked for
+	if port == 0 { // only a DNS query
 		port = 443
 	}
 	return workorder.AllowRuleFor(host, port).Line()
 }
 
-// canonical is a name as rules know it; ok is false for what is no host name. An
-// address is given in its canonical form.
+// canonical returns a name in the form that rules use; ok is false if it is no host name. An
+// address is returned in its canonical form.
 func canonical(s string) (host string, ok bool) {
 	if a, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
 		return a.Unmap().WithZone("").String(), true
@@ -117,7 +117,7 @@ func canonical(s string) (host string, ok bool) {
 	return host, workorder.ValidHostName(host)
 }
 
-// synthetic is the range of the addresses that stand for names.
+// synthetic is the range of the synthetic addresses.
 func synthetic() netip.Prefix { return workorder.NameRange() }
 
 // nat64 is the well-known prefix behind which an IPv4 address can hide (RFC 6052).
@@ -137,7 +137,7 @@ func metadataRanges() []netip.Prefix {
 	return all
 }
 
-// never says why an address is dialled for nobody, whatever the policy says; "" when it may be. own are
+// never returns why the policy never allows an address; "" if it may be allowed. own are
 // addresses and ranges of the box itself.
 func never(a netip.Addr, own []netip.Prefix) string {
 	a = a.Unmap().WithZone("")
@@ -161,12 +161,12 @@ func never(a netip.Addr, own []netip.Prefix) string {
 	return ""
 }
 
-// explicitFix is the line that allows host at port, a port of the web, for any protocol.
+// explicitFix is the rule that allows host at a web port for any protocol.
 func explicitFix(host string, port uint16) string {
 	return workorder.AllowRule{Host: host, Port: port}.Line()
 }
 
-// parseAddr is the address that s is, or an invalid one.
+// parseAddr parses s; the result is invalid if s is no address.
 func parseAddr(s string) netip.Addr {
 	a, err := netip.ParseAddr(s)
 	if err != nil {

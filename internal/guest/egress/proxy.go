@@ -14,25 +14,25 @@ import (
 
 const (
 	// maxConns bounds the connections through the proxy; each takes two descriptors
-	// and, while it moves bytes, two pipes.
+	// and, while it transfers bytes, two pipes.
 	maxConns = 4096
-	// helloTime is what a client has for its first bytes, slow ones on a loaded box included.
+	// helloTime bounds the wait for a client's first bytes, slow clients on a loaded box included.
 	helloTime = 10 * time.Second
-	// refusedTime is what a client has for its first bytes when it will be refused
-	// anyway: they only decide in which form it is told.
+	// refusedTime bounds that wait for a connection that will be refused
+	// anyway: the bytes only decide the form of the refusal.
 	refusedTime = 250 * time.Millisecond
-	// unclearTime is between the two: enough for a client of TLS or HTTP on a busy box, and bearable for one that
+	// unclearTime is between the two: enough for a TLS or HTTP client on a busy box, and bearable for a client that
 	// waits for its server.
 	unclearTime = 2 * time.Second
-	// acceptPause keeps a box without descriptors from spinning.
+	// acceptPause keeps a box without free descriptors from spinning.
 	acceptPause = 50 * time.Millisecond
-	// lingerTime is how long a refused client may take to read why.
+	// lingerTime bounds a refused client's time to read the reason.
 	lingerTime = time.Second
-	// sniffBytes is read at most to tell protocols apart; the rest is for their parsers.
+	// sniffBytes bounds the bytes read to recognise the protocol; the parsers read the rest.
 	sniffBytes = 4096
 )
 
-// proxy takes all TCP connections that the kernel redirects.
+// proxy accepts all TCP connections that the kernel redirects.
 type proxy struct {
 	policy policy
 	pool   *pool
@@ -42,7 +42,7 @@ type proxy struct {
 	web    *web
 	warn   func(string)
 
-	// Seams of tests, which have no kernel that redirects.
+	// Replaced in tests, which have no redirecting kernel.
 	original  func(*net.TCPConn) (netip.AddrPort, error)
 	ownRanges func() []netip.Prefix
 	never     func(netip.Addr, []netip.Prefix) string
@@ -55,9 +55,9 @@ type proxy struct {
 // client is one connection to the proxy.
 type client struct {
 	*net.TCPConn
-	dst  netip.AddrPort // where it wanted to go
-	name string         // the name behind that, "" for a bare address
-	read []byte         // what was read to tell the protocol
+	dst  netip.AddrPort // original destination
+	name string         // the destination's name, "" for a bare address
+	read []byte         // bytes read to recognise the protocol
 }
 
 func (p *proxy) serve(ctx context.Context, l net.Listener) {
@@ -87,8 +87,8 @@ func (p *proxy) serve(ctx context.Context, l net.Listener) {
 	}
 }
 
-// handle serves a connection; kept says that the web server has it now and will
-// count it down.
+// handle serves a connection; kept means that the web server has taken it over and
+// will do the accounting at its end.
 func (p *proxy) handle(ctx context.Context, t *net.TCPConn) (kept bool) {
 	defer func() {
 		if !kept {
@@ -97,7 +97,7 @@ func (p *proxy) handle(ctx context.Context, t *net.TCPConn) (kept bool) {
 	}()
 	dst, err := p.original(t)
 	if local, _ := netip.ParseAddrPort(t.LocalAddr().String()); err != nil || dst == netip.AddrPortFrom(local.Addr().Unmap(), local.Port()) {
-		reset(t) // nobody redirected it
+		reset(t) // the connection was not redirected
 		return false
 	}
 	c := &client{TCPConn: t, dst: dst, name: p.nameOf(dst)}
@@ -108,7 +108,7 @@ func (p *proxy) handle(ctx context.Context, t *net.TCPConn) (kept bool) {
 		p.refuse(c, attempt{host: host, reason: "this address stands for no name: resolve the name in the sandbox"})
 		return false
 	case v == allowed && c.name == "":
-		// A rule that is an address allows whatever is there.
+		// A rule for an address allows all protocols there.
 		p.connect(ctx, c, host, v, false)
 		return false
 	case v != refused && c.name != "" && !isWeb(dst.Port()):
@@ -124,7 +124,7 @@ func (c *client) host() string {
 	return c.dst.Addr().Unmap().String()
 }
 
-// by finds who is behind the connection.
+// by identifies the process behind the connection.
 func (p *proxy) by(c *client) func() string {
 	if p.origin == nil {
 		return nil
@@ -138,8 +138,8 @@ func (p *proxy) by(c *client) func() string {
 
 func isWeb(port uint16) bool { return port == 80 || port == 443 }
 
-// nameOf is the name behind a destination: the resolver gave its address out, or it is
-// in /etc/hosts under a name that a rule allows there.
+// nameOf is the name of a destination: the resolver assigned its address, or
+// /etc/hosts has it under a name that a rule allows there.
 func (p *proxy) nameOf(dst netip.AddrPort) string {
 	if n, ok := p.pool.name(dst.Addr()); ok {
 		return n
@@ -152,7 +152,7 @@ func (p *proxy) nameOf(dst netip.AddrPort) string {
 	return ""
 }
 
-// connect splices a client to a host that may be reached. raw: what is spoken is neither TLS nor HTTP/1.
+// connect splices a client to an allowed host. raw means that the protocol is neither TLS nor HTTP/1.
 func (p *proxy) connect(ctx context.Context, c *client, host string, v verdict, raw bool) {
 	up := p.reached(ctx, c, host, v, raw)
 	if up == nil {
@@ -167,7 +167,7 @@ func (p *proxy) connect(ctx context.Context, c *client, host string, v verdict, 
 	splice(c.TCPConn, up)
 }
 
-// reached is a connection to the host, which is noted; nil when there is none, of which the client was told.
+// reached connects to the host and records it; nil if that failed, which the client has been told.
 func (p *proxy) reached(ctx context.Context, c *client, host string, v verdict, raw bool) *net.TCPConn {
 	up, to, err := p.dial(ctx, host, c.dst.Port())
 	if forbidden, ok := errors.AsType[errForbidden](err); ok {
@@ -196,7 +196,7 @@ func (p *proxy) reached(ctx context.Context, c *client, host string, v verdict, 
 	return up
 }
 
-// forbiddenFix is the line that would allow it, none when no rule can.
+// forbiddenFix is the rule that would allow it; empty if no rule can.
 func (p *proxy) forbiddenFix(e errForbidden, host string, port uint16) string {
 	if !e.inside {
 		return ""
@@ -204,7 +204,7 @@ func (p *proxy) forbiddenFix(e errForbidden, host string, port uint16) string {
 	return p.policy.insideFix(host, port, false)
 }
 
-// refuse ends a connection in a form that its client understands.
+// refuse ends a connection with a refusal in the client's protocol.
 func (p *proxy) refuse(c *client, a attempt) {
 	a.port, a.protocol, a.verdict, a.by = c.dst.Port(), "tcp", refused, p.by(c)
 	p.ledger.note(a)
@@ -215,7 +215,7 @@ func (p *proxy) refuse(c *client, a attempt) {
 	_ = c.SetDeadline(time.Now().Add(lingerTime))
 	_, _ = c.Write(accessDenied())
 	_ = c.CloseWrite()
-	_, _ = io.Copy(io.Discard, io.LimitReader(c.TCPConn, maxHello)) // closing on unread bytes would take the alert back
+	_, _ = io.Copy(io.Discard, io.LimitReader(c.TCPConn, maxHello)) // closing with unread bytes would drop the alert
 	c.Close()
 }
 

@@ -17,23 +17,23 @@ import (
 )
 
 const (
-	// nameTTL is for synthetic addresses, which never change.
+	// nameTTL is the TTL of synthetic addresses, which never change.
 	nameTTL = 60
-	// serviceTTL: names of services come and go.
+	// serviceTTL is the TTL of services, whose addresses change.
 	serviceTTL = 5
 	// answerTime bounds one answer, upstream included.
 	answerTime = 4 * time.Second
-	// edeProhibited is the extended error (RFC 8914) that says why a name is not there.
+	// edeProhibited is the extended error (RFC 8914) for a refused name.
 	optionEDE, edeProhibited = 15, 18
-	// ednsSize is what a client can send us by UDP; questions are small.
+	// ednsSize is the largest UDP query that the resolver accepts; queries are small.
 	ednsSize = 1232
-	// plainSize is what a client without EDNS takes by UDP.
+	// plainSize is the largest UDP answer for a client without EDNS.
 	plainSize = 512
-	// truncatedBit, of the third byte of a message, sends the client to TCP.
+	// truncatedBit, in the third byte of a message, makes the client use TCP.
 	truncatedBit = 0x02
 )
 
-// resolver answers the DNS questions of everybody who is not trusted.
+// resolver answers the DNS queries of all untrusted processes.
 type resolver struct {
 	policy policy
 	pool   *pool
@@ -61,7 +61,7 @@ func (r *resolver) service(name string) (netip.Addr, bool) {
 	return a, ok
 }
 
-// reply is what the answer to one question will be.
+// reply is the planned answer to one query.
 type reply struct {
 	code  dnsmessage.RCode
 	addrs []netip.Addr
@@ -69,8 +69,8 @@ type reply struct {
 	why   string // for an extended error
 }
 
-// answer is the answer to a query; nil for what is no query at all. In mode full it
-// answers for services and passes everything else upstream. by names the asker, or is nil.
+// answer returns the answer to a query; nil if the message is no query. In mode full it
+// answers for services and passes other names upstream. by identifies the client, or is nil.
 func (r *resolver) answer(ctx context.Context, network string, query []byte, by func() string) []byte {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -112,7 +112,7 @@ func (r *resolver) decide(ctx context.Context, name string, by func() string) re
 		return r.refuse(name, "no rule of network.allow names it", fix(name, 0), by)
 	}
 	if r.policy.learn && !r.policy.named(name) && !r.suffixed(name) {
-		// Without learning the question alone would be refused.
+		// Without learning the query alone would be refused.
 		r.ledger.note(attempt{host: name, protocol: "dns", verdict: learned, reason: noRule, rule: fix(name, 0), by: by, quiet: true})
 	}
 	switch _, err := r.lookup.addresses(ctx, name); {
@@ -128,13 +128,13 @@ func (r *resolver) decide(ctx context.Context, name string, by func() string) re
 	return reply{addrs: []netip.Addr{a}, ttl: nameTTL}
 }
 
-// suffixed reports whether a name is one that a client's library made by appending
-// a search domain. Nothing is said of those: the bare name is asked for, too.
+// suffixed reports whether a client's library made the name by appending
+// a search domain. Such names are not reported, because the bare name is queried, too.
 func (r *resolver) suffixed(name string) bool {
 	return slices.ContainsFunc(r.search, func(d string) bool { return d != "" && strings.HasSuffix(name, "."+d) })
 }
 
-// refuse says NXDOMAIN: after REFUSED, musl waits for its timeout.
+// refuse answers NXDOMAIN: after REFUSED, musl waits for its timeout.
 func (r *resolver) refuse(name, reason, rule string, by func() string) reply {
 	if !workorder.ValidHostName(name) {
 		name = origin.Clean(name)
@@ -143,7 +143,7 @@ func (r *resolver) refuse(name, reason, rule string, by func() string) reply {
 	return reply{code: dnsmessage.RCodeNameError, why: "sandbox-agent: " + reason}
 }
 
-// pass hands the query to the box's resolvers as it is.
+// pass forwards the query unchanged to the box's resolvers.
 func (r *resolver) pass(ctx context.Context, network string, query []byte) []byte {
 	for _, up := range r.lookup.upstream {
 		if a, err := exchange(ctx, network, up, query); err == nil {
@@ -178,16 +178,16 @@ func exchange(ctx context.Context, network string, to netip.AddrPort, q []byte) 
 	return buf[:n], err
 }
 
-// query is what is needed of a question to answer it.
+// query has the fields of a query that its answer needs.
 type query struct {
 	header   dnsmessage.Header
 	question dnsmessage.Question
-	bad      dnsmessage.RCode // the error that is the answer
+	bad      dnsmessage.RCode // the error to answer with
 	edns     bool
 	size     int // of an answer by UDP
 }
 
-// parseQuery reads a question. A packet that could be an answer, or is no message, gets none.
+// parseQuery reads a query. Responses and malformed messages get no answer.
 func parseQuery(b []byte) (query, bool) {
 	var p dnsmessage.Parser
 	h, err := p.Start(b)
@@ -227,7 +227,7 @@ func parseQuery(b []byte) (query, bool) {
 	}
 }
 
-// build writes an answer: addresses for questions of their kind, nothing for others.
+// build writes an answer: addresses for address queries, no records for others.
 func (q query) build(r reply, network string) []byte {
 	b := dnsmessage.NewBuilder(nil, dnsmessage.Header{
 		ID: q.header.ID, Response: true, OpCode: q.header.OpCode, RCode: r.code,

@@ -10,25 +10,25 @@ import (
 )
 
 const (
-	// tableName is the table that belongs to this package alone.
+	// tableName is the table that only this package uses.
 	tableName = "sandbox_agent"
-	// logGroup is where the kernel reports what it refuses. Other tools take low numbers.
+	// logGroup is the group in which the kernel reports refused packets. Other tools use low numbers.
 	logGroup = 5218
-	// logRate and logBurst bound the reports, in packets: the first attempts are what a
-	// human wants to know, and a flood must not cost the box its CPU.
+	// logRate and logBurst bound the reports, in packets: users need the first attempts,
+	// and a flood must not use up the box's CPU.
 	logRate, logBurst = 20, 50
-	// logBytes of a packet are reported: an IPv6 header and ports.
+	// logBytes is the reported part of a packet: an IPv6 header and ports.
 	logBytes = 128
 	// engineMark marks connections that the engine opened before Seal, which ends them.
 	engineMark = 0x5ea1
 
-	// The reasons that the kernel gives with a report.
+	// The log prefixes that tell the reasons.
 	prefixMetadata = "metadata"
 	prefixPolicy   = "policy"
 )
 
-// neighbours are the messages without which IPv6 has no neighbours and no groups.
-// Only the kernel sends them: nobody untrusted has raw sockets on the box's interfaces.
+// neighbours are the ICMPv6 messages for neighbour discovery and multicast groups.
+// Only the kernel sends them: untrusted code has no raw sockets on the box's interfaces.
 const neighbours = "icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert, mld-listener-report, mld-listener-done, mld2-listener-report }"
 
 const (
@@ -37,25 +37,25 @@ const (
 	toInner      = `meta oifkind "bridge" oifname != @outside`
 )
 
-// kernelState is all that the rules depend on.
+// kernelState has all inputs of the rules.
 type kernelState struct {
 	mode      workorder.NetworkMode
 	engineGID uint32
 	sealed    bool
-	outside   []string       // the interfaces that existed before anything was made in the box, without lo
+	outside   []string       // the interfaces of the box before it made its own, without lo
 	own       []netip.Addr   // their addresses
 	resolvers []netip.Addr   // of the box's resolv.conf
 	inner     []netip.Prefix // of the inner engine
-	unlogged  bool           // the kernel has no log of packets: they are only counted
-	ports     []uint16       // that some rule is about; nil: all
+	unlogged  bool           // the kernel has no packet log: refused packets are only counted
+	ports     []uint16       // ports named by some rule; nil means all
 	dnsPort   uint16         // ours; not in full
 	proxyPort uint16         // ours; only in restricted
 }
 
-// ruleset is the text for nft that replaces the whole table in one transaction.
+// ruleset is the input of nft that replaces the whole table in one transaction.
 //
-// An interface that is neither outside nor a bridge (somebody gave the box another
-// network while it runs) is part of no rule and so refused.
+// An interface that is neither outside nor a bridge (added to the box from outside
+// during the run) is in no rule and so refused.
 func ruleset(s kernelState) string {
 	w := &writer{}
 	w.line("table inet %s {}", tableName)
@@ -144,8 +144,8 @@ func (w *writer) sets(s kernelState) {
 }
 
 // loopResolvers are resolvers on loopback that are not the box's own, as engines
-// give them to user-defined networks: a program of the engine answers, on a port of its own
-// beside 53, whatever is asked. 127.0.0.1 and ::1 stay open, since the box's services live there.
+// provide them in user-defined networks: a program of the engine answers, also on a further port
+// of its own. 127.0.0.1 and ::1 stay open, because the box's services listen there.
 func loopResolvers(all []netip.Addr) []netip.Addr {
 	var r []netip.Addr
 	for _, a := range all {
@@ -177,11 +177,11 @@ func (s kernelState) engine() string { return fmt.Sprintf("meta skuid 0 meta skg
 const port53 = "meta l4proto { tcp, udp } th dport 53"
 
 // divert sends DNS to the resolver and, in restricted, TCP to the proxy. It comes
-// before the rules of the engine outside, which has some for its own resolver.
+// before the outer engine's rules, which handle its own resolver.
 func (w *writer) divert(s kernelState) {
 	proxy := func(match string) {
 		if s.mode == workorder.NetworkRestricted {
-			// The kernel refuses at once what no rule can be about, so that a client sees no connection.
+			// The kernel refuses ports at once that no rule names, so that a client sees no connection.
 			ports := "meta l4proto tcp"
 			if len(s.ports) > 0 {
 				ports = "tcp dport { " + strings.Join(strings.Fields(strings.Trim(fmt.Sprint(s.ports), "[]")), ", ") + " }"
@@ -204,8 +204,8 @@ func (w *writer) divert(s kernelState) {
 
 	w.open("chain divert_inner")
 	w.line("type nat hook prerouting priority dstnat - 10; policy accept;")
-	// Also traffic between containers comes by here where bridges call the firewall,
-	// so it is the way out that counts.
+	// If bridges call the firewall, traffic between containers also passes here,
+	// so the output interface decides.
 	w.line("%s fib daddr oifname @outside %s", fromInner, dns)
 	w.both("%s return", "metadata")
 	proxy(fromInner + " fib daddr oifname @outside")
@@ -238,7 +238,7 @@ func (w *writer) output(s kernelState) {
 	w.open("chain output")
 	w.line("type filter hook output priority filter; policy drop;")
 	if s.sealed {
-		// The direction: the reset itself comes by here, as an answer.
+		// Match the direction: the reset itself passes here as a reply.
 		w.line("ct mark %#x ct direction original meta l4proto tcp reject with tcp reset", engineMark)
 		w.line("ct mark %#x ct direction original drop", engineMark)
 	}
@@ -259,8 +259,8 @@ func (w *writer) output(s kernelState) {
 	if !s.sealed {
 		w.line("%s oifname @outside ct mark set %#x accept", s.engine(), engineMark)
 	}
-	// After a redirect the kernel still names the interface that the packet would have
-	// left by, so it is the address that counts.
+	// After a redirect the kernel still names the original output interface,
+	// so the address decides.
 	w.line("fib daddr type local accept")
 	w.line(`oifname "lo" accept`)
 	w.line("%s accept", toInner)

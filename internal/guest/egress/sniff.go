@@ -13,12 +13,12 @@ import (
 
 const noRule = "no rule of network.allow allows it"
 
-// speech is what a client's first bytes are.
+// speech is the protocol of a client's first bytes.
 type speech int
 
 const (
 	speechUnclear speech = iota // more bytes are needed
-	speechSilent                // none came
+	speechSilent                // none arrived
 	speechTLS
 	speechHTTP
 	speechH2 // HTTP/2 without TLS, by prior knowledge
@@ -27,12 +27,12 @@ const (
 
 const (
 	prefaceH2 = "PRI * HTTP/2.0"
-	// maxMethod is the longest method of HTTP that is taken for one; the longest
+	// maxMethod bounds the length of an HTTP method; the longest
 	// registered one has 17 letters.
 	maxMethod = 24
 )
 
-// recognise tells protocols apart by their first bytes.
+// recognise detects the protocol by its first bytes.
 func recognise(b []byte) speech {
 	if len(b) == 0 {
 		return speechUnclear
@@ -75,8 +75,8 @@ func (c *client) listen(wait time.Duration) speech {
 	}
 }
 
-// patience is how long a client may be silent. On ports of the web the client speaks first. Elsewhere a
-// refusal is near: only an address at the port of a rule can still turn out to be that rule's host.
+// patience bounds a client's silence. On web ports the client speaks first. Elsewhere a
+// refusal is likely: only an address at a rule's port can still turn out to be that rule's host.
 func (p *proxy) patience(c *client) time.Duration {
 	port := c.dst.Port()
 	switch {
@@ -88,13 +88,13 @@ func (p *proxy) patience(c *client) time.Duration {
 	return refusedTime
 }
 
-// sniff decides by what the client says. v is the verdict of what is known of the
+// sniff decides by the client's first bytes. v is the verdict on the
 // destination; kept is as in handle.
 func (p *proxy) sniff(ctx context.Context, c *client, v verdict) (kept bool) {
 	return p.decide(ctx, c, v, c.listen(p.patience(c)))
 }
 
-// decide is sniff with the client's first bytes known.
+// decide is sniff after the client's first bytes are known.
 func (p *proxy) decide(ctx context.Context, c *client, v verdict, said speech) (kept bool) {
 	host, port := c.host(), c.dst.Port()
 	switch said {
@@ -111,8 +111,8 @@ func (p *proxy) decide(ctx context.Context, c *client, v verdict, said speech) (
 		p.web.take(c)
 		return true
 	}
-	// Of these protocols only the destination is known. Behind an allowed name on a port of
-	// the web they could be an odd form of HTTP that asks for another host.
+	// For these protocols only the destination is known. At an allowed name's web
+	// port they could be an odd form of HTTP that asks for another host.
 	switch {
 	case v == learned, v == allowed && p.policy.explicit(host, port):
 		p.connect(ctx, c, host, v, true)
@@ -126,7 +126,7 @@ func (p *proxy) decide(ctx context.Context, c *client, v verdict, said speech) (
 	return false
 }
 
-// fix is the line that would allow it, none for what is never dialled.
+// fix is the rule that would allow it; empty if the policy never allows it.
 func (p *proxy) fix(host string, port uint16) string {
 	if a := parseAddr(host); a.IsValid() && p.never(a, p.ownRanges()) != "" {
 		return ""
@@ -134,8 +134,8 @@ func (p *proxy) fix(host string, port uint16) string {
 	return fix(host, port)
 }
 
-// hello reads a TLS handshake as far as the server name and judges that. no is the refusal, nil for none; host is
-// what to connect to.
+// hello reads a TLS handshake up to the server name and decides on that. no is the refusal, nil if allowed; host is
+// the host to connect to.
 func (p *proxy) hello(c *client, v verdict) (host string, _ verdict, no *attempt) {
 	port := c.dst.Port()
 	_ = c.SetReadDeadline(time.Now().Add(helloTime))

@@ -19,25 +19,25 @@ import (
 )
 
 const (
-	// webIdle is how long a connection may wait for its next request; above what
-	// servers grant (60 to 120 s mostly), so that they decide.
+	// webIdle bounds a connection's wait for its next request. It is above
+	// most servers' limits (60 to 120 s), so that the servers decide.
 	webIdle = 5 * time.Minute
-	// webIdleUpstream is how many connections to one host a client's connection keeps.
+	// webIdleUpstream bounds the idle connections to one host for one client connection.
 	webIdleUpstream = 1
-	// webIdleAll is how many it keeps to all hosts: a client's connection that asks for several is rare.
+	// webIdleAll bounds them for all hosts: a client connection that uses several hosts is rare.
 	webIdleAll = 4
-	// maxRequestHeader and maxResponseHeader bound a message's header, in bytes. net/http holds one in memory, and its own bounds (1 and
-	// 10 MiB) times the connections that clients may have are more than a box has. Servers and browsers take less.
+	// maxRequestHeader and maxResponseHeader bound a message's header, in bytes. net/http holds a header in memory, and its own limits (1 and
+	// 10 MiB) times the allowed client connections exceed a box's memory. Servers and browsers accept less.
 	maxRequestHeader  = 64 << 10
 	maxResponseHeader = 256 << 10
-	// maxPlaces is of how many hosts a connection remembers where they lead; those that it keeps connections to are fewer.
+	// maxPlaces bounds the hosts whose place a connection remembers; it exceeds the hosts with idle connections.
 	maxPlaces = 64
-	// copyBuffer is what moves bodies, in bytes.
+	// copyBuffer is the size of the buffer that copies bodies, in bytes.
 	copyBuffer = 32 << 10
 )
 
-// web handles HTTP/1 without TLS. Every request is parsed and written anew: what the
-// server reads is what was judged, however it was framed.
+// web handles HTTP/1 without TLS. It parses every request and writes it anew: the
+// server reads exactly the checked request, whatever its framing was.
 type web struct {
 	proxy   *proxy
 	server  *http.Server
@@ -49,7 +49,7 @@ type web struct {
 
 type webKey struct{}
 
-// webConn is a client's connection in the hands of the HTTP server.
+// webConn is a client's connection that the HTTP server serves.
 type webConn struct {
 	*client
 	transport *http.Transport
@@ -58,13 +58,13 @@ type webConn struct {
 	places    places
 }
 
-// places are what dial said of hosts.
+// places are dial's results by host.
 type places struct {
 	mu sync.Mutex
 	of map[string]place
 }
 
-// keep reports whether others had to be forgotten for it.
+// keep adds a place and reports whether it had to drop others.
 func (p *places) keep(host string, to place) (forgot bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,13 +108,13 @@ func newWeb(p *proxy) *web {
 		IdleTimeout:       webIdle,
 		MaxHeaderBytes:    maxRequestHeader,
 		Protocols:         &protocols,
-		ErrorLog:          log.New(io.Discard, "", 0), // what clients do wrong is told to them
+		ErrorLog:          log.New(io.Discard, "", 0), // clients get their errors in the answer
 		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, webKey{}, c) },
 	}
 	return w
 }
 
-// take gives the connection to the HTTP server.
+// take passes the connection to the HTTP server.
 func (w *web) take(c *client) {
 	wc := &webConn{client: c}
 	wc.transport = &http.Transport{
@@ -125,7 +125,7 @@ func (w *web) take(c *client) {
 			}
 			up, to, err := w.proxy.dial(ctx, host, c.dst.Port())
 			if wc.places.keep(host, to) {
-				wc.transport.CloseIdleConnections() // of hosts that it would know nothing of
+				wc.transport.CloseIdleConnections() // of hosts whose place was dropped
 			}
 			if err != nil {
 				return nil, err
@@ -162,7 +162,7 @@ func (w *web) Close() error {
 	return nil
 }
 
-// Addr is of no use to anybody.
+// Addr implements net.Listener; its result is not used.
 func (w *web) Addr() net.Addr { return &net.TCPAddr{} }
 
 // Get and Put lend buffers to the reverse proxy.
@@ -199,8 +199,8 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w.forward(rw, r, c, a)
 }
 
-// requestHost is the canonical host that a request is for. net/http has already put the host of an
-// absolute URI in place of the header.
+// requestHost is the canonical host of a request. net/http has already replaced the Host header
+// by the host of an absolute URI.
 func requestHost(r *http.Request, c *client) (string, bool) {
 	h := r.Host
 	if h == "" {
@@ -216,9 +216,9 @@ func requestHost(r *http.Request, c *client) (string, bool) {
 
 func (w *web) forward(rw http.ResponseWriter, r *http.Request, c *webConn, a attempt) {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-		r.Header.Del("Upgrade") // a server is free to ignore the others, h2c before all
+		r.Header.Del("Upgrade") // a server may ignore the other headers; h2c matters most
 	}
-	// It counts as allowed once there is a connection: the name may lead to where nobody may go.
+	// It counts as allowed once a connection exists: the name may resolve to a forbidden address.
 	var once sync.Once
 	note := func() {
 		once.Do(func() {
@@ -234,7 +234,7 @@ func (w *web) forward(rw http.ResponseWriter, r *http.Request, c *webConn, a att
 		})
 	}
 	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { note() }}))
-	// The server's own headers are wanted, not ours.
+	// Use the server's own headers, not net/http's.
 	rw.Header()["Date"], rw.Header()["Content-Type"] = nil, nil
 	rp := httputil.ReverseProxy{
 		Transport: c.transport, BufferPool: w, FlushInterval: -1, ErrorLog: w.server.ErrorLog,
@@ -266,7 +266,7 @@ func (w *web) forward(rw http.ResponseWriter, r *http.Request, c *webConn, a att
 	rp.ServeHTTP(rw, r)
 }
 
-// netHost is a host as a URL has it. The port is the connection's own, see take.
+// netHost is a host in URL form. The port is the connection's own, see take.
 func netHost(host string) string {
 	if a, err := netip.ParseAddr(host); err == nil && a.Is6() {
 		return "[" + host + "]"
@@ -274,7 +274,7 @@ func netHost(host string) string {
 	return host
 }
 
-// deny says no to one request and ends the connection.
+// deny refuses one request and ends the connection.
 func (w *web) deny(rw http.ResponseWriter, a attempt) {
 	a.verdict = refused
 	text := fmt.Sprintf("sandbox-agent: the network policy of this sandbox refuses %s, port %d: %s.\n", a.host, a.port, a.reason)

@@ -1,4 +1,4 @@
-// Package commit commits what the agent left, and archives what git cannot take.
+// Package commit commits the agent's leftovers, and archives the files that git cannot take.
 package commit
 
 import (
@@ -42,14 +42,14 @@ type Committer struct {
 	stopping  *stopping.State
 }
 
-// New makes it of what it uses.
+// New returns a Committer.
 func New(repos *repos.Repos, book *ledger.Book, work *worktree.Tree, index *stage.Index, settings *settings.Settings, snapshots *snapshot.Snapshots, stopping *stopping.State) *Committer {
 	return &Committer{repos: repos, book: book, work: work, index: index, settings: settings, snapshots: snapshots, stopping: stopping}
 }
 
-// Commit commits what the agent left uncommitted, untracked files that are not
-// ignored included, as the agent's user and with hooks off. A file that cannot be added does not keep the
-// rest from being committed; it is named by a *LeftError. Nothing to commit is no error.
+// Commit commits the agent's uncommitted changes, untracked files that are not
+// ignored included, as the agent's user and with hooks off. Files that cannot be added do not prevent the
+// commit of the rest; a *LeftError names them. It is no error if there are no changes.
 func (c *Committer) Commit(ctx context.Context, message string) error {
 	err := c.commit(ctx, message)
 	if c.book.Load() == nil {
@@ -62,7 +62,7 @@ func (c *Committer) Commit(ctx context.Context, message string) error {
 func (c *Committer) commit(ctx context.Context, message string) error {
 	c.work.Clear(ctx)
 	c.work.Open(ctx)
-	_ = c.index.HandOver(ctx) // else everything is read again
+	_ = c.index.HandOver(ctx) // otherwise git reads all files again
 	added, err := c.index.Add(ctx, c.repos.Tree(), largestFile, func() { c.work.Clear(ctx) })
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func (c *Committer) commit(ctx context.Context, message string) error {
 	return nil
 }
 
-// commitIndex commits an index as it is: `git commit` would look at the files first, whatever their size.
+// commitIndex commits an index as it is: `git commit` would examine all files first.
 func commitIndex(ctx context.Context, t git.Repo, message string) error {
 	tree, err := t.Output(ctx, "write-tree")
 	if err != nil {
@@ -156,28 +156,28 @@ func (c *Committer) Uncommitted(ctx context.Context) ([]string, error) {
 }
 
 const (
-	// listTime bounds asking git for the list of files to archive: a repository
-	// that cannot say it in that time is archived whole.
+	// listTime bounds asking git for the list of files to archive. If git
+	// is slower, the whole repository is archived.
 	listTime = 5 * time.Second
-	// archiveTime is enough to compress some hundred megabytes; a landing that is
-	// shorter than that has half of its time for files, the other half is the bundle's.
+	// archiveTime is enough to compress some hundred megabytes. A shorter
+	// landing gives half of its time to files and the other half to the bundle.
 	archiveTime = 60 * time.Second
 )
 
 const (
-	// archiveLimit bounds what an archive of what could not be committed holds, in bytes before it is compressed: small files first.
+	// archiveLimit bounds the contents of an archive of uncommitted files, in bytes before compression: small files first.
 	archiveLimit = 512 << 20
-	// largestFile bounds a file that a landing commits or archives by itself, in bytes, whether it takes that much of the disk or is
-	// sparse: no forge takes one that large, and reading it costs the landing of all others. The agent's own commits are not bounded.
+	// largestFile bounds a file that a landing itself commits or archives, in bytes, also for a sparse file:
+	// no forge accepts a larger one, and reading it would cost the landing of all others. The agent's own commits are not bounded.
 	largestFile = 512 << 20
 )
 
-// tooLarge is why such a file is left out.
+// tooLarge is the reason for leaving out such a file.
 const tooLarge = "larger than 512 MiB: it was neither read nor kept; commit it, or let .gitignore name it"
 
-// Archive keeps files as a compressed tar file: those that Commit could not
-// commit or, with whole and where git cannot tell, all of the work tree with .git. It reads them as
-// the agent's user, in time of its own: the landing's may be used up.
+// Archive saves files as a compressed tar file: those that Commit could not
+// commit or, if whole is set and git cannot list them, the whole work tree with .git. It reads them as
+// the agent's user, with its own time limit, because the landing's may be used up.
 func (c *Committer) Archive(ctx context.Context, path string, whole bool) error {
 	limit := archiveTime
 	if c.stopping.Short(ctx, archiveTime) {
@@ -192,9 +192,9 @@ func (c *Committer) Archive(ctx context.Context, path string, whole bool) error 
 	if err != nil {
 		return err
 	}
-	recursion := "--recursion" // a repository inside the work tree, or the objects of LFS, are a folder
+	recursion := "--recursion" // a repository inside the work tree, or the folder of LFS objects, is one entry
 	if whole {
-		recursion = "--no-recursion" // the list has all, without what is too large
+		recursion = "--no-recursion" // the list is complete and omits files that are too large
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
 	if err != nil {
@@ -208,7 +208,7 @@ func (c *Committer) Archive(ctx context.Context, path string, whole bool) error 
 		Env: []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8"},
 	})
 	if proc.ExitCode(err) == 1 {
-		err = nil // a file changed while it was read: it is in, as far as it went
+		err = nil // a file changed while it was read: the archive has the part that was read
 	}
 	err = errors.Join(err, f.Close())
 	if err == nil {
@@ -224,12 +224,12 @@ func (c *Committer) Archive(ctx context.Context, path string, whole bool) error 
 	return nil
 }
 
-// archiver makes an archive of the names on its standard input. An unreadable file is left out; the rest counts.
+// archiver makes an archive of the names on its standard input. It leaves out unreadable files.
 func archiver(recursion string) []string {
 	return []string{"tar", "--create", "--gzip", recursion, "--ignore-failed-read", "--null", "--verbatim-files-from", "--files-from=-"}
 }
 
-// errEmpty: tar could read none of the files, which it takes for success.
+// errEmpty means that tar could read none of the files, which tar itself reports as success.
 var errEmpty = errors.New("none of them can be read")
 
 // holdsAny reports an error when a compressed archive is empty.
@@ -251,11 +251,11 @@ func holdsAny(path string) error {
 	return nil
 }
 
-// ErrLarge is returned when nothing is to be archived but files that are too large, or whose paths are too long.
+// ErrLarge is returned if all files to archive are too large or have too long paths.
 var ErrLarge = errors.New("keep uncommitted files: " + tooLarge)
 
-// archived lists what an archive gets: the paths that differ from HEAD or, with whole and where git cannot tell, everything. Large files are
-// left out, and what is too much in all, which large reports; paths that no program can open are named.
+// archived lists the files for an archive: the paths that differ from HEAD or, if whole is set and git cannot list them, all files. It leaves out
+// large files and those beyond the total limit, which large reports; it names paths that no program can open.
 func (c *Committer) archived(ctx context.Context, whole bool) (_ []string, large bool, _ error) {
 	var paths []string
 	all := true
@@ -303,10 +303,10 @@ func (c *Committer) archived(ctx context.Context, whole bool) (_ []string, large
 	return kept, large, nil
 }
 
-// archiveNames bounds the files of an archive that is made without git's help: their names are held in memory.
+// archiveNames bounds the files of an archive that is made without git's help, because their names are held in memory.
 const archiveNames = 200_000
 
-// inTree lists what is below a folder, up to a number. An unreadable file is left out; the rest counts.
+// inTree lists up to a number of files below a folder. It leaves out unreadable ones.
 func inTree(ctx context.Context, root string, most int) (paths []string, cut bool) {
 	_ = untrusted.Walk(root, func(path string, _ fs.FileInfo, err error) error {
 		if err == nil && path != root {

@@ -16,12 +16,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// unarchiveTime bounds unpacking, which is bounded by archiveLimit, too.
+// unarchiveTime bounds unpacking; archiveLimit bounds it, too.
 const unarchiveTime = 2 * time.Minute
 
-// Unarchive lays an archive that Archive made over the work tree, as the agent's
-// user and without any .git: what git could not take then may be in its way again. It is called after
-// Checkout. One that cannot be read is said and keeps nobody from going on: the host still has it. It reports whether anything may have come.
+// Unarchive extracts an archive of Archive into the work tree, as the agent's
+// user and without any .git: files that git could not take then may block it again. Call it after
+// Checkout. It warns of an unreadable archive and returns; the host still has it. It reports whether any file may have been extracted.
 func (c *Committer) Unarchive(ctx context.Context, path string) (unpacked bool) {
 	ctx, cancel := context.WithTimeout(ctx, unarchiveTime)
 	defer cancel()
@@ -46,7 +46,7 @@ func (c *Committer) unpack(ctx context.Context, path string) error {
 	filtered := make(chan error, 1)
 	go func() {
 		err := withoutGit(f, w)
-		_ = w.CloseWithError(err) // nil: the end
+		_ = w.CloseWithError(err) // nil means the end
 		filtered <- err
 	}()
 	err = proc.Run(ctx, proc.Spec{
@@ -54,7 +54,7 @@ func (c *Committer) unpack(ctx context.Context, path string) error {
 		Dir:  c.repos.Workspace, User: c.repos.User, Stdin: r, Stderr: tail,
 		Env: []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8"},
 	})
-	_ = r.Close() // where tar did not read it all
+	_ = r.Close() // in case tar did not read all
 	if ferr := <-filtered; ferr != nil && !errors.Is(ferr, io.ErrClosedPipe) {
 		err = errors.Join(ferr, err)
 	}
@@ -64,7 +64,7 @@ func (c *Committer) unpack(ctx context.Context, path string) error {
 	return nil
 }
 
-// withoutGit copies a compressed archive, uncompressed, without what is called .git or lies below one. The option that tar has for it takes
+// withoutGit copies a compressed archive, uncompressed, without entries named .git or below one. tar's own option for it takes
 // minutes for a path of a thousand folders.
 func withoutGit(from io.Reader, to io.Writer) error {
 	z, err := gzip.NewReader(from)

@@ -1,4 +1,4 @@
-// Package evidence brings the attempt's evidence, result and logs to refs of the task's own.
+// Package evidence pushes the attempt's evidence, result and logs to refs of the task's own.
 package evidence
 
 import (
@@ -18,31 +18,31 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Sender brings files to the remote, beside the branch.
+// Sender pushes files to the remote, beside the branch.
 type Sender struct {
 	repos  *repos.Repos
 	book   *ledger.Book
 	remote *remote.Remote
 }
 
-// New makes it of what it uses.
+// New returns a Sender.
 func New(repos *repos.Repos, book *ledger.Book, remote *remote.Remote) *Sender {
 	return &Sender{repos: repos, book: book, remote: remote}
 }
 
 const (
-	// MaxFile and MaxBytes bound what goes to the remote beside the branch, in bytes: every
-	// clone of all refs has it. A video is some 500 kB, a page's picture 100 kB; GitHub shows files up to 10 MB.
+	// MaxFile bounds one file that is pushed beside the branch, in bytes: every
+	// clone of all refs contains it. A video has some 500 kB, a page's picture 100 kB; GitHub shows files up to 10 MB.
 	MaxFile = 8 << 20
-	// MaxBytes bounds all of it.
+	// MaxBytes bounds the sum of all files, in bytes.
 	MaxBytes = 24 << 20
 	// maxFiles bounds their number.
 	maxFiles = 400
 )
 
-// Files brings files of root to the remote, in a commit on a ref of the task's own, at their paths. The
-// commit's parent is that of the attempt before. left are those that are not in it: too large, too many, gone or not
-// regular files. It is called after Land. Nothing to bring is an empty commit id and no error.
+// Files pushes files of root as a commit on a ref of the task's own, at their paths. The
+// commit's parent is that of the attempt before. left are the omitted files: too large, too many, missing or not
+// regular. Call it after Land. Without files the commit id is empty and there is no error.
 func (sd *Sender) Files(ctx context.Context, root fs.FS, paths []string) (commit string, left []string, err error) {
 	if err := sd.book.Load(); err != nil {
 		return "", nil, fmt.Errorf("keep the evidence: %w", err)
@@ -74,16 +74,16 @@ func (sd *Sender) Files(ctx context.Context, root fs.FS, paths []string) (commit
 	return commit, b.left, nil
 }
 
-// bag are files for a ref of their own, within the bounds of evidence.
+// bag collects the files for one ref, within the limits of evidence.
 type bag struct {
 	p       *Sender
 	entries strings.Builder
 	bytes   int
 	files   int
-	left    []string // what there was no room for, or could not be read
+	left    []string // files that did not fit or could not be read
 }
 
-// take puts a file of root into the bag, or notes it as left.
+// take puts a file of root into the bag, or adds it to left.
 func (b *bag) take(ctx context.Context, root fs.FS, name string) error {
 	content, ok := evidenceFile(root, name, b.room())
 	if !ok || b.files >= maxFiles {
@@ -93,7 +93,7 @@ func (b *bag) take(ctx context.Context, root fs.FS, name string) error {
 	return b.put(ctx, name, content)
 }
 
-// room is how large the next file may be.
+// room is the largest allowed size of the next file.
 func (b *bag) room() int { return max(0, min(MaxFile, MaxBytes-b.bytes)) }
 
 // put puts a file into the bag, whatever its size.
@@ -109,12 +109,12 @@ func (b *bag) put(ctx context.Context, name, content string) error {
 	return nil
 }
 
-// commit makes a commit of what is in the bag. parent "": it has none.
+// commit makes a commit of the files in the bag. If parent is empty, the commit has none.
 func (b *bag) commit(ctx context.Context, message, parent string) (string, error) {
 	r := b.p.repos.Outbox()
 	file := filepath.Join(b.p.repos.Dir, "evidence-index")
 	r.Env, r.Stdin = append(r.Env, "GIT_INDEX_FILE="+file), b.entries.String()
-	_ = os.Remove(file) // of a try before
+	_ = os.Remove(file) // of an earlier try
 	defer func() { _ = os.Remove(file) }()
 	if err := r.Run(ctx, "update-index", "-z", "--add", "--index-info"); err != nil {
 		return "", err

@@ -17,10 +17,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Result brings the attempt's result, its events and its logs, as they lie in root, to the remote, on a ref of the task's own:
-// who gave the order may be gone by then, or be a machine that collects nothing. The result is always in it; of the rest
-// goes what the bounds of evidence have room for, small logs before large ones, and left names the others. A box
-// that has no lease, or lost it, has nothing to say there. It is called when the result is written, before Release.
+// Result pushes the attempt's result, events and logs, as they are in root, to a ref of the task's own:
+// the machine that gave the order may be gone by then, or may collect nothing. The result is always included; the other files
+// as far as they fit, small logs first; left names the omitted ones. It does nothing
+// if this box has no lease or lost it. Call it once the result is written, before Release.
 func (sd *Sender) Result(ctx context.Context, root fs.FS) (left []string, err error) {
 	if err := sd.book.Load(); errors.Is(err, ledger.ErrUnclaimed) {
 		return nil, nil
@@ -55,8 +55,8 @@ func (sd *Sender) Result(ctx context.Context, root fs.FS) (left []string, err er
 	return b.left, sd.sendResult(ctx, commit)
 }
 
-// sendResult moves the ref. The landing may have given the lease back, so that another box may have begun, and an attempt
-// before ours may have been late: what we believe of the remote is asked for anew as long as ours is the last attempt.
+// sendResult moves the ref. The landing may have released the lease, so another box may have begun, or an earlier attempt
+// may push late: the ledger's view is refreshed from the remote as long as our attempt is the last one.
 func (sd *Sender) sendResult(ctx context.Context, commit string) error {
 	ref := workorder.ResultRef(sd.repos.Order.TaskID)
 	_, err := sd.remote.Send(ctx, []remote.Change{{Ref: ref, SHA: commit}}, false)
@@ -83,12 +83,12 @@ func (sd *Sender) sendResult(ctx context.Context, commit string) error {
 	return nil
 }
 
-// logs are the files of the logs' folder, small ones first.
+// logs are the files of the log folder, small ones first.
 func logs(root fs.FS) (names []string) {
 	size := map[string]int64{}
 	_ = fs.WalkDir(root, workorder.LogsDir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
-			return nil //nolint:nilerr // what cannot be read is not there
+			return nil //nolint:nilerr // an unreadable file is skipped
 		}
 		if st, err := d.Info(); err == nil {
 			size[name], names = st.Size(), append(names, name)
@@ -99,7 +99,7 @@ func logs(root fs.FS) (names []string) {
 	return names
 }
 
-// zipped is a file of root compressed, where that has at most limit bytes.
+// zipped compresses a file of root, if it has at most limit bytes.
 func zipped(root fs.FS, name string, limit int) (content string, ok bool) {
 	f, err := root.Open(name)
 	if err != nil {
@@ -117,7 +117,7 @@ func zipped(root fs.FS, name string, limit int) (content string, ok bool) {
 	return b.String(), true
 }
 
-// capped is a buffer that refuses more than limit bytes.
+// capped is a buffer that accepts at most limit bytes.
 type capped struct {
 	*bytes.Buffer
 	limit int

@@ -1,4 +1,4 @@
-// Package heads finds the agent's commits: on the task's branch, at HEAD, on branches, tags and stashes of its own.
+// Package heads finds the agent's commits: on the task's branch, at HEAD, and on branches, tags and stashes that the agent made.
 package heads
 
 import (
@@ -20,36 +20,36 @@ type Heads struct {
 	book  *ledger.Book
 }
 
-// New makes it of what it uses.
+// New returns a Heads.
 func New(repos *repos.Repos, book *ledger.Book) *Heads {
 	return &Heads{repos: repos, book: book}
 }
 
-// MaxRefs bounds what is kept beside the branch.
+// MaxRefs bounds the refs that are kept beside the branch.
 const MaxRefs = 50
 
-// Work is what there is to land.
+// Work are the commits to land.
 type Work struct {
 	Head string
-	at   string // HEAD; "": an unborn branch
+	at   string // HEAD; empty for an unborn branch
 	// more are commits outside of head, by the ref that keeps them.
 	More []remote.Change
-	// names are the agent's names for them, by ref; cut: there are more than we keep.
+	// names are the agent's names for them, by ref; cut means that there are more than are kept.
 	Names map[string]string
 	Cut   bool
 }
 
-// Tip is what the task's branch is to be, from HEAD and the branch.
+// Tip is the next head of the task's branch, derived from HEAD and the branch.
 type Tip struct {
 	Head     string
 	At       string // HEAD
 	warnings []string
 }
 
-// Tip decides what the task's branch is to be. base is where the task began.
+// Tip decides the next head of the task's branch. base is the task's first commit.
 func (h *Heads) Tip(ctx context.Context, base string) (Tip, error) {
 	if m := h.book.Moved; m != nil {
-		return Tip{Head: m.Head, At: m.Head}, nil // what was checked, whatever has been done to the work tree since
+		return Tip{Head: m.Head, At: m.Head}, nil // the checked commit, whatever happened to the work tree since
 	}
 	t := h.repos.Tree()
 	at, err := t.Head(ctx)
@@ -69,8 +69,8 @@ func (h *Heads) Tip(ctx context.Context, base string) (Tip, error) {
 		w.Head = at
 		w.warnings = append(w.warnings, fmt.Sprintf("the agent removed the branch %s; its HEAD is pushed under that name", h.book.Branch()))
 	case at != "" && at != branch:
-		// The agent may have switched branches. HEAD counts when it contains the
-		// task's branch; where they have parted, the branch is what was asked for.
+		// The agent may have switched branches. HEAD counts if it contains the
+		// task's branch; if the two have diverged, the branch counts, because the task asked for it.
 		inHead, err := t.IsAncestor(ctx, branch, at)
 		if err != nil {
 			return Tip{}, err
@@ -82,7 +82,7 @@ func (h *Heads) Tip(ctx context.Context, base string) (Tip, error) {
 	return w, nil
 }
 
-// Find looks for the agent's commits: on the task's branch, at HEAD, on branches of its own.
+// Find looks for the agent's commits: on the task's branch, at HEAD, and on other branches.
 func (h *Heads) Find(ctx context.Context, base string) (Work, []string, error) {
 	t, err := h.Tip(ctx, base)
 	if err != nil {
@@ -110,10 +110,10 @@ func (h *Heads) Find(ctx context.Context, base string) (Work, []string, error) {
 	return w, warnings, nil
 }
 
-// Others lists the local branches, and HEAD where it is on none, whose commits
+// Others lists the local branches, and a detached HEAD, whose commits
 // are neither part of the base nor of head.
 func (h *Heads) Others(ctx context.Context, base, head, at string) ([]remote.Change, error) {
-	// Tags and the stash hold work, too.
+	// Tags and the stash may contain work, too.
 	out, err := h.repos.Tree().Output(ctx, "for-each-ref", "--no-merged="+head,
 		"--format=%(if)%(*objectname)%(then)%(*objectname)%(else)%(objectname)%(end) %(refname)", "refs/heads/", "refs/tags/", "refs/stash")
 	if err != nil {
@@ -123,7 +123,7 @@ func (h *Heads) Others(ctx context.Context, base, head, at string) ([]remote.Cha
 	if err != nil {
 		return nil, err
 	}
-	// Refs that the clone brought are no work of the agent's.
+	// Refs that the clone brought are not the agent's work.
 	known := map[string]bool{}
 	for line := range strings.Lines(string(cloned)) {
 		known[strings.TrimSpace(line)] = true
@@ -136,7 +136,7 @@ func (h *Heads) Others(ctx context.Context, base, head, at string) ([]remote.Cha
 			refs = append(refs, remote.Change{Ref: name, SHA: sha})
 		}
 	}
-	if at != "" && at != head { // first: it counts most where there are too many
+	if at != "" && at != head { // first, because it matters most if there are too many
 		if in, err := h.repos.Tree().IsAncestor(ctx, at, head); err != nil {
 			return nil, err
 		} else if !in {
@@ -154,7 +154,7 @@ func (h *Heads) Others(ctx context.Context, base, head, at string) ([]remote.Cha
 	if !stash {
 		return refs, nil
 	}
-	// Without its log the top is all there is.
+	// Without its log only the newest stash is known.
 	entries, _ := h.repos.Tree().Output(ctx, "rev-list", "--walk-reflogs", "--max-count="+strconv.Itoa(MaxRefs), "refs/stash", "--")
 	for line := range strings.Lines(string(entries)) {
 		if sha := strings.TrimSpace(line); git.ValidSHA(sha) {
@@ -164,8 +164,8 @@ func (h *Heads) Others(ctx context.Context, base, head, at string) ([]remote.Cha
 	return refs, nil
 }
 
-// ownName is the name under which a ref of the agent's is kept. A branch that is
-// called like something else that is kept gets a prefix.
+// ownName is the name under which a ref of the agent is kept. A branch whose
+// name is already in use gets a prefix.
 func ownName(ref string) string {
 	branch, ok := strings.CutPrefix(ref, "refs/heads/")
 	if !ok {

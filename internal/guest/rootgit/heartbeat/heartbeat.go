@@ -1,4 +1,4 @@
-// Package heartbeat tells others that this box lives, and finds out when another box has the lease.
+// Package heartbeat moves this box's heartbeat, and detects that another box has the lease.
 package heartbeat
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Heart tells that this box lives.
+// Heart moves this box's heartbeat.
 type Heart struct {
 	repos  *repos.Repos
 	book   *ledger.Book
@@ -23,31 +23,31 @@ type Heart struct {
 	pulse pulse
 }
 
-// New makes it of what it uses.
+// New returns a Heart.
 func New(repos *repos.Repos, book *ledger.Book, remote *remote.Remote) *Heart {
 	return &Heart{repos: repos, book: book, remote: remote}
 }
 
 // The state on the remote is the fence: it changes by compare and swap, with every
-// push. That its holder lives is told by a ref of its own, which a goroutine moves
-// whatever else goes on: a save, a commit, validation or a push may take minutes.
+// push. The heartbeat is a ref of its own. A goroutine moves it independently of
+// a save, a commit, validation or a push, which may take minutes.
 
 const (
-	// beatLeast is the least time that one sign of life has to reach the remote.
+	// beatLeast is the least time that one heartbeat has to reach the remote.
 	beatLeast = 10 * time.Second
-	// beatRetry is the part of the renewal after which a sign of life that failed is given again.
+	// beatRetry is the part of the renewal time after which a failed heartbeat is tried again.
 	beatRetry = 4
 )
 
-// pulse is the goroutine that tells others that we live. The zero value is ready.
+// pulse is the goroutine that moves the heartbeat. The zero value is ready.
 type pulse struct {
 	mu   sync.Mutex
 	stop context.CancelFunc
-	last chan struct{} // closed: the sign of life under way is the last one
-	done chan struct{} // the goroutine's end; nil: there is none
+	last chan struct{} // closed when the heartbeat under way is the last one
+	done chan struct{} // closed when the goroutine ends; nil if there is none
 }
 
-// Live begins to tell that we live, until rest.
+// Live starts the heartbeat, until Rest.
 func (h *Heart) Live(ctx context.Context) {
 	l := &h.pulse
 	l.mu.Lock()
@@ -60,10 +60,10 @@ func (h *Heart) Live(ctx context.Context) {
 	go h.beats(ctx, l.last, l.done)
 }
 
-// Rest ends live and waits for it.
+// Rest stops the heartbeat and waits for its goroutine.
 func (h *Heart) Rest() { h.restAfter(0) }
 
-// restAfter ends live and waits for it; a sign of life that is under way has so long to arrive.
+// restAfter stops the heartbeat and waits for its goroutine; one that is under way has this long to arrive.
 func (h *Heart) restAfter(patience time.Duration) {
 	l := &h.pulse
 	l.mu.Lock()
@@ -86,16 +86,16 @@ func (h *Heart) restAfter(patience time.Duration) {
 	<-done
 }
 
-// Fade ends live and takes the sign of life away. One that stays is no harm: the
-// state says that nobody has the lease.
+// Fade stops the heartbeat and deletes its ref. A ref that remains does no harm, because the
+// state says that the lease is free.
 func (h *Heart) Fade(ctx context.Context) {
 	limit := beatLeast
 	if d, ok := ctx.Deadline(); ok && time.Until(d) < repos.LocalTime {
-		limit = workorder.ReleaseGrace // the result waits
+		limit = workorder.ReleaseGrace // the result waits for this
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	// A push that is killed may be done by the remote all the same, after this one.
+	// The remote may still carry out a killed push, after this one.
 	h.restAfter(limit / 2)
 	_ = h.repos.Authed(h.repos.Outbox()).Run(ctx, "push", "--quiet", "--no-verify", "--", h.repos.Order.CloneURL, ":"+workorder.AliveRef(h.repos.Order.TaskID))
 }
@@ -132,8 +132,8 @@ func (h *Heart) beats(ctx context.Context, last <-chan struct{}, done chan<- str
 	}
 }
 
-// Beat looks whether the lease is still ours and moves the sign of life. over: there
-// is no lease to keep. made are the last commits that served as one.
+// Beat checks that the lease is still ours and moves the heartbeat. over means that there
+// is no lease to keep. made are the last commits used for it.
 func (h *Heart) Beat(ctx context.Context, made *[2]string) (over bool, err error) {
 	state := workorder.StateRef(h.repos.Order.TaskID)
 	refs, err := h.repos.Ask(ctx, "", state)
@@ -154,7 +154,7 @@ func (h *Heart) Beat(ctx context.Context, made *[2]string) (over bool, err error
 	}
 	commit, err := h.sign(ctx)
 	if err != nil {
-		commit = made[0] // a disk that is full must not cost the lease: any other commit will do
+		commit = made[0] // the disk may be full: any other commit keeps the lease, too
 	}
 	if commit == "" {
 		return false, err
@@ -163,7 +163,7 @@ func (h *Heart) Beat(ctx context.Context, made *[2]string) (over bool, err error
 	return false, h.repos.Authed(h.repos.Outbox()).Run(ctx, "push", "--quiet", "--no-verify", "--", h.repos.Order.CloneURL, "+"+commit+":"+workorder.AliveRef(h.repos.Order.TaskID))
 }
 
-// sign makes a commit that was never there.
+// sign makes a new commit with a unique id.
 func (h *Heart) sign(ctx context.Context) (string, error) {
 	tree, err := h.repos.Outbox().Output(ctx, "mktree")
 	if err != nil {
@@ -176,7 +176,7 @@ func (h *Heart) sign(ctx context.Context) (string, error) {
 	return string(bytes.TrimSpace(commit)), nil
 }
 
-// Lose notes, and says once, that the state is another box's; nil: it cannot be read.
+// Lose records and reports, once, that the state is another box's; nil means that the state cannot be read.
 func (h *Heart) Lose(s *workorder.State) *workorder.Lease {
 	var l *workorder.Lease
 	if s != nil {

@@ -7,12 +7,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// HeldError says that another box works on the task.
+// HeldError means that another box works on the task.
 type HeldError struct {
 	TaskID    string
 	Holder    string // host name of the box
 	AttemptID string
-	RenewedAt time.Time // when it last pushed, on its own clock
+	RenewedAt time.Time // its last push, by its own clock
 }
 
 func (e *HeldError) Error() string {
@@ -22,10 +22,10 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("another sandbox (host %s, attempt %s) works on task %s", e.Holder, e.AttemptID, e.TaskID)
 }
 
-// EndedBy is what this error ends a run by.
+// EndedBy implements boot.EndedByer.
 func (e *HeldError) EndedBy() workorder.EndedBy { return workorder.ByLease }
 
-// Held is the error that another box has the lease l; nil: it is not known which one.
+// Held is the error that another box has the lease l; l is nil if its holder is not known.
 func (h *Heart) Held(l *workorder.Lease) *HeldError {
 	e := &HeldError{TaskID: h.repos.Order.TaskID}
 	if l != nil {

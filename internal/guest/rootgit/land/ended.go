@@ -4,7 +4,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// ended puts the end of our attempt into a state and gives the lease back.
+// ended records the end of our attempt in a state and releases the lease.
 func (ld *Lander) ended(s *workorder.State, end workorder.Attempt) {
 	end.ID = ld.repos.Order.AttemptID
 	end.Reason, end.Agent.Final, end.Plan = ld.repos.Mask(end.Reason), ld.repos.Mask(end.Agent.Final), ld.repos.Mask(end.Plan)

@@ -1,4 +1,4 @@
-// Package land ends an attempt: everything goes to the remote, or into a bundle, and the lease is given back.
+// Package land ends an attempt: it pushes all work, or writes it to a bundle, and releases the lease.
 package land
 
 import (
@@ -37,54 +37,54 @@ type Lander struct {
 	saver    *save.Saver
 	stopping *stopping.State
 
-	// Answered: the feedback that the state has was answered; it goes with the end of the attempt.
+	// Answered means that the feedback in the state was answered; it is removed with the end of the attempt.
 	Answered bool
 }
 
-// New makes it of what it uses.
+// New returns a Lander.
 func New(repos *repos.Repos, book *ledger.Book, work *worktree.Tree, feedback *review.Feedback, heart *heartbeat.Heart, heads *heads.Heads, pusher *push.Pusher, saver *save.Saver, stopping *stopping.State) *Lander {
 	return &Lander{repos: repos, book: book, work: work, feedback: feedback, heart: heart, heads: heads, pusher: pusher, saver: saver, stopping: stopping}
 }
 
-// Bounds of single operations. The whole landing is bounded by the caller's context.
+// Limits of single operations. The caller's context bounds the whole landing.
 const (
 	// pushTries and pushPause: a remote that restarts is back within seconds;
-	// one that is really down must not eat the time the result needs.
+	// one that is really down must not use up the time for the result.
 	pushTries = 3
 	pushPause = 700 * time.Millisecond
-	// hurriedTime is localTime when there is little time for pushing.
+	// hurriedTime replaces localTime when there is little time for pushing.
 	hurriedTime = 2 * time.Second
-	// bundleTime is enough to pack some hundred megabytes; a landing that is
-	// shorter than that has half of its time for files, the other half is an archive's.
+	// bundleTime is enough to pack some hundred megabytes. A shorter
+	// landing gives half of its time to files and the other half to the archive.
 	bundleTime = 20 * time.Second
 )
 
-// Landed says what a landing did.
+// Landed is the outcome of a landing.
 type Landed struct {
-	Head    string // commit that is, or should be, on the branch; equals base when there is nothing
+	Head    string // the commit that is, or should be, on the branch; equals base if there are no commits
 	Commits []workorder.Commit
 	Pushed  bool
-	// Bundle is the file that holds the commits because they could not be pushed.
+	// Bundle is the file with the commits that could not be pushed.
 	Bundle string
-	// Checkpoint is on the remote still, because it holds what the branch does not.
+	// Checkpoint is still on the remote, because it has work that the branch does not have.
 	Checkpoint *workorder.Checkpoint
 	Warnings   []string
-	// Err is why the work is not on the remote; Bundle may still hold it.
+	// Err is why the work is not on the remote; Bundle may still contain it.
 	Err error
 }
 
-// Land pushes the task's branch, what the agent committed elsewhere, and the state, in
-// one push; the checkpoint goes where all of it is in the branch. end is asked how the
-// attempt is to be recorded if that succeeds; nil if it is not over. A ref that cannot be
-// pushed is written as a bundle to bundlePath. It may be called again: what is
-// already there is not pushed twice.
+// Land pushes the task's branch, the agent's other commits, and the state, in
+// one push; it deletes the checkpoint if the branch has all of its work. end returns how to record the
+// attempt if the push succeeds; it is nil if the attempt is not over. Commits that cannot be
+// pushed are written to bundlePath. It may be called again and pushes
+// nothing twice.
 func (ld *Lander) Land(ctx context.Context, base, bundlePath string, end func(commits []workorder.Commit, head string) workorder.Attempt) (l Landed) {
 	limit := repos.LocalTime
 	if d, ok := ctx.Deadline(); ok && time.Until(d) < repos.LocalTime {
 		limit = hurriedTime
 	}
 	clearing, cleared := context.WithTimeout(context.WithoutCancel(ctx), hurriedTime)
-	ld.book.Unreserve() // the agent is gone and cannot take it
+	ld.book.Unreserve() // the agent has ended and cannot use the space
 	ld.work.Clear(clearing)
 	cleared()
 	local, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
@@ -100,13 +100,13 @@ func (ld *Lander) Land(ctx context.Context, base, bundlePath string, end func(co
 	}
 	branch := workorder.BranchRef(ld.book.Branch())
 	aside := append(ld.pusher.Kept(), w.More...)
-	keep := aside // what is to be on the remote, or else in the bundle
+	keep := aside // for the remote, or else for the bundle
 	if len(l.Commits) > 0 {
 		l.Warnings = append(l.Warnings, ld.work.Inside(local, base, w.Head)...)
 		keep = append([]remote.Change{{Ref: branch, SHA: w.Head}}, keep...)
 	}
 	ld.pusher.Forgive()
-	ld.heart.Live(ctx) // a push may take minutes, in rescue, too
+	ld.heart.Live(ctx) // a push may take minutes, also in rescue
 	err = ld.deliver(ctx, w, &l, end)
 	l.Checkpoint = ld.book.Checkpoint
 	if err == nil && ld.book.State.Lease == nil {
@@ -132,7 +132,7 @@ func (ld *Lander) Land(ctx context.Context, base, bundlePath string, end func(co
 	}
 	switch {
 	case len(keep) == 0:
-		// No work is at stake, and the lease runs out by itself.
+		// No work is at stake, and the lease expires by itself.
 		l.Warnings = append(l.Warnings, "what the remote has of the task is not up to date: "+err.Error())
 		return l
 	case landed || len(l.Commits) == 0:
@@ -153,7 +153,7 @@ func (ld *Lander) Land(ctx context.Context, base, bundlePath string, end func(co
 	return l
 }
 
-// saved makes the landing of a work tree that cannot be read any more, because the agent removed or broke its repository, what the remote has.
+// saved is the landing of a work tree that cannot be read any more, because the agent removed or broke its repository: the remote's commits.
 func (ld *Lander) saved(l *Landed) {
 	if ld.book.Load() != nil {
 		return
@@ -166,7 +166,7 @@ func (ld *Lander) saved(l *Landed) {
 	l.Warnings = append(l.Warnings, "the agent removed or broke the repository of its work tree: the remote has what was saved before that, and `continue` goes on from there")
 }
 
-// arrived is a head that the remote has; "" for one that it has not.
+// arrived returns head if the remote has it, else "".
 func (ld *Lander) arrived(sha string) string {
 	if sha == ld.book.Refs[workorder.BranchRef(ld.book.Branch())] || sha == ld.book.State.BaseSHA {
 		return sha
@@ -174,7 +174,7 @@ func (ld *Lander) arrived(sha string) string {
 	return ""
 }
 
-// gather looks at the work tree's commits.
+// gather collects the work tree's commits.
 func (ld *Lander) gather(ctx context.Context, base string, l *Landed) (heads.Work, error) {
 	if err := ld.book.Load(); err != nil {
 		return heads.Work{}, err
@@ -195,12 +195,12 @@ func (ld *Lander) gather(ctx context.Context, base string, l *Landed) (heads.Wor
 		l.Commits = append(l.Commits, workorder.Commit(c))
 	}
 	if l.Head = w.Head; len(l.Commits) == 0 {
-		l.Head, w.Head = base, base // behind the base, too, there is nothing to push
+		l.Head, w.Head = base, base // a head behind the base leaves nothing to push either
 	}
 	return w, nil
 }
 
-// edit is what the landing makes of the state; nil: the attempt goes on.
+// edit returns the landing's change of the state; nil if the attempt is not over.
 func (ld *Lander) edit(l *Landed, end func([]workorder.Commit, string) workorder.Attempt) func(*workorder.State) {
 	if end == nil {
 		return nil
@@ -209,8 +209,8 @@ func (ld *Lander) edit(l *Landed, end func([]workorder.Commit, string) workorder
 	return func(s *workorder.State) { ld.ended(s, a) }
 }
 
-// deliver pushes what there is. Where the branch is refused, its commits are kept
-// beside it, and how the attempt ended is left to Release.
+// deliver pushes the work. If the branch is refused, its commits are kept
+// beside it, and Release records how the attempt ended.
 func (ld *Lander) deliver(ctx context.Context, w heads.Work, l *Landed, end func([]workorder.Commit, string) workorder.Attempt) error {
 	branch := workorder.BranchRef(ld.book.Branch())
 	if (ld.book.Pending != nil || ld.book.Foreign != "") && !ld.book.Lost {
@@ -230,7 +230,7 @@ func (ld *Lander) deliver(ctx context.Context, w heads.Work, l *Landed, end func
 	if !foreign {
 		all := cs
 		if ld.book.Committed && !w.Cut {
-			// Nothing of it is elsewhere than in what is pushed here.
+			// This push has all of its commits.
 			all = append(slices.Clone(cs), remote.Change{Ref: workorder.CheckpointRef(ld.repos.Order.TaskID), SHA: ""})
 		}
 		all = ld.superfluous(all)
@@ -245,7 +245,7 @@ func (ld *Lander) deliver(ctx context.Context, w heads.Work, l *Landed, end func
 		}
 		cs = slices.DeleteFunc(cs, func(c remote.Change) bool { _, not := refused.Why[c.Ref]; return not })
 		if _, not := refused.Why[branch]; !not {
-			// Something beside the branch: the branch lands all the same.
+			// A ref beside the branch failed: the branch lands all the same.
 			if again := ld.tries(ctx, cs, ld.edit(l, end)); again != nil {
 				return errors.Join(err, again)
 			}
@@ -265,7 +265,7 @@ func (ld *Lander) deliver(ctx context.Context, w heads.Work, l *Landed, end func
 	return err
 }
 
-// tries pushes; a remote that is away for a moment is asked again.
+// tries pushes, with retries for a remote that is unreachable for a moment.
 func (ld *Lander) tries(ctx context.Context, cs []remote.Change, end func(*workorder.State)) error {
 	var err error
 	for try := range pushTries {
@@ -285,18 +285,18 @@ func (ld *Lander) tries(ctx context.Context, cs []remote.Change, end func(*worko
 		var held *heartbeat.HeldError
 		var refused *remote.RefusedError
 		if errors.As(err, &refused) && refused.Why[workorder.StateRef(ld.repos.Order.TaskID)] != "" && ld.book.Foreign == "" {
-			continue // what we believed of the remote was old, and is not any more
+			continue // the ledger was out of date and is refreshed now
 		}
 		if k := git.KindOf(err); k == git.KindAuth || k == git.KindRejected || errors.As(err, &held) || ctx.Err() != nil {
-			return err // trying again cannot help
+			return err // a retry cannot help
 		}
 	}
 	return err
 }
 
-// Release records on the remote how the attempt ended, where Land has not or it turned out different, and
-// gives the lease back. Where this box has no lease, or nothing is different, it does
-// nothing but see to it that nobody is told any more that we live.
+// Release records on the remote how the attempt ended, if Land has not or the ending changed, and
+// releases the lease. If this box has no lease, or nothing changed, it
+// only stops the heartbeat.
 func (ld *Lander) Release(ctx context.Context, end workorder.Attempt) error {
 	defer ld.heart.Rest()
 	if err := ld.book.Load(); errors.Is(err, ledger.ErrUnclaimed) {
@@ -307,7 +307,7 @@ func (ld *Lander) Release(ctx context.Context, end workorder.Attempt) error {
 	if _, lost := ld.book.Fence.Loser(); lost {
 		return nil
 	}
-	end.HeadSHA = ld.arrived(end.HeadSHA) // else the next attempt takes the branch for one that was set back
+	end.HeadSHA = ld.arrived(end.HeadSHA) // otherwise the next attempt would conclude that the branch was set back
 	next := ledger.CopyState(ld.book.State)
 	ld.ended(next, end)
 	if ld.book.Pending == nil {
@@ -331,13 +331,13 @@ func (ld *Lander) Release(ctx context.Context, end workorder.Attempt) error {
 	return nil
 }
 
-// bundle keeps what could not be pushed as a file that `git fetch` reads.
+// bundle writes the commits that could not be pushed to a file that `git fetch` reads.
 func (ld *Lander) bundle(ctx context.Context, outbox git.Repo, base string, refs []remote.Change, path string) error {
 	limit := bundleTime
 	if ld.stopping.Short(ctx, bundleTime) {
 		limit = ld.stopping.ForFiles() / 2
 	}
-	// The push may have used up the deadline; the bundle is local and short.
+	// The push may have used up the deadline; writing the bundle is local and short.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	args := []string{"bundle", "create", "--quiet", path}

@@ -14,8 +14,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Hold keeps the branch on the remote as it is until Move: what there would be to push goes to ref, a KeptRef. There are
-// no checkpoints meanwhile: uncommitted work is in what goes to ref. It is called after Checkout and before Keeper.Begin.
+// Hold keeps the branch on the remote unchanged until Move: pushes go to ref, a KeptRef, instead. There are
+// no checkpoints meanwhile; ref also gets uncommitted work. Call it after Checkout and before Keeper.Begin.
 func (ld *Lander) Hold(ref string) error {
 	if err := ld.book.Load(); err != nil {
 		return err
@@ -24,8 +24,8 @@ func (ld *Lander) Hold(ref string) error {
 	return ld.book.Store()
 }
 
-// Move ends Hold: the next push moves the branch to m.Head, only if the remote has what we saw there, and in the same step keeps the old
-// head and notes the new base in the task's state. No Keeper may run.
+// Move ends Hold: the next push moves the branch to m.Head, only if the remote still has the branch's known head. The same push keeps the old
+// head and records the new base in the task's state. No Keeper may run.
 func (ld *Lander) Move(m ledger.Moved) error {
 	if err := ld.book.Load(); err != nil {
 		return err
@@ -39,12 +39,12 @@ func (ld *Lander) Move(m ledger.Moved) error {
 		ld.book.Keep = map[string]string{}
 	}
 	ld.book.Keep[m.Backup] = m.OldHead
-	// Nothing else is to be taken along: what is uncommitted is validation's.
+	// Uncommitted changes now come from validation and are not landed.
 	ld.book.Committed = true
 	return ld.book.Store()
 }
 
-// landHeld is Land while the branch is held: the task is as it was when the attempt began, and what there is of this attempt lies beside it.
+// landHeld is Land while the branch is held: the task stays as it was when the attempt began, and this attempt's commits lie beside it.
 func (ld *Lander) landHeld(ctx, local context.Context, base, bundlePath string, end func([]workorder.Commit, string) workorder.Attempt) (l Landed) {
 	l.Head = ld.book.Start
 	commits, err := ld.repos.Outbox().Log(local, base, ld.book.Start, repos.MaxCommits)
@@ -85,7 +85,7 @@ func (ld *Lander) landHeld(ctx, local context.Context, base, bundlePath string, 
 	return l
 }
 
-// Beside is the ref of the remote that has what the branch was kept from, or what it refused; empty: there is none.
+// Beside is the ref of the remote with the commits that the held branch did not get, or refused; it is empty if there is none.
 func (ld *Lander) Beside() string {
 	if ld.book.Load() != nil {
 		return ""
@@ -104,10 +104,10 @@ func (ld *Lander) Beside() string {
 	return ""
 }
 
-// superfluous adds that what lies beside the branch goes, where the branch gets it.
+// superfluous adds the deletion of the ref beside the branch, if the branch gets its commits.
 func (ld *Lander) superfluous(cs []remote.Change) []remote.Change {
 	if first := ld.saver.FirstRef(); ld.book.Committed && ld.book.Refs[first] != "" {
-		cs = append(slices.Clone(cs), remote.Change{Ref: first, SHA: ""}) // all of it is in the branch
+		cs = append(slices.Clone(cs), remote.Change{Ref: first, SHA: ""}) // the branch has all of it
 	}
 	if m := ld.book.Moved; m != nil && m.Beside != "" && ld.book.Refs[m.Beside] == m.Head {
 		return append(slices.Clone(cs), remote.Change{Ref: m.Beside, SHA: ""})

@@ -9,12 +9,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// won is what follows when the lease is ours.
+// won runs once the lease is ours.
 func (ls *Lease) won(ctx context.Context, seen view, c *Claimed) {
 	ls.sayDamaged(seen)
 	c.State = ledger.CopyState(ls.book.State)
 	if c.Continues && !ls.repos.Order.Mode.GoesOn() {
-		ls.repos.Order.Mode = workorder.ModeContinue // from here on it is what the box does
+		ls.repos.Order.Mode = workorder.ModeContinue // from here on the box continues a task
 	}
 	ls.compare(ctx, seen, c)
 	ls.book.Reserve()
@@ -22,8 +22,8 @@ func (ls *Lease) won(ctx context.Context, seen view, c *Claimed) {
 	ls.repos.Emit(workorder.Event{Type: workorder.EventLease, Status: "acquired", Text: fmt.Sprintf("attempt %d of task %s", c.Attempt, ls.repos.Order.TaskID)})
 }
 
-// compare says when the branch is not where the last attempt left it: somebody
-// removed it or set it back, and what is missing may be what the user looks for.
+// compare warns if the branch is not where the last attempt left it: someone
+// removed it or set it back, and the user may look for the missing commits.
 func (ls *Lease) compare(ctx context.Context, v view, c *Claimed) {
 	if v.state == nil || c.Bundled {
 		return
@@ -38,7 +38,7 @@ func (ls *Lease) compare(ctx context.Context, v view, c *Claimed) {
 		return
 	}
 	if in, err := ls.repos.Mirror().IsAncestor(ctx, last, c.Head); err == nil && in {
-		return // an error: the remote does not have the commit any more
+		return // an error means that the remote no longer has the commit
 	}
 	ls.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the branch %s was left at %s and does not have that commit any more: somebody removed it or set it back; this attempt begins at %s", v.branch, last, c.Head)})
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Where the mirror has what an earlier attempt could not push: refs/heads/ as
+// Refs of the mirror for commits that an earlier attempt could not push: refs/heads/ as
 // refs/bundle/heads/, and the task's own refs as refs/bundle/kept/.
 const (
 	BundleHeads = "refs/bundle/heads/"
 	bundleKept  = "refs/bundle/kept/"
 )
 
-// unbundle reads the bundle into the mirror. One that cannot be read is said and
-// keeps nobody from going on: the host still has it.
+// unbundle reads the bundle into the mirror. It warns of an unreadable one
+// and returns; the host still has it.
 func (ls *Lease) unbundle(ctx context.Context) {
 	if ls.Bundle == "" {
 		return
@@ -30,11 +30,11 @@ func (ls *Lease) unbundle(ctx context.Context) {
 	}
 }
 
-// LandedBy is in the name of a ref of a bundle that has all of its attempt's work.
+// LandedBy is part of the name of a bundle's ref if that ref has all of its attempt's work.
 const LandedBy = "attempt-"
 
-// bundled lists what the bundle had, by the name that it gets on the remote, and the
-// number of the attempt of which it has everything; 0: none.
+// bundled lists the bundle's refs, by their names on the remote, and returns the
+// number of the attempt whose whole work it has; 0 if none.
 func (ls *Lease) bundled(ctx context.Context) (refs map[string]string, all int, err error) {
 	if ls.Bundle == "" {
 		return nil, 0, nil
@@ -52,7 +52,7 @@ func (ls *Lease) bundled(ctx context.Context) (refs map[string]string, all int, 
 		if name, ok := strings.CutPrefix(f[1], BundleHeads); ok {
 			refs[workorder.BranchRef(name)] = f[0]
 		} else if number, ok := strings.CutPrefix(f[1], bundleKept+LandedBy); ok {
-			all, _ = strconv.Atoi(number) // another name says nothing
+			all, _ = strconv.Atoi(number) // other names have no number
 		} else if name, ok := strings.CutPrefix(f[1], bundleKept); ok {
 			refs[workorder.TaskRefs(ls.repos.Order.TaskID)+name] = f[0]
 		}
@@ -60,8 +60,8 @@ func (ls *Lease) bundled(ctx context.Context) (refs map[string]string, all int, 
 	return refs, all, nil
 }
 
-// takeBundle makes what never reached the remote the start of this attempt: the
-// branch where it is ahead of the remote's, and beside the branch what is not.
+// takeBundle starts this attempt from the commits that never reached the remote: the
+// branch if it is ahead of the remote's, else refs beside the branch.
 func (ls *Lease) takeBundle(ctx context.Context, v view, c *Claimed) error {
 	refs, all, err := ls.bundled(ctx)
 	if err != nil {
@@ -70,7 +70,7 @@ func (ls *Lease) takeBundle(ctx context.Context, v view, c *Claimed) error {
 	branch := workorder.BranchRef(v.branch)
 	for ref, sha := range refs {
 		if ref != branch {
-			if at := v.refs[ref]; at != "" && at != sha { // that is what an earlier save brought
+			if at := v.refs[ref]; at != "" && at != sha { // an earlier save brought it
 				ref = workorder.KeptRef(ls.repos.Order.TaskID, "unpushed-"+sha[:12])
 			}
 			if v.refs[ref] == "" {
@@ -87,7 +87,7 @@ func (ls *Lease) takeBundle(ctx context.Context, v view, c *Claimed) error {
 			return err
 		}
 		switch {
-		case ahead: // it has arrived since
+		case ahead: // it has reached the remote since
 		case behind:
 			c.Head, c.Bundled, c.BundleAll = sha, true, all
 		default:

@@ -1,4 +1,4 @@
-// Package lease takes the task's lease on the remote, and says what a box has to begin with.
+// Package lease takes the task's lease on the remote, and returns the state that a box starts from.
 package lease
 
 import (
@@ -31,61 +31,62 @@ type Lease struct {
 	feedback *review.Feedback
 	heart    *heartbeat.Heart
 
-	// Bundle is a file of commits that an earlier attempt could not push; "": none.
+	// Bundle is a file of commits that an earlier attempt could not push; empty if there is none.
 	Bundle string
 }
 
-// New makes it of what it uses.
+// New returns a Lease.
 func New(repos *repos.Repos, book *ledger.Book, remote *remote.Remote, feedback *review.Feedback, heart *heartbeat.Heart) *Lease {
 	return &Lease{repos: repos, book: book, remote: remote, feedback: feedback, heart: heart}
 }
 
-// Claimed is what a box has to begin with.
+// Claimed is the state that a box starts from.
 type Claimed struct {
-	// State is as it is now on the remote, our attempt (the last one) and our lease
-	// included. Its TargetBranch is the task's branch, whatever the order calls it.
+	// State is the remote's current state, with our attempt (the last one) and our lease.
+	// Its TargetBranch is the task's branch, even if the order has another name.
 	State      *workorder.State
-	Attempt    int    // our number
-	Continues  bool   // there was work of the task before
+	Attempt    int    // our attempt's number
+	Continues  bool   // the task has earlier work
 	Base       string // base branch
 	BaseSHA    string // the commit that the task started from
-	Head       string // where the branch is to start: the remote branch's head, or BaseSHA
-	Checkpoint string // commit to restore, "" for none
-	// Bundled says that Head comes from the bundle.
+	Head       string // first head of the branch: the remote branch's head, or BaseSHA
+	Checkpoint string // commit to restore, empty for none
+	// Bundled means that Head comes from the bundle.
 	Bundled bool
-	// bundleAll is the attempt of which the bundle has everything, its checkpoints included.
+	// bundleAll is the attempt whose whole work the bundle has, its checkpoints included.
 	BundleAll int
 	Kept      map[string]string // refs to push with the first save
 }
 
-// The remote may know of the task, or not, against the order's mode.
+// Errors for a task that the order's mode expects to be new, or to exist.
 var (
 	ErrExists  = errors.New("the remote knows the task already")
 	ErrUnknown = errors.New("the remote does not know the task")
 )
 
 const (
-	// watchShare is the part of a lease's time after which we look again whether it was renewed.
+	// watchShare is the part of a lease's time after which its renewal is checked again.
 	watchShare = 12
 	watchLeast = 100 * time.Millisecond
 	watchMost  = 5 * time.Second
-	// claimTries bounds a swap that the remote refuses though nobody changed the ref:
-	// another one may be in the middle of the same, for as long as a push takes.
+	// claimTries bounds a swap that the remote refuses although the ref did not change:
+	// another box may be pushing at the same time.
 	claimTries = 5
 	claimPause = 300 * time.Millisecond
 )
 
-// Claim takes the task's lease by compare and swap. It is called after Fetch, whose results
-// it is given, and before Checkout.
+// Claim takes the task's lease by compare and swap. Call it after Fetch, with its
+// results, and before Checkout.
 //
-// Where the mode does not go on, a task that the remote knows is an error that is ErrExists, if the order's IfExists
-// does not say otherwise: then it is gone on with, which the order's mode says from then on, or a *DoneError tells what came of it.
-// Where it goes on, one that it does not know begins anew where the order has its text,
-// and is else ErrUnknown, of kind git.KindNotFound.
-// A lease that nobody holds, or whose attempt the order says to be over, is
-// taken at once. Any other one is watched on our own clock: a *HeldError as soon as its holder shows
-// that it lives, and when it does not for its time, its box counts as lost. From then on
-// others are told that we live, until Release.
+// If the mode starts a new task and the remote already has the task, Claim returns ErrExists, unless the order's IfExists
+// allows more: then the task is continued and the order's mode changes accordingly, or a *DoneError returns its result.
+// If the mode continues a task that the remote does not have, the task starts anew if the order has its text;
+// else the error is ErrUnknown, of kind git.KindNotFound.
+//
+// A free lease, or one whose attempt is over according to the order, is
+// taken at once. Any other lease is watched by our own clock. Claim returns a *HeldError as soon as the holder shows a
+// heartbeat; without one for the lease's time, its box counts as lost. From then on
+// our heartbeat runs, until Release.
 func (ls *Lease) Claim(ctx context.Context, base, sha string) (*Claimed, error) {
 	if !workorder.ValidAttemptID(ls.repos.Order.AttemptID) {
 		return nil, errors.New("take the task's lease: the order names no attempt")
@@ -110,7 +111,7 @@ func (ls *Lease) Claim(ctx context.Context, base, sha string) (*Claimed, error) 
 		l := ls.holder(seen.state)
 		switch {
 		case l != nil && try > 1 && at != first:
-			return nil, ls.heart.Held(l) // it was taken or renewed while we looked: its box lives
+			return nil, ls.heart.Held(l) // it was taken or renewed meanwhile: its box lives
 		case l != nil && !watched:
 			first, watched = at, true
 			lives, err := ls.watch(ctx, seen, l)
@@ -141,7 +142,7 @@ func (ls *Lease) Claim(ctx context.Context, base, sha string) (*Claimed, error) 
 	}
 }
 
-// afterPause looks at the remote anew, a moment later.
+// afterPause reads the remote again, after a short pause.
 func (ls *Lease) afterPause(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -151,12 +152,12 @@ func (ls *Lease) afterPause(ctx context.Context) error {
 	return ls.repos.Refresh(ctx)
 }
 
-// view is the task as the mirror has it.
+// view is the task as the mirror shows it.
 type view struct {
 	refs   map[string]string
 	branch string
-	state  *workorder.State // nil: none
-	// damaged is what the state's ref has where that is no state.
+	state  *workorder.State // nil if there is none
+	// damaged is the content of the state's ref if it is not a state.
 	damaged string
 }
 
@@ -184,7 +185,7 @@ func (ls *Lease) look(ctx context.Context) (view, error) {
 	return v, nil
 }
 
-// sayDamaged says that the state which was replaced told nothing.
+// sayDamaged warns that the replaced state was unreadable.
 func (ls *Lease) sayDamaged(v view) {
 	if v.damaged == "" {
 		return
@@ -193,7 +194,7 @@ func (ls *Lease) sayDamaged(v view) {
 	ls.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("what the remote has as the state of task %s cannot be read: earlier attempts are not known, and it is kept as %s", id, workorder.KeptRef(id, "state-"+v.damaged[:12]))})
 }
 
-// newer reports whether a state that we cannot read is of a later version: it is not ours to replace.
+// newer reports whether an unreadable state has a later version: this box must not replace it.
 func (ls *Lease) newer(ctx context.Context, commit string) bool {
 	var s struct {
 		Version int `json:"version"`
@@ -202,7 +203,8 @@ func (ls *Lease) newer(ctx context.Context, commit string) bool {
 	return err == nil && json.Unmarshal(out, &s) == nil && s.Version > workorder.Version
 }
 
-// known is the task's branch among refs, where no state names it: whoever knows
+// known finds the task's branch among refs if no state names it: the
+// task's id alone does not give the end of the branch's name.
 // only the task's id does not know the end of the branch's name.
 func (ls *Lease) known(refs []byte) (string, error) {
 	own := "refs/heads/agent/" + ls.repos.Order.TaskID
@@ -228,7 +230,7 @@ func (ls *Lease) known(refs []byte) (string, error) {
 	return "", &git.Error{Verb: "fetch", Kind: git.KindRejected, Err: fmt.Errorf("the remote has several branches of task %s (%s) and nothing that says which one counts: remove all but one", ls.repos.Order.TaskID, strings.Join(found, ", "))}
 }
 
-// holder is the lease that keeps us out; nil: none does.
+// holder is another box's lease that is in force; nil if there is none.
 func (ls *Lease) holder(s *workorder.State) *workorder.Lease {
 	if s == nil || s.Lease == nil || ls.book.Holds(s.Lease) || slices.Contains(ls.repos.Order.Ended, s.Lease.AttemptID) {
 		return nil
@@ -236,13 +238,13 @@ func (ls *Lease) holder(s *workorder.State) *workorder.Lease {
 	return s.Lease
 }
 
-// plan is what we would begin with, and the state that says so.
+// plan returns the start of our attempt and the state that records it.
 func (ls *Lease) plan(ctx context.Context, v view, base, sha string) (*Claimed, *workorder.State, error) {
 	o, now := ls.repos.Order, time.Now().UTC()
 	head := v.refs[workorder.BranchRef(v.branch)]
 	checkpoint := v.refs[workorder.CheckpointRef(o.TaskID)]
 	known := v.state != nil || v.damaged != "" || head != "" || checkpoint != ""
-	// The push that took the lease may have come through though we did not hear of it.
+	// The push that took the lease may have succeeded although its answer was lost.
 	ours := v.state != nil && ls.book.Mine(v.state) != nil
 	goesOn := o.Mode.GoesOn() || !ours && ls.onWith(v)
 	anew := o.Mode == workorder.ModePlan && head == "" && checkpoint == "" && onlyPlans(v.state)
@@ -252,7 +254,7 @@ func (ls *Lease) plan(ctx context.Context, v view, base, sha string) (*Claimed, 
 	case o.Mode.GoesOn() && !known && strings.TrimSpace(o.Task) == "":
 		return nil, nil, &git.Error{Verb: "fetch", Kind: git.KindNotFound, Err: fmt.Errorf("%w: neither a branch nor a state of %s is on %s", ErrUnknown, o.TaskID, o.Repo)}
 	}
-	// A task whose first box vanished before it came so far begins now.
+	// A task whose first box vanished too early begins now.
 	c := &Claimed{Continues: goesOn && known, Base: base, BaseSHA: sha, Head: head}
 	s := v.state
 	if s == nil {
@@ -297,7 +299,7 @@ func (ls *Lease) plan(ctx context.Context, v view, base, sha string) (*Claimed, 
 	return c, s, nil
 }
 
-// parent is the commit under a checkpoint; "": there is none, or it cannot be read.
+// parent is the commit under a checkpoint; empty if there is none or it cannot be read.
 func (ls *Lease) parent(ctx context.Context, checkpoint string) string {
 	if checkpoint == "" {
 		return ""
@@ -309,8 +311,8 @@ func (ls *Lease) parent(ctx context.Context, checkpoint string) string {
 	return sha
 }
 
-// origin is the commit that the task started from. Where the state's is not there
-// (the base branch was rewritten, or there is no state) it is where the branch left its base.
+// origin is the commit that the task started from. If the state's commit is missing
+// (the base branch was rewritten, or there is no state), it is the merge base of branch and base.
 func (ls *Lease) origin(ctx context.Context, s *workorder.State, base, head string) string {
 	if git.ValidSHA(s.BaseSHA) && ls.repos.Mirror().Run(ctx, "cat-file", "-e", s.BaseSHA+"^{commit}") == nil {
 		return s.BaseSHA
@@ -325,11 +327,11 @@ func (ls *Lease) origin(ctx context.Context, s *workorder.State, base, head stri
 	return base
 }
 
-// enrol makes our attempt the last one, and those that never said how they ended lost.
+// enrol makes our attempt the last one, and marks attempts without a recorded end as lost.
 func (ls *Lease) enrol(s *workorder.State, mode workorder.Mode, now time.Time) {
 	id := ls.repos.Order.AttemptID
 	if a := s.Find(id); a != nil && a.Incarnation != ls.book.BoxID {
-		// The same order was given to a box before: its attempt, and what that has cost, stays one of its own.
+		// The same order was given to a box before: that attempt, with its cost, remains as one of its own.
 		if a.ID = a.Incarnation; !workorder.ValidAttemptID(a.ID) {
 			a.ID = workorder.NewAttemptID()
 		}
@@ -339,7 +341,7 @@ func (ls *Lease) enrol(s *workorder.State, mode workorder.Mode, now time.Time) {
 		if a.ID == id {
 			continue
 		}
-		// A box that vanished told the remote less than the host has heard of it.
+		// The host may know more of a vanished box than the remote does.
 		if usd, ok := ls.repos.Order.SpentUSDByAttempt[a.ID]; ok && (a.Usage.CostUSD == nil || *a.Usage.CostUSD < usd) {
 			a.Usage.CostUSD = &usd
 		}
@@ -358,8 +360,8 @@ func (ls *Lease) enrol(s *workorder.State, mode workorder.Mode, now time.Time) {
 	s.Attempts = append(s.Attempts, workorder.Attempt{ID: id, Number: number, Incarnation: ls.book.BoxID, Mode: mode, StartedAt: now})
 }
 
-// watch waits for as long as the lease's holder may be silent. lives: it was not. A
-// state that changed ends the wait, too: it may be that the lease was given back.
+// watch waits until the lease's holder has been silent for the lease's time; lives means that it was not silent. A
+// changed state ends the wait, too: the lease may have been released.
 func (ls *Lease) watch(ctx context.Context, seen view, l *workorder.Lease) (lives bool, err error) {
 	state, alive := workorder.StateRef(ls.repos.Order.TaskID), workorder.AliveRef(ls.repos.Order.TaskID)
 	var first map[string]string
@@ -380,7 +382,7 @@ func (ls *Lease) watch(ctx context.Context, seen view, l *workorder.Lease) (live
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
 		case <-over.C:
-			done = true // one last look: the swap fails anyway if it was renewed
+			done = true // one last check: the swap fails anyway if it was renewed
 		case <-every.C:
 		}
 		refs, err := ls.repos.RemoteRefs(ctx, seen.branch)
@@ -402,12 +404,12 @@ func (ls *Lease) watch(ctx context.Context, seen view, l *workorder.Lease) (live
 	}
 }
 
-// swap replaces the state that was seen by next and begins the ledger.
+// swap replaces the seen state by next and begins the ledger.
 func (ls *Lease) swap(ctx context.Context, v view, next *workorder.State) (won bool, err error) {
 	led := &ledger.Ledger{State: next, Refs: maps.Clone(v.refs), Incarnation: ls.book.BoxID}
 	if sha := v.refs[workorder.CheckpointRef(ls.repos.Order.TaskID)]; sha != "" {
 		if led.Checkpoint, err = ls.described(ctx, sha); err != nil && ctx.Err() != nil {
-			return false, err // one that is damaged is for Checkout to say
+			return false, err // Checkout reports a damaged one
 		}
 	}
 	commit, err := ls.book.Record(ctx, next)
@@ -415,7 +417,7 @@ func (ls *Lease) swap(ctx context.Context, v view, next *workorder.State) (won b
 		return false, err
 	}
 	ref := workorder.StateRef(ls.repos.Order.TaskID)
-	// Noted before it is done: where the push is cut off, Release finds out how it ended.
+	// Recorded first: if the push is cut off, Release finds out how it ended.
 	led.Pending = &ledger.Aim{State: next, Refs: map[string]string{ref: commit}}
 	ls.book.Ledger = led
 	ls.book.Sending(commit)
@@ -423,7 +425,7 @@ func (ls *Lease) swap(ctx context.Context, v view, next *workorder.State) (won b
 		return false, err
 	}
 	if _, err = ls.remote.Send(ctx, []remote.Change{{Ref: ref, SHA: commit}}, false); err != nil {
-		// It may have come through all the same.
+		// The push may have succeeded all the same.
 		refs, askErr := ls.repos.RemoteRefs(ctx, next.TargetBranch)
 		if askErr != nil {
 			return false, errors.Join(err, askErr)
@@ -437,7 +439,7 @@ func (ls *Lease) swap(ctx context.Context, v view, next *workorder.State) (won b
 	return true, ls.book.Store()
 }
 
-// described is a checkpoint of the mirror as results name it.
+// described returns a checkpoint of the mirror in the form that results use.
 func (ls *Lease) described(ctx context.Context, sha string) (*workorder.Checkpoint, error) {
 	out, err := ls.repos.Mirror().Output(ctx, "show", "--no-patch", "--format=%T %ct", sha, "--")
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// DoneError says that the task is done, or parked until later, and that the order wants no more than to be told.
+// DoneError means that the task is done, or parked until later, and that the order only asks for its result.
 type DoneError struct {
 	State   *workorder.State
 	Attempt workorder.Attempt // the last one
-	// Result is the attempt's, from the remote; nil: it is not there.
+	// Result is the attempt's, from the remote; nil if the remote has none.
 	Result *workorder.Result
 }
 
@@ -24,8 +24,8 @@ func (e *DoneError) Error() string {
 	return fmt.Sprintf("attempt %d of task %s has ended with the status %s: nothing is run again", e.Attempt.Number, e.State.TaskID, e.Attempt.Status)
 }
 
-// onWith reports whether a task that the remote knows is gone on with by an order whose mode does not say so. A plan and
-// a task that is none never become each other.
+// onWith reports whether to continue a task that the remote has, although the order's mode does not ask for it. A plan
+// never becomes an ordinary task, nor the other way round.
 func (ls *Lease) onWith(v view) bool {
 	if !ls.repos.Order.MayGoOn() || ls.repos.Order.Mode.GoesOn() {
 		return false
@@ -33,7 +33,7 @@ func (ls *Lease) onWith(v view) bool {
 	return v.state == nil || !onlyPlans(v.state) || len(v.state.Attempts) == 0
 }
 
-// done is what there is to tell in place of a run; nil: there is something to do, or it is for others to say.
+// done returns the result to report in place of a run; nil if there is work to do or another check decides.
 func (ls *Lease) done(ctx context.Context, v view) *DoneError {
 	s, o := v.state, ls.repos.Order
 	if o.IfExists != workorder.ExistsTell || s == nil || s.Lease != nil || ls.book.Mine(s) != nil {
@@ -50,8 +50,8 @@ func (ls *Lease) done(ctx context.Context, v view) *DoneError {
 	return e
 }
 
-// readResult reads the result that a commit of the mirror holds. Others can write to the remote, so that its size is
-// looked at first.
+// readResult reads the result from a commit of the mirror. Others can write to the remote, so the size is
+// checked first.
 func (ls *Lease) readResult(ctx context.Context, commit string) (*workorder.Result, error) {
 	if commit == "" {
 		return nil, fmt.Errorf("the remote has no result of task %s", ls.repos.Order.TaskID)
@@ -77,7 +77,7 @@ func (e *existsError) Error() string { return "the remote knows task " + e.task 
 
 func (e *existsError) Is(target error) bool { return target == ErrExists }
 
-// onlyPlans tells whether all that a task is known for are plans: nothing of one is kept but the plan, and another may be made.
+// onlyPlans reports whether all known attempts of the task are plans: a plan leaves nothing else behind, and another one may be made.
 func onlyPlans(s *workorder.State) bool {
 	return s != nil && !slices.ContainsFunc(s.Attempts, func(a workorder.Attempt) bool { return a.Mode != workorder.ModePlan })
 }

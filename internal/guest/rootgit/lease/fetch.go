@@ -6,9 +6,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 )
 
-// Fetch brings the remote's branches and tags into the mirror and returns the
-// base branch (asked of the remote when the order names none) and its commit.
-// A base branch that the remote does not have is an error of kind git.KindNotFound.
+// Fetch fetches the remote's branches and tags into the mirror and returns the
+// base branch (the remote's default if the order names none) and its commit.
+// If the remote lacks the base branch, the error is of kind git.KindNotFound.
 func (ls *Lease) Fetch(ctx context.Context) (base, sha string, err error) {
 	if err := ls.repos.Open(ctx); err != nil {
 		return "", "", err
@@ -16,7 +16,7 @@ func (ls *Lease) Fetch(ctx context.Context) (base, sha string, err error) {
 	ls.unbundle(ctx)
 	base, sha, err = ls.repos.BaseBranch(ctx)
 	if git.KindOf(err) == git.KindNotFound && ls.repos.Order.MayGoOn() {
-		// The branch may have been renamed or deleted since: where the task began is known.
+		// The branch may have been renamed or deleted since; the task's first commit is known.
 		if v, lerr := ls.look(ctx); lerr == nil && v.state != nil && git.ValidSHA(v.state.BaseSHA) && ls.repos.Mirror().Run(ctx, "cat-file", "-e", v.state.BaseSHA+"^{commit}") == nil {
 			return v.state.BaseBranch, v.state.BaseSHA, nil
 		}

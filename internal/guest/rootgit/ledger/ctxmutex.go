@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// ctxMutex is a mutex whose lock honours a context: a push that hangs may hold it for minutes, and a caller that is told to
-// stop meanwhile has seconds. The zero value is free.
+// ctxMutex is a mutex whose Lock honours a context: a hanging push may hold it for minutes, and a stopped
+// caller has only seconds. The zero value is free.
 type ctxMutex struct {
 	once  sync.Once
 	taken chan struct{}
@@ -27,8 +27,8 @@ func (m *ctxMutex) lock(ctx context.Context) error {
 
 func (m *ctxMutex) unlock() { <-m.taken }
 
-// Lock is held while the index of ours or the ledger is used and a Keeper may use them, too. It ends with ctx.
+// Lock protects our index and the ledger against a concurrent Keeper. It fails when ctx ends.
 func (bk *Book) Lock(ctx context.Context) error { return bk.op.lock(ctx) }
 
-// Unlock ends Lock.
+// Unlock releases Lock.
 func (bk *Book) Unlock() { bk.op.unlock() }

@@ -7,17 +7,17 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// maxSent bounds the states that are known to be ours: late pushes are few.
+// maxSent bounds the remembered states of our own pushes: late pushes are few.
 const maxSent = 50
 
-// Fence says whether the lease is still ours, to all goroutines of this box. The zero value is ready: it is.
+// Fence tells all goroutines of this box whether the lease is still ours. The zero value is ready and means that it is.
 type Fence struct {
-	losing sync.Once // first is who noted that the lease is lost; the others wait until it has been said
+	losing sync.Once // the first caller reports the loss; the others wait until it has
 
 	mu   sync.Mutex
-	sent []string         // state commits that we sent
+	sent []string         // state commits that this box sent
 	lost bool             // another box has the lease
-	by   *workorder.Lease // its lease; nil: not known
+	by   *workorder.Lease // its lease; nil if not known
 	gone chan struct{}    // closed when lost
 }
 
@@ -31,8 +31,8 @@ func (l *Fence) Gone() chan struct{} {
 	return l.gone
 }
 
-// Lose notes who has the lease, where nobody had noted it. say is called before
-// anyone who waits learns of it: what follows may end the process, or the reading of events.
+// Lose records the lease's new holder, only once. It calls say before
+// Gone is closed: after that the process, or the reading of events, may end.
 func (l *Fence) Lose(by *workorder.Lease, say func()) {
 	l.losing.Do(func() {
 		say()
@@ -44,14 +44,14 @@ func (l *Fence) Lose(by *workorder.Lease, say func()) {
 	})
 }
 
-// Loser is the lease of the box that has it in our place, where lost; nil: it is not known.
+// Loser is the lease of the box that replaced us if lost is true; nil if it is not known.
 func (l *Fence) Loser() (by *workorder.Lease, lost bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.by, l.lost
 }
 
-// sending notes states that may be on the remote from now on.
+// sending records states that may be on the remote from now on.
 func (l *Fence) sending(commits ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

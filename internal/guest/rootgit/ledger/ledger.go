@@ -1,4 +1,4 @@
-// Package ledger keeps what root believes of the remote, in a file that every process of the box reads.
+// Package ledger keeps root's view of the remote in a file that every process of the box reads.
 package ledger
 
 import (
@@ -18,72 +18,72 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Book is the ledger as the processes of a box use it. Ledger is nil before Load, or before the lease was taken.
+// Book is the ledger for the processes of a box. Ledger is nil before Load, or before the lease is taken.
 type Book struct {
 	*Ledger
-	// Fence says whether the lease is still ours.
+	// Fence tells whether the lease is still ours.
 	Fence Fence
-	// BoxID makes this box another holder of the lease than one that was given the same order.
+	// BoxID distinguishes this box from another one that was given the same order.
 	BoxID string
 
 	repos *repos.Repos
 	op    ctxMutex
-	noted sync.Once // that the ledger cannot be written was said
+	noted sync.Once // a failure to write the ledger was reported
 }
 
-// New makes it; nothing is read yet.
+// New makes the book and reads nothing yet.
 func New(r *repos.Repos) *Book { return &Book{repos: r} }
 
-// Ledger is what we believe of the remote and hold of the task. It is a file of
-// root's, so that rescue, another process, pushes with the same belief as boot.
+// Ledger is our view of the remote and of the task. It is a file of
+// root's, so that rescue, another process, pushes with the same view as boot.
 type Ledger struct {
-	// State is the task as the remote has it, under the commit Refs[StateRef].
+	// State is the task's state on the remote, in the commit Refs[StateRef].
 	State *workorder.State `json:"state"`
-	// Refs are the task's refs on the remote by full name: what a push may replace.
+	// Refs are the task's refs on the remote by full name, as last seen: the old values for a push.
 	Refs map[string]string `json:"refs"`
-	// Checkpoint is the one among them, or nil.
+	// Checkpoint is the checkpoint among them, or nil.
 	Checkpoint *workorder.Checkpoint `json:"checkpoint,omitempty"`
-	// Pending is what a push under way makes of all that. It is written before the push:
-	// whoever finds it has to ask the remote whether the push came to its end.
+	// Pending is the result of the push under way. It is written before the push:
+	// a reader that finds it has to ask the remote whether the push succeeded.
 	Pending *Aim `json:"pending,omitempty"`
-	// Tips are the last commits that we tried to make the branch's: one of them on
-	// the remote is ours, however late the push that brought it was done there.
+	// Tips are the last commits that we tried to push to the branch. If the remote's branch has one of
+	// them, the push was ours, even if it took effect late.
 	Tips []string `json:"tips,omitempty"`
 	// Sent are the last states that we pushed or tried to, by commit.
 	Sent []string `json:"sent,omitempty"`
-	// Foreign is the branch's commit on the remote that is none of ours.
+	// Foreign is the branch's commit on the remote if it is not ours.
 	Foreign string `json:"foreign,omitempty"`
 	// Replaced are the commits kept because the agent rewrote its branch, oldest first.
 	Replaced []string `json:"replaced,omitempty"`
 	// Keep are refs to push with the next save.
 	Keep map[string]string `json:"keep,omitempty"`
-	// Lost: another box has the lease. Nothing may be pushed any more.
+	// Lost means that another box has the lease. Nothing may be pushed any more.
 	Lost bool `json:"lost,omitempty"`
-	// Apart: the remote cannot change several refs at once.
+	// Apart means that the remote cannot change several refs at once.
 	Apart bool `json:"apart,omitempty"`
-	// RestoredTree is the work tree's hash and Start the commit under it as the run
-	// began; RestoredTree is empty where nothing uncommitted was restored.
+	// RestoredTree is the work tree's hash and Start the commit under it at the start of the
+	// run; RestoredTree is empty if nothing uncommitted was restored.
 	RestoredTree string `json:"restored_tree,omitempty"`
 	Start        string `json:"start,omitempty"`
 	// Forced are restored files that are ignored: the agent had added them by force,
-	// which the index of the new work tree does not say.
+	// which the new work tree's index does not show.
 	Forced []string `json:"forced,omitempty"`
-	// Settings are the agents' settings that are the base's while the agent works.
+	// Settings are the agents' settings that have the base's version while the agent works.
 	Settings []Setting `json:"settings,omitempty"`
-	// Committed: nothing but commits is left of what the agent did.
+	// Committed means that all of the agent's work is in commits.
 	Committed bool `json:"committed,omitempty"`
-	// Hold is the ref that what would be the branch's goes to; empty: the branch is not held.
+	// Hold is the ref that receives the branch's commits while the branch is held; empty if it is not.
 	Hold string `json:"hold,omitempty"`
-	// Incarnation is this box's, for every process of it.
+	// Incarnation identifies this box, in all of its processes.
 	Incarnation string `json:"incarnation,omitempty"`
-	// Moved is the rebase whose commits are the branch's from now on.
+	// Moved is the rebase whose commits become the branch's.
 	Moved *Moved `json:"moved,omitempty"`
 }
 
-// Aim is what a push makes of the remote.
+// Aim is the remote's state after a push.
 type Aim struct {
 	State      *workorder.State      `json:"state"`
-	Refs       map[string]string     `json:"refs"` // "": deleted
+	Refs       map[string]string     `json:"refs"` // an empty id means deleted
 	Checkpoint *workorder.Checkpoint `json:"checkpoint,omitempty"`
 }
 
@@ -115,12 +115,12 @@ func (bk *Book) Load() error {
 	bk.Ledger, bk.BoxID = &l, l.Incarnation
 	bk.Fence.sending(l.Sent...)
 	if l.Lost {
-		bk.Fence.Lose(l.State.Lease, func() {}) // whoever wrote the ledger has said it
+		bk.Fence.Lose(l.State.Lease, func() {}) // the process that wrote the ledger has reported it
 	}
 	return nil
 }
 
-// Store writes the ledger; a reader sees the old or the new one.
+// Store writes the ledger atomically: a reader sees the old or the new one.
 func (bk *Book) Store() error {
 	b, err := json.Marshal(bk.Ledger)
 	if err != nil {
@@ -142,7 +142,7 @@ func (bk *Book) Store() error {
 	return nil
 }
 
-// Note is Store where work is at stake, which counts more than what we note of it: the
+// Note is Store without an error, for use while work is at stake: the work matters more, and the
 // remote can be asked again.
 func (bk *Book) Note() {
 	if err := bk.Store(); err != nil {
@@ -152,7 +152,7 @@ func (bk *Book) Note() {
 	}
 }
 
-// Number is our attempt's.
+// Number is our attempt's number.
 func (bk *Book) Number() int {
 	if a := bk.State.Find(bk.repos.Order.AttemptID); a != nil {
 		return a.Number
@@ -160,8 +160,8 @@ func (bk *Book) Number() int {
 	return 0
 }
 
-// Branch is the task's branch. A continued task's is what the remote knows,
-// whatever the order calls it.
+// Branch is the task's branch. For a continued task it is the remote's,
+// even if the order has another name.
 func (bk *Book) Branch() string {
 	if bk.Ledger != nil {
 		return bk.State.TargetBranch
@@ -169,7 +169,7 @@ func (bk *Book) Branch() string {
 	return bk.repos.Order.TargetBranch
 }
 
-// Record makes the commit of a state. It has no parent: a task of thousand
+// Record makes the commit of a state. It has no parent, so a task of a thousand
 // saves leaves one commit on the remote.
 func (bk *Book) Record(ctx context.Context, s *workorder.State) (string, error) {
 	b, err := s.Encode()
@@ -203,7 +203,7 @@ func (bk *Book) writeState(ctx context.Context, taskID string, b []byte) (string
 	return string(bytes.TrimSpace(commit)), nil
 }
 
-// ReadState reads the state that a commit of a repository of ours holds.
+// ReadState reads the state from a commit in one of our repositories.
 func (bk *Book) ReadState(ctx context.Context, r git.Repo, commit string) (*workorder.State, error) {
 	out, err := r.Output(ctx, "cat-file", "blob", commit+":"+workorder.StateFile)
 	if err != nil {
@@ -212,7 +212,7 @@ func (bk *Book) ReadState(ctx context.Context, r git.Repo, commit string) (*work
 	return workorder.DecodeState(out, bk.repos.Order.TaskID)
 }
 
-// CopyState is a state that can be changed without changing s.
+// CopyState returns a deep copy of s.
 func CopyState(s *workorder.State) *workorder.State {
 	c := *s
 	c.Attempts, c.Added = slices.Clone(s.Attempts), slices.Clone(s.Added)
@@ -223,7 +223,7 @@ func CopyState(s *workorder.State) *workorder.State {
 	return &c
 }
 
-// Lease is a lease of ours as of now.
+// Lease returns a lease of ours, renewed now.
 func (bk *Book) Lease() *workorder.Lease {
 	host, err := os.Hostname()
 	if err != nil {
@@ -235,38 +235,38 @@ func (bk *Book) Lease() *workorder.Lease {
 	}
 }
 
-// Renewal is the time between two signs of life.
+// Renewal is the time between two heartbeats.
 func (bk *Book) Renewal() time.Duration {
 	return min(bk.repos.Order.CheckpointInterval(), workorder.LeaseRenewal)
 }
 
-// A branch that an agent wrote may hold settings, hooks and MCP servers that the next agent would
-// obey before it reads its task. While an agent works on a continued task these files are
-// those of the base branch. Nothing of that may become a commit: what the branch has is noted in the ledger,
-// and whatever is made of the work tree has the branch's version for as long as the agent has not changed the file itself.
+// A branch that an agent wrote may contain settings, hooks and MCP servers that the next agent would
+// obey before it reads its task. While an agent works on a continued task, these files have
+// the base branch's version. That version must not be committed: the ledger records the branch's version,
+// and every snapshot of the work tree has the branch's version unless the agent changed the file itself.
 
-// Setting is a file that the branch has otherwise than the base. Entries are "mode id" as git
-// has them; "": there is none.
+// Setting is a file that differs between branch and base. Entries have git's format "mode id";
+// they are empty if the file is absent.
 type Setting struct {
 	Path   string `json:"path"`
-	Base   string `json:"base,omitempty"`   // what we put into the work tree
-	Branch string `json:"branch,omitempty"` // what was there
-	Start  string `json:"start,omitempty"`  // what the commit has on which the attempt began
+	Base   string `json:"base,omitempty"`   // the version that we put into the work tree
+	Branch string `json:"branch,omitempty"` // the version that was there
+	Start  string `json:"start,omitempty"`  // the version in the attempt's first commit
 }
 
-// A rebase makes commits that are worth nothing until they are all there and were checked. While the branch is held,
-// whatever saves or lands (a timer, a signal, rescue in another process) brings what there is to a ref beside it.
+// The commits of a rebase are worthless until all of them exist and were checked. While the branch is held,
+// every save or landing (by a timer, a signal, or rescue in another process) pushes to a ref beside it.
 
-// Moved is a rebase that was found to be good.
+// Moved is a rebase that passed its checks.
 type Moved struct {
 	// Branch and Base are the new base branch and its commit, Head is the new head.
 	Branch string `json:"branch"`
 	Base   string `json:"base"`
 	Head   string `json:"head"`
-	// OldHead is what Head replaces, and Backup the ref that keeps it.
+	// OldHead is the head that Head replaces, and Backup the ref that keeps it.
 	OldHead string `json:"old_head"`
 	Backup  string `json:"backup"`
 
-	// Beside is where the branch was held until now.
+	// Beside is the ref used while the branch was held.
 	Beside string `json:"beside,omitempty"`
 }

@@ -6,12 +6,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// backs reports whether a change is the backup, which goes where the branch goes.
+// backs reports whether a change is the backup, which is pushed together with the branch.
 func backs(m *ledger.Moved, c remote.Change) bool {
 	return m != nil && c.Ref == m.Backup && c.SHA == m.OldHead
 }
 
-// rebase makes the new base the state's with the push that moves the branch, or after it.
+// rebase writes the new base into the state, with the push that moves the branch or after it.
 func (p *Pusher) rebase(next *workorder.State, cs []remote.Change) {
 	m := p.book.Moved
 	if m == nil {

@@ -1,4 +1,4 @@
-// Package push brings the task's refs to the remote, with its state as the fence.
+// Package push pushes the task's refs to the remote, with its state as the fence.
 package push
 
 import (
@@ -24,23 +24,23 @@ type Pusher struct {
 	remote *remote.Remote
 	heart  *heartbeat.Heart
 
-	// Usage is what the agent has used so far; nil: it is not known.
+	// Usage is the agent's usage so far; nil if it is not known.
 	Usage func() workorder.Usage
 
 	// refused are the changes that the remote refused while the agent worked, by ref.
 	refused map[string]refusal
-	// alone: a push with everything in it failed, so what counts most goes alone.
+	// alone means that a push of everything failed, so the most important refs go alone.
 	alone bool
 }
 
-// New makes it of what it uses.
+// New returns a Pusher.
 func New(repos *repos.Repos, book *ledger.Book, remote *remote.Remote, heart *heartbeat.Heart) *Pusher {
 	return &Pusher{repos: repos, book: book, remote: remote, heart: heart}
 }
 
-// Push brings the state, as edit changes it, and changes of the task's refs to the remote in
-// one step. The state goes with every push and so fences it: whoever has lost
-// the lease cannot move the branch. Then the error is a *HeldError.
+// Push pushes the state, as edit changes it, and changes of the task's refs in
+// one step. The state goes with every push and so fences it: a box that lost
+// the lease cannot move the branch and gets a *HeldError.
 func (p *Pusher) Push(ctx context.Context, cs []remote.Change, cp *workorder.Checkpoint, edit func(*workorder.State)) error {
 	led := p.book.Ledger
 	if by, lost := p.book.Fence.Loser(); lost {
@@ -56,7 +56,7 @@ func (p *Pusher) Push(ctx context.Context, cs []remote.Change, cp *workorder.Che
 	edit(next)
 	p.rebase(next, cs)
 	if led.Apart && next.Lease == nil && len(cs) > 0 {
-		// The end goes last: where the rest does not arrive, the attempt is not over.
+		// The end goes last: if the rest does not arrive, the attempt is not over.
 		if err := p.Push(ctx, cs, cp, p.renewed); err != nil {
 			return err
 		}
@@ -64,7 +64,7 @@ func (p *Pusher) Push(ctx context.Context, cs []remote.Change, cp *workorder.Che
 	}
 	commit, err := p.book.Record(ctx, next)
 	if err != nil {
-		// There is no room for it. The remote's value fences as well, and the work counts more.
+		// The disk has no room for a new state. The remote's state fences as well, and the work matters more.
 		if commit = led.Refs[workorder.StateRef(p.repos.Order.TaskID)]; commit == "" || len(cs) == 0 {
 			return err
 		}
@@ -108,10 +108,10 @@ func (p *Pusher) Push(ctx context.Context, cs []remote.Change, cp *workorder.Che
 	return err
 }
 
-// maxTips bounds the commits that are taken for ours on the branch: late pushes are few.
+// maxTips bounds the remembered commits of our own pushes: late pushes are few.
 const maxTips = 20
 
-// adopt takes refs for what the remote has now.
+// adopt records refs as the remote's current ones.
 func (p *Pusher) adopt(refs map[string]string) {
 	led, id := p.book.Ledger, p.repos.Order.TaskID
 	for ref, sha := range refs {
@@ -134,8 +134,8 @@ func (p *Pusher) adopt(refs map[string]string) {
 	}
 }
 
-// Reconcile asks the remote what it has, after a push whose end is not known or
-// that was refused. Another box's lease there is a *HeldError.
+// Reconcile reads the remote's refs after a push that was refused or whose end is not
+// known. If another box has the lease, the error is a *HeldError.
 func (p *Pusher) Reconcile(ctx context.Context) error {
 	led, id := p.book.Ledger, p.repos.Order.TaskID
 	seen, err := p.repos.RemoteRefs(ctx, p.book.Branch())
@@ -166,8 +166,8 @@ func (p *Pusher) Reconcile(ctx context.Context) error {
 	return nil
 }
 
-// ourTip reports whether a commit of the branch on the remote is ours: one that we
-// sent, or part of what we send. The ledger may be older than our last push, on a disk that is full.
+// ourTip reports whether the commit of the remote's branch is ours: one that we
+// sent, or an ancestor of it. On a full disk the ledger may be older than our last push.
 func (p *Pusher) ourTip(ctx context.Context, at string) bool {
 	if slices.Contains(p.book.Tips, at) || len(p.book.Tips) == 0 {
 		return len(p.book.Tips) > 0
@@ -176,8 +176,8 @@ func (p *Pusher) ourTip(ctx context.Context, at string) bool {
 	return err == nil && in
 }
 
-// unexpected reads a state that we did not expect. It is ours when a push of ours
-// took its time, even one that ended our attempt.
+// unexpected reads an unexpected state. It is ours if a push of ours
+// took effect late, even one that ended our attempt.
 func (p *Pusher) unexpected(ctx context.Context, sha string) error {
 	var s *workorder.State
 	var err error
@@ -196,7 +196,7 @@ func (p *Pusher) unexpected(ctx context.Context, sha string) error {
 	return p.forfeit(p.heart.Lose(s))
 }
 
-// forfeit makes the ledger say that the lease is lost: rescue reads it.
+// forfeit records in the ledger that the lease is lost: rescue reads it.
 func (p *Pusher) forfeit(by *workorder.Lease) error {
 	if !p.book.Lost {
 		p.book.Lost, p.book.State.Lease, p.book.Pending = true, by, nil
@@ -205,8 +205,8 @@ func (p *Pusher) forfeit(by *workorder.Lease) error {
 	return p.heart.Held(by)
 }
 
-// renewed renews the lease in a state, and what our attempt has used so far: a box
-// that vanishes has been paid for, too.
+// renewed renews the lease in a state and updates our attempt's usage: a box
+// that vanishes costs money, too.
 func (p *Pusher) renewed(s *workorder.State) {
 	s.Lease = p.book.Lease()
 	if a := s.Find(p.repos.Order.AttemptID); a != nil && p.Usage != nil {
@@ -214,8 +214,8 @@ func (p *Pusher) renewed(s *workorder.State) {
 	}
 }
 
-// Move adds what it takes to bring the branch to head: nothing where it is
-// there or would be a branch without work, and what it replaces is kept.
+// Move adds the changes that bring the branch to head, and keeps the commit that it replaces. It adds nothing if
+// the branch is there already or would have no work.
 func (p *Pusher) Move(ctx context.Context, cs []remote.Change, head string) ([]remote.Change, error) {
 	led, ref := p.book.Ledger, workorder.BranchRef(p.book.Branch())
 	was := led.Refs[ref]
@@ -232,7 +232,7 @@ func (p *Pusher) Move(ctx context.Context, cs []remote.Change, head string) ([]r
 	return p.moved(ctx, cs, remote.Change{Ref: ref, SHA: head})
 }
 
-// moved adds c, and a ref that keeps what c replaces, unless that is part of it.
+// moved adds c, and a ref that keeps the commit that c replaces, unless c contains it.
 func (p *Pusher) moved(ctx context.Context, cs []remote.Change, c remote.Change) ([]remote.Change, error) {
 	led := p.book.Ledger
 	was := led.Refs[c.Ref]
@@ -240,7 +240,7 @@ func (p *Pusher) moved(ctx context.Context, cs []remote.Change, c remote.Change)
 		return append(cs, c), nil
 	}
 	if p.repos.Outbox().Run(ctx, "cat-file", "-e", was+"^{commit}") != nil {
-		// The agent's own copy is gone for good; the remote has it still.
+		// The agent's own copy is gone; the remote still has it.
 		fetch, cancel := context.WithTimeout(ctx, repos.AskTime)
 		err := p.repos.Refresh(fetch)
 		cancel()
@@ -266,8 +266,8 @@ func (p *Pusher) moved(ctx context.Context, cs []remote.Change, c remote.Change)
 	return append(cs, c), nil
 }
 
-// Aside adds what is kept beside the branch. A ref that nothing is known of on the
-// remote, or goes by a name that is taken, gets a name with its id: it never stands in the branch's way.
+// Aside adds a ref kept beside the branch. If its name is taken, or its relation to the remote's ref is unknown,
+// it gets a name with its id: it never blocks the branch.
 func (p *Pusher) Aside(ctx context.Context, cs []remote.Change, c remote.Change) []remote.Change {
 	taken := func(o remote.Change) bool { return o.Ref == c.Ref && o.SHA != c.SHA }
 	if slices.Contains(cs, c) {
@@ -281,10 +281,10 @@ func (p *Pusher) Aside(ctx context.Context, cs []remote.Change, c remote.Change)
 	return append(cs, remote.Change{Ref: workorder.KeptRef(p.repos.Order.TaskID, "also-"+c.SHA[:12]), SHA: c.SHA})
 }
 
-// All pushes everything in one step. Where that fails, for whatever reason, the
-// branch, the checkpoint and the state go alone, and then the rest, each ref for
-// itself: a *refusedError says what of the rest did not arrive. end is how the
-// attempt ends, nil: it does not.
+// All pushes everything in one step. If that fails for any reason, the
+// branch, the checkpoint and the state go first, and then the rest, one ref at
+// a time: a *refusedError names the refs of the rest that did not arrive. end is the attempt's
+// end; nil if it is not over.
 func (p *Pusher) All(ctx context.Context, cs []remote.Change, cp *workorder.Checkpoint, end func(*workorder.State)) error {
 	edit := p.renewed
 	if end != nil {
@@ -320,8 +320,8 @@ func (p *Pusher) All(ctx context.Context, cs []remote.Change, cp *workorder.Chec
 	return p.Push(ctx, nil, nil, end)
 }
 
-// pushKept pushes refs beside the branch, each for itself. Another box's are safe:
-// each is moved only from where we believe it to be.
+// pushKept pushes refs beside the branch, one at a time. Another box's refs are safe:
+// each ref is moved only from its last seen value.
 func (p *Pusher) pushKept(ctx context.Context, cs []remote.Change) error {
 	cs = slices.DeleteFunc(cs, func(c remote.Change) bool { return p.book.Refs[c.Ref] == c.SHA })
 	if len(cs) == 0 {
@@ -356,7 +356,7 @@ func (p *Pusher) pushKept(ctx context.Context, cs []remote.Change) error {
 	return &remote.RefusedError{Why: missing, Err: &git.Error{Verb: "push", Kind: git.KindRejected, Err: err}}
 }
 
-// maxReplaced bounds the commits that are kept though the agent rewrote them: an
+// maxReplaced bounds the kept commits that the agent rewrote: an
 // agent that amends its commit every minute leaves as many.
 const maxReplaced = 20
 
@@ -364,7 +364,7 @@ func (p *Pusher) replacedRef(sha string) string {
 	return workorder.KeptRef(p.repos.Order.TaskID, "replaced-"+sha[:12])
 }
 
-// Kept adds what an earlier step wanted to be kept with the next push.
+// Kept adds the refs that an earlier step left for the next push.
 func (p *Pusher) Kept() (cs []remote.Change) {
 	for _, ref := range slices.Sorted(maps.Keys(p.book.Keep)) {
 		cs = append(cs, remote.Change{Ref: ref, SHA: p.book.Keep[ref]})
@@ -372,7 +372,7 @@ func (p *Pusher) Kept() (cs []remote.Change) {
 	return cs
 }
 
-// Said reports refs that a push brought to the remote.
+// Said reports the refs that a push brought to the remote.
 func (p *Pusher) Said(cs []remote.Change, start time.Time) {
 	for _, c := range cs {
 		switch {

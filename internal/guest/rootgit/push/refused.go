@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// refusal is a change that the remote did not take. A hook may have a bad moment:
-// it is tried again, ever more rarely.
+// refusal is a change that the remote refused. A hook may fail temporarily:
+// the change is tried again, at growing intervals.
 type refusal struct {
 	sha   string
 	pause time.Duration
@@ -24,7 +24,7 @@ const (
 	refusedMost  = 10 * time.Minute
 )
 
-// refuse notes what was refused of cs and returns the rest of it.
+// refuse records the refused changes of cs and returns the others.
 func (p *Pusher) refuse(e *remote.RefusedError, cs []remote.Change) []remote.Change {
 	if p.refused == nil {
 		p.refused = map[string]refusal{}
@@ -47,16 +47,16 @@ func (p *Pusher) WasRefused(ref string) bool {
 	return was
 }
 
-// Forgive makes the next push try again what was refused: it may be another answer by now.
+// Forgive makes the next push retry refused changes: the answer may differ by now.
 func (p *Pusher) Forgive() { p.refused = nil }
 
-// Waits reports whether a change was refused so lately that it is not tried again.
+// Waits reports whether a change was refused too recently to be retried.
 func (p *Pusher) Waits(c remote.Change) bool {
 	r := p.refused[c.Ref]
 	return c.SHA != "" && r.sha == c.SHA && time.Now().Before(r.until)
 }
 
-// Rest pushes, and where the remote refuses some refs, the others without them.
+// Rest pushes cs. If the remote refuses some refs, it pushes the others without them.
 func (p *Pusher) Rest(ctx context.Context, cs []remote.Change, cp *workorder.Checkpoint, start time.Time) error {
 	err := p.All(ctx, cs, cp, nil)
 	for ref, r := range p.refused {
@@ -73,13 +73,13 @@ func (p *Pusher) Rest(ctx context.Context, cs []remote.Change, cp *workorder.Che
 	}
 	rest := p.refuse(refused, cs)
 	if _, not := p.refused[workorder.BranchRef(p.book.Branch())]; not || p.book.Foreign != "" {
-		// The checkpoint keeps what the branch cannot take.
+		// The checkpoint keeps the work that the branch cannot take.
 		rest = slices.DeleteFunc(rest, func(c remote.Change) bool {
 			return c.SHA == "" && c.Ref == workorder.CheckpointRef(p.repos.Order.TaskID)
 		})
 	}
 	if len(rest) == len(cs) {
-		return err // the state itself, by somebody who is at it now: the next try sees clearer
+		return err // the state itself was refused, because another client pushes now: retry later
 	}
 	if slices.ContainsFunc(rest, func(c remote.Change) bool { return p.book.Refs[c.Ref] != c.SHA }) {
 		if again := p.All(ctx, rest, cp, nil); again != nil {
@@ -90,7 +90,7 @@ func (p *Pusher) Rest(ctx context.Context, cs []remote.Change, cp *workorder.Che
 	return p.refusal(refused)
 }
 
-// refusal is a refused branch in words for people.
+// refusal describes a refused branch for the user.
 func (p *Pusher) refusal(e *remote.RefusedError) error {
 	name := p.book.Branch()
 	if p.book.Foreign != "" {
@@ -99,7 +99,7 @@ func (p *Pusher) refusal(e *remote.RefusedError) error {
 	return &RefusedError{fmt.Errorf("push to %s: %w", p.repos.Order.Repo, e)}
 }
 
-// RefusedError is a refusal that is tried again in its own time, if at all; the rest was pushed.
+// RefusedError is a refusal that is retried later, if at all; the rest was pushed.
 type RefusedError struct{ err error }
 
 func (e *RefusedError) Error() string { return e.err.Error() }

@@ -18,7 +18,7 @@ import (
 const (
 	// MaxCommits bounds either side: git's range-diff compares each commit with each.
 	MaxCommits = 300
-	// maxText bounds Comparison.Text in bytes: what a comment on a forge has room for, with what is around it.
+	// maxText bounds Comparison.Text in bytes: the room in a forge's comment, less the text around it.
 	maxText = 30 << 10
 	// textTime bounds git's range-diff; the pairs do not need it.
 	textTime = 30 * time.Second
@@ -29,22 +29,22 @@ const (
 	maxProblems = 10
 )
 
-// Range is what moved.
+// Range are the commits of a rebase.
 type Range struct {
 	Upstream, OldHead string // the commits before
-	NewBase, NewHead  string // and after
-	// Resolver is who resolved conflicts, for the reasons; empty: nobody had to.
+	NewBase, NewHead  string // the commits after
+	// Resolver is the name of the one who resolved conflicts, for the reasons; empty if there were none.
 	Resolver string
 }
 
-// Comparison is what came of it.
+// Comparison is the result of Compare.
 type Comparison struct {
 	Moved []workorder.RangePair
 	// Conflicts are the files that conflict when git moves the commits.
 	Conflicts []string
 	// Text is git's range-diff, shortened and without control characters.
 	Text string
-	// Problems say in a sentence each what must not be: a commit that is lost, an author who is another, marks of conflicts.
+	// Problems has one sentence for each forbidden difference: a lost commit, a changed author, conflict markers.
 	Problems []string
 }
 
@@ -59,11 +59,11 @@ type comparison struct {
 	old, new []commit
 	ids      map[string]string
 	pairs    map[string]*commit // the new commit, by the old one's id
-	taken    map[string]bool    // new commits that have an old one
+	taken    map[string]bool    // new commits that have an old counterpart
 	out      Comparison
 }
 
-// Compare compares the commits before with those after. Differences that should not be are in Problems; the error is of a comparison that could not be made.
+// Compare compares the commits before and after. Forbidden differences are in Problems; an error means that the comparison failed.
 func Compare(ctx context.Context, repo git.Repo, r Range) (*Comparison, error) {
 	c := &comparison{Range: r, git: repo, pairs: map[string]*commit{}, taken: map[string]bool{}}
 	c.out.Moved = []workorder.RangePair{}
@@ -104,11 +104,11 @@ func (c *comparison) list(ctx context.Context, from, to string) (list []commit, 
 	return list, err
 }
 
-// text is git's own comparison; empty where it takes too long.
+// text is the output of git range-diff; empty if it takes too long.
 func (c *comparison) text(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, textTime)
 	defer cancel()
-	// A commit that was changed a lot is still the same one: what git takes for two by default.
+	// A heavily changed commit still counts as the same one, where git's default would see two.
 	out, err := c.git.Output(ctx, "range-diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-notes", "--creation-factor=90",
 		c.Upstream+".."+c.OldHead, c.NewBase+".."+c.NewHead)
 	if err != nil {
@@ -134,7 +134,7 @@ func bounded(s string) string {
 	return s
 }
 
-// pair finds each commit's successor: the same change, else the same message and author, else what git takes for it.
+// pair finds each commit's successor: by the same change, else by message and author, else by git's range-diff.
 func (c *comparison) pair(text string) {
 	match := func(key func(*commit) string) {
 		free := map[string][]*commit{}
@@ -168,11 +168,11 @@ func (c *comparison) pair(text string) {
 	})
 }
 
-// paired are the abbreviated ids that git's range-diff puts together, from lines such as "2:  caf0881 ! 2:  a2cdd3d subject".
+// paired are the abbreviated ids that git's range-diff pairs, from lines such as "2:  caf0881 ! 2:  a2cdd3d subject".
 func paired(text string) (list [][2]string) {
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "    ") {
-			continue // of a difference
+			continue // a line of a diff
 		}
 		f := strings.Fields(line)
 		if len(f) >= 5 && (f[2] == "=" || f[2] == "!") && len(f[1]) >= 4 && len(f[4]) >= 4 {
@@ -182,9 +182,9 @@ func paired(text string) (list [][2]string) {
 	return list
 }
 
-// explain fills what is told, in the order of the old commits.
+// explain fills the list of commits, in the order of the old ones.
 func (c *comparison) explain(ctx context.Context) error {
-	on := c.NewBase // the commit that the next one goes on
+	on := c.NewBase // parent of the next commit
 	for i := range c.old {
 		o := &c.old[i]
 		n := c.pairs[o.sha]
@@ -224,7 +224,7 @@ func (c *comparison) problem(format string, a ...any) {
 	}
 }
 
-// gone tells of a commit that has no successor. Only where the new base has its change is that right.
+// gone describes a commit without a successor. That is right only if the new base has its change.
 func (c *comparison) gone(ctx context.Context, o *commit, on string) (workorder.RangePair, error) {
 	p := workorder.RangePair{Old: o.sha, Subject: o.subject, How: workorder.RangeDropped, Why: "the new base has its change already"}
 	m, err := c.move(ctx, o, on)
@@ -247,7 +247,7 @@ func (c *comparison) gone(ctx context.Context, o *commit, on string) (workorder.
 	return p, nil
 }
 
-// changed tells why a commit is not the same.
+// changed returns why a commit differs.
 func (c *comparison) changed(ctx context.Context, o, n *commit) (workorder.RangePair, error) {
 	p := workorder.RangePair{Old: o.sha, New: n.sha, Subject: n.subject, How: workorder.RangeChanged}
 	m, err := c.move(ctx, o, n.parent)
@@ -288,13 +288,13 @@ func named(files []string) string {
 	return list
 }
 
-// moved is a commit on another parent, as git makes it.
+// moved is a commit moved by git onto another parent.
 type moved struct {
 	tree  string
-	files []string // that conflict
+	files []string // files with conflicts
 }
 
-// move puts a commit onto another one, without a work tree. Two commits with its parent as theirs make that the merge base.
+// move puts a commit onto another one, without a work tree. Two temporary commits with its parent as theirs make that parent the merge base.
 func (c *comparison) move(ctx context.Context, o *commit, on string) (m moved, err error) {
 	at, err := c.tree(ctx, on)
 	if err != nil {
@@ -329,7 +329,7 @@ func (c *comparison) tree(ctx context.Context, sha string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// marks looks for marks of conflicts in the files that conflicted which neither side has.
+// marks looks for conflict markers in the conflicting files, except markers that either side already has.
 func (c *comparison) marks(ctx context.Context, o, n *commit, files []string) error {
 	now, err := c.marked(ctx, n.sha, files)
 	if err != nil || len(now) == 0 {
@@ -362,7 +362,7 @@ func (c *comparison) marks(ctx context.Context, o, n *commit, files []string) er
 
 type mark struct{ file, line string }
 
-// marked are the lines of files in a commit that look like marks of conflicts.
+// marked are the lines of files in a commit that look like conflict markers.
 func (c *comparison) marked(ctx context.Context, sha string, files []string) (map[mark]bool, error) {
 	list := map[mark]bool{}
 	// Files are names, not patterns.

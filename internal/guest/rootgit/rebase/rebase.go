@@ -33,23 +33,23 @@ type Rebaser struct {
 	heads    *heads.Heads
 }
 
-// New makes it of what it uses.
+// New returns a Rebaser.
 func New(repos *repos.Repos, book *ledger.Book, settings *settings.Settings, heads *heads.Heads) *Rebaser {
 	return &Rebaser{repos: repos, book: book, settings: settings, heads: heads}
 }
 
-// Plan is which commits go where.
+// Plan lists the commits to move and their destination.
 type Plan struct {
 	Onto             string // branch
-	OldBase, NewBase string // where the task began, and the commit of Onto
+	OldBase, NewBase string // the task's first commit, and the head of Onto
 	// Upstream..OldHead are the commits that move.
 	Upstream, OldHead string
 	Commits           int
-	// Conflict is nil where git alone could move them all.
+	// Conflict is nil if git could move all of them.
 	Conflict *Conflict
 }
 
-// Nothing says why there is nothing to move, empty when there is.
+// Nothing returns why there is nothing to move; it is empty if there is.
 func (r *Plan) Nothing() string {
 	switch {
 	case r.Commits == 0:
@@ -60,15 +60,15 @@ func (r *Plan) Nothing() string {
 	return ""
 }
 
-// Conflict is where git needs somebody to decide.
+// Conflict is a commit that git cannot move alone.
 type Conflict struct {
-	Commit, Subject string // the one that is being moved
+	Commit, Subject string // the commit being moved
 	Files           []string
-	// Settings are files of agents' settings that the moved commits touch: no agent may start in the middle of them.
+	// Settings are files of agents' settings that the moved commits touch: no agent may start while they are half moved.
 	Settings []string
 }
 
-// Error is a rebase that is not begun.
+// Error means that the rebase was not begun.
 type Error struct {
 	text string
 	by   workorder.EndedBy
@@ -76,17 +76,17 @@ type Error struct {
 
 func (e *Error) Error() string { return e.text }
 
-// EndedBy is what this error ends a run by.
+// EndedBy implements boot.EndedByer.
 func (e *Error) EndedBy() workorder.EndedBy { return e.by }
 
 const (
 	// maxForeign bounds the commits of others that a refusal names.
 	maxForeign = 10
-	// maxTold bounds what it repeats of a subject or an author, in characters.
+	// maxTold bounds the quoted part of a subject or an author, in characters.
 	maxTold = 100
 )
 
-// Plan finds out what is to be moved, and refuses where something would be lost or moved that nobody asked for. It is called after Checkout.
+// Plan finds the commits to move. It refuses if work would be lost or commits of others would be moved. Call it after Checkout.
 func (rb *Rebaser) Plan(ctx context.Context, c *lease.Claimed) (*Plan, error) {
 	if err := rb.book.Load(); err != nil {
 		return nil, err
@@ -127,8 +127,8 @@ func (rb *Rebaser) Plan(ctx context.Context, c *lease.Claimed) (*Plan, error) {
 	return nil, &Error{fmt.Sprintf("somebody else pushed %d commits to %s since the last attempt%s: --with-foreign moves them as well, `sandbox-agent continue %s` takes them up first", len(list), rb.book.Branch(), b.String(), id), workorder.ByGit}
 }
 
-// upstream finds where the task's own commits begin: the newest of what the branch shares with where the task began, its base branch as it
-// is now, and the new base. A branch that took over its base by a merge shares more than where it began.
+// upstream finds the start of the task's own commits: the newest commit that the branch shares with the task's first base commit, the current
+// base branch, or the new base. A branch that merged its base shares more than its first base commit.
 func (rb *Rebaser) upstream(ctx context.Context, r *Plan, base string) error {
 	m := rb.repos.Outbox()
 	tips := []string{r.NewBase, r.OldBase}
@@ -141,7 +141,7 @@ func (rb *Rebaser) upstream(ctx context.Context, r *Plan, base string) error {
 	for _, tip := range tips {
 		out, err := m.Output(ctx, "merge-base", tip, r.OldHead)
 		if proc.ExitCode(err) == 1 {
-			continue // they share nothing
+			continue // no common history
 		}
 		if err != nil {
 			return err
@@ -169,8 +169,8 @@ func (rb *Rebaser) count(ctx context.Context, from, to string) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(out)))
 }
 
-// foreign are the commits of the remote's branch that no attempt is known to have left there. Where a box was lost, which says nothing of its
-// last pushes, commits by the task's own committer count as its.
+// foreign are the commits of the remote's branch that no known attempt left there. A lost box did not report
+// its last pushes; then commits by the task's own committer count as the task's.
 func (rb *Rebaser) foreign(ctx context.Context, c *lease.Claimed, r *Plan) ([]git.Commit, error) {
 	m := rb.repos.Outbox()
 	known, lost := "", false
@@ -203,7 +203,7 @@ func (rb *Rebaser) foreign(ctx context.Context, c *lease.Claimed, r *Plan) ([]gi
 	return list, nil
 }
 
-// rebaser is the work tree with nothing that asks, signs, remembers or reorders. Nothing of the agent's has run in it yet.
+// rebaser is the work tree with all prompts, signing, rerere and reordering off. None of the agent's code has run in it yet.
 func (rb *Rebaser) rebaser() git.Repo {
 	t := rb.repos.Tree()
 	t.Env = append(t.Env, "GIT_EDITOR=true", "GIT_SEQUENCE_EDITOR=true")
@@ -212,8 +212,8 @@ func (rb *Rebaser) rebaser() git.Repo {
 	return t
 }
 
-// Run moves the commits in the work tree, as the agent's user. Merges are left out, the commits that they brought are moved one by
-// one; so are commits that change nothing any more. A conflict leaves the rebase in progress.
+// Run moves the commits in the work tree, as the agent's user. It drops merges and moves the commits that they brought
+// one by one; it also drops commits that no longer change anything. A conflict leaves the rebase in progress.
 func (rb *Rebaser) Run(ctx context.Context, r *Plan) error {
 	t := rb.rebaser()
 	err := t.Run(ctx, "rebase", "--quiet", "--merge", "--no-verify", "--no-gpg-sign", "--no-autosquash", "--no-autostash", "--no-fork-point",
@@ -240,7 +240,7 @@ func (rb *Rebaser) Run(ctx context.Context, r *Plan) error {
 	return err
 }
 
-// unmerged are the files of the index that conflict.
+// unmerged are the conflicting files of the index.
 func (rb *Rebaser) unmerged(ctx context.Context) ([]string, error) {
 	var list []string
 	err := rb.repos.Tree().Each(ctx, func(rec string) {
@@ -252,7 +252,7 @@ func (rb *Rebaser) unmerged(ctx context.Context) ([]string, error) {
 	return slices.Compact(list), err
 }
 
-// touched are the settings of agents that any of the moved commits changes.
+// touched are the agents' settings that any of the moved commits changes.
 func (rb *Rebaser) touched(ctx context.Context, r *Plan) ([]string, error) {
 	was, err := settings.TreeEntries(ctx, rb.repos.Mirror(), r.NewBase)
 	if err != nil {
@@ -272,8 +272,8 @@ func (rb *Rebaser) touched(ctx context.Context, r *Plan) ([]string, error) {
 	return slices.Compact(list), err
 }
 
-// Unfinished says what keeps a rebase from being done, empty when nothing does; head is what came of it. It believes nothing
-// of what whoever resolved the conflicts says. It may be called beside a Keeper.
+// Unfinished returns why a rebase is not done, empty if it is; head is its result. It trusts no claim of
+// whoever resolved the conflicts. It may be called while a Keeper runs.
 func (rb *Rebaser) Unfinished(ctx context.Context, r *Plan) (head, why string, err error) {
 	if err := rb.book.Lock(ctx); err != nil {
 		return "", "", err
@@ -312,7 +312,7 @@ func (rb *Rebaser) Unfinished(ctx context.Context, r *Plan) (head, why string, e
 	return t.Head, "", nil
 }
 
-// inProgress reports whether git notes a rebase in the work tree.
+// inProgress reports whether the work tree's repository has a rebase in progress.
 func (rb *Rebaser) inProgress() bool {
 	root, err := os.OpenRoot(rb.repos.Workspace)
 	if err != nil {

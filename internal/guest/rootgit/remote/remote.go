@@ -13,21 +13,21 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Remote compares what the ledger says with what the remote has, and swaps.
+// Remote changes the remote's refs by compare and swap with the ledger's values.
 type Remote struct {
 	repos *repos.Repos
 	book  *ledger.Book
 }
 
-// New makes it of what it uses.
+// New returns a Remote.
 func New(repos *repos.Repos, book *ledger.Book) *Remote {
 	return &Remote{repos: repos, book: book}
 }
 
-// Change is one ref of the remote and what it is to become; sha "" deletes it.
+// Change is a new value for one ref of the remote; an empty sha deletes it.
 type Change struct{ Ref, SHA string }
 
-// RefusedError is a push of which the remote, or a lease, refused some refs.
+// RefusedError means that the remote, or a lease, refused some refs of a push.
 type RefusedError struct {
 	Why map[string]string // by ref
 	Err error
@@ -43,8 +43,8 @@ func (e *RefusedError) Error() string {
 
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// Send pushes changes over one connection, each only if the remote has what the
-// ledger says. together: all or none.
+// Send pushes changes over one connection, each only if the remote has the
+// ledger's value. together means all or none.
 func (r *Remote) Send(ctx context.Context, cs []Change, together bool) (refused map[string]string, err error) {
 	args := []string{"push", "--porcelain", "--no-verify"}
 	if together {
@@ -77,8 +77,8 @@ func (r *Remote) Send(ctx context.Context, cs []Change, together bool) (refused 
 	return refused, &RefusedError{Why: refused, Err: &git.Error{Verb: "push", Kind: git.KindRejected, Err: err}}
 }
 
-// FetchState reads the state that the remote has now, under a name of the mirror
-// that nobody else uses. nil: there is one and it cannot be read.
+// FetchState reads the remote's current state, through a ref of the mirror
+// that is used only here. The state is nil if it exists but cannot be read.
 func (r *Remote) FetchState(ctx context.Context, name string) (*workorder.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, repos.AskTime)
 	defer cancel()

@@ -15,7 +15,7 @@ func (rs *Repos) RemoteRefs(ctx context.Context, branch string) (map[string]stri
 	return rs.Ask(ctx, branch, workorder.TaskRefs(rs.Order.TaskID)+"*", workorder.BranchRef(branch))
 }
 
-// Ask asks the remote for those of the task's refs that fit the patterns.
+// Ask asks the remote for the task's refs that match the patterns.
 func (rs *Repos) Ask(ctx context.Context, branch string, patterns ...string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, AskTime)
 	defer cancel()

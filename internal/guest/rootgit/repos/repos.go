@@ -16,35 +16,35 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Repos are the task's repositories. The fields are set before it is used.
+// Repos are the task's repositories. Set the fields before use.
 //
-//	mirror   what the remote has; fetched with the credential, read by everybody
+//	mirror   copy of the remote; fetched with the credential, readable by all
 //	outbox   empty but for its alternates: the mirror's and the work tree's objects.
-//	         Commit ids that git, run as the agent's user, reports are pushed from here.
-//	before   what the remote had when we came, for the proof
+//	         Pushes go out from here, of commit ids that git, run as the agent's user, reports
+//	before   the remote's refs at the start, for the proof
 //	tree     the agent's work tree, used as the agent's user
 type Repos struct {
 	Order     *workorder.Order
-	Dir       string           // root of our repositories; readable by the agent, writable by us only
-	BeforeDir string           // where Before is kept, outside of Dir on its file system; "": it is not
+	Dir       string           // root of our repositories; readable by the agent, writable only by root
+	BeforeDir string           // place of Before, outside of Dir on its file system; empty if it is not kept
 	Workspace string           // the work tree
-	User      *proc.Credential // the agent's user; nil: the caller
+	User      *proc.Credential // the agent's user; nil for the caller
 	Home      string           // the agent's home
-	Auth      *git.Auth        // nil: the remote needs none
+	Auth      *git.Auth        // nil if the remote needs none
 	Emit      func(workorder.Event)
-	// Clean masks secrets in what leaves the box; nil: there are none.
+	// Clean masks secrets in text that leaves the box; nil if there are none.
 	Clean func(string) string
 }
 
-// Open makes mirror and outbox where they are missing, keeps what the remote had, and fetches.
+// Open makes mirror and outbox if they are missing, keeps the remote's refs as Before, and fetches.
 func (rs *Repos) Open(ctx context.Context) error {
 	for _, dir := range []string{rs.mirrorDir(), rs.outboxDir()} {
 		if err := initBare(ctx, dir); err != nil {
 			return err
 		}
 	}
-	// git push leaves out what the remote has in commits that are no ancestors (the last checkpoint, for
-	// the next one or for the commit that replaces it) only from a repository that counts as shallow. Ours misses no commit.
+	// Only a repository that counts as shallow lets git push leave out objects that the remote has in commits that are no ancestors
+	// (such as the last checkpoint, for the next one or for the commit that replaces it). Ours misses no commit.
 	if err := os.WriteFile(filepath.Join(rs.outboxDir(), "shallow"), nil, 0o644); err != nil {
 		return fmt.Errorf("prepare outbox: %w", err)
 	}
@@ -60,21 +60,21 @@ func (rs *Repos) outboxDir() string { return filepath.Join(rs.Dir, "outbox.git")
 // Mirror is our copy of the remote, without credential.
 func (rs *Repos) Mirror() git.Repo { return git.Repo{Dir: rs.mirrorDir(), Bare: true} }
 
-// Before is the remote's branches and tags as they were when we came, with no object of others: neither the task's own branch nor what
-// its attempts kept beside it, nor what came since.
+// Before has the remote's branches and tags as they were at the start, and no other objects: not the task's own branch, nor its
+// refs beside the branch, nor anything newer.
 func (rs *Repos) Before() git.Repo { return git.Repo{Dir: rs.BeforeDir, Bare: true} }
 
-// Objects is a repository of ours that has the objects of the mirror and of the work tree, to read
-// commits that the remote may not have yet. No configuration of the agent's counts in it.
+// Objects is a repository of ours with the objects of the mirror and of the work tree, to read
+// commits that the remote may not have yet. The agent's configuration does not apply in it.
 func (rs *Repos) Objects() git.Repo { return rs.Outbox() }
 
-// Authed is a repository of ours with the credential of the remote.
+// Authed adds the remote's credential to a repository of ours.
 func (rs *Repos) Authed(r git.Repo) git.Repo {
 	r.Auth = rs.Auth
 	return r
 }
 
-// Tree is the agent's work tree, used as the agent.
+// Tree is the agent's work tree, used as the agent's user.
 func (rs *Repos) Tree() git.Repo {
 	return git.Repo{Dir: rs.Workspace, Tree: true, User: rs.User, Env: slices.Concat(rs.Identity(), git.NoUser(), ConfigEnv())}
 }
@@ -89,8 +89,8 @@ func (rs *Repos) Identity() []string {
 	}
 }
 
-// BaseBranch returns the branch that the task is based on and its commit in the mirror. A branch that the remote does not have is
-// an error of kind git.KindNotFound.
+// BaseBranch returns the task's base branch and its commit in the mirror. If the remote lacks the branch,
+// the error is of kind git.KindNotFound.
 func (rs *Repos) BaseBranch(ctx context.Context) (base, sha string, err error) {
 	base = rs.Order.Branch
 	if base == "" {
@@ -105,7 +105,7 @@ func (rs *Repos) BaseBranch(ctx context.Context) (base, sha string, err error) {
 		return "", "", err
 	}
 	if sha == "" {
-		// Of a shallow repository no ref is fetched whose history ends before its beginning.
+		// git does not fetch a shallow repository's refs whose history ends before its boundary.
 		if there, err := rs.Authed(rs.Mirror()).Output(ctx, "ls-remote", "--", rs.Order.CloneURL, "refs/heads/"+base); err == nil && len(there) > 0 {
 			return "", "", &git.Error{Verb: "clone", Kind: git.KindFormat, Err: fmt.Errorf("the remote %s has the branch %q and does not give it: %s", rs.Order.Repo, base, git.ShallowText)}
 		}
@@ -114,13 +114,13 @@ func (rs *Repos) BaseBranch(ctx context.Context) (base, sha string, err error) {
 	return base, sha, nil
 }
 
-// Refresh updates the mirror from the remote, the task's own refs included. It is safe to call while others read the mirror.
+// Refresh updates the mirror from the remote, the task's own refs included. It is safe while others read the mirror.
 func (rs *Repos) Refresh(ctx context.Context) error {
 	return rs.mirror(ctx, "+"+workorder.TaskRefs(rs.Order.TaskID)+"*:"+workorder.TaskRefs(rs.Order.TaskID)+"*",
-		"^"+workorder.AliveRef(rs.Order.TaskID)) // it moves while we fetch
+		"^"+workorder.AliveRef(rs.Order.TaskID)) // it moves during the fetch
 }
 
-// mirror fetches the remote's branches and tags, and what else is named.
+// mirror fetches the remote's branches and tags, and the further refs.
 func (rs *Repos) mirror(ctx context.Context, more ...string) error {
 	return rs.Authed(rs.Mirror()).Run(ctx, append([]string{
 		"fetch", "--quiet", "--prune", "--no-write-fetch-head", "--no-auto-maintenance",
@@ -128,8 +128,8 @@ func (rs *Repos) mirror(ctx context.Context, more ...string) error {
 	}, more...)...)
 }
 
-// keepBefore makes Before, of hard links to what the mirror has so far. Git gives any object that a repository has to who knows its id, and
-// lists them all to who can read its folder: so what must not be found there is fetched later.
+// keepBefore makes Before, of hard links to the mirror's current objects. Git serves any object of a repository to a client that knows its id, and
+// a reader of its folder can list them all: so objects that Before must not have are fetched later.
 func (rs *Repos) keepBefore(ctx context.Context) error {
 	if rs.BeforeDir == "" {
 		return nil
@@ -137,7 +137,7 @@ func (rs *Repos) keepBefore(ctx context.Context) error {
 	if _, err := os.Lstat(rs.BeforeDir); err == nil {
 		return nil // an earlier call's
 	}
-	own := workorder.BranchRef("agent/" + rs.Order.TaskID) // whatever the order calls it: see workorder.OwnBranch
+	own := workorder.BranchRef("agent/" + rs.Order.TaskID) // even if the order has another name: see workorder.OwnBranch
 	but := []string{"^" + own, "^" + own + "-*"}
 	if b := rs.Order.TargetBranch; b != "" {
 		but = append(but, "^"+workorder.BranchRef(b))
@@ -145,7 +145,7 @@ func (rs *Repos) keepBefore(ctx context.Context) error {
 	if err := rs.mirror(ctx, but...); err != nil {
 		return err
 	}
-	half := rs.BeforeDir + ".half" // a call that is stopped leaves nothing that the next one takes for whole
+	half := rs.BeforeDir + ".half" // an interrupted call must not leave a folder that looks complete
 	err := errors.Join(os.RemoveAll(half), os.MkdirAll(filepath.Dir(half), 0o755))
 	if err == nil {
 		err = git.Repo{Dir: rs.Dir}.Run(ctx, "clone", "--quiet", "--mirror", "--local", "--template=", "--", rs.mirrorDir(), half)
@@ -166,7 +166,7 @@ func initBare(ctx context.Context, dir string) error {
 	return git.Repo{Dir: dir, Bare: true}.Run(ctx, "init", "--quiet", "--bare", "--template=", "--", dir)
 }
 
-// Connect makes the outbox see the mirror's objects and the work tree's.
+// Connect makes the objects of the mirror and the work tree visible in the outbox.
 func (rs *Repos) Connect(objects string) error {
 	info := filepath.Join(rs.outboxDir(), "objects/info")
 	if err := os.MkdirAll(info, 0o755); err != nil {
@@ -182,7 +182,7 @@ func (rs *Repos) Connect(objects string) error {
 	return nil
 }
 
-// Reconnect follows the work tree's objects to where the agent may have moved
+// Reconnect follows the work tree's objects if the agent has moved
 // them (a .git that is a file, a separate git folder).
 func (rs *Repos) Reconnect(ctx context.Context) error {
 	out, err := rs.Tree().Output(ctx, "rev-parse", "--path-format=absolute", "--git-path", "objects")
@@ -196,7 +196,7 @@ func (rs *Repos) Reconnect(ctx context.Context) error {
 	return rs.Connect(path)
 }
 
-// Outbox is the repository that is pushed from.
+// Outbox is the repository that pushes start from.
 func (rs *Repos) Outbox() git.Repo {
 	return git.Repo{Dir: rs.outboxDir(), Bare: true, Env: []string{
 		"GIT_AUTHOR_NAME=" + signer, "GIT_AUTHOR_EMAIL=" + signer + "@localhost",
@@ -207,7 +207,7 @@ func (rs *Repos) Outbox() git.Repo {
 // signer is the author of states and checkpoints.
 const signer = "sandbox-agent"
 
-// Mask replaces secrets in what leaves the box.
+// Mask replaces secrets in text that leaves the box.
 func (rs *Repos) Mask(s string) string {
 	if rs.Clean == nil {
 		return s
@@ -215,7 +215,7 @@ func (rs *Repos) Mask(s string) string {
 	return rs.Clean(s)
 }
 
-// TaskRefs lists the refs of the task that a repository or remote has: the output of
+// TaskRefs lists the task's refs of a repository or remote, from the output of
 // ls-remote or for-each-ref with "id<white space>name" per line.
 func TaskRefs(out []byte, taskID, branch string) map[string]string {
 	refs := map[string]string{}
@@ -229,23 +229,23 @@ func TaskRefs(out []byte, taskID, branch string) map[string]string {
 }
 
 // ConfigEnv is the environment that sets keys of git's configuration, beside those that
-// keep rules out that are not in the repository: what is ignored by them would be lost.
+// disable ignore rules and attributes outside of the repository: files ignored by them would be lost.
 func ConfigEnv(pairs ...string) []string {
 	return git.ConfigEnv(append([]string{"core.excludesFile", "/dev/null", "core.attributesFile", "/dev/null"}, pairs...)...)
 }
 
-// A checkpoint is the work tree as git would commit it now, without touching
-// anything of the agent's: it is hashed with an index of our own, as the agent's
-// user, and lies as loose objects in the agent's store until it is pushed.
+// A checkpoint is the work tree as git would commit it now, without changing
+// the agent's files or index: it is hashed with our own index, as the agent's
+// user, and stays as loose objects in the agent's store until it is pushed.
 
-// SideDir holds the indexes of ours for the work tree. It belongs to the agent's user, who alone reads and writes in it.
+// SideDir holds our indexes for the work tree. It belongs to the agent's user, and git reads and writes there only as that user.
 func (rs *Repos) SideDir() string { return filepath.Join(rs.Dir, "side") }
 
-// SidePath is the path of one of the indexes of ours.
+// SidePath is the path of one of our indexes.
 func (rs *Repos) SidePath(name string) string { return filepath.Join(rs.SideDir(), name) }
 
-// LocalTime bounds looking at the repositories, which takes milliseconds, or
-// seconds with a million commits. It is apart from the time for pushing.
+// LocalTime bounds reading the repositories, which takes milliseconds, or
+// seconds with a million commits. It does not count as time for pushing.
 const LocalTime = 30 * time.Second
 
 // MaxCommits bounds the commits that a result lists.

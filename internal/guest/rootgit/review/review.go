@@ -16,22 +16,22 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Feedback is what reviewers asked of the task.
+// Feedback is the reviewers' feedback on the task.
 type Feedback struct {
 	repos *repos.Repos
 	book  *ledger.Book
 
-	// Later are the numbers of the items that this attempt had no room for: they stay.
+	// Later are the numbers of the items that did not fit into this attempt: they stay.
 	Later []int
 }
 
-// New makes it of what it uses.
+// New returns a Feedback.
 func New(repos *repos.Repos, book *ledger.Book) *Feedback {
 	return &Feedback{repos: repos, book: book}
 }
 
 // TakeOn puts the order's feedback into a state, where it stays until an attempt has answered it. head is the
-// commit that the work on it begins with.
+// commit that work on it starts from.
 func (f *Feedback) TakeOn(s *workorder.State, head string) {
 	if f.repos.Order.Review == nil {
 		return
@@ -52,11 +52,11 @@ func (f *Feedback) TakeOn(s *workorder.State, head string) {
 	s.Review = &r
 }
 
-// maxPending bounds the texts that are taken over, in bytes: as much as a prompt has room for.
+// maxPending bounds the texts that are taken over, in bytes: the room in a prompt.
 const maxPending = 1 << 20
 
-// takeOver adds what an attempt before was given and did not answer. Feedback that the forge still has was read from there
-// again, where it was asked: of that only what came from a file is in nobody else's memory.
+// takeOver adds the items that an earlier attempt was given and did not answer. If the order read the forge, the forge's
+// unanswered items are in the order already; then only items from a file are taken over, because no other copy of them exists.
 func (f *Feedback) takeOver(r, pending *workorder.Review) {
 	asked := r.PR != 0
 	if !asked {
@@ -105,7 +105,7 @@ func lastOfForge(items []workorder.ReviewItem) int {
 	return -1
 }
 
-// sameItem tells whether two items are about the same.
+// sameItem reports whether two items are about the same.
 func sameItem(a, b *workorder.ReviewItem) bool {
 	if a.Source != b.Source || a.Thread != b.Thread || a.URL != b.URL {
 		return false
@@ -113,8 +113,8 @@ func sameItem(a, b *workorder.ReviewItem) bool {
 	return a.Thread != "" || a.URL != "" || slices.Equal(a.Notes, b.Notes)
 }
 
-// Answered takes feedback out of a state that was answered. Items without room stay for the next attempt, which
-// begins at head, and nothing as new as that counts as read.
+// Answered removes answered feedback from a state. Items that did not fit stay for the next attempt, which
+// starts at head; feedback that is newer than they are does not count as read.
 func (f *Feedback) Answered(s *workorder.State, head string) {
 	if s.Review == nil {
 		return
@@ -137,27 +137,27 @@ func (f *Feedback) Answered(s *workorder.State, head string) {
 	s.Review = nil
 }
 
-// maxAddressing bounds the commits that are looked at.
+// maxAddressing bounds the commits that are read.
 const maxAddressing = 500
 
 var (
 	addresses = regexp.MustCompile(`(?i)^[ \t]*addresses:[ \t]*(.+?)[ \t]*$`)
-	// numberRange is a number, or two with all between.
+	// numberRange is a number, or two with all numbers between them.
 	numberRange = regexp.MustCompile(`\b([0-9]{1,3})(?:[ \t]*(?:-|–|to)[ \t]*#?([0-9]{1,3}))?\b`)
-	// reverts is what git revert writes.
+	// reverts matches the text that git revert writes.
 	reverts = regexp.MustCompile(`(?m)^This reverts commit ([0-9a-f]{40,64})\b`)
 )
 
-// Addressed lists the commits from since to head that say by a line "Addresses: 1, 3" which items of feedback
-// they address, oldest first, by item. It reads our own repository, where no setting of the agent's counts. None
-// of these is counted: one that changes nothing; one that the base branch has, which a merge or a rebase brought; one that was there before
-// the feedback, under another id since a rebase; one that a later one reverts.
+// Addressed lists the commits from since to head whose message names feedback items in a line "Addresses: 1, 3",
+// oldest first, by item. It reads our own repository, where the agent's settings do not apply. It does not count
+// a commit that changes nothing; one that the base branch has, which a merge or a rebase brought; one older than
+// the feedback, with another id since a rebase; and one that a later commit reverts.
 func (f *Feedback) Addressed(ctx context.Context, since, head string, items int) (map[int][]string, error) {
 	if f.book.Ledger == nil || !git.ValidSHA(head) {
 		return nil, nil
 	}
 	if !git.ValidSHA(since) || f.repos.Outbox().Run(ctx, "cat-file", "-e", since+"^{commit}") != nil {
-		since = f.book.Start // the branch was rewritten since: what this attempt began with is all that is known to be older
+		since = f.book.Start // the branch was rewritten since: only this attempt's first commit is known to be older
 	}
 	if !git.ValidSHA(since) {
 		return nil, nil
@@ -174,7 +174,7 @@ func (f *Feedback) Addressed(ctx context.Context, since, head string, items int)
 	for _, c := range before {
 		old[c.what] = true
 	}
-	// Commits with the change of one that since has and head has not are left out by git.
+	// git leaves out commits whose change is in a commit that since has and head has not.
 	all, err := f.claims(ctx, append([]string{"--cherry-pick", "--right-only", since + "..." + head}, outside...)...)
 	if err != nil {
 		return nil, err
@@ -199,7 +199,7 @@ func (f *Feedback) Addressed(ctx context.Context, since, head string, items int)
 	return found, nil
 }
 
-// outside are the commits whose history is not the task's work, as git log leaves them out.
+// outside are git log arguments that exclude commits that are not the task's work.
 func (f *Feedback) outside(ctx context.Context) ([]string, error) {
 	s := f.book.State
 	var list []string
@@ -216,7 +216,7 @@ func (f *Feedback) outside(ctx context.Context) ([]string, error) {
 	return list, err
 }
 
-// claim is a commit that says what it addresses or takes back. what is its author, time and message, which a rebase keeps.
+// claim is a commit that names items it addresses, or commits it reverts. what is its author, time and message, which a rebase keeps.
 type claim struct{ sha, what string }
 
 // claims lists them, oldest first.
@@ -237,7 +237,7 @@ func (f *Feedback) claims(ctx context.Context, revisions ...string) (list []clai
 	return list, nil
 }
 
-// addressedBy is the numbers that a commit's message names, of those that exist.
+// addressedBy returns the existing item numbers that a commit's message names.
 func addressedBy(message string, items int) (numbers []int) {
 	for line := range strings.Lines(message) {
 		m := addresses.FindStringSubmatch(strings.TrimRight(line, "\r\n"))

@@ -15,29 +15,29 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Options say how often to save. Zero values are the order's.
+// Options set how often to save. Zero values mean the order's.
 type Options struct {
 	Push, Checkpoint time.Duration
-	// CommitsOnly saves commits and leaves the work tree alone: after the agent's
-	// end it is validation's.
+	// CommitsOnly saves commits but not the work tree: after the agent's
+	// end, validation changes it.
 	CommitsOnly bool
 }
 
 const (
-	// watchEvery is how often the agent's refs are looked at for a new commit.
+	// watchEvery is the interval of checks for a new commit in the agent's refs.
 	watchEvery = 500 * time.Millisecond
-	// quiet is how long after a commit no other one may follow until it is pushed,
-	// lateness how long it waits for that, and apartness the least time between two such pushes.
+	// A commit is pushed once quiet passes without another commit, at the latest after lateness.
+	// apartness is the least time between two such pushes.
 	quiet     = 2 * time.Second
 	lateness  = 10 * time.Second
 	apartness = 3 * time.Second
 	// firstRetry is the first pause after a failure; it doubles up to the interval.
 	firstRetry = time.Second
-	// repeatError is how often the same failure is said again.
+	// repeatError is the least time between two reports of the same failure.
 	repeatError = time.Minute
 )
 
-// Keeper saves the work beside the agent. Its methods are
+// Keeper saves the work while the agent runs. Its methods are
 // safe for concurrent use.
 type Keeper struct {
 	p        *Saver
@@ -53,11 +53,11 @@ type Keeper struct {
 	changed    time.Time
 	checkpoint *workorder.Checkpoint
 
-	said map[string]time.Time // errors, by when they were said last
+	said map[string]time.Time // errors, by the time of their last report
 	bad  bool                 // the last save failed
 }
 
-// Keep saves the work from Begin on, until Stop or until ctx ends, which does not wait. After Stop, Keep may be called again.
+// Keep saves the work from Begin on, until Stop or until ctx ends, without waiting for a save under way. After Stop, Keep may be called again.
 func (sv *Saver) Keep(ctx context.Context, o Options) *Keeper {
 	if o.Push <= 0 {
 		o.Push = sv.repos.Order.PushInterval()
@@ -68,7 +68,7 @@ func (sv *Saver) Keep(ctx context.Context, o Options) *Keeper {
 	ctx, cancel := context.WithCancel(ctx)
 	k := &Keeper{
 		p: sv, o: o, kill: cancel,
-		// A push costs a connection, whatever it brings: both are done together.
+		// Each push costs a connection: both are pushed together.
 		interval: min(o.Push, o.Checkpoint),
 		begin:    make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
 		flush: make(chan struct{}, 1), said: map[string]time.Time{},
@@ -77,10 +77,10 @@ func (sv *Saver) Keep(ctx context.Context, o Options) *Keeper {
 	return k
 }
 
-// Begin is called when the agent starts: from now on its work is saved.
+// Begin starts saving; call it when the agent starts.
 func (k *Keeper) Begin() { k.beginOnce.Do(func() { close(k.begin) }) }
 
-// Flush saves now, without waiting.
+// Flush starts a save and does not wait.
 func (k *Keeper) Flush() {
 	select {
 	case k.flush <- struct{}{}:
@@ -88,7 +88,7 @@ func (k *Keeper) Flush() {
 	}
 }
 
-// Stop begins no save any more and waits for the one under way until ctx ends,
+// Stop starts no further save and waits for the one under way until ctx ends,
 // which kills it. It may be called more than once.
 func (k *Keeper) Stop(ctx context.Context) {
 	k.stopOnce.Do(func() { close(k.stop) })
@@ -101,11 +101,11 @@ func (k *Keeper) Stop(ctx context.Context) {
 	k.kill()
 }
 
-// Lost is closed when another box has the lease: nothing is pushed any more. It may be
-// long after Stop.
+// Lost is closed when another box has the lease and nothing more is pushed. That may
+// happen long after Stop.
 func (k *Keeper) Lost() <-chan struct{} { return k.p.book.Fence.Gone() }
 
-// Changed is when a change of the tree or of HEAD was last seen; zero: never.
+// Changed is the time of the last observed change of the tree or of HEAD; zero if there was none.
 func (k *Keeper) Changed() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -125,17 +125,17 @@ func (k *Keeper) touched() {
 	k.changed = time.Now()
 }
 
-// schedule is when what is due; a zero time is never.
+// schedule has the times when saves are due; a zero time means never.
 type schedule struct {
 	save          time.Time
-	first, latest time.Time // of the commits that are not pushed
+	first, latest time.Time // of the unpushed commits
 	lastPush      time.Time
-	retry         time.Duration // 0: the last try went well
+	retry         time.Duration // 0 if the last try succeeded
 	notBefore     time.Time
 	now           bool // Flush
 }
 
-// commitDue is when the commits that were seen are to be pushed.
+// commitDue is the time when the new commits are to be pushed.
 func (s *schedule) commitDue() time.Time {
 	if s.first.IsZero() {
 		return time.Time{}
@@ -172,7 +172,7 @@ func (k *Keeper) run(ctx context.Context) {
 			return
 		case <-begin:
 			begin = nil
-			s.save = time.Now() // what was there before is saved at once
+			s.save = time.Now() // earlier work is saved at once
 		case <-k.flush:
 			s.now = begin == nil
 		case <-watch.C:
@@ -202,7 +202,7 @@ func (k *Keeper) run(ctx context.Context) {
 
 func due(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
 
-// once saves and plans what comes next. done: the lease is lost.
+// once saves and plans the next save. done means that the lease is lost.
 func (k *Keeper) once(ctx context.Context, s *schedule, tree *string) (done bool) {
 	s.first, s.now = time.Time{}, false
 	out := k.p.Save(ctx, !k.o.CommitsOnly)
@@ -221,7 +221,7 @@ func (k *Keeper) once(ctx context.Context, s *schedule, tree *string) (done bool
 	}
 	k.note()
 	if ctx.Err() != nil {
-		return true // killed: what came of it, the next push asks
+		return true // killed: the next push finds out its result
 	}
 	if _, held := errors.AsType[*heartbeat.HeldError](out.PushErr); held {
 		return true
@@ -236,14 +236,14 @@ func (k *Keeper) once(ctx context.Context, s *schedule, tree *string) (done bool
 	case out.PushErr != nil:
 		s.retry = min(max(2*s.retry, firstRetry), k.interval)
 		if git.KindOf(out.PushErr) == git.KindAuth {
-			s.retry = k.interval // asking more often does not make it right
+			s.retry = k.interval // more frequent retries do not help
 		}
 		s.notBefore = now.Add(s.retry)
 		s.save = s.notBefore
 		k.bad = true
 		k.fail(workorder.EventPush, workorder.BranchRef(k.p.book.Branch()), fmt.Errorf("%w; it is tried again in %s", out.PushErr, s.retry))
 		if git.KindOf(out.PushErr) == git.KindOther {
-			k.p.index.Forget() // an object may be missing that only our index names
+			k.p.index.Forget() // an object that only our index names may be missing
 		}
 		return false
 	case out.Pushed && k.bad:
@@ -255,9 +255,9 @@ func (k *Keeper) once(ctx context.Context, s *schedule, tree *string) (done bool
 	return false
 }
 
-// fail says what went wrong, the same thing not more than once in repeatError.
+// fail reports an error, the same one at most once in repeatError.
 func (k *Keeper) fail(t workorder.EventType, ref string, err error) {
-	// The pause at the end grows: it does not make another failure of it.
+	// The growing pause at the end does not make it a different failure.
 	kind := string(t) + ref + string(git.KindOf(err))
 	if k := git.KindOf(err); k == git.KindOther || k == git.KindRejected {
 		kind = string(t) + err.Error()
@@ -269,14 +269,14 @@ func (k *Keeper) fail(t workorder.EventType, ref string, err error) {
 	k.p.repos.Emit(workorder.Event{Type: t, Name: ref, Status: "error", Text: err.Error()})
 }
 
-// note makes the ledger's checkpoint what others may ask for.
+// note publishes the ledger's checkpoint for the Keeper's callers.
 func (k *Keeper) note() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.checkpoint = k.p.book.Checkpoint
 }
 
-// refs tells one state of HEAD and the branch from another without reading them.
+// refs identifies the state of HEAD and the branch by the files' stamps, without reading them.
 func (k *Keeper) refs() (s string) {
 	for _, f := range []string{"HEAD", "logs/HEAD", "packed-refs", workorder.BranchRef(k.p.book.Branch())} {
 		s += worktree.Stamp(filepath.Join(k.p.repos.Workspace, ".git", f)) + "\n"

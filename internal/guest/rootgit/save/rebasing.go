@@ -8,8 +8,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
 )
 
-// HeldBack is what there is beside the branch: the moved commits, or where they are not complete the commits so far with, if
-// asked, what is uncommitted on top. Empty: nothing.
+// HeldBack returns the commit to push beside the branch: the rebased head, or the partial rebase, optionally
+// with uncommitted changes on top. It is empty if there is none.
 func (sv *Saver) HeldBack(ctx context.Context, uncommitted bool) (string, error) {
 	if err := sv.repos.Reconnect(ctx); err != nil {
 		return "", err

@@ -1,4 +1,4 @@
-// Package save saves the agent's work beside the agent: commits, and checkpoints of what is uncommitted.
+// Package save saves the work while the agent runs: commits, and checkpoints of uncommitted changes.
 package save
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Saver saves once; a Keeper does so from time to time.
+// Saver does one save; a Keeper repeats it.
 type Saver struct {
 	repos     *repos.Repos
 	book      *ledger.Book
@@ -33,24 +33,24 @@ type Saver struct {
 	firstDone bool // see smallFirst
 }
 
-// New makes it of what it uses.
+// New returns a Saver.
 func New(repos *repos.Repos, book *ledger.Book, index *stage.Index, heads *heads.Heads, snapshots *snapshot.Snapshots, pusher *push.Pusher, stopping *stopping.State) *Saver {
 	return &Saver{repos: repos, book: book, index: index, heads: heads, snapshots: snapshots, pusher: pusher, stopping: stopping}
 }
 
-// saveTime bounds one save's push, however large: longer means that it is stuck.
+// saveTime bounds one save's push of any size: a longer one is stuck.
 const saveTime = 10 * time.Minute
 
-// Saved is what one save did.
+// Saved is the outcome of one save.
 type Saved struct {
 	Tree, Head string
-	// snapErr and pushErr are what went wrong on the way; each leaves the other's part done.
+	// snapErr and pushErr are the errors of the two parts; each part is done even if the other fails.
 	SnapErr, PushErr error
 	Pushed           bool // something reached the remote
 }
 
-// Save brings commits and, with checkpoint, uncommitted work to the remote, in one
-// connection. Where nothing changed there is no connection.
+// Save pushes commits and, with checkpoint, uncommitted work, over one
+// connection. It opens none if nothing changed.
 func (sv *Saver) Save(ctx context.Context, checkpoint bool) (s Saved) {
 	if err := sv.book.Lock(ctx); err != nil {
 		return Saved{SnapErr: err}
@@ -89,7 +89,7 @@ func (sv *Saver) Save(ctx context.Context, checkpoint bool) (s Saved) {
 	return s
 }
 
-// commits adds what moves the branch to where the agent has it.
+// commits adds the change that moves the branch to the agent's head.
 func (sv *Saver) commits(ctx context.Context, s *Saved, cs *[]remote.Change) (at string, err error) {
 	if err := sv.repos.Reconnect(ctx); err != nil {
 		return "", err
@@ -106,8 +106,8 @@ func (sv *Saver) commits(ctx context.Context, s *Saved, cs *[]remote.Change) (at
 	return t.At, err
 }
 
-// beside adds the agent's commits on branches and tags of its own, and its stash. A HEAD
-// on no branch is the checkpoint's parent and needs no ref.
+// beside adds the agent's commits on other branches and tags, and its stash. A detached
+// HEAD is the checkpoint's parent and needs no ref.
 func (sv *Saver) beside(ctx context.Context, cs []remote.Change, head string) ([]remote.Change, error) {
 	others, err := sv.heads.Others(ctx, sv.book.State.BaseSHA, head, head)
 	for _, o := range others[:min(len(others), heads.MaxRefs)] {
@@ -116,8 +116,8 @@ func (sv *Saver) beside(ctx context.Context, cs []remote.Change, head string) ([
 	return cs, err
 }
 
-// checkpoint adds a snapshot of the work tree, or takes away one that is not needed any more:
-// the branch as it is about to be has all of it.
+// checkpoint adds a snapshot of the work tree, or deletes one that is no longer needed
+// because the branch is about to have all of it.
 func (sv *Saver) checkpoint(ctx context.Context, at string, s *Saved, cs *[]remote.Change) (*workorder.Checkpoint, error) {
 	ref := workorder.CheckpointRef(sv.repos.Order.TaskID)
 	tree, err := sv.snapshots.Take(ctx, at)
@@ -125,7 +125,7 @@ func (sv *Saver) checkpoint(ctx context.Context, at string, s *Saved, cs *[]remo
 		return nil, err
 	}
 	s.Tree = tree
-	if sv.book.Committed { // it was, and the agent went on
+	if sv.book.Committed { // it was, and the agent continued
 		sv.book.Committed = false
 	}
 	if sv.onBranch(at, s.Head) {
@@ -139,7 +139,7 @@ func (sv *Saver) checkpoint(ctx context.Context, at string, s *Saved, cs *[]remo
 		}
 	}
 	if last := sv.last; last.commit != "" && last.tree == tree && last.head == at {
-		*cs = append(*cs, remote.Change{Ref: ref, SHA: last.commit}) // dropped again where it is on the remote
+		*cs = append(*cs, remote.Change{Ref: ref, SHA: last.commit}) // dropped again if the remote has it
 		return &workorder.Checkpoint{SHA: last.commit, Tree: tree, At: last.made}, err
 	}
 	commit, cerr := sv.snapshots.Commit(ctx, tree, at)
@@ -151,12 +151,12 @@ func (sv *Saver) checkpoint(ctx context.Context, at string, s *Saved, cs *[]remo
 	return &workorder.Checkpoint{SHA: commit, Tree: tree, At: sv.last.made}, err
 }
 
-// onBranch reports whether what HEAD has is what the branch gets.
+// onBranch reports whether the branch gets HEAD's commits.
 func (sv *Saver) onBranch(at, head string) bool {
 	return at == head && sv.book.Foreign == "" && !sv.pusher.WasRefused(workorder.BranchRef(sv.book.Branch()))
 }
 
-// snapped is the last snapshot that became a commit.
+// snapped is the last snapshot that was committed.
 type snapped struct {
 	head, tree, commit string
 	made               time.Time

@@ -9,16 +9,16 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// firstTime bounds it as a part of the least time that a landing has.
+// firstTime bounds smallFirst; it is part of the least time that a landing has.
 const firstTime = workorder.LandGrace / 2
 
-// FirstRef is where it lies; each attempt has one of its own.
+// FirstRef is the ref of the small changes; each attempt has its own.
 func (sv *Saver) FirstRef() string {
 	return workorder.KeptRef(sv.repos.Order.TaskID, "first-"+strconv.Itoa(sv.book.Number()))
 }
 
-// smallFirst pushes the small changes when the box is being stopped and there are large ones too. A failure costs time only: all of
-// it is in what follows.
+// smallFirst pushes the small changes first if the box is being stopped and there are large ones, too. A failure costs only time: the
+// following push has all of the changes.
 func (sv *Saver) smallFirst(ctx context.Context) {
 	if !sv.stopping.Now() || sv.firstDone {
 		return

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// ConfigPaths are the files by which agents can be told to run something, or to ask less. Each counts in
-// every folder of the repository, because an agent may be started in any. "/**" is everything below. They are from
-// the agents' documentation as of 2026-11; an agent that is not here keeps what the branch has.
+// ConfigPaths are the files that can make agents run programs, or ask for fewer permissions. Each counts in
+// every folder of the repository, because an agent may be started in any. "/**" means everything below. Source:
+// the agents' documentation as of 2026-11; files of other agents keep the branch's version.
 var ConfigPaths = []string{
 	".claude/settings.json",       // Claude Code: hooks, permissions, environment, plugins, status line
-	".claude/settings.local.json", // the same, which wins over it
-	".claude/hooks/**",            // where its hooks lie by custom
+	".claude/settings.local.json", // the same, with precedence
+	".claude/hooks/**",            // usual place of its hooks
 	".claude/agents/**",           // sub-agents: their front matter names hooks, tools and MCP servers
 	".claude/commands/**",         // commands: lines with ! run programs
 	".claude/skills/**",           // skills: front matter with hooks, and scripts
@@ -24,13 +24,13 @@ var ConfigPaths = []string{
 	".codex/**",                   // Codex: config.toml with MCP servers, notify and sandbox; hooks, rules
 	".gemini/settings.json",       // Gemini CLI: hooks, MCP servers, tool discovery commands
 	".gemini/.env",                // its environment, the endpoint of its model included
-	".gemini/hooks/**",            // where its hooks lie by custom
+	".gemini/hooks/**",            // usual place of its hooks
 	".gemini/extensions/**",       // extensions bring MCP servers and hooks
 	".gemini/commands/**",         // commands: !{...} runs programs
 	".qwen/**",                    // Qwen Code: all of these under another name
 	".cursor/mcp.json",            // Cursor: MCP servers
 	".cursor/hooks.json",          // Cursor: hooks
-	".cursor/hooks/**",            // where its hooks lie by custom
+	".cursor/hooks/**",            // usual place of its hooks
 	".cursor/cli.json",            // Cursor: permissions
 	".cursor/environment.json",    // Cursor: commands that run at the start
 	".vscode/mcp.json",            // Copilot in VS Code: MCP servers
@@ -47,7 +47,7 @@ var ConfigPaths = []string{
 // maxLinks bounds how many links of the base lead from one such file to the next.
 const maxLinks = 8
 
-// Guard knows the settings of agents by path: those of ConfigPaths, and what links of the base lead from them to.
+// Guard matches the paths of agents' settings: those of ConfigPaths, and the targets of the base's links at such paths.
 type Guard map[string]string
 
 // Has reports whether a path of the repository is a setting of agents.
@@ -63,8 +63,8 @@ func (g Guard) Has(name string) bool {
 	return false
 }
 
-// configPath reports whether a path is one of ConfigPaths, lies below one, or is something that is no
-// folder where one of them needs a folder.
+// configPath reports whether a path is one of ConfigPaths, lies below one, or is a file
+// where one of them needs a folder.
 func configPath(name string) bool {
 	for rest, more := name, true; more; _, rest, more = strings.Cut(rest, "/") {
 		for _, p := range ConfigPaths {
@@ -77,7 +77,7 @@ func configPath(name string) bool {
 	return false
 }
 
-// GuardOf is the guard for a base commit, of which base has the entries by path.
+// GuardOf returns the guard for a base commit with the entries base, by path.
 func (st *Settings) GuardOf(ctx context.Context, base map[string]string) (Guard, error) {
 	g := Guard{}
 	done := map[string]bool{}
@@ -97,7 +97,7 @@ func (st *Settings) GuardOf(ctx context.Context, base map[string]string) (Guard,
 			if path.IsAbs(string(target)) || to == "." || to == ".." || strings.HasPrefix(to, "../") {
 				continue
 			}
-			// As what the link stands for, whatever that is called itself.
+			// The target counts as the setting that the links start from.
 			as := name
 			if from, ok := g[name]; ok {
 				as = from

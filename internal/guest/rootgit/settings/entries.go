@@ -12,15 +12,15 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
 )
 
-// Entries is what a snapshot is to have of the settings, by path, and which of them nobody has changed since.
+// Entries are the settings' entries for a snapshot, by path, and the settings that are unchanged since Neutralize.
 type Entries struct {
 	entries   map[string]string
 	untouched []ledger.Setting
 	now       map[string]string
-	zero      string // any id at all: git looks at the mode alone
+	zero      string // any id: git reads only the mode
 }
 
-// Wanted decides what a snapshot on head is to have, nil where nothing was neutralized. t is the index that it is made of.
+// Wanted decides a snapshot's entries on head; nil if nothing was neutralized. t is the index of the snapshot.
 func (st *Settings) Wanted(ctx context.Context, t git.Repo, head string) (*Entries, error) {
 	if st.book.Load() != nil || len(st.book.Settings) == 0 {
 		return nil, nil
@@ -54,10 +54,10 @@ func (st *Settings) Wanted(ctx context.Context, t git.Repo, head string) (*Entri
 	for _, s := range w.untouched {
 		want := s.Branch
 		if at[s.Path] != s.Start {
-			want = at[s.Path] // the agent committed something else there, or went to another commit
+			want = at[s.Path] // the agent committed another version there, or switched to another commit
 		}
 		if want != "" && (taken[s.Path] || blocked(s.Path, in)) {
-			want = "" // the agent made a folder of it, or a file of its folder
+			want = "" // the agent made it a folder, or its folder a file
 		}
 		w.entries[s.Path] = want
 	}
@@ -68,7 +68,7 @@ func (st *Settings) Wanted(ctx context.Context, t git.Repo, head string) (*Entri
 	return w, copyBlobs(ctx, st.repos.Mirror(), st.repos.Tree(), missing)
 }
 
-// folders are the folders of files.
+// folders are the files' folders.
 func folders(files map[string]string) map[string]bool {
 	dirs := map[string]bool{}
 	for name := range files {
@@ -79,7 +79,7 @@ func folders(files map[string]string) map[string]bool {
 	return dirs
 }
 
-// blocked reports whether a file lies where name needs a folder.
+// blocked reports whether a file is at a path where name needs a folder.
 func blocked(name string, files map[string]string) bool {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		if files[dir] != "" {
@@ -89,7 +89,7 @@ func blocked(name string, files map[string]string) bool {
 	return false
 }
 
-// Info is what `update-index --replace --index-info` needs to make it so.
+// Info is the input of `update-index --replace --index-info` for these entries.
 func (w *Entries) Info() string {
 	if w == nil {
 		return ""
@@ -104,7 +104,7 @@ func (w *Entries) Info() string {
 	return gone.String() + there.String()
 }
 
-// GiveBack makes the work tree have what was committed, for those who come after the agent.
+// GiveBack restores the committed version in the work tree, for the steps after the agent.
 func (st *Settings) GiveBack(ctx context.Context, w *Entries) error {
 	if w == nil {
 		return nil
@@ -117,7 +117,7 @@ func (st *Settings) GiveBack(ctx context.Context, w *Entries) error {
 	return nil
 }
 
-// AsBase are the settings of the work tree that are as we put them there.
+// AsBase are the settings that the work tree still has in the base's version.
 func (st *Settings) AsBase(ctx context.Context) (map[string]bool, error) {
 	if err := st.book.Load(); err != nil {
 		if errors.Is(err, ledger.ErrUnclaimed) {

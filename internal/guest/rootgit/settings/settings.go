@@ -1,4 +1,4 @@
-// Package settings keeps a branch's settings of agents away from the agent that works on it.
+// Package settings hides the branch's agent settings from the agent that works on it.
 package settings
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Settings are the files by which an agent can be told to run something.
+// Settings are the files that can make an agent run programs.
 type Settings struct {
 	repos *repos.Repos
 	book  *ledger.Book
@@ -27,15 +27,15 @@ type Settings struct {
 	index *stage.Index
 }
 
-// New makes it of what it uses.
+// New returns a Settings.
 func New(repos *repos.Repos, book *ledger.Book, work *worktree.Tree, index *stage.Index) *Settings {
 	return &Settings{repos: repos, book: book, work: work, index: index}
 }
 
-// Neutralize gives the agents' settings that the branch or its checkpoint changed the content that
-// they have in the base branch, and returns their paths. It is called after Checkout and
-// Unarchive and before anything of the repository runs. Where it fails no agent may start. In a new task, and
-// where the order trusts the branch, it does nothing. Commit gives the branch's version back.
+// Neutralize gives the agents' settings that the branch or its checkpoint changed the base branch's
+// content, and returns their paths. Call it after Checkout and
+// Unarchive and before any code of the repository runs. If it fails, no agent may start. It does nothing in a new task, or
+// if the order trusts the branch. Commit restores the branch's version.
 func (st *Settings) Neutralize(ctx context.Context, c *lease.Claimed) ([]string, error) {
 	if !c.Continues || st.repos.Order.TrustBranchConfig {
 		return nil, nil
@@ -59,7 +59,7 @@ func (st *Settings) neutralize(ctx context.Context, c *lease.Claimed) error {
 		return err
 	}
 	st.work.Enter()
-	st.work.Open(ctx) // an archive has modes that shut its own user out
+	st.work.Open(ctx) // an archive may contain modes that lock out its own user
 	there, err := st.everything(ctx)
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func (st *Settings) neutralize(ctx context.Context, c *lease.Claimed) error {
 	if err := st.pin(ctx, list); err != nil {
 		return err
 	}
-	// Noted before it is done: whoever finds the note and the branch's own file has lost nothing.
+	// Recorded first: a reader that finds the record and the branch's own file has lost nothing.
 	st.book.Settings = list
 	if err := st.book.Store(); err != nil {
 		return err
@@ -91,10 +91,10 @@ func (st *Settings) neutralize(ctx context.Context, c *lease.Claimed) error {
 	return st.hide(ctx, list)
 }
 
-// unheld is the entry of a file that no snapshot can hold, because it is ignored or cannot be read.
+// unheld is the entry of a file that no snapshot can contain, because it is ignored or unreadable.
 const unheld = "unheld"
 
-// everything is the work tree by path: what a snapshot of it would have, and what else lies there.
+// everything is the work tree by path: the entries of its snapshot, and all other files.
 func (st *Settings) everything(ctx context.Context) (map[string]string, error) {
 	if err := st.index.PrepareSide(); err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func TreeEntries(ctx context.Context, r git.Repo, commit string) (map[string]str
 	return entries, err
 }
 
-// altered compares the settings that are there with the base's.
+// altered compares the current settings with the base's.
 func (st *Settings) altered(ctx context.Context, c *lease.Claimed, there map[string]string) ([]ledger.Setting, error) {
 	base, tip := c.BaseSHA, ""
 	var err error
@@ -159,14 +159,14 @@ func (st *Settings) altered(ctx context.Context, c *lease.Claimed, there map[str
 		if in, err := st.repos.Mirror().IsAncestor(ctx, base, tip); err != nil {
 			return nil, err
 		} else if !in {
-			base = tip // it was rewritten, or somebody forged where the task began
+			base = tip // it was rewritten, or the recorded start of the task was forged
 		}
 	}
 	was, err := TreeEntries(ctx, st.repos.Mirror(), base)
 	if err != nil {
 		return nil, err
 	}
-	// A file as the base branch has it by now came into the branch by a merge.
+	// A file in the base branch's current version came into the branch by a merge.
 	later, err := TreeEntries(ctx, st.repos.Mirror(), tip)
 	if err != nil {
 		return nil, err
@@ -207,7 +207,7 @@ func (st *Settings) altered(ctx context.Context, c *lease.Claimed, there map[str
 	return list, nil
 }
 
-// obstructed reports whether something that is no setting would have to go for path's sake: then it stays absent.
+// obstructed reports whether path would replace a file that is no setting: then it stays absent.
 func obstructed(name string, there map[string]string, guard Guard) bool {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		if there[dir] != "" && !guard.Has(dir) {
@@ -222,7 +222,7 @@ func obstructed(name string, there map[string]string, guard Guard) bool {
 	return false
 }
 
-// pin keeps what only the agent's store has where the agent cannot lose it.
+// pin copies objects that only the agent's store has to where the agent cannot delete them.
 func (st *Settings) pin(ctx context.Context, list []ledger.Setting) error {
 	missing, err := absent(ctx, st.repos.Mirror(), list)
 	if err != nil {
@@ -231,7 +231,7 @@ func (st *Settings) pin(ctx context.Context, list []ledger.Setting) error {
 	return copyBlobs(ctx, st.repos.Tree(), st.repos.Mirror(), missing)
 }
 
-// absent are the files of the branch that a repository does not have.
+// absent are the branch's objects that a repository lacks.
 func absent(ctx context.Context, r git.Repo, list []ledger.Setting) (ids []string, err error) {
 	for _, s := range list {
 		if mode, id, ok := strings.Cut(s.Branch, " "); ok && mode != worktree.Gitlink {
@@ -264,11 +264,11 @@ func copyBlobs(ctx context.Context, from, to git.Repo, ids []string) error {
 	return nil
 }
 
-// put makes files of the work tree what entry says, as the agent's user and without filters. old: something is there.
+// put writes the entries' files to the work tree, as the agent's user and without filters. old means that a file exists.
 func (st *Settings) put(ctx context.Context, list []ledger.Setting, entry func(ledger.Setting) (now string, old bool)) error {
 	var gone, info strings.Builder
 	dirs := map[string]bool{}
-	for _, s := range list { // sorted: a link goes before what only seems to lie behind it
+	for _, s := range list { // sorted: a link goes before paths that seem to lie behind it
 		now, old := entry(s)
 		if old {
 			gone.WriteString("./" + s.Path + "\x00")
@@ -311,7 +311,7 @@ func (st *Settings) feed(ctx context.Context, script, input string) error {
 	return err
 }
 
-// hide makes the agent's own git believe that the work tree has what the branch has.
+// hide makes the agent's git report no change for these files.
 func (st *Settings) hide(ctx context.Context, list []ledger.Setting) error {
 	theirs, err := indexed(ctx, st.repos.Tree())
 	if err != nil {
@@ -340,10 +340,10 @@ func (st *Settings) hide(ctx context.Context, list []ledger.Setting) error {
 	return st.feed(ctx, "mkdir -p .git/info && cat >>.git/info/exclude", exclude.String())
 }
 
-// excludable writes a path as a pattern that fits it alone; a line's end cannot be written.
+// excludable writes a path as a pattern that matches it alone; it cannot express a line end.
 var excludable = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, " ", `\ `, "\n", "?", "\r", "?")
 
-// scratch is the work tree, unfiltered, with an index that has nothing.
+// scratch is the work tree, unfiltered, with an empty index.
 func (st *Settings) scratch(ctx context.Context) (git.Repo, error) {
 	if err := st.index.PrepareSide(); err != nil {
 		return git.Repo{}, err
@@ -356,7 +356,7 @@ func (st *Settings) scratch(ctx context.Context) (git.Repo, error) {
 	return t, err
 }
 
-// now hashes what the work tree has of the settings in the ledger. One that cannot be hashed counts as untouched.
+// now hashes the work tree's versions of the settings in the ledger. One that cannot be hashed counts as unchanged.
 func (st *Settings) now(ctx context.Context) (map[string]string, error) {
 	t, err := st.scratch(ctx)
 	if err != nil {

@@ -16,19 +16,19 @@ import (
 )
 
 // Files that setup leaves in the work tree (a lock file that `npm install` wrote) are
-// not the agent's work. Baseline notes them, and Commit leaves them out for as long as the agent has
-// not changed them. The note is a file, so that rescue knows it too.
+// not the agent's work. Baseline records them, and Commit leaves them out unless the agent
+// changed them. The record is a file, so that rescue can read it, too.
 
 func (s *Snapshots) baselineFile() string { return filepath.Join(s.repos.Dir, "baseline") }
 
-// Baseline notes how the work tree differs from HEAD now. In a continued run
-// what was restored is the agent's work, even where setup changed it again.
+// Baseline records how the work tree differs from HEAD now. In a continued run
+// restored changes are the agent's work, even if setup changed them again.
 func (s *Snapshots) Baseline(ctx context.Context) error {
 	if err := s.book.Lock(ctx); err != nil {
 		return err
 	}
 	defer s.book.Unlock()
-	// The agent's own git does not look at settings that are the base's.
+	// The agent's git ignores settings that have the base's version.
 	if s.book.Load() != nil || len(s.book.Settings) == 0 {
 		t := s.repos.Tree()
 		if dirty, err := t.Dirty(ctx); err != nil || !dirty {
@@ -71,7 +71,7 @@ func (s *Snapshots) Baseline(ctx context.Context) error {
 	return nil
 }
 
-// asSetupLeft are the entries, by path, in which an index differs from head and that are as setup left them.
+// asSetupLeft are the entries, by path, in which an index differs from head and that are unchanged since setup.
 func (s *Snapshots) asSetupLeft(ctx context.Context, t git.Repo, head string) (map[string]string, error) {
 	noted, err := os.ReadFile(s.baselineFile())
 	if errors.Is(err, os.ErrNotExist) {
@@ -96,8 +96,8 @@ func (s *Snapshots) asSetupLeft(ctx context.Context, t git.Repo, head string) (m
 	return same, err
 }
 
-// setupEntries is what `update-index --index-info` needs to put back head's
-// entries where t's index has what setup left.
+// setupEntries is the input of `update-index --index-info` that restores head's
+// entries for files in t's index that are unchanged since setup.
 func (s *Snapshots) setupEntries(ctx context.Context, t git.Repo, head string) (string, error) {
 	same, err := s.asSetupLeft(ctx, t, head)
 	if err != nil {
@@ -113,7 +113,7 @@ func (s *Snapshots) setupEntries(ctx context.Context, t git.Repo, head string) (
 	return b.String(), nil
 }
 
-// Unstage takes what setup left out of the agent's index again, and the base's settings of agents; the files stay.
+// Unstage removes setup's leftovers and the base's agent settings from the agent's index; the files stay.
 func (s *Snapshots) Unstage(ctx context.Context, t git.Repo, settings *settings.Entries) error {
 	setup, err := s.setupEntries(ctx, t, "HEAD")
 	if err != nil {

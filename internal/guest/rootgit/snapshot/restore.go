@@ -20,20 +20,20 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// workRef names, in the mirror, the commit whose tree is restored.
+// workRef is the mirror's ref for the commit whose tree is restored.
 const workRef = "refs/restore/work"
 
-// fit is how a checkpoint goes together with the branch on the remote.
+// fit tells how a checkpoint relates to the branch on the remote.
 type fit struct {
-	start string // commit for the branch
-	tree  string // tree for the work tree; "": nothing uncommitted
-	keep  bool   // it does not fit
-	err   error  // why it cannot be used at all
+	start string // first commit for the branch
+	tree  string // tree for the work tree; empty without uncommitted changes
+	keep  bool   // it does not fit and is kept on a ref
+	err   error  // the reason why it cannot be used at all
 }
 
 // Checkout clones the mirror into the (empty) work tree as the agent's user, on the
-// task's branch. The objects are copied: what the agent does to its own cannot
-// reach ours. In a continued task the last checkpoint is laid over the work
+// task's branch. It copies the objects, so that the agent's changes to its objects do not
+// affect ours. In a continued task it extracts the last checkpoint into the work
 // tree; index and HEAD stay as after a checkout. Restored is nil in a new task.
 func (s *Snapshots) Checkout(ctx context.Context, c *lease.Claimed) (*workorder.Restored, error) {
 	f := fit{start: c.Head}
@@ -47,17 +47,17 @@ func (s *Snapshots) Checkout(ctx context.Context, c *lease.Claimed) (*workorder.
 		}
 	}
 	t := s.repos.Tree()
-	t.Tree = false // it is none yet
+	t.Tree = false // not a work tree yet
 	clone := []string{"clone", "--quiet", "--no-hardlinks", "--no-checkout", "--template="}
 	if at, err := s.repos.Mirror().Resolve(ctx, workorder.BranchRef(c.Base)); err != nil {
 		return nil, err
-	} else if at != "" { // a continued task's may be gone
+	} else if at != "" { // a continued task's may be missing
 		clone = append(clone, "--branch", c.Base)
 	}
 	if err := t.Run(ctx, append(clone, "--", s.repos.Mirror().Dir, s.repos.Workspace)...); err != nil {
 		return nil, err
 	}
-	// The mirror is an implementation detail; the agent sees the real remote.
+	// The mirror is internal; the agent sees the real remote.
 	if err := t.Run(ctx, "remote", "set-url", "origin", s.repos.Order.CloneURL); err != nil {
 		return nil, err
 	}
@@ -92,8 +92,8 @@ func (s *Snapshots) Checkout(ctx context.Context, c *lease.Claimed) (*workorder.
 	return r, s.book.Store()
 }
 
-// fits decides what to do with the checkpoint. Its parent P is the agent's HEAD
-// of that moment; the branch on the remote is at H by now.
+// fits decides how to use the checkpoint. Its parent P was the agent's HEAD
+// at that time; the remote's branch is now at H.
 func (s *Snapshots) fits(ctx context.Context, c *lease.Claimed) (f fit, err error) {
 	m := s.repos.Outbox()
 	m.Dir = s.repos.Mirror().Dir
@@ -121,10 +121,10 @@ func (s *Snapshots) fits(ctx context.Context, c *lease.Claimed) (f fit, err erro
 	case behind:
 		f.start, f.keep = parent, false
 	case ahead && c.Bundled && s.maker(ctx, c.Checkpoint) <= c.BundleAll:
-		return fit{start: c.Head}, nil // the landing that made the bundle had all of it
+		return fit{start: c.Head}, nil // the landing that made the bundle had all of its work
 	case ahead:
-		// Somebody pushed on top of it. The merge base is P: a checkpoint has no other parent. Here
-		// large files may be merged, too, which git's own limit decides.
+		// Someone pushed on top of it. The merge base is P: a checkpoint has no other parent. Here
+		// large files may be merged, too, up to git's own limit.
 		out, err := m.Output(ctx, "-c", "core.bigFileThreshold=512m", "merge-tree", "--write-tree", c.Head, c.Checkpoint)
 		if proc.ExitCode(err) == 1 {
 			return f, nil // conflicts
@@ -155,7 +155,7 @@ func (s *Snapshots) maker(ctx context.Context, checkpoint string) int {
 	out, err := s.repos.Mirror().Output(ctx, "show", "--no-patch", "--format=%(trailers:key="+madeBy+",valueonly)", checkpoint, "--")
 	number, nerr := strconv.Atoi(strings.TrimSpace(string(out)))
 	if err != nil || nerr != nil {
-		return math.MaxInt // nobody knows: nothing has all of it
+		return math.MaxInt // unknown: no bundle has all of its work
 	}
 	return number
 }
@@ -209,8 +209,8 @@ func (s *Snapshots) restore(ctx context.Context, c *lease.Claimed, f fit, r *wor
 		e.Text = c.Checkpoint
 	}
 	if !r.Verified {
-		// A filter of the repository may do it. The agent goes on with what there is,
-		// and the snapshot outlives the next one.
+		// A filter of the repository may cause it. The agent continues with the restored part,
+		// and the snapshot is kept beyond the next one.
 		s.keepCheckpoint(c, r)
 		e.Status, e.Text = "error", fmt.Sprintf("the work tree is %s after restoring %s, not %s; the checkpoint is kept as %s", cmp.Or(r.Tree, "not known"), e.Text, f.tree, r.Kept)
 	}
@@ -227,8 +227,8 @@ func (s *Snapshots) keepCheckpoint(c *lease.Claimed, r *workorder.Restored) {
 	s.book.Keep[r.Kept] = c.Checkpoint
 }
 
-// lay makes the work tree that of the checkpoint, by an index of our own: the agent's
-// says what is committed.
+// lay makes the work tree equal to the checkpoint, by our own index: the agent's
+// shows the committed files.
 func (s *Snapshots) lay(ctx context.Context, f fit) error {
 	if err := s.index.PrepareSide(); err != nil {
 		return err
@@ -239,7 +239,7 @@ func (s *Snapshots) lay(ctx context.Context, f fit) error {
 	return s.filtered(ctx, s.index.Side(), []string{"read-tree", "-m", "-u", f.start, f.tree}, []string{"read-tree", "--reset", "-u", f.tree})
 }
 
-// filtered writes files of the work tree, and where that fails, a filter's fault or not, once more without filters.
+// filtered writes files to the work tree. If that fails, for any reason, it tries once more without filters.
 func (s *Snapshots) filtered(ctx context.Context, t git.Repo, first, again []string) error {
 	err := t.Run(ctx, first...)
 	if err == nil || ctx.Err() != nil {
@@ -256,7 +256,7 @@ func (s *Snapshots) filtered(ctx context.Context, t git.Repo, first, again []str
 	return nil
 }
 
-// bare takes away what was laid only in part.
+// bare deletes partly written files.
 func (s *Snapshots) bare(ctx context.Context) error {
 	s.index.Forget()
 	t, err := s.index.Unfiltered(ctx, s.repos.Tree())
@@ -266,7 +266,7 @@ func (s *Snapshots) bare(ctx context.Context) error {
 	return errors.Join(t.Run(ctx, "reset", "--quiet", "--hard"), t.Run(ctx, "clean", "--quiet", "-ffdx"))
 }
 
-// rehash hashes what is in the work tree now, believing nothing of what lay wrote.
+// rehash hashes the work tree's current files, without trusting lay.
 func (s *Snapshots) rehash(ctx context.Context, f fit) (string, error) {
 	s.index.Forget()
 	if err := s.index.PrepareSide(); err != nil {
@@ -280,12 +280,12 @@ func (s *Snapshots) rehash(ctx context.Context, f fit) (string, error) {
 	laid := map[string]bool{}
 	err := worktree.Changes(ctx, t, func(path, entry string) {
 		switch e := strings.Fields(strings.TrimPrefix(entry, ":")); {
-		case len(e) != 5 || e[1] == "000000": // `git add` sees what is gone
-		case e[1] == "160000": // a repository of its own is its commit's id; its files are not ours
+		case len(e) != 5 || e[1] == "000000": // `git add` handles deleted files
+		case e[1] == "160000": // a nested repository is its commit's id; its files are not ours
 			fmt.Fprintf(&links, "%s %s\t%s\x00", e[1], e[3], path)
 		default:
 			laid[path] = true
-			files.WriteString(path + "\x00") // ignored ones, too, where they were added by force
+			files.WriteString(path + "\x00") // also ignored files that were added by force
 		}
 	}, "diff-tree", "-r", "-z", "--no-renames", f.start, f.tree, "--")
 	if err != nil {
@@ -312,7 +312,7 @@ func (s *Snapshots) rehash(ctx context.Context, f fit) (string, error) {
 }
 
 // RestoredPaths are the paths in which the restored work tree differs from the
-// commit under it. It may be called after Checkout.
+// commit under it. Call it after Checkout.
 func (s *Snapshots) RestoredPaths(ctx context.Context) ([]string, error) {
 	if err := s.book.Load(); err != nil || s.book.RestoredTree == "" {
 		return nil, err
@@ -324,8 +324,8 @@ func (s *Snapshots) RestoredPaths(ctx context.Context) ([]string, error) {
 	return list, err
 }
 
-// History are the commits that the branch has beside the base as the run begins,
-// newest first. It may be called after Checkout.
+// History are the branch's commits beyond the base at the start of the run,
+// newest first. Call it after Checkout.
 func (s *Snapshots) History(ctx context.Context) (cs []workorder.Commit, err error) {
 	if err := s.book.Load(); err != nil {
 		return nil, err
@@ -337,16 +337,16 @@ func (s *Snapshots) History(ctx context.Context) (cs []workorder.Commit, err err
 	return cs, err
 }
 
-// Names of KeptRef: ownRefs hold nothing for an agent to take over, but a damaged state and what a rebase puts beside
-// the branch. rewrittenRefs hold what another commit took the name of: most often one that the agent amended.
+// Names of KeptRef. ownRefs have no work for an agent to take over: a damaged state, and a rebase's refs beside
+// the branch. rewrittenRefs have commits that another commit replaced: most often by an amend.
 var (
 	ownRefs       = regexp.MustCompile(`^(state-[0-9a-f]{12}|(before-rebase|rebased)-[0-9]+)$`)
 	rewrittenRefs = regexp.MustCompile(`^replaced-[0-9a-f]{12}$`)
 )
 
-// Elsewhere are the refs of the remote with work of earlier attempts that is not on the branch: branches,
-// tags and the stash of the agent, commits that did not fit the branch, and last those that were rewritten. It may be
-// called after Checkout, and leaves out what Restored names.
+// Elsewhere are the remote's refs with work of earlier attempts that is not on the branch: the agent's branches,
+// tags and stash, commits that did not fit the branch, and last rewritten commits. Call it
+// after Checkout. It omits the refs that Restored names.
 func (s *Snapshots) Elsewhere(ctx context.Context) ([]string, error) {
 	if err := s.book.Load(); err != nil {
 		return nil, err
@@ -357,7 +357,7 @@ func (s *Snapshots) Elsewhere(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	refs := strings.Fields(string(out))
-	for ref := range s.book.Keep { // a bundle's, which the first push brings
+	for ref := range s.book.Keep { // a bundle's refs, which the first push brings
 		refs = append(refs, ref)
 	}
 	last := func(ref string) int {

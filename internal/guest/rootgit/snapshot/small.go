@@ -15,16 +15,16 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// A stop may come in the moment after a commit that is too large to be pushed in time. Small changes go first then: the small changes
-// since the remote's branch, committed or not, as a commit of their own on top of it. Where everything lands after all it is removed again.
+// A stop may come right after a commit that is too large to be pushed in time. Then the small changes go first: all small changes
+// since the remote's branch, committed or not, as a separate commit on top of it. If everything lands after all, that commit's ref is deleted.
 
 const (
-	// FirstFile and firstBytes bound what goes first: it has to be gone within a second on a line of 100 Mbit/s.
+	// FirstFile and firstBytes bound the small changes: pushing them must take less than a second on a line of 100 Mbit/s.
 	FirstFile  = 1 << 20
 	firstBytes = 8 << 20
 )
 
-// FirstCommit makes the commit; "": nothing is large, or nothing small.
+// FirstCommit makes the commit; it is empty if there are no large or no small changes.
 func (s *Snapshots) FirstCommit(ctx context.Context) (string, error) {
 	if err := s.index.PrepareSide(); err != nil {
 		return "", err
@@ -70,7 +70,7 @@ func (s *Snapshots) FirstCommit(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// changedSince is what the work tree has otherwise than a commit: what the agent committed since, and what it did not.
+// changedSince lists the work tree's differences from a commit: committed since, and uncommitted.
 func (s *Snapshots) changedSince(ctx context.Context, base string) (small []worktree.File, drop []string, large bool, err error) {
 	raw, err := s.index.Unfiltered(ctx, s.repos.Tree())
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package snapshot makes commits of the work tree as it is, and lays them over a work tree again.
+// Package snapshot makes commits of the current work tree, and extracts them into a work tree again.
 package snapshot
 
 import (
@@ -25,23 +25,23 @@ type Snapshots struct {
 	index    *stage.Index
 	settings *settings.Settings
 
-	large map[string]bool // files too large for a checkpoint that were named
-	quick bool            // the last whole snapshot took no time to speak of
+	large map[string]bool // reported files that are too large for a checkpoint
+	quick bool            // the last complete snapshot took almost no time
 }
 
-// New makes it of what it uses.
+// New returns a Snapshots.
 func New(repos *repos.Repos, book *ledger.Book, work *worktree.Tree, index *stage.Index, settings *settings.Settings) *Snapshots {
 	return &Snapshots{repos: repos, book: book, work: work, index: index, settings: settings}
 }
 
-// partError says that a snapshot has the rest of the work tree.
+// partError means that a snapshot lacks the named part of the work tree.
 type partError struct{ err error }
 
 func (e *partError) Error() string { return "not everything is in the checkpoint: " + e.err.Error() }
 func (e *partError) Unwrap() error { return e.err }
 
-// Take hashes the work tree: head and everything that is not ignored, without what setup
-// left and nobody changed. A tree and a *partError is what could be read.
+// Take hashes the work tree: head and all files that are not ignored, except unchanged files
+// of setup. A tree with a *partError has only the readable files.
 func (s *Snapshots) Take(ctx context.Context, head string) (tree string, err error) {
 	if err := s.index.PrepareSide(); err != nil {
 		return "", err
@@ -60,14 +60,14 @@ func (s *Snapshots) Take(ctx context.Context, head string) (tree string, err err
 		if err == nil || errors.As(err, &part) || try > 0 || snap.Err() != nil {
 			break
 		}
-		// The agent may have thrown away objects that only our index names (git gc --prune=now).
+		// The agent may have deleted objects that only our index names (git gc --prune=now).
 		s.index.Forget()
 	}
 	switch {
 	case err == nil:
 		s.quick = time.Since(start) < snapQuick
 	case snap.Err() != nil && ctx.Err() == nil:
-		s.work.Unpipe(ctx) // it may have been that
+		s.work.Unpipe(ctx) // that may have been the cause
 	}
 	return tree, err
 }
@@ -119,7 +119,7 @@ func (s *Snapshots) hash(ctx context.Context, head string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// name says once of each file that it is too large for a checkpoint.
+// name reports, once per file, that it is too large for a checkpoint.
 func (s *Snapshots) name(large []string) {
 	fresh := slices.DeleteFunc(slices.Clone(large), func(path string) bool { return s.large[path] })
 	if len(fresh) == 0 {
@@ -137,7 +137,7 @@ func (s *Snapshots) name(large []string) {
 // madeBy is the trailer of a checkpoint with the number of the attempt that made it.
 const madeBy = "Attempt"
 
-// Commit makes the commit of a snapshot. It lies in our own store, where the agent cannot lose it.
+// Commit commits a snapshot to our own store, where the agent cannot delete it.
 func (s *Snapshots) Commit(ctx context.Context, tree, head string) (string, error) {
 	out, err := s.repos.Outbox().Output(ctx, "commit-tree", "-p", head, "-m", fmt.Sprintf("Checkpoint of task %s\n\n%s: %d", s.repos.Order.TaskID, madeBy, s.book.Number()), tree)
 	if err != nil {
@@ -147,8 +147,8 @@ func (s *Snapshots) Commit(ctx context.Context, tree, head string) (string, erro
 }
 
 const (
-	// SnapTime bounds a snapshot: a hundred thousand new files take a minute. One that comes after
-	// one of less than snapQuick, and takes longer than snapAgain, hangs, or goes on next time where it was.
+	// SnapTime bounds a snapshot: a hundred thousand new files take a minute. After a snapshot shorter than
+	// snapQuick, one longer than snapAgain hangs, or is continued next time.
 	SnapTime  = 3 * time.Minute
 	snapQuick = 5 * time.Second
 	snapAgain = 45 * time.Second

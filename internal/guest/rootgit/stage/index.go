@@ -23,13 +23,13 @@ func (x *Index) Side() git.Repo {
 }
 
 const (
-	// SideIndex is the one that is brought up to the work tree.
+	// SideIndex is the index that is updated to the work tree.
 	SideIndex = "index"
-	// BareIndex is a copy without what setup left, and with the branch's own settings of agents.
+	// BareIndex is a copy without setup's leftovers, and with the branch's own agent settings.
 	BareIndex = "without-setup"
 )
 
-// PrepareSide makes the folder and clears what a killed git left in it.
+// PrepareSide makes the folder and removes the leftovers of a killed git.
 func (x *Index) PrepareSide() error {
 	dir := x.repos.SideDir()
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
@@ -47,9 +47,9 @@ func (x *Index) PrepareSide() error {
 	return err
 }
 
-// Seed begins our index as a copy of the agent's, whose knowledge of files that did not
-// change saves reading them. The time of the copy is the original's: by it git knows which
-// entries are too fresh to be believed.
+// Seed starts our index as a copy of the agent's, whose stat data saves reading unchanged
+// files. The copy gets the original's time, by which git knows which
+// entries are too recent to trust.
 func (x *Index) Seed(ctx context.Context) error {
 	own, err := x.ownIndex(ctx)
 	if err != nil {
@@ -58,14 +58,14 @@ func (x *Index) Seed(ctx context.Context) error {
 	return x.CopyIndex(ctx, own, x.repos.SidePath(SideIndex))
 }
 
-// ownIndex is where the agent's index lies.
+// ownIndex is the path of the agent's index.
 func (x *Index) ownIndex(ctx context.Context) (string, error) {
 	out, err := x.repos.Tree().Output(ctx, "rev-parse", "--path-format=absolute", "--git-path", "index")
 	return strings.TrimSuffix(string(out), "\n"), err
 }
 
-// HandOver makes our index, with all of its paths, the agent's, which is gone: what was
-// hashed for a checkpoint need not be read again to be committed.
+// HandOver replaces the agent's index by ours, with all of its paths; call it after the agent's end. Files that were
+// hashed for a checkpoint need not be read again for the commit.
 func (x *Index) HandOver(ctx context.Context) error {
 	if _, err := os.Lstat(x.repos.SidePath(SideIndex)); err != nil {
 		return nil // there was no checkpoint
@@ -89,8 +89,8 @@ func (x *Index) HandOver(ctx context.Context) error {
 
 // CopyIndex copies an index as the agent's user.
 func (x *Index) CopyIndex(ctx context.Context, from, to string) error {
-	// A work tree without an index has one that is empty.
-	// A process that is killed in the middle leaves the old one or the new one.
+	// A work tree without an index gets an empty one.
+	// If the process is killed, either the old or the new index is there.
 	script := `rm -rf "$2.new"; if test -f "$1"; then
 cp --preserve=timestamps -- "$1" "$2.new" && { test ! -d "$2" || rm -rf "$2"; } && mv -fT -- "$2.new" "$2"; else rm -rf "$2"; fi`
 	if _, err := proc.Output(ctx, proc.Spec{Argv: []string{"/bin/sh", "-c", script, "sh", from, to}, Dir: "/", User: x.repos.User}); err != nil {
@@ -99,13 +99,13 @@ cp --preserve=timestamps -- "$1" "$2.new" && { test ! -d "$2" || rm -rf "$2"; } 
 	return nil
 }
 
-// Forget makes the next snapshot begin anew.
+// Forget makes the next snapshot start anew.
 func (x *Index) Forget() {
-	_ = os.RemoveAll(x.repos.SidePath(SideIndex)) // prepareSide would say what is wrong
+	_ = os.RemoveAll(x.repos.SidePath(SideIndex)) // prepareSide would report an error
 	x.synced = ""
 }
 
-// Stage brings our index up to the work tree, without files that are larger than most; 0: with all.
+// Stage updates our index to the work tree, without files larger than most; 0 means without limit.
 func (x *Index) Stage(ctx context.Context, most int64) (*Staged, error) {
 	if _, err := os.Lstat(x.repos.SidePath(SideIndex)); err != nil {
 		if err := x.Seed(ctx); err != nil {
@@ -130,8 +130,8 @@ func (x *Index) Stage(ctx context.Context, most int64) (*Staged, error) {
 	return added, err
 }
 
-// sync makes our index hold the paths that `git add` would leave as they were: out
-// goes what is ignored by now, in comes what is ignored and was added by force.
+// sync adjusts the paths of our index to those that `git add` would leave unchanged: it removes
+// files that are ignored by now, and adds ignored files that were added by force.
 func (x *Index) sync(ctx context.Context, a *Adder) (*worktree.LeftError, error) {
 	t := a.raw
 	var ignored []string
@@ -149,7 +149,7 @@ func (x *Index) sync(ctx context.Context, a *Adder) (*worktree.LeftError, error)
 	for _, path := range x.forced() {
 		theirs[path] = true
 	}
-	// A repository inside the work tree has rules of its own.
+	// A repository inside the work tree has its own ignore rules.
 	nested := func(path string) bool { return worktree.Under(x.roots, path) }
 	if drop := slices.DeleteFunc(ignored, func(path string) bool { return theirs[path] || nested(path) }); len(drop) > 0 {
 		t.Stdin = strings.Join(drop, "\x00") + "\x00"
@@ -180,7 +180,7 @@ func (x *Index) sync(ctx context.Context, a *Adder) (*worktree.LeftError, error)
 	return left, nil
 }
 
-// borrow takes entries of the agent's index as they are: hashing a large file once is enough.
+// borrow copies entries of the agent's index unchanged: a large file is hashed only once.
 func (x *Index) borrow(ctx context.Context, t git.Repo, large map[string]bool) error {
 	var b strings.Builder
 	err := x.repos.Tree().Each(ctx, func(rec string) {
@@ -195,7 +195,7 @@ func (x *Index) borrow(ctx context.Context, t git.Repo, large map[string]bool) e
 	return t.Run(ctx, "update-index", "-z", "--index-info")
 }
 
-// forced are the ignored files that belong to the work all the same.
+// forced are the ignored files that are part of the work all the same.
 func (x *Index) forced() []string {
 	if x.book.Load() != nil {
 		return nil
@@ -203,8 +203,8 @@ func (x *Index) forced() []string {
 	return x.book.Forced
 }
 
-// Present reports whether the work tree has something under that path that an index can
-// hold: a file, a link, a repository of its own, and no link on the way to it.
+// Present reports whether the work tree has, under that path, something that an index can
+// contain: a file, a link or a nested repository, with no link on the way to it.
 func (x *Index) Present(path string) bool {
 	for i := range path {
 		if path[i] != '/' {
@@ -216,20 +216,20 @@ func (x *Index) Present(path string) bool {
 	}
 	full := filepath.Join(x.repos.Workspace, path)
 	st, err := os.Lstat(full)
-	if err == nil && st.IsDir() { // where a file was, the agent may have made a folder
+	if err == nil && st.IsDir() { // the agent may have replaced a file by a folder
 		_, err = os.Lstat(filepath.Join(full, ".git"))
 	}
 	return err == nil
 }
 
-// FirstIndex is an index of ours, of the branch on the remote with the small changes.
+// FirstIndex is our index of the remote's branch with the small changes.
 const FirstIndex = "first"
 
-// SettingsIndex is an index of our own for the settings alone.
+// SettingsIndex is our index for the settings alone.
 const SettingsIndex = "settings"
 
-// AsHead is what `update-index --index-info` needs to give paths of an index the entries that they have in head. A path that
-// could not be staged has what an earlier checkpoint saw, which is older than what the agent may have committed since.
+// AsHead is the input of `update-index --index-info` that gives paths of an index head's entries. A path that
+// could not be staged has an earlier checkpoint's entry, which is older than the agent's later commits.
 func AsHead(ctx context.Context, t git.Repo, head string, paths []string) (string, error) {
 	if len(paths) == 0 {
 		return "", nil
@@ -248,8 +248,8 @@ func AsHead(ctx context.Context, t git.Repo, head string, paths []string) (strin
 	return info.String(), err
 }
 
-// With is t with a copy of the agent's index, in which entries are others: an entry that nothing is known of but its id
-// makes git read the file, whatever its size, and the agent's own index must not have one.
+// With is t with a copy of the agent's index and changed entries. The agent's own index must not get entries without
+// stat data, because git then reads the file, whatever its size.
 func (x *Index) With(ctx context.Context, t git.Repo, info string) (git.Repo, error) {
 	own, err := x.ownIndex(ctx)
 	if err == nil {

@@ -1,4 +1,4 @@
-// Package stage brings an index of ours up to the agent's work tree, without touching the agent's own.
+// Package stage updates an index of ours to the agent's work tree, without touching the agent's own.
 package stage
 
 import (
@@ -18,42 +18,42 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// Index is an index of ours for the agent's work tree.
+// Index is our index for the agent's work tree.
 type Index struct {
 	repos *repos.Repos
 	book  *ledger.Book
 	work  *worktree.Tree
 
-	synced string          // the agent's index as it was when ours had all its paths
+	synced string          // the agent's index when ours last had all of its paths
 	roots  map[string]bool // the repositories inside the work tree, as last seen
 }
 
-// New makes it of what it uses.
+// New returns an Index.
 func New(repos *repos.Repos, book *ledger.Book, work *worktree.Tree) *Index {
 	return &Index{repos: repos, book: book, work: work}
 }
 
 const (
-	// smallFile is the size, in bytes, up to which files are staged together, chunkBytes and chunkFiles at a time: what is
-	// staged stays staged, so that a landing of 4 s brings most of what no time would be enough for. Larger ones follow alone.
+	// smallFile is the size, in bytes, up to which files are staged together, chunkBytes and chunkFiles at a time. Staged
+	// files stay staged, so a landing of 4 s pushes most of a work tree that is too large for the time. Larger files follow one by one.
 	smallFile  = 8 << 20
 	chunkBytes = 32 << 20
 	chunkFiles = 20_000
 	// CheckpointFile bounds a file of a checkpoint, in bytes: hashing a larger one
-	// every interval costs the agent more than it is worth. It is committed in the end.
+	// at every interval costs the agent too much. The final commit includes it.
 	CheckpointFile = 256 << 20
-	// stageShare is the part of the time that staging may have: the rest is for what is made of it.
+	// stageShare is staging's share of the time; the rest is for the following steps.
 	stageShare = 0.8
 	// maxBad bounds the files that are tried one by one.
 	maxBad = 50
 )
 
-// Staged is what came of staging a work tree.
+// Staged is the result of staging a work tree.
 type Staged struct {
 	*worktree.Found
 	// large are the files that are larger than allowed.
 	Large []string
-	Left  *worktree.LeftError // nil: nothing else is missing
+	Left  *worktree.LeftError // nil if nothing else is missing
 }
 
 // Out are the paths that are not staged.
@@ -65,9 +65,9 @@ func (s *Staged) Out() []string {
 	return out
 }
 
-// Add brings t's index up to the work tree, small files first, for most of the time that there is. A
-// larger file than most, where that is not 0, is left out. unlock takes away the lock
-// that a killed git may have left.
+// Add updates t's index to the work tree, small files first, for most of the available time. It leaves out files
+// larger than most, unless that is 0. unlock removes the lock
+// of a killed git.
 func (x *Index) Add(ctx context.Context, t git.Repo, most int64, unlock func()) (*Staged, error) {
 	if d, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -103,7 +103,7 @@ func (x *Index) Add(ctx context.Context, t git.Repo, most int64, unlock func()) 
 	return s, s.refused(ctx, a.raw, files)
 }
 
-// forcedFiles are those that git would pass over because they are ignored.
+// forcedFiles are files that git would skip because they are ignored.
 func (x *Index) forcedFiles(f *worktree.Found) (files []worktree.File) {
 	l := x.work.Looker()
 	for _, path := range x.forced() {
@@ -114,7 +114,7 @@ func (x *Index) forcedFiles(f *worktree.Found) (files []worktree.File) {
 	return files
 }
 
-// refused adds the files that git passes over without a word, for their names (git~1).
+// refused adds the files that git skips silently because of their names (git~1).
 func (s *Staged) refused(ctx context.Context, t git.Repo, files []worktree.File) error {
 	missing := map[string]int64{}
 	for _, f := range files {
@@ -145,9 +145,9 @@ func (s *Staged) refused(ctx context.Context, t git.Repo, files []worktree.File)
 	return nil
 }
 
-// Unfiltered is t with everything off that would make something else of a file's content than it is. On
-// a git older than 2.41 attributes that name no filter (an encoding) stay. Whatever writes an index may
-// run a filter, for a file that is as young as the index.
+// Unfiltered is t with all content conversion off. On
+// a git older than 2.41, attributes that name no filter (an encoding) stay. Every command that writes an index may
+// run a filter, for a file that is as recent as the index.
 func (x *Index) Unfiltered(ctx context.Context, t git.Repo) (git.Repo, error) {
 	a, err := x.Adder(ctx, t, nil)
 	if err != nil {
@@ -156,7 +156,7 @@ func (x *Index) Unfiltered(ctx context.Context, t git.Repo) (git.Repo, error) {
 	return a.raw, nil
 }
 
-// Adder looks at what filters t has.
+// Adder reads which filters t has.
 func (x *Index) Adder(ctx context.Context, t git.Repo, unlock func()) (*Adder, error) {
 	a := &Adder{t: t, raw: t, unlock: unlock}
 	var set []string
@@ -198,7 +198,7 @@ type Adder struct {
 	bad     int
 }
 
-// All stages files, and says which ones it could not and why.
+// All stages files, and returns the failed ones with the reason.
 func (a *Adder) All(ctx context.Context, files []worktree.File) *worktree.LeftError {
 	left := &worktree.LeftError{}
 	for len(files) > 0 {
@@ -223,7 +223,7 @@ func (a *Adder) All(ctx context.Context, files []worktree.File) *worktree.LeftEr
 	return left
 }
 
-// some stages files together and, where one of them cannot be, the others without it.
+// some stages files together. If one of them fails, it stages the others without it.
 func (a *Adder) some(ctx context.Context, files []worktree.File, left *worktree.LeftError) {
 	if len(files) == 0 {
 		return
@@ -249,7 +249,7 @@ func (a *Adder) update(ctx context.Context, files []worktree.File) error {
 	for _, f := range files {
 		b.WriteString(strings.TrimSuffix(f.Path, "/") + "\x00")
 	}
-	// --remove: a file that is gone in this moment is no error.
+	// --remove: a file deleted meanwhile is no error.
 	args := []string{"update-index", "--add", "--remove", "--replace", "-z", "--stdin"}
 	if !a.hung {
 		first, cancel := ctx, context.CancelFunc(func() {})

@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 )
 
-// Stamp tells one state of a file from another, without reading it.
+// Stamp identifies the state of a file without reading it.
 func Stamp(path string) string {
 	st, err := os.Lstat(path)
 	if err != nil {
@@ -18,7 +18,7 @@ func Stamp(path string) string {
 }
 
 // Changes calls f for each path in which a repository's diff-index or diff-tree finds a
-// difference, with what git says of it: ":mode-before mode-now id-before id-now status".
+// difference, with git's record: ":mode-before mode-now id-before id-now status".
 func Changes(ctx context.Context, r git.Repo, f func(path, entry string), args ...string) error {
 	entry := ""
 	return r.Each(ctx, func(field string) {

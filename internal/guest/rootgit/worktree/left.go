@@ -13,12 +13,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// LeftError says that some of the work tree could not be committed.
+// LeftError names the part of the work tree that could not be committed.
 type LeftError struct {
 	Paths []string
-	// Full: the disk had no room for them.
+	// Full means that the disk had no room for the files.
 	Full bool
-	// Why is the first reason, for people.
+	// Why is the first reason, for the user.
 	Why string
 }
 
@@ -41,7 +41,7 @@ func Named(paths []string) string {
 	return s
 }
 
-// Miss adds files. err nil: for the reason that others have.
+// Miss adds files. If err is nil, the others' reason applies.
 func (e *LeftError) Miss(err error, files []File) {
 	for _, f := range files {
 		e.Paths = append(e.Paths, f.Path)
@@ -75,10 +75,10 @@ func (e *LeftError) Beyond(paths []string, why string) *LeftError {
 	return &LeftError{Paths: slices.Concat(e.Paths, paths), Full: e.Full, Why: e.Why + "; " + why}
 }
 
-// Clear takes away what would block git for ever: lock files of a git that was
-// killed with the agent (which is gone, so nobody holds them), and pipes and sockets in .git that
-// git would wait on; and what a git that found the disk full began to write, which is
-// what fills it. It is done as the agent, whose folders may lead anywhere; a failure shows in what git says next.
+// Clear deletes files that would block git forever: lock files of a git that was
+// killed with the agent (which is gone, so they are stale), and pipes and sockets in .git on which
+// git would wait. It also deletes partial files of a git that ran into the full disk, which
+// fill it. It runs as the agent's user, whose folders may lead anywhere; after a failure the next git command reports the cause.
 func (t *Tree) Clear(ctx context.Context) {
 	t.Enter()
 	t.script(ctx, `find .git \( ! -type f ! -type d ! -type l -o -xtype p -o -xtype s \) -delete
@@ -87,20 +87,20 @@ rm -f .git/objects/pack/tmp_* .git/objects/tmp_* .git/objects/??/tmp_obj_*`)
 	t.Unpipe(ctx)
 }
 
-// Unpipe takes away pipes and sockets where git looks for rules: it would wait on them.
+// Unpipe deletes pipes and sockets at the paths of ignore and attribute files, on which git would wait.
 func (t *Tree) Unpipe(ctx context.Context) {
 	t.script(ctx, `find . -path ./.git -prune -o \( -name .gitignore -o -name .gitattributes -o -name .gitmodules \) \( -type p -o -type s \) -exec rm -f {} +`)
 }
 
-// Enter gives the agent's user the work tree's folder back, which as that user nobody
-// can. The folder above is ours, so it is no link.
+// Enter restores the agent's user's access to the work tree's folder, which that user may lack.
+// The parent folder is ours, so the work tree is no link.
 func (t *Tree) Enter() {
 	if st, err := os.Lstat(t.repos.Workspace); err == nil && st.IsDir() && st.Mode().Perm()&0o700 != 0o700 {
-		_ = os.Chmod(t.repos.Workspace, st.Mode().Perm()|0o700) // git says what is wrong
+		_ = os.Chmod(t.repos.Workspace, st.Mode().Perm()|0o700) // git reports an error
 	}
 }
 
-// Open gives the agent's own user back what its modes shut out.
+// Open restores the agent's user's access to files whose modes deny it.
 func (t *Tree) Open(ctx context.Context) {
 	t.script(ctx, `find . -path ./.git -prune -o -type d ! -perm -u=rwx -exec chmod u+rwx {} \; -o -type f ! -perm -u=r -exec chmod u+r {} \;`)
 }
@@ -116,6 +116,6 @@ const clearTime = 20 * time.Second
 
 // IsFull reports whether git failed because the disk is full.
 func IsFull(err error) bool {
-	// The second is what git says where it streams a large file.
+	// The second text is git's when it streams a large file.
 	return err != nil && (strings.Contains(err.Error(), "No space left on device") || strings.Contains(err.Error(), "Out of diskspace"))
 }

@@ -12,10 +12,10 @@ import (
 )
 
 // Inside warns of repositories that the agent made inside the work tree, whose own
-// history is not kept, and of those of which the branch has no more than an id.
+// history is not kept, and of those that the branch only has as a commit id.
 func (t *Tree) Inside(ctx context.Context, base, head string) (warnings []string) {
 	roots, seen := map[string]bool{}, map[string]bool{".": true}
-	// A warning less where that fails: the work is what counts.
+	// An error costs only a warning: the work matters more.
 	_ = Changes(ctx, t.repos.Outbox(), func(path, entry string) {
 		if strings.HasPrefix(entry, ":000000 "+Gitlink+" ") {
 			warnings = append(warnings, fmt.Sprintf("%s is a repository of its own: the branch names its commit, its files are not part of the branch", path))
@@ -33,10 +33,10 @@ func (t *Tree) Inside(ctx context.Context, base, head string) (warnings []string
 	return warnings
 }
 
-// lfsDir is where Git LFS keeps what pointers stand for.
+// lfsDir is where Git LFS stores the content of its pointers.
 const lfsDir = ".git/lfs/objects"
 
-// LFSObjects is lfsDir where it has something, which no push of ours brings to the remote.
+// LFSObjects is lfsDir if it is not empty; our pushes do not include it.
 func (t *Tree) LFSObjects(ctx context.Context) (list []string, n int) {
 	if n = t.countLFS(ctx); n == 0 {
 		return nil, 0
@@ -44,7 +44,7 @@ func (t *Tree) LFSObjects(ctx context.Context) (list []string, n int) {
 	return []string{lfsDir}, n
 }
 
-// countLFS looks as the agent's user: the folder may be made to lead anywhere while it is walked.
+// countLFS runs as the agent's user, because the folder may be redirected during the walk.
 func (t *Tree) countLFS(ctx context.Context) int {
 	ctx, cancel := context.WithTimeout(ctx, clearTime)
 	defer cancel()
@@ -52,7 +52,7 @@ func (t *Tree) countLFS(ctx context.Context) int {
 		Argv: []string{"/bin/sh", "-c", "test ! -d " + lfsDir + " || find " + lfsDir + " -type f -printf ."}, Dir: t.repos.Workspace, User: t.repos.User,
 	})
 	if err != nil {
-		return 0 // what cannot be read is not counted
+		return 0 // unreadable files are not counted
 	}
 	return len(out)
 }

@@ -1,4 +1,4 @@
-// Package worktree looks at the agent's work tree as root, which trusts nothing that it finds there.
+// Package worktree reads the agent's work tree as root, and trusts none of its content.
 package worktree
 
 import (
@@ -25,24 +25,24 @@ type Tree struct {
 	base map[string]bool // the submodules of the task's base commit
 }
 
-// New makes it of what it uses.
+// New returns a Tree.
 func New(repos *repos.Repos, book *ledger.Book) *Tree {
 	return &Tree{repos: repos, book: book}
 }
 
-// Git takes a repository inside the work tree for one entry, its commit's id, and leaves its files out. An
-// agent's work in one (of a generator that ends with git init) would be lost: only submodules that the
-// task's base has are left to be what they are, and of any other repository the files are ours.
+// Git treats a repository inside the work tree as one entry, its commit's id, and leaves its files out. The work in a repository that
+// an agent makes (a generator that ends with git init) would be lost. So only submodules of the
+// task's base stay submodules; any other repository's files are committed as ordinary files.
 
-// Found is in what the work tree is ahead of an index.
+// Found lists the differences of the work tree from an index.
 type Found struct {
-	Files []File   // to be put in, smallest first
-	Drop  []string // to be taken out
+	Files []File   // to be added, smallest first
+	Drop  []string // to be removed
 	// roots are the repositories inside the work tree whose files count as ours.
 	Roots map[string]bool
-	// outside are changed files of submodules, which no commit of ours can hold.
+	// outside are changed files of submodules, which our commits cannot contain.
 	Outside []string
-	Indexed map[string]bool // what the index had
+	Indexed map[string]bool // the paths of the index
 }
 
 // File is a path of the work tree, and its size in bytes.
@@ -51,17 +51,17 @@ type File struct {
 	Size int64
 }
 
-// foreignTime bounds asking a repository that is not ours for its files.
+// foreignTime bounds asking another repository for its files.
 const foreignTime = 10 * time.Second
 
 // Gitlink is the mode of an entry that names a commit of another repository.
 const Gitlink = "160000"
 
-// Survey compares the work tree with the index of a repository that is unfiltered. It reads no file that did not change.
+// Survey compares the work tree with the index of an unfiltered repository. It does not read unchanged files.
 func (t *Tree) Survey(ctx context.Context, raw git.Repo) (*Found, error) {
 	changed, indexed := map[string]bool{}, map[string]bool{}
 	var links []string
-	// "? path" is not in the index; else it is "letter mode id stage<tab>path", and H says that it is in it.
+	// "? path" is not in the index; other lines are "letter mode id stage<tab>path", and H means that the index has the path.
 	err := raw.Each(ctx, func(rec string) {
 		if path, ok := strings.CutPrefix(rec, "? "); ok {
 			changed[path] = true
@@ -84,7 +84,7 @@ func (t *Tree) Survey(ctx context.Context, raw git.Repo) (*Found, error) {
 	inside := map[string]bool{}
 	for root := range f.Roots {
 		if t.worktree(root) {
-			// Its commits are on branches of the same repository; a copy of all of its files in the branch is nobody's wish.
+			// Its commits are on branches of the same repository; the branch must not get a copy of all of its files.
 			f.Outside = append(f.Outside, t.dirt(ctx, root, false)...)
 			continue
 		}
@@ -122,7 +122,7 @@ func (t *Tree) Survey(ctx context.Context, raw git.Repo) (*Found, error) {
 	return f, nil
 }
 
-// within reports whether a path is a repository's inside the work tree, or the repository itself.
+// within reports whether a path is a repository inside the work tree, or lies in one.
 func (f *Found) within(path string) bool { return Under(f.Roots, strings.TrimSuffix(path, "/")) }
 
 // Under reports whether a path is one of the roots or lies below one.
@@ -136,8 +136,8 @@ func Under(roots map[string]bool, path string) bool {
 	return false
 }
 
-// submodules are the paths that are submodules in the task's base commit; where that
-// cannot be read, those of the index are taken for it.
+// submodules are the paths that are submodules in the task's base commit; if that
+// cannot be read, the index's submodules are used.
 func (t *Tree) submodules(ctx context.Context, links []string) map[string]bool {
 	if t.base != nil {
 		return t.base
@@ -161,7 +161,7 @@ func (t *Tree) submodules(ctx context.Context, links []string) map[string]bool {
 	return found
 }
 
-// nested finds the outermost repositories inside the work tree. A link without files keeps nothing from being lost.
+// nested finds the outermost repositories inside the work tree. A gitlink without files protects no work.
 func (t *Tree) nested(changed, indexed map[string]bool, links []string, submodules map[string]bool) map[string]bool {
 	all, seen := map[string]bool{}, map[string]bool{".": true}
 	for _, paths := range []map[string]bool{changed, indexed} {
@@ -225,8 +225,8 @@ func (t *Tree) filled(dir string) bool {
 	return err == nil && len(names) > 0
 }
 
-// peek opens a file or folder of the work tree to read. An entry can become a link, a pipe or a device at any
-// moment, and we are root: nothing beyond the work tree is opened, and nothing is waited for.
+// peek opens a file or folder of the work tree for reading. The agent may replace it by a link, a pipe or a device at any
+// time, and this process is root: it opens nothing outside of the work tree and never blocks.
 func (t *Tree) peek(path string, flag int) (*os.File, error) {
 	root, err := os.OpenRoot(t.repos.Workspace)
 	if err != nil {
@@ -236,8 +236,8 @@ func (t *Tree) peek(path string, flag int) (*os.File, error) {
 	return root.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|flag, 0)
 }
 
-// filesOf lists what a repository inside the work tree would commit, and what it has
-// committed; repositories inside of it included.
+// filesOf lists the files that a repository inside the work tree would commit or has
+// committed, including repositories inside of it.
 func (t *Tree) filesOf(ctx context.Context, root string) (list []string) {
 	ctx, cancel := context.WithTimeout(ctx, foreignTime)
 	defer cancel()
@@ -250,7 +250,7 @@ func (t *Tree) filesOf(ctx context.Context, root string) (list []string) {
 		err = r.Each(ctx, take, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	}
 	if err != nil {
-		// It is no repository any more. With ours, and an index that has nothing, all of its files are new.
+		// It is no longer a repository. With our repository and an empty index, all of its files are new.
 		own, r.Tree = nil, false
 		r.Env = append(r.Env, "GIT_INDEX_FILE="+t.repos.SidePath("none"))
 		if r.Each(ctx, take, "--git-dir="+filepath.Join(t.repos.Workspace, ".git"), "--work-tree=.", "ls-files", "-z", "--others", "--exclude-standard") != nil {
@@ -260,7 +260,7 @@ func (t *Tree) filesOf(ctx context.Context, root string) (list []string) {
 	slices.Sort(own)
 	for _, path := range slices.Compact(own) {
 		if !filepath.IsLocal(path) {
-			continue // from an index that somebody forged
+			continue // from a forged index
 		}
 		full := filepath.Join(root, path)
 		if st, err := os.Lstat(filepath.Join(t.repos.Workspace, full)); err == nil && st.IsDir() {
@@ -272,12 +272,12 @@ func (t *Tree) filesOf(ctx context.Context, root string) (list []string) {
 	return list
 }
 
-// dirt lists the files of another repository that differ from its commit and, with
-// commits, those in commits that none of its remotes has.
+// dirt lists the files of another repository that differ from its commit and, if commits
+// is set, those in commits that none of its remotes has.
 func (t *Tree) dirt(ctx context.Context, dir string, commits bool) (list []string) {
 	if !t.repository(dir) {
 		if !t.filled(dir) {
-			return nil // as a clone leaves it
+			return nil // unchanged since the clone
 		}
 		return t.filesOf(ctx, dir)
 	}
@@ -296,22 +296,22 @@ func (t *Tree) dirt(ctx context.Context, dir string, commits bool) (list []strin
 		err = r.Each(ctx, add, "log", "-z", "--name-only", "--format=", "HEAD", "--not", "--remotes")
 	}
 	if err != nil {
-		return []string{dir} // all of it, then
+		return []string{dir} // report the whole folder instead
 	}
 	slices.Sort(list)
 	return slices.Compact(list)
 }
 
-// Looker looks at paths of a work tree, without following links.
+// Looker examines paths of a work tree, without following links.
 type Looker struct {
 	root string
-	dirs map[string]bool // real folders all the way, by path
+	dirs map[string]bool // verified real folders, by path
 }
 
 // Looker looks at the paths of the work tree.
 func (t *Tree) Looker() *Looker { return &Looker{root: t.repos.Workspace, dirs: map[string]bool{}} }
 
-// Look tells the size of what an index can hold under a path; is: there is something.
+// Look returns the size of the indexable content under a path; is reports whether there is any.
 func (l *Looker) Look(path string, link bool) (size int64, is bool) {
 	path = strings.TrimSuffix(path, "/")
 	if !l.real(filepath.Dir(path)) {
