@@ -78,7 +78,7 @@ func (k *Keeper) Do(ctx context.Context, hard <-chan struct{}, verb string, req 
 	case len(line) >= workorder.MaxCacheRequest:
 		return nil, fault.New(workorder.ExitUsage, fmt.Errorf("the request has %d bytes, more than %d", len(line), workorder.MaxCacheRequest), "name fewer images")
 	}
-	s := &session{k: k, id: req.ID, log: proc.NewTail(maxTail), noMore: func() {}}
+	s := &session{k: k, id: req.ID, begun: make(chan struct{}), log: proc.NewTail(maxTail), noMore: func() {}}
 	stdin := io.Reader(bytes.NewReader(append(line, '\n')))
 	if archive != nil {
 		pipe, stop := giveUp(archive)
@@ -131,7 +131,9 @@ func (k *Keeper) offer(ctx context.Context, images []string) map[string]string {
 type session struct {
 	k      *Keeper
 	id     string
-	last   int64 // number of the last line seen
+	begun  chan struct{} // closed when the start has ended
+	failed error         // of the start; to be read after begun
+	last   int64         // number of the last line seen
 	answer *workorder.CacheLine
 	log    *proc.Tail
 	noMore func() // ends the archive
@@ -142,34 +144,25 @@ var errNoAnswer = errors.New("the sandbox ended without an answer")
 func (s *session) run(ctx context.Context, hard <-chan struct{}, spec runtime.BoxSpec, stdin io.Reader, offered map[string]string) (*workorder.CacheReport, error) {
 	live, end := context.WithCancel(context.WithoutCancel(ctx)) // until the box has answered
 	defer end()
-	started := make(chan error, 1)
 	go func() {
-		_, err := s.k.Engine.Run(live, spec, stdin)
-		started <- err
+		defer close(s.begun)
+		_, s.failed = s.k.Engine.Run(live, spec, stdin)
 	}()
-	interrupted := make(chan struct{})
-	go s.stopper(ctx, live, hard, interrupted)
+	interrupted := make(chan bool, 1)
+	go func() { interrupted <- s.stops(ctx, live, hard) }()
 	helper := s.handOver(live, offered)
-	startErr := s.follow(live, started)
+	err := s.follow(live)
 	end()
 	s.noMore()
-	if startErr == nil {
-		startErr = <-started
-		if s.answer != nil {
-			startErr = nil // an upload that was cut off because the answer is known
-		}
+	if err == nil {
+		<-s.begun // an upload is cut off when the answer is known
 	}
 	<-helper
 	cleanErr := s.remove(ctx)
-	select {
-	case <-interrupted:
-		if s.answer != nil && s.answer.Status == "ok" {
-			break // too late
-		}
+	if <-interrupted && (s.answer == nil || s.answer.Status != "ok") { // else it came too late
 		return nil, fault.New(workorder.ExitInterrupted, errors.Join(errors.New("interrupted"), cleanErr), "what is in the cache is sound; run the command again to go on")
-	default:
 	}
-	rep, err := s.outcome(startErr)
+	rep, err := s.outcome(err)
 	return rep, errors.Join(err, cleanErr)
 }
 
@@ -192,26 +185,28 @@ func (s *session) outcome(startErr error) (*workorder.CacheReport, error) {
 	return s.answer.Report, nil
 }
 
+// find returns the box; nil when it is gone, or its start has failed.
+func (s *session) find(ctx context.Context) (*runtime.Box, error) {
+	begun := false
+	select {
+	case <-s.begun:
+		if s.failed != nil {
+			return nil, nil
+		}
+		begun = true
+	default:
+	}
+	box, err := runtime.Find(ctx, s.k.Engine, s.id)
+	if err == nil && (box == nil && !begun || box != nil && box.State == "created") {
+		err = runtime.ErrNotYet
+	}
+	return box, err
+}
+
 // follow reads the box's answer. An engine that is away for a moment is waited for.
-func (s *session) follow(ctx context.Context, started chan error) error {
+func (s *session) follow(ctx context.Context) error {
 	w := &runtime.Watcher{
-		Find: func(ctx context.Context) (*runtime.Box, error) {
-			begun := false
-			select {
-			case err := <-started:
-				started <- err
-				if err != nil {
-					return nil, err
-				}
-				begun = true
-			default:
-			}
-			box, err := runtime.Find(ctx, s.k.Engine, s.id)
-			if err == nil && (box == nil && !begun || box != nil && box.State == "created") {
-				err = runtime.ErrNotYet
-			}
-			return box, err
-		},
+		Find: s.find,
 		Read: func(ctx context.Context, box *runtime.Box) (bool, error) {
 			if err := s.read(ctx, box, !box.Live()); err != nil {
 				s.k.Log.Debug("read the answer of the sandbox", "error", err)
@@ -223,10 +218,17 @@ func (s *session) follow(ctx context.Context, started chan error) error {
 	if err := w.Watch(ctx); err != nil {
 		return err
 	}
-	if s.answer == nil {
-		return errNoAnswer // it ended, or somebody removed it
+	if s.answer != nil {
+		return nil
 	}
-	return nil
+	select {
+	case <-s.begun:
+		if s.failed != nil {
+			return s.failed
+		}
+	default:
+	}
+	return errNoAnswer // it ended, or somebody removed it
 }
 
 // read reads what the box says until it has answered or ends; of a box that is
@@ -255,37 +257,24 @@ func (s *session) read(ctx context.Context, box *runtime.Box, over bool) error {
 	return runtime.Follow(ctx, s.k.Engine, s.id, o)
 }
 
-// stopper ends the box when the user does not want to wait.
-func (s *session) stopper(user, live context.Context, hard <-chan struct{}, interrupted chan<- struct{}) {
+// stops ends the box when the user does not want to wait, and reports whether that was so. It returns when live ends.
+func (s *session) stops(user, live context.Context, hard <-chan struct{}) bool {
 	select {
 	case <-live.Done():
-		return
+		return false
 	case <-user.Done():
-		close(interrupted)
 	}
-	for _, grace := range []time.Duration{stopGrace, 0} {
-		for { // it may not be there yet
-			box, err := runtime.Find(live, s.k.Engine, s.id)
-			if err == nil && box != nil && box.Live() {
-				go func() {
-					if err := s.k.Engine.Stop(live, box.ID, grace); err != nil && live.Err() == nil {
-						s.k.Log.Warn("stop the sandbox", "error", err)
-					}
-				}()
-				break
-			}
-			select {
-			case <-live.Done():
-				return
-			case <-time.After(pollPause):
-			}
-		}
-		select {
-		case <-live.Done():
-			return
-		case <-hard:
-		}
+	box := &runtime.Stopper{Find: s.find, Stop: s.k.Engine.Stop, Failed: func(err error) { s.k.Log.Warn("stop the sandbox", "error", err) }}
+	defer box.Wait()
+	box.Ask(live, stopGrace)
+	select {
+	case <-live.Done():
+		return true
+	case <-hard:
 	}
+	box.Ask(live, 0)
+	<-live.Done()
+	return true
 }
 
 // handOver serves images of this engine to the box, as the companion of a run

@@ -4,14 +4,18 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/cachebox"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -200,4 +204,26 @@ func TestHandOver(t *testing.T) {
 	if err != nil || len(rep.Brought) != 2 || rep.Brought[0] != "the image" || rep.Brought[1] == "" || fake.Count() != 0 {
 		t.Errorf("%+v %v", rep, err)
 	}
+}
+
+// noStart is an engine that answers every question, but stops answering while it starts a box.
+type noStart struct{ *runtimetest.Fake }
+
+func (noStart) Run(context.Context, runtime.BoxSpec, io.Reader) (string, error) {
+	return "", fmt.Errorf("start: %w", runtime.ErrUnavailable)
+}
+
+// A start that failed is over, also when the engine did not answer it: waiting brings no box.
+func TestStartFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k, fake := keeper(t, nil)
+		k.Engine = noStart{fake}
+		begun := time.Now()
+		_, err := k.Do(t.Context(), nil, workorder.CacheList, workorder.CacheRequest{}, nil)
+		// The clock is the bubble's: it moves by what is waited for, not by what the machine takes.
+		if waited := time.Since(begun); !errors.Is(err, runtime.ErrUnavailable) || fault.Code(err) != workorder.ExitBox || waited > time.Second {
+			t.Errorf("%v after %s", err, waited)
+		}
+	})
 }

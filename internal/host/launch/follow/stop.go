@@ -23,39 +23,26 @@ func (f *Follower) Stops(followCtx, userCtx context.Context, hard <-chan struct{
 	after := true // what comes after a landing has its time still
 	kind := attempt.NotStopped
 	soft := userCtx.Done()
-	done := make(chan struct{}, 4) // at most four stops are ever asked for
-	pending := 0
-	// The box takes a second signal for impatience: it gets one from here, and a further one
-	// only when that did not reach it.
-	var gentle sync.Mutex
-	stop := func(grace time.Duration) {
-		pending++
-		go func() {
-			defer func() { done <- struct{}{} }()
-			if grace > 0 {
-				gentle.Lock()
-				defer gentle.Unlock()
-			}
-			if err := f.Host.StopBox(followCtx, rec, grace); err != nil && followCtx.Err() == nil {
-				f.Host.Log.Warn("stop the sandbox", "task", rec.TaskID, "error", err)
-			}
-		}()
+	box := &runtime.Stopper{
+		Find: func(ctx context.Context) (*runtime.Box, error) { return f.Host.Find(ctx, rec) },
+		Stop: f.Host.Engine.Stop,
+		Failed: func(err error) {
+			f.Host.Log.Warn("stop the sandbox", "task", rec.TaskID, "error", err)
+		},
 	}
+	defer box.Wait()
 	// Who asked before there was a box relies on whoever started it.
 	if grace, asked := f.Host.Noted(rec.TaskID); asked {
-		stop(grace)
+		box.Ask(followCtx, grace)
 	}
 	for kind != attempt.Killed {
 		select {
 		case <-followCtx.Done():
-			for range pending {
-				<-done
-			}
 			return kind
 		case <-soft:
 			soft, kind = nil, attempt.StoppedSoftly
 			f.Host.Emit(workorder.Event{Time: f.Host.Time(), Type: workorder.EventWarning, Text: "stopping: the agent is ended and its work saved; Ctrl-C again, after 2 s, kills the sandbox at once"})
-			stop(runtime.StopTimeout)
+			box.Ask(followCtx, runtime.StopTimeout)
 		case <-late.C:
 			if kind == attempt.NotStopped && after && f.hasLanded(rec) {
 				after = false
@@ -65,18 +52,15 @@ func (f *Follower) Stops(followCtx, userCtx context.Context, hard <-chan struct{
 			if kind == attempt.NotStopped {
 				kind, soft = attempt.Overdue, nil
 				f.Host.Emit(workorder.Event{Time: f.Host.Time(), Type: workorder.EventWarning, Text: "the run outlived its timeout and is stopped from outside"})
-				stop(runtime.StopTimeout)
+				box.Ask(followCtx, runtime.StopTimeout)
 			}
 		case <-hard:
 			kind = attempt.Killed
 			f.Host.Emit(workorder.Event{Time: f.Host.Time(), Type: workorder.EventWarning, Text: "the sandbox is killed: what was not saved yet is lost"})
-			stop(0)
+			box.Ask(followCtx, 0)
 		}
 	}
 	<-followCtx.Done()
-	for range pending {
-		<-done
-	}
 	return kind
 }
 
