@@ -38,7 +38,7 @@ type Config struct {
 type Room struct {
 	// Place is for proc.Credential.
 	Place *proc.Place
-	// Lies returns the path, outside of the room, of one of its folders.
+	// Lies maps folders of the room to their paths outside of it.
 	Lies map[string]string
 	// Lost names the places whose image content the room lacks, for the user.
 	Lost []string
