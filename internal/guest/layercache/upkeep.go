@@ -81,7 +81,7 @@ func (u *Upkeep) List(ctx context.Context) (*workorder.CacheReport, error) {
 		if err != nil {
 			return err
 		}
-		// Not under the lock: no box has to wait for it.
+		// Without the lock, so that no box has to wait.
 		for dir, n := range map[string]*int64{"seed": &s.SeedBytes, "runs": &s.BoxBytes, "trash": &s.TrashBytes} {
 			if *n, err = diskUsage(ctx, c.path(dir)); err != nil {
 				return err
