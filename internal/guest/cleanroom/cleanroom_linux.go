@@ -16,41 +16,41 @@ import (
 )
 
 const (
-	// scanTime bounds one look at the root file system: a million entries take some ten seconds.
+	// scanTime bounds one scan of the root file system: a million entries take some ten seconds.
 	scanTime = time.Minute
-	// maxKept bounds each copy that is made before the task begins, in bytes and files: it costs each run's start, and the
+	// maxKept bounds each copy that is made before the task begins, in bytes and files: it delays each run's start, and the
 	// image's own home has three small files.
 	maxKept, maxKeptFiles = 64 << 20, 5000
-	// maxRoom bounds what of the image a room copies, in bytes and files: an image with a toolchain in the home has a gigabyte.
+	// maxRoom bounds a room's copies of the image's files, in bytes and files: an image with a toolchain in the home has a gigabyte.
 	maxRoom, maxRoomFiles = 4 << 30, 500_000
-	// maxSeen bounds how many entries are looked at for that: the agent's are among them.
+	// maxSeen bounds the entries examined for that: the agent's are among them.
 	maxSeen = 1_000_000
 )
 
-// Ground is what rooms are made on.
+// Ground is the base from which rooms are made.
 type Ground struct {
 	cfg   Config
 	began time.Time
 	seed  maphash.Seed
-	had   map[string]content // what the image has in each place, by path
+	had   map[string]content // the image's content of each place, by path
 	space Space
-	spots []spot // nil: not looked for yet
+	spots []spot // nil before the first scan
 	made  int
 }
 
-// content is what the image has in a place.
+// content is the image's content of a place.
 type content struct {
 	spot
 	sum
-	kept string // a copy; "": there is too much for one
+	kept string // a copy; empty if the content is too large for one
 }
 
-// Remember notes what the image has where code of the task can write. It is called before any such code runs.
+// Remember records the image's content of all places that the task's code can write. Call it before any such code runs.
 func Remember(ctx context.Context, cfg Config) (*Ground, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make a folder for clean rooms: %w", err)
 	}
-	// The kernel's clock of files may be a tick behind.
+	// The kernel's file clock may be a tick behind.
 	g := &Ground{cfg: cfg, began: time.Now().Add(-tick), seed: maphash.MakeSeed(), had: map[string]content{}}
 	var err error
 	if g.space, err = g.cfg.space(); err != nil {
@@ -80,22 +80,22 @@ func Remember(ctx context.Context, cfg Config) (*Ground, error) {
 	return g, nil
 }
 
-// Space is what is free on the disk now.
+// Space returns the free disk space.
 func (g *Ground) Space() (Space, error) { return g.cfg.space() }
 
-// copier copies what nobody has touched since the beginning: the kernel alone sets the time of a change.
+// copier copies only files that are unchanged since the start: only the kernel sets a file's change time.
 func (g *Ground) copier() copier {
 	return copier{bytes: maxRoom, files: maxRoomFiles, entries: maxSeen, before: g.began, seed: g.seed}
 }
 
-// tick is more than the grain of the time that the kernel gives to files: 1 to 10 ms.
+// tick exceeds the resolution of the kernel's file times: 1 to 10 ms.
 const tick = 20 * time.Millisecond
 
-// spaceShare is what has to be free for a room of what was when the task began, in percent: the agent could take so much of it that
-// checks fail on one side alone, which wants more than the other.
+// spaceShare is the share of the initially free space that a room needs, in percent: with less, the agent could make
+// checks fail on one side only, the one that needs more space.
 const spaceShare = 50
 
-// New makes a room. Nothing of the agent's side may run meanwhile: what it wrote after the look would not be seen.
+// New makes a room. No process of the agent's side may run meanwhile: the scan would miss its later writes.
 func (g *Ground) New(ctx context.Context) (*Room, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, scanTime, fmt.Errorf("it took longer than %s", scanTime))
 	defer cancel()
@@ -110,7 +110,7 @@ func (g *Ground) New(ctx context.Context) (*Room, error) {
 		return nil, fmt.Errorf("the disk has %d MiB and %d inodes free, it had %d and %d when the task began: a check could fail for that alone",
 			space.Disk>>20, space.Inodes, g.space.Disk>>20, g.space.Inodes)
 	}
-	if g.spots == nil { // what runs in rooms leaves nothing outside of them
+	if g.spots == nil { // programs in rooms leave nothing outside of them
 		if g.spots, err = g.cfg.scan(ctx); err != nil {
 			return nil, err
 		}
@@ -145,21 +145,21 @@ func (g *Ground) furnish(ctx context.Context, r *Room) error {
 	return err
 }
 
-// Leave gives the room up, with all that is in it. Nothing may run there any more.
+// Leave removes the room with all of its content. No process may run in it any more.
 func (r *Room) Leave(ctx context.Context) error {
 	return errors.Join(r.Place.Close(), remove(ctx, r.dir))
 }
 
-// remove removes a folder that somebody else could fill, in a process of its own: neither its depth nor its size is boot's burden.
+// remove deletes a folder of untrusted content in a separate process, so that its depth and size do not burden boot.
 func remove(ctx context.Context, paths ...string) error {
 	return proc.Run(ctx, proc.Spec{Argv: append([]string{"/bin/rm", "-rf", "--one-file-system", "--"}, paths...), Dir: "/", Env: []string{"LC_ALL=C.UTF-8"}})
 }
 
-// fresh makes what replaces a place: an empty one, with what the image had there. It reports whether that is all of it.
+// fresh makes the replacement of a place: an empty one with the image's content. It reports whether the content is complete.
 func (g *Ground) fresh(ctx context.Context, s spot, at string) (whole bool, err error) {
 	had, known := g.had[s.path]
 	if known {
-		s = had.spot // as it was
+		s = had.spot // as it was at the start
 	}
 	if err := s.make(at); err != nil || s.path == g.cfg.Task || known && had.files+had.folders == 0 {
 		return true, err

@@ -14,30 +14,30 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 )
 
-// errTooMuch is of a tree that is larger than what may be copied.
+// errTooMuch means that a tree is too large to be copied.
 var errTooMuch = errors.New("there is too much to copy")
 
-// copier copies a tree with owners and modes, up to a size, a number of files, and a number of entries that are looked at.
+// copier copies a tree with owners and modes, within limits for size, files, and examined entries.
 type copier struct {
 	bytes, files, entries int64
-	// before leaves out what changed at this time or later, and folders that hold nothing else. Zero: everything is copied.
+	// before leaves out entries changed at this time or later, and folders with nothing else. Zero copies everything.
 	before time.Time
 	seed   maphash.Seed
 }
 
-// sum is what a copier took.
+// sum counts the copied entries.
 type sum struct {
 	bytes, files, folders int64
-	// names is a sum over the paths: what was moved, and what is missing, changes it. It cannot be computed without the seed.
+	// names is a sum over the paths: a moved or missing entry changes it. It cannot be computed without the seed.
 	names uint64
 }
 
-// look is what copy would take.
+// look returns copy's sum without copying.
 func (c *copier) look(ctx context.Context, from string) (sum, error) {
 	return c.each(ctx, from, func(string, fs.FileInfo) error { return nil })
 }
 
-// copy copies to what may be there already, empty.
+// copy copies to a folder or file that may exist, if empty.
 func (c *copier) copy(ctx context.Context, from, to string) (sum, error) {
 	return c.each(ctx, from, func(rel string, info fs.FileInfo) error {
 		if info.IsDir() {
@@ -56,7 +56,7 @@ func (c *copier) copy(ctx context.Context, from, to string) (sum, error) {
 	})
 }
 
-// each calls take for what is to be copied.
+// each calls take for the entries to copy.
 func (c *copier) each(ctx context.Context, from string, take func(rel string, info fs.FileInfo) error) (all sum, err error) {
 	err = untrusted.Walk(from, func(path string, info fs.FileInfo, err error) error {
 		if err == nil && ctx.Err() != nil {
@@ -76,12 +76,12 @@ func (c *copier) each(ctx context.Context, from string, take func(rel string, in
 			return err
 		}
 		if err := take(rel, info); errors.Is(err, fs.ErrNotExist) {
-			return nil // it went meanwhile
+			return nil // it was deleted meanwhile
 		} else if err != nil {
 			return err
 		}
 		if info.IsDir() {
-			all.folders++ // in no sum: a folder has changed when something was added to it
+			all.folders++ // not summed: a folder's time changes when an entry is added
 			return nil
 		}
 		all.files++
@@ -94,7 +94,7 @@ func (c *copier) each(ctx context.Context, from string, take func(rel string, in
 	return all, err
 }
 
-// takes reports whether an entry is to be copied, a folder for its own sake.
+// takes reports whether to copy an entry, a folder for its own sake.
 func (c *copier) takes(info fs.FileInfo) bool {
 	if !info.Mode().IsRegular() && !info.IsDir() && info.Mode()&fs.ModeSymlink == 0 {
 		return false
@@ -124,7 +124,7 @@ func (c *copier) dirs(from, to, rel string) error {
 	return like(at, info)
 }
 
-// entry copies a file or link. A single file that is copied may be there already, empty.
+// entry copies a file or link. The target of a single file may exist, if empty.
 func (c *copier) entry(from, to string, info fs.FileInfo) error {
 	if info.Mode()&fs.ModeSymlink != 0 {
 		target, err := os.Readlink(from)

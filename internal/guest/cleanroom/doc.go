@@ -1,14 +1,14 @@
-// Package cleanroom makes places in the box that hold nothing the agent wrote, for checks whose outcome it must not have prepared.
+// Package cleanroom makes rooms in the box without any file the agent wrote, for checks that the agent must not be able to prepare.
 //
-// A room is a mount namespace and a namespace for shared memory in which every folder and file that the agent's side can write to is
-// replaced by a fresh one, with what the image had there. Which those are is not a list: the kernel's own rule decides, owner and mode of
-// each entry that the agent's users can reach, on whatever file system it lies (an image's VOLUME is one of its own). Entries that they cannot write to
-// now were closed to them before, since they can neither give a file away nor take root's permissions.
+// A room is a mount namespace and an IPC namespace. Every folder and file that the agent's side can write to is
+// replaced in it by a fresh one with the image's content. There is no list of these places: the kernel's rule decides, by owner and mode of
+// each entry that the agent's users can reach, on any file system (an image's VOLUME has its own). Entries that they cannot write
+// now were never writable for them, because they can neither give a file away nor remove root's permissions.
 //
-// A room takes memory and disk from the next one. So it is removed when its side has ended, and none is made where
-// what the agent left takes half of what was free when the task began.
+// A room takes memory and disk space from the next one. So it is removed when its side has ended, and none is made if
+// the agent's files use half of the space that was free when the task began.
 //
-// Processes and the inner engine are not this package's: the caller ends the ones and renews the other.
+// This package does not handle processes and the inner engine: the caller ends the processes and renews the engine.
 package cleanroom
 
 import (
@@ -18,19 +18,19 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// Config says whose writes count and where rooms lie.
+// Config sets whose writes count and where rooms are stored.
 type Config struct {
-	// Root is the file system that is looked at, "/" in a box.
+	// Root is the file system to scan, "/" in a box.
 	Root string
-	// Dir holds the rooms and copies of what the image has, where that is little; it is made, for root alone.
+	// Dir stores the rooms and small copies of the image's content; it is made, for root alone.
 	Dir string
-	// Apart are folders that the caller makes new by other means, the inner engine's: a room does not have them.
+	// Apart are folders that the caller renews by other means, the inner engine's: a room does not have them.
 	Apart []string
-	// Hidden are folders that a room does not have: what the agent said, or brought to the remote, is in them.
+	// Hidden are folders that a room does not have: they contain the agent's output, and its pushed commits.
 	Hidden []string
-	// Task is the folder of the task itself: whatever it has, a room begins with an empty one.
+	// Task is the task's own folder: it is always empty at the start of a room.
 	Task string
-	// Mine reports whether a user or group is one that code of the task can run as, root in inner containers included.
+	// Mine reports whether the task's code can run as a user or group, root in inner containers included.
 	Mine func(uid, gid uint32) (user, group bool)
 }
 
@@ -38,15 +38,15 @@ type Config struct {
 type Room struct {
 	// Place is for proc.Credential.
 	Place *proc.Place
-	// Lies says where a folder of the room lies outside of it.
+	// Lies maps folders of the room to their paths outside of it.
 	Lies map[string]string
-	// Lost says of which places the room lacks what the image had there, for a human.
+	// Lost names the places whose image content the room lacks, for the user.
 	Lost []string
 
 	dir string
 }
 
-// Outside is where a path of the room lies for everybody else. A path that the room shares is itself.
+// Outside returns the path outside of the room for a path inside. A shared path stays the same.
 func (r *Room) Outside(path string) string {
 	best := ""
 	for p := range r.Lies {

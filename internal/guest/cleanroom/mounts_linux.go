@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// own are file systems that are memory shared by name: a new one of each.
+// own are file systems of shared memory: a room gets a new one of each.
 var own = []struct{ path, fstype, data string }{
 	{"/dev/shm", "tmpfs", "mode=1777,size=64m"}, // the outer engine's own size
 	{"/dev/mqueue", "mqueue", ""},
@@ -24,8 +24,8 @@ func shared(path string) bool {
 	return false
 }
 
-// kernels are file systems that hold no files: what they show is the state of the kernel. Any other one counts as
-// something that can be written to.
+// kernels are file systems without files, which show the kernel's state. Every other one counts as
+// writable.
 var kernels = []int64{
 	unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.DEVPTS_SUPER_MAGIC, unix.SECURITYFS_MAGIC,
 	unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC, unix.BPF_FS_MAGIC, unix.NSFS_MAGIC, unix.BINFMTFS_MAGIC, unix.EFIVARFS_MAGIC, unix.PSTOREFS_MAGIC, unix.SELINUX_MAGIC,
@@ -42,7 +42,7 @@ func interfaceOfKernel(path string) (bool, error) {
 	return slices.Contains(kernels, int64(st.Type)), nil
 }
 
-// cover puts the fresh ones over the places, in the room's own mount namespace.
+// cover mounts the fresh folders and files over the places, in the room's own mount namespace.
 func cover(lies map[string]string) error {
 	for path, fresh := range lies {
 		if err := unix.Mount(fresh, path, "", unix.MS_BIND, ""); err != nil {

@@ -19,10 +19,10 @@ type spot struct {
 	uid, gid uint32
 }
 
-// scan finds the topmost of them, on whatever is mounted. Everything below one is part of it.
+// scan finds the topmost writable spots on all mounts. A spot includes everything below it.
 func (c *Config) scan(ctx context.Context) ([]spot, error) { return c.look(ctx, shared) }
 
-// look is scan without what has a fresh one anyway.
+// look is scan without spots that get a fresh one anyway.
 func (c *Config) look(ctx context.Context, without func(path string) bool) ([]spot, error) {
 	var found []spot
 	var device uint64
@@ -31,7 +31,7 @@ func (c *Config) look(ctx context.Context, without func(path string) bool) ([]sp
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case errors.Is(err, fs.ErrNotExist) && path != c.Root:
-			return nil // it went meanwhile
+			return nil // it was deleted meanwhile
 		case err != nil:
 			return err
 		case path == c.Dir, slices.Contains(c.Apart, path), without != nil && without(path):
@@ -67,8 +67,8 @@ func (c *Config) look(ctx context.Context, without func(path string) bool) ([]sp
 	return found, nil
 }
 
-// writable is the kernel's rule, and ownership, which is the right to change the mode. Links have no content of their own, a device is
-// the kernel's, and a socket or pipe is whoever's listens, of whom none is left.
+// writable applies the kernel's rule, and ownership, which allows changing the mode. Links have no content of their own, a device is
+// the kernel's, and a socket or pipe belongs to its listener, and none of the agent's is left.
 func (c *Config) writable(mode fs.FileMode, st *syscall.Stat_t) bool {
 	if mode&(fs.ModeSymlink|fs.ModeDevice|fs.ModeSocket|fs.ModeNamedPipe) != 0 {
 		return false
@@ -77,7 +77,7 @@ func (c *Config) writable(mode fs.FileMode, st *syscall.Stat_t) bool {
 	return user || mode.Perm()&0o002 != 0 || group && mode.Perm()&0o020 != 0
 }
 
-// reachable is the kernel's rule of who gets to what is in a folder of somebody else's.
+// reachable applies the kernel's rule for entering another user's folder.
 func (c *Config) reachable(mode fs.FileMode, st *syscall.Stat_t) bool {
 	_, group := c.Mine(st.Uid, st.Gid)
 	return mode.Perm()&0o001 != 0 || group && mode.Perm()&0o010 != 0

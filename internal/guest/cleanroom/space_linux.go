@@ -16,10 +16,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 )
 
-// Space is what is free on the disk; 0: without a bound.
+// Space is free disk space; 0 means no limit.
 type Space struct{ Disk, Inodes int64 }
 
-// space is the least of what is free where rooms lie and in folders that stay apart.
+// space is the least free space of the rooms' folder and of the folders of Apart.
 func (c *Config) space() (Space, error) {
 	var all Space
 	for _, dir := range append([]string{c.Dir}, c.Apart...) {
@@ -31,19 +31,19 @@ func (c *Config) space() (Space, error) {
 		}
 		least := func(to *int64, n int64) {
 			if *to == 0 || n < *to {
-				*to = max(n, 1) // 0 is no bound
+				*to = max(n, 1) // 0 would mean no limit
 			}
 		}
 		least(&all.Disk, int64(st.Bavail)*int64(st.Bsize))
-		if st.Files > 0 { // some file systems have no bound
+		if st.Files > 0 { // some file systems have no limit
 			least(&all.Inodes, int64(st.Ffree))
 		}
 	}
 	return all, nil
 }
 
-// emptyShared removes what the agent's users left in memory that is shared by name: it has no process that would take it along, and
-// counts as the agent's memory.
+// emptyShared removes the agent's users' files in shared memory: they outlive their processes, and
+// count as the agent's memory.
 func (c *Config) emptyShared(ctx context.Context) error {
 	var err error
 	for _, m := range own {
@@ -85,7 +85,7 @@ func removeSet(call uintptr, id int) syscall.Errno {
 	return errno
 }
 
-// segments are the ids of a table of /proc/sysvipc that belong to the agent's side.
+// segments are the ids in a table of /proc/sysvipc that belong to the agent's side.
 func (c *Config) segments(table string) (ids []int) {
 	id, uid := -1, -1
 	for i, line := range strings.Split(strings.TrimSpace(table), "\n") {
@@ -116,10 +116,10 @@ func (c *Config) segments(table string) (ids []int) {
 	return ids
 }
 
-// rmBatch is how many names go to one call of rm: they are some kilobytes.
+// rmBatch bounds the names of one call of rm: they take some kilobytes.
 const rmBatch = 500
 
-// emptyDir removes what belongs to the agent's users.
+// emptyDir removes the agent's users' files.
 func (c *Config) emptyDir(ctx context.Context, dir string) error {
 	var names []string
 	flush := func() error {

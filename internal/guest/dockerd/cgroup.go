@@ -21,7 +21,7 @@ const (
 	nestPause  = 5 * time.Millisecond
 )
 
-// cgroupState says which hierarchy the box has and what was done to it.
+// cgroupState is the box's cgroup hierarchy and its preparation.
 type cgroupState struct {
 	version int
 	note    string
@@ -150,8 +150,8 @@ func missing(want, have []string) []string {
 	return m
 }
 
-// checkPrivileges turns the three ways in which a box is commonly started wrong
-// into an error that says what to add.
+// checkPrivileges turns three common errors in starting a box
+// into an error that names the missing option.
 func (s system) checkPrivileges() error {
 	b, err := os.ReadFile(s.path("/proc/self/status"))
 	if err != nil {

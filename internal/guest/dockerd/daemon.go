@@ -28,8 +28,8 @@ type daemons struct {
 	containerd, dockerd *daemon
 }
 
-// daemon is a running process that writes to a log file. A file, not a pipe:
-// a pipe of ours in the hands of a grandchild would be held open for ever.
+// daemon is a running process that writes to a log file. It is not a pipe,
+// because a grandchild would keep a pipe open forever.
 type daemon struct {
 	name string
 	log  string
@@ -44,7 +44,7 @@ func spawn(ctx context.Context, name, logDir string, s proc.Spec) (*daemon, erro
 	}
 	defer f.Close()
 	s.Stdout, s.Stderr = f, f
-	// The daemon's life is not that of the step that starts it: Stop ends it.
+	// The daemon outlives the step that starts it: Stop ends it.
 	p, err := proc.Start(context.WithoutCancel(ctx), s)
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func spawn(ctx context.Context, name, logDir string, s proc.Spec) (*daemon, erro
 	return d, nil
 }
 
-// until runs ready and fails early when the daemon exits first.
+// until runs ready and fails early if the daemon exits first.
 func (d *daemon) until(ctx context.Context, limit time.Duration, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -93,7 +93,7 @@ func (d *daemon) tail() string {
 	return strings.TrimSpace(string(b))
 }
 
-// end stops the daemon within ctx, by force when it has to.
+// end stops the daemon within ctx, by force if necessary.
 func (d *daemon) end(ctx context.Context) {
 	if d == nil {
 		return

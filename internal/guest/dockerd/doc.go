@@ -1,10 +1,10 @@
-// Package dockerd is the box's own Docker engine: it makes the ground ready
-// (cgroups, mounts, storage driver, a data root free of stale state), runs a
-// containerd and a dockerd of its own, watches them and ends them in bounded time.
+// Package dockerd is the box's own Docker engine: it prepares the box
+// (cgroups, mounts, storage driver, a data root free of stale state), runs its own
+// containerd and dockerd, watches them and ends them in bounded time.
 //
-// The socket belongs to this package, not to the daemon: it exists with its
-// final owner and mode from Listen on, clients connect at once and wait, and
-// the daemon may be started on first use or replaced after a crash behind it.
+// This package owns the socket, not the daemon: the socket exists with its
+// final owner and mode from Listen on, and clients connect at once and wait. Behind it
+// the daemon may be started on first use or replaced after a crash.
 //
-// The package knows nothing of services, images or the task.
+// The package does not depend on services, images or the task.
 package dockerd

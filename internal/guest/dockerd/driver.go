@@ -22,7 +22,7 @@ const (
 	trialTimeout = 5 * time.Second // a mount takes milliseconds; a FUSE server that hangs must not hang the box
 )
 
-// Trial tries a storage driver for real, in a folder of its own.
+// Trial tests a storage driver in a folder of its own.
 type Trial struct {
 	Driver string
 	Try    func(ctx context.Context, dir string) error
@@ -34,7 +34,7 @@ func RealTrials() []Trial {
 }
 
 // ChooseDriver runs the trials inside root, which must be on the file system
-// that will hold the layers (a trial elsewhere, say /tmp, answers for another file system), and
+// that will hold the layers (a trial elsewhere, say /tmp, tests another file system), and
 // returns the first driver that works, with the reasons against the ones before it.
 func ChooseDriver(ctx context.Context, root string, trials []Trial) (driver string, reasons []string, err error) {
 	for _, t := range trials {
@@ -73,7 +73,7 @@ func trialTree(dir string) (options, merged string, err error) {
 	return fmt.Sprintf("lowerdir=%[1]s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work", dir), filepath.Join(dir, "merged"), err
 }
 
-// useUnion does on the mount what images and containers do to it.
+// useUnion performs on the mount the operations of images and containers.
 func useUnion(merged string) error {
 	if err := os.Mkdir(filepath.Join(merged, "new"), 0o755); err != nil {
 		return fmt.Errorf("make folder: %w", err)

@@ -16,20 +16,20 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// Home decides where the data root lies. The engine uses DataRoot as it is when
-// Config has none.
+// Home decides the place of the data root. Without one the engine uses DataRoot
+// itself.
 type Home interface {
 	// Trial is the folder on whose file system the layers would lie.
 	Trial() string
-	// Prepare mounts the data root for driver onto Config.DataRoot, or reports
-	// that DataRoot has to be used as it is, and why. It is called once, before
-	// anything of the data root is touched. uid and gid own the files of inner root.
+	// Prepare mounts the data root for driver onto Config.DataRoot, or returns the reason
+	// why DataRoot itself has to be used. It is called once, before
+	// the data root is touched. uid and gid own the files of inner root.
 	Prepare(ctx context.Context, driver string, uid, gid int) (placed bool, note string, err error)
 }
 
 // Config describes the engine. Paths are those in the box.
 type Config struct {
-	// Root is put before every path of the machine that is read or prepared;
+	// Root is a prefix of every path of the machine that is read or prepared;
 	// empty in the box.
 	Root string
 	// DataRoot holds images and containers; it should be a volume.
@@ -38,38 +38,38 @@ type Config struct {
 	RunDir string
 	// LogDir receives dockerd.log and containerd.log.
 	LogDir string
-	// Socket is where the daemon answers. A process that can connect to it is root in the
-	// box: its folder is for root only, and others come through the guard.
+	// Socket is the daemon's own socket. A client of it is root in the
+	// box: its folder is for root only, and others use the guard.
 	Socket string
-	// Group is the primary group of the daemon and of what it starts, by which the
-	// network policy knows their sockets; 0: the caller's.
+	// Group is the primary group of the daemon and its children, by which the
+	// network policy recognises their sockets; 0 means the caller's.
 	Group uint32
-	// Cgroup is the control group of the daemons, CgroupParent the one that containers are made in, as the daemon names it.
-	// Nil and empty: the caller's, and the daemon's choice.
+	// Cgroup is the control group of the daemons; nil means the caller's. CgroupParent is the one for containers, in the
+	// daemon's notation; empty means the daemon's choice.
 	Cgroup       *proc.Cgroup
 	CgroupParent string
-	// Sweep ends every process that is left of containers when the daemons have ended. Nil ends none.
+	// Sweep ends every remaining process of containers after the daemons have ended. It may be nil.
 	Sweep func() error
-	// RemapUser is the user that root in inner containers is; empty: real root.
+	// RemapUser is the user that inner root is mapped to; empty means real root.
 	RemapUser string
-	// MTU of inner networks. 0: that of the box's default route.
+	// MTU is that of inner networks; 0 means that of the box's default route.
 	MTU int
-	// Avoid are addresses that no inner network may have, besides those that the box has routes to:
-	// its resolvers and other hosts that it talks to. Nil avoids none.
+	// Avoid are addresses that no inner network may have, besides those in the box's routes:
+	// its resolvers and other hosts that it talks to. It may be nil.
 	Avoid func() []netip.Prefix
 	// Resolver opens a DNS server for inner containers at an address that need not exist yet: the
-	// bridge that will carry it is made by the daemon, which wants to know the server before. It is
-	// closed by its owner. If nil, they ask the resolvers of the box, where they can reach them.
+	// daemon makes the bridge that carries it, and needs the server's address before. The owner
+	// closes it. If nil, containers use the box's resolvers, if they can reach them.
 	Resolver func(ctx context.Context, at netip.AddrPort) error
-	// Outbound is told every address that inner containers may have, before there is
-	// one, and gives them a way out of the box. If nil, they have none.
+	// Outbound gets the range of all addresses of inner containers, before they
+	// exist, and gives them a way out of the box. If nil, they have none.
 	Outbound func(ctx context.Context, inner netip.Prefix) error
-	// Home may place the data root; nil: DataRoot as it is.
+	// Home may place the data root; if nil, DataRoot itself is used.
 	Home Home
-	// Warn is told of an engine that ended by itself while the run goes on. It must
-	// be safe for concurrent use; nil: nobody wants to know.
+	// Warn is called if the engine ends by itself during the run. It must
+	// be safe for concurrent use; it may be nil.
 	Warn func(text string)
-	// Trials are the storage drivers to try; nil: RealTrials.
+	// Trials are the storage drivers to try; nil means RealTrials.
 	Trials []Trial
 	Log    *slog.Logger
 }
@@ -81,10 +81,10 @@ const (
 	DefaultSocket = "/run/sandbox-agent-docker/docker.sock"
 )
 
-// errHalted is why nothing is started any more.
+// errHalted is the error of starts after Stop.
 var errHalted = errors.New("the engine was told to stop")
 
-// Info is what is known of the engine; Driver is empty until it was started.
+// Info describes the engine; Driver is empty until it was started.
 type Info struct {
 	Driver        string
 	Version       string
@@ -92,9 +92,9 @@ type Info struct {
 	CgroupVersion int
 	Pool          netip.Prefix // every address of inner containers
 	MTU           int
-	// Ready is what dockerd took from its fork to its first answer.
+	// Ready is the time from dockerd's fork to its first answer.
 	Ready time.Duration
-	// Notes say what was prepared and what was not possible, in order.
+	// Notes list, in order, the preparations and those that were not possible.
 	Notes []string
 }
 
@@ -116,20 +116,20 @@ type Engine struct {
 	lock     *os.File
 	daemons  daemons
 	stopOnce sync.Once
-	// remembered is what Renew leaves of the images.
+	// remembered are the images that Renew keeps.
 	remembered *imageStore
 	// renewing is held while the daemons are replaced on purpose.
 	renewing sync.Mutex
 
-	// done is closed when the engine is over for good: stopped, not startable, or
-	// crashed more often than it is restarted. doneErr then says which, with the end of
+	// done is closed when the engine has ended for good: stopped, not startable, or
+	// crashed more often than the restart limit. doneErr is then the reason, with the end of
 	// the log; it is nil after an orderly Stop.
 	done     chan struct{}
 	doneOnce sync.Once
 	doneErr  error
 }
 
-// New returns an engine that does not exist yet.
+// New returns an engine that is not started.
 func New(cfg Config) (*Engine, error) {
 	if cfg.RunDir == "" {
 		cfg.RunDir = defaultRunDir
@@ -156,7 +156,7 @@ func New(cfg Config) (*Engine, error) {
 	}, nil
 }
 
-// Listen makes the socket. From here on clients can connect; they wait until
+// Listen makes the socket. From then on clients can connect; they wait until
 // the engine is up.
 func (e *Engine) Listen(ctx context.Context) error {
 	s, err := listen(ctx, e.cfg.Socket)
@@ -187,7 +187,7 @@ func (e *Engine) StartOnDemand(ctx context.Context) error {
 }
 
 // Start starts the engine and waits until it answers. Every call returns the
-// outcome of the first one. A failed start closes the socket, so that nobody waits for nothing.
+// outcome of the first one. A failed start closes the socket, so that clients do not wait in vain.
 func (e *Engine) Start(ctx context.Context) error {
 	e.startOnce.Do(func() {
 		ctx, cancel := e.untilHalt(ctx)
@@ -214,10 +214,10 @@ func (e *Engine) untilHalt(ctx context.Context) (context.Context, context.Cancel
 	return ctx, func() { cancel(nil) }
 }
 
-// Client talks to the engine; its calls wait while the engine is not up.
+// Client is a client of the engine; its calls wait while the engine is not up.
 func (e *Engine) Client() *client.Client { return e.cli }
 
-// Info is a copy of what is known so far.
+// Info returns a copy of the current state.
 func (e *Engine) Info() Info {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// ground is what an engine stands on: control groups, mounts, its data root, addresses and an OCI runtime, each tried out
+// ground are an engine's prerequisites: control groups, mounts, data root, addresses and an OCI runtime, each tested
 // before the daemons start.
 type ground struct {
 	cfg  *Config
@@ -31,14 +31,14 @@ func (g *ground) prepare(ctx context.Context) (cgroupVersion int, err error) {
 		return 0, err
 	}
 	g.note("%s", cg.note)
-	// Inner root passes through on its way to its own folders.
+	// Inner root must be able to pass through to its own folders.
 	if err := g.sys.freshDir(g.cfg.RunDir, 0o711); err != nil {
 		return 0, err
 	}
 	return cg.version, os.MkdirAll(g.cfg.LogDir, 0o755)
 }
 
-// dataRoot chooses the driver, places the data root, locks it and scrubs it. The lock is the caller's to close, also beside
+// dataRoot chooses the driver, places the data root, locks it and scrubs it. The caller closes the lock, also after
 // an error.
 func (g *ground) dataRoot(ctx context.Context) (driver string, lock *os.File, err error) {
 	root := g.cfg.DataRoot
@@ -63,7 +63,7 @@ func (g *ground) dataRoot(ctx context.Context) (driver string, lock *os.File, er
 		}
 		g.note("%s", note)
 		if !placed && trial != root {
-			// Another file system, another answer.
+			// On another file system the choice may differ.
 			if driver, err = g.driver(ctx, root); err != nil {
 				return "", nil, err
 			}
@@ -103,8 +103,8 @@ func (g *ground) driver(ctx context.Context, dir string) (string, error) {
 	return driver, nil
 }
 
-// network chooses addresses and has the resolver opened; the way out is made
-// meanwhile and its outcome comes on the channel.
+// network chooses addresses and opens the resolver. The way out is made
+// concurrently, and its error comes on the channel.
 func (g *ground) network(ctx context.Context, p *plan) (<-chan error, error) {
 	routes, err := g.sys.routes()
 	if err != nil {
@@ -143,7 +143,7 @@ func (g *ground) network(ctx context.Context, p *plan) (<-chan error, error) {
 	return outbound, nil
 }
 
-// remapIDs are the ids that inner root has in the box: the first of the user's
+// remapIDs are the ids of inner root in the box: the first of the user's
 // subordinate ids.
 func (s system) remapIDs(user string) (uid, gid int, err error) {
 	if user == "" {

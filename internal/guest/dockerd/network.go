@@ -60,9 +60,9 @@ type addresses struct {
 	pool   netip.Prefix // networks made later, /24 each
 }
 
-// chooseAddresses picks ranges that hide nothing the box can reach. Only what is
-// routed or named in the box is visible from here, so 172.16/12 and 192.168/16, where engines, home
-// and office networks live, are never taken; nor is 198.18.0.0/15, where the network policy has addresses for names.
+// chooseAddresses picks ranges that hide no address the box can reach. Only
+// the box's routes and configured addresses are visible from here, so 172.16/12 and 192.168/16, where engines, home
+// and office networks live, are never used; nor is 198.18.0.0/15, which the network policy uses for names.
 func chooseAddresses(taken []netip.Prefix) (addresses, error) {
 	var candidates []netip.Prefix
 	for i := range 40 {
@@ -89,7 +89,7 @@ func chooseAddresses(taken []netip.Prefix) (addresses, error) {
 	return addresses{}, errors.New("every address range for the inner engine is routed elsewhere: remove a route of the sandbox")
 }
 
-// mtu is that of the interface with the default route; 0 when there is none.
+// mtu is that of the interface with the default route; 0 if there is none.
 func (s system) mtu(routes []route) int {
 	for _, r := range routes {
 		if r.prefix.Bits() != 0 {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// plan is all that decides how the daemons are started.
+// plan has all inputs of the daemons' start.
 type plan struct {
 	version      string
 	driver       string
@@ -32,9 +32,9 @@ func major(version string) int {
 func (p plan) containerdSocket() string { return filepath.Join(p.runDir, "containerd.sock") }
 func (p plan) configFile() string       { return filepath.Join(p.runDir, "daemon.json") }
 
-// config is the daemon's configuration file: it keeps out whatever
-// /etc/docker/daemon.json the image has, which could contradict the flags. A build asks for the host's
-// network or for privileges inside of a stream that the guard cannot read, so the daemon itself refuses them.
+// config is the daemon's configuration file. It replaces the image's
+// /etc/docker/daemon.json, which could contradict the flags. A build requests the host's
+// network or privileges inside a stream that the guard cannot read, so the daemon itself refuses them.
 func (p plan) config() string {
 	const builder = `"builder":{"entitlements":{"network-host":false,"security-insecure":false}}`
 	if major(p.version) >= 23 {
@@ -55,7 +55,7 @@ func (p plan) dockerd() []string {
 		"--exec-root", filepath.Join(p.runDir, "docker"),
 		"--pidfile", filepath.Join(p.runDir, "docker.pid"),
 		"-s", p.driver,
-		// One rule of ours replaces what takes most of the daemon's start; the proxy
+		// Our own single rule replaces the part that takes most of the daemon's start time; the proxy
 		// then has to serve published ports.
 		"--iptables=false", "--ip6tables=false", "--userland-proxy=true",
 		"--bip", p.addr.bridge.String(),
@@ -103,8 +103,8 @@ func runtimePath(name string) string {
 
 const daemonPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// containerdConfig keeps containerd to what dockerd needs of it. Its root is in
-// the data root: on the box's own union file system it could not make snapshots.
+// containerdConfig restricts containerd to the parts that dockerd needs. Its root is in
+// the data root, because it cannot make snapshots on the box's own union file system.
 func (p plan) containerdConfig() string {
 	return fmt.Sprintf(`version = 2
 root = %q
@@ -123,7 +123,7 @@ disabled_plugins = [
 `, filepath.Join(p.dataRoot, "containerd", "daemon"), filepath.Join(p.runDir, "containerd"), p.containerdSocket())
 }
 
-// environment of the daemons: what they need and nothing of the task. Programs are looked for in first before all else.
+// environment is that of the daemons: only required variables, and none of the task's. Programs are searched in first before all other folders.
 func environment(all []string, first ...string) []string {
 	env := []string{"PATH=" + strings.Join(append(first, daemonPath), ":"), "HOME=/root"}
 	for _, kv := range all {

@@ -16,18 +16,18 @@ import (
 const (
 	// renewTime bounds a renewal: ending some ten containers and the daemons takes half a second, the start as long as the first.
 	renewTime = time.Minute
-	// endTime is what a daemon has to end by itself before it is killed.
+	// endTime bounds a daemon's own end before it is killed.
 	endTime = 10 * time.Second
 )
 
-// imageStore is which images a data root has and what they are called, at a moment.
+// imageStore lists the images of a data root and their names at one time.
 type imageStore struct {
 	names  map[string][]byte   // by file: repositories.json
 	images map[string][]string // by folder: the ids in it
 }
 
-// Remember notes the images and their names as they are now: those that Renew leaves. It is called before code of the
-// task can reach the engine, and where none is started yet Start does so itself.
+// Remember records the current images and their names, which Renew keeps. Call it before code of the
+// task can reach the engine. If the engine is not started yet, Start calls it.
 func (e *Engine) Remember() error {
 	s, err := readImages(e.cfg.DataRoot)
 	if err != nil {
@@ -39,8 +39,8 @@ func (e *Engine) Remember() error {
 	return nil
 }
 
-// Renew makes the engine what it was before code of the task used it: without containers, networks, volumes and caches of builds, with
-// the images and names that were remembered. Clients wait meanwhile. It reports whether there was anything to renew: an engine that was never started is new.
+// Renew returns the engine to its state before code of the task used it: without containers, networks, volumes and build caches, with
+// the recorded images and names. Clients wait meanwhile. It reports whether the engine had been started; otherwise there is nothing to renew.
 func (e *Engine) Renew(ctx context.Context) (renewed bool, err error) {
 	if e.Info().Version == "" {
 		return false, nil
@@ -51,7 +51,7 @@ func (e *Engine) Renew(ctx context.Context) (renewed bool, err error) {
 	defer e.renewing.Unlock()
 	if err := e.renew(ctx); err != nil {
 		err = fmt.Errorf("renew the inner engine: %w", err)
-		e.finish(err) // half an engine is none: who waits for it learns so
+		e.finish(err) // a half-renewed engine is not usable: waiting clients get the error
 		return true, err
 	}
 	return true, nil
@@ -61,7 +61,7 @@ func (e *Engine) renew(ctx context.Context) error {
 	if err := e.haltedErr(); err != nil {
 		return err
 	}
-	// By the daemon, so that nothing of a container stays mounted and no bridge stays behind.
+	// Through the daemon, so that no mount of a container and no bridge remains.
 	if err := e.RemoveContainers(ctx, nil); err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (e *Engine) renew(ctx context.Context) error {
 	if err := e.endAll(ctx, d.dockerd, d.containerd); err != nil {
 		return err
 	}
-	// The daemon's files are put back by hand: this does not depend on what it calls its own.
+	// The daemon's files are restored directly, without relying on the daemon's list of its own images.
 	if err := s.restore(e.cfg.DataRoot); err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (e *Engine) renew(ctx context.Context) error {
 	return e.startDockerd(ctx)
 }
 
-// endAll ends the daemons, and then what they lost sight of: it would write on, and take what the next side needs.
+// endAll ends the daemons and then the processes they lost track of: these would continue to write, and use the next side's resources.
 func (e *Engine) endAll(ctx context.Context, daemons ...*daemon) error {
 	for _, d := range daemons {
 		end, cancel := context.WithTimeout(ctx, endTime)
@@ -112,7 +112,7 @@ func (e *Engine) endAll(ctx context.Context, daemons ...*daemon) error {
 	return nil
 }
 
-// dropBuilds removes caches of builds: what a step gives is looked up in them.
+// dropBuilds removes build caches, because later builds reuse their steps' results.
 func dropBuilds(root string) error {
 	own, err := filepath.Glob(filepath.Join(root, "buildkit"))
 	remapped, rerr := filepath.Glob(filepath.Join(root, "*", "buildkit"))
@@ -123,7 +123,7 @@ func dropBuilds(root string) error {
 	return err
 }
 
-// stores are the folders of image stores of a data root.
+// stores are the image store folders of a data root.
 func stores(root string) ([]string, error) {
 	own, err := filepath.Glob(filepath.Join(root, "image", "*"))
 	if err != nil {
@@ -168,7 +168,7 @@ func readImages(root string) (*imageStore, error) {
 	return s, nil
 }
 
-// restore makes the stores of a data root what they were. The daemon must not run.
+// restore returns the stores of a data root to the recorded state. The daemon must not run.
 func (s *imageStore) restore(root string) error {
 	if s == nil {
 		return errors.New("its images were not remembered")
@@ -180,7 +180,7 @@ func (s *imageStore) restore(root string) error {
 	for _, dir := range dirs {
 		names, known := s.names[filepath.Join(dir, namesFile)]
 		if !known {
-			err = os.RemoveAll(dir) // there was none
+			err = os.RemoveAll(dir) // there was none before
 		} else {
 			err = os.WriteFile(filepath.Join(dir, namesFile), names, 0o600)
 		}
@@ -196,7 +196,7 @@ func (s *imageStore) restore(root string) error {
 	return nil
 }
 
-// keepOnly removes what is in a folder beside the names.
+// keepOnly removes all entries of a folder except names.
 func keepOnly(dir string, names []string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -17,9 +17,9 @@ const fastRuntime = "crun"
 
 const trialName = "sandbox-agent-trial"
 
-// runtime prefers the fast OCI runtime when it really runs a container
-// here; "" leaves the daemon its own choice. It refuses some cgroup set-ups that the default accepts,
-// which no version number tells.
+// runtime prefers the fast OCI runtime if it can run a container
+// here; "" means the daemon's default. The fast one refuses some cgroup set-ups that the default accepts,
+// which no version number shows.
 func (g *ground) runtime(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -36,7 +36,7 @@ func (g *ground) runtime(ctx context.Context) string {
 	return ""
 }
 
-// tryRuntime runs `true` of the box's own /usr in a container as the inner engine's will be.
+// tryRuntime runs `true` of the box's own /usr in a container like the inner engine's.
 func tryRuntime(ctx context.Context, name, bundle string, uid, gid int) (err error) {
 	if _, err := os.Stat(runtimePath(name)); err != nil {
 		return err
@@ -70,7 +70,7 @@ func tryRuntime(ctx context.Context, name, bundle string, uid, gid int) (err err
 	return err
 }
 
-// dropTrialCgroups removes the groups of a trial that ended half-way.
+// dropTrialCgroups removes the groups of an interrupted trial.
 func dropTrialCgroups() {
 	for _, pattern := range []string{"/*/", "/"} {
 		dirs, _ := filepath.Glob(cgroupRoot + pattern + trialName)
@@ -80,8 +80,8 @@ func dropTrialCgroups() {
 	}
 }
 
-// trialContainer is an OCI configuration with what inner containers have and
-// what can go wrong: a user namespace, a control group and a namespace of it.
+// trialContainer is an OCI configuration with the properties of inner containers that
+// can fail: a user namespace, a control group and a namespace of it.
 func trialContainer(uid, gid int) map[string]any {
 	type m = map[string]any
 	spaces := []m{{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}, {"type": "cgroup"}}

@@ -15,15 +15,15 @@ import (
 const (
 	lockFile = ".sandbox-agent.lock"
 	trashDir = ".sandbox-agent.trash"
-	// minFree is below what even the engine's own databases cannot be relied
-	// on: network creation fails half-way on a full disk and the next start with it.
+	// minFree is the least space with which the engine's own databases are
+	// reliable: network creation fails half-way on a full disk, and then the next start fails, too.
 	minFree = 64 << 20
 	lowFree = 2 << 30
 )
 
-// lockRoot takes the data root for this engine alone, for the life of the
-// returned file. dockerd itself has no such lock: a second daemon on one data root waits for
-// its databases for ever, or, when those were "cleaned", destroys the layers.
+// lockRoot locks the data root for this engine alone, until the
+// returned file is closed. dockerd itself has no such lock: a second daemon on one data root waits for
+// its databases forever, or, if those were "cleaned", destroys the layers.
 func lockRoot(root string) (*os.File, error) {
 	if err := os.MkdirAll(root, 0o711); err != nil {
 		return nil, fmt.Errorf("make data root: %w", err)
@@ -42,7 +42,7 @@ func lockRoot(root string) (*os.File, error) {
 	return f, nil
 }
 
-// checkSpace refuses a full disk and mentions a nearly full one.
+// checkSpace refuses a full disk and notes a nearly full one.
 func checkSpace(root string) (note string, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(root, &st); err != nil {
@@ -61,9 +61,9 @@ func checkSpace(root string) (note string, err error) {
 // remapped matches the data root that userns-remap puts inside the data root.
 var remapped = regexp.MustCompile(`^[0-9]+\.[0-9]+$`)
 
-// scrub removes all state of former runs but image layers: containers (which
+// scrub removes all state of former runs except image layers: containers (which
 // would start again), networks and names in use, volumes with another task's data, half-loaded
-// layers. The caller holds the lock. Removed state is only moved aside; the
+// layers. The caller holds the lock. scrub only moves the state aside; the
 // returned function deletes it and may run later.
 func scrub(root string) (empty func() error, err error) {
 	trash := filepath.Join(root, trashDir)
@@ -101,7 +101,7 @@ type scrubber struct {
 	err   error
 }
 
-// drop moves p out of the way. An absent path is no error.
+// drop moves p aside. It ignores a missing p.
 func (s *scrubber) drop(p string) {
 	s.n++
 	err := os.Rename(p, filepath.Join(s.trash, fmt.Sprintf("%d-%d", os.Getpid(), s.n)))
@@ -126,7 +126,7 @@ func (s *scrubber) state(root string) {
 }
 
 // layers drops every layer folder that no complete image layer refers to:
-// those of containers and those that were being loaded.
+// those of containers and of interrupted loads.
 func (s *scrubber) layers(root, driver, db string) {
 	s.drop(filepath.Join(db, "mounts"))
 	s.drop(filepath.Join(db, "tmp"))

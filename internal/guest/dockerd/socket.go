@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is the listening socket that is handed to one daemon after the other.
+// socket is the listening socket that successive daemons inherit.
 type socket struct {
 	l    *net.UnixListener
 	file *os.File // a duplicate, for the child
@@ -48,7 +48,7 @@ func listen(ctx context.Context, path string) (*socket, error) {
 	return &socket{l: l, file: f, path: path}, nil
 }
 
-// waitClient waits for a connection without accepting it: the daemon does that.
+// waitClient waits for a connection without accepting it: the daemon accepts it.
 func (s *socket) waitClient(ctx context.Context) error {
 	rc, err := s.l.SyscallConn()
 	if err != nil {

@@ -23,7 +23,7 @@ const (
 	probeTimeout      = 10 * time.Second // a version query; bounded because a broken binary may hang
 )
 
-// start does everything between nothing and an engine that answers.
+// start prepares and starts the engine and waits until it answers.
 func (e *Engine) start(ctx context.Context) error {
 	if err := e.sys.checkPrivileges(); err != nil {
 		return err
@@ -36,7 +36,7 @@ func (e *Engine) start(ctx context.Context) error {
 	e.mu.Lock()
 	e.info.CgroupVersion = cgroups
 	e.mu.Unlock()
-	// The version takes a fork of a large binary: it is asked while the data root
+	// Reading the version forks a large binary, so it runs while the data root
 	// is prepared.
 	version := make(chan result[string], 1)
 	go func() { version <- resultOf(dockerdVersion(ctx)) }()
@@ -57,7 +57,7 @@ func (e *Engine) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// containerd's socket is there before the version is: both are waited for below.
+	// containerd's socket exists before the version is known: both are awaited below.
 	e.mu.Lock()
 	e.plan = p
 	e.mu.Unlock()
@@ -162,7 +162,7 @@ func (e *Engine) startDockerd(ctx context.Context) error {
 	if err := p.withhold(); err != nil {
 		return err
 	}
-	// A daemon takes the socket over when LISTEN_PID is its own pid, which only
+	// A daemon inherits the socket if LISTEN_PID is its own pid, which only
 	// the process itself knows.
 	argv := append([]string{"/bin/sh", "-c", `LISTEN_PID=$$ exec "$@"`, "sh"}, p.dockerd()...)
 	if err := e.haltedErr(); err != nil {

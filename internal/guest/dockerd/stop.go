@@ -11,11 +11,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// maxRestarts is how often a daemon that crashed is replaced in one run: once
-// is bad luck, twice is a daemon that cannot live here.
+// maxRestarts bounds the replacements of a crashed daemon in one run: one crash
+// is bad luck, after two the daemon cannot run here.
 const maxRestarts = 1
 
-// watch replaces a daemon that ends by itself, once, and gives the engine up
+// watch replaces a daemon that ends by itself, once, and ends the engine
 // after that.
 func (e *Engine) watch(ctx context.Context) {
 	for restarts := 0; ; restarts++ {
@@ -56,7 +56,7 @@ func (e *Engine) watch(ctx context.Context) {
 	}
 }
 
-// giveUp ends the engine for good. During Stop that is no news.
+// giveUp ends the engine for good. During Stop it warns of nothing.
 func (e *Engine) giveUp(err error) {
 	if e.haltedErr() == nil {
 		e.cfg.Warn(err.Error())
@@ -72,7 +72,7 @@ func (e *Engine) restart(ctx context.Context, dead *daemon) error {
 	return e.startDockerd(ctx)
 }
 
-// haltedErr says that nothing may be started any more.
+// haltedErr is the error of starts after Stop; nil before it.
 func (e *Engine) haltedErr() error {
 	select {
 	case <-e.halt:
@@ -82,7 +82,7 @@ func (e *Engine) haltedErr() error {
 	}
 }
 
-// abort kills what a failed start left.
+// abort kills the processes of a failed start.
 func (e *Engine) abort() {
 	e.mu.Lock()
 	d := e.daemons
@@ -95,8 +95,8 @@ func (e *Engine) abort() {
 }
 
 // Stop ends the engine within workorder.EngineGrace or ctx, whichever is
-// shorter: containers are killed, not asked (one that ignores SIGTERM costs ten seconds), because
-// what they hold is gone with the box.
+// shorter. It kills containers (one that ignores SIGTERM costs ten seconds), because
+// their data ends with the box.
 func (e *Engine) Stop(ctx context.Context) {
 	e.stopOnce.Do(func() {
 		close(e.halt)
@@ -121,7 +121,7 @@ func (e *Engine) Stop(ctx context.Context) {
 	})
 }
 
-// settle makes sure that no start is under way or will come.
+// settle makes sure that no start is running or will begin.
 func (e *Engine) settle(ctx context.Context) {
 	settled := make(chan struct{})
 	go func() {

@@ -11,14 +11,14 @@ import (
 	"github.com/docker/docker/api/types/container"
 )
 
-// sweepPasses bounds the looks for containers that another one makes while they are removed: one that has a way to the
-// engine is gone after the first.
+// sweepPasses bounds the rounds for containers that another one makes during the removal: a container with access to the
+// engine is removed in the first round.
 const sweepPasses = 10
 
-// listTime bounds one list of containers, which takes milliseconds: an engine that hangs must not hold the run up.
+// listTime bounds one list of containers, which takes milliseconds: a hanging engine must not block the run.
 const listTime = 10 * time.Second
 
-// Containers lists the ids of all containers, those that do not run included; none where the engine was never started.
+// Containers lists the ids of all containers, stopped ones included; none if the engine was never started.
 func (e *Engine) Containers(ctx context.Context) (ids []string, err error) {
 	if e.Info().Version == "" {
 		return nil, nil
@@ -35,7 +35,7 @@ func (e *Engine) Containers(ctx context.Context) (ids []string, err error) {
 	return ids, nil
 }
 
-// RemoveContainers removes all containers but those of keep, whatever they do and however often they start again.
+// RemoveContainers removes all containers except those of keep, running and restarting ones included.
 func (e *Engine) RemoveContainers(ctx context.Context, keep map[string]bool) error {
 	var last error
 	for range sweepPasses {
@@ -54,7 +54,7 @@ func (e *Engine) RemoveContainers(ctx context.Context, keep map[string]bool) err
 			found = true
 			wg.Go(func() {
 				err := e.cli.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
-				if err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) { // somebody else removes it
+				if err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) { // another client removes it
 					mu.Lock()
 					last = errors.Join(last, fmt.Errorf("remove the inner container %.12s: %w", id, err))
 					mu.Unlock()

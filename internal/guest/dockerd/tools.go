@@ -6,15 +6,15 @@ import (
 	"path/filepath"
 )
 
-// withheld is in the place of git for the engine. BuildKit runs git as root on whatever repository a build names: as its
-// context, as a named one, in a Dockerfile's ADD, or in what a frontend asks for. The request for it lies inside of a
-// stream that the guard does not read, so that root's git is kept away where it would be found.
+// withheld replaces git for the engine. BuildKit runs git as root on any repository that a build names: as its
+// context, as a named one, in a Dockerfile's ADD, or at a frontend's request. The request is inside a
+// stream that the guard does not read, so root's git is hidden from the engine's path.
 const withheld = `#!/bin/sh
 echo "sandbox-agent guard: rule build-remote: the engine does not fetch repositories: fetch it in the sandbox (git) and give the local copy" >&2
 exit 128
 `
 
-// tools is a folder of root's at the head of the engine's path.
+// tools is a root-only folder at the head of the engine's path.
 func (p plan) tools() string { return filepath.Join(p.runDir, "bin") }
 
 // withhold makes the folder.

@@ -12,12 +12,12 @@ import (
 	"syscall"
 )
 
-// maxInspect bounds what is read of the engine's answer about containers.
+// maxInspect bounds the engine's answer about containers.
 const maxInspect = 16 << 20
 
-// archive judges docker cp. For it the engine mounts the container's binds once more and reads and writes below them
-// as root. A client's own file is no more to root than to the client, but in a folder of root's the agent would
-// read what it cannot.
+// archive decides on docker cp. For it the engine mounts the container's binds once more, and reads and writes below them
+// as root. A source of the client's own gives root no more than the client has, but in a folder of root's the agent would
+// read files that it cannot read itself.
 //
 // The engine also looks for the place of each mount as root, from outside of the container, before it enters it
 // (GHSA-vp62-88p7-qqf5 and GHSA-rg2x-37c3-w2rh, which engines of distributions still have). Inside of a bind the client can
@@ -27,7 +27,7 @@ func (g *Guard) archive(ctx context.Context, req *request) error {
 	at := len(req.path) - 2 // containers/NAME/archive
 	c, err := g.inspect(ctx, req.path[at])
 	if err != nil || c == nil {
-		return err // what is not there is the engine's to say
+		return err // the engine reports missing containers
 	}
 	for _, m := range c.Mounts {
 		if m.Type == "volume" || m.Type == "tmpfs" || m.Type == "image" || g.isSocket(m.Source) {
@@ -59,7 +59,7 @@ func (g *Guard) clients(source string) bool {
 	return ok && st.Uid != 0
 }
 
-// said is a source as the client said it.
+// said is a source as the client gave it.
 func (g *Guard) said(source string) string {
 	if name, ok := g.points.name(source); ok {
 		if b, ok := g.points.bound(name); ok {
@@ -69,15 +69,15 @@ func (g *Guard) said(source string) string {
 	return source
 }
 
-// renew looks at the binds of a container anew before it is started: a file that was replaced by another of its name is
-// seen, as with Docker. That nothing else is bound than what the client may bind does not depend on it.
+// renew reopens a container's binds before it is started: it sees a file that was replaced by another of the same name,
+// as Docker does. The check that a client binds only allowed files does not depend on it.
 func (g *Guard) renew(ctx context.Context, req *request, who peer) error {
 	if !g.points.any() {
 		return nil
 	}
 	c, err := g.inspect(ctx, req.path[len(req.path)-2]) // containers/NAME/start
 	if err != nil || c == nil {
-		return err // what is not there is the engine's to say
+		return err // the engine reports missing containers
 	}
 	for _, m := range c.Mounts {
 		name, ok := g.points.name(m.Source)
@@ -98,8 +98,8 @@ func (g *Guard) renew(ctx context.Context, req *request, who peer) error {
 	return nil
 }
 
-// removeUnstarted does what the engine does when it cannot start a container that is to be removed at its end: for the
-// removal the client of `docker run --rm` waits, whatever its own request was answered. One that runs stays.
+// removeUnstarted does what the engine does when it cannot start a container with automatic removal: the client
+// of `docker run --rm` waits for the removal, whatever its own request's answer is. A running container stays.
 func (g *Guard) removeUnstarted(ctx context.Context, id string) {
 	u := url.URL{Scheme: "http", Host: "docker", Path: "/containers/" + id, RawQuery: "v=1"}
 	r, err := http.NewRequestWithContext(ctx, http.MethodDelete, u.String(), nil)
@@ -144,7 +144,7 @@ func (g *Guard) inspect(ctx context.Context, name string) (*inspected, error) {
 	return c, nil
 }
 
-// ask has the engine tell something; nothing is nil.
+// ask queries the engine; nothing is nil.
 func (g *Guard) ask(ctx context.Context, path, query string, read func([]byte) error) error {
 	u := url.URL{Scheme: "http", Host: "docker", Path: path, RawQuery: query}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peer is who opened a connection.
+// peer is the process that opened a connection.
 type peer struct {
 	pid      int32
 	uid, gid uint32
@@ -49,7 +49,7 @@ func peerOf(c *net.UnixConn) peer {
 	return p
 }
 
-// limited bounds the connections that are open at one time.
+// limited bounds the open connections.
 type limited struct {
 	*net.UnixListener
 	slots chan struct{}
@@ -89,8 +89,8 @@ func (c *client) Close() error {
 	return err
 }
 
-// gone reports whether the other side has closed both directions. A side that has only
-// said all it has to say (docker exec -i with a finished stdin) is not gone.
+// gone reports whether the client has closed both directions. A client that has only
+// finished sending (docker exec -i with a finished stdin) is not gone.
 func gone(c net.Conn) bool {
 	s, ok := c.(syscall.Conn)
 	if !ok {

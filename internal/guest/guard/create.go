@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// defaultCapabilities are those of a container of which nothing was said, moby
-// oci/caps/defaults.go; they are capabilities of the user sandbox's namespace.
+// defaultCapabilities are those of a container without a capability setting, moby
+// oci/caps/defaults.go; they are capabilities in the user sandbox's namespace.
 var defaultCapabilities = []string{
 	"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE",
 	"NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
 }
 
-// The tables have every field of API 1.51; nil: any value.
+// The tables have every field of API 1.51; nil allows any value.
 
 // configFields describe an image and the process; they give no power over the box.
 func configFields() map[string]check {
@@ -116,7 +116,7 @@ func authFields() map[string]check {
 	}
 }
 
-// hostConfigOf judges the host's part and writes binds as mounts, see binds.
+// hostConfigOf checks HostConfig and writes binds as mounts, see binds.
 func hostConfigOf(j *judge, at string, v any) (any, error) {
 	v, err := hostConfig(j, at, v)
 	if err != nil {
@@ -182,7 +182,7 @@ func capabilities(_ *judge, at string, v any) (any, error) {
 	return list, nil
 }
 
-// securityOpt reads an option as the engine does: key=value, or key:value of old.
+// securityOpt reads an option as the engine does: key=value, or the old key:value.
 func securityOpt(_ *judge, _, s string) (string, error) {
 	key, value, sep := strings.Cut(s, "=")
 	if !sep {

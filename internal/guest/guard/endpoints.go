@@ -9,27 +9,27 @@ import (
 	"strings"
 )
 
-// kind is what an endpoint does with its connection and body.
+// kind is how an endpoint uses its connection and body.
 type kind int
 
 const (
-	plain  kind = iota // no body is forwarded; one that is there is judged when body says how
-	jsonly             // a JSON body that is judged
+	plain  kind = iota // no body is forwarded; if body is set, it checks one
+	jsonly             // a JSON body that is checked
 	stream             // a body that passes through
 	hijack             // the connection becomes a stream
 )
 
-// endpoint is a request that is known. "*" in the path is one part of it, "**" one or
+// endpoint is a known request. "*" in the path stands for one part of it, "**" for one or
 // more; no path of the API matches two patterns of a method.
 type endpoint struct {
 	method, path string
 	kind         kind
 	body         check                  // of a JSON body; with hijack and nil there is none
-	query        func(url.Values) error // nil: whatever it is, it is harmless
+	query        func(url.Values) error // nil if every query is harmless
 	archive      bool
-	starts       bool // a container, whose binds are looked at anew
+	starts       bool // a container, whose binds are reopened
 	ends         bool // containers may be gone after it
-	shows        bool // the answer, or an error, has sources of binds
+	shows        bool // the answer, or an error, contains sources of binds
 }
 
 const (
@@ -116,7 +116,7 @@ var endpoints = []endpoint{
 	{method: remove, path: "/volumes/*"},
 }
 
-// families say why the rest of the API is refused, by the first part of the path.
+// families are the reasons why the rest of the API is refused, by the first part of the path.
 var families = map[string]string{
 	"plugins": rulePlugin, "swarm": ruleSwarm, "services": ruleSwarm, "nodes": ruleSwarm, "tasks": ruleSwarm,
 	"secrets": ruleSwarm, "configs": ruleSwarm,

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// maxClients bounds the connections at one time; the kernel lets others wait. A large
-	// compose project with logs and events was seen to hold about a hundred.
+	// maxClients bounds the connections at one time; further ones wait in the kernel. A large
+	// compose project with logs and events was measured with about a hundred.
 	maxClients = 512
 	// maxBody bounds a JSON body: the largest that clients send are environments and labels of some 100 KiB.
 	maxBody = 4 << 20
@@ -30,10 +30,10 @@ const (
 	maxJudged = 16
 	// maxHeader leaves room for X-Registry-Config with the credentials of many registries.
 	maxHeader = 256 << 10
-	// headerTime bounds the reading of a request's header, bodyTime that of a JSON body.
+	// headerTime bounds reading a request's header, bodyTime reading a JSON body.
 	headerTime = 10 * time.Second
 	bodyTime   = 20 * time.Second
-	// idleTime is how long a client may keep a connection for its next request.
+	// idleTime bounds a connection's wait for the client's next request.
 	idleTime = 2 * time.Minute
 	// closeTime bounds the wait for streams at the end.
 	closeTime = 5 * time.Second
@@ -41,22 +41,22 @@ const (
 
 // Config describes the guard.
 type Config struct {
-	// Socket is where clients connect; it belongs to root and GID, 0660.
+	// Socket is the path that clients connect to; it belongs to root and GID, 0660.
 	Socket string
 	GID    int
-	// Upstream is the engine's own socket. It has to be root's alone, not only its
-	// folder: a bind of it into a container passes by the folder. A connection may wait until the engine has started.
+	// Upstream is the engine's own socket. The socket itself, not only its folder, must be accessible to root
+	// only: a bind of the socket into a container bypasses the folder. A connection may wait until the engine has started.
 	Upstream string
 	// Binds are the folders of which files may be bound into containers.
 	Binds []string
-	// Mounts is a folder that the guard makes, root's alone, for the mount points of binds.
+	// Mounts is a root-only folder that the guard makes, for the mount points of binds.
 	Mounts string
 	// Reserved are addresses, besides those of the box and its routes, that no network of
-	// containers may have: hosts that boot talks to, like the git server and the resolvers. nil: none.
+	// containers may have: hosts that boot talks to, such as the git server and the resolvers. It may be nil.
 	Reserved func() []netip.Prefix
-	// By names a client process; nil: not named.
+	// By names a client process; if nil, clients are not named.
 	By func(pid int) string
-	// Refused is told of the first refusal by each rule; it must be safe for concurrent use. nil: nobody wants to know.
+	// Refused is called for the first refusal by each rule; it must be safe for concurrent use. It may be nil.
 	Refused func(rule, text, by string)
 	Log     *slog.Logger
 }
@@ -71,14 +71,14 @@ type Guard struct {
 	points *points
 	sweeps *sweeper
 	swept  sync.WaitGroup
-	// streams outlive the requests that began them.
+	// streams outlive their requests.
 	streams streams
 
-	// Seams of the tests.
+	// Replaced in tests.
 	taken   func() ([]netip.Prefix, error)
 	makeDir func(root, dir string, who peer) error
 
-	// places says where folders for binds lie at the moment; nil: where they are called.
+	// places maps the folders for binds to their current places; nil if they are at their own paths.
 	places atomic.Pointer[map[string]string]
 
 	mu       sync.Mutex
@@ -112,8 +112,8 @@ func New(cfg Config) *Guard {
 	return g
 }
 
-// transport makes a connection for each request: none can be stale after a restart of
-// the engine, and nothing of one client's is ever before another's on it.
+// transport makes a connection for each request, so no connection is stale after a restart of
+// the engine, and no client's bytes precede another client's.
 func (g *Guard) transport() *http.Transport {
 	return &http.Transport{
 		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return g.dial(ctx) },
@@ -153,8 +153,8 @@ func (g *Guard) Listen(ctx context.Context) error {
 	return nil
 }
 
-// listen makes the socket in a folder that only root enters and moves it to its
-// place when it has its owner and mode, over whatever was there.
+// listen makes the socket in a folder that only root can enter, sets owner and mode, and then moves it to its
+// place, over any existing file.
 func listen(ctx context.Context, path string, gid int) (net.Listener, error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".guard-")
 	if err != nil {
@@ -171,7 +171,7 @@ func listen(ctx context.Context, path string, gid int) (net.Listener, error) {
 		l.Close()
 		return nil, fmt.Errorf("make docker socket: got a %T", l)
 	}
-	ul.SetUnlinkOnClose(false) // its path is another one by then
+	ul.SetUnlinkOnClose(false) // its path changes below
 	err = errors.Join(os.Chown(tmp, -1, gid), os.Chmod(tmp, 0o660))
 	if err == nil {
 		err = os.Rename(tmp, path)
@@ -183,7 +183,7 @@ func listen(ctx context.Context, path string, gid int) (net.Listener, error) {
 	return &limited{UnixListener: ul, slots: make(chan struct{}, maxClients), done: make(chan struct{})}, nil
 }
 
-// Refusals counts what was refused by rule, the most frequent first.
+// Refusals counts the refusals by rule, the most frequent first.
 func (g *Guard) Refusals() []workorder.Refusal {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -200,8 +200,8 @@ func (g *Guard) Refusals() []workorder.Refusal {
 	return out
 }
 
-// refused counts a refusal. The log gets the first, the second, the fourth and so on
-// of a rule, and only for those the process is looked for: a client in a loop neither fills the disk nor costs much.
+// refused counts a refusal. It logs the first, the second, the fourth and so on
+// of a rule, and searches only then for the process: a client in a loop neither fills the disk nor costs much.
 func (g *Guard) refused(r *refusal, who peer) {
 	said := r.Error()
 	g.mu.Lock()

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// lingerTime is what a client has to close its side after the engine has closed its own.
+	// lingerTime bounds how long a client may keep its side open after the engine has closed its own.
 	lingerTime = 5 * time.Second
-	// goneEvery is how often a client that said all it has to say is looked for.
+	// goneEvery is the interval of checks whether a client that has finished sending is gone.
 	goneEvery = 500 * time.Millisecond
 )
 
-// protocols are those of the API's streams. The forwarded word is one of these, not the client's.
+// protocols are those of the API's streams. The guard forwards one of these words, not the client's.
 func protocol(r *http.Request) string {
 	for _, p := range []string{"tcp", "h2c", "websocket"} {
 		if strings.EqualFold(r.Header.Get("Upgrade"), p) {
@@ -28,8 +28,8 @@ func protocol(r *http.Request) string {
 	return ""
 }
 
-// hijack forwards a request after which the connection is a stream. The bytes that
-// follow are only passed on when the engine has stopped to read requests from it.
+// hijack forwards a request after which the connection is a stream. Bytes that
+// follow are passed on only once the engine reads no more requests from the connection.
 func (g *Guard) hijack(w http.ResponseWriter, r *http.Request, req *request) {
 	up, err := g.dial(r.Context())
 	if err != nil {
@@ -76,15 +76,15 @@ func (g *Guard) hijack(w http.ResponseWriter, r *http.Request, req *request) {
 		return
 	}
 	defer g.streams.drop(conn, up)
-	stop() // the request's context says nothing about a stream
+	stop() // the request's context does not apply to a stream
 	if conn.SetDeadline(time.Time{}) != nil || writeHead(conn, resp) != nil {
 		return
 	}
 	pump(pair{conn, buf.Reader}, pair{up, from})
 }
 
-// isStream reports whether the engine has given the connection up for a stream: it
-// switched protocols as asked, or began an answer that has no end but the connection's.
+// isStream reports whether the engine has turned the connection into a stream: it
+// switched protocols as requested, or began an answer that only the connection's end delimits.
 func isStream(resp *http.Response, proto string) bool {
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return proto != ""
@@ -111,7 +111,7 @@ type pair struct {
 	from *bufio.Reader
 }
 
-// pump copies both ways until both sides have said all, or one is gone.
+// pump copies both ways until both sides have finished, or one is gone.
 func pump(client, engine pair) {
 	up, down := make(chan error, 1), make(chan error, 1)
 	go func() { up <- copyStream(engine, client) }()

@@ -12,11 +12,11 @@ import (
 	"unicode"
 )
 
-// maxDepth is more nesting than any body of the API has.
+// maxDepth exceeds the nesting of every body of the API.
 const maxDepth = 32
 
-// parse reads one JSON value. Numbers stay as they are written. A key that an
-// object has twice is an error: decoders merge or choose, each in its own way.
+// parse reads one JSON value. Numbers stay as written. A duplicate key
+// is an error: decoders differ in which value they use.
 func parse(b []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
@@ -91,7 +91,7 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimRight(b.Bytes(), "\n"), nil
 }
 
-// fold is under what name encoding/json finds a field: "ſ" is an s, "K" (the sign of Kelvin) a k.
+// fold returns the name under which encoding/json finds a field: "ſ" is an s, "K" (the sign of Kelvin) a k.
 func fold(s string) string {
 	return strings.Map(func(r rune) rune {
 		for {
@@ -104,8 +104,8 @@ func fold(s string) string {
 	}, s)
 }
 
-// empty reports whether a value says nothing: what decoders make of it is what
-// they make of its absence.
+// empty reports whether decoders treat a value as they treat
+// its absence.
 func empty(v any) bool {
 	switch v := v.(type) {
 	case nil:
@@ -125,7 +125,7 @@ func empty(v any) bool {
 	return false
 }
 
-// check judges the value of a field and returns what is forwarded.
+// check checks the value of a field and returns the value to forward.
 type check func(j *judge, at string, v any) (any, error)
 
 // join names a field of what is at a place; the body itself has no name.
@@ -163,7 +163,7 @@ func members(fields map[string]check, drop bool) check {
 			}
 			seen[folded] = true
 			if v == nil {
-				continue // as if it were not there
+				continue // treated as absent
 			}
 			if c := fields[name]; c != nil {
 				var err error
@@ -239,7 +239,7 @@ func oneOf(rule string, allowed ...string) check {
 	})
 }
 
-// unset allows only what says nothing.
+// unset allows only empty values.
 func unset(rule string) check {
 	return func(_ *judge, at string, v any) (any, error) {
 		if !empty(v) {

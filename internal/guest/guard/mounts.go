@@ -14,7 +14,7 @@ var (
 	bindShared      = []string{"shared", "rshared"}
 )
 
-// slaves reports whether mounts of the box that come later are wanted in a bind.
+// slaves reports whether a bind is to show later mounts of the box.
 func slaves(propagation string) bool { return strings.HasSuffix(propagation, "slave") }
 
 var mountFields = object(map[string]check{
@@ -35,7 +35,7 @@ var mountFields = object(map[string]check{
 
 var volumeBody = volumeOf
 
-// volumeOf judges volumes/create.
+// volumeOf checks volumes/create.
 func volumeOf(j *judge, at string, v any) (any, error) {
 	v, err := object(map[string]check{
 		"Name": text(volumeName), "Driver": nil, "DriverOpts": nil, "Labels": nil,
@@ -80,7 +80,7 @@ func driver(at string, v any, name, options string) error {
 			return refuse(ruleBody, "%s.%s has to be a string", join(at, options), key)
 		}
 		switch key {
-		case "type", "device": // a tmpfs has no device: whatever it is, it is not opened
+		case "type", "device": // a tmpfs has no device: the value is never opened
 		case "o":
 			if bad := tmpfsOption(s); bad != "" {
 				return refuse(ruleVolumeDriver, "the mount option %q is not possible in a sandbox", bad)
@@ -92,8 +92,8 @@ func driver(at string, v any, name, options string) error {
 	return nil
 }
 
-// tmpfsOption returns the first option that is not a tmpfs's own. "bind" among
-// them would make the device the thing that is mounted.
+// tmpfsOption returns the first option that is not a tmpfs's own. The option "bind"
+// would mount the device itself.
 func tmpfsOption(s string) (bad string) {
 	for o := range strings.SplitSeq(s, ",") {
 		key, _, _ := strings.Cut(o, "=")
@@ -113,7 +113,7 @@ func plainText(_ *judge, at, s string) (string, error) {
 	return s, nil
 }
 
-// volumeName refuses what the engine could take for a path.
+// volumeName refuses names that the engine could read as a path.
 func volumeName(_ *judge, at, s string) (string, error) {
 	if strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == '/' || r == '\\' || r >= 0x7f }) || strings.HasPrefix(s, ".") {
 		return "", refuse(ruleBind, "%s %q is neither the name of a volume nor an absolute path", at, s)
@@ -150,8 +150,8 @@ func mountOf(j *judge, at string, v any) (any, error) {
 	return m, err
 }
 
-// binds judges HostConfig.Binds. An entry that binds a path becomes a mount: for those the
-// engine does not make missing sources, which it would do as root, at every start, following links.
+// binds checks HostConfig.Binds. It turns binds of paths into mounts: for mounts the
+// engine does not create missing sources, which it would do as root, at every start, following links.
 func binds(j *judge, at string, v any) (any, error) {
 	list, ok := v.([]any)
 	if !ok {

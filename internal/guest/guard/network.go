@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// privateRanges are where a network of containers may lie.
+// privateRanges are the allowed ranges for networks of containers.
 var privateRanges = []netip.Prefix{
 	netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("192.168.0.0/16"),
 	netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("fc00::/7"),
@@ -80,8 +80,8 @@ func networkOption(_ *judge, at, key string, v any) (any, error) {
 func endpointFields() map[string]check {
 	return map[string]check{
 		"IPAMConfig": object(map[string]check{
-			"IPv4Address": nil, "IPv6Address": nil, // the engine looks that they are of the network's subnet
-			"LinkLocalIPs": unset(ruleNetworkSubnet), // where clouds have their metadata services
+			"IPv4Address": nil, "IPv6Address": nil, // the engine checks that they are in the network's subnet
+			"LinkLocalIPs": unset(ruleNetworkSubnet), // metadata services of clouds use them
 		}),
 		"Links": nil, "Aliases": nil, "MacAddress": nil, "GwPriority": nil,
 		"DriverOpts": mapOf(endpointOption),
@@ -166,7 +166,7 @@ func subnetOf(j *judge, at string, v any) (any, error) {
 	return m, nil
 }
 
-// subnet refuses what is not private, and what the box has or needs itself.
+// subnet refuses ranges that are not private, and those that the box has or needs itself.
 func (j *judge) subnet(p netip.Prefix) error {
 	if !slices.ContainsFunc(privateRanges, func(r netip.Prefix) bool { return r.Bits() <= p.Bits() && r.Contains(p.Addr()) }) {
 		return refuse(ruleNetworkSubnet, "the subnet %s is not in a private range", p)

@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dockerSockets are the paths at which containers look for the engine; what is
-// behind them in the box is the guard.
+// dockerSockets are the paths at which containers look for the engine; in
+// the box they lead to the guard.
 var dockerSockets = []string{"/var/run/docker.sock", "/run/docker.sock"}
 
-// newDirMode is that of folders which the engine makes for binds.
+// newDirMode is the mode of folders that the engine makes for binds.
 const newDirMode = 0o755
 
-// bind judges the source of a bind and returns the path that is forwarded: a mount
+// bind checks the source of a bind and returns the path to forward: a mount
 // point (see points), or the Docker socket, whose path is root's.
 func (j *judge) bind(b bound) (string, error) {
 	if !strings.HasPrefix(b.source, "/") {
@@ -38,7 +38,7 @@ func (j *judge) bind(b bound) (string, error) {
 	name := newName()
 	j.later = append(j.later, func(ctx context.Context) error {
 		if !j.g.points.add(name, b) {
-			_ = j.g.sweeps.sweep(ctx) // when the engine does not answer there is no room
+			_ = j.g.sweeps.sweep(ctx) // without an answer of the engine there is no room
 			if !j.g.points.add(name, b) {
 				return refuse(ruleBindLimit, "there are %d binds of containers already", maxPoints)
 			}
@@ -53,14 +53,14 @@ func (g *Guard) isSocket(p string) bool {
 	return p == g.cfg.Socket || slices.Contains(dockerSockets, p)
 }
 
-// place is where a source lies: without links, below one of the folders for binds.
+// place is the position of a source: without links, below one of the folders for binds.
 type place struct {
 	root, target string
 	missing      bool
 }
 
-// Relocate says that the folders for binds lie elsewhere from now on, by their path: clients see other folders there than the
-// engine. A path in no such folder cannot be bound meanwhile. With nil, they lie where they are called.
+// Relocate sets new places for the folders for binds, by their path, while clients see other folders there than the
+// engine does. Sources outside of these folders cannot be bound meanwhile. nil resets the places.
 func (g *Guard) Relocate(places map[string]string) {
 	if places == nil {
 		g.places.Store(nil)
@@ -75,7 +75,7 @@ func (g *Guard) Relocate(places map[string]string) {
 	g.places.Store(&lie)
 }
 
-// folders are the folders for binds as the engine finds them, and the source in one of them.
+// folders returns the folders for binds at their places for the engine, and the source in one of them.
 func (g *Guard) folders(source string) (roots []string, at string) {
 	lie := g.places.Load()
 	if lie == nil {
@@ -108,8 +108,8 @@ func (g *Guard) find(source string) (place, error) {
 	return place{}, refuse(ruleBind, "%q cannot be bound into a container", source)
 }
 
-// resolve follows the links of a clean absolute path; what does not exist yet is
-// kept below its deepest parent that does.
+// resolve follows the links of a clean absolute path; it keeps the part that does not exist
+// yet, below its deepest existing parent.
 func resolve(p string) (target string, missing bool, err error) {
 	rest := ""
 	for at := p; ; at = path.Dir(at) {
@@ -131,12 +131,12 @@ func within(root, p string) bool {
 	return p == root || strings.HasPrefix(p, strings.TrimSuffix(root, "/")+"/")
 }
 
-// makeDirAs makes a missing folder below root with the rights of the client, as
-// which it then belongs to it, and without following a link.
+// makeDirAs makes a missing folder below root with the client's identity, so that the client
+// owns it, and without following a link.
 func makeDirAs(root, dir string, who peer) error {
 	done := make(chan error, 1)
 	go func() {
-		// The thread is given up: its identity is not that of the process any more.
+		// The thread ends: its identity differs from the process's.
 		runtime.LockOSThread()
 		done <- func() error {
 			if err := become(who); err != nil {

@@ -13,19 +13,19 @@ const (
 	// maxPoints bounds the mount points at one time: each is in the mount table that the kernel copies for
 	// every new container. Large compose projects have some tens of binds.
 	maxPoints = 1024
-	// nameBytes is the length of a mount point's random name: no text of a client's has it by chance.
+	// nameBytes is the length of a mount point's random name, so that no client's text contains it by chance.
 	nameBytes = 16
-	// sweepTime bounds the question to the engine which mount points are in use.
+	// sweepTime bounds asking the engine which mount points are in use.
 	sweepTime = 30 * time.Second
 )
 
-// points are the mount points of binds. The engine resolves the source of a bind as root each time when it starts
-// the container, long after the guard has judged it. So it is given a path that only root can
-// change, on which is mounted what the guard has opened. The records are no more than the
+// points are the mount points of binds. The engine resolves a bind's source as root at each start of
+// the container, long after the guard has checked it. So the engine gets a path that only root can
+// change; the source that the guard opened is mounted on it. The records have the same lifetime as the
 // box's mounts: both end with the box.
 type points struct {
 	dir string // root's alone
-	// system does what needs a box; tests replace it.
+	// system has the operations that need a box; tests replace it.
 	system mounter
 
 	mu    sync.Mutex
@@ -36,23 +36,23 @@ type points struct {
 // point is a mount point by its name in the folder.
 type point struct {
 	bound
-	pending bool // its container is being made: the engine may not know it yet
+	pending bool // its container is being made: the engine may not have it yet
 }
 
-// bound is a bind as the client wants it.
+// bound is a bind as the client requested it.
 type bound struct {
 	source string // clean and absolute, its links not followed
 	create bool   // a missing source is made
-	slave  bool   // mounts of the box that come later appear in it
+	slave  bool   // later mounts of the box appear in it
 }
 
-// mounter is what happens in the kernel.
+// mounter has the kernel operations.
 type mounter struct {
 	// prepare makes the folder.
 	prepare func(dir string) error
-	// put mounts what a descriptor of O_PATH is about; what was mounted there before goes.
+	// put mounts the file of an O_PATH descriptor, in place of the point's earlier mount.
 	put func(fd int, at string, slave bool) error
-	// clear unmounts and removes a mount point; one that is not there is no error.
+	// clear unmounts and removes a mount point; a missing one is no error.
 	clear func(at string) error
 }
 
@@ -60,7 +60,7 @@ func newPoints(dir string) *points {
 	return &points{dir: dir, system: realMounter(), all: map[string]*point{}}
 }
 
-// newName is the name of a mount point that is still to be made.
+// newName returns a name for a new mount point.
 func newName() string {
 	b := make([]byte, nameBytes)
 	_, _ = rand.Read(b) // never fails
@@ -69,13 +69,13 @@ func newName() string {
 
 func (p *points) path(name string) string { return path.Join(p.dir, name) }
 
-// name is of which mount point a path is.
+// name returns the mount point's name in a path.
 func (p *points) name(source string) (string, bool) {
 	name, ok := strings.CutPrefix(source, p.dir+"/")
 	return name, ok && len(name) == 2*nameBytes
 }
 
-// add takes a bind up, without anything mounted yet; it reports whether there is room.
+// add records a bind without mounting it; it reports whether there is room.
 func (p *points) add(name string, b bound) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,8 +103,8 @@ func (p *points) any() bool {
 	return len(p.all) > 0
 }
 
-// put mounts what the descriptor is about at the point; without a descriptor (-1) nothing is left there, which the
-// engine then calls a missing source. One that was dropped meanwhile stays so.
+// put mounts the descriptor's file at the point. Without a descriptor (-1) it leaves nothing there, which the
+// engine then reports as a missing source. A point that was dropped meanwhile stays dropped.
 func (p *points) put(name string, fd int, slave bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,7 +123,7 @@ func (p *points) put(name string, fd int, slave bool) error {
 	return p.system.put(fd, p.path(name), slave)
 }
 
-// settle says that the engine knows by now of the containers with these points, or will never.
+// settle records that the engine has the containers of these points, or will never have them.
 func (p *points) settle(names []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,7 +134,7 @@ func (p *points) settle(names []string) {
 	}
 }
 
-// settled are the points whose containers are made.
+// settled are the points whose containers exist.
 func (p *points) settled() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,8 +147,8 @@ func (p *points) settled() []string {
 	return names
 }
 
-// drop removes points. Containers that run keep what they have: it is mounted once more in them.
-// A point that cannot be removed stays on record for the next time.
+// drop removes points. Running containers keep their binds, because these are mounts of their own.
+// A point that cannot be removed stays recorded for the next try.
 func (p *points) drop(names []string) (failed error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

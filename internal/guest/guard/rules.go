@@ -9,16 +9,16 @@ import (
 	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
-// Rule is a reason for which requests are refused.
+// Rule is a reason to refuse requests.
 type Rule struct {
 	Name string
-	// Refuses says in one sentence what is refused and why.
+	// Refuses tells in one sentence which requests are refused, and why.
 	Refuses string
-	// Instead is what a user can do; it ends the message of a refusal.
+	// Instead is the user's alternative; it ends the message of a refusal.
 	Instead string
 }
 
-// The names are part of messages, results and documents: they do not change.
+// The names are part of messages, results and documents: they must not change.
 const (
 	ruleAnnotation    = "annotation"
 	ruleAPIVersion    = "api-version"
@@ -120,10 +120,10 @@ func (r *refusal) Error() string {
 	return fmt.Sprintf("sandbox-agent guard: rule %s: %s: %s", r.rule, clean(r.what), rules[i].Instead)
 }
 
-// maxWhat bounds what a message repeats of the client's words.
+// maxWhat bounds the client's text that a message repeats.
 const maxWhat = 300
 
-// clean takes out of a text what could move a terminal's cursor, and shortens it.
+// clean removes control characters that could move a terminal's cursor, and shortens the text.
 func clean(s string) string {
 	return texts.Runes(strings.Map(func(r rune) rune {
 		if texts.Acts(r) {

@@ -14,32 +14,32 @@ import (
 )
 
 const (
-	// drainMax and drainTime bound what is still read of a refused request's body: a client that
-	// is in the middle of sending would see a broken connection in place of the reason.
+	// drainMax and drainTime bound the reading of a refused request's body: a client that
+	// is still sending would otherwise see a broken connection in place of the reason.
 	drainMax  = 64 << 20
 	drainTime = 5 * time.Second
-	// createTime bounds the wait for a container to be made: its volumes are filled from the image.
+	// createTime bounds the creation of a container: its volumes are filled from the image.
 	createTime = 10 * time.Minute
 )
 
-// judge looks at one request.
+// judge checks one request.
 type judge struct {
 	g    *Guard
 	peer peer
 	// binds are HostConfig.Binds in the form of Mounts.
 	binds []any
-	// later is done when everything is allowed.
+	// later runs once everything is allowed.
 	later []func(context.Context) error
 	// points are the mount points that were made.
 	points []string
 }
 
-// request is what was understood of a request, and all that is forwarded of it.
+// request is the parsed request; only its fields are forwarded.
 type request struct {
 	endpoint
 	path  []string
 	query url.Values
-	data  []byte // of a judged body; nil: there is none
+	data  []byte // of a checked body; nil if there is none
 	// points are mount points of the container that is made.
 	points []string
 }
@@ -53,7 +53,7 @@ func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case errors.As(err, &no):
 		g.refused(no, who)
-		_ = rc.EnableFullDuplex() // the reason goes out while the body still comes in
+		_ = rc.EnableFullDuplex() // the reason is sent while the body is still arriving
 		fail(w, http.StatusForbidden, no.Error())
 		drain(rc, r.Body)
 	case err != nil: // the client is gone, or the engine that was asked about a container
@@ -68,7 +68,7 @@ func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// forward has the engine answer.
+// forward sends the request to the engine.
 func (g *Guard) forward(w http.ResponseWriter, r *http.Request, req *request) {
 	out := req.outgoing(r)
 	ctx := out.Context()
@@ -76,8 +76,8 @@ func (g *Guard) forward(w http.ResponseWriter, r *http.Request, req *request) {
 		ctx = withShown(ctx)
 	}
 	if len(req.points) > 0 {
-		// When the client goes away the engine's answer is waited for all the same: it says when the engine knows
-		// of the container, and with it of its mount points.
+		// If the client goes away, the engine's answer is still awaited: after it the engine has
+		// the container, and its mount points.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), createTime)
 		defer cancel()
@@ -93,7 +93,7 @@ func (g *Guard) forward(w http.ResponseWriter, r *http.Request, req *request) {
 	g.proxy.ServeHTTP(w, out.WithContext(ctx))
 }
 
-// admit judges a request. Its result has nothing of the client's that was not understood.
+// admit checks a request. Its result contains only parsed parts of the client's request.
 func (g *Guard) admit(rc *http.ResponseController, r *http.Request, who peer) (*request, error) {
 	e, path, err := locate(r.Method, r.URL.Path)
 	if err != nil {
@@ -177,14 +177,14 @@ func (j *judge) json(ctx context.Context, b []byte, c check) ([]byte, error) {
 	return b, nil
 }
 
-// dropped are the headers that are about one connection, or about a body that is not the client's any more.
+// dropped are the headers that concern one connection, or the client's original body.
 var dropped = []string{
 	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
 	"Transfer-Encoding", "Upgrade", "Expect", "Content-Length", "Content-Type", "Http2-Settings",
 }
 
-// outgoing is the request to the engine. The engine takes a form in a body before the
-// query, so a body is never said to be one.
+// outgoing is the request to the engine. The engine prefers a form in the body to the
+// query, so a body is never labelled as a form.
 func (q *request) outgoing(r *http.Request) *http.Request {
 	out := r.Clone(r.Context())
 	path := "/" + strings.Join(q.path, "/")
@@ -210,7 +210,7 @@ func (q *request) outgoing(r *http.Request) *http.Request {
 	return out
 }
 
-// fail answers as the engine does.
+// fail answers in the engine's format.
 func fail(w http.ResponseWriter, code int, message string) {
 	b, err := json.Marshal(map[string]string{"message": message})
 	if err != nil {

@@ -12,17 +12,17 @@ import (
 	"strings"
 )
 
-// shownBuffer is what is held of an answer at one time.
+// shownBuffer is the buffered part of an answer, in bytes.
 const shownBuffer = 32 << 10
 
 type shownKey struct{}
 
-// withShown marks a request in whose answer the client's paths are to be in the place of mount points.
+// withShown marks a request in whose answer mount points are replaced by the client's paths.
 func withShown(ctx context.Context) context.Context {
 	return context.WithValue(ctx, shownKey{}, true)
 }
 
-// show is told of every answer.
+// show is called for every answer.
 func (g *Guard) show(resp *http.Response) error {
 	if resp.Request == nil || resp.Request.Context().Value(shownKey{}) == nil || resp.Request.Method == http.MethodHead || !g.points.any() {
 		return nil
@@ -39,7 +39,7 @@ func (g *Guard) show(resp *http.Response) error {
 	return nil
 }
 
-// shown reads JSON and has the sources as the client gave them.
+// shown reads JSON and replaces mount points by the client's sources.
 func (p *points) shown(r io.Reader) io.Reader {
 	return &shown{from: bufio.NewReaderSize(r, shownBuffer), points: p, prefix: []byte(p.dir + "/")}
 }
@@ -65,7 +65,7 @@ func (s *shown) Read(b []byte) (int, error) {
 			return n, nil
 		}
 		if !whole {
-			// The beginning of a path, perhaps: more is needed to tell.
+			// This may be the beginning of a path: more bytes are needed.
 			if _, err := s.from.Peek(len(have) + 1); err == nil {
 				continue
 			} else if !errors.Is(err, io.EOF) {
@@ -79,7 +79,7 @@ func (s *shown) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// next takes a path, or one byte of what only looks like one.
+// next reads a path, or one byte that only looks like the start of one.
 func (s *shown) next() {
 	n := len(s.prefix) + 2*nameBytes
 	have, _ := s.from.Peek(n) // shorter at the end
@@ -93,7 +93,7 @@ func (s *shown) next() {
 	_, _ = s.from.Discard(take) // it is in the buffer
 }
 
-// find is where the prefix begins, or could begin at the end of b; whole: all of it is there.
+// find returns where the prefix begins, or could begin at the end of b; whole means that all of it is there.
 func find(b, prefix []byte) (at int, whole bool) {
 	if i := bytes.Index(b, prefix); i >= 0 {
 		return i, true
@@ -106,7 +106,7 @@ func find(b, prefix []byte) (at int, whole bool) {
 	return len(b), false
 }
 
-// inJSON is a text as it stands between quotes.
+// inJSON is a text as written between quotes.
 func inJSON(s string) []byte {
 	var b strings.Builder
 	e := json.NewEncoder(&b)

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// pointsMode is that of the folder with the mount points: nobody but root has to pass it, because runtimes
-	// open the sources of a container in a user namespace before they enter it.
+	// pointsMode is the mode of the folder with the mount points. Only root has to enter it, because runtimes
+	// open a container's sources before they enter its user namespace.
 	pointsMode = 0o700
 	// pointsOptions of its own file system: besides the mount points there is nothing in it.
 	pointsOptions = "mode=700,size=1m"
 )
 
-// bindTo opens the source of a bind and puts it at its mount point, at the creation of a container and before each of
-// its starts, as the engine would look at the path each time.
+// bindTo opens the source of a bind and mounts it at its mount point, at the creation of a container and before each of
+// its starts, just as the engine would resolve the path each time.
 func (g *Guard) bindTo(name string, b bound, who peer) error {
 	at, err := g.find(b.source)
 	if err != nil {
@@ -35,7 +35,7 @@ func (g *Guard) bindTo(name string, b bound, who peer) error {
 	fd, err := openBelow(at.root, at.target, g.cfg.GID)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		fd = -1 // what is missing is the engine's to say
+		fd = -1 // the engine reports missing sources
 	case err != nil:
 		return refuse(ruleBind, "the source %q cannot be opened (%v)", b.source, err)
 	default:
@@ -47,9 +47,9 @@ func (g *Guard) bindTo(name string, b bound, who peer) error {
 	return nil
 }
 
-// openBelow opens what is at a path below root without following a link, as a descriptor for mounting. A folder on
-// the way that is root's has to let the client's group or everybody pass: the descriptor is root's, and would reach
-// behind it. Others' folders are the client's own, or those of its containers.
+// openBelow opens a path below root without following links, as a descriptor for mounting. A folder of root's on
+// the way must be passable for the client's group or for all users: the descriptor is root's and would bypass
+// it. Other folders belong to the client or to its containers.
 func openBelow(root, target string, gid int) (int, error) {
 	const flags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	at, err := unix.Open(root, flags, 0)
@@ -73,7 +73,7 @@ func openBelow(root, target string, gid int) (int, error) {
 	var st unix.Stat_t
 	err = unix.Fstat(at, &st)
 	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
-		err = unix.ELOOP // somebody put it there after it was resolved
+		err = unix.ELOOP // it was put there after the path was resolved
 	}
 	if err != nil {
 		_ = unix.Close(at)
@@ -109,8 +109,8 @@ func preparePoints(dir string) error {
 	return nil
 }
 
-// putPoint mounts a descriptor. The mount keeps the options of the one it is taken from. A file system mounted
-// already stays when it is the same file, so that an engine that starts a container by itself at
+// putPoint mounts a descriptor. The mount keeps the options of its source mount. If the same file is
+// mounted already, it stays, so that an engine that restarts a container by itself at
 // this moment finds it.
 func putPoint(fd int, at string, slave bool) error {
 	var want, have unix.Stat_t
@@ -155,7 +155,7 @@ func makePoint(at string, dir bool) error {
 	return f.Close()
 }
 
-// clearPoint never looks below the point: what is mounted there is the client's.
+// clearPoint never reads below the point, because the mounted files are the client's.
 func clearPoint(at string) error {
 	err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // EINVAL: nothing is mounted there

@@ -7,7 +7,7 @@ import (
 	"log/slog"
 )
 
-// sweeper removes mount points that no container has any more.
+// sweeper removes mount points that no container uses any more.
 type sweeper struct {
 	points *points
 	ask    func(ctx context.Context, path, query string, read func([]byte) error) error // the engine
@@ -15,11 +15,11 @@ type sweeper struct {
 	log    *slog.Logger
 }
 
-// later has the points of containers that are gone removed.
+// later requests the removal of points whose containers are gone.
 func (s *sweeper) later() {
 	select {
 	case s.asked <- struct{}{}:
-	default: // one that has not begun yet will see it
+	default: // a pending sweep covers this request
 	}
 }
 
@@ -36,9 +36,9 @@ func (s *sweeper) until(ctx context.Context) {
 	}
 }
 
-// sweep removes the points that no container has. Containers can share them (--volumes-from), and the engine
-// removes some by itself (--rm), so that the engine's list is what counts. It is asked for after the points are
-// looked at: what is settled then and still has a container is in it.
+// sweep removes the points that no container has. Containers can share points (--volumes-from), and the engine
+// removes some containers by itself (--rm), so the engine's list decides. It is requested after the points are
+// read: a settled point whose container still exists is in it.
 func (s *sweeper) sweep(ctx context.Context) error {
 	unused := map[string]bool{}
 	for _, name := range s.points.settled() {

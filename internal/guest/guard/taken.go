@@ -15,8 +15,8 @@ import (
 	"strings"
 )
 
-// takenByBox are the addresses of the box and what it has routes to, except for what
-// lies on bridges of its own: of those the engine keeps account.
+// takenByBox are the addresses of the box and its routes, except for those
+// on bridges of its own, which the engine manages.
 func takenByBox() ([]netip.Prefix, error) {
 	own, err := filepath.Glob("/sys/class/net/*/bridge")
 	if err != nil {
@@ -64,7 +64,7 @@ func interfaceAddresses(skip func(string) bool) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// routes reads a table of the kernel; default routes say nothing about an address.
+// routes reads a routing table of the kernel; it skips default routes, which concern no particular address.
 func routes(file string, skip func(string) bool, read func([]string) (dev string, p netip.Prefix, err error)) ([]netip.Prefix, error) {
 	f, err := os.Open(file)
 	if err != nil {

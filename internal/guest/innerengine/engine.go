@@ -63,7 +63,7 @@ func New(log *slog.Logger, o *workorder.Order, n Config) (*Engine, error) {
 	lazy := len(o.Services) == 0 && !o.Supabase
 	cache := layercache.New(layercache.Config{
 		Dir: workorder.CacheDir, DataRoot: workorder.DataRoot, ID: o.TaskID, Images: images,
-		// Without declared services nobody knows which images will be wanted.
+		// Without declared services the wanted images are unknown.
 		All: lazy,
 		// Untrusted code starts an engine by connecting to it.
 		ReadOnly: lazy, Log: log,
@@ -155,7 +155,7 @@ func (e *Engine) Stop(ctx context.Context) {
 	}
 }
 
-// Describe says in the result what the engine is.
+// Describe writes the engine's details into the result.
 func (e *Engine) Describe(h *workorder.Host) {
 	i := e.Info()
 	h.StorageDriver, h.InnerVersion, h.CgroupVersion = i.Driver, i.Version, i.CgroupVersion

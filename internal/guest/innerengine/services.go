@@ -24,7 +24,7 @@ type Services struct {
 	Workspace, Home string
 	User            *proc.Credential
 	Env             func() []string
-	// Lost is told of a service that failed during the run.
+	// Lost is called for a service that failed during the run.
 	Lost  func(text string)
 	Emit  func(workorder.Event)
 	Clean func(io.Writer) io.WriteCloser
@@ -108,7 +108,7 @@ func (s *Services) Supabase(ctx context.Context) (map[string]string, error) {
 	if err := s.seal(ctx); err != nil {
 		return nil, err
 	}
-	// No untrusted code has run yet, so nobody can have put anything else there.
+	// No untrusted code has run yet, so nothing else can be there.
 	scratch := filepath.Join(s.Home, ".supabase-stack")
 	err := errors.Join(os.MkdirAll(scratch, 0o700), os.Chown(scratch, int(s.User.UID), int(s.User.GID)))
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/distribution/reference"
 )
 
-// tree is a data root's image store: the seed's or a run's.
+// tree is the image store of a data root: the seed's or a run's.
 type tree struct{ root string }
 
 func (t tree) layers(p ...string) string {
@@ -29,7 +29,7 @@ func (t tree) meta(p ...string) string {
 func (t tree) record(chain string) string { return t.meta("layerdb", "sha256", chain) }
 func (t tree) config(image string) string { return t.meta("imagedb", "content", "sha256", image) }
 
-// cacheID is the folder of a layer, "" when the tree does not have the layer.
+// cacheID is the folder of a layer, "" if the tree lacks the layer.
 func (t tree) cacheID(chain string) string {
 	b, err := os.ReadFile(filepath.Join(t.record(chain), "cache-id"))
 	if err != nil {
@@ -47,8 +47,8 @@ func (t tree) parent(chain string) string {
 	return strings.TrimPrefix(strings.TrimSpace(string(b)), "sha256:")
 }
 
-// sound reports whether the layer and all below it are there. To an engine, a record of a
-// layer that it cannot use is in the way of that layer.
+// sound reports whether the layer and all below it exist. A record of an unusable
+// layer keeps the engine from getting that layer anew.
 func (t tree) sound(chain string) bool {
 	for ; chain != ""; chain = t.parent(chain) {
 		id := t.cacheID(chain)
@@ -87,7 +87,7 @@ func (t tree) setNames(r repositories) error {
 	return writeFile(t.meta("repositories.json"), b, 0o600)
 }
 
-// add takes over the names of from, whose meaning wins.
+// add adds the names of from, which replace existing ones.
 func (r repositories) add(from repositories) {
 	for repo, refs := range from.Repositories {
 		if r.Repositories[repo] == nil {
@@ -103,7 +103,7 @@ func (r repositories) only(images []string) repositories {
 	for _, name := range images {
 		ref, err := reference.ParseNormalizedNamed(name)
 		if err != nil {
-			continue // the engine will say so better when it is asked for the image
+			continue // the engine reports a better error when the image is requested
 		}
 		want := reference.FamiliarString(reference.TagNameOnly(ref))
 		repo := reference.FamiliarName(ref)
@@ -123,7 +123,7 @@ func (r repositories) only(images []string) repositories {
 	return out
 }
 
-// lacks reports whether any of the images has no name here.
+// lacks reports whether any of the images has no name in the list.
 func (r repositories) lacks(images []string) bool {
 	return slices.ContainsFunc(images, func(name string) bool { return len(r.only([]string{name}).Repositories) == 0 })
 }
@@ -173,8 +173,8 @@ func (t tree) chain(image string) ([]layer, error) {
 	return all, nil
 }
 
-// describe copies what the engine knows of an image beside its layers. The
-// configuration comes last: it is what makes the image exist.
+// describe copies an image's metadata, without its layers. The
+// configuration comes last, because it makes the image exist.
 func describe(from, to tree, image string, layers []layer) error {
 	for _, p := range []string{"imagedb/content/sha256", "imagedb/metadata/sha256", "layerdb/sha256", "distribution/diffid-by-digest/sha256", "distribution/v2metadata-by-diffid/sha256"} {
 		if err := os.MkdirAll(to.meta(p), 0o700); err != nil {
@@ -199,8 +199,8 @@ func describe(from, to tree, image string, layers []layer) error {
 	return copyFile(from.config(image), to.config(image))
 }
 
-// describeSource copies which registry has a layer under which digest; layers
-// that were loaded have none.
+// describeSource copies a layer's registry and digest; loaded layers
+// have none.
 func describeSource(from, to tree, l layer) error {
 	src := filepath.Join("distribution", "v2metadata-by-diffid", "sha256", l.diff)
 	b, err := os.ReadFile(from.meta(src))

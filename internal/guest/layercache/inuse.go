@@ -14,23 +14,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// holder is a live box and the layers of the seed that it runs on.
+// holder is a live box and the seed's layers that it uses.
 type holder struct {
 	id     string
 	layers map[string]bool
-	// all is set for a box that does not tell, because its program is older than
-	// the list: it may run on any layer.
+	// all is set for a box whose program is older than the list of layers:
+	// it may use any layer.
 	all bool
 }
 
 func (h holder) has(layer string) bool { return h.all || h.layers[layer] }
 
-// held reports whether any live box runs on the layer.
+// held reports whether any live box uses the layer.
 func held(holders []holder, layer string) bool {
 	return slices.ContainsFunc(holders, func(h holder) bool { return h.has(layer) })
 }
 
-// hold notes the layers, and those of the images, before they are linked.
+// hold records the layers, and those of the images, before they are linked.
 func (c *folder) hold(seed tree, images, chains []string) error {
 	var ids []string
 	for _, chain := range chains {
@@ -48,7 +48,7 @@ func (c *folder) hold(seed tree, images, chains []string) error {
 	return c.note(ids...)
 }
 
-// note adds to the list of layers that this box runs on.
+// note adds to the list of layers that this box uses.
 func (c *folder) note(layers ...string) error {
 	if c.held == nil {
 		c.held = map[string]bool{}
@@ -95,8 +95,8 @@ func (c *folder) live() ([]holder, error) {
 	return all, nil
 }
 
-// touch notes that images are used. A mark that cannot be set costs an image its
-// age, not the run its cache.
+// touch marks images as used. If a mark cannot be set, the image only looks
+// older; the run continues.
 func (c *folder) touch(images []string) {
 	now := time.Now()
 	for _, id := range images {

@@ -97,7 +97,7 @@ func writeFile(path string, b []byte, mode os.FileMode) error {
 	return nil
 }
 
-// copyFile copies a small file; one that is already there is kept.
+// copyFile copies a small file; it keeps an existing one.
 func copyFile(from, to string) error {
 	if _, err := os.Lstat(to); err == nil {
 		return nil

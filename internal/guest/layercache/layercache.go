@@ -1,12 +1,12 @@
 // Package layercache keeps image layers on a volume that all boxes of a host
 // share, so that a service image is pulled once.
 //
-// A data root belongs to one engine; what can be shared are finished layers, which never
-// change. The volume therefore holds a seed (finished layers and what describes them) and, per
+// A data root belongs to one engine. Only finished layers can be shared, because they never
+// change. The volume therefore has a seed (finished layers and their metadata) and, per
 // box, a private data root in which the layers of the wanted images are
-// symbolic links into the seed. Every box starts without containers, networks
-// and volumes by construction, and any number run at once. New layers move into the
-// seed by exchanging folder and link in one system call, while containers run on them.
+// symbolic links into the seed. So every box starts without containers, networks
+// and volumes, and any number of boxes run at once. New layers move into the
+// seed by exchanging folder and link in one system call, while containers use them.
 //
 // Layout, below <volume>/v1/<driver>-<uid>.<gid> (owners inside layers are
 // shifted by the ids, so layers of other ids do not fit):
@@ -18,16 +18,16 @@
 //	                runs on) and data/ (its data root)
 //	trash/          on its way to deletion
 //
-// A box that is killed leaves nothing that is referred to: its locks are gone
-// with it, its run folder is removed by the next box, and a layer half-way into the seed has
-// no record, which is written last; the next publish and Prune remove it.
+// A killed box leaves nothing that is referred to: its locks are gone
+// with it, and the next box removes its run folder. A layer half-way into the seed has
+// no record, because the record is written last; the next publish and Prune remove the layer.
 //
-// A layer that a live box runs on is never removed. Which layers those are is written
-// beside the box's lock, out of reach of untrusted code, before the box links a layer or
-// moves one into the seed, under the lock that Prune takes for itself alone.
+// A layer that a live box uses is never removed. The list of these layers is
+// beside the box's lock, out of reach of untrusted code. The box writes it before it links a layer or
+// moves one into the seed, under the lock that Prune takes exclusively.
 //
-// Untrusted code must not run before Seal: it takes the writable view of the
-// volume out of the box, so that only read-only layers remain.
+// Untrusted code must not run before Seal, which removes the writable view of the
+// volume from the box, so that only read-only layers remain.
 //
 // The order of writes is safe against killed boxes, not against a host that
 // loses power with unwritten pages.
@@ -49,22 +49,22 @@ import (
 
 const (
 	format = "v1"
-	driver = "overlay2" // the only driver whose layers are folders that a link can stand for
+	driver = "overlay2" // the only driver whose layers are folders that a link can replace
 	// lockTimeout bounds the wait for another box that links or publishes
-	// (milliseconds); after it the box does without the cache.
+	// (milliseconds); after it the box works without the cache.
 	lockTimeout = 5 * time.Second
 	lockPause   = 5 * time.Millisecond
-	// lowDisk is when a seed that nobody uses is emptied, in bytes free.
+	// lowDisk is the free space, in bytes, below which an unused seed is emptied.
 	lowDisk = 4 << 30
 )
 
 // Config describes the cache of one box.
 type Config struct {
-	// Dir is where the volume is mounted; when nothing is, the box does without.
+	// Dir is the volume's mount point; if nothing is mounted there, the box works without the cache.
 	Dir string
-	// View is where the box sees the seed read-only.
+	// View is the read-only path of the seed in the box.
 	View string
-	// DataRoot is what the private data root is mounted over.
+	// DataRoot is the path over which the private data root is mounted.
 	DataRoot string
 	// ID names the run, unique among the boxes of the host.
 	ID string
@@ -72,14 +72,14 @@ type Config struct {
 	// All links every image.
 	Images []string
 	All    bool
-	// Layers links every layer, for a box that will bring in images of unknown
-	// names; for one that wants an image that the cache does not have it is done anyway.
+	// Layers links every layer, for a box that will add images of unknown
+	// names; it is also done if a wanted image is not in the cache.
 	Layers bool
 	// ReadOnly closes the writable view as soon as the data root is placed: for an
-	// engine that is started by untrusted code, of which nothing is published.
+	// engine that untrusted code starts, from which nothing is published.
 	ReadOnly bool
 	Log      *slog.Logger
-	// Mounts is how mounts are made; nil: for real. Tests have no right to.
+	// Mounts makes the mounts; nil means real ones. Tests replace it, because they lack the right.
 	Mounts Mounts
 }
 
@@ -93,7 +93,7 @@ type Mounts interface {
 // defaultView is where the image expects the seed.
 const defaultView = "/var/lib/sandbox-agent/layers"
 
-// Cache is the cache as one box uses it. The methods are called one after the other.
+// Cache is one box's access to the cache. It is not safe for concurrent use.
 type Cache struct {
 	*linker
 	*pruner
@@ -103,20 +103,20 @@ type Cache struct {
 	sealed bool
 }
 
-// folder is the cache on the disk, and what this box uses of it.
+// folder is the cache on the disk, and the parts that this box uses.
 type folder struct {
 	cfg     Config
 	base    string          // folder of this driver and these ids
 	lock    *os.File        // base/lock, not held
 	runLock *os.File        // held for life
 	ids     string          // uid.gid, or "" without remapping
-	held    map[string]bool // layers of the seed that this box runs on
+	held    map[string]bool // layers of the seed that this box uses
 }
 
-// linker makes a data root that has the layers of the cache.
+// linker makes a data root with the layers of the cache.
 type linker struct{ *folder }
 
-// pruner says what the cache has, and removes what nobody needs.
+// pruner lists the cache's content, and removes unused parts.
 type pruner struct{ *folder }
 
 func open(cfg Config, base string) *Cache {
@@ -135,7 +135,7 @@ func New(cfg Config) *Cache {
 	return open(cfg, "")
 }
 
-// Trial is the folder whose file system will hold the layers.
+// Trial is a folder on the file system that will hold the layers.
 func (c *Cache) Trial() string {
 	if c.cfg.Dir != "" && c.cfg.Mounts.IsMount(c.cfg.Dir) {
 		return c.cfg.Dir
@@ -143,9 +143,9 @@ func (c *Cache) Trial() string {
 	return c.cfg.DataRoot
 }
 
-// Prepare mounts a data root that has the wanted images over DataRoot. When
-// that is not possible it says why and leaves DataRoot alone: the cache is worth
-// time, never a run.
+// Prepare mounts a data root with the wanted images over DataRoot. If
+// that is not possible it returns the reason and leaves DataRoot alone: the cache saves
+// time, but must never fail a run.
 func (c *Cache) Prepare(ctx context.Context, drv string, uid, gid int) (placed bool, note string, err error) {
 	switch {
 	case c.cfg.Dir == "" || !c.cfg.Mounts.IsMount(c.cfg.Dir):
@@ -165,7 +165,7 @@ func (c *Cache) Prepare(ctx context.Context, drv string, uid, gid int) (placed b
 	c.placed = true
 	if c.cfg.ReadOnly {
 		if err := c.Seal(); err != nil {
-			return true, "", err // an open cache must not meet untrusted code
+			return true, "", err // untrusted code must not run with an open cache
 		}
 	}
 	return true, fmt.Sprintf("layer cache: %d layers linked in %s", n, time.Since(start).Round(time.Millisecond)), nil
@@ -176,7 +176,7 @@ func (c *Cache) place(ctx context.Context, uid, gid int) (int, error) {
 	if uid != 0 || gid != 0 {
 		c.ids = fmt.Sprintf("%d.%d", uid, gid)
 	}
-	// The volume is closed to everyone but root: layers belong to the user that
+	// Only root may enter the volume: layers belong to the user that
 	// the agent runs as.
 	if err := errors.Join(os.Chmod(c.cfg.Dir, 0o700), mkdirs(c.base, c.seed(), c.path("used"), c.path("runs"), c.path("trash"))); err != nil {
 		return 0, err
@@ -196,7 +196,7 @@ func (c *Cache) place(ctx context.Context, uid, gid int) (int, error) {
 		return 0, err
 	}
 	if err := c.cfg.Mounts.Bind(c.data(), c.cfg.DataRoot, false); err != nil {
-		_ = c.cfg.Mounts.Detach(c.cfg.View) // the error that matters is the other one
+		_ = c.cfg.Mounts.Detach(c.cfg.View) // the other error matters
 		return 0, err
 	}
 	trash, err := os.OpenRoot(c.path("trash"))
@@ -207,7 +207,7 @@ func (c *Cache) place(ctx context.Context, uid, gid int) (int, error) {
 	return n, nil
 }
 
-// register clears away dead runs and makes this one. The list of runs is locked.
+// register removes dead runs and makes this one. The list of runs is locked.
 func (c *Cache) register() error {
 	alive, err := c.reap()
 	if err != nil {
@@ -225,14 +225,14 @@ func (c *Cache) register() error {
 	if c.runLock, err = lockFile(filepath.Join(c.run(), "lock")); err != nil {
 		return err
 	}
-	// Inner root, who is not root here, passes through the data root.
+	// Inner root, which is not root here, must be able to pass through the data root.
 	if err := errors.Join(os.Mkdir(c.data(), 0o711), os.Chmod(c.data(), 0o711)); err != nil {
 		return err
 	}
 	return c.canExchange()
 }
 
-// reap moves the folders of runs whose box is gone to the trash and reports
+// reap moves the folders of dead boxes' runs to the trash and reports
 // whether any other run lives.
 func (c *folder) reap() (alive bool, err error) {
 	runs, err := os.ReadDir(c.path("runs"))
@@ -258,8 +258,8 @@ func (c *folder) reap() (alive bool, err error) {
 	return alive, nil
 }
 
-// emptyWhenLow throws the seed away when the disk is nearly full and nobody
-// else uses it: a cache is the first thing a full disk can do without.
+// emptyWhenLow deletes the seed if the disk is nearly full and no other box
+// uses it: the cache is the most dispensable part of a full disk.
 func (c *Cache) emptyWhenLow() error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(c.base, &st); err != nil {
@@ -275,7 +275,7 @@ func (c *Cache) emptyWhenLow() error {
 	return mkdirs(c.seed())
 }
 
-// canExchange makes sure that the file system can do what Publish needs.
+// canExchange checks that the file system supports Publish.
 func (c *Cache) canExchange() error {
 	a, b := filepath.Join(c.run(), "a"), filepath.Join(c.run(), "b")
 	if err := errors.Join(os.Mkdir(a, 0o700), os.Symlink("x", b)); err != nil {
@@ -287,7 +287,7 @@ func (c *Cache) canExchange() error {
 	return errors.Join(os.Remove(a), os.Remove(b))
 }
 
-// Seal takes the writable view of the volume away. From here on the box sees
+// Seal removes the writable view of the volume. From then on the box sees
 // the seed read-only, and its own data root.
 func (c *Cache) Seal() error {
 	if c.cfg.Dir == "" || c.sealed || !c.cfg.Mounts.IsMount(c.cfg.Dir) {
@@ -300,12 +300,12 @@ func (c *Cache) Seal() error {
 	return nil
 }
 
-// Want adds images to Config.Images, for a box that learns only later what it
-// brings in.
+// Want adds images to Config.Images, for a box that learns of them
+// later.
 func (c *Cache) Want(images ...string) { c.cfg.Images = append(c.cfg.Images, images...) }
 
-// Close gives the box's data root back, which no engine may use any more. Boxes
-// that do not call it leave that to the next one.
+// Close deletes the box's data root, which no engine may use any more. If it is
+// not called, the next box deletes it.
 func (c *Cache) Close() error {
 	if !c.placed || c.sealed {
 		return nil
@@ -321,10 +321,10 @@ func (c *Cache) Close() error {
 	return nil
 }
 
-// drop undoes a placement that did not work out.
+// drop undoes a failed placement.
 func (c *Cache) drop() {
 	if c.runLock != nil {
-		_ = c.discard(c.run()) // else the next box does it
+		_ = c.discard(c.run()) // otherwise the next box does it
 		_ = c.runLock.Close()
 		c.runLock = nil
 	}
@@ -338,7 +338,7 @@ func (c *folder) discard(path string) error {
 	return os.Rename(path, c.path("trash", filepath.Base(path)+"-"+strconv.FormatInt(time.Now().UnixNano(), 36)))
 }
 
-// emptyTrash goes on after Seal: it has the folder open.
+// emptyTrash continues after Seal, because it has the folder open.
 func (c *folder) emptyTrash(trash *os.Root) {
 	defer trash.Close()
 	entries, err := fs.ReadDir(trash.FS(), ".")
@@ -380,7 +380,7 @@ func (c *folder) locked(ctx context.Context, how int, f func() error) error {
 	return f()
 }
 
-// lockFile takes the lock of a run, or says EWOULDBLOCK.
+// lockFile takes the lock of a run, or returns EWOULDBLOCK.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -8,16 +8,16 @@ import (
 	"slices"
 )
 
-// link gives the run's data root the wanted images and reports the layers
-// linked. The seed is locked, shared.
+// link adds the wanted images to the run's data root and reports the linked
+// layers. The caller holds the seed's lock, shared.
 func (c *linker) link() (int, error) {
 	seed, run := tree{c.seed()}, tree{c.store()}
 	names, err := seed.names()
 	if err != nil {
 		return 0, err
 	}
-	// An image that is still to come shares layers with others: the engine takes
-	// those that it finds, and only the rest costs time and disk.
+	// A missing image shares layers with others: the engine uses
+	// the ones that it finds, and only the rest costs time and disk.
 	var chains []string
 	if c.cfg.Layers || names.lacks(c.cfg.Images) {
 		if chains, err = list(seed.meta("layerdb", "sha256")); err != nil {
@@ -65,7 +65,7 @@ func (c *linker) link() (int, error) {
 			return n, fmt.Errorf("link image %s: %w", image, err)
 		}
 	}
-	if !c.cfg.All { // taken in case, not used
+	if !c.cfg.All { // linked as a precaution, not used
 		c.touch(images)
 	}
 	return n, run.setNames(names)
@@ -84,7 +84,7 @@ func (c *linker) linkLayers(seed, run tree, chains []string) (n int, err error) 
 	return n, nil
 }
 
-// skeleton makes the folders that layers lie in, as the engine made them.
+// skeleton makes the folders of the layers, as the engine makes them.
 func (c *linker) skeleton(from, to tree) error {
 	return errors.Join(
 		mkdirLike(from.layers(), to.layers()),
@@ -125,7 +125,7 @@ func (c *linker) linkLayer(seed, run tree, chain string) (bool, error) {
 	return true, copyRecord(seed.record(chain), run.record(chain), filepath.Join(c.cfg.View, "image", driver, "layerdb", "sha256", chain))
 }
 
-// view is where the box sees a layer's content of the seed.
+// view is the box's path of a layer's content in the seed.
 func (c *linker) view(id string) string { return filepath.Join(c.cfg.View, driver, id, "diff") }
 
 // linkName makes the short name by which other layers refer to this one.
@@ -141,8 +141,8 @@ func linkName(t tree, id string) error {
 	return err
 }
 
-// copyRecord makes the record of a layer. When the big file in it can be
-// reached below view, a link to it is enough.
+// copyRecord makes the record of a layer. If the record's big file is
+// accessible below view, a link to it is enough.
 func copyRecord(from, to, view string) error {
 	const big = "tar-split.json.gz"
 	tmp := filepath.Join(filepath.Dir(filepath.Dir(to)), "tmp", filepath.Base(to))

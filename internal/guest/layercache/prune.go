@@ -16,8 +16,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// prune carries out Prune for one store, whose lock is held for it alone. It
-// returns what a dry run would have moved to the trash.
+// prune carries out Prune for one store. The caller holds its lock exclusively. It
+// returns the entries that a dry run would have moved to the trash.
 func (c *pruner) prune(s *workorder.CacheStore, o PruneOptions, now time.Time) (gone []string, err error) {
 	st, err := c.stock()
 	if err != nil {
@@ -63,8 +63,8 @@ func (c *pruner) prune(s *workorder.CacheStore, o PruneOptions, now time.Time) (
 	return nil, errors.Join(c.dropImages(st, keep, drop), c.dropLayers(st, layers), c.dropSources(st.seed, keep))
 }
 
-// unneeded are the layers that no image needs and no live box runs on, the
-// upper ones first: whenever removing them is cut short, no layer is left without those below it.
+// unneeded are the layers that no image needs and no live box uses, the
+// upper ones first: an interrupted removal leaves no layer without those below it.
 func (s *stock) unneeded(keep []image, holders []holder) (chains []string) {
 	needed := map[string]bool{}
 	for chain := range users(keep) {
@@ -112,8 +112,8 @@ func (c *pruner) dead() (dirs []string, err error) {
 	return dirs, nil
 }
 
-// choose decides by image. One that a live box runs on stays whole, so that its
-// name goes on meaning something. A damaged one goes: a box that wants it does without the cache.
+// choose decides by image. An image that a live box uses stays whole, so that its
+// name remains valid. A damaged one is removed: a box that wants it works without the cache.
 func choose(st *stock, holders []holder, o PruneOptions, now time.Time) (keep, drop []image) {
 	for _, i := range st.images {
 		top := st.top(i)
@@ -131,7 +131,7 @@ func choose(st *stock, holders []holder, o PruneOptions, now time.Time) (keep, d
 	return keep, drop
 }
 
-// dropImages takes the names first: an image without one is looked at by no box.
+// dropImages removes the names first: boxes ignore an image without one.
 func (c *pruner) dropImages(st *stock, keep, drop []image) error {
 	if len(drop) == 0 {
 		return c.dropMarks(keep)
@@ -162,7 +162,7 @@ func (c *pruner) dropImages(st *stock, keep, drop []image) error {
 	return errors.Join(err, c.dropMarks(keep))
 }
 
-// dropMarks forgets when images were used that are not there any more.
+// dropMarks removes the marks of images that no longer exist.
 func (c *pruner) dropMarks(keep []image) error {
 	known := map[string]bool{}
 	for _, i := range keep {
@@ -177,7 +177,7 @@ func (c *pruner) dropMarks(keep []image) error {
 	return err
 }
 
-// dropLayers takes the records first: a layer without one is looked at by no box.
+// dropLayers removes the records first: boxes ignore a layer without one.
 func (c *pruner) dropLayers(st *stock, chains []string) (err error) {
 	for _, chain := range chains {
 		err = errors.Join(err, c.discard(st.seed.record(chain)))
@@ -195,7 +195,7 @@ func (c *pruner) dropLayers(st *stock, chains []string) (err error) {
 	return errors.Join(err, c.unlinkNames(st.seed))
 }
 
-// dropSources forgets which registry has layers that are not there any more.
+// dropSources removes the registry records of layers that no longer exist.
 func (c *pruner) dropSources(seed tree, keep []image) error {
 	known := map[string]bool{}
 	for _, i := range keep {
@@ -223,7 +223,7 @@ func (c *pruner) dropSources(seed tree, keep []image) error {
 	return err
 }
 
-// remove is os.Remove for what may be gone already.
+// remove is os.Remove without an error for a missing file.
 func remove(path string) error {
 	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -10,9 +10,9 @@ import (
 )
 
 // Publish moves the layers of Config.Images that this run pulled or loaded into
-// the seed and reports how many. Containers may run on them. It must be called before untrusted code
-// runs, because from then on the run's layers can no longer be trusted. Images of
-// other names stay the run's own: the boxes to come believe the seed's names.
+// the seed and reports their number. Containers may use them. Call it before untrusted code
+// runs, because after that the run's layers cannot be trusted. Images of
+// other names stay in the run, because later boxes trust the seed's names.
 func (c *Cache) Publish(ctx context.Context) (int, error) {
 	if !c.placed || c.sealed {
 		return 0, nil
@@ -77,7 +77,7 @@ func (c *Cache) publish() (int, error) {
 }
 
 // publishLayer moves one layer. The record, which makes it exist, comes last;
-// a layer without one is never looked at.
+// a layer without one is ignored.
 func (c *Cache) publishLayer(seed, run tree, chain, parent string) (bool, error) {
 	if seed.cacheID(chain) != "" {
 		return false, nil
@@ -89,7 +89,7 @@ func (c *Cache) publishLayer(seed, run tree, chain, parent string) (bool, error)
 	if st, err := os.Lstat(run.layers(id, "diff")); err != nil || !st.IsDir() {
 		return false, errors.Join(errors.New("its folder has been moved already"), err)
 	}
-	// A try of this box that failed before the swap left this.
+	// A failed try of this box, before the swap, left this.
 	if err := os.RemoveAll(seed.layers(id)); err != nil {
 		return false, err
 	}
@@ -107,8 +107,8 @@ func (c *Cache) publishLayer(seed, run tree, chain, parent string) (bool, error)
 	if err := linkName(seed, id); err != nil {
 		return false, err
 	}
-	// First a link that leads nowhere yet, then the swap: the run sees the folder
-	// at every moment, through the link from then on.
+	// First a dangling link, then the swap: the run sees the folder
+	// at every moment, after the swap through the link.
 	if err := os.Symlink(c.view(id), seed.layers(id, "diff")); err != nil {
 		return false, err
 	}

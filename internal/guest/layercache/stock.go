@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// stock is what a seed holds, as read under its lock.
+// stock is the content of a seed, as read under its lock.
 type stock struct {
 	seed   tree
 	names  repositories
@@ -32,7 +32,7 @@ type image struct {
 	problem   string
 }
 
-// unused is since when nobody has wanted the image.
+// unused is the time since the image was last wanted.
 func (i image) unused() time.Time {
 	if i.used.After(i.published) {
 		return i.used
@@ -40,7 +40,7 @@ func (i image) unused() time.Time {
 	return i.published
 }
 
-// stock reads the seed. An image that is damaged is part of it, and says so.
+// stock reads the seed. It includes damaged images and marks them.
 func (c *folder) stock() (*stock, error) {
 	s := &stock{seed: tree{c.seed()}, records: map[string]string{}}
 	var err error
@@ -129,7 +129,7 @@ func (s *stock) report(i image, used map[string]int, holders []holder) workorder
 	return r
 }
 
-// size is that of a layer's content, as the engine counted it; 0 when it did not.
+// size is the size of a layer's content, as counted by the engine; 0 if it did not count.
 func (s *stock) size(chain string) int64 {
 	b, _ := os.ReadFile(filepath.Join(s.seed.record(chain), "size"))
 	n, _ := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
@@ -147,7 +147,7 @@ func users(images []image) map[string]int {
 	return n
 }
 
-// list names what a folder holds; a folder that is not there holds nothing.
+// list returns the names in a folder; none if the folder does not exist.
 func list(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -160,5 +160,5 @@ func list(dir string) ([]string, error) {
 	return names, nil
 }
 
-// hidden tells files that are being written from those that are complete.
+// hidden reports whether a file is still being written.
 func hidden(name string) bool { return strings.HasPrefix(name, ".") }

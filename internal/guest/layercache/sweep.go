@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 )
 
-// leftovers lists what boxes left in the seed that died while they published:
-// layers without a record, records that were not finished, files that were being written. A live box
-// may run on a layer without a record, when its publish failed half-way.
-// The lock is held for this box alone.
+// leftovers lists the leftovers of boxes that died while they published:
+// layers without a record, unfinished records, partly written files. A live box
+// may use a layer without a record, if its publish failed half-way.
+// The caller holds the lock exclusively.
 func (c *pruner) leftovers(seed tree, holders []holder) ([]string, error) {
 	known := map[string]bool{"l": true}
 	chains, err := list(seed.meta("layerdb", "sha256"))
@@ -59,7 +59,7 @@ func (c *pruner) leftovers(seed tree, holders []holder) ([]string, error) {
 	return found, err
 }
 
-// unfinished lists the files of a folder that were being written.
+// unfinished lists the partly written files of a folder.
 func unfinished(dir string) (found []string, err error) {
 	names, err := list(dir)
 	for _, n := range names {
@@ -70,7 +70,7 @@ func unfinished(dir string) (found []string, err error) {
 	return found, err
 }
 
-// sweep moves leftovers to the trash and reports how many. The lock is held for this box alone.
+// sweep moves leftovers to the trash and reports their number. The caller holds the lock exclusively.
 func (c *pruner) sweep(seed tree, holders []holder) (int, error) {
 	found, err := c.leftovers(seed, holders)
 	for _, p := range found {
@@ -79,7 +79,7 @@ func (c *pruner) sweep(seed tree, holders []holder) (int, error) {
 	return len(found), errors.Join(err, c.unlinkNames(seed))
 }
 
-// unlinkNames removes the short names of layers that are gone.
+// unlinkNames removes the short names of deleted layers.
 func (c *pruner) unlinkNames(seed tree) error {
 	names, err := list(seed.layers("l"))
 	for _, n := range names {

@@ -18,20 +18,20 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// trialPrefix begins the folders in which a box tries storage drivers on the
-// volume, and trialAge is when one was certainly left by a dead box: a trial is given seconds.
+// trialPrefix is the prefix of folders in which a box tries storage drivers on the
+// volume. A folder older than trialAge is a dead box's: a trial takes seconds.
 const (
 	trialPrefix = ".trial-"
 	trialAge    = 10 * time.Minute
 )
 
-// Upkeep looks after the whole volume: every driver and every pair of ids. It
-// works while boxes run, and in a box that has no data root in the volume. Its
-// methods may be called by several boxes at once.
+// Upkeep maintains the whole volume: every driver and every pair of ids. It
+// works while boxes run, and in a box without a data root in the volume. Several
+// boxes may call its methods at once.
 type Upkeep struct {
 	Dir string // where the volume is mounted
 	Log *slog.Logger
-	Now func() time.Time // nil: time.Now
+	Now func() time.Time // nil for time.Now
 }
 
 func (u *Upkeep) now() time.Time {
@@ -60,7 +60,7 @@ func (u *Upkeep) each(f func(c *Cache, name string) error) error {
 }
 
 func (u *Upkeep) with(c *Cache, f func() error) (err error) {
-	// A box that was killed while it made the store left some of its folders out.
+	// A box that was killed while it made the store left out some of its folders.
 	if err := mkdirs(c.seed(), c.path("used"), c.path("runs"), c.path("trash")); err != nil {
 		return err
 	}
@@ -71,8 +71,8 @@ func (u *Upkeep) with(c *Cache, f func() error) (err error) {
 	return f()
 }
 
-// List describes what the volume holds. Boxes may change it meanwhile: sizes on
-// the disk are those of the moment.
+// List describes the volume's content. Boxes may change it meanwhile: sizes on
+// the disk are current values.
 func (u *Upkeep) List(ctx context.Context) (*workorder.CacheReport, error) {
 	r := &workorder.CacheReport{Stores: []workorder.CacheStore{}, Brought: []string{}}
 	err := u.each(func(c *Cache, name string) error {
@@ -81,7 +81,7 @@ func (u *Upkeep) List(ctx context.Context) (*workorder.CacheReport, error) {
 		if err != nil {
 			return err
 		}
-		// Not under the lock: no box has to wait for it.
+		// Without the lock, so that no box has to wait.
 		for dir, n := range map[string]*int64{"seed": &s.SeedBytes, "runs": &s.BoxBytes, "trash": &s.TrashBytes} {
 			if *n, err = diskUsage(ctx, c.path(dir)); err != nil {
 				return err
@@ -128,16 +128,16 @@ func describeStore(s *workorder.CacheStore, st *stock, images []image, holders [
 	}
 }
 
-// PruneOptions say what goes.
+// PruneOptions select what to remove.
 type PruneOptions struct {
-	// OlderThan is how long no box may have wanted an image; 0: any image goes.
+	// OlderThan is the least time since a box last wanted an image; 0 selects all images.
 	OlderThan time.Duration
-	// DryRun says what would go and changes nothing.
+	// DryRun lists the selection and changes nothing.
 	DryRun bool
 }
 
-// Prune removes the images that nobody has wanted for long and no live box runs
-// on, then the layers that no image needs and no live box runs on, then what dead boxes left.
+// Prune removes the images that were not wanted for OlderThan and that no live box
+// uses, then the layers that no image needs and no live box uses, then dead boxes' leftovers.
 func (u *Upkeep) Prune(ctx context.Context, o PruneOptions) (*workorder.CacheReport, error) {
 	r := &workorder.CacheReport{Stores: []workorder.CacheStore{}, Brought: []string{}}
 	err := u.each(func(c *Cache, name string) error {
@@ -169,7 +169,7 @@ func (u *Upkeep) Prune(ctx context.Context, o PruneOptions) (*workorder.CacheRep
 	return r, u.trials(ctx, r, o.DryRun)
 }
 
-// trials removes what boxes left that died while they tried a storage driver.
+// trials removes the leftovers of boxes that died during a storage driver's trial.
 func (u *Upkeep) trials(ctx context.Context, r *workorder.CacheReport, dryRun bool) error {
 	names, err := list(u.Dir)
 	for _, n := range names {
@@ -188,8 +188,8 @@ func (u *Upkeep) trials(ctx context.Context, r *workorder.CacheReport, dryRun bo
 	return err
 }
 
-// diskUsage is what folders take on the disk, in bytes, each file once. What
-// disappears meanwhile takes nothing.
+// diskUsage is the disk space of folders, in bytes, each file counted once. Files
+// deleted meanwhile count as zero.
 func diskUsage(ctx context.Context, dirs ...string) (int64, error) {
 	type file struct{ dev, ino uint64 }
 	seen := map[file]bool{}

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// Var tells the agent the folder for pictures of its own.
+	// Var is the variable with the agent's folder for its own pictures.
 	Var = "SANDBOX_AGENT_MEDIA"
 	// outDir is where they go, relative to the result's folder.
 	outDir = workorder.EvidenceDir + "/media"
@@ -33,7 +33,7 @@ const (
 	maxName  = 100
 )
 
-// kinds says what a file is by its name's end; no other is taken.
+// kinds maps file name extensions to kinds of evidence; other files are not taken.
 var kinds = map[string]string{
 	".png": workorder.EvidenceScreenshot, ".jpg": workorder.EvidenceScreenshot, ".jpeg": workorder.EvidenceScreenshot,
 	".webp": workorder.EvidenceScreenshot, ".gif": workorder.EvidenceScreenshot,

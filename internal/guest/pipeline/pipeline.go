@@ -17,7 +17,7 @@ import (
 // Step is one entry of a list.
 type Step struct {
 	Name workorder.StepName
-	// Title says in a few words what the step does.
+	// Title describes the step in a few words.
 	Title string
 	// After are the steps that have to be over first; they stand earlier in the list, those that it does not have do not count. A
 	// step that is Always comes after all that stand before it.
@@ -26,21 +26,21 @@ type Step struct {
 	Budget time.Duration
 	// Always: the step runs whatever became of those before it.
 	Always bool
-	// Soft: the list goes on when the step has failed. Its error says by itself why it was cut short.
+	// Soft means that the list continues after the step failed. Its error tells why it was cut short.
 	Soft bool
 	// Silent: the record does not have the step.
 	Silent bool
-	// Life is what an Always step ends with, early; nil: nothing.
+	// Life ends an Always step early; it may be nil.
 	Life func() context.Context
-	// Later says how to do it another time where Life ended it.
+	// Later tells how to do the step another time if Life ended it.
 	Later string
-	// Skip returns why there is nothing to do, or ""; nil: there always is. It changes nothing: a plan asks it, too.
+	// Skip returns why there is no work, else ""; nil means that there always is. It changes nothing, because a plan calls it, too.
 	Skip func() string
 	// Run does the work. A *record.Skip as its error says that there was none.
 	Run func(context.Context) error
-	// Code is the exit code to record; nil: that of the error, if it is an ExitCoder.
+	// Code returns the exit code to record; nil means that of the error, if it is an ExitCoder.
 	Code func() *int
-	// Undo takes back what Run left behind. It has to be safe when Run never started; nil: nothing stays.
+	// Undo removes what Run left. It must be safe if Run never started; nil means that nothing remains.
 	Undo func(context.Context)
 }
 

@@ -15,10 +15,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Desk is a folder of the agent's in a folder of root's, which nobody else can put something else in the place of.
+// Desk is the agent-writable output folder. Its parent is root's, so that the agent cannot replace it.
 const Desk = "/run/sandbox-agent-plan"
 
-// Var tells the agent where the plan goes.
+// Var is the variable with the plan's path for the agent.
 const Var = "SANDBOX_AGENT_PLAN_FILE"
 
 // MakeDesk makes the place of the plan for user, nil for the caller's, and returns the file that it goes to.

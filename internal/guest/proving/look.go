@@ -86,7 +86,7 @@ func (l *look) say(format string, args ...any) {
 	l.cfg.Emit(workorder.Event{Type: workorder.EventOutput, Name: "proof", Text: fmt.Sprintf(format, args...)})
 }
 
-// viewed says of one view that it was looked at.
+// viewed describes one viewed page.
 func viewed(side string, v browse.View) string {
 	text := fmt.Sprintf("%s: %s at %d px", side, v.Path, v.Width)
 	switch {

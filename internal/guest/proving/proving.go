@@ -24,7 +24,7 @@ type Prover struct {
 	Dir        string // what a proof's checkouts are made of
 }
 
-// Wanted says whether the work is proven.
+// Wanted reports whether the work is to be proven.
 func Wanted(o *workorder.Order) bool {
 	return o.Repo != "" && !o.NoProof && o.Mode != workorder.ModePlan
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// noToken says why the forge is not spoken to. The host found none.
+// noToken is why the forge is not used: the host found no token.
 const noToken = "there is no token for the forge (SANDBOX_AGENT_GIT_TOKEN, GH_TOKEN, a GitHub App, or gh auth login)"
 
 // Pulls is the task's pull request as boot.Forge. The credential is root's alone.
@@ -45,7 +45,7 @@ func (p *Pulls) Open(ctx context.Context, r *workorder.Result) (pr *workorder.PR
 	return pr, why, warnings, err
 }
 
-// Answer tells reviewers what became of their feedback. A why says that they are not told.
+// Answer posts the answers to reviewers. why is the reason if it did not try, else empty.
 func (p *Pulls) Answer(ctx context.Context, review *workorder.Review, r *workorder.Result) (answers []workorder.ReviewAnswer, why string, err error) {
 	why = pullrequest.WhyNotAnswer(p.Order, r)
 	later := "; sandbox-agent pr open " + p.Order.TaskID + " gives the answers"

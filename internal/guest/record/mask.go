@@ -10,15 +10,15 @@ import (
 // Masker removes secrets from text.
 type Masker interface{ String(s string) string }
 
-// plainFields hold what programs read and we made: a value that occurs there by
+// plainFields have values that we made and programs read: masking a value that occurs there by
 // chance would only make the result useless.
 func plainFields() []string {
 	return []string{"TaskID", "BaseSHA", "HeadSHA", "SHA", "Log", "Path"}
 }
 
-// maskResult takes the secrets out of every text of the result, whoever put it
-// there: commit subjects, a service's output, warnings of the landing. Strings of a
-// type of their own are words of ours, such as a status.
+// maskResult removes the secrets from every text of the result, whatever its
+// source: commit subjects, a service's output, warnings of the landing. Strings of
+// other types are our own words, such as a status.
 func maskResult(res *workorder.Result, m Masker) {
 	if m != nil {
 		maskValue(reflect.ValueOf(res).Elem(), m, plainFields())

@@ -1,8 +1,8 @@
 // Package record keeps the run's record inside the box: it numbers and writes
-// the events, accumulates the result, and makes sure that a result can be
-// written by whoever is left when the run ends (boot, or rescue after boot died).
+// the events, accumulates the result, and makes sure that the last process of the run (boot, or rescue
+// after boot died) can write a result.
 //
-// Everything that leaves through it has been redacted.
+// All of its output is redacted.
 package record
 
 import (
@@ -53,14 +53,14 @@ type Options struct {
 	OutDir   string    // workorder.OutDir
 	StateDir string    // partial result, for rescue; never leaves the box
 	Stream   io.Writer // the container's standard output
-	Mask     Masker    // nil: nothing is secret
+	Mask     Masker    // nil if there are no secrets
 	Now      func() time.Time
 }
 
 const partialFile = "result.partial.json"
 
-// New opens the record. An existing one in the same folders is continued: the
-// numbering goes on and the partial result is taken over.
+// New opens the record. It continues an existing one in the same folders: the
+// numbering and the partial result.
 func New(o Options) (*Recorder, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -115,7 +115,7 @@ func lastSeq(path string) int64 {
 	return seq
 }
 
-// partial is what rescue needs to know.
+// partial is the data that rescue needs.
 type partial struct {
 	Seq    int64            `json:"seq"`
 	Result workorder.Result `json:"result"`
@@ -191,7 +191,7 @@ func (r *Recorder) Update(f func(*workorder.Result)) {
 	r.save()
 }
 
-// Result is a copy of the result as it stands: nothing of it is shared, so that it is read while the run goes on.
+// Result returns a deep copy of the current result, safe to read while the run continues.
 func (r *Recorder) Result() workorder.Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -230,7 +230,7 @@ func (r *Recorder) Declare(names ...workorder.StepName) {
 	}
 }
 
-// Unreached says of declared steps that have not started why they will not.
+// Unreached records why declared steps that have not started will not start.
 func (r *Recorder) Unreached(why string, names ...workorder.StepName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -257,7 +257,7 @@ func (r *Recorder) StepFinished(name workorder.StepName, err error, exitCode *in
 	defer r.mu.Unlock()
 	s := r.step(name)
 	if err != nil && exitCode != nil && *exitCode == 0 {
-		exitCode = nil // it is not what decided the step: an agent that was stopped may exit with 0
+		exitCode = nil // it did not decide the step: a stopped agent may exit with 0
 	}
 	s.ExitCode = exitCode
 	if !s.StartedAt.IsZero() {
@@ -287,7 +287,7 @@ func (r *Recorder) step(name workorder.StepName) *workorder.Step {
 	return &r.result.Steps[len(r.result.Steps)-1]
 }
 
-// Skip is the "error" of a step that had nothing to do.
+// Skip is the "error" of a step that had no work.
 type Skip struct{ Reason string }
 
 func (s *Skip) Error() string { return "skipped: " + s.Reason }
@@ -327,8 +327,8 @@ func (r *Recorder) Finish(final func(*workorder.Result)) error {
 	maskResult(res, r.mask)
 	b, err := res.Encode()
 	if err != nil {
-		// Of all fields only the cost, which is the agent's word, can be a value that
-		// JSON has no form for. A result without it is better than none.
+		// Only the cost, which the agent reports, can be a value without a
+		// JSON form. A result without it is better than none.
 		res.Usage.CostUSD, res.Usage.CostSource = nil, ""
 		res.Warnings = append(res.Warnings, "the agent's cost was left out: "+err.Error())
 		b, err = res.Encode()

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An agent can fill the disk. Landing and the result need some of it, so that
-// much is taken at the start and given back when the agent is gone.
+// An agent can fill the disk. Landing and the result need some space, so that
+// much is reserved at the start and freed after the agent's end.
 const (
 	reserveFile = "reserve"
 	// landReserve is for the commit and the packing of an ordinary change,
@@ -19,8 +19,8 @@ const (
 	resultReserve = 4 << 20
 )
 
-// keepReserve takes the space, once. A disk that has no such space left to
-// begin with is no reason not to try the run.
+// keepReserve takes the space, once. If the disk has too little left at the start,
+// the run is tried all the same.
 func (r *Recorder) keepReserve() {
 	f, err := os.OpenFile(filepath.Join(r.state, reserveFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -38,8 +38,8 @@ func (r *Recorder) keepReserve() {
 	}
 }
 
-// ReleaseForLanding gives back what landing may use. Call it when the agent and
-// all it started are gone: they would take it at once.
+// ReleaseForLanding frees the space for landing. Call it after the end of the agent and
+// all of its processes: they would use it at once.
 func (r *Recorder) ReleaseForLanding() error {
 	err := os.Truncate(filepath.Join(r.state, reserveFile), resultReserve)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -48,5 +48,5 @@ func (r *Recorder) ReleaseForLanding() error {
 	return nil
 }
 
-// releaseAll gives back the rest.
+// releaseAll frees the rest.
 func (r *Recorder) releaseAll() { _ = os.Remove(filepath.Join(r.state, reserveFile)) }

@@ -51,7 +51,7 @@ type Config struct {
 	Out string // leaves the box
 	Git string // our repositories; the agent may read them
 	SSH string // SSH key; memory-backed, root only
-	// Before is what a proof's checkouts are made of; "": the work is not proven.
+	// Before is the repository for a proof's checkouts; empty if the work is not proven.
 	Before string
 	Space  *workspace.Workspace
 	// User is the agent's, in a control group in which git is not starved by what the agent started.
@@ -282,7 +282,7 @@ func (r *Repository) Save() {
 	}
 }
 
-// Hurry says that the box is being stopped, and what is left for keeping as files what could not be pushed.
+// Hurry announces that the box is being stopped, and the time left for keeping unpushed work as files.
 func (r *Repository) Hurry(files time.Duration) { r.Git.Stopping.Hurry(files) }
 
 // Flush saves at once.

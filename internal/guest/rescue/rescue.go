@@ -32,7 +32,7 @@ type Repository interface {
 	// Release gives the lease back after Rescue, GiveBack where there is no work.
 	Release(ctx context.Context, end workorder.Attempt) error
 	GiveBack(ctx context.Context, end workorder.Attempt) error
-	// Hurry says that the box is being stopped, and what is left for keeping as files what could not be pushed.
+	// Hurry announces that the box is being stopped, and the time left for keeping unpushed work as files.
 	Hurry(files time.Duration)
 	// Beside is where the remote has what is not on the branch.
 	Beside() string
@@ -157,7 +157,7 @@ func bringResult(ctx context.Context, log *slog.Logger, repo Repository) {
 // rescueReserve is for rescue to write its result, of what a stop leaves it.
 const rescueReserve = time.Second
 
-// hurryAtStop ends the push of a rescue that is told to stop while there is time to keep the commits as a file.
+// hurryAtStop ends the push of a rescue that is being stopped while there is time to keep the commits as a file.
 func hurryAtStop(ctx context.Context, signals <-chan os.Signal, hurry func(time.Duration), end func()) {
 	var grace time.Duration
 	var stopped time.Time

@@ -58,7 +58,7 @@ func Load(ctx context.Context, c *client.Client, archive io.Reader, tell func(li
 	if err := messages(r.Body, tell); err != nil {
 		return nil, cause(ctx, err)
 	}
-	// The engine's words differ by version; what it has now is what was loaded.
+	// The engine's messages differ by version; the new images are the loaded ones.
 	all, err := c.ImageList(ctx, image.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list what was loaded: %w", err)

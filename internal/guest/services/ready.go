@@ -59,7 +59,7 @@ func (e *unhealthyError) Error() string {
 	return "its healthcheck says unhealthy: " + e.output
 }
 
-// ready waits for the service and says by what it was judged.
+// ready waits for the service and returns the criterion of its readiness.
 func (s *Stack) ready(ctx context.Context, u *unit) (string, error) {
 	in, err := s.look(ctx, u)
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *Stack) healthy(ctx context.Context, u *unit) error {
 		if ok {
 			return nil
 		}
-		// A look that our own deadline cut off says nothing about the service.
+		// A check that our own deadline cut off tells nothing about the service.
 		if out != "" && ctx.Err() == nil {
 			last = out
 		}

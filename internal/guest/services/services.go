@@ -1,6 +1,6 @@
-// Package services brings up the containers that a task needs, next to the
-// agent, on a network of their own: all at once, each gated by its health, every failure
-// told with the end of the service's log. It watches them while the run lasts.
+// Package services starts the containers that a task needs, beside the
+// agent, on a network of their own: all at once, each gated by its health. Every failure is
+// reported with the end of the service's log. It watches the services during the run.
 package services
 
 import (
@@ -34,25 +34,25 @@ const (
 	stateFailed    = "failed"
 )
 
-// Config says what to bring up and where to tell about it.
+// Config lists the services and the receivers of their reports.
 type Config struct {
 	Client   *client.Client
 	Services []workorder.Service
 	TaskID   string
 	MTU      int
 	Emit     func(workorder.Event)
-	// Lost is told in one sentence of a service that was ready and no longer is, at
-	// most once of each way. It must be safe for concurrent use.
+	// Lost is called with one sentence for a service that was ready and no longer is, at
+	// most once per state. It must be safe for concurrent use.
 	Lost func(text string)
 	// LogDir receives service-<name>.log; LogRel is the same folder relative to
 	// the result's.
 	LogDir, LogRel string
-	// Clean takes secrets out of a log; nil: there are none.
+	// Clean masks secrets in a log; nil if there are none.
 	Clean func(io.Writer) io.WriteCloser
 	// Inbox is where the host puts image archives.
 	Inbox string
-	// HostImages are the images the host can hand over, with its ids ("" when it
-	// does not say). An image that is there already under another id is asked for again.
+	// HostImages are the images that the host can hand over, with its ids ("" if it
+	// gives none). An image that is present under another id is requested again.
 	HostImages map[string]string
 	Log        *slog.Logger
 }
@@ -94,8 +94,8 @@ func containerName(service string) string {
 // starts can join it by this name.
 func NetworkName(taskID string) string { return "sandbox-agent-" + taskID }
 
-// Up brings every service up and returns when all are ready or have failed. The
-// stack is returned in both cases, for Ends and Unwatch; the error names every
+// Up starts every service and returns when all are ready or have failed. It
+// returns the stack in both cases, for Ends and Unwatch; the error names every
 // service that failed.
 func Up(ctx context.Context, cfg Config) (*Stack, error) {
 	s := &Stack{cfg: cfg, stopWatch: func() {}}

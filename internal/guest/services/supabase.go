@@ -28,7 +28,7 @@ const (
 	supabaseName  = "supabase"
 )
 
-// SupabaseConfig says where and as whom the Supabase CLI runs.
+// SupabaseConfig sets where, and as which user, the Supabase CLI runs.
 type SupabaseConfig struct {
 	// Dir is the workspace. Scratch is used in its place when the workspace has
 	// no supabase/config.toml: the stack then comes up with the CLI's defaults and the
@@ -38,7 +38,7 @@ type SupabaseConfig struct {
 	// Env is the CLI's whole environment, with PATH and HOME.
 	Env            []string
 	LogDir, LogRel string
-	// Clean takes secrets out of a log; nil: there are none.
+	// Clean masks secrets in a log; nil if there are none.
 	Clean func(io.Writer) io.WriteCloser
 	Emit  func(workorder.Event)
 }
@@ -131,7 +131,7 @@ func supabase(ctx context.Context, cfg SupabaseConfig, dir string, log io.Writer
 	return out, nil
 }
 
-// absent says what to do when the image has no Supabase CLI.
+// absent returns the advice for an image without the Supabase CLI.
 func absent(err error) error {
 	if proc.ExitCode(err) == -1 && strings.Contains(err.Error(), "not found") {
 		return fmt.Errorf("the project asks for supabase: true, and the image has no Supabase CLI: use an image that has `supabase` on its PATH: %w", err)

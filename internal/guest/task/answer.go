@@ -11,13 +11,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Forge is where reviewers are answered, and a rebase is told of. A why says that it was not tried.
+// Forge receives the answers to reviewers and the comment on a rebase. why is the reason if it did not try, else empty.
 type Forge interface {
 	Answer(ctx context.Context, review *workorder.Review, r *workorder.Result) (answers []workorder.ReviewAnswer, why string, err error)
 	Compared(ctx context.Context, r *workorder.Result) (why string, err error)
 }
 
-// Answerer tells reviewers what became of their feedback as boot.Answerer.
+// Answerer implements boot.Answerer.
 type Answerer struct {
 	Forge Forge
 	Task  *Task
@@ -57,7 +57,7 @@ func (t *Task) revise(review *workorder.Review, h runner.History) {
 	t.cfg.Prompt = runner.Revising(t.cfg.Order.Task, h, review, file)
 }
 
-// Settle takes what was answered out of the task's state. Answers that the forge did not get stay there, for the next revision.
+// Settle removes answered feedback from the task's state. Answers that the forge did not get stay there, for the next revision.
 func (a *Answerer) Settle(r *workorder.Result) {
 	a.Repo.Git.Land.Answered, a.Repo.Git.Feedback.Later = pullrequest.Done(r) && !pullrequest.Unanswered(r), nil
 	for i := range r.Review {

@@ -77,7 +77,7 @@ func (r *Rebaser) Ask() {
 	r.Task.Setenv("GIT_SEQUENCE_EDITOR", "true")
 }
 
-// Unfinished says why the conflicts do not count as resolved; empty: they do.
+// Unfinished returns why the conflicts do not count as resolved; it is empty if they do.
 func (r *Rebaser) Unfinished(ctx context.Context) (string, error) {
 	_, why, err := r.Repo.Git.Rebase.Unfinished(ctx, r.plan)
 	return r.Mask.String(why), err
@@ -130,7 +130,7 @@ func (r *Rebaser) Move(ctx context.Context, out *workorder.Rebased) error {
 // Kept is the ref that keeps the new commits where the branch did not take them; empty: there is none.
 func (r *Rebaser) Kept() string { return r.Repo.Beside() }
 
-// Comment tells the pull request of the comparison.
+// Comment posts the comparison on the pull request.
 func (r *Rebaser) Comment(ctx context.Context, res *workorder.Result) (string, error) {
 	return r.Forge.Compared(ctx, res)
 }

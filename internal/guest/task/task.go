@@ -71,7 +71,7 @@ func (t *Task) Check() error { return runner.Check(t.cfg.Order, t.env(workorder.
 // Environ is what all commands have by now.
 func (t *Task) Environ() []string { return t.cfg.Env }
 
-// Watch says when the work tree was last seen to change.
+// Watch sets the source of the time of the work tree's last observed change.
 func (t *Task) Watch(changed func() time.Time) { t.cfg.Changed = changed }
 
 // commandEnv is the environment of all commands: what the image sets, who the user
@@ -122,7 +122,7 @@ func (t *Task) Shell(ctx context.Context, name, command string) (exitCode int, t
 	return r.ExitCode, r.Tail, r.Err
 }
 
-// Continue makes the agent's next run one that goes on with what an earlier attempt left.
+// Continue makes the agent's next run continue an earlier attempt's work.
 func (t *Task) Continue(c boot.Cloned) {
 	// Ours, the last one, has only begun.
 	before := c.State.Attempts[:max(0, len(c.State.Attempts)-1)]
