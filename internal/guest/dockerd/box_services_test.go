@@ -90,7 +90,8 @@ func TestServicesThatFail(t *testing.T) {
 	cfg := stackConfig(t, e,
 		workorder.Service{Name: "exits", Image: redisImage(), Command: []string{"sh", "-c", "echo no license; exit 3"}},
 		workorder.Service{Name: "sick", Image: redisImage(), Healthcheck: &workorder.Healthcheck{Test: []string{"sh", "-c", "echo very sick; exit 1"}, IntervalSeconds: 0.2, Retries: 3}},
-		workorder.Service{Name: "deaf", Image: redisImage(), Ports: []string{"6380"}, StartTimeoutSeconds: 8},
+		// Long enough for its container to start beside what else a small machine does: the error is to name the port.
+		workorder.Service{Name: "deaf", Image: redisImage(), Ports: []string{"6380"}, StartTimeoutSeconds: 20},
 		workorder.Service{Name: "absent", Image: "registry.invalid/nothing/here:1"},
 		workorder.Service{Name: "fine", Image: redisImage()},
 	)
