@@ -3,7 +3,6 @@
 package gittest
 
 import (
-	"context"
 	"crypto/subtle"
 	"io"
 	"net"
@@ -13,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,9 +23,11 @@ import (
 // Server is a forge as far as git sees it.
 type Server struct {
 	*httptest.Server
-	Root  string // folder of the bare repositories
-	Token string // password of every user
-	Down  atomic.Bool
+	Root string // folder of the bare repositories
+	// backend is git's own program behind `git http-backend`, which would only start it.
+	backend string
+	Token   string // password of every user
+	Down    atomic.Bool
 	// Hold makes requests wait until it is false again or the client goes; Held counts them.
 	Hold atomic.Bool
 	Held atomic.Int32
@@ -50,7 +50,7 @@ func NewAt(tb testing.TB, token, host string) *Server {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := &Server{Root: tb.TempDir(), Token: token}
+	s := &Server{Root: tb.TempDir(), Token: token, backend: filepath.Join(Git(tb, "", "--exec-path"), "git-http-backend")}
 	s.Server = httptest.NewUnstartedServer(s)
 	_ = s.Listener.Close()
 	s.Listener = ln
@@ -144,7 +144,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r.Body, r.ContentLength, r.TransferEncoding = body, n, nil
 	h := cgi.Handler{
-		Path: backend(), Dir: s.Root, Stderr: io.Discard,
+		Path: s.backend, Dir: s.Root, Stderr: io.Discard,
 		Env: append([]string{"GIT_PROJECT_ROOT=" + s.Root, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=test", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1"}, untidy...),
 	}
 	h.ServeHTTP(w, r)
@@ -154,15 +154,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 var untidy = []string{
 	"GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=maintenance.auto", "GIT_CONFIG_VALUE_0=false", "GIT_CONFIG_KEY_1=receive.autogc", "GIT_CONFIG_VALUE_1=false",
 }
-
-// backend is git's own program behind `git http-backend`, which would only start it.
-var backend = sync.OnceValue(func() string {
-	dir, err := proc.Output(context.Background(), proc.Spec{Argv: []string{"git", "--exec-path"}, Env: os.Environ()})
-	if err != nil {
-		panic(err)
-	}
-	return filepath.Join(strings.TrimSpace(string(dir)), "git-http-backend")
-})
 
 // Git runs git in dir with a fixed identity and returns its trimmed output.
 func Git(tb testing.TB, dir string, args ...string) string {
