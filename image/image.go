@@ -40,7 +40,7 @@ const hashLength = 12
 type Host struct {
 	// CAs are certificates (PEM) that the image trusts beside the distribution's.
 	CAs map[string][]byte
-	// Registry is the URL of the npm registry; empty: npm's own default.
+	// Registry is the URL of the npm registry; empty means npm's own default.
 	Registry string
 }
 

@@ -45,7 +45,7 @@ type decoder struct {
 	problems diag.List
 	values   int
 	full     bool // too many values, reported
-	// origin of values that are in no file; empty: the place in src.
+	// origin of values that are in no file; empty means the place in src.
 	origin string
 }
 
@@ -252,7 +252,7 @@ func (d *decoder) suggest(s *schema, path, name string) (hint, meant string) {
 	return "known keys: " + strings.Join(s.keyNames(), ", "), ""
 }
 
-// under names the key of the file, other than path, that has one of that name; empty: there is none.
+// under names the key of the file, other than path, that has one of that name; empty means there is none.
 func (d *decoder) under(name, path string) string {
 	for _, k := range d.root.keys {
 		if _, ok := k.find(name); ok && k.name != path {

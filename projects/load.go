@@ -32,7 +32,7 @@ type LoadOptions struct {
 	Dir string
 	// Folders are further project folders, in order of precedence.
 	Folders []string
-	// UserDir is the user's project folder; empty: none.
+	// UserDir is the user's project folder; empty means none.
 	UserDir string
 	// Home is what ~ stands for.
 	Home string

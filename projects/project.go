@@ -49,8 +49,8 @@ type Project struct {
 
 	// The launcher needs these; the order does not carry them.
 	Isolation  string
-	OCIRuntime string // empty: the engine's default
-	Image      string // empty: the image the CLI builds
+	OCIRuntime string // empty means the engine's default
+	Image      string // empty means the image the CLI builds
 
 	// Found says that nobody named the file's place: it was looked for from the current folder.
 	Found bool
@@ -123,16 +123,16 @@ func DefaultAuthor() workorder.Identity {
 
 // OrderInput is what a task adds to its project.
 type OrderInput struct {
-	// TaskID empty: a new one.
+	// TaskID empty means a new one.
 	TaskID string
 	Task   string
-	// AttemptID empty: a new one.
+	// AttemptID empty means a new one.
 	AttemptID string
-	// Mode empty: create.
+	// Mode empty means create.
 	Mode workorder.Mode
 	// Review is the feedback of ModeRevise.
 	Review *workorder.Review
-	// TargetBranch empty: made of the task. Ignored without a repository.
+	// TargetBranch empty means made of the task. Ignored without a repository.
 	TargetBranch string
 	// Rebase is what workorder.ModeRebase does; nil in other modes.
 	Rebase *workorder.Rebase

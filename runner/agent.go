@@ -45,7 +45,7 @@ type AgentOutcome struct {
 	// Ending is StatusSuccess when the agent did its part; it says nothing about
 	// changes or validation yet.
 	workorder.Ending
-	// ResumeAt is when a parked agent can go on; nil: nobody knows.
+	// ResumeAt is when a parked agent can go on; nil means nobody knows.
 	ResumeAt *time.Time
 	Agent    workorder.Agent
 	Usage    workorder.Usage
@@ -76,7 +76,7 @@ type agentRun struct {
 	parser  harness.Parser
 	stop    context.CancelCauseFunc // of this process
 	heard   atomic.Int64            // lines of both outputs
-	longest int64                   // line of the output that was too long to be read, in bytes; 0: none
+	longest int64                   // line of the output that was too long to be read, in bytes; 0 means none
 
 	output, events     *flow // lines that are no events; what the agent says and does
 	stdout, stderr     *proc.Tail

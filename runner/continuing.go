@@ -31,13 +31,13 @@ const (
 
 // History is what a continued task's agent is told of the past.
 type History struct {
-	Order    string              // what the user asks for in addition now; "": nothing
+	Order    string              // what the user asks for in addition now; "" means nothing
 	Attempts []workorder.Attempt // before this one, oldest first
 	// Branch has the work so far and is checked out. Base is the branch that it
 	// began at, BaseSHA the commit; Head is the branch's last commit.
 	Branch, Base, BaseSHA, Head string
 	Commits                     []workorder.Commit  // of the branch, newest first
-	Restored                    *workorder.Restored // nil: there was nothing to restore
+	Restored                    *workorder.Restored // nil means there was nothing to restore
 	Changed                     []string            // restored files that are not committed
 	Unpacked                    bool                // files that an earlier attempt could not commit are in the work tree
 	Elsewhere                   []string            // refs of the remote with work that is not on the branch

@@ -26,7 +26,7 @@ type notices struct {
 	harness   harness.Harness
 	run       harness.Run
 	emit      func(workorder.Event)
-	// The attempt's own budget, nil: none, and what earlier attempts cost, in US dollars.
+	// The attempt's own budget, nil means none, and what earlier attempts cost, in US dollars.
 	budget  *float64
 	earlier float64
 	// A zero deadline is none.

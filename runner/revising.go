@@ -40,7 +40,7 @@ func Revising(task string, h History, r *workorder.Review, answers string) strin
 type Asked struct {
 	Task    string
 	Added   string            // what the user added to it
-	Review  *workorder.Review // feedback to address; nil: there is none
+	Review  *workorder.Review // feedback to address; nil means there is none
 	Answers string            // the file for the agent's reasons
 }
 

@@ -48,14 +48,14 @@ type Config struct {
 
 	// Prompt is what the agent is told; "": Order.Task.
 	Prompt string
-	// Round counts the returns of failed validation to the agent; 0: its first run. Each
+	// Round counts the returns of failed validation to the agent; 0 means its first run. Each
 	// round has logs of its own.
 	Round int
 	// Changed is when a change in the work tree was last seen: a sign of life.
 	// It is called from another goroutine than Agent's. Nil if that is not known.
 	Changed func() time.Time
 	// Deadline is when timeout_minutes runs out, for the notice before it. It ends
-	// nothing: ctx does. Zero: not known.
+	// nothing: ctx does. Zero means not known.
 	Deadline time.Time
 	// SpentUSD is what earlier attempts of the task have cost; Order.MaxBudgetUSD is
 	// what they left. It is for texts only.
@@ -67,7 +67,7 @@ type Config struct {
 	// Hang is how long the agent may show no sign of life; 0: Order.HangTimeout().
 	Hang time.Duration
 
-	bounds *bounds // nil: the defaults; tests shrink them
+	bounds *bounds // nil means the defaults; tests shrink them
 }
 
 // Meter counts what goes over the wire to the models. It must be safe for concurrent use.
@@ -78,7 +78,7 @@ type Meter interface {
 	// Settle is Usage at the end of an agent: it waits for the calls that the agent gave up and that
 	// go on at the server. When ctx ends before, it has the most that those can cost.
 	Settle(ctx context.Context) (workorder.Usage, int64)
-	// SetBudget sets what may be spent in all, with what was spent already; nil: any amount.
+	// SetBudget sets what may be spent in all, with what was spent already; nil means any amount.
 	SetBudget(usd *float64)
 	// OverBudget is closed when a request was refused because the budget is spent. It is
 	// asked for after SetBudget.

@@ -14,7 +14,7 @@ type spending struct {
 	wire    *wire
 	costs   *costs
 	notices *notices
-	budget  *float64 // nil: none
+	budget  *float64 // nil means none
 	emit    func(workorder.Event)
 	over    func() // the budget is spent
 	// before is what the processes before this one used; it changes between two processes only.

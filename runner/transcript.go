@@ -21,7 +21,7 @@ const (
 	costLook = 2 * time.Second
 )
 
-// openTranscript opens the agent's own record; nil: there is none, as when it
+// openTranscript opens the agent's own record; nil means there is none, as when it
 // failed early. The agent owns the place and may have put links or pipes there: the file
 // is opened below its home only, without waiting, and must be a regular one.
 func openTranscript(rec harness.Recorder, r harness.Run) (*os.File, error) {
@@ -108,7 +108,7 @@ func (c *costs) next() {
 	}
 }
 
-// read returns what the process has spent so far; nil: not known. It fails
+// read returns what the process has spent so far; nil means not known. It fails
 // silently: whether the transcript can be read is said once, at the end.
 func (c *costs) read() *float64 {
 	if c == nil {

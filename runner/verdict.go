@@ -18,7 +18,7 @@ type agentFacts struct {
 	oom     bool
 	hang    *hang                 // nil unless cause is errHang
 	hangs   int                   // so far
-	limit   *workorder.ModelLimit // of the model's provider, that stands for longer than an agent rides out; nil: none
+	limit   *workorder.ModelLimit // of the model's provider, that stands for longer than an agent rides out; nil means none
 	budget  *float64
 	spent   float64 // in this attempt, as watched
 	earlier float64 // in attempts before it

@@ -35,12 +35,12 @@ var restless = map[string]string{workorder.HarnessOpencode: "opencode"}
 type scene struct {
 	table processTable
 	agent int // its pid
-	// user is whom the agent runs as; nil: the agent is the tree below its pid.
+	// user is whom the agent runs as; nil means the agent is the tree below its pid.
 	user   *proc.Credential
 	others *proc.Crowd
 	own    string          // our PID namespace
 	spaces map[string]bool // PID namespaces of the containers that were there before
-	// restless are processes of the agent whose CPU time does not count; nil: all count.
+	// restless are processes of the agent whose CPU time does not count; nil means all count.
 	restless func(process) bool
 }
 
@@ -138,7 +138,7 @@ type watchdog struct {
 	window  time.Duration
 	look    func() (agent, beside []process)
 	heard   func() int64     // counts what the agent printed
-	changed func() time.Time // nil: not known
+	changed func() time.Time // nil means not known
 
 	begun  bool
 	quiet  time.Time // since when there is no other sign of life than CPU time

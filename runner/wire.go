@@ -27,7 +27,7 @@ const (
 
 // wire is what the meter sees of one agent. Use by others before it is left out.
 type wire struct {
-	meter    Meter // nil: there is none
+	meter    Meter // nil means there is none
 	before   workorder.Usage
 	requests int64           // before
 	over     <-chan struct{} // closed: the budget is spent
@@ -78,7 +78,7 @@ func (w *wire) moved() int64 {
 	return n - w.requests + u.InputTokens + u.OutputTokens
 }
 
-// cost is what the agent spent; nil: not known.
+// cost is what the agent spent; nil means not known.
 func (w *wire) cost() *float64 {
 	u, _ := w.usage()
 	return u.CostUSD
@@ -132,7 +132,7 @@ func (w *wire) news() (u workorder.Usage, news bool) {
 	return u, true
 }
 
-// limit is a limit of the provider's that stands still; nil: there is none.
+// limit is a limit of the provider's that stands still; nil means there is none.
 func (w *wire) limit(now time.Time) *workorder.ModelLimit {
 	if w.meter == nil {
 		return nil
@@ -144,7 +144,7 @@ func (w *wire) limit(now time.Time) *workorder.ModelLimit {
 	return l
 }
 
-// long is a limit that stands still and is not left to the agent; nil: there is none.
+// long is a limit that stands still and is not left to the agent; nil means there is none.
 func (w *wire) long(now time.Time) *workorder.ModelLimit {
 	if l := w.limit(now); l != nil && l.Until.Sub(l.At) > rideOut {
 		return l

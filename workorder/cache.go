@@ -34,7 +34,7 @@ type CacheRequest struct {
 	Images     []string          `json:"images,omitempty"`
 	HostImages map[string]string `json:"host_images,omitempty"`
 	// OlderThanSeconds is how long an image has to be unused to be removed
-	// (prune); 0: every image that no box uses now.
+	// (prune); 0 means every image that no box uses now.
 	OlderThanSeconds float64 `json:"older_than_seconds,omitempty"`
 	DryRun           bool    `json:"dry_run,omitempty"`
 }
@@ -92,6 +92,6 @@ type CacheImage struct {
 	UsedAt time.Time `json:"used_at"`
 	// Boxes are the live boxes that run on its layers.
 	Boxes []string `json:"boxes"`
-	// Problem says why no box can use it; empty: it is sound.
+	// Problem says why no box can use it; empty means it is sound.
 	Problem string `json:"problem,omitempty"`
 }

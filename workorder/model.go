@@ -58,7 +58,7 @@ func ModelAPIOfKey(variable string) ModelAPI {
 // Gateway configures the agent's way to its models.
 type Gateway struct {
 	Routes []ModelRoute `json:"routes,omitempty"`
-	// RequestsPerMinute limits all routes together. 0: no limit.
+	// RequestsPerMinute limits all routes together. 0 means no limit.
 	RequestsPerMinute int `json:"requests_per_minute,omitempty"`
 	// ProviderTools allows what the provider runs or fetches by itself: searches, MCP servers, code, files. Nil is as
 	// RunsProviderTools says. URLs are judged by Network.Allow in any case.

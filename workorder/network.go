@@ -34,7 +34,7 @@ type Network struct {
 	// Learn, only with NetworkRestricted, refuses nothing that has a name, and reports
 	// what would have been refused.
 	Learn bool `json:"learn,omitempty"`
-	// DNS are the addresses of the resolvers that the box asks; empty: the engine's.
+	// DNS are the addresses of the resolvers that the box asks; empty means the engine's.
 	DNS []string `json:"dns,omitempty"`
 }
 

@@ -44,12 +44,12 @@ type Order struct {
 	Task string `json:"task"`
 
 	// Repo is the repository as the user named it (URL or host path), without
-	// credentials. Empty: the task has no repository, and no branch.
+	// credentials. Empty means the task has no repository, and no branch.
 	Repo string `json:"repo"`
 	// CloneURL is where the guest fetches and pushes. It equals Repo for a
 	// remote repository and is a served URL for one that lies on the host.
 	CloneURL string `json:"clone_url"`
-	// Branch is the base branch. Empty: the remote's default branch.
+	// Branch is the base branch. Empty means the remote's default branch.
 	Branch string `json:"branch"`
 	// TargetBranch receives the work: agent/<task id>-<slug>.
 	TargetBranch string `json:"target_branch"`
@@ -85,11 +85,11 @@ type Order struct {
 	PR *PullRequest `json:"pr,omitempty"`
 
 	// PushInterval and CheckpointInterval are the periods, in seconds, between
-	// pushes of committed work and snapshots of uncommitted work. 0: the default.
+	// pushes of committed work and snapshots of uncommitted work. 0 means the default.
 	PushIntervalSeconds       float64 `json:"push_interval_seconds,omitempty"`
 	CheckpointIntervalSeconds float64 `json:"checkpoint_interval_seconds,omitempty"`
 	// HangTimeoutSeconds is how long an agent may show no sign of life (no event, no
-	// change in the tree, no CPU or child progress) until it counts as hung. 0: the default.
+	// change in the tree, no CPU or child progress) until it counts as hung. 0 means the default.
 	HangTimeoutSeconds float64 `json:"hang_timeout_seconds,omitempty"`
 
 	// Author signs the commits made by and for the agent.
@@ -116,13 +116,13 @@ type Dev struct {
 
 // Repair sends failed validation back to the agent.
 type Repair struct {
-	// MaxAttempts is how often; 0: never. Budget and time of the task bound it, too.
+	// MaxAttempts is how often; 0 means never. Budget and time of the task bound it, too.
 	MaxAttempts int `json:"max_attempts,omitempty"`
 }
 
 // Rebase says onto what the task's commits go.
 type Rebase struct {
-	// Onto is a branch of the remote; empty: the task's base branch.
+	// Onto is a branch of the remote; empty means the task's base branch.
 	Onto string `json:"onto,omitempty"`
 	// Foreign also moves commits that somebody else pushed to the task's branch. Without
 	// it they are a reason to refuse.
@@ -144,7 +144,7 @@ type PullRequest struct {
 	Draft     bool     `json:"draft,omitempty"`
 	Reviewers []string `json:"reviewers,omitempty"`
 	Base      string   `json:"base,omitempty"`
-	// APIURL is the forge's API where it cannot be told from the remote; empty: from the remote.
+	// APIURL is the forge's API where it cannot be told from the remote; empty means from the remote.
 	APIURL string `json:"api_url,omitempty"`
 	// Repository is owner/name on the forge where the remote's path is another; needs APIURL.
 	Repository string `json:"repository,omitempty"`
@@ -163,7 +163,7 @@ type GitCredential struct {
 	Token      string `json:"token,omitempty"`
 	SSHKey     string `json:"ssh_key,omitempty"`
 	KnownHosts string `json:"known_hosts,omitempty"`
-	// CA is, in PEM, the only authority that the remote's certificate may come from; empty: those of the box.
+	// CA is, in PEM, the only authority that the remote's certificate may come from; empty means those of the box.
 	CA string `json:"ca,omitempty"`
 	// Renew: Token is an installation token of Envelope.App, which lives an hour.
 	Renew bool `json:"renew,omitempty"`
@@ -172,7 +172,7 @@ type GitCredential struct {
 // GitHubApp is an App whose installation tokens open remote and forge, in place of a person's token.
 type GitHubApp struct {
 	ID           string `json:"id"`                     // the App's id or client id
-	Installation int64  `json:"installation,omitempty"` // 0: asked for by the repository
+	Installation int64  `json:"installation,omitempty"` // 0 means asked for by the repository
 	PrivateKey   string `json:"private_key"`            // PEM
 }
 
@@ -183,7 +183,7 @@ type Envelope struct {
 	Git     *GitCredential    `json:"git,omitempty"`
 	// ForgeToken opens the pull request; empty: App does, or there is none.
 	ForgeToken string `json:"forge_token,omitempty"`
-	// App makes and renews tokens; nil: there is none, or a token of the user's goes before it.
+	// App makes and renews tokens; nil means there is none, or a token of the user's goes before it.
 	App *GitHubApp `json:"app,omitempty"`
 }
 

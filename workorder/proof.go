@@ -61,7 +61,7 @@ type CheckRun struct {
 type CheckProof struct {
 	Name    string `json:"name"`
 	Command string `json:"command"`
-	// Base and Head are the last run of each side; nil: it could not be run there.
+	// Base and Head are the last run of each side; nil means it could not be run there.
 	Base       *CheckRun  `json:"base"`
 	Head       *CheckRun  `json:"head"`
 	Transition Transition `json:"transition"`
@@ -81,7 +81,7 @@ type Flag struct {
 	// Kind is one of the Flag constants.
 	Kind string `json:"kind"`
 	Path string `json:"path"`
-	Line int    `json:"line"` // from 1; 0: the whole file
+	Line int    `json:"line"` // from 1; 0 means the whole file
 	Text string `json:"text"` // what was found, for a human
 }
 
@@ -146,7 +146,7 @@ type SurfaceFinding struct {
 	// Kind is one of internal/surface's rules, such as "workflow" or "bidi".
 	Kind string `json:"kind"`
 	Path string `json:"path"`
-	Line int    `json:"line"` // in the new file, from 1; 0: the whole file
+	Line int    `json:"line"` // in the new file, from 1; 0 means the whole file
 	// Text is what changed, in one line for a human, without control characters.
 	Text string `json:"text"`
 	// Grave marks what should be looked at before anything else: hidden text, a new
@@ -163,15 +163,15 @@ type PageProof struct {
 	Head *PageView `json:"head"`
 	// Diff is the picture of what differs, relative to the result's folder; empty when nothing does.
 	Diff string `json:"diff"`
-	// Differs is the share of pixels that differ, from 0 to 1; nil: not compared.
+	// Differs is the share of pixels that differ, from 0 to 1; nil means not compared.
 	Differs *float64 `json:"differs"`
 }
 
 // PageView is what a browser saw of a page.
 type PageView struct {
-	Status int    `json:"status"` // of HTTP; 0: no answer
+	Status int    `json:"status"` // of HTTP; 0 means no answer
 	Title  string `json:"title"`
-	// Picture is the path of the screenshot, relative to the result's folder; empty: there is none.
+	// Picture is the path of the screenshot, relative to the result's folder; empty means there is none.
 	Picture       string `json:"picture"`
 	PictureWidth  int    `json:"picture_width"` // in pixels
 	PictureHeight int    `json:"picture_height"`
@@ -179,7 +179,7 @@ type PageView struct {
 	// failed or were answered with 400 and more: at most MaxPageNotes each, in order.
 	Console []string `json:"console"`
 	Failed  []string `json:"failed"`
-	Error   string   `json:"error"` // why the page could not be looked at; empty: it could
+	Error   string   `json:"error"` // why the page could not be looked at; empty means it could
 }
 
 // MaxPageNotes bounds the lists of a PageView.

@@ -74,7 +74,7 @@ type Result struct {
 	// Refusals are what the guard refused of the agent's Docker requests, by rule.
 	Refusals []Refusal `json:"refusals"`
 	PR       *PR       `json:"pr"`
-	// EvidenceSHA is the commit on the remote that holds the evidence files, at their paths; empty: there is none.
+	// EvidenceSHA is the commit on the remote that holds the evidence files, at their paths; empty means there is none.
 	EvidenceSHA string `json:"evidence_sha"`
 	// EvidenceLeft are the paths that it does not hold: too large, too many, or gone.
 	EvidenceLeft []string `json:"evidence_left"`
@@ -156,7 +156,7 @@ type Checkpoint struct {
 // Restored is the state that a continued attempt began with.
 type Restored struct {
 	Head       string `json:"head"`       // commit of the branch
-	Checkpoint string `json:"checkpoint"` // "": there was none
+	Checkpoint string `json:"checkpoint"` // "" means there was none
 	// Tree is the work tree's hash after restoring, compared with the checkpoint's.
 	Tree     string `json:"tree"`
 	Verified bool   `json:"verified"`
@@ -170,7 +170,7 @@ type Agent struct {
 	Harness   string `json:"harness"`
 	Version   string `json:"version"`
 	Model     string `json:"model"`
-	ExitCode  *int   `json:"exit_code"` // nil: it never ran
+	ExitCode  *int   `json:"exit_code"` // nil means it never ran
 	SessionID string `json:"session_id"`
 	Turns     int    `json:"turns"`
 	Final     string `json:"final"` // its last words, shortened

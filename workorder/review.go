@@ -7,7 +7,7 @@ import (
 
 // Review is the feedback on a task's pull request that the agent is asked to address.
 type Review struct {
-	// PR is the pull request; 0: the feedback came from a file, and nothing is answered on a forge.
+	// PR is the pull request; 0 means the feedback came from a file, and nothing is answered on a forge.
 	PR  int    `json:"pr"`
 	URL string `json:"url,omitempty"`
 	// Items are the feedback, the oldest first.
@@ -32,7 +32,7 @@ type ReviewItem struct {
 	// Number is what agent and reviewer call it, from 1 in the order of Items.
 	Number int    `json:"number"`
 	Source string `json:"source"`
-	// Thread is the forge's id of the thread, Path and Line where it is; Line 0: the whole file.
+	// Thread is the forge's id of the thread, Path and Line where it is; Line 0 means the whole file.
 	Thread   string `json:"thread,omitempty"`
 	Path     string `json:"path,omitempty"`
 	Line     int    `json:"line,omitempty"`
@@ -53,7 +53,7 @@ type ReviewNote struct {
 	Cut     bool   `json:"cut,omitempty"` // the text was longer
 }
 
-// Feedback is what an attempt of that mode addresses; nil: it has nothing to do with feedback.
+// Feedback is what an attempt of that mode addresses; nil means it has nothing to do with feedback.
 func (s *State) Feedback(m Mode) *Review {
 	if m == ModeRevise || m == ModeContinue {
 		return s.Review
@@ -128,7 +128,7 @@ type Rebased struct {
 	OldBase string `json:"old_base"` // commit
 	NewBase string `json:"new_base"` // commit
 	OldHead string `json:"old_head"`
-	NewHead string `json:"new_head"` // empty: there is none
+	NewHead string `json:"new_head"` // empty means there is none
 	// Backup is the ref of the remote that keeps OldHead.
 	Backup string `json:"backup"`
 	// Conflicts are the files that conflicted; the agent resolved them.

@@ -10,11 +10,11 @@ import (
 
 // Spec is what a box is, whatever it is for: how it is made and held, what it has in it, what it reaches, and what bounds it.
 type Spec struct {
-	// Image is the image that was asked for; empty: the default one.
+	// Image is the image that was asked for; empty means the default one.
 	Image string `json:"image,omitempty"`
 	// Isolation is how the engine holds the box: IsolationConfined or IsolationPrivileged. Orders of older CLIs do not say it.
 	Isolation string `json:"isolation,omitempty"`
-	// OCIRuntime is the engine's runtime for the box; empty: the engine's default.
+	// OCIRuntime is the engine's runtime for the box; empty means the engine's default.
 	OCIRuntime string `json:"oci_runtime,omitempty"`
 
 	Supabase bool              `json:"supabase,omitempty"`
@@ -34,7 +34,7 @@ type Spec struct {
 	// request (Event ImageRequest), so that no registry is needed for them: the
 	// host's id by name. A cached image of another id is an older one.
 	HostImages map[string]string `json:"host_images,omitempty"`
-	// MTU of the network the box is on, in bytes. 0: the guest reads its own.
+	// MTU of the network the box is on, in bytes. 0 means the guest reads its own.
 	MTU int `json:"mtu,omitempty"`
 }
 
@@ -74,7 +74,7 @@ func (s *Service) StartTimeout() time.Duration {
 	return seconds(s.StartTimeoutSeconds, DefaultServiceStart)
 }
 
-// Limits bound the box. Zero: the default.
+// Limits bound the box. Zero means the default.
 type Limits struct {
 	MemoryBytes int64   `json:"memory_bytes,omitempty"`
 	CPUs        float64 `json:"cpus,omitempty"`

@@ -85,7 +85,7 @@ type State struct {
 	Review *Review `json:"review,omitempty"`
 	// ReviewedUntil is the newest text of feedback that was answered.
 	ReviewedUntil time.Time `json:"reviewed_until,omitzero"`
-	// Lease is who works on the task; nil: nobody.
+	// Lease is who works on the task; nil means nobody.
 	Lease *Lease `json:"lease"`
 	// Attempts are the boxes so far, oldest first.
 	Attempts []Attempt `json:"attempts"`

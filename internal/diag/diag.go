@@ -25,7 +25,7 @@ type Problem struct {
 	Message string `json:"message"`
 	Hint    string `json:"hint,omitempty"`
 	// Source is the text of the line as it may be shown: the maker of the problem
-	// has masked what is secret. Empty: no excerpt.
+	// has masked what is secret. Empty means no excerpt.
 	Source string `json:"source,omitempty"`
 }
 

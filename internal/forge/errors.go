@@ -27,7 +27,7 @@ type Error struct {
 	Doing  string    // what was being done, with what
 	Said   string    // what happened; words of the forge included, in one line
 	Next   string    // what to do
-	Status int       // of HTTP; 0: no answer
+	Status int       // of HTTP; 0 means no answer
 	Until  time.Time // of RateLimited, on this machine's clock
 	Cause  error     // a context's error, or nil
 }

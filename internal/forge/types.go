@@ -107,7 +107,7 @@ type Item struct {
 	// The rest is of threads.
 	Thread   string // id for ReplyThread and ResolveThread
 	Path     string
-	Line     int // in the file's present version, else as it was; 0: the whole file
+	Line     int // in the file's present version, else as it was; 0 means the whole file
 	Outdated bool
 	Replies  []Note // after the first, ours included
 	// Answered is set when the last word is ours: whoever wrote has not come back on it.

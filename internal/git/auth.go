@@ -22,7 +22,7 @@ type Auth struct {
 	// readable by the caller only: ssh closes inherited descriptors.
 	SSHKeyFile     string
 	KnownHostsFile string
-	// CAFile has the only authority that the remote's certificate may come from, alone in a folder of the caller's; "": the
+	// CAFile has the only authority that the remote's certificate may come from, alone in a folder of the caller's; "" means the
 	// machine's.
 	CAFile string
 }

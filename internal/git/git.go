@@ -41,7 +41,7 @@ type Repo struct {
 	// Stdin is the standard input of every call.
 	Stdin string
 
-	quiet time.Duration // how long a remote may be silent; 0: as the command says
+	quiet time.Duration // how long a remote may be silent; 0 means as the command says
 }
 
 // oomScore makes the kernel take git as another user before us: a filter of the repository may run below it.

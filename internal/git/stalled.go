@@ -24,7 +24,7 @@ const (
 	moved = 64 << 10
 )
 
-// patience is how long the remote may be silent for a command; 0: it speaks to none.
+// patience is how long the remote may be silent for a command; 0 means it speaks to none.
 func (r Repo) patience(verb string) time.Duration {
 	switch verb {
 	case "fetch", "clone", "push", "ls-remote":

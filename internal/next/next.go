@@ -16,7 +16,7 @@ type Task struct {
 	ID        string
 	Mode      workorder.Mode
 	Repo      string // address of the remote
-	LocalRepo string // path of a repository on the host; "": the task has a remote
+	LocalRepo string // path of a repository on the host; "" means the task has a remote
 }
 
 // Command is ready to be pasted into a shell, whatever the names in it are. res

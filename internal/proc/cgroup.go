@@ -4,5 +4,5 @@ package proc
 // instruction on, and cannot leave without root. The groups must exist.
 type Cgroup struct {
 	V1      []string // folders of the group, one per hierarchy of version 1
-	Unified string   // its folder in the hierarchy of version 2; "": there is none
+	Unified string   // its folder in the hierarchy of version 2; "" means there is none
 }

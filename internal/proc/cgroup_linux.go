@@ -14,7 +14,7 @@ func (c *Cgroup) enter() error {
 		return nil
 	}
 	for _, dir := range c.V1 {
-		if err := os.WriteFile(filepath.Join(dir, "tasks"), []byte("0"), 0); err != nil { // 0: who writes
+		if err := os.WriteFile(filepath.Join(dir, "tasks"), []byte("0"), 0); err != nil { // 0 means who writes
 			return fmt.Errorf("enter control group: %w", err)
 		}
 	}

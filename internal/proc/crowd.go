@@ -14,12 +14,12 @@ import (
 // nothing. A newcomer can get into none of these: sessions cannot be joined and parents not chosen.
 type Crowd struct {
 	uid      uint32
-	counts   func(pid int) bool // nil: all of the user's
+	counts   func(pid int) bool // nil means all of the user's
 	began    map[int]string     // pid → start time, so that a reused pid is told apart
 	sessions map[int]bool
 }
 
-// LookAround is who is there now of uid. counts says whose business a process is: nobody else is seen or swept; nil: each is ours.
+// LookAround is who is there now of uid. counts says whose business a process is: nobody else is seen or swept; nil means each is ours.
 func LookAround(uid uint32, counts func(pid int) bool) *Crowd {
 	c := &Crowd{uid: uid, counts: counts, began: map[int]string{}, sessions: map[int]bool{}}
 	for _, pid := range OfUser(uid) {

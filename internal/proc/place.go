@@ -9,7 +9,7 @@ import (
 // semaphores and message queues. It lasts as long as it is open.
 type Place struct {
 	mounts *os.File
-	ipc    *os.File // nil: the caller's
+	ipc    *os.File // nil means the caller's
 }
 
 // Close gives the place up. Children that are in it stay there.

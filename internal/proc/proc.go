@@ -24,9 +24,9 @@ const pipeDelay = 500 * time.Millisecond
 type Credential struct {
 	UID, GID uint32
 	Groups   []uint32
-	// Cgroup is where processes of this user begin, unless a Spec names another; nil: in the caller's.
+	// Cgroup is where processes of this user begin, unless a Spec names another; nil means in the caller's.
 	Cgroup *Cgroup
-	// Place is what processes of this user see of the machine; nil: what the caller sees.
+	// Place is what processes of this user see of the machine; nil means what the caller sees.
 	Place *Place
 }
 
@@ -65,7 +65,7 @@ type Spec struct {
 	Grace time.Duration
 	// ExtraFiles become descriptors 3 and up in the child.
 	ExtraFiles []*os.File
-	// Started is told of the process before Start returns; nil: nobody is.
+	// Started is told of the process before Start returns; nil means nobody is.
 	Started func(*Process)
 	// OOMScoreAdj raises (never lowers) the child's chance to be the one the
 	// kernel kills when memory runs out.

@@ -16,7 +16,7 @@ const (
 )
 
 // Sweep kills every process of uid (real or effective) but the caller and those
-// to spare (nil: none), until none is left or the rounds are used up, and reports how
+// to spare (nil means none), until none is left or the rounds are used up, and reports how
 // many withstood. Killing a command's group is not enough: tool shells of agents open
 // sessions of their own.
 func Sweep(uid uint32, spare func(pid int) bool) (left int) {

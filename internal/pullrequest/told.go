@@ -13,7 +13,7 @@ import (
 type Told struct {
 	Order  *workorder.Order
 	Result *workorder.Result
-	// Later is a later attempt that left the branch as Result's did; nil: there is none, or none is known.
+	// Later is a later attempt that left the branch as Result's did; nil means there is none, or none is known.
 	Later *workorder.Result
 }
 

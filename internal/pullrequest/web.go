@@ -33,7 +33,7 @@ func addLinks(d *report.Data, o *workorder.Order, r *workorder.Result) {
 	}
 }
 
-// webPage is the repository's page on the forge; empty: it is not known.
+// webPage is the repository's page on the forge; empty means it is not known.
 func webPage(o *workorder.Order) string {
 	if o.PR != nil && o.PR.APIURL != "" {
 		return pageOfAPI(o)

@@ -9,7 +9,7 @@ type trie struct {
 
 type trieNode struct {
 	next map[byte]int32
-	len  int32 // length of the pattern that ends here; 0: none
+	len  int32 // length of the pattern that ends here; 0 means none
 	mark int32
 }
 
@@ -49,7 +49,7 @@ type node struct {
 	fail   int32
 	lo, hi int32
 	depth  int32
-	len    int32 // longest pattern that ends in this state; 0: none
+	len    int32 // longest pattern that ends in this state; 0 means none
 	mark   int32
 }
 

@@ -34,7 +34,7 @@ const (
 // Set holds the values to take out. It is immutable and safe for concurrent
 // use; nil is an empty set.
 type Set struct {
-	m       *machine // nil: nothing to look for
+	m       *machine // nil means nothing to look for
 	marks   [][]byte
 	ignored []string
 }

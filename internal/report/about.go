@@ -168,7 +168,7 @@ func (p *page) cost(r *workorder.Result, b bounds) {
 	})
 }
 
-// spent is what the task has cost with the attempts before; empty: there are none, or none of them told it.
+// spent is what the task has cost with the attempts before; empty means there are none, or none of them told it.
 func spent(r *workorder.Result) string {
 	sum, told, silent := 0.0, 0, 0
 	add := func(c *float64, free bool) {

@@ -11,7 +11,7 @@ import (
 // else makes the report better.
 type Data struct {
 	Result *workorder.Result
-	// Later is a later attempt that left the branch as it was; nil: there is none.
+	// Later is a later attempt that left the branch as it was; nil means there is none.
 	Later *workorder.Result
 	Order Order
 	// Evidence are the files beside the result. Those of the result that are not
@@ -21,10 +21,10 @@ type Data struct {
 	// Files is the result's folder, of which HTML embeds pictures and videos. Nil if none are
 	// embedded. Use the FS of an os.Root: a link in the folder must not lead out of it.
 	Files fs.FS
-	// Folder is the result's folder as seen from where the report lies, as in "." or "attempts/2". Empty: the report lies elsewhere.
+	// Folder is the result's folder as seen from where the report lies, as in "." or "attempts/2". Empty means the report lies elsewhere.
 	Folder string
 	// CommitURL and FileURL are the forge's pages of a commit, and of a line of a file
-	// at a commit (line 0: the whole file). Nil, or an empty answer: no link.
+	// at a commit (line 0 means the whole file). Nil, or an empty answer: no link.
 	CommitURL func(sha string) string
 	FileURL   func(sha, path string, line int) string
 	// EvidenceURL is the page of a file of the result's folder that lies on the forge. Nil, or an empty
@@ -41,15 +41,15 @@ type Order struct {
 	Task    string   // as it was given first
 	Added   []string // to the task by later attempts, oldest first
 	Project string
-	Harness string // empty: the one in the result
+	Harness string // empty means the one in the result
 	Model   string
 	Network workorder.NetworkMode
 	// Allow are the rules of a restricted network.
 	Allow []string
-	// BudgetUSD and TimeoutMinutes are the limits; 0: none.
+	// BudgetUSD and TimeoutMinutes are the limits; 0 means none.
 	BudgetUSD      float64
 	TimeoutMinutes float64
-	// IssueURL is the issue that the task was made of; empty: there is none.
+	// IssueURL is the issue that the task was made of; empty means there is none.
 	IssueURL string
 }
 
@@ -68,14 +68,14 @@ const (
 type EvidenceLink struct {
 	Name string
 	Kind string // as in workorder.Evidence
-	// URL is its place on the forge, pinned to a commit. Empty: it is only in the result's folder.
+	// URL is its place on the forge, pinned to a commit. Empty means it is only in the result's folder.
 	URL string
 	// Path is relative to the result's folder.
 	Path string
 	// Group joins the pictures of one page at one width, as in "/login at 390 px": they are shown side by side.
 	Group string
 	Side  Side
-	// Width and Height are in pixels; 0: not known.
+	// Width and Height are in pixels; 0 means not known.
 	Width, Height int
 	// Note is a short remark, as in "3.1 % of the pixels differ".
 	Note string
@@ -90,7 +90,7 @@ type NextStep struct {
 // Version is a program or image and its version.
 type Version struct{ Name, Version string }
 
-// RevisePR are the steps for a task that is to be changed: by its pull request (0: there is none), and as its last attempt ended.
+// RevisePR are the steps for a task that is to be changed: by its pull request (0 means there is none), and as its last attempt ended.
 func RevisePR(pr int, task string, ended workorder.Status) []NextStep {
 	var s []NextStep
 	if pr > 0 {

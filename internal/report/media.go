@@ -37,7 +37,7 @@ type media struct {
 	Kind              string
 	URL               string // on the forge
 	Path              string // in the result's folder, clean and local; or empty
-	Beside            string // its address as seen from the report; empty: the report lies elsewhere
+	Beside            string // its address as seen from the report; empty means the report lies elsewhere
 	Width, Height     int
 	Video             bool
 	side              Side

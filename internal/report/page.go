@@ -44,7 +44,7 @@ type page struct {
 	Grave    list[finding]
 	Mild     list[finding]
 	Commits  list[commit]
-	Rebased  *rebased // nil: it was no rebase
+	Rebased  *rebased // nil means it was no rebase
 	Refused  list[reach]
 	Learned  list[reach]
 	Guard    list[refusal]

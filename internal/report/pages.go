@@ -91,7 +91,7 @@ func differs(g workorder.PageProof) string {
 	return strconv.FormatFloat(min(*g.Differs, 1)*100, 'f', 1, 64) + " % of the pixels differ"
 }
 
-// answers says which side of a page answered with what; empty: each that was seen did with 2xx.
+// answers says which side of a page answered with what; empty means each that was seen did with 2xx.
 func answers(g workorder.PageProof) string {
 	before, after := answer(g.Base), answer(g.Head)
 	switch {
@@ -107,7 +107,7 @@ func answers(g workorder.PageProof) string {
 	return ""
 }
 
-// answer is the HTTP status of a page that is no success; empty: it is one, or not known.
+// answer is the HTTP status of a page that is no success; empty means it is one, or not known.
 func answer(v *workorder.PageView) string {
 	if v == nil || v.Status <= 0 || v.Status >= 200 && v.Status < 300 {
 		return ""

@@ -22,14 +22,14 @@ type change struct {
 	oldMode, newMode string
 	oldID, newID     string
 	oldSize, newSize int64
-	rule             *pathRule // nil: no settings, only text
+	rule             *pathRule // nil means no settings, only text
 	as               string    // the link of head that leads here, when its rule counts
 
 	old, new string // contents, when read
 	read     bool
 	why      string // why it was not read
 
-	room *int // what of the change may still be compared with patterns; nil: all
+	room *int // what of the change may still be compared with patterns; nil means all
 	used int
 	cut  bool // not all of it was
 

@@ -135,8 +135,8 @@ func checkComposer(c *change, s *sink) {
 
 // sectionRule picks lines of a manifest in TOML, INI or a language of its own.
 type sectionRule struct {
-	section *pattern.Pattern // nil: any
-	line    *pattern.Pattern // nil: any
+	section *pattern.Pattern // nil means any
+	line    *pattern.Pattern // nil means any
 	kind    string
 	grave   bool
 	what    string

@@ -61,7 +61,7 @@ func checkSuspicious(c *change, s *sink) {
 	}
 }
 
-// reportLines reports new lines that want fits (nil: all), and what is odd in any. Where there is none, it
+// reportLines reports new lines that want fits (nil means all), and what is odd in any. Where there is none, it
 // says what went away or moved.
 func reportLines(c *change, s *sink, kind string, grave bool, want *pattern.Pattern) {
 	if c.deleted() {

@@ -154,7 +154,7 @@ func (e *editedChecks) makeTargets(args []string, dir string, depth int) {
 // makefiles are the names that make looks for, in its order: the first that is there hides the others.
 var makefiles = []string{"GNUmakefile", "makefile", "Makefile"}
 
-// makefileOf is the file that make reads in a folder of one side; named is what its words name. "": there is none.
+// makefileOf is the file that make reads in a folder of one side; named is what its words name. "" means there is none.
 func (e *editedChecks) makefileOf(side int, dir, named string) string {
 	names := makefiles
 	if named != "" {

@@ -36,10 +36,10 @@ type Browser struct {
 	OutDir string
 	// Env is what the driver has to know, beside HOME and TMPDIR. No secret belongs there.
 	Env []string
-	// Program is the browser; empty: the driver's own choice.
+	// Program is the browser; empty means the driver's own choice.
 	Program string
 	Redact  *redact.Set
-	// Tell is told of each view as soon as the browser's side tells of it, without its picture; nil: nobody is.
+	// Tell is told of each view as soon as the browser's side tells of it, without its picture; nil means nobody is.
 	Tell func(View)
 }
 
@@ -53,7 +53,7 @@ type View struct {
 // Seen is what came of a visit.
 type Seen struct {
 	Views []View
-	Video string // path relative to the result's folder; empty: there is none
+	Video string // path relative to the result's folder; empty means there is none
 }
 
 // Look looks at the pages of a running server, for a side: base or head. It returns the views so far beside the error that stopped it.

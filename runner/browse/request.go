@@ -65,7 +65,7 @@ type Request struct {
 	// Dir is its folder, where pictures and video go.
 	Dir   string
 	Video bool
-	// Browser is the program; empty: the driver's own choice.
+	// Browser is the program; empty means the driver's own choice.
 	Browser string
 }
 

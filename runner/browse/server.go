@@ -135,7 +135,7 @@ func rooted(p string) bool {
 	return err == nil && strings.HasPrefix(p, "/") && u.Host == "127.0.0.1:1" && u.User == nil
 }
 
-// taken is the address at which somebody listens at the port; empty: nowhere.
+// taken is the address at which somebody listens at the port; empty means nowhere.
 func taken(ctx context.Context, port int) string {
 	d := net.Dialer{Timeout: dialTime}
 	for _, host := range loopbacks {
@@ -155,7 +155,7 @@ var prober = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// probe asks for the ready path. It returns the origin that answers, or how it did not; empty: nobody listens.
+// probe asks for the ready path. It returns the origin that answers, or how it did not; empty means nobody listens.
 func probe(ctx context.Context, d *workorder.Dev) (origin, why string) {
 	for _, host := range loopbacks {
 		at := "http://" + net.JoinHostPort(host, strconv.Itoa(d.Port))

@@ -180,7 +180,7 @@ type notes struct {
 	origin string
 
 	mu              sync.Mutex
-	status          int // of the page itself; 0: no answer
+	status          int // of the page itself; 0 means no answer
 	console, failed []string
 }
 

@@ -126,7 +126,7 @@ func codexMessage(s string) string {
 // codexTime is how the CLI writes the end of a limit: of today without the date.
 var codexTime = pattern.New(`try again at (?:([A-Z][a-z]{2} \d{1,2})(?:st|nd|rd|th), (\d{4}) )?(\d{1,2}:\d{2} [AP]M)`)
 
-// codexLimit reads the words that stand for a limit of the account; nil: it is another error.
+// codexLimit reads the words that stand for a limit of the account; nil means it is another error.
 func codexLimit(text string, now time.Time) *limit {
 	if !strings.Contains(text, "hit your usage limit") {
 		return nil

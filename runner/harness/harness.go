@@ -116,7 +116,7 @@ type Outcome struct {
 	Reason  string // one sentence; empty on success
 	// Code is that of the reason, where there is a better one than workorder.ReasonAgent.
 	Code      workorder.ReasonCode `json:",omitempty"`
-	ResumeAt  *time.Time           // when the limit is said to be over; nil: not said
+	ResumeAt  *time.Time           // when the limit is said to be over; nil means not said
 	Final     string               // the agent's last words
 	SessionID string
 	Version   string

@@ -12,7 +12,7 @@ import (
 // limit is a usage limit of the model's provider.
 type limit struct {
 	text  string     // what the agent says of it
-	until *time.Time // nil: not said
+	until *time.Time // nil means not said
 }
 
 func (l *limit) reason() string {
@@ -70,7 +70,7 @@ func (p *claudeParser) limitOf(o map[string]json.RawMessage) {
 // time of the reset in seconds.
 var oldLimit = pattern.New(`usage limit reached(?:\|(\d{9,13}))?`)
 
-// limitAt is the limit that a result ended at; nil: it did not.
+// limitAt is the limit that a result ended at; nil means it did not.
 func (p *claudeParser) limitAt(o map[string]json.RawMessage) *limit {
 	if !p.last.isError {
 		return nil

@@ -20,10 +20,10 @@ const (
 	spaceShare = 75
 )
 
-// Free is what commands can take, each in bytes or a number; 0: not known, or without a bound.
+// Free is what commands can take, each in bytes or a number; 0 means not known, or without a bound.
 type Free struct{ Disk, Inodes, Memory int64 }
 
-// lacks says what there is markedly less of than there was; "": nothing.
+// lacks says what there is markedly less of than there was; "" means nothing.
 func (f Free) lacks(than Free) string {
 	for _, one := range []struct {
 		name      string

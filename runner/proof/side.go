@@ -29,7 +29,7 @@ type side struct {
 	missing bool
 	// store is ours, with verified objects of the commit.
 	store git.Repo
-	room  Room             // nil: it runs where we are
+	room  Room             // nil means it runs where we are
 	user  *proc.Credential // whom its commands run as
 	place string           // below the user's home, everything of the side
 	tree  string           // in it, the checkout

@@ -58,7 +58,7 @@ const ConformanceBranch = "agent/T-1-x"
 
 // Conformance tests what forge.Forge promises. open gives a new repository and the forge of it, which is the account
 // robot there and waits for nothing. robot may write, ann may maintain, eve may read; main and ConformanceBranch are there. Pages
-// of lists are as short as pageSize says, 0: as long as they are.
+// of lists are as short as pageSize says, 0 means as long as they are.
 func Conformance(t *testing.T, open func(t *testing.T, pageSize int) (Scene, forge.Forge)) {
 	t.Helper()
 	s := suite{open}

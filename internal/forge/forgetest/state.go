@@ -19,11 +19,11 @@ type Options struct {
 	UserOwned bool
 	// NoDrafts is a plan that has no draft pull requests.
 	NoDrafts bool
-	// PageSize bounds pages below what is asked for, so that few things make several pages; 0: as asked.
+	// PageSize bounds pages below what is asked for, so that few things make several pages; 0 means as asked.
 	PageSize int
 	// Branch tells of branches that SetBranch does not know, such as those of a real git server.
 	Branch func(name string) (sha string, ok bool)
-	// Clock gives the times of what is made; nil: one second later each time, from 2026-01-02.
+	// Clock gives the times of what is made; nil means one second later each time, from 2026-01-02.
 	Clock func() time.Time
 	// AppID and AppKey let a GitHub App in.
 	AppID  string
@@ -56,7 +56,7 @@ type Text struct {
 type Thread struct {
 	ID       string
 	Path     string
-	Line     int // 0: none in the present version
+	Line     int // 0 means none in the present version
 	Outdated bool
 	Resolved bool
 	By       string // who resolved it
@@ -75,7 +75,7 @@ type Issue struct {
 	Labels    []string
 	Assignees []string
 	At        time.Time
-	Pull      *Pull // nil: an issue
+	Pull      *Pull // nil means an issue
 }
 
 // Pull is what a pull request has beyond an issue.
@@ -93,7 +93,7 @@ type Request struct {
 	Method, Path string
 	Op           string // operation id of the description, "graphql", "" for none
 	Login        string // of the token
-	Status       int    // 0: the connection was broken
+	Status       int    // 0 means the connection was broken
 	Body         string
 }
 

@@ -24,7 +24,7 @@ import (
 // made for this one repository and are renewed on their own.
 type AppKey struct {
 	ID           string // the App's id or client id
-	Installation int64  // 0: asked for by the repository
+	Installation int64  // 0 means asked for by the repository
 	PEM          []byte // private key, as downloaded
 }
 

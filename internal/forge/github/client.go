@@ -41,10 +41,10 @@ type Config struct {
 	BaseURL string
 	Token   string
 	App     *AppKey // instead of a token
-	// HTTP gives the transport (proxies, certificates); nil: the default one.
+	// HTTP gives the transport (proxies, certificates); nil means the default one.
 	HTTP *http.Client
-	Log  *slog.Logger // nil: none
-	// Wait pauses between attempts; nil: a timer. It returns early with the context's error.
+	Log  *slog.Logger // nil means none
+	// Wait pauses between attempts; nil means a timer. It returns early with the context's error.
 	Wait func(ctx context.Context, d time.Duration) error
 }
 

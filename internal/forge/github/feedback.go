@@ -16,7 +16,7 @@ type heard struct {
 }
 
 // Feedback reads all unresolved review threads, and the reviews with a text and the comments that were
-// written or changed after since (zero: ever). Bots are included. Our own texts are
+// written or changed after since (zero means ever). Bots are included. Our own texts are
 // not, and neither are those that somebody with the right to do so has hidden.
 func (c *Client) Feedback(ctx context.Context, number int, since time.Time) (forge.Feedback, error) {
 	ctx, cancel := bounded(ctx)

@@ -137,7 +137,7 @@ func Home(host string) string {
 	return host
 }
 
-// remoteHost is the host of a remote without its port, also of one that is no repository of a GitHub; empty: it has none.
+// remoteHost is the host of a remote without its port, also of one that is no repository of a GitHub; empty means it has none.
 func remoteHost(remote string) string {
 	if r, ok := Parse(remote); ok {
 		return (&url.URL{Host: r.Host}).Hostname()

@@ -35,7 +35,7 @@ type parts struct {
 	env   *workorder.Envelope
 	order *workorder.Order
 	paths paths
-	rec   *record.Recorder // nil: only the plan is wanted
+	rec   *record.Recorder // nil means only the plan is wanted
 	mask  *redact.Set
 	emit  func(workorder.Event)
 	warn  func(string)
@@ -189,7 +189,7 @@ func (p *parts) box() *boot.Box {
 	return b
 }
 
-// sandboxUser is whom the task's code runs as, in a control group; nil: the caller's.
+// sandboxUser is whom the task's code runs as, in a control group; nil means the caller's.
 func sandboxUser(group *proc.Cgroup) (*proc.Credential, error) {
 	return ground.User(workorder.SandboxUser, group)
 }

@@ -130,7 +130,7 @@ type setting struct {
 	valueV1           string // where it is another
 }
 
-// limit writes the limits of the groups. memory is the box's own limit; 0: there is none.
+// limit writes the limits of the groups. memory is the box's own limit; 0 means there is none.
 func (h hierarchy) limit(l Limits, memory int64) error {
 	var all []setting
 	pids := func(group string, n int64) {
@@ -169,7 +169,7 @@ func (h hierarchy) limit(l Limits, memory int64) error {
 	return nil
 }
 
-// memoryLimit is the limit of the hierarchy's own group; 0: none that means anything.
+// memoryLimit is the limit of the hierarchy's own group; 0 means none that means anything.
 func memoryLimit(h hierarchy) int64 {
 	name := "memory.limit_in_bytes"
 	if h.unified {

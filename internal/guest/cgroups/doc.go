@@ -33,7 +33,7 @@ const Root = "/sys/fs/cgroup"
 
 // Limits are those of the agent's side.
 type Limits struct {
-	PIDs int64 // processes and threads; 0: none
+	PIDs int64 // processes and threads; 0 means none
 	// Reserve is the memory of the box, in bytes, that the agent's side cannot have, at most a quarter of all.
 	Reserve int64
 }

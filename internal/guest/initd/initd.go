@@ -44,8 +44,8 @@ type Init struct {
 	// left may be what killed it, and would not let rescue start. Nil kills nothing.
 	KillAll func()
 
-	grace time.Duration // that a stop was announced with; 0: none was
-	began time.Time     // of the stop; zero: none was asked for
+	grace time.Duration // that a stop was announced with; 0 means none was
+	began time.Time     // of the stop; zero means none was asked for
 }
 
 func (i *Init) endWork() {

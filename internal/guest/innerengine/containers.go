@@ -14,7 +14,7 @@ type Containers struct {
 	engine *dockerd.Engine
 
 	mu   sync.Mutex
-	keep map[string]bool // nil: not marked yet
+	keep map[string]bool // nil means not marked yet
 }
 
 // Mark notes the containers that are there now, before any code of the repository ran: they stay.

@@ -43,7 +43,7 @@ type Engine struct {
 // Config is what the inner engine has of others.
 type Config struct {
 	User   *proc.Credential // whom the guarded socket is for
-	Groups *cgroups.Groups  // nil: not divided
+	Groups *cgroups.Groups  // nil means not divided
 	Warn   func(string)
 	Emit   func(workorder.Event)
 	Mask   *redact.Set

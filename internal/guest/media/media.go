@@ -56,7 +56,7 @@ type Folder struct {
 	bytes int64
 }
 
-// Make makes the folder at path for user; nil: the caller's. The files that Keep takes go below out, the result's folder, with
+// Make makes the folder at path for user; nil means the caller's. The files that Keep takes go below out, the result's folder, with
 // names and texts as shown changes them.
 func Make(path, out string, user *proc.Credential, shown func(string) string) (*Folder, error) {
 	m := &Folder{Path: path, out: out, user: user, shown: shown, taken: map[string]bool{}, used: map[string]bool{}}

@@ -35,7 +35,7 @@ type Network struct {
 	Hosts  *TrustedHosts
 	Order  *workorder.Order
 	Task   Task
-	Models *gateway.Models // nil: the order has no routes
+	Models *gateway.Models // nil means the order has no routes
 	Audit  io.Closer       // of Models
 	Guard  *guard.Guard
 	Log    *slog.Logger

@@ -32,7 +32,7 @@ func NewTrustedHosts(o *workorder.Order) *TrustedHosts {
 	return t
 }
 
-// hostOf is the host of a URL, or of git's user@host:path; empty: it has none.
+// hostOf is the host of a URL, or of git's user@host:path; empty means it has none.
 func hostOf(remote string) string {
 	if u, err := url.Parse(remote); err == nil && u.Host != "" {
 		return u.Hostname()

@@ -22,7 +22,7 @@ type Step struct {
 	// After are the steps that have to be over first; they stand earlier in the list, those that it does not have do not count. A
 	// step that is Always comes after all that stand before it.
 	After []workorder.StepName
-	// Budget bounds Run; 0: what ends the step's context does.
+	// Budget bounds Run; 0 means what ends the step's context does.
 	Budget time.Duration
 	// Always: the step runs whatever became of those before it.
 	Always bool
@@ -70,7 +70,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Stop is the error of a step that ends the work without having failed. Why says it of this step and of those after it.
 type Stop struct {
 	Why string
-	Err error // for the caller of Work; nil: none
+	Err error // for the caller of Work; nil means none
 }
 
 func (s *Stop) Error() string { return s.Why }

@@ -26,7 +26,7 @@ type Ground struct {
 	// Hidden are folders that a room has nothing of.
 	Hidden []string
 
-	clean *cleanroom.Ground // nil: not remembered
+	clean *cleanroom.Ground // nil means not remembered
 }
 
 // remember keeps what the image has where code of the task can write.

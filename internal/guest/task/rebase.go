@@ -127,7 +127,7 @@ func (r *Rebaser) Move(ctx context.Context, out *workorder.Rebased) error {
 	return r.Repo.Git.Land.Move(ledger.Moved{Branch: out.Onto, Base: out.NewBase, Head: out.NewHead, OldHead: out.OldHead, Backup: out.Backup})
 }
 
-// Kept is the ref that keeps the new commits where the branch did not take them; empty: there is none.
+// Kept is the ref that keeps the new commits where the branch did not take them; empty means there is none.
 func (r *Rebaser) Kept() string { return r.Repo.Beside() }
 
 // Comment posts the comparison on the pull request.

@@ -28,7 +28,7 @@ type Task struct {
 	// answers is where the agent says why it leaves feedback as it is; nil without feedback.
 	answers *runner.Answers
 	asked   runner.Asked  // without the task, which is the order's
-	kept    *media.Folder // nil: the agent has not begun
+	kept    *media.Folder // nil means the agent has not begun
 
 	mu   sync.Mutex
 	lost []string // what the services' watcher said

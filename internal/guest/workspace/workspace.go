@@ -24,13 +24,13 @@ import (
 // Workspace is the folder that the task works in.
 type Workspace struct {
 	Dir  string
-	User *proc.Credential // nil: the caller
+	User *proc.Credential // nil means the caller
 	Home string
 	// GitConfig is git's system-wide file. At system scope because root's own
 	// configuration is not the agent's: --global would write to the wrong home.
 	GitConfig string
 	LogDir    string
-	// Clean takes secrets out of a log; nil: there are none.
+	// Clean takes secrets out of a log; nil means there are none.
 	Clean func(io.Writer) io.WriteCloser
 }
 

@@ -48,7 +48,7 @@ type Keeper struct {
 	Owner  string // of what is left, should this process be killed
 	Dir    string // existing folder for what is in transit
 	Log    *slog.Logger
-	// Show is called for every event, from one goroutine at a time; nil: nobody wants to know.
+	// Show is called for every event, from one goroutine at a time; nil means nobody wants to know.
 	Show func(workorder.Event)
 
 	// How the box is made, as for a run.
@@ -57,7 +57,7 @@ type Keeper struct {
 
 // Do carries out one request and returns the answer, also beside an error when
 // part of it was done. When ctx ends the box is stopped, when hard is closed it is killed. archive is what
-// follows the request; nil: nothing. The box is gone when Do returns.
+// follows the request; nil means nothing. The box is gone when Do returns.
 func (k *Keeper) Do(ctx context.Context, hard <-chan struct{}, verb string, req workorder.CacheRequest, archive io.Reader) (*workorder.CacheReport, error) {
 	info, err := k.Engine.Info(ctx)
 	if err != nil {

@@ -43,7 +43,7 @@ type App struct {
 	Open func() (*Backend, error)
 
 	debug bool
-	// patience overrides how long another command is waited for; 0: as long as each wait allows.
+	// patience overrides how long another command is waited for; 0 means as long as each wait allows.
 	patience time.Duration
 }
 
@@ -111,7 +111,7 @@ func exitCode(err error) int {
 	return workorder.ExitGeneral
 }
 
-// hint is what to do about an error; empty: nothing is known.
+// hint is what to do about an error; empty means nothing is known.
 func hint(err error) string {
 	if h := fault.Hint(err); h != "" {
 		return h

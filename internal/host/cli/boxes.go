@@ -20,7 +20,7 @@ type boxes struct {
 	find         *credentials.Finder
 	json, detach bool
 	st           *store.Store
-	be           *Backend // nil: not opened yet
+	be           *Backend // nil means not opened yet
 }
 
 func (b *boxes) open() (err error) {

@@ -16,7 +16,7 @@ type createOptions struct {
 	ifExists string
 	plan     bool
 	fromPlan string
-	title    string // the task in its own words, where its text has more; empty: the text
+	title    string // the task in its own words, where its text has more; empty means the text
 }
 
 // The ways create treats a task that exists.

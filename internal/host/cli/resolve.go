@@ -24,7 +24,7 @@ type resolved struct {
 	project *projects.Project
 	local   *localrepo.Repo
 	by      string // how the project was named
-	// trustedSum names what the user trusted of a project that came with a repository; empty: it is his own word.
+	// trustedSum names what the user trusted of a project that came with a repository; empty means it is his own word.
 	trustedSum string
 	// untrusted is what would refuse the project if this were no rehearsal.
 	untrusted error

@@ -26,7 +26,7 @@ type runOptions struct {
 	keep                   bool
 	dryRun, detach, json   bool
 	sources                map[string]string // flag name -> where its value came from
-	projectBy              string            // how the project was named by an earlier command; empty: this one names it
+	projectBy              string            // how the project was named by an earlier command; empty means this one names it
 	foundInRepo            bool              // the project's file was found in the repository of --repo
 	askedTrust             bool              // the user was asked whether he trusts it
 }

@@ -24,9 +24,9 @@ type taskJob struct {
 	find     *credentials.Finder
 	asked    tasks.Asked
 	feedback tasks.FeedbackFile
-	rebase   *workorder.Rebase // nil: nothing is to be rebased
-	title    string            // the task in its own words, where its text has more; empty: the text
-	pull     *taskPull         // the task's pull request; nil: it was not asked for
+	rebase   *workorder.Rebase // nil means nothing is to be rebased
+	title    string            // the task in its own words, where its text has more; empty means the text
+	pull     *taskPull         // the task's pull request; nil means it was not asked for
 	boxes    *boxes
 	r        *resolved // once the project was loaded
 }

@@ -20,7 +20,7 @@ type textOptions struct {
 	words, file       string
 	wordsSet, fileSet bool
 	in                bool // "-", as an argument
-	issue             int  // 0: the task is no issue
+	issue             int  // 0 means the task is no issue
 }
 
 // given tells whether there is a text in the user's words.

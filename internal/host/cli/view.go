@@ -23,7 +23,7 @@ type view struct {
 	r    render.Renderer
 	// told says that the summary, or the error, tells the reason in full at the end.
 	told bool
-	// stopping reports whether the user has ended the run; nil: that is not known.
+	// stopping reports whether the user has ended the run; nil means that is not known.
 	stopping func() bool
 }
 

@@ -38,7 +38,7 @@ const (
 // Config is what a companion is told, on its standard input.
 type Config struct {
 	TaskID       string   `json:"task_id"`
-	AttemptID    string   `json:"attempt_id,omitempty"` // empty: any box of the task
+	AttemptID    string   `json:"attempt_id,omitempty"` // empty means any box of the task
 	Dir          string   `json:"dir"`                  // the task's folder
 	Repo         string   `json:"repo,omitempty"`
 	TargetBranch string   `json:"target_branch,omitempty"`

@@ -52,7 +52,7 @@ func (a attemptOnly) Boxes(ctx context.Context, labels map[string]string) ([]run
 type watcher struct {
 	boxes  runtime.Follower
 	files  runtime.Copier
-	images runtime.ImageStore // nil: the engine has no images to give
+	images runtime.ImageStore // nil means the engine has no images to give
 	cfg    Config
 	log    *slog.Logger
 	last   int64

@@ -15,7 +15,7 @@ import (
 
 // ForgeToken opens the API of a forge.
 type ForgeToken struct {
-	Token string // empty: there is none
+	Token string // empty means there is none
 	From  string // what gave it: a variable, or a program
 	// Renew: Token is an installation token of the GitHub App, which lives an hour.
 	Renew bool
@@ -61,7 +61,7 @@ func (f *Finder) Forge(ctx context.Context, repo string, pr *workorder.PullReque
 	return ForgeToken{Token: cred.Token, From: from, Renew: cred.Renew}, nil
 }
 
-// webAddress is a repository's address by HTTP, by which tokens are known; empty: it has none.
+// webAddress is a repository's address by HTTP, by which tokens are known; empty means it has none.
 func webAddress(repo string, pr *workorder.PullRequest) string {
 	if isPath(repo) {
 		return named(pr)

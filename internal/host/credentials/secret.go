@@ -54,7 +54,7 @@ func isFile(name string) error {
 }
 
 // Secrets resolves the project's references and reports every one that cannot
-// be resolved. No value is ever part of an error. Commands run in dir; empty: in the current folder.
+// be resolved. No value is ever part of an error. Commands run in dir; an empty dir is the current folder.
 func (f *Finder) Secrets(ctx context.Context, refs []projects.Secret, dir string) (map[string]string, error) {
 	values := make(map[string]string, len(refs))
 	var errs []error

@@ -97,7 +97,7 @@ func linked(dir, line string) string {
 // storage is what of a repository git reads content and names from.
 var storage = []string{"HEAD", "config", "config.worktree", "commondir", "gitdir", "packed-refs", "shallow", "index", "info", "logs", "refs", "reftable", "objects"}
 
-// leadsOut returns where a link in a repository leads that lies in none of the folders; empty: there is none.
+// leadsOut returns where a link in a repository leads that lies in none of the folders; empty means there is none.
 func leadsOut(dir string, folders ...string) (to string, err error) {
 	for _, name := range storage {
 		err := filepath.WalkDir(filepath.Join(dir, name), func(path string, d fs.DirEntry, err error) error {

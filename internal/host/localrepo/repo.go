@@ -134,7 +134,7 @@ func openHint(err error) string {
 	return "give a folder inside a git repository (git init makes one), or a URL"
 }
 
-// Base verifies that a run can start from branch (empty: the checked-out one)
+// Base verifies that a run can start from branch (empty means the checked-out one)
 // and returns its name.
 func (r *Repo) Base(ctx context.Context, branch string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)

@@ -30,7 +30,7 @@ type Rule struct {
 	Count    int64                     `json:"count"`
 	Statuses []workorder.NetworkStatus `json:"statuses"`
 	By       []string                  `json:"by"`
-	// Risk says why an agent could send things to anybody there; empty: nothing is known.
+	// Risk says why an agent could send things to anybody there; empty means nothing is known.
 	Risk string `json:"risk"`
 	// Asked says that the name was only looked up.
 	Asked bool `json:"only_looked_up"`
@@ -41,7 +41,7 @@ type Rule struct {
 
 // Options select what rules are made of.
 type Options struct {
-	// Statuses that count; empty: all.
+	// Statuses that count; empty means all.
 	Statuses  []workorder.NetworkStatus
 	Wildcards bool
 }
@@ -200,7 +200,7 @@ func collapse(rules map[string]*Rule) {
 }
 
 // Risk says what kind of place a host is where anybody can receive what is sent to it;
-// empty: none that is known.
+// empty means none that is known.
 func Risk(host string) string {
 	for _, k := range open {
 		for _, d := range k.domains {

@@ -27,12 +27,12 @@ func Line(rule string) string {
 // Run is what one attempt recorded.
 type Run struct {
 	Number int                   // of the attempt
-	Asked  workorder.NetworkMode // what its order asks for; empty: there is no order
-	Result *workorder.Result     // nil: there is none
+	Asked  workorder.NetworkMode // what its order asks for; empty means there is no order
+	Result *workorder.Result     // nil means there is none
 	Events []workorder.Event
 }
 
-// mode is what the attempt ran with, or was asked to; empty: that is not known.
+// mode is what the attempt ran with, or was asked to; empty means that is not known.
 func (r Run) mode() workorder.NetworkMode {
 	if r.Result != nil && r.Result.Network != nil {
 		return r.Result.Network.Mode

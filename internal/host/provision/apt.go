@@ -107,7 +107,7 @@ type plan struct {
 	distro  string // debian or ubuntu
 	suite   string
 	mirror  string
-	keyring string // empty: debootstrap's own choice
+	keyring string // empty means debootstrap's own choice
 	trusted bool
 	sources string // the base's sources.list
 }

@@ -30,7 +30,7 @@ type Images struct {
 // BuiltImage is an image that was built here, or that somebody made of such a one.
 type BuiltImage struct {
 	ID   string   `json:"id"`
-	Name string   `json:"name"` // that it was given here; empty: it has none
+	Name string   `json:"name"` // that it was given here; empty means it has none
 	Tags []string `json:"tags"`
 	// Own says that every tag was given here.
 	Own bool `json:"own"`

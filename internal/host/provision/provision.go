@@ -55,7 +55,7 @@ type Options struct {
 	Image string
 	// Version of the CLI, part of the default image's name.
 	Version string
-	// Arch of the engine as Go names it; empty: the engine is asked.
+	// Arch of the engine as Go names it; empty means the engine is asked.
 	Arch string
 	// Rebuild builds the default image even if it is there, without the cache.
 	Rebuild bool
@@ -176,7 +176,7 @@ func architecture(ctx context.Context, engine Engine, given string) (string, err
 // Built is an image made here, or made of one: labels are inherited.
 type Built struct {
 	ID string
-	// Name is what it was tagged here; empty: another image took the name, or it was never made here.
+	// Name is what it was tagged here; empty means another image took the name, or it was never made here.
 	Name string
 	Tags []string
 	// Own says that it has tags, and all of them were given here.

@@ -67,7 +67,7 @@ func (g *gap) next(seq int64) (lost int64) {
 	return lost
 }
 
-// plainText says an event in one line; empty: there is nothing to say.
+// plainText says an event in one line; empty means there is nothing to say.
 func plainText(e workorder.Event) string {
 	name, text, status := oneLine(e.Name), oneLine(e.Text), oneLine(e.Status)
 	switch e.Type {

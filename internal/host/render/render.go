@@ -23,11 +23,11 @@ type Renderer interface {
 // Options say what the output can do. The zero value is good for a file.
 type Options struct {
 	Color bool
-	// Width and Height return the terminal's size now; nil or 0: unknown.
+	// Width and Height return the terminal's size now; nil or 0 means unknown.
 	Width, Height func() int
-	// Now is the clock; nil: time.Now.
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// Tick repaints the live part; nil: a ticker of the renderer's own.
+	// Tick repaints the live part; nil means a ticker of the renderer's own.
 	Tick <-chan time.Time
 }
 

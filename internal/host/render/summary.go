@@ -14,16 +14,16 @@ import (
 // SummaryOptions say what the summary can show.
 type SummaryOptions struct {
 	Color bool
-	Width int // 0: 80
-	// Dir is where the result lies; empty: not said.
+	Width int // 0 means 80
+	// Dir is where the result lies; empty means not said.
 	Dir string
-	// Kept is the stopped container that was left for a look inside; empty: none.
+	// Kept is the stopped container that was left for a look inside; empty means none.
 	Kept string
 	// Former are the attempts before this one, oldest first, and Number is its own
 	// among them: that of the result leaves out tries that never had a box.
 	Former []Attempt
 	Number int
-	// Now is the clock; nil: time.Now.
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 

@@ -33,13 +33,13 @@ type Execer interface {
 // Command is what Exec runs.
 type Command struct {
 	Argv []string // with the program first
-	User string   // name, uid or uid:gid of the box; empty: that of the box's first process
-	Dir  string   // empty: that of the box's first process
+	User string   // name, uid or uid:gid of the box; empty means that of the box's first process
+	Dir  string   // empty means that of the box's first process
 	Env  []string // NAME=value, added to that of the box
-	// Stdin is copied to the command's input and then closed; nil: there is none. Exec does not wait for a read of it that
+	// Stdin is copied to the command's input and then closed; nil means there is none. Exec does not wait for a read of it that
 	// is under way when the command has ended.
 	Stdin          io.Reader
-	Stdout, Stderr io.Writer // nil: nobody looks
+	Stdout, Stderr io.Writer // nil means nobody looks
 }
 
 // ImageStore has the images that boxes and their services are made of.

@@ -70,14 +70,14 @@ type BoxSpec struct {
 	Command    []string
 	Labels     map[string]string
 	Isolation  string // workorder.IsolationConfined or IsolationPrivileged
-	OCIRuntime string // empty: the engine's default
+	OCIRuntime string // empty means the engine's default
 	Limits     workorder.Limits
 	// Files are files of this machine that the box begins with, for root only, by
 	// their path in the box.
 	Files map[string]string
-	// CacheVolume is mounted at workorder.CacheDir. Empty: none.
+	// CacheVolume is mounted at workorder.CacheDir. Empty means none.
 	CacheVolume string
-	// DNS are the resolvers of the box. Empty: the engine's.
+	// DNS are the resolvers of the box. Empty means the engine's.
 	DNS []string
 	// Fuse says that the engine's machine has /dev/fuse.
 	Fuse bool
@@ -95,7 +95,7 @@ type Info struct {
 	Kernel        string
 	OperatingSys  string
 	CgroupVersion int
-	MemoryBytes   int64 // of the engine's machine; 0: it does not tell
+	MemoryBytes   int64 // of the engine's machine; 0 means it does not tell
 	Runtimes      []string
 	// Gateway is the address of the engine's machine on the network of the
 	// boxes, empty when the engine does not tell.
@@ -150,8 +150,8 @@ func (b Box) Live() bool {
 // LogOptions selects from a box's output.
 type LogOptions struct {
 	Follow bool
-	Since  time.Time // zero: from the start
-	Tail   int       // only the last lines; 0: all
-	// Stdout and Stderr may be nil: that stream is not asked for.
+	Since  time.Time // zero means from the start
+	Tail   int       // only the last lines; 0 means all
+	// Stdout and Stderr may be nil means that stream is not asked for.
 	Stdout, Stderr io.Writer
 }

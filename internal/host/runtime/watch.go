@@ -17,13 +17,13 @@ type Watcher struct {
 	// Read reads what the box says until its stream ends, or all that is left when the box has ended. A stream that breaks is
 	// no error. Done ends the watch.
 	Read func(context.Context, *Box) (done bool, err error)
-	// Away is called once when the engine stops answering; nil: nobody is told.
+	// Away is called once when the engine stops answering; nil means nobody is told.
 	Away func(error)
 	// Patience is how long an engine that does not answer is waited for.
 	Patience time.Duration
 	// Pause comes between two looks.
 	Pause time.Duration
-	// Now is the clock; nil: time.Now.
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 

@@ -43,8 +43,8 @@ type Source interface {
 // Work says what is looked for.
 type Work struct {
 	Branch string   // the task's
-	Head   string   // the commit that it should be at; "": what the box's repository says
-	Base   string   // the branch that the box began with; "": not known
+	Head   string   // the commit that it should be at; "" means what the box's repository says
+	Base   string   // the branch that the box began with; "" means not known
 	Known  []string // commits that are elsewhere: they, and what is before them, are left out
 }
 

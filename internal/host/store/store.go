@@ -46,7 +46,7 @@ type Record struct {
 	StartedAt time.Time `json:"started_at,omitzero"`
 	// Former are the attempts before it, oldest first.
 	Former []Attempt `json:"former,omitempty"`
-	// Moving is the attempt whose output is being moved away for the next one; 0: none.
+	// Moving is the attempt whose output is being moved away for the next one; 0 means none.
 	Moving int `json:"moving,omitempty"`
 	// Request is what the user asked for, so that nobody has to say it again.
 	Request Request `json:"request"`
@@ -56,7 +56,7 @@ type Record struct {
 	// Box is the container's name; empty until one is about to be made.
 	Box    string `json:"box,omitempty"`
 	Engine string `json:"engine,omitempty"` // where that engine is reached
-	// EngineID is the engine's identity, at whatever address. Empty: not known.
+	// EngineID is the engine's identity, at whatever address. Empty means not known.
 	EngineID string `json:"engine_id,omitempty"`
 	// Unsure says that a box may live though the attempt is over: the engine went
 	// away while it was being started.
@@ -381,7 +381,7 @@ func (s *Store) NoteStop(id string, kind Stop) error {
 	return WriteFile(filepath.Join(s.TaskDir(id), stopFile), []byte(kind), 0o600)
 }
 
-// Stopped is what was noted; empty: nobody asked.
+// Stopped is what was noted; empty means nobody asked.
 func (s *Store) Stopped(id string) Stop {
 	b, _ := os.ReadFile(filepath.Join(s.TaskDir(id), stopFile)) // one that cannot be read says nothing
 	return Stop(b)

@@ -12,7 +12,7 @@ import (
 )
 
 // reviewOf makes of a pull request's feedback what the agent is given. A thread whose last word is ours is left
-// out, unless an attempt that took it on (pending, nil: none) was not done with it.
+// out, unless an attempt that took it on (pending, nil means none) was not done with it.
 func reviewOf(pr *forge.PR, f *forge.Feedback, pending *workorder.Review) (*workorder.Review, []string) {
 	r := &workorder.Review{PR: pr.Number, URL: pr.URL}
 	open := map[string]bool{}

@@ -54,14 +54,14 @@ type Flow struct {
 	Waits func(Action)
 	// Detach returns where a box runs and does not follow it.
 	Detach bool
-	// Patience overrides how long another command is waited for; 0: as long as each wait allows.
+	// Patience overrides how long another command is waited for; 0 means as long as each wait allows.
 	Patience time.Duration
 }
 
 // Outcome is what was done in the end.
 type Outcome struct {
 	Do     Do
-	Until  time.Time     // when the limit of a reported task resets; zero: it is not parked
+	Until  time.Time     // when the limit of a reported task resets; zero means it is not parked
 	Says   string        // of Nothing
 	Record *store.Record // of Follow and Report
 	Job    *job.Job      // of Begin, BeginAgain and GoOn; a rehearsal ends with it

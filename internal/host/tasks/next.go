@@ -45,9 +45,9 @@ type Action struct {
 type Attempt struct {
 	Mode   workorder.Mode
 	Text   string
-	Branch string // the task's branch; empty: made of the text
-	Base   string // where it starts from, unless the user says; empty: the project's
-	Number int    // 0: the store knows
+	Branch string // the task's branch; empty means made of the text
+	Base   string // where it starts from, unless the user says; empty means the project's
+	Number int    // 0 means the store knows
 	Lost   bool   // a box had begun, and nothing of its work is on the remote
 }
 

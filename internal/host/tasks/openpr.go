@@ -26,7 +26,7 @@ type Pulls interface {
 // Opening is the pull request of a task that the run itself could not open.
 type Opening struct {
 	Draft   bool
-	Base    string // empty: the project's, else the task's
+	Base    string // empty means the project's, else the task's
 	Connect func(context.Context, *workorder.Order) (Pulls, error)
 
 	order *workorder.Order

@@ -13,7 +13,7 @@ import (
 // Said is what a command says of the run that it asks for.
 type Said struct {
 	Given   map[string]string // the flags that are given, with where each comes from
-	Out     string            // the absolute path of the output folder; empty: not said
+	Out     string            // the absolute path of the output folder; empty means not said
 	Network string
 }
 
@@ -67,7 +67,7 @@ func UnknownHere(id, give string) error {
 		"`sandbox-agent ps --all` lists the tasks of this machine; if another one began it, give "+give)
 }
 
-// PullOf decides which pull request's feedback a revise takes: the one that is said, else the one that is recorded. 0: none,
+// PullOf decides which pull request's feedback a revise takes: the one that is said, else the one that is recorded. 0 means none,
 // the feedback is in a file. A nil record is a task that this machine does not know.
 func PullOf(id string, rec *store.Record, said int, file bool) (int, error) {
 	switch {

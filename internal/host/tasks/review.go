@@ -20,7 +20,7 @@ type Forge interface {
 	Commented(ctx context.Context, pr int, key string) (bool, error)
 }
 
-// ReadReview adds to what the remote knows the feedback since what the task's state says: that of the pull request (nil: none
+// ReadReview adds to what the remote knows the feedback since what the task's state says: that of the pull request (nil means none
 // was asked for), then that of the file.
 func (r *Remote) ReadReview(ctx context.Context, f Forge, pr *forge.PR, file FeedbackFile) error {
 	r.Review = &workorder.Review{}
@@ -55,7 +55,7 @@ func (r *Remote) ReadReview(ctx context.Context, f Forge, pr *forge.PR, file Fee
 	return nil
 }
 
-// nothing says why there is no feedback to address, which is no failure; empty: there is.
+// nothing says why there is no feedback to address, which is no failure; empty means there is.
 func (s State) nothing() string {
 	r := s.Remote.Review
 	if r == nil {
@@ -94,7 +94,7 @@ func unfinished(s *workorder.State) *workorder.Review {
 	return s.Review
 }
 
-// pullNumber is the number of the pull request that the newest attempt knows of; 0: none does.
+// pullNumber is the number of the pull request that the newest attempt knows of; 0 means none does.
 func pullNumber(rec *store.Record) int {
 	for _, a := range slices.Backward(rec.Attempts()) {
 		past, err := rec.At(a.Number)

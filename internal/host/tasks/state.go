@@ -46,7 +46,7 @@ type State struct {
 	Asked
 	Time time.Time
 
-	Record *store.Record // nil: this state folder does not know the task
+	Record *store.Record // nil means this state folder does not know the task
 	// First is the last attempt of the record when the command began: an attempt that another command adds
 	// meanwhile answers this one, too.
 	First string
@@ -57,23 +57,23 @@ type State struct {
 	OrderTextErr error
 	Waited       bool // this command has waited for a limit whose end is unknown
 
-	Remote *Remote // nil: it was not asked yet
-	Pull   *Pull   // nil: not looked at yet; only OpenPR needs it
+	Remote *Remote // nil means it was not asked yet
+	Pull   *Pull   // nil means not looked at yet; only OpenPR needs it
 }
 
 // Remote is what the remote knows of a task.
 type Remote struct {
-	Repo     string // without credentials; empty: the project has no repository
+	Repo     string // without credentials; empty means the project has no repository
 	Known    bool
 	Branches []string
-	State    *workorder.State  // nil: there is none, or it cannot be read
+	State    *workorder.State  // nil means there is none, or it cannot be read
 	Warning  string            // why the state cannot be read
-	Review   *workorder.Review // the feedback to address; nil: none was asked for, or the task is unknown
+	Review   *workorder.Review // the feedback to address; nil means none was asked for, or the task is unknown
 	Notes    []string          // about what is asked for, for the user
 	Err      error             // why the remote could not be asked, or the project not be read
 }
 
-// Last is the last attempt that the remote knows; nil: it knows none.
+// Last is the last attempt that the remote knows; nil means it knows none.
 func (r *Remote) Last() *workorder.Attempt {
 	if r.State == nil {
 		return nil
@@ -81,7 +81,7 @@ func (r *Remote) Last() *workorder.Attempt {
 	return r.State.Last()
 }
 
-// Base is the branch that the task began from; empty: the remote does not know.
+// Base is the branch that the task began from; empty means the remote does not know.
 func (r *Remote) Base() string {
 	if r.State == nil {
 		return ""
@@ -92,7 +92,7 @@ func (r *Remote) Base() string {
 // Pull is what decides whether a task's pull request can be opened.
 type Pull struct {
 	NoResult error  // why there is no result
-	Nothing  string // why the result has nothing to open; empty: it has
+	Nothing  string // why the result has nothing to open; empty means it has
 	Repo     string
 	Token    bool // there is a token for the forge
 }

@@ -28,7 +28,7 @@ type Ask struct {
 type User struct {
 	// Gives reports whether the user gives a key himself, so that the file's value does not count.
 	Gives func(key string) bool
-	// Network is the mode that the user gives; empty: none, and a full one is what a project without a word has.
+	// Network is the mode that the user gives; empty means none, and a full one is what a project without a word has.
 	Network workorder.NetworkMode
 	// Own reports whether a repository is the one that the file lies in.
 	Own func(repo string) bool
@@ -36,7 +36,7 @@ type User struct {
 	Token bool
 	// Borrows are folders outside of the file's repository whose objects that one has without a copy.
 	Borrows []string
-	// Repo is the repository that the user gives; empty: the file's.
+	// Repo is the repository that the user gives; empty means the file's.
 	Repo string
 	// AnyRepo says that he may give whatever repository later.
 	AnyRepo bool
@@ -144,7 +144,7 @@ func harnessKey(p *projects.Project, s projects.Secret) bool {
 	return s.Scheme == projects.SecretEnv && s.Use == workorder.ForGateway && api != "" && api == routeOf(p, s.Name) && slices.Contains(p.Harness.APIs(), api)
 }
 
-// routeOf is the API whose server gets the secret; empty: none, or several.
+// routeOf is the API whose server gets the secret; empty means none, or several.
 func routeOf(p *projects.Project, name string) (api workorder.ModelAPI) {
 	for _, r := range p.Gateway.Routes {
 		if !slices.Contains(r.Keys, name) {

@@ -9,7 +9,7 @@ import (
 )
 
 // Top is the work tree or bare repository that a path lies in, found without git: nothing of a repository that is not trusted
-// has a say. Empty: in none.
+// has a say. Empty means in none.
 func Top(path string) string { return above(realPath(path)) }
 
 // above is the nearest of a path and the folders that its name has above it which is a work tree or a bare repository.
@@ -32,7 +32,7 @@ func above(path string) string {
 	}
 }
 
-// Home is the repository that a project file is of: the one that its path leads through, when it really lies there. Empty: there is
+// Home is the repository that a project file is of: the one that its path leads through, when it really lies there. Empty means there is
 // none, or a link leads out of it, so that what is found in the one is of the other.
 func Home(file string) string {
 	asks, lies := above(filepath.Dir(fullPath(file))), Top(file)

@@ -40,9 +40,9 @@ type Images interface {
 type Sweep struct {
 	Store   *store.Store
 	Engine  Engine
-	Images  Images          // nil: images are left alone
-	Volumes runtime.Volumes // nil: the engine has none
-	Cache   string          // the volume of the layer cache, which goes too; empty: it is left alone
+	Images  Images          // nil means images are left alone
+	Volumes runtime.Volumes // nil means the engine has none
+	Cache   string          // the volume of the layer cache, which goes too; empty means it is left alone
 	Collect func(context.Context, *store.Record) error
 	DryRun  bool
 

@@ -49,7 +49,7 @@ func (h *Host) Ours(rec *store.Record) runtime.Runtime { return attemptOnly{h.En
 // attemptOnly sees the box of one attempt: that of a former one may have been kept.
 type attemptOnly struct {
 	runtime.Runtime
-	id string // empty: a record of an older version, whose box has no such label
+	id string // empty means a record of an older version, whose box has no such label
 }
 
 func (a attemptOnly) Boxes(ctx context.Context, labels map[string]string) ([]runtime.Box, error) {

@@ -16,9 +16,9 @@ type Host struct {
 	Store  *store.Store
 	Log    *slog.Logger
 	// Show is called for every event, the host's own (Seq 0) included, from one
-	// goroutine at a time; nil: nobody looks.
+	// goroutine at a time; nil means nobody looks.
 	Show func(workorder.Event)
-	// Now is the clock; nil: time.Now.
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 

@@ -25,7 +25,7 @@ const (
 
 // output is what was copied out of a box.
 type output struct {
-	result   []byte // nil: the box left none
+	result   []byte // nil means the box left none
 	warnings []string
 }
 

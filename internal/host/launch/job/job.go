@@ -13,23 +13,23 @@ import (
 // Job is everything a run needs.
 type Job struct {
 	Order workorder.Order
-	// Title is the task as lists show it; empty: its text.
+	// Title is the task as lists show it; empty means its text.
 	Title string
 	// Secrets reads the values of Order.SecretNames. It is called once, when all is ready
-	// for the box; nil: there are none.
+	// for the box; nil means there are none.
 	Secrets func(context.Context) (map[string]string, error)
 	Git     *workorder.GitCredential
 	// ForgeToken opens the pull request; empty: App does, there is none, or none is asked for.
 	ForgeToken string
-	// App renews what expires; nil: there is none.
+	// App renews what expires; nil means there is none.
 	App *workorder.GitHubApp
 	// LocalRepo is the top of a repository on this machine; empty for a remote one.
 	LocalRepo string
 	Owner     string
-	OutDir    string // parent of the task's output folder; empty: the state folder
+	OutDir    string // parent of the task's output folder; empty means the state folder
 	Keep      bool
 	Detach    bool
-	// Attempt is the number of the attempt at least; 0: nothing is known of former ones.
+	// Attempt is the number of the attempt at least; 0 means nothing is known of former ones.
 	Attempt int
 	// Request is remembered for those who go on with the task.
 	Request store.Request

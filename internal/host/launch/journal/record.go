@@ -23,7 +23,7 @@ const maxLine = 16 << 20
 // Recorder writes the run's events to events.jsonl as they arrive, each once,
 // and shows them. It can be opened again on the file of a dead predecessor.
 type Recorder struct {
-	f      *os.File  // nil: only shown
+	f      *os.File  // nil means only shown
 	last   int64     // highest Seq in the file
 	At     time.Time // of that event
 	result *workorder.Result

@@ -25,7 +25,7 @@ func LastBundle(rec *store.Record) (string, error) {
 	})
 }
 
-// LastArchive is the newest archive of files that git could not take; "": there is
+// LastArchive is the newest archive of files that git could not take; "" means there is
 // none, or a later attempt was given it and has saved something since: what became of
 // the files is part of that. An attempt that ended before its agent began has saved nothing.
 func LastArchive(rec *store.Record) (string, error) {
@@ -43,7 +43,7 @@ func LastArchive(rec *store.Record) (string, error) {
 	})
 }
 
-// unsaved is the newest file of that name among what former attempts left; "": there
+// unsaved is the newest file of that name among what former attempts left; "" means there
 // is none, or a later attempt has made it obsolete.
 func unsaved(rec *store.Record, name string, obsolete func(past *store.Record) bool) (string, error) {
 	for _, a := range slices.Backward(rec.Former) {
