@@ -77,11 +77,14 @@ func Serve(ctx context.Context, d *workorder.Dev, run func(ctx context.Context) 
 		select {
 		case e := <-ended:
 			stop()
+			if ctx.Err() != nil { // which ended it
+				return nil, stopped(ctx)
+			}
 			return nil, died(d, e)
 		case <-wait.Done():
 			tail := s.Stop()
-			if err := context.Cause(wait); !errors.Is(err, errStart) {
-				return nil, fmt.Errorf("the development server was waited for: %w", err)
+			if !errors.Is(context.Cause(wait), errStart) {
+				return nil, stopped(wait)
 			}
 			return nil, fmt.Errorf("the development server was not ready within %s: GET %s at port %d: %s%s; dev.start_timeout and dev.ready_path say what is waited for", d.StartTimeout(), readyPath(d), d.Port, last, said(tail))
 		case <-time.After(probePause):
@@ -100,6 +103,10 @@ func (s *Server) Stop() string {
 	case <-time.After(stopTime):
 		return ""
 	}
+}
+
+func stopped(ctx context.Context) error {
+	return fmt.Errorf("the development server was waited for: %w", context.Cause(ctx))
 }
 
 func died(d *workorder.Dev, e Ended) error {

@@ -2,6 +2,7 @@ package browse
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -165,15 +166,33 @@ func TestServeStopped(t *testing.T) {
 	go func() {
 		for ctx.Err() == nil {
 			if b, err := os.ReadFile(pid); err == nil && len(b) > 0 {
-				cancel(fmt.Errorf("the box was told to stop"))
+				cancel(errLeft)
 			}
 		}
 	}()
 	_, err := Serve(ctx, &workorder.Dev{Port: port}, runner("sleep 600", pid, port))
-	if err == nil || !strings.Contains(err.Error(), "the box was told to stop") {
+	if !errors.Is(err, errLeft) {
 		t.Error(err)
 	}
 	gone(t, pid)
+}
+
+var errLeft = errors.New("the run is stopped")
+
+// A stop ends the server as well: whichever is seen first, it is the stop that is told.
+func TestServeStoppedAtOnce(t *testing.T) {
+	t.Parallel()
+	for range 50 {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		_, err := Serve(ctx, &workorder.Dev{Port: free(t)}, func(ctx context.Context) Ended {
+			cancel(errLeft)
+			<-ctx.Done()
+			return Ended{ExitCode: 143}
+		})
+		if !errors.Is(err, errLeft) {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestRooted(t *testing.T) {
