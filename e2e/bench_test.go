@@ -102,7 +102,7 @@ func (b *bench) create(name, project string) *workorder.Result {
 	b.add(name+" first event", first.at)
 	b.add(name+" create", total)
 	for _, s := range first.result.Steps {
-		b.add(name+" step "+s.Name, time.Duration(s.DurationMS)*time.Millisecond)
+		b.add(name+" step "+string(s.Name), time.Duration(s.DurationMS)*time.Millisecond)
 	}
 	var services time.Duration
 	for _, s := range first.result.Services {
