@@ -16,7 +16,7 @@ import (
 )
 
 // busy is the part of an agent that has committed, left something uncommitted
-// and works on until somebody stops it. What it prints shows in the CLI's output.
+// and works on until somebody stops it. Its output shows in the CLI's output.
 const busy = `
 echo committed >committed && git add committed && git commit -qm "agent's commit"
 echo uncommitted >uncommitted
@@ -125,7 +125,7 @@ func TestFloods(t *testing.T) {
 	}
 }
 
-// What agents do to a repository and to the box; none of it ends the script.
+// Things that agents do to a repository and to the box; none of them ends the script.
 const (
 	hostile = "mkdir -p .git/hooks; for h in pre-commit commit-msg pre-push post-commit reference-transaction; do printf '#!/bin/sh\\nsleep 600\\n' >.git/hooks/$h; chmod +x .git/hooks/$h; done\n" +
 		"git config core.fsmonitor 'sleep 600'; git config core.sshCommand false; git config remote.origin.url https://nowhere.invalid/x\n"

@@ -40,7 +40,7 @@ const attackTable = "SANDBOX_AGENT_ATTACK_TABLE"
 // attackPIDs is the limit of the agent's processes: several times what the attacker and its containers need.
 const attackPIDs = 1000
 
-// An agent that means harm, in every network mode. What it tries is in e2e/attack;
+// An agent that means harm, in every network mode. Its attempts are in e2e/attack;
 // the outside is played here, and has the last word on what arrived.
 func TestAttack(t *testing.T) {
 	t.Parallel()

@@ -274,6 +274,13 @@ func TestNetworkPolicyInside(t *testing.T) {
 	in.create(nil, nil, in.tests...).passed()
 }
 
+// What setup left, below the folders of later boxes, on a confined box's own mounts.
+func TestSnapshotsInside(t *testing.T) {
+	t.Parallel()
+	in := newInside(t, "snapshots")
+	in.create(nil, nil, in.tests...).passed()
+}
+
 // sayHello listens on this machine's side of the bridge and greets whoever connects.
 func sayHello(t *testing.T) (address string) {
 	t.Helper()

@@ -27,8 +27,8 @@ func (u *user) cacheNames() (names []string) {
 	return names
 }
 
-// TestCacheKilled kills boxes at random moments of load and publish. What is
-// listed afterwards is whole: a later box starts a service from every image.
+// TestCacheKilled kills boxes at random moments of load and publish. Images that are
+// listed afterwards are whole: a later box starts a service from every image.
 func TestCacheKilled(t *testing.T) {
 	t.Parallel()
 	const rounds, base = 6, "sandbox-agent-e2e/killed-"
@@ -69,7 +69,7 @@ func TestCacheKilled(t *testing.T) {
 		if round%(rounds/2) != rounds/2-1 {
 			continue
 		}
-		// What is there is sound, and in it is what was said to be loaded.
+		// The cache is sound, and has the layers that were reported as loaded.
 		there := u.cacheNames()
 		for name := range loaded {
 			if !slices.Contains(there, name+":latest") {

@@ -68,10 +68,16 @@ func archive(t *testing.T, names ...string) string {
 	return path
 }
 
+// cacheVolume is a name for a test's own cache.
+func cacheVolume(t *testing.T) string {
+	t.Helper()
+	return "sandbox-agent-e2e-" + strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))
+}
+
 // newCacheUser is a careful user whose boxes share a cache of their own: what other tests do to theirs is not seen.
 func newCacheUser(t *testing.T) *user {
 	t.Helper()
-	volume := "sandbox-agent-e2e-" + strings.ToLower(t.Name())
+	volume := cacheVolume(t)
 	remove := func() {
 		if err := eng.VolumeRemove(context.WithoutCancel(t.Context()), volume, true); err != nil {
 			t.Error(err)
@@ -221,7 +227,7 @@ func (u *user) loadsAgain(tarball, name string) {
 }
 
 // TestCachePull: this machine's engine hands over what it has; the first run
-// starts from the cache. What cannot be pulled is told, the rest is kept.
+// starts from the cache. Images that cannot be pulled are reported, the rest is kept.
 func TestCachePull(t *testing.T) {
 	t.Parallel()
 	const name = "sandbox-agent-e2e/pulled"

@@ -146,7 +146,7 @@ func (c *chain) artefacts(r *workorder.Result) {
 	if r.EvidenceSHA == "" || gittest.Git(c.t, c.bare, "rev-parse", workorder.EvidenceRef(r.TaskID)) != r.EvidenceSHA {
 		c.t.Fatalf("evidence %q, warnings %q", r.EvidenceSHA, r.Warnings)
 	}
-	// What the body links is there, and no evidence is on the branch.
+	// Each link of the body has its target, and no evidence is on the branch.
 	for _, link := range regexp.MustCompile(`/o/app/blob/([0-9a-f]{40})/([^?"]+)\?raw=true`).FindAllStringSubmatch(issue.Body, -1) {
 		if gittest.Git(c.t, c.bare, "cat-file", "-t", link[1]+":"+link[2]) != "blob" {
 			c.t.Errorf("%s is not there", link[0])
@@ -252,7 +252,7 @@ func TestTheWholeWay(t *testing.T) {
 	if i := slices.IndexFunc(c.f.Comments(first.PR.Number), func(x forgetest.Text) bool { return strings.Contains(x.Body, c.id+"/range-diff") }); i < 0 {
 		t.Error("the pull request has no range-diff")
 	}
-	// What was linked before is still there.
+	// Earlier links still have their targets.
 	if gittest.Git(t, c.bare, "merge-base", first.EvidenceSHA, third.EvidenceSHA) != first.EvidenceSHA {
 		t.Error("the evidence of the first attempt is gone")
 	}

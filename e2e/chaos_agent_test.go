@@ -12,7 +12,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 )
 
-// What the agent of a round does to its own box when it is told to. It says first that it was told.
+// Blows that the agent of a round deals to its own box. It first acknowledges the command.
 const (
 	// forkBomb takes every process that the agent may have and waits for more, until the run's time is over.
 	forkBomb = "touch /tmp/blown; exec python3 -c 'import os, time\nwhile True:\n  try: os.fork()\n  except OSError: time.sleep(2)\n'\n"

@@ -14,7 +14,7 @@ import (
 )
 
 // chaosAgent writes numbered files of random content and tells the journal of
-// each when it is written. It goes on from the files that are there. What it says is what is tested, so it
+// each when it is written. It goes on from the files that are there. The test relies on it, so it
 // says nothing before it is true. Now and then it commits, amends, stashes, renames, or commits elsewhere and merges that.
 const chaosAgent = `#!/bin/bash
 cd "$SANDBOX_AGENT_WORKSPACE" || exit 2
@@ -119,7 +119,7 @@ func (j *journal) take(c net.Conn) {
 
 // missing lists what was written before at and is not saved, under whatever name, in
 // that or a later version, and how long before at the first of it was written. It forgets that: what is
-// lost is lost once. What was saved stays in the journal, and must never go away again.
+// lost is lost once. Saved work stays in the journal, and must never go away again.
 func (j *journal) missing(saved map[string]bool, at time.Time) (lost []string, since time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -40,8 +40,8 @@ const (
 )
 
 // TestChaos destroys runs at random moments, and finishes them as a scheduler
-// would that knows nothing: by the same command again. What the agent told an
-// outside journal that it had written is looked for after every blow.
+// would that knows nothing: by the same command again. Work that the agent
+// entered in an outside journal is looked for after every blow.
 //
 // SANDBOX_AGENT_CHAOS_ROUNDS and SANDBOX_AGENT_CHAOS_SEED choose how many rounds and which; `make chaos` sets them.
 // Otherwise each change meets one round of some kinds, and each night one of every kind.

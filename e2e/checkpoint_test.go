@@ -14,7 +14,7 @@ import (
 // onlyCommits keeps everything but the push that follows a commit out of a test.
 const onlyCommits = "checkpoint_interval: 10m\npush_interval: 10m\n"
 
-// What the agent commits beside its branch is no less its work; the next agent is told where its stash is, and can take it
+// Commits beside the agent's branch are saved too; the next agent is told where its stash is, and can take it
 // over with the command that it is told.
 func TestSideBranchOutlivesTheBox(t *testing.T) {
 	t.Parallel()

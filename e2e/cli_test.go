@@ -43,7 +43,7 @@ func newUser(t *testing.T, env ...string) *user {
 	counted.Of(u.state, t.Name())
 	u.env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "SANDBOX_AGENT_STATE_DIR=" + u.state, "LC_ALL=C.UTF-8",
-		"DOCKER_HOST=" + os.Getenv("DOCKER_HOST"),
+		"DOCKER_HOST=" + os.Getenv("DOCKER_HOST"), "SANDBOX_AGENT_VERBOSE=true", // tests wait for what an agent says
 	}, env...)
 	return u
 }

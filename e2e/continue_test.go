@@ -182,7 +182,7 @@ func TestToldFromAnotherFolder(t *testing.T) {
 	k.boxes(t, 1)
 }
 
-// Whoever stops a box before its agent runs leaves no lease that the next one
+// A box that is stopped before its agent runs leaves no lease that the next one
 // would have to wait for.
 func TestStopInEveryStepGivesTheLeaseBack(t *testing.T) {
 	t.Parallel()

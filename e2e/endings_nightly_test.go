@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Whoever waits for the limit goes on when it resets, and only one of those who do.
+// Of those who wait for the limit, one goes on when it resets.
 func TestParkedTaskGoesOnOnce(t *testing.T) {
 	t.Parallel()
 	k := newKept(t, nil)

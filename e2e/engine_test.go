@@ -360,7 +360,7 @@ func TestFullDisk(t *testing.T) {
 				t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reasons)
 			}
 			if f.from == "/dev/urandom" {
-				// What was committed lands, the rest is said to be lost.
+				// Commits land; the rest is reported as lost.
 				if got := gittest.Git(t, repo, "show", r.Branch+":committed"); got != "committed" || len(r.Warnings) == 0 {
 					t.Errorf("committed work: %q, warnings %q", got, r.Warnings)
 				}

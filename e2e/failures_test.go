@@ -121,6 +121,8 @@ type failure struct {
 	// reason is the decisive one; none: check looks at it.
 	reason workorder.ReasonCode
 	check  func(t *testing.T, r *workorder.Result)
+	// refused: it is no task.
+	refused bool
 	// nightly: the services' own tests and those of processes have it.
 	nightly bool
 }
@@ -145,6 +147,12 @@ func (f *failure) run(t *testing.T) {
 	if strings.Contains(said, "goroutine ") || strings.Contains(said, "%!") {
 		t.Error("it says what only a programmer understands")
 	}
+	if f.refused {
+		if p := u.run("", "ps", "--all", "--json"); strings.TrimSpace(p.stdout) != "[]" {
+			t.Errorf("it left a task: %s", p.stdout)
+		}
+		return
+	}
 	r := u.result(c.task(t))
 	if r.Status != f.status || r.EndedBy != f.by || len(r.Reasons) == 0 {
 		t.Errorf("the result says %s by %s (%s), want %s by %s", r.Status, r.EndedBy, r.Reasons, f.status, f.by)
@@ -160,17 +168,17 @@ func (f *failure) run(t *testing.T) {
 	}
 }
 
-// What the box needs and is not there.
+// Parts that the box needs and that are missing: the run is refused, and is no task.
 func TestMissingGround(t *testing.T) {
 	t.Parallel()
 	for _, f := range []failure{
 		{
 			name: "custom image", head: "image: sandbox-agent-e2e/none:1\n", code: workorder.ExitBox,
-			says: []string{"sandbox-agent-e2e/none:1"}, status: workorder.StatusError, by: workorder.ByBox, reason: workorder.ReasonNotReady,
+			says: []string{"sandbox-agent-e2e/none:1"}, refused: true,
 		},
 		{
 			name: "OCI runtime", head: "oci_runtime: no-such-runtime\n", code: workorder.ExitBox,
-			says: []string{"no-such-runtime"}, status: workorder.StatusError, by: workorder.ByBox, reason: workorder.ReasonNotReady,
+			says: []string{"no-such-runtime"}, refused: true,
 		},
 	} {
 		t.Run(f.name, f.run)
@@ -226,7 +234,7 @@ func TestServicesThatFail(t *testing.T) {
 	}
 }
 
-// What the project asks to be run before the agent, and the agent itself.
+// Commands that run before the agent, and the agent itself.
 func TestCommandsThatFail(t *testing.T) {
 	t.Parallel()
 	setupFails := func(code int) func(*testing.T, *workorder.Result) {
@@ -253,7 +261,7 @@ func TestCommandsThatFail(t *testing.T) {
 		},
 		{
 			name: "agent that is not there", yaml: "name: e2e\nharness:\n  name: command\n  command: [no-such-agent, run]\n", code: workorder.ExitTaskFailed,
-			says: []string{"no-such-agent"}, status: workorder.StatusFailed, by: workorder.ByAgent, reason: workorder.ReasonAgent,
+			says: []string{"no-such-agent"}, status: workorder.StatusFailed, by: workorder.ByAgent, reason: workorder.ReasonNoAgent,
 		},
 		{
 			name: "setup beyond the time limit", head: "timeout_minutes: 0.03\nlifecycle:\n  setup: [sleep 600]\n", code: workorder.ExitTimeout,

@@ -78,7 +78,7 @@ validate:
 			t.Errorf("%s did not arrive while learning: %q", token, slices.Sorted(maps.Keys(before)))
 		}
 	}
-	// What was proposed is used as it was printed.
+	// The proposed rules are used as printed.
 	second := u.run("", "create", "--task", "replay", "-p", project(strings.TrimSpace(proposal.stdout)+"\n"+dns))
 	r := u.plainResult(second.task(t))
 	if second.code != 0 || r.Status != workorder.StatusSuccess {

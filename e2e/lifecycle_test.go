@@ -234,7 +234,7 @@ func TestOutFolder(t *testing.T) {
 	}
 }
 
-// What the program starts never keeps its reader waiting.
+// A process that the program starts never keeps its reader waiting.
 func TestPipedOutput(t *testing.T) {
 	t.Parallel()
 	u := newCarefulUser(t)

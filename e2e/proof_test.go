@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// What the box proves of the work: a mended test is shown as such, and one that was made to pass in another way is flagged.
+// The proof shows a mended test as such, and flags one that was made to pass in another way.
 func TestProof(t *testing.T) {
 	t.Parallel()
 	const test = "import unittest, sum\nclass T(unittest.TestCase):\n    def test_sum(self):\n        self.assertEqual(sum.add(12000, 345), 12345)\n    def test_more(self):\n        self.assertEqual(sum.add(-1, 1), 0)\n"
@@ -56,6 +56,21 @@ func TestProof(t *testing.T) {
 				t.Errorf("%v: the report says\n%s", err, b)
 			}
 		})
+	}
+}
+
+// A check that was red before, and is no worse by its report, does not fail the task.
+func TestRedBefore(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	files := map[string]string{"check.sh": "cat tests.tap; ! grep -q '^not ok' tests.tap\n", "tests.tap": "TAP version 13\n1..2\nok 1 - adds\nnot ok 2 - divides\n"}
+	c := u.run("", "create", "--task", "x", "--repo", u.repo(files), "-p", u.project(scripted("validate: {test: sh check.sh}\n", "sed -i 's/1..2/1..3/' tests.tap && echo 'ok 3 - multiplies' >>tests.tap")))
+	r := u.plainResult(c.task(t))
+	if c.code != 0 || r.Status != workorder.StatusSuccess || r.Reasons.Code() != workorder.ReasonAsBefore {
+		t.Fatalf("exit code %d, %s, %+v; %+v", c.code, r.Status, r.Reasons, r.Proof)
+	}
+	if counts := r.Proof.Checks[0].Counts; counts[workorder.StillFails] != 1 || counts[workorder.NewPasses] != 1 {
+		t.Errorf("%v", counts)
 	}
 }
 
@@ -120,7 +135,7 @@ docker run --name forge IMAGE touch /mark && docker commit forge IMAGE >/dev/nul
 until [ -e /tmp/serving ]; do sleep 0.1; done
 `
 
-// What an agent leaves anywhere, a proof does not find: it begins in places, and with an engine, that the agent never had.
+// A proof finds nothing that an agent left: it begins in places, and with an engine, that the agent never had.
 func TestProofFindsNothingOfTheAgents(t *testing.T) {
 	t.Parallel()
 	u := newCarefulUser(t)

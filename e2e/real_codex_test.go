@@ -298,7 +298,7 @@ func TestRealCodex(t *testing.T) {
 		read.Usage, edit.Usage, commit.Usage = modelUsage{3000, 50, 0, 0}, modelUsage{300, 80, 2900, 0}, modelUsage{100, 60, 3200, 0}
 		c := realCLI{
 			harness: harness, task: "Say good evening in «greeting.txt»; $(touch pwned)",
-			// What a repository says of servers and hooks is not obeyed.
+			// Servers and hooks that a repository names are not used.
 			files: map[string]string{".codex/config.toml": "openai_base_url = \"http://127.0.0.1:1/v1\"\nmodel = \"other\"\n"},
 			replies: []reply{
 				read, edit, commit, {Text: "Finished: it greets in the evening.", Usage: modelUsage{90, 40, 3200, 0}},

@@ -14,7 +14,7 @@ func TestRealOpencode(t *testing.T) {
 	t.Parallel()
 	const harness = "{name: opencode, model: openai/" + openaiModel + ", version: 1.18.18}"
 	task := "Say good evening in «greeting.txt»; $(touch pwned)"
-	// What a repository says of the server is not obeyed.
+	// A server that a repository names is not used.
 	elsewhere := `{"provider": {"openai": {"options": {"baseURL": "http://127.0.0.1:1/v1"}}}, "small_model": "other/model", "model": "other/model"}`
 	read := reply{Tool: "read", Input: map[string]string{"filePath": "/workspace/greeting.txt"}, Usage: modelUsage{3000, 50, 0, 0}}
 	commit := opencodeSays("id -un >who.txt && docker ps >/dev/null && git add -A && git commit -q -m 'Greet in the evening'")

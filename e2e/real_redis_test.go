@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,12 +14,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// A real open-source project, whose own tests talk to a Redis at an address
-// that is written into them.
-const (
-	lockModule  = "github.com/bsm/redislock@v0.9.4"
-	lockAddress = `"127.0.0.1:6379"`
-)
+// lockAddress is where the tests of lockModule look for a Redis.
+const lockAddress = `"127.0.0.1:6379"`
 
 // lockTests are tests of the project that fail without a Redis.
 var lockTests = []string{
@@ -28,33 +23,6 @@ var lockTests = []string{
 	"TestObtain_retry_failure", "TestObtain_concurrent", "TestLock_Refresh", "TestLock_Refresh_expired",
 	"TestLock_Release_expired", "TestLock_Release_not_own", "TestLock_Release_not_held",
 	"Example",
-}
-
-// module downloads a module as its author published it and returns its files.
-func module(t *testing.T, name string) map[string]string {
-	t.Helper()
-	out, err := proc.Output(t.Context(), proc.Spec{Argv: []string{"go", "mod", "download", "-json", name}, Dir: t.TempDir()})
-	var got struct{ Dir, Error string }
-	if jerr := json.Unmarshal(out, &got); err != nil || jerr != nil || got.Dir == "" {
-		t.Fatalf("download %s: %v %s", name, err, got.Error)
-	}
-	files := map[string]string{}
-	err = filepath.WalkDir(got.Dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		b, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(got.Dir, path)
-		files[rel] = string(b)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return files
 }
 
 // goEnv is how this machine's Go gets modules, as lines of a project's env: the box's Go has to do it the same way.

@@ -197,7 +197,7 @@ func TestRebaseClean(t *testing.T) {
 	if i, _ := m.forge.Issue(m.first.PR.Number); !strings.Contains(i.Body, x.Backup) {
 		t.Errorf("the body:\n%s", i.Body)
 	}
-	// What goes on from there goes on from the new base; and from another machine there is nothing to do.
+	// The next attempt starts from the new base; another machine has nothing to do.
 	m.u.state = t.TempDir()
 	counted.Of(m.u.state, t.Name())
 	m.u.env = append(m.u.env, "SANDBOX_AGENT_STATE_DIR="+m.u.state)
@@ -227,7 +227,7 @@ func TestRebaseUnresolved(t *testing.T) {
 	}
 }
 
-// What merges cleanly and breaks the tests stays beside the branch.
+// A clean merge that breaks the tests stays beside the branch.
 func TestRebaseBreaksTests(t *testing.T) {
 	t.Parallel()
 	m := newMoving(t, "true")

@@ -194,7 +194,7 @@ func TestRevise(t *testing.T) {
 		t.Errorf("the remote says %+v", st)
 	}
 
-	// What is left is by people who may not ask for anything.
+	// The remaining comments are by people who may not command.
 	if c := r.revise(); c.code != 0 || len(r.remoteState().Attempts) != 2 {
 		t.Errorf("exit code %d: %s%s", c.code, c.stdout, c.stderr)
 	}

@@ -14,15 +14,19 @@ func secrets() *schema {
 	for _, u := range workorder.SecretUses() {
 		uses = append(uses, string(u))
 	}
-	const doc = "env://VARIABLE, file://PATH (relative to this file, ~ allowed) or cmd://COMMAND."
+	const doc = "env://VARIABLE, file://PATH (relative to this file, ~ allowed), cmd://COMMAND, or for a key of models login://HARNESS, the login of its program on this machine."
 	from := func() *schema {
 		return &schema{kind: text, doc: doc, check: checkSecret, examples: []string{"env://STRIPE_KEY", "file://~/.config/stripe/key", "cmd://pass show stripe"}}
 	}
 	return &schema{
 		kind: mapping, doc: "Secrets whose values are read on the host right before the sandbox starts: NAME: reference. A value itself is refused.",
 		names: workorder.ValidEnvName, namesRule: "letters, digits and _, not starting with a digit",
-		item: &schema{kind: object, doc: "A reference, or a mapping that also says who gets the value.", alt: from(), keys: []key{
-			{name: "from", required: true, slips: []string{"ref", "reference", "source"}, schema: from()},
+		item: &schema{kind: object, doc: "A reference, or a mapping that also says who gets the value. It has either from or any_of.", alt: from(), check: checkPlaces, keys: []key{
+			{name: "from", required: true, instead: "any_of", slips: []string{"ref", "reference", "source"}, schema: from()},
+			{name: "any_of", slips: []string{"one_of", "anyof", "first_of"}, schema: &schema{
+				kind: list, check: checkAnyOf, doc: "References instead of from: the first that is there counts. A command is there when it prints something.", item: from(),
+			}},
+			{name: "optional", slips: []string{"maybe"}, schema: &schema{kind: boolean, def: "false", doc: "Go without it, and say so once, where it is not there. Default: the run is refused."}},
 			{name: "for", slips: []string{"use", "to", "scope", "consumer"}, schema: &schema{
 				kind: text, enum: uses,
 				doc: "Who gets it, and nobody else: commands (environment of setup, agent and validate commands), one of setup, agent, validate, or gateway. Default: gateway for the keys of models, commands for all others.",
@@ -49,7 +53,7 @@ func network() *schema {
 		keys: []key{
 			{name: "mode", required: true, slips: []string{"policy", "type"}, schema: inner},
 			{name: "allow", slips: []string{"allowed", "allowed_hosts", "allowed_domains", "domains", "hosts", "allowlist", "whitelist", "rules"}, schema: &schema{
-				kind: list, doc: "What may be reached when mode is restricted; `sandbox-agent policy learn` proposes it from a run.",
+				kind: list, doc: "Hosts that may be reached when mode is restricted; `sandbox-agent policy learn` proposes it from a run.",
 				item: &schema{
 					kind: text, check: checkAllow, examples: []string{"example.com", "*.example.com", "example.com:8443", "192.0.2.7:5432", "db.example.com:5432@private"},
 					doc: "A host name, *.domain (all subdomains and not the domain itself) or an address, with :port for another one than 80 and 443. A name that resolves to private addresses is refused there unless @private ends the rule, or a rule allows the address.",

@@ -13,10 +13,7 @@ var claudeClouds = []string{"CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX",
 
 // KeyHint is what to do about a harness without a key.
 func (p *Project) KeyHint() string {
-	names := []string{}
-	for _, api := range p.keyAPIs() {
-		names = append(names, api.KeyVariables()...)
-	}
+	names := p.KeyNames()
 	return fmt.Sprintf("add to the project file  secrets: {%s: env://%s}  or one of %s", names[0], names[0], strings.Join(names[1:], ", "))
 }
 
@@ -62,8 +59,8 @@ type Advice struct{ Message, Hint string }
 
 // Advice lists what may surprise.
 func (p *Project) Advice() (all []Advice) {
-	if p.LacksKey() {
-		all = append(all, Advice{fmt.Sprintf("the harness %s has no key: create will refuse to start", p.Harness.Name), p.KeyHint()})
+	if len(p.Validate) == 0 {
+		all = append(all, Advice{"nothing judges the agent's work: the project has no checks", "name a command under validate, such as `validate: {test: npm test}`"})
 	}
 	for _, s := range p.Secrets {
 		if workorder.ModelAPIOfKey(s.Name) != "" && s.agents() {

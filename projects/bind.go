@@ -17,6 +17,7 @@ func bind(p *Project) {
 	p.Env = r.either("env").texts()
 	p.Secrets = bindSecrets(r, p.Dir, p.options.Home)
 	p.Packages = r.get("packages").strs()
+	p.Tools = r.get("tools").texts()
 	p.Setup = r.get("lifecycle").get("setup").strs()
 	p.Validate = nil
 	for _, f := range r.either("validate").entries() {
@@ -47,6 +48,7 @@ func bind(p *Project) {
 	p.Network = bindNetwork(r.get("network"))
 	p.Gateway = bindGateway(r)
 	p.TrustBranchConfig = r.get("trust_branch_config").bool()
+	p.Strict = r.get("strict").bool()
 	p.NoProof = r.get("proof") != nil && !r.get("proof").bool()
 	l := r.get("limits")
 	p.Limits = workorder.Limits{
@@ -116,17 +118,28 @@ func bindSecrets(root *value, dir, home string) []Secret {
 	var all []Secret
 	named := keysNamed(root)
 	for _, f := range root.get("secrets").entries() {
-		from := f.value
-		if f.schema.kind == object {
-			from = f.get("from")
+		s := Secret{Name: f.name, Optional: f.get("optional").bool(), Use: secretUse(f.name, f.value, named)}
+		for _, from := range placesOf(f.value) {
+			scheme, target, _ := strings.Cut(from.text, "://")
+			if scheme == SecretFile {
+				target = absPath(target, dir, home)
+			}
+			s.From = append(s.From, Ref{scheme, target})
 		}
-		scheme, target, _ := strings.Cut(from.text, "://")
-		if scheme == SecretFile {
-			target = absPath(target, dir, home)
-		}
-		all = append(all, Secret{Name: f.name, Scheme: scheme, Target: target, Use: secretUse(f.name, f.value, named)})
+		all = append(all, s)
 	}
 	return all
+}
+
+// placesOf are the references of a secret.
+func placesOf(secret *value) []*value {
+	if secret.schema.kind != object {
+		return []*value{secret}
+	}
+	if from := secret.get("from"); from != nil {
+		return []*value{from}
+	}
+	return secret.get("any_of").entriesOf()
 }
 
 func bindHarness(v *value) workorder.Harness {

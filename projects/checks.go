@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/versions"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -34,13 +36,16 @@ func validServiceName(s string) bool {
 }
 
 func checkPort(d *decoder, v *value) {
-	if strings.Contains(v.text, ":") {
-		inner := v.text[strings.LastIndex(v.text, ":")+1:]
-		d.report(v.node, codeValue, fmt.Sprintf("write %q: the service is reached by its name, nothing is published", inner), "%s %q is not a container port", v.path, v.text)
-		return
+	inner := v.text
+	if outer, rest, two := strings.Cut(v.text, ":"); two {
+		inner = rest
+		if n, err := strconv.Atoi(outer); err != nil || n > maxPort || !portSpec.MatchString(outer) {
+			d.report(v.node, codeValue, "write the sandbox's port and the container's: 5433:5432", "%s %q does not begin with a port", v.path, v.text)
+			return
+		}
 	}
-	num, _, _ := strings.Cut(v.text, "/")
-	if n, err := strconv.Atoi(num); err != nil || n > maxPort || !portSpec.MatchString(v.text) {
+	num, _, _ := strings.Cut(inner, "/")
+	if n, err := strconv.Atoi(num); err != nil || n > maxPort || !portSpec.MatchString(inner) {
 		d.report(v.node, codeValue, "write 6379 or 53/udp", "%s %q is not a port", v.path, v.text)
 	}
 }
@@ -59,6 +64,12 @@ func checkMemory(d *decoder, v *value) {
 }
 
 var windowsPath = regexp.MustCompile(`^[A-Za-z]:\\`)
+
+func checkToolVersion(d *decoder, v *value) {
+	if _, err := versions.Parse(v.text); err != nil || !workorder.ValidToolVersion(v.text) {
+		d.report(v.node, codeValue, `write a version such as 22 or 1.26.3, or a range such as ">=20 <23"`, "%s: %q is neither a version nor a range", v.path, v.text)
+	}
+}
 
 func checkVolume(d *decoder, v *value) {
 	name, target, two := strings.Cut(v.text, ":")
@@ -101,13 +112,15 @@ const (
 	SecretEnv  = "env"
 	SecretFile = "file"
 	SecretCmd  = "cmd"
+	// SecretLogin is the login that a harness's program has on the host.
+	SecretLogin = "login"
 )
 
 func checkSecret(d *decoder, v *value) {
-	name := strings.TrimSuffix(strings.TrimPrefix(v.path, inSecrets), ".from")
+	name, _, _ := strings.Cut(strings.TrimPrefix(v.path, inSecrets), ".")
 	scheme, target, ok := strings.Cut(v.text, "://")
 	switch {
-	case !ok || scheme != SecretEnv && scheme != SecretFile && scheme != SecretCmd:
+	case !ok || !slices.Contains([]string{SecretEnv, SecretFile, SecretCmd, SecretLogin}, scheme):
 		// It may be the secret itself: it must not appear anywhere.
 		d.src.hide(v.text)
 		d.report(v.node, codeSecret, fmt.Sprintf("write %s: env://%s and export %s, or use file://PATH or cmd://COMMAND", name, name, name),
@@ -116,6 +129,21 @@ func checkSecret(d *decoder, v *value) {
 		d.report(v.node, codeValue, "", "secret %s refers to nothing", name)
 	case scheme == SecretEnv && !workorder.ValidEnvName(target):
 		d.report(v.node, codeValue, "write env://NAME", "secret %s does not name an environment variable", name)
+	case scheme == SecretLogin:
+		checkLogin(d, v, name, target)
+	}
+}
+
+// checkPlaces makes sure that a secret says once where it is read from.
+func checkPlaces(d *decoder, v *value) {
+	if some := v.get("any_of"); some != nil && v.get("from") != nil {
+		d.report(some.node, codeConflict, "keep one of the two", "secret %s has from and any_of", strings.TrimPrefix(v.path, inSecrets))
+	}
+}
+
+func checkAnyOf(d *decoder, v *value) {
+	if len(v.items) == 0 {
+		d.report(v.node, codeMissing, "add a reference such as env://NAME", "%s is empty", v.path)
 	}
 }
 

@@ -213,7 +213,7 @@ func (d *decoder) object(v *value, n, at *yaml.Node) bool {
 	}
 	for _, k := range s.keys {
 		switch {
-		case meant[k.name]:
+		case meant[k.name], k.required && k.instead != "" && meant[k.instead]:
 		case k.required:
 			d.report(at, codeMissing, example(k), "%s is missing", join(v.path, k.name))
 		case k.def != "":

@@ -133,13 +133,16 @@ func (n *node) objectNode(s *schema) {
 	n.Type, n.Additional = "object", false
 	props := properties{}
 	for _, k := range s.keys {
-		if k.required {
+		switch {
+		case k.required && k.instead != "":
+			n.AnyOf = []*node{{Required: []string{k.name}}, {Required: []string{k.instead}}}
+		case k.required:
 			n.Required = append(n.Required, k.name)
 		}
 		props = append(props, property{k.name, schemaNode(k.schema)})
 	}
 	n.Properties = &props
-	if len(n.Required) == 0 {
+	if len(n.Required) == 0 && n.AnyOf == nil {
 		n.Type = []string{"object", "null"}
 	}
 }

@@ -2,6 +2,7 @@ package projects
 
 import (
 	"regexp"
+	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -78,6 +79,11 @@ func definition() *schema {
 			kind: list, doc: "Distribution packages to install in the sandbox before setup.",
 			item: &schema{kind: text, doc: "Package name, optionally =version.", pattern: packageName, rule: "a package name such as libpq-dev"},
 		}},
+		{name: "tools", slips: []string{"toolchains", "versions", "engines"}, schema: &schema{
+			kind: mapping, doc: "Tools that setup, agent and checks need, by version. Each is there in a version that satisfies, or the run ends and says what is to be had. Tools: " + strings.Join(workorder.ToolNames(), ", ") + ".",
+			item:  &schema{kind: text, doc: "A version, a beginning of one (22 is any 22.x), or a range such as >=20 <23.", check: checkToolVersion, examples: []string{"22", "1.26", ">=20 <23"}},
+			names: workorder.ValidTool, namesRule: "one of " + strings.Join(workorder.ToolNames(), ", "),
+		}},
 		{name: "lifecycle", schema: &schema{kind: object, doc: "Commands around the agent's work.", keys: []key{
 			{name: "setup", slips: []string{"install", "before"}, schema: &schema{
 				kind: list, doc: "Shell commands run in order as the user sandbox when the services are up, before the agent. The first that fails ends the run.",
@@ -89,12 +95,13 @@ func definition() *schema {
 		}}},
 		{name: "validate", slips: []string{"tests", "checks"}, schema: validate()},
 		{name: "proof", schema: &schema{kind: boolean, def: "true", doc: "Run the validate commands on base and head in clean checkouts as well, and compare them test by test; with dev, take pictures of its pages there. false: neither."}},
+		{name: "strict", schema: &schema{kind: boolean, def: "false", doc: "true: a check that fails ends the task as failed. Default: one whose tests failed before the task, and of which none ends worse, does not."}},
 		{name: "dev", schema: dev()},
 		{name: "repair", schema: &schema{kind: object, doc: "Send failed validation back to the agent.", keys: []key{
 			{name: "max_attempts", required: true, slips: []string{"attempts", "max"}, schema: &schema{kind: integer, max: workorder.MaxRepairs, doc: "How often, within the task's budget and time.", examples: []string{"2"}}},
 		}}},
 		{name: "harness", slips: []string{"agent"}, schema: harness()},
-		{name: "max_budget_usd", slips: []string{"budget", "max_budget", "budget_usd"}, schema: &schema{kind: number, doc: "What the agent may spend, in US dollars; fractions count. Default: no cap.", examples: []string{"5.0"}}},
+		{name: "max_budget_usd", slips: []string{"budget", "max_budget", "budget_usd"}, schema: &schema{kind: number, doc: "Most that the agent may spend, in US dollars; fractions count. Default: no cap.", examples: []string{"5.0"}}},
 		{name: "timeout_minutes", slips: []string{"timeout"}, schema: &schema{kind: number, def: "30", max: maxMinutes, doc: "Wall-clock limit of the run, in minutes; fractions count."}},
 		{name: "pr", slips: []string{"pull_request"}, schema: pullRequest()},
 		{name: "network", slips: []string{"egress", "firewall", "internet"}, schema: network()},
@@ -104,7 +111,7 @@ func definition() *schema {
 			{name: "memory", slips: []string{"mem"}, schema: &schema{kind: size, doc: "Memory, from 64m. Default: nine tenths of the machine's.", check: checkMemory, examples: []string{"4g", "512m"}}},
 			{name: "cpus", slips: []string{"cpu"}, schema: &schema{kind: number, doc: "Processors; fractions count.", examples: []string{"1.5"}}},
 			{name: "pids", schema: &schema{kind: integer, doc: "Processes and threads of the agent, of commands and of inner containers. Default: 4096.", examples: []string{"4096"}}},
-			{name: "disk", slips: []string{"storage"}, schema: &schema{kind: size, doc: "What the task may take of the disk, inner images and containers included; a run that takes more is ended, and its work lands. Default: no limit.", examples: []string{"20g"}}},
+			{name: "disk", slips: []string{"storage"}, schema: &schema{kind: size, doc: "Most that the task may take of the disk, inner images and containers included; a run that takes more is ended, and its work lands. Default: no limit.", examples: []string{"20g"}}},
 		}}},
 		{name: "isolation", schema: &schema{kind: text, def: workorder.IsolationConfined, enum: []string{workorder.IsolationConfined, workorder.IsolationPrivileged}, doc: "How the sandbox is held: confined (capability list, no host devices) or privileged (classic --privileged)."}},
 		{name: "oci_runtime", slips: []string{"runtime"}, schema: &schema{kind: text, doc: "OCI runtime of the engine, such as sysbox-runc, kata or runsc. Default: the engine's own.", pattern: runtimeName, rule: "the name of a runtime the engine knows"}},
@@ -127,8 +134,8 @@ func services(env func() *schema) *schema {
 			{name: "command", slips: []string{"cmd", "args", "entrypoint"}, schema: argv("Command of the container instead of the image's.")},
 			{name: "env", slips: []string{"environment"}, schema: serviceEnv},
 			{name: "ports", slips: []string{"expose", "port"}, schema: &schema{
-				kind: list, doc: "Container ports. The first TCP port says when the service is ready, if it has no healthcheck. Nothing is published on the host.",
-				item: &schema{kind: text, doc: "Port, or port/udp.", check: checkPort, examples: []string{"6379", "53/udp"}},
+				kind: list, doc: "Container ports. The first TCP port says when the service is ready, if it has no healthcheck. 5433:5432 is also localhost:5433 in the sandbox. Nothing is published on the host.",
+				item: &schema{kind: text, doc: "Port, or port/udp; the sandbox's own port may stand before it.", check: checkPort, examples: []string{"6379", "53/udp", "5433:5432"}},
 			}},
 			{name: "healthcheck", schema: &schema{kind: object, doc: "Says when the service is ready. Default: the image's own, else the first port.", keys: []key{
 				{name: "test", required: true, slips: []string{"command", "cmd"}, schema: argv("Command run in the container; a text is run by its shell, a list as it is.")},

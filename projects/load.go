@@ -110,6 +110,15 @@ func Parse(file string, content []byte, opts LoadOptions) (*Project, error) {
 	return p, nil
 }
 
+// Detected is a project without a file: content was found in the repository at dir, an absolute path.
+func Detected(dir string, content []byte) (*Project, error) {
+	p, err := Parse(filepath.Join(dir, DefaultFile), content, LoadOptions{Dir: dir})
+	if err == nil {
+		p.Detected = true
+	}
+	return p, err
+}
+
 // folderOf is where relative paths in a project file start.
 func folderOf(file, dir string) string {
 	if strings.HasPrefix(file, builtin) {

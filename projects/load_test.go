@@ -125,7 +125,7 @@ func TestEverything(t *testing.T) {
 			},
 		}, Env: map[string]string{
 			"VERSION": "1.10", "ANSWER": "yes", "MODE": "0777", "DAY": "2026-01-02", "EMPTY": "", "NOTHING": "~", "HEX": "0x1F", "QUOTED": "a: b",
-		}, SecretNames: []string{"ANTHROPIC_API_KEY", "DEPLOY_KEY", "LICENCE", "LITELLM_KEY", "OTHER", "STRIPE_KEY"}, SecretUses: map[string]workorder.SecretUse{"ANTHROPIC_API_KEY": "gateway", "LITELLM_KEY": "gateway", "DEPLOY_KEY": "validate"}, Packages: []string{"libpq-dev", "jq=1.7-1"}, Setup: []string{"npm ci", "set -e\nnpm run migrate\n"}, Network: workorder.Network{
+		}, SecretNames: []string{"ANTHROPIC_API_KEY", "DEPLOY_KEY", "LICENCE", "LITELLM_KEY", "OTHER", "SENTRY_TOKEN", "STRIPE_KEY"}, SecretUses: map[string]workorder.SecretUse{"ANTHROPIC_API_KEY": "gateway", "LITELLM_KEY": "gateway", "DEPLOY_KEY": "validate"}, Packages: []string{"libpq-dev", "jq=1.7-1"}, Tools: map[string]string{"node": "22", "go": ">=1.26 <1.28", "python": "3.10"}, Setup: []string{"npm ci", "set -e\nnpm run migrate\n"}, Network: workorder.Network{
 			Mode: workorder.NetworkRestricted, Learn: true, DNS: []string{"192.0.2.53", "2001:db8::53"},
 			Allow: []string{"example.com", "*.xn--bcher-kva.example", "192.0.2.7:5432", "[2001:db8::1]:8443"},
 		}, Gateway: workorder.Gateway{
@@ -147,6 +147,7 @@ func TestEverything(t *testing.T) {
 
 		TrustBranchConfig: true,
 		NoProof:           true,
+		Strict:            true,
 
 		PushIntervalSeconds: 120, CheckpointIntervalSeconds: 30, HangTimeoutSeconds: 1200, AttemptID: "0123456789abcdef", Author: projects.DefaultAuthor(),
 	}
@@ -158,12 +159,13 @@ func TestEverything(t *testing.T) {
 		t.Error(d)
 	}
 	secrets := []projects.Secret{
-		{Name: "STRIPE_KEY", Scheme: "env", Target: "STRIPE_TEST_KEY", Use: workorder.ForCommands},
-		{Name: "LICENCE", Scheme: "file", Target: "/src/licence.txt", Use: workorder.ForCommands},
-		{Name: "OTHER", Scheme: "cmd", Target: "pass show other", Use: workorder.ForCommands},
-		{Name: "ANTHROPIC_API_KEY", Scheme: "env", Target: "THE_KEY", Use: workorder.ForGateway},
-		{Name: "LITELLM_KEY", Scheme: "env", Target: "LITELLM_KEY", Use: workorder.ForGateway},
-		{Name: "DEPLOY_KEY", Scheme: "file", Target: "/home/me/deploy.key", Use: workorder.ForValidate},
+		{Name: "STRIPE_KEY", From: []projects.Ref{{Scheme: "env", Target: "STRIPE_TEST_KEY"}}, Use: workorder.ForCommands},
+		{Name: "LICENCE", From: []projects.Ref{{Scheme: "file", Target: "/src/licence.txt"}}, Use: workorder.ForCommands},
+		{Name: "OTHER", From: []projects.Ref{{Scheme: "cmd", Target: "pass show other"}}, Use: workorder.ForCommands},
+		{Name: "ANTHROPIC_API_KEY", From: []projects.Ref{{Scheme: "env", Target: "THE_KEY"}}, Use: workorder.ForGateway},
+		{Name: "LITELLM_KEY", From: []projects.Ref{{Scheme: "env", Target: "LITELLM_KEY"}}, Use: workorder.ForGateway},
+		{Name: "SENTRY_TOKEN", From: []projects.Ref{{Scheme: "env", Target: "SENTRY"}, {Scheme: "file", Target: "/home/me/.sentry"}}, Optional: true, Use: workorder.ForCommands},
+		{Name: "DEPLOY_KEY", From: []projects.Ref{{Scheme: "file", Target: "/home/me/deploy.key"}}, Use: workorder.ForValidate},
 	}
 	if d := cmp.Diff(secrets, p.Secrets); d != "" {
 		t.Error(d)

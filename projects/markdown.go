@@ -25,6 +25,9 @@ func markdownKeys(b *strings.Builder, path string, s *schema) {
 		is := typeText(k.schema)
 		if k.required {
 			is += ", required"
+			if k.instead != "" {
+				is += " (or " + k.instead + ")"
+			}
 		}
 		row(b, name, is, k.schema)
 		markdownBelow(b, name, k.schema)

@@ -26,6 +26,8 @@ type Project struct {
 	Env      map[string]string
 	Secrets  []Secret
 	Packages []string
+	// Tools are the versions that are asked for, by tool.
+	Tools    map[string]string
 	Setup    []string
 	Validate []workorder.Command
 	Dev      *workorder.Dev
@@ -38,6 +40,8 @@ type Project struct {
 	Network        workorder.Network
 	Gateway        workorder.Gateway
 	Limits         workorder.Limits
+	// Strict fails a run whose checks fail, also where they failed before the task and are no worse.
+	Strict bool
 	// NoProof leaves out the checks on base and head in clean checkouts.
 	NoProof bool
 	// TrustBranchConfig leaves agents' settings as a continued branch has them.
@@ -54,6 +58,8 @@ type Project struct {
 
 	// Found says that nobody named the file's place: it was looked for from the current folder.
 	Found bool
+	// Detected says that there is no file: the content was found in the repository.
+	Detected bool
 	// ByPath says that its path was named, and not a name that is looked for in the user's own folders.
 	ByPath bool
 
@@ -62,9 +68,9 @@ type Project struct {
 	content []byte
 }
 
-// Path is where the file lies; empty for one that is shipped with the program.
+// Path is where the file lies; empty for one that is shipped with the program, and for none.
 func (p *Project) Path() string {
-	if strings.HasPrefix(p.File, builtin) {
+	if p.Detected || strings.HasPrefix(p.File, builtin) {
 		return ""
 	}
 	return filepath.Join(p.Dir, filepath.Base(p.File))
@@ -76,12 +82,27 @@ func (p *Project) Content() []byte { return p.content }
 // Secret says where the host finds the value of an environment variable.
 type Secret struct {
 	Name string
-	// Scheme is SecretEnv, SecretFile or SecretCmd.
-	Scheme string
-	// Target is a variable, an absolute path, or a shell command.
-	Target string
+	// From are the places that it may be read from: the first that has it counts.
+	From []Ref
+	// Optional says that the run goes without it where none of them has it.
+	Optional bool
 	// Use says who gets the value.
 	Use workorder.SecretUse
+}
+
+// Ref is a place that a secret may be read from.
+type Ref struct {
+	// Scheme is SecretEnv, SecretFile, SecretCmd or SecretLogin.
+	Scheme string
+	// Target is a variable, an absolute path, a shell command, or a harness.
+	Target string
+}
+
+func (r Ref) String() string { return r.Scheme + "://" + r.Target }
+
+// Has reports whether one of the secret's places is of that scheme.
+func (s Secret) Has(scheme string) bool {
+	return slices.ContainsFunc(s.From, func(r Ref) bool { return r.Scheme == scheme })
 }
 
 // SecretNames lists the names of the secrets, sorted.
@@ -145,7 +166,7 @@ func (p *Project) Spec() workorder.Spec {
 	return workorder.Spec{
 		Image: p.Image, Isolation: p.Isolation, OCIRuntime: p.OCIRuntime,
 		Supabase: p.Supabase, Services: slices.Clone(p.Services), Env: maps.Clone(p.Env), SecretNames: p.SecretNames(), SecretUses: p.secretUses(),
-		Packages: slices.Clone(p.Packages), Setup: slices.Clone(p.Setup), Network: p.Network, Gateway: p.Gateway, Limits: p.Limits,
+		Packages: slices.Clone(p.Packages), Tools: maps.Clone(p.Tools), Setup: slices.Clone(p.Setup), Found: p.Detected, Network: p.Network, Gateway: p.Gateway, Limits: p.Limits,
 	}
 }
 
@@ -157,7 +178,7 @@ func (p *Project) Order(in OrderInput) (workorder.Order, error) {
 		Repo: p.Repo, Branch: p.Branch, TargetBranch: in.TargetBranch,
 		Spec: p.Spec(), Validate: slices.Clone(p.Validate),
 		Dev: p.Dev, Repair: p.Repair, Harness: p.Harness, MaxBudgetUSD: p.MaxBudgetUSD, TimeoutMinutes: p.TimeoutMinutes,
-		PR: p.PR, TrustBranchConfig: p.TrustBranchConfig, NoProof: p.NoProof,
+		PR: p.PR, TrustBranchConfig: p.TrustBranchConfig, NoProof: p.NoProof, Strict: p.Strict,
 		PushIntervalSeconds: p.PushIntervalSeconds, CheckpointIntervalSeconds: p.CheckpointIntervalSeconds,
 		HangTimeoutSeconds: p.HangTimeoutSeconds, AttemptID: in.AttemptID,
 		Author: in.Author, Review: in.Review, Rebase: in.Rebase,

@@ -146,6 +146,7 @@ func checkAccess(d *decoder, root *value) {
 		}
 	}
 	for _, s := range secrets.entries() {
+		checkLoginUse(d, s, secretUse(s.name, s.value, named))
 		use := s.get("for")
 		if use.str() == string(workorder.ForGateway) && !named[s.name] && workorder.ModelAPIOfKey(s.name) == "" {
 			d.report(use.node, codeConflict, fmt.Sprintf("name it where it belongs: `gateway: {anthropic: {keys: [%s]}}`, or openai", s.name),

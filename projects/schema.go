@@ -51,6 +51,8 @@ type schema struct {
 type key struct {
 	name     string
 	required bool
+	// instead is another key that does as well as a required one.
+	instead string
 	// slips are names used elsewhere for the same thing; they appear in hints only.
 	slips []string
 	*schema

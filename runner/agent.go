@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -31,14 +32,11 @@ var (
 	errHalt   = errors.New("going on is pointless")
 	errHang   = errors.New("no sign of life")
 	errLimit  = errors.New("a limit of the model's provider")
+	errRoute  = errors.New("the model's server cannot be reached")
 )
 
 // tailSize is how much of the end of an output explains a failure, in bytes.
 const tailSize = 4 << 10
-
-// maxPark is how far away the end of a usage limit may be to be believed: the
-// longest limits of providers are those of a week.
-const maxPark = 8 * 24 * time.Hour
 
 // AgentOutcome is how the agent ended.
 type AgentOutcome struct {
@@ -67,6 +65,7 @@ type agentRun struct {
 	others *proc.Crowd
 
 	notices  *notices
+	toldForm bool // that its answers have another form
 	money    *spending
 	wire     *wire
 	hangs    int
@@ -95,6 +94,9 @@ func Agent(ctx context.Context, c Config) AgentOutcome {
 	text := c.Prompt
 	if text == "" {
 		text = c.Order.Task
+	}
+	if len(c.Notes) > 0 && h.Name() != workorder.HarnessCommand {
+		text += "\n\n# Notes of the sandbox\n\n- " + strings.Join(c.Notes, "\n- ") + "\n"
 	}
 	prompt, remove, err := writePrompt(harness.Prompted(h, c.Order, text), c.User)
 	if err != nil {
@@ -150,7 +152,7 @@ func Agent(ctx context.Context, c Config) AgentOutcome {
 
 func (c *Config) notStarted(by workorder.EndedBy, err error) AgentOutcome {
 	return AgentOutcome{
-		Ending: ending(workorder.StatusError, by, workorder.ReasonAgent, c.text(err.Error())),
+		Ending: ending(workorder.StatusError, by, workorder.ReasonNoAgent, c.text(err.Error())),
 		Agent:  workorder.Agent{Harness: c.Order.Harness.Name, Model: c.Order.Harness.Model},
 	}
 }
@@ -322,7 +324,7 @@ func (a *agentRun) conclude(ctx context.Context, out *AgentOutcome, end *process
 	}
 	out.Ending = agentEnding(agentFacts{
 		cause: end.cause, exit: end.exit, outcome: o, oom: end.oom, hang: end.hang, hangs: a.hangs, halt: a.parser.Halt(),
-		limit: a.wire.long(time.Now()), budget: a.Order.MaxBudgetUSD, spent: a.money.sofar(), earlier: a.SpentUSD, refused: a.wire.spent(),
+		limit: a.wire.long(time.Now()), budget: a.Order.MaxBudgetUSD, spent: a.money.sofar(), earlier: a.SpentUSD, refused: a.wire.spent(), route: a.wire.unreachable(),
 	})
 	if a.longest > 0 {
 		why := fmt.Sprintf("the agent printed a line of %d MiB, which is too long to be read: what it said in it, such as its result, is not known", a.longest>>20)
@@ -361,7 +363,7 @@ func (a *agentRun) conclude(ctx context.Context, out *AgentOutcome, end *process
 
 // believed is the time that an agent names for the end of a limit, if it can be one.
 func believed(at *time.Time, now time.Time) *time.Time {
-	if at == nil || at.Before(now) || at.Sub(now) > maxPark {
+	if at == nil || at.Before(now) || at.Sub(now) > workorder.MaxPark {
 		return nil
 	}
 	return at

@@ -66,7 +66,18 @@ func (a *Answers) Read() (map[int]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the agent's answers: %w", err)
 	}
-	return parseReasons(string(b)), nil
+	reasons := parseReasons(string(b))
+	if len(reasons) == 0 && strings.TrimSpace(string(b)) != "" {
+		return nil, &FormError{Said: text.Cut(text.Words(text.Printable(strings.ToValidUTF8(string(b), "\ufffd"))), maxAsked)}
+	}
+	return reasons, nil
+}
+
+// FormError is an answers' file in which no line has the form.
+type FormError struct{ Said string }
+
+func (e *FormError) Error() string {
+	return fmt.Sprintf("read the agent's answers: no line begins with an item's number and a colon, as in `2: reason`, so that they answer nothing: %q", e.Said)
 }
 
 func (a *Answers) read() ([]byte, error) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/runner/harness"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -36,10 +37,11 @@ func (a *agentRun) attend(ctx context.Context, p *proc.Process) *hang {
 	s := newScene(a.User, a.others)
 	s.agent = p.PID()
 	heard := func() int64 { return a.heard.Load() + a.wire.moved() }
-	before := heard()                   // what an agent that hung said, of which this is the second try
-	s.restless = func(p process) bool { // before its first word it is starting
-		name := restless[a.Order.Harness.Name]
-		return name != "" && p.Name == name && heard() > before
+	if r, ok := a.harness.(harness.Restless); ok {
+		before := heard()                   // what an agent that hung said, of which this is the second try
+		s.restless = func(p process) bool { // before its first word it is starting
+			return p.Name == r.RestlessProcess() && heard() > before
+		}
 	}
 	w := watchdog{window: a.Hang, look: s.look, heard: heard, changed: a.Changed}
 	if w.window <= 0 {
@@ -66,8 +68,12 @@ func (a *agentRun) attend(ctx context.Context, p *proc.Process) *hang {
 			a.notices.tellOfTime(now)
 		case now := <-cost.C:
 			told = a.money.look(told)
+			a.tellOfForm()
 			if a.wire.stranded(now, a.limits().limitWord) {
 				a.stop(errLimit)
+			}
+			if a.wire.unreachable() != "" {
+				a.stop(errRoute)
 			}
 		case <-refused:
 			// It has just been told so by its model's server, and may have a last word.
@@ -84,6 +90,19 @@ func (a *agentRun) attend(ctx context.Context, p *proc.Process) *hang {
 				return h
 			}
 		}
+	}
+}
+
+// tellOfForm tells the agent, once, that its answers to reviewers are in a form that nobody reads.
+func (a *agentRun) tellOfForm() {
+	if a.Answers == nil || a.toldForm {
+		return
+	}
+	_, err := a.Answers.Read()
+	if form, wrong := errors.AsType[*FormError](err); wrong {
+		a.toldForm = true
+		a.notices.tell("The file that $" + AnswersVar + " names answers no item yet: each reason needs a line that begins with the item's number and a colon, as in `2: The caller checks the value already.` " +
+			"The file begins with: " + a.text(form.Said))
 	}
 }
 

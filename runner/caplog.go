@@ -15,6 +15,9 @@ const (
 	logTail = 8 << 20
 )
 
+// droppedMark stands in the log for what was dropped.
+const droppedMark = "\n[%d bytes of output were dropped here]\n"
+
 // maxAlign bounds the search for the beginning of a line after what was dropped.
 const maxAlign = 64 << 10
 
@@ -85,7 +88,7 @@ func (l *capLog) order(dropped int64) error {
 	if i := bytes.IndexByte(ring[:min(len(ring), maxAlign)], '\n'); i >= 0 {
 		ring, dropped = ring[i+1:], dropped+int64(i)+1
 	}
-	mark := fmt.Sprintf("\n[%d bytes of output were dropped here]\n", dropped)
+	mark := fmt.Sprintf(droppedMark, dropped)
 	if _, err := l.f.WriteAt(append([]byte(mark), ring...), l.head); err != nil {
 		return err
 	}

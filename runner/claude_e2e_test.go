@@ -201,14 +201,14 @@ func TestRealClaude(t *testing.T) {
 		budget := 0.0001
 		b.Order.MaxBudgetUSD = &budget
 		got := Agent(t.Context(), b.Config)
-		check(t, got, workorder.StatusBudgetExceeded, workorder.ByBudget, "max_budget_usd")
+		check(t, got, workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget, "max_budget_usd")
 		if exists(filepath.Join(b.Workspace, "ran")) {
 			t.Error("the tool ran after the budget was spent")
 		}
 	})
 	t.Run("wrong key", func(t *testing.T) {
 		b := claudeBox(t, &model{status: 401})
-		check(t, Agent(t.Context(), b.Config), workorder.StatusFailed, workorder.ByAgent, "refused the key")
+		check(t, Agent(t.Context(), b.Config), workorder.StatusFailed, workorder.ByAgent, workorder.ReasonModelKey)
 	})
 	t.Run("timeout during a tool", func(t *testing.T) {
 		b := claudeBox(t, &model{replies: []reply{{command: "touch ran; tail -f /dev/null"}}})
@@ -218,7 +218,7 @@ func TestRealClaude(t *testing.T) {
 			cancel(ErrTimeout)
 		}()
 		got := Agent(ctx, b.Config)
-		check(t, got, workorder.StatusTimeout, workorder.ByTimeout, "")
+		check(t, got, workorder.StatusTimeout, workorder.ByTimeout, workorder.ReasonTimeout)
 		if got.Usage.CostUSD == nil || *got.Usage.CostUSD <= 0 {
 			t.Errorf("the cost was lost: %+v", got.Usage)
 		}

@@ -33,10 +33,10 @@ func TestRealClaudeMeetsALimit(t *testing.T) {
 			b.Env = append(b.Env, name+"=sk-test-0123456789")
 			got := Agent(t.Context(), b.Config)
 			if !limited { // the same refusal is somebody's decision with a key, and does not end by waiting
-				check(t, got, workorder.StatusFailed, workorder.ByAgent, "HTTP 429")
+				check(t, got, workorder.StatusFailed, workorder.ByAgent, workorder.ReasonAgent, "429")
 				return
 			}
-			check(t, got, workorder.StatusParked, workorder.ByLimit, "5-hour limit")
+			check(t, got, workorder.StatusParked, workorder.ByLimit, workorder.ReasonProviderLimit, "5-hour limit")
 			if got.ResumeAt == nil || !got.ResumeAt.Equal(limitReset) {
 				t.Errorf("resume at %v, want %s", got.ResumeAt, limitReset)
 			}
@@ -70,7 +70,7 @@ func TestRealClaudeIsToldOfTime(t *testing.T) {
 		t.Fatalf("events %+v", ev)
 	}
 	for n, want := range []int{0, 1, 1} { // each call carries the conversation so far
-		if got := strings.Count(m.asked(t, n), "80 % of the time is used up"); got != want {
+		if got := strings.Count(m.asked(t, n), ev[0].Text); got != want {
 			t.Errorf("call %d of the model has the notice %d times, want %d", n, got, want)
 		}
 	}
@@ -88,8 +88,8 @@ func TestRealClaudeIsToldOfMoney(t *testing.T) {
 		b.write(t, filepath.Join(b.Workspace, "go"), "")
 	}()
 	got := Agent(t.Context(), b.Config)
-	check(t, got, workorder.StatusBudgetExceeded, workorder.ByBudget, "")
-	if !strings.Contains(m.asked(t, 6), "80 % of the money is spent") || strings.Contains(m.asked(t, 5), "80 %") {
+	check(t, got, workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget)
+	if !strings.Contains(m.asked(t, 6), "80 %") || strings.Contains(m.asked(t, 5), "80 %") {
 		t.Error("the notice did not arrive with the call after it")
 	}
 }
@@ -107,7 +107,7 @@ func TestRealClaudeHangs(t *testing.T) {
 		t.Fatalf("events %+v", ev)
 	}
 	again := m.asked(t, 2)
-	for _, want := range []string{"the task of the first process", "echo hello \\u003ehello.txt", "no sign of life for "} {
+	for _, want := range []string{"the task of the first process", "echo hello \\u003ehello.txt", duration(b.Hang)} {
 		if !strings.Contains(again, want) && !strings.Contains(again, strings.ReplaceAll(want, "\\u003e", ">")) {
 			t.Errorf("the resumed session lacks %q", want)
 		}

@@ -186,9 +186,9 @@ func (h *History) attempt(b *strings.Builder, a *workorder.Attempt, size int) {
 		fmt.Fprintf(b, ", %s ago", duration(ago))
 	}
 	b.WriteString(".\n")
-	if a.Reason != "" {
+	if reason := a.Reasons.String(); reason != "" {
 		b.WriteString("The reason:\n")
-		quote(b, a.Reason, maxPastReason)
+		quote(b, reason, maxPastReason)
 	}
 	if len(a.Validation) > 0 {
 		b.WriteString("Checks that failed after it:\n")

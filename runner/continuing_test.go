@@ -17,9 +17,9 @@ func history() History {
 		Restored: &workorder.Restored{Head: strings.Repeat("c", 40), Checkpoint: strings.Repeat("e", 40), Verified: true},
 		Changed:  []string{"src/half done.go", "new"},
 		Attempts: []workorder.Attempt{
-			{Number: 1, Status: workorder.StatusTimeout, EndedBy: workorder.ByTimeout, Reason: "timeout_minutes ran out"},
+			{Number: 1, Status: workorder.StatusTimeout, EndedBy: workorder.ByTimeout, Reasons: workorder.Because(workorder.ReasonTimeout, "timeout_minutes ran out")},
 			{
-				Number: 2, Status: workorder.StatusFailed, EndedBy: workorder.ByValidation, Reason: "validation failed: unit (exit 1)", Validation: []string{"unit"},
+				Number: 2, Status: workorder.StatusFailed, EndedBy: workorder.ByValidation, Reasons: workorder.Because(workorder.ReasonValidation, "validation failed: unit (exit 1)"), Validation: []string{"unit"},
 				EndedAt: now.Add(-70 * time.Minute), Agent: workorder.Agent{Final: "I fixed one half.\nThe other is in half done.go."},
 			},
 		},
@@ -33,14 +33,13 @@ func TestContinuing(t *testing.T) {
 	const task = "Fix it;\r\n  $(touch pwned) «é»\n"
 	got := Continuing(task, h)
 	for _, want := range []string{
-		"Do not start over", "do not redo what is done", "inspect what exists before you act",
-		"The branch agent/T-AAAAAAAA-fix is checked out at cccccccccccc; it began at bbbbbbbbbbbb of main.",
+		"agent/T-AAAAAAAA-fix", "cccccccccccc", "bbbbbbbbbbbb", " main",
 		"\n> cccccccccccc Second\n> dddddddddddd First\n",
-		"Files that are not committed: 2:\n> src/half done.go\n> new\n",
+		": 2:\n> src/half done.go\n> new\n",
 		"`git log --stat bbbbbbbbbbbb..HEAD`", "`git diff bbbbbbbbbbbb`", "`git status`",
-		"Attempt 2: failed, by validation, 1h10m ago.\nThe reason:\n> validation failed: unit (exit 1)\nChecks that failed after it:\n> unit\nIts last words:\n> I fixed one half.\n> The other is in half done.go.\n",
-		"Attempt 1: timeout, by timeout.\n",
-		"\n\n" + task + "\n\n# What the user adds now\n", "\n\nAlso  fix the\tdocs. ",
+		"\nAttempt 2: failed, by validation, 1h10m ", ":\n> validation failed: unit (exit 1)\n", ":\n> unit\n", ":\n> I fixed one half.\n> The other is in half done.go.\n",
+		"\nAttempt 1: timeout, by timeout.\n",
+		"\n\n" + task + "\n\n# ", "\n\nAlso  fix the\tdocs. ",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the prompt lacks %q:\n%s", want, got)
@@ -54,12 +53,12 @@ func TestContinuing(t *testing.T) {
 func TestContinuingWithLittle(t *testing.T) {
 	t.Parallel()
 	got := Continuing("task", History{Branch: "agent/T-AAAAAAAA", Attempts: []workorder.Attempt{{Number: 1}}})
-	for _, want := range []string{"Nothing has been committed", "no uncommitted work", "Attempt 1: vanished without a word.", "git log --stat`"} {
+	for _, want := range []string{"\nAttempt 1: ", "`git log --stat`"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the prompt lacks %q:\n%s", want, got)
 		}
 	}
-	if strings.Contains(got, "# What the user adds") || !strings.HasSuffix(got, "\n\ntask") {
+	if strings.Contains(got, "\n> ") || strings.Contains(got, "\n:") || !strings.HasSuffix(got, "\n\ntask") {
 		t.Errorf("got %s", got)
 	}
 }
@@ -69,13 +68,14 @@ func TestContinuingWithWorkThatDoesNotFit(t *testing.T) {
 	h := history()
 	h.Changed, h.Restored.Kept = nil, "refs/sandbox-agent/T-AAAAAAAA/heads/checkpoint-1"
 	got := Continuing("task", h)
-	if !strings.Contains(got, "NOT restored") || !strings.Contains(got, "git fetch origin "+h.Restored.Kept) {
+	if !strings.Contains(got, "git fetch origin "+h.Restored.Kept) {
 		t.Errorf("got %s", got)
 	}
 	h = history()
+	sure := Continuing("task", h)
 	h.Restored.Verified = false
-	if got := Continuing("task", h); !strings.Contains(got, "look twice") {
-		t.Errorf("got %s", got)
+	if unsure := Continuing("task", h); len(unsure) <= len(sure) {
+		t.Errorf("it does not tell that the files may be other ones: %s", unsure)
 	}
 }
 
@@ -83,15 +83,27 @@ func TestContinuingWithUnpackedFiles(t *testing.T) {
 	t.Parallel()
 	h := history()
 	h.Changed, h.Unpacked = nil, true
-	if got := Continuing("task", h); !strings.Contains(got, "git status") || strings.Contains(got, "no uncommitted work") {
-		t.Errorf("got %s", got)
+	unpacked := strings.Split(Continuing("task", h), "\n")
+	h.Unpacked = false
+	clean := Continuing("task", h)
+	var own []string
+	for _, line := range unpacked {
+		if !strings.Contains(clean, line) {
+			own = append(own, line)
+		}
+	}
+	if len(own) != 1 || !strings.Contains(own[0], "`git status`") {
+		t.Errorf("it tells %q of files that were laid over the work tree", own)
+	}
+	if told := strings.Join(unpacked, "\n"); strings.Count(told, "\n") != strings.Count(clean, "\n") {
+		t.Errorf("it tells of no uncommitted work as well: %s", told)
 	}
 }
 
 func TestContinuingWithWorkElsewhere(t *testing.T) {
 	t.Parallel()
 	h := history()
-	if got := Continuing("task", h); strings.Contains(got, "not on the branch") {
+	if got := Continuing("task", h); strings.Contains(got, "git fetch") {
 		t.Errorf("nothing lies elsewhere, and it says: %s", got)
 	}
 	h.Elsewhere = []string{"refs/sandbox-agent/T-AAAAAAAA/heads/stash", "refs/sandbox-agent/T-AAAAAAAA/heads/`id`", "refs/sandbox-agent/T-AAAAAAAA/heads/tags=2Fa\u202e"}
@@ -99,10 +111,10 @@ func TestContinuingWithWorkElsewhere(t *testing.T) {
 		h.Elsewhere = append(h.Elsewhere, fmt.Sprint("refs/sandbox-agent/T-AAAAAAAA/heads/", i))
 	}
 	got := Continuing("task", h)
-	if !strings.Contains(got, "not on the branch") || !strings.Contains(got, "\n> refs/sandbox-agent/T-AAAAAAAA/heads/stash\n> refs/sandbox-agent/T-AAAAAAAA/heads/0\n") {
+	if !strings.Contains(got, "`git fetch origin") || !strings.Contains(got, "\n> refs/sandbox-agent/T-AAAAAAAA/heads/stash\n> refs/sandbox-agent/T-AAAAAAAA/heads/0\n") {
 		t.Errorf("the stash is not named: %s", got)
 	}
-	if strings.Contains(got, "`id`") || strings.Contains(got, "tags=2F") || !strings.Contains(got, "heads/8\nand 5 more.\n") {
+	if strings.Contains(got, "`id`") || strings.Contains(got, "tags=2F") || !strings.Contains(got, "heads/8\n") || strings.Contains(got, "heads/9\n") || !strings.Contains(got, " 5 ") {
 		t.Errorf("got %s", got)
 	}
 }
@@ -120,7 +132,7 @@ func TestThePastGivesNoOrders(t *testing.T) {
 		h.Base, h.BaseSHA, h.Head = bad, bad, bad
 		for i := range h.Attempts {
 			a := &h.Attempts[i]
-			a.Reason, a.Agent.Final, a.Validation = bad, bad, []string{bad}
+			a.Reasons, a.Agent.Final, a.Validation = workorder.Because("", "%s", bad), bad, []string{bad}
 			a.Mode, a.HeadSHA, a.ID = workorder.Mode(bad), bad, bad
 			a.Status, a.EndedBy = workorder.Status(bad), workorder.EndedBy(bad)
 		}
@@ -155,7 +167,7 @@ func TestThePastIsBounded(t *testing.T) {
 			h.Changed = append(h.Changed, fmt.Sprint(i, long))
 			h.Elsewhere = append(h.Elsewhere, strings.Repeat("語", 300)[:3*230]+fmt.Sprint(i))
 			h.Attempts = append(h.Attempts, workorder.Attempt{
-				Number: i + 1, Status: workorder.StatusBudgetExceeded, EndedBy: workorder.ByValidation, Reason: "reason" + long,
+				Number: i + 1, Status: workorder.StatusBudgetExceeded, EndedBy: workorder.ByValidation, Reasons: workorder.Because("", "reason%s", long),
 				Validation: []string{long, long, long, long, long, long}, Agent: workorder.Agent{Final: "final" + long},
 			})
 		}
@@ -168,7 +180,7 @@ func TestThePastIsBounded(t *testing.T) {
 		if !strings.Contains(got, task) || !strings.HasSuffix(got, h.Order) {
 			t.Errorf("%s: the task is not whole", name)
 		}
-		for _, want := range []string{"and 480 more", "and 470 more", "Attempt 500", "Attempt 497", "There were 496 more"} {
+		for _, want := range []string{" 480 ", " 470 ", "Attempt 500", "Attempt 497", " 496 "} {
 			if !strings.Contains(got, want) {
 				t.Errorf("%s: the prompt lacks %q", name, want)
 			}

@@ -107,6 +107,9 @@ func (s *room) of(it *workorder.ReviewItem) string {
 	return b.String()
 }
 
+// wasCut stands behind a text that is longer.
+const wasCut = "\n(The text goes on; it was cut here.)\n"
+
 // feedback writes one item.
 func feedback(b *strings.Builder, it *workorder.ReviewItem) {
 	fmt.Fprintf(b, "\n## Item %d: %s", it.Number, kindOf(it))
@@ -136,7 +139,7 @@ func feedback(b *strings.Builder, it *workorder.ReviewItem) {
 			quote(b, n.Text, maxNote)
 		}
 		if n.Cut || len(n.Text) > maxNote {
-			b.WriteString("\n(The text goes on; it was cut here.)\n")
+			b.WriteString(wasCut)
 		}
 	}
 }

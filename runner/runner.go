@@ -48,6 +48,11 @@ type Config struct {
 
 	// Prompt is what the agent is told; "": Order.Task.
 	Prompt string
+	// Notes are what the agent is told of its sandbox behind the prompt. The command harness, which promises the task byte for
+	// byte, does not tell them.
+	Notes []string
+	// Answers is where the agent says why it leaves items of feedback; nil means there are none.
+	Answers *Answers
 	// Round counts the returns of failed validation to the agent; 0 means its first run. Each
 	// round has logs of its own.
 	Round int
@@ -86,6 +91,9 @@ type Meter interface {
 	// Limit is the limit of the model's provider that calls are refused at; nil when there is none, nobody knows until when,
 	// or calls were answered since.
 	Limit() *workorder.ModelLimit
+	// Unreachable is why no model can be asked at all: no name, no route or nobody who listens, also at a second try; "" when
+	// a server was ever reached, or none was called. failures counts the calls that failed so.
+	Unreachable() (why string, failures int)
 }
 
 // bounds are the limits that a test cannot wait for or fill.
@@ -183,7 +191,7 @@ func classify(cause error) error {
 		return nil
 	case errors.Is(cause, ErrTimeout), errors.Is(cause, context.DeadlineExceeded):
 		return ErrTimeout
-	case errors.Is(cause, errBudget), errors.Is(cause, errHalt), errors.Is(cause, errHang), errors.Is(cause, errLimit):
+	case errors.Is(cause, errBudget), errors.Is(cause, errHalt), errors.Is(cause, errHang), errors.Is(cause, errLimit), errors.Is(cause, errRoute):
 		return cause
 	}
 	return ErrInterrupted

@@ -23,7 +23,8 @@ type agentFacts struct {
 	spent   float64 // in this attempt, as watched
 	earlier float64 // in attempts before it
 	halt    string
-	refused bool // calls of the model, because the budget is spent
+	refused bool   // calls of the model, because the budget is spent
+	route   string // why the model's server cannot be reached; "" when it can
 }
 
 // agentEnding judges the agent. A stop from outside counts before its own words:
@@ -58,6 +59,9 @@ func agentEnding(f agentFacts) workorder.Ending {
 	case f.limit != nil && f.outcome.Verdict != harness.Succeeded && !errors.Is(f.cause, errHalt) && !crashed(f), errors.Is(f.cause, errLimit):
 		// The agent's opinion does not count: there is no model for it until then.
 		return ending(workorder.StatusParked, workorder.ByLimit, workorder.ReasonProviderLimit, limitReason(f.limit))
+	case errors.Is(f.cause, errRoute), f.route != "" && f.outcome.Verdict != harness.Succeeded && f.cause == nil && !crashed(f):
+		// Its own words are those of a client that lost its server.
+		return ending(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonRoute, cmp.Or(f.route, errRoute.Error())+": check the name server and the routes of this machine, and the address of the model's server")
 	case errors.Is(f.cause, errHang):
 		reason := f.hang.reason()
 		if f.hangs > 1 {
@@ -71,7 +75,16 @@ func agentEnding(f agentFacts) workorder.Ending {
 	case f.oom:
 		return ending(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonMemory, f.outcome.Reason+" (the sandbox ran out of memory meanwhile: raise limits.memory)")
 	}
+	if f.cause == nil && notStarted(f.exit) && f.outcome.Turns == 0 && f.outcome.Usage.Tokens() == 0 {
+		return ending(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonNoAgent, f.outcome.Reason+" (that is how a shell says that a program is not there or cannot be run: is it in the image, or does a setup command install it?)")
+	}
 	return ending(workorder.StatusFailed, workorder.ByAgent, f.outcome.Code, f.outcome.Reason)
+}
+
+// notStarted reports whether a shell could not start the agent's program, or the program its interpreter.
+func notStarted(e harness.Exit) bool {
+	const notExecutable, notFound = 126, 127
+	return e.Signal == "" && (e.Code == notExecutable || e.Code == notFound)
 }
 
 func ending(s workorder.Status, by workorder.EndedBy, code workorder.ReasonCode, detail string) workorder.Ending {
@@ -81,8 +94,7 @@ func ending(s workorder.Status, by workorder.EndedBy, code workorder.ReasonCode,
 // crashed reports whether the agent ended in a way that no limit of a model's is the reason of: by a signal that was not ours, or it could
 // not be started at all.
 func crashed(f agentFacts) bool {
-	const notExecutable, notFound = 126, 127 // of a shell
-	return f.cause == nil && (f.exit.Signal != "" || f.exit.Code == notExecutable || f.exit.Code == notFound)
+	return f.cause == nil && (f.exit.Signal != "" || notStarted(f.exit))
 }
 
 func limitReason(l *workorder.ModelLimit) string {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // These count as signs of life.
@@ -25,11 +24,6 @@ const (
 	// Users of the inner containers, as /etc/subuid of the image says.
 	innerUIDs, innerUIDsEnd = 100000, 165534
 )
-
-// restless are agents' own processes, by harness, whose CPU time says nothing: an opencode 1.18 that waits for a command
-// uses from 0.5 to 20 % of a core, as the machine goes. Signs of life are the use of
-// its commands, its words, its changes and its requests to the model, as ever.
-var restless = map[string]string{workorder.HarnessOpencode: "opencode"}
 
 // scene tells the processes of the agent from those beside it.
 type scene struct {

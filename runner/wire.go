@@ -32,6 +32,7 @@ type wire struct {
 	requests int64           // before
 	over     <-chan struct{} // closed: the budget is spent
 	told     workorder.Usage // of news; used by one goroutine
+	failures int             // to reach a server, before: of setup, not of the agent
 }
 
 func newWire(m Meter, budget *float64) *wire {
@@ -39,6 +40,7 @@ func newWire(m Meter, budget *float64) *wire {
 	if m != nil {
 		m.SetBudget(budget)
 		w.before, w.requests = m.Usage()
+		_, w.failures = m.Unreachable()
 		w.over = m.OverBudget()
 	}
 	return w
@@ -138,7 +140,7 @@ func (w *wire) limit(now time.Time) *workorder.ModelLimit {
 		return nil
 	}
 	l := w.meter.Limit()
-	if l == nil || !l.Until.After(now) || l.Until.Sub(now) > maxPark {
+	if l == nil || !l.Until.After(now) || l.Until.Sub(now) > workorder.MaxPark {
 		return nil
 	}
 	return l
@@ -157,6 +159,18 @@ func (w *wire) long(now time.Time) *workorder.ModelLimit {
 func (w *wire) stranded(now time.Time, patience time.Duration) bool {
 	l := w.long(now)
 	return l != nil && !l.Side && now.Sub(l.Since) >= patience
+}
+
+// unreachable is why the agent cannot ask any model at all; "" when it can, or did not try yet.
+func (w *wire) unreachable() string {
+	if w.meter == nil {
+		return ""
+	}
+	why, failures := w.meter.Unreachable()
+	if failures == w.failures {
+		return ""
+	}
+	return why
 }
 
 // spent reports whether a call was refused because the budget is spent.

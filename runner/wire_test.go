@@ -15,6 +15,9 @@ import (
 // fakeMeter is a meter that a test moves by hand.
 type fakeMeter struct {
 	mu       sync.Mutex
+	route    string // Unreachable
+	looks    int    // at it: each finds one failure more
+	earlier  bool   // the only failure was before the agent
 	used     workorder.Usage
 	requests int64
 	budget   *float64
@@ -45,6 +48,15 @@ func (m *fakeMeter) Limit() *workorder.ModelLimit {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.limit
+}
+
+func (m *fakeMeter) Unreachable() (why string, failures int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.looks++; m.earlier {
+		return m.route, 1
+	}
+	return m.route, m.looks
 }
 
 func (m *fakeMeter) OverBudget() <-chan struct{} { return m.over }
@@ -117,7 +129,7 @@ func TestUsageOnTheWire(t *testing.T) {
 			if m.budget == nil || *m.budget != 5 {
 				t.Errorf("the meter's budget is %v", m.budget)
 			}
-			if warned := strings.Contains(strings.Join(out.Warnings, " "), "could not be watched"); warned != (c.usd < 0) {
+			if warned := strings.Contains(strings.Join(out.Warnings, " "), "max_budget_usd"); warned != (c.usd < 0) {
 				t.Errorf("warnings %q", out.Warnings)
 			}
 		})
@@ -136,7 +148,7 @@ func TestRefusedForTheBudget(t *testing.T) {
 			close(m.over)
 			touch(t, b.Workspace+"/../go")
 		})
-		check(t, out, workorder.StatusBudgetExceeded, workorder.ByBudget, "the agent spent $0.5, max_budget_usd is $0.5")
+		check(t, out, workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget, overspent(0.5, 0.5, 0))
 		if got := b.of(workorder.EventAgentOutput); len(got) != 1 || got[0].Text != "my last word" {
 			t.Errorf("its last word: %+v", got)
 		}
@@ -150,7 +162,10 @@ func TestRefusedForTheBudget(t *testing.T) {
 		m := &fakeMeter{over: make(chan struct{})}
 		b.Meter, b.Order.MaxBudgetUSD = m, new(0.5)
 		out := whileWorking(t, b, func() { close(m.over) }) // setup spent it
-		check(t, out, workorder.StatusBudgetExceeded, workorder.ByBudget, "commands before the agent spent the rest")
+		check(t, out, workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget, overspent(0, 0.5, 0))
+		if out.Reasons.String() == overspent(0, 0.5, 0) {
+			t.Errorf("it does not tell who spent the rest: %q", out.Reasons)
+		}
 	})
 }
 
@@ -165,13 +180,43 @@ func TestWireIsWatched(t *testing.T) {
 		waitFor(t, "a usage event", func() bool { return len(b.of(workorder.EventAgentUsage)) > 0 })
 		m.set(2, usageOf(20, 5, 0.51))
 	})
-	check(t, out, workorder.StatusBudgetExceeded, workorder.ByBudget, "the agent spent $0.51")
+	check(t, out, workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget, "$0.51")
 	u := b.of(workorder.EventAgentUsage)[0].Usage
 	if u.InputTokens != 10 || *u.CostUSD != 0.45 || u.CostSource != workorder.CostByGateway {
 		t.Errorf("event %+v", u)
 	}
 	if n := b.of(workorder.EventNotice); len(n) != 1 {
 		t.Errorf("it was told %+v", n)
+	}
+}
+
+// TestUnreachableModel: the agent is stopped at once, with the host and the cause; one that is done does not mind.
+func TestUnreachableModel(t *testing.T) {
+	t.Parallel()
+	const why = "the model's server models.invalid cannot be reached: no such host"
+	b := newBox(t, untilGo)
+	m := &fakeMeter{over: make(chan struct{})}
+	b.Meter = m
+	out := whileWorking(t, b, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.route = why
+	})
+	check(t, out, workorder.StatusFailed, workorder.ByAgent, workorder.ReasonRoute, why)
+	setups := newBox(t, "exit 1")
+	setups.Meter = &fakeMeter{over: make(chan struct{}), route: why, earlier: true}
+	if out := Agent(t.Context(), setups.Config); out.Reasons.Code() != workorder.ReasonAgent {
+		t.Errorf("a failure of setup: %+v", out.Reasons)
+	}
+	for _, c := range []struct {
+		script string
+		code   workorder.ReasonCode
+	}{{"exit 0", ""}, {"exit 1", workorder.ReasonRoute}, {"kill -KILL $$", workorder.ReasonAgent}, {"exit 127", workorder.ReasonNoAgent}} {
+		b := newBox(t, c.script)
+		b.Meter = &fakeMeter{over: make(chan struct{}), route: why}
+		if out := Agent(t.Context(), b.Config); out.Reasons.Code() != c.code {
+			t.Errorf("%s: %+v", c.script, out.Reasons)
+		}
 	}
 }
 
@@ -191,7 +236,7 @@ func TestResultAndEventsAgree(t *testing.T) {
 	m := &fakeMeter{over: make(chan struct{}), open: 2.5}
 	b.Meter = m
 	out := whileWorking(t, b, func() { m.set(1, usageOf(100, 20, 0.5)) })
-	check(t, out, workorder.StatusFailed, workorder.ByHang, "")
+	check(t, out, workorder.StatusFailed, workorder.ByHang, workorder.ReasonHang)
 	events := b.of(workorder.EventAgentUsage)
 	if len(events) == 0 {
 		t.Fatal("no event tells of the usage")
@@ -213,14 +258,15 @@ func TestProviderLimit(t *testing.T) {
 		wait   time.Duration // that the provider asks for
 		status workorder.Status
 		by     workorder.EndedBy
+		reason workorder.ReasonCode
 	}{
-		"an agent that waits without a word":   {"sleep 3600", time.Hour, workorder.StatusParked, workorder.ByLimit},
-		"one that gives up":                    {"while ! [ -e ../go ]; do sleep 0.01; done; exit 1", time.Hour, workorder.StatusParked, workorder.ByLimit},
-		"one that gives up at a short one":     {"while ! [ -e ../go ]; do sleep 0.01; done; exit 1", 50 * time.Second, workorder.StatusFailed, workorder.ByAgent},
-		"one that crashes":                     {"while ! [ -e ../go ]; do sleep 0.01; done; kill -SEGV $$", time.Hour, workorder.StatusFailed, workorder.ByAgent},
-		"one that rides a short one out":       {"while ! [ -e ../go ]; do sleep 0.01; done", 50 * time.Second, workorder.StatusSuccess, workorder.ByAgent},
-		"one that was done without more calls": {"while ! [ -e ../go ]; do sleep 0.01; done", time.Hour, workorder.StatusSuccess, workorder.ByAgent},
-		"a limit that nobody can believe":      {"while ! [ -e ../go ]; do sleep 0.01; done; exit 1", 365 * 24 * time.Hour, workorder.StatusFailed, workorder.ByAgent},
+		"an agent that waits without a word":   {"sleep 3600", time.Hour, workorder.StatusParked, workorder.ByLimit, workorder.ReasonProviderLimit},
+		"one that gives up":                    {"while ! [ -e ../go ]; do sleep 0.01; done; exit 1", time.Hour, workorder.StatusParked, workorder.ByLimit, workorder.ReasonProviderLimit},
+		"one that gives up at a short one":     {"while ! [ -e ../go ]; do sleep 0.01; done; exit 1", 50 * time.Second, workorder.StatusFailed, workorder.ByAgent, workorder.ReasonAgent},
+		"one that crashes":                     {"while ! [ -e ../go ]; do sleep 0.01; done; kill -SEGV $$", time.Hour, workorder.StatusFailed, workorder.ByAgent, workorder.ReasonAgent},
+		"one that rides a short one out":       {"while ! [ -e ../go ]; do sleep 0.01; done", 50 * time.Second, workorder.StatusSuccess, workorder.ByAgent, ""},
+		"one that was done without more calls": {"while ! [ -e ../go ]; do sleep 0.01; done", time.Hour, workorder.StatusSuccess, workorder.ByAgent, ""},
+		"a limit that nobody can believe":      {"while ! [ -e ../go ]; do sleep 0.01; done; exit 1", 365 * 24 * time.Hour, workorder.StatusFailed, workorder.ByAgent, workorder.ReasonAgent},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -240,7 +286,7 @@ func TestProviderLimit(t *testing.T) {
 				m.mu.Unlock()
 				touch(t, b.Workspace+"/../go")
 			})
-			check(t, out, c.status, c.by, "")
+			check(t, out, c.status, c.by, c.reason)
 			if parked := c.status == workorder.StatusParked; parked != (out.ResumeAt != nil) {
 				t.Fatalf("resumes at %v", out.ResumeAt)
 			} else if parked && (out.ResumeAt.Before(now.Add(c.wait-time.Second)) || out.ResumeAt.After(now.Add(c.wait+time.Second))) {
@@ -265,7 +311,7 @@ func TestStranded(t *testing.T) {
 		"many short ones":            {&workorder.ModelLimit{Since: now.Add(-time.Hour), At: now, Until: now.Add(rideOut)}, false},
 		"a long one that ends soon":  {&workorder.ModelLimit{Since: now.Add(-time.Hour), At: now.Add(-time.Hour), Until: now.Add(time.Second)}, true},
 		"a long one that is over":    {&workorder.ModelLimit{Since: now.Add(-time.Hour), At: now.Add(-time.Hour), Until: now.Add(-time.Second)}, false},
-		"one beyond what is thought": {&workorder.ModelLimit{Since: now.Add(-time.Hour), At: now, Until: now.Add(2 * maxPark)}, false},
+		"one beyond what is thought": {&workorder.ModelLimit{Since: now.Add(-time.Hour), At: now, Until: now.Add(2 * workorder.MaxPark)}, false},
 	} {
 		w := newWire(&fakeMeter{limit: c.limit}, nil)
 		if got := w.stranded(now, limitWord); got != c.want {

@@ -10,7 +10,7 @@ trap 'rm -f "$out"; [ -z "$started" ] || ./scripts/engine.sh stop' EXIT
 	started=yes
 	./scripts/engine.sh start
 }
-if go test -tags 'e2e bench' -count=1 -timeout 30m -run '^TestBench$' -v ./e2e >"$out" 2>&1; then
+if go test -tags 'e2e bench' -count=1 -timeout 30m -run '^TestBench' -v ./e2e >"$out" 2>&1; then
 	sed -n '/^what /,/^--- /p' "$out" | grep -v '^--- \|^    \|^exit code\|^sandbox-agent '
 else
 	cat "$out"

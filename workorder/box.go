@@ -109,3 +109,6 @@ func BranchRef(branch string) string { return "refs/heads/" + branch }
 // OrderDeadline bounds PID 1's wait for the order on standard input: the CLI
 // writes it as soon as the container runs, so a longer silence means it died.
 const OrderDeadline = 30 * time.Second
+
+// MaxPark bounds how far in the future a provider's limit can end to be believed: the longest window of providers is a week.
+const MaxPark = 8 * 24 * time.Hour

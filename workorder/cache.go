@@ -51,6 +51,10 @@ type CacheReport struct {
 	// Stores are the parts of the cache, one for each storage driver and pair of
 	// ids: layers of one do not fit the other.
 	Stores []CacheStore `json:"stores"`
+	// Snapshots are what setup left in projects' folders (ls).
+	Snapshots []CacheSnapshot `json:"snapshots"`
+	// RemovedSnapshots are those that prune removed, or would.
+	RemovedSnapshots []CacheSnapshot `json:"removed_snapshots"`
 	// DiskBytes is what the whole volume takes (ls).
 	DiskBytes int64 `json:"disk_bytes"`
 	// FreedBytes is what prune freed, or would free.
@@ -94,4 +98,19 @@ type CacheImage struct {
 	Boxes []string `json:"boxes"`
 	// Problem says why no box can use it; empty means it is sound.
 	Problem string `json:"problem,omitempty"`
+}
+
+// CacheSnapshot is what setup of a project left.
+type CacheSnapshot struct {
+	ID      string `json:"id"`
+	Project string `json:"project"` // the repository as the user named it
+	// Bytes is what it takes on the disk, without those that it lies on.
+	Bytes  int64     `json:"bytes"`
+	MadeAt time.Time `json:"made_at"`
+	// UsedAt is when a box last took it or made it.
+	UsedAt time.Time `json:"used_at"`
+	// Below is how many snapshots it lies on.
+	Below int `json:"below"`
+	// Used says that a live box has it below its folders.
+	Used bool `json:"used"`
 }

@@ -67,6 +67,37 @@ type Gateway struct {
 	Prices map[string]ModelPrice `json:"prices,omitempty"`
 }
 
+// Without is the gateway without these keys. A route that is left without any goes with them, unless its server is the project's own,
+// which may want none.
+func (g Gateway) Without(keys []string) Gateway {
+	var routes []ModelRoute
+	for _, r := range g.Routes {
+		had := len(r.Keys) > 0
+		r.Keys = slices.DeleteFunc(slices.Clone(r.Keys), func(k string) bool { return slices.Contains(keys, k) })
+		if !had || len(r.Keys) > 0 || r.BaseURL != r.API.DefaultBaseURL() {
+			routes = append(routes, r)
+		}
+	}
+	g.Routes = routes
+	return g
+}
+
+// LeaveOut takes secrets out of the box that the host has no value for.
+func (s *Spec) LeaveOut(names []string) {
+	if len(names) == 0 {
+		return
+	}
+	gone := func(name string) bool { return slices.Contains(names, name) }
+	s.SecretNames = slices.DeleteFunc(slices.Clone(s.SecretNames), gone)
+	uses := map[string]SecretUse{}
+	for name, use := range s.SecretUses {
+		if !gone(name) {
+			uses[name] = use
+		}
+	}
+	s.SecretUses, s.Gateway = uses, s.Gateway.Without(names)
+}
+
 // RunsProviderTools reports whether the provider may run tools for the agent: unless the order says so, only
 // where the box itself may reach everything.
 func (g *Gateway) RunsProviderTools(mode NetworkMode) bool {

@@ -54,6 +54,32 @@ func (r Reasons) String() string {
 	return strings.Join(list, "; ")
 }
 
+// Each is the list with every detail as f makes it. r is not changed.
+func (r Reasons) Each(f func(string) string) Reasons {
+	r = slices.Clone(r)
+	for i := range r {
+		r[i].Detail = f(r[i].Detail)
+	}
+	return r
+}
+
+// Said is a list of reasons as scripts read it, and programs of older versions, which write nothing else.
+type Said struct {
+	Reason     string     `json:"reason"`
+	ReasonCode ReasonCode `json:"reason_code"` // of the decisive reason
+}
+
+// Said is r for scripts, which is written beside the list.
+func (r Reasons) Said() Said { return Said{r.String(), r.Code()} }
+
+// Listed is the list that was read beside s; the only reason of s where an older version wrote no list.
+func (s Said) Listed(list Reasons) Reasons {
+	if len(list) > 0 || s == (Said{}) {
+		return list
+	}
+	return Reasons{{Code: s.ReasonCode, Detail: s.Reason}}
+}
+
 // Ending is how a run, or a part of it, ended.
 type Ending struct {
 	Status  Status
@@ -102,9 +128,12 @@ const (
 
 	// The agent.
 	ReasonAgent     ReasonCode = "agent_failed"
+	ReasonNoAgent   ReasonCode = "agent_not_started" // its program is not there, or cannot be run
+	ReasonModelName ReasonCode = "model_unknown"     // the provider does not know the model, or not for this key
 	ReasonHang      ReasonCode = "agent_hung"
 	ReasonModelKey  ReasonCode = "model_key_refused"
-	ReasonDenied    ReasonCode = "tools_denied" // it changed nothing, calls of its tools were denied
+	ReasonRoute     ReasonCode = "model_unreachable" // no name, no route, or nobody listens
+	ReasonDenied    ReasonCode = "tools_denied"      // it changed nothing, calls of its tools were denied
 	ReasonUnchanged ReasonCode = "nothing_changed"
 	ReasonNoPlan    ReasonCode = "no_plan"
 
@@ -114,6 +143,7 @@ const (
 	// These say what came of the work.
 	ReasonValidation ReasonCode = "validation_failed"
 	ReasonWorse      ReasonCode = "worse_than_before" // a rebase: checks fail that did not
+	ReasonAsBefore   ReasonCode = "fails_as_before"   // of a success: tests that failed before the task still do
 	ReasonConflicts  ReasonCode = "conflicts"         // a rebase, and no agent may resolve them
 	ReasonUnresolved ReasonCode = "conflicts_not_resolved"
 	ReasonRebase     ReasonCode = "rebase_failed"
@@ -153,8 +183,8 @@ func ReasonCodes() []ReasonCode {
 	return []ReasonCode{
 		ReasonSignal, ReasonByUser, ReasonOnRequest, ReasonKilled, ReasonVanished, ReasonUnseen, ReasonOverdue, ReasonLease,
 		ReasonNotReady, ReasonBadResult, ReasonTimeout, ReasonDisk, ReasonMemory, ReasonBudget, ReasonProviderLimit, ReasonOrder, ReasonPlan,
-		ReasonNoTask, ReasonBoot, ReasonStep, ReasonClone, ReasonServices, ReasonSetup, ReasonAgent, ReasonHang, ReasonModelKey, ReasonDenied,
-		ReasonUnchanged, ReasonNoPlan, ReasonUnread, ReasonValidation, ReasonWorse, ReasonConflicts, ReasonUnresolved, ReasonRebase, ReasonLanding, ReasonPush,
+		ReasonNoTask, ReasonBoot, ReasonStep, ReasonClone, ReasonServices, ReasonSetup, ReasonAgent, ReasonNoAgent, ReasonModelName, ReasonRoute, ReasonHang, ReasonModelKey, ReasonDenied,
+		ReasonUnchanged, ReasonNoPlan, ReasonUnread, ReasonValidation, ReasonWorse, ReasonAsBefore, ReasonConflicts, ReasonUnresolved, ReasonRebase, ReasonLanding, ReasonPush,
 		ReasonUncommitted, ReasonLost, ReasonLeft, ReasonUnsaved, ReasonServiceLost,
 		ReasonSameCommit, ReasonNoBase, ReasonNoTime, ReasonNoPlace, ReasonWeakPlace, ReasonRemains, ReasonCheckout, ReasonWorkspace,
 		ReasonCheck, ReasonNotRead, ReasonPages,

@@ -103,13 +103,34 @@ const MaxChanges = 100
 
 // Earlier is how an attempt before this one ended.
 type Earlier struct {
-	Number int    `json:"number"`
-	Mode   Mode   `json:"mode"`
-	Status Status `json:"status"`
-	Reason string `json:"reason"`
-	// ReasonCode is that of the decisive reason.
-	ReasonCode ReasonCode `json:"reason_code,omitempty"`
-	CostUSD    *float64   `json:"cost_usd"`
+	Number  int      `json:"number"`
+	Mode    Mode     `json:"mode"`
+	Status  Status   `json:"status"`
+	Reasons Reasons  `json:"reasons"` // the JSON has them as a Said, too
+	CostUSD *float64 `json:"cost_usd"`
+}
+
+// MarshalJSON writes the reasons as a list and as they are said.
+func (e Earlier) MarshalJSON() ([]byte, error) {
+	type plain Earlier // without this method
+	c := plain(e)
+	c.Reasons = orEmpty(c.Reasons)
+	return json.Marshal(struct {
+		plain
+		Said
+	}{c, e.Reasons.Said()})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes, and results of older versions.
+func (e *Earlier) UnmarshalJSON(b []byte) error {
+	type plain Earlier // without this method
+	both := struct {
+		*plain
+		Said
+	}{plain: (*plain)(e)}
+	err := json.Unmarshal(b, &both)
+	e.Reasons = both.Listed(e.Reasons)
+	return err
 }
 
 // Asked is what was asked for, by all attempts together. State has the whole of it.
@@ -330,14 +351,8 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	c.Warnings = orEmpty(c.Warnings)
 	return json.Marshal(struct {
 		plain
-		said
-	}{c, said{r.Reasons.String(), r.Reasons.Code()}})
-}
-
-// said are the reasons for scripts, and all that results of older versions have.
-type said struct {
-	Reason     string     `json:"reason"`
-	ReasonCode ReasonCode `json:"reason_code"`
+		Said
+	}{c, r.Reasons.Said()})
 }
 
 // UnmarshalJSON reads what MarshalJSON writes, and results of older versions.
@@ -345,15 +360,11 @@ func (r *Result) UnmarshalJSON(b []byte) error {
 	type plain Result // without this method
 	both := struct {
 		*plain
-		said
+		Said
 	}{plain: (*plain)(r)}
-	if err := json.Unmarshal(b, &both); err != nil {
-		return err
-	}
-	if len(r.Reasons) == 0 && (both.Reason != "" || both.ReasonCode != "") {
-		r.Reasons = Reasons{{Code: both.ReasonCode, Detail: both.Reason}}
-	}
-	return nil
+	err := json.Unmarshal(b, &both)
+	r.Reasons = both.Listed(r.Reasons)
+	return err
 }
 
 // End puts an ending into the result.

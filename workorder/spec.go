@@ -12,6 +12,8 @@ import (
 type Spec struct {
 	// Image is the image that was asked for; empty means the default one.
 	Image string `json:"image,omitempty"`
+	// ImageID is the engine's id of the image that the box is made of. Orders of older CLIs do not say it; then nothing that setup left is kept.
+	ImageID string `json:"image_id,omitempty"`
 	// Isolation is how the engine holds the box: IsolationConfined or IsolationPrivileged. Orders of older CLIs do not say it.
 	Isolation string `json:"isolation,omitempty"`
 	// OCIRuntime is the engine's runtime for the box; empty means the engine's default.
@@ -27,9 +29,14 @@ type Spec struct {
 	SecretUses map[string]SecretUse `json:"secret_uses,omitempty"`
 	Gateway    Gateway              `json:"gateway,omitzero"`
 	Packages   []string             `json:"packages,omitempty"`
-	Setup      []string             `json:"setup,omitempty"`
-	Network    Network              `json:"network"`
-	Limits     Limits               `json:"limits"`
+	// Tools are the versions that are asked for, by tool: a version, a beginning of one, or a range.
+	Tools map[string]string `json:"tools,omitempty"`
+	Setup []string          `json:"setup,omitempty"`
+	// Found says that services, packages, tools and setup were found in the repository and nobody declared them: one that fails is a
+	// warning, and the agent is told.
+	Found   bool    `json:"found,omitempty"`
+	Network Network `json:"network"`
+	Limits  Limits  `json:"limits"`
 	// HostImages are the service images that the host can stream into the box on
 	// request (Event ImageRequest), so that no registry is needed for them: the
 	// host's id by name. A cached image of another id is an older one.
@@ -50,8 +57,8 @@ type Service struct {
 	Image   string            `json:"image"`
 	Command []string          `json:"command,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
-	// Ports are container ports, "6379" or "53/udp". The first TCP port is what
-	// readiness is judged by when there is no healthcheck.
+	// Ports are container ports, "6379" or "53/udp"; "5433:5432" can be reached at the box's own port 5433 too. The
+	// first TCP port is what readiness is judged by when there is no healthcheck.
 	Ports       []string     `json:"ports,omitempty"`
 	Healthcheck *Healthcheck `json:"healthcheck,omitempty"`
 	// Volumes are "name:/path" (a volume of the inner engine, gone with the box).
@@ -120,6 +127,7 @@ func (s *Spec) checkSpec(c *check) {
 	s.Network.check(c)
 	s.checkGateway(c)
 	s.checkServices(c)
+	s.checkTools(c)
 	for k := range s.Env {
 		c.that(ValidEnvName(k), "environment name %q is not valid", k)
 	}

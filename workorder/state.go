@@ -121,8 +121,7 @@ type Attempt struct {
 	// Status is empty while it runs, and lost when a later attempt found it gone.
 	Status     Status     `json:"status"`
 	EndedBy    EndedBy    `json:"ended_by"`
-	Reason     string     `json:"reason"`
-	ReasonCode ReasonCode `json:"reason_code,omitempty"` // of the decisive reason
+	Reasons    Reasons    `json:"reasons"` // the JSON has them as a Said, too
 	ResumeAt   *time.Time `json:"resume_at"`
 	StartedAt  time.Time  `json:"started_at"`
 	EndedAt    time.Time  `json:"ended_at,omitzero"`
@@ -136,11 +135,30 @@ type Attempt struct {
 
 // Ending is how the attempt ended.
 func (a *Attempt) Ending() Ending {
-	e := Ending{Status: a.Status, EndedBy: a.EndedBy}
-	if a.Reason != "" || a.ReasonCode != "" {
-		e.Reasons = Reasons{{Code: a.ReasonCode, Detail: a.Reason}}
-	}
-	return e
+	return Ending{Status: a.Status, EndedBy: a.EndedBy, Reasons: a.Reasons}
+}
+
+// MarshalJSON writes the reasons as a list and as they are said.
+func (a Attempt) MarshalJSON() ([]byte, error) {
+	type plain Attempt // without this method
+	c := plain(a)
+	c.Reasons = orEmpty(c.Reasons)
+	return json.Marshal(struct {
+		plain
+		Said
+	}{c, a.Reasons.Said()})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes, and states of older versions.
+func (a *Attempt) UnmarshalJSON(b []byte) error {
+	type plain Attempt // without this method
+	both := struct {
+		*plain
+		Said
+	}{plain: (*plain)(a)}
+	err := json.Unmarshal(b, &both)
+	a.Reasons = both.Listed(a.Reasons)
+	return err
 }
 
 // SpentUSD is what all attempts together are known to have cost.

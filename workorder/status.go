@@ -32,7 +32,7 @@ type EndedBy string
 const (
 	ByAgent      EndedBy = "agent"      // the agent finished (or failed) by itself
 	ByValidation EndedBy = "validation" // a validate command failed
-	BySetup      EndedBy = "setup"      // packages, .env or a setup command failed
+	BySetup      EndedBy = "setup"      // packages, tools, .env or a setup command failed
 	ByServices   EndedBy = "services"   // a service failed or never became healthy
 	ByGit        EndedBy = "git"        // clone or push failed
 	ByBox        EndedBy = "box"        // boot, inner engine or PID 1 failed
@@ -60,7 +60,6 @@ const (
 	ExitGeneral     = 1
 	ExitNotFound    = 2  // task or sandbox
 	ExitNoProject   = 3  // project
-	ExitPort        = 4  // port allocation
 	ExitBox         = 5  // the box did not start
 	ExitInvalid     = 6  // project or order
 	ExitGit         = 7  // git or forge

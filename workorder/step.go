@@ -24,6 +24,7 @@ const (
 	StepRebase    StepName = "rebase"
 	StepServices  StepName = "services"
 	StepPackages  StepName = "packages"
+	StepTools     StepName = "tools"
 	StepGround    StepName = "ground"
 	StepSupabase  StepName = "supabase"
 	StepEnv       StepName = "env"

@@ -3,6 +3,7 @@ package workorder
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"reflect"
 	"strings"
@@ -307,6 +308,47 @@ func TestStateStaysReadable(t *testing.T) {
 		}
 		if _, err := DecodeState(b, "T-A1B2C3D4"); err == nil {
 			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// TestLeaveOut: an order without the secrets that turned out not to be there is whole.
+func TestLeaveOut(t *testing.T) {
+	t.Parallel()
+	spec := func() Spec {
+		return Spec{
+			Network:     Network{Mode: NetworkFull},
+			SecretNames: []string{"ANTHROPIC_API_KEY", "K", "OPENAI_API_KEY", "S"},
+			SecretUses:  map[string]SecretUse{"ANTHROPIC_API_KEY": ForGateway, "K": ForGateway, "OPENAI_API_KEY": ForGateway},
+			Gateway: Gateway{Routes: []ModelRoute{
+				{API: APIAnthropic, BaseURL: APIAnthropic.DefaultBaseURL(), Keys: []string{"ANTHROPIC_API_KEY"}},
+				{API: APIOpenAI, BaseURL: "http://own.example", Keys: []string{"K", "OPENAI_API_KEY"}},
+			}},
+		}
+	}
+	for _, c := range []struct {
+		gone   []string
+		routes string
+	}{
+		{nil, "anthropic[ANTHROPIC_API_KEY] openai[K OPENAI_API_KEY]"},
+		{[]string{"S"}, "anthropic[ANTHROPIC_API_KEY] openai[K OPENAI_API_KEY]"},
+		{[]string{"ANTHROPIC_API_KEY", "K"}, "openai[OPENAI_API_KEY]"},
+		{[]string{"K", "OPENAI_API_KEY"}, "anthropic[ANTHROPIC_API_KEY] openai[]"},
+	} {
+		s, was := spec(), spec()
+		given := s
+		s.LeaveOut(c.gone)
+		var routes []string
+		for _, r := range s.Gateway.Routes {
+			routes = append(routes, fmt.Sprintf("%s%v", r.API, r.Keys))
+		}
+		var bad check
+		s.checkSpec(&bad)
+		if got := strings.Join(routes, " "); got != c.routes || len(bad.errs) > 0 || len(s.SecretNames) != len(was.SecretNames)-len(c.gone) {
+			t.Errorf("without %v: %s, secrets %v, %v", c.gone, got, s.SecretNames, bad.errs)
+		}
+		if !reflect.DeepEqual(was, given) {
+			t.Errorf("without %v: what was given has changed: %+v", c.gone, given)
 		}
 	}
 }

@@ -6,6 +6,8 @@
 //	rescue   the last push and a result, after boot died
 //	browse   the browser's side of a look at the development server; not as root
 //	cache    looks after the layer cache, in a box without a task
+//	shell    becomes the user's shell, or a command, beside the agent and held as it is; --check says whether it can
+//	prepare  installs packages or tools into an image that is being built from this one
 //	ground   says whether a box here can have all that PID 1 prepares; for doctor
 //	version  prints the version
 //
@@ -64,6 +66,23 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 		if len(args) == 1 {
 			return upkeep.Run(ctx, log, args[0], os.Stdin, os.Stdout)
 		}
+	case "shell":
+		if len(args) == 1 && args[0] == "--check" {
+			return assembly.Shell(nil, true)
+		}
+		if len(args) > 0 && args[0] == "--" {
+			args = args[1:]
+		}
+		return assembly.Shell(args, false)
+	case "prepare":
+		if len(args) < 2 {
+			break
+		}
+		if err := assembly.Prepare(ctx, args[0], args[1:]); err != nil {
+			log.Error("prepare", "error", err)
+			return workorder.ExitBox
+		}
+		return workorder.ExitOK
 	case "ground":
 		if err := ground.Prepare(workorder.Limits{}); err != nil {
 			fmt.Println(err)
@@ -74,7 +93,7 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 		fmt.Println(version.Get().Version)
 		return workorder.ExitOK
 	}
-	fmt.Fprintln(os.Stderr, "usage: entrypoint init | boot [--plan] | rescue | browse | cache VERB | ground | version\n"+
+	fmt.Fprintln(os.Stderr, "usage: entrypoint init | boot [--plan] | rescue | browse | cache VERB | shell [--check | -- COMMAND] | prepare packages|tools NAME... | ground | version\n"+
 		"This program is the inside of a sandbox; start sandboxes with `sandbox-agent create`.")
 	return workorder.ExitUsage
 }

@@ -1,6 +1,9 @@
 # Users' view of the browser, and the record of what is inside.
 . /tmp/build/lib.sh
 
+# Packages of Java and others link manuals here when they are installed, and fail where dpkg was told to leave all of them out.
+mkdir -p /usr/share/man/man1
+
 browsers=/opt/playwright/browsers
 driver=/opt/playwright/driver/package
 chrome=
@@ -83,5 +86,6 @@ jq -n --arg id "$ID" --arg v "$VERSION_ID" --arg arch "$(dpkg --print-architectu
 	  ffmpeg: $ffmpeg, "playwright-core": $playwright, "agent-browser": $ab, "claude-code": $claude, codex: $codex, opencode: $opencode, supabase: $supabase}
 	  | with_entries(select(.value != ""))),
 	 missing: $missing}' >/usr/share/sandbox-agent/image.json
-rm -rf /usr/share/sandbox-agent/missing /tmp/build /tmp/packages /tmp/host /tmp/.[!.]* /root/.cache /root/.npm
+# What programs left in /tmp is there for nobody, and a proof copies it for each of its sides.
+rm -rf /usr/share/sandbox-agent/missing /tmp/* /tmp/.[!.]* /root/.cache /root/.npm
 cat /usr/share/sandbox-agent/image.json

@@ -71,7 +71,7 @@ func TestStrip(t *testing.T) {
 			t.Errorf("%s: stripped again %q", c.name, again)
 		}
 	}
-	// What would cost its square: a test that ends. There is one goroutine: the race detector only makes it slow.
+	// Input that could cost its square: the test has to end. There is one goroutine: the race detector only makes it slow.
 	size := 1 << 17
 	if testing.Short() {
 		size = 1 << 12

@@ -32,7 +32,7 @@ func (h *held) text() string {
 	return h.got.String()
 }
 
-// What a child has written arrives, however late it is read, also where a process that it left behind keeps the pipe open.
+// A child's output arrives, however late it is read, even if a process that it left behind keeps the pipe open.
 func TestOutputThatIsReadLate(t *testing.T) {
 	t.Parallel()
 	const size = 60_000 // fits into the pipe, not into one read

@@ -52,6 +52,18 @@ func newPlace(own Namespaces, arrange func() error) (*Place, error) {
 	return p, nil
 }
 
+// Name is where another process of root finds the place, while this process holds it.
+func (p *Place) Name() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), p.mounts.Fd()) }
+
+// OpenPlace opens the place that another process holds, which has no shared memory of its own.
+func OpenPlace(name string) (*Place, error) {
+	mounts, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("open place: %w", err)
+	}
+	return &Place{mounts: mounts}, nil
+}
+
 // Hide takes folders away from a place: what is mounted on them and below, and what they have, which nobody can reach there then. A folder that
 // is not there is none to hide. It is called by arrange.
 func Hide(dirs ...string) error {
@@ -70,6 +82,19 @@ func Hide(dirs ...string) error {
 		}
 	}
 	return nil
+}
+
+// Do calls f in the place, in which it may mount. f must not keep the thread. A nil place is the caller's own.
+func (p *Place) Do(f func() error) error {
+	if p == nil {
+		return f()
+	}
+	return onThrowawayThread(func() error {
+		if err := p.enter(); err != nil {
+			return err
+		}
+		return f()
+	})
 }
 
 // enter brings the calling thread into the place. The thread must not be used for anything else.

@@ -260,6 +260,9 @@ func Output(ctx context.Context, s Spec) ([]byte, error) {
 	return out.buf.Bytes(), err
 }
 
+// ErrNotFound is in the error of Start when the program is not on the PATH.
+var ErrNotFound = exec.ErrNotFound
+
 // ExitCode is the exit code in err: 0 for nil, -1 when err holds none.
 func ExitCode(err error) int {
 	var ee *ExitError
@@ -299,8 +302,16 @@ func lookPath(name string, env []string) (string, error) {
 					return p, nil
 				}
 			}
-			return "", exec.ErrNotFound
+			return "", &exec.Error{Name: name, Err: exec.ErrNotFound}
 		}
 	}
 	return exec.LookPath(name)
+}
+
+// Missing is the program that an error says is not on PATH; "" when it is about something else.
+func Missing(err error) string {
+	if e, ok := errors.AsType[*exec.Error](err); ok && errors.Is(e.Err, exec.ErrNotFound) {
+		return e.Name
+	}
+	return ""
 }

@@ -54,7 +54,7 @@ func TestFilterAnswersAsItsTables(t *testing.T) {
 	}
 }
 
-// What the profile is for, named here once more so that no generator can lose it.
+// The calls that the profile is there to refuse, named here once more so that no generator can lose one.
 func TestTablesRefuseWhatMatters(t *testing.T) {
 	for name, calls := range map[string]map[string]uint32{
 		"amd64": {"unshare": 272, "setns": 308, "bpf": 321, "keyctl": 250, "perf_event_open": 298, "userfaultfd": 323, "mount": 165},
@@ -186,7 +186,7 @@ func (m *machine) run(arch, number, arg uint32) uint32 {
 	return 0
 }
 
-// What the filter costs a call that it lets pass by its number alone, and one of which it looks at an argument (the
+// The filter's cost for a call that passes by its number alone, and for one with an argument to look at (the
 // kernel remembers the answers to the first kind).
 func BenchmarkCalls(b *testing.B) {
 	for _, filtered := range []bool{false, true} {

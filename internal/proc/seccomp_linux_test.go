@@ -19,7 +19,7 @@ const filtered = "PROC_TEST_FILTERED"
 
 const nobody = 65534
 
-// What untrusted code gets of the kernel, seen from inside of it. It needs root, as
+// The kernel as untrusted code sees it, from inside. The test needs root, as
 // only root can drop to another user.
 func TestFilterOfSystemCalls(t *testing.T) {
 	if os.Getenv(filtered) != "" {
@@ -65,7 +65,7 @@ func TestFilterOfSecondInstructionSet(t *testing.T) {
 	}
 }
 
-// What the work is done with still works.
+// The calls that work needs are allowed.
 func TestFilterLetsToolsWork(t *testing.T) {
 	for name, argv := range map[string][]string{
 		"bash": {"bash", "-c", "set -e; (echo hello) | cat; exec 3<<<x; wait"},

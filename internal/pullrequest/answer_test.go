@@ -107,7 +107,7 @@ func TestAnswerWithoutEvidence(t *testing.T) {
 	}
 }
 
-// What a forge that is away did not take is given later, and nothing twice.
+// Answers that an absent forge did not take are given later, each once.
 func TestAnswerLater(t *testing.T) {
 	t.Parallel()
 	f, c, o, r := reviewed(t)

@@ -59,7 +59,7 @@ func next(o *workorder.Order, r *workorder.Result) []report.NextStep {
 		steps = report.RevisePR(pr, o.TaskID, r.Status)
 	}
 	if r.Pushed && r.Branch != "" {
-		steps = append(steps, report.TakeOver(r.Branch))
+		steps = append(steps, report.TakeOver(o.Repo, r.Branch))
 	}
 	return steps
 }

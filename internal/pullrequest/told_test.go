@@ -68,7 +68,7 @@ func TestAsBefore(t *testing.T) {
 	}
 }
 
-// What is written of an attempt that proved the branch stays when a later one leaves the branch as it was, with one line on the later one,
+// The text on an attempt that proved the branch stays when a later one leaves the branch as it was, with one line on the later one,
 // whether the box writes it, who knows of no attempt before, or `pr open`.
 func TestLaterAttempt(t *testing.T) {
 	t.Parallel()

@@ -54,7 +54,7 @@ func TestBase64AtEveryAlignment(t *testing.T) {
 				if !strings.Contains(got, "[redacted:x]") {
 					t.Fatalf("%d bytes before, %d after: not found in %q", pre, post, got)
 				}
-				// What is left beside the mark are the neighbours and the few mixed characters.
+				// Beside the mark, only the neighbours and the few mixed characters are left.
 				if len(got)-len("[redacted:x]") > (pre+post)*8/6+8 {
 					t.Errorf("%d before, %d after: too much is left: %q", pre, post, got)
 				}

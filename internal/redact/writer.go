@@ -32,6 +32,29 @@ type hit struct {
 // writes what is held back; it does not close w.
 func (s *Set) Writer(w io.Writer) io.WriteCloser { return &Writer{set: s, out: w} }
 
+// In reports whether a text has any of the values.
+func (s *Set) In(r io.Reader) (bool, error) {
+	if s == nil || s.m == nil {
+		return false, nil
+	}
+	w := Writer{set: s}
+	buf := make([]byte, chunk)
+	for {
+		n, err := r.Read(buf)
+		w.scan(buf[:n])
+		if len(w.hits) > 0 {
+			return true, nil
+		}
+		w.base, w.buf = w.pos(), w.buf[:0]
+		switch {
+		case err == io.EOF:
+			return false, nil
+		case err != nil:
+			return false, err
+		}
+	}
+}
+
 // Write never writes less than it can; an error is that of the writer below,
 // and stays.
 func (w *Writer) Write(p []byte) (int, error) {

@@ -81,6 +81,10 @@ func (p *page) succeeded(r *workorder.Result) {
 	case all > 0:
 		say = fmt.Sprintf("%d of %s", passed, plural(all, "check passes", "checks pass"))
 	}
+	before := r.Reasons.Has(workorder.ReasonAsBefore)
+	if before {
+		say += ", the rest fails as before the task"
+	}
 	var more []string
 	for _, t := range []struct {
 		is   workorder.Transition
@@ -98,7 +102,7 @@ func (p *page) succeeded(r *workorder.Result) {
 	case look > 0:
 		o.Tone, o.Word = warn, "Look closely"
 		o.Line = plural(look, "finding needs", "findings need") + " your eyes before this is believed. " + say
-	case all == 0 || passed < all || p.Doubts.Len() > 0:
+	case all == 0 || passed < all && !before || p.Doubts.Len() > 0:
 		o.Tone, o.Word, o.Line = warn, "Done, not proven", say
 		if p.Doubts.Len() > 0 {
 			o.Line = say + " No check tells base and head apart."
@@ -235,8 +239,8 @@ func (p *page) about(d Data, r *workorder.Result, b bounds) {
 		if a.CostUSD != nil {
 			text += ", " + usd(*a.CostUSD)
 		}
-		if a.Reason != "" {
-			text += ": " + a.Reason
+		if reason := a.Reasons.String(); reason != "" {
+			text += ": " + reason
 		}
 		add(&p.Earlier, fmt.Sprintf("Attempt %d", a.Number), text)
 	}

@@ -2,7 +2,9 @@ package report
 
 import (
 	"io/fs"
+	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -108,7 +110,16 @@ func RevisePR(pr int, task string, ended workorder.Status) []NextStep {
 	return append(s, NextStep{Purpose: "Go on with the task in a new sandbox", Command: "sandbox-agent continue " + task})
 }
 
-// TakeOver is how to work on the branch oneself.
-func TakeOver(branch string) NextStep {
-	return NextStep{Purpose: "Take it over yourself", Command: "git fetch origin " + shellWord(branch) + " && git switch " + shellWord(branch)}
+const takeOver = "Take it over yourself"
+
+// TakeOver is how to work on the branch of a repository oneself. One that is a folder of this machine has the branch
+// already, and no remote to fetch it from.
+func TakeOver(repo, branch string) NextStep {
+	if filepath.IsAbs(repo) {
+		if strings.HasSuffix(repo, ".git") { // without a work tree
+			return NextStep{Purpose: takeOver, Command: "git clone --branch " + shellWord(branch) + " " + shellWord(repo)}
+		}
+		return NextStep{Purpose: takeOver, Command: "git -C " + shellWord(repo) + " switch " + shellWord(branch)}
+	}
+	return NextStep{Purpose: takeOver, Command: "git fetch origin " + shellWord(branch) + " && git switch " + shellWord(branch)}
 }

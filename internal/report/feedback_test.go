@@ -101,7 +101,7 @@ func TestFeedbackSection(t *testing.T) {
 	}
 }
 
-// What nobody addressed is in the headline, before what is green.
+// Items that were not addressed are in the headline, before green checks.
 func TestUnaddressed(t *testing.T) {
 	t.Parallel()
 	r := proven()

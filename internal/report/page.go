@@ -267,7 +267,7 @@ func (p *page) commits(d Data, r *workorder.Result, b bounds) {
 			out.Added += max(f.Added, 0)
 			out.Deleted += max(f.Deleted, 0)
 		}
-		out.Files = firsts(r.Changes[c.SHA], b.inner, func(f workorder.FileChange) workorder.FileChange {
+		out.Files = firsts(folded(r.Changes[c.SHA]), b.inner, func(f workorder.FileChange) workorder.FileChange {
 			return workorder.FileChange{Path: line(f.Path, b.line), Added: max(f.Added, 0), Deleted: max(f.Deleted, 0), Binary: f.Binary}
 		})
 		return out

@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// What the runner saw of the pages is in both forms, from the result alone: pictures in groups, how much differs, and what a browser
+// The runner's look at the pages is in both forms, from the result alone: pictures in groups, how much differs, and what a browser
 // complains about only since the change.
 func TestPages(t *testing.T) {
 	t.Parallel()

@@ -162,7 +162,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// What is embedded is a picture by its content, within the bounds, and a regular file in the folder.
+// An embedded file is a picture by its content, within the bounds, and a regular file in the folder.
 func TestEmbedding(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -207,7 +207,9 @@ func TestSteps(t *testing.T) {
 		"[{Go on with the task in a new sandbox sandbox-agent continue " + id + "}]":                                                                                                        RevisePR(0, id, workorder.StatusTimeout),
 		"[{Let a new sandbox carry the plan out sandbox-agent create --from-plan " + id + "}]":                                                                                              RevisePR(0, id, workorder.StatusPlanned),
 		"[]": RevisePR(0, "; rm -rf /", workorder.StatusSuccess),
-		`[{Take it over yourself git fetch origin 'agent/x'\''y' && git switch 'agent/x'\''y'}]`: {TakeOver("agent/x'y")},
+		`[{Take it over yourself git fetch origin 'agent/x'\''y' && git switch 'agent/x'\''y'}]`: {TakeOver("https://example.com/x.git", "agent/x'y")},
+		`[{Take it over yourself git -C '/home/me/my shop' switch agent/x}]`:                     {TakeOver("/home/me/my shop", "agent/x")},
+		`[{Take it over yourself git clone --branch agent/x /srv/shop.git}]`:                     {TakeOver("/srv/shop.git", "agent/x")},
 	} {
 		if fmt.Sprint(got) != want {
 			t.Errorf("got  %v\nwant %s", got, want)

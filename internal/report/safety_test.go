@@ -286,7 +286,7 @@ func everywhere(a, b string) Data {
 			Image:    workorder.Image{ID: a, Name: b}, Host: workorder.Host{Isolation: a, EngineVersion: b, Kernel: a},
 			Warnings: []string{a, b},
 			Changes:  map[string][]workorder.FileChange{a: {{Path: b, Added: 1}, {Path: a, Binary: true}}, b: {{Path: a}}},
-			Earlier:  []workorder.Earlier{{Number: 1, Status: workorder.Status(a), Reason: b}},
+			Earlier:  []workorder.Earlier{{Number: 1, Status: workorder.Status(a), Reasons: workorder.Because("", "%s", b)}},
 		},
 		Order: Order{Task: a + "\n" + b, Project: a, Harness: b, Model: a, Network: workorder.NetworkMode(b), Allow: []string{a}, IssueURL: "https://forge.example/i/" + a},
 		Evidence: []EvidenceLink{

@@ -132,7 +132,7 @@ func success() Data {
 		"91d0c7e5a4b3f28160de59c7ab1234ef98765d01": {{Path: "basket/basket.go", Added: 24, Deleted: 3}, {Path: "basket/basket_test.go", Added: 31}},
 		head: {{Path: "page/page.go", Added: 9, Deleted: 1}, {Path: "page/page_test.go", Added: 18}, {Path: "Makefile", Added: 3}, {Path: "page/icon.png", Binary: true}},
 	}
-	d.Next = append(RevisePR(47, "T-4K9QZ7AB", d.Result.Status), TakeOver(d.Result.Branch))
+	d.Next = append(RevisePR(47, "T-4K9QZ7AB", d.Result.Status), TakeOver("https://example.com/shop.git", d.Result.Branch))
 	links(&d)
 	return d
 }
@@ -151,7 +151,7 @@ func failure() Data {
 	c.Tests = []workorder.TestChange{{Suite: "example.com/shop/basket", Name: "TestTotal", Transition: workorder.Broken, Text: "basket_test.go:31: total is 20.40, want 18.36"}}
 	r.Proof.Flags = []workorder.Flag{{Kind: workorder.FlagBrokenOnHead, Path: "basket/basket_test.go", Text: "TestTotal passed on base and fails on head"}}
 	d.Evidence, r.Network, r.Refusals = nil, nil, nil
-	d.Next = append(RevisePR(47, r.TaskID, r.Status), TakeOver(r.Branch))
+	d.Next = append(RevisePR(47, r.TaskID, r.Status), TakeOver("https://example.com/shop.git", r.Branch))
 	return d
 }
 
@@ -195,7 +195,7 @@ func parked() Data {
 	d.Evidence = nil
 	d.Next = RevisePR(0, r.TaskID, r.Status)
 	cost := 1.5
-	r.Earlier = []workorder.Earlier{{Number: 1, Status: workorder.StatusTimeout, Reason: "timeout_minutes ran out", CostUSD: &cost}}
+	r.Earlier = []workorder.Earlier{{Number: 1, Status: workorder.StatusTimeout, Reasons: workorder.Because(workorder.ReasonTimeout, "timeout_minutes ran out"), CostUSD: &cost}}
 	return d
 }
 
@@ -231,7 +231,7 @@ func huge() Data {
 		d.Evidence = append(d.Evidence, EvidenceLink{Name: n, Kind: workorder.EvidenceScreenshot, URL: "https://x.example/" + fmt.Sprint(i), Path: n, Group: n})
 		d.Next = append(d.Next, NextStep{n, nasty})
 		d.Versions = append(d.Versions, Version{n, nasty})
-		r.Earlier = append(r.Earlier, workorder.Earlier{Number: i, Status: workorder.Status(nasty), Reason: nasty})
+		r.Earlier = append(r.Earlier, workorder.Earlier{Number: i, Status: workorder.Status(nasty), Reasons: workorder.Because("", "%s", nasty)})
 	}
 	return d
 }

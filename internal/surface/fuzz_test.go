@@ -66,7 +66,7 @@ func FuzzExamine(f *testing.F) {
 	})
 }
 
-// What is cut from a lock file is bounded by its input.
+// An excerpt of a lock file is bounded by its input.
 func FuzzLock(f *testing.F) {
 	for _, c := range readCorpus(f, "planted") {
 		for p, e := range c.head {

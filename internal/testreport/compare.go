@@ -34,6 +34,7 @@ var ranks = []workorder.Transition{
 // all tests NotCompared; those that fail on head are named.
 func Compare(base, head []*Report) (changes []workorder.TestChange, counts map[workorder.Transition]int) {
 	counts = map[workorder.Transition]int{}
+	base, head = steady(base, head)
 	b, h := side(base), side(head)
 	one := len(b) == 0 && !ran(base) || len(h) == 0 && !ran(head)
 	if !one {

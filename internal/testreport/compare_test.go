@@ -51,6 +51,10 @@ new s np
 flaky s b said of b
 `},
 		{"missing in a repeat", [][]string{{"s a passed"}}, [][]string{{"s a passed", "s n passed"}, {"s a passed"}}, "flaky s n \n"},
+		{"names with a number of their own in each run", [][]string{{"s a(0xc01) passed", "s a(0xc02) passed", "s at:12 failed"}, {"s a(0xc03) passed", "s a(0xc04) passed", "s at:13 failed"}}, [][]string{{"s a(0xc05) passed", "s a(0xc06) passed", "s at:14 failed"}, {"s a(0xc07) passed", "s a(0xc08) passed", "s at:15 failed"}}, "fail→fail s at:0 (1) said of at:15\n"},
+		{"one of them is missing in a run", [][]string{{"s a1 passed"}, {"s a2 passed"}}, [][]string{{"s a3 passed"}, {"s b passed"}}, "flaky s a1 \nflaky s a2 \nflaky s a3 \nflaky s b \n"},
+		{"numbers that only the task changes", [][]string{{"s a1 passed"}, {"s a1 passed"}}, [][]string{{"s a2 passed"}, {"s a2 passed"}}, "deleted s a1 \nnew s a2 \n"},
+		{"base that ran once", [][]string{{"s a1 passed"}}, [][]string{{"s a2 passed"}}, "deleted s a1 \nnew s a2 \n"},
 		{"file renamed", [][]string{{"a.test.js one passed", "a.test.js two passed", "o one passed"}}, [][]string{{"b.test.js one passed", "b.test.js two failed", "o one passed"}}, "pass→fail b.test.js two said of two\n"},
 		{"namesakes go with their file", [][]string{{"a works passed", "a x passed", "b works failed", "b y passed"}}, [][]string{{"a2 works passed", "a2 x passed", "b2 works failed", "b2 y passed"}}, "fail→fail b2 works said of works\n"},
 		{"suite does not build", [][]string{{"p a passed", "p b passed", "q c passed"}}, [][]string{{"p (suite) whole", "q c passed"}}, `pass→fail p (suite) did not build

@@ -20,7 +20,7 @@ func kindsOf(flags []workorder.Flag) (out []string) {
 	return out
 }
 
-// What only the reports tell, and what the sources have told already.
+// Flags from the reports alone, and those that the sources have already.
 func TestReported(t *testing.T) {
 	t.Parallel()
 	two := "package a\n\nimport \"testing\"\n\nfunc TestOne(t *testing.T) { check(t, 1) }\n\nfunc TestTwo(t *testing.T) { check(t, 2) }\n"
@@ -101,7 +101,7 @@ func TestOddTrees(t *testing.T) {
 	}
 }
 
-// What a runner's configuration leads to has another name.
+// Files that a runner's configuration leads to have another name.
 func TestLinkedConfiguration(t *testing.T) {
 	t.Parallel()
 	r, ids := commits(t, map[string]string{"package.json": `{"scripts": {"test": "node test.js"}}`, "settings": "script-shell=/bin/true\n"})
@@ -170,7 +170,7 @@ func TestStricter(t *testing.T) {
 	}
 }
 
-// What an agent can make large costs no more than it has lines: each of these took minutes once.
+// Input that an agent can make large costs time by its lines only: each of these took minutes once.
 func TestLargeChecks(t *testing.T) {
 	t.Parallel()
 	less := 1

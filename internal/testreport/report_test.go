@@ -35,7 +35,7 @@ func (r *Report) table() string {
 	return b.String()
 }
 
-// What real runners wrote, the version in the name. The format is found from the content.
+// Reports of real runners, with the version in the name. The format is found from the content.
 func TestRealReports(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/reports/*")
@@ -133,7 +133,7 @@ func TestLimits(t *testing.T) {
 	if err != nil || len(rep.Tests) != 2 || len(rep.Tests[0].Name) > maxName || strings.Count(rep.Tests[1].Text, "\n") >= textLines {
 		t.Errorf("%v %d", err, len(rep.Tests))
 	}
-	// What is no result is cheap to pass over, also for the race detector.
+	// Input without results is cheap to pass over, also for the race detector.
 	endless := io.MultiReader(strings.NewReader("ok 1 - a\n"), &repeat{line: []byte(strings.Repeat("said ", 1<<10) + "\n")})
 	rep, err = Parse(TAP, endless)
 	if err == nil || !strings.Contains(err.Error(), "MiB") || len(rep.Tests) != 1 {

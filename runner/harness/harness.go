@@ -79,6 +79,13 @@ type Recorder interface {
 	Cost(line []byte) (usd float64, ofSession, ok bool)
 }
 
+// Restless is a Harness whose agent uses CPU time while it waits.
+type Restless interface {
+	// RestlessProcess is the name of the process whose CPU time is no sign of life. Signs of life are the use of its
+	// commands, its words, its changes and its requests to the model, as ever.
+	RestlessProcess() string
+}
+
 // Parser reads the standard output of one run. It is used by one goroutine.
 type Parser interface {
 	// Line takes one line, without its end. It never fails: understood is false
@@ -129,6 +136,14 @@ type Outcome struct {
 	// processes before that one, of which some may have ended without a word.
 	InSession workorder.Usage `json:",omitzero"`
 	Warnings  []string
+}
+
+// unknownModel is the reason of a model that the provider does not know, "" when it has answered before.
+func unknownModel(u workorder.Usage) workorder.ReasonCode {
+	if u.Tokens() > 0 {
+		return ""
+	}
+	return workorder.ReasonModelName
 }
 
 // For returns the adapter of that name, for one run: it may remember the session that the

@@ -27,7 +27,7 @@ func TestClaudeLimits(t *testing.T) {
 			}
 		}
 	}
-	// What is no limit stops nobody.
+	// Messages that are no limit stop no run.
 	for _, name := range []string{"limit_near", "rate_limit_api_key", "rate_limit_recovered", "api_400"} {
 		p := &claudeParser{}
 		replay(t, p, "testdata/"+name+".jsonl", Exit{Code: 1})

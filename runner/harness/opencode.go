@@ -16,6 +16,9 @@ type opencode struct{ session session }
 
 func (*opencode) Name() string { return workorder.HarnessOpencode }
 
+// RestlessProcess is opencode itself: version 1.18 uses from 0.5 to 20 % of a core while it waits for a command, as the machine goes.
+func (*opencode) RestlessProcess() string { return "opencode" }
+
 // opencodeOurs are the flags that this adapter depends on.
 var opencodeOurs = []string{
 	"--format", "-m", "--model", "-c", "--continue", "-s", "--session", "--fork", "--attach", "--dir", "--command",

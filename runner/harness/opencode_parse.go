@@ -3,7 +3,9 @@ package harness
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -166,6 +168,9 @@ func (p *opencodeParser) End(e Exit) Outcome {
 		out.Reason, out.Code = p.halt, workorder.ReasonModelKey
 	case e.Code != 0 || e.Signal != "":
 		out.Reason = because("opencode "+howItEnded(e), p.lines.lastError, lastLine(e.Stderr))
+		if p.lines.status == http.StatusNotFound || opencodeUnknownModel.MatchString(p.lines.lastError+"\n"+e.Stderr) {
+			out.Code = unknownModel(out.Usage)
+		}
 	case p.lines.reason == "stop":
 		out.Verdict = Succeeded
 	case p.lines.reason == "":
@@ -176,6 +181,9 @@ func (p *opencodeParser) End(e Exit) Outcome {
 	}
 	return out
 }
+
+// opencodeUnknownModel is what the CLI says of a model that its own list does not have.
+var opencodeUnknownModel = pattern.New(`ProviderModelNotFoundError|Model not found`)
 
 // refusedKey is why it is pointless to go on with a key that was refused once.
 func refusedKey(status int) string {

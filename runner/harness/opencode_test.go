@@ -17,18 +17,19 @@ func newOpencodeParser() *opencodeParser { return &opencodeParser{session: &sess
 var opencodeRecorded = map[string]struct {
 	exit    Exit
 	verdict Verdict
-	reason  string
+	code    workorder.ReasonCode
+	reason  string // of its own words, or how it ended
 	input   int64
 	cost    float64 // -1: unknown
 }{
-	"opencode-1.18.18/api_400":       {Exit{Code: 1}, Failed, "exited with 1: max_budget_usd is spent", 0, -1},
-	"opencode-1.18.18/api_401":       {Exit{Code: 1}, Failed, "refused the key", 0, -1},
-	"opencode-1.18.18/commit":        {Exit{}, Succeeded, "", 1800, 0.0008165},
-	"opencode-1.18.18/resume":        {Exit{}, Succeeded, "", 310, 0.0001865},
-	"opencode-1.18.18/unknown_model": {Exit{}, Succeeded, "", 10, -1},
-	"opencode-1.18.33/api_401":       {Exit{Code: 1}, Failed, "refused the key", 0, -1},
-	"opencode-1.18.33/commit":        {Exit{}, Succeeded, "", 2500, 0.00422},
-	"opencode-1.18.33/sigint":        {Exit{Code: 130}, Failed, "exited with 130 (128 + SIGINT)", 0, -1},
+	"opencode-1.18.18/api_400":       {Exit{Code: 1}, Failed, "", "max_budget_usd is spent", 0, -1},
+	"opencode-1.18.18/api_401":       {Exit{Code: 1}, Failed, workorder.ReasonModelKey, "401", 0, -1},
+	"opencode-1.18.18/commit":        {Exit{}, Succeeded, "", "", 1800, 0.0008165},
+	"opencode-1.18.18/resume":        {Exit{}, Succeeded, "", "", 310, 0.0001865},
+	"opencode-1.18.18/unknown_model": {Exit{}, Succeeded, "", "", 10, -1},
+	"opencode-1.18.33/api_401":       {Exit{Code: 1}, Failed, workorder.ReasonModelKey, "401", 0, -1},
+	"opencode-1.18.33/commit":        {Exit{}, Succeeded, "", "", 2500, 0.00422},
+	"opencode-1.18.33/sigint":        {Exit{Code: 130}, Failed, "", "SIGINT", 0, -1},
 }
 
 func TestOpencodeRecordings(t *testing.T) {
@@ -45,7 +46,7 @@ func TestOpencodeRecordings(t *testing.T) {
 			if o.Usage.CostUSD != nil {
 				cost = *o.Usage.CostUSD
 			}
-			if o.Verdict != c.verdict || !strings.Contains(o.Reason, c.reason) || (o.Verdict == Succeeded) != (o.Reason == "") ||
+			if o.Verdict != c.verdict || o.Code != c.code || !strings.Contains(o.Reason, c.reason) || (o.Verdict == Succeeded) != (o.Reason == "") ||
 				o.Usage.InputTokens != c.input || cost-c.cost > 1e-9 || c.cost-cost > 1e-9 || !sessionID.MatchString(o.SessionID) {
 				t.Errorf("got %+v, want %+v", o, c)
 			}
@@ -135,7 +136,7 @@ func TestOpencodeModels(t *testing.T) {
 		"another's key":    {[]string{"OPENAI_API_KEY=x"}, workorder.Harness{Model: "anthropic/x"}, "", "ANTHROPIC_API_KEY"},
 		"our flag":         {[]string{"OPENAI_API_KEY=x"}, workorder.Harness{Args: []string{"--model=x"}}, "", "--model"},
 		"our variable":     {[]string{"OPENAI_API_KEY=x", opencodeConfig + "={}"}, workorder.Harness{}, "", "opencode.json"},
-		"command's flag":   {[]string{"OPENAI_API_KEY=x"}, workorder.Harness{Command: []string{"x"}}, "", "command harness"},
+		"command's flag":   {[]string{"OPENAI_API_KEY=x"}, workorder.Harness{Command: []string{"x"}}, "", "harness.command"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := codexRun(c.env...)
@@ -151,5 +152,26 @@ func TestOpencodeModels(t *testing.T) {
 				t.Errorf("env %q", got.Env)
 			}
 		})
+	}
+}
+
+// The CPU time of opencode alone is no sign of life.
+func TestRestless(t *testing.T) {
+	for _, n := range workorder.Harnesses() {
+		h, err := For(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := ""
+		if n == workorder.HarnessOpencode {
+			want = "opencode"
+		}
+		got := ""
+		if r, ok := h.(Restless); ok {
+			got = r.RestlessProcess()
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", n, got, want)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
 const (
@@ -174,6 +176,9 @@ func (r *stores) checkout(ctx context.Context, s *side) error {
 		return err
 	}
 	t.Tree = true
+	if err := r.begin(ctx, s); err != nil {
+		return err
+	}
 	if err := r.asUser(ctx, s, s.tree, nil, `mkdir -p .git/objects/info && printf '%s\n' "$1" >.git/objects/info/alternates`, filepath.Join(s.store.Dir, "objects")); err != nil {
 		return err
 	}
@@ -221,9 +226,31 @@ func (s *side) measure(ctx context.Context) error {
 	return err
 }
 
-// settle makes the side's folder, as the user: a new folder in a home cannot be made by us without trusting the home.
+// begin tells git of the files that the work tree has already.
+func (r *stores) begin(ctx context.Context, s *side) error {
+	s.done = 0
+	if s.room == nil {
+		return nil
+	}
+	b := s.room.Begins()
+	s.done = b.Done
+	if len(b.Index) == 0 {
+		return nil
+	}
+	_, err := proc.Output(ctx, proc.Spec{
+		Argv: []string{"/bin/sh", "-c", "umask 022; cat >.git/index"}, Dir: s.tree, User: s.user, Env: []string{"LC_ALL=C.UTF-8"}, Stdin: bytes.NewReader(b.Index),
+	})
+	return err
+}
+
+// settle finds or makes the side's folder. In a room it is where the agent's is. Elsewhere it is made as the user: a new folder in a home cannot be made by us without trusting the home.
 // Our handle on the checkout is opened before code of the commit runs, and looks at whose folder it is.
 func (r *stores) settle(ctx context.Context, s *side) error {
+	if s.room != nil {
+		b := s.room.Begins()
+		s.tree, s.home = b.Tree, b.Home
+		return r.open(s)
+	}
 	name := filepath.Base(r.Workspace) // some tools name a project by its folder
 	if r.Workspace == "" || name == "home" {
 		name = "tree"
@@ -237,6 +264,11 @@ func (r *stores) settle(ctx context.Context, s *side) error {
 		return fmt.Errorf("make a folder for the checkout in %s: mktemp answered %q", r.Home, out)
 	}
 	s.place, s.tree, s.home = out, filepath.Join(out, name), filepath.Join(out, "home")
+	return r.open(s)
+}
+
+// open takes hold of the checkout and looks at whose folder it is.
+func (r *stores) open(s *side) error {
 	root, err := os.OpenRoot(s.outside(s.tree))
 	if err != nil {
 		return fmt.Errorf("open the checkout: %w", err)

@@ -107,7 +107,7 @@ func TestFilterOfTheMachine(t *testing.T) {
 	if !slices.Equal(got, []workorder.Transition{workorder.Broken, workorder.Fixed}) {
 		t.Errorf("%q %+v", got, p)
 	}
-	if w := b.warnings(); len(w) != 1 || !strings.Contains(w[0], "head was checked out without filters") {
+	if w := b.warnings(); len(w) != 1 || !strings.Contains(w[0], "head") || !strings.Contains(w[0], "b.no") {
 		t.Errorf("%q", w)
 	}
 	uid := os.Geteuid()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/runner/proof"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -25,17 +26,20 @@ type places struct {
 
 type place struct {
 	*places
-	before []string
+	dir string
 }
 
-func (p *places) list() []string {
-	all, _ := filepath.Glob(p.home + "/proof.*")
-	return all
-}
-
-func (p *places) Room(context.Context) (proof.Room, error) {
+func (p *places) Room(context.Context, git.Repo, string) (proof.Room, error) {
 	p.steps = append(p.steps, "room")
-	return &place{places: p, before: p.list()}, nil
+	dir, err := os.MkdirTemp(p.home, "proof.")
+	if err != nil {
+		return nil, err
+	}
+	return &place{places: p, dir: dir}, errors.Join(os.Mkdir(dir+"/tree", 0o755), os.Mkdir(dir+"/home", 0o755))
+}
+
+func (p *place) Begins() proof.Begins {
+	return proof.Begins{Tree: p.dir + "/tree", Home: p.dir + "/home"}
 }
 
 func (p *place) User() *proc.Credential      { return p.user }
@@ -55,17 +59,10 @@ func (p *place) Leave(context.Context) error {
 	if p.refuse != nil {
 		return p.refuse
 	}
-	for _, dir := range p.list() {
-		if !slices.Contains(p.before, dir) {
-			if err := os.RemoveAll(dir); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return os.RemoveAll(p.dir)
 }
 
-// What head took is free again before base begins, and a side that has less is not judged: it could fail for want of it.
+// Head's space is free again before base begins. A side that has less is not judged, since it could fail for want of it.
 func TestNoSideStarvesTheOther(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, map[string]string{"f": "1\n"})

@@ -62,6 +62,8 @@ type Config struct {
 	// Emit takes events without Seq and Time.
 	Emit   func(workorder.Event)
 	Redact *redact.Set
+	// Known are the checks on base before the task, by Before. Nil if they were not run.
+	Known *Known
 	// Ground makes the places that the sides run in. Nil if both run where the caller does.
 	Ground Ground
 	// Containers are those that code of the repository started. Nil without an engine.
@@ -89,12 +91,20 @@ type Containers interface {
 
 // Ground makes places that hold nothing of the agent's, nor of the other side's.
 type Ground interface {
-	// Room makes a place for a side. The error says why there is none.
-	Room(ctx context.Context) (Room, error)
+	// Room makes a place for a commit, which repo has. The error says why there is none.
+	Room(ctx context.Context, repo git.Repo, commit string) (Room, error)
 }
 
-// Room is the place of one side.
+// Begins is what a room has before the checkout.
+type Begins struct {
+	Tree, Home string // paths in it, of folders of the user's
+	Index      []byte // git's index of the files that the work tree has; nil if it has none
+	Done       int    // how many setup commands, from the first on, need not run
+}
+
+// Room is the place of one side. Home and work tree have the paths in it that they have for the agent: tools remember them.
 type Room interface {
+	Begins() Begins
 	// User is whom commands run as in it.
 	User() *proc.Credential
 	// Outside is where a path of the room lies for us.
@@ -223,6 +233,7 @@ func (r *run) both(ctx context.Context) {
 		r.because(workorder.ReasonNoBase, "base was not run: the task began without a commit")
 	case r.base.missing:
 		r.because(workorder.ReasonNoBase, "base was not run: there is no commit %.12s on the remote or in the work tree", r.base.commit)
+	case r.know():
 	case ctx.Err() != nil, left < r.head.took:
 		r.because(workorder.ReasonNoTime, "base was not run: head took %s, and %s are left", round(r.head.took), round(max(0, left)))
 	case gone != nil:
@@ -231,7 +242,9 @@ func (r *run) both(ctx context.Context) {
 		r.side(ctx, r.base)
 	}
 	again := r.doubtful()
-	r.repeat(ctx, r.base, again[0])
+	if r.base.root != nil || len(again[0]) > 0 && r.resume(ctx, r.base) {
+		r.repeat(ctx, r.base, again[0])
+	}
 	if err := r.leave(ctx, r.base); err != nil {
 		r.warn("what base left cannot be removed: %v", err)
 	}
@@ -377,7 +390,7 @@ func (r *run) plan() {
 	used[devLog] = r.Visit != nil
 	for _, v := range r.Order.Validate {
 		c := &check{Command: v, file: fileName(r.Redact.String(v.Name), used)}
-		if r.Workspace != "" && strings.Contains(v.Run, r.Workspace) {
+		if r.Ground == nil && r.Workspace != "" && strings.Contains(v.Run, r.Workspace) {
 			c.skip = true
 			r.because(workorder.ReasonWorkspace, "%s was not run: its command names %s, where the agent worked; use a relative path or $SANDBOX_AGENT_WORKSPACE", v.Name, r.Workspace)
 		}

@@ -76,7 +76,7 @@ func TestFixedAndNew(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, map[string]string{"go.mod": goMod, "calc.go": goCode, "calc_test.go": goTests})
 	b.Env = append(b.Env, goCache(t))
-	b.validate("test", "go test -json ./...", "vet", "go vet ./...")
+	b.validate("test", "go test ./...", "vet", "go vet ./...") // the proof asks for the report itself
 	head := b.commit(map[string]string{
 		"calc.go":      strings.Replace(goCode, "a - b", "a + b", 1),
 		"more_test.go": "package calc\n\nimport \"testing\"\n\nfunc TestZero(t *testing.T) {\n\tif Add(0, 0) != 0 {\n\t\tt.Fatal()\n\t}\n}\n",
@@ -106,6 +106,9 @@ func TestFixedAndNew(t *testing.T) {
 	// It was repeated on both sides, and go did not answer from memory.
 	if c.Base.Log != "logs/proof-base-test-again.log" || strings.Contains(b.log("logs/proof-head-test-again.log"), "(cached)") {
 		t.Errorf("log %s:\n%s", c.Base.Log, b.log("logs/proof-head-test-again.log"))
+	}
+	if log := b.log("logs/proof-base-test.log"); !strings.Contains(log, "--- FAIL: TestAdd") || strings.Contains(log, `{"`) {
+		t.Errorf("the log for people is\n%s", log)
 	}
 	if v := p.Checks[1]; v.Transition != workorder.StillPasses || v.Head.Log != "logs/proof-head-vet.log" || v.Report != "" || v.Tests == nil {
 		t.Errorf("%+v", v)
@@ -327,7 +330,7 @@ func TestPassesWithFailedTests(t *testing.T) {
 			b.validate("test", report)
 			p := b.prove(t.Context(), b.commit(map[string]string{"lenient": "yes\n", "a": "2"}))
 			flagged := slices.ContainsFunc(p.Flags, func(f workorder.Flag) bool {
-				return f.Kind == workorder.FlagCheckEdited && strings.Contains(f.Text, "1 failed tests")
+				return f.Kind == workorder.FlagCheckEdited && strings.Contains(f.Text, `"test"`) && strings.Contains(f.Text, " 1 ")
 			})
 			if c := p.Checks[0]; !c.Head.Passed || c.Head.Tests == nil || c.Head.Tests.Failed != 1 || flagged != (name == "newly") {
 				t.Errorf("head %+v, flags %+v", c.Head, p.Flags)

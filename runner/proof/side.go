@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/testreport"
+	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -35,6 +36,7 @@ type side struct {
 	tree  string           // in it, the checkout
 	home  string           // in it, HOME
 	root  *os.Root         // of tree
+	done  int              // setup commands whose outcome is there
 	took  time.Duration
 	// ready: its files are there and setup has passed. setupFailed says how it did not.
 	ready       bool
@@ -94,11 +96,16 @@ func setupName(i int) string { return fmt.Sprintf("setup-%d", i+1) }
 func (r *sides) setup(ctx context.Context, s *side, after int) bool {
 	s.before = r.lookAround(s)
 	for i, line := range r.Order.Setup {
+		if i < s.done {
+			continue
+		}
 		o, err := r.command(ctx, s, line, setupName(i), len(r.Order.Setup)-1-i+after)
 		switch {
 		case err != nil:
 			r.because(workorder.ReasonSetup, "%s was not run: setup command %q: %v%s", s.name, line, err, r.withheld())
 			return false
+		case o.Err != nil && r.Order.Found:
+			// It failed before the agent, too, and the checks were run.
 		case o.Err != nil:
 			s.setupFailed = fmt.Sprintf("setup command %q exited with %d (%s)", line, o.ExitCode, r.logName(s, setupName(i)))
 			r.because(workorder.ReasonSetup, "%s was not run: %s%s", s.name, s.setupFailed, r.withheld())
@@ -129,7 +136,8 @@ func (r *sides) check(ctx context.Context, s *side, c *check, after int, suffix 
 	if err != nil {
 		r.warn("%s on %s: %v", c.Name, s.name, err)
 	}
-	o, err := r.command(ctx, s, c.Run, c.file+suffix, after)
+	asked := testreport.Ask(c.Run, s.manifest())
+	o, err := r.command(ctx, s, asked.Line, c.file+suffix, after)
 	if err != nil {
 		if suffix == "" {
 			r.because(workorder.ReasonCheck, "%s was not run on %s: %v", c.Name, s.name, err)
@@ -140,6 +148,7 @@ func (r *sides) check(ctx context.Context, s *side, c *check, after int, suffix 
 	}
 	res := workorder.CheckRun{ExitCode: o.ExitCode, Passed: o.Err == nil, DurationMS: o.Duration.Milliseconds(), Log: r.logName(s, c.file+suffix)}
 	rep := r.report(s, c, mark, res.Log)
+	r.forPeople(asked.Prints, res.Log)
 	if rep != nil {
 		n := rep.Counts()
 		res.Tests = &n
@@ -151,6 +160,44 @@ func (r *sides) check(ctx context.Context, s *side, c *check, after int, suffix 
 		verdict = fmt.Sprintf("failed (exit %d)", res.ExitCode)
 	}
 	r.say("%s on %s: %s in %s", c.Name, s.name, verdict, round(o.Duration))
+}
+
+// manifest is the side's package.json; empty if there is none that can be read.
+func (s *side) manifest() []byte {
+	const most = 1 << 20 // far more than any has
+	b, err := untrusted.Read(s.root, "package.json", nil, most)
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// forPeople puts the output for people in the place of a report that was asked for and has been read.
+func (r *sides) forPeople(printed testreport.Format, log string) {
+	if printed == testreport.None {
+		return
+	}
+	path := filepath.Join(r.OutDir, filepath.FromSlash(log))
+	err := func() error {
+		in, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer in.Close()
+		out, err := os.CreateTemp(filepath.Dir(path), ".readable-*")
+		if err != nil {
+			return err
+		}
+		defer os.Remove(out.Name()) // where it was not renamed
+		err = errors.Join(testreport.Readable(printed, in, out), out.Close())
+		if err != nil {
+			return err
+		}
+		return os.Rename(out.Name(), path)
+	}()
+	if err != nil {
+		r.warn("write %s for people: %v", log, err)
+	}
 }
 
 // report is what the command left and printed.
@@ -292,7 +339,7 @@ func (r *sides) resume(ctx context.Context, s *side) bool {
 		r.warn("checks on %s are not repeated: there is no clean place for them: %v", s.name, err)
 		return false
 	}
-	if s.room != nil { // a new one
+	if s.room != nil || s.tree == "" { // a new one, or base was known
 		if err := r.bring(ctx, s); err != nil {
 			r.warn("checks on %s are not repeated: %v", s.name, err)
 			return false

@@ -1,5 +1,5 @@
 // Slow reads what `go test -json` prints, passes on what a person wants to see of it (failures and packages), and ends
-// with a table of seconds and boxes per test, the slowest first: who makes the suite longer sees where the time goes.
+// with a table of seconds and boxes per test, the slowest first, and the tests that were skipped: who makes the suite longer sees where the time goes.
 // Boxes are containers that a test has started; the tests count them (e2e/internal/boxes). It fails when a test did.
 //
 // Usage: go test -json ... | slow [HOW MANY]; without a number it prints all. scripts/tested.sh sees also a `go test`
@@ -45,11 +45,25 @@ type event struct {
 // key is the test among all packages.
 func (e event) key() string { return e.Package + "\x00" + e.Test }
 
+// name is the test as people read it.
+func (e event) name() string {
+	_, name, _ := strings.Cut(e.Package, "sandbox-agent/sandbox-agent/")
+	return cmp.Or(name, e.Package) + " " + e.Test
+}
+
+// session is what a `go test` has said so far.
+type session struct {
+	out      io.Writer                   // for people: what failed, and a line for each package
+	said     map[string]*strings.Builder // by test, while it runs
+	ended    []event                     // tests that passed or failed, in order
+	skipped  []string                    // with what they said
+	boxes    map[string]int              // by test
+	failed   int                         // tests, packages and builds
+	packages int                         // that ended
+}
+
 func run(in io.Reader, out io.Writer, most int) error {
-	said := map[string]*strings.Builder{} // by package and test, while it runs
-	var ended []event
-	boxes := map[string]int{} // by package and test
-	failed, packages := 0, 0
+	s := &session{out: out, said: map[string]*strings.Builder{}, boxes: map[string]int{}}
 	sc := bufio.NewScanner(in)
 	sc.Buffer(nil, 64<<20) // a test prints what it was told by a box in one line
 	for sc.Scan() {
@@ -58,55 +72,83 @@ func run(in io.Reader, out io.Writer, most int) error {
 			fmt.Fprintln(out, sc.Text()) // go itself has something to say
 			continue
 		}
-		key := e.key()
 		switch e.Action {
 		case "output":
-			if test, n, ok := started(e.Output); ok {
-				boxes[e.Package+"\x00"+test] = n
-				continue
-			}
-			if said[key] == nil {
-				said[key] = &strings.Builder{}
-			}
-			said[key].WriteString(e.Output)
-			continue
+			s.output(e)
 		case "build-output":
 			fmt.Fprint(out, e.Output)
-			continue
 		case "build-fail":
-			failed++
-			continue
+			s.failed++
 		case "pass", "fail", "skip":
-		default:
-			continue
+			s.end(e)
 		}
-		if s := said[key]; s != nil && (e.Action == "fail" || e.Test == "") {
-			fmt.Fprint(out, strings.ReplaceAll(s.String(), "PASS\n", "")) // which its line says, too
-		}
-		delete(said, key)
-		if e.Action == "fail" {
-			failed++
-		}
-		if e.Test == "" {
-			packages++
-			continue
-		}
-		ended = append(ended, e)
 	}
 	if err := sc.Err(); err != nil {
 		return fmt.Errorf("read what go test printed: %w", err)
 	}
-	for _, s := range said { // a package that never ended
-		fmt.Fprint(out, s)
+	for _, text := range s.said { // a package that never ended
+		fmt.Fprint(out, text)
 	}
-	table(out, ended, boxes, most)
+	table(out, s.ended, s.boxes, most)
+	if len(s.skipped) > 0 {
+		fmt.Fprintf(out, "\n%d more were skipped, and count as nothing:\n", len(s.skipped))
+		for _, line := range s.skipped {
+			fmt.Fprintln(out, "  "+line)
+		}
+	}
 	switch {
-	case failed > 0:
-		return fmt.Errorf("%d tests and packages failed", failed)
-	case packages == 0 || len(said) > 0:
+	case s.failed > 0:
+		return fmt.Errorf("%d tests and packages failed", s.failed)
+	case s.packages == 0 || len(s.said) > 0:
 		return errors.New("go test did not come to its end")
 	}
 	return nil
+}
+
+// output keeps a line until its test ends, or counts the boxes that it names.
+func (s *session) output(e event) {
+	if test, n, ok := started(e.Output); ok {
+		s.boxes[e.Package+"\x00"+test] = n
+		return
+	}
+	key := e.key()
+	if s.said[key] == nil {
+		s.said[key] = &strings.Builder{}
+	}
+	s.said[key].WriteString(e.Output)
+}
+
+// end counts a test or, without a name of one, a package, and prints what it said if a person wants to see it.
+func (s *session) end(e event) {
+	text := ""
+	if b := s.said[e.key()]; b != nil {
+		text = b.String()
+		delete(s.said, e.key())
+	}
+	if e.Action == "fail" || e.Test == "" {
+		fmt.Fprint(s.out, strings.ReplaceAll(text, "PASS\n", "")) // which its line says, too
+	}
+	if e.Action == "fail" {
+		s.failed++
+	}
+	switch {
+	case e.Test == "":
+		s.packages++
+	case e.Action == "skip":
+		s.skipped = append(s.skipped, e.name()+": "+reason(text))
+	default:
+		s.ended = append(s.ended, e)
+	}
+}
+
+// reason is what a skipped test said: its line is `    file.go:1: reason`.
+func reason(output string) string {
+	for line := range strings.Lines(output) {
+		if place, why, ok := strings.Cut(strings.TrimSpace(line), ": "); ok && strings.Contains(place, ".go:") {
+			return why
+		}
+	}
+	return "no reason given"
 }
 
 // started reads what the tests print of the boxes that they have started: `boxes: TEST NUMBER`.
@@ -153,11 +195,10 @@ func table(out io.Writer, ended []event, boxes map[string]int, most int) {
 	}
 	fmt.Fprintln(out, ":")
 	for _, t := range ended[:min(most, len(ended))] {
-		_, name, _ := strings.Cut(t.Package, "sandbox-agent/sandbox-agent/")
 		fmt.Fprintf(out, "%8.1f s", t.Elapsed)
 		if len(boxes) > 0 {
 			fmt.Fprintf(out, "  %3d boxes", boxes[t.key()])
 		}
-		fmt.Fprintf(out, "  %s %s\n", cmp.Or(name, t.Package), t.Test)
+		fmt.Fprintln(out, "  "+t.name())
 	}
 }

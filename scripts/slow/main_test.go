@@ -15,8 +15,11 @@ func TestRun(t *testing.T) {
 {"Action":"pass","Package":"p","Test":"TestA/slow","Elapsed":7}
 {"Action":"pass","Package":"p","Test":"TestA/quick","Elapsed":0.5}
 {"Action":"pass","Package":"p","Test":"TestA","Elapsed":7.5}
-{"Action":"skip","Package":"p","Test":"TestB","Elapsed":2}
+{"Action":"pass","Package":"p","Test":"TestB","Elapsed":2}
+{"Action":"output","Package":"p","Test":"TestC","Output":"    a_test.go:7: only root can\n"}
+{"Action":"skip","Package":"p","Test":"TestC","Elapsed":0}
 `
+	const skipped = "\n1 more were skipped, and count as nothing:\n  p TestC: only root can\n"
 	const end = `{"Action":"output","Package":"p","Output":"PASS\nok  \tp\t8s\n"}
 {"Action":"pass","Package":"p","Elapsed":8}
 `
@@ -24,13 +27,13 @@ func TestRun(t *testing.T) {
 		in, out string
 		ok      bool
 	}{
-		"passes": {passed + end, "ok  \tp\t8s\n\n3 tests, 10 s in all; the slowest:\n     7.0 s  p TestA/slow\n     2.0 s  p TestB\n", true},
+		"passes": {passed + end, "ok  \tp\t8s\n\n3 tests, 10 s in all; the slowest:\n     7.0 s  p TestA/slow\n     2.0 s  p TestB\n" + skipped, true},
 		"tells of boxes": {
 			`{"Action":"output","Package":"p","Output":"boxes: TestB 2\n"}
 {"Action":"output","Package":"p","Output":"boxes: TestA 1\n"}
 {"Action":"output","Package":"p","Output":"boxes: TestA/quick 3\n"}
 ` + passed + end,
-			"ok  \tp\t8s\n\n4 tests, 10 s in all, 6 boxes; the slowest:\n     7.0 s    0 boxes  p TestA/slow\n     2.0 s    2 boxes  p TestB\n", true,
+			"ok  \tp\t8s\n\n4 tests, 10 s in all, 6 boxes; the slowest:\n     7.0 s    0 boxes  p TestA/slow\n     2.0 s    2 boxes  p TestB\n" + skipped, true,
 		},
 		"fails": {
 			`{"Action":"output","Package":"p","Test":"TestA","Output":"why\n"}` + "\n" + `{"Action":"fail","Package":"p","Test":"TestA","Elapsed":1}` + "\n",

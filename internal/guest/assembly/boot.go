@@ -25,17 +25,19 @@ import (
 
 // paths are the places of the box that are no part of the contract.
 type paths struct {
-	out   string // leaves the box
-	state string // partial result; root only
-	git   string // our repositories; the agent may read them
-	proof string // what a proof's checkouts are made of; code of both commits may read it. On the file system of git
-	ssh   string // SSH key; memory-backed, root only
+	out    string // leaves the box
+	state  string // partial result; root only
+	git    string // our repositories; the agent may read them
+	proof  string // what a proof's checkouts are made of; code of both commits may read it. On the file system of git
+	ssh    string // SSH key; memory-backed, root only
+	layers string // the mounts of what setup left; root only
 }
 
 func boxPaths() paths {
 	return paths{
 		out: workorder.OutDir, state: "/var/lib/sandbox-agent/state",
 		git: "/var/lib/sandbox-agent/git", proof: "/var/lib/sandbox-agent/proof", ssh: "/dev/shm/sandbox-agent-ssh",
+		layers: "/run/sandbox-agent-setup",
 	}
 }
 

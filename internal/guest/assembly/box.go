@@ -21,6 +21,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/pulls"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/shell"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/snapshots"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/task"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -51,6 +53,7 @@ type parts struct {
 	engine *innerengine.Engine
 	repo   *repository.Repository
 	stack  *innerengine.Services
+	kept   *snapshots.Task // nil if nothing that setup leaves is kept
 }
 
 // newBox brings the parts together. rec and mask are nil when only the plan is wanted.
@@ -68,6 +71,7 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 		}
 	}
 	p.addRepository()
+	p.addSnapshots()
 	p.addServices()
 	return p.box(), nil
 }
@@ -89,7 +93,7 @@ func (p *parts) addUser() (err error) {
 	}
 	p.space = &workspace.Workspace{
 		Dir: workorder.Workspace, User: p.user, Home: workorder.SandboxHome,
-		GitConfig: "/etc/gitconfig", LogDir: filepath.Join(p.paths.out, workorder.LogsDir), Clean: p.mask.Writer,
+		GitConfig: "/etc/gitconfig",
 	}
 	return nil
 }
@@ -98,7 +102,7 @@ func (p *parts) addUser() (err error) {
 func (p *parts) addTask() (err error) {
 	logs := ""
 	if p.rec != nil {
-		logs = p.space.LogDir
+		logs = p.logs()
 	}
 	if p.models, p.audit, err = network.NewModels(p.log, p.env, logs, p.emit); err != nil {
 		return err
@@ -108,6 +112,13 @@ func (p *parts) addTask() (err error) {
 	})
 	if err := p.task.Check(); err != nil {
 		return err
+	}
+	if p.rec != nil {
+		if door, err := shell.Make(shell.Dir); err != nil {
+			p.warn(err.Error())
+		} else {
+			p.task.LetIn(door)
+		}
 	}
 	if p.order.Mode == workorder.ModePlan && p.rec != nil {
 		return p.task.MakeDesk()
@@ -126,7 +137,7 @@ func (p *parts) addEngine() (err error) {
 	}
 	p.hosts = network.NewTrustedHosts(p.order)
 	p.engine, err = innerengine.New(p.log, p.order, innerengine.Config{
-		User: p.user, Warn: p.warn, Emit: p.emit, Groups: p.groups, Mask: p.mask, Logs: p.space.LogDir, Egress: p.policy, Origin: who, Avoid: p.hosts.Prefixes,
+		User: p.user, Warn: p.warn, Emit: p.emit, Groups: p.groups, Mask: p.mask, Logs: p.logs(), Egress: p.policy, Origin: who, Avoid: p.hosts.Prefixes,
 	})
 	return err
 }
@@ -146,6 +157,33 @@ func (p *parts) addRepository() {
 	p.task.Watch(p.repo.Changed)
 }
 
+// addSnapshots lets the task begin with what setup left in an earlier box. A rebase has conflicts in its tree when setup begins.
+func (p *parts) addSnapshots() {
+	o := p.order
+	if p.rec == nil || o.Repo == "" || len(o.Setup)+len(o.Validate) == 0 || o.Mode == workorder.ModeRebase {
+		return
+	}
+	c := snapshots.Config{
+		Dir: p.paths.layers, ID: o.TaskID + "-" + o.AttemptID, User: p.user, Log: p.log,
+		Places: []snapshots.Place{
+			// The repository stays in the box's own file system: what of it was not pushed is taken out of a stopped box.
+			{Name: "tree", Path: workorder.Workspace, Whole: true, Apart: []string{".git"}, Own: []string{workspace.EnvFile}},
+			{Name: "home", Path: workorder.SandboxHome},
+			{Name: "browsers", Path: "/opt/playwright/browsers", Passing: true}, // hundreds of links
+		},
+	}
+	if len(o.SecretNames) > 0 {
+		c.Secret = p.mask.In
+	}
+	if err := snapshots.Reserve(workorder.CacheDir, c.Dir); err != nil {
+		p.log.Warn("nothing of earlier sandboxes is used", "error", err)
+	}
+	p.kept = &snapshots.Task{Store: snapshots.New(c), Order: o, Say: func(text string) {
+		p.emit(workorder.Event{Type: workorder.EventOutput, Name: string(workorder.StepSetup), Text: text})
+	}}
+	p.repo.Git.Snapshots.Lay = p.kept.Lay
+}
+
 func (p *parts) addServices() {
 	p.stack = &innerengine.Services{
 		Engine: p.engine, Egress: p.policy, Order: p.order, Workspace: p.space.Dir, Home: p.space.Home, User: p.user,
@@ -154,7 +192,7 @@ func (p *parts) addServices() {
 			p.warn(text)
 			p.task.Lose(text)
 		},
-		Emit: p.emit, Clean: p.mask.Writer, Log: p.log, Logs: p.space.LogDir,
+		Emit: p.emit, Clean: p.mask.Writer, Log: p.log, Logs: p.logs(),
 	}
 }
 
@@ -162,8 +200,11 @@ func (p *parts) addServices() {
 func (p *parts) box() *boot.Box {
 	o := p.order
 	b := &boot.Box{
-		Order: o, Rec: p.rec, Log: p.log, Space: p.space, Task: p.task, Engine: p.engine, Services: p.stack, Repo: p.repo,
+		Order: o, Rec: p.rec, Log: p.log, Space: p.space, Packages: packages{p.logFile("packages.log")}, Tools: p.tools(), Task: p.task, Engine: p.engine, Services: p.stack, Repo: p.repo,
 		Network: &network.Network{Policy: p.policy, Hosts: p.hosts, Order: o, Task: p.task, Models: p.models, Audit: p.audit, Guard: p.engine.Guard, Log: p.log},
+	}
+	if p.kept != nil {
+		b.Snapshots = p.kept
 	}
 	pull := &pulls.Pulls{Order: o, Token: p.env.ForgeToken, App: p.env.App, Log: p.log}
 	if o.PR != nil && o.Mode != workorder.ModePlan {
@@ -172,7 +213,7 @@ func (p *parts) box() *boot.Box {
 	if proving.Wanted(o) {
 		b.Prover = &proving.Prover{
 			Config: func() runner.Config { return p.task.With(workorder.ForValidate) }, Repo: p.repo, Containers: p.engine.Containers, State: p.paths.state, Dir: p.paths.proof,
-			Ground: &proving.Ground{Groups: p.groups, User: p.user, Engine: p.engine, Services: p.stack, Hidden: []string{p.paths.out, p.paths.git}},
+			Ground: &proving.Ground{Groups: p.groups, User: p.user, Engine: p.engine, Services: p.stack, Hidden: []string{p.paths.out, p.paths.git, p.paths.layers}, Snapshots: p.kept},
 		}
 	}
 	if o.MayGoOn() {
@@ -183,7 +224,7 @@ func (p *parts) box() *boot.Box {
 	}
 	if most := o.Limits.DiskBytes; most > 0 {
 		b.WatchDisk = func(ctx context.Context, over func(string)) {
-			disk.Watch(ctx, []string{"/", workorder.DataRoot}, most, over)
+			disk.Watch(ctx, []string{"/", workorder.DataRoot, snapshots.Own(p.paths.layers)}, most, over)
 		}
 	}
 	return b

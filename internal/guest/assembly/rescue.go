@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rescue"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/snapshots"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
@@ -32,6 +33,9 @@ func Rescue(ctx context.Context, log *slog.Logger) int {
 			cred, err := sandboxUser(git)
 			if err != nil {
 				return nil, nil, err
+			}
+			if err := snapshots.Hold(boxPaths().layers); err != nil {
+				rec.Warn("another sandbox may remove files of this one: " + err.Error())
 			}
 			space := &workspace.Workspace{Dir: workorder.Workspace, User: cred, Home: workorder.SandboxHome}
 			return openRepository(log, env, space, cred, rec.Emit, mask.String), cred, nil

@@ -7,9 +7,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// AfterLanding bounds all steps after a landing: reading what the branch changes, evidence, review answers, pull request, its comment,
-// result, and release of the lease. PID 1 and the host treat a run that takes longer as stuck.
-const AfterLanding = surfaceBudget + evidenceBudget + answersTime + answerTime + forgeBudget + forgeBudget + resultTime + releaseTime + workorder.EngineGrace
+// AfterLanding bounds all steps behind the push, and the end of the inner engine. PID 1 and the host treat a run that takes
+// longer as stuck. unbound is a step that has no limit; empty if each has.
+func (b *Box) AfterLanding() (most time.Duration, unbound workorder.StepName) {
+	most, unbound = b.list().Longest(workorder.StepPush)
+	return most + workorder.EngineGrace, unbound
+}
 
 // answersHurry bounds reading the answers in a run that is being stopped; it is part of the time that PID 1 reserves for the result.
 const answersHurry = workorder.BootReserve / 2

@@ -78,8 +78,8 @@ func TestStopAfterTheLanding(t *testing.T) {
 	t.Parallel()
 	review := &workorder.Review{PR: 7, Items: []workorder.ReviewItem{{Number: 1}}}
 	for at, says := range map[workorder.StepName]string{
-		"survey": "", "evidence": "", "release": "", "read answers": "", workorder.StepAnswers: "pr open T-A1B2C3D4 gives the answers",
-		workorder.StepPR: "pr open T-A1B2C3D4 opens it", workorder.StepRangeDiff: "the result has the comparison",
+		"survey": "", "evidence": "", "release": "", "read answers": "", workorder.StepAnswers: "sandbox-agent pr open T-A1B2C3D4",
+		workorder.StepPR: "sandbox-agent pr open T-A1B2C3D4", workorder.StepRangeDiff: ErrInterrupted.Error(),
 	} {
 		t.Run(string(at), func(t *testing.T) {
 			t.Parallel()

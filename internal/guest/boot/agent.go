@@ -68,7 +68,7 @@ func (b work) prepare() error {
 	o := b.Order
 	if slices.ContainsFunc(c.State.Attempts, func(a workorder.Attempt) bool { return a.Mode == workorder.ModePlan }) {
 		return stop(because(workorder.StatusError, workorder.ByOrder, workorder.ReasonPlan,
-			"%s is a plan, which is not gone on with: `sandbox-agent create --from-plan %[1]s` carries it out", o.TaskID))
+			"task %s is a plan and cannot be continued: run `sandbox-agent create --from-plan %[1]s`", o.TaskID))
 	}
 	if c.State.Task != "" {
 		o.Task = c.State.Task
@@ -96,6 +96,7 @@ func (b work) agent(ctx context.Context) error {
 		defer land(b).unreserve()
 	}
 	b.agentEnd = b.Task.Agent(ctx)
+	b.neverBegan = neverBegan(b.agentEnd)
 	b.recordAgent()
 	if b.agentEnd.Status != workorder.StatusSuccess {
 		return errors.New(b.agentEnd.Reasons.String())
@@ -104,6 +105,20 @@ func (b work) agent(ctx context.Context) error {
 		b.takePlan()
 	}
 	return nil
+}
+
+// whyNothingToCheck is why there are no checks, repairs and proof when the agent could not start.
+const whyNothingToCheck = "the agent could not start"
+
+// neverBegan reports whether the agent ended before it could do anything, so that there is nothing of it to check.
+func neverBegan(end AgentEnd) bool {
+	switch end.Reasons.Code() {
+	case workorder.ReasonNoAgent, workorder.ReasonModelName:
+		return true
+	case workorder.ReasonRoute:
+		return end.Usage.Tokens() == 0
+	}
+	return false
 }
 
 // recordAgent writes the agent's end into the result.

@@ -41,10 +41,7 @@ func (b tell) review() *workorder.Review {
 
 // nothingToAnswer returns why no feedback is answered.
 func (b tell) nothingToAnswer() string {
-	switch {
-	case !b.over:
-		return ""
-	case b.review() == nil || !b.end.ran:
+	if b.review() == nil || !b.end.ran {
 		return "there is no feedback to answer"
 	}
 	select {

@@ -84,7 +84,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// Whoever was stopped while the work was proven has told nobody: the feedback stays, and the result says what gives the
+// A run that is stopped during the proof has not answered: the feedback stays, and the result says what gives the
 // answers. A box that lost the task answers nothing, since another one has the feedback now.
 func TestNotAnswered(t *testing.T) {
 	t.Parallel()
@@ -94,9 +94,9 @@ func TestNotAnswered(t *testing.T) {
 		o.Mode, o.Task = workorder.ModeRevise, "x"
 		signals := make(chan os.Signal, 1)
 		f := &fake{lost: make(chan struct{}), cloned: &Cloned{Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, Restored: &workorder.Restored{}, State: &workorder.State{Task: "x", Review: review}}}
-		says, settled := "sandbox-agent pr open T-A1B2C3D4 gives the answers", workorder.StatusSuccess
+		says, settled := "sandbox-agent pr open T-A1B2C3D4", workorder.StatusSuccess
 		if lost {
-			says, settled = "another sandbox took the task over, and answers the feedback", ""
+			says, settled = ErrLease.Error(), ""
 		}
 		a := &fakeAnswerer{}
 		r := playBox(t, f, o, func(b *Box) {
@@ -126,6 +126,7 @@ func TestNotAnswered(t *testing.T) {
 
 type proverFunc func(ctx context.Context)
 
+func (p proverFunc) Before(context.Context, string) {}
 func (p proverFunc) Remember(context.Context) error { return nil }
 
 func (p proverFunc) Prove(ctx context.Context, _, _ string) (*workorder.Proof, []workorder.Evidence, error) {

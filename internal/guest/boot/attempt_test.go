@@ -64,7 +64,7 @@ func TestContinueThatCannot(t *testing.T) {
 			if r.result.Status != tc.status || r.result.EndedBy != tc.by || len(r.result.Reasons) == 0 || f.called("agent") {
 				t.Errorf("%+v, calls %q", r.result, f.calls)
 			}
-			// What is on the remote is still said, and the lease is given back.
+			// The remote's commits are still reported, and the lease is given back.
 			if c := r.result.Checkpoint; !r.result.Pushed || r.result.HeadSHA != "h0" || c == nil || c.SHA != "c0" || f.released == nil || f.released.Status != tc.status {
 				t.Errorf("%+v, released %+v", r.result, f.released)
 			}
@@ -105,7 +105,7 @@ func TestFailedCloneGivesTheLeaseBack(t *testing.T) {
 	}
 }
 
-// What could not be committed is saved as it lies while validation runs.
+// Files that could not be committed are saved as they lie while validation runs.
 func TestUncommittedIsStillSaved(t *testing.T) {
 	t.Parallel()
 	f := &fake{commit: func(context.Context) error { return errors.New("no room") }}

@@ -24,19 +24,23 @@ import (
 
 // Box is one run inside the box.
 type Box struct {
-	Order    *workorder.Order
-	Rec      *record.Recorder
-	Log      *slog.Logger
-	Network  Network
-	Prover   Prover   // if nil, the checks run in the work tree only
-	Forge    Forge    // nil if no pull request is wanted
-	Answers  Answerer // nil if no feedback is to be answered
-	Rebaser  Rebaser  // nil if the order is no rebase
-	Engine   Engine
-	Services Services
-	Repo     Repository
-	Task     Task
-	Space    *workspace.Workspace
+	Order   *workorder.Order
+	Rec     *record.Recorder
+	Log     *slog.Logger
+	Network Network
+	Prover  Prover   // if nil, the checks run in the work tree only
+	Forge   Forge    // nil if no pull request is wanted
+	Answers Answerer // nil if no feedback is to be answered
+	Rebaser Rebaser  // nil if the order is no rebase
+	// Snapshots is nil where nothing that setup leaves is kept.
+	Snapshots Snapshots
+	Engine    Engine
+	Services  Services
+	Repo      Repository
+	Task      Task
+	Space     *workspace.Workspace
+	Packages  Packages
+	Tools     Tools
 	// WatchDisk calls over when the task exceeds its disk limit. It is nil if there is no limit.
 	WatchDisk func(ctx context.Context, over func(text string))
 	// Signals delivers SIGTERM and SIGINT, and LongStop before them.
@@ -48,16 +52,17 @@ type Box struct {
 	interrupt context.CancelCauseFunc // of lives.run
 
 	// The steps share the following.
-	cloned    *Cloned  // nil if there is no clone
-	ran       bool     // the task's code started: from here on there is work to land
-	agentEnd  AgentEnd // zero if the agent did not run
-	committed bool     // the agent's leftovers are committed
-	left      error    // names the paths that cannot be committed
-	validated bool     // the validate commands have run
-	end       ending   // of the work
-	over      bool     // the work is over, end is known
-	landing   Landing
-	unwatch   func() // stops watching the lease; nil if it is not watched
+	cloned   *Cloned  // nil if there is no clone
+	ran      bool     // the task's code started: from here on there is work to land
+	agentEnd AgentEnd // zero if the agent did not run
+	// neverBegan: the agent could not start, so that there is nothing of it to check.
+	neverBegan bool
+	committed  bool   // the agent's leftovers are committed
+	left       error  // names the paths that cannot be committed
+	validated  bool   // the validate commands have run
+	end        ending // of the work
+	landing    Landing
+	unwatch    func() // stops watching the lease; nil if it is not watched
 
 	rebasing *Rebasing        // nil if the rebase has not begun
 	before   *workorder.Proof // of the old head, if checks failed on the new one

@@ -50,7 +50,7 @@ func playWith(t *testing.T, f *fake, o *workorder.Order, signals chan os.Signal,
 		signals = make(chan os.Signal, 2)
 	}
 	b := &Box{
-		Order: o, Rec: rec, Log: slog.New(slog.DiscardHandler), Engine: f, Services: f, Network: fakeNetwork{f}, Repo: f, Task: f, Signals: signals, Burst: time.Nanosecond,
+		Order: o, Rec: rec, Log: slog.New(slog.DiscardHandler), Engine: f, Services: f, Network: fakeNetwork{f}, Repo: f, Task: f, Tools: f, Signals: signals, Burst: time.Nanosecond,
 		Space: &workspace.Workspace{Dir: filepath.Join(t.TempDir(), "ws")},
 	}
 	change(b)
@@ -84,7 +84,7 @@ func TestWholeRun(t *testing.T) {
 	for _, s := range r.result.Steps {
 		names = append(names, string(s.Name))
 	}
-	want := []string{"box", "docker", "clone", "services", "packages", "ground", "supabase", "env", "setup", "agent", "validate", "push"}
+	want := []string{"box", "docker", "clone", "services", "packages", "tools", "ground", "supabase", "env", "setup", "agent", "validate", "push"}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
@@ -207,6 +207,68 @@ func TestSetupReportsTheExitCode(t *testing.T) {
 	}
 }
 
+// TestFoundPartsThatFail plays a run whose services, packages and setup were found and not declared: it goes on without them.
+func TestFoundPartsThatFail(t *testing.T) {
+	t.Parallel()
+	f := &fake{shell: func(c string) (int, string, error) {
+		if c == "one" {
+			return 7, "missing tool", nil
+		}
+		return 0, "", nil
+	}, up: func(context.Context) error { return errors.New("no image") }}
+	o := order()
+	o.Found = true
+	r := play(t, f, o, nil)
+	if r.result.Status != workorder.StatusSuccess || !f.called("setup-2") || !f.called("agent") {
+		t.Errorf("status %s, calls %q", r.result.Status, f.calls)
+	}
+	if len(f.notes) != 2 || len(r.result.Warnings) != 2 {
+		t.Errorf("notes %q, warnings %q", f.notes, r.result.Warnings)
+	}
+}
+
+// TestFoundServicesUnsealed plays a run whose found services are there, but for what else comes with them: that is never forgiven.
+func TestFoundServicesUnsealed(t *testing.T) {
+	t.Parallel()
+	f := &fake{upErr: errors.New("the network's rules are not in force"), up: func(context.Context) error { return errors.New("no image") }}
+	o := order()
+	o.Found = true
+	if r := play(t, f, o, nil); r.result.EndedBy != workorder.ByServices || f.called("agent") {
+		t.Errorf("ended by %s, calls %q", r.result.EndedBy, f.calls)
+	}
+}
+
+// TestTools plays runs that ask for tools. One that cannot be had ends a run that declared it; one that was found is a warning, and the
+// others are used.
+func TestTools(t *testing.T) {
+	t.Parallel()
+	for _, found := range []bool{false, true} {
+		f := &fake{tools: func(asked map[string]string) (map[string]string, error) {
+			if asked["go"] != "1.26" {
+				t.Errorf("asked for %v", asked)
+			}
+			return map[string]string{"PATH": "/opt/tools/bin:/bin", "GOTOOLCHAIN": "local"}, errors.New("no ruby")
+		}}
+		o := order()
+		o.Found, o.Tools = found, map[string]string{"go": "1.26", "ruby": "3"}
+		o.Env = map[string]string{"GOTOOLCHAIN": "auto"}
+		r := play(t, f, o, nil)
+		want := run{code: workorder.ExitTaskFailed}
+		if found {
+			want.code = workorder.ExitOK
+		}
+		if r.code != want.code || f.called("agent") != found || (len(f.notes) == 1 && len(r.result.Warnings) == 1) != found {
+			t.Errorf("found %v: code %d, calls %q, notes %q, warnings %q", found, r.code, f.calls, f.notes, r.result.Warnings)
+		}
+		if !found && (r.result.EndedBy != workorder.BySetup || r.steps()[workorder.StepTools] != workorder.StepFailed) {
+			t.Errorf("ended by %s, steps %v", r.result.EndedBy, r.steps())
+		}
+		if diff := cmp.Diff(map[string]string{"PATH": "/opt/tools/bin:/bin"}, f.env); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
 func TestSignalLandsTheWork(t *testing.T) {
 	t.Parallel()
 	signals := make(chan os.Signal, 2)
@@ -298,7 +360,7 @@ func TestSecondSIGTERMIsNoHurry(t *testing.T) {
 	}
 }
 
-// What cannot be committed is kept as files, and the commits land.
+// Changes that cannot be committed are kept as files, and the commits land.
 func TestCommitThatFails(t *testing.T) {
 	t.Parallel()
 	f := &fake{commit: func(context.Context) error { return errors.New("could not commit sub/") }}
@@ -368,7 +430,7 @@ func TestTaskWithoutRepository(t *testing.T) {
 	}
 }
 
-// What is printed is what runs: the steps of a result are those of the plan, in its order, and a step that is skipped by the order is so in both.
+// The plan is what runs: the steps of a result are those of the plan, in its order, and a step that the order skips is skipped in both.
 func TestPlan(t *testing.T) {
 	t.Parallel()
 	rebase := rebaseOrder()
@@ -383,15 +445,16 @@ func TestPlan(t *testing.T) {
 			if o.Mode == workorder.ModeRebase {
 				f.cloned = rebasedTask()
 			}
-			var box *Box
+			var text string // before anything runs, as `entrypoint boot --plan` prints it
 			r := playBox(t, f, o, func(b *Box) {
-				if box = b; o.Mode == workorder.ModeRebase {
+				if o.Mode == workorder.ModeRebase {
 					b.Rebaser = &fakeRebaser{f: f, head: "n1"}
 				}
+				text = b.Plan()
 			})
 			printed, skipped := map[string]string{}, map[string]bool{}
 			var names []string
-			for line := range strings.Lines(box.Plan()) {
+			for line := range strings.Lines(text) {
 				if !strings.HasPrefix(line, " ") {
 					name, title, _ := strings.Cut(strings.TrimSpace(line), " ")
 					names, printed[name] = append(names, name), strings.TrimSpace(title)
@@ -399,11 +462,18 @@ func TestPlan(t *testing.T) {
 					skipped[names[len(names)-1]] = true
 				}
 			}
+			// Skipped by what the steps before found out; all else that is skipped is so by the order.
+			late := map[workorder.StepName]bool{workorder.StepAgent: o.Mode == workorder.ModeRebase, workorder.StepRepair: true}
+			for _, s := range r.result.Steps {
+				if s.Status == workorder.StepSkipped && !skipped[string(s.Name)] && !late[s.Name] {
+					t.Errorf("step %s was skipped, and the plan does not say so:\n%s", s.Name, text)
+				}
+			}
 			at := 0
 			for _, s := range r.result.Steps {
 				i := slices.Index(names, string(s.Name))
 				if i < at || printed[string(s.Name)] == "" || skipped[string(s.Name)] && s.Status != workorder.StepSkipped {
-					t.Errorf("step %s (%s) is the %dth of the plan:\n%s", s.Name, s.Status, i, box.Plan())
+					t.Errorf("step %s (%s) is the %dth of the plan:\n%s", s.Name, s.Status, i, text)
 				}
 				at = i
 			}

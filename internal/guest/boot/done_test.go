@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ func TestDoneTaskIsTold(t *testing.T) {
 		code    int
 	}{
 		"failed checks": {
-			workorder.Attempt{ID: "a1", Number: 3, Status: workorder.StatusFailed, EndedBy: workorder.ByValidation, Reason: "the test failed", HeadSHA: "h3"},
+			workorder.Attempt{ID: "a1", Number: 3, Status: workorder.StatusFailed, EndedBy: workorder.ByValidation, Reasons: workorder.Because(workorder.ReasonValidation, "the test failed").And(workorder.ReasonPush, "no route"), HeadSHA: "h3"},
 			&workorder.Result{Branch: "agent/x", Pushed: true, Commits: []workorder.Commit{{SHA: "h3"}}, Validation: []workorder.Validation{{Name: "test", ExitCode: 1, Log: "logs/test.log"}}},
 			workorder.ExitTaskFailed,
 		},
@@ -29,7 +30,7 @@ func TestDoneTaskIsTold(t *testing.T) {
 			workorder.Attempt{ID: "a1", Number: 3, Status: workorder.StatusSuccess, EndedBy: workorder.ByAgent, HeadSHA: "h3"}, nil, workorder.ExitOK,
 		},
 		"parked": {
-			workorder.Attempt{ID: "a1", Number: 3, Status: workorder.StatusParked, EndedBy: workorder.ByLimit, Reason: "the limit", ResumeAt: &at}, nil, workorder.ExitParked,
+			workorder.Attempt{ID: "a1", Number: 3, Status: workorder.StatusParked, EndedBy: workorder.ByLimit, Reasons: workorder.Because(workorder.ReasonProviderLimit, "the limit"), ResumeAt: &at}, nil, workorder.ExitParked,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -43,7 +44,7 @@ func TestDoneTaskIsTold(t *testing.T) {
 			f := &fake{clone: func(context.Context) error { return done }}
 			r := play(t, f, order(), nil)
 			res := r.result
-			if r.code != c.code || res.Status != c.attempt.Status || res.EndedBy != c.attempt.EndedBy || res.Reasons.String() != c.attempt.Reason || res.Attempt != 3 || res.HeadSHA != c.attempt.HeadSHA {
+			if r.code != c.code || res.Status != c.attempt.Status || res.EndedBy != c.attempt.EndedBy || !slices.Equal(res.Reasons, c.attempt.Reasons) || res.Attempt != 3 || res.HeadSHA != c.attempt.HeadSHA {
 				t.Errorf("code %d, %+v", r.code, res)
 			}
 			for _, call := range []string{"setup-1", "agent", "validate", "land", "result"} {

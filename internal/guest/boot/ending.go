@@ -51,8 +51,7 @@ func (b land) worked(err error) {
 		// The agent was stopped, so its own end means nothing.
 		e.Ending = cutShort(run).Ending
 	}
-	b.over = true
-	if b.whyNoPush() != "" {
+	if l := (land{b.Box}); l.neverPushed() != "" || l.nothingToPush() != "" {
 		if b.rebasing != nil { // a push of the resolved commits to the ref beside the branch may be under way
 			settle, settled := context.WithTimeout(b.lives.land, b.shutdown().Land)
 			b.Repo.Settle(settle)
@@ -93,7 +92,7 @@ func (b land) failed(err error) {
 		}
 	case workorder.StepServices, workorder.StepSupabase:
 		e.Status, e.EndedBy, *code = workorder.StatusFailed, workorder.ByServices, workorder.ReasonServices
-	case workorder.StepEnv, workorder.StepPackages, workorder.StepSetup:
+	case workorder.StepEnv, workorder.StepPackages, workorder.StepTools, workorder.StepSetup:
 		e.Status, e.EndedBy, *code = workorder.StatusFailed, workorder.BySetup, workorder.ReasonSetup
 		if b.ran { // in a rebase the agent has resolved conflicts before
 			e.Reasons[0].Detail += "; " + move(b).whereKept()
@@ -117,7 +116,7 @@ func cutShort(ctx context.Context) ending {
 // AttemptOf returns the attempt as the remote records it.
 func AttemptOf(r *workorder.Result, head string) workorder.Attempt {
 	a := workorder.Attempt{
-		ID: r.AttemptID, Number: r.Attempt, Mode: r.Mode, Status: r.Status, EndedBy: r.EndedBy, Reason: r.Reasons.String(), ReasonCode: r.Reasons.Code(),
+		ID: r.AttemptID, Number: r.Attempt, Mode: r.Mode, Status: r.Status, EndedBy: r.EndedBy, Reasons: r.Reasons,
 		ResumeAt: r.ResumeAt, StartedAt: r.StartedAt, EndedAt: time.Now().UTC(), HeadSHA: head, Agent: r.Agent, Usage: r.Usage, Plan: r.Plan,
 	}
 	for _, v := range r.Validation {
@@ -135,7 +134,7 @@ func earlier(s *workorder.State, ours string) (list []workorder.Earlier) {
 	}
 	for _, a := range s.Attempts {
 		if a.ID != ours {
-			list = append(list, workorder.Earlier{Number: a.Number, Mode: a.Mode, Status: a.Status, Reason: a.Reason, ReasonCode: a.ReasonCode, CostUSD: a.Usage.CostUSD})
+			list = append(list, workorder.Earlier{Number: a.Number, Mode: a.Mode, Status: a.Status, Reasons: a.Reasons, CostUSD: a.Usage.CostUSD})
 		}
 	}
 	return list

@@ -10,7 +10,7 @@ import (
 
 // nothingLanded returns why the branch is not described.
 func (b tell) nothingLanded() string {
-	if b.over && (b.cloned == nil || len(b.landing.Commits) == 0) {
+	if b.cloned == nil || len(b.landing.Commits) == 0 {
 		return "there are no commits"
 	}
 	return ""

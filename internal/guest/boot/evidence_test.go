@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// What the pull request links is on the remote before it is opened, and only where there is one.
+// Targets of the pull request's links are on the remote before it is opened, and only where there is one.
 func TestEvidence(t *testing.T) {
 	t.Parallel()
 	checks := func() []workorder.Validation {

@@ -28,15 +28,24 @@ type fake struct {
 	archive  error
 	cloned   *Cloned // nil: of a new task
 	lost     chan struct{}
+	notes    []string
 	recorded *workorder.Attempt // by Land
 	released *workorder.Attempt
 	told     *workorder.State // by Continue
 
 	policyErr  error
+	upErr      error
 	surfaceErr error
 
 	evidenceErr error
 	result      func(context.Context) error
+	tools       func(asked map[string]string) (map[string]string, error)
+	env         map[string]string // set by boot
+}
+
+func (f *fake) Install(_ context.Context, asked map[string]string) (map[string]string, error) {
+	f.did("tools")
+	return f.tools(asked)
 }
 
 func (f *fake) did(what string) {
@@ -64,12 +73,12 @@ func (f *fake) StartOnDemand(context.Context) error { return nil }
 func (f *fake) Describe(h *workorder.Host)          { h.StorageDriver = "overlay2" }
 func (f *fake) Stop(context.Context)                { f.did("stop") }
 
-func (f *fake) Up(ctx context.Context) error {
+func (f *fake) Up(ctx context.Context) (down, err error) {
 	f.did("up")
 	if f.up != nil {
-		return f.up(ctx)
+		down = f.up(ctx)
 	}
-	return nil
+	return down, f.upErr
 }
 func (f *fake) Supabase(context.Context) (map[string]string, error) { return nil, nil }
 func (f *fake) Ends() []workorder.ServiceEnd                        { return nil }
@@ -141,6 +150,10 @@ func (f *fake) Changes(context.Context, string, string) (map[string][]workorder.
 }
 
 func (f *fake) Baseline(context.Context) error { f.did("baseline"); return nil }
+func (f *fake) Tidier(context.Context) (func(context.Context) error, error) {
+	return func(context.Context) error { f.did("tidy"); return nil }, nil
+}
+
 func (f *fake) Archive(context.Context, bool) (string, error) {
 	f.did("archive")
 	return "evidence/left.tar.gz", f.archive
@@ -168,6 +181,12 @@ func (f *fake) Shell(_ context.Context, name, command string) (int, string, erro
 		return f.shell(command)
 	}
 	return 0, "", nil
+}
+
+func (f *fake) Note(text string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.notes = append(f.notes, text)
 }
 
 func (f *fake) Agent(ctx context.Context) AgentEnd {
@@ -205,4 +224,12 @@ func (f *fake) Verdict(checks []workorder.Validation, commits int, cause error) 
 	}
 	return workorder.Succeeded()
 }
-func (f *fake) Setenv(string, string) {}
+
+func (f *fake) Setenv(name, value string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.env == nil {
+		f.env = map[string]string{}
+	}
+	f.env[name] = value
+}

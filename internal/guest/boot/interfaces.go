@@ -39,10 +39,24 @@ type Network interface {
 	Close()
 }
 
+// Packages are the distribution's.
+type Packages interface {
+	// Install makes the packages be there.
+	Install(ctx context.Context, names []string) error
+}
+
+// Tools are compilers, runtimes and package managers in versions of the project's choice.
+type Tools interface {
+	// Install makes the tools be there and returns the variables that commands need to use them, PATH among them. The error names
+	// each tool that cannot be had; the variables are for the others.
+	Install(ctx context.Context, asked map[string]string) (env map[string]string, err error)
+}
+
 // Services are the containers that the task needs.
 type Services interface {
-	// Up creates all services and returns when all are ready. The error names each one that is not.
-	Up(ctx context.Context) error
+	// Up creates all services and returns when each is ready or has failed. Down names those that failed; where the project declared them,
+	// that is all. Found ones are left out from then on, and the others are in use. With another error nothing is.
+	Up(ctx context.Context) (down, err error)
 	// Supabase brings up the Supabase stack of the workspace and returns its variables.
 	Supabase(ctx context.Context) (map[string]string, error)
 	// Ends returns the last known state of each service.
@@ -57,6 +71,8 @@ type Repository interface {
 	// The lease is renewed until Land or Release.
 	// An error may implement EndedByer.
 	Clone(ctx context.Context) (Cloned, error)
+	// Tidier notes how the work tree differs from its commit. undo takes away what came since, but for what git ignores.
+	Tidier(ctx context.Context) (undo func(context.Context) error, err error)
 	// Baseline records the files that setup left in the work tree, which are not the agent's work.
 	Baseline(ctx context.Context) error
 	// Save starts saving the work tree and its commits periodically.
@@ -103,11 +119,28 @@ type Repository interface {
 type Prover interface {
 	// Remember copies the image's contents of paths that the task's code can write. Call it before any such code.
 	Remember(ctx context.Context) error
+	// Before runs the checks on the commit that lies in the work tree: for what they leave in caches, and so that Prove need not run them there.
+	// Call it after setup, before any code of the task.
+	Before(ctx context.Context, commit string)
 	// Prove runs the checks on both commits in clean checkouts. It ends with ctx; the proof is never nil. evidence are the files
 	// that it left in the output.
 	Prove(ctx context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error)
 	// Checks is Prove without pages and other evidence.
 	Checks(ctx context.Context, base, head string) (*workorder.Proof, error)
+}
+
+// Snapshots keep what setup left, for later boxes.
+type Snapshots interface {
+	// Done is how many setup commands, from the first on, need not run, because what they would leave is there.
+	Done() int
+	// Keeps reports whether Keep would keep anything.
+	Keeps() bool
+	// Keep keeps what setup left in the work tree and the home. Call it on a task's first commit, before any code that may not write to later
+	// boxes. whole says that setup did nothing beside these folders. why is the reason if nothing is kept. After an error the work tree
+	// cannot be used.
+	Keep(ctx context.Context, whole bool) (why, err error)
+	// Close gives the box's part up. It is called last.
+	Close() error
 }
 
 // Forge opens the branch's pull request.
@@ -182,6 +215,8 @@ type Task interface {
 	// Verdict derives the run's ending from the agent's end, the validation and the number
 	// of commits. cause is why the run was cut short, or nil.
 	Verdict(checks []workorder.Validation, commits int, cause error) workorder.Ending
+	// Note tells the agent, before it starts, what it should know of its sandbox.
+	Note(text string)
 	// Setenv adds a variable for all later commands and the agent.
 	Setenv(name, value string)
 }

@@ -13,12 +13,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// LeftoverMessage is the message of the commit that keeps the agent's uncommitted work.
-const LeftoverMessage = "sandbox-agent: keep uncommitted work\n\nThe agent left these changes uncommitted when the run ended; they were\ncommitted for it so that nothing is lost.\n"
-
 // commit commits the agent's leftovers.
 func (b land) commit(ctx context.Context) error {
-	err := b.Repo.Commit(ctx, LeftoverMessage)
+	err := b.Repo.Commit(ctx, LeftoverMessage(b.Order.Task))
 	// Git cannot add later what it cannot add now. Trying again after
 	// validation would only commit the files that validation left.
 	var partly interface{ Left() []string }
@@ -31,15 +28,20 @@ func (b land) commit(ctx context.Context) error {
 	return err
 }
 
-// whyNoPush returns why nothing is pushed.
-func (b land) whyNoPush() string {
+// neverPushed returns why the order has nothing pushed.
+func (b land) neverPushed() string {
 	switch {
 	case b.Order.Repo == "":
 		return "the task has no repository"
 	case b.Order.Mode == workorder.ModePlan:
 		return whyNoPush
-	case !b.over:
-		return ""
+	}
+	return ""
+}
+
+// nothingToPush returns why there is nothing to push after all. It is called once the work is over.
+func (b land) nothingToPush() string {
+	switch {
 	case b.cloned == nil:
 		return "there is no clone"
 	case b.rebasing != nil && b.rebasing.Nothing != "":
@@ -133,6 +135,12 @@ func (b land) judgeOf(commits int) workorder.Ending {
 		return b.end.Ending
 	}
 	v := b.Task.Verdict(b.end.checks, commits, b.end.cause)
+	if v.Status == workorder.StatusFailed && v.EndedBy == workorder.ByValidation {
+		if before := b.asBefore(); before != "" {
+			v = workorder.Succeeded()
+			v.Reasons = v.Reasons.And(workorder.ReasonAsBefore, "%s", before)
+		}
+	}
 	if b.moved && v.Status == workorder.StatusFailed && v.EndedBy == workorder.ByValidation {
 		v.Reasons = v.Reasons.And(workorder.ReasonValidation, "it failed on the old head as well, which does not keep the branch from being moved onto %s", b.rebasing.Rebased.Onto)
 	}

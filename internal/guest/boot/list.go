@@ -17,6 +17,7 @@ const (
 	rebaseBudget   = 10 * time.Minute // git takes seconds for hundreds of commits
 	servicesBudget = 15 * time.Minute // pulling a gigabyte; readiness has its own bound
 	packagesBudget = 10 * time.Minute
+	toolsBudget    = 20 * time.Minute // some hundred megabytes; a tool that is built from its source takes minutes
 	supabaseBudget = 25 * time.Minute // three gigabytes of images the first time
 	envBudget      = 15 * time.Second
 	groundBudget   = 30 * time.Second // it copies some megabytes at most
@@ -31,7 +32,7 @@ func (b *Box) list() *pipeline.List {
 	p, w, m, l, t := prep{b}, work{b}, move{b}, land{b}, tell{b}
 	rebase := b.Rebaser != nil
 	return &pipeline.List{Rec: b.Rec, Steps: compact(
-		p.boxStep(), p.dockerStep(), p.cloneStep(), m.rebaseStep(), p.servicesStep(), p.packagesStep(), p.groundStep(), p.supabaseStep(), p.envStep(),
+		p.boxStep(), p.dockerStep(), p.cloneStep(), m.rebaseStep(), p.servicesStep(), p.packagesStep(), p.toolsStep(), p.groundStep(), p.supabaseStep(), p.envStep(),
 		only(!rebase, p.setupStep()),
 		w.beginStep(), w.agentStep(), w.keepStep(),
 		// In a rebase the tree may have conflicts up to here.
@@ -116,7 +117,7 @@ func (b prep) cloneStep() *pipeline.Step {
 		Name: workorder.StepClone, Title: "fetch the repository and check out the task's branch", After: []workorder.StepName{workorder.StepBox}, Budget: cloneBudget,
 		Skip: skipWhen(b.Order.Repo == "", "the task has no repository"),
 		Run:  b.clone,
-		Undo: func(context.Context) { b.Repo.Close() },
+		Undo: func(context.Context) { b.Repo.Close(); b.leaveSnapshots() },
 	}
 }
 
@@ -124,7 +125,7 @@ func (b prep) servicesStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepServices, Title: "create the services and wait until they are healthy", After: []workorder.StepName{workorder.StepDocker}, Budget: servicesBudget,
 		Skip: skipWhen(len(b.Order.Services) == 0, "the project declares none"),
-		Run:  b.Services.Up,
+		Run:  b.services,
 		Undo: func(context.Context) { b.Services.Unwatch() },
 	}
 }
@@ -133,13 +134,22 @@ func (b prep) packagesStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepPackages, Title: "install packages of the distribution", After: []workorder.StepName{workorder.StepBox}, Budget: packagesBudget,
 		Skip: skipWhen(len(b.Order.Packages) == 0, "the project declares none"),
-		Run:  func(ctx context.Context) error { return b.Space.Install(ctx, b.Order.Packages) },
+		Run:  b.found("packages", func(ctx context.Context) error { return b.Packages.Install(ctx, b.Order.Packages) }),
+	}
+}
+
+// toolsStep comes after the packages: both may need the distribution's package manager, which lets one in at a time.
+func (b prep) toolsStep() *pipeline.Step {
+	return &pipeline.Step{
+		Name: workorder.StepTools, Title: "install tools in the versions that are asked for", After: []workorder.StepName{workorder.StepPackages}, Budget: toolsBudget,
+		Skip: skipWhen(len(b.Order.Tools) == 0, "the project asks for none"),
+		Run:  b.found("tools", b.tools),
 	}
 }
 
 func (b prep) groundStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepGround, Title: "note what the image has where the agent can write, for the proof", After: []workorder.StepName{workorder.StepPackages}, Budget: groundBudget,
+		Name: workorder.StepGround, Title: "note what the image has where the agent can write, for the proof", After: []workorder.StepName{workorder.StepPackages, workorder.StepTools, workorder.StepClone}, Budget: groundBudget,
 		Skip: skipWhen(b.Prover == nil || !b.provable(), "nothing is to be proven"),
 		Run:  func(ctx context.Context) error { return b.Prover.Remember(ctx) },
 	}
@@ -162,7 +172,7 @@ func (b prep) envStep() *pipeline.Step {
 }
 
 // prepared are the steps after which code of the repository may run.
-var prepared = tree(workorder.StepEnv, workorder.StepServices, workorder.StepPackages, workorder.StepGround)
+var prepared = tree(workorder.StepEnv, workorder.StepServices, workorder.StepPackages, workorder.StepTools, workorder.StepGround)
 
 func (b prep) setupStep() *pipeline.Step {
 	after := prepared
@@ -190,7 +200,7 @@ func (b work) beginStep() *pipeline.Step {
 func (b work) agentStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepAgent, Title: "run the agent as user sandbox", After: []workorder.StepName{workorder.StepBegin}, Soft: true,
-		Skip: func() string {
+		Late: func() string {
 			if b.rebasing != nil && !b.rebasing.Conflict {
 				return "the rebase has no conflicts"
 			}
@@ -222,6 +232,13 @@ func (b work) validateStep() *pipeline.Step {
 				return whyNoChecks
 			case len(b.Order.Validate) == 0:
 				return "the project has no validate commands"
+			}
+			return ""
+		},
+		Late: func() string {
+			switch {
+			case b.neverBegan:
+				return whyNothingToCheck
 			case b.agentEnd.Status == workorder.StatusParked:
 				return "the agent is not done"
 			}
@@ -237,7 +254,8 @@ func (b work) repairStep() *pipeline.Step {
 	}
 	return &pipeline.Step{
 		Name: workorder.StepRepair, Title: "send failed checks back to the agent", After: []workorder.StepName{workorder.StepValidate}, Soft: true,
-		Skip: b.unrepairable,
+		Skip: skipWhen(b.Order.Mode == workorder.ModePlan, whyNoChecks),
+		Late: b.unrepairable,
 		Run:  b.repair,
 	}
 }
@@ -245,8 +263,10 @@ func (b work) repairStep() *pipeline.Step {
 func (b land) pushStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepPush, Title: "push the work to the task's branch", Always: true,
-		Skip: b.whyNoPush,
-		Run:  b.push,
+		Within: workorder.LandLimit,
+		Skip:   b.neverPushed,
+		Late:   b.nothingToPush,
+		Run:    b.push,
 	}
 }
 
@@ -258,10 +278,16 @@ func (b tell) proofStep() *pipeline.Step {
 	s := &pipeline.Step{
 		Name: workorder.StepProof, Title: "run the checks on base and head, each in a clean place", After: []workorder.StepName{workorder.StepValidate},
 		Skip: skipWhen(!b.provable(), "the project has neither validate commands nor a development server"),
+		Late: func() string {
+			if b.neverBegan {
+				return whyNothingToCheck
+			}
+			return ""
+		},
 		Soft: true, Run: move(b).proveMoved,
 	}
 	if b.Rebaser == nil {
-		s.After, s.Always, s.Life, s.Run = nil, true, func() context.Context { return b.lives.run }, b.prove
+		s.After, s.Always, s.Within, s.Life, s.Run = nil, true, pipeline.OfRun, func() context.Context { return b.lives.run }, b.prove
 	}
 	return s
 }
@@ -269,7 +295,7 @@ func (b tell) proofStep() *pipeline.Step {
 func (b tell) surfaceStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepSurface, Title: "read what the branch changes of what runs on other machines", Budget: surfaceBudget, Always: true, Silent: true, Life: func() context.Context { return b.lives.after },
-		Skip: b.nothingLanded,
+		Late: b.nothingLanded,
 		Run:  b.surface,
 	}
 }
@@ -280,7 +306,7 @@ func (b tell) evidenceStep() *pipeline.Step {
 	}
 	return &pipeline.Step{
 		Name: workorder.StepEvidence, Title: "bring pictures and logs to the remote", Budget: evidenceBudget, Always: true, Silent: true, Life: func() context.Context { return b.lives.after },
-		Skip: b.nothingLanded,
+		Late: b.nothingLanded,
 		Run:  b.evidence,
 	}
 }
@@ -291,8 +317,9 @@ func (b tell) answersStep() *pipeline.Step {
 	}
 	return &pipeline.Step{
 		Name: workorder.StepAnswers, Title: "tell reviewers what became of their feedback", Always: true,
-		Skip: b.nothingToAnswer,
-		Run:  b.answer,
+		Within: answersTime + answerTime,
+		Late:   b.nothingToAnswer,
+		Run:    b.answer,
 	}
 }
 
@@ -302,7 +329,7 @@ func (b tell) pullRequestStep() *pipeline.Step {
 	}
 	return &pipeline.Step{
 		Name: workorder.StepPR, Title: "open the pull request, or bring it up to date", Budget: forgeBudget, Always: true, Life: func() context.Context { return b.lives.after }, Later: b.openLater(),
-		Skip: func() string {
+		Late: func() string {
 			if b.end.told != nil {
 				return "nothing was run"
 			}
@@ -319,8 +346,8 @@ func (b move) rangeDiffStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepRangeDiff, Title: "say on the pull request what moved", Budget: forgeBudget, Always: true, Life: func() context.Context { return b.lives.after },
 		Later: "; the result has the comparison under rebased, and the report shows it",
-		Skip: func() string {
-			if b.over && !b.wasMoved() {
+		Late: func() string {
+			if !b.wasMoved() {
 				return "the branch was not moved"
 			}
 			return ""
@@ -332,14 +359,16 @@ func (b move) rangeDiffStep() *pipeline.Step {
 func (b land) resultStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepResult, Title: "draw the verdict, write the result, and bring it to the remote", Always: true, Silent: true,
-		Run: func(ctx context.Context) error { b.finish(); b.keepResult(ctx); return nil },
+		Within: resultTime,
+		Run:    func(ctx context.Context) error { b.finish(); b.keepResult(ctx); return nil },
 	}
 }
 
 func (b land) leaseStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepLease, Title: "give the task's lease back", Always: true, Silent: true,
-		Skip: skipWhen(b.Order.Repo == "", "the task has no repository"),
-		Run:  b.release,
+		Within: releaseTime,
+		Skip:   skipWhen(b.Order.Repo == "", "the task has no repository"),
+		Run:    b.release,
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/pipeline"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -62,6 +63,17 @@ func (b prep) clone(ctx context.Context) error {
 	return nil
 }
 
+// tools installs the tools; those that can be had are there also where others are not.
+func (b prep) tools(ctx context.Context) error {
+	env, err := b.Tools.Install(ctx, b.Order.Tools)
+	for k, v := range env {
+		if _, own := b.Order.Env[k]; !own || k == "PATH" { // the project's variables take precedence, and its PATH is in this one
+			b.Task.Setenv(k, v)
+		}
+	}
+	return err
+}
+
 func (b prep) supabase(ctx context.Context) error {
 	env, err := b.Services.Supabase(ctx)
 	if err != nil {
@@ -88,13 +100,13 @@ func (b prep) setup(ctx context.Context) error {
 	if err := b.Engine.Mark(ctx); err != nil {
 		return err
 	}
-	for i, command := range b.Order.Setup {
-		code, tail, err := b.Task.Shell(ctx, fmt.Sprintf("setup-%d", i+1), command)
-		if err != nil {
-			return fmt.Errorf("run %q: %w", command, err)
-		}
-		if code != 0 {
-			return &commandError{command: command, code: code, tail: tail}
+	failed, err := b.runSetup(ctx)
+	if err != nil {
+		return err
+	}
+	if !failed {
+		if err := b.keepSetup(ctx); err != nil {
+			return err
 		}
 	}
 	if b.cloned != nil {
@@ -103,6 +115,113 @@ func (b prep) setup(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// runSetup runs the commands whose outcome is not there, and reports whether one failed that may.
+func (b prep) runSetup(ctx context.Context) (failed bool, err error) {
+	done := 0
+	if b.Snapshots != nil {
+		done = b.Snapshots.Done()
+	}
+	for i, command := range b.Order.Setup {
+		name := fmt.Sprintf("setup-%d", i+1)
+		if i < done {
+			b.Rec.Emit(workorder.Event{Type: workorder.EventOutput, Name: name, Text: "not run, its outcome is kept: " + command})
+			continue
+		}
+		code, tail, err := b.Task.Shell(ctx, name, command)
+		if err != nil {
+			return failed, fmt.Errorf("run %q: %w", command, err)
+		}
+		if code == 0 {
+			continue
+		}
+		wrong := &commandError{command: command, code: code, tail: tail}
+		if !b.Order.Found {
+			return true, wrong
+		}
+		b.forgive("setup command", wrong)
+		failed = true
+	}
+	return failed, nil
+}
+
+// keepSetup keeps what setup left for later boxes. Only a new task's first commit is nobody's work but the base's.
+func (b prep) keepSetup(ctx context.Context) error {
+	if b.Snapshots == nil || !b.Snapshots.Keeps() || b.cloned == nil || b.cloned.Restored != nil || b.cloned.Head != b.cloned.BaseSHA || b.Rebaser != nil {
+		return nil
+	}
+	var inner workorder.Host
+	b.Engine.Describe(&inner)
+	whole := inner.InnerVersion == "" && !b.needsDocker()
+	if whole && b.Prover != nil && len(b.Order.Validate) > 0 {
+		b.warm(ctx)
+	}
+	why, err := b.Snapshots.Keep(ctx, whole)
+	if err == nil && why != nil && ctx.Err() == nil {
+		b.Rec.Emit(workorder.Event{Type: workorder.EventOutput, Name: string(workorder.StepSetup), Text: "what setup left is not kept for later tasks: " + why.Error()})
+	}
+	return err
+}
+
+// warmLimit bounds running the checks for their caches. What they have by then is kept.
+const warmLimit = 10 * time.Minute
+
+// warm runs the checks on the base. Their caches are kept, too: the agent's own runs and both sides of the proof begin with them. And base is
+// proven by it, for this task and for later ones on this commit. It costs no more than the first of these would. Checks that change a service are not run: the agent would find that.
+func (b prep) warm(ctx context.Context) {
+	undo, err := b.Repo.Tidier(ctx)
+	if err != nil {
+		b.Rec.Warn(fmt.Sprintf("the checks are not run before the task: %v", err))
+		return
+	}
+	wctx, cancel := context.WithTimeout(ctx, warmLimit)
+	defer cancel()
+	b.Prover.Before(wctx, b.cloned.BaseSHA)
+	if err := undo(ctx); err != nil && ctx.Err() == nil {
+		b.Rec.Warn(fmt.Sprintf("what the checks left in the work tree may be taken for the agent's work: %v", err))
+	}
+}
+
+// leaveSnapshots lets later boxes remove what was this one's alone.
+func (b prep) leaveSnapshots() {
+	if b.Snapshots == nil {
+		return
+	}
+	if err := b.Snapshots.Close(); err != nil {
+		b.Log.Warn("give up what lies on layers", "error", err)
+	}
+}
+
+// services brings the services up. What else had to be done for it is never forgiven: the network's rules are part of it.
+func (b prep) services(ctx context.Context) error {
+	down, err := b.Services.Up(ctx)
+	if err != nil {
+		return err
+	}
+	return b.found("services", func(context.Context) error { return down })(ctx)
+}
+
+// found makes of a failure a warning where nobody declared what failed.
+func (b prep) found(what string, run func(context.Context) error) func(context.Context) error {
+	if !b.Order.Found {
+		return run
+	}
+	return func(ctx context.Context) error {
+		err := run(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		b.forgive(what, err)
+		return nil
+	}
+}
+
+// forgive goes on after a failure, and tells the agent.
+func (b prep) forgive(what string, err error) {
+	text := fmt.Sprintf("%s, found in the repository, failed: %v", what, err)
+	b.Rec.Warn(text)
+	b.Task.Note(text)
 }
 
 // commandError is the error of a failed project command.

@@ -7,7 +7,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-type fakeProver struct{ base, head string }
+type fakeProver struct {
+	base, head string
+	before     []string // commits
+}
+
+func (f *fakeProver) Before(_ context.Context, commit string) { f.before = append(f.before, commit) }
 
 func (f *fakeProver) Remember(context.Context) error { return nil }
 
@@ -26,7 +31,7 @@ func playBox(t *testing.T, f *fake, o *workorder.Order, change func(*Box)) run {
 	return playWith(t, f, o, nil, change)
 }
 
-// What was proven is in the result, and why not all of it; a run without checks or commits has nothing to prove.
+// The result has the proof, and why it lacks parts; a run without checks or commits has nothing to prove.
 func TestProve(t *testing.T) {
 	t.Parallel()
 	o := order()

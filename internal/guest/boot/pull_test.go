@@ -21,7 +21,7 @@ func (f *fakeForge) Open(_ context.Context, r *workorder.Result) (*workorder.PR,
 	return f.pr, f.why, []string{"a label is missing"}, f.err
 }
 
-// What comes of the pull request is told, with how to open it later, and never changes what became of the run.
+// The outcome of the pull request is reported, with how to open it later, and never changes the run's status.
 func TestPullRequest(t *testing.T) {
 	t.Parallel()
 	pr := &workorder.PR{Number: 7, URL: "https://forge.example/7", State: "open"}

@@ -62,6 +62,8 @@ type twoSides struct {
 	sides map[string]workorder.Transition
 }
 
+func (twoSides) Before(context.Context, string) {}
+
 func (twoSides) Remember(context.Context) error { return nil }
 func (waiting) Remember(context.Context) error  { return nil }
 
@@ -115,7 +117,8 @@ func TestRebase(t *testing.T) {
 
 		status workorder.Status
 		code   int
-		reason string
+		reason workorder.ReasonCode
+		names  string // in the reason
 		pushed bool
 		did    []string
 		not    []string
@@ -130,42 +133,42 @@ func TestRebase(t *testing.T) {
 		"clean, what git made is odd":  {rebaser: fakeRebaser{problems: []string{"odd"}}, validate: passing, status: workorder.StatusSuccess, pushed: true},
 		"breaks a check": {
 			validate: failing, sides: map[string]workorder.Transition{"b1": workorder.Broken, "h0": workorder.Broken}, rebaser: fakeRebaser{kept: "refs/beside"},
-			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: "test passed on the old head and fails on the new one", did: []string{"land"}, not: []string{"move"},
+			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonWorse, names: "test ", did: []string{"only checks h0", "land"}, not: []string{"move"},
 		},
 		"breaks a check that fails on the old head": {
 			validate: failing, sides: map[string]workorder.Transition{"b1": workorder.Broken, "h0": workorder.StillFails},
-			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: "test passes on the new base", not: []string{"move"},
+			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonWorse, names: "test ", did: []string{"only checks h0"}, not: []string{"move"},
 		},
 		"breaks a check only in a clean checkout": {
 			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.Broken},
-			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: "in a clean checkout", not: []string{"move"},
+			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonWorse, names: "test ", did: []string{"prove b1 n1"}, not: []string{"move", "only checks h0"},
 		},
 		"passes in the work tree, and cannot be run in a clean checkout": {
 			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.NotCompared},
-			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: "could not be run in a clean checkout of the new head: head was not run: setup failed", not: []string{"move"},
+			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonWorse, names: "head was not run: setup failed", not: []string{"move"},
 		},
 		"passes in the work tree only": {
 			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.NewFails},
-			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: "fails in a clean checkout of the new head", not: []string{"move"},
+			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonWorse, names: "test ", did: []string{"prove b1 n1"}, not: []string{"move", "only checks h0"},
 		},
 		"passes in the work tree, fails in both clean checkouts": {
 			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.StillFails}, status: workorder.StatusSuccess, pushed: true, did: []string{"move"},
 		},
 		"not worse": {
 			validate: failing, sides: map[string]workorder.Transition{"b1": workorder.StillFails, "h0": workorder.StillFails},
-			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, pushed: true, reason: "on the old head as well, which does not keep the branch from being moved onto next",
+			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, pushed: true, reason: workorder.ReasonValidation, names: "next",
 			did: []string{"move", "only checks h0"}, not: []string{"only checks b1"}, // pages are looked at once
 		},
 		"fails, and nobody knows whether it did before": {
-			validate: failing, status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: "test fails (exit 1)", not: []string{"move"},
+			validate: failing, status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonWorse, names: "1", not: []string{"move"},
 		},
 		"clean, setup put it back": {
-			rebaser: fakeRebaser{gone: true, problems: []string{"the branch is as it was"}},
-			status:  workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: "on the remote is as it was", did: []string{"land"}, not: []string{"validate", "move"},
+			rebaser: fakeRebaser{gone: true, problems: []string{"put back"}},
+			status:  workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonRebase, names: "put back", did: []string{"land"}, not: []string{"validate", "move"},
 		},
 		"clean, nobody can look": {
 			rebaser: fakeRebaser{gone: true, cmpErr: errors.New("git is gone")},
-			status:  workorder.StatusError, code: workorder.ExitGit, reason: "git is gone", did: []string{"land"}, not: []string{"validate", "move"},
+			status:  workorder.StatusError, code: workorder.ExitGit, reason: workorder.ReasonRebase, names: "git is gone", did: []string{"land"}, not: []string{"validate", "move"},
 		},
 		"clean, not compared": {rebaser: fakeRebaser{cmpErr: errors.New("slow")}, validate: passing, status: workorder.StatusSuccess, pushed: true, did: []string{"move"}},
 		"conflicts, resolved": {
@@ -175,34 +178,34 @@ func TestRebase(t *testing.T) {
 		},
 		"conflicts, unresolved": {
 			rebaser: fakeRebaser{begun: Rebasing{Conflict: true}, unfinished: "the rebase is still in progress", kept: "refs/beside"}, agent: AgentEnd{Status: workorder.StatusSuccess},
-			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: "still in progress", did: []string{"land"}, not: []string{"commit", "setup-1", "validate", "move"},
+			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonUnresolved, names: "still in progress", did: []string{"land"}, not: []string{"commit", "setup-1", "validate", "move"},
 		},
 		"conflicts, a commit is gone": {
 			rebaser: fakeRebaser{begun: Rebasing{Conflict: true}, problems: []string{"a commit is gone"}}, agent: AgentEnd{Status: workorder.StatusSuccess},
-			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: "a commit is gone", not: []string{"validate", "move"},
+			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonUnresolved, names: "a commit is gone", not: []string{"validate", "move"},
 		},
 		"conflicts, no agent may run": {
 			rebaser: fakeRebaser{begun: Rebasing{Conflict: true, NoAgent: "hooks"}},
-			status:  workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: "hooks", not: []string{"agent", "validate", "move", "land"},
+			status:  workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonConflicts, names: "hooks", not: []string{"agent", "validate", "move", "land"},
 		},
 		"conflicts, nothing left to spend": {
 			rebaser: fakeRebaser{begun: Rebasing{Conflict: true}}, spent: true,
-			status: workorder.StatusBudgetExceeded, code: workorder.ExitBudget, reason: "max_budget_usd", not: []string{"agent", "move", "land"},
+			status: workorder.StatusBudgetExceeded, code: workorder.ExitBudget, reason: workorder.ReasonBudget, names: "max_budget_usd", not: []string{"agent", "move", "land"},
 		},
 		"up to date": {
 			rebaser: fakeRebaser{begun: Rebasing{Nothing: "it is on main already"}},
-			status:  workorder.StatusNoChanges, reason: "it is on main already", not: []string{"setup-1", "agent", "validate", "move", "land"},
+			status:  workorder.StatusNoChanges, reason: workorder.ReasonUnchanged, names: "it is on main already", not: []string{"setup-1", "agent", "validate", "move", "land"},
 		},
 		"all of it is in the base": {
-			rebaser: fakeRebaser{head: "b1"}, status: workorder.StatusNoChanges, reason: "is in next already", did: []string{"settle"}, not: []string{"validate", "move", "land"},
+			rebaser: fakeRebaser{head: "b1"}, status: workorder.StatusNoChanges, reason: workorder.ReasonUnchanged, names: "next", did: []string{"settle"}, not: []string{"validate", "move", "land"},
 		},
 		"refused": {
 			rebaser: fakeRebaser{err: errors.New("somebody else pushed")},
-			status:  workorder.StatusError, code: workorder.ExitGit, reason: "somebody else pushed", not: []string{"setup-1", "agent", "move", "land"},
+			status:  workorder.StatusError, code: workorder.ExitGit, reason: workorder.ReasonRebase, names: "somebody else pushed", not: []string{"setup-1", "agent", "move", "land"},
 		},
 		"pushed by somebody else meanwhile": {
 			validate: passing, refuse: true, rebaser: fakeRebaser{kept: "refs/x"},
-			status: workorder.StatusError, code: workorder.ExitGit, reason: "rejected", did: []string{"move", "land"},
+			status: workorder.StatusError, code: workorder.ExitGit, reason: workorder.ReasonLeft, names: "rejected", did: []string{"move", "land"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -230,7 +233,7 @@ func TestRebase(t *testing.T) {
 			}
 			got := playWith(t, f, o, nil, func(b *Box) { b.Rebaser, b.Prover = r, p })
 			res := got.result
-			if res.Status != tc.status || got.code != tc.code || !strings.Contains(res.Reasons.String(), tc.reason) {
+			if res.Status != tc.status || got.code != tc.code || (tc.reason != "") != res.Reasons.Has(tc.reason) || !strings.Contains(res.Reasons.String(), tc.names) {
 				t.Errorf("code %d, %s: %s", got.code, res.Status, res.Reasons)
 			}
 			for _, what := range tc.did {
@@ -305,6 +308,8 @@ func TestRebaseIsStopped(t *testing.T) {
 
 // waiting is a proof that ends with the run.
 type waiting struct{ f *fake }
+
+func (waiting) Before(context.Context, string) {}
 
 func (w waiting) Prove(ctx context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error) {
 	w.f.did("prove")

@@ -30,8 +30,8 @@ func (b work) repair(ctx context.Context) error {
 // unrepairable returns why nothing is sent back; it is empty if the agent can repair.
 func (b work) unrepairable() string {
 	switch {
-	case b.Order.Mode == workorder.ModePlan:
-		return whyNoChecks
+	case b.neverBegan:
+		return whyNothingToCheck
 	case !b.validated:
 		return ""
 	case b.agentEnd.Status != workorder.StatusSuccess:

@@ -14,7 +14,7 @@ func (f *fake) Surface(_ context.Context, base, head string) ([]workorder.Surfac
 	return []workorder.SurfaceFinding{{Kind: "workflow", Path: base + ".." + head}}, f.surfaceErr
 }
 
-// What the branch changes of what runs elsewhere is in the result, also when not all of it is known; a run without
+// The branch's changes to files that run elsewhere are in the result, also when not all are known; a run without
 // commits has nothing to look at.
 func TestSurvey(t *testing.T) {
 	t.Parallel()

@@ -19,7 +19,7 @@ func put(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// What git as the agent's user can have is a part of the reserve, so that boot keeps the rest of it.
+// Git as the agent's user gets a part of the reserve, so that boot keeps the rest of it.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	for memory, want := range map[int64][2]string{

@@ -62,7 +62,7 @@ func Remember(ctx context.Context, cfg Config) (*Ground, error) {
 	}
 	for i, s := range spots {
 		had := content{spot: s}
-		if s.path != cfg.Task {
+		if s.path != cfg.Task && !slices.Contains(cfg.Layered, s.path) {
 			look := g.copier()
 			if had.sum, err = look.look(ctx, s.path); err != nil {
 				return nil, fmt.Errorf("note what the image has in %s: %w", s.path, err)
@@ -95,8 +95,9 @@ const tick = 20 * time.Millisecond
 // checks fail on one side only, the one that needs more space.
 const spaceShare = 50
 
-// New makes a room. No process of the agent's side may run meanwhile: the scan would miss its later writes.
-func (g *Ground) New(ctx context.Context) (*Room, error) {
+// New makes a room. No process of the agent's side may run meanwhile: the scan would miss its later writes. Layered places are made by
+// fresh; nil makes them as all others.
+func (g *Ground) New(ctx context.Context, fresh Fresh) (*Room, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, scanTime, fmt.Errorf("it took longer than %s", scanTime))
 	defer cancel()
 	if err := g.cfg.emptyShared(ctx); err != nil {
@@ -120,14 +121,24 @@ func (g *Ground) New(ctx context.Context) (*Room, error) {
 	if err := os.Mkdir(r.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make a clean room: %w", err)
 	}
-	if err := g.furnish(ctx, r); err != nil {
-		return nil, errors.Join(fmt.Errorf("make a clean room: %w", err), remove(ctx, r.dir))
+	if err := g.furnish(ctx, r, fresh); err != nil {
+		return nil, errors.Join(fmt.Errorf("make a clean room: %w", err), r.clear(ctx))
 	}
 	return r, nil
 }
 
-func (g *Ground) furnish(ctx context.Context, r *Room) error {
+func (g *Ground) furnish(ctx context.Context, r *Room, layered Fresh) error {
 	for i, s := range g.spots {
+		if layered != nil && slices.Contains(g.cfg.Layered, s.path) {
+			at, remove, ok, err := layered(s.path)
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.path, err)
+			}
+			if ok {
+				r.Lies[s.path], r.remove = at, append(r.remove, remove)
+				continue
+			}
+		}
 		fresh := filepath.Join(r.dir, strconv.Itoa(i))
 		whole, err := g.fresh(ctx, s, fresh)
 		if err != nil {
@@ -147,7 +158,15 @@ func (g *Ground) furnish(ctx context.Context, r *Room) error {
 
 // Leave removes the room with all of its content. No process may run in it any more.
 func (r *Room) Leave(ctx context.Context) error {
-	return errors.Join(r.Place.Close(), remove(ctx, r.dir))
+	return errors.Join(r.Place.Close(), r.clear(ctx))
+}
+
+func (r *Room) clear(ctx context.Context) error {
+	err := remove(ctx, r.dir)
+	for _, one := range r.remove {
+		err = errors.Join(err, one(ctx))
+	}
+	return err
 }
 
 // remove deletes a folder of untrusted content in a separate process, so that its depth and size do not burden boot.

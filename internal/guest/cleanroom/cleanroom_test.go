@@ -74,7 +74,7 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// What was changed, moved, linked or made since is not the image's, whatever time it claims to be from.
+// Files that were changed, moved, linked or made since are not the image's, whatever time they claim to be from.
 func TestCopyOfWhatIsOlder(t *testing.T) {
 	t.Parallel()
 	from, to := t.TempDir(), filepath.Join(t.TempDir(), "to")
@@ -137,7 +137,7 @@ func remembered(t *testing.T, root, place string) *Ground {
 	return g
 }
 
-// What the image had comes back, from a copy, or is missed in words.
+// Files of the image come back from a copy, or are reported as missing.
 func TestWhatTheImageHad(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -219,7 +219,7 @@ func TestEmptyPlaceIsNotRead(t *testing.T) {
 	}
 }
 
-// What can be written to on another file system is found, and what only shows the kernel's state is not looked at.
+// Writable folders on other file systems are found; those that only show the kernel's state are not looked at.
 func TestScanCrossesMounts(t *testing.T) {
 	t.Parallel()
 	table, err := os.ReadFile("/proc/self/mountinfo")

@@ -12,6 +12,7 @@
 package cleanroom
 
 import (
+	"context"
 	"path/filepath"
 	"strings"
 
@@ -30,6 +31,8 @@ type Config struct {
 	Hidden []string
 	// Task is the task's own folder: it is always empty at the start of a room.
 	Task string
+	// Layered are places that lie on layers without anything of the task's code. Nothing of them is remembered.
+	Layered []string
 	// Mine reports whether the task's code can run as a user or group, root in inner containers included.
 	Mine func(uid, gid uint32) (user, group bool)
 }
@@ -43,8 +46,12 @@ type Room struct {
 	// Lost names the places whose image content the room lacks, for the user.
 	Lost []string
 
-	dir string
+	dir    string
+	remove []func(context.Context) error // of what lies elsewhere
 }
+
+// Fresh makes a layered place anew, with nothing but its layers. Remove deletes it. ok is false where the place has no layers for this room.
+type Fresh func(path string) (at string, remove func(context.Context) error, ok bool, err error)
 
 // Outside returns the path outside of the room for a path inside. A shared path stays the same.
 func (r *Room) Outside(path string) string {

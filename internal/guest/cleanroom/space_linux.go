@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,10 +20,10 @@ import (
 // Space is free disk space; 0 means no limit.
 type Space struct{ Disk, Inodes int64 }
 
-// space is the least free space of the rooms' folder and of the folders of Apart.
+// space is the least free space of the rooms' folder, of the folders of Apart, and of where layered places are written.
 func (c *Config) space() (Space, error) {
 	var all Space
-	for _, dir := range append([]string{c.Dir}, c.Apart...) {
+	for _, dir := range slices.Concat([]string{c.Dir}, c.Apart, c.Layered) {
 		var st unix.Statfs_t
 		if err := unix.Statfs(dir, &st); errors.Is(err, unix.ENOENT) {
 			continue

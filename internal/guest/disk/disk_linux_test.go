@@ -71,7 +71,7 @@ func (a *asked) Err() error {
 	return nil
 }
 
-// What was there before does not count, and what is beyond the limit is said once.
+// Earlier contents do not count, and going beyond the limit is reported once.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

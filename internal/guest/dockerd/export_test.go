@@ -1,5 +1,8 @@
 package dockerd
 
+// ErrInUse is for tests in a box.
+var ErrInUse = errInUse
+
 // Done is closed when the engine is over for good.
 func (e *Engine) Done() <-chan struct{} { return e.done }
 

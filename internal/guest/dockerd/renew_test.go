@@ -51,7 +51,7 @@ func TestScrub(t *testing.T) {
 	}
 }
 
-// What is called what, and which images there are, is as it was; stores that there were none of are gone.
+// Names and images are as they were; stores that did not exist before are gone.
 func TestRestoreImages(t *testing.T) {
 	root := t.TempDir()
 	at := func(p string) string { return filepath.Join(root, "1000.1000/image/overlay2", p) }
@@ -85,7 +85,7 @@ func TestRestoreImages(t *testing.T) {
 	}
 }
 
-// What containers left is ended when no daemon can start more, and a renewal does not go on beside it.
+// Processes of containers are ended when no daemon can start more, and a renewal does not go on beside them.
 func TestWhatContainersLeftEndsAfterTheDaemons(t *testing.T) {
 	var daemons []*daemon
 	for _, name := range []string{"dockerd", "containerd"} {

@@ -21,6 +21,8 @@ const (
 	lowFree = 2 << 30
 )
 
+var errInUse = errors.New("in use by another engine")
+
 // lockRoot locks the data root for this engine alone, until the
 // returned file is closed. dockerd itself has no such lock: a second daemon on one data root waits for
 // its databases forever, or, if those were "cleaned", destroys the layers.
@@ -35,7 +37,7 @@ func lockRoot(root string) (*os.File, error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("data root %s is in use by another engine: give this sandbox a volume of its own", root)
+			return nil, fmt.Errorf("data root %s is %w: give this sandbox a volume of its own", root, errInUse)
 		}
 		return nil, fmt.Errorf("lock data root: %w", err)
 	}

@@ -4,6 +4,7 @@ package egress_test
 
 import (
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -23,6 +24,7 @@ func TestRestricted(t *testing.T) {
 	t.Run("http", func(t *testing.T) { b.t = t; b.http() })
 	t.Run("other protocols", func(t *testing.T) { b.t = t; b.others() })
 	t.Run("rebinding", func(t *testing.T) { b.t = t; b.rebinding() })
+	t.Run("after boot from its port", func(t *testing.T) { b.t = t; b.afterBoot() })
 	t.Run("sealed", func(t *testing.T) {
 		b.t = t
 		b.check("engine", "ok", "page", "send", evil+":80", page("evil.test"))
@@ -97,7 +99,7 @@ func (b *box) http() {
 	b.untrusted("ok", "403", "send", g+":80", "CONNECT good.test:80 HTTP/1.1\\r\\nHost: good.test:80\\r\\n\\r\\n")
 	// Every request of a connection.
 	b.untrusted("ok", "403", "send", g+":80", "GET / HTTP/1.1\\r\\nHost: good.test\\r\\n\\r\\n"+page("evil.test"))
-	// What a server might read otherwise.
+	// Requests that a server might read otherwise.
 	for _, s := range []string{
 		"GET / HTTP/1.1\\r\\nHost: good.test\\r\\nHost: evil.test\\r\\n\\r\\n",
 		"POST / HTTP/1.1\\r\\nHost: good.test\\r\\nTransfer-Encoding: chunked\\r\\nContent-Length: x\\r\\n\\r\\n0\\r\\n\\r\\n",
@@ -149,9 +151,20 @@ func (b *box) rebinding() {
 	b.serve("sandbox", ":80")
 	for _, n := range []string{"rebind.test", "self.test", "inner.test", "loop.test", "synthetic.test"} {
 		a := b.synthetic(n)
-		b.untrusted("ok", "no rule can allow", "send", a+":80", page(n))
+		b.untrusted("ok", "403 Forbidden", "send", a+":80", page(n))
 		b.untrusted("error", "access denied", "tls", a+":443", n)
 		b.reported(n, 443, "tcp", workorder.NetworkRefused, "", "web")
+	}
+}
+
+// The kernel decides with a connection's first packet where it goes, and UDP has no end: what boot sent a second ago is still a connection.
+func (b *box) afterBoot() {
+	for i, server := range []string{"198.51.100.53:53", good + ":4000", "[2001:db8:2::1]:53"} {
+		port := strconv.Itoa(40053 + i)
+		b.check("boot", "ok", "ping", "udp", server, port)
+		b.check("sandbox", "error", "", "udp", server, port)
+		b.check("engine", "error", "", "udp", server, port)
+		b.check("boot", "ok", "ping", "udp", server, port) // boot's own goes on
 	}
 }
 
@@ -164,7 +177,7 @@ func TestLearn(t *testing.T) {
 	b.untrusted("ok", "banner at="+evil, "banner", evil+":22")
 	b.untrusted("ok", "host=six.test", "send", evil+":8080", page("six.test"))
 	b.untrusted("ok", "page", "tls", b.synthetic("good.test")+":443", "good.test")
-	b.untrusted("ok", "no rule can allow", "send", b.synthetic("rebind.test")+":80", page("rebind.test"))
+	b.untrusted("ok", "403 Forbidden", "send", b.synthetic("rebind.test")+":80", page("rebind.test"))
 	b.untrusted("error", "", "udp", evil+":4000")
 	b.check("inner", "error", "unreachable", "icmp", "ip4:icmp", evil)
 	b.reported("evil.test", 443, "tcp", workorder.NetworkLearned, "- evil.test", "web")

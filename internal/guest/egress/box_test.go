@@ -278,7 +278,7 @@ func (b *box) always() {
 	b.check("inner", "ok", "hello", "send", "10.213.1.1:7001", "")
 	b.check("sandbox", "ok", "hello", "send", "127.0.0.1:7001", "")
 	b.check("sandbox", "ok", "hello", "send", "[::1]:7001", "")
-	// Nobody comes in.
+	// No connection comes in.
 	b.check("world", "timeout", "", "send", "203.0.113.2:7001", "")
 	b.check("world", "timeout", "", "send", "[2001:db8:1::2]:7001", "")
 }

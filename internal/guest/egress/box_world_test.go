@@ -278,8 +278,8 @@ func act(ctx context.Context, args []string) (string, error) {
 			}
 		}
 		return "", err
-	case "udp": // address
-		c, err := dial(ctx, "udp", args[0])
+	case "udp": // address, and the port to send from
+		c, err := dial(ctx, "udp", args[0], args[1:]...)
 		if err != nil {
 			return "", err
 		}
@@ -311,8 +311,16 @@ func act(ctx context.Context, args []string) (string, error) {
 	return "", fmt.Errorf("no such verb %q", args)
 }
 
-func dial(ctx context.Context, network, addr string) (net.Conn, error) {
+// dial connects, from a given port of UDP where one is named.
+func dial(ctx context.Context, network, addr string, from ...string) (net.Conn, error) {
 	var d net.Dialer
+	for _, port := range from {
+		a, err := net.ResolveUDPAddr(network, ":"+port)
+		if err != nil {
+			return nil, err
+		}
+		d.LocalAddr = a
+	}
 	c, err := d.DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err

@@ -5,7 +5,8 @@
 // before any untrusted code runs. The owner of the socket decides whether it is trusted: uid 0 with gid 0 is
 // boot and its children. The policy applies to all other sockets. Inner containers are recognised by the bridge that they
 // use, never by an address, which they can forge. From Seal on, the policy also applies to the inner engine's daemon
-// (uid 0 with a group of its own).
+// (uid 0 with a group of its own). A connection that boot opened is boot's only: what another
+// socket sends from the same port to the same server is refused, for as long as the kernel remembers the connection.
 //
 // In mode restricted, DNS goes to our resolver and TCP to our proxy; all else is refused at once. The
 // resolver answers an allowed name with a synthetic address of 198.18.0.0/15, so the proxy knows the name of a connection

@@ -150,10 +150,8 @@ func TestHTTPDecisions(t *testing.T) {
 		{"refused with its line", "198.51.100.9", 80, "GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "\n- evil.test\n", ""},
 		{"address as host", "198.51.100.9", 80, "GET / HTTP/1.1\r\nHost: 198.51.100.9\r\n\r\n", "\n- 198.51.100.9\n", ""},
 		{"IPv6 address as host", "2001:db8::9", 80, "GET / HTTP/1.1\r\nHost: [2001:db8::9]:80\r\n\r\n", "\n- '2001:db8::9'\n", ""},
-		{"metadata has no line", "198.51.100.9", 80, "GET / HTTP/1.1\r\nHost: 169.254.169.254\r\n\r\n", "allows it.\n", ""},
-		{"rebinding", "metadata.test", 80, "GET / HTTP/1.1\r\nHost: metadata.test\r\n\r\n", "a metadata service of the cloud, which no rule can allow", ""},
 		{"absolute form", "good.test", 80, "GET http://evil.test/ HTTP/1.1\r\nHost: good.test\r\n\r\n", "403", ""},
-		{"CONNECT", "good.test", 80, "CONNECT good.test:80 HTTP/1.1\r\nHost: good.test:80\r\n\r\n", "CONNECT is refused", ""},
+		{"CONNECT", "good.test", 80, "CONNECT good.test:80 HTTP/1.1\r\nHost: good.test:80\r\n\r\n", "403", ""},
 		{"CONNECT to an address", "good.test", 80, "CONNECT 1.2.3.4:443 HTTP/1.1\r\nHost: good.test\r\n\r\n", "403", ""},
 		{"h2c upgrade", "good.test", 80, "GET / HTTP/1.1\r\nHost: good.test\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\nGET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "403", "203.0.113.1:80"},
 		{"h2c", "good.test", 80, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "reset", ""},
@@ -180,6 +178,14 @@ func TestHTTPDecisions(t *testing.T) {
 		}
 		if got := te.reached(); got != c.reached {
 			t.Errorf("%s: dialled %q, want %q", c.name, got, c.reached)
+		}
+	}
+	// A host that no rule can allow is refused without a line for the project file.
+	for host, at := range map[string]string{"169.254.169.254": "198.51.100.9", "metadata.test": "metadata.test"} {
+		te.to(at, 80)
+		got := te.speak(t, "GET / HTTP/1.1\r\nHost: "+host+"\r\n\r\n")
+		if dialled := te.reached(); !strings.Contains(got, "403 Forbidden") || !strings.Contains(got, host) || strings.Contains(got, "\n- ") || dialled != "" {
+			t.Errorf("%s: got %q, dialled %q", host, got, dialled)
 		}
 	}
 	te.to("good.test", 80)
@@ -365,7 +371,7 @@ func BenchmarkProxy(b *testing.B) {
 	}
 }
 
-// Whoever answers for an allowed name does not send the box into networks of the user's, unless a rule says so.
+// A resolver's answer for an allowed name does not send the box into networks of the user's, unless a rule says so.
 func TestNamesOfPrivateAddresses(t *testing.T) {
 	server := echoServer(t)
 	for name, c := range map[string]struct {

@@ -61,6 +61,13 @@ func (r *resolver) service(name string) (netip.Addr, bool) {
 	return a, ok
 }
 
+// These are reasons why a name is refused. edePrefix says in an extended error whose they are.
+const (
+	noHostName = "this is no host name"
+	noNameRule = "no rule of network.allow names it"
+	edePrefix  = "sandbox-agent: "
+)
+
 // reply is the planned answer to one query.
 type reply struct {
 	code  dnsmessage.RCode
@@ -93,7 +100,7 @@ func (r *resolver) answer(ctx context.Context, network string, query []byte, by 
 
 func (r *resolver) decide(ctx context.Context, name string, by func() string) reply {
 	if !workorder.ValidHostName(name) {
-		return r.refuse(name, "this is no host name", "", by)
+		return r.refuse(name, noHostName, "", by)
 	}
 	hosts := r.lookup.hosts.addresses(name)
 	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
@@ -109,7 +116,7 @@ func (r *resolver) decide(ctx context.Context, name string, by func() string) re
 		if r.suffixed(name) {
 			return reply{code: dnsmessage.RCodeNameError}
 		}
-		return r.refuse(name, "no rule of network.allow names it", fix(name, 0), by)
+		return r.refuse(name, noNameRule, fix(name, 0), by)
 	}
 	if r.policy.learn && !r.policy.named(name) && !r.suffixed(name) {
 		// Without learning the query alone would be refused.
@@ -140,7 +147,7 @@ func (r *resolver) refuse(name, reason, rule string, by func() string) reply {
 		name = origin.Clean(name)
 	}
 	r.ledger.note(attempt{host: name, protocol: "dns", reason: reason, rule: rule, by: by})
-	return reply{code: dnsmessage.RCodeNameError, why: "sandbox-agent: " + reason}
+	return reply{code: dnsmessage.RCodeNameError, why: edePrefix + reason}
 }
 
 // pass forwards the query unchanged to the box's resolvers.

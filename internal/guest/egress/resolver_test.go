@@ -148,7 +148,7 @@ func TestResolver(t *testing.T) {
 	e := newTestResolver(t, workorder.Network{
 		Mode: workorder.NetworkRestricted, Allow: []string{"a.test", "*.b.test", "c.test:22", "down.test", "gone.test", "office.example:8080"},
 	}, u)
-	const no = "NameError sandbox-agent: no rule of network.allow names it"
+	const no, invalid = "NameError " + edePrefix + noNameRule, "NameError " + edePrefix + noHostName
 	for _, c := range []struct {
 		name string
 		typ  dnsmessage.Type
@@ -179,11 +179,11 @@ func TestResolver(t *testing.T) {
 		{"1.0.18.198.in-addr.arpa.", dnsmessage.TypePTR, no},
 		{"a.test.corp.example.", dnsmessage.TypeA, "NameError"},
 		{"redis.corp.example.", dnsmessage.TypeA, "NameError"},
-		{".", dnsmessage.TypeNS, "NameError sandbox-agent: this is no host name"},
-		{"a.test\x00.evil.test.", dnsmessage.TypeA, "NameError sandbox-agent: this is no host name"},
-		{"a b.b.test.", dnsmessage.TypeA, "NameError sandbox-agent: this is no host name"},
-		{"\xc3\xa4.b.test.", dnsmessage.TypeA, "NameError sandbox-agent: this is no host name"},
-		{"-x.b.test.", dnsmessage.TypeA, "NameError sandbox-agent: this is no host name"},
+		{".", dnsmessage.TypeNS, invalid},
+		{"a.test\x00.evil.test.", dnsmessage.TypeA, invalid},
+		{"a b.b.test.", dnsmessage.TypeA, invalid},
+		{"\xc3\xa4.b.test.", dnsmessage.TypeA, invalid},
+		{"-x.b.test.", dnsmessage.TypeA, invalid},
 	} {
 		if got := ask(t, e, c.name, c.typ); got != c.want {
 			t.Errorf("%q %v: %q, want %q", c.name, c.typ, got, c.want)
@@ -205,7 +205,7 @@ func TestResolverNone(t *testing.T) {
 	u := newUpstream(t, map[string]string{"a.test": "203.0.113.1"})
 	e := newTestResolver(t, workorder.Network{Mode: workorder.NetworkNone}, u)
 	for name, want := range map[string]string{
-		"a.test.": "NameError sandbox-agent: network: none", "redis.": "Success 10.213.0.5", "office.example.": "Success 203.0.113.9",
+		"a.test.": "NameError " + edePrefix + "network: none", "redis.": "Success 10.213.0.5", "office.example.": "Success 203.0.113.9",
 	} {
 		if got := ask(t, e, name, dnsmessage.TypeA); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)

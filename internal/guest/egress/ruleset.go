@@ -21,6 +21,10 @@ const (
 	logBytes = 128
 	// engineMark marks connections that the engine opened before Seal, which ends them.
 	engineMark = 0x5ea1
+	// trustedMark marks connections that boot itself opened. The kernel decides where a connection goes with its
+	// first packet: without the mark, a datagram of untrusted code from a port that boot used some seconds ago
+	// would belong to boot's connection, and leave the box.
+	trustedMark = 0x5ea2
 
 	// The log prefixes that tell the reasons.
 	prefixMetadata = "metadata"
@@ -224,6 +228,7 @@ func (w *writer) input() {
 
 func (w *writer) output(s kernelState) {
 	w.open("chain trusted")
+	w.line("ct mark set %#x", trustedMark)
 	// Not "any address of the box": an inner network can be given the address of a
 	// host that boot talks to.
 	w.line("ip daddr 127.0.0.0/8 accept")
@@ -242,6 +247,9 @@ func (w *writer) output(s kernelState) {
 		w.line("ct mark %#x ct direction original meta l4proto tcp reject with tcp reset", engineMark)
 		w.line("ct mark %#x ct direction original drop", engineMark)
 	}
+	// A packet without a socket has no owner and matches neither: the kernel's own resets, and what a closed socket left to send.
+	w.line("ct mark %#x ct direction original meta skuid != 0 goto refuse", trustedMark)
+	w.line("ct mark %#x ct direction original meta skgid != 0 goto refuse", trustedMark)
 	w.line("ct state established,related accept")
 	w.line("%s goto trusted", trustedOwner)
 	w.line("%s accept", neighbours)

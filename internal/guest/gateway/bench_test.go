@@ -130,6 +130,15 @@ func (b *bench) lines() (all []line) {
 	return all
 }
 
+// refused wants the nth line of the audit, its last, to be a refusal of this kind.
+func (b *bench) refused(n int, kind string) {
+	b.t.Helper()
+	waitFor(b.t, "the audit", func() bool { return len(b.lines()) == n })
+	if l := b.lines()[n-1]; l.Refused != kind {
+		b.t.Errorf("it is refused as %q, want %q", l.Refused, kind)
+	}
+}
+
 // post sends a body as the CLI of the API would. It is safe for concurrent use.
 func (b *bench) post(path, body string) (int, string, http.Header) {
 	return b.do("POST", path, body, nil)

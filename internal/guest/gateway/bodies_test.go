@@ -75,9 +75,10 @@ func TestRoom(t *testing.T) {
 	b.wants(workorder.Usage{InputTokens: 7, OutputTokens: 1}, 1, (7*3+15)/1e6)
 	waitFor(t, "the end", func() bool { return b.room.left() == 4*size })
 	large := ask1[:len(ask1)-1] + strings.Repeat(" ", 5*size) + "}"
-	if status, got, _ := b.post("/anthropic/v1/messages", large); status != 429 || !strings.Contains(got, "too many large requests") {
+	if status, got, _ := b.post("/anthropic/v1/messages", large); status != 429 {
 		t.Errorf("%d %s", status, got)
 	}
+	b.refused(2, errBusy.kind)
 	waitFor(t, "the end", func() bool { return b.room.left() == 4*size })
 	b.room.take(4*size - 2*firstRead) // another's
 	status, got, _ := b.post("/anthropic/v1/messages", ask1)

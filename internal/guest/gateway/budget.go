@@ -37,7 +37,7 @@ const (
 // first, unless its client has given it up. So the budget is exceeded by at most one request that runs alone, or by the amount by which the
 // running ones together cost more than they reserved: a server can do work that the request does not show.
 //
-// The received part of a broken-off answer is cost. What the server may bill beyond it is a reserve, which is shown apart until
+// The received part of a broken-off answer is cost. The server may bill more: that is a reserve, which is shown apart until
 // the provider reports the usage. The reserve counts for the budget if the client gave the call up, or requested so much at a time that it was
 // not read: otherwise an agent could get around the budget that way. It does not count if the server broke off, because nothing
 // in the box caused that.

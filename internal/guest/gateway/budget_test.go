@@ -45,9 +45,10 @@ func TestBudget(t *testing.T) {
 		t.Error("over before a request was refused")
 	}
 	status, body := post()
-	if status != 400 || !strings.Contains(body, `"invalid_request_error"`) || !strings.Contains(body, "$0.3 of $0.25") || !closed(over) || b.requests() != 3 {
+	if status != 400 || !strings.Contains(body, `"invalid_request_error"`) || !strings.Contains(body, "$0.3 ") || !strings.Contains(body, "$0.25") || !closed(over) || b.requests() != 3 {
 		t.Errorf("%d %s", status, body)
 	}
+	b.refused(4, "budget_exceeded")
 	if status, _, _ := b.post("/openai/v1/responses", `{"model":"gpt-5"}`); status != 400 {
 		t.Errorf("the other API: %d", status)
 	}
@@ -66,19 +67,21 @@ func TestBudgetWantsPrices(t *testing.T) {
 	serve := func(w http.ResponseWriter, _ *http.Request) { message(w, "null") }
 	b := newBench(t, serve, nil)
 	b.SetBudget(new(5.0))
-	for _, body := range []string{`{"model":"mystery"}`, `{}`, `{"model":5}`, `{"model":"claude-sonnet-4-5-mini"}`} {
+	for i, body := range []string{`{"model":"mystery"}`, `{}`, `{"model":5}`, `{"model":"claude-sonnet-4-5-mini"}`} {
 		status, got, _ := b.post("/anthropic/v1/messages", body)
 		if status != 400 || !strings.Contains(got, "gateway.prices") || b.requests() != 0 {
 			t.Errorf("%s: %d %s", body, status, got)
 		}
+		b.refused(i+1, "price_unknown")
 	}
 	if status, _, _ := b.post("/anthropic/v1/messages", ask1); status != 200 {
 		t.Errorf("known model: %d", status)
 	}
 	status, got, _ := b.post("/anthropic/v1/messages", ask1) // the answer did not say what it used
-	if status != 400 || !strings.Contains(got, "did not say what it used") || closed(b.OverBudget()) {
+	if status != 400 || closed(b.OverBudget()) {
 		t.Errorf("%d %s", status, got)
 	}
+	b.refused(6, "cost_unknown")
 	b.wants(workorder.Usage{}, 1, -1)
 }
 
@@ -110,7 +113,7 @@ func TestBudgetBound(t *testing.T) {
 }
 
 // TestBudgetInFlight: those under way are the bound, and a request that waits for them goes on when they are done.
-// What a call may cost is what one cost before, or what it asks for itself.
+// A call may cost as much as an earlier one, or as much as it asks for itself.
 func TestBudgetInFlight(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{
@@ -183,7 +186,7 @@ func TestRequestsPerMinute(t *testing.T) {
 	b := newBench(t, dollar, func(c *ModelsConfig) { c.Gateway.RequestsPerMinute = 2 })
 	for i := range 3 {
 		status, body, h := b.post("/openai/v1/responses", `{"model":"gpt-5"}`)
-		if i < 2 && status != 200 || i == 2 && (status != 429 || h.Get("Retry-After") == "" || !strings.Contains(body, "requests_per_minute")) {
+		if i < 2 && status != 200 || i == 2 && (status != 429 || h.Get("Retry-After") == "" || !strings.Contains(body, `"code":"rate_limit"`)) {
 			t.Errorf("%d: %d %v %s", i, status, h, body)
 		}
 	}

@@ -114,7 +114,7 @@ func TestRealClaudeWithoutNetwork(t *testing.T) {
 			for _, l := range b.lines() {
 				refused = append(refused, l.Reaches...)
 			}
-			if all := strings.Join(refused, " "); (name == "search") != strings.Contains(all, "tool web_search_") || name == "ordinary" && all != "" {
+			if all := strings.Join(refused, " "); (name == "search") != strings.Contains(all, "web_search_") || name == "ordinary" && all != "" {
 				t.Errorf("refused: %q", all)
 			}
 		})

@@ -32,8 +32,8 @@ func thousand(first string, word func(string) string) []string {
 	return events
 }
 
-// TestCutStreams: ten streams of a dear model that allow long answers break off after a thousand tokens each. What was seen is
-// cost, what may lie beyond is shown apart, and a budget is not used up by what nobody has had.
+// TestCutStreams: ten streams of a dear model that allow long answers break off after a thousand tokens each. The part that was seen is
+// cost, the part that may lie beyond is shown apart, and a budget is not used up by what nobody has had.
 func TestCutStreams(t *testing.T) {
 	t.Parallel()
 	anthropic := thousand(

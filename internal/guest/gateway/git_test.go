@@ -57,7 +57,7 @@ func TestAgentReadsTheRemoteWithoutACredential(t *testing.T) {
 		t.Fatalf("ls-remote: %v: %s", err, out)
 	}
 
-	// What is new on the remote is seen, and comes with a fetch and a clone.
+	// New commits of the remote are seen, and come with a fetch and a clone.
 	sha := gittest.Git(t, filepath.Join(srv.Root, "r.git"), "commit-tree", "-m", "new", "HEAD^{tree}")
 	gittest.Git(t, filepath.Join(srv.Root, "r.git"), "update-ref", "refs/heads/new", sha)
 	g.mu.Lock()

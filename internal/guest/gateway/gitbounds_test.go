@@ -89,7 +89,7 @@ func TestGitSlowBody(t *testing.T) {
 	if out, err := agentGit(t, "/dev/null", "ls-remote", by); err != nil || !strings.Contains(out, "refs/heads/main") {
 		t.Errorf("%v %s", err, out)
 	}
-	// What git does after the body was read has the time of a run.
+	// Git's work after reading the body has the time of a run.
 	if out, err := agentGit(t, "/dev/null", "clone", "-q", by, filepath.Join(t.TempDir(), "c")); err != nil {
 		t.Errorf("%v %s", err, out)
 	}
@@ -105,7 +105,7 @@ func TestGitRunTime(t *testing.T) {
 	}
 }
 
-// What a small body unpacks to is bounded as a large one is.
+// A small body's unpacked size is bounded as a large one's is.
 func TestGitLargeBody(t *testing.T) {
 	t.Parallel()
 	by, _ := bounded(t, gitBounds{})

@@ -202,8 +202,9 @@ func feed(body io.Reader) (*os.File, <-chan error, error) {
 	}
 	go func() {
 		_, err := io.Copy(to, body)
-		_ = to.Close()
+		// First, so that the error is there when the end of its input ends the child.
 		fed <- err
+		_ = to.Close()
 	}()
 	return in, fed, nil
 }

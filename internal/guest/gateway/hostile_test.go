@@ -3,6 +3,7 @@ package gateway
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -77,7 +78,7 @@ func TestPlaceholders(t *testing.T) {
 		}
 	}
 	twice := "POST " + path + " HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\nX-Api-Key: mine\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
-	if got := b.raw(twice); !strings.HasPrefix(got, "401 ") || !strings.Contains(got, "more than once") {
+	if got := b.raw(twice); !strings.HasPrefix(got, "401 ") || !strings.Contains(got, "X-Api-Key") || strings.Contains(got, "ANTHROPIC_API_KEY") {
 		t.Errorf("a header given twice: %s", got)
 	}
 }
@@ -161,14 +162,20 @@ func TestOnlyModels(t *testing.T) {
 func TestBadBodies(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(w http.ResponseWriter, _ *http.Request) { message(w, anyUsage) }, nil)
-	for body, want := range map[string]string{
-		``: "JSON", `[]`: "JSON object", `{"model":"a","model":"b"}`: "twice", `{"model":"a","MODEL":"b"}`: "twice", `{"a":1} x`: "after top-level value", `{"a":`: "JSON", `null`: "JSON object",
-		`{"background":true}`: "background", `{"background":1}`: "background", `{"background":"yes"}`: "background",
-		`{` + strings.Repeat(`"a":1,`, 600) + `"b":1}`: "twice",
+	for body, want := range map[string]struct {
+		names string
+		err   error
+	}{
+		``: {}, `[]`: {}, `{"a":1} x`: {}, `{"a":`: {}, `null`: {},
+		`{"model":"a","model":"b"}`: {err: errTwice}, `{"model":"a","MODEL":"b"}`: {err: errTwice}, `{` + strings.Repeat(`"a":1,`, 600) + `"b":1}`: {err: errTwice},
+		`{"background":true}`: {names: "background"}, `{"background":1}`: {names: "background"}, `{"background":"yes"}`: {names: "background"},
 	} {
 		status, got, _ := b.post("/openai/v1/responses", body)
-		if status != 400 || !strings.Contains(got, want) {
+		if status != 400 || !strings.Contains(got, `"code":"bad_request"`) || !strings.Contains(got, want.names) {
 			t.Errorf("%.40s: %d %s", body, status, got)
+		}
+		if _, err := parseBody([]byte(body)); want.err != nil && !errors.Is(err, want.err) {
+			t.Errorf("%.40s: %v", body, err)
 		}
 	}
 	if status, _, _ := b.do("POST", "/openai/v1/responses", `{}`, map[string]string{"Content-Encoding": "gzip"}); status != http.StatusUnsupportedMediaType {
@@ -268,9 +275,10 @@ func TestHostileServer(t *testing.T) {
 		ln.Close()
 		b := newBench(t, nil, func(c *ModelsConfig) { c.Gateway.Routes[0].BaseURL = "http://" + addr })
 		status, body, _ := b.post("/anthropic/v1/messages", ask1)
-		if status != 502 || !strings.Contains(body, "cannot be reached") || !strings.Contains(body, addr) {
+		if status != 502 || !strings.Contains(body, addr) {
 			t.Errorf("%d %s", status, body)
 		}
+		b.refused(1, "unreachable")
 		b.wants(workorder.Usage{}, 1, 0)
 	})
 }

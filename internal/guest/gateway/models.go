@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,6 +60,7 @@ type ModelsConfig struct {
 // limits are the limits that tests shorten.
 type limits struct {
 	answer, write, room time.Duration
+	again               time.Duration // 0: againTime
 	held                int64
 }
 
@@ -77,6 +79,7 @@ type Models struct {
 	limits limits
 	// throttle is shared by all routes: an agent that progresses with one of them is not stopped.
 	throttle throttle
+	outage   outage
 
 	mu      sync.Mutex
 	stopped bool           // no request may begin
@@ -111,6 +114,7 @@ func NewModels(c ModelsConfig) (*Models, error) {
 	if m.limits == (limits{}) {
 		m.limits = limits{answer: answerTime, write: writeTime, room: roomTime, held: maxHeld}
 	}
+	m.limits.again = cmp.Or(m.limits.again, againTime)
 	m.room = newRoom(m.limits.held)
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)

@@ -215,7 +215,10 @@ func (c *call) forward(header http.Header) *refusal {
 		}
 		c.client.hangUp()
 	})()
-	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
+		sent.Store(true)
+		c.m.outage.reached(c.route.api)
+	}})
 	base := c.route.base
 	target := url.URL{Scheme: base.Scheme, Host: base.Host, Path: base.Path + c.ask.path, RawQuery: query(c.r.URL.RawQuery)}
 	req, err := http.NewRequestWithContext(traced, c.r.Method, target.String(), bytes.NewReader(c.ask.body))
@@ -226,7 +229,7 @@ func (c *call) forward(header http.Header) *refusal {
 	if len(c.ask.body) == 0 {
 		req.Body, req.ContentLength = http.NoBody, 0
 	}
-	resp, err := c.m.client.RoundTrip(req)
+	resp, err := c.roundTrip(traced, req)
 	if err != nil {
 		if sent.Load() {
 			c.cutOff(&reading{})
@@ -238,7 +241,11 @@ func (c *call) forward(header http.Header) *refusal {
 		}
 		text := c.m.mask.String(err.Error())
 		c.m.log.Warn("forward to a model", "api", c.route.api, "error", text)
-		return &refusal{status: http.StatusBadGateway, kind: "unreachable", text: fmt.Sprintf("the model's server %s cannot be reached: %s", base.Host, text)}
+		no := &refusal{status: http.StatusBadGateway, kind: "unreachable", text: fmt.Sprintf("the model's server %s cannot be reached: %s", base.Host, text)}
+		if noRoute(err) {
+			no.final = c.m.outage.failed(c.route.api, no.text)
+		}
+		return no
 	}
 	defer func() { _ = resp.Body.Close() }()
 	return c.answer(resp)

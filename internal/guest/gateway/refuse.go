@@ -16,6 +16,8 @@ type refusal struct {
 	text string
 	// after is Retry-After in seconds; 0 for none.
 	after int
+	// final means that trying again soon is of no use.
+	final bool
 }
 
 // errorTypes are the providers' names for a status.
@@ -54,7 +56,7 @@ func (r *refusal) write(w http.ResponseWriter, api workorder.ModelAPI) {
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
-	if r.status == http.StatusBadRequest {
+	if r.status == http.StatusBadRequest || r.final {
 		h.Set("X-Should-Retry", "false") // the SDKs of both providers obey it
 	}
 	if r.after > 0 {

@@ -64,7 +64,7 @@ func FuzzCreate(f *testing.F) {
 			forbid(t, work, mounts, out, old.HostConfig)
 			forbidNetworks(t, out, old.NetworkingConfig)
 		}
-		// What is forwarded is as it would be forwarded again.
+		// A forwarded request would be forwarded again as it is.
 		shown := shownIn(t, g, out)
 		again, err := g.Create(shown)
 		if again := shownIn(t, g, again); err != nil || string(again) != string(shown) {
@@ -149,7 +149,7 @@ func forbidMounts(t *testing.T, work, points string, out []byte, mounts []mount.
 		if m.Type == mount.TypeBind {
 			socket := m.Source == "/var/run/docker.sock" || m.Source == "/run/docker.sock"
 			bad = bad || !socket && filepath.Dir(m.Source) != points
-			// What would be mounted there; nothing, of a source that is missing.
+			// Mounts as they would be made; none for a missing source.
 			if target, err := os.Readlink(m.Source); err == nil && target != work && !strings.HasPrefix(target, work+"/") {
 				bad = true
 			}

@@ -156,7 +156,7 @@ func TestBindLives(t *testing.T) {
 		}
 	}
 
-	// What is there instead at the start is looked at as at the creation.
+	// A replacement at the start is checked as at the creation.
 	must(t, os.Remove(dir))
 	must(t, os.Symlink("/etc", dir))
 	for _, verb := range []string{"start", "restart"} {
@@ -178,7 +178,7 @@ func TestBindLives(t *testing.T) {
 	if got := d.mountedAt(id); got != other {
 		t.Errorf("%s is mounted, want %s", got, other)
 	}
-	// What is missing is the engine's to say.
+	// The engine itself reports what is missing.
 	must(t, os.Remove(dir))
 	if code, body := f.do(t, "POST", "/containers/"+id+"/start", ""); code != http.StatusNoContent {
 		t.Errorf("start: %d %s", code, body)
@@ -228,7 +228,7 @@ func TestMissingSource(t *testing.T) {
 	eventually(t, "nothing is left of it", func() bool { return f.Points() == 0 })
 }
 
-// What the engine removes by itself is noticed with the next creation, and what another
+// Containers that the engine removes by itself are noticed with the next creation, and those that another
 // container still has stays.
 func TestPointsAreInUse(t *testing.T) {
 	d := newDaemon(t)

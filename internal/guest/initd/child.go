@@ -62,7 +62,7 @@ func (i *Init) fork(role string, order []byte, env ...string) (*child, error) {
 	}
 	files := []*os.File{r, i.Stdout, i.Stderr, says}
 	// os.StartProcess and never Wait: the reaper owns all waits.
-	p, err := os.StartProcess(i.Self, []string{"entrypoint", role}, &os.ProcAttr{
+	p, err := os.StartProcess(i.Self, []string{"entrypoint", role}, &os.ProcAttr{ //nolint:forbidigo // see above
 		Env: append(append(os.Environ(), env...), listenFD+"="+strconv.Itoa(len(files)-1)), Files: files,
 		Sys: &syscall.SysProcAttr{Setpgid: true},
 	})

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/egress"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/services"
@@ -32,19 +33,22 @@ type Services struct {
 	Logs  string // folder that leaves the box
 
 	stack    *services.Stack
+	missing  []string               // found services that failed at the start: a proof does without them, as the task did
 	ended    []workorder.ServiceEnd // as the agent's side left them, when a proof has made them anew
 	supabase *services.Supabase
 }
 
-// Up starts the declared services and closes what only their images may use.
-func (s *Services) Up(ctx context.Context) error {
-	if err := s.start(ctx, s.Logs); err != nil {
-		return err
+// Up starts the services and closes what only their images may use.
+func (s *Services) Up(ctx context.Context) (down, err error) {
+	down, err = s.start(ctx, s.Logs)
+	if err != nil || down != nil && !s.Order.Found {
+		return down, err
 	}
+	s.missing = s.stack.Down()
 	if err := s.Engine.Remember(); err != nil {
-		return err
+		return down, err
 	}
-	return s.seal(ctx)
+	return down, s.seal(ctx)
 }
 
 // Renew makes the engine and the services what they were before code of the task used them.
@@ -62,33 +66,34 @@ func (s *Services) Renew(ctx context.Context) error {
 		if err := os.MkdirAll(logs, 0o755); err != nil {
 			return err
 		}
-		if err := s.start(ctx, logs); err != nil {
+		if err := errors.Join(s.start(ctx, logs)); err != nil { // those that came up before come up again
 			return err
 		}
 	}
 	return s.Engine.remark(ctx)
 }
 
-// start brings the services up and makes their names known.
-func (s *Services) start(ctx context.Context, logs string) error {
+// start brings the services up and makes the names of those known that have an address.
+func (s *Services) start(ctx context.Context, logs string) (down, err error) {
 	info := s.Engine.Info()
 	rel, err := filepath.Rel(filepath.Dir(s.Logs), logs)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s.stack, err = services.Up(ctx, services.Config{
-		Client: s.Engine.Client(), Services: s.Order.Services, TaskID: s.Order.TaskID, MTU: info.MTU, Emit: s.Emit,
+	wanted := slices.DeleteFunc(slices.Clone(s.Order.Services), func(w workorder.Service) bool { return slices.Contains(s.missing, w.Name) })
+	s.stack, down = services.Up(ctx, services.Config{
+		Client: s.Engine.Client(), Services: wanted, TaskID: s.Order.TaskID, MTU: info.MTU, Emit: s.Emit,
 		Lost:   s.Lost,
 		LogDir: logs, LogRel: rel, Clean: s.Clean, Inbox: workorder.ImageInbox, HostImages: s.Order.HostImages, Log: s.Log,
 	})
-	if err != nil {
-		return err
+	if down != nil && !s.Order.Found {
+		return down, nil
 	}
 	// The agent is not on the services' network, so it resolves them by the
 	// hosts file; inner containers ask the box's resolver.
 	names := s.stack.Hosts()
 	s.Egress.Names(names)
-	return services.WriteHosts("/etc/hosts", names)
+	return down, services.WriteHosts("/etc/hosts", names)
 }
 
 // seal ends what only the images of declared services may do, before untrusted code

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // holder is a live box and the seed's layers that it uses.
@@ -57,42 +55,30 @@ func (c *folder) note(layers ...string) error {
 		c.held[l] = true
 	}
 	list := strings.Join(slices.Sorted(maps.Keys(c.held)), "\n")
-	if err := writeFile(filepath.Join(c.run(), "layers"), []byte(list+"\n"), 0o600); err != nil {
+	if err := writeFile(filepath.Join(c.Run(), "layers"), []byte(list+"\n"), 0o600); err != nil {
 		return fmt.Errorf("note which layers are used: %w", err)
 	}
 	return nil
 }
 
 // live lists the live boxes, this one included. The list of runs is locked.
-func (c *folder) live() ([]holder, error) {
-	runs, err := os.ReadDir(c.path("runs"))
-	if err != nil {
-		return nil, err
-	}
-	var all []holder
-	for _, r := range runs {
-		f, err := lockFile(c.path("runs", r.Name(), "lock"))
-		if err == nil {
-			f.Close()
-			continue
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, err
-		}
-		h := holder{id: r.Name(), layers: map[string]bool{}}
-		b, err := os.ReadFile(c.path("runs", r.Name(), "layers"))
+func (c *folder) live() (all []holder, err error) {
+	ids, err := c.Live()
+	for _, id := range ids {
+		h := holder{id: id, layers: map[string]bool{}}
+		b, err := os.ReadFile(c.Path("runs", id, "layers"))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			h.all = true
 		case err != nil:
 			return nil, err
 		}
-		for id := range strings.FieldsSeq(string(b)) {
-			h.layers[id] = true
+		for layer := range strings.FieldsSeq(string(b)) {
+			h.layers[layer] = true
 		}
 		all = append(all, h)
 	}
-	return all, nil
+	return all, err
 }
 
 // touch marks images as used. If a mark cannot be set, the image only looks
@@ -100,7 +86,7 @@ func (c *folder) live() ([]holder, error) {
 func (c *folder) touch(images []string) {
 	now := time.Now()
 	for _, id := range images {
-		f, err := os.OpenFile(c.path("used", id), os.O_CREATE|os.O_RDONLY, 0o600)
+		f, err := os.OpenFile(c.Path("used", id), os.O_CREATE|os.O_RDONLY, 0o600)
 		if err == nil {
 			f.Close()
 			err = os.Chtimes(f.Name(), now, now)

@@ -37,7 +37,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -45,15 +44,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/cachevolume"
 )
 
 const (
 	format = "v1"
 	driver = "overlay2" // the only driver whose layers are folders that a link can replace
-	// lockTimeout bounds the wait for another box that links or publishes
-	// (milliseconds); after it the box works without the cache.
-	lockTimeout = 5 * time.Second
-	lockPause   = 5 * time.Millisecond
 	// lowDisk is the free space, in bytes, below which an unused seed is emptied.
 	lowDisk = 4 << 30
 )
@@ -105,12 +102,11 @@ type Cache struct {
 
 // folder is the cache on the disk, and the parts that this box uses.
 type folder struct {
-	cfg     Config
-	base    string          // folder of this driver and these ids
-	lock    *os.File        // base/lock, not held
-	runLock *os.File        // held for life
-	ids     string          // uid.gid, or "" without remapping
-	held    map[string]bool // layers of the seed that this box uses
+	*cachevolume.Folder // of this driver and these ids
+
+	cfg  Config
+	ids  string          // uid.gid, or "" without remapping
+	held map[string]bool // layers of the seed that this box uses
 }
 
 // linker makes a data root with the layers of the cache.
@@ -120,7 +116,7 @@ type linker struct{ *folder }
 type pruner struct{ *folder }
 
 func open(cfg Config, base string) *Cache {
-	f := &folder{cfg: cfg, base: base}
+	f := &folder{cfg: cfg, Folder: &cachevolume.Folder{Base: base, ID: cfg.ID, Log: cfg.Log}}
 	return &Cache{linker: &linker{f}, pruner: &pruner{f}, folder: f}
 }
 
@@ -172,24 +168,18 @@ func (c *Cache) Prepare(ctx context.Context, drv string, uid, gid int) (placed b
 }
 
 func (c *Cache) place(ctx context.Context, uid, gid int) (int, error) {
-	c.base = filepath.Join(c.cfg.Dir, format, driver+"-"+strconv.Itoa(uid)+"."+strconv.Itoa(gid))
+	c.Base = filepath.Join(c.cfg.Dir, format, driver+"-"+strconv.Itoa(uid)+"."+strconv.Itoa(gid))
 	if uid != 0 || gid != 0 {
 		c.ids = fmt.Sprintf("%d.%d", uid, gid)
 	}
-	// Only root may enter the volume: layers belong to the user that
-	// the agent runs as.
-	if err := errors.Join(os.Chmod(c.cfg.Dir, 0o700), mkdirs(c.base, c.seed(), c.path("used"), c.path("runs"), c.path("trash"))); err != nil {
+	if err := errors.Join(os.Chmod(c.cfg.Dir, 0o700), c.Open("seed", "used")); err != nil {
 		return 0, err
 	}
-	var err error
-	if c.lock, err = os.OpenFile(c.path("lock"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
-		return 0, err
-	}
-	if err := c.locked(ctx, unix.LOCK_EX, c.register); err != nil {
+	if err := c.Locked(ctx, unix.LOCK_EX, c.register); err != nil {
 		return 0, err
 	}
 	n := 0
-	if err := c.locked(ctx, unix.LOCK_SH, func() error { n, err = c.link(); return err }); err != nil {
+	if err := c.Locked(ctx, unix.LOCK_SH, func() (err error) { n, err = c.link(); return err }); err != nil {
 		return 0, err
 	}
 	if err := c.cfg.Mounts.Bind(c.seed(), c.cfg.View, true); err != nil {
@@ -199,17 +189,17 @@ func (c *Cache) place(ctx context.Context, uid, gid int) (int, error) {
 		_ = c.cfg.Mounts.Detach(c.cfg.View) // the other error matters
 		return 0, err
 	}
-	trash, err := os.OpenRoot(c.path("trash"))
+	trash, err := c.Trash()
 	if err != nil {
 		return 0, err
 	}
-	go c.emptyTrash(trash)
+	go c.EmptyTrash(trash)
 	return n, nil
 }
 
-// register removes dead runs and makes this one. The list of runs is locked.
+// register makes this run, after the dead ones are gone. The list of runs is locked.
 func (c *Cache) register() error {
-	alive, err := c.reap()
+	alive, err := c.Register()
 	if err != nil {
 		return err
 	}
@@ -218,13 +208,6 @@ func (c *Cache) register() error {
 			return err
 		}
 	}
-	if err := os.Mkdir(c.run(), 0o700); err != nil {
-		return err
-	}
-	// The folder is locked before others see it: both happen under c.lock.
-	if c.runLock, err = lockFile(filepath.Join(c.run(), "lock")); err != nil {
-		return err
-	}
 	// Inner root, which is not root here, must be able to pass through the data root.
 	if err := errors.Join(os.Mkdir(c.data(), 0o711), os.Chmod(c.data(), 0o711)); err != nil {
 		return err
@@ -232,44 +215,18 @@ func (c *Cache) register() error {
 	return c.canExchange()
 }
 
-// reap moves the folders of dead boxes' runs to the trash and reports
-// whether any other run lives.
-func (c *folder) reap() (alive bool, err error) {
-	runs, err := os.ReadDir(c.path("runs"))
-	if err != nil {
-		return false, err
-	}
-	for _, r := range runs {
-		dir := c.path("runs", r.Name())
-		f, err := lockFile(filepath.Join(dir, "lock"))
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			alive = true
-			continue
-		}
-		if err != nil {
-			return alive, err
-		}
-		err = c.discard(dir)
-		f.Close()
-		if err != nil {
-			return alive, err
-		}
-	}
-	return alive, nil
-}
-
 // emptyWhenLow deletes the seed if the disk is nearly full and no other box
 // uses it: the cache is the most dispensable part of a full disk.
 func (c *Cache) emptyWhenLow() error {
 	var st unix.Statfs_t
-	if err := unix.Statfs(c.base, &st); err != nil {
+	if err := unix.Statfs(c.Base, &st); err != nil {
 		return err
 	}
 	if st.Bavail*uint64(st.Bsize) >= lowDisk {
 		return nil
 	}
 	c.cfg.Log.Warn("layer cache: emptied, the disk is nearly full")
-	if err := c.discard(c.seed()); err != nil {
+	if err := c.Discard(c.seed()); err != nil {
 		return err
 	}
 	return mkdirs(c.seed())
@@ -277,7 +234,7 @@ func (c *Cache) emptyWhenLow() error {
 
 // canExchange checks that the file system supports Publish.
 func (c *Cache) canExchange() error {
-	a, b := filepath.Join(c.run(), "a"), filepath.Join(c.run(), "b")
+	a, b := filepath.Join(c.Run(), "a"), filepath.Join(c.Run(), "b")
 	if err := errors.Join(os.Mkdir(a, 0o700), os.Symlink("x", b)); err != nil {
 		return err
 	}
@@ -311,84 +268,22 @@ func (c *Cache) Close() error {
 		return nil
 	}
 	c.placed = false
-	err := errors.Join(c.cfg.Mounts.Detach(c.cfg.DataRoot), c.cfg.Mounts.Detach(c.cfg.View), c.discard(c.run()))
-	err = errors.Join(err, c.runLock.Close(), c.lock.Close())
-	trash, terr := os.OpenRoot(c.path("trash"))
-	if err = errors.Join(err, terr); err != nil {
+	trash, err := c.Trash()
+	err = errors.Join(err, c.cfg.Mounts.Detach(c.cfg.DataRoot), c.cfg.Mounts.Detach(c.cfg.View), c.Leave())
+	if trash != nil {
+		c.EmptyTrash(trash)
+	}
+	if err != nil {
 		return fmt.Errorf("close layer cache: %w", err)
 	}
-	c.emptyTrash(trash)
 	return nil
 }
 
-// drop undoes a failed placement.
-func (c *Cache) drop() {
-	if c.runLock != nil {
-		_ = c.discard(c.run()) // otherwise the next box does it
-		_ = c.runLock.Close()
-		c.runLock = nil
-	}
-	if c.lock != nil {
-		_ = c.lock.Close()
-		c.lock = nil
-	}
-}
+// drop undoes a failed placement. What it cannot remove, the next box does.
+func (c *Cache) drop() { _ = c.Leave() }
 
-func (c *folder) discard(path string) error {
-	return os.Rename(path, c.path("trash", filepath.Base(path)+"-"+strconv.FormatInt(time.Now().UnixNano(), 36)))
-}
-
-// emptyTrash continues after Seal, because it has the folder open.
-func (c *folder) emptyTrash(trash *os.Root) {
-	defer trash.Close()
-	entries, err := fs.ReadDir(trash.FS(), ".")
-	for _, e := range entries {
-		err = errors.Join(err, trash.RemoveAll(e.Name()))
-	}
-	if err != nil {
-		c.cfg.Log.Warn("layer cache: delete what dead sandboxes left", "err", err)
-	}
-}
-
-func (c *folder) path(p ...string) string { return filepath.Join(append([]string{c.base}, p...)...) }
-func (c *folder) seed() string            { return c.path("seed") }
-func (c *folder) run() string             { return c.path("runs", c.cfg.ID) }
-func (c *folder) data() string            { return filepath.Join(c.run(), "data") }
+func (c *folder) seed() string { return c.Path("seed") }
+func (c *folder) data() string { return filepath.Join(c.Run(), "data") }
 
 // store is the engine's folder in the data root, shifted by the ids.
 func (c *folder) store() string { return filepath.Join(c.data(), c.ids) }
-
-// locked runs f under the lock of the cache.
-func (c *folder) locked(ctx context.Context, how int, f func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
-	defer cancel()
-	for {
-		err := unix.Flock(int(c.lock.Fd()), how|unix.LOCK_NB)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return fmt.Errorf("lock: %w", err)
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("another sandbox holds the lock for %s: %w", lockTimeout, context.Cause(ctx))
-		case <-time.After(lockPause):
-		}
-	}
-	defer func() { _ = unix.Flock(int(c.lock.Fd()), unix.LOCK_UN) }()
-	return f()
-}
-
-// lockFile takes the lock of a run, or returns EWOULDBLOCK.
-func lockFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}

@@ -36,7 +36,7 @@ func (c *linker) link() (int, error) {
 		return 0, nil
 	}
 	if c.ids != "" {
-		if err := mkdirLike(c.path("seed", driver), c.store()); err != nil {
+		if err := mkdirLike(c.Path("seed", driver), c.store()); err != nil {
 			return 0, err
 		}
 	}

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -36,7 +34,7 @@ func (c *pruner) prune(s *workorder.CacheStore, o PruneOptions, now time.Time) (
 	layers := st.unneeded(keep, holders)
 	s.RemovedLayers = len(layers)
 	s.Layers -= len(layers)
-	dead, err := c.dead()
+	dead, err := c.Dead()
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +50,7 @@ func (c *pruner) prune(s *workorder.CacheStore, o PruneOptions, now time.Time) (
 		}
 		return gone, err
 	}
-	if _, err := c.reap(); err != nil {
+	if _, err := c.Reap(); err != nil {
 		return nil, err
 	}
 	left, err := c.sweep(st.seed, holders)
@@ -90,26 +88,6 @@ func (s *stock) unneeded(keep []image, holders []holder) (chains []string) {
 	}
 	slices.SortFunc(chains, func(a, b string) int { return cmp.Or(depth[b]-depth[a], strings.Compare(a, b)) })
 	return chains
-}
-
-// dead are the folders of runs whose box is gone.
-func (c *pruner) dead() (dirs []string, err error) {
-	runs, err := list(c.path("runs"))
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range runs {
-		f, err := lockFile(c.path("runs", r, "lock"))
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		f.Close()
-		dirs = append(dirs, c.path("runs", r))
-	}
-	return dirs, nil
 }
 
 // choose decides by image. An image that a live box uses stays whole, so that its
@@ -168,10 +146,10 @@ func (c *pruner) dropMarks(keep []image) error {
 	for _, i := range keep {
 		known[i.id] = true
 	}
-	marks, err := list(c.path("used"))
+	marks, err := list(c.Path("used"))
 	for _, m := range marks {
 		if !known[m] {
-			err = errors.Join(err, remove(c.path("used", m)))
+			err = errors.Join(err, remove(c.Path("used", m)))
 		}
 	}
 	return err
@@ -180,14 +158,14 @@ func (c *pruner) dropMarks(keep []image) error {
 // dropLayers removes the records first: boxes ignore a layer without one.
 func (c *pruner) dropLayers(st *stock, chains []string) (err error) {
 	for _, chain := range chains {
-		err = errors.Join(err, c.discard(st.seed.record(chain)))
+		err = errors.Join(err, c.Discard(st.seed.record(chain)))
 	}
 	if err != nil {
 		return err
 	}
 	for _, chain := range chains {
 		if id := st.records[chain]; id != "" {
-			if derr := c.discard(st.seed.layers(id)); !errors.Is(derr, fs.ErrNotExist) {
+			if derr := c.Discard(st.seed.layers(id)); !errors.Is(derr, fs.ErrNotExist) {
 				err = errors.Join(err, derr)
 			}
 		}

@@ -18,7 +18,7 @@ func (c *Cache) Publish(ctx context.Context) (int, error) {
 		return 0, nil
 	}
 	n := 0
-	err := c.locked(ctx, unix.LOCK_EX, func() error {
+	err := c.Locked(ctx, unix.LOCK_EX, func() error {
 		var err error
 		n, err = c.publish()
 		return err

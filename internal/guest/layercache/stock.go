@@ -82,7 +82,7 @@ func (c *folder) image(s *stock, id string, names []string) image {
 	if st, err := os.Stat(s.seed.config(id)); err == nil {
 		i.published = st.ModTime()
 	}
-	if st, err := os.Stat(c.path("used", id)); err == nil {
+	if st, err := os.Stat(c.Path("used", id)); err == nil {
 		i.used = st.ModTime()
 	}
 	var err error

@@ -74,7 +74,7 @@ func unfinished(dir string) (found []string, err error) {
 func (c *pruner) sweep(seed tree, holders []holder) (int, error) {
 	found, err := c.leftovers(seed, holders)
 	for _, p := range found {
-		err = errors.Join(err, c.discard(p))
+		err = errors.Join(err, c.Discard(p))
 	}
 	return len(found), errors.Join(err, c.unlinkNames(seed))
 }

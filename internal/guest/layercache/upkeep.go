@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/cachevolume"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -59,15 +59,11 @@ func (u *Upkeep) each(f func(c *Cache, name string) error) error {
 	return nil
 }
 
-func (u *Upkeep) with(c *Cache, f func() error) (err error) {
-	// A box that was killed while it made the store left out some of its folders.
-	if err := mkdirs(c.seed(), c.path("used"), c.path("runs"), c.path("trash")); err != nil {
+func (u *Upkeep) with(c *Cache, f func() error) error {
+	if err := c.Open("seed", "used"); err != nil {
 		return err
 	}
-	if c.lock, err = os.OpenFile(c.path("lock"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
-		return err
-	}
-	defer c.lock.Close()
+	defer c.Folder.Close()
 	return f()
 }
 
@@ -77,13 +73,13 @@ func (u *Upkeep) List(ctx context.Context) (*workorder.CacheReport, error) {
 	r := &workorder.CacheReport{Stores: []workorder.CacheStore{}, Brought: []string{}}
 	err := u.each(func(c *Cache, name string) error {
 		s := newStore(name)
-		err := c.locked(ctx, unix.LOCK_SH, func() error { return c.inventory(&s) })
+		err := c.Locked(ctx, unix.LOCK_SH, func() error { return c.inventory(&s) })
 		if err != nil {
 			return err
 		}
 		// Without the lock, so that no box has to wait.
 		for dir, n := range map[string]*int64{"seed": &s.SeedBytes, "runs": &s.BoxBytes, "trash": &s.TrashBytes} {
-			if *n, err = diskUsage(ctx, c.path(dir)); err != nil {
+			if *n, err = cachevolume.Usage(ctx, c.Path(dir)); err != nil {
 				return err
 			}
 		}
@@ -93,7 +89,7 @@ func (u *Upkeep) List(ctx context.Context) (*workorder.CacheReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.DiskBytes, err = diskUsage(ctx, u.Dir)
+	r.DiskBytes, err = cachevolume.Usage(ctx, u.Dir)
 	return r, err
 }
 
@@ -143,7 +139,7 @@ func (u *Upkeep) Prune(ctx context.Context, o PruneOptions) (*workorder.CacheRep
 	err := u.each(func(c *Cache, name string) error {
 		s := newStore(name)
 		var gone []string
-		err := c.locked(ctx, unix.LOCK_EX, func() error {
+		err := c.Locked(ctx, unix.LOCK_EX, func() error {
 			var err error
 			gone, err = c.prune(&s, o, u.now())
 			return err
@@ -152,14 +148,14 @@ func (u *Upkeep) Prune(ctx context.Context, o PruneOptions) (*workorder.CacheRep
 			return err
 		}
 		r.Stores = append(r.Stores, s)
-		freed, err := diskUsage(ctx, append(gone, c.path("trash"))...)
+		freed, err := cachevolume.Usage(ctx, append(gone, c.Path("trash"))...)
 		r.FreedBytes += freed
 		if err != nil || o.DryRun {
 			return err
 		}
-		trash, err := os.OpenRoot(c.path("trash"))
+		trash, err := c.Trash()
 		if err == nil {
-			c.emptyTrash(trash)
+			c.EmptyTrash(trash)
 		}
 		return err
 	})
@@ -178,7 +174,7 @@ func (u *Upkeep) trials(ctx context.Context, r *workorder.CacheReport, dryRun bo
 		if !strings.HasPrefix(n, trialPrefix) || serr != nil || u.now().Sub(st.ModTime()) < trialAge {
 			continue
 		}
-		freed, uerr := diskUsage(ctx, path)
+		freed, uerr := cachevolume.Usage(ctx, path)
 		r.FreedBytes += freed
 		err = errors.Join(err, uerr)
 		if !dryRun {
@@ -186,41 +182,4 @@ func (u *Upkeep) trials(ctx context.Context, r *workorder.CacheReport, dryRun bo
 		}
 	}
 	return err
-}
-
-// diskUsage is the disk space of folders, in bytes, each file counted once. Files
-// deleted meanwhile count as zero.
-func diskUsage(ctx context.Context, dirs ...string) (int64, error) {
-	type file struct{ dev, ino uint64 }
-	seen := map[file]bool{}
-	var sum int64
-	for _, dir := range dirs {
-		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-			if err == nil {
-				err = ctx.Err()
-			}
-			var st unix.Stat_t
-			if err == nil {
-				err = unix.Lstat(path, &st)
-			}
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			if id := (file{st.Dev, st.Ino}); st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
-				if seen[id] {
-					return nil
-				}
-				seen[id] = true
-			}
-			sum += st.Blocks * 512 // the kernel counts in this unit, whatever the file system's is
-			return nil
-		})
-		if err != nil {
-			return sum, fmt.Errorf("measure %s: %w", dir, err)
-		}
-	}
-	return sum, nil
 }

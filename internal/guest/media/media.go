@@ -159,8 +159,11 @@ func (m *Folder) take(root *os.Root, name, kind string) (workorder.Evidence, err
 	if err := os.WriteFile(filepath.Join(m.out, filepath.FromSlash(outDir), to), b, 0o644); err != nil {
 		return workorder.Evidence{}, err
 	}
-	return workorder.Evidence{Name: "the agent's own: " + to, Path: outDir + "/" + to, Kind: kind}, nil
+	return workorder.Evidence{Name: titled + to, Path: outDir + "/" + to, Kind: kind}, nil
 }
+
+// titled begins the name of a file that the agent left.
+const titled = "the agent's own: "
 
 // free is a name that is not used yet.
 func (m *Folder) free(name string) string {

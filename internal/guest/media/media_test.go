@@ -29,7 +29,7 @@ func newMedia(t *testing.T) (m *Folder, put func(name, content string)) {
 	}
 }
 
-// What the agent leaves is taken by the end of its name, under a name that is safe everywhere; a later process of the agent adds to it.
+// Files of the agent are taken by the end of their name, under a name that is safe everywhere; a later process of the agent adds to them.
 func TestMedia(t *testing.T) {
 	t.Parallel()
 	m, put := newMedia(t)
@@ -41,15 +41,15 @@ func TestMedia(t *testing.T) {
 	put("noend", "no")
 	files, warnings := m.Keep()
 	want := []workorder.Evidence{
-		{Name: "the agent's own: a__31m__x_.png", Path: "evidence/media/a__31m__x_.png", Kind: "screenshot"},
-		{Name: "the agent's own: b.png", Path: "evidence/media/b.png", Kind: "screenshot"},
-		{Name: "the agent's own: notes.txt", Path: "evidence/media/notes.txt", Kind: "text"},
-		{Name: "the agent's own: walk.webm", Path: "evidence/media/walk.webm", Kind: "video"},
+		{Name: titled + "a__31m__x_.png", Path: "evidence/media/a__31m__x_.png", Kind: "screenshot"},
+		{Name: titled + "b.png", Path: "evidence/media/b.png", Kind: "screenshot"},
+		{Name: titled + "notes.txt", Path: "evidence/media/notes.txt", Kind: "text"},
+		{Name: titled + "walk.webm", Path: "evidence/media/walk.webm", Kind: "video"},
 	}
 	if d := cmp.Diff(want, files); d != "" {
 		t.Error(d)
 	}
-	if len(warnings) != 1 || !strings.Contains(warnings[0], "2 files") {
+	if len(warnings) != 1 || !strings.HasPrefix(warnings[0], "2 ") {
 		t.Errorf("%q", warnings)
 	}
 	if b, err := os.ReadFile(filepath.Join(m.out, "evidence/media/notes.txt")); err != nil || strings.Contains(string(b), "s3cret") {

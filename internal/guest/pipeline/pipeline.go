@@ -24,6 +24,9 @@ type Step struct {
 	After []workorder.StepName
 	// Budget bounds Run; 0 means what ends the step's context does.
 	Budget time.Duration
+	// Within is the longest that Run takes by deadlines of its own, where it has no Budget: it goes on for a moment after its
+	// context ends, as a landing must. OfRun means that the run's timeout bounds it.
+	Within time.Duration
 	// Always: the step runs whatever became of those before it.
 	Always bool
 	// Soft means that the list continues after the step failed. Its error tells why it was cut short.
@@ -34,8 +37,11 @@ type Step struct {
 	Life func() context.Context
 	// Later tells how to do the step another time if Life ended it.
 	Later string
-	// Skip returns why there is no work, else ""; nil means that there always is. It changes nothing, because a plan calls it, too.
+	// Skip returns why the order leaves no work, else ""; nil means that it always does. A plan calls it, and so does a run, before
+	// Late.
 	Skip func() string
+	// Late returns why there turns out to be no work once the steps before are over, else "". A plan does not call it.
+	Late func() string
 	// Run does the work. A *record.Skip as its error says that there was none.
 	Run func(context.Context) error
 	// Code returns the exit code to record; nil means that of the error, if it is an ExitCoder.
@@ -183,6 +189,36 @@ func (l *List) Undo(ctx context.Context) {
 	}
 }
 
+// why returns why there is no work.
+func (s *Step) why() (why string) {
+	if s.Skip != nil {
+		why = s.Skip()
+	}
+	if why == "" && s.Late != nil {
+		why = s.Late()
+	}
+	return why
+}
+
+// OfRun is the Within of a step that the run's timeout bounds.
+const OfRun = -1
+
+// Longest is the most that the Always steps behind a step take, by their budgets and their own deadlines; those OfRun do not count.
+// unbound is one that has neither; empty if each has.
+func (l *List) Longest(behind workorder.StepName) (most time.Duration, unbound workorder.StepName) {
+	i := slices.IndexFunc(l.Steps, func(s Step) bool { return s.Name == behind })
+	for _, s := range l.Steps[i+1:] {
+		switch limit := max(s.Budget, s.Within); {
+		case !s.Always, s.Within == OfRun:
+		case limit == 0:
+			return most, s.Name
+		default:
+			most += limit
+		}
+	}
+	return most, ""
+}
+
 // run is one step with all that is around it.
 func (l *List) run(life context.Context, s Step) error {
 	finished := func(err error, code *int) {
@@ -190,11 +226,9 @@ func (l *List) run(life context.Context, s Step) error {
 			l.Rec.StepFinished(s.Name, err, code)
 		}
 	}
-	if s.Skip != nil {
-		if why := s.Skip(); why != "" {
-			finished(&record.Skip{Reason: why}, nil)
-			return nil
-		}
+	if why := s.why(); why != "" {
+		finished(&record.Skip{Reason: why}, nil)
+		return nil
 	}
 	if s.Always && life.Err() != nil {
 		finished(&record.Skip{Reason: context.Cause(life).Error() + s.Later}, nil)

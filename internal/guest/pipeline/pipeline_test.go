@@ -161,7 +161,7 @@ func TestBudget(t *testing.T) {
 	})
 }
 
-// What ends an Always step early says how to do it later; one whose life is over is not started.
+// An Always step that is ended early says how to do it later; one whose life is over is not started.
 func TestLife(t *testing.T) {
 	t.Parallel()
 	n, over := &notes{}, errors.New("told to stop")

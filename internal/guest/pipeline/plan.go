@@ -31,8 +31,8 @@ func (l *List) Plan() string {
 		case len(names) > 0:
 			more("after %s", strings.Join(names, ", "))
 		}
-		if s.Budget > 0 {
-			more("budget %s", s.Budget)
+		if most := max(s.Budget, s.Within); most > 0 {
+			more("budget %s", most)
 		}
 		if s.Skip != nil {
 			if why := s.Skip(); why != "" {

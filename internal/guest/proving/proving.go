@@ -3,6 +3,7 @@ package proving
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/innerengine"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
@@ -45,6 +46,34 @@ func (p *Prover) Prove(ctx context.Context, base, head string) (*workorder.Proof
 	pc.Visit = look.visit
 	pr, err := p.run(ctx, pc, base, head)
 	return pr, look.compare(ctx, pr), err
+}
+
+// maxKnown bounds what is kept of the checks on the base, in bytes.
+const maxKnown = 64 << 20
+
+// Before runs the checks on the commit in the work tree, for their caches and so that no proof has to run them there again.
+func (p *Prover) Before(ctx context.Context, commit string) {
+	pc, cfg, _ := p.config()
+	known := proof.Before(ctx, pc, commit)
+	if known == nil || p.Ground.Snapshots == nil {
+		return
+	}
+	b, err := json.Marshal(known)
+	if b = []byte(cfg.Redact.String(string(b))); err == nil && len(b) <= maxKnown {
+		p.Ground.Snapshots.Attach(b)
+	}
+}
+
+// known is what Before found, in this box or in an earlier one; nil if that was nothing.
+func (p *Prover) known() *proof.Known {
+	if p.Ground.Snapshots == nil {
+		return nil
+	}
+	known := &proof.Known{}
+	if err := json.Unmarshal(p.Ground.Snapshots.Attached(), known); err != nil {
+		return nil
+	}
+	return known
 }
 
 // run says of a proof that could not begin in clean places that it counts less.
@@ -100,7 +129,7 @@ func (p *Prover) config() (proof.Config, runner.Config, shellFunc) {
 		},
 	}
 	if !cfg.Order.Supabase {
-		pc.Ground = p.Ground
+		pc.Ground, pc.Known = p.Ground, p.known()
 	}
 	return pc, cfg, shell
 }

@@ -9,9 +9,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/cleanroom"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/innerengine"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/snapshots"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/runner/proof"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -25,6 +27,8 @@ type Ground struct {
 	Services *innerengine.Services
 	// Hidden are folders that a room has nothing of.
 	Hidden []string
+	// Snapshots are what setup left, below the work tree and the home; nil if nothing is kept.
+	Snapshots *snapshots.Task
 
 	clean *cleanroom.Ground // nil means not remembered
 }
@@ -36,8 +40,12 @@ func (g *Ground) remember(ctx context.Context, dir string) error {
 	if err := errors.Join(err, gerr); err != nil {
 		return err
 	}
+	var layered []string
+	if g.Snapshots != nil && g.Snapshots.Laid() {
+		layered = g.Snapshots.Paths()
+	}
 	g.clean, err = cleanroom.Remember(ctx, cleanroom.Config{
-		Root: "/", Dir: filepath.Join(dir, "rooms"), Task: workorder.Workspace,
+		Root: "/", Dir: filepath.Join(dir, "rooms"), Task: workorder.Workspace, Layered: layered,
 		Apart: []string{workorder.DataRoot, workorder.CacheDir}, Hidden: g.Hidden,
 		Mine: func(uid, gid uint32) (bool, bool) {
 			return uid == g.User.UID || ids.has(uid), gid == g.User.GID || gids.has(gid)
@@ -46,21 +54,34 @@ func (g *Ground) remember(ctx context.Context, dir string) error {
 	return err
 }
 
-// Room is a place that holds nothing the agent wrote.
-func (g *Ground) Room(ctx context.Context) (proof.Room, error) {
+// Room is a place that holds nothing the agent wrote, for a commit that repo has.
+func (g *Ground) Room(ctx context.Context, repo git.Repo, commit string) (proof.Room, error) {
 	if g.clean == nil {
 		return nil, errors.New("what the image has was not kept")
 	}
 	if err := g.end(); err != nil {
 		return nil, err
 	}
-	r, err := g.clean.New(ctx)
-	if err != nil {
+	r := &room{ground: g, begins: proof.Begins{Tree: workorder.Workspace, Home: workorder.SandboxHome}}
+	var layers cleanroom.Fresh
+	if g.Snapshots != nil {
+		side, err := g.Snapshots.Side(ctx, repo, commit)
+		if err != nil {
+			return nil, err
+		}
+		r.begins.Index, r.begins.Done = side.Index, side.Done
+		layers = func(path string) (string, func(context.Context) error, bool, error) {
+			return g.Snapshots.Fresh(path, side.Fits())
+		}
+	}
+	var err error
+	if r.Room, err = g.clean.New(ctx, layers); err != nil {
 		return nil, err
 	}
 	user := *g.User
 	user.Place = r.Place
-	return &room{Room: r, ground: g, user: &user}, nil
+	r.user = &user
+	return r, nil
 }
 
 // end ends all processes of the agent's side but those of inner containers.
@@ -81,7 +102,10 @@ type room struct {
 	*cleanroom.Room
 	ground *Ground
 	user   *proc.Credential
+	begins proof.Begins
 }
+
+func (r *room) Begins() proof.Begins { return r.begins }
 
 func (r *room) User() *proc.Credential { return r.user }
 

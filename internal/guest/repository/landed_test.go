@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// What a reviewer is told of the branch is read from what was pushed, and not from the agent's objects, which code
+// A reviewer's view of the branch is read from the pushed commits, and not from the agent's objects, which code
 // of the repository can write to while its checks run.
 func TestForgedObjectsChangeNoReport(t *testing.T) {
 	t.Parallel()

@@ -317,6 +317,11 @@ func (r *Repository) Changed() time.Time {
 	return time.Time{}
 }
 
+// Tidier notes how the work tree differs from its commit; undo brings it back to that.
+func (r *Repository) Tidier(ctx context.Context) (undo func(context.Context) error, err error) {
+	return r.Git.Tree.Tidier(ctx)
+}
+
 // Baseline notes what setup left in the work tree.
 func (r *Repository) Baseline(ctx context.Context) error { return r.Git.Snapshots.Baseline(ctx) }
 
@@ -375,7 +380,7 @@ func (r *Repository) Rescue(ctx context.Context, baseSHA string, commit bool, en
 	if commit {
 		d, _ := ctx.Deadline()
 		slice, cancel := context.WithTimeout(ctx, time.Until(d)/2)
-		left = r.Commit(slice, boot.LeftoverMessage)
+		left = r.Commit(slice, boot.LeftoverMessage(r.Git.Repos.Order.Task))
 		cancel()
 	}
 	l := r.Land(ctx, baseSHA, end)

@@ -75,7 +75,7 @@ func TestRemoteIsPinned(t *testing.T) {
 	}
 }
 
-// What a box brought to the remote is what the next one with the same order tells.
+// The next box with the same order reports the result that a box brought to the remote.
 func TestSameOrderIsTold(t *testing.T) {
 	t.Parallel()
 	srv := gittest.New(t, "tok")
@@ -117,7 +117,7 @@ func TestSameOrderIsTold(t *testing.T) {
 	}
 }
 
-// What a GitHub App signs goes to the host that it was found for: git's to the remote's.
+// A GitHub App's token goes to the host that it was found for: git's to the remote's.
 func TestAppStaysOnItsHost(t *testing.T) {
 	t.Parallel()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)

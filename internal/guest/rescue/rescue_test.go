@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// What validation leaves in the work tree is not committed for the agent, a repair that is over included.
+// Files that validation leaves in the work tree are not committed for the agent, those of an ended repair included.
 func TestWhoseTheLeftoversAre(t *testing.T) {
 	t.Parallel()
 	step := func(name workorder.StepName, s workorder.StepStatus) workorder.Step {

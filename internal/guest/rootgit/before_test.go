@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// What earlier attempts brought to the remote is not in what is kept for a proof, by any name: as no ref and as no object.
+// Commits of earlier attempts are not in the copy that is kept for a proof: neither as refs nor as objects.
 func TestBeforeHasNothingOfTheTask(t *testing.T) {
 	t.Parallel()
 	srv := gittest.New(t, token)
@@ -85,7 +85,7 @@ func TestBeforeHasNothingOfTheTask(t *testing.T) {
 		t.Errorf("%d files, %v", files, err)
 	}
 
-	// What comes later, it never has: not by a refresh, and not by another call.
+	// It never gets later commits: not by a refresh, and not by another call.
 	later := put("later", "refs/heads/later")
 	if err := f.Repos.Refresh(t.Context()); err != nil {
 		t.Fatal(err)

@@ -52,7 +52,7 @@ func next(t *testing.T, first *fixture) *fixture {
 	return f
 }
 
-// What never reached the remote is where the next box begins, and arrives with its first save.
+// The next box begins at commits that never reached the remote, and its first save brings them there.
 func TestBundleIsTheStart(t *testing.T) {
 	t.Parallel()
 	srv := gittest.New(t, token)
@@ -150,7 +150,7 @@ func TestContinueFromNothingAndAdditions(t *testing.T) {
 	}
 }
 
-// What an attempt has cost is on the remote while it runs, and what the host heard
+// An attempt's cost is on the remote while it runs, and the events that the host heard
 // of a box that vanished counts where that is more.
 func TestCostOfAttempts(t *testing.T) {
 	t.Parallel()

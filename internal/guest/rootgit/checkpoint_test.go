@@ -208,7 +208,7 @@ func TestCheckpointMeetsTheBranch(t *testing.T) {
 	}
 }
 
-// What setup left is in no checkpoint; what was restored is the agent's, whatever setup does to it.
+// Files that setup left are in no checkpoint; restored files are the agent's, even if setup changes them.
 func TestCheckpointWithoutSetupsLeftovers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, map[string]string{"tracked": "1", "README": "x"})
@@ -341,7 +341,7 @@ func TestCheckpointOfWorkThatWasTakenBack(t *testing.T) {
 	}
 }
 
-// What a checkpoint brought to the remote is not sent again: not by the next one,
+// Objects that a checkpoint brought to the remote are not sent again: not by the next one,
 // and not by the commit that lands it.
 func TestLargeFilesAreSentOnce(t *testing.T) {
 	t.Parallel()
@@ -444,7 +444,7 @@ func BenchmarkCheckpoint20k(b *testing.B) {
 	})
 }
 
-// What the user's own configuration says neither keeps a tree from being restored nor work from being saved.
+// The user's own configuration neither keeps a tree from being restored nor work from being saved.
 func TestConfigurationOfTheUser(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)

@@ -71,7 +71,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 func ended(status workorder.Status) func([]workorder.Commit, string) workorder.Attempt {
 	return func(_ []workorder.Commit, head string) workorder.Attempt {
-		return workorder.Attempt{Status: status, HeadSHA: head, Reason: "why t0p-secret", EndedAt: time.Unix(1700000000, 0).UTC()}
+		return workorder.Attempt{Status: status, HeadSHA: head, Reasons: workorder.Because(workorder.ReasonValidation, "why t0p-secret").And(workorder.ReasonPush, "and t0p-secret"), EndedAt: time.Unix(1700000000, 0).UTC()}
 	}
 }
 
@@ -102,7 +102,7 @@ func TestClaimOfANewTask(t *testing.T) {
 		t.Fatalf("landed %+v", l)
 	}
 	s = f.state(t)
-	if a := s.Attempts[0]; s.Lease != nil || a.Status != workorder.StatusSuccess || a.HeadSHA != f.remote(t, workorder.BranchRef(target)) || a.Reason != "why ***" || a.Number != 1 {
+	if a := s.Attempts[0]; s.Lease != nil || a.Status != workorder.StatusSuccess || a.HeadSHA != f.remote(t, workorder.BranchRef(target)) || a.Reasons.String() != "why ***; and ***" || !a.Reasons.Has(workorder.ReasonPush) || a.Number != 1 {
 		t.Errorf("after landing: %+v", s)
 	}
 	n := srv.Receives.Load()
@@ -362,7 +362,7 @@ func TestLeaseIsLostWithoutAPush(t *testing.T) {
 	}
 }
 
-// Whoever ended its attempt leaves no sign of life, and has lost nothing to who comes next.
+// An ended attempt leaves no sign of life, and loses nothing to the next one.
 func TestSignOfLifeEndsWithTheAttempt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil).quick(0.3)
@@ -395,7 +395,7 @@ func TestSignOfLifeThatArrivesLate(t *testing.T) {
 	if f.remote(t, ref) != "" {
 		gittest.Git(t, f.srv.Root+"/r.git", "update-ref", "-d", ref)
 	}
-	// What is deleted has no new commit.
+	// A deleted branch has no new commit.
 	f.hook(t, `[ "$1" = `+ref+` ] && [ -n "${3##0000*}" ] && { touch began; sleep 1; touch through; }; :`)
 	f.Heart.Live(t.Context())
 	did := func(mark string) func() bool {
@@ -409,7 +409,7 @@ func TestSignOfLifeThatArrivesLate(t *testing.T) {
 	}
 }
 
-// What arrived on the remote while a lease was watched is where the next box begins.
+// The next box begins at commits that arrived on the remote while a lease was watched.
 func TestTakeoverSeesWhatCameMeanwhile(t *testing.T) {
 	t.Parallel()
 	srv := gittest.New(t, token)

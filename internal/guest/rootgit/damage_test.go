@@ -76,7 +76,7 @@ func TestStateOfALaterVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.Lease.Claim(t.Context(), base, sha); err == nil || !strings.Contains(err.Error(), "version 1000") {
+	if _, err := n.Lease.Claim(t.Context(), base, sha); err == nil || !strings.Contains(err.Error(), "1000") || f.remote(t, workorder.StateRef("T-A1B2C3D4")) != bad {
 		t.Errorf("got %v", err)
 	}
 }
@@ -222,7 +222,7 @@ func TestRemovedRepository(t *testing.T) {
 	}
 }
 
-// What an attempt could not push is not missed on the branch by the next one.
+// The next attempt does not miss commits on the branch that an attempt could not push.
 func TestUnpushedHeadIsNoneThatWasSetBack(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)

@@ -143,7 +143,7 @@ func (h *evil) run(t *testing.T, script string) {
 	if _, err := proc.Output(t.Context(), proc.Spec{Argv: []string{"/bin/bash", "-ec", script}, Dir: h.Repos.Workspace, Env: h.env, User: h.Repos.User}); err != nil {
 		t.Fatal(err)
 	}
-	// What ran by the agent's own hand does not count.
+	// Programs that the agent ran itself do not count.
 	if err := os.Truncate(h.mark, 0); err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func TestCommitsAndFilesReachTheRemoteWhileTheAgentWorks(t *testing.T) {
 	}
 }
 
-// What the agent commits beside its branch is saved as well.
+// Commits beside the agent's branch are saved as well.
 func TestSideBranchesAndStashReachTheRemote(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil).quick(0.3)
@@ -255,7 +255,9 @@ func TestRemoteGoesAndComesBack(t *testing.T) {
 	f.srv.Down.Store(false)
 	f.branchIs(t, sha)
 	eventually(t, "the news that it is back", func() bool {
-		return slices.ContainsFunc(f.seen(), func(e workorder.Event) bool { return strings.Contains(e.Text, "takes pushes again") })
+		return slices.ContainsFunc(f.seen(), func(e workorder.Event) bool {
+			return e.Type == workorder.EventPush && e.Status == "ok" && e.Name == workorder.StateRef("T-A1B2C3D4") && !git.ValidSHA(e.Text)
+		})
 	})
 	if n := f.saw(workorder.EventPush, "error"); n != 1 {
 		t.Errorf("the same failure was said %d times", n)

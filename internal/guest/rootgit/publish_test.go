@@ -54,7 +54,7 @@ func TestNothingToLand(t *testing.T) {
 	}
 }
 
-// What the work tree's own configuration names must not run, and the credential must not lie in it.
+// Programs that the work tree's own configuration names must not run, and the credential must not lie in it.
 func TestHostileWorkTree(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -151,14 +151,14 @@ func TestAgentThatLeavesItsBranch(t *testing.T) {
 			gittest.Git(t, f.Repos.Workspace, "checkout", "-q", "main")
 			gittest.Git(t, f.Repos.Workspace, "branch", "-q", "-D", target)
 			return commit(t, f, "elsewhere")
-		}, "removed the branch"},
+		}, target},
 		"parts": {func(t *testing.T, f *fixture) string {
 			t.Helper()
 			sha := commit(t, f, "work")
 			gittest.Git(t, f.Repos.Workspace, "checkout", "-q", "main")
 			commit(t, f, "other")
 			return sha
-		}, "is not part of"},
+		}, workorder.KeptRef("T-A1B2C3D4", "HEAD")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -259,7 +259,7 @@ func TestWhatCannotBeAddedDoesNotKeepTheRestBack(t *testing.T) {
 	f.sh(t, "mkdir git~1; printf precious >git~1/file") // a name that git takes for .git
 	err := f.Commits.Commit(t.Context(), "leftovers")
 	var left *worktree.LeftError
-	if !errors.As(err, &left) || !slices.Equal(left.Paths, []string{"git~1/file"}) || !strings.Contains(left.Why, "of that name") {
+	if !errors.As(err, &left) || !slices.Equal(left.Paths, []string{"git~1/file"}) || left.Why == "" {
 		t.Fatalf("got %v, want git~1/file to be named", err)
 	}
 	l := f.Land.Land(t.Context(), f.base, f.bundle, nil)
@@ -384,7 +384,7 @@ func TestHangingRemoteLeavesABundle(t *testing.T) {
 	gittest.Git(t, f.Repos.Workspace, "bundle", "verify", "-q", f.bundle)
 }
 
-// What setup wrote is not the agent's work, unless the agent changed it.
+// Files that setup wrote are not the agent's work, unless the agent changed them.
 func TestSetupsLeftoversAreNotTheAgents(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, map[string]string{"tracked": "1", "README": "x"})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,6 +79,12 @@ func rebaseBox(t *testing.T, srv *gittest.Server, o workorder.Rebase) (*fixture,
 	return f, c, plan, err
 }
 
+// refusedFor reports whether err is a rebase that was not begun, ended so, and names what it is about.
+func refusedFor(err error, by workorder.EndedBy, names ...string) bool {
+	refused, ok := errors.AsType[*rebase.Error](err)
+	return ok && refused.EndedBy() == by && !slices.ContainsFunc(names, func(name string) bool { return !strings.Contains(err.Error(), name) })
+}
+
 const (
 	besideRef = "refs/sandbox-agent/T-A1B2C3D4/heads/rebased-2"
 	backupRef = "refs/sandbox-agent/T-A1B2C3D4/heads/before-rebase-2"
@@ -109,7 +116,7 @@ func TestRebaseWithoutConflicts(t *testing.T) {
 		if err != nil || len(c.Problems) > 0 || len(c.Moved) != 2 || c.Moved[1].How != workorder.RangeSame {
 			t.Fatalf("%+v, %v", c, err)
 		}
-		// What is saved meanwhile leaves the branch alone.
+		// Saves in the meantime leave the branch alone.
 		if s := f.Save.Save(t.Context(), true); s.PushErr != nil || f.remote(t, workorder.BranchRef(target)) != old || f.remote(t, besideRef) != head {
 			t.Fatalf("%+v", s)
 		}
@@ -158,7 +165,7 @@ func TestHeldBranch(t *testing.T) {
 	if diff := cmp.Diff(&rebase.Conflict{Commit: plan.Conflict.Commit, Subject: "Change two", Files: []string{"f"}}, plan.Conflict); diff != "" {
 		t.Fatal(diff)
 	}
-	if _, why, err := f.Rebase.Unfinished(t.Context(), plan); err != nil || !strings.Contains(why, "conflicts are left in f") {
+	if _, why, err := f.Rebase.Unfinished(t.Context(), plan); err != nil || !strings.HasSuffix(why, " f") {
 		t.Errorf("%q %v", why, err)
 	}
 	f.write(t, "note", "half done\n")
@@ -195,48 +202,50 @@ func TestResolvedRebase(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		resolve func(t *testing.T, f *fixture)
-		why     string // of Unfinished
-		problem string // of Compare
+		why     string   // Unfinished names it
+		not     string   // and not this
+		how     string   // the first commit of Compare
+		problem []string // Compare names these
 	}{
 		"resolved": {resolve: func(t *testing.T, f *fixture) {
 			t.Helper()
 			f.write(t, "f", strings.Replace(tenLines, "2\n", "zwei two\n", 1))
 			gittest.Git(t, f.Repos.Workspace, "add", "f")
 			gittest.Git(t, f.Repos.Workspace, "-c", "core.editor=true", "rebase", "--continue")
-		}},
+		}, how: workorder.RangeChanged},
 		"marks": {resolve: func(t *testing.T, f *fixture) {
 			t.Helper()
 			gittest.Git(t, f.Repos.Workspace, "add", "f")
 			gittest.Git(t, f.Repos.Workspace, "-c", "core.editor=true", "rebase", "--continue")
-		}, problem: "marks of a conflict are left in f"},
+		}, how: workorder.RangeChanged, problem: []string{" f "}},
 		"skipped": {resolve: func(t *testing.T, f *fixture) {
 			t.Helper()
 			gittest.Git(t, f.Repos.Workspace, "rebase", "--skip")
-		}, problem: `"Change two" is gone: it conflicted in f`},
+		}, how: workorder.RangeDropped, problem: []string{`"Change two"`, " f "}},
 		"author": {resolve: func(t *testing.T, f *fixture) {
 			t.Helper()
 			f.write(t, "f", strings.Replace(tenLines, "2\n", "zwei two\n", 1))
 			gittest.Git(t, f.Repos.Workspace, "commit", "-qam", "Change two", "--author", "Mallory <m@example.org>")
 			gittest.Git(t, f.Repos.Workspace, "-c", "core.editor=true", "rebase", "--continue")
-		}, problem: "is not kept: Ann <ann@example.org> became Mallory <m@example.org>"},
+		}, how: workorder.RangeChanged, problem: []string{"Ann <ann@example.org>", "Mallory <m@example.org>"}},
 		"aborted": {resolve: func(t *testing.T, f *fixture) {
 			t.Helper()
 			gittest.Git(t, f.Repos.Workspace, "rebase", "--abort")
-		}, why: "is as it was"},
+		}, why: target},
 		"quit": {resolve: func(t *testing.T, f *fixture) {
 			t.Helper()
 			gittest.Git(t, f.Repos.Workspace, "reset", "-q", "--hard")
 			gittest.Git(t, f.Repos.Workspace, "rebase", "--quit")
-		}, why: "is as it was"},
+		}, why: target},
 		"staged": {resolve: func(t *testing.T, f *fixture) {
 			t.Helper()
 			gittest.Git(t, f.Repos.Workspace, "add", "f")
-		}, why: "in progress"},
+		}, why: "rebase", not: target},
 		"not on it": {resolve: func(t *testing.T, f *fixture) {
 			t.Helper()
 			gittest.Git(t, f.Repos.Workspace, "rebase", "--abort")
 			gittest.Git(t, f.Repos.Workspace, "commit", "-q", "--allow-empty", "-m", "x")
-		}, why: "is not on main"},
+		}, why: " main "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -250,7 +259,7 @@ func TestResolvedRebase(t *testing.T) {
 			}
 			tc.resolve(t, f)
 			head, why, err := f.Rebase.Unfinished(t.Context(), plan)
-			if err != nil || (tc.why == "") != (why == "") || !strings.Contains(why, tc.why) {
+			if err != nil || (tc.why == "") != (why == "") || !strings.Contains(why, tc.why) || tc.not != "" && strings.Contains(why, tc.not) {
 				t.Fatalf("%q %v", why, err)
 			}
 			if why != "" {
@@ -260,10 +269,16 @@ func TestResolvedRebase(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := strings.Join(c.Problems, "; "); (tc.problem == "") != (got == "") || !strings.Contains(got, tc.problem) {
-				t.Errorf("problems: %s", got)
+			got := strings.Join(c.Problems, "; ")
+			if (len(tc.problem) == 0) != (got == "") || c.Moved[0].How != tc.how {
+				t.Errorf("%+v, problems: %s", c.Moved, got)
 			}
-			if tc.problem == "" && (c.Moved[0].How != workorder.RangeChanged || c.Moved[0].Why != "conflict in f, resolved by the agent" || c.Moved[1].How != workorder.RangeSame) {
+			for _, names := range tc.problem {
+				if !strings.Contains(got, names) {
+					t.Errorf("problems without %s: %s", names, got)
+				}
+			}
+			if why := c.Moved[0].Why; len(tc.problem) == 0 && (!strings.Contains(why, " f,") || !strings.HasSuffix(why, "the agent") || c.Moved[1].How != workorder.RangeSame) {
 				t.Errorf("%+v", c.Moved)
 			}
 		})
@@ -305,8 +320,8 @@ func TestPushDuringARebase(t *testing.T) {
 	if s := f.state(t); s.BaseSHA == plan.NewBase || s.Last().HeadSHA != old {
 		t.Errorf("%+v", s)
 	}
-	// What they pushed is not ours to move unasked.
-	if _, _, _, err := rebaseBox(t, srv, workorder.Rebase{}); err == nil || !strings.Contains(err.Error(), `"Theirs" by Ann`) || strings.Contains(err.Error(), "Change two") {
+	// Commits that they pushed are not moved unasked.
+	if _, _, _, err := rebaseBox(t, srv, workorder.Rebase{}); !refusedFor(err, workorder.ByGit, `"Theirs"`, "Ann", "--with-foreign") || strings.Contains(err.Error(), "Change two") {
 		t.Errorf("%v", err)
 	}
 }
@@ -316,8 +331,7 @@ func TestRebaseOfForeignCommits(t *testing.T) {
 	srv, _ := withTask(t, map[string]string{"g": "other\n"})
 	onRemote(t, srv, target, map[string]string{"z": "z"}, "Theirs \x1b[31m")
 	f, _, _, err := rebaseBox(t, srv, workorder.Rebase{})
-	var refused *rebase.Error
-	if !errors.As(err, &refused) || refused.EndedBy() != workorder.ByGit || !strings.Contains(err.Error(), "1 commits") || strings.Contains(err.Error(), "\x1b") {
+	if !refusedFor(err, workorder.ByGit, "Theirs", " 1 ", "--with-foreign") || strings.Contains(err.Error(), "\x1b") {
 		t.Fatalf("%v", err)
 	}
 	if err := f.Land.Release(t.Context(), workorder.Attempt{Status: workorder.StatusError}); err != nil {
@@ -363,7 +377,7 @@ func TestRebaseAfterALostBox(t *testing.T) {
 		t.Fatalf("%+v, %v", plan, err)
 	}
 	onRemote(t, srv, target, map[string]string{"z": "z"}, "Theirs")
-	if _, err := lost(false); err == nil || !strings.Contains(err.Error(), `1 commits to`) || !strings.Contains(err.Error(), `"Theirs" by Ann`) {
+	if _, err := lost(false); !refusedFor(err, workorder.ByGit, " 1 ", `"Theirs"`, "Ann") {
 		t.Error(err)
 	}
 }
@@ -382,14 +396,14 @@ func TestRebaseThatIsNotBegun(t *testing.T) {
 		}
 		f.Land.Land(t.Context(), f.base, f.bundle, endedAs(workorder.StatusSuccess))
 		_, _, plan, err := rebaseBox(t, srv, workorder.Rebase{})
-		if err != nil || !strings.Contains(plan.Nothing(), "newest commit of main already") {
+		if err != nil || plan.Commits == 0 || !strings.Contains(plan.Nothing(), " main ") || !strings.Contains(plan.Nothing(), plan.NewBase[:12]) {
 			t.Errorf("%+v, %v", plan, err)
 		}
 	})
 	t.Run("no such branch", func(t *testing.T) {
 		t.Parallel()
 		srv, _ := withTask(t, nil)
-		if _, _, _, err := rebaseBox(t, srv, workorder.Rebase{Onto: "nowhere"}); err == nil || !strings.Contains(err.Error(), `no branch "nowhere"`) {
+		if _, _, _, err := rebaseBox(t, srv, workorder.Rebase{Onto: "nowhere"}); !refusedFor(err, workorder.ByGit, `"nowhere"`, "--onto") {
 			t.Error(err)
 		}
 	})
@@ -407,7 +421,7 @@ func TestRebaseThatIsNotBegun(t *testing.T) {
 		n := newBox(t, srv, workorder.ModeRebase)
 		n.Repos.Order.Rebase, n.Repos.Order.Ended = &workorder.Rebase{}, []string{f.Repos.Order.AttemptID}
 		c, _ := n.start(t)
-		if _, err := n.Rebase.Plan(t.Context(), c); err == nil || !strings.Contains(err.Error(), "sandbox-agent continue T-A1B2C3D4") {
+		if _, err := n.Rebase.Plan(t.Context(), c); !refusedFor(err, workorder.ByOrder, "sandbox-agent continue T-A1B2C3D4") {
 			t.Error(err)
 		}
 		if n.remote(t, workorder.CheckpointRef("T-A1B2C3D4")) == "" {

@@ -93,7 +93,7 @@ func TestResultAfterALateOne(t *testing.T) {
 	}
 }
 
-// What does not fit is left out, the result never.
+// Logs that do not fit are left out, the result never is.
 func TestResultIsBounded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)

@@ -167,7 +167,7 @@ func TestAddressedAfterARebase(t *testing.T) {
 	}
 }
 
-// What the agent merges from the base was not made for the feedback, and what it takes back does not address it.
+// Commits that the agent merges from the base were not made for the feedback, and reverted ones do not address it.
 func TestAddressedIsTheTasksOwn(t *testing.T) {
 	t.Parallel()
 	srv, _ := withTask(t, nil)
@@ -208,7 +208,7 @@ func texts(r *workorder.Review) (list []string) {
 	return list
 }
 
-// What nobody answered stays beside what comes later. The forge tells by itself what it still has.
+// Unanswered items stay beside later ones. The forge itself says which it still has.
 func TestPendingFeedback(t *testing.T) {
 	t.Parallel()
 	pending := reviewed("Gone or there again")
@@ -241,12 +241,12 @@ func TestPendingFeedback(t *testing.T) {
 	// No room for a file's is said.
 	said := ""
 	p.Repos.Emit = func(e workorder.Event) { said = e.Text }
-	if r = take(&workorder.Review{Items: fromFile(many...)}); len(r.Items) != workorder.MaxReviewItems || !strings.HasPrefix(said, "2 entries") || !r.Until.IsZero() {
+	if r = take(&workorder.Review{Items: fromFile(many...)}); len(r.Items) != workorder.MaxReviewItems || !strings.HasPrefix(said, "2 ") || !r.Until.IsZero() {
 		t.Errorf("%d items, %q, until %s", len(r.Items), said, r.Until)
 	}
 }
 
-// What an attempt had no room for is the next one's, and is not passed by what was read.
+// Items that an attempt had no room for are the next one's, and the time of the last read does not pass them.
 func TestFeedbackForLater(t *testing.T) {
 	t.Parallel()
 	srv, _ := withTask(t, nil)

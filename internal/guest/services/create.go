@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -46,13 +47,16 @@ func (s *Stack) create(ctx context.Context, u *unit) error {
 
 // containerOf is the container of a service.
 func containerOf(spec workorder.Service, taskID string) (*container.Config, *container.HostConfig, error) {
-	ports := nat.PortSet{}
+	ports, published := nat.PortSet{}, nat.PortMap{}
 	for _, p := range spec.Ports {
-		port, err := parsePort(p)
+		outer, port, err := parsePort(p)
 		if err != nil {
 			return nil, nil, err
 		}
 		ports[port] = struct{}{}
+		if outer != "" {
+			published[port] = append(published[port], nat.PortBinding{HostIP: loopback, HostPort: outer})
+		}
 	}
 	conf := &container.Config{
 		Image: spec.Image, Env: env(spec.Env), Cmd: spec.Command, Hostname: hostname(spec.Name),
@@ -60,6 +64,7 @@ func containerOf(spec workorder.Service, taskID string) (*container.Config, *con
 		Labels: map[string]string{workorder.LabelTask: taskID},
 	}
 	host := &container.HostConfig{
+		PortBindings:  published,
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		LogConfig:     container.LogConfig{Type: "local", Config: map[string]string{"max-size": "10m", "max-file": "2"}},
 	}
@@ -76,24 +81,34 @@ func containerOf(spec workorder.Service, taskID string) (*container.Config, *con
 	return conf, host, nil
 }
 
-// parsePort reads "6379" or "53/udp". A published form "8080:80" names the
-// container's port last; nothing is published, containers are reached at their own address.
-func parsePort(s string) (nat.Port, error) {
-	if i := strings.LastIndex(s, ":"); i >= 0 {
-		s = s[i+1:]
+// loopback is where ports are published: in the box, for the box alone.
+const loopback = "127.0.0.1"
+
+// parsePort reads "6379" or "53/udp". The form "5433:5432" begins with the port of the box that leads there; else outer is empty.
+func parsePort(s string) (outer string, inner nat.Port, err error) {
+	before, rest, two := strings.Cut(s, ":")
+	if two {
+		if !isPort(before) {
+			return "", "", fmt.Errorf("port %q: %q is not a number from 1 to 65535", s, before)
+		}
+		outer, s = before, rest
 	}
 	number, proto, ok := strings.Cut(s, "/")
 	if !ok {
 		proto = "tcp"
 	}
-	p, err := nat.NewPort(proto, number)
-	if err != nil {
-		return "", fmt.Errorf("port %q: %w", s, err)
+	if !isPort(number) {
+		return "", "", fmt.Errorf("port %q is not a number from 1 to 65535", s)
 	}
-	if p.Int() < 1 || p.Int() > 65535 || strings.Contains(number, "-") {
-		return "", fmt.Errorf("port %q is not a number from 1 to 65535", s)
+	if inner, err = nat.NewPort(proto, number); err != nil {
+		return "", "", fmt.Errorf("port %q: %w", s, err)
 	}
-	return p, nil
+	return outer, inner, nil
+}
+
+func isPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n > 0
 }
 
 // hostname keeps names that the kernel would refuse out of the container.

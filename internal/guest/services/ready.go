@@ -179,7 +179,7 @@ func healthArgv(c *container.Config) []string {
 // the image exposes.
 func firstTCP(u *unit, in container.InspectResponse) (string, bool) {
 	for _, p := range u.spec.Ports {
-		if port, err := parsePort(p); err == nil && port.Proto() == "tcp" {
+		if _, port, err := parsePort(p); err == nil && port.Proto() == "tcp" {
 			return port.Port(), true
 		}
 	}
@@ -198,7 +198,8 @@ func firstTCP(u *unit, in container.InspectResponse) (string, bool) {
 	return strconv.Itoa(slices.Min(exposed)), true
 }
 
-// accepts waits until the port accepts a connection.
+// accepts waits until the port accepts a connection. When the time is up, its error
+// names the port, whatever the time ran out in.
 func (s *Stack) accepts(ctx context.Context, u *unit, port string) error {
 	d := net.Dialer{Timeout: dialTimeout}
 	looked := time.Now()
@@ -210,7 +211,7 @@ func (s *Stack) accepts(ctx context.Context, u *unit, port string) error {
 			}
 		}
 		if time.Since(looked) >= statePause || !u.ip.IsValid() {
-			if _, err := s.look(ctx, u); err != nil {
+			if _, err := s.look(ctx, u); err != nil && ctx.Err() == nil {
 				return err
 			}
 			looked = time.Now()

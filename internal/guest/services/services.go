@@ -195,6 +195,18 @@ func (s *Stack) Hosts() map[string]netip.Addr {
 	return hosts
 }
 
+// Down are the names of the services that are not ready.
+func (s *Stack) Down() (names []string) {
+	for _, u := range s.units {
+		u.mu.Lock()
+		if u.state != stateReady {
+			names = append(names, u.spec.Name)
+		}
+		u.mu.Unlock()
+	}
+	return names
+}
+
 // Ends are the services as last seen.
 func (s *Stack) Ends() []workorder.ServiceEnd {
 	var ends []workorder.ServiceEnd

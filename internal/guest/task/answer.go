@@ -47,7 +47,7 @@ func (t *Task) revise(review *workorder.Review, h runner.History) {
 	if answers, err := runner.NewAnswers(t.cfg.User); err != nil {
 		t.cfg.Emit(workorder.Event{Type: workorder.EventWarning, Text: err.Error()})
 	} else {
-		t.answers, file = answers, answers.File
+		t.answers, t.cfg.Answers, file = answers, answers, answers.File
 		t.only[workorder.ForAgent] = append(t.only[workorder.ForAgent], runner.AnswersVar+"="+file)
 	}
 	if left := runner.NoRoom(review); len(left) > 0 {

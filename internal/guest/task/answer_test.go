@@ -165,19 +165,19 @@ func TestFeedbackThroughTwoAttempts(t *testing.T) {
 	}
 	cut.commit(t, "a", "Count right", "Addresses: 1")
 	begun, why := cut.end(t, workorder.StatusTimeout)
-	if len(begun.Review) != 2 || !slices.Equal(begun.Review[0].Commits, []string{begun.HeadSHA}) || begun.Review[0].Replied || !strings.Contains(why, "did not come to its end") {
+	if len(begun.Review) != 2 || !slices.Equal(begun.Review[0].Commits, []string{begun.HeadSHA}) || begun.Review[0].Replied || !strings.Contains(why, string(workorder.StatusTimeout)) {
 		t.Fatalf("%+v, %q", begun.Review, why)
 	}
 
 	o.Mode, o.Review, o.AttemptID = workorder.ModeContinue, nil, workorder.NewAttemptID()
 	// An attempt that is done and cannot say so leaves the feedback for who can.
 	mute := newAttempt(t, o, "")
-	if _, why := mute.end(t, workorder.StatusSuccess); !strings.Contains(why, "there is no token") {
+	if _, why := mute.end(t, workorder.StatusSuccess); !strings.Contains(why, "SANDBOX_AGENT_GIT_TOKEN") {
 		t.Errorf("%q", why)
 	}
 	o.AttemptID = workorder.NewAttemptID()
 	next := newAttempt(t, o, forgeToken)
-	if p := next.task.cfg.Prompt; !strings.Contains(p, "## Item 2") {
+	if p := next.task.cfg.Prompt; !strings.Contains(p, "Why?") {
 		t.Errorf("the prompt:\n%s", p)
 	}
 	if err := os.WriteFile(next.task.answers.File, []byte("2: Because of "+forgeToken+", @ann.\n"), 0o600); err != nil {
@@ -200,7 +200,7 @@ func TestFeedbackThroughTwoAttempts(t *testing.T) {
 		t.Errorf("the reason: %q", said)
 	}
 	o.AttemptID = workorder.NewAttemptID()
-	if last := newAttempt(t, o, forgeToken); last.cloned.State.Review != nil || strings.Contains(last.task.cfg.Prompt, "## Item") || last.task.answers != nil {
+	if last := newAttempt(t, o, forgeToken); last.cloned.State.Review != nil || strings.Contains(last.task.cfg.Prompt, "Why?") || last.task.answers != nil {
 		t.Errorf("answered, and still there: %+v", last.cloned.State.Review)
 	}
 	for _, v := range f.Violations() {
@@ -208,7 +208,7 @@ func TestFeedbackThroughTwoAttempts(t *testing.T) {
 	}
 }
 
-// What is the agent's user's is read by its folder; nobody else can write there.
+// Files of the agent's user are read through its folder, to which no other user can write.
 func TestAnswersAreTheUsers(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {

@@ -15,6 +15,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/gateway"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/media"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/plan"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/shell"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/runner"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -29,6 +31,7 @@ type Task struct {
 	answers *runner.Answers
 	asked   runner.Asked  // without the task, which is the order's
 	kept    *media.Folder // nil means the agent has not begun
+	door    *shell.Door   // of the user's shells; nil means there are none
 
 	mu   sync.Mutex
 	lost []string // what the services' watcher said
@@ -74,6 +77,9 @@ func (t *Task) Environ() []string { return t.cfg.Env }
 // Watch sets the source of the time of the work tree's last observed change.
 func (t *Task) Watch(changed func() time.Time) { t.cfg.Changed = changed }
 
+// LetIn opens a door while the agent works, for shells of the user who runs the box.
+func (t *Task) LetIn(door *shell.Door) { t.door = door }
+
 // commandEnv is the environment of all commands: what the image sets, who the user
 // is, the project's variables and the secrets that are for all of them, the later winning.
 func commandEnv(env *workorder.Envelope) []string {
@@ -104,6 +110,13 @@ func commandEnv(env *workorder.Envelope) []string {
 		list = append(list, k+"="+v)
 	}
 	return list
+}
+
+// Note tells the agent's next runs what they should know of the sandbox.
+func (t *Task) Note(text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.cfg.Notes = append(t.cfg.Notes, text)
 }
 
 // Lose notes a service that failed during the run.
@@ -181,12 +194,36 @@ func adding(used workorder.Usage, emit func(workorder.Event)) func(workorder.Eve
 func (t *Task) run(ctx context.Context, cfg runner.Config) boot.AgentEnd {
 	cfg.Deadline, _ = ctx.Deadline()
 	keep := t.media(&cfg)
+	leave := t.letIn(&cfg)
 	t.agent = runner.Agent(ctx, cfg)
 	a := t.agent
+	a.Warnings = append(a.Warnings, leave()...)
 	files, warnings := keep()
 	a.Evidence, a.Warnings = append(a.Evidence, files...), append(a.Warnings, warnings...)
 	return boot.AgentEnd{
 		Agent: a.Agent, Usage: a.Usage, Status: a.Status, Reasons: a.Reasons, ResumeAt: a.ResumeAt, Evidence: a.Evidence, Warnings: a.Warnings,
+	}
+}
+
+// letIn opens the door for shells. What it returns closes it and ends them: nothing of theirs is there when the checks run.
+func (t *Task) letIn(cfg *runner.Config) (leave func() []string) {
+	if t.door == nil || cfg.User == nil {
+		return func() []string { return nil }
+	}
+	a := shell.Agent{Env: cfg.Env, Dir: cfg.Workspace}
+	if cfg.User.Place != nil {
+		a.Place = cfg.User.Place.Name()
+	}
+	before := proc.LookAround(cfg.User.UID, nil)
+	if err := t.door.Open(a); err != nil {
+		return func() []string { return []string{err.Error()} }
+	}
+	return func() (warnings []string) {
+		if err := t.door.Close(); err != nil {
+			warnings = append(warnings, err.Error())
+		}
+		before.Sweep()
+		return warnings
 	}
 }
 
@@ -247,4 +284,7 @@ func (t *Task) Plan() (text, path string, err error) {
 }
 
 // Setenv sets a variable of all commands from now on.
-func (t *Task) Setenv(name, value string) { t.cfg.Env = append(t.cfg.Env, name+"="+value) }
+func (t *Task) Setenv(name, value string) {
+	others := slices.DeleteFunc(slices.Clone(t.cfg.Env), func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
+	t.cfg.Env = append(others, name+"="+value)
+}

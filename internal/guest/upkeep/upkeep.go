@@ -1,4 +1,4 @@
-// Package upkeep looks after the layer cache that boxes share, in a box without a task: one request, one answer.
+// Package upkeep looks after the volume that boxes share, image layers and snapshots of setup, in a box without a task: one request, one answer.
 package upkeep
 
 import (
@@ -19,6 +19,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/dockerd"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/layercache"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/services"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/snapshots"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -91,11 +92,21 @@ func readRequest(in *bufio.Reader) (*workorder.CacheRequest, error) {
 
 func (k *keeper) do(ctx context.Context, verb string, req *workorder.CacheRequest, in io.Reader) (*workorder.CacheReport, error) {
 	up := layercache.Upkeep{Dir: workorder.CacheDir, Log: k.log}
+	kept := snapshots.Upkeep{Dir: workorder.CacheDir, Log: k.log}
 	switch verb {
 	case workorder.CacheList:
-		return up.List(ctx)
+		r, err := up.List(ctx)
+		if err == nil {
+			err = kept.List(ctx, r)
+		}
+		return r, err
 	case workorder.CachePrune:
-		return up.Prune(ctx, layercache.PruneOptions{OlderThan: time.Duration(req.OlderThanSeconds * float64(time.Second)), DryRun: req.DryRun})
+		age := time.Duration(req.OlderThanSeconds * float64(time.Second))
+		r, err := up.Prune(ctx, layercache.PruneOptions{OlderThan: age, DryRun: req.DryRun})
+		if err == nil {
+			err = kept.Prune(ctx, r, age, req.DryRun)
+		}
+		return r, err
 	case workorder.CacheLoad:
 		return k.bring(ctx, req, func(ctx context.Context, eng *dockerd.Engine) ([]string, error) {
 			return services.Load(ctx, eng.Client(), in, func(line string) {

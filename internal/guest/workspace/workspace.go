@@ -9,15 +9,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
-	"github.com/sandbox-agent/sandbox-agent/internal/redact"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -29,9 +26,6 @@ type Workspace struct {
 	// GitConfig is git's system-wide file. At system scope because root's own
 	// configuration is not the agent's: --global would write to the wrong home.
 	GitConfig string
-	LogDir    string
-	// Clean takes secrets out of a log; nil means there are none.
-	Clean func(io.Writer) io.WriteCloser
 }
 
 // Make creates the empty folder for the user.
@@ -75,7 +69,8 @@ func quote(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`).Replace(s) + `"`
 }
 
-const envFile = ".env"
+// EnvFile is the file with the generated variables.
+const EnvFile = ".env"
 
 // hasEnvFile is an exit code that nothing else in the script of WriteEnvFile has.
 const hasEnvFile = 73
@@ -84,14 +79,14 @@ const hasEnvFile = 73
 // that exists (the repository tracks one) is left alone and said so: written, its values would end up in a commit.
 func (w *Workspace) WriteEnvFile(ctx context.Context, env map[string]string) (warning string, err error) {
 	// noclobber opens with O_EXCL, which does not follow a link.
-	err = w.feed(ctx, fmt.Sprintf("if [ -e %[1]s ] || [ -L %[1]s ]; then exit %[2]d; fi; umask 077; set -C; cat >%[1]s", envFile, hasEnvFile), dotEnv(env))
+	err = w.feed(ctx, fmt.Sprintf("if [ -e %[1]s ] || [ -L %[1]s ]; then exit %[2]d; fi; umask 077; set -C; cat >%[1]s", EnvFile, hasEnvFile), dotEnv(env))
 	switch {
 	case proc.ExitCode(err) == hasEnvFile:
 		return "the repository has a .env of its own: it is not overwritten; the variables are in the environment of every command", nil
 	case err != nil:
 		return "", fmt.Errorf("write .env: %w", err)
 	}
-	if err := w.feed(ctx, "mkdir -p .git/info && cat >>.git/info/exclude", "/"+envFile+"\n"); err != nil {
+	if err := w.feed(ctx, "mkdir -p .git/info && cat >>.git/info/exclude", "/"+EnvFile+"\n"); err != nil {
 		return "", fmt.Errorf("keep .env out of git: %w", err)
 	}
 	return "", nil
@@ -128,36 +123,4 @@ func dotEnvValue(v string) string {
 	default:
 		return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`", "\n", `\n`, "\r", `\r`).Replace(v) + `"`
 	}
-}
-
-// packagesTail is how much of apt's last words an error shows, in bytes.
-const packagesTail = 1 << 10
-
-// Install installs packages of the distribution, as root. Their names come from the
-// project file, which the user wrote.
-func (w *Workspace) Install(ctx context.Context, packages []string) error {
-	f, err := os.Create(filepath.Join(w.LogDir, "packages.log"))
-	if err != nil {
-		return fmt.Errorf("install packages: %w", err)
-	}
-	defer f.Close()
-	clean := w.Clean
-	if clean == nil {
-		clean = (*redact.Set)(nil).Writer
-	}
-	log := clean(f)
-	defer log.Close()
-	env := append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8")
-	// apt would download as a user of its own, whom the network policy takes for untrusted.
-	const asRoot = "APT::Sandbox::User=root"
-	for _, argv := range [][]string{
-		{"apt-get", "update", "-q", "-o", asRoot},
-		append([]string{"apt-get", "install", "-q", "-y", "-o", asRoot, "--no-install-recommends", "--"}, packages...),
-	} {
-		tail := proc.NewTail(packagesTail)
-		if err := proc.Run(ctx, proc.Spec{Argv: argv, Env: env, Stdout: log, Stderr: io.MultiWriter(log, tail)}); err != nil {
-			return fmt.Errorf("install %s: %w: %s", strings.Join(packages, ", "), err, strings.TrimSpace(tail.String()))
-		}
-	}
-	return nil
 }

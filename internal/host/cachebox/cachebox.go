@@ -1,7 +1,7 @@
-// Package cachebox looks after the layer cache from outside. The cache is a volume that
-// only a container can touch, so every request gets a box of its own: no
-// task, no repository, no code but ours, held like any other, gone when it has answered. It
-// prints nothing.
+// Package cachebox manages the layer cache from the host. The cache is a volume that only a
+// container can access, so every request gets a box of its own: without task and
+// repository, running only our code, confined like any other box, and removed after its
+// answer. The package prints nothing.
 package cachebox
 
 import (
@@ -27,37 +27,42 @@ import (
 )
 
 const (
-	// pollPause is how often a box is looked for that is being started.
+	// pollPause is the time between two looks for a box that is being started.
 	pollPause = 100 * time.Millisecond
-	// engineGone is how long an engine may be away before the box is given up.
+	// engineGone is how long an engine may be away before the request fails.
 	engineGone = 30 * time.Second
-	// cleanTimeout bounds removing the box, whatever the user's patience.
+	// cleanTimeout bounds removing the box, which the user cannot interrupt.
 	cleanTimeout = 30 * time.Second
-	// stopGrace is what the box has to end its engine and give its data root back.
+	// stopGrace is the box's time to end its engine and release its data root.
 	stopGrace = workorder.StopGrace
-	// maxLine bounds a line of the answer: the report of a cache with thousands of images.
+	// maxLine bounds a line of the answer, in bytes: the report of a cache with thousands of images.
 	maxLine = 16 << 20
-	// maxTail is how much of the box's log goes into an error.
+	// maxTail is how much of the box's log goes into an error, in bytes.
 	maxTail = 2 << 10
 )
 
-// Keeper starts boxes that look after the cache. Its methods may be called at once.
+// Images makes sure that the image of the box is on the engine.
+type Images interface {
+	Ensure(ctx context.Context, name string, progress func(workorder.Event)) (workorder.Image, error)
+}
+
+// Keeper starts boxes that manage the cache. Its methods may be called concurrently.
 type Keeper struct {
 	Engine runtime.Runtime
-	Images start.Images
-	Owner  string // of what is left, should this process be killed
-	Dir    string // existing folder for what is in transit
+	Images Images
+	Owner  string // label of the leftovers if this process is killed
+	Dir    string // existing folder for files in transit
 	Log    *slog.Logger
-	// Show is called for every event, from one goroutine at a time; nil means nobody wants to know.
+	// Show is called for every event, from one goroutine at a time; if nil, events are dropped.
 	Show func(workorder.Event)
 
-	// How the box is made, as for a run.
+	// Settings of the box, as for a run.
 	Image, Isolation, OCIRuntime, CacheVolume string
 }
 
-// Do carries out one request and returns the answer, also beside an error when
-// part of it was done. When ctx ends the box is stopped, when hard is closed it is killed. archive is what
-// follows the request; nil means nothing. The box is gone when Do returns.
+// Do carries out one request and returns the answer; with an error it may return the answer of the part
+// that was done. When ctx ends, the box is stopped; when hard is closed, it is killed. archive is the data
+// after the request, or nil. The box is gone when Do returns.
 func (k *Keeper) Do(ctx context.Context, hard <-chan struct{}, verb string, req workorder.CacheRequest, archive io.Reader) (*workorder.CacheReport, error) {
 	info, err := k.Engine.Info(ctx)
 	if err != nil {
@@ -87,14 +92,14 @@ func (k *Keeper) Do(ctx context.Context, hard <-chan struct{}, verb string, req 
 	}
 	return s.run(ctx, hard, runtime.BoxSpec{
 		Name: "sandbox-agent-" + req.ID, Image: img.Name, Command: []string{workorder.EntrypointIn, "cache", verb},
-		// The label of a task makes it visible to whoever counts or collects boxes.
+		// The label of a task makes it visible to code that counts or collects boxes.
 		Labels:    map[string]string{workorder.LabelTask: req.ID, workorder.LabelOwner: k.Owner},
 		Isolation: k.Isolation, OCIRuntime: k.OCIRuntime, CacheVolume: cmp.Or(k.CacheVolume, start.CacheVolume),
 		Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2,
 	}, stdin, req.HostImages)
 }
 
-// giveUp makes a reader whose reads end with stop, also while the one below waits
+// giveUp makes a reader whose reads end with stop, even while the underlying read waits
 // for a terminal or a pipe; that read ends with the process.
 func giveUp(r io.Reader) (pipe io.Reader, stop func()) {
 	pr, pw := io.Pipe()
@@ -119,7 +124,7 @@ func (k *Keeper) offer(ctx context.Context, images []string) map[string]string {
 	}
 	have := map[string]string{}
 	for _, ref := range images {
-		// An engine that cannot answer costs the short cut only.
+		// An engine that cannot answer costs only the optimisation.
 		if id, err := ic.ImageID(ctx, ref); err == nil && id != "" {
 			have[ref] = id
 		}
@@ -131,8 +136,8 @@ func (k *Keeper) offer(ctx context.Context, images []string) map[string]string {
 type session struct {
 	k      *Keeper
 	id     string
-	begun  chan struct{} // closed when the start has ended
-	failed error         // of the start; to be read after begun
+	begun  chan struct{} // closed when the start has succeeded or failed
+	failed error         // error of the start; to be read after begun
 	last   int64         // number of the last line seen
 	answer *workorder.CacheLine
 	log    *proc.Tail
@@ -155,18 +160,18 @@ func (s *session) run(ctx context.Context, hard <-chan struct{}, spec runtime.Bo
 	end()
 	s.noMore()
 	if err == nil {
-		<-s.begun // an upload is cut off when the answer is known
+		<-s.begun // the upload stops when the answer is known
 	}
 	<-helper
 	cleanErr := s.remove(ctx)
-	if <-interrupted && (s.answer == nil || s.answer.Status != "ok") { // else it came too late
+	if <-interrupted && (s.answer == nil || s.answer.Status != "ok") { // otherwise the interrupt came too late
 		return nil, fault.New(workorder.ExitInterrupted, errors.Join(errors.New("interrupted"), cleanErr), "what is in the cache is sound; run the command again to go on")
 	}
 	rep, err := s.outcome(err)
 	return rep, errors.Join(err, cleanErr)
 }
 
-// outcome judges what the box has answered.
+// outcome decides the result of the box's answer.
 func (s *session) outcome(startErr error) (*workorder.CacheReport, error) {
 	switch {
 	case s.answer == nil && startErr != nil && !errors.Is(startErr, errNoAnswer):
@@ -185,7 +190,7 @@ func (s *session) outcome(startErr error) (*workorder.CacheReport, error) {
 	return s.answer.Report, nil
 }
 
-// find returns the box; nil when it is gone, or its start has failed.
+// find returns the box; nil if it is gone, or its start has failed.
 func (s *session) find(ctx context.Context) (*runtime.Box, error) {
 	begun := false
 	select {
@@ -203,7 +208,7 @@ func (s *session) find(ctx context.Context) (*runtime.Box, error) {
 	return box, err
 }
 
-// follow reads the box's answer. An engine that is away for a moment is waited for.
+// follow reads the box's answer. It waits for an engine that is away for a moment.
 func (s *session) follow(ctx context.Context) error {
 	w := &runtime.Watcher{
 		Find: s.find,
@@ -228,15 +233,14 @@ func (s *session) follow(ctx context.Context) error {
 		}
 	default:
 	}
-	return errNoAnswer // it ended, or somebody removed it
+	return errNoAnswer // it ended without an answer, or was removed
 }
 
-// read reads what the box says until it has answered or ends; of a box that is
-// over, what it has said.
+// read reads the box's output until it has answered or ends; if over, all that it has printed.
 func (s *session) read(ctx context.Context, box *runtime.Box, over bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s.log = proc.NewTail(maxTail) // every reading begins at the start
+	s.log = proc.NewTail(maxTail) // each read begins at the start of the output
 	lines := text.WholeLines(maxLine, func(b []byte) {
 		var l workorder.CacheLine
 		if json.Unmarshal(b, &l) != nil || l.Seq <= s.last {
@@ -257,7 +261,7 @@ func (s *session) read(ctx context.Context, box *runtime.Box, over bool) error {
 	return runtime.Follow(ctx, s.k.Engine, s.id, o)
 }
 
-// stops ends the box when the user does not want to wait, and reports whether that was so. It returns when live ends.
+// stops ends the box when the user interrupts, and reports whether he did. It returns when live ends.
 func (s *session) stops(user, live context.Context, hard <-chan struct{}) bool {
 	select {
 	case <-live.Done():
@@ -277,8 +281,8 @@ func (s *session) stops(user, live context.Context, hard <-chan struct{}) bool {
 	return true
 }
 
-// handOver serves images of this engine to the box, as the companion of a run
-// does. The channel is closed when nothing is under way any more.
+// handOver serves images of this engine to the box, as the companion of a run does. The
+// channel is closed when no transfer is running.
 func (s *session) handOver(ctx context.Context, offered map[string]string) <-chan struct{} {
 	done := make(chan struct{})
 	if len(offered) == 0 {
@@ -302,13 +306,13 @@ func (s *session) handOver(ctx context.Context, offered map[string]string) <-cha
 	return done
 }
 
-// nobody listens to a companion in its own process.
+// nobody is the parent of a companion in the same process: it reads no output.
 type nobody struct{}
 
 func (nobody) Write(p []byte) (int, error) { return len(p), nil }
 func (nobody) Close() error                { return nil }
 
-// remove leaves nothing of the box on the engine.
+// remove removes the box and everything of it from the engine.
 func (s *session) remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
 	defer cancel()

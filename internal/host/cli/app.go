@@ -1,5 +1,5 @@
-// Package cli is the command line: it reads flags and environment, calls the
-// packages that do the work and says how it went. A command is a struct of options, a
+// Package cli is the command line: it reads flags and environment, calls the packages
+// that do the work and reports the outcome. A command is a struct of options, a
 // constructor and a run function; nothing is contacted before its run function.
 package cli
 
@@ -20,17 +20,19 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// App is what commands are given: streams, environment and the ways to reach
-// the world, so that tests run the same commands on other ones.
+// App is the environment of commands: streams, variables and connections, so that tests
+// run the same commands with others.
 type App struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
@@ -39,34 +41,43 @@ type App struct {
 	Hard <-chan struct{}
 	// Executable is this program, to start the companion with.
 	Executable func() (string, error)
-	// Open connects to the engine the environment names. It contacts nothing yet.
+	// Open connects to the engine that the environment names. It contacts nothing yet.
 	Open func() (*Backend, error)
 
-	debug bool
-	// patience overrides how long another command is waited for; 0 means as long as each wait allows.
+	debug, verbose bool
+	// patience overrides how long to wait for another command; if 0, each wait has its own bound.
 	patience time.Duration
 }
 
-// Backend is an engine with what the commands need around it.
+// Backend is an engine with the parts that commands need.
 type Backend struct {
 	Engine runtime.Runtime
 	Images Images
 }
 
-// Images is the care for the box's image.
+// Images builds the images of boxes.
 type Images interface {
 	start.Images
 	upkeep.Images
-	// Build builds the default image; again and without the cache with rebuild.
+	// Build builds the default image; with rebuild, again and without the cache.
 	Build(ctx context.Context, rebuild bool, progress func(workorder.Event)) (workorder.Image, error)
-	// Derive builds the image name on the default image's base when it is missing.
+	// Derive builds the image name on the default image's base if it is missing.
 	Derive(ctx context.Context, name string, dockerfile []byte, progress func(workorder.Event)) error
+}
+
+// taskFirst makes a `create` of a command line that begins with a task: `sandbox-agent "fix the flaky test"`. No command's name has a
+// space.
+func taskFirst(args []string) []string {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") || !strings.ContainsAny(strings.TrimSpace(args[0]), " \n\t") {
+		return args
+	}
+	return append([]string{"create", "--task"}, args...)
 }
 
 // Main runs the command line and returns the exit code.
 func Main(ctx context.Context, a *App, args []string) int {
 	root := newRootCmd(a)
-	root.SetArgs(args)
+	root.SetArgs(taskFirst(args))
 	root.SetIn(a.Stdin)
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
@@ -85,12 +96,12 @@ func Main(ctx context.Context, a *App, args []string) int {
 	return code
 }
 
-// ending carries an exit code for which everything has been said already.
+// ending is the error of a command that has printed everything: only an exit code.
 type ending struct{ code int }
 
 func (e *ending) Error() string { return fmt.Sprintf("exit %d", e.code) }
 
-// exitCode reads the class off an error.
+// exitCode is the exit code of an error.
 func exitCode(err error) int {
 	var coded interface{ ExitCode() int }
 	var ambiguous *store.AmbiguousError
@@ -111,8 +122,15 @@ func exitCode(err error) int {
 	return workorder.ExitGeneral
 }
 
-// hint is what to do about an error; empty means nothing is known.
+// hint is the advice for an error; empty if there is none.
 func hint(err error) string {
+	// These are at the bottom of errors whose own hint is about something else.
+	if denied, ok := errors.AsType[*runtime.DeniedError](err); ok {
+		return denied.Hint()
+	}
+	if proc.Missing(err) == "git" {
+		return "install git (`sudo apt install git`, `brew install git`), or put it on PATH: repositories and credentials need it"
+	}
 	if h := fault.Hint(err); h != "" {
 		return h
 	}
@@ -137,17 +155,17 @@ func hint(err error) string {
 func (a *App) printError(err error, code int, asJSON bool) {
 	list, positioned := projects.Problems(err)
 	hint := hint(err)
-	untrusted, _ := errors.AsType[*untrustedError](err)
+	untrusted, _ := errors.AsType[*resolve.UntrustedError](err)
 	if asJSON {
 		b, _ := json.Marshal(struct { // strings and numbers always encode
 			Error    string    `json:"error"`
 			Hint     string    `json:"hint,omitempty"`
 			ExitCode int       `json:"exit_code"`
 			Problems diag.List `json:"problems,omitempty"`
-			// Untrusted is what a project file that came with a repository asks for.
-			Untrusted *untrustedError `json:"untrusted,omitempty"`
+			// Untrusted lists the requests of a project file that came with a repository.
+			Untrusted *resolve.UntrustedError `json:"untrusted,omitempty"`
 		}{err.Error(), hint, code, list, untrusted})
-		fmt.Fprintln(a.Stderr, string(render.EscapeControls(b)))
+		fmt.Fprintln(a.Stderr, string(text.EscapeControls(b)))
 		return
 	}
 	if positioned {
@@ -155,10 +173,10 @@ func (a *App) printError(err error, code int, asJSON bool) {
 			return
 		}
 	}
-	// The text has words of a git server, a registry or a build.
-	fmt.Fprintln(a.Stderr, "error: "+render.Clean(strings.TrimRight(err.Error(), "\n")))
+	// The text may quote a git server, a registry or a build.
+	fmt.Fprintln(a.Stderr, "error: "+text.Clean(strings.TrimRight(err.Error(), "\n")))
 	if hint != "" {
-		fmt.Fprintln(a.Stderr, "hint: "+render.Clean(hint))
+		fmt.Fprintln(a.Stderr, "hint: "+text.Clean(hint))
 	}
 }
 
@@ -170,7 +188,7 @@ func wantsJSON(cmd *cobra.Command) bool {
 	return f != nil && f.Value.String() == "true"
 }
 
-// usage marks an error as the command line's own.
+// usage makes an error of the command line.
 func usage(format string, v ...any) error {
 	return fault.New(workorder.ExitUsage, fmt.Errorf(format, v...), "")
 }
@@ -183,7 +201,7 @@ func (a *App) log() *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
-// cacheVolume is where the layer cache lies.
+// cacheVolume is the volume of the layer cache.
 func (a *App) cacheVolume() string {
 	return cmp.Or(a.Getenv("SANDBOX_AGENT_CACHE_VOLUME"), start.CacheVolume)
 }
@@ -205,7 +223,7 @@ func (a *App) open() (*Backend, error) {
 	return b, nil
 }
 
-// json prints a document. Characters that JSON allows bare and a terminal obeys are escaped.
+// json prints a document. It escapes characters that JSON allows and a terminal interprets.
 func (a *App) json(v any) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -214,6 +232,6 @@ func (a *App) json(v any) error {
 	if err := e.Encode(v); err != nil {
 		return err
 	}
-	_, err := a.Stdout.Write(render.EscapeControls(b.Bytes()))
+	_, err := a.Stdout.Write(text.EscapeControls(b.Bytes()))
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -79,7 +80,76 @@ func TestRooms(t *testing.T) {
 			}
 		}
 	}
-	if len(rooms) < 40 {
-		t.Errorf("%d rooms", len(rooms))
+	for _, dir := range packages(t) {
+		if strings.HasPrefix(dir, "internal/") && !rooms[dir] && !strings.HasSuffix(dir, "test") {
+			t.Errorf("%s is not in the table", dir)
+		}
+	}
+}
+
+// packages are the folders that have Go files of the product, relative to the top.
+func packages(t *testing.T) (dirs []string) {
+	t.Helper()
+	err := filepath.WalkDir("../../..", func(path string, d os.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && d.Name() != ".."):
+			return filepath.SkipDir
+		case strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go"):
+			rel, err := filepath.Rel("../../..", filepath.Dir(path))
+			if err == nil && !slices.Contains(dirs, filepath.ToSlash(rel)) {
+				dirs = append(dirs, filepath.ToSlash(rel))
+			}
+			return err
+		}
+		return nil
+	})
+	if err != nil || len(dirs) < 50 {
+		t.Fatalf("%d packages, %v", len(dirs), err)
+	}
+	return dirs
+}
+
+// Names of the code that the documents for contributors give are there: `package.Name`, and tests.
+func TestNamesInDocuments(t *testing.T) {
+	t.Parallel()
+	sources := map[string]string{} // of a package's last name
+	tests := ""
+	err := filepath.WalkDir("../../..", func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if strings.HasSuffix(path, "_test.go") {
+			tests += string(b)
+		}
+		sources[filepath.Base(filepath.Dir(path))] += string(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, doc := range []string{"ARCHITECTURE.md", "CONTRIBUTING.md", "THREAT_MODEL.md"} {
+		b, err := os.ReadFile("../../../" + doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("`([a-z]+)\\.([A-Z][A-Za-z]+)`").FindAllStringSubmatch(string(b), -1) {
+			found++
+			if !regexp.MustCompile(`(?m)^(?:func (?:\([^)]*\) )?|type |var |const |\t)` + m[2] + `\b`).MatchString(sources[m[1]]) {
+				t.Errorf("%s names %s.%s, which is not there", doc, m[1], m[2])
+			}
+		}
+		for _, m := range regexp.MustCompile("`(Test[A-Z][A-Za-z]+)`").FindAllStringSubmatch(string(b), -1) {
+			found++
+			if !strings.Contains(tests, "func "+m[1]+"(") {
+				t.Errorf("%s names %s, which is not there", doc, m[1])
+			}
+		}
+	}
+	if found < 40 {
+		t.Errorf("%d names were found", found)
 	}
 }

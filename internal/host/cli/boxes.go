@@ -14,13 +14,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// boxes runs attempts on the engine and shows what happens in them.
+// boxes runs attempts on the engine and shows their events.
 type boxes struct {
 	a            *App
 	find         *credentials.Finder
 	json, detach bool
 	st           *store.Store
-	be           *Backend // nil means not opened yet
+	be           *Backend // nil if not opened yet
 }
 
 func (b *boxes) open() (err error) {
@@ -51,7 +51,7 @@ func (b *boxes) start(ctx context.Context, job *job.Job, run func(*launch.Launch
 	job.Owner = own.ID
 	out := b.a.Stdout
 	if b.detach && !b.json {
-		out = b.a.Stderr // a script takes the task id from standard output
+		out = b.a.Stderr // standard output is for the task id alone: scripts read it
 	}
 	view := b.a.newViewOn(out, b.json)
 	defer view.r.Close()
@@ -78,7 +78,7 @@ func (b *boxes) Stop(ctx context.Context, rec *store.Record, grace time.Duration
 	return b.a.launcher(b.be, b.st, nil).Host().Stop(ctx, rec, grace)
 }
 
-// Collect brings the result of a box home.
+// Collect collects the result of a box that has ended.
 func (b *boxes) Collect(ctx context.Context, rec *store.Record) error {
 	if err := b.open(); err != nil {
 		return err

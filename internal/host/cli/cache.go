@@ -20,13 +20,14 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/cachebox"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// cacheAge is how long an image is kept that no project uses, when nobody says
-// otherwise: a project that was worked on within a month still starts warm.
+// cacheAge is the default age at which an image without a project is removed: a project
+// that was worked on within a month still starts warm.
 const cacheAge = "30d"
 
 type cacheOptions struct {
@@ -39,9 +40,9 @@ type cacheOptions struct {
 
 func newCacheCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "cache", Short: "Look after the image layers that sandboxes share", Args: noArgs,
+		Use: "cache", Short: "Look after what sandboxes share: image layers, and what setup left", Args: noArgs,
 		Long: `Sandboxes of one engine share the layers of service images, so that a run pulls or copies an
-image once. Cache shows what is there, removes what nobody uses and brings images in
+image once, and what setup left of a project, so that it runs once for the same dependencies. Cache shows what is there, removes what nobody uses and brings images in
 ahead of the first run. Every command starts a small sandbox for its work and removes it.
 
 It is safe at any time: what a live sandbox runs on stays, and a sandbox that is killed leaves
@@ -53,7 +54,7 @@ nothing behind that another one stumbles over. ` + "`sandbox-agent gc --cache`" 
 	return cmd
 }
 
-// cacheFlags are those of every command of the cache, and of how its box is made.
+// cacheFlags are the flags of all cache commands, and those that shape the cache's box.
 func (o *cacheOptions) cacheFlags(a *App, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&o.json, "json", false, "print a JSON report")
@@ -61,17 +62,17 @@ func (o *cacheOptions) cacheFlags(a *App, cmd *cobra.Command) {
 	f.StringVar(&o.isolation, "isolation", "", "how the sandbox is held: confined or privileged")
 	f.StringVar(&o.ociRuntime, "oci-runtime", "", "OCI runtime of the engine")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
-		o.sources, err = fromEnvironment(cmd.Flags(), a.Getenv)
+		o.sources, err = fromEnvironment(cmd.Flags(), a.Getenv, settings()...)
 		return err
 	}
-	completeFlags(cmd)
+	a.completeFlags(cmd)
 }
 
 func newCacheLsCmd(a *App) *cobra.Command {
 	o := &cacheOptions{}
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List the images in the layer cache", Args: noArgs,
-		Long: `Ls lists the images in the layer cache. OWN is the size of the layers that no other image
+		Use: "ls", Aliases: []string{"list"}, Short: "List what is in the cache", Args: noArgs,
+		Long: `Ls lists what setup of projects left, and the images in the layer cache. OWN is the size of the layers that no other image
 has, SHARED of the others; USED is when a run that declares the image last took it.`,
 		Example: "  sandbox-agent cache ls\n  sandbox-agent cache ls --json",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.ls(cmd.Context(), a) },
@@ -83,8 +84,8 @@ has, SHARED of the others; USED is when a run that declares the image last took 
 func newCachePruneCmd(a *App) *cobra.Command {
 	o := &cacheOptions{}
 	cmd := &cobra.Command{
-		Use: "prune", Short: "Remove images from the layer cache that nobody uses", Args: noArgs,
-		Long: `Prune removes the images that no run has wanted for ` + cacheAge + ` (--older-than), the layers that no
+		Use: "prune", Short: "Remove from the cache what nobody uses", Args: noArgs,
+		Long: `Prune removes the images and the outcomes of setup that no run has wanted for ` + cacheAge + ` (--older-than), the layers that no
 image needs any more, and what sandboxes left that were killed. Sandboxes may run meanwhile: the images and
 layers they run on stay. The next run that wants a removed image pulls it again.`,
 		Example: "  sandbox-agent cache prune --dry-run\n  sandbox-agent cache prune --older-than 12h\n  sandbox-agent cache prune --all",
@@ -96,8 +97,8 @@ layers they run on stay. The next run that wants a removed image pulls it again.
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVarP(&o.all, "all", "a", false, "remove every image that no sandbox runs on now")
-	f.StringVar(&o.olderThan, "older-than", cacheAge, "how long an image has to be unused, such as 30d, 12h, 90m")
+	f.BoolVarP(&o.all, "all", "a", false, "remove everything that no sandbox runs on now")
+	f.StringVar(&o.olderThan, "older-than", cacheAge, "how long something has to be unused, such as 30d, 12h, 90m")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only say what would be removed")
 	o.cacheFlags(a, cmd)
 	return cmd
@@ -141,8 +142,7 @@ supabase are not kept in the cache.`,
 	return cmd
 }
 
-// keep carries out one request. Progress goes to standard error: standard
-// output is the report's.
+// keep carries out one request. Progress goes to standard error, the report to standard output.
 func (o *cacheOptions) keep(ctx context.Context, a *App, verb string, req workorder.CacheRequest, archive io.Reader) (*workorder.CacheReport, error) {
 	o.isolation = cmp.Or(o.isolation, workorder.IsolationConfined)
 	if !slices.Contains([]string{workorder.IsolationConfined, workorder.IsolationPrivileged}, o.isolation) {
@@ -180,9 +180,15 @@ func (o *cacheOptions) ls(ctx context.Context, a *App) error {
 	if o.json {
 		return a.json(rep)
 	}
-	if !slices.ContainsFunc(rep.Stores, func(s workorder.CacheStore) bool { return s.Layers > 0 || len(s.Images) > 0 }) {
-		fmt.Fprintf(a.Stdout, "the layer cache is empty (%s on the disk): `sandbox-agent cache pull --project P` fills it\n", size(rep.DiskBytes))
+	layers := slices.ContainsFunc(rep.Stores, func(s workorder.CacheStore) bool { return s.Layers > 0 || len(s.Images) > 0 })
+	if !layers && len(rep.Snapshots) == 0 {
+		fmt.Fprintf(a.Stdout, "the cache is empty (%s on the disk): `sandbox-agent cache pull --project P` fills it\n", size(rep.DiskBytes))
 		return nil
+	}
+	if len(rep.Snapshots) > 0 {
+		if err := snapshotTable(a, rep.Snapshots); err != nil {
+			return err
+		}
 	}
 	for _, s := range rep.Stores {
 		if len(s.Images) > 0 {
@@ -192,12 +198,26 @@ func (o *cacheOptions) ls(ctx context.Context, a *App) error {
 		}
 		fmt.Fprintf(a.Stdout, "%s: %d images, %d layers; %s shared layers, %s of sandboxes, %s to be deleted", s.Name, len(s.Images), s.Layers, size(s.SeedBytes), size(s.BoxBytes), size(s.TrashBytes))
 		if len(s.Boxes) > 0 {
-			fmt.Fprintf(a.Stdout, "; used by %s", render.Clean(strings.Join(s.Boxes, ", ")))
+			fmt.Fprintf(a.Stdout, "; used by %s", text.Clean(strings.Join(s.Boxes, ", ")))
 		}
 		fmt.Fprintln(a.Stdout)
 	}
 	fmt.Fprintf(a.Stdout, "%s on the disk\n", size(rep.DiskBytes))
 	return nil
+}
+
+func snapshotTable(a *App, all []workorder.CacheSnapshot) error {
+	slices.SortStableFunc(all, func(x, y workorder.CacheSnapshot) int { return cmp.Compare(x.Project, y.Project) })
+	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "SETUP OF\tID\tSIZE\tUSED\tMADE\tLIES ON\tNOW")
+	for _, s := range all {
+		now := ""
+		if s.Used {
+			now = "in use"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", text.Clean(s.Project), text.Clean(s.ID), size(s.Bytes), ago(s.UsedAt), ago(s.MadeAt), s.Below, now)
+	}
+	return w.Flush()
 }
 
 func cacheTable(a *App, images []workorder.CacheImage) error {
@@ -208,18 +228,18 @@ func cacheTable(a *App, images []workorder.CacheImage) error {
 		if i.Problem != "" {
 			state = "damaged: " + i.Problem
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", imageName(i), shortID(i.ID), size(i.OwnBytes), size(i.SharedBytes), ago(i.UsedAt), ago(i.PublishedAt), render.Clean(state))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", imageName(i), shortID(i.ID), size(i.OwnBytes), size(i.SharedBytes), ago(i.UsedAt), ago(i.PublishedAt), text.Clean(state))
 	}
 	return w.Flush()
 }
 
-// imageName is the name of an image that people know: with a tag, if it has one.
+// imageName is the readable name of an image: with a tag, if it has one.
 func imageName(i workorder.CacheImage) string {
 	tags := slices.DeleteFunc(slices.Clone(i.Names), func(n string) bool { return strings.Contains(n, "@") })
 	if len(tags) == 0 {
 		tags = i.Names
 	}
-	return render.Clean(cmp.Or(strings.Join(tags, ","), "(no name)"))
+	return text.Clean(cmp.Or(strings.Join(tags, ","), "(no name)"))
 }
 
 func shortID(id string) string {
@@ -276,11 +296,14 @@ func (o *cacheOptions) prune(ctx context.Context, a *App) error {
 			fmt.Fprintf(a.Stdout, "%sremoved %d layers and %d leftovers of dead sandboxes from %s\n", would, s.RemovedLayers, s.Leftovers, s.Name)
 		}
 	}
+	for _, s := range rep.RemovedSnapshots {
+		fmt.Fprintf(a.Stdout, "%sremoved what setup of %s left (%s, used %s)\n", would, text.Clean(s.Project), text.Clean(s.ID), ago(s.UsedAt))
+	}
 	fmt.Fprintf(a.Stdout, "%sfreed %s\n", would, size(rep.FreedBytes))
 	return nil
 }
 
-// parseAge reads a time with a unit; days are what people count caches in.
+// parseAge reads a time with a unit, which may be days: users count the age of caches in days.
 func parseAge(s string) (time.Duration, error) {
 	const day = 24 * time.Hour
 	d, err := time.ParseDuration(s)
@@ -344,7 +367,7 @@ func (o *cacheOptions) pull(ctx context.Context, a *App, images []string) error 
 			images = append(images, p.Services[i].Image)
 		}
 		if len(images) == 0 {
-			fmt.Fprintf(a.Stderr, "project %s declares no services: there is nothing to bring in\n", render.Clean(p.Name))
+			fmt.Fprintf(a.Stderr, "project %s declares no services: there is nothing to bring in\n", text.Clean(p.Name))
 			return o.brought(a, &workorder.CacheReport{Stores: []workorder.CacheStore{}, Brought: []string{}})
 		}
 	}
@@ -362,34 +385,33 @@ func (o *cacheOptions) pull(ctx context.Context, a *App, images []string) error 
 	return err
 }
 
-// loadProject finds the project; what it says of its box holds for ours too, so
-// that the layers fit its runs.
+// loadProject finds the project. Its settings of the box also hold for the cache's box,
+// so that the layers fit its runs.
 func (o *cacheOptions) loadProject(ctx context.Context, a *App) (*projects.Project, error) {
-	opts, err := projects.SystemOptions()
+	s := &resolve.Flags{Project: o.project, ProjectsDir: o.projectsDir, Values: map[string]string{}}
+	for flag, value := range map[string]string{"image": o.image, "isolation": o.isolation, "oci-runtime": o.ociRuntime} {
+		if value != "" {
+			s.Values[flag] = value
+		}
+	}
+	p, err := resolve.Load(s)
 	if err != nil {
 		return nil, err
 	}
-	if o.projectsDir != "" {
-		opts.Folders = append([]string{o.projectsDir}, opts.Folders...)
-	}
-	p, err := projects.Load(o.project, opts)
-	if err != nil {
-		return nil, err
-	}
-	if err := trustedBox(ctx, a, o, p); err != nil {
+	if err := a.resolver(o.json).TrustBox(ctx, s, p); err != nil {
 		return nil, err
 	}
 	o.image, o.isolation, o.ociRuntime = cmp.Or(o.image, p.Image), cmp.Or(o.isolation, p.Isolation), cmp.Or(o.ociRuntime, p.OCIRuntime)
 	return p, nil
 }
 
-// brought says what is in the cache now.
+// brought reports the new content of the cache.
 func (o *cacheOptions) brought(a *App, rep *workorder.CacheReport) error {
 	if o.json {
 		return a.json(rep)
 	}
 	for _, n := range rep.Brought {
-		fmt.Fprintln(a.Stdout, render.Clean(n))
+		fmt.Fprintln(a.Stdout, text.Clean(n))
 	}
 	fmt.Fprintf(a.Stderr, "%d images are in the layer cache, %d layers are new\n", len(rep.Brought), rep.NewLayers)
 	return nil

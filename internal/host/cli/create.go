@@ -16,10 +16,10 @@ type createOptions struct {
 	ifExists string
 	plan     bool
 	fromPlan string
-	title    string // the task in its own words, where its text has more; empty means the text
+	title    string // the task in its own words, if its text has more; empty if it is the text
 }
 
-// The ways create treats a task that exists.
+// The values of --if-exists.
 const (
 	ifExistsFail     = "fail"
 	ifExistsContinue = "continue"
@@ -29,15 +29,22 @@ const (
 func newCreateCmd(a *App) *cobra.Command {
 	o := &createOptions{}
 	cmd := &cobra.Command{
-		Use:   "create [flags]",
-		Short: "Run a task in a new sandbox and land its branch",
+		Use:        "create [flags]",
+		SuggestFor: []string{"run", "start", "new"},
+		Short:      "Run a task in a new sandbox and land its branch",
 		Long: `Create runs one task: it starts a sandbox, clones the repository in it, brings up the
 project's services, runs the agent, validates what it did, pushes the branch and
 removes the sandbox. The result lies in the state folder (or --out) when it is done.
 
+In a repository without a project file, a URL too, it goes by what the repository says of itself: devcontainer.json,
+compose files, workflows of GitHub Actions, manifests, lock and version files of the branch that the
+task starts from. They are read and never run on this machine; each finding is printed with its line, and
+--dry-run shows them all. ` + "`sandbox-agent project init`" + ` writes them down as a project file, which then counts alone.
+
 Ctrl-C stops gracefully: the work so far is pushed. So do SIGTERM, however often, and a terminal
 that is closed. Only Ctrl-C again, 2 s later or more, kills the sandbox.
 The exit code says how the task ended: ` + "`sandbox-agent --help`" + ` lists them.
+Without a terminal the log has steps and failures; --verbose shows what the agent says and commands print.
 Every flag of a setting can be given as SANDBOX_AGENT_<FLAG>; flag > environment
 > project file > default.
 
@@ -70,18 +77,18 @@ out with --from-plan: the task is the plan's, and --task adds to it.`,
 			return o.do(cmd.Context(), a)
 		},
 	}
-	o.run.flags(cmd)
+	o.run.flags(a, cmd)
 	cmd.Flags().IntVar(&o.run.text.issue, "issue", 0, "number of an issue of the repository that is the task, with its comments")
 	cmd.Flags().BoolVar(&o.plan, "plan", false, "make a plan only: nothing is committed")
 	cmd.Flags().StringVar(&o.fromPlan, "from-plan", "", "TASK whose plan is carried out; --task adds to it")
 	cmd.Flags().StringVar(&o.ifExists, "if-exists", ifExistsFail, "when the task exists: fail, or continue (follow it, go on with it, or tell its result; tell is the same)")
-	// It fails only for a flag that is not there.
+	// It can only fail for a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("from-plan", a.completeTasks(false, func(r, _ *store.Record) bool { return r.Status == workorder.StatusPlanned }))
 	_ = cmd.RegisterFlagCompletionFunc("if-exists", cobra.FixedCompletions([]string{ifExistsFail, ifExistsContinue, ifExistsTell}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-// picksUp tells whether a task that exists is followed, gone on with or told.
+// picksUp reports whether an existing task is followed, continued or reported.
 func (o *createOptions) picksUp() bool {
 	return o.ifExists == ifExistsContinue || o.ifExists == ifExistsTell
 }

@@ -10,15 +10,16 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor/conformance"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/projects/demo"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// deepMinutes bounds one box of the checks: they take one on an idle machine.
+// deepMinutes bounds one box of the checks; they take one minute on an idle machine.
 const deepMinutes = 15
 
 type deepOptions struct {
@@ -32,16 +33,19 @@ type deep struct {
 	o  *deepOptions
 	st *store.Store
 	be *Backend
-	// checks are those that have finished, width is the longest name's.
+	// checks are the finished ones; width is the length of the longest name.
 	checks []conformance.Check
 	width  int
 }
 
-// do runs the checks of Docker in real boxes, as ordinary tasks.
+// do runs the Docker checks in real boxes, as ordinary tasks.
 func (o *deepOptions) do(ctx context.Context, a *App) error {
 	c := boxes{a: a}
 	if err := c.open(); err != nil {
 		return err
+	}
+	if _, err := c.be.Engine.Info(ctx); err != nil {
+		return err // before the long steps, and with what to do about it
 	}
 	d := &deep{a: a, o: o, st: c.st, be: c.be}
 	for _, p := range conformance.Parts() {
@@ -90,8 +94,7 @@ func (d *deep) held() string {
 	return d.o.isolation
 }
 
-// service makes the image of the service that the checks want, and forgets it
-// afterwards unless it was there.
+// service makes the image of the checks' service. forget removes it, unless it existed before.
 func (d *deep) service(ctx context.Context) (forget func(), err error) {
 	forget = func() {}
 	there := true
@@ -111,19 +114,19 @@ func (d *deep) service(ctx context.Context) (forget func(), err error) {
 	}
 	return func() {
 		if err := d.be.Images.Remove(context.WithoutCancel(ctx), demo.ServiceImage); err != nil {
-			fmt.Fprintln(d.a.Stderr, "warning: left behind: the image "+demo.ServiceImage+": "+render.Clean(err.Error()))
+			fmt.Fprintln(d.a.Stderr, "warning: left behind: the image "+demo.ServiceImage+": "+text.Clean(err.Error()))
 		}
 	}, nil
 }
 
-// progress says on standard error what takes long before the first check.
+// progress reports the long steps before the first check on standard error.
 func (d *deep) progress(e workorder.Event) {
 	if e.Type == workorder.EventStepStarted {
-		fmt.Fprintln(d.a.Stderr, "… "+render.Clean(strings.TrimSpace(e.Name+" "+e.Text)))
+		fmt.Fprintln(d.a.Stderr, "… "+text.Clean(strings.TrimSpace(e.Name+" "+e.Text)))
 	}
 }
 
-// part runs a part of the checks in a box of its own, which is forgotten afterwards.
+// part runs a part of the checks in a box of its own, and deletes its task afterwards.
 func (d *deep) part(ctx context.Context, p conformance.Part) error {
 	job, err := d.job(p)
 	if err != nil {
@@ -188,9 +191,9 @@ timeout_minutes: `+fmt.Sprint(deepMinutes)+`
 	if p == conformance.Services {
 		project.Services = []workorder.Service{{Name: "redis", Image: demo.ServiceImage}}
 	}
-	r := &resolved{project: project}
-	err = r.order(&runOptions{}, projects.OrderInput{Task: "Use Docker as agents do (" + string(p) + ")."})
-	return r.job, err
+	r := resolve.Of(project)
+	err = r.Order(projects.OrderInput{Task: "Use Docker as agents do (" + string(p) + ")."})
+	return r.Job, err
 }
 
 // event shows a check as it finishes.
@@ -213,7 +216,7 @@ func (d *deep) add(c conformance.Check) {
 	if !c.OK {
 		status = "FAIL"
 	}
-	line := fmt.Sprintf("%-4s  %-8s  %-*s  %s", status, c.Part, d.width, render.Clean(c.Name), strings.ReplaceAll(render.Clean(c.Detail), "|", " | "))
+	line := fmt.Sprintf("%-4s  %-8s  %-*s  %s", status, c.Part, d.width, text.Clean(c.Name), strings.ReplaceAll(text.Clean(c.Detail), "|", " | "))
 	fmt.Fprintln(d.a.Stdout, strings.TrimRight(line, " "))
 }
 
@@ -224,7 +227,7 @@ func reason(res *workorder.Result) string {
 	return "the run ended with status " + string(res.Status)
 }
 
-// hint is what to do about a box in which no check ran.
+// hint is the advice for a box in which no check ran.
 func (d *deep) hint(res *workorder.Result) string {
 	if res.Status == workorder.StatusInterrupted {
 		return ""

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects/demo"
 )
 
@@ -71,7 +71,7 @@ func (o *demoOptions) do(ctx context.Context, a *App) error {
 	return showDiff(ctx, a, repo)
 }
 
-// writeDemo makes a fresh sample repository with one commit, and the project file beside it.
+// writeDemo makes a new sample repository with one commit, and the project file beside it.
 func writeDemo(ctx context.Context, dir string) (repo, project string, err error) {
 	repo, project = filepath.Join(dir, "repo"), filepath.Join(dir, "project.yaml")
 	if err := os.RemoveAll(repo); err != nil {
@@ -110,7 +110,7 @@ func writeDemo(ctx context.Context, dir string) (repo, project string, err error
 	return repo, project, nil
 }
 
-// showDiff prints what the agent's branch, the only other one, changes.
+// showDiff prints the changes of the agent's branch, the only other branch.
 func showDiff(ctx context.Context, a *App, repo string) error {
 	r := git.Repo{Dir: repo, Env: []string{"GIT_CONFIG_GLOBAL=/dev/null"}}
 	refs, err := r.Output(ctx, "for-each-ref", "--format=%(refname)", "refs/heads/agent/")
@@ -124,7 +124,7 @@ func showDiff(ctx context.Context, a *App, repo string) error {
 		}
 		fmt.Fprintln(a.Stdout)
 		for line := range strings.Lines(string(diff)) {
-			fmt.Fprintln(a.Stdout, render.Clean(strings.TrimSuffix(line, "\n")))
+			fmt.Fprintln(a.Stdout, text.Clean(strings.TrimSuffix(line, "\n")))
 		}
 	}
 	return nil

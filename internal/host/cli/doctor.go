@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -45,7 +45,7 @@ some minutes and leave nothing behind.`,
 	f.StringVar(&o.isolation, "isolation", workorder.IsolationConfined, "with --deep: how the sandboxes are held, confined or privileged")
 	f.StringVar(&o.ociRuntime, "oci-runtime", "", "with --deep: OCI runtime of the engine, such as sysbox-runc, kata, runsc")
 	f.StringVar(&o.image, "image", "", "with --deep: image of the sandboxes (default: built by this program)")
-	// It fails only for a flag that is not there.
+	// It can only fail for a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("isolation", cobra.FixedCompletions([]string{workorder.IsolationConfined, workorder.IsolationPrivileged}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -82,9 +82,9 @@ func runDoctor(ctx context.Context, a *App, asJSON bool) error {
 	} else {
 		w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
 		for _, c := range checks {
-			fmt.Fprintf(w, "%s\t%s\t%s\n", c.Status, render.Clean(c.Name), render.Clean(c.Message))
+			fmt.Fprintf(w, "%s\t%s\t%s\n", c.Status, text.Clean(c.Name), text.Clean(c.Message))
 			if c.Hint != "" {
-				fmt.Fprintf(w, "\t\thint: %s\n", render.Clean(c.Hint))
+				fmt.Fprintf(w, "\t\thint: %s\n", text.Clean(c.Hint))
 			}
 		}
 		err = w.Flush()

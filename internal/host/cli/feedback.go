@@ -9,7 +9,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -41,7 +40,7 @@ func readFeedbackFile(ctx context.Context, a *App, name string) (file tasks.Feed
 	return tasks.ParseFeedback(text), nil
 }
 
-// maxShown bounds an item's text where the items are listed, in characters.
+// maxShown bounds an item's text in the list, in characters.
 const maxShown = 100
 
 // showReview lists the items for a rehearsal.
@@ -50,7 +49,7 @@ func showReview(w io.Writer, r *workorder.Review) {
 		it := &r.Items[i]
 		at := ""
 		if it.Path != "" {
-			at = " " + render.Clean(it.Path)
+			at = " " + text.Clean(it.Path)
 			if it.Line > 0 {
 				at += fmt.Sprintf(":%d", it.Line)
 			}
@@ -60,6 +59,6 @@ func showReview(w io.Writer, r *workorder.Review) {
 			how = ", quoted: nobody who may write to the repository asks for it"
 		}
 		n := it.Notes[0]
-		fmt.Fprintf(w, "item %d: %s%s, by %s%s: %s\n", it.Number, cmp.Or(it.Source, "text"), at, render.Clean(n.Author), how, text.Runes(text.Words(render.Clean(n.Text)), maxShown))
+		fmt.Fprintf(w, "item %d: %s%s, by %s%s: %s\n", it.Number, cmp.Or(it.Source, "text"), at, text.Clean(n.Author), how, text.Runes(text.Words(text.Clean(n.Text)), maxShown))
 	}
 }

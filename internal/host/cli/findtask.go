@@ -26,8 +26,8 @@ func (a *App) task(ctx context.Context, id string) (*store.Store, *store.Record,
 	return st, rec, err
 }
 
-// mended is the record of a task whose output a dead command was moving away. A
-// living one has done so in a moment, and is waited for.
+// mended is the record of a task after its output was moved. If a dead command left the
+// move half done, it is completed; a living one needs a moment, and mended waits for it.
 func mended(ctx context.Context, a *App, st *store.Store, rec *store.Record) (*store.Record, error) {
 	wait, cancel := a.waiting(ctx, tasks.MoveWait)
 	defer cancel()

@@ -9,21 +9,21 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// forgeClient is a client of the forge that a repository's pull requests and issues are on.
+// forgeClient is a client of the forge of a repository's pull requests and issues.
 type forgeClient struct {
 	forge.Forge
 	token credentials.ForgeToken
 }
 
-// forge makes the client for an order's repository. Without a token it can ask for what is public.
+// forge makes the client for an order's repository. Without a token it can read only public data.
 func (a *App) forge(ctx context.Context, order *workorder.Order) (*forgeClient, error) {
 	if !credentials.HasForge(order.Repo, order.PR) {
-		return nil, fault.New(workorder.ExitGit, fmt.Errorf("the repository %s is a path, which has no forge", render.Clean(order.Repo)),
+		return nil, fault.New(workorder.ExitGit, fmt.Errorf("the repository %s is a path, which has no forge", text.Clean(order.Repo)),
 			"where it is one of a forge's as well, name it in the project file: pr.api_url and pr.repository")
 	}
 	token, err := credentials.New(a.Getenv).Forge(ctx, order.Repo, order.PR)
@@ -37,7 +37,7 @@ func (a *App) forge(ctx context.Context, order *workorder.Order) (*forgeClient, 
 	return c, nil
 }
 
-// fault gives an error of the forge its exit code; what to do next is in its text, but for whose token was refused.
+// fault gives an error of the forge its exit code. The error's text has the advice, except which token was refused.
 func (c *forgeClient) fault(err error) error {
 	var fe *forge.Error
 	if !errors.As(err, &fe) {
@@ -50,7 +50,7 @@ func (c *forgeClient) fault(err error) error {
 	return fault.New(workorder.ExitGit, fmt.Errorf("%s: %s", fe.Doing, fe.Said), next)
 }
 
-// HasToken tells whether the client may write.
+// HasToken reports whether the client may write.
 func (c *forgeClient) HasToken() bool { return c.token.Token != "" }
 
 // Open opens or updates the pull request of a branch.
@@ -59,7 +59,7 @@ func (c *forgeClient) Open(ctx context.Context, order *workorder.Order, res *wor
 	return pr, warnings, c.fault(err)
 }
 
-// Answer posts the answers to reviewers that are missing.
+// Answer posts the missing answers to reviewers.
 func (c *forgeClient) Answer(ctx context.Context, order *workorder.Order, res *workorder.Result, pr int) ([]workorder.ReviewAnswer, error) {
 	answers, err := pullrequest.Answer(ctx, c.Forge, order, res, pr)
 	return answers, c.fault(err)

@@ -21,7 +21,8 @@ func newGcCmd(a *App) *cobra.Command {
 		Use: "gc", Short: "Collect finished sandboxes and remove what dead commands left", Args: noArgs,
 		Long: `Gc collects the results of sandboxes that have ended, removes them with their volumes,
 ends companions whose sandbox is gone, and with --images removes images that
-other versions of this program built and tagged: none that has another tag or a container.
+other versions of this program built and tagged, and those with packages and tools
+for projects that no task would use any more: none that has another tag or a container.
 A sandbox that runs, a task that another command follows, and one whose sandbox is on another
 engine are left alone.
 
@@ -31,7 +32,7 @@ sandboxes of the engine share (or the one that SANDBOX_AGENT_CACHE_VOLUME names)
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
 	}
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only say what would be done")
-	cmd.Flags().BoolVar(&o.images, "images", false, "also remove images built by other versions, unless they have another tag or a container")
+	cmd.Flags().BoolVar(&o.images, "images", false, "also remove images built by other versions, and those made for projects that are too old to be used, unless they have another tag or a container")
 	cmd.Flags().BoolVar(&o.cache, "cache", false, "also remove the layer cache that sandboxes share")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON list of what was done")
 	return cmd

@@ -52,7 +52,7 @@ func TestGcCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code := Main(t.Context(), a, []string{"gc", "--cache"}); code == 0 || !strings.Contains(errs.String(), "theirs runs and uses it") || len(v.names) != 2 {
+	if code := Main(t.Context(), a, []string{"gc", "--cache"}); code == 0 || !strings.Contains(errs.String(), "theirs") || len(v.names) != 2 {
 		t.Errorf("exit %d, %s, %v", code, errs.String(), v.names)
 	}
 	if err := fake.Stop(t.Context(), id, 0); err != nil {
@@ -96,10 +96,10 @@ func TestGcAttempts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.want(0, "nothing to do", "gc")
+	r.without(0, "sandbox-agent-", "gc")
 	lock.Unlock()
-	r.want(0, "would remove box sandbox-agent-"+tid, "gc", "--dry-run")
-	r.want(0, "remove box sandbox-agent-"+tid, "gc")
+	r.want(0, "sandbox-agent-"+tid, "gc", "--dry-run")
+	r.want(0, "sandbox-agent-"+tid, "gc")
 	if n := r.fake.Count(); n != 0 {
 		t.Errorf("%d boxes are left", n)
 	}
@@ -117,8 +117,8 @@ func TestGcForgottenAttempt(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.want(workorder.ExitTimeout, "", "continue", tid, "-p", "P", "--keep")
-	r.want(0, "remove box sandbox-agent-"+tid+"\n", "gc")
-	r.want(0, "nothing to do", "gc")
+	r.want(0, "sandbox-agent-"+tid+"\n", "gc")
+	r.without(0, "sandbox-agent-", "gc")
 	if n := r.fake.Count(); n != 1 {
 		t.Errorf("%d boxes are left, want the kept one", n)
 	}
@@ -149,14 +149,18 @@ func TestGcImages(t *testing.T) {
 		{ID: "4", Name: "sandbox-agent:dev-4", Tags: []string{"sandbox-agent:dev-4", "kept:1"}},
 		{ID: "5", Name: "sandbox-agent:dev-5", Tags: []string{"sandbox-agent:dev-5"}, Own: true, Used: true},
 		{ID: "sha256:6666666666666666"},
+		{ID: "7", Tags: []string{"sandbox-agent/prepared:7"}, Prepared: "jq"},
+		{ID: "8", Tags: []string{"sandbox-agent/prepared:8"}, Prepared: "jq", Old: true},
+		{ID: "9", Tags: []string{"sandbox-agent/prepared:9"}, Prepared: "jq", Old: true, Used: true},
+		{ID: "10", Prepared: "jq", Old: true},
 	}}
 	r.images = i
-	r.want(0, "would remove image sandbox-agent:dev-2", "gc", "--images", "--dry-run")
+	r.want(0, "sandbox-agent:dev-2", "gc", "--images", "--dry-run")
 	if i.removed != nil {
 		t.Errorf("a rehearsal removed %q", i.removed)
 	}
-	r.want(0, "remove image", "gc", "--images")
-	if want := []string{"sandbox-agent:dev-2", "sandbox-agent:v1.0.0-2"}; !slices.Equal(i.removed, want) {
+	r.want(0, "sandbox-agent:dev-2", "gc", "--images")
+	if want := []string{"sandbox-agent:dev-2", "sandbox-agent:v1.0.0-2", "sandbox-agent/prepared:8", "10"}; !slices.Equal(i.removed, want) {
 		t.Errorf("removed %q, want %q", i.removed, want)
 	}
 	for _, said := range []string{"sandbox-agent:dev-2, sandbox-agent:v1.0.0-2", "mine:1", "666666666666 ", "by a container"} {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 func newImageCmd(a *App) *cobra.Command {
@@ -57,6 +57,9 @@ func buildImage(ctx context.Context, a *App, rebuild, asJSON bool) error {
 	return nil
 }
 
+// needsWidth is how much of what an image was prepared with is shown, in characters.
+const needsWidth = 60
+
 func listImages(ctx context.Context, a *App, asJSON bool) error {
 	be, err := a.open()
 	if err != nil {
@@ -79,10 +82,13 @@ func listImages(ctx context.Context, a *App, asJSON bool) error {
 		if i.Used {
 			use = append(use, "by a container")
 		}
+		if i.Prepared != "" && !i.Old {
+			use = append(use, "for projects with "+text.Clean(text.Runes(i.Prepared, needsWidth)))
+		}
 		id := strings.TrimPrefix(i.ID, "sha256:")
-		const short = 12 // as docker prints ids
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d MB\t%s\n", id[:min(len(id), short)], render.Clean(cmp.Or(strings.Join(i.Tags, ", "), "-")),
-			render.Clean(i.Version), i.Created, i.Bytes/1e6, strings.Join(use, ", "))
+		const short = 12 // the length of docker's ids
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d MB\t%s\n", id[:min(len(id), short)], text.Clean(cmp.Or(strings.Join(i.Tags, ", "), "-")),
+			text.Clean(i.Version), i.Created, i.Bytes/1e6, strings.Join(use, ", "))
 	}
 	return w.Flush()
 }

@@ -12,14 +12,14 @@ import (
 
 // issueTask is the task that an issue of the project's repository describes.
 func (o *runOptions) issueTask(ctx context.Context, a *App) (string, error) {
-	r, err := o.ground(ctx, a)
+	r, err := o.resolve(ctx, a)
 	if err == nil {
-		err = r.untrusted // also a rehearsal asks the forge that the project names
+		err = r.Untrusted // a rehearsal asks the forge, too, whose address the project sets
 	}
 	if err != nil {
 		return "", err
 	}
-	order := &workorder.Order{Repo: r.project.Repo, PR: cmp.Or(r.project.PR, &workorder.PullRequest{})}
+	order := &workorder.Order{Repo: r.Project.Repo, PR: cmp.Or(r.Project.PR, &workorder.PullRequest{})}
 	client, err := a.forge(ctx, order)
 	if err != nil {
 		return "", err
@@ -31,13 +31,13 @@ func (o *runOptions) issueTask(ctx context.Context, a *App) (string, error) {
 	return issueText(&issue), nil
 }
 
-// issueText writes an issue for an agent. Who may not write to the repository is quoted, the title included: what they say is
-// about the task, and commands nothing.
+// issueText writes an issue for an agent. It quotes authors without write access, also their titles: their words describe the
+// task and are not commands.
 func issueText(i *forge.Issue) string {
 	var b strings.Builder
 	quoted := !i.Author.CanWrite
 	if quoted {
-		// The first line names the branch and the pull request, and an agent reads it as what to do.
+		// The first line names the branch and the pull request, and the agent takes it as an instruction.
 		fmt.Fprintf(&b, "Issue %d\n\nThis is issue #%d of the repository: %s\n", i.Number, i.Number, i.URL)
 		fmt.Fprintf(&b, "\nIts title, by %s, who may not write to the repository:\n\n> %s\n", i.Author.Login, i.Title)
 	} else {

@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 )
 
-// waiting is the time that a command has for what another one decides.
+// waiting bounds the wait for another command's decision.
 func (a *App) waiting(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
 	return tasks.Waiting(ctx, cmp.Or(a.patience, most))
 }

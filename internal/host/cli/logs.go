@@ -12,8 +12,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// exitLeft is the exit code of following that was interrupted: what a shell says
-// of a program that SIGINT ended. ExitInterrupted would say that of the task.
+// exitLeft is the exit code of interrupted following: that of a shell for a program that
+// SIGINT ended. ExitInterrupted would mean that the task was interrupted.
 const exitLeft = 130
 
 type logsOptions struct {
@@ -29,7 +29,10 @@ func newLogsCmd(a *App) *cobra.Command {
 		Long: `Logs shows the events of a task so far, or with --follow those to come as well. When the
 task has ended, --follow collects its result and ends with the task's exit code (see
 ` + "`sandbox-agent --help`" + `), so that a script can wait for a detached task. An interrupt only ends
-the following (exit code 130): the task goes on. ` + "`sandbox-agent stop`" + ` ends a task.`,
+the following (exit code 130): the task goes on. ` + "`sandbox-agent stop`" + ` ends a task.
+
+Without a terminal there are steps and failures; --verbose, or SANDBOX_AGENT_VERBOSE=true, shows
+what the agent says and what commands print as well.`,
 		Example: "  sandbox-agent logs T-A1B2C3D4\n  sandbox-agent logs -f A1B2",
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args[0], a) },
 	}
@@ -84,10 +87,10 @@ func (a *App) follow(ctx context.Context, be *Backend, st *store.Store, rec *sto
 	return a.followed(ctx, rec, res, view.json, err)
 }
 
-// followed says how a run ended that was followed.
+// followed reports how a followed run ended.
 func (a *App) followed(ctx context.Context, rec *store.Record, res *workorder.Result, asJSON bool, err error) error {
 	if err != nil && ctx.Err() != nil {
-		return &ending{exitLeft} // leaving is no error, and the task goes on
+		return &ending{exitLeft} // to leave is not an error: the task goes on
 	}
 	if res != nil && !asJSON {
 		a.summary(res, rec)
@@ -98,7 +101,7 @@ func (a *App) followed(ctx context.Context, rec *store.Record, res *workorder.Re
 	return err
 }
 
-// ended is the ending of a command that answers for a task: its exit code.
+// ended is the ending of a command that returns its task's exit code.
 func ended(s workorder.Status, by workorder.EndedBy) error {
 	if code := workorder.ExitCode(s, by); code != workorder.ExitOK {
 		return &ending{code}

@@ -28,7 +28,7 @@ func newManCmd() *cobra.Command {
 				return fmt.Errorf("make the folder for man pages: %w", err)
 			}
 			root := cmd.Root()
-			root.DisableAutoGenTag = true // the date stands at the top
+			root.DisableAutoGenTag = true // the date is at the top
 			if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "sandbox-agent " + version.Get().Version}, args[0]); err != nil {
 				return fmt.Errorf("write man pages: %w", err)
 			}

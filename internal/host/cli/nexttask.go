@@ -9,13 +9,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// nextOptions are the flags of a command that goes on with a task, which is named by its id or its pull request.
+// nextOptions are the flags of a command that continues a task, which is named by its id or its pull request.
 type nextOptions struct {
 	run          runOptions
 	targetBranch string
@@ -23,15 +24,15 @@ type nextOptions struct {
 	pr           int
 }
 
-// flags are those of every run, worded for a task that is there, and the task's branch.
-func (o *nextOptions) flags(cmd *cobra.Command) {
-	o.run.flags(cmd)
+// flags are those of every run, worded for an existing task, and the task's branch.
+func (o *nextOptions) flags(a *App, cmd *cobra.Command) {
+	o.run.flags(a, cmd)
 	f := cmd.Flags()
 	f.Lookup("task-id").Usage = "the task, as TASK"
 	f.StringVar(&o.targetBranch, "target-branch", "", "the task's branch (default: found on the remote)")
 }
 
-// moreFlags are those of a command that can add to the task and has to wait for a provider's limit.
+// moreFlags are those of a command that can add to the task and wait for a provider's limit.
 func (o *nextOptions) moreFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.Lookup("task").Usage = "what to add to the task; - reads standard input"
@@ -54,7 +55,7 @@ func (o *nextOptions) job(ctx context.Context, a *App, verb tasks.Verb) (*taskJo
 	return p, err
 }
 
-// taskArg takes the task's id, and where in says so "-" for a text on standard input.
+// taskArg takes the task's id, and with in also "-" for a text on standard input.
 func (o *nextOptions) taskArg(cmd *cobra.Command, args []string, in bool) error {
 	for _, arg := range args {
 		switch {
@@ -69,7 +70,7 @@ func (o *nextOptions) taskArg(cmd *cobra.Command, args []string, in bool) error 
 	return nil
 }
 
-// read is runOptions.read for a command that goes on with a task.
+// read is runOptions.read for a command that continues a task.
 func (o *nextOptions) read(f *pflag.FlagSet, getenv func(string) string) error {
 	run := &o.run
 	if err := run.read(f, getenv); err != nil {
@@ -85,7 +86,7 @@ func (o *nextOptions) read(f *pflag.FlagSet, getenv func(string) string) error {
 	return nil
 }
 
-// knownHere is the record of the task, nil where only the remote may know it; its id is the full one then.
+// knownHere is the record of the task, whose id it completes. It is nil if only the remote may know the task.
 func (p *taskJob) knownHere(ctx context.Context) (*store.Record, error) {
 	st, rec, err := p.a.task(ctx, p.o.taskID)
 	if err == nil {
@@ -99,16 +100,16 @@ func (p *taskJob) knownHere(ctx context.Context) (*store.Record, error) {
 	return nil, err
 }
 
-// ground is runOptions.ground, for a task that only the project's remote can know where no record names a project.
-func (p *taskJob) ground(ctx context.Context) (*resolved, error) {
-	r, err := p.o.ground(ctx, p.a)
+// resolve is runOptions.resolve. If no record names a project, it looks for the task on the project's remote.
+func (p *taskJob) resolve(ctx context.Context) (*resolve.Resolved, error) {
+	r, err := p.o.resolve(ctx, p.a)
 	if _, none := errors.AsType[*projects.NotFoundError](err); none && p.asked.Verb != tasks.Create && p.o.taskID != "" && p.o.project == "" {
 		return nil, tasks.UnknownHere(p.o.taskID, "its project: --project P")
 	}
 	return r, err
 }
 
-// taskOf finds the task by its id, or by its pull request where pr is not 0. The record is nil for a task that this
+// taskOf finds the task by its id, or by its pull request if pr is not 0. The record is nil for a task that this
 // state folder does not know.
 func (p *taskJob) taskOf(ctx context.Context, pr int) (rec *store.Record, err error) {
 	if p.o.taskID != "" {
@@ -119,19 +120,19 @@ func (p *taskJob) taskOf(ctx context.Context, pr int) (rec *store.Record, err er
 	if pr == 0 {
 		return rec, nil
 	}
-	if rec != nil { // its project is known then
+	if rec != nil { // the record names its project
 		if err := p.remember(rec); err != nil {
 			return nil, err
 		}
 	}
-	r, err := p.ground(ctx)
+	r, err := p.resolve(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if r.untrusted != nil {
-		return nil, r.untrusted
+	if r.Untrusted != nil {
+		return nil, r.Untrusted
 	}
-	if p.pull, err = findTaskPull(ctx, p.a, r.project, pr); err != nil {
+	if p.pull, err = findTaskPull(ctx, p.a, r.Project, pr); err != nil {
 		return nil, err
 	}
 	if task := p.pull.task; p.o.taskID == "" {
@@ -145,22 +146,22 @@ func (p *taskJob) taskOf(ctx context.Context, pr int) (rec *store.Record, err er
 	return rec, nil
 }
 
-// reachForge makes the box reach the forge of the task's pull request, also where the project's runs open none.
-func (p *taskJob) reachForge(r *resolved) {
+// reachForge lets the box reach the forge of the task's pull request, even if the project's runs open none.
+func (p *taskJob) reachForge(r *resolve.Resolved) {
 	if p.pull == nil {
 		return
 	}
 	pr := workorder.PullRequest{}
-	if r.project.PR != nil {
-		pr = *r.project.PR
+	if r.Project.PR != nil {
+		pr = *r.Project.PR
 	}
 	if p.rebase == nil || p.rebase.Onto == "" {
-		pr.Base = cmp.Or(pr.Base, p.pull.Base) // it stays where it is
+		pr.Base = cmp.Or(pr.Base, p.pull.Base) // keep its base
 	}
-	r.project.PR = &pr
+	r.Project.PR = &pr
 }
 
-// runKnown is run for a task that was looked for.
+// runKnown is run after the look-up of a task.
 func (p *taskJob) runKnown(ctx context.Context, rec *store.Record, err error) error {
 	if err == nil {
 		p.asked.Task = p.o.taskID

@@ -24,7 +24,7 @@ func onOtherEngine(t *testing.T) (r *rig, there *runtimetest.Fake) {
 func TestOtherEngine(t *testing.T) {
 	t.Parallel()
 	r, there := onOtherEngine(t)
-	const said = "task " + tid + ": its sandbox is on another engine: unix:///fake.sock, and this is tcp://other:2375\nhint: set DOCKER_HOST=unix:///fake.sock,"
+	const said = "tcp://other:2375\nhint: set DOCKER_HOST=unix:///fake.sock,"
 	for _, args := range [][]string{
 		{"result", tid},
 		{"continue", tid},
@@ -36,15 +36,15 @@ func TestOtherEngine(t *testing.T) {
 	} {
 		r.want(workorder.ExitBox, said, args...)
 	}
-	r.want(0, "nothing to do", "gc", "--dry-run")
-	r.want(0, "nothing to do", "gc")
-	r.want(0, "unknown (on another engine)", "ps")
+	r.without(0, "sandbox-agent-", "gc", "--dry-run")
+	r.without(0, "sandbox-agent-", "gc")
+	r.want(0, "unknown", "ps")
 	r.want(0, `"engine": "unix:///fake.sock"`, "ps", "--json")
 	r.fake.Details.Host = there.Details.Host
-	r.want(workorder.ExitBox, "unix:///fake.sock was fake, and is another now", "result", tid)
+	r.want(workorder.ExitBox, " another ", "result", tid)
 	// Old engines share the id with the other ones of their machine.
 	r.fake.Details.ID, r.fake.Details.RootDir = there.Details.ID, "/second"
-	r.want(workorder.ExitBox, "unix:///fake.sock was fake, and is fake /second now", "result", tid)
+	r.want(workorder.ExitBox, " fake /second ", "result", tid)
 	if rec, err := store.New(r.state).Load(tid); err != nil || rec.Collected {
 		t.Errorf("%+v, %v", rec, err)
 	}
@@ -52,7 +52,7 @@ func TestOtherEngine(t *testing.T) {
 	// The same engine at another address.
 	there.Details.Host = "tcp://elsewhere:2375"
 	r.fake = there
-	r.want(workorder.ExitGeneral, "is running", "continue", tid)
+	r.want(workorder.ExitGeneral, "`sandbox-agent logs -f "+tid+"`", "continue", tid)
 	close(r.hold)
 	r.want(0, "success", "logs", "-f", tid)
 	r.want(0, "success", "result", tid)
@@ -66,10 +66,10 @@ func TestOtherEngine(t *testing.T) {
 func TestForgetOtherEngine(t *testing.T) {
 	t.Parallel()
 	r, there := onOtherEngine(t)
-	r.want(0, "left behind: sandbox-agent-"+tid+" on unix:///fake.sock", "rm", "--force", tid)
-	r.want(0, "no tasks yet", "ps")
+	r.want(0, "sandbox-agent-"+tid+" on unix:///fake.sock", "rm", "--force", tid)
+	r.want(0, "[]\n", "ps", "--json")
 	r.fake = there
-	r.want(0, "nothing to do", "gc")
+	r.without(0, "sandbox-agent-", "gc")
 	close(r.hold)
 	r.removed()
 }
@@ -83,7 +83,7 @@ func TestKeptOnOtherEngine(t *testing.T) {
 	r.fake = runtimetest.NewFake(there.Programs)
 	r.fake.Details.ID = "another"
 	r.want(0, "success", "result", tid)
-	r.want(0, "left behind: sandbox-agent-"+tid, "rm", tid)
+	r.want(0, "sandbox-agent-"+tid, "rm", tid)
 	r.fake = there
 	r.removed()
 }
@@ -94,5 +94,5 @@ func (r *rig) removed() {
 	for r.fake.Count() > 0 && r.t.Context().Err() == nil {
 		r.run("gc")
 	}
-	r.want(0, "nothing to do", "gc")
+	r.without(0, "sandbox-agent-", "gc")
 }

@@ -1,21 +1,22 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// answer says what came of a command that names its task, and returns its exit code.
+// answer prints the outcome of a command that names its task, and returns its exit code.
 func (p *taskJob) answer(ctx context.Context, out tasks.Outcome, err error) error {
 	a := p.a
 	id, asJSON := p.asked.Task, p.o.json
@@ -25,7 +26,7 @@ func (p *taskJob) answer(ctx context.Context, out tasks.Outcome, err error) erro
 	case tasks.Nothing:
 		w := a.Stdout
 		if asJSON || p.o.detach {
-			w = a.Stderr // a script takes events or the task id from standard output
+			w = a.Stderr // standard output has only events or the task id: scripts read it
 		}
 		fmt.Fprintln(w, out.Says)
 		return nil
@@ -43,7 +44,7 @@ func (p *taskJob) answer(ctx context.Context, out tasks.Outcome, err error) erro
 		if review := out.Job.Order.Review; review != nil {
 			showReview(a.Stderr, review)
 		}
-		return p.r.rehearse(a)
+		return p.rehearse(ctx)
 	case res == nil && out.Job.Detach && !asJSON:
 		fmt.Fprintln(a.Stdout, id)
 		return nil
@@ -57,11 +58,11 @@ func (p *taskJob) answer(ctx context.Context, out tasks.Outcome, err error) erro
 	}
 }
 
-// report tells of the last attempt.
+// report reports the last attempt.
 func (p *taskJob) report(out tasks.Outcome) error {
 	a, res, rec := p.a, out.Result, out.Record
 	if parked := !out.Until.IsZero(); parked && !p.o.json {
-		fmt.Fprintf(a.Stdout, "%s is parked until %s, when its provider's limit resets\n", p.asked.Task, render.Clock(out.Until, time.Now()))
+		fmt.Fprintf(a.Stdout, "%s is parked until %s, when its provider's limit resets\n", p.asked.Task, text.Clock(out.Until, time.Now()))
 		if p.asked.Verb != tasks.Create {
 			fmt.Fprintf(a.Stderr, "hint: `sandbox-agent continue %s --wait` waits for that, --now tries at once\n", p.asked.Task)
 		}
@@ -85,30 +86,55 @@ func (p *taskJob) report(out tasks.Outcome) error {
 	return ended(res.Status, res.EndedBy)
 }
 
-// sayWait says what is waited for.
+// sayWait prints the reason of a wait.
 func sayWait(a *App, id string, w tasks.Action) {
 	if w.Unknown {
 		fmt.Fprintf(a.Stderr, "nobody knows when the provider's limit of %s resets: it is tried again now and then\n", id)
 	}
-	fmt.Fprintf(a.Stderr, "%s is parked until %s; waiting\n", id, render.Clock(w.Until, time.Now()))
+	fmt.Fprintf(a.Stderr, "%s is parked until %s; waiting\n", id, text.Clock(w.Until, time.Now()))
 }
 
-func (r *resolved) rehearse(a *App) error {
-	order := r.job.Order
-	order.AttemptID = "" // given to a box, and there is none
+// rehearse prints what a run would be, and everything that would refuse it before a sandbox starts. Nothing is changed, and no remote is asked.
+func (p *taskJob) rehearse(ctx context.Context) error {
+	a, r := p.a, p.r
+	order := r.Job.Order
+	order.AttemptID = "" // only a started box has one
 	if err := a.json(order); err != nil {
 		return err
 	}
-	for _, w := range r.job.Warnings {
-		fmt.Fprintln(a.Stderr, "warning: "+render.Clean(w))
+	for _, w := range r.Job.Warnings {
+		fmt.Fprintln(a.Stderr, "warning: "+text.Clean(w))
 	}
-	if r.untrusted != nil {
-		fmt.Fprintf(a.Stderr, "warning: this would not start: %s\nhint: %s\n", render.Clean(r.untrusted.Error()), render.Clean(hint(r.untrusted)))
+	advise(a.Stderr, r.Project)
+	a.notes(r.Job.Notes)
+	if _, err := io.WriteString(a.Stderr, job.PlanText(r.Job)); err != nil {
+		return err
 	}
-	advise(a.Stderr, r.project)
-	if err := credentials.CheckSecrets(a.Getenv, r.project.Secrets); err != nil {
-		fmt.Fprintln(a.Stderr, "warning: this would not start: "+render.Clean(err.Error()))
+	var first error
+	for _, err := range []error{r.Untrusted, r.Lacks(), p.engineRefuses(ctx)} {
+		if err == nil {
+			continue
+		}
+		fmt.Fprintln(a.Stderr, "error: this would not start: "+text.Clean(err.Error()))
+		if hint := hint(err); hint != "" {
+			fmt.Fprintln(a.Stderr, "hint: "+text.Clean(hint))
+		}
+		first = cmp.Or(first, err)
 	}
-	_, err := io.WriteString(a.Stderr, job.PlanText(r.job))
-	return err
+	if first != nil {
+		return &ending{exitCode(first)}
+	}
+	return nil
+}
+
+// engineRefuses says why the engine would not run the job.
+func (p *taskJob) engineRefuses(ctx context.Context) error {
+	be, err := p.a.open()
+	if err != nil {
+		return err
+	}
+	if _, err := start.LookAtEngine(ctx, be.Engine, p.r.Job); err != nil {
+		return err
+	}
+	return start.LookAtImage(ctx, be.Engine, p.r.Job.Order.Image)
 }

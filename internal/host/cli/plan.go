@@ -16,13 +16,14 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// task is the text of a new task: as it is given, or of a plan that is to be carried out.
+// task is the text of a new task: the given one, or that of a plan to carry out.
 func (o *createOptions) task(ctx context.Context, a *App) (string, error) {
 	if o.fromPlan == "" {
 		return o.run.taskText(ctx, a)
@@ -41,7 +42,7 @@ func (o *createOptions) task(ctx context.Context, a *App) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	o.title = task // neither branch nor list is called after the plan
+	o.title = task // branch and list take their names from the task, not from the plan
 	text := plannedText(task, plan, more)
 	if len(text) > workorder.MaxTask {
 		return "", usage("task and plan of %s have more than %d bytes together", o.fromPlan, workorder.MaxTask)
@@ -49,7 +50,7 @@ func (o *createOptions) task(ctx context.Context, a *App) (string, error) {
 	return text, nil
 }
 
-// findPlan looks for a plan in the state folder and, where that does not know the task, on the remote of the project.
+// findPlan looks for a plan in the state folder, and on the project's remote if that does not know the task.
 func (o *createOptions) findPlan(ctx context.Context, a *App) (task, plan string, err error) {
 	st, rec, err := a.task(ctx, o.fromPlan)
 	switch full := fullID(o.fromPlan); {
@@ -78,14 +79,14 @@ func (o *runOptions) localPlan(ctx context.Context, a *App, st *store.Store, rec
 		return "", "", err
 	}
 	if _, given := o.sources["project"]; !given && rec.Request.ProjectFile != "" {
-		o.project, o.projectBy = rec.Request.ProjectFile, cmp.Or(rec.Request.ProjectBy, projectUnsaid)
+		o.project, o.projectBy = rec.Request.ProjectFile, cmp.Or(rec.Request.ProjectBy, resolve.Unsaid)
 		o.sources["project"] = "the plan " + rec.TaskID
 	}
-	o.inherit(tasks.Overrides(rec.Request.Overrides, tasks.Said{Given: o.sources, Network: o.network})) // what held the plan holds what is made of it
+	o.inherit(tasks.Overrides(rec.Request.Overrides, tasks.Said{Given: o.sources, Network: o.network})) // the plan's restrictions also hold for the task that carries it out
 	return task, plan, nil
 }
 
-// savedPlan is the plan as it lies in the task's folder, where the user may have changed it.
+// savedPlan is the plan in the task's folder, which the user may have edited.
 func savedPlan(dir string) (string, error) {
 	path := filepath.Join(dir, workorder.PlanFile)
 	f, err := os.Open(path)
@@ -124,7 +125,7 @@ func (p *taskJob) remotePlan(ctx context.Context) (task, plan string, err error)
 	for _, at := range slices.Backward(s.Remote.State.Attempts) {
 		if at.Plan != "" {
 			plan := forge.StripPlain(at.Plan)
-			fmt.Fprintf(p.a.Stderr, "the plan of %s, as %s has it:\n\n%s\n\n", p.o.taskID, render.Clean(s.Remote.Repo), render.Clean(plan))
+			fmt.Fprintf(p.a.Stderr, "the plan of %s, as %s has it:\n\n%s\n\n", p.o.taskID, text.Clean(s.Remote.Repo), text.Clean(plan))
 			return s.Remote.State.Task, plan, nil
 		}
 	}
@@ -138,7 +139,7 @@ func noPlan(id, status string) error {
 	return fault.New(workorder.ExitUsage, fmt.Errorf("task %s has no plan%s", id, status), "`sandbox-agent create --plan` makes one")
 }
 
-// plannedText is the task of an agent that carries out a plan that a person has seen.
+// plannedText is the task of an agent that carries out a plan which a person has read.
 func plannedText(task, plan, more string) string {
 	text := strings.TrimRight(task, "\n") +
 		"\n\n# The plan\n\nThis plan was made for the task above, and approved. Follow it. Where the code turns out different from what the plan takes it for, do what the task needs, and say in the commit's message where you left the plan.\n\n" +

@@ -20,26 +20,26 @@ func TestPlannedText(t *testing.T) {
 		}
 		got = got[at+len(want)-1:]
 	}
-	if strings.Contains(plannedText("t", "p", ""), "the user adds") {
+	if strings.Count(plannedText("t", "p", ""), "\n# ") != 1 {
 		t.Error("nothing is added")
 	}
 }
 
-// What is not a plan is not carried out, and a plan is not continued.
+// Only a plan is carried out, and no plan is continued.
 func TestFromPlan(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent), ends(workorder.StatusPlanned, workorder.ByAgent))
 	r.want(0, "success", create()...)
-	r.want(workorder.ExitUsage, "task "+tid+" has no plan (success)", "create", "--from-plan", tid, "--detach")
-	r.want(workorder.ExitUsage, "not both", "create", "--from-plan", tid, "--issue", "3")
+	r.want(workorder.ExitUsage, "(success)", "create", "--from-plan", tid, "--detach")
+	r.want(workorder.ExitUsage, "--issue", "create", "--from-plan", tid, "--issue", "3")
 	r.want(workorder.ExitNotFound, "T-ZZZZZZZZ", "create", "-p", r.project, "--from-plan", "T-ZZZZZZZZ")
 	r.want(0, "planned", "create", "-p", r.project, "--plan", "--task", "x", "--task-id", "T-00000PLN")
 	if m := r.orders[len(r.orders)-1].Mode; m != workorder.ModePlan {
 		t.Errorf("mode %s", m)
 	}
-	r.want(workorder.ExitNotFound, "read the plan", "create", "--from-plan", "T-00000PLN") // this box left none
-	r.want(workorder.ExitGeneral, "done (planned)", "continue", "T-00000PLN")
-	// What held the plan holds what is made of it, and the user's changes of it count.
+	r.want(workorder.ExitNotFound, workorder.PlanFile, "create", "--from-plan", "T-00000PLN") // this box left none
+	r.want(workorder.ExitGeneral, "(planned)", "continue", "T-00000PLN")
+	// The plan's settings hold for the task that is made of it, and the user's changes of it count.
 	r.want(0, "planned", "create", "-p", r.project, "--plan", "--task", "x", "--task-id", "T-00000PL2", "--network", "none", "--max-budget-usd", "1.5")
 	rec, err := store.New(r.state).Load("T-00000PL2")
 	if err != nil {
@@ -64,8 +64,8 @@ func TestPlanAgain(t *testing.T) {
 	r := newRig(t, ends(workorder.StatusInterrupted, workorder.BySignal), ends(workorder.StatusPlanned, workorder.ByAgent))
 	again := []string{"create", "-p", r.project, "--plan", "--task", "x", "--task-id", "T-00000PLN", "--if-exists", "continue"}
 	r.want(workorder.ExitInterrupted, "interrupted", again...)
-	r.want(workorder.ExitUsage, "is a plan", "continue", "T-00000PLN")
-	r.want(workorder.ExitUsage, "is a plan", "create", "-p", r.project, "--task", "x", "--task-id", "T-00000PLN", "--if-exists", "continue")
+	r.want(workorder.ExitUsage, "T-00000PLN", "continue", "T-00000PLN")
+	r.want(workorder.ExitUsage, "T-00000PLN", "create", "-p", r.project, "--task", "x", "--task-id", "T-00000PLN", "--if-exists", "continue")
 	r.want(0, "planned", again...)
 	for _, o := range r.orders {
 		if o.Mode != workorder.ModePlan {
@@ -74,5 +74,5 @@ func TestPlanAgain(t *testing.T) {
 	}
 	r = newRig(t, ends(workorder.StatusInterrupted, workorder.BySignal))
 	r.want(workorder.ExitInterrupted, "interrupted", create()...)
-	r.want(workorder.ExitUsage, "was begun, and not as a plan", "create", "-p", r.project, "--plan", "--task", "x", "--task-id", tid, "--if-exists", "continue")
+	r.want(workorder.ExitUsage, tid, "create", "-p", r.project, "--plan", "--task", "x", "--task-id", tid, "--if-exists", "continue")
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/policy"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
@@ -66,7 +67,7 @@ which refuses nothing that has a name.`,
 	cmd.Flags().StringSliceVar(&o.statuses, "status", nil, "only what was refused, learned or allowed (repeatable; default: all)")
 	cmd.Flags().BoolVar(&o.wildcards, "wildcards", false, "one rule *.domain for three subdomains and more")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print rules and places as JSON")
-	// It fails only for a flag that is not there.
+	// It can only fail for a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(statusNames(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -111,7 +112,7 @@ func (o *policyLearnOptions) do(ctx context.Context, id string, a *App) error {
 	return err
 }
 
-// recorded reads what an attempt left. A missing or damaged record has no places.
+// recorded reads the record of an attempt. A missing or damaged one has no places.
 func recorded(rec *store.Record) policy.Run {
 	run := policy.Run{Number: rec.Number()}
 	if b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.OrderFile)); err == nil {
@@ -130,8 +131,8 @@ func recorded(rec *store.Record) policy.Run {
 	return run
 }
 
-// comment makes one line of a text from a box: another would be read as YAML.
-func comment(s string) string { return clip(text.Words(render.Clean(s))) }
+// comment puts a text from a box on one line: a second one would be read as YAML.
+func comment(s string) string { return clip(text.Words(text.Clean(s))) }
 
 func writeProposal(w io.Writer, l *policy.Learned) {
 	fmt.Fprintf(w, "# What task %s reached for. Look it over: rules hold for whatever the agent is talked into.\n", l.TaskID)
@@ -160,7 +161,7 @@ func writeProposal(w io.Writer, l *policy.Learned) {
 	}
 }
 
-// need says how often a rule was needed, by whom and for what.
+// need describes how often a rule was needed, by whom and for what.
 func need(r *policy.Rule) string {
 	var statuses []string
 	for _, s := range r.Statuses {
@@ -199,6 +200,7 @@ one would. Without rules they are those of the project. Exit code 1 when it is r
 		},
 	}
 	cmd.Flags().StringVarP(&project, "project", "p", "", "project name, or path of a project file, whose rules count (default: .sandbox-agent.yaml)")
+	a.completeProjectFlag(cmd)
 	return cmd
 }
 
@@ -209,7 +211,7 @@ func checkPlace(a *App, project string, rules []string, place string) error {
 	}
 	network := policy.Network{Mode: workorder.NetworkRestricted}
 	if len(rules) == 0 {
-		p, err := (&runOptions{project: project}).loadProject()
+		p, err := resolve.Load(&resolve.Flags{Project: project})
 		if err != nil {
 			return err
 		}
@@ -232,7 +234,8 @@ func checkPlace(a *App, project string, rules []string, place string) error {
 	return nil
 }
 
-// parsePlace reads host and port; it takes more than a rule may be, since what no rule can allow is asked for, too.
+// parsePlace reads host and port. It accepts more than a rule may have, since users also ask about places that no
+// rule can allow.
 func parsePlace(place string) (workorder.AllowRule, error) {
 	host, port, err := net.SplitHostPort(place)
 	if err != nil {

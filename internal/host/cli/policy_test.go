@@ -74,19 +74,28 @@ func TestPolicyLearn(t *testing.T) {
 	if code := run("a1b2"); code != 0 || errs.Len() != 0 {
 		t.Fatalf("exit %d: %s", code, errs)
 	}
-	const want = `# What task T-A1B2C3D4 reached for. Look it over: rules hold for whatever the agent is talked into.
-network:
+	const want = `network:
   mode: restricted
   allow:
     - '[2001:db8::1]:22'  # 1× refused
     - lost.example:8443   # 1× refused: go
-    # risk: a paste site, which takes text from anyone
     - pastebin.com        # 1× refused: curl
     - registry.example    # 12× learned: npm, before` + "\ufffdafter - evil.example" + `
 `
-	head, _, _ := strings.Cut(out.String(), "  # no rule")
-	if head != want || obeyed(out.String()) {
+	got := ""
+	for line := range strings.Lines(out.String()) {
+		if !strings.HasPrefix(strings.TrimSpace(line), "#") {
+			got += line
+		}
+	}
+	if got != want || obeyed(out.String()) {
 		t.Errorf("got\n%s\nwant\n%s", out, want)
+	}
+	for _, after := range []string{"\n    - pastebin.com ", "169.254.169.254", "T-A1B2C3D4"} {
+		before, _, ok := strings.Cut(out.String(), after)
+		if at := strings.LastIndex(before, "\n") + 1; !ok || !strings.HasPrefix(strings.TrimSpace(before[at:]), "#") {
+			t.Errorf("no comment with, or above, %q:\n%s", after, out)
+		}
 	}
 	// It is what it says it is: a part of a project file, whatever a box has written.
 	p, err := projects.Parse("x.yaml", []byte("name: x\n"+out.String()), projects.LoadOptions{})
@@ -123,12 +132,12 @@ func TestPolicyLearnNothing(t *testing.T) {
 		says   string
 	}{
 		"full":       {&workorder.NetworkReport{Mode: workorder.NetworkFull, Hosts: []workorder.NetworkHost{{Host: "169.254.169.254", Status: "refused"}}}, workorder.ExitGeneral, "network: full"},
-		"early":      {nil, workorder.ExitGeneral, "no attempt got as far"},
+		"early":      {nil, workorder.ExitGeneral, "hint: "},
 		"restricted": {&workorder.NetworkReport{Mode: workorder.NetworkRestricted}, 0, "allow: []"},
 	} {
 		a, out, errs := recordedTask(t, c.report, nil)
 		code := Main(t.Context(), a, []string{"policy", "learn", "T-A1B2C3D4"})
-		if all := out.String() + errs.String(); code != c.code || !strings.Contains(all, c.says) || code != 0 && !strings.Contains(all, "hint: run it once with network: {mode: restricted, learn: true}") {
+		if all := out.String() + errs.String(); code != c.code || !strings.Contains(all, c.says) || code != 0 && !strings.Contains(all, "network: {mode: restricted, learn: true}") {
 			t.Errorf("%s: exit %d: %s", name, code, all)
 		}
 	}

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -55,7 +55,7 @@ func (o *prOptions) do(ctx context.Context, id string, a *App) error {
 	}}
 	out, err := flow.Run(ctx, tasks.State{Asked: tasks.Asked{Verb: tasks.OpenPR, Task: rec.TaskID}, Record: rec})
 	for _, w := range out.Warnings {
-		fmt.Fprintln(a.Stderr, "warning: "+render.Clean(w))
+		fmt.Fprintln(a.Stderr, "warning: "+text.Clean(w))
 	}
 	if err != nil || out.PR == nil {
 		return err
@@ -63,6 +63,6 @@ func (o *prOptions) do(ctx context.Context, id string, a *App) error {
 	if o.json {
 		return a.json(out.PR)
 	}
-	fmt.Fprintf(a.Stdout, "#%d %s %s\n", out.PR.Number, render.Clean(out.PR.State), render.Clean(out.PR.URL))
+	fmt.Fprintf(a.Stdout, "#%d %s %s\n", out.PR.Number, text.Clean(out.PR.State), text.Clean(out.PR.URL))
 	return nil
 }

@@ -1,22 +1,24 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/detect"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
-	"github.com/sandbox-agent/sandbox-agent/projects/scaffold"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -45,13 +47,13 @@ func newProjectInitCmd(a *App) *cobra.Command {
 	o := &projectInitOptions{}
 	cmd := &cobra.Command{
 		Use: "init", Short: "Write a project file for the current folder", Args: noArgs,
-		Long: `Looks at the current folder (package.json, go.mod, pyproject.toml,
-requirements.txt, Makefile, compose files) and writes a commented project file.
-It runs nothing, and never replaces a file without --force.`,
+		Long: `Looks at the current folder (devcontainer.json, compose files, workflows of GitHub Actions,
+manifests, lock and version files) and writes a commented project file: what it found, and in
+which line. It runs nothing, and never replaces a file without --force.`,
 		Example: `  sandbox-agent project init
   sandbox-agent project init --print
   sandbox-agent project init --output projects/my-app.yaml`,
-		RunE: func(*cobra.Command, []string) error { return o.do(a) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
 	}
 	cmd.Flags().BoolVar(&o.force, "force", false, "replace the file if it exists")
 	cmd.Flags().BoolVar(&o.print, "print", false, "print it and write nothing")
@@ -59,7 +61,7 @@ It runs nothing, and never replaces a file without --force.`,
 	return cmd
 }
 
-func (o *projectInitOptions) do(a *App) error {
+func (o *projectInitOptions) do(ctx context.Context, a *App) error {
 	opts, err := projects.SystemOptions()
 	if err != nil {
 		return err
@@ -69,7 +71,7 @@ func (o *projectInitOptions) do(a *App) error {
 		return fmt.Errorf("look at the current folder: %w", err)
 	}
 	defer root.Close()
-	draft := scaffold.Detect(root.FS(), filepath.Base(opts.Dir))
+	draft := detect.Detect(ctx, root.FS(), filepath.Base(opts.Dir))
 	text := draft.YAML()
 	if o.print {
 		_, err := fmt.Fprint(a.Stdout, text)
@@ -93,8 +95,8 @@ func (o *projectInitOptions) do(a *App) error {
 		return fmt.Errorf("write project file %s: %w", o.output, err)
 	}
 	found := "nothing it knows"
-	if len(draft.Found) > 0 {
-		found = strings.Join(draft.Found, ", ")
+	if files := draft.Sources(); len(files) > 0 {
+		found = strings.Join(files, ", ")
 	}
 	fmt.Fprintf(a.Stdout, "wrote %s (found: %s)\nnext: look it over and commit it (git add %s), then sandbox-agent create --task \"...\"\n", o.output, found, o.output)
 	return nil
@@ -103,7 +105,7 @@ func (o *projectInitOptions) do(a *App) error {
 func newProjectValidateCmd(a *App) *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
-		Use: "validate [FILE|NAME]...", Short: "Check project files and print every mistake",
+		Use: "validate [FILE|NAME]...", Short: "Check project files and print every mistake", ValidArgsFunction: a.completeProjects(true),
 		Long: `Prints every mistake of every file with its place, a code and a hint.
 Exit code 6 when there are any, 3 when there is no such project.`,
 		Example: `  sandbox-agent project validate
@@ -136,6 +138,10 @@ func validateProjects(a *App, refs []string, asJSON bool) error {
 			other = errors.Join(other, err)
 		case !asJSON:
 			fmt.Fprintf(a.Stdout, "%s: ok\n", diag.Printable(p.File))
+			if p.LacksKey() && !slices.ContainsFunc(p.KeyNames(), func(name string) bool { return a.Getenv(name) != "" }) {
+				fmt.Fprintf(a.Stdout, "warning: the harness %s has no key: the project names none, and none is set of %s\nhint: %s\n",
+					p.Harness.Name, strings.Join(p.KeyNames(), ", "), p.KeyHint())
+			}
 			advise(a.Stdout, p)
 		}
 	}
@@ -155,7 +161,7 @@ func validateProjects(a *App, refs []string, asJSON bool) error {
 	return nil
 }
 
-// advise says what is no mistake and may surprise.
+// advise prints settings that are correct and may surprise.
 func advise(w io.Writer, p *projects.Project) {
 	for _, a := range p.Advice() {
 		fmt.Fprintf(w, "warning: %s\nhint: %s\n", a.Message, a.Hint)
@@ -165,7 +171,7 @@ func advise(w io.Writer, p *projects.Project) {
 func newProjectShowCmd(a *App) *cobra.Command {
 	effective := false
 	cmd := &cobra.Command{
-		Use: "show [FILE|NAME]", Short: "Print a project as it is understood", Args: cobra.MaximumNArgs(1),
+		Use: "show [FILE|NAME]", Short: "Print a project as it is understood", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeProjects(false),
 		Long: `Prints the project as YAML. With --effective also what was not written: the
 defaults, behind each value where it comes from, and at the end what follows from it: what
 can be reached, which servers the model gateway stands for, and who gets which secret.`,
@@ -190,14 +196,14 @@ can be reached, which servers the model gateway stands for, and who gets which s
 	return cmd
 }
 
-// showAccess says as comments what the agent will reach and hold.
+// showAccess prints, as comments, what the agent will reach and which secrets it gets.
 func showAccess(a *App, p *projects.Project) error {
-	o, err := p.Order(projects.OrderInput{Task: "x"}) // any: nothing of it is shown
+	o, err := p.Order(projects.OrderInput{Task: "x"}) // any text: it is not shown
 	if err != nil {
 		return fault.New(workorder.ExitInvalid, err, "")
 	}
 	for _, l := range job.Access(&o) {
-		fmt.Fprintf(a.Stdout, "# %-8s %s\n", l.Name, render.Clean(l.Text))
+		fmt.Fprintf(a.Stdout, "# %-8s %s\n", l.Name, text.Clean(l.Text))
 	}
 	return nil
 }

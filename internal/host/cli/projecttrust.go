@@ -14,8 +14,10 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/login"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -25,11 +27,11 @@ type trustOptions struct{ list, revoke, json bool }
 func newProjectTrustCmd(a *App) *cobra.Command {
 	o := &trustOptions{}
 	cmd := &cobra.Command{
-		Use: "trust [FILE|NAME]", Short: "Trust a project file that came with a repository, as it is now", Args: cobra.MaximumNArgs(1),
+		Use: "trust [FILE|NAME]", Short: "Trust a project file that came with a repository, as it is now", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeProjects(false),
 		Long: `A project file that is found in the current folder, or lies in a repository, may have been
 written by anybody. It is refused when it asks for more than the repository's own code may do
-in the sandbox: a command (cmd://), file or variable of this machine, other than the keys of its
-harness; another way to hold the sandbox (isolation, oci_runtime, image); another server or price
+in the sandbox: a command (cmd://), file, login or variable of this machine, other than the keys of
+its harness; another way to hold the sandbox (isolation, oci_runtime, image); another server or price
 of the models; another repository, or objects that its own borrows from elsewhere; your credential
 for a remote of which its repository has no commit; pull requests in another repository; a server
 for SANDBOX_AGENT_GIT_TOKEN; or more network than you give with --network.
@@ -39,9 +41,13 @@ this content at this place, which is the path by which it is found: a link to it
 itself. When the file changes, or a script of the repository that a cmd:// names, the question
 is asked anew. A cmd:// runs in a folder that has just these scripts: name whatever else of
 the repository it needs, such as a Makefile. A file outside of any repository that you name by
-its path (--project) is your own word, and so is a name in one of your own project folders.`,
+its path (--project) is your own word, and so is a name in one of your own project folders.
+
+login://HARNESS in place of a file says yes to the login that the harness's program has on this
+machine: tasks for which no key is given use it then, through the gateway.`,
 		Example: `  sandbox-agent project trust
   sandbox-agent project trust ./clone/.sandbox-agent.yaml
+  sandbox-agent project trust login://claude-code
   sandbox-agent project trust --list
   sandbox-agent project trust --revoke ./clone/.sandbox-agent.yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -53,6 +59,8 @@ its path (--project) is your own word, and so is a name in one of your own proje
 				return o.doList(a)
 			case o.revoke:
 				return o.doRevoke(ref, a)
+			case strings.HasPrefix(ref, inLogin):
+				return o.doLogin(ref, a)
 			}
 			return o.do(cmd.Context(), ref, a)
 		},
@@ -63,7 +71,32 @@ its path (--project) is your own word, and so is a name in one of your own proje
 	return cmd
 }
 
-// trustedFile is a file with what was said of it.
+// inLogin is how the reference of a login begins.
+const inLogin = projects.SecretLogin + "://"
+
+// doLogin says yes to a login of this machine.
+func (o *trustOptions) doLogin(ref string, a *App) error {
+	harness := strings.TrimPrefix(ref, inLogin)
+	l, err := login.Any(a.Getenv, harness, time.Now())
+	if err != nil {
+		return fault.New(workorder.ExitInvalid, err, "logins that can be used: "+inLogin+strings.Join(projects.Logins(), ", "+inLogin))
+	}
+	st, err := a.store()
+	if err != nil {
+		return err
+	}
+	if err := resolve.TrustLogin(st.Dir(), l); err != nil {
+		return err
+	}
+	ask := resolve.LoginAsk(l)
+	if o.json {
+		return a.json(trustedFile{trust.NewEntry(l.File, l.Ref(), []trust.Ask{ask}, time.Now()), "trusted"})
+	}
+	fmt.Fprintf(a.Stdout, "%s: %s\ntrusted: %s\n", l.Ref(), ask.Why, text.Clean(l.File))
+	return nil
+}
+
+// trustedFile is a file with the user's decision.
 type trustedFile struct {
 	trust.Entry
 	State string `json:"state"` // trusted, changed, gone, revoked
@@ -86,8 +119,8 @@ func (o *trustOptions) do(ctx context.Context, ref string, a *App) error {
 	if err != nil {
 		return err
 	}
-	// All that it can ask for, whatever flags a later command has.
-	u := trust.User{Own: ownRepo(ctx, file), Gives: func(string) bool { return false }, Network: workorder.NetworkRestricted, Token: true, AnyRepo: true}
+	// All requests of the file, whatever flags a later command has.
+	u := trust.User{Own: resolve.OwnRepo(ctx, file), Gives: func(string) bool { return false }, Network: workorder.NetworkRestricted, Token: true, AnyRepo: true}
 	if repo := cmp.Or(p.Repo, trust.Top(p.Dir)); repo != "" && u.Own(repo) {
 		u.Borrows = localrepo.Borrowed(ctx, cmp.Or(trust.Top(p.Dir), repo))
 	}
@@ -102,7 +135,7 @@ func (o *trustOptions) do(ctx context.Context, ref string, a *App) error {
 	if len(asks) > 0 {
 		showAsks(a.Stdout, file, asks)
 	}
-	fmt.Fprintf(a.Stdout, "trusted as it is now: %s\n", render.Clean(file))
+	fmt.Fprintf(a.Stdout, "trusted as it is now: %s\n", text.Clean(file))
 	return nil
 }
 
@@ -112,7 +145,11 @@ func (o *trustOptions) doRevoke(ref string, a *App) error {
 		return err
 	}
 	book := trust.Open(st.Dir())
-	file, err := projectFileOf(ref)
+	find := func() (string, error) { return projectFileOf(ref) }
+	if harness, ok := strings.CutPrefix(ref, inLogin); ok {
+		find = func() (string, error) { return login.File(a.Getenv, harness) }
+	}
+	file, err := find()
 	if err != nil {
 		return err
 	}
@@ -126,11 +163,11 @@ func (o *trustOptions) doRevoke(ref string, a *App) error {
 	if o.json {
 		return a.json(trustedFile{trust.Entry{File: file, Asks: []trust.Ask{}}, "revoked"})
 	}
-	fmt.Fprintf(a.Stdout, "no longer trusted: %s\n", render.Clean(file))
+	fmt.Fprintf(a.Stdout, "no longer trusted: %s\n", text.Clean(file))
 	return nil
 }
 
-// projectFileOf is the file that a reference means, which may be gone or broken by now.
+// projectFileOf is the file of a reference, which may be missing or broken by now.
 func projectFileOf(ref string) (string, error) {
 	opts, err := projects.SystemOptions()
 	if err != nil {
@@ -166,6 +203,8 @@ func (o *trustOptions) doList(a *App) error {
 		f := trustedFile{e, "changed"}
 		if _, err := os.Stat(e.File); err != nil {
 			f.State = "gone"
+		} else if strings.HasPrefix(e.Sum, inLogin) && e.There() {
+			f.State = "trusted"
 		} else if p, err := projects.Load(e.File, opts); err == nil && trust.Sum(p) == e.Sum && e.There() {
 			f.State = "trusted"
 		}
@@ -185,7 +224,7 @@ func (o *trustOptions) doList(a *App) error {
 		for _, k := range f.Asks {
 			keys = append(keys, k.Key)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", render.Clean(f.File), f.At.Local().Format(time.DateTime), f.State, render.Clean(strings.Join(keys, ", ")))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", text.Clean(f.File), f.At.Local().Format(time.DateTime), f.State, text.Clean(strings.Join(keys, ", ")))
 	}
 	return w.Flush()
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
@@ -23,8 +22,7 @@ import (
 const (
 	// recent is how many finished tasks `ps` shows without --all.
 	recent = 10
-	// engineWait bounds what `ps` waits for an engine that does not answer: the
-	// list of what is known is useful without it.
+	// engineWait bounds how long `ps` waits for an engine that does not answer: the list is useful without it.
 	engineWait = 5 * time.Second
 )
 
@@ -41,12 +39,12 @@ type taskState struct {
 	Container string            `json:"container"`
 	EndedBy   workorder.EndedBy `json:"ended_by,omitempty"`
 	Attempt   int               `json:"attempt"`
-	// Resumable says that continue goes on with it, a parked one at ResumeAt.
+	// Resumable reports that continue can continue it; a parked one at ResumeAt.
 	Resumable bool       `json:"resumable"`
 	ResumeAt  *time.Time `json:"resume_at"`
-	// Engine is where the engine is reached that has its box, when that is not the present one.
+	// Engine is the address of the engine with its box, if it is not the present one.
 	Engine string `json:"engine,omitempty"`
-	// Kept says that the stopped container is there for a look inside (--keep).
+	// Kept reports that the stopped container was kept for inspection (--keep).
 	Kept bool `json:"kept,omitempty"`
 }
 
@@ -71,9 +69,9 @@ func (o *psOptions) do(ctx context.Context, a *App) error {
 	}
 	records, err := st.List()
 	if err != nil {
-		fmt.Fprintln(a.Stderr, "warning: "+render.Clean(err.Error()))
+		fmt.Fprintln(a.Stderr, "warning: "+text.Clean(err.Error()))
 		if h := hint(err); h != "" {
-			fmt.Fprintln(a.Stderr, "hint: "+render.Clean(h))
+			fmt.Fprintln(a.Stderr, "hint: "+text.Clean(h))
 		}
 	}
 	there, engineErr := presentBoxes(ctx, a, st)
@@ -92,7 +90,7 @@ func (o *psOptions) do(ctx context.Context, a *App) error {
 		return a.json(rows)
 	}
 	if engineErr != nil {
-		fmt.Fprintln(a.Stderr, "warning: "+render.Clean(engineErr.Error()))
+		fmt.Fprintln(a.Stderr, "warning: "+text.Clean(engineErr.Error()))
 	}
 	if len(rows) == 0 {
 		fmt.Fprintln(a.Stdout, "no tasks yet: `sandbox-agent create --help` tells how to start one")
@@ -104,7 +102,7 @@ func (o *psOptions) do(ctx context.Context, a *App) error {
 	for _, r := range rows {
 		resumable = resumable || r.Resumable
 		if r.Status == string(workorder.StatusParked) && r.ResumeAt != nil {
-			r.Status += " until " + render.Clock(*r.ResumeAt, time.Now())
+			r.Status += " until " + text.Clock(*r.ResumeAt, time.Now())
 		} else if r.Resumable {
 			r.Status += " (resumable)"
 		}
@@ -114,7 +112,7 @@ func (o *psOptions) do(ctx context.Context, a *App) error {
 		if r.Kept {
 			r.Status += " (kept)"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.TaskID, render.Clean(r.Project), r.Status, age(time.Since(r.CreatedAt)), render.Clean(r.Step), clip(render.Clean(r.Task)))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.TaskID, text.Clean(r.Project), r.Status, age(time.Since(r.CreatedAt)), text.Clean(r.Step), clip(text.Clean(r.Task)))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -144,7 +142,7 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// present is what `ps` knows of the engine.
+// present is the engine's part of the list.
 type present struct {
 	id    string // the engine's identity
 	boxes map[boxKey]boxState
@@ -175,15 +173,14 @@ func presentBoxes(ctx context.Context, a *App, st *store.Store) (*present, error
 	return &present{info.Identity(), m}, nil
 }
 
-// boxKey names the box of an attempt.
+// boxKey identifies the box of an attempt.
 type boxKey struct{ task, attempt string }
 
-// stepTail is how many of the last events `ps` looks at for the step: a box that
-// has run for a day has printed hundreds of megabytes.
+// stepTail is how many of the last events `ps` reads to find the step: a box that has run
+// for a day has printed hundreds of megabytes.
 const stepTail = 200
 
-// lastEvents tells the step that a box is in and how it ended, as far as its last
-// events tell.
+// lastEvents finds a box's current step, and its ending if it has ended, in its last events.
 func lastEvents(ctx context.Context, e runtime.Runtime, id string) (step string, ended workorder.Status) {
 	lines := text.WholeLines(1<<20, func(line []byte) {
 		e, err := workorder.DecodeEvent(line)
@@ -193,7 +190,7 @@ func lastEvents(ctx context.Context, e runtime.Runtime, id string) (step string,
 		case e.Type == workorder.EventStepStarted:
 			step = e.Name
 		case kind == "agent", kind == "validate":
-			step = kind // its start may be far back
+			step = kind // its start may be far earlier
 		case e.Type == workorder.EventResult && e.Result != nil && slices.Contains(workorder.Statuses(), e.Result.Status):
 			ended = e.Result.Status
 		}
@@ -208,8 +205,8 @@ type boxState struct {
 	ended workorder.Status
 }
 
-// stateOf is a row of `ps`. It looks and changes nothing: a task that has ended is
-// shown as what its collection will find.
+// stateOf is a row of `ps`. It changes nothing: a task that has ended is shown as its
+// collection will find it.
 func stateOf(st *store.Store, r *store.Record, there *present, engineErr error) taskState {
 	s := taskState{
 		TaskID: r.TaskID, Project: r.Project, Task: r.Task, Branch: r.TargetBranch, CreatedAt: r.CreatedAt, Dir: r.Dir,
@@ -244,7 +241,7 @@ func stateOf(st *store.Store, r *store.Record, there *present, engineErr error) 
 		s.Status = string(workorder.StatusInterrupted)
 	default:
 		s.Status = string(workorder.StatusLost)
-		// Between the looks at the record, at the engine and at who holds the task it may have been collected.
+		// The task may have been collected between the reads of the record, of the engine and of the lock.
 		if now, err := st.Load(r.TaskID); err == nil && now.Collected {
 			s.Status, s.EndedBy, s.Attempt, s.ResumeAt = string(now.Status), now.EndedBy, now.Number(), now.ResumeAt
 		}

@@ -12,15 +12,15 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// taskPull is a pull request with the task whose branch it is of.
+// taskPull is a pull request with the task of its branch.
 type taskPull struct {
 	forge.PR
 	task   string
 	client *forgeClient
 }
 
-// findTaskPull reads an open pull request of the project's repository. One of a fork, or of a branch that is no
-// task's, is refused: nothing of this program may write to it.
+// findTaskPull reads an open pull request of the project's repository. It refuses one of a fork or of a branch
+// without a task: this program must not write to it.
 func findTaskPull(ctx context.Context, a *App, p *projects.Project, number int) (*taskPull, error) {
 	if number <= 0 {
 		return nil, usage("--pr %d is no pull request's number", number)

@@ -48,13 +48,13 @@ rebase is never overwritten.`,
 			return o.do(cmd.Context(), a)
 		},
 	}
-	o.next.flags(cmd)
+	o.next.flags(a, cmd)
 	f := cmd.Flags()
 	f.IntVar(&o.next.pr, "pr", 0, "number of the pull request whose task it is")
 	f.StringVar(&o.onto, "onto", "", "branch to put the commits on (default: the task's base branch)")
 	f.BoolVar(&o.foreign, "with-foreign", false, "also move commits that somebody else pushed to the branch")
 	for _, flag := range []string{"task", "task-file"} {
-		// A rebase adds nothing to the task. It fails only for a flag that is not there.
+		// A rebase adds nothing to the task. The call can only fail for a flag that does not exist.
 		_ = f.MarkHidden(flag)
 	}
 	return cmd

@@ -17,12 +17,12 @@ import (
 func TestRebaseCommand(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent), ends(workorder.StatusSuccess, workorder.ByAgent), ends(workorder.StatusFailed, workorder.ByValidation), ends(workorder.StatusError, workorder.ByGit), ends(workorder.StatusNoChanges, workorder.ByGit))
-	r.want(workorder.ExitNotFound, "has neither its branch nor its state", "rebase", tid, "-p", "P")
+	r.want(workorder.ExitNotFound, tid, "rebase", tid, "-p", "P")
 	r.want(0, "success", create("--timeout-minutes", "7")...)
-	r.want(workorder.ExitUsage, "a rebase adds nothing to the task", "rebase", tid, "--task", "x")
-	r.want(workorder.ExitUsage, "is not a branch's name", "rebase", tid, "--onto", "a..b")
-	r.want(workorder.ExitUsage, "cannot be the branch of", "rebase", tid, "--target-branch", "main")
-	r.want(0, "onto the newest of the task's base branch, once no other sandbox", "rebase", tid, "--dry-run")
+	r.want(workorder.ExitUsage, "--task", "rebase", tid, "--task", "x")
+	r.want(workorder.ExitUsage, "a..b", "rebase", tid, "--onto", "a..b")
+	r.want(workorder.ExitUsage, "--target-branch main", "rebase", tid, "--target-branch", "main")
+	r.want(0, `"mode": "rebase"`, "rebase", tid, "--dry-run")
 	r.want(0, `"onto": "release"`, "rebase", tid, "--dry-run", "--onto", "release")
 	r.boxes(1)
 	r.want(0, "success", "rebase", "a1b2")
@@ -66,9 +66,9 @@ func TestRebaseOfAPullRequest(t *testing.T) {
 	if err := os.WriteFile(r.project, []byte(yaml), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.want(workorder.ExitGit, "comes from another repository", "rebase", "--pr", strconv.Itoa(fork), "-p", "P")
-	r.want(workorder.ExitUsage, "is that of task "+tid, "rebase", "T-00000000", "--pr", strconv.Itoa(n), "-p", "P")
-	r.want(workorder.ExitUsage, "no pull request's number", "rebase", "--pr", "-1", "-p", "P")
+	r.want(workorder.ExitGit, "eve/app", "rebase", "--pr", strconv.Itoa(fork), "-p", "P")
+	r.want(workorder.ExitUsage, tid, "rebase", "T-00000000", "--pr", strconv.Itoa(n), "-p", "P")
+	r.want(workorder.ExitUsage, "-1", "rebase", "--pr", "-1", "-p", "P")
 	r.boxes(1)
 	r.want(0, "success", "rebase", "--pr", strconv.Itoa(n), "-p", "P")
 	if o := r.order(1); o.Mode != workorder.ModeRebase || o.TaskID != tid || o.PR == nil || o.PR.Base != "main" {

@@ -26,7 +26,7 @@ func TestOnlySaved(t *testing.T) {
 	}
 	gittest.Git(t, r.bare, "update-ref", "-d", workorder.StateRef(tid))
 	r.state = t.TempDir()
-	r.want(workorder.ExitUsage, "knows it", create()...)
+	r.want(workorder.ExitUsage, "`sandbox-agent continue "+tid+"`", create()...)
 	r.want(workorder.ExitGit, "--target-branch, --task", "continue", tid, "-p", "P")
 	r.boxes(2)
 	r.want(workorder.ExitTimeout, "", ifExists()...)

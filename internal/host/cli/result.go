@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -71,27 +72,30 @@ func (o *resultOptions) show(ctx context.Context, id string, a *App) (*store.Rec
 		return nil, fmt.Errorf("read result: %w", err)
 	}
 	if o.json {
-		_, err := a.Stdout.Write(render.EscapeControls(b))
+		_, err := a.Stdout.Write(text.EscapeControls(b))
 		return rec, err
 	}
 	res, err := workorder.DecodeResult(b)
 	if err != nil {
 		return nil, err
 	}
-	a.summary(res, rec)
+	a.show(res, rec, true)
 	return rec, nil
 }
 
-func (a *App) summary(res *workorder.Result, rec *store.Record) {
+// summary ends a run: short, unless all is asked for.
+func (a *App) summary(res *workorder.Result, rec *store.Record) { a.show(res, rec, a.verbose) }
+
+func (a *App) show(res *workorder.Result, rec *store.Record, all bool) {
 	w, _ := termSize(a.Stdout)
-	o := render.SummaryOptions{Color: a.color(a.Stdout), Width: w, Dir: rec.Dir, Kept: keptBox(rec), Number: rec.Number()}
+	o := render.SummaryOptions{Color: a.color(a.Stdout), All: all, Width: w, Dir: rec.Dir, Kept: keptBox(rec), Number: rec.Number()}
 	for _, f := range rec.Former {
 		o.Former = append(o.Former, render.Attempt{Number: f.Number, Status: f.Status, EndedBy: f.EndedBy})
 	}
 	render.Summary(a.Stdout, res, o)
 }
 
-// keptBox is the container that was left for a look inside, or empty.
+// keptBox is the container that was kept for inspection; empty if there is none.
 func keptBox(rec *store.Record) string {
 	if rec.Keep {
 		return rec.Box
@@ -99,12 +103,12 @@ func keptBox(rec *store.Record) string {
 	return ""
 }
 
-// reader reads what the boxes of tasks left.
+// reader reads the results of tasks.
 func reader(a *App, st *store.Store) *tasks.Flow {
 	return &tasks.Flow{Store: st, Boxes: &boxes{a: a}}
 }
 
-// collect brings home a task whose own CLI is gone.
+// collect collects a task whose own CLI has died.
 func (a *App) collect(ctx context.Context, st *store.Store, rec *store.Record) (*store.Record, error) {
 	out, err := reader(a, st).Run(ctx, tasks.State{Asked: tasks.Asked{Verb: tasks.Read, Task: rec.TaskID}, Record: rec})
 	return out.Record, err

@@ -50,7 +50,7 @@ to address no sandbox is started and the exit code is 0.`,
 			return o.do(cmd.Context(), a)
 		},
 	}
-	o.next.flags(cmd)
+	o.next.flags(a, cmd)
 	o.next.moreFlags(cmd)
 	f := cmd.Flags()
 	f.IntVar(&o.next.pr, "pr", 0, "number of the pull request (default: the task's)")
@@ -84,7 +84,7 @@ func (o *reviseOptions) do(ctx context.Context, a *App) error {
 	return p.runKnown(ctx, rec, err)
 }
 
-// findPull finds the task and its pull request, the one by the other.
+// findPull finds the task by its pull request, or the pull request by its task.
 func (p *taskJob) findPull(ctx context.Context, o *reviseOptions) (rec *store.Record, err error) {
 	if o.next.pr == 0 && o.feedbackFile == "" {
 		if rec, err = p.knownHere(ctx); err != nil {

@@ -66,7 +66,7 @@ func (o *rmOptions) do(ctx context.Context, id string, a *App) error {
 			return err
 		}
 		if !rec.Collected {
-			// Its own CLI, if it lives, collects now; the folder goes after it.
+			// Its own CLI, if it lives, collects now; the folder is removed after that.
 			if _, err := a.stopping(st).EndBox(ctx, rec, 0); err != nil && (!o.force || !errors.Is(err, attempt.ErrElsewhere)) {
 				return err
 			}
@@ -82,8 +82,8 @@ func (o *rmOptions) do(ctx context.Context, id string, a *App) error {
 	return nil
 }
 
-// forget removes all that is there of a task whose record is damaged. Where its
-// output lies, when not in its folder, nobody knows any more.
+// forget removes the rest of a task whose record is damaged. An output outside of its
+// folder stays, as only the record knew its place.
 func forget(ctx context.Context, a *App, st *store.Store, id string) error {
 	be, err := a.open()
 	if err != nil {

@@ -24,7 +24,8 @@ func newRootCmd(a *App) *cobra.Command {
 		Use:   "sandbox-agent",
 		Short: "Run coding agents in throw-away Docker-in-Docker sandboxes",
 		Long:  rootLong,
-		Example: `  sandbox-agent create --project my-app --task "Add pagination to the users API"
+		Example: `  sandbox-agent "Add pagination to the users API"
+  sandbox-agent create --project my-app --task "Add pagination to the users API"
   sandbox-agent ps
   sandbox-agent continue T-A1B2C3D4
   sandbox-agent result T-A1B2C3D4`,
@@ -35,26 +36,37 @@ func newRootCmd(a *App) *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.PersistentFlags().BoolVar(&a.debug, "debug", false, "log what is done, on standard error")
+	root.PersistentFlags().BoolVar(&a.verbose, "verbose", false, "a log without a terminal has all events, not steps and failures only; a summary has all of it")
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		_, err := fromEnvironment(cmd.Flags(), a.Getenv, "verbose")
+		return err
+	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if before := cmd.Flags().Args(); cmd.HasSubCommands() && len(before) > 0 {
+			return noArgs(cmd, before) // the word before the flag is no command, and the flag may be that command's
+		}
 		return fault.New(workorder.ExitUsage, err, "see `"+cmd.CommandPath()+" --help`")
 	})
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(
-		newCreateCmd(a), newContinueCmd(a), newReviseCmd(a), newRebaseCmd(a), newDemoCmd(a), newPsCmd(a), newLogsCmd(a), newResultCmd(a), newPRCmd(a), newStopCmd(a), newRmCmd(a), newGcCmd(a), newCacheCmd(a),
+		newCreateCmd(a), newContinueCmd(a), newReviseCmd(a), newRebaseCmd(a), newDemoCmd(a), newPsCmd(a), newLogsCmd(a), newResultCmd(a), newDiffCmd(a), newCheckoutCmd(a), newApplyCmd(a), newOpenCmd(a), newShellCmd(a), newPRCmd(a), newStopCmd(a), newRmCmd(a), newGcCmd(a), newCacheCmd(a),
 		newProjectCmd(a), newPolicyCmd(a), newDoctorCmd(a), newImageCmd(a), newVersionCmd(a), newManCmd(), newCompanionCmd(a),
 	)
 	return root
 }
 
-// noArgs names what was not understood; the library's own words do not.
+// noArgs names the argument that was not understood; the library's own message does not.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
 	if cmd.HasSubCommands() {
 		hint := "see `" + cmd.CommandPath() + " --help`"
-		const slips = 2 // letters that a name may be off by
+		const slips, short = 2, 4 // letters that a name may be off by; in a short word one slip is a third of it: run is not rm
 		cmd.SuggestionsMinimumDistance = slips
+		if len(args[0]) <= short {
+			cmd.SuggestionsMinimumDistance = 1
+		}
 		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 			hint = "did you mean " + strings.Join(near, " or ") + "?"
 		}

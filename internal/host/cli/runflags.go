@@ -1,12 +1,13 @@
 package cli
 
 import (
+	"context"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -25,35 +26,22 @@ type runOptions struct {
 	out                    string
 	keep                   bool
 	dryRun, detach, json   bool
-	sources                map[string]string // flag name -> where its value came from
-	projectBy              string            // how the project was named by an earlier command; empty means this one names it
-	foundInRepo            bool              // the project's file was found in the repository of --repo
-	askedTrust             bool              // the user was asked whether he trusts it
+	sources                map[string]string // flag name -> source of its value
+	projectBy              string            // how an earlier command named the project; empty if this one names it
+	finder                 *resolve.Resolver // nil if nothing was looked up yet
 }
 
-// settings are the flags that also have an environment variable, and the
-// project key they override ("" when they override none).
-var settings = []struct{ flag, key string }{
-	{"project", ""},
-	{"projects-dir", ""},
-	{"repo", "repo"},
-	{"branch", "branch"},
-	{"network", "network"}, // before the rules, which only one of its modes has
-	{"allow", projects.KeyAllow},
-	{"isolation", "isolation"},
-	{"oci-runtime", "oci_runtime"},
-	{"image", "image"},
-	{"harness", "harness"},
-	{"timeout-minutes", "timeout_minutes"},
-	{"max-budget-usd", "max_budget_usd"},
-	{"out", ""},
-	{"keep", ""},
-	{"detach", ""},
-	{"if-exists", ""},
+// settings lists the flags that also have an environment variable.
+func settings() []string {
+	list := []string{"project", "projects-dir", "out", "keep", "detach", "if-exists"}
+	for _, s := range resolve.Settings() {
+		list = append(list, s.Flag)
+	}
+	return list
 }
 
-// flags are what every run can be given.
-func (o *runOptions) flags(cmd *cobra.Command) {
+// flags are the flags of every run.
+func (o *runOptions) flags(a *App, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVarP(&o.project, "project", "p", "", "project name, or path of a project file (default: .sandbox-agent.yaml)")
@@ -74,9 +62,9 @@ func (o *runOptions) flags(cmd *cobra.Command) {
 	f.StringVar(&o.projectsDir, "projects-dir", "", "further folder to look for projects in")
 	f.BoolVar(&o.keep, "keep", false, "keep the stopped container for a look inside")
 	f.BoolVarP(&o.detach, "detach", "d", false, "print the task id and return once the sandbox has its order")
-	f.BoolVar(&o.dryRun, "dry-run", false, "print the work order (stdout) and the plan (stderr), start nothing")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print the work order (stdout), the plan and all that would refuse it (stderr), start nothing")
 	f.BoolVar(&o.json, "json", false, "print events as JSON lines")
-	completeFlags(cmd)
+	a.completeFlags(cmd)
 }
 
 // ruleList is a flag that can be given several times, or with commas.
@@ -84,7 +72,7 @@ type ruleList string
 
 func (l *ruleList) String() string { return string(*l) }
 
-// Type is what help calls the value.
+// Type is the name of the value in the help.
 func (l *ruleList) Type() string { return "rule" }
 
 // Set adds rules.
@@ -96,27 +84,27 @@ func (l *ruleList) Set(s string) error {
 	return nil
 }
 
-// read takes what the command line and the environment say.
+// read reads the settings from the command line and the environment.
 func (o *runOptions) read(f *pflag.FlagSet, getenv func(string) string) (err error) {
 	o.text.wordsSet, o.text.fileSet = f.Changed("task"), f.Changed("task-file")
-	o.sources, err = fromEnvironment(f, getenv)
+	o.sources, err = fromEnvironment(f, getenv, settings()...)
 	return err
 }
 
-// fromEnvironment gives every setting that was not given as a flag the value of
-// its variable, and returns where each value came from.
-func fromEnvironment(f *pflag.FlagSet, getenv func(string) string) (map[string]string, error) {
+// fromEnvironment sets each of the flags that was not given to the value of its variable, and
+// returns the source of each value.
+func fromEnvironment(f *pflag.FlagSet, getenv func(string) string, flags ...string) (map[string]string, error) {
 	sources := map[string]string{}
-	for _, s := range settings {
-		fl := f.Lookup(s.flag)
+	for _, flag := range flags {
+		fl := f.Lookup(flag)
 		if fl == nil {
 			continue
 		}
 		if fl.Changed {
-			sources[s.flag] = "--" + s.flag
+			sources[flag] = "--" + flag
 			continue
 		}
-		name := envName(s.flag)
+		name := envName(flag)
 		v := getenv(name)
 		if v == "" {
 			continue
@@ -124,7 +112,7 @@ func fromEnvironment(f *pflag.FlagSet, getenv func(string) string) (map[string]s
 		if err := fl.Value.Set(v); err != nil {
 			return nil, usage("%s=%s: %w", name, v, err)
 		}
-		sources[s.flag] = name
+		sources[flag] = name
 	}
 	return sources, nil
 }
@@ -140,4 +128,30 @@ func envName(flag string) string {
 		}
 	}
 	return string(b)
+}
+
+// overrides are the flags that replace a value of the project.
+func (o *runOptions) overrides() map[string]*string {
+	return map[string]*string{
+		"repo": &o.repo, "branch": &o.branch, "isolation": &o.isolation, "oci-runtime": &o.ociRuntime, "image": &o.image,
+		"harness": &o.harness, "timeout-minutes": &o.timeoutMinutes, "max-budget-usd": &o.budget,
+		"network": &o.network, "allow": (*string)(&o.allow),
+	}
+}
+
+// resolve finds the project and a repository on this machine.
+func (o *runOptions) resolve(ctx context.Context, a *App) (*resolve.Resolved, error) {
+	s := &resolve.Flags{
+		Project: o.project, ProjectsDir: o.projectsDir, By: o.projectBy, Values: map[string]string{}, Sources: o.sources,
+		Out: o.out, Rehearse: o.dryRun, Keep: o.keep, Detach: o.detach,
+	}
+	for flag, value := range o.overrides() {
+		if _, given := o.sources[flag]; given {
+			s.Values[flag] = *value
+		}
+	}
+	if o.finder == nil {
+		o.finder = a.resolver(o.json)
+	}
+	return o.finder.Find(ctx, s)
 }

@@ -2,18 +2,23 @@ package cli_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/cli"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/docker"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -59,7 +64,7 @@ func TestScripts(t *testing.T) {
 			}
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "recorded": recorded},
 	})
 }
 
@@ -82,9 +87,40 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+// recorded makes a task of which no sandbox is left: recorded ID [flag=value...], as create -p p.yaml with these flags made it.
+func recorded(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 {
+		ts.Fatalf("usage: recorded ID [flag=value...]")
+	}
+	rec := &store.Record{
+		TaskID: args[0], Project: "shop", Task: "a task", CreatedAt: time.Now(), StartedAt: time.Now(), AttemptID: workorder.NewAttemptID(), Attempt: 1,
+		Request: store.Request{ProjectFile: ts.MkAbs("p.yaml"), ProjectBy: "named", Overrides: map[string]string{}},
+		Harness: workorder.HarnessCommand, Mode: workorder.ModeCreate, Collected: true, Status: workorder.StatusError, EndedBy: workorder.ByBox,
+	}
+	for _, a := range args[1:] {
+		flag, value, _ := strings.Cut(a, "=")
+		rec.Request.Overrides[flag] = value
+	}
+	lock, err := store.New(ts.MkAbs("state")).Create(rec)
+	ts.Check(err)
+	defer lock.Unlock()
+	order := workorder.Order{Version: workorder.Version, TaskID: rec.TaskID, Task: rec.Task}
+	b, err := json.Marshal(order)
+	ts.Check(err)
+	ts.Check(os.WriteFile(filepath.Join(rec.Dir, workorder.OrderFile), b, 0o600))
+	ts.Check(outcome.WriteResult(rec, &workorder.Result{
+		Version: workorder.Version, TaskID: rec.TaskID, Status: rec.Status, EndedBy: rec.EndedBy, Resumable: true,
+		Reasons: workorder.Because(workorder.ReasonNotReady, "no sandbox"),
+	}))
+}
+
 type noImages struct{}
 
 func (noImages) Ensure(context.Context, string, func(workorder.Event)) (workorder.Image, error) {
+	return workorder.Image{}, runtime.ErrUnavailable
+}
+
+func (noImages) Prepare(context.Context, workorder.Image, []string, map[string]string, func(workorder.Event)) (workorder.Image, error) {
 	return workorder.Image{}, runtime.ErrUnavailable
 }
 

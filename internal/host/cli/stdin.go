@@ -5,8 +5,8 @@ import (
 	"io"
 )
 
-// stdin is standard input until ctx ends: neither a person who has not typed the end of the text nor a pipe that nobody writes to
-// keeps a command that is told to stop.
+// stdin is standard input until ctx ends, so that an unfinished input, from a person or a pipe, does not block a command that is
+// asked to stop.
 func (a *App) stdin(ctx context.Context) io.Reader { return &untilDone{ctx, a.Stdin} }
 
 type untilDone struct {
@@ -23,7 +23,7 @@ func (u *untilDone) Read(p []byte) (int, error) {
 		err error
 	}
 	read := make(chan part, 1)
-	// A buffer of its own: the read goes on when nobody waits for it any more, until the process ends.
+	// The read needs its own buffer: it can outlive this call, until the process ends.
 	b := make([]byte, len(p))
 	go func() {
 		n, err := u.in.Read(b)

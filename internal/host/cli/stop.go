@@ -49,7 +49,8 @@ func (o *stopOptions) do(ctx context.Context, id string, a *App) error {
 	return nil
 }
 
-// stopping stops tasks of the engine that the environment names; it is opened when there is a box to stop.
+// stopping stops tasks on the engine that the environment names. It opens the engine when there is a box
+// to stop.
 func (a *App) stopping(st *store.Store) *tasks.Stopping {
 	return &tasks.Stopping{Store: st, Boxes: &boxes{a: a}, Patience: a.patience}
 }

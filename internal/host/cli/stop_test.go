@@ -37,7 +37,7 @@ func TestStopStarting(t *testing.T) {
 				ended <- code
 			}()
 			<-slow.asked
-			r.want(workorder.ExitGeneral, "is being started", "rm", tid)
+			r.want(workorder.ExitGeneral, tid, "rm", tid)
 			r.want(0, tid, command...)
 			if code := <-ended; code != workorder.ExitInterrupted {
 				t.Errorf("create: exit %d", code)

@@ -10,25 +10,26 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// taskJob makes the jobs of a command that names its task: of the flags, of the project, and of what an earlier
-// command said.
+// taskJob makes the jobs of a command that names its task. It uses the flags, the project, and the flags of
+// earlier commands.
 type taskJob struct {
 	a        *App
 	o        *runOptions
 	find     *credentials.Finder
 	asked    tasks.Asked
 	feedback tasks.FeedbackFile
-	rebase   *workorder.Rebase // nil means nothing is to be rebased
-	title    string            // the task in its own words, where its text has more; empty means the text
-	pull     *taskPull         // the task's pull request; nil means it was not asked for
+	rebase   *workorder.Rebase // nil if there is nothing to rebase
+	title    string            // the task in its own words, if its text has more; empty if it is the text
+	pull     *taskPull         // the task's pull request; nil if it was not asked for
 	boxes    *boxes
-	r        *resolved // once the project was loaded
+	r        *resolve.Resolved // set when the project was loaded
 }
 
 func (a *App) newTaskJob(o *runOptions, asked tasks.Asked) *taskJob {
@@ -37,7 +38,7 @@ func (a *App) newTaskJob(o *runOptions, asked tasks.Asked) *taskJob {
 	return &taskJob{a: a, o: o, find: find, asked: asked, boxes: &boxes{a: a, find: find, json: o.json, detach: o.detach}}
 }
 
-// run does what is asked for, and says how it went. rec is nil for a task that is not known here.
+// run carries out the request and prints the outcome. rec is nil for a task that is not known here.
 func (p *taskJob) run(ctx context.Context, st *store.Store, rec *store.Record) error {
 	p.asked.Task = p.o.taskID
 	if !p.asked.DryRun && !p.asked.OnlyNew() {
@@ -50,29 +51,29 @@ func (p *taskJob) run(ctx context.Context, st *store.Store, rec *store.Record) e
 	return p.answer(ctx, out, err)
 }
 
-// New makes the job of a task that nobody knows. Where it cannot, the reason is kept as the task's result.
+// New makes the job of a new task. If it fails, there is no task.
 func (p *taskJob) New(ctx context.Context, s tasks.State, next tasks.Attempt) (_ *job.Job, err error) {
-	if p.r, err = p.o.ground(ctx, p.a); err == nil {
-		err = p.r.fromBase(ctx)
+	if p.r, err = p.o.resolve(ctx, p.a); err == nil {
+		if !p.o.json {
+			showFound(p.a.Stderr, p.r.Found)
+		}
+		err = p.r.FromBase(ctx)
 	}
 	if err == nil {
 		err = p.order(s, next)
 	}
-	if err != nil {
-		return nil, err
-	}
-	if !s.DryRun {
-		if err = findSecrets(ctx, p.find, p.r); err == nil {
+	if err == nil && !s.DryRun {
+		if err = p.r.FindSecrets(ctx, p.find); err == nil {
 			err = p.boxes.open()
 		}
 	}
 	if err != nil {
-		return nil, p.reject(ctx, err)
+		return nil, err
 	}
-	return p.r.job, nil
+	return p.r.Job, nil
 }
 
-// order makes the job of what the next attempt is told.
+// order makes the job of the next attempt's description.
 func (p *taskJob) order(s tasks.State, next tasks.Attempt) error {
 	in := projects.OrderInput{TaskID: s.Task, Task: next.Text, Mode: next.Mode, TargetBranch: next.Branch, Rebase: p.rebase}
 	if s.Remote != nil {
@@ -81,23 +82,23 @@ func (p *taskJob) order(s tasks.State, next tasks.Attempt) error {
 	if in.TargetBranch == "" && p.title != "" {
 		in.TargetBranch = workorder.Branch(in.TaskID, p.title)
 	}
-	if err := p.r.order(p.o, in); err != nil {
+	if err := p.r.Order(in); err != nil {
 		return err
 	}
-	p.r.job.Title = p.title
-	if s.IfExists { // the box may find more on the remote than we did: another machine may have been faster
-		p.r.job.Order.IfExists = workorder.ExistsTell
+	p.r.Job.Title = p.title
+	if s.IfExists { // the box may find more on the remote: another machine may have been faster
+		p.r.Job.Order.IfExists = workorder.ExistsTell
 	}
 	return nil
 }
 
-// Ask loads the project and asks its remote for the task.
+// Ask loads the project and asks its remote about the task.
 func (p *taskJob) Ask(ctx context.Context, s tasks.State) *tasks.Remote {
 	on, err := p.ask(ctx, s)
 	if err != nil {
 		return &tasks.Remote{Err: err}
 	}
-	on.Repo = credentials.Redacted(p.r.project.Repo)
+	on.Repo = credentials.Redacted(p.r.Project.Repo)
 	return on
 }
 
@@ -107,15 +108,15 @@ func (p *taskJob) ask(ctx context.Context, s tasks.State) (on *tasks.Remote, err
 			return nil, err
 		}
 	}
-	if p.r, err = p.ground(ctx); err != nil {
+	if p.r, err = p.resolve(ctx); err != nil {
 		return nil, err
 	}
 	if s.DryRun && s.Record != nil && s.Verb != tasks.Revise && s.Verb != tasks.Rebase {
-		p.r.job = &job.Job{}
-		return &tasks.Remote{Known: p.r.project.Repo != ""}, nil // nobody is asked
+		p.r.Job = &job.Job{}
+		return &tasks.Remote{Known: p.r.Project.Repo != ""}, nil // a rehearsal does not ask
 	}
-	if p.r.untrusted != nil {
-		return nil, p.r.untrusted // also a rehearsal asks the remote by what the project says
+	if p.r.Untrusted != nil {
+		return nil, p.r.Untrusted // a rehearsal asks the remote, too, whose address the project sets
 	}
 	p.reachForge(p.r)
 	if err := p.credentials(ctx, p.r); err != nil {
@@ -132,16 +133,16 @@ func (p *taskJob) ask(ctx context.Context, s tasks.State) (on *tasks.Remote, err
 
 func (p *taskJob) askRemote(ctx context.Context, id string) (*tasks.Remote, error) {
 	switch r := p.r; {
-	case r.project.Repo == "":
+	case r.Project.Repo == "":
 		return &tasks.Remote{}, nil
-	case r.local != nil:
-		return tasks.Ask(ctx, r.local, id)
+	case r.Local != nil:
+		return tasks.Ask(ctx, r.Local, id)
 	default:
-		return tasks.Ask(ctx, served{p.find, r.project.Repo, r.job.Git}, id)
+		return tasks.Ask(ctx, served{p.find, r.Project.Repo, r.Job.Git}, id)
 	}
 }
 
-// served is a repository that a server has.
+// served is a repository on a server.
 type served struct {
 	find *credentials.Finder
 	repo string
@@ -157,32 +158,32 @@ func (s served) State(ctx context.Context, id string) (*workorder.State, error) 
 }
 
 // credentials prepares secrets for a job that is made later.
-func (p *taskJob) credentials(ctx context.Context, r *resolved) error {
-	r.job = &job.Job{Order: workorder.Order{Repo: r.project.Repo, CloneURL: r.project.Repo, PR: r.project.PR}}
-	return findSecrets(ctx, p.find, r)
+func (p *taskJob) credentials(ctx context.Context, r *resolve.Resolved) error {
+	r.Job = &job.Job{Order: workorder.Order{Repo: r.Project.Repo, CloneURL: r.Project.Repo, PR: r.Project.PR}}
+	return r.FindSecrets(ctx, p.find)
 }
 
 // Job makes the job of a next attempt, with the credentials that the remote was asked with.
 func (p *taskJob) Job(ctx context.Context, s tasks.State, next tasks.Action) (*job.Job, error) {
 	r, t := p.r, next.Attempt
-	// The work of a task of a served repository is gone with its remote.
-	if _, given := p.o.sources["branch"]; !given && (next.Do == tasks.GoOn || r.local != nil) {
-		r.project.Branch = cmp.Or(t.Base, r.project.Branch)
+	// The remote of a served repository is gone, and the work on it too.
+	if _, given := p.o.sources["branch"]; !given && (next.Do == tasks.GoOn || r.Local != nil) {
+		r.Project.Branch = cmp.Or(t.Base, r.Project.Branch)
 	}
 	if next.Do == tasks.BeginAgain {
-		if err := r.fromBase(ctx); err != nil {
+		if err := r.FromBase(ctx); err != nil {
 			return nil, err
 		}
 	}
-	was := r.job
+	was := r.Job
 	if err := p.order(s, t); err != nil {
 		return nil, err
 	}
-	r.job.Secrets, r.job.Git, r.job.ForgeToken, r.job.App = was.Secrets, was.Git, was.ForgeToken, was.App
-	return r.job, nil
+	r.Job.Secrets, r.Job.Git, r.Job.ForgeToken, r.Job.App = was.Secrets, was.Git, was.ForgeToken, was.App
+	return r.Job, nil
 }
 
-// remember takes what the user said at the last attempt where it is not said now.
+// remember takes the settings of the last attempt that this command does not give.
 func (p *taskJob) remember(rec *store.Record) error {
 	o := p.o
 	said, err := o.said()
@@ -193,8 +194,10 @@ func (p *taskJob) remember(rec *store.Record) error {
 	if err != nil {
 		return err
 	}
-	if was.ProjectFile != "" {
-		o.project, o.projectBy = was.ProjectFile, cmp.Or(was.ProjectBy, projectUnsaid)
+	if was.ProjectFile == "" {
+		o.projectBy = was.ProjectBy
+	} else {
+		o.project, o.projectBy = was.ProjectFile, cmp.Or(was.ProjectBy, resolve.Unsaid)
 		if _, err := os.Stat(o.project); filepath.IsAbs(o.project) && err != nil {
 			return fault.New(workorder.ExitNoProject, fmt.Errorf("read the project file of task %s: %w", rec.TaskID, err), tasks.GiveProject)
 		}
@@ -203,7 +206,7 @@ func (p *taskJob) remember(rec *store.Record) error {
 	return nil
 }
 
-// said is what the flags say of the run.
+// said are the settings that the flags give.
 func (o *runOptions) said() (tasks.Said, error) {
 	s := tasks.Said{Given: o.sources, Network: o.network}
 	if o.out == "" {
@@ -216,7 +219,7 @@ func (o *runOptions) said() (tasks.Said, error) {
 	return s, nil
 }
 
-// inherit sets flags as an earlier command had them.
+// inherit sets flags to the values of an earlier command.
 func (o *runOptions) inherit(was map[string]string) {
 	values := o.overrides()
 	for flag, value := range was {
@@ -224,20 +227,4 @@ func (o *runOptions) inherit(was map[string]string) {
 			*values[flag], o.sources[flag] = value, "--"+flag+" (given before)"
 		}
 	}
-}
-
-// reject leaves a result for a run whose ground is bad. A command that could not be resolved (a mistake on the command
-// line or in the project file, a repository or branch that is not there) is not a run: there is no
-// order that anybody could go on with.
-func (p *taskJob) reject(ctx context.Context, cause error) error {
-	st, err := p.a.store()
-	if err != nil {
-		return cause
-	}
-	show := func(workorder.Event) {}
-	if p.o.json {
-		show = p.a.newView(true).event
-	}
-	l := p.a.launcher(&Backend{}, st, show)
-	return l.Reject(ctx, p.r.job, fault.New(exitCode(cause), cause, fault.Hint(cause)))
 }

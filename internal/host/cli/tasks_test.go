@@ -63,7 +63,7 @@ func TestLeaveLogs(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	out.fn = cancel
-	if code := Main(ctx, a, []string{"logs", "-f", "A1B2"}); code != 130 || errs.Len() > 0 {
+	if code := Main(ctx, a, []string{"logs", "-f", "A1B2", "--verbose"}); code != 130 || errs.Len() > 0 {
 		t.Errorf("exit %d, %q", code, errs.String())
 	}
 }
@@ -143,7 +143,7 @@ func TestPsEnded(t *testing.T) {
 // TestStopKills: a box that was killed on request was not lost, whoever collects it.
 func TestStopKills(t *testing.T) {
 	t.Parallel()
-	for args, want := range map[string]string{"stop A1B2 --timeout 0": "killed on request", "rm -f A1B2": ""} {
+	for args, want := range map[string]workorder.ReasonCode{"stop A1B2 --timeout 0": workorder.ReasonKilled, "rm -f A1B2": ""} {
 		said := make(chan struct{})
 		a, out, errs := detached(t, func(b *runtimetest.Box) int {
 			fmt.Fprintln(b.Stdout, `{"seq":1,"type":"step.started","name":"agent"}`)
@@ -162,8 +162,11 @@ func TestStopKills(t *testing.T) {
 			t.Errorf("%s prints %q", args, out.String())
 		}
 		out.Reset()
-		if code := Main(t.Context(), a, []string{"result", "A1B2", "--exit-status"}); code != workorder.ExitInterrupted || !strings.Contains(out.String(), want) {
+		if code := Main(t.Context(), a, []string{"result", "A1B2", "--exit-status", "--json"}); code != workorder.ExitInterrupted {
 			t.Errorf("exit %d: %s", code, out.String())
+		}
+		if res, err := workorder.DecodeResult(out.Bytes()); err != nil || res.Reasons.Code() != want {
+			t.Errorf("%v, %s, want %s", err, out.String(), want)
 		}
 	}
 }

@@ -20,13 +20,13 @@ type textOptions struct {
 	words, file       string
 	wordsSet, fileSet bool
 	in                bool // "-", as an argument
-	issue             int  // 0 means the task is no issue
+	issue             int  // 0 if the task is not an issue
 }
 
-// given tells whether there is a text in the user's words.
+// given reports whether there is a text in the user's words.
 func (o *textOptions) given() bool { return o.wordsSet || o.fileSet || o.in }
 
-// stdin tells whether the text comes from standard input.
+// stdin reports whether the text comes from standard input.
 func (o *textOptions) stdin() bool {
 	return o.in || o.wordsSet && o.words == "-" || o.fileSet && o.file == "-"
 }

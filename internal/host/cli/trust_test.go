@@ -43,7 +43,7 @@ func TestTrustOnFirstUse(t *testing.T) {
 	}
 	refused(create()...)
 	refused(ifExists()...)
-	r.want(0, "warning: this would not start: ", create("--dry-run")...)
+	r.want(workorder.ExitInvalid, "\nerror: ", create("--dry-run")...)
 	r.want(0, "secrets.STRIPE: cmd://touch "+marker, "project", "trust", "P")
 	ran(false)
 	r.boxes(0)
@@ -84,10 +84,10 @@ func TestTrustedCommands(t *testing.T) {
 	write(t, filepath.Join(clone, "Makefile"), "token:\n\ttouch marker\n")
 	r.want(0, "secrets.A", "project", "trust", "P")
 	r.want(workorder.ExitTimeout, "", create()...)
-	// What a program looks for by itself was shown to nobody.
+	// Files that a program looks for by itself were never shown to the user.
 	write(t, r.project, strings.Replace(yaml, `test "$(ls -A)" = get.sh`, "make -s token", 1))
 	r.want(0, "secrets.A", "project", "trust", "P")
-	r.want(workorder.ExitInvalid, "secret B: ", "continue", tid)
+	r.want(workorder.ExitInvalid, "B", "continue", tid)
 }
 
 // TestTrustOfOldRecords: what an older version found in a repository is not taken for named.
@@ -149,7 +149,7 @@ func TestTrustByLink(t *testing.T) {
 	// A yes to the link is one to the stranger's, and the user's own goes on without.
 	r.want(0, filepath.Join(stranger, ".sandbox-agent.yaml"), "project", "trust")
 	r.want(workorder.ExitTimeout, "", "create", "--task", "x")
-	r.want(0, "no longer trusted", "project", "trust", "--revoke")
+	r.want(0, ".sandbox-agent.yaml", "project", "trust", "--revoke")
 	r.want(workorder.ExitInvalid, "secrets.STRIPE", "create", "--task", "x")
 	t.Chdir(mine)
 	r.want(workorder.ExitTimeout, "", "create", "--task", "x")

@@ -15,24 +15,24 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// view shows a run on standard output: live on a terminal, as plain lines
-// elsewhere, as JSON lines when asked.
+// view shows a run on standard output: live on a terminal, as plain lines elsewhere, as
+// JSON lines on request.
 type view struct {
 	a    *App
 	json bool
 	r    render.Renderer
-	// told says that the summary, or the error, tells the reason in full at the end.
+	// told reports that the summary, or the error, has the full reason at the end.
 	told bool
-	// stopping reports whether the user has ended the run; nil means that is not known.
+	// stopping reports whether the user has stopped the run; nil if that is not known.
 	stopping func() bool
 }
 
 func (a *App) newView(asJSON bool) *view { return a.newViewOn(a.Stdout, asJSON) }
 
-// newViewOn shows the run on w; a detached run's id is alone on standard output.
+// newViewOn shows the run on w. For a detached run, standard output has only its id.
 func (a *App) newViewOn(w io.Writer, asJSON bool) *view {
 	mode, tty := render.Plain, isTerminal(w)
-	o := render.Options{Color: a.color(w)}
+	o := render.Options{Color: a.color(w), Verbose: a.verbose || tty} // a terminal that cannot be drawn on is a terminal still
 	switch {
 	case asJSON:
 		mode = render.JSON
@@ -43,8 +43,8 @@ func (a *App) newViewOn(w io.Writer, asJSON bool) *view {
 	return &view{a: a, json: asJSON, r: render.New(mode, w, o)}
 }
 
-// event shows an event. Why something failed is read once: in full at the end
-// where that follows, and here only by its beginning.
+// event shows an event. The reason of a failure is printed in full once: at the end if a
+// summary follows, and then only its beginning here.
 func (v *view) event(e workorder.Event) {
 	if v.json {
 		v.r.Event(e)
@@ -57,7 +57,7 @@ func (v *view) event(e workorder.Event) {
 			res.Reasons, e.Result = nil, &res
 		}
 	case workorder.EventStepFinished, workorder.EventService, workorder.EventAgentError, workorder.EventAgentFinished:
-		if e.Step() != workorder.StepPR || v.told { // no other event tells why there is no pull request
+		if e.Step() != workorder.StepPR || v.told { // no other event has the reason for a missing pull request
 			e.Text = headline(e.Text)
 		}
 		if v.told && e.Seq == 0 {
@@ -70,22 +70,32 @@ func (v *view) event(e workorder.Event) {
 	v.r.Event(e)
 }
 
-// headline is the beginning of a text that is told elsewhere.
+// headline is the beginning of a text that is printed in full elsewhere.
 func headline(s string) string {
 	const most = 120
 	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
 	return text.Runes(s, most)
 }
 
-// begin says what is started.
+// begin prints the start of a run.
 func (v *view) begin(job *job.Job) {
 	o := &job.Order
 	if !v.json && !job.Detach {
 		where := ""
 		if o.Repo != "" {
-			where = " on " + render.Clean(credentials.Redacted(o.Repo))
+			where = " on " + text.Clean(credentials.Redacted(o.Repo))
 		}
-		fmt.Fprintf(v.a.Stdout, "%s  %s%s\n", o.TaskID, render.Clean(o.Project), where)
+		fmt.Fprintf(v.a.Stdout, "%s  %s%s\n", o.TaskID, text.Clean(o.Project), where)
+	}
+	if !v.json {
+		v.a.notes(job.Notes)
+	}
+}
+
+// notes says what was decided for a run.
+func (a *App) notes(list []string) {
+	for _, n := range list {
+		fmt.Fprintln(a.Stderr, text.Clean(n))
 	}
 }
 

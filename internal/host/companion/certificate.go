@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// certificateLife is longer than any box lives; the key is gone with this process.
+	// certificateLife is longer than the life of any box; the key dies with this process.
 	certificateLife = 365 * 24 * time.Hour
-	// certificateBefore forgives a box on an engine whose clock is behind.
+	// certificateBefore allows for an engine whose clock is behind.
 	certificateBefore = 24 * time.Hour
 )
 
-// certificate makes a key that never leaves this process, and says in PEM which certificate the box has to find: others on
-// the engine's bridge can listen to it, and answer in our place.
+// certificate makes a key that never leaves this process, and returns the PEM certificate that the box must expect: other
+// boxes on the engine's bridge can listen to its traffic, and answer in our place.
 func certificate(names ...string) (*tls.Config, string, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -47,7 +47,7 @@ func certificate(names ...string) (*tls.Config, string, error) {
 	}
 	c := &tls.Config{
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
-		NextProtos: []string{"http/1.1"}, // git's services answer while they are still being spoken to
+		NextProtos: []string{"http/1.1"}, // git's services answer while the client still sends
 	}
 	return c, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), nil
 }

@@ -1,6 +1,6 @@
-// Package companion is the detached process beside a run: it serves the local
-// repository to the box and hands it images the engine already has. It lives exactly as long
-// as the box's container, so that a CLI that is killed takes nothing from the run.
+// Package companion is the detached process beside a run: it serves the local repository to
+// the box and hands it images that the engine already has. It lives exactly as long as the
+// box's container, so that killing the CLI does not harm the run.
 package companion
 
 import (
@@ -29,31 +29,31 @@ const (
 	LogFile = "companion.log"
 	// startTimeout bounds the wait for the companion to listen.
 	startTimeout = 15 * time.Second
-	// headerTimeout keeps a client that connects and says nothing from holding a connection.
+	// headerTimeout bounds the connection of a client that sends nothing.
 	headerTimeout = 30 * time.Second
-	// BoxName is this machine as the box calls it.
+	// BoxName is the box's name for this machine.
 	BoxName = "host.docker.internal"
 )
 
-// Config is what a companion is told, on its standard input.
+// Config is a companion's configuration, which it reads from its standard input.
 type Config struct {
 	TaskID       string   `json:"task_id"`
-	AttemptID    string   `json:"attempt_id,omitempty"` // empty means any box of the task
+	AttemptID    string   `json:"attempt_id,omitempty"` // if empty any box of the task
 	Dir          string   `json:"dir"`                  // the task's folder
 	Repo         string   `json:"repo,omitempty"`
 	TargetBranch string   `json:"target_branch,omitempty"`
 	Listen       string   `json:"listen"`
 	Images       []string `json:"images,omitempty"`
 	Token        string   `json:"token"`
-	// Parent is the process that starts the box; 0 when nobody tells.
+	// Parent is the process that starts the box; 0 if unknown.
 	Parent int `json:"parent,omitempty"`
 }
 
-// Ready is what a companion answers once it listens.
+// Ready is a companion's answer when it listens.
 type Ready struct {
 	PID  int `json:"pid"`
 	Port int `json:"port"`
-	// CA is the certificate in PEM that the repository is served with, over TLS only.
+	// CA is the PEM certificate of the served repository, which is served over TLS only.
 	CA    string `json:"ca,omitempty"`
 	Token string `json:"-"`
 	Error string `json:"error,omitempty"`
@@ -71,7 +71,7 @@ func Start(ctx context.Context, exe string, argv []string, cfg Config) (Ready, e
 		return Ready{}, fmt.Errorf("open companion log: %w", err)
 	}
 	defer log.Close()
-	// Real pipes: a copying goroutine of this process would die with it.
+	// Real pipes: a copying goroutine would die with this process.
 	inR, inW, err := os.Pipe()
 	if err != nil {
 		return Ready{}, err
@@ -83,7 +83,7 @@ func Start(ctx context.Context, exe string, argv []string, cfg Config) (Ready, e
 		return Ready{}, err
 	}
 	defer outR.Close()
-	// It must outlive this command, so it does not get its context.
+	// It must outlive this command, so it does not use its context.
 	p, err := proc.Start(context.WithoutCancel(ctx), proc.Spec{
 		Argv: append([]string{exe}, argv...), Dir: "/", Stdin: inR, Stdout: outW, Stderr: log,
 	})
@@ -124,8 +124,8 @@ func readReady(ctx context.Context, r *os.File) (Ready, error) {
 	return ready, nil
 }
 
-// Serve is the companion: it reads its configuration from in, answers on out
-// and returns when the box has ended or ctx does.
+// Serve is the companion: it reads its configuration from in, answers on out and returns
+// when the box has ended or ctx ends.
 func Serve(ctx context.Context, in io.Reader, out io.WriteCloser, eng runtime.Runtime, log *slog.Logger) error {
 	var cfg Config
 	if err := json.NewDecoder(in).Decode(&cfg); err != nil {
@@ -137,7 +137,7 @@ func Serve(ctx context.Context, in io.Reader, out io.WriteCloser, eng runtime.Ru
 	if err != nil {
 		ready.Error = err.Error()
 	}
-	// The CLI may be gone by now; the run does not need it.
+	// If the CLI has died by now, the run goes on without it.
 	_ = json.NewEncoder(out).Encode(ready)
 	out.Close()
 	if err != nil {
@@ -147,7 +147,7 @@ func Serve(ctx context.Context, in io.Reader, out io.WriteCloser, eng runtime.Ru
 		defer srv.Close()
 	}
 	images, _ := eng.(runtime.ImageStore)
-	w := &watcher{boxes: attemptOnly{eng, cfg.AttemptID}, files: runtime.CopierOf(eng), images: images, cfg: cfg, log: log}
+	w := &watcher{boxes: runtime.OfAttempt{Follower: eng, ID: cfg.AttemptID}, files: runtime.CopierOf(eng), images: images, cfg: cfg, log: log}
 	err = w.run(ctx)
 	log.Info("ends", "error", err)
 	return err

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -22,37 +21,24 @@ import (
 )
 
 const (
-	// appearTimeout is how long a box may take to be created once its companion
-	// runs: the CLI starts it right after, a longer silence means that it died.
+	// appearTimeout is how long a box may take to be created once its companion runs: the
+	// CLI starts it right after, so a longer wait means that the CLI died.
 	appearTimeout = 3 * time.Minute
-	// orphanTimeout is the same when the CLI has died for certain: what it asked
-	// of the engine may still be on its way.
+	// orphanTimeout is appearTimeout if the CLI is known to be dead: the engine may still
+	// carry out its last request.
 	orphanTimeout = 3 * time.Second
-	// engineGone is how long the companion serves on without an engine: longer
-	// than the CLI waits, so that a restart of the engine costs no push.
+	// engineGone is how long the companion keeps serving without an engine: longer than the
+	// CLI waits, so that a restart of the engine costs no push.
 	engineGone = 2 * time.Minute
 	pollPause  = 200 * time.Millisecond
 	// saveTimeout bounds one image: gigabytes on a slow disk.
 	saveTimeout = 15 * time.Minute
 )
 
-// attemptOnly sees the box of one attempt: that of a former one may have been kept.
-type attemptOnly struct {
-	runtime.Follower
-	id string
-}
-
-func (a attemptOnly) Boxes(ctx context.Context, labels map[string]string) ([]runtime.Box, error) {
-	if labels = maps.Clone(labels); a.id != "" {
-		labels[workorder.LabelAttempt] = a.id
-	}
-	return a.Follower.Boxes(ctx, labels)
-}
-
 type watcher struct {
 	boxes  runtime.Follower
 	files  runtime.Copier
-	images runtime.ImageStore // nil means the engine has no images to give
+	images runtime.ImageStore // nil if the engine cannot save images
 	cfg    Config
 	log    *slog.Logger
 	last   int64
@@ -60,7 +46,7 @@ type watcher struct {
 	jobs   sync.WaitGroup
 }
 
-// run returns when the box has ended, never came, or the engine is gone for good.
+// run returns when the box has ended or never came, or when the engine stayed away.
 func (w *watcher) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer w.jobs.Wait()
@@ -108,7 +94,7 @@ func (w *watcher) run(ctx context.Context) error {
 	}
 }
 
-// follow reads the box's events until its stream ends, which it does with the box.
+// follow reads the box's events until its stream ends with the box.
 func (w *watcher) follow(ctx context.Context, id string) error {
 	lines := text.WholeLines(lineLimit, func(b []byte) {
 		if len(w.cfg.Images) == 0 || !bytes.Contains(b, []byte(workorder.EventImageRequest)) {
@@ -124,7 +110,7 @@ func (w *watcher) follow(ctx context.Context, id string) error {
 	return runtime.Follow(ctx, w.boxes, w.cfg.TaskID, runtime.LogOptions{Since: w.at, Stdout: lines})
 }
 
-// answer puts the image into the box, or the reason why not.
+// answer puts the image into the box, or the reason why it cannot.
 func (w *watcher) answer(ctx context.Context, id string, e workorder.Event) {
 	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
@@ -144,7 +130,7 @@ func (w *watcher) answer(ctx context.Context, id string, e workorder.Event) {
 }
 
 func (w *watcher) deliver(ctx context.Context, id, ref, name string) error {
-	// Only what was offered: the box does not choose from the engine's store.
+	// Only offered images: the box must not choose from the engine's store.
 	if !slices.Contains(w.cfg.Images, ref) {
 		return fmt.Errorf("image %s was not offered to this sandbox", ref)
 	}
@@ -156,13 +142,13 @@ func (w *watcher) deliver(ctx context.Context, id, ref, name string) error {
 		return err
 	}
 	defer img.Close()
-	// The archive API needs the size in front, which a save does not tell.
+	// The archive API needs the size first, and saving an image does not tell it.
 	f, err := os.CreateTemp(w.cfg.Dir, ".image-*")
 	if err != nil {
 		return fmt.Errorf("keep image %s: %w", ref, err)
 	}
 	defer f.Close()
-	if err := os.Remove(f.Name()); err != nil { // nothing is left behind, however this ends
+	if err := os.Remove(f.Name()); err != nil { // so that no file stays, however this ends
 		return fmt.Errorf("keep image %s: %w", filepath.Base(f.Name()), err)
 	}
 	size, err := io.Copy(f, img)
@@ -182,19 +168,19 @@ func (w *watcher) deliver(ctx context.Context, id, ref, name string) error {
 		pw.CloseWithError(errors.Join(err, tw.Close()))
 	}()
 	err = w.files.CopyIn(ctx, id, workorder.ImageInbox, pr)
-	pr.CloseWithError(io.ErrClosedPipe) // ends the writer when the engine stopped reading
+	pr.CloseWithError(io.ErrClosedPipe) // ends the writer if the engine stopped reading
 	return err
 }
 
 func tarball(name string, content []byte) []byte {
 	var b bytes.Buffer
 	tw := tar.NewWriter(&b)
-	// A buffer takes every write.
+	// Writing to a buffer never fails.
 	_ = tw.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(content)), Typeflag: tar.TypeReg})
 	_, _ = tw.Write(content)
 	_ = tw.Close()
 	return b.Bytes()
 }
 
-// lineLimit bounds a line that is looked at: a request is a few hundred bytes.
+// lineLimit bounds a line that is parsed, in bytes: a request has a few hundred.
 const lineLimit = 64 << 10

@@ -69,7 +69,7 @@ func (w *wire) pass(c net.Conn) {
 	_, _ = io.Copy(c, io.TeeReader(up, w))
 }
 
-// What a box and its local repository say to each other is nobody else's, and nobody else can take the repository's place.
+// Only a box and its local repository see their exchange, and no third party can take the repository's place.
 func TestNeighbourOnTheBridge(t *testing.T) {
 	t.Parallel()
 	const token, secret, branch = "token-0123456789abcdef", "the code that nobody else may read", "refs/heads/agent/" + id

@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// The variables that name a GitHub App. The key is given as PEM, or as the file that holds it.
+// The variables of a GitHub App. The key is given as PEM, or as the path of its file.
 const (
 	appID           = "SANDBOX_AGENT_GITHUB_APP_ID"
 	appInstallation = "SANDBOX_AGENT_GITHUB_APP_INSTALLATION"
@@ -23,10 +23,11 @@ const (
 	appKeyFile      = "SANDBOX_AGENT_GITHUB_APP_KEY_FILE"
 )
 
-// maxAppKey bounds the key file, in bytes: an RSA key of 16384 bits has some 13 kB.
+// maxAppKey bounds the key file, in bytes: an RSA key of 16384 bits has about 13 kB.
 const maxAppKey = 64 << 10
 
-// UsesApp tells whether an App opens the remote: one is named, nobody's token goes before it, and the remote is on GitHub.
+// UsesApp reports whether an App opens the remote: one is configured, no token of higher priority is set, and the remote
+// is on GitHub.
 func (f *Finder) UsesApp(remote string) bool {
 	if f.Getenv(appID) == "" || f.Getenv(GitToken) != "" {
 		return false
@@ -41,7 +42,7 @@ func (f *Finder) UsesApp(remote string) bool {
 	return !f.isGitHub(repo.Host) || f.Getenv("GH_TOKEN") == "" && f.Getenv("GITHUB_TOKEN") == ""
 }
 
-// App reads the App that the environment names; nil when it names none.
+// App reads the App that the environment configures; nil if there is none.
 func (f *Finder) App() (*workorder.GitHubApp, error) {
 	app := &workorder.GitHubApp{ID: strings.TrimSpace(f.Getenv(appID)), PrivateKey: f.Getenv(appKey)}
 	if app.ID == "" {
@@ -93,7 +94,7 @@ func (f *Finder) appCredential(ctx context.Context, remote string) (*workorder.G
 		if err != nil {
 			return nil, fmt.Errorf("read the address of the remote: %w", err)
 		}
-		conf.BaseURL = u.Scheme + "://" + u.Host // the user named it to be a GitHub, by GH_HOST
+		conf.BaseURL = u.Scheme + "://" + u.Host // the user named this host as a GitHub, by GH_HOST
 	}
 	client, err := github.New(conf)
 	if err == nil {

@@ -78,10 +78,10 @@ func TestGitHubAppMistakes(t *testing.T) {
 		says []string
 	}{
 		"no key":       {map[string]string{appID: "1"}, []string{appKey, appKeyFile}},
-		"two keys":     {map[string]string{appID: "1", appKey: "x", appKeyFile: "y"}, []string{"keep one"}},
+		"two keys":     {map[string]string{appID: "1", appKey: "x", appKeyFile: "y"}, []string{appKey, appKeyFile}},
 		"no file":      {map[string]string{appID: "1", appKeyFile: "/nowhere/key"}, []string{"/nowhere/key"}},
 		"all mistakes": {map[string]string{appID: "1", appInstallation: "x", appKeyFile: "/nowhere/key"}, []string{"/nowhere/key", appInstallation}},
-		"a folder":     {map[string]string{appID: "1", appKeyFile: "/"}, []string{"no key file"}},
+		"a folder":     {map[string]string{appID: "1", appKeyFile: "/"}, []string{" /: "}},
 	} {
 		_, err := New(func(k string) string { return c.vars[k] }).App()
 		for _, want := range c.says {

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-git/go-git/v5/plumbing/transport"
+
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/projects"
@@ -81,59 +83,91 @@ func TestSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := finder(map[string]string{"SRC": "from env"}, map[string]string{"sh -c pass show x": "from command\n", "sh -c true": "\n", "sh -c nul": "a\x00b"})
-	got, err := f.Secrets(t.Context(), []projects.Secret{
-		{Name: "A", Scheme: projects.SecretEnv, Target: "SRC"},
-		{Name: "B", Scheme: projects.SecretFile, Target: file},
-		{Name: "C", Scheme: projects.SecretCmd, Target: "pass show x"},
+	got, _, err := f.Secrets(t.Context(), []projects.Secret{
+		{Name: "A", From: []projects.Ref{{Scheme: projects.SecretEnv, Target: "SRC"}}},
+		{Name: "B", From: []projects.Ref{{Scheme: projects.SecretFile, Target: file}}},
+		{Name: "C", From: []projects.Ref{{Scheme: projects.SecretCmd, Target: "pass show x"}}},
 	}, "")
 	if err != nil || got["A"] != "from env" || got["B"] != "from file" || got["C"] != "from command" {
 		t.Errorf("got %v, %v", got, err)
 	}
-	_, err = f.Secrets(t.Context(), []projects.Secret{
-		{Name: "A", Scheme: projects.SecretEnv, Target: "ABSENT"},
-		{Name: "B", Scheme: projects.SecretFile, Target: file + ".absent"},
-		{Name: "C", Scheme: projects.SecretCmd, Target: "false"},
-		{Name: "D", Scheme: projects.SecretCmd, Target: "true"},
-		{Name: "E", Scheme: projects.SecretCmd, Target: "nul"},
-		{Name: "F", Scheme: projects.SecretFile, Target: t.TempDir()},
-		{Name: "G", Scheme: projects.SecretEnv, Target: "SRC"},
+	_, _, err = f.Secrets(t.Context(), []projects.Secret{
+		{Name: "A", From: []projects.Ref{{Scheme: projects.SecretEnv, Target: "ABSENT"}}},
+		{Name: "B", From: []projects.Ref{{Scheme: projects.SecretFile, Target: file + ".absent"}}},
+		{Name: "C", From: []projects.Ref{{Scheme: projects.SecretCmd, Target: "false"}}},
+		{Name: "D", From: []projects.Ref{{Scheme: projects.SecretCmd, Target: "true"}}},
+		{Name: "E", From: []projects.Ref{{Scheme: projects.SecretCmd, Target: "nul"}}},
+		{Name: "F", From: []projects.Ref{{Scheme: projects.SecretFile, Target: t.TempDir()}}},
+		{Name: "G", From: []projects.Ref{{Scheme: projects.SecretEnv, Target: "SRC"}}},
 	}, "")
 	if fault.Code(err) != workorder.ExitInvalid {
 		t.Fatalf("error %v", err)
 	}
 	for _, name := range []string{"A", "B", "C", "D", "E", "F"} {
-		if !strings.Contains(err.Error(), "secret "+name+":") {
+		if !strings.Contains(err.Error(), " "+name+": ") {
 			t.Errorf("%s is not reported: %v", name, err)
 		}
 	}
-	if strings.Contains(err.Error(), "from env") || strings.Contains(err.Error(), "secret G") {
+	if strings.Contains(err.Error(), "from env") || strings.Contains(err.Error(), " G: ") {
 		t.Errorf("the error says too much: %v", err)
 	}
 }
 
-// What can be seen to be missing is told early; no command runs for it, and no value is read.
-func TestCheckSecrets(t *testing.T) {
+// A secret that is visibly missing is reported early; no command runs for it, and no value is read.
+func TestAbsent(t *testing.T) {
 	t.Parallel()
 	env := func(name string) string { return map[string]string{"SRC": "x"}[name] }
 	file := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(file, nil, 0); err != nil {
 		t.Fatal(err)
 	}
-	good := []projects.Secret{
-		{Name: "A", Scheme: projects.SecretEnv, Target: "SRC"},
-		{Name: "B", Scheme: projects.SecretFile, Target: file},
-		{Name: "C", Scheme: projects.SecretCmd, Target: "touch " + file + ".ran; false"},
-	}
-	if err := credentials.CheckSecrets(env, good); err != nil {
-		t.Error(err)
+	env1 := func(target string) projects.Ref { return projects.Ref{Scheme: projects.SecretEnv, Target: target} }
+	file1 := func(target string) projects.Ref { return projects.Ref{Scheme: projects.SecretFile, Target: target} }
+	for _, c := range []struct {
+		from []projects.Ref
+		want []string // in the error; none: no error
+	}{
+		{[]projects.Ref{env1("SRC")}, nil},
+		{[]projects.Ref{file1(file)}, nil},
+		{[]projects.Ref{{Scheme: projects.SecretCmd, Target: "touch " + file + ".ran; false"}}, nil},
+		{[]projects.Ref{env1("ABSENT")}, []string{" S: ", " ABSENT "}},
+		{[]projects.Ref{file1(file + ".absent")}, []string{" S: ", file + ".absent"}},
+		{[]projects.Ref{env1("ABSENT"), file1(file)}, nil},
+		{[]projects.Ref{env1("ABSENT"), file1(file + ".absent")}, []string{" S: ", " ABSENT ", file + ".absent"}},
+	} {
+		err := credentials.Absent(env, projects.Secret{Name: "S", From: c.from})
+		if (err == nil) != (c.want == nil) {
+			t.Errorf("%v: error %v, want %q", c.from, err, c.want)
+		}
+		for _, want := range c.want {
+			if err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%v: error %v, want %q", c.from, err, want)
+			}
+		}
 	}
 	if _, err := os.Stat(file + ".ran"); err == nil {
 		t.Error("a command ran")
 	}
-	err := credentials.CheckSecrets(env, append(good,
-		projects.Secret{Name: "D", Scheme: projects.SecretEnv, Target: "ABSENT"}, projects.Secret{Name: "E", Scheme: projects.SecretFile, Target: file + ".absent"}))
-	if fault.Code(err) != workorder.ExitInvalid || !strings.Contains(err.Error(), "secret D: environment variable ABSENT is not set") || !strings.Contains(err.Error(), "secret E:") {
-		t.Errorf("error %v", err)
+}
+
+// Of several places the first that has the secret counts, and one that may be missing is no error.
+func TestSecretOfSeveralPlaces(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte("from file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := finder(map[string]string{"SRC": "from env"}, map[string]string{"sh -c true": "\n"})
+	absent, empty := projects.Ref{Scheme: projects.SecretEnv, Target: "ABSENT"}, projects.Ref{Scheme: projects.SecretCmd, Target: "true"}
+	got, gone, err := f.Secrets(t.Context(), []projects.Secret{
+		{Name: "A", From: []projects.Ref{absent, empty, {Scheme: projects.SecretFile, Target: file}, {Scheme: projects.SecretEnv, Target: "SRC"}}},
+		{Name: "B", From: []projects.Ref{empty}, Optional: true},
+	}, "")
+	if err != nil || len(got) != 1 || got["A"] != "from file" || len(gone) != 1 || gone["B"] == nil {
+		t.Errorf("got %v, absent %v, %v", got, gone, err)
+	}
+	if _, _, err := f.Secrets(t.Context(), []projects.Secret{{Name: "A", From: []projects.Ref{absent, empty}}}, ""); fault.Code(err) != workorder.ExitInvalid {
+		t.Errorf("nowhere: %v", err)
 	}
 }
 
@@ -171,16 +205,17 @@ func TestCheck(t *testing.T) {
 	for _, c := range []struct {
 		name, url, branch string
 		cred              *workorder.GitCredential
-		want              string // part of the error; empty: none
+		want              string // in the error; empty: none
+		next              string // in the hint
 	}{
-		{"public", s.URL + "/public.git", "main", nil, ""},
-		{"any branch", s.URL + "/public.git", "", nil, ""},
-		{"private", s.URL + "/private.git", "main", good, ""},
-		{"wrong token", s.URL + "/private.git", "main", bad, "refused the credential"},
-		{"no token", s.URL + "/private.git", "main", nil, "asks for a credential"},
-		{"no such branch", s.URL + "/public.git", "dev", nil, `has no branch "dev"`},
-		{"no such repository", s.URL + "/absent.git", "main", nil, "repository not found"},
-		{"nobody there", closed, "main", nil, "connection refused"},
+		{"public", s.URL + "/public.git", "main", nil, "", ""},
+		{"any branch", s.URL + "/public.git", "", nil, "", ""},
+		{"private", s.URL + "/private.git", "main", good, "", ""},
+		{"wrong token", s.URL + "/private.git", "main", bad, "/private.git", ""},
+		{"no token", s.URL + "/private.git", "main", nil, "/private.git", "SANDBOX_AGENT_GIT_TOKEN"},
+		{"no such branch", s.URL + "/public.git", "dev", nil, `"dev"`, "main"},
+		{"no such repository", s.URL + "/absent.git", "main", nil, transport.ErrRepositoryNotFound.Error(), ""},
+		{"nobody there", closed, "main", nil, "connection refused", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -193,6 +228,9 @@ func TestCheck(t *testing.T) {
 			}
 			if fault.Code(err) != workorder.ExitGit || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error()+fault.Hint(err), "cnry") {
 				t.Errorf("error %v", err)
+			}
+			if next := fault.Hint(err); next == "" || !strings.Contains(next, c.next) || c.next == "" && strings.Contains(next, "SANDBOX_AGENT_GIT_TOKEN") {
+				t.Errorf("hint %q, want %q", next, c.next)
 			}
 		})
 	}

@@ -13,18 +13,18 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// ForgeToken opens the API of a forge.
+// ForgeToken is a token for the API of a forge.
 type ForgeToken struct {
-	Token string // empty means there is none
-	From  string // what gave it: a variable, or a program
-	// Renew: Token is an installation token of the GitHub App, which lives an hour.
+	Token string // empty if there is none
+	From  string // its source: a variable, or a program
+	// Renew reports that Token is an installation token of the GitHub App, which is valid for an hour.
 	Renew bool
 }
 
-// Forge finds the token for the API of the forge that a repository's pull requests are on. It is the one that opens
-// the repository by HTTPS, also where git reaches it by SSH, and where it is a path and pr says which
-// forge it is on. A project file may come from a branch that somebody else wrote: where its API is on another host than
-// the repository, only a token that the user has for that host is given.
+// Forge finds the token for the API of the forge that has a repository's pull requests. It is the token for the
+// repository by HTTPS, even if git uses SSH, or if the repository is a path and pr names the forge. Another person may
+// have written the project file on a branch: if its API is on another host than the repository, Forge gives only a
+// token that the user has for that host.
 func (f *Finder) Forge(ctx context.Context, repo string, pr *workorder.PullRequest) (ForgeToken, error) {
 	remote := webAddress(repo, pr)
 	u, err := url.Parse(remote)
@@ -61,7 +61,7 @@ func (f *Finder) Forge(ctx context.Context, repo string, pr *workorder.PullReque
 	return ForgeToken{Token: cred.Token, From: from, Renew: cred.Renew}, nil
 }
 
-// webAddress is a repository's address by HTTP, by which tokens are known; empty means it has none.
+// webAddress is a repository's HTTP address, by which tokens are found; empty if it has none.
 func webAddress(repo string, pr *workorder.PullRequest) string {
 	if isPath(repo) {
 		return named(pr)
@@ -76,7 +76,7 @@ func webAddress(repo string, pr *workorder.PullRequest) string {
 	return repo
 }
 
-// readable tells whether others can read what is sent to an address: it is plain HTTP, and leads further than this
+// readable reports whether others can read what is sent to an address: it is plain HTTP to a host outside of this
 // machine and private networks.
 func readable(u *url.URL) bool {
 	if u.Scheme == "https" || u.Hostname() == "localhost" {
@@ -86,7 +86,7 @@ func readable(u *url.URL) bool {
 	return err != nil || !ip.IsLoopback() && !ip.IsPrivate()
 }
 
-// home is the host, with its port, by which the tokens of an API's forge are known.
+// home is the host, with its port, under which the tokens of an API's forge are stored.
 func home(api *url.URL) string {
 	name := api.Hostname()
 	if at := github.Home(name); !strings.EqualFold(at, name) {
@@ -95,13 +95,13 @@ func home(api *url.URL) string {
 	return api.Host
 }
 
-// isPath tells whether a repository is a folder of this machine, which is on no forge by itself.
+// isPath reports whether a repository is a folder of this machine, which belongs to no forge.
 func isPath(repo string) bool {
 	t, err := projects.RepoTransport(repo)
 	return err == nil && t == projects.TransportLocal
 }
 
-// named is the address of the repository that pr names on a forge, empty when it names none.
+// named is the address of the repository that pr names on a forge; empty if it names none.
 func named(pr *workorder.PullRequest) string {
 	if pr == nil || pr.APIURL == "" || pr.Repository == "" {
 		return ""
@@ -113,5 +113,5 @@ func named(pr *workorder.PullRequest) string {
 	return u.Scheme + "://" + home(u) + "/" + pr.Repository
 }
 
-// HasForge tells whether a repository can have pull requests: it is no path, or pr says where it is.
+// HasForge reports whether a repository can have pull requests: it is not a path, or pr names its forge.
 func HasForge(repo string, pr *workorder.PullRequest) bool { return !isPath(repo) || named(pr) != "" }

@@ -107,7 +107,7 @@ func TestHelperIsAskedForOneHost(t *testing.T) {
 		return "", errors.New("none")
 	}}
 	for _, remote := range []string{"https://evil.example/o%0ahost=github.com%0apath=/r", "https://a%0ahost=github.com@evil.example/o", "https://evil.example/o%00"} {
-		if cred, err := f.Git(t.Context(), remote); cred != nil || err == nil || !strings.Contains(err.Error(), "control character") {
+		if cred, err := f.Git(t.Context(), remote); cred != nil || err == nil || !strings.Contains(fault.Hint(err), "%0a") {
 			t.Errorf("%s: %+v, %v", remote, cred, err)
 		}
 	}

@@ -1,6 +1,6 @@
-// Package credentials finds what opens the remote repository and what the
-// project calls by reference, at the last moment, and checks the remote with it before anything
-// is started. It keeps nothing and prints nothing.
+// Package credentials finds the credential of the remote repository and the secrets that the
+// project references, as late as possible, and checks the remote with it before anything is
+// started. It stores nothing and prints nothing.
 package credentials
 
 import (
@@ -21,8 +21,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// helperTimeout bounds the programs that are asked for a token: each may talk to
-// a key ring, none may wait for a person.
+// helperTimeout bounds the programs that are asked for a token: each may ask a key ring, none may wait for a person.
 const helperTimeout = 10 * time.Second
 
 // Finder looks for credentials.
@@ -32,7 +31,7 @@ type Finder struct {
 	Run func(ctx context.Context, argv []string, stdin string) (string, error)
 }
 
-// New returns a Finder for the process's own environment.
+// New returns a Finder with the given environment.
 func New(getenv func(string) string) *Finder { return &Finder{Getenv: getenv, Run: run} }
 
 func run(ctx context.Context, argv []string, stdin string) (string, error) {
@@ -41,10 +40,9 @@ func run(ctx context.Context, argv []string, stdin string) (string, error) {
 	return string(out), err
 }
 
-// Git finds the credential for a remote, nil when there is none: the remote may
-// be public. The order: SANDBOX_AGENT_GIT_TOKEN; GH_TOKEN or GITHUB_TOKEN; a GitHub App; gh; the host's
-// git credential helper. A token of the GitHub family, and what an App signs, goes to GitHub only,
-// where nobody can read it on the way.
+// Git finds the credential for a remote; nil if there is none, as the remote may be public. The order:
+// SANDBOX_AGENT_GIT_TOKEN; GH_TOKEN or GITHUB_TOKEN; a GitHub App; gh; the host's git credential helper. A
+// token of the GitHub family, or of an App, is only sent to GitHub, over a connection that others cannot read.
 func (f *Finder) Git(ctx context.Context, remote string) (*workorder.GitCredential, error) {
 	if host, ok := sshRemote(remote); ok {
 		return f.ssh(remote, host)
@@ -57,10 +55,10 @@ func (f *Finder) Git(ctx context.Context, remote string) (*workorder.GitCredenti
 	return cred, err
 }
 
-// GitToken is the variable that goes before all other tokens, to whatever server a repository is on.
+// GitToken is the variable of highest priority. Its token is used for every server.
 const GitToken = "SANDBOX_AGENT_GIT_TOKEN"
 
-// http is Git for a remote by HTTP. from names what gave the credential.
+// http is Git for a remote by HTTP. from names the source of the credential.
 func (f *Finder) http(ctx context.Context, u *url.URL, remote string) (cred *workorder.GitCredential, from string, err error) {
 	if t := f.Getenv(GitToken); t != "" {
 		return token(f.Getenv("SANDBOX_AGENT_GIT_USERNAME"), t), GitToken, nil
@@ -68,7 +66,7 @@ func (f *Finder) http(ctx context.Context, u *url.URL, remote string) (cred *wor
 	return f.ofHost(ctx, u, remote)
 }
 
-// ofHost is http without the token that is for whatever repository a project names.
+// ofHost is http without GitToken, which is for every server.
 func (f *Finder) ofHost(ctx context.Context, u *url.URL, remote string) (cred *workorder.GitCredential, from string, err error) {
 	if f.isGitHub(u.Host) && !readable(u) {
 		for _, name := range []string{"GH_TOKEN", "GITHUB_TOKEN"} {
@@ -100,16 +98,16 @@ func token(user, t string) *workorder.GitCredential {
 	return &workorder.GitCredential{Username: user, Token: strings.TrimSpace(t)}
 }
 
-// isGitHub reports whether GH_TOKEN is meant for the host: github.com, or the
-// host that the user named to the gh tool. It is never sent anywhere else.
+// isGitHub reports whether GH_TOKEN is meant for the host: github.com, or the host of the
+// user's GH_HOST. It is never sent to another one.
 func (f *Finder) isGitHub(host string) bool {
 	host = strings.ToLower(host)
 	return host == "github.com" || host != "" && host == strings.ToLower(f.Getenv("GH_HOST"))
 }
 
-// askGh is the command that asks the gh tool for a host's token. Of a host that is
-// not GitHub's, or the user's GH_HOST, only what gh has stored for it is wanted: its variables
-// for a server of the user's own would be handed to every host that a project names.
+// askGh is the command that asks the gh tool for a host's token. For a host that is neither
+// GitHub's nor the user's GH_HOST, gh may only use its stored tokens: otherwise it would give
+// the variables for the user's own server to every host that a project names.
 func (f *Finder) askGh(host string) []string {
 	argv := []string{"gh", "auth", "token", "--hostname", host}
 	if f.isGitHub(host) || strings.HasSuffix(strings.ToLower(host), ".ghe.com") {
@@ -118,11 +116,11 @@ func (f *Finder) askGh(host string) []string {
 	return append([]string{"env", "-u", "GH_ENTERPRISE_TOKEN", "-u", "GITHUB_ENTERPRISE_TOKEN"}, argv...)
 }
 
-// helper asks the host's own git credential helpers, which never may prompt.
-// Having none is the common case and no error.
+// helper asks the host's own git credential helpers, which must never prompt. To have
+// none is common and not an error.
 func (f *Finder) helper(ctx context.Context, u *url.URL) (*workorder.GitCredential, error) {
 	if strings.ContainsFunc(u.Scheme+u.Host+u.Path+u.User.Username(), unicode.IsControl) {
-		// A line break would begin another line of what git is asked: for another host.
+		// A line break would add a line to git's input, which could name another host.
 		return nil, fault.New(workorder.ExitInvalid, errors.New("ask git's credential helper: the repository's address holds a control character"), "remove it; %0a is one")
 	}
 	ask := fmt.Sprintf("protocol=%s\nhost=%s\n", u.Scheme, u.Host)
@@ -132,8 +130,8 @@ func (f *Finder) helper(ctx context.Context, u *url.URL) (*workorder.GitCredenti
 	if n := u.User.Username(); n != "" {
 		ask += "username=" + n + "\n"
 	}
-	// Of no repository: that of the current folder may name a helper of its own, which is any program. The user's and the machine's
-	// configuration are what is wanted.
+	// Outside of any repository: the current one may configure a helper, which can be any program. Only the configuration of user
+	// and machine counts.
 	out, err := f.Run(ctx, []string{"git", "--git-dir=/dev/null", "credential", "fill"}, ask+"\n")
 	if err != nil {
 		return nil, nil

@@ -20,12 +20,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// checkTimeout bounds the look at a remote: a host that swallows packets must
-// not hold the user for a TCP time-out.
+// checkTimeout bounds reading a remote: a host that drops packets must not block the user
+// until TCP times out.
 const checkTimeout = 20 * time.Second
 
-// Check verifies that the remote answers, takes the credential and has the
-// branch. It reads refs in process and starts nothing.
+// Check verifies that the remote answers, accepts the credential and has the branch. It
+// reads refs in process and starts no program.
 func (f *Finder) Check(ctx context.Context, remote, branch string, cred *workorder.GitCredential) error {
 	refs, err := f.refs(ctx, remote, cred)
 	if err != nil {
@@ -52,14 +52,13 @@ func (f *Finder) Check(ctx context.Context, remote, branch string, cred *workord
 	return fault.New(workorder.ExitGit, fmt.Errorf("remote %s has no branch %q", shown, branch), hint)
 }
 
-// Answers verifies that the remote answers and takes the credential, whatever
-// branches it has.
+// Answers verifies that the remote answers and accepts the credential, whatever its branches are.
 func (f *Finder) Answers(ctx context.Context, remote string, cred *workorder.GitCredential) error {
 	_, err := f.refs(ctx, remote, cred)
 	return err
 }
 
-// Tips are the ids of the remote's branches and tags, branches first.
+// Tips are the commit ids of the remote's branches and tags, branches first.
 func (f *Finder) Tips(ctx context.Context, remote string, cred *workorder.GitCredential) (ids []string, err error) {
 	refs, err := f.refs(ctx, remote, cred)
 	if err != nil {
@@ -78,7 +77,7 @@ func (f *Finder) Tips(ctx context.Context, remote string, cred *workorder.GitCre
 	return append(ids, tags...), nil
 }
 
-// refs reads the remote's refs, or says what keeps us from it.
+// refs reads the remote's refs, or explains why it cannot.
 func (f *Finder) refs(ctx context.Context, remote string, cred *workorder.GitCredential) ([]*plumbing.Reference, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -94,8 +93,8 @@ func (f *Finder) refs(ctx context.Context, remote string, cred *workorder.GitCre
 	return refs, nil
 }
 
-// list reads the remote's refs. The library gives no context to the handshake
-// of an SSH connection, so a server that accepts and says nothing is left behind here.
+// list reads the remote's refs. The library passes no context to the handshake of an SSH
+// connection, so list returns without waiting for a server that accepts and never answers.
 func list(ctx context.Context, remote string, auth transport.AuthMethod) ([]*plumbing.Reference, error) {
 	type answer struct {
 		refs []*plumbing.Reference
@@ -115,7 +114,7 @@ func list(ctx context.Context, remote string, auth transport.AuthMethod) ([]*plu
 	}
 }
 
-// longIDs is what the library says where an object's id is longer than one of SHA-1.
+// longIDs is the library's message for an object id that is longer than SHA-1.
 const longIDs = "no space after hash"
 
 func explain(ctx context.Context, shown string, cred *workorder.GitCredential, err error) error {
@@ -155,7 +154,7 @@ func authMethod(remote string, cred *workorder.GitCredential) (transport.AuthMet
 	return &githttp.BasicAuth{Username: cred.Username, Password: cred.Token}, nil
 }
 
-// Redacted is the remote without what a URL can carry of a credential.
+// Redacted is the remote without the parts of its URL that can be a credential.
 func Redacted(remote string) string {
 	u, err := url.Parse(remote)
 	if err != nil || u.User == nil || u.Host == "" {

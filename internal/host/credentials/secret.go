@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/login"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -15,27 +18,41 @@ import (
 // maxSecret bounds one secret, in bytes: it becomes an environment variable.
 const maxSecret = 128 << 10
 
-// CheckSecrets reports what can be seen to be missing without reading a value: a
-// variable that is not set, a file that is not there. A command is run once, by Secrets.
-func CheckSecrets(getenv func(string) string, refs []projects.Secret) error {
-	var errs []error
-	for _, ref := range refs {
+// SecretsHint is what to do about a secret that is not there.
+const SecretsHint = "the references are under `secrets:` in the project file; `optional: true` goes without one that is not there"
+
+// Absent tells what can be seen to be missing of a secret: a variable that is not set, a file that is not there, a login that has
+// expired. Nil means that it may be there: a command is run once, by Secrets.
+func Absent(getenv func(string) string, s projects.Secret) error {
+	errs := make([]error, 0, len(s.From))
+	for _, from := range s.From {
 		var err error
-		switch ref.Scheme {
+		switch from.Scheme {
 		case projects.SecretEnv:
-			err = isSet(getenv, ref.Target)
+			err = isSet(getenv, from.Target)
 		case projects.SecretFile:
-			err = isFile(ref.Target)
+			err = isFile(from.Target)
+		case projects.SecretLogin:
+			_, err = login.Read(getenv, from.Target, s.Name, time.Now())
 		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("secret %s: %w", ref.Name, err))
+		if err == nil {
+			return nil
 		}
+		errs = append(errs, err)
 	}
-	return invalid(errs)
+	return noneOf(s, errs)
 }
 
-func invalid(errs []error) error {
-	return fault.New(workorder.ExitInvalid, errors.Join(errs...), "the references are under `secrets:` in the project file")
+// noneOf is the error of a secret that none of its places has.
+func noneOf(s projects.Secret, errs []error) error {
+	if len(errs) == 1 {
+		return fmt.Errorf("secret %s: %w", s.Name, errs[0])
+	}
+	said := make([]string, 0, len(errs))
+	for _, err := range errs {
+		said = append(said, err.Error())
+	}
+	return fmt.Errorf("secret %s: it is in none of the places of any_of: %s", s.Name, strings.Join(said, "; "))
 }
 
 func isSet(getenv func(string) string, name string) error {
@@ -53,39 +70,56 @@ func isFile(name string) error {
 	return err
 }
 
-// Secrets resolves the project's references and reports every one that cannot
-// be resolved. No value is ever part of an error. Commands run in dir; an empty dir is the current folder.
-func (f *Finder) Secrets(ctx context.Context, refs []projects.Secret, dir string) (map[string]string, error) {
-	values := make(map[string]string, len(refs))
+// Secrets resolves the project's references and reports every one that cannot be resolved; absent has, by name, why an optional one
+// has no value. No value is ever part of an error. Commands run in dir; an empty dir is the current folder.
+func (f *Finder) Secrets(ctx context.Context, refs []projects.Secret, dir string) (values map[string]string, absent map[string]error, err error) {
+	values, absent = make(map[string]string, len(refs)), map[string]error{}
 	var errs []error
-	for _, ref := range refs {
-		v, err := f.secret(ctx, ref, dir)
+	for _, s := range refs {
+		v, err := f.first(ctx, s, dir)
 		switch {
-		case err != nil:
-			errs = append(errs, fmt.Errorf("secret %s: %w", ref.Name, err))
-		case len(v) > maxSecret:
-			errs = append(errs, fmt.Errorf("secret %s: more than %d bytes", ref.Name, maxSecret))
-		case strings.ContainsRune(v, 0):
-			errs = append(errs, fmt.Errorf("secret %s: the value has a NUL byte and cannot be an environment variable", ref.Name))
+		case err == nil:
+			values[s.Name] = v
+		case s.Optional:
+			absent[s.Name] = err
 		default:
-			values[ref.Name] = v
+			errs = append(errs, err)
 		}
 	}
 	if len(errs) > 0 {
-		return nil, invalid(errs)
+		return nil, nil, fault.New(workorder.ExitInvalid, errors.Join(errs...), SecretsHint)
 	}
-	return values, nil
+	return values, absent, nil
 }
 
-func (f *Finder) secret(ctx context.Context, ref projects.Secret, dir string) (string, error) {
-	switch ref.Scheme {
+// first is the value of the first place that has the secret.
+func (f *Finder) first(ctx context.Context, s projects.Secret, dir string) (string, error) {
+	errs := make([]error, 0, len(s.From))
+	for _, from := range s.From {
+		v, err := f.secret(ctx, s.Name, from, dir)
+		switch {
+		case err != nil:
+		case len(v) > maxSecret:
+			err = fmt.Errorf("more than %d bytes", maxSecret)
+		case slices.Contains([]byte(v), 0):
+			err = errors.New("the value has a NUL byte and cannot be an environment variable")
+		default:
+			return v, nil
+		}
+		errs = append(errs, err)
+	}
+	return "", noneOf(s, errs)
+}
+
+func (f *Finder) secret(ctx context.Context, name string, from projects.Ref, dir string) (string, error) {
+	switch from.Scheme {
 	case projects.SecretEnv:
-		return f.Getenv(ref.Target), isSet(f.Getenv, ref.Target)
+		return f.Getenv(from.Target), isSet(f.Getenv, from.Target)
 	case projects.SecretFile:
-		if err := isFile(ref.Target); err != nil {
+		if err := isFile(from.Target); err != nil {
 			return "", err
 		}
-		b, err := os.ReadFile(ref.Target)
+		b, err := os.ReadFile(from.Target)
 		if err != nil {
 			return "", err
 		}
@@ -93,20 +127,26 @@ func (f *Finder) secret(ctx context.Context, ref projects.Secret, dir string) (s
 	case projects.SecretCmd:
 		ctx, cancel := context.WithTimeout(ctx, helperTimeout)
 		defer cancel()
-		argv := []string{"sh", "-c", ref.Target}
+		argv := []string{"sh", "-c", from.Target}
 		if dir != "" {
-			argv = []string{"sh", "-c", `cd -- "$0" && exec sh -c "$1"`, dir, ref.Target}
+			argv = []string{"sh", "-c", `cd -- "$0" && exec sh -c "$1"`, dir, from.Target}
 		}
 		out, err := f.Run(ctx, argv, "")
 		if err != nil {
-			return "", fmt.Errorf("command %q: %w", ref.Target, err)
+			return "", fmt.Errorf("command %q: %w", from.Target, err)
 		}
 		return notEmpty(out)
+	case projects.SecretLogin:
+		l, err := login.Read(f.Getenv, from.Target, name, time.Now())
+		if err != nil {
+			return "", err
+		}
+		return notEmpty(l.Token)
 	}
-	return "", fmt.Errorf("%s:// is not known", ref.Scheme)
+	return "", fmt.Errorf("%s:// is not known", from.Scheme)
 }
 
-// notEmpty drops the line end that files and commands put after a value.
+// notEmpty removes the line end after a value from a file or command, and refuses an empty one.
 func notEmpty(v string) (string, error) {
 	v = strings.TrimRight(v, "\r\n")
 	if v == "" {

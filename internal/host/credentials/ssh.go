@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// sshPort is where SSH listens when the remote does not say.
+// sshPort is the default port of SSH.
 const sshPort = 22
 
 func sshAuth(remote string, cred *workorder.GitCredential) (transport.AuthMethod, error) {
@@ -45,11 +45,11 @@ func sshAuth(remote string, cred *workorder.GitCredential) (transport.AuthMethod
 	return keys, nil
 }
 
-// knownHosts accepts the keys that content has for the host. A server has keys
-// of several kinds and known_hosts often one of them: like ssh, the client has to ask for that
-// kind, or it is shown another one and takes it for a forgery.
+// knownHosts accepts the keys that content has for the host. A server has keys of several
+// kinds and known_hosts often one of them: the client must ask for that kind, like ssh does,
+// or it gets another one and takes it for a forgery.
 func knownHosts(content, host string) (h gitssh.HostKeyCallbackHelper, err error) {
-	// A file, as that is all the library reads.
+	// The library reads only files.
 	f, err := os.CreateTemp("", "known_hosts-*")
 	if err != nil {
 		return h, fmt.Errorf("check SSH hosts: %w", err)
@@ -61,13 +61,13 @@ func knownHosts(content, host string) (h gitssh.HostKeyCallbackHelper, err error
 	}
 	db, err := gitssh.NewKnownHostsDb(f.Name())
 	if err != nil {
-		// The library names the file by its path here, which is gone by then.
+		// The library's error has the path of this file, which is removed by then.
 		return h, fmt.Errorf("read known SSH hosts: %s", strings.ReplaceAll(err.Error(), f.Name(), "known_hosts"))
 	}
 	return gitssh.HostKeyCallbackHelper{HostKeyCallback: db.HostKeyCallback(), HostKeyAlgorithms: db.HostKeyAlgorithms(host)}, nil
 }
 
-// explainSSH says what is wrong between the two keys, nil when it is something else.
+// explainSSH explains a failure of the host's or the user's key; nil if it is something else.
 func explainSSH(shown string, err error) error {
 	if key, ok := errors.AsType[*knownhosts.KeyError](err); ok {
 		if len(key.Want) == 0 {
@@ -80,7 +80,7 @@ func explainSSH(shown string, err error) error {
 	if _, ok := errors.AsType[*knownhosts.RevokedError](err); ok {
 		return fault.New(workorder.ExitGit, fmt.Errorf("remote %s: its SSH host key is marked as revoked", shown), "ask who runs the host for its key")
 	}
-	// The library has no type for a server that takes none of our keys.
+	// The library has no type for a server that accepts none of our keys.
 	if strings.Contains(err.Error(), "ssh: unable to authenticate") {
 		return fault.New(workorder.ExitGit, fmt.Errorf("remote %s refused the SSH key", shown),
 			"check that the public key may read and write this repository; SANDBOX_AGENT_SSH_KEY names another private key")

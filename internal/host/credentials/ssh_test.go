@@ -93,22 +93,27 @@ func TestSSHKeys(t *testing.T) {
 	addr := sshServer(t, user.PublicKey(), first, second)
 	line := func(k ssh.PublicKey) string { return knownhosts.Line([]string{addr}, k) + "\n" }
 	for name, c := range map[string]struct {
-		key, known, want string
+		key, known string
+		want       string // in the error
+		next       string // in the hint
 	}{
-		"one kind known":   {userPEM, line(second.PublicKey()), "no commands here"}, // that far: both keys are right
-		"both kinds known": {userPEM, line(first.PublicKey()) + line(second.PublicKey()), "no commands here"},
-		"unknown host":     {userPEM, "", "host key is not known"},
-		"other host key":   {userPEM, line(user.PublicKey()), "host key differs"},
-		"revoked host key": {userPEM, "@revoked " + line(second.PublicKey()) + line(second.PublicKey()), "revoked"},
-		"wrong key":        {strangerPEM, line(second.PublicKey()), "refused the SSH key"},
-		"broken hosts":     {userPEM, "what is this\n", "known_hosts:1"},
+		"one kind known":   {userPEM, line(second.PublicKey()), "no commands here", ""}, // that far: both keys are right
+		"both kinds known": {userPEM, line(first.PublicKey()) + line(second.PublicKey()), "no commands here", ""},
+		"unknown host":     {userPEM, "", addr, "ssh-keyscan "},
+		"other host key":   {userPEM, line(user.PublicKey()), addr, "known_hosts"},
+		"revoked host key": {userPEM, "@revoked " + line(second.PublicKey()) + line(second.PublicKey()), "revoked", ""},
+		"wrong key":        {strangerPEM, line(second.PublicKey()), addr, "SANDBOX_AGENT_SSH_KEY"},
+		"broken hosts":     {userPEM, "what is this\n", "known_hosts:1", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			err := New(func(string) string { return "" }).Check(t.Context(), "ssh://git@"+addr+"/app.git", "main",
 				&workorder.GitCredential{SSHKey: c.key, KnownHosts: c.known})
-			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("got %v, want %q", err, c.want)
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(fault.Hint(err), c.next) {
+				t.Errorf("got %v, want %q; hint %q, want %q", err, c.want, fault.Hint(err), c.next)
+			}
+			if name == "other host key" && strings.Contains(fault.Hint(err), "ssh-keyscan") {
+				t.Errorf("the key of whoever is in between is to be taken: %q", fault.Hint(err))
 			}
 			if fault.Code(err) != workorder.ExitGit {
 				t.Errorf("exit code %d", fault.Code(err))
@@ -129,7 +134,7 @@ func TestSilentSSHServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	err = New(func(string) string { return "" }).Check(ctx, "ssh://git@"+ln.Addr().String()+"/app.git", "main", &workorder.GitCredential{SSHKey: key})
-	if err == nil || !strings.Contains(err.Error(), "no answer") {
+	if err == nil || !strings.Contains(err.Error(), checkTimeout.String()) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// TaskRefs lists what a remote has of a task by full names: the branches that can
-// be its own, and all that lies below workorder.TaskRefs. A remote without any ref has nothing.
+// TaskRefs lists the full names of a task's refs on a remote: the branches that can be its own,
+// and all refs below workorder.TaskRefs. A remote without any ref has none.
 func (f *Finder) TaskRefs(ctx context.Context, remote, taskID string, cred *workorder.GitCredential) (names []string, err error) {
 	refs, err := f.refs(ctx, remote, cred)
 	if errors.Is(err, transport.ErrEmptyRemoteRepository) {
@@ -51,7 +51,7 @@ func fetchState(ctx context.Context, remote, ref string, cred *workorder.GitCred
 	if err != nil {
 		return nil, err
 	}
-	// The library leaves the context of an SSH handshake alone, as in list.
+	// The library ignores the context in an SSH handshake, as in list.
 	done := make(chan error, 1)
 	st := memory.NewStorage()
 	go func() {

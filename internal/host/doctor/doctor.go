@@ -1,5 +1,5 @@
-// Package doctor finds out what this machine can do for runs, and what to do
-// about what it cannot. It changes nothing that stays.
+// Package doctor checks whether this machine can run tasks, and gives advice for each
+// problem. It changes nothing permanently.
 package doctor
 
 import (
@@ -23,14 +23,14 @@ import (
 // Status is the verdict of a check.
 type Status string
 
-// Verdicts. Only Fail means that runs will not work.
+// The verdicts. Only Fail means that runs will not work.
 const (
 	OK   Status = "ok"
 	Warn Status = "warn"
 	Fail Status = "fail"
 )
 
-// Check is one thing that was looked at.
+// Check is the result of one check.
 type Check struct {
 	Name    string `json:"name"`
 	Status  Status `json:"status"`
@@ -50,9 +50,9 @@ const (
 
 // Doctor looks at a machine.
 type Doctor struct {
-	Engine    runtime.Runtime // nil: OpenError says why
+	Engine    runtime.Runtime // if nil, OpenError is the reason
 	OpenError error
-	// Images returns the names of the default images that are there.
+	// Images returns the names of the existing default images.
 	Images   func(context.Context) ([]string, error)
 	StateDir string
 	Owner    string
@@ -66,7 +66,7 @@ func (d *Doctor) Run(ctx context.Context) []Check {
 	if ok {
 		d.boxes(ctx, info, add)
 	}
-	d.disk("state folder", existing(d.StateDir), add)
+	d.state(add)
 	if ok && info.Local && info.RootDir != "" {
 		d.disk("engine's disk", existing(info.RootDir), add)
 	}
@@ -82,7 +82,11 @@ func (d *Doctor) engine(ctx context.Context, add func(Check)) (runtime.Info, boo
 	}
 	info, err := d.Engine.Info(ctx)
 	if err != nil {
-		add(Check{"engine", Fail, err.Error(), "start the Docker engine, or point DOCKER_HOST at one that runs"})
+		hint := "start the Docker engine, or point DOCKER_HOST at one that runs"
+		if denied, ok := errors.AsType[*runtime.DeniedError](err); ok {
+			hint = denied.Hint()
+		}
+		add(Check{"engine", Fail, err.Error(), hint})
 		return info, false
 	}
 	add(Check{"engine", OK, fmt.Sprintf("%s at %s (API %s, %s %s)", info.Version, info.Host, info.APIVersion, info.OSType, info.Arch), ""})
@@ -158,13 +162,13 @@ func (d *Doctor) probe(ctx context.Context, p runtime.Prober, info runtime.Info,
 	defer cancel()
 	return p.Probe(ctx, runtime.BoxSpec{
 		Image: image, Isolation: iso, OCIRuntime: oci, Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2,
-		// No task label: a probe is not a box that anybody collects.
+		// No task label: a probe must not be collected like a box.
 		Labels: map[string]string{"sandbox-agent.probe": d.Owner},
 	}, argv)
 }
 
-// reach checks that a box can open a connection to this process, as it must to
-// fetch a local repository. A firewall on the host is what usually forbids it.
+// reach checks that a box can open a connection to this process, which it needs to fetch
+// a local repository. A firewall on the host is what usually prevents it.
 func (d *Doctor) reach(ctx context.Context, p runtime.Prober, info runtime.Info, image string) Check {
 	const word = "sandbox-agent-was-reached"
 	addr := "127.0.0.1:0"
@@ -211,6 +215,16 @@ func (d *Doctor) reach(ctx context.Context, p runtime.Prober, info runtime.Info,
 	return c
 }
 
+// state looks at the folder of tasks, which this user has to write.
+func (d *Doctor) state(add func(Check)) {
+	dir := existing(d.StateDir)
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		add(Check{"state folder", Fail, fmt.Sprintf("%s cannot be made or written by this user: %s: %v", d.StateDir, dir, err), "give a folder of your own: SANDBOX_AGENT_STATE_DIR, or a HOME that you may write"})
+		return
+	}
+	d.disk("state folder", dir, add)
+}
+
 func (d *Doctor) disk(name, dir string, add func(Check)) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -228,7 +242,7 @@ func (d *Doctor) disk(name, dir string, add func(Check)) {
 	add(c)
 }
 
-// existing is the nearest parent of dir that is there.
+// existing is the nearest existing parent of dir.
 func existing(dir string) string {
 	for {
 		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {

@@ -84,7 +84,7 @@ func TestHolding(t *testing.T) {
 	}
 }
 
-// What doctor asks a kernel for is what boxes ask it for: internal/guest/egress writes these files.
+// Doctor asks a kernel for the same things as boxes: internal/guest/egress writes these files.
 func TestFirewallIsThatOfBoxes(t *testing.T) {
 	t.Parallel()
 	var want []byte

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// harnesses tells which agents the image has, as it was noted when it was built.
+// harnesses lists the agents of the image, as noted when it was built.
 func (d *Doctor) harnesses(ctx context.Context, p runtime.Prober, info runtime.Info, image string) Check {
 	out, err := d.probe(ctx, p, info, image, workorder.IsolationConfined, "", []string{"/bin/cat", "/usr/share/sandbox-agent/image.json"})
 	var about struct{ Contents map[string]string }

@@ -10,8 +10,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// firewall are the rules of a restricted network as a box has them, which a test
-// sees to.
+// firewall are the rules of a restricted network as a box has them; a test checks that both are equal.
 //
 //go:embed firewall.nft
 var firewall string
@@ -42,15 +41,15 @@ func (d *Doctor) ground(ctx context.Context, p runtime.Prober, info runtime.Info
 	return c
 }
 
-// strong are the OCI runtimes that hold a box by more than a shared kernel's
-// permissions, with the names that engines give them.
+// strong are the OCI runtimes that isolate a box better than a shared kernel, by the
+// names that engines give them.
 var strong = []struct{ name, what string }{
 	{"sysbox-runc", "a user namespace for the whole sandbox"},
 	{"kata", "a virtual machine for the sandbox"},
 	{"runsc", "gVisor: a kernel of its own in user space"},
 }
 
-// runtimes tells which other OCI runtimes the engine knows, and whether a box starts in them.
+// runtimes reports the engine's other OCI runtimes, and whether a box starts in each.
 func (d *Doctor) runtimes(ctx context.Context, p runtime.Prober, info runtime.Info, image string, add func(Check)) {
 	for _, s := range strong {
 		i := slices.IndexFunc(info.Runtimes, func(r string) bool {

@@ -1,6 +1,6 @@
-// Package fault is the error a user can act on: what went wrong, what to do
-// next, and the exit code that says which kind of trouble it is. It knows no
-// other package of the host, so that every one of them can return it.
+// Package fault is the error that a user can act on: what went wrong, what to do next,
+// and the exit code of its kind. It imports no other package of the host, so that each of
+// them can return it.
 package fault
 
 import (
@@ -29,7 +29,7 @@ func New(code int, err error, hint string) error {
 	return &Error{Code: code, Hint: hint, Err: err}
 }
 
-// Code is the exit code in err: 0 for nil, general when err holds none.
+// Code is the exit code in err: 0 for nil, the general one if err has none.
 func Code(err error) int {
 	if err == nil {
 		return workorder.ExitOK

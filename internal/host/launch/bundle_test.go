@@ -86,5 +86,8 @@ func imported(t *testing.T, program runtimetest.Program) *workorder.Result {
 	if !slices.Equal(got, []string{"/src", j.Order.TargetBranch}) || res.Branch != j.Order.TargetBranch || !res.Pushed || len(res.Warnings) == 0 || res.HeadSHA == "" {
 		t.Errorf("imported %v, result %+v", got, res)
 	}
+	if rec, err := f.Store.Load(j.Order.TaskID); err != nil || !slices.Equal(rec.Reasons, res.Reasons) {
+		t.Errorf("recorded %+v of %+v, %v", rec, res.Reasons, err)
+	}
 	return res
 }

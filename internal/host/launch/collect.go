@@ -9,7 +9,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/collect"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/follow"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/journal"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
@@ -25,7 +24,7 @@ func (l *Launcher) finish(ctx context.Context, hard <-chan struct{}, rec *store.
 	if err != nil {
 		return l.unfollowed(rec, err)
 	}
-	// Following outlives the user's wish to stop: a stop has a result too.
+	// Following goes on after the user's wish to stop: a stopped run has a result too.
 	base := context.WithoutCancel(ctx)
 	followCtx, cancel := context.WithCancel(base)
 	stopped := make(chan attempt.StopKind, 1)
@@ -41,20 +40,20 @@ func (l *Launcher) finish(ctx context.Context, hard <-chan struct{}, rec *store.
 	return res, err
 }
 
-// unfollowed is the result of a run whose box may live on unseen: what is known
-// now is written, and a later collection replaces it.
+// unfollowed is the result of a run whose box may still live. It has what is known now; a
+// later collection replaces it.
 func (l *Launcher) unfollowed(rec *store.Record, err error) (*workorder.Result, error) {
 	res := outcome.Synthesise(rec, l.collector().Recorded(rec), outcome.LostTo(workorder.ReasonUnseen, err.Error()), l.Host().Time())
 	return l.publish(rec, res), errors.Join(err, outcome.WriteResult(rec, res))
 }
 
-// Attach follows a run that another process started, or collects one that has
-// ended. Signals do not stop the run: whoever attaches may leave again.
+// Attach follows a run that another process started, or collects one that has ended.
+// Signals do not stop the run: the caller may detach again.
 func (l *Launcher) Attach(ctx context.Context, rec *store.Record) (*workorder.Result, error) {
 	return l.home(ctx, rec, true, attempt.NotStopped)
 }
 
-// Collect brings home a box that has ended. The caller holds the task's lock.
+// Collect collects a box that has ended. The caller holds the task's lock.
 func (l *Launcher) Collect(ctx context.Context, rec *store.Record) (*workorder.Result, error) {
 	box, err := l.Host().Find(ctx, rec)
 	switch {
@@ -74,7 +73,7 @@ func (l *Launcher) Collect(ctx context.Context, rec *store.Record) (*workorder.R
 	return l.home(ctx, rec, box != nil, attempt.FoundEnded)
 }
 
-// home records what a box still says, if there is one, and collects it.
+// home records the events that a box still has, if there is a box, and collects it.
 func (l *Launcher) home(ctx context.Context, rec *store.Record, follow bool, kind attempt.StopKind) (*workorder.Result, error) {
 	l = l.noting(rec)
 	end := &outcome.Held{Show: outcome.Judged(rec, l.Host().Emit)}
@@ -108,6 +107,7 @@ func (l *Launcher) publish(rec *store.Record, res *workorder.Result) *workorder.
 }
 
 // stillborn ends a run for which no box was started.
+// One that was refused is no task: see refuse.
 func (l *Launcher) stillborn(ctx context.Context, rec *store.Record, cause error) (*workorder.Result, error) {
 	status, by, code := workorder.StatusError, workorder.ByBox, workorder.ReasonNotReady
 	switch {
@@ -127,27 +127,17 @@ func (l *Launcher) stillborn(ctx context.Context, rec *store.Record, cause error
 	res = l.publish(rec, res)
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), collect.CollectTimeout)
 	defer cancel()
-	if rec.Box != "" {
-		box, err := l.Host().Find(clean, rec)
-		rec.Unsure = err != nil || box != nil && box.Live()
-	}
+	rec.Unsure = l.mayLive(clean, rec)
 	l.collector().EndCompanion(clean, rec, false)
 	l.collector().Done(rec, res)
 	return res, errors.Join(cause, outcome.WriteResult(rec, res), l.Store.Save(rec))
 }
 
-// Reject records a run that lacks what it needs before any look at engine and remote, so that a script finds a
-// result for it too, and with its order, so that it can be gone on with. It returns cause, joined with
-// what went wrong in recording.
-func (l *Launcher) Reject(ctx context.Context, job *job.Job, cause error) error {
-	rec := l.newRecord(job)
-	lock, noDir, err := l.record(rec)
-	if err != nil {
-		return errors.Join(cause, err)
+// mayLive reports whether a box of the record that was not seen to start may live all the same.
+func (l *Launcher) mayLive(ctx context.Context, rec *store.Record) bool {
+	if rec.Box == "" {
+		return false
 	}
-	defer lock.Unlock()
-	l = l.noting(rec)
-	l.announce(job, rec)
-	_, err = l.stillborn(ctx, rec, errors.Join(cause, noDir, l.starter().SaveOrder(rec, &job.Order)))
-	return err
+	box, err := l.Host().Find(ctx, rec)
+	return err != nil || box != nil && box.Live()
 }

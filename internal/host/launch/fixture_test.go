@@ -22,10 +22,20 @@ import (
 
 const image = "box"
 
-type images struct{ err error }
+type images struct {
+	err      error
+	prepared string // the image with what was asked for; empty: it cannot be made
+}
 
 func (i images) Ensure(_ context.Context, name string, _ func(workorder.Event)) (workorder.Image, error) {
 	return workorder.Image{ID: "sha256:1", Name: name}, i.err
+}
+
+func (i images) Prepare(_ context.Context, img workorder.Image, packages []string, tools map[string]string, _ func(workorder.Event)) (workorder.Image, error) {
+	if i.prepared == "" {
+		return workorder.Image{}, errors.New("the archive does not answer")
+	}
+	return workorder.Image{ID: fmt.Sprint(img.ID, packages, tools), Name: i.prepared}, nil
 }
 
 type remote struct{ err error }

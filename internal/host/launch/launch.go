@@ -1,6 +1,6 @@
-// Package launch takes a resolved job through its life on the host: checks that fail before a container exists (start), one box, its events as they come (follow),
-// the output copied out, the box removed (collect). Any later process can finish what it begins: all state is in the engine's labels and in the state folder.
-// It prints nothing.
+// Package launch takes a resolved job through its life on the host: the checks before a container exists (start), one box, its events
+// as they come (follow), the output copied out, and the box removed (collect). Any later process can finish what it begins: all state is
+// in the engine's labels and in the state folder. It prints nothing.
 package launch
 
 import (
@@ -29,22 +29,21 @@ type Launcher struct {
 	Store  *store.Store
 	Images start.Images
 	Remote start.Remote
-	// StartCompanion starts the detached process that serves what lies on this machine.
+	// StartCompanion starts the detached process that serves a local repository to the box.
 	StartCompanion func(context.Context, companion.Config) (companion.Ready, error)
-	// ImportBundle brings work that could not be pushed into a local repository, and returns the commit that the branch is at then.
+	// ImportBundle imports commits that could not be pushed into a local repository, and returns the branch's commit after that.
 	ImportBundle func(ctx context.Context, repo, bundle, taskID, branch string) (head string, err error)
 	Log          *slog.Logger
-	// Show is called for every event, the host's own (Seq 0) included, from one
-	// goroutine at a time.
+	// Show is called for every event, also the host's own (Seq 0), from one goroutine at a time.
 	Show func(workorder.Event)
 	Now  func() time.Time
-	// EngineGone overrides how long an engine that is away is waited for.
+	// EngineGone overrides how long to wait for an engine that is away.
 	EngineGone time.Duration
-	// CacheVolume overrides which volume holds the layer cache.
+	// CacheVolume overrides the name of the volume with the layer cache.
 	CacheVolume string
 }
 
-// Host is what the launcher has of this machine.
+// Host is the machine's engine and state, as the launcher uses them.
 func (l *Launcher) Host() *attempt.Host {
 	return &attempt.Host{Engine: l.Engine, Store: l.Store, Log: l.Log, Show: l.Show, Now: l.Now}
 }
@@ -61,16 +60,17 @@ func (l *Launcher) collector() *collect.Collector {
 	return &collect.Collector{Host: l.Host(), ImportBundle: l.ImportBundle}
 }
 
-// Run carries out the job as the first attempt that this state folder knows of its
-// task. When ctx ends the run is stopped gracefully and still followed to its result; when
-// hard is closed the box is killed. The error says that we failed; how the task ended
-// is in the result. Every run that got as far as a record has a result.
+// Run carries out the job as the first attempt at its task that this state folder knows.
+// When ctx ends, the run is stopped gracefully and still followed to its result; when hard
+// is closed, the box is killed. The error is a failure of this program; how the task ended
+// is in the result. Every run that got as far as a box has a result; one that was refused before leaves nothing.
 func (l *Launcher) Run(ctx context.Context, hard <-chan struct{}, job *job.Job) (*workorder.Result, error) {
 	cause := job.Check()
 	if !workorder.ValidTaskID(job.Order.TaskID) {
-		return nil, cause // no folder can have that name
+		return nil, cause // no folder can have such a name
 	}
 	rec := l.newRecord(job)
+	made := before(rec)
 	lock, noDir, err := l.record(rec)
 	if err != nil {
 		return nil, errors.Join(cause, err)
@@ -88,32 +88,36 @@ func (l *Launcher) Run(ctx context.Context, hard <-chan struct{}, job *job.Job) 
 			return err
 		})
 	}
-	if cause != nil {
-		return l.stillborn(ctx, rec, cause)
+	if cause == nil {
+		cause = l.begin(ctx, job, rec, info)
 	}
-	return l.carryOut(ctx, hard, job, rec, info)
+	if cause != nil {
+		return l.refuse(ctx, rec, made, cause)
+	}
+	return l.carryOn(ctx, hard, job, rec)
 }
 
-// carryOut starts the box and follows it to its end.
-func (l *Launcher) carryOut(ctx context.Context, hard <-chan struct{}, job *job.Job, rec *store.Record, info runtime.Info) (*workorder.Result, error) {
-	err := l.follower().UnlessStopped(ctx, rec.TaskID, func(ctx context.Context) error { return l.starter().Begin(ctx, job, rec, info) })
-	if err != nil {
-		return l.stillborn(ctx, rec, err)
-	}
+// begin starts the box.
+func (l *Launcher) begin(ctx context.Context, job *job.Job, rec *store.Record, info runtime.Info) error {
+	return l.follower().UnlessStopped(ctx, rec.TaskID, func(ctx context.Context) error { return l.starter().Begin(ctx, job, rec, info) })
+}
+
+// carryOn follows the box to its end.
+func (l *Launcher) carryOn(ctx context.Context, hard <-chan struct{}, job *job.Job, rec *store.Record) (*workorder.Result, error) {
 	if err := l.Store.Save(rec); err != nil {
-		// The box runs, and what was saved before its start is enough to find it.
+		// The box runs; the record from before its start is enough to find it.
 		l.Log.Warn("save the record of the task", "task", rec.TaskID, "error", err)
 	}
 	if job.Detach {
 		if grace, asked := l.Host().Noted(rec.TaskID); asked {
-			return nil, l.Host().StopBox(ctx, rec, grace) // nobody follows it who would
+			return nil, l.Host().StopBox(ctx, rec, grace) // the box has no follower that would stop it
 		}
 		return nil, nil
 	}
 	return l.finish(ctx, hard, rec)
 }
 
-// announce says first of all what the task is called and where its output will lie.
+// announce is the first event: it names the task and its output folder.
 func (l *Launcher) announce(job *job.Job, rec *store.Record) {
 	l.Host().Emit(workorder.Event{Time: l.Host().Time(), Type: workorder.EventTask, ID: rec.TaskID, Path: rec.Dir, Name: rec.TargetBranch})
 	for _, w := range job.Warnings {
@@ -121,8 +125,8 @@ func (l *Launcher) announce(job *job.Job, rec *store.Record) {
 	}
 }
 
-// record makes the task's record and takes its lock. A run whose output folder
-// cannot be made is recorded in the state folder: noDir says why it goes no further.
+// record makes the task's record and takes its lock. If the output folder cannot be made,
+// the run is recorded in the state folder, and noDir is the reason why it stops there.
 func (l *Launcher) record(rec *store.Record) (lock *store.Lock, noDir, err error) {
 	elsewhere := rec.Dir != ""
 	lock, err = l.Store.Create(rec)
@@ -152,7 +156,7 @@ func (l *Launcher) newRecord(job *job.Job) *store.Record {
 	return rec
 }
 
-// shorten makes a list entry of a task.
+// shorten makes a list entry out of a task's text.
 func shorten(task string) string {
 	const most = 120
 	return text.Runes(text.Words(task), most)

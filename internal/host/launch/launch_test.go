@@ -1,6 +1,7 @@
 package launch_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,41 +74,66 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestPrepared: a box starts from the image that has what its project wants, and from the plain one where there is none.
+func TestPrepared(t *testing.T) {
+	t.Parallel()
+	for prepared, id := range map[string]string{"with jq": "sha256:1[jq] map[go:1.25]", "": "sha256:1"} {
+		f := setup(t, happy)
+		f.fake = runtimetest.NewFake(map[string]runtimetest.Program{cmp.Or(prepared, image): happy})
+		f.Engine, f.Images = f.fake, images{prepared: prepared}
+		j := newJob()
+		j.Order.Image, j.Order.Packages, j.Order.Tools = image, []string{"jq"}, map[string]string{"go": "1.25"}
+		res, err := f.Run(t.Context(), nil, j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.Image.ID != id {
+			t.Errorf("image %+v, want the id %s", res.Image, id)
+		}
+	}
+}
+
+// TestBadGround: what is refused before a box starts is no task; what the remote said is kept.
 func TestBadGround(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(*fixture, *job.Job)
 		code   int
-		by     workorder.EndedBy
+		by     workorder.EndedBy // empty: it leaves no task
 	}{
-		"engine away": {func(f *fixture, _ *job.Job) { f.fake.SetDown(true) }, workorder.ExitBox, workorder.ByBox},
+		"engine away": {func(f *fixture, _ *job.Job) { f.fake.SetDown(true) }, workorder.ExitBox, ""},
 		"remote refuses": {func(f *fixture, _ *job.Job) {
 			f.Remote = remote{fault.New(workorder.ExitGit, errors.New("refused"), "")}
 		}, workorder.ExitGit, workorder.ByGit},
 		"image missing": {func(f *fixture, _ *job.Job) {
-			f.Images = images{fault.New(workorder.ExitBox, errors.New("no image"), "")}
-		}, workorder.ExitBox, workorder.ByBox},
-		"order invalid":   {func(_ *fixture, j *job.Job) { j.Order.TargetBranch = ".." }, workorder.ExitInvalid, workorder.ByOrder},
-		"runtime missing": {func(_ *fixture, j *job.Job) { j.Order.OCIRuntime = "kata" }, workorder.ExitBox, workorder.ByBox},
+			f.Images = images{err: fault.New(workorder.ExitBox, errors.New("no image"), "")}
+		}, workorder.ExitBox, ""},
+		"order invalid":   {func(_ *fixture, j *job.Job) { j.Order.TargetBranch = ".." }, workorder.ExitInvalid, ""},
+		"runtime missing": {func(_ *fixture, j *job.Job) { j.Order.OCIRuntime = "kata" }, workorder.ExitBox, ""},
 		"engine far from a local repository": {func(f *fixture, j *job.Job) {
 			f.fake.Details.Host, j.LocalRepo = "tcp://elsewhere:2375", "/src"
-		}, workorder.ExitBox, workorder.ByBox},
+		}, workorder.ExitBox, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := setup(t, happy)
 			j := newJob()
+			j.OutDir = filepath.Join(t.TempDir(), "out")
 			c.change(f, j)
 			_, err := f.Run(t.Context(), nil, j)
 			if fault.Code(err) != c.code {
 				t.Errorf("error %v has code %d, want %d", err, fault.Code(err), c.code)
 			}
 			f.fake.SetDown(false)
-			rec, res := onDisk(t, f.Store, j.Order.TaskID)
-			if res.Status != workorder.StatusError || res.EndedBy != c.by || len(res.Reasons) == 0 || !rec.Collected {
-				t.Errorf("result = %+v", res)
-			}
 			if f.fake.Count() != 0 {
 				t.Error("a box is left")
+			}
+			if c.by == "" {
+				nothingLeft(t, f, j)
+				return
+			}
+			rec, res := onDisk(t, f.Store, j.Order.TaskID)
+			if res.Status != workorder.StatusError || res.EndedBy != c.by || len(res.Reasons) == 0 || !slices.Equal(rec.Reasons, res.Reasons) || !rec.Collected {
+				t.Errorf("result = %+v", res)
 			}
 		})
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// noting is the launcher with its own events recorded: they are all that tells
-// later what happened to a run that never had a box.
+// noting returns the launcher with recording of its own events: they are the only record
+// of a run that never had a box.
 func (l *Launcher) noting(rec *store.Record) *Launcher {
 	c := *l
 	c.Show = func(e workorder.Event) {

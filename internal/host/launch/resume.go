@@ -13,10 +13,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Resume carries out the job as the next attempt of a task whose last one is
-// collected. The caller holds the task's lock until it returns. It ends as Run does, but for
-// one thing: where engine or remote cannot do it there is no attempt, and the output
-// stays that of the last one.
+// Resume carries out the job as the next attempt at a task whose last one is collected. The
+// caller holds the task's lock until it returns. It ends like Run, with one exception: if
+// engine or remote cannot do it, there is no attempt and the output stays that of the last one.
 func (l *Launcher) Resume(ctx context.Context, hard <-chan struct{}, job *job.Job, last *store.Record) (*workorder.Result, error) {
 	job.Order.Ended = nil
 	for _, a := range last.Attempts() {
@@ -32,7 +31,7 @@ func (l *Launcher) Resume(ctx context.Context, hard <-chan struct{}, job *job.Jo
 	var early []workorder.Event
 	looking := *l
 	looking.Show = func(e workorder.Event) {
-		early = append(early, e) // recorded when there is an attempt that they belong to
+		early = append(early, e) // recorded when their attempt exists
 		l.Host().Emit(e)
 	}
 	looking.announce(job, next)
@@ -62,5 +61,8 @@ func (l *Launcher) Resume(ctx context.Context, hard <-chan struct{}, job *job.Jo
 	if err := l.starter().SaveOrder(next, &job.Order); err != nil {
 		return l.stillborn(ctx, next, err)
 	}
-	return l.carryOut(ctx, hard, job, next, info)
+	if err := l.begin(ctx, job, next, info); err != nil {
+		return l.stillborn(ctx, next, err)
+	}
+	return l.carryOn(ctx, hard, job, next)
 }

@@ -97,12 +97,10 @@ func TestSecretsFail(t *testing.T) {
 	if fault.Code(err) != workorder.ExitInvalid || f.fake.Count() != 0 {
 		t.Errorf("%v, %d boxes", err, f.fake.Count())
 	}
-	if _, res := onDisk(t, f.Store, j.Order.TaskID); res.Reasons.Code() != workorder.ReasonOrder || res.EndedBy != workorder.ByOrder {
-		t.Errorf("result %+v", res)
-	}
+	nothingLeft(t, f, j)
 	for name, change := range map[string]func(l *launch.Launcher){
 		"remote": func(l *launch.Launcher) { l.Remote = remote{errors.New("no")} },
-		"image":  func(l *launch.Launcher) { l.Images = images{errors.New("no")} },
+		"image":  func(l *launch.Launcher) { l.Images = images{err: errors.New("no")} },
 	} {
 		f := setup(t, happy)
 		change(f.Launcher)

@@ -14,6 +14,7 @@ import (
 
 // slow is a remote, or what makes images, that never answers.
 type slow struct {
+	images
 	remote
 	asked chan struct{}
 }
@@ -64,7 +65,7 @@ func TestStopBeforeBox(t *testing.T) {
 			if res.Status != workorder.StatusInterrupted || res.EndedBy != workorder.BySignal || res.Reasons.Code() != workorder.ReasonOnRequest || f.fake.Count() != 0 {
 				t.Errorf("%+v, %d boxes", res, f.fake.Count())
 			}
-			// What was asked of this attempt is not asked of the next one.
+			// A request to this attempt does not hold for the next one.
 			f.Remote, f.Images = remote{}, images{}
 			if res, err := f.resume(t, j); err != nil || res.Status != workorder.StatusSuccess {
 				t.Errorf("%+v, %v", res, err)

@@ -3,8 +3,10 @@ package launch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/follow"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/journal"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
@@ -13,8 +15,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Replay shows what has happened so far in a run that is not collected, without
-// touching its record: its own CLI may be writing it.
+// Replay shows the events so far of a run that is not collected. It does not write the
+// record: the run's own CLI may be writing it.
 func (l *Launcher) Replay(ctx context.Context, rec *store.Record) error {
 	host, err := journal.Own(rec.Dir)
 	if err != nil {
@@ -32,8 +34,8 @@ func (l *Launcher) Replay(ctx context.Context, rec *store.Record) error {
 	return l.Engine.Logs(ctx, box.ID, runtime.LogOptions{Stdout: journal.OnlyShown(show)})
 }
 
-// Watch follows a run to its end from any process. The process that holds the task's
-// lock records and collects; another one only watches, and takes over when the holder dies.
+// Watch follows a run to its end from any process. The process that holds the task's lock
+// records and collects; every other one only watches, and takes over when the holder dies.
 func (l *Launcher) Watch(ctx context.Context, rec *store.Record) (*workorder.Result, error) {
 	seen := &watcher{show: l.Host().Emit}
 	w := *l
@@ -41,6 +43,7 @@ func (l *Launcher) Watch(ctx context.Context, rec *store.Record) (*workorder.Res
 	if err := seen.own(rec.Dir); err != nil {
 		return nil, err
 	}
+	var ended time.Time // when the box was first seen to have ended
 	for {
 		lock, err := l.Store.TryLock(rec.TaskID)
 		if err == nil {
@@ -54,8 +57,18 @@ func (l *Launcher) Watch(ctx context.Context, rec *store.Record) (*workorder.Res
 		if fresh, err := l.Store.Load(rec.TaskID); err != nil || fresh.AttemptID != rec.AttemptID {
 			return w.past(rec, fresh, seen, err)
 		}
-		if err := w.peek(ctx, rec); err != nil {
+		live, err := w.peek(ctx, rec)
+		if err != nil {
 			return nil, err
+		}
+		switch now := l.Host().Time(); {
+		case live:
+			ended = time.Time{}
+		case ended.IsZero():
+			ended = now
+		case now.Sub(ended) > holderLimit:
+			return nil, fault.New(workorder.ExitGeneral, fmt.Errorf("follow task %s: its sandbox has ended, and the process that holds the task has not collected the result for %s", rec.TaskID, holderLimit),
+				"end that process: it may be stopped or hang; then `sandbox-agent result "+rec.TaskID+"` collects it")
 		}
 		select {
 		case <-ctx.Done():
@@ -64,6 +77,10 @@ func (l *Launcher) Watch(ctx context.Context, rec *store.Record) (*workorder.Res
 		}
 	}
 }
+
+// holderLimit is the time that the holder of a task has to collect the result of a box that has ended, or to start it: building an
+// image takes longest.
+const holderLimit = 40 * time.Minute
 
 // take follows and collects as the holder of the lock.
 func (l *Launcher) take(ctx context.Context, was *store.Record, seen *watcher) (*workorder.Result, error) {
@@ -74,7 +91,7 @@ func (l *Launcher) take(ctx context.Context, was *store.Record, seen *watcher) (
 	if err != nil || rec.Collected || rec.AttemptID != was.AttemptID {
 		return l.past(was, rec, seen, err)
 	}
-	// This watcher has not seen what a former holder recorded.
+	// This watcher has not seen the events that a former holder recorded.
 	if err := errors.Join(journal.Events(rec.Dir, (&outcome.Held{Show: outcome.Judged(rec, l.Host().Emit)}).Event), seen.own(rec.Dir)); err != nil {
 		return nil, err
 	}
@@ -88,8 +105,8 @@ func (l *Launcher) take(ctx context.Context, was *store.Record, seen *watcher) (
 	return l.Collect(ctx, rec)
 }
 
-// past shows the rest of the attempt that was followed and has been collected; now
-// is the task's record by now, in which another attempt may have begun.
+// past shows the rest of the followed attempt, which has been collected. now is the
+// task's current record: it may describe a later attempt.
 func (l *Launcher) past(was, now *store.Record, seen *watcher, err error) (*workorder.Result, error) {
 	if err == nil {
 		now, err = now.At(was.Number())
@@ -106,27 +123,27 @@ func (l *Launcher) past(was, now *store.Record, seen *watcher, err error) (*work
 	return res, err
 }
 
-// peek shows the box's events while another process holds the lock.
-func (l *Launcher) peek(ctx context.Context, rec *store.Record) error {
+// peek shows the box's events while another process holds the lock. It reports whether there was a live one.
+func (l *Launcher) peek(ctx context.Context, rec *store.Record) (live bool, err error) {
 	box, err := l.Host().Find(ctx, rec)
 	if err != nil || box == nil {
-		return err
+		return false, err
 	}
 	err = runtime.Follow(ctx, l.Host().Ours(rec), rec.TaskID, runtime.LogOptions{Stdout: journal.OnlyShown((&outcome.Held{Show: outcome.Judged(rec, l.Host().Emit)}).Event)})
 	if errors.Is(err, runtime.ErrNotFound) || errors.Is(err, runtime.ErrStuck) {
-		return nil // collected and removed meanwhile, or about to be
+		err = nil // it was collected and removed meanwhile, or is about to be
 	}
-	return err
+	return box.Live(), err
 }
 
-// watcher shows every event once, however often it is read.
+// watcher shows every event once, however often the record is read.
 type watcher struct {
 	show func(workorder.Event)
 	last int64
-	host int // events of the host that were read
+	host int // number of the host's events read so far
 }
 
-// own shows the host's own events that are new. Its ending is told by the result.
+// own shows the host's own new events. It skips the ending: the result has it.
 func (w *watcher) own(dir string) error {
 	list, err := journal.Own(dir)
 	for _, e := range list[min(w.host, len(list)):] {

@@ -15,12 +15,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// bounds verifies that what git takes for the repository of a folder is the one that lies there. In an archive that somebody
-// unpacked, core.worktree, a file .git, a file commondir or a link may name any other repository of this machine, whose content
-// would then be handed out and written to.
+// bounds verifies that the repository that git finds for a folder is in that folder. In an unpacked archive, core.worktree, a
+// file .git, a file commondir or a link may name any other repository of this machine, whose content would then be served and
+// written to.
 //
-// A linked work tree and a submodule have their repository elsewhere: it is theirs when it names them in turn, which who
-// packed an archive cannot write there.
+// A linked work tree and a submodule have their repository elsewhere. It belongs to them if it names them in turn, which the
+// maker of an archive cannot arrange.
 func bounds(ctx context.Context, path string) error {
 	top := trust.Top(path)
 	out, err := gitOut(ctx, path, "rev-parse", "--is-bare-repository", "--path-format=absolute", "--git-dir", "--git-common-dir")
@@ -35,7 +35,7 @@ func bounds(ctx context.Context, path string) error {
 		return fmt.Errorf("git says %q of the repository at %s", out, top)
 	}
 	bare, gitDir, common := lines[0] == "true", resolved(lines[1]), resolved(lines[2])
-	if !bare && gitDir != top { // in a folder .git there is no work tree: who opens it says so
+	if !bare && gitDir != top { // a folder .git has no work tree: the error says so
 		tree, err := gitOut(ctx, path, "rev-parse", "--show-toplevel")
 		if err != nil {
 			return fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), "give the work tree, not its .git folder")
@@ -82,22 +82,22 @@ func namesTree(ctx context.Context, gitDir, top string) bool {
 	return false
 }
 
-// linked is what a line in a file of a repository leads to.
+// linked is the target of a line in a file of a repository.
 func linked(dir, line string) string {
 	to := strings.TrimSuffix(line, "\n")
 	if !filepath.IsAbs(to) {
 		to = filepath.Join(dir, to)
 	}
-	if filepath.Base(to) == ".git" { // which may be a file, and is named as it is
+	if filepath.Base(to) == ".git" { // it may be a file, and is named without resolving it
 		return filepath.Join(resolved(filepath.Dir(to)), ".git")
 	}
 	return resolved(to)
 }
 
-// storage is what of a repository git reads content and names from.
+// storage are the parts of a repository from which git reads content and names.
 var storage = []string{"HEAD", "config", "config.worktree", "commondir", "gitdir", "packed-refs", "shallow", "index", "info", "logs", "refs", "reftable", "objects"}
 
-// leadsOut returns where a link in a repository leads that lies in none of the folders; empty means there is none.
+// leadsOut returns the target of a link in a repository that is in none of the folders; empty if there is no such link.
 func leadsOut(dir string, folders ...string) (to string, err error) {
 	for _, name := range storage {
 		err := filepath.WalkDir(filepath.Join(dir, name), func(path string, d fs.DirEntry, err error) error {
@@ -125,10 +125,10 @@ func leadsOut(dir string, folders ...string) (to string, err error) {
 	return "", nil
 }
 
-// Borrowed are the folders outside of the repository whose objects it has without a copy (git clone --shared or --reference).
-// They may be the user's wish, or name his other repositories: only he knows.
+// Borrowed are the folders outside of the repository whose objects it uses without a copy (git clone --shared or
+// --reference). The user may have wanted that, or they may be his other repositories: only he can tell.
 func Borrowed(ctx context.Context, path string) (folders []string) {
-	folders, _ = borrowed(ctx, path) // one that git does not read is not opened
+	folders, _ = borrowed(ctx, path) // a repository that git does not read is not opened
 	return folders
 }
 
@@ -157,7 +157,7 @@ func borrowed(ctx context.Context, path string) (folders []string, err error) {
 	return folders, nil
 }
 
-// resolved is the path without links. A path that leads nowhere stays as it is.
+// resolved is the path without links. A path that does not exist stays as it is.
 func resolved(path string) string {
 	if r, err := filepath.EvalSymlinks(path); err == nil {
 		return r

@@ -15,7 +15,7 @@ const (
 	maxPkt = 65520
 )
 
-// commands is what a push asks for, read before any object of it.
+// commands are the requests of a push, read before its objects.
 type commands struct {
 	refs     []string
 	caps     string
@@ -23,7 +23,7 @@ type commands struct {
 	cert     bool
 }
 
-// readCommands reads the command list of a push and returns it verbatim too.
+// readCommands reads the command list of a push, and also returns it verbatim.
 func readCommands(r io.Reader) (verbatim string, c commands, err error) {
 	var b strings.Builder
 	size := make([]byte, 4)
@@ -81,7 +81,7 @@ func (c *commands) add(line string) error {
 	return nil
 }
 
-// forbidden lists what the push may not do.
+// forbidden lists the commands of the push that are not allowed.
 func (c *commands) forbidden(taskID, branch string) []string {
 	var bad []string
 	if c.cert {
@@ -95,15 +95,15 @@ func (c *commands) forbidden(taskID, branch string) []string {
 	return bad
 }
 
-// allowedRef reports whether the run may write the ref: its branch, and what
-// lies below its own folder of bookkeeping refs.
+// allowedRef reports whether the run may write the ref: its branch, and all refs below
+// its own folder of bookkeeping refs.
 func allowedRef(ref, taskID, branch string) bool {
 	own := "refs/sandbox-agent/" + taskID + "/"
 	return ref == "refs/heads/"+branch || strings.HasPrefix(ref, own) && len(ref) > len(own)
 }
 
-// refusal answers a push in git's own protocol, so that the user of git reads
-// the reason for every ref and not a status number.
+// refusal answers a push in git's own protocol, so that git's user reads the reason for
+// every ref and not a status number.
 func (c *commands) refusal(bad []string) string {
 	report := pkt("unpack ok\n")
 	for _, ref := range c.refs {
@@ -116,7 +116,7 @@ func (c *commands) refusal(bad []string) string {
 	msg := "refused: " + strings.Join(bad, ", ") + "\n"
 	out := pkt("\x02" + msg[:min(len(msg), 900)])
 	for len(report) > 0 {
-		n := min(len(report), maxPkt-5) // the length and the band come out of it
+		n := min(len(report), maxPkt-5) // minus the bytes of length and band
 		out, report = out+pkt("\x01"+report[:n]), report[n:]
 	}
 	return out + "0000"

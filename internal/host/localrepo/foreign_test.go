@@ -71,7 +71,7 @@ func trapped(t *testing.T) (repo, marker string) {
 	included := filepath.Join(dir, "included")
 	write(t, included, []byte("[filter \"included\"]\n\tclean = "+trap("included-clean")+"\n\trequired\n[filter \"a=b\"]\n\tclean = "+trap("named-clean")+"\n\trequired\n"))
 	set("include.path", included)
-	// What git believes to be changed it reads anew, through the filters.
+	// Git reads files that it believes to be changed anew, through the filters.
 	for _, name := range []string{"x.a", "x.b", "x.c", "x.d", "sub/file"} {
 		write(t, filepath.Join(repo, name), []byte("two\n"))
 	}

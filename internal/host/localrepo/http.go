@@ -21,22 +21,22 @@ const (
 	receivePack = "git-receive-pack"
 	// serviceTimeout bounds one request: a clone of gigabytes over the bridge.
 	serviceTimeout = 30 * time.Minute
-	// serviceGrace lets git drop its quarantine when a client goes away.
+	// serviceGrace is git's time to remove its quarantine when a client goes away.
 	serviceGrace = 2 * time.Second
 )
 
-// Options say what is served to whom.
+// Options say what is served, and to which task.
 type Options struct {
 	Repo         string // Repo.Path
-	Token        string // the password; the user name does not count
+	Token        string // the password; the user name is ignored
 	TaskID       string
 	TargetBranch string
 	Log          *slog.Logger
 }
 
-// handler speaks smart HTTP by running git's two services itself. That is less
-// than `git http-backend` does, on purpose: no path of the client's ever reaches the file system, bodies
-// of any length stream without a CGI in between, and what is pushed is known before git sees it.
+// handler speaks smart HTTP by running git's two services itself. It deliberately does less than
+// `git http-backend`: no path of the client reaches the file system, bodies of any length stream without
+// a CGI in between, and the commands of a push are known before git sees it.
 type handler struct{ o Options }
 
 // NewHandler serves the repository at /repo.git.
@@ -103,8 +103,7 @@ func (h *handler) receive(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-"+receivePack+"-result")
 	if bad := cmds.forbidden(h.o.TaskID, h.o.TargetBranch); len(bad) > 0 {
 		h.o.Log.Warn("push refused", "refs", bad)
-		// Read to the end first: git reports a connection that closes while it
-		// still sends as a network error.
+		// Read to the end first: if the connection closes while git still sends, git reports a network error.
 		_, _ = io.Copy(io.Discard, in)
 		_, _ = io.WriteString(w, cmds.refusal(bad))
 		return
@@ -113,7 +112,7 @@ func (h *handler) receive(w http.ResponseWriter, r *http.Request) {
 	h.o.Log.Info("push", "refs", cmds.refs)
 }
 
-// body is the request's content, unpacked when the client compressed it.
+// body is the request's content, unpacked if the client compressed it.
 func body(r *http.Request) (io.Reader, error) {
 	switch enc := r.Header.Get("Content-Encoding"); enc {
 	case "":
@@ -129,20 +128,19 @@ func body(r *http.Request) (io.Reader, error) {
 	}
 }
 
-// gitProtocol is what a client may ask for in Git-Protocol: it becomes an
-// environment variable of git.
+// gitProtocol matches the allowed values of Git-Protocol, which becomes an environment variable of git.
 var gitProtocol = regexp.MustCompile(`^[a-z0-9=:.]{1,64}$`)
 
-// servicePolicy overrides the repository's own configuration: the command line
-// is the last word. A push may rewind the run's own refs (checkpoints do), never a checked-out
-// branch, and brings no object that would do harm where it is checked out.
+// servicePolicy overrides the repository's own configuration, as git's command line has
+// precedence. A push may rewind the run's own refs (checkpoints do), but not a checked-out
+// branch, and must not bring objects that do harm when they are checked out.
 var servicePolicy = append(checked("receive"),
 	"-c", "receive.denyCurrentBranch=refuse", "-c", "receive.denyNonFastForwards=false", "-c", "receive.denyDeletes=false",
 	"-c", "uploadpack.allowFilter=true", "-c", "receive.unpackLimit=1", "-c", "receive.maxInputSize=0",
 )
 
-// checked makes git examine the objects that come in by what (receive, fetch). Old
-// tools wrote the faults that are let through: they are ugly, common and harmless.
+// checked makes git check incoming objects in an operation (receive, fetch). The ignored
+// faults come from old tools; they are common and harmless.
 func checked(what string) []string {
 	args := []string{"-c", what + ".fsckObjects=true"}
 	for _, fault := range []string{"zeroPaddedFilemode", "missingSpaceBeforeDate", "badTimezone"} {
@@ -156,7 +154,7 @@ func (h *handler) run(w http.ResponseWriter, r *http.Request, service string, in
 	defer cancel()
 	args := append(slices.Clone(servicePolicy), strings.TrimPrefix(service, "git-"), "--stateless-rpc")
 	args = append(append(args, flags...), h.o.Repo)
-	repo := repoAt(h.o.Repo)
+	repo := Git(h.o.Repo)
 	if p := r.Header.Get("Git-Protocol"); gitProtocol.MatchString(p) {
 		repo.Env = append(repo.Env, "GIT_PROTOCOL="+p)
 	}
@@ -166,7 +164,7 @@ func (h *handler) run(w http.ResponseWriter, r *http.Request, service string, in
 	}
 }
 
-// flushWriter sends what git says at once: progress, and the end of a long push.
+// flushWriter sends git's output at once: progress, and the end of a long push.
 type flushWriter struct{ w http.ResponseWriter }
 
 func (f flushWriter) Write(p []byte) (int, error) {

@@ -1,7 +1,7 @@
-// Package localrepo makes a repository on this machine the remote of a run: it
-// examines the repository, serves it to the box over authenticated smart HTTP, and
-// brings home work that could not be pushed. The box may read every ref and write the
-// run's own refs only; no hook of the repository runs for it and no checked-out branch moves.
+// Package localrepo makes a repository on this machine the remote of a run: it examines the
+// repository, serves it to the box over authenticated smart HTTP, and imports work that could
+// not be pushed. The box may read every ref and write only the run's own refs; no hook of the
+// repository runs for it and no checked-out branch moves.
 package localrepo
 
 import (
@@ -19,25 +19,23 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// gitTimeout bounds a question to a repository on disk; `status` of a large
-// tree on a cold disk is the slowest.
+// gitTimeout bounds one git command on a repository on disk; `status` of a large tree on a cold disk is the slowest.
 const gitTimeout = 60 * time.Second
 
 // Repo is a repository on this machine.
 type Repo struct {
-	// Path is the top of the work tree, or the repository itself when bare.
+	// Path is the top of the work tree, or the repository itself if it is bare.
 	Path string
 	Bare bool
-	// Head is the checked-out branch; empty when HEAD is detached.
+	// Head is the checked-out branch; empty if HEAD is detached.
 	Head string
-	// Changed are the files of the work tree that are not committed as they are,
-	// relative to Path; a new folder ends in a slash.
+	// Changed are the files of the work tree with uncommitted changes, relative to Path; a new folder ends in a slash.
 	Changed []string
-	// Empty says that there is no commit yet.
+	// Empty reports that there is no commit yet.
 	Empty bool
 }
 
-// Open examines the repository that path lies in.
+// Open examines the repository that contains path.
 func Open(ctx context.Context, path string) (*Repo, error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
@@ -92,16 +90,16 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 	return r, nil
 }
 
-// Remotes are the URLs that a repository's own configuration names; none when it has no say, or is another than the one that lies there.
+// Remotes are the URLs in a repository's own configuration; none if git would use another repository than the one in that folder.
 func Remotes(ctx context.Context, dir string) (urls []string) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
 	if bounds(ctx, dir) != nil {
-		return nil // it would be the word of another repository
+		return nil // the configuration would be that of another repository
 	}
 	out, err := gitOut(ctx, dir, "config", "--local", "--null", "--get-regexp", `^remote\..*\.url$`)
 	if err != nil {
-		return nil // none, or no repository that git would read
+		return nil // no remotes, or git does not read the repository
 	}
 	for entry := range strings.SplitSeq(out, "\x00") {
 		if _, url, ok := strings.Cut(entry, "\n"); ok {
@@ -121,7 +119,7 @@ func changed(status string) (names []string) {
 		}
 		names = append(names, entries[i][lead:])
 		if strings.ContainsAny(entries[i][:lead], "RC") {
-			i++ // the name it had
+			i++ // skip the old name
 		}
 	}
 	return names
@@ -134,8 +132,7 @@ func openHint(err error) string {
 	return "give a folder inside a git repository (git init makes one), or a URL"
 }
 
-// Base verifies that a run can start from branch (empty means the checked-out one)
-// and returns its name.
+// Base verifies that a run can start from branch (if empty the checked-out one) and returns its name.
 func (r *Repo) Base(ctx context.Context, branch string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
@@ -162,8 +159,8 @@ func (r *Repo) branchHint(ctx context.Context) string {
 	return "it has: " + strings.Join(strings.Fields(out), ", ")
 }
 
-// ImportBundle brings the run's branch from a bundle into the repository. The
-// branch must not exist there or must be an ancestor. Head is the commit that it is at then, "" when the bundle has no commit of it.
+// ImportBundle imports the run's branch from a bundle into the repository. The branch must be missing there or be an ancestor. head
+// is the branch's commit after that, "" if the bundle has no commit of it.
 func ImportBundle(ctx context.Context, repo, bundle, taskID, branch string) (head string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
@@ -171,8 +168,8 @@ func ImportBundle(ctx context.Context, repo, bundle, taskID, branch string) (hea
 	if err != nil {
 		return "", fmt.Errorf("read bundle: %w", err)
 	}
-	// Into a repository of its own first: git examines what a fetch from a
-	// repository brings, what a bundle brings only since 2.46.
+	// First into a repository of its own: git checks the objects of a fetch from a
+	// repository, but those of a bundle only since 2.46.
 	stage, err := os.MkdirTemp("", "sandbox-agent-import-")
 	if err != nil {
 		return "", fmt.Errorf("read bundle: %w", err)
@@ -200,11 +197,11 @@ func ImportBundle(ctx context.Context, repo, bundle, taskID, branch string) (hea
 		return "", errors.New("the bundle holds no ref of this run")
 	}
 	fetch := []string{"fetch", "--no-tags", "--no-auto-gc", "--no-write-fetch-head", "--"}
-	fetch = append([]string{"-c", "protocol.file.allow=always"}, fetch...) // from what was named here
+	fetch = append([]string{"-c", "protocol.file.allow=always"}, fetch...) // the file is named here, not by the box
 	if _, err := gitOut(ctx, stage, slices.Concat(fetch, []string{bundle}, out)...); err != nil {
 		return "", err
 	}
-	// The address is what it is: the longest rule that rewrites one counts.
+	// Keep the address as it is: the user's configuration may rewrite it, and the longest matching rule wins.
 	fetch = append([]string{"-c", "url." + stage + ".insteadOf=" + stage}, fetch...)
 	if _, err := gitOut(ctx, repo, slices.Concat(checked("fetch"), fetch, []string{stage}, in)...); err != nil {
 		return "", err
@@ -212,7 +209,7 @@ func ImportBundle(ctx context.Context, repo, bundle, taskID, branch string) (hea
 	return head, nil
 }
 
-// borrow makes dir a repository that has the objects of repo without a copy.
+// borrow makes dir a repository that uses the objects of repo without a copy.
 func borrow(ctx context.Context, dir, repo string) error {
 	if _, err := gitOut(ctx, dir, "init", "-q", "--bare"); err != nil {
 		return err
@@ -227,16 +224,16 @@ func borrow(ctx context.Context, dir, repo string) error {
 	return os.WriteFile(filepath.Join(dir, "objects", "info", "alternates"), []byte(objects), 0o600)
 }
 
-// repoAt is the repository at dir, with nothing of its configuration believed.
-func repoAt(dir string) git.Repo { return git.Repo{Dir: dir, Foreign: true, Env: gitEnv()} }
+// Git is the repository at dir, whose own configuration runs no program.
+func Git(dir string) git.Repo { return git.Repo{Dir: dir, Foreign: true, Env: gitEnv()} }
 
 func gitOut(ctx context.Context, dir string, args ...string) (string, error) {
-	out, err := repoAt(dir).Output(ctx, args...)
+	out, err := Git(dir).Output(ctx, args...)
 	return string(out), err
 }
 
-// gitEnv is the environment without what would point git elsewhere than at the
-// folder it is run in (a hook or an alias that called us exports GIT_DIR and more).
+// gitEnv is the environment without variables that would lead git to another repository
+// (a hook or an alias that called us exports GIT_DIR and more).
 func gitEnv() []string {
 	env := []string{"LC_ALL=C"}
 	for _, kv := range os.Environ() {

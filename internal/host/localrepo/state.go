@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// TaskRefs lists what the repository has of a task by full names: the branches that
-// can be its own, and all that lies below workorder.TaskRefs.
+// TaskRefs lists the full names of a task's refs in the repository: the branches that can
+// be its own, and all refs below workorder.TaskRefs.
 func (r *Repo) TaskRefs(ctx context.Context, taskID string) (names []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()

@@ -8,15 +8,15 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Learned is what a task's attempts teach about its network.
+// Learned is what can be learned from a task's attempts about its network.
 type Learned struct {
 	TaskID   string                `json:"task_id"`
-	Attempts []int                 `json:"attempts"` // that recorded something
-	Mode     workorder.NetworkMode `json:"mode"`     // of the last attempt that says
+	Attempts []int                 `json:"attempts"` // those with a record
+	Mode     workorder.NetworkMode `json:"mode"`     // of the last attempt whose mode is known
 	Proposal
 }
 
-// Learn proposes rules for all that the attempts of a task, oldest first, reached for.
+// Learn proposes rules for all places that the attempts of a task, oldest first, tried to reach.
 func Learn(taskID string, runs []Run, o Options) (Learned, error) {
 	l := Learned{TaskID: taskID, Attempts: []int{}}
 	var hosts []workorder.NetworkHost

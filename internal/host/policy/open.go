@@ -1,8 +1,8 @@
 package policy
 
-// open are places that accept uploads from anyone, so that an agent that was talked
-// into it can send code or data to a stranger there, past every other rule. The list is of the
-// best-known ones (November 2026) and cannot be complete; a domain stands for its subdomains too.
+// open are places that accept uploads from anyone: an agent that was persuaded can send code or
+// data to a stranger there, in spite of all other rules. The list has the best-known ones
+// (November 2026) and cannot be complete; a domain includes its subdomains.
 var open = []struct {
 	what    string
 	domains []string

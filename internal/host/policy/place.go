@@ -9,17 +9,18 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Network is what decides whether a box reaches a place.
+// Network has the settings that decide whether a box reaches a place.
 type Network struct {
 	Mode     workorder.NetworkMode
 	Rules    []workorder.AllowRule
 	Services []workorder.Service
 }
 
-// https is the port that a place without one is asked for at.
+// https is the default port of a place.
 const https = 443
 
-// Allows says whether a box of that network reaches a place, and by what.
+// Allows reports whether a box of that network reaches a place; says names the rule or
+// the reason.
 func (n Network) Allows(place workorder.AllowRule) (says string, ok bool) {
 	port := cmp.Or(place.Port, https)
 	addr, _ := netip.ParseAddr(place.Host)

@@ -1,6 +1,6 @@
-// Package policy proposes the rules of a restricted network from what runs reached
-// for. A box's report is material to judge: a proposed rule is made anew from the place,
-// never taken over, and says where anybody could receive what an agent sends.
+// Package policy proposes the rules of a restricted network from the places that runs
+// tried to reach. A box's report is untrusted: a proposed rule is made anew from the
+// place, never copied, and is marked if anyone can receive what an agent sends there.
 package policy
 
 import (
@@ -15,38 +15,38 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// wildcardFrom is how many subdomains of one domain are collapsed to *.domain where
-// that is asked for: two are still shorter by their names.
+// wildcardFrom is the number of subdomains from which they become one *.domain rule, on
+// request: two are shorter by their names.
 const wildcardFrom = 3
 
-// maxBy bounds who is named of a rule's users.
+// maxBy bounds the programs that are named as users of a rule.
 const maxBy = 3
 
 // Rule is a proposed rule.
 type Rule struct {
 	Rule string `json:"rule"`
-	// Hosts are what it stands for, when that is not the rule itself.
+	// Hosts are the places of the rule, if they differ from the rule itself.
 	Hosts    []string                  `json:"hosts"`
 	Count    int64                     `json:"count"`
 	Statuses []workorder.NetworkStatus `json:"statuses"`
 	By       []string                  `json:"by"`
-	// Risk says why an agent could send things to anybody there; empty means nothing is known.
+	// Risk is why an agent could send data to anyone there; empty if no reason is known.
 	Risk string `json:"risk"`
-	// Asked says that the name was only looked up.
+	// Asked reports that the name was only looked up.
 	Asked bool `json:"only_looked_up"`
 
 	parsed   workorder.AllowRule
 	lookedUp int64
 }
 
-// Options select what rules are made of.
+// Options select the input of the rules.
 type Options struct {
-	// Statuses that count; empty means all.
+	// Statuses are those that count; if empty all.
 	Statuses  []workorder.NetworkStatus
 	Wildcards bool
 }
 
-// Proposal is the smallest list of rules, and what none can allow.
+// Proposal is the smallest list of rules, and the places that no rule can allow.
 type Proposal struct {
 	Allow []Rule `json:"allow"`
 	// Never are the places that no rule can allow.
@@ -76,7 +76,7 @@ func Propose(hosts []workorder.NetworkHost, o Options) Proposal {
 	}
 	for _, r := range rules {
 		if r.Asked {
-			r.Count = r.lookedUp // who connects looks the name up first, which is not counted twice
+			r.Count = r.lookedUp // a connection looks the name up first, which must not count twice
 		}
 	}
 	lookups(rules)
@@ -89,21 +89,21 @@ func Propose(hosts []workorder.NetworkHost, o Options) Proposal {
 	return p
 }
 
-// pid is how boxes tell processes of one name apart.
+// pid matches the suffix by which boxes distinguish processes of one name.
 var pid = regexp.MustCompile(` \(pid [0-9]+\)$`)
 
-// ruleFor is the smallest rule for a place. A name that was only asked for has no port.
+// ruleFor is the smallest rule for a place. A name that was only looked up has no port.
 func ruleFor(h workorder.NetworkHost) (workorder.AllowRule, bool) {
 	if h.Protocol != "" && h.Protocol != "tcp" && h.Protocol != "dns" || h.Status == workorder.NetworkRefused && h.Rule == "" {
 		return workorder.AllowRule{}, false
 	}
 	r := workorder.AllowRuleFor(workorder.CanonicalHost(h.Host), h.Port)
-	// A box that saw neither TLS nor HTTP on a port of the web says so by naming the port.
+	// If a box saw neither TLS nor HTTP on a web port, its rule names the port.
 	if exact := (workorder.AllowRule{Host: r.Host, Port: h.Port}); h.Port != 0 && Bare(h.Rule) == exact.String() {
 		r = exact
 	}
 	if said, err := workorder.ParseAllowRule(Bare(h.Rule)); err == nil && said.Private && said.Host == r.Host {
-		r = said // the name was a private address
+		r = said // the name was of a private address
 	}
 	parsed, err := workorder.ParseAllowRule(r.String())
 	return parsed, err == nil && parsed == r
@@ -144,8 +144,8 @@ func (p *Proposal) never(h workorder.NetworkHost) {
 	p.Never = append(p.Never, h)
 }
 
-// lookups drops rules for names that were looked up to be reached at another port:
-// the rule for that port allows the look-up too.
+// lookups drops rules for look-ups of names that were then reached at another port: the
+// rule for that port also allows the look-up.
 func lookups(rules map[string]*Rule) {
 	for name, r := range rules {
 		if !r.Asked {
@@ -199,8 +199,8 @@ func collapse(rules map[string]*Rule) {
 	}
 }
 
-// Risk says what kind of place a host is where anybody can receive what is sent to it;
-// empty means none that is known.
+// Risk describes the kind of a host at which anyone can receive what is sent to it; empty
+// if it is not known as one.
 func Risk(host string) string {
 	for _, k := range open {
 		for _, d := range k.domains {

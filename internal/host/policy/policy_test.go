@@ -60,7 +60,7 @@ func TestPropose(t *testing.T) {
 	if got := rules(policy.Propose(hosts, policy.Options{Statuses: []workorder.NetworkStatus{"allowed"}})); got != "z.example" {
 		t.Errorf("only allowed: %s", got)
 	}
-	// What is proposed allows what was reached for.
+	// The proposed rules allow the hosts that were reached for.
 	for _, h := range hosts[:3] {
 		if !slices.ContainsFunc(p.Allow, func(r policy.Rule) bool {
 			parsed, err := workorder.ParseAllowRule(r.Rule)

@@ -9,30 +9,29 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Bare is a rule without what makes it an item of a YAML list, which is how boxes
-// name rules.
+// Bare is a rule without the syntax of an item of a YAML list; boxes report rules as such items.
 func Bare(line string) string {
 	return strings.Trim(strings.TrimPrefix(strings.TrimSpace(line), "- "), `"'`)
 }
 
-// Line is a rule as an item of a YAML list; it may be one already.
+// Line is a rule as an item of a YAML list; it may already be one.
 func Line(rule string) string {
 	rule = Bare(rule)
 	if r, err := workorder.ParseAllowRule(rule); err == nil {
 		return r.Line()
 	}
-	return "- '" + strings.ReplaceAll(rule, "'", "''") + "'" // of an event that no box of ours wrote
+	return "- '" + strings.ReplaceAll(rule, "'", "''") + "'" // from an event that was not written by this program
 }
 
-// Run is what one attempt recorded.
+// Run is the record of one attempt.
 type Run struct {
 	Number int                   // of the attempt
-	Asked  workorder.NetworkMode // what its order asks for; empty means there is no order
-	Result *workorder.Result     // nil means there is none
+	Asked  workorder.NetworkMode // the mode of its order; empty if there is no order
+	Result *workorder.Result     // nil if there is none
 	Events []workorder.Event
 }
 
-// mode is what the attempt ran with, or was asked to; empty means that is not known.
+// mode is the network mode that the attempt ran with, or that of its order; empty if unknown.
 func (r Run) mode() workorder.NetworkMode {
 	if r.Result != nil && r.Result.Network != nil {
 		return r.Result.Network.Mode
@@ -40,8 +39,8 @@ func (r Run) mode() workorder.NetworkMode {
 	return r.Asked
 }
 
-// Hosts is what the attempt reached for: what its result says, and what only its
-// events do, as of a run that was lost.
+// Hosts are the places that the attempt tried to reach: those of its result, and those
+// only in its events, for example of a lost run.
 func (r Run) Hosts() []workorder.NetworkHost {
 	var all []workorder.NetworkHost
 	known := map[string]bool{}
@@ -64,8 +63,8 @@ func (r Run) Hosts() []workorder.NetworkHost {
 	return all
 }
 
-// Restricted reports whether anything can be known of the attempt: of a full network
-// only what was refused is.
+// Restricted reports whether the result shows all accesses of the attempt: with a full
+// network it shows only the refused ones.
 func (r Run) Restricted() bool {
 	return r.Result != nil && r.Result.Network != nil && r.Result.Network.Mode != workorder.NetworkFull
 }
@@ -74,7 +73,7 @@ func place(h workorder.NetworkHost) string {
 	return fmt.Sprintf("%s %d %s", h.Host, h.Port, h.Status)
 }
 
-// hostOf reads an event, whose Name is host:port, or a host without one.
+// hostOf reads the place of an event, whose Name is host:port or a host alone.
 func hostOf(e workorder.Event) (workorder.NetworkHost, bool) {
 	h := workorder.NetworkHost{Host: e.Name, Protocol: "tcp", Status: workorder.NetworkStatus(e.Status), Count: 1, Reason: e.Text, Rule: e.Fix}
 	if host, port, err := net.SplitHostPort(e.Name); err == nil {
@@ -87,7 +86,7 @@ func hostOf(e workorder.Event) (workorder.NetworkHost, bool) {
 		h.Protocol = "dns"
 	}
 	if strings.HasPrefix(e.Fix, "gateway:") || strings.Contains(h.Host, " ") {
-		return h, false // what the model's provider would run: no place of the network's
+		return h, false // a feature of the model's provider, not a place of the network
 	}
 	if e.By != "" {
 		h.By = []string{e.By}

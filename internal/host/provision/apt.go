@@ -17,8 +17,8 @@ type archive struct {
 	trusted    bool
 }
 
-// parseSources reads the binary archives out of apt's files, by name: *.list
-// has one line each, *.sources has stanzas. Only http and https can be passed on.
+// parseSources reads the binary archives out of apt's files, by name: *.list has one line
+// each, *.sources has stanzas. Only http and https archives can be used in a build.
 func parseSources(files map[string]string) []archive {
 	var all []archive
 	for _, name := range sortedKeys(files) {
@@ -93,7 +93,7 @@ func parseStanzas(text string) []archive {
 func (a *archive) option(k, v string) {
 	switch strings.ToLower(k) {
 	case "signed-by":
-		// A key inside the file cannot be named by path; the keyring's own serves.
+		// A key inside the file has no path; the keyring's own key is used.
 		if strings.HasPrefix(v, "/") && !strings.ContainsAny(v, " ,") {
 			a.signedBy = v
 		}
@@ -102,20 +102,20 @@ func (a *archive) option(k, v string) {
 	}
 }
 
-// plan is how a base is made from this machine's archives.
+// plan describes how a base is made from this machine's archives.
 type plan struct {
 	distro  string // debian or ubuntu
 	suite   string
 	mirror  string
-	keyring string // empty means debootstrap's own choice
+	keyring string // if empty debootstrap's own choice
 	trusted bool
 	sources string // the base's sources.list
 }
 
 var errNoArchive = errors.New("this machine's apt sources name no package archive of Debian or Ubuntu")
 
-// planBase chooses the suite and finds the archives that serve it: the same hosts
-// that serve this machine's own release. osID and codename are those of os-release.
+// planBase chooses the suite and finds its archives on the hosts that serve this
+// machine's own release. osID and codename are those of os-release.
 func planBase(osID string, like []string, codename string, all []archive) (plan, error) {
 	p := plan{distro: "debian", suite: "trixie"}
 	components := "main"
@@ -144,8 +144,8 @@ func planBase(osID string, like []string, codename string, all []archive) (plan,
 	return p, nil
 }
 
-// findMain finds the archive that serves the release itself. A host on a rolling
-// release names no codename: then the archive's usual path tells.
+// findMain finds the archive of the release itself. A host on a rolling release names no
+// codename: then the archive is found by its usual path.
 func findMain(all []archive, distro, codename string) (archive, bool) {
 	if codename != "" {
 		if a, ok := findSuite(all, codename); ok && slices.Contains(a.components, "main") {
@@ -160,8 +160,8 @@ func findMain(all []archive, distro, codename string) (archive, bool) {
 	return archive{}, false
 }
 
-// findSuite finds an archive by suite, a distribution's own before third parties',
-// which use the codename too: its suites or path are the usual ones.
+// findSuite finds an archive by suite. It prefers the distribution's own, known by its
+// usual suites or path, to a third party's, which can use the same codename.
 func findSuite(all []archive, suite string) (archive, bool) {
 	match := slices.DeleteFunc(slices.Clone(all), func(a archive) bool {
 		return !slices.Contains(a.suites, suite) || !slices.Contains(a.components, "main")

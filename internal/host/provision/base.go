@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	// registryBase is the base where a registry answers.
+	// registryBase is the base if a registry answers.
 	registryBase = "ubuntu:24.04"
-	// baseRepository is the name of bases made from a package archive, and of
-	// any base that an administrator puts there by `docker tag`.
+	// baseRepository is the name of bases made from a package archive, and of any base that
+	// an administrator adds by `docker tag`.
 	baseRepository = "sandbox-agent/base"
-	// answerDeadline is what a registry has to say its first word: long enough
-	// for a slow one, short enough not to be felt where packets are dropped.
+	// answerDeadline bounds the wait for a registry's first answer: long enough for a slow
+	// one, short enough not to be felt if packets are dropped.
 	answerDeadline = 20 * time.Second
 )
 
 // base returns the image to build on: one made or tagged here before, else the
-// registry's, else one made from the package archive.
+// registry's, else a new one from the package archive.
 func (b *builder) base(ctx context.Context, host host) (string, error) {
 	found, err := b.localBase(ctx)
 	if err != nil || found != "" {
@@ -77,14 +77,14 @@ func (b *builder) localBase(ctx context.Context) (string, error) {
 	}
 }
 
-// Why a base could not be pulled.
+// The reasons why a base could not be pulled.
 var (
 	errUnreachable = errors.New("the registry does not answer")
 	errDenied      = errors.New("the registry refused")
 )
 
-// pull fetches the registry's base. Its first word is due soon; the rest may
-// take as long as the whole build.
+// pull fetches the registry's base. Its first message is due soon; the rest may take as
+// long as the whole build.
 func (b *builder) pull(ctx context.Context) error {
 	b.say("pulling %s", registryBase)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -97,11 +97,11 @@ func (b *builder) pull(ctx context.Context) error {
 	if err != nil {
 		return classify(orCause(ctx, err))
 	}
-	defer body.Close() // read to its end or given up
+	defer body.Close() // it was read to its end or abandoned
 	return classify(orCause(ctx, drain(body, func() { first.Stop() })))
 }
 
-// drain reads progress messages to their end; the first one is told to answered.
+// drain reads progress messages to their end; it calls answered at the first one.
 func drain(r io.Reader, answered func()) error {
 	dec := json.NewDecoder(r)
 	for {
@@ -118,8 +118,8 @@ func drain(r io.Reader, answered func()) error {
 	}
 }
 
-// classify tells a registry that refuses from one that is not there; the engine
-// only gives words.
+// classify separates a registry that refuses from one that cannot be reached. The engine
+// gives only a text.
 func classify(err error) error {
 	if err == nil || errors.Is(err, errUnreachable) {
 		return err
@@ -133,9 +133,8 @@ func classify(err error) error {
 	return fmt.Errorf("%w: %w", errUnreachable, err)
 }
 
-// EnsureBase returns the name of the base that the default image is built on, and
-// makes it when there is none. Small images of services can be built on it too:
-// its package sources are ones that answer here.
+// EnsureBase returns the name of the default image's base, and makes it if there is none. Small
+// images of services can be built on it too: its package sources can be reached from here.
 func EnsureBase(ctx context.Context, engine Engine, o Options) (string, error) {
 	if o.Progress == nil {
 		o.Progress = func(workorder.Event) {}

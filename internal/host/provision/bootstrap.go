@@ -20,12 +20,12 @@ import (
 const (
 	// bootstrapDeadline bounds making a base: about a hundred packages.
 	bootstrapDeadline = 15 * time.Minute
-	// bootstrapGrace lets debootstrap unmount what it mounted.
+	// bootstrapGrace is debootstrap's time to unmount its mounts.
 	bootstrapGrace = 5 * time.Second
 )
 
-// bootstrap makes a base from the package archive that this machine itself uses,
-// and imports it under a name that later builds find.
+// bootstrap makes a base from this machine's own package archive, and imports it under a
+// name that later builds find.
 func (b *builder) bootstrap(ctx context.Context, host host) (string, error) {
 	p, err := planHere()
 	if err != nil {
@@ -42,8 +42,8 @@ func (b *builder) bootstrap(ctx context.Context, host host) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("make a base: %w", err)
 	}
-	defer os.RemoveAll(root) // what is left is in the state folder's temporary names
-	// The state folder may be private; apt in the base works as a user of its own.
+	defer os.RemoveAll(root) // the rest is among the state folder's temporary names
+	// The state folder may be private; apt in the base runs as another user.
 	if err := os.Chmod(root, 0o755); err != nil {
 		return "", fmt.Errorf("make a base: %w", err)
 	}
@@ -79,13 +79,13 @@ func bootstrapEnv(environ []string, proxies map[string]string) []string {
 	env := slices.DeleteFunc(slices.Clone(environ), func(kv string) bool { return strings.HasPrefix(kv, "PATH=") })
 	env = append(env, "PATH="+os.Getenv("PATH")+":/usr/local/sbin:/usr/sbin:/sbin", "DEBIAN_FRONTEND=noninteractive")
 	for _, k := range sortedKeys(proxies) {
-		// wget reads the lower-case names only.
+		// wget reads only the lower-case names.
 		env = append(env, strings.ToLower(k)+"="+proxies[k])
 	}
 	return env
 }
 
-// prepare gives the base its package sources and takes out what no image needs.
+// prepare gives the base its package sources and removes what images do not need.
 func prepare(root, sources string) error {
 	apt := filepath.Join(root, "etc/apt")
 	if err := os.WriteFile(filepath.Join(apt, "sources.list"), []byte(sources), 0o644); err != nil {
@@ -112,7 +112,7 @@ func prepare(root, sources string) error {
 
 func (b *builder) importFolder(ctx context.Context, root, name string) error {
 	pr, pw := io.Pipe()
-	defer pr.Close() // only ends tar when the engine stopped reading
+	defer pr.Close() // only ends tar if the engine stopped reading
 	tail := proc.NewTail(tailBytes)
 	tar, err := proc.Start(ctx, proc.Spec{Argv: []string{"tar", "--numeric-owner", "-C", root, "-c", "."}, Stdout: pw, Stderr: tail})
 	if err != nil {
@@ -124,7 +124,7 @@ func (b *builder) importFolder(ctx context.Context, root, name string) error {
 	if err != nil {
 		return orCause(ctx, err)
 	}
-	defer body.Close() // read to its end or given up
+	defer body.Close() // it was read to its end or abandoned
 	return orCause(ctx, drain(body, func() {}))
 }
 

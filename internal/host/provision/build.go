@@ -22,15 +22,14 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// StepImage is the step that the events belong to; who calls Ensure starts and
-// finishes it.
+// StepImage is the step of the events; the caller of Ensure starts and finishes it.
 const StepImage = "image"
 
-// missingMark starts a line of the build that names an optional part which
-// could not be had; build/lib.sh prints it.
+// missingMark starts a line of the build that names an unavailable optional part;
+// build/lib.sh prints it.
 const missingMark = "not in this image: "
 
-// tailBytes is how much of a failed build's output its error shows.
+// tailBytes bounds the output of a failed build in its error.
 const tailBytes = 3 << 10
 
 // builder builds the default image once.
@@ -74,7 +73,7 @@ func (b *builder) warn(format string, a ...any) {
 
 func (b *builder) build(ctx context.Context, base string, host host) error {
 	pr, pw := io.Pipe()
-	defer pr.Close() // only unblocks the writer when the engine stopped reading
+	defer pr.Close() // only unblocks the writer if the engine stopped reading
 	go func() {
 		pw.CloseWithError(b.src.WriteContext(pw, image.Host{CAs: host.cas, Registry: host.registry}))
 	}()
@@ -86,14 +85,20 @@ func (b *builder) build(ctx context.Context, base string, host host) error {
 }
 
 func buildArgs(base string, proxies map[string]string) map[string]*string {
-	args := map[string]*string{"BASE": &base}
-	for k, v := range proxies {
-		args[k] = &v
-	}
+	args := pointers(proxies)
+	args["BASE"] = &base
 	return args
 }
 
-// submit has the engine build the context under the builder's name.
+func pointers(values map[string]string) map[string]*string {
+	p := map[string]*string{}
+	for k, v := range values {
+		p[k] = &v
+	}
+	return p
+}
+
+// submit sends the context to the engine, which builds it under the builder's name.
 func (b *builder) submit(ctx context.Context, buildContext io.Reader, o build.ImageBuildOptions) error {
 	o.Tags, o.Version = []string{b.name}, build.BuilderV1
 	o.Remove, o.ForceRemove = true, true
@@ -101,7 +106,7 @@ func (b *builder) submit(ctx context.Context, buildContext io.Reader, o build.Im
 	if err != nil {
 		return fault.New(workorder.ExitBox, fmt.Errorf("build image %s: %w", b.name, orCause(ctx, err)), "")
 	}
-	defer res.Body.Close() // read to its end or given up
+	defer res.Body.Close() // it was read to its end or abandoned
 	tail := proc.NewTail(tailBytes)
 	if err := b.follow(res.Body, tail); err != nil {
 		return fault.New(workorder.ExitBox,
@@ -111,18 +116,18 @@ func (b *builder) submit(ctx context.Context, buildContext io.Reader, o build.Im
 	return nil
 }
 
-// message is one of the engine's progress messages, as far as it is used here.
+// message has the used fields of the engine's progress messages.
 type message struct {
 	Stream string `json:"stream"`
 	Status string `json:"status"`
 	Error  string `json:"error"`
 }
 
-// stepLine is how the classic builder announces an instruction.
+// stepLine matches the classic builder's line for an instruction.
 var stepLine = regexp.MustCompile(`^Step (\d+)/(\d+) : (.+)`)
 
-// follow reads the builder's messages, reports one event per instruction, and
-// keeps the output's end in tail.
+// follow reads the builder's messages, reports one event per instruction, and keeps the
+// end of the output in tail.
 func (b *builder) follow(r io.Reader, tail io.Writer) error {
 	dec := json.NewDecoder(r)
 	for {
@@ -147,13 +152,13 @@ func (b *builder) follow(r io.Reader, tail io.Writer) error {
 	}
 }
 
-// short is an instruction on one line of usual width.
+// short is an instruction cut to one line of usual width.
 func short(s string) string {
 	const width = 100
 	return text.Runes(text.Words(s), width)
 }
 
-// noTag is how older engines list an image without a name.
+// noTag is the name that older engines list for an image without one.
 const noTag = "<none>:<none>"
 
 func list(ctx context.Context, engine Engine) ([]Built, error) {
@@ -163,7 +168,7 @@ func list(ctx context.Context, engine Engine) ([]Built, error) {
 	}
 	var out []Built
 	for _, s := range sum {
-		b := Built{ID: s.ID, Hash: s.Labels[labelHash], Version: s.Labels[labelVersion], Created: time.Unix(s.Created, 0), Bytes: s.Size}
+		b := Built{ID: s.ID, Hash: s.Labels[labelHash], Version: s.Labels[labelVersion], Prepared: s.Labels[labelPrepared], From: s.Labels[labelFrom], Created: time.Unix(s.Created, 0), Bytes: s.Size}
 		for _, t := range s.RepoTags {
 			if t == noTag {
 				continue
@@ -180,7 +185,7 @@ func list(ctx context.Context, engine Engine) ([]Built, error) {
 	return out, nil
 }
 
-// orCause prefers the reason why ctx ended over the error that its end made.
+// orCause returns the reason why ctx ended, if it did, instead of the error that this caused.
 func orCause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

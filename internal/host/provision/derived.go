@@ -13,8 +13,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// EnsureDerived makes the image name from a Dockerfile whose build argument BASE
-// is the default image's base. An image of that name that is there is used as it is.
+// EnsureDerived makes the image name from a Dockerfile whose build argument BASE is the
+// default image's base. An existing image of that name is used as it is.
 func EnsureDerived(ctx context.Context, engine Engine, o Options, name string, dockerfile []byte) error {
 	if _, err := inspect(ctx, engine, name); !cerrdefs.IsNotFound(err) {
 		return err
@@ -31,7 +31,7 @@ func EnsureDerived(ctx context.Context, engine Engine, o Options, name string, d
 	defer cancel()
 	start := time.Now()
 	b.emit(workorder.Event{Type: workorder.EventStepStarted, Name: StepImage, Text: name})
-	err = b.derive(ctx, base, dockerfile)
+	err = b.derive(ctx, dockerfile, build.ImageBuildOptions{BuildArgs: buildArgs(base, readHost(ctx).proxies)})
 	e := workorder.Event{Type: workorder.EventStepFinished, Name: StepImage, Status: string(workorder.StepDone), DurationMS: time.Since(start).Milliseconds()}
 	if err != nil {
 		e.Status, e.Text = string(workorder.StepFailed), err.Error()
@@ -40,7 +40,8 @@ func EnsureDerived(ctx context.Context, engine Engine, o Options, name string, d
 	return err
 }
 
-func (b *builder) derive(ctx context.Context, base string, dockerfile []byte) error {
+// derive builds from a Dockerfile alone.
+func (b *builder) derive(ctx context.Context, dockerfile []byte, o build.ImageBuildOptions) error {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
 	if err := w.WriteHeader(&tar.Header{Name: "Dockerfile", Mode: 0o644, Size: int64(len(dockerfile))}); err != nil {
@@ -52,5 +53,5 @@ func (b *builder) derive(ctx context.Context, base string, dockerfile []byte) er
 	if err := w.Close(); err != nil {
 		return fmt.Errorf("build image %s: %w", b.name, err)
 	}
-	return b.submit(ctx, &buf, build.ImageBuildOptions{BuildArgs: buildArgs(base, readHost(ctx).proxies)})
+	return b.submit(ctx, &buf, o)
 }

@@ -11,14 +11,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// caFolder is where Debian and Ubuntu keep the certificates an administrator added.
+// caFolder is the folder of Debian and Ubuntu for certificates that an administrator added.
 const caFolder = "/usr/local/share/ca-certificates"
 
-// npmDeadline bounds asking npm for its registry; it starts in under a second.
+// npmDeadline bounds asking npm for its registry; npm starts in under a second.
 const npmDeadline = 10 * time.Second
 
-// host is what this machine needs to reach its archives. A build in a container
-// needs the same.
+// host has the settings by which this machine reaches its archives. A build in a container needs the same.
 type host struct {
 	cas      map[string][]byte
 	registry string
@@ -33,11 +32,11 @@ func readHost(ctx context.Context) host {
 	}
 }
 
-// certificates reads the *.crt files under dir. A file that cannot be read is left
-// out: the build then fails on the connection that needed it, with a clear message.
+// certificates reads the *.crt files under dir. It skips unreadable files: the build then
+// fails on the connection that needed one, with a clear message.
 func certificates(dir string) map[string][]byte {
 	found := map[string][]byte{}
-	// The folder may have sub-folders; the image's has none, so names are flattened.
+	// The folder may have sub-folders; the image's has none, so the names are flattened.
 	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() || filepath.Ext(path) != ".crt" {
 			return nil
@@ -54,11 +53,11 @@ func certificates(dir string) map[string][]byte {
 	return found
 }
 
-// NPMRegistry is the npm registry that this machine uses, without credentials; "" when nobody knows.
+// NPMRegistry is the npm registry that this machine uses, without credentials; "" if unknown.
 func NPMRegistry(ctx context.Context) string { return withoutUser(registry(ctx, os.Getenv)) }
 
-// registry is the npm registry this machine uses: npm's own variable, else what
-// npm says. Empty when nobody knows; the image's build then finds out by itself.
+// registry is the npm registry that this machine uses: npm's own variable, else npm's
+// answer. It is empty if unknown; the image's build then looks for one.
 func registry(ctx context.Context, getenv func(string) string) string {
 	for _, k := range []string{"npm_config_registry", "NPM_CONFIG_REGISTRY"} {
 		if v := getenv(k); v != "" {
@@ -74,7 +73,7 @@ func registry(ctx context.Context, getenv func(string) string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// withoutUser takes the credentials out of a URL: they would stay in the image.
+// withoutUser removes the credentials from a URL: they would stay in the image.
 func withoutUser(s string) string {
 	u, err := url.Parse(s)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
@@ -84,8 +83,8 @@ func withoutUser(s string) string {
 	return u.String()
 }
 
-// proxies selects the variables that the builder knows as build arguments and
-// leaves out of the image and its history.
+// proxies selects the variables that the builder takes as build arguments and does not
+// store in the image and its history.
 func proxies(environ []string) map[string]string {
 	found := map[string]string{}
 	for _, kv := range environ {

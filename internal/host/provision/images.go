@@ -13,63 +13,71 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Client is what the care for images asks of the Docker API beside what building one does.
+// Client is the part of the Docker API that managing images needs beside Engine.
 type Client interface {
 	Engine
 	ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error)
-	ImageRemove(ctx context.Context, ref string, o imagetypes.RemoveOptions) ([]imagetypes.DeleteResponse, error)
 }
 
-// Images cares for the images of one engine.
+// Images manages the images of one engine.
 type Images struct {
 	Client   Client
 	Version  string // of the CLI
-	StateDir string // where the lock of a build lies
+	StateDir string // has the lock of a build
 }
 
-// BuiltImage is an image that was built here, or that somebody made of such a one.
+// BuiltImage is an image that was built here, or one that a user made from such a one.
 type BuiltImage struct {
 	ID   string   `json:"id"`
-	Name string   `json:"name"` // that it was given here; empty means it has none
+	Name string   `json:"name"` // its name here; empty if it has none
 	Tags []string `json:"tags"`
-	// Own says that every tag was given here.
+	// Own reports that every tag was given here.
 	Own bool `json:"own"`
-	// Used says that a container is made of it, running or not.
+	// Used reports that a container is made of it, running or not.
 	Used    bool   `json:"used"`
 	Version string `json:"version"`
 	Created string `json:"created"`
 	Bytes   int64  `json:"bytes"`
-	Current bool   `json:"current"` // what a run would use now
+	Current bool   `json:"current"` // a run would use it now
+	// Prepared says what packages and tools were installed into it for projects; empty if it is not such an image.
+	Prepared string `json:"prepared,omitempty"`
+	// Old is set when no run uses a prepared image any more.
+	Old bool `json:"old,omitempty"`
 }
 
 func (i Images) options(name string, progress func(workorder.Event)) Options {
 	return Options{Image: name, Version: i.Version, StateDir: i.StateDir, Progress: progress}
 }
 
-// Ensure returns the image of that name, and builds the default one where it is missing.
+// Ensure returns the image of that name, and builds the default one if it is missing.
 func (i Images) Ensure(ctx context.Context, name string, progress func(workorder.Event)) (workorder.Image, error) {
 	return Ensure(ctx, i.Client, i.options(name, progress))
 }
 
-// Build builds the default image; again and without the cache with rebuild.
+// Build builds the default image; with rebuild, again and without the cache.
 func (i Images) Build(ctx context.Context, rebuild bool, progress func(workorder.Event)) (workorder.Image, error) {
 	o := i.options("", progress)
 	o.Rebuild = rebuild
 	return Ensure(ctx, i.Client, o)
 }
 
-// Derive builds the image name on the default image's base when it is missing.
+// Derive builds the image name on the default image's base if it is missing.
 func (i Images) Derive(ctx context.Context, name string, dockerfile []byte, progress func(workorder.Event)) error {
 	return EnsureDerived(ctx, i.Client, i.options("", progress), name, dockerfile)
 }
 
-// Remove takes a tag off, and removes the image when that was its last one and nothing uses it.
+// Prepare is EnsurePrepared.
+func (i Images) Prepare(ctx context.Context, img workorder.Image, packages []string, tools map[string]string, progress func(workorder.Event)) (workorder.Image, error) {
+	return EnsurePrepared(ctx, i.Client, i.options("", progress), img, Needs{packages, tools})
+}
+
+// Remove removes a tag, and the image if that was its last one and nothing uses it.
 func (i Images) Remove(ctx context.Context, tag string) error {
 	_, err := i.Client.ImageRemove(ctx, tag, imagetypes.RemoveOptions{PruneChildren: true})
 	return err
 }
 
-// List returns the images built here, and those that were made of them, newest first.
+// List returns the images built here and those made from them, newest first.
 func (i Images) List(ctx context.Context) ([]BuiltImage, error) {
 	built, err := List(ctx, i.Client)
 	if err != nil {
@@ -88,12 +96,17 @@ func (i Images) List(ctx context.Context) ([]BuiltImage, error) {
 		out = append(out, BuiltImage{
 			ID: b.ID, Name: b.Name, Tags: append([]string{}, b.Tags...), Own: b.Own, Used: used[b.ID], Version: b.Version,
 			Created: b.Created.UTC().Format(time.RFC3339), Bytes: b.Bytes, Current: slices.Contains(b.Tags, current),
+			Prepared: b.Prepared,
 		})
+	}
+	for i, b := range built {
+		out[i].Old = b.Prepared != "" && (len(b.Tags) == 0 || time.Since(b.Created) >= PreparedAge ||
+			slices.ContainsFunc(out, func(o BuiltImage) bool { return o.ID == b.From && o.Own && !o.Current }))
 	}
 	return out, nil
 }
 
-// listTimeout bounds a list of all containers: an engine under load takes seconds.
+// listTimeout bounds a list of all containers: a loaded engine takes seconds.
 const listTimeout = 30 * time.Second
 
 // used are the ids of images that containers are made of.
@@ -111,7 +124,7 @@ func (i Images) used(ctx context.Context) (map[string]bool, error) {
 	return ids, nil
 }
 
-// current is the name of the image that a run would use, there or not.
+// current is the name of the image that a run would use, whether it exists or not.
 func (i Images) current(ctx context.Context) (string, error) {
 	arch, err := architecture(ctx, i.Client, "")
 	if err != nil {

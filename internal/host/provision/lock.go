@@ -12,11 +12,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// lockPoll is how often a waiting process looks again: builds take minutes.
+// lockPoll is the time between two tries for the lock: builds take minutes.
 const lockPoll = 200 * time.Millisecond
 
-// lock takes the lock of the state folder by which processes build one after
-// the other. The kernel drops it when its holder dies, so none can be stale.
+// lock takes the lock of the state folder, so that processes build one after the other.
+// The kernel releases it when its holder dies, so no lock is stale.
 func lock(ctx context.Context, dir string, progress func(workorder.Event)) (unlock func(), waited bool, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, false, fmt.Errorf("make the state folder: %w", err)

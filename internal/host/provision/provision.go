@@ -1,7 +1,7 @@
-// Package provision makes sure that the image of the box is on the engine. The
-// default image is named after its content and built when it is missing; an image the user
-// named is never built over. Where no registry answers, the base comes from the
-// distribution's package archive by the same call.
+// Package provision makes sure that the image of the box is on the engine. The default
+// image is named after its content and built if it is missing; an image that the user
+// named is never built over. If no registry answers, the same call makes the base from the
+// distribution's package archive.
 package provision
 
 import (
@@ -33,39 +33,40 @@ const (
 )
 
 const (
-	// askDeadline bounds a question that the engine answers from memory.
+	// askDeadline bounds a request that the engine answers from memory.
 	askDeadline = 15 * time.Second
-	// buildDeadline bounds one build: some 800 MB of packages on a slow line.
+	// buildDeadline bounds one build: about 800 MB of packages on a slow line.
 	buildDeadline = 40 * time.Minute
 )
 
-// Engine is what provisioning asks of the Docker API; *client.Client has it.
+// Engine is the part of the Docker API that provisioning needs; *client.Client implements it.
 type Engine interface {
 	Info(ctx context.Context) (system.Info, error)
 	ImageInspect(ctx context.Context, ref string, o ...client.ImageInspectOption) (imagetypes.InspectResponse, error)
 	ImageList(ctx context.Context, o imagetypes.ListOptions) ([]imagetypes.Summary, error)
 	ImageBuild(ctx context.Context, buildContext io.Reader, o build.ImageBuildOptions) (build.ImageBuildResponse, error)
 	ImagePull(ctx context.Context, ref string, o imagetypes.PullOptions) (io.ReadCloser, error)
+	ImageRemove(ctx context.Context, ref string, o imagetypes.RemoveOptions) ([]imagetypes.DeleteResponse, error)
 	ImageImport(ctx context.Context, src imagetypes.ImportSource, ref string, o imagetypes.ImportOptions) (io.ReadCloser, error)
 }
 
 // Options select the image.
 type Options struct {
-	// Image is a name that the user chose; empty is the default image.
+	// Image is the user's choice; if empty the default image.
 	Image string
-	// Version of the CLI, part of the default image's name.
+	// Version is the CLI's, part of the default image's name.
 	Version string
-	// Arch of the engine as Go names it; empty means the engine is asked.
+	// Arch is the engine's architecture as Go names it; if empty the engine is asked.
 	Arch string
-	// Rebuild builds the default image even if it is there, without the cache.
+	// Rebuild builds the default image even if it exists, without the cache.
 	Rebuild bool
-	// StateDir holds the lock by which two processes build once.
+	// StateDir has the lock that makes two processes build once.
 	StateDir string
-	// Progress gets the events of a build; nil drops them. None when nothing is built.
+	// Progress gets the events of a build, if there is one; if nil, they are dropped.
 	Progress func(workorder.Event)
 }
 
-// Ensure returns the image, which it builds when it is the default one and missing.
+// Ensure returns the image, and builds the default one if it is missing.
 func Ensure(ctx context.Context, engine Engine, o Options) (workorder.Image, error) {
 	if o.Progress == nil {
 		o.Progress = func(workorder.Event) {}
@@ -88,7 +89,7 @@ func Ensure(ctx context.Context, engine Engine, o Options) (workorder.Image, err
 	return ensure(ctx, engine, o, src, arch)
 }
 
-// ensure is Ensure for the default image made of src.
+// ensure is Ensure for the default image of the source src.
 func ensure(ctx context.Context, engine Engine, o Options, src *image.Source, arch string) (workorder.Image, error) {
 	hash, err := src.Hash()
 	if err != nil {
@@ -105,7 +106,7 @@ func ensure(ctx context.Context, engine Engine, o Options, src *image.Source, ar
 		return workorder.Image{}, err
 	}
 	defer unlock()
-	// Who had to wait finds what the other one built.
+	// A process that waited finds the other one's image.
 	if !o.Rebuild || waited {
 		if img, err := inspect(ctx, engine, name); !cerrdefs.IsNotFound(err) {
 			return img, err
@@ -118,12 +119,12 @@ func ensure(ctx context.Context, engine Engine, o Options, src *image.Source, ar
 	return inspect(ctx, engine, name)
 }
 
-// release matches the version of a release; what Go makes up for a commit in
-// between (a date and a commit id) does not.
+// release matches the version of a release; it does not match Go's version of a commit in
+// between (a date and a commit id).
 var release = regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)[0-9.]*)?$`)
 
-// defaultName is the name of the default image. Its content decides; the version
-// is for people, and only a release's says something to them.
+// defaultName is the name of the default image. The hash of the content identifies it;
+// the version is for people, and only a release's version helps them.
 func defaultName(version, hash string) string {
 	if !release.MatchString(version) {
 		version = "dev"
@@ -173,21 +174,25 @@ func architecture(ctx context.Context, engine Engine, given string) (string, err
 	return "", fault.New(workorder.ExitBox, fmt.Errorf("the engine's architecture %q has no image", info.Architecture), "use an engine on amd64 or arm64")
 }
 
-// Built is an image made here, or made of one: labels are inherited.
+// Built is an image made here, or one made from such an image, which inherits the labels.
 type Built struct {
 	ID string
-	// Name is what it was tagged here; empty means another image took the name, or it was never made here.
+	// Name is its tag from here; empty if another image took the tag, or it was not made here.
 	Name string
 	Tags []string
-	// Own says that it has tags, and all of them were given here.
-	Own     bool
-	Hash    string
-	Version string
-	Created time.Time
-	Bytes   int64
+	// Own reports that it has tags, and all of them were given here.
+	Own bool
+	// Prepared says what was installed into it for projects; empty if it is not such an image.
+	Prepared string
+	From     string // for such an image, the id of the image that it was made from
+	Hash     string
+	Version  string
+	Created  time.Time
+	Bytes    int64
 }
 
-// ownTag reports whether a tag is one that an image of that content is given here. Repository may have tags of a user's.
+// ownTag reports whether a tag is the one that an image of that content gets here. Repository may also have tags of a
+// user.
 func ownTag(tag, hash string) bool {
 	version, ok := strings.CutPrefix(tag, Repository+":")
 	if version, ok2 := strings.CutSuffix(version, "-"+hash); ok && ok2 && hash != "" {
@@ -196,7 +201,7 @@ func ownTag(tag, hash string) bool {
 	return false
 }
 
-// List returns the images made here and those made of them, newest first, so that old ones can be removed.
+// List returns the images made here and those made from them, newest first, so that old ones can be removed.
 func List(ctx context.Context, engine Engine) ([]Built, error) {
 	ctx, cancel := context.WithTimeout(ctx, askDeadline)
 	defer cancel()

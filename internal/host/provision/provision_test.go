@@ -25,15 +25,18 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// fakeEngine holds images by name. What is not set is not expected.
+// fakeEngine holds images by name. Values that are not set are not expected.
 type fakeEngine struct {
 	mu     sync.Mutex
 	images map[string]imagetypes.InspectResponse
 	list   []imagetypes.Summary
+	size   int64 // of what is built
 	arch   string
 	pull   func(ctx context.Context) (io.ReadCloser, error)
 	build  func(context.Context, io.Reader, build.ImageBuildOptions) (io.ReadCloser, error)
 	builds int
+
+	removed []string
 }
 
 func (f *fakeEngine) Info(context.Context) (system.Info, error) {
@@ -51,6 +54,14 @@ func (f *fakeEngine) ImageInspect(_ context.Context, ref string, _ ...client.Ima
 
 func (f *fakeEngine) ImageList(context.Context, imagetypes.ListOptions) ([]imagetypes.Summary, error) {
 	return f.list, nil
+}
+
+func (f *fakeEngine) ImageRemove(_ context.Context, ref string, _ imagetypes.RemoveOptions) ([]imagetypes.DeleteResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.images, ref)
+	f.removed = append(f.removed, ref)
+	return nil, nil
 }
 
 func (f *fakeEngine) ImagePull(ctx context.Context, _ string, _ imagetypes.PullOptions) (io.ReadCloser, error) {
@@ -71,7 +82,7 @@ func (f *fakeEngine) ImageBuild(ctx context.Context, r io.Reader, o build.ImageB
 	body, err := f.build(ctx, r, o)
 	if err == nil {
 		f.mu.Lock()
-		f.images[o.Tags[0]] = imagetypes.InspectResponse{ID: "sha256:built"}
+		f.images[o.Tags[0]] = imagetypes.InspectResponse{ID: "sha256:built", Size: f.size}
 		f.mu.Unlock()
 	}
 	return build.ImageBuildResponse{Body: body}, err

@@ -37,7 +37,7 @@ func saving() []workorder.Event {
 
 func TestSavingPlain(t *testing.T) {
 	var b bytes.Buffer
-	r := render.New(render.Plain, &b, render.Options{})
+	r := render.New(render.Plain, &b, render.Options{Verbose: true})
 	for _, e := range saving() {
 		r.Event(e)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// feedback counts what became of a review, and names what nobody addressed.
+// feedback counts the results of a review's items, and lists those that were not addressed.
 func (s *summary) feedback(r *workorder.Result) {
 	if len(r.Review) == 0 {
 		return

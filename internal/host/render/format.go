@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// took is how long something took.
+// took formats a duration.
 func took(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -19,13 +19,13 @@ func took(d time.Duration) string {
 	return elapsed(d)
 }
 
-// elapsed is a running time: tenths at first, as they move.
+// elapsed formats a running time: at first with tenths, which show that it runs.
 func elapsed(d time.Duration) string {
 	switch {
 	case d < 0:
 		return "0.0s"
 	case d < time.Minute:
-		// Cut, not rounded: 59.96 s is not a minute.
+		// Cut, not rounded: 59.96 s is not yet a minute.
 		return fmt.Sprintf("%d.%ds", d/time.Second, d%time.Second/(100*time.Millisecond))
 	case d < time.Hour:
 		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
@@ -33,18 +33,9 @@ func elapsed(d time.Duration) string {
 	return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
 }
 
-// Clock is a moment in local time, with the day when that is not today.
-func Clock(t, now time.Time) string {
-	t, now = t.Local(), now.Local()
-	if t.YearDay() == now.YearDay() && t.Year() == now.Year() {
-		return t.Format("15:04")
-	}
-	return t.Format("Mon 2006-01-02 15:04")
-}
-
 func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
 
-// count is a number of tokens in a few characters.
+// count formats a number of tokens in a few characters.
 func count(n int64) string {
 	switch {
 	case n < 1000:
@@ -55,7 +46,7 @@ func count(n int64) string {
 	return fmt.Sprintf("%.1fM", float64(n)/1e6)
 }
 
-// usage is cost and tokens; empty when nothing is known.
+// usage is cost and tokens; empty if unknown.
 func usage(u workorder.Usage) string {
 	var parts []string
 	if u.CostUSD != nil {
@@ -89,7 +80,7 @@ func usage(u workorder.Usage) string {
 	return strings.Join(parts, " · ")
 }
 
-// short is a commit id as people read it.
+// short is the short form of a commit id.
 func short(sha string) string {
 	const enough = 10
 	sha = oneLine(sha)
@@ -99,7 +90,7 @@ func short(sha string) string {
 	return sha
 }
 
-// shortRef leaves out what every branch has.
+// shortRef removes the prefix that every branch has.
 func shortRef(ref string) string { return strings.TrimPrefix(oneLine(ref), "refs/heads/") }
 
 // paint is a colour, or none.

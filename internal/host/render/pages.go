@@ -8,10 +8,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// pagePictures is where the runner's pictures are, relative to the result's folder. A summary counts them by page and lists none.
+// pagePictures is the folder of the runner's pictures, relative to the result's folder. A summary counts them by page and does
+// not list them.
 const pagePictures = workorder.EvidenceDir + "/pages"
 
-// pages says which pages of the development server changed.
+// pages lists the pages of the development server that changed.
 func (s *summary) pages(r *workorder.Result) {
 	if r.Proof == nil {
 		return
@@ -25,11 +26,11 @@ func (s *summary) pages(r *workorder.Result) {
 		at[p.Path] = append(at[p.Path], fmt.Sprintf("%s at %d px", changed(p)+refused(p.Head), p.Width))
 	}
 	for i, p := range paths {
-		if i == maxShown {
+		if i == s.most() {
 			s.row("", fmt.Sprintf("and %d more pages", len(paths)-i))
 			break
 		}
-		s.row(label(i, "pages"), words(oneLine(p), strings.Join(at[p][:min(len(at[p]), maxShown)], ", ")))
+		s.row(label(i, "pages"), words(oneLine(p), strings.Join(at[p][:min(len(at[p]), s.most())], ", ")))
 	}
 	if len(paths) > 0 {
 		s.row("", s.path(pagePictures))
@@ -50,7 +51,7 @@ func changed(p workorder.PageProof) string {
 	return fmt.Sprintf("differs by %.1f %%", min(*p.Differs, 1)*100)
 }
 
-// refused says how the last commit answers a page, where that is no success.
+// refused describes the last commit's answer for a page, if it is not a success.
 func refused(v *workorder.PageView) string {
 	if v == nil || v.Error != "" || v.Status <= 0 || v.Status >= 200 && v.Status < 300 {
 		return ""
@@ -58,7 +59,7 @@ func refused(v *workorder.PageView) string {
 	return fmt.Sprintf(" (HTTP %d)", v.Status)
 }
 
-// further is the evidence that is not among the pages' pictures.
+// further is the evidence beside the pages' pictures.
 func further(all []workorder.Evidence) []workorder.Evidence {
 	return slices.DeleteFunc(slices.Clone(all), func(e workorder.Evidence) bool { return strings.HasPrefix(e.Path, pagePictures+"/") })
 }

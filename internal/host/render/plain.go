@@ -15,10 +15,11 @@ type plainRenderer struct {
 	start time.Time
 	gap   gap
 	told  told
+	kept  outputs
 }
 
 // newPlain prints one line per event, with the time since the first.
-func newPlain(w io.Writer, o Options) Renderer { return &plainRenderer{w: w, o: o} }
+func newPlain(w io.Writer, o Options) Renderer { return &plainRenderer{w: w, o: o, kept: outputs{}} }
 
 func (r *plainRenderer) Event(e workorder.Event) {
 	at := e.Time
@@ -28,22 +29,30 @@ func (r *plainRenderer) Event(e workorder.Event) {
 	if r.start.IsZero() {
 		r.start = at
 	}
+	e = bounded(e)
 	lost := r.gap.next(e.Seq)
-	text := plainText(bounded(e))
+	text := plainText(e)
 	if lost > 0 {
 		text = fmt.Sprintf("(%d events are missing here) %s", lost, text)
 	}
-	if again := r.told.again(e) && lost == 0; again || text == "" {
+	again := r.told.again(e)
+	lines := r.kept.note(e)
+	if lost == 0 && (noise(e) || again || !r.o.Verbose && !essential(e)) || text == "" {
 		return
 	}
 	since := max(at.Sub(r.start), 0)
-	_, _ = fmt.Fprintf(r.w, "[%8.1fs] %s\n", since.Seconds(), text) // a reader that has gone away is no error
+	if !r.o.Verbose {
+		for _, l := range lines {
+			_, _ = fmt.Fprintf(r.w, "[%8.1fs] %s | %s\n", since.Seconds(), oneLine(e.Name), l)
+		}
+	}
+	_, _ = fmt.Fprintf(r.w, "[%8.1fs] %s\n", since.Seconds(), text) // a reader that has gone away is not an error
 }
 
 func (r *plainRenderer) Close() {}
 
-// bounded cuts texts that are longer than the contract allows: what a broken
-// guest sends must not cost more than what a sound one sends.
+// bounded cuts texts that are longer than the contract allows: a broken guest must not
+// cost more than a correct one.
 func bounded(e workorder.Event) workorder.Event {
 	for _, s := range []*string{&e.Name, &e.Text, &e.Status, &e.Path, &e.By, &e.Fix} {
 		if len(*s) > 2*workorder.MaxEventText {
@@ -53,7 +62,7 @@ func bounded(e workorder.Event) workorder.Event {
 	return e
 }
 
-// gap notices missing numbers. Events of the host have none.
+// gap notices missing event numbers. Events of the host have no number.
 type gap struct{ last int64 }
 
 func (g *gap) next(seq int64) (lost int64) {
@@ -67,7 +76,7 @@ func (g *gap) next(seq int64) (lost int64) {
 	return lost
 }
 
-// plainText says an event in one line; empty means there is nothing to say.
+// plainText is an event in one line; empty if it shows nothing.
 func plainText(e workorder.Event) string {
 	name, text, status := oneLine(e.Name), oneLine(e.Text), oneLine(e.Status)
 	switch e.Type {

@@ -10,12 +10,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// maxRefused bounds what the summary lists of hosts, and of Docker requests: the
-// result has all of it.
+// maxRefused bounds the summary's lists of hosts and of Docker requests; the result has
+// all of them.
 const maxRefused = 5
 
-// networkText says what became of an attempt to reach something, and what to write
-// in the project file for it.
+// networkText describes an attempt to reach a host and its result, and the line in the
+// project file that would allow it.
 func networkText(e workorder.Event) string {
 	said := words("network:", oneLine(e.Status), oneLine(e.Name))
 	if by := oneLine(e.By); by != "" {
@@ -23,7 +23,7 @@ func networkText(e workorder.Event) string {
 	}
 	fix, reason := oneLine(e.Fix), oneLine(e.Text)
 	switch {
-	case strings.HasPrefix(fix, "gateway:"): // what the model's provider would reach
+	case strings.HasPrefix(fix, "gateway:"): // a feature that would run at the model's provider
 		return said + `: allow it with "` + fix + `" in the project file`
 	case fix != "" && e.Status == string(workorder.NetworkRefused):
 		return said + `: allow it with "` + policy.Line(fix) + `" under network.allow`
@@ -61,7 +61,7 @@ func restoredText(e workorder.Event) string {
 	return said
 }
 
-// HostPort is a place that was reached for; a port of 0 is none.
+// HostPort is a host with its port; without one if it is 0.
 func HostPort(h workorder.NetworkHost) string {
 	host := oneLine(h.Host)
 	if h.Port != 0 {
@@ -75,13 +75,13 @@ func HostPort(h workorder.NetworkHost) string {
 	}
 }
 
-// network lists what was refused outside, and docker what the guard refused.
+// network lists the refused places outside, and docker the requests that the guard refused.
 func (s *summary) network(r *workorder.Result) {
 	if r.Network == nil {
 		return
 	}
 	var refused []workorder.NetworkHost
-	learned := map[string]bool{} // who connects looks the name up first: that is one place
+	learned := map[string]bool{} // a connection looks the name up first: both are one place
 	for _, h := range r.Network.Hosts {
 		switch h.Status {
 		case workorder.NetworkRefused:
@@ -126,7 +126,7 @@ func (s *summary) docker(r *workorder.Result) {
 	}
 }
 
-// maxReason bounds why a request was refused, in columns.
+// maxReason bounds the reason of a refused request, in columns.
 const maxReason = 200
 
 func times(n int64) string {

@@ -5,18 +5,19 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// maxPlanLines bounds the plan that is printed; the file has all of it.
+// maxPlanLines bounds the printed plan; the file has all of it.
 const maxPlanLines = 200
 
-// plan prints what a plan is made for: to be read.
+// plan prints the plan for people.
 func (s *summary) plan(r *workorder.Result) {
 	if r.Plan == "" {
 		return
 	}
-	lines := strings.Split(strings.TrimSpace(Clean(r.Plan)), "\n")
+	lines := strings.Split(strings.TrimSpace(text.Clean(r.Plan)), "\n")
 	s.b.WriteString("\n")
 	for _, l := range lines[:min(len(lines), maxPlanLines)] {
 		s.b.WriteString(strings.TrimRight("  "+l, " ") + "\n")
@@ -27,7 +28,7 @@ func (s *summary) plan(r *workorder.Result) {
 	s.b.WriteString("\n")
 }
 
-// repairs says how often failed validation went back to the agent.
+// repairs counts how often failed validation went back to the agent.
 func (s *summary) repairs(r *workorder.Result) {
 	for i, round := range r.Repairs {
 		names := make([]string, len(round.Failed))
@@ -54,7 +55,7 @@ func anyFailed(checks []workorder.Validation) bool {
 	return false
 }
 
-// proof is what clean checkouts of base and head showed, and what should be looked at before that is believed.
+// proof prints the results of clean checkouts of base and head, and what to check before trusting them.
 func (s *summary) proof(r *workorder.Result) {
 	p := r.Proof
 	if p == nil {
@@ -84,7 +85,7 @@ func (s *summary) proof(r *workorder.Result) {
 		s.row(label(i, "proof"), text)
 	}
 	for i, f := range p.Flags {
-		if i == maxShown {
+		if i == s.most() {
 			s.row("", fmt.Sprintf("%d more in .proof.flags of the result", len(p.Flags)-i))
 			break
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// rebased says what became of a rebase.
+// rebased prints the result of a rebase.
 func (s *summary) rebased(r *workorder.Rebased) {
 	if r == nil {
 		return
@@ -27,8 +27,10 @@ func (s *summary) rebased(r *workorder.Rebased) {
 		text = s.p.as(yellow, "not ") + text
 	}
 	s.row("rebased", join(" · ", text, strings.Join(moved, ", ")))
-	for i, m := range r.Moved {
-		if m.How != workorder.RangeSame && i < maxShown {
+	shown := 0
+	for _, m := range r.Moved {
+		if m.How != workorder.RangeSame && shown < s.most() {
+			shown++
 			s.text("", words(oneLine(m.How), short(m.Old), oneLine(m.Subject)+":", oneLine(m.Why)), "")
 		}
 	}

@@ -1,7 +1,6 @@
-// Package render shows a run to a human or a program. Renderers consume events
-// and nothing else, so a run looks the same while it happens and when its
-// record is read later. Everything in an event may come from the agent: no text
-// reaches a terminal before it is cleaned of what a terminal would obey.
+// Package render shows a run to a person or a program. Renderers consume only events, so
+// a run looks the same while it happens and when its record is read later. Everything in
+// an event may come from the agent: all text is cleaned before it reaches a terminal.
 package render
 
 import (
@@ -11,32 +10,34 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Renderer shows events as they arrive. Event and Close are called by one
-// goroutine. An event that is unknown, incomplete or out of order is shown as
-// well as it can be and never an error; neither is a reader that has gone away.
+// Renderer shows events as they arrive. Event and Close are called by one goroutine. An
+// unknown, incomplete or misplaced event is shown as well as possible and is not an
+// error; nor is a reader that has gone away.
 type Renderer interface {
 	Event(workorder.Event)
-	// Close leaves the terminal as it should stay. It may be called twice.
+	// Close leaves the terminal in its final state. It may be called twice.
 	Close()
 }
 
-// Options say what the output can do. The zero value is good for a file.
+// Options describe the output's abilities. The zero value fits a file.
 type Options struct {
 	Color bool
-	// Width and Height return the terminal's size now; nil or 0 means unknown.
+	// Verbose makes Plain print every event; without it there are steps and failures.
+	Verbose bool
+	// Width and Height return the terminal's present size; nil or 0 if unknown.
 	Width, Height func() int
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// Tick repaints the live part; nil means a ticker of the renderer's own.
+	// Tick repaints the live part; if nil, the renderer makes its own ticker.
 	Tick <-chan time.Time
 }
 
-// Mode names a renderer.
+// Mode selects a renderer.
 type Mode int
 
 // The renderers.
 const (
-	Plain Mode = iota // one line per event
+	Plain Mode = iota // lines
 	TTY               // live
 	JSON              // the events themselves
 )
@@ -52,7 +53,7 @@ func New(m Mode, w io.Writer, o Options) Renderer {
 	return newPlain(w, o)
 }
 
-// UseColor applies the NO_COLOR convention and the terminal without abilities.
+// UseColor applies the NO_COLOR convention, and excludes terminals without colours.
 func UseColor(isTerminal bool, getenv func(string) string) bool {
 	return isTerminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 }

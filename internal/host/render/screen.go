@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// screen writes lines that stay above lines that are repainted. Each repaint is
-// one write that overwrites in place, bracketed as a synchronised update where
-// the terminal knows that: nothing flickers.
+// screen writes permanent lines above lines that are repainted. Each repaint is one write
+// that overwrites in place, marked as a synchronised update for terminals that support
+// it, so nothing flickers.
 type screen struct {
 	w    io.Writer
-	last []int // columns of the live lines as they were painted
-	gone bool  // the reader went away
+	last []int // columns of the painted live lines
+	gone bool  // the reader has gone away
 }
 
 const (
@@ -24,15 +24,15 @@ const (
 
 func (s *screen) live() bool { return len(s.last) > 0 }
 
-// draw replaces the live part by lines that stay and a new live part. Lines
-// hold no control characters but colours, and are shorter than the width.
+// draw replaces the live part by permanent lines and a new live part. Lines have no
+// control characters except colours, and are shorter than the width.
 func (s *screen) draw(stay, live []string, width int) {
 	if s.gone || len(stay) == 0 && len(live) == 0 && len(s.last) == 0 {
 		return
 	}
 	var b strings.Builder
 	b.WriteString(syncOn)
-	// A terminal that became narrower has broken the old lines into more rows.
+	// A terminal that became narrower has wrapped the old lines into more rows.
 	rows := 0
 	for _, c := range s.last {
 		rows += max(1, (c+width-1)/max(width, 1))

@@ -5,22 +5,27 @@ import (
 	"io"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// SummaryOptions say what the summary can show.
+// SummaryOptions are the facts beside the result that a summary shows.
 type SummaryOptions struct {
 	Color bool
-	Width int // 0 means 80
-	// Dir is where the result lies; empty means not said.
+	// All shows everything that a summary can have. Without it lists are short, and what only a look back needs is left out: times of
+	// steps, logs of checks that passed, the evidence file by file.
+	All   bool
+	Width int // 80 if 0
+	// Dir is the folder of the result; not shown if empty.
 	Dir string
-	// Kept is the stopped container that was left for a look inside; empty means none.
+	// Kept is the stopped container that was kept for inspection; empty if there is none.
 	Kept string
-	// Former are the attempts before this one, oldest first, and Number is its own
-	// among them: that of the result leaves out tries that never had a box.
+	// Former are the attempts before this one, oldest first. Number is this one's number
+	// among them: the result's own number does not count tries that never had a box.
 	Former []Attempt
 	Number int
 	// Now is the clock; nil means time.Now.
@@ -41,17 +46,28 @@ type Attempt struct {
 	EndedBy workorder.EndedBy
 }
 
-// maxShown bounds lists; the result has all of it.
-const maxShown = 20
+// maxShown and maxBrief bound lists; the result has all entries.
+const (
+	maxShown = 20
+	maxBrief = 5
+)
 
-// Summary prints what came of a run.
+// most bounds this summary's lists.
+func (s *summary) most() int {
+	if s.o.All {
+		return maxShown
+	}
+	return maxBrief
+}
+
+// Summary prints the result of a run.
 func Summary(w io.Writer, r *workorder.Result, o SummaryOptions) {
 	if r == nil {
 		return
 	}
 	s := &summary{o: o, p: paint(o.Color), room: o.Width - labelWidth - 3}
 	if o.Width <= 0 {
-		s.o.Width, s.room = defaultWidth, math.MaxInt // what is no terminal has lines of any length
+		s.o.Width, s.room = defaultWidth, math.MaxInt // outside of a terminal, lines may have any length
 	}
 	s.title(r)
 	s.plan(r)
@@ -69,12 +85,7 @@ func Summary(w io.Writer, r *workorder.Result, o SummaryOptions) {
 	s.feedback(r)
 	s.surface(r)
 	s.warnings(r)
-	for i, e := range further(r.Evidence) {
-		if i == maxShown {
-			break
-		}
-		s.row(label(i, "evidence"), words(oneLine(e.Name), s.path(e.Path)))
-	}
+	s.evidence(further(r.Evidence))
 	if o.Kept != "" {
 		kept := oneLine(o.Kept)
 		s.row("kept", "the stopped container "+kept)
@@ -90,12 +101,28 @@ func Summary(w io.Writer, r *workorder.Result, o SummaryOptions) {
 	if r.NextCommand != "" {
 		s.row("next", s.p.as(bold, oneLine(r.NextCommand)))
 	}
-	_, _ = io.WriteString(w, s.b.String()) // a reader that has gone away is no error
+	_, _ = io.WriteString(w, s.b.String()) // a reader that has gone away is not an error
+}
+
+// evidence names the files; several in the folder of evidence are a number where not all is asked for.
+func (s *summary) evidence(all []workorder.Evidence) {
+	within := func(e workorder.Evidence) bool { return strings.HasPrefix(e.Path, workorder.EvidenceDir+"/") }
+	beside := slices.DeleteFunc(slices.Clone(all), within)
+	n := len(all) - len(beside)
+	if s.o.All || n < 2 {
+		beside, n = all, 0
+	}
+	for i, e := range beside[:min(len(beside), s.most())] {
+		s.row(label(i, "evidence"), words(oneLine(e.Name), s.path(e.Path)))
+	}
+	if n > 0 {
+		s.row(label(len(beside), "evidence"), fmt.Sprintf("%d files in %s", n, s.path(workorder.EvidenceDir)))
+	}
 }
 
 func (s *summary) warnings(r *workorder.Result) {
 	for i, t := range r.Warnings {
-		if i == maxShown {
+		if i == s.most() {
 			s.row("", fmt.Sprintf("and %d more warnings", len(r.Warnings)-i))
 			break
 		}
@@ -107,14 +134,14 @@ type summary struct {
 	b strings.Builder
 	o SummaryOptions
 	p paint
-	// room is the columns that a row has beside its label.
+	// room is the number of columns of a row beside its label.
 	room int
 }
 
 const labelWidth = 11
 
-// row is a label and what belongs to it. It is never cut, as paths and commands
-// are there to be copied; on a narrow terminal it continues below at a word.
+// row is a label with its value. It is never cut, since paths and commands are copied; on
+// a narrow terminal it wraps at a word.
 func (s *summary) row(name, text string) {
 	if text == "" {
 		return
@@ -124,7 +151,7 @@ func (s *summary) row(name, text string) {
 	}
 }
 
-// atWords breaks a line at spaces only, colours counting for nothing.
+// atWords breaks a line only at spaces; colours have no width.
 func atWords(text string, room int) []string {
 	lines, used := []string{}, 0
 	for i, word := range strings.Split(text, " ") {
@@ -139,7 +166,7 @@ func atWords(text string, room int) []string {
 	return lines
 }
 
-// path is where a file of the output lies, as it can be opened from anywhere.
+// path is the path of an output file, valid in every folder.
 func (s *summary) path(p string) string {
 	if p == "" || s.o.Dir == "" || filepath.IsAbs(p) {
 		return oneLine(p)
@@ -148,8 +175,8 @@ func (s *summary) path(p string) string {
 }
 
 // text is a row of prose, wrapped.
-func (s *summary) text(name, text, color string) {
-	for i, l := range wrap(Clean(text), s.o.Width-labelWidth-3, maxTextLines) {
+func (s *summary) text(name, prose, color string) {
+	for i, l := range wrap(text.Clean(prose), s.o.Width-labelWidth-3, maxTextLines) {
 		if color != "" {
 			l = s.p.as(color, l)
 		}
@@ -189,13 +216,13 @@ func (s *summary) title(r *workorder.Result) {
 	}
 }
 
-// attempts is what came before, and what this one goes on from.
+// attempts lists the former attempts, and what this one continues.
 func (s *summary) attempts(r *workorder.Result) {
 	if t := r.ResumeAt; t != nil {
-		s.row("resumes", "at "+Clock(*t, s.o.now())+", when the provider's limit resets")
+		s.row("resumes", "at "+text.Clock(*t, s.o.now())+", when the provider's limit resets")
 	}
 	var parts []string
-	for _, a := range s.o.Former[max(0, len(s.o.Former)-maxShown):] {
+	for _, a := range s.o.Former[max(0, len(s.o.Former)-s.most()):] {
 		parts = append(parts, words(fmt.Sprint(a.Number), oneLine(string(a.Status)), "("+oneLine(string(a.EndedBy))+")"))
 	}
 	if len(parts) > 0 {
@@ -215,7 +242,7 @@ func (s *summary) attempts(r *workorder.Result) {
 		}
 	}
 	if c := r.Checkpoint; c != nil {
-		s.row("checkpoint", words(short(c.SHA), "of", Clock(c.At, s.o.now()), "has uncommitted work"))
+		s.row("checkpoint", words(short(c.SHA), "of", text.Clock(c.At, s.o.now()), "has uncommitted work"))
 	}
 }
 
@@ -235,7 +262,7 @@ func (s *summary) repository(r *workorder.Result) {
 	}
 	s.row("branch", branch)
 	for i, c := range r.Commits {
-		if i == maxShown {
+		if i == s.most() {
 			s.row("", fmt.Sprintf("and %d more", len(r.Commits)-i))
 			break
 		}
@@ -245,7 +272,7 @@ func (s *summary) repository(r *workorder.Result) {
 	s.pullRequest(r)
 }
 
-// pullRequest is the one of the branch, or why there is none: nothing else of the result says that.
+// pullRequest prints the branch's pull request, or why there is none: no other row has the reason.
 func (s *summary) pullRequest(r *workorder.Result) {
 	if r.PR != nil {
 		s.row("pull req.", words(fmt.Sprintf("#%d", r.PR.Number), oneLine(r.PR.State), oneLine(r.PR.URL)))
@@ -259,6 +286,9 @@ func (s *summary) pullRequest(r *workorder.Result) {
 }
 
 func (s *summary) checks(r *workorder.Result) {
+	if len(r.Validation) == 0 && r.Status == workorder.StatusSuccess && len(r.Commits) > 0 {
+		s.row("validation", s.p.as(yellow, "none: the project has no checks, and nothing judged the work"))
+	}
 	wide := 0
 	for _, v := range r.Validation {
 		wide = min(max(wide, columns(oneLine(v.Name))), 24)
@@ -270,8 +300,11 @@ func (s *summary) checks(r *workorder.Result) {
 		}
 		name := cut(oneLine(v.Name), 24)
 		name += strings.Repeat(" ", max(0, wide-columns(name)))
-		s.row(label(i, "validation"), fmt.Sprintf("%s %s  exit %-3d  %7s  %s", mark, name, v.ExitCode,
-			took(millis(v.DurationMS)), s.p.as(dim, s.path(v.Log))))
+		log := ""
+		if !v.Passed || s.o.All {
+			log = s.p.as(dim, s.path(v.Log))
+		}
+		s.row(label(i, "validation"), fmt.Sprintf("%s %s  exit %-3d  %7s  %s", mark, name, v.ExitCode, took(millis(v.DurationMS)), log))
 		if !v.Passed {
 			s.tail(v.Tail)
 		}
@@ -288,10 +321,10 @@ func (s *summary) services(r *workorder.Result) {
 	}
 }
 
-// tail shows the end of a log. No line is cut: the cause often stands at the end of a long one.
+// tail shows the end of a log. It cuts no line: the cause is often at the end of a long one.
 func (s *summary) tail(t string) {
 	const lines = 8
-	all := strings.Split(strings.TrimRight(Clean(t), "\n"), "\n")
+	all := strings.Split(strings.TrimRight(text.Clean(t), "\n"), "\n")
 	for _, l := range all[max(0, len(all)-lines):] {
 		if strings.TrimSpace(l) == "" {
 			continue
@@ -318,8 +351,11 @@ func (s *summary) agent(r *workorder.Result) {
 	s.row("cost", usage(r.Usage))
 }
 
-// time is the time of each step that took any.
+// time lists the time of each step that took any.
 func (s *summary) time(r *workorder.Result) {
+	if !s.o.All {
+		return
+	}
 	const notable = 10 * time.Millisecond
 	var parts []string
 	for _, st := range r.Steps {

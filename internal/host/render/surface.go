@@ -7,12 +7,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// surface lists what should be looked at before the branch is checked out or merged: the grave
-// findings, and how many others the result has.
+// surface lists what to check before the branch is checked out or merged: the severe findings,
+// and the number of the others.
 func (s *summary) surface(r *workorder.Result) {
 	shown, others := 0, 0
 	for _, f := range r.Surface {
-		if !f.Grave || shown == maxShown {
+		if !f.Grave || shown == s.most() {
 			others++
 			continue
 		}

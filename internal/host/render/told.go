@@ -2,11 +2,11 @@ package render
 
 import "github.com/sandbox-agent/sandbox-agent/workorder"
 
-// statusCut is the status of something that the user's stop ended.
+// statusCut is the status of an item that the user's stop ended.
 const statusCut = "cut short"
 
-// CutShort shows an ending that failed as cut, which is what a stop by the user
-// does: it is not the work that failed. A push is not ended by a stop.
+// CutShort shows a failed ending as cut short, if the user stopped the run: then the work
+// did not fail. A stop does not end a push.
 func CutShort(e workorder.Event) workorder.Event {
 	bad := e.ExitCode != nil && *e.ExitCode != 0
 	switch e.Type {
@@ -24,7 +24,7 @@ func CutShort(e workorder.Event) workorder.Event {
 	return e
 }
 
-// verdict is what was said of something.
+// verdict is a printed verdict.
 type verdict int
 
 const (
@@ -33,15 +33,15 @@ const (
 	bad
 )
 
-// told remembers what was said of the agent and of the checks: the steps of
-// these names would say it a second time. Of checkpoints, one a minute, the first is
-// worth a line, and those that fail.
+// told remembers the printed verdicts of the agent and of the checks, as the steps of
+// these names would repeat them. Of the checkpoints, one a minute, it lets through the
+// first, those that fail, and the first good one after these.
 type told struct {
 	agent, validate verdict
 	saved           bool
 }
 
-// again notes the event and reports whether it only repeats what was said.
+// again notes the event and reports whether it only repeats what was printed.
 func (t *told) again(e workorder.Event) bool {
 	switch e.Type {
 	case workorder.EventAgentFinished:

@@ -8,33 +8,34 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 const (
-	// tickEvery is how often running times move: often enough to look alive.
+	// tickEvery is how often running times are repainted: often enough to look alive.
 	tickEvery = 100 * time.Millisecond
-	// drawEvery bounds repaints when events flood in: no eye sees more.
+	// drawEvery bounds repaints when events flood in: the eye sees no more.
 	drawEvery = 40 * time.Millisecond
-	// maxPending lines are held back between two repaints.
+	// maxPending bounds the lines that wait for the next repaint.
 	maxPending = 64
-	// maxTasks bounds what is remembered as running, whatever the events say.
+	// maxTasks bounds the running tasks that are remembered.
 	maxTasks = 64
 	// maxLive bounds the live part, so that it fits small terminals.
 	maxLive = 10
-	// keepOutput lines of a running command are kept to be shown when it fails,
-	// liveOutput of them while it runs.
+	// keepOutput is how many lines of a command's output are kept to be shown if it fails,
+	// and liveOutput how many are shown while it runs.
 	keepOutput = 12
 	liveOutput = 2
-	// maxTextLines bounds one thing the agent says; the record has all of it.
+	// maxTextLines bounds one message of the agent; the record has all of it.
 	maxTextLines = 16
 )
 
-// task is something that runs now.
+// task is a running step, service, check or command.
 type task struct {
 	kind, name string
 	started    time.Time
-	note       string   // what it is doing
+	note       string   // its present activity
 	output     []string // its last lines
 }
 
@@ -46,15 +47,15 @@ const (
 	kindValidate = "validate"
 )
 
-// ttyRenderer prints what is finished for good and keeps what runs in a live
-// part below it. The lock is between events and the ticker.
+// ttyRenderer prints finished items permanently and the running ones in a live part
+// below. The lock protects its state from the ticker.
 type ttyRenderer struct {
 	mu      sync.Mutex
 	o       Options
 	screen  screen
 	tasks   []*task
 	usage   string
-	saved   time.Time // of the last checkpoint
+	saved   time.Time // time of the last checkpoint
 	gap     gap
 	told    told
 	drawn   time.Time
@@ -123,21 +124,21 @@ func (r *ttyRenderer) Event(e workorder.Event) {
 	}
 }
 
-// apply changes the state and prints what is final.
+// apply changes the state and prints permanent lines.
 func (r *ttyRenderer) apply(e workorder.Event) {
-	name, text := oneLine(e.Name), oneLine(e.Text)
+	name, said := oneLine(e.Name), oneLine(e.Text)
 	again := r.told.again(e)
 	switch e.Type {
 	case workorder.EventStepStarted:
 		r.begin(kindStep, name, e.Time)
 	case workorder.EventStepFinished:
-		if again {
+		if again || noise(e) {
 			r.end(kindStep, name)
 			return
 		}
 		r.finish(kindStep, name, e, workorder.StepStatus(e.Status))
 	case workorder.EventValidateStarted:
-		r.begin(kindValidate, name, e.Time).note = text
+		r.begin(kindValidate, name, e.Time).note = said
 	case workorder.EventValidateFinished:
 		status := workorder.StepDone
 		switch e.Status {
@@ -149,20 +150,20 @@ func (r *ttyRenderer) apply(e workorder.Event) {
 		}
 		r.finish(kindValidate, name, e, status)
 	case workorder.EventService:
-		r.service(e, name, text)
+		r.service(e, name, said)
 	case workorder.EventOutput:
 		if t := r.outputOf(name); t != nil {
-			t.output = append(t.output[max(0, len(t.output)-keepOutput+1):], text)
+			t.output = append(t.output[max(0, len(t.output)-keepOutput+1):], said)
 		}
 	case workorder.EventPush:
 		if e.Status == "error" {
-			r.print(yellow, "! ", "push "+shortRef(e.Name)+": "+text, 3)
+			r.print(yellow, "! ", "push "+shortRef(e.Name)+": "+said, 3)
 		} else {
 			r.print(dim, "↑ ", "pushed "+words(shortRef(e.Name), short(e.Text)), 1)
 		}
 	case workorder.EventCheckpoint:
 		if e.Status == "ok" {
-			r.saved = e.Time // said beside the agent
+			r.saved = e.Time // shown beside the agent
 		} else {
 			r.print(yellow, "! ", plainText(e), 3)
 		}
@@ -185,46 +186,46 @@ func (r *ttyRenderer) apply(e workorder.Event) {
 	case workorder.EventHang, workorder.EventGuard, workorder.EventConfigRestored:
 		r.print(yellow, "! ", plainText(e), 3)
 	case workorder.EventWarning:
-		r.print(yellow, "! ", Clean(e.Text), maxTextLines)
+		r.print(yellow, "! ", text.Clean(e.Text), maxTextLines)
 	case workorder.EventResult:
 		r.tasks = nil
 		if e.Result != nil && len(e.Result.Reasons) > 0 {
-			r.print(bold, "  ", "result: "+words(oneLine(string(e.Result.Status)), Clean(e.Result.Reasons.String())), maxTextLines)
+			r.print(bold, "  ", "result: "+words(oneLine(string(e.Result.Status)), text.Clean(e.Result.Reasons.String())), maxTextLines)
 		}
 	case workorder.EventTask, workorder.EventReady, workorder.EventImageRequest:
-		// Said by the steps and services themselves.
+		// The steps and services show it themselves.
 	default:
 		if strings.HasPrefix(string(e.Type), "agent.") {
-			r.agent(e, name, text)
+			r.agent(e, name, said)
 		} else if said := plainText(e); said != "" {
 			r.print(dim, "  ", said, 1)
 		}
 	}
 }
 
-func (r *ttyRenderer) agent(e workorder.Event, name, text string) {
+func (r *ttyRenderer) agent(e workorder.Event, name, said string) {
 	switch e.Type {
 	case workorder.EventAgentStarted:
 		r.begin(kindAgent, kindAgent, e.Time)
-		r.print(bold, "● ", words("agent", name, text), 1)
+		r.print(bold, "● ", words("agent", name, said), 1)
 	case workorder.EventAgentText:
-		r.print("", "  ", Clean(e.Text), maxTextLines)
+		r.print("", "  ", text.Clean(e.Text), maxTextLines)
 	case workorder.EventAgentTool:
-		r.note(words(name, text))
-		r.print(cyan, "  → ", words(name, text), 1)
+		r.note(words(name, said))
+		r.print(cyan, "  → ", words(name, said), 1)
 	case workorder.EventAgentToolResult:
 		r.note("")
 		if e.Status == "error" {
-			r.print(red, "    ✗ ", text, 2)
+			r.print(red, "    ✗ ", said, 2)
 		}
 	case workorder.EventAgentOutput:
-		r.print(dim, "  | ", text, 2)
+		r.print(dim, "  | ", said, 2)
 	case workorder.EventAgentUsage:
 		if e.Usage != nil {
 			r.usage = usage(*e.Usage)
 		}
 	case workorder.EventAgentError:
-		r.print(red, "✗ ", "agent: "+text, maxTextLines)
+		r.print(red, "✗ ", "agent: "+said, maxTextLines)
 	case workorder.EventAgentFinished:
 		r.end(kindAgent, kindAgent)
 		mark, color, ended, code := "✓ ", green, "finished", ""
@@ -234,7 +235,7 @@ func (r *ttyRenderer) agent(e workorder.Event, name, text string) {
 		if e.Status == statusCut {
 			mark, color, ended = "- ", yellow, statusCut
 		}
-		r.print(color, mark, words("agent", ended, code, spent(e), text), 2)
+		r.print(color, mark, words("agent", ended, code, spent(e), said), 2)
 	default:
 		if said := plainText(e); said != "" {
 			r.print(dim, "  ", said, 1)
@@ -293,7 +294,7 @@ func (r *ttyRenderer) find(kind, name string) *task {
 	return nil
 }
 
-// outputOf is the task whose output a line is: events name the step or check.
+// outputOf is the task of a line of output: events name the step or check.
 func (r *ttyRenderer) outputOf(name string) *task {
 	if t := r.find(kindValidate, name); t != nil {
 		return t
@@ -307,8 +308,8 @@ func (r *ttyRenderer) note(s string) {
 	}
 }
 
-// begin remembers a task as running. A record that is read late has its
-// beginnings in the past; a time from the future is a clock that differs.
+// begin adds a running task. In a record that is read late, at is in the past; a time in
+// the future means that the clocks differ.
 func (r *ttyRenderer) begin(kind, name string, at time.Time) *task {
 	r.end(kind, name)
 	now := r.o.now()
@@ -331,7 +332,7 @@ func (r *ttyRenderer) end(kind, name string) *task {
 	return t
 }
 
-// print adds lines that stay. The text is cleaned by the caller.
+// print adds permanent lines. The caller cleans the text.
 func (r *ttyRenderer) print(color, mark, text string, limit int) {
 	p := paint(r.o.Color)
 	room := r.o.width() - 1 - columns(mark)
@@ -361,7 +362,7 @@ func (r *ttyRenderer) draw() {
 	r.pending = r.pending[:0]
 }
 
-// ago says how long ago the work was saved.
+// ago formats the time since the last save.
 func ago(saved, now time.Time) string {
 	if saved.IsZero() {
 		return ""
@@ -373,7 +374,7 @@ func ago(saved, now time.Time) string {
 	return "saved " + elapsed(d) + " ago"
 }
 
-// liveLines is the live part now.
+// liveLines is the present live part.
 func (r *ttyRenderer) liveLines() []string {
 	p := paint(r.o.Color)
 	now, width := r.o.now(), r.o.width()-1

@@ -8,10 +8,10 @@ import (
 )
 
 // The interfaces of this file are abilities: what some runtimes have beyond Runtime. Callers ask for one by type
-// assertion and do without it, or say by ErrUnsupported what is missing. Their methods may be called concurrently, and
-// their errors are those of Runtime: ErrNotFound for an absent box or image, ErrUnavailable for a silent engine.
+// assertion and work without it, or return ErrUnsupported. The methods may be called concurrently, and their errors
+// are those of Runtime: ErrNotFound for an absent box or image, ErrUnavailable for a silent engine.
 
-// ErrUnsupported says that the runtime has not the ability that was asked for.
+// ErrUnsupported reports that the runtime does not have the ability.
 var ErrUnsupported = errors.New("this runtime cannot do it")
 
 // Copier moves files between a box and this machine. The box may be running or stopped.
@@ -25,32 +25,43 @@ type Copier interface {
 
 // Execer runs commands in boxes that run.
 type Execer interface {
-	// Exec runs a command to its end and returns its exit code. An error says that the command did not run, or that its
-	// end is not known. When ctx ends Exec returns, and the command goes on until the box ends.
+	// Exec runs a command to its end and returns its exit code. An error means that the command did not run, or that
+	// its end is not known. When ctx ends, Exec returns, and the command runs on until the box ends.
 	Exec(ctx context.Context, id string, c Command) (code int, err error)
 }
 
 // Command is what Exec runs.
 type Command struct {
 	Argv []string // with the program first
-	User string   // name, uid or uid:gid of the box; empty means that of the box's first process
-	Dir  string   // empty means that of the box's first process
+	User string   // name, uid or uid:gid of the box; if empty that of the box's first process
+	Dir  string   // if empty that of the box's first process
 	Env  []string // NAME=value, added to that of the box
-	// Stdin is copied to the command's input and then closed; nil means there is none. Exec does not wait for a read of it that
-	// is under way when the command has ended.
+	// Stdin is copied to the command's input and then closed; nil if there is none. When the command has ended, Exec does not
+	// wait for a pending read of it.
 	Stdin          io.Reader
-	Stdout, Stderr io.Writer // nil means nobody looks
+	Stdout, Stderr io.Writer // if nil, the output is dropped
+	// Terminal gives the command a terminal, whose output all goes to Stdout, and whose input has no end; nil means pipes.
+	Terminal *Terminal
 }
 
-// ImageStore has the images that boxes and their services are made of.
+// Terminal is what a command sees of the user's terminal.
+type Terminal struct {
+	Size    Size
+	Resized <-chan Size // its later sizes; nil if it keeps the first
+}
+
+// Size is that of a terminal, in characters.
+type Size struct{ Width, Height uint }
+
+// ImageStore holds the images of boxes and their services.
 type ImageStore interface {
-	// ImageID is "" for an image that the engine does not have.
+	// ImageID returns "" for an image that the engine does not have.
 	ImageID(ctx context.Context, ref string) (string, error)
 	// SaveImage streams an image as a docker archive. The caller closes it.
 	SaveImage(ctx context.Context, ref string) (io.ReadCloser, error)
 }
 
-// Volumes has what boxes share, or leave beside their container.
+// Volumes manages the volumes that boxes share, or leave beside their container.
 type Volumes interface {
 	// Volumes lists the unused volumes that carry the label.
 	Volumes(ctx context.Context, label string) ([]string, error)
@@ -61,26 +72,26 @@ type Volumes interface {
 // Committer makes images of boxes.
 type Committer interface {
 	// Commit makes an image of the box's file system, without its volumes, under the name ref and returns its id. The
-	// image starts what the box's image starts. A running box is paused meanwhile.
+	// image starts the same program as the box's image. A running box is paused meanwhile.
 	Commit(ctx context.Context, id, ref string) (imageID string, err error)
 }
 
 // Pauser halts boxes: a paused one keeps its memory and uses no processor.
 type Pauser interface {
-	// Pause halts a running box; a paused one is no error.
+	// Pause halts a running box. To pause a paused one is not an error.
 	Pause(ctx context.Context, id string) error
-	// Resume lets a paused box go on; a running one is no error.
+	// Resume continues a paused box. To resume a running one is not an error.
 	Resume(ctx context.Context, id string) error
 }
 
-// Prober tries things out in boxes of a moment.
+// Prober runs commands in short-lived boxes.
 type Prober interface {
-	// Probe runs a command in a throw-away box that is held like a real one, and returns its output. The error is the
-	// engine's when the box could not be started.
+	// Probe runs a command in a throw-away box that is confined like a real one, and returns its output. The error is
+	// the engine's if the box could not be started.
 	Probe(ctx context.Context, spec BoxSpec, argv []string) (string, error)
 }
 
-// CopierOf is the runtime's ability to copy; where it has none, every copy ends with ErrUnsupported.
+// CopierOf is the runtime's Copier; if it has none, every copy returns ErrUnsupported.
 func CopierOf(r Runtime) Copier {
 	if c, ok := r.(Copier); ok {
 		return c

@@ -3,31 +3,46 @@ package runtime
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 const (
-	// statePoll is how often a box's state is looked at beside its stream, and
-	// streamGrace what a stream has to end by itself after the box.
+	// statePoll is how often a box's state is read beside its stream, and streamGrace how
+	// long its stream may take to end after the box.
 	statePoll   = 2 * time.Second
 	streamGrace = time.Second
-	// listTimeout bounds one question about a box's state.
+	// listTimeout bounds one read of a box's state.
 	listTimeout = 15 * time.Second
 )
 
-// ErrStuck ends a stream that outlived its box. The rest of the output can be
-// read without following.
+// ErrStuck ends a stream that outlived its box. The rest of the output can be read
+// without following.
 var ErrStuck = errors.New("the engine did not end the sandbox's output")
 
-// Follower is what following needs of an engine.
+// Follower is the part of an engine that following needs.
 type Follower interface {
 	Boxes(ctx context.Context, labels map[string]string) ([]Box, error)
 	Logs(ctx context.Context, id string, o LogOptions) error
 }
 
-// Find returns the task's box; nil when there is none.
+// OfAttempt sees the box of one attempt: the boxes of former ones may have been kept.
+type OfAttempt struct {
+	Follower
+	ID string // empty for a record of an older version, whose box has no such label
+}
+
+// Boxes implements Follower.
+func (a OfAttempt) Boxes(ctx context.Context, labels map[string]string) ([]Box, error) {
+	if labels = maps.Clone(labels); a.ID != "" {
+		labels[workorder.LabelAttempt] = a.ID
+	}
+	return a.Follower.Boxes(ctx, labels)
+}
+
+// Find returns the task's box; nil if there is none.
 func Find(ctx context.Context, e Follower, taskID string) (*Box, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -38,9 +53,9 @@ func Find(ctx context.Context, e Follower, taskID string) (*Box, error) {
 	return &boxes[0], nil
 }
 
-// Follow copies the output of the task's box until it ends. An engine may forget
-// to end the stream of a container that has exited (20.10 does so now and then on a
-// loaded machine), so the box's state is looked at beside it.
+// Follow copies the output of the task's box until it ends. An engine may not end the
+// stream of a container that has exited (20.10 does so now and then on a loaded machine),
+// so Follow also reads the box's state.
 func Follow(ctx context.Context, e Follower, taskID string, o LogOptions) error {
 	box, err := Find(ctx, e, taskID)
 	if err != nil || box == nil {

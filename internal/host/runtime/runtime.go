@@ -1,6 +1,6 @@
-// Package runtime is what the host asks of the program that runs boxes. Runtime is
-// small so that another engine than Docker, and a fake one, can fulfil it; what an engine may
-// have beyond it is an ability (abilities.go). It knows nothing of orders and results.
+// Package runtime is the host's interface to the program that runs boxes. Runtime is small so
+// that other engines than Docker, and a fake one, can implement it; further features of an
+// engine are abilities (abilities.go). The package knows nothing of orders and results.
 package runtime
 
 import (
@@ -14,78 +14,76 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Runtime runs boxes. All methods may be called concurrently. Errors are typed
-// by the sentinels below where a caller decides by them.
+// Runtime runs boxes. All methods may be called concurrently. Errors on which a caller
+// branches are the sentinels below.
 type Runtime interface {
-	// Info asks the engine about itself; it is the first call and the one that
-	// tells ErrUnavailable apart from everything else.
+	// Info asks the engine about itself. It is the first call, so its ErrUnavailable
+	// separates a missing engine from other failures.
 	Info(ctx context.Context) (Info, error)
-	// Run creates the box, starts it, writes stdin to its standard input and
-	// closes that. When it returns an error no container is left behind.
+	// Run creates the box, starts it, writes stdin to its standard input and closes that.
+	// After an error there is no container.
 	Run(ctx context.Context, spec BoxSpec, stdin io.Reader) (id string, err error)
 	// Logs copies the box's output to o.Stdout and o.Stderr. With o.Follow it
 	// returns nil when the box has ended.
 	Logs(ctx context.Context, id string, o LogOptions) error
 	// Boxes lists the boxes, running or not, that carry all the labels.
 	Boxes(ctx context.Context, labels map[string]string) ([]Box, error)
-	// Stop sends SIGTERM and, when grace has passed, SIGKILL; with a grace of 0
-	// it kills at once. A grace of workorder.LongStop and more is announced first (workorder.LongStopSignal). A stopped or absent box is no error.
+	// Stop sends SIGTERM and, after grace, SIGKILL; with a grace of 0 it kills at once. A grace of workorder.LongStop or more is announced first
+	// (workorder.LongStopSignal). To stop a stopped or absent box is not an error.
 	Stop(ctx context.Context, id string, grace time.Duration) error
-	// Remove ends the box if needed and removes it with its anonymous volumes. An
-	// absent box is no error. It is gone when Remove returns, whoever else removes it
-	// at the same time.
+	// Remove ends the box if needed and removes it with its anonymous volumes. To remove an
+	// absent box is not an error. The box is gone when Remove returns, even if another
+	// process removes it at the same time.
 	Remove(ctx context.Context, id string) error
 }
 
 // Callers branch on these errors.
 var (
-	// ErrUnavailable: the engine does not answer.
+	// ErrUnavailable means that the engine does not answer.
 	ErrUnavailable = errors.New("the engine does not answer")
-	// ErrNotFound: the engine has no such box, image or path.
+	// ErrNotFound means that the engine has no such box, image or path.
 	ErrNotFound = errors.New("not found on the engine")
-	// ErrIsolation: the engine cannot give what the chosen isolation needs.
+	// ErrIsolation means that the engine does not support what the chosen isolation needs.
 	ErrIsolation = errors.New("the engine cannot give this isolation")
-	// ErrConflict: the engine has a box of that name already.
+	// ErrConflict means that the engine already has a box of that name.
 	ErrConflict = errors.New("there is a sandbox of that name already")
 )
 
-// StopTimeout is what a box has to end when nobody says otherwise, whoever stops
-// it: the engine at its own shutdown, `docker stop`, or the CLI. It is more than
-// the guaranteed grace, so that none of them cuts a landing short.
+// StopTimeout is a box's default grace, used by the engine at its own shutdown, by `docker stop` and
+// by the CLI. It is longer than the guaranteed grace, so that none of them cuts a landing short.
 const StopTimeout = workorder.LongStop
 
-// LabelCache marks the volume of the layer cache, which is nobody's: all boxes
-// of an engine share it.
+// LabelCache marks the volume of the layer cache. It has no owner: all boxes of an engine share it.
 const LabelCache = "sandbox-agent.cache"
 
-// RootlessHint is what to do when a box cannot reach this machine: the bridge of
-// a rootless engine lies in a network namespace of its own.
+// RootlessHint is the advice for a box that cannot reach this machine: the bridge of a
+// rootless engine is in a network namespace of its own.
 const RootlessHint = "sandboxes of a rootless engine cannot reach this machine: push the repository and give its URL (--repo URL), or use an engine that runs as root"
 
 // BoxSpec describes a box.
 type BoxSpec struct {
 	Name  string
 	Image string
-	// Command replaces what the image starts, for boxes that have no work order.
+	// Command replaces the program of the image, for boxes without a work order.
 	Command    []string
 	Labels     map[string]string
 	Isolation  string // workorder.IsolationConfined or IsolationPrivileged
-	OCIRuntime string // empty means the engine's default
+	OCIRuntime string // if empty the engine's default
 	Limits     workorder.Limits
-	// Files are files of this machine that the box begins with, for root only, by
-	// their path in the box.
+	// Files are files of this machine that are in the box at its start, readable by root
+	// only, by their path in the box.
 	Files map[string]string
-	// CacheVolume is mounted at workorder.CacheDir. Empty means none.
+	// CacheVolume is mounted at workorder.CacheDir; none if empty.
 	CacheVolume string
-	// DNS are the resolvers of the box. Empty means the engine's.
+	// DNS are the resolvers of the box; if empty the engine's.
 	DNS []string
-	// Fuse says that the engine's machine has /dev/fuse.
+	// Fuse reports that the engine's machine has /dev/fuse.
 	Fuse bool
-	// CgroupV2 says that the engine's machine uses the unified hierarchy.
+	// CgroupV2 reports that the engine's machine uses the unified hierarchy.
 	CgroupV2 bool
 }
 
-// Info is what is known of an engine.
+// Info describes an engine.
 type Info struct {
 	ID            string
 	Version       string
@@ -95,21 +93,20 @@ type Info struct {
 	Kernel        string
 	OperatingSys  string
 	CgroupVersion int
-	MemoryBytes   int64 // of the engine's machine; 0 means it does not tell
+	MemoryBytes   int64 // of the engine's machine; 0 if unknown
 	Runtimes      []string
-	// Gateway is the address of the engine's machine on the network of the
-	// boxes, empty when the engine does not tell.
+	// Gateway is the address of the engine's machine on the network of the boxes; empty if unknown.
 	Gateway string
-	// Local says that the engine runs on this machine and kernel.
+	// Local reports that the engine runs on this machine and kernel.
 	Local    bool
-	Host     string // where the engine is reached
+	Host     string // the engine's address
 	RootDir  string
 	Rootless bool
 }
 
-// Identity tells one engine from another, whatever address it is reached at; empty:
-// the engine does not tell. Old ones (20.10) keep their id in the machine's
-// /etc/docker, where all engines of the machine share it: the data root is their own.
+// Identity identifies an engine at whatever address; empty if the engine gives none. It
+// has the data root because old engines (20.10) keep their id in the machine's
+// /etc/docker, which all engines of the machine share.
 func (i Info) Identity() string {
 	if i.ID == "" {
 		return ""
@@ -117,9 +114,8 @@ func (i Info) Identity() string {
 	return strings.TrimSpace(i.ID + " " + i.RootDir)
 }
 
-// HasFuse reports whether a box can have /dev/fuse: the virtual machines of
-// desktop engines have the device; of a remote engine nothing is known, and naming
-// a device that is missing would end the start.
+// HasFuse reports whether a box can have /dev/fuse: the virtual machines of desktop engines
+// have the device. Of a remote engine it is unknown, and a missing device would fail the start.
 func (i Info) HasFuse() bool {
 	if i.Local {
 		_, err := os.Stat("/dev/fuse")
@@ -128,13 +124,13 @@ func (i Info) HasFuse() bool {
 	return strings.Contains(i.OperatingSys, "Docker Desktop")
 }
 
-// Box is a container of ours.
+// Box is a container made by this program.
 type Box struct {
 	ID      string
 	Name    string
 	Labels  map[string]string
 	State   string // created, running, exited, dead, ...
-	Status  string // the engine's own words
+	Status  string // the engine's own text
 	Created time.Time
 }
 
@@ -150,8 +146,8 @@ func (b Box) Live() bool {
 // LogOptions selects from a box's output.
 type LogOptions struct {
 	Follow bool
-	Since  time.Time // zero means from the start
-	Tail   int       // only the last lines; 0 means all
-	// Stdout and Stderr may be nil means that stream is not asked for.
+	Since  time.Time // zero for all since the start
+	Tail   int       // only the last lines; 0 for all
+	// Stdout and Stderr may be nil: then that stream is not requested.
 	Stdout, Stderr io.Writer
 }

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// stopPoll is the pause between two looks for a box that shall be stopped and is being made, or whose engine is away.
+// stopPoll is the pause between two tries to find a box that is being made, or whose engine is away.
 const stopPoll = 100 * time.Millisecond
 
-// Stopper stops one box, of a task or of the cache's upkeep, while something else follows it. Its methods may be called
-// concurrently; Wait only after the last Ask.
+// Stopper stops one box, of a task or of the cache's upkeep, while other code follows it. Its methods may be called
+// concurrently; call Wait only after the last Ask.
 type Stopper struct {
-	// Find returns the box; nil when there is none to stop, ErrNotYet while it is being made.
+	// Find returns the box; nil if there is none to stop, ErrNotYet while it is being made.
 	Find func(context.Context) (*Box, error)
 	// Stop is Runtime.Stop.
 	Stop func(ctx context.Context, id string, grace time.Duration) error
@@ -21,13 +21,13 @@ type Stopper struct {
 	Failed func(error)
 
 	mu    sync.Mutex
-	last  chan struct{} // closed when the gentle stop that was asked for last is over
+	last  chan struct{} // closed when the latest gentle stop is over
 	under sync.WaitGroup
 }
 
-// Ask stops the box with this grace, or kills it with a grace of 0, and does not wait for its end. A box that is being made
-// and an engine that is away are waited for until ctx ends. A box takes a second signal for impatience: a gentle stop waits
-// for the one before it, a kill waits for none.
+// Ask stops the box with this grace, or kills it with a grace of 0, and does not wait for its end. It waits, until ctx
+// ends, for a box that is being made and for an engine that is away. A second signal would make a box hurry, so a gentle
+// stop waits for the one before it; a kill does not wait.
 func (s *Stopper) Ask(ctx context.Context, grace time.Duration) {
 	before, over := s.turn(grace)
 	s.under.Go(func() {
@@ -43,7 +43,7 @@ func (s *Stopper) Ask(ctx context.Context, grace time.Duration) {
 	})
 }
 
-// turn returns what a stop waits for, and what it closes at its end.
+// turn returns the channel that a stop waits for, and the one that it closes at its end.
 func (s *Stopper) turn(grace time.Duration) (before <-chan struct{}, over chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

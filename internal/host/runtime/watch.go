@@ -10,25 +10,26 @@ import (
 // ErrNotYet is what Watcher.Find returns for a box that is being made.
 var ErrNotYet = errors.New("the sandbox is being made")
 
-// Watcher looks after one box, of a task or of the cache's upkeep, until it has ended.
+// Watcher watches one box, of a task or of the cache's upkeep, until it has ended.
 type Watcher struct {
-	// Find returns the box; nil when it is gone.
+	// Find returns the box; nil if it is gone.
 	Find func(context.Context) (*Box, error)
-	// Read reads what the box says until its stream ends, or all that is left when the box has ended. A stream that breaks is
-	// no error. Done ends the watch.
+	// Read reads the box's output until its stream ends, or all the rest if the box has ended. A broken stream is not an
+	// error. If it returns done, the watch ends.
 	Read func(context.Context, *Box) (done bool, err error)
-	// Away is called once when the engine stops answering; nil means nobody is told.
+	// Away is called once when the engine stops answering; it may be nil.
 	Away func(error)
-	// Patience is how long an engine that does not answer is waited for.
+	// Patience is how long to wait for an engine that does not answer.
 	Patience time.Duration
-	// Pause comes between two looks.
+	// Pause is the time between two looks at the box.
 	Pause time.Duration
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
-// Watch returns nil when the box has ended or is gone, or when Read is done. It goes on over broken streams and restarts of
-// the engine. Its error is Find's or Read's, the context's cause, or wraps ErrUnavailable for an engine that stayed away.
+// Watch returns nil when the box has ended or is gone, or when Read is done. It continues over broken streams and restarts
+// of the engine. Its error is Find's or Read's, the context's cause, or wraps ErrUnavailable for an engine that stayed
+// away.
 func (w *Watcher) Watch(ctx context.Context) error {
 	now := w.Now
 	if now == nil {
@@ -56,7 +57,11 @@ func (w *Watcher) Watch(ctx context.Context) error {
 			return err
 		default:
 			away = time.Time{}
-			if done, err := w.Read(ctx, box); done || err != nil || !box.Live() {
+			done, err := w.Read(ctx, box)
+			if errors.Is(err, ErrNotFound) && !box.Live() {
+				return nil // it was removed after it was found
+			}
+			if done || err != nil || !box.Live() {
 				return err
 			}
 			// The stream ends a moment before the state says so.

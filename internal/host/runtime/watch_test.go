@@ -48,6 +48,7 @@ func TestWatch(t *testing.T) {
 		"has ended":                    {looks: []look{ended}, reads: 1},
 		"gone":                         {looks: []look{gone}},
 		"removed while it is read":     {looks: []look{lives, gone}, reads: 1},
+		"removed before it is read":    {looks: []look{ended}, fails: runtime.ErrNotFound, reads: 1},
 		"broken stream":                {looks: []look{lives, lives, lives, lives, ended}, reads: 3},
 		"being made":                   {looks: []look{notYet, notYet, ended}, reads: 1},
 		"done before the end":          {looks: []look{lives}, done: true, reads: 1},

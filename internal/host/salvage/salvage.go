@@ -1,5 +1,5 @@
-// Package salvage takes work out of a box that has stopped before its own landing could bring it out. Its input was written by code
-// that nobody trusts: only objects of git are taken, their ids are computed anew, and nothing of the box's configuration is read.
+// Package salvage takes work out of a box that stopped before it landed. Its input was written by untrusted code: it takes only git
+// objects, computes their ids anew, and reads no configuration of the box.
 package salvage
 
 import (
@@ -23,29 +23,29 @@ import (
 )
 
 const (
-	// Limit bounds all of it: copying and indexing a gigabyte takes a minute on a slow disk.
+	// Limit bounds the whole operation: copying and indexing a gigabyte takes a minute on a slow disk.
 	Limit = 10 * time.Minute
-	// maxBytes bounds what is copied, and maxEntries the files: a full disk of this machine is not for the box to decide.
+	// maxBytes bounds the copied bytes, and maxEntries the files: a box must not be able to fill this machine's disk.
 	maxBytes   = 8 << 30
 	maxEntries = 500_000
 	// maxRefs bounds a file of refs, in bytes.
 	maxRefs = 4 << 20
 )
 
-// ErrNothing is returned when the box has no commit that is not elsewhere.
+// ErrNothing is returned if the box has no commit that is not known elsewhere.
 var ErrNothing = errors.New("there is nothing to take out of the sandbox")
 
-// Source is where a stopped box is read.
+// Source reads files of a stopped box.
 type Source interface {
 	CopyOut(ctx context.Context, id, path string) (io.ReadCloser, error)
 }
 
-// Work says what is looked for.
+// Work describes the commits to take.
 type Work struct {
 	Branch string   // the task's
-	Head   string   // the commit that it should be at; "" means what the box's repository says
-	Base   string   // the branch that the box began with; "" means not known
-	Known  []string // commits that are elsewhere: they, and what is before them, are left out
+	Head   string   // the commit that it should be at; if "" the one in the box's repository
+	Base   string   // the branch that the box began with; "" if unknown
+	Known  []string // commits that are known elsewhere: they and their ancestors are left out
 }
 
 // Commits writes the commits of a stopped box as a bundle and returns the last of them.
@@ -57,13 +57,13 @@ func Commits(ctx context.Context, from Source, box string, w Work, bundle string
 			err = fmt.Errorf("take the commits out of the stopped sandbox: %w", err)
 		}
 	}()
-	// On the disk that the bundle goes to.
+	// On the same disk as the bundle.
 	dir, err := os.MkdirTemp(filepath.Dir(bundle), ".salvage-")
 	if err != nil {
 		return "", err
 	}
 	defer os.RemoveAll(dir)
-	// A few bytes of a pack can ask for any amount of memory.
+	// A few bytes of a pack can request any amount of memory.
 	repo := git.Repo{Dir: dir, Bare: true, Env: append(git.ConfigEnv("pack.threads", "1"), "GIT_ALLOC_LIMIT=1g")}
 	s := &store{refs: map[string]string{}, left: maxBytes, entries: maxEntries}
 	r, err := from.CopyOut(ctx, box, path.Join(workorder.Workspace, ".git"))
@@ -89,12 +89,12 @@ func Commits(ctx context.Context, from Source, box string, w Work, bundle string
 		return "", ErrNothing
 	}
 	if w.Base != "" && w.Head == "" {
-		known = append(known, s.refs["refs/remotes/origin/"+w.Base]) // to keep the bundle small: it is what the clone began with
+		known = append(known, s.refs["refs/remotes/origin/"+w.Base]) // to keep the bundle small: the clone began with it
 	}
 	if err := s.index(ctx, repo, len(head)); err != nil {
 		return "", err
 	}
-	// Made in a folder of its own: a box that was killed over its bundle has left git's lock beside it.
+	// Made in a folder of its own: a box that was killed while it wrote its bundle left git's lock beside it.
 	made := filepath.Join(dir, filepath.Base(bundle))
 	if err := write(ctx, repo, workorder.BranchRef(w.Branch), head, known, made); err != nil {
 		return head, err
@@ -105,7 +105,7 @@ func Commits(ctx context.Context, from Source, box string, w Work, bundle string
 	return head, os.Rename(made, bundle)
 }
 
-// write makes the bundle of head without what is known.
+// write makes the bundle of head without the known commits.
 func write(ctx context.Context, repo git.Repo, ref, head string, known []string, bundle string) error {
 	list := []string{head}
 	for _, sha := range known {
@@ -146,7 +146,7 @@ func (s *store) open(dir string) (err error) {
 	return err
 }
 
-// take reads the archive of a .git folder, whose own name comes first.
+// take reads the archive of a .git folder, which begins with the folder's own name.
 func (s *store) take(r io.Reader) error {
 	tr := tar.NewReader(r)
 	for {
@@ -181,7 +181,7 @@ func (s *store) object(name string, size int64, r io.Reader) error {
 		return fmt.Errorf("its repository has more than %d GiB", int64(maxBytes)>>30)
 	}
 	if packs.MatchString(name) {
-		name = path.Base(name) // where git does not look before it is indexed
+		name = path.Base(name) // git does not look there before the pack is indexed
 		s.packs = append(s.packs, name)
 	} else if err := s.root.MkdirAll(path.Dir(name), 0o700); err != nil {
 		return err
@@ -212,7 +212,7 @@ func (s *store) ref(name string, r io.Reader) error {
 	return nil
 }
 
-// head is what the repository says that the task's branch is at: the branch, or where it is gone HEAD.
+// head is the commit of the task's branch in the box's repository, or HEAD if the branch is missing.
 func (s *store) head(branch string) string {
 	if sha := s.refs[workorder.BranchRef(branch)]; sha != "" {
 		return sha
@@ -224,8 +224,8 @@ func (s *store) head(branch string) string {
 	return at
 }
 
-// index makes a repository of what was taken. Whose content is not what a name says is no object of that name: packs get an
-// index of our own, and whoever reads the bundle computes the ids of all that is in it.
+// index makes a repository of the copied objects. It does not trust their names: packs get a new index, and the reader of
+// the bundle computes the ids of all objects in it.
 func (s *store) index(ctx context.Context, repo git.Repo, idLength int) error {
 	format := "sha1"
 	if idLength == 64 {
@@ -247,7 +247,7 @@ func (s *store) index(ctx context.Context, repo git.Repo, idLength int) error {
 	return nil
 }
 
-// maxFiles bounds the content of the work tree that is kept, in bytes.
+// maxFiles bounds the kept content of the work tree, in bytes.
 const maxFiles = 2 << 30
 
 // Files writes the work tree of a stopped box, without .git, as a compressed tar file.
@@ -282,7 +282,7 @@ func Files(ctx context.Context, from Source, box, archive string) (err error) {
 	return z.Close()
 }
 
-// filesOf passes plain files, folders and links on, with paths relative to the work tree.
+// filesOf copies plain files, folders and links, with paths relative to the work tree.
 func filesOf(from *tar.Reader, to *tar.Writer) error {
 	left, entries := int64(maxFiles), maxEntries
 	for {
@@ -304,7 +304,7 @@ func filesOf(from *tar.Reader, to *tar.Writer) error {
 		link := h.Linkname
 		switch h.Typeflag {
 		case tar.TypeReg, tar.TypeDir, tar.TypeSymlink:
-		case tar.TypeLink: // another name of a file that came before
+		case tar.TypeLink: // another name of an earlier file
 			_, target, _ := strings.Cut(link, "/")
 			if target == "" || strings.HasPrefix(target, ".git/") || strings.Contains("/"+target+"/", "/../") {
 				continue

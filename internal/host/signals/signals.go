@@ -1,4 +1,4 @@
-// Package signals says what the signals that this program gets ask for: to stop in order, to hurry, or to leave.
+// Package signals decides what the signals to this program mean: to stop in order, to hurry, or to leave.
 package signals
 
 import (
@@ -11,27 +11,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sameWish is the time in which several signals are one: GNU timeout signals its child and then the group of
-// both, a shell that is closed its jobs and their groups, a service manager every process of the unit. No person presses Ctrl-C a second time
-// before the program has answered the first.
+// Made in a folder of its own: a box that was killed while it wrote its bundle left git's lock beside it.
 const sameWish = 2 * time.Second
 
-// wish is what a signal asks for.
+// wish is the meaning of a signal.
 type wish int
 
 const (
-	nothingNew wish = iota // of what was asked for already
+	nothingNew wish = iota // a repetition
 	stop                   // end in order: the work is saved
 	hurry                  // end at once
-	leave                  // end this command, whatever becomes of the box
+	leave                  // end this command and leave the box alone
 )
 
-// wishes are what was asked for so far. Each signal stops, none of them twice: only a person at the terminal, who
-// sees that it stops, can ask for more.
+// wishes combines the signals so far. The first one stops, and later ones change nothing, except at a terminal: a
+// person who sees that the program stops can ask for more.
 type wishes struct {
 	last wish
 	at   time.Time
-	// terminal reports whether a SIGINT of this moment can be Ctrl-C.
+	// terminal reports whether a SIGINT can be a Ctrl-C now.
 	terminal func() bool
 }
 
@@ -48,10 +46,10 @@ func (w *wishes) hear(sig os.Signal, now time.Time) wish {
 	return w.last
 }
 
-// ending are those that end this command: of a person, of the system, and of a terminal that is closed.
+// ending are the signals that end this command: from a person, the system, or a terminal that is closed.
 func ending() (list []os.Signal) {
 	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
-		// The parent may not want us to hear it: nohup, and a shell that starts a job in a script.
+		// The parent may have switched it off: nohup, or a shell that starts a job in a script.
 		if !signal.Ignored(s) {
 			list = append(list, s)
 		}
@@ -64,15 +62,15 @@ func Listen(ctx context.Context) (_ context.Context, hard <-chan struct{}, cance
 	return listen(ctx, atTerminal, nil)
 }
 
-// listen ends ctx at the first signal, and closes hard when the user insists. heard, if not nil, is told of each.
+// listen ends ctx at the first signal, and closes hard when the user insists. It calls heard, if not nil, for each signal.
 func listen(ctx context.Context, terminal func() bool, heard func(os.Signal, wish)) (_ context.Context, hard <-chan struct{}, cancel func()) {
 	ctx, cancel = context.WithCancel(ctx)
 	insisted := make(chan struct{})
 	list := ending()
 	if len(list) == 0 {
-		return ctx, insisted, cancel // to listen to none is, to the library, to listen to all
+		return ctx, insisted, cancel // signal.Notify with an empty list would listen to all signals
 	}
-	const unread = 8 // more at once say nothing more
+	const unread = 8 // more unread signals would change nothing
 	arrived := make(chan os.Signal, unread)
 	signal.Notify(arrived, list...)
 	go func() {
@@ -86,7 +84,7 @@ func listen(ctx context.Context, terminal func() bool, heard func(os.Signal, wis
 				close(insisted)
 			case leave:
 				signal.Reset(syscall.SIGINT)
-				_ = unix.Kill(os.Getpid(), syscall.SIGINT) // so that a shell sees what ended it
+				_ = unix.Kill(os.Getpid(), syscall.SIGINT) // so that a shell sees that SIGINT ended it
 			case nothingNew:
 			}
 			if heard != nil {
@@ -97,7 +95,7 @@ func listen(ctx context.Context, terminal func() bool, heard func(os.Signal, wis
 	return ctx, insisted, cancel
 }
 
-// atTerminal reports whether Ctrl-C reaches this process: it has a terminal and is of the group in its foreground.
+// atTerminal reports whether Ctrl-C reaches this process: it has a terminal and is in its foreground group.
 func atTerminal() bool {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDONLY|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -13,31 +13,29 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// AttemptsDir is the folder in a task's output that holds what former attempts left.
+// AttemptsDir is the folder in a task's output with the output of former attempts.
 const AttemptsDir = "attempts"
 
-// Attempt is what the host remembers of an attempt that another one followed.
+// Attempt is the host's record of an attempt before the last one.
 type Attempt struct {
-	ID         string               `json:"id,omitempty"`
-	Number     int                  `json:"number"`
-	Status     workorder.Status     `json:"status"`
-	EndedBy    workorder.EndedBy    `json:"ended_by"`
-	Reason     string               `json:"reason,omitempty"`
-	ReasonCode workorder.ReasonCode `json:"reason_code,omitempty"`
-	FinishedAt time.Time            `json:"finished_at,omitzero"`
-	Box        string               `json:"box,omitempty"`
-	Engine     string               `json:"engine,omitempty"`
-	EngineID   string               `json:"engine_id,omitempty"`
-	Unsure     bool                 `json:"unsure,omitempty"`
-	Keep       bool                 `json:"keep,omitempty"`
+	ID         string            `json:"id,omitempty"`
+	Number     int               `json:"number"`
+	Status     workorder.Status  `json:"status"`
+	EndedBy    workorder.EndedBy `json:"ended_by"`
+	Reasons    workorder.Reasons `json:"reasons,omitempty"` // see reasons.go
+	FinishedAt time.Time         `json:"finished_at,omitzero"`
+	Box        string            `json:"box,omitempty"`
+	Engine     string            `json:"engine,omitempty"`
+	EngineID   string            `json:"engine_id,omitempty"`
+	Unsure     bool              `json:"unsure,omitempty"`
+	Keep       bool              `json:"keep,omitempty"`
 }
 
-// Request is what the user asked for beside the task.
+// Request is what the user requested beside the task.
 type Request struct {
-	// ProjectFile is the absolute path of the project file, or the project's name
-	// when it is built in.
+	// ProjectFile is the absolute path of the project file, or the project's name if it is built in.
 	ProjectFile string `json:"project_file,omitempty"`
-	// ProjectBy says whether the user named that file or it was found; the command line knows the words.
+	// ProjectBy is how the project was named; the values are those of package resolve.
 	ProjectBy string `json:"project_by,omitempty"`
 	// Overrides are the values given in place of the project's, by flag.
 	Overrides map[string]string `json:"overrides,omitempty"`
@@ -54,13 +52,13 @@ func (r *Record) Begun() time.Time {
 	return r.StartedAt
 }
 
-// Resumable reports whether the task can go on without anybody changing anything.
+// Resumable reports whether the task can continue without a change by the user.
 func (r *Record) Resumable() bool {
 	return r.Collected && r.Mode.Resumable(r.Status, r.EndedBy)
 }
 
-// At is the record as that attempt left it, with its own output folder; of the
-// last one when number is 0. It is for reading.
+// At is the record as that attempt left it, with its own output folder; of the last one
+// if number is 0. The record must not be saved.
 func (r *Record) At(number int) (*Record, error) {
 	if number == 0 || number == r.Number() {
 		return r, nil
@@ -71,7 +69,7 @@ func (r *Record) At(number int) (*Record, error) {
 	}
 	a, c := r.Former[i], *r
 	c.AttemptID, c.Attempt, c.Former, c.Dir, c.Collected = a.ID, a.Number, r.Former[:i], r.attemptDir(a.Number), true
-	c.Status, c.EndedBy, c.Reason, c.ReasonCode, c.FinishedAt, c.Box, c.Keep, c.ResumeAt = a.Status, a.EndedBy, a.Reason, a.ReasonCode, a.FinishedAt, a.Box, a.Keep, nil
+	c.Status, c.EndedBy, c.Reasons, c.FinishedAt, c.Box, c.Keep, c.ResumeAt = a.Status, a.EndedBy, a.Reasons, a.FinishedAt, a.Box, a.Keep, nil
 	c.Engine, c.EngineID, c.Unsure = a.Engine, a.EngineID, a.Unsure
 	return &c, nil
 }
@@ -80,21 +78,21 @@ func (r *Record) attemptDir(number int) string {
 	return filepath.Join(r.Dir, AttemptsDir, strconv.Itoa(number))
 }
 
-// as is the last attempt, told as a former one.
+// as is the last attempt in the form of a former one.
 func (r *Record) as() Attempt {
 	return Attempt{
-		ID: r.AttemptID, Number: r.Number(), Status: r.Status, EndedBy: r.EndedBy, Reason: r.Reason, ReasonCode: r.ReasonCode, FinishedAt: r.FinishedAt,
+		ID: r.AttemptID, Number: r.Number(), Status: r.Status, EndedBy: r.EndedBy, Reasons: r.Reasons, FinishedAt: r.FinishedAt,
 		Box: r.Box, Engine: r.Engine, EngineID: r.EngineID, Unsure: r.Unsure, Keep: r.Keep,
 	}
 }
 
-// Elsewhere reports whether the attempt's box was made on another engine than the
-// one of that identity. False where that is not known: records of older versions name none.
+// Elsewhere reports whether the attempt's box was made on another engine than the one of
+// that identity. It is false if that is not known: records of older versions name no engine.
 func (a Attempt) Elsewhere(engine string) bool {
 	return a.Box != "" && a.EngineID != "" && engine != "" && a.EngineID != engine
 }
 
-// Elsewhere is that of the last attempt.
+// Elsewhere is Attempt.Elsewhere of the last attempt.
 func (r *Record) Elsewhere(engine string) bool { return r.as().Elsewhere(engine) }
 
 // stays are the names in a task's folder that belong to the task and not to an attempt.
@@ -102,10 +100,10 @@ var stays = map[string]bool{
 	recordFile: true, lockFile: true, stopFile: true, companionLog: true, AttemptsDir: true,
 }
 
-// NextAttempt makes next the record of the attempt after the one in last: the
-// output of last, which must be collected, is moved to its place among the former ones, and
-// next is saved. The caller holds the task's lock. When the process dies in the middle,
-// the record still tells of last, and Mend brings its output back.
+// NextAttempt makes next the record of the attempt after the one in last. It moves the
+// output of last, which must be collected, to its place among the former ones, and saves
+// next. The caller holds the task's lock. If the process dies halfway, the record still
+// describes last, and Mend moves its output back.
 func (s *Store) NextAttempt(last, next *Record) error {
 	next.Attempt = max(next.Attempt, last.Number()+1)
 	next.Former = append(append([]Attempt{}, last.Former...), last.as())
@@ -117,7 +115,7 @@ func (s *Store) NextAttempt(last, next *Record) error {
 	}
 	err := moveAll(last.Dir, last.attemptDir(journal.Moving))
 	if err == nil {
-		// A stop was meant for the attempt that is over.
+		// An older stop was for the attempt that is over.
 		if err = os.Remove(filepath.Join(s.TaskDir(last.TaskID), stopFile)); errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
@@ -131,8 +129,8 @@ func (s *Store) NextAttempt(last, next *Record) error {
 	return nil
 }
 
-// Mend brings the output of the last attempt back where a process died while it
-// moved it away for a next one. The caller holds the task's lock.
+// Mend moves the output of the last attempt back if a process died while it moved it away
+// for a next one. The caller holds the task's lock.
 func (s *Store) Mend(r *Record) error {
 	if r.Moving == 0 {
 		return nil
@@ -144,13 +142,13 @@ func (s *Store) Mend(r *Record) error {
 	return s.Save(r)
 }
 
-// moveAll renames what belongs to an attempt from one folder into another of the
-// same file system. Each name is in exactly one of the two at every moment, so that it can be
-// done again, or the other way round, after any part of it.
+// moveAll renames what belongs to an attempt from one folder into another of the same file
+// system. Each name is in exactly one of the two at every moment, so the move can be repeated
+// or reversed after any part of it.
 func moveAll(from, to string) error {
 	entries, err := os.ReadDir(from)
 	if errors.Is(err, fs.ErrNotExist) {
-		entries, err = nil, nil // nothing was moved yet, or the user deleted it
+		entries, err = nil, nil // nothing was moved yet, or the user deleted the folder
 	}
 	if err != nil {
 		return err
@@ -174,7 +172,7 @@ func (r *Record) Attempts() []Attempt {
 	return append(append([]Attempt{}, r.Former...), r.as())
 }
 
-// Knows reports whether the attempt is one of the task's own here.
+// Knows reports whether this record has the attempt.
 func (r *Record) Knows(attemptID string) bool {
 	return slices.ContainsFunc(r.Attempts(), func(a Attempt) bool { return a.ID == attemptID })
 }

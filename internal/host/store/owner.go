@@ -13,15 +13,15 @@ import (
 	"strings"
 )
 
-// ownerFile names whose boxes those of this state folder are.
+// ownerFile has the owner of this state folder's boxes.
 const ownerFile = "owner.json"
 
-// Owner is what the boxes of a state folder are labelled with, on whatever engine.
+// Owner is the label of a state folder's boxes, on every engine.
 type Owner struct {
-	// ID is drawn once: a machine whose name or a folder whose place changes keeps its boxes. The folder's place of
-	// that moment is in it for those who meet such a box elsewhere.
+	// ID is drawn once, so that boxes keep their owner when the machine is renamed or the folder is moved. It
+	// contains the folder's path of that time, for people who find such a box elsewhere.
 	ID string `json:"id"`
-	// Was is the label of older versions, where there can be boxes that have it.
+	// Was is the label of older versions, if there can be boxes with it.
 	Was string `json:"was,omitempty"`
 }
 
@@ -35,8 +35,8 @@ func (o Owner) Labels() (list []string) {
 	return list
 }
 
-// Owner reads the folder's owner, and draws it where there is none. A folder that is not there has no boxes: it is made
-// only for a first task.
+// Owner reads the folder's owner, and draws one if there is none. A missing folder has no boxes: it is only made if
+// first, for a first task.
 func (s *Store) Owner(first bool) (o Owner, err error) {
 	path := filepath.Join(s.dir, ownerFile)
 	if o, err = readOwner(path); !errors.Is(err, fs.ErrNotExist) {
@@ -64,7 +64,7 @@ func (s *Store) Owner(first bool) (o Owner, err error) {
 	return drawOwner(path, append(b, '\n'))
 }
 
-// drawOwner writes the owner unless another process was faster: what counts is in the file.
+// drawOwner writes the owner, unless another process was faster, and returns the one in the file.
 func drawOwner(path string, b []byte) (o Owner, err error) {
 	mine := path + "." + rand.Text()
 	if err := WriteFile(mine, b, 0o600); err != nil {
@@ -72,7 +72,7 @@ func drawOwner(path string, b []byte) (o Owner, err error) {
 	}
 	err = os.Link(mine, path)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
-		err = os.Rename(mine, path) // a file system without links: two at the same moment are the last one's
+		err = os.Rename(mine, path) // a file system without links: of two at the same moment, the last one wins
 	} else {
 		err = os.Remove(mine)
 	}
@@ -99,7 +99,7 @@ func readOwner(path string) (o Owner, err error) {
 	return o, nil
 }
 
-// oldOwner is what older versions labelled boxes with: the user, the machine's name and the state folder.
+// oldOwner is the label of older versions: the user, the machine's name and the state folder.
 func oldOwner(stateDir string) string {
 	name := strconv.Itoa(os.Getuid())
 	if u, err := user.Current(); err == nil {

@@ -10,8 +10,8 @@ import (
 // ProcessOf describes the process with that id.
 func ProcessOf(pid int) *Process { return &Process{PID: pid, Start: startTime(pid), Boot: bootID()} }
 
-// Alive reports whether that very process still runs. One of which is not known when it
-// started is taken for gone: its id may be anybody's by now.
+// Alive reports whether that very process still runs. A process without a known start
+// time counts as gone: its id may be reused.
 func (p *Process) Alive() bool {
 	if p == nil || p.PID <= 1 || p.Start == "" || p.Boot != "" && p.Boot != bootID() {
 		return false // records of older versions do not name the boot

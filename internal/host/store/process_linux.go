@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// signal does not send anything to another process, even if this one ends at this moment and its id is given away.
+// signal never reaches another process, even if this one ends at this moment and its id is reused.
 func (p *Process) signal(sig unix.Signal) error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
@@ -19,14 +19,14 @@ func (p *Process) signal(sig unix.Signal) error {
 		return err
 	}
 	defer unix.Close(fd)
-	// Looked at again: if it is this process now it was so when the descriptor was made.
+	// Checked again: if it is this process now, it was so when the descriptor was made.
 	if !p.Alive() {
 		return unix.ESRCH
 	}
 	return unix.PidfdSendSignal(fd, sig, nil, 0)
 }
 
-// startTime is field 22 of /proc/<pid>/stat; empty for one that is not there, and for a zombie, which is dead.
+// startTime is field 22 of /proc/<pid>/stat; empty for a missing process, and for a zombie, which is dead.
 func startTime(pid int) string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -41,8 +41,8 @@ func startTime(pid int) string {
 	return f[19]
 }
 
-// bootID tells the machine's boots apart: start times are counted from them.
+// bootID identifies the machine's boot: start times count from it.
 func bootID() string {
-	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without it the start time alone has to do
+	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without it, the start time alone must do
 	return strings.TrimSpace(string(b))
 }

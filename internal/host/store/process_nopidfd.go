@@ -4,5 +4,5 @@ package store
 
 import "golang.org/x/sys/unix"
 
-// signal relies on the look right before it: there is no handle of a process here.
+// signal relies on the check right before it: this system has no process handles.
 func (p *Process) signal(sig unix.Signal) error { return unix.Kill(p.PID, sig) }

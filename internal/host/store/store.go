@@ -1,7 +1,7 @@
-// Package store keeps what the host knows of tasks: a state folder with one
-// folder per task, in which the run's output lies too unless the user chose another
-// place for it. Whatever is written is complete or absent, never half; whoever collects
-// a task holds its lock. It knows no engine.
+// Package store keeps the host's records of tasks: a state folder with one folder per
+// task, which also has the run's output unless the user chose another place for it. Every
+// written file is complete or absent, never half; a process that collects a task holds
+// its lock. The package knows no engine.
 package store
 
 import (
@@ -26,40 +26,38 @@ const (
 	recordFile = "task.json"
 	lockFile   = "lock"
 	stopFile   = "stop"
-	// companionLog is written by the companion, who names it.
+	// companionLog is written by the companion, which names it.
 	companionLog = "companion.log"
 )
 
 // Store is a state folder.
 type Store struct{ dir string }
 
-// Record is what the host remembers of a task beside the run's own output. What
-// is said of a run is said of the last attempt.
+// Record is what the host keeps of a task beside the run's own output. Run fields describe the last attempt.
 type Record struct {
 	TaskID    string    `json:"task_id"`
 	Project   string    `json:"project"`
 	Task      string    `json:"task"` // shortened
 	CreatedAt time.Time `json:"created_at"`
-	// AttemptID and Attempt (from 1) name the last attempt, StartedAt is when it began.
+	// AttemptID and Attempt (from 1) identify the last attempt, StartedAt is when it began.
 	AttemptID string    `json:"attempt_id,omitempty"`
 	Attempt   int       `json:"attempt,omitempty"`
 	StartedAt time.Time `json:"started_at,omitzero"`
 	// Former are the attempts before it, oldest first.
 	Former []Attempt `json:"former,omitempty"`
-	// Moving is the attempt whose output is being moved away for the next one; 0 means none.
+	// Moving is the attempt whose output is being moved away for the next one; 0 if there is none.
 	Moving int `json:"moving,omitempty"`
-	// Request is what the user asked for, so that nobody has to say it again.
+	// Request is the user's request, so that he need not repeat it.
 	Request Request `json:"request"`
-	// Dir is where the output lies: the last attempt's, and those of the former
-	// ones in AttemptsDir.
+	// Dir has the output of the last attempt, and those of the former ones in AttemptsDir.
 	Dir string `json:"dir"`
-	// Box is the container's name; empty until one is about to be made.
+	// Box is the container's name; empty until it is about to be made.
 	Box    string `json:"box,omitempty"`
-	Engine string `json:"engine,omitempty"` // where that engine is reached
-	// EngineID is the engine's identity, at whatever address. Empty means not known.
+	Engine string `json:"engine,omitempty"` // the address of that engine
+	// EngineID is the engine's identity, at whatever address; empty if unknown.
 	EngineID string `json:"engine_id,omitempty"`
-	// Unsure says that a box may live though the attempt is over: the engine went
-	// away while it was being started.
+	// Unsure reports that a box may live although the attempt is over: the engine became
+	// unavailable while it was being started.
 	Unsure bool `json:"unsure,omitempty"`
 	Keep   bool `json:"keep,omitempty"`
 	// Deadline is when the run must have ended by its own timeout.
@@ -67,12 +65,12 @@ type Record struct {
 	// LocalRepo is the repository on this machine that the run works for.
 	LocalRepo    string `json:"local_repo,omitempty"`
 	TargetBranch string `json:"target_branch,omitempty"`
-	// Collected says that the output is complete and the box is gone.
+	// Collected reports that the output is complete and the box is gone.
 	Collected  bool              `json:"collected"`
 	Status     workorder.Status  `json:"status,omitempty"`
 	EndedBy    workorder.EndedBy `json:"ended_by,omitempty"`
 	FinishedAt time.Time         `json:"finished_at,omitzero"`
-	// ResumeAt is when a parked task can go on; nil when nobody knows.
+	// ResumeAt is when a parked task can continue; nil if that is not known.
 	ResumeAt  *time.Time      `json:"resume_at,omitempty"`
 	Companion *Process        `json:"companion,omitempty"`
 	Host      workorder.Host  `json:"host"`
@@ -81,26 +79,25 @@ type Record struct {
 	Mode      workorder.Mode  `json:"mode,omitempty"`
 	Repo      string          `json:"repo,omitempty"`
 	Branch    string          `json:"branch,omitempty"`
-	Reason    string          `json:"reason,omitempty"`
-	// ReasonCode is that of the decisive reason.
-	ReasonCode workorder.ReasonCode `json:"reason_code,omitempty"`
+	// Reasons are those of the last attempt's end (see reasons.go).
+	Reasons workorder.Reasons `json:"reasons,omitempty"`
 	// Steps are the host's own steps before the first one of the box.
 	Steps  []workorder.Step `json:"steps,omitempty"`
 	Limits workorder.Limits `json:"limits"`
 }
 
-// Process names a process so that a reused process id is not mistaken for it.
+// Process identifies a process even if its id is reused.
 type Process struct {
 	PID   int    `json:"pid"`
-	Start string `json:"start"` // start time as the kernel counts it
+	Start string `json:"start"` // start time as counted by the kernel
 	Boot  string `json:"boot,omitempty"`
 }
 
 // ErrNotFound is returned for a task that the state folder does not know.
 var ErrNotFound = errors.New("task not found")
 
-// DamagedError is returned for a task whose record cannot be made sense of: the
-// machine lost a part of it, or somebody edited it.
+// DamagedError is returned for a task whose record cannot be read: the machine lost a
+// part of it, or a person edited it.
 type DamagedError struct {
 	TaskID string
 	Path   string // of the record
@@ -139,7 +136,7 @@ func DefaultDir(getenv func(string) string) (string, error) {
 	return filepath.Join(home, ".local", "state", "sandbox-agent"), nil
 }
 
-// New returns the store in dir, which is made when something is first written.
+// New returns the store in dir, which is made at the first write.
 func New(dir string) *Store { return &Store{dir: dir} }
 
 // Dir is the state folder.
@@ -151,10 +148,9 @@ func (s *Store) TaskDir(id string) string { return filepath.Join(s.dir, id) }
 // ErrExists is returned for a task id that is taken.
 var ErrExists = errors.New("the task exists already")
 
-// Create makes the task's folder and its first record, and returns the task's
-// lock: nobody ever sees the record of a run that nobody holds. After an error
-// nothing is left, except of an existing task, which is not touched. A folder without
-// a record, whose maker died, is nobody's and is taken over.
+// Create makes the task's folder and its first record, and returns the task's lock: a record
+// is visible only while its creator holds the lock. After an error nothing is left; an
+// existing task is not changed. A folder without a record, whose creator died, is taken over.
 func (s *Store) Create(r *Record) (made *Lock, err error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make state folder: %w", err)
@@ -165,7 +161,7 @@ func (s *Store) Create(r *Record) (made *Lock, err error) {
 	}
 	lock, err := s.TryLock(r.TaskID)
 	if errors.Is(err, ErrLocked) {
-		return nil, taken // it may be another one's by now: nothing of it is ours to remove
+		return nil, taken // another process may own it by now: there is nothing to remove
 	}
 	if err != nil {
 		return nil, err
@@ -179,7 +175,7 @@ func (s *Store) Create(r *Record) (made *Lock, err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = os.RemoveAll(s.TaskDir(r.TaskID)) // what cannot be written may not go away either
+			_ = os.RemoveAll(s.TaskDir(r.TaskID)) // if writing fails, removing may fail, too
 			lock.Unlock()
 		}
 	}()
@@ -228,8 +224,8 @@ func (s *Store) Load(id string) (*Record, error) {
 	return &r, nil
 }
 
-// List returns all tasks, the newest first. A folder whose record cannot be
-// read is reported in the error beside the ones that can.
+// List returns all tasks, the newest first. If a record cannot be read, the error names
+// its folder, and the other tasks are still returned.
 func (s *Store) List() ([]*Record, error) {
 	ids, err := s.ids()
 	if err != nil {
@@ -243,7 +239,7 @@ func (s *Store) List() ([]*Record, error) {
 		r, err := s.Load(id)
 		switch {
 		case errors.Is(err, ErrNotFound):
-			// Being made or being removed, or an --out folder placed in here.
+			// It is being made or removed, or it is an --out folder placed in here.
 		case err != nil:
 			errs = append(errs, err)
 		default:
@@ -254,7 +250,7 @@ func (s *Store) List() ([]*Record, error) {
 	return list, errors.Join(errs...)
 }
 
-// ids are the names of folders that can be those of tasks.
+// ids are the names of folders that can be tasks.
 func (s *Store) ids() (ids []string, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -303,8 +299,8 @@ func (s *Store) Find(prefix string) (*Record, error) {
 	return nil, e
 }
 
-// Remove deletes the task: its folder in the state folder and, when the output
-// lies elsewhere, only what the run put there.
+// Remove deletes the task: its folder in the state folder and, if the output is
+// elsewhere, only the run's own files there.
 func (s *Store) Remove(r *Record) error {
 	var errs []error
 	if r.Dir != "" && r.Dir != s.TaskDir(r.TaskID) && filepath.Base(r.Dir) == r.TaskID {
@@ -317,7 +313,7 @@ func (s *Store) Remove(r *Record) error {
 	return nil
 }
 
-// Lock is the right to collect a task. The kernel gives it back when its holder dies.
+// Lock is the right to collect a task. The kernel releases it when its holder dies.
 type Lock struct{ f *flock.Flock }
 
 // ErrLocked is returned while another process collects the task.
@@ -328,10 +324,10 @@ const (
 	lockPause = 20 * time.Millisecond
 )
 
-// LockPath is the file that whoever holds the task's lock has open.
+// LockPath is the file that the holder of the task's lock has open.
 func (s *Store) LockPath(id string) string { return filepath.Join(s.TaskDir(id), lockFile) }
 
-// TryLock takes the task's lock, or returns ErrLocked. Who only asks (Held) has the lock for a moment: that is waited out.
+// TryLock takes the task's lock, or returns ErrLocked. Held takes the lock for a moment: TryLock waits for that.
 func (s *Store) TryLock(id string) (l *Lock, err error) {
 	for range lockTries {
 		if l, err = s.lock(id); !errors.Is(err, ErrLocked) {
@@ -366,28 +362,28 @@ func (s *Store) Held(id string) bool {
 	return false
 }
 
-// Stop is what a command asked of a run that another process may be following.
+// Stop is a request to end a run that another process may be following.
 type Stop string
 
-// The stops.
+// The kinds of a stop.
 const (
 	StopSoft Stop = "soft" // end in order
 	StopKill Stop = "kill" // end at once
 )
 
-// NoteStop remembers, before it happens, that the task's end is wanted. It lies
-// beside the record, which belongs to whoever holds the lock.
+// NoteStop saves a request to end the task, before it ends. The request is not in the
+// record, which only the lock's holder writes.
 func (s *Store) NoteStop(id string, kind Stop) error {
 	return WriteFile(filepath.Join(s.TaskDir(id), stopFile), []byte(kind), 0o600)
 }
 
-// Stopped is what was noted; empty means nobody asked.
+// Stopped is the saved request; empty if there is none.
 func (s *Store) Stopped(id string) Stop {
-	b, _ := os.ReadFile(filepath.Join(s.TaskDir(id), stopFile)) // one that cannot be read says nothing
+	b, _ := os.ReadFile(filepath.Join(s.TaskDir(id), stopFile)) // an unreadable one counts as none
 	return Stop(b)
 }
 
-// Unlock gives the lock back. It unlocks before it closes the file: a child that was forked meanwhile has the file open
+// Unlock releases the lock. It unlocks before it closes the file: a child that was forked meanwhile has the file open
 // until it becomes another program.
 func (l *Lock) Unlock() { _ = l.f.Unlock() }
 
@@ -401,15 +397,15 @@ func WriteFile(path string, b []byte, mode fs.FileMode) error {
 	return syncDir(filepath.Dir(path)) // the library does not
 }
 
-// syncDir makes what was made, renamed or removed in a folder survive a crash of the machine. A variable, so
-// that a test can see when it is done.
+// syncDir makes the files that were made, renamed or removed in a folder survive a crash of the machine. It
+// is a variable, so that a test can see when it is called.
 var syncDir = func(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	// Some file systems have no such call: they keep the order themselves, or nobody can.
+	// Some file systems do not support the call: they keep the order themselves, or give no guarantee.
 	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTSUP) {
 		return fmt.Errorf("sync folder %s: %w", dir, err)
 	}

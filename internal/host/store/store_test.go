@@ -163,7 +163,7 @@ func TestSignal(t *testing.T) {
 	if err := p.Signal(unix.SIGUSR1); err != nil {
 		t.Errorf("the process that is meant: %v", err)
 	}
-	// What ended it is the one signal that was for it.
+	// It ended by the one signal that was for it.
 	if err, ok := errors.AsType[*proc.ExitError](child.Wait()); !ok || err.Signal != unix.SIGUSR1 {
 		t.Errorf("it ended with %v", err)
 	}

@@ -24,7 +24,7 @@ func synced(t *testing.T) (folders map[string][]string) {
 	return folders
 }
 
-// TestDurable: a name is on disk only when its folder is. What is renamed and not synced may be gone after a crash of the
+// TestDurable: a name is on disk only when its folder is. A renamed file that is not synced may be gone after a crash of the
 // machine, and the old name with it.
 func TestDurable(t *testing.T) {
 	dir := t.TempDir()

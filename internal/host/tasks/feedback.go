@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// reviewOf makes of a pull request's feedback what the agent is given. A thread whose last word is ours is left
-// out, unless an attempt that took it on (pending, nil means none) was not done with it.
+// reviewOf turns a pull request's feedback into the agent's input. It drops a thread whose last note is ours,
+// unless it is in pending: the feedback of an attempt that did not finish it (nil if there is none).
 func reviewOf(pr *forge.PR, f *forge.Feedback, pending *workorder.Review) (*workorder.Review, []string) {
 	r := &workorder.Review{PR: pr.Number, URL: pr.URL}
 	open := map[string]bool{}
@@ -34,7 +34,7 @@ func reviewOf(pr *forge.PR, f *forge.Feedback, pending *workorder.Review) (*work
 		}
 		if !item.Command {
 			if quoted++; quoted > maxQuoted {
-				continue // readers must not take the room of those who may command
+				continue // remarks of readers must not displace those of people who may give commands
 			}
 		}
 		if len(r.Items) == workorder.MaxReviewItems {
@@ -51,7 +51,7 @@ func reviewOf(pr *forge.PR, f *forge.Feedback, pending *workorder.Review) (*work
 	}
 	switch {
 	case f.MoreCommands:
-		// A missing item may be older than those that are here, so that nothing counts as read.
+		// A missing item may be older than these, so nothing counts as read.
 		warnings = append(warnings, fmt.Sprintf("pull request #%d has more feedback than can be taken at once: run `revise` again after this one", pr.Number))
 		r.Until = time.Time{}
 	case !full:
@@ -65,10 +65,10 @@ func reviewOf(pr *forge.PR, f *forge.Feedback, pending *workorder.Review) (*work
 	return r, warnings
 }
 
-// maxQuoted bounds the items that nobody who may write stands behind: they are read by the agent, and answered by nobody.
+// maxQuoted bounds the items from people without write access: the agent reads them, and they get no answer.
 const maxQuoted = 30
 
-// lastAt is the last time of reviews and comments. Threads are read whenever they are not resolved.
+// lastAt is the last time of reviews and comments. Threads do not count: they are read until they are resolved.
 func lastAt(items []forge.Item, at func(*forge.Item) time.Time) (last time.Time) {
 	for i := range items {
 		if t := at(&items[i]); items[i].Source != forge.FromThread && t.After(last) {
@@ -78,9 +78,8 @@ func lastAt(items []forge.Item, at func(*forge.Item) time.Time) (last time.Time)
 	return last
 }
 
-// reviewItem is one piece of feedback. In a thread that we answered, commands count that
-// came after the answer: else anybody's word in it would make an old command a new one. again says
-// that the answer does not count.
+// reviewItem is one piece of feedback. In a thread that we answered, only notes after the answer can
+// be commands: else any reader's note would revive an old command. With again, the answer is ignored.
 func reviewItem(in *forge.Item, again bool) (workorder.ReviewItem, bool) {
 	item := workorder.ReviewItem{
 		Source: in.Source, Thread: in.Thread, Path: in.Path, Line: in.Line, Outdated: in.Outdated, URL: in.URL,
@@ -105,7 +104,7 @@ func reviewItem(in *forge.Item, again bool) (workorder.ReviewItem, bool) {
 	return item, others
 }
 
-// commands tells whether there is anything that somebody may ask for.
+// commands reports whether an item may command the agent.
 func commands(r *workorder.Review) bool {
 	return slices.ContainsFunc(r.Items, func(i workorder.ReviewItem) bool { return i.Command })
 }
@@ -113,14 +112,14 @@ func commands(r *workorder.Review) bool {
 // MaxFeedback bounds a file of feedback, in bytes; its items are in the task's state on the remote.
 const MaxFeedback = 512 << 10
 
-// FeedbackFile is what a file of feedback says. One that is empty has nothing to address.
+// FeedbackFile is a parsed file of feedback. An empty one has nothing to address.
 type FeedbackFile struct {
-	Intro    string // what stands before its list
+	Intro    string // the text before its list
 	items    []workorder.ReviewItem
 	warnings []string
 }
 
-// ParseFeedback makes items of the text of a file.
+// ParseFeedback splits the text of a file into items.
 func ParseFeedback(text string) (file FeedbackFile) {
 	intro, parts := splitFeedback(text)
 	file.Intro = intro
@@ -137,24 +136,25 @@ func ParseFeedback(text string) (file FeedbackFile) {
 }
 
 var (
-	// entry is the beginning of an entry of a list, and heading is one: more space before either belongs to what is around it.
+	// entry matches the beginning of a list's entry, and heading a heading. With more space before it, either belongs to the
+	// text around it.
 	entry   = regexp.MustCompile(`^( {0,3})(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\S`)
 	heading = regexp.MustCompile(`^ {0,3}#{1,6}(?:[ \t]|$)`)
-	// rule is a line across the page, which begins as an entry may.
+	// rule matches a horizontal rule, which can look like the beginning of an entry.
 	rule = regexp.MustCompile(`^[-*_ \t]+$`)
-	// fence begins or ends a block of code.
+	// fence matches the beginning or end of a block of code.
 	fence = regexp.MustCompile("^ {0,3}(```+|~~~+)")
 )
 
-// nested is the space by which an entry is further in than another one, when it belongs to that one.
+// nested is the indent from which an entry belongs to the one before it.
 const nested = 2
 
-// anyEnd makes line feeds of the ends of lines.
+// anyEnd replaces all kinds of line ends by line feeds.
 var anyEnd = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 
 // splitFeedback makes an item of each entry of the text's outermost lists. The text before the first one introduces them
-// all. A heading between two goes with the one after it, and in a text that has such headings so does the one right
-// before the first entry. A text without a list is one item.
+// all. A heading between two entries goes with the one after it; in a text with such headings the one right before the
+// first entry does so, too. A text without a list is one item.
 func splitFeedback(text string) (intro string, parts []string) {
 	var part strings.Builder
 	code, list, space, sections := "", false, 0, false

@@ -18,11 +18,11 @@ type Store interface {
 	Load(id string) (*store.Record, error)
 	TryLock(id string) (*store.Lock, error)
 	LockPath(id string) string
-	// Mend completes what a process that died left half done.
+	// Mend completes a change of the record that a dead process left half done.
 	Mend(rec *store.Record) error
 }
 
-// Boxes runs attempts and brings their results home.
+// Boxes runs attempts and collects their results.
 type Boxes interface {
 	// Run starts the first attempt that this machine knows.
 	Run(ctx context.Context, job *job.Job) (*workorder.Result, error)
@@ -30,17 +30,17 @@ type Boxes interface {
 	Resume(ctx context.Context, job *job.Job, last *store.Record) (*workorder.Result, error)
 	// Watch follows the box of the last attempt to its end.
 	Watch(ctx context.Context, rec *store.Record) (*workorder.Result, error)
-	// Collect brings the result of a box home that has ended, and returns attempt.ErrRunning for one that has not.
+	// Collect collects the result of a box that has ended. It returns attempt.ErrRunning for one that has not.
 	Collect(ctx context.Context, rec *store.Record) error
 }
 
 // Project is the project that the task belongs to.
 type Project interface {
-	// Ask loads it and asks its remote for the task.
+	// Ask loads the project and asks its remote about the task.
 	Ask(ctx context.Context, s State) *Remote
-	// New makes the job of a task that nobody knows.
+	// New makes the job of a task that neither this machine nor the remote knows.
 	New(ctx context.Context, s State, next Attempt) (*job.Job, error)
-	// Job makes the job of a next attempt. The project was asked before.
+	// Job makes the job of a next attempt. It is called after Ask.
 	Job(ctx context.Context, s State, next Action) (*job.Job, error)
 }
 
@@ -52,26 +52,27 @@ type Flow struct {
 	Opening *Opening // only OpenPR has one
 	// Waits is called before each wait for a provider's limit.
 	Waits func(Action)
-	// Detach returns where a box runs and does not follow it.
+	// Detach makes Run return while the box runs.
 	Detach bool
-	// Patience overrides how long another command is waited for; 0 means as long as each wait allows.
+	// Patience overrides how long to wait for another command; if 0, each wait has its own bound.
 	Patience time.Duration
 }
 
-// Outcome is what was done in the end.
+// Outcome is the final action of a flow and its results.
 type Outcome struct {
 	Do     Do
-	Until  time.Time     // when the limit of a reported task resets; zero means it is not parked
-	Says   string        // of Nothing
+	Until  time.Time     // when the limit of a reported task resets; zero if it is not parked
+	Says   string        // the text of Nothing
 	Record *store.Record // of Follow and Report
-	Job    *job.Job      // of Begin, BeginAgain and GoOn; a rehearsal ends with it
-	// Result is nil for a box that runs on, for a rehearsal, and for Report: it lies in the record's folder.
+	Job    *job.Job      // of Begin, BeginAgain and GoOn; a rehearsal stops there
+	// Result is nil for a box that still runs, for a rehearsal, and for Report, whose result is in the
+	// record's folder.
 	Result   *workorder.Result
 	PR       *workorder.PR // of Open
-	Warnings []string      // of Open; also where that failed
+	Warnings []string      // of Open; also if it failed
 }
 
-// Run does what is asked for.
+// Run carries out the user's request.
 func (f *Flow) Run(ctx context.Context, s State) (Outcome, error) {
 	t := &turn{Flow: f, s: s}
 	t.knows(s.Record)
@@ -95,16 +96,16 @@ func (f *Flow) Run(ctx context.Context, s State) (Outcome, error) {
 	}
 }
 
-// turn is one command's way through the flow.
+// turn is the state of one command in the flow.
 type turn struct {
 	*Flow
 	s      State
 	lock   *store.Lock
-	wait   context.Context // for another command that decides
+	wait   context.Context // for the wait for another command's decision
 	cancel context.CancelFunc
 }
 
-// patience gives another command its time to decide.
+// patience restarts the bound on the wait for another command.
 func (t *turn) patience(ctx context.Context) {
 	if t.cancel != nil {
 		t.cancel()
@@ -125,7 +126,7 @@ func (t *turn) unlock() {
 	}
 }
 
-// next takes the lock of a task that is known here, reads its record again, and decides.
+// next takes the lock of a task with a record, reads the record again, and decides.
 func (t *turn) next(ctx context.Context) (Action, error) {
 	t.s.Time = time.Now()
 	if !t.locks() {
@@ -149,7 +150,7 @@ func (t *turn) next(ctx context.Context) (Action, error) {
 	return Next(t.s)
 }
 
-// locks tells whether the lock has to be taken: by all that may start a box, or collect what one left.
+// locks reports whether the lock must be taken: if the command may start a box, or collect the result of one.
 func (t *turn) locks() bool {
 	switch rec := t.s.Record; {
 	case rec == nil, t.lock != nil, t.s.DryRun, t.s.OnlyNew():
@@ -160,7 +161,7 @@ func (t *turn) locks() bool {
 	return true
 }
 
-// prepare does all of an action but starting a box. over says that nothing has to be decided after it.
+// prepare does all of an action except to start a box. over reports that no decision follows.
 func (t *turn) prepare(ctx context.Context, a Action) (out Outcome, over bool, err error) {
 	out = Outcome{Do: a.Do, Record: t.s.Record, Until: a.Until, Says: a.Says}
 	switch a.Do {
@@ -203,10 +204,10 @@ func (t *turn) prepare(ctx context.Context, a Action) (out Outcome, over bool, e
 	return out, true, err
 }
 
-// limitPoll keeps a wait right over a suspended machine: its timers stand still.
+// limitPoll bounds each timer of a wait: timers stand still while the machine is suspended.
 const limitPoll = 30 * time.Second
 
-// awaitLimit waits until a parked task can go on, without its lock. Much may have happened since then.
+// awaitLimit waits until a parked task can continue. It releases the lock, so the task may have changed since.
 func (t *turn) awaitLimit(ctx context.Context, a Action) error {
 	t.unlock()
 	t.Waits(a)
@@ -215,7 +216,7 @@ func (t *turn) awaitLimit(ctx context.Context, a Action) error {
 			return ErrLeft
 		}
 	}
-	t.s.Waited, t.s.Remote = t.s.Waited || a.Unknown, nil // once: the attempt after it says more
+	t.s.Waited, t.s.Remote = t.s.Waited || a.Unknown, nil // only once: the next attempt shows whether the limit still holds
 	t.patience(ctx)
 	return nil
 }
@@ -246,7 +247,7 @@ func (t *turn) start(ctx context.Context, out *Outcome) (err error) {
 	return err
 }
 
-// overtaken tells whether another command was faster to begin the task: its record is there then.
+// overtaken reports whether another command began the task first: then it reads its record.
 func (t *turn) overtaken(ctx context.Context, err error) bool {
 	if !errors.Is(err, store.ErrExists) || t.s.Record != nil || t.s.OnlyNew() {
 		return false

@@ -3,15 +3,15 @@ package tasks
 import "time"
 
 const (
-	// limitFirst is the first wait for a limit of which nobody knows the end: longer than a throttle, shorter than the shortest
-	// window that providers count in, which are hours. Each attempt that ends at it doubles the wait, up to limitMost.
+	// limitFirst is the first wait for a limit whose end is unknown: longer than a throttle, shorter than the shortest window
+	// of providers, which is hours. Each attempt that ends at the limit doubles the wait, up to limitMost.
 	limitFirst = 5 * time.Minute
 	limitMost  = time.Hour
-	// limitLeast is waited for an attempt that ended long ago, too: --wait was asked for because there is a limit.
+	// limitLeast is the shortest wait, also for an attempt that ended long ago: the user gave --wait because there is a limit.
 	limitLeast = time.Minute
 )
 
-// backOff is when a task goes on that was parked without a known time, so many times in a row.
+// backOff is when a task continues that was parked without a known time, the given number of times in a row.
 func backOff(ended time.Time, times int, now time.Time) time.Time {
 	wait := limitFirst
 	for ; times > 1 && wait < limitMost; times-- {

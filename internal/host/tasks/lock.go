@@ -11,27 +11,27 @@ import (
 )
 
 const (
-	// LockPause is between two looks at a task that another command is just deciding on.
+	// LockPause is the pause between two tries to lock a task that another command is deciding on.
 	LockPause = 100 * time.Millisecond
-	// DecideWait bounds the wait for it: it asks a remote and a forge, each of which has seconds to answer, and
-	// may put an engine's slow copy of an output to its end.
+	// DecideWait bounds the wait for another command's decision: it asks a remote and a forge, each within
+	// seconds, and may first finish an engine's slow copy of an output.
 	DecideWait = 3 * time.Minute
-	// MoveWait bounds the wait for a command that is renaming a few files of a task.
+	// MoveWait bounds the wait for a command that renames a few files of a task.
 	MoveWait = 30 * time.Second
 )
 
-// ErrLeft ends a command that the user left while it waited.
+// ErrLeft ends a command that the user interrupted while it waited.
 var ErrLeft = errors.New("left")
 
 // errHeld ends the wait for another command.
 var errHeld = errors.New("another command holds the task and does not go on with it")
 
-// Waiting is the time that a command has for what another one decides.
+// Waiting bounds the wait for another command's decision.
 func Waiting(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, most, fmt.Errorf("%w: waited for %s", errHeld, most))
 }
 
-// GaveUp is the error of a wait that ended without what was waited for: the user left, or it took too long.
+// GaveUp is the error of a wait without success: the user interrupted it, or it took too long.
 func GaveUp(ctx context.Context, lockPath, id string) error {
 	if err := context.Cause(ctx); errors.Is(err, errHeld) {
 		return fault.New(workorder.ExitGeneral, fmt.Errorf("task %s: %w", id, err), "`fuser "+lockPath+"` names the process: end it, then try again")

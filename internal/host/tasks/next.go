@@ -10,48 +10,48 @@ import (
 // Do is a kind of action.
 type Do string
 
-// The actions. After the first group the state has changed, and Next is asked again.
+// The actions. The first group changes the state, and Next is asked again.
 const (
 	AwaitLock  Do = "await lock"  // until the other command is done with the task
 	AwaitLimit Do = "await limit" // until Action.Until, without the lock
 	EndBox     Do = "end sandbox" // and collect its result
-	Collect    Do = "collect"     // bring the result of the last box home
+	Collect    Do = "collect"     // collect the result of the last box
 	AskRemote  Do = "ask remote"  // load the project and ask its remote
 	LookAtPull Do = "look at pull request"
 
-	Begin        Do = "begin"         // a task that nobody knows
-	BeginAgain   Do = "begin again"   // a task that is known here only: the remote has nothing of it
+	Begin        Do = "begin"         // a task that is not known yet
+	BeginAgain   Do = "begin again"   // a task that only this machine knows: the remote has nothing of it
 	GoOn         Do = "go on"         // a next attempt, from what the remote has
-	Follow       Do = "follow"        // the box that runs here
-	Report       Do = "report"        // the result of the last attempt here
+	Follow       Do = "follow"        // the box that runs on this machine
+	Report       Do = "report"        // the result of the last attempt on this machine
 	ReportRemote Do = "report remote" // the last attempt that the remote knows
 	Open         Do = "open"          // the pull request
-	Nothing      Do = "nothing"       // Action.Says why
+	Nothing      Do = "nothing"       // for the reason in Action.Says
 )
 
-// Action is what to do next.
+// Action is the next step.
 type Action struct {
 	Do Do
-	// Until is when a limit resets: AwaitLimit waits for it, a report of a parked task names it.
+	// Until is when a limit resets. AwaitLimit waits for it; the report of a parked task names it.
 	Until time.Time
-	// Unknown says that nobody knows when the limit resets: Until is a guess.
+	// Unknown reports that Until is a guess: the limit's end is not known.
 	Unknown bool
 	Says    string
-	// Attempt is what Begin, BeginAgain and GoOn start.
+	// Attempt describes what Begin, BeginAgain and GoOn start.
 	Attempt Attempt
 }
 
-// Attempt is what a next attempt is told.
+// Attempt describes a next attempt.
 type Attempt struct {
 	Mode   workorder.Mode
 	Text   string
-	Branch string // the task's branch; empty means made of the text
-	Base   string // where it starts from, unless the user says; empty means the project's
-	Number int    // 0 means the store knows
-	Lost   bool   // a box had begun, and nothing of its work is on the remote
+	Branch string // the task's branch; if empty it is made of the text
+	Base   string // the branch to start from, unless the user names one; if empty the project's
+	Number int    // 0 if the store knows it
+	Lost   bool   // the last attempt's box had begun, and the remote has none of its work
 }
 
-// Next decides what to do. An error is a *Refusal, or what kept the remote from being asked.
+// Next decides the next action. Its error is a *Refusal, or the reason why the remote could not be asked.
 func Next(s State) (Action, error) {
 	switch {
 	case s.Verb == Read, s.Verb == OpenPR:
@@ -64,27 +64,27 @@ func Next(s State) (Action, error) {
 	return remote(s)
 }
 
-// onlyNew begins a task that nobody may know: its box would be refused, and the folder of a run that never was would
-// be in the way of continuing the task.
+// onlyNew begins a task only if it is new. The box of a known task would be refused, and its folder would block a
+// continue of the task.
 func onlyNew(s State) (Action, error) {
 	switch {
 	case s.Record != nil:
 		return Action{}, s.Refuse(Exists)
-	case s.Fresh, s.DryRun: // a rehearsal asks nobody
+	case s.Fresh, s.DryRun: // a rehearsal does not ask the remote
 		return s.begin(), nil
 	case s.Remote == nil:
 		return Action{Do: AskRemote}, nil
 	case s.Remote.Err == nil && s.Remote.Known:
 		return Action{}, s.Refuse(ExistsElsewhere)
 	}
-	return s.begin(), nil // which says what is wrong, if anything is
+	return s.begin(), nil // if there is a fault, making the job reports it
 }
 
-// here decides by what this machine knows.
+// here decides by the record of this machine.
 func here(s State) (Action, error) {
 	rec := s.Record
 	switch {
-	case s.Runs, s.Held && !rec.Collected: // who holds it follows it, or decides whether to continue it
+	case s.Runs, s.Held && !rec.Collected: // the holder of the lock follows the box, or is deciding
 		if s.Verb != Create {
 			return Action{}, s.Refuse(Running)
 		}
@@ -94,32 +94,32 @@ func here(s State) (Action, error) {
 	case !rec.Collected:
 		return Action{Do: Collect}, nil
 	case rec.AttemptID != s.First:
-		return Action{Do: Report}, nil // another command continued it meanwhile: it was asked for once
+		return Action{Do: Report}, nil // another command continued it meanwhile, which answers this request
 	}
 	return s.after(endingHere(rec), Report, Action{Do: AskRemote})
 }
 
-// remote decides by what the remote knows, too.
+// remote decides by the remote's state, too.
 func remote(s State) (Action, error) {
 	on := s.Remote
 	switch {
 	case on == nil:
 		return Action{Do: AskRemote}, nil
 	case on.Err != nil && s.Record == nil && s.Verb == Create:
-		return s.begin(), nil // which says what is wrong
+		return s.begin(), nil // making the job reports the fault
 	case on.Err != nil:
 		return Action{}, on.Err
 	case s.Verb == Revise && s.nothing() != "":
 		return Action{Do: Nothing, Says: s.nothing()}, nil
 	}
 	if last := on.Last(); last != nil && !s.DryRun && (s.Record == nil || !s.Record.Knows(last.ID)) && last.Status != "" {
-		// Another machine ended it. Of one that has not ended the box finds out whether it lives.
+		// Another machine ended it. Whether an attempt without an end still lives is found out by the box.
 		return s.after(endingElsewhere(on.State), ReportRemote, Action{})
 	}
 	return start(s)
 }
 
-// start says what the next attempt is told.
+// start describes the next attempt.
 func start(s State) (Action, error) {
 	switch {
 	case s.Remote.Known:
@@ -145,19 +145,19 @@ func goOn(s State) (_ Action, err error) {
 		case wasPlan != s.Plan:
 			return Action{}, s.Refuse(planned(wasPlan))
 		case wasPlan && next.Mode == workorder.ModeContinue:
-			next.Mode = workorder.ModePlan // nothing of the one that was cut short is kept: it begins anew
+			next.Mode = workorder.ModePlan // the interrupted plan left nothing: start anew
 		}
 		next.Number = last.Number + 1
 	}
 	if rec := s.Record; rec != nil {
 		next.Branch, next.Base = cmp.Or(next.Branch, rec.TargetBranch), rec.Branch
 		if next.Text == "" && on.State == nil && !s.DryRun {
-			// Only this machine knows it then. Without it the box decides whether it can go on.
+			// Then only this machine knows the text. Without it, the box decides whether it can continue.
 			next.Text = s.OrderText
 		}
 	}
 	next.Base = cmp.Or(next.Base, on.Base())
-	// Where nothing names the branch it is made of the text, as it was the first time.
+	// A branch without a name is made of the text, as the first time.
 	if on.State != nil || on.Warning != "" || len(on.Branches) > 0 || next.Branch != "" || next.Text == "" {
 		if next.Branch, err = s.branch(next.Branch); err != nil {
 			return Action{}, err
@@ -179,7 +179,7 @@ func beginAgain(s State) (Action, error) {
 	return Action{Do: BeginAgain, Attempt: next}, nil
 }
 
-// begin begins a task that nobody knows.
+// begin begins a new task.
 func (s State) begin() Action {
 	next := Attempt{Mode: workorder.ModeCreate, Text: s.Text}
 	if s.Plan {
@@ -195,7 +195,7 @@ func planned(was bool) Why {
 	return IsNoPlan
 }
 
-// branch is the task's branch: the one named, else the one that the remote knows.
+// branch is the named branch of the task, else the one that the remote knows.
 func (s State) branch(named string) (string, error) {
 	on := s.Remote
 	switch {
@@ -215,8 +215,8 @@ func (s State) branch(named string) (string, error) {
 	return "", s.Refuse(SeveralBranches)
 }
 
-// after decides by how the last attempt ended. report tells of it, and next is what to do for another attempt; without one the
-// remote has answered, and start says.
+// after decides by the ending of the last attempt. It returns report if no other attempt follows, else next; if next is empty,
+// the remote has answered already and start decides.
 func (s State) after(last ending, report Do, next Action) (Action, error) {
 	switch verdict := s.judge(last); {
 	case verdict == another && next.Do == "":
@@ -248,18 +248,18 @@ const (
 	done
 )
 
-// judge decides by how the last attempt ended whether there is another one.
+// judge decides by the ending of the last attempt whether another one follows.
 func (s State) judge(last ending) verdict {
 	switch {
 	case s.Verb == Rebase:
-		return another // however it ended: what is asked for has nothing to do with it
+		return another // its ending does not matter for this request
 	case last.status == workorder.StatusParked && last.resumeAt == nil && s.Wait && !s.Waited && !s.Now:
 		return parked
 	case last.status == workorder.StatusParked && last.resumeAt != nil && last.resumeAt.After(s.Time) && !s.Now:
 		return parked
 	case workorder.Resumable(last.status, last.by), !last.began:
-		// The mistake may be mended, and the order is made anew: a create that was
-		// refused because the remote knows the task is a continue now.
+		// The fault may be corrected, and the order is made anew: a create that was refused
+		// because the remote knows the task is a continue now.
 		return another
 	case s.Verb == Create:
 		return done
@@ -273,7 +273,7 @@ func (s State) judge(last ending) verdict {
 	return another // it failed, and the user wants another try
 }
 
-// read brings the result of a task home that has ended, and opens its pull request.
+// read collects the result of a task that has ended, and opens its pull request.
 func read(s State) (Action, error) {
 	switch rec := s.Record; {
 	case s.Runs, !rec.Collected && s.Held:

@@ -8,25 +8,25 @@ import (
 	"path/filepath"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Pulls opens pull requests on the forge of a repository.
 type Pulls interface {
 	HasToken() bool
-	// Open opens the pull request, or updates it. It may return one with an error: then something about it failed.
+	// Open opens or updates the pull request. With an error it may still return one: then only a part failed.
 	Open(ctx context.Context, order *workorder.Order, res *workorder.Result, told pullrequest.Told) (pr *workorder.PR, warnings []string, err error)
-	// Answer posts the answers to reviewers that are missing.
+	// Answer posts the missing answers to reviewers.
 	Answer(ctx context.Context, order *workorder.Order, res *workorder.Result, pr int) ([]workorder.ReviewAnswer, error)
 }
 
-// Opening is the pull request of a task that the run itself could not open.
+// Opening opens the pull request of a task whose run could not open it.
 type Opening struct {
 	Draft   bool
-	Base    string // empty means the project's, else the task's
+	Base    string // if empty the project's, else the task's
 	Connect func(context.Context, *workorder.Order) (Pulls, error)
 
 	order *workorder.Order
@@ -34,7 +34,7 @@ type Opening struct {
 	pulls Pulls
 }
 
-// look reads what the last attempt left, and connects to the forge.
+// look reads the output of the last attempt, and connects to the forge.
 func (o *Opening) look(ctx context.Context, rec *store.Record) (p *Pull, err error) {
 	if o.res, err = outcome.ReadResult(rec); err != nil {
 		return &Pull{NoResult: err}, nil
@@ -51,7 +51,7 @@ func (o *Opening) look(ctx context.Context, rec *store.Record) (p *Pull, err err
 		pr.Base = o.Base
 	}
 	o.order.PR = &pr
-	p = &Pull{Repo: render.Clean(o.order.Repo), Nothing: pullrequest.Why(o.order, o.res)}
+	p = &Pull{Repo: text.Clean(o.order.Repo), Nothing: pullrequest.Why(o.order, o.res)}
 	if p.Nothing == "" {
 		if o.pulls, err = o.Connect(ctx, o.order); err != nil {
 			return nil, err
@@ -61,7 +61,7 @@ func (o *Opening) look(ctx context.Context, rec *store.Record) (p *Pull, err err
 	return p, nil
 }
 
-// open opens the pull request, and posts what the run could not say about the feedback that it addressed.
+// open opens the pull request, and posts the answers to feedback that the run could not post.
 func (o *Opening) open(ctx context.Context, rec *store.Record) (pr *workorder.PR, warnings []string, err error) {
 	told, _ := outcome.Tell(rec, o.res)
 	pr, warnings, err = o.pulls.Open(ctx, o.order, o.res, told)
@@ -78,7 +78,7 @@ func (o *Opening) open(ctx context.Context, rec *store.Record) (pr *workorder.PR
 	return pr, warnings, errors.Join(err, outcome.Amend(rec, func(r *workorder.Result) { r.Review = answers }))
 }
 
-// savedOrder is the order of a task's last attempt, which has no secrets in it.
+// savedOrder is the order of a task's last attempt, without secrets.
 func savedOrder(dir string) (*workorder.Order, error) {
 	b, err := os.ReadFile(filepath.Join(dir, workorder.OrderFile))
 	if err != nil {

@@ -32,7 +32,7 @@ const (
 	NoToken         Why = "no token"
 )
 
-// Refusal is the error of a state in which what is asked for cannot be done. Its cause has exit code and hint.
+// Refusal is the error for a request that the task's state does not allow. Its cause has exit code and hint.
 type Refusal struct {
 	Why Why
 	Err *fault.Error
@@ -43,7 +43,7 @@ func (r *Refusal) Error() string { return r.Err.Error() }
 // Unwrap gives the exit code and the hint.
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// Refuse makes the error of a refusal. more is what only the caller knows.
+// Refuse makes a Refusal. more has details that only the caller knows.
 func (s State) Refuse(why Why, more ...string) error {
 	id, run := s.Task, func(command string) string { return "`sandbox-agent " + command + " " + s.Task + "`" }
 	code, hint := workorder.ExitGeneral, ""
@@ -92,7 +92,7 @@ func (s State) Refuse(why Why, more ...string) error {
 	return &Refusal{Why: why, Err: &fault.Error{Code: code, Err: err, Hint: hint}}
 }
 
-// noBranch says why it is not known which branch is the task's.
+// noBranch explains why the task's branch is not known.
 func (s State) noBranch(why Why) (code int, hint string, err error) {
 	id, on := s.Task, s.Remote
 	switch why {
@@ -106,7 +106,7 @@ func (s State) noBranch(why Why) (code int, hint string, err error) {
 	return workorder.ExitGit, "name its branch and give its text: --target-branch, --task", fmt.Errorf("the remote has neither a state nor a branch of %s, only what was saved beside them", id)
 }
 
-// named is the branch that the user, or else the record, names.
+// named is the branch that the user gave, else that of the record.
 func (s State) named() string {
 	if s.Branch == "" && s.Record != nil {
 		return s.Record.TargetBranch

@@ -10,17 +10,17 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Said is what a command says of the run that it asks for.
+// Said are the user's own settings of this run.
 type Said struct {
-	Given   map[string]string // the flags that are given, with where each comes from
-	Out     string            // the absolute path of the output folder; empty means not said
+	Given   map[string]string // the given flags, each with its source
+	Out     string            // the absolute path of the output folder; empty if not given
 	Network string
 }
 
 func (s Said) given(flag string) bool { _, given := s.Given[flag]; return given }
 
-// Remember is what a next attempt takes of the request of the last one, where it is not said now. An empty project file is
-// the one that is said, or found.
+// Remember is the part of the last attempt's request that this command does not replace. An empty project file means the
+// given one, or the one that is found.
 func Remember(verb Verb, rec *store.Record, said Said) (store.Request, error) {
 	if said.Out != "" && filepath.Join(said.Out, rec.TaskID) != rec.Dir {
 		return store.Request{}, fault.New(workorder.ExitUsage, fmt.Errorf("the output of %s lies in %s: all attempts of a task lie together, leave out --out", rec.TaskID, rec.Dir), "")
@@ -36,10 +36,10 @@ func Remember(verb Verb, rec *store.Record, said Said) (store.Request, error) {
 	return was, nil
 }
 
-// GiveProject is what to do where the project of a task cannot be read.
+// GiveProject is the hint for a task whose project cannot be read.
 const GiveProject = "give the project: --project"
 
-// Overrides are the flags of an earlier command that hold for this one.
+// Overrides are the flags of an earlier command that still hold for this one.
 func Overrides(was map[string]string, said Said) map[string]string {
 	hold := map[string]string{}
 	for flag, value := range was {
@@ -61,19 +61,19 @@ func (a Asked) CheckBranch() error {
 	return nil
 }
 
-// UnknownHere says of a task what it takes to find it elsewhere.
+// UnknownHere is the error for a task without a record here; it names what is needed to find the task on its remote.
 func UnknownHere(id, give string) error {
 	return fault.New(workorder.ExitNotFound, fmt.Errorf("task %s is not known on this machine", id),
 		"`sandbox-agent ps --all` lists the tasks of this machine; if another one began it, give "+give)
 }
 
-// PullOf decides which pull request's feedback a revise takes: the one that is said, else the one that is recorded. 0 means none,
-// the feedback is in a file. A nil record is a task that this machine does not know.
+// PullOf decides which pull request's feedback a revise takes: the given one, else the recorded one. It is 0 if the feedback is
+// in a file. rec is nil for a task that this machine does not know.
 func PullOf(id string, rec *store.Record, said int, file bool) (int, error) {
 	switch {
 	case said != 0 || file:
 		return said, nil
-	case rec == nil: // its pull request is recorded where it was begun, and nowhere on the remote
+	case rec == nil: // its pull request is recorded only on the machine that began it
 		return 0, UnknownHere(id, "its pull request and project: --pr N --project P")
 	}
 	if recorded := pullNumber(rec); recorded != 0 {

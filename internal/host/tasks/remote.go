@@ -8,26 +8,26 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Git reads what a repository has of tasks.
+// Git reads the refs of tasks in a repository.
 type Git interface {
-	// TaskRefs are the refs of a task.
+	// TaskRefs lists the refs of a task.
 	TaskRefs(ctx context.Context, id string) ([]string, error)
 	State(ctx context.Context, id string) (*workorder.State, error)
 }
 
-// Ask looks at the remote before a box is started for nothing. Only the look of the
-// box itself decides.
+// Ask reads the remote before a box is started in vain. It does not lock anything: the
+// box checks again, and its check decides.
 func Ask(ctx context.Context, git Git, id string) (*Remote, error) {
 	refs, err := git.TaskRefs(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	// A state that was deleted by hand must not make the work beside it be forgotten.
+	// If someone deleted the state by hand, the work beside it still counts.
 	on := &Remote{Known: len(refs) > 0}
 	for _, ref := range refs {
 		if branch, ok := strings.CutPrefix(ref, workorder.BranchRef("")); ok {
@@ -43,7 +43,7 @@ func Ask(ctx context.Context, git Git, id string) (*Remote, error) {
 	return on, nil
 }
 
-// warnings tell of what the box will find. rec is nil for a task that is not known here.
+// warnings are about what the box will find. rec is nil for a task that is not known here.
 func (r *Remote) warnings(rec *store.Record, now time.Time) (list []string) {
 	if r.Warning != "" {
 		list = append(list, r.Warning)
@@ -52,11 +52,11 @@ func (r *Remote) warnings(rec *store.Record, now time.Time) (list []string) {
 	if r.State == nil || r.State.Lease == nil || rec != nil && rec.Knows(r.State.Lease.AttemptID) {
 		return list
 	}
-	return append(list, fmt.Sprintf("another sandbox (host %s) had the lease of the task at %s: this one waits until it is certain that it is gone, and gives way if it is not",
-		render.Clean(r.State.Lease.Holder), render.Clock(r.State.Lease.RenewedAt, now)))
+	return append(list, fmt.Sprintf("the task is leased by another sandbox (host %s, last sign of life %s): this one waits until the lease ends, and stops if it is renewed",
+		text.Clean(r.State.Lease.Holder), text.Clock(r.State.Lease.RenewedAt, now)))
 }
 
-// uncounted leaves of what attempts have cost that of which the remote knows no cost.
+// uncounted are the costs of attempts whose cost the remote does not know.
 func (r *Remote) uncounted(usd map[string]float64) map[string]float64 {
 	if r.State != nil {
 		maps.DeleteFunc(usd, func(id string, _ float64) bool {
@@ -67,7 +67,7 @@ func (r *Remote) uncounted(usd map[string]float64) map[string]float64 {
 	return usd
 }
 
-// result is what the remote knows of the last attempt, which ran on another machine.
+// result is the remote's result of the last attempt, which ran on another machine.
 func (r *Remote) result() *workorder.Result {
 	s, last := r.State, r.Last()
 	res := &workorder.Result{

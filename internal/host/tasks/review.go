@@ -13,15 +13,15 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Forge has the feedback on pull requests.
+// Forge reads the feedback on pull requests.
 type Forge interface {
 	Feedback(ctx context.Context, pr int, since time.Time) (forge.Feedback, error)
-	// Commented tells whether a comment of ours with that key is there.
+	// Commented reports whether a comment of ours with that key exists.
 	Commented(ctx context.Context, pr int, key string) (bool, error)
 }
 
-// ReadReview adds to what the remote knows the feedback since what the task's state says: that of the pull request (nil means none
-// was asked for), then that of the file.
+// ReadReview adds the feedback that is newer than the task's state: that of the pull request (nil if none was asked for), then
+// that of the file.
 func (r *Remote) ReadReview(ctx context.Context, f Forge, pr *forge.PR, file FeedbackFile) error {
 	r.Review = &workorder.Review{}
 	warnings := slices.Clone(file.warnings)
@@ -55,7 +55,7 @@ func (r *Remote) ReadReview(ctx context.Context, f Forge, pr *forge.PR, file Fee
 	return nil
 }
 
-// nothing says why there is no feedback to address, which is no failure; empty means there is.
+// nothing explains why there is no feedback to address, which is not a failure. It is empty if there is some.
 func (s State) nothing() string {
 	r := s.Remote.Review
 	if r == nil {
@@ -74,8 +74,8 @@ func (s State) nothing() string {
 	return ""
 }
 
-// readUntil is the newest text of feedback that was answered. An answer that an attempt could not post may have been posted since, by
-// `pr open`, of which the task's state knows nothing.
+// readUntil is the time of the newest answered feedback. Answers that an attempt could not post may have been posted by `pr open`
+// since, which the task's state does not show.
 func readUntil(ctx context.Context, f Forge, pr int, s *workorder.State) (time.Time, error) {
 	if r := s.Review; r != nil && r.PR == pr && r.Until.After(s.ReviewedUntil) && unfinished(s) == nil {
 		if there, err := f.Commented(ctx, pr, pullrequest.AnswersKey(s.TaskID, s.Last().Number)); err != nil || there {
@@ -85,8 +85,8 @@ func readUntil(ctx context.Context, f Forge, pr int, s *workorder.State) (time.T
 	return s.ReviewedUntil, nil
 }
 
-// unfinished is the feedback that the last attempt took on and was not done with. One that was done could not give its answers; where
-// the forge has them now, somebody gave them since.
+// unfinished is the feedback that the last attempt took and did not finish. A successful attempt finished it, even if it could not
+// post its answers: if the forge has them now, they were posted since.
 func unfinished(s *workorder.State) *workorder.Review {
 	if last := s.Last(); last != nil && (last.Status == workorder.StatusSuccess || last.Status == workorder.StatusNoChanges) {
 		return nil
@@ -94,7 +94,7 @@ func unfinished(s *workorder.State) *workorder.Review {
 	return s.Review
 }
 
-// pullNumber is the number of the pull request that the newest attempt knows of; 0 means none does.
+// pullNumber is the number of the newest pull request in the record's results; 0 if there is none.
 func pullNumber(rec *store.Record) int {
 	for _, a := range slices.Backward(rec.Attempts()) {
 		past, err := rec.At(a.Number)

@@ -1,5 +1,5 @@
-// Package tasks decides what happens next to a task: Next is a function of what is known of the task and of what the
-// user asks for, and has no input or output.
+// Package tasks decides the next step of a task: Next is a function of the known state of the task and of the user's
+// request, and has no input or output.
 package tasks
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Verb is what the user asks for.
+// Verb is the kind of the user's request.
 type Verb string
 
 // The verbs.
@@ -20,16 +20,16 @@ const (
 	Revise   Verb = "revise"
 	Rebase   Verb = "rebase"
 	OpenPR   Verb = "pr open"
-	Read     Verb = "read" // what the last attempt left
+	Read     Verb = "read" // the output of the last attempt
 )
 
-// Asked is what the user asks for, with the flags that decide.
+// Asked is the user's request, with the flags that decide.
 type Asked struct {
 	Verb   Verb
 	Task   string // its id
-	Fresh  bool   // the id was made for this command: nobody can know it
+	Fresh  bool   // the id was made for this command, so no other can know it
 	Text   string // the task, or an addition to it; may be empty
-	Branch string // the task's branch, where the user names it
+	Branch string // the task's branch, if the user names it
 	// IfExists makes Create follow a task that runs, continue one that was cut short, and report one that is done.
 	IfExists bool
 	Plan     bool
@@ -38,42 +38,42 @@ type Asked struct {
 	Wait     bool // wait for it, however long it takes
 }
 
-// OnlyNew tells whether the task must be one that nobody knows.
+// OnlyNew reports whether the task must be a new one.
 func (a Asked) OnlyNew() bool { return a.Verb == Create && (a.Fresh || !a.IfExists) }
 
-// State is all that decides what happens next.
+// State is everything that decides the next step.
 type State struct {
 	Asked
 	Time time.Time
 
-	Record *store.Record // nil means this state folder does not know the task
+	Record *store.Record // nil if this state folder does not know the task
 	// First is the last attempt of the record when the command began: an attempt that another command adds
-	// meanwhile answers this one, too.
+	// meanwhile also answers this request.
 	First string
 	Held  bool // another command has the lock of the task
 	Runs  bool // the box of the last attempt runs
-	// Text and TextErr are the text of the last attempt's order.
+	// OrderText and OrderTextErr are the text of the last attempt's order.
 	OrderText    string
 	OrderTextErr error
 	Waited       bool // this command has waited for a limit whose end is unknown
 
-	Remote *Remote // nil means it was not asked yet
-	Pull   *Pull   // nil means not looked at yet; only OpenPR needs it
+	Remote *Remote // nil if it was not asked yet
+	Pull   *Pull   // nil if not looked up yet; only OpenPR needs it
 }
 
 // Remote is what the remote knows of a task.
 type Remote struct {
-	Repo     string // without credentials; empty means the project has no repository
+	Repo     string // without credentials; empty if the project has no repository
 	Known    bool
 	Branches []string
-	State    *workorder.State  // nil means there is none, or it cannot be read
+	State    *workorder.State  // nil if there is none, or it cannot be read
 	Warning  string            // why the state cannot be read
-	Review   *workorder.Review // the feedback to address; nil means none was asked for, or the task is unknown
-	Notes    []string          // about what is asked for, for the user
+	Review   *workorder.Review // the feedback to address; nil if none was asked for, or the task is unknown
+	Notes    []string          // for the user, about the request
 	Err      error             // why the remote could not be asked, or the project not be read
 }
 
-// Last is the last attempt that the remote knows; nil means it knows none.
+// Last is the last attempt that the remote knows; nil if it knows none.
 func (r *Remote) Last() *workorder.Attempt {
 	if r.State == nil {
 		return nil
@@ -81,7 +81,7 @@ func (r *Remote) Last() *workorder.Attempt {
 	return r.State.Last()
 }
 
-// Base is the branch that the task began from; empty means the remote does not know.
+// Base is the branch that the task began from; empty if the remote does not know it.
 func (r *Remote) Base() string {
 	if r.State == nil {
 		return ""
@@ -89,10 +89,10 @@ func (r *Remote) Base() string {
 	return r.State.BaseBranch
 }
 
-// Pull is what decides whether a task's pull request can be opened.
+// Pull decides whether a task's pull request can be opened.
 type Pull struct {
 	NoResult error  // why there is no result
-	Nothing  string // why the result has nothing to open; empty means it has
+	Nothing  string // why there is nothing to open; empty if there is something
 	Repo     string
 	Token    bool // there is a token for the forge
 }
@@ -122,7 +122,7 @@ func endingElsewhere(s *workorder.State) ending {
 	}
 }
 
-// parkedInARow is how many of the last attempts ended at a limit.
+// parkedInARow counts the last attempts that all ended at a limit.
 func parkedInARow[A any](all []A, status func(A) workorder.Status) (n int) {
 	for _, a := range slices.Backward(all) {
 		if status(a) != workorder.StatusParked {

@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 )
 
-// nextStop decides what is to be done to stop a task. One that is over and held has a command that looks whether it can go
-// on with it: what is to be stopped is a moment away.
+// nextStop decides the next step of stopping a task. If a finished task is locked, a command decides whether to continue
+// it: its next box may start in a moment.
 func nextStop(collected, held bool) Do {
 	switch {
 	case !collected:
@@ -23,17 +23,17 @@ func nextStop(collected, held bool) Do {
 	return Report
 }
 
-// StopStore is what stopping needs of the state folder.
+// StopStore is the part of the state folder that stopping needs.
 type StopStore interface {
 	Store
 	Held(id string) bool
 }
 
-// StopBoxes is what stopping needs of the engine.
+// StopBoxes is the part of the engine that stopping needs.
 type StopBoxes interface {
-	// Stop asks a box to end within grace. False: there is none yet.
+	// Stop asks a box to end within grace. It reports false if there is none yet.
 	Stop(ctx context.Context, rec *store.Record, grace time.Duration) (bool, error)
-	// Collect brings the result of a box home that has ended.
+	// Collect collects the result of a box that has ended.
 	Collect(ctx context.Context, rec *store.Record) error
 }
 
@@ -41,11 +41,11 @@ type StopBoxes interface {
 type Stopping struct {
 	Store StopStore
 	Boxes StopBoxes
-	// Patience overrides how long another command is waited for; 0: DecideWait.
+	// Patience overrides how long to wait for another command; DecideWait if 0.
 	Patience time.Duration
 }
 
-// Run stops the task and returns its record when the result is at home.
+// Run stops the task, collects its result and returns its record.
 func (s *Stopping) Run(ctx context.Context, rec *store.Record, grace time.Duration) (*store.Record, error) {
 	wait, cancel := Waiting(ctx, cmp.Or(s.Patience, DecideWait))
 	defer cancel()
@@ -67,15 +67,15 @@ func (s *Stopping) Run(ctx context.Context, rec *store.Record, grace time.Durati
 	}
 }
 
-// EndBox stops the box of a task and waits until its result is collected: by the command that follows it when that lives,
-// else by us.
+// EndBox stops the box of a task and waits until its result is collected: by the command that follows it if that lives,
+// else by this one.
 func (s *Stopping) EndBox(ctx context.Context, rec *store.Record, grace time.Duration) (*store.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, grace+collect.CollectTimeout)
 	defer cancel()
 	stopped := false
 	for {
 		if !stopped {
-			// Its command goes from one state to the next meanwhile, perhaps to the next attempt.
+			// Its command may change the state meanwhile, perhaps to the next attempt.
 			fresh, err := s.Store.Load(rec.TaskID)
 			if err != nil {
 				return nil, err

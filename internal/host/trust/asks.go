@@ -1,6 +1,6 @@
-// Package trust answers for a project file that came with a repository: what it asks for beyond what the repository's
-// own code may do in the box, and whether the user said yes to just that content at just that place. A user who clones a
-// repository has not read its project file; it may name a command of this machine, or a file of it, or how the box is held.
+// Package trust decides about a project file that came with a repository: what it requests beyond what the repository's own
+// code may do in the box, and whether the user trusted exactly that content at that place. A user who clones a repository
+// has not read its project file, which may name a command or a file of this machine, or the box's isolation.
 package trust
 
 import (
@@ -14,36 +14,36 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Ask is one thing that a file asks for.
+// Ask is one request of a file.
 type Ask struct {
 	Key   string `json:"key"` // of the file, such as secrets.STRIPE
 	Value string `json:"value"`
-	Why   string `json:"why"` // what it means to the user
-	// Claim says that nothing is asked where a commit of the remote lies in the file's repository: then that is a clone of it, and
-	// not an archive whose .git/config says so.
+	Why   string `json:"why"` // what it means for the user
+	// Claim reports that the request is void if the file's repository has a commit of the remote: then it is a clone, and not an
+	// archive whose .git/config names the remote.
 	Claim bool `json:"-"`
 }
 
-// User is what the user said beside the file.
+// User has the user's own settings, which override the file.
 type User struct {
 	// Gives reports whether the user gives a key himself, so that the file's value does not count.
 	Gives func(key string) bool
-	// Network is the mode that the user gives; empty means none, and a full one is what a project without a word has.
+	// Network is the user's mode; empty if none, and full is also the default of a project without one.
 	Network workorder.NetworkMode
-	// Own reports whether a repository is the one that the file lies in.
+	// Own reports whether a repository is the one with the file.
 	Own func(repo string) bool
-	// Token says that a git token is set which is for no particular server: it goes to that of whatever repository is named.
+	// Token reports that a git token for no particular server is set: it is sent to the server of every repository that is named.
 	Token bool
-	// Borrows are folders outside of the file's repository whose objects that one has without a copy.
+	// Borrows are folders outside of the file's repository whose objects that repository uses without a copy.
 	Borrows []string
-	// Repo is the repository that the user gives; empty means the file's.
+	// Repo is the repository that the user gives; if empty the file's.
 	Repo string
-	// AnyRepo says that he may give whatever repository later.
+	// AnyRepo reports that the user may name any repository later.
 	AnyRepo bool
 }
 
-// Asks lists what the file, as it was read and before anything replaced its values, asks for beyond the box. The box's own
-// affairs (services, setup, packages, limits) are what the repository's code may do there anyway.
+// Asks lists the requests of the file beyond the box, as it was read and before flags replaced its values. Settings in the
+// box (services, setup, packages, limits) are not requests: the repository's code may do the same there.
 func Asks(p *projects.Project, u User) (list []Ask) {
 	add := func(key, value, why string) { list = append(list, Ask{Key: key, Value: value, Why: why}) }
 	switch given := p.Repo == "" || u.Gives("repo"); {
@@ -62,8 +62,10 @@ func Asks(p *projects.Project, u User) (list []Ask) {
 	}
 	list = append(list, forgeAsks(p, u)...)
 	for _, s := range p.Secrets {
-		if !harnessKey(p, s) {
-			add("secrets."+s.Name, s.Scheme+"://"+s.Target, meaning(s))
+		for _, from := range s.From {
+			if !harnessKey(p, s, from) {
+				add("secrets."+s.Name, from.String(), meaning(s, from))
+			}
 		}
 	}
 	for _, r := range p.Gateway.Routes {
@@ -91,7 +93,7 @@ func Asks(p *projects.Project, u User) (list []Ask) {
 	return list
 }
 
-// forgeAsks are what the file says of the pull request. Its own repository's is none: whoever may push there may open one.
+// forgeAsks are the requests about the pull request. One in the file's own repository is no request: who may push there may open one.
 func forgeAsks(p *projects.Project, u User) (list []Ask) {
 	if p.PR == nil {
 		return nil
@@ -105,7 +107,7 @@ func forgeAsks(p *projects.Project, u User) (list []Ask) {
 	case api == "":
 	case u.Token:
 		list = append(list, Ask{Key: "pr.api_url", Value: api, Why: "SANDBOX_AGENT_GIT_TOKEN goes to this server"})
-	case repo != "" && !isPath(repo) && !github.SameHost(repo, api): // of a path pr.repository is asked, and without that it has none
+	case repo != "" && !isPath(repo) && !github.SameHost(repo, api): // for a path, pr.repository is the request; without it there is no pull request
 		list = append(list, Ask{Key: "pr.api_url", Value: api, Why: "your token for this server is used there, and it is not the server of the repository that is cloned"})
 	}
 	return list
@@ -116,7 +118,7 @@ func isPath(repo string) bool {
 	return err == nil && t == projects.TransportLocal
 }
 
-// networkAsks are what the file adds to a network that the user made narrower than the default.
+// networkAsks are the file's additions to a network that the user made narrower than the default.
 func networkAsks(p *projects.Project, u User) (list []Ask) {
 	if t := p.Gateway.ProviderTools; t != nil && *t && u.Network != "" && u.Network != workorder.NetworkFull {
 		list = append(list, Ask{Key: "gateway.provider_tools", Value: "true", Why: "the provider searches and fetches for the agent, beside your network rules"})
@@ -138,13 +140,13 @@ func networkAsks(p *projects.Project, u User) (list []Ask) {
 	return list
 }
 
-// harnessKey reports whether the secret is a key of the harness's own models which only the gateway gets, under the name that it has here.
-func harnessKey(p *projects.Project, s projects.Secret) bool {
-	api := workorder.ModelAPIOfKey(s.Target)
-	return s.Scheme == projects.SecretEnv && s.Use == workorder.ForGateway && api != "" && api == routeOf(p, s.Name) && slices.Contains(p.Harness.APIs(), api)
+// harnessKey reports whether the secret, as it is read from there, is a key of the harness's own models which only the gateway gets, under the name that it has here.
+func harnessKey(p *projects.Project, s projects.Secret, from projects.Ref) bool {
+	api := workorder.ModelAPIOfKey(from.Target)
+	return from.Scheme == projects.SecretEnv && s.Use == workorder.ForGateway && api != "" && api == routeOf(p, s.Name) && slices.Contains(p.Harness.APIs(), api)
 }
 
-// routeOf is the API whose server gets the secret; empty means none, or several.
+// routeOf is the API whose server gets the secret; empty if there is none, or several.
 func routeOf(p *projects.Project, name string) (api workorder.ModelAPI) {
 	for _, r := range p.Gateway.Routes {
 		if !slices.Contains(r.Keys, name) {
@@ -159,12 +161,13 @@ func routeOf(p *projects.Project, name string) (api workorder.ModelAPI) {
 }
 
 // meaning is what resolving the secret does on this machine, and who gets the value.
-func meaning(s projects.Secret) string {
+func meaning(s projects.Secret, from projects.Ref) string {
 	what := map[string]string{
-		projects.SecretCmd:  "runs on this machine, as you; what it prints",
-		projects.SecretFile: "a file of this machine",
-		projects.SecretEnv:  "a variable of this machine",
-	}[s.Scheme]
+		projects.SecretCmd:   "runs on this machine, as you; what it prints",
+		projects.SecretFile:  "a file of this machine",
+		projects.SecretEnv:   "a variable of this machine",
+		projects.SecretLogin: "the login of an agent on this machine",
+	}[from.Scheme]
 	who := map[workorder.SecretUse]string{
 		workorder.ForCommands: "the repository's commands and the agent", workorder.ForSetup: "the repository's setup commands",
 		workorder.ForAgent: "the agent", workorder.ForValidate: "the repository's validate commands", workorder.ForGateway: "the server of the agent's models",

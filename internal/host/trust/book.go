@@ -17,21 +17,21 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 )
 
-// folder of the state folder in which a yes is remembered, a file each.
+// folder is the folder of the state folder with the trust decisions, one file each.
 const folder = "trust"
 
-// Book remembers the files that the user trusts.
+// Book stores which files the user trusts.
 type Book struct{ dir string }
 
-// Open returns the book of a state folder. Nothing is made before something is written.
+// Open returns the book of a state folder. Its folder is made at the first write.
 func Open(stateDir string) *Book { return &Book{filepath.Join(stateDir, folder)} }
 
-// Entry is a yes of the user's: to this content, at this place. The same content in another repository gives what it asks for
-// to other code. The place is the path by which the file was found, and where that leads: a link in one repository to the file of
-// another asks for the one and has no part in what was said of the other.
+// Entry is the user's trust in this content at this place. The same content in another repository would give its requests to
+// other code. The place is the path by which the file was found, and its target: a link in one repository to the file of another
+// does not share that one's trust.
 type Entry struct {
-	File string    `json:"file"`           // as it was found, links and all
-	Real string    `json:"real,omitempty"` // without links, where that is another
+	File string    `json:"file"`           // as it was found, with links
+	Real string    `json:"real,omitempty"` // without links, if that is another path
 	Sum  string    `json:"sum"`
 	At   time.Time `json:"at"`
 	Asks []Ask     `json:"asks"`
@@ -42,7 +42,7 @@ func (b *Book) path(file string) string {
 	return filepath.Join(b.dir, hex.EncodeToString(sum[:16])+".json")
 }
 
-// Look returns what was said of a file, nil when nothing was.
+// Look returns the entry of a file, nil if there is none.
 func (b *Book) Look(file string) (*Entry, error) {
 	file = fullPath(file)
 	e, err := read(b.path(file))
@@ -52,7 +52,7 @@ func (b *Book) Look(file string) (*Entry, error) {
 	return e, err
 }
 
-// There reports whether the path leads where it led when the user said yes.
+// There reports whether the path still leads to the file that the user trusted.
 func (e *Entry) There() bool { return realPath(e.File) == cmp.Or(e.Real, e.File) }
 
 func read(path string) (*Entry, error) {
@@ -67,7 +67,7 @@ func read(path string) (*Entry, error) {
 	return &e, nil
 }
 
-// Trust remembers a yes.
+// Trust saves an entry.
 func (b *Book) Trust(file, sum string, asks []Ask, now time.Time) error {
 	if err := os.MkdirAll(b.dir, 0o700); err != nil {
 		return fmt.Errorf("remember that %s is trusted: %w", file, err)
@@ -80,7 +80,7 @@ func (b *Book) Trust(file, sum string, asks []Ask, now time.Time) error {
 	return store.WriteFile(b.path(e.File), append(c, '\n'), 0o600)
 }
 
-// NewEntry is a yes of now.
+// NewEntry makes an entry of now.
 func NewEntry(file, sum string, asks []Ask, now time.Time) Entry {
 	e := Entry{File: fullPath(file), Sum: sum, At: now.UTC(), Asks: append([]Ask{}, asks...)}
 	if to := realPath(file); to != e.File {
@@ -89,7 +89,7 @@ func NewEntry(file, sum string, asks []Ask, now time.Time) Entry {
 	return e
 }
 
-// Revoke forgets what was said of a file, and reports whether anything was.
+// Revoke removes the entry of a file, and reports whether there was one.
 func (b *Book) Revoke(file string) (bool, error) {
 	err := os.Remove(b.path(fullPath(file)))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -120,7 +120,7 @@ func (b *Book) List() (list []Entry, err error) {
 	return list, errors.Join(errs...)
 }
 
-// Covers reports whether the user was shown all of what is asked for: flags may have made it less when he said yes.
+// Covers reports whether the user was shown all the requests: flags may have reduced them when he decided.
 func (e *Entry) Covers(asks []Ask) bool {
 	return !slices.ContainsFunc(asks, func(a Ask) bool {
 		return !slices.ContainsFunc(e.Asks, func(was Ask) bool { return was.Key == a.Key && was.Value == a.Value })

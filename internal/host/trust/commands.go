@@ -13,18 +13,18 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/projects"
 )
 
-// maxScript bounds a file that a command names: a program that is larger is no script of a repository's.
+// maxScript bounds a file that a command names, in bytes: a larger program is not a script of a repository.
 const maxScript = 16 << 20
 
-// script is a file of the repository's that a command names.
+// script is a file of the repository that a command names.
 type script struct {
-	rel     string // to the repository
+	rel     string // relative to the repository
 	content []byte
 	mode    fs.FileMode
 }
 
-// Sum names the content: the file, what its commands name of the repository, which would run unread, and what its secret files are,
-// which may be links. It is the same from whatever folder it is asked for.
+// Sum is the hash of the content: the file, the repository's files that its commands name, which would run unread, and the targets
+// of its secret files, which may be links. It is the same in every current folder.
 func Sum(p *projects.Project) string { return sum(p, scripts(p)) }
 
 func sum(p *projects.Project, list []script) string {
@@ -35,8 +35,10 @@ func sum(p *projects.Project, list []script) string {
 	}
 	add("project", p.Content())
 	for _, s := range p.Secrets {
-		if s.Scheme == projects.SecretFile {
-			add("file "+s.Name, []byte(realPath(s.Target)))
+		for _, from := range s.From {
+			if from.Scheme == projects.SecretFile {
+				add("file "+s.Name, []byte(realPath(from.Target)))
+			}
 		}
 	}
 	for _, s := range list {
@@ -45,16 +47,16 @@ func sum(p *projects.Project, list []script) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// ChangedError says that what commands name is not any more what was trusted.
+// ChangedError reports that files which commands name have changed since the user trusted them.
 type ChangedError struct{ File string }
 
 func (e *ChangedError) Error() string {
 	return fmt.Sprintf("the project file %s, or a script that it names, changed while the task was being prepared", e.File)
 }
 
-// Stage makes a folder that has of the repository just the files that the project's commands name, as they were trusted, and
-// returns where in it the project file's folder is. Commands run there: a Makefile, a configuration or whatever else a program looks
-// for by itself in the folder that it runs in was shown to nobody.
+// Stage makes a folder with only those files of the repository that the project's commands name, as they were trusted, and returns
+// the place of the project file's folder in it. Commands run there, because programs also load files of their folder by themselves,
+// such as a Makefile or a configuration, which the user has not seen.
 func Stage(p *projects.Project, trusted string) (dir string, remove func(), err error) {
 	list := scripts(p)
 	if sum(p, list) != trusted {
@@ -64,7 +66,7 @@ func Stage(p *projects.Project, trusted string) (dir string, remove func(), err 
 	if err != nil {
 		return "", nil, fmt.Errorf("make a folder for the commands of %s: %w", p.Path(), err)
 	}
-	remove = func() { _ = os.RemoveAll(stage) } // only copies
+	remove = func() { _ = os.RemoveAll(stage) } // it has only copies
 	base, top := places(p)
 	rel, err := filepath.Rel(top, base)
 	dir = filepath.Join(stage, rel)
@@ -87,7 +89,7 @@ func Stage(p *projects.Project, trusted string) (dir string, remove func(), err 
 	return dir, remove, nil
 }
 
-// places are the project file's folder and the top of the repository that it lies in, else the folder itself; both without links.
+// places are the project file's folder and the top of its repository, else the folder itself; both without links.
 func places(p *projects.Project) (base, top string) {
 	base, top = realPath(p.Dir), Top(p.Dir)
 	if top == "" {
@@ -96,18 +98,27 @@ func places(p *projects.Project) (base, top string) {
 	return base, top
 }
 
+// commands are those that secrets are read from.
+func commands(p *projects.Project) (list []string) {
+	for _, s := range p.Secrets {
+		for _, from := range s.From {
+			if from.Scheme == projects.SecretCmd {
+				list = append(list, from.Target)
+			}
+		}
+	}
+	return list
+}
+
 // scripts are the files that commands name, in the order of their names.
 func scripts(p *projects.Project) (list []script) {
 	base, top := places(p)
 	seen := map[string]bool{}
-	for _, s := range p.Secrets {
-		if s.Scheme != projects.SecretCmd {
-			continue
-		}
-		for _, word := range strings.FieldsFunc(s.Target, func(r rune) bool { return strings.ContainsRune(" \t\n'\"`;|&<>(){}$=,", r) }) {
+	for _, command := range commands(p) {
+		for _, word := range strings.FieldsFunc(command, func(r rune) bool { return strings.ContainsRune(" \t\n'\"`;|&<>(){}$=,", r) }) {
 			name := named(word, base)
 			if !below(name, top) {
-				name = realPath(name) // a link of elsewhere
+				name = realPath(name) // a link from elsewhere
 			}
 			rel, err := filepath.Rel(top, name)
 			if err != nil || !filepath.IsLocal(rel) || seen[rel] {
@@ -124,7 +135,7 @@ func scripts(p *projects.Project) (list []script) {
 
 // named is the file that a word of a command may name.
 func named(word, base string) string {
-	for _, home := range []string{"~/", "HOME/"} { // the $ before it is between words
+	for _, home := range []string{"~/", "HOME/"} { // the $ before it separates words
 		if rest, ok := strings.CutPrefix(word, home); ok {
 			if dir, err := os.UserHomeDir(); err == nil {
 				return filepath.Join(realPath(dir), rest)
@@ -137,7 +148,8 @@ func named(word, base string) string {
 	return filepath.Join(base, word)
 }
 
-// readScript is the content of a regular file. One that is too large has its size and time for it, and cannot be run as a script.
+// readScript is the content of a regular file. If it is too large, its size and time are used instead, and it cannot be run as a
+// script.
 func readScript(name string) ([]byte, fs.FileMode, bool) {
 	st, err := os.Stat(name)
 	if err != nil || !st.Mode().IsRegular() {

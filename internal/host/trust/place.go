@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// Top is the work tree or bare repository that a path lies in, found without git: nothing of a repository that is not trusted
-// has a say. Empty means in none.
+// Top is the work tree or bare repository that contains a path; empty if there is none. It is found without git, as an
+// untrusted repository must not influence the answer.
 func Top(path string) string { return above(realPath(path)) }
 
-// above is the nearest of a path and the folders that its name has above it which is a work tree or a bare repository.
+// above is the nearest work tree or bare repository among a path and its parents by name.
 func above(path string) string {
 	for at := path; ; at = filepath.Dir(at) {
 		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
 			return at
 		}
-		// Bare, as git has it: what is not there may be where commondir leads.
+		// A bare one, by git's rules: missing parts may be where commondir leads.
 		if _, err := os.Lstat(filepath.Join(at, "HEAD")); err == nil {
 			for _, name := range []string{"objects", "commondir"} {
 				if _, err := os.Lstat(filepath.Join(at, name)); err == nil {
@@ -32,8 +32,8 @@ func above(path string) string {
 	}
 }
 
-// Home is the repository that a project file is of: the one that its path leads through, when it really lies there. Empty means there is
-// none, or a link leads out of it, so that what is found in the one is of the other.
+// Home is the repository of a project file: the one that its path leads through, if the file really is in it. It is empty if there is
+// none, or if a link leads out of it, so that the file is of another one.
 func Home(file string) string {
 	asks, lies := above(filepath.Dir(fullPath(file))), Top(file)
 	if asks == "" || realPath(asks) != lies {
@@ -42,8 +42,7 @@ func Home(file string) string {
 	return lies
 }
 
-// Around are all repositories that a file has to do with: the one that its path leads through, and those that it and its folder
-// really lie in.
+// Around are all repositories of a file: the one that its path leads through, and those that really contain the file and its folder.
 func Around(file string) (tops []string) {
 	asks := above(filepath.Dir(fullPath(file)))
 	if asks != "" {
@@ -57,7 +56,7 @@ func Around(file string) (tops []string) {
 	return tops
 }
 
-// Inside reports whether a path lies in a folder, as both are without links.
+// Inside reports whether a path is in a folder, both without links.
 func Inside(path, folder string) bool {
 	return folder != "" && below(realPath(path), realPath(folder))
 }
@@ -79,7 +78,7 @@ func realPath(path string) string {
 	return path
 }
 
-// fullPath is the path from the root, with the links that are in it.
+// fullPath is the absolute path, with its links.
 func fullPath(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		return abs
@@ -87,7 +86,8 @@ func fullPath(path string) string {
 	return path
 }
 
-// SameRemote reports whether two URLs name the same repository: the way of reaching it, who reaches it and the end .git do not count.
+// SameRemote reports whether two URLs name the same repository. User, default port and the suffix .git do not count, nor does the
+// protocol, unless it is plain HTTP or git://.
 func SameRemote(a, b string) bool {
 	x, y := remote(a), remote(b)
 	return x != "" && x == y
@@ -98,7 +98,7 @@ func remote(s string) string {
 	if u, err := url.Parse(s); err == nil && u.Scheme != "" && u.Host != "" {
 		host, path = u.Host, u.Path
 		if u.Scheme == "http" || u.Scheme == "git" {
-			host = u.Scheme + "://" + host // whoever is on the way reads the token
+			host = u.Scheme + "://" + host // plain HTTP: others on the way read the token
 		}
 		for _, port := range []string{":22", ":80", ":443"} {
 			host = strings.TrimSuffix(host, port)

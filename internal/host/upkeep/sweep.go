@@ -18,21 +18,21 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// doTime bounds one action, for an engine that takes it up and never ends it: removing gigabytes on a slow disk is the
-// longest but collecting, which has a bound of its own.
+// doTime bounds one action, for an engine that starts it and never ends it. The longest action is collecting, which
+// has a bound of its own; the next one is removing gigabytes on a slow disk.
 const doTime = collect.CollectTimeout + time.Minute
 
-// Engine has boxes.
+// Engine is the part of an engine that a sweep needs.
 type Engine interface {
 	Boxes(ctx context.Context, labels map[string]string) ([]runtime.Box, error)
 	Info(ctx context.Context) (runtime.Info, error)
 	Remove(ctx context.Context, id string) error
 }
 
-// Images has the images that this program built.
+// Images manages the images that this program built.
 type Images interface {
 	List(ctx context.Context) ([]provision.BuiltImage, error)
-	// Remove takes a tag off, and removes the image when that was its last one and nothing uses it.
+	// Remove removes a tag, and the image if that was its last one and nothing uses it.
 	Remove(ctx context.Context, tag string) error
 }
 
@@ -40,9 +40,9 @@ type Images interface {
 type Sweep struct {
 	Store   *store.Store
 	Engine  Engine
-	Images  Images          // nil means images are left alone
-	Volumes runtime.Volumes // nil means the engine has none
-	Cache   string          // the volume of the layer cache, which goes too; empty means it is left alone
+	Images  Images          // if nil, images are left alone
+	Volumes runtime.Volumes // nil if the engine has none
+	Cache   string          // the volume of the layer cache, to be removed too; if empty it is left alone
 	Collect func(context.Context, *store.Record) error
 	DryRun  bool
 
@@ -51,14 +51,14 @@ type Sweep struct {
 	errs   []error
 }
 
-// Action is one thing that was (or would be) done.
+// Action is one action that was carried out, or would be.
 type Action struct {
 	Do     Do     `json:"action"`
 	Target string `json:"target"`
 	Error  string `json:"error,omitempty"`
 }
 
-// OwnBoxes lists the engine's boxes of a state folder, those of older versions included.
+// OwnBoxes lists a state folder's boxes on the engine, also those of older versions.
 func OwnBoxes(ctx context.Context, e Engine, st *store.Store, labels map[string]string) (boxes []runtime.Box, err error) {
 	own, err := st.Owner(false)
 	if err != nil {
@@ -76,7 +76,7 @@ func OwnBoxes(ctx context.Context, e Engine, st *store.Store, labels map[string]
 	return boxes, nil
 }
 
-// Run does what is to be done. Without a list nothing was looked at.
+// Run carries out the sweep. If it returns no list, it has not looked at anything.
 func (s *Sweep) Run(ctx context.Context) ([]Action, error) {
 	boxes, err := OwnBoxes(ctx, s.Engine, s.Store, nil)
 	if err != nil {
@@ -93,8 +93,8 @@ func (s *Sweep) Run(ctx context.Context) ([]Action, error) {
 	}
 	records, unread := s.Store.List()
 	for _, r := range records {
-		// Of an attempt that its task does not know any more: the task was deleted by hand
-		// and begun again. The boxes were listed before the records, which know of a box first.
+		// Boxes of an attempt that its task does not know: the task was deleted by hand and begun again.
+		// The boxes were listed before the records, and a record knows its box before the engine does.
 		known := slices.DeleteFunc(byTask[r.TaskID], func(b runtime.Box) bool {
 			forgotten := !r.Knows(b.Labels[workorder.LabelAttempt])
 			if forgotten {
@@ -106,7 +106,7 @@ func (s *Sweep) Run(ctx context.Context) ([]Action, error) {
 		delete(byTask, r.TaskID)
 	}
 	for id, boxes := range byTask {
-		// The boxes of a task whose record cannot be read may hold the only copy of its work.
+		// If a task's record cannot be read, its boxes may hold the only copy of its work.
 		if _, err := s.Store.Load(id); !errors.Is(err, store.ErrNotFound) {
 			continue
 		}
@@ -126,10 +126,10 @@ func (s *Sweep) Run(ctx context.Context) ([]Action, error) {
 	return s.done, errors.Join(append(s.errs, unread)...)
 }
 
-// do carries out an action unless only its name is asked for.
+// do carries out an action, or only names it in a dry run.
 func (s *Sweep) do(ctx context.Context, do Do, target string, fn func(context.Context) error) {
 	if ctx.Err() != nil {
-		return // the user has left: what is not done is for the next sweep
+		return // the user has interrupted: the next sweep does the rest
 	}
 	act := Action{Do: do, Target: target}
 	if !s.DryRun {
@@ -149,7 +149,7 @@ func (s *Sweep) failed(err error) {
 	}
 }
 
-// task looks after one task. A command that follows it, or is about to continue it, holds its lock.
+// task cares for one task. A command that follows it, or is about to continue it, holds its lock.
 func (s *Sweep) task(ctx context.Context, r *store.Record, boxes []runtime.Box) {
 	t := Task{Record: r, Boxes: boxes, Engine: s.engine, Companion: r.Companion.Alive()}
 	if t.idle() {
@@ -177,7 +177,7 @@ func (s *Sweep) task(ctx context.Context, r *store.Record, boxes []runtime.Box) 
 		case RemoveBox:
 			s.removeBox(ctx, todo.Box)
 		case EndCompanion:
-			// Collecting ends it, too; what could not be collected may need it.
+			// Collecting ends it, too; a task that could not be collected may need it.
 			if p := r.Companion; r.Collected && p.Alive() {
 				s.do(ctx, EndCompanion, r.TaskID, func(context.Context) error { return end(p) })
 			}
@@ -196,7 +196,7 @@ func (s *Sweep) removeBox(ctx context.Context, b runtime.Box) {
 	s.do(ctx, RemoveBox, b.Name, func(ctx context.Context) error { return s.Engine.Remove(ctx, b.ID) })
 }
 
-// stray removes an ended box of ours that has no record any more.
+// stray removes an ended box of ours without a record.
 func (s *Sweep) stray(ctx context.Context, b runtime.Box) {
 	if Stray(b, time.Now()) {
 		s.removeBox(ctx, b)
@@ -215,7 +215,7 @@ func (s *Sweep) volumes(ctx context.Context) {
 	}
 }
 
-// cache removes the volume that all boxes of the engine share, whoever owns them.
+// cache removes the volume that all boxes of the engine share, of every owner.
 func (s *Sweep) cache(ctx context.Context) {
 	boxes, err := s.Engine.Boxes(ctx, map[string]string{workorder.LabelTask: ""})
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 // ended records the end of our attempt in a state and releases the lease.
 func (ld *Lander) ended(s *workorder.State, end workorder.Attempt) {
 	end.ID = ld.repos.Order.AttemptID
-	end.Reason, end.Agent.Final, end.Plan = ld.repos.Mask(end.Reason), ld.repos.Mask(end.Agent.Final), ld.repos.Mask(end.Plan)
+	end.Reasons, end.Agent.Final, end.Plan = end.Reasons.Each(ld.repos.Mask), ld.repos.Mask(end.Agent.Final), ld.repos.Mask(end.Plan)
 	if a := s.Find(end.ID); a != nil {
 		end.Number, end.Mode, end.StartedAt, end.Incarnation = a.Number, a.Mode, a.StartedAt, a.Incarnation
 		*a = end

@@ -347,7 +347,7 @@ func (ls *Lease) enrol(s *workorder.State, mode workorder.Mode, now time.Time) {
 		}
 		if a.Status == "" {
 			a.Status, a.EndedBy, a.EndedAt = workorder.StatusLost, workorder.ByHost, now
-			a.Reason, a.ReasonCode = "the sandbox vanished: it gave no sign of life any more", workorder.ReasonVanished
+			a.Reasons = workorder.Because(workorder.ReasonVanished, "the sandbox vanished: it gave no sign of life any more")
 		}
 	}
 	if s.Find(id) != nil {

@@ -29,6 +29,15 @@ const (
 	maxProblems = 10
 )
 
+// These are the reasons of a pair that names no file.
+const (
+	InBase   = "the new base has its change already"
+	LeftOut  = "left out, though it did not conflict"
+	Around   = "the code around it changed"
+	Altered  = "changed while it was moved, though it did not conflict"
+	ByRebase = "made by the rebase"
+)
+
 // Range are the commits of a rebase.
 type Range struct {
 	Upstream, OldHead string // the commits before
@@ -212,7 +221,7 @@ func (c *comparison) explain(ctx context.Context) error {
 	}
 	for _, n := range c.new {
 		if !c.taken[n.sha] {
-			c.out.Moved = append(c.out.Moved, workorder.RangePair{New: n.sha, Subject: n.subject, How: workorder.RangeAdded, Why: "made by the rebase"})
+			c.out.Moved = append(c.out.Moved, workorder.RangePair{New: n.sha, Subject: n.subject, How: workorder.RangeAdded, Why: ByRebase})
 		}
 	}
 	return nil
@@ -226,7 +235,7 @@ func (c *comparison) problem(format string, a ...any) {
 
 // gone describes a commit without a successor. That is right only if the new base has its change.
 func (c *comparison) gone(ctx context.Context, o *commit, on string) (workorder.RangePair, error) {
-	p := workorder.RangePair{Old: o.sha, Subject: o.subject, How: workorder.RangeDropped, Why: "the new base has its change already"}
+	p := workorder.RangePair{Old: o.sha, Subject: o.subject, How: workorder.RangeDropped, Why: InBase}
 	m, err := c.move(ctx, o, on)
 	if err != nil {
 		return p, err
@@ -241,7 +250,7 @@ func (c *comparison) gone(ctx context.Context, o *commit, on string) (workorder.
 		p.Why = "left out, where it conflicted in " + named(m.files)
 		c.problem("the commit %.12s %q is gone: it conflicted in %s and was left out", o.sha, o.subject, named(m.files))
 	case m.tree != at:
-		p.Why = "left out, though it did not conflict"
+		p.Why = LeftOut
 		c.problem("the commit %.12s %q is gone, though its change is not in the new base", o.sha, o.subject)
 	}
 	return p, nil
@@ -266,9 +275,9 @@ func (c *comparison) changed(ctx context.Context, o, n *commit) (workorder.Range
 			return p, err
 		}
 	case m.tree == n.tree:
-		p.Why = "the code around it changed"
+		p.Why = Around
 	default:
-		p.Why = "changed while it was moved, though it did not conflict"
+		p.Why = Altered
 	}
 	if n.tree == nothing {
 		p.Why += "; nothing is left of it"

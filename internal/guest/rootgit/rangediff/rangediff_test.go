@@ -3,6 +3,7 @@ package rangediff_test
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -13,6 +14,8 @@ import (
 )
 
 const ten = "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n"
+
+const resolver = "Resolver"
 
 type repo struct {
 	t   *testing.T
@@ -45,7 +48,7 @@ func (r *repo) compare(upstream, oldHead, newBase, newHead string) *rangediff.Co
 	r.t.Helper()
 	c, err := rangediff.Compare(r.t.Context(), git.Repo{Dir: filepath.Join(r.dir, ".git"), Bare: true, Env: []string{
 		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b",
-	}}, rangediff.Range{Upstream: upstream, OldHead: oldHead, NewBase: newBase, NewHead: newHead, Resolver: "the agent"})
+	}}, rangediff.Range{Upstream: upstream, OldHead: oldHead, NewBase: newBase, NewHead: newHead, Resolver: resolver})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -79,27 +82,31 @@ func TestCompare(t *testing.T) {
 	r.commit("more than moving", map[string]string{"z": "z\nand more\n"})
 	head := r.commit("its own", map[string]string{"own": "x"})
 	c := r.compare(base, old, onto, head)
-	want := [][2]string{
-		{workorder.RangeSame, ""},
-		{workorder.RangeChanged, "conflict in f, resolved by the agent"},
-		{workorder.RangeDropped, "the new base has its change already"},
-		{workorder.RangeSame, ""},
-		{workorder.RangeChanged, "conflict in *, resolved by the agent"},
-		{workorder.RangeChanged, "the code around it changed"},
-		{workorder.RangeChanged, "changed while it was moved, though it did not conflict"},
-		{workorder.RangeDropped, "left out, though it did not conflict"},
-		{workorder.RangeAdded, "made by the rebase"},
+	want := []struct{ how, why, conflict string }{
+		{how: workorder.RangeSame},
+		{how: workorder.RangeChanged, conflict: "f"},
+		{how: workorder.RangeDropped, why: rangediff.InBase},
+		{how: workorder.RangeSame},
+		{how: workorder.RangeChanged, conflict: "*"},
+		{how: workorder.RangeChanged, why: rangediff.Around},
+		{how: workorder.RangeChanged, why: rangediff.Altered},
+		{how: workorder.RangeDropped, why: rangediff.LeftOut},
+		{how: workorder.RangeAdded, why: rangediff.ByRebase},
 	}
 	if len(c.Moved) != len(want) {
 		t.Fatalf("%+v", c.Moved)
 	}
 	for i, m := range c.Moved {
-		if m.How != want[i][0] || m.Why != want[i][1] || strings.Contains(m.Subject, "\x1b") {
-			t.Errorf("%d: %+v, want %v", i, m, want[i])
+		w := want[i]
+		if m.How != w.how || w.conflict == "" && m.Why != w.why || strings.Contains(m.Subject, "\x1b") {
+			t.Errorf("%d: %+v, want %+v", i, m, w)
+		}
+		if w.conflict != "" && (!strings.Contains(m.Why, " "+w.conflict+",") || !strings.HasSuffix(m.Why, resolver)) {
+			t.Errorf("%d: %+v, want the conflict in %s and who resolved it", i, m, w.conflict)
 		}
 	}
 	problems := strings.Join(c.Problems, "\n")
-	if len(c.Problems) != 2 || !strings.Contains(problems, "marks of a conflict are left in *") || !strings.Contains(problems, `"left out" is gone`) {
+	if len(c.Problems) != 2 || !strings.Contains(problems, " * ") || !strings.Contains(problems, `"left out"`) {
 		t.Errorf("problems: %s", problems)
 	}
 	if strings.Join(c.Conflicts, " ") != "* f" || strings.Contains(c.Text, "\x1b") || !strings.Contains(c.Text, "in base already") {
@@ -132,7 +139,7 @@ func TestTooMany(t *testing.T) {
 		tip = r.git("commit-tree", "-p", tip, "-m", "x", "HEAD^{tree}")
 	}
 	_, err := rangediff.Compare(t.Context(), git.Repo{Dir: filepath.Join(r.dir, ".git"), Bare: true}, rangediff.Range{Upstream: base, OldHead: tip, NewBase: base, NewHead: tip})
-	if err == nil || !strings.Contains(err.Error(), "more than 300") {
+	if err == nil || !strings.Contains(err.Error(), strconv.Itoa(rangediff.MaxCommits)) {
 		t.Error(err)
 	}
 }

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -74,6 +75,11 @@ func (s *Snapshots) Checkout(ctx context.Context, c *lease.Claimed) (*workorder.
 			return nil, err
 		}
 	}
+	if s.Lay != nil {
+		if err := s.below(ctx, f.start); err != nil {
+			return nil, err
+		}
+	}
 	checkout := []string{"checkout", "--quiet", "--no-track", "--force", "-B", s.book.Branch(), f.start}
 	if err := s.filtered(ctx, t, checkout, checkout); err != nil {
 		return nil, err
@@ -90,6 +96,19 @@ func (s *Snapshots) Checkout(ctx context.Context, c *lease.Claimed) (*workorder.
 		return r, err
 	}
 	return r, s.book.Store()
+}
+
+// below puts files below the work tree before the first ones are written, with git's index of them: those that the commit has as well
+// stay as they are.
+func (s *Snapshots) below(ctx context.Context, commit string) error {
+	index, err := s.Lay(ctx, s.repos.Mirror(), commit)
+	if err != nil || len(index) == 0 {
+		return err
+	}
+	_, err = proc.Output(ctx, proc.Spec{
+		Argv: []string{"/bin/sh", "-c", "umask 022; cat >.git/index"}, Dir: s.repos.Workspace, User: s.repos.User, Env: []string{"LC_ALL=C.UTF-8"}, Stdin: bytes.NewReader(index),
+	})
+	return err
 }
 
 // fits decides how to use the checkpoint. Its parent P was the agent's HEAD

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/settings"
@@ -24,6 +25,10 @@ type Snapshots struct {
 	work     *worktree.Tree
 	index    *stage.Index
 	settings *settings.Settings
+
+	// Lay is called with a new work tree that has no files yet, and the commit that it will have. It may put files below the tree, and returns
+	// git's index of them. Nil puts nothing there.
+	Lay func(ctx context.Context, repo git.Repo, commit string) (index []byte, err error)
 
 	large map[string]bool // reported files that are too large for a checkpoint
 	quick bool            // the last complete snapshot took almost no time

@@ -1,5 +1,5 @@
-// Package conformance has the checks of Docker in a box: the CLI, compose, BuildKit,
-// volumes, limits and what must be refused, used as an agent uses them. They are a script
+// Package conformance has the checks of Docker in a box, used as an agent uses it: the
+// CLI, compose, BuildKit, volumes, limits and what must be refused. They are a script
 // that runs as user sandbox; `doctor --deep` and the end-to-end tests run the same one.
 package conformance
 
@@ -16,25 +16,25 @@ import (
 //go:embed files
 var files embed.FS
 
-// Package is the one package of the distribution that the checks need: their images are
-// made of one static program, so that no registry has to answer.
+// Package is the one package of the distribution that the checks need: their images have
+// one static program, so that no registry is needed.
 const Package = "busybox-static"
 
 // RedisVariable names the environment variable with the image of the service.
 const RedisVariable = "REDIS_IMAGE"
 
-// Part is a part of the checks: each wants a box of its own.
+// Part is a part of the checks that needs a box of its own.
 type Part string
 
 // The parts.
 const (
-	// Lazy begins where no engine runs yet: the first command starts it.
+	// Lazy starts without an engine: the first command starts it.
 	Lazy Part = "lazy"
-	// Services wants a running service redis of the image in RedisVariable.
+	// Services needs a running service redis of the image in RedisVariable.
 	Services Part = "services"
 )
 
-// Parts lists them.
+// Parts lists all parts.
 func Parts() []Part { return []Part{Lazy, Services} }
 
 // Files are the files of the checks by name, as a work tree has them.
@@ -54,12 +54,12 @@ func Files() (map[string]string, error) {
 	return all, nil
 }
 
-// Command runs a part in the work tree that has the files.
+// Command runs a part in a work tree with the files.
 func Command(p Part) string {
 	return "export SANDBOX_NETWORK=sandbox-agent-$SANDBOX_AGENT_TASK_ID\nexec bash checks.sh " + string(p)
 }
 
-// Script is Command for a work tree that has nothing: it writes the files first.
+// Script is Command for an empty work tree: it writes the files first.
 func Script(p Part) (string, error) {
 	all, err := Files()
 	if err != nil {
@@ -103,14 +103,14 @@ type Check struct {
 	Part Part   `json:"part"`
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
-	// Detail is what a failed one printed, lines separated by a bar.
+	// Detail is the output of a failed one, with bars for line ends.
 	Detail string `json:"detail"`
 }
 
-// said is how checks.sh begins a line of its report on standard output.
+// said is the start of each verdict that checks.sh prints on standard output.
 const said = "check: "
 
-// Parse reads a line of the script's output; ok is false for one that is no verdict.
+// Parse reads a line of the script's output; ok is false if it is not a verdict.
 func Parse(p Part, line string) (c Check, ok bool) {
 	line, ok = strings.CutPrefix(line, said)
 	if !ok {
@@ -124,7 +124,7 @@ func Parse(p Part, line string) (c Check, ok bool) {
 	return Check{Part: p, Name: name, OK: verdict == "ok", Detail: strings.Trim(detail, "|")}, name != ""
 }
 
-// Missing are the checks that should have run and did not, as failed for a reason.
+// Missing are the checks that did not run, as failed with the reason why.
 func Missing(p Part, done []Check, why string) ([]Check, error) {
 	names, err := Names(p)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Discard removes the boxes of a task, those kept of former attempts too. Live
-// ones are only removed by force, and only by force those are left that are on other
-// engines and may live: left says which. Such a task cannot be collected any more.
+// Discard removes all boxes of a task, also those kept of former attempts. It removes
+// live ones only with force. With force it also gives up boxes on other engines that may
+// live: left names them. The task cannot be collected any more.
 func (h *Host) Discard(ctx context.Context, rec *store.Record, force bool) (left []string, err error) {
 	boxes, err := h.Engine.Boxes(ctx, map[string]string{workorder.LabelTask: rec.TaskID})
 	if err != nil {
@@ -24,7 +24,7 @@ func (h *Host) Discard(ctx context.Context, rec *store.Record, force bool) (left
 	}
 	boxes = slices.DeleteFunc(boxes, func(b runtime.Box) bool {
 		id := b.Labels[workorder.LabelAttempt]
-		return id != "" && !rec.Knows(id) // another state folder's
+		return id != "" && !rec.Knows(id) // it belongs to another state folder
 	})
 	if slices.ContainsFunc(boxes, runtime.Box.Live) {
 		if !force {
@@ -44,8 +44,8 @@ func (h *Host) Discard(ctx context.Context, rec *store.Record, force bool) (left
 	return left, errors.Join(errs...)
 }
 
-// outOfReach names the task's boxes on other engines. One that may live is only
-// left by force.
+// outOfReach names the task's boxes on other engines. Without force, one that may live is
+// an error.
 func (h *Host) outOfReach(ctx context.Context, rec *store.Record, here []runtime.Box, force bool) (left []string, err error) {
 	info, err := h.Engine.Info(ctx)
 	if err != nil {

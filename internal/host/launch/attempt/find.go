@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
@@ -14,8 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Find finds the container of the record's attempt; nil when its own engine says
-// that there is none.
+// Find finds the container of the record's attempt. It returns nil if the record's own engine has none.
 func (h *Host) Find(ctx context.Context, rec *store.Record) (*runtime.Box, error) {
 	box, err := runtime.Find(ctx, h.Ours(rec), rec.TaskID)
 	if box != nil || err != nil || rec.Box == "" || rec.EngineID == "" {
@@ -28,8 +26,8 @@ func (h *Host) Find(ctx context.Context, rec *store.Record) (*runtime.Box, error
 	return nil, err
 }
 
-// ErrElsewhere is returned for a task whose box lies on another engine than the
-// launcher's: nothing can be said of it here.
+// ErrElsewhere is returned for a task whose box is on another engine than the launcher's:
+// its state cannot be known here.
 var ErrElsewhere = errors.New("its sandbox is on another engine")
 
 func elsewhere(rec *store.Record, here runtime.Info) error {
@@ -43,35 +41,24 @@ func elsewhere(rec *store.Record, here runtime.Info) error {
 			" --project P` goes on from the remote then")
 }
 
-// Ours is the engine as far as it is about the record's attempt.
-func (h *Host) Ours(rec *store.Record) runtime.Runtime { return attemptOnly{h.Engine, rec.AttemptID} }
-
-// attemptOnly sees the box of one attempt: that of a former one may have been kept.
-type attemptOnly struct {
-	runtime.Runtime
-	id string // empty means a record of an older version, whose box has no such label
-}
-
-func (a attemptOnly) Boxes(ctx context.Context, labels map[string]string) ([]runtime.Box, error) {
-	if labels = maps.Clone(labels); a.id != "" {
-		labels[workorder.LabelAttempt] = a.id
-	}
-	return a.Runtime.Boxes(ctx, labels)
+// Ours is the engine restricted to the boxes of the record's attempt.
+func (h *Host) Ours(rec *store.Record) runtime.Follower {
+	return runtime.OfAttempt{Follower: h.Engine, ID: rec.AttemptID}
 }
 
 // ErrRunning is returned by Collect for a box that has not ended.
 var ErrRunning = errors.New("the run has not ended")
 
 const (
-	// createTime is how long after its beginning a run may still be about to get a container: the image is there by then.
+	// createTime is how long after its beginning a run may still get a container: the image is there by then.
 	createTime = 2 * time.Minute
-	// lateTime is how long the engine may take to make a container for a client that is gone; a busy one took over a second.
+	// lateTime is how long the engine may take to make a container after its client has gone; a busy engine took over a second.
 	lateTime = 3 * time.Second
 	latePoll = 100 * time.Millisecond
 )
 
-// Late looks again for a container that the engine may be making at this moment, for a command that was killed while it asked
-// for it: left alone it would stay. Nil when none comes.
+// Late looks again for a container that the engine may still be making for a command that was killed while it asked for it:
+// no other process would remove it. It returns nil if none comes.
 func (h *Host) Late(ctx context.Context, rec *store.Record) *runtime.Box {
 	began := false
 	if err := journal.Events(rec.Dir, func(e workorder.Event) { began = began || e.Type == workorder.EventReady }); err == nil && began || h.Time().Sub(rec.Begun()) > createTime {

@@ -10,13 +10,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Host is what a run has of this machine.
+// Host is the machine's engine and state, as a run uses them.
 type Host struct {
 	Engine runtime.Runtime
 	Store  *store.Store
 	Log    *slog.Logger
-	// Show is called for every event, the host's own (Seq 0) included, from one
-	// goroutine at a time; nil means nobody looks.
+	// Show is called for every event, also the host's own (Seq 0), from one goroutine at a
+	// time. If nil, events are dropped.
 	Show func(workorder.Event)
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time

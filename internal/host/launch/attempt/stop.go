@@ -11,13 +11,13 @@ import (
 // StopKind is how a run was ended from outside.
 type StopKind int
 
-// The ways a run ends, as far as whoever follows it knows.
+// The ways a run ends, as far as its follower knows.
 const (
 	NotStopped StopKind = iota
 	StoppedSoftly
 	Killed
 	Overdue
-	FoundEnded // nobody watched it end
+	FoundEnded // it had ended before this process looked
 )
 
 // StopBox stops the box of the attempt, if it has one.
@@ -29,9 +29,9 @@ func (h *Host) StopBox(ctx context.Context, rec *store.Record, grace time.Durati
 	return h.Engine.Stop(ctx, box.ID, grace)
 }
 
-// Stop ends a run gracefully within grace, or at once with a grace of 0. Whoever
-// collects it finds out that its end was asked for, and whoever is just starting its box does
-// not start it, or stops it. False: there is no box to stop yet, ask again.
+// Stop ends a run within grace, or at once if grace is 0. The process that collects the run
+// learns that a stop was requested; a process that is starting its box does not start it, or
+// stops it. Stop reports false if there is no box to stop yet; the caller should retry.
 func (h *Host) Stop(ctx context.Context, rec *store.Record, grace time.Duration) (bool, error) {
 	kind := store.StopSoft
 	if grace == 0 {
@@ -43,7 +43,7 @@ func (h *Host) Stop(ctx context.Context, rec *store.Record, grace time.Duration)
 	}
 	live := box != nil && box.Live()
 	if !live && !h.Store.Held(rec.TaskID) {
-		return true, nil // it has ended, and nobody asked for that
+		return true, nil // it ended without a request to stop
 	}
 	if h.Store.Stopped(rec.TaskID) != kind {
 		if err := h.Store.NoteStop(rec.TaskID, kind); err != nil && !live {
@@ -58,8 +58,8 @@ func (h *Host) Stop(ctx context.Context, rec *store.Record, grace time.Duration)
 	return true, h.Engine.Stop(ctx, box.ID, grace)
 }
 
-// Noted is the stop that was asked for beside this process, with the grace that it
-// leaves: the one who asked ends a shorter one.
+// Noted returns the stop that another process requested, and the grace that it left. A
+// request with a shorter grace is carried out by its own process.
 func (h *Host) Noted(taskID string) (grace time.Duration, asked bool) {
 	switch h.Store.Stopped(taskID) {
 	case store.StopKill:

@@ -1,4 +1,4 @@
-// Package collect brings home what an ended box left, completes the result and removes the box.
+// Package collect copies an ended box's output to the host, completes the result and removes the box.
 package collect
 
 import (
@@ -21,20 +21,20 @@ import (
 // Collector collects ended runs.
 type Collector struct {
 	Host *attempt.Host
-	// ImportBundle brings work that could not be pushed into a local repository, and returns the commit that the branch is at then.
+	// ImportBundle imports commits that could not be pushed into a local repository, and returns the branch's commit after that.
 	ImportBundle func(ctx context.Context, repo, bundle, taskID, branch string) (head string, err error)
 }
 
 const (
-	// CollectTimeout bounds copying out and removing: evidence can be gigabytes,
-	// a stuck engine must not be waited for without end.
+	// CollectTimeout bounds copying out and removing: evidence can be gigabytes, and a stuck
+	// engine must not block for ever.
 	CollectTimeout = 10 * time.Minute
 	// companionExit is how long the companion is given to notice the box's end.
 	companionExit = 3 * time.Second
 )
 
-// Run copies the output of an ended box, completes the result and removes the box. Who cancels ctx while it is copied leaves
-// the box, with all of it, to the next one who collects; what comes after the copy takes no time and is not given up halfway.
+// Run copies the output of an ended box, completes the result and removes the box. If ctx is cancelled during the copy, the
+// box stays complete for the next collection; the steps after the copy are short and are not interrupted.
 func (c *Collector) Run(ctx context.Context, rec *store.Record, kind attempt.StopKind) (*workorder.Result, error) {
 	copying, cancel := context.WithTimeout(ctx, CollectTimeout)
 	defer cancel()
@@ -74,8 +74,7 @@ func (c *Collector) Run(ctx context.Context, rec *store.Record, kind attempt.Sto
 	}
 	Complete(res, rec)
 	if copyErr != nil {
-		// The box holds the only copy of something: what is known now is written,
-		// and the next collection replaces it.
+		// The box holds the only copy of something. This result has what is known now; the next collection replaces it.
 		err := keptBox(rec, copyErr)
 		res.Warnings = append(append(res.Warnings, warnings...), err.Error())
 		return res, errors.Join(err, outcome.WriteResult(rec, res))
@@ -93,7 +92,7 @@ func (c *Collector) Run(ctx context.Context, rec *store.Record, kind attempt.Sto
 	res.Warnings = append(res.Warnings, warnings...)
 	outcome.KnownPR(rec, res)
 	if err := outcome.WriteResult(rec, res); err != nil {
-		return res, err // the box stays: it holds the only copy
+		return res, err // the box stays: it holds the only copy of the work
 	}
 	if err := outcome.WriteReport(rec, res); err != nil {
 		c.Host.Log.Warn("collect", "task", rec.TaskID, "error", err) // all of it is in the result
@@ -108,8 +107,7 @@ func (c *Collector) Run(ctx context.Context, rec *store.Record, kind attempt.Sto
 	return res, c.Host.Store.Save(rec)
 }
 
-// recordedResult is the one in the run's last event: it arrives even when the
-// box's file system does not.
+// recordedResult is the result in the run's last event: it arrives even if the box's file system does not.
 func (c *Collector) recordedResult(rec *store.Record) *workorder.Result {
 	var res *workorder.Result
 	if err := journal.Events(rec.Dir, func(e workorder.Event) {
@@ -165,11 +163,11 @@ func (c *Collector) bundle(ctx context.Context, rec *store.Record, res *workorde
 		return []string{fmt.Sprintf("import %s into %s: %v", path, rec.LocalRepo, err)}
 	}
 	res.Branch, res.Pushed = rec.TargetBranch, true
-	if res.HeadSHA == "" { // the box gave no result; what it could not push is saved now
+	if res.HeadSHA == "" { // the box gave no result; its unpushed commits are saved now
 		res.HeadSHA, res.Reasons = head, res.Reasons.Without(workorder.ReasonUnsaved)
 	}
-	// Only this is mended. Changes that could not be committed are not in the bundle; and a box of an older version, which gives no code, does
-	// not say which of the two it was.
+	// Only this case is repaired. Changes that could not be committed are not in the bundle. A box of an older version gives no code and does
+	// not say which of the two cases it is.
 	if len(res.Reasons) == 1 && res.Reasons.Has(workorder.ReasonPush) && res.Status == workorder.StatusError && res.EndedBy == workorder.ByGit {
 		res.End(workorder.Succeeded())
 		res.Resumable = false
@@ -188,7 +186,7 @@ func Complete(res *workorder.Result, rec *store.Record) {
 	if res.Host.CgroupVersion == 0 {
 		res.Host.CgroupVersion = h.CgroupVersion
 	}
-	// The run began with the command, not with the box.
+	// The run began with the command, before the box.
 	if lead := res.StartedAt.Sub(rec.Begun()); lead > 0 && lead < start.StartTimeout+CollectTimeout {
 		res.StartedAt, res.DurationMS = rec.Begun(), res.DurationMS+lead.Milliseconds()
 	}
@@ -197,12 +195,12 @@ func Complete(res *workorder.Result, rec *store.Record) {
 
 // Done notes in the record how the attempt ended.
 func (c *Collector) Done(rec *store.Record, res *workorder.Result) {
-	rec.Collected, rec.Status, rec.EndedBy, rec.Reason, rec.ReasonCode = true, res.Status, res.EndedBy, res.Reasons.String(), res.Reasons.Code()
+	rec.Collected, rec.Status, rec.EndedBy, rec.Reasons = true, res.Status, res.EndedBy, res.Reasons
 	rec.FinishedAt, rec.ResumeAt = c.Host.Time().UTC(), res.ResumeAt
 }
 
-// tellStop says of a run that landed after a stop who wanted it: the box knows
-// only of a signal.
+// tellStop adds to the result of a run that landed after a stop who requested the stop:
+// the box knows only of a signal.
 func (c *Collector) tellStop(res *workorder.Result, taskID string, kind attempt.StopKind) {
 	if res.Status != workorder.StatusInterrupted {
 		return

@@ -12,15 +12,15 @@ import (
 // companionPoll is how often the companion's end is looked for.
 const companionPoll = 20 * time.Millisecond
 
-// EndCompanion waits for the companion to notice that the box is gone, and ends
-// it when it does not. It leaves with the box by itself; this makes sure.
+// EndCompanion waits until the companion sees that the box is gone, and ends it if it
+// does not leave by itself.
 func (c *Collector) EndCompanion(ctx context.Context, rec *store.Record, hadBox bool) {
 	p := rec.Companion
 	if p == nil {
 		return
 	}
 	if !hadBox || !waitGone(ctx, p, companionExit) {
-		// It may have ended long ago, and its id be another's by now. It is gone then, which is what is wanted.
+		// It may have ended long ago and its id may be reused: then it is gone, as wanted.
 		_ = p.Signal(unix.SIGTERM)
 		if !waitGone(ctx, p, companionExit) {
 			_ = p.Signal(unix.SIGKILL)

@@ -23,7 +23,7 @@ func TestCompanionsID(t *testing.T) {
 			was.Start += "1"
 			rec := &store.Record{TaskID: "T-AAAA0001", Companion: was}
 			(&Collector{}).EndCompanion(t.Context(), rec, hadBox)
-			// What ends it is the first signal that it gets.
+			// It ends at the first signal.
 			stranger.Signal(unix.SIGUSR1)
 			if err, ok := errors.AsType[*proc.ExitError](stranger.Wait()); !ok || err.Signal != unix.SIGUSR1 {
 				t.Errorf("a stranger was ended: %v", err)

@@ -11,26 +11,26 @@ import (
 	"path/filepath"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 const (
-	// boxLogTail bounds what is kept of the guest's own log, in bytes.
+	// boxLogTail bounds the kept end of the guest's own log, in bytes.
 	boxLogTail = 8 << 20
 	boxLog     = "box.log"
 )
 
 // output is what was copied out of a box.
 type output struct {
-	result   []byte // nil means the box left none
+	result   []byte // nil if the box left none
 	warnings []string
 }
 
-// copyOut brings the box's output into the task's folder. After an error the box
-// still holds the only copy of something.
+// copyOut copies the box's output into the task's folder. After an error the box still
+// holds the only copy of something.
 func (c *Collector) copyOut(ctx context.Context, id, dir string) (output, error) {
 	in, err := newIntake(dir)
 	if err != nil {
@@ -45,9 +45,9 @@ func (c *Collector) copyOut(ctx context.Context, id, dir string) (output, error)
 	return out, c.saveBoxLog(ctx, id, dir, &out)
 }
 
-// empty takes everything that the box left.
+// empty copies everything that the box left.
 func (c *Collector) empty(ctx context.Context, id string, in *intake) error {
-	// First what counts most: a disk that fills up costs logs, not the work.
+	// The most important files come first: a full disk then costs logs, not the work.
 	for _, name := range []string{workorder.ResultFile, workorder.BundleFile, workorder.ArchiveFile} {
 		err := c.read(ctx, id, path.Join(workorder.OutDir, name), func(r io.Reader) error { return in.file(r, name) })
 		if err != nil {
@@ -57,7 +57,7 @@ func (c *Collector) empty(ctx context.Context, id string, in *intake) error {
 	return c.read(ctx, id, workorder.OutDir, in.folder)
 }
 
-// read hands an archive of the box's to fn. One that is not there is none.
+// read hands a tar of a path in the box to fn. A missing path is not an error.
 func (c *Collector) read(ctx context.Context, id, name string, fn func(io.Reader) error) error {
 	r, err := runtime.CopierOf(c.Host.Engine).CopyOut(ctx, id, name)
 	if errors.Is(err, runtime.ErrNotFound) {
@@ -76,7 +76,7 @@ func (c *Collector) saveBoxLog(ctx context.Context, id, dir string, out *output)
 	if err := c.Host.Engine.Logs(ctx, id, runtime.LogOptions{Stderr: &tail}); errors.Is(err, runtime.ErrUnavailable) {
 		return err
 	} else if err != nil {
-		// An engine that cannot read a log now never can.
+		// An engine that cannot read a log now will not read it later.
 		out.warnings = append(out.warnings, err.Error())
 	}
 	if tail.Len() == 0 {
@@ -86,15 +86,15 @@ func (c *Collector) saveBoxLog(ctx context.Context, id, dir string, out *output)
 	if err := os.MkdirAll(logs, 0o700); err != nil {
 		return fmt.Errorf("keep the sandbox's log: %w", err)
 	}
-	var text bytes.Buffer
-	if err := render.CopyText(&text, &tail); err != nil {
+	var kept bytes.Buffer
+	if err := text.Copy(&kept, &tail); err != nil {
 		return fmt.Errorf("keep the sandbox's log: %w", err)
 	}
-	return store.WriteFile(filepath.Join(logs, boxLog), text.Bytes(), 0o600)
+	return store.WriteFile(filepath.Join(logs, boxLog), kept.Bytes(), 0o600)
 }
 
-// tail keeps the end of what is written to it, moving it rarely: the log of a box
-// is far longer than what is kept of it.
+// tail keeps the end of what is written to it and rarely moves it: the log of a box is
+// far longer than the part that is kept.
 type tail struct{ bytes.Buffer }
 
 func (t *tail) Write(p []byte) (int, error) {
@@ -105,7 +105,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// keptBox says that an output could not be copied, and how it still can.
+// keptBox is the error for an output that could not be copied; it says how to try again.
 func keptBox(rec *store.Record, err error) error {
 	code := workorder.ExitGeneral
 	if errors.Is(err, runtime.ErrUnavailable) {

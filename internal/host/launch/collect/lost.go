@@ -12,15 +12,15 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// loss says how much of the work a box that vanished can have taken with it, from
-// the last save on. Nothing is said where that is not known.
+// loss says how much work a vanished box can have lost since its last save. It is empty
+// if that is not known.
 func (c *Collector) loss(rec *store.Record) string {
 	var s outcome.Saves
 	branch, state := workorder.BranchRef(rec.TargetBranch), workorder.StateRef(rec.TaskID)
 	if err := journal.Events(rec.Dir, func(e workorder.Event) { s.Event(e, branch, state) }); err != nil {
 		return ""
 	}
-	// A save holds what there was when it began.
+	// A save holds the state at the time it began.
 	took, why := time.Duration(s.Good.DurationMS)*time.Millisecond, s.Bad.Text
 	why, _, _ = strings.Cut(why, "\n") // it becomes part of a sentence
 	switch {
@@ -36,8 +36,8 @@ func (c *Collector) loss(rec *store.Record) string {
 	if err != nil {
 		return ""
 	}
-	// Work that did not change leaves no event: it is the interval that counts, and
-	// not the time since the last one; and no run has lost more than all of its time.
+	// Unchanged work leaves no event, so the interval counts and not the time since the last
+	// event. A run cannot lose more than its whole duration.
 	most := min(o.CheckpointInterval()+took, c.Host.Time().Sub(rec.Begun()))
 	return fmt.Sprintf("at most the work of the last %.0f s is lost", math.Ceil(most.Seconds()))
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// salvage takes out of a stopped box what it says is still in it, and with all its commits: a box that was killed says nothing. After an
-// error the box still holds the only copy.
+// salvage copies out of a stopped box the work that its result says is still in it. With all, it copies every commit, since a killed box
+// gives no result. After an error the box still holds the only copy.
 func (c *Collector) salvage(ctx context.Context, rec *store.Record, res *workorder.Result, box string, all bool) (said []string, err error) {
 	left := res.Reasons.Has(workorder.ReasonLeft)
 	bundle := filepath.Join(rec.Dir, workorder.BundleFile)
@@ -36,7 +36,7 @@ func (c *Collector) salvage(ctx context.Context, rec *store.Record, res *workord
 					r.Code = workorder.ReasonPush // as if the box had made the bundle
 				}
 			}
-			res.HeadSHA, res.Pushed = head, false // not all of it
+			res.HeadSHA, res.Pushed = head, false // part of it is not on the remote
 			said = append(said, "the sandbox had no time to push its last commits or to keep them: they were taken out of it after it had stopped")
 		}
 	}

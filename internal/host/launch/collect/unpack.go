@@ -13,41 +13,38 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/journal"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 const (
-	// maxUnpack bounds what is copied out of a box, in bytes, and maxEntries in
-	// files and folders: evidence is written with the agent's help, and a full disk of
-	// the host is not for it to decide.
+	// maxUnpack bounds what is copied out of a box, in bytes, and maxEntries in files and folders:
+	// the agent helps to write the evidence and must not be able to fill the host's disk.
 	maxUnpack  = 4 << 30
 	maxEntries = 100_000
 	// maxResult bounds result.json, in bytes.
 	maxResult = 64 << 20
 )
 
-// reserved are the names in a task's folder that are the host's own; the
-// box cannot replace them.
+// reserved are the names in a task's folder that belong to the host; the box cannot replace them.
 var reserved = map[string]bool{
 	workorder.OrderFile: true, "task.json": true, "lock": true, "companion.log": true, "tmp": true,
 	journal.OwnEvents: true, "stop": true, store.AttemptsDir: true,
 }
 
-// intake writes what comes out of a box into the task's folder. Only plain files
-// and folders are taken, and nothing can leave the folder: the archives come from an
-// untrusted box. Entries that the box is to blame for are skipped with a warning, as they would
-// fail again; what fails on this machine is an error.
+// intake writes a box's output into the task's folder. It takes only plain files and folders, and
+// nothing can leave the folder: the archives come from an untrusted box. Entries with faults of the
+// box are skipped with a warning, as they would fail again; failures of this machine are errors.
 type intake struct {
 	root    *os.Root
 	left    int64
 	entries int
-	// taken are files that need not be read twice.
+	// taken are the files that were read and need not be read again.
 	taken    map[string]bool
 	result   []byte // the content of the result file, which is not written
 	skipped  int
-	first    error // why the first was
+	first    error // why the first entry was skipped
 	warnings []string
 }
 
@@ -145,7 +142,7 @@ func (in *intake) entry(h *tar.Header, name string, r io.Reader) error {
 	return in.blame(in.write(name, r))
 }
 
-// blame tells the box's mistakes (a name too long, a file below a file) from the host's.
+// blame separates the box's mistakes (a name too long, a file below a file) from the host's.
 func (in *intake) blame(err error) error {
 	for _, theirs := range []unix.Errno{unix.ENOTDIR, unix.EISDIR, unix.EEXIST, unix.ENAMETOOLONG, unix.EINVAL, unix.EILSEQ} {
 		if errors.Is(err, theirs) {
@@ -167,15 +164,15 @@ func (in *intake) write(name string, r io.Reader) error {
 		return err
 	}
 	if readByPeople(name) {
-		err = render.CopyText(f, r)
+		err = text.Copy(f, r)
 	} else {
 		_, err = io.Copy(f, r)
 	}
 	return errors.Join(err, f.Close())
 }
 
-// readByPeople reports whether a file of the box's is text that somebody may print to a terminal as it is: logs, with all that an agent,
-// a test or a service wrote, and what was noted beside pictures and archives.
+// readByPeople reports whether a file of the box is text that a person may print to a terminal as it is: logs, which have output of
+// agent, tests and services, and the notes beside pictures and archives.
 func readByPeople(name string) bool {
 	top, _, _ := strings.Cut(name, "/")
 	if top == workorder.LogsDir || name == workorder.PlanFile {

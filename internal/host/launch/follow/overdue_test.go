@@ -5,50 +5,85 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// A run that outlives its time limit and a landing is stopped; one that has landed has the time of what follows.
+// A run that outlives its time limit and a landing is stopped; one that has landed has the time of the steps behind it. A box that
+// outlives its stop is killed, again and again.
 func TestOverdue(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		events string
-		want   attempt.StopKind
+		waits  time.Duration // from the deadline to the stop
 	}{
-		"at work":      {`{"seq":1,"type":"step.started","name":"agent"}`, attempt.Overdue},
-		"landing":      {`{"seq":1,"type":"step.started","name":"push"}`, attempt.Overdue},
-		"has landed":   {`{"seq":1,"type":"step.finished","name":"push","status":"done"}`, attempt.NotStopped},
-		"said nothing": {"", attempt.Overdue},
+		"at work":      {events: `{"seq":1,"type":"step.started","name":"agent"}`},
+		"landing":      {events: `{"seq":1,"type":"step.started","name":"push"}`},
+		"has landed":   {`{"seq":1,"type":"step.finished","name":"push","status":"done"}`, workorder.AfterLimit},
+		"said nothing": {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
+			t.Parallel()
+			dir, state := t.TempDir(), t.TempDir()
 			if err := os.WriteFile(filepath.Join(dir, workorder.EventsFile), []byte(c.events+"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			said := make(chan struct{}, 4)
-			l := &Follower{Host: &attempt.Host{
-				Engine: runtimetest.NewFake(nil), Store: store.New(t.TempDir()), Log: slog.New(slog.DiscardHandler), Now: time.Now,
-				Show: func(workorder.Event) { said <- struct{}{} },
-			}}
-			rec := &store.Record{TaskID: "T-A1B2C3D4", Dir: dir, Deadline: time.Now()}
-			follow, end := context.WithCancel(t.Context())
-			kinds := make(chan attempt.StopKind)
-			go func() { kinds <- l.Stops(follow, t.Context(), nil, rec) }()
-			if c.want == attempt.Overdue {
-				<-said
-			} else {
-				time.Sleep(50 * time.Millisecond) // it would have been said at once
-			}
-			end()
-			if got := <-kinds; got != c.want || c.want == attempt.NotStopped && len(said) > 0 {
-				t.Errorf("%v, want %v; %d events", got, c.want, len(said))
-			}
+			synctest.Test(t, func(t *testing.T) {
+				engine := &stubborn{Fake: runtimetest.NewFake(nil)}
+				f := &Follower{Host: &attempt.Host{
+					Engine: engine, Store: store.New(state), Log: slog.New(slog.DiscardHandler), Now: time.Now, Show: func(workorder.Event) {},
+				}}
+				const limit = time.Minute
+				rec := &store.Record{TaskID: "T-A1B2C3D4", Dir: dir, Deadline: time.Now().Add(limit)}
+				following, end := context.WithCancel(t.Context())
+				kinds := make(chan attempt.StopKind, 1)
+				go func() { kinds <- f.Stops(following, t.Context(), nil, rec) }()
+				stops := func(after time.Duration, want ...time.Duration) {
+					t.Helper()
+					time.Sleep(after)
+					synctest.Wait()
+					engine.mu.Lock()
+					defer engine.mu.Unlock()
+					if !slices.Equal(engine.stops, want) {
+						t.Errorf("stops %v, want %v", engine.stops, want)
+					}
+				}
+				stops(limit + c.waits - time.Second)
+				stops(2*time.Second, runtime.StopTimeout)
+				stops(killAfter, runtime.StopTimeout, 0)
+				stops(killAfter, runtime.StopTimeout, 0, 0)
+				end()
+				if got := <-kinds; got != attempt.Overdue {
+					t.Errorf("%v", got)
+				}
+			})
 		})
 	}
+}
+
+// stubborn is an engine whose box outlives its stops.
+type stubborn struct {
+	*runtimetest.Fake
+	mu    sync.Mutex
+	stops []time.Duration
+}
+
+func (s *stubborn) Boxes(context.Context, map[string]string) ([]runtime.Box, error) {
+	return []runtime.Box{{ID: "box", State: "running"}}, nil
+}
+
+func (s *stubborn) Stop(_ context.Context, _ string, grace time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stops = append(s.stops, grace)
+	return nil
 }

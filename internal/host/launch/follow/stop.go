@@ -15,12 +15,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Stops turns the user's signals, and a run that outlives its own timeout,
-// into stops of the box. It returns when followCtx ends.
+// Stops turns the user's signals, and a run that exceeds its own timeout, into stops of
+// the box. It returns when followCtx ends.
 func (f *Follower) Stops(followCtx, userCtx context.Context, hard <-chan struct{}, rec *store.Record) attempt.StopKind {
 	late := time.NewTimer(max(0, rec.Deadline.Sub(f.Host.Time())))
 	defer late.Stop()
-	after := true // what comes after a landing has its time still
+	after := true // the steps after a landing still have their time
 	kind := attempt.NotStopped
 	soft := userCtx.Done()
 	box := &runtime.Stopper{
@@ -31,11 +31,12 @@ func (f *Follower) Stops(followCtx, userCtx context.Context, hard <-chan struct{
 		},
 	}
 	defer box.Wait()
-	// Who asked before there was a box relies on whoever started it.
+	// A stop that was requested before there was a box is carried out by the process that
+	// started the box.
 	if grace, asked := f.Host.Noted(rec.TaskID); asked {
 		box.Ask(followCtx, grace)
 	}
-	for kind != attempt.Killed {
+	for {
 		select {
 		case <-followCtx.Done():
 			return kind
@@ -44,25 +45,31 @@ func (f *Follower) Stops(followCtx, userCtx context.Context, hard <-chan struct{
 			f.Host.Emit(workorder.Event{Time: f.Host.Time(), Type: workorder.EventWarning, Text: "stopping: the agent is ended and its work saved; Ctrl-C again, after 2 s, kills the sandbox at once"})
 			box.Ask(followCtx, runtime.StopTimeout)
 		case <-late.C:
-			if kind == attempt.NotStopped && after && f.hasLanded(rec) {
+			switch {
+			case kind == attempt.NotStopped && after && f.hasLanded(rec):
 				after = false
 				late.Reset(workorder.AfterLimit)
-				continue
-			}
-			if kind == attempt.NotStopped {
+			case kind == attempt.NotStopped:
 				kind, soft = attempt.Overdue, nil
 				f.Host.Emit(workorder.Event{Time: f.Host.Time(), Type: workorder.EventWarning, Text: "the run outlived its timeout and is stopped from outside"})
 				box.Ask(followCtx, runtime.StopTimeout)
+				late.Reset(killAfter)
+			case kind == attempt.Overdue:
+				f.Host.Log.Warn("the sandbox outlived its stop and is killed", "task", rec.TaskID)
+				box.Ask(followCtx, 0)
+				late.Reset(killAfter)
 			}
 		case <-hard:
-			kind = attempt.Killed
+			kind, soft, hard = attempt.Killed, nil, nil
 			f.Host.Emit(workorder.Event{Time: f.Host.Time(), Type: workorder.EventWarning, Text: "the sandbox is killed: what was not saved yet is lost"})
 			box.Ask(followCtx, 0)
 		}
 	}
-	<-followCtx.Done()
-	return kind
 }
+
+// killAfter is the time from the stop of an overdue box to its kill, and between kills: an engine that carries a stop out has killed
+// the box by then.
+const killAfter = 2 * runtime.StopTimeout
 
 // hasLanded reports whether the box has said that its landing is over.
 func (f *Follower) hasLanded(rec *store.Record) (landed bool) {
@@ -74,14 +81,14 @@ func (f *Follower) hasLanded(rec *store.Record) (landed bool) {
 	return landed
 }
 
-// stopPoll is how often a command that is starting a box looks whether it still shall.
+// stopPoll is how often a command that is starting a box looks for a request to stop.
 const stopPoll = 100 * time.Millisecond
 
 // ErrStopped ends a start that another command asked to end.
 var ErrStopped = errors.New("stopped on request (sandbox-agent stop)")
 
-// UnlessStopped does what comes before the box lives, and gives it up when the
-// task's end is asked for. A box that was started all the same is stopped by Stops.
+// UnlessStopped runs the work before the box lives, and cancels it when a stop of the
+// task is requested. A box that was started nevertheless is stopped by Stops.
 func (f *Follower) UnlessStopped(ctx context.Context, taskID string, do func(context.Context) error) error {
 	starting, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -92,7 +99,7 @@ func (f *Follower) UnlessStopped(ctx context.Context, taskID string, do func(con
 			cancel()
 		}
 	}
-	look() // what was asked before must not depend on who is faster
+	look() // a request from before must be seen first, whichever goroutine is faster
 	wg.Go(func() {
 		tick := time.NewTicker(stopPoll)
 		defer tick.Stop()

@@ -13,8 +13,8 @@ import (
 // Line is a line of a plan.
 type Line struct{ Name, Text string }
 
-// Access says what the order lets the agent reach, which servers the gateway stands
-// for, and who gets which secret. No value of a secret is known here.
+// Access lists what the order lets the agent reach, which servers the gateway fronts, and
+// who gets which secret. It has no values of secrets.
 func Access(o *workorder.Order) []Line {
 	lines := []Line{{"network", networkText(&o.Network)}}
 	for _, r := range o.Gateway.Routes {
@@ -43,7 +43,7 @@ func Access(o *workorder.Order) []Line {
 	return lines
 }
 
-// usersOf says who the consumers of a secret are.
+// usersOf names the consumers of a secret.
 func usersOf(u workorder.SecretUse) string {
 	switch u {
 	case workorder.ForCommands:
@@ -73,11 +73,11 @@ func networkText(n *workorder.Network) string {
 	return s
 }
 
-// withoutPassword is a URL as it may be shown.
+// withoutPassword is a URL without its password, fit to be shown.
 func withoutPassword(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {
-		return "?" // orders are checked before
+		return "?" // orders were checked before
 	}
 	return u.Redacted()
 }

@@ -1,4 +1,4 @@
-// Package job is everything that a run needs, and its plan as text.
+// Package job holds everything that a run needs, and prints its plan as text.
 package job
 
 import (
@@ -15,32 +15,35 @@ type Job struct {
 	Order workorder.Order
 	// Title is the task as lists show it; empty means its text.
 	Title string
-	// Secrets reads the values of Order.SecretNames. It is called once, when all is ready
-	// for the box; nil means there are none.
+	// Secrets reads the values of Order.SecretNames. It is called once, when all else is
+	// ready for the box; nil if there are no secrets.
 	Secrets func(context.Context) (map[string]string, error)
 	Git     *workorder.GitCredential
-	// ForgeToken opens the pull request; empty: App does, there is none, or none is asked for.
+	// ForgeToken opens the pull request. It is empty if App opens it, or if there is no token
+	// or no pull request.
 	ForgeToken string
-	// App renews what expires; nil means there is none.
+	// App renews credentials that expire; nil if there is none.
 	App *workorder.GitHubApp
-	// LocalRepo is the top of a repository on this machine; empty for a remote one.
+	// LocalRepo is the top folder of a repository on this machine; empty for a remote one.
 	LocalRepo string
 	Owner     string
-	OutDir    string // parent of the task's output folder; empty means the state folder
+	OutDir    string // parent of the task's output folder; empty for the state folder
 	Keep      bool
 	Detach    bool
-	// Attempt is the number of the attempt at least; 0 means nothing is known of former ones.
+	// Attempt is the lowest number that this attempt may have; 0 if no former attempt is known.
 	Attempt int
-	// Request is remembered for those who go on with the task.
+	// Request is saved for later attempts at the task.
 	Request store.Request
-	// bundle and archive are files of earlier attempts, for the box.
+	// Bundle and Archive are files of earlier attempts that the box gets.
 	Bundle, Archive string
-	// Warnings are what was found odd while the job was resolved.
+	// Notes are decisions that were made while the job was resolved, and are nothing odd.
+	Notes []string
+	// Warnings are oddities found while the job was resolved.
 	Warnings []string
 }
 
-// BoxName is the name of the container of an attempt: the stopped one of a former
-// attempt may have been kept.
+// BoxName is the name of an attempt's container. It has the attempt's number because the
+// stopped box of a former attempt may have been kept.
 func BoxName(taskID string, attempt int) string {
 	if attempt <= 1 {
 		return "sandbox-agent-" + taskID
@@ -48,15 +51,15 @@ func BoxName(taskID string, attempt int) string {
 	return fmt.Sprintf("sandbox-agent-%s-%d", taskID, attempt)
 }
 
-// Check looks for mistakes in what the box will be told.
+// Check looks for mistakes in the order that the box will get.
 func (j *Job) Check() error {
 	checked := j.Order
 	if j.LocalRepo != "" {
-		checked.CloneURL = j.LocalRepo // the real one is known when it is served
+		checked.CloneURL = j.LocalRepo // the real URL is known when the repository is served
 	}
 	return fault.New(workorder.ExitInvalid, checked.Check(), "")
 }
 
-// MemoryTenths of the machine's memory are a box's, unless the project says something else: what runs away in
-// a box is ended there, before the machine's own programs are.
+// MemoryTenths is a box's share of the machine's memory, unless the project sets another: a program in a box
+// that takes too much is killed there, before the machine's own programs are.
 const MemoryTenths = 9

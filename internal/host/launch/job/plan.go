@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// PlanText says what a job will do, in the order it will be done. It is pure:
-// the same job gives the same text.
+// PlanText describes the steps of a job in their order. It is pure: the same job gives
+// the same text.
 func PlanText(job *Job) string {
 	o := &job.Order
 	var b strings.Builder
@@ -58,6 +58,13 @@ func PlanText(job *Job) string {
 	}
 	if len(o.Packages) > 0 {
 		line("packages", "%s", strings.Join(o.Packages, " "))
+	}
+	if len(o.Tools) > 0 {
+		var tools []string
+		for _, name := range slices.Sorted(maps.Keys(o.Tools)) {
+			tools = append(tools, name+" "+o.Tools[name])
+		}
+		line("tools", "%s", strings.Join(tools, ", "))
 	}
 	for _, c := range o.Setup {
 		line("setup", "%s", oneLine(c))
@@ -127,7 +134,7 @@ func outText(job *Job) string {
 	return filepath.Join(job.OutDir, job.Order.TaskID)
 }
 
-// oneLine shows a command that may have several lines.
+// oneLine shows a command of possibly several lines in one.
 func oneLine(s string) string {
 	s = strings.TrimSpace(s)
 	if first, _, more := strings.Cut(s, "\n"); more {
@@ -136,7 +143,7 @@ func oneLine(s string) string {
 	return s
 }
 
-// rebase says which commits go where.
+// rebase describes which commits are moved, and onto what.
 func rebase(o *workorder.Order) string {
 	s := "the commits of " + o.TargetBranch + " onto the newest of " + cmp.Or(o.Rebase.Onto, "the task's base branch") +
 		", once no other sandbox works on the task; the agent runs only where they conflict, and nothing is pushed that the checks find worse"

@@ -8,18 +8,18 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// OwnEvents is the record of what the host did and saw itself. It is not part of
-// the box's record, whose numbers have no gaps and which the box's own copy is merged into.
+// OwnEvents is the file of the host's own events. They are not in the box's record: its
+// numbers have no gaps, and the box's own copy is merged into it.
 const OwnEvents = "host-events.jsonl"
 
 // Note records an event of the host.
 func Note(dir string, e workorder.Event) error {
 	if e.Type == workorder.EventResult {
-		e.Result = nil // it lies beside, in result.json
+		e.Result = nil // it is beside the record, in result.json
 	}
 	b, err := json.Marshal(e)
 	if err != nil {
@@ -29,7 +29,7 @@ func Note(dir string, e workorder.Event) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(render.EscapeControls(b), '\n'))
+	_, err = f.Write(append(text.EscapeControls(b), '\n'))
 	return errors.Join(err, f.Close())
 }
 
@@ -49,8 +49,8 @@ func Own(dir string) (list []workorder.Event, err error) {
 	return list, nil
 }
 
-// Among shows the host's own events where they belong between those of the box.
-// The function rest shows those that are left.
+// Among shows the host's own events at their places between those of the box. The
+// function rest shows the remaining ones.
 func Among(host []workorder.Event, show func(workorder.Event)) (box func(workorder.Event), rest func()) {
 	box = func(e workorder.Event) {
 		for len(host) > 0 && !host[0].Time.After(e.Time) {

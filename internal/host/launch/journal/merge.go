@@ -8,13 +8,13 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// MergeEvents adds to the record in root the events of the box's own copy that
-// the record lacks: a stream that nobody read, or that broke, loses some. Both are in order of
-// their numbers, so that one pass with one line of each in memory does it.
+// MergeEvents adds to the record in root the events that only the box's own copy has: a stream
+// without a reader, or one that broke, loses some. Both are sorted by number, so one pass with
+// one line of each in memory is enough.
 func MergeEvents(root *os.Root, box io.Reader) (err error) {
 	const merged = ".events.merged"
 	have, err := root.OpenFile(workorder.EventsFile, os.O_RDONLY|os.O_CREATE, 0o600)
@@ -39,7 +39,7 @@ func MergeEvents(root *os.Root, box io.Reader) (err error) {
 	return nil
 }
 
-// mergeLines writes both in order, of an event that both have the first one's.
+// mergeLines merges both in order. Of an event in both it writes the one of have.
 func mergeLines(w io.Writer, have, box *eventLines) (added bool, err error) {
 	err = errors.Join(have.next(), box.next())
 	for err == nil && (have.seq > 0 || box.seq > 0) {
@@ -53,15 +53,15 @@ func mergeLines(w io.Writer, have, box *eventLines) (added bool, err error) {
 			}
 		default:
 			added = true
-			_, err = w.Write(render.EscapeControls(box.line))
+			_, err = w.Write(text.EscapeControls(box.line))
 			err = errors.Join(err, box.next())
 		}
 	}
 	return added, err
 }
 
-// eventLines are the events of a record with rising numbers; what is none, is
-// overlong or cut off is passed over.
+// eventLines reads the events of a record with rising numbers. It skips lines that are no
+// event, too long or cut off.
 type eventLines struct {
 	br   *bufio.Reader
 	line []byte // with its line feed
@@ -88,7 +88,7 @@ func (l *eventLines) next() error {
 	}
 }
 
-// read reads a line; one that is overlong is empty.
+// read reads a line; one that is too long is read as empty.
 func (l *eventLines) read() error {
 	l.line = l.line[:0]
 	over := false

@@ -1,4 +1,5 @@
-// Package journal keeps the events of a run in its output folder: the box's own, each once, and beside them the host's.
+// Package journal keeps the events of a run in its output folder: each event of the box once, and the host's own in a
+// second file.
 package journal
 
 import (
@@ -11,7 +12,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -23,7 +23,7 @@ const maxLine = 16 << 20
 // Recorder writes the run's events to events.jsonl as they arrive, each once,
 // and shows them. It can be opened again on the file of a dead predecessor.
 type Recorder struct {
-	f      *os.File  // nil means only shown
+	f      *os.File  // nil if events are only shown
 	last   int64     // highest Seq in the file
 	At     time.Time // of that event
 	result *workorder.Result
@@ -32,17 +32,16 @@ type Recorder struct {
 	Err    error
 }
 
-// OnlyShown is a record that is not kept.
+// OnlyShown shows events and keeps none.
 func OnlyShown(show func(workorder.Event)) *Recorder {
 	r := &Recorder{Show: show}
 	r.lines = text.WholeLines(maxLine, r.line)
 	return r
 }
 
-// OpenRecorder opens the record in a folder and goes on after its last whole line. show is called for each event that it lacks.
+// OpenRecorder opens the record in a folder and continues after its last whole line. It calls show for each new event.
 func OpenRecorder(dir string, show func(workorder.Event)) (*Recorder, error) {
-	// A folder that was deleted meanwhile must not keep anybody from stopping or
-	// collecting the box.
+	// A folder that was deleted meanwhile must not prevent that the box is stopped or collected.
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the output folder: %w", err)
 	}
@@ -54,7 +53,7 @@ func OpenRecorder(dir string, show func(workorder.Event)) (*Recorder, error) {
 	r.f = f
 	end, err := readEvents(f, r.note)
 	if err == nil {
-		// The writer's death cut off what follows the last whole line.
+		// The rest after the last whole line is a line that the dead writer cut off.
 		err = f.Truncate(end)
 	}
 	if err == nil {
@@ -70,7 +69,7 @@ func OpenRecorder(dir string, show func(workorder.Event)) (*Recorder, error) {
 	return r, nil
 }
 
-// note remembers what a restart and the result need to know.
+// note keeps what a restart and the result need.
 func (r *Recorder) note(e workorder.Event) {
 	if e.Seq > r.last {
 		r.last, r.At = e.Seq, e.Time
@@ -86,22 +85,22 @@ func (r *Recorder) Write(p []byte) (int, error) {
 	return n, r.Err
 }
 
-// Restart forgets half a line: the next stream begins with a whole one.
+// Restart drops half a line: the next stream begins with a whole one.
 func (r *Recorder) Restart() { r.lines.Restart() }
 
 func (r *Recorder) line(b []byte) {
 	e, err := workorder.DecodeEvent(b)
 	if err != nil || e.Seq <= r.last || e.Type == "" {
-		return // not an event, or one we have
+		return // not an event, or a duplicate
 	}
 	r.note(e)
 	if r.Err == nil && r.f != nil {
-		_, r.Err = r.f.Write(append(render.EscapeControls(b), '\n'))
+		_, r.Err = r.f.Write(append(text.EscapeControls(b), '\n'))
 	}
 	r.Show(e)
 }
 
-// Close brings the record to the disk.
+// Close flushes the record to the disk.
 func (r *Recorder) Close() error {
 	err := errors.Join(r.Err, r.f.Sync(), r.f.Close())
 	if err != nil {
@@ -128,8 +127,7 @@ func readEvents(r io.Reader, fn func(workorder.Event)) (end int64, err error) {
 	}
 }
 
-// Events calls fn for every event recorded in the task's output folder. A
-// missing record has none.
+// Events calls fn for every event recorded in the task's output folder. A missing record has no events.
 func Events(dir string, fn func(workorder.Event)) error {
 	f, err := os.Open(filepath.Join(dir, workorder.EventsFile))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -15,9 +15,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// LastBundle is the newest file of commits that an attempt could not push; "":
-// there is none, or a later attempt has pushed, with what was in it or in its place. The
-// box finds out whether they have reached the remote since.
+// LastBundle is the newest file of commits that an attempt could not push. It is empty if
+// there is none, or if a later attempt has pushed: the file's commits, or others that
+// replace them. The box finds out whether the commits have reached the remote since.
 func LastBundle(rec *store.Record) (string, error) {
 	return unsaved(rec, workorder.BundleFile, func(past *store.Record) bool {
 		res, err := ReadResult(past)
@@ -25,9 +25,9 @@ func LastBundle(rec *store.Record) (string, error) {
 	})
 }
 
-// LastArchive is the newest archive of files that git could not take; "" means there is
-// none, or a later attempt was given it and has saved something since: what became of
-// the files is part of that. An attempt that ended before its agent began has saved nothing.
+// LastArchive is the newest archive of files that git could not commit. It is empty if there
+// is none, or if a later attempt got it and has saved something since: its saves include
+// these files. An attempt that ended before its agent began has saved nothing.
 func LastArchive(rec *store.Record) (string, error) {
 	return unsaved(rec, workorder.ArchiveFile, func(past *store.Record) bool {
 		o, err := ReadOrder(past.Dir)
@@ -43,8 +43,8 @@ func LastArchive(rec *store.Record) (string, error) {
 	})
 }
 
-// unsaved is the newest file of that name among what former attempts left; "" means there
-// is none, or a later attempt has made it obsolete.
+// unsaved is the newest file of that name that former attempts left. It is empty if there
+// is none, or if a later attempt made it obsolete.
 func unsaved(rec *store.Record, name string, obsolete func(past *store.Record) bool) (string, error) {
 	for _, a := range slices.Backward(rec.Former) {
 		past, err := rec.At(a.Number)
@@ -52,7 +52,7 @@ func unsaved(rec *store.Record, name string, obsolete func(past *store.Record) b
 			return "", err
 		}
 		path := filepath.Join(past.Dir, filepath.FromSlash(name))
-		// A box can leave a folder of that name, and no box could be given that.
+		// A box can leave a folder of that name, which cannot be handed to a box.
 		switch fi, err := os.Lstat(path); {
 		case err == nil && fi.Mode().IsRegular():
 			return path, nil
@@ -66,8 +66,8 @@ func unsaved(rec *store.Record, name string, obsolete func(past *store.Record) b
 	return "", nil
 }
 
-// Spent is what attempts of the task are known to have cost, in US dollars, by
-// their ids. One that vanished counts with what it had told by then.
+// Spent is the known cost of the task's attempts, in US dollars, by their ids. A vanished
+// attempt counts with its last reported cost.
 func Spent(rec *store.Record) map[string]float64 {
 	usd := map[string]float64{}
 	for _, a := range rec.Attempts() {
@@ -75,7 +75,7 @@ func Spent(rec *store.Record) map[string]float64 {
 		if err != nil || !workorder.ValidAttemptID(a.ID) {
 			continue
 		}
-		// An output that is gone, or a cost below zero, says nothing.
+		// A missing output or a negative cost is skipped.
 		if res, err := ReadResult(past); err == nil && res.Usage.CostUSD != nil && *res.Usage.CostUSD > 0 {
 			usd[a.ID] = *res.Usage.CostUSD
 		}
@@ -83,8 +83,7 @@ func Spent(rec *store.Record) map[string]float64 {
 	return usd
 }
 
-// TaskText is the task as it was first given: later attempts are given none, or
-// an addition.
+// TaskText is the task as it was first given: later attempts get none, or an addition.
 func TaskText(rec *store.Record) (string, error) {
 	for _, a := range rec.Attempts() {
 		past, err := rec.At(a.Number)
@@ -93,7 +92,7 @@ func TaskText(rec *store.Record) (string, error) {
 		}
 		o, err := ReadOrder(past.Dir)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // that run did not get so far
+			continue // that attempt wrote no order
 		}
 		if err != nil {
 			return "", err
@@ -105,8 +104,8 @@ func TaskText(rec *store.Record) (string, error) {
 	return "", errors.New("no attempt has left its work order")
 }
 
-// ReadOrder reads the order that lies beside an output. It is not checked again:
-// one that was never sent is not whole.
+// ReadOrder reads the order beside an output. It does not check the order: one that was
+// never sent is incomplete.
 func ReadOrder(dir string) (*workorder.Order, error) {
 	b, err := os.ReadFile(filepath.Join(dir, workorder.OrderFile))
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package outcome says what came of a run: it believes of a box's result only what a box can know, and makes the result of a run that left none.
+// Package outcome decides how a run ended: it accepts from a box's result only what a box can know, and makes the result of a run that left
+// none.
 package outcome
 
 import (
@@ -15,9 +16,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Judge takes from a box's result only what a box can know: it may have been
-// written by an agent that broke out of its user. Names that scripts act on are the order's,
-// words outside the contract are an error of the box.
+// Judge keeps of a box's result only what a box can know: an agent that escaped from its
+// user may have written it. Names that scripts act on come from the order; words outside the
+// contract are errors of the box.
 func Judge(res *workorder.Result, rec *store.Record) {
 	if s := res.Status; !slices.Contains(workorder.Statuses(), s) || s == workorder.StatusLost {
 		res.Status, res.EndedBy = workorder.StatusError, workorder.ByBox
@@ -31,7 +32,7 @@ func Judge(res *workorder.Result, rec *store.Record) {
 			*c = ""
 		}
 	}
-	// The box counts what began, the host what it tried to begin.
+	// The box counts attempts that began, the host those that it tried to begin.
 	if res.AttemptID = rec.AttemptID; res.Attempt <= 0 || res.Attempt > maxAttempt {
 		res.Attempt = rec.Number()
 	}
@@ -57,8 +58,7 @@ func Judge(res *workorder.Result, rec *store.Record) {
 	res.NextCommand = NextCommand(rec, res)
 }
 
-// proposals leaves rules out that do not mean what they are said to be for: users
-// copy them into their project file.
+// proposals drops rules that do not match their stated purpose: users copy them into their project file.
 func proposals(res *workorder.Result) {
 	if res.Network == nil {
 		return
@@ -75,16 +75,12 @@ func proposals(res *workorder.Result) {
 	}
 }
 
-// maxAttempt bounds what a box can say of its number: a try a minute for a year.
+// maxAttempt bounds the attempt's number that a box can report: a try a minute for a year.
 const maxAttempt = 366 * 24 * 60
 
-// maxPark bounds how far off the end of a provider's limit can be: the longest
-// window that providers count in is a week.
-const maxPark = 8 * 24 * time.Hour
-
-// continuing judges what a next attempt will be told.
+// continuing checks the fields that a next attempt will get.
 func continuing(res *workorder.Result) {
-	if res.ResumeAt != nil && (res.Status != workorder.StatusParked || time.Until(*res.ResumeAt) > maxPark) {
+	if res.ResumeAt != nil && (res.Status != workorder.StatusParked || time.Until(*res.ResumeAt) > workorder.MaxPark) {
 		res.ResumeAt = nil
 	}
 	if c := res.Checkpoint; c != nil && (!git.ValidSHA(c.SHA) || c.Tree != "" && !git.ValidSHA(c.Tree)) {
@@ -110,7 +106,7 @@ func Foreign(res *workorder.Result, rec *store.Record) bool {
 	return res.AttemptID != "" && rec.AttemptID != "" && res.AttemptID != rec.AttemptID
 }
 
-// Judged shows events of the box; a result as it is written, not as it was sent.
+// Judged shows events of the box. A result in them is judged first.
 func Judged(rec *store.Record, show func(workorder.Event)) func(workorder.Event) {
 	return func(e workorder.Event) {
 		if e.Type == workorder.EventResult && e.Result != nil && e.Seq > 0 {
@@ -122,7 +118,7 @@ func Judged(rec *store.Record, show func(workorder.Event)) func(workorder.Event)
 	}
 }
 
-// localPaths drops paths that lead out of the result's folder.
+// localPaths drops paths that leave the result's folder.
 func localPaths(res *workorder.Result) {
 	inside := func(p string) bool { return p == "" || fs.ValidPath(p) }
 	for i := range res.Validation {
@@ -139,7 +135,7 @@ func localPaths(res *workorder.Result) {
 	res.Evidence = slices.DeleteFunc(res.Evidence, func(e workorder.Evidence) bool { return !inside(e.Path) })
 }
 
-// localProof is localPaths for what clean checkouts showed.
+// localProof is localPaths for the proof.
 func localProof(p *workorder.Proof, inside func(string) bool) {
 	if p == nil {
 		return
@@ -163,7 +159,7 @@ func localProof(p *workorder.Proof, inside func(string) bool) {
 	}
 }
 
-// NextCommand is composed here: no command of a box's is shown.
+// NextCommand builds the next command on the host: a command from a box is never shown.
 func NextCommand(rec *store.Record, res *workorder.Result) string {
 	return next.Command(next.Task{ID: rec.TaskID, Mode: rec.Mode, Repo: rec.Repo, LocalRepo: rec.LocalRepo}, res)
 }

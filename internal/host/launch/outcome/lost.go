@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Synthesise makes the result of a run that left none, out of its events. The
-// run ended at end, or with its last event when that is zero (nobody was there).
+// Synthesise makes the result of a run that left none, out of its events. The run ended
+// at end; if that is zero (no process watched it), with its last event.
 func Synthesise(rec *store.Record, events func(func(workorder.Event)) error, e workorder.Ending, end time.Time) *workorder.Result {
 	res := &workorder.Result{
 		TaskID: rec.TaskID, Project: rec.Project, Mode: cmp.Or(rec.Mode, workorder.ModeCreate),
@@ -82,9 +82,9 @@ func applyEvent(res *workorder.Result, rec *store.Record, e workorder.Event, ope
 	}
 }
 
-// Saves is what the record of a box says of its saving.
+// Saves summarises the saves in the record of a box.
 type Saves struct {
-	Good workorder.Event // the last save that was good
+	Good workorder.Event // the last successful save
 	Bad  workorder.Event // the last failure after it
 	End  time.Time       // of the record
 }
@@ -100,13 +100,13 @@ func (s *Saves) Event(e workorder.Event, branch, state string) {
 	switch {
 	case e.Status == "error" || e.Type == workorder.EventLease && e.Status == "lost":
 		s.Bad = e
-	// The state is named when the remote takes pushes again.
+	// A push of the state shows that the remote takes pushes again.
 	case e.Status == "ok" && (e.Type == workorder.EventCheckpoint || e.Name == branch || e.Name == state):
 		s.Good, s.Bad = e, workorder.Event{}
 	}
 }
 
-// LastStep names where the run was, for the reason of a lost one.
+// LastStep names the step that a lost run had reached, for its reason.
 func LastStep(events func(func(workorder.Event)) error) string {
 	name := ""
 	if err := events(func(e workorder.Event) {

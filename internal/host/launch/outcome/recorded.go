@@ -6,8 +6,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Recorded shows all of a collected run: the host's events, the box's, and last
-// the result as it was written.
+// Recorded shows all of a collected run: the host's events, the box's, and at last the
+// stored result.
 func Recorded(rec *store.Record, show func(workorder.Event)) error {
 	host, err := journal.Own(rec.Dir)
 	if err != nil {
@@ -35,8 +35,8 @@ func Recorded(rec *store.Record, show func(workorder.Event)) error {
 	return nil
 }
 
-// ending is the last event of a run: the box's own one when it gave any, with
-// the result as the host wrote it.
+// ending is the last event of a run: the box's own if it sent one, with the result as the
+// host wrote it.
 func ending(e workorder.Event, rec *store.Record, res *workorder.Result) workorder.Event {
 	if e.Type == "" {
 		e = workorder.Event{Time: rec.FinishedAt, Type: workorder.EventResult}

@@ -13,8 +13,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Tell finds what a report of the task tells of, and the folder that has its files: the last attempt, whose result res is, or the one
-// before it that proved the branch as the last one left it.
+// Tell finds the content of a task's report, and the folder with its files: the last attempt, whose result is res, or the one before
+// it that proved the same head of the branch.
 func Tell(rec *store.Record, res *workorder.Result) (t pullrequest.Told, dir string) {
 	t = pullrequest.Told{Order: orderOf(rec), Result: res}
 	if !pullrequest.AsBefore(t.Order, res) {
@@ -26,7 +26,7 @@ func Tell(rec *store.Record, res *workorder.Result) (t pullrequest.Told, dir str
 		if err != nil {
 			continue
 		}
-		// An output that is gone, or an attempt that was lost, says nothing.
+		// A missing output or a lost attempt is skipped.
 		r, err := ReadResult(past)
 		if err != nil {
 			continue
@@ -43,7 +43,7 @@ func Tell(rec *store.Record, res *workorder.Result) (t pullrequest.Told, dir str
 	return t, rec.Dir
 }
 
-// asked is a result that the host made, or an older box, with what was asked for as the orders here have it.
+// asked completes a result that the host or an older box made with the request from the stored orders.
 func asked(rec *store.Record, t pullrequest.Told) *workorder.Result {
 	first, err := TaskText(rec)
 	if err != nil {
@@ -68,7 +68,7 @@ func asked(rec *store.Record, t pullrequest.Told) *workorder.Result {
 	return &r
 }
 
-// orderOf is the order of an attempt, without one what the record has of it.
+// orderOf is the order of an attempt, or one made of its record if there is none.
 func orderOf(rec *store.Record) *workorder.Order {
 	if b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.OrderFile)); err == nil {
 		if saved, err := workorder.DecodeOrder(b); err == nil {
@@ -78,7 +78,7 @@ func orderOf(rec *store.Record) *workorder.Order {
 	return &workorder.Order{TaskID: rec.TaskID, Task: rec.Task, Project: rec.Project, Repo: rec.Repo}
 }
 
-// KnownPR gives a result the pull request of its branch where the attempt could not ask for it: it is the one of the attempt that
+// KnownPR gives a result the pull request of its branch if the attempt could not ask for it. It takes it from the attempt that
 // proved the branch.
 func KnownPR(rec *store.Record, res *workorder.Result) {
 	if t, _ := Tell(rec, res); res.PR == nil && t.Later != nil && t.Result.PR != nil {
@@ -87,14 +87,14 @@ func KnownPR(rec *store.Record, res *workorder.Result) {
 	}
 }
 
-// WriteReport puts the report for people beside the result: the pull request's body, and the
-// same as a page that opens from disk. The result is what counts: without an order it is made of that alone.
+// WriteReport writes the report for people beside the result: the pull request's body, and the same as a
+// page that opens from disk. Without an order it is made of the result alone.
 func WriteReport(rec *store.Record, res *workorder.Result) error {
 	t, dir := Tell(rec, res)
 	if t.Result.Asked == nil {
 		t.Result = asked(rec, t)
 	}
-	// Files that the box left in the folder may be links: none leads out of it.
+	// Files that the box left in the folder may be links; the root keeps writes in the folder.
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return fmt.Errorf("write the report: %w", err)

@@ -6,19 +6,19 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Held keeps the last event of a run back until the result is whole: what the
-// box says of itself lacks what only the host knows.
+// Held holds the last event of a run back until the result is complete: the box's own
+// result lacks what only the host knows.
 type Held struct {
 	Show func(workorder.Event)
 	last workorder.Event
 }
 
-// Event shows an event, but for the last one.
+// Event shows an event, but holds the last one.
 func (h *Held) Event(e workorder.Event) {
 	if e.Type == workorder.EventResult {
 		h.last = e
@@ -27,8 +27,8 @@ func (h *Held) Event(e workorder.Event) {
 	h.Show(e)
 }
 
-// Release shows the last event with the result as it was written, or as the box
-// gave it when nothing could be written.
+// Release shows the last event with the stored result, or with the box's own if none
+// could be stored.
 func (h *Held) Release(show func(workorder.Event), now func() time.Time, rec *store.Record, res *workorder.Result) {
 	switch {
 	case res != nil:
@@ -42,7 +42,7 @@ func (h *Held) Release(show func(workorder.Event), now func() time.Time, rec *st
 	}
 }
 
-// LostTo is the ending of a run of which nothing is known any more.
+// LostTo is the ending of a run of which nothing more is known.
 func LostTo(code workorder.ReasonCode, detail string) workorder.Ending {
 	return workorder.Ending{Status: workorder.StatusLost, EndedBy: workorder.ByHost, Reasons: workorder.Because(code, "%s", detail)}
 }
@@ -53,7 +53,7 @@ func WriteResult(rec *store.Record, res *workorder.Result) error {
 	if err != nil {
 		return err
 	}
-	return store.WriteFile(filepath.Join(rec.Dir, workorder.ResultFile), render.EscapeControls(b), 0o600)
+	return store.WriteFile(filepath.Join(rec.Dir, workorder.ResultFile), text.EscapeControls(b), 0o600)
 }
 
 // Amend changes the stored result of a collected task.

@@ -8,12 +8,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
-// bridgeMTU is what an engine gives its default network when nothing is set.
+// bridgeMTU is the default of an engine's default network.
 const bridgeMTU = 1500
 
-// outerMTU is the MTU that packets of the box meet on their way out, when it is
-// smaller than what the box's own interface shows: behind a tunnel the larger one makes
-// downloads hang. 0 when nothing is known or nothing is to be said.
+// outerMTU is the MTU on the box's way out, if it is smaller than that of the box's own
+// interface: behind a tunnel the larger one makes downloads hang. It is 0 if nothing is
+// known or nothing must be set.
 func outerMTU(info runtime.Info) int {
 	if !info.Local {
 		return 0
@@ -29,7 +29,7 @@ func outerMTU(info runtime.Info) int {
 	return i.MTU
 }
 
-// defaultRoute is the interface of the route to everywhere in the kernel's table.
+// defaultRoute is the interface of the default route in the kernel's table.
 func defaultRoute(table string) string {
 	for line := range strings.Lines(table) {
 		// Interface, destination, gateway, flags, ..., mask.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
@@ -23,24 +25,65 @@ func (st *Starter) preflight(ctx context.Context, j *job.Job) (runtime.Info, err
 			return
 		}
 		if o.Mode.GoesOn() {
-			// It goes on from what the remote has of it; the base may be gone by now.
+			// A later attempt starts from what the remote has of the task; the base may be gone by now.
 			remote <- st.Remote.Answers(ctx, o.CloneURL, j.Git)
 			return
 		}
 		remote <- st.Remote.Check(ctx, o.CloneURL, o.Branch, j.Git)
 	}()
-	info, err := st.Host.Engine.Info(ctx)
-	if err != nil {
+	info, err := LookAtEngine(ctx, st.Host.Engine, j)
+	// Both are awaited: no goroutine outlives the call, and the engine's error wins.
+	return info, errors.Join(err, <-remote)
+}
+
+// LookAtEngine asks the engine whether it can run the job, and changes nothing.
+func LookAtEngine(ctx context.Context, engine runtime.Runtime, j *job.Job) (runtime.Info, error) {
+	info, err := engine.Info(ctx)
+	runsIn := j.Order.OCIRuntime
+	switch {
+	case err != nil:
 		err = fault.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
-	} else if info.OSType != "" && info.OSType != "linux" {
+	case info.OSType != "" && info.OSType != "linux":
 		err = fault.New(workorder.ExitBox, fmt.Errorf("the engine at %s runs %s containers", info.Host, info.OSType), "a sandbox needs Linux containers")
-	}
-	if err == nil && j.LocalRepo != "" && !reachesUs(info) {
+	case tooOld(info.APIVersion):
+		err = fault.New(workorder.ExitBox, fmt.Errorf("the engine at %s is too old: it has version %s of the Docker API (engine %s), a sandbox needs 1.%d", info.Host, info.APIVersion, info.Version, leastAPI),
+			"install Docker 20.10 or newer, or point DOCKER_HOST at such an engine")
+	case runsIn != "" && !strings.ContainsAny(runsIn, "./") && len(info.Runtimes) > 0 && !slices.Contains(info.Runtimes, runsIn): // a shim needs no entry
+		err = fault.New(workorder.ExitBox, fmt.Errorf("the engine at %s has no OCI runtime %s", info.Host, runsIn),
+			"it has "+strings.Join(info.Runtimes, ", ")+"; without --oci-runtime its default one is used")
+	case j.LocalRepo != "" && !reachesUs(info):
 		err = fault.New(workorder.ExitBox, fmt.Errorf("the engine at %s is on another machine and cannot reach the repository %s", info.Host, j.LocalRepo),
 			"push the repository to a remote and give --repo URL")
 	}
-	// Both are awaited: no goroutine outlives the call, and the engine's error wins.
-	return info, errors.Join(err, <-remote)
+	return info, err
+}
+
+// leastAPI is the minor version of the Docker API that has what holds a box: a namespace of its own for control groups. It is that of
+// Docker 20.10.
+const leastAPI = 41
+
+func tooOld(api string) bool {
+	major, minor, ok := strings.Cut(api, ".")
+	n, err := strconv.Atoi(minor)
+	return ok && major == "1" && err == nil && n < leastAPI
+}
+
+// LookAtImage reports an image of the user's that the engine does not have: it is never built or fetched by itself. The default one, which
+// has no name here, is built when it is missing.
+func LookAtImage(ctx context.Context, engine runtime.Runtime, name string) error {
+	has, ok := engine.(runtime.ImageStore)
+	if name == "" || !ok {
+		return nil
+	}
+	id, err := has.ImageID(ctx, name)
+	switch {
+	case err != nil:
+		return fault.New(workorder.ExitBox, err, "")
+	case id == "":
+		return fault.New(workorder.ExitBox, fmt.Errorf("image %s is not on the engine", name),
+			fmt.Sprintf("a custom image is never built or fetched by itself: run `docker pull %s`, build it, or remove `image:` to use the default image", name))
+	}
+	return nil
 }
 
 // reachesUs reports whether boxes of the engine can open connections to this process.
@@ -61,7 +104,7 @@ func (st *Starter) hostImages(ctx context.Context, services []workorder.Service)
 	have := map[string]string{}
 	for i := range services {
 		ref := services[i].Image
-		// An engine that cannot answer costs the short cut, not the run.
+		// An engine that cannot answer costs the optimisation, not the run.
 		if id, err := ic.ImageID(ctx, ref); err == nil && id != "" {
 			have[ref] = id
 		}

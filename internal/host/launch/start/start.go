@@ -1,4 +1,4 @@
-// Package start brings a job to the moment in which its box has the order.
+// Package start brings a job to the point where its box has the order.
 package start
 
 import (
@@ -10,15 +10,16 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -27,18 +28,18 @@ type Starter struct {
 	Host   *attempt.Host
 	Images Images
 	Remote Remote
-	// StartCompanion starts the detached process that serves what lies on this machine.
+	// StartCompanion starts the detached process that serves a local repository to the box.
 	StartCompanion func(context.Context, companion.Config) (companion.Ready, error)
-	// CacheVolume overrides which volume holds the layer cache.
+	// CacheVolume overrides the name of the volume with the layer cache.
 	CacheVolume string
 }
 
 const (
-	// StartTimeout bounds creating and starting a container: on a loaded machine
-	// it takes seconds, and an engine that needs longer is stuck.
+	// StartTimeout bounds creating and starting a container: it takes seconds on a loaded
+	// machine, and an engine that needs longer is stuck.
 	StartTimeout = 2 * time.Minute
-	// endReserve is for what the guest does after its own bounds on a loaded
-	// machine (the result, its containers), before the host stops it from outside.
+	// endReserve is for the guest's work after its own bounds on a loaded machine (the
+	// result, its containers), before the host stops it from outside.
 	endReserve = time.Minute
 )
 
@@ -47,22 +48,22 @@ const CacheVolume = "sandbox-agent-cache"
 
 // Images makes sure that the image of the box is on the engine.
 type Images interface {
-	// Ensure returns the image's identity. It builds the CLI's own image when it
-	// is missing, and never builds over a name the user chose.
+	// Ensure returns the image's identity. It builds the CLI's own image if it is missing,
+	// and never builds an image under a name that the user chose.
 	Ensure(ctx context.Context, name string, progress func(workorder.Event)) (workorder.Image, error)
+	// Prepare returns an image that is img with packages, and tools by version, installed. It is made once for all sandboxes that want the same.
+	Prepare(ctx context.Context, img workorder.Image, packages []string, tools map[string]string, progress func(workorder.Event)) (workorder.Image, error)
 }
 
-// Remote answers for the repository before a container is started for it.
+// Remote checks the repository before a container is started for it.
 type Remote interface {
-	// Check verifies that the repository answers, accepts the credential and has
-	// the branch (any branch when it is empty).
+	// Check verifies that the repository answers, accepts the credential and has the branch (any branch if it is empty).
 	Check(ctx context.Context, url, branch string, cred *workorder.GitCredential) error
-	// Answers verifies that the repository answers and accepts the credential, whatever
-	// branches it has.
+	// Answers verifies that the repository answers and accepts the credential, whatever its branches are.
 	Answers(ctx context.Context, url string, cred *workorder.GitCredential) error
 }
 
-// Ground looks, before anything is made, whether engine and remote can do it.
+// Ground checks, before anything is made, whether engine and remote can carry out the job.
 func (st *Starter) Ground(ctx context.Context, j *job.Job, rec *store.Record) (info runtime.Info, err error) {
 	o := &j.Order
 	err = st.step(ctx, rec, workorder.StepPreflight, func() error {
@@ -78,11 +79,14 @@ func (st *Starter) Ground(ctx context.Context, j *job.Job, rec *store.Record) (i
 	return info, err
 }
 
-// Begin does everything up to the moment the box has its order.
+// Begin does everything until the box has its order.
 func (st *Starter) Begin(ctx context.Context, j *job.Job, rec *store.Record, info runtime.Info) error {
 	err := st.step(ctx, rec, workorder.StepImage, func() error {
 		img, err := st.Images.Ensure(ctx, j.Order.Image, st.Host.Emit)
-		rec.Image = img
+		if err == nil {
+			img = st.prepared(ctx, j, img)
+		}
+		rec.Image, j.Order.ImageID = img, img.ID
 		return err
 	})
 	if err != nil {
@@ -90,10 +94,12 @@ func (st *Starter) Begin(ctx context.Context, j *job.Job, rec *store.Record, inf
 	}
 	var secrets map[string]string
 	if j.Secrets != nil && len(j.Order.SecretNames) > 0 {
-		// Last, as reading them can mean a prompt or a charge, and nothing may keep them longer
-		// than needed: what can fail without them has not failed.
+		// This step comes last: reading secrets can mean a prompt or a charge, and they must
+		// not be held longer than needed. Whatever can fail without them has succeeded by now.
 		err := st.step(ctx, rec, workorder.StepSecrets, func() (err error) {
-			secrets, err = j.Secrets(ctx)
+			if secrets, err = j.Secrets(ctx); err == nil {
+				st.leaveOut(j, secrets)
+			}
 			return err
 		})
 		if err != nil {
@@ -105,8 +111,34 @@ func (st *Starter) Begin(ctx context.Context, j *job.Job, rec *store.Record, inf
 	return st.step(ctx, rec, workorder.StepStart, func() error { return st.start(ctx, j, rec, info, secrets) })
 }
 
-// longest is what a run can take to land that keeps its own bounds: the clock of its
-// timeout starts with the box, and an ordinary landing follows when that has run out. The steps after a landing have workorder.AfterLimit more.
+// prepared is the image with what the project wants to be installed. Without it the box installs it, and says what cannot be had.
+func (st *Starter) prepared(ctx context.Context, j *job.Job, img workorder.Image) workorder.Image {
+	o := &j.Order
+	if len(o.Packages)+len(o.Tools) == 0 {
+		return img
+	}
+	p, err := st.Images.Prepare(ctx, img, o.Packages, o.Tools, st.Host.Emit)
+	if err != nil && ctx.Err() != nil {
+		return img // the next step says that the run was stopped
+	}
+	if err != nil {
+		st.Host.Log.Warn("packages and tools are installed in the sandbox, not in an image for all", "error", err)
+		return img
+	}
+	return p
+}
+
+// leaveOut takes secrets from the order that turned out not to be there: they are optional, or they would be an error.
+func (st *Starter) leaveOut(j *job.Job, secrets map[string]string) {
+	gone := slices.DeleteFunc(slices.Clone(j.Order.SecretNames), func(name string) bool { _, there := secrets[name]; return there })
+	if len(gone) > 0 {
+		j.Order.LeaveOut(gone)
+		st.Host.Emit(workorder.Event{Time: st.Host.Time(), Type: workorder.EventWarning, Text: "left out, as they are not there: " + strings.Join(gone, ", ")})
+	}
+}
+
+// longest is the longest time a run within its own bounds needs to land: its timeout starts with the box, and an ordinary landing follows when
+// that has run out. The steps after a landing have workorder.AfterLimit more.
 func longest(o *workorder.Order) time.Duration {
 	return StartTimeout + o.Timeout() + workorder.AgentGrace + workorder.LandLimit + endReserve
 }
@@ -117,7 +149,7 @@ func (st *Starter) start(ctx context.Context, j *job.Job, rec *store.Record, inf
 	if err := st.companionFor(ctx, j, rec, info); err != nil {
 		return err
 	}
-	// Saved before the box exists: whoever finds the box finds the record.
+	// Saved before the box exists, so that each box that is found has its record.
 	if err := st.Host.Store.Save(rec); err != nil {
 		return err
 	}
@@ -142,13 +174,13 @@ func (st *Starter) start(ctx context.Context, j *job.Job, rec *store.Record, inf
 	return nil
 }
 
-// ErrOther ends a start for another box of the task.
+// ErrOther ends a start because the task has another box.
 var ErrOther = errors.New("another sandbox works on the task")
 
-// conflict tells whose box has the name that the record's was to have.
+// conflict finds out which task owns the box with the record's name.
 func (st *Starter) conflict(ctx context.Context, j *job.Job, rec *store.Record, err error) error {
 	name := rec.Box
-	rec.Box = "" // it is not ours
+	rec.Box = "" // another container has the name
 	boxes, lerr := st.Host.Engine.Boxes(ctx, map[string]string{workorder.LabelTask: rec.TaskID})
 	if lerr != nil {
 		return fault.New(workorder.ExitBox, errors.Join(err, lerr), "")
@@ -212,7 +244,7 @@ func (st *Starter) step(ctx context.Context, rec *store.Record, name workorder.S
 	if err != nil {
 		s.Status, s.Error = workorder.StepFailed, err.Error()
 		if ctx.Err() != nil {
-			s.Error = cutShort // what a client says of a request that was given up helps nobody
+			s.Error = cutShort // a client's error for a cancelled request does not help a reader
 		}
 	}
 	rec.Steps = append(rec.Steps, s)
@@ -226,5 +258,5 @@ func (st *Starter) SaveOrder(rec *store.Record, o *workorder.Order) error {
 	if err != nil {
 		return fmt.Errorf("write the work order: %w", err)
 	}
-	return store.WriteFile(filepath.Join(rec.Dir, workorder.OrderFile), append(render.EscapeControls(b), '\n'), 0o600)
+	return store.WriteFile(filepath.Join(rec.Dir, workorder.OrderFile), append(text.EscapeControls(b), '\n'), 0o600)
 }

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 )
 
-// endpoint is where an engine is reached.
+// endpoint is the address of an engine.
 type endpoint struct {
 	host string
 	// tlsDir holds ca.pem, cert.pem and key.pem, or is empty.

@@ -1,5 +1,4 @@
-// Package docker runs boxes on a Docker engine, by its API and never by its
-// command line.
+// Package docker runs boxes on a Docker engine by its API, never by its command line.
 package docker
 
 import (
@@ -28,24 +27,23 @@ import (
 )
 
 const (
-	// pingTimeout bounds the first contact: a socket that accepts and never
-	// answers must not hold the user.
+	// pingTimeout bounds the first contact: a socket that accepts and never answers must not block the user.
 	pingTimeout = 10 * time.Second
-	// listTimeout bounds a list of boxes: an engine under load takes seconds, also with thousands of them.
+	// listTimeout bounds a list of boxes: a loaded engine takes seconds, also for thousands of them.
 	listTimeout = 30 * time.Second
-	// createTimeout bounds making a container, which nothing else ends: on a
-	// loaded machine it takes seconds, an engine that needs longer is stuck.
+	// createTimeout bounds making a container, which has no other bound: it takes seconds on
+	// a loaded machine, and an engine that needs longer is stuck.
 	createTimeout = 2 * time.Minute
 	// removeTimeout bounds cleaning up after a failed start.
 	removeTimeout = 30 * time.Second
-	// handOverTime bounds the wait for the engine's word that it has passed the
-	// order on. It usually comes at once, but an engine that was slow to take up the
-	// attachment gives it when the box ends.
+	// handOverTime bounds the wait until the engine reports that it has passed the order on.
+	// The report usually comes at once, but an engine that was slow to take up the
+	// attachment sends it when the box ends.
 	handOverTime = time.Second
-	// stopSlack is what the engine may need beyond the grace to report a stop.
+	// stopSlack is the time beyond the grace that the engine may need to report a stop.
 	stopSlack = 20 * time.Second
-	// removeWait bounds the wait for a removal that somebody else began: as long as
-	// the engine may need to kill a box and delete a full disk of layers.
+	// removeWait bounds the wait for a removal by another process: the engine may need that
+	// long to kill a box and delete a full disk of layers.
 	removeWait = 60 * time.Second
 	removePoll = 50 * time.Millisecond
 )
@@ -83,7 +81,7 @@ func New(getenv func(string) string) (*Engine, error) {
 	return &Engine{c: c, host: c.DaemonHost(), listTime: listTimeout}, nil
 }
 
-// Client is the API client, for what is no business of boxes (building images).
+// Client is the API client, for work without boxes (building images).
 func (e *Engine) Client() *client.Client { return e.c }
 
 // Close drops idle connections.
@@ -130,7 +128,7 @@ func (e *Engine) local(kernel string) bool {
 func (e *Engine) gateway(ctx context.Context) string {
 	n, err := e.c.NetworkInspect(ctx, "bridge", network.InspectOptions{})
 	if cerrdefs.IsNotFound(err) {
-		n, err = e.c.NetworkInspect(ctx, "podman", network.InspectOptions{}) // the same thing there
+		n, err = e.c.NetworkInspect(ctx, "podman", network.InspectOptions{}) // podman's name for it
 	}
 	if err != nil {
 		return ""
@@ -140,8 +138,8 @@ func (e *Engine) gateway(ctx context.Context) string {
 			return c.Gateway
 		}
 	}
-	// An engine that was not given a gateway does not list the one it took: it is
-	// the first address of the subnet.
+	// An engine whose gateway was not configured does not list the one it took: it is the
+	// first address of the subnet.
 	for _, c := range n.IPAM.Config {
 		if p, err := netip.ParsePrefix(c.Subnet); err == nil && p.Addr().Is4() {
 			return p.Masked().Addr().Next().String()
@@ -166,7 +164,7 @@ func (e *Engine) Run(ctx context.Context, spec runtime.BoxSpec, stdin io.Reader)
 	if err != nil {
 		return "", err
 	}
-	// Not to be cancelled: the engine would go on, and make a container whose id nobody knows.
+	// This must not be cancelled: the engine would go on, and make a container whose id is unknown.
 	create, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
 	defer cancel()
 	made, err := e.c.ContainerCreate(create, cfg, hc, nil, nil, spec.Name)
@@ -175,7 +173,7 @@ func (e *Engine) Run(ctx context.Context, spec runtime.BoxSpec, stdin io.Reader)
 			return "", fmt.Errorf("create sandbox: image %s: %w", spec.Image, runtime.ErrNotFound)
 		}
 		if cerrdefs.IsConflict(err) {
-			return "", fmt.Errorf("create sandbox %s: %w", spec.Name, runtime.ErrConflict) // the engine's own words advise to remove the other one
+			return "", fmt.Errorf("create sandbox %s: %w", spec.Name, runtime.ErrConflict) // the engine's own message advises to remove the other one
 		}
 		return "", e.startError("create sandbox", spec, err)
 	}
@@ -192,7 +190,7 @@ func (e *Engine) Run(ctx context.Context, spec runtime.BoxSpec, stdin io.Reader)
 }
 
 func (e *Engine) start(ctx context.Context, id string, stdin io.Reader) error {
-	// Attached before the start: what the box reads cannot be missed.
+	// Attached before the start, so that the box cannot miss its input.
 	att, err := e.c.ContainerAttach(ctx, id, container.AttachOptions{Stream: true, Stdin: true})
 	if err != nil {
 		return err
@@ -210,8 +208,8 @@ func (e *Engine) start(ctx context.Context, id string, stdin io.Reader) error {
 	if err := att.CloseWrite(); err != nil {
 		return fmt.Errorf("hand over the work order: %w", err)
 	}
-	// The stream ends when the engine has passed everything on. Closing it
-	// earlier loses nothing on a socket; a proxy in between may cut the tail of a large order.
+	// The stream ends when the engine has passed everything on. Closing it earlier loses
+	// nothing on a socket, but a proxy in between may cut the end of a large order.
 	done := time.AfterFunc(handOverTime, att.Close)
 	defer done.Stop()
 	_, _ = io.Copy(io.Discard, att.Reader)
@@ -270,7 +268,7 @@ func (e *Engine) Boxes(ctx context.Context, labels map[string]string) ([]runtime
 		}
 		if b.Live() {
 			if err := e.refresh(ctx, &b); cerrdefs.IsNotFound(err) {
-				continue // removed meanwhile
+				continue // it was removed meanwhile
 			} else if err != nil {
 				return nil, e.wrap("inspect sandbox", err)
 			}
@@ -280,8 +278,8 @@ func (e *Engine) Boxes(ctx context.Context, labels map[string]string) ([]runtime
 	return boxes, nil
 }
 
-// refresh asks again after a box that is listed as alive: what an engine lists
-// it has written to disk before, so that with a full one it lists ended containers as running for ever.
+// refresh asks again about a box that is listed as alive: an engine lists the state on its disk, so on
+// a full disk it lists ended containers as running for ever.
 func (e *Engine) refresh(ctx context.Context, b *runtime.Box) error {
 	c, err := e.c.ContainerInspect(ctx, b.ID)
 	if err != nil {
@@ -312,7 +310,7 @@ func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error
 		err = e.c.ContainerKill(ctx, id, "KILL")
 	} else {
 		if grace >= workorder.LongStop {
-			// A box that does not hear it lands in the time that it counts on anyway.
+			// A box that does not get the signal lands within its default grace.
 			_ = e.c.ContainerKill(ctx, id, workorder.LongStopSignal)
 		}
 		secs := int((grace + time.Second - 1) / time.Second)
@@ -336,8 +334,7 @@ func (e *Engine) Remove(ctx context.Context, id string) error {
 	return e.wrap("remove sandbox", err)
 }
 
-// gone waits for a removal that somebody else began: until it is done the box is
-// still listed, and its name taken.
+// gone waits for a removal by another process: until it is done, the box is listed and its name taken.
 func (e *Engine) gone(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, removeWait)
 	defer cancel()
@@ -358,9 +355,13 @@ func (e *Engine) gone(ctx context.Context, id string) error {
 }
 
 func (e *Engine) wrap(doing string, err error) error {
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
+	}
+	if d := denied(e.host, err); d != nil {
+		return fmt.Errorf("%s: %w", doing, d) // all that the engine's client says beside it is the same again
+	}
+	switch {
 	case client.IsErrConnectionFailed(err), errors.Is(err, context.DeadlineExceeded), isRefused(err):
 		return fmt.Errorf("%s at %s: %w: %w", doing, e.host, runtime.ErrUnavailable, err)
 	case cerrdefs.IsNotFound(err), strings.Contains(err.Error(), "dead or marked for removal"):
@@ -369,18 +370,18 @@ func (e *Engine) wrap(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// isRefused recognises a connection that broke or was never made under the
-// wordings that do not come typed through the client.
+// isRefused matches errors of a broken or refused connection that the client returns
+// without a type, by their text.
 func isRefused(err error) bool {
 	s := err.Error()
 	return strings.Contains(s, "connection refused") || strings.Contains(s, "connection reset") ||
 		strings.Contains(s, "EOF") || strings.Contains(s, "permission denied while trying to connect")
 }
 
-// startError names the isolation when the runtime refused what it asks for: the
-// words are runc's and the engine's, seen on hosts whose own capability set is reduced.
+// startError names the isolation if the runtime refused its settings. The texts are those
+// of runc and the engine, seen on hosts with a reduced capability set of their own.
 func (e *Engine) startError(doing string, s runtime.BoxSpec, err error) error {
-	msg := strings.ToLower(err.Error()) // engines differ in the first letter
+	msg := strings.ToLower(err.Error()) // engines differ in the case of the first letter
 	for _, sign := range refusals {
 		if !strings.Contains(msg, sign) {
 			continue

@@ -15,22 +15,26 @@ import (
 )
 
 const (
-	// endPoll and endWait: an engine closes the stream of a command a moment before it knows the exit code; a busy one
-	// has been seen to take some tenths of a second.
+	// endPoll and endWait are for the exit code: an engine closes the stream of a command a moment before it knows it;
+	// a busy one took some tenths of a second.
 	endPoll = 10 * time.Millisecond
 	endWait = 10 * time.Second
 )
 
 // Exec implements runtime.Execer.
 func (e *Engine) Exec(ctx context.Context, id string, c runtime.Command) (int, error) {
+	var size *[2]uint
+	if c.Terminal != nil {
+		size = &[2]uint{c.Terminal.Size.Height, c.Terminal.Size.Width}
+	}
 	made, err := e.c.ContainerExecCreate(ctx, id, container.ExecOptions{
-		Cmd: c.Argv, User: c.User, WorkingDir: c.Dir, Env: c.Env,
+		Cmd: c.Argv, User: c.User, WorkingDir: c.Dir, Env: c.Env, Tty: c.Terminal != nil, ConsoleSize: size,
 		AttachStdin: c.Stdin != nil, AttachStdout: true, AttachStderr: true,
 	})
 	if err != nil {
 		return 0, e.wrap("run a command in the sandbox", err)
 	}
-	conn, err := e.c.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{})
+	conn, err := e.c.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{Tty: c.Terminal != nil, ConsoleSize: size})
 	if err != nil {
 		return 0, e.wrap("run a command in the sandbox", err)
 	}
@@ -39,12 +43,21 @@ func (e *Engine) Exec(ctx context.Context, id string, c runtime.Command) (int, e
 	defer stop()
 	if c.Stdin != nil {
 		go func() {
-			// An error is that the command takes no more, or that its input ended early: its exit code says so.
+			// An error means that the command takes no more input, or that the input ended early: the exit code shows it.
 			_, _ = io.Copy(conn.Conn, c.Stdin)
-			_ = conn.CloseWrite()
+			if c.Terminal == nil { // an engine takes the end of a terminal's input for that of all of it, and cuts the output off
+				_ = conn.CloseWrite()
+			}
 		}()
 	}
-	_, err = stdcopy.StdCopy(orDiscard(c.Stdout), orDiscard(c.Stderr), bufio.NewReaderSize(conn.Reader, 64<<10))
+	if c.Terminal != nil {
+		ended := make(chan struct{})
+		defer close(ended)
+		go e.resize(ctx, made.ID, *c.Terminal, ended)
+		_, err = io.Copy(orDiscard(c.Stdout), conn.Reader)
+	} else {
+		_, err = stdcopy.StdCopy(orDiscard(c.Stdout), orDiscard(c.Stderr), bufio.NewReaderSize(conn.Reader, 64<<10))
+	}
 	if ctx.Err() != nil {
 		return 0, fmt.Errorf("wait for a command in the sandbox: %w", ctx.Err())
 	}
@@ -52,6 +65,19 @@ func (e *Engine) Exec(ctx context.Context, id string, c runtime.Command) (int, e
 		return 0, e.wrap("read the output of a command in the sandbox", err)
 	}
 	return e.exitCode(ctx, made.ID)
+}
+
+// resize hands on a terminal's sizes until the command has ended. The first one, too: an engine before 23.0 knows no size at the start.
+func (e *Engine) resize(ctx context.Context, exec string, t runtime.Terminal, ended <-chan struct{}) {
+	for size := t.Size; ; {
+		// An error means that the command has ended, or shows a wrong size.
+		_ = e.c.ContainerExecResize(ctx, exec, container.ResizeOptions{Width: size.Width, Height: size.Height})
+		select {
+		case size = <-t.Resized:
+		case <-ended:
+			return
+		}
+	}
 }
 
 func (e *Engine) exitCode(ctx context.Context, exec string) (int, error) {
@@ -94,7 +120,7 @@ func (e *Engine) Resume(ctx context.Context, id string) error {
 	return e.unlessState(ctx, "let the sandbox go on", id, "running", err)
 }
 
-// unlessState is err, but for a box that is in the state already: engines differ in how they refuse that.
+// unlessState is err, or nil if the box is in the state already: engines differ in how they refuse that.
 func (e *Engine) unlessState(ctx context.Context, doing, id, state string, err error) error {
 	if err != nil && !cerrdefs.IsNotFound(err) {
 		if in, look := e.c.ContainerInspect(ctx, id); look == nil && in.State != nil && in.State.Status == state {

@@ -13,8 +13,8 @@ import (
 	"github.com/docker/docker/api/types/container"
 )
 
-// putFiles copies files of this machine into a box that has not started. They
-// are streamed: a file may be larger than memory.
+// putFiles copies files of this machine into a box before it starts. It streams them: a
+// file may be larger than memory.
 func (e *Engine) putFiles(ctx context.Context, id string, files map[string]string) error {
 	if len(files) == 0 {
 		return nil
@@ -44,7 +44,7 @@ func addFile(tw *tar.Writer, to, from string) error {
 		return err
 	}
 	name := strings.TrimPrefix(path.Clean(to), "/")
-	// Its folder alone: what lies above is part of every system.
+	// Only the file's own folder: its parents exist in every system.
 	if err := tw.WriteHeader(&tar.Header{Name: path.Dir(name) + "/", Mode: 0o755, Typeflag: tar.TypeDir}); err != nil {
 		return err
 	}

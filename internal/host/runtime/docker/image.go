@@ -8,7 +8,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 )
 
-// ImageID is the id of an image the engine has, "" when it has none of the name.
+// ImageID is the id of an image, "" if the engine has none of that name.
 func (e *Engine) ImageID(ctx context.Context, ref string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
-// Probe runs a command in a throw-away box that is held like a real one.
+// Probe runs a command in a throw-away box that is confined like a real one.
 func (e *Engine) Probe(ctx context.Context, spec runtime.BoxSpec, argv []string) (string, error) {
 	cfg, hc, err := hostConfig(spec)
 	if err != nil {
@@ -29,7 +29,7 @@ func (e *Engine) Probe(ctx context.Context, spec runtime.BoxSpec, argv []string)
 	defer func() {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 		defer cancel()
-		_ = e.Remove(clean, made.ID) // gc finds what is left by its label
+		_ = e.Remove(clean, made.ID) // gc finds leftovers by their label
 	}()
 	done, errs := e.c.ContainerWait(ctx, made.ID, container.WaitConditionNextExit)
 	if err := e.c.ContainerStart(ctx, made.ID, container.StartOptions{}); err != nil {
@@ -56,7 +56,7 @@ func (e *Engine) Probe(ctx context.Context, spec runtime.BoxSpec, argv []string)
 
 // Volumes lists the unused volumes that carry the label.
 func (e *Engine) Volumes(ctx context.Context, label string) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute) // the engine sizes nothing here, but walks its store
+	ctx, cancel := context.WithTimeout(ctx, time.Minute) // the engine measures no sizes here, but walks its store
 	defer cancel()
 	r, err := e.c.VolumeList(ctx, volume.ListOptions{Filters: filters.NewArgs(filters.Arg("label", label), filters.Arg("dangling", "true"))})
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
-// What engines and runtimes were seen to say when they cannot hold a box as asked.
+// Messages of engines and runtimes that cannot hold a box as asked.
 func TestRefusalsOfTheIsolation(t *testing.T) {
 	t.Parallel()
 	e := &Engine{}

@@ -12,17 +12,16 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// confinedCaps is all that a confined box holds; `make caps` tries each. A process in an inner container has a
-// user namespace with capabilities of its own, which do not come from these. Left out of the engine's
-// default set, because nothing fails without them: AUDIT_WRITE (writes to the machine's own audit log), NET_BIND_SERVICE
-// (an engine since 20.10 lets everybody in a container bind low ports), NET_RAW (forged packets between boxes)
-// and SETPCAP.
+// confinedCaps are all capabilities of a confined box; `make caps` tries each. A process in an inner container has a
+// user namespace with capabilities of its own, which do not come from these. Some of the engine's default set are left
+// out, because nothing fails without them: AUDIT_WRITE (writes to the machine's own audit log), NET_BIND_SERVICE (an
+// engine since 20.10 lets every user in a container bind low ports), NET_RAW (forged packets between boxes) and SETPCAP.
 var confinedCaps = []string{
 	"CHOWN",        // the agent's home and work tree, layers of images, packages
-	"DAC_OVERRIDE", // root's work in folders of the agent, and overlay mounts, whose files belong to others
-	"FOWNER",       // modes of the agent's files; packages set those of files that they have given away
-	"FSETID",       // set-group-id of files in layers and packages, which is else lost without a word
-	"KILL",         // ends the agent and what it started
+	"DAC_OVERRIDE", // root's work in folders of the agent, and overlay mounts with files of other users
+	"FOWNER",       // modes of the agent's files; packages set those of files whose owner they changed
+	"FSETID",       // set-group-id of files in layers and packages, which is silently lost without it
+	"KILL",         // ends the agent and its processes
 	"MKNOD",        // device nodes in layers of images; on kernels before 5.8 also whiteouts of overlays
 	"NET_ADMIN",    // the rules of the network policy, bridges of inner networks
 	"SETFCAP",      // a user namespace whose map has root; programs with file capabilities in packages and layers
@@ -30,15 +29,14 @@ var confinedCaps = []string{
 	"SETUID",       // becomes the agent; maps of inner containers
 	"SYS_ADMIN",    // mounts and namespaces of the inner engine
 	"SYS_CHROOT",   // the inner engine unpacks layers and copies files in a root of their own
-	"SYS_PTRACE",   // enters the namespaces of inner containers, which run as another user; who is behind a connection
+	"SYS_PTRACE",   // enters the namespaces of inner containers, which run as another user; finds the process of a connection
 }
 
-// confinedSecurity lifts the filters that forbid what an inner engine does all
-// the time. The box is held by its capability set and device cgroup.
+// confinedSecurity lifts the filters that forbid an inner engine's ordinary work. The box
+// is confined by its capability set and device cgroup.
 var confinedSecurity = []string{"apparmor=unconfined", "seccomp=unconfined"}
 
-// hostConfig translates a spec. It is pure: what a box may do is read off its
-// golden test. No bind mount is ever made.
+// hostConfig translates a spec. It is pure; its golden test shows what a box may do. It never makes a bind mount.
 func hostConfig(s runtime.BoxSpec) (*container.Config, *container.HostConfig, error) {
 	stop := int(runtime.StopTimeout / time.Second)
 	cfg := &container.Config{
@@ -57,8 +55,7 @@ func hostConfig(s runtime.BoxSpec) (*container.Config, *container.HostConfig, er
 		Runtime:    s.OCIRuntime,
 		DNS:        s.DNS,
 		ExtraHosts: []string{"host.docker.internal:host-gateway"},
-		// The record of the run: it must be readable again by any later CLI,
-		// which not every log driver can do.
+		// The record of the run must be readable by any later CLI, which not every log driver allows.
 		LogConfig:     container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "256m", "max-file": "2"}},
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		Resources: container.Resources{
@@ -67,8 +64,8 @@ func hostConfig(s runtime.BoxSpec) (*container.Config, *container.HostConfig, er
 			PidsLimit: &pids,
 		},
 	}
-	// Anonymous: it goes with the box. Made here and not by the image's VOLUME, so
-	// that it carries our labels should the box be removed without it.
+	// An anonymous volume is removed with the box. It is made here and not by the image's
+	// VOLUME, so that it has our labels in case the box is removed without it.
 	hc.Mounts = []mount.Mount{{
 		Type: mount.TypeVolume, Target: workorder.DataRoot, VolumeOptions: &mount.VolumeOptions{Labels: s.Labels},
 	}}
@@ -78,8 +75,8 @@ func hostConfig(s runtime.BoxSpec) (*container.Config, *container.HostConfig, er
 			VolumeOptions: &mount.VolumeOptions{Labels: map[string]string{runtime.LabelCache: "1"}},
 		})
 	}
-	// A process that enters the box later (`docker exec`) joins the namespace of PID 1 only where the box has one of its own.
-	// An engine with version 1 of the control groups refuses that to a privileged box.
+	// A process that enters the box later (`docker exec`) joins the namespace of PID 1 only if the box has one of its own. An
+	// engine on control groups version 1 refuses that to a privileged box.
 	if s.CgroupV2 || s.Isolation == workorder.IsolationConfined {
 		hc.CgroupnsMode = container.CgroupnsModePrivate
 	}
@@ -87,7 +84,7 @@ func hostConfig(s runtime.BoxSpec) (*container.Config, *container.HostConfig, er
 	case workorder.IsolationConfined:
 		hc.CapDrop, hc.CapAdd = []string{"ALL"}, slices.Clone(confinedCaps)
 		hc.SecurityOpt = slices.Clone(confinedSecurity)
-		// The docker command calls this systempaths=unconfined: empty, not absent.
+		// what the docker command calls systempaths=unconfined: empty, not absent
 		hc.MaskedPaths, hc.ReadonlyPaths = []string{}, []string{}
 		if s.Fuse {
 			hc.Devices = []container.DeviceMapping{{PathOnHost: "/dev/fuse", PathInContainer: "/dev/fuse", CgroupPermissions: "rwm"}}

@@ -82,6 +82,7 @@ func (s suite) execs(t *testing.T, x runtime.Execer) {
 	if code, err := x.Exec(t.Context(), id, runtime.Command{Argv: []string{"/absent"}}); err == nil && code != 126 && code != 127 {
 		t.Errorf("an absent program: exit %d", code)
 	}
+	s.terminals(t, x, id)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -93,13 +94,47 @@ func (s suite) execs(t *testing.T, x runtime.Execer) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("a command that is given up: %v", err)
 		}
-	case <-time.After(time.Minute): // ends a hang only
+	case <-time.After(time.Minute): // bounds a hang only
 		t.Error("Exec goes on after its context")
 	}
 	s.remove(t, id)
 	if _, err := x.Exec(t.Context(), id, runtime.Command{Argv: []string{EchoProgram}}); !errors.Is(err, runtime.ErrNotFound) {
 		t.Errorf("in an absent sandbox: %v", err)
 	}
+}
+
+// terminals runs a command with and without a terminal, and makes that one narrower.
+func (s suite) terminals(t *testing.T, x runtime.Execer, id string) {
+	t.Helper()
+	argv := []string{EchoProgram, "size"}
+	var out bytes.Buffer
+	if code, err := x.Exec(t.Context(), id, runtime.Command{Argv: argv, Stdout: &out}); err != nil || code != 7 || strings.TrimSpace(out.String()) != "no terminal" {
+		t.Errorf("without a terminal: exit %d, %v, %q", code, err, out.String())
+	}
+	sizes := make(chan runtime.Size, 1)
+	seen := &narrowing{sizes: sizes}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // bounds a hang only
+	defer cancel()
+	code, err := x.Exec(ctx, id, runtime.Command{Argv: argv, Stdin: strings.NewReader(""), Stdout: seen, Terminal: &runtime.Terminal{Size: runtime.Size{Width: 100, Height: 40}, Resized: sizes}})
+	if err != nil || code != 7 || !strings.Contains(seen.seen.String(), "100x40") || !strings.Contains(seen.seen.String(), "7x3") {
+		t.Errorf("with a terminal: exit %d, %v, %q", code, err, seen.seen.String())
+	}
+}
+
+// narrowing makes a terminal narrower once its first size was seen.
+type narrowing struct {
+	seen  strings.Builder
+	sizes chan<- runtime.Size
+	done  bool
+}
+
+func (n *narrowing) Write(p []byte) (int, error) {
+	n.seen.Write(p)
+	if !n.done && strings.Contains(n.seen.String(), "100x40") {
+		n.done = true
+		n.sizes <- runtime.Size{Width: 7, Height: 3}
+	}
+	return len(p), nil
 }
 
 // cancelling ends a context once there is output.

@@ -1,5 +1,5 @@
-// Package runtimetest has what tests of runtimes share: a fake one whose boxes
-// are Go functions, and the suite that every runtime has to pass.
+// Package runtimetest has the shared parts of runtime tests: a fake runtime whose boxes
+// are Go functions, and the suite that every runtime must pass.
 package runtimetest
 
 import (
@@ -20,13 +20,16 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
-// Box is what a fake box's program sees.
+// Box is a fake box as its program sees it.
 type Box struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	// Stopped is closed by SIGTERM, Killed by SIGKILL.
 	Stopped, Killed <-chan struct{}
-	c               *container
+	// Args are those of a command that was run in the box, and Terminal is its terminal.
+	Args     []string
+	Terminal *runtime.Terminal
+	c        *container
 }
 
 // WriteFile puts a file into the box's file system.
@@ -36,7 +39,7 @@ func (b *Box) WriteFile(name string, content []byte) {
 	b.c.files[name] = content
 }
 
-// ReadFile reads a file of the box, such as one that was copied in.
+// ReadFile reads a file of the box, for example one that was copied in.
 func (b *Box) ReadFile(name string) ([]byte, bool) {
 	b.c.mu.Lock()
 	defer b.c.mu.Unlock()
@@ -44,7 +47,7 @@ func (b *Box) ReadFile(name string) ([]byte, bool) {
 	return content, ok
 }
 
-// Program is what runs in a box; it returns the exit code.
+// Program is the program of a box; it returns the exit code.
 type Program func(*Box) int
 
 // Fake is an engine in memory.
@@ -94,7 +97,7 @@ type chunk struct {
 	b   []byte
 }
 
-// SetDown makes the engine go away, breaking all streams, or come back.
+// SetDown makes the engine unavailable, which breaks all streams, or available again.
 func (f *Fake) SetDown(down bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,7 +111,7 @@ func (f *Fake) SetDown(down bool) {
 	}
 }
 
-// Break cuts the streams that are open now; the engine stays.
+// Break cuts the open streams; the engine stays.
 func (f *Fake) Break() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -123,7 +126,7 @@ func (f *Fake) Count() int {
 	return len(f.boxes)
 }
 
-// Stops lists the graces that were asked for.
+// Stops lists the graces of all stops.
 func (f *Fake) Stops() []time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -228,7 +231,7 @@ func (s sink) Write(p []byte) (int, error) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	select {
-	case <-s.c.done: // a program that outlives its box says nothing
+	case <-s.c.done: // output of a program that outlives its box is dropped
 	default:
 		s.c.out = append(s.c.out, chunk{time.Now(), s.err, bytes.Clone(p)})
 		s.c.grown.Broadcast()

@@ -18,7 +18,7 @@ var (
 	_ runtime.Pauser     = (*Fake)(nil)
 )
 
-// Exec runs the program of Programs that has the command's name; user, folder and environment are not looked at.
+// Exec runs the program of Programs with the command's name; it ignores user, folder and environment.
 func (f *Fake) Exec(ctx context.Context, id string, cmd runtime.Command) (int, error) {
 	c, _, err := f.get(id)
 	if err != nil {
@@ -36,19 +36,19 @@ func (f *Fake) Exec(ctx context.Context, id string, cmd runtime.Command) (int, e
 		if stdin == nil {
 			stdin = strings.NewReader("")
 		}
-		code <- prog(&Box{Stdin: stdin, Stdout: cmp.Or(cmd.Stdout, io.Discard), Stderr: cmp.Or(cmd.Stderr, io.Discard), Stopped: c.stop, Killed: c.kill, c: c})
+		code <- prog(&Box{Stdin: stdin, Stdout: cmp.Or(cmd.Stdout, io.Discard), Stderr: cmp.Or(cmd.Stderr, io.Discard), Stopped: c.stop, Killed: c.kill, Args: cmd.Argv[1:], Terminal: cmd.Terminal, c: c})
 	}()
 	select {
 	case n := <-code:
 		return n, nil
 	case <-c.done:
-		return 137, nil // as what the kernel kills with the box
+		return 137, nil // like a process that the kernel kills with the box
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
 }
 
-// Commit makes an image that starts what the box's image starts. Files are not kept.
+// Commit makes an image with the program of the box's image. Files are not kept.
 func (f *Fake) Commit(_ context.Context, id, ref string) (string, error) {
 	c, _, err := f.get(id)
 	if err != nil {
@@ -60,7 +60,7 @@ func (f *Fake) Commit(_ context.Context, id, ref string) (string, error) {
 	return "sha256:" + ref, nil
 }
 
-// Pause implements runtime.Pauser; the box's program goes on all the same.
+// Pause implements runtime.Pauser; the box's program runs on nevertheless.
 func (f *Fake) Pause(_ context.Context, id string) error { return f.set(id, "running", "paused") }
 
 // Resume implements runtime.Pauser.

@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,13 +22,17 @@ const (
 	EchoProgram = "/echo"
 )
 
-// CommittedImage is the image that the suite makes of a box; removing it is its caller's.
+// CommittedImage is the image that the suite makes of a box; the caller must remove it.
 func CommittedImage(spec runtime.BoxSpec) string { return spec.Image + "-committed" }
 
-// Echo is the program that the suite expects under the spec's image: it copies
-// its standard input to standard output, says "noise" on standard error, writes "kept" to
-// /out/file, waits for SIGTERM if the input says "wait", and exits with 7.
+// Echo is the program that the suite expects under the spec's image: it copies its
+// standard input to standard output, prints "noise" on standard error, writes "kept" to
+// /out/file, waits for SIGTERM if the input is "wait", and exits with 7. With the argument "size" it
+// prints the sizes of its terminal instead until one is 7 wide, or "no terminal", and exits with 7.
 func Echo(b *Box) int {
+	if slices.Contains(b.Args, "size") {
+		return echoSizes(b)
+	}
 	in, err := io.ReadAll(b.Stdin)
 	if err != nil {
 		return 1
@@ -40,8 +46,20 @@ func Echo(b *Box) int {
 	return 7
 }
 
-// Conformance runs the suite, with the abilities that e has. spec must name an image that has Echo as EchoProgram and starts it;
-// its labels identify the boxes of this run and nothing else.
+func echoSizes(b *Box) int {
+	if b.Terminal == nil {
+		fmt.Fprintln(b.Stdout, "no terminal")
+		return 7
+	}
+	for size := b.Terminal.Size; ; size = <-b.Terminal.Resized {
+		if fmt.Fprintf(b.Stdout, "%dx%d\n", size.Width, size.Height); size.Width == 7 {
+			return 7
+		}
+	}
+}
+
+// Conformance runs the suite, with the abilities of e. spec must name an image that has Echo as EchoProgram and starts it; its
+// labels must match only the boxes of this run.
 func Conformance(t *testing.T, e runtime.Runtime, spec runtime.BoxSpec) {
 	t.Helper()
 	s := suite{e, spec}
@@ -93,7 +111,7 @@ func (s suite) none(t *testing.T) {
 }
 
 func (s suite) outputAndEnd(t *testing.T) {
-	// More than a pipe holds, so that a write that is cut short shows.
+	// More than a pipe holds, so that a write that is cut short is noticed.
 	input := strings.Repeat("0123456789abcdef", 20_000) + "\n"
 	id := s.start(t, input)
 	var out, noise bytes.Buffer
@@ -105,7 +123,7 @@ func (s suite) outputAndEnd(t *testing.T) {
 	}
 	out.Reset()
 	noise.Reset()
-	// An engine may count both streams, and the pieces that it keeps a long line in.
+	// An engine may count the lines of both streams together, and the pieces of a long line one by one.
 	if err := s.e.Logs(t.Context(), id, runtime.LogOptions{Tail: 1, Stdout: &out, Stderr: &noise}); err != nil || out.Len()+noise.Len() == 0 || !strings.HasSuffix(input, out.String()) {
 		t.Errorf("the tail is %d and %d bytes, %v", out.Len(), noise.Len(), err)
 	}
@@ -146,8 +164,8 @@ func (s suite) absent(t *testing.T) {
 	s.none(t)
 }
 
-// together: commands, companions and gc may all remove the same box. Whichever
-// call returns, the box is gone.
+// together removes one box several times at once: commands, companions and gc may do so.
+// When any call returns, the box is gone.
 func (s suite) together(t *testing.T) {
 	id := s.start(t, "wait\n")
 	var wg sync.WaitGroup
@@ -188,7 +206,7 @@ func (s suite) refused(t *testing.T) {
 	s.none(t)
 }
 
-// await waits until the box has ended: the state follows the end of the stream.
+// await waits until the box has ended: the state changes after the end of the stream.
 func await(t *testing.T, e runtime.Runtime, spec runtime.BoxSpec) runtime.Box {
 	t.Helper()
 	for range 600 {

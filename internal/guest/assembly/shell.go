@@ -1,0 +1,41 @@
+package assembly
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/shell"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Shell makes this process the user's shell, or a command, beside the agent; with only check it says whether that is possible now.
+func Shell(argv []string, check bool) int {
+	err := func() error {
+		if check {
+			_, in, err := shell.Knock(shell.Dir)
+			if err != nil {
+				return err
+			}
+			return in.Close()
+		}
+		groups, err := cgroups.Open()
+		if err != nil {
+			return err
+		}
+		user, err := sandboxUser(groups.Of(cgroups.Agent))
+		if err != nil {
+			return err
+		}
+		return shell.Enter(shell.Dir, user, argv)
+	}()
+	if err == nil {
+		return workorder.ExitOK
+	}
+	fmt.Fprintln(os.Stderr, err)
+	if errors.Is(err, shell.ErrClosed) {
+		return workorder.ExitBox
+	}
+	return workorder.ExitGeneral
+}

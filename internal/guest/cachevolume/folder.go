@@ -1,0 +1,233 @@
+// Package cachevolume is a folder of the volume that all boxes of an engine share, and what keeps its users apart: a lock, a folder
+// for each live box, and a trash.
+//
+//	lock        exclusive while the shared part or the list of runs is changed
+//	runs/<id>/  of a live box: its lock is held for the box's life, so that a killed box leaves none
+//	trash/      on its way to deletion
+//
+// Only root may enter the volume: files in it belong to the user that the agent runs as.
+package cachevolume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// lockTimeout bounds the wait for another box that changes the folder; after it the box works without it.
+	lockTimeout = 5 * time.Second
+	lockPause   = 5 * time.Millisecond
+)
+
+// Folder is one box's access to the folder. It is not safe for concurrent use.
+type Folder struct {
+	Base string // path of the folder
+	ID   string // names the run, unique among the boxes of the engine
+	// Grace is how long a dead box's folder stays after another box first saw it: another program of the box may go on with it.
+	Grace time.Duration
+	Log   *slog.Logger
+
+	lock    *os.File // not held
+	runLock *os.File // held for life
+}
+
+// Open makes the folder with the given subfolders, if they are missing. A box that was killed meanwhile left out some.
+func (f *Folder) Open(subfolders ...string) error {
+	for _, d := range append([]string{"runs", "trash"}, subfolders...) {
+		if err := os.MkdirAll(f.Path(d), 0o700); err != nil {
+			return err
+		}
+	}
+	var err error
+	f.lock, err = os.OpenFile(f.Path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	return err
+}
+
+// Path is a path below the folder.
+func (f *Folder) Path(p ...string) string {
+	return filepath.Join(append([]string{f.Base}, p...)...)
+}
+
+// Run is the path of this box's own folder.
+func (f *Folder) Run() string { return f.Path("runs", f.ID) }
+
+// Register removes the folders of dead boxes, makes this box's own, and reports whether another box lives. The caller holds the lock exclusively.
+func (f *Folder) Register() (alive bool, err error) {
+	if alive, err = f.Reap(); err != nil {
+		return alive, err
+	}
+	if err := os.Mkdir(f.Run(), 0o700); err != nil {
+		return alive, err
+	}
+	// The folder is locked before others see it: both happen under the lock.
+	f.runLock, err = tryLock(filepath.Join(f.Run(), "lock"))
+	return alive, err
+}
+
+// Reap moves the folders of dead boxes to the trash and reports whether another box lives. The caller holds the lock exclusively.
+func (f *Folder) Reap() (alive bool, err error) {
+	live, err := f.each(func(dir string) error { return f.Discard(dir) })
+	return len(live) > 0, err
+}
+
+// Dead are the folders of dead boxes. The caller holds the lock.
+func (f *Folder) Dead() (dirs []string, err error) {
+	_, err = f.each(func(dir string) error {
+		dirs = append(dirs, dir)
+		return nil
+	})
+	return dirs, err
+}
+
+// Live are the names of the live boxes' folders, this box's included. The caller holds the lock.
+func (f *Folder) Live() ([]string, error) {
+	return f.each(func(string) error { return nil })
+}
+
+// each calls dead with the folder of each dead box, whose lock it holds meanwhile, and returns the names of the others.
+func (f *Folder) each(dead func(dir string) error) (live []string, err error) {
+	runs, err := os.ReadDir(f.Path("runs"))
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range runs {
+		dir := f.Path("runs", r.Name())
+		l, err := tryLock(filepath.Join(dir, "lock"))
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			live = append(live, r.Name())
+			continue
+		}
+		if err == nil {
+			if f.over(dir) {
+				err = dead(dir)
+			}
+			err = errors.Join(err, l.Close())
+		}
+		if err != nil {
+			return live, err
+		}
+	}
+	return live, nil
+}
+
+// over reports whether a dead box's folder may go: it was seen dead before the grace.
+func (f *Folder) over(dir string) bool {
+	if f.Grace == 0 {
+		return true
+	}
+	seen := filepath.Join(dir, seenFile)
+	fi, err := os.Lstat(seen)
+	if err != nil {
+		if err := os.WriteFile(seen, nil, 0o600); err != nil {
+			f.Log.Warn("cache: note that a sandbox is dead", "err", err)
+		}
+		return false
+	}
+	return time.Since(fi.ModTime()) > f.Grace
+}
+
+// seenFile is in a run's folder since another box saw it dead.
+const seenFile = "seen-dead"
+
+// Hold takes the lock of the run in a folder until the caller's process ends, which goes on with what a dead program of the box began.
+func Hold(dir string) error {
+	fd, err := unix.Open(filepath.Join(dir, "lock"), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err == nil {
+		err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+	}
+	return err
+}
+
+// Leave discards this box's own folder, which nothing may use any more. If it is not called, the next box does it.
+func (f *Folder) Leave() error {
+	var err error
+	if f.runLock != nil {
+		err = errors.Join(f.Discard(f.Run()), f.runLock.Close())
+		f.runLock = nil
+	}
+	return errors.Join(err, f.Close())
+}
+
+// Close lets go of the folder.
+func (f *Folder) Close() error {
+	if f.lock == nil {
+		return nil
+	}
+	err := f.lock.Close()
+	f.lock = nil
+	return err
+}
+
+// Abandon lets go of this box's own folder as its death would.
+func (f *Folder) Abandon() error {
+	var err error
+	if f.runLock != nil {
+		err = f.runLock.Close()
+		f.runLock = nil
+	}
+	return errors.Join(err, f.Close())
+}
+
+// Discard moves a file or folder to the trash, in one step.
+func (f *Folder) Discard(path string) error {
+	return os.Rename(path, f.Path("trash", filepath.Base(path)+"-"+strconv.FormatInt(time.Now().UnixNano(), 36)))
+}
+
+// Trash opens the trash; EmptyTrash works on it when the folder is out of reach.
+func (f *Folder) Trash() (*os.Root, error) { return os.OpenRoot(f.Path("trash")) }
+
+// EmptyTrash deletes all that is in the trash, and closes it.
+func (f *Folder) EmptyTrash(trash *os.Root) {
+	defer trash.Close()
+	entries, err := fs.ReadDir(trash.FS(), ".")
+	for _, e := range entries {
+		err = errors.Join(err, trash.RemoveAll(e.Name()))
+	}
+	if err != nil {
+		f.Log.Warn("cache: delete what dead sandboxes left", "err", err)
+	}
+}
+
+// Locked calls do under the lock: how is LOCK_SH or LOCK_EX of flock(2).
+func (f *Folder) Locked(ctx context.Context, how int, do func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
+	defer cancel()
+	for {
+		err := unix.Flock(int(f.lock.Fd()), how|unix.LOCK_NB)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return fmt.Errorf("lock: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("another sandbox holds the lock for %s: %w", lockTimeout, context.Cause(ctx))
+		case <-time.After(lockPause):
+		}
+	}
+	defer func() { _ = unix.Flock(int(f.lock.Fd()), unix.LOCK_UN) }()
+	return do()
+}
+
+// tryLock takes the lock of a run, or returns EWOULDBLOCK.
+func tryLock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}

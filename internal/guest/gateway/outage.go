@@ -1,0 +1,98 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// againTime is the pause before the second try to reach a server: a route that flaps or a resolver that restarts is
+// there again by then, and nobody notices so short a wait beside a model's answer.
+const againTime = 3 * time.Second
+
+// outage records, for each API, why its server was never reached. A server that was reached once is where its address says: an
+// outage after that passes, and the agents' programs ride it out with tries of their own.
+type outage struct {
+	mu       sync.Mutex
+	apis     map[workorder.ModelAPI]string // "" once it was reached
+	failures int
+}
+
+// reached notes a connection.
+func (o *outage) reached(api workorder.ModelAPI) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.set(api, "")
+}
+
+// failed notes two failed tries, and reports whether the server was never reached.
+func (o *outage) failed(api workorder.ModelAPI, why string) (never bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if before, called := o.apis[api]; called && before == "" {
+		return false
+	}
+	o.failures++
+	o.set(api, why)
+	return true
+}
+
+func (o *outage) set(api workorder.ModelAPI, why string) {
+	if o.apis == nil {
+		o.apis = map[workorder.ModelAPI]string{}
+	}
+	o.apis[api] = why
+}
+
+// Unreachable returns why no model can be asked: for every API that was called, two tries to connect to the server
+// failed and none ever succeeded. It is empty if a server was reached, or none was called. failures counts the calls that failed so.
+func (m *Models) Unreachable() (why string, failures int) {
+	m.outage.mu.Lock()
+	defer m.outage.mu.Unlock()
+	for _, w := range m.outage.apis {
+		if w == "" {
+			return "", m.outage.failures
+		}
+		why = w
+	}
+	return why, m.outage.failures
+}
+
+// noRoute reports whether an error means that no connection was made: the name did not resolve, there was no route, or
+// nobody listened. Such a request was not sent, so that it can be sent again.
+func noRoute(err error) bool {
+	if _, ok := errors.AsType[*net.DNSError](err); ok {
+		return true
+	}
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
+}
+
+// roundTrip sends the request, and once more if the server could not be reached: a short blip is survived here, and a longer one
+// is said at once instead of being retried by the agent for minutes.
+func (c *call) roundTrip(ctx context.Context, req *http.Request) (*http.Response, error) {
+	resp, err := c.m.client.RoundTrip(req)
+	if err == nil || !noRoute(err) || c.left() {
+		return resp, err
+	}
+	t := time.NewTimer(c.m.limits.again)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return nil, err
+	case <-t.C:
+	}
+	if req.GetBody != nil {
+		body, bodyErr := req.GetBody()
+		if bodyErr != nil {
+			return nil, err
+		}
+		req.Body = body
+	}
+	return c.m.client.RoundTrip(req)
+}

@@ -1,0 +1,123 @@
+// Package shell lets the user of the machine into a box beside the agent: as the agent's user, held exactly as the agent is.
+//
+// A process that the outer engine starts in the box knows nothing of the run: neither the agent's environment, which the project, the
+// services and the gateway make step by step in boot's memory, nor its place, a namespace that only boot holds. So boot writes both to
+// a file while the agent works. It has no secret that the agent does not have; it is readable by root only and lies in memory, so
+// that it is in no layer of the box and in nothing that is copied out of it.
+package shell
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Dir is the door's folder. Root makes it before anything of the agent's runs, so that the agent cannot be there first.
+const Dir = "/dev/shm/sandbox-agent-shell"
+
+const (
+	file = "agent.json"
+	// closeTime bounds the wait for a shell that is about to start: that takes milliseconds.
+	closeTime = 2 * time.Second
+	closePoll = 5 * time.Millisecond
+)
+
+// ErrClosed means that no agent is at work in the box.
+var ErrClosed = errors.New("no agent is at work in the sandbox now: a shell is there while one works, and ends with it")
+
+// Agent is what a shell has of the agent.
+type Agent struct {
+	Env   []string `json:"env"`
+	Dir   string   `json:"dir"`
+	Place string   `json:"place,omitempty"` // see proc.Place.Name; "" means the box's own
+}
+
+// Door is where shells come in.
+type Door struct{ dir string }
+
+// Make makes a door, which is closed.
+func Make(dir string) (*Door, error) {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the door for shells: %w", err)
+	}
+	return &Door{dir}, nil
+}
+
+// Open lets shells in.
+func (d *Door) Open(a Agent) error {
+	if d == nil {
+		return nil
+	}
+	b, err := json.Marshal(a)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(d.dir, file), b, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("open the door for shells: %w", err)
+	}
+	return nil
+}
+
+// Close lets no more shells in. A shell that is on its way in has become the agent's user when Close returns, so that who ends the
+// agent's processes afterwards ends it, too.
+func (d *Door) Close() error {
+	if d == nil {
+		return nil
+	}
+	f, err := os.Open(filepath.Join(d.dir, file))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("close the door for shells: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	if err := os.Remove(f.Name()); err != nil {
+		return fmt.Errorf("close the door for shells: %w", err)
+	}
+	for end := time.Now().Add(closeTime); ; time.Sleep(closePoll) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) || time.Now().After(end) {
+			return fmt.Errorf("close the door for shells: one is on its way in: %w", err)
+		}
+	}
+}
+
+// Knock reads what a shell has of the agent. The door does not close before in is closed, or this process has become another program.
+func Knock(dir string) (a Agent, in *os.File, err error) {
+	st, err := os.Lstat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return a, nil, ErrClosed
+	}
+	if err != nil {
+		return a, nil, fmt.Errorf("enter the sandbox: %w", err)
+	}
+	if sys, ok := st.Sys().(*syscall.Stat_t); !ok || !st.IsDir() || st.Mode().Perm() != 0o700 || int(sys.Uid) != os.Geteuid() {
+		return a, nil, fmt.Errorf("enter the sandbox: %s is not root's", dir)
+	}
+	if in, err = os.Open(filepath.Join(dir, file)); errors.Is(err, fs.ErrNotExist) {
+		return a, nil, ErrClosed
+	} else if err != nil {
+		return a, nil, fmt.Errorf("enter the sandbox: %w", err)
+	}
+	if err = unix.Flock(int(in.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil {
+		return a, nil, errors.Join(ErrClosed, in.Close()) // it is being closed
+	}
+	if st, err := in.Stat(); err != nil || st.Sys().(*syscall.Stat_t).Nlink == 0 {
+		return a, nil, errors.Join(ErrClosed, in.Close())
+	}
+	if err = json.NewDecoder(in).Decode(&a); err != nil {
+		return a, nil, errors.Join(fmt.Errorf("enter the sandbox: %w", err), in.Close())
+	}
+	return a, in, nil
+}

@@ -1,0 +1,87 @@
+package snapshots
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+)
+
+// installs are commands whose outcome depends on nothing but the files that a key has. Those with another argument are none.
+var installs = []*regexp.Regexp{
+	regexp.MustCompile(`^cd [A-Za-z0-9_./-]+$`),
+	regexp.MustCompile(`^npm (ci|i|install)( --(no-audit|no-fund|ignore-scripts|prefer-offline|legacy-peer-deps|include=dev|omit=optional))*$`),
+	regexp.MustCompile(`^pnpm (i|install)( --(frozen-lockfile|no-frozen-lockfile|prefer-offline|ignore-scripts))*$`),
+	regexp.MustCompile(`^yarn( install)?( --(frozen-lockfile|immutable|prefer-offline|ignore-scripts|non-interactive))*$`),
+	regexp.MustCompile(`^bun (i|install)( --frozen-lockfile)?$`),
+	regexp.MustCompile(`^go mod download( -x)?$`),
+	regexp.MustCompile(`^uv sync( --(frozen|locked|all-extras|all-groups|dev))*$`),
+	regexp.MustCompile(`^poetry install( --(no-interaction|no-root|all-extras|sync))*$`),
+	regexp.MustCompile(`^(python3? -m |[A-Za-z0-9_./-]*/bin/)?pip3? install( --(user|no-cache-dir|quiet|break-system-packages))*( (-r [A-Za-z0-9_./-]*requirements[A-Za-z0-9_.-]*\.txt|pytest|uv|poetry))+$`),
+	regexp.MustCompile(`^python3? -m venv [A-Za-z0-9_./-]+$`),
+	regexp.MustCompile(`^bundle (install( --quiet)?|config set --global path "[$A-Za-z0-9_./-]+")$`),
+	regexp.MustCompile(`^cargo fetch( --locked)?$`),
+	regexp.MustCompile(`^composer install( --(no-interaction|no-progress|no-scripts|prefer-dist|quiet))*$`),
+}
+
+// managers run commands of a manifest while they install.
+var managers = regexp.MustCompile(`(^|&& *)(npm|pnpm|yarn|bun|composer)\b`)
+
+// assignments before a command set variables from letters alone.
+var assignments = regexp.MustCompile(`^([A-Z_]+=("[A-Za-z0-9_./:$-]*"|[A-Za-z0-9_./:-]*) )+`)
+
+// Installs reports whether a setup command only installs what the files of the key name, so that it need not run where its outcome is.
+func (c Commit) Installs(command string) bool {
+	if c.Scripts && managers.MatchString(command) {
+		return false
+	}
+	for part := range strings.SplitSeq(command, "&&") {
+		part = assignments.ReplaceAllString(strings.Join(strings.Fields(part), " "), "")
+		if !slices.ContainsFunc(installs, func(r *regexp.Regexp) bool { return r.MatchString(part) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// lifecycle are scripts that installing runs in the project's own folders.
+var lifecycle = []string{
+	"preinstall", "install", "postinstall", "prepublish", "preprepare", "prepare", "postprepare", "dependencies",
+	"pre-install-cmd", "post-install-cmd", "pre-update-cmd", "post-update-cmd", "post-autoload-dump", "pre-autoload-dump",
+}
+
+// maxManifest bounds a manifest, in bytes, and maxManifests their number: what is more counts as having scripts.
+const (
+	maxManifest  = 1 << 20
+	maxManifests = 500
+)
+
+// scripted reports whether any of the manifests has a script that installing runs.
+func scripted(ctx context.Context, repo git.Repo, ids []string) (bool, error) {
+	if len(ids) > maxManifests {
+		return true, nil
+	}
+	for _, id := range ids {
+		b, err := repo.Output(ctx, "cat-file", "blob", id)
+		if err != nil {
+			return false, fmt.Errorf("read a manifest: %w", err)
+		}
+		var m struct {
+			Scripts map[string]json.RawMessage `json:"scripts"`
+		}
+		if len(b) > maxManifest || json.Unmarshal(bytes.TrimPrefix(b, []byte("\xef\xbb\xbf")), &m) != nil {
+			return true, nil
+		}
+		for name := range m.Scripts {
+			if slices.Contains(lifecycle, name) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,288 @@
+package snapshots
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
+)
+
+const (
+	// maxIndex bounds git's index, in bytes: one of a million files has some 100 MiB.
+	maxIndex = 512 << 20
+	// maxKept bounds the entries of a snapshot: more cannot be looked through in a time that a run can spend.
+	maxKept = 2_000_000
+)
+
+// Keep makes a snapshot of what the places have now, and lays new folders of the box's own above it. Call it after setup, before any
+// code that must not write to it. Whole says that setup did nothing beside the places. It returns why nothing was kept. An error
+// means that the places cannot be used any more.
+func (s *Store) Keep(ctx context.Context, whole bool) (why error, err error) {
+	kept := s.kept()
+	if len(kept) == 0 || s.fits {
+		return nil, nil
+	}
+	if why := s.quiet(); why != nil {
+		return why, nil
+	}
+	for i, l := range kept {
+		if why := freeze(s.at("mounts", l.upper)); why != nil {
+			return why, s.thaw(kept[:i])
+		}
+	}
+	if why := s.fit(ctx); why != nil {
+		return why, s.thaw(kept)
+	}
+	m, why := s.put(whole)
+	if why != nil {
+		return why, s.thaw(kept)
+	}
+	s.under, s.fits = m, true
+	for _, l := range kept {
+		l.layers = append([]string{m.ID}, l.layers...)
+		old := l.upper
+		if err := errors.Join(s.hide(l.Path), drop(s.at("mounts", old))); err != nil {
+			return nil, fmt.Errorf("lay %s anew: %w", l.Path, err)
+		}
+		if err := s.lay(l); err != nil {
+			return nil, fmt.Errorf("lay %s anew: %w", l.Path, err)
+		}
+		if err := s.carry(l, old); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// kept are the places of which something is kept.
+func (s *Store) kept() []*laid {
+	return slices.DeleteFunc(slices.Clone(s.laid), func(l *laid) bool { return l.Passing })
+}
+
+// quiet refuses while processes run that setup left: they could go on writing, or have the old folders open.
+func (s *Store) quiet() error {
+	if s.cfg.User == nil {
+		return nil
+	}
+	if n := len(proc.OfUser(s.cfg.User.UID)); n > 0 {
+		return fmt.Errorf("setup left %d processes", n)
+	}
+	return nil
+}
+
+// thaw lets the box write again.
+func (s *Store) thaw(all []*laid) error {
+	for _, l := range all {
+		if err := thaw(s.at("mounts", l.upper)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// upper is a place's own folder, as the root of the volume's folder knows it.
+func (s *Store) upper(l *laid) string { return filepath.Join("runs", s.cfg.ID, l.upper, "upper") }
+
+// fit refuses what must not be kept: secrets, more than can be looked at, and all of it when the disk is nearly full.
+func (s *Store) fit(ctx context.Context) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(s.at("run"), &st); err != nil {
+		return fmt.Errorf("see what is free on the disk: %w", err)
+	}
+	if st.Bavail*uint64(st.Bsize) < lowDisk {
+		return fmt.Errorf("the disk has %d MiB free, %d are wanted", st.Bavail*uint64(st.Bsize)>>20, lowDisk>>20)
+	}
+	if s.cfg.Secret == nil {
+		return nil
+	}
+	entries := 0
+	for _, l := range s.kept() {
+		top := s.at("run", l.upper, "upper")
+		err := untrusted.Walk(top, func(path string, info fs.FileInfo, err error) error {
+			if err == nil {
+				err = context.Cause(ctx)
+			}
+			if entries++; err == nil && entries > maxKept {
+				err = fmt.Errorf("it has more than %d files", maxKept)
+			}
+			if err != nil {
+				return err
+			}
+			return s.clean(strings.TrimPrefix(path, top+"/"), path, info)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clean refuses an entry with a secret in its name, its content or its target.
+func (s *Store) clean(name, path string, info fs.FileInfo) error {
+	texts := []string{name}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		target, err := os.Readlink(path)
+		if err != nil {
+			return err
+		}
+		texts = append(texts, target)
+	}
+	var in io.Reader = strings.NewReader(strings.Join(texts, "\n"))
+	if info.Mode().IsRegular() && info.Size() > 0 && !slices.Contains(s.ownNames(), name) {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		in = io.MultiReader(in, strings.NewReader("\n"), f)
+	}
+	switch found, err := s.cfg.Secret(in); {
+	case err != nil:
+		return fmt.Errorf("look for secrets in %s: %w", name, err)
+	case found:
+		return fmt.Errorf("setup wrote a secret to %s", name)
+	}
+	return nil
+}
+
+func (s *Store) ownNames() (all []string) {
+	for _, l := range s.laid {
+		all = append(all, l.Own...)
+	}
+	return all
+}
+
+// put moves the places' own folders to where snapshots are. The description is written last: without it there is no snapshot.
+func (s *Store) put(whole bool) (m *Meta, err error) {
+	id := strings.ToLower(rand.Text()[:12])
+	dir := filepath.Join("kept", s.project, id)
+	m = &Meta{ID: id, Key: s.want.Key, Tree: s.want.Tree, Layers: map[string][]string{}, Whole: whole, Made: time.Now().UTC(), Project: s.want.Project}
+	if err := s.root.Mkdir(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("keep what setup left: %w", err)
+	}
+	var moved []*laid
+	err = func() error {
+		for _, l := range s.kept() {
+			if err := s.index(l, dir); err != nil {
+				return err
+			}
+			if err := s.root.Rename(s.upper(l), filepath.Join(dir, l.Name)); err != nil {
+				return err
+			}
+			moved = append(moved, l)
+			m.Layers[l.Name] = l.layers
+			if err := s.apart(l, filepath.Join(dir, l.Name)); err != nil {
+				return err
+			}
+		}
+		if len(s.attach) > 0 {
+			if err := s.root.WriteFile(filepath.Join(dir, attachFile), s.attach, 0o600); err != nil {
+				return err
+			}
+		}
+		b, err := json.Marshal(m)
+		if err != nil {
+			return err
+		}
+		if err := s.root.WriteFile(filepath.Join(dir, ".new"), b, 0o600); err != nil {
+			return err
+		}
+		return s.root.Rename(filepath.Join(dir, ".new"), filepath.Join(dir, metaFile))
+	}()
+	if err != nil {
+		for _, l := range moved {
+			err = errors.Join(err, s.root.Rename(filepath.Join(dir, l.Name), s.upper(l)))
+		}
+		return nil, fmt.Errorf("keep what setup left: %w", err)
+	}
+	return m, nil
+}
+
+// apart takes from a snapshot what is the box's own.
+func (s *Store) apart(l *laid, dir string) error {
+	for _, a := range l.Apart { // only a mount point is there
+		if err := s.root.Remove(filepath.Join(dir, a)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	for _, o := range l.Own {
+		if err := s.root.Rename(filepath.Join(dir, o), filepath.Join("runs", s.cfg.ID, l.upper, o)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// carry brings the box's own files to where it works now.
+func (s *Store) carry(l *laid, from string) error {
+	for _, o := range l.Own {
+		err := copyOwn(filepath.Join(s.at("run", from), o), filepath.Join(s.at("mounts", l.upper), o))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("bring %s to %s: %w", o, l.Path, err)
+		}
+	}
+	return nil
+}
+
+// maxOwn bounds a file of the box's own, in bytes: it has some variables.
+const maxOwn = 1 << 20
+
+// copyOwn copies a small file with its owner and mode.
+func copyOwn(from, to string) error {
+	root, err := os.OpenRoot(filepath.Dir(from))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	b, err := untrusted.Read(root, filepath.Base(from), nil, maxOwn)
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(from, &st); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	return errors.Join(err, f.Chown(int(st.Uid), int(st.Gid)), f.Chmod(os.FileMode(st.Mode&0o777)), f.Close())
+}
+
+// index keeps git's index of a work tree, which lies apart.
+func (s *Store) index(l *laid, dir string) error {
+	for _, a := range l.Apart {
+		root, err := os.OpenRoot(s.at("apart", l.Name, a))
+		if err != nil {
+			return err
+		}
+		b, err := untrusted.Read(root, indexFile, nil, maxIndex)
+		if cerr := root.Close(); err == nil {
+			err = cerr
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.root.WriteFile(filepath.Join(dir, indexFile), b, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}

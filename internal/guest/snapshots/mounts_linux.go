@@ -1,0 +1,230 @@
+package snapshots
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+// isMount reports whether path is a mount point.
+func isMount(path string) bool {
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS, &st)
+	return err == nil && st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 && st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
+}
+
+// bind mounts a folder at another place, which is made. Neither shows what is mounted on the other later: an engine in the box makes the root's
+// mounts shared.
+func bind(from, to string, readOnly bool) error {
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return err
+	}
+	if err := unix.Mount(from, to, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind %s to %s: %w", from, to, err)
+	}
+	if err := private(to); err != nil || !readOnly {
+		return err
+	}
+	if err := unix.Mount("", to, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
+		return errors.Join(fmt.Errorf("make %s read-only: %w", to, err), unix.Unmount(to, unix.MNT_DETACH))
+	}
+	return nil
+}
+
+func private(at string) error {
+	if err := unix.Mount("", at, "", unix.MS_PRIVATE, ""); err != nil {
+		return errors.Join(fmt.Errorf("keep the mount at %s apart: %w", at, err), unix.Unmount(at, unix.MNT_DETACH))
+	}
+	return nil
+}
+
+// overlay mounts layers, the uppermost first, with an upper folder that is made below dir, owned and open as the folder model.
+func overlay(at, dir, model string, layers []string) error {
+	upper, work := filepath.Join(dir, "upper"), filepath.Join(dir, "work")
+	for _, d := range []string{dir, upper, work, at} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return err
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(model, &st); err != nil {
+		return fmt.Errorf("look at %s: %w", model, err)
+	}
+	if err := errors.Join(os.Lchown(upper, int(st.Uid), int(st.Gid)), unix.Chmod(upper, st.Mode&0o7777)); err != nil {
+		return err
+	}
+	// Folders of layers can be renamed (package managers do); nothing else of the file system's wishes is on, whatever the machine's defaults.
+	options := "lowerdir=" + strings.Join(layers, ":") + ",upperdir=" + upper + ",workdir=" + work + ",redirect_dir=on,index=off,metacopy=off,xino=off"
+	if err := unix.Mount("overlay", at, "overlay", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+		return fmt.Errorf("lay layers below %s: %w", at, err)
+	}
+	return private(at)
+}
+
+// freeze makes an overlay read-only wherever it is mounted. It fails if a file is open for writing.
+func freeze(at string) error {
+	if err := unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
+		return fmt.Errorf("end writing to %s: %w", at, err)
+	}
+	return nil
+}
+
+// thaw undoes freeze.
+func thaw(at string) error {
+	if err := unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
+		return fmt.Errorf("write again to %s: %w", at, err)
+	}
+	return nil
+}
+
+// show mounts the tree that is mounted at from over to, here and in the user's mount namespace.
+func (s *Store) show(from, to string) error {
+	return s.everywhere(func(in *proc.Place) error {
+		fd, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+		if err != nil {
+			return fmt.Errorf("take the mount at %s: %w", from, err)
+		}
+		defer unix.Close(fd)
+		return in.Do(func() error {
+			if err := unix.MoveMount(fd, "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+				return fmt.Errorf("mount %s: %w", to, err)
+			}
+			return nil
+		})
+	})
+}
+
+// hide takes the uppermost mount away, here and in the user's mount namespace.
+func (s *Store) hide(path string) error {
+	return s.everywhere(func(in *proc.Place) error {
+		return in.Do(func() error { return drop(path) })
+	})
+}
+
+// drop takes the uppermost mount away.
+func drop(path string) error {
+	err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	if errors.Is(err, unix.EINVAL) {
+		return nil // nothing is mounted there
+	}
+	return err
+}
+
+func (s *Store) everywhere(do func(*proc.Place) error) error {
+	if err := do(nil); err != nil || s.cfg.User == nil || s.cfg.User.Place == nil {
+		return err
+	}
+	return do(s.cfg.User.Place)
+}
+
+// layAll lays all places, each on the image's own folder.
+func (s *Store) layAll() error {
+	for _, p := range s.cfg.Places {
+		if _, err := os.Lstat(p.Path); errors.Is(err, os.ErrNotExist) {
+			continue // a user's own image may lack it
+		}
+		if err := bind(p.Path, s.at("image", p.Name), true); err != nil {
+			return err
+		}
+		for _, a := range p.Apart {
+			if err := bind(filepath.Join(p.Path, a), s.at("apart", p.Name, a), false); err != nil {
+				return err
+			}
+		}
+		l := &laid{Place: p}
+		if s.under != nil && (s.fits || !p.Whole) && !p.Passing {
+			l.layers = append([]string{s.under.ID}, s.under.Layers[p.Name]...)
+		}
+		s.laid = append(s.laid, l)
+		if err := s.lay(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lay mounts a place's layers with a new upper folder over what is there.
+func (s *Store) lay(l *laid) error {
+	l.upper = s.name(l)
+	at, run := s.at("mounts", l.upper), s.at("run", l.upper)
+	if err := overlay(at, run, l.Path, s.layers(l)); err != nil {
+		return err
+	}
+	for _, a := range l.Apart {
+		if err := makeLike(filepath.Join(l.Path, a), filepath.Join(at, a)); err != nil {
+			return err
+		}
+		if err := bind(s.at("apart", l.Name, a), filepath.Join(at, a), false); err != nil {
+			return err
+		}
+	}
+	return s.showAll(at, l)
+}
+
+// name is that of a new upper folder.
+func (s *Store) name(l *laid) string {
+	s.uppers++
+	return l.Name + "-" + strconv.Itoa(s.uppers)
+}
+
+func (s *Store) showAll(at string, l *laid) error {
+	l.shown = true
+	if err := s.show(at, l.Path); err != nil {
+		return err
+	}
+	for _, a := range l.Apart { // a clone has no mounts below it
+		if err := s.show(filepath.Join(at, a), filepath.Join(l.Path, a)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// layers are the folders below a place. A snapshot that has none of it is left out.
+func (s *Store) layers(l *laid) (dirs []string) {
+	for _, id := range l.layers {
+		dir := s.at("kept", id, l.Name)
+		if _, err := os.Lstat(dir); err == nil {
+			dirs = append(dirs, dir)
+		}
+	}
+	if l.Whole {
+		empty := s.at("run", "empty")
+		_ = os.MkdirAll(empty, 0o755) // mounting says what is wrong
+		return append(dirs, empty)
+	}
+	return append(dirs, s.at("image", l.Name))
+}
+
+// takeAway shows the places again as they were.
+func (s *Store) takeAway() (err error) {
+	for _, l := range s.laid {
+		if l.shown {
+			err = errors.Join(err, s.hide(l.Path))
+		}
+	}
+	s.laid = nil
+	return err
+}
+
+// at is a path of root's, where the mounts are.
+func (s *Store) at(p ...string) string { return filepath.Join(append([]string{s.cfg.Dir}, p...)...) }
+
+// makeLike makes a folder with the owner and mode of another.
+func makeLike(model, dir string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(model, &st); err != nil {
+		return fmt.Errorf("look at %s: %w", model, err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return errors.Join(os.Lchown(dir, int(st.Uid), int(st.Gid)), unix.Chmod(dir, st.Mode&0o7777))
+}

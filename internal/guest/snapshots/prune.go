@@ -1,0 +1,124 @@
+package snapshots
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/cachevolume"
+)
+
+// shelf are all snapshots of a volume. The folder is locked.
+type shelf struct{ folder *cachevolume.Folder }
+
+// bound removes what nobody needs: all when the disk is nearly full and no other box lives, and of each project all but the newest.
+func (s shelf) bound(alive bool) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(s.folder.Base, &st); err != nil {
+		return err
+	}
+	most := keptPerProject
+	if !alive && st.Bavail*uint64(st.Bsize) < lowDisk {
+		most = 0
+	}
+	_, err := s.prune(func(rank int, _ time.Time) bool { return rank < most }, false)
+	return err
+}
+
+// removed is a snapshot that was or would be removed.
+type removed struct {
+	Meta
+	dir string
+}
+
+// prune removes what keep does not want, but for those that a kept one or a live box lies on. Rank counts from a project's newest;
+// used is when a box last took it.
+func (s shelf) prune(keep func(rank int, used time.Time) bool, dryRun bool) (gone []removed, err error) {
+	needed, err := s.used()
+	if err != nil {
+		return nil, err
+	}
+	err = s.each(func(dir string, all []Meta) error {
+		known := map[string]Meta{}
+		for rank, m := range all {
+			known[m.ID] = m
+			if fi, err := os.Stat(filepath.Join(dir, m.ID)); err == nil && keep(rank, fi.ModTime()) {
+				for _, id := range m.needs() {
+					needed[id] = true
+				}
+			}
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			m, whole := known[e.Name()]
+			if needed[e.Name()] || !whole && s.recent(e) {
+				continue
+			}
+			m.ID = e.Name()
+			gone = append(gone, removed{m, filepath.Join(dir, e.Name())})
+			if dryRun {
+				continue
+			}
+			if err := s.folder.Discard(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return gone, err
+}
+
+// each calls do with each project's folder and its whole snapshots, the newest first.
+func (s shelf) each(do func(dir string, all []Meta) error) error {
+	projects, err := os.ReadDir(s.folder.Path("kept"))
+	if err != nil {
+		return err
+	}
+	for _, p := range projects {
+		dir := s.folder.Path("kept", p.Name())
+		all, err := project(dir)
+		if err == nil {
+			err = do(dir, all)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// halfMade is how long a snapshot without a description may belong to a box that is just writing it: that takes seconds.
+const halfMade = 10 * time.Minute
+
+func (s shelf) recent(e fs.DirEntry) bool {
+	fi, err := e.Info()
+	return err == nil && time.Since(fi.ModTime()) < halfMade
+}
+
+// used are the snapshots that live boxes have below them.
+func (s shelf) used() (map[string]bool, error) {
+	live, err := s.folder.Live()
+	if err != nil {
+		return nil, err
+	}
+	ids := map[string]bool{}
+	for _, run := range live {
+		b, err := os.ReadFile(s.folder.Path("runs", run, usesFile))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("see what the sandbox %s uses: %w", run, err)
+		}
+		for id := range strings.FieldsSeq(string(b)) {
+			ids[id] = true
+		}
+	}
+	return ids, nil
+}

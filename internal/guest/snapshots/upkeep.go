@@ -1,0 +1,120 @@
+package snapshots
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/cachevolume"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Upkeep maintains the snapshots of a volume, in a box without a task. It works while boxes run.
+type Upkeep struct {
+	Dir string // where the volume is mounted
+	Log *slog.Logger
+	Now func() time.Time // nil for time.Now
+}
+
+// with calls do with all snapshots, under the lock. A volume without any is none to look after.
+func (u *Upkeep) with(ctx context.Context, do func(shelf) error) error {
+	base := filepath.Join(u.Dir, format)
+	if _, err := os.Lstat(base); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	f := &cachevolume.Folder{Base: base, Grace: grace, Log: u.Log}
+	if err := f.Open("kept"); err != nil {
+		return fmt.Errorf("snapshots: %w", err)
+	}
+	defer f.Close()
+	if err := f.Locked(ctx, unix.LOCK_EX, func() error { return do(shelf{f}) }); err != nil {
+		return fmt.Errorf("snapshots: %w", err)
+	}
+	return nil
+}
+
+// List adds the snapshots to a report.
+func (u *Upkeep) List(ctx context.Context, r *workorder.CacheReport) error {
+	var dirs []string
+	err := u.with(ctx, func(s shelf) error {
+		used, err := s.used()
+		if err != nil {
+			return err
+		}
+		return s.each(func(dir string, all []Meta) error {
+			for _, m := range all {
+				one := m.report(dir)
+				one.Used = used[m.ID]
+				r.Snapshots, dirs = append(r.Snapshots, one), append(dirs, filepath.Join(dir, m.ID))
+			}
+			return nil
+		})
+	})
+	for i, dir := range dirs { // without the lock, so that no box has to wait
+		var uerr error
+		r.Snapshots[i].Bytes, uerr = cachevolume.Usage(ctx, dir)
+		err = errors.Join(err, uerr)
+	}
+	return err
+}
+
+// report describes a snapshot of a folder.
+func (m *Meta) report(dir string) workorder.CacheSnapshot {
+	one := workorder.CacheSnapshot{ID: m.ID, Project: m.Project, MadeAt: m.Made, UsedAt: m.Made, Below: m.depth() - 1}
+	if fi, err := os.Stat(filepath.Join(dir, m.ID)); err == nil {
+		one.UsedAt = fi.ModTime().UTC()
+	}
+	return one
+}
+
+// Prune removes snapshots that no box took for olderThan, and what dead boxes left; dryRun only tells. It adds to the report.
+func (u *Upkeep) Prune(ctx context.Context, r *workorder.CacheReport, olderThan time.Duration, dryRun bool) error {
+	now := time.Now()
+	if u.Now != nil {
+		now = u.Now()
+	}
+	var trash *os.Root
+	var folder *cachevolume.Folder
+	var gone []removed
+	var dead []string
+	err := u.with(ctx, func(s shelf) (err error) {
+		keep := func(_ int, used time.Time) bool { return olderThan > 0 && now.Sub(used) < olderThan }
+		if gone, err = s.prune(keep, dryRun); err != nil {
+			return err
+		}
+		if dryRun {
+			dead, err = s.folder.Dead()
+			return err
+		}
+		folder = s.folder
+		if _, err = s.folder.Reap(); err != nil {
+			return err
+		}
+		trash, err = s.folder.Trash()
+		return err
+	})
+	for _, g := range gone {
+		one := g.report(filepath.Dir(g.dir))
+		if dryRun {
+			one.Bytes, _ = cachevolume.Usage(ctx, g.dir) // what goes meanwhile counts as nothing
+			r.FreedBytes += one.Bytes
+		}
+		r.RemovedSnapshots = append(r.RemovedSnapshots, one)
+	}
+	freed, uerr := cachevolume.Usage(ctx, dead...)
+	r.FreedBytes += freed
+	if trash != nil {
+		freed, terr := cachevolume.Usage(ctx, folder.Path("trash"))
+		r.FreedBytes += freed
+		err = errors.Join(err, terr)
+		folder.EmptyTrash(trash)
+	}
+	return errors.Join(err, uerr)
+}

@@ -1,0 +1,141 @@
+package tools
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/versions"
+)
+
+// npm is a package of the npm registry that holds the program itself: its scripts are never run.
+type npm struct {
+	pkg string // ARCH stands for x64 or arm64
+	// since is the first version that counts, and below the first that does not; empty means no bound.
+	since, below string
+	// files are programs by their path in the package; nil means those that it declares.
+	files map[string]string
+}
+
+func (w npm) String() string { return "npm package " + w.name() }
+
+func (w npm) name() string {
+	arch := "x64"
+	if runtime.GOARCH == "arm64" {
+		arch = "arm64"
+	}
+	return strings.ReplaceAll(w.pkg, "ARCH", arch)
+}
+
+func (w npm) list(ctx context.Context, b *Tools, _ *tool) ([]string, error) {
+	out, err := b.run(ctx, "/", nil, "npm", "view", w.name(), "versions", "--json", "--loglevel=error")
+	if err != nil {
+		return nil, fmt.Errorf("the registry cannot be asked: %w", npmError(out, err))
+	}
+	list, err := oneOrMore(out)
+	if err != nil {
+		return nil, fmt.Errorf("read the registry's answer: %w", err)
+	}
+	return slices.DeleteFunc(list, func(v string) bool {
+		return w.since != "" && versions.Compare(v, w.since) < 0 || w.below != "" && versions.Compare(v, w.below) >= 0
+	}), nil
+}
+
+// oneOrMore reads npm's JSON, in which a list of one is no list.
+func oneOrMore(out []byte) (list []string, err error) {
+	one := ""
+	if json.Unmarshal(out, &one) == nil {
+		return []string{one}, nil
+	}
+	return list, json.Unmarshal(out, &list)
+}
+
+// npmError is what npm says of its failure, in a word.
+func npmError(out []byte, err error) error {
+	var said struct {
+		Error struct{ Code, Summary string }
+	}
+	if json.Unmarshal(out, &said) == nil && said.Error.Code != "" {
+		return fmt.Errorf("%s: %s", said.Error.Code, said.Error.Summary)
+	}
+	return brief(err)
+}
+
+func (w npm) fill(ctx context.Context, b *Tools, _ *tool, version, dir string) error {
+	cache := filepath.Join(dir, ".cache")
+	out, err := b.run(ctx, dir, []string{"npm_config_cache=" + cache}, "npm", "install", "--prefix", dir, "--ignore-scripts", "--no-package-lock", "--no-audit",
+		"--no-fund", "--json", "--loglevel=error", w.name()+"@"+version)
+	if err != nil {
+		return fmt.Errorf("npm install %s@%s: %w", w.name(), version, npmError(out, err))
+	}
+	if err := os.RemoveAll(cache); err != nil {
+		return err
+	}
+	pkg := filepath.Join(dir, "node_modules", w.name())
+	files := w.files
+	if files == nil {
+		if files, err = declared(pkg); err != nil {
+			return err
+		}
+	}
+	at := map[string]string{}
+	for name, path := range files {
+		at[name] = filepath.Join(pkg, filepath.Join("/", path))
+		if err := os.Chmod(at[name], 0o755); err != nil {
+			return err
+		}
+	}
+	return links(dir, at)
+}
+
+// declared are the programs of a package, by name.
+func declared(pkg string) (map[string]string, error) {
+	text, err := os.ReadFile(filepath.Join(pkg, "package.json"))
+	if err != nil {
+		return nil, err
+	}
+	var m struct{ Bin map[string]string }
+	if err := json.Unmarshal(text, &m); err != nil {
+		return nil, fmt.Errorf("read package.json: %w", err)
+	}
+	for name := range m.Bin {
+		if name != filepath.Base(name) || strings.HasPrefix(name, ".") {
+			return nil, fmt.Errorf("%q cannot name a program", name)
+		}
+	}
+	return m.Bin, nil
+}
+
+// npmFor is the newest npm that says it runs on a version of Node, and is no newer than the image's.
+func npmFor(ctx context.Context, b *Tools, node string) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, lookTime, fmt.Errorf("it took longer than %s", lookTime))
+	defer cancel()
+	most := b.version(ctx, b.table["npm"], b.Path)
+	out, err := b.run(ctx, "/", nil, "npm", "view", "npm@<="+most, "version", "engines.node", "--json", "--loglevel=error")
+	if err != nil {
+		return "", fmt.Errorf("the registry cannot be asked: %w", npmError(out, err))
+	}
+	var list []struct {
+		Version string `json:"version"`
+		Node    string `json:"engines.node"`
+	}
+	if err := json.Unmarshal(out, &list); err != nil {
+		return "", fmt.Errorf("read the registry's answer: %w", err)
+	}
+	var fit []string
+	for _, n := range list {
+		if r, err := versions.Parse(n.Node); err == nil && r.Has(node) {
+			fit = append(fit, n.Version)
+		}
+	}
+	all, err := versions.Parse("*")
+	if newest := all.Newest(fit); err == nil && newest != "" {
+		return newest, nil
+	}
+	return "", fmt.Errorf("none up to %s runs on node %s", most, node)
+}

@@ -1,0 +1,248 @@
+// Package tools gives a box the tools that a project asks for, in the versions that it asks for, before any code of the repository runs.
+package tools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/apt"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/versions"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Dir is where tools are: TOOL/VERSION, root's, with the programs of each in its folder bin, and links to all of them in bin.
+const Dir = "/opt/tools"
+
+// lookTime bounds one look at what a way has: a registry's list of versions takes seconds.
+const lookTime = time.Minute
+
+// near is how many versions an error names for a way that has others.
+const near = 3
+
+// Tools installs tools. Root runs it.
+type Tools struct {
+	// Dir is where they are put.
+	Dir string
+	// Path is where root finds programs. It has no folder that others can write, since root runs what it finds.
+	Path string
+	// Commands is the PATH of the project's commands, which gets the tools in front.
+	Commands string
+	// User is who asks a program for its version: root runs what fetches tools, and not what was fetched. nil means the caller.
+	User *proc.Credential
+	// Log opens the log of an Install, which closes it.
+	Log func() (io.WriteCloser, error)
+
+	table map[string]*tool // nil means the one of this package
+	log   io.Writer
+	apt   *apt.Manager
+	mise  string // the program, once it is there
+}
+
+// tool is a row of the table.
+type tool struct {
+	name string
+	// programs are what it brings; the first says its version.
+	programs []string
+	// asks makes the first program say its version; nil means --version.
+	asks []string
+	ways []way
+}
+
+// way is where a tool comes from.
+type way interface {
+	String() string
+	// list returns the versions that it has.
+	list(ctx context.Context, b *Tools, t *tool) ([]string, error)
+	// fill makes dir hold the tool, with its programs in dir/bin.
+	fill(ctx context.Context, b *Tools, t *tool, version, dir string) error
+}
+
+// Install makes the tools be there, and returns the variables that all commands need to use them. Where some cannot be had it returns
+// an *Error that names all of them, and the variables for the others.
+func (b *Tools) Install(ctx context.Context, asked map[string]string) (env map[string]string, err error) {
+	log, err := b.Log()
+	if err != nil {
+		return nil, fmt.Errorf("install tools: %w", err)
+	}
+	defer log.Close()
+	b.log, b.apt = log, &apt.Manager{Log: log, Env: b.environ()}
+	if b.table == nil {
+		b.table = table()
+	}
+	if err := b.begin(); err != nil {
+		return nil, fmt.Errorf("install tools: %w", err)
+	}
+	defer os.RemoveAll(b.home())
+	asked = b.plus(asked)
+	failed := &Error{}
+	env = map[string]string{"PATH": filepath.Join(b.Dir, "bin") + ":" + b.Commands}
+	for _, name := range workorder.ToolNames() {
+		want, wanted := asked[name]
+		if !wanted {
+			continue
+		}
+		miss := b.one(ctx, b.table[name], want)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if miss != nil {
+			failed.Missing = append(failed.Missing, *miss)
+			continue
+		}
+		b.variables(name, env)
+		if name == "node" && asked["npm"] == "" {
+			if miss := b.companion(ctx); miss != nil {
+				failed.Missing = append(failed.Missing, *miss)
+			}
+		}
+	}
+	if len(failed.Missing) > 0 {
+		return env, failed
+	}
+	return env, nil
+}
+
+// plus adds what a tool cannot be without: Maven and Gradle run on the Java that the image may lack.
+func (b *Tools) plus(asked map[string]string) map[string]string {
+	all := map[string]string{}
+	for name, want := range asked {
+		all[name] = want
+		if name == "maven" || name == "gradle" {
+			if all["java"] == "" && asked["java"] == "" {
+				all["java"] = "*"
+			}
+		}
+	}
+	return all
+}
+
+// one makes one tool be there; nil means it is.
+func (b *Tools) one(ctx context.Context, t *tool, want string) *Missing {
+	miss := &Missing{Tool: t.name, Asked: want}
+	r, err := versions.Parse(want)
+	if err != nil {
+		miss.Tried = append(miss.Tried, Tried{Err: err})
+		return miss
+	}
+	has := b.version(ctx, t, b.Path)
+	if r.Has(has) {
+		b.logf("%s %s: the image has %s", t.name, want, has)
+		return nil
+	}
+	miss.Tried = append(miss.Tried, Tried{Way: "image", Has: compact(has)})
+	if kept := b.kept(ctx, t, r); kept != "" {
+		if err := b.link(t, kept); err == nil {
+			b.logf("%s %s: %s is there", t.name, want, kept)
+			return nil
+		}
+	}
+	for _, w := range t.ways {
+		tried := b.try(ctx, t, r, w)
+		if tried == nil || ctx.Err() != nil {
+			return nil
+		}
+		b.logf("%s %s: %s", t.name, want, tried)
+		miss.Tried = append(miss.Tried, *tried)
+	}
+	return miss
+}
+
+// try goes one way; nil means the tool is there.
+func (b *Tools) try(ctx context.Context, t *tool, r versions.Range, w way) *Tried {
+	tried := &Tried{Way: w.String()}
+	look, cancel := context.WithTimeoutCause(ctx, lookTime, fmt.Errorf("it took longer than %s", lookTime))
+	list, err := w.list(look, b, t)
+	cancel()
+	if err != nil {
+		tried.Err = err
+		return tried
+	}
+	newest := r.Newest(list)
+	if newest == "" {
+		tried.Has = r.Near(list, near)
+		return tried
+	}
+	b.logf("%s %s: %s of %s", t.name, r, newest, w)
+	if tried.Err = b.put(ctx, t, r, w, newest); tried.Err != nil {
+		tried.Has = []string{newest}
+		return tried
+	}
+	return nil
+}
+
+// put installs one version: in a folder that does not count, which a rename makes one that does.
+func (b *Tools) put(ctx context.Context, t *tool, r versions.Range, w way, version string) error {
+	if !folderName.MatchString(version) {
+		return fmt.Errorf("%q cannot name a folder", version)
+	}
+	dir, err := os.MkdirTemp(b.Dir, unfinished)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil { // everybody runs what is in it
+		return err
+	}
+	if err := w.fill(ctx, b, t, version, dir); err != nil {
+		return err
+	}
+	if says := b.version(ctx, t, filepath.Join(dir, "bin")+":"+b.path()); !r.Has(says) {
+		return fmt.Errorf("version %s does not run here, or says another version: %q", version, says)
+	}
+	place := filepath.Join(b.Dir, t.name, version)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(place), 0o755), os.RemoveAll(place), os.Rename(dir, place)); err != nil {
+		return err
+	}
+	return b.link(t, version)
+}
+
+// variables adds what users of a tool need beside PATH.
+func (b *Tools) variables(name string, env map[string]string) {
+	switch name {
+	case "java":
+		if program, err := filepath.EvalSymlinks(filepath.Join(b.Dir, "bin", "java")); err == nil {
+			env["JAVA_HOME"] = filepath.Dir(filepath.Dir(program))
+		}
+	case "go":
+		env["GOTOOLCHAIN"] = "local" // Go would fetch another version by itself
+	}
+}
+
+// companion gives a Node that is not the image's an npm that it can run: the image's is made for the image's Node.
+func (b *Tools) companion(ctx context.Context) *Missing {
+	if _, err := os.Lstat(filepath.Join(b.Dir, "bin", "node")); err != nil {
+		return nil
+	}
+	node := b.version(ctx, b.table["node"], b.path())
+	newest, err := npmFor(ctx, b, node)
+	if err != nil {
+		return &Missing{Tool: "npm", Asked: "for node " + node, Tried: []Tried{{Way: "npm", Err: err}}}
+	}
+	return b.one(ctx, b.table["npm"], newest)
+}
+
+// Trusted is a PATH without the folders below others, and without those that depend on the current one.
+func Trusted(path string, others ...string) string {
+	return strings.Join(slices.DeleteFunc(strings.Split(path, ":"), func(dir string) bool {
+		return !filepath.IsAbs(dir) || slices.ContainsFunc(others, func(o string) bool { return strings.HasPrefix(filepath.Clean(dir)+"/", o+"/") })
+	}), ":")
+}
+
+// home is the home folder of what root runs here: what programs keep there is of no use later.
+func (b *Tools) home() string { return filepath.Join(b.Dir, ".home") }
+
+func (b *Tools) path() string { return filepath.Join(b.Dir, "bin") + ":" + b.Path }
+
+func (b *Tools) logf(format string, a ...any) { fmt.Fprintf(b.log, format+"\n", a...) }
+
+func compact(list ...string) []string {
+	return slices.DeleteFunc(list, func(s string) bool { return s == "" })
+}

@@ -1,0 +1,203 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/handoff"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// lastOrOne accepts one task id, or none: the last task is meant.
+func lastOrOne(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return oneTask(cmd, args)
+	}
+	return nil
+}
+
+// meant is the task that the arguments name, collected if it has ended; without one it is the last that was begun.
+func (a *App) meant(ctx context.Context, args []string) (*store.Record, error) {
+	id := ""
+	if len(args) > 0 {
+		id = args[0]
+	} else {
+		st, err := a.store()
+		if err != nil {
+			return nil, err
+		}
+		list, err := st.List()
+		if err != nil {
+			return nil, err
+		}
+		if len(list) == 0 {
+			return nil, fault.New(workorder.ExitNotFound, errors.New("there are no tasks yet"), "`sandbox-agent create` starts one")
+		}
+		id = list[0].TaskID
+	}
+	st, rec, err := a.task(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return a.collect(ctx, st, rec)
+}
+
+// place is the repository of this machine that has the task's work.
+func (a *App) place(ctx context.Context, args []string) (*handoff.Place, error) {
+	rec, err := a.meant(ctx, args)
+	if err != nil {
+		return nil, err
+	}
+	res, err := outcome.ReadResult(rec)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := handoff.Here()
+	if err != nil {
+		return nil, err
+	}
+	repo := rec.LocalRepo
+	if repo == "" {
+		repo = rec.Repo
+	}
+	return handoff.Open(ctx, handoff.Work{Task: rec.TaskID, Branch: res.Branch, Repo: repo, Base: res.BaseSHA, Head: res.HeadSHA}, dir)
+}
+
+func newDiffCmd(a *App) *cobra.Command {
+	stat, names := false, false
+	cmd := &cobra.Command{
+		Use: "diff [TASK]", Short: "Show what a task changed", Args: lastOrOne, ValidArgsFunction: a.completeTasks(false),
+		Long: `Shows what the task's branch changed since its base, as git does. Without a task it is the last one.
+The repository is the task's own where it is on this machine; else go to your clone of it.`,
+		Example: "  sandbox-agent diff\n  sandbox-agent diff A1B2 --stat\n  sandbox-agent diff A1B2 > work.patch",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := a.place(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			options := []string{"--binary"}
+			switch {
+			case stat && names:
+				return usage("give --stat or --name-only, not both")
+			case stat:
+				options = []string{"--stat"}
+			case names:
+				options = []string{"--name-only"}
+			}
+			if !isTerminal(a.Stdout) {
+				return p.Diff(cmd.Context(), a.Stdout, options...)
+			}
+			w := &diffWriter{w: a.Stdout, color: a.color(a.Stdout)}
+			return errors.Join(p.Diff(cmd.Context(), w, options...), w.flush())
+		},
+	}
+	cmd.Flags().BoolVar(&stat, "stat", false, "lines per file only")
+	cmd.Flags().BoolVar(&names, "name-only", false, "names of files only")
+	return cmd
+}
+
+// diffWriter makes a diff safe for a terminal, which would obey what the agent wrote, and colours its lines.
+type diffWriter struct {
+	w     io.Writer
+	color bool
+	part  []byte // of a line
+}
+
+func (d *diffWriter) Write(b []byte) (int, error) {
+	d.part = append(d.part, b...)
+	end := strings.LastIndexByte(string(d.part), '\n') + 1
+	if end == 0 {
+		return len(b), nil
+	}
+	lines := string(d.part[:end])
+	d.part = append([]byte(nil), d.part[end:]...)
+	out := bufio.NewWriter(d.w)
+	for line := range strings.Lines(lines) {
+		d.line(out, strings.TrimSuffix(line, "\n"))
+	}
+	return len(b), out.Flush()
+}
+
+func (d *diffWriter) line(out io.Writer, s string) {
+	color := ""
+	switch {
+	case !d.color:
+	case strings.HasPrefix(s, "+"):
+		color = "\x1b[32m"
+	case strings.HasPrefix(s, "-"):
+		color = "\x1b[31m"
+	case strings.HasPrefix(s, "@@"):
+		color = "\x1b[36m"
+	case strings.HasPrefix(s, "diff "):
+		color = "\x1b[1m"
+	}
+	end := ""
+	if color != "" {
+		end = "\x1b[0m"
+	}
+	fmt.Fprintln(out, color+text.Clean(s)+end)
+}
+
+// flush writes a last line without an end.
+func (d *diffWriter) flush() error {
+	if len(d.part) == 0 {
+		return nil
+	}
+	_, err := d.Write([]byte{'\n'})
+	return err
+}
+
+func newCheckoutCmd(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "checkout [TASK]", Short: "Switch to a task's branch", Args: lastOrOne, ValidArgsFunction: a.completeTasks(false),
+		Long:    `Switches the work tree to the task's branch. Uncommitted changes are never overwritten. Without a task it is the last one.`,
+		Example: "  sandbox-agent checkout A1B2",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := a.place(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			before, err := p.Checkout(cmd.Context())
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(a.Stdout, "%s is at %s\nback: git -C %s switch %s\n", text.Clean(p.Path()), text.Clean(p.Branch), text.Clean(p.Path()), text.Clean(before))
+			return nil
+		},
+	}
+}
+
+func newApplyCmd(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "apply [TASK]", Short: "Put a task's changes into the work tree, uncommitted", Args: lastOrOne, ValidArgsFunction: a.completeTasks(false),
+		Long: `Merges what the task changed into the work tree and the index, and commits nothing. It does all of it or
+nothing: where the changes conflict with what is checked out, or a file has uncommitted changes, nothing is
+touched. Without a task it is the last one.`,
+		Example: "  sandbox-agent apply A1B2\n  git diff --cached",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := a.place(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			files, err := p.Apply(cmd.Context())
+			if err != nil {
+				return err
+			}
+			for _, f := range files {
+				fmt.Fprintln(a.Stdout, text.Clean(f))
+			}
+			fmt.Fprintf(a.Stderr, "%d files changed in %s, none committed\n", len(files), text.Clean(p.Path()))
+			return nil
+		},
+	}
+}

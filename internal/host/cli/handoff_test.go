@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// TestHandoff takes a task's work over: by its id, or as the last task.
+func TestHandoff(t *testing.T) {
+	t.Parallel()
+	repo, state, dir := t.TempDir(), t.TempDir(), t.TempDir()
+	git := func(args ...string) string { t.Helper(); return gittest.Git(t, repo, args...) }
+	git("init", "-q", "-b", "main")
+	git("commit", "-q", "--allow-empty", "-m", "base")
+	base := git("rev-parse", "HEAD")
+	git("switch", "-q", "-c", "agent/T-A1B2C3D4-x")
+	write(t, filepath.Join(repo, "new"), "\x1b[2Jnew\n")
+	git("add", "-A")
+	git("commit", "-q", "-m", "work")
+	head := git("rev-parse", "HEAD")
+	git("switch", "-q", "main")
+	result := &workorder.Result{TaskID: "T-A1B2C3D4", Status: workorder.StatusSuccess, Branch: "agent/T-A1B2C3D4-x", BaseSHA: base, HeadSHA: head}
+	b, err := json.Marshal(result)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, workorder.ResultFile), string(b))
+	lock, err := store.New(state).Create(&store.Record{TaskID: "T-A1B2C3D4", CreatedAt: time.Now(), Collected: true, Dir: dir, LocalRepo: repo, Status: workorder.StatusSuccess})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock.Unlock()
+	run := func(want int, args ...string) string {
+		t.Helper()
+		var out, errs bytes.Buffer
+		a := &App{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(name string) string {
+			return map[string]string{"SANDBOX_AGENT_STATE_DIR": state}[name]
+		}}
+		if code := Main(t.Context(), a, args); code != want {
+			t.Errorf("%q: exit %d: %s", args, code, errs.String())
+		}
+		return out.String()
+	}
+	if got := run(0, "diff", "A1B2", "--name-only"); got != "new\n" {
+		t.Errorf("diff: %q", got)
+	}
+	if got := run(0, "diff"); !strings.Contains(got, "+\x1b[2Jnew\n") { // as it is, for git apply
+		t.Errorf("diff: %q", got)
+	}
+	if got := run(0, "apply"); got != "new\n" || git("status", "--porcelain") != "A  new" {
+		t.Errorf("apply: %q, %q", got, git("status", "--porcelain"))
+	}
+	git("reset", "-q", "--hard")
+	run(0, "checkout", "a1b2")
+	if got := git("branch", "--show-current"); got != result.Branch {
+		t.Errorf("on %q", got)
+	}
+	run(workorder.ExitNotFound, "open", "--print")
+	write(t, filepath.Join(dir, workorder.ReportHTML), "<p>")
+	if got := run(0, "open"); got != filepath.Join(dir, workorder.ReportHTML)+"\n" {
+		t.Errorf("open: %q", got)
+	}
+	run(workorder.ExitNotFound, "open", "--pr")
+	run(workorder.ExitUsage, "diff", "--stat", "--name-only")
+	if err := os.RemoveAll(filepath.Join(state, "T-A1B2C3D4")); err != nil {
+		t.Fatal(err)
+	}
+	run(workorder.ExitNotFound, "diff")
+}
+
+// A terminal obeys nothing of a diff; a line that comes in parts is one.
+func TestDiffOnATerminal(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	w := &diffWriter{w: &out, color: true}
+	for _, part := range []string{"@@ -1 +1 @@\n+a\x1b[2Jb", "c\n-d\n e", "f"} {
+		if _, err := w.Write([]byte(part)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.flush(); err != nil || out.String() != "\x1b[36m@@ -1 +1 @@\x1b[0m\n\x1b[32m+abc\x1b[0m\n\x1b[31m-d\x1b[0m\n ef\n" {
+		t.Errorf("%q, %v", &out, err)
+	}
+}

@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// openTime bounds the program that hands a page to the browser; it does not wait for that one.
+const openTime = 10 * time.Second
+
+type openOptions struct{ report, pr, print bool }
+
+func newOpenCmd(a *App) *cobra.Command {
+	o := &openOptions{}
+	cmd := &cobra.Command{
+		Use: "open [TASK]", Short: "Open a task's pull request or report in the browser", Args: lastOrOne, ValidArgsFunction: a.completeTasks(false),
+		Long: `Opens the task's pull request, else its report, and prints which. Where there is no browser it only prints it.
+Without a task it is the last one.`,
+		Example: "  sandbox-agent open\n  sandbox-agent open A1B2 --report\n  sandbox-agent open A1B2 --print",
+		RunE:    func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args, a) },
+	}
+	cmd.Flags().BoolVar(&o.report, "report", false, "the report, also where there is a pull request")
+	cmd.Flags().BoolVar(&o.pr, "pr", false, "the pull request, or an error where there is none")
+	cmd.Flags().BoolVar(&o.print, "print", false, "print it and open nothing")
+	return cmd
+}
+
+func (o *openOptions) do(ctx context.Context, args []string, a *App) error {
+	if o.report && o.pr {
+		return usage("give --report or --pr, not both")
+	}
+	rec, err := a.meant(ctx, args)
+	if err != nil {
+		return err
+	}
+	res, err := outcome.ReadResult(rec)
+	if err != nil {
+		return err
+	}
+	page := ""
+	if res.PR != nil && !o.report {
+		page = res.PR.URL
+	}
+	if page == "" && !o.pr {
+		if page = filepath.Join(rec.Dir, workorder.ReportHTML); !exists(page) {
+			page = ""
+		}
+	}
+	if page == "" {
+		return fault.New(workorder.ExitNotFound, fmt.Errorf("task %s has no such page", rec.TaskID), "`sandbox-agent result "+rec.TaskID+"` shows what it has; `sandbox-agent pr open "+rec.TaskID+"` opens a pull request")
+	}
+	fmt.Fprintln(a.Stdout, text.Clean(page))
+	if o.print {
+		return nil
+	}
+	return a.browse(ctx, page)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// browse hands a page to the user's browser. A machine without one is no error: the page was printed.
+func (a *App) browse(ctx context.Context, page string) error {
+	program := "xdg-open"
+	if runtime.GOOS == "darwin" {
+		program = "open"
+	} else if a.Getenv("DISPLAY") == "" && a.Getenv("WAYLAND_DISPLAY") == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	err := proc.Run(ctx, proc.Spec{Argv: []string{program, page}, Env: os.Environ()})
+	if errors.Is(err, proc.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open %s: %w", page, err)
+	}
+	return nil
+}

@@ -1,0 +1,252 @@
+package detect
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tailscale/hujson"
+
+	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// devcontainer is what is used of a devcontainer.json (containers.dev/implementors/json_reference).
+type devcontainer struct {
+	Image                string                     `json:"image"`
+	DockerFile           string                     `json:"dockerFile"`
+	Build                json.RawMessage            `json:"build"`
+	Features             map[string]json.RawMessage `json:"features"`
+	OnCreateCommand      json.RawMessage            `json:"onCreateCommand"`
+	UpdateContentCommand json.RawMessage            `json:"updateContentCommand"`
+	PostCreateCommand    json.RawMessage            `json:"postCreateCommand"`
+	ContainerEnv         map[string]*string         `json:"containerEnv"`
+	RemoteEnv            map[string]*string         `json:"remoteEnv"`
+	DockerComposeFile    json.RawMessage            `json:"dockerComposeFile"`
+	Service              string                     `json:"service"`
+	RunServices          []string                   `json:"runServices"`
+	ForwardPorts         []any                      `json:"forwardPorts"`
+}
+
+// devcontainerFiles are the places that the specification names, in its order.
+var devcontainerFiles = []string{".devcontainer/devcontainer.json", ".devcontainer.json"}
+
+func (d *detector) devcontainer() {
+	f := d.first(devcontainerFiles...)
+	if f == nil {
+		return
+	}
+	if len(f.text) > maxWorkflow || deep(f.text) {
+		d.leave(Place{File: f.name}, f.name, "it is larger than 256 kB, or "+errDeep.Error())
+		return
+	}
+	root, err := hujson.Parse([]byte(f.text))
+	if err != nil {
+		d.leave(Place{File: f.name}, f.name, "it is not JSON with comments: "+err.Error())
+		return
+	}
+	at := func(key string) Place {
+		if v := root.Find("/" + key); v != nil {
+			return f.at(v.StartOffset)
+		}
+		return Place{File: f.name}
+	}
+	plain := root.Clone()
+	plain.Standardize()
+	var c devcontainer
+	if err := json.Unmarshal(plain.Pack(), &c); err != nil {
+		d.leave(Place{File: f.name}, f.name, err.Error())
+		return
+	}
+	for _, unused := range []struct {
+		why  string
+		keys []string
+	}{
+		{"the sandbox has an image of its own", []string{"image", "dockerFile", "build"}},
+		{"it would run on this machine", []string{"initializeCommand"}},
+		{"the sandbox is held by its own rules, and no folder of this machine is in it", []string{"mounts", "workspaceMount", "runArgs", "privileged", "capAdd", "securityOpt"}},
+	} {
+		for _, key := range unused.keys {
+			if root.Find("/"+key) != nil {
+				d.leave(at(key), key, unused.why)
+			}
+		}
+	}
+	for _, step := range []struct {
+		key string
+		raw json.RawMessage
+	}{{"onCreateCommand", c.OnCreateCommand}, {"updateContentCommand", c.UpdateContentCommand}, {"postCreateCommand", c.PostCreateCommand}} {
+		d.lifecycle(at(step.key), step.key, step.raw)
+	}
+	d.devcontainerEnv(at("containerEnv"), c.ContainerEnv)
+	d.devcontainerEnv(at("remoteEnv"), c.RemoteEnv)
+	d.features(at("features"), c.Features)
+	for _, p := range c.ForwardPorts {
+		// One of another host is a service's.
+		if port := portOf(fmt.Sprint(p)); port != 0 && !strings.Contains(fmt.Sprint(p), ":") {
+			d.ports = append(d.ports, port)
+		}
+	}
+	d.devcontainerCompose(f, &c, at("dockerComposeFile"))
+}
+
+// lifecycle takes a command: a text for a shell, a list of arguments, or several by name.
+func (d *detector) lifecycle(at Place, key string, raw json.RawMessage) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return
+	}
+	var named map[string]json.RawMessage
+	if json.Unmarshal(raw, &named) == nil {
+		for _, name := range sortedKeys(named) {
+			d.lifecycle(at, key+"."+name, named[name])
+		}
+		return
+	}
+	command := ""
+	var args []string
+	if json.Unmarshal(raw, &command) != nil {
+		if json.Unmarshal(raw, &args) != nil {
+			d.leave(at, key, "it is no command")
+			return
+		}
+		command = quoted(args)
+	}
+	if strings.Contains(command, "${") && devVariable.MatchString(command) {
+		d.leave(at, key, "it uses variables of the editor")
+		return
+	}
+	d.setup(at, command)
+}
+
+// devVariable is a variable that only the editor knows.
+var devVariable = regexp.MustCompile(`\$\{(localEnv|containerEnv|localWorkspaceFolder|containerWorkspaceFolder|devcontainerId)\b`)
+
+func (d *detector) devcontainerEnv(at Place, env map[string]*string) {
+	for _, name := range sortedKeys(env) {
+		switch v := env[name]; {
+		case v == nil:
+		case ownPlace.MatchString(name) && rooted.MatchString(*v):
+			d.leave(at, "env."+name, "it is a place of the devcontainer's image or volumes")
+		default:
+			d.variable(at, "env."+name, name, *v)
+		}
+	}
+}
+
+// ownPlace and rooted are the names and values of variables that tell tools where they keep things: a GOPATH in a volume that is not there
+// fails all of them.
+var (
+	ownPlace = regexp.MustCompile(`(?:PATH|HOME|DIR|CACHE|HISTORY)$`)
+	rooted   = regexp.MustCompile(`^/[^/]+/.`)
+)
+
+// variable adds one of the environment where its value is plain; a value that the host fills in may be a secret, and is the user's
+// to decide.
+func (d *detector) variable(at Place, what, name, value string) {
+	switch {
+	case !workorder.ValidEnvName(name), len(d.Env) >= maxList:
+	case strings.Contains(value, "${"), strings.Contains(value, unset), !plainName(value), len(value) > maxServiceText:
+		d.leave(at, what, "its value is not a plain text")
+	case serverVariable(name):
+		d.leave(at, what, "it names the server that gets the key of your model, which only you can")
+	case projects.LooksSecret(value):
+		d.leave(at, what, "its value looks like a secret")
+	case !slices.ContainsFunc(d.Env, func(v Var) bool { return v.Name == name }):
+		d.Env = append(d.Env, Var{name, value, at})
+	}
+}
+
+// serverVariable reports whether a project goes by a variable of its env for the server that it sends keys of models to.
+func serverVariable(name string) bool {
+	return name == workorder.APIAnthropic.BaseURLVariable() || name == workorder.APIOpenAI.BaseURLVariable()
+}
+
+// featureTools are the features of containers.dev that bring a tool.
+var featureTools = map[string]string{
+	"node": "node", "python": "python", "go": "go", "rust": "rust", "java": "java", "ruby": "ruby", "php": "php",
+}
+
+// features takes the versions that the features name.
+func (d *detector) features(at Place, features map[string]json.RawMessage) {
+	for _, id := range sortedKeys(features) {
+		name, _, _ := strings.Cut(path.Base(id), ":")
+		tool := featureTools[name]
+		switch {
+		case name == "docker-in-docker", name == "docker-outside-of-docker", name == "common-utils", name == "git":
+			continue // the sandbox has them
+		case tool == "":
+			d.leave(at, id, "the feature is not known")
+			continue
+		}
+		var options struct {
+			Version any `json:"version"`
+		}
+		version := ""
+		if json.Unmarshal(features[id], &options) == nil && options.Version != nil {
+			version = fmt.Sprint(options.Version)
+		}
+		if version == "" || version == "latest" || version == "lts" || version == "os-provided" {
+			continue
+		}
+		d.tool(at, tool, version)
+	}
+}
+
+// devcontainerCompose takes the services of the compose files that it names.
+func (d *detector) devcontainerCompose(f *file, c *devcontainer, at Place) {
+	var names []string
+	one := ""
+	if json.Unmarshal(c.DockerComposeFile, &one) == nil && one != "" {
+		names = []string{one}
+	} else if len(c.DockerComposeFile) > 0 && json.Unmarshal(c.DockerComposeFile, &names) != nil {
+		d.leave(at, "dockerComposeFile", "it is no list of files")
+	}
+	for _, n := range names[:min(len(names), maxList)] {
+		in := path.Join(path.Dir(f.name), n)
+		if !plainName(n) {
+			d.leave(at, shown(n), "its name has characters that cannot be shown")
+			continue
+		}
+		if path.IsAbs(n) || strings.HasPrefix(in, "..") {
+			d.leave(at, n, "it lies outside of the repository")
+			continue
+		}
+		file := d.open(in)
+		if file == nil {
+			d.leave(at, n, "there is no such file")
+			continue
+		}
+		d.composeFile(file, func(service string) bool {
+			return service != c.Service && (len(c.RunServices) == 0 || slices.Contains(c.RunServices, service))
+		})
+	}
+}
+
+// quoted is a list of arguments as a command of a shell.
+func quoted(args []string) string {
+	var words []string
+	for _, a := range args {
+		if plainWord.MatchString(a) {
+			words = append(words, a)
+			continue
+		}
+		words = append(words, "'"+strings.ReplaceAll(a, "'", `'\''`)+"'")
+	}
+	return strings.Join(words, " ")
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+
+// portOf is a port of a text such as 3000 or db:5432; 0 means none.
+func portOf(s string) int {
+	const highest = 65535
+	n, err := strconv.Atoi(s[strings.LastIndex(s, ":")+1:])
+	if err != nil || n < 1 || n > highest {
+		return 0
+	}
+	return n
+}

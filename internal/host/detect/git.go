@@ -1,0 +1,29 @@
+package detect
+
+import (
+	"regexp"
+
+	"github.com/sandbox-agent/sandbox-agent/projects"
+)
+
+var (
+	originURL = regexp.MustCompile(`(?s)\[remote "origin"\][^\[]*?\burl\s*=\s*(\S+)`)
+	headRef   = regexp.MustCompile(`^ref: refs/heads/(\S+)`)
+)
+
+// git reads remote and branch of a folder that has them; a tree of a commit has not.
+func (d *detector) git() {
+	if f := d.open(".git/config"); f != nil {
+		// A remote that holds a credential is not repeated.
+		if m := originURL.FindStringSubmatch(f.text); m != nil && plainName(m[1]) {
+			if t, err := projects.RepoTransport(m[1]); err == nil && t != projects.TransportLocal {
+				d.Remote = m[1]
+			}
+		}
+	}
+	if f := d.open(".git/HEAD"); f != nil {
+		if m := headRef.FindStringSubmatch(f.text); m != nil && plainName(m[1]) {
+			d.Branch = m[1]
+		}
+	}
+}

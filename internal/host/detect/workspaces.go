@@ -1,0 +1,185 @@
+package detect
+
+import (
+	"encoding/json"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+var (
+	goUseBlock = regexp.MustCompile(`(?ms)^use\s*\((.*?)^\s*\)`)
+	goUseLine  = regexp.MustCompile(`(?m)^use\s+([^\s(]\S*)`)
+	goUseAny   = regexp.MustCompile(`(?m)^use\b`)
+	goWorkLine = regexp.MustCompile(`(?m)^go\s+(\S+)`)
+	memberForm = regexp.MustCompile(`^[A-Za-z0-9._@/-]+$`)
+)
+
+// goWork takes a workspace of several Go modules: one setup, and checks of all its modules, which `./...` at its root is not.
+func (d *detector) goWork() {
+	f := d.open("go.work")
+	if f == nil {
+		d.golang()
+		return
+	}
+	text := regexp.MustCompile(`//[^\n]*`).ReplaceAllString(f.text, "")
+	var uses []string
+	for _, m := range goUseBlock.FindAllStringSubmatch(text, -1) {
+		uses = append(uses, strings.Fields(m[1])...)
+	}
+	for _, m := range goUseLine.FindAllStringSubmatch(text, -1) {
+		uses = append(uses, m[1])
+	}
+	var modules []string
+	if len(uses) > maxList {
+		d.leave(f.find(goUseAny), f.name, "only its first 40 modules are looked at")
+		uses = uses[:maxList]
+	}
+	for _, u := range uses {
+		dir := path.Clean(strings.Trim(u, `"`))
+		if memberForm.MatchString(dir) && fs.ValidPath(dir) && d.has(path.Join(dir, "go.mod")) {
+			modules = append(modules, "./"+path.Join(dir, "..."))
+		}
+	}
+	if len(modules) == 0 {
+		d.golang()
+		return
+	}
+	at := f.find(goWorkLine)
+	if m := goWorkLine.FindStringSubmatch(text); m != nil {
+		d.tool(at, "go", m[1])
+	}
+	d.check(at, "test", "go test "+strings.Join(modules, " "))
+	d.check(at, "vet", "go vet "+strings.Join(modules, " "))
+	d.openAs("go.mod", f) // what a module needs, a workspace needs
+	d.golang()
+}
+
+// openAs makes the detector read a file under another name too.
+func (d *detector) openAs(name string, f *file) {
+	if d.open(name) == nil {
+		d.read[name] = f
+	}
+}
+
+// npmWorkspaces takes the checks of a workspace of npm's kind whose root has none of its own: one install at the root is its setup.
+func (d *detector) npmWorkspaces() {
+	d.npm()
+	f := d.open("package.json")
+	if f == nil || d.manifest().broken {
+		return
+	}
+	members, at := d.members(f)
+	if len(members) == 0 {
+		return
+	}
+	run := "npm"
+	for _, m := range nodeManagers {
+		if d.has(m.lock) {
+			run = m.name
+			break
+		}
+	}
+	if m := managerField.FindStringSubmatch(d.manifest().PackageManager); m != nil {
+		run = m[1]
+		if run == "yarn" && !strings.HasPrefix(m[2], "1.") {
+			run = "yarn 2"
+		}
+	}
+	for _, script := range []string{"test", "lint", "typecheck", "build"} {
+		having, failing := 0, 0
+		for _, m := range members {
+			if m.Scripts[script] != "" {
+				having++
+			}
+			if strings.Contains(m.Scripts[script], "no test specified") {
+				failing++ // what npm init writes, and what a run in all members would run
+			}
+		}
+		switch {
+		case having == failing || d.manifest().Scripts[script] != "":
+		case failing > 0 || run == "yarn" && having < len(members):
+			d.leave(at, "validate."+checkName(script), "the script "+script+" cannot be run in all members, and a project file says in which")
+		default:
+			d.check(at, checkName(script), workspaceRun[run]+" "+script+workspaceRest[run])
+		}
+	}
+}
+
+// workspaceRun and workspaceRest run a script in every member that has it.
+var (
+	workspaceRun = map[string]string{
+		"npm": "npm run", "pnpm": "pnpm --recursive --if-present run", "yarn": "yarn workspaces run", "yarn 2": "yarn workspaces foreach --all run", "bun": "bun run --filter '*'",
+	}
+	workspaceRest = map[string]string{"npm": " --workspaces --if-present"}
+)
+
+// members are the manifests of a workspace's members, and where they are listed. Patterns are those of one folder level, as `packages/*`.
+func (d *detector) members(f *file) (members []packageJSON, at Place) {
+	var doc struct {
+		Workspaces json.RawMessage `json:"workspaces"`
+	}
+	var patterns []string
+	_ = json.Unmarshal([]byte(f.text), &doc) // its other parts are of a right form: it was read before
+	if json.Unmarshal(doc.Workspaces, &patterns) != nil {
+		var long struct{ Packages []string }
+		_ = json.Unmarshal(doc.Workspaces, &long)
+		patterns = long.Packages
+	}
+	at = f.find(regexp.MustCompile(`"workspaces"`))
+	if w := d.open("pnpm-workspace.yaml"); w != nil {
+		var long struct{ Packages []string }
+		if err := yaml.Unmarshal([]byte(w.text), &long); err != nil {
+			d.leave(Place{File: w.name}, w.name, err.Error())
+		}
+		patterns, at = long.Packages, w.find(regexp.MustCompile(`(?m)^packages`))
+	}
+	var dirs []string
+	if len(patterns) > maxList {
+		d.leave(at, "workspaces", "only the first 40 patterns are looked at")
+	}
+	for _, p := range patterns[:min(len(patterns), maxList)] {
+		p = strings.TrimSuffix(strings.TrimPrefix(path.Clean(p), "./"), "*")
+		parent, all := strings.CutSuffix(strings.TrimSuffix(p, "*"), "/")
+		switch {
+		case parent == "" || !fs.ValidPath(parent) || !memberForm.MatchString(parent):
+		case all:
+			dirs = append(dirs, d.folders(parent)...)
+		default:
+			dirs = append(dirs, parent)
+		}
+	}
+	slices.Sort(dirs)
+	for _, dir := range slices.Compact(dirs) {
+		if len(members) == maxList {
+			d.leave(at, "workspaces", "only the first 40 members are looked at")
+			break
+		}
+		if m := d.open(path.Join(dir, "package.json")); m != nil {
+			var p packageJSON
+			if json.Unmarshal([]byte(m.text), &p) == nil {
+				members = append(members, p)
+			}
+		}
+	}
+	return members, at
+}
+
+// folders are the folders in a folder, without hidden ones, at most maxFolders.
+func (d *detector) folders(in string) (dirs []string) {
+	const maxFolders = 200
+	entries, err := fs.ReadDir(d.tree, in)
+	if err != nil {
+		return nil
+	}
+	for _, e := range d.plainNames(in, entries) {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && e.Name() != "node_modules" && len(dirs) < maxFolders {
+			dirs = append(dirs, path.Join(in, e.Name()))
+		}
+	}
+	return dirs
+}

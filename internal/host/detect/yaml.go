@@ -1,0 +1,219 @@
+package detect
+
+import (
+	"fmt"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// writer writes the lines of a project file.
+type writer struct{ strings.Builder }
+
+func (w *writer) line(format string, a ...any) { fmt.Fprintf(w, format+"\n", a...) }
+
+// from is a line with the place that it comes from.
+func (w *writer) from(at Place, format string, a ...any) {
+	w.line(format+" # %s", append(a, at)...)
+}
+
+// YAML is the text of the project file. Its comments say where each value comes from, and what was left out.
+func (d *Draft) YAML() string {
+	w := &writer{}
+	w.line("# Project file of sandbox-agent: what a task's sandbox has to know about this repository.")
+	w.line("# Check it with `sandbox-agent project validate`, see all keys with `sandbox-agent project schema`.")
+	w.line("name: %s", scalar(d.Name))
+	w.line("")
+	w.line("# Where the code is: this folder, or a URL.")
+	w.line("repo: .")
+	if d.Remote != "" {
+		w.line("# repo: %s", d.Remote)
+	}
+	branch := "main"
+	if d.Branch != "" {
+		branch = d.Branch
+	}
+	w.line("# Branch the work starts from; default: the repository's own.")
+	w.line("# branch: %s", scalar(branch))
+	w.services(d)
+	w.line("")
+	w.tools(d)
+	w.packages(d)
+	w.environment(d)
+	w.lifecycle(d)
+	w.line("")
+	w.line("harness: claude-code")
+	w.line("# Limits of a run; fractions count.")
+	w.line("# max_budget_usd: 5.0")
+	w.line("timeout_minutes: 30")
+	w.line("# What may be reached outside; `sandbox-agent policy learn` proposes rules from a run with learn.")
+	w.line("# network: {mode: restricted, learn: true}")
+	for _, l := range d.Left {
+		w.line("# left out: %s (%s): %s", l.What, l.At, l.Why)
+	}
+	return w.String()
+}
+
+func (w *writer) tools(d *Draft) {
+	w.line("# Tools that setup and checks need, by version: 22 is any 22.x; ranges are written as npm or pip write them.")
+	if len(d.Tools) == 0 {
+		w.line("# tools: {node: 22}")
+		return
+	}
+	w.line("tools:")
+	for _, t := range d.Tools {
+		w.from(t.At, "  %s: %s", t.Name, scalar(t.Version))
+	}
+}
+
+func (w *writer) packages(d *Draft) {
+	w.line("# Distribution packages, installed before setup.")
+	if len(d.Packages) == 0 {
+		w.line("# packages: [libpq-dev]")
+		return
+	}
+	w.line("packages:")
+	for _, p := range d.Packages {
+		w.from(p.At, "  - %s", scalar(p.Text))
+	}
+}
+
+func (w *writer) environment(d *Draft) {
+	w.line("")
+	w.line("# Environment of setup, agent, validate and dev; also written to .env in the sandbox.")
+	if len(d.Env) == 0 {
+		w.line("# env:")
+		w.line("#   NODE_ENV: test")
+	} else {
+		w.line("env:")
+		for _, v := range d.Env {
+			w.from(v.At, "  %s: %s", v.Name, scalar(v.Value))
+		}
+	}
+	w.line("# Secrets are references, never values: env://NAME, file://PATH or cmd://COMMAND. The key of the agent's model is taken from")
+	w.line("# your environment unless it is named here; it stays in the sandbox's gateway, and the agent never holds it.")
+	w.line("# secrets:")
+	w.line("#   STRIPE_KEY: env://STRIPE_TEST_KEY")
+}
+
+func (w *writer) lifecycle(d *Draft) {
+	w.line("")
+	w.line("lifecycle:")
+	w.line("  # Run in order before the agent; the first that fails ends the run.")
+	if len(d.Setup) == 0 {
+		w.line("  # setup:")
+		w.line("  #   - make deps")
+	} else {
+		w.line("  setup:")
+		for _, s := range d.Setup {
+			w.from(s.At, "    - %s", scalar(s.Text))
+		}
+	}
+	w.line("  # Judge the agent's work, in this order.")
+	if len(d.Validate) == 0 {
+		w.line("  # No check was found: nothing judges the agent's work until there is one.")
+		w.line("  # validate:")
+		w.line("  #   test: make test")
+	} else {
+		w.line("  validate:")
+		for _, c := range d.Validate {
+			w.from(c.At, "    %s: %s", scalar(c.Name), scalar(c.Command))
+		}
+	}
+	for _, c := range d.Suggested {
+		w.from(c.At, "  # suggested: %s: %s", c.Name, scalar(c.Command))
+	}
+	if d.Dev == nil {
+		return
+	}
+	w.line("  # Development server, for looking at the work in a browser.")
+	w.line("  dev:")
+	w.from(d.Dev.At, "    command: %s", scalar(d.Dev.Command))
+	if d.Dev.Guessed {
+		w.line("    port: %d # a guess", d.Dev.Port)
+	} else {
+		w.line("    port: %d", d.Dev.Port)
+	}
+}
+
+func (w *writer) services(d *Draft) {
+	w.line("")
+	w.line("# Containers the task needs, in the sandbox's own Docker; each is reachable by its name.")
+	if len(d.Services) == 0 {
+		w.line("# services:")
+		w.line("#   redis:")
+		w.line("#     image: redis:7-alpine")
+		return
+	}
+	w.line("services:")
+	for _, s := range d.Services {
+		w.from(s.At, "  %s:", s.Name)
+		w.line("    image: %s", scalar(s.Image))
+		if len(s.Command) > 0 {
+			w.line("    command: %s", list(s.Command))
+		}
+		if len(s.Env) > 0 {
+			w.line("    env:")
+			for _, e := range s.Env {
+				w.line("      %s: %s", e.Name, scalar(e.Value))
+			}
+		}
+		if len(s.Ports) > 0 {
+			w.line("    ports: %s", list(s.Ports))
+		}
+		w.health(s.Health)
+		if len(s.Volumes) > 0 {
+			w.line("    volumes: %s", list(s.Volumes))
+		}
+	}
+}
+
+func (w *writer) health(h Health) {
+	switch {
+	case len(h.Test) < 2: // a kind and a command
+		return
+	case h.Test[0] == "CMD-SHELL":
+		w.line("    healthcheck:\n      test: %s", scalar(h.Test[1]))
+	default:
+		w.line("    healthcheck:\n      test: %s", list(h.Test[1:]))
+	}
+	if h.Interval != "" {
+		w.line("      interval: %s", h.Interval)
+	}
+	if h.Timeout != "" {
+		w.line("      timeout: %s", h.Timeout)
+	}
+	if h.Retries > 0 {
+		w.line("      retries: %d", h.Retries)
+	}
+}
+
+// list is a list on one line.
+func list(values []string) string {
+	n := yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+	for _, v := range values {
+		c := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: v}
+		if strings.ContainsAny(v, "\n\t") {
+			c.Style = yaml.DoubleQuotedStyle
+		}
+		n.Content = append(n.Content, c)
+	}
+	return oneLine(&n, strings.Join(values, ", "))
+}
+
+// scalar is a text as a value on one line.
+func scalar(s string) string {
+	n := yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}
+	if strings.ContainsAny(s, "\n\t") {
+		n.Style = yaml.DoubleQuotedStyle
+	}
+	return oneLine(&n, s)
+}
+
+func oneLine(n *yaml.Node, otherwise string) string {
+	b, err := yaml.Marshal(n)
+	if t := strings.TrimSuffix(string(b), "\n"); err == nil && !strings.Contains(t, "\n") {
+		return t
+	}
+	return fmt.Sprintf("%q", otherwise)
+}

@@ -1,0 +1,154 @@
+// Package handoff gives the user a task's commits in a repository of this machine: compared with their base, checked out, or put into
+// the work tree. Nothing of the branch runs: no hook, filter or diff driver that the repository's own configuration names.
+package handoff
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// gitTime bounds one git command here: a checkout of a large tree on a cold disk is the slowest.
+const gitTime = 5 * time.Minute
+
+// Work is a task's work, as its result names it.
+type Work struct {
+	Task, Branch string
+	// Repo is the task's repository: a path, or a URL without a credential.
+	Repo       string
+	Base, Head string // commits
+}
+
+// Place is a repository of this machine that has the work.
+type Place struct {
+	Work
+	repo *localrepo.Repo
+	git  git.Repo
+}
+
+// Open finds the work: in its own repository where that is on this machine, else in the clone that dir lies in.
+func Open(ctx context.Context, w Work, dir string) (*Place, error) {
+	if w.Branch == "" || !git.ValidSHA(w.Head) || !git.ValidSHA(w.Base) {
+		return nil, fault.New(workorder.ExitNotFound, fmt.Errorf("task %s has no commits", w.Task), "`sandbox-agent result "+w.Task+"` says how it ended")
+	}
+	at := w.Repo
+	if !filepath.IsAbs(at) {
+		at = dir
+		if !slices.ContainsFunc(localrepo.Remotes(ctx, dir), func(url string) bool { return trust.SameRemote(url, w.Repo) }) {
+			return nil, fault.New(workorder.ExitUsage, fmt.Errorf("%s is no clone of %s, which task %s worked on", dir, w.Repo, w.Task), "go to your clone of it")
+		}
+	}
+	repo, err := localrepo.Open(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	p := &Place{Work: w, repo: repo, git: localrepo.Git(repo.Path)}
+	for _, sha := range []string{w.Base, w.Head} {
+		if _, err := p.git.Output(ctx, "cat-file", "-e", sha+"^{commit}"); err != nil {
+			return nil, fault.New(workorder.ExitGit, fmt.Errorf("%s does not have commit %s of task %s", repo.Path, sha[:10], w.Task),
+				"`git fetch` brings it, where the branch "+w.Branch+" was pushed")
+		}
+	}
+	return p, nil
+}
+
+// Diff writes what the task changed since its base. Options are those of `git diff`.
+func (p *Place) Diff(ctx context.Context, out io.Writer, options ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, gitTime)
+	defer cancel()
+	args := append([]string{"diff", "--no-ext-diff", "--no-textconv"}, options...)
+	if said, err := p.git.Stream(ctx, nil, out, time.Second, append(args, p.Base+"..."+p.Head, "--")...); err != nil {
+		return fault.New(workorder.ExitGit, fmt.Errorf("compare %s with its base: %w: %s", p.Branch, err, strings.TrimSpace(said)), "")
+	}
+	return nil
+}
+
+// Checkout switches the work tree to the task's branch, and returns the name of what was checked out before.
+func (p *Place) Checkout(ctx context.Context) (before string, err error) {
+	if err := p.tree("check out " + p.Branch); err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, gitTime)
+	defer cancel()
+	if before = p.repo.Head; before == "" {
+		out, err := p.git.Output(ctx, "rev-parse", "HEAD")
+		if err != nil {
+			return "", fmt.Errorf("check out %s: %w", p.Branch, err)
+		}
+		before = strings.TrimSpace(string(out))
+	}
+	// Git itself refuses to overwrite uncommitted changes.
+	args := []string{"switch", "--quiet", p.Branch}
+	if _, err := p.git.Output(ctx, "rev-parse", "--verify", "--quiet", "refs/heads/"+p.Branch); err != nil {
+		args = []string{"switch", "--quiet", "--no-track", "--create", p.Branch, p.Head}
+	}
+	if err := p.git.Run(ctx, args...); err != nil {
+		return "", fault.New(workorder.ExitGit, fmt.Errorf("check out %s: %w", p.Branch, err), "commit or stash your changes first")
+	}
+	return before, nil
+}
+
+// ErrConflict is the error of Apply for changes that do not fit.
+var ErrConflict = errors.New("the changes conflict")
+
+// Apply puts the task's changes into index and work tree, merged with what is checked out, and commits nothing. It returns the files.
+// It does all of it or nothing.
+func (p *Place) Apply(ctx context.Context) (files []string, err error) {
+	what := "apply " + p.Branch
+	if err := p.tree(what); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, gitTime)
+	defer cancel()
+	out, err := p.git.Output(ctx, "merge-tree", "--write-tree", "--name-only", "--no-messages", "HEAD", p.Head)
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	switch tree := lines[0]; {
+	case err == nil && git.ValidSHA(tree):
+		names, err := p.git.Output(ctx, "diff", "--name-only", "-z", "HEAD", tree, "--")
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", what, err)
+		}
+		files = strings.FieldsFunc(string(names), func(r rune) bool { return r == 0 })
+		// As git merges a fast-forward: it refuses where an uncommitted change would be lost.
+		if err := p.git.Run(ctx, "read-tree", "-m", "-u", "HEAD", tree); err != nil {
+			return nil, fault.New(workorder.ExitGit, fmt.Errorf("%s: %w", what, err), "commit or stash your changes of these files first")
+		}
+		return files, nil
+	case git.ValidSHA(tree):
+		return nil, fault.New(workorder.ExitGit, fmt.Errorf("%s: %w with HEAD in %s", what, ErrConflict, strings.Join(lines[1:], ", ")),
+			"nothing was changed; `git merge "+p.Branch+"` leaves the conflicts in the files")
+	}
+	return nil, fmt.Errorf("%s: %w", what, err)
+}
+
+// tree refuses a repository without a work tree.
+func (p *Place) tree(what string) error {
+	if p.repo.Bare {
+		return fault.New(workorder.ExitUsage, fmt.Errorf("%s: %s has no work tree", what, p.repo.Path), "clone it, and do it there")
+	}
+	return nil
+}
+
+// Path is the top of the repository.
+func (p *Place) Path() string { return p.repo.Path }
+
+// Here is the current folder.
+func Here() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("find the current folder: %w", err)
+	}
+	return dir, nil
+}

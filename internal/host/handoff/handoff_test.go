@@ -1,0 +1,166 @@
+package handoff_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/handoff"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+const branch = "agent/T-A1B2C3D4-x"
+
+// repository has a task's branch with one commit: a changes, new is there; a program of its configuration must never run.
+func repository(t *testing.T) (dir string, w handoff.Work) {
+	t.Helper()
+	dir = t.TempDir()
+	git := func(args ...string) string { t.Helper(); return gittest.Git(t, dir, args...) }
+	git("init", "-q", "-b", "main")
+	write(t, filepath.Join(dir, "a"), "one\ntwo\nthree\n")
+	write(t, filepath.Join(dir, "b"), "b\n")
+	git("add", "-A")
+	git("commit", "-q", "-m", "base")
+	base := git("rev-parse", "HEAD")
+	git("switch", "-q", "-c", branch)
+	write(t, filepath.Join(dir, "a"), "one\ntwo\n3\n")
+	write(t, filepath.Join(dir, "new"), "new\n")
+	write(t, filepath.Join(dir, ".gitattributes"), "* diff=evil filter=evil\n")
+	git("add", "-A")
+	git("commit", "-q", "-m", "work")
+	head := git("rev-parse", "HEAD")
+	git("switch", "-q", "main")
+	ran := filepath.Join(t.TempDir(), "ran")
+	for _, key := range []string{"diff.evil.command", "diff.evil.textconv", "filter.evil.smudge", "filter.evil.clean"} {
+		git("config", key, "touch "+ran+"; cat")
+	}
+	write(t, filepath.Join(dir, ".git", "hooks", "post-checkout"), "#!/bin/sh\ntouch "+ran+"\n")
+	if err := os.Chmod(filepath.Join(dir, ".git", "hooks", "post-checkout"), 0o700); err != nil { //nolint:gosec // a hook
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := os.Stat(ran); err == nil {
+			t.Error("a program that the repository names ran")
+		}
+	})
+	return dir, handoff.Work{Task: "T-A1B2C3D4", Branch: branch, Repo: dir, Base: base, Head: head}
+}
+
+func open(t *testing.T, w handoff.Work, dir string) *handoff.Place {
+	t.Helper()
+	p, err := handoff.Open(t.Context(), w, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestDiff(t *testing.T) {
+	t.Parallel()
+	dir, w := repository(t)
+	var out strings.Builder
+	if err := open(t, w, "/").Diff(t.Context(), &out, "--name-only"); err != nil || out.String() != ".gitattributes\na\nnew\n" {
+		t.Errorf("%q, %v", &out, err)
+	}
+	out.Reset()
+	if err := open(t, w, "/").Diff(t.Context(), &out); err != nil || !strings.Contains(out.String(), "-three\n+3\n") {
+		t.Errorf("%q, %v", &out, err)
+	}
+	if got := gittest.Git(t, dir, "status", "--porcelain"); got != "" {
+		t.Errorf("changed %q", got)
+	}
+}
+
+func TestCheckout(t *testing.T) {
+	t.Parallel()
+	dir, w := repository(t)
+	write(t, filepath.Join(dir, "a"), "mine\n")
+	if _, err := open(t, w, "/").Checkout(t.Context()); fault.Code(err) != workorder.ExitGit || read(t, filepath.Join(dir, "a")) != "mine\n" {
+		t.Errorf("over a change: %v", err)
+	}
+	write(t, filepath.Join(dir, "a"), "one\ntwo\nthree\n")
+	before, err := open(t, w, "/").Checkout(t.Context())
+	if err != nil || before != "main" || read(t, filepath.Join(dir, "new")) != "new\n" || gittest.Git(t, dir, "branch", "--show-current") != branch {
+		t.Errorf("before %q, %v", before, err)
+	}
+}
+
+func TestApply(t *testing.T) {
+	t.Parallel()
+	dir, w := repository(t)
+	// The checked out branch has moved on.
+	write(t, filepath.Join(dir, "b"), "moved\n")
+	gittest.Git(t, dir, "commit", "-q", "-a", "-m", "later")
+	write(t, filepath.Join(dir, "b"), "mine\n") // another file than the task's
+	files, err := open(t, w, "/").Apply(t.Context())
+	if err != nil || !slices.Equal(files, []string{".gitattributes", "a", "new"}) {
+		t.Fatalf("%q, %v", files, err)
+	}
+	if read(t, filepath.Join(dir, "a")) != "one\ntwo\n3\n" || read(t, filepath.Join(dir, "b")) != "mine\n" {
+		t.Error("the work tree has not both")
+	}
+	if gittest.Git(t, dir, "log", "-1", "--format=%s") != "later" {
+		t.Error("something was committed")
+	}
+}
+
+// Apply does all or nothing.
+func TestApplyRefuses(t *testing.T) {
+	t.Parallel()
+	dir, w := repository(t)
+	write(t, filepath.Join(dir, "a"), "mine\n")
+	if _, err := open(t, w, "/").Apply(t.Context()); fault.Code(err) != workorder.ExitGit || errors.Is(err, handoff.ErrConflict) {
+		t.Errorf("over a change: %v", err)
+	}
+	if read(t, filepath.Join(dir, "a")) != "mine\n" || read(t, filepath.Join(dir, "new")) != "" {
+		t.Error("something was touched")
+	}
+	gittest.Git(t, dir, "commit", "-q", "-a", "-m", "conflicts")
+	if _, err := open(t, w, "/").Apply(t.Context()); !errors.Is(err, handoff.ErrConflict) {
+		t.Errorf("a conflict: %v", err)
+	}
+	if got := gittest.Git(t, dir, "status", "--porcelain"); got != "" {
+		t.Errorf("changed %q", got)
+	}
+}
+
+// A task of a remote repository is looked for in the user's clone of it, and nowhere else.
+func TestClone(t *testing.T) {
+	t.Parallel()
+	dir, w := repository(t)
+	w.Repo = "https://example.com/a/b.git"
+	if _, err := handoff.Open(t.Context(), w, dir); fault.Code(err) != workorder.ExitUsage {
+		t.Errorf("no clone: %v", err)
+	}
+	gittest.Git(t, dir, "remote", "add", "origin", "git@example.com:a/b")
+	open(t, w, dir)
+	w.Head = strings.Repeat("a", 40)
+	if _, err := handoff.Open(t.Context(), w, dir); fault.Code(err) != workorder.ExitGit || fault.Hint(err) == "" {
+		t.Errorf("not fetched: %v", err)
+	}
+	w.Head = ""
+	if _, err := handoff.Open(t.Context(), w, dir); fault.Code(err) != workorder.ExitNotFound {
+		t.Errorf("no commits: %v", err)
+	}
+}

@@ -1,0 +1,202 @@
+package localrepo
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxTreeFile bounds a file that is read from a tree into memory.
+const maxTreeFile = 16 << 20
+
+// maxTreeList bounds how many entries of one folder are listed.
+const maxTreeList = 20_000
+
+// maxTreePath bounds a path, in bytes, as Linux does.
+const maxTreePath = 4096
+
+// Tree is the files of a commit, read from the repository's objects. A symbolic link and a submodule are files of no regular kind,
+// which cannot be opened. Its calls run git, one at a time, as long as ctx lasts.
+func (r *Repo) Tree(ctx context.Context, rev string) (fs.FS, error) {
+	asked, cancel := context.WithTimeout(ctx, gitTimeout)
+	defer cancel()
+	commit, err := gitOut(asked, r.Path, "rev-parse", "--verify", "--quiet", "--end-of-options", rev+"^{commit}")
+	if err != nil {
+		return nil, fmt.Errorf("read files of %s: %w", rev, err)
+	}
+	return &tree{ctx: ctx, repo: r.Path, commit: strings.TrimSpace(commit), folders: map[string][]fs.DirEntry{}}, nil
+}
+
+// tree implements fs.FS, fs.ReadDirFS and fs.StatFS.
+type tree struct {
+	ctx          context.Context // fs.FS has no place for one
+	repo, commit string
+	folders      map[string][]fs.DirEntry // that were listed
+}
+
+// entry is a file or folder of a tree.
+type entry struct {
+	name, object string
+	mode         fs.FileMode
+	size         int64
+}
+
+func (e *entry) Name() string               { return e.name }
+func (e *entry) IsDir() bool                { return e.mode.IsDir() }
+func (e *entry) Type() fs.FileMode          { return e.mode.Type() }
+func (e *entry) Info() (fs.FileInfo, error) { return e, nil }
+func (e *entry) Size() int64                { return e.size }
+func (e *entry) Mode() fs.FileMode          { return e.mode }
+func (e *entry) ModTime() time.Time         { return time.Time{} }
+func (e *entry) Sys() any                   { return nil }
+
+// ReadDir implements fs.ReadDirFS.
+func (t *tree) ReadDir(name string) ([]fs.DirEntry, error) {
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "readdir", Path: name, Err: fs.ErrInvalid}
+	}
+	if list, known := t.folders[name]; known {
+		return list, nil
+	}
+	ctx, cancel := context.WithTimeout(t.ctx, gitTimeout)
+	defer cancel()
+	at := t.commit + ":"
+	if name != "." {
+		// Git is not asked for folders that are not there, of which a file can name any number.
+		if e, err := t.find(name); err != nil || !e.IsDir() {
+			return nil, &fs.PathError{Op: "readdir", Path: name, Err: fs.ErrNotExist}
+		}
+		at += name
+	}
+	list := []fs.DirEntry{}
+	err := Git(t.repo).Each(ctx, func(line string) {
+		if e := parseEntry(line); e != nil && len(list) < maxTreeList {
+			list = append(list, e)
+		}
+	}, "ls-tree", "-z", "--long", "--end-of-options", at)
+	if err != nil {
+		return nil, &fs.PathError{Op: "readdir", Path: name, Err: fs.ErrNotExist}
+	}
+	// Git sorts a folder as if its name ended in a slash.
+	slices.SortFunc(list, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	t.folders[name] = list
+	return list, nil
+}
+
+// parseEntry reads a line of `git ls-tree --long`: mode, kind, object and size, a tab, the name.
+func parseEntry(line string) *entry {
+	meta, name, ok := strings.Cut(line, "\t")
+	fields := strings.Fields(meta)
+	if !ok || len(fields) != 4 {
+		return nil
+	}
+	e := &entry{name: name, object: fields[2]}
+	switch fields[0] {
+	case "040000":
+		e.mode = fs.ModeDir | 0o755
+	case "100644", "100755":
+		e.mode = 0o644
+	default: // a link or a submodule
+		e.mode = fs.ModeIrregular
+	}
+	e.size, _ = strconv.ParseInt(fields[3], 10, 64) // "-" for a folder
+	return e
+}
+
+// Stat implements fs.StatFS.
+func (t *tree) Stat(name string) (fs.FileInfo, error) {
+	if name == "." {
+		return &entry{name: ".", mode: fs.ModeDir | 0o755}, nil
+	}
+	e, err := t.find(name)
+	if err != nil {
+		return nil, &fs.PathError{Op: "stat", Path: name, Err: err}
+	}
+	return e, nil
+}
+
+func (t *tree) find(name string) (*entry, error) {
+	if !fs.ValidPath(name) {
+		return nil, fs.ErrInvalid
+	}
+	if len(name) > maxTreePath {
+		return nil, fs.ErrNotExist
+	}
+	list, err := t.ReadDir(path.Dir(name))
+	if err != nil {
+		return nil, fs.ErrNotExist
+	}
+	i, found := slices.BinarySearchFunc(list, path.Base(name), func(d fs.DirEntry, name string) int { return strings.Compare(d.Name(), name) })
+	if found {
+		if e, ok := list[i].(*entry); ok {
+			return e, nil
+		}
+	}
+	return nil, fs.ErrNotExist
+}
+
+// Open implements fs.FS.
+func (t *tree) Open(name string) (fs.File, error) {
+	if name == "." {
+		list, err := t.ReadDir(name)
+		return &opened{entry: &entry{name: ".", mode: fs.ModeDir | 0o755}, list: list}, err
+	}
+	e, err := t.find(name)
+	switch {
+	case err != nil:
+	case e.IsDir():
+		list, err := t.ReadDir(name)
+		return &opened{entry: e, list: list}, err
+	case !e.mode.IsRegular():
+		err = errors.New("no regular file")
+	case e.size > maxTreeFile:
+		err = errors.New("larger than 16 MB")
+	}
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	ctx, cancel := context.WithTimeout(t.ctx, gitTimeout)
+	defer cancel()
+	content, err := Git(t.repo).Output(ctx, "cat-file", "blob", e.object)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return &opened{entry: e, Reader: bytes.NewReader(content)}, nil
+}
+
+// opened implements fs.ReadDirFile.
+type opened struct {
+	*bytes.Reader
+	entry *entry
+	list  []fs.DirEntry // of a folder, that were not read yet
+}
+
+func (o *opened) Stat() (fs.FileInfo, error) { return o.entry, nil }
+func (o *opened) Close() error               { return nil }
+
+func (o *opened) Read(b []byte) (int, error) {
+	if o.Reader == nil {
+		return 0, &fs.PathError{Op: "read", Path: o.entry.name, Err: errors.New("is a folder")}
+	}
+	return o.Reader.Read(b)
+}
+
+func (o *opened) ReadDir(n int) ([]fs.DirEntry, error) {
+	if n <= 0 || n > len(o.list) {
+		if n > 0 && len(o.list) == 0 {
+			return nil, io.EOF
+		}
+		n = len(o.list)
+	}
+	var part []fs.DirEntry
+	part, o.list = o.list[:n], o.list[n:]
+	return part, nil
+}

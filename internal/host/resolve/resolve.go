@@ -1,0 +1,252 @@
+// Package resolve makes a job of a command line: it finds the project, applies the flags, checks the user's trust in
+// the project's file, opens a repository of this machine and finds credentials. It prints nothing.
+package resolve
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/detect"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/login"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
+	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Setting is a flag that replaces a key of the project.
+type Setting struct{ Flag, Key string }
+
+// Settings lists them in the order in which they are applied to the project.
+func Settings() []Setting {
+	return []Setting{
+		{"repo", "repo"},
+		{"branch", "branch"},
+		{"network", "network"}, // before the rules, which only one of its modes allows
+		{"allow", projects.KeyAllow},
+		{"isolation", "isolation"},
+		{"oci-runtime", "oci_runtime"},
+		{"image", "image"},
+		{"harness", "harness"},
+		{"timeout-minutes", "timeout_minutes"},
+		{"max-budget-usd", "max_budget_usd"},
+	}
+}
+
+// Flags are the settings of a run on a command line.
+type Flags struct {
+	// Project is a name, or the path of a file. If empty, it is the file in the named local repository, else in the current folder.
+	Project     string
+	ProjectsDir string // a further folder to look for projects in; may be empty
+	By          string // how an earlier command named the project; empty if this one names it
+	// Values are those of the given settings, by flag.
+	Values map[string]string
+	// Sources are the sources of the flags' values, such as the flag or a variable.
+	Sources map[string]string
+	Out     string // folder for the output; if empty the state folder
+	// Rehearse contacts nothing but a remote whose files take a project file's place, and also resolves an untrusted project.
+	Rehearse     bool
+	Keep, Detach bool
+}
+
+func (s *Flags) gives(key string) bool {
+	return slices.ContainsFunc(Settings(), func(k Setting) bool {
+		_, given := s.Values[k.Flag]
+		return given && k.Key == key
+	})
+}
+
+// Resolver resolves the command line of one command. It must not be used by two goroutines at a time.
+type Resolver struct {
+	Credentials *credentials.Finder
+	// StateDir is the folder with the user's trust decisions.
+	StateDir func() (string, error)
+	// Confirm asks the user to trust a file; nil if there is no user to ask.
+	Confirm func(context.Context, *UntrustedError) (bool, error)
+
+	// ConfirmLogin asks the user whether a login of this machine may be used. Nil means nobody can be asked.
+	ConfirmLogin func(context.Context, *login.Login) (bool, error)
+
+	asked, askedLogin bool
+}
+
+// Resolved is the result: the project, repository and job of a run.
+type Resolved struct {
+	Project *projects.Project
+	Found   *detect.Draft   // what the project was made of; nil if it has a file
+	Local   *localrepo.Repo // nil if the repository is not on this machine
+	Job     *job.Job        // set by Order
+	// Untrusted is the error that refuses the project when this is not a rehearsal.
+	Untrusted error
+
+	asRead *projects.Project // the project before its secrets were settled
+	lacks  error             // the secrets that are not there, and have to be
+	notes  []string          // decisions about the secrets
+	warns  []string          // those of them that may surprise
+	said   *Flags
+	by     string // how the project was named
+	// trustedSum is the hash of the content that the user trusted, of a project that came with a repository; empty if the
+	// project is the user's own.
+	trustedSum string
+}
+
+// Of is the resolved run of the user's own project, as it is.
+func Of(p *projects.Project) *Resolved { return &Resolved{Project: p, said: &Flags{}} }
+
+// Find finds the project and a repository on this machine.
+func (f *Resolver) Find(ctx context.Context, s *Flags) (*Resolved, error) {
+	p, inRepo, err := load(s)
+	var draft *detect.Draft
+	if isNone(s, err) {
+		p, draft, err = f.fromRepository(ctx, s, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	n := &naming{said: s, inRepo: inRepo}
+	asks := f.asks(ctx, s, p)
+	for _, k := range Settings() {
+		value, given := s.Values[k.Flag]
+		if !given {
+			continue
+		}
+		if err := p.Override(k.Key, value, s.Sources[k.Flag]); err != nil {
+			return nil, err
+		}
+	}
+	g := &Resolved{Project: p, Found: draft, said: s, by: n.by(p)}
+	// Trust comes first: everything below reads the repository and follows the project.
+	if g.Untrusted = f.trusted(ctx, n, p, asks, p.Repo); g.Untrusted != nil && !s.Rehearse {
+		return nil, g.Untrusted
+	}
+	if n.theirs(ctx, p, p.Repo) {
+		g.trustedSum = trust.Sum(p)
+	}
+	if p.Transport() == projects.TransportLocal {
+		if g.Local, err = localrepo.Open(ctx, p.Repo); err != nil {
+			return nil, err
+		}
+		p.Repo = g.Local.Path
+	}
+	was := *p
+	g.asRead = &was
+	if err := f.settle(ctx, g); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// Load finds only the project: the named one, else the file in the named local repository, else the one in the current folder.
+func Load(s *Flags) (*projects.Project, error) {
+	p, _, err := load(s)
+	return p, err
+}
+
+func load(s *Flags) (p *projects.Project, inRepo bool, err error) {
+	opts, err := projects.SystemOptions()
+	if err != nil {
+		return nil, false, err
+	}
+	if s.ProjectsDir != "" {
+		opts.Folders = append([]string{s.ProjectsDir}, opts.Folders...)
+	}
+	ref := s.Project
+	if s.By == detected {
+		// A file that was written since counts, and one of another folder does not.
+		ref = filepath.Join(s.Values["repo"], projects.DefaultFile)
+		if _, err := os.Stat(ref); err != nil {
+			return nil, false, &projects.NotFoundError{Looked: []string{ref}}
+		}
+	}
+	if repo := s.Values["repo"]; ref == "" && repo != "" {
+		if t, err := projects.RepoTransport(repo); err == nil && t == projects.TransportLocal {
+			in := filepath.Join(repo, projects.DefaultFile)
+			if _, err := os.Stat(in); err == nil {
+				if ref, err = filepath.Abs(in); err != nil {
+					return nil, false, fmt.Errorf("find project file: %w", err)
+				}
+				inRepo = true
+			}
+		}
+	}
+	p, err = projects.Load(ref, opts)
+	return p, inRepo, err
+}
+
+// FromBase makes sure that a repository on this machine has the starting point of a new task.
+func (g *Resolved) FromBase(ctx context.Context) (err error) {
+	if g.Local != nil {
+		g.Project.Branch, err = g.Local.Base(ctx, g.Project.Branch)
+	}
+	return err
+}
+
+// Order makes the job.
+func (g *Resolved) Order(in projects.OrderInput) error {
+	p := g.Project
+	order, err := p.Order(in)
+	if err != nil {
+		return fault.New(workorder.ExitInvalid, err, "")
+	}
+	g.Job = &job.Job{Order: order, Keep: g.said.Keep, Detach: g.said.Detach, Request: g.request(), Notes: g.notes, Warnings: slices.Clone(g.warns)}
+	if g.Local != nil {
+		g.Job.LocalRepo = g.Local.Path
+		if order.PR != nil && !credentials.HasForge(order.Repo, order.PR) {
+			g.Job.Order.PR = nil
+			g.Job.Warnings = append(g.Job.Warnings, "no pull request will be opened: the repository is a path, which has no forge; pr.api_url and pr.repository in the project file name one")
+		}
+		if names := uncommitted(g.Local, p.File); names != "" && !order.Mode.GoesOn() {
+			g.Job.Warnings = append(g.Job.Warnings, "uncommitted changes in "+g.Local.Path+" ("+names+") are not part of the run: it starts from the last commit of "+order.Branch)
+		}
+	}
+	if g.said.Out != "" {
+		if g.Job.OutDir, err = filepath.Abs(g.said.Out); err != nil {
+			return fmt.Errorf("find output folder: %w", err)
+		}
+	}
+	return nil
+}
+
+// request has the settings that the next attempt takes over.
+func (g *Resolved) request() store.Request {
+	req := store.Request{ProjectFile: g.said.Project, ProjectBy: g.by, Overrides: map[string]string{}}
+	if abs, err := filepath.Abs(g.Project.File); err == nil {
+		if _, err := os.Stat(abs); err == nil {
+			req.ProjectFile = abs
+		}
+	}
+	maps.Copy(req.Overrides, g.said.Values)
+	if _, given := req.Overrides["repo"]; given || g.Found != nil {
+		req.Overrides["repo"] = g.Project.Repo // in the form that works from every folder
+	}
+	return req
+}
+
+// uncommitted names some of the changes that the run will not have. The project file does
+// not count: it is read from the work tree.
+func uncommitted(r *localrepo.Repo, projectFile string) string {
+	own := ""
+	if abs, err := filepath.Abs(projectFile); err == nil {
+		if target, err := filepath.EvalSymlinks(abs); err == nil {
+			abs = target
+		}
+		own, _ = filepath.Rel(r.Path, abs) // empty if it is elsewhere
+	}
+	names := slices.DeleteFunc(slices.Clone(r.Changed), func(n string) bool {
+		return n == own || strings.HasSuffix(n, "/") && strings.HasPrefix(own, n)
+	})
+	const enough = 3
+	if more := len(names) - enough; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:enough], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}

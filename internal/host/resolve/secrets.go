@@ -1,0 +1,61 @@
+package resolve
+
+import (
+	"context"
+	"slices"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
+	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// secrets resolves the project's references. The commands of a project that came with a repository run in a folder that has only
+// what the user trusted of it.
+func (g *Resolved) secrets(ctx context.Context, find *credentials.Finder) (map[string]string, error) {
+	refs := g.Project.Secrets
+	dir := ""
+	if g.trustedSum != "" && slices.ContainsFunc(refs, func(s projects.Secret) bool { return s.Has(projects.SecretCmd) }) {
+		staged, remove, err := trust.Stage(g.asRead, g.trustedSum)
+		if err != nil {
+			return nil, fault.New(workorder.ExitInvalid, err, "look at it, then start again")
+		}
+		defer remove()
+		dir = staged
+	}
+	values, absent, err := find.Secrets(ctx, refs, dir)
+	if err != nil {
+		return nil, err
+	}
+	return values, g.hasKey(find.Getenv, values, absent)
+}
+
+// FindSecrets prepares what must not be in the order. The git credential is needed to read the remote; the
+// secrets are read right before the box starts, and only those that are seen to be missing are reported now.
+func (g *Resolved) FindSecrets(ctx context.Context, find *credentials.Finder) (err error) {
+	if g.lacks != nil {
+		return g.lacks
+	}
+	g.Job.Secrets = func(ctx context.Context) (map[string]string, error) { return g.secrets(ctx, find) }
+	o, job := &g.Job.Order, g.Job
+	if g.Local == nil && o.Repo != "" {
+		if job.Git, err = find.Git(ctx, o.CloneURL); err != nil {
+			return err
+		}
+	}
+	var token credentials.ForgeToken
+	if o.Repo != "" && o.PR != nil {
+		if token, err = find.Forge(ctx, o.Repo, o.PR); err != nil {
+			return err
+		}
+	}
+	job.ForgeToken = token.Token
+	if token.Renew {
+		job.ForgeToken = "" // the box makes its own when needed
+	}
+	if token.Renew || job.Git != nil && job.Git.Renew {
+		job.App, err = find.App()
+	}
+	return err
+}

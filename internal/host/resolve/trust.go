@@ -1,0 +1,205 @@
+package resolve
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
+	"github.com/sandbox-agent/sandbox-agent/internal/next"
+	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// UntrustedError refuses a project file that came with a repository.
+type UntrustedError struct {
+	File    string      `json:"file"`
+	Asks    []trust.Ask `json:"asks"`
+	Changed bool        `json:"changed"` // the user trusted another content of it
+}
+
+func (e *UntrustedError) Error() string {
+	var keys []string
+	for _, a := range e.Asks {
+		keys = append(keys, a.Key+" ("+a.Value+")")
+	}
+	why := "you have not trusted it"
+	if e.Changed {
+		why = "it has changed since you trusted it"
+	}
+	return fmt.Sprintf("the project file %s asks for more than its repository's code may do in the sandbox, and %s: %s", e.File, why, strings.Join(keys, ", "))
+}
+
+// ExitCode is the exit code of the CLI for this error.
+func (e *UntrustedError) ExitCode() int { return workorder.ExitInvalid }
+
+// TrustCommand is the command that trusts the file.
+func (e *UntrustedError) TrustCommand() string {
+	return next.Shell("sandbox-agent", "project", "trust", e.File)
+}
+
+// The ways that a task's project was named, as in its record.
+const (
+	Named = "named" // by the user: a path outside of repositories, or a name in one of the user's own folders
+	found = "found" // in the current folder, or in a repository
+	// Unsaid is the value in records of older versions.
+	Unsaid = "unsaid"
+)
+
+// naming is how a project was named.
+type naming struct {
+	said   *Flags
+	inRepo bool // its file was found in the named repository
+}
+
+// by decides whether the project's file is the user's own. A user who names a path in a repository may not have read the
+// file, and the file's content cannot decide this.
+func (n *naming) by(p *projects.Project) string {
+	switch {
+	case p.Detected:
+		return detected
+	case p.Path() == "":
+		return Named
+	case p.Found, n.inRepo, n.said.By == found:
+		return found
+	case n.said.By == Named, n.said.By == "" && !p.ByPath:
+		return Named
+	case len(trust.Around(p.Path())) > 0:
+		return found
+	}
+	return Named
+}
+
+// OwnRepo reports whether a repository is the one of the file. A file that is reached through a link out of its repository
+// belongs to no remote.
+func OwnRepo(ctx context.Context, file string) func(repo string) bool {
+	return func(repo string) bool {
+		t, err := projects.RepoTransport(repo)
+		if err != nil {
+			return false
+		}
+		top := trust.Home(file)
+		if t == projects.TransportLocal {
+			top = trust.Top(filepath.Dir(file)) // base of relative paths in the file
+		}
+		if t == projects.TransportLocal && top == "" {
+			return trust.Inside(repo, filepath.Dir(file))
+		}
+		return top != "" && isRepo(ctx, top, repo)
+	}
+}
+
+// isRepo reports whether a repository is the one at top, as a folder or as one of the remotes that it names.
+func isRepo(ctx context.Context, top, repo string) bool {
+	if t, err := projects.RepoTransport(repo); err != nil {
+		return false
+	} else if t == projects.TransportLocal {
+		return trust.Top(repo) == top // neither a repository around it nor one within
+	}
+	return slices.ContainsFunc(localrepo.Remotes(ctx, top), func(url string) bool { return trust.SameRemote(url, repo) })
+}
+
+// isShown reports whether the file's repository is proved to be a clone of the remote in its config: it has a commit of the remote.
+// The maker of an archive can write the name of a private remote into its .git/config, but has none of its commits. If the user has
+// no credential for the remote, the claim gains nothing.
+func isShown(ctx context.Context, find *credentials.Finder, file, remote string) (bool, error) {
+	cred, err := find.Git(ctx, remote)
+	if err != nil || cred == nil {
+		return err == nil, err
+	}
+	tips, err := find.Tips(ctx, remote, cred)
+	return err == nil && localrepo.Holds(ctx, trust.Home(file), tips), err
+}
+
+// theirs reports whether a project came with a repository, so that its file is not the user's own. repo is the task's.
+func (n *naming) theirs(ctx context.Context, p *projects.Project, repo string) bool {
+	file := p.Path()
+	if file == "" {
+		return false
+	}
+	// A user's own folder may also be in the task's repository.
+	return n.by(p) != Named || repo != "" && slices.ContainsFunc(trust.Around(file), func(top string) bool { return isRepo(ctx, top, repo) })
+}
+
+// trusted refuses a project that came with a repository and asks for more than its code may do in the box, unless the user
+// trusted exactly that. asks are those of the file as it was read, repo is the task's.
+func (f *Resolver) trusted(ctx context.Context, n *naming, p *projects.Project, asks []trust.Ask, repo string) error {
+	file := p.Path()
+	if len(asks) == 0 || !n.theirs(ctx, p, repo) {
+		return nil
+	}
+	dir, err := f.StateDir()
+	if err != nil {
+		return err
+	}
+	book := trust.Open(dir)
+	was, err := book.Look(file)
+	if err != nil {
+		return fault.New(workorder.ExitInvalid, err, "remove that file, and trust the project anew")
+	}
+	sum := trust.Sum(p)
+	covered := func() bool { return len(asks) == 0 || was != nil && was.Sum == sum && was.Covers(asks) }
+	if covered() {
+		return nil
+	}
+	if i := slices.IndexFunc(asks, func(k trust.Ask) bool { return k.Claim }); i >= 0 {
+		ok := n.said.Rehearse // a rehearsal contacts nothing
+		if !ok {
+			if ok, err = isShown(ctx, f.Credentials, file, asks[i].Value); err != nil {
+				return err
+			}
+		}
+		if ok {
+			asks = slices.Delete(slices.Clone(asks), i, i+1)
+		}
+		if covered() {
+			return nil
+		}
+	}
+	no := &UntrustedError{file, asks, was != nil}
+	if !n.said.Rehearse && f.Confirm != nil && !f.asked {
+		f.asked = true // ask only once
+		yes, err := f.Confirm(ctx, no)
+		if err != nil {
+			return err
+		}
+		if yes {
+			return book.Trust(file, sum, asks, time.Now())
+		}
+	}
+	return fault.New(workorder.ExitInvalid, no, "look at it, then trust it as it is now: `"+no.TrustCommand()+"`")
+}
+
+// asks are the requests of the project's file, without those that flags override.
+func (f *Resolver) asks(ctx context.Context, s *Flags, p *projects.Project) []trust.Ask {
+	file := p.Path()
+	if file == "" {
+		return nil
+	}
+	u := trust.User{Own: OwnRepo(ctx, file), Token: f.Credentials.Getenv(credentials.GitToken) != "", Gives: s.gives}
+	repo := p.Repo
+	if u.Gives("repo") {
+		repo, u.Repo = s.Values["repo"], s.Values["repo"]
+	}
+	if t, err := projects.RepoTransport(repo); err == nil && t == projects.TransportLocal && u.Own(repo) {
+		u.Borrows = localrepo.Borrowed(ctx, repo)
+	}
+	if u.Gives("network") {
+		u.Network = workorder.NetworkMode(s.Values["network"])
+	}
+	return trust.Asks(p, u)
+}
+
+// TrustBox checks the trust for a command that uses only the project's settings of the box. s has the flags for these.
+func (f *Resolver) TrustBox(ctx context.Context, s *Flags, p *projects.Project) error {
+	asks := slices.DeleteFunc(f.asks(ctx, s, p), func(k trust.Ask) bool {
+		return !slices.Contains([]string{"image", "isolation", "oci_runtime"}, k.Key)
+	})
+	return f.trusted(ctx, &naming{said: s}, p, asks, p.Repo)
+}

@@ -1,0 +1,66 @@
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Become replaces this process by a program: with the user, control group, place and filter of system calls that a child of Start has,
+// and with this process's terminal, session and standard files. It returns only an error; after one the process must end, since it
+// may have given up what it had. It takes Argv, Dir, Env, User and OOMScoreAdj of the Spec.
+func Become(s Spec) error {
+	if len(s.Argv) == 0 || s.User == nil {
+		return errors.New("become a program: there is no command or no user")
+	}
+	path, err := lookPath(s.Argv[0], s.Env)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", s.Argv[0], err)
+	}
+	if s.OOMScoreAdj > 0 {
+		_ = os.WriteFile("/proc/self/oom_score_adj", fmt.Appendf(nil, "%d", s.OOMScoreAdj), 0) // best effort, as in Start
+	}
+	return fmt.Errorf("start %s: %w", s.Argv[0], onThrowawayThread(func() error {
+		if err := errors.Join(s.User.Cgroup.join(), s.User.Place.enter()); err != nil {
+			return err
+		}
+		// Of every thread: of this one alone it would be the first one's user that others see until the new program is there.
+		groups := make([]int, len(s.User.Groups))
+		for i, g := range s.User.Groups {
+			groups[i] = int(g)
+		}
+		if err := errors.Join(syscall.Setgroups(groups), syscall.Setgid(int(s.User.GID)), syscall.Setuid(int(s.User.UID))); err != nil {
+			return fmt.Errorf("become user %d: %w", s.User.UID, err)
+		}
+		if err := unix.Chdir(s.Dir); err != nil {
+			return fmt.Errorf("enter %s: %w", s.Dir, err)
+		}
+		if err := giveUp(); err != nil {
+			return err
+		}
+		return syscall.Exec(path, s.Argv, s.Env) //nolint:forbidigo // this package starts processes; os/exec cannot take the place of its caller
+	}))
+}
+
+// join brings this whole process into the group.
+func (c *Cgroup) join() error {
+	if c == nil {
+		return nil
+	}
+	dirs := slices.Clone(c.V1)
+	if c.Unified != "" {
+		dirs = append(dirs, c.Unified)
+	}
+	for _, dir := range dirs {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
+			return fmt.Errorf("enter control group: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,71 @@
+package text
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// textPart is how much of a line is cleaned at once. An escape sequence that is cut there leaves harmless letters.
+const textPart = 64 << 10
+
+// Copy copies a text of others so that any tool may print it: without escape sequences and other characters that a terminal interprets.
+// Lines and tabs stay; text that a carriage return would overwrite becomes a line of its own.
+func Copy(w io.Writer, r io.Reader) error {
+	in := bufio.NewReaderSize(r, textPart)
+	var rest []byte // bytes of an incomplete character
+	for {
+		part, err := in.ReadSlice('\n')
+		part = append(rest, part...)
+		rest = nil
+		if errors.Is(err, bufio.ErrBufferFull) {
+			for i := 1; i < utf8.UTFMax && i <= len(part); i++ {
+				if tail := part[len(part)-i:]; utf8.RuneStart(tail[0]) && !utf8.FullRune(tail) {
+					rest, part = append(rest, tail...), part[:len(part)-i]
+					break
+				}
+			}
+			err = nil
+		}
+		if len(part) > 0 {
+			if _, werr := io.WriteString(w, cleanPart(string(part))); werr != nil {
+				return werr
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// cleanPart cleans a part of a text for Copy.
+func cleanPart(s string) string {
+	if plain(strings.ReplaceAll(s, "\t", "")) {
+		return s
+	}
+	var out strings.Builder
+	s = strings.ReplaceAll(s, "\r\n", "\n")
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		switch {
+		case r == 0x1b, r >= 0x80 && r <= 0x9f && n == 2:
+			s = s[escapeLen(s, n):]
+			continue
+		case r == '\n', r == '\t':
+			out.WriteRune(r)
+		case r == '\r':
+			out.WriteByte('\n')
+		case r == utf8.RuneError && n == 1, Acts(r):
+			out.WriteRune(utf8.RuneError)
+		default:
+			out.WriteString(s[:n])
+		}
+		s = s[n:]
+	}
+	return out.String()
+}

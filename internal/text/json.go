@@ -1,0 +1,26 @@
+package text
+
+import (
+	"bytes"
+	"fmt"
+	"unicode/utf8"
+)
+
+// EscapeControls escapes the characters that JSON allows and a terminal interprets: DEL
+// and the eight-bit controls. They can only be inside strings.
+func EscapeControls(b []byte) []byte {
+	if bytes.IndexByte(b, 0x7f) < 0 && bytes.IndexByte(b, 0xc2) < 0 {
+		return b
+	}
+	out := make([]byte, 0, len(b)+16)
+	for len(b) > 0 {
+		r, n := utf8.DecodeRune(b)
+		if r >= 0x7f && r <= 0x9f {
+			out = fmt.Appendf(out, `\u%04x`, r)
+		} else {
+			out = append(out, b[:n]...)
+		}
+		b = b[n:]
+	}
+	return out
+}

@@ -1,0 +1,55 @@
+package projects
+
+import (
+	"slices"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// KeyNames are the variables of which the harness needs any one, in the order in which they are looked for. None: it needs no key, or
+// nothing is known of what it needs.
+func (p *Project) KeyNames() (names []string) {
+	for _, api := range p.keyAPIs() {
+		names = append(names, api.KeyVariables()...)
+	}
+	return names
+}
+
+// IsKey reports whether a secret is one of those of which the harness needs any one.
+func (p *Project) IsKey(s Secret) bool {
+	switch s.Use {
+	case workorder.ForAgent:
+		return slices.Contains(p.KeyNames(), s.Name)
+	case workorder.ForGateway:
+		apis := p.keyAPIs()
+		return p.opens(s, func(a workorder.ModelAPI) bool { return slices.Contains(apis, a) })
+	}
+	return false
+}
+
+// IsIdle reports whether a secret is only a key of models that the chosen harness does not use.
+func (p *Project) IsIdle(s Secret) bool {
+	apis := p.keyAPIs()
+	return len(apis) > 0 && s.Use == workorder.ForGateway && !p.opens(s, func(a workorder.ModelAPI) bool { return slices.Contains(apis, a) })
+}
+
+// opens reports whether the secret is a key of such an API.
+func (p *Project) opens(s Secret, such func(workorder.ModelAPI) bool) bool {
+	return slices.ContainsFunc(p.Gateway.Routes, func(r workorder.ModelRoute) bool { return such(r.API) && slices.Contains(r.Keys, s.Name) })
+}
+
+// LeaveOut takes secrets out of the project that the host has no value for.
+func (p *Project) LeaveOut(names []string) {
+	p.Secrets = slices.DeleteFunc(slices.Clone(p.Secrets), func(s Secret) bool { return slices.Contains(names, s.Name) })
+	p.Gateway = p.Gateway.Without(names)
+}
+
+// TakeKey gives the harness a key that the file does not name, for the gateway. An empty baseURL is the provider's own server.
+func (p *Project) TakeKey(name string, from Ref, baseURL string) {
+	api := workorder.ModelAPIOfKey(name)
+	if baseURL == "" {
+		baseURL = api.DefaultBaseURL()
+	}
+	p.Secrets = append(slices.Clone(p.Secrets), Secret{Name: name, From: []Ref{from}, Use: workorder.ForGateway})
+	p.Gateway.Routes = append(slices.Clone(p.Gateway.Routes), workorder.ModelRoute{API: api, BaseURL: baseURL, Keys: []string{name}})
+}

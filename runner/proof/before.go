@@ -1,0 +1,110 @@
+package proof
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/testreport"
+	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Known is what the checks gave on a commit before any code of a task could run. A proof takes it for base's runs.
+type Known struct {
+	Commit string       `json:"commit"`
+	Checks []KnownCheck `json:"checks"`
+}
+
+// KnownCheck is one of them.
+type KnownCheck struct {
+	Name   string             `json:"name"`
+	Run    string             `json:"run"`
+	Result workorder.CheckRun `json:"result"`
+	Report *testreport.Report `json:"report,omitempty"` // nil where there was none
+	Log    []byte             `json:"log,omitempty"`    // empty where it was too long
+}
+
+// maxKnownLog bounds a log that is kept, in bytes.
+const maxKnownLog = 1 << 20
+
+// Before runs the checks in the work tree as it is, where setup has run on the commit and nothing of a task has. It returns nil where a check was
+// not run to its end.
+func Before(ctx context.Context, c Config, commit string) *Known {
+	c.Ground = nil
+	r := &run{sides: &sides{stores: &stores{notes: &notes{Config: c}}}, proof: &workorder.Proof{}}
+	if r.limit == 0 {
+		r.limit = CommandTimeout
+	}
+	r.plan()
+	s := &side{name: "base", commit: commit, tree: c.Workspace, home: c.Home, user: c.User}
+	r.base = s
+	root, err := os.OpenRoot(c.Workspace)
+	if err != nil {
+		r.warn("run the checks on the base: %v", err)
+		return nil
+	}
+	defer root.Close()
+	s.root = root
+	s.before = r.lookAround(s)
+	s.settled = s.before
+	known := &Known{Commit: commit}
+	for i, one := range r.checks {
+		one.skip = false // this is the work tree
+		r.check(ctx, s, one, len(r.checks)-1-i, "")
+		if len(one.base.done) == 0 {
+			known = nil
+		}
+		if known != nil {
+			known.Checks = append(known.Checks, r.known(one))
+		}
+	}
+	return known
+}
+
+func (r *notes) known(c *check) KnownCheck {
+	k := KnownCheck{Name: c.Name, Run: c.Run, Result: c.base.done[0], Report: c.base.reports[0]}
+	out, err := os.OpenRoot(r.OutDir)
+	if err != nil {
+		return k
+	}
+	defer out.Close()
+	k.Log, _ = untrusted.Read(out, filepath.FromSlash(k.Result.Log), nil, maxKnownLog) // without it the result still counts
+	return k
+}
+
+// know takes base's runs from before the task, if they are of the same checks on the same commit. Pages have to be looked at anew.
+func (r *run) know() bool {
+	if r.Known == nil || r.Known.Commit != r.base.commit || r.Visit != nil || len(r.Known.Checks) != len(r.checks) {
+		return false
+	}
+	for i, c := range r.checks {
+		if k := r.Known.Checks[i]; k.Name != c.Name || k.Run != c.Run {
+			return false
+		}
+	}
+	for i, c := range r.checks {
+		k := r.Known.Checks[i]
+		k.Result.Log = r.logName(r.base, c.file)
+		if err := r.keepLog(k); err != nil {
+			r.warn("%s on base: %v", c.Name, err)
+		}
+		c.base = runs{done: []workorder.CheckRun{k.Result}, reports: []*testreport.Report{k.Report}}
+		r.say("%s on base: as before the task", c.Name)
+	}
+	r.base.ready = true // once its files are there
+	return true
+}
+
+// keepLog writes the log of a known run, if it is not this task's own.
+func (r *notes) keepLog(k KnownCheck) error {
+	at := filepath.Join(r.OutDir, filepath.FromSlash(k.Result.Log))
+	if _, err := os.Lstat(at); err == nil {
+		return nil
+	}
+	if err := os.WriteFile(at, k.Log, 0o644); err != nil {
+		return fmt.Errorf("keep the log of an earlier run: %w", err)
+	}
+	return nil
+}

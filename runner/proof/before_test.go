@@ -1,0 +1,71 @@
+package proof_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/runner/proof"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Checks that ran on the base before the task are not run there again, but for those that differ on head; of other checks, or of another commit, nothing counts.
+func TestKnownBase(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, map[string]string{"f": "1\n"})
+	runs := filepath.Join(t.TempDir(), "runs")
+	b.Order.Validate = []workorder.Command{
+		{Name: "same", Run: "echo same >>" + runs + "; echo of the check"}, {Name: "differs", Run: "echo differs >>" + runs + "; grep -q 2 f"},
+	}
+	count := func() string {
+		t.Helper()
+		got, err := os.ReadFile(runs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(runs); err != nil {
+			t.Fatal(err)
+		}
+		return string(got)
+	}
+	known := proof.Before(t.Context(), b.Config, b.base)
+	if known == nil || len(known.Checks) != 2 || !known.Checks[0].Result.Passed || known.Checks[1].Result.Passed || string(known.Checks[0].Log) != "of the check\n" {
+		t.Fatalf("%+v", known)
+	}
+	if got := count(); got != "same\ndiffers\n" {
+		t.Errorf("before: %q", got)
+	}
+	head := b.commit(map[string]string{"f": "2\n"})
+	b.Known = known
+	if err := os.RemoveAll(filepath.Join(b.OutDir, workorder.LogsDir)); err != nil { // another box's
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(b.OutDir, workorder.LogsDir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	got := b.prove(t.Context(), head)
+	if len(got.Reasons) > 0 || got.Checks[0].Transition != workorder.StillPasses || got.Checks[1].Transition != workorder.Fixed {
+		t.Errorf("%+v", got)
+	}
+	// Head, what differs on base, and on head once more.
+	if got := count(); got != "same\ndiffers\ndiffers\ndiffers\n" {
+		t.Errorf("with a known base: %q", got)
+	}
+	if log, err := os.ReadFile(filepath.Join(b.OutDir, got.Checks[0].Base.Log)); err != nil || string(log) != "of the check\n" {
+		t.Errorf("%q, %v", log, err)
+	}
+	for name, change := range map[string]func(*proof.Known){
+		"another commit": func(k *proof.Known) { k.Commit = head },
+		"another check":  func(k *proof.Known) { k.Checks[0].Run = "true" },
+		"a check less":   func(k *proof.Known) { k.Checks = k.Checks[:1] },
+	} {
+		other := *known
+		other.Checks = append([]proof.KnownCheck{}, known.Checks...)
+		change(&other)
+		b.Known = &other
+		b.prove(t.Context(), head)
+		if got := count(); got != "same\ndiffers\nsame\ndiffers\ndiffers\ndiffers\n" {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
