@@ -55,6 +55,8 @@ type Spec struct {
 	Cgroup *Cgroup
 	// Stdin nil is /dev/null.
 	Stdin io.Reader
+	// Terminal makes the terminal that Stdin is, an *os.File, the one of the child's session.
+	Terminal bool
 	// Stdout and Stderr nil are /dev/null. An *os.File is handed to the child
 	// itself; any other writer is fed through a pipe that is cut pipeDelay after
 	// the child's exit, with all that the child wrote passed on. One writer for both gets both in order.
@@ -119,7 +121,7 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: s.Terminal}
 	if s.User != nil {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: s.User.UID, Gid: s.User.GID, Groups: s.User.Groups}
 	} else if s.Group != 0 {

@@ -1,0 +1,149 @@
+// Package reap runs one command in a sandbox and can end everything that the command started.
+//
+// A command's processes can leave its group and session and drop every mark of where they came from. They cannot leave their family: each
+// command has a supervisor of its own, a process that adopts what loses its parent below it (PR_SET_CHILD_SUBREAPER). To end the
+// command is to kill all that descends from the supervisor until nothing does.
+//
+// The supervisor is this program again, in the role of Main. Whoever starts it (Start) and the supervisor talk over a socket; when that
+// ends, because its starter died, the supervisor ends the command.
+package reap
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+// Spec is what a supervisor runs.
+type Spec struct {
+	Argv []string `json:"argv"`
+	Dir  string   `json:"dir"`
+	Env  []string `json:"env"` // the whole environment
+	// User runs it; nil means the supervisor's own, with all that it may do.
+	User *User `json:"user,omitempty"`
+	// Terminal says that standard input is a terminal, which becomes the command's.
+	Terminal bool `json:"terminal,omitempty"`
+}
+
+// User is a user of the sandbox.
+type User struct {
+	UID    uint32   `json:"uid"`
+	GID    uint32   `json:"gid"`
+	Groups []uint32 `json:"groups,omitempty"`
+}
+
+// Exit is how a command ended.
+type Exit struct {
+	Code   int `json:"code"`             // 128+n after signal n
+	Signal int `json:"signal,omitempty"` // 0 unless a signal ended it
+	// Error is why it could not be started; Code is then 126, or 127 where there is no such program, as of a shell.
+	Error string `json:"error,omitempty"`
+}
+
+// Exit codes of a shell for what cannot be started.
+const (
+	cannotRun = 126
+	notFound  = 127
+)
+
+// request is what a starter asks of its supervisor.
+type request struct {
+	Signal int  `json:"signal,omitempty"` // to the command's group
+	End    bool `json:"end,omitempty"`    // everything
+	// GraceMS is the time between SIGTERM and SIGKILL.
+	GraceMS int64 `json:"grace_ms,omitempty"`
+}
+
+// Command is one that runs.
+type Command struct {
+	conn *net.UnixConn
+	mu   sync.Mutex // of writes
+	done chan struct{}
+	exit Exit
+	err  error
+}
+
+// Start runs the command under a supervisor: self with the arguments of role. The files become the command's standard files and stay
+// the caller's, who must call Wait. ctx bounds nothing of the command: End does.
+func Start(ctx context.Context, self string, role []string, s Spec, stdin, stdout, stderr *os.File) (*Command, error) {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
+	}
+	p, err := proc.Start(context.WithoutCancel(ctx), proc.Spec{
+		Argv: append([]string{self}, role...), Dir: "/", Env: []string{},
+		Stdin: stdin, Stdout: stdout, Stderr: stderr, ExtraFiles: []*os.File{theirs},
+	})
+	_ = theirs.Close()
+	if err != nil {
+		_ = ours.Close()
+		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
+	}
+	c := &Command{conn: ours, done: make(chan struct{})}
+	if err := c.send(s); err != nil {
+		_ = ours.Close() // which ends the supervisor
+		_ = p.Wait()
+		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
+	}
+	go c.follow(p, s.Argv[0])
+	return c, nil
+}
+
+func (c *Command) follow(p *proc.Process, argv0 string) {
+	defer close(c.done)
+	err := json.NewDecoder(c.conn).Decode(&c.exit)
+	wait := p.Wait()
+	_ = c.conn.Close()
+	if err != nil {
+		// Something killed the supervisor, which only its own user and root can do. What it watched is now with the sandbox's first process.
+		c.err = fmt.Errorf("the supervisor of %s ended without a report: %w", argv0, errors.Join(err, wait))
+	}
+}
+
+func (c *Command) send(v any) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return json.NewEncoder(c.conn).Encode(v)
+}
+
+// Done is closed when the command has ended, or cannot be known any more.
+func (c *Command) Done() <-chan struct{} { return c.done }
+
+// Wait waits for the end of the command itself; what it started goes on, unless End was called.
+func (c *Command) Wait() (Exit, error) {
+	<-c.done
+	return c.exit, c.err
+}
+
+// Signal sends a signal to the command's process group. A command that has ended is no error.
+func (c *Command) Signal(sig syscall.Signal) { _ = c.send(request{Signal: int(sig)}) }
+
+// End ends the command and everything that it started: SIGTERM, and after grace SIGKILL until nothing is left. It does not wait.
+func (c *Command) End(grace time.Duration) {
+	_ = c.send(request{End: true, GraceMS: grace.Milliseconds()})
+}
+
+func socketPair() (*net.UnixConn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a pair of sockets: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "supervisor"), os.NewFile(uintptr(fds[1]), "starter")
+	defer ours.Close()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		_ = theirs.Close()
+		return nil, nil, fmt.Errorf("make a pair of sockets: %w", err)
+	}
+	return conn.(*net.UnixConn), theirs, nil
+}

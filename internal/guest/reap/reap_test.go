@@ -1,0 +1,213 @@
+package reap
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "reap" {
+		os.Exit(Main(context.Background()))
+	}
+	os.Exit(m.Run())
+}
+
+func start(t *testing.T, script string, out *os.File) *Command {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { null.Close() })
+	if out == nil {
+		out = null
+	}
+	c, err := Start(t.Context(), self, []string{"reap"}, Spec{Argv: []string{"sh", "-c", script}, Dir: t.TempDir(), Env: os.Environ()}, null, out, out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestExit(t *testing.T) {
+	t.Parallel()
+	for script, want := range map[string]Exit{
+		"true":        {},
+		"exit 7":      {Code: 7},
+		"kill -9 $$":  {Code: 137, Signal: 9},
+		"kill -15 $$": {Code: 143, Signal: 15},
+	} {
+		if got, err := start(t, script, nil).Wait(); got != want || err != nil {
+			t.Errorf("%s: %+v, %v, want %+v", script, got, err, want)
+		}
+	}
+}
+
+func TestCannotStart(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "no-program")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		argv0, dir string
+		want       int
+	}{{"no-such-program", "/", notFound}, {"/no/such/program", "/", notFound}, {file, "/", cannotRun}} {
+		c, err := Start(t.Context(), self, []string{"reap"}, Spec{Argv: []string{row.argv0}, Dir: row.dir, Env: os.Environ()}, nil, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.Wait(); got.Code != row.want || got.Error == "" || err != nil {
+			t.Errorf("%s: %+v, %v, want %d", row.argv0, got, err, row.want)
+		}
+	}
+}
+
+// escapes start a process each that leaves its group, session, parent or environment.
+const escapes = `
+setsid sleep MARK &
+env -i setsid -f sleep MARK
+(sleep MARK &)
+(setsid sh -c 'sleep MARK & sleep MARK' &)
+sh -c 'trap "" TERM HUP INT; sleep MARK; sleep MARK' &
+echo ready
+sleep MARK`
+
+// However they hide, nothing that a command started is left at its end by force.
+func TestEnd(t *testing.T) {
+	t.Parallel()
+	for name, grace := range map[string]time.Duration{"at once": 0, "with a grace": 200 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			mark := strconv.Itoa(100000 + os.Getpid()%100000 + int(grace))
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			c := start(t, strings.ReplaceAll(escapes, "MARK", mark), w)
+			_ = w.Close()
+			line := make([]byte, len("ready\n"))
+			if _, err := io.ReadFull(r, line); err != nil {
+				t.Fatal(err)
+			}
+			for running(t, mark) < 7 { // go test's own deadline ends it
+				time.Sleep(time.Millisecond)
+			}
+			c.End(grace)
+			if got, err := c.Wait(); got.Code <= 128 || err != nil {
+				t.Errorf("%+v, %v", got, err)
+			}
+			if n := running(t, mark); n != 0 {
+				t.Errorf("%d processes are left", n)
+			}
+		})
+	}
+}
+
+// A supervisor whose starter dies ends its command: here the socket is all that it sees of that.
+func TestStarterGone(t *testing.T) {
+	t.Parallel()
+	mark := strconv.Itoa(300000 + os.Getpid()%100000)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	c := start(t, strings.ReplaceAll(escapes, "MARK", mark), w)
+	_ = w.Close()
+	if _, err := io.ReadFull(r, make([]byte, len("ready\n"))); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.conn.CloseWrite()
+	<-c.Done()
+	if n := running(t, mark); n != 0 {
+		t.Errorf("%d processes are left", n)
+	}
+}
+
+// What a command leaves at its own end stays: a server that was started so is the sandbox's.
+func TestLeftAtTheEnd(t *testing.T) {
+	t.Parallel()
+	mark := strconv.Itoa(500000 + os.Getpid()%100000)
+	c := start(t, "setsid sleep "+mark+" & exit 3", nil)
+	if got, err := c.Wait(); got.Code != 3 || err != nil {
+		t.Errorf("%+v, %v", got, err)
+	}
+	left := pids(t, mark)
+	for ; len(left) == 0; left = pids(t, mark) { // it may not have become sleep yet; go test's own deadline ends the wait
+		time.Sleep(time.Millisecond)
+	}
+	for _, pid := range left {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+func TestSignal(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	c := start(t, `trap 'exit 9' USR1; echo ready; while :; do sleep 0.01; done`, w)
+	_ = w.Close()
+	if _, err := io.ReadFull(r, make([]byte, len("ready\n"))); err != nil {
+		t.Fatal(err)
+	}
+	c.Signal(syscall.SIGUSR1)
+	if got, err := c.Wait(); got.Code != 9 || err != nil {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestReadStat(t *testing.T) {
+	t.Parallel()
+	tail := strings.Repeat(" 0", 14)
+	for stat, want := range map[string]process{
+		"7 (sh) S 3" + tail + " 0 1 0":            {parent: 3, alive: true},
+		"7 (a) b ) (c) R 3" + tail + " 0 1 0":     {parent: 3, alive: true},
+		"7 (dead) Z 3" + tail + " 0 1 0":          {parent: 3},
+		"7 (first ended) Z 3" + tail + " 0 4 0 0": {parent: 3, alive: true},
+	} {
+		parent, alive, ok := readStat(stat)
+		if got := (process{parent: parent, alive: alive}); got != want || !ok {
+			t.Errorf("%s: %+v, %t, want %+v", stat, got, ok, want)
+		}
+	}
+	for _, stat := range []string{"", "7", "7 (x", "7 (x) S", "7 (x) S y" + tail + " 0 1"} {
+		if _, _, ok := readStat(stat); ok {
+			t.Errorf("%q was read", stat)
+		}
+	}
+}
+
+func running(t *testing.T, mark string) int { t.Helper(); return len(pids(t, mark)) }
+
+// pids are the processes with the mark in their command line.
+func pids(t *testing.T, mark string) (found []int) {
+	t.Helper()
+	for _, p := range processes() {
+		line, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/cmdline")
+		if err == nil && p.alive && bytes.HasPrefix(line, []byte("sleep\x00"+mark)) {
+			found = append(found, p.pid)
+		}
+	}
+	return found
+}
