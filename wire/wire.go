@@ -87,6 +87,8 @@ type Command struct {
 	Terminal *Size `json:"terminal,omitempty"`
 	// Background lets it outlive the client that started it.
 	Background bool `json:"background,omitempty"`
+	// KeepInput leaves the standard input open at the end of the request's body, for PathExecInput.
+	KeepInput bool `json:"keep_input,omitempty"`
 }
 
 // Check returns what keeps a command from being run, all of it.

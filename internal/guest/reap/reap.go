@@ -58,9 +58,10 @@ const (
 
 // request is what a starter asks of its supervisor.
 type request struct {
-	Signal int  `json:"signal,omitempty"` // to the command's group
-	End    bool `json:"end,omitempty"`    // everything
-	// GraceMS is the time between SIGTERM and SIGKILL.
+	// Signal goes to the command's group, or before an end to everything; 0 means none.
+	Signal int  `json:"signal,omitempty"`
+	End    bool `json:"end,omitempty"` // everything
+	// GraceMS is the time between the signal and SIGKILL.
 	GraceMS int64 `json:"grace_ms,omitempty"`
 }
 
@@ -128,9 +129,10 @@ func (c *Command) Wait() (Exit, error) {
 // Signal sends a signal to the command's process group. A command that has ended is no error.
 func (c *Command) Signal(sig syscall.Signal) { _ = c.send(request{Signal: int(sig)}) }
 
-// End ends the command and everything that it started: SIGTERM, and after grace SIGKILL until nothing is left. It does not wait.
-func (c *Command) End(grace time.Duration) {
-	_ = c.send(request{End: true, GraceMS: grace.Milliseconds()})
+// End ends the command and everything that it started: sig, and after grace SIGKILL until nothing is left; with a grace of 0 at once. It does not
+// wait. What a command has left behind at its own end stays.
+func (c *Command) End(sig syscall.Signal, grace time.Duration) {
+	_ = c.send(request{End: true, Signal: int(sig), GraceMS: grace.Milliseconds()})
 }
 
 func socketPair() (*net.UnixConn, *os.File, error) {

@@ -110,7 +110,7 @@ func TestEnd(t *testing.T) {
 			for running(t, mark) < 7 { // go test's own deadline ends it
 				time.Sleep(time.Millisecond)
 			}
-			c.End(grace)
+			c.End(syscall.SIGTERM, grace)
 			if got, err := c.Wait(); got.Code <= 128 || err != nil {
 				t.Errorf("%+v, %v", got, err)
 			}

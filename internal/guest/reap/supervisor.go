@@ -79,7 +79,7 @@ func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
 				p.Signal(syscall.Signal(r.Signal))
 				continue
 			}
-			end(p, time.Duration(r.GraceMS)*time.Millisecond)
+			end(p, syscall.Signal(r.Signal), time.Duration(r.GraceMS)*time.Millisecond)
 			return exitOf(p.Wait())
 		}
 	}
@@ -98,10 +98,10 @@ func read(requests *json.Decoder, asked chan<- request) {
 }
 
 // end ends all that descends from this process.
-func end(p *proc.Process, grace time.Duration) {
+func end(p *proc.Process, sig syscall.Signal, grace time.Duration) {
 	if grace > 0 {
 		for _, pid := range descendants() {
-			_ = syscall.Kill(pid, syscall.SIGTERM)
+			_ = syscall.Kill(pid, sig)
 			_ = syscall.Kill(pid, syscall.SIGCONT) // a stopped process acts on nothing before
 		}
 		over := time.NewTimer(grace)

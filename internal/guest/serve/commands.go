@@ -1,0 +1,326 @@
+package serve
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/wire"
+)
+
+const (
+	// stopGrace is between SIGTERM and SIGKILL of a command whose time is over.
+	stopGrace = 2 * time.Second
+	// leftGrace is for a command whose client has gone away, after SIGHUP.
+	leftGrace = 10 * time.Second
+	// settleTime is how long output that others of its processes may still write is waited for at a command's end.
+	settleTime = 200 * time.Millisecond
+	// endTime bounds the wait for the end of all commands: what is killed is gone within milliseconds.
+	endTime = 5 * time.Second
+	// maxCommands bounds those that run at a time.
+	maxCommands = 512
+	// maxEnded bounds the commands of the background that have ended and are still known; the oldest is forgotten first.
+	maxEnded = 16
+)
+
+// commands are those that the guest knows.
+type commands struct {
+	config Config
+	mu     sync.Mutex
+	all    map[string]*command
+	ended  []string // of the background, oldest first
+}
+
+// command is one that runs, or ran.
+type command struct {
+	id      string
+	what    wire.Command
+	started time.Time
+	run     *reap.Command
+	out     *spool
+	tty     *os.File // the guest's side of its terminal; nil if it has none
+
+	input   sync.Mutex
+	stdin   *os.File // nil once closed
+	done    chan struct{}
+	exit    wire.Exit // once done is closed
+	timeout bool
+	kills   int // by the kernel, for lack of memory, when it began
+	mu      sync.Mutex
+}
+
+func newCommands(c Config) *commands { return &commands{config: c, all: map[string]*command{}} }
+
+// start runs a command.
+func (cs *commands) start(ctx context.Context, what wire.Command) (*command, error) {
+	if err := what.Check(); err != nil {
+		return nil, &wire.Error{Code: wire.CodeBadRequest, Text: err.Error()}
+	}
+	c := &command{id: rand.Text(), what: what, started: time.Now(), out: newSpool(!what.Background), done: make(chan struct{}), kills: cs.config.OOMKills()}
+	cs.mu.Lock()
+	running := len(cs.all) - len(cs.ended)
+	if running < maxCommands {
+		cs.all[c.id] = c
+	}
+	cs.mu.Unlock()
+	if running >= maxCommands {
+		return nil, &wire.Error{Code: wire.CodeExhausted, Text: fmt.Sprintf("%d commands run in the sandbox already", running)}
+	}
+	feeds, err := cs.launch(ctx, c)
+	if err != nil {
+		cs.forget(c)
+		return nil, err
+	}
+	go cs.follow(c, feeds)
+	return c, nil
+}
+
+// launch starts the command with its input and output.
+func (cs *commands) launch(ctx context.Context, c *command) ([]*proc.Feed, error) {
+	dir := c.what.Dir
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(cs.config.Dir, dir)
+	}
+	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+		return nil, &wire.Error{Code: wire.CodeNotFound, Text: fmt.Sprintf("there is no folder %s in the sandbox", dir)}
+	}
+	spec := reap.Spec{Argv: c.what.Argv, Dir: dir, Env: environment(cs.config.Env, c.what), User: cs.config.User, Terminal: c.what.Terminal != nil}
+	std, err := openFiles(c.what.Terminal, cs.config.User)
+	if err != nil {
+		return nil, failed("prepare the command's input and output", err)
+	}
+	c.run, err = reap.Start(ctx, cs.config.Self, cs.config.Reap, spec, std.in, std.out, std.err)
+	std.closeTheirs()
+	if err != nil {
+		std.closeOurs()
+		if errors.Is(err, syscall.EAGAIN) {
+			return nil, &wire.Error{Code: wire.CodeExhausted, Text: "the sandbox has as many processes as it may have"}
+		}
+		return nil, failed("start the command", err)
+	}
+	c.stdin, c.tty = std.ourIn, std.tty
+	feeds := []*proc.Feed{proc.NewFeed(std.ourOut, c.out.writer(wire.FrameStdout))}
+	if std.ourErr != nil {
+		feeds = append(feeds, proc.NewFeed(std.ourErr, c.out.writer(wire.FrameStderr)))
+	}
+	if c.what.TimeoutMS > 0 {
+		timer := time.AfterFunc(time.Duration(c.what.TimeoutMS)*time.Millisecond, func() {
+			c.mu.Lock()
+			c.timeout = true
+			c.mu.Unlock()
+			c.run.End(syscall.SIGTERM, stopGrace)
+		})
+		go func() { <-c.done; timer.Stop() }()
+	}
+	return feeds, nil
+}
+
+// follow waits for the command's end.
+func (cs *commands) follow(c *command, feeds []*proc.Feed) {
+	exit, err := c.run.Wait()
+	if err != nil {
+		// Its supervisor was killed, by what has the right to: what it ran is now nobody's, and ends with the sandbox.
+		exit = reap.Exit{Code: 128 + int(syscall.SIGKILL), Signal: int(syscall.SIGKILL), Error: err.Error()}
+	}
+	until := time.Now().Add(settleTime)
+	for _, f := range feeds {
+		f.Settle(time.Until(until)) // what stays in the background may write on
+	}
+	c.closeInput()
+	c.mu.Lock()
+	c.exit = wire.Exit{
+		Code: exit.Code, Signal: exit.Signal, Error: exit.Error, TimedOut: c.timeout, DurationMS: time.Since(c.started).Milliseconds(),
+		OutOfMemory: exit.Code == 128+int(syscall.SIGKILL) && !c.timeout && cs.config.OOMKills() > c.kills,
+	}
+	c.mu.Unlock()
+	c.out.close()
+	close(c.done)
+	if c.what.Background {
+		cs.keep(c)
+	} else {
+		cs.forget(c)
+	}
+}
+
+// keep lets an ended command be asked for, as long as there are not too many.
+func (cs *commands) keep(c *command) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.ended = append(cs.ended, c.id)
+	if len(cs.ended) > maxEnded {
+		cs.all[cs.ended[0]].out.drop()
+		delete(cs.all, cs.ended[0])
+		cs.ended = cs.ended[1:]
+	}
+}
+
+func (cs *commands) forget(c *command) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	delete(cs.all, c.id)
+}
+
+// get is the command of an id, or of the beginning of one that no other has.
+func (cs *commands) get(id string) (*command, error) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if c := cs.all[id]; c != nil {
+		return c, nil
+	}
+	var found *command
+	for _, c := range cs.all {
+		if id == "" || !strings.HasPrefix(c.id, id) {
+			continue
+		}
+		if found != nil {
+			return nil, &wire.Error{Code: wire.CodeNotFound, Text: fmt.Sprintf("more than one command's id begins with %q", id)}
+		}
+		found = c
+	}
+	if found == nil {
+		return nil, &wire.Error{Code: wire.CodeNotFound, Text: fmt.Sprintf("the sandbox knows no command %q", id)}
+	}
+	return found, nil
+}
+
+// list is all commands, oldest first.
+func (cs *commands) list() []wire.Execution {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	all := make([]wire.Execution, 0, len(cs.all))
+	for _, c := range cs.all {
+		e := wire.Execution{ID: c.id, Argv: c.what.Argv, Started: c.started, Background: c.what.Background, Output: c.out.len()}
+		select {
+		case <-c.done:
+			e.Exit = &c.exit
+		default:
+		}
+		all = append(all, e)
+	}
+	slices.SortFunc(all, func(a, b wire.Execution) int { return a.Started.Compare(b.Started) })
+	return all
+}
+
+// endAll ends every command, and returns when they have ended or cannot be.
+func (cs *commands) endAll() {
+	cs.mu.Lock()
+	all := slices.Collect(maps.Values(cs.all))
+	cs.mu.Unlock()
+	over := time.After(endTime)
+	for _, c := range all {
+		c.out.drop() // it must not wait for a client
+		c.run.End(0, 0)
+	}
+	for _, c := range all {
+		select {
+		case <-c.done:
+		case <-over:
+			return
+		}
+	}
+}
+
+// running counts those that have not ended.
+func (cs *commands) running() int {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return len(cs.all) - len(cs.ended)
+}
+
+// left is called when the client of a command that is not of the background has gone away: nobody will ever ask for it.
+func (c *command) left() {
+	c.out.drop()
+	c.run.End(syscall.SIGHUP, leftGrace)
+}
+
+// write hands input on until its end, or until the command takes no more.
+func (c *command) write(r io.Reader) error {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := r.Read(buf)
+		if n > 0 {
+			c.input.Lock()
+			stdin := c.stdin
+			c.input.Unlock()
+			if stdin == nil {
+				return io.ErrClosedPipe
+			}
+			if _, werr := stdin.Write(buf[:n]); werr != nil {
+				return werr
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// closeInput ends the command's input.
+func (c *command) closeInput() {
+	c.input.Lock()
+	defer c.input.Unlock()
+	if c.stdin == nil {
+		return
+	}
+	if c.tty != nil {
+		select {
+		case <-c.done:
+		default:
+			_, _ = c.tty.Write([]byte{4}) // a terminal's end of input, ^D
+			return
+		}
+	} else {
+		_ = c.stdin.Close()
+	}
+	c.stdin = nil
+}
+
+func (c *command) resize(s wire.Size) error {
+	if c.tty == nil {
+		return &wire.Error{Code: wire.CodeBadRequest, Text: "the command has no terminal"}
+	}
+	if err := setSize(c.tty, s); err != nil {
+		return failed("change the terminal's size", err)
+	}
+	return nil
+}
+
+// environment is that of a command: the guest's, with the command's own over it.
+func environment(base []string, c wire.Command) []string {
+	all := slices.Clone(base)
+	if c.Terminal != nil {
+		all = append(all, "TERM=xterm-256color")
+	}
+	all = append(all, c.Env...)
+	last := map[string]int{}
+	for i, kv := range all {
+		name, _, _ := strings.Cut(kv, "=")
+		last[name] = i
+	}
+	env := make([]string, 0, len(last))
+	for i, kv := range all {
+		if name, _, _ := strings.Cut(kv, "="); last[name] == i {
+			env = append(env, kv)
+		}
+	}
+	return env
+}
+
+func failed(doing string, err error) error {
+	return &wire.Error{Code: wire.CodeFailed, Text: doing + ": " + err.Error()}
+}

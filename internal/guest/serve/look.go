@@ -1,0 +1,153 @@
+package serve
+
+import (
+	"bufio"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/wire"
+)
+
+// dialTime bounds a connection to a port of the sandbox itself.
+const dialTime = 10 * time.Second
+
+// dial connects to a port or socket of the sandbox.
+func (s *Server) dial(w http.ResponseWriter, r *http.Request) error {
+	network, address := r.URL.Query().Get(wire.QueryNetwork), r.URL.Query().Get(wire.QueryAddress)
+	if network != "tcp" && network != "unix" || address == "" {
+		return &wire.Error{Code: wire.CodeBadRequest, Text: fmt.Sprintf("cannot connect to %q of %q: use tcp with host:port, or unix with a path", address, network)}
+	}
+	d := net.Dialer{Timeout: dialTime}
+	conn, err := d.DialContext(r.Context(), network, address)
+	if err != nil {
+		code := wire.CodeFailed
+		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) {
+			code = wire.CodeRefused
+		}
+		return &wire.Error{Code: code, Text: err.Error()}
+	}
+	defer conn.Close()
+	rc := http.NewResponseController(w)
+	if err := rc.Flush(); err != nil {
+		return nil // the client is gone
+	}
+	go func() {
+		_, err := io.Copy(conn, r.Body)
+		if half, ok := conn.(interface{ CloseWrite() error }); ok && err == nil {
+			_ = half.CloseWrite()
+		} else {
+			_ = conn.Close()
+		}
+	}()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := conn.Read(buf)
+		if n > 0 {
+			if _, werr := w.Write(buf[:n]); werr != nil || rc.Flush() != nil {
+				return nil
+			}
+		}
+		if err != nil {
+			return nil
+		}
+	}
+}
+
+func (s *Server) ports(w http.ResponseWriter, _ *http.Request) error {
+	all := []wire.Port{}
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		f, err := os.Open(table)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // a kernel without it
+		}
+		if err != nil {
+			return failed("list ports", err)
+		}
+		all = append(all, listening(f)...)
+		_ = f.Close()
+	}
+	slices.SortFunc(all, func(a, b wire.Port) int {
+		return strings.Compare(fmt.Sprintf("%05d %s", a.Port, a.Address), fmt.Sprintf("%05d %s", b.Port, b.Address))
+	})
+	return answer(w, slices.Compact(all))
+}
+
+// listening reads the sockets that listen from a table of the kernel's: "n: address:port remote state …", in hexadecimal digits, addresses in words
+// of the machine's order.
+func listening(r io.Reader) (all []wire.Port) {
+	const listens = "0A"
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		f := strings.Fields(lines.Text())
+		if len(f) < 4 || f[3] != listens {
+			continue
+		}
+		address, port, _ := strings.Cut(f[1], ":")
+		n, err := strconv.ParseUint(port, 16, 16)
+		b, herr := hex.DecodeString(address)
+		if err != nil || herr != nil || len(b)%4 != 0 {
+			continue
+		}
+		for i := 0; i < len(b); i += 4 {
+			slices.Reverse(b[i : i+4])
+		}
+		if ip, ok := netip.AddrFromSlice(b); ok {
+			all = append(all, wire.Port{Port: int(n), Address: ip.Unmap().String()})
+		}
+	}
+	return all
+}
+
+// The files of both versions of control groups that have the sandbox's numbers, as it sees them.
+var (
+	memoryFiles = []string{"/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes"}
+	limitFiles  = []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}
+	pidsFiles   = []string{"/sys/fs/cgroup/pids.current", "/sys/fs/cgroup/pids/pids.current"}
+)
+
+func (s *Server) stats(w http.ResponseWriter, _ *http.Request) error {
+	return answer(w, wire.Stats{
+		MemoryBytes: firstNumber(memoryFiles), MemoryLimit: firstNumber(limitFiles), Processes: firstNumber(pidsFiles), CPUMicros: cpuMicros(),
+	})
+}
+
+// firstNumber is that of the first file that has one, else -1.
+func firstNumber(files []string) int64 {
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue
+		}
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil {
+			return n
+		}
+	}
+	return -1
+}
+
+func cpuMicros() int64 {
+	if b, err := os.ReadFile("/sys/fs/cgroup/cpu.stat"); err == nil {
+		for line := range strings.Lines(string(b)) {
+			if f := strings.Fields(line); len(f) == 2 && f[0] == "usage_usec" {
+				if n, err := strconv.ParseInt(f[1], 10, 64); err == nil {
+					return n
+				}
+			}
+		}
+	}
+	if n := firstNumber([]string{"/sys/fs/cgroup/cpuacct/cpuacct.usage", "/sys/fs/cgroup/cpu,cpuacct/cpuacct.usage"}); n >= 0 {
+		return n / int64(time.Microsecond)
+	}
+	return -1
+}

@@ -1,0 +1,251 @@
+// Package serve is the guest's side of the wire: it runs commands in the sandbox and says what they print, brings connections to its
+// ports, and ends the sandbox when nobody needs it any more.
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
+	"github.com/sandbox-agent/sandbox-agent/wire"
+)
+
+// errQuiet means that a command has printed nothing for a while.
+var errQuiet = errors.New("no output")
+
+// Config is what a guest serves.
+type Config struct {
+	// User runs commands; nil means the guest's own.
+	User *reap.User
+	Dir  string   // where commands begin
+	Home string   // of the user
+	Env  []string // NAME=value, of each command
+	// Self is this program, and Reap its arguments for reap.Main.
+	Self string
+	Reap []string
+	// Idle ends the sandbox when no command has run and nobody has asked for anything for so long; 0 never does.
+	Idle time.Duration
+	// Life ends the sandbox after that time; 0 never does.
+	Life time.Duration
+	// Silence ends the sandbox when its owner has given no sign of life for so long; 0 never does.
+	Silence time.Duration
+	// OOMKills counts what the kernel has killed in the sandbox for lack of memory.
+	OOMKills func() int
+}
+
+// Server serves a sandbox.
+type Server struct {
+	config   Config
+	commands *commands
+	began    time.Time
+	life     *life
+	mux      *http.ServeMux
+}
+
+// New makes a server.
+func New(c Config) *Server {
+	s := &Server{config: c, commands: newCommands(c), began: time.Now(), life: newLife(), mux: http.NewServeMux()}
+	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request) error{
+		"GET " + wire.PathHello:       s.hello,
+		"POST " + wire.PathExec:       s.exec,
+		"GET " + wire.PathExec:        s.list,
+		"GET " + wire.PathExecOf:      s.attach,
+		"DELETE " + wire.PathExecOf:   s.end,
+		"POST " + wire.PathExecSignal: s.signal,
+		"POST " + wire.PathExecResize: s.resize,
+		"POST " + wire.PathExecInput:  s.input,
+		"POST " + wire.PathDial:       s.dial,
+		"GET " + wire.PathPorts:       s.ports,
+		"GET " + wire.PathStats:       s.stats,
+		"POST " + wire.PathAlive:      s.alive,
+		"POST " + wire.PathStop:       s.stop,
+	} {
+		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			s.life.busy(1)
+			defer s.life.busy(-1)
+			if err := h(w, r); err != nil {
+				answerError(w, err)
+			}
+		})
+	}
+	return s
+}
+
+// Serve serves until ctx ends or the sandbox is to end, whichever comes first: the reason is returned, nil for ctx. All commands have
+// ended when it returns.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	over := make(chan error, 1)
+	go func() { over <- s.life.wait(ctx, s.config, s.commands.running) }()
+	protocols := &http.Protocols{}
+	protocols.SetUnencryptedHTTP2(true)
+	h := &http.Server{
+		Handler: s.mux, Protocols: protocols, ReadHeaderTimeout: headerTime, BaseContext: func(net.Listener) context.Context { return ctx },
+		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerConnection: connBuffer, MaxReceiveBufferPerStream: streamBuffer, MaxConcurrentStreams: maxStreams},
+	}
+	served := make(chan error, 1)
+	go func() { served <- h.Serve(l) }()
+	var err error
+	select {
+	case err = <-over:
+	case err = <-served:
+	}
+	cancel()
+	_ = h.Close()
+	s.commands.endAll()
+	return err
+}
+
+const (
+	headerTime = 10 * time.Second
+	// Buffers of what comes, in bytes: of one stream what a fast sender has under way, of a connection that of some streams.
+	streamBuffer = 1 << 20
+	connBuffer   = 4 << 20
+	maxStreams   = 1024
+)
+
+func (s *Server) hello(w http.ResponseWriter, _ *http.Request) error {
+	uid := os.Getuid()
+	if s.config.User != nil {
+		uid = int(s.config.User.UID)
+	}
+	return answer(w, wire.Hello{Version: wire.Version, UID: uid, Dir: s.config.Dir, Home: s.config.Home, Since: s.began})
+}
+
+func (s *Server) alive(http.ResponseWriter, *http.Request) error {
+	s.life.sign()
+	return nil
+}
+
+func (s *Server) stop(http.ResponseWriter, *http.Request) error {
+	s.life.end(ErrStopped)
+	return nil
+}
+
+func answer(w http.ResponseWriter, document any) error {
+	b, err := json.Marshal(document)
+	if err != nil {
+		return failed("encode the answer", err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(b) // a client that is gone has no use for it
+	return nil
+}
+
+func answerError(w http.ResponseWriter, err error) {
+	e := &wire.Error{Code: wire.CodeFailed, Text: err.Error()}
+	errors.As(err, &e)
+	status := map[wire.Code]int{
+		wire.CodeBadRequest: http.StatusBadRequest, wire.CodeNotFound: http.StatusNotFound, wire.CodeRefused: http.StatusBadGateway,
+		wire.CodeExhausted: http.StatusTooManyRequests,
+	}[e.Code]
+	if status == 0 {
+		status = http.StatusInternalServerError
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(e) // a client that is gone has no use for it
+}
+
+// decode reads a request's document.
+func decode(r *http.Request, document any) error {
+	if err := json.NewDecoder(http.MaxBytesReader(nil, r.Body, wire.MaxDocument)).Decode(document); err != nil {
+		return &wire.Error{Code: wire.CodeBadRequest, Text: "the request's document: " + err.Error()}
+	}
+	return nil
+}
+
+func number(r *http.Request, name string) (int64, error) {
+	text := r.URL.Query().Get(name)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return 0, &wire.Error{Code: wire.CodeBadRequest, Text: name + " is no number: " + strconv.Quote(text)}
+	}
+	return n, nil
+}
+
+// Why a sandbox ends.
+var (
+	ErrStopped = errors.New("it was stopped")
+	ErrIdle    = errors.New("nobody used it")
+	ErrLife    = errors.New("its time to live was over")
+	ErrSilence = errors.New("its owner gave no sign of life")
+)
+
+// life knows when the sandbox is used and when its owner was there.
+type life struct {
+	mu    sync.Mutex
+	users int       // requests under way
+	used  time.Time // last
+	owner time.Time // last sign
+	ended chan error
+}
+
+func newLife() *life {
+	now := time.Now()
+	return &life{used: now, owner: now, ended: make(chan error, 1)}
+}
+
+func (l *life) busy(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.users += n
+	l.used = time.Now()
+}
+
+func (l *life) sign() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.owner = time.Now()
+}
+
+func (l *life) end(why error) {
+	select {
+	case l.ended <- why:
+	default:
+	}
+}
+
+// lifePoll is how often it is looked whether the sandbox is still needed.
+const lifePoll = time.Second
+
+// wait returns when the sandbox is to end, with the reason; nil when ctx ends.
+func (l *life) wait(ctx context.Context, c Config, running func() int) error {
+	began := time.Now()
+	tick := time.NewTicker(lifePoll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-l.ended:
+			return err
+		case <-tick.C:
+		}
+		l.mu.Lock()
+		if l.users > 0 || running() > 0 {
+			l.used = time.Now()
+		}
+		idle, silent := time.Since(l.used), time.Since(l.owner)
+		l.mu.Unlock()
+		switch {
+		case c.Life > 0 && time.Since(began) > c.Life:
+			return ErrLife
+		case c.Silence > 0 && silent > c.Silence:
+			return ErrSilence
+		case c.Idle > 0 && idle > c.Idle:
+			return ErrIdle
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
+	"github.com/sandbox-agent/sandbox-agent/wire"
+)
+
+// files are both ends of a command's standard files.
+type files struct {
+	in, out, err          *os.File // the command's
+	ourIn, ourOut, ourErr *os.File // ourErr is nil where out and err are one
+	tty                   *os.File // the guest's side of a terminal
+}
+
+func openFiles(size *wire.Size, user *reap.User) (files, error) {
+	if size != nil {
+		return openTerminal(*size, user)
+	}
+	var f files
+	var err error
+	if f.in, f.ourIn, err = os.Pipe(); err != nil {
+		return files{}, err
+	}
+	if f.ourOut, f.out, err = os.Pipe(); err == nil {
+		f.ourErr, f.err, err = os.Pipe()
+	}
+	if err != nil {
+		f.closeTheirs()
+		f.closeOurs()
+		return files{}, err
+	}
+	return f, nil
+}
+
+// openTerminal opens one without its path, which in a container of others need not be there.
+func openTerminal(size wire.Size, user *reap.User) (files, error) {
+	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return files{}, fmt.Errorf("open a terminal: %w", err)
+	}
+	var theirs *os.File
+	err = errors.Join(control(ours, func(fd int) error {
+		if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+			return err
+		}
+		peer, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+		if errno != 0 {
+			return errno
+		}
+		theirs = os.NewFile(peer, "terminal")
+		return nil
+	}), setSize(ours, size))
+	if err == nil && user != nil {
+		err = theirs.Chown(int(user.UID), int(user.GID))
+	}
+	if err != nil {
+		closeAll(ours, theirs)
+		return files{}, fmt.Errorf("open a terminal: %w", err)
+	}
+	return files{in: theirs, out: theirs, err: theirs, ourIn: ours, ourOut: ours, tty: ours}, nil
+}
+
+func setSize(tty *os.File, s wire.Size) error {
+	return control(tty, func(fd int) error {
+		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: s.Rows, Col: s.Cols})
+	})
+}
+
+// control calls f with the file's descriptor; to ask the file for it would make its reads block.
+func control(file *os.File, f func(fd int) error) error {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var ferr error
+	if err := raw.Control(func(fd uintptr) { ferr = f(int(fd)) }); err != nil {
+		return err
+	}
+	return ferr
+}
+
+func closeAll(files ...*os.File) {
+	for _, f := range files {
+		_ = f.Close() // nil, or twice the same: an error that means nothing
+	}
+}
+
+func (f files) closeTheirs() { closeAll(f.in, f.out, f.err) }
+func (f files) closeOurs()   { closeAll(f.ourIn, f.ourOut, f.ourErr) }

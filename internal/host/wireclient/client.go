@@ -1,0 +1,308 @@
+// Package wireclient is the user's side of the wire: it talks to the guest of a sandbox over whatever stream a runtime has brought.
+package wireclient
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/wire"
+)
+
+const (
+	// helloTime bounds the first answer: a guest answers within milliseconds, an engine may need a second to bring the stream.
+	helloTime = 20 * time.Second
+	// A stream that answers no ping is dead: engines forget to end some.
+	pingAfter = 15 * time.Second
+	pingTime  = 15 * time.Second
+	// Buffers of what comes, in bytes: the faster the guest, the more is under way on a slow stream.
+	streamBuffer = 4 << 20
+	connBuffer   = 16 << 20
+	// maxError bounds what is shown of a guest's error, in characters.
+	maxError = 500
+)
+
+var (
+	// ErrLost means that the stream to the guest has ended. What runs in the sandbox may run on.
+	ErrLost = errors.New("the connection to the sandbox was lost")
+	// ErrVersion means that the guest is of another version.
+	ErrVersion = errors.New("the sandbox is of another version")
+)
+
+// Client talks to one guest. Its methods may be called concurrently; their errors are a *wire.Error of the guest, or hold ErrLost, or
+// the context's.
+type Client struct {
+	conn  net.Conn
+	http  *http.Client
+	hello wire.Hello
+}
+
+// New says hello over the stream, which the client closes: at once after an error.
+func New(ctx context.Context, stream io.ReadWriteCloser) (*Client, error) {
+	conn, ok := stream.(net.Conn)
+	if !ok {
+		conn = streamConn{stream, bare{}}
+	}
+	var taken atomic.Bool
+	protocols := &http.Protocols{}
+	protocols.SetUnencryptedHTTP2(true)
+	c := &Client{conn: conn, http: &http.Client{
+		Transport: &http.Transport{
+			Protocols: protocols,
+			DialContext: func(context.Context, string, string) (net.Conn, error) {
+				if taken.Swap(true) {
+					return nil, ErrLost // there is one stream, and it has ended
+				}
+				return conn, nil
+			},
+			HTTP2: &http.HTTP2Config{
+				SendPingTimeout: pingAfter, PingTimeout: pingTime, MaxReceiveBufferPerConnection: connBuffer, MaxReceiveBufferPerStream: streamBuffer,
+			},
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+	ctx, cancel := context.WithTimeout(ctx, helloTime)
+	defer cancel()
+	// A stream that brings nothing must not hold us, whatever the transport does about it.
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	err := c.get(ctx, wire.PathHello, &c.hello)
+	if err == nil && c.hello.Version != wire.Version {
+		err = fmt.Errorf("%w: it speaks %d, this program %d", ErrVersion, c.hello.Version, wire.Version)
+	}
+	stop()
+	if err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("say hello to the sandbox: %w", err)
+	}
+	return c, nil
+}
+
+// Hello is what the guest said of itself.
+func (c *Client) Hello() wire.Hello { return c.hello }
+
+// Close ends the stream, and with it the commands of this client that are not of the background.
+func (c *Client) Close() error {
+	c.http.CloseIdleConnections() // which may close it
+	if err := c.conn.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// do sends a request. The caller closes the answer's body.
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, body io.Reader) (*http.Response, error) {
+	u := "http://guest" + path
+	if len(query) > 0 {
+		u += "?" + query.Encode()
+	}
+	r, err := http.NewRequestWithContext(ctx, method, u, body)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := c.http.Do(r)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		defer answer.Body.Close()
+		return nil, errorOf(answer)
+	}
+	return answer, nil
+}
+
+// errorOf reads the error of an answer; what the guest says is for display.
+func errorOf(answer *http.Response) error {
+	e := &wire.Error{}
+	b, err := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	if json.Unmarshal(b, e) != nil || !e.Code.Known() {
+		e = &wire.Error{Code: wire.CodeFailed, Text: "the sandbox answers " + answer.Status}
+	}
+	e.Text = text.Runes(text.Clean(strings.TrimSpace(e.Text)), maxError)
+	return e
+}
+
+func (c *Client) get(ctx context.Context, path string, document any) error {
+	answer, err := c.do(ctx, http.MethodGet, path, nil, nil)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if err := json.NewDecoder(io.LimitReader(answer.Body, wire.MaxDocument)).Decode(document); err != nil {
+		return fmt.Errorf("%w: read %s: %w", ErrLost, path, err)
+	}
+	return nil
+}
+
+func (c *Client) call(ctx context.Context, method, path string, document any) error {
+	var body io.Reader
+	if document != nil {
+		b, err := json.Marshal(document)
+		if err != nil {
+			return err
+		}
+		body = bytes.NewReader(b)
+	}
+	answer, err := c.do(ctx, method, path, nil, body)
+	if err != nil {
+		return err
+	}
+	return answer.Body.Close()
+}
+
+func of(path, id string) string { return strings.Replace(path, "{id}", url.PathEscape(id), 1) }
+
+// Start starts a command. stdin is copied to it and may be nil; when the command has ended, no pending read of it is waited for. When ctx
+// ends, or the stream, the command ends, unless it is of the background. The caller calls Follow or Close of the Process.
+func (c *Client) Start(ctx context.Context, cmd wire.Command, stdin io.Reader) (*Process, error) {
+	if err := cmd.Check(); err != nil {
+		return nil, &wire.Error{Code: wire.CodeBadRequest, Text: err.Error()}
+	}
+	frame, err := wire.DocumentFrame(wire.FrameCommand, cmd)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := c.do(ctx, http.MethodPost, wire.PathExec, nil, body(frame, stdin))
+	if err != nil {
+		return nil, fmt.Errorf("run %s in the sandbox: %w", cmd.Argv[0], err)
+	}
+	p := &Process{c: c, body: answer.Body, frames: wire.NewReader(answer.Body)}
+	f, err := p.frames.Next()
+	var started wire.Started
+	if err == nil && f.Type != wire.FrameStarted {
+		err = wire.ErrFrame
+	}
+	if err == nil {
+		err = f.Decode(&started)
+	}
+	if err != nil {
+		_ = answer.Body.Close()
+		return nil, fmt.Errorf("run %s in the sandbox: %w", cmd.Argv[0], lost(ctx, err))
+	}
+	p.id = started.ID
+	return p, nil
+}
+
+// body is a request's: what is first, then a stream that may be nil. The transport, which waits for a read of a body at its end, can close it while the
+// stream brings nothing.
+func body(first []byte, then io.Reader) io.Reader {
+	if then == nil {
+		return bytes.NewReader(first)
+	}
+	r, w := io.Pipe()
+	go func() {
+		_, err := io.Copy(w, io.MultiReader(bytes.NewReader(first), then))
+		w.CloseWithError(err) // nil is the end
+	}()
+	return r
+}
+
+// Attach is a command's output from an offset on. When ctx ends, the command goes on.
+func (c *Client) Attach(ctx context.Context, id string, from int64) (*Process, error) {
+	answer, err := c.do(ctx, http.MethodGet, of(wire.PathExecOf, id), url.Values{wire.QueryFrom: {strconv.FormatInt(from, 10)}}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("attach to command %s: %w", id, err)
+	}
+	return &Process{c: c, id: id, offset: from, body: answer.Body, frames: wire.NewReader(answer.Body)}, nil
+}
+
+// List is the commands that the guest knows, oldest first.
+func (c *Client) List(ctx context.Context) (all []wire.Execution, err error) {
+	return all, c.get(ctx, wire.PathExec, &all)
+}
+
+// End ends a command and everything it started; it returns when it has ended.
+func (c *Client) End(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodDelete, of(wire.PathExecOf, id), nil)
+}
+
+// Signal sends a signal to the command's process group.
+func (c *Client) Signal(ctx context.Context, id string, sig syscall.Signal) error {
+	return c.call(ctx, http.MethodPost, of(wire.PathExecSignal, id), wire.Signal{Number: int(sig)})
+}
+
+// Resize changes the size of the command's terminal.
+func (c *Client) Resize(ctx context.Context, id string, size wire.Size) error {
+	return c.call(ctx, http.MethodPost, of(wire.PathExecResize, id), size)
+}
+
+// Input writes to the standard input of a command of the background. With last the input ends with it.
+func (c *Client) Input(ctx context.Context, id string, r io.Reader, last bool) error {
+	query := url.Values{}
+	if last {
+		query.Set(wire.QueryClose, "1")
+	}
+	answer, err := c.do(ctx, http.MethodPost, of(wire.PathExecInput, id), query, body(nil, r))
+	if err != nil {
+		return fmt.Errorf("write to command %s: %w", id, err)
+	}
+	return answer.Body.Close()
+}
+
+// Ports is what listens in the sandbox.
+func (c *Client) Ports(ctx context.Context) (all []wire.Port, err error) {
+	return all, c.get(ctx, wire.PathPorts, &all)
+}
+
+// Stats are numbers of the sandbox.
+func (c *Client) Stats(ctx context.Context) (s wire.Stats, err error) {
+	return s, c.get(ctx, wire.PathStats, &s)
+}
+
+// Alive is the owner's sign of life.
+func (c *Client) Alive(ctx context.Context) error {
+	return c.call(ctx, http.MethodPost, wire.PathAlive, nil)
+}
+
+// Stop ends the sandbox. A stream that ends before the answer comes is no error.
+func (c *Client) Stop(ctx context.Context) error {
+	if err := c.call(ctx, http.MethodPost, wire.PathStop, nil); err != nil && !errors.Is(err, ErrLost) {
+		return err
+	}
+	return nil
+}
+
+func lost(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if errors.Is(err, wire.ErrFrame) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrLost, err)
+}
+
+// streamConn makes a connection of a stream.
+type streamConn struct {
+	io.ReadWriteCloser
+	bare
+}
+
+// bare is what a connection needs that has neither addresses nor deadlines.
+type bare struct{}
+
+func (bare) Network() string { return "stream" }
+func (bare) String() string  { return "guest" }
+
+func (b bare) LocalAddr() net.Addr            { return b }
+func (b bare) RemoteAddr() net.Addr           { return b }
+func (bare) SetDeadline(time.Time) error      { return nil }
+func (bare) SetReadDeadline(time.Time) error  { return nil }
+func (bare) SetWriteDeadline(time.Time) error { return nil }

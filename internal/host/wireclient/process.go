@@ -1,0 +1,111 @@
+package wireclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+
+	"github.com/sandbox-agent/sandbox-agent/wire"
+)
+
+// Process is a command's output as it comes.
+type Process struct {
+	c      *Client
+	id     string
+	offset int64
+	body   io.ReadCloser
+	frames *wire.Reader
+}
+
+// ID names the command for Attach, Signal, Resize, Input and End.
+func (p *Process) ID() string { return p.id }
+
+// Offset is how much of the output Follow has passed on or counted as lost, in bytes: where Attach goes on.
+func (p *Process) Offset() int64 { return p.offset }
+
+// Close takes no more output. A command that this process has started is ended by it, unless it is of the background.
+func (p *Process) Close() error { return p.body.Close() }
+
+// Follow passes output on until the command ends. A writer that is nil drops its stream. left is told how many bytes the guest
+// did not keep, and may be nil. It is called once.
+func (p *Process) Follow(ctx context.Context, stdout, stderr io.Writer, left func(bytes int64)) (wire.Exit, error) {
+	defer p.body.Close()
+	stop := context.AfterFunc(ctx, func() { _ = p.body.Close() })
+	defer stop()
+	for {
+		f, err := p.frames.Next()
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF // the exit comes last
+			}
+			return wire.Exit{}, fmt.Errorf("follow command %s: %w", p.id, lost(ctx, err))
+		}
+		switch f.Type {
+		case wire.FrameStdout, wire.FrameStderr:
+			p.offset += int64(len(f.Payload))
+			w := stdout
+			if f.Type == wire.FrameStderr {
+				w = stderr
+			}
+			if w == nil {
+				continue
+			}
+			if _, err := w.Write(f.Payload); err != nil {
+				return wire.Exit{}, fmt.Errorf("pass on the output of command %s: %w", p.id, err)
+			}
+		case wire.FrameLost:
+			n, err := f.Lost()
+			if err != nil {
+				return wire.Exit{}, fmt.Errorf("follow command %s: %w", p.id, err)
+			}
+			p.offset += n
+			if left != nil {
+				left(n)
+			}
+		case wire.FrameExit:
+			var exit wire.Exit
+			if err := f.Decode(&exit); err != nil {
+				return wire.Exit{}, fmt.Errorf("follow command %s: %w", p.id, err)
+			}
+			return exit, nil
+		}
+	}
+}
+
+// Dial connects to a port (tcp, host:port) or socket (unix, path) in the sandbox. ctx bounds the attempt and not the connection, which has
+// no deadlines and can be closed for writing alone.
+func (c *Client) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	open, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the connection outlives ctx
+	stop := context.AfterFunc(ctx, cancel)
+	defer stop()
+	r, w := io.Pipe()
+	answer, err := c.do(open, http.MethodPost, wire.PathDial, url.Values{wire.QueryNetwork: {network}, wire.QueryAddress: {address}}, r)
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("connect to %s in the sandbox: %w", address, err)
+	}
+	return &tunnel{in: w, out: answer.Body, cancel: cancel}, nil
+}
+
+// tunnel is a connection into the sandbox.
+type tunnel struct {
+	bare
+	in     *io.PipeWriter
+	out    io.ReadCloser
+	cancel context.CancelFunc
+}
+
+func (t *tunnel) Read(p []byte) (int, error)  { return t.out.Read(p) }
+func (t *tunnel) Write(p []byte) (int, error) { return t.in.Write(p) }
+
+// CloseWrite ends what is sent, and not what comes.
+func (t *tunnel) CloseWrite() error { return t.in.Close() }
+
+func (t *tunnel) Close() error {
+	defer t.cancel()
+	return errors.Join(t.in.Close(), t.out.Close())
+}
