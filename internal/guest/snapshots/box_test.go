@@ -101,7 +101,7 @@ func (w *world) box(id string) *box {
 }
 
 func want(key string) Want {
-	return Want{Project: "https://example.org/p", Image: "sha256:1", Key: key, Tree: "t-" + key}
+	return Want{Project: "https://example.org/p", Branch: "main", Image: "sha256:1", Key: key, Tree: "t-" + key}
 }
 
 func (b *box) lay(w Want) {
@@ -176,17 +176,18 @@ func TestKept(t *testing.T) {
 		t.Error(err)
 	}
 
-	// Another key: the home's stores are there, the work tree is new. Another project or image: nothing is.
+	// Another key: the home's stores are there, the work tree is new. Another image or base branch: nothing is.
 	c := w.box("c")
 	c.lay(want("k2"))
 	c.must("ls -A; cat $HOME/store", ".git\nstore")
 	c.must("mkdir node_modules && echo 2 >node_modules/dep && echo 2 >$HOME/two && cat $HOME/two", "2")
 	c.keep()
-	d := w.box("d")
-	other := want("k")
-	other.Image = "sha256:2"
-	d.lay(other)
-	d.must("ls -A; ls $HOME", ".git\nimage")
+	for id, change := range map[string]func(*Want){"d-image": func(o *Want) { o.Image = "sha256:2" }, "d-branch": func(o *Want) { o.Branch = "agent/evil" }} {
+		d, other := w.box(id), want("k")
+		change(&other)
+		d.lay(other)
+		d.must("ls -A; ls $HOME", ".git\nimage")
+	}
 
 	// Layers lie on layers.
 	e := w.box("e")
