@@ -105,6 +105,7 @@ type detector struct {
 	read  map[string]*file
 	ports []int  // that the repository says it serves on
 	hints []Tool // versions that count where no version file has one
+	aside []Tool // those of jobs beside the checks, which count where nothing else has one
 	node  *packageJSON
 	// targets are those of the Makefile; nil until they were asked for.
 	targets map[string]Place
@@ -124,6 +125,9 @@ func Detect(ctx context.Context, tree fs.FS, name string) *Draft {
 	// A later input only fills what the earlier ones left open.
 	for _, input := range []func(){d.devcontainer, d.compose, d.workflows, d.gitlab, d.manifests, d.member, d.advice} {
 		input()
+	}
+	for _, t := range d.aside {
+		d.tool(t.At, t.Name, t.Version)
 	}
 	return d.Draft
 }
