@@ -50,7 +50,7 @@ func (t *Task) done(c Commit) (n int) {
 	if same && c.Tree == t.at.Tree {
 		return len(t.Order.Setup)
 	}
-	for n < len(t.Order.Setup) && c.Installs(t.Order.Setup[n]) {
+	for n < len(t.Order.Setup) && c.installsOnly(t.Order.Setup[n]) {
 		n++
 	}
 	return n
