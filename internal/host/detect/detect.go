@@ -95,6 +95,8 @@ const (
 	maxWorkflows = 40
 	// maxList bounds each list of a draft, so that a hostile file makes no endless one.
 	maxList = 40
+	// maxPackages bounds the packages, of which a project with a browser or a desktop asks for some dozens.
+	maxPackages = 200
 )
 
 // detector looks at one tree.
@@ -265,9 +267,14 @@ func (d *detector) setup(at Place, commands ...string) {
 
 func (d *detector) need(at Place, packages ...string) {
 	for _, p := range packages {
-		if !slices.ContainsFunc(d.Packages, func(i Item) bool { return i.Text == p }) {
-			d.Packages = append(d.Packages, Item{p, at})
+		if slices.ContainsFunc(d.Packages, func(i Item) bool { return i.Text == p }) {
+			continue
 		}
+		if len(d.Packages) == maxPackages {
+			d.leave(at, "packages", fmt.Sprintf("only the first %d are taken", maxPackages))
+			return
+		}
+		d.Packages = append(d.Packages, Item{p, at})
 	}
 }
 
