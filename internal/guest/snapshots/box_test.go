@@ -195,6 +195,29 @@ func TestKept(t *testing.T) {
 	e.must("cat node_modules/dep $HOME/store $HOME/two", "2\nstore\n2")
 }
 
+// Where a snapshot that fits cannot be laid, all of setup runs: nothing of it is there.
+func TestCannotBeLaid(t *testing.T) {
+	w := newWorld(t)
+	a := w.box("a")
+	a.lay(want("k"))
+	a.must("echo setup >f; echo idx >.git/index; cat f", "setup")
+	a.Attach([]byte("known"))
+	a.keep()
+	b := w.box("b")
+	file := filepath.Join(filepath.Dir(b.tree), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.cfg.Places = append(b.cfg.Places, Place{Name: "file", Path: file})
+	if _, err := b.Lay(t.Context(), want("k")); err == nil || b.Laid() {
+		t.Fatal("a file has layers", err)
+	}
+	if fits, same := b.Fits(); fits || same || b.Index() != nil || b.Attached() != nil {
+		t.Errorf("fits %v, same %v, index %q, known %q", fits, same, b.Index(), b.Attached())
+	}
+	b.must("ls -A; ls $HOME", ".git\nimage")
+}
+
 // An inner engine makes the box's mounts shared. What is laid over a folder must not appear where the folder is below it.
 func TestSharedMounts(t *testing.T) {
 	w := newWorld(t)

@@ -155,6 +155,7 @@ func (s *Store) Lay(ctx context.Context, w Want) (note string, err error) {
 	}
 	// From here on only the folder's handle leads to the volume, which untrusted code cannot get.
 	if err = errors.Join(err, drop(s.at(volume))); err != nil {
+		s.under, s.fits = nil, false // setup must not be taken for done
 		return "", errors.Join(err, s.takeAway(), s.Close())
 	}
 	switch {
