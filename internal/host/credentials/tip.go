@@ -83,7 +83,7 @@ func wait(ctx context.Context, done <-chan error, look func()) error {
 			return err
 		case <-ctx.Done():
 			select {
-			case <-done:
+			case <-done: //nolint:errcheck // it ends because it was stopped
 			case <-time.After(tipGrace):
 			}
 			return context.Cause(ctx)
