@@ -71,7 +71,7 @@ func (f *Finder) Tip(ctx context.Context, remote, branch, dir string) (ref strin
 	return ref, nil
 }
 
-// wait returns what comes from done, or why ctx ended before, and looks in the meantime. What is stopped has tipGrace to come to its end:
+// wait returns what comes from done, or why ctx ended before, and looks in the meantime. A fetch that is stopped has tipGrace to end:
 // until then it writes to a folder that its caller is about to remove.
 func wait(ctx context.Context, done <-chan error, look func()) error {
 	for {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What is stopped has come to its end when wait returns: until then it writes to a folder that is removed next.
+// A fetch that is stopped has ended when wait returns: until then it writes to a folder that is removed next.
 func TestStoppedFetchHasEnded(t *testing.T) {
 	t.Parallel()
 	why := errors.New("too large")
