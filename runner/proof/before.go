@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/testreport"
 	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
@@ -14,7 +15,33 @@ import (
 // Known is what the checks gave on a commit before any code of a task could run. A proof takes it for base's runs.
 type Known struct {
 	Commit string       `json:"commit"`
+	Bounds Bounds       `json:"bounds"`
 	Checks []KnownCheck `json:"checks"`
+}
+
+// Bounds are what a check may reach and use. They are no part of what setup depends on, and decide how a check ends.
+type Bounds struct {
+	Network workorder.Network `json:"network"`
+	Limits  workorder.Limits  `json:"limits"`
+	// Secrets are the names of those that checks get.
+	Secrets []string `json:"secrets,omitempty"`
+}
+
+// boundsOf are those of an order's checks.
+func boundsOf(o *workorder.Order) Bounds {
+	b := Bounds{Network: o.Network, Limits: o.Limits}
+	for _, n := range o.SecretNames {
+		if use := o.SecretUse(n); use == workorder.ForCommands || use == workorder.ForValidate {
+			b.Secrets = append(b.Secrets, n)
+		}
+	}
+	slices.Sort(b.Secrets)
+	return b
+}
+
+func (b Bounds) equal(o Bounds) bool {
+	return b.Network.Mode == o.Network.Mode && b.Network.Learn == o.Network.Learn && slices.Equal(b.Network.Allow, o.Network.Allow) &&
+		slices.Equal(b.Network.DNS, o.Network.DNS) && b.Limits == o.Limits && slices.Equal(b.Secrets, o.Secrets)
 }
 
 // KnownCheck is one of them.
@@ -49,7 +76,7 @@ func Before(ctx context.Context, c Config, commit string) *Known {
 	s.root = root
 	s.before = r.lookAround(s)
 	s.settled = s.before
-	known := &Known{Commit: commit}
+	known := &Known{Commit: commit, Bounds: boundsOf(c.Order)}
 	for i, one := range r.checks {
 		one.skip = false // this is the work tree
 		r.check(ctx, s, one, len(r.checks)-1-i, "")
@@ -74,9 +101,10 @@ func (r *notes) known(c *check) KnownCheck {
 	return k
 }
 
-// know takes base's runs from before the task, if they are of the same checks on the same commit. Pages have to be looked at anew.
+// know takes base's runs from before the task, if they are of the same checks on the same commit, within the same bounds. Pages have to be
+// looked at anew.
 func (r *run) know() bool {
-	if r.Known == nil || r.Known.Commit != r.base.commit || r.Visit != nil || len(r.Known.Checks) != len(r.checks) {
+	if r.Known == nil || r.Known.Commit != r.base.commit || !r.Known.Bounds.equal(boundsOf(r.Order)) || r.Visit != nil || len(r.Known.Checks) != len(r.checks) {
 		return false
 	}
 	for i, c := range r.checks {

@@ -58,6 +58,11 @@ func TestKnownBase(t *testing.T) {
 		"another commit": func(k *proof.Known) { k.Commit = head },
 		"another check":  func(k *proof.Known) { k.Checks[0].Run = "true" },
 		"a check less":   func(k *proof.Known) { k.Checks = k.Checks[:1] },
+		// A check that failed without a network is not base's failure with one.
+		"another network": func(k *proof.Known) { k.Bounds.Network.Mode = workorder.NetworkNone },
+		"a rule more":     func(k *proof.Known) { k.Bounds.Network.Allow = []string{"example.org"} },
+		"other limits":    func(k *proof.Known) { k.Bounds.Limits.MemoryBytes = 1 << 30 },
+		"another secret":  func(k *proof.Known) { k.Bounds.Secrets = []string{"TOKEN"} },
 	} {
 		other := *known
 		other.Checks = append([]proof.KnownCheck{}, known.Checks...)

@@ -40,6 +40,11 @@ func (m *Manager) Update(ctx context.Context) error {
 
 // Install installs packages that are not installed yet. A name may have a version, as apt-get takes it: "jq=1.7.1-3".
 func (m *Manager) Install(ctx context.Context, packages []string) error {
+	for _, p := range packages {
+		if strings.HasSuffix(p, "-") {
+			return fmt.Errorf("install %s: a name that ends in a hyphen removes a package", p)
+		}
+	}
 	if m.installed(ctx, packages) {
 		return nil
 	}

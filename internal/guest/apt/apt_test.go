@@ -26,6 +26,8 @@ func TestInstall(t *testing.T) {
 		"was removed":     {packages: []string{"removed"}, calls: []string{"update", "install", "install"}},
 		"of some version": {packages: []string{"jq=1.7"}, calls: []string{"update", "install", "install"}},
 		"nowhere":         {packages: []string{"none"}, calls: []string{"update", "install", "install"}, fails: true},
+		"to be removed":   {packages: []string{"make", "jq-"}, fails: true},
+		"no version":      {packages: []string{"jq=1-"}, fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -38,7 +40,7 @@ func TestInstall(t *testing.T) {
 			noted := filepath.Join(t.TempDir(), "calls")
 			m := &Manager{Env: []string{"PATH=" + dir + ":/usr/bin:/bin", "CALLS=" + noted}}
 			for range 2 { // lists are fetched once
-				if err := m.Install(t.Context(), row.packages); (err != nil) != row.fails || row.fails && !strings.Contains(err.Error(), "Unable to locate") {
+				if err := m.Install(t.Context(), row.packages); (err != nil) != row.fails || len(row.calls) > 0 && row.fails && !strings.Contains(err.Error(), "Unable to locate") {
 					t.Errorf("error %v", err)
 				}
 			}

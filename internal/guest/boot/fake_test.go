@@ -124,7 +124,7 @@ func (f *fake) Continue(c Cloned) {
 	f.told = c.State
 }
 
-func (f *fake) Commit(ctx context.Context, _ string) error {
+func (f *fake) Commit(ctx context.Context) error {
 	f.did("commit")
 	if f.commit != nil {
 		return f.commit(ctx)

@@ -91,7 +91,7 @@ type Repository interface {
 	Lost() <-chan struct{}
 	// Commit commits all changes it can. The error lists the paths that it could not
 	// commit. It is no error if there are no changes.
-	Commit(ctx context.Context, message string) error
+	Commit(ctx context.Context) error
 	// Archive saves the paths that Commit left, or the whole work tree, as a file of the
 	// output and returns its path there. It has its own time limit.
 	Archive(ctx context.Context, whole bool) (path string, err error)

@@ -15,7 +15,7 @@ import (
 
 // commit commits the agent's leftovers.
 func (b land) commit(ctx context.Context) error {
-	err := b.Repo.Commit(ctx, LeftoverMessage(b.Order.Task))
+	err := b.Repo.Commit(ctx)
 	// Git cannot add later what it cannot add now. Trying again after
 	// validation would only commit the files that validation left.
 	var partly interface{ Left() []string }

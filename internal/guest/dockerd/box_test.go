@@ -27,6 +27,8 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/client"
 	"github.com/docker/docker/pkg/stdcopy"
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/dockerd"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/egress"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/services"
@@ -441,6 +443,14 @@ func TestDirtyRoot(t *testing.T) {
 				t.Fatal(err)
 			}
 			du(t, cfg.DataRoot)
+			// As where the last process of a container outlives the engine: its file system is still there, and cannot be moved.
+			left := filepath.Join(cfg.DataRoot, "1000.1000/overlay2/left")
+			if err := errors.Join(os.MkdirAll(left, 0o700), unix.Mount("left", left, "tmpfs", 0, "")); err != nil {
+				t.Fatal(err)
+			}
+			if round == 2 {
+				t.Cleanup(func() { _ = unix.Unmount(left, unix.MNT_DETACH) })
+			}
 		})
 	}
 }

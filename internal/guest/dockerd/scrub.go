@@ -1,12 +1,14 @@
 package dockerd
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -69,7 +71,7 @@ var remapped = regexp.MustCompile(`^[0-9]+\.[0-9]+$`)
 // returned function deletes it and may run later.
 func scrub(root string) (empty func() error, err error) {
 	trash := filepath.Join(root, trashDir)
-	empty = func() error { return os.RemoveAll(trash) }
+	empty = func() error { return removeAll(trash) }
 	roots := []string{root}
 	entries, err := os.ReadDir(root)
 	if err != nil {
@@ -99,22 +101,42 @@ func scrub(root string) (empty func() error, err error) {
 
 type scrubber struct {
 	trash string
-	n     int
 	err   error
 }
 
 // drop moves p aside. It ignores a missing p.
 func (s *scrubber) drop(p string) {
-	s.n++
-	err := os.Rename(p, filepath.Join(s.trash, fmt.Sprintf("%d-%d", os.Getpid(), s.n)))
+	// The name is new: what could not be deleted of a former trash may still be there.
+	err := os.Rename(p, filepath.Join(s.trash, rand.Text()))
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
 	if err != nil {
-		// A former trash of the same pid, or a mount point: delete in place.
-		err = os.RemoveAll(p)
+		err = removeAll(p) // a mount point, which cannot be moved
 	}
 	s.err = errors.Join(s.err, err)
+}
+
+// removeAll deletes a folder, with what is still mounted in it: the file system of a container goes with the last process in it, which on a busy
+// machine can be after its engine has ended.
+func removeAll(p string) error {
+	err := os.RemoveAll(p)
+	if !errors.Is(err, unix.EBUSY) {
+		return err
+	}
+	mounts, merr := realSystem("").mounts()
+	if merr != nil {
+		return errors.Join(err, merr)
+	}
+	for _, m := range slices.Backward(mounts) { // the innermost first
+		if m.path != p && !strings.HasPrefix(m.path, p+"/") {
+			continue
+		}
+		if uerr := unix.Unmount(m.path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); uerr != nil && !errors.Is(uerr, unix.EINVAL) { // it may be gone by itself
+			return errors.Join(err, fmt.Errorf("unmount %s: %w", m.path, uerr))
+		}
+	}
+	return os.RemoveAll(p)
 }
 
 func (s *scrubber) state(root string) {

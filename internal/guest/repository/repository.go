@@ -326,8 +326,9 @@ func (r *Repository) Tidier(ctx context.Context) (undo func(context.Context) err
 func (r *Repository) Baseline(ctx context.Context) error { return r.Git.Snapshots.Baseline(ctx) }
 
 // Commit commits what is uncommitted.
-func (r *Repository) Commit(ctx context.Context, message string) error {
-	return r.Git.Commits.Commit(ctx, message)
+func (r *Repository) Commit(ctx context.Context) error {
+	// Masked before it becomes a subject, in which a secret may not look like itself.
+	return r.Git.Commits.Commit(ctx, leftoverMessage(r.Git.Repos.Mask(r.Git.Repos.Order.Task)))
 }
 
 // Land ends the saves and lands the work.
@@ -380,7 +381,7 @@ func (r *Repository) Rescue(ctx context.Context, baseSHA string, commit bool, en
 	if commit {
 		d, _ := ctx.Deadline()
 		slice, cancel := context.WithTimeout(ctx, time.Until(d)/2)
-		left = r.Commit(slice, boot.LeftoverMessage(r.Git.Repos.Order.Task))
+		left = r.Commit(slice)
 		cancel()
 	}
 	l := r.Land(ctx, baseSHA, end)

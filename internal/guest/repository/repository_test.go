@@ -144,3 +144,25 @@ func TestAppStaysOnItsHost(t *testing.T) {
 		t.Errorf("%q, %v, the other host got %q", tok, err, sent)
 	}
 }
+
+// The subject of the commit for what is left is of the task's words, but for a secret among them: the remote shows it to everybody.
+func TestLeftoversNameNoSecret(t *testing.T) {
+	t.Parallel()
+	const secret = "key-0123456789"
+	srv := gittest.New(t, "tok")
+	url := srv.Create(t, "r.git", map[string]string{"README": "x"})
+	a := newAttempt(t, workorder.Order{
+		Version: workorder.Version, TaskID: "T-A1B2C3D4", Mode: workorder.ModeCreate, Task: secret + " is refused", Repo: url, CloneURL: url,
+		TargetBranch: "agent/T-A1B2C3D4-x", AttemptID: workorder.NewAttemptID(), Author: workorder.Identity{Name: "Agent", Email: "agent@example.org"},
+	})
+	a.Git.Repos.Clean = func(s string) string { return strings.ReplaceAll(s, secret, "a secret") }
+	if err := os.WriteFile(filepath.Join(a.space.Dir, "left"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if subject := gittest.Git(t, a.space.Dir, "log", "-1", "--format=%s"); subject != "A secret is refused" {
+		t.Errorf("%q", subject)
+	}
+}

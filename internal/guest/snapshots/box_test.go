@@ -101,7 +101,7 @@ func (w *world) box(id string) *box {
 }
 
 func want(key string) Want {
-	return Want{Project: "https://example.org/p", Image: "sha256:1", Key: key, Tree: "t-" + key}
+	return Want{Project: "https://example.org/p", Branch: "main", Image: "sha256:1", Key: key, Tree: "t-" + key}
 }
 
 func (b *box) lay(w Want) {
@@ -176,22 +176,46 @@ func TestKept(t *testing.T) {
 		t.Error(err)
 	}
 
-	// Another key: the home's stores are there, the work tree is new. Another project or image: nothing is.
+	// Another key: the home's stores are there, the work tree is new. Another image or base branch: nothing is.
 	c := w.box("c")
 	c.lay(want("k2"))
 	c.must("ls -A; cat $HOME/store", ".git\nstore")
 	c.must("mkdir node_modules && echo 2 >node_modules/dep && echo 2 >$HOME/two && cat $HOME/two", "2")
 	c.keep()
-	d := w.box("d")
-	other := want("k")
-	other.Image = "sha256:2"
-	d.lay(other)
-	d.must("ls -A; ls $HOME", ".git\nimage")
+	for id, change := range map[string]func(*Want){"d-image": func(o *Want) { o.Image = "sha256:2" }, "d-branch": func(o *Want) { o.Branch = "agent/evil" }} {
+		d, other := w.box(id), want("k")
+		change(&other)
+		d.lay(other)
+		d.must("ls -A; ls $HOME", ".git\nimage")
+	}
 
 	// Layers lie on layers.
 	e := w.box("e")
 	e.lay(want("k2"))
 	e.must("cat node_modules/dep $HOME/store $HOME/two", "2\nstore\n2")
+}
+
+// Where a snapshot that fits cannot be laid, all of setup runs: nothing of it is there.
+func TestCannotBeLaid(t *testing.T) {
+	w := newWorld(t)
+	a := w.box("a")
+	a.lay(want("k"))
+	a.must("echo setup >f; echo idx >.git/index; cat f", "setup")
+	a.Attach([]byte("known"))
+	a.keep()
+	b := w.box("b")
+	file := filepath.Join(filepath.Dir(b.tree), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.cfg.Places = append(b.cfg.Places, Place{Name: "file", Path: file})
+	if _, err := b.Lay(t.Context(), want("k")); err == nil || b.Laid() {
+		t.Fatal("a file has layers", err)
+	}
+	if fits, same := b.Fits(); fits || same || b.Index() != nil || b.Attached() != nil {
+		t.Errorf("fits %v, same %v, index %q, known %q", fits, same, b.Index(), b.Attached())
+	}
+	b.must("ls -A; ls $HOME", ".git\nimage")
 }
 
 // An inner engine makes the box's mounts shared. What is laid over a folder must not appear where the folder is below it.

@@ -35,8 +35,8 @@ var managers = regexp.MustCompile(`(^|&& *)(npm|pnpm|yarn|bun|composer)\b`)
 // assignments before a command set variables from letters alone.
 var assignments = regexp.MustCompile(`^([A-Z_]+=("[A-Za-z0-9_./:$-]*"|[A-Za-z0-9_./:-]*) )+`)
 
-// Installs reports whether a setup command only installs what the files of the key name, so that it need not run where its outcome is.
-func (c Commit) Installs(command string) bool {
+// installsOnly reports whether a setup command only installs what the files of the key name, so that it need not run where its outcome is.
+func (c Commit) installsOnly(command string) bool {
 	if c.Scripts && managers.MatchString(command) {
 		return false
 	}

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// maxIndex bounds git's index, in bytes: one of a million files has some 100 MiB.
-	maxIndex = 512 << 20
+	// maxIndex bounds git's index, in bytes: one of a million files has some 100 MiB. It is read into memory, here and in each later box.
+	maxIndex = 128 << 20
 	// maxKept bounds the entries of a snapshot: more cannot be looked through in a time that a run can spend.
 	maxKept = 2_000_000
 )

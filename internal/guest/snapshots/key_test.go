@@ -114,13 +114,13 @@ func TestInstalls(t *testing.T) {
 		},
 	} {
 		for _, command := range commands {
-			if got := (Commit{}).Installs(command); got != want {
+			if got := (Commit{}).installsOnly(command); got != want {
 				t.Errorf("%q: %v", command, got)
 			}
 		}
 	}
 	scripts := Commit{Scripts: true}
-	if scripts.Installs("npm ci") || scripts.Installs("cd web && yarn install") || !scripts.Installs("go mod download") {
+	if scripts.installsOnly("npm ci") || scripts.installsOnly("cd web && yarn install") || !scripts.installsOnly("go mod download") {
 		t.Error("a manifest's scripts do not count")
 	}
 }

@@ -9,7 +9,8 @@
 //	kept/<project>/<id>/   meta.json, index (git's, of the work tree), tree/, home/
 //	runs/<id>/             uses (ids of the snapshots that the box has below it), and its own upper folders
 //
-// A project is a repository's address together with the box's image: neither another repository's setup nor another image's counts.
+// A project is a repository's address together with the base branch and the box's image: nothing of another repository, branch or image counts.
+// Setup is code of the branch, and a branch may be one that an agent wrote.
 package snapshots
 
 import (
@@ -115,6 +116,7 @@ type laid struct {
 // Want is what a box would have.
 type Want struct {
 	Project string // the repository's address
+	Branch  string // that the task begins on
 	Image   string // id of the box's image; without it there are no snapshots
 	Key     string // sum of all that setup depends on
 	Tree    string // id of the commit's tree
@@ -146,13 +148,14 @@ func (s *Store) Lay(ctx context.Context, w Want) (note string, err error) {
 	case w.Image == "":
 		return "nobody said which image this is", nil
 	}
-	s.want, s.project = w, sum(w.Project, w.Image)
+	s.want, s.project = w, sum(w.Project, w.Branch, w.Image)
 	err = s.open(ctx)
 	if err == nil {
 		err = s.layAll()
 	}
 	// From here on only the folder's handle leads to the volume, which untrusted code cannot get.
 	if err = errors.Join(err, drop(s.at(volume))); err != nil {
+		s.under, s.fits = nil, false // setup must not be taken for done
 		return "", errors.Join(err, s.takeAway(), s.Close())
 	}
 	switch {

@@ -18,12 +18,12 @@ type Task struct {
 	at Commit // the commit that the work tree began with
 }
 
-// Lay puts what fits a commit below a work tree that has no files yet, and returns git's index of it. Call it once. A run goes on without what
-// cannot be laid.
-func (t *Task) Lay(ctx context.Context, repo git.Repo, commit string) (index []byte, err error) {
+// Lay puts what fits a commit, of a task that began on the branch base, below a work tree that has no files yet, and returns git's index of
+// it. Call it once. A run goes on without what cannot be laid.
+func (t *Task) Lay(ctx context.Context, repo git.Repo, base, commit string) (index []byte, err error) {
 	note := ""
 	if t.at, err = Look(ctx, repo, commit, &t.Order.Spec); err == nil {
-		note, err = t.Store.Lay(ctx, Want{Project: t.Order.Repo, Image: t.Order.ImageID, Key: t.at.Key, Tree: t.at.Tree})
+		note, err = t.Store.Lay(ctx, Want{Project: t.Order.Repo, Branch: base, Image: t.Order.ImageID, Key: t.at.Key, Tree: t.at.Tree})
 	}
 	if err != nil {
 		note = fmt.Sprintf("not used: %v", err)
@@ -50,7 +50,7 @@ func (t *Task) done(c Commit) (n int) {
 	if same && c.Tree == t.at.Tree {
 		return len(t.Order.Setup)
 	}
-	for n < len(t.Order.Setup) && c.Installs(t.Order.Setup[n]) {
+	for n < len(t.Order.Setup) && c.installsOnly(t.Order.Setup[n]) {
 		n++
 	}
 	return n

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -114,13 +115,13 @@ type diffWriter struct {
 }
 
 func (d *diffWriter) Write(b []byte) (int, error) {
-	d.part = append(d.part, b...)
-	end := strings.LastIndexByte(string(d.part), '\n') + 1
-	if end == 0 {
+	end := bytes.LastIndexByte(b, '\n') + 1
+	if end == 0 { // of a line that may be as long as a file
+		d.part = append(d.part, b...)
 		return len(b), nil
 	}
-	lines := string(d.part[:end])
-	d.part = append([]byte(nil), d.part[end:]...)
+	lines := string(append(d.part, b[:end]...))
+	d.part = bytes.Clone(b[end:])
 	out := bufio.NewWriter(d.w)
 	for line := range strings.Lines(lines) {
 		d.line(out, strings.TrimSuffix(line, "\n"))

@@ -26,9 +26,9 @@ const (
 // maxAppKey bounds the key file, in bytes: an RSA key of 16384 bits has about 13 kB.
 const maxAppKey = 64 << 10
 
-// UsesApp reports whether an App opens the remote: one is configured, no token of higher priority is set, and the remote
+// usesApp reports whether an App opens the remote: one is configured, no token of higher priority is set, and the remote
 // is on GitHub.
-func (f *Finder) UsesApp(remote string) bool {
+func (f *Finder) usesApp(remote string) bool {
 	if f.Getenv(appID) == "" || f.Getenv(GitToken) != "" {
 		return false
 	}

@@ -59,10 +59,10 @@ func TestGitHubApp(t *testing.T) {
 	}
 	delete(vars, "GH_TOKEN")
 	vars["GH_HOST"] = "ghe.example.com"
-	if f.UsesApp(remote) {
+	if f.usesApp(remote) {
 		t.Error("the App is used on a host that nobody called a GitHub")
 	}
-	if f.UsesApp("http://github.com/o/app") || !f.UsesApp("https://github.com/o/app") {
+	if f.usesApp("http://github.com/o/app") || !f.usesApp("https://github.com/o/app") {
 		t.Error("the App is used by plain HTTP in public, or not by HTTPS")
 	}
 	vars["GH_HOST"], vars[appID] = host, "124"

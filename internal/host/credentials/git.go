@@ -75,7 +75,7 @@ func (f *Finder) ofHost(ctx context.Context, u *url.URL, remote string) (cred *w
 			}
 		}
 	}
-	if f.UsesApp(remote) {
+	if f.usesApp(remote) {
 		cred, err = f.appCredential(ctx, remote)
 		return cred, "the GitHub App", err
 	}

@@ -21,6 +21,8 @@ const (
 	// maxTip bounds what it takes on the disk, in bytes, looked at every tipPoll.
 	maxTip  = 1 << 30
 	tipPoll = 200 * time.Millisecond
+	// tipGrace is longer than git has for its end. The library may never come back from a server that does not answer.
+	tipGrace = unpackGrace + time.Second
 )
 
 var errLargeTip = errors.New("its files are larger than 1 GB")
@@ -69,7 +71,8 @@ func (f *Finder) Tip(ctx context.Context, remote, branch, dir string) (ref strin
 	return ref, nil
 }
 
-// wait returns what comes from done, or why ctx ended before, and looks in the meantime.
+// wait returns what comes from done, or why ctx ended before, and looks in the meantime. A fetch that is stopped has tipGrace to end:
+// until then it writes to a folder that its caller is about to remove.
 func wait(ctx context.Context, done <-chan error, look func()) error {
 	for {
 		select {
@@ -79,6 +82,10 @@ func wait(ctx context.Context, done <-chan error, look func()) error {
 			}
 			return err
 		case <-ctx.Done():
+			select {
+			case <-done: //nolint:errcheck // it ends because it was stopped
+			case <-time.After(tipGrace):
+			}
 			return context.Cause(ctx)
 		case <-time.After(tipPoll):
 			look()

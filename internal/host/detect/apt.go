@@ -6,7 +6,7 @@ import (
 )
 
 var (
-	aptCommand = regexp.MustCompile(`^(?:sudo\s+)?(?:DEBIAN_FRONTEND=\S+\s+)?apt(?:-get)?\s+(?:-\S+\s+)*(?:update|install)((?:\s+-\S+|\s+[a-z0-9][a-z0-9+.-]+)*)$`)
+	aptCommand = regexp.MustCompile(`^(?:sudo\s+)?(?:DEBIAN_FRONTEND=\S+\s+)?apt(?:-get)?\s+(?:-\S+\s+)*(?:update|install)((?:\s+-\S+|\s+[a-z0-9][a-z0-9+.-]*[a-z0-9+.])*)$`) // a hyphen at its end removes a package
 	ands       = regexp.MustCompile(`\s*&&\s*`)
 )
 

@@ -339,14 +339,11 @@ func composePorts(c *types.ServiceConfig) (ports []string) {
 
 // serviceEnv keeps plain values.
 func (d *detector) serviceEnv(at Place, service string, env types.MappingWithEquals) []Var {
-	kept := d.Env
-	d.Env = nil
-	for _, k := range sortedKeys(env) {
-		if v := env[k]; v != nil {
-			d.variable(at, "services."+service+".env."+k, k, *v)
+	return d.variablesOf(service, func(add addVariable) {
+		for _, k := range sortedKeys(env) {
+			if v := env[k]; v != nil {
+				add(at, k, *v)
+			}
 		}
-	}
-	vars := d.Env
-	d.Env = kept
-	return vars
+	})
 }

@@ -95,6 +95,8 @@ const (
 	maxWorkflows = 40
 	// maxList bounds each list of a draft, so that a hostile file makes no endless one.
 	maxList = 40
+	// maxPackages bounds the packages, of which a project with a browser or a desktop asks for some dozens.
+	maxPackages = 200
 )
 
 // detector looks at one tree.
@@ -105,6 +107,7 @@ type detector struct {
 	read  map[string]*file
 	ports []int  // that the repository says it serves on
 	hints []Tool // versions that count where no version file has one
+	aside []Tool // those of jobs beside the checks, which count where nothing else has one
 	node  *packageJSON
 	// targets are those of the Makefile; nil until they were asked for.
 	targets map[string]Place
@@ -124,6 +127,9 @@ func Detect(ctx context.Context, tree fs.FS, name string) *Draft {
 	// A later input only fills what the earlier ones left open.
 	for _, input := range []func(){d.devcontainer, d.compose, d.workflows, d.gitlab, d.manifests, d.member, d.advice} {
 		input()
+	}
+	for _, t := range d.aside {
+		d.tool(t.At, t.Name, t.Version)
 	}
 	return d.Draft
 }
@@ -261,9 +267,14 @@ func (d *detector) setup(at Place, commands ...string) {
 
 func (d *detector) need(at Place, packages ...string) {
 	for _, p := range packages {
-		if !slices.ContainsFunc(d.Packages, func(i Item) bool { return i.Text == p }) {
-			d.Packages = append(d.Packages, Item{p, at})
+		if slices.ContainsFunc(d.Packages, func(i Item) bool { return i.Text == p }) {
+			continue
 		}
+		if len(d.Packages) == maxPackages {
+			d.leave(at, "packages", fmt.Sprintf("only the first %d are taken", maxPackages))
+			return
+		}
+		d.Packages = append(d.Packages, Item{p, at})
 	}
 }
 

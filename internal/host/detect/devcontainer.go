@@ -160,6 +160,19 @@ func (d *detector) variable(at Place, what, name, value string) {
 	}
 }
 
+// addVariable takes a variable of a service.
+type addVariable func(at Place, name, value string)
+
+// variablesOf are the variables of a service that add takes: by the same rules as those of the project, and apart from them.
+func (d *detector) variablesOf(service string, all func(add addVariable)) []Var {
+	kept := d.Env
+	d.Env = nil
+	all(func(at Place, name, value string) { d.variable(at, "services."+service+".env."+name, name, value) })
+	vars := d.Env
+	d.Env = kept
+	return vars
+}
+
 // serverVariable reports whether a project goes by a variable of its env for the server that it sends keys of models to.
 func serverVariable(name string) bool {
 	return name == workorder.APIAnthropic.BaseURLVariable() || name == workorder.APIOpenAI.BaseURLVariable()

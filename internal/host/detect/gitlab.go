@@ -128,18 +128,15 @@ func (d *detector) gitlabServices(services *yaml.Node, variables ...*yaml.Node) 
 
 // gitlabEnv is the variables of an image: those that begin with its name, as POSTGRES_DB does. GitLab gives a service all variables of its job.
 func (d *detector) gitlabEnv(image string, variables []*yaml.Node) []Var {
-	kept := d.Env
-	d.Env = nil
 	prefix := strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(image)) + "_"
-	for _, v := range variables {
-		for i := 0; i+1 < len(v.Content); i += 2 {
-			name, value := v.Content[i], v.Content[i+1]
-			if strings.HasPrefix(name.Value, prefix) && value.Kind == yaml.ScalarNode {
-				d.variable(Place{gitlabFile, name.Line}, "services."+image+".env."+name.Value, name.Value, strings.ReplaceAll(value.Value, "$", "${"))
+	return d.variablesOf(image, func(add addVariable) {
+		for _, v := range variables {
+			for i := 0; i+1 < len(v.Content); i += 2 {
+				name, value := v.Content[i], v.Content[i+1]
+				if strings.HasPrefix(name.Value, prefix) && value.Kind == yaml.ScalarNode {
+					add(Place{gitlabFile, name.Line}, name.Value, strings.ReplaceAll(value.Value, "$", "${"))
+				}
 			}
 		}
-	}
-	env := d.Env
-	d.Env = kept
-	return env
+	})
 }

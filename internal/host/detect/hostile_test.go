@@ -61,6 +61,7 @@ func TestHostile(t *testing.T) {
 		"a text of advice without end":            {one("AGENTS.md", "# Test\n```\n"+strings.Repeat("make x\n", 5000)), "AGENTS.md"},
 		"a workspace without end":                 {one("go.work", "use (\n"+many(500, "\t./m%d\n")+")\n"), "go.work"},
 		"versions that are commands":              {fstest.MapFS{".nvmrc": {Data: []byte("$(touch x)\n")}, ".tool-versions": {Data: []byte("python ../../x\ngo 1;id\n")}, "rust-toolchain": {Data: []byte("\x1b[31m\n")}}, ".tool-versions"},
+		"packages without end":                    {one(".devcontainer.json", `{"postCreateCommand": "apt-get install`+many(5000, " p%d")+`"}`), ".devcontainer.json"},
 		"a variable that ends a line for readers": {one(".devcontainer.json", `{"containerEnv": {"A": "x\u2028y", "B": "\u001b[2J"}}`), ".devcontainer.json"},
 	}
 	for name, row := range rows {
@@ -81,6 +82,9 @@ func TestHostile(t *testing.T) {
 				if strings.ContainsFunc(f.String(), text.Acts) {
 					t.Errorf("a finding has characters that a terminal obeys: %q", f)
 				}
+			}
+			if n := len(d.Findings()); n > 500 {
+				t.Errorf("the draft has %d values", n)
 			}
 			if row.left != "" && !slices.ContainsFunc(d.Left, func(l detect.Left) bool { return l.At.File == row.left }) {
 				t.Errorf("%s is not among what was left out: %v", row.left, d.Left)

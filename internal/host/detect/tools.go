@@ -32,9 +32,11 @@ func (d *detector) tool(at Place, name, version string) {
 }
 
 // hint is a version that counts where no file of the repository's own names one.
-func (d *detector) hint(at Place, tool, version string) {
-	if len(d.hints) < maxList {
-		d.hints = append(d.hints, Tool{tool, version, at})
+func (d *detector) hint(at Place, tool, version string) { hintTo(&d.hints, at, tool, version) }
+
+func hintTo(to *[]Tool, at Place, tool, version string) {
+	if len(*to) < maxList {
+		*to = append(*to, Tool{tool, version, at})
 	}
 }
 

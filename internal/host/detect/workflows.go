@@ -3,6 +3,7 @@ package detect
 import (
 	"cmp"
 	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -124,7 +125,7 @@ func (d *detector) setupJob(name string, job *actionlint.Job) {
 			}
 			d.setup(place(name, exec.Run.Pos), within(exec, command))
 		case *actionlint.ExecAction:
-			d.action(name, step, exec)
+			d.action(name, step, exec, &d.hints)
 		}
 	}
 	d.jobServices(name, job)
@@ -145,8 +146,8 @@ var actionTools = map[string]struct{ tool, input string }{
 	"ruby/setup-ruby": {"ruby", "ruby-version"}, "shivammathur/setup-php": {"php", "php-version"}, "astral-sh/setup-uv": {"uv", "version"},
 }
 
-// action takes the version that an action is given.
-func (d *detector) action(name string, step *actionlint.Step, exec *actionlint.ExecAction) {
+// action adds the version that an action is given to some hints.
+func (d *detector) action(name string, step *actionlint.Step, exec *actionlint.ExecAction, to *[]Tool) {
 	uses, ok := plain(exec.Uses)
 	if !ok {
 		return
@@ -158,7 +159,7 @@ func (d *detector) action(name string, step *actionlint.Step, exec *actionlint.E
 	}
 	if in := exec.Inputs[known.input]; in != nil {
 		if v, ok := plain(in.Value); ok && v != "" && !slices.Contains([]string{"latest", "stable", "lts/*", "node"}, v) {
-			d.hint(place(name, step.Pos), known.tool, v)
+			hintTo(to, place(name, step.Pos), known.tool, v)
 		}
 	}
 }
@@ -175,14 +176,28 @@ func (d *detector) job(f flow, job *actionlint.Job) {
 		return
 	}
 	d.jobServices(f.name, job)
+	hints := &d.hints
+	if f.aside(job) {
+		hints = &d.aside
+	}
 	for _, step := range job.Steps {
 		switch exec := step.Exec.(type) {
 		case *actionlint.ExecAction:
-			d.action(f.name, step, exec)
+			d.action(f.name, step, exec, hints)
 		case *actionlint.ExecRun:
 			d.jobCommand(f.name, step, exec)
 		}
 	}
+}
+
+// asideJobs are names of jobs, and of workflows, that use the code for something else than to say whether it works: the versions in them are
+// those that their tools want.
+var asideJobs = regexp.MustCompile(`(?i)(^|[^a-z])(coverage|codecov|coveralls|codeql|scorecard|bench(marks?)?|docs?|fuzz(ing)?|nightly|release)([^a-z]|$)`)
+
+func (f flow) aside(job *actionlint.Job) bool {
+	return slices.ContainsFunc([]*actionlint.String{{Value: path.Base(f.name)}, f.Name, job.ID, job.Name}, func(s *actionlint.String) bool {
+		return s != nil && asideJobs.MatchString(s.Value)
+	})
 }
 
 // linux reports whether a job can run on Linux, as far as it says.
@@ -242,14 +257,13 @@ func (d *detector) jobServices(file string, job *actionlint.Job) {
 		}
 		service.Ports = d.published(service.Ports, hostPorts(written, nil))
 		if env := s.Container.Env; env != nil {
-			kept := d.Env
-			d.Env = nil
-			for _, k := range sortedKeys(env.Vars) {
-				if v := env.Vars[k]; v != nil && v.Name != nil && v.Value != nil {
-					d.variable(at, "services."+name+".env."+v.Name.Value, v.Name.Value, v.Value.Value)
+			service.Env = d.variablesOf(name, func(add addVariable) {
+				for _, k := range sortedKeys(env.Vars) {
+					if v := env.Vars[k]; v != nil && v.Name != nil && v.Value != nil {
+						add(at, v.Name.Value, v.Value.Value)
+					}
 				}
-			}
-			service.Env, d.Env = d.Env, kept
+			})
 		}
 		if o, ok := plain(s.Container.Options); ok {
 			service.Health = healthOptions(o)

@@ -75,7 +75,7 @@ func (p *Place) Diff(ctx context.Context, out io.Writer, options ...string) erro
 	return nil
 }
 
-// Checkout switches the work tree to the task's branch, and returns the name of what was checked out before.
+// Checkout switches the work tree to the task's branch, which it makes or moves on to the task's last commit, and returns the name of what was checked out before.
 func (p *Place) Checkout(ctx context.Context) (before string, err error) {
 	if err := p.tree("check out " + p.Branch); err != nil {
 		return "", err
@@ -89,12 +89,26 @@ func (p *Place) Checkout(ctx context.Context) (before string, err error) {
 		}
 		before = strings.TrimSpace(string(out))
 	}
-	// Git itself refuses to overwrite uncommitted changes.
-	args := []string{"switch", "--quiet", p.Branch}
-	if _, err := p.git.Output(ctx, "rev-parse", "--verify", "--quiet", "refs/heads/"+p.Branch); err != nil {
-		args = []string{"switch", "--quiet", "--no-track", "--create", p.Branch, p.Head}
+	at, err := p.git.Resolve(ctx, workorder.BranchRef(p.Branch))
+	if err != nil {
+		return "", fmt.Errorf("check out %s: %w", p.Branch, err)
 	}
-	if err := p.git.Run(ctx, args...); err != nil {
+	within := func(a, b string) bool { return p.git.Run(ctx, "merge-base", "--is-ancestor", a, b) == nil }
+	// Git itself refuses to overwrite uncommitted changes.
+	switch {
+	case at == "":
+		err = p.git.Run(ctx, "switch", "--quiet", "--no-track", "--create", p.Branch, p.Head)
+	case within(p.Head, at): // commits of the user's lie on top
+		err = p.git.Run(ctx, "switch", "--quiet", p.Branch)
+	case within(at, p.Head): // an earlier attempt's
+		if err = p.git.Run(ctx, "switch", "--quiet", p.Branch); err == nil {
+			err = p.git.Run(ctx, "merge", "--quiet", "--ff-only", p.Head)
+		}
+	default:
+		return "", fault.New(workorder.ExitGit, fmt.Errorf("check out %s: it is at %.10s here, which is not on one line with the task's last commit %.10s", p.Branch, at, p.Head),
+			"rename that branch, or look at the work alone: `git switch --detach "+p.Head+"`")
+	}
+	if err != nil {
 		return "", fault.New(workorder.ExitGit, fmt.Errorf("check out %s: %w", p.Branch, err), "commit or stash your changes first")
 	}
 	return before, nil

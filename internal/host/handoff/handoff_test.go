@@ -106,6 +106,54 @@ func TestCheckout(t *testing.T) {
 	}
 }
 
+// A branch that an earlier checkout made is moved on to the task's last commit. Commits of the user's on top of that stay, and a branch
+// beside it is not taken for it.
+func TestCheckoutAgain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		at      func(first, last string, commit func(parent string) string) string
+		want    func(at, last string) string
+		refused bool
+	}{
+		"an earlier attempt's": {
+			at:   func(first, _ string, _ func(string) string) string { return first },
+			want: func(_, last string) string { return last },
+		},
+		"the user's on top": {
+			at:   func(_, last string, commit func(string) string) string { return commit(last) },
+			want: func(at, _ string) string { return at },
+		},
+		"another": {
+			at:   func(first, _ string, commit func(string) string) string { return commit(first) },
+			want: func(at, _ string) string { return at }, refused: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, w := repository(t)
+			first := w.Head
+			commit := func(message string) func(parent string) string {
+				return func(parent string) string {
+					return gittest.Git(t, dir, "commit-tree", first+"^{tree}", "-p", parent, "-m", message)
+				}
+			}
+			w.Head = commit("later")(first)
+			at := c.at(first, w.Head, commit("mine"))
+			gittest.Git(t, dir, "update-ref", "refs/heads/"+branch, at)
+			_, err := open(t, w, "/").Checkout(t.Context())
+			if (err != nil) != c.refused || c.refused && (fault.Code(err) != workorder.ExitGit || fault.Hint(err) == "") {
+				t.Errorf("%v", err)
+			}
+			if got, want := gittest.Git(t, dir, "rev-parse", branch), c.want(at, w.Head); got != want {
+				t.Errorf("at %s, want %s", got, want)
+			}
+			if on := gittest.Git(t, dir, "branch", "--show-current"); (on == "main") != c.refused {
+				t.Errorf("on %s", on)
+			}
+		})
+	}
+}
+
 func TestApply(t *testing.T) {
 	t.Parallel()
 	dir, w := repository(t)

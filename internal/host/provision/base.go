@@ -143,7 +143,7 @@ func EnsureBase(ctx context.Context, engine Engine, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	unlock, _, err := lock(ctx, o.StateDir, o.Progress)
+	unlock, _, err := lock(ctx, o.StateDir, imageLock, o.Progress)
 	if err != nil {
 		return "", err
 	}

@@ -100,8 +100,7 @@ func (i Images) List(ctx context.Context) ([]BuiltImage, error) {
 		})
 	}
 	for i, b := range built {
-		out[i].Old = b.Prepared != "" && (len(b.Tags) == 0 || time.Since(b.Created) >= PreparedAge ||
-			slices.ContainsFunc(out, func(o BuiltImage) bool { return o.ID == b.From && o.Own && !o.Current }))
+		out[i].Old = b.old(time.Now()) || b.Prepared != "" && slices.ContainsFunc(out, func(o BuiltImage) bool { return o.ID == b.From && o.Own && !o.Current })
 	}
 	return out, nil
 }

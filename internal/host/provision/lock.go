@@ -15,13 +15,16 @@ import (
 // lockPoll is the time between two tries for the lock: builds take minutes.
 const lockPoll = 200 * time.Millisecond
 
-// lock takes the lock of the state folder, so that processes build one after the other.
+// imageLock is the lock file of the default image and its base.
+const imageLock = "image.lock"
+
+// lock takes a lock of the state folder, so that processes which build the same do it one after the other.
 // The kernel releases it when its holder dies, so no lock is stale.
-func lock(ctx context.Context, dir string, progress func(workorder.Event)) (unlock func(), waited bool, err error) {
+func lock(ctx context.Context, dir, name string, progress func(workorder.Event)) (unlock func(), waited bool, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, false, fmt.Errorf("make the state folder: %w", err)
 	}
-	f := flock.New(filepath.Join(dir, "image.lock"), flock.SetFlag(os.O_CREATE|os.O_RDWR), flock.SetPermissions(0o600))
+	f := flock.New(filepath.Join(dir, name), flock.SetFlag(os.O_CREATE|os.O_RDWR), flock.SetPermissions(0o600))
 	locked, err := f.TryLock()
 	if err == nil && !locked {
 		waited = true

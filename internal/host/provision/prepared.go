@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -33,6 +34,8 @@ const (
 	maxPrepared = 8 << 30
 	// prepareDeadline bounds all of it, also the wait for another process: the budgets of the two steps that it saves a box.
 	prepareDeadline = 30 * time.Minute
+	// memoryShare is the part of the machine's memory that installing may take: boxes run beside it.
+	memoryShare = 2
 )
 
 // Needs are what a project wants to be installed in its boxes.
@@ -54,6 +57,10 @@ func (n Needs) tools() (all []string) {
 	return all
 }
 
+// unfinished labels what a build has made of an image so far, which stays on the engine where it fails. Without a hash it is not taken for
+// an image that a user made from the default one.
+const unfinished = `LABEL ` + labelHash + `="" ` + labelPrepared + `="unfinished"`
+
 // dockerfile installs them with the program that would do it in a box. Packages are a layer of their own, which
 // stays in the engine's build cache where a tool cannot be had.
 func (n Needs) dockerfile(from imagetypes.InspectResponse) ([]byte, error) {
@@ -61,7 +68,7 @@ func (n Needs) dockerfile(from imagetypes.InspectResponse) ([]byte, error) {
 		return nil, fmt.Errorf("image %s has no entrypoint", from.ID)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "FROM %s\nUSER root\n", from.ID)
+	fmt.Fprintf(&b, "FROM %s\n%s\nUSER root\n", from.ID, unfinished)
 	for _, run := range [][]string{append([]string{"packages"}, n.Packages...), append([]string{"tools"}, n.tools()...)} {
 		if len(run) == 1 {
 			continue
@@ -78,56 +85,103 @@ func (n Needs) dockerfile(from imagetypes.InspectResponse) ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
+// key tells images apart: by what is installed, and into which image. A package may have a version like a tool, so that String does not.
+func (n Needs) key(from string) ([sha256.Size]byte, error) {
+	b, err := json.Marshal(struct {
+		From     string
+		Packages []string
+		Tools    map[string]string
+	}{from, slices.Sorted(slices.Values(n.Packages)), n.Tools})
+	return sha256.Sum256(b), err
+}
+
 // EnsurePrepared returns an image that is img with the needs installed, and builds it if there is none that is younger than PreparedAge.
-// After an error a box can still be made of img, which then installs them itself.
+// After an error a box can still be made of img, which then installs them itself; for retryAfter nobody tries again.
 func EnsurePrepared(ctx context.Context, engine Engine, o Options, img workorder.Image, n Needs) (workorder.Image, error) {
 	if o.Progress == nil {
 		o.Progress = func(workorder.Event) {}
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, prepareDeadline, fmt.Errorf("they were not installed within %s", prepareDeadline))
-	defer cancel()
-	key := sha256.Sum256([]byte(img.ID + "\n" + n.String()))
-	name := fmt.Sprintf("%s:%x", PreparedRepository, key[:6])
-	if found, err := engine.ImageInspect(ctx, name); err == nil && young(found.Created) {
-		return workorder.Image{Name: name, ID: found.ID}, nil
+	key, err := n.key(img.ID)
+	if err != nil {
+		return workorder.Image{}, err
 	}
-	unlock, _, err := lock(ctx, o.StateDir, o.Progress)
+	p := preparer{
+		builder: builder{engine: engine, name: fmt.Sprintf("%s:%x", PreparedRepository, key[:6]), o: o}, needs: n, from: img.ID,
+		failed: failure(filepath.Join(o.StateDir, "prepared", fmt.Sprintf("%x", key[:6]))),
+	}
+	timed, cancel := context.WithTimeoutCause(ctx, prepareDeadline, fmt.Errorf("they were not installed within %s", prepareDeadline))
+	defer cancel()
+	if found, _ := p.look(timed); found.ID != "" {
+		return found, nil
+	}
+	// Not the lock of all builds: a project that takes long holds no other one up. The locks are few, so that their files do not pile up.
+	unlock, _, err := lock(timed, o.StateDir, fmt.Sprintf("prepared-%x.lock", key[0]>>4), o.Progress)
 	if err != nil {
 		return workorder.Image{}, err
 	}
 	defer unlock()
-	old, err := engine.ImageInspect(ctx, name)
-	if err == nil && young(old.Created) { // of the process that had the lock
-		return workorder.Image{Name: name, ID: old.ID}, nil
+	found, old := p.look(timed)
+	if found.ID != "" { // of the process that had the lock
+		return found, nil
 	}
-	from, err := engine.ImageInspect(ctx, img.ID)
+	if err := p.failed.lately(time.Now()); err != nil {
+		return workorder.Image{}, err
+	}
+	made, err := p.build(timed, old)
+	if err != nil && ctx.Err() == nil { // a run that was stopped says nothing of the image
+		err = errors.Join(err, p.failed.note(err, time.Now()))
+	}
+	return made, err
+}
+
+// preparer makes one image.
+type preparer struct {
+	builder
+	needs  Needs
+	from   string // id of the image below
+	failed failure
+}
+
+// look finds the image; old reports that there is one which is too old to be used.
+func (p *preparer) look(ctx context.Context) (found workorder.Image, old bool) {
+	r, err := p.engine.ImageInspect(ctx, p.name)
+	if err != nil || !young(r.Created) {
+		return workorder.Image{}, err == nil
+	}
+	return workorder.Image{Name: p.name, ID: r.ID}, false
+}
+
+func (p *preparer) build(ctx context.Context, noCache bool) (workorder.Image, error) {
+	from, err := p.engine.ImageInspect(ctx, p.from)
 	if err != nil {
 		return workorder.Image{}, err
 	}
-	dockerfile, err := n.dockerfile(from)
+	dockerfile, err := p.needs.dockerfile(from)
 	if err != nil {
 		return workorder.Image{}, err
 	}
-	b := builder{engine: engine, name: name, o: o}
-	b.say("installing %s into an image, which later sandboxes have, too", n)
-	err = b.derive(ctx, dockerfile, build.ImageBuildOptions{
-		BuildArgs: pointers(readHost(ctx).proxies), NoCache: old.ID != "",
-		// Without a hash it is not taken for an image that a user made from the default one.
-		Labels: map[string]string{labelHash: "", labelPrepared: n.String(), labelFrom: img.ID},
+	info, err := p.engine.Info(ctx)
+	if err != nil {
+		return workorder.Image{}, fmt.Errorf("ask the engine for its memory: %w", err)
+	}
+	p.say("installing %s into an image, which later sandboxes have, too", p.needs)
+	err = p.derive(ctx, dockerfile, build.ImageBuildOptions{
+		BuildArgs: pointers(readHost(ctx).proxies), NoCache: noCache, Memory: info.MemTotal / memoryShare, MemorySwap: info.MemTotal / memoryShare,
+		Labels: map[string]string{labelHash: "", labelPrepared: p.needs.String(), labelFrom: p.from},
 	})
 	if err != nil {
 		return workorder.Image{}, err
 	}
-	removeOld(ctx, engine)
-	made, err := engine.ImageInspect(ctx, name)
+	removeOld(ctx, p.engine)
+	made, err := p.engine.ImageInspect(ctx, p.name)
 	if err != nil {
 		return workorder.Image{}, err
 	}
 	if more := made.Size - from.Size; more > maxPrepared {
-		_, err := engine.ImageRemove(ctx, name, imagetypes.RemoveOptions{PruneChildren: true})
-		return workorder.Image{}, errors.Join(fmt.Errorf("%s would take %d MB of the engine's disk", n, more/1e6), err)
+		_, err := p.engine.ImageRemove(ctx, p.name, imagetypes.RemoveOptions{PruneChildren: true})
+		return workorder.Image{}, errors.Join(fmt.Errorf("%s would take %d MB of the engine's disk", p.needs, more/1e6), err)
 	}
-	return workorder.Image{Name: name, ID: made.ID}, nil
+	return workorder.Image{Name: p.name, ID: made.ID}, nil
 }
 
 // removeOld removes prepared images that are too old to be used. The engine keeps those that a container is made of.
@@ -137,13 +191,19 @@ func removeOld(ctx context.Context, engine Engine) {
 		return // the next build tries again
 	}
 	for _, b := range all {
-		if b.Prepared == "" || len(b.Tags) > 0 && time.Since(b.Created) < PreparedAge {
+		if !b.old(time.Now()) {
 			continue
 		}
 		for _, ref := range append(b.Tags, b.ID) {
 			_, _ = engine.ImageRemove(ctx, ref, imagetypes.RemoveOptions{PruneChildren: true})
 		}
 	}
+}
+
+// old reports that a prepared image is of no use any more. One without a tag is what a build left, or is making now.
+func (b *Built) old(now time.Time) bool {
+	age := now.Sub(b.Created)
+	return b.Prepared != "" && (age >= PreparedAge || len(b.Tags) == 0 && age >= prepareDeadline)
 }
 
 // young reports whether an image that was created then, in RFC 3339, is still used.

@@ -3,7 +3,12 @@ package provision
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,19 +21,13 @@ import (
 // TestPrepared: what projects want is installed once, by the program of the image, until the image is too old or another one is below it.
 func TestPrepared(t *testing.T) {
 	t.Parallel()
-	image := func(id string) (r imagetypes.InspectResponse) {
-		if err := json.Unmarshal([]byte(`{"Config": {"Entrypoint": ["/bin/inside", "init"], "User": "nobody"}}`), &r); err != nil {
-			t.Fatal(err)
-		}
-		r.ID = id
-		return r
-	}
 	var noCache bool
 	var labels map[string]string
+	var memory int64
 	engine := &fakeEngine{
-		images: map[string]imagetypes.InspectResponse{"sha256:1": image("sha256:1"), "sha256:2": image("sha256:2")},
+		images: map[string]imagetypes.InspectResponse{"sha256:1": boxImage(t, "sha256:1"), "sha256:2": boxImage(t, "sha256:2")},
 		build: func(_ context.Context, _ io.Reader, o build.ImageBuildOptions) (io.ReadCloser, error) {
-			noCache, labels = o.NoCache, o.Labels
+			noCache, labels, memory = o.NoCache, o.Labels, o.Memory
 			return stream(out("Step 1/3 : FROM x\n")), nil
 		},
 	}
@@ -61,6 +60,7 @@ func TestPrepared(t *testing.T) {
 	}
 	dockerfile, err := needs.dockerfile(engine.images["sha256:1"])
 	want := `FROM sha256:1
+LABEL sandbox-agent.image.hash="" sandbox-agent.image.prepared="unfinished"
 USER root
 RUN ["/bin/inside","prepare","packages","jq","a b"]
 RUN ["/bin/inside","prepare","tools","go=1.25","node=\u003e=20 \u003c22"]
@@ -74,13 +74,79 @@ USER nobody
 	engine.size, engine.list = maxPrepared+1, []imagetypes.Summary{
 		{ID: "old", RepoTags: []string{"p:old"}, Labels: old, Created: time.Now().Add(-PreparedAge - time.Hour).Unix()},
 		{ID: "new", RepoTags: []string{"p:new"}, Labels: old, Created: time.Now().Unix()},
+		{ID: "left", Labels: old, Created: time.Now().Add(-prepareDeadline - time.Hour).Unix()},
+		{ID: "being made", Labels: old, Created: time.Now().Unix()},
 		{ID: "mine", RepoTags: []string{"mine:1"}, Labels: map[string]string{labelHash: "h"}},
 	}
-	large, err := EnsurePrepared(t.Context(), engine, o, workorder.Image{ID: "sha256:2"}, Needs{Packages: []string{"texlive-full"}})
-	if err == nil || large.ID != "" || len(engine.removed) != 3 || engine.removed[0] != "p:old" || engine.removed[1] != "old" {
+	texlive := Needs{Packages: []string{"texlive-full"}}
+	large, err := EnsurePrepared(t.Context(), engine, o, workorder.Image{ID: "sha256:2"}, texlive)
+	key, kerr := texlive.key("sha256:2")
+	if kerr != nil {
+		t.Fatal(kerr)
+	}
+	gone := fmt.Sprintf("%s:%x", PreparedRepository, key[:6])
+	if err == nil || large.ID != "" || !slices.Equal(engine.removed, []string{"left", "p:old", "old", gone}) {
 		t.Errorf("%+v, %v; removed %q", large, err, engine.removed)
 	}
 	if _, err := EnsurePrepared(t.Context(), engine, o, workorder.Image{ID: "sha256:gone"}, needs); err == nil || engine.builds != 4 {
 		t.Errorf("%v; %d builds", err, engine.builds)
 	}
+	if memory <= 0 || memory >= machineMemory {
+		t.Errorf("installing may take %d bytes", memory)
+	}
+}
+
+// TestPreparedFails: an image that cannot be made is not tried by every task, but once in a while; a run that is stopped says nothing of it.
+func TestPreparedFails(t *testing.T) {
+	t.Parallel()
+	var stop context.CancelFunc
+	engine := &fakeEngine{
+		images: map[string]imagetypes.InspectResponse{"sha256:1": boxImage(t, "sha256:1")},
+		build: func(context.Context, io.Reader, build.ImageBuildOptions) (io.ReadCloser, error) {
+			if stop != nil {
+				stop()
+			}
+			return nil, errors.New("no such package")
+		},
+	}
+	o := Options{StateDir: t.TempDir()}
+	try := func(ctx context.Context, n Needs, builds int) {
+		t.Helper()
+		if img, err := EnsurePrepared(ctx, engine, o, workorder.Image{ID: "sha256:1"}, n); err == nil || img.ID != "" || engine.builds != builds {
+			t.Errorf("%+v, %v; %d builds, want %d", img, err, engine.builds, builds)
+		}
+	}
+	broken, other := Needs{Packages: []string{"go=1.25"}}, Needs{Tools: map[string]string{"go": "1.25"}}
+	var stopped context.Context
+	stopped, stop = context.WithCancel(t.Context())
+	try(stopped, broken, 1)
+	stop = nil
+	try(t.Context(), broken, 2)
+	try(t.Context(), broken, 2)
+	try(t.Context(), other, 3) // another image, although it reads the same
+	kept := filepath.Join(o.StateDir, "prepared")
+	files, err := os.ReadDir(kept)
+	if err != nil || len(files) != 2 {
+		t.Fatal(files, err)
+	}
+	past := time.Now().Add(-retryAfter)
+	for _, f := range files {
+		if err := os.Chtimes(filepath.Join(kept, f.Name()), past, past); err != nil {
+			t.Fatal(err)
+		}
+	}
+	try(t.Context(), broken, 4)
+	if files, err := os.ReadDir(kept); err != nil || len(files) != 1 {
+		t.Error(files, err)
+	}
+}
+
+// boxImage is an image that a box can be made of.
+func boxImage(t *testing.T, id string) (r imagetypes.InspectResponse) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(`{"Config": {"Entrypoint": ["/bin/inside", "init"], "User": "nobody"}}`), &r); err != nil {
+		t.Fatal(err)
+	}
+	r.ID = id
+	return r
 }

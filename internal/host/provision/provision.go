@@ -101,7 +101,7 @@ func ensure(ctx context.Context, engine Engine, o Options, src *image.Source, ar
 			return img, err
 		}
 	}
-	unlock, waited, err := lock(ctx, o.StateDir, o.Progress)
+	unlock, waited, err := lock(ctx, o.StateDir, imageLock, o.Progress)
 	if err != nil {
 		return workorder.Image{}, err
 	}

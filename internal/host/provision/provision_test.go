@@ -25,6 +25,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
+// machineMemory is that of the engine's machine.
+const machineMemory = 8 << 30
+
 // fakeEngine holds images by name. Values that are not set are not expected.
 type fakeEngine struct {
 	mu     sync.Mutex
@@ -40,7 +43,7 @@ type fakeEngine struct {
 }
 
 func (f *fakeEngine) Info(context.Context) (system.Info, error) {
-	return system.Info{Architecture: f.arch}, nil
+	return system.Info{Architecture: f.arch, MemTotal: machineMemory}, nil
 }
 
 func (f *fakeEngine) ImageInspect(_ context.Context, ref string, _ ...client.ImageInspectOption) (imagetypes.InspectResponse, error) {
@@ -289,19 +292,19 @@ func TestLocalBase(t *testing.T) {
 func TestLockIsExclusive(t *testing.T) {
 	dir := t.TempDir()
 	quiet := func(workorder.Event) {}
-	unlock, waited, err := lock(t.Context(), dir, quiet)
+	unlock, waited, err := lock(t.Context(), dir, imageLock, quiet)
 	if err != nil || waited {
 		t.Fatalf("first: waited %v, %v", waited, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan string, 1)
 	go func() { <-told; cancel() }()
-	if _, _, err := lock(ctx, dir, func(e workorder.Event) { told <- e.Text }); !errors.Is(err, context.Canceled) {
+	if _, _, err := lock(ctx, dir, imageLock, func(e workorder.Event) { told <- e.Text }); !errors.Is(err, context.Canceled) {
 		t.Fatalf("second while held: %v", err)
 	}
 	told = make(chan string, 1)
 	go func() { <-told; unlock() }()
-	again, waited, err := lock(t.Context(), dir, func(e workorder.Event) { told <- e.Text })
+	again, waited, err := lock(t.Context(), dir, imageLock, func(e workorder.Event) { told <- e.Text })
 	if err != nil || !waited {
 		t.Fatalf("second after release: waited %v, %v", waited, err)
 	}

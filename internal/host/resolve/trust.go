@@ -39,8 +39,8 @@ func (e *UntrustedError) Error() string {
 // ExitCode is the exit code of the CLI for this error.
 func (e *UntrustedError) ExitCode() int { return workorder.ExitInvalid }
 
-// TrustCommand is the command that trusts the file.
-func (e *UntrustedError) TrustCommand() string {
+// trustCommand is the command that trusts the file.
+func (e *UntrustedError) trustCommand() string {
 	return next.Shell("sandbox-agent", "project", "trust", e.File)
 }
 
@@ -173,7 +173,7 @@ func (f *Resolver) trusted(ctx context.Context, n *naming, p *projects.Project, 
 			return book.Trust(file, sum, asks, time.Now())
 		}
 	}
-	return fault.New(workorder.ExitInvalid, no, "look at it, then trust it as it is now: `"+no.TrustCommand()+"`")
+	return fault.New(workorder.ExitInvalid, no, "look at it, then trust it as it is now: `"+no.trustCommand()+"`")
 }
 
 // asks are the requests of the project's file, without those that flags override.

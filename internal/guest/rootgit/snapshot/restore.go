@@ -76,7 +76,7 @@ func (s *Snapshots) Checkout(ctx context.Context, c *lease.Claimed) (*workorder.
 		}
 	}
 	if s.Lay != nil {
-		if err := s.below(ctx, f.start); err != nil {
+		if err := s.below(ctx, c.Base, f.start); err != nil {
 			return nil, err
 		}
 	}
@@ -100,8 +100,8 @@ func (s *Snapshots) Checkout(ctx context.Context, c *lease.Claimed) (*workorder.
 
 // below puts files below the work tree before the first ones are written, with git's index of them: those that the commit has as well
 // stay as they are.
-func (s *Snapshots) below(ctx context.Context, commit string) error {
-	index, err := s.Lay(ctx, s.repos.Mirror(), commit)
+func (s *Snapshots) below(ctx context.Context, base, commit string) error {
+	index, err := s.Lay(ctx, s.repos.Mirror(), base, commit)
 	if err != nil || len(index) == 0 {
 		return err
 	}

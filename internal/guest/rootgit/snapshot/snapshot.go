@@ -26,9 +26,9 @@ type Snapshots struct {
 	index    *stage.Index
 	settings *settings.Settings
 
-	// Lay is called with a new work tree that has no files yet, and the commit that it will have. It may put files below the tree, and returns
-	// git's index of them. Nil puts nothing there.
-	Lay func(ctx context.Context, repo git.Repo, commit string) (index []byte, err error)
+	// Lay is called with a new work tree that has no files yet, the base branch, and the commit that it will have. It may put files below the
+	// tree, and returns git's index of them. Nil puts nothing there.
+	Lay func(ctx context.Context, repo git.Repo, base, commit string) (index []byte, err error)
 
 	large map[string]bool // reported files that are too large for a checkpoint
 	quick bool            // the last complete snapshot took almost no time

@@ -5,6 +5,7 @@ package outcome
 import (
 	"fmt"
 	"io/fs"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -52,10 +53,24 @@ func Judge(res *workorder.Result, rec *store.Record) {
 			*sha = ""
 		}
 	}
+	pullRequest(res)
 	proposals(res)
 	continuing(res)
 	localPaths(res)
 	res.NextCommand = NextCommand(rec, res)
+}
+
+// pullRequest drops the address of a pull request that is no page of the web: `open` hands it to the user's desktop, which has programs for
+// many other schemes.
+func pullRequest(res *workorder.Result) {
+	if res.PR == nil {
+		return
+	}
+	pr := *res.PR
+	if u, err := url.Parse(pr.URL); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
+		pr.URL = ""
+	}
+	res.PR = &pr
 }
 
 // proposals drops rules that do not match their stated purpose: users copy them into their project file.

@@ -27,3 +27,20 @@ func TestProposals(t *testing.T) {
 	}
 	proposals(&workorder.Result{})
 }
+
+// TestPullRequest: what a box calls the address of a pull request is opened on the user's desktop.
+func TestPullRequest(t *testing.T) {
+	t.Parallel()
+	for address, kept := range map[string]bool{
+		"https://github.com/o/r/pull/7": true, "http://127.0.0.1:3000/o/r/pull/7": true,
+		"file:///tmp/evil.desktop": false, "vscode://file/x": false, "-x": false, "https:evil": false, "/tmp/x": false, "\x00": false,
+	} {
+		box := &workorder.PR{Number: 7, URL: address, State: "open"}
+		res := &workorder.Result{PR: box}
+		pullRequest(res)
+		if (res.PR.URL == address) != kept || res.PR.Number != 7 || box.URL != address {
+			t.Errorf("%q: %+v", address, res.PR)
+		}
+	}
+	pullRequest(&workorder.Result{})
+}

@@ -1,4 +1,4 @@
-package boot
+package repository
 
 import (
 	"strings"
@@ -21,12 +21,12 @@ func TestLeftoverMessage(t *testing.T) {
 		"übe C# 7":   "Übe C# 7",
 		"--\n***\nx": "X",
 	} {
-		subject, body, ok := strings.Cut(LeftoverMessage(task), "\n\n")
+		subject, body, ok := strings.Cut(leftoverMessage(task), "\n\n")
 		if subject != want || !ok || body == "" {
 			t.Errorf("%q: %q, not %q", task, subject, want)
 		}
 	}
-	subject, _, _ := strings.Cut(LeftoverMessage(strings.Repeat("wörd ", 100)), "\n")
+	subject, _, _ := strings.Cut(leftoverMessage(strings.Repeat("wörd ", 100)), "\n")
 	if n := utf8.RuneCountInString(subject); n > maxSubject || n < maxSubject/2 {
 		t.Errorf("%d characters: %q", n, subject)
 	}

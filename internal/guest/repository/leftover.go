@@ -1,4 +1,4 @@
-package boot
+package repository
 
 import (
 	"strings"
@@ -16,8 +16,8 @@ const maxSubject = 72
 // refers is what a forge takes for a mention, or a reference that closes an issue when the commit is merged.
 var refers = pattern.New(`[@#]+(\w)|://`)
 
-// LeftoverMessage is the message of the commit that keeps the agent's uncommitted work: its subject is the task's first line.
-func LeftoverMessage(task string) string {
+// leftoverMessage is the message of the commit that keeps the agent's uncommitted work: its subject is the task's first line.
+func leftoverMessage(task string) string {
 	subject := ""
 	for line := range strings.Lines(forge.StripPlain(task)) {
 		line = strings.TrimLeft(line, "#*->_ \t")
