@@ -39,6 +39,9 @@ entrypoint-%: need-build
 	CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build $(GUEST_FLAGS) -o $(OUT)/entrypoint ./cmd/entrypoint
 	gzip -9 -n -c $(OUT)/entrypoint >image/entrypoint/entrypoint-linux-$*.gz.new
 	mv image/entrypoint/entrypoint-linux-$*.gz.new image/entrypoint/entrypoint-linux-$*.gz
+	CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build $(GUEST_FLAGS) -o $(OUT)/guest ./cmd/guest
+	gzip -9 -n -c $(OUT)/guest >image/entrypoint/guest-linux-$*.gz.new
+	mv image/entrypoint/guest-linux-$*.gz.new image/entrypoint/guest-linux-$*.gz
 
 .PHONY: image
 image: build ## build the box's image on the engine

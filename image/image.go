@@ -52,7 +52,7 @@ type Source struct {
 
 // New returns the embedded source for arch, named as Go names it.
 func New(arch string) (*Source, error) {
-	entrypoint, err := unpack(binaries, arch)
+	entrypoint, err := unpack(binaries, "entrypoint", arch)
 	if err != nil {
 		return nil, err
 	}
@@ -64,8 +64,11 @@ func From(files fs.FS, entrypoint []byte) *Source {
 	return &Source{files: files, entrypoint: entrypoint}
 }
 
-func unpack(from fs.FS, arch string) ([]byte, error) {
-	name := "entrypoint/entrypoint-linux-" + arch + ".gz"
+// Guest returns the guest of sandboxes without a task for arch, named as Go names it.
+func Guest(arch string) ([]byte, error) { return unpack(binaries, "guest", arch) }
+
+func unpack(from fs.FS, program, arch string) ([]byte, error) {
+	name := "entrypoint/" + program + "-linux-" + arch + ".gz"
 	b, err := fs.ReadFile(from, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w for linux/%s: build it with `make build`", ErrNoEntrypoint, arch)

@@ -132,11 +132,11 @@ func TestUnpack(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	got, err := unpack(fstest.MapFS{"entrypoint/entrypoint-linux-arm64.gz": {Data: z.Bytes()}}, "arm64")
+	got, err := unpack(fstest.MapFS{"entrypoint/entrypoint-linux-arm64.gz": {Data: z.Bytes()}}, "entrypoint", "arm64")
 	if err != nil || string(got) != "ELF" {
 		t.Errorf("unpack = %q, %v", got, err)
 	}
-	if _, err := unpack(fstest.MapFS{}, "arm64"); !errors.Is(err, ErrNoEntrypoint) || !strings.Contains(err.Error(), "make build") {
+	if _, err := unpack(fstest.MapFS{}, "entrypoint", "arm64"); !errors.Is(err, ErrNoEntrypoint) || !strings.Contains(err.Error(), "make build") {
 		t.Errorf("a missing binary gives %v, want ErrNoEntrypoint with what to do", err)
 	}
 }

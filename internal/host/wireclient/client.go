@@ -47,6 +47,7 @@ type Client struct {
 	conn  net.Conn
 	http  *http.Client
 	hello wire.Hello
+	lost  atomic.Bool
 }
 
 // New says hello over the stream, which the client closes: at once after an error.
@@ -92,6 +93,9 @@ func New(ctx context.Context, stream io.ReadWriteCloser) (*Client, error) {
 // Hello is what the guest said of itself.
 func (c *Client) Hello() wire.Hello { return c.hello }
 
+// Lost reports whether the stream has ended: a new one is needed.
+func (c *Client) Lost() bool { return c.lost.Load() }
+
 // Close ends the stream, and with it the commands of this client that are not of the background.
 func (c *Client) Close() error {
 	c.http.CloseIdleConnections() // which may close it
@@ -116,6 +120,7 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
+		c.lost.Store(true)
 		return nil, fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	if answer.StatusCode != http.StatusOK {

@@ -1,0 +1,62 @@
+// Command guest is the inside of a sandbox without a task. Its first argument says which role it plays:
+//
+//	init     the first process: starts serve, buries orphans
+//	serve    runs commands for whoever dials
+//	dial     joins its standard input and output to serve
+//	reap     supervises one command
+//	version  prints the version
+//
+// It only wires: what the roles do is in internal/guest/stand, serve and reap. It is small, since each command has one of it.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/stand"
+	"github.com/sandbox-agent/sandbox-agent/internal/version"
+)
+
+func main() { os.Exit(run(context.Background(), os.Args[1:])) }
+
+func run(ctx context.Context, args []string) int {
+	role := ""
+	if len(args) == 1 {
+		role = args[0]
+	}
+	var err error
+	switch role {
+	case "init":
+		signals := make(chan os.Signal, 4) // the kernel drops signals to the first process that have no handler
+		signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+		var code int
+		if code, err = stand.Init(stand.Default().Self, signals); err == nil {
+			return code
+		}
+	case "serve":
+		ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+		defer stop()
+		if err = stand.Serve(ctx, stand.Default()); stand.Over(err) {
+			fmt.Fprintln(os.Stderr, "the sandbox ends: "+err.Error())
+			return 0
+		}
+	case "dial":
+		err = stand.Dial(ctx, stand.Default(), os.Stdin, os.Stdout)
+	case "reap":
+		return reap.Main(ctx)
+	case "version":
+		fmt.Println(version.Get().Version)
+	default:
+		fmt.Fprintln(os.Stderr, "usage: guest init | serve | dial | reap | version\nThis program is the inside of a sandbox; make sandboxes with `sandbox-agent up`.")
+		return 64
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error: "+err.Error())
+		return 1
+	}
+	return 0
+}

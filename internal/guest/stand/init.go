@@ -1,0 +1,43 @@
+package stand
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+)
+
+// Init is the life of the sandbox's first process: it starts the server, hands signals on to it and buries what is orphaned. It returns the server's
+// exit code, after which the kernel ends whatever else runs. It owns wait4(-1), so nothing in its process may wait for a child of its own.
+func Init(self string, signals <-chan os.Signal) (int, error) {
+	// os.StartProcess and never Wait, for the reason above.
+	p, err := os.StartProcess(self, []string{"guest", "serve"}, &os.ProcAttr{ //nolint:forbidigo // see above
+		Env: os.Environ(), Files: []*os.File{nil, os.Stdout, os.Stderr}, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return 1, fmt.Errorf("start the sandbox's server: %w", err)
+	}
+	server := p.Pid
+	_ = p.Release()
+	go func() {
+		for s := range signals {
+			if sig, ok := s.(syscall.Signal); ok {
+				_ = syscall.Kill(server, sig)
+			}
+		}
+	}()
+	for {
+		var ws syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &ws, 0, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			time.Sleep(time.Millisecond) // no child: cannot be before the server has ended
+		case pid == server && ws.Exited():
+			return ws.ExitStatus(), nil
+		case pid == server && ws.Signaled():
+			return 128 + int(ws.Signal()), nil
+		}
+	}
+}

@@ -1,0 +1,183 @@
+// Package stand is a sandbox without a task, seen from inside: its first process, its server, and the dialler that brings a stream from
+// outside to it.
+package stand
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/serve"
+	"github.com/sandbox-agent/sandbox-agent/wire"
+)
+
+// defaultPath is the PATH of an image that sets none.
+const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// Paths are where a guest finds its files; Default but for tests.
+type Paths struct{ Config, Socket, Self string }
+
+// Default is where a container has them.
+func Default() Paths {
+	return Paths{Config: wire.ConfigFile, Socket: wire.SocketFile, Self: "/proc/self/exe"}
+}
+
+// Serve serves until ctx ends or the sandbox is to end, with the reason: see serve.Server.
+func Serve(ctx context.Context, p Paths) error {
+	b, err := os.ReadFile(p.Config)
+	if err != nil {
+		return fmt.Errorf("read the sandbox's configuration: %w", err)
+	}
+	var c wire.Config
+	if err := json.Unmarshal(b, &c); err != nil {
+		return fmt.Errorf("read the sandbox's configuration: %w", err)
+	}
+	config, err := configure(c)
+	if err != nil {
+		return err
+	}
+	config.Self, config.Reap = p.Self, []string{"reap"}
+	// The socket of a guest that was killed is still there. Only root reaches it: the folder is root's.
+	if err := os.Remove(p.Socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("listen for users: %w", err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", p.Socket)
+	if err != nil {
+		return fmt.Errorf("listen for users: %w", err)
+	}
+	defer l.Close()
+	if err := os.Chmod(p.Socket, 0o600); err != nil {
+		return fmt.Errorf("listen for users: %w", err)
+	}
+	return serve.New(config).Serve(ctx, l)
+}
+
+// configure completes a configuration with what the sandbox has.
+func configure(c wire.Config) (serve.Config, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		dir = "/"
+	}
+	if c.Dir != "" {
+		dir = c.Dir
+	}
+	who, name, home, err := lookUp(c.User)
+	if err != nil {
+		return serve.Config{}, err
+	}
+	env := append([]string{defaultPath}, os.Environ()...)
+	env = append(env, "HOME="+home, "USER="+name, "LOGNAME="+name)
+	groups, err := cgroups.Open()
+	if err != nil {
+		groups = nil // nothing is divided here
+	}
+	return serve.Config{
+		User: who, Dir: dir, Home: home, Env: append(env, c.Env...), OOMKills: groups.OOMKills,
+		Idle: time.Duration(c.IdleMS) * time.Millisecond, Life: time.Duration(c.LifeMS) * time.Millisecond, Silence: time.Duration(c.SilenceMS) * time.Millisecond,
+	}, nil
+}
+
+// lookUp finds a user of the sandbox, by its /etc/passwd and /etc/group; nil for root, which the guest is itself. A number need not be there.
+func lookUp(spec string) (who *reap.User, name, home string, err error) {
+	id, group, _ := strings.Cut(spec, ":")
+	if id == "" || id == "0" || id == "root" {
+		return nil, "root", "/root", nil
+	}
+	u, err := user.Lookup(id)
+	if err != nil {
+		u, err = user.LookupId(id)
+	}
+	var found *user.User
+	switch uid, nerr := strconv.ParseUint(id, 10, 32); {
+	case err == nil:
+		found = u
+	case nerr == nil:
+		found = &user.User{Uid: strconv.FormatUint(uid, 10), Gid: "0", Username: id, HomeDir: "/"}
+	default:
+		return nil, "", "", fmt.Errorf("the sandbox's image has no user %q: %w", id, err)
+	}
+	if found.Uid == "0" {
+		return nil, found.Username, found.HomeDir, nil
+	}
+	if group != "" {
+		g, err := user.LookupGroup(group)
+		if err == nil {
+			group = g.Gid
+		}
+		found.Gid = group
+	}
+	uid, uerr := strconv.ParseUint(found.Uid, 10, 32)
+	gid, gerr := strconv.ParseUint(found.Gid, 10, 32)
+	if uerr != nil || gerr != nil {
+		return nil, "", "", fmt.Errorf("the sandbox's image has no group %q", group)
+	}
+	who = &reap.User{UID: uint32(uid), GID: uint32(gid)}
+	ids, err := found.GroupIds()
+	if err != nil {
+		ids = nil // a user without an entry is in no other group
+	}
+	for _, id := range ids {
+		if n, err := strconv.ParseUint(id, 10, 32); err == nil {
+			who.Groups = append(who.Groups, uint32(n))
+		}
+	}
+	return who, found.Username, found.HomeDir, nil
+}
+
+const (
+	// dialTime is how long a dialler waits for a server that has not begun to listen.
+	dialTime = 10 * time.Second
+	dialPoll = 5 * time.Millisecond
+)
+
+// Dial joins a stream from outside to the server. It returns when the server has ended its side.
+func Dial(ctx context.Context, p Paths, in io.Reader, out io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	var conn net.Conn
+	for {
+		var err error
+		if conn, err = (&net.Dialer{}).DialContext(ctx, "unix", p.Socket); err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) {
+			return fmt.Errorf("reach the sandbox's guest: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("reach the sandbox's guest: it does not listen after %s: %w", dialTime, err)
+		case <-time.After(dialPoll):
+		}
+	}
+	defer conn.Close()
+	go func() {
+		_, _ = io.Copy(conn, in)
+		_ = conn.Close() // whoever is outside has gone: nobody takes an answer
+	}()
+	if _, err := io.Copy(out, conn); err != nil && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("pass on what the guest says: %w", err)
+	}
+	return nil
+}
+
+// Over reports whether the error of Serve is why the sandbox was to end, and no failure.
+func Over(err error) bool {
+	for _, why := range []error{serve.ErrStopped, serve.ErrIdle, serve.ErrLife, serve.ErrSilence} {
+		if errors.Is(err, why) {
+			return true
+		}
+	}
+	return false
+}

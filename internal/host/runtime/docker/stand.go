@@ -1,0 +1,191 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path"
+	"strings"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/pkg/stdcopy"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/wire"
+)
+
+// standCaps are all capabilities of a sandbox without a task: those that an engine gives by default, which packages of distributions need, without
+// the forged packets of NET_RAW, device nodes, file capabilities and the machine's audit log. Who runs commands as another user than root has none.
+var standCaps = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"}
+
+// standStop is what the guest has to end its commands, in seconds: it kills them at once.
+const standStop = 10
+
+// maxDialSaid bounds what is kept of a dialler's error, in bytes.
+const maxDialSaid = 4 << 10
+
+var _ runtime.Stander = (*Engine)(nil)
+
+// standConfig translates a spec; the golden test of it shows what such a sandbox may do.
+func standConfig(s runtime.StandSpec) (*container.Config, *container.HostConfig, *network.NetworkingConfig) {
+	stop := standStop
+	cfg := &container.Config{
+		Image: s.Image, Labels: s.Labels, Hostname: "sandbox",
+		User: "0:0", Entrypoint: []string{wire.GuestFile, "init"}, Cmd: []string{}, StopTimeout: &stop,
+		// An image's own signal and health check are for its own program.
+		StopSignal: "SIGTERM", Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
+	}
+	hc := &container.HostConfig{
+		Runtime: s.OCIRuntime, AutoRemove: s.Throwaway,
+		CapDrop: []string{"ALL"}, CapAdd: standCaps, SecurityOpt: []string{"no-new-privileges"},
+		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
+		LogConfig:     container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "1"}},
+		CgroupnsMode:  container.CgroupnsModePrivate,
+		Resources:     container.Resources{Memory: s.MemoryBytes, MemorySwap: s.MemoryBytes, NanoCPUs: int64(s.CPUs * 1e9)},
+	}
+	if s.PIDs > 0 {
+		hc.PidsLimit = &s.PIDs
+	}
+	if s.NetworkNone {
+		hc.NetworkMode = "none"
+	}
+	return cfg, hc, nil
+}
+
+// Stand implements runtime.Stander.
+func (e *Engine) Stand(ctx context.Context, s runtime.StandSpec) (string, error) {
+	img, err := e.c.ImageInspect(ctx, s.Image)
+	if cerrdefs.IsNotFound(err) {
+		return "", fmt.Errorf("make the sandbox: image %s: %w", s.Image, runtime.ErrNotFound)
+	}
+	if err != nil {
+		return "", e.wrap("look at image "+s.Image, err)
+	}
+	if s.Config.User == "" && img.Config != nil {
+		s.Config.User = img.Config.User
+	}
+	cfg, hc, nc := standConfig(s)
+	// This must not be cancelled: the engine would go on, and make a container whose id is unknown.
+	create, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
+	defer cancel()
+	made, err := e.c.ContainerCreate(create, cfg, hc, nc, nil, s.Name)
+	if cerrdefs.IsConflict(err) {
+		return "", fmt.Errorf("make the sandbox: %w", runtime.ErrConflict)
+	}
+	if err != nil {
+		return "", e.standError(s, err)
+	}
+	files, err := guestFiles(s)
+	if err == nil {
+		err = e.c.CopyToContainer(ctx, made.ID, "/", files, container.CopyToContainerOptions{})
+	}
+	if err == nil {
+		err = e.c.ContainerStart(ctx, made.ID, container.StartOptions{})
+	}
+	if err != nil {
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+		defer cancel()
+		return "", errors.Join(e.standError(s, err), e.Remove(clean, made.ID))
+	}
+	return made.ID, nil
+}
+
+// standError names the OCI runtime if the engine does not have it.
+func (e *Engine) standError(s runtime.StandSpec, err error) error {
+	if s.OCIRuntime != "" && strings.Contains(strings.ToLower(err.Error()), "runtime") {
+		return fmt.Errorf("make the sandbox with OCI runtime %s: %w: %w", s.OCIRuntime, runtime.ErrIsolation, err)
+	}
+	return e.wrap("make the sandbox", err)
+}
+
+// guestFiles is the guest's folder as a tar stream. It is root's alone: commands of other users find nothing of it.
+func guestFiles(s runtime.StandSpec) (io.Reader, error) {
+	config, err := json.Marshal(s.Config)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	rel := func(p string) string { return strings.TrimPrefix(path.Clean(p), "/") }
+	err = w.WriteHeader(&tar.Header{Name: rel(wire.GuestDir) + "/", Mode: 0o700, Typeflag: tar.TypeDir})
+	for _, f := range []struct {
+		name    string
+		mode    int64
+		content []byte
+	}{{wire.GuestFile, 0o500, s.Guest}, {wire.ConfigFile, 0o600, config}} {
+		err = errors.Join(err, w.WriteHeader(&tar.Header{Name: rel(f.name), Mode: f.mode, Size: int64(len(f.content)), Typeflag: tar.TypeReg}))
+		_, werr := w.Write(f.content)
+		err = errors.Join(err, werr)
+	}
+	return &b, errors.Join(err, w.Close())
+}
+
+// StartAgain implements runtime.Stander.
+func (e *Engine) StartAgain(ctx context.Context, id string) error {
+	err := e.c.ContainerStart(ctx, id, container.StartOptions{})
+	return e.unlessState(ctx, "start the sandbox again", id, "running", err)
+}
+
+// Stream implements runtime.Stander.
+func (e *Engine) Stream(ctx context.Context, id string) (io.ReadWriteCloser, error) {
+	const doing = "reach the sandbox's guest"
+	made, err := e.c.ContainerExecCreate(ctx, id, container.ExecOptions{
+		Cmd: []string{wire.GuestFile, "dial"}, User: "0:0", AttachStdin: true, AttachStdout: true, AttachStderr: true,
+	})
+	if err != nil {
+		return nil, e.wrap(doing, err)
+	}
+	conn, err := e.c.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{})
+	if err != nil {
+		return nil, e.wrap(doing, err)
+	}
+	out, feed := io.Pipe()
+	go func() {
+		said := &head{left: maxDialSaid}
+		_, err := stdcopy.StdCopy(feed, said, conn.Reader)
+		if text := strings.TrimSpace(said.String()); err == nil && text != "" {
+			err = errors.New(text)
+		}
+		feed.CloseWithError(err) // nil is the end
+	}()
+	return &stream{conn: conn.Conn, out: out}, nil
+}
+
+// stream is what a command in a container reads and prints.
+type stream struct {
+	conn net.Conn
+	out  *io.PipeReader
+}
+
+func (s *stream) Read(p []byte) (int, error)  { return s.out.Read(p) }
+func (s *stream) Write(p []byte) (int, error) { return s.conn.Write(p) }
+
+func (s *stream) Close() error {
+	// A dialler that finds its input at an end goes; the engine is slow to tell it of a connection that has ended.
+	_ = s.conn.SetWriteDeadline(time.Now().Add(time.Second))
+	if half, ok := s.conn.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+	return errors.Join(s.out.Close(), s.conn.Close())
+}
+
+// head keeps the first bytes.
+type head struct {
+	bytes.Buffer
+	left int
+}
+
+func (h *head) Write(p []byte) (int, error) {
+	n := min(len(p), h.left)
+	h.left -= n
+	h.Buffer.Write(p[:n])
+	return len(p), nil
+}

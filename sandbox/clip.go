@@ -1,0 +1,69 @@
+package sandbox
+
+import (
+	"fmt"
+	"unicode/utf8"
+)
+
+// clip keeps the beginning and the end of what is written to it.
+type clip struct {
+	headMost, tailMost int // -1 for the head means all
+	head, tail         []byte
+	left               int64 // out, between them
+}
+
+// newClip keeps three quarters of most for the beginning, since errors of tools come first, and the rest for the end, where their sum is.
+func newClip(most int) *clip {
+	if most == NoLimit {
+		return &clip{headMost: -1}
+	}
+	return &clip{headMost: most - most/4, tailMost: most / 4}
+}
+
+// Write never fails.
+func (c *clip) Write(p []byte) (int, error) {
+	n := len(p)
+	if c.headMost < 0 {
+		c.head = append(c.head, p...)
+		return n, nil
+	}
+	room := min(c.headMost-len(c.head), len(p))
+	c.head, p = append(c.head, p[:room]...), p[room:]
+	if over := len(p) - c.tailMost; over > 0 {
+		c.left += int64(over + len(c.tail))
+		c.tail, p = c.tail[:0], p[over:]
+	}
+	if over := len(c.tail) + len(p) - c.tailMost; over > 0 {
+		c.left += int64(over)
+		c.tail = append(c.tail[:0], c.tail[over:]...)
+	}
+	c.tail = append(c.tail, p...)
+	return n, nil
+}
+
+func (c *clip) cut() bool { return c.left > 0 }
+
+// bytes is what was kept, with a notice where something was left out. No character is cut in two there.
+func (c *clip) bytes() []byte {
+	if !c.cut() {
+		return append(c.head, c.tail...)
+	}
+	head, tail, left := c.head, c.tail, c.left
+	// A character has four bytes at most: what does not begin or end within them is no UTF-8, and is left as it is.
+	for i := 1; i <= min(utf8.UTFMax-1, len(head)); i++ {
+		if last := head[len(head)-i:]; utf8.RuneStart(last[0]) {
+			if !utf8.FullRune(last) {
+				head, left = head[:len(head)-i], left+int64(i)
+			}
+			break
+		}
+	}
+	for i := 0; i < min(utf8.UTFMax, len(tail)); i++ {
+		if utf8.RuneStart(tail[i]) {
+			tail, left = tail[i:], left+int64(i)
+			break
+		}
+	}
+	notice := fmt.Sprintf("\n[… %d bytes were left out …]\n", left)
+	return append(append(append([]byte(nil), head...), notice...), tail...)
+}

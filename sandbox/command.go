@@ -1,0 +1,206 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
+	"github.com/sandbox-agent/sandbox-agent/wire"
+)
+
+// DefaultMaxOutput bounds each stream of a Result, in bytes.
+const DefaultMaxOutput = 1 << 20
+
+// Command is what runs in a sandbox.
+type Command struct {
+	// Argv has the program first. No shell is between.
+	Argv []string
+	// Dir is where it begins, absolute or below the sandbox's; "" is that one.
+	Dir string
+	// Env is NAME=value, added to the sandbox's.
+	Env []string
+	// Stdin is copied to it; nil is an empty one. When the command has ended, a pending read of it is not waited for.
+	Stdin io.Reader
+	// Timeout ends the command and everything it started, whatever that did to get away; 0 never does. It is the sandbox's clock.
+	Timeout time.Duration
+	// MaxOutput bounds each stream of a Result, in bytes: three quarters of it are the beginning, the rest is the end. 0 means
+	// DefaultMaxOutput, NoLimit all.
+	MaxOutput int
+	// Background lets it outlive the connection of who started it: see Start and Attach.
+	Background bool
+	// Terminal gives it a terminal of that size; nil means pipes.
+	Terminal *Size
+}
+
+// Size is that of a terminal, in characters.
+type Size struct{ Rows, Cols uint16 }
+
+// Result is how a command ended.
+type Result struct {
+	Stdout []byte // of Run; with a Terminal all output
+	Stderr []byte
+	// Truncated reports that more was printed than MaxOutput.
+	Truncated bool
+	ExitCode  int // as a shell's: 128+n after signal n, 127 for a program that is not there, 126 for one that cannot be run
+	Signal    syscall.Signal
+	TimedOut  bool
+	// OutOfMemory reports that the kernel ended the command, or something it started, for the sandbox's memory limit.
+	OutOfMemory bool
+	Duration    time.Duration
+	// Reason is why the command could not be started; "" if it was.
+	Reason string
+}
+
+// Run runs a command to its end. A command that fails is no error: see Result.ExitCode. When ctx ends, the command is ended, unless it is of
+// the background.
+func (sb *Sandbox) Run(ctx context.Context, c Command) (Result, error) {
+	p, err := sb.Start(ctx, c)
+	if err != nil {
+		return Result{}, err
+	}
+	most := c.MaxOutput
+	if most == 0 {
+		most = DefaultMaxOutput
+	}
+	out, errOut := newClip(most), newClip(most)
+	r, err := p.Wait(ctx, out, errOut)
+	if err != nil {
+		return Result{}, err
+	}
+	r.Stdout, r.Stderr, r.Truncated = out.bytes(), errOut.bytes(), out.cut() || errOut.cut()
+	return r, nil
+}
+
+// Start starts a command. The caller calls Wait or Close of the Process.
+func (sb *Sandbox) Start(ctx context.Context, c Command) (*Process, error) {
+	what := wire.Command{Argv: c.Argv, Dir: c.Dir, Env: c.Env, TimeoutMS: timeout(c.Timeout), Background: c.Background}
+	if c.Terminal != nil {
+		what.Terminal = &wire.Size{Rows: c.Terminal.Rows, Cols: c.Terminal.Cols}
+	}
+	if err := what.Check(); err != nil {
+		return nil, fmt.Errorf("command is %w: %w", ErrSpec, err)
+	}
+	client, err := sb.client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := client.Start(ctx, what, c.Stdin)
+	if err != nil {
+		return nil, public(err)
+	}
+	return &Process{client, p}, nil
+}
+
+// timeout in milliseconds; one that is shorter is not none.
+func timeout(d time.Duration) int64 {
+	if d > 0 && d < time.Millisecond {
+		return 1
+	}
+	return d.Milliseconds()
+}
+
+// Attach is a command's output from an offset in bytes on, and whatever comes after it: of one that runs, or of one of the background that
+// has ended. id may be the beginning of one.
+func (sb *Sandbox) Attach(ctx context.Context, id string, from int64) (*Process, error) {
+	client, err := sb.client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := client.Attach(ctx, id, from)
+	if err != nil {
+		return nil, public(err)
+	}
+	return &Process{client, p}, nil
+}
+
+// Commands are those that run, and the last of the background that have ended, oldest first.
+func (sb *Sandbox) Commands(ctx context.Context) ([]CommandInfo, error) {
+	client, err := sb.client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list, err := client.List(ctx)
+	if err != nil {
+		return nil, public(err)
+	}
+	all := make([]CommandInfo, 0, len(list))
+	for _, e := range list {
+		i := CommandInfo{ID: e.ID, Argv: e.Argv, Started: e.Started, Background: e.Background, Output: e.Output, Running: e.Exit == nil}
+		if e.Exit != nil {
+			i.ExitCode = e.Exit.Code
+		}
+		all = append(all, i)
+	}
+	return all, nil
+}
+
+// CommandInfo is a row of Commands.
+type CommandInfo struct {
+	ID         string    `json:"id"`
+	Argv       []string  `json:"argv"`
+	Started    time.Time `json:"started"`
+	Background bool      `json:"background"`
+	Running    bool      `json:"running"`
+	ExitCode   int       `json:"exit_code"` // once it does not run any more
+	Output     int64     `json:"output"`    // bytes so far
+}
+
+// Dial connects to a port (tcp, host:port) or a socket (unix, path) in the sandbox, whatever its network. ctx bounds the attempt, not the connection,
+// which has no deadlines.
+func (sb *Sandbox) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	client, err := sb.client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := client.Dial(ctx, network, address)
+	return conn, public(err)
+}
+
+// Process is a command that was started, or attached to.
+type Process struct {
+	client *wireclient.Client
+	p      *wireclient.Process
+}
+
+// ID names the command for Attach, as long as the sandbox runs.
+func (p *Process) ID() string { return p.p.ID() }
+
+// Wait passes output on until the command ends; a writer that is nil drops its stream. When ctx ends, or a writer fails, a command that Start
+// has started is ended, unless it is of the background. It is called once.
+func (p *Process) Wait(ctx context.Context, stdout, stderr io.Writer) (Result, error) {
+	var lost int64
+	exit, err := p.p.Follow(ctx, stdout, stderr, func(n int64) { lost += n })
+	if err != nil {
+		return Result{}, public(err)
+	}
+	return Result{
+		ExitCode: exit.Code, Signal: syscall.Signal(exit.Signal), TimedOut: exit.TimedOut, OutOfMemory: exit.OutOfMemory,
+		Duration: time.Duration(exit.DurationMS) * time.Millisecond, Reason: exit.Error, Truncated: lost > 0,
+	}, nil
+}
+
+// Signal sends a signal to the command's process group.
+func (p *Process) Signal(ctx context.Context, sig syscall.Signal) error {
+	return public(p.client.Signal(ctx, p.p.ID(), sig))
+}
+
+// Resize changes the size of the command's terminal.
+func (p *Process) Resize(ctx context.Context, s Size) error {
+	return public(p.client.Resize(ctx, p.p.ID(), wire.Size{Rows: s.Rows, Cols: s.Cols}))
+}
+
+// End ends the command and everything it started: SIGTERM, and SIGKILL two seconds later. It returns when it has ended; that it had ended before is no error.
+func (p *Process) End(ctx context.Context) error {
+	if err := public(p.client.End(ctx, p.p.ID())); err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	return nil
+}
+
+// Close takes no more output. A command that Start has started is ended by it, unless it is of the background.
+func (p *Process) Close() error { return p.p.Close() }

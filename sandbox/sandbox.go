@@ -1,0 +1,354 @@
+// Package sandbox makes sandboxes without a task and runs commands in them.
+//
+// A Manager makes, finds and lists sandboxes; a Sandbox runs commands and brings connections to its ports. The engine is the one that
+// the docker command would use. Nothing is contacted before a method that needs it, and every method takes a context that bounds it.
+// Methods may be called concurrently.
+//
+// A sandbox is named and stays until Remove (Named), or it belongs to the program that made it and ends with it (Session): also where that is killed, since
+// its guest ends it after a minute without a sign of life.
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/image"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/docker"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
+	"github.com/sandbox-agent/sandbox-agent/wire"
+)
+
+// Errors on which a caller branches.
+var (
+	// ErrNotFound means that there is no such sandbox, image or command.
+	ErrNotFound = errors.New("not found")
+	// ErrExists means that there is a sandbox of that name already.
+	ErrExists = errors.New("there is a sandbox of that name already")
+	// ErrUnavailable means that what runs sandboxes does not answer.
+	ErrUnavailable = errors.New("the engine does not answer")
+	// ErrUnsupported means that the runtime cannot give what a Spec asks for.
+	ErrUnsupported = errors.New("the runtime cannot give that")
+	// ErrSpec means that a Spec or Command is wrong.
+	ErrSpec = errors.New("not valid")
+	// ErrLost means that the connection to the sandbox has ended. What runs in it may run on.
+	ErrLost = errors.New("the connection to the sandbox was lost")
+	// ErrRefused means that nothing listens at an address in the sandbox.
+	ErrRefused = errors.New("nothing listens there")
+)
+
+// Labels of a sandbox's container. They are the truth about it: there is no other record.
+const (
+	labelName = "sandbox-agent.sandbox"
+	labelSpec = "sandbox-agent.sandbox.spec"
+	// namePrefix of a container sets sandboxes apart from the boxes of tasks.
+	namePrefix = "sandbox-agent-sandbox-"
+)
+
+const (
+	// silence ends the sandbox of a session whose program gives no sign of life; signEvery is between two of them.
+	silence   = time.Minute
+	signEvery = 15 * time.Second
+	// stopGrace is what a guest has to end its commands: it kills them at once.
+	stopGrace = 10 * time.Second
+)
+
+// Options are how a Manager works. The zero value is what a command line uses.
+type Options struct {
+	// Getenv reads the environment that names the engine (DOCKER_HOST and its like); nil is os.Getenv.
+	Getenv func(string) string
+}
+
+// Manager makes, finds and lists sandboxes.
+type Manager struct{ engine engine }
+
+// engine is what a Manager needs of one.
+type engine interface {
+	runtime.Runtime
+	runtime.Stander
+	Close() error
+}
+
+// Open returns a Manager. It contacts nothing.
+func Open(o Options) (*Manager, error) {
+	if o.Getenv == nil {
+		o.Getenv = os.Getenv
+	}
+	e, err := docker.New(o.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	return &Manager{e}, nil
+}
+
+// Close drops idle connections to the engine. Sandboxes stay; the caller closes those of sessions first.
+func (m *Manager) Close() error { return m.engine.Close() }
+
+// Healthy reports what keeps sandboxes from being made; nil if nothing does. The error holds ErrUnavailable.
+func (m *Manager) Healthy(ctx context.Context) error {
+	_, err := m.engine.Info(ctx)
+	return public(err)
+}
+
+// Create makes a sandbox and waits until it answers. After an error there is none.
+func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
+	s, err := s.complete()
+	if err != nil {
+		return nil, err
+	}
+	info, err := m.engine.Info(ctx)
+	if err != nil {
+		return nil, public(err)
+	}
+	if s.OCIRuntime != "" && !slices.Contains(info.Runtimes, s.OCIRuntime) {
+		return nil, fmt.Errorf("%w: the engine has no OCI runtime %q, only %s", ErrUnsupported, s.OCIRuntime, strings.Join(info.Runtimes, ", "))
+	}
+	guest, err := image.Guest(architecture(info.Arch))
+	if err != nil {
+		return nil, err
+	}
+	spec, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	stand := runtime.StandSpec{
+		Name: namePrefix + s.Name, Image: s.Image, Labels: map[string]string{labelName: s.Name, labelSpec: string(spec)}, Guest: guest,
+		Config: wire.Config{
+			User: s.User, Dir: s.Dir, Env: s.Env, IdleMS: s.Idle.Milliseconds(), LifeMS: s.Life.Milliseconds(),
+		},
+		NetworkNone: s.Network == NetworkNone, OCIRuntime: s.OCIRuntime, Throwaway: s.Lifetime == Session,
+		MemoryBytes: limit(s.Limits.MemoryBytes), CPUs: float64(limit(int64(s.Limits.CPUs*1000))) / 1000, PIDs: limit(s.Limits.PIDs),
+	}
+	if s.Lifetime == Session {
+		stand.Config.SilenceMS = silence.Milliseconds()
+	}
+	id, err := m.engine.Stand(ctx, stand)
+	if err != nil {
+		return nil, public(fmt.Errorf("sandbox %s: %w", s.Name, err))
+	}
+	sb := &Sandbox{m: m, id: id, spec: s}
+	if _, err := sb.client(ctx); err != nil {
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+		defer cancel()
+		return nil, errors.Join(sb.explain(clean, err), m.engine.Remove(clean, id))
+	}
+	if s.Lifetime == Session {
+		sb.live(context.WithoutCancel(ctx))
+	}
+	return sb, nil
+}
+
+// Get finds a sandbox by its name.
+func (m *Manager) Get(ctx context.Context, name string) (*Sandbox, error) {
+	boxes, err := m.engine.Boxes(ctx, map[string]string{labelName: name})
+	if err != nil {
+		return nil, public(err)
+	}
+	if len(boxes) == 0 {
+		return nil, fmt.Errorf("sandbox %s: %w", name, ErrNotFound)
+	}
+	return m.known(boxes[0]), nil
+}
+
+// List is all sandboxes of the engine, by name.
+func (m *Manager) List(ctx context.Context) ([]Info, error) {
+	boxes, err := m.engine.Boxes(ctx, map[string]string{labelName: ""})
+	if err != nil {
+		return nil, public(err)
+	}
+	all := make([]Info, 0, len(boxes))
+	for _, b := range boxes {
+		sb := m.known(b)
+		all = append(all, Info{Name: sb.spec.Name, Image: sb.spec.Image, Running: b.Live(), Created: b.Created, Spec: sb.spec})
+	}
+	slices.SortFunc(all, func(a, b Info) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+// Info is a row of List.
+type Info struct {
+	Name    string    `json:"name"`
+	Image   string    `json:"image"`
+	Running bool      `json:"running"` // otherwise it has ended, and the next use starts it again
+	Created time.Time `json:"created"`
+	Spec    Spec      `json:"spec"`
+}
+
+// known makes a sandbox of a container. A spec that does not decode is of another version: its name is all that is needed.
+func (m *Manager) known(b runtime.Box) *Sandbox {
+	sb := &Sandbox{m: m, id: b.ID}
+	if err := json.Unmarshal([]byte(b.Labels[labelSpec]), &sb.spec); err != nil {
+		sb.spec = Spec{}
+	}
+	sb.spec.Name = b.Labels[labelName]
+	return sb
+}
+
+// Sandbox is one sandbox. It connects when it is used first, starts again where it had ended, and connects anew where the connection was lost.
+type Sandbox struct {
+	m    *Manager
+	id   string
+	spec Spec
+
+	mu   sync.Mutex
+	c    *wireclient.Client
+	stop context.CancelFunc // of the signs of life
+}
+
+// Name is the sandbox's name.
+func (sb *Sandbox) Name() string { return sb.spec.Name }
+
+// Spec is what the sandbox was made of, with defaults filled in.
+func (sb *Sandbox) Spec() Spec { return sb.spec }
+
+// Stop ends everything in the sandbox and keeps its files; the next use starts it again. To stop a stopped one is not an error.
+func (sb *Sandbox) Stop(ctx context.Context) error {
+	sb.drop()
+	return public(sb.m.engine.Stop(ctx, sb.id, stopGrace))
+}
+
+// Remove ends the sandbox and removes it with its files. To remove one that is gone is not an error.
+func (sb *Sandbox) Remove(ctx context.Context) error {
+	sb.drop()
+	return public(sb.m.engine.Remove(ctx, sb.id))
+}
+
+// Close drops the connection of a named sandbox, which stays, and removes one of a session.
+func (sb *Sandbox) Close(ctx context.Context) error {
+	if sb.spec.Lifetime == Session {
+		return sb.Remove(ctx)
+	}
+	sb.drop()
+	return nil
+}
+
+// drop forgets the connection.
+func (sb *Sandbox) drop() {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	if sb.stop != nil {
+		sb.stop()
+		sb.stop = nil
+	}
+	if sb.c != nil {
+		_ = sb.c.Close() // it is not used any more
+		sb.c = nil
+	}
+}
+
+// client is the connection, made where there is none.
+func (sb *Sandbox) client(ctx context.Context) (*wireclient.Client, error) {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	if sb.c != nil && !sb.c.Lost() {
+		return sb.c, nil
+	}
+	if sb.spec.Lifetime != Session {
+		if err := sb.m.engine.StartAgain(ctx, sb.id); err != nil {
+			return nil, public(fmt.Errorf("sandbox %s: %w", sb.spec.Name, err))
+		}
+	}
+	stream, err := sb.m.engine.Stream(ctx, sb.id)
+	if err != nil {
+		return nil, public(fmt.Errorf("sandbox %s: %w", sb.spec.Name, err))
+	}
+	c, err := wireclient.New(ctx, stream)
+	if err != nil {
+		return nil, public(fmt.Errorf("sandbox %s: %w", sb.spec.Name, err))
+	}
+	sb.c = c
+	return c, nil
+}
+
+// live gives signs of life until drop.
+func (sb *Sandbox) live(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	sb.mu.Lock()
+	sb.stop = cancel
+	sb.mu.Unlock()
+	go func() {
+		tick := time.NewTicker(signEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			one, cancel := context.WithTimeout(ctx, signEvery)
+			if c, err := sb.client(one); err == nil {
+				_ = c.Alive(one) // a sign that is lost is made good by the next: there are four in the time
+			}
+			cancel()
+		}
+	}()
+}
+
+// maxLog bounds what is told of a sandbox that ended at once, in bytes.
+const maxLog = 2 << 10
+
+// explain adds what a sandbox said that ended before it answered.
+func (sb *Sandbox) explain(ctx context.Context, err error) error {
+	var said strings.Builder
+	lerr := sb.m.engine.Logs(ctx, sb.id, runtime.LogOptions{Tail: 5, Stderr: &said})
+	if text := strings.TrimSpace(said.String()); lerr == nil && text != "" {
+		return fmt.Errorf("%w: it says: %s", err, strings.ToValidUTF8(text[:min(len(text), maxLog)], ""))
+	}
+	return err
+}
+
+// public makes an error of ours one of this package's.
+func public(err error) error {
+	if err == nil {
+		return nil
+	}
+	for from, to := range map[error]error{
+		runtime.ErrNotFound: ErrNotFound, runtime.ErrConflict: ErrExists, runtime.ErrUnavailable: ErrUnavailable, runtime.ErrIsolation: ErrUnsupported,
+		wireclient.ErrLost: ErrLost,
+	} {
+		if errors.Is(err, from) {
+			return &kindError{to, err}
+		}
+	}
+	if e, ok := errors.AsType[*wire.Error](err); ok {
+		switch e.Code {
+		case wire.CodeNotFound:
+			return &kindError{ErrNotFound, err}
+		case wire.CodeRefused:
+			return &kindError{ErrRefused, err}
+		case wire.CodeBadRequest:
+			return &kindError{ErrSpec, err}
+		}
+	}
+	return err
+}
+
+// kindError is an error of a kind, which its text says already.
+type kindError struct{ kind, err error }
+
+func (e *kindError) Error() string   { return e.err.Error() }
+func (e *kindError) Unwrap() []error { return []error{e.kind, e.err} }
+
+var validName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+
+// architecture is the machine's as Go names it.
+func architecture(engine string) string {
+	switch engine {
+	case "x86_64":
+		return "amd64"
+	case "aarch64":
+		return "arm64"
+	}
+	return engine
+}
+
+var _ io.Closer = (*Manager)(nil)
