@@ -45,7 +45,7 @@ func (d *decoder) scalar(v *value, n, at *yaml.Node) bool {
 	case duration:
 		return d.measure(v, n, parseDuration, "2s, 5m or a number of seconds")
 	case size:
-		return d.measure(v, n, parseSize, "512m, 1.5g or a number of bytes")
+		return d.measure(v, n, ParseSize, "512m, 1.5g or a number of bytes")
 	}
 	return false
 }
@@ -153,8 +153,8 @@ var sizeForm = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)(?:([kmgt])i?b?|b)?$`)
 // largestSize keeps sizes exact in a float64 and far from overflow.
 const largestSize = 1 << 50
 
-// parseSize returns bytes. Units are powers of 1024, as the engine has them.
-func parseSize(t string) (float64, bool) {
+// ParseSize returns the bytes of a text like 512m or 1.5g. Units are powers of 1024, as the engine has them.
+func ParseSize(t string) (float64, bool) {
 	m := sizeForm.FindStringSubmatch(strings.ToLower(t))
 	if m == nil {
 		return 0, false

@@ -52,6 +52,8 @@ type Result struct {
 	// OutOfMemory reports that the kernel ended the command, or something it started, for the sandbox's memory limit.
 	OutOfMemory bool
 	Duration    time.Duration
+	// ID was the command's, for Attach.
+	ID string
 	// Reason is why the command could not be started; "" if it was.
 	Reason string
 }
@@ -179,7 +181,7 @@ func (p *Process) Wait(ctx context.Context, stdout, stderr io.Writer) (Result, e
 		return Result{}, public(err)
 	}
 	return Result{
-		ExitCode: exit.Code, Signal: syscall.Signal(exit.Signal), TimedOut: exit.TimedOut, OutOfMemory: exit.OutOfMemory,
+		ID: p.ID(), ExitCode: exit.Code, Signal: syscall.Signal(exit.Signal), TimedOut: exit.TimedOut, OutOfMemory: exit.OutOfMemory,
 		Duration: time.Duration(exit.DurationMS) * time.Millisecond, Reason: exit.Error, Truncated: lost > 0,
 	}, nil
 }

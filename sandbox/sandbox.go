@@ -5,7 +5,7 @@
 // Methods may be called concurrently.
 //
 // A sandbox is named and stays until Remove (Named), or it belongs to the program that made it and ends with it (Session): also where that is killed, since
-// its guest ends it after a minute without a sign of life.
+// its guest ends it after a minute without a sign of life (Spec.Silence).
 package sandbox
 
 import (
@@ -54,13 +54,8 @@ const (
 	namePrefix = "sandbox-agent-sandbox-"
 )
 
-const (
-	// silence ends the sandbox of a session whose program gives no sign of life; signEvery is between two of them.
-	silence   = time.Minute
-	signEvery = 15 * time.Second
-	// stopGrace is what a guest has to end its commands: it kills them at once.
-	stopGrace = 10 * time.Second
-)
+// stopGrace is what a guest has to end its commands: it kills them at once.
+const stopGrace = 10 * time.Second
 
 // Options are how a Manager works. The zero value is what a command line uses.
 type Options struct {
@@ -129,7 +124,7 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 		MemoryBytes: limit(s.Limits.MemoryBytes), CPUs: float64(limit(int64(s.Limits.CPUs*1000))) / 1000, PIDs: limit(s.Limits.PIDs),
 	}
 	if s.Lifetime == Session {
-		stand.Config.SilenceMS = silence.Milliseconds()
+		stand.Config.SilenceMS = s.Silence.Milliseconds()
 	}
 	id, err := m.engine.Stand(ctx, stand)
 	if err != nil {
@@ -276,6 +271,7 @@ func (sb *Sandbox) live(ctx context.Context) {
 	sb.stop = cancel
 	sb.mu.Unlock()
 	go func() {
+		signEvery := sb.spec.Silence / 4 // one that is lost is made good by the next
 		tick := time.NewTicker(signEvery)
 		defer tick.Stop()
 		for {
@@ -286,7 +282,7 @@ func (sb *Sandbox) live(ctx context.Context) {
 			}
 			one, cancel := context.WithTimeout(ctx, signEvery)
 			if c, err := sb.client(one); err == nil {
-				_ = c.Alive(one) // a sign that is lost is made good by the next: there are four in the time
+				_ = c.Alive(one)
 			}
 			cancel()
 		}

@@ -36,6 +36,9 @@ const (
 // NoLimit lifts a limit; a limit of 0 is the default.
 const NoLimit = -1
 
+// DefaultSilence is four signs of life.
+const DefaultSilence = time.Minute
+
 // Defaults of the limits.
 const (
 	DefaultMemoryBytes = 2 << 30
@@ -72,6 +75,8 @@ type Spec struct {
 	OCIRuntime string `json:"oci_runtime,omitempty"`
 	// Lifetime is Named if empty.
 	Lifetime Lifetime `json:"lifetime"`
+	// Silence ends a Session whose program has given no sign of life for so long; 0 means DefaultSilence.
+	Silence time.Duration `json:"silence,omitempty"`
 	// Idle ends the sandbox when nobody has used it for so long, and keeps its files; 0 never does.
 	Idle time.Duration `json:"idle,omitempty"`
 	// Life ends the sandbox after that time, likewise; 0 never does.
@@ -106,8 +111,11 @@ func (s Spec) complete() (Spec, error) {
 	if s.Dir != "" && !strings.HasPrefix(s.Dir, "/") {
 		wrong("folder %q: use an absolute path", s.Dir)
 	}
-	if s.Idle < 0 || s.Life < 0 {
-		wrong("a time of less than nothing: idle %s, life %s", s.Idle, s.Life)
+	if s.Idle < 0 || s.Life < 0 || s.Silence < 0 {
+		wrong("a time of less than nothing: idle %s, life %s, silence %s", s.Idle, s.Life, s.Silence)
+	}
+	if s.Silence == 0 && s.Lifetime == Session {
+		s.Silence = DefaultSilence
 	}
 	if err := (wire.Command{Argv: []string{"x"}, Env: s.Env}).Check(); err != nil {
 		errs = append(errs, err)

@@ -61,7 +61,7 @@ func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
 	}
 	p, err := proc.Start(context.WithoutCancel(ctx), spec)
 	if err != nil {
-		return refused(err)
+		return refused(s.Argv[0], err)
 	}
 	// The command alone has them now: an end of its output is its own.
 	_, _, _ = os.Stdin.Close(), os.Stdout.Close(), os.Stderr.Close()
@@ -203,12 +203,15 @@ func readStat(stat string) (parent int, alive, ok bool) {
 	return parent, f[state] != "X" && (f[state] != "Z" || threads > 1), true
 }
 
-func refused(err error) Exit {
-	e := Exit{Code: cannotRun, Error: err.Error()}
-	if errors.Is(err, proc.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
-		e.Code = notFound
+// refused is the exit of a command that could not be started, with a shell's codes.
+func refused(argv0 string, err error) Exit {
+	switch {
+	case errors.Is(err, proc.ErrNotFound):
+		return Exit{Code: notFound, Error: argv0 + " is not on PATH in the sandbox"}
+	case errors.Is(err, fs.ErrNotExist):
+		return Exit{Code: notFound, Error: fmt.Sprintf("there is no %s in the sandbox, or not what it is to be run by: %v", argv0, err)}
 	}
-	return e
+	return Exit{Code: cannotRun, Error: err.Error()}
 }
 
 func exitOf(err error) Exit {

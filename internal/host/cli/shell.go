@@ -63,11 +63,12 @@ func (a *App) shell(ctx context.Context, id string, argv []string) error {
 		}
 	}
 	c := shell.Command{Argv: argv, Stdin: a.Stdin, Stdout: a.Stdout, Stderr: a.Stderr, Term: a.Getenv("TERM")}
-	leave, err := a.terminal(&c)
+	terminal, leave, err := a.terminal()
 	if err != nil {
 		return err
 	}
 	defer leave()
+	c.Terminal = terminal
 	code, err := shell.Run(ctx, be.Engine, rec.TaskID, box, c)
 	if err != nil && ctx.Err() != nil {
 		return &ending{exitLeft}
@@ -78,16 +79,16 @@ func (a *App) shell(ctx context.Context, id string, argv []string) error {
 	return err
 }
 
-// terminal makes the command's input and output those of the user's terminal, if there is one, until leave is called. Keys are the
-// command's meanwhile, Ctrl-C as well.
-func (a *App) terminal(c *shell.Command) (leave func(), err error) {
+// terminal is the user's, for a command in a sandbox, until leave is called; nil if there is none. Keys are the command's meanwhile, Ctrl-C
+// as well.
+func (a *App) terminal() (t *runtime.Terminal, leave func(), err error) {
 	in, ok := a.Stdin.(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) || !isTerminal(a.Stdout) {
-		return func() {}, nil
+		return nil, func() {}, nil
 	}
 	before, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
-		return nil, fmt.Errorf("take the terminal: %w", err)
+		return nil, nil, fmt.Errorf("take the terminal: %w", err)
 	}
 	changed, sizes, left := make(chan os.Signal, 1), make(chan runtime.Size), make(chan struct{})
 	signal.Notify(changed, unix.SIGWINCH)
@@ -105,8 +106,7 @@ func (a *App) terminal(c *shell.Command) (leave func(), err error) {
 			}
 		}
 	}()
-	c.Terminal = &runtime.Terminal{Size: a.size(), Resized: sizes}
-	return func() {
+	return &runtime.Terminal{Size: a.size(), Resized: sizes}, func() {
 		signal.Stop(changed)
 		close(left)
 		_ = term.Restore(int(in.Fd()), before) // a terminal that has gone away needs no repair

@@ -1,0 +1,309 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// plainImage has nothing of ours: what every image here is built on.
+const plainImage = "sandbox-agent/base:debian-trixie"
+
+type execAnswer struct {
+	ID          string `json:"id"`
+	Stdout      string `json:"stdout"`
+	Stderr      string `json:"stderr"`
+	ExitCode    int    `json:"exit_code"`
+	TimedOut    bool   `json:"timed_out"`
+	OutOfMemory bool   `json:"out_of_memory"`
+	Truncated   bool   `json:"truncated"`
+}
+
+// sandbox makes one that is removed at the test's end.
+func (u *user) sandbox(name string, args ...string) string {
+	u.t.Helper()
+	name = fmt.Sprintf("%s-%d", name, os.Getpid())
+	if c := u.run("", append([]string{"up", name, "--image", plainImage}, args...)...); c.code != 0 {
+		u.t.Fatalf("exit code %d", c.code)
+	}
+	u.t.Cleanup(func() { u.run("", "down", name) })
+	return name
+}
+
+func (u *user) exec(name, stdin string, args ...string) (answer execAnswer, code int) {
+	u.t.Helper()
+	c := u.run(stdin, append([]string{"exec", name, "--json"}, args...)...)
+	if err := json.Unmarshal([]byte(c.stdout), &answer); err != nil {
+		u.t.Fatalf("exit code %d, %v", c.code, err)
+	}
+	return answer, c.code
+}
+
+func TestSandbox(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	name := u.sandbox("plain", "--network", "none", "--memory", "96m", "--pids", "128", "--cpus", "2")
+
+	got, code := u.exec(name, "hi\n", "--env", "A=b", "--workdir", "/tmp", "--timeout", "30s", "--", "sh", "-c", "cat; pwd; echo $A; echo e >&2; exit 7")
+	if got.Stdout != "hi\n/tmp\nb\n" || got.Stderr != "e\n" || got.ExitCode != 7 || code != 7 {
+		t.Errorf("%+v, exit code %d", got, code)
+	}
+	if c := u.run("", "exec", name, "--timeout", "1s", "--", "sh", "-c", "setsid sleep 987 & env -i setsid -f sleep 987; (sleep 987 &); sleep 987"); c.code != 124 {
+		t.Errorf("timeout: exit code %d", c.code)
+	}
+	processes := func() string {
+		got, _ := u.exec(name, "", "--", "sh", "-c", "cat /proc/[0-9]*/comm | sort | uniq -c | grep -E 'sleep|bomb'; true")
+		return got.Stdout
+	}
+	if left := processes(); left != "" {
+		t.Errorf("left after the timeout: %s", left)
+	}
+	if got, code := u.exec(name, "", "--timeout", "5s", "--", "sh", "-c", "cp /bin/sh /tmp/bomb; echo '/tmp/bomb /tmp/b & /tmp/bomb /tmp/b & wait' >/tmp/b; /tmp/bomb /tmp/b"); code != 124 || !got.TimedOut {
+		t.Errorf("fork bomb: %+v, exit code %d", got.ExitCode, code)
+	}
+	if left := processes(); left != "" {
+		t.Errorf("left of the fork bomb: %s", left)
+	}
+	if got, code := u.exec(name, "", "--", "tail", "/dev/zero"); code != 137 || !got.OutOfMemory {
+		t.Errorf("too much memory: %+v, exit code %d", got, code)
+	}
+	if got, code := u.exec(name, "", "--", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; head -c 3000000 /dev/zero | tr '\\0' e >&2"); code != 0 || !got.Truncated ||
+		len(got.Stdout) > 1<<20+100 || len(got.Stderr) > 1<<20+100 || len(got.Stdout) < 1<<20 {
+		t.Errorf("much output: %d and %d bytes, %t, exit code %d", len(got.Stdout), len(got.Stderr), got.Truncated, code)
+	}
+	if got, code := u.exec(name, "", "--", "sh", "-c", "ls /sys/class/net"); got.Stdout != "lo\n" || code != 0 {
+		t.Errorf("network none: %q", got.Stdout)
+	}
+	for _, row := range []struct {
+		argv []string
+		want int
+	}{{[]string{"no-such-program"}, 127}, {[]string{"/etc/passwd"}, 126}, {[]string{"sh", "-c", "kill -KILL $$"}, 137}} {
+		if c := u.run("", append([]string{"exec", name, "--"}, row.argv...)...); c.code != row.want {
+			t.Errorf("%q: exit code %d, want %d", row.argv, c.code, row.want)
+		}
+	}
+	// What the guest is made of is root's, and its socket too.
+	if got, _ := u.exec(name, "", "--", "sh", "-c", "grep -E 'CapBnd|NoNewPrivs' /proc/self/status"); !strings.Contains(got.Stdout, "NoNewPrivs:\t1") {
+		t.Errorf("%q", got.Stdout)
+	}
+
+	// It keeps its files over a stop, by whomever.
+	if _, code := u.exec(name, "", "--", "sh", "-c", "echo kept >/root/file"); code != 0 {
+		t.Errorf("write a file: exit code %d", code)
+	}
+	u.dockerStop(name)
+	if got, code := u.exec(name, "", "--", "cat", "/root/file"); got.Stdout != "kept\n" || code != 0 {
+		t.Errorf("after a stop: %q, exit code %d", got.Stdout, code)
+	}
+}
+
+// dockerStop stops a sandbox as the engine's own command would.
+func (u *user) dockerStop(name string) {
+	u.t.Helper()
+	if err := proc.Run(u.t.Context(), proc.Spec{Argv: []string{"docker", "stop", "sandbox-agent-sandbox-" + name}, Env: os.Environ(), Stderr: os.Stderr}); err != nil {
+		u.t.Fatal(err)
+	}
+}
+
+// What is started in the background is there for whoever comes later, whole and once.
+func TestSandboxBackground(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	name := u.sandbox("back")
+	var want strings.Builder
+	for i := range 100 {
+		fmt.Fprintln(&want, i+1)
+	}
+	c := u.run("", "exec", name, "--background", "--", "sh", "-c", "for i in $(seq 100); do echo $i; sleep 0.02; done; exit 3")
+	id := strings.TrimSpace(c.stdout)
+	if c.code != 0 || id == "" {
+		t.Fatalf("exit code %d", c.code)
+	}
+	for _, args := range [][]string{{name}, {name, id[:6]}, {name, id, "--from", "0"}} {
+		if c := u.run("", append([]string{"attach"}, args...)...); c.code != 3 || c.stdout != want.String() {
+			t.Errorf("attach %q: exit code %d, %d bytes", args, c.code, len(c.stdout))
+		}
+	}
+	if c := u.run("", "attach", name, "--from", "4"); c.stdout != want.String()[4:] {
+		t.Errorf("from byte 4: %d bytes", len(c.stdout))
+	}
+	if c := u.run("", "attach", name, "ZZZZ"); c.code != workorder.ExitNotFound {
+		t.Errorf("no such command: exit code %d", c.code)
+	}
+}
+
+// One clear error each, with nothing made.
+func TestSandboxBadInput(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	name := fmt.Sprintf("bad-%d", os.Getpid())
+	up := func(args ...string) []string { return append([]string{"up", name, "--image", plainImage}, args...) }
+	for _, row := range []struct {
+		args []string
+		want int
+	}{
+		{[]string{"up", "Not_A_Name!", "--image", plainImage}, workorder.ExitInvalid},
+		{[]string{"up", name, "--image", "no.such/image:1"}, workorder.ExitNotFound},
+		{[]string{"up", name}, workorder.ExitInvalid},
+		{[]string{"up"}, workorder.ExitUsage},
+		{up("--memory", "0x"), workorder.ExitUsage},
+		{up("--memory", "-1g"), workorder.ExitUsage},
+		{up("--memory", "512"), workorder.ExitInvalid},
+		{up("--cpus", "1.0abc"), workorder.ExitUsage},
+		{up("--cpus", "-1"), workorder.ExitUsage},
+		{up("--pids", "3"), workorder.ExitInvalid},
+		{up("--network", "restricted"), workorder.ExitInvalid},
+		{up("--env", "A"), workorder.ExitInvalid},
+		{up("--user", "nobody-here"), workorder.ExitGeneral},
+		{up("--oci-runtime", "nope"), workorder.ExitInvalid},
+		{[]string{"exec", name, "--", "true"}, workorder.ExitNotFound},
+		{[]string{"exec", name}, workorder.ExitUsage},
+		{[]string{"down"}, workorder.ExitUsage},
+		{[]string{"down", name}, workorder.ExitNotFound},
+	} {
+		if c := u.run("", row.args...); c.code != row.want || strings.Count(c.stderr, "error: ") != 1 {
+			t.Errorf("%q: exit code %d, want %d", row.args, c.code, row.want)
+		}
+	}
+	if left := u.sandboxesOf(name); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+	ok := u.sandbox("good")
+	if c := u.run("", "up", ok, "--image", plainImage); c.code != workorder.ExitUsage {
+		t.Errorf("the same name again: exit code %d", c.code)
+	}
+	for _, row := range []struct {
+		args []string
+		want int
+	}{
+		{[]string{"exec", ok, "--workdir", "/no/such", "--", "true"}, workorder.ExitNotFound},
+		{[]string{"exec", ok, "--env", "=x", "--", "true"}, workorder.ExitInvalid},
+		{[]string{"exec", ok, "--", strings.Repeat("x", 200<<10)}, 126},
+	} {
+		if c := u.run("", row.args...); c.code != row.want {
+			t.Errorf("%.80q: exit code %d, want %d", row.args, c.code, row.want)
+		}
+	}
+}
+
+// sandboxesOf are the containers of sandboxes whose names contain a text.
+func (u *user) sandboxesOf(part string) (names []string) {
+	u.t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(u.t.Context()), time.Minute)
+	defer cancel()
+	all, err := dockerClient(u.t).ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", "sandbox-agent.sandbox"))})
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	for _, c := range all {
+		if name := c.Labels["sandbox-agent.sandbox"]; strings.Contains(name, part) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// A program outside of the repository makes sandboxes by the public package alone; killed, it leaves none.
+func TestSandboxProgram(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mod, err := os.ReadFile("../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, err := os.ReadFile("../go.sum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Its requirements are ours, so that nothing has to be looked up.
+	_, requires, _ := strings.Cut(string(mod), "\nrequire")
+	requires, _, _ = strings.Cut(requires, "\ntool")
+	part := fmt.Sprintf("program-%d", os.Getpid())
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"go.sum": string(sum),
+		"go.mod": "module example.com/outside\n\ngo 1.26\n\nrequire github.com/sandbox-agent/sandbox-agent v0.0.0\n\nreplace github.com/sandbox-agent/sandbox-agent => " + root + "\n\nrequire" + requires,
+		"main.go": `package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+)
+
+func main() {
+	ctx := context.Background()
+	m, err := sandbox.Open(sandbox.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for i := range 3 {
+		sb, err := m.Create(ctx, sandbox.Spec{Name: fmt.Sprintf("` + part + `-%d", i), Image: "` + plainImage + `", Lifetime: sandbox.Session, Silence: 4 * time.Second})
+		if err != nil {
+			log.Fatal(err)
+		}
+		r, err := sb.Run(ctx, sandbox.Command{Argv: []string{"sh", "-c", "sleep 900 >/dev/null 2>&1 & echo $((i + 1))"}, Env: []string{fmt.Sprintf("i=%d", i)}, Timeout: time.Minute})
+		if err != nil || r.ExitCode != 0 || string(r.Stdout) != fmt.Sprintln(i+1) {
+			log.Fatalf("%q %+v %v", r.Stdout, r, err)
+		}
+	}
+	time.Sleep(6 * time.Second) // longer than the silence: signs of life keep them
+	fmt.Println("ready")
+	select {}
+}
+`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program := filepath.Join(dir, "program")
+	if err := proc.Run(t.Context(), proc.Spec{Argv: []string{"go", "build", "-mod=mod", "-o", program, "."}, Dir: dir, Env: append(os.Environ(), "GOFLAGS="), Stdout: os.Stderr, Stderr: os.Stderr}); err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	ctx, kill := context.WithCancel(t.Context())
+	p, err := proc.Start(ctx, proc.Spec{Argv: []string{program}, Env: os.Environ(), Stdout: w, Stderr: os.Stderr})
+	_ = w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready := make([]byte, len("ready\n"))
+	if _, err := r.Read(ready); err != nil {
+		t.Fatalf("the program ended: %v", err)
+	}
+	if n := len(u.sandboxesOf(part)); n != 3 {
+		t.Errorf("%d sandboxes of a program that lives", n)
+	}
+	kill() // SIGKILL: there is no grace
+	_ = p.Wait()
+	for until := time.Now().Add(90 * time.Second); len(u.sandboxesOf(part)) > 0; time.Sleep(200 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("left: %v", u.sandboxesOf(part))
+		}
+	}
+}

@@ -1,0 +1,226 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// sandboxes opens the manager of sandboxes without a task.
+func (a *App) sandboxes() (*sandbox.Manager, error) {
+	return sandbox.Open(sandbox.Options{Getenv: a.Getenv})
+}
+
+// sandboxError gives an error of package sandbox its exit code and hint.
+func sandboxError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, sandbox.ErrExists):
+		return fault.New(workorder.ExitUsage, err, "`sandbox-agent exec NAME -- COMMAND` uses it, `sandbox-agent down NAME` removes it")
+	case errors.Is(err, sandbox.ErrNotFound):
+		return fault.New(workorder.ExitNotFound, err, "`sandbox-agent ps` lists sandboxes, `docker images` the engine's images")
+	case errors.Is(err, sandbox.ErrSpec), errors.Is(err, sandbox.ErrUnsupported):
+		return fault.New(workorder.ExitInvalid, err, "")
+	case errors.Is(err, sandbox.ErrUnavailable):
+		return fault.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
+	}
+	return err
+}
+
+type upOptions struct {
+	spec                  sandbox.Spec
+	network, memory, cpus string
+	json                  bool
+	idle, life            time.Duration
+	pids                  int64
+	env                   []string
+}
+
+func newUpCmd(a *App) *cobra.Command {
+	o := &upOptions{}
+	cmd := &cobra.Command{
+		Use: "up NAME --image IMAGE", Short: "Make a sandbox without a task, to run commands in",
+		Long: `Makes a sandbox from any image of the engine; ` + "`sandbox-agent exec`" + ` runs commands in it until ` + "`sandbox-agent down`" + `
+removes it. The image needs nothing of ours. Commands run as the image's user, with few capabilities and
+without new privileges; nothing of this machine is in it.
+
+With --idle it ends when nobody has used it for that time, with --ttl after that time: its files
+stay, and the next command starts it again.`,
+		Example: "  sandbox-agent up dev --image debian:trixie\n  sandbox-agent up quiet --image python:3.13 --network none --memory 512m --idle 30m\n  sandbox-agent exec dev -- uname -a",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return nil
+			}
+			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one name, got %d", cmd.CommandPath(), len(args)), "for example: sandbox-agent up dev --image debian:trixie")
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), a, args[0]) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.spec.Image, "image", "", "image of the engine")
+	f.StringVar(&o.spec.User, "user", "", "who runs commands: a name, uid or uid:gid (default: the image's user)")
+	f.StringVar(&o.spec.Dir, "workdir", "", "where commands begin (default: the image's)")
+	f.StringArrayVar(&o.env, "env", nil, "NAME=value for each command; can be repeated")
+	f.StringVar(&o.network, "network", string(sandbox.NetworkFull), "full, or none")
+	f.StringVar(&o.memory, "memory", "", "limit, as 512m or 2g; none for no limit (default 2g)")
+	f.StringVar(&o.cpus, "cpus", "", "limit, as 0.5 or 2; none for no limit (default 2)")
+	f.Int64Var(&o.pids, "pids", 0, "limit of processes and threads; -1 for no limit (default 4096)")
+	f.StringVar(&o.spec.OCIRuntime, "oci-runtime", "", "one of the engine's, as runsc or kata (default: the engine's)")
+	f.DurationVar(&o.idle, "idle", 0, "end it when nobody has used it for so long, as 30m; its files stay")
+	f.DurationVar(&o.life, "ttl", 0, "end it after that time, as 8h; its files stay")
+	f.BoolVar(&o.json, "json", false, "print a JSON document")
+	return cmd
+}
+
+func (o *upOptions) do(ctx context.Context, a *App, name string) error {
+	s := o.spec
+	s.Name, s.Network, s.Idle, s.Life, s.Env, s.Limits.PIDs = name, sandbox.Network(o.network), o.idle, o.life, o.env, o.pids
+	var errs []error
+	var err error
+	if s.Limits.MemoryBytes, err = parseMemory(o.memory); err != nil {
+		errs = append(errs, err)
+	}
+	if s.Limits.CPUs, err = parseCPUs(o.cpus); err != nil {
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fault.New(workorder.ExitUsage, err, "")
+	}
+	m, err := a.sandboxes()
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	start := time.Now()
+	sb, err := m.Create(ctx, s)
+	if err != nil {
+		return sandboxError(err)
+	}
+	defer sb.Close(context.WithoutCancel(ctx))
+	if o.json {
+		return a.json(sb.Spec())
+	}
+	fmt.Fprintf(a.Stdout, "%s is up (%s)\n", name, time.Since(start).Round(time.Millisecond))
+	return nil
+}
+
+// none lifts a limit on the command line.
+const none = "none"
+
+func parseMemory(t string) (int64, error) {
+	switch t {
+	case "":
+		return 0, nil
+	case none:
+		return sandbox.NoLimit, nil
+	}
+	n, ok := projects.ParseSize(t)
+	if !ok {
+		return 0, fmt.Errorf("--memory %q is no size: use 512m, 2g or none", t)
+	}
+	return int64(n), nil
+}
+
+func parseCPUs(t string) (float64, error) {
+	switch t {
+	case "":
+		return 0, nil
+	case none:
+		return sandbox.NoLimit, nil
+	}
+	n, err := strconv.ParseFloat(t, 64)
+	if err != nil || !(n > 0) || math.IsInf(n, 0) {
+		return 0, fmt.Errorf("--cpus %q is no number of processors: use 0.5, 2 or none", t)
+	}
+	return n, nil
+}
+
+type downOptions struct{ all bool }
+
+func newDownCmd(a *App) *cobra.Command {
+	o := &downOptions{}
+	cmd := &cobra.Command{
+		Use: "down NAME... | --all", Short: "Remove sandboxes without a task, with their files",
+		Example: "  sandbox-agent down dev\n  sandbox-agent down --all",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if (len(args) > 0) != o.all {
+				return nil
+			}
+			return fault.New(workorder.ExitUsage, errors.New("name the sandboxes, or give --all"), "`sandbox-agent ps` lists them")
+		},
+		ValidArgsFunction: a.completeSandboxes(true),
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), a, args) },
+	}
+	cmd.Flags().BoolVar(&o.all, "all", false, "all sandboxes without a task, of this engine")
+	return cmd
+}
+
+func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
+	m, err := a.sandboxes()
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if o.all {
+		all, err := m.List(ctx)
+		if err != nil {
+			return sandboxError(err)
+		}
+		for _, i := range all {
+			names = append(names, i.Name)
+		}
+	}
+	var errs []error
+	for _, name := range names {
+		sb, err := m.Get(ctx, name)
+		if err == nil {
+			err = sb.Remove(ctx)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		fmt.Fprintln(a.Stdout, text.Clean(name)+" is down")
+	}
+	return sandboxError(errors.Join(errs...))
+}
+
+// completeSandboxes completes names of sandboxes.
+func (a *App) completeSandboxes(several bool) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 && !several {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		m, err := a.sandboxes()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		defer m.Close()
+		ctx, cancel := context.WithTimeout(cmd.Context(), engineWait)
+		defer cancel()
+		all, err := m.List(ctx)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var names []string
+		for _, i := range all {
+			if strings.HasPrefix(i.Name, begun) && !slices.Contains(args, i.Name) {
+				names = append(names, i.Name)
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
