@@ -67,7 +67,7 @@ func TestRealProjects(t *testing.T) {
 			"npm with a hook":          {files: packed("split2@4.2.0"), checks: []string{"test", "lint"}}, // its tests run with each commit
 			"pnpm":                     {files: locked("split2@4.2.0", "pnpm@10", "install", "--lockfile-only"), checks: []string{"test", "lint"}},
 			"python with tox's pytest": {files: source("python-cachetools"), image: pypiBox, checks: []string{"test"}},
-			"ruby": {files: source("rake"), image: gemBox, checks: []string{"lint", "test"}},
+			"ruby":                     {files: source("rake"), image: gemBox, checks: []string{"lint", "test"}},
 			// Its tests have the address of Redis written in them; the compose file is ours.
 			"compose": {files: with(released(lockModule), "compose.yaml", "services: {redis: {image: "+redisImage+", ports: ['6379:6379']}}"), checks: []string{"test", "vet"}},
 			// The image of its database lies in a registry, and its setup wants the place that the editor gives it.
