@@ -73,12 +73,12 @@ func TestRealProjects(t *testing.T) {
 			// The image of its database lies in a registry, and its setup wants the place that the editor gives it.
 			"devcontainer": {files: released("github.com/microsoft/go-mssqldb@v1.11.2"), checks: []string{"vet"}, red: []string{"test"}, warnings: 2},
 			// Folders that its tests look for are modules of their own, which its author's archive has not.
+			"red before": {files: released("github.com/stretchr/testify@v1.10.0"), checks: []string{"vet"}, red: []string{"test"}},
 			// The plugin that uploads its releases is left out: the distribution has none, and Maven reads it before anything else.
 			"java": {files: without("jsemver", "pom.xml", uploads), image: mavenBox, checks: []string{"test"}, again: true},
 			"php":  {files: source("php-zumba-json-serializer"), image: composerBox, checks: []string{"test"}, again: true},
 			// Its pyproject.toml names the index, and its lock file is made anew.
-			"poetry":     {files: poetryLocked("python-async-interrupt"), image: pypiBox, checks: []string{"test"}},
-			"red before": {files: released("github.com/stretchr/testify@v1.10.0"), checks: []string{"vet"}, red: []string{"test"}},
+			"poetry": {files: poetryLocked("python-async-interrupt"), image: pypiBox, checks: []string{"test"}},
 		})
 	}
 	u := newUser(t, "ANTHROPIC_API_KEY=sk-ant-none")
