@@ -52,8 +52,8 @@ type realProject struct {
 	again bool
 }
 
-// TestRealProjects starts a task in real projects without a project file, each in a repository that was made a moment ago. Nothing of
-// them is changed; what was added is said at the row.
+// TestRealProjects starts a task in real projects without a project file, each in a repository that was made a moment ago. They are as
+// their authors published them, but for what is said at the row.
 func TestRealProjects(t *testing.T) {
 	t.Parallel()
 	rows := map[string]realProject{
