@@ -20,10 +20,10 @@ var installs = []*regexp.Regexp{
 	regexp.MustCompile(`^yarn( install)?( --(frozen-lockfile|immutable|prefer-offline|ignore-scripts|non-interactive))*$`),
 	regexp.MustCompile(`^bun (i|install)( --frozen-lockfile)?$`),
 	regexp.MustCompile(`^go mod download( -x)?$`),
-	regexp.MustCompile(`^uv sync( --(frozen|locked|all-extras|all-groups|dev))*$`),
+	regexp.MustCompile(`^uv sync( --(frozen|locked|all-extras|all-groups|dev|group [a-z]+))*$`),
 	regexp.MustCompile(`^poetry install( --(no-interaction|no-root|all-extras|sync))*$`),
-	regexp.MustCompile(`^(python3? -m |[A-Za-z0-9_./-]*/bin/)?pip3? install( --(user|no-cache-dir|quiet|break-system-packages))*( (-r [A-Za-z0-9_./-]*requirements[A-Za-z0-9_.-]*\.txt|pytest|uv|poetry))+$`),
-	regexp.MustCompile(`^python3? -m venv [A-Za-z0-9_./-]+$`),
+	regexp.MustCompile(`^(python3? -m |(\$HOME/)?[A-Za-z0-9_./-]*/bin/)?pip3? install( --(user|no-cache-dir|quiet|break-system-packages))*( (-r [A-Za-z0-9_./-]*requirements[A-Za-z0-9_.-]*\.txt|pytest|uv|poetry))+$`),
+	regexp.MustCompile(`^python3? -m venv (\$HOME/)?[A-Za-z0-9_./-]+$`),
 	regexp.MustCompile(`^bundle (install( --quiet)?|config set --global path "[$A-Za-z0-9_./-]+")$`),
 	regexp.MustCompile(`^cargo fetch( --locked)?$`),
 	regexp.MustCompile(`^composer install( --(no-interaction|no-progress|no-scripts|prefer-dist|quiet))*$`),
@@ -33,7 +33,7 @@ var installs = []*regexp.Regexp{
 var managers = regexp.MustCompile(`(^|&& *)(npm|pnpm|yarn|bun|composer)\b`)
 
 // assignments before a command set variables from letters alone.
-var assignments = regexp.MustCompile(`^([A-Z_]+=("[A-Za-z0-9_./:$-]*"|[A-Za-z0-9_./:-]*) )+`)
+var assignments = regexp.MustCompile(`^([A-Z_]+=("[A-Za-z0-9_./:$-]*"|(\$HOME/)?[A-Za-z0-9_./:-]*) )+`)
 
 // installsOnly reports whether a setup command only installs what the files of the key name, so that it need not run where its outcome is.
 func (c Commit) installsOnly(command string) bool {

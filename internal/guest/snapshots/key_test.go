@@ -97,6 +97,12 @@ func TestInstalls(t *testing.T) {
 			".venv/bin/pip install --quiet -r requirements.txt",
 			`VIRTUAL_ENV=.venv PATH=".venv/bin:$PATH" poetry install --no-interaction`,
 			"bundle install --quiet",
+			// As they are found in a repository without a project file.
+			"python3 -m venv $HOME/.venv",
+			"$HOME/.venv/bin/pip install --quiet -r requirements.txt",
+			`VIRTUAL_ENV=$HOME/.venv PATH="$HOME/.venv/bin:$PATH" poetry install --no-interaction --all-extras`,
+			"UV_PROJECT_ENVIRONMENT=$HOME/.venv uv sync --frozen --all-extras --group test",
+			"composer install --no-interaction --prefer-dist --no-progress",
 		},
 		false: {
 			"npm ci && npm run build",
@@ -107,6 +113,7 @@ func TestInstalls(t *testing.T) {
 			"npm install left-pad",
 			"pip install -r ../../x",
 			"pip install -e .",
+			"python3 -m venv $OTHER/.venv",
 			"go mod download && go generate",
 			"FOO=`x` npm ci",
 			"./setup.sh",

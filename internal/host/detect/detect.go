@@ -105,9 +105,10 @@ type detector struct {
 	ctx   context.Context // of the one call of Detect
 	tree  fs.FS
 	read  map[string]*file
-	ports []int  // that the repository says it serves on
-	hints []Tool // versions that count where no version file has one
-	aside []Tool // those of jobs beside the checks, which count where nothing else has one
+	ports []int    // that the repository says it serves on
+	hints []Tool   // versions that count where no version file has one
+	aside []Tool   // those of jobs beside the checks, which count where nothing else has one
+	many  []string // tools that a job of a workflow has in several versions
 	node  *packageJSON
 	// targets are those of the Makefile; nil until they were asked for.
 	targets map[string]Place
@@ -125,11 +126,13 @@ func Detect(ctx context.Context, tree fs.FS, name string) *Draft {
 	d := &detector{ctx: ctx, Draft: &Draft{Name: projectName(name)}, tree: tree, read: map[string]*file{}}
 	d.git()
 	// A later input only fills what the earlier ones left open.
-	for _, input := range []func(){d.devcontainer, d.compose, d.workflows, d.gitlab, d.manifests, d.member, d.advice} {
+	for _, input := range []func(){d.devcontainer, d.compose, d.workflows, d.gitlab, d.manifests, d.member, d.advice, d.activate} {
 		input()
 	}
 	for _, t := range d.aside {
-		d.tool(t.At, t.Name, t.Version)
+		if !slices.Contains(d.many, t.Name) {
+			d.tool(t.At, t.Name, t.Version)
+		}
 	}
 	return d.Draft
 }

@@ -100,8 +100,16 @@ func found(re *regexp.Regexp, files []*file) Place {
 
 // composerJSON is what is used of a composer.json.
 type composerJSON struct {
-	Scripts map[string]any `json:"scripts"`
-	Require map[string]any `json:"require"`
+	Scripts    map[string]any `json:"scripts"`
+	Require    map[string]any `json:"require"`
+	RequireDev map[string]any `json:"require-dev"`
+}
+
+// extensions are PHP's that the distribution has in packages of their own, by the name that composer.json has for them.
+var extensions = map[string]string{
+	"apcu": "php-apcu", "bcmath": "php-bcmath", "bz2": "php-bz2", "curl": "php-curl", "gd": "php-gd", "gmp": "php-gmp", "imagick": "php-imagick", "intl": "php-intl",
+	"ldap": "php-ldap", "memcached": "php-memcached", "mongodb": "php-mongodb", "mysqli": "php-mysql", "pdo_mysql": "php-mysql", "pdo_pgsql": "php-pgsql",
+	"pdo_sqlite": "php-sqlite3", "pgsql": "php-pgsql", "redis": "php-redis", "soap": "php-soap", "sqlite3": "php-sqlite3", "tidy": "php-tidy", "yaml": "php-yaml", "zip": "php-zip",
 }
 
 // php takes what Composer's files say.
@@ -120,8 +128,15 @@ func (d *detector) php() {
 		// Composer's ~ leaves only the last number open.
 		d.hint(f.find(scriptLine("php")), "php", strings.ReplaceAll(strings.ReplaceAll(v, "~=", "~"), "~", "~="))
 	}
-	d.need(at, "php-cli", "php-xml", "php-mbstring", "composer")
-	d.setup(at, "composer install --no-interaction --prefer-dist --quiet")
+	d.need(at, "php-cli", "php-xml", "php-mbstring", "php-curl", "composer") // Composer fetches one file after the other without curl
+	for _, required := range []map[string]any{manifest.Require, manifest.RequireDev} {
+		for _, name := range sortedKeys(required) {
+			if p := extensions[strings.TrimPrefix(name, "ext-")]; p != "" && strings.HasPrefix(name, "ext-") {
+				d.need(f.find(scriptLine(name)), p)
+			}
+		}
+	}
+	d.setup(at, "composer install --no-interaction --prefer-dist --no-progress") // --quiet keeps to itself what cannot be installed, and why
 	if manifest.Scripts["test"] != nil {
 		d.check(f.find(scriptLine("test")), "test", "composer test")
 	} else if c := d.first("phpunit.xml", "phpunit.xml.dist"); c != nil {

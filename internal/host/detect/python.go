@@ -53,10 +53,12 @@ func (d *detector) python() {
 	switch {
 	case project != nil && d.has("uv.lock"):
 		d.hint(Place{File: "uv.lock"}, "uv", "*")
-		d.setup(Place{File: "uv.lock"}, "UV_PROJECT_ENVIRONMENT="+venv+" uv sync --frozen --all-extras")
+		d.setup(Place{File: "uv.lock"}, "UV_PROJECT_ENVIRONMENT="+venv+" uv sync --frozen --all-extras"+testGroups(project))
+		d.unlocked("uv.lock", "uv pip install --quiet --python "+venv+"/bin/python ", all)
 	case project != nil && d.has("poetry.lock"):
 		d.hint(Place{File: "poetry.lock"}, "poetry", "*")
 		d.setup(Place{File: "poetry.lock"}, "python3 -m venv "+venv, "VIRTUAL_ENV="+venv+` PATH="`+venv+`/bin:$PATH" poetry install --no-interaction --all-extras`)
+		d.unlocked("poetry.lock", venv+"/bin/pip install --quiet ", all)
 	default:
 		d.pip(project, legacy, lists, all)
 	}
@@ -83,6 +85,58 @@ func (d *detector) python() {
 func (d *detector) pytest(all string) bool {
 	return usesPytest.MatchString(all) || d.has("pytest.ini") || d.has("conftest.py") || len(d.names("tests", ".py")) > 0 ||
 		slices.ContainsFunc(d.names(".", ".py"), func(n string) bool { return strings.HasPrefix(n, "test_") || strings.HasSuffix(n, "_test.py") })
+}
+
+// locksPytest is how a lock file of uv or Poetry has pytest.
+var locksPytest = regexp.MustCompile(`(?m)^name = "pytest"`)
+
+// unlocked sets up what the tests need where the lock file has no pytest, by what tox.ini says.
+func (d *detector) unlocked(lock, install, all string) {
+	f := d.open(lock)
+	if f == nil || locksPytest.MatchString(f.text) || !d.pytest(all) {
+		return
+	}
+	at, needs := d.tox()
+	if len(needs) == 0 {
+		at = Place{File: lock}
+	}
+	if !usesPytest.MatchString(strings.Join(needs, "\n")) {
+		needs = append(needs, "pytest")
+	}
+	d.setup(at, install+quoted(needs))
+}
+
+// testGroups are arguments of uv for the groups that tests need; dev comes unasked.
+func testGroups(project *file) (args string) {
+	table := groupTable.FindStringSubmatch(project.text)
+	if table == nil {
+		return ""
+	}
+	for _, m := range testGroup.FindAllStringSubmatch(table[1], -1) {
+		if m[1] != "dev" {
+			args += " --group " + m[1]
+		}
+	}
+	return args
+}
+
+var (
+	ofPython = regexp.MustCompile(`^(cd .* && )?(?:(?:uv|poetry|pdm|hatch) run )?(?:python3? -m )?(pytest|unittest)\b`)
+	ofMake   = regexp.MustCompile(`^(cd .* && )?make `)
+)
+
+// activate lets checks that pipelines and texts name run in the virtual environment that setup makes: they were written for one that is
+// active, or that uv or Poetry finds by itself.
+func (d *detector) activate() {
+	if !slices.ContainsFunc(d.Setup, func(i Item) bool { return strings.Contains(i.Text, venv) }) {
+		return
+	}
+	for _, checks := range [][]Check{d.Validate, d.Suggested} {
+		for i, c := range checks {
+			c := ofPython.ReplaceAllString(c.Command, "${1}$"+venv+"/bin/python -m ${2}")
+			checks[i].Command = ofMake.ReplaceAllString(c, `${1}PATH="$`+venv+`/bin:$$PATH" make `)
+		}
+	}
 }
 
 // pip sets a virtual environment up.
@@ -141,7 +195,7 @@ var (
 
 var (
 	groupTable = regexp.MustCompile(`(?ms)^\[dependency-groups\][ \t]*\n(.*?)(?:^\[|\z)`)
-	testGroup  = regexp.MustCompile(`(?ms)^(?:tests?|dev|testing)\s*=\s*\[(.*?)\][ \t]*(?:#[^\n]*)?$`)
+	testGroup  = regexp.MustCompile(`(?ms)^(tests?|dev|testing)\s*=\s*\[(.*?)\][ \t]*(?:#[^\n]*)?$`)
 	inTable    = regexp.MustCompile(`\{[^}]*\}`)
 	tomlText   = regexp.MustCompile(`"([^"\n]+)"|'([^'\n]+)'`)
 )
@@ -157,7 +211,7 @@ func groups(project *file) (at Place, needs []string) {
 		return at, nil
 	}
 	for _, g := range testGroup.FindAllStringSubmatch(project.text[table[2]:table[3]], -1) {
-		for _, m := range tomlText.FindAllStringSubmatch(inTable.ReplaceAllString(g[1], ""), -1) {
+		for _, m := range tomlText.FindAllStringSubmatch(inTable.ReplaceAllString(g[2], ""), -1) {
 			if n := strings.TrimSpace(m[1] + m[2]); requirement.MatchString(n) && !slices.Contains(needs, n) {
 				needs = append(needs, n)
 			}

@@ -48,6 +48,7 @@ func (d *detector) workflows() {
 			d.setupJob(f.name, job)
 		}
 	}
+	meant := len(d.hints)
 	for _, f := range flows {
 		if !f.checksChanges() {
 			continue
@@ -58,6 +59,9 @@ func (d *detector) workflows() {
 			}
 		}
 	}
+	// Where one job goes through many versions, the one of another job is not what the repository asks for.
+	jobs := slices.DeleteFunc(slices.Clone(d.hints[meant:]), func(t Tool) bool { return slices.Contains(d.many, t.Name) })
+	d.hints = append(d.hints[:meant], jobs...)
 }
 
 // flow is a workflow with its file.
@@ -146,6 +150,9 @@ var actionTools = map[string]struct{ tool, input string }{
 	"ruby/setup-ruby": {"ruby", "ruby-version"}, "shivammathur/setup-php": {"php", "php-version"}, "astral-sh/setup-uv": {"uv", "version"},
 }
 
+// ofMatrix is a value that differs from run to run of a job.
+var ofMatrix = regexp.MustCompile(`\$\{\{\s*matrix\.`)
+
 // action adds the version that an action is given to some hints.
 func (d *detector) action(name string, step *actionlint.Step, exec *actionlint.ExecAction, to *[]Tool) {
 	uses, ok := plain(exec.Uses)
@@ -158,7 +165,12 @@ func (d *detector) action(name string, step *actionlint.Step, exec *actionlint.E
 		return
 	}
 	if in := exec.Inputs[known.input]; in != nil {
-		if v, ok := plain(in.Value); ok && v != "" && !slices.Contains([]string{"latest", "stable", "lts/*", "node"}, v) {
+		switch v, ok := plain(in.Value); {
+		case !ok:
+			if in.Value != nil && ofMatrix.MatchString(in.Value.Value) {
+				d.many = append(d.many, known.tool)
+			}
+		case v != "" && !slices.Contains([]string{"latest", "stable", "lts/*", "node"}, v):
 			hintTo(to, place(name, step.Pos), known.tool, v)
 		}
 	}
