@@ -22,8 +22,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// cliLimit bounds one call of the program; a run that needs longer hangs.
-const cliLimit = 10 * time.Minute
+// cliLimit bounds one call of the program; a run that needs longer hangs. At night five real projects are compiled at a time, some of which
+// took ten minutes so on two cores.
+var cliLimit = map[bool]time.Duration{false: 10 * time.Minute, true: 40 * time.Minute}[nightly]
 
 // user is somebody with a state folder and an environment of their own.
 type user struct {
