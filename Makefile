@@ -33,7 +33,7 @@ build: need-build $(ARCHES:%=entrypoint-%) ## build bin/sandbox-agent and bin/en
 need-build:
 	@./scripts/need.sh build
 
-# Compressed for the CLI to embed; bin/entrypoint is the last architecture built.
+# Both programs of the inside, compressed for the CLI to embed; bin/entrypoint and bin/guest are of the last architecture built.
 entrypoint-%: need-build
 	@mkdir -p $(OUT)
 	CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build $(GUEST_FLAGS) -o $(OUT)/entrypoint ./cmd/entrypoint

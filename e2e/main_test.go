@@ -111,7 +111,11 @@ func inventory(ctx context.Context) (things, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range cs {
+	sandboxes, err := eng.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", "sandbox-agent.sandbox"))})
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range append(cs, sandboxes...) {
 		got["container "+c.ID] = strings.Join(c.Names, ",") + " " + c.Status
 	}
 	vs, err := eng.VolumeList(ctx, volume.ListOptions{Filters: label})

@@ -26,8 +26,8 @@ var files embed.FS
 //go:embed entrypoint
 var binaries embed.FS
 
-// ErrNoEntrypoint is returned by a CLI that does not carry the guest's binary.
-var ErrNoEntrypoint = errors.New("this CLI was built without the guest's binary")
+// ErrNoEntrypoint is returned by a CLI that does not carry the program.
+var ErrNoEntrypoint = errors.New("this CLI was built without the program of the inside")
 
 // maxEntrypoint bounds the unpacked binary; the real one has a tenth of it.
 const maxEntrypoint = 256 << 20

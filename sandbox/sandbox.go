@@ -25,6 +25,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/docker"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
@@ -289,15 +290,16 @@ func (sb *Sandbox) live(ctx context.Context) {
 	}()
 }
 
-// maxLog bounds what is told of a sandbox that ended at once, in bytes.
-const maxLog = 2 << 10
+// maxSaid bounds what is shown of a sandbox that ended at once, in characters: what runs there is not trusted to be brief.
+const maxSaid = 500
 
-// explain adds what a sandbox said that ended before it answered.
+// explain is the error of a sandbox that did not answer: what it said itself, if it has ended.
 func (sb *Sandbox) explain(ctx context.Context, err error) error {
 	var said strings.Builder
-	lerr := sb.m.engine.Logs(ctx, sb.id, runtime.LogOptions{Tail: 5, Stderr: &said})
-	if text := strings.TrimSpace(said.String()); lerr == nil && text != "" {
-		return fmt.Errorf("%w: it says: %s", err, strings.ToValidUTF8(text[:min(len(text), maxLog)], ""))
+	const lines = 5
+	lerr := sb.m.engine.Logs(ctx, sb.id, runtime.LogOptions{Tail: lines, Stderr: &said})
+	if why := text.Runes(text.Clean(strings.TrimSpace(said.String())), maxSaid); lerr == nil && why != "" {
+		return fmt.Errorf("sandbox %s did not start: %w", sb.spec.Name, errors.New(why))
 	}
 	return err
 }

@@ -27,14 +27,16 @@ case $own in
 amd64) other=arm64 ;;
 *) other=amd64 ;;
 esac
-trap 'rm -f "image/entrypoint/entrypoint-linux-$other.gz"' EXIT
+trap 'rm -f "image/entrypoint/entrypoint-linux-$other.gz" "image/entrypoint/guest-linux-$other.gz"' EXIT
 "${MAKE:-make}" "entrypoint-$other" "entrypoint-$own"
 
 rm -rf "$stage"
 mkdir -p "$stage/completions" "$stage/guest" "$stage/tools" "$stage/man-deb"
 for arch in amd64 arm64; do
-	cp "image/entrypoint/entrypoint-linux-$arch.gz" "$stage/"
-	gzip -dc "$stage/entrypoint-linux-$arch.gz" >"$stage/guest/entrypoint-linux-$arch"
+	for program in entrypoint guest; do
+		cp "image/entrypoint/$program-linux-$arch.gz" "$stage/"
+		gzip -dc "$stage/$program-linux-$arch.gz" >"$stage/guest/$program-linux-$arch"
+	done
 done
 CGO_ENABLED=0 go build -trimpath -buildvcs=true -o "$stage/tools/sandbox-agent" ./cmd/sandbox-agent
 "$stage/tools/sandbox-agent" man "$stage/man"

@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string) int {
 		return 64
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "error: "+err.Error())
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return 0

@@ -12,6 +12,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
 func main() {
@@ -20,6 +21,7 @@ func main() {
 	app := &cli.App{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Hard: hard,
 		Executable: os.Executable, Open: openDocker,
+		Sandboxes: func() (*sandbox.Manager, error) { return sandbox.Open(sandbox.Options{Getenv: os.Getenv}) },
 	}
 	code := cli.Main(ctx, app, os.Args[1:])
 	cancel()

@@ -106,7 +106,7 @@ func lookUp(spec string) (who *reap.User, name, home string, err error) {
 	case nerr == nil:
 		found = &user.User{Uid: strconv.FormatUint(uid, 10), Gid: "0", Username: id, HomeDir: "/"}
 	default:
-		return nil, "", "", fmt.Errorf("the sandbox's image has no user %q: %w", id, err)
+		return nil, "", "", fmt.Errorf("the image has no user %q", id)
 	}
 	if found.Uid == "0" {
 		return nil, found.Username, found.HomeDir, nil
@@ -121,7 +121,7 @@ func lookUp(spec string) (who *reap.User, name, home string, err error) {
 	uid, uerr := strconv.ParseUint(found.Uid, 10, 32)
 	gid, gerr := strconv.ParseUint(found.Gid, 10, 32)
 	if uerr != nil || gerr != nil {
-		return nil, "", "", fmt.Errorf("the sandbox's image has no group %q", group)
+		return nil, "", "", fmt.Errorf("the image has no group %q", group)
 	}
 	who = &reap.User{UID: uint32(uid), GID: uint32(gid)}
 	ids, err := found.GroupIds()

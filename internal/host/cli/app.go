@@ -28,6 +28,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -43,6 +44,8 @@ type App struct {
 	Executable func() (string, error)
 	// Open connects to the engine that the environment names. It contacts nothing yet.
 	Open func() (*Backend, error)
+	// Sandboxes opens the manager of sandboxes without a task, likewise; nil if there are none.
+	Sandboxes func() (*sandbox.Manager, error)
 
 	debug, verbose bool
 	// patience overrides how long to wait for another command; if 0, each wait has its own bound.

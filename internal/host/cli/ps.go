@@ -48,21 +48,26 @@ type taskState struct {
 	Kept bool `json:"kept,omitempty"`
 }
 
-type psOptions struct{ all, json bool }
+type psOptions struct{ all, json, sandboxes bool }
 
 func newPsCmd(a *App) *cobra.Command {
 	o := &psOptions{}
 	cmd := &cobra.Command{
-		Use: "ps", Aliases: []string{"list", "ls"}, Short: "List running and recent tasks", Args: noArgs,
-		Example: "  sandbox-agent ps\n  sandbox-agent ps --all --json",
+		Use: "ps", Aliases: []string{"list", "ls"}, Short: "List running and recent tasks, and sandboxes without a task", Args: noArgs,
+		Example: "  sandbox-agent ps\n  sandbox-agent ps --all --json\n  sandbox-agent ps --sandboxes --json",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
 	}
 	cmd.Flags().BoolVarP(&o.all, "all", "a", false, "all tasks that the state folder knows")
-	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON list")
+	cmd.Flags().BoolVar(&o.sandboxes, "sandboxes", false, "sandboxes without a task alone")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON list, of tasks or, with --sandboxes, of those")
+	cmd.MarkFlagsMutuallyExclusive("all", "sandboxes")
 	return cmd
 }
 
 func (o *psOptions) do(ctx context.Context, a *App) error {
+	if o.sandboxes {
+		return a.listSandboxes(ctx, o.json)
+	}
 	st, err := a.store()
 	if err != nil {
 		return err
@@ -91,6 +96,10 @@ func (o *psOptions) do(ctx context.Context, a *App) error {
 	}
 	if engineErr != nil {
 		fmt.Fprintln(a.Stderr, "warning: "+text.Clean(engineErr.Error()))
+	} else if a.Sandboxes != nil {
+		if err := a.tellSandboxes(ctx); err != nil {
+			fmt.Fprintln(a.Stderr, "warning: "+text.Clean(err.Error()))
+		}
 	}
 	if len(rows) == 0 {
 		fmt.Fprintln(a.Stdout, "no tasks yet: `sandbox-agent create --help` tells how to start one")

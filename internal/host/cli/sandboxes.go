@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,7 +22,59 @@ import (
 
 // sandboxes opens the manager of sandboxes without a task.
 func (a *App) sandboxes() (*sandbox.Manager, error) {
-	return sandbox.Open(sandbox.Options{Getenv: a.Getenv})
+	if a.Sandboxes == nil {
+		return nil, fault.New(workorder.ExitBox, errors.New("this program was made without sandboxes"), "")
+	}
+	return a.Sandboxes()
+}
+
+// listSandboxes lists sandboxes without a task.
+func (a *App) listSandboxes(ctx context.Context, asJSON bool) error {
+	all, err := a.allSandboxes(ctx)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return a.json(all)
+	}
+	if len(all) == 0 {
+		fmt.Fprintln(a.Stdout, "no sandboxes without a task: `sandbox-agent up --help` tells how to make one")
+		return nil
+	}
+	return a.printSandboxes(all)
+}
+
+// tellSandboxes lists sandboxes without a task above something else, if there are any.
+func (a *App) tellSandboxes(ctx context.Context) error {
+	all, err := a.allSandboxes(ctx)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	defer fmt.Fprintln(a.Stdout)
+	return a.printSandboxes(all)
+}
+
+func (a *App) allSandboxes(ctx context.Context) ([]sandbox.Info, error) {
+	m, err := a.sandboxes()
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	all, err := m.List(ctx)
+	return all, sandboxError(err)
+}
+
+func (a *App) printSandboxes(all []sandbox.Info) error {
+	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "SANDBOX\tIMAGE\tSTATUS\tAGE\tNETWORK")
+	for _, i := range all {
+		status := "stopped"
+		if i.Running {
+			status = "running"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", text.Clean(i.Name), clip(text.Clean(i.Image)), status, age(time.Since(i.Created)), text.Clean(string(i.Spec.Network)))
+	}
+	return w.Flush()
 }
 
 // sandboxError gives an error of package sandbox its exit code and hint.
@@ -175,9 +228,9 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 	}
 	defer m.Close()
 	if o.all {
-		all, err := m.List(ctx)
+		all, err := a.allSandboxes(ctx)
 		if err != nil {
-			return sandboxError(err)
+			return err
 		}
 		for _, i := range all {
 			names = append(names, i.Name)
@@ -204,14 +257,9 @@ func (a *App) completeSandboxes(several bool) cobra.CompletionFunc {
 		if len(args) > 0 && !several {
 			return nil, cobra.ShellCompDirectiveDefault
 		}
-		m, err := a.sandboxes()
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		defer m.Close()
 		ctx, cancel := context.WithTimeout(cmd.Context(), engineWait)
 		defer cancel()
-		all, err := m.List(ctx)
+		all, err := a.allSandboxes(ctx)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

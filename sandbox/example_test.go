@@ -1,0 +1,59 @@
+package sandbox_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+)
+
+// A sandbox for as long as the program needs it.
+func Example() {
+	ctx := context.Background()
+	m, err := sandbox.Open(sandbox.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	sb, err := m.Create(ctx, sandbox.Spec{Image: "debian:trixie", Network: sandbox.NetworkNone, Lifetime: sandbox.Session})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Close(ctx)
+	r, err := sb.Run(ctx, sandbox.Command{Argv: []string{"sh", "-c", "echo hello; exit 3"}, Timeout: time.Minute})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%d %s", r.ExitCode, r.Stdout)
+}
+
+// A command that outlives whoever started it.
+func ExampleSandbox_Attach() {
+	ctx := context.Background()
+	m, err := sandbox.Open(sandbox.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	sb, err := m.Get(ctx, "dev")
+	if err != nil {
+		log.Fatal(err)
+	}
+	p, err := sb.Start(ctx, sandbox.Command{Argv: []string{"make", "all"}, Background: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	id := p.ID()
+	_ = p.Close() // the command goes on
+
+	again, err := sb.Attach(ctx, id, 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	r, err := again.Wait(ctx, log.Writer(), log.Writer())
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r.ExitCode)
+}
