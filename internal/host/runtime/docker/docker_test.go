@@ -40,26 +40,7 @@ func TestHostConfig(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := json.MarshalIndent(struct {
-				Config     *container.Config
-				HostConfig *container.HostConfig
-			}{cfg, hc}, "", "  ")
-			if err != nil {
-				t.Fatal(err)
-			}
-			file := filepath.Join("testdata", "golden", name+".json")
-			if *update {
-				if err := os.WriteFile(file, append(got, '\n'), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d := cmp.Diff(string(want), string(got)+"\n"); d != "" {
-				t.Errorf("what the box may do has changed (-want +got):\n%s", d)
-			}
+			golden(t, name, cfg, hc)
 			if len(hc.Binds) != 0 {
 				t.Errorf("binds: %v", hc.Binds)
 			}
@@ -67,6 +48,43 @@ func TestHostConfig(t *testing.T) {
 	}
 	if _, _, err := hostConfig(runtime.BoxSpec{Isolation: "loose"}); err == nil {
 		t.Error("an isolation that is not known was taken")
+	}
+}
+
+// golden compares what a container may do with what is written down.
+func golden(t *testing.T, name string, cfg *container.Config, hc *container.HostConfig) {
+	t.Helper()
+	got, err := json.MarshalIndent(struct {
+		Config     *container.Config
+		HostConfig *container.HostConfig
+	}{cfg, hc}, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join("testdata", "golden", name+".json")
+	if *update {
+		if err := os.WriteFile(file, append(got, '\n'), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), string(got)+"\n"); d != "" {
+		t.Errorf("what the box may do has changed (-want +got):\n%s", d)
+	}
+}
+
+func TestStandConfig(t *testing.T) {
+	for name, s := range map[string]runtime.StandSpec{
+		"stand":          {Image: "debian:trixie", MemoryBytes: 2 << 30, CPUs: 1.5, PIDs: 512, NetworkNone: true, Labels: map[string]string{"sandbox-agent.sandbox": "dev"}},
+		"stand-no-limit": {Image: "debian:trixie", Throwaway: true, OCIRuntime: "runsc"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, hc := standConfig(s)
+			golden(t, name, cfg, hc)
+		})
 	}
 }
 

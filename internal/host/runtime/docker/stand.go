@@ -15,7 +15,6 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/pkg/stdcopy"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
@@ -35,7 +34,7 @@ const maxDialSaid = 4 << 10
 var _ runtime.Stander = (*Engine)(nil)
 
 // standConfig translates a spec; the golden test of it shows what such a sandbox may do.
-func standConfig(s runtime.StandSpec) (*container.Config, *container.HostConfig, *network.NetworkingConfig) {
+func standConfig(s runtime.StandSpec) (*container.Config, *container.HostConfig) {
 	stop := standStop
 	cfg := &container.Config{
 		Image: s.Image, Labels: s.Labels, Hostname: "sandbox",
@@ -57,7 +56,7 @@ func standConfig(s runtime.StandSpec) (*container.Config, *container.HostConfig,
 	if s.NetworkNone {
 		hc.NetworkMode = "none"
 	}
-	return cfg, hc, nil
+	return cfg, hc
 }
 
 // Stand implements runtime.Stander.
@@ -72,11 +71,11 @@ func (e *Engine) Stand(ctx context.Context, s runtime.StandSpec) (string, error)
 	if s.Config.User == "" && img.Config != nil {
 		s.Config.User = img.Config.User
 	}
-	cfg, hc, nc := standConfig(s)
+	cfg, hc := standConfig(s)
 	// This must not be cancelled: the engine would go on, and make a container whose id is unknown.
 	create, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
 	defer cancel()
-	made, err := e.c.ContainerCreate(create, cfg, hc, nc, nil, s.Name)
+	made, err := e.c.ContainerCreate(create, cfg, hc, nil, nil, s.Name)
 	if cerrdefs.IsConflict(err) {
 		return "", fmt.Errorf("make the sandbox: %w", runtime.ErrConflict)
 	}
