@@ -77,14 +77,14 @@ func TestHostileGuest(t *testing.T) {
 			}
 			protocols := &http.Protocols{}
 			protocols.SetUnencryptedHTTP2(true)
-			l, err := net.Listen("tcp", "127.0.0.1:0")
+			l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)
 			}
 			s := &http.Server{Handler: mux, Protocols: protocols}
 			go func() { _ = s.Serve(l) }()
 			defer s.Close()
-			conn, err := net.Dial("tcp", l.Addr().String())
+			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
 			if err != nil {
 				t.Fatal(err)
 			}

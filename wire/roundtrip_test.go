@@ -41,7 +41,7 @@ func newGuest(t *testing.T, change func(*serve.Config)) *guest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "w") // a socket's path is short
+	dir, err := os.MkdirTemp("", "w") //nolint:usetesting // a socket's path is short, a test's folder is not
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func newGuest(t *testing.T, change func(*serve.Config)) *guest {
 		change(&c)
 	}
 	g := &guest{filepath.Join(dir, "s"), make(chan error, 1)}
-	l, err := net.Listen("unix", g.socket)
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", g.socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func newGuest(t *testing.T, change func(*serve.Config)) *guest {
 
 func (g *guest) client(t *testing.T) *wireclient.Client {
 	t.Helper()
-	conn, err := net.Dial("unix", g.socket)
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "unix", g.socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,8 @@ func TestCommands(t *testing.T) {
 	}{
 		"input, folder, variable, both streams, code": {
 			wire.Command{Argv: []string{"sh", "-c", `cat; pwd; echo $A; echo e >&2; exit 7`}, Dir: "/tmp", Env: []string{"A=b"}},
-			"hi\n", outcome{"hi\n/tmp\nb\n", "e\n", wire.Exit{Code: 7}},
+			"hi\n",
+			outcome{"hi\n/tmp\nb\n", "e\n", wire.Exit{Code: 7}},
 		},
 		"no input":        {sh("cat; echo end"), "", outcome{"end\n", "", wire.Exit{}}},
 		"input not read":  {sh("exit 3"), strings.Repeat("x", 1<<20), outcome{"", "", wire.Exit{Code: 3}}},
@@ -352,7 +353,7 @@ func TestInputAndSignal(t *testing.T) {
 func TestDial(t *testing.T) {
 	t.Parallel()
 	c := newGuest(t, nil).client(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

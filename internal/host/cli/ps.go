@@ -96,10 +96,8 @@ func (o *psOptions) do(ctx context.Context, a *App) error {
 	}
 	if engineErr != nil {
 		fmt.Fprintln(a.Stderr, "warning: "+text.Clean(engineErr.Error()))
-	} else if a.Sandboxes != nil {
-		if err := a.tellSandboxes(ctx); err != nil {
-			fmt.Fprintln(a.Stderr, "warning: "+text.Clean(err.Error()))
-		}
+	} else {
+		a.tellSandboxes(ctx)
 	}
 	if len(rows) == 0 {
 		fmt.Fprintln(a.Stdout, "no tasks yet: `sandbox-agent create --help` tells how to start one")

@@ -45,13 +45,17 @@ func (a *App) listSandboxes(ctx context.Context, asJSON bool) error {
 }
 
 // tellSandboxes lists sandboxes without a task above something else, if there are any.
-func (a *App) tellSandboxes(ctx context.Context) error {
-	all, err := a.allSandboxes(ctx)
-	if err != nil || len(all) == 0 {
-		return err
+func (a *App) tellSandboxes(ctx context.Context) {
+	if a.Sandboxes == nil {
+		return
 	}
-	defer fmt.Fprintln(a.Stdout)
-	return a.printSandboxes(all)
+	all, err := a.allSandboxes(ctx)
+	if err != nil {
+		fmt.Fprintln(a.Stderr, "warning: "+text.Clean(err.Error()))
+	}
+	if len(all) > 0 && a.printSandboxes(all) == nil {
+		fmt.Fprintln(a.Stdout)
+	}
 }
 
 func (a *App) allSandboxes(ctx context.Context) ([]sandbox.Info, error) {
@@ -208,7 +212,7 @@ func newDownCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "down NAME... | --all", Short: "Remove sandboxes without a task, with their files",
 		Example: "  sandbox-agent down dev\n  sandbox-agent down --all",
-		Args: func(cmd *cobra.Command, args []string) error {
+		Args: func(_ *cobra.Command, args []string) error {
 			if (len(args) > 0) != o.all {
 				return nil
 			}
