@@ -3,13 +3,17 @@
 package e2e
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -153,6 +157,71 @@ func TestSandboxBackground(t *testing.T) {
 	}
 }
 
+// A port of a sandbox without a network is served on this machine's loopback, also when nothing has listened there yet.
+func TestSandboxPorts(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	name := u.sandbox("ports", "--network", "none", "--image", redisImage)
+	s := u.start("", "ports", name, "--json", "6379")
+	s.waitFor("127.0.0.1:")
+	var rows []struct {
+		Port  int
+		Local string
+	}
+	for json.Unmarshal([]byte(s.out.String()), &rows) != nil { // the rest of it is on its way; go test's own deadline ends the wait
+		time.Sleep(10 * time.Millisecond)
+	}
+	if len(rows) != 1 || rows[0].Port != 6379 {
+		t.Fatalf("%+v", rows)
+	}
+	ping := func() string {
+		conn, err := net.Dial("tcp", rows[0].Local)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
+			return ""
+		}
+		line, _ := bufio.NewReader(conn).ReadString('\n') // an error is an empty line
+		return line
+	}
+	if got := ping(); got != "" {
+		t.Errorf("before anything listens: %q", got)
+	}
+	if c := u.run("", "exec", name, "--background", "--", "redis-server", "--save", "", "--bind", "127.0.0.1"); c.code != 0 {
+		t.Fatalf("exit code %d", c.code)
+	}
+	for until := time.Now().Add(time.Minute); ping() != "+PONG\r\n"; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatal("no answer")
+		}
+	}
+	if c := u.run("", "ports", name, "--json"); !strings.Contains(c.stdout, "6379") {
+		t.Errorf("listening: %s", c.stdout)
+	}
+	taken := strings.TrimPrefix(rows[0].Local, "127.0.0.1:")
+	for _, row := range []struct{ port string }{{"0"}, {"65536"}, {"x"}, {"80:0"}, {"80:" + taken}} {
+		if c := u.run("", "ports", name, row.port); c.code != workorder.ExitUsage {
+			t.Errorf("%s: exit code %d", row.port, c.code)
+		}
+	}
+	s.Signal(syscall.SIGINT)
+	if c := s.wait(); c.code != 130 {
+		t.Errorf("exit code %d", c.code)
+	}
+	if conn, err := net.Dial("tcp", rows[0].Local); err == nil {
+		conn.Close()
+		t.Error("the port is still served")
+	}
+	if c := u.run("", "stop", name); c.code != 0 {
+		t.Errorf("stop: exit code %d", c.code)
+	}
+	if got, code := u.exec(name, "", "--", "redis-cli", "ping"); code == 0 {
+		t.Errorf("a server outlived the stop: %q", got.Stdout)
+	}
+}
+
 // One clear error each, with nothing made.
 func TestSandboxBadInput(t *testing.T) {
 	t.Parallel()
@@ -251,6 +320,7 @@ func TestSandboxProgram(t *testing.T) {
 		"main.go": `package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"log"

@@ -13,7 +13,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"regexp"
 	"slices"
@@ -338,6 +337,9 @@ func (e *kindError) Unwrap() []error { return []error{e.kind, e.err} }
 
 var validName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
+// ValidName reports whether a sandbox can have the name.
+func ValidName(name string) bool { return validName.MatchString(name) }
+
 // architecture is the machine's as Go names it.
 func architecture(engine string) string {
 	switch engine {
@@ -348,5 +350,3 @@ func architecture(engine string) string {
 	}
 	return engine
 }
-
-var _ io.Closer = (*Manager)(nil)

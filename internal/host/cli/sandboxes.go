@@ -92,6 +92,8 @@ func sandboxError(err error) error {
 		return fault.New(workorder.ExitNotFound, err, "`sandbox-agent ps` lists sandboxes, `docker images` the engine's images")
 	case errors.Is(err, sandbox.ErrSpec), errors.Is(err, sandbox.ErrUnsupported):
 		return fault.New(workorder.ExitInvalid, err, "")
+	case errors.Is(err, sandbox.ErrPort):
+		return fault.New(workorder.ExitUsage, err, "take another port, or none for any that is free")
 	case errors.Is(err, sandbox.ErrUnavailable):
 		return fault.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
 	}
