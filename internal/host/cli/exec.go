@@ -33,7 +33,7 @@ type execOptions struct {
 func newExecCmd(a *App) *cobra.Command {
 	o := &execOptions{}
 	cmd := &cobra.Command{
-		Use: "exec NAME -- COMMAND...", Short: "Run a command in a sandbox without a task",
+		Use: "exec SANDBOX -- COMMAND...", Short: "Run a command in a sandbox without a task",
 		Long: `Runs a command in a sandbox that ` + "`sandbox-agent up`" + ` has made, and ends with its exit code; 124 means that
 --timeout was over, 125 that the command's end is not known. Standard input goes in where it is no
 terminal, or with -i. Interrupted, it ends the command and everything that the command started. With --background it prints an id and leaves: ` + "`sandbox-agent attach`" + `
@@ -246,7 +246,7 @@ type attachOptions struct{ from int64 }
 func newAttachCmd(a *App) *cobra.Command {
 	o := &attachOptions{}
 	cmd := &cobra.Command{
-		Use: "attach NAME [ID]", Short: "Show what a command in a sandbox's background prints",
+		Use: "attach SANDBOX [ID]", Short: "Show what a command in a sandbox's background prints",
 		Long: `Shows what a command prints that ` + "`exec --background`" + ` has started, from its beginning, until it ends, and ends
 with its exit code. An interrupt ends only the showing. Without an id it is the last one; an id can be shortened. The sandbox keeps the last 8 MB of
 each command's output.`,

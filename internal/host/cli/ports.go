@@ -20,7 +20,7 @@ type portsOptions struct{ json bool }
 func newPortsCmd(a *App) *cobra.Command {
 	o := &portsOptions{}
 	cmd := &cobra.Command{
-		Use: "ports NAME [PORT[:LOCAL]...]", Short: "List what listens in a sandbox without a task, or serve it on this machine",
+		Use: "ports SANDBOX [PORT[:LOCAL]...]", Short: "List what listens in a sandbox without a task, or serve it on this machine",
 		Long: `Lists what listens in a sandbox. With ports it serves these on this machine's loopback until it is interrupted, at
 a free port or at the one that follows the colon: whatever the sandbox's network is, and also what will listen
 only later.`,

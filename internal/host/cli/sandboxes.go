@@ -112,7 +112,7 @@ type upOptions struct {
 func newUpCmd(a *App) *cobra.Command {
 	o := &upOptions{}
 	cmd := &cobra.Command{
-		Use: "up NAME --image IMAGE", Short: "Make a sandbox without a task, to run commands in",
+		Use: "up SANDBOX --image IMAGE", Short: "Make a sandbox without a task, to run commands in",
 		Long: `Makes a sandbox from any image of the engine; ` + "`sandbox-agent exec`" + ` runs commands in it until ` + "`sandbox-agent down`" + `
 removes it. The image needs nothing of ours. Commands run as the image's user, with few capabilities and
 without new privileges; nothing of this machine is in it.
@@ -212,7 +212,7 @@ type downOptions struct{ all bool }
 func newDownCmd(a *App) *cobra.Command {
 	o := &downOptions{}
 	cmd := &cobra.Command{
-		Use: "down NAME... | --all", Short: "Remove sandboxes without a task, with their files",
+		Use: "down SANDBOX... | --all", Short: "Remove sandboxes without a task, with their files",
 		Example: "  sandbox-agent down dev\n  sandbox-agent down --all",
 		Args: func(_ *cobra.Command, args []string) error {
 			if (len(args) > 0) != o.all {
