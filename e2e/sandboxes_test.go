@@ -83,6 +83,16 @@ func TestSandbox(t *testing.T) {
 	if left := processes(); left != "" {
 		t.Errorf("left after the timeout: %s", left)
 	}
+	// The command of a caller that is killed ends, as does what it started.
+	s := u.start("", "exec", name, "--", "sh", "-c", "setsid sleep 986 & echo begun; sleep 986")
+	s.waitFor("begun")
+	s.Signal(syscall.SIGKILL)
+	s.wait()
+	for until := time.Now().Add(time.Minute); processes() != ""; time.Sleep(200 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("left of a killed caller: %s", processes())
+		}
+	}
 	if got, code := u.exec(name, "", "--timeout", "5s", "--", "sh", "-c", "cp /bin/sh /tmp/bomb; echo '/tmp/bomb /tmp/b & /tmp/bomb /tmp/b & wait' >/tmp/b; /tmp/bomb /tmp/b & while :; do wait; done"); code != 124 || !got.TimedOut {
 		t.Errorf("fork bomb: %+v, exit code %d", got.ExitCode, code)
 	}
@@ -320,7 +330,6 @@ func TestSandboxProgram(t *testing.T) {
 		"main.go": `package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"log"
