@@ -87,15 +87,16 @@ func (sb *Sandbox) Start(ctx context.Context, c Command) (*Process, error) {
 	if err := what.Check(); err != nil {
 		return nil, fmt.Errorf("command is %w: %w", ErrSpec, err)
 	}
-	client, err := sb.client(ctx)
+	var p *Process
+	err := sb.use(ctx, func(client *wireclient.Client) error {
+		started, err := client.Start(ctx, what, c.Stdin)
+		p = &Process{client, started}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	p, err := client.Start(ctx, what, c.Stdin)
-	if err != nil {
-		return nil, public(err)
-	}
-	return &Process{client, p}, nil
+	return p, nil
 }
 
 // timeout in milliseconds; one that is shorter is not none.
@@ -109,26 +110,27 @@ func timeout(d time.Duration) int64 {
 // Attach is a command's output from an offset in bytes on, and whatever comes after it: of one that runs, or of one of the background that
 // has ended. id may be the beginning of one.
 func (sb *Sandbox) Attach(ctx context.Context, id string, from int64) (*Process, error) {
-	client, err := sb.client(ctx)
+	var p *Process
+	err := sb.use(ctx, func(client *wireclient.Client) error {
+		attached, err := client.Attach(ctx, id, from)
+		p = &Process{client, attached}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	p, err := client.Attach(ctx, id, from)
-	if err != nil {
-		return nil, public(err)
-	}
-	return &Process{client, p}, nil
+	return p, nil
 }
 
 // Commands are those that run, and the last of the background that have ended, oldest first.
 func (sb *Sandbox) Commands(ctx context.Context) ([]CommandInfo, error) {
-	client, err := sb.client(ctx)
+	var list []wire.Execution
+	err := sb.use(ctx, func(client *wireclient.Client) (err error) {
+		list, err = client.List(ctx)
+		return err
+	})
 	if err != nil {
 		return nil, err
-	}
-	list, err := client.List(ctx)
-	if err != nil {
-		return nil, public(err)
 	}
 	all := make([]CommandInfo, 0, len(list))
 	for _, e := range list {
@@ -155,12 +157,12 @@ type CommandInfo struct {
 // Dial connects to a port (tcp, host:port) or a socket (unix, path) in the sandbox, whatever its network. ctx bounds the attempt, not the connection,
 // which has no deadlines.
 func (sb *Sandbox) Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	client, err := sb.client(ctx)
-	if err != nil {
-		return nil, err
-	}
-	conn, err := client.Dial(ctx, network, address)
-	return conn, public(err)
+	var conn net.Conn
+	err := sb.use(ctx, func(client *wireclient.Client) (err error) {
+		conn, err = client.Dial(ctx, network, address)
+		return err
+	})
+	return conn, err
 }
 
 // Process is a command that was started, or attached to.

@@ -9,6 +9,9 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
+	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
 // Port is what listens in a sandbox.
@@ -19,13 +22,13 @@ type Port struct {
 
 // Ports is what listens in the sandbox.
 func (sb *Sandbox) Ports(ctx context.Context) ([]Port, error) {
-	client, err := sb.client(ctx)
+	var list []wire.Port
+	err := sb.use(ctx, func(client *wireclient.Client) (err error) {
+		list, err = client.Ports(ctx)
+		return err
+	})
 	if err != nil {
 		return nil, err
-	}
-	list, err := client.Ports(ctx)
-	if err != nil {
-		return nil, public(err)
 	}
 	all := make([]Port, 0, len(list))
 	for _, p := range list {

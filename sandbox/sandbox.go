@@ -244,7 +244,7 @@ func (sb *Sandbox) drop() {
 func (sb *Sandbox) client(ctx context.Context) (*wireclient.Client, error) {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
-	if sb.c != nil && !sb.c.Lost() {
+	if sb.c != nil {
 		return sb.c, nil
 	}
 	if sb.spec.Lifetime != Session {
@@ -264,6 +264,27 @@ func (sb *Sandbox) client(ctx context.Context) (*wireclient.Client, error) {
 	return c, nil
 }
 
+// use calls f with the connection, and again with a new one where that had ended before f's request was sent.
+func (sb *Sandbox) use(ctx context.Context, f func(*wireclient.Client) error) error {
+	c, err := sb.client(ctx)
+	if err != nil {
+		return err
+	}
+	if err = f(c); !errors.Is(err, wireclient.ErrUnsent) {
+		return public(err)
+	}
+	sb.mu.Lock()
+	if sb.c == c { // nobody else has made a new one
+		_ = c.Close()
+		sb.c = nil
+	}
+	sb.mu.Unlock()
+	if c, err = sb.client(ctx); err != nil {
+		return err
+	}
+	return public(f(c))
+}
+
 // live gives signs of life until drop.
 func (sb *Sandbox) live(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -281,9 +302,7 @@ func (sb *Sandbox) live(ctx context.Context) {
 			case <-tick.C:
 			}
 			one, cancel := context.WithTimeout(ctx, signEvery)
-			if c, err := sb.client(one); err == nil {
-				_ = c.Alive(one)
-			}
+			_ = sb.use(one, func(c *wireclient.Client) error { return c.Alive(one) })
 			cancel()
 		}
 	}()

@@ -37,6 +37,8 @@ const (
 var (
 	// ErrLost means that the stream to the guest has ended. What runs in the sandbox may run on.
 	ErrLost = errors.New("the connection to the sandbox was lost")
+	// ErrUnsent means that the stream had ended before a request was sent, so that it can be sent again over another one. Such an error holds ErrLost, too.
+	ErrUnsent = fmt.Errorf("%w before", ErrLost)
 	// ErrVersion means that the guest is of another version.
 	ErrVersion = errors.New("the sandbox is of another version")
 )
@@ -47,7 +49,6 @@ type Client struct {
 	conn  net.Conn
 	http  *http.Client
 	hello wire.Hello
-	lost  atomic.Bool
 }
 
 // New says hello over the stream, which the client closes: at once after an error.
@@ -64,7 +65,7 @@ func New(ctx context.Context, stream io.ReadWriteCloser) (*Client, error) {
 			Protocols: protocols,
 			DialContext: func(context.Context, string, string) (net.Conn, error) {
 				if taken.Swap(true) {
-					return nil, ErrLost // there is one stream, and it has ended
+					return nil, ErrUnsent // there is one stream, and it has ended
 				}
 				return conn, nil
 			},
@@ -93,9 +94,6 @@ func New(ctx context.Context, stream io.ReadWriteCloser) (*Client, error) {
 // Hello is what the guest said of itself.
 func (c *Client) Hello() wire.Hello { return c.hello }
 
-// Lost reports whether the stream has ended: a new one is needed.
-func (c *Client) Lost() bool { return c.lost.Load() }
-
 // Close ends the stream, and with it the commands of this client that are not of the background.
 func (c *Client) Close() error {
 	c.http.CloseIdleConnections() // which may close it
@@ -120,7 +118,6 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		c.lost.Store(true)
 		return nil, fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	if answer.StatusCode != http.StatusOK {

@@ -1,0 +1,114 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/serve"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "reap" {
+		os.Exit(reap.Main(context.Background()))
+	}
+	os.Exit(m.Run())
+}
+
+// here is an engine whose one sandbox is this machine.
+type here struct {
+	runtime.Runtime
+	socket string
+	mu     sync.Mutex
+	open   []net.Conn
+	starts int
+}
+
+func (h *here) Close() error { return nil }
+
+func (h *here) Stand(context.Context, runtime.StandSpec) (string, error) {
+	return "", errors.New("there is one already")
+}
+
+func (h *here) StartAgain(context.Context, string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.starts++
+	return nil
+}
+
+func (h *here) Stream(ctx context.Context, _ string) (io.ReadWriteCloser, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", h.socket)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.open = append(h.open, conn)
+	return conn, err
+}
+
+func (h *here) cut() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.open {
+		_ = c.Close()
+	}
+}
+
+// A connection that ended between two commands is made anew, with the second one's input whole; one that ends in the middle is an error.
+func TestReconnect(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "s") //nolint:usetesting // a socket's path is short, a test's folder is not
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	h := &here{socket: filepath.Join(dir, "s")}
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", h.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() {
+		served <- serve.New(serve.Config{Dir: dir, Env: os.Environ(), Self: self, Reap: []string{"reap"}, OOMKills: func() int { return 0 }}).Serve(ctx, l)
+	}()
+	defer func() { cancel(); <-served }()
+	sb := &Sandbox{m: &Manager{h}, id: "x", spec: Spec{Name: "here", Lifetime: Named}}
+	for range 3 {
+		r, err := sb.Run(t.Context(), Command{Argv: []string{"cat"}, Stdin: strings.NewReader("whole")})
+		if err != nil || string(r.Stdout) != "whole" {
+			t.Errorf("%q, %v", r.Stdout, err)
+		}
+		h.cut()
+	}
+	if h.starts != 3 {
+		t.Errorf("%d starts, want one for each connection", h.starts)
+	}
+	p, err := sb.Start(t.Context(), Command{Argv: []string{"sh", "-c", "echo begun; sleep 60"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w := io.Pipe()
+	go func() {
+		_, _ = r.Read(make([]byte, 6))
+		h.cut()
+		_, _ = io.Copy(io.Discard, r)
+	}()
+	if _, err := p.Wait(t.Context(), w, nil); !errors.Is(err, ErrLost) {
+		t.Errorf("cut in the middle: %v", err)
+	}
+	if err := sb.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
