@@ -185,7 +185,7 @@ func TestSandboxPorts(t *testing.T) {
 		t.Fatalf("%+v", rows)
 	}
 	ping := func() string {
-		conn, err := net.Dial("tcp", rows[0].Local)
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", rows[0].Local)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -220,7 +220,7 @@ func TestSandboxPorts(t *testing.T) {
 	if c := s.wait(); c.code != 130 {
 		t.Errorf("exit code %d", c.code)
 	}
-	if conn, err := net.Dial("tcp", rows[0].Local); err == nil {
+	if conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", rows[0].Local); err == nil {
 		conn.Close()
 		t.Error("the port is still served")
 	}

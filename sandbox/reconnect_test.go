@@ -83,7 +83,12 @@ func TestReconnect(t *testing.T) {
 	go func() {
 		served <- serve.New(serve.Config{Dir: dir, Env: os.Environ(), Self: self, Reap: []string{"reap"}, OOMKills: func() int { return 0 }}).Serve(ctx, l)
 	}()
-	defer func() { cancel(); <-served }()
+	defer func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
 	sb := &Sandbox{m: &Manager{h}, id: "x", spec: Spec{Name: "here", Lifetime: Named}}
 	for range 3 {
 		r, err := sb.Run(t.Context(), Command{Argv: []string{"cat"}, Stdin: strings.NewReader("whole")})
@@ -101,7 +106,7 @@ func TestReconnect(t *testing.T) {
 	}
 	r, w := io.Pipe()
 	go func() {
-		_, _ = r.Read(make([]byte, 6))
+		_, _ = io.ReadFull(r, make([]byte, len("begun\n")))
 		h.cut()
 		_, _ = io.Copy(io.Discard, r)
 	}()
