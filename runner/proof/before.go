@@ -6,15 +6,21 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/testreport"
 	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
+// KnownAge is how long a proof takes what is known of a base for its runs: a certificate that ends, or a test that knows the date, makes
+// another outcome of the same commit.
+const KnownAge = 7 * 24 * time.Hour
+
 // Known is what the checks gave on a commit before any code of a task could run. A proof takes it for base's runs.
 type Known struct {
 	Commit string       `json:"commit"`
+	Made   time.Time    `json:"made"` // before the first check
 	Bounds Bounds       `json:"bounds"`
 	Checks []KnownCheck `json:"checks"`
 }
@@ -76,7 +82,7 @@ func Before(ctx context.Context, c Config, commit string) *Known {
 	s.root = root
 	s.before = r.lookAround(s)
 	s.settled = s.before
-	known := &Known{Commit: commit, Bounds: boundsOf(c.Order)}
+	known := &Known{Commit: commit, Made: time.Now().UTC(), Bounds: boundsOf(c.Order)}
 	for i, one := range r.checks {
 		one.skip = false // this is the work tree
 		r.check(ctx, s, one, len(r.checks)-1-i, "")
@@ -101,10 +107,16 @@ func (r *notes) known(c *check) KnownCheck {
 	return k
 }
 
-// know takes base's runs from before the task, if they are of the same checks on the same commit, within the same bounds. Pages have to be
-// looked at anew.
+// young reports that the checks ran a short time ago, by a clock that was not set back since.
+func (k *Known) young(now time.Time) bool {
+	age := now.Sub(k.Made)
+	return age >= 0 && age < KnownAge
+}
+
+// know takes base's runs from before the task, if they are of the same checks on the same commit, within the same bounds, and not old. Pages
+// have to be looked at anew.
 func (r *run) know() bool {
-	if r.Known == nil || r.Known.Commit != r.base.commit || !r.Known.Bounds.equal(boundsOf(r.Order)) || r.Visit != nil || len(r.Known.Checks) != len(r.checks) {
+	if r.Known == nil || !r.Known.young(time.Now()) || r.Known.Commit != r.base.commit || !r.Known.Bounds.equal(boundsOf(r.Order)) || r.Visit != nil || len(r.Known.Checks) != len(r.checks) {
 		return false
 	}
 	for i, c := range r.checks {

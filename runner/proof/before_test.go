@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/runner/proof"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -36,6 +37,7 @@ func TestKnownBase(t *testing.T) {
 		t.Errorf("before: %q", got)
 	}
 	head := b.commit(map[string]string{"f": "2\n"})
+	known.Made = known.Made.Add(time.Hour - proof.KnownAge) // an earlier box's
 	b.Known = known
 	if err := os.RemoveAll(filepath.Join(b.OutDir, workorder.LogsDir)); err != nil { // another box's
 		t.Fatal(err)
@@ -63,6 +65,10 @@ func TestKnownBase(t *testing.T) {
 		"a rule more":     func(k *proof.Known) { k.Bounds.Network.Allow = []string{"example.org"} },
 		"other limits":    func(k *proof.Known) { k.Bounds.Limits.MemoryBytes = 1 << 30 },
 		"another secret":  func(k *proof.Known) { k.Bounds.Secrets = []string{"TOKEN"} },
+		// A test may fail from some day on.
+		"an old one":           func(k *proof.Known) { k.Made = time.Now().Add(-proof.KnownAge) },
+		"one without a time":   func(k *proof.Known) { k.Made = time.Time{} },
+		"one of a later clock": func(k *proof.Known) { k.Made = time.Now().Add(time.Hour) },
 	} {
 		other := *known
 		other.Checks = append([]proof.KnownCheck{}, known.Checks...)

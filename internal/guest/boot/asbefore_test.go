@@ -31,14 +31,16 @@ func TestFailsAsBefore(t *testing.T) {
 		change func(*workorder.CheckProof, *workorder.Order)
 		want   workorder.Status
 	}{
-		"as before":      {func(*workorder.CheckProof, *workorder.Order) {}, workorder.StatusSuccess},
-		"one is mended":  {func(c *workorder.CheckProof, _ *workorder.Order) { c.Base, c.Counts = red(3), counts(workorder.Fixed) }, workorder.StatusSuccess},
-		"strict":         {func(_ *workorder.CheckProof, o *workorder.Order) { o.Strict = true }, workorder.StatusFailed},
-		"one breaks":     {func(c *workorder.CheckProof, _ *workorder.Order) { c.Counts = counts(workorder.Broken) }, workorder.StatusFailed},
-		"a new one":      {func(c *workorder.CheckProof, _ *workorder.Order) { c.Counts = counts(workorder.NewFails) }, workorder.StatusFailed},
-		"one is gone":    {func(c *workorder.CheckProof, _ *workorder.Order) { c.Counts = counts(workorder.Gone) }, workorder.StatusFailed},
-		"one is skipped": {func(c *workorder.CheckProof, _ *workorder.Order) { c.Counts = counts(workorder.NowSkipped) }, workorder.StatusFailed},
-		"no report":      {func(c *workorder.CheckProof, _ *workorder.Order) { c.Head = &workorder.CheckRun{ExitCode: 1} }, workorder.StatusFailed},
+		"as before":           {func(*workorder.CheckProof, *workorder.Order) {}, workorder.StatusSuccess},
+		"one is mended":       {func(c *workorder.CheckProof, _ *workorder.Order) { c.Base, c.Counts = red(3), counts(workorder.Fixed) }, workorder.StatusSuccess},
+		"strict":              {func(_ *workorder.CheckProof, o *workorder.Order) { o.Strict = true }, workorder.StatusFailed},
+		"one breaks":          {func(c *workorder.CheckProof, _ *workorder.Order) { c.Counts = counts(workorder.Broken) }, workorder.StatusFailed},
+		"a new one":           {func(c *workorder.CheckProof, _ *workorder.Order) { c.Counts = counts(workorder.NewFails) }, workorder.StatusFailed},
+		"one is gone":         {func(c *workorder.CheckProof, _ *workorder.Order) { c.Counts = counts(workorder.Gone) }, workorder.StatusFailed},
+		"one is skipped":      {func(c *workorder.CheckProof, _ *workorder.Order) { c.Counts = counts(workorder.NowSkipped) }, workorder.StatusFailed},
+		"one is flaky":        {func(c *workorder.CheckProof, _ *workorder.Order) { c.Counts = counts(workorder.Flaky) }, workorder.StatusFailed},
+		"one is not compared": {func(c *workorder.CheckProof, _ *workorder.Order) { c.Counts = counts(workorder.NotCompared) }, workorder.StatusFailed},
+		"no report":           {func(c *workorder.CheckProof, _ *workorder.Order) { c.Head = &workorder.CheckRun{ExitCode: 1} }, workorder.StatusFailed},
 		"green before": {func(c *workorder.CheckProof, _ *workorder.Order) {
 			c.Base = &workorder.CheckRun{Passed: true, Tests: c.Base.Tests}
 		}, workorder.StatusFailed},

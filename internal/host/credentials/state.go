@@ -1,18 +1,16 @@
 package credentials
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"os"
+	"strconv"
 	"strings"
 
-	"github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/config"
-	"github.com/go-git/go-git/v5/plumbing"
-	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/plumbing/transport"
-	"github.com/go-git/go-git/v5/storage/memory"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -35,7 +33,7 @@ func (f *Finder) TaskRefs(ctx context.Context, remote, taskID string, cred *work
 	return names, nil
 }
 
-// State reads the task's state from a remote that has one, in memory.
+// State reads the task's state from a remote that has one. It lies in a temporary folder meanwhile.
 func (f *Finder) State(ctx context.Context, remote, taskID string, cred *workorder.GitCredential) (*workorder.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -46,51 +44,32 @@ func (f *Finder) State(ctx context.Context, remote, taskID string, cred *workord
 	return workorder.DecodeState(b, taskID)
 }
 
-func fetchState(ctx context.Context, remote, ref string, cred *workorder.GitCredential) ([]byte, error) {
+// maxStateDir bounds what a fetched state takes on the disk, in bytes: the pack, its index and the folder around them.
+const maxStateDir = 2 * workorder.MaxState
+
+func fetchState(ctx context.Context, remote, ref string, cred *workorder.GitCredential) (b []byte, err error) {
 	auth, err := authMethod(remote, cred)
 	if err != nil {
 		return nil, err
 	}
-	// The library ignores the context in an SSH handshake, as in list.
-	done := make(chan error, 1)
-	st := memory.NewStorage()
-	go func() {
-		r := git.NewRemote(st, &config.RemoteConfig{Name: "origin", URLs: []string{remote}})
-		done <- r.FetchContext(ctx, &git.FetchOptions{
-			RefSpecs: []config.RefSpec{config.RefSpec("+" + ref + ":" + ref)}, Depth: 1, Auth: auth, Tags: git.NoTags,
-		})
-	}()
-	select {
-	case err = <-done:
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
+	dir, err := os.MkdirTemp("", "sandbox-agent-state-")
 	if err != nil {
 		return nil, err
 	}
-	tip, err := st.Reference(plumbing.ReferenceName(ref))
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := fetch(ctx, remote, auth, config.RefSpec("+"+ref+":"+ref), dir, maxStateDir); err != nil {
+		return nil, err
+	}
+	repo, file := bare(dir), ref+":"+workorder.StateFile
+	said, err := repo.Output(ctx, "cat-file", "-s", file)
 	if err != nil {
 		return nil, err
 	}
-	commit, err := object.GetCommit(st, tip.Hash())
-	if err != nil {
-		return nil, err
+	if n, err := strconv.ParseInt(strings.TrimSpace(string(said)), 10, 64); err != nil || n > workorder.MaxState {
+		return nil, fmt.Errorf("it has %s bytes, more than %d", strings.TrimSpace(string(said)), workorder.MaxState)
 	}
-	file, err := commit.File(workorder.StateFile)
-	if err != nil {
-		return nil, err
-	}
-	if file.Size > workorder.MaxState {
-		return nil, fmt.Errorf("it has %d bytes, more than %d", file.Size, workorder.MaxState)
-	}
-	r, err := file.Reader()
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	var b strings.Builder
-	if _, err := io.Copy(&b, r); err != nil {
-		return nil, err
-	}
-	return []byte(b.String()), nil
+	// Output is for less than a state may have.
+	var content bytes.Buffer
+	_, err = repo.Stream(ctx, strings.NewReader(""), &content, unpackGrace, "cat-file", "blob", file)
+	return content.Bytes(), err
 }

@@ -18,6 +18,7 @@ func TestTaskState(t *testing.T) {
 	srv := gittest.New(t, "tok")
 	url := srv.Create(t, "r.git", nil)
 	bare := filepath.Join(srv.Root, "r.git")
+	gittest.Git(t, bare, "config", "core.compression", "0") // what is large is so on its way, too
 	cred := &workorder.GitCredential{Username: "u", Token: "tok"}
 	f := credentials.New(func(string) string { return "" })
 	if refs, err := f.TaskRefs(t.Context(), url, id, cred); err != nil || len(refs) > 0 {
@@ -26,10 +27,15 @@ func TestTaskState(t *testing.T) {
 	for _, b := range []string{"agent/" + id, "agent/" + id + "-x", "agent/" + id + "5", "agent/T-A1B2C3D5-x"} {
 		gittest.Git(t, bare, "branch", b, "main")
 	}
-	put := func(content string) {
+	put := func(content string, beside int) {
+		t.Helper()
 		work := t.TempDir()
 		gittest.Git(t, work, "init", "-q")
+		gittest.Git(t, work, "config", "core.compression", "0")
 		if err := os.WriteFile(filepath.Join(work, workorder.StateFile), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(work, "more"), make([]byte, beside), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		gittest.Git(t, work, "add", "-A")
@@ -41,7 +47,7 @@ func TestTaskState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(string(b))
+	put(string(b), 0)
 	refs, err := f.TaskRefs(t.Context(), url, id, cred)
 	slices.Sort(refs)
 	if want := []string{"refs/heads/agent/" + id, "refs/heads/agent/" + id + "-x", workorder.StateRef(id)}; err != nil || !slices.Equal(refs, want) {
@@ -51,7 +57,15 @@ func TestTaskState(t *testing.T) {
 	if err != nil || got.Task != want.Task || got.Last().ID != want.Last().ID {
 		t.Errorf("%+v, %v", got, err)
 	}
-	put("{}")
+	put(string(b), 1<<20)
+	if _, err := f.State(t.Context(), url, id, cred); err != nil {
+		t.Errorf("with a file beside it: %v", err)
+	}
+	put(string(b), 2*workorder.MaxState)
+	if _, err := f.State(t.Context(), url, id, cred); err == nil {
+		t.Error("a state with more beside it than any has was read")
+	}
+	put("{}", 0)
 	if _, err := f.State(t.Context(), url, id, cred); err == nil {
 		t.Error("a state of nothing was read")
 	}

@@ -2,7 +2,6 @@ package credentials
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/config"
+	"github.com/go-git/go-git/v5/plumbing/transport"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -18,14 +18,13 @@ import (
 const (
 	// tipTimeout bounds fetching one commit, of which a large repository's is some hundred megabytes.
 	tipTimeout = 3 * time.Minute
-	// maxTip bounds what it takes on the disk, in bytes, looked at every tipPoll.
-	maxTip  = 1 << 30
-	tipPoll = 200 * time.Millisecond
-	// tipGrace is longer than git has for its end. The library may never come back from a server that does not answer.
-	tipGrace = unpackGrace + time.Second
+	// maxTip bounds what it takes on the disk, in bytes.
+	maxTip = 1 << 30
+	// fetchPoll is how often the disk is looked at meanwhile.
+	fetchPoll = 200 * time.Millisecond
+	// fetchGrace is longer than git has for its end. The library may never come back from a server that does not answer.
+	fetchGrace = unpackGrace + time.Second
 )
-
-var errLargeTip = errors.New("its files are larger than 1 GB")
 
 // Tip fetches the last commit of the remote's branch (its default one if empty), without history, into a new bare repository in an
 // empty folder, with the credential for that host. It returns the commit's name there.
@@ -41,10 +40,6 @@ func (f *Finder) Tip(ctx context.Context, remote, branch, dir string) (ref strin
 	if err != nil {
 		return "", fault.New(workorder.ExitGit, fmt.Errorf("open remote %s: %w", Redacted(remote), err), "")
 	}
-	repo, err := git.PlainInit(dir, true)
-	if err != nil {
-		return "", fmt.Errorf("fetch %s: %w", Redacted(remote), err)
-	}
 	ref = "refs/heads/base"
 	from := "HEAD"
 	if branch != "" {
@@ -52,26 +47,45 @@ func (f *Finder) Tip(ctx context.Context, remote, branch, dir string) (ref strin
 	}
 	timed, cancel := context.WithTimeout(ctx, tipTimeout)
 	defer cancel()
-	bounded, stop := context.WithCancelCause(timed)
-	defer stop(nil)
-	done := make(chan error, 1) // the library does not always come back, see list
-	go func() {
-		// The remote is nowhere written: its URL may hold a credential.
-		r := git.NewRemote(&unpacked{Storer: repo.Storer, ctx: bounded, dir: dir}, &config.RemoteConfig{Name: "origin", URLs: []string{remote}})
-		done <- r.FetchContext(bounded, &git.FetchOptions{Auth: auth, Depth: 1, Tags: git.NoTags, RefSpecs: []config.RefSpec{config.RefSpec("+" + from + ":" + ref)}})
-	}()
-	err = wait(bounded, done, func() {
-		if size(dir) > maxTip {
-			stop(errLargeTip)
-		}
-	})
-	if err != nil {
+	if err := fetch(timed, remote, auth, config.RefSpec("+"+from+":"+ref), dir, maxTip); err != nil {
 		return "", fault.New(workorder.ExitGit, fmt.Errorf("fetch the files of %s: %w", Redacted(remote), err), "clone it and run there, or write a project file: `sandbox-agent create --project FILE`")
 	}
 	return ref, nil
 }
 
-// wait returns what comes from done, or why ctx ended before, and looks in the meantime. A fetch that is stopped has tipGrace to end:
+// fetch brings what a refspec names from the remote, without history, into a new bare repository in an empty folder. The folder may take most
+// bytes; no pack is held in memory.
+func fetch(ctx context.Context, remote string, auth transport.AuthMethod, spec config.RefSpec, dir string, most int64) error {
+	repo, err := git.PlainInit(dir, true)
+	if err != nil {
+		return err
+	}
+	bounded, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	done := make(chan error, 1) // the library does not always come back, see list
+	go func() {
+		// The remote is nowhere written: its URL may hold a credential.
+		r := git.NewRemote(&unpacked{Storer: repo.Storer, ctx: bounded, dir: dir}, &config.RemoteConfig{Name: "origin", URLs: []string{remote}})
+		done <- r.FetchContext(bounded, &git.FetchOptions{Auth: auth, Depth: 1, Tags: git.NoTags, RefSpecs: []config.RefSpec{spec}})
+	}()
+	large := func() error {
+		if size(dir) > most {
+			return fmt.Errorf("it takes more than %d MB", most/1e6)
+		}
+		return nil
+	}
+	err = wait(bounded, done, func() {
+		if err := large(); err != nil {
+			stop(err)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return large() // it may have come between two looks
+}
+
+// wait returns what comes from done, or why ctx ended before, and looks in the meantime. A fetch that is stopped has fetchGrace to end:
 // until then it writes to a folder that its caller is about to remove.
 func wait(ctx context.Context, done <-chan error, look func()) error {
 	for {
@@ -84,10 +98,10 @@ func wait(ctx context.Context, done <-chan error, look func()) error {
 		case <-ctx.Done():
 			select {
 			case <-done: //nolint:errcheck // it ends because it was stopped
-			case <-time.After(tipGrace):
+			case <-time.After(fetchGrace):
 			}
 			return context.Cause(ctx)
-		case <-time.After(tipPoll):
+		case <-time.After(fetchPoll):
 			look()
 		}
 	}

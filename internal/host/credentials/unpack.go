@@ -14,6 +14,11 @@ import (
 // are passed through (core.bigFileThreshold), and only a chain of differences needs as much as it makes.
 const allocLimit = "256m"
 
+// bare is a repository of ours with what a remote sent.
+func bare(dir string) git.Repo {
+	return git.Repo{Dir: dir, Bare: true, Env: []string{"GIT_ALLOC_LIMIT=" + allocLimit}}
+}
+
 // unpackGrace is what git has to remove its files once it is stopped.
 const unpackGrace = 2 * time.Second
 
@@ -29,8 +34,7 @@ func (s *unpacked) PackfileWriter() (io.WriteCloser, error) {
 	r, w := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		repo := git.Repo{Dir: s.dir, Bare: true, Env: []string{"GIT_ALLOC_LIMIT=" + allocLimit}}
-		_, err := repo.Stream(s.ctx, r, io.Discard, unpackGrace, "-c", "pack.threads=1", "index-pack", "--stdin")
+		_, err := bare(s.dir).Stream(s.ctx, r, io.Discard, unpackGrace, "-c", "pack.threads=1", "index-pack", "--stdin")
 		r.CloseWithError(err) // what is written from now on fails with it
 		done <- err
 	}()

@@ -17,7 +17,11 @@ import (
 )
 
 // footprint is what a run makes on this machine before its box: of folders that were there before nothing else may go.
-type footprint struct{ parent, dir bool } // whether they are the run's own
+type footprint struct {
+	parent, dir bool // whether they are the run's own
+	// files are the names of those in the folder that are the run's own. Others may be of a task whose record is on another machine.
+	files []string
+}
 
 // before tells what of the output folder a run will make.
 func before(rec *store.Record) footprint {
@@ -25,7 +29,13 @@ func before(rec *store.Record) footprint {
 		_, err := os.Lstat(path)
 		return errors.Is(err, fs.ErrNotExist)
 	}
-	return footprint{parent: rec.Dir != "" && absent(filepath.Dir(rec.Dir)), dir: rec.Dir == "" || absent(rec.Dir)}
+	made := footprint{parent: rec.Dir != "" && absent(filepath.Dir(rec.Dir)), dir: rec.Dir == "" || absent(rec.Dir)}
+	for _, name := range []string{workorder.OrderFile, journal.OwnEvents} {
+		if absent(filepath.Join(rec.Dir, name)) {
+			made.files = append(made.files, name)
+		}
+	}
+	return made
 }
 
 // refused tells whether a first attempt ended because it may or can not have a box, and has none: what has to be mended is not in the
@@ -58,7 +68,7 @@ func (l *Launcher) forget(rec *store.Record, made footprint) error {
 	}
 	// Somebody's output lies there: only our files go.
 	var errs []error
-	for _, name := range []string{workorder.OrderFile, workorder.ResultFile, journal.OwnEvents} {
+	for _, name := range made.files {
 		if err := os.Remove(filepath.Join(rec.Dir, name)); !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}

@@ -5,10 +5,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/journal"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -50,6 +52,24 @@ func TestRefusedLeavesOthersAlone(t *testing.T) {
 	}
 	if list, err := f.Store.List(); err != nil || len(list) > 0 {
 		t.Errorf("tasks %v, %v", list, err)
+	}
+	// Files of the run's names that were there are somebody's, too: of a task whose record is on another machine.
+	theirs := []string{journal.OwnEvents, "mine", workorder.ResultFile, workorder.OrderFile}
+	for _, name := range theirs {
+		if err := os.WriteFile(filepath.Join(filepath.Dir(mine), name), []byte("{}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := f.Run(t.Context(), nil, j); fault.Code(err) != workorder.ExitBox {
+		t.Fatal(err)
+	}
+	var left []string
+	entries, err := os.ReadDir(filepath.Dir(mine))
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	if result, rerr := os.ReadFile(filepath.Join(filepath.Dir(mine), workorder.ResultFile)); errors.Join(err, rerr) != nil || !slices.Equal(left, theirs) || string(result) != "{}\n" {
+		t.Errorf("%q, %q, %v, %v", left, result, err, rerr)
 	}
 	// The id is free: the same command begins when what was wrong is mended.
 	f.fake.SetDown(false)

@@ -62,13 +62,15 @@ func (n Needs) tools() (all []string) {
 const unfinished = `LABEL ` + labelHash + `="" ` + labelPrepared + `="unfinished"`
 
 // dockerfile installs them with the program that would do it in a box. Packages are a layer of their own, which
-// stays in the engine's build cache where a tool cannot be had.
-func (n Needs) dockerfile(from imagetypes.InspectResponse) ([]byte, error) {
+// stays in the engine's build cache where a tool cannot be had. The build argument keeps it from another week's image: young counts
+// from the last layer, and the tool may be had only weeks later.
+func (n Needs) dockerfile(from imagetypes.InspectResponse, now time.Time) ([]byte, error) {
 	if from.Config == nil || len(from.Config.Entrypoint) == 0 {
 		return nil, fmt.Errorf("image %s has no entrypoint", from.ID)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "FROM %s\n%s\nUSER root\n", from.ID, unfinished)
+	year, week := now.UTC().ISOWeek()
+	fmt.Fprintf(&b, "FROM %s\n%s\nUSER root\nARG SANDBOX_AGENT_WEEK=%d-W%02d\n", from.ID, unfinished, year, week)
 	for _, run := range [][]string{append([]string{"packages"}, n.Packages...), append([]string{"tools"}, n.tools()...)} {
 		if len(run) == 1 {
 			continue
@@ -156,7 +158,7 @@ func (p *preparer) build(ctx context.Context, noCache bool) (workorder.Image, er
 	if err != nil {
 		return workorder.Image{}, err
 	}
-	dockerfile, err := p.needs.dockerfile(from)
+	dockerfile, err := p.needs.dockerfile(from, time.Now())
 	if err != nil {
 		return workorder.Image{}, err
 	}

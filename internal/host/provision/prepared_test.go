@@ -58,10 +58,11 @@ func TestPrepared(t *testing.T) {
 	if !noCache {
 		t.Error("what is too old came from the build's cache")
 	}
-	dockerfile, err := needs.dockerfile(engine.images["sha256:1"])
+	dockerfile, err := needs.dockerfile(engine.images["sha256:1"], time.Date(2027, time.January, 3, 0, 0, 0, 0, time.UTC))
 	want := `FROM sha256:1
 LABEL sandbox-agent.image.hash="" sandbox-agent.image.prepared="unfinished"
 USER root
+ARG SANDBOX_AGENT_WEEK=2026-W53
 RUN ["/bin/inside","prepare","packages","jq","a b"]
 RUN ["/bin/inside","prepare","tools","go=1.25","node=\u003e=20 \u003c22"]
 USER nobody

@@ -13,8 +13,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/projects"
 )
 
-// maxScript bounds a file that a command names, in bytes: a larger program is not a script of a repository.
-const maxScript = 16 << 20
+const (
+	// maxScript bounds a file that a command names, in bytes: a larger program is not a script of a repository.
+	maxScript = 16 << 20
+	// maxScripts bounds all of them together, which are in memory before the user said yes.
+	maxScripts = 4 * maxScript
+)
 
 // script is a file of the repository that a command names.
 type script struct {
@@ -114,6 +118,7 @@ func commands(p *projects.Project) (list []string) {
 func scripts(p *projects.Project) (list []script) {
 	base, top := places(p)
 	seen := map[string]bool{}
+	left := maxScripts
 	for _, command := range commands(p) {
 		for _, word := range strings.FieldsFunc(command, func(r rune) bool { return strings.ContainsRune(" \t\n'\"`;|&<>(){}$=,", r) }) {
 			name := named(word, base)
@@ -125,8 +130,9 @@ func scripts(p *projects.Project) (list []script) {
 				continue
 			}
 			seen[rel] = true
-			if content, mode, ok := readScript(name); ok {
+			if content, mode, ok := readScript(name, min(maxScript, left)); ok {
 				list = append(list, script{rel, content, mode})
+				left -= min(len(content), left)
 			}
 		}
 	}
@@ -148,14 +154,14 @@ func named(word, base string) string {
 	return filepath.Join(base, word)
 }
 
-// readScript is the content of a regular file. If it is too large, its size and time are used instead, and it cannot be run as a
-// script.
-func readScript(name string) ([]byte, fs.FileMode, bool) {
+// readScript is the content of a regular file. If it has more than most bytes, its size and time are used instead, and it cannot be run
+// as a script.
+func readScript(name string, most int) ([]byte, fs.FileMode, bool) {
 	st, err := os.Stat(name)
 	if err != nil || !st.Mode().IsRegular() {
 		return nil, 0, false
 	}
-	if st.Size() > maxScript {
+	if st.Size() > int64(most) {
 		return fmt.Appendf(nil, "%d bytes of %s", st.Size(), st.ModTime()), 0, true
 	}
 	f, err := os.Open(name)
@@ -163,6 +169,6 @@ func readScript(name string) ([]byte, fs.FileMode, bool) {
 		return nil, 0, false
 	}
 	defer f.Close()
-	c, err := io.ReadAll(io.LimitReader(f, maxScript+1))
-	return c, st.Mode(), err == nil && len(c) <= maxScript
+	c, err := io.ReadAll(io.LimitReader(f, int64(most)+1))
+	return c, st.Mode(), err == nil && len(c) <= most
 }

@@ -2,6 +2,7 @@ package trust
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -208,6 +209,39 @@ func TestStage(t *testing.T) {
 	put(t, dir+"/tools/token.sh", "other")
 	if _, _, err := Stage(p, was); err == nil {
 		t.Error("a script that changed after it was trusted")
+	}
+}
+
+// TestManyLargeScripts: only so much of what commands name is read. What is beyond counts by its size and time, and cannot be run.
+func TestManyLargeScripts(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir+"/.git/HEAD", "x")
+	var names []string
+	for i := range maxScripts/maxScript + 1 {
+		names = append(names, fmt.Sprintf("s%d", i))
+		put(t, filepath.Join(dir, names[i]), "")
+		if err := os.Truncate(filepath.Join(dir, names[i]), maxScript); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, dir+"/small", "x")
+	p := parse(t, dir, "secrets: {A: 'cmd://cat "+strings.Join(names, " ")+" small'}\n")
+	list, read := scripts(p), 0
+	for _, s := range list {
+		read += len(s.content)
+	}
+	if most := maxScripts + 1<<10; len(list) != len(names)+1 || read > most {
+		t.Fatalf("%d files, %d bytes in memory, more than %d", len(list), read, most)
+	}
+	for _, s := range list {
+		if whole := s.rel != names[len(names)-1] && s.rel != "small"; whole != (len(s.content) == maxScript) || whole != (s.mode != 0) {
+			t.Errorf("%s: %d bytes, mode %s", s.rel, len(s.content), s.mode)
+		}
+	}
+	was := Sum(p)
+	put(t, dir+"/small", "other")
+	if Sum(p) == was {
+		t.Error("what is beyond the bound changed")
 	}
 }
 
