@@ -45,6 +45,8 @@ type App struct {
 	Open func() (*Backend, error)
 
 	debug, verbose bool
+	// dir overrides the current folder.
+	dir string
 	// patience overrides how long to wait for another command; if 0, each wait has its own bound.
 	patience time.Duration
 }
