@@ -131,6 +131,7 @@ func Detect(ctx context.Context, tree fs.FS, name string) *Draft {
 	for _, t := range d.aside {
 		d.tool(t.At, t.Name, t.Version)
 	}
+	d.submodules()
 	return d.Draft
 }
 
