@@ -193,7 +193,7 @@ func (d *diffWriter) flush() error {
 func newCheckoutCmd(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "checkout [TASK]", Short: "Switch to a task's branch", Args: lastOrOne, ValidArgsFunction: a.completeTasks(false),
-		Long:    `Switches the work tree to the task's branch. Uncommitted changes are never overwritten.
+		Long: `Switches the work tree to the task's branch. Uncommitted changes are never overwritten.
 Without a task it is the last one of the repository that you are in, and outside of any the last of all.`,
 		Example: "  sandbox-agent checkout A1B2",
 		RunE: func(cmd *cobra.Command, args []string) error {
