@@ -42,6 +42,9 @@ func (p *Project) Override(name, val, source string) error {
 	v := d.decode(k.schema, n, n, name)
 	if problems := d.found(); len(problems) > 0 {
 		first := problems[0]
+		if first.Code == codeMissing { // what a single value has no room for
+			first.Hint = "in the project file, " + first.Hint + "; `sandbox-agent project init` makes one"
+		}
 		return &OptionError{Name: source, Message: first.Message, Hint: first.Hint}
 	}
 	if name == "repo" {

@@ -296,6 +296,8 @@ func TestNotKept(t *testing.T) {
 		"a link":       {"ln -s /VALUE d2", true},
 		"a name":       {"touch VALUE", true},
 		"an open file": {"", false},
+		"a submodule":  {"mkdir -p .git/modules/lib", false},
+		"a work tree":  {"mkdir -p .git/worktrees/other", false},
 	} {
 		a := w.box(strings.ReplaceAll(name, " ", "-"))
 		if c.secret {

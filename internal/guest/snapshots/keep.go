@@ -105,6 +105,11 @@ func (s *Store) fit(ctx context.Context) error {
 	if st.Bavail*uint64(st.Bsize) < lowDisk {
 		return fmt.Errorf("the disk has %d MiB free, %d are wanted", st.Bavail*uint64(st.Bsize)>>20, lowDisk>>20)
 	}
+	for _, l := range s.kept() {
+		if err := s.complete(l); err != nil {
+			return err
+		}
+	}
 	if s.cfg.Secret == nil {
 		return nil
 	}
@@ -124,6 +129,27 @@ func (s *Store) fit(ctx context.Context) error {
 			return s.clean(strings.TrimPrefix(path, top+"/"), path, info)
 		})
 		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// complete refuses a work tree with files whose repository lies apart, in the work tree's own, which no snapshot has: without it a
+// submodule is taken for a damaged one.
+func (s *Store) complete(l *laid) error {
+	for _, a := range l.Apart {
+		root, err := os.OpenRoot(s.at("apart", l.Name, a))
+		if err != nil {
+			return err
+		}
+		var found error
+		for name, what := range map[string]string{"modules": "a submodule", "worktrees": "another work tree of the repository"} {
+			if _, err := root.Lstat(name); err == nil {
+				found = fmt.Errorf("setup made %s", what)
+			}
+		}
+		if err := errors.Join(found, root.Close()); err != nil {
 			return err
 		}
 	}

@@ -48,6 +48,8 @@ type App struct {
 	Sandboxes func() (*sandbox.Manager, error)
 
 	debug, verbose bool
+	// dir overrides the current folder.
+	dir string
 	// patience overrides how long to wait for another command; if 0, each wait has its own bound.
 	patience time.Duration
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // showFound says what a repository without a project file was found to need, and from which lines.
-func showFound(w io.Writer, d *detect.Draft) {
+func showFound(w io.Writer, d *detect.Draft, rehearsed bool) {
 	if d == nil {
 		return
 	}
@@ -27,7 +27,7 @@ func showFound(w io.Writer, d *detect.Draft) {
 	for _, c := range d.Suggested {
 		fmt.Fprintln(w, "  suggested, not run: "+text.Clean(fmt.Sprintf("validate.%s: %s (%s)", c.Name, c.Command, c.At)))
 	}
-	if len(d.Validate) == 0 {
+	if len(d.Validate) == 0 && !rehearsed { // a rehearsal says it of every project
 		fmt.Fprintln(w, "warning: no check was found: nothing will judge the agent's work\nhint: `sandbox-agent project init` writes a project file; name a command under validate")
 	}
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,11 +16,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/handoff"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// lastOrOne accepts one task id, or none: the last task is meant.
+// lastOrOne accepts one task id, or none: the last task here is meant.
 func lastOrOne(cmd *cobra.Command, args []string) error {
 	if len(args) > 1 {
 		return oneTask(cmd, args)
@@ -27,7 +29,7 @@ func lastOrOne(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// meant is the task that the arguments name, collected if it has ended; without one it is the last that was begun.
+// meant is the task that the arguments name, collected if it has ended; without one it is the last that was begun here.
 func (a *App) meant(ctx context.Context, args []string) (*store.Record, error) {
 	id := ""
 	if len(args) > 0 {
@@ -41,16 +43,49 @@ func (a *App) meant(ctx context.Context, args []string) (*store.Record, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(list) == 0 {
-			return nil, fault.New(workorder.ExitNotFound, errors.New("there are no tasks yet"), "`sandbox-agent create` starts one")
+		last, err := a.last(ctx, list)
+		if err != nil {
+			return nil, err
 		}
-		id = list[0].TaskID
+		id = last.TaskID
 	}
 	st, rec, err := a.task(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	return a.collect(ctx, st, rec)
+}
+
+// last is the newest task of the repository that the user is in, and outside of any the newest of all: who says `apply` in one
+// repository does not mean the files of another.
+func (a *App) last(ctx context.Context, newest []*store.Record) (*store.Record, error) {
+	if len(newest) == 0 {
+		return nil, fault.New(workorder.ExitNotFound, errors.New("there are no tasks yet"), "`sandbox-agent create` starts one")
+	}
+	dir, err := a.here()
+	if err != nil {
+		return nil, err
+	}
+	top := trust.Top(dir)
+	if top == "" {
+		return newest[0], nil
+	}
+	for _, rec := range newest {
+		if handoff.Of(ctx, cmp.Or(rec.LocalRepo, rec.Repo), top) {
+			return rec, nil
+		}
+	}
+	of := cmp.Or(newest[0].LocalRepo, newest[0].Repo, "no repository")
+	return nil, fault.New(workorder.ExitNotFound, fmt.Errorf("no task on this machine is of the repository %s", top),
+		fmt.Sprintf("name a task: the last one is %s, of %s; `sandbox-agent ps --all` lists them", newest[0].TaskID, of))
+}
+
+// here is the current folder.
+func (a *App) here() (string, error) {
+	if a.dir != "" {
+		return a.dir, nil
+	}
+	return handoff.Here()
 }
 
 // place is the repository of this machine that has the task's work.
@@ -63,22 +98,19 @@ func (a *App) place(ctx context.Context, args []string) (*handoff.Place, error) 
 	if err != nil {
 		return nil, err
 	}
-	dir, err := handoff.Here()
+	dir, err := a.here()
 	if err != nil {
 		return nil, err
 	}
-	repo := rec.LocalRepo
-	if repo == "" {
-		repo = rec.Repo
-	}
-	return handoff.Open(ctx, handoff.Work{Task: rec.TaskID, Branch: res.Branch, Repo: repo, Base: res.BaseSHA, Head: res.HeadSHA}, dir)
+	return handoff.Open(ctx, handoff.Work{Task: rec.TaskID, Branch: res.Branch, Repo: cmp.Or(rec.LocalRepo, rec.Repo), Base: res.BaseSHA, Head: res.HeadSHA}, dir)
 }
 
 func newDiffCmd(a *App) *cobra.Command {
 	stat, names := false, false
 	cmd := &cobra.Command{
 		Use: "diff [TASK]", Short: "Show what a task changed", Args: lastOrOne, ValidArgsFunction: a.completeTasks(false),
-		Long: `Shows what the task's branch changed since its base, as git does. Without a task it is the last one.
+		Long: `Shows what the task's branch changed since its base, as git does. Without a task it is the last one of the repository that you
+are in, and outside of any the last of all.
 The repository is the task's own where it is on this machine; else go to your clone of it.`,
 		Example: "  sandbox-agent diff\n  sandbox-agent diff A1B2 --stat\n  sandbox-agent diff A1B2 > work.patch",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -161,7 +193,8 @@ func (d *diffWriter) flush() error {
 func newCheckoutCmd(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "checkout [TASK]", Short: "Switch to a task's branch", Args: lastOrOne, ValidArgsFunction: a.completeTasks(false),
-		Long:    `Switches the work tree to the task's branch. Uncommitted changes are never overwritten. Without a task it is the last one.`,
+		Long: `Switches the work tree to the task's branch. Uncommitted changes are never overwritten.
+Without a task it is the last one of the repository that you are in, and outside of any the last of all.`,
 		Example: "  sandbox-agent checkout A1B2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := a.place(cmd.Context(), args)
@@ -172,7 +205,10 @@ func newCheckoutCmd(a *App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(a.Stdout, "%s is at %s\nback: git -C %s switch %s\n", text.Clean(p.Path()), text.Clean(p.Branch), text.Clean(p.Path()), text.Clean(before))
+			fmt.Fprintf(a.Stdout, "%s is at %s\n", text.Clean(p.Path()), text.Clean(p.Branch))
+			if before != p.Branch {
+				fmt.Fprintf(a.Stdout, "back: git -C %s switch %s\n", text.Clean(p.Path()), text.Clean(before))
+			}
 			return nil
 		},
 	}
@@ -183,7 +219,7 @@ func newApplyCmd(a *App) *cobra.Command {
 		Use: "apply [TASK]", Short: "Put a task's changes into the work tree, uncommitted", Args: lastOrOne, ValidArgsFunction: a.completeTasks(false),
 		Long: `Merges what the task changed into the work tree and the index, and commits nothing. It does all of it or
 nothing: where the changes conflict with what is checked out, or a file has uncommitted changes, nothing is
-touched. Without a task it is the last one.`,
+touched. Without a task it is the last one of the repository that you are in, and outside of any the last of all.`,
 		Example: "  sandbox-agent apply A1B2\n  git diff --cached",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := a.place(cmd.Context(), args)

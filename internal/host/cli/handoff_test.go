@@ -39,10 +39,11 @@ func TestHandoff(t *testing.T) {
 		t.Fatal(err)
 	}
 	lock.Unlock()
+	at := repo
 	run := func(want int, args ...string) string {
 		t.Helper()
 		var out, errs bytes.Buffer
-		a := &App{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(name string) string {
+		a := &App{dir: at, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(name string) string {
 			return map[string]string{"SANDBOX_AGENT_STATE_DIR": state}[name]
 		}}
 		if code := Main(t.Context(), a, args); code != want {
@@ -60,6 +61,23 @@ func TestHandoff(t *testing.T) {
 		t.Errorf("apply: %q, %q", got, git("status", "--porcelain"))
 	}
 	git("reset", "-q", "--hard")
+	other := t.TempDir()
+	gittest.Git(t, other, "init", "-q")
+	at = other // a repository that the task is not of
+	for _, verb := range []string{"diff", "apply", "checkout", "open"} {
+		run(workorder.ExitNotFound, verb)
+	}
+	if got := git("status", "--porcelain", "--branch"); got != "## main" {
+		t.Errorf("changed from elsewhere: %q", got)
+	}
+	if got := run(0, "diff", "A1B2", "--name-only"); got != "new\n" {
+		t.Errorf("diff: %q", got)
+	}
+	at = t.TempDir() // no repository
+	if got := run(0, "diff", "--name-only"); got != "new\n" {
+		t.Errorf("diff: %q", got)
+	}
+	at = repo
 	run(0, "checkout", "a1b2")
 	if got := git("branch", "--show-current"); got != result.Branch {
 		t.Errorf("on %q", got)

@@ -28,7 +28,7 @@ func newOpenCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "open [TASK]", Short: "Open a task's pull request or report in the browser", Args: lastOrOne, ValidArgsFunction: a.completeTasks(false),
 		Long: `Opens the task's pull request, else its report, and prints which. Where there is no browser it only prints it.
-Without a task it is the last one.`,
+Without a task it is the last one of the repository that you are in, and outside of any the last of all.`,
 		Example: "  sandbox-agent open\n  sandbox-agent open A1B2 --report\n  sandbox-agent open A1B2 --print",
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args, a) },
 	}

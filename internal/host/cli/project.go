@@ -17,6 +17,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/detect"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -71,7 +73,7 @@ func (o *projectInitOptions) do(ctx context.Context, a *App) error {
 		return fmt.Errorf("look at the current folder: %w", err)
 	}
 	defer root.Close()
-	draft := detect.Detect(ctx, root.FS(), filepath.Base(opts.Dir))
+	draft := detect.Detect(ctx, localrepo.WorkTree(root), filepath.Base(opts.Dir))
 	text := draft.YAML()
 	if o.print {
 		_, err := fmt.Fprint(a.Stdout, text)
@@ -98,7 +100,12 @@ func (o *projectInitOptions) do(ctx context.Context, a *App) error {
 	if files := draft.Sources(); len(files) > 0 {
 		found = strings.Join(files, ", ")
 	}
-	fmt.Fprintf(a.Stdout, "wrote %s (found: %s)\nnext: look it over and commit it (git add %s), then sandbox-agent create --task \"...\"\n", o.output, found, o.output)
+	fmt.Fprintf(a.Stdout, "wrote %s (found: %s)\n", o.output, found)
+	if draft.Remote == "" && trust.Top(opts.Dir) == "" {
+		fmt.Fprintln(a.Stderr, "warning: this folder is in no git repository, which a task needs\nhint: make it one (git init, and a first commit), or give repo another path or a URL")
+		return nil
+	}
+	fmt.Fprintf(a.Stdout, "next: look it over and commit it (git add %s), then sandbox-agent create --task \"...\"\n", o.output)
 	return nil
 }
 

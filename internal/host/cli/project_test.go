@@ -51,7 +51,14 @@ func TestProjectInit(t *testing.T) {
 	if code, _, errs := project(t, "validate"); code != workorder.ExitNoProject || !strings.Contains(errs, "project init") {
 		t.Errorf("validate without a project: exit %d, %s", code, errs)
 	}
-	if code, out, errs := project(t, "init"); code != 0 || !strings.Contains(out, "go.mod") {
+	if code, out, errs := project(t, "init", "--output", "outside.yaml"); code != 0 || !strings.Contains(errs, "git init") {
+		t.Fatalf("init outside of a repository: exit %d, %s%s", code, out, errs)
+	}
+	if err := errors.Join(os.Mkdir(".git", 0o755), os.MkdirAll("lib/.git", 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	write(t, "lib/package.json", `{"scripts": {"test": "true"}}`)
+	if code, out, errs := project(t, "init"); code != 0 || !strings.Contains(out, "go.mod") || strings.Contains(out, "lib/") || errs != "" {
 		t.Fatalf("init: exit %d, %s%s", code, out, errs)
 	}
 	if code, out, errs := project(t, "validate"); code != 0 || !strings.HasPrefix(out, ".sandbox-agent.yaml: ok\n") {

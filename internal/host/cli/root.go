@@ -45,7 +45,11 @@ func newRootCmd(a *App) *cobra.Command {
 		if before := cmd.Flags().Args(); cmd.HasSubCommands() && len(before) > 0 {
 			return noArgs(cmd, before) // the word before the flag is no command, and the flag may be that command's
 		}
-		return fault.New(workorder.ExitUsage, err, "see `"+cmd.CommandPath()+" --help`")
+		hint := "see `" + cmd.CommandPath() + " --help`"
+		if !cmd.HasParent() {
+			hint = "a task's flags come behind it, or behind `create --task`; " + hint
+		}
+		return fault.New(workorder.ExitUsage, err, hint)
 	})
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(
@@ -62,6 +66,9 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	}
 	if cmd.HasSubCommands() {
 		hint := "see `" + cmd.CommandPath() + " --help`"
+		if !cmd.HasParent() {
+			hint += "; a task of one word is given by `sandbox-agent create --task`"
+		}
 		const slips, short = 2, 4 // letters that a name may be off by; in a short word one slip is a third of it: run is not rm
 		cmd.SuggestionsMinimumDistance = slips
 		if len(args[0]) <= short {
@@ -72,7 +79,11 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		}
 		return fault.New(workorder.ExitUsage, fmt.Errorf("unknown command %q for %s", args[0], cmd.CommandPath()), hint)
 	}
-	return fault.New(workorder.ExitUsage, fmt.Errorf("%s takes no argument %q", cmd.CommandPath(), args[0]), "see `"+cmd.CommandPath()+" --help`")
+	hint := "see `" + cmd.CommandPath() + " --help`"
+	if cmd.Flags().Lookup("task") != nil {
+		hint = "give the task with --task; " + hint
+	}
+	return fault.New(workorder.ExitUsage, fmt.Errorf("%s takes no argument %q", cmd.CommandPath(), args[0]), hint)
 }
 
 // oneTask accepts exactly one task id.

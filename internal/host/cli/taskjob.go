@@ -55,7 +55,7 @@ func (p *taskJob) run(ctx context.Context, st *store.Store, rec *store.Record) e
 func (p *taskJob) New(ctx context.Context, s tasks.State, next tasks.Attempt) (_ *job.Job, err error) {
 	if p.r, err = p.o.resolve(ctx, p.a); err == nil {
 		if !p.o.json {
-			showFound(p.a.Stderr, p.r.Found)
+			showFound(p.a.Stderr, p.r.Found, s.DryRun)
 		}
 		err = p.r.FromBase(ctx)
 	}

@@ -134,6 +134,7 @@ func Detect(ctx context.Context, tree fs.FS, name string) *Draft {
 			d.tool(t.At, t.Name, t.Version)
 		}
 	}
+	d.submodules()
 	return d.Draft
 }
 

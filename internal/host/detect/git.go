@@ -2,6 +2,8 @@ package detect
 
 import (
 	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/projects"
 )
@@ -26,4 +28,13 @@ func (d *detector) git() {
 			d.Branch = m[1]
 		}
 	}
+}
+
+// submodules says that nothing checks them out, unless a command of setup may.
+func (d *detector) submodules() {
+	const file = ".gitmodules"
+	if f := d.open(file); f == nil || slices.ContainsFunc(d.Setup, func(i Item) bool { return strings.Contains(i.Text, "submodule") }) {
+		return
+	}
+	d.leave(Place{File: file}, "submodules", "they are not checked out; a project file can do it: git submodule update --init, under setup")
 }

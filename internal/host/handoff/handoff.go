@@ -46,7 +46,7 @@ func Open(ctx context.Context, w Work, dir string) (*Place, error) {
 	at := w.Repo
 	if !filepath.IsAbs(at) {
 		at = dir
-		if !slices.ContainsFunc(localrepo.Remotes(ctx, dir), func(url string) bool { return trust.SameRemote(url, w.Repo) }) {
+		if !cloneOf(ctx, dir, w.Repo) {
 			return nil, fault.New(workorder.ExitUsage, fmt.Errorf("%s is no clone of %s, which task %s worked on", dir, w.Repo, w.Task), "go to your clone of it")
 		}
 	}
@@ -62,6 +62,18 @@ func Open(ctx context.Context, w Work, dir string) (*Place, error) {
 		}
 	}
 	return p, nil
+}
+
+// Of reports whether a task of repo, a path or a URL, is one of the repository at top: its own, or what it is a clone of.
+func Of(ctx context.Context, repo, top string) bool {
+	if filepath.IsAbs(repo) {
+		return trust.Top(repo) == top
+	}
+	return cloneOf(ctx, top, repo)
+}
+
+func cloneOf(ctx context.Context, dir, repo string) bool {
+	return slices.ContainsFunc(localrepo.Remotes(ctx, dir), func(url string) bool { return trust.SameRemote(url, repo) })
 }
 
 // Diff writes what the task changed since its base. Options are those of `git diff`.

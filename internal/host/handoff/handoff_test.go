@@ -11,6 +11,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/handoff"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -210,5 +211,21 @@ func TestClone(t *testing.T) {
 	w.Head = ""
 	if _, err := handoff.Open(t.Context(), w, dir); fault.Code(err) != workorder.ExitNotFound {
 		t.Errorf("no commits: %v", err)
+	}
+}
+
+// The last task of a repository is one of its own, or of what it is a clone of.
+func TestOf(t *testing.T) {
+	t.Parallel()
+	dir, _ := repository(t)
+	top := trust.Top(dir)
+	other, _ := repository(t)
+	gittest.Git(t, dir, "remote", "add", "origin", "git@example.com:a/b")
+	for repo, want := range map[string]bool{
+		dir: true, other: false, "": false, "https://example.com/a/b.git": true, "https://example.com/a/c.git": false,
+	} {
+		if got := handoff.Of(t.Context(), repo, top); got != want {
+			t.Errorf("a task of %q: %v, want %v", repo, got, want)
+		}
 	}
 }

@@ -36,7 +36,8 @@ func (f *Resolver) fromRepository(ctx context.Context, s *Flags, none error) (*p
 		return f.fromRemote(ctx, at, s.Values["branch"])
 	}
 	if !inRepository(at) {
-		return nil, nil, none
+		return nil, nil, fault.New(workorder.ExitNoProject, fmt.Errorf("%w; and %s is in no git repository", none, at),
+			"go to a repository, or make this folder one (git init, and a first commit); --repo takes a path or a URL, --project a project file")
 	}
 	repo, err := localrepo.Open(ctx, at)
 	if err != nil {

@@ -44,7 +44,7 @@ func (s *Store) Owner(first bool) (o Owner, err error) {
 	}
 	if first {
 		if err := os.MkdirAll(s.dir, 0o700); err != nil {
-			return o, fmt.Errorf("make state folder: %w", err)
+			return o, stateFolder(err)
 		}
 	} else if _, err := os.Stat(s.dir); errors.Is(err, fs.ErrNotExist) {
 		return Owner{}, nil

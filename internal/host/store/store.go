@@ -19,6 +19,7 @@ import (
 	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -145,6 +146,11 @@ func (s *Store) Dir() string { return s.dir }
 // TaskDir is the task's own folder in the state folder.
 func (s *Store) TaskDir(id string) string { return filepath.Join(s.dir, id) }
 
+// stateFolder is the error of a state folder that cannot be made.
+func stateFolder(err error) error {
+	return fault.New(workorder.ExitGeneral, fmt.Errorf("make state folder: %w", err), "choose one that you may write to: SANDBOX_AGENT_STATE_DIR, or XDG_STATE_HOME")
+}
+
 // ErrExists is returned for a task id that is taken.
 var ErrExists = errors.New("the task exists already")
 
@@ -153,7 +159,7 @@ var ErrExists = errors.New("the task exists already")
 // existing task is not changed. A folder without a record, whose creator died, is taken over.
 func (s *Store) Create(r *Record) (made *Lock, err error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make state folder: %w", err)
+		return nil, stateFolder(err)
 	}
 	taken := fmt.Errorf("task %s: %w", r.TaskID, ErrExists)
 	if err := os.Mkdir(s.TaskDir(r.TaskID), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {

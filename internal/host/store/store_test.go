@@ -9,8 +9,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 func TestFind(t *testing.T) {
@@ -183,5 +185,21 @@ func TestCreateLeavesNothing(t *testing.T) {
 	}
 	if _, err := s.Create(&store.Record{TaskID: "T-AAAA0001"}); err != nil {
 		t.Errorf("the id is taken by nothing: %v", err)
+	}
+}
+
+// A state folder that cannot be made is answered with how to choose another one.
+func TestNoStateFolder(t *testing.T) {
+	state := filepath.Join(t.TempDir(), "state")
+	if err := os.Symlink("nowhere", state); err != nil {
+		t.Fatal(err)
+	}
+	s := store.New(state)
+	_, made := s.Create(&store.Record{TaskID: "T-A1B2C3D4"})
+	_, owned := s.Owner(true)
+	for _, err := range []error{made, owned} {
+		if fault.Hint(err) == "" || fault.Code(err) != workorder.ExitGeneral {
+			t.Errorf("%v: exit %d, hint %q", err, fault.Code(err), fault.Hint(err))
+		}
 	}
 }
