@@ -35,9 +35,12 @@ var ErrFrame = errors.New("not a frame of the wire")
 
 // AppendFrame appends a frame to b: type, length of four bytes, big-endian, and payload.
 func AppendFrame(b []byte, t FrameType, payload []byte) []byte {
-	b = append(b, byte(t))
-	b = binary.BigEndian.AppendUint32(b, uint32(len(payload)))
-	return append(b, payload...)
+	return append(append(b, FrameHead(t, len(payload))...), payload...)
+}
+
+// FrameHead is what stands before a payload of n bytes.
+func FrameHead(t FrameType, n int) []byte {
+	return binary.BigEndian.AppendUint32([]byte{byte(t)}, uint32(n))
 }
 
 // DocumentFrame is a frame with a document.

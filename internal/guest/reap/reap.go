@@ -101,13 +101,16 @@ func Start(ctx context.Context, self string, role []string, s Spec, stdin, stdou
 }
 
 func (c *Command) follow(p *proc.Process, argv0 string) {
-	defer close(c.done)
 	err := json.NewDecoder(c.conn).Decode(&c.exit)
+	if err == nil {
+		close(c.done) // the supervisor's own end tells nothing more
+	}
 	wait := p.Wait()
 	_ = c.conn.Close()
 	if err != nil {
 		// Something killed the supervisor, which only its own user and root can do. What it watched is now with the sandbox's first process.
 		c.err = fmt.Errorf("the supervisor of %s ended without a report: %w", argv0, errors.Join(err, wait))
+		close(c.done)
 	}
 }
 

@@ -66,26 +66,30 @@ func (s *Server) follow(ctx context.Context, out *frameWriter, c *command, at in
 	}
 	for {
 		p, lost, err := c.out.next(ctx, at, tick.C)
-		var frame []byte
 		switch {
 		case errors.Is(err, io.EOF):
 			c.mu.Lock()
 			exit := c.exit
 			c.mu.Unlock()
-			if frame, err = wire.DocumentFrame(wire.FrameExit, exit); err != nil {
+			frame, err := wire.DocumentFrame(wire.FrameExit, exit)
+			if err != nil {
 				return err
 			}
 			return errors.Join(out.write(frame), out.flush())
 		case errors.Is(err, errQuiet):
-			frame = wire.AppendFrame(nil, wire.FrameAlive, nil)
+			err = errors.Join(out.write(wire.AppendFrame(nil, wire.FrameAlive, nil)), out.flush())
 		case err != nil:
-			return err
 		case lost > 0:
-			frame, at = wire.LostFrame(lost), at+lost
+			at += lost
+			err = out.write(wire.LostFrame(lost))
 		default:
-			frame, at = wire.AppendFrame(nil, p.stream, p.data), at+int64(len(p.data))
+			at += int64(len(p.data))
+			err = errors.Join(out.write(wire.FrameHead(p.stream, len(p.data))), out.write(p.data))
+			if err == nil && at == c.out.len() { // nothing follows at once
+				err = out.flush()
+			}
 		}
-		if err := errors.Join(out.write(frame), out.flush()); err != nil {
+		if err != nil {
 			return err
 		}
 		if hold {

@@ -89,7 +89,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	protocols.SetUnencryptedHTTP2(true)
 	h := &http.Server{
 		Handler: s.mux, Protocols: protocols, ReadHeaderTimeout: headerTime, BaseContext: func(net.Listener) context.Context { return ctx },
-		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerConnection: connBuffer, MaxReceiveBufferPerStream: streamBuffer, MaxConcurrentStreams: maxStreams},
+		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerConnection: connBuffer, MaxReceiveBufferPerStream: streamBuffer, MaxConcurrentStreams: maxStreams, MaxReadFrameSize: frameSize},
 	}
 	served := make(chan error, 1)
 	go func() { served <- h.Serve(l) }()
@@ -110,6 +110,7 @@ const (
 	streamBuffer = 1 << 20
 	connBuffer   = 4 << 20
 	maxStreams   = 1024
+	frameSize    = 1 << 20 // of HTTP/2
 )
 
 func (s *Server) hello(w http.ResponseWriter, _ *http.Request) error {

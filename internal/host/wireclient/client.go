@@ -30,6 +30,8 @@ const (
 	// Buffers of what comes, in bytes: the faster the guest, the more is under way on a slow stream.
 	streamBuffer = 4 << 20
 	connBuffer   = 16 << 20
+	// frameSize is what a frame of HTTP/2 may hold, in bytes: a frame of the wire's output fits into one.
+	frameSize = 1 << 20
 	// maxError bounds what is shown of a guest's error, in characters.
 	maxError = 500
 )
@@ -71,6 +73,7 @@ func New(ctx context.Context, stream io.ReadWriteCloser) (*Client, error) {
 			},
 			HTTP2: &http.HTTP2Config{
 				SendPingTimeout: pingAfter, PingTimeout: pingTime, MaxReceiveBufferPerConnection: connBuffer, MaxReceiveBufferPerStream: streamBuffer,
+				MaxReadFrameSize: frameSize,
 			},
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
