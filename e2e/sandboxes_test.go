@@ -130,6 +130,12 @@ func TestSandbox(t *testing.T) {
 	if got, code := u.exec(name, "", "--", "cat", "/root/file"); got.Stdout != "kept\n" || code != 0 {
 		t.Errorf("after a stop: %q, exit code %d", got.Stdout, code)
 	}
+	if c := u.run("", "reset", name); c.code != 0 {
+		t.Errorf("reset: exit code %d", c.code)
+	}
+	if got, code := u.exec(name, "", "--", "sh", "-c", "ls /root /sys/class/net; cat /sys/fs/cgroup/pids.max /sys/fs/cgroup/pids/pids.max 2>/dev/null; true"); got.Stdout != "/root:\n\n/sys/class/net:\nlo\n128\n" || code != 0 {
+		t.Errorf("after a reset: %q, exit code %d", got.Stdout, code)
+	}
 }
 
 // dockerStop stops a sandbox by the engine, not by us.
@@ -331,6 +337,7 @@ func TestSandboxProgram(t *testing.T) {
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"time"
@@ -345,13 +352,27 @@ func main() {
 		log.Fatal(err)
 	}
 	for i := range 3 {
-		sb, err := m.Create(ctx, sandbox.Spec{Name: fmt.Sprintf("` + part + `-%d", i), Image: "` + plainImage + `", Lifetime: sandbox.Session, Silence: 4 * time.Second})
-		if err != nil {
-			log.Fatal(err)
-		}
-		r, err := sb.Run(ctx, sandbox.Command{Argv: []string{"sh", "-c", "sleep 900 >/dev/null 2>&1 & echo $((i + 1))"}, Env: []string{fmt.Sprintf("i=%d", i)}, Timeout: time.Minute})
-		if err != nil || r.ExitCode != 0 || string(r.Stdout) != fmt.Sprintln(i+1) {
-			log.Fatalf("%q %+v %v", r.Stdout, r, err)
+		x := sandbox.NewExecutor(m, sandbox.Spec{Name: fmt.Sprintf("` + part + `-%d", i), Image: "` + plainImage + `", Silence: 4 * time.Second})
+		for again := range 2 {
+			command := sandbox.Command{Argv: []string{"sh", "-c", "ls /gone; sleep 900 >/dev/null 2>&1 & touch /gone; echo $((i + 1))"}, Env: []string{fmt.Sprintf("i=%d", i)}, Timeout: time.Minute}
+			r, err := x.Run(ctx, command)
+			if errors.Is(err, sandbox.ErrLost) {
+				r, err = x.Run(ctx, command) // the connection's end was not seen yet
+			}
+			if err != nil || r.ExitCode != 0 || string(r.Stdout) != fmt.Sprintln(i+1) {
+				log.Fatalf("%q %+v %v", r.Stdout, r, err)
+			}
+			if again > 0 || i > 0 {
+				break
+			}
+			// Somebody removes it: the next command has another one.
+			sb, err := m.Get(ctx, fmt.Sprintf("` + part + `-%d", i))
+			if err != nil {
+				log.Fatal(err)
+			}
+			if err := sb.Remove(ctx); err != nil {
+				log.Fatal(err)
+			}
 		}
 	}
 	time.Sleep(6 * time.Second) // longer than the silence: signs of life keep them

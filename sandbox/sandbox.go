@@ -217,6 +217,15 @@ func (sb *Sandbox) Remove(ctx context.Context) error {
 	return public(sb.m.engine.Remove(ctx, sb.id))
 }
 
+// Reset removes the sandbox and makes it anew of the same Spec, with nothing of before in it. The one that it returns takes this one's place; after an error
+// there may be none.
+func (sb *Sandbox) Reset(ctx context.Context) (*Sandbox, error) {
+	if err := sb.Remove(ctx); err != nil {
+		return nil, err
+	}
+	return sb.m.Create(ctx, sb.spec)
+}
+
 // Close drops the connection of a named sandbox, which stays, and removes one of a session.
 func (sb *Sandbox) Close(ctx context.Context) error {
 	if sb.spec.Lifetime == Session {

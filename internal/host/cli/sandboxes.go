@@ -207,6 +207,39 @@ func parseCPUs(t string) (float64, error) {
 	return n, nil
 }
 
+func newResetCmd(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "reset SANDBOX", Short: "Make a sandbox without a task anew, with nothing of before in it",
+		Long:    "Removes a sandbox with its files and makes it anew, as `sandbox-agent up` has made it.",
+		Example: "  sandbox-agent reset dev",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return nil
+			}
+			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one name, got %d", cmd.CommandPath(), len(args)), "`sandbox-agent ps` lists sandboxes")
+		},
+		ValidArgsFunction: a.completeSandboxes(false),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			m, err := a.sandboxes()
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			sb, err := m.Get(ctx, args[0])
+			if err == nil {
+				sb, err = sb.Reset(ctx)
+			}
+			if err != nil {
+				return sandboxError(err)
+			}
+			defer sb.Close(context.WithoutCancel(ctx))
+			fmt.Fprintln(a.Stdout, sb.Name()+" is new")
+			return nil
+		},
+	}
+}
+
 type downOptions struct{ all bool }
 
 func newDownCmd(a *App) *cobra.Command {
