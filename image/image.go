@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"sync"
 )
 
 //go:embed Dockerfile build packages rootfs
@@ -64,8 +65,13 @@ func From(files fs.FS, entrypoint []byte) *Source {
 	return &Source{files: files, entrypoint: entrypoint}
 }
 
-// Guest returns the guest of sandboxes without a task for arch, named as Go names it.
-func Guest(arch string) ([]byte, error) { return unpack(binaries, "guest", arch) }
+// Guest returns the guest of sandboxes without a task for arch, named as Go names it. A program that makes many unpacks it once.
+func Guest(arch string) ([]byte, error) {
+	once, _ := guests.LoadOrStore(arch, sync.OnceValues(func() ([]byte, error) { return unpack(binaries, "guest", arch) }))
+	return once.(func() ([]byte, error))()
+}
+
+var guests sync.Map // of functions, by architecture
 
 func unpack(from fs.FS, program, arch string) ([]byte, error) {
 	name := "entrypoint/" + program + "-linux-" + arch + ".gz"

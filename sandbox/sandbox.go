@@ -100,23 +100,21 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	info, err := m.engine.Info(ctx)
-	if err != nil {
-		return nil, public(err)
-	}
-	if s.OCIRuntime != "" && !slices.Contains(info.Runtimes, s.OCIRuntime) {
-		return nil, fmt.Errorf("%w: the engine has no OCI runtime %q, only %s", ErrUnsupported, s.OCIRuntime, strings.Join(info.Runtimes, ", "))
-	}
-	guest, err := image.Guest(architecture(info.Arch))
-	if err != nil {
-		return nil, err
+	if s.OCIRuntime != "" {
+		info, err := m.engine.Info(ctx)
+		if err != nil {
+			return nil, public(err)
+		}
+		if !slices.Contains(info.Runtimes, s.OCIRuntime) {
+			return nil, fmt.Errorf("%w: the engine has no OCI runtime %q, only %s", ErrUnsupported, s.OCIRuntime, strings.Join(info.Runtimes, ", "))
+		}
 	}
 	spec, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
 	}
 	stand := runtime.StandSpec{
-		Name: namePrefix + s.Name, Image: s.Image, Labels: map[string]string{labelName: s.Name, labelSpec: string(spec)}, Guest: guest,
+		Name: namePrefix + s.Name, Image: s.Image, Labels: map[string]string{labelName: s.Name, labelSpec: string(spec)}, Guest: image.Guest,
 		Config: wire.Config{
 			User: s.User, Dir: s.Dir, Env: s.Env, IdleMS: s.Idle.Milliseconds(), LifeMS: s.Life.Milliseconds(),
 		},
@@ -130,7 +128,7 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	if err != nil {
 		return nil, public(fmt.Errorf("sandbox %s: %w", s.Name, err))
 	}
-	sb := &Sandbox{m: m, id: id, spec: s}
+	sb := &Sandbox{m: m, id: id, spec: s, running: true}
 	if _, err := sb.client(ctx); err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 		defer cancel()
@@ -180,7 +178,7 @@ type Info struct {
 
 // known makes a sandbox of a container. A spec that does not decode is of another version: its name is all that is needed.
 func (m *Manager) known(b runtime.Box) *Sandbox {
-	sb := &Sandbox{m: m, id: b.ID}
+	sb := &Sandbox{m: m, id: b.ID, running: b.Live()}
 	if err := json.Unmarshal([]byte(b.Labels[labelSpec]), &sb.spec); err != nil {
 		sb.spec = Spec{}
 	}
@@ -194,9 +192,10 @@ type Sandbox struct {
 	id   string
 	spec Spec
 
-	mu   sync.Mutex
-	c    *wireclient.Client
-	stop context.CancelFunc // of the signs of life
+	mu      sync.Mutex
+	running bool // when it was seen last
+	c       *wireclient.Client
+	stop    context.CancelFunc // of the signs of life
 }
 
 // Name is the sandbox's name.
@@ -256,21 +255,30 @@ func (sb *Sandbox) client(ctx context.Context) (*wireclient.Client, error) {
 	if sb.c != nil {
 		return sb.c, nil
 	}
-	if sb.spec.Lifetime != Session {
+	c, err := sb.connect(ctx)
+	if err != nil && sb.running && sb.spec.Lifetime != Session { // it has ended since it was seen
+		sb.running = false
+		c, err = sb.connect(ctx)
+	}
+	if err != nil {
+		return nil, public(fmt.Errorf("sandbox %s: %w", sb.spec.Name, err))
+	}
+	sb.c, sb.running = c, false
+	return c, nil
+}
+
+// connect starts a sandbox that is not known to run, and makes a connection.
+func (sb *Sandbox) connect(ctx context.Context) (*wireclient.Client, error) {
+	if !sb.running && sb.spec.Lifetime != Session {
 		if err := sb.m.engine.StartAgain(ctx, sb.id); err != nil {
-			return nil, public(fmt.Errorf("sandbox %s: %w", sb.spec.Name, err))
+			return nil, err
 		}
 	}
 	stream, err := sb.m.engine.Stream(ctx, sb.id)
 	if err != nil {
-		return nil, public(fmt.Errorf("sandbox %s: %w", sb.spec.Name, err))
+		return nil, err
 	}
-	c, err := wireclient.New(ctx, stream)
-	if err != nil {
-		return nil, public(fmt.Errorf("sandbox %s: %w", sb.spec.Name, err))
-	}
-	sb.c = c
-	return c, nil
+	return wireclient.New(ctx, stream)
 }
 
 // use calls f with the connection, and again with a new one where that had ended before f's request was sent.
@@ -367,14 +375,3 @@ var validName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
 // ValidName reports whether a sandbox can have the name.
 func ValidName(name string) bool { return validName.MatchString(name) }
-
-// architecture is the machine's as Go names it.
-func architecture(engine string) string {
-	switch engine {
-	case "x86_64":
-		return "amd64"
-	case "aarch64":
-		return "arm64"
-	}
-	return engine
-}

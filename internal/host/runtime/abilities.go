@@ -128,7 +128,8 @@ type StandSpec struct {
 	Name   string // of the container
 	Image  string
 	Labels map[string]string
-	Guest  []byte      // the guest's program, for the engine's machine
+	// Guest returns the guest's program for an architecture, named as Go names it: the image's.
+	Guest  func(arch string) ([]byte, error)
 	Config wire.Config // of the guest; an empty user means the image's
 	// NetworkNone leaves out every network but the loopback.
 	NetworkNone bool

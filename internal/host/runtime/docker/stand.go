@@ -71,6 +71,10 @@ func (e *Engine) Stand(ctx context.Context, s runtime.StandSpec) (string, error)
 	if s.Config.User == "" && img.Config != nil {
 		s.Config.User = img.Config.User
 	}
+	guest, err := s.Guest(img.Architecture)
+	if err != nil {
+		return "", fmt.Errorf("make the sandbox of image %s: %w", s.Image, err)
+	}
 	cfg, hc := standConfig(s)
 	// This must not be cancelled: the engine would go on, and make a container whose id is unknown.
 	create, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
@@ -82,7 +86,7 @@ func (e *Engine) Stand(ctx context.Context, s runtime.StandSpec) (string, error)
 	if err != nil {
 		return "", e.standError(s, err)
 	}
-	files, err := guestFiles(s)
+	files, err := guestFiles(guest, s.Config)
 	if err == nil {
 		err = e.c.CopyToContainer(ctx, made.ID, "/", files, container.CopyToContainerOptions{})
 	}
@@ -106,8 +110,8 @@ func (e *Engine) standError(s runtime.StandSpec, err error) error {
 }
 
 // guestFiles is the guest's folder as a tar stream. It is root's alone: commands of other users find nothing of it.
-func guestFiles(s runtime.StandSpec) (io.Reader, error) {
-	config, err := json.Marshal(s.Config)
+func guestFiles(guest []byte, c wire.Config) (io.Reader, error) {
+	config, err := json.Marshal(c)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +123,7 @@ func guestFiles(s runtime.StandSpec) (io.Reader, error) {
 		name    string
 		mode    int64
 		content []byte
-	}{{wire.GuestFile, 0o500, s.Guest}, {wire.ConfigFile, 0o600, config}} {
+	}{{wire.GuestFile, 0o500, guest}, {wire.ConfigFile, 0o600, config}} {
 		err = errors.Join(err, w.WriteHeader(&tar.Header{Name: rel(f.name), Mode: f.mode, Size: int64(len(f.content)), Typeflag: tar.TypeReg}))
 		_, werr := w.Write(f.content)
 		err = errors.Join(err, werr)
