@@ -138,6 +138,37 @@ func TestSandbox(t *testing.T) {
 	}
 }
 
+// A command of another user than root reaches nothing of the guest's, and has no capability.
+func TestSandboxUser(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	name := u.sandbox("user", "--user", "1000:1000", "--network", "none")
+	for attempt, script := range map[string]string{
+		"list the guest's folder":      "ls /.sandbox-agent",
+		"read its configuration":       "cat /.sandbox-agent/config.json",
+		"reach its socket":             "test -e /.sandbox-agent/wire.sock",
+		"run it":                       "/.sandbox-agent/guest version",
+		"look into the first process":  "ls -l /proc/1/fd/",
+		"look into the server":         "for p in /proc/[0-9]*; do if [ \"$(tr '\\0' ' ' <$p/cmdline)\" = 'guest serve ' ]; then ls -l $p/fd/ || exit 1; found=1; fi; done; test -n \"$found\"",
+		"end the first process":        "kill -KILL 1",
+		"end every process of others":  "kill -KILL -1; for p in /proc/[0-9]*; do if [ \"$(tr '\\0' ' ' <$p/cmdline)\" = 'guest serve ' ]; then exit 1; fi; done",
+		"write outside of its places":  "touch /etc/x",
+		"become root":                  "su -c true root </dev/null",
+		"have a capability":            "! grep -q '^CapEff:.0*$' /proc/self/status",
+		"gain privileges":              "! grep -q '^NoNewPrivs:.1$' /proc/self/status",
+		"make a namespace":             "unshare -U true",
+		"mount":                        "mount -t tmpfs x /tmp",
+		"see a process of the machine": "test $(ls -d /proc/[0-9]* | wc -l) -gt 20",
+	} {
+		if got, code := u.exec(name, "", "--", "sh", "-c", script); code == 0 {
+			t.Errorf("it could %s: %s", attempt, got.Stdout)
+		}
+	}
+	if got, code := u.exec(name, "", "--", "id", "-u"); got.Stdout != "1000\n" || code != 0 {
+		t.Errorf("afterwards: %q, exit code %d", got.Stdout, code)
+	}
+}
+
 // dockerStop stops a sandbox by the engine, not by us.
 func (u *user) dockerStop(name string) {
 	u.t.Helper()
