@@ -438,6 +438,10 @@ func main() {
 	if n := len(u.sandboxesOf(part)); n != 3 {
 		t.Errorf("%d sandboxes of a program that lives", n)
 	}
+	// Somebody else's command in it leaves it to its program.
+	if c := u.run("", "exec", part+"-1", "--", "true"); c.code != 0 || len(u.sandboxesOf(part)) != 3 {
+		t.Errorf("a command in a program's sandbox: exit code %d, %v", c.code, u.sandboxesOf(part))
+	}
 	kill() // SIGKILL: there is no grace
 	_ = p.Wait()
 	for until := time.Now().Add(90 * time.Second); len(u.sandboxesOf(part)) > 0; time.Sleep(200 * time.Millisecond) {

@@ -128,7 +128,7 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	if err != nil {
 		return nil, public(fmt.Errorf("sandbox %s: %w", s.Name, err))
 	}
-	sb := &Sandbox{m: m, id: id, spec: s, running: true}
+	sb := &Sandbox{m: m, id: id, spec: s, own: s.Lifetime == Session, running: true}
 	if _, err := sb.client(ctx); err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 		defer cancel()
@@ -191,6 +191,7 @@ type Sandbox struct {
 	m    *Manager
 	id   string
 	spec Spec
+	own  bool // of a session that this program has made
 
 	mu      sync.Mutex
 	running bool // when it was seen last
@@ -225,9 +226,9 @@ func (sb *Sandbox) Reset(ctx context.Context) (*Sandbox, error) {
 	return sb.m.Create(ctx, sb.spec)
 }
 
-// Close drops the connection of a named sandbox, which stays, and removes one of a session.
+// Close removes the sandbox of a Session that Create has returned. Of any other it drops the connection: one that Get has found is somebody else's.
 func (sb *Sandbox) Close(ctx context.Context) error {
-	if sb.spec.Lifetime == Session {
+	if sb.own {
 		return sb.Remove(ctx)
 	}
 	sb.drop()

@@ -91,16 +91,11 @@ func (o *execOptions) do(ctx context.Context, a *App, name string, argv []string
 	if in, ok := a.Stdin.(*os.File); o.interactive || o.terminal || !ok || !term.IsTerminal(int(in.Fd())) {
 		c.Stdin = a.Stdin
 	}
-	m, err := a.sandboxes()
+	sb, done, err := a.sandbox(ctx, name)
 	if err != nil {
 		return err
 	}
-	defer m.Close()
-	sb, err := m.Get(ctx, name)
-	if err != nil {
-		return sandboxError(err)
-	}
-	defer sb.Close(context.WithoutCancel(ctx))
+	defer done()
 	switch {
 	case o.background:
 		return o.leave(ctx, a, sb, c)
@@ -271,16 +266,11 @@ each command's output.`,
 }
 
 func (o *attachOptions) do(ctx context.Context, a *App, name, id string) error {
-	m, err := a.sandboxes()
+	sb, done, err := a.sandbox(ctx, name)
 	if err != nil {
 		return err
 	}
-	defer m.Close()
-	sb, err := m.Get(ctx, name)
-	if err != nil {
-		return sandboxError(err)
-	}
-	defer sb.Close(context.WithoutCancel(ctx))
+	defer done()
 	if id == "" {
 		all, err := sb.Commands(ctx)
 		if err != nil {

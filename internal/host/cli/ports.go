@@ -56,16 +56,11 @@ func (o *portsOptions) do(ctx context.Context, a *App, name string, wanted []str
 	if err := errors.Join(errs...); err != nil {
 		return fault.New(workorder.ExitUsage, err, "for example: sandbox-agent ports dev 3000:8080")
 	}
-	m, err := a.sandboxes()
+	sb, done, err := a.sandbox(ctx, name)
 	if err != nil {
 		return err
 	}
-	defer m.Close()
-	sb, err := m.Get(ctx, name)
-	if err != nil {
-		return sandboxError(err)
-	}
-	defer sb.Close(context.WithoutCancel(ctx))
+	defer done()
 	if len(pairs) == 0 {
 		return o.list(ctx, a, sb)
 	}

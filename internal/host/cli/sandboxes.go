@@ -28,6 +28,18 @@ func (a *App) sandboxes() (*sandbox.Manager, error) {
 	return a.Sandboxes()
 }
 
+// sandbox finds one without a task, to be used until done is called.
+func (a *App) sandbox(ctx context.Context, name string) (sb *sandbox.Sandbox, done func(), err error) {
+	m, err := a.sandboxes()
+	if err != nil {
+		return nil, nil, err
+	}
+	if sb, err = m.Get(ctx, name); err != nil {
+		return nil, nil, errors.Join(sandboxError(err), m.Close())
+	}
+	return sb, func() { _, _ = sb.Close(context.WithoutCancel(ctx)), m.Close() }, nil
+}
+
 // listSandboxes lists sandboxes without a task.
 func (a *App) listSandboxes(ctx context.Context, asJSON bool) error {
 	all, err := a.allSandboxes(ctx)
@@ -221,15 +233,12 @@ func newResetCmd(a *App) *cobra.Command {
 		ValidArgsFunction: a.completeSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			m, err := a.sandboxes()
+			old, done, err := a.sandbox(ctx, args[0])
 			if err != nil {
 				return err
 			}
-			defer m.Close()
-			sb, err := m.Get(ctx, args[0])
-			if err == nil {
-				sb, err = sb.Reset(ctx)
-			}
+			defer done()
+			sb, err := old.Reset(ctx)
 			if err != nil {
 				return sandboxError(err)
 			}
