@@ -6,12 +6,6 @@ import (
 	"sync"
 )
 
-// Kind names what isolates a sandbox.
-type Kind string
-
-// KindContainer is a container of the engine.
-const KindContainer Kind = "container"
-
 // Executor runs commands in one sandbox, which it makes at the first command and keeps until Close. State stays from command to command: files, packages and what runs in
 // the background; not a shell's variables and folder, since each command is a process of its own.
 type Executor struct {
@@ -29,11 +23,21 @@ func NewExecutor(m *Manager, s Spec) *Executor {
 	return &Executor{m: m, spec: s}
 }
 
-// Kind is what isolates the commands.
-func (e *Executor) Kind() Kind { return KindContainer }
+// Kind is what isolates the commands; Auto before the first of a spec that leaves it open.
+func (e *Executor) Kind() Kind {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.sb != nil {
+		return e.sb.spec.Runtime
+	}
+	return e.spec.Runtime
+}
 
 // Healthy reports what keeps commands from running; nil if nothing does.
-func (e *Executor) Healthy(ctx context.Context) error { return e.m.Healthy(ctx) }
+func (e *Executor) Healthy(ctx context.Context) error {
+	_, _, err := e.m.choose(ctx, e.spec.Runtime, e.spec.wishes())
+	return err
+}
 
 // Run runs a command to its end, as Sandbox.Run does. Where the sandbox of a Session is gone, it is made anew, with nothing of before in it.
 func (e *Executor) Run(ctx context.Context, c Command) (Result, error) {

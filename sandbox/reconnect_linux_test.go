@@ -25,14 +25,12 @@ func TestMain(m *testing.M) {
 
 // here is an engine whose one sandbox is this machine.
 type here struct {
-	runtime.Runtime
+	runtime.Stander
 	socket string
 	mu     sync.Mutex
 	open   []net.Conn
 	starts int
 }
-
-func (h *here) Close() error { return nil }
 
 func (h *here) Stand(context.Context, runtime.StandSpec) (string, error) {
 	return "", errors.New("there is one already")
@@ -89,7 +87,7 @@ func TestReconnect(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	sb := &Sandbox{m: &Manager{h}, id: "x", spec: Spec{Name: "here", Lifetime: Named}}
+	sb := &Sandbox{m: &Manager{}, r: h, id: "x", spec: Spec{Name: "here", Lifetime: Named}}
 	for range 3 {
 		r, err := sb.Run(t.Context(), Command{Argv: []string{"cat"}, Stdin: strings.NewReader("whole")})
 		if err != nil || string(r.Stdout) != "whole" {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,9 +62,12 @@ const minMemory = 32 << 20
 type Spec struct {
 	// Name is letters a–z, digits, - and _, with a letter or digit first, 63 at most. A Session without one gets one.
 	Name string `json:"name"`
+	// Runtime is Auto if empty; a Spec that was completed has the one that was chosen.
+	Runtime Kind `json:"runtime,omitempty"`
 	// Image is one that the engine has.
-	Image string `json:"image"`
-	// User runs commands: a name, uid or uid:gid of the image; "" means the image's user.
+	Image string `json:"image,omitempty"`
+	// User runs commands: a name, uid or uid:gid of the image; "" means the image's user, or with a folder of this machine that can be written to, who calls
+	// unless that is root.
 	User string `json:"user,omitempty"`
 	// Dir is where commands begin, an absolute path; "" means the image's.
 	Dir string `json:"dir,omitempty"`
@@ -71,6 +76,8 @@ type Spec struct {
 	// Network is NetworkFull if empty.
 	Network Network `json:"network"`
 	Limits  Limits  `json:"limits"`
+	// Mounts are folders and files of this machine in the sandbox.
+	Mounts []Mount `json:"mounts,omitempty"`
 	// OCIRuntime is one that the engine has; "" means its default.
 	OCIRuntime string `json:"oci_runtime,omitempty"`
 	// Lifetime is Named if empty.
@@ -81,6 +88,26 @@ type Spec struct {
 	Idle time.Duration `json:"idle,omitempty"`
 	// Life ends the sandbox after that time, likewise; 0 never does.
 	Life time.Duration `json:"life,omitempty"`
+}
+
+// wishes are the capabilities that the spec needs, as it was before defaults were filled in: a default limit that cannot be held is none.
+func (s Spec) wishes() []Capability {
+	var all []Capability
+	want := func(c Capability, when bool) {
+		if when {
+			all = append(all, c)
+		}
+	}
+	want(CapAnyImage, s.Image != "")
+	want(CapUsers, s.User != "")
+	want(CapNetworkNone, s.Network == NetworkNone)
+	want(CapNetworkFull, s.Network == NetworkFull || s.Network == "")
+	want(CapMounts, len(s.Mounts) > 0)
+	want(CapOCIRuntime, s.OCIRuntime != "")
+	want(CapMemory, s.Limits.MemoryBytes > 0)
+	want(CapCPUs, s.Limits.CPUs > 0)
+	want(CapPIDs, s.Limits.PIDs > 0)
+	return all
 }
 
 // complete returns the spec with defaults, or all that is wrong with it.
@@ -99,7 +126,10 @@ func (s Spec) complete() (Spec, error) {
 	if !validName.MatchString(s.Name) {
 		wrong("name %q: use letters a–z, digits, - and _, a letter or digit first, 63 at most", s.Name)
 	}
-	if s.Image == "" {
+	if s.Runtime != Auto && !slices.Contains(kinds, s.Runtime) {
+		wrong("runtime %q: use %s", s.Runtime, strings.Join(kindNames(), ", "))
+	}
+	if s.Image == "" && (s.Runtime == Auto || s.Runtime == KindContainer) {
 		wrong("there is no image")
 	}
 	if s.Network != NetworkFull && s.Network != NetworkNone {
@@ -114,17 +144,33 @@ func (s Spec) complete() (Spec, error) {
 	if s.Idle < 0 || s.Life < 0 || s.Silence < 0 {
 		wrong("a time of less than nothing: idle %s, life %s, silence %s", s.Idle, s.Life, s.Silence)
 	}
+	if s.User == "" && slices.ContainsFunc(s.Mounts, func(m Mount) bool { return !m.ReadOnly }) && os.Getuid() > 0 {
+		s.User = fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()) // what commands write into it belongs to whom the folder belongs
+	}
 	if s.Silence == 0 && s.Lifetime == Session {
 		s.Silence = DefaultSilence
 	}
 	if err := (wire.Command{Argv: []string{"x"}, Env: s.Env}).Check(); err != nil {
 		errs = append(errs, err)
 	}
-	errs = append(errs, s.Limits.complete())
+	errs = append(errs, s.Limits.complete(), checkMounts(s.Mounts))
 	if err := errors.Join(errs...); err != nil {
 		return Spec{}, fmt.Errorf("sandbox %s is %w: %w", s.Name, ErrSpec, err)
 	}
 	return s, nil
+}
+
+// hold lifts the limits that a kind of sandbox cannot hold.
+func (l *Limits) hold(has []Capability) {
+	if !slices.Contains(has, CapMemory) {
+		l.MemoryBytes = NoLimit
+	}
+	if !slices.Contains(has, CapCPUs) {
+		l.CPUs = NoLimit
+	}
+	if !slices.Contains(has, CapPIDs) {
+		l.PIDs = NoLimit
+	}
 }
 
 // complete fills in defaults, or returns all that is wrong.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,13 +83,13 @@ func (a *App) allSandboxes(ctx context.Context) ([]sandbox.Info, error) {
 
 func (a *App) printSandboxes(all []sandbox.Info) error {
 	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "SANDBOX\tIMAGE\tSTATUS\tAGE\tNETWORK")
+	fmt.Fprintln(w, "SANDBOX\tRUNTIME\tIMAGE\tSTATUS\tAGE\tNETWORK")
 	for _, i := range all {
 		status := "stopped"
 		if i.Running {
 			status = "running"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", text.Clean(i.Name), clip(text.Clean(i.Image)), status, age(time.Since(i.Created)), text.Clean(string(i.Spec.Network)))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", text.Clean(i.Name), text.Clean(string(i.Runtime)), clip(text.Clean(i.Image)), status, age(time.Since(i.Created)), text.Clean(string(i.Spec.Network)))
 	}
 	return w.Flush()
 }
@@ -102,7 +103,9 @@ func sandboxError(err error) error {
 		return fault.New(workorder.ExitUsage, err, "`sandbox-agent exec NAME -- COMMAND` uses it, `sandbox-agent down NAME` removes it")
 	case errors.Is(err, sandbox.ErrNotFound):
 		return fault.New(workorder.ExitNotFound, err, "`sandbox-agent ps` lists sandboxes, `docker images` the engine's images")
-	case errors.Is(err, sandbox.ErrSpec), errors.Is(err, sandbox.ErrUnsupported):
+	case errors.Is(err, sandbox.ErrUnsupported):
+		return fault.New(workorder.ExitInvalid, err, "`sandbox-agent runtime list` says what each runtime can give here")
+	case errors.Is(err, sandbox.ErrSpec):
 		return fault.New(workorder.ExitInvalid, err, "")
 	case errors.Is(err, sandbox.ErrPort):
 		return fault.New(workorder.ExitUsage, err, "take another port, or none for any that is free")
@@ -115,6 +118,8 @@ func sandboxError(err error) error {
 type upOptions struct {
 	spec                  sandbox.Spec
 	network, memory, cpus string
+	runtime               string
+	mounts                []string
 	json                  bool
 	idle, life            time.Duration
 	pids                  int64
@@ -141,6 +146,8 @@ stay, and the next command starts it again.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), a, args[0]) },
 	}
 	f := cmd.Flags()
+	f.StringVar(&o.runtime, "runtime", "", "what isolates it (`sandbox-agent runtime list`; default: what can give the rest)")
+	f.StringArrayVar(&o.mounts, "mount", nil, "HOST:INSIDE[:ro]: a folder of this machine, at an absolute path in the sandbox; can be repeated")
 	f.StringVar(&o.spec.Image, "image", "", "image of the engine")
 	f.StringVar(&o.spec.User, "user", "", "who runs commands: a name, uid or uid:gid (default: the image's user)")
 	f.StringVar(&o.spec.Dir, "workdir", "", "where commands begin (default: the image's)")
@@ -167,8 +174,15 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	if s.Limits.CPUs, err = parseCPUs(o.cpus); err != nil {
 		errs = append(errs, err)
 	}
+	for _, t := range o.mounts {
+		m, err := a.parseMount(t)
+		s.Mounts, errs = append(s.Mounts, m), append(errs, err)
+	}
 	if err := errors.Join(errs...); err != nil {
 		return fault.New(workorder.ExitUsage, err, "")
+	}
+	if s.Runtime, err = a.kind(o.runtime); err != nil {
+		return err
 	}
 	m, err := a.sandboxes()
 	if err != nil {
@@ -186,6 +200,20 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	}
 	fmt.Fprintf(a.Stdout, "%s is up (%s)\n", name, time.Since(start).Round(time.Millisecond))
 	return nil
+}
+
+// parseMount reads HOST:INSIDE[:ro]; a relative path of this machine begins in the current folder.
+func (a *App) parseMount(t string) (sandbox.Mount, error) {
+	parts := strings.Split(t, ":")
+	ro := len(parts) == 3 && parts[2] == "ro"
+	if len(parts) != 2 && !ro || parts[0] == "" {
+		return sandbox.Mount{}, fmt.Errorf("--mount %q: use HOST:INSIDE, or HOST:INSIDE:ro", t)
+	}
+	host, err := filepath.Abs(filepath.Join(a.dir, parts[0]))
+	if filepath.IsAbs(parts[0]) {
+		host, err = filepath.Clean(parts[0]), nil
+	}
+	return sandbox.Mount{Host: host, Inside: parts[1], ReadOnly: ro}, err
 }
 
 // none lifts a limit on the command line.

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
-	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
 // The interfaces of this file are abilities: what some runtimes have beyond Runtime. Callers ask for one by type
@@ -109,35 +107,4 @@ func (noCopier) CopyOut(context.Context, string, string) (io.ReadCloser, error) 
 
 func (noCopier) CopyIn(context.Context, string, string, io.Reader) error {
 	return fmt.Errorf("copy files into the sandbox: %w", ErrUnsupported)
-}
-
-// Stander makes sandboxes without a task: containers of any image, whose first process is a guest of ours. The other methods of a Runtime
-// work on them as on boxes.
-type Stander interface {
-	// Stand creates the container and starts it. After an error there is none.
-	Stand(ctx context.Context, spec StandSpec) (id string, err error)
-	// StartAgain starts one that has ended, with its files. To start a running one is not an error.
-	StartAgain(ctx context.Context, id string) error
-	// Stream runs the guest's dialler in it: its standard input and output are the stream. What the dialler says of an error is in that of Read. ctx
-	// bounds the start and not the stream.
-	Stream(ctx context.Context, id string) (io.ReadWriteCloser, error)
-}
-
-// StandSpec describes a sandbox without a task.
-type StandSpec struct {
-	Name   string // of the container
-	Image  string
-	Labels map[string]string
-	// Guest returns the guest's program for an architecture, named as Go names it: the image's.
-	Guest  func(arch string) ([]byte, error)
-	Config wire.Config // of the guest; an empty user means the image's
-	// NetworkNone leaves out every network but the loopback.
-	NetworkNone bool
-	OCIRuntime  string // if empty the engine's default
-	// MemoryBytes, CPUs and PIDs are limits; 0 means none.
-	MemoryBytes int64
-	CPUs        float64
-	PIDs        int64
-	// Throwaway removes the container with its files as soon as it has ended, whatever ended it.
-	Throwaway bool
 }

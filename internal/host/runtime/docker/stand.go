@@ -10,11 +10,13 @@ import (
 	"io"
 	"net"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/docker/pkg/stdcopy"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
@@ -56,11 +58,42 @@ func standConfig(s runtime.StandSpec) (*container.Config, *container.HostConfig)
 	if s.NetworkNone {
 		hc.NetworkMode = "none"
 	}
+	for _, m := range s.Mounts {
+		// Never what the engine would make of a path that is not there: a folder of root's.
+		hc.Mounts = append(hc.Mounts, mount.Mount{Type: mount.TypeBind, Source: m.Host, Target: m.Inside, ReadOnly: m.ReadOnly, BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate}})
+	}
 	return cfg, hc
+}
+
+// Capabilities implements runtime.Stander.
+func (e *Engine) Capabilities(ctx context.Context) ([]runtime.Capability, error) {
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	if _, err := e.c.Ping(ctx); err != nil {
+		return nil, e.wrap("contact engine", err)
+	}
+	all := []runtime.Capability{
+		runtime.CapAnyImage, runtime.CapUsers, runtime.CapPersistent, runtime.CapNetworkNone, runtime.CapNetworkFull, runtime.CapNetworkSwitch,
+		runtime.CapMemory, runtime.CapCPUs, runtime.CapPIDs, runtime.CapOCIRuntime, runtime.CapSnapshots,
+	}
+	// Another machine's folders are not this one's; the virtual machine of a desktop engine has those of its user.
+	if strings.HasPrefix(e.host, "unix://") || strings.HasPrefix(e.host, "npipe://") {
+		all = append(all, runtime.CapMounts)
+	}
+	return all, nil
 }
 
 // Stand implements runtime.Stander.
 func (e *Engine) Stand(ctx context.Context, s runtime.StandSpec) (string, error) {
+	if s.OCIRuntime != "" {
+		info, err := e.Info(ctx)
+		if err != nil {
+			return "", err
+		}
+		if !slices.Contains(info.Runtimes, s.OCIRuntime) {
+			return "", fmt.Errorf("%w: the engine has no OCI runtime %q, only %s", runtime.ErrIsolation, s.OCIRuntime, strings.Join(info.Runtimes, ", "))
+		}
+	}
 	img, err := e.c.ImageInspect(ctx, s.Image)
 	if cerrdefs.IsNotFound(err) {
 		return "", fmt.Errorf("make the sandbox: image %s: %w", s.Image, runtime.ErrNotFound)

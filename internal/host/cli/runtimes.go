@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// runtimeVariable names the runtime where no flag does.
+const runtimeVariable = "SANDBOX_AGENT_RUNTIME"
+
+// kind is the runtime that the flag names, or else the environment.
+func (a *App) kind(flag string) (sandbox.Kind, error) {
+	k, err := sandbox.ParseKind(cmp.Or(flag, a.Getenv(runtimeVariable), "auto"))
+	if errors.Is(err, sandbox.ErrUnsupported) {
+		return "", sandboxError(err)
+	}
+	if err != nil {
+		return "", fault.New(workorder.ExitUsage, err, "`sandbox-agent runtime list` lists them")
+	}
+	return k, nil
+}
+
+func newRuntimeCmd(a *App) *cobra.Command {
+	cmd := &cobra.Command{Use: "runtime", Short: "What can isolate a sandbox without a task here", Args: noArgs}
+	cmd.AddCommand(newRuntimeListCmd(a))
+	return cmd
+}
+
+// runtimeWait bounds the questions to all runtimes: an engine that answers does so within milliseconds.
+const runtimeWait = 5 * time.Second
+
+func newRuntimeListCmd(a *App) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "list", Aliases: []string{"ls", "detect"}, Short: "List runtimes, whether they work here and what they can give",
+		Example: "  sandbox-agent runtime list\n  sandbox-agent runtime list --json",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m, err := a.sandboxes()
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			ctx, cancel := context.WithTimeout(cmd.Context(), runtimeWait)
+			defer cancel()
+			all := m.Runtimes(ctx)
+			if asJSON {
+				return a.json(all)
+			}
+			w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+			fmt.Fprintln(w, "RUNTIME\tHERE\tCAN GIVE")
+			for _, r := range all {
+				here, can := "yes", strings.Join(words(r.Capabilities), " ")
+				if !r.Healthy {
+					here, can = "no", text.Clean(r.Reason)
+				}
+				fmt.Fprintf(w, "%s\t%s\t%s\n", r.Kind, here, can)
+			}
+			return w.Flush()
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list")
+	return cmd
+}
+
+func words(all []sandbox.Capability) []string {
+	list := make([]string, 0, len(all))
+	for _, c := range all {
+		list = append(list, string(c))
+	}
+	slices.Sort(list)
+	return list
+}

@@ -1,0 +1,80 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/wire"
+)
+
+// Stander makes sandboxes without a task and looks after them: each has a guest as its first process, which is reached over a stream. The methods
+// may be called concurrently; their errors are those of Runtime. Boxes, Logs, Stop and Remove are those of a Runtime.
+type Stander interface {
+	// Capabilities are what such sandboxes can have here. The error says why there can be none at all: ErrUnavailable where an engine
+	// does not answer, ErrIsolation where this machine lacks something.
+	Capabilities(ctx context.Context) ([]Capability, error)
+	// Stand makes the sandbox and starts it. After an error there is none.
+	Stand(ctx context.Context, spec StandSpec) (id string, err error)
+	// StartAgain starts one that has ended, with its files. To start a running one is not an error.
+	StartAgain(ctx context.Context, id string) error
+	// Stream brings a stream to the guest. What stands in the way inside is in the error of Read. ctx bounds the start and not the stream.
+	Stream(ctx context.Context, id string) (io.ReadWriteCloser, error)
+	Boxes(ctx context.Context, labels map[string]string) ([]Box, error)
+	Logs(ctx context.Context, id string, o LogOptions) error
+	Stop(ctx context.Context, id string, grace time.Duration) error
+	Remove(ctx context.Context, id string) error
+}
+
+// Capability is something that a sandbox can be asked to have, and that not every kind of sandbox can give.
+type Capability string
+
+// The capabilities of sandboxes.
+const (
+	CapAnyImage          Capability = "any_image"          // made of any image of the engine
+	CapUsers             Capability = "users"              // commands as another user than the one that makes it
+	CapPersistent        Capability = "persistent"         // files outside of mounts stay over a stop
+	CapNetworkNone       Capability = "network_none"       // nothing but the loopback
+	CapNetworkFull       Capability = "network_full"       // what the machine reaches
+	CapNetworkRestricted Capability = "network_restricted" // hosts of a list
+	CapNetworkSwitch     Capability = "network_switch"     // another network while it runs
+	CapMemory            Capability = "limits_memory"
+	CapCPUs              Capability = "limits_cpus"
+	CapPIDs              Capability = "limits_pids"
+	CapMounts            Capability = "mounts" // folders of this machine
+	CapOCIRuntime        Capability = "oci_runtime"
+	CapSnapshots         Capability = "snapshots" // its files kept under a name, or in another sandbox
+	CapServices          Capability = "services"
+	CapDocker            Capability = "inner_docker"
+)
+
+// StandSpec describes a sandbox without a task.
+type StandSpec struct {
+	Name   string // what it is called on the engine, or in the state folder
+	Image  string
+	Labels map[string]string
+	// Guest returns the guest's program for an architecture, named as Go names it.
+	Guest  func(arch string) ([]byte, error)
+	Config wire.Config // of the guest; an empty user means the image's
+	// NetworkNone leaves out every network but the loopback.
+	NetworkNone bool
+	OCIRuntime  string // if empty the engine's default
+	// MemoryBytes, CPUs and PIDs are limits; 0 means none.
+	MemoryBytes int64
+	CPUs        float64
+	PIDs        int64
+	Mounts      []Mount
+	// Throwaway removes the sandbox with its files as soon as it has ended, whatever ended it.
+	Throwaway bool
+}
+
+// Mount is a folder or file of this machine in a sandbox.
+type Mount struct {
+	Host     string // absolute
+	Inside   string // absolute
+	ReadOnly bool
+}
+
+// ErrMount means that a folder of this machine cannot be in a sandbox.
+var ErrMount = errors.New("cannot be mounted")

@@ -1,0 +1,227 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/image"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/docker"
+	"github.com/sandbox-agent/sandbox-agent/wire"
+)
+
+// Labels of a sandbox. They are the truth about it: there is no other record.
+const (
+	labelName = "sandbox-agent.sandbox"
+	labelSpec = "sandbox-agent.sandbox.spec"
+	// namePrefix of a container sets sandboxes apart from the boxes of tasks.
+	namePrefix = "sandbox-agent-sandbox-"
+)
+
+// stopGrace is what a guest has to end its commands: it kills them at once.
+const stopGrace = 10 * time.Second
+
+// Options are how a Manager works. The zero value is what a command line uses.
+type Options struct {
+	// Getenv reads the environment that names the engine (DOCKER_HOST and its like); nil is os.Getenv.
+	Getenv func(string) string
+}
+
+// Manager makes, finds and lists sandboxes.
+type Manager struct {
+	all   []*place // in the order in which Auto tries them
+	close func() error
+}
+
+// Open returns a Manager. It contacts nothing.
+func Open(o Options) (*Manager, error) {
+	if o.Getenv == nil {
+		o.Getenv = os.Getenv
+	}
+	var used []func() error
+	engine := sync.OnceValues(func() (*docker.Engine, error) {
+		e, err := docker.New(o.Getenv)
+		if err == nil {
+			used = append(used, e.Close)
+		}
+		return e, err
+	})
+	return &Manager{
+		all: []*place{{KindContainer, func() (runtime.Stander, error) { return engine() }}},
+		close: func() error {
+			var errs []error
+			for _, c := range used {
+				errs = append(errs, c())
+			}
+			return errors.Join(errs...)
+		},
+	}, nil
+}
+
+// Close drops idle connections to the engine. Sandboxes stay; the caller closes those of sessions first.
+func (m *Manager) Close() error { return m.close() }
+
+// Healthy reports what keeps sandboxes from being made; nil if there can be any of some kind.
+func (m *Manager) Healthy(ctx context.Context) error {
+	var errs []error
+	for _, p := range m.all {
+		_, err := p.capabilities(ctx)
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Create makes a sandbox and waits until it answers. After an error there is none.
+func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
+	wishes := s.wishes()
+	s, err := s.complete()
+	if err != nil {
+		return nil, err
+	}
+	p, has, err := m.choose(ctx, s.Runtime, wishes)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
+	}
+	r, err := p.open()
+	if err != nil {
+		return nil, err
+	}
+	s.Runtime = p.kind
+	s.Limits.hold(has)
+	if s.Lifetime == Named {
+		if err := m.free(ctx, p, s.Name); err != nil {
+			return nil, err
+		}
+	}
+	spec, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	stand := runtime.StandSpec{
+		Name: namePrefix + s.Name, Image: s.Image, Labels: map[string]string{labelName: s.Name, labelSpec: string(spec)}, Guest: image.Guest,
+		Config: wire.Config{
+			User: s.User, Dir: s.Dir, Env: s.Env, IdleMS: s.Idle.Milliseconds(), LifeMS: s.Life.Milliseconds(),
+		},
+		NetworkNone: s.Network == NetworkNone, OCIRuntime: s.OCIRuntime, Throwaway: s.Lifetime == Session,
+		MemoryBytes: limit(s.Limits.MemoryBytes), CPUs: float64(limit(int64(s.Limits.CPUs*1000))) / 1000, PIDs: limit(s.Limits.PIDs),
+	}
+	for _, b := range s.Mounts {
+		stand.Mounts = append(stand.Mounts, runtime.Mount(b))
+	}
+	if s.Lifetime == Session {
+		stand.Config.SilenceMS = s.Silence.Milliseconds()
+	}
+	id, err := r.Stand(ctx, stand)
+	if err != nil {
+		return nil, public(fmt.Errorf("sandbox %s: %w", s.Name, err))
+	}
+	sb := &Sandbox{m: m, r: r, id: id, spec: s, own: s.Lifetime == Session, running: true}
+	if _, err := sb.client(ctx); err != nil {
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+		defer cancel()
+		return nil, errors.Join(sb.explain(clean, err), r.Remove(clean, id))
+	}
+	if s.Lifetime == Session {
+		sb.live(context.WithoutCancel(ctx))
+	}
+	return sb, nil
+}
+
+// free refuses a name that a sandbox of another kind has; one of the same kind is refused when it is made. A kind that does not answer has none that
+// could be used now.
+func (m *Manager) free(ctx context.Context, but *place, name string) error {
+	for _, p := range m.all {
+		r, err := p.open()
+		if err != nil || p.sharesNames(but) {
+			continue
+		}
+		if boxes, err := r.Boxes(ctx, map[string]string{labelName: name}); err == nil && len(boxes) > 0 {
+			return fmt.Errorf("sandbox %s: %w, of runtime %s", name, ErrExists, p.kind)
+		}
+	}
+	return nil
+}
+
+// Get finds a sandbox by its name.
+func (m *Manager) Get(ctx context.Context, name string) (*Sandbox, error) {
+	var errs []error
+	for _, p := range m.all {
+		r, err := p.open()
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		boxes, err := r.Boxes(ctx, map[string]string{labelName: name})
+		if err != nil {
+			errs = append(errs, public(err))
+			continue
+		}
+		for _, b := range boxes {
+			if sb := m.known(r, b); sb.spec.Runtime == p.kind {
+				return sb, nil
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("sandbox %s: %w", name, err)
+	}
+	return nil, fmt.Errorf("sandbox %s: %w", name, ErrNotFound)
+}
+
+// List is all sandboxes, by name. With the error of a kind that does not answer it has those of the others.
+func (m *Manager) List(ctx context.Context) ([]Info, error) {
+	all := []Info{}
+	var errs []error
+	for _, p := range m.all {
+		r, err := p.open()
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		boxes, err := r.Boxes(ctx, map[string]string{labelName: ""})
+		if err != nil {
+			errs = append(errs, public(err))
+			continue
+		}
+		for _, b := range boxes {
+			if sb := m.known(r, b); sb.spec.Runtime == p.kind {
+				all = append(all, Info{Name: sb.spec.Name, Runtime: p.kind, Image: sb.spec.Image, Running: b.Live(), Created: b.Created, Spec: sb.spec})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b Info) int { return strings.Compare(a.Name, b.Name) })
+	return all, errors.Join(errs...)
+}
+
+// Info is a row of List.
+type Info struct {
+	Name    string    `json:"name"`
+	Runtime Kind      `json:"runtime"`
+	Image   string    `json:"image,omitempty"`
+	Running bool      `json:"running"` // otherwise it has ended, and the next use starts it again
+	Created time.Time `json:"created"`
+	Spec    Spec      `json:"spec"`
+}
+
+// known makes a sandbox of what a runtime has. A spec that does not decode is of another version: its name is all that is needed.
+func (m *Manager) known(r runtime.Stander, b runtime.Box) *Sandbox {
+	sb := &Sandbox{m: m, r: r, id: b.ID, running: b.Live()}
+	if err := json.Unmarshal([]byte(b.Labels[labelSpec]), &sb.spec); err != nil {
+		sb.spec = Spec{}
+	}
+	sb.spec.Name = b.Labels[labelName]
+	if sb.spec.Runtime == Auto {
+		sb.spec.Runtime = KindContainer
+	}
+	return sb
+}

@@ -1,0 +1,178 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+)
+
+// Kind names what isolates a sandbox.
+type Kind string
+
+// The kinds of sandboxes.
+const (
+	// Auto is the first kind that can give what a Spec asks for.
+	Auto Kind = ""
+	// KindContainer is a container of the engine, of any image.
+	KindContainer Kind = "container"
+)
+
+// aliases are names that others give to our kinds.
+var aliases = map[string]Kind{"auto": Auto, "docker": KindContainer}
+
+// refused are names of what could isolate a sandbox and does not here, with the reason.
+var refused = map[string]string{
+	"podman":  "podman is an engine: point DOCKER_HOST at its API and use the runtime container",
+	"nspawn":  "systemd-nspawn gives nothing that a jail does not",
+	"apple":   "Apple's containers were never tried",
+	"microvm": "no machine with virtualization was there to try it",
+}
+
+// ParseKind reads the name of a kind, or one that others give to it. The error holds ErrUnsupported for a name that is known and refused, else ErrSpec.
+func ParseKind(name string) (Kind, error) {
+	if k, ok := aliases[name]; ok {
+		return k, nil
+	}
+	if slices.Contains(kinds, Kind(name)) {
+		return Kind(name), nil
+	}
+	if why, ok := refused[name]; ok {
+		return "", fmt.Errorf("runtime %s: %w: %s", name, ErrUnsupported, why)
+	}
+	return "", fmt.Errorf("runtime %q is %w: there are %s", name, ErrSpec, strings.Join(kindNames(), ", "))
+}
+
+// kinds are all, in the order in which Auto tries them.
+var kinds = []Kind{KindContainer}
+
+func kindNames() []string {
+	names := make([]string, 0, len(kinds))
+	for _, k := range kinds {
+		names = append(names, string(k))
+	}
+	return names
+}
+
+// Capability is something that a sandbox can be asked to have, and that not every kind of sandbox can give.
+type Capability string
+
+// The capabilities of sandboxes.
+const (
+	CapAnyImage          = Capability(runtime.CapAnyImage)          // made of any image of the engine
+	CapUsers             = Capability(runtime.CapUsers)             // commands as another user than the one that makes it
+	CapPersistent        = Capability(runtime.CapPersistent)        // files outside of mounts stay over a stop
+	CapNetworkNone       = Capability(runtime.CapNetworkNone)       // nothing but the loopback
+	CapNetworkFull       = Capability(runtime.CapNetworkFull)       // what the machine reaches
+	CapNetworkRestricted = Capability(runtime.CapNetworkRestricted) // hosts of a list
+	CapNetworkSwitch     = Capability(runtime.CapNetworkSwitch)     // another network while it runs
+	CapMemory            = Capability(runtime.CapMemory)            // Limits.MemoryBytes
+	CapCPUs              = Capability(runtime.CapCPUs)              // Limits.CPUs
+	CapPIDs              = Capability(runtime.CapPIDs)              // Limits.PIDs
+	CapMounts            = Capability(runtime.CapMounts)            // folders of this machine
+	CapOCIRuntime        = Capability(runtime.CapOCIRuntime)        // Spec.OCIRuntime
+	CapSnapshots         = Capability(runtime.CapSnapshots)         // its files kept under a name, or in another sandbox
+	CapServices          = Capability(runtime.CapServices)          // databases and the like beside it
+	CapDocker            = Capability(runtime.CapDocker)            // an engine of its own inside
+)
+
+// UnsupportedError says which wishes of a Spec a kind of sandbox cannot fulfil here. It holds ErrUnsupported.
+type UnsupportedError struct {
+	Kind   Kind
+	Wishes []Capability
+}
+
+func (e *UnsupportedError) Error() string {
+	wishes := make([]string, 0, len(e.Wishes))
+	for _, w := range e.Wishes {
+		wishes = append(wishes, string(w))
+	}
+	return fmt.Sprintf("runtime %s cannot give %s here", e.Kind, strings.Join(wishes, ", "))
+}
+
+// Unwrap makes it an ErrUnsupported.
+func (e *UnsupportedError) Unwrap() error { return ErrUnsupported }
+
+// RuntimeInfo is a row of Manager.Runtimes.
+type RuntimeInfo struct {
+	Kind    Kind `json:"kind"`
+	Healthy bool `json:"healthy"`
+	// Reason is why there can be no such sandbox here; "" where there can.
+	Reason       string       `json:"reason,omitempty"`
+	Capabilities []Capability `json:"capabilities,omitempty"`
+}
+
+// Runtimes says of each kind whether there can be such sandboxes here, and what they can have. They are asked at the same time.
+func (m *Manager) Runtimes(ctx context.Context) []RuntimeInfo {
+	all := make([]RuntimeInfo, len(m.all))
+	var wg sync.WaitGroup
+	for i, p := range m.all {
+		wg.Go(func() {
+			all[i] = RuntimeInfo{Kind: p.kind}
+			caps, err := p.capabilities(ctx)
+			if err != nil {
+				all[i].Reason = err.Error()
+				return
+			}
+			all[i].Healthy, all[i].Capabilities = true, caps
+		})
+	}
+	wg.Wait()
+	return all
+}
+
+// place is where sandboxes of a kind are. It opens what they are made by when it is used first.
+type place struct {
+	kind Kind
+	open func() (runtime.Stander, error)
+}
+
+func (p *place) capabilities(ctx context.Context) ([]Capability, error) {
+	r, err := p.open()
+	if err != nil {
+		return nil, err
+	}
+	list, err := r.Capabilities(ctx)
+	if err != nil {
+		return nil, public(err)
+	}
+	all := make([]Capability, 0, len(list))
+	for _, c := range list {
+		all = append(all, Capability(c))
+	}
+	return all, nil
+}
+
+// choose is the place for wishes, with what it has: that of the kind, or the first that lacks nothing.
+func (m *Manager) choose(ctx context.Context, k Kind, wishes []Capability) (*place, []Capability, error) {
+	var errs []error
+	for _, p := range m.all {
+		if k != Auto && p.kind != k {
+			continue
+		}
+		has, err := p.capabilities(ctx)
+		if err == nil {
+			err = lacks(p.kind, has, wishes)
+		}
+		if err == nil {
+			return p, has, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, nil, errors.Join(errs...)
+}
+
+func lacks(k Kind, has, wishes []Capability) error {
+	wishes = slices.DeleteFunc(slices.Clone(wishes), func(w Capability) bool { return slices.Contains(has, w) })
+	if len(wishes) == 0 {
+		return nil
+	}
+	return &UnsupportedError{k, wishes}
+}
+
+// sharesNames reports whether the sandboxes of both kinds are containers of one engine, which gives a name once.
+func (p *place) sharesNames(q *place) bool { return p.kind == q.kind }
