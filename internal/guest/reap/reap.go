@@ -33,6 +33,8 @@ type Spec struct {
 	User *User `json:"user,omitempty"`
 	// Terminal says that standard input is a terminal, which becomes the command's.
 	Terminal bool `json:"terminal,omitempty"`
+	// DataBytes bounds the memory that one process can have for itself; 0 does not.
+	DataBytes uint64 `json:"data_bytes,omitempty"`
 }
 
 // User is a user of the sandbox.
@@ -48,6 +50,19 @@ type Exit struct {
 	Signal int `json:"signal,omitempty"` // 0 unless a signal ended it
 	// Error is why it could not be started; Code is then 126, or 127 where there is no such program, as of a shell.
 	Error string `json:"error,omitempty"`
+}
+
+// report is what a supervisor says at its end.
+type report struct {
+	Exit
+	// Left are the processes that the command has left behind when it ended by itself.
+	Left []Left `json:"left,omitempty"`
+}
+
+// Left is a process that was left behind.
+type Left struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"` // see proc.Relative
 }
 
 // Exit codes of a shell for what cannot be started.
@@ -67,11 +82,13 @@ type request struct {
 
 // Command is one that runs.
 type Command struct {
-	conn *net.UnixConn
-	mu   sync.Mutex // of writes
-	done chan struct{}
-	exit Exit
-	err  error
+	family *family
+	pid    int // of its supervisor
+	conn   *net.UnixConn
+	mu     sync.Mutex // of writes
+	done   chan struct{}
+	exit   Exit
+	err    error
 }
 
 // Start runs the command under a supervisor: self with the arguments of role. The files become the command's standard files and stay
@@ -81,19 +98,26 @@ func Start(ctx context.Context, self string, role []string, s Spec, stdin, stdou
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
 	}
+	f := kin()
+	f.mu.Lock() // so that nobody takes its supervisor for an orphan
 	p, err := proc.Start(context.WithoutCancel(ctx), proc.Spec{
 		Argv: append([]string{self}, role...), Dir: "/", Env: []string{},
 		Stdin: stdin, Stdout: stdout, Stderr: stderr, ExtraFiles: []*os.File{theirs},
 	})
+	if err == nil {
+		f.supervisors[p.PID()] = true
+	}
+	f.mu.Unlock()
 	_ = theirs.Close()
 	if err != nil {
 		_ = ours.Close()
 		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
 	}
-	c := &Command{conn: ours, done: make(chan struct{})}
+	c := &Command{family: f, pid: p.PID(), conn: ours, done: make(chan struct{})}
 	if err := c.send(s); err != nil {
 		_ = ours.Close() // which ends the supervisor
 		_ = p.Wait()
+		f.ended(c.pid, nil)
 		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
 	}
 	go c.follow(p, s.Argv[0])
@@ -101,14 +125,18 @@ func Start(ctx context.Context, self string, role []string, s Spec, stdin, stdou
 }
 
 func (c *Command) follow(p *proc.Process, argv0 string) {
-	err := json.NewDecoder(c.conn).Decode(&c.exit)
+	var r report
+	err := json.NewDecoder(c.conn).Decode(&r)
 	if err == nil {
+		c.family.leave(r.Left)
+		c.exit = r.Exit
 		close(c.done) // the supervisor's own end tells nothing more
 	}
 	wait := p.Wait()
 	_ = c.conn.Close()
+	c.family.ended(c.pid, err)
 	if err != nil {
-		// Something killed the supervisor, which only its own user and root can do. What it watched is now with the sandbox's first process.
+		// Something killed the supervisor, which only its own user and root can do. What it watched was killed now.
 		c.err = fmt.Errorf("the supervisor of %s ended without a report: %w", argv0, errors.Join(err, wait))
 		close(c.done)
 	}

@@ -8,8 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -21,12 +19,8 @@ import (
 // controlFD is the supervisor's end of the socket.
 const controlFD = 3
 
-const (
-	// killRounds bounds the rounds of a kill: each kills all that exist, so that what forks as fast as it dies loses within a few. By hand, three were
-	// needed at most.
-	killRounds = 500
-	killPause  = 2 * time.Millisecond
-)
+// lookPause is between two looks at whether what was to end has ended.
+const lookPause = 2 * time.Millisecond
 
 // Main is the life of a supervisor, a process that Start has started. It returns its exit code.
 func Main(ctx context.Context) int {
@@ -35,6 +29,7 @@ func Main(ctx context.Context) int {
 		return 1
 	}
 	unix.CloseOnExec(controlFD)
+	Hide()
 	// Its starter ends it by the socket. Signals are caught and dropped, since the command would inherit that they are ignored.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGPIPE)
 	requests := json.NewDecoder(control)
@@ -49,9 +44,14 @@ func Main(ctx context.Context) int {
 	return 0
 }
 
-func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
+// Hide makes this process's memory and descriptors unreachable to others of its user.
+func Hide() {
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // it cannot fail with that argument
+}
+
+func supervise(ctx context.Context, s Spec, requests *json.Decoder) report {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return Exit{Code: cannotRun, Error: fmt.Sprintf("adopt orphans: %v", err)}
+		return report{Exit: Exit{Code: cannotRun, Error: fmt.Sprintf("adopt orphans: %v", err)}}
 	}
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
@@ -59,9 +59,13 @@ func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
 	if s.User != nil {
 		spec.User = &proc.Credential{UID: s.User.UID, GID: s.User.GID, Groups: s.User.Groups}
 	}
+	if s.DataBytes > 0 {
+		// This process has what it needs of that already, and the command cannot raise it again.
+		_ = unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: s.DataBytes, Max: s.DataBytes}) // it fails only below what was inherited
+	}
 	p, err := proc.Start(context.WithoutCancel(ctx), spec)
 	if err != nil {
-		return refused(s.Argv[0], err)
+		return report{Exit: refused(s.Argv[0], err)}
 	}
 	// The command alone has them now: an end of its output is its own.
 	_, _, _ = os.Stdin.Close(), os.Stdout.Close(), os.Stderr.Close()
@@ -70,17 +74,22 @@ func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
 	for {
 		select {
 		case <-p.Done():
-			bury(p.PID())
-			return exitOf(p.Wait())
+			r := report{Exit: exitOf(p.Wait())}
+			all := proc.Relatives()
+			bury(all, p.PID())
+			for _, b := range proc.Below(all, os.Getpid()) {
+				r.Left = append(r.Left, Left{b.PID, b.Start})
+			}
+			return r
 		case <-children:
-			bury(p.PID())
+			bury(proc.Relatives(), p.PID())
 		case r := <-asked:
 			if !r.End {
 				p.Signal(syscall.Signal(r.Signal))
 				continue
 			}
 			end(p, syscall.Signal(r.Signal), time.Duration(r.GraceMS)*time.Millisecond)
-			return exitOf(p.Wait())
+			return report{Exit: exitOf(p.Wait())}
 		}
 	}
 }
@@ -100,9 +109,9 @@ func read(requests *json.Decoder, asked chan<- request) {
 // end ends all that descends from this process.
 func end(p *proc.Process, sig syscall.Signal, grace time.Duration) {
 	if grace > 0 {
-		for _, pid := range descendants() {
-			_ = syscall.Kill(pid, sig)
-			_ = syscall.Kill(pid, syscall.SIGCONT) // a stopped process acts on nothing before
+		for _, r := range descendants() {
+			_ = syscall.Kill(r.PID, sig)
+			_ = syscall.Kill(r.PID, syscall.SIGCONT) // a stopped process acts on nothing before
 		}
 		over := time.NewTimer(grace)
 		defer over.Stop()
@@ -110,98 +119,27 @@ func end(p *proc.Process, sig syscall.Signal, grace time.Duration) {
 			select {
 			case <-over.C:
 				waiting = false
-			case <-time.After(killPause):
-				bury(p.PID())
-				waiting = len(descendants()) > 0
+			case <-time.After(lookPause):
+				all := proc.Relatives()
+				bury(all, p.PID())
+				waiting = len(proc.Below(all, os.Getpid())) > 0
 			}
 		}
 	}
-	for range killRounds {
-		left := descendants()
-		if len(left) == 0 {
-			return
-		}
-		for _, pid := range left {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
-		time.Sleep(killPause)
-		bury(p.PID())
-	}
+	proc.KillAll(descendants, func() { bury(proc.Relatives(), p.PID()) })
 }
 
 // bury takes the exit codes of adopted children that have ended. The command's own is for whoever waits for it, so that a wait for any
 // child is not possible.
-func bury(command int) {
-	for _, p := range processes() {
-		if p.parent == os.Getpid() && !p.alive && p.pid != command {
-			_, _ = syscall.Wait4(p.pid, nil, syscall.WNOHANG, nil)
+func bury(all []proc.Relative, command int) {
+	for _, r := range all {
+		if r.Parent == os.Getpid() && !r.Alive && r.PID != command {
+			_, _ = syscall.Wait4(r.PID, nil, syscall.WNOHANG, nil)
 		}
 	}
 }
 
-// descendants are the living processes below this one.
-func descendants() []int {
-	below := map[int][]int{}
-	for _, p := range processes() {
-		if p.alive {
-			below[p.parent] = append(below[p.parent], p.pid)
-		}
-	}
-	var all []int
-	for next := below[os.Getpid()]; len(next) > 0; {
-		pid := next[0]
-		next = append(next[1:], below[pid]...)
-		all = append(all, pid)
-	}
-	return all
-}
-
-type process struct {
-	pid, parent int
-	alive       bool
-}
-
-// processes are those that /proc shows.
-func processes() []process {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil
-	}
-	var all []process
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		b, err := os.ReadFile("/proc/" + e.Name() + "/stat")
-		if err != nil {
-			continue // gone meanwhile
-		}
-		if parent, alive, ok := readStat(string(b)); ok {
-			all = append(all, process{pid, parent, alive})
-		}
-	}
-	return all
-}
-
-// readStat reads a process's parent from its stat: "pid (name) state parent …", where the name can be whatever, parentheses too. A process
-// whose first thread has ended looks like a dead one and is not, as long as it has others.
-func readStat(stat string) (parent int, alive, ok bool) {
-	const state, parentAt, threadsAt = 0, 1, 17
-	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	if len(f) <= threadsAt {
-		return 0, false, false
-	}
-	parent, err := strconv.Atoi(f[parentAt])
-	if err != nil {
-		return 0, false, false
-	}
-	threads, err := strconv.Atoi(f[threadsAt])
-	if err != nil {
-		return 0, false, false
-	}
-	return parent, f[state] != "X" && (f[state] != "Z" || threads > 1), true
-}
+func descendants() []proc.Relative { return proc.Below(proc.Relatives(), os.Getpid()) }
 
 // refused is the exit of a command that could not be started, with a shell's codes.
 func refused(argv0 string, err error) Exit {
