@@ -15,6 +15,9 @@ import (
 // buryPause is between two looks for orphans that have ended: one look finds all that have ended meanwhile.
 const buryPause = 100 * time.Millisecond
 
+// followPause is between two looks at what was left behind: what it starts must have been seen before it ends, or is taken for a stray then.
+const followPause = 5 * time.Second
+
 // family is all that the commands of this process have started. This process adopts what loses its parent and its supervisor: what a command has left behind
 // at its own end stays, and what is nobody's, because its supervisor was killed, is killed.
 type family struct {
@@ -30,9 +33,19 @@ var kin = sync.OnceValue(func() *family {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGCHLD)
 	go func() {
-		for range ended {
-			time.Sleep(buryPause)
-			f.bury()
+		look := time.NewTicker(followPause)
+		for {
+			select {
+			case <-ended:
+				time.Sleep(buryPause)
+				f.bury()
+			case <-look.C:
+				f.mu.Lock()
+				if len(f.left) > 0 {
+					f.follow(proc.Relatives())
+				}
+				f.mu.Unlock()
+			}
 		}
 	}()
 	return f

@@ -185,7 +185,7 @@ func TestSupervisorKilled(t *testing.T) {
 	mark := strconv.Itoa(700000 + os.Getpid()%100000)
 	stays := strconv.Itoa(800000 + os.Getpid()%100000)
 	// A server that forks and whose first process ends, as daemons do.
-	if got, err := start(t, "setsid sh -c 'sleep "+stays+" & sleep 0.3 & wait %2; exit' >/dev/null 2>&1 & exit 0", nil).Wait(); got.Code != 0 || err != nil {
+	if got, err := start(t, "setsid sh -c 'sh -c \"sleep "+stays+" & exit\" & exit' >/dev/null 2>&1 & exit 0", nil).Wait(); got.Code != 0 || err != nil {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	defer func() {

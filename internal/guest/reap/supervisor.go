@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -74,13 +75,7 @@ func supervise(ctx context.Context, s Spec, requests *json.Decoder) report {
 	for {
 		select {
 		case <-p.Done():
-			r := report{Exit: exitOf(p.Wait())}
-			all := proc.Relatives()
-			bury(all, p.PID())
-			for _, b := range proc.Below(all, os.Getpid()) {
-				r.Left = append(r.Left, Left{b.PID, b.Start})
-			}
-			return r
+			return report{Exit: exitOf(p.Wait()), Left: settle(p.PID())}
 		case <-children:
 			bury(proc.Relatives(), p.PID())
 		case r := <-asked:
@@ -92,6 +87,27 @@ func supervise(ctx context.Context, s Spec, requests *json.Decoder) report {
 			return report{Exit: exitOf(p.Wait())}
 		}
 	}
+}
+
+// settleLooks bounds how often it is looked at what a command leaves behind.
+const settleLooks = 25
+
+// settle is what is left when the command has ended, once that does not change: a daemon that has just been started forks and ends, maybe twice.
+func settle(command int) (left []Left) {
+	for range settleLooks {
+		all := proc.Relatives()
+		bury(all, command)
+		var now []Left
+		for _, r := range proc.Below(all, os.Getpid()) {
+			now = append(now, Left{r.PID, r.Start})
+		}
+		if slices.Equal(now, left) {
+			return now
+		}
+		left = now
+		time.Sleep(lookPause)
+	}
+	return left
 }
 
 // read hands requests on; a starter that is gone asks for the end.
