@@ -52,13 +52,6 @@ type Exit struct {
 	Error string `json:"error,omitempty"`
 }
 
-// report is what a supervisor says at its end.
-type report struct {
-	Exit
-	// Left are the processes that the command has left behind when it ended by itself.
-	Left []Left `json:"left,omitempty"`
-}
-
 // Left is a process that was left behind.
 type Left struct {
 	PID   int    `json:"pid"`
@@ -125,17 +118,21 @@ func Start(ctx context.Context, self string, role []string, s Spec, stdin, stdou
 }
 
 func (c *Command) follow(p *proc.Process, argv0 string) {
-	var r report
-	err := json.NewDecoder(c.conn).Decode(&r)
+	reports := json.NewDecoder(c.conn)
+	err := reports.Decode(&c.exit)
+	ended := err == nil
+	var left []Left
+	if ended {
+		close(c.done)
+		err = reports.Decode(&left)
+	}
 	if err == nil {
-		c.family.leave(r.Left)
-		c.exit = r.Exit
-		close(c.done) // the supervisor's own end tells nothing more
+		c.family.leave(left) // before its supervisor is gone, and they are orphans
 	}
 	wait := p.Wait()
 	_ = c.conn.Close()
 	c.family.ended(c.pid, err)
-	if err != nil {
+	if !ended {
 		// Something killed the supervisor, which only its own user and root can do. What it watched was killed now.
 		c.err = fmt.Errorf("the supervisor of %s ended without a report: %w", argv0, errors.Join(err, wait))
 		close(c.done)

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
-	"slices"
 	"syscall"
 	"time"
 
@@ -39,7 +38,11 @@ func Main(ctx context.Context) int {
 		return 1 // the starter is gone
 	}
 	exit := supervise(ctx, s, requests)
-	if err := json.NewEncoder(control).Encode(exit); err != nil {
+	report := json.NewEncoder(control)
+	if err := report.Encode(exit); err != nil {
+		return 1
+	}
+	if err := report.Encode(linger()); err != nil {
 		return 1
 	}
 	return 0
@@ -50,9 +53,9 @@ func Hide() {
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // it cannot fail with that argument
 }
 
-func supervise(ctx context.Context, s Spec, requests *json.Decoder) report {
+func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return report{Exit: Exit{Code: cannotRun, Error: fmt.Sprintf("adopt orphans: %v", err)}}
+		return Exit{Code: cannotRun, Error: fmt.Sprintf("adopt orphans: %v", err)}
 	}
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
@@ -66,7 +69,7 @@ func supervise(ctx context.Context, s Spec, requests *json.Decoder) report {
 	}
 	p, err := proc.Start(context.WithoutCancel(ctx), spec)
 	if err != nil {
-		return report{Exit: refused(s.Argv[0], err)}
+		return refused(s.Argv[0], err)
 	}
 	// The command alone has them now: an end of its output is its own.
 	_, _, _ = os.Stdin.Close(), os.Stdout.Close(), os.Stderr.Close()
@@ -75,7 +78,7 @@ func supervise(ctx context.Context, s Spec, requests *json.Decoder) report {
 	for {
 		select {
 		case <-p.Done():
-			return report{Exit: exitOf(p.Wait()), Left: settle(p.PID())}
+			return exitOf(p.Wait())
 		case <-children:
 			bury(proc.Relatives(), p.PID())
 		case r := <-asked:
@@ -84,30 +87,33 @@ func supervise(ctx context.Context, s Spec, requests *json.Decoder) report {
 				continue
 			}
 			end(p, syscall.Signal(r.Signal), time.Duration(r.GraceMS)*time.Millisecond)
-			return report{Exit: exitOf(p.Wait())}
+			return exitOf(p.Wait())
 		}
 	}
 }
 
-// settleLooks bounds how often it is looked at what a command leaves behind.
-const settleLooks = 25
+const (
+	// lingerTime is how long a supervisor stays with what its command has left behind: a daemon that has just been started forks and ends, maybe twice, and
+	// its family is known only while it has a parent.
+	lingerTime = 2 * time.Second
+	lingerLook = 20 * time.Millisecond
+)
 
-// settle is what is left when the command has ended, once that does not change: a daemon that has just been started forks and ends, maybe twice.
-func settle(command int) (left []Left) {
-	for range settleLooks {
+// linger is what a command has left behind, once that has settled.
+func linger() []Left {
+	until := time.Now().Add(lingerTime)
+	for {
 		all := proc.Relatives()
-		bury(all, command)
-		var now []Left
+		bury(all, 0)
+		var left []Left
 		for _, r := range proc.Below(all, os.Getpid()) {
-			now = append(now, Left{r.PID, r.Start})
+			left = append(left, Left{r.PID, r.Start})
 		}
-		if slices.Equal(now, left) {
-			return now
+		if len(left) == 0 || time.Now().After(until) {
+			return left
 		}
-		left = now
-		time.Sleep(lookPause)
+		time.Sleep(lingerLook)
 	}
-	return left
 }
 
 // read hands requests on; a starter that is gone asks for the end.
