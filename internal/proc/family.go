@@ -4,8 +4,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
 )
 
 // Relative is a process as /proc shows it.
@@ -16,7 +14,7 @@ type Relative struct {
 	Alive bool // or a dead one that nobody has waited for
 }
 
-// Relatives are all processes that /proc shows.
+// Relatives are all processes that /proc shows. One that begins while it looks may be missing.
 func Relatives() []Relative {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -59,31 +57,6 @@ func Below(all []Relative, ancestors ...int) []Relative {
 		found = append(found, children...)
 	}
 	return found
-}
-
-// Rounds and pause of KillAll: each round kills all that exist, so that what forks as fast as it dies loses within a few. By hand, three were needed at
-// most.
-const (
-	killRounds = 500
-	killPause  = 2 * time.Millisecond
-)
-
-// KillAll kills what list returns until that is nothing, and reports how many are left when the rounds are used up. bury takes the exit codes of those that
-// are the caller's to wait for.
-func KillAll(list func() []Relative, bury func()) (left int) {
-	for range killRounds {
-		all := list()
-		left = len(all)
-		if left == 0 {
-			return 0
-		}
-		for _, r := range all {
-			_ = syscall.Kill(r.PID, syscall.SIGKILL)
-		}
-		time.Sleep(killPause)
-		bury()
-	}
-	return left
 }
 
 // readStat reads a process's stat: "pid (name) state parent …", where the name can be whatever, parentheses too. A process

@@ -7,8 +7,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
@@ -28,7 +26,7 @@ type family struct {
 
 // kin is this process's family: to adopt is a property of the process.
 var kin = sync.OnceValue(func() *family {
-	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) // it cannot fail since Linux 3.4
+	_ = proc.Adopt() // it cannot fail since Linux 3.4
 	f := &family{supervisors: map[int]bool{}, left: map[Left]bool{}}
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGCHLD)
@@ -97,7 +95,29 @@ func (f *family) ended(pid int, err error) {
 	delete(f.supervisors, pid)
 	f.mu.Unlock()
 	if err != nil {
-		proc.KillAll(f.strays, f.bury)
+		f.killStrays()
+	}
+}
+
+const (
+	// strayRounds bounds the rounds of a kill: what forks as fast as it dies loses within a few.
+	strayRounds = 500
+	// strayLooks without a stray in a row are its end: one that begins while it is looked may be missed.
+	strayLooks = 5
+)
+
+func (f *family) killStrays() {
+	for round, none := 0, 0; round < strayRounds && none < strayLooks; round++ {
+		strays := f.strays()
+		for _, r := range strays {
+			_ = syscall.Kill(r.PID, syscall.SIGKILL)
+		}
+		none++
+		if len(strays) > 0 {
+			none = 0
+		}
+		time.Sleep(lookPause)
+		f.bury()
 	}
 }
 
@@ -126,6 +146,4 @@ func (f *family) strays() []proc.Relative {
 }
 
 // EndAll kills all that descends from this process, also what commands have left behind.
-func EndAll() {
-	proc.KillAll(descendants, kin().bury)
-}
+func EndAll() { proc.EndChildren(kin().bury) }

@@ -54,7 +54,7 @@ func Hide() {
 }
 
 func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+	if err := proc.Adopt(); err != nil {
 		return Exit{Code: cannotRun, Error: fmt.Sprintf("adopt orphans: %v", err)}
 	}
 	children := make(chan os.Signal, 1)
@@ -109,7 +109,10 @@ func linger() []Left {
 		for _, r := range proc.Below(all, os.Getpid()) {
 			left = append(left, Left{r.PID, r.Start})
 		}
-		if len(left) == 0 || time.Now().After(until) {
+		if proc.Childless() {
+			return nil
+		}
+		if time.Now().After(until) {
 			return left
 		}
 		time.Sleep(lingerLook)
@@ -142,13 +145,12 @@ func end(p *proc.Process, sig syscall.Signal, grace time.Duration) {
 			case <-over.C:
 				waiting = false
 			case <-time.After(lookPause):
-				all := proc.Relatives()
-				bury(all, p.PID())
-				waiting = len(proc.Below(all, os.Getpid())) > 0
+				bury(proc.Relatives(), p.PID())
+				waiting = !proc.Childless()
 			}
 		}
 	}
-	proc.KillAll(descendants, func() { bury(proc.Relatives(), p.PID()) })
+	proc.EndChildren(func() { bury(proc.Relatives(), p.PID()) })
 }
 
 // bury takes the exit codes of adopted children that have ended. The command's own is for whoever waits for it, so that a wait for any
