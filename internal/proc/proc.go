@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -297,6 +298,15 @@ func (l *limited) Write(p []byte) (int, error) {
 		return len(p), nil // keep draining: a full pipe would hang the child
 	}
 	return l.buf.Write(p)
+}
+
+// Find is the absolute path of a program on the caller's PATH.
+func Find(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Abs(path)
 }
 
 func lookPath(name string, env []string) (string, error) {
