@@ -140,15 +140,33 @@ type jailed struct {
 	groupsInside  []string
 }
 
-// bubblewrap is its arguments, and the data that it reads from descriptors.
-func (j jailed) bubblewrap(filter []byte) (argv []string, data [][]byte) {
+// bubblewrap is its command line, and the data that it reads from descriptors. Most of the arguments are data, too: a jail sees the command line of its first
+// process, and paths of this machine are not its business.
+func (j jailed) bubblewrap(program string, filter []byte) (argv []string, data [][]byte) {
+	args, data := j.arguments(filter)
+	data = append(data, []byte(strings.Join(args, "\x00")+"\x00"))
+	return []string{program, "--args", strconv.Itoa(keep.FirstData + len(data) - 1), "--", wire.GuestFile, "jail"}, data
+}
+
+// arguments are bubblewrap's, and the data that they name by its descriptors.
+func (j jailed) arguments(filter []byte) (argv []string, data [][]byte) {
 	argv = namespaces(j.root, j.NetworkNone)
 	add := func(args ...string) { argv = append(argv, args...) }
 	fd := func(content []byte) string {
 		data = append(data, content)
 		return strconv.Itoa(keep.FirstData + len(data) - 1)
 	}
-	file := func(path, content string) { add("--ro-bind-data", fd([]byte(content)), path) }
+	file := func(path, content string) { add("--perms", "0644", "--ro-bind-data", fd([]byte(content)), path) }
+	made := map[string]bool{"/": true}
+	// Folders that bubblewrap makes by itself are its user's alone.
+	var above func(p string)
+	above = func(p string) {
+		if p = path.Dir(p); !made[p] {
+			above(p)
+			add("--perms", "0755", "--dir", p)
+			made[p] = true
+		}
+	}
 	if !j.root {
 		add("--uid", strconv.Itoa(j.UID), "--gid", strconv.Itoa(j.GID))
 	}
@@ -178,7 +196,10 @@ func (j jailed) bubblewrap(filter []byte) (argv []string, data [][]byte) {
 		}
 		add("--tmpfs", p)
 	}
-	add("--dir", "/run", "--dir", "/var", "--symlink", "../tmp", "/var/tmp", "--symlink", "../run", "/var/run")
+	above("/run/x")
+	above("/var/x")
+	add("--symlink", "../tmp", "/var/tmp", "--symlink", "../run", "/var/run")
+	above("/etc/x")
 	file("/etc/passwd", fmt.Sprintf("root:x:0:0:root:/root:/usr/sbin/nologin\nsandbox:x:%d:%d::%s:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n", j.UID, j.GID, home))
 	file("/etc/group", fmt.Sprintf("root:x:0:\nsandbox:x:%d:\nnogroup:x:65534:\n", j.GID))
 	file("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n")
@@ -188,18 +209,26 @@ func (j jailed) bubblewrap(filter []byte) (argv []string, data [][]byte) {
 		file("/etc/resolv.conf", string(j.machine.resolv))
 	}
 	for _, p := range j.machine.etc {
+		above(p)
 		add("--ro-bind", p, p)
 	}
 	for i, g := range j.groups {
+		above(j.groupsInside[i])
 		add("--ro-bind", g.Dir, j.groupsInside[i])
 	}
+	above(home)
 	add("--bind", filepath.Join(j.folder, workspaceDir), workspace, "--bind", filepath.Join(j.folder, homeDir), home)
 	// Of the guest's folder a plain user's commands are as much the owner as the guest is: it holds nothing but the program.
 	add("--perms", "0700", "--dir", wire.GuestDir, "--ro-bind", j.guest, wire.GuestFile)
+	for _, folder := range []string{"/usr", "/proc", "/dev", "/tmp", workspace, home} {
+		made[folder] = true
+	}
 	for _, m := range j.Mounts {
+		above(path.Clean(m.Inside))
+		made[path.Clean(m.Inside)] = true
 		add(mountOption(m), m.Host, path.Clean(m.Inside))
 	}
-	add("--remount-ro", "/dev", "--remount-ro", "/", "--seccomp", fd(filter), "--chdir", "/", "--", wire.GuestFile, "jail")
+	add("--remount-ro", "/dev", "--remount-ro", "/", "--seccomp", fd(filter), "--chdir", "/")
 	return argv, data
 }
 

@@ -180,8 +180,7 @@ func (s *stander) plan(f *folder, r record, guest string) (keep.Plan, error) {
 		if err != nil {
 			return keep.Plan{}, noBubblewrap
 		}
-		args, data := j.bubblewrap(filter)
-		p.Argv, p.Data = append([]string{bwrap}, args...), data
+		p.Argv, p.Data = j.bubblewrap(bwrap, filter)
 	}
 	var err error
 	p.Config, err = json.Marshal(config)
