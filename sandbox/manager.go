@@ -100,7 +100,7 @@ func (o Options) allowsHost() error {
 	}
 	s, err := settings.Load(o.Getenv)
 	if err == nil && s.Security.RequireSandbox {
-		err = fmt.Errorf("%w: it isolates nothing: to allow it, write `security: {require_sandbox: false}` into %s", runtime.ErrIsolation, s.File)
+		err = &kindError{ErrUnsupported, fmt.Errorf("it isolates nothing: to allow it, write `security: {require_sandbox: false}` into %s", s.File)}
 	}
 	return err
 }

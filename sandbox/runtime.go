@@ -166,13 +166,15 @@ func (m *Manager) choose(ctx context.Context, s Spec) (*place, []Capability, err
 			continue
 		}
 		has, err := p.capabilities(ctx)
-		if err == nil {
-			err = lacks(p.kind, has, wishes)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("runtime %s: %w", p.kind, err))
+			continue
 		}
-		if err == nil {
-			return p, has, nil
+		if err := lacks(p.kind, has, wishes); err != nil {
+			errs = append(errs, err)
+			continue
 		}
-		errs = append(errs, err)
+		return p, has, nil
 	}
 	return nil, nil, errors.Join(errs...)
 }

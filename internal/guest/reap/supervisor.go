@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -63,13 +64,14 @@ func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
 	if s.User != nil {
 		spec.User = &proc.Credential{UID: s.User.UID, GID: s.User.GID, Groups: s.User.Groups}
 	}
-	if s.DataBytes > 0 {
-		// This process has what it needs of that already, and the command cannot raise it again.
-		_ = unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: s.DataBytes, Max: s.DataBytes}) // it fails only below what was inherited
-	}
+	limitData(s.DataBytes)
 	p, err := proc.Start(context.WithoutCancel(ctx), spec)
 	if err != nil {
 		return refused(s.Argv[0], err)
+	}
+	if s.DataBytes > 0 {
+		// Of another user than this process's it stays as it was inherited.
+		_ = unix.Prlimit(p.PID(), unix.RLIMIT_DATA, &unix.Rlimit{Cur: s.DataBytes, Max: s.DataBytes}, nil)
 	}
 	// The command alone has them now: an end of its output is its own.
 	_, _, _ = os.Stdin.Close(), os.Stdout.Close(), os.Stderr.Close()
@@ -90,6 +92,26 @@ func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
 			return exitOf(p.Wait())
 		}
 	}
+}
+
+// dataSlack is what a supervisor may come to need after its start, in bytes.
+const dataSlack = 64 << 20
+
+// limitData bounds the memory of whatever this process starts: what it has itself is not in the way of that, and stays possible.
+func limitData(most uint64) {
+	if most == 0 {
+		return
+	}
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return // the keeper's watch is left
+	}
+	var kb uint64
+	if _, rest, ok := strings.Cut(string(status), "VmData:"); ok {
+		_, _ = fmt.Sscan(rest, &kb) // the kernel's own number
+	}
+	most += kb<<10 + dataSlack
+	_ = unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: most, Max: most}) // it fails only where less was inherited
 }
 
 const (
