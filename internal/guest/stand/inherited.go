@@ -28,13 +28,16 @@ func ServeInherited(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the sandbox's configuration: %w", err)
 	}
-	config, processes, err := read(b)
+	config, c, err := read(b)
 	if err != nil {
 		return err
 	}
-	if processes > 0 {
+	if !c.Machine {
+		keepToItself() // or not: the threat model says so
+	}
+	if c.Processes > 0 {
 		// It holds for this process and all that it starts, counted in this user namespace alone.
-		if err := unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: processes, Max: processes}); err != nil {
+		if err := unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: c.Processes, Max: c.Processes}); err != nil {
 			return fmt.Errorf("limit processes: %w", err)
 		}
 	}

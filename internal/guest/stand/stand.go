@@ -61,13 +61,12 @@ func Serve(ctx context.Context, p Paths) error {
 }
 
 // read makes a configuration of what is read.
-func read(b []byte) (config serve.Config, processes uint64, err error) {
-	var c wire.Config
+func read(b []byte) (config serve.Config, c wire.Config, err error) {
 	if err := json.Unmarshal(b, &c); err != nil {
-		return serve.Config{}, 0, fmt.Errorf("read the sandbox's configuration: %w", err)
+		return serve.Config{}, c, fmt.Errorf("read the sandbox's configuration: %w", err)
 	}
 	config, err = configure(c)
-	return config, c.Processes, err
+	return config, c, err
 }
 
 // configure completes a configuration with what the sandbox has.
