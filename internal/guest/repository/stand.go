@@ -6,7 +6,6 @@ import (
 	"os"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/lease"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -36,9 +35,8 @@ func (r *Repository) stand(ctx context.Context) (boot.Cloned, error) {
 	if err != nil {
 		return boot.Cloned{}, err
 	}
-	c := &lease.Claimed{State: &workorder.State{TargetBranch: r.env.Order.TargetBranch}, Base: base, BaseSHA: sha, Head: sha}
-	if _, err := r.Git.Snapshots.Checkout(ctx, c); err != nil {
+	if err := r.Git.Snapshots.Stand(ctx, base, sha, r.env.Order.TargetBranch); err != nil {
 		return boot.Cloned{}, err
 	}
-	return boot.Cloned{Base: base, BaseSHA: sha, Head: sha, State: c.State}, nil
+	return boot.Cloned{Base: base, BaseSHA: sha, Head: sha}, nil
 }
