@@ -53,6 +53,7 @@ func Boot(ctx context.Context, log *slog.Logger) int {
 		if ferr := forget(boxPaths()); ferr != nil {
 			log.Warn("begin a new record", "error", ferr)
 		}
+		err = keptPolicy(&env.Order)
 	}
 	rec, rerr := openRecord(os.Stdout)
 	if rerr != nil {

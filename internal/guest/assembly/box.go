@@ -195,7 +195,7 @@ func (p *parts) addServices() {
 			p.warn(text)
 			p.task.Lose(text)
 		},
-		Emit: p.emit, Clean: p.mask.Writer, Log: p.log, Logs: p.logs(),
+		Emit: p.emit, Clean: p.mask.Writer, Log: p.log, Logs: p.logs(), Again: p.order.Mode == workorder.ModeStand && madeReady(),
 	}
 }
 

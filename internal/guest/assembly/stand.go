@@ -68,7 +68,8 @@ func (s *stander) config() serve.Config {
 	return serve.Config{
 		User: user, Dir: workorder.Workspace, Home: workorder.SandboxHome, Env: s.p.task.Environ(),
 		Self: "/proc/self/exe", Reap: []string{"reap"}, OOMKills: s.p.groups.OOMKills,
-		Idle: ms(o.IdleMS), Life: ms(o.LifeMS), Silence: ms(o.SilenceMS),
+		Network: &policy{p: s.p, now: networkOf(s.p.order.Network)},
+		Idle:    ms(o.IdleMS), Life: ms(o.LifeMS), Silence: ms(o.SilenceMS),
 	}
 }
 
