@@ -81,7 +81,7 @@ func TestReconnect(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() {
-		served <- serve.New(serve.Config{Dir: dir, Env: os.Environ(), Self: self, Reap: []string{"reap"}, OOMKills: func() int { return 0 }}).Serve(ctx, l)
+		served <- serve.New(serve.Config{Dir: dir, Env: os.Environ(), Self: self, Reap: []string{"reap"}, Files: []string{"files"}, OOMKills: func() int { return 0 }}).Serve(ctx, l)
 	}()
 	defer func() {
 		cancel()

@@ -46,7 +46,7 @@ func newGuest(t *testing.T, change func(*serve.Config)) *guest {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	c := serve.Config{Dir: dir, Home: dir, Env: os.Environ(), Self: self, Reap: []string{"reap"}, OOMKills: func() int { return 0 }}
+	c := serve.Config{Dir: dir, Home: dir, Env: os.Environ(), Self: self, Reap: []string{"reap"}, Files: []string{"files"}, OOMKills: func() int { return 0 }}
 	if change != nil {
 		change(&c)
 	}
