@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -11,12 +12,20 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/files"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/serve"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "files" {
+		if err := files.Main(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if len(os.Args) > 1 && os.Args[1] == "reap" {
 		os.Exit(reap.Main(context.Background()))
 	}

@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 var (
@@ -46,6 +47,11 @@ const (
 // Unpack unpacks a tar in a folder that is there, up to the reader's end. Whatever the archive has, nothing is written outside of the folder, nor through a link in
 // it. A file appears whole, in place of one of that name or of a link; a folder that is there keeps its permissions.
 func Unpack(dir string, r io.Reader, o Options) (Sum, error) {
+	if info, err := os.Stat(dir); err != nil {
+		return Sum{}, err
+	} else if !info.IsDir() {
+		return Sum{}, &fs.PathError{Op: "unpack in", Path: dir, Err: syscall.ENOTDIR}
+	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return Sum{}, err
