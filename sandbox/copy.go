@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
 	"github.com/sandbox-agent/sandbox-agent/internal/tree"
@@ -203,7 +204,7 @@ func hostError(err error) error {
 	if err == nil {
 		return nil
 	}
-	for from, to := range map[error]error{fs.ErrNotExist: ErrNotFound, fs.ErrPermission: ErrPermission, fs.ErrExist: ErrExists, tree.ErrNoFile: ErrFileKind} {
+	for from, to := range map[error]error{fs.ErrNotExist: ErrNotFound, fs.ErrPermission: ErrPermission, fs.ErrExist: ErrExists, tree.ErrNoFile: ErrFileKind, syscall.ENOTDIR: ErrFileKind, syscall.EISDIR: ErrFileKind} {
 		if errors.Is(err, from) {
 			err = &kindError{to, err}
 			break

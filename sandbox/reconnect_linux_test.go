@@ -70,9 +70,9 @@ func (h *here) cut() {
 	}
 }
 
-// A connection that ended between two commands is made anew, with the second one's input whole; one that ends in the middle is an error.
-func TestReconnect(t *testing.T) {
-	t.Parallel()
+// newHere is a sandbox that is this machine, with its guest.
+func newHere(t *testing.T) (*Sandbox, *here) {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -81,24 +81,31 @@ func TestReconnect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
 	h := &here{socket: filepath.Join(dir, "s")}
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", h.socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	served := make(chan error, 1)
 	go func() {
 		served <- serve.New(serve.Config{Dir: dir, Env: os.Environ(), Self: self, Reap: []string{"reap"}, Files: []string{"files"}, OOMKills: func() int { return 0 }}).Serve(ctx, l)
 	}()
-	defer func() {
+	sb := &Sandbox{m: &Manager{h}, id: "x", spec: Spec{Name: "here", Lifetime: Named}}
+	t.Cleanup(func() {
+		err := sb.Close(ctx)
 		cancel()
-		if err := <-served; err != nil {
+		if err := errors.Join(err, <-served, os.RemoveAll(dir)); err != nil {
 			t.Error(err)
 		}
-	}()
-	sb := &Sandbox{m: &Manager{h}, id: "x", spec: Spec{Name: "here", Lifetime: Named}}
+	})
+	return sb, h
+}
+
+// A connection that ended between two commands is made anew, with the second one's input whole; one that ends in the middle is an error.
+func TestReconnect(t *testing.T) {
+	t.Parallel()
+	sb, h := newHere(t)
 	for range 3 {
 		r, err := sb.Run(t.Context(), Command{Argv: []string{"cat"}, Stdin: strings.NewReader("whole")})
 		if err != nil || string(r.Stdout) != "whole" {
@@ -121,8 +128,5 @@ func TestReconnect(t *testing.T) {
 	}()
 	if _, err := p.Wait(t.Context(), w, nil); !errors.Is(err, ErrLost) {
 		t.Errorf("cut in the middle: %v", err)
-	}
-	if err := sb.Close(t.Context()); err != nil {
-		t.Error(err)
 	}
 }
