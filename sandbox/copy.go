@@ -60,11 +60,11 @@ func placeOf(source string, folder bool, path string, there *fs.FileMode) (place
 	case there != nil && there.IsDir():
 		return place{path, base(source)}, nil
 	case there != nil && folder:
-		return place{}, fmt.Errorf("%s is no folder, and %s is one: %w", path, source, ErrFileKind)
+		return place{}, &kindError{ErrFileKind, fmt.Errorf("%s is no folder, and %s is one", path, source)}
 	case there != nil && !there.IsRegular():
-		return place{}, fmt.Errorf("%s is a device, a pipe or a socket: %w", path, ErrFileKind)
+		return place{}, &kindError{ErrFileKind, fmt.Errorf("%s is a device, a pipe or a socket", path)}
 	case there == nil && (trimmed != path && !folder || name == "."):
-		return place{}, fmt.Errorf("folder %s: %w", path, ErrNotFound)
+		return place{}, &kindError{ErrNotFound, fmt.Errorf("there is no folder %s", path)}
 	}
 	return place{dir, name}, nil
 }

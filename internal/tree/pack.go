@@ -59,6 +59,11 @@ func Pack(ctx context.Context, w io.Writer, name, top string) (Sum, error) {
 	if err != nil {
 		return Sum{}, err
 	}
+	if info, err := os.Lstat(real); err != nil {
+		return Sum{}, err
+	} else if !info.IsDir() && !info.Mode().IsRegular() {
+		return Sum{}, &fs.PathError{Op: "read", Path: name, Err: ErrNoFile}
+	}
 	p := &packer{ctx: ctx, w: tar.NewWriter(w), real: real, top: top, buf: make([]byte, bufferSize)}
 	if err := untrusted.Walk(real, p.visit); err != nil {
 		return p.sum, err

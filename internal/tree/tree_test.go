@@ -241,6 +241,9 @@ func TestUnread(t *testing.T) {
 			t.Errorf("%s: %v %v", name, f, err)
 		}
 	}
+	if _, err := Pack(t.Context(), io.Discard, filepath.Join(dir, "link"), "t"); !errors.Is(err, ErrNoFile) {
+		t.Errorf("a pipe packed: %v", err)
+	}
 	if os.Geteuid() == 0 {
 		return // reads everything: the guest's tests have another user
 	}
