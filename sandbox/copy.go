@@ -32,8 +32,8 @@ type Copied struct {
 	FirstLeft string `json:"first_left_out,omitempty"`
 }
 
-// place is where a copy goes: a folder that is there, and a name in it; "." is the folder itself.
-type place struct{ dir, name string }
+// target is where a copy goes: a folder that is there, and a name in it; "." is the folder itself.
+type target struct{ dir, name string }
 
 // whole reports whether a path names a folder by what is in it, as dir/. does.
 func whole(path string) bool {
@@ -49,8 +49,8 @@ func base(path string) string {
 	return filepath.Base(path)
 }
 
-// placeOf decides where a copy of a source goes, as cp -r does: into a folder that is there, else to the path itself. there is nil where nothing is.
-func placeOf(source string, folder bool, path string, there *fs.FileMode) (place, error) {
+// targetOf decides where a copy of a source goes, as cp -r does: into a folder that is there, else to the path itself. there is nil where nothing is.
+func targetOf(source string, folder bool, path string, there *fs.FileMode) (target, error) {
 	trimmed := strings.TrimRight(path, "/")
 	dir, name := trimmed[:strings.LastIndexByte(trimmed, '/')+1], base(trimmed)
 	if dir == "" {
@@ -58,15 +58,15 @@ func placeOf(source string, folder bool, path string, there *fs.FileMode) (place
 	}
 	switch {
 	case there != nil && there.IsDir():
-		return place{path, base(source)}, nil
+		return target{path, base(source)}, nil
 	case there != nil && folder:
-		return place{}, &kindError{ErrFileKind, fmt.Errorf("%s is no folder, and %s is one", path, source)}
+		return target{}, &kindError{ErrFileKind, fmt.Errorf("%s is no folder, and %s is one", path, source)}
 	case there != nil && !there.IsRegular():
-		return place{}, &kindError{ErrFileKind, fmt.Errorf("%s is a device, a pipe or a socket", path)}
+		return target{}, &kindError{ErrFileKind, fmt.Errorf("%s is a device, a pipe or a socket", path)}
 	case there == nil && (trimmed != path && !folder || name == "."):
-		return place{}, &kindError{ErrNotFound, fmt.Errorf("there is no folder %s", path)}
+		return target{}, &kindError{ErrNotFound, fmt.Errorf("there is no folder %s", path)}
 	}
-	return place{dir, name}, nil
+	return target{dir, name}, nil
 }
 
 // CopyIn copies a file or folder of this machine into the sandbox, with its permissions; links in a folder stay links. Where path is a folder, the copy is in
@@ -81,7 +81,7 @@ func (f *Files) CopyIn(ctx context.Context, local, path string) (Copied, error) 
 	if err != nil {
 		return Copied{}, err
 	}
-	to, err := placeOf(local, info.IsDir(), path, there)
+	to, err := targetOf(local, info.IsDir(), path, there)
 	if err != nil {
 		return Copied{}, f.of(err)
 	}
@@ -148,11 +148,11 @@ func (f *Files) CopyOut(ctx context.Context, path, local string) (Copied, error)
 	if err != nil {
 		return Copied{}, hostError(err)
 	}
-	to, err := placeOf(path, info.Mode.IsDir(), local, there)
+	to, err := targetOf(path, info.Mode.IsDir(), local, there)
 	if err == nil && there != nil && !there.IsDir() { // through a link of this machine's
 		var real string
 		if real, err = filepath.EvalSymlinks(local); err == nil {
-			to = place{filepath.Dir(real), filepath.Base(real)}
+			to = target{filepath.Dir(real), filepath.Base(real)}
 		}
 	}
 	if err != nil {
