@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,11 +20,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/settings"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/wire"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Labels of a sandbox. They are the truth about it: there is no other record.
 const (
-	labelName = "sandbox-agent.sandbox"
+	labelName = runtime.LabelSandbox
 	labelSpec = "sandbox-agent.sandbox.spec"
 	// namePrefix of a container sets sandboxes apart from the boxes of tasks.
 	namePrefix = "sandbox-agent-sandbox-"
@@ -40,12 +42,19 @@ type Options struct {
 	StateDir string
 	// AllowHost allows sandboxes that nothing isolates (KindHost), whatever the configuration says.
 	AllowHost bool
+	// Secrets is asked for the secrets of a box each time that it is started; nil: there are none.
+	Secrets func(ctx context.Context, s Spec) (Secrets, error)
+	// Progress is told what is done until a sandbox is ready, a line each; nil tells nobody.
+	Progress func(text string)
+	// Log is for whoever looks for a fault; nil drops it.
+	Log *slog.Logger
 }
 
 // Manager makes, finds and lists sandboxes.
 type Manager struct {
-	all   []*place // in the order in which Auto tries them
-	close func() error
+	all     []*place // in the order in which Auto tries them
+	secrets func(context.Context, Spec) (Secrets, error)
+	close   func() error
 }
 
 // Open returns a Manager. It contacts nothing.
@@ -70,20 +79,26 @@ func Open(o Options) (*Manager, error) {
 			return make(jail.Options{State: dir, Getenv: o.Getenv, Guest: image.Guest, Allowed: o.allowsHost}), nil
 		})
 	}
-	return &Manager{
-		all: []*place{
-			{KindJail, "", local(jail.New)},
-			{KindContainer, namePrefix, func() (runtime.Stander, error) { return engine() }},
-			{KindHost, "", local(jail.NewMachine)},
-		},
-		close: func() error {
-			var errs []error
-			for _, c := range used {
-				errs = append(errs, c())
+	m := &Manager{secrets: o.Secrets, close: func() error {
+		var errs []error
+		for _, c := range used {
+			errs = append(errs, c())
+		}
+		return errors.Join(errs...)
+	}}
+	m.all = []*place{
+		{KindJail, "", local(jail.New)},
+		{KindContainer, namePrefix, func() (runtime.Stander, error) { return engine() }},
+		{KindBox, namePrefix, sync.OnceValues(func() (runtime.Stander, error) {
+			e, err := engine()
+			if err != nil {
+				return nil, err
 			}
-			return errors.Join(errs...)
-		},
-	}, nil
+			return m.boxes(e, o), nil
+		})},
+		{KindHost, "", local(jail.NewMachine)},
+	}
+	return m, nil
 }
 
 func (o Options) stateDir() (string, error) {
@@ -143,12 +158,18 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 			return nil, err
 		}
 	}
+	file, remove, err := s.bundle(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
+	}
+	defer remove()
 	spec, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
 	}
 	stand := runtime.StandSpec{
-		Name: p.prefix + s.Name, Image: s.Image, Labels: map[string]string{labelName: s.Name, labelSpec: string(spec)}, Guest: image.Guest,
+		Bundle: file,
+		Name:   p.prefix + s.Name, Image: s.Image, Labels: map[string]string{labelName: s.Name, labelSpec: string(spec)}, Guest: image.Guest,
 		Config: wire.Config{
 			User: s.User, Dir: s.Dir, Env: s.Env, IdleMS: s.Idle.Milliseconds(), LifeMS: s.Life.Milliseconds(),
 		},
@@ -160,6 +181,12 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	}
 	if s.Lifetime == Session {
 		stand.Config.SilenceMS = s.Silence.Milliseconds()
+	}
+	if p.kind == KindBox {
+		stand.Labels[labelTask] = workorder.NewTaskID()
+		if stand.Box, err = m.envelope(ctx, s, stand.Labels[labelTask]); err != nil {
+			return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
+		}
 	}
 	id, err := r.Stand(ctx, stand)
 	if err != nil {
@@ -251,15 +278,20 @@ type Info struct {
 	Spec    Spec      `json:"spec"`
 }
 
-// known makes a sandbox of what a runtime has. A spec that does not decode is of another version: its name is all that is needed.
+// known makes a sandbox of what a runtime has.
 func (m *Manager) known(r runtime.Stander, b runtime.Box) *Sandbox {
-	sb := &Sandbox{m: m, r: r, id: b.ID, running: b.Live()}
-	if err := json.Unmarshal([]byte(b.Labels[labelSpec]), &sb.spec); err != nil {
-		sb.spec = Spec{}
+	return &Sandbox{m: m, r: r, id: b.ID, running: b.Live(), spec: known(b)}
+}
+
+// known is the spec of a sandbox. One that does not decode is of another version: its name is all that is needed.
+func known(b runtime.Box) Spec {
+	var s Spec
+	if err := json.Unmarshal([]byte(b.Labels[labelSpec]), &s); err != nil {
+		s = Spec{}
 	}
-	sb.spec.Name = b.Labels[labelName]
-	if sb.spec.Runtime == Auto {
-		sb.spec.Runtime = KindContainer
+	s.Name = b.Labels[labelName]
+	if s.Runtime == Auto {
+		s.Runtime = KindContainer
 	}
-	return sb
+	return s
 }

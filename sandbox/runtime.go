@@ -22,12 +22,14 @@ const (
 	KindJail Kind = "jail"
 	// KindContainer is a container of the engine, of any image.
 	KindContainer Kind = "container"
+	// KindBox is a task's box without a task: our image, with an engine of its own inside, services, a network by names and a gateway to models.
+	KindBox Kind = "box"
 	// KindHost is this machine itself, with nothing between: never chosen by Auto, and refused unless Options.AllowHost or the configuration allows it.
 	KindHost Kind = "host"
 )
 
 // aliases are names that others give to our kinds.
-var aliases = map[string]Kind{"auto": Auto, "docker": KindContainer, "bwrap": KindJail, "noop": KindHost}
+var aliases = map[string]Kind{"auto": Auto, "docker": KindContainer, "dind": KindBox, "bwrap": KindJail, "noop": KindHost}
 
 // refused are names of what could isolate a sandbox and does not here, with the reason.
 var refused = map[string]string{
@@ -52,7 +54,7 @@ func ParseKind(name string) (Kind, error) {
 }
 
 // kinds are all, in the order in which Auto tries them; the last is chosen by name only.
-var kinds = []Kind{KindJail, KindContainer, KindHost}
+var kinds = []Kind{KindJail, KindContainer, KindBox, KindHost}
 
 func kindNames() []string {
 	names := make([]string, 0, len(kinds))
@@ -82,6 +84,7 @@ const (
 	CapSnapshots         = Capability(runtime.CapSnapshots)         // its files kept under a name, or in another sandbox
 	CapServices          = Capability(runtime.CapServices)          // databases and the like beside it
 	CapDocker            = Capability(runtime.CapDocker)            // an engine of its own inside
+	CapRepository        = Capability(runtime.CapRepository)        // Spec.Repo and Spec.Box
 )
 
 // UnsupportedError says which wishes of a Spec a kind of sandbox cannot fulfil here. It holds ErrUnsupported.
@@ -161,7 +164,7 @@ func (m *Manager) choose(ctx context.Context, s Spec) (*place, []Capability, err
 		if s.Runtime != p.kind && (s.Runtime != Auto || p.kind == KindHost) {
 			continue
 		}
-		if p.kind == KindContainer && s.Image == "" {
+		if s.Image == "" && (p.kind == KindContainer || s.Runtime == Auto && p.kind == KindBox && !s.wantsBox() && s.Network != NetworkRestricted) {
 			errs = append(errs, fmt.Errorf("runtime %s: it is %w: there is no image", p.kind, ErrSpec))
 			continue
 		}

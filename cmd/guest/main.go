@@ -6,9 +6,10 @@
 //	keep     holds a jail from outside of it
 //	dial     joins its standard input and output to serve
 //	reap     supervises one command
+//	files    reads and writes files as the sandbox's user
 //	version  prints the version
 //
-// It only wires: what the roles do is in internal/guest/stand, serve and reap, and in internal/keep. It is small, since each command has one of it.
+// It only wires: what the roles do is in internal/guest/stand, serve, reap and files, and in internal/keep. It is small, since each command has one of it.
 package main
 
 import (
@@ -18,6 +19,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/files"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/stand"
 	"github.com/sandbox-agent/sandbox-agent/internal/keep"
@@ -62,10 +64,12 @@ func run(ctx context.Context, args []string) int {
 		err = stand.Dial(ctx, stand.Default(), os.Stdin, os.Stdout)
 	case "reap":
 		return reap.Main(ctx)
+	case "files":
+		err = files.Main(ctx)
 	case "version":
 		fmt.Println(version.Get().Version)
 	default:
-		fmt.Fprintln(os.Stderr, "usage: guest init | serve | jail | keep | dial | reap | version\nThis program is the inside of a sandbox; make sandboxes with `sandbox-agent up`.")
+		fmt.Fprintln(os.Stderr, "usage: guest init | serve | jail | keep | dial | reap | files | version\nThis program is the inside of a sandbox; make sandboxes with `sandbox-agent up`.")
 		return 64
 	}
 	if err != nil {

@@ -1,10 +1,46 @@
 package proc
 
 import (
+	"maps"
 	"os"
+	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
+
+// children are those that this process has started and that have not been waited for.
+type children struct {
+	mu   sync.Mutex
+	pids map[int]bool
+}
+
+var own = children{pids: map[int]bool{}}
+
+// add starts a child; nobody sees it before it is one of ours.
+func (c *children) add(start func() error, cmd *exec.Cmd) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := start(); err != nil {
+		return err
+	}
+	c.pids[cmd.Process.Pid] = true
+	return nil
+}
+
+func (c *children) remove(cmd *exec.Cmd) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.pids, cmd.Process.Pid)
+}
+
+// Children are the processes that Start has started and that have not been waited for. Whatever else has this process for a parent, it has adopted.
+func Children() []int {
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	return slices.Collect(maps.Keys(own.pids))
+}
 
 // Relative is a process as /proc shows it.
 type Relative struct {

@@ -144,7 +144,7 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	case s.User != nil || cgroup != nil:
 		start = func() error { return startApart(cmd, cgroup, s.User) }
 	}
-	if err := out.started(start()); err != nil {
+	if err := out.started(own.add(start, cmd)); err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
 	}
 	if s.OOMScoreAdj > 0 {
@@ -153,6 +153,7 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	}
 	go func() {
 		err := cmd.Wait()
+		own.remove(cmd)
 		if errors.Is(err, exec.ErrWaitDelay) {
 			err = nil // it exited with 0 and had not read all of its input
 		}

@@ -1,9 +1,11 @@
 package reap
 
 import (
+	"fmt"
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -16,18 +18,23 @@ const buryPause = 100 * time.Millisecond
 // followPause is between two looks at what was left behind: what it starts must have been seen before it ends, or is taken for a stray then.
 const followPause = 5 * time.Second
 
-// family is all that the commands of this process have started. This process adopts what loses its parent and its supervisor: what a command has left behind
-// at its own end stays, and what is nobody's, because its supervisor was killed, is killed.
+// family is what this process has adopted: what loses its parent and its supervisor. What a command has left behind at its own end stays, and what is
+// nobody's, because its supervisor was killed, is killed.
 type family struct {
-	mu          sync.Mutex
-	supervisors map[int]bool
-	left        map[Left]bool
+	mu   sync.Mutex
+	left map[Left]bool
 }
 
-// kin is this process's family: to adopt is a property of the process.
-var kin = sync.OnceValue(func() *family {
-	_ = proc.Adopt() // it cannot fail since Linux 3.4
-	f := &family{supervisors: map[int]bool{}, left: map[Left]bool{}}
+// kin is this process's family, once it adopts.
+var kin atomic.Pointer[family]
+
+// Adopt makes this process, which has no children but those of package proc, the parent of what loses its own. It is called once, before Start.
+func Adopt() error {
+	if err := proc.Adopt(); err != nil {
+		return fmt.Errorf("adopt orphans: %w", err)
+	}
+	f := &family{left: map[Left]bool{}}
+	kin.Store(f)
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGCHLD)
 	go func() {
@@ -36,7 +43,7 @@ var kin = sync.OnceValue(func() *family {
 			select {
 			case <-ended:
 				time.Sleep(buryPause)
-				f.bury()
+				bury(proc.Relatives())
 			case <-look.C:
 				f.mu.Lock()
 				if len(f.left) > 0 {
@@ -46,23 +53,11 @@ var kin = sync.OnceValue(func() *family {
 			}
 		}
 	}()
-	return f
-})
-
-// bury takes the exit codes of orphans that have ended. Those of supervisors are for whoever waits for them.
-func (f *family) bury() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, r := range proc.Relatives() {
-		if r.Parent == os.Getpid() && !r.Alive && !f.supervisors[r.PID] {
-			_, _ = syscall.Wait4(r.PID, nil, syscall.WNOHANG, nil)
-			delete(f.left, Left{r.PID, r.Start})
-		}
-	}
+	return nil
 }
 
 func (f *family) leave(all []Left) {
-	if len(all) == 0 {
+	if f == nil || len(all) == 0 {
 		return
 	}
 	f.mu.Lock()
@@ -89,16 +84,6 @@ func (f *family) follow(all []proc.Relative) {
 	f.left = next
 }
 
-// ended is called when a supervisor has ended; with an error if it had not reported its command's end.
-func (f *family) ended(pid int, err error) {
-	f.mu.Lock()
-	delete(f.supervisors, pid)
-	f.mu.Unlock()
-	if err != nil {
-		f.killStrays()
-	}
-}
-
 const (
 	// strayRounds bounds the rounds of a kill: what forks as fast as it dies loses within a few.
 	strayRounds = 500
@@ -106,7 +91,11 @@ const (
 	strayLooks = 5
 )
 
+// killStrays kills what is nobody's.
 func (f *family) killStrays() {
+	if f == nil {
+		return
+	}
 	for round, none := 0, 0; round < strayRounds && none < strayLooks; round++ {
 		strays := f.strays()
 		for _, r := range strays {
@@ -117,23 +106,22 @@ func (f *family) killStrays() {
 			none = 0
 		}
 		time.Sleep(lookPause)
-		f.bury()
+		bury(proc.Relatives())
 	}
 }
 
-// strays are the processes that descend from this one, from no supervisor that lives, and were not left behind.
+// strays are the processes that this one has adopted, with what descends from them, but for what was left behind.
 func (f *family) strays() []proc.Relative {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all := proc.Relatives()
 	f.follow(all)
+	children := proc.Children()
 	watched := map[int]bool{}
-	var supervisors []int
-	for pid := range f.supervisors {
-		supervisors = append(supervisors, pid)
+	for _, pid := range children {
 		watched[pid] = true
 	}
-	for _, r := range proc.Below(all, supervisors...) {
+	for _, r := range proc.Below(all, children...) {
 		watched[r.PID] = true
 	}
 	var strays []proc.Relative
@@ -145,5 +133,5 @@ func (f *family) strays() []proc.Relative {
 	return strays
 }
 
-// EndAll kills all that descends from this process, also what commands have left behind.
-func EndAll() { proc.EndChildren(kin().bury) }
+// EndAll kills all that descends from this process, which adopts, also what commands have left behind.
+func EndAll() { proc.EndChildren(func() { bury(proc.Relatives()) }) }

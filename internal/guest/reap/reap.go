@@ -19,8 +19,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
@@ -42,6 +40,23 @@ type User struct {
 	UID    uint32   `json:"uid"`
 	GID    uint32   `json:"gid"`
 	Groups []uint32 `json:"groups,omitempty"`
+	// Cgroup and Place are where the user's processes are: see proc.Credential; nil and "" mean where the supervisor is. Place is a name that
+	// proc.Place.Name gave.
+	Cgroup *proc.Cgroup `json:"cgroup,omitempty"`
+	Place  string       `json:"place,omitempty"`
+	// OOMScoreAdj lets the kernel take these processes before others; 0 leaves it.
+	OOMScoreAdj int `json:"oom_score_adj,omitempty"`
+}
+
+// credential is the user as proc knows it.
+func (u *User) credential() (c *proc.Credential, err error) {
+	c = &proc.Credential{UID: u.UID, GID: u.GID, Groups: u.Groups, Cgroup: u.Cgroup}
+	if u.Place != "" {
+		if c.Place, err = proc.OpenPlace(u.Place); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
 }
 
 // Exit is how a command ended.
@@ -75,9 +90,7 @@ type request struct {
 
 // Command is one that runs.
 type Command struct {
-	family *family
-	pid    int // of its supervisor
-	conn   *net.UnixConn
+	conn *net.UnixConn
 	mu     sync.Mutex // of writes
 	done   chan struct{}
 	exit   Exit
@@ -87,30 +100,23 @@ type Command struct {
 // Start runs the command under a supervisor: self with the arguments of role. The files become the command's standard files and stay
 // the caller's, who must call Wait. ctx bounds nothing of the command: End does.
 func Start(ctx context.Context, self string, role []string, s Spec, stdin, stdout, stderr *os.File) (*Command, error) {
-	ours, theirs, err := socketPair()
+	ours, theirs, err := proc.Pair()
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
 	}
-	f := kin()
-	f.mu.Lock() // so that nobody takes its supervisor for an orphan
 	p, err := proc.Start(context.WithoutCancel(ctx), proc.Spec{
 		Argv: append([]string{self}, role...), Dir: "/", Env: []string{},
 		Stdin: stdin, Stdout: stdout, Stderr: stderr, ExtraFiles: []*os.File{theirs},
 	})
-	if err == nil {
-		f.supervisors[p.PID()] = true
-	}
-	f.mu.Unlock()
 	_ = theirs.Close()
 	if err != nil {
 		_ = ours.Close()
 		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
 	}
-	c := &Command{family: f, pid: p.PID(), conn: ours, done: make(chan struct{})}
+	c := &Command{conn: ours, done: make(chan struct{})}
 	if err := c.send(s); err != nil {
 		_ = ours.Close() // which ends the supervisor
 		_ = p.Wait()
-		f.ended(c.pid, nil)
 		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
 	}
 	go c.follow(p, s.Argv[0])
@@ -127,11 +133,13 @@ func (c *Command) follow(p *proc.Process, argv0 string) {
 		err = reports.Decode(&left)
 	}
 	if err == nil {
-		c.family.leave(left) // before its supervisor is gone, and they are orphans
+		kin.Load().leave(left) // before its supervisor is gone, and they are orphans
 	}
 	wait := p.Wait()
 	_ = c.conn.Close()
-	c.family.ended(c.pid, err)
+	if err != nil {
+		kin.Load().killStrays()
+	}
 	if !ended {
 		// Something killed the supervisor, which only its own user and root can do. What it watched was killed now.
 		c.err = fmt.Errorf("the supervisor of %s ended without a report: %w", argv0, errors.Join(err, wait))
@@ -161,19 +169,4 @@ func (c *Command) Signal(sig syscall.Signal) { _ = c.send(request{Signal: int(si
 // wait. What a command has left behind at its own end stays.
 func (c *Command) End(sig syscall.Signal, grace time.Duration) {
 	_ = c.send(request{End: true, Signal: int(sig), GraceMS: grace.Milliseconds()})
-}
-
-func socketPair() (*net.UnixConn, *os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("make a pair of sockets: %w", err)
-	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "supervisor"), os.NewFile(uintptr(fds[1]), "starter")
-	defer ours.Close()
-	conn, err := net.FileConn(ours)
-	if err != nil {
-		_ = theirs.Close()
-		return nil, nil, fmt.Errorf("make a pair of sockets: %w", err)
-	}
-	return conn.(*net.UnixConn), theirs, nil
 }

@@ -182,6 +182,9 @@ func TestSignal(t *testing.T) {
 // A command that kills its supervisor takes nothing into freedom: what is nobody's is killed. What another command has left behind stays. It is no parallel
 // test: the children of others would be nobody's.
 func TestSupervisorKilled(t *testing.T) {
+	if err := Adopt(); err != nil {
+		t.Fatal(err)
+	}
 	mark := strconv.Itoa(700000 + os.Getpid()%100000)
 	stays := strconv.Itoa(800000 + os.Getpid()%100000)
 	// A server that forks and whose first process ends, as daemons do.
@@ -193,7 +196,7 @@ func TestSupervisorKilled(t *testing.T) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}()
-	for kin().known() == 0 { // go test's own deadline ends the wait
+	for kin.Load().known() == 0 { // go test's own deadline ends the wait
 		time.Sleep(time.Millisecond)
 	}
 	alive := start(t, "sleep "+mark+"1", nil) // of a supervisor that lives

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -62,7 +63,11 @@ func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
 	signal.Notify(children, syscall.SIGCHLD)
 	spec := proc.Spec{Argv: s.Argv, Dir: s.Dir, Env: s.Env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Terminal: s.Terminal}
 	if s.User != nil {
-		spec.User = &proc.Credential{UID: s.User.UID, GID: s.User.GID, Groups: s.User.Groups}
+		var err error
+		if spec.User, err = s.User.credential(); err != nil {
+			return Exit{Code: cannotRun, Error: err.Error()}
+		}
+		spec.OOMScoreAdj = s.User.OOMScoreAdj
 	}
 	limitData(s.DataBytes)
 	p, err := proc.Start(context.WithoutCancel(ctx), spec)
@@ -82,7 +87,7 @@ func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
 		case <-p.Done():
 			return exitOf(p.Wait())
 		case <-children:
-			bury(proc.Relatives(), p.PID())
+			bury(proc.Relatives())
 		case r := <-asked:
 			if !r.End {
 				p.Signal(syscall.Signal(r.Signal))
@@ -126,7 +131,7 @@ func linger() []Left {
 	until := time.Now().Add(lingerTime)
 	for {
 		all := proc.Relatives()
-		bury(all, 0)
+		bury(all)
 		var left []Left
 		for _, r := range proc.Below(all, os.Getpid()) {
 			left = append(left, Left{r.PID, r.Start})
@@ -167,19 +172,20 @@ func end(p *proc.Process, sig syscall.Signal, grace time.Duration) {
 			case <-over.C:
 				waiting = false
 			case <-time.After(lookPause):
-				bury(proc.Relatives(), p.PID())
+				bury(proc.Relatives())
 				waiting = !proc.Childless()
 			}
 		}
 	}
-	proc.EndChildren(func() { bury(proc.Relatives(), p.PID()) })
+	proc.EndChildren(func() { bury(proc.Relatives()) })
 }
 
-// bury takes the exit codes of adopted children that have ended. The command's own is for whoever waits for it, so that a wait for any
-// child is not possible.
-func bury(all []proc.Relative, command int) {
+// bury takes the exit codes of adopted children that have ended. Those of this process's own are for whoever waits for them, so that a wait for any child is
+// not possible.
+func bury(all []proc.Relative) {
+	own := proc.Children()
 	for _, r := range all {
-		if r.Parent == os.Getpid() && !r.Alive && r.PID != command {
+		if r.Parent == os.Getpid() && !r.Alive && !slices.Contains(own, r.PID) {
 			_, _ = syscall.Wait4(r.PID, nil, syscall.WNOHANG, nil)
 		}
 	}

@@ -20,6 +20,9 @@ import (
 // neither these nor its memory. Nothing that a command has started is left when it returns.
 func ServeInherited(ctx context.Context) error {
 	reap.Hide()
+	if err := reap.Adopt(); err != nil {
+		return err
+	}
 	proc.KeepFiles()
 	for _, fd := range []int{wire.ListenerFD, wire.ConfigFD, wire.KillsFD} {
 		unix.CloseOnExec(fd) // on old kernels, too

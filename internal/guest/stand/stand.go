@@ -45,6 +45,9 @@ func Serve(ctx context.Context, p Paths) error {
 	if err != nil {
 		return err
 	}
+	if err := reap.Adopt(); err != nil {
+		return err
+	}
 	// The socket of a guest that was killed is still there. Only root reaches it: the folder is root's.
 	if err := os.Remove(p.Socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("listen for users: %w", err)
@@ -93,7 +96,7 @@ func configure(c wire.Config) (serve.Config, error) {
 		kills = groups.OOMKills
 	}
 	return serve.Config{
-		Self: Self, Reap: []string{"reap"},
+		Self: Self, Reap: []string{"reap"}, Files: []string{"files"},
 		User: who, Dir: dir, Home: home, Env: append(env, c.Env...), OOMKills: kills, DataBytes: c.DataBytes,
 		Idle: time.Duration(c.IdleMS) * time.Millisecond, Life: time.Duration(c.LifeMS) * time.Millisecond, Silence: time.Duration(c.SilenceMS) * time.Millisecond,
 	}, nil
