@@ -54,7 +54,7 @@ type command struct {
 	tty     *os.File // the guest's side of its terminal; nil if it has none
 
 	input   sync.Mutex
-	stdin   *os.File // nil once closed
+	stdin   *os.File      // nil once closed
 	begun   chan struct{} // closed when the input that came with the command is written
 	done    chan struct{}
 	exit    wire.Exit // once done is closed
