@@ -243,7 +243,7 @@ func TestHostileCopy(t *testing.T) {
 					w.Header().Set(wire.TrailerEnd, row.trailer)
 				}
 			})
-			sb := standing(t, mux)
+			sb := ofHandler(t, mux)
 			top := t.TempDir()
 			for _, d := range []string{"in", "in/beside"} {
 				if err := os.Mkdir(filepath.Join(top, d), 0o755); err != nil {
@@ -263,8 +263,8 @@ func TestHostileCopy(t *testing.T) {
 	}
 }
 
-// standing is a sandbox whose guest is a handler.
-func standing(t *testing.T, guest http.Handler) *Sandbox {
+// ofHandler is a sandbox whose guest is a handler.
+func ofHandler(t *testing.T, guest http.Handler) *Sandbox {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "s") //nolint:usetesting // a socket's path is short, a test's folder is not
 	if err != nil {
@@ -280,7 +280,7 @@ func standing(t *testing.T, guest http.Handler) *Sandbox {
 	protocols.SetUnencryptedHTTP2(true)
 	s := &http.Server{Handler: guest, Protocols: protocols}
 	go func() { _ = s.Serve(l) }()
-	sb := &Sandbox{m: &Manager{h}, id: "x", spec: Spec{Name: "hostile", Lifetime: Named}}
+	sb := &Sandbox{m: &Manager{}, r: h, id: "x", spec: Spec{Name: "hostile", Lifetime: Named}}
 	t.Cleanup(func() {
 		if err := errors.Join(sb.Close(t.Context()), s.Close()); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -54,7 +54,8 @@ type command struct {
 	tty     *os.File // the guest's side of its terminal; nil if it has none
 
 	input   sync.Mutex
-	stdin   *os.File // nil once closed
+	stdin   *os.File      // nil once closed
+	begun   chan struct{} // closed when the input that came with the command is written
 	done    chan struct{}
 	exit    wire.Exit // once done is closed
 	timeout bool
@@ -69,7 +70,7 @@ func (cs *commands) start(ctx context.Context, what wire.Command) (*command, err
 	if err := what.Check(); err != nil {
 		return nil, &wire.Error{Code: wire.CodeBadRequest, Text: err.Error()}
 	}
-	c := &command{id: rand.Text(), what: what, started: time.Now(), out: newSpool(!what.Background), done: make(chan struct{}), kills: cs.config.OOMKills()}
+	c := &command{id: rand.Text(), what: what, started: time.Now(), out: newSpool(!what.Background), begun: make(chan struct{}), done: make(chan struct{}), kills: cs.config.OOMKills()}
 	cs.mu.Lock()
 	running := len(cs.all) - len(cs.ended)
 	if running < maxCommands {
