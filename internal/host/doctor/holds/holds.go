@@ -65,6 +65,8 @@ const (
 	checkTime = 3 * time.Minute
 	// stuck bounds a command of a check, in case nothing of what it tries holds.
 	stuck = time.Minute
+	// settle is between two tries of a sandbox that was at a limit.
+	settle = 100 * time.Millisecond
 	// removeTime bounds the removal of a check's sandbox.
 	removeTime = time.Minute
 
@@ -206,7 +208,12 @@ func forkBomb(ctx context.Context, sb Sandbox) error {
 	if !o.TimedOut && o.ExitCode == 0 {
 		return errors.New("it ended by itself")
 	}
-	return succeeds("true")(ctx, sb)
+	// A shell that cannot fork ends, and leaves the others to end so, too.
+	for until := time.Now().Add(stuck); ; time.Sleep(settle) {
+		if err = succeeds("true")(ctx, sb); err == nil || time.Now().After(until) || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 func halfACPU(ctx context.Context, sb Sandbox) error {
