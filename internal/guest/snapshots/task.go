@@ -3,6 +3,7 @@ package snapshots
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -36,6 +37,11 @@ func (t *Task) Lay(ctx context.Context, repo git.Repo, base, commit string) (ind
 
 // Keeps reports whether Keep would keep anything.
 func (t *Task) Keeps() bool { return len(t.kept()) > 0 && !t.fits }
+
+// Installs reports that the setup commands only install what files of the commit name: they do nothing beside the places.
+func (t *Task) Installs() bool {
+	return !slices.ContainsFunc(t.Order.Setup, func(command string) bool { return !t.at.installsOnly(command) })
+}
 
 // Done is how many of the setup commands, from the first on, need not run where the box began.
 func (t *Task) Done() int { return t.done(t.at) }
