@@ -133,8 +133,8 @@ type Prover interface {
 
 // Snapshots keep what setup left, for later boxes.
 type Snapshots interface {
-	// Done is how many setup commands, from the first on, need not run, because what they would leave is there.
-	Done() int
+	// Begin is called before setup. It returns how many of its commands, from the first on, need not run, because what they would leave is there.
+	Begin() int
 	// Installs reports that the setup commands only install what files of the commit name, and do nothing beside the work tree and the home.
 	Installs() bool
 	// Keeps reports whether Keep would keep anything.

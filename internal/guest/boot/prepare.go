@@ -121,7 +121,7 @@ func (b prep) setup(ctx context.Context) error {
 func (b prep) runSetup(ctx context.Context) (failed bool, err error) {
 	done := 0
 	if b.Snapshots != nil {
-		done = b.Snapshots.Done()
+		done = b.Snapshots.Begin()
 	}
 	for i, command := range b.Order.Setup {
 		name := fmt.Sprintf("setup-%d", i+1)

@@ -18,7 +18,7 @@ type fakeSnapshots struct {
 	err  error
 }
 
-func (s *fakeSnapshots) Done() int      { return s.done }
+func (s *fakeSnapshots) Begin() int     { return s.done }
 func (s *fakeSnapshots) Keeps() bool    { return s.done == 0 }
 func (s *fakeSnapshots) Installs() bool { return !s.more }
 func (s *fakeSnapshots) Keep(_ context.Context, whole bool) (why, err error) {

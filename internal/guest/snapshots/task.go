@@ -43,8 +43,11 @@ func (t *Task) Installs() bool {
 	return !slices.ContainsFunc(t.Order.Setup, func(command string) bool { return !t.at.installsOnly(command) })
 }
 
-// Done is how many of the setup commands, from the first on, need not run where the box began.
-func (t *Task) Done() int { return t.done(t.at) }
+// Begin is called before setup. It returns how many of its commands, from the first on, need not run.
+func (t *Task) Begin() int {
+	t.note()
+	return t.done(t.at)
+}
 
 // done is Done for a commit. Where setup did nothing beside the folders that were kept, all of it counts for the same files; else a command
 // that only installs what the same lock files name. One that runs may undo what a later one did, so that later ones run, too.
