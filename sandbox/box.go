@@ -16,7 +16,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/docker"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/standing"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -38,7 +37,7 @@ func (s Spec) wantsBox() bool { return s.Repo != "" || s.Box != nil }
 
 // boxes makes sandboxes of kind box.
 func (m *Manager) boxes(e *docker.Engine, o Options) *standing.Boxes {
-	dir, err := store.DefaultDir(o.Getenv)
+	dir, err := o.stateDir()
 	if err != nil {
 		dir = os.TempDir() // only a lock lies there
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/image"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/docker"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/jail"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/settings"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -32,8 +36,12 @@ const stopGrace = 10 * time.Second
 
 // Options are how a Manager works. The zero value is what a command line uses.
 type Options struct {
-	// Getenv reads the environment that names the engine (DOCKER_HOST and its like); nil is os.Getenv.
+	// Getenv reads the environment that names the engine (DOCKER_HOST and its like) and the folders of state and configuration; nil is os.Getenv.
 	Getenv func(string) string
+	// StateDir is where jails and their files are; "" means the command line's.
+	StateDir string
+	// AllowHost allows sandboxes that nothing isolates (KindHost), whatever the configuration says.
+	AllowHost bool
 	// Secrets is asked for the secrets of a box each time that it is started; nil: there are none.
 	Secrets func(ctx context.Context, s Spec) (Secrets, error)
 	// Progress is told what is done until a sandbox is ready, a line each; nil tells nobody.
@@ -62,6 +70,15 @@ func Open(o Options) (*Manager, error) {
 		}
 		return e, err
 	})
+	local := func(make func(jail.Options) runtime.Stander) func() (runtime.Stander, error) {
+		return sync.OnceValues(func() (runtime.Stander, error) {
+			dir, err := o.stateDir()
+			if err != nil {
+				return nil, err
+			}
+			return make(jail.Options{State: dir, Getenv: o.Getenv, Guest: image.Guest, Allowed: o.allowsHost}), nil
+		})
+	}
 	m := &Manager{secrets: o.Secrets, close: func() error {
 		var errs []error
 		for _, c := range used {
@@ -70,16 +87,37 @@ func Open(o Options) (*Manager, error) {
 		return errors.Join(errs...)
 	}}
 	m.all = []*place{
-		{KindContainer, func() (runtime.Stander, error) { return engine() }},
-		{KindBox, sync.OnceValues(func() (runtime.Stander, error) {
+		{KindJail, "", local(jail.New)},
+		{KindContainer, namePrefix, func() (runtime.Stander, error) { return engine() }},
+		{KindBox, namePrefix, sync.OnceValues(func() (runtime.Stander, error) {
 			e, err := engine()
 			if err != nil {
 				return nil, err
 			}
 			return m.boxes(e, o), nil
 		})},
+		{KindHost, "", local(jail.NewMachine)},
 	}
 	return m, nil
+}
+
+func (o Options) stateDir() (string, error) {
+	if o.StateDir != "" {
+		return filepath.Abs(o.StateDir)
+	}
+	return store.DefaultDir(o.Getenv)
+}
+
+// allowsHost says why there must be no sandbox that nothing isolates.
+func (o Options) allowsHost() error {
+	if o.AllowHost {
+		return nil
+	}
+	s, err := settings.Load(o.Getenv)
+	if err == nil && s.Security.RequireSandbox {
+		err = &kindError{ErrUnsupported, fmt.Errorf("it isolates nothing: to allow it, write `security: {require_sandbox: false}` into %s", s.File)}
+	}
+	return err
 }
 
 // Close drops idle connections to the engine. Sandboxes stay; the caller closes those of sessions first.
@@ -100,12 +138,12 @@ func (m *Manager) Healthy(ctx context.Context) error {
 
 // Create makes a sandbox and waits until it answers. After an error there is none.
 func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
-	wishes := s.wishes()
+	asked := s
 	s, err := s.complete()
 	if err != nil {
 		return nil, err
 	}
-	p, has, err := m.choose(ctx, s.Runtime, wishes)
+	p, has, err := m.choose(ctx, asked)
 	if err != nil {
 		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
 	}
@@ -131,7 +169,7 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	}
 	stand := runtime.StandSpec{
 		Bundle: file,
-		Name:   namePrefix + s.Name, Image: s.Image, Labels: map[string]string{labelName: s.Name, labelSpec: string(spec)}, Guest: image.Guest,
+		Name:   p.prefix + s.Name, Image: s.Image, Labels: map[string]string{labelName: s.Name, labelSpec: string(spec)}, Guest: image.Guest,
 		Config: wire.Config{
 			User: s.User, Dir: s.Dir, Env: s.Env, IdleMS: s.Idle.Milliseconds(), LifeMS: s.Life.Milliseconds(),
 		},
@@ -192,8 +230,7 @@ func (m *Manager) Get(ctx context.Context, name string) (*Sandbox, error) {
 		}
 		boxes, err := r.Boxes(ctx, map[string]string{labelName: name})
 		if err != nil {
-			errs = append(errs, public(err))
-			continue
+			errs = append(errs, public(err)) // it may have others
 		}
 		for _, b := range boxes {
 			if sb := m.known(r, b); sb.spec.Runtime == p.kind {
@@ -207,7 +244,7 @@ func (m *Manager) Get(ctx context.Context, name string) (*Sandbox, error) {
 	return nil, fmt.Errorf("sandbox %s: %w", name, ErrNotFound)
 }
 
-// List is all sandboxes, by name. With the error of a kind that does not answer it has those of the others.
+// List is all sandboxes, by name. With the error of a kind that does not answer, or of a record that cannot be read, it has the others.
 func (m *Manager) List(ctx context.Context) ([]Info, error) {
 	all := []Info{}
 	var errs []error
@@ -219,8 +256,7 @@ func (m *Manager) List(ctx context.Context) ([]Info, error) {
 		}
 		boxes, err := r.Boxes(ctx, map[string]string{labelName: ""})
 		if err != nil {
-			errs = append(errs, public(err))
-			continue
+			errs = append(errs, public(err)) // it may have others
 		}
 		for _, b := range boxes {
 			if sb := m.known(r, b); sb.spec.Runtime == p.kind {
