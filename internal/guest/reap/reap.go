@@ -91,10 +91,10 @@ type request struct {
 // Command is one that runs.
 type Command struct {
 	conn *net.UnixConn
-	mu     sync.Mutex // of writes
-	done   chan struct{}
-	exit   Exit
-	err    error
+	mu   sync.Mutex // of writes
+	done chan struct{}
+	exit Exit
+	err  error
 }
 
 // Start runs the command under a supervisor: self with the arguments of role. The files become the command's standard files and stay

@@ -68,6 +68,9 @@ const (
 	// removeTime bounds the removal of a check's sandbox.
 	removeTime = time.Minute
 
+	// recovery is the time in which a sandbox answers again after a fork bomb.
+	recovery = 15 * time.Second
+
 	memory = 128 << 20
 	pids   = 128
 )
@@ -206,7 +209,12 @@ func forkBomb(ctx context.Context, sb Sandbox) error {
 	if !o.TimedOut && o.ExitCode == 0 {
 		return errors.New("it ended by itself")
 	}
-	return succeeds("true")(ctx, sb)
+	// What it left behind is looked for every second.
+	for until := time.Now().Add(recovery); ; time.Sleep(time.Second) {
+		if err = succeeds("true")(ctx, sb); err == nil || time.Now().After(until) || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 func halfACPU(ctx context.Context, sb Sandbox) error {
