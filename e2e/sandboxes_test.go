@@ -3,12 +3,9 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,10 +38,15 @@ type execAnswer struct {
 // sandbox makes one that is removed at the test's end.
 func (u *user) sandbox(name string, args ...string) string {
 	u.t.Helper()
-	name = fmt.Sprintf("%s-%d", name, os.Getpid())
+	name = u.claim(fmt.Sprintf("%s-%d", name, os.Getpid()))
 	if c := u.run("", append([]string{"up", name, "--image", plainImage}, args...)...); c.code != 0 {
 		u.t.Fatalf("exit code %d", c.code)
 	}
+	return name
+}
+
+// claim removes a sandbox of that name at the test's end.
+func (u *user) claim(name string) string {
 	u.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(u.t.Context()), time.Minute)
 		defer cancel()
@@ -201,71 +203,6 @@ func TestSandboxBackground(t *testing.T) {
 	}
 	if c := u.run("", "attach", name, "ZZZZ"); c.code != workorder.ExitNotFound {
 		t.Errorf("no such command: exit code %d", c.code)
-	}
-}
-
-// A port of a sandbox without a network is served on this machine's loopback, also when nothing has listened there yet.
-func TestSandboxPorts(t *testing.T) {
-	t.Parallel()
-	u := newCarefulUser(t)
-	name := u.sandbox("ports", "--network", "none", "--image", redisImage)
-	s := u.start("", "ports", name, "--json", "6379")
-	s.waitFor("127.0.0.1:")
-	var rows []struct {
-		Port  int
-		Local string
-	}
-	for json.Unmarshal([]byte(s.out.String()), &rows) != nil { // the rest of it is on its way; go test's own deadline ends the wait
-		time.Sleep(10 * time.Millisecond)
-	}
-	if len(rows) != 1 || rows[0].Port != 6379 {
-		t.Fatalf("%+v", rows)
-	}
-	ping := func() string {
-		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", rows[0].Local)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
-			return ""
-		}
-		line, _ := bufio.NewReader(conn).ReadString('\n') // an error is an empty line
-		return line
-	}
-	if got := ping(); got != "" {
-		t.Errorf("before anything listens: %q", got)
-	}
-	if c := u.run("", "exec", name, "--background", "--", "redis-server", "--save", "", "--bind", "127.0.0.1"); c.code != 0 {
-		t.Fatalf("exit code %d", c.code)
-	}
-	for until := time.Now().Add(time.Minute); ping() != "+PONG\r\n"; time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatal("no answer")
-		}
-	}
-	if c := u.run("", "ports", name, "--json"); !strings.Contains(c.stdout, "6379") {
-		t.Errorf("listening: %s", c.stdout)
-	}
-	taken := strings.TrimPrefix(rows[0].Local, "127.0.0.1:")
-	for _, row := range []struct{ port string }{{"0"}, {"65536"}, {"x"}, {"80:0"}, {"80:" + taken}} {
-		if c := u.run("", "ports", name, row.port); c.code != workorder.ExitUsage {
-			t.Errorf("%s: exit code %d", row.port, c.code)
-		}
-	}
-	s.Signal(syscall.SIGINT)
-	if c := s.wait(); c.code != 130 {
-		t.Errorf("exit code %d", c.code)
-	}
-	if conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", rows[0].Local); err == nil {
-		conn.Close()
-		t.Error("the port is still served")
-	}
-	if c := u.run("", "stop", name); c.code != 0 {
-		t.Errorf("stop: exit code %d", c.code)
-	}
-	if got, code := u.exec(name, "", "--", "redis-cli", "ping"); code == 0 {
-		t.Errorf("a server outlived the stop: %q", got.Stdout)
 	}
 }
 

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,15 +13,21 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/image"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/docker"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// Labels of a sandbox. They are the truth about it: there is no other record.
+// Labels of a sandbox. They are the truth about it.
 const (
 	labelName = "sandbox-agent.sandbox"
 	labelSpec = "sandbox-agent.sandbox.spec"
+	// labelOwner names the state folder that it was made with.
+	labelOwner = "sandbox-agent.sandbox.owner"
+	// labelImage is the snapshot that it was made of; empty for one that was made of its spec's image.
+	labelImage = "sandbox-agent.sandbox.image"
 	// namePrefix of a container sets sandboxes apart from the boxes of tasks.
 	namePrefix = "sandbox-agent-sandbox-"
 )
@@ -30,13 +37,17 @@ const stopGrace = 10 * time.Second
 
 // Options are how a Manager works. The zero value is what a command line uses.
 type Options struct {
-	// Getenv reads the environment that names the engine (DOCKER_HOST and its like); nil is os.Getenv.
+	// Getenv reads the environment that names the engine (DOCKER_HOST and its like) and the state folder; nil is os.Getenv.
 	Getenv func(string) string
+	// StateDir is the folder with what is kept of named sandboxes beside the engine; "" is that of the command line. Sessions need none.
+	StateDir string
 }
 
 // Manager makes, finds and lists sandboxes.
 type Manager struct {
 	all   []*place // in the order in which Auto tries them
+	state string   // folder; "" where there can be none
+	kept  *registry.Registry
 	close func() error
 }
 
@@ -44,6 +55,12 @@ type Manager struct {
 func Open(o Options) (*Manager, error) {
 	if o.Getenv == nil {
 		o.Getenv = os.Getenv
+	}
+	if o.StateDir == "" {
+		dir, err := store.DefaultDir(o.Getenv)
+		if err == nil {
+			o.StateDir = dir
+		}
 	}
 	var used []func() error
 	engine := sync.OnceValues(func() (*docker.Engine, error) {
@@ -54,6 +71,7 @@ func Open(o Options) (*Manager, error) {
 		return e, err
 	})
 	return &Manager{
+		state: o.StateDir, kept: registry.New(o.StateDir),
 		all: []*place{{KindContainer, func() (runtime.Stander, error) { return engine() }}},
 		close: func() error {
 			var errs []error
@@ -98,17 +116,42 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	}
 	s.Runtime = p.kind
 	s.Limits.hold(has)
-	if s.Lifetime == Named {
-		if err := m.free(ctx, p, s.Name); err != nil {
-			return nil, err
+	if s.Lifetime != Named {
+		sb, err := m.make(ctx, r, s, "")
+		if err == nil {
+			sb.own = true
+			sb.live(context.WithoutCancel(ctx))
 		}
+		return sb, err
 	}
+	unlock, err := m.lock(ctx, s.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := m.free(ctx, p, s.Name); err != nil {
+		return nil, err
+	}
+	sb, err := m.make(ctx, r, s, "")
+	if err != nil {
+		return nil, err
+	}
+	return sb, m.made(ctx, sb, registry.Created, s.Image)
+}
+
+// make makes a sandbox of a complete spec, of a snapshot if one is named, and waits until it answers.
+func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot string) (*Sandbox, error) {
 	spec, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
 	}
+	owner, err := m.owner(s.Lifetime == Named)
+	if err != nil {
+		return nil, err
+	}
 	stand := runtime.StandSpec{
-		Name: namePrefix + s.Name, Image: s.Image, Labels: map[string]string{labelName: s.Name, labelSpec: string(spec)}, Guest: image.Guest,
+		Name: namePrefix + s.Name, Image: cmp.Or(snapshot, s.Image), Guest: image.Guest,
+		Labels: map[string]string{labelName: s.Name, labelSpec: string(spec), labelOwner: owner, labelImage: snapshot},
 		Config: wire.Config{
 			User: s.User, Dir: s.Dir, Env: s.Env, IdleMS: s.Idle.Milliseconds(), LifeMS: s.Life.Milliseconds(),
 		},
@@ -125,14 +168,11 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	if err != nil {
 		return nil, public(fmt.Errorf("sandbox %s: %w", s.Name, err))
 	}
-	sb := &Sandbox{m: m, r: r, id: id, spec: s, own: s.Lifetime == Session, running: true}
-	if _, err := sb.client(ctx); err != nil {
+	sb := &Sandbox{m: m, r: r, id: id, spec: s, running: true, image: snapshot, owner: owner}
+	if _, err := sb.client(ctx, false); err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 		defer cancel()
 		return nil, errors.Join(sb.explain(clean, err), r.Remove(clean, id))
-	}
-	if s.Lifetime == Session {
-		sb.live(context.WithoutCancel(ctx))
 	}
 	return sb, nil
 }
@@ -152,8 +192,18 @@ func (m *Manager) free(ctx context.Context, but *place, name string) error {
 	return nil
 }
 
-// Get finds a sandbox by its name.
+// Get finds a sandbox by its name. Of a named one whose container is gone, removed by somebody else than Remove, there is what is kept: its first use makes it
+// anew, without the files that it had (see Sandbox.Renewed).
 func (m *Manager) Get(ctx context.Context, name string) (*Sandbox, error) {
+	sb, err := m.find(ctx, name)
+	if errors.Is(err, ErrNotFound) {
+		return m.remember(ctx, name)
+	}
+	return sb, err
+}
+
+// find finds a sandbox where it is.
+func (m *Manager) find(ctx context.Context, name string) (*Sandbox, error) {
 	var errs []error
 	for _, p := range m.all {
 		r, err := p.open()
@@ -194,34 +244,59 @@ func (m *Manager) List(ctx context.Context) ([]Info, error) {
 			continue
 		}
 		for _, b := range boxes {
-			if sb := m.known(r, b); sb.spec.Runtime == p.kind {
-				all = append(all, Info{Name: sb.spec.Name, Runtime: p.kind, Image: sb.spec.Image, Running: b.Live(), Created: b.Created, Spec: sb.spec})
+			if sb := m.known(r, b); sb.spec.Runtime == p.kind && sb.spec.Name != "" {
+				all = append(all, sb.Info())
 			}
 		}
+	}
+	if len(errs) == 0 { // else those that cannot be seen are not gone
+		gone, err := m.gone(ctx, all)
+		all, errs = append(all, gone...), append(errs, err)
 	}
 	slices.SortFunc(all, func(a, b Info) int { return strings.Compare(a.Name, b.Name) })
 	return all, errors.Join(errs...)
 }
 
+// State is whether a sandbox can be used as it is.
+type State string
+
+// The states of sandboxes.
+const (
+	Running State = "running"
+	Stopped State = "stopped" // the next use starts it again, with its files
+	Gone    State = "gone"    // somebody removed what it was: the next use makes it anew, without the files that it had
+	// Elsewhere is on another engine than this one: see Info.Engine.
+	Elsewhere State = "elsewhere"
+)
+
 // Info is a row of List.
 type Info struct {
 	Name    string    `json:"name"`
+	State   State     `json:"state"`
 	Runtime Kind      `json:"runtime"`
 	Image   string    `json:"image,omitempty"`
-	Running bool      `json:"running"` // otherwise it has ended, and the next use starts it again
 	Created time.Time `json:"created"`
-	Spec    Spec      `json:"spec"`
+	// Own reports that it was made with this state folder.
+	Own bool `json:"own"`
+	// Snapshot is what it was made of, where that is not the image.
+	Snapshot string `json:"snapshot,omitempty"`
+	// Engine is where one is that is elsewhere.
+	Engine string `json:"engine,omitempty"`
+	Spec   Spec   `json:"spec"`
 }
 
 // known makes a sandbox of what a runtime has. A spec that does not decode is of another version: its name is all that is needed.
 func (m *Manager) known(r runtime.Stander, b runtime.Box) *Sandbox {
-	sb := &Sandbox{m: m, r: r, id: b.ID, running: b.Live()}
+	sb := &Sandbox{m: m, r: r, id: b.ID, running: b.Live(), ended: !b.Live(), created: b.Created, owner: b.Labels[labelOwner], image: b.Labels[labelImage]}
 	if err := json.Unmarshal([]byte(b.Labels[labelSpec]), &sb.spec); err != nil {
 		sb.spec = Spec{}
 	}
 	sb.spec.Name = b.Labels[labelName]
 	if sb.spec.Runtime == Auto {
 		sb.spec.Runtime = KindContainer
+	}
+	if b.Network != "" { // it was changed since
+		sb.spec.Network = Network(b.Network)
 	}
 	return sb
 }

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -11,17 +12,6 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/wire"
-)
-
-// Network is what a sandbox reaches.
-type Network string
-
-// The networks of sandboxes.
-const (
-	// NetworkFull reaches what the engine's containers do.
-	NetworkFull Network = "full"
-	// NetworkNone reaches nothing. Dial works all the same.
-	NetworkNone Network = "none"
 )
 
 // Lifetime is how long a sandbox stays.
@@ -100,8 +90,9 @@ func (s Spec) wishes() []Capability {
 	}
 	want(CapAnyImage, s.Image != "")
 	want(CapUsers, s.User != "")
-	want(CapNetworkNone, s.Network == NetworkNone)
-	want(CapNetworkFull, s.Network == NetworkFull || s.Network == "")
+	if c, ok := networks[cmp.Or(s.Network, NetworkFull)]; ok {
+		all = append(all, c)
+	}
 	want(CapMounts, len(s.Mounts) > 0)
 	want(CapOCIRuntime, s.OCIRuntime != "")
 	want(CapMemory, s.Limits.MemoryBytes > 0)
@@ -132,9 +123,7 @@ func (s Spec) complete() (Spec, error) {
 	if s.Image == "" && (s.Runtime == Auto || s.Runtime == KindContainer) {
 		wrong("there is no image")
 	}
-	if s.Network != NetworkFull && s.Network != NetworkNone {
-		wrong("network %q: use %s or %s", s.Network, NetworkFull, NetworkNone)
-	}
+	errs = append(errs, s.Network.check())
 	if s.Lifetime != Named && s.Lifetime != Session {
 		wrong("lifetime %q: use %s or %s", s.Lifetime, Named, Session)
 	}

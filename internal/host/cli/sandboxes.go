@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/keeper"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
@@ -38,7 +39,15 @@ func (a *App) sandbox(ctx context.Context, name string) (sb *sandbox.Sandbox, do
 	if sb, err = m.Get(ctx, name); err != nil {
 		return nil, nil, errors.Join(sandboxError(err), m.Close())
 	}
+	a.ensureEndpoints(ctx, name)
 	return sb, func() { _, _ = sb.Close(context.WithoutCancel(ctx)), m.Close() }, nil
+}
+
+// tellRenewed says that a sandbox was made anew, where it was.
+func (a *App) tellRenewed(sb *sandbox.Sandbox) {
+	if sb.Renewed() {
+		fmt.Fprintf(a.Stderr, "note: sandbox %s was gone and is made anew, as `sandbox-agent up` had made it: the files are gone that were not on mounts\n", sb.Name())
+	}
 }
 
 // listSandboxes lists sandboxes without a task.
@@ -71,25 +80,42 @@ func (a *App) tellSandboxes(ctx context.Context) {
 	}
 }
 
-func (a *App) allSandboxes(ctx context.Context) ([]sandbox.Info, error) {
+// sandboxRow is a sandbox in the list, with its endpoints by port.
+type sandboxRow struct {
+	sandbox.Info
+	Endpoints map[string]string `json:"endpoints,omitempty"`
+}
+
+func (a *App) allSandboxes(ctx context.Context) ([]sandboxRow, error) {
 	m, err := a.sandboxes()
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
 	all, err := m.List(ctx)
-	return all, sandboxError(err)
+	rows := make([]sandboxRow, 0, len(all))
+	for _, i := range all {
+		row := sandboxRow{Info: i}
+		if sandbox.ValidName(i.Name) { // what another program has labelled can have any
+			served, serr := a.endpoints(i.Name)
+			row.Endpoints, err = served, errors.Join(err, serr)
+		}
+		rows = append(rows, row)
+	}
+	return rows, sandboxError(err)
 }
 
-func (a *App) printSandboxes(all []sandbox.Info) error {
+func (a *App) printSandboxes(all []sandboxRow) error {
 	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "SANDBOX\tRUNTIME\tIMAGE\tSTATUS\tAGE\tNETWORK")
+	fmt.Fprintln(w, "SANDBOX\tRUNTIME\tIMAGE\tSTATUS\tAGE\tNETWORK\tENDPOINTS")
 	for _, i := range all {
-		status := "stopped"
-		if i.Running {
-			status = "running"
+		var served []string
+		for port, at := range i.Endpoints {
+			served = append(served, port+" at "+at)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", text.Clean(i.Name), text.Clean(string(i.Runtime)), clip(text.Clean(i.Image)), status, age(time.Since(i.Created)), text.Clean(string(i.Spec.Network)))
+		slices.Sort(served)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", text.Clean(i.Name), text.Clean(string(i.Runtime)), clip(text.Clean(i.Image)), i.State, age(time.Since(i.Created)),
+			text.Clean(string(i.Spec.Network)), orDash(strings.Join(served, ", ")))
 	}
 	return w.Flush()
 }
@@ -102,17 +128,27 @@ func sandboxError(err error) error {
 	case errors.Is(err, sandbox.ErrExists):
 		return fault.New(workorder.ExitUsage, err, "`sandbox-agent exec NAME -- COMMAND` uses it, `sandbox-agent down NAME` removes it")
 	case errors.Is(err, sandbox.ErrNotFound):
-		return fault.New(workorder.ExitNotFound, err, "`sandbox-agent ps` lists sandboxes, `docker images` the engine's images")
+		return notFound(err, "`sandbox-agent ps` lists sandboxes, `docker images` the engine's images")
 	case errors.Is(err, sandbox.ErrUnsupported):
 		return fault.New(workorder.ExitInvalid, err, "`sandbox-agent runtime list` says what each runtime can give here")
 	case errors.Is(err, sandbox.ErrSpec):
 		return fault.New(workorder.ExitInvalid, err, "")
-	case errors.Is(err, sandbox.ErrPort):
-		return fault.New(workorder.ExitUsage, err, "take another port, or none for any that is free")
+	case errors.Is(err, sandbox.ErrPort), errors.Is(err, keeper.ErrPort):
+		return fault.New(workorder.ExitPort, err, "take another port of this machine, or none for any that is free")
 	case errors.Is(err, sandbox.ErrUnavailable):
 		return fault.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
 	}
 	return err
+}
+
+func notFound(err error, hint string) error { return fault.New(workorder.ExitNotFound, err, hint) }
+
+// oneSandbox accepts exactly one name of a sandbox.
+func oneSandbox(cmd *cobra.Command, args []string) error {
+	if len(args) == 1 {
+		return nil
+	}
+	return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one sandbox's name, got %d", cmd.CommandPath(), len(args)), "`sandbox-agent ps` lists sandboxes")
 }
 
 type upOptions struct {
@@ -123,7 +159,7 @@ type upOptions struct {
 	json                  bool
 	idle, life            time.Duration
 	pids                  int64
-	env                   []string
+	env, ports            []string
 }
 
 func newUpCmd(a *App) *cobra.Command {
@@ -159,6 +195,7 @@ stay, and the next command starts it again.`,
 	f.StringVar(&o.spec.OCIRuntime, "oci-runtime", "", "one of the engine's, as runsc or kata (default: the engine's)")
 	f.DurationVar(&o.idle, "idle", 0, "end it when nobody has used it for so long, as 30m; its files stay")
 	f.DurationVar(&o.life, "ttl", 0, "end it after that time, as 8h; its files stay")
+	f.StringArrayVar(&o.ports, "port", nil, "PORT or PORT:LOCAL: a port of it on this machine's loopback, also with --network none; can be repeated")
 	f.BoolVar(&o.json, "json", false, "print a JSON document")
 	return cmd
 }
@@ -178,7 +215,8 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 		m, err := a.parseMount(t)
 		s.Mounts, errs = append(s.Mounts, m), append(errs, err)
 	}
-	if err := errors.Join(errs...); err != nil {
+	ports, err := parsePorts(o.ports)
+	if err := errors.Join(append(errs, err)...); err != nil {
 		return fault.New(workorder.ExitUsage, err, "")
 	}
 	if s.Runtime, err = a.kind(o.runtime); err != nil {
@@ -195,10 +233,19 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 		return sandboxError(err)
 	}
 	defer sb.Close(context.WithoutCancel(ctx))
+	if len(ports) > 0 {
+		if ports, err = a.expose(ctx, name, ports); err != nil {
+			return errors.Join(err, sb.Remove(context.WithoutCancel(ctx)))
+		}
+	}
 	if o.json {
-		return a.json(sb.Spec())
+		return a.json(struct {
+			sandbox.Spec
+			Endpoints map[string]string `json:"endpoints,omitempty"`
+		}{sb.Spec(), endpointsOf(ports)})
 	}
 	fmt.Fprintf(a.Stdout, "%s is up (%s)\n", name, time.Since(start).Round(time.Millisecond))
+	a.tellEndpoints(ports)
 	return nil
 }
 
@@ -250,14 +297,9 @@ func parseCPUs(t string) (float64, error) {
 func newResetCmd(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "reset SANDBOX", Short: "Make a sandbox without a task anew, with nothing of before in it",
-		Long:    "Removes a sandbox with its files and makes it anew, as `sandbox-agent up` has made it.",
-		Example: "  sandbox-agent reset dev",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				return nil
-			}
-			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one name, got %d", cmd.CommandPath(), len(args)), "`sandbox-agent ps` lists sandboxes")
-		},
+		Long:              "Removes a sandbox with its files and makes it anew, as `sandbox-agent up` has made it.",
+		Example:           "  sandbox-agent reset dev",
+		Args:              oneSandbox,
 		ValidArgsFunction: a.completeSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
@@ -325,6 +367,16 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 		fmt.Fprintln(a.Stdout, text.Clean(name)+" is down")
 	}
 	return sandboxError(errors.Join(errs...))
+}
+
+// completeSandboxThen completes the name of a sandbox, and then one of words.
+func (a *App) completeSandboxThen(words ...string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		if len(args) == 1 {
+			return words, cobra.ShellCompDirectiveNoFileComp
+		}
+		return a.completeSandboxes(false)(cmd, args, begun)
+	}
 }
 
 // completeSandboxes completes names of sandboxes.

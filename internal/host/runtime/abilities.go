@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // The interfaces of this file are abilities: what some runtimes have beyond Runtime. Callers ask for one by type
@@ -89,6 +91,13 @@ type Prober interface {
 	// Probe runs a command in a throw-away box that is confined like a real one, and returns its output. The error is
 	// the engine's if the box could not be started.
 	Probe(ctx context.Context, spec BoxSpec, argv []string) (string, error)
+}
+
+// Networker changes what sandboxes without a task reach, while they run or are stopped. Their runtime keeps it: it is in Box.Network, and over a stop.
+type Networker interface {
+	// SetNetwork puts the sandbox onto another network at once: what reaches it by Stander.Stream goes on. A mode that is not among the capabilities of such
+	// sandboxes is ErrUnsupported. To set the mode that it has is not an error.
+	SetNetwork(ctx context.Context, id string, n workorder.Network) error
 }
 
 // CopierOf is the runtime's Copier; if it has none, every copy returns ErrUnsupported.
