@@ -191,7 +191,7 @@ func (sb *Sandbox) renew(ctx context.Context) (*wireclient.Client, error) {
 		return nil, err
 	}
 	sb.r, sb.id, sb.image, sb.renewed, sb.ended = now.r, now.id, now.image, true, false
-	sb.spec.Network = now.spec.Network
+	sb.spec.Network, sb.spec.Allow = now.spec.Network, now.spec.Allow
 	return now.client(ctx, true)
 }
 

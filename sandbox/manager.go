@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -18,11 +19,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/docker"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/wire"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Labels of a sandbox. They are the truth about it.
 const (
-	labelName = "sandbox-agent.sandbox"
+	labelName = runtime.LabelSandbox
 	labelSpec = "sandbox-agent.sandbox.spec"
 	// labelOwner names the state folder that it was made with.
 	labelOwner = "sandbox-agent.sandbox.owner"
@@ -41,14 +43,21 @@ type Options struct {
 	Getenv func(string) string
 	// StateDir is the folder with what is kept of named sandboxes beside the engine; "" is that of the command line. Sessions need none.
 	StateDir string
+	// Secrets is asked for the secrets of a box each time that it is started; nil: there are none.
+	Secrets func(ctx context.Context, s Spec) (Secrets, error)
+	// Progress is told what is done until a sandbox is ready, a line each; nil tells nobody.
+	Progress func(text string)
+	// Log is for whoever looks for a fault; nil drops it.
+	Log *slog.Logger
 }
 
 // Manager makes, finds and lists sandboxes.
 type Manager struct {
-	all   []*place // in the order in which Auto tries them
-	state string   // folder; "" where there can be none
-	kept  *registry.Registry
-	close func() error
+	all     []*place // in the order in which Auto tries them
+	state   string   // folder; "" where there can be none
+	kept    *registry.Registry
+	secrets func(context.Context, Spec) (Secrets, error)
+	close   func() error
 }
 
 // Open returns a Manager. It contacts nothing.
@@ -70,17 +79,24 @@ func Open(o Options) (*Manager, error) {
 		}
 		return e, err
 	})
-	return &Manager{
-		state: o.StateDir, kept: registry.New(o.StateDir),
-		all: []*place{{KindContainer, func() (runtime.Stander, error) { return engine() }}},
-		close: func() error {
-			var errs []error
-			for _, c := range used {
-				errs = append(errs, c())
+	m := &Manager{state: o.StateDir, kept: registry.New(o.StateDir), secrets: o.Secrets, close: func() error {
+		var errs []error
+		for _, c := range used {
+			errs = append(errs, c())
+		}
+		return errors.Join(errs...)
+	}}
+	m.all = []*place{
+		{KindContainer, func() (runtime.Stander, error) { return engine() }},
+		{KindBox, sync.OnceValues(func() (runtime.Stander, error) {
+			e, err := engine()
+			if err != nil {
+				return nil, err
 			}
-			return errors.Join(errs...)
-		},
-	}, nil
+			return m.boxes(e, o), nil
+		})},
+	}
+	return m, nil
 }
 
 // Close drops idle connections to the engine. Sandboxes stay; the caller closes those of sessions first.
@@ -141,6 +157,11 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 
 // make makes a sandbox of a complete spec, of a snapshot if one is named, and waits until it answers.
 func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot string) (*Sandbox, error) {
+	file, remove, err := s.bundle(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
+	}
+	defer remove()
 	spec, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
@@ -150,7 +171,8 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot 
 		return nil, err
 	}
 	stand := runtime.StandSpec{
-		Name: namePrefix + s.Name, Image: cmp.Or(snapshot, s.Image), Guest: image.Guest,
+		Bundle: file,
+		Name:   namePrefix + s.Name, Image: cmp.Or(snapshot, s.Image), Guest: image.Guest,
 		Labels: map[string]string{labelName: s.Name, labelSpec: string(spec), labelOwner: owner, labelImage: snapshot},
 		Config: wire.Config{
 			User: s.User, Dir: s.Dir, Env: s.Env, IdleMS: s.Idle.Milliseconds(), LifeMS: s.Life.Milliseconds(),
@@ -163,6 +185,12 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot 
 	}
 	if s.Lifetime == Session {
 		stand.Config.SilenceMS = s.Silence.Milliseconds()
+	}
+	if s.Runtime == KindBox {
+		stand.Labels[labelTask] = workorder.NewTaskID()
+		if stand.Box, err = m.envelope(ctx, s, stand.Labels[labelTask]); err != nil {
+			return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
+		}
 	}
 	id, err := r.Stand(ctx, stand)
 	if err != nil {
@@ -285,18 +313,22 @@ type Info struct {
 	Spec   Spec   `json:"spec"`
 }
 
-// known makes a sandbox of what a runtime has. A spec that does not decode is of another version: its name is all that is needed.
+// known makes a sandbox of what a runtime has.
 func (m *Manager) known(r runtime.Stander, b runtime.Box) *Sandbox {
-	sb := &Sandbox{m: m, r: r, id: b.ID, running: b.Live(), ended: !b.Live(), created: b.Created, owner: b.Labels[labelOwner], image: b.Labels[labelImage]}
-	if err := json.Unmarshal([]byte(b.Labels[labelSpec]), &sb.spec); err != nil {
-		sb.spec = Spec{}
-	}
-	sb.spec.Name = b.Labels[labelName]
-	if sb.spec.Runtime == Auto {
-		sb.spec.Runtime = KindContainer
-	}
-	if b.Network != "" { // it was changed since
-		sb.spec.Network = Network(b.Network)
-	}
+	sb := &Sandbox{m: m, r: r, id: b.ID, running: b.Live(), ended: !b.Live(), created: b.Created, owner: b.Labels[labelOwner], image: b.Labels[labelImage], spec: known(b)}
+	m.networkNow(sb, b)
 	return sb
+}
+
+// known is the spec of a sandbox. One that does not decode is of another version: its name is all that is needed.
+func known(b runtime.Box) Spec {
+	var s Spec
+	if err := json.Unmarshal([]byte(b.Labels[labelSpec]), &s); err != nil {
+		s = Spec{}
+	}
+	s.Name = b.Labels[labelName]
+	if s.Runtime == Auto {
+		s.Runtime = KindContainer
+	}
+	return s
 }

@@ -20,10 +20,12 @@ const (
 	Auto Kind = ""
 	// KindContainer is a container of the engine, of any image.
 	KindContainer Kind = "container"
+	// KindBox is a task's box without a task: our image, with an engine of its own inside, services, a network by names and a gateway to models.
+	KindBox Kind = "box"
 )
 
 // aliases are names that others give to our kinds.
-var aliases = map[string]Kind{"auto": Auto, "docker": KindContainer}
+var aliases = map[string]Kind{"auto": Auto, "docker": KindContainer, "dind": KindBox}
 
 // refused are names of what could isolate a sandbox and does not here, with the reason.
 var refused = map[string]string{
@@ -48,7 +50,7 @@ func ParseKind(name string) (Kind, error) {
 }
 
 // kinds are all, in the order in which Auto tries them.
-var kinds = []Kind{KindContainer}
+var kinds = []Kind{KindContainer, KindBox}
 
 func kindNames() []string {
 	names := make([]string, 0, len(kinds))
@@ -78,6 +80,7 @@ const (
 	CapSnapshots         = Capability(runtime.CapSnapshots)         // its files kept under a name, or in another sandbox
 	CapServices          = Capability(runtime.CapServices)          // databases and the like beside it
 	CapDocker            = Capability(runtime.CapDocker)            // an engine of its own inside
+	CapRepository        = Capability(runtime.CapRepository)        // Spec.Repo and Spec.Box
 )
 
 // UnsupportedError says which wishes of a Spec a kind of sandbox cannot fulfil here. It holds ErrUnsupported.
@@ -175,4 +178,6 @@ func lacks(k Kind, has, wishes []Capability) error {
 }
 
 // sharesNames reports whether the sandboxes of both kinds are containers of one engine, which gives a name once.
-func (p *place) sharesNames(q *place) bool { return p.kind == q.kind }
+func (p *place) sharesNames(q *place) bool { return p.onEngine() == q.onEngine() }
+
+func (p *place) onEngine() bool { return p.kind == KindContainer || p.kind == KindBox }

@@ -319,6 +319,8 @@ func public(err error) error {
 			return &kindError{ErrNotFound, err}
 		case wire.CodeRefused:
 			return &kindError{ErrRefused, err}
+		case wire.CodeUnsupported:
+			return &kindError{ErrUnsupported, err}
 		case wire.CodeBadRequest:
 			return &kindError{ErrSpec, err}
 		}

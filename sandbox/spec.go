@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/wire"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Lifetime is how long a sandbox stays.
@@ -65,7 +66,18 @@ type Spec struct {
 	Env []string `json:"env,omitempty"`
 	// Network is NetworkFull if empty.
 	Network Network `json:"network"`
-	Limits  Limits  `json:"limits"`
+	// Allow are the rules of NetworkRestricted: a host, *.domain or address, with :port for another than 80 and 443.
+	Allow []string `json:"allow,omitempty"`
+	// Repo is a repository whose Ref is checked out at /workspace of a box: a URL, or a path of this machine, whose branches and tags are copied.
+	Repo string `json:"repo,omitempty"`
+	// Ref is a branch of Repo; "" means its default branch, or the one that is checked out.
+	Ref string `json:"ref,omitempty"`
+	// Box is what else a box has: services, packages, tools, setup commands, variables, the gateway to models. What this Spec itself names
+	// (image, network mode, limits) is left out of it. nil means nothing of it.
+	Box *workorder.Spec `json:"box,omitempty"`
+	// Project names what Box was made of, for Options.Secrets.
+	Project string `json:"project,omitempty"`
+	Limits  Limits `json:"limits"`
 	// Mounts are folders and files of this machine in the sandbox.
 	Mounts []Mount `json:"mounts,omitempty"`
 	// OCIRuntime is one that the engine has; "" means its default.
@@ -93,6 +105,7 @@ func (s Spec) wishes() []Capability {
 	if c, ok := networks[cmp.Or(s.Network, NetworkFull)]; ok {
 		all = append(all, c)
 	}
+	want(CapRepository, s.wantsBox())
 	want(CapMounts, len(s.Mounts) > 0)
 	want(CapOCIRuntime, s.OCIRuntime != "")
 	want(CapMemory, s.Limits.MemoryBytes > 0)
@@ -120,10 +133,16 @@ func (s Spec) complete() (Spec, error) {
 	if s.Runtime != Auto && !slices.Contains(kinds, s.Runtime) {
 		wrong("runtime %q: use %s", s.Runtime, strings.Join(kindNames(), ", "))
 	}
-	if s.Image == "" && (s.Runtime == Auto || s.Runtime == KindContainer) {
+	if s.Image == "" && !s.wantsBox() && (s.Runtime == Auto || s.Runtime == KindContainer) {
 		wrong("there is no image")
 	}
 	errs = append(errs, s.Network.check())
+	if len(s.Allow) > 0 && s.Network != NetworkRestricted {
+		wrong("rules for network %s: only %s has rules", s.Network, NetworkRestricted)
+	}
+	if s.Ref != "" && s.Repo == "" {
+		wrong("branch %s without a repository", s.Ref)
+	}
 	if s.Lifetime != Named && s.Lifetime != Session {
 		wrong("lifetime %q: use %s or %s", s.Lifetime, Named, Session)
 	}

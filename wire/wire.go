@@ -43,6 +43,9 @@ const (
 	PathPorts = "/v1/ports"
 	// PathStats, by GET, answers with Stats.
 	PathStats = "/v1/stats"
+	// PathNetwork, by GET, answers with the Network that is in force, and by PUT with a Network replaces it at once. A guest that does not hold the network
+	// itself answers CodeUnsupported.
+	PathNetwork = "/v1/network"
 	// PathAlive, by POST, is the owner's sign of life. A sandbox whose owner is silent for too long ends itself.
 	PathAlive = "/v1/alive"
 	// PathStop, by POST, ends the sandbox and everything in it.
@@ -174,6 +177,12 @@ type Stats struct {
 	CPUMicros   int64 `json:"cpu_us"`
 }
 
+// Network is what a sandbox reaches.
+type Network struct {
+	Mode  string   `json:"mode"`            // full, restricted or none
+	Allow []string `json:"allow,omitempty"` // rules of restricted
+}
+
 // Code says what kind of error an Error is.
 type Code string
 
@@ -183,10 +192,12 @@ const (
 	CodeNotFound   Code = "not_found"
 	CodeRefused    Code = "refused"   // nothing listens there
 	CodeExhausted  Code = "exhausted" // the sandbox is at a limit of its own
-	CodeFailed     Code = "failed"
+	// CodeUnsupported means that this guest never does that.
+	CodeUnsupported Code = "unsupported"
+	CodeFailed      Code = "failed"
 )
 
-var codes = []Code{CodeBadRequest, CodeNotFound, CodeRefused, CodeExhausted, CodeFailed}
+var codes = []Code{CodeBadRequest, CodeNotFound, CodeRefused, CodeExhausted, CodeUnsupported, CodeFailed}
 
 // Error is the document of every answer that is no success.
 type Error struct {

@@ -24,16 +24,22 @@ const (
 	ModeRebase Mode = "rebase"
 	// ModePlan starts a new task whose result is a plan. Its branch is never written.
 	ModePlan Mode = "plan"
+	// ModeStand has no task: the box serves whoever dials it, until nobody needs it; see Stand.
+	ModeStand Mode = "stand"
 )
 
 // Modes lists every mode.
-func Modes() []Mode { return []Mode{ModeCreate, ModeContinue, ModeRevise, ModeRebase, ModePlan} }
+func Modes() []Mode {
+	return []Mode{ModeCreate, ModeContinue, ModeRevise, ModeRebase, ModePlan, ModeStand}
+}
 
 // GoesOn tells whether a mode is about a task that the remote knows already.
 func (m Mode) GoesOn() bool { return m == ModeContinue || m == ModeRevise || m == ModeRebase }
 
 // Resumable is workorder.Resumable for an attempt in this mode. Of a plan nothing is kept to go on from.
-func (m Mode) Resumable(s Status, by EndedBy) bool { return m != ModePlan && Resumable(s, by) }
+func (m Mode) Resumable(s Status, by EndedBy) bool {
+	return m != ModePlan && m != ModeStand && Resumable(s, by)
+}
 
 // IfExists says what a box does when it finds that the remote knows the task of its order. The box decides, after it
 // has read the state: whoever gives an order twice, and a scheduler does, knows less than it. A task that another box works on

@@ -282,6 +282,13 @@ func AllowRuleFor(host string, port uint16) AllowRule {
 	return r
 }
 
+// Check returns all that is wrong with a policy.
+func (n *Network) Check() error {
+	var c check
+	n.check(&c)
+	return errors.Join(c.errs...)
+}
+
 func (n *Network) check(c *check) {
 	c.that(slices.Contains(NetworkModes(), n.Mode), "network %q is not known (known: %v)", n.Mode, NetworkModes())
 	c.that(n.Mode == NetworkRestricted || len(n.Allow) == 0 && !n.Learn, "network: allow and learn are only for %s", NetworkRestricted)

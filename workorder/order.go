@@ -62,6 +62,8 @@ type Order struct {
 	Review *Review `json:"review,omitempty"`
 	// Rebase is what ModeRebase does.
 	Rebase *Rebase `json:"rebase,omitempty"`
+	// Stand is how long the box of ModeStand stays.
+	Stand *Stand `json:"stand,omitempty"`
 
 	// MaxBudgetUSD caps what the agent may spend on the task, in US dollars, all
 	// attempts together. Nil is no cap.
@@ -241,7 +243,7 @@ func (d *Dev) StartTimeout() time.Duration {
 	return seconds(d.StartTimeoutSeconds, DefaultDevStart)
 }
 
-// Timeout is the wall-clock budget of the run.
+// Timeout is the wall-clock budget of the run; ModeStand has none.
 func (o *Order) Timeout() time.Duration {
 	if o.TimeoutMinutes <= 0 {
 		return DefaultTimeout
@@ -308,14 +310,15 @@ func (o *Order) Check() error {
 	c.that(o.Repair.MaxAttempts >= 0 && o.Repair.MaxAttempts <= MaxRepairs, "repair.max_attempts %d is not from 0 to %d", o.Repair.MaxAttempts, MaxRepairs)
 	// A plan has none; publish.Claim needs one.
 	c.that(o.AttemptID == "" || ValidAttemptID(o.AttemptID), "attempt_id %q is not 16 hex digits", o.AttemptID)
-	c.that(o.Mode.GoesOn() || strings.TrimSpace(o.Task) != "", "task is empty")
+	o.checkStand(&c)
+	c.that(o.Mode.GoesOn() || o.Mode == ModeStand || strings.TrimSpace(o.Task) != "", "task is empty")
 	if err := checkText(o.Task); err != nil {
 		c.errs = append(c.errs, err)
 	}
 	if o.Repo != "" {
 		o.checkRepo(&c)
 	}
-	c.that(o.Harness.Name != "", "harness is missing")
+	c.that(o.Harness.Name != "" || o.Mode == ModeStand, "harness is missing")
 	o.checkSpec(&c)
 	if o.MaxBudgetUSD != nil {
 		c.that(positive(*o.MaxBudgetUSD), "max_budget_usd %v is not a positive number", *o.MaxBudgetUSD)
@@ -323,7 +326,7 @@ func (o *Order) Check() error {
 	for id, usd := range o.SpentUSDByAttempt {
 		c.that(ValidAttemptID(id) && positive(usd), "spent_usd_by_attempt has %v of %q: it wants a positive number of an attempt of 16 hex digits", usd, id)
 	}
-	c.that(positive(o.TimeoutMinutes), "timeout_minutes %v is not a positive number", o.TimeoutMinutes)
+	c.that(positive(o.TimeoutMinutes) || o.Mode == ModeStand, "timeout_minutes %v is not a positive number", o.TimeoutMinutes)
 	for name, v := range map[string]float64{
 		"push_interval_seconds": o.PushIntervalSeconds, "checkpoint_interval_seconds": o.CheckpointIntervalSeconds, "hang_timeout_seconds": o.HangTimeoutSeconds,
 	} {

@@ -29,6 +29,7 @@ const (
 	StepSupabase  StepName = "supabase"
 	StepEnv       StepName = "env"
 	StepSetup     StepName = "setup"
+	StepServe     StepName = "serve"
 	StepBegin     StepName = "begin"
 	StepAgent     StepName = "agent"
 	StepKeep      StepName = "keep"

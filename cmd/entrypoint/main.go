@@ -7,6 +7,8 @@
 //	browse   the browser's side of a look at the development server; not as root
 //	cache    looks after the layer cache, in a box without a task
 //	shell    becomes the user's shell, or a command, beside the agent and held as it is; --check says whether it can
+//	reap     supervises one command of a box without a task
+//	dial     joins its standard input and output to the server of such a box
 //	prepare  installs packages or tools into an image that is being built from this one
 //	ground   says whether a box here can have all that PID 1 prepares; for doctor
 //	version  prints the version
@@ -29,6 +31,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/assembly"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/ground"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/upkeep"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
@@ -74,6 +77,14 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 			args = args[1:]
 		}
 		return assembly.Shell(args, false)
+	case "reap":
+		return reap.Main(ctx)
+	case "dial":
+		if err := assembly.Dial(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return workorder.ExitGeneral
+		}
+		return workorder.ExitOK
 	case "prepare":
 		if len(args) < 2 {
 			break
@@ -93,7 +104,7 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 		fmt.Println(version.Get().Version)
 		return workorder.ExitOK
 	}
-	fmt.Fprintln(os.Stderr, "usage: entrypoint init | boot [--plan] | rescue | browse | cache VERB | shell [--check | -- COMMAND] | prepare packages|tools NAME... | ground | version\n"+
+	fmt.Fprintln(os.Stderr, "usage: entrypoint init | boot [--plan] | rescue | browse | cache VERB | shell [--check | -- COMMAND] | reap | dial | prepare packages|tools NAME... | ground | version\n"+
 		"This program is the inside of a sandbox; start sandboxes with `sandbox-agent create`.")
 	return workorder.ExitUsage
 }
@@ -122,11 +133,20 @@ func runInit(log *slog.Logger) int {
 // longest is the order's own time, a landing after it and what follows that, with a minute for what they leave out.
 func longest(order []byte) time.Duration {
 	const margin = time.Minute
+	if workTime(order) == 0 {
+		return 0
+	}
 	return workTime(order) + workorder.AgentGrace + workorder.LandLimit + workorder.BundleGrace + workorder.AfterLimit + margin
 }
 
-// workTime is the order's own time; the default for an order that cannot be read, which is boot's to refuse.
-func workTime(order []byte) time.Duration { return decodeOrder(order).Timeout() }
+// workTime is the order's own time, 0 if it has none; the default for an order that cannot be read, which is boot's to refuse.
+func workTime(order []byte) time.Duration {
+	o := decodeOrder(order)
+	if o.Mode == workorder.ModeStand {
+		return 0
+	}
+	return o.Timeout()
+}
 
 func decodeOrder(order []byte) *workorder.Order {
 	if env, err := workorder.DecodeEnvelope(bytes.NewReader(order)); err == nil {

@@ -21,7 +21,7 @@ func main() {
 	app := &cli.App{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Hard: hard,
 		Executable: os.Executable, Open: openDocker,
-		Sandboxes: func() (*sandbox.Manager, error) { return sandbox.Open(sandbox.Options{Getenv: os.Getenv}) },
+		Sandboxes: sandbox.Open,
 	}
 	code := cli.Main(ctx, app, os.Args[1:])
 	cancel()

@@ -48,12 +48,18 @@ func Boot(ctx context.Context, log *slog.Logger) int {
 	initd.Listen()
 	proc.KeepThreads(threads)
 	missing := ground.TakeMissing()
-	rec, err := openRecord(os.Stdout)
-	if err != nil {
-		log.Error("boot", "error", err)
+	env, err := workorder.DecodeEnvelope(os.Stdin)
+	if err == nil && env.Order.Mode == workorder.ModeStand && madeReady() {
+		if ferr := forget(boxPaths()); ferr != nil {
+			log.Warn("begin a new record", "error", ferr)
+		}
+		err = keptPolicy(&env.Order)
+	}
+	rec, rerr := openRecord(os.Stdout)
+	if rerr != nil {
+		log.Error("boot", "error", rerr)
 		return workorder.ExitBox
 	}
-	env, err := workorder.DecodeEnvelope(os.Stdin)
 	if err != nil {
 		return refuse(log, rec, err)
 	}

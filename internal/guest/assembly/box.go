@@ -110,6 +110,9 @@ func (p *parts) addTask() (err error) {
 	p.task = task.New(p.env, p.models, runner.Config{
 		Order: p.order, Workspace: p.space.Dir, Home: p.space.Home, OutDir: p.paths.out, User: p.user, OOMKills: p.groups.OOMKills, Emit: p.emit, Redact: p.mask,
 	})
+	if p.order.Mode == workorder.ModeStand {
+		return nil
+	}
 	if err := p.task.Check(); err != nil {
 		return err
 	}
@@ -160,7 +163,7 @@ func (p *parts) addRepository() {
 // addSnapshots lets the task begin with what setup left in an earlier box. A rebase has conflicts in its tree when setup begins.
 func (p *parts) addSnapshots() {
 	o := p.order
-	if p.rec == nil || o.Repo == "" || len(o.Setup)+len(o.Validate) == 0 || o.Mode == workorder.ModeRebase {
+	if p.rec == nil || o.Repo == "" || o.Mode == workorder.ModeStand || len(o.Setup)+len(o.Validate) == 0 || o.Mode == workorder.ModeRebase {
 		return
 	}
 	c := snapshots.Config{
@@ -192,7 +195,7 @@ func (p *parts) addServices() {
 			p.warn(text)
 			p.task.Lose(text)
 		},
-		Emit: p.emit, Clean: p.mask.Writer, Log: p.log, Logs: p.logs(),
+		Emit: p.emit, Clean: p.mask.Writer, Log: p.log, Logs: p.logs(), Again: p.order.Mode == workorder.ModeStand && madeReady(),
 	}
 }
 
@@ -222,6 +225,9 @@ func (p *parts) box() *boot.Box {
 	if o.Mode == workorder.ModeRebase {
 		b.Rebaser = &task.Rebaser{Repo: p.repo, Task: p.task, Forge: pull, Mask: p.mask}
 	}
+	if o.Mode == workorder.ModeStand {
+		b.Stander = &stander{p, madeReady()}
+	}
 	if most := o.Limits.DiskBytes; most > 0 {
 		b.WatchDisk = func(ctx context.Context, over func(string)) {
 			disk.Watch(ctx, []string{"/", workorder.DataRoot, snapshots.Own(p.paths.layers)}, most, over)
@@ -243,6 +249,6 @@ func openRepository(log *slog.Logger, env *workorder.Envelope, space *workspace.
 		before = filepath.Join(p.proof, "before.git")
 	}
 	return repository.New(log, env, repository.Config{
-		Out: p.out, Git: p.git, SSH: p.ssh, Before: before, Space: space, User: user, Emit: emit, Clean: clean,
+		Out: p.out, Git: p.git, SSH: p.ssh, Before: before, Space: space, User: user, Emit: emit, Clean: clean, Again: env.Order.Mode == workorder.ModeStand && madeReady(),
 	})
 }

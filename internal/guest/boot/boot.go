@@ -32,6 +32,7 @@ type Box struct {
 	Forge   Forge    // nil if no pull request is wanted
 	Answers Answerer // nil if no feedback is to be answered
 	Rebaser Rebaser  // nil if the order is no rebase
+	Stander Stander  // nil if the order has a task
 	// Snapshots is nil where nothing that setup leaves is kept.
 	Snapshots Snapshots
 	Engine    Engine
@@ -113,6 +114,9 @@ func (e timeoutCause) Is(target error) bool {
 
 // Run executes the whole run and returns the container's exit code.
 func (b *Box) Run(ctx context.Context) int {
+	if b.Stander != nil {
+		return b.stand(ctx)
+	}
 	run, cancel := context.WithDeadlineCause(ctx, time.Now().Add(b.Order.Timeout()), timeoutCause{b.Order.TimeoutMinutes})
 	defer cancel()
 	run, interrupt := context.WithCancelCause(run)

@@ -25,6 +25,14 @@ type Engine interface {
 	Stop(ctx context.Context)
 }
 
+// Stander serves a box without a task.
+type Stander interface {
+	// Again reports whether the box was made ready before, and is started again.
+	Again() bool
+	// Serve notes that the box is ready, and serves until ctx ends or nobody needs the box any more; over is why then.
+	Serve(ctx context.Context) (over, err error)
+}
+
 // Network is the network policy of the box and the gateway that passes it.
 type Network interface {
 	// Up applies the policy and opens the gateway. Call it before any

@@ -29,6 +29,9 @@ const (
 
 // list is the whole run. Functions that belong to one step alone are named in its entry.
 func (b *Box) list() *pipeline.List {
+	if b.Stander != nil {
+		return b.standing()
+	}
 	p, w, m, l, t := prep{b}, work{b}, move{b}, land{b}, tell{b}
 	rebase := b.Rebaser != nil
 	return &pipeline.List{Rec: b.Rec, Steps: compact(

@@ -109,7 +109,7 @@ func (b prep) setup(ctx context.Context) error {
 			return err
 		}
 	}
-	if b.cloned != nil {
+	if b.cloned != nil && b.Stander == nil {
 		if err := b.Repo.Baseline(ctx); err != nil {
 			b.Rec.Warn(fmt.Sprintf("what setup left in the work tree may be taken for the agent's work: %v", err))
 		}

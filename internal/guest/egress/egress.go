@@ -45,6 +45,8 @@ type Egress struct {
 	ledger   *ledger
 	proxy    *proxy
 	pool     *pool
+	run      context.Context //nolint:containedctx // of all servers, from Up to Close
+	cut      func()          // ends the proxy and what goes through it
 
 	changes sync.Mutex // serialises changes of the rules; a change may take as long as the kernel needs
 	up      bool
@@ -89,16 +91,23 @@ func New(cfg Config) (*Egress, error) {
 	}
 	e.lookup = newLookup(ups, &hostsFile{path: hostsPath})
 	e.resolver = &resolver{
-		policy: p, pool: e.pool, lookup: e.lookup, ledger: e.ledger, search: search, local: e.isLocal, services: map[string]netip.Addr{},
+		pool: e.pool, lookup: e.lookup, ledger: e.ledger, search: search, local: e.isLocal, services: map[string]netip.Addr{},
 	}
-	e.proxy = &proxy{
-		policy: p, pool: e.pool, lookup: e.lookup, ledger: e.ledger, origin: cfg.Origin,
-		warn:     func(s string) { cfg.Emit(workorder.Event{Type: workorder.EventWarning, Text: s}) },
-		original: originalDst, ownRanges: e.ownRanges, never: never, reach: race,
-	}
-	e.proxy.web = newWeb(e.proxy)
+	e.resolver.policy.Store(&p)
+	e.proxy, e.cut = e.newProxy(p), func() {}
 	e.state = kernelState{mode: p.mode, engineGID: cfg.EngineGID, ports: p.ports(), resolvers: append(servers, upstream...)}
 	return e, nil
+}
+
+// newProxy is a proxy of a policy, which it keeps.
+func (e *Egress) newProxy(p policy) *proxy {
+	x := &proxy{
+		policy: p, pool: e.pool, lookup: e.lookup, ledger: e.ledger, origin: e.cfg.Origin,
+		warn:     func(s string) { e.cfg.Emit(workorder.Event{Type: workorder.EventWarning, Text: s}) },
+		original: originalDst, ownRanges: e.ownRanges, never: never, reach: race,
+	}
+	x.web = newWeb(x)
+	return x
 }
 
 // Up applies the policy: when it returns nil, the resolver and the proxy
@@ -111,7 +120,7 @@ func (e *Egress) Up(ctx context.Context) error {
 		return errors.New("put the network policy in force: it is already")
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
-	e.stop = stop
+	e.run, e.stop = run, stop
 	if err := e.bringUp(ctx, run); err != nil {
 		stop()
 		e.closeAll()
@@ -133,7 +142,7 @@ func (e *Egress) bringUp(ctx, run context.Context) error {
 		}
 	}
 	if next.mode == workorder.NetworkRestricted {
-		if next.proxyPort, err = e.listenProxy(ctx, run); err != nil {
+		if next.proxyPort, e.cut, err = e.listenProxy(ctx, run, e.proxy); err != nil {
 			return err
 		}
 	}
@@ -230,6 +239,7 @@ func (e *Egress) Close() {
 }
 
 func (e *Egress) closeAll() {
+	e.cut()
 	for _, f := range slices.Backward(e.closes) {
 		f()
 	}
@@ -313,20 +323,19 @@ func (e *Egress) listenDNS(ctx, run context.Context) (uint16, error) {
 	return port, nil
 }
 
-func (e *Egress) listenProxy(ctx, run context.Context) (uint16, error) {
+// listenProxy opens a proxy. cut ends it with all that goes through it.
+func (e *Egress) listenProxy(ctx, run context.Context, p *proxy) (port uint16, cut func(), err error) {
 	port, open, err := samePort(ctx, "tcp4", "tcp6")
 	if err != nil {
-		return 0, fmt.Errorf("open the proxy: %w", err)
+		return 0, func() {}, fmt.Errorf("open the proxy: %w", err)
 	}
-	web := e.proxy.web
-	e.closes = append(e.closes, open.close, func() { web.Close(); web.server.Close() })
-	go func() { _ = web.server.Serve(web) }()
+	go func() { _ = p.web.server.Serve(p.web) }()
 	for _, c := range open {
 		if l, ok := c.(net.Listener); ok {
-			go e.proxy.serve(run, l)
+			go p.serve(run, l)
 		}
 	}
-	return port, nil
+	return port, func() { open.close(); p.web.Close(); p.web.server.Close(); p.closeClients() }, nil
 }
 
 // sockets are open ones by network.

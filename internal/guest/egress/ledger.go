@@ -48,15 +48,21 @@ type ledgerEntry struct {
 
 // ledger counts attempts and reports the first of each kind at once.
 type ledger struct {
-	mode workorder.NetworkMode
 	emit func(workorder.Event)
 
 	mu      sync.Mutex
+	mode    workorder.NetworkMode
 	entries map[ledgerKey]*ledgerEntry
 }
 
 func newLedger(mode workorder.NetworkMode, emit func(workorder.Event)) *ledger {
 	return &ledger{mode: mode, emit: emit, entries: map[ledgerKey]*ledgerEntry{}}
+}
+
+func (l *ledger) setMode(m workorder.NetworkMode) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mode = m
 }
 
 // note records an attempt. It may search for the process behind it, so a caller

@@ -21,12 +21,16 @@ type pool struct {
 // whatever other names are queried.
 func newPool(p policy) *pool {
 	s := &pool{byName: map[string]netip.Addr{}, byAddr: map[netip.Addr]string{}, next: synthetic().Addr().Next()}
+	s.reserve(p)
+	return s
+}
+
+func (s *pool) reserve(p policy) {
 	for _, r := range p.rules {
 		if _, err := netip.ParseAddr(r.Host); err != nil && !r.Sub {
 			s.address(r.Host)
 		}
 	}
-	return s
 }
 
 // address is the synthetic address of a canonical name; invalid if there are too many names.

@@ -226,7 +226,7 @@ func (e *Egress) notePacket(p refusedPacket) {
 	case p.prefix == prefixMetadata:
 		a.reason = "metadata services of clouds are out of reach in every mode"
 	case p.protocol == "tcp" && e.cfg.Policy.Mode == workorder.NetworkRestricted:
-		a.reason, a.rule = noRule, e.proxy.fix(a.host, a.port)
+		a.reason, a.rule = noRule, e.inForce().fix(a.host, a.port)
 	case p.protocol == "tcp":
 		a.reason = fmt.Sprintf("network: %s", e.cfg.Policy.Mode)
 	case e.cfg.Policy.Learn:

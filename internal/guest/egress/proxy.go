@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,13 +35,15 @@ const (
 
 // proxy accepts all TCP connections that the kernel redirects.
 type proxy struct {
-	policy policy
-	pool   *pool
-	lookup *lookup
-	ledger *ledger
-	origin *origin.Finder
-	web    *web
-	warn   func(string)
+	policy  policy
+	mu      sync.Mutex
+	clients map[*net.TCPConn]bool // those that the web server has not taken over
+	pool    *pool
+	lookup  *lookup
+	ledger  *ledger
+	origin  *origin.Finder
+	web     *web
+	warn    func(string)
 
 	// Replaced in tests, which have no redirecting kernel.
 	original  func(*net.TCPConn) (netip.AddrPort, error)
@@ -87,10 +90,37 @@ func (p *proxy) serve(ctx context.Context, l net.Listener) {
 	}
 }
 
+// keep notes a client, for closeClients.
+func (p *proxy) keep(t *net.TCPConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.clients == nil {
+		p.clients = map[*net.TCPConn]bool{}
+	}
+	p.clients[t] = true
+}
+
+func (p *proxy) forget(t *net.TCPConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.clients, t)
+}
+
+// closeClients ends what goes through the proxy, but for what the web server has taken over.
+func (p *proxy) closeClients() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for t := range p.clients {
+		t.Close()
+	}
+}
+
 // handle serves a connection; kept means that the web server has taken it over and
 // will do the accounting at its end.
 func (p *proxy) handle(ctx context.Context, t *net.TCPConn) (kept bool) {
+	p.keep(t)
 	defer func() {
+		p.forget(t)
 		if !kept {
 			t.Close()
 		}

@@ -71,10 +71,11 @@ func newTestEgress(tb testing.TB, n workorder.Network, servers map[uint16]net.Ad
 		}
 		return c.(*net.TCPConn), nil
 	}
-	port, err := te.listenProxy(tb.Context(), tb.Context())
+	port, cut, err := te.listenProxy(tb.Context(), tb.Context(), te.proxy)
 	if err != nil {
 		tb.Fatal(err)
 	}
+	te.cut = cut
 	tb.Cleanup(te.Close)
 	te.addr = fmt.Sprintf("127.0.0.1:%d", port)
 	return te

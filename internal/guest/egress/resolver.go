@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
@@ -35,7 +36,7 @@ const (
 
 // resolver answers the DNS queries of all untrusted processes.
 type resolver struct {
-	policy policy
+	policy atomic.Pointer[policy]
 	pool   *pool
 	lookup *lookup
 	ledger *ledger
@@ -92,7 +93,7 @@ func (r *resolver) answer(ctx context.Context, network string, query []byte, by 
 	if a, ok := r.service(name); ok {
 		return q.build(reply{addrs: []netip.Addr{a}, ttl: serviceTTL}, network)
 	}
-	if r.policy.mode == workorder.NetworkFull {
+	if r.policy.Load().mode == workorder.NetworkFull {
 		return r.pass(ctx, network, query)
 	}
 	return q.build(r.decide(ctx, name, by), network)
@@ -106,19 +107,19 @@ func (r *resolver) decide(ctx context.Context, name string, by func() string) re
 	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
 		hosts = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
 	}
-	if len(hosts) > 0 && (r.policy.mode == workorder.NetworkNone || !slices.ContainsFunc(hosts, func(a netip.Addr) bool { return !r.local(a) })) {
+	if len(hosts) > 0 && (r.policy.Load().mode == workorder.NetworkNone || !slices.ContainsFunc(hosts, func(a netip.Addr) bool { return !r.local(a) })) {
 		return reply{addrs: hosts, ttl: serviceTTL}
 	}
-	if r.policy.mode == workorder.NetworkNone {
+	if r.policy.Load().mode == workorder.NetworkNone {
 		return r.refuse(name, "network: none", "", by)
 	}
-	if !r.policy.resolves(name) {
+	if !r.policy.Load().resolves(name) {
 		if r.suffixed(name) {
 			return reply{code: dnsmessage.RCodeNameError}
 		}
 		return r.refuse(name, noNameRule, fix(name, 0), by)
 	}
-	if r.policy.learn && !r.policy.named(name) && !r.suffixed(name) {
+	if r.policy.Load().learn && !r.policy.Load().named(name) && !r.suffixed(name) {
 		// Without learning the query alone would be refused.
 		r.ledger.note(attempt{host: name, protocol: "dns", verdict: learned, reason: noRule, rule: fix(name, 0), by: by, quiet: true})
 	}

@@ -54,6 +54,7 @@ type kernelState struct {
 	ports     []uint16       // ports named by some rule; nil means all
 	dnsPort   uint16         // ours; not in full
 	proxyPort uint16         // ours; only in restricted
+	switched  bool           // another policy was in force: connections of that one may be open
 }
 
 // ruleset is the input of nft that replaces the whole table in one transaction.
@@ -250,6 +251,10 @@ func (w *writer) output(s kernelState) {
 	// A packet without a socket has no owner and matches neither: the kernel's own resets, and what a closed socket left to send.
 	w.line("ct mark %#x ct direction original meta skuid != 0 goto refuse", trustedMark)
 	w.line("ct mark %#x ct direction original meta skgid != 0 goto refuse", trustedMark)
+	if s.switched && s.mode != workorder.NetworkFull {
+		w.line("meta skuid != 0 fib daddr type != local oifname @outside ct state established ct direction original meta l4proto tcp reject with tcp reset")
+		w.line("meta skuid != 0 fib daddr type != local oifname @outside ct state established ct direction original drop")
+	}
 	w.line("ct state established,related accept")
 	w.line("%s goto trusted", trustedOwner)
 	w.line("%s accept", neighbours)
@@ -282,6 +287,9 @@ func (w *writer) output(s kernelState) {
 func (w *writer) forward(s kernelState) {
 	w.open("chain forward")
 	w.line("type filter hook forward priority filter; policy drop;")
+	if s.switched && s.mode != workorder.NetworkFull {
+		w.line("%s oifname @outside ct direction original goto refuse", fromInner)
+	}
 	w.line("ct state established,related accept")
 	w.open("%s jump", fromInner)
 	w.line("%s accept", toInner)

@@ -33,12 +33,12 @@ type Init struct {
 	// Prepare makes the box ready for boot, with the order's limits, before anything else runs; what it cannot give is a variable of
 	// boot's environment. Nil if nothing is to be prepared.
 	Prepare func(order []byte) (env []string)
-	// Work is the order's own time, after which nothing of the task's runs any more; EndWork ends what does, without boot. If nil, boot alone
+	// Work is the order's own time, after which nothing of the task's runs any more, 0 for none; EndWork ends what does, without boot. If nil, boot alone
 	// sees to it.
 	Work    func(order []byte) time.Duration
 	EndWork func() error
 	// Longest is what a run can take that keeps its own bounds. A boot that takes longer is stuck where nothing
-	// of its own can end it, and is stopped. Nil if it may take for ever.
+	// of its own can end it, and is stopped. Nil, or 0, if it may take for ever.
 	Longest func(order []byte) time.Duration
 	// KillAll kills every other process of the box: when boot has died, what is
 	// left may be what killed it, and would not let rescue start. Nil kills nothing.
@@ -59,7 +59,11 @@ func limited(limit func([]byte) time.Duration, order []byte, more time.Duration)
 	if limit == nil {
 		return nil
 	}
-	return time.After(limit(order) + more)
+	most := limit(order)
+	if most <= 0 {
+		return nil
+	}
+	return time.After(most + more)
 }
 
 func (i *Init) stopping() bool { return !i.began.IsZero() }

@@ -31,6 +31,8 @@ type Services struct {
 	Clean func(io.Writer) io.WriteCloser
 	Log   *slog.Logger
 	Logs  string // folder that leaves the box
+	// Again says that the box was stopped, and is started again with what it had.
+	Again bool
 
 	stack    *services.Stack
 	missing  []string               // found services that failed at the start: a proof does without them, as the task did
@@ -84,7 +86,7 @@ func (s *Services) start(ctx context.Context, logs string) (down, err error) {
 	s.stack, down = services.Up(ctx, services.Config{
 		Client: s.Engine.Client(), Services: wanted, TaskID: s.Order.TaskID, MTU: info.MTU, Emit: s.Emit,
 		Lost:   s.Lost,
-		LogDir: logs, LogRel: rel, Clean: s.Clean, Inbox: workorder.ImageInbox, HostImages: s.Order.HostImages, Log: s.Log,
+		LogDir: logs, LogRel: rel, Clean: s.Clean, Inbox: workorder.ImageInbox, HostImages: s.Order.HostImages, Log: s.Log, Again: s.Again,
 	})
 	if down != nil && !s.Order.Found {
 		return down, nil

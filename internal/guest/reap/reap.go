@@ -40,6 +40,23 @@ type User struct {
 	UID    uint32   `json:"uid"`
 	GID    uint32   `json:"gid"`
 	Groups []uint32 `json:"groups,omitempty"`
+	// Cgroup and Place are where the user's processes are: see proc.Credential; nil and "" mean where the supervisor is. Place is a name that
+	// proc.Place.Name gave.
+	Cgroup *proc.Cgroup `json:"cgroup,omitempty"`
+	Place  string       `json:"place,omitempty"`
+	// OOMScoreAdj lets the kernel take these processes before others; 0 leaves it.
+	OOMScoreAdj int `json:"oom_score_adj,omitempty"`
+}
+
+// credential is the user as proc knows it.
+func (u *User) credential() (c *proc.Credential, err error) {
+	c = &proc.Credential{UID: u.UID, GID: u.GID, Groups: u.Groups, Cgroup: u.Cgroup}
+	if u.Place != "" {
+		if c.Place, err = proc.OpenPlace(u.Place); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
 }
 
 // Exit is how a command ended.

@@ -57,7 +57,11 @@ func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
 	signal.Notify(children, syscall.SIGCHLD)
 	spec := proc.Spec{Argv: s.Argv, Dir: s.Dir, Env: s.Env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Terminal: s.Terminal}
 	if s.User != nil {
-		spec.User = &proc.Credential{UID: s.User.UID, GID: s.User.GID, Groups: s.User.Groups}
+		var err error
+		if spec.User, err = s.User.credential(); err != nil {
+			return Exit{Code: cannotRun, Error: err.Error()}
+		}
+		spec.OOMScoreAdj = s.User.OOMScoreAdj
 	}
 	p, err := proc.Start(context.WithoutCancel(ctx), spec)
 	if err != nil {

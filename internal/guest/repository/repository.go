@@ -39,6 +39,7 @@ type Repository struct {
 	env   *workorder.Envelope
 	out   string // folder that leaves the box
 	ssh   string // folder for the SSH key
+	again bool
 
 	mu                  sync.Mutex
 	keeper              *save.Keeper
@@ -55,7 +56,9 @@ type Config struct {
 	Before string
 	Space  *workspace.Workspace
 	// User is the agent's, in a control group in which git is not starved by what the agent started.
-	User  *proc.Credential
+	User *proc.Credential
+	// Again says that the box has the work tree already: it was stopped, and is started again.
+	Again bool
 	Emit  func(workorder.Event)
 	Clean func(string) string
 }
@@ -70,7 +73,7 @@ func New(log *slog.Logger, env *workorder.Envelope, c Config) *Repository {
 		g.Lease.Bundle = workorder.BundleIn
 	}
 	return &Repository{
-		env: env, Git: g, space: c.Space, out: c.Out, ssh: c.SSH, lost: make(chan struct{}), closed: make(chan struct{}),
+		env: env, Git: g, space: c.Space, out: c.Out, ssh: c.SSH, again: c.Again, lost: make(chan struct{}), closed: make(chan struct{}),
 		Gate: &gateway.Git{Remote: env.Order.CloneURL, Mirror: r.Mirror().Dir, Refresh: r.Refresh, Log: log},
 	}
 }
@@ -118,6 +121,9 @@ func gitAuth(env *workorder.Envelope, sshDir string) (*git.Auth, error) {
 func (r *Repository) Clone(ctx context.Context) (boot.Cloned, error) {
 	if err := r.Authenticate(); err != nil {
 		return boot.Cloned{}, err
+	}
+	if r.env.Order.Mode == workorder.ModeStand {
+		return r.stand(ctx)
 	}
 	base, sha, err := r.Git.Lease.Fetch(ctx)
 	if err != nil {

@@ -79,7 +79,7 @@ func (x *Rescue) Run(ctx context.Context, in io.Reader) int {
 	if err != nil {
 		log.Warn("rescue", "error", err)
 	}
-	if env.Order.Repo == "" {
+	if env.Order.Repo == "" || env.Order.Mode == workorder.ModeStand { // there is nothing to land
 		return rescueEnd(log, rec.Finish, reason, boot.Landing{})
 	}
 	repo, cred, err := x.Open(env, groups.Of(cgroups.Git), mask)

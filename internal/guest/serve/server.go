@@ -36,8 +36,17 @@ type Config struct {
 	Life time.Duration
 	// Silence ends the sandbox when its owner has given no sign of life for so long; 0 never does.
 	Silence time.Duration
+	// Network is what holds the sandbox's network; nil: not the guest.
+	Network Network
 	// OOMKills counts what the kernel has killed in the sandbox for lack of memory.
 	OOMKills func() int
+}
+
+// Network holds a sandbox's network.
+type Network interface {
+	InForce() wire.Network
+	// Set replaces it; after an error what was is in force. An error that is a *wire.Error is the answer.
+	Set(ctx context.Context, n wire.Network) error
 }
 
 // Server serves a sandbox.
@@ -64,6 +73,8 @@ func New(c Config) *Server {
 		"POST " + wire.PathDial:       s.dial,
 		"GET " + wire.PathPorts:       s.ports,
 		"GET " + wire.PathStats:       s.stats,
+		"GET " + wire.PathNetwork:     s.network,
+		"PUT " + wire.PathNetwork:     s.setNetwork,
 		"POST " + wire.PathAlive:      s.alive,
 		"POST " + wire.PathStop:       s.stop,
 	} {
@@ -121,6 +132,26 @@ func (s *Server) hello(w http.ResponseWriter, _ *http.Request) error {
 	return answer(w, wire.Hello{Version: wire.Version, UID: uid, Dir: s.config.Dir, Home: s.config.Home, Since: s.began})
 }
 
+func (s *Server) network(w http.ResponseWriter, _ *http.Request) error {
+	if s.config.Network == nil {
+		return errNoNetwork
+	}
+	return answer(w, s.config.Network.InForce())
+}
+
+func (s *Server) setNetwork(_ http.ResponseWriter, r *http.Request) error {
+	if s.config.Network == nil {
+		return errNoNetwork
+	}
+	var n wire.Network
+	if err := decode(r, &n); err != nil {
+		return err
+	}
+	return s.config.Network.Set(r.Context(), n)
+}
+
+var errNoNetwork = &wire.Error{Code: wire.CodeUnsupported, Text: "the guest does not hold this sandbox's network"}
+
 func (s *Server) alive(http.ResponseWriter, *http.Request) error {
 	s.life.sign()
 	return nil
@@ -146,7 +177,7 @@ func answerError(w http.ResponseWriter, err error) {
 	errors.As(err, &e)
 	status := map[wire.Code]int{
 		wire.CodeBadRequest: http.StatusBadRequest, wire.CodeNotFound: http.StatusNotFound, wire.CodeRefused: http.StatusBadGateway,
-		wire.CodeExhausted: http.StatusTooManyRequests,
+		wire.CodeExhausted: http.StatusTooManyRequests, wire.CodeUnsupported: http.StatusNotImplemented,
 	}[e.Code]
 	if status == 0 {
 		status = http.StatusInternalServerError

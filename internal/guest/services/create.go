@@ -24,11 +24,13 @@ func (s *Stack) create(ctx context.Context, u *unit) error {
 	nets := &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
 		NetworkName(s.cfg.TaskID): {Aliases: []string{u.spec.Name}},
 	}}
-	r, err := s.cfg.Client.ContainerCreate(ctx, conf, host, nets, nil, u.name)
-	if err != nil {
-		return fmt.Errorf("create container: %w", cause(ctx, err))
+	if u.id = s.stopped(ctx, u); u.id == "" {
+		r, err := s.cfg.Client.ContainerCreate(ctx, conf, host, nets, nil, u.name)
+		if err != nil {
+			return fmt.Errorf("create container: %w", cause(ctx, err))
+		}
+		u.id = r.ID
 	}
-	u.id = r.ID
 	if err := s.cfg.Client.ContainerStart(ctx, u.id, container.StartOptions{}); err != nil {
 		return fmt.Errorf("start container: %w", cause(ctx, err))
 	}
@@ -43,6 +45,18 @@ func (s *Stack) create(ctx context.Context, u *unit) error {
 	}
 	// A container that has ended already has no address; ready says how it ended.
 	return nil
+}
+
+// stopped is the id of the service's container from before the box was stopped, which has its data; "" if there is none.
+func (s *Stack) stopped(ctx context.Context, u *unit) string {
+	if !s.cfg.Again || u.name == "" {
+		return ""
+	}
+	in, err := s.cfg.Client.ContainerInspect(ctx, u.name)
+	if err != nil || in.Config == nil || in.Config.Labels[workorder.LabelTask] != s.cfg.TaskID {
+		return ""
+	}
+	return in.ID
 }
 
 // containerOf is the container of a service.

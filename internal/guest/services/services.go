@@ -54,7 +54,9 @@ type Config struct {
 	// HostImages are the images that the host can hand over, with its ids ("" if it
 	// gives none). An image that is present under another id is requested again.
 	HostImages map[string]string
-	Log        *slog.Logger
+	// Again says that the services may be there from before the box was stopped, with their data.
+	Again bool
+	Log   *slog.Logger
 }
 
 // Stack is the set of running services.
@@ -138,6 +140,11 @@ func (s *Stack) makeNetwork(ctx context.Context) error {
 	}
 	if s.cfg.MTU > 0 {
 		opts.Options = map[string]string{"com.docker.network.driver.mtu": strconv.Itoa(s.cfg.MTU)}
+	}
+	if s.cfg.Again {
+		if _, err := s.cfg.Client.NetworkInspect(ctx, NetworkName(s.cfg.TaskID), network.InspectOptions{}); err == nil {
+			return nil
+		}
 	}
 	_, err := s.cfg.Client.NetworkCreate(ctx, NetworkName(s.cfg.TaskID), opts)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -41,11 +42,19 @@ func (w *Workspace) Make() error {
 	return nil
 }
 
-// ConfigureGit appends to the system-wide configuration: the given folders are
+// ours begins what ConfigureGit has written, to the end of the file.
+const ours = "# written by sandbox-agent\n"
+
+// ConfigureGit writes to the end of the system-wide configuration, in the place of what it wrote before: the given folders are
 // safe whoever owns them, the identity of commits, and where reads of remote really go.
 func (w *Workspace) ConfigureGit(id workorder.Identity, safe []string, remote, insteadBy string) error {
+	old, err := os.ReadFile(w.GitConfig)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("configure git: %w", err)
+	}
+	before, _, _ := strings.Cut(string(old), ours)
 	var b strings.Builder
-	b.WriteString("[safe]\n")
+	b.WriteString(before + ours + "[safe]\n")
 	for _, d := range safe {
 		fmt.Fprintf(&b, "\tdirectory = %s\n", quote(d))
 	}
@@ -53,12 +62,7 @@ func (w *Workspace) ConfigureGit(id workorder.Identity, safe []string, remote, i
 	if insteadBy != "" {
 		fmt.Fprintf(&b, "[url %s]\n\tinsteadOf = %s\n", quote(insteadBy), quote(remote))
 	}
-	f, err := os.OpenFile(w.GitConfig, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
-	if err != nil {
-		return fmt.Errorf("configure git: %w", err)
-	}
-	_, err = f.WriteString(b.String())
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err := os.WriteFile(w.GitConfig, []byte(b.String()), 0o644); err != nil {
 		return fmt.Errorf("configure git: %w", err)
 	}
 	return nil

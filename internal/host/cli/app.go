@@ -46,7 +46,7 @@ type App struct {
 	// Open connects to the engine that the environment names. It contacts nothing yet.
 	Open func() (*Backend, error)
 	// Sandboxes opens the manager of sandboxes without a task, likewise; nil if there are none.
-	Sandboxes func() (*sandbox.Manager, error)
+	Sandboxes func(sandbox.Options) (*sandbox.Manager, error)
 
 	debug, verbose bool
 	// dir overrides the current folder.

@@ -27,7 +27,7 @@ func (a *App) sandboxes() (*sandbox.Manager, error) {
 	if a.Sandboxes == nil {
 		return nil, fault.New(workorder.ExitBox, errors.New("this program was made without sandboxes"), "")
 	}
-	return a.Sandboxes()
+	return a.Sandboxes(sandbox.Options{Getenv: a.Getenv, Secrets: a.boxSecrets, Progress: a.boxProgress(), Log: a.log()})
 }
 
 // sandbox finds one without a task, to be used until done is called.
@@ -156,6 +156,8 @@ type upOptions struct {
 	network, memory, cpus string
 	runtime               string
 	mounts                []string
+	allow                 ruleList
+	repo, ref, project    string
 	json                  bool
 	idle, life            time.Duration
 	pids                  int64
@@ -185,10 +187,14 @@ stay, and the next command starts it again.`,
 	f.StringVar(&o.runtime, "runtime", "", "what isolates it (`sandbox-agent runtime list`; default: what can give the rest)")
 	f.StringArrayVar(&o.mounts, "mount", nil, "HOST:INSIDE[:ro]: a folder of this machine, at an absolute path in the sandbox; can be repeated")
 	f.StringVar(&o.spec.Image, "image", "", "image of the engine")
+	f.StringVarP(&o.project, "project", "p", "", "project name, or path of a project file: a box with its services, packages, tools, setup and repository")
+	f.StringVar(&o.repo, "repo", "", "repository, checked out at /workspace of a box: a URL, or a path on this machine")
+	f.StringVar(&o.ref, "from-ref", "", "branch of the repository (default: its default branch, or the one that is checked out)")
 	f.StringVar(&o.spec.User, "user", "", "who runs commands: a name, uid or uid:gid (default: the image's user)")
 	f.StringVar(&o.spec.Dir, "workdir", "", "where commands begin (default: the image's)")
 	f.StringArrayVar(&o.env, "env", nil, "NAME=value for each command; can be repeated")
-	f.StringVar(&o.network, "network", string(sandbox.NetworkFull), "full, or none")
+	f.StringVar(&o.network, "network", "", "full (the default but for a project's own), restricted or none")
+	f.Var(&o.allow, "allow", "what a restricted network reaches: a host, *.domain or address, with :port for another than 80 and 443 (repeatable)")
 	f.StringVar(&o.memory, "memory", "", "limit, as 512m or 2g; none for no limit (default 2g)")
 	f.StringVar(&o.cpus, "cpus", "", "limit, as 0.5 or 2; none for no limit (default 2)")
 	f.Int64Var(&o.pids, "pids", 0, "limit of processes and threads; -1 for no limit (default 4096)")
@@ -221,6 +227,16 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	}
 	if s.Runtime, err = a.kind(o.runtime); err != nil {
 		return err
+	}
+	if o.allow != "" {
+		s.Allow = strings.Split(string(o.allow), ",")
+	}
+	if o.project != "" || o.repo != "" {
+		if err := a.boxSpec(ctx, &s, o.project, o.repo, o.ref); err != nil {
+			return err
+		}
+	} else if o.ref != "" {
+		return usage("--from-ref without --repo or --project")
 	}
 	m, err := a.sandboxes()
 	if err != nil {

@@ -147,7 +147,10 @@ func Serve(ctx context.Context, in io.Reader, out io.WriteCloser, eng runtime.Ru
 		defer srv.Close()
 	}
 	images, _ := eng.(runtime.ImageStore)
-	w := &watcher{boxes: runtime.OfAttempt{Follower: eng, ID: cfg.AttemptID}, files: runtime.CopierOf(eng), images: images, cfg: cfg, log: log}
+	w := &watcher{
+		boxes: runtime.OfAttempt{Follower: eng, ID: cfg.AttemptID}, cfg: cfg, log: log,
+		carrier: Carrier{Files: runtime.CopierOf(eng), Store: images, Images: cfg.Images, Dir: cfg.Dir, Log: log},
+	}
 	err = w.run(ctx)
 	log.Info("ends", "error", err)
 	return err

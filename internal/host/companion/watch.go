@@ -1,17 +1,12 @@
 package companion
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
-	"path"
-	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -31,19 +26,16 @@ const (
 	// CLI waits, so that a restart of the engine costs no push.
 	engineGone = 2 * time.Minute
 	pollPause  = 200 * time.Millisecond
-	// saveTimeout bounds one image: gigabytes on a slow disk.
-	saveTimeout = 15 * time.Minute
 )
 
 type watcher struct {
-	boxes  runtime.Follower
-	files  runtime.Copier
-	images runtime.ImageStore // nil if the engine cannot save images
-	cfg    Config
-	log    *slog.Logger
-	last   int64
-	at     time.Time
-	jobs   sync.WaitGroup
+	boxes   runtime.Follower
+	carrier Carrier
+	cfg     Config
+	log     *slog.Logger
+	last    int64
+	at      time.Time
+	jobs    sync.WaitGroup
 }
 
 // run returns when the box has ended or never came, or when the engine stayed away.
@@ -105,81 +97,9 @@ func (w *watcher) follow(ctx context.Context, id string) error {
 			return
 		}
 		w.last, w.at = e.Seq, e.Time
-		w.jobs.Go(func() { w.answer(ctx, id, e) })
+		w.jobs.Go(func() { w.carrier.Answer(ctx, id, e) })
 	})
 	return runtime.Follow(ctx, w.boxes, w.cfg.TaskID, runtime.LogOptions{Since: w.at, Stdout: lines})
-}
-
-// answer puts the image into the box, or the reason why it cannot.
-func (w *watcher) answer(ctx context.Context, id string, e workorder.Event) {
-	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
-	defer cancel()
-	begun := time.Now()
-	dir, name := path.Split(e.Path)
-	if path.Clean(dir) != workorder.ImageInbox || name == "" || name != path.Base(e.Path) {
-		w.log.Warn("image request for a place that is not the inbox", "path", e.Path)
-		return
-	}
-	err := w.deliver(ctx, id, e.Name, name)
-	mark, text := name+".done", ""
-	if err != nil {
-		mark, text = name+".failed", err.Error()
-	}
-	err = errors.Join(err, w.files.CopyIn(ctx, id, workorder.ImageInbox, bytes.NewReader(tarball(mark, []byte(text)))))
-	w.log.Info("image request", "image", e.Name, "ms", time.Since(begun).Milliseconds(), "error", err)
-}
-
-func (w *watcher) deliver(ctx context.Context, id, ref, name string) error {
-	// Only offered images: the box must not choose from the engine's store.
-	if !slices.Contains(w.cfg.Images, ref) {
-		return fmt.Errorf("image %s was not offered to this sandbox", ref)
-	}
-	if w.images == nil {
-		return fmt.Errorf("save image %s: %w", ref, runtime.ErrUnsupported)
-	}
-	img, err := w.images.SaveImage(ctx, ref)
-	if err != nil {
-		return err
-	}
-	defer img.Close()
-	// The archive API needs the size first, and saving an image does not tell it.
-	f, err := os.CreateTemp(w.cfg.Dir, ".image-*")
-	if err != nil {
-		return fmt.Errorf("keep image %s: %w", ref, err)
-	}
-	defer f.Close()
-	if err := os.Remove(f.Name()); err != nil { // so that no file stays, however this ends
-		return fmt.Errorf("keep image %s: %w", filepath.Base(f.Name()), err)
-	}
-	size, err := io.Copy(f, img)
-	if err != nil {
-		return fmt.Errorf("save image %s: %w", ref, err)
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	pr, pw := io.Pipe()
-	go func() {
-		tw := tar.NewWriter(pw)
-		err := tw.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: size, Typeflag: tar.TypeReg})
-		if err == nil {
-			_, err = io.Copy(tw, f)
-		}
-		pw.CloseWithError(errors.Join(err, tw.Close()))
-	}()
-	err = w.files.CopyIn(ctx, id, workorder.ImageInbox, pr)
-	pr.CloseWithError(io.ErrClosedPipe) // ends the writer if the engine stopped reading
-	return err
-}
-
-func tarball(name string, content []byte) []byte {
-	var b bytes.Buffer
-	tw := tar.NewWriter(&b)
-	// Writing to a buffer never fails.
-	_ = tw.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(content)), Typeflag: tar.TypeReg})
-	_, _ = tw.Write(content)
-	_ = tw.Close()
-	return b.Bytes()
 }
 
 // lineLimit bounds a line that is parsed, in bytes: a request has a few hundred.

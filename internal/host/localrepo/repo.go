@@ -243,3 +243,16 @@ func gitEnv() []string {
 	}
 	return env
 }
+
+// Bundle writes the repository's branches and tags to a file, with their commits: for a sandbox that has no way to this machine.
+func (r *Repo) Bundle(ctx context.Context, file string) error {
+	ctx, cancel := context.WithTimeout(ctx, bundleTimeout)
+	defer cancel()
+	if _, err := gitOut(ctx, r.Path, "bundle", "create", "--quiet", "--version=2", file, "--branches", "--tags"); err != nil {
+		return fmt.Errorf("copy the commits of %s: %w", r.Path, err)
+	}
+	return nil
+}
+
+// bundleTimeout bounds packing a repository of gigabytes.
+const bundleTimeout = 15 * time.Minute

@@ -14,21 +14,43 @@ import (
 // secrets resolves the project's references. The commands of a project that came with a repository run in a folder that has only
 // what the user trusted of it.
 func (g *Resolved) secrets(ctx context.Context, find *credentials.Finder) (map[string]string, error) {
-	refs := g.Project.Secrets
-	dir := ""
-	if g.trustedSum != "" && slices.ContainsFunc(refs, func(s projects.Secret) bool { return s.Has(projects.SecretCmd) }) {
-		staged, remove, err := trust.Stage(g.asRead, g.trustedSum)
-		if err != nil {
-			return nil, fault.New(workorder.ExitInvalid, err, "look at it, then start again")
-		}
-		defer remove()
-		dir = staged
-	}
-	values, absent, err := find.Secrets(ctx, refs, dir)
+	values, absent, err := g.values(ctx, find, g.Project.Secrets)
 	if err != nil {
 		return nil, err
 	}
 	return values, g.hasKey(find.Getenv, values, absent)
+}
+
+// Standing is what a box without a task gets of the project's secrets, which is those that are there, and the credential of its repository. A
+// harness that is not asked to work needs no key.
+func (g *Resolved) Standing(ctx context.Context, find *credentials.Finder) (values map[string]string, git *workorder.GitCredential, err error) {
+	var there []projects.Secret
+	for _, s := range g.Project.Secrets {
+		if credentials.Absent(find.Getenv, s) == nil {
+			there = append(there, s)
+		}
+	}
+	if values, _, err = g.values(ctx, find, there); err != nil {
+		return nil, nil, err
+	}
+	if g.Local == nil && g.Project.Repo != "" {
+		git, err = find.Git(ctx, g.Project.Repo)
+	}
+	return values, git, err
+}
+
+// values reads references.
+func (g *Resolved) values(ctx context.Context, find *credentials.Finder, refs []projects.Secret) (values map[string]string, absent map[string]error, err error) {
+	dir := ""
+	if g.trustedSum != "" && slices.ContainsFunc(refs, func(s projects.Secret) bool { return s.Has(projects.SecretCmd) }) {
+		staged, remove, err := trust.Stage(g.asRead, g.trustedSum)
+		if err != nil {
+			return nil, nil, fault.New(workorder.ExitInvalid, err, "look at it, then start again")
+		}
+		defer remove()
+		dir = staged
+	}
+	return find.Secrets(ctx, refs, dir)
 }
 
 // FindSecrets prepares what must not be in the order. The git credential is needed to read the remote; the

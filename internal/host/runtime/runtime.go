@@ -79,6 +79,8 @@ type BoxSpec struct {
 	DNS []string
 	// Fuse reports that the engine's machine has /dev/fuse.
 	Fuse bool
+	// Throwaway removes the box with its files as soon as it has ended, whatever ended it.
+	Throwaway bool
 	// CgroupV2 reports that the engine's machine uses the unified hierarchy.
 	CgroupV2 bool
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/wire"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Stander makes sandboxes without a task and looks after them: each has a guest as its first process, which is reached over a stream. The methods
@@ -47,7 +48,11 @@ const (
 	CapSnapshots         Capability = "snapshots" // its files kept under a name, or in another sandbox
 	CapServices          Capability = "services"
 	CapDocker            Capability = "inner_docker"
+	CapRepository        Capability = "repository" // a repository checked out, and what its project declares
 )
+
+// LabelSandbox has the name of a sandbox without a task.
+const LabelSandbox = "sandbox-agent.sandbox"
 
 // StandSpec describes a sandbox without a task.
 type StandSpec struct {
@@ -65,8 +70,22 @@ type StandSpec struct {
 	CPUs        float64
 	PIDs        int64
 	Mounts      []Mount
+	// Box is the standing order with its secrets, for a box; nil for sandboxes of other kinds, which are what is above.
+	Box *workorder.Envelope
+	// Bundle is a file of this machine with the repository of the order, as a bundle of git's; "" where the order has none of this machine.
+	Bundle string
 	// Throwaway removes the sandbox with its files as soon as it has ended, whatever ended it.
 	Throwaway bool
+}
+
+// Engine is an engine on which boxes stand: it starts one that has ended again, and brings the stream of a command in it.
+type Engine interface {
+	Runtime
+	// StartWith starts a box that has ended, writes stdin to its standard input and closes that.
+	StartWith(ctx context.Context, id string, stdin io.Reader) error
+	// StreamOf runs a command in a box as root: its standard input and output are the stream. What it says of an error is in that of Read. ctx bounds the
+	// start and not the stream.
+	StreamOf(ctx context.Context, id string, argv []string) (io.ReadWriteCloser, error)
 }
 
 // Mount is a folder or file of this machine in a sandbox.

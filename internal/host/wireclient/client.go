@@ -271,6 +271,16 @@ func (c *Client) Stats(ctx context.Context) (s wire.Stats, err error) {
 	return s, c.get(ctx, wire.PathStats, &s)
 }
 
+// Network is what the sandbox reaches, where its guest holds that.
+func (c *Client) Network(ctx context.Context) (n wire.Network, err error) {
+	return n, c.get(ctx, wire.PathNetwork, &n)
+}
+
+// SetNetwork replaces what the sandbox reaches, at once.
+func (c *Client) SetNetwork(ctx context.Context, n wire.Network) error {
+	return c.call(ctx, http.MethodPut, wire.PathNetwork, n)
+}
+
 // Alive is the owner's sign of life.
 func (c *Client) Alive(ctx context.Context) error {
 	return c.call(ctx, http.MethodPost, wire.PathAlive, nil)

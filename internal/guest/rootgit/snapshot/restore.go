@@ -47,19 +47,8 @@ func (s *Snapshots) Checkout(ctx context.Context, c *lease.Claimed) (*workorder.
 			f = fit{start: c.Head, keep: true, err: err}
 		}
 	}
-	t := s.repos.Tree()
-	t.Tree = false // not a work tree yet
-	clone := []string{"clone", "--quiet", "--no-hardlinks", "--no-checkout", "--template="}
-	if at, err := s.repos.Mirror().Resolve(ctx, workorder.BranchRef(c.Base)); err != nil {
-		return nil, err
-	} else if at != "" { // a continued task's may be missing
-		clone = append(clone, "--branch", c.Base)
-	}
-	if err := t.Run(ctx, append(clone, "--", s.repos.Mirror().Dir, s.repos.Workspace)...); err != nil {
-		return nil, err
-	}
-	// The mirror is internal; the agent sees the real remote.
-	if err := t.Run(ctx, "remote", "set-url", "origin", s.repos.Order.CloneURL); err != nil {
+	t, err := s.clone(ctx, c.Base)
+	if err != nil {
 		return nil, err
 	}
 	// These commits are on no branch of the mirror.
@@ -96,6 +85,33 @@ func (s *Snapshots) Checkout(ctx context.Context, c *lease.Claimed) (*workorder.
 		return r, err
 	}
 	return r, s.book.Store()
+}
+
+// Stand is Checkout for a box that holds no lease: the commit of the base on a branch of that name.
+func (s *Snapshots) Stand(ctx context.Context, base, commit, branch string) error {
+	t, err := s.clone(ctx, base)
+	if err != nil {
+		return err
+	}
+	checkout := []string{"checkout", "--quiet", "--no-track", "--force", "-B", branch, commit}
+	return s.filtered(ctx, t, checkout, checkout)
+}
+
+// clone clones the mirror into the work tree, without files.
+func (s *Snapshots) clone(ctx context.Context, base string) (git.Repo, error) {
+	t := s.repos.Tree()
+	t.Tree = false // not a work tree yet
+	clone := []string{"clone", "--quiet", "--no-hardlinks", "--no-checkout", "--template="}
+	if at, err := s.repos.Mirror().Resolve(ctx, workorder.BranchRef(base)); err != nil {
+		return t, err
+	} else if at != "" { // a continued task's may be missing
+		clone = append(clone, "--branch", base)
+	}
+	if err := t.Run(ctx, append(clone, "--", s.repos.Mirror().Dir, s.repos.Workspace)...); err != nil {
+		return t, err
+	}
+	// The mirror is internal; the agent sees the real remote.
+	return t, t.Run(ctx, "remote", "set-url", "origin", s.repos.Order.CloneURL)
 }
 
 // below puts files below the work tree before the first ones are written, with git's index of them: those that the commit has as well

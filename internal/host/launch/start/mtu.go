@@ -11,10 +11,10 @@ import (
 // bridgeMTU is the default of an engine's default network.
 const bridgeMTU = 1500
 
-// outerMTU is the MTU on the box's way out, if it is smaller than that of the box's own
+// OuterMTU is the MTU on the box's way out, if it is smaller than that of the box's own
 // interface: behind a tunnel the larger one makes downloads hang. It is 0 if nothing is
 // known or nothing must be set.
-func outerMTU(info runtime.Info) int {
+func OuterMTU(info runtime.Info) int {
 	if !info.Local {
 		return 0
 	}

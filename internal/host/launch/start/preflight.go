@@ -95,9 +95,9 @@ func reachesUs(info runtime.Info) bool {
 	return err == nil && (u.Hostname() == "localhost" || u.Hostname() == "127.0.0.1")
 }
 
-// hostImages lists the service images that the engine can hand to the box.
-func (st *Starter) hostImages(ctx context.Context, services []workorder.Service) map[string]string {
-	ic, ok := st.Host.Engine.(runtime.ImageStore)
+// HostImages lists the service images that the engine can hand to the box, its ids by name.
+func HostImages(ctx context.Context, engine runtime.Runtime, services []workorder.Service) map[string]string {
+	ic, ok := engine.(runtime.ImageStore)
 	if !ok {
 		return nil
 	}

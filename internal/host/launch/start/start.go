@@ -71,10 +71,10 @@ func (st *Starter) Ground(ctx context.Context, j *job.Job, rec *store.Record) (i
 		if info, err = st.preflight(ctx, j); err != nil {
 			return err
 		}
-		o.HostImages = st.hostImages(ctx, o.Services)
+		o.HostImages = HostImages(ctx, st.Host.Engine, o.Services)
 		return nil
 	})
-	o.MTU = outerMTU(info)
+	o.MTU = OuterMTU(info)
 	rec.Engine, rec.EngineID, rec.Host.EngineVersion, rec.Host.CgroupVersion = info.Host, info.Identity(), info.Version, info.CgroupVersion
 	return info, err
 }

@@ -53,6 +53,7 @@ func hostConfig(s runtime.BoxSpec) (*container.Config, *container.HostConfig, er
 	pids := s.Limits.AgentPIDs() + workorder.ReservedPIDs
 	hc := &container.HostConfig{
 		Runtime:    s.OCIRuntime,
+		AutoRemove: s.Throwaway,
 		DNS:        s.DNS,
 		ExtraHosts: []string{"host.docker.internal:host-gateway"},
 		// The record of the run must be readable by any later CLI, which not every log driver allows.

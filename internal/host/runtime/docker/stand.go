@@ -33,7 +33,10 @@ const standStop = 10
 // maxDialSaid bounds what is kept of a dialler's error, in bytes.
 const maxDialSaid = 4 << 10
 
-var _ runtime.Stander = (*Engine)(nil)
+var (
+	_ runtime.Stander = (*Engine)(nil)
+	_ runtime.Engine  = (*Engine)(nil)
+)
 
 // standConfig translates a spec; the golden test of it shows what such a sandbox may do.
 func standConfig(s runtime.StandSpec) (*container.Config, *container.HostConfig) {
@@ -172,9 +175,22 @@ func (e *Engine) StartAgain(ctx context.Context, id string) error {
 
 // Stream implements runtime.Stander.
 func (e *Engine) Stream(ctx context.Context, id string) (io.ReadWriteCloser, error) {
+	return e.StreamOf(ctx, id, []string{wire.GuestFile, "dial"})
+}
+
+// StartWith implements runtime.Engine.
+func (e *Engine) StartWith(ctx context.Context, id string, stdin io.Reader) error {
+	if err := e.start(ctx, id, stdin); err != nil {
+		return e.wrap("start the sandbox again", err)
+	}
+	return nil
+}
+
+// StreamOf implements runtime.Engine.
+func (e *Engine) StreamOf(ctx context.Context, id string, argv []string) (io.ReadWriteCloser, error) {
 	const doing = "reach the sandbox's guest"
 	made, err := e.c.ContainerExecCreate(ctx, id, container.ExecOptions{
-		Cmd: []string{wire.GuestFile, "dial"}, User: "0:0", AttachStdin: true, AttachStdout: true, AttachStderr: true,
+		Cmd: argv, User: "0:0", AttachStdin: true, AttachStdout: true, AttachStderr: true,
 	})
 	if err != nil {
 		return nil, e.wrap(doing, err)

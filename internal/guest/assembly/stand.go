@@ -1,0 +1,94 @@
+package assembly
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/serve"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/stand"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// ready says that a box without a task was made ready before. It lies in the box's own file system, where files stay over a stop.
+const ready = "/var/lib/sandbox-agent/ready"
+
+// commandOOMScore is an agent's: the kernel takes a command before what the box needs.
+const commandOOMScore = 500
+
+// stander is boot.Stander.
+type stander struct {
+	p     *parts
+	again bool
+}
+
+func madeReady() bool {
+	_, err := os.Lstat(ready)
+	return err == nil
+}
+
+// forget removes the record of the box's life before it was stopped: this one begins anew.
+func forget(p paths) error {
+	return errors.Join(os.RemoveAll(p.state), os.Remove(filepath.Join(p.out, workorder.ResultFile)), os.Truncate(filepath.Join(p.out, workorder.EventsFile), 0))
+}
+
+func (s *stander) Again() bool { return s.again }
+
+// Serve serves the wire as the sandbox's guest does in containers of other images. Commands run as an agent would: as its user, with its environment, in
+// its control group and place.
+func (s *stander) Serve(ctx context.Context) (over, err error) {
+	l, err := listen(ctx, workorder.WireSocket)
+	if err != nil {
+		return nil, fmt.Errorf("listen for users: %w", err)
+	}
+	defer l.Close()
+	if err := os.WriteFile(ready, nil, 0o600); err != nil {
+		return nil, fmt.Errorf("note that the sandbox is ready: %w", err)
+	}
+	if err = serve.New(s.config()).Serve(ctx, l); stand.Over(err) {
+		return err, nil
+	}
+	return nil, err
+}
+
+func (s *stander) config() serve.Config {
+	u := s.p.user
+	user := &reap.User{UID: u.UID, GID: u.GID, Groups: u.Groups, Cgroup: u.Cgroup, OOMScoreAdj: commandOOMScore}
+	if u.Place != nil {
+		user.Place = u.Place.Name()
+	}
+	o := s.p.order.Stand
+	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+	return serve.Config{
+		User: user, Dir: workorder.Workspace, Home: workorder.SandboxHome, Env: s.p.task.Environ(),
+		Self: "/proc/self/exe", Reap: []string{"reap"}, OOMKills: s.p.groups.OOMKills,
+		Network: &policy{p: s.p, now: networkOf(s.p.order.Network)},
+		Idle:    ms(o.IdleMS), Life: ms(o.LifeMS), Silence: ms(o.SilenceMS),
+	}
+}
+
+// listen makes a socket that root alone reaches: its folder is root's.
+func listen(ctx context.Context, socket string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	return l, os.Chmod(socket, 0o600)
+}
+
+// Dial joins standard input and output to the server of a box without a task.
+func Dial(ctx context.Context) error {
+	return stand.Dial(ctx, stand.Paths{Socket: workorder.WireSocket}, os.Stdin, os.Stdout)
+}

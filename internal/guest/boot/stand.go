@@ -1,0 +1,76 @@
+package boot
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/pipeline"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// whyAgain is why a step is not run in a box that is started again: what it did is there.
+const whyAgain = "it was done before the box was stopped"
+
+// standing is the list of a box without a task: what comes before a task's agent, and then the server. Services are made anew each time, since their
+// containers do not outlive the inner engine.
+func (b *Box) standing() *pipeline.List {
+	p := prep{b}
+	steps := []*pipeline.Step{
+		p.boxStep(), p.dockerStep(), p.cloneStep(), p.servicesStep(), once(b, p.packagesStep()), p.toolsStep(), p.supabaseStep(), once(b, p.envStep()), once(b, p.setupStep()),
+		p.serveStep(),
+	}
+	return &pipeline.List{Rec: b.Rec, Steps: compact(steps...)}
+}
+
+// once leaves a step out where it was done before.
+func once(b *Box, s *pipeline.Step) *pipeline.Step {
+	skip := s.Skip
+	s.Skip = func() string {
+		if why := skip(); why != "" || !b.Stander.Again() {
+			return why
+		}
+		return whyAgain
+	}
+	return s
+}
+
+func (b prep) serveStep() *pipeline.Step {
+	return &pipeline.Step{
+		Name: workorder.StepServe, Title: "serve whoever dials the sandbox, until nobody needs it", After: append(tree(workorder.StepSetup), prepared...),
+		Run: func(ctx context.Context) error {
+			over, err := b.Stander.Serve(ctx)
+			if over != nil {
+				b.Rec.Emit(workorder.Event{Type: workorder.EventOutput, Name: string(workorder.StepServe), Text: "the sandbox ends: " + over.Error()})
+			}
+			return err
+		},
+	}
+}
+
+// stand is the life of a box without a task. It lands nothing.
+func (b *Box) stand(ctx context.Context) int {
+	run, interrupt := context.WithCancelCause(ctx)
+	defer interrupt(nil)
+	b.lives = lives{run: run, land: context.WithoutCancel(ctx), after: context.WithoutCancel(ctx)}
+	b.interrupt = interrupt
+	go func() {
+		for s := range b.Signals {
+			if s != LongStop {
+				interrupt(fmt.Errorf("%w (%s)", ErrInterrupted, s))
+				return
+			}
+		}
+	}()
+	list := b.list()
+	b.end.Ending = workorder.Succeeded()
+	if err := list.Work(run); err != nil && run.Err() == nil {
+		land{b}.failed(err)
+	}
+	undo, stop := context.WithTimeout(context.WithoutCancel(ctx), workorder.EngineGrace)
+	defer stop()
+	list.Undo(undo)
+	if err := b.Rec.Finish(func(r *workorder.Result) { r.End(b.end.Ending) }); err != nil {
+		b.Log.Error("write result", "error", err)
+	}
+	return workorder.ExitCode(b.end.Status, b.end.EndedBy)
+}

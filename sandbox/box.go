@@ -1,0 +1,157 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/docker"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/standing"
+	"github.com/sandbox-agent/sandbox-agent/internal/version"
+	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// labelTask has the name under which a box's own engine knows its services. It looks like a task's, and is none.
+const labelTask = "sandbox-agent.sandbox.task"
+
+// Secrets are what a box gets beside its Spec. They are in no label and in no file of this machine.
+type Secrets struct {
+	// Values are by the names of Spec.Box.SecretNames.
+	Values map[string]string
+	// Git opens the repository; nil where it needs nothing.
+	Git *workorder.GitCredential
+}
+
+// wantsBox reports whether a spec asks for what a box alone has.
+func (s Spec) wantsBox() bool { return s.Repo != "" || s.Box != nil }
+
+// boxes makes sandboxes of kind box.
+func (m *Manager) boxes(e *docker.Engine, o Options) *standing.Boxes {
+	dir := o.StateDir
+	if dir == "" {
+		dir = os.TempDir() // only a lock lies there
+	}
+	log := slog.New(slog.DiscardHandler)
+	if o.Log != nil {
+		log = o.Log
+	}
+	volume := o.Getenv("SANDBOX_AGENT_CACHE_VOLUME")
+	if volume == "" {
+		volume = start.CacheVolume
+	}
+	return &standing.Boxes{
+		Engine: e, Images: provision.Images{Client: e.Client(), Version: version.String(), StateDir: dir}, CacheVolume: volume, Log: log, Progress: progress(o.Progress),
+		Order: func(ctx context.Context, b runtime.Box) (*workorder.Envelope, error) {
+			return m.envelope(ctx, known(b), b.Labels[labelTask])
+		},
+	}
+}
+
+// progress tells of events in a line each.
+func progress(say func(string)) func(workorder.Event) {
+	if say == nil {
+		return nil
+	}
+	return func(e workorder.Event) {
+		switch {
+		case e.Type == workorder.EventStepFinished && e.Status == string(workorder.StepFailed):
+			say(e.Name + " failed: " + e.Text)
+		case e.Type == workorder.EventStepStarted:
+			say(e.Name)
+		case e.Type == workorder.EventWarning:
+			say("warning: " + e.Text)
+		}
+	}
+}
+
+// envelope is the standing order of a box, with its secrets.
+func (m *Manager) envelope(ctx context.Context, s Spec, task string) (*workorder.Envelope, error) {
+	o := workorder.Order{
+		Version: workorder.Version, TaskID: task, AttemptID: workorder.NewAttemptID(), Mode: workorder.ModeStand, Project: s.Name, Author: projects.DefaultAuthor(),
+		Stand: &workorder.Stand{IdleMS: s.Idle.Milliseconds(), LifeMS: s.Life.Milliseconds(), SilenceMS: s.Silence.Milliseconds()},
+	}
+	if s.Box != nil {
+		o.Spec = *s.Box
+	}
+	o.Image, o.OCIRuntime = s.Image, s.OCIRuntime
+	o.Env = maps.Clone(o.Env)
+	if o.Env == nil {
+		o.Env = map[string]string{}
+	}
+	for _, kv := range s.Env {
+		name, value, _ := strings.Cut(kv, "=")
+		o.Env[name] = value
+	}
+	o.Network.Mode = workorder.NetworkMode(s.Network)
+	o.Network.Allow = append(slices.Clone(o.Network.Allow), s.Allow...)
+	if s.Network != NetworkRestricted {
+		o.Network.Allow = nil
+	}
+	o.Limits.MemoryBytes, o.Limits.CPUs, o.Limits.PIDs = limit(s.Limits.MemoryBytes), float64(limit(int64(s.Limits.CPUs*1000)))/1000, limit(s.Limits.PIDs)
+	if s.Repo != "" {
+		o.Repo, o.CloneURL, o.Branch, o.TargetBranch = s.Repo, s.Repo, s.Ref, "sandbox/"+s.Name
+		if filepath.IsAbs(s.Repo) {
+			o.CloneURL = workorder.RepoIn
+		}
+	}
+	env := &workorder.Envelope{Order: o}
+	if m.secrets != nil {
+		got, err := m.secrets(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		env.Secrets, env.Git = got.Values, got.Git
+	}
+	// A secret that is optional may not be there.
+	var gone []string
+	for _, name := range o.SecretNames {
+		if _, there := env.Secrets[name]; !there {
+			gone = append(gone, name)
+		}
+	}
+	env.Order.LeaveOut(gone)
+	if err := env.Order.Check(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSpec, err)
+	}
+	return env, nil
+}
+
+// bundle copies the commits of a repository of this machine into a file, which remove takes away, and completes the spec's names of it.
+func (s *Spec) bundle(ctx context.Context) (file string, remove func(), err error) {
+	t, err := projects.RepoTransport(s.Repo)
+	if err != nil {
+		return "", nil, fmt.Errorf("repository: %w: %w", ErrSpec, err)
+	}
+	if t != projects.TransportLocal {
+		return "", func() {}, nil
+	}
+	repo, err := localrepo.Open(ctx, s.Repo)
+	if err != nil {
+		return "", nil, err
+	}
+	if s.Ref, err = repo.Base(ctx, s.Ref); err != nil {
+		return "", nil, err
+	}
+	s.Repo = repo.Path
+	dir, err := os.MkdirTemp("", "sandbox-agent-repo-")
+	if err != nil {
+		return "", nil, fmt.Errorf("copy the commits of %s: %w", s.Repo, err)
+	}
+	remove = func() { _ = os.RemoveAll(dir) } // a copy
+	file = filepath.Join(dir, "repo.bundle")
+	if err := repo.Bundle(ctx, file); err != nil {
+		remove()
+		return "", nil, err
+	}
+	return file, remove, nil
+}
