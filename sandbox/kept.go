@@ -190,7 +190,7 @@ func (sb *Sandbox) renew(ctx context.Context) (*wireclient.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	sb.r, sb.id, sb.image, sb.renewed, sb.ended = now.r, now.id, now.image, true, false
+	sb.r, sb.id, sb.from, sb.renewed, sb.ended = now.r, now.id, now.from, true, false
 	sb.spec.Network, sb.spec.Allow = now.spec.Network, now.spec.Allow
 	return now.client(ctx, true)
 }
@@ -209,7 +209,7 @@ func (sb *Sandbox) Info() Info {
 	own, err := sb.m.owner(false)
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
-	i := Info{Name: sb.spec.Name, State: Stopped, Runtime: sb.spec.Runtime, Image: sb.spec.Image, Created: sb.created, Snapshot: sb.image, Spec: sb.spec}
+	i := Info{Name: sb.spec.Name, State: Stopped, Runtime: sb.spec.Runtime, Image: sb.spec.Image, Created: sb.created, Snapshot: sb.from, Spec: sb.spec}
 	switch {
 	case sb.id == "":
 		i.State = Gone

@@ -196,7 +196,7 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot 
 	if err != nil {
 		return nil, public(fmt.Errorf("sandbox %s: %w", s.Name, err))
 	}
-	sb := &Sandbox{m: m, r: r, id: id, spec: s, running: true, image: snapshot, owner: owner}
+	sb := &Sandbox{m: m, r: r, id: id, spec: s, running: true, from: snapshot, owner: owner}
 	if _, err := sb.client(ctx, false); err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 		defer cancel()
@@ -315,7 +315,7 @@ type Info struct {
 
 // known makes a sandbox of what a runtime has.
 func (m *Manager) known(r runtime.Stander, b runtime.Box) *Sandbox {
-	sb := &Sandbox{m: m, r: r, id: b.ID, running: b.Live(), ended: !b.Live(), created: b.Created, owner: b.Labels[labelOwner], image: b.Labels[labelImage], spec: known(b)}
+	sb := &Sandbox{m: m, r: r, id: b.ID, running: b.Live(), ended: !b.Live(), created: b.Created, owner: b.Labels[labelOwner], from: b.Labels[labelImage], spec: known(b)}
 	m.networkNow(sb, b)
 	return sb
 }

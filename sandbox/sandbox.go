@@ -51,8 +51,8 @@ type Sandbox struct {
 	spec Spec
 	own  bool // of a session that this program has made
 
-	image, owner string // its labels
-	created      time.Time
+	from, owner string // its labels
+	created     time.Time
 
 	mu      sync.Mutex
 	running bool // when it was seen last
@@ -128,7 +128,7 @@ func (sb *Sandbox) Remove(ctx context.Context) error {
 			return public(err)
 		}
 	}
-	if err := sb.m.kept.Forget(sb.spec.Name); err != nil {
+	if err := errors.Join(sb.unfork(ctx), sb.m.kept.Forget(sb.spec.Name)); err != nil {
 		return err
 	}
 	sb.note(registry.Event{Event: registry.Removed})
@@ -164,7 +164,7 @@ func (sb *Sandbox) replace(ctx context.Context, s Spec, snapshot string, what re
 	if err != nil {
 		return nil, err
 	}
-	return again, sb.m.made(ctx, again, what.Event, what.Detail)
+	return again, errors.Join(sb.unfork(ctx), sb.m.made(ctx, again, what.Event, what.Detail))
 }
 
 // Close removes the sandbox of a Session that Create has returned. Of any other it drops the connection: one that Get has found is somebody else's.
@@ -306,7 +306,7 @@ func public(err error) error {
 		return nil
 	}
 	for from, to := range map[error]error{
-		runtime.ErrUnsupported: ErrUnsupported, runtime.ErrNotFound: ErrNotFound, runtime.ErrConflict: ErrExists, runtime.ErrUnavailable: ErrUnavailable, runtime.ErrIsolation: ErrUnsupported,
+		runtime.ErrUnsupported: ErrUnsupported, runtime.ErrInUse: ErrInUse, runtime.ErrNotFound: ErrNotFound, runtime.ErrConflict: ErrExists, runtime.ErrUnavailable: ErrUnavailable, runtime.ErrIsolation: ErrUnsupported,
 		wireclient.ErrLost: ErrLost,
 	} {
 		if errors.Is(err, from) {

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -17,7 +15,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/keeper"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -127,6 +124,10 @@ func sandboxError(err error) error {
 		return nil
 	case errors.Is(err, sandbox.ErrExists):
 		return fault.New(workorder.ExitUsage, err, "`sandbox-agent exec NAME -- COMMAND` uses it, `sandbox-agent down NAME` removes it")
+	case errors.Is(err, sandbox.ErrSnapshotExists):
+		return fault.New(workorder.ExitUsage, err, "take another name, or remove it with `sandbox-agent snapshot rm`")
+	case errors.Is(err, sandbox.ErrInUse):
+		return fault.New(workorder.ExitGeneral, err, "`sandbox-agent reset` or `sandbox-agent down` of that sandbox comes first")
 	case errors.Is(err, sandbox.ErrNotFound):
 		return notFound(err, "`sandbox-agent ps` lists sandboxes, `docker images` the engine's images")
 	case errors.Is(err, sandbox.ErrUnsupported):
@@ -151,17 +152,25 @@ func oneSandbox(cmd *cobra.Command, args []string) error {
 	return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one sandbox's name, got %d", cmd.CommandPath(), len(args)), "`sandbox-agent ps` lists sandboxes")
 }
 
+// someSandboxes accepts one name of a sandbox or more.
+func someSandboxes(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return nil
+	}
+	return oneSandbox(cmd, args)
+}
+
 type upOptions struct {
-	spec                  sandbox.Spec
-	network, memory, cpus string
-	runtime               string
-	mounts                []string
-	allow                 ruleList
-	repo, ref, project    string
-	json                  bool
-	idle, life            time.Duration
-	pids                  int64
-	env, ports            []string
+	spec               sandbox.Spec
+	network            string
+	memory, cpus, pids string
+	runtime            string
+	mounts             []string
+	allow              ruleList
+	repo, ref, project string
+	json               bool
+	idle, life         time.Duration
+	env, ports         []string
 }
 
 func newUpCmd(a *App) *cobra.Command {
@@ -197,7 +206,7 @@ stay, and the next command starts it again.`,
 	f.Var(&o.allow, "allow", "what a restricted network reaches: a host, *.domain or address, with :port for another than 80 and 443 (repeatable)")
 	f.StringVar(&o.memory, "memory", "", "limit, as 512m or 2g; none for no limit (default 2g)")
 	f.StringVar(&o.cpus, "cpus", "", "limit, as 0.5 or 2; none for no limit (default 2)")
-	f.Int64Var(&o.pids, "pids", 0, "limit of processes and threads; -1 for no limit (default 4096)")
+	f.StringVar(&o.pids, "pids", "", "limit of processes and threads; none for no limit (default 4096)")
 	f.StringVar(&o.spec.OCIRuntime, "oci-runtime", "", "one of the engine's, as runsc or kata (default: the engine's)")
 	f.DurationVar(&o.idle, "idle", 0, "end it when nobody has used it for so long, as 30m; its files stay")
 	f.DurationVar(&o.life, "ttl", 0, "end it after that time, as 8h; its files stay")
@@ -208,13 +217,16 @@ stay, and the next command starts it again.`,
 
 func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	s := o.spec
-	s.Name, s.Network, s.Idle, s.Life, s.Env, s.Limits.PIDs = name, sandbox.Network(o.network), o.idle, o.life, o.env, o.pids
+	s.Name, s.Network, s.Idle, s.Life, s.Env = name, sandbox.Network(o.network), o.idle, o.life, o.env
 	var errs []error
 	var err error
 	if s.Limits.MemoryBytes, err = parseMemory(o.memory); err != nil {
 		errs = append(errs, err)
 	}
 	if s.Limits.CPUs, err = parseCPUs(o.cpus); err != nil {
+		errs = append(errs, err)
+	}
+	if s.Limits.PIDs, err = parsePIDs(o.pids); err != nil {
 		errs = append(errs, err)
 	}
 	for _, t := range o.mounts {
@@ -277,37 +289,6 @@ func (a *App) parseMount(t string) (sandbox.Mount, error) {
 		host, err = filepath.Clean(parts[0]), nil
 	}
 	return sandbox.Mount{Host: host, Inside: parts[1], ReadOnly: ro}, err
-}
-
-// none lifts a limit on the command line.
-const none = "none"
-
-func parseMemory(t string) (int64, error) {
-	switch t {
-	case "":
-		return 0, nil
-	case none:
-		return sandbox.NoLimit, nil
-	}
-	n, ok := projects.ParseSize(t)
-	if !ok {
-		return 0, fmt.Errorf("--memory %q is no size: use 512m, 2g or none", t)
-	}
-	return int64(n), nil
-}
-
-func parseCPUs(t string) (float64, error) {
-	switch t {
-	case "":
-		return 0, nil
-	case none:
-		return sandbox.NoLimit, nil
-	}
-	n, err := strconv.ParseFloat(t, 64)
-	if err != nil || !(n > 0) || math.IsInf(n, 0) {
-		return 0, fmt.Errorf("--cpus %q is no number of processors: use 0.5, 2 or none", t)
-	}
-	return n, nil
 }
 
 func newResetCmd(a *App) *cobra.Command {
