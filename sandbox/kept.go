@@ -41,6 +41,13 @@ func (m *Manager) endpoints(ctx context.Context, name string) error {
 	return keeper.End(ctx, m.kept.Dir(name))
 }
 
+// hasEndpoints reports whether some are kept of a sandbox.
+func (m *Manager) hasEndpoints(name string) bool {
+	k := keeper.Keeper{Dir: m.kept.Dir(name)}
+	ports, err := k.Ports()
+	return err != nil || len(ports) > 0 || keeper.Alive(k.Dir)
+}
+
 // made keeps what a sandbox is made of, and notes that it was made. After an error the sandbox is there all the same: an engine has it.
 func (m *Manager) made(ctx context.Context, sb *Sandbox, event, detail string) error {
 	err := m.keep(ctx, sb)
@@ -197,11 +204,17 @@ func (sb *Sandbox) renew(ctx context.Context) (*wireclient.Client, error) {
 
 // note adds to the history of a named sandbox. That it cannot be written, on a full disk, keeps nobody from working.
 func (sb *Sandbox) note(e registry.Event) {
-	if sb.m.state == "" || sb.spec.Lifetime == Session {
-		return
+	if sb.spec.Lifetime != Session {
+		e.Sandbox = sb.spec.Name
+		sb.m.note(e)
 	}
-	e.At, e.Sandbox = time.Now().UTC(), sb.spec.Name
-	_ = sb.m.kept.Note(e)
+}
+
+func (m *Manager) note(e registry.Event) {
+	if m.state != "" {
+		e.At = time.Now().UTC()
+		_ = m.kept.Note(e)
+	}
 }
 
 // Info is a row about the sandbox: as it was found, and used since by this program.
