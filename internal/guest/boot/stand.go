@@ -3,6 +3,7 @@ package boot
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/pipeline"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -47,6 +48,9 @@ func (b prep) serveStep() *pipeline.Step {
 	}
 }
 
+// standingGrace bounds what is undone: services are stopped by their own signal, since their data is kept.
+const standingGrace = 9 * time.Second
+
 // stand is the life of a box without a task. It lands nothing.
 func (b *Box) stand(ctx context.Context) int {
 	run, interrupt := context.WithCancelCause(ctx)
@@ -66,7 +70,7 @@ func (b *Box) stand(ctx context.Context) int {
 	if err := list.Work(run); err != nil && run.Err() == nil {
 		land{b}.failed(err)
 	}
-	undo, stop := context.WithTimeout(context.WithoutCancel(ctx), workorder.EngineGrace)
+	undo, stop := context.WithTimeout(context.WithoutCancel(ctx), standingGrace)
 	defer stop()
 	list.Undo(undo)
 	if err := b.Rec.Finish(func(r *workorder.Result) { r.End(b.end.Ending) }); err != nil {

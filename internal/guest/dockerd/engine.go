@@ -64,6 +64,9 @@ type Config struct {
 	// Outbound gets the range of all addresses of inner containers, before they
 	// exist, and gives them a way out of the box. If nil, they have none.
 	Outbound func(ctx context.Context, inner netip.Prefix) error
+	// Keep keeps what the data root has from before the box was stopped: images, containers, volumes and networks. Containers are stopped
+	// by their own signal then, within keptGrace, and none starts by itself.
+	Keep bool
 	// Home may place the data root; if nil, DataRoot itself is used.
 	Home Home
 	// Warn is called if the engine ends by itself during the run. It must

@@ -76,7 +76,7 @@ func (g *ground) dataRoot(ctx context.Context) (driver string, lock *os.File, er
 	if err := os.Chmod(root, 0o711); err != nil {
 		return "", lock, fmt.Errorf("open data root to inner root: %w", err)
 	}
-	empty, err := scrub(root)
+	empty, err := scrub(root, g.cfg.Keep)
 	go func() {
 		if err := empty(); err != nil {
 			g.cfg.Log.Warn("delete stale engine state", "err", err)

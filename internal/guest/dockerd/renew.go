@@ -78,7 +78,7 @@ func (e *Engine) renew(ctx context.Context) error {
 	if err := s.restore(e.cfg.DataRoot); err != nil {
 		return err
 	}
-	empty, err := scrub(e.cfg.DataRoot)
+	empty, err := scrub(e.cfg.DataRoot, false)
 	if err != nil {
 		return err
 	}

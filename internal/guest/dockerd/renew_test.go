@@ -27,7 +27,7 @@ func TestScrub(t *testing.T) {
 			}
 		}
 	}
-	empty, err := scrub(root)
+	empty, err := scrub(root, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestScrub(t *testing.T) {
 			}
 		}
 	}
-	if _, err := scrub(t.TempDir()); err != nil {
+	if _, err := scrub(t.TempDir(), false); err != nil {
 		t.Errorf("a fresh data root: %v", err)
 	}
 }

@@ -67,9 +67,9 @@ var remapped = regexp.MustCompile(`^[0-9]+\.[0-9]+$`)
 
 // scrub removes all state of former runs except image layers: containers (which
 // would start again), networks and names in use, volumes with another task's data, half-loaded
-// layers. The caller holds the lock. scrub only moves the state aside; the
+// layers. With keep it removes only what a daemon leaves that was killed. The caller holds the lock. scrub only moves the state aside; the
 // returned function deletes it and may run later.
-func scrub(root string) (empty func() error, err error) {
+func scrub(root string, keep bool) (empty func() error, err error) {
 	trash := filepath.Join(root, trashDir)
 	empty = func() error { return removeAll(trash) }
 	roots := []string{root}
@@ -87,7 +87,10 @@ func scrub(root string) (empty func() error, err error) {
 	}
 	s := scrubber{trash: trash}
 	for _, r := range roots {
-		s.state(r)
+		s.state(r, keep)
+		if keep {
+			continue
+		}
 		drivers, _ := filepath.Glob(filepath.Join(r, "image", "*", "layerdb"))
 		for _, db := range drivers {
 			s.layers(r, filepath.Base(filepath.Dir(db)), db)
@@ -139,8 +142,12 @@ func removeAll(p string) error {
 	return os.RemoveAll(p)
 }
 
-func (s *scrubber) state(root string) {
-	for _, p := range []string{"network", "containers", "volumes", "swarm", "runtimes", "plugins/tmp", "tmp", "containerd"} {
+func (s *scrubber) state(root string, keep bool) {
+	left := []string{"swarm", "runtimes", "plugins/tmp", "tmp", "containerd"}
+	if !keep {
+		left = append(left, "network", "containers", "volumes")
+	}
+	for _, p := range left {
 		s.drop(filepath.Join(root, p))
 	}
 	trials, _ := filepath.Glob(filepath.Join(root, trialPrefix+"*"))

@@ -100,7 +100,11 @@ func (e *Engine) abort() {
 func (e *Engine) Stop(ctx context.Context) {
 	e.stopOnce.Do(func() {
 		close(e.halt)
-		ctx, cancel := context.WithTimeout(ctx, workorder.EngineGrace)
+		grace := workorder.EngineGrace
+		if e.cfg.Keep {
+			grace = keptGrace
+		}
+		ctx, cancel := context.WithTimeout(ctx, grace)
 		defer cancel()
 		e.settle(ctx)
 		e.mu.Lock()
@@ -108,7 +112,7 @@ func (e *Engine) Stop(ctx context.Context) {
 		e.mu.Unlock()
 		if d.dockerd != nil {
 			// Half of the time is the daemons' own.
-			kctx, kcancel := context.WithTimeout(ctx, workorder.EngineGrace/2)
+			kctx, kcancel := context.WithTimeout(ctx, grace/2)
 			e.killContainers(kctx)
 			kcancel()
 			d.dockerd.end(ctx)
@@ -136,6 +140,9 @@ func (e *Engine) settle(ctx context.Context) {
 	}
 }
 
+// keptGrace bounds the end of an engine whose containers are kept: a database writes what it has in memory within a second or two.
+const keptGrace = 8 * time.Second
+
 func (e *Engine) killContainers(ctx context.Context) {
 	start := time.Now()
 	all, err := e.cli.ContainerList(ctx, container.ListOptions{})
@@ -146,7 +153,12 @@ func (e *Engine) killContainers(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, c := range all {
 		wg.Go(func() {
-			if err := e.cli.ContainerKill(ctx, c.ID, "KILL"); err != nil {
+			end := func() error { return e.cli.ContainerKill(ctx, c.ID, "KILL") }
+			if e.cfg.Keep {
+				seconds := int(keptGrace/2/time.Second) - 1
+				end = func() error { return e.cli.ContainerStop(ctx, c.ID, container.StopOptions{Timeout: &seconds}) }
+			}
+			if err := end(); err != nil {
 				e.cfg.Log.Debug("stop inner engine: kill container", "id", c.ID, "err", err)
 			}
 		})

@@ -61,8 +61,12 @@ func New(log *slog.Logger, o *workorder.Order, n Config) (*Engine, error) {
 		images = append(images, s.Image)
 	}
 	lazy := len(o.Services) == 0 && !o.Supabase
+	volume := workorder.CacheDir
+	if o.Mode == workorder.ModeStand {
+		volume = "" // a data root on it lasts as long as the box runs; images, containers and their data are to outlive a stop
+	}
 	cache := layercache.New(layercache.Config{
-		Dir: workorder.CacheDir, DataRoot: workorder.DataRoot, ID: o.TaskID, Images: images,
+		Dir: volume, DataRoot: workorder.DataRoot, ID: o.TaskID, Images: images,
 		// Without declared services the wanted images are unknown.
 		All: lazy,
 		// Untrusted code starts an engine by connecting to it.
@@ -75,7 +79,7 @@ func New(log *slog.Logger, o *workorder.Order, n Config) (*Engine, error) {
 	eng, err := dockerd.New(dockerd.Config{
 		Cgroup: n.Groups.Of(cgroups.Engine), CgroupParent: parent, Sweep: sweep,
 		DataRoot: workorder.DataRoot, Group: Group, RemapUser: workorder.SandboxUser,
-		MTU: o.MTU, Avoid: n.Avoid, Resolver: n.Egress.ServeDNS, Outbound: n.Egress.Inner, Home: cache, Warn: n.Warn, Log: log,
+		MTU: o.MTU, Avoid: n.Avoid, Resolver: n.Egress.ServeDNS, Outbound: n.Egress.Inner, Home: cache, Keep: o.Mode == workorder.ModeStand, Warn: n.Warn, Log: log,
 	})
 	if err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 )
 
 func newDoctorCmd(a *App) *cobra.Command {
-	asJSON := false
+	asJSON, sandboxRuntime := false, ""
 	o := &deepOptions{}
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Check what this machine can do", Args: noArgs,
@@ -24,16 +24,21 @@ pulls nothing.
 With --deep it runs real sandboxes instead, in which user sandbox uses Docker as agents do (CLI,
 compose, BuildKit, volumes, limits, and what must be refused), and prints the table. The checks
 make their images from the package busybox-static, so the sandbox needs a package mirror. They take
-some minutes and leave nothing behind.`,
-		Example: "  sandbox-agent doctor\n  sandbox-agent doctor --json\n  sandbox-agent doctor --deep --isolation privileged",
+some minutes and leave nothing behind.
+
+With --deep --runtime R it tries what a runtime of sandboxes without a task promises, each promise in a sandbox of its own.`,
+		Example: "  sandbox-agent doctor\n  sandbox-agent doctor --json\n  sandbox-agent doctor --deep --isolation privileged\n  sandbox-agent doctor --deep --runtime container --image debian:trixie",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, name := range []string{"isolation", "oci-runtime", "image"} {
+			for _, name := range []string{"isolation", "oci-runtime", "image", "runtime"} {
 				if !o.deep && cmd.Flags().Changed(name) {
 					return usage("--%s is only for --deep: without it all that can be given is looked at", name)
 				}
 			}
 			if o.deep {
 				o.json = asJSON
+				if sandboxRuntime != "" {
+					return o.deepRuntime(cmd.Context(), a, sandboxRuntime)
+				}
 				return o.do(cmd.Context(), a)
 			}
 			return runDoctor(cmd.Context(), a, asJSON)
@@ -45,6 +50,7 @@ some minutes and leave nothing behind.`,
 	f.StringVar(&o.isolation, "isolation", workorder.IsolationConfined, "with --deep: how the sandboxes are held, confined or privileged")
 	f.StringVar(&o.ociRuntime, "oci-runtime", "", "with --deep: OCI runtime of the engine, such as sysbox-runc, kata, runsc")
 	f.StringVar(&o.image, "image", "", "with --deep: image of the sandboxes (default: built by this program)")
+	f.StringVar(&sandboxRuntime, "runtime", "", "with --deep: try what this runtime of sandboxes without a task promises (`sandbox-agent runtime list`), in place of Docker")
 	// It can only fail for a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("isolation", cobra.FixedCompletions([]string{workorder.IsolationConfined, workorder.IsolationPrivileged}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd

@@ -1,0 +1,262 @@
+// Package holds tries what a kind of sandbox promises, in sandboxes made for it: each capability that the kind declares, and what all of them promise.
+package holds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Wish is what a sandbox is made with, beside what its kind decides.
+type Wish struct {
+	NetworkNone bool
+	MemoryBytes int64
+	PIDs        int64
+	CPUs        float64
+	User        string
+}
+
+// Outcome is how a command ended.
+type Outcome struct {
+	Output      string // both streams
+	ExitCode    int
+	TimedOut    bool
+	OutOfMemory bool
+	Duration    time.Duration
+}
+
+// Sandbox is one that was made.
+type Sandbox interface {
+	// Run runs a script of /bin/sh; a timeout of 0 is none.
+	Run(ctx context.Context, script string, timeout time.Duration) (Outcome, error)
+	// Stop ends all that runs in it; the next Run starts it again.
+	Stop(ctx context.Context) error
+	Remove(ctx context.Context) error
+}
+
+// Kind makes sandboxes of a kind.
+type Kind interface {
+	// Has reports a declared capability, by its name.
+	Has(capability string) bool
+	Make(ctx context.Context, w Wish) (Sandbox, error)
+}
+
+// Check is one promise, tried.
+type Check struct {
+	Name string `json:"name"`
+	// Offered is false where the kind does not declare it: nothing was tried then.
+	Offered bool   `json:"offered"`
+	OK      bool   `json:"ok"`
+	Detail  string `json:"detail,omitempty"` // why it does not hold
+}
+
+// row is a promise: by the capability of that name, or of every kind.
+type row struct {
+	name, needs string
+	wish        Wish
+	try         func(ctx context.Context, sb Sandbox) error
+}
+
+const (
+	// checkTime bounds one check with its sandbox: a box takes seconds to be made.
+	checkTime = 3 * time.Minute
+	// stuck bounds a command of a check, in case nothing of what it tries holds.
+	stuck = time.Minute
+	// removeTime bounds the removal of a check's sandbox.
+	removeTime = time.Minute
+
+	memory = 128 << 20
+	pids   = 128
+)
+
+var rows = []row{
+	{name: "a command's exit code, input and environment", try: succeeds(`test -z "$SANDBOX_AGENT_CANARY" && exit 0`)},
+	{name: "a timeout ends what setsid, double forks and a cleared environment hide", try: timeoutEnds},
+	{name: "what a command leaves behind stays", try: leaves},
+	{name: "the guest's socket and memory are out of reach", try: guestHidden},
+	{name: "nobody gains privileges", try: succeeds(`grep -q '^NoNewPrivs:.1$' /proc/self/status`)},
+	{name: "no process of the machine is in sight", needs: "network_none", try: succeeds(`test "$(ls -d /proc/[0-9]* | wc -l)" -lt 60`)},
+	{name: "network none has the loopback alone", needs: "network_none", wish: Wish{NetworkNone: true}, try: loopbackAlone},
+	{name: "memory is bounded, and a lack of it told from a kill", needs: "limits_memory", wish: Wish{MemoryBytes: memory}, try: outOfMemory},
+	{name: "processes are bounded, and a fork bomb ends", needs: "limits_pids", wish: Wish{PIDs: pids}, try: forkBomb},
+	{name: "processors are bounded", needs: "limits_cpus", wish: Wish{CPUs: 0.5}, try: halfACPU},
+	{name: "commands run as another user, without a capability", needs: "users", wish: Wish{User: "1000:1000"}, try: succeeds(`test "$(id -u)" = 1000 && grep -q '^CapEff:.0*$' /proc/self/status`)},
+	{name: "files stay over a stop", needs: "persistent", try: persists},
+}
+
+// Try tries each promise of a kind; each is a call of done, in order. The error is one of ctx, or of a sandbox that could not be made at all.
+func Try(ctx context.Context, k Kind, done func(Check)) error {
+	for _, r := range rows {
+		c := Check{Name: r.name, Offered: r.needs == "" || k.Has(r.needs)}
+		if c.Offered {
+			err := try(ctx, k, r)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if made := (*makeError)(nil); errors.As(err, &made) && r.wish == (Wish{}) {
+				return made.err
+			}
+			if c.OK = err == nil; !c.OK {
+				c.Detail = err.Error()
+			}
+		}
+		done(c)
+	}
+	return nil
+}
+
+// makeError is the error of a sandbox that could not be made.
+type makeError struct{ err error }
+
+func (e *makeError) Error() string { return e.err.Error() }
+func (e *makeError) Unwrap() error { return e.err }
+
+func try(ctx context.Context, k Kind, r row) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	sb, err := k.Make(ctx, r.wish)
+	if err != nil {
+		return &makeError{err}
+	}
+	defer func() {
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime)
+		defer cancel()
+		err = errors.Join(err, sb.Remove(clean))
+	}()
+	return r.try(ctx, sb)
+}
+
+// succeeds wants a script to end with 0.
+func succeeds(script string) func(context.Context, Sandbox) error {
+	return func(ctx context.Context, sb Sandbox) error {
+		o, err := sb.Run(ctx, script, stuck)
+		if err != nil {
+			return err
+		}
+		if o.ExitCode != 0 {
+			return fmt.Errorf("%q ended with %d: %s", script, o.ExitCode, strings.TrimSpace(o.Output))
+		}
+		return nil
+	}
+}
+
+// left counts processes named sleep.
+const left = `cat /proc/[0-9]*/comm 2>/dev/null | grep -c '^sleep$'; true`
+
+func timeoutEnds(ctx context.Context, sb Sandbox) error {
+	o, err := sb.Run(ctx, "setsid sleep 987 & env -i setsid sleep 987 & (sleep 987 &); sleep 987", time.Second)
+	if err != nil {
+		return err
+	}
+	if !o.TimedOut {
+		return fmt.Errorf("it ended with %d and not by its timeout", o.ExitCode)
+	}
+	return count(ctx, sb, "0")
+}
+
+func count(ctx context.Context, sb Sandbox, want string) error {
+	o, err := sb.Run(ctx, left, stuck)
+	if err != nil {
+		return err
+	}
+	if got := strings.TrimSpace(o.Output); got != want {
+		return fmt.Errorf("%s processes are there, want %s", got, want)
+	}
+	return nil
+}
+
+func leaves(ctx context.Context, sb Sandbox) error {
+	if err := succeeds("setsid sleep 987 >/dev/null 2>&1 </dev/null & exit 0")(ctx, sb); err != nil {
+		return err
+	}
+	return count(ctx, sb, "1")
+}
+
+// guestHidden wants the guest's socket and the environment of the first process to be closed to commands that are not root's.
+func guestHidden(ctx context.Context, sb Sandbox) error {
+	return succeeds(`if [ "$(id -u)" = 0 ]; then exit 0; fi
+for f in /.sandbox-agent/wire.sock /.sandbox-agent/config.json /run/sandbox-agent-wire/wire.sock; do test ! -e "$f" || exit 1; done
+! cat /proc/1/environ 2>/dev/null | grep -q . && ! ls /proc/1/fd/ 2>/dev/null | grep -q .`)(ctx, sb)
+}
+
+func loopbackAlone(ctx context.Context, sb Sandbox) error {
+	return succeeds(`test "$(cut -d: -f1 /proc/net/dev | tail -n +3 | tr -d ' ' | sort | paste -s -d ' ')" = lo || ! (exec 3<>/dev/tcp/192.0.2.1/80) 2>/dev/null`)(ctx, sb)
+}
+
+func outOfMemory(ctx context.Context, sb Sandbox) error {
+	o, err := sb.Run(ctx, "tail /dev/zero", stuck)
+	if err != nil {
+		return err
+	}
+	if !o.OutOfMemory {
+		return fmt.Errorf("it ended with %d, and not for lack of memory", o.ExitCode)
+	}
+	return succeeds("true")(ctx, sb)
+}
+
+func forkBomb(ctx context.Context, sb Sandbox) error {
+	const seconds = 3
+	o, err := sb.Run(ctx, `b() { b | b & b; }; b`, seconds*time.Second)
+	if err != nil {
+		return err
+	}
+	if !o.TimedOut && o.ExitCode == 0 {
+		return errors.New("it ended by itself")
+	}
+	return succeeds("true")(ctx, sb)
+}
+
+func halfACPU(ctx context.Context, sb Sandbox) error {
+	// Its own count of the time that it had a processor is compared with the clock.
+	o, err := sb.Run(ctx, `i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; times`, stuck)
+	if err != nil {
+		return err
+	}
+	used, ok := cpuTime(o.Output)
+	if !ok {
+		return fmt.Errorf("the shell does not say what it used: %q", o.Output)
+	}
+	if used > o.Duration*3/4 && o.Duration > time.Second/2 {
+		return fmt.Errorf("it had a processor for %s of %s, with half of one", used, o.Duration.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// cpuTime reads the first line of times: user and system, as 0m1.234000s.
+func cpuTime(out string) (time.Duration, bool) {
+	f := strings.Fields(out)
+	if len(f) < 2 {
+		return 0, false
+	}
+	var sum time.Duration
+	for _, t := range f[:2] {
+		d, err := time.ParseDuration(t)
+		if err != nil {
+			return 0, false
+		}
+		sum += d
+	}
+	return sum, true
+}
+
+func persists(ctx context.Context, sb Sandbox) error {
+	if err := succeeds("echo kept >kept-by-doctor")(ctx, sb); err != nil {
+		return err
+	}
+	if err := sb.Stop(ctx); err != nil {
+		return err
+	}
+	return succeeds(`test "$(cat kept-by-doctor)" = kept`)(ctx, sb)
+}
+
+// Names are those of all promises.
+func Names() []string {
+	names := make([]string, 0, len(rows))
+	for _, r := range rows {
+		names = append(names, r.name)
+	}
+	return slices.Clip(names)
+}

@@ -1,0 +1,85 @@
+package holds
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// good is a kind that keeps its promises, but for those that are broken.
+type good struct {
+	caps    map[string]bool
+	broken  string // part of a script that fails
+	makeErr error
+	made    []Wish
+	removed int
+}
+
+func (g *good) Has(c string) bool { return g.caps[c] }
+
+func (g *good) Make(_ context.Context, w Wish) (Sandbox, error) {
+	g.made = append(g.made, w)
+	return &box{g: g, w: w}, g.makeErr
+}
+
+type box struct {
+	g    *good
+	w    Wish
+	left int
+}
+
+func (b *box) Stop(context.Context) error   { return nil }
+func (b *box) Remove(context.Context) error { b.g.removed++; return nil }
+func (b *box) Run(_ context.Context, script string, timeout time.Duration) (Outcome, error) {
+	if b.g.broken != "" && strings.Contains(script, b.g.broken) {
+		return Outcome{ExitCode: 1, Output: "5"}, nil
+	}
+	switch {
+	case script == left:
+		return Outcome{Output: map[int]string{0: "0\n", 1: "1\n"}[b.left]}, nil
+	case strings.HasPrefix(script, "setsid sleep 987 >"):
+		b.left = 1
+	case strings.Contains(script, "sleep 987"), strings.Contains(script, "b | b"):
+		return Outcome{ExitCode: 124, TimedOut: true}, nil
+	case strings.HasPrefix(script, "tail"):
+		return Outcome{ExitCode: 137, OutOfMemory: true}, nil
+	case strings.Contains(script, "times"):
+		return Outcome{Output: "0m0.4s 0m0.1s\n0m0s 0m0s\n", Duration: time.Second}, nil
+	}
+	return Outcome{}, nil
+}
+
+func TestTry(t *testing.T) {
+	t.Parallel()
+	all := map[string]bool{"network_none": true, "limits_memory": true, "limits_pids": true, "limits_cpus": true, "users": true, "persistent": true}
+	for name, row := range map[string]struct {
+		kind    *good
+		offered int
+		failed  int
+	}{
+		"all of it":          {&good{caps: all}, len(rows), 0},
+		"only the rest":      {&good{caps: map[string]bool{}}, 5, 0},
+		"memory is not held": {&good{caps: all, broken: "tail /dev"}, len(rows), 1},
+		"commands live on":   {&good{caps: all, broken: "sleep 987"}, len(rows), 2},
+		"no processor limit": {&good{caps: all, broken: "times"}, len(rows), 1},
+	} {
+		offered, failed := 0, 0
+		err := Try(t.Context(), row.kind, func(c Check) {
+			if c.Offered {
+				offered++
+				if !c.OK {
+					failed++
+				}
+			}
+		})
+		if err != nil || offered != row.offered || failed != row.failed || row.kind.removed != len(row.kind.made) {
+			t.Errorf("%s: %d offered, %d failed, %d made and %d removed, %v", name, offered, failed, len(row.kind.made), row.kind.removed, err)
+		}
+	}
+	none := errors.New("no such image")
+	if err := Try(t.Context(), &good{makeErr: none}, func(Check) { t.Error("a check without a sandbox") }); !errors.Is(err, none) {
+		t.Errorf("%v", err)
+	}
+}
