@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 
@@ -27,6 +26,7 @@ const plainImage = "sandbox-agent/base:debian-trixie"
 
 type execAnswer struct {
 	ID          string `json:"id"`
+	Sandbox     string `json:"sandbox"`
 	Stdout      string `json:"stdout"`
 	Stderr      string `json:"stderr"`
 	ExitCode    int    `json:"exit_code"`
@@ -45,15 +45,9 @@ func (u *user) sandbox(name string, args ...string) string {
 	return name
 }
 
-// claim removes a sandbox of that name at the test's end.
+// claim is a sandbox's name that is removed at the test's end.
 func (u *user) claim(name string) string {
-	u.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(u.t.Context()), time.Minute)
-		defer cancel()
-		if err := eng.ContainerRemove(ctx, "sandbox-agent-sandbox-"+name, container.RemoveOptions{Force: true}); err != nil && !cerrdefs.IsNotFound(err) {
-			u.t.Error(err)
-		}
-	})
+	u.removeLater(name)
 	return name
 }
 
@@ -222,7 +216,10 @@ func TestSandboxBadInput(t *testing.T) {
 		{[]string{"up"}, workorder.ExitUsage},
 		{up("--memory", "0x"), workorder.ExitUsage},
 		{up("--memory", "-1g"), workorder.ExitUsage},
-		{up("--memory", "512"), workorder.ExitInvalid},
+		{up("--memory", "512"), workorder.ExitUsage},
+		{up("--memory", "1t"), workorder.ExitUsage},
+		{up("--memory", "0m"), workorder.ExitUsage},
+		{up("--memory", "1m"), workorder.ExitInvalid},
 		{up("--cpus", "1.0abc"), workorder.ExitUsage},
 		{up("--cpus", "-1"), workorder.ExitUsage},
 		{up("--pids", "3"), workorder.ExitInvalid},
@@ -232,6 +229,25 @@ func TestSandboxBadInput(t *testing.T) {
 		{up("--oci-runtime", "nope"), workorder.ExitInvalid},
 		{[]string{"exec", name, "--", "true"}, workorder.ExitNotFound},
 		{[]string{"exec", name}, workorder.ExitUsage},
+		{[]string{"exec", name, "--shell", "python", "--", "1"}, workorder.ExitUsage},
+		{[]string{"exec", name, "--image", plainImage, "--", "true"}, workorder.ExitUsage},
+		{[]string{"exec", "--"}, workorder.ExitUsage},
+		{[]string{"exec", "T-00000000", "--", "true"}, workorder.ExitNotFound},
+		{[]string{"exec", "T-00000000", "--timeout", "1s", "--", "true"}, workorder.ExitUsage},
+		{[]string{"shell", name}, workorder.ExitNotFound},
+		{[]string{"status", name}, workorder.ExitNotFound},
+		{[]string{"inspect", name}, workorder.ExitNotFound},
+		{[]string{"inspect", name, "--history"}, workorder.ExitNotFound},
+		{[]string{"logs", name}, workorder.ExitNotFound},
+		{[]string{"stop", name}, workorder.ExitNotFound},
+		{[]string{"resume", name}, workorder.ExitNotFound},
+		{[]string{"rm", name}, workorder.ExitNotFound},
+		{[]string{"ports", name}, workorder.ExitNotFound},
+		{[]string{"reset", name}, workorder.ExitNotFound},
+		{[]string{"fork", name, name + "-2"}, workorder.ExitNotFound},
+		{[]string{"snapshot", "create", name}, workorder.ExitNotFound},
+		{[]string{"snapshot", "restore", name, "x"}, workorder.ExitNotFound},
+		{[]string{"snapshot", "rm", name, "x"}, workorder.ExitNotFound},
 		{[]string{"down"}, workorder.ExitUsage},
 		{[]string{"down", name}, workorder.ExitNotFound},
 	} {

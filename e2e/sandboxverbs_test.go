@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -37,7 +38,11 @@ func (u *user) says(at string) string {
 // jsonOf runs a command and decodes what it prints.
 func jsonOf[T any](u *user, args ...string) (document T) {
 	u.t.Helper()
-	c := u.run("", append([]string{args[0], "--json"}, args[1:]...)...)
+	words := 1
+	if args[0] == "snapshot" {
+		words = 2
+	}
+	c := u.run("", slices.Concat(args[:words], []string{"--json"}, args[words:])...)
 	if err := json.Unmarshal([]byte(c.stdout), &document); err != nil || c.code != 0 {
 		u.t.Fatalf("%q: exit code %d, %v", args, c.code, err)
 	}

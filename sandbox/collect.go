@@ -150,7 +150,7 @@ func (c *collector) folder(ctx context.Context, name string, engines map[string]
 		}
 		return
 	case err != nil:
-		c.errs = append(c.errs, fmt.Errorf("%w: `sandbox-agent down %s` forgets the sandbox", err, name))
+		c.errs = append(c.errs, fmt.Errorf("%w: `sandbox-agent down --force %s` forgets the sandbox", err, name))
 		return
 	}
 	here, ok := engines[rec.Runtime]

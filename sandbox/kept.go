@@ -41,6 +41,24 @@ func (m *Manager) endpoints(ctx context.Context, name string) error {
 	return keeper.End(ctx, m.kept.Dir(name))
 }
 
+// Forget drops what is kept of a sandbox that cannot be found or used any more, on another engine or of another version: its endpoints, and what it could be made anew
+// of. It does not look for the sandbox itself.
+func (m *Manager) Forget(ctx context.Context, name string) error {
+	notFound := fmt.Errorf("sandbox %s: %w", name, ErrNotFound)
+	if m.state == "" || !ValidName(name) {
+		return notFound
+	}
+	if _, err := m.kept.Load(name); errors.Is(err, fs.ErrNotExist) {
+		return notFound
+	}
+	unlock, err := m.kept.Lock(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return errors.Join(m.endpoints(ctx, name), m.kept.Forget(name))
+}
+
 // hasEndpoints reports whether some are kept of a sandbox.
 func (m *Manager) hasEndpoints(name string) bool {
 	k := keeper.Keeper{Dir: m.kept.Dir(name)}
@@ -116,7 +134,7 @@ func (m *Manager) remember(ctx context.Context, name string) (*Sandbox, error) {
 		}
 		sb := &Sandbox{m: m, r: r, created: rec.Created}
 		if err := json.Unmarshal(rec.Spec, &sb.spec); err != nil {
-			return nil, fmt.Errorf("what is kept of sandbox %s is of another version: %w: `sandbox-agent down %s` forgets it", name, err, name)
+			return nil, fmt.Errorf("what is kept of sandbox %s is of another version: %w: `sandbox-agent down --force %s` forgets it", name, err, name)
 		}
 		sb.owner, err = m.owner(false)
 		return sb, err

@@ -116,6 +116,12 @@ func TestElsewhere(t *testing.T) {
 	if got := states(t, f.newManager(state)); got != "a running" {
 		t.Errorf("%s", got)
 	}
+	if err := other.Forget(t.Context(), "a"); err != nil || states(t, other) != "" {
+		t.Errorf("%v, %s", err, states(t, other))
+	}
+	if err := other.Forget(t.Context(), "a"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("%v", err)
+	}
 }
 
 // The history has what was done and outlives the sandbox, and nothing that may be secret. A session has none.

@@ -316,12 +316,13 @@ func newResetCmd(a *App) *cobra.Command {
 	}
 }
 
-type downOptions struct{ all bool }
+type downOptions struct{ all, force bool }
 
 func newDownCmd(a *App) *cobra.Command {
 	o := &downOptions{}
 	cmd := &cobra.Command{
 		Use: "down SANDBOX... | --all", Short: "Remove sandboxes without a task, with their files",
+		Long:    "Removes sandboxes with their files and endpoints. Their snapshots and their history stay: `sandbox-agent snapshot list`,\n`sandbox-agent inspect --history`. With --all it is those that were made with this state folder; sessions of programs are theirs.",
 		Example: "  sandbox-agent down dev\n  sandbox-agent down --all",
 		Args: func(_ *cobra.Command, args []string) error {
 			if (len(args) > 0) != o.all {
@@ -332,7 +333,8 @@ func newDownCmd(a *App) *cobra.Command {
 		ValidArgsFunction: a.completeSandboxes(true),
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), a, args) },
 	}
-	cmd.Flags().BoolVar(&o.all, "all", false, "all sandboxes without a task, of this engine")
+	cmd.Flags().BoolVar(&o.all, "all", false, "all sandboxes without a task that were made with this state folder, on this engine")
+	cmd.Flags().BoolVar(&o.force, "force", false, "also forget one that is on another engine, or whose record is damaged")
 	return cmd
 }
 
@@ -348,14 +350,19 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 			return err
 		}
 		for _, i := range all {
-			names = append(names, i.Name)
+			if i.Own && i.State != sandbox.Elsewhere && i.Spec.Lifetime != sandbox.Session {
+				names = append(names, i.Name)
+			}
 		}
 	}
 	var errs []error
 	for _, name := range names {
 		sb, err := m.Get(ctx, name)
-		if err == nil {
+		switch {
+		case err == nil:
 			err = sb.Remove(ctx)
+		case o.force && !errors.Is(err, sandbox.ErrUnavailable):
+			err = m.Forget(ctx, name)
 		}
 		if err != nil {
 			errs = append(errs, err)
