@@ -167,12 +167,12 @@ func (m *Manager) gone(ctx context.Context, there []Info) (all []Info, err error
 			}
 			engines[rec.Runtime] = here
 		}
-		i := Info{Name: name, State: Gone, Runtime: Kind(rec.Runtime), Created: rec.Created, Own: true}
+		i := Info{Name: name, State: StateGone, Runtime: Kind(rec.Runtime), Created: rec.Created, Own: true}
 		if err := json.Unmarshal(rec.Spec, &i.Spec); err != nil {
 			i.Spec = Spec{} // of another version
 		}
 		if i.Image = i.Spec.Image; here != rec.Engine {
-			i.State, i.Engine = Elsewhere, rec.Host
+			i.State, i.Engine = StateElsewhere, rec.Host
 		}
 		all = append(all, i)
 	}
@@ -240,12 +240,12 @@ func (sb *Sandbox) Info() Info {
 	own, err := sb.m.owner(false)
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
-	i := Info{Name: sb.spec.Name, State: Stopped, Runtime: sb.spec.Runtime, Image: sb.spec.Image, Created: sb.created, Snapshot: sb.from, Spec: sb.spec}
+	i := Info{Name: sb.spec.Name, State: StateStopped, Runtime: sb.spec.Runtime, Image: sb.spec.Image, Created: sb.created, Snapshot: sb.from, Spec: sb.spec}
 	switch {
 	case sb.id == "":
-		i.State = Gone
+		i.State = StateGone
 	case sb.running || sb.c != nil:
-		i.State = Running
+		i.State = StateRunning
 	}
 	i.Own = err == nil && own != "" && own == sb.owner
 	return i

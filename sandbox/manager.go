@@ -290,11 +290,11 @@ type State string
 
 // The states of sandboxes.
 const (
-	Running State = "running"
-	Stopped State = "stopped" // the next use starts it again, with its files
-	Gone    State = "gone"    // somebody removed what it was: the next use makes it anew, without the files that it had
-	// Elsewhere is on another engine than this one: see Info.Engine.
-	Elsewhere State = "elsewhere"
+	StateRunning State = "running"
+	StateStopped State = "stopped" // the next use starts it again, with its files
+	StateGone    State = "gone"    // somebody removed what it was: the next use makes it anew, without the files that it had
+	// StateElsewhere is on another engine than this one: see Info.Engine.
+	StateElsewhere State = "elsewhere"
 )
 
 // Info is a row of List.

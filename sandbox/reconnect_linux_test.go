@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -11,12 +12,20 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/files"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/serve"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "files" {
+		if err := files.Main(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if len(os.Args) > 1 && os.Args[1] == "reap" {
 		os.Exit(reap.Main(context.Background()))
 	}
@@ -59,9 +68,9 @@ func (h *here) cut() {
 	}
 }
 
-// A connection that ended between two commands is made anew, with the second one's input whole; one that ends in the middle is an error.
-func TestReconnect(t *testing.T) {
-	t.Parallel()
+// newHere is a sandbox that is this machine, with its guest.
+func newHere(t *testing.T) (*Sandbox, *here) {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -70,24 +79,31 @@ func TestReconnect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
 	h := &here{socket: filepath.Join(dir, "s")}
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", h.socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	served := make(chan error, 1)
 	go func() {
-		served <- serve.New(serve.Config{Dir: dir, Env: os.Environ(), Self: self, Reap: []string{"reap"}, OOMKills: func() int { return 0 }}).Serve(ctx, l)
-	}()
-	defer func() {
-		cancel()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
+		served <- serve.New(serve.Config{Dir: dir, Env: os.Environ(), Self: self, Reap: []string{"reap"}, Files: []string{"files"}, OOMKills: func() int { return 0 }}).Serve(ctx, l)
 	}()
 	sb := &Sandbox{m: &Manager{}, r: h, id: "x", spec: Spec{Name: "here", Lifetime: Named}}
+	t.Cleanup(func() {
+		err := sb.Close(ctx)
+		cancel()
+		if err := errors.Join(err, <-served, os.RemoveAll(dir)); err != nil {
+			t.Error(err)
+		}
+	})
+	return sb, h
+}
+
+// A connection that ended between two commands is made anew, with the second one's input whole; one that ends in the middle is an error.
+func TestReconnect(t *testing.T) {
+	t.Parallel()
+	sb, h := newHere(t)
 	for range 3 {
 		r, err := sb.Run(t.Context(), Command{Argv: []string{"cat"}, Stdin: strings.NewReader("whole")})
 		if err != nil || string(r.Stdout) != "whole" {
@@ -110,8 +126,5 @@ func TestReconnect(t *testing.T) {
 	}()
 	if _, err := p.Wait(t.Context(), w, nil); !errors.Is(err, ErrLost) {
 		t.Errorf("cut in the middle: %v", err)
-	}
-	if err := sb.Close(t.Context()); err != nil {
-		t.Error(err)
 	}
 }

@@ -27,10 +27,10 @@ import (
 
 // Errors on which a caller branches.
 var (
-	// ErrNotFound means that there is no such sandbox, image or command.
+	// ErrNotFound means that there is no such sandbox, image, command or file.
 	ErrNotFound = errors.New("not found")
-	// ErrExists means that there is a sandbox of that name already.
-	ErrExists = errors.New("there is a sandbox of that name already")
+	// ErrExists means that there is a sandbox, or a file, of that name already.
+	ErrExists = errors.New("there is one of that name already")
 	// ErrUnavailable means that what runs sandboxes does not answer.
 	ErrUnavailable = errors.New("the engine does not answer")
 	// ErrUnsupported means that the runtime cannot give what a Spec asks for.
@@ -307,7 +307,7 @@ func public(err error) error {
 	}
 	for from, to := range map[error]error{
 		runtime.ErrUnsupported: ErrUnsupported, runtime.ErrInUse: ErrInUse, runtime.ErrNotFound: ErrNotFound, runtime.ErrConflict: ErrExists, runtime.ErrUnavailable: ErrUnavailable, runtime.ErrIsolation: ErrUnsupported,
-		wireclient.ErrLost: ErrLost,
+		wireclient.ErrLost: ErrLost, wireclient.ErrMany: ErrTooMuch,
 	} {
 		if errors.Is(err, from) {
 			return &kindError{to, err}
@@ -323,6 +323,14 @@ func public(err error) error {
 			return &kindError{ErrUnsupported, err}
 		case wire.CodeBadRequest:
 			return &kindError{ErrSpec, err}
+		case wire.CodeDenied:
+			return &kindError{ErrPermission, err}
+		case wire.CodeExists:
+			return &kindError{ErrExists, err}
+		case wire.CodeKind:
+			return &kindError{ErrFileKind, err}
+		case wire.CodeExhausted:
+			return &kindError{ErrFull, err}
 		}
 	}
 	return err

@@ -22,6 +22,8 @@ const (
 	// FrameLost stands for output that the guest keeps no longer: 8 bytes, the number of bytes, big-endian.
 	FrameLost FrameType = 6
 	FrameExit FrameType = 7 // an Exit, always the last one
+	// FrameChange is a Change.
+	FrameChange FrameType = 8
 )
 
 const (
@@ -135,7 +137,7 @@ func longest(t FrameType) int64 {
 		return 8
 	case FrameAlive:
 		return 0
-	case FrameCommand, FrameStarted, FrameExit:
+	case FrameCommand, FrameStarted, FrameExit, FrameChange:
 		return MaxDocument
 	default:
 		return MaxOutputFrame // of a later version

@@ -3,6 +3,7 @@ package wire_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -70,25 +71,7 @@ func TestHostileGuest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			mux := http.NewServeMux()
-			mux.HandleFunc(wire.PathHello, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, row.hello) })
-			if row.exec != nil {
-				mux.HandleFunc(wire.PathExec, row.exec)
-			}
-			protocols := &http.Protocols{}
-			protocols.SetUnencryptedHTTP2(true)
-			l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := &http.Server{Handler: mux, Protocols: protocols}
-			go func() { _ = s.Serve(l) }()
-			defer s.Close()
-			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			c, err := wireclient.New(t.Context(), conn)
+			c, err := wireclient.New(t.Context(), hostileStream(t, row.hello, wire.PathExec, row.exec))
 			if err == nil {
 				defer c.Close()
 				var p *wireclient.Process
@@ -101,4 +84,141 @@ func TestHostileGuest(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A guest that lies about files.
+func TestHostileFiles(t *testing.T) {
+	t.Parallel()
+	says := func(body, trailer string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			if trailer != "" {
+				w.Header().Set("Trailer", wire.TrailerEnd)
+				defer w.Header().Set(wire.TrailerEnd, trailer)
+			}
+			_, _ = io.WriteString(w, body)
+		}
+	}
+	file := func(name string) string { return `{"name":"` + name + `","type":"file"}` }
+	n := 0
+	endless := func(w http.ResponseWriter, r *http.Request) {
+		n++
+		_, _ = fmt.Fprintf(w, `{"entries":[%s],"more":true}`, file(fmt.Sprintf("%09d", n)))
+	}
+	list := func(c *wireclient.Client) error {
+		_, err := c.ListFiles(t.Context(), wireclient.Query{Path: "x"}, 100)
+		return err
+	}
+	info := func(c *wireclient.Client) error {
+		_, err := c.FileInfo(t.Context(), wireclient.Query{Path: "x"})
+		return err
+	}
+	read := func(c *wireclient.Client) error {
+		f, err := c.OpenFile(t.Context(), wireclient.Query{Path: "x"})
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, err = io.Copy(io.Discard, f)
+		return err
+	}
+	watch := func(c *wireclient.Client) error {
+		w, err := c.Watch(t.Context(), wireclient.Query{Path: "x"})
+		if err != nil {
+			return err
+		}
+		defer w.Close()
+		_, err = w.Next()
+		return err
+	}
+	change := func(doc string) http.HandlerFunc {
+		return says(string(wire.AppendFrame(nil, wire.FrameChange, []byte(doc))), "")
+	}
+	whole, err := wire.End{}.Trailer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unknown, err := wire.End{Error: &wire.Error{Code: "strange", Text: "\x1b[31mred\nline"}}.Trailer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, row := range map[string]struct {
+		path string
+		says http.HandlerFunc
+		ask  func(*wireclient.Client) error
+		want error
+	}{
+		"an endless list":              {wire.PathFilesList, endless, list, wireclient.ErrMany},
+		"a list that goes nowhere":     {wire.PathFilesList, says(`{"entries":[],"more":true}`, ""), list, wireclient.ErrLost},
+		"the same again":               {wire.PathFilesList, says(`{"entries":[`+file("a")+`],"more":true}`, ""), list, wireclient.ErrLost},
+		"a name that leads up":         {wire.PathFilesList, says(`{"entries":[`+file("..")+`]}`, ""), list, wireclient.ErrLost},
+		"a name that is a path":        {wire.PathFilesList, says(`{"entries":[`+file("a/b")+`]}`, ""), list, wireclient.ErrLost},
+		"a name with a zero byte":      {wire.PathFilesList, says(`{"entries":[`+file(`a\u0000`)+`]}`, ""), list, wireclient.ErrLost},
+		"a list without an end":        {wire.PathFilesList, says(`{"entries":[`+strings.Repeat(file("a")+",", wire.MaxDocument/20), ""), list, wireclient.ErrLost},
+		"no name":                      {wire.PathFilesInfo, says(`{"type":"file"}`, ""), info, wireclient.ErrLost},
+		"no type":                      {wire.PathFilesInfo, says(`{"name":"a"}`, ""), info, wireclient.ErrLost},
+		"less than nothing":            {wire.PathFilesInfo, says(`{"name":"a","type":"file","size":-1}`, ""), info, wireclient.ErrLost},
+		"content without an end":       {wire.PathFiles, says("x", ""), read, wireclient.ErrLost},
+		"content with an end of noise": {wire.PathFiles, says("x", "noise"), read, wire.ErrFrame},
+		"an end of less than nothing":  {wire.PathFiles, says("x", `{"files":-1}`), read, wire.ErrFrame},
+		"an end that is huge":          {wire.PathFiles, says("x", whole+strings.Repeat("+", 1<<20)), read, wireclient.ErrLost},
+		"a change above":               {wire.PathWatch, change(`{"type":"made","path":"../x"}`), watch, wire.ErrFrame},
+		"a change elsewhere":           {wire.PathWatch, change(`{"type":"made","path":"/x"}`), watch, wire.ErrFrame},
+		"a change of no type":          {wire.PathWatch, change(`{"type":"eaten"}`), watch, wire.ErrFrame},
+		"a change that is no document": {wire.PathWatch, change("{"), watch, wire.ErrFrame},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if err := row.ask(hostile(t, row.path, row.says)); !errors.Is(err, row.want) {
+				t.Errorf("%v, want %v", err, row.want)
+			}
+		})
+	}
+	e, ok := errors.AsType[*wire.Error](read(hostile(t, wire.PathFiles, says("x", unknown))))
+	if !ok || e.Code != wire.CodeFailed || strings.Contains(e.Text, "\x1b") {
+		t.Errorf("an error at the end: %+v", e)
+	}
+	if err := read(hostile(t, wire.PathFiles, says("x", whole))); err != nil {
+		t.Errorf("an honest one: %v", err)
+	}
+	cut := hostile(t, wire.PathFiles, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "some of it")
+		panic(http.ErrAbortHandler)
+	})
+	if err := read(cut); !errors.Is(err, wireclient.ErrLost) {
+		t.Errorf("a stream that is cut: %v", err)
+	}
+}
+
+// hostile is a client of a guest that says what it wants to at one path.
+func hostile(t *testing.T, path string, says http.HandlerFunc) *wireclient.Client {
+	t.Helper()
+	c, err := wireclient.New(t.Context(), hostileStream(t, `{"version":1}`, path, says))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func hostileStream(t *testing.T, hello, path string, says http.HandlerFunc) net.Conn {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc(wire.PathHello, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, hello) })
+	if says != nil {
+		mux.HandleFunc(path, says)
+	}
+	protocols := &http.Protocols{}
+	protocols.SetUnencryptedHTTP2(true)
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: mux, Protocols: protocols}
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(func() { s.Close() })
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
 }

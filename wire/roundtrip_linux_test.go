@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/files"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/serve"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
@@ -23,6 +24,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "files" {
+		if err := files.Main(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if len(os.Args) > 1 && os.Args[1] == "reap" {
 		os.Exit(reap.Main(context.Background()))
 	}
@@ -46,7 +54,7 @@ func newGuest(t *testing.T, change func(*serve.Config)) *guest {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	c := serve.Config{Dir: dir, Home: dir, Env: os.Environ(), Self: self, Reap: []string{"reap"}, OOMKills: func() int { return 0 }}
+	c := serve.Config{Dir: dir, Home: dir, Env: os.Environ(), Self: self, Reap: []string{"reap"}, Files: []string{"files"}, OOMKills: func() int { return 0 }}
 	if change != nil {
 		change(&c)
 	}

@@ -192,12 +192,15 @@ const (
 	CodeNotFound   Code = "not_found"
 	CodeRefused    Code = "refused"   // nothing listens there
 	CodeExhausted  Code = "exhausted" // the sandbox is at a limit of its own
+	CodeDenied     Code = "denied"    // the sandbox's user has no right to the file
+	CodeExists     Code = "exists"    // a file is there already, or something is in the folder
+	CodeKind       Code = "kind"      // it is a folder and should be none, or the other way round, or it is a device
 	// CodeUnsupported means that this guest never does that.
 	CodeUnsupported Code = "unsupported"
 	CodeFailed      Code = "failed"
 )
 
-var codes = []Code{CodeBadRequest, CodeNotFound, CodeRefused, CodeExhausted, CodeUnsupported, CodeFailed}
+var codes = []Code{CodeBadRequest, CodeNotFound, CodeRefused, CodeExhausted, CodeDenied, CodeExists, CodeKind, CodeUnsupported, CodeFailed}
 
 // Error is the document of every answer that is no success.
 type Error struct {

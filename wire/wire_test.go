@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"slices"
@@ -122,4 +123,33 @@ func FuzzReader(f *testing.F) {
 			_ = frame.Decode(&Exit{})
 		}
 	})
+}
+
+// A name of any bytes goes through JSON, as it is where people can read it.
+func TestName(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"a b": `"a b"`, "é\n": `"é\n"`, "\xff": `{"bytes":"/w=="}`, "": `""`} {
+		b, err := json.Marshal(Name(name))
+		if err != nil || string(b) != want {
+			t.Errorf("%q is %s, %v", name, b, err)
+		}
+		var got Name
+		if err := json.Unmarshal(b, &got); err != nil || string(got) != name {
+			t.Errorf("%q came as %q, %v", name, got, err)
+		}
+	}
+	for _, wrong := range []string{"7", "[]", `{"bytes":7}`} {
+		var got Name
+		if err := json.Unmarshal([]byte(wrong), &got); err == nil {
+			t.Errorf("%s is %q", wrong, got)
+		}
+	}
+	want := End{Files: 1, Left: 2, Error: &Error{Code: CodeDenied, Text: "é\x7f\n"}}
+	value, err := want.Trailer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ParseEnd(value); err != nil || got.Files != 1 || got.Left != 2 || *got.Error != *want.Error || strings.ContainsAny(value, "\x7f\n") {
+		t.Errorf("%q is %+v, %v", value, got, err)
+	}
 }

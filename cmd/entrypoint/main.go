@@ -8,6 +8,7 @@
 //	cache    looks after the layer cache, in a box without a task
 //	shell    becomes the user's shell, or a command, beside the agent and held as it is; --check says whether it can
 //	reap     supervises one command of a box without a task
+//	files    reads and writes files of such a box for whoever is outside, as its user
 //	dial     joins its standard input and output to the server of such a box
 //	prepare  installs packages or tools into an image that is being built from this one
 //	ground   says whether a box here can have all that PID 1 prepares; for doctor
@@ -29,6 +30,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/assembly"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/files"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/ground"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
@@ -79,6 +81,12 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 		return assembly.Shell(args, false)
 	case "reap":
 		return reap.Main(ctx)
+	case "files":
+		if err := files.Main(ctx); err != nil {
+			log.Error("files", "error", err)
+			return workorder.ExitGeneral
+		}
+		return workorder.ExitOK
 	case "dial":
 		if err := assembly.Dial(ctx); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -104,7 +112,7 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 		fmt.Println(version.Get().Version)
 		return workorder.ExitOK
 	}
-	fmt.Fprintln(os.Stderr, "usage: entrypoint init | boot [--plan] | rescue | browse | cache VERB | shell [--check | -- COMMAND] | reap | dial | prepare packages|tools NAME... | ground | version\n"+
+	fmt.Fprintln(os.Stderr, "usage: entrypoint init | boot [--plan] | rescue | browse | cache VERB | shell [--check | -- COMMAND] | reap | files | dial | prepare packages|tools NAME... | ground | version\n"+
 		"This program is the inside of a sandbox; start sandboxes with `sandbox-agent create`.")
 	return workorder.ExitUsage
 }

@@ -4,9 +4,10 @@
 //	serve    runs commands for whoever dials
 //	dial     joins its standard input and output to serve
 //	reap     supervises one command
+//	files    reads and writes files as the sandbox's user
 //	version  prints the version
 //
-// It only wires: what the roles do is in internal/guest/stand, serve and reap. It is small, since each command has one of it.
+// It only wires: what the roles do is in internal/guest/stand, serve, reap and files. It is small, since each command has one of it.
 package main
 
 import (
@@ -16,6 +17,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/files"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/stand"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
@@ -48,10 +50,12 @@ func run(ctx context.Context, args []string) int {
 		err = stand.Dial(ctx, stand.Default(), os.Stdin, os.Stdout)
 	case "reap":
 		return reap.Main(ctx)
+	case "files":
+		err = files.Main(ctx)
 	case "version":
 		fmt.Println(version.Get().Version)
 	default:
-		fmt.Fprintln(os.Stderr, "usage: guest init | serve | dial | reap | version\nThis program is the inside of a sandbox; make sandboxes with `sandbox-agent up`.")
+		fmt.Fprintln(os.Stderr, "usage: guest init | serve | dial | reap | files | version\nThis program is the inside of a sandbox; make sandboxes with `sandbox-agent up`.")
 		return 64
 	}
 	if err != nil {

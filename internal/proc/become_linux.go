@@ -31,12 +31,8 @@ func Become(s Spec) error {
 			return err
 		}
 		// Of every thread: of this one alone it would be the first one's user that others see until the new program is there.
-		groups := make([]int, len(s.User.Groups))
-		for i, g := range s.User.Groups {
-			groups[i] = int(g)
-		}
-		if err := errors.Join(syscall.Setgroups(groups), syscall.Setgid(int(s.User.GID)), syscall.Setuid(int(s.User.UID))); err != nil {
-			return fmt.Errorf("become user %d: %w", s.User.UID, err)
+		if err := BecomeUser(*s.User); err != nil {
+			return err
 		}
 		if err := unix.Chdir(s.Dir); err != nil {
 			return fmt.Errorf("enter %s: %w", s.Dir, err)
@@ -46,6 +42,19 @@ func Become(s Spec) error {
 		}
 		return syscall.Exec(path, s.Argv, s.Env) //nolint:forbidigo // this package starts processes; os/exec cannot take the place of its caller
 	}))
+}
+
+// BecomeUser makes this process, all its threads, one of the user's, for good: with it go the capabilities of root, and what had the user's id before
+// cannot look into it. It takes UID, GID and Groups.
+func BecomeUser(c Credential) error {
+	groups := make([]int, len(c.Groups))
+	for i, g := range c.Groups {
+		groups[i] = int(g)
+	}
+	if err := errors.Join(syscall.Setgroups(groups), syscall.Setgid(int(c.GID)), syscall.Setuid(int(c.UID))); err != nil {
+		return fmt.Errorf("become user %d: %w", c.UID, err)
+	}
+	return nil
 }
 
 // join brings this whole process into the group.

@@ -67,7 +67,7 @@ func (s *stander) config() serve.Config {
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	return serve.Config{
 		User: user, Dir: workorder.Workspace, Home: workorder.SandboxHome, Env: s.p.task.Environ(),
-		Self: "/proc/self/exe", Reap: []string{"reap"}, OOMKills: s.p.groups.OOMKills,
+		Self: "/proc/self/exe", Reap: []string{"reap"}, Files: []string{"files"}, FilesAs: u, OOMKills: s.p.groups.OOMKills,
 		Network: &policy{p: s.p, now: networkOf(s.p.order.Network)},
 		Idle:    ms(o.IdleMS), Life: ms(o.LifeMS), Silence: ms(o.SilenceMS),
 	}

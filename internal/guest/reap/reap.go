@@ -19,8 +19,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
@@ -94,7 +92,7 @@ type Command struct {
 // Start runs the command under a supervisor: self with the arguments of role. The files become the command's standard files and stay
 // the caller's, who must call Wait. ctx bounds nothing of the command: End does.
 func Start(ctx context.Context, self string, role []string, s Spec, stdin, stdout, stderr *os.File) (*Command, error) {
-	ours, theirs, err := socketPair()
+	ours, theirs, err := proc.Pair()
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
 	}
@@ -153,19 +151,4 @@ func (c *Command) Signal(sig syscall.Signal) { _ = c.send(request{Signal: int(si
 // wait. What a command has left behind at its own end stays.
 func (c *Command) End(sig syscall.Signal, grace time.Duration) {
 	_ = c.send(request{End: true, Signal: int(sig), GraceMS: grace.Milliseconds()})
-}
-
-func socketPair() (*net.UnixConn, *os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("make a pair of sockets: %w", err)
-	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "supervisor"), os.NewFile(uintptr(fds[1]), "starter")
-	defer ours.Close()
-	conn, err := net.FileConn(ours)
-	if err != nil {
-		_ = theirs.Close()
-		return nil, nil, fmt.Errorf("make a pair of sockets: %w", err)
-	}
-	return conn.(*net.UnixConn), theirs, nil
 }

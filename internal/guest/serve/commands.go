@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/reply"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
@@ -99,7 +100,7 @@ func (cs *commands) launch(ctx context.Context, c *command) ([]*proc.Feed, error
 	spec := reap.Spec{Argv: c.what.Argv, Dir: dir, Env: environment(cs.config.Env, c.what), User: cs.config.User, Terminal: c.what.Terminal != nil}
 	std, err := openFiles(c.what.Terminal, cs.config.User)
 	if err != nil {
-		return nil, failed("prepare the command's input and output", err)
+		return nil, reply.Failed("prepare the command's input and output", err)
 	}
 	c.run, err = reap.Start(ctx, cs.config.Self, cs.config.Reap, spec, std.in, std.out, std.err)
 	std.closeTheirs()
@@ -108,7 +109,7 @@ func (cs *commands) launch(ctx context.Context, c *command) ([]*proc.Feed, error
 		if errors.Is(err, syscall.EAGAIN) {
 			return nil, &wire.Error{Code: wire.CodeExhausted, Text: "the sandbox has as many processes as it may have"}
 		}
-		return nil, failed("start the command", err)
+		return nil, reply.Failed("start the command", err)
 	}
 	c.stdin, c.tty = std.ourIn, std.tty
 	feeds := []*proc.Feed{proc.NewFeed(std.ourOut, c.out.writer(wire.FrameStdout))}
@@ -295,7 +296,7 @@ func (c *command) resize(s wire.Size) error {
 		return &wire.Error{Code: wire.CodeBadRequest, Text: "the command has no terminal"}
 	}
 	if err := setSize(c.tty, s); err != nil {
-		return failed("change the terminal's size", err)
+		return reply.Failed("change the terminal's size", err)
 	}
 	return nil
 }
@@ -319,8 +320,4 @@ func environment(base []string, c wire.Command) []string {
 		}
 	}
 	return env
-}
-
-func failed(doing string, err error) error {
-	return &wire.Error{Code: wire.CodeFailed, Text: doing + ": " + err.Error()}
 }

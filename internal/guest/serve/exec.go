@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/reply"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
@@ -34,7 +35,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 	}()
 	started, err := wire.DocumentFrame(wire.FrameStarted, wire.Started{ID: c.id})
 	if err != nil {
-		return failed("tell of the command", err)
+		return reply.Failed("tell of the command", err)
 	}
 	out := &frameWriter{w: w, rc: http.NewResponseController(w)}
 	if err := errors.Join(out.write(started), s.follow(r.Context(), out, c, 0, !what.Background)); err != nil && !what.Background {
@@ -99,7 +100,7 @@ func (s *Server) follow(ctx context.Context, out *frameWriter, c *command, at in
 }
 
 func (s *Server) list(w http.ResponseWriter, _ *http.Request) error {
-	return answer(w, s.commands.list())
+	return reply.Document(w, s.commands.list())
 }
 
 func (s *Server) end(_ http.ResponseWriter, r *http.Request) error {

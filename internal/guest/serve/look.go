@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/reply"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
@@ -72,7 +73,7 @@ func (s *Server) ports(w http.ResponseWriter, _ *http.Request) error {
 			continue // a kernel without it
 		}
 		if err != nil {
-			return failed("list ports", err)
+			return reply.Failed("list ports", err)
 		}
 		all = append(all, listening(f)...)
 		_ = f.Close()
@@ -80,7 +81,7 @@ func (s *Server) ports(w http.ResponseWriter, _ *http.Request) error {
 	slices.SortFunc(all, func(a, b wire.Port) int {
 		return strings.Compare(fmt.Sprintf("%05d %s", a.Port, a.Address), fmt.Sprintf("%05d %s", b.Port, b.Address))
 	})
-	return answer(w, slices.Compact(all))
+	return reply.Document(w, slices.Compact(all))
 }
 
 // listening reads the sockets that listen from a table of the kernel's: "n: address:port remote state …", in hexadecimal digits, addresses in words
@@ -117,7 +118,7 @@ var (
 )
 
 func (s *Server) stats(w http.ResponseWriter, _ *http.Request) error {
-	return answer(w, wire.Stats{
+	return reply.Document(w, wire.Stats{
 		MemoryBytes: firstNumber(memoryFiles), MemoryLimit: firstNumber(limitFiles), Processes: firstNumber(pidsFiles), CPUMicros: cpuMicros(),
 	})
 }

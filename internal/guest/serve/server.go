@@ -13,7 +13,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/files"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/reply"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
@@ -27,9 +30,11 @@ type Config struct {
 	Dir  string   // where commands begin
 	Home string   // of the user
 	Env  []string // NAME=value, of each command
-	// Self is this program, and Reap its arguments for reap.Main.
-	Self string
-	Reap []string
+	// Self is this program; Reap are its arguments for reap.Main, Files those for files.Main.
+	Self        string
+	Reap, Files []string
+	// FilesAs starts files.Main as that user at once; nil: as this program, for it to become User. See files.Config.
+	FilesAs *proc.Credential
 	// Idle ends the sandbox when no command has run and nobody has asked for anything for so long; 0 never does.
 	Idle time.Duration
 	// Life ends the sandbox after that time; 0 never does.
@@ -55,12 +60,13 @@ type Server struct {
 	commands *commands
 	began    time.Time
 	life     *life
+	files    *files.Files
 	mux      *http.ServeMux
 }
 
 // New makes a server.
 func New(c Config) *Server {
-	s := &Server{config: c, commands: newCommands(c), began: time.Now(), life: newLife(), mux: http.NewServeMux()}
+	s := &Server{config: c, commands: newCommands(c), began: time.Now(), life: newLife(), files: files.New(filesConfig(c)), mux: http.NewServeMux()}
 	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"GET " + wire.PathHello:       s.hello,
 		"POST " + wire.PathExec:       s.exec,
@@ -82,11 +88,26 @@ func New(c Config) *Server {
 			s.life.busy(1)
 			defer s.life.busy(-1)
 			if err := h(w, r); err != nil {
-				answerError(w, err)
+				reply.Error(w, err)
 			}
 		})
 	}
+	for _, pattern := range files.Patterns() {
+		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			s.life.busy(1)
+			defer s.life.busy(-1)
+			s.files.ServeHTTP(w, r)
+		})
+	}
 	return s
+}
+
+func filesConfig(c Config) files.Config {
+	f := files.Config{Self: c.Self, Role: c.Files, Dir: c.Dir, As: c.FilesAs}
+	if c.User != nil && f.As == nil {
+		f.User = &proc.Credential{UID: c.User.UID, GID: c.User.GID, Groups: c.User.Groups}
+	}
+	return f
 }
 
 // Serve serves until ctx ends or the sandbox is to end, whichever comes first: the reason is returned, nil for ctx. All commands have
@@ -112,6 +133,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	cancel()
 	_ = h.Close()
 	s.commands.endAll()
+	s.files.Close()
 	return err
 }
 
@@ -129,14 +151,14 @@ func (s *Server) hello(w http.ResponseWriter, _ *http.Request) error {
 	if s.config.User != nil {
 		uid = int(s.config.User.UID)
 	}
-	return answer(w, wire.Hello{Version: wire.Version, UID: uid, Dir: s.config.Dir, Home: s.config.Home, Since: s.began})
+	return reply.Document(w, wire.Hello{Version: wire.Version, UID: uid, Dir: s.config.Dir, Home: s.config.Home, Since: s.began})
 }
 
 func (s *Server) network(w http.ResponseWriter, _ *http.Request) error {
 	if s.config.Network == nil {
 		return errNoNetwork
 	}
-	return answer(w, s.config.Network.InForce())
+	return reply.Document(w, s.config.Network.InForce())
 }
 
 func (s *Server) setNetwork(_ http.ResponseWriter, r *http.Request) error {
@@ -160,31 +182,6 @@ func (s *Server) alive(http.ResponseWriter, *http.Request) error {
 func (s *Server) stop(http.ResponseWriter, *http.Request) error {
 	s.life.end(ErrStopped)
 	return nil
-}
-
-func answer(w http.ResponseWriter, document any) error {
-	b, err := json.Marshal(document)
-	if err != nil {
-		return failed("encode the answer", err)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(b) // a client that is gone has no use for it
-	return nil
-}
-
-func answerError(w http.ResponseWriter, err error) {
-	e := &wire.Error{Code: wire.CodeFailed, Text: err.Error()}
-	errors.As(err, &e)
-	status := map[wire.Code]int{
-		wire.CodeBadRequest: http.StatusBadRequest, wire.CodeNotFound: http.StatusNotFound, wire.CodeRefused: http.StatusBadGateway,
-		wire.CodeExhausted: http.StatusTooManyRequests, wire.CodeUnsupported: http.StatusNotImplemented,
-	}[e.Code]
-	if status == 0 {
-		status = http.StatusInternalServerError
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(e) // a client that is gone has no use for it
 }
 
 // decode reads a request's document.

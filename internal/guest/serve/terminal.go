@@ -11,21 +11,21 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// files are both ends of a command's standard files.
-type files struct {
+// standardFiles are both ends of a command's standard files.
+type standardFiles struct {
 	in, out, err          *os.File // the command's
 	ourIn, ourOut, ourErr *os.File // ourErr is nil where out and err are one
 	tty                   *os.File // the guest's side of a terminal
 }
 
-func openFiles(size *wire.Size, user *reap.User) (files, error) {
+func openFiles(size *wire.Size, user *reap.User) (standardFiles, error) {
 	if size != nil {
 		return openTerminal(*size, user)
 	}
-	var f files
+	var f standardFiles
 	var err error
 	if f.in, f.ourIn, err = os.Pipe(); err != nil {
-		return files{}, err
+		return standardFiles{}, err
 	}
 	if f.ourOut, f.out, err = os.Pipe(); err == nil {
 		f.ourErr, f.err, err = os.Pipe()
@@ -33,16 +33,16 @@ func openFiles(size *wire.Size, user *reap.User) (files, error) {
 	if err != nil {
 		f.closeTheirs()
 		f.closeOurs()
-		return files{}, err
+		return standardFiles{}, err
 	}
 	return f, nil
 }
 
 // openTerminal opens one without its path, which in a container of others need not be there.
-func openTerminal(size wire.Size, user *reap.User) (files, error) {
+func openTerminal(size wire.Size, user *reap.User) (standardFiles, error) {
 	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		return files{}, fmt.Errorf("open a terminal: %w", err)
+		return standardFiles{}, fmt.Errorf("open a terminal: %w", err)
 	}
 	var theirs *os.File
 	err = errors.Join(control(ours, func(fd int) error {
@@ -61,9 +61,9 @@ func openTerminal(size wire.Size, user *reap.User) (files, error) {
 	}
 	if err != nil {
 		closeAll(ours, theirs)
-		return files{}, fmt.Errorf("open a terminal: %w", err)
+		return standardFiles{}, fmt.Errorf("open a terminal: %w", err)
 	}
-	return files{in: theirs, out: theirs, err: theirs, ourIn: ours, ourOut: ours, tty: ours}, nil
+	return standardFiles{in: theirs, out: theirs, err: theirs, ourIn: ours, ourOut: ours, tty: ours}, nil
 }
 
 func setSize(tty *os.File, s wire.Size) error {
@@ -91,5 +91,5 @@ func closeAll(files ...*os.File) {
 	}
 }
 
-func (f files) closeTheirs() { closeAll(f.in, f.out, f.err) }
-func (f files) closeOurs()   { closeAll(f.ourIn, f.ourOut, f.ourErr) }
+func (f standardFiles) closeTheirs() { closeAll(f.in, f.out, f.err) }
+func (f standardFiles) closeOurs()   { closeAll(f.ourIn, f.ourOut, f.ourErr) }

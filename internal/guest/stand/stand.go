@@ -48,7 +48,7 @@ func Serve(ctx context.Context, p Paths) error {
 	if err != nil {
 		return err
 	}
-	config.Self, config.Reap = p.Self, []string{"reap"}
+	config.Self, config.Reap, config.Files = p.Self, []string{"reap"}, []string{"files"}
 	// The socket of a guest that was killed is still there. Only root reaches it: the folder is root's.
 	if err := os.Remove(p.Socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("listen for users: %w", err)

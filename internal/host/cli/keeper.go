@@ -168,7 +168,7 @@ func (e *exposed) find(ctx context.Context, stale *sandbox.Sandbox) (*sandbox.Sa
 // Look implements keeper.Sandbox.
 func (e *exposed) Look(ctx context.Context) error {
 	sb, err := e.m.Get(ctx, e.name)
-	if errors.Is(err, sandbox.ErrNotFound) || err == nil && sb.Info().State == sandbox.Gone {
+	if errors.Is(err, sandbox.ErrNotFound) || err == nil && sb.Info().State == sandbox.StateGone {
 		return keeper.ErrGone
 	}
 	return err

@@ -88,7 +88,7 @@ func (o *rmOptions) do(ctx context.Context, id string, a *App) error {
 
 // sandbox removes one without a task.
 func (o *rmOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, a *App) error {
-	if sb.Info().State == sandbox.Running && !o.force {
+	if sb.Info().State == sandbox.StateRunning && !o.force {
 		return fault.New(workorder.ExitGeneral, fmt.Errorf("sandbox %s runs", sb.Name()), "stop it first (`sandbox-agent stop "+sb.Name()+"`), or use --force or `sandbox-agent down`")
 	}
 	if err := sb.Remove(ctx); err != nil {

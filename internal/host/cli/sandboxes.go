@@ -350,7 +350,7 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 			return err
 		}
 		for _, i := range all {
-			if i.Own && i.State != sandbox.Elsewhere && i.Spec.Lifetime != sandbox.Session {
+			if i.Own && i.State != sandbox.StateElsewhere && i.Spec.Lifetime != sandbox.Session {
 				names = append(names, i.Name)
 			}
 		}

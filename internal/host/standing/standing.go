@@ -36,6 +36,26 @@ type Boxes struct {
 	// Progress is told what happens until a box is ready; nil tells nobody.
 	Progress func(workorder.Event)
 	Log      *slog.Logger
+
+	mu    sync.Mutex
+	known runtime.Info
+	at    time.Time // when it was asked
+}
+
+// infoAge is how long the engine is not asked again what it is: that takes tens of milliseconds, and making a sandbox needs it twice.
+const infoAge = 5 * time.Second
+
+func (b *Boxes) info(ctx context.Context) (runtime.Info, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if time.Since(b.at) < infoAge {
+		return b.known, nil
+	}
+	info, err := b.Engine.Info(ctx)
+	if err == nil {
+		b.known, b.at = info, time.Now()
+	}
+	return info, err
 }
 
 var _ runtime.Stander = (*Boxes)(nil)
@@ -54,7 +74,7 @@ const (
 
 // Capabilities implements runtime.Stander.
 func (b *Boxes) Capabilities(ctx context.Context) ([]runtime.Capability, error) {
-	if _, err := b.Engine.Info(ctx); err != nil {
+	if _, err := b.info(ctx); err != nil {
 		return nil, err
 	}
 	return []runtime.Capability{
@@ -77,7 +97,7 @@ func (b *Boxes) Stand(ctx context.Context, s runtime.StandSpec) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	info, err := b.Engine.Info(ctx)
+	info, err := b.info(ctx)
 	if err != nil {
 		return "", err
 	}

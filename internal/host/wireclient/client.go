@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -32,6 +33,8 @@ const (
 	connBuffer   = 16 << 20
 	// frameSize is what a frame of HTTP/2 may hold, in bytes: a frame of the wire's output fits into one.
 	frameSize = 1 << 20
+	// maxHeader bounds an answer's head, and what follows it, in bytes: both have a document at most.
+	maxHeader = 64 << 10
 	// maxError bounds what is shown of a guest's error, in characters.
 	maxError = 500
 )
@@ -64,7 +67,7 @@ func New(ctx context.Context, stream io.ReadWriteCloser) (*Client, error) {
 	protocols.SetUnencryptedHTTP2(true)
 	c := &Client{conn: conn, http: &http.Client{
 		Transport: &http.Transport{
-			Protocols: protocols,
+			Protocols: protocols, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
 			DialContext: func(context.Context, string, string) (net.Conn, error) {
 				if taken.Swap(true) {
 					return nil, ErrUnsent // there is one stream, and it has ended
@@ -82,7 +85,7 @@ func New(ctx context.Context, stream io.ReadWriteCloser) (*Client, error) {
 	defer cancel()
 	// A stream that brings nothing must not hold us, whatever the transport does about it.
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	err := c.get(ctx, wire.PathHello, &c.hello)
+	err := c.get(ctx, wire.PathHello, nil, &c.hello)
 	if err == nil && c.hello.Version != wire.Version {
 		err = fmt.Errorf("%w: it speaks %d, this program %d", ErrVersion, c.hello.Version, wire.Version)
 	}
@@ -140,12 +143,20 @@ func errorOf(answer *http.Response) error {
 	if json.Unmarshal(b, e) != nil || !e.Code.Known() {
 		e = &wire.Error{Code: wire.CodeFailed, Text: "the sandbox answers " + answer.Status}
 	}
-	e.Text = text.Runes(text.Clean(strings.TrimSpace(e.Text)), maxError)
-	return e
+	return shown(e)
 }
 
-func (c *Client) get(ctx context.Context, path string, document any) error {
-	answer, err := c.do(ctx, http.MethodGet, path, nil, nil)
+// shown is an error of the guest's that can be shown.
+func shown(e *wire.Error) error {
+	code := e.Code
+	if !code.Known() {
+		code = wire.CodeFailed
+	}
+	return &wire.Error{Code: code, Text: text.Runes(text.Clean(strings.TrimSpace(e.Text)), maxError)}
+}
+
+func (c *Client) get(ctx context.Context, path string, query url.Values, document any) error {
+	answer, err := c.do(ctx, http.MethodGet, path, query, nil)
 	if err != nil {
 		return err
 	}
@@ -206,17 +217,43 @@ func (c *Client) Start(ctx context.Context, cmd wire.Command, stdin io.Reader) (
 }
 
 // body is a request's: what is first, then a stream that may be nil. The transport, which waits for a read of a body at its end, can close it while the
-// stream brings nothing.
+// stream brings nothing. Of a body that was not sent, nothing of the stream was read.
 func body(first []byte, then io.Reader) io.Reader {
 	if then == nil {
 		return bytes.NewReader(first)
 	}
 	r, w := io.Pipe()
-	go func() {
-		_, err := io.Copy(w, io.MultiReader(bytes.NewReader(first), then))
-		w.CloseWithError(err) // nil is the end
-	}()
-	return r
+	return &pumped{PipeReader: r, start: sync.OnceFunc(func() {
+		go func() {
+			_, err := io.Copy(w, io.MultiReader(bytes.NewReader(first), then))
+			w.CloseWithError(err) // nil is the end
+		}()
+	})}
+}
+
+// pumped is a pipe that is filled once it is read.
+type pumped struct {
+	*io.PipeReader
+	start func()
+}
+
+func (p *pumped) Read(b []byte) (int, error) {
+	p.start()
+	return p.PipeReader.Read(b)
+}
+
+// source is a reader whose error is remembered.
+type source struct {
+	r   io.Reader
+	err atomic.Pointer[error]
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err.Store(&err)
+	}
+	return n, err
 }
 
 // Attach is a command's output from an offset on. When ctx ends, the command goes on.
@@ -230,7 +267,7 @@ func (c *Client) Attach(ctx context.Context, id string, from int64) (*Process, e
 
 // List is the commands that the guest knows, oldest first.
 func (c *Client) List(ctx context.Context) (all []wire.Execution, err error) {
-	return all, c.get(ctx, wire.PathExec, &all)
+	return all, c.get(ctx, wire.PathExec, nil, &all)
 }
 
 // End ends a command and everything it started; it returns when it has ended.
@@ -263,17 +300,17 @@ func (c *Client) Input(ctx context.Context, id string, r io.Reader, last bool) e
 
 // Ports is what listens in the sandbox.
 func (c *Client) Ports(ctx context.Context) (all []wire.Port, err error) {
-	return all, c.get(ctx, wire.PathPorts, &all)
+	return all, c.get(ctx, wire.PathPorts, nil, &all)
 }
 
 // Stats are numbers of the sandbox.
 func (c *Client) Stats(ctx context.Context) (s wire.Stats, err error) {
-	return s, c.get(ctx, wire.PathStats, &s)
+	return s, c.get(ctx, wire.PathStats, nil, &s)
 }
 
 // Network is what the sandbox reaches, where its guest holds that.
 func (c *Client) Network(ctx context.Context) (n wire.Network, err error) {
-	return n, c.get(ctx, wire.PathNetwork, &n)
+	return n, c.get(ctx, wire.PathNetwork, nil, &n)
 }
 
 // SetNetwork replaces what the sandbox reaches, at once.

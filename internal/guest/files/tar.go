@@ -1,0 +1,52 @@
+package files
+
+import (
+	"net/http"
+	"os"
+	"path"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/reply"
+	"github.com/sandbox-agent/sandbox-agent/internal/tree"
+	"github.com/sandbox-agent/sandbox-agent/wire"
+)
+
+// began knows whether an answer has begun.
+type began struct {
+	http.ResponseWriter
+	yes bool
+}
+
+func (b *began) Write(p []byte) (int, error) {
+	b.yes = true
+	return b.ResponseWriter.Write(p)
+}
+
+func (h handler) pack(w http.ResponseWriter, r *http.Request, name string) error {
+	top := path.Base(name)
+	if top == ".." || top == "/" {
+		top = "."
+	}
+	w.Header().Set("Trailer", wire.TrailerEnd)
+	w.Header().Set("Content-Type", "application/x-tar")
+	out := &began{ResponseWriter: w}
+	sum, err := tree.Pack(r.Context(), out, name, top)
+	if err != nil && !out.yes {
+		w.Header().Del("Trailer")
+		return err
+	}
+	end(w, wire.End{Files: sum.Files, Bytes: sum.Bytes, Left: sum.Left}, err)
+	return nil
+}
+
+func (h handler) unpack(w http.ResponseWriter, r *http.Request, name string) error {
+	if yes(r, wire.QueryParents) {
+		if err := os.MkdirAll(name, 0o777); err != nil {
+			return err
+		}
+	}
+	sum, err := tree.Unpack(name, r.Body, tree.Options{Exact: true})
+	if err != nil {
+		return err
+	}
+	return reply.Document(w, wire.End{Files: sum.Files, Bytes: sum.Bytes, Left: sum.Left})
+}

@@ -1,0 +1,43 @@
+// Package reply answers requests of the wire, with a document or an error.
+package reply
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/sandbox-agent/sandbox-agent/wire"
+)
+
+// Document answers with a document.
+func Document(w http.ResponseWriter, document any) error {
+	b, err := json.Marshal(document)
+	if err != nil {
+		return Failed("encode the answer", err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(b) // a client that is gone has no use for it
+	return nil
+}
+
+// Error answers with an error: a *wire.Error in it, or one of CodeFailed.
+func Error(w http.ResponseWriter, err error) {
+	e := &wire.Error{Code: wire.CodeFailed, Text: err.Error()}
+	errors.As(err, &e)
+	status := map[wire.Code]int{
+		wire.CodeBadRequest: http.StatusBadRequest, wire.CodeNotFound: http.StatusNotFound, wire.CodeRefused: http.StatusBadGateway,
+		wire.CodeExhausted: http.StatusTooManyRequests, wire.CodeDenied: http.StatusForbidden, wire.CodeExists: http.StatusConflict, wire.CodeKind: http.StatusConflict,
+		wire.CodeUnsupported: http.StatusNotImplemented,
+	}[e.Code]
+	if status == 0 {
+		status = http.StatusInternalServerError
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(e) // a client that is gone has no use for it
+}
+
+// Failed is the error of what was being done.
+func Failed(doing string, err error) error {
+	return &wire.Error{Code: wire.CodeFailed, Text: doing + ": " + err.Error()}
+}

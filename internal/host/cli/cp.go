@@ -1,0 +1,177 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+type cpOptions struct{ json bool }
+
+func newCpCmd(a *App) *cobra.Command {
+	o := &cpOptions{}
+	cmd := &cobra.Command{
+		Use: "cp SANDBOX:SRC DST | SRC SANDBOX:DST", Short: "Copy files between this machine and a sandbox without a task",
+		Long: `Copies a file, or a folder with all below it, into a sandbox that ` + "`sandbox-agent up`" + ` has made, or out of
+it. A path in the sandbox is absolute or below the sandbox's folder, and it is its user who reads and writes there. A sandbox that
+was stopped starts again.
+
+Where the copy goes is as for cp -r and docker cp:
+  DST is a folder             into it, under the name of SRC; of SRC/. all that is in it
+  DST is a file               a file takes its place; a folder is an error
+  DST is not there            SRC's copy gets that name, in a folder that is there
+  DST/ is not there           a folder gets that name; a file is an error
+  -                           a tar: on standard output, or unpacked in the folder DST
+
+Permissions are kept, less what the umask takes on this machine; owner and times are the copy's. Links in a folder stay links; SRC and DST themselves are followed.
+Files appear whole or not at all. Devices, pipes and sockets are left out and, since a sandbox is not trusted, so are its links that
+lead out of what is copied. Out of a sandbox come at most 1,000,000 files and 64 GiB; a tar on
+standard output has no bound. A local name with a colon begins with a folder: ./a:b.`,
+		Example: "  sandbox-agent cp main.go dev:/src/\n  sandbox-agent cp ./project/. dev:/work\n  sandbox-agent cp dev:/work/report.html .\n  sandbox-agent cp dev:dist - | tar t",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 2 {
+				return nil
+			}
+			return fault.New(workorder.ExitUsage, fmt.Errorf("cp needs what to copy and where to, got %d arguments", len(args)), cpHint)
+		},
+		ValidArgsFunction: a.completeSides,
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), a, args[0], args[1]) },
+	}
+	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON document with the number of files and bytes")
+	return cmd
+}
+
+const (
+	cpHint = "for example: sandbox-agent cp dev:/work/report.html ."
+	// stdio is a tar on a standard stream.
+	stdio = "-"
+)
+
+// side is one end of a copy.
+type side struct {
+	sandbox string // "" is this machine
+	path    string
+}
+
+// sideOf reads SANDBOX:PATH, or a path of this machine.
+func sideOf(arg string) side {
+	name, path, ok := strings.Cut(arg, ":")
+	if !ok || strings.Contains(name, "/") || name == "." {
+		return side{path: arg}
+	}
+	if path == "" {
+		path = "."
+	}
+	return side{name, path}
+}
+
+// sidesOf reads both ends, of which one is in a sandbox.
+func sidesOf(from, to string) (src, dst side, err error) {
+	src, dst = sideOf(from), sideOf(to)
+	name := src.sandbox + dst.sandbox
+	switch {
+	case from == "" || to == "":
+		err = fault.New(workorder.ExitUsage, errors.New("a path is empty"), cpHint)
+	case src.sandbox != "" && dst.sandbox != "":
+		err = fault.New(workorder.ExitUsage, fmt.Errorf("%s and %s are both in a sandbox: copy out of one, then into the other", from, to), "a file of this machine with a colon in its name is ./NAME")
+	case strings.HasPrefix(from, ":") || strings.HasPrefix(to, ":"):
+		err = fault.New(workorder.ExitUsage, errors.New("a sandbox's name is empty"), "a file of this machine with a colon in its name is ./NAME")
+	case name == "":
+		err = fault.New(workorder.ExitUsage, fmt.Errorf("neither %s nor %s is in a sandbox", from, to), cpHint)
+	case !sandbox.ValidName(name):
+		err = fault.New(workorder.ExitInvalid, fmt.Errorf("%q is no name of a sandbox", name), "`sandbox-agent ps` lists sandboxes; a file of this machine with a colon in its name is ./NAME")
+	}
+	return src, dst, err
+}
+
+func (o *cpOptions) do(ctx context.Context, a *App, from, to string) error {
+	src, dst, err := sidesOf(from, to)
+	if err != nil {
+		return err
+	}
+	tarred := src == side{path: stdio} || dst == side{path: stdio}
+	if tarred && o.json {
+		return fault.New(workorder.ExitUsage, errors.New("--json counts files, and - is a tar as it comes"), "")
+	}
+	if dst.path == stdio && dst.sandbox == "" && isTerminal(a.Stdout) {
+		return fault.New(workorder.ExitUsage, errors.New("a tar is not for a terminal"), "for example: sandbox-agent cp dev:dist - | tar t")
+	}
+	sb, done, err := a.sandbox(ctx, src.sandbox+dst.sandbox)
+	if err != nil {
+		return err
+	}
+	defer done()
+	files := sb.Files()
+	var sum sandbox.Copied
+	switch {
+	case tarred && src.sandbox != "":
+		err = files.TarOut(ctx, src.path, a.Stdout)
+	case tarred:
+		err = files.TarIn(ctx, dst.path, a.Stdin)
+	case src.sandbox != "":
+		sum, err = files.CopyOut(ctx, src.path, dst.path)
+	default:
+		sum, err = files.CopyIn(ctx, src.path, dst.path)
+	}
+	if ctx.Err() != nil {
+		return &ending{exitLeft}
+	}
+	if sum.Left > 0 {
+		fmt.Fprintln(a.Stderr, "warning: "+leftOut(sum))
+	}
+	if err != nil || tarred {
+		return copyError(err)
+	}
+	if o.json {
+		return a.json(sum)
+	}
+	fmt.Fprintf(a.Stdout, "%d files, %s\n", sum.Files, size(sum.Bytes))
+	return nil
+}
+
+func leftOut(sum sandbox.Copied) string {
+	s := fmt.Sprintf("left out: %d devices, pipes, sockets, or links that lead out of the copy", sum.Left)
+	if sum.FirstLeft != "" {
+		s += ", among them " + text.Clean(sum.FirstLeft)
+	}
+	return s
+}
+
+// copyError gives an error of a copy its exit code and hint.
+func copyError(err error) error {
+	_, ours := errors.AsType[*fs.PathError](err)
+	switch {
+	case errors.Is(err, sandbox.ErrExists), errors.Is(err, sandbox.ErrFileKind):
+		return fault.New(workorder.ExitGeneral, err, "`sandbox-agent cp --help` tells where a copy goes")
+	case errors.Is(err, sandbox.ErrPermission) && ours:
+		return fault.New(workorder.ExitGeneral, err, "")
+	case errors.Is(err, sandbox.ErrPermission):
+		return fault.New(workorder.ExitGeneral, err, "in a sandbox files are read and written by its user: `sandbox-agent up --user` says who that is")
+	case errors.Is(err, sandbox.ErrTooMuch):
+		return fault.New(workorder.ExitGeneral, err, "`sandbox-agent cp SANDBOX:SRC -` has no bound")
+	case errors.Is(err, sandbox.ErrNotFound):
+		return fault.New(workorder.ExitNotFound, err, "")
+	}
+	return sandboxError(err)
+}
+
+// completeSides completes sandboxes' names, with a colon, beside files of this machine.
+func (a *App) completeSides(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 1 || strings.Contains(begun, ":") {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	names, _ := a.completeSandboxes(false)(cmd, nil, begun)
+	for i := range names {
+		names[i] += ":"
+	}
+	return names, cobra.ShellCompDirectiveNoSpace
+}

@@ -1,0 +1,226 @@
+package wireclient
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/sandbox-agent/sandbox-agent/wire"
+)
+
+// ErrMany is of a folder with more entries than asked for.
+var ErrMany = errors.New("the folder has more entries than are listed")
+
+// Query is how a request names a file. A mode of nil is none.
+type Query struct {
+	Path               string
+	Mode               *uint32
+	Parents, All, Link bool
+	after              string
+}
+
+func (q Query) values() url.Values {
+	v := url.Values{wire.QueryPath: {q.Path}}
+	for name, yes := range map[string]bool{wire.QueryParents: q.Parents, wire.QueryAll: q.All, wire.QueryLink: q.Link} {
+		if yes {
+			v.Set(name, "1")
+		}
+	}
+	if q.Mode != nil {
+		v.Set(wire.QueryMode, strconv.FormatUint(uint64(*q.Mode), 8))
+	}
+	if q.after != "" {
+		v.Set(wire.QueryAfter, q.after)
+	}
+	return v
+}
+
+// Content is what a file or a tar has, as it comes.
+type Content struct {
+	ctx    context.Context
+	answer *http.Response
+	end    wire.End
+}
+
+// Read implements io.Reader. It says io.EOF only where all has come; a tar, of which some files could not be read, is whole and ends in an error.
+func (c *Content) Read(p []byte) (int, error) {
+	n, err := c.answer.Body.Read(p)
+	if err == nil {
+		return n, nil
+	}
+	if !errors.Is(err, io.EOF) {
+		return n, lost(c.ctx, err)
+	}
+	value := c.answer.Trailer.Get(wire.TrailerEnd)
+	if value == "" {
+		return n, lost(c.ctx, io.ErrUnexpectedEOF)
+	}
+	if c.end, err = wire.ParseEnd(value); err != nil {
+		return n, err
+	}
+	if c.end.Error != nil {
+		return n, shown(c.end.Error)
+	}
+	return n, io.EOF
+}
+
+// End is what the guest said at the end.
+func (c *Content) End() wire.End { return c.end }
+
+// Close takes no more.
+func (c *Content) Close() error { return c.answer.Body.Close() }
+
+func (c *Client) content(ctx context.Context, path string, q Query) (*Content, error) {
+	answer, err := c.do(ctx, http.MethodGet, path, q.values(), nil)
+	if err != nil {
+		return nil, err
+	}
+	return &Content{ctx: ctx, answer: answer}, nil
+}
+
+// OpenFile is the content of a file. ctx bounds all of it.
+func (c *Client) OpenFile(ctx context.Context, q Query) (*Content, error) {
+	return c.content(ctx, wire.PathFiles, q)
+}
+
+// TarOut is a tar of a file or folder. ctx bounds all of it.
+func (c *Client) TarOut(ctx context.Context, q Query) (*Content, error) {
+	return c.content(ctx, wire.PathFilesTar, q)
+}
+
+// put sends a body and returns the answer's document.
+func (c *Client) put(ctx context.Context, path string, q Query, r io.Reader) (*http.Response, error) {
+	src := &source{r: r}
+	answer, err := c.do(ctx, http.MethodPut, path, q.values(), body(nil, src))
+	if failed := src.err.Load(); err != nil && failed != nil && ctx.Err() == nil {
+		return nil, *failed // it was no fault of the sandbox's
+	}
+	return answer, err
+}
+
+// WriteFile makes r, read to its end, the content of a file.
+func (c *Client) WriteFile(ctx context.Context, q Query, r io.Reader) error {
+	answer, err := c.put(ctx, wire.PathFiles, q, r)
+	if err != nil {
+		return err
+	}
+	return answer.Body.Close()
+}
+
+// TarIn unpacks a tar in a folder.
+func (c *Client) TarIn(ctx context.Context, q Query, r io.Reader) (e wire.End, err error) {
+	answer, err := c.put(ctx, wire.PathFilesTar, q, r)
+	if err != nil {
+		return e, err
+	}
+	defer answer.Body.Close()
+	if err := json.NewDecoder(io.LimitReader(answer.Body, wire.MaxDocument)).Decode(&e); err != nil {
+		return e, fmt.Errorf("%w: unpack %s: %w", ErrLost, q.Path, err)
+	}
+	return e, nil
+}
+
+// FileInfo is what is known of a file.
+func (c *Client) FileInfo(ctx context.Context, q Query) (i wire.FileInfo, err error) {
+	if err := c.get(ctx, wire.PathFilesInfo, q.values(), &i); err != nil {
+		return i, err
+	}
+	if err := i.Check(); err != nil {
+		return i, fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	return i, nil
+}
+
+// ListFiles is what a folder has, by name. More than most is ErrMany.
+func (c *Client) ListFiles(ctx context.Context, q Query, most int) (all []wire.FileInfo, err error) {
+	for {
+		var page wire.FileList
+		if err := c.get(ctx, wire.PathFilesList, q.values(), &page); err != nil {
+			return nil, err
+		}
+		for _, i := range page.Entries {
+			err := i.Check()
+			if n := string(i.Name); err == nil && (n <= q.after || n == "." || n == ".." || n == "/") {
+				err = fmt.Errorf("%q is not in its place in the list", n)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%w: %w", ErrLost, err)
+			}
+			q.after = string(i.Name)
+		}
+		if all = append(all, page.Entries...); len(all) > most {
+			return nil, fmt.Errorf("list %s: %w: more than %d", q.Path, ErrMany, most)
+		}
+		if !page.More {
+			return all, nil
+		}
+		if len(page.Entries) == 0 {
+			return nil, fmt.Errorf("%w: the list of %s goes on with nothing", ErrLost, q.Path)
+		}
+	}
+}
+
+// RemoveFile removes a file.
+func (c *Client) RemoveFile(ctx context.Context, q Query) error {
+	return c.plain(ctx, http.MethodDelete, wire.PathFiles, q)
+}
+
+// MakeFolder makes a folder.
+func (c *Client) MakeFolder(ctx context.Context, q Query) error {
+	return c.plain(ctx, http.MethodPost, wire.PathFilesFolder, q)
+}
+
+func (c *Client) plain(ctx context.Context, method, path string, q Query) error {
+	answer, err := c.do(ctx, method, path, q.values(), nil)
+	if err != nil {
+		return err
+	}
+	return answer.Body.Close()
+}
+
+// Watch is what changes, as it comes.
+type Watch struct {
+	ctx    context.Context
+	body   io.ReadCloser
+	frames *wire.Reader
+}
+
+// Watch watches a file or folder: what changes after it returns is told. ctx bounds all of it.
+func (c *Client) Watch(ctx context.Context, q Query) (*Watch, error) {
+	answer, err := c.do(ctx, http.MethodGet, wire.PathWatch, q.values(), nil)
+	if err != nil {
+		return nil, err
+	}
+	return &Watch{ctx, answer.Body, wire.NewReader(answer.Body)}, nil
+}
+
+// Next waits for a change. At the end, since what was watched is gone, the error is io.EOF.
+func (w *Watch) Next() (change wire.Change, err error) {
+	for {
+		f, err := w.frames.Next()
+		if errors.Is(err, io.EOF) {
+			return change, io.EOF
+		}
+		if err != nil {
+			return change, lost(w.ctx, err)
+		}
+		if f.Type != wire.FrameChange {
+			continue
+		}
+		if err := f.Decode(&change); err != nil {
+			return change, err
+		}
+		if err := change.Check(); err != nil {
+			return change, fmt.Errorf("%w: %w", wire.ErrFrame, err)
+		}
+		return change, nil
+	}
+}
+
+// Close ends it.
+func (w *Watch) Close() error { return w.body.Close() }
