@@ -62,25 +62,14 @@ func (m *Manager) Collect(ctx context.Context, o CollectOptions) ([]Collected, e
 		return c.done, err
 	}
 	there := map[string]bool{}
-	for _, p := range m.all {
-		r, err := p.open()
-		if err != nil {
-			return c.done, err
+	err = m.look(ctx, "", func(sb *Sandbox, b runtime.Box) {
+		there[sb.spec.Name] = true
+		if sb.owner == owner {
+			c.sandbox(ctx, sb, b)
 		}
-		boxes, err := r.Boxes(ctx, map[string]string{labelName: ""})
-		if err != nil {
-			return c.done, public(err)
-		}
-		for _, b := range boxes {
-			sb := m.known(r, b)
-			if sb.spec.Runtime != p.kind {
-				continue
-			}
-			there[sb.spec.Name] = true
-			if sb.owner == owner {
-				c.sandbox(ctx, sb, b)
-			}
-		}
+	})
+	if err != nil { // what cannot be seen is not gone
+		return c.done, errors.Join(append(c.errs, err)...)
 	}
 	c.folders(ctx, there)
 	c.forks(ctx, owner, there)

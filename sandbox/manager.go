@@ -232,57 +232,59 @@ func (m *Manager) Get(ctx context.Context, name string) (*Sandbox, error) {
 
 // find finds a sandbox where it is.
 func (m *Manager) find(ctx context.Context, name string) (*Sandbox, error) {
-	var errs []error
-	for _, p := range m.all {
-		r, err := p.open()
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		boxes, err := r.Boxes(ctx, map[string]string{labelName: name})
-		if err != nil {
-			errs = append(errs, public(err))
-			continue
-		}
-		for _, b := range boxes {
-			if sb := m.known(r, b); sb.spec.Runtime == p.kind {
-				return sb, nil
-			}
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
+	var found *Sandbox
+	err := m.look(ctx, name, func(sb *Sandbox, _ runtime.Box) { found = sb })
+	switch {
+	case found != nil:
+		return found, nil
+	case err != nil:
 		return nil, fmt.Errorf("sandbox %s: %w", name, err)
 	}
 	return nil, fmt.Errorf("sandbox %s: %w", name, ErrNotFound)
 }
 
-// List is all sandboxes, by name. With the error of a kind that does not answer it has those of the others.
-func (m *Manager) List(ctx context.Context) ([]Info, error) {
-	all := []Info{}
+// look shows all sandboxes of a name, or with an empty one all. With the error of a kind that does not answer it has shown those of the others. An engine is asked once,
+// for all kinds that are on it.
+func (m *Manager) look(ctx context.Context, name string, show func(*Sandbox, runtime.Box)) error {
 	var errs []error
+	var asked bool
+	var onEngine []runtime.Box
 	for _, p := range m.all {
 		r, err := p.open()
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		boxes, err := r.Boxes(ctx, map[string]string{labelName: ""})
-		if err != nil {
-			errs = append(errs, public(err))
-			continue
-		}
-		for _, b := range boxes {
-			if sb := m.known(r, b); sb.spec.Runtime == p.kind && sb.spec.Name != "" {
-				all = append(all, sb.Info())
+		boxes := onEngine
+		if !p.onEngine() || !asked {
+			if boxes, err = r.Boxes(ctx, map[string]string{labelName: name}); err != nil {
+				errs = append(errs, public(err))
 			}
 		}
+		if p.onEngine() {
+			asked, onEngine = true, boxes
+		}
+		for _, b := range boxes {
+			if known(b).Runtime != p.kind || b.Labels[labelName] == "" { // of another kind, or a container that somebody made of a snapshot
+				continue
+			}
+			show(m.known(r, b), b)
+		}
 	}
-	if len(errs) == 0 { // else those that cannot be seen are not gone
-		gone, err := m.gone(ctx, all)
-		all, errs = append(all, gone...), append(errs, err)
+	return errors.Join(errs...)
+}
+
+// List is all sandboxes, by name. With the error of a kind that does not answer it has those of the others.
+func (m *Manager) List(ctx context.Context) ([]Info, error) {
+	all := []Info{}
+	err := m.look(ctx, "", func(sb *Sandbox, _ runtime.Box) { all = append(all, sb.Info()) })
+	if err == nil { // else those that cannot be seen are not gone
+		var gone []Info
+		gone, err = m.gone(ctx, all)
+		all = append(all, gone...)
 	}
 	slices.SortFunc(all, func(a, b Info) int { return strings.Compare(a.Name, b.Name) })
-	return all, errors.Join(errs...)
+	return all, err
 }
 
 // State is whether a sandbox can be used as it is.

@@ -164,7 +164,9 @@ func (m *Manager) choose(ctx context.Context, k Kind, wishes []Capability) (*pla
 		if err == nil {
 			return p, has, nil
 		}
-		errs = append(errs, err)
+		if !slices.ContainsFunc(errs, func(e error) bool { return e.Error() == err.Error() }) { // kinds on one engine that does not answer
+			errs = append(errs, err)
+		}
 	}
 	return nil, nil, errors.Join(errs...)
 }
